@@ -30,6 +30,16 @@ struct window {
     uint8_t *acts;       /* [layers, n_tokens, dim] f32, little-endian */
 };
 
+/* An output with 4 bytes for each number of each window. */
+struct array {
+    struct out *out;
+    bool npy; /* else no header */
+    enum dtype dtype;
+    size_t n_dims;
+    uint64_t shape[4];          /* [windows written, ..] */
+    size_t head_nbytes, nbytes; /* of the header; of what is after it */
+};
+
 struct acts {
     struct run *run;
     struct docs *docs;
@@ -45,15 +55,11 @@ struct acts {
     size_t acts_tokens;
     struct window windows[MAX_WINDOWS];
     size_t n_windows;
-    struct ids stream; /* packed documents; from stream_at on in no window */
-    size_t stream_at;
-    bool join;          /* a document ended: the next comes after eos */
+    struct ids stream; /* packed documents, in no window yet */
+    struct array dump;
     struct out *meta;   /* of --acts-meta, or NULL */
     struct str sources; /* for it */
     struct hash *sum;   /* of all ids */
-    bool npy;           /* -o FILE.npy */
-    size_t head_nbytes; /* of its header */
-    size_t out_nbytes;  /* written after that */
     size_t n_written;   /* windows */
     size_t n_real;      /* tokens that were run */
     size_t n_cut;       /* documents longer than a window */
@@ -62,40 +68,57 @@ struct acts {
     double started;
 };
 
-/* ---- what the tap is passed ---- */
-
-static void
-keep(void *ctx, struct session *session, int64_t layer, size_t first, size_t n,
-     const float *rows)
-{
-    struct acts *a = ctx;
-    const struct window *w = a->windows;
-    size_t place = a->place[layer + 1];
-
-    if (place == SIZE_MAX)
-        return;
-    while (w->session != session)
-        w++;
-    cvt_from_f32(w->acts + (place * w->n_tokens + first) * a->dim * 4, DT_F32,
-                 rows, n * a->dim);
-}
-
-static void
-set_tap(struct acts *a)
-{
-    size_t n = (size_t)a->run->config->n_layers + 1;
-
-    a->place = xcalloc(n, sizeof(*a->place));
-    memset(a->place, 0xff, n * sizeof(*a->place));
-    a->tap = (struct tap){ a->spec.point, -1, keep, a };
-    for (size_t i = 0; i < a->spec.n_layers; i++) {
-        a->place[a->spec.layers[i] + 1] = i;
-        if (a->spec.layers[i] > a->tap.last_layer)
-            a->tap.last_layer = a->spec.layers[i];
-    }
-}
-
 /* ---- what is written ---- */
+
+/* A .npy's header, which has the same length for any number of windows. */
+static int
+write_head(struct array *x, struct err *err)
+{
+    struct str head = { 0 };
+    int rc = npy_header(&head, x->dtype, x->n_dims, x->shape, err);
+
+    if (rc == 0)
+        rc = out_pwrite(x->out, head.s, head.n, 0, err);
+    x->head_nbytes = head.n;
+    str_free(&head);
+    return rc;
+}
+
+static int
+write_array(struct array *x, size_t n_windows, const void *data, size_t nbytes,
+            struct err *err)
+{
+    size_t at = x->nbytes;
+
+    x->shape[0] += n_windows;
+    x->nbytes += nbytes;
+    if (!x->npy)
+        return out_write(x->out, data, nbytes, err);
+    if (at == 0 && write_head(x, err) < 0)
+        return -1;
+    return out_pwrite(x->out, data, nbytes, x->head_nbytes + at, err);
+}
+
+/* Asks for room for all windows on the disk. */
+static int
+reserve(const struct array *x, size_t n_windows, struct err *err)
+{
+    struct str head = { 0 };
+    size_t n = 4;
+    bool fits = size_mul(n, n_windows, &n);
+    int rc = 0;
+
+    for (size_t i = 1; i < x->n_dims; i++)
+        fits = fits && size_mul(n, x->shape[i], &n);
+    if (n == 0 || !fits)
+        return 0; /* not known, or too much: writing fails */
+    if (x->npy)
+        rc = npy_header(&head, x->dtype, x->n_dims, x->shape, err);
+    if (rc == 0 && size_add(n, head.n, &n))
+        rc = out_reserve(x->out, n, err);
+    str_free(&head);
+    return rc;
+}
 
 /* The metadata is written before the first activation where a pipe's reader
  * waits for both, else after the last, when all of it is known. */
@@ -135,70 +158,52 @@ publish_meta(struct acts *a, bool at_end, struct err *err)
     return rc;
 }
 
-/* The .npy header has the same length for any number of windows. */
+/* Writes the activations of all windows, and adds their ids to the sum, as
+ * int32 [window, token], -1 where padded. */
 static int
-head_of(struct str *head, const struct acts *a, size_t n_windows,
-        struct err *err)
-{
-    const uint64_t shape[4] = { n_windows, a->spec.n_layers, a->n_tokens,
-                                a->dim };
-
-    return npy_header(head, DT_F32, 4, shape, err);
-}
-
-static int
-write_head(struct acts *a, struct err *err)
-{
-    struct str head = { 0 };
-    int rc = head_of(&head, a, a->n_written, err);
-
-    if (rc == 0)
-        rc = out_pwrite(a->run->out, head.s, head.n, 0, err);
-    a->head_nbytes = head.n;
-    str_free(&head);
-    return rc;
-}
-
-/* The windows' ids as int32 [window, token], -1 where padded. */
-static void
-sum_ids(struct acts *a, const struct window *w)
-{
-    uint8_t le[4];
-
-    for (size_t i = 0; i < w->n_tokens; i++) {
-        put_le32(le,
-                 i < w->n_ids ? (uint32_t)a->ids.id[w->first + i] : UINT32_MAX);
-        hash_add(a->sum, le, sizeof(le));
-    }
-}
-
-static int
-write_windows(struct acts *a, struct err *err)
+write_windows(struct acts *a, size_t n_tokens, struct err *err)
 {
     const char *output = a->run->output;
     bool to_stdout = !output || strcmp(output, "-") == 0;
-    size_t n_tokens = 0, nbytes, at;
+    uint8_t le[4];
 
     if (a->n_written == 0 && to_stdout && publish_meta(a, false, err) < 0)
         return -1;
-    for (size_t i = 0; i < a->n_windows; i++) {
-        sum_ids(a, &a->windows[i]);
-        n_tokens += a->windows[i].n_tokens;
+    a->dump.shape[2] = a->n_tokens;
+    for (size_t k = 0; k < a->n_windows; k++) {
+        const struct window *w = &a->windows[k];
+
+        for (size_t i = 0; i < w->n_tokens; i++) {
+            put_le32(le, i < w->n_ids ? (uint32_t)a->ids.id[w->first + i]
+                                      : UINT32_MAX);
+            hash_add(a->sum, le, sizeof(le));
+        }
     }
     a->n_written += a->n_windows;
     a->n_real += a->ids.n;
     progress_at(&a->progress, a->n_real);
-    at = a->out_nbytes;
-    nbytes = n_tokens * a->row_nbytes;
-    a->out_nbytes += nbytes;
-    if (!a->npy)
-        return out_write(a->run->out, a->acts, nbytes, err);
-    if (at == 0 && write_head(a, err) < 0)
-        return -1;
-    return out_pwrite(a->run->out, a->acts, nbytes, a->head_nbytes + at, err);
+    return write_array(&a->dump, a->n_windows, a->acts,
+                       n_tokens * a->row_nbytes, err);
 }
 
 /* ---- windows through the model ---- */
+
+/* Keeps what the tap is passed. */
+static void
+keep(void *ctx, struct session *session, int64_t layer, size_t first, size_t n,
+     const float *rows)
+{
+    struct acts *a = ctx;
+    const struct window *w = a->windows;
+    size_t place = a->place[layer + 1];
+
+    if (place == SIZE_MAX)
+        return;
+    while (w->session != session)
+        w++;
+    cvt_from_f32(w->acts + (place * w->n_tokens + first) * a->dim * 4, DT_F32,
+                 rows, n * a->dim);
+}
 
 static int
 run_windows(struct acts *a, struct err *err)
@@ -234,31 +239,23 @@ run_windows(struct acts *a, struct err *err)
     for (size_t i = 0; i < a->n_windows; i++)
         session_close(a->windows[i].session);
     if (rc == 0)
-        rc = write_windows(a, err);
+        rc = write_windows(a, n_tokens, err);
     a->n_windows = a->ids.n = 0;
     return rc;
 }
 
-/* Are there a chunk of tokens, or not room for one window more? */
-static bool
-is_full(const struct acts *a)
-{
-    size_t chunk = (size_t)a->run->chunk, ctx = (size_t)a->run->ctx;
-
-    return a->n_windows == MAX_WINDOWS || a->ids.n >= chunk ||
-           (a->n_windows + 1) * ctx > chunk;
-}
-
-/* The ids at the end of a->ids, from 'first' on, are a window. */
+/* The ids at the end of a->ids, from 'first' on, are a window: all are run when
+ * they have a chunk of tokens, or there is no room for one window more. */
 static int
 add_window(struct acts *a, size_t first, struct err *err)
 {
     size_t n = a->ids.n - first;
-    size_t n_tokens = a->run->ctx ? (size_t)a->run->ctx : n;
+    size_t ctx = (size_t)a->run->ctx, chunk = (size_t)a->run->chunk;
+    size_t n_tokens = ctx ? ctx : n;
 
     if (a->n_written + a->n_windows == 0)
         a->n_tokens = n_tokens;
-    if (n_tokens != a->n_tokens && (a->npy || a->run->acts_meta))
+    if (n_tokens != a->n_tokens && (a->dump.npy || a->run->acts_meta))
         return err_set(err, EX_DATAERR,
                        "%s: %zu token%s, but those before have %zu (expected "
                        "one length: --ctx makes windows)",
@@ -266,32 +263,13 @@ add_window(struct acts *a, size_t first, struct err *err)
                        a->n_tokens);
     a->windows[a->n_windows++] =
         (struct window){ .first = first, .n_ids = n, .n_tokens = n_tokens };
-    return is_full(a) ? run_windows(a, err) : 0;
+    return a->n_windows == MAX_WINDOWS || a->ids.n >= chunk ||
+                   (a->n_windows + 1) * ctx > chunk
+               ? run_windows(a, err)
+               : 0;
 }
 
 /* ---- documents into windows ---- */
-
-/* Cuts windows off the stream, and moves what is left to its beginning. */
-static int
-cut_windows(struct acts *a, struct err *err)
-{
-    size_t ctx = (size_t)a->run->ctx;
-    struct ids *s = &a->stream;
-
-    for (; s->n - a->stream_at >= ctx; a->stream_at += ctx) {
-        size_t first = a->ids.n;
-
-        for (size_t i = 0; i < ctx; i++)
-            ids_add(&a->ids, s->id[a->stream_at + i]);
-        if (add_window(a, first, err) < 0)
-            return -1;
-    }
-    s->n -= a->stream_at;
-    if (s->n > 0)
-        memmove(s->id, s->id + a->stream_at, s->n * sizeof(*s->id));
-    a->stream_at = 0;
-    return 0;
-}
 
 /* Documents joined by eos, cut every --ctx tokens: one without tokens is
  * skipped. */
@@ -299,81 +277,80 @@ static int
 pack(struct acts *a, struct err *err)
 {
     const struct config *c = a->run->config;
+    size_t ctx = (size_t)a->run->ctx;
     struct ids *s = &a->stream;
-    bool last = false;
-    int rc;
+    bool last = false, join = false; /* a document ended: eos, the next one */
 
     for (;;) {
-        size_t from = s->n;
+        size_t from = s->n, at = 0;
+        int rc;
 
-        if (a->join)
+        if (join)
             ids_add(s, c->n_eos ? c->eos[0] : 0);
         rc = docs_next(a->docs, s, &last, err);
-        if (rc <= 0 || s->n == from + a->join) {
+        if (rc <= 0 || s->n == from + join) {
             s->n = from;
             if (rc <= 0)
                 return rc;
             a->n_empty++;
             continue;
         }
-        if (a->join && c->n_eos == 0)
+        if (join && c->n_eos == 0)
             return err_set(err, EX_DATAERR,
                            "%s: config.json names no eos_token_id to join "
                            "documents with (--pad needs none)",
                            a->run->dir);
-        a->join = last;
-        if (cut_windows(a, err) < 0)
-            return -1;
+        join = last;
+        for (; s->n - at >= ctx; at += ctx) {
+            size_t first = a->ids.n;
+
+            for (size_t i = 0; i < ctx; i++)
+                ids_add(&a->ids, s->id[at + i]);
+            if (add_window(a, first, err) < 0)
+                return -1;
+        }
+        s->n -= at;
+        if (s->n > 0)
+            memmove(s->id, s->id + at, s->n * sizeof(*s->id));
     }
 }
 
-/* A whole document, but for what is longer than a padded window: 1, 0, -1. */
-static int
-next_document(struct acts *a, struct err *err)
-{
-    size_t ctx = (size_t)a->run->ctx, from = a->ids.n;
-    size_t most = ctx ? ctx : (size_t)a->run->config->max_positions;
-    bool last = false, cut = false;
-
-    while (!last) {
-        int rc = docs_next(a->docs, &a->ids, &last, err);
-
-        if (rc <= 0)
-            return rc;
-        if (a->ids.n - from <= most)
-            continue;
-        if (!ctx)
-            return err_set(err, EX_DATAERR,
-                           "%s: more than %zu tokens, the model's context "
-                           "(--ctx makes windows)",
-                           docs_where(a->docs), most);
-        a->ids.n = from + most;
-        cut = true;
-    }
-    a->n_cut += cut;
-    return 1;
-}
-
-/* A document a window: padded or cut to --ctx, or as long as it is. */
+/* A document a window: padded or cut to --ctx, or as long as it is, which the
+ * model's context must have room for. */
 static int
 one_each(struct acts *a, struct err *err)
 {
+    size_t ctx = (size_t)a->run->ctx;
+    size_t most = ctx ? ctx : (size_t)a->run->config->max_positions;
+
     for (;;) {
         size_t first = a->ids.n;
-        int rc = next_document(a, err);
+        bool last = false, cut = false;
 
-        if (rc <= 0)
-            return rc;
-        if (a->ids.n > first) {
-            if (add_window(a, first, err) < 0)
-                return -1;
-        } else if (a->run->ctx) {
-            a->n_empty++;
-        } else {
+        while (!last) {
+            int rc = docs_next(a->docs, &a->ids, &last, err);
+
+            if (rc <= 0)
+                return rc;
+            if (a->ids.n - first <= most)
+                continue;
+            if (!ctx)
+                return err_set(err, EX_DATAERR,
+                               "%s: more than %zu tokens, the model's context "
+                               "(--ctx makes windows)",
+                               docs_where(a->docs), most);
+            a->ids.n = first + most;
+            cut = true;
+        }
+        a->n_cut += cut;
+        if (a->ids.n == first && !ctx)
             return err_set(err, EX_DATAERR,
                            "%s: no tokens (expected at least 1)",
                            docs_where(a->docs));
-        }
+        if (a->ids.n == first)
+            a->n_empty++;
+        else if (add_window(a, first, err) < 0)
+            return -1;
     }
 }
 
@@ -398,30 +375,12 @@ count_windows(struct acts *a)
         a->n_tokens = n_ids / n_docs;
 }
 
-/* Asks for room for all windows on the disk. */
-static int
-reserve(struct acts *a, struct err *err)
-{
-    struct str head = { 0 };
-    size_t n;
-    int rc = 0;
-
-    if (a->n_expected == 0 || !size_mul(a->n_expected, a->n_tokens, &n) ||
-        !size_mul(n, a->row_nbytes, &n))
-        return 0; /* too much: writing fails */
-    if (a->npy)
-        rc = head_of(&head, a, a->n_expected, err);
-    if (rc == 0 && size_add(n, head.n, &n))
-        rc = out_reserve(a->run->out, n, err);
-    str_free(&head);
-    return rc;
-}
-
 static int
 begin(struct acts *a, struct err *err)
 {
     struct run *run = a->run;
     size_t n = run->output ? strlen(run->output) : 0;
+    size_t n_layers;
 
     if (run_open_model(run, err) < 0 ||
         acts_spec_parse(&a->spec, run->acts, run->config, err) < 0)
@@ -438,7 +397,6 @@ begin(struct acts *a, struct err *err)
     if (run->acts_meta &&
         out_open(&a->meta, run->acts_meta, run->out_flags, false, err) < 0)
         return -1;
-    a->npy = n > 4 && !strcmp(run->output + n - 4, ".npy");
     a->n_tokens = (size_t)run->ctx;
     a->progress = (struct progress){ .what = "acts",
                                      .unit = "token",
@@ -451,10 +409,25 @@ begin(struct acts *a, struct err *err)
                        "bytes)",
                        run->dir, a->spec.n_layers, a->dim);
     a->sum = hash_new(HASH_SHA256);
-    set_tap(a);
+    n_layers = (size_t)run->config->n_layers;
+    a->place = xcalloc(n_layers + 1, sizeof(*a->place));
+    memset(a->place, 0xff, (n_layers + 1) * sizeof(*a->place));
+    a->tap = (struct tap){ a->spec.point, -1, keep, a };
+    for (size_t i = 0; i < a->spec.n_layers; i++) {
+        a->place[a->spec.layers[i] + 1] = i;
+        if (a->spec.layers[i] > a->tap.last_layer)
+            a->tap.last_layer = a->spec.layers[i];
+    }
+    a->dump = (struct array){
+        .out = run->out,
+        .npy = n > 4 && !strcmp(run->output + n - 4, ".npy"),
+        .dtype = DT_F32,
+        .n_dims = 4,
+        .shape = { 0, a->spec.n_layers, a->n_tokens, a->dim },
+    };
     a->started = clock_s();
     progress_start(&a->progress);
-    return reserve(a, err);
+    return reserve(&a->dump, a->n_expected, err);
 }
 
 static int
@@ -488,7 +461,7 @@ end(struct acts *a, struct err *err)
         tool_say("%zu window%s, %zu token%s in %.3f s (%.1f tokens/s)",
                  a->n_written, plural(a->n_written), a->n_real,
                  plural(a->n_real), seconds, (double)a->n_real / seconds);
-    return a->npy ? write_head(a, err) : 0;
+    return a->dump.npy ? write_head(&a->dump, err) : 0;
 }
 
 int
