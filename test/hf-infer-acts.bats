@@ -444,3 +444,161 @@ END
     [ "$(npy "json.load(open('meta.json'))['layers']")" = "[0]" ]
     [ "$(stat -c %s acts.f32)" -eq $((3 * 128 * 4)) ]
 }
+
+# cut_ids CTX [pad]: want.npy, the ids of docs.jsonl by --encode, cut by numpy.
+cut_ids() {
+    "$PYTHON" - "$DEMO" "$@" <<'END'
+import json, subprocess, sys
+import numpy as np
+model, ctx, pad = sys.argv[1], int(sys.argv[2]), len(sys.argv) > 3
+eos = json.load(open(model + '/config.json'))['eos_token_id']
+docs = [doc.get('ids') or [int(i) for i in subprocess.run(
+            ['hf-infer', model, '--encode', '-p', doc.get('prompt', doc.get('text'))],
+            check=True, stdout=subprocess.PIPE).stdout.split()]
+        for doc in map(json.loads, open('docs.jsonl'))]
+if pad:
+    want = np.full((len(docs), ctx), -1, '<i4')
+    for row, ids in zip(want, docs):
+        row[:len(ids)] = ids[:ctx]
+else:
+    ids = sum((([eos] if i else []) + d for i, d in enumerate(docs)), [])
+    want = np.array(ids[:len(ids) // ctx * ctx], '<i4').reshape(-1, ctx)
+np.save('want.npy', want)
+END
+}
+
+@test "hf-infer --acts-ids: the ids of the windows, and the name of their dump" {
+    command -v saev-write >/dev/null || skip "no saev-write here"
+    docs >docs.jsonl
+    docs >>docs.jsonl
+    for how in '5' '12 --pad'; do
+        # shellcheck disable=SC2086
+        cut_ids $how
+        of() { # SPEC OPTION...: of docs.jsonl, in those windows
+            # shellcheck disable=SC2086
+            hf-infer "$DEMO" --ctx $how -q --jsonl --acts "$@"
+        }
+        of resid:2,0 --acts-meta pipe.json --acts-ids pipe.npy --chunk 7 <docs.jsonl |
+            saev-write -q -m pipe.json -o D >dumps
+        of resid:2,0 --acts-meta file.json --acts-ids file.npy -o acts.f32 --file docs.jsonl
+        saev-write -q -m file.json -o D acts.f32 >>dumps
+        of attn:1 --acts-ids alone.npy -o acts.npy < <(cat docs.jsonl)
+        for name in pipe file alone; do
+            cmp $name.npy want.npy
+        done
+        "$PYTHON" - "$DEMO" <<'END'
+import ctypes, hashlib, json, os, sys
+import numpy as np
+class H(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+f = ctypes.CDLL("libxxhash.so.0").XXH3_128bits
+f.restype, f.argtypes = H, [ctypes.c_char_p, ctypes.c_size_t]
+def xxh3(path):
+    b = open(path, 'rb').read()
+    h = f(b, len(b))
+    return "%016x%016x" % (h.high, h.low)
+ids = np.load('want.npy')
+meta = json.load(open('file.json'))['data']
+want = {'n_windows': len(ids), 'ctx': ids.shape[1], 'windows': meta['windows'],
+        'acts': 'resid', 'layers': [2, 0], 'input_xxh3': xxh3('docs.jsonl'),
+        'tokenizer_xxh3': xxh3(sys.argv[1] + '/tokenizer.json'),
+        'ids_sha256': hashlib.sha256(ids.tobytes()).hexdigest()}
+assert meta['ids_sha256'] == want['ids_sha256']
+dumps = [os.path.basename(line.rstrip()) for line in open('dumps')]
+got = [json.load(open(name + '.npy.json')) for name in ('pipe', 'file', 'alone')]
+assert got[0] == {**want, 'dump': dumps[0], 'input': 'standard input'}, got[0]
+assert got[1] == {**want, 'dump': dumps[1], 'input': 'docs.jsonl'}, got[1]
+# without metadata no name, and of a stream no sum
+del want['input_xxh3']
+assert got[2] == {**want, 'input': 'standard input', 'acts': 'attn', 'layers': [1]}, got[2]
+END
+        rm -r D ./*.json ./*.npy
+        rm -f acts.f32
+    done
+}
+
+@test "hf-infer --acts-ids: a row's token, as saev(5) finds it" {
+    command -v saev-write saev-read >/dev/null || skip "no saev tools here"
+    # layer -1 is the embedding: a row says itself whose it is
+    hf-infer "$DEMO" --acts resid:0,-1 --ctx 9 --file "$ROOT/demo/held-out.txt" -q \
+        --acts-meta meta.json --acts-ids ids.npy | saev-write -q -m meta.json -o D >dump
+    saev-read --layer -1 "$(cat dump)" >rows.npy
+    py - "$DEMO" <<'END'
+import sys, json, numpy as np, mkst
+dtype, shape, raw = mkst.load(sys.argv[1] + '/model.safetensors')['model.embed_tokens.weight']
+assert dtype == 'BF16'
+embedding = (np.frombuffer(raw, '<u2').astype('<u4') << 16).view('<f4').reshape(shape)
+rows, ids = np.load('rows.npy'), np.load('ids.npy')
+ctx = ids.shape[1]
+assert len(rows) == ids.size > 300
+for row in range(len(rows)):
+    assert (rows[row] == embedding[ids[row // ctx, row % ctx]]).all(), row
+END
+}
+
+@test "hf-infer --acts-ids: those of a part are of its documents, and a run without layers has all" {
+    for _ in $(seq 4); do docs; done >docs.jsonl
+    cut_ids 6 pad
+    for part in 0 1 2; do
+        sed -n "$((4 * part + 1)),$((4 * part + 4))p" docs.jsonl |
+            hf-infer "$DEMO" --acts mlp:3 --ctx 6 --pad --jsonl -q --acts-ids $part.npy >/dev/null
+    done
+    npy "np.save('parts.npy', np.concatenate([np.load('%d.npy' % i) for i in range(3)]))"
+    cmp parts.npy want.npy
+    hf-infer "$DEMO" --acts resid:-1 --ctx 6 --pad --jsonl -q --acts-ids all.npy \
+        -o /dev/null --file docs.jsonl
+    cmp all.npy want.npy
+}
+
+@test "hf-infer --acts-ids: text, a .npy and documents as they are" {
+    hf-infer "$DEMO" --acts mlp:0 --ctx 16 -q --acts-ids text.npy -o text.f32 <"$ROOT/demo/held-out.txt"
+    hf-infer "$DEMO" --encode <"$ROOT/demo/held-out.txt" >want
+    npy "np.save('want.npy', (lambda i: i[:len(i) // 16 * 16].reshape(-1, 16))(
+        np.array(open('want').read().split(), '<i4')))"
+    cmp text.npy want.npy
+    npy "np.save('rows.npy', np.arange(70, dtype='<i4').reshape(10, 7))"
+    hf-infer "$DEMO" --acts mlp:0,1 --file rows.npy -q --acts-ids ids.npy >rows.f32
+    cmp ids.npy rows.npy
+    [ "$(npy "json.load(open('ids.npy.json'))['windows']")" = whole ]
+    printf '{"ids":[1]}\n{"ids":[1,2]}\n' >two.jsonl
+    run -65 --separate-stderr hf-infer "$DEMO" --acts mlp:0 --jsonl --file two.jsonl --acts-ids two.npy
+    [ "$stderr" = "hf-infer: two.jsonl: line 2: 2 tokens, but those before have 1 (expected one length: --ctx makes windows)" ]
+    [ -z "$(ls -A | grep two.npy)" ]
+}
+
+@test "hf-infer --acts-ids: whole or not at all, and not what is there" {
+    acts() { hf-infer "$DEMO" --ids "$(seq -s, 1 64)" --acts resid:0 --ctx 4 -q "$@"; }
+    mkdir w
+    run -2 --separate-stderr acts --acts-ids - -o a.f32
+    [ "${stderr_lines[0]}" = "hf-infer: --acts-ids -: must be a file, whose header is written at the end" ]
+    run -73 --separate-stderr acts --acts-ids no/ids.npy -o a.f32
+    [ "$stderr" = "hf-infer: no/ids.npy: cannot be created: No such file or directory" ]
+    for there in ids.npy ids.npy.json; do
+        echo old >w/$there
+        run -73 --separate-stderr acts --acts-ids w/ids.npy -o w/a.f32
+        [ "$stderr" = "hf-infer: w/$there: exists already (--force replaces it)" ]
+        [ "$(ls -A w)" = $there ]
+        rm w/$there
+    done
+    echo old | tee w/ids.npy >w/ids.npy.json
+    acts --acts-ids w/ids.npy -o w/a.f32 -f
+    [ "$(npy "np.load('w/ids.npy').shape == (16, 4) and json.load(open('w/ids.npy.json'))['ctx']")" = 4 ]
+    npy "np.save('in.npy', np.arange(8))"
+    cp in.npy keep.npy
+    run -2 --separate-stderr hf-infer "$DEMO" --file in.npy --acts resid:0 --ctx 4 -f --acts-ids in.npy -o a.f32
+    [[ ${stderr_lines[0]} == "hf-infer: in.npy: "*"input"* ]]
+    cmp in.npy keep.npy
+    run -2 --separate-stderr acts --acts-ids a.npy -o a.npy -f
+    rm w/*
+    npy "np.save('in.npy', np.arange(100000) % 1024)"
+    # a full disk, of a known number of windows and of an unknown one
+    small_disk 100k
+    run -74 --separate-stderr hf-infer "$DEMO" --file in.npy --acts resid:-1 --ctx 4 -q \
+        --acts-ids disk/ids.npy -o /dev/null
+    [[ $stderr == "hf-infer: disk/ids.npy: "*"No space left on device" ]]
+    npy "open('in.jsonl', 'w').write('{\"ids\":%s}\n' % list(range(1000)) * 100)"
+    run -74 --separate-stderr hf-infer "$DEMO" --jsonl --file in.jsonl --acts resid:-1 --ctx 4 -q \
+        --acts-ids disk/ids.npy -o /dev/null
+    [ "$stderr" = "hf-infer: disk/ids.npy: cannot be written: No space left on device" ]
+    [ -z "$(ls -A disk)" ]
+}

@@ -11,6 +11,7 @@
 
 #include "core/clock.h"
 #include "core/format/npy.h"
+#include "core/format/saev.h"
 #include "core/hash.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
@@ -31,7 +32,7 @@ struct window {
 };
 
 /* An output with 4 bytes for each number of each window. */
-struct array {
+struct acts_array {
     struct out *out;
     bool npy; /* else no header */
     enum dtype dtype;
@@ -56,14 +57,18 @@ struct acts {
     struct window windows[MAX_WINDOWS];
     size_t n_windows;
     struct ids stream; /* packed documents, in no window yet */
-    struct array dump;
-    struct out *meta;   /* of --acts-meta, or NULL */
-    struct str sources; /* for it */
-    struct hash *sum;   /* of all ids */
-    size_t n_written;   /* windows */
-    size_t n_real;      /* tokens that were run */
-    size_t n_cut;       /* documents longer than a window */
-    size_t n_empty;     /* documents without a token */
+    struct acts_array dump;
+    struct out *meta;           /* of --acts-meta, or NULL */
+    bool meta_first;            /* it was written before the dump */
+    struct acts_array ids_file; /* of --acts-ids; .out NULL without */
+    struct out *ids_json;
+    struct acts_sources sources;
+    struct hash *sum; /* of all ids */
+    char sha256[HASH_MAX_HEX];
+    size_t n_written; /* windows */
+    size_t n_real;    /* tokens that were run */
+    size_t n_cut;     /* documents longer than a window */
+    size_t n_empty;   /* documents without a token */
     struct progress progress;
     double started;
 };
@@ -72,7 +77,7 @@ struct acts {
 
 /* A .npy's header, which has the same length for any number of windows. */
 static int
-write_head(struct array *x, struct err *err)
+write_head(struct acts_array *x, struct err *err)
 {
     struct str head = { 0 };
     int rc = npy_header(&head, x->dtype, x->n_dims, x->shape, err);
@@ -85,8 +90,8 @@ write_head(struct array *x, struct err *err)
 }
 
 static int
-write_array(struct array *x, size_t n_windows, const void *data, size_t nbytes,
-            struct err *err)
+write_array(struct acts_array *x, size_t n_windows, const void *data,
+            size_t nbytes, struct err *err)
 {
     size_t at = x->nbytes;
 
@@ -101,7 +106,7 @@ write_array(struct array *x, size_t n_windows, const void *data, size_t nbytes,
 
 /* Asks for room for all windows on the disk. */
 static int
-reserve(const struct array *x, size_t n_windows, struct err *err)
+reserve(const struct acts_array *x, size_t n_windows, struct err *err)
 {
     struct str head = { 0 };
     size_t n = 4;
@@ -120,65 +125,112 @@ reserve(const struct array *x, size_t n_windows, struct err *err)
     return rc;
 }
 
-/* The metadata is written before the first activation where a pipe's reader
- * waits for both, else after the last, when all of it is known. */
-static int
-publish_meta(struct acts *a, bool at_end, struct err *err)
+/* What is known of the dump so far. */
+static struct acts_shape
+shape_of(const struct acts *a)
 {
-    char sum[HASH_MAX_HEX];
-    struct acts_shape shape = {
+    return (struct acts_shape){
         .spec = &a->spec,
         .dim = a->dim,
         .n_tokens = a->n_tokens,
-        .n_windows_known = at_end || a->n_expected > 0,
-        .n_windows = at_end ? a->n_written : a->n_expected,
+        .n_windows = a->n_written ? a->n_written : a->n_expected,
         .input = docs_input(a->docs),
         .windows = a->run->ctx == 0 ? "whole"
                    : a->run->pad    ? "padded"
                                     : "packed",
-        .sha256 = at_end ? sum : NULL,
-        .sources = a->sources.s,
+        .sha256 = a->sha256[0] ? a->sha256 : NULL,
+        .sources = &a->sources,
     };
-    struct str s = { 0 };
-    struct out *out = a->meta;
-    int rc;
+}
 
-    if (!out)
-        return 0;
-    a->meta = NULL;
-    if (at_end)
-        hash_hex(a->sum, sum);
-    acts_meta(&s, a->run, &shape);
-    rc = out_write(out, s.s, s.n, err);
+static int
+publish(struct out **out, const struct str *text, struct err *err)
+{
+    int rc = out_write(*out, text->s, text->n, err);
+
     if (rc == 0)
-        rc = out_commit(out, err);
+        rc = out_commit(*out, err);
     else
-        out_abort(out);
-    str_free(&s);
+        out_abort(*out);
+    *out = NULL;
     return rc;
 }
 
-/* Writes the activations of all windows, and adds their ids to the sum, as
- * int32 [window, token], -1 where padded. */
+/* The metadata is written before the first activation where a pipe's reader
+ * waits for both, else after the last, when all of it is known. */
+static int
+publish_meta(struct acts *a, struct err *err)
+{
+    struct acts_shape shape = shape_of(a);
+    struct str text = { 0 };
+    int rc;
+
+    acts_meta(&text, a->run, &shape);
+    rc = publish(&a->meta, &text, err);
+    str_free(&text);
+    return rc;
+}
+
+/* The ids, after what is known of them: with --acts-meta the name of the dump,
+ * by the hash of the metadata that are on the disk, but for n_imgs where
+ * saev-write counts them. */
+static int
+publish_ids(struct acts *a, struct err *err)
+{
+    struct acts_shape shape = shape_of(a);
+    struct str text = { 0 }, meta = { 0 };
+    char dump[SAEV_HASH_MAX] = "";
+    int rc = 0;
+
+    if (a->run->acts_meta) {
+        if (a->meta_first)
+            shape.sha256 = NULL;
+        acts_meta(&meta, a->run, &shape);
+        rc = saev_hash_text(meta.s, meta.n, a->run->acts_meta, dump, err);
+        shape.sha256 = a->sha256;
+    }
+    acts_ids_json(&text, &shape, dump);
+    if (rc == 0)
+        rc = write_head(&a->ids_file, err);
+    if (rc == 0)
+        rc = publish(&a->ids_json, &text, err);
+    if (rc == 0) {
+        rc = out_commit(a->ids_file.out, err);
+        a->ids_file.out = NULL;
+    }
+    str_free(&text);
+    str_free(&meta);
+    return rc;
+}
+
+/* Writes the activations of all windows, and their ids, as int32 [window,
+ * token], -1 where padded; these make a sum, too. */
 static int
 write_windows(struct acts *a, size_t n_tokens, struct err *err)
 {
     const char *output = a->run->output;
     bool to_stdout = !output || strcmp(output, "-") == 0;
-    uint8_t le[4];
+    uint8_t *le = xmalloc(n_tokens * 4), *to = le;
+    int rc = 0;
 
-    if (a->n_written == 0 && to_stdout && publish_meta(a, false, err) < 0)
-        return -1;
-    a->dump.shape[2] = a->n_tokens;
+    if (a->n_written == 0 && to_stdout && a->meta) {
+        a->meta_first = true;
+        rc = publish_meta(a, err);
+    }
+    a->dump.shape[2] = a->ids_file.shape[1] = a->n_tokens;
     for (size_t k = 0; k < a->n_windows; k++) {
         const struct window *w = &a->windows[k];
 
-        for (size_t i = 0; i < w->n_tokens; i++) {
-            put_le32(le, i < w->n_ids ? (uint32_t)a->ids.id[w->first + i]
+        for (size_t i = 0; i < w->n_tokens; i++, to += 4)
+            put_le32(to, i < w->n_ids ? (uint32_t)a->ids.id[w->first + i]
                                       : UINT32_MAX);
-            hash_add(a->sum, le, sizeof(le));
-        }
     }
+    hash_add(a->sum, le, n_tokens * 4);
+    if (rc == 0 && a->ids_file.out)
+        rc = write_array(&a->ids_file, a->n_windows, le, n_tokens * 4, err);
+    free(le);
+    if (rc < 0)
+        return -1;
     a->n_written += a->n_windows;
     a->n_real += a->ids.n;
     progress_at(&a->progress, a->n_real);
@@ -255,7 +307,8 @@ add_window(struct acts *a, size_t first, struct err *err)
 
     if (a->n_written + a->n_windows == 0)
         a->n_tokens = n_tokens;
-    if (n_tokens != a->n_tokens && (a->dump.npy || a->run->acts_meta))
+    if (n_tokens != a->n_tokens &&
+        (a->dump.npy || a->run->acts_meta || a->run->acts_ids))
         return err_set(err, EX_DATAERR,
                        "%s: %zu token%s, but those before have %zu (expected "
                        "one length: --ctx makes windows)",
@@ -375,6 +428,29 @@ count_windows(struct acts *a)
         a->n_tokens = n_ids / n_docs;
 }
 
+/* --acts-ids FILE, and FILE.json. */
+static int
+open_ids(struct acts *a, struct err *err)
+{
+    const struct run *run = a->run;
+    struct str name = { 0 };
+    int rc;
+
+    if (strcmp(run->acts_ids, "-") == 0)
+        return err_set(err, TU_USAGE,
+                       "--acts-ids -: must be a file, whose header is written "
+                       "at the end");
+    a->ids_file = (struct acts_array){
+        .npy = true, .dtype = DT_I32, .n_dims = 2, .shape = { 0, a->n_tokens }
+    };
+    str_addf(&name, "%s.json", run->acts_ids);
+    rc = out_open(&a->ids_file.out, run->acts_ids, run->out_flags, true, err);
+    if (rc == 0)
+        rc = out_open(&a->ids_json, name.s, run->out_flags, false, err);
+    str_free(&name);
+    return rc;
+}
+
 static int
 begin(struct acts *a, struct err *err)
 {
@@ -389,13 +465,16 @@ begin(struct acts *a, struct err *err)
         return err_set(err, TU_USAGE, "--ctx %lld: the model's context is %lld",
                        (long long)run->ctx,
                        (long long)run->config->max_positions);
-    if (run->acts_meta && acts_sources(&a->sources, run, err) < 0)
+    if ((run->acts_meta || run->acts_ids) &&
+        acts_sources(&a->sources, run, err) < 0)
         return -1;
     if (docs_open(&a->docs, run, err) < 0 ||
         run_open_engine(run, (size_t)run->chunk, err) < 0)
         return -1;
     if (run->acts_meta &&
         out_open(&a->meta, run->acts_meta, run->out_flags, false, err) < 0)
+        return -1;
+    if (run->acts_ids && open_ids(a, err) < 0)
         return -1;
     a->n_tokens = (size_t)run->ctx;
     a->progress = (struct progress){ .what = "acts",
@@ -418,7 +497,7 @@ begin(struct acts *a, struct err *err)
         if (a->spec.layers[i] > a->tap.last_layer)
             a->tap.last_layer = a->spec.layers[i];
     }
-    a->dump = (struct array){
+    a->dump = (struct acts_array){
         .out = run->out,
         .npy = n > 4 && !strcmp(run->output + n - 4, ".npy"),
         .dtype = DT_F32,
@@ -427,6 +506,8 @@ begin(struct acts *a, struct err *err)
     };
     a->started = clock_s();
     progress_start(&a->progress);
+    if (run->acts_ids && reserve(&a->ids_file, a->n_expected, err) < 0)
+        return -1;
     return reserve(&a->dump, a->n_expected, err);
 }
 
@@ -461,6 +542,7 @@ end(struct acts *a, struct err *err)
         tool_say("%zu window%s, %zu token%s in %.3f s (%.1f tokens/s)",
                  a->n_written, plural(a->n_written), a->n_real,
                  plural(a->n_real), seconds, (double)a->n_real / seconds);
+    hash_hex(a->sum, a->sha256);
     return a->dump.npy ? write_head(&a->dump, err) : 0;
 }
 
@@ -474,16 +556,21 @@ run_acts(struct run *run, struct err *err)
         rc = run->ctx && !run->pad ? pack(&a, err) : one_each(&a, err);
     if (rc == 0)
         rc = end(&a, err);
-    /* The activations first: metadata must not be there without its dump. */
-    if (rc == 0 && a.meta) {
+    /* The activations first: metadata and ids must not be there without the
+     * dump. */
+    if (rc == 0 && (a.meta || a.ids_file.out)) {
         rc = out_commit(run->out, err);
         run->out = NULL;
-        if (rc == 0)
-            rc = publish_meta(&a, true, err);
     }
+    if (rc == 0 && a.meta)
+        rc = publish_meta(&a, err);
+    if (rc == 0 && a.ids_file.out)
+        rc = publish_ids(&a, err);
     progress_end(&a.progress);
     out_abort(a.meta);
-    str_free(&a.sources);
+    out_abort(a.ids_json);
+    out_abort(a.ids_file.out);
+    str_free(&a.sources.text);
     mem_big_free(a.acts, a.acts_tokens, a.row_nbytes);
     hash_free(a.sum);
     ids_free(&a.ids);

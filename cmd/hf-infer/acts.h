@@ -10,7 +10,9 @@
 #include <stdint.h>
 
 #include "cmd/hf-infer/run.h"
+#include "core/hash.h"
 #include "core/model/block.h"
+#include "core/str.h"
 
 /* What --acts names: "resid:0,3", "attn:all", "in:q_proj:0-5". */
 struct acts_spec {
@@ -55,30 +57,44 @@ size_t docs_count(const struct docs *docs);
 /* docs_n_ids() is how many ids these have, before the first docs_next(). */
 size_t docs_n_ids(const struct docs *docs);
 
+/* What a dump is made from, by XXH3-128. */
+struct acts_sources {
+    /* "" where it is not known, or not asked for */
+    char input_xxh3[HASH_MAX_HEX], tokenizer_xxh3[HASH_MAX_HEX];
+    struct str text; /* members of the metadata's "data" */
+};
+
 /* What a SAEV metadata.json says of a dump. */
 struct acts_shape {
     const struct acts_spec *spec;
     size_t dim, n_tokens; /* of a window */
-    bool n_windows_known;
-    size_t n_windows;
-    const char *input;   /* its name */
-    const char *windows; /* "packed", "padded", "whole" */
-    const char *sha256;  /* of all ids as int32, -1 where padded; or NULL */
-    const char *sources; /* of acts_sources() */
+    size_t n_windows;     /* 0: not known */
+    const char *input;    /* its name */
+    const char *windows;  /* "packed", "padded", "whole" */
+    const char *sha256;   /* of all ids as int32, -1 where padded; or NULL */
+    const struct acts_sources *sources;
 };
 
 /*
- * acts_sources() appends what the numbers depend on, to be asked for before the
- * input is read: the instruction set, and the XXH3 of the input, the model, its
- * adapters and its tables.  Of an input that cannot be read twice there is
- * none, which a warning says.
- * 0, or -1 with 'err' set (EX_NOINPUT, EX_IOERR).  Cost: reads all these files.
+ * acts_sources() says what the numbers depend on, to be asked for before the
+ * input is read: for --acts-meta the instruction set, and the XXH3 of the
+ * input, the model, its adapters and its tables; for --acts-ids those of the
+ * input and of tokenizer.json.  Of an input that cannot be read twice there is
+ * none, which a warning says where it is for metadata. Owner: the caller of
+ * sources->text. 0, or -1 with 'err' set (EX_NOINPUT, EX_IOERR).  Cost: reads
+ * all these files.
  */
-int acts_sources(struct str *s, const struct run *run, struct err *err);
+int acts_sources(struct acts_sources *sources, const struct run *run,
+                 struct err *err);
 
 /* acts_meta() appends that metadata.json, complete but for what is not known:
  * n_imgs and the ids' sum. */
 void acts_meta(struct str *s, const struct run *run,
                const struct acts_shape *shape);
+
+/* acts_ids_json() appends what --acts-ids writes next to the ids; 'dump' is the
+ * name that saev-write gives the dump, or "": not known. */
+void acts_ids_json(struct str *s, const struct acts_shape *shape,
+                   const char *dump);
 
 #endif

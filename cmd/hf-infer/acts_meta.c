@@ -1,4 +1,5 @@
-/* --acts-meta: the metadata.json that saev-write takes with the dump. */
+/* --acts-meta: the metadata.json that saev-write takes with the dump; and what
+ * --acts-ids says of the ids. */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,43 +209,85 @@ hash_adapters(struct hash *hash, const char *list, struct err *err)
 }
 
 int
-acts_sources(struct str *s, const struct run *run, struct err *err)
+acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
 {
-    static const char *const keys[] = { "input_xxh3", "model_xxh3", "lora_xxh3",
-                                        "lut_xxh3" };
+    enum { INPUT, MODEL, LORA, LUT, TOKENIZER, N };
+    static const char *const keys[N] = { "input_xxh3", "model_xxh3",
+                                         "lora_xxh3", "lut_xxh3" };
+    struct str tokenizer = { 0 };
     int rc = 0;
 
-    add_text(s, "arithmetic",
+    str_addf(&tokenizer, "%s/tokenizer.json", run->dir);
+    add_text(&s->text, "arithmetic",
              run->compute == COMPUTE_F32 ? "f32, " GEMM_EXACT_ORDER
                                          : isa_name(cpu_isa()));
-    for (int i = 0; i < 4 && rc >= 0; i++) {
+    for (int i = 0; i < N && rc >= 0; i++) {
         struct hash *hash = hash_new(HASH_XXH3);
+        bool known = i == TOKENIZER
+                         ? run->acts_ids && !file_missing(tokenizer.s)
+                     : i == LORA  ? run->acts_meta && run->lora.n > 0
+                     : i == LUT   ? run->acts_meta && run->lut
+                     : i == MODEL ? run->acts_meta != NULL
+                                  : true;
         char hex[HASH_MAX_HEX];
-        bool any = i == 0 || i == 1 || (i == 2 ? run->lora.n > 0 : !!run->lut);
 
-        if (i == 0) {
+        if (known && i == INPUT) {
             rc = hash_input(hash, run, err);
-            any = rc > 0;
-            if (rc == 0)
+            known = rc > 0;
+            if (rc == 0 && run->acts_meta)
                 err_warn("%s: is a stream: the metadata say nothing of what "
                          "was in it, so that a dump of another goes by the "
                          "same name",
                          run->prompt_file ? run->prompt_file
                                           : "standard input");
-        } else if (i == 1) {
-            rc = hash_path(hash, run->dir, 0, err);
-        } else if (i == 2) {
+        } else if (known && i == LORA) {
             for (size_t k = 0; k < run->lora.n && rc >= 0; k++)
                 rc = hash_adapters(hash, run->lora.item[k], err);
-        } else if (run->lut) {
-            rc = hash_path(hash, run->lut, MAX_DEPTH, err);
+        } else if (known) {
+            rc = hash_path(hash,
+                           i == MODEL ? run->dir
+                           : i == LUT ? run->lut
+                                      : tokenizer.s,
+                           i == LUT ? MAX_DEPTH : 0, err);
         }
         hash_hex(hash, hex);
-        if (rc >= 0 && any)
-            add_text(s, keys[i], hex);
+        if (rc >= 0 && known && i != TOKENIZER)
+            add_text(&s->text, keys[i], hex);
+        if (rc >= 0 && known && (i == INPUT || i == TOKENIZER))
+            strcpy(i == INPUT ? s->input_xxh3 : s->tokenizer_xxh3, hex);
         hash_free(hash);
     }
+    str_free(&tokenizer);
     return rc < 0 ? -1 : 0;
+}
+
+static void
+add_layers(struct str *s, const struct acts_spec *spec)
+{
+    str_adds(s, "\"layers\": [");
+    for (size_t i = 0; i < spec->n_layers; i++)
+        str_addf(s, "%s%lld", i ? ", " : "", (long long)spec->layers[i]);
+    str_addc(s, ']');
+}
+
+void
+acts_ids_json(struct str *s, const struct acts_shape *a, const char *dump)
+{
+    const struct acts_sources *sources = a->sources;
+
+    str_addf(s, "{\"n_windows\": %zu, \"ctx\": %zu", a->n_windows, a->n_tokens);
+    add_text(s, "windows", a->windows);
+    add_text(s, "dump", *dump ? dump : NULL);
+    add_text(s, "acts", a->spec->name);
+    str_adds(s, ", ");
+    add_layers(s, a->spec);
+    add_text(s, "input", a->input);
+    add_text(s, "input_xxh3",
+             *sources->input_xxh3 ? sources->input_xxh3 : NULL);
+    add_text(s, "tokenizer_xxh3",
+             *sources->tokenizer_xxh3 ? sources->tokenizer_xxh3 : NULL);
+    add_text(s, "ids_sha256", a->sha256);
+    str_adds(s, "}\n");
 }
 
 void
@@ -256,14 +299,13 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
     put_text(s, "vit_family", run->config->arch);
     str_adds(s, ",\n    \"vit_ckpt\": ");
     put_ckpt(s, run->dir);
-    str_adds(s, ",\n    \"layers\": [");
-    for (size_t i = 0; i < a->spec->n_layers; i++)
-        str_addf(s, "%s%lld", i ? ", " : "", (long long)a->spec->layers[i]);
+    str_adds(s, ",\n    ");
+    add_layers(s, a->spec);
     str_addf(s,
-             "],\n    \"n_patches_per_img\": %zu,\n    \"cls_token\": false,\n"
+             ",\n    \"n_patches_per_img\": %zu,\n    \"cls_token\": false,\n"
              "    \"d_vit\": %zu,\n    \"seed\": 0,\n",
              a->n_tokens, a->dim);
-    if (a->n_windows_known)
+    if (a->n_windows > 0)
         str_addf(s, "    \"n_imgs\": %zu,\n", a->n_windows);
     str_addf(s, "    \"max_patches_per_shard\": %zu,\n    \"data\": {",
              tokens > SHARD_TOKENS ? tokens : (size_t)SHARD_TOKENS);
@@ -273,7 +315,7 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
     str_adds(s, ", ");
     put_text(s, "windows", a->windows);
     add_how(s, run);
-    str_adds(s, a->sources);
+    str_adds(s, a->sources->text.s);
     add_text(s, "ids_sha256", a->sha256);
     str_adds(s, "}\n}\n");
 }

@@ -89,6 +89,8 @@ static const struct opt opts[] = {
       "a document a window of --ctx, zeros after it" },
     { 0, "acts-meta", "FILE", "acts", OPT_TEXT(acts_meta),
       "write SAEV metadata of the dump" },
+    { 0, "acts-ids", "FILE", "acts", OPT_TEXT(acts_ids),
+      "write the windows' token ids as .npy, and FILE.json" },
     { 0, "encode", NULL, NULL, OPT_NOTHING, "text to ids" },
     { 0, "decode", NULL, NULL, OPT_NOTHING, "ids to text" },
     { 0, "special", NULL, "encode", OPT_FLAG(special), "add bos and the like" },
@@ -148,7 +150,7 @@ static const struct opt_rule rules[] = {
     { OPT_NEEDS, "batch skip-bad resume", "jsonl", NULL },
     { OPT_NEEDS, "resume", "output", NULL },
     { OPT_ONE_OF, "verbose quiet", NULL, NULL },
-    { OPT_NEEDS, "force", "output logits acts-meta lut-report",
+    { OPT_NEEDS, "force", "output logits acts-meta acts-ids lut-report",
       "--force needs an output file" },
     { 0 },
 };

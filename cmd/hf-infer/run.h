@@ -53,10 +53,10 @@ struct run {
     bool skip_bad; /* a wrong line is reported, and no more */
     bool resume;   /* after the answers of -o's FILE.partial */
 
-    const char *acts, *acts_meta; /* --acts SPEC, --acts-meta FILE */
-    int64_t ctx;                  /* tokens of a window; 0: as they come */
-    bool pad;                     /* a document a window */
-    int64_t stride;               /* of --nll's windows; 0: one window */
+    const char *acts, *acts_meta, *acts_ids; /* options of these names */
+    int64_t ctx;    /* tokens of a window; 0: as they come */
+    bool pad;       /* a document a window */
+    int64_t stride; /* of --nll's windows; 0: one window */
 
     int64_t top_k_logits; /* --top */
     const char *logits_path;

@@ -120,16 +120,17 @@ test_meta(bool known, size_t n_tokens)
 {
     const struct run run = { .dir = "models/\"caf\303\251\"//",
                              .config = &config };
+    char isa[] = ", \"isa\": \"scalar\"";
+    const struct acts_sources sources = { .text.s = isa };
     struct acts_spec spec = { 0 };
     struct acts_shape shape = { .spec = &spec,
                                 .dim = 60,
                                 .n_tokens = n_tokens,
-                                .n_windows_known = known,
-                                .n_windows = 7,
+                                .n_windows = known ? 7 : 0,
                                 .input = "a\nb\\",
                                 .windows = "packed",
                                 .sha256 = known ? "00" : NULL,
-                                .sources = ", \"isa\": \"scalar\"" };
+                                .sources = &sources };
     struct saev saev = { 0 };
     struct str s = { 0 };
     struct err err = { 0 };
