@@ -63,6 +63,14 @@ on_end(int sig)
     _exit(EX_TEMPFAIL);
 }
 
+/* A reader that went away: it is nobody's mistake, and nothing is said. */
+static void
+on_pipe(int sig)
+{
+    out_abort_all();
+    end_by(sig);
+}
+
 static void
 on_stop(int sig)
 {
@@ -88,6 +96,9 @@ sig_install(bool at_once)
         if (sigaction(stops[i].number, NULL, &old) < 0 ||
             old.sa_handler != SIG_IGN)
             sigaction(stops[i].number, &act, NULL);
+    act.sa_handler = on_pipe;
+    if (sigaction(SIGPIPE, NULL, &old) < 0 || old.sa_handler != SIG_IGN)
+        sigaction(SIGPIPE, &act, NULL);
 }
 
 void

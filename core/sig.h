@@ -15,7 +15,8 @@
  * sig_install() makes these signals set a flag; a second INT ends the program
  * at once, by that signal.  With 'at_once' any of them does: by the signal,
  * or, if a file was under way, with "stopped by SIGTERM: run it again" and
- * EX_TEMPFAIL.  Temporaries are removed (out_abort_all).
+ * EX_TEMPFAIL.  Temporaries are removed (out_abort_all), and so they are before
+ * SIGPIPE ends the program.
  */
 void sig_install(bool at_once);
 

@@ -590,7 +590,12 @@ END
     cmp in.npy keep.npy
     run -2 --separate-stderr acts --acts-ids a.npy -o a.npy -f
     rm w/*
+    # a reader that goes away
     npy "np.save('in.npy', np.arange(100000) % 1024)"
+    set +o pipefail
+    hf-infer "$DEMO" --file in.npy --acts resid:-1 --ctx 4 -q --acts-ids w/ids.npy | head -c 4096 >/dev/null
+    [ "${PIPESTATUS[0]}" -eq 141 ]
+    [ -z "$(ls -A w)" ]
     # a full disk, of a known number of windows and of an unknown one
     small_disk 100k
     run -74 --separate-stderr hf-infer "$DEMO" --file in.npy --acts resid:-1 --ctx 4 -q \
