@@ -600,7 +600,7 @@ END
     small_disk 100k
     run -74 --separate-stderr hf-infer "$DEMO" --file in.npy --acts resid:-1 --ctx 4 -q \
         --acts-ids disk/ids.npy -o /dev/null
-    [[ $stderr == "hf-infer: disk/ids.npy: "*"No space left on device" ]]
+    [ "$stderr" = "hf-infer: disk/ids.npy: no room for 400128 bytes: No space left on device" ]
     npy "open('in.jsonl', 'w').write('{\"ids\":%s}\n' % list(range(1000)) * 100)"
     run -74 --separate-stderr hf-infer "$DEMO" --jsonl --file in.jsonl --acts resid:-1 --ctx 4 -q \
         --acts-ids disk/ids.npy -o /dev/null

@@ -440,9 +440,6 @@ open_ids(struct acts *a, struct err *err)
         return err_set(err, TU_USAGE,
                        "--acts-ids -: must be a file, whose header is written "
                        "at the end");
-    a->ids_file = (struct acts_array){
-        .npy = true, .dtype = DT_I32, .n_dims = 2, .shape = { 0, a->n_tokens }
-    };
     str_addf(&name, "%s.json", run->acts_ids);
     rc = out_open(&a->ids_file.out, run->acts_ids, run->out_flags, true, err);
     if (rc == 0)
@@ -504,6 +501,11 @@ begin(struct acts *a, struct err *err)
         .n_dims = 4,
         .shape = { 0, a->spec.n_layers, a->n_tokens, a->dim },
     };
+    a->ids_file = (struct acts_array){ .out = a->ids_file.out,
+                                       .npy = true,
+                                       .dtype = DT_I32,
+                                       .n_dims = 2,
+                                       .shape = { 0, a->n_tokens } };
     a->started = clock_s();
     progress_start(&a->progress);
     if (run->acts_ids && reserve(&a->ids_file, a->n_expected, err) < 0)

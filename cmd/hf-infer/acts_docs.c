@@ -52,57 +52,6 @@ read_docs(const struct docs *d, void *to, size_t nbytes, struct err *err)
     return n < 0 ? err_sys(err, EX_IOERR, "%s: cannot be read", d->name) : n;
 }
 
-/* ---- one document ---- */
-
-/* The rest of a text whose first bytes were looked at. */
-static int
-open_text(struct docs *d, struct str *text, struct err *err)
-{
-    struct run *run = d->run;
-    long n;
-
-    do {
-        if (text->n > TEXT_MAX)
-            return err_set(err, EX_DATAERR,
-                           "%s: over %zu bytes (--jsonl reads documents one "
-                           "by one)",
-                           d->name, TEXT_MAX);
-        str_reserve(text, PIECE);
-        n = read_docs(d, text->s + text->n, PIECE, err);
-        if (n < 0)
-            return -1;
-        text->n += (size_t)n;
-    } while (n > 0);
-    if (run_open_tok(run, err) < 0)
-        return -1;
-    return prompt_encode(run, d->name, text, &d->one, err);
-}
-
-/* ---- JSON lines ---- */
-
-static int
-next_line(struct docs *d, struct ids *ids, struct err *err)
-{
-    struct jsonl_doc doc = { 0 };
-    struct err cause;
-    int rc = jsonl_next(&d->jsonl, &doc, true, err);
-
-    if (rc != 1) {
-        d->ended = true;
-    } else {
-        set_where(d, doc.where);
-        if (doc.is_ids)
-            for (size_t i = 0; i < doc.ids.n; i++)
-                ids_add(ids, doc.ids.id[i]);
-        else if (run_open_tok(d->run, err) < 0)
-            rc = -1;
-        else if (prompt_encode(d->run, "text", &doc.text, ids, &cause) < 0)
-            rc = err_set(err, cause.status, "%s: %s", doc.where, cause.what);
-    }
-    jsonl_doc_free(&doc);
-    return rc;
-}
-
 /* ---- .npy ---- */
 
 /* Up to n more bytes: of those read with the header, then of the file. */
@@ -250,11 +199,25 @@ open_stream(struct docs *d, const char *path, struct err *err)
             return -1;
         head->n += (size_t)n;
     }
-    if (!npy_sniff(head->s, head->n))
-        return open_text(d, head, err);
-    if (npy_parse(&npy, head->s, head->n, d->name, err) < 0)
+    if (npy_sniff(head->s, head->n))
+        return npy_parse(&npy, head->s, head->n, d->name, err) < 0
+                   ? -1
+                   : open_npy(d, &npy, err);
+    while (n > 0) { /* the rest of a text */
+        if (head->n > TEXT_MAX)
+            return err_set(err, EX_DATAERR,
+                           "%s: over %zu bytes (--jsonl reads documents one "
+                           "by one)",
+                           d->name, TEXT_MAX);
+        str_reserve(head, PIECE);
+        n = read_docs(d, head->s + head->n, PIECE, err);
+        if (n < 0)
+            return -1;
+        head->n += (size_t)n;
+    }
+    if (run_open_tok(d->run, err) < 0)
         return -1;
-    return open_npy(d, &npy, err);
+    return prompt_encode(d->run, d->name, head, &d->one, err);
 }
 
 /* ---- any ---- */
@@ -303,6 +266,7 @@ docs_close(struct docs *d)
 int
 docs_next(struct docs *d, struct ids *ids, bool *last, struct err *err)
 {
+    struct jsonl_doc doc = { 0 };
     size_t from = ids->n;
     int rc;
 
@@ -315,9 +279,16 @@ docs_next(struct docs *d, struct ids *ids, bool *last, struct err *err)
         ids_free(&d->one);
         d->ended = true;
         rc = 1;
+    } else if (d->kind == NPY) {
+        rc = next_piece(d, ids, last, err);
     } else {
-        rc = d->kind == LINES ? next_line(d, ids, err)
-                              : next_piece(d, ids, last, err);
+        rc = jsonl_next(&d->jsonl, &doc, true, err);
+        d->ended = rc != 1;
+        if (rc == 1) {
+            set_where(d, doc.where);
+            rc = jsonl_ids(d->run, &doc, ids, err) < 0 ? -1 : 1;
+        }
+        jsonl_doc_free(&doc);
     }
     if (rc == 1 && ids_check(ids->id + from, ids->n - from,
                              d->run->config->vocab_size, d->where.s, err) < 0)

@@ -19,17 +19,6 @@
 /* Activations a shard, the SAEV default, if one window does not need more. */
 #define SHARD_TOKENS 2400000
 
-/* The directory as it was named, without a slash at its end. */
-static void
-put_ckpt(struct str *s, const char *dir)
-{
-    size_t n = strlen(dir);
-
-    while (n > 1 && dir[n - 1] == '/')
-        n--;
-    js_put_str(s, dir, n);
-}
-
 static void
 put_text(struct str *s, const char *key, const char *value)
 {
@@ -51,34 +40,6 @@ add_true(struct str *s, const char *key, bool value)
 {
     if (value)
         str_addf(s, ", \"%s\": true", key);
-}
-
-/* Options that change the numbers, where they were given: saev-write names a
- * dump's directory by a hash of these words. */
-static void
-add_how(struct str *s, const struct run *run)
-{
-    for (size_t i = 0; i < run->lora.n; i++) {
-        str_adds(s, i ? ", " : ", \"lora\": [");
-        js_put_str(s, run->lora.item[i], strlen(run->lora.item[i]));
-    }
-    str_adds(s, run->lora.n ? "]" : "");
-    add_text(s, "lut", run->lut);
-    add_text(s, "lut_layers", run->lut_layers);
-    if (run->lut_ratio >= 0) {
-        str_adds(s, ", \"ratio\": ");
-        js_put_f64(s, run->lut_ratio);
-    }
-    if (run->compute == COMPUTE_BF16)
-        add_text(s, "compute", "bf16");
-    if (run->kv_dtype != DT_F32)
-        add_text(s, "kv_dtype", run->kv_dtype == DT_F16 ? "f16" : "bf16");
-    add_true(s, "raw", run->raw);
-    add_true(s, "plain", run->plain);
-    add_true(s, "chat", run->chat);
-    if (run->format >= 0)
-        add_text(s, "template", chat_name(run->format));
-    add_text(s, "system", run->system);
 }
 
 /* ---- what the numbers depend on ---- */
@@ -190,24 +151,6 @@ hash_input(struct hash *hash, const struct run *run, struct err *err)
                : 1;
 }
 
-/* --lora DIR, FILE or FILE@LAYER, with commas between several. */
-static int
-hash_adapters(struct hash *hash, const char *list, struct err *err)
-{
-    char *copy = xstrdup(list), *next = copy, *item;
-    int rc = 0;
-
-    while (rc == 0 && (item = strsep(&next, ","))) {
-        char *path = xstrdup(item);
-
-        file_cut_layer(&path);
-        rc = hash_path(hash, path, 0, err);
-        free(path);
-    }
-    free(copy);
-    return rc;
-}
-
 int
 acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
 {
@@ -241,8 +184,17 @@ acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
                          run->prompt_file ? run->prompt_file
                                           : "standard input");
         } else if (known && i == LORA) {
-            for (size_t k = 0; k < run->lora.n && rc >= 0; k++)
-                rc = hash_adapters(hash, run->lora.item[k], err);
+            /* DIR, FILE or FILE@LAYER, with commas between several */
+            for (size_t k = 0; k < run->lora.n; k++)
+                for (const char *at = run->lora.item[k]; rc >= 0 && at;) {
+                    size_t n = strcspn(at, ",");
+                    char *path = xstrndup(at, n);
+
+                    file_cut_layer(&path);
+                    rc = hash_path(hash, path, 0, err);
+                    free(path);
+                    at = at[n] ? at + n + 1 : NULL;
+                }
         } else if (known) {
             rc = hash_path(hash,
                            i == MODEL ? run->dir
@@ -293,12 +245,14 @@ acts_ids_json(struct str *s, const struct acts_shape *a, const char *dump)
 void
 acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
 {
-    size_t tokens = a->spec->n_layers * a->n_tokens;
+    size_t tokens = a->spec->n_layers * a->n_tokens, n = strlen(run->dir);
 
     str_adds(s, "{\n    ");
     put_text(s, "vit_family", run->config->arch);
     str_adds(s, ",\n    \"vit_ckpt\": ");
-    put_ckpt(s, run->dir);
+    while (n > 1 && run->dir[n - 1] == '/')
+        n--;
+    js_put_str(s, run->dir, n);
     str_adds(s, ",\n    ");
     add_layers(s, a->spec);
     str_addf(s,
@@ -314,7 +268,28 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
     put_text(s, "input", a->input);
     str_adds(s, ", ");
     put_text(s, "windows", a->windows);
-    add_how(s, run);
+    /* options that change the numbers, where they were given */
+    for (size_t i = 0; i < run->lora.n; i++) {
+        str_adds(s, i ? ", " : ", \"lora\": [");
+        js_put_str(s, run->lora.item[i], strlen(run->lora.item[i]));
+    }
+    str_adds(s, run->lora.n ? "]" : "");
+    add_text(s, "lut", run->lut);
+    add_text(s, "lut_layers", run->lut_layers);
+    if (run->lut_ratio >= 0) {
+        str_adds(s, ", \"ratio\": ");
+        js_put_f64(s, run->lut_ratio);
+    }
+    if (run->compute == COMPUTE_BF16)
+        add_text(s, "compute", "bf16");
+    if (run->kv_dtype != DT_F32)
+        add_text(s, "kv_dtype", run->kv_dtype == DT_F16 ? "f16" : "bf16");
+    add_true(s, "raw", run->raw);
+    add_true(s, "plain", run->plain);
+    add_true(s, "chat", run->chat);
+    if (run->format >= 0)
+        add_text(s, "template", chat_name(run->format));
+    add_text(s, "system", run->system);
     str_adds(s, a->sources->text.s);
     add_text(s, "ids_sha256", a->sha256);
     str_adds(s, "}\n}\n");

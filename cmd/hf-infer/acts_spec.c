@@ -34,26 +34,6 @@ bad_layers(const struct acts_spec *s, const char *text, const char *at,
                    s->point == TAP_RESID ? "-1" : "0", (long long)n_layers - 1);
 }
 
-static int
-add_layer(struct acts_spec *s, const char *text, int64_t layer,
-          const bool *sparse, struct err *err)
-{
-    if (s->point == TAP_IN_DOWN && layer >= 0 && sparse && sparse[layer])
-        return err_set(
-            err, TU_USAGE,
-            "--acts %s: layer %lld has experts, and each has its own "
-            "down_proj (in:gate_proj and mlp are of all)",
-            text, (long long)layer);
-    for (size_t i = 0; i < s->n_layers; i++)
-        if (s->layers[i] == layer)
-            return err_set(err, TU_USAGE,
-                           "--acts %s: layer %lld is there twice", text,
-                           (long long)layer);
-    s->layers = xrealloc(s->layers, s->n_layers + 1, sizeof(*s->layers));
-    s->layers[s->n_layers++] = layer;
-    return 0;
-}
-
 /* "all", or "3", "-1" and "0-5" with commas between. */
 static int
 add_layers(struct acts_spec *s, const char *text, const char *at,
@@ -78,9 +58,23 @@ add_layers(struct acts_spec *s, const char *text, const char *at,
             at = *end ? end + 1 : end;
         }
         more = !all && *end;
-        for (long long i = first; i <= last; i++)
-            if (add_layer(s, text, i, config->sparse, err) < 0)
-                return -1;
+        for (long long layer = first; layer <= last; layer++) {
+            if (s->point == TAP_IN_DOWN && config->sparse &&
+                config->sparse[layer])
+                return err_set(
+                    err, TU_USAGE,
+                    "--acts %s: layer %lld has experts, and each has its own "
+                    "down_proj (in:gate_proj and mlp are of all)",
+                    text, layer);
+            for (size_t i = 0; i < s->n_layers; i++)
+                if (s->layers[i] == layer)
+                    return err_set(err, TU_USAGE,
+                                   "--acts %s: layer %lld is there twice", text,
+                                   layer);
+            s->layers =
+                xrealloc(s->layers, s->n_layers + 1, sizeof(*s->layers));
+            s->layers[s->n_layers++] = layer;
+        }
     }
     return 0;
 }

@@ -40,6 +40,7 @@ struct prompt_batch {
     struct feed *feeds;      /* [max_active] */
     struct entry **fed;      /* [max_active] whose they are */
     float *logits;           /* [max_active, vocab_size] */
+    size_t row_nbytes;       /* of one prompt's */
     struct sample **samples; /* [n_samples] one a thread */
     size_t n_samples;
     size_t n_done, n_skipped;  /* prompts */
@@ -92,25 +93,16 @@ static int
 begin(struct prompt_batch *b, struct entry *e, struct err *err)
 {
     struct run *run = b->run;
-    struct err cause;
 
     sequence_init(&e->seq, run, e->doc.where);
     apply_settings(run, e, b->n_done + b->n_skipped + b->n_waiting - 1);
     if (e->doc.n_stop > 0 && run_open_tok(run, err) < 0)
         return -1;
-    if (e->doc.is_ids) {
-        e->seq.ids = e->doc.ids;
-        e->doc.ids = (struct ids){ 0 };
-    } else {
-        if (run_open_tok(run, err) < 0)
-            return -1;
-        if (prompt_encode(run, "text", &e->doc.text, &e->seq.ids, &cause) < 0)
-            return err_set(err, cause.status, "%s: %s", e->doc.where,
-                           cause.what);
-        str_free(&e->doc.text);
-    }
-    if (sequence_plan(&e->seq, err) < 0)
+    if (jsonl_ids(run, &e->doc, &e->seq.ids, err) < 0 ||
+        sequence_plan(&e->seq, err) < 0)
         return -1;
+    str_free(&e->doc.text);
+    ids_free(&e->doc.ids);
     e->session =
         session_new(run->engine, e->seq.n_prompt + (size_t)e->seq.max_tokens);
     b->active[b->n_active++] = e;
@@ -143,61 +135,49 @@ refill(struct prompt_batch *b)
     }
 }
 
-static int
-print(struct prompt_batch *b, const struct entry *e, struct err *err)
-{
-    const struct sequence *seq = &e->seq;
-    struct str line = { 0 };
-    int rc;
-
-    str_addc(&line, '{');
-    if (e->doc.id.n) {
-        str_adds(&line, "\"id\":");
-        str_add(&line, e->doc.id.s, e->doc.id.n);
-        str_addc(&line, ',');
-    }
-    if (seq->stream) {
-        str_adds(&line, "\"text\":");
-        js_put_str(&line, seq->text.s ? seq->text.s : "", seq->text.n);
-        str_addc(&line, ',');
-    }
-    str_adds(&line, "\"ids\":");
-    put_json_ids(&line, seq->ids.id + seq->n_prompt,
-                 seq->ids.n - seq->n_prompt);
-    str_addf(&line, ",\"finish_reason\":\"%s\"}\n", seq->finish_reason);
-    rc = out_write(b->run->out, line.s, line.n, err);
-    str_free(&line);
-    return rc;
-}
-
 /* Prints what is finished, up to the first that is not; -1 at one that failed
  * and is not skipped. */
 static int
 print_ready(struct prompt_batch *b, struct err *err)
 {
     const struct err *failed = NULL;
+    struct str line = { 0 };
     size_t n = 0, n_printed = 0;
-    int rc = 0;
+    int rc;
 
-    for (; rc == 0 && n < b->n_waiting; n++) {
+    for (; n < b->n_waiting; n++) {
         struct entry *e = b->waiting[n];
+        const struct sequence *seq = &e->seq;
         bool skip = e->failed && b->run->skip_bad && !e->fatal;
 
         if (e->failed && !skip) {
             failed = &e->err;
             break;
         }
-        if (!skip && !e->seq.finish_reason)
+        if (!skip && !seq->finish_reason)
             break;
         if (skip) {
             err_warn("%s: skipped", e->err.what);
             b->n_skipped++;
         } else {
-            rc = print(b, e, err);
+            str_addc(&line, '{');
+            if (e->doc.id.n)
+                str_addf(&line, "\"id\":%s,", e->doc.id.s);
+            if (seq->stream) {
+                str_adds(&line, "\"text\":");
+                js_put_str(&line, seq->text.s ? seq->text.s : "", seq->text.n);
+                str_addc(&line, ',');
+            }
+            str_adds(&line, "\"ids\":");
+            put_json_ids(&line, seq->ids.id + seq->n_prompt,
+                         seq->ids.n - seq->n_prompt);
+            str_addf(&line, ",\"finish_reason\":\"%s\"}\n", seq->finish_reason);
             n_printed++;
         }
         entry_free(e);
     }
+    rc = out_write(b->run->out, line.s, line.n, err);
+    str_free(&line);
     b->n_done += n_printed;
     b->n_waiting -= n;
     memmove(b->waiting, b->waiting + n, b->n_waiting * sizeof(*b->waiting));
@@ -294,8 +274,8 @@ open_batch(struct prompt_batch *b, struct err *err)
     b->samples = xcalloc(b->n_samples, sizeof(struct sample *));
     for (size_t i = 0; i < b->n_samples; i++)
         b->samples[i] = sample_new((size_t)run->config->vocab_size);
-    b->logits = mem_big(n, (size_t)run->config->vocab_size * sizeof(float),
-                        "logits", err);
+    b->row_nbytes = (size_t)run->config->vocab_size * sizeof(float);
+    b->logits = mem_big(n, b->row_nbytes, "logits", err);
     return b->logits ? 0 : -1;
 }
 
@@ -352,47 +332,13 @@ resume(struct prompt_batch *b, const char *partial, struct err *err)
     return rc;
 }
 
-/* The answers so far become NAME.partial, where a line is wrong. */
-static void
-keep_partial(struct prompt_batch *b, const char *partial)
-{
-    struct run *run = b->run;
-    struct err err;
-
-    if (b->n_done == 0 || !out_rename(run->out, partial))
-        return;
-    if (out_commit(run->out, &err) < 0)
-        err_warn("%s", err.what);
-    else
-        tool_say("%s: %zu answer%s kept: --resume goes on after them", partial,
-                 b->n_done, b->n_done == 1 ? " is" : "s are");
-    run->out = NULL;
-}
-
-static void
-close_batch(struct prompt_batch *b)
-{
-    size_t vocab_size = b->logits ? (size_t)b->run->config->vocab_size : 0;
-
-    for (size_t i = 0; i < b->n_waiting; i++)
-        entry_free(b->waiting[i]);
-    jsonl_close(&b->in);
-    mem_big_free(b->logits, b->max_active, vocab_size * sizeof(float));
-    for (size_t i = 0; i < b->n_samples; i++)
-        sample_free(b->samples[i]);
-    free(b->samples);
-    free(b->feeds);
-    free(b->fed);
-    free(b->active);
-    free(b->waiting);
-}
-
 int
 run_batch(struct run *run, struct err *err)
 {
     struct prompt_batch b = { .run = run, .in.fd = -1 };
     double started, seconds;
     struct str partial = { 0 };
+    struct err cause;
     bool resumed;
     int rc = open_batch(&b, err);
 
@@ -422,8 +368,16 @@ run_batch(struct run *run, struct err *err)
                      b.n_done, plural(b.n_done), b.n_prompt, plural(b.n_prompt),
                      b.n_output, seconds, (double)b.n_output / seconds);
     }
-    if (rc < 0 && resumed && err->status == EX_DATAERR && run->output)
-        keep_partial(&b, partial.s);
+    /* where a line is wrong the answers so far become NAME.partial */
+    if (rc < 0 && resumed && err->status == EX_DATAERR && run->output &&
+        b.n_done > 0 && out_rename(run->out, partial.s)) {
+        if (out_commit(run->out, &cause) < 0)
+            err_warn("%s", cause.what);
+        else
+            tool_say("%s: %zu answer%s kept: --resume goes on after them",
+                     partial.s, b.n_done, b.n_done == 1 ? " is" : "s are");
+        run->out = NULL;
+    }
     if (rc == 0 && run->resume) {
         rc = out_commit(run->out, err);
         run->out = NULL;
@@ -431,6 +385,16 @@ run_batch(struct run *run, struct err *err)
             unlink(partial.s);
     }
     str_free(&partial);
-    close_batch(&b);
+    for (size_t i = 0; i < b.n_waiting; i++)
+        entry_free(b.waiting[i]);
+    jsonl_close(&b.in);
+    mem_big_free(b.logits, b.max_active, b.row_nbytes);
+    for (size_t i = 0; i < b.n_samples; i++)
+        sample_free(b.samples[i]);
+    free(b.samples);
+    free(b.feeds);
+    free(b.fed);
+    free(b.active);
+    free(b.waiting);
     return rc;
 }

@@ -12,22 +12,6 @@
 #include "core/tool.h"
 #include "core/tty.h"
 
-/* Prints the text as far as it is certain; 'last' is its last byte. */
-static int
-show(struct run *run, struct str *text, char *last, struct err *err)
-{
-    int rc;
-
-    if (text->n == 0)
-        return 0;
-    *last = text->s[text->n - 1];
-    rc = print_text(run, text, err);
-    if (rc == 0)
-        rc = out_flush(run->out, err);
-    str_clear(text);
-    return rc;
-}
-
 /* The answer of --json and --ids-out, which is printed at the end. */
 static int
 print_answer(const struct run *run, const struct sequence *seq, struct err *err)
@@ -76,8 +60,13 @@ generate(struct run *run, struct sequence *seq, struct err *err)
         };
 
         rc = sequence_next(seq, sample, logits, err);
-        if (rc == 0 && as_it_comes)
-            rc = show(run, &seq->text, &last, err);
+        if (rc == 0 && as_it_comes && seq->text.n > 0) {
+            last = seq->text.s[seq->text.n - 1];
+            rc = print_text(run, &seq->text, err);
+            if (rc == 0)
+                rc = out_flush(run->out, err);
+            str_clear(&seq->text);
+        }
         if (rc < 0 || seq->finish_reason)
             break;
         feed.ids = seq->ids.id + seq->ids.n - 1;

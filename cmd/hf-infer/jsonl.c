@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/hf-infer/prompt.h"
 #include "cmd/hf-infer/run.h"
 #include "core/js.h"
 #include "core/map.h"
@@ -36,52 +37,41 @@ jsonl_close(struct jsonl *j)
         free(j->unknown[i]);
 }
 
-/* Reads some more: 0, 2 if nothing is there yet, or -1. */
-static int
-fill(struct jsonl *j, bool wait, struct err *err)
-{
-    struct pollfd p = { .fd = j->fd, .events = POLLIN };
-    long n;
-
-    if (!wait && poll(&p, 1, 0) == 0)
-        return 2;
-    if (j->at > 0) {
-        memmove(j->buf.s, j->buf.s + j->at, j->buf.n - j->at);
-        j->buf.n -= j->at;
-        j->scanned -= j->at;
-        j->at = 0;
-    }
-    if (j->buf.n > JS_MAX_BYTES)
-        return err_set(err, EX_DATAERR, "%s: line %zu: over %zu bytes", j->name,
-                       j->n_lines + 1, JS_MAX_BYTES);
-    if (wait && file_wait(j->fd, err) < 0)
-        return -1;
-    str_reserve(&j->buf, READ_BYTES);
-    n = read_some(j->fd, j->buf.s + j->buf.n, READ_BYTES);
-    if (n < 0)
-        return err_sys(err, EX_IOERR, "%s: cannot be read", j->name);
-    j->buf.n += (size_t)n;
-    j->ended = n == 0;
-    return 0;
-}
-
 /* The next line, without its end, in the buffer: 1; else as jsonl_next(). */
 static int
 next_line(struct jsonl *j, const char **line, size_t *nbytes, bool wait,
           struct err *err)
 {
+    struct pollfd p = { .fd = j->fd, .events = POLLIN };
     const char *end = NULL;
-    int rc;
 
     for (;;) {
+        long n;
+
         if (j->buf.n > j->scanned)
             end = memchr(j->buf.s + j->scanned, '\n', j->buf.n - j->scanned);
         if (end || j->ended)
             break;
         j->scanned = j->buf.n;
-        rc = fill(j, wait, err);
-        if (rc != 0)
-            return rc;
+        if (!wait && poll(&p, 1, 0) == 0)
+            return 2;
+        if (j->at > 0) {
+            memmove(j->buf.s, j->buf.s + j->at, j->buf.n - j->at);
+            j->buf.n -= j->at;
+            j->scanned -= j->at;
+            j->at = 0;
+        }
+        if (j->buf.n > JS_MAX_BYTES)
+            return err_set(err, EX_DATAERR, "%s: line %zu: over %zu bytes",
+                           j->name, j->n_lines + 1, JS_MAX_BYTES);
+        if (wait && file_wait(j->fd, err) < 0)
+            return -1;
+        str_reserve(&j->buf, READ_BYTES);
+        n = read_some(j->fd, j->buf.s + j->buf.n, READ_BYTES);
+        if (n < 0)
+            return err_sys(err, EX_IOERR, "%s: cannot be read", j->name);
+        j->buf.n += (size_t)n;
+        j->ended = n == 0;
     }
     if (!end && j->at == j->buf.n)
         return 0;
@@ -161,7 +151,7 @@ take_id(struct jsonl_doc *doc, json_t *v, const char *line, size_t nbytes)
     js_put_json(&doc->id, line + i, end - i);
 }
 
-/* A whole number; where load() made doubles of all, a double. */
+/* A whole number; where jsonl_next() made doubles of all, one. */
 static int
 whole_number(const struct js *js, int64_t max, int64_t *v, struct err *err)
 {
@@ -172,23 +162,6 @@ whole_number(const struct js *js, int64_t max, int64_t *v, struct err *err)
           real == (double)(int64_t)real))
         return js_i64(js, 0, max, v, err);
     *v = (int64_t)real;
-    return 0;
-}
-
-static int
-take_ids(struct jsonl_doc *doc, const struct js *array, struct err *err)
-{
-    if (!js_is(array, JSON_ARRAY))
-        return js_bad(array, "an array of token ids", err);
-    for (size_t i = 0; i < json_array_size(array->v); i++) {
-        struct js item = js_at(array, i);
-        int64_t id;
-
-        if (whole_number(&item, INT32_MAX, &id, err))
-            return -1;
-        ids_add(&doc->ids, (int32_t)id);
-    }
-    doc->is_ids = true;
     return 0;
 }
 
@@ -209,8 +182,19 @@ take_object(struct jsonl_doc *doc, const json_t *v, struct err *err)
                        "%s: has %s of \"prompt\", \"text\" and \"ids\" "
                        "(expected one)",
                        doc->where, n ? "more than one" : "none");
-    if (!js_absent(&ids))
-        return take_ids(doc, &ids, err);
+    doc->is_ids = !js_absent(&ids);
+    if (doc->is_ids && !js_is(&ids, JSON_ARRAY))
+        return js_bad(&ids, "an array of token ids", err);
+    for (size_t i = 0; doc->is_ids && i < json_array_size(ids.v); i++) {
+        struct js item = js_at(&ids, i);
+        int64_t id;
+
+        if (whole_number(&item, INT32_MAX, &id, err))
+            return -1;
+        ids_add(&doc->ids, (int32_t)id);
+    }
+    if (doc->is_ids)
+        return 0;
     if (js_str(js_absent(&prompt) ? &text : &prompt, &s, &nbytes, err))
         return -1;
     str_add(&doc->text, s, nbytes);
@@ -276,10 +260,8 @@ take_settings(struct jsonl_doc *doc, const struct js *root, struct err *err)
                     &doc->temperature, doc, err) ||
         real_number(root, "top_p", 1, SET_TOP_P, &doc->top_p, doc, err))
         return -1;
-    if (js_is(&stop, JSON_STRING))
-        return add_stop(doc, &stop, err);
-    if (js_absent(&stop))
-        return 0;
+    if (js_absent(&stop) || js_is(&stop, JSON_STRING))
+        return js_absent(&stop) ? 0 : add_stop(doc, &stop, err);
     if (!js_is(&stop, JSON_ARRAY) || json_array_size(stop.v) > STOP_MAX)
         return js_bad(&stop, "a string, or an array of at most 16", err);
     for (size_t i = 0; i < json_array_size(stop.v); i++) {
@@ -318,22 +300,10 @@ warn_unknown(struct jsonl *j, const struct jsonl_doc *doc, json_t *object)
     }
 }
 
-/* An integer beyond 64 bits, such as a hash that is a line's id, is no error:
- * nobody computes with it.  All integers of that line are doubles then. */
-static json_t *
-load(const char *line, size_t nbytes, json_error_t *e)
-{
-    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
-    json_t *v = json_loadb(line, nbytes, flags, e);
-
-    if (!v && json_error_code(e) == json_error_numeric_overflow)
-        v = json_loadb(line, nbytes, flags | JSON_DECODE_INT_AS_REAL, e);
-    return v;
-}
-
 int
 jsonl_next(struct jsonl *j, struct jsonl_doc *doc, bool wait, struct err *err)
 {
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
     struct str where = { 0 };
     json_error_t e;
     const char *line = NULL;
@@ -350,7 +320,11 @@ jsonl_next(struct jsonl *j, struct jsonl_doc *doc, bool wait, struct err *err)
         return -1;
     str_addf(&where, "%s: line %zu", j->name, j->n_lines);
     doc->where = where.s;
-    v = load(line, nbytes, &e);
+    v = json_loadb(line, nbytes, flags, &e);
+    /* An integer beyond 64 bits, such as a hash that is a line's id, is no
+     * error: nobody computes with it.  All of that line are doubles then. */
+    if (!v && json_error_code(&e) == json_error_numeric_overflow)
+        v = json_loadb(line, nbytes, flags | JSON_DECODE_INT_AS_REAL, &e);
     if (!v)
         return err_set(err, EX_DATAERR, "%s: column %d: %s", doc->where,
                        e.column, e.text);
@@ -366,6 +340,23 @@ jsonl_next(struct jsonl *j, struct jsonl_doc *doc, bool wait, struct err *err)
         take_id(doc, v, line, nbytes);
     json_decref(v);
     return rc < 0 ? -1 : 1;
+}
+
+int
+jsonl_ids(struct run *run, const struct jsonl_doc *doc, struct ids *ids,
+          struct err *err)
+{
+    struct err cause;
+
+    for (size_t i = 0; i < doc->ids.n; i++)
+        ids_add(ids, doc->ids.id[i]);
+    if (doc->is_ids)
+        return 0;
+    if (run_open_tok(run, err) < 0)
+        return -1;
+    if (prompt_encode(run, "text", &doc->text, ids, &cause) < 0)
+        return err_set(err, cause.status, "%s: %s", doc->where, cause.what);
+    return 0;
 }
 
 void

@@ -64,4 +64,10 @@ int jsonl_next(struct jsonl *jsonl, struct jsonl_doc *doc, bool wait,
                struct err *err);
 void jsonl_doc_free(struct jsonl_doc *doc);
 
+/* jsonl_ids() appends the ids of a line, or of its text.  -1 with 'err' set
+ * (EX_DATAERR, naming the line; what opening the tokenizer gives). */
+struct run;
+int jsonl_ids(struct run *run, const struct jsonl_doc *doc, struct ids *ids,
+              struct err *err);
+
 #endif

@@ -181,10 +181,13 @@ static const struct opt_tool tool = {
     .defaults = &defaults,
 };
 
-/* The operand, and which of the sampler's settings are the user's own. */
-static void
-read_line(struct run *run, const struct opt_line *line)
+int
+main(int argc, char **argv)
 {
+    static int (*const modes[])(struct run *, struct err *) = {
+        run_generate, run_logits, run_nll,   run_top,
+        run_acts,     run_encode, run_decode
+    };
     static const struct {
         unsigned bit;
         const char *option;
@@ -197,28 +200,6 @@ read_line(struct run *run, const struct opt_line *line)
         { SET_SEED, "seed" },
         { SET_GREEDY, "greedy" },
     };
-
-    if (line->n_args == 0)
-        die_usage("no model directory given");
-    if (line->n_args > 1)
-        die_usage("\"%s\": there is one model, and the prompt is given by "
-                  "-p, --file or standard input",
-                  line->args[1]);
-    run->dir = line->args[0];
-    if (!run->prompt && !run->prompt_file && !run->ids_text && isatty(0))
-        die_usage("no prompt: give -p, --file or --ids, or pipe it in");
-    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
-        if (opt_given(line, settings[i].option))
-            run->sampler_set |= settings[i].bit;
-}
-
-int
-main(int argc, char **argv)
-{
-    static int (*const modes[])(struct run *, struct err *) = {
-        run_generate, run_logits, run_nll,   run_top,
-        run_acts,     run_encode, run_decode
-    };
     struct run run = defaults;
     struct opt_line line;
     struct err err;
@@ -226,7 +207,18 @@ main(int argc, char **argv)
 
     tool_parse(&line, &tool, argc, argv, &run);
     run.mode = (enum mode)line.verb;
-    read_line(&run, &line);
+    if (line.n_args == 0)
+        die_usage("no model directory given");
+    if (line.n_args > 1)
+        die_usage("\"%s\": there is one model, and the prompt is given by "
+                  "-p, --file or standard input",
+                  line.args[1]);
+    run.dir = line.args[0];
+    if (!run.prompt && !run.prompt_file && !run.ids_text && isatty(0))
+        die_usage("no prompt: give -p, --file or --ids, or pipe it in");
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+        if (opt_given(&line, settings[i].option))
+            run.sampler_set |= settings[i].bit;
     if (cpu_check(&err) < 0)
         die_err(&err);
     sig_install(true);

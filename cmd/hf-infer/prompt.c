@@ -118,37 +118,12 @@ read_template(const char *dir, struct str *text, struct err *err)
     return rc;
 }
 
-/* Which format --chat uses: the given one, or the tokenizer's, with a warning
- * where the model's own template may give another prompt. */
-static int
-find_format(struct run *run, struct err *err)
-{
-    struct str own = { 0 };
-    struct err cause;
-
-    if (run->chat_format >= 0)
-        return 0;
-    run->chat_format = run->format;
-    if (run->format >= 0)
-        return 0;
-    run->chat_format = chat_recognise(run->tok, err);
-    if (run->chat_format < 0)
-        return -1;
-    if (read_template(run->dir, &own, &cause) < 0)
-        err_warn("%s", cause.what);
-    else if (own.n && !chat_is_same((enum chat)run->chat_format, own.s, own.n))
-        err_warn("%s: the model's own chat_template is not run: --template %s "
-                 "is used",
-                 run->dir, chat_name(run->chat_format));
-    str_free(&own);
-    return 0;
-}
-
 int
 prompt_encode(struct run *run, const char *name, const struct str *text,
               struct ids *ids, struct err *err)
 {
-    struct str fixed = { 0 }, system = { 0 };
+    struct str fixed = { 0 }, system = { 0 }, own = { 0 };
+    struct err cause;
     const char *s = text->s ? text->s : "";
     size_t n = text->n;
     int flags = run->plain ? TOK_PLAIN : 0, rc = -1;
@@ -165,14 +140,29 @@ prompt_encode(struct run *run, const char *name, const struct str *text,
         rc = tok_encode(run->tok, s, n, flags, ids, err);
         goto out;
     }
-    if (find_format(run, err) < 0)
-        goto out;
+    /* the given format, or the tokenizer's, with a warning where the model's
+     * own template may give another prompt */
+    if (run->chat_format < 0)
+        run->chat_format = run->format;
+    if (run->chat_format < 0) {
+        run->chat_format = chat_recognise(run->tok, err);
+        if (run->chat_format < 0)
+            goto out;
+        if (read_template(run->dir, &own, &cause) < 0)
+            err_warn("%s", cause.what);
+        else if (own.n &&
+                 !chat_is_same((enum chat)run->chat_format, own.s, own.n))
+            err_warn("%s: the model's own chat_template is not run: --template "
+                     "%s is used",
+                     run->dir, chat_name(run->chat_format));
+    }
     if (run->system && tok_utf8("--system", run->system, strlen(run->system),
                                 run->strict_utf8, &system, err) < 0)
         goto out;
     rc = chat_encode(run->tok, (enum chat)run->chat_format,
                      system.n ? system.s : run->system, s, n, 0, ids, err);
 out:
+    str_free(&own);
     str_free(&system);
     str_free(&fixed);
     return rc;

@@ -66,39 +66,17 @@ is_weights(const struct dirent *entry)
     return 0;
 }
 
-/* Appends "; NAME is WHAT" for the first file, by name, in a directory without
- * safetensors that has weights of another format. */
-static void
-put_other_weights(struct str *text, const char *dir)
-{
-    struct dirent **entries = NULL;
-    int n = scandir(dir, &entries, is_weights, alphasort);
-    bool found = false;
-
-    for (int i = 0; i < n; i++) {
-        struct str path = { 0 };
-        const char *what;
-
-        str_addf(&path, "%s/%s", dir, entries[i]->d_name);
-        what = found ? NULL : sniff_file(path.s);
-        if (what)
-            str_addf(text, "; %s is %s", entries[i]->d_name, what);
-        found = found || what;
-        str_free(&path);
-        free(entries[i]);
-    }
-    free(entries);
-}
-
 /* Is MODEL a directory with a model's files?  'weights': they are needed. */
 static int
 check_dir(const char *dir, bool weights, struct err *err)
 {
     bool config =
         !is_missing(dir, "config.json") || !is_missing(dir, "tokenizer.json");
+    struct dirent **entries = NULL;
     struct str text = { 0 };
     const char *what;
     struct stat st;
+    int n;
 
     if (config && (!weights || !is_missing(dir, "model.safetensors") ||
                    !is_missing(dir, "model.safetensors.index.json")))
@@ -110,7 +88,19 @@ check_dir(const char *dir, bool weights, struct err *err)
         return err_set(err, EX_DATAERR, "%s: is %s, not a model directory", dir,
                        what ? what : "a file");
     }
-    put_other_weights(&text, dir);
+    /* the first file, by name, that has weights of another format */
+    n = scandir(dir, &entries, is_weights, alphasort);
+    for (int i = 0; i < n; i++) {
+        struct str path = { 0 };
+
+        str_addf(&path, "%s/%s", dir, entries[i]->d_name);
+        what = text.n ? NULL : sniff_file(path.s);
+        if (what)
+            str_addf(&text, "; %s is %s", entries[i]->d_name, what);
+        str_free(&path);
+        free(entries[i]);
+    }
+    free(entries);
     if (config)
         err_set(err, EX_NOINPUT,
                 "%s: has no model.safetensors and no "
@@ -176,74 +166,73 @@ settle_sampler(struct run *run, struct err *err)
     return 0;
 }
 
-static void
-say_setup(const struct run *run)
-{
-    const struct sampler *s = &run->sampler;
-    const struct config *c = run->config;
-
-    tool_say("%s, %lld layer%s, hidden %lld, context %lld; %s, %s, %d thread%s",
-             c->arch, (long long)c->n_layers, plural(c->n_layers),
-             (long long)c->hidden_size, (long long)c->max_positions,
-             tool_host(), isa_name(cpu_isa()), par_threads(run->par),
-             plural(par_threads(run->par)));
-    if (run->mode != MODE_GENERATE)
-        return;
-    if (s->greedy)
-        tool_say("greedy, repetition penalty %g", s->repetition_penalty);
-    else
-        tool_say("repetition penalty %g, temperature %g, top-k %lld, top-p %g, "
-                 "min-p %g, seed %llu",
-                 s->repetition_penalty, s->temperature, (long long)s->top_k,
-                 s->top_p, s->min_p, (unsigned long long)s->seed);
-}
-
 int
 run_open_engine(struct run *run, size_t chunk, struct err *err)
 {
     const struct engine_options options = { chunk, run->compute,
                                             run->kv_dtype };
+    const struct sampler *s = &run->sampler;
+    const struct config *c = run->config;
 
     if (par_open(&run->par, run->n_threads, err) < 0 ||
         engine_open(&run->engine, run->model, run->par, &options, err) < 0)
         return -1;
-    if (run->verbose)
-        say_setup(run);
-    return 0;
-}
-
-static int
-open_tables(struct run *run, struct err *err)
-{
-    const struct tables_options o = { run->lut_layers, run->lut_ratio,
-                                      run->lut_report != NULL };
-    size_t n, n_stored;
-
-    if (tables_open(&run->tables, run->model, run->lut, &o, err) < 0)
-        return -1;
     if (!run->verbose)
         return 0;
-    n = tables_count(run->tables);
-    n_stored = tables_stored(run->tables);
-    tool_say("%zu table%s of %s, ratio %g", n, plural(n), run->lut,
-             run->lut_ratio > 0 ? run->lut_ratio : 0);
-    if (run->lut_ratio > 0 && n_stored > 0 && n_stored < n)
-        tool_say("compensation by the stored weights of %zu table%s, else by "
-                 "the model's",
-                 n_stored, plural(n_stored));
-    else if (run->lut_ratio > 0)
-        tool_say("compensation by %s", n_stored ? "the tables' stored weights"
-                                                : "the model's weights");
+    tool_say("%s, %lld layer%s, hidden %lld, context %lld; %s, %s, %d thread%s",
+             c->arch, (long long)c->n_layers, plural(c->n_layers),
+             (long long)c->hidden_size, (long long)c->max_positions,
+             tool_host(), isa_name(cpu_isa()), par_threads(run->par),
+             plural(par_threads(run->par)));
+    if (run->mode == MODE_GENERATE && s->greedy)
+        tool_say("greedy, repetition penalty %g", s->repetition_penalty);
+    else if (run->mode == MODE_GENERATE)
+        tool_say("repetition penalty %g, temperature %g, top-k %lld, top-p %g, "
+                 "min-p %g, seed %llu",
+                 s->repetition_penalty, s->temperature, (long long)s->top_k,
+                 s->top_p, s->min_p, (unsigned long long)s->seed);
     return 0;
 }
 
-/* --lora PATH,PATH: one after the other. */
-static int
-open_adapters(struct run *run, struct err *err)
+int
+run_open_model(struct run *run, struct err *err)
 {
+    /* --json, --nll and --top show tokens' texts if there is a tokenizer;
+     * --stop needs one */
+    bool text = run->mode != MODE_LOGITS && run->mode != MODE_ACTS &&
+                !run->ids_out &&
+                (run->stop.n > 0 || !is_missing(run->dir, "tokenizer.json"));
+    const struct tables_options o = { run->lut_layers, run->lut_ratio,
+                                      run->lut_report != NULL };
     int rc = 0;
 
-    for (size_t i = 0; i < run->lora.n; i++)
+    if (check_dir(run->dir, true, err) < 0 ||
+        (text && run_open_tok(run, err) < 0) ||
+        model_open(&run->model, run->dir, err) < 0)
+        return -1;
+    run->config = &run->model->config;
+    if (settle_sampler(run, err) < 0 ||
+        (run->kvc &&
+         compressor_open(&run->compressor, run->kvc, run->config, err) < 0) ||
+        (run->lut &&
+         tables_open(&run->tables, run->model, run->lut, &o, err) < 0))
+        return -1;
+    if (run->lut && run->verbose) {
+        size_t n = tables_count(run->tables);
+        size_t n_stored = tables_stored(run->tables);
+
+        tool_say("%zu table%s of %s, ratio %g", n, plural(n), run->lut,
+                 run->lut_ratio > 0 ? run->lut_ratio : 0);
+        if (run->lut_ratio > 0 && n_stored > 0 && n_stored < n)
+            tool_say("compensation by the stored weights of %zu table%s, else "
+                     "by the model's",
+                     n_stored, plural(n_stored));
+        else if (run->lut_ratio > 0)
+            tool_say("compensation by %s", n_stored
+                                               ? "the tables' stored weights"
+                                               : "the model's weights");
+    }
+    for (size_t i = 0; i < run->lora.n; i++) /* --lora PATH,PATH */
         for (const char *at = run->lora.item[i]; rc == 0 && at;) {
             size_t n = strcspn(at, ",");
             char *path = xstrndup(at, n);
@@ -255,28 +244,6 @@ open_adapters(struct run *run, struct err *err)
     if (rc == 0 && run->lora.n && run->verbose)
         tool_say("adapters for %zu linear layers", lora_count(run->model));
     return rc;
-}
-
-int
-run_open_model(struct run *run, struct err *err)
-{
-    /* --json, --nll and --top show tokens' texts if there is a tokenizer;
-     * --stop needs one */
-    bool text = run->mode != MODE_LOGITS && run->mode != MODE_ACTS &&
-                !run->ids_out &&
-                (run->stop.n > 0 || !is_missing(run->dir, "tokenizer.json"));
-
-    if (check_dir(run->dir, true, err) < 0 ||
-        (text && run_open_tok(run, err) < 0) ||
-        model_open(&run->model, run->dir, err) < 0)
-        return -1;
-    run->config = &run->model->config;
-    if (settle_sampler(run, err) < 0 ||
-        (run->kvc &&
-         compressor_open(&run->compressor, run->kvc, run->config, err) < 0) ||
-        (run->lut && open_tables(run, err) < 0))
-        return -1;
-    return open_adapters(run, err);
 }
 
 int

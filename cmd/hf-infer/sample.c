@@ -112,27 +112,6 @@ sort_candidates(struct sample *s, size_t n)
     }
 }
 
-/* The candidates in order: top-p may want all that top-k leaves. */
-static size_t
-sorted(struct sample *s, const struct sampler *sampler, const float *logits)
-{
-    size_t n = s->vocab_size;
-    size_t k = sampler->top_k > 0 && (size_t)sampler->top_k < n
-                   ? (size_t)sampler->top_k
-                   : n;
-
-    if (k < n / 4) {
-        vec_topk((uint32_t *)s->id, k, logits, n);
-        for (size_t i = 0; i < k; i++)
-            s->candidates[i] = (struct candidate){ logits[s->id[i]], s->id[i] };
-    } else {
-        for (size_t i = 0; i < n; i++)
-            s->candidates[i] = (struct candidate){ logits[i], (int32_t)i };
-        sort_candidates(s, n);
-    }
-    return k;
-}
-
 static void
 softmax(struct sample *s, size_t n)
 {
@@ -150,13 +129,24 @@ sample_distribution(struct sample *s, const struct sampler *sampler,
                     const int32_t **id, const float **p)
 {
     struct candidate last;
-    size_t n;
+    size_t n = s->vocab_size;
 
     penalize(s, sampler->repetition_penalty, logits, seen, n_seen);
     /* not a product with 1/t: a last bit would differ, and a tie could break */
     for (size_t i = 0; sampler->temperature != 1 && i < s->vocab_size; i++)
         logits[i] /= (float)sampler->temperature;
-    n = sorted(s, sampler, logits);
+    /* the candidates in order: top-p may want all that top-k leaves */
+    if (sampler->top_k > 0)
+        n = smaller(n, (size_t)sampler->top_k);
+    if (n < s->vocab_size / 4) {
+        vec_topk((uint32_t *)s->id, n, logits, s->vocab_size);
+        for (size_t i = 0; i < n; i++)
+            s->candidates[i] = (struct candidate){ logits[s->id[i]], s->id[i] };
+    } else {
+        for (size_t i = 0; i < s->vocab_size; i++)
+            s->candidates[i] = (struct candidate){ logits[i], (int32_t)i };
+        sort_candidates(s, s->vocab_size);
+    }
     /* HF's top-k keeps what equals the k-th logit, too: equals are listed by
      * id, so those left out come after the last one */
     last = s->candidates[n - 1];

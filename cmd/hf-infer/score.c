@@ -328,22 +328,17 @@ score_lines(struct nll *nll, struct err *err)
 
     while (rc == 0) {
         struct jsonl_doc doc = { 0 };
-        struct err cause;
+        struct ids ids = { 0 };
 
         rc = jsonl_next(&in, &doc, true, err);
         if (rc == 0)
             break;
-        if (rc > 0 && !doc.is_ids) {
-            rc = run_open_tok(run, err);
-            if (rc == 0 &&
-                prompt_encode(run, "text", &doc.text, &doc.ids, &cause) < 0)
-                rc =
-                    err_set(err, cause.status, "%s: %s", doc.where, cause.what);
-        }
+        if (rc > 0)
+            rc = jsonl_ids(run, &doc, &ids, err);
         nll->n = 0;
         nll->sum = 0;
-        if (rc >= 0)
-            rc = score_text(nll, doc.where, &doc.ids, err);
+        if (rc == 0)
+            rc = score_text(nll, doc.where, &ids, err);
         if (rc == 0)
             rc = put_nll(run, doc.id.n ? doc.id.s : NULL, nll->n, nll->sum,
                          NULL, err);
@@ -351,6 +346,7 @@ score_lines(struct nll *nll, struct err *err)
             rc = out_flush(run->out, err);
         n += nll->n;
         sum += nll->sum;
+        ids_free(&ids);
         jsonl_doc_free(&doc);
     }
     jsonl_close(&in);
@@ -432,43 +428,6 @@ out:
     return rc;
 }
 
-static void
-put_top(const struct run *run, struct str *text, const float *x,
-        const uint32_t *idx, size_t k, double mean, double std)
-{
-    size_t nbytes = 0;
-
-    if (run->json) {
-        str_adds(text, "{\"mean\":");
-        js_put_f64(text, mean);
-        str_adds(text, ",\"std\":");
-        js_put_f64(text, std);
-        str_adds(text, ",\"top\":[");
-    } else {
-        str_addf(text, "id\tlogit\ttoken\nmean\t%.6f\t\nstd\t%.6f\t\n", mean,
-                 std);
-    }
-    for (size_t i = 0; i < k; i++) {
-        const char *s =
-            run->tok ? tok_text(run->tok, (int32_t)idx[i], &nbytes) : NULL;
-
-        if (run->json) {
-            str_addf(text, "%s{\"id\":%u,\"logit\":", i ? "," : "", idx[i]);
-            js_put_f64(text, (double)x[idx[i]]);
-            str_adds(text, s ? ",\"token\":" : "");
-            if (s)
-                js_put_str(text, s, nbytes);
-            str_addc(text, '}');
-        } else {
-            str_addf(text, "%u\t%.6f\t", idx[i], (double)x[idx[i]]);
-            if (s)
-                str_esc(text, s, nbytes);
-            str_addc(text, '\n');
-        }
-    }
-    str_adds(text, run->json ? "]}\n" : "");
-}
-
 int
 run_top(struct run *run, struct err *err)
 {
@@ -477,7 +436,7 @@ run_top(struct run *run, struct err *err)
     uint32_t *idx = NULL;
     float *x = NULL; /* the last logits */
     double mean = 0, var = 0, started;
-    size_t n, k;
+    size_t n, k, nbytes = 0;
     int rc = start(run, "--top", &ids, err);
 
     if (rc < 0)
@@ -497,7 +456,35 @@ run_top(struct run *run, struct err *err)
         var += ((double)x[i] - mean) * ((double)x[i] - mean) / (double)(n - 1);
     idx = xmalloc(k * sizeof(*idx));
     vec_topk(idx, k, x, n);
-    put_top(run, &text, x, idx, k, mean, sqrt(var));
+    if (run->json) {
+        str_adds(&text, "{\"mean\":");
+        js_put_f64(&text, mean);
+        str_adds(&text, ",\"std\":");
+        js_put_f64(&text, sqrt(var));
+        str_adds(&text, ",\"top\":[");
+    } else {
+        str_addf(&text, "id\tlogit\ttoken\nmean\t%.6f\t\nstd\t%.6f\t\n", mean,
+                 sqrt(var));
+    }
+    for (size_t i = 0; i < k; i++) {
+        const char *s =
+            run->tok ? tok_text(run->tok, (int32_t)idx[i], &nbytes) : NULL;
+
+        if (run->json) {
+            str_addf(&text, "%s{\"id\":%u,\"logit\":", i ? "," : "", idx[i]);
+            js_put_f64(&text, (double)x[idx[i]]);
+            str_adds(&text, s ? ",\"token\":" : "");
+            if (s)
+                js_put_str(&text, s, nbytes);
+            str_addc(&text, '}');
+        } else {
+            str_addf(&text, "%u\t%.6f\t", idx[i], (double)x[idx[i]]);
+            if (s)
+                str_esc(&text, s, nbytes);
+            str_addc(&text, '\n');
+        }
+    }
+    str_adds(&text, run->json ? "]}\n" : "");
     rc = out_write(run->out, text.s, text.n, err);
 out:
     str_free(&text);

@@ -66,15 +66,6 @@ sequence_plan(struct sequence *seq, struct err *err)
     return rc;
 }
 
-static bool
-is_eos(const struct config *config, int32_t id)
-{
-    for (size_t i = 0; i < config->n_eos; i++)
-        if (config->eos[i] == id)
-            return true;
-    return false;
-}
-
 /* Adds a piece of text as far as no stop string begins in it; true: one
  * ended the text. */
 static bool
@@ -124,8 +115,9 @@ sequence_next(struct sequence *seq, struct sample *sample, float *logits,
         id = sample_next(sample, &seq->sampler, logits, seq->ids.id, seq->ids.n,
                          (uint64_t)n++);
         ids_add(&seq->ids, id);
-        if (is_eos(run->config, id))
-            return finish(seq, "eos", err);
+        for (size_t i = 0; i < run->config->n_eos; i++)
+            if (run->config->eos[i] == id)
+                return finish(seq, "eos", err);
         if (seq->stream)
             rc = tok_stream_add(seq->stream, id, &piece, err);
         if (rc == 0 && add_text(seq, &piece))
