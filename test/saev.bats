@@ -30,9 +30,17 @@ END
     [ "$("$PYTHON" example.py)" = "[210, 211, 212, 213, 214]" ] # (5 * 2 + 0) * 4 + 2 rows of 5
 }
 
+@test "saev(5): the token of a row is that of its image and place" {
+    "$PYTHON" -c 'import numpy as np; np.save("ids.npy", 7 * np.arange(1250).reshape(250, 5))'
+    echo 'import numpy as np' >example.py
+    example 2 >>example.py
+    echo 'print(token)' >>example.py
+    [ "$("$PYTHON" example.py)" = $((7 * 1234)) ]
+}
+
 @test "saev(5): the numpy example of a stream gets every batch" {
     dump
-    example 2 >example.py
+    example 3 >example.py
     [ "$(wc -l <example.py)" -eq 5 ]
     sed -i '1i def train(x): print(x.shape, int(x[0, 0]), int(x[-1, -1]))' example.py
     # patches of layer 13: token 1 of image 0 is row 1, token 3 of image 6 row 51
@@ -54,7 +62,7 @@ END
     dump
     {
         echo 'import subprocess, torch; d = 5'
-        example 3
+        example 4
         echo 'for x in torch.utils.data.DataLoader(Rows(), batch_size=None): print(x.shape, x.sum().item())'
     } >example.py
     [ "$(wc -l <example.py)" -eq 8 ]
