@@ -3,17 +3,18 @@
 # Fails where a header is a folder's, not a file's: where it declares more
 # functions than one subject has; and where a struct, union or enum of a header
 # of core or cmd is defined elsewhere in them, too: by its name it is found.
-max_functions=25
 status=0
-for f in $(git ls-files '*.h'); do
-    awk -v max=$max_functions -v f="$f" '
-        /^[a-z_][^=]*[ *][a-z_0-9]+\(/ && !/^(static|typedef)/ { n++ }
-        END {
-            if (n > max)
-                print "headers: " f ": declares " n " functions (at most " max ")"
-            exit n > max
-        }' "$f" >&2 || status=1
-done
+
+awk -v max=25 '
+    FNR == 1 { files[++n_files] = FILENAME }
+    /^[a-z_][^=]*[ *][a-z_0-9]+\(/ && !/^(static|typedef)/ { n[FILENAME]++ }
+    END {
+        for (i = 1; i <= n_files; i++) if (n[files[i]] > max) {
+            print "headers: " files[i] ": declares " n[files[i]] " functions (at most " max ")"
+            found = 1
+        }
+        exit found
+    }' $(git ls-files '*.h') /dev/null >&2 || status=1
 
 awk '
     /^ *((typedef|static|const) )*(struct|union|enum) [a-z_0-9]+ \{/ {

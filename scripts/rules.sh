@@ -1,88 +1,133 @@
 #!/bin/sh
-# shellcheck disable=SC2046,SC2013  # file names here have no spaces
+# shellcheck disable=SC2046,SC2086  # file names here have no spaces
 # Fails where a file breaks a rule of the house that no compiler knows: its
 # size, what its first lines say, comments of headers, options nobody reads,
 # seeds of fuzzers.
-max_file=700 max_function=120
 status=0
-bad() {
-    echo "rules: $*" >&2
-    status=1
-}
 
-# Files over max_file lines that have a reason, "NAME: why", one a line.
-long_files='man/hf-infer.1: one page for all of its modes'
-
+# One pass over all files: a process for each takes minutes.
 sources=$(git ls-files '*.[ch]' '*.sh' '*.py' '*.bats' '*.bash' 'man/*' Makefile 'test/*.mk')
-for f in $sources; do
-    n=$(wc -l <"$f")
-    [ "$n" -le $max_file ] || printf '%s\n' "$long_files" | grep -q "^$f: ." ||
-        bad "$f: has $n lines (at most $max_file, or a reason in scripts/rules.sh)"
-done
-
-# A function's body, between the braces at the start of a line.
-for f in $(git ls-files '*.[ch]'); do
-    awk -v max=$max_function -v f="$f" '
-        /^[a-z_0-9]+\(/ { name = $0; sub(/\(.*/, "", name) }
-        /^\{/ { from = NR }
-        /^\}/ && from {
-            if (NR - from - 1 > max) {
-                print "rules: " f ": " name "() has " NR - from - 1 " lines (at most " max ")"
-                found = 1
-            }
-            from = 0
-        }
-        END { exit found }' "$f" >&2 || status=1
-done
-
-# The first lines say what a file is for; a module's header says it for both.
-purpose() {
-    case $1 in
-    *.h | *.c) head -1 "$1" | grep -q '^/\*' ;;
-    *.py) head -3 "$1" | grep -q '"""' ;;
-    *.1 | *.5 | *.7) grep -q '^\.Nd ' "$1" ;;
-    *) head -4 "$1" | grep -v '^#!\|^# shellcheck' | grep -q '^# ' ;;
-    esac
-}
 isas=$(sed -n 's/^ISA[^,]*, \([a-z0-9]*\),.*/\1/p' core/kernel/isa.def 2>/dev/null | paste -sd'|')
-for f in $sources; do
-    own=${f%.c}.h
-    head -1 "$f" | grep -qF "#include \"$own\"" && f=$own
-    general=$(printf '%s\n' "$f" | sed -E "s/_($isas)\.c$//")
-    [ ! -e "$general.h" ] || f=$general.h
-    purpose "$f" || bad "$f: its first lines do not say what it is for"
-done
+awk -v max_file=700 -v max_function=120 -v isas="$isas" '
+    # Files over max_file lines that have a reason.
+    BEGIN { reason["man/hf-infer.1"] = "one page for all of its modes" }
 
-# What a header declares it explains: above it, or by its name elsewhere.
-for f in $(git ls-files 'core/*.h' 'cmd/*.h'); do
-    awk -v f="$f" '
-        function end() {
-            if (name && !comment && index(said, name "()") == 0) {
-                print "rules: " f ": " name "() has no comment"
-                found = 1
-            }
-            name = ""
-            comment = 0
+    function bad(file, what) {
+        print "rules: " file ": " what
+        found = 1
+    }
+
+    # What a header declares it explains: above it, or by its name elsewhere.
+    function declaration_ends() {
+        if (declared && !comment)
+            bare[++n_bare] = declared
+        declared = ""
+        comment = 0
+    }
+    function file_ends() {
+        declaration_ends()
+        for (; n_bare; n_bare--)
+            if (!index(said, bare[n_bare] "()"))
+                bad(file, bare[n_bare] "() has no comment")
+        said = ""
+        from = 0
+    }
+
+    FNR == 1 {
+        file_ends()
+        file = FILENAME
+        kind = file
+        sub(/.*[.\/]/, "", kind)
+        is_c = kind == "c" || kind == "h"
+        is_page = kind ~ /^[157]$/
+        is_header = kind == "h" && file ~ /^(core|cmd)\//
+        # The header of a module says for both files what they are for.
+        header = file
+        if (sub(/\.c$/, ".h", header) && index($0, "#include \"" header "\""))
+            stands_for[file] = header
+    }
+
+    { n_lines[file] = FNR }
+
+    # The first lines say what a file is for.
+    is_c && FNR == 1 && /^\/\*/ { says[file] = 1 }
+    is_page && /^\.Nd / { says[file] = 1 }
+    kind == "py" && FNR <= 3 && /"""/ { says[file] = 1 }
+    !is_c && !is_page && kind != "py" && FNR <= 4 && /^# / && !/^# shellcheck/ {
+        says[file] = 1
+    }
+
+    # The body of a function, between the braces at the start of a line.
+    is_c && /^[a-z_0-9]+\(/ {
+        name = $0
+        sub(/\(.*/, "", name)
+    }
+    is_c && /^\{/ { from = FNR }
+    is_c && /^\}/ && from {
+        if (FNR - from - 1 > max_function)
+            bad(file, name "() has " FNR - from - 1 " lines (at most " max_function ")")
+        from = 0
+    }
+
+    is_header && /^$/ { declaration_ends() }
+    is_header && /\/\*|^ \*/ {
+        comment = 1
+        said = said $0
+    }
+    is_header && /^[a-z_][^=]*[ *][a-z_0-9]+\(/ && !/^(static|typedef)/ && !declared {
+        declared = $0
+        sub(/\(.*/, "", declared)
+        sub(/.*[ *]/, "", declared)
+    }
+
+    END {
+        file_ends()
+        for (i = 1; i < ARGC; i++) {
+            f = ARGV[i]
+            if (n_lines[f] > max_file && !(f in reason))
+                bad(f, "has " n_lines[f] " lines (at most " max_file ", or a reason in scripts/rules.sh)")
+            g = f in stands_for ? stands_for[f] : f
+            family = g
+            if (isas != "" && sub("_(" isas ")\\.c$", ".h", family) && family in n_lines)
+                g = family
+            if (!says[g])
+                bad(g, "its first lines do not say what it is for")
         }
-        NR == FNR { if (/\/\*|^ \*/) said = said $0; next }
-        /^$/ { end() }
-        /\/\*|^ \*/ { comment = 1 }
-        /^[a-z_][^=]*[ *][a-z_0-9]+\(/ && !/^(static|typedef)/ && !name {
-            name = $0
-            sub(/\(.*/, "", name)
-            sub(/.*[ *]/, "", name)
-        }
-        END { end(); exit found }' "$f" "$f" >&2 || status=1
-done
+        exit found
+    }' $sources </dev/null >&2 || status=1
 
 # An option's field stands in the tool's struct, in the table, and where it is
 # read.
-for d in $(git ls-files 'cmd/*/main.c' | sed 's|/main.c||'); do
-    for field in $(grep -oE 'OPT_[A-Z0-9]+\([a-z_.0-9]+' "$d/main.c" | grep -v CALL | sed 's/.*[(.]//' | sort -u); do
-        [ "$(git grep -ohwF -e "$field" -- "$d/*.[ch]" | wc -l)" -ge 3 ] ||
-            bad "$d/main.c: nothing reads the option's field $field"
-    done
-done
+awk '
+    FNR == 1 {
+        dir = FILENAME
+        sub(/[^\/]*$/, "", dir)
+    }
+    FILENAME == dir "main.c" {
+        rest = $0
+        while (match(rest, /OPT_[A-Z0-9]+\([a-z_.0-9]+/)) {
+            field = substr(rest, RSTART, RLENGTH)
+            rest = substr(rest, RSTART + RLENGTH)
+            if (field ~ /CALL/)
+                continue
+            sub(/.*[(.]/, "", field)
+            fields[dir, field] = 1
+        }
+    }
+    {
+        n = split($0, word, /[^A-Za-z0-9_]+/)
+        for (i = 1; i <= n; i++)
+            n_words[dir, word[i]]++
+    }
+    END {
+        for (key in fields)
+            if (n_words[key] < 3) {
+                split(key, part, SUBSEP)
+                print "rules: " part[1] "main.c: nothing reads the option\047s field " part[2]
+                found = 1
+            }
+        exit found
+    }' $(git ls-files 'cmd/*/*.[ch]') /dev/null >&2 || status=1
 
 # The seeds of a fuzzer are few and short: "-merge=1" of libFuzzer makes them so.
 max_seeds=64 max_seed=4096
@@ -102,7 +147,8 @@ git ls-files 'test/fuzz/*.seeds/*' | xargs -r wc -c | awk -v most=$max_seeds -v 
     }' >&2 || status=1
 
 # What is left to do stands in issues, not here.
-# shellcheck disable=SC2086
-grep -nwE 'TO[D]O|FIX[M]E|X[X]X|HAC[K]' $sources /dev/null >&2 &&
-    bad 'a note to oneself'
+if grep -nwE 'TO[D]O|FIX[M]E|X[X]X|HAC[K]' $sources /dev/null >&2; then
+    echo 'rules: a note to oneself' >&2
+    status=1
+fi
 exit $status
