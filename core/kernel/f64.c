@@ -20,11 +20,13 @@ struct dd {
 #define LN2_LO -0x1.718432a1b0e26p-35
 #define LN2_LL -0x1.9ff0342542fc3p-90 /* after LN2_LO */
 
-/* pi / 2 in 24 bits a part, and the rest. */
-#define PIO2_1 0x1.921fb6p+0
-#define PIO2_2 -0x1.777a5cp-25
-#define PIO2_3 -0x1.ee59dap-50
-#define PIO2_4 0x1.98a2e03707345p-77
+/* pi / 2 in 22 bits a part, whose products with 30 bits are exact, and the
+ * rest. */
+#define PIO2_1 0x1.921fb8p+0
+#define PIO2_2 -0x1.5dde98p-23
+#define PIO2_3 0x1.846988p-48
+#define PIO2_4 0x1.8cc518p-72
+#define PIO2_5 -0x1.fc8f8cbb5bf6cp-97
 
 static struct dd
 two_sum(double a, double b)
@@ -106,19 +108,13 @@ f64_exp(double x)
     return ldexp(r.hi + (r.lo + lo), (int)n);
 }
 
-/* e^x to about 2^-90 as m 2^*n, m in 0.7 .. 1.42; |x| < 800.  Of x / 256 nine
- * terms do; then it is squared eight times. */
+/* e^x - 1 to about 2^-90 of it, |x| < 0.35.  Of x / 256 ten terms do; then 1
+ * and it is squared eight times. */
 static struct dd
-dd_exp(struct dd x, int *n)
+dd_expm1(struct dd x)
 {
-    double k = nearest(x.hi * 1.4426950408889634);
-    struct dd r, term, sum;
+    struct dd r = { x.hi / 256, x.lo / 256 }, term = r, sum = r;
 
-    r = dd_add((struct dd){ x.hi - k * LN2_HI, x.lo - k * LN2_LL },
-               two_product(-k, LN2_LO));
-    r = (struct dd){ r.hi / 256, r.lo / 256 };
-    term = r;
-    sum = r;
     for (int i = 2; i < 11; i++) {
         struct dd inverse = { 1.0 / i, 0 };
 
@@ -130,16 +126,28 @@ dd_exp(struct dd x, int *n)
     }
     for (int i = 0; i < 8; i++) /* of e^r - 1: (1 + s)^2 - 1 = 2 s + s^2 */
         sum = dd_add((struct dd){ 2 * sum.hi, 2 * sum.lo }, dd_mul(sum, sum));
-    *n = (int)k;
-    return dd_add((struct dd){ 1, 0 }, sum);
+    return sum;
 }
 
-/* ln x of a normal x or of x 2^64: y + (x e^-y - 1), Newton's step from a y
- * that is right to 2^-40, leaves 2^-80. */
+/* e^x as m 2^*n, m in 0.7 .. 1.42; |x| < 800. */
+static struct dd
+dd_exp(struct dd x, int *n)
+{
+    double k = nearest(x.hi * 1.4426950408889634);
+
+    *n = (int)k;
+    x = dd_add((struct dd){ x.hi - k * LN2_HI, x.lo - k * LN2_LL },
+               two_product(-k, LN2_LO));
+    return dd_add((struct dd){ 1, 0 }, dd_expm1(x));
+}
+
+/* ln x: y + (m e^-y - 1), Newton's step from a y that is right to 2^-40, leaves
+ * 2^-80 of ln m.  So that this holds near 1, where pow multiplies it by as much
+ * as 2^62, the step is made of m - 1, which is exact, and of e^-y - 1. */
 static struct dd
 dd_log(double x)
 {
-    int k, n;
+    int k;
     double m = frexp(x, &k), s, z, y; /* m in 0.5 .. 1 */
     struct dd e, exact = { 0, 0 };
 
@@ -153,9 +161,8 @@ dd_log(double x)
     for (int i = 19; i > 0; i -= 2)
         y = y * z + 1.0 / i;
     y *= 2 * s;
-    e = dd_exp((struct dd){ -y, 0 }, &n);
-    e = dd_mul(e, (struct dd){ ldexp(m, n), 0 });
-    e = dd_add(e, (struct dd){ -1, 0 });
+    e = dd_mul(dd_expm1((struct dd){ -y, 0 }), (struct dd){ m, 0 });
+    e = dd_add(e, (struct dd){ m - 1, 0 });
     /* ln (1 + e) = e - e^2 / 2: e is what the series left, under 2^-40. */
     e.lo -= e.hi * e.hi / 2;
     exact = dd_add(exact, (struct dd){ k * LN2_HI, 0 });
@@ -197,16 +204,18 @@ f64_pow(double x, double y)
     return ldexp(r.hi + r.lo, n);
 }
 
-/* x less n quarter turns, n the nearest: |x| <= 2^28, so that the first parts'
- * products and differences are exact. */
+/* x less n quarter turns, n the nearest: |x| <= 2^30, so that the first parts'
+ * products and differences are exact.  The others matter where almost nothing
+ * is left: 2^-59. */
 static struct dd
 quarter(double x, int *n)
 {
     double k = nearest(x * 0.63661977236758134);
     struct dd r = two_sum(x - k * PIO2_1 - k * PIO2_2, -(k * PIO2_3));
+    struct dd s = two_sum(r.hi, -(k * PIO2_4));
 
     *n = (int)((long long)k & 3);
-    return fast_sum(r.hi, r.lo - k * PIO2_4);
+    return fast_sum(s.hi, s.lo + r.lo - k * PIO2_5);
 }
 
 /* r - r^3 / 3! + .. r^21 / 21!, |r| <= pi / 4 */
@@ -251,7 +260,7 @@ rotated(double x, int by)
     struct dd r;
     int n;
 
-    if (!(fabs(x) <= 0x1p28))
+    if (!(fabs(x) <= 0x1p30))
         return NAN;
     r = quarter(x, &n);
     switch ((n + by) & 3) {

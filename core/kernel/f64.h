@@ -13,7 +13,8 @@ double f64_exp(double x);
 double f64_log(double x);           /* of 0 -infinity, below it NaN */
 double f64_pow(double x, double y); /* x >= 0, else NaN; x^0 and 1^y are 1 */
 
-/* |x| <= 2^28, else NaN: positions times frequencies are smaller. */
+/* |x| <= 2^30, else NaN: as positions are (core/model/config.c), times
+ * frequencies of 1 and less. */
 double f64_sin(double x);
 double f64_cos(double x);
 

@@ -40,6 +40,10 @@ any_size(int low, int high)
 
 enum { N = 200000 };
 
+/* The multiples of pi / 2 that doubles come nearest to, and times 2 and so on:
+ * by the continued fraction of 2^e / pi. */
+static const double hard[] = { 0x1.6c6cbc45dc8dep+5, 0x1.b951f1572eba5p+23 };
+
 static void
 report(bool good, const char *what)
 {
@@ -84,6 +88,11 @@ main(void)
 
         good &= z < 1e-300L || z > 1e300L || near(f64_pow(x, y), z);
         good &= near(f64_pow(0.999, i), powl((long double)0.999, i));
+        /* near 1, where the logarithm is as small as y is large */
+        x = 1 + (i % 2 ? 1 : -0.5) * ldexp(1 + (i & 7), -52 + i % 40);
+        y = 600 * unit() / (x - 1);
+        z = powl((long double)x, (long double)y);
+        good &= z < 1e-300L || z > 1e300L || near(f64_pow(x, y), z);
     }
     good &= f64_pow(0, 0) == 1 && f64_pow(0, 2) == 0 &&
             f64_pow(0, -2) == INFINITY && f64_pow(10, 22) == 1e22 &&
@@ -96,17 +105,22 @@ main(void)
     for (int i = 0; i < N; i++) {
         double x = (double)rnd() * (i % 4 == 0   ? 4
                                     : i % 4 == 1 ? 1e6
-                                    : i % 4 == 2 ? 0x1p28
+                                    : i % 4 == 2 ? 0x1p30
                                                  : any_size(-50, 0));
         long double r = (long double)x;
 
         good &= near(f64_sin(x), sinl(r)) && near(f64_cos(x), cosl(r));
         x = nearbyint(x) * 1.5707963267948966; /* where one of them is small */
         r = (long double)x;
-        good &= fabs(x) > 0x1p28 ||
+        good &= fabs(x) > 0x1p30 ||
                 (near(f64_sin(x), sinl(r)) && near(f64_cos(x), cosl(r)));
     }
-    good &= f64_sin(0) == 0 && f64_cos(0) == 1 && isnan(f64_sin(0x1.1p28)) &&
+    for (size_t i = 0; i < sizeof(hard) / sizeof(*hard); i++)
+        for (double x = hard[i]; x <= 0x1p30; x *= 2)
+            good &= near(f64_sin(x), sinl((long double)x)) &&
+                    near(f64_cos(x), cosl((long double)x));
+    good &= near(f64_cos(0x1p30), cosl(0x1p30L));
+    good &= f64_sin(0) == 0 && f64_cos(0) == 1 && isnan(f64_sin(0x1.1p30)) &&
             isnan(f64_cos(NAN)) && isnan(f64_cos(INFINITY));
     report(good, "sin and cos");
     return tap_done();
