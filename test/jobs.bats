@@ -86,6 +86,27 @@ not_run() {
     done
 }
 
+@test "acts-meta.sh: a line without tokens is refused, as images are counted by lines" {
+    export MAX_PATCHES=64 TU_BIN=$BUILD
+    cp -r "$odd/m" m
+    seq 40 | sed 's/.*/{"ids":[&,1,2]}/' >good
+    for line in '' '  ' '{"text":""}' '{"id":3, "ids": [ ]}' '{"prompt" : ""}'; do
+        { head -n 2 good && printf '%s\n' "$line" && tail -n +3 good; } >docs
+        for _ in 1 2; do # the second one finds what the first one left
+            run -65 "$ROOT/scripts/jobs/acts-cron.sh" m docs resid:0,3 4 a
+            case $line in
+            *'{'*) [ "$output" = "acts-meta.sh: $PWD/docs: 1 of its lines has no tokens (expected a document with tokens in each line)" ] ;;
+            *) [ "$output" = "acts-meta.sh: $PWD/docs: line 3 is empty (expected a document with tokens in each line)" ] ;;
+            esac
+        done
+        [ -z "$(ls -A a)" ]
+    done
+    # text that only looks so, or that this tokenizer has a token for
+    sed '3i\{"id":{"text":""},"text":"a \\"text\\": \\"\\""}\n{"text":" "}' good >docs
+    "$ROOT/scripts/jobs/acts-cron.sh" m docs resid:0,3 4 a
+    hf-infer m --acts resid:0,3 --ctx 4 --pad --jsonl -q --file docs | cmp - <(cat a/*/acts*.bin)
+}
+
 @test "acts-cron.sh, acts-submit.sh, acts-meta.sh, lut-submit.sh: names that look like options are none" {
     export MAX_PATCHES=320 TU_BIN=$BUILD
     cp -r "$odd/m" ./-m

@@ -3,10 +3,12 @@
 # Writes the metadata of the dump that "hf-infer MODEL --acts SPEC --ctx T --pad
 # --jsonl" makes of all documents, a document an image, before any is made, and
 # prints its path: FOLDER/HASH.json, so that dumps of one folder share nothing.
+# Images are counted by lines, so each line must be a document with tokens: a
+# dump that goes on would else have one document twice.
 # MIN_SHARDS: at least so many, if there are as many documents; default 1.
 # MAX_PATCHES: activations a shard, whatever MIN_SHARDS; default 2400000.
 set -euo pipefail
-[ $# -eq 5 ] || { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -eq 5 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 # Names count in HASH: whole ones, however they were typed.
 model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 folder=$5
 max_patches=${MAX_PATCHES:-2400000} min_shards=${MIN_SHARDS:-1}
@@ -29,6 +31,24 @@ meta=$tmp/meta.json
     -q --acts-meta "$meta" || { s=$?; [ $s -eq 141 ] || exit $s; }; } |
     head -c 1 >/dev/null
 n_imgs=$(awk 'END { print NR }' "$docs")
+refuse() {
+    echo "acts-meta.sh: $docs: $1 (expected a document with tokens in each line)" >&2
+    exit 65
+}
+empty=$(LC_ALL=C awk '!/[^ \t\r]/ { print NR; exit }' "$docs")
+[ -z "$empty" ] || refuse "line $empty is empty"
+# Blank text has tokens with some tokenizers.
+LC_ALL=C awk '/"(text|prompt)"[ \t]*:[ \t]*"([ \t]|\\[bfnrt]|\\u00[0-2a][0-9a-fA-F])*"/ ||
+    /"ids"[ \t]*:[ \t]*\[[ \t]*\]/ { print }' "$docs" >"$tmp/blank"
+n_blank=$(awk 'END { print NR }' "$tmp/blank")
+if [ "$n_blank" -gt 0 ]; then
+    n=0
+    hf-infer "$model" --acts resid:-1 --ctx "$ctx" --pad --jsonl --file "$tmp/blank" \
+        -q -o "$tmp/rows" --acts-meta "$tmp/of-blank" 2>/dev/null &&
+        n=$(sed -n 's/.*"n_imgs": \([0-9]*\),$/\1/p' "$tmp/of-blank")
+    n=$((n_blank - n))
+    [ $n -eq 0 ] || refuse "$n of its lines $([ $n -eq 1 ] && echo has || echo have) no tokens"
+fi
 if [ -z "${MAX_PATCHES:-}" ]; then
     layers=$(sed -n 's/.*"layers": \[\(.*\)\],$/\1/p' "$meta" | tr , '\n' | wc -l)
     tokens=$(sed -n 's/.*"n_patches_per_img": \([0-9]*\),$/\1/p' "$meta")
