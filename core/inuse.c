@@ -6,6 +6,7 @@
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/map.h"
 #include "core/mem.h"
@@ -19,12 +20,6 @@ static bool watching;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of these two: */
 static void *inputs; /* the regular files that were read, a tree of tsearch() */
 static struct inuse_output *outputs;
-
-void
-inuse_begin(void)
-{
-    watching = true;
-}
 
 static int
 compare(const void *a, const void *b)
@@ -76,6 +71,17 @@ inuse_input(const char *path, const struct stat *st, struct err *err)
     }
     pthread_mutex_unlock(&lock);
     return is_output ? read_and_written(path, err) : 0;
+}
+
+void
+inuse_begin(void)
+{
+    struct err none = { 0 };
+    struct stat st;
+
+    watching = true;
+    if (fstat(STDIN_FILENO, &st) == 0) /* nothing is an output yet */
+        inuse_input("standard input", &st, &none);
 }
 
 int

@@ -2,7 +2,7 @@
  * What a command reads it never replaces, and no two of its outputs have one
  * name.  core/map reports each file that it opens and core/out each that it
  * makes; files are compared by device and inode, so no spelling and no link
- * gets around it.
+ * gets around it.  Standard input counts as read, whether it is or not.
  *
  * Nothing is kept before inuse_begin(), which tool_parse() calls: a program
  * that uses these functions may well replace what it has read.

@@ -240,6 +240,9 @@ import moe; moe.save_all(".")'
 kvc_ref.save("c.bin", kvc_model.average(3, 8, 2), 8, 2)'
     md5sum c.bin >>sums
     refused kvc-convert --input c.bin -f --output ./c.bin
+    # standard input, too
+    refused hf-infer "$DEMO" -n 1 -f -o p <p
+    refused hf-infer "$DEMO" --acts mlp:0 -f -o ./x.npy <x.npy
     # what is in a folder, or leads there
     cp -rL "$DEMO" model
     lut-precompute -q -m model -s "$ROOT/demo/sae" -o lut
