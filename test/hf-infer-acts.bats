@@ -569,8 +569,12 @@ END
 @test "hf-infer --acts-ids: whole or not at all, and not what is there" {
     acts() { hf-infer "$DEMO" --ids "$(seq -s, 1 64)" --acts resid:0 --ctx 4 -q "$@"; }
     mkdir w
-    run -2 --separate-stderr acts --acts-ids - -o a.f32
-    [ "${stderr_lines[0]}" = "hf-infer: --acts-ids -: must be a file, whose header is written at the end" ]
+    mkfifo fifo
+    for to in - fifo /dev/null; do
+        run -2 --separate-stderr timeout 60 hf-infer "$DEMO" --ids 1,2 --acts resid:0 -o a.f32 --acts-ids $to
+        [ "${stderr_lines[0]}" = "hf-infer: --acts-ids $to: must be a file, whose header is written at the end" ]
+        [ ! -e $to.json ]
+    done
     run -73 --separate-stderr acts --acts-ids no/ids.npy -o a.f32
     [ "$stderr" = "hf-infer: no/ids.npy: cannot be created: No such file or directory" ]
     for there in ids.npy ids.npy.json; do
@@ -588,6 +592,19 @@ END
     run -2 --separate-stderr hf-infer "$DEMO" --file in.npy --acts resid:0 --ctx 4 -f --acts-ids in.npy -o a.f32
     [[ ${stderr_lines[0]} == "hf-infer: in.npy: "*"input"* ]]
     cmp in.npy keep.npy
+    # nor is FILE.json an input or another output
+    printf '1 2 3 4' | tee in.json >keep
+    for what in "--acts-ids in -o a.f32 --file in.json" "--acts-ids w/x -o w/x.json --ids 1,2" \
+        "--acts-ids w/x -o a.f32 --acts-meta w/x.json --ids 1,2" "--acts-ids m/config -o a.f32 --ids 1,2"; do
+        [ -e m ] || cp -rL "$DEMO" m
+        # shellcheck disable=SC2086
+        run -2 hf-infer m --acts resid:0 -f $what
+        [[ $output == *": is both an input and an output"* || $output == *": would be two outputs"* ]]
+    done
+    run -2 hf-infer m --acts resid:0 -f --acts-ids in -o a.f32 <in.json
+    cmp in.json keep
+    cmp m/config.json "$DEMO/config.json"
+    [ ! -e a.f32 ]
     run -2 --separate-stderr acts --acts-ids a.npy -o a.npy -f
     rm w/*
     # a reader that goes away

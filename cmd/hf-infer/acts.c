@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/clock.h"
 #include "core/format/npy.h"
@@ -434,12 +435,16 @@ open_ids(struct acts *a, struct err *err)
 {
     const struct run *run = a->run;
     struct str name = { 0 };
+    struct stat st;
     int rc;
 
-    if (strcmp(run->acts_ids, "-") == 0)
+    if (strcmp(run->acts_ids, "-") == 0 ||
+        (stat(run->acts_ids, &st) == 0 && !S_ISREG(st.st_mode) &&
+         !S_ISDIR(st.st_mode)))
         return err_set(err, TU_USAGE,
-                       "--acts-ids -: must be a file, whose header is written "
-                       "at the end");
+                       "--acts-ids %s: must be a file, whose header is written "
+                       "at the end",
+                       run->acts_ids);
     str_addf(&name, "%s.json", run->acts_ids);
     rc = out_open(&a->ids_file.out, run->acts_ids, run->out_flags, true, err);
     if (rc == 0)
