@@ -7,13 +7,13 @@
  *
  *   exact  W is widened to f32, X is f32, sums are f32, in one order on every
  *          CPU, for few rows of X (gemv_ISA.c) and for many: column c adds to
- *          lane c % 8 by FMA; after 1024 columns, or the last, filled up with
- *          zeros to 8 (each lane adds 0 * 0), lanes l and l + 4 are added, l
- * and l + 2, l and l + 1, and this to the sum of the columns before. bf16   W
- * and X are rounded to bf16; products are exact, sums f32. With X split into
- * two bf16 (hi + lo, 2^-17 of it lost) only W is. int8   symmetric int8, a
- * scale for each row of W and of X; sums are exact in 32 bits and rescaled
- * once.
+ *          lane c % 8 by FMA.  After 1024 columns, or after the last, filled
+ *          up with zeros to 8 (each lane adds 0 * 0), lanes l and l + 4 are
+ *          added, l and l + 2, l and l + 1; and this to the sum so far.
+ *   bf16   W and X are rounded to bf16; products are exact, sums f32.
+ *          With X split into two bf16 (hi + lo, 2^-17 of it lost) only W is.
+ *   int8   symmetric int8, a scale for each row of W and of X; sums are exact
+ *          in 32 bits and rescaled once.
  *
  * An output's bits depend on its two rows and its k alone, in the bf16 class
  * also on the instruction set (hardware adds in orders of its own, and AMX and
