@@ -129,6 +129,19 @@ dense() {
     [ -z "$(find . -name PWNED)" ]
 }
 
+@test "batch.mk: documents that have changed are another dump" {
+    cp -L "$S/docs.jsonl" docs
+    of() { make -f "$ROOT/scripts/batch.mk" MODEL="$S/demo/qwen3-tiny" TEXT="$S/held-out.txt" DOCS=docs SPEC=resid:0 CTX=16 PARTS=2 dump; }
+    for change in p 's/: *"/&New /' s/New/Old/; do
+        sed -i "$change;2q" docs # 'p' doubles a line
+        for _ in 1 2; do of >/dev/null; done
+        dump=$(ls -td acts/*/ | head -n 1)
+        hf-infer "$S/demo/qwen3-tiny" --acts resid:0 --ctx 16 --pad --jsonl -q --file docs | cmp - <(cat "$dump"/acts*.bin)
+        sleep 0.01
+    done
+    [ "$(ls -d acts/*/ | wc -l)" = 3 ]
+}
+
 @test "batch.mk: names of any characters are inputs like others, and not run" {
     odd="a  b;touch PWNED;#%*?\$(touch PWNED)\`touch PWNED\`'\"\$x\$(shell touch PWNED)&|<>(){}[]:=,~\\"
     mkdir "$odd" work
