@@ -107,6 +107,16 @@ not_run() {
     hf-infer m --acts resid:0,3 --ctx 4 --pad --jsonl -q --file docs | cmp - <(cat a/*/acts*.bin)
 }
 
+@test "acts-meta.sh: without room 73, and nothing is left" {
+    small_disk 4k
+    head -c 4096 /dev/zero >disk/full || :
+    for _ in 1 2; do
+        TU_BIN=$BUILD run -73 "$ROOT/scripts/jobs/acts-meta.sh" "$odd/m" "$odd/docs" resid:0 8 disk
+        [[ $output == *"No space left on device"* ]]
+        [ "$(ls -A disk)" = full ]
+    done
+}
+
 @test "acts-cron.sh, acts-submit.sh, acts-meta.sh, lut-submit.sh: names that look like options are none" {
     export MAX_PATCHES=320 TU_BIN=$BUILD
     cp -r "$odd/m" ./-m

@@ -60,6 +60,7 @@ fi
 sed -i "s/\"max_patches_per_shard\": .*/\"n_imgs\": $n_imgs,\n    \
 \"max_patches_per_shard\": $max_patches,/" "$meta"
 hash=$(saev-write -q --hash -m "$meta")
-cp -- "$meta" "$folder/.meta.$(hostname).$$"
-mv -- "$folder/.meta.$(hostname).$$" "$folder/$hash.json"
+new=$folder/.meta.$(hostname).$$
+trap 'rm -rf -- "$tmp" "$new"' EXIT
+cp -- "$meta" "$new" && mv -- "$new" "$folder/$hash.json" || exit 73
 printf '%s\n' "$folder/$hash.json"
