@@ -124,9 +124,9 @@ opt_set_next(const char **set, size_t *n)
     return *n ? s : NULL;
 }
 
-/* The place in the table of the option whose name is those n bytes.  It is a
- * name that the tool's own code has: one that is not there is a bug, which the
- * first run shows. */
+/* The place in the table of the option whose name is those n bytes.  The names
+ * are those that the code itself uses: a missing one is a bug, which the first
+ * run shows. */
 static int
 find_name(const struct opt_tool *tool, const char *name, size_t n)
 {
@@ -134,6 +134,8 @@ find_name(const struct opt_tool *tool, const char *name, size_t n)
         if (strlen(tool->opts[i].name) == n &&
             !memcmp(tool->opts[i].name, name, n))
             return i;
+    fprintf(stderr, "%s: its table of options has no --%.*s\n", tool->name,
+            (int)n, name);
     abort();
 }
 

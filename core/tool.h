@@ -43,8 +43,8 @@
  * outgrows ulimit -f.  Then it is opt_parse() with the common part done:
  * --help, --version and --completions SHELL, which the installation uses, are
  * answered on stdout and exit 0, a usage error prints its line and "Try
- * 'TOOL --help'" and exits TU_USAGE, --quiet drops warnings, and an int that -j
- * sets is par_default() without it.
+ * 'TOOL --help'" and exits TU_USAGE, --quiet, which every table has, drops
+ * warnings, and an int that -j sets is par_default() without it.
  */
 void tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
                 char **argv, void *to);

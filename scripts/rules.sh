@@ -17,6 +17,11 @@ awk -v max_file=700 -v max_function=120 -v isas="$isas" '
         found = 1
     }
 
+    function how(file) {
+        return file ~ /\.[ch]$/ ? "/* ... */ on line 1" : file ~ /\.py$/ ? "\"\"\"...\"\"\" in lines 1 to 3" : \
+            file ~ /\.[157]$/ ? ".Nd ..." : "# ... in lines 1 to 4"
+    }
+
     # What a header declares it explains: above it, or by its name elsewhere.
     function declaration_ends() {
         if (declared && !comment)
@@ -91,7 +96,7 @@ awk -v max_file=700 -v max_function=120 -v isas="$isas" '
             if (isas != "" && sub("_(" isas ")\\.c$", ".h", family) && family in n_lines)
                 g = family
             if (!says[g])
-                bad(g, "its first lines do not say what it is for")
+                bad(g, "its first lines do not say what it is for (" how(g) ")")
         }
         exit found
     }' $sources </dev/null >&2 || status=1
@@ -148,7 +153,7 @@ git ls-files 'test/fuzz/*.seeds/*' | xargs -r wc -c | awk -v most=$max_seeds -v 
 
 # What is left to do stands in issues, not here.
 if grep -nwE 'TO[D]O|FIX[M]E|X[X]X|HAC[K]' $sources /dev/null >&2; then
-    echo 'rules: a note to oneself' >&2
+    echo 'rules: a note to oneself: what is left to do is an issue' >&2
     status=1
 fi
 exit $status

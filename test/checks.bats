@@ -35,10 +35,10 @@ stub() {
     try 0 Makefile < <(seq 700 | sed 's/^/# /')
     try 1 Makefile "has 701 lines (at most 700, or a reason in scripts/rules.sh)" < <(seq 701 | sed 's/^/# /')
     what="its first lines do not say what it is for"
-    try 1 core/a.c "$what" <<<'int x;'
-    try 1 Makefile "$what" <<<'all:'
-    try 1 core/a.sh "$what" <<<$'#!/bin/sh\necho'
-    try 1 core/a.py "$what" <<<'print()'
+    try 1 core/a.c "$what (/* ... */ on line 1)" <<<'int x;'
+    try 1 Makefile "$what (# ... in lines 1 to 4)" <<<'all:'
+    try 1 core/a.sh "$what (# ... in lines 1 to 4)" <<<$'#!/bin/sh\necho'
+    try 1 core/a.py "$what (\"\"\"...\"\"\" in lines 1 to 3)" <<<'print()'
     try 0 core/a.h <<<$'/* It. */\n\n/* Does it. */\nint f(void);'
     try 0 core/a.h <<<$'/* It; f() does it. */\n\nint f(void);'
     try 1 core/a.h "f() has no comment" <<<$'/* It. */\n\nint f(void);'
@@ -427,16 +427,21 @@ cross_tree() {
 
 @test "test/computes: says of each test whether an instruction set can change it" {
     cd "$ROOT"
-    diff <(ls test/*.bats test/unit/*.c | sed 's|^test/||; s|\.c$||' | sort) <(sed -nE 's/^(yes|each|no) //p' test/computes | sort)
+    ls test/*.bats test/unit/*.c | sed 's|^test/||; s|\.c$||' | sort >"$BATS_TEST_TMPDIR/tests"
+    sed -nE 's/^(yes|each|no) //p' test/computes | sort | diff "$BATS_TEST_TMPDIR/tests" - || {
+        echo 'test/computes: "<" has no line, ">" is no test or has two'
+        false
+    }
     run ! grep -vE '^(#|(yes|each|no) [a-z])' test/computes
 }
 
 @test "test/README: as many commands, writers and fuzzers as there are" {
     cd "$ROOT"
     report=$(tr -s ' \n' ' ' <test/README)
-    [[ $report == *", in $(sh -c ". test/fault/cases.sh; cases '*'" | wc -l) commands of all tools,"* ]]
-    [[ $report == *" kills of $(. test/writers.bash && wc -l <<<"$WRITERS") writers,"* ]]
-    [[ $report == *"fuzz: $(ls test/fuzz/*.c | wc -l) fuzzers,"* ]]
+    says() { [[ $report == *"$1"* ]] || { echo "test/README does not say: $1" && false; }; }
+    says ", in $(sh -c ". test/fault/cases.sh; cases '*'" | wc -l) commands of all tools,"
+    says " kills of $(. test/writers.bash && wc -l <<<"$WRITERS") writers,"
+    says "fuzz: $(ls test/fuzz/*.c | wc -l) fuzzers,"
 }
 
 @test "make check T=TOOL: its tests and page alone; no tool of that name is an error; T of the environment is not it" {

@@ -293,7 +293,7 @@ said() {
 @test "options: --help, the page and both completions name the same" {
     for t in $TOOLS; do
         said "$t" >help
-        [ "$(wc -l <help)" -gt 20 ]
+        [ "$(wc -l <help)" -ge 7 ] # -h -V -q and --completions are everybody's
         grep '^\.It Fl' "$ROOT/man/$t.1" | grep -oE '(Fl |, -)-?[A-Za-z0-9][a-z0-9-]*' |
             sed 's/^Fl /-/; s/^, /-/' | sort -u | diff help -
         grep -oE -- '--[a-z0-9-]+' help >long

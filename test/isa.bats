@@ -40,7 +40,10 @@ ISA_NAME=".*_($(grep -v scalar <<<"$ALL_ISAS" | paste -sd'|'))\.o"
 
 @test "isa: tensorutils(7) names each that TU_ISA takes" {
     for isa in $ALL_ISAS; do
-        grep -q "^\.Cm $isa [,;.]$" "$ROOT/man/tensorutils.7"
+        grep -q "^\.Cm $isa [,;.]$" "$ROOT/man/tensorutils.7" || {
+            echo "man/tensorutils.7: TU_ISA does not have $isa"
+            false
+        }
     done
 }
 

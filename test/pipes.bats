@@ -51,9 +51,13 @@ near() {
 
 @test "story: the page names every tool, and each tool's page names it" {
     for t in "$ROOT"/cmd/*; do
-        grep -q "^\.It Xr $(basename "$t") 1" "$ROOT/man/tensorutils.7"
-        grep -q "^\.Xr $(basename "$t") 1" "$ROOT/man/tensorutils.7"
-        grep -q '^\.Xr tensorutils 7' "$ROOT/man/$(basename "$t").1"
+        t=$(basename "$t")
+        grep -q "^\.It Xr $t 1" "$ROOT/man/tensorutils.7" &&
+            grep -q "^\.Xr $t 1" "$ROOT/man/tensorutils.7" &&
+            grep -q '^\.Xr tensorutils 7' "$ROOT/man/$t.1" || {
+            echo "tensorutils.7 needs $t in its list and in SEE ALSO, and man/$t.1 needs .Xr tensorutils 7"
+            false
+        }
     done
 }
 

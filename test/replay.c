@@ -78,7 +78,8 @@ main(int argc, char **argv)
         exit(0);
     }
     waitpid(child, &status, 0);
-    tap_ok(status == 0 && at->n > 0, "fuzz %s: %zu inputs%s%s", name, at->n,
+    tap_ok(status == 0 && at->n > 0, "fuzz %s: %zu inputs%s%s%s", name, at->n,
+           at->n ? "" : ", seeds are files of test/fuzz/NAME.seeds/",
            status ? ", ended at " : "", status ? at->path : "");
     return tap_done();
 }
