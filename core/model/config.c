@@ -26,7 +26,8 @@ enum window_rule {
     WINDOW_BY_LAYER
 };
 
-/* A family is a row: what a model_type means where config.json does not say. */
+/* A family is a row: what a model_type means where config.json does not say.
+ * hf-infer's --help and page list them. */
 struct family {
     const char *model_type, *causal_lm, *base;
     bool qk_norm, experts;
