@@ -295,7 +295,10 @@ said() {
         said "$t" >help
         [ "$(wc -l <help)" -ge 7 ] # -h -V -q and --completions are everybody's
         grep '^\.It Fl' "$ROOT/man/$t.1" | grep -oE '(Fl |, -)-?[A-Za-z0-9][a-z0-9-]*' |
-            sed 's/^Fl /-/; s/^, /-/' | sort -u | diff help -
+            sed 's/^Fl /-/; s/^, /-/' | sort -u | diff help - || {
+            echo "$t: \"<\" is in --help alone, \">\" in man/$t.1 alone"
+            false
+        }
         grep -oE -- '--[a-z0-9-]+' help >long
         "$t" --completions bash | sed -n "s/.*options+=' \(-.*\)'.*/\1/p" |
             sort -u | diff long -
@@ -309,7 +312,10 @@ said() {
     for t in $TOOLS; do
         "$t" --help | sed -n 's/^  \(-., \|    \)\(--[a-z0-9-]*\).*/\2/p' >help
         sed '/^\.S[hs] JSON/,/^\.S[hs] [^J]/d' "$ROOT/man/$t.1" | grep '^\.It Fl' |
-            grep -oE '(Fl |, )-[a-z0-9-]+' | sed 's/.* -/--/' | diff help -
+            grep -oE '(Fl |, )-[a-z0-9-]+' | sed 's/.* -/--/' | diff help - || {
+            echo "$t: man/$t.1 has another order than --help"
+            false
+        }
     done
 }
 
