@@ -10,20 +10,21 @@
 #include "core/pyjson.h"
 #include "core/str.h"
 
-/* "name<TAB>value" lines, or the members of an object. */
+/* "name<TAB>value" lines or, with --json, the members of one object. */
 struct report {
     struct str s;
-    bool json, any;
+    bool json;
+    bool has_members; /* the next one needs a comma */
 };
 
 static void
 put_key(struct report *r, const char *key)
 {
     if (r->json)
-        str_addf(&r->s, "%s\"%s\": ", r->any ? ",\n " : "{", key);
+        str_addf(&r->s, "%s\"%s\": ", r->has_members ? ",\n " : "{", key);
     else
         str_addf(&r->s, "%s\t", key);
-    r->any = true;
+    r->has_members = true;
 }
 
 static void
@@ -40,9 +41,8 @@ put_word(struct report *r, const char *key, const char *v)
     str_addf(&r->s, r->json ? "\"%s\"" : "%s\n", v);
 }
 
-/* The first that is not 0. */
 static size_t
-either(size_t a, size_t b, size_t c)
+first_nonzero(size_t a, size_t b, size_t c)
 {
     return a ? a : b ? b : c;
 }
@@ -63,19 +63,22 @@ info_main(const struct cmd *cmd, struct err *err)
          adapter_open(&a, cmd->lora, cmd->base ? &base : NULL, err) < 0) ||
         (cmd->input && batch_open(&batch, cmd->input, 0, base.hidden, err) < 0))
         goto out;
+    /* the files' sizes first, then the options', then the defaults; but --top-k
+     * and --length go before what a file says */
     c = (struct moe_config){
-        .n_experts =
-            either(base.n_experts, (size_t)cmd->n_experts, DEFAULT_EXPERTS),
-        .hidden = either(base.hidden, (size_t)cmd->hidden,
-                         either(batch.hidden, 0, DEFAULT_HIDDEN)),
-        .intermediate = either(base.intermediate, (size_t)cmd->intermediate,
-                               DEFAULT_INTERMEDIATE),
-        .top_k = either((size_t)cmd->top_k, batch.top_k,
-                        either(base.top_k, 0, DEFAULT_TOP_K)),
-        .lora_rank = either(a.rank, (size_t)cmd->rank, 8),
+        .n_experts = first_nonzero(base.n_experts, (size_t)cmd->n_experts,
+                                   DEFAULT_EXPERTS),
+        .hidden = first_nonzero(base.hidden, (size_t)cmd->hidden,
+                                first_nonzero(batch.hidden, 0, DEFAULT_HIDDEN)),
+        .intermediate = first_nonzero(
+            base.intermediate, (size_t)cmd->intermediate, DEFAULT_INTERMEDIATE),
+        .top_k = first_nonzero((size_t)cmd->top_k, batch.top_k,
+                               first_nonzero(base.top_k, 0, DEFAULT_TOP_K)),
+        .lora_rank = first_nonzero(a.rank, (size_t)cmd->rank, DEFAULT_RANK),
         .lora_alpha = a.rank ? a.alpha : (float)cmd->alpha,
-        .max_len = either((size_t)cmd->length, batch.qlen, DEFAULT_LENGTH),
-        .max_cache_depth = either((size_t)cmd->depth, 0, 1),
+        .max_len =
+            first_nonzero((size_t)cmd->length, batch.qlen, DEFAULT_LENGTH),
+        .max_cache_depth = first_nonzero((size_t)cmd->depth, 0, 1),
         .n_parts = (size_t)cmd->n_parts,
     };
     if (!cmd->base && a.rank) {

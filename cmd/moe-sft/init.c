@@ -1,7 +1,7 @@
 /*
- * init: a new adapter.  A is uniform in +-1 / sqrt(in), as PEFT's default,
- * kaiming_uniform_(a = sqrt(5)), has it; B is zero, so that nothing changes
- * before the first step.
+ * init: a new adapter.  A is uniform in +-1 / sqrt(in_features), which is
+ * PEFT's default, kaiming_uniform_(a = sqrt(5)); B is zero, so that the model
+ * computes the same as without the adapter until the first training step.
  */
 #include <math.h>
 
@@ -17,7 +17,7 @@
 int
 init_main(const struct cmd *cmd, struct err *err)
 {
-    size_t rank = cmd->rank ? (size_t)cmd->rank : 8;
+    size_t rank = cmd->rank ? (size_t)cmd->rank : DEFAULT_RANK;
     struct expert_adapter a = { 0 };
     struct base base;
     int rc;
@@ -29,7 +29,8 @@ init_main(const struct cmd *cmd, struct err *err)
     base_close(&base);
     if (rc < 0)
         return -1;
-    /* the A; a matrix has the numbers of its own stream under the seed */
+    /* adapter_new() has made all matrices zero.  The A are every second one of
+     * enum moe_lora_matrix; m is also the random stream that each draws from */
     for (int m = MOE_GATE_A; m <= MOE_DOWN_A; m += 2) {
         size_t in = m == MOE_DOWN_A ? a.intermediate : a.hidden;
         double bound = 1 / sqrt((double)in);

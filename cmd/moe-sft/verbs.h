@@ -20,6 +20,7 @@ enum {
     DEFAULT_HIDDEN = 2048,
     DEFAULT_INTERMEDIATE = 1408,
     DEFAULT_LENGTH = 512,
+    DEFAULT_RANK = 8, /* of LoRA */
 };
 
 /*
