@@ -98,11 +98,11 @@ END_PY
     }
     moe-sft convert -l l0.safetensors,l1.safetensors -o peft
     for how in "merge -b hf" "convert -b hf" convert; do
-        refuse 2 "-l: two adapters are of layer 0" $how -l l0.safetensors -l l0.safetensors -o x
-        refuse 2 "-l: two adapters are of layer 1" $how -l peft,l1.safetensors -o x
-        refuse 2 "unknown.safetensors: does not say which layer it is for: unknown.safetensors@LAYER does" \
+        refuse 2 "-l: two adapters are for layer 0" $how -l l0.safetensors -l l0.safetensors -o x
+        refuse 2 "-l: two adapters are for layer 1" $how -l peft,l1.safetensors -o x
+        refuse 2 "unknown.safetensors: does not say which layer it is for (unknown.safetensors@LAYER says it)" \
             $how -l l1.safetensors -l unknown.safetensors -o x
-        refuse 2 "--layer is for one adapter: -l FILE@LAYER says it of each" \
+        refuse 2 "--layer is for one adapter (-l FILE@LAYER,.. gives each its own)" \
             $how --layer 0 -l l0.safetensors -l l1.safetensors -o x
         refuse 65 "l0.safetensors: is for layer 0 by its metadata, but @1 asks for another" \
             $how -l l0.safetensors@1 -o x
@@ -112,7 +112,7 @@ END_PY
         refuse 2 "-l unknown.safetensors@1: --layer asks for layer 0" $how --layer 0 -l unknown.safetensors@1 -o x
         refuse 2 "-l l0.safetensors@0: --layer asks for layer 1" $how --layer 1 -l l0.safetensors@0 -o x
         for empty in "" , l0.safetensors, ,l0.safetensors l0.safetensors,,l1.safetensors @1; do
-            refuse 2 "-l: a name is empty" $how -l "$empty" -o x
+            refuse 2 "-l: an empty file name" $how -l "$empty" -o x
         done
     done
     refuse 66 "unknown.safetensors@1x: No such file or directory" convert -l unknown.safetensors@1x -o x
@@ -123,12 +123,12 @@ END_PY
         merge -b hf -l l0.safetensors -l l1.safetensors --stacked -o x
     refuse 2 "peft/adapter_model.safetensors: has adapters of layers 0 to 1: --layer N names one" convert -l peft -o x
     refuse 2 "peft: has adapters of layers 0 to 1: --layer N names one" convert -b hf -l peft -o x
-    refuse 2 "-o x.safetensors: what has several layers becomes a PEFT directory, whose name does not end so" \
+    refuse 2 "-o x.safetensors: the output of several -l is a PEFT directory, whose name must not end in .safetensors" \
         convert -l l0.safetensors -l l1.safetensors -o x.safetensors
     refuse 2 "l0.safetensors: is both an input and an output of this command" \
         merge -f -b hf -l l0.safetensors,l1.safetensors -o l0.safetensors
     moe-sft merge -b hf --layer 0 -l l0.safetensors --stacked -o stacked.safetensors
-    refuse 2 "stacked.safetensors: does not say which layer it is, so it takes one adapter" \
+    refuse 2 "stacked.safetensors: does not say which layer it is, so -l can name one adapter only" \
         merge -b stacked.safetensors -l l0.safetensors,l1.safetensors -o x
 }
 
@@ -189,7 +189,7 @@ END_PY
     edit nl/adapter_model.safetensors 't = {n.replace("layers.0.", ""): v for n, v in t.items()}'
     py -c 'import json; c = json.load(open("peft0/adapter_config.json")); del c["layers_to_transform"], c["layers_pattern"]; json.dump(c, open("nl/adapter_config.json", "w"))'
     refuse 2 "nl: does not say which layer it is for, so it must be the only one" -l l0.safetensors,nl
-    refuse 2 "unknown.safetensors: does not say which layer it is for: --layer N does" -l unknown.safetensors
+    refuse 2 "unknown.safetensors: does not say which layer it is for (--layer N says it)" -l unknown.safetensors
     moe-sft convert -l nl -o nl.safetensors
     st-inspect diff nl.safetensors l0.safetensors
 }
@@ -257,7 +257,7 @@ END_PY
     diff -r want got
     # a list is longer than a name may be
     run -2 moe-sft convert -l "$(printf 'l0.safetensors,%.0s' {1..400})l1.safetensors" -o x
-    [ "${lines[0]}" = "moe-sft: -l: two adapters are of layer 0" ]
+    [ "${lines[0]}" = "moe-sft: -l: two adapters are for layer 0" ]
 }
 
 @test "moe-sft: an option that names a file or a layer is given once" {

@@ -534,7 +534,7 @@ c = json.load(open("peft/adapter_config.json")); exec(sys.argv[1]); json.dump(c,
         moe-sft convert -l p -o out.safetensors
     config 'c["lora_alpha"] = 2.0 ** 130'
     refuse 65 "p/adapter_config.json: lora_alpha is 1.3611294676837539e39 (expected what F32 holds)" moe-sft convert -l p -o out.safetensors
-    refuse 2 "-o out.safetensors: lora.safetensors becomes a PEFT directory, whose name does not end so" \
+    refuse 2 "-o out.safetensors: the output of lora.safetensors is a PEFT directory, whose name must not end in .safetensors" \
         moe-sft convert -l lora.safetensors -o out.safetensors
     config 'c["use_rslora"] = True; c["r"] = 5; c["lora_alpha"] = 4'
     moe-sft convert -l p -o rs.safetensors

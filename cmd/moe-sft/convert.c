@@ -12,8 +12,11 @@
 
 #define SUFFIX ".safetensors"
 
-/* Adapters of layers of one model, whose experts have the same sizes; but a
- * PEFT directory may have no adapter of the last experts. */
+/*
+ * Writes the adapters of all layers as one PEFT directory.  They must be of one
+ * model: experts of the same sizes, and as many in each layer.  A PEFT
+ * directory may seem to have fewer, as it need not adapt the last experts.
+ */
 static int
 to_peft(const struct layers *l, struct err *err)
 {
@@ -24,17 +27,20 @@ to_peft(const struct layers *l, struct err *err)
     for (size_t i = 0; i < l->n; i++)
         adapters[i] = &l->list[i].adapter;
     if (adapters[0]->layer < 0)
-        rc = err_set(err, TU_USAGE,
-                     "%s: does not say which layer it is for: --layer N does",
-                     l->list[0].path);
+        rc = err_set(
+            err, TU_USAGE,
+            "%s: does not say which layer it is for (--layer N says it)",
+            l->list[0].path);
     for (size_t i = 0; i < l->n; i++)
         for (size_t k = 0; rc == 0 && k < i; k++) {
             const struct adapted_layer *a = &l->list[k], *b = &l->list[i];
             const struct expert_adapter *x = &a->adapter, *y = &b->adapter;
+            bool same_model = x->hidden == y->hidden &&
+                              x->intermediate == y->intermediate &&
+                              (x->n_experts <= y->n_experts || b->is_peft) &&
+                              (y->n_experts <= x->n_experts || a->is_peft);
 
-            if (x->hidden != y->hidden || x->intermediate != y->intermediate ||
-                (x->n_experts > y->n_experts && !b->is_peft) ||
-                (y->n_experts > x->n_experts && !a->is_peft))
+            if (!same_model)
                 rc = err_set(
                     err, EX_DATAERR,
                     "%s: has %zu experts of %zu x %zu, but %s %zu "
@@ -54,20 +60,21 @@ convert_main(const struct cmd *cmd, struct err *err)
 {
     struct layers l;
     size_t n = strlen(cmd->output), k = strlen(SUFFIX);
-    int folder = file_is_dir(cmd->loras[0].path, err), rc;
-    bool ours = folder && cmd->n_loras == 1;
+    int is_dir = file_is_dir(cmd->loras[0].path, err), rc;
+    bool to_stacked = is_dir && cmd->n_loras == 1; /* else to PEFT */
 
-    if (folder < 0)
+    if (is_dir < 0)
         return -1;
-    if (!ours && n > k && !strcmp(cmd->output + n - k, SUFFIX))
+    if (!to_stacked && n > k && !strcmp(cmd->output + n - k, SUFFIX))
         return err_set(
             err, TU_USAGE,
-            "-o %s: %s becomes a PEFT directory, whose name does not end so",
-            cmd->output,
-            cmd->n_loras > 1 ? "what has several layers" : cmd->loras[0].path);
+            "-o %s: the output of %s is a PEFT directory, whose name must not "
+            "end in %s",
+            cmd->output, cmd->n_loras > 1 ? "several -l" : cmd->loras[0].path,
+            SUFFIX);
     if (can_write(cmd, cmd->output, err) < 0 || layers_open(&l, cmd, err) < 0)
         return -1;
-    if (!ours)
+    if (!to_stacked)
         rc = to_peft(&l, err);
     else if (l.n > 1)
         rc = err_set(err, TU_USAGE,

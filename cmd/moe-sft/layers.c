@@ -7,12 +7,13 @@
 #include "core/map.h"
 #include "core/mem.h"
 
-/* Each takes a pass over all tensors' names, of the base and of the adapter. */
+/* Opening a layer scans the names of all tensors of the base and the adapter:
+ * without a limit, a file with many layers takes quadratic time. */
 #define MAX_LAYERS 4096
 
 /* ---- -l ---- */
 
-/* PATH or FILE@LAYER; it becomes the command's. */
+/* Adds PATH or FILE@LAYER to cmd->loras, which owns 'path' from then on. */
 static int
 add_one(struct cmd *cmd, char *path, struct err *err)
 {
@@ -22,7 +23,7 @@ add_one(struct cmd *cmd, char *path, struct err *err)
         peft_enter_trained(&path);
     cmd->loras = xrealloc(cmd->loras, cmd->n_loras + 1, sizeof(*cmd->loras));
     cmd->loras[cmd->n_loras++] = (struct lora_arg){ path, layer };
-    return *path ? 0 : err_set(err, TU_USAGE, "-l: a name is empty");
+    return *path ? 0 : err_set(err, TU_USAGE, "-l: an empty file name");
 }
 
 int
@@ -42,9 +43,10 @@ lora_add(struct cmd *cmd, const char *arg, struct err *err)
 
 /* ---- layers ---- */
 
-/* A layer's base, and its adapter: of an open PEFT directory, or of a path. */
+/* Opens an adapter for 'layer' and that layer of the base: from the PEFT
+ * directory 'peft', or from our file at 'path' where that is NULL. */
 static int
-add_layer(struct layers *l, const char *path, struct peft_files *folder,
+add_layer(struct layers *l, const char *path, struct peft_files *peft,
           int64_t layer, struct err *err)
 {
     const char *base = l->cmd->base;
@@ -52,83 +54,85 @@ add_layer(struct layers *l, const char *path, struct peft_files *folder,
 
     l->list = xrealloc(l->list, l->n + 1, sizeof(*l->list));
     x = &l->list[l->n++];
-    *x = (struct adapted_layer){ .path = path, .is_peft = folder };
+    *x = (struct adapted_layer){ .path = path, .is_peft = peft };
     if (base && base_open_in(&x->base, &l->dir, base, layer, err) < 0)
         return -1;
-    if (folder)
-        return adapter_map_layer(&x->adapter, folder, layer,
+    if (peft)
+        return adapter_map_layer(&x->adapter, peft, layer,
                                  base ? &x->base : NULL, err);
     return adapter_map(&x->adapter, path, base ? &x->base : NULL, err);
 }
 
-/* The layer that was asked for of a PEFT directory, or all. */
+/* Adds all layers of a PEFT directory, or only that of --layer or the base. */
 static int
-add_folder(struct layers *l, const char *path, struct err *err)
+add_peft(struct layers *l, const char *path, struct err *err)
 {
-    struct peft_files *folder = &l->folders[l->n_folders++];
+    struct peft_files *peft = &l->pefts[l->n_pefts++];
     int64_t *layers;
     size_t n;
     int rc = 0;
 
-    if (peft_files_open(folder, path, err) < 0)
+    if (peft_files_open(peft, path, err) < 0)
         return -1;
-    layers = peft_files_layers(folder, &n);
-    if (l->each && n && layers[0] < 0 && l->cmd->n_loras > 1)
+    layers = peft_files_layers(peft, &n);
+    if (l->adapter_says_layer && n && layers[0] < 0 && l->cmd->n_loras > 1)
         rc = err_set(
             err, TU_USAGE,
             "%s: does not say which layer it is for, so it must be the only "
             "one",
             path);
-    if (l->each && n > MAX_LAYERS)
+    if (l->adapter_says_layer && n > MAX_LAYERS)
         rc = err_set(err, EX_DATAERR,
                      "%s: has adapters of %zu layers (expected at most %d)",
                      path, n, MAX_LAYERS);
-    if (!l->each || n == 0) /* adapter_map_layer() says what is missing */
-        rc = add_layer(l, path, folder, l->cmd->layer, err);
-    for (size_t i = 0; l->each && rc == 0 && i < n; i++)
-        rc = add_layer(l, path, folder, layers[i], err);
+    /* n == 0: adapter_map_layer() reports what is missing */
+    if (!l->adapter_says_layer || n == 0)
+        rc = add_layer(l, path, peft, l->cmd->layer, err);
+    for (size_t i = 0; l->adapter_says_layer && rc == 0 && i < n; i++)
+        rc = add_layer(l, path, peft, layers[i], err);
     free(layers);
     if (rc == 0)
-        peft_files_warn(folder);
+        peft_files_warn(peft);
     return rc;
 }
 
-/* An adapter of -l: a PEFT directory, or our file of one layer, which the
- * command line or the file says. */
+/* Adds what one name of -l stands for: the layers of a PEFT directory, or our
+ * file of one layer, which is given by @LAYER, --layer or its metadata. */
 static int
 add_lora(struct layers *l, const struct lora_arg *lora, struct err *err)
 {
-    int folder = file_is_dir(lora->path, err);
-    int64_t layer = l->cmd->layer, said;
+    int is_dir = file_is_dir(lora->path, err);
+    int64_t layer = l->cmd->layer, in_metadata;
 
-    if (folder < 0)
+    if (is_dir < 0)
         return -1;
-    if (folder && lora->layer >= 0)
+    if (is_dir && lora->layer >= 0)
         return err_set(
             err, TU_USAGE,
             "-l %s@%lld: the tensors of a directory name their layers, "
             "@LAYER is for files",
             lora->path, (long long)lora->layer);
-    if (folder)
-        return add_folder(l, lora->path, err);
+    if (is_dir)
+        return add_peft(l, lora->path, err);
     if (lora->layer >= 0 && layer >= 0 && lora->layer != layer)
         return err_set(err, TU_USAGE, "-l %s@%lld: --layer asks for layer %lld",
                        lora->path, (long long)lora->layer, (long long)layer);
-    if (adapter_layer(lora->path, &said, err) < 0)
+    if (adapter_layer(lora->path, &in_metadata, err) < 0)
         return -1;
-    if (lora->layer >= 0 && said >= 0 && lora->layer != said)
+    if (lora->layer >= 0 && in_metadata >= 0 && lora->layer != in_metadata)
         return err_set(
             err, EX_DATAERR,
             "%s: is for layer %lld by its metadata, but @%lld asks for another",
-            lora->path, (long long)said, (long long)lora->layer);
+            lora->path, (long long)in_metadata, (long long)lora->layer);
     if (lora->layer >= 0)
         layer = lora->layer;
-    else if (l->each)
-        layer = said;
+    else if (l->adapter_says_layer)
+        layer = in_metadata;
     if (layer < 0 && l->cmd->n_loras > 1)
-        return err_set(err, TU_USAGE,
-                       "%s: does not say which layer it is for: %s@LAYER does",
-                       lora->path, lora->path);
+        return err_set(
+            err, TU_USAGE,
+            "%s: does not say which layer it is for (%s@LAYER says it)",
+            lora->path, lora->path);
     if (add_layer(l, lora->path, NULL, layer, err) < 0)
         return -1;
     if (layer >= 0)
@@ -150,32 +154,35 @@ layers_open(struct layers *l, const struct cmd *cmd, struct err *err)
 {
     int rc = 0;
 
-    *l = (struct layers){ .cmd = cmd, .each = cmd->n_loras > 1 };
-    if (l->each && cmd->layer >= 0)
+    *l = (struct layers){ .cmd = cmd, .adapter_says_layer = cmd->n_loras > 1 };
+    if (l->adapter_says_layer && cmd->layer >= 0)
         return err_set(err, TU_USAGE,
-                       "--layer is for one adapter: -l FILE@LAYER says it of "
-                       "each");
-    l->folders = xcalloc(cmd->n_loras, sizeof(*l->folders));
+                       "--layer is for one adapter (-l FILE@LAYER,.. gives "
+                       "each its own)");
+    l->pefts = xcalloc(cmd->n_loras, sizeof(*l->pefts));
     if (cmd->base && (stdir_open(&l->dir, cmd->base, err) < 0 ||
                       stdir_map(&l->dir, err) < 0))
         rc = -1;
     else if (cmd->base && cmd->layer < 0)
-        l->each = l->each || base_has_layers(&l->dir);
+        l->adapter_says_layer =
+            l->adapter_says_layer || base_has_layers(&l->dir);
     for (size_t i = 0; rc == 0 && i < cmd->n_loras; i++)
         rc = add_lora(l, &cmd->loras[i], err);
     if (rc == 0)
         qsort(l->list, l->n, sizeof(*l->list), by_layer);
-    /* each layer once, and of the base, too */
+    /* sorted, so that two of one layer are neighbours; without numbers in the
+     * base's names, all its 'layers' are one */
     for (size_t i = 1; rc == 0 && i < l->n; i++) {
         const struct adapted_layer *x = &l->list[i];
 
         if (x->adapter.layer == x[-1].adapter.layer)
-            rc = err_set(err, TU_USAGE, "-l: two adapters are of layer %lld",
+            rc = err_set(err, TU_USAGE, "-l: two adapters are for layer %lld",
                          (long long)x->adapter.layer);
         else if (cmd->base && !strcmp(x->base.prefix, x[-1].base.prefix))
             rc = err_set(
                 err, TU_USAGE,
-                "%s: does not say which layer it is, so it takes one adapter",
+                "%s: does not say which layer it is, so -l can name one "
+                "adapter only",
                 cmd->base);
     }
     if (rc < 0)
@@ -190,10 +197,10 @@ layers_close(struct layers *l)
         adapter_close(&l->list[i].adapter);
         base_close(&l->list[i].base);
     }
-    for (size_t i = 0; i < l->n_folders; i++)
-        peft_files_close(&l->folders[i]);
+    for (size_t i = 0; i < l->n_pefts; i++)
+        peft_files_close(&l->pefts[i]);
     stdir_close(&l->dir);
-    free(l->folders);
+    free(l->pefts);
     free(l->list);
     *l = (struct layers){ 0 };
 }
