@@ -181,7 +181,7 @@ is 4, together 514 (expected at most 512, the model's context)"
     go <good >want
     sed '4s/.*/{"id":3/; 8s/.*/[1]/' good >p.jsonl
     run -65 --separate-stderr go -o out --file p.jsonl
-    [[ ${stderr_lines[0]} == "hf-infer: out.partial: 3 answers are kept: --resume goes on after them" ]]
+    [[ ${stderr_lines[0]} == "hf-infer: out.partial: 3 answers are kept: --resume continues after them" ]]
     [[ ${stderr_lines[1]} == "hf-infer: p.jsonl: line 4: column "* ]]
     [ ! -e out ]
     cmp out.partial <(head -n 3 want)
@@ -259,8 +259,8 @@ END
     wrong '"top_p":1.5' 'top_p is 1.5 (expected a number from 0 to 1)'
     wrong '"top_k":"a"' 'top_k is "a" (expected a whole number from 0 to 2147483647)'
     wrong '"seed":0.5' 'seed is 0.5 (expected a whole number from 0 to 9223372036854775807)'
-    wrong '"stop":5' 'stop is 5 (expected a string, or an array of at most 16)'
-    wrong '"stop":[""]' 'stop[0] is "" (expected a text of at least a character, without NUL)'
+    wrong '"stop":5' 'stop is 5 (expected a string, or an array of at most 16 strings)'
+    wrong '"stop":[""]' 'stop[0] is "" (expected a string of at least one character, without NUL)'
 }
 
 @test "hf-infer --jsonl: progress on a terminal, where the answers do not go there" {

@@ -1,6 +1,7 @@
 /*
- * --jsonl: many prompts, some of them at once.  When one has ended the next
- * begins; answers wait for those before them.
+ * --jsonl: generates from many prompts, --batch of them at once.  When an
+ * answer is complete, the next prompt takes its place.  Answers are printed in
+ * the order of the prompts: one that is complete waits for those before it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,31 +18,32 @@
 #include "core/tool.h"
 #include "core/tty.h"
 
-/* Lines that are begun and not yet printed, for each place of the batch: one
- * long answer does not hold up the others, and memory stays bounded. */
+/* Up to WINDOW * --batch prompts are read and not yet printed: behind one long
+ * answer many short ones can be generated, and memory stays bounded. */
 #define WINDOW 16
 
 struct entry {
     struct jsonl_doc doc;
     struct sequence seq;
-    struct session *session; /* while it is generated */
-    bool failed, fatal;      /* fatal: not to be skipped */
+    struct session *session; /* while it is active */
+    bool failed;             /* 'err' says why */
+    bool fatal;              /* --skip-bad does not skip it */
     struct err err;
 };
 
 struct prompt_batch {
     struct run *run;
     struct jsonl in;
-    bool ended;             /* nothing more is read */
-    struct entry **waiting; /* [n_waiting] in the order of the input */
+    bool ended;             /* read no more lines */
+    struct entry **waiting; /* [n_waiting] read and not printed, in order */
     size_t n_waiting, max_waiting;
-    struct entry **active; /* [n_active] of them */
+    struct entry **active; /* [n_active] of those: being generated */
     size_t n_active, max_active;
-    struct feed *feeds;      /* [max_active] */
-    struct entry **fed;      /* [max_active] whose they are */
+    struct feed *feeds;      /* [max_active] of one step */
+    struct entry **fed;      /* [max_active] the entry of each feed */
     float *logits;           /* [max_active, vocab_size] */
     size_t row_nbytes;       /* of one prompt's */
-    struct sample **samples; /* [n_samples] one a thread */
+    struct sample **samples; /* [n_samples] one for each thread */
     size_t n_samples;
     size_t n_done, n_skipped;  /* prompts */
     size_t n_prompt, n_output; /* tokens in, out */
@@ -57,8 +59,13 @@ entry_free(struct entry *e)
     free(e);
 }
 
-/* The settings of a line over the run's.  A line that asks for a draw gets one,
- * but by --greedy; one with a seed has the draws of a prompt alone. */
+/*
+ * Replaces the run's settings by those that the line has.  A line with "seed"
+ * gets the same random numbers as this prompt would alone with --seed; others
+ * get their own, by their number.  A line with a temperature is greedy if that
+ * is 0; one with other settings of the sampler samples, except with --greedy or
+ * --temperature 0.
+ */
 static void
 apply_settings(const struct run *run, struct entry *e, size_t number)
 {
@@ -88,7 +95,7 @@ apply_settings(const struct run *run, struct entry *e, size_t number)
         e->seq.stop.string[i] = doc->stop[i];
 }
 
-/* Encodes the prompt of a line and makes it active. */
+/* Encodes an entry's prompt and makes the entry active. */
 static int
 begin(struct prompt_batch *b, struct entry *e, struct err *err)
 {
@@ -109,7 +116,8 @@ begin(struct prompt_batch *b, struct entry *e, struct err *err)
     return 0;
 }
 
-/* Begins lines, as many as may be active and are there to read. */
+/* Reads and begins prompts until the batch is full.  It waits for input only
+ * when there is nothing to generate. */
 static void
 refill(struct prompt_batch *b)
 {
@@ -119,7 +127,7 @@ refill(struct prompt_batch *b)
         size_t n_lines = b->in.n_lines;
         int rc = jsonl_next(&b->in, &e->doc, b->n_active == 0, &e->err);
 
-        if (rc == 0 || rc == 2) {
+        if (rc == 0 || rc == JSONL_NOT_YET) {
             entry_free(e);
             b->ended = rc == 0;
             return;
@@ -128,15 +136,16 @@ refill(struct prompt_batch *b)
         if (rc == 1 && begin(b, e, &e->err) == 0)
             continue;
         e->failed = true;
-        /* what follows a line that was not read whole is not known */
+        /* n_lines unchanged: the line was not read to its end, so the next one
+         * cannot be found */
         e->fatal = e->err.status != EX_DATAERR || b->in.n_lines == n_lines;
         if (e->fatal || !b->run->skip_bad)
             b->ended = true;
     }
 }
 
-/* Prints what is finished, up to the first that is not; -1 at one that failed
- * and is not skipped. */
+/* Prints the complete answers before the first incomplete one.  -1 if one
+ * before that has failed and is not skipped. */
 static int
 print_ready(struct prompt_batch *b, struct err *err)
 {
@@ -190,21 +199,23 @@ print_ready(struct prompt_batch *b, struct err *err)
     return rc;
 }
 
-/* Feeds what was generated last, or the prompts of those that are new. */
+/* Adds the feeds of new entries, whose prompt is fed, or of the others, with
+ * the token generated last.  'n' feeds are set already; returns how many are
+ * now. */
 static size_t
-add_feeds(struct prompt_batch *b, size_t n, bool fresh)
+add_feeds(struct prompt_batch *b, size_t n, bool is_new)
 {
     for (size_t i = 0; i < b->n_active; i++) {
         struct entry *e = b->active[i];
         const struct ids *ids = &e->seq.ids;
         size_t fed = e->session->n;
 
-        if ((fed == 0) != fresh)
+        if ((fed == 0) != is_new)
             continue;
-        b->feeds[n] =
-            (struct feed){ e->session, ids->id + fed, ids->n - fed, 1, !fresh };
+        b->feeds[n] = (struct feed){ e->session, ids->id + fed, ids->n - fed, 1,
+                                     !is_new };
         b->fed[n++] = e;
-        if (fresh)
+        if (is_new)
             b->n_prompt += ids->n;
     }
     return n;
@@ -224,7 +235,7 @@ select_tokens(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* One more token of each sequence. */
+/* Generates one more token of each active entry; the complete ones leave. */
 static int
 step(struct prompt_batch *b, struct err *err)
 {
@@ -280,8 +291,8 @@ open_batch(struct prompt_batch *b, struct err *err)
 }
 
 /*
- * --resume: the answers of NAME.partial are the first of the output, and their
- * lines are passed over.  Without that file all is done from the beginning.
+ * --resume: copies the answers of FILE.partial to the output and skips their
+ * prompts, whose ids must be the same.  Without that file it does nothing.
  */
 static int
 resume(struct prompt_batch *b, const char *partial, struct err *err)
@@ -299,7 +310,7 @@ resume(struct prompt_batch *b, const char *partial, struct err *err)
     rc = out_write(b->run->out, at, map.size, err);
     for (; rc == 0 && at < end; at = next) {
         struct jsonl_doc doc = { 0 };
-        struct str head = { 0 };
+        struct str head = { 0 }; /* how an answer to this line begins */
 
         next = memchr(at, '\n', (size_t)(end - at));
         if (!next) {
@@ -368,13 +379,13 @@ run_batch(struct run *run, struct err *err)
                      b.n_done, plural(b.n_done), b.n_prompt, plural(b.n_prompt),
                      b.n_output, seconds, (double)b.n_output / seconds);
     }
-    /* where a line is wrong the answers so far become NAME.partial */
+    /* after a bad line, the answers so far become FILE.partial */
     if (rc < 0 && resumed && err->status == EX_DATAERR && run->output &&
         b.n_done > 0 && out_rename(run->out, partial.s)) {
         if (out_commit(run->out, &cause) < 0)
             err_warn("%s", cause.what);
         else
-            tool_say("%s: %zu answer%s kept: --resume goes on after them",
+            tool_say("%s: %zu answer%s kept: --resume continues after them",
                      partial.s, b.n_done, b.n_done == 1 ? " is" : "s are");
         run->out = NULL;
     }

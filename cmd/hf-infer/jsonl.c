@@ -37,7 +37,8 @@ jsonl_close(struct jsonl *j)
         free(j->unknown[i]);
 }
 
-/* The next line, without its end, in the buffer: 1; else as jsonl_next(). */
+/* Finds the next line, in the buffer and without its newline.  Returns as
+ * jsonl_next(). */
 static int
 next_line(struct jsonl *j, const char **line, size_t *nbytes, bool wait,
           struct err *err)
@@ -54,7 +55,7 @@ next_line(struct jsonl *j, const char **line, size_t *nbytes, bool wait,
             break;
         j->scanned = j->buf.n;
         if (!wait && poll(&p, 1, 0) == 0)
-            return 2;
+            return JSONL_NOT_YET;
         if (j->at > 0) {
             memmove(j->buf.s, j->buf.s + j->at, j->buf.n - j->at);
             j->buf.n -= j->at;
@@ -93,7 +94,8 @@ skip_space(const char *s, size_t i, size_t n)
     return i;
 }
 
-/* The end of the string that starts at s[i]; the JSON is known to be sound. */
+/* The skip_ functions return the offset after what is at s[i], in JSON that is
+ * known to be valid. */
 static size_t
 skip_string(const char *s, size_t i)
 {
@@ -121,14 +123,15 @@ skip_value(const char *s, size_t i, size_t n)
 }
 
 /*
- * The value of the member "id" as it was written: numbers go through no double,
- * and \u escapes stay.  Jansson has decoded the names, and keeps their order:
- * an "id" spelled with escapes is found by that.
+ * Copies the value of "id" as the line spells it: a number is not rounded to a
+ * double, and \u escapes stay.  Jansson has decoded names, so that it finds
+ * "id" also where that is spelled with escapes; its members are in the line's
+ * order, and the member at the same position in the line has the value's text.
  */
 static void
-take_id(struct jsonl_doc *doc, json_t *v, const char *line, size_t nbytes)
+copy_id(struct jsonl_doc *doc, json_t *v, const char *line, size_t nbytes)
 {
-    size_t order = 0, i = skip_space(line, 0, nbytes) + 1, end;
+    size_t position = 0, i = skip_space(line, 0, nbytes) + 1, end;
     const char *key;
     json_t *member;
 
@@ -138,22 +141,23 @@ take_id(struct jsonl_doc *doc, json_t *v, const char *line, size_t nbytes)
     {
         if (strcmp(key, "id") == 0)
             break;
-        order++;
+        position++;
     }
     for (size_t k = 0;; k++) {
-        i = skip_string(line, skip_space(line, i, nbytes));
-        i = skip_space(line, skip_space(line, i, nbytes) + 1, nbytes);
+        i = skip_string(line, skip_space(line, i, nbytes)); /* the name */
+        i = skip_space(line, i, nbytes) + 1;                /* ':' */
+        i = skip_space(line, i, nbytes);
         end = skip_value(line, i, nbytes);
-        if (k == order)
+        if (k == position)
             break;
-        i = skip_space(line, end, nbytes) + 1;
+        i = skip_space(line, end, nbytes) + 1; /* ',' */
     }
     js_put_json(&doc->id, line + i, end - i);
 }
 
-/* A whole number; where jsonl_next() made doubles of all, one. */
+/* Reads an integer 0 .. max, also where jsonl_next() made it a double. */
 static int
-whole_number(const struct js *js, int64_t max, int64_t *v, struct err *err)
+read_integer(const struct js *js, int64_t max, int64_t *v, struct err *err)
 {
     double real = json_real_value(js->v);
 
@@ -166,7 +170,7 @@ whole_number(const struct js *js, int64_t max, int64_t *v, struct err *err)
 }
 
 static int
-take_object(struct jsonl_doc *doc, const json_t *v, struct err *err)
+read_prompt(struct jsonl_doc *doc, const json_t *v, struct err *err)
 {
     struct js root = js_root(v, doc->where);
     struct js prompt = js_get(&root, "prompt"), text = js_get(&root, "text");
@@ -189,7 +193,7 @@ take_object(struct jsonl_doc *doc, const json_t *v, struct err *err)
         struct js item = js_at(&ids, i);
         int64_t id;
 
-        if (whole_number(&item, INT32_MAX, &id, err))
+        if (read_integer(&item, INT32_MAX, &id, err))
             return -1;
         ids_add(&doc->ids, (int32_t)id);
     }
@@ -210,13 +214,15 @@ add_stop(struct jsonl_doc *doc, const struct js *js, struct err *err)
     if (js_str(js, &s, &n, err))
         return -1;
     if (n == 0 || strlen(s) < n)
-        return js_bad(js, "a text of at least a character, without NUL", err);
+        return js_bad(js, "a string of at least one character, without NUL",
+                      err);
     doc->stop[doc->n_stop++] = xstrndup(s, n);
     return 0;
 }
 
+/* Reads the setting 'key', 0 .. max, and sets its bit, if the line has it. */
 static int
-real_number(const struct js *root, const char *key, double max, unsigned bit,
+read_number(const struct js *root, const char *key, double max, unsigned bit,
             double *v, struct jsonl_doc *doc, struct err *err)
 {
     struct js js = js_get(root, key);
@@ -233,9 +239,8 @@ real_number(const struct js *root, const char *key, double max, unsigned bit,
     return 0;
 }
 
-/* How a line's text is generated, where it says so. */
 static int
-take_settings(struct jsonl_doc *doc, const struct js *root, struct err *err)
+read_settings(struct jsonl_doc *doc, const struct js *root, struct err *err)
 {
     struct js max_tokens = js_get(root, "max_tokens");
     struct js seed = js_get(root, "seed"), top_k = js_get(root, "top_k");
@@ -243,27 +248,28 @@ take_settings(struct jsonl_doc *doc, const struct js *root, struct err *err)
     int64_t v;
 
     if (!js_absent(&max_tokens) &&
-        whole_number(&max_tokens, INT32_MAX, &doc->max_tokens, err))
+        read_integer(&max_tokens, INT32_MAX, &doc->max_tokens, err))
         return -1;
     if (!js_absent(&seed)) {
-        if (whole_number(&seed, INT64_MAX, &v, err))
+        if (read_integer(&seed, INT64_MAX, &v, err))
             return -1;
         doc->seed = (uint64_t)v;
         doc->set |= SET_SEED;
     }
     if (!js_absent(&top_k)) {
-        if (whole_number(&top_k, INT32_MAX, &doc->top_k, err))
+        if (read_integer(&top_k, INT32_MAX, &doc->top_k, err))
             return -1;
         doc->set |= SET_TOP_K;
     }
-    if (real_number(root, "temperature", 1e6, SET_TEMPERATURE,
+    if (read_number(root, "temperature", 1e6, SET_TEMPERATURE,
                     &doc->temperature, doc, err) ||
-        real_number(root, "top_p", 1, SET_TOP_P, &doc->top_p, doc, err))
+        read_number(root, "top_p", 1, SET_TOP_P, &doc->top_p, doc, err))
         return -1;
     if (js_absent(&stop) || js_is(&stop, JSON_STRING))
         return js_absent(&stop) ? 0 : add_stop(doc, &stop, err);
     if (!js_is(&stop, JSON_ARRAY) || json_array_size(stop.v) > STOP_MAX)
-        return js_bad(&stop, "a string, or an array of at most 16", err);
+        return js_bad(&stop, "a string, or an array of at most 16 strings",
+                      err);
     for (size_t i = 0; i < json_array_size(stop.v); i++) {
         struct js item = js_at(&stop, i);
 
@@ -273,7 +279,7 @@ take_settings(struct jsonl_doc *doc, const struct js *root, struct err *err)
     return 0;
 }
 
-/* Warns of members that mean nothing, of each name once. */
+/* Warns of unknown members, once for each name. */
 static void
 warn_unknown(struct jsonl *j, const struct jsonl_doc *doc, json_t *object)
 {
@@ -321,23 +327,23 @@ jsonl_next(struct jsonl *j, struct jsonl_doc *doc, bool wait, struct err *err)
     str_addf(&where, "%s: line %zu", j->name, j->n_lines);
     doc->where = where.s;
     v = json_loadb(line, nbytes, flags, &e);
-    /* An integer beyond 64 bits, such as a hash that is a line's id, is no
-     * error: nobody computes with it.  All of that line are doubles then. */
+    /* Jansson refuses integers beyond 64 bits, but an id may be one, such as a
+     * hash.  All integers of such a line are parsed as doubles. */
     if (!v && json_error_code(&e) == json_error_numeric_overflow)
         v = json_loadb(line, nbytes, flags | JSON_DECODE_INT_AS_REAL, &e);
     if (!v)
         return err_set(err, EX_DATAERR, "%s: column %d: %s", doc->where,
                        e.column, e.text);
     doc->max_tokens = -1;
-    rc = take_object(doc, v, err);
+    rc = read_prompt(doc, v, err);
     if (rc == 0 && j->settings) {
         struct js root = js_root(v, doc->where);
 
-        rc = take_settings(doc, &root, err);
+        rc = read_settings(doc, &root, err);
         warn_unknown(j, doc, v);
     }
     if (rc == 0)
-        take_id(doc, v, line, nbytes);
+        copy_id(doc, v, line, nbytes);
     json_decref(v);
     return rc < 0 ? -1 : 1;
 }

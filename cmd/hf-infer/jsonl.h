@@ -1,10 +1,10 @@
 /*
  * Prompts as JSON objects, one a line:
  *   {"id": anything, "prompt": "text"}   or   {"id": ..., "ids": [1, 47, 387]}
- * "text" is another name of "prompt", as data sets have it.  Where they are
- * prompts to generate from, max_tokens, stop (a string or an array of them),
- * seed, temperature, top_p and top_k may be there, too; each name of another
- * member is warned of once.  Empty lines are ignored.
+ * "text" means the same as "prompt": many data sets use that name.  Where text
+ * is generated, a line may also have settings of its own: max_tokens, stop (a
+ * string or an array of strings), seed, temperature, top_p and top_k.  Unknown
+ * members are ignored, with one warning for each name.  So are empty lines.
  */
 #ifndef HF_INFER_JSONL_H
 #define HF_INFER_JSONL_H
@@ -22,26 +22,28 @@
 struct jsonl {
     int fd;
     const char *name; /* for messages */
-    struct str buf;   /* what was read and not yet used */
-    size_t at;        /* of it is used already */
-    size_t scanned;   /* no end of line before here */
+    struct str buf;   /* bytes read from fd */
+    size_t at;        /* offset in buf of the next line */
+    size_t scanned;   /* buf[at .. scanned) has no newline */
     size_t n_lines;
-    bool ended;
-    bool settings;                    /* of generation are read */
-    char *unknown[JSONL_MAX_UNKNOWN]; /* members that were warned of */
+    bool ended;                       /* fd is at its end */
+    bool settings;                    /* lines may have settings */
+    char *unknown[JSONL_MAX_UNKNOWN]; /* names that were warned of */
     size_t n_unknown;
 };
 
 /* One line.  Starts as { 0 }, ends with jsonl_doc_free(). */
 struct jsonl_doc {
     char *where;   /* "standard input: line 7", for messages */
-    struct str id; /* js_put_json() of it; empty: there was none */
-    bool is_ids;   /* else text */
+    struct str id; /* JSON text, by js_put_json(); empty: no "id" */
+    bool is_ids;   /* the prompt is 'ids', else 'text' */
     struct str text;
     struct ids ids;
 
-    unsigned set;       /* what follows: SET_TEMPERATURE .. SET_SEED of run.h */
-    int64_t max_tokens; /* -1: not there */
+    /* settings: bits of 'set', SET_TEMPERATURE .. SET_SEED of run.h, are those
+     * that the line has */
+    unsigned set;
+    int64_t max_tokens; /* -1: not given */
     int64_t top_k;
     double temperature, top_p;
     uint64_t seed;
@@ -55,11 +57,13 @@ int jsonl_open(struct jsonl *jsonl, const char *path, struct err *err);
 void jsonl_close(struct jsonl *jsonl);
 
 /*
- * jsonl_next() reads one line into 'doc', which must be { 0 }: 1; 0 at the
- * end; -1 with 'err' set (EX_DATAERR, naming the line; EX_IOERR).
- * Without 'wait' it returns 2 where no whole line is there yet: a writer may be
- * waiting for answers before it sends more.  Memory: one line (at most 1 GiB).
+ * jsonl_next() reads one line into 'doc', which must be { 0 }.
+ * Returns 1; 0 at the end; -1 with 'err' set (EX_DATAERR, naming the line;
+ * EX_IOERR); or, without 'wait', JSONL_NOT_YET if no whole line has arrived:
+ * the writer may be waiting for answers before it sends more. Memory: one line
+ * (at most 1 GiB).
  */
+#define JSONL_NOT_YET 2
 int jsonl_next(struct jsonl *jsonl, struct jsonl_doc *doc, bool wait,
                struct err *err);
 void jsonl_doc_free(struct jsonl_doc *doc);
