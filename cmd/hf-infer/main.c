@@ -1,4 +1,4 @@
-/* hf-infer: options, and which of the modes runs. */
+/* hf-infer: the command line, and the start of the mode that it selects. */
 #include <unistd.h>
 
 #include "cmd/hf-infer/run.h"
@@ -13,7 +13,8 @@ add_stop(void *to, const char *arg, struct err *err)
     struct stop *stop = &((struct run *)to)->stop;
 
     if (!*arg)
-        return err_set(err, TU_USAGE, "--stop: an empty text stops nothing");
+        return err_set(err, TU_USAGE,
+                       "--stop: an empty text would never be found");
     if (stop->n == STOP_MAX)
         return err_set(err, TU_USAGE, "--stop: given more than %d times",
                        STOP_MAX);
@@ -21,7 +22,7 @@ add_stop(void *to, const char *arg, struct err *err)
     return 0;
 }
 
-/* Where options mean something: names of modes. */
+/* The modes that an option is for. */
 #define TEXT_IN  "generate logits nll top acts encode"
 #define IDS_IN   "generate logits nll top acts decode"
 #define MODEL_IN "generate logits nll top acts"
@@ -31,46 +32,49 @@ static const struct opt opts[] = {
     { 'p', "prompt", "TEXT", TEXT_IN, OPT_TEXT(prompt),
       "the prompt (default: standard input)" },
     { 0, "file", "FILE", NULL, OPT_TEXT(prompt_file),
-      "the prompt's file (with --decode: ids)" },
+      "file with the prompt (--decode: with ids)" },
     { 0, "ids", "LIST", IDS_IN, OPT_TEXT(ids_text),
-      "token ids: 1,47,387; - reads them" },
+      "prompt as ids: 1,47,387; - is standard input" },
     { 0, "raw", NULL, MODEL_IN, OPT_FLAG(raw),
       "add no special tokens to the prompt" },
     { 0, "plain", NULL, TEXT_IN, OPT_FLAG(plain),
-      "special tokens' names are text" },
+      "read names of special tokens as plain text" },
     { 0, "strict-utf8", NULL, TEXT_IN, OPT_FLAG(strict_utf8),
-      "invalid UTF-8 is an error" },
+      "refuse a prompt that is not UTF-8" },
     { 0, "chat", NULL, TEXT_IN, OPT_FLAG(chat),
       "the prompt is a user's message" },
     { 0, "template", "chatml|llama3|mistral", TEXT_IN,
-      OPT_WORD(format, CHAT_CHATML), "of --chat (default: recognised)" },
-    { 0, "system", "TEXT", TEXT_IN, OPT_TEXT(system), "system text of --chat" },
+      OPT_WORD(format, CHAT_CHATML),
+      "template of --chat (default: recognised from the model)" },
+    { 0, "system", "TEXT", TEXT_IN, OPT_TEXT(system),
+      "system message of --chat" },
     { 'n', "max-tokens", "N", "generate", OPT_I64(max_tokens, 0, INT32_MAX),
       "tokens to generate (default 256)" },
     { 0, "greedy", NULL, "generate", OPT_FLAG(sampler.greedy),
       "always the most likely token" },
     { 0, "temperature", "T", "generate", OPT_F64(sampler.temperature, 0, 1e6),
-      "what divides the logits (default 1; 0: --greedy)" },
+      "divide the logits by T (default 1; 0: --greedy)" },
     { 0, "top-k", "K", "generate", OPT_I64(sampler.top_k, 0, INT32_MAX),
-      "the K most likely (default 0: all)" },
+      "keep the K most likely (default 0: all)" },
     { 0, "top-p", "P", "generate", OPT_F64(sampler.top_p, 0, 1),
-      "the most likely P (default 1: all)" },
+      "keep the most likely of total probability P (default 1: all)" },
     { 0, "min-p", "P", "generate", OPT_F64(sampler.min_p, 0, 1),
-      "P times the best at least" },
+      "keep those of at least P times the best probability" },
     { 0, "repetition-penalty", "X", "generate",
       OPT_F64(sampler.repetition_penalty, 1e-6, 1e6),
-      "against ids that came before (default 1)" },
+      "penalty for ids that came before (default 1)" },
     { 0, "seed", "N", "generate", OPT_U64(sampler.seed, 0, UINT64_MAX),
-      "of the draws" },
+      "seed of the random numbers" },
     { 0, "stop", "TEXT", "generate", OPT_CALL(add_stop),
       "end before TEXT; up to 16 times" },
     { 0, "jsonl", NULL, "generate nll acts", OPT_FLAG(jsonl),
       "prompts are JSON objects, one a line; so are answers" },
-    { 0, "batch", "N", "generate", OPT_I64(batch, 1, 1024), "prompts at once" },
+    { 0, "batch", "N", "generate", OPT_I64(batch, 1, 1024),
+      "prompts at a time" },
     { 0, "skip-bad", NULL, "generate", OPT_FLAG(skip_bad),
-      "report a line that is wrong, and go on" },
+      "skip bad lines with a warning" },
     { 0, "resume", NULL, "generate", OPT_FLAG(resume),
-      "go on after the answers of FILE.partial" },
+      "continue after the answers in FILE.partial" },
     { 0, "ids-out", NULL, "generate", OPT_FLAG(ids_out),
       "print ids instead of text" },
     { 0, "logits", "FILE", NULL, OPT_TEXT(logits_path),
@@ -84,27 +88,28 @@ static const struct opt opts[] = {
     { 0, "ctx", "T", "nll acts", OPT_I64(ctx, 1, INT32_MAX),
       "windows of T tokens (--nll: default the model's context)" },
     { 0, "stride", "N", "nll", OPT_I64(stride, 1, INT32_MAX),
-      "a longer text in windows that begin every N tokens" },
+      "start a window every N tokens of a longer text" },
     { 0, "pad", NULL, "acts", OPT_FLAG(pad),
-      "a document a window of --ctx, zeros after it" },
+      "one document a window, padded with zeros" },
     { 0, "acts-meta", "FILE", "acts", OPT_TEXT(acts_meta),
       "write SAEV metadata of the dump" },
     { 0, "acts-ids", "FILE", "acts", OPT_TEXT(acts_ids),
       "write the windows' token ids as .npy, and FILE.json" },
     { 0, "encode", NULL, NULL, OPT_NOTHING, "text to ids" },
     { 0, "decode", NULL, NULL, OPT_NOTHING, "ids to text" },
-    { 0, "special", NULL, "encode", OPT_FLAG(special), "add bos and the like" },
+    { 0, "special", NULL, "encode", OPT_FLAG(special),
+      "add special tokens such as bos" },
     { 0, "skip-special", NULL, "decode", OPT_FLAG(skip_special),
       "leave special tokens out" },
     { 0, "raw-text", NULL, "generate decode", OPT_FLAG(raw_text),
-      "control characters as they are on a terminal, too" },
+      "print control characters on a terminal, too" },
     { 0, "json", NULL, "generate nll top encode", OPT_FLAG(json),
       "print JSON" },
     { 'o', "output", "FILE", "generate nll top acts encode decode",
       OPT_TEXT(output), "output file (default: standard output)" },
     TOOL_FORCE(NULL),
     { 0, "chunk", "N", MODEL_IN, OPT_I64(chunk, 1, 65536),
-      "prompt tokens at once, same bits" },
+      "prompt tokens at a time (no effect on bits)" },
     { 0, "compute", "f32|bf16", MODEL_IN, OPT_WORD(compute, COMPUTE_F32),
       "bf16: faster, less exact" },
     { 0, "kv-dtype", "f32|f16|bf16", MODEL_IN, OPT_DTYPE(kv_dtype),
@@ -118,14 +123,14 @@ static const struct opt opts[] = {
     { 0, "lut", "DIR", MODEL_IN, OPT_TEXT(lut),
       "run linear layers on the lookup tables of DIR" },
     { 0, "lut-layers", "GLOB,..", MODEL_IN, OPT_TEXT(lut_layers),
-      "those of --lut alone whose names match (default: all)" },
+      "use only tables of layers that match (default: all)" },
     { 0, "ratio", "R", MODEL_IN, OPT_F64(lut_ratio, 0, 1),
-      "part of each layer's inputs that --lut compensates (default 0)" },
+      "fraction of inputs that --lut compensates (default 0)" },
     { 0, "lut-report", "FILE", MODEL_IN, OPT_TEXT(lut_report),
-      "write how far each table is from its layer" },
+      "write the error of each table against its layer" },
     TOOL_THREADS(MODEL_IN),
     { 'v', "verbose", NULL, NULL, OPT_FLAG(verbose),
-      "set-up and speed on standard error" },
+      "report set-up and speed on standard error" },
     { 'q', "quiet", NULL, NULL, OPT_FLAG(quiet), "no warnings, no summary" },
     { 0 }
 };
@@ -138,7 +143,8 @@ static const struct opt_rule rules[] = {
     { OPT_NOT, "chat", "raw plain special",
       "--chat decides on special tokens: not with --raw, --plain or --special" },
     { OPT_NOT, "greedy", "temperature top-k top-p min-p seed",
-      "--greedy draws nothing: only --repetition-penalty goes with it" },
+      "--greedy does not sample: of the sampler's options only "
+      "--repetition-penalty goes with it" },
     { OPT_NOT, "raw-text", "json jsonl ids-out",
       "--raw-text is about text: not with --json, --jsonl or --ids-out" },
     { OPT_NOT, "ids-out", "json jsonl stop", NULL },
