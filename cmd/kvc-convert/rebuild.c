@@ -1,6 +1,8 @@
 /*
- * What the globals of a PyTorch checkpoint mean: storages by persistent id,
- * tensors, parameters, and the standard containers.  All else is opaque.
+ * What the objects of a PyTorch checkpoint become: storages, which a persistent
+ * id names, tensors, parameters and the standard containers.  A pickle makes
+ * each by calling a global with a tuple of arguments; calls[], at the end, has
+ * those that are known here.  All others become opaque values.
  * Source: torch/_utils.py and torch/serialization.py, 0.1.12 to 2.9.
  */
 #include <string.h>
@@ -8,13 +10,15 @@
 #include "cmd/kvc-convert/pickle.h"
 #include "core/mem.h"
 
-#define MAX_KEY 100 /* bytes; torch's have at most 20 */
+#define MAX_KEY 100 /* bytes of a storage's key; torch's have at most 20 */
 
-/* Of torch and torch.cuda; the size is in bytes. */
+/* The element types, by the classes of their storages and by torch.dtype. */
 static const struct {
-    const char *storage, *name; /* torch.FloatStorage, torch.float32 */
-    int dtype;
-    size_t size;
+    const char
+        *storage;     /* torch.FloatStorage, ..; "": has no class of its own */
+    const char *name; /* torch.float32, ..; NULL: none */
+    int dtype;        /* enum dtype; -1: tensors of it are opaque */
+    size_t size;      /* bytes of an element */
 } types[] = {
     { "FloatStorage", "float32", DT_F32, 4 },
     { "HalfStorage", "float16", DT_F16, 2 },
@@ -69,16 +73,17 @@ get_size(const struct pth_value *v, size_t *n)
     return true;
 }
 
-/* The row of a storage class or, with 'dtype', of a torch.dtype; or -1. */
+/* The row of types[] of a storage class or, if 'is_dtype', of a torch.dtype;
+ * -1: it is neither. */
 static int
-find_type(const struct pth_value *v, bool dtype)
+find_type(const struct pth_value *v, bool is_dtype)
 {
     const struct pth_global *g = v->u.global;
 
     if (v->kind != PTH_GLOBAL || strncmp(g->module, "torch", 5) != 0)
         return -1;
     for (size_t i = 0; i < N_TYPES; i++) {
-        const char *name = dtype ? types[i].name : types[i].storage;
+        const char *name = is_dtype ? types[i].name : types[i].storage;
 
         if (name && *name && !strcmp(g->name, name))
             return (int)i;
@@ -87,9 +92,9 @@ find_type(const struct pth_value *v, bool dtype)
 }
 
 /*
- * ('storage', class, key, location, numel[, view]); the view of a legacy stream
- * is (view_key, offset, size): a part of a storage.  Or ('module', class, ..),
- * whose source code follows, unused.
+ * A persistent id is ('storage', class, key, location, numel[, view]).  'view',
+ * only in legacy streams, makes it a part of that storage: (view_key, offset,
+ * size).  An id ('module', class, source..) stands for the class.
  */
 struct pth_value *
 rebuild_persistent(struct pickle *p, struct pth_value *id)
@@ -169,17 +174,20 @@ read_dims(struct pickle *p, const struct pth_value *v, size_t *n,
     return 0;
 }
 
-/* (storage, offset, shape, strides, ...), of which every element must be in the
- * storage: 'dtype' < 0 is the storage's. */
+/*
+ * The tensor of (storage, offset, shape, strides, ...); 'dtype' -1: the
+ * storage's.  Every element must be in the storage: the one with the largest
+ * offset is, as strides are not negative.
+ */
 static struct pth_value *
-tensor(struct pickle *p, struct pth_value *args, int dtype)
+rebuild_tensor(struct pickle *p, struct pth_value *args, int dtype)
 {
-    size_t n = 1, n_strides, last, step, nbytes, size, stored;
+    size_t n = 1, n_strides, last, extent, nbytes, size, stored;
     struct pth_value **items = args->u.items, *v;
     const struct pth_storage *s;
     int64_t *shape, *strides;
     struct pth_tensor *t;
-    bool sound = true;
+    bool fits = true; /* in size_t */
 
     if (args->n < 4 || items[0]->kind != PTH_STORAGE)
         return pickle_fail(
@@ -208,14 +216,14 @@ tensor(struct pickle *p, struct pth_value *args, int dtype)
     t->strides = strides;
     for (size_t i = 0; i < t->n_dims; i++)
         if (shape[i] == 0)
-            return v;
+            return v; /* no elements: nothing to check */
     last = t->offset;
-    for (size_t i = 0; sound && i < t->n_dims; i++)
-        sound = size_mul(n, (size_t)shape[i], &n) &&
-                size_mul((size_t)shape[i] - 1, (size_t)strides[i], &step) &&
-                size_add(last, step, &last);
+    for (size_t i = 0; fits && i < t->n_dims; i++)
+        fits = size_mul(n, (size_t)shape[i], &n) &&
+               size_mul((size_t)shape[i] - 1, (size_t)strides[i], &extent) &&
+               size_add(last, extent, &last);
     size = dtype_table[dtype].bits / 8;
-    if (!sound || !size_mul(n, size, &nbytes) || nbytes > INT64_MAX)
+    if (!fits || !size_mul(n, size, &nbytes) || nbytes > INT64_MAX)
         return pickle_fail(p, "a tensor's shape and strides overflow 63 bits");
     stored = s->n * s->size / size;
     if (last >= stored)
@@ -226,9 +234,12 @@ tensor(struct pickle *p, struct pth_value *args, int dtype)
     return v;
 }
 
-/* Does args[i], a tensor's metadata, say that it is the conjugate or the
- * negative of what is stored?  (torch 2.0 and later)  Many tensors may share
- * one dict, and it may grow between them: each key is read once. */
+/*
+ * Does args[i], a tensor's dict of metadata, say that its values are the
+ * conjugate or the negative of the stored ones?  (torch 2.0 and later)  Many
+ * tensors may share a dict, to which the pickle may add keys in between: a
+ * search continues where the last one ended, or a file could make it quadratic.
+ */
 static bool
 is_lazy(const struct pth_value *args, uint32_t i)
 {
@@ -247,7 +258,8 @@ is_lazy(const struct pth_value *args, uint32_t i)
 static struct pth_value *
 call_tensor(struct pickle *p, struct pth_value *callee, struct pth_value *args)
 {
-    return is_lazy(args, 6) ? pickle_opaque(p, callee) : tensor(p, args, -1);
+    return is_lazy(args, 6) ? pickle_opaque(p, callee)
+                            : rebuild_tensor(p, args, -1);
 }
 
 /* (storage, offset, shape, strides, requires_grad, hooks, dtype, ...) */
@@ -259,7 +271,7 @@ call_tensor_v3(struct pickle *p, struct pth_value *callee,
 
     if (type < 0 || types[type].dtype < 0 || is_lazy(args, 7))
         return pickle_opaque(p, callee);
-    return tensor(p, args, types[type].dtype);
+    return rebuild_tensor(p, args, types[type].dtype);
 }
 
 static struct pth_value *
@@ -273,7 +285,8 @@ call_parameter(struct pickle *p, struct pth_value *callee,
     return pickle_fail(p, "a Parameter without a tensor");
 }
 
-/* (function, type, args, state): a tensor of a subclass, or with a state. */
+/* (function, type, args, state): a tensor of a subclass, or with attributes:
+ * the tensor that function(*args) makes. */
 static struct pth_value *
 call_from_type(struct pickle *p, struct pth_value *callee,
                struct pth_value *args)
@@ -286,14 +299,16 @@ call_from_type(struct pickle *p, struct pth_value *callee,
     return rebuild_call(p, a[0], a[2]);
 }
 
-/* dict(), dict(pairs), dict(dict), OrderedDict, defaultdict(function, pairs);
- * the items come later, mostly. */
+/* dict(), dict(pairs), dict(dict), OrderedDict(..), defaultdict(function, ..).
+ * Pickles mostly make them empty and add the items afterwards. */
 static struct pth_value *
 call_dict(struct pickle *p, struct pth_value *callee, struct pth_value *args)
 {
-    size_t at = pickle_is(callee, "collections", "defaultdict"), n, n_pair;
+    bool is_defaultdict = pickle_is(callee, "collections", "defaultdict");
+    uint32_t at = is_defaultdict ? 1 : 0; /* after its function */
     const struct pth_value *from = args->n > at ? args->u.items[at] : NULL;
     struct pth_value *v = pickle_list(p, PTH_DICT), **items;
+    size_t n, n_pair;
 
     if (!v || !from || from->kind == PTH_SET)
         return v;
@@ -305,7 +320,7 @@ call_dict(struct pickle *p, struct pth_value *callee, struct pth_value *args)
 
         if (n_pair != 2 ||
             (items[i]->kind != PTH_TUPLE && items[i]->kind != PTH_LIST))
-            return pickle_fail(p, "a dict made of what are not pairs");
+            return pickle_fail(p, "a dict is made of items that are not pairs");
         if (pickle_extend(p, v, pair, 2) < 0)
             return NULL;
     }
@@ -330,7 +345,7 @@ call_list(struct pickle *p, struct pth_value *callee, struct pth_value *args)
 }
 
 static const struct {
-    const char *modules, *names;
+    const char *modules, *names; /* words: any of these in any of those */
     struct pth_value *(*call)(struct pickle *, struct pth_value *,
                               struct pth_value *);
 } calls[] = {

@@ -143,7 +143,7 @@ for name, data, message in (
         ("stack-global", b"\x80\x04NN\x93.", "values that are not strings"),
         ("build", b"\x80\x02Nb.", "BUILD has nothing"),
         ("no-pairs", b"\x80\x02ccollections\nOrderedDict\n]Na\x85R.",
-         "a dict made of what are not pairs"),
+         "a dict is made of items that are not pairs"),
         ("persid", b"\x80\x02NQ.", "a persistent id is not"),
         ("persid-short", b"\x80\x02U\x07storage\x85Q.", "a persistent id")):
     pkl("pickle-" + name, data, message)
