@@ -8,7 +8,7 @@
 /* What an argument can be completed to, by its name in the table: words
  * ("f32|f16"), files or directories; nothing else (N, GLOB, ..). */
 #define FILES "FILE PATH MODEL SAE BASE LORA BATCH"
-#define DIRS  "DIR FOLDER"
+#define DIRS  "DIR"
 
 static bool
 is_one_of(const char *set, const char *arg)

@@ -1,4 +1,4 @@
-# The story of tensorutils(7) as a batch, in an empty folder, for GNU make:
+# The story of tensorutils(7) as a batch, in an empty directory, for GNU make:
 #
 #   make -f ~/.local/share/tensorutils/batch.mk -j4 MODEL=~/Qwen3-0.6B \
 #       TEXT=~/held-out.txt DOCS=~/docs.jsonl SPEC=in:up_proj:13 CTX=512 \
@@ -18,10 +18,10 @@
 #            windows of CTX tokens, padded with zeros, become the dump of which
 #            the file "dump" has the name
 #   TRAINER  a command that reads rows of f32 and writes an autoencoder into
-#            the folder that is its last argument, SAE/HOOK here
-#   SAE      or a folder of autoencoders that are there: tables in lut/
+#            the directory that is its last argument, SAE/HOOK here
+#   SAE      or a directory of autoencoders that are there: tables in lut/
 #   PTH      a checkpoint of a compressor, with KVC_OPTIONS of kvc-convert
-#   MOE      a folder of which layer LAYER's experts learn to do what TEACHER's
+#   MOE      a model of which layer LAYER's experts learn to do what TEACHER's
 #            do on DOCS, with LORA_OPTIONS of init, TRAIN_OPTIONS of train
 # and PARTS of dump and tables that -j makes side by side, THREADS of each task.
 #
@@ -65,7 +65,7 @@ needs = $(if $($1),$(foreach v,$2,$(if $($v),,\
 $(call needs,DOCS,SPEC)
 $(call needs,TRAINER,DOCS HOOK)
 $(call needs,MOE,DOCS TEACHER)
-# This file's folder, with a space in its path or not.
+# This file's directory, with a space in its path or not.
 HERE      := $(shell p=$$(sed 's/^ *//; s/ *$$//' <<<$(call quote,$(MAKEFILE_LIST))); [[ -e $$p ]] || p=$(call quote,$(lastword $(MAKEFILE_LIST))); cd "$$(dirname "$$p")" && pwd)
 # Tools of TU_BIN come first, then those installed with this file.
 export PATH := $(if $(TU_BIN),$(TU_BIN):)$(if $(wildcard $(subst $() ,\ ,$(HERE))/../../bin/.),$(HERE)/../../bin:)$(PATH)

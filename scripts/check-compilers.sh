@@ -43,7 +43,7 @@ compare() {
     echo "$1: $(grep -c '^ok' "$log") passed, $(grep -c '^not ok' "$log") failed"
 }
 
-# The libraries' headers and the kernel's, in a folder without glibc's.
+# The libraries' headers and the kernel's, in a directory without glibc's.
 musl() {
     log=build/compilers/musl.log inc=$PWD/build/compilers/musl-include
     command -v musl-gcc >/dev/null || {

@@ -32,9 +32,9 @@ for isa in $isas; do
     lacking="$lacking $isa"
     set -- "$@" -e ".*_$isa\.c"
 done
-for folder in 'core/[^/]*$' 'core/format/' 'core/kernel/' 'core/text/' 'core/model/'; do
-    gcovr -r . -f "$folder" "$@" build/cov 2>/dev/null | grep '^TOTAL' |
-        sed "s,^TOTAL,${folder%%\[*},"
+for dir in 'core/[^/]*$' 'core/format/' 'core/kernel/' 'core/text/' 'core/model/'; do
+    gcovr -r . -f "$dir" "$@" build/cov 2>/dev/null | grep '^TOTAL' |
+        sed "s,^TOTAL,${dir%%\[*},"
 done
 gcovr -r . -f 'core/((format|kernel)/)?[^/]*$' "$@" --fail-under-line "$min" build/cov >build/cov/report ||
     status=1

@@ -1,5 +1,5 @@
 #!/bin/sh
-# deb.sh BUILD VERSION: makes tensorutils_VERSION_ARCH.deb in the folder BUILD
+# deb.sh BUILD VERSION: makes tensorutils_VERSION_ARCH.deb in the directory BUILD
 # of what "make install" puts below /usr.  The same tree gives the same bytes:
 # times are SOURCE_DATE_EPOCH, or the last commit's.
 set -eu
@@ -67,7 +67,7 @@ Description: small tools for the tensors around language and vision models
  Makefile or cron: they need no Python and no GPU, and never leave a
  half-written file.
  .
- st-inspect looks into safetensors; hf-infer runs Hugging Face model folders
+ st-inspect looks into safetensors; hf-infer runs Hugging Face model directories
  on the CPU; saev-write and saev-read cache activations; kvc-convert converts
  KV-cache compressors; lut-precompute and lut-apply make and use lookup tables
  of linear layers; moe-sft fine-tunes experts by LoRA.

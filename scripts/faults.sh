@@ -12,7 +12,7 @@ export BUILD PYTHON PATH="$BUILD:$PATH" LC_ALL=C
 most=${most:-0}
 . test/fault/cases.sh
 
-# one LINE: a case of the table, in a folder of its own.
+# one LINE: a case of the table, in a directory of its own.
 one() {
     name=${1%%|*}
     name=${name%%[ ]*}
@@ -46,7 +46,7 @@ while getopts n: o; do
 done
 shift $((OPTIND - 1))
 [ $# -gt 0 ] || set -- '*'
-work=$(new_folder)
+work=$(new_dir)
 trap 'rm -rf "$work"' EXIT
 cp "$BUILD/test/fault/shim.so" "$work"
 trap 'exit 130' INT

@@ -1,6 +1,6 @@
 #!/bin/sh
 # shellcheck disable=SC2046  # file names here have no spaces
-# Fails where a header is a folder's, not a file's: where it declares more
+# Fails where a header is a directory's, not a file's: where it declares more
 # functions than one subject has; and where a struct, union or enum of a header
 # of core or cmd is defined elsewhere in them, too: by its name it is found.
 status=0

@@ -1,6 +1,6 @@
 #!/bin/sh
 # shellcheck disable=SC2016,SC2088,SC2153  # ~ and $HOME as text
-# install.sh BUILD VERSION TOOL...: puts the tools of the folder BUILD, their
+# install.sh BUILD VERSION TOOL...: puts the tools of the directory BUILD, their
 # pages, completions and job scripts where DESTDIR, PREFIX, BINDIR, MANDIR,
 # DATADIR, BASHDIR and ZSHDIR say, and lists there whatever it made.
 # install.sh -u: removes what that list names, and nothing else.
@@ -14,7 +14,7 @@ at() {
     /*) printf '%s\n' "$1" ;;
     '~' | '~/'*) printf '%s\n' "$HOME${1#\~}" ;;
     '~'*)
-        echo "install: $1: write the folder's whole name" >&2
+        echo "install: $1: write the directory's whole name" >&2
         return 1
         ;;
     *) if [ -n "$DESTDIR" ]; then echo "/$1"; else echo "$PWD/$1"; fi ;;
@@ -38,7 +38,7 @@ if [ "${1:-}" = -u ]; then
         rm -f "$DESTDIR$f"
     done
     rm -f "$list" # the last, so that who is stopped can go on
-    # Folders from the deepest up: those with others' files stay.
+    # Directories from the deepest up: those with others' files stay.
     printf '%s\n' "$held" | sed -n 's/^d //p' | LC_ALL=C sort -r |
         while IFS= read -r d; do rmdir "$DESTDIR$d" 2>/dev/null || :; done
     exit
@@ -48,9 +48,9 @@ note() { # note KIND PATH
     grep -qxF "$1 $2" "$list" || printf '%s %s\n' "$1" "$2" >>"$list"
 }
 made=
-folder() { # folder PATH: with all above it; which were missing, a line each
+make_dir() { # make_dir PATH: with all above it; which were missing, a line each
     [ ! -d "$DESTDIR$1/" ] || return 0
-    [ -z "$1" ] || folder "${1%/*}"
+    [ -z "$1" ] || make_dir "${1%/*}"
     # -p: of DESTDIR, all that is missing
     mkdir -p "$DESTDIR$1" || {
         echo 'install: make install PREFIX=$HOME/.local needs no rights' >&2
@@ -60,7 +60,7 @@ folder() { # folder PATH: with all above it; which were missing, a line each
 "; fi
 }
 put() { # put MODE FILE PATH: whole or not at all
-    folder "${3%/*}"
+    make_dir "${3%/*}"
     note f "$3"
     temp=$DESTDIR${3%/*}/.${3##*/}.$$
     install -m "$1" "$2" "$temp"
@@ -73,7 +73,7 @@ text=$(mktemp)
 temp=$text
 trap 'rm -f "$text" "$temp"' EXIT
 trap 'exit 130' HUP INT TERM
-folder "$data"
+make_dir "$data"
 [ -e "$list" ] || : >"$list"
 printf %s "$made" | while IFS= read -r d; do note d "$d"; done
 listed=1

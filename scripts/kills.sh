@@ -72,7 +72,7 @@ points() {
             $2 ~ /^[a-z]/ && ($2 != "openat" || /O_CREAT|O_TMPFILE/) && !done[$2, n]++ { print $2, n }'
 }
 
-# same [OPTION...] A B: are two files or folders the same?
+# same [OPTION...] A B: are two files or directories the same?
 same() {
     diff -rq "$@" >/dev/null 2>&1
 }
@@ -81,7 +81,7 @@ same() {
 whole() {
     local f
     same "out/$2" "want/$1/$2" || same "out/$2" "old/$1/$2" || case $1/$2 in
-    # folders that are made first
+    # directories that are made first
     moe-train/run | lut-new/new | lut-new/new/lut)
         for f in "out/$2"/*; do
             [ ! -e "$f" ] || whole "$1" "${f#out/}" || return 1

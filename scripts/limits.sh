@@ -2,7 +2,7 @@
 # limits.sh [GLOB...]: runs the commands of test/fault/cases.sh whose names match
 # with too little memory, stack, files, room or threads, with streams that are
 # closed or full, inputs that are changed while they are read, clocks that jump,
-# inputs and outputs that are pipes, devices, links or in nobody's folders, and
+# inputs and outputs that are pipes, devices, links or in nobody's directories, and
 # file systems that are no local disk: test/fault/limits.py judges.  Ends with
 # "limits: N runs, N bad", and with status 1 if any was bad.
 #   BUILD  where the tools are; PYTHON with numpy; CONDITIONS="streams stops":
@@ -14,7 +14,7 @@ export BUILD PYTHON PATH="$BUILD:$PATH" LC_ALL=C
 . test/fault/cases.sh
 
 [ $# -gt 0 ] || set -- '*'
-work=$(new_folder)
+work=$(new_dir)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM

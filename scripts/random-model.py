@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Write a model folder with random weights, for benchmarks and tests:
+"""Write a model directory with random weights, for benchmarks and tests:
 
     random-model.py [--shape NAME] [--set KEY=JSON]... [--lm-head]
-                    [--seed N] FOLDER
+                    [--seed N] DIR
 
 Shapes are those of published models, so speed and memory are theirs; --set
 changes keys of config.json, e.g. --set num_hidden_layers=2.  --lm-head stores
@@ -239,9 +239,9 @@ def write_model(path, cfg, lm_head, seed):
 
 
 def main():
-    """Read the command line, write the folder."""
+    """Read the command line, write the directory."""
     parser = argparse.ArgumentParser(
-        description="Write a model folder with random weights."
+        description="Write a model directory with random weights."
     )
     parser.add_argument("--shape", choices=sorted(SHAPES), default="qwen3-0.6b")
     parser.add_argument(
@@ -249,16 +249,16 @@ def main():
     )
     parser.add_argument("--lm-head", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("directory", type=pathlib.Path)
     args = parser.parse_args()
     cfg = {**BASE, **SHAPES[args.shape]}
     for item in args.set:
         key, _, value = item.partition("=")
         cfg[key] = json.loads(value)
-    args.folder.mkdir(parents=True, exist_ok=True)
+    args.directory.mkdir(parents=True, exist_ok=True)
     text = json.dumps(cfg, indent=2, sort_keys=True) + "\n"
-    (args.folder / "config.json").write_text(text)
-    path = args.folder / "model.safetensors"
+    (args.directory / "config.json").write_text(text)
+    path = args.directory / "model.safetensors"
     write_model(path, cfg, args.lm_head, args.seed)
 
 

@@ -89,8 +89,8 @@ def run(command, data, under_way):
         p.send_signal(s)
     said = p.communicate(data[len(data) // 2:])
     assert p.returncode == 0 and not said[1], (command, p.returncode, said)
-def temporary(folder):
-    return lambda: any(".tmp." in n or ".part" in n for n in os.listdir(folder))
+def temporary(directory):
+    return lambda: any(".tmp." in n or ".part" in n for n in os.listdir(directory))
 os.mkdir("out")
 run("saev-write -q -m m.json -o out --no-sync", open("a.f32", "rb").read(), temporary("out"))
 run(f"lut-apply -q --raw --x-dtype f32 -o x lut {os.environ['LAYER']}", open("x.raw", "rb").read(), temporary("."))

@@ -26,7 +26,7 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || return
 }
 
-# batch [OPTION OF MAKE...]: the whole story, in a folder beside the inputs.
+# batch [OPTION OF MAKE...]: the whole story, in a directory beside the inputs.
 batch() {
     MAX_PATCHES=3200 make -f "$ROOT/scripts/batch.mk" MODEL="$S/demo/qwen3-tiny" \
         TEXT="$S/held-out.txt" DOCS="$S/docs.jsonl" SPEC=in:up_proj:1 CTX=32 PARTS=3 \
@@ -46,7 +46,7 @@ nll() {
     awk -F '\t' -v what="$1" '$1 == what { print $2 }' nll.tsv
 }
 
-# equal: this folder holds what a run that nobody stopped makes, inputs/ but for
+# equal: this directory holds what a run that nobody stopped makes, inputs/ but for
 # times.
 equal() {
     diff -r -x inputs "$S/whole" .
@@ -99,12 +99,12 @@ equal() {
     equal
 }
 
-# dense ARGUMENT OF MAKE...: the model m, in this folder.
+# dense ARGUMENT OF MAKE...: the model m, in this directory.
 dense() {
     make -f "$ROOT/scripts/batch.mk" MODEL=m TEXT="$S/held-out.txt" "$@"
 }
 
-@test "batch.mk: no name of a file in the model's folder is run" {
+@test "batch.mk: no name of a file in the model's directory is run" {
     cp -rL "$S/demo/qwen3-tiny" m
     chmod -R u+w m
     touch 'm/config.json;touch PWNED;#.safetensors' # a rule's recipe begins behind ";"

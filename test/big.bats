@@ -98,7 +98,7 @@ holes() {
     [ "$(od -v -An -tf4 y.f32 | awk '{ for (i = 1; i <= NF; i++) n += $i != 3 } END { print n + 0, NR * 4 }')" = "0 1024" ]
 }
 
-# deep: a folder whose path has some 3700 bytes, of names of 255; C is such a name
+# deep: a directory whose path has some 3700 bytes, of names of 255; C is such a name
 deep() {
     C=$(printf 'n%.0s' $(seq 255))
     d=$PWD
@@ -108,7 +108,7 @@ deep() {
     mkdir -p "$d" 2>/dev/null || skip "no such long names here"
 }
 
-@test "long names: every tool reads and writes files of 255 bytes in a deep folder" {
+@test "long names: every tool reads and writes files of 255 bytes in a deep directory" {
     deep
     cp -r "$DEMO" "$d/m" && cp -r "$ROOT/demo/sae" "$d/sae"
     f=$d/$C

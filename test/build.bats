@@ -30,7 +30,7 @@ commands() {
     done
 }
 
-@test "make: the folder's name, whatever characters it has, is not run" {
+@test "make: the directory's name, whatever characters it has, is not run" {
     unset MAKEFLAGS MAKELEVEL SAN
     commands bats
     echo 'printf "%s\n" "$BUILD" "${PATH%%:*}"' >>bin/bats

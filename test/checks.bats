@@ -2,7 +2,7 @@
 # trees that have a fault of one kind.
 load helpers
 
-# tree SCRIPT...: a folder of its own with these of scripts/.
+# tree SCRIPT...: a directory of its own with these of scripts/.
 tree() {
     mkdir -p tree/scripts tree/bin tree/core tree/cmd/t tree/test/unit tree/test/same tree/build
     cd tree
@@ -58,7 +58,7 @@ stub() {
     [[ $output == *"rules: a note to oneself"* ]]
 }
 
-@test "headers.sh: one for a folder, and a name that is defined twice, are found" {
+@test "headers.sh: one for a directory, and a name that is defined twice, are found" {
     need_commands git
     git init -q tree && cd tree
     mkdir -p core cmd/t test
@@ -203,7 +203,7 @@ writer_tree() {
     mkdir test/fault
     echo "$WRITER" | cc -x c -o bin/w -
     cat >test/fault/cases.sh <<'END'
-new_folder() { mktemp -d; }
+new_dir() { mktemp -d; }
 make_cases() { mkdir "$1"; }
 cases() { cat case; }
 END

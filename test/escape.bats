@@ -139,10 +139,10 @@ hostile_files() {
 import json, os, shutil, sys, numpy as np
 import kvc_model, kvc_ref, lut_apply_ref, mkst, saev_dump, terminal
 h = terminal.HOSTILE
-folder = os.fsencode(h) + b"\xff"  # a name that is no UTF-8, either
-os.mkdir(folder)
-os.symlink(folder, "h")
-os.chdir(folder)
+directory = os.fsencode(h) + b"\xff"  # a name that is no UTF-8, either
+os.mkdir(directory)
+os.symlink(directory, "h")
+os.chdir(directory)
 t = {h: np.arange(6, dtype="f4"), "a." + h + ".1": np.zeros(2, "f4"), "a." + h + ".2": np.zeros(2, "f4")}
 mkst.save("x.safetensors", t, {h: h, "format": "pt"})
 mkst.save("y.safetensors", {**t, h: np.arange(5, dtype="f4"), "b" + h: np.zeros(3, "f4")})

@@ -193,7 +193,7 @@ need_torch() {
 }
 
 # refuses_patterns COMMAND...: with rank_patterns of a kilobyte in ./peft that
-# ask for gigabytes, or for ever; the command's messages name that folder.
+# ask for gigabytes, or for ever; the command's messages name that directory.
 refuses_patterns() {
     local said="$1: peft/adapter_config.json: rank_pattern: " p
     # groups that call each other, and 60 that capture: a kilobyte a frame

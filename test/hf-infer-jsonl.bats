@@ -328,11 +328,11 @@ hf-infer: p.jsonl: line 3: member "Temperature" is not known, ignored here and b
     wait $!
 }
 
-@test "hf-infer: documents in a folder, unreadable, of a pipe without a writer yet" {
-    mkdir folder
+@test "hf-infer: documents in a directory, unreadable, of a pipe without a writer yet" {
+    mkdir directory
     for how in "--jsonl -n 1 --greedy" "--acts resid:0" "--acts resid:0 --jsonl"; do
-        run -66 --separate-stderr hf-infer "$DEMO" $how --file folder
-        [ "$stderr" = "hf-infer: folder: is a directory, not a file" ]
+        run -66 --separate-stderr hf-infer "$DEMO" $how --file directory
+        [ "$stderr" = "hf-infer: directory: is a directory, not a file" ]
         run -66 --separate-stderr hf-infer "$DEMO" $how --file none
         [ "$stderr" = "hf-infer: none: No such file or directory" ]
         # nothing is mapped at its byte 0

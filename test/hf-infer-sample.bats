@@ -2,7 +2,7 @@
 # of it.  Expectations are numpy's, by the formulas of Hugging Face.
 load helpers
 
-# tiny: a copy of the demo model's folder that a test may spoil.
+# tiny: a copy of the demo model's directory that a test may spoil.
 tiny() {
     cp -r "$DEMO" m
 }

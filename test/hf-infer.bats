@@ -9,7 +9,7 @@ a = np.load('$1')
 print($2)"
 }
 
-# tiny: a copy of the demo model's folder that a test may spoil.
+# tiny: a copy of the demo model's directory that a test may spoil.
 tiny() {
     cp -r "$DEMO" m
 }
@@ -611,7 +611,7 @@ t.write_model("narrow", c, w, dtype_of=lambda n: "BF16" if "_proj" in n else "F3
     [ "$output" = 2 ]
 }
 
-@test "hf-infer: a folder with a space, and a name with escapes" {
+@test "hf-infer: a directory with a space, and a name with escapes" {
     cp -r "$DEMO" 'my model'
     run -0 hf-infer 'my model' -p "1+1=" --greedy
     [ "$output" = 2 ]

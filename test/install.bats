@@ -50,7 +50,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     put DESTDIR="$PWD/stage/" PREFIX=/
     [ -x stage/bin/st-inspect ]
     run -2 put PREFIX='~nobody/.local'
-    [[ $output == *"write the folder's whole name"* ]]
+    [[ $output == *"write the directory's whole name"* ]]
 }
 
 @test "install: says so when the tools are not in PATH" {
@@ -102,7 +102,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     [ ! -e p ]
 }
 
-@test "uninstall: a folder in which others' files have come stays with them" {
+@test "uninstall: a directory in which others' files have come stays with them" {
     put PREFIX="$PWD/p"
     echo mine >p/share/tensorutils/mine
     take PREFIX="$PWD/p"
@@ -270,7 +270,7 @@ copy() {
     find "$1" -exec touch -d "$2" {} +
 }
 
-@test "builds: folder, umask, language, zone, time and -j change no bit" {
+@test "builds: directory, umask, language, zone, time and -j change no bit" {
     [ -n "${SLOW:-}" ] || skip "make check-install does that"
     git -C "$ROOT" rev-parse || skip "no git here"
     unset MAKEFLAGS MAKELEVEL

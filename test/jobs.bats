@@ -35,7 +35,7 @@ END
     seq 40 | sed 's/.*/{"text":"Document & of some, with a few words."}/' >"$odd/docs"
 }
 
-# Run in the folder above: what a name made would lie there.
+# Run in the directory above: what a name made would lie there.
 not_run() {
     [ -z "$(find . -name PWNED)" ]
 }

@@ -52,7 +52,7 @@ LAYER=model.layers.0.self_attn.q_proj
     [ "$output" = 9 ]
 }
 
-@test "lut-apply: a folder as the Python exporter writes it" {
+@test "lut-apply: a directory as the Python exporter writes it" {
     applies exporter
     [ "$output" = 4 ]
 }

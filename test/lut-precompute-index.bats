@@ -72,7 +72,7 @@ END
     [ "$(cat said)" = "lut-precompute: t/$bad: header length 65535, but the file has 10 bytes" ]
 }
 
-@test "lut-precompute: a folder of routed experts, or a damaged index, is refused before any work" {
+@test "lut-precompute: a directory of routed experts, or a damaged index, is refused before any work" {
     make_cases
     make() {
         lut-precompute -m model -s sparsify -o t --layers '*.q_proj' "$@"

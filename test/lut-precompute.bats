@@ -75,10 +75,10 @@ for i in range(2):
     for word in "weight", "bias":
         name = "model.layers.%d.self_attn.%%s_proj.%s" % (i, word)
         fused[name % "qkv"] = np.concatenate([w[name % part] for part in "qkv"])
-for folder, tensors in ("short", {n.removeprefix("model."): a for n, a in w.items()}), ("fused", fused):
-    os.mkdir(folder)
-    shutil.copy("model/config.json", folder)
-    write_safetensors(folder + "/model.safetensors", tensors, lambda _: "BF16")
+for directory, tensors in ("short", {n.removeprefix("model."): a for n, a in w.items()}), ("fused", fused):
+    os.mkdir(directory)
+    shutil.copy("model/config.json", directory)
+    write_safetensors(directory + "/model.safetensors", tensors, lambda _: "BF16")
 np.save("x.npy", np.random.default_rng(5).normal(0, 1, (30, 60)).astype("<f4"))
 END
     layer=model.layers.0.self_attn.qkv_proj
@@ -225,8 +225,8 @@ parts = ["model.layers.1.self_attn.%s_proj.%s" % (p, x)
          for p in "qkv" for x in ("weight", "bias")]
 assert len(parts) == sum(p in model for p in parts)
 sha = lambda *all: hashlib.sha256(b"".join(all)).hexdigest()
-for folder in "ab":
-    meta = raw(folder + "/*.safetensors")["__metadata__"]
+for directory in "ab":
+    meta = raw(directory + "/*.safetensors")["__metadata__"]
     assert meta["sae_sha256"] == sha(*(sae[k] for k in (
         "encoder.weight", "encoder.bias", "W_dec", "b_dec")))
     assert meta["weights_sha256"] == sha(*(model[p] for p in parts))'
@@ -487,7 +487,7 @@ ref.write_sae("nan", "sparsify", s, 4)'
     [ "$(ls -A t)" = "$(ls -A want)" ]
 }
 
-@test "lut-precompute: two runs on one folder lose nothing of each other" {
+@test "lut-precompute: two runs on one directory lose nothing of each other" {
     make_cases
     lut-precompute -m model -s sparsify -o want
     for _ in $(seq 10); do

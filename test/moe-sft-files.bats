@@ -58,7 +58,7 @@ END
     [ "$(st-inspect list mixed.safetensors | sed 1d | cut -f 1 | sort -u)" = F32 ]
 }
 
-@test "moe-sft: other safetensors may lie in a PEFT folder" {
+@test "moe-sft: other safetensors may lie in a PEFT directory" {
     moe-sft convert -l peft -o peft/lora.safetensors
     moe-sft convert -l peft -o again.safetensors
     cmp peft/lora.safetensors again.safetensors

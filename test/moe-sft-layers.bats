@@ -63,13 +63,13 @@ END_PY
     diff -r told says
 }
 
-@test "moe-sft convert: a PEFT folder of all layers is to hf-infer what the list is" {
+@test "moe-sft convert: a PEFT directory of all layers is to hf-infer what the list is" {
     moe-sft convert -l l1.safetensors -l l0.safetensors -o peft
     logits="hf-infer hf --ids 5,6,7,8,9,10,11,12 --logits -"
     $logits >plain
     $logits --lora l0.safetensors,l1.safetensors >list
-    $logits --lora peft >folder
-    cmp list folder
+    $logits --lora peft >directory
+    cmp list directory
     for l in 0 1; do
         $logits --lora l$l.safetensors >alone
         run -1 cmp -s list alone
@@ -80,9 +80,9 @@ END_PY
         st-inspect diff l$l.safetensors back$l.safetensors
     done
     run -1 cmp -s list plain
-    # folders of one layer each, too
-    moe-sft convert -l peft0,peft1 -o of-folders
-    diff -r peft of-folders
+    # directories of one layer each, too
+    moe-sft convert -l peft0,peft1 -o of-directories
+    diff -r peft of-directories
     moe-sft convert -b hf -l peft0,l1.safetensors -o of-both
     diff -r peft of-both
 }
@@ -132,7 +132,7 @@ END_PY
         merge -b stacked.safetensors -l l0.safetensors,l1.safetensors -o x
 }
 
-@test "moe-sft convert: adapters that go into one folder are of one model, and say their layers" {
+@test "moe-sft convert: adapters that go into one directory are of one model, and say their layers" {
     refuse() {
         run -"$1" --separate-stderr moe-sft convert "${@:3}" -o x
         [ "${stderr_lines[0]}" = "moe-sft: $2" ] || { echo "$stderr" >&2 && false; }
@@ -159,14 +159,14 @@ print(*t["gate_lora_a"][1][::2], t["gate_lora_b"][1][1])')
     mkst_size $((e + 1)) $h $wide
     moe-sft convert -l l2.safetensors -o more
     run -65 moe-sft convert -l l0.safetensors,more -o x
-    # of a folder's layer the last experts may have no adapter
+    # of a directory's layer the last experts may have no adapter
     mkst_size $((e - 1)) $h $wide
     moe-sft convert -l l2.safetensors -o less
     moe-sft convert -l l0.safetensors -o peft0
     moe-sft convert -l less,l0.safetensors -o ok
     moe-sft convert -l ok --layer 2 -o back2.safetensors -q
     cmp back2.safetensors <(moe-sft convert -l less -o b.safetensors && cat b.safetensors)
-    # a folder of two models: each layer has sizes of its own
+    # a directory of two models: each layer has sizes of its own
     mkst_size $e $((h + 8)) $wide
     moe-sft convert -l l2.safetensors -o peft2
     py - <<'END_PY'
@@ -194,7 +194,7 @@ END_PY
     st-inspect diff nl.safetensors l0.safetensors
 }
 
-@test "moe-sft: -f does not remove a folder with what is read" {
+@test "moe-sft: -f does not remove a directory with what is read" {
     cp l1.safetensors was
     refuse() {
         run -2 --separate-stderr moe-sft "${@:2}"
@@ -211,7 +211,7 @@ END_PY
         refuse $o convert -f -l l1.safetensors,link/lora.safetensors@0 -o $o
         refuse $o merge -f -b hf -l l1.safetensors -l out/lora.safetensors -o $o
     done
-    # a model whose files are links into the folder
+    # a model whose files are links into the directory
     rm -r out
     mkdir out
     what=model-00001-of-00002.safetensors
@@ -225,7 +225,7 @@ END_PY
     diff -r want peft
 }
 
-@test "moe-sft: a folder that train made is its adapter" {
+@test "moe-sft: a directory that train made is its adapter" {
     mkdir run run2
     cp l0.safetensors run/lora.safetensors
     cp unknown.safetensors run2/lora.safetensors

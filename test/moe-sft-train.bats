@@ -260,7 +260,7 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     done
 }
 
-@test "moe-sft train: a folder has one run at a time, and is free when that is killed" {
+@test "moe-sft train: a directory has one run at a time, and is free when that is killed" {
     mkfifo pipe
     moe-sft train -b base.safetensors -l student.safetensors -o run --save-every 1 - <pipe >log &
     pid=$!
@@ -326,7 +326,7 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     [ ! -e log ] && [ ! -e svg ]
     run -76 train run -n 50 --lr 1e15 --log log --svg svg b?.safetensors
     [ ! -e log ] && [ ! -e svg ]
-    run -73 train run -n 2 --log log --svg no/such/folder b?.safetensors
+    run -73 train run -n 2 --log log --svg no/such/directory b?.safetensors
     [ ! -e log ]
     # a device was there before: as root, it would be gone for all
     ln -s /dev/null null
@@ -348,8 +348,8 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     sound run
 }
 
-@test "moe-sft train: a folder that cannot be written is told before the first step" {
-    as_user ls base.safetensors >/dev/null 2>&1 || skip "the test's folder is closed to others"
+@test "moe-sft train: a directory that cannot be written is told before the first step" {
+    as_user ls base.safetensors >/dev/null 2>&1 || skip "the test's directory is closed to others"
     mkdir -m 555 run
     run -73 as_user moe-sft train -b base.safetensors -l student.safetensors -o run -n 3 b0.safetensors
     [ "$output" = "moe-sft: run: cannot be written: Permission denied" ]
@@ -416,7 +416,7 @@ np.save("y.npy", y)'
     train run -n 2 --force b?.safetensors >/dev/null
     [ "$(st-inspect meta run/state.safetensors | grep -c '"step": "2"\|step	2')" = 1 ]
     run -73 train x.npy -n 1 b0.safetensors
-    run -73 train no/such/folder -n 1 b0.safetensors
+    run -73 train no/such/directory -n 1 b0.safetensors
     run -73 --separate-stderr train new -n 1 --svg no/such/picture b0.safetensors
     [ -z "$output" ]
 }
@@ -558,7 +558,7 @@ PY
     named route.safetensors "has no expert_ids, and base.safetensors no router"
     named empty.safetensors "has no tokens"
     run -66 train run -n 4 -f nothing.safetensors
-    # a model's folder routes a batch that is not
+    # a model's directory routes a batch that is not
     moe-sft train -b hf -l student.safetensors -o routed -n 1 route.safetensors >/dev/null
 }
 

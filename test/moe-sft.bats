@@ -86,7 +86,7 @@ for i, p in enumerate(moe.PROJ):
 END
 }
 
-@test "moe-sft convert: PEFT's folder and our file are the same numbers" {
+@test "moe-sft convert: PEFT's directory and our file are the same numbers" {
     data .
     moe-sft convert -l lora.safetensors -o p
     moe-sft convert -l p -o back.safetensors
@@ -356,7 +356,7 @@ t["expert_ids"] = a'
     done
 }
 
-@test "moe-sft: a folder and a stacked file, PEFT and ours, give the same bits" {
+@test "moe-sft: a directory and a stacked file, PEFT and ours, give the same bits" {
     data .
     forward
     moe-sft forward -b hf -l peft -i batch.safetensors -o hf.safetensors --layer 3
@@ -470,7 +470,7 @@ END
     refuse 65 "q.safetensors: tensor up_proj_scale is missing" forward -b q.safetensors -o out.safetensors
 }
 
-@test "moe-sft merge: a folder whole, its layer alone, stacked" {
+@test "moe-sft merge: a directory whole, its layer alone, stacked" {
     data .
     moe-sft merge -b hf -l peft -o merged
     moe-sft merge -b hf -l peft -o layer.safetensors

@@ -42,7 +42,7 @@ json.dump(meta(**kw), open("m.json", "w"))'
     done
 }
 
-@test "file systems: a folder is replaced whole where unions say that a rename in part was done" {
+@test "file systems: a directory is replaced whole where unions say that a rename in part was done" {
     py -c 'from saev_dump import *; import json
 kw = dict(n=4, d=8)
 dump("want", **kw).tofile("a.f32")

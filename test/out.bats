@@ -75,7 +75,7 @@ END
     [ "$(ls -A disk)" = x.npy ]
 }
 
-@test "out: a read-only folder is one line and status 73" {
+@test "out: a read-only directory is one line and status 73" {
     small_disk 100k
     mount -o remount,ro disk
     run -73 --separate-stderr hf-infer "$DEMO" --ids 1,2 --logits disk/x.npy
@@ -104,7 +104,7 @@ END
     [ "$(cat x)" = old ]
 }
 
-@test "out: a folder of an overlay's lower layer is not replaced, nor lost" {
+@test "out: a directory of an overlay's lower layer is not replaced, nor lost" {
     small_disk 10M
     py -c 'import moe; moe.save_all(".")'
     mkdir -p disk/l/m disk/u disk/w
@@ -243,7 +243,7 @@ kvc_ref.save("c.bin", kvc_model.average(3, 8, 2), 8, 2)'
     # standard input, too
     refused hf-infer "$DEMO" -n 1 -f -o p <p
     refused hf-infer "$DEMO" --acts mlp:0 -f -o ./x.npy <x.npy
-    # what is in a folder, or leads there
+    # what is in a directory, or leads there
     cp -rL "$DEMO" model
     lut-precompute -q -m model -s "$ROOT/demo/sae" -o lut
     ln -s model/model.safetensors link
@@ -295,7 +295,7 @@ kvc_ref.save("c.bin", kvc_model.average(3, 8, 2), 8, 2)'
     [ "$(ls -A)" = "$(printf 'fifo\nlink')" ]
 }
 
-@test "out: - is standard output, and no folder's name" {
+@test "out: - is standard output, and no directory's name" {
     echo '{"vit_family":"clip","vit_ckpt":"c","layers":[0],"n_patches_per_img":1,"cls_token":true,"d_vit":1,
         "seed":0,"n_imgs":1,"max_patches_per_shard":2,"data":""}' >m.json
     moe=$ROOT/demo/qwen3-moe-tiny
@@ -307,7 +307,7 @@ kvc_ref.save("c.bin", kvc_model.average(3, 8, 2), 8, 2)'
         [ "${lines[0]}" = "${line%% *}: a directory cannot be written to standard output (./- has that name)" ]
         [ ! -e ./- ]
     done
-    mkdir ./- # as one above it it is a folder like others
+    mkdir ./- # as one above it it is a directory like others
     moe-sft convert -b "$moe" --layer 0 -l lora.safetensors -o -/peft
     lut-precompute -q -m "$DEMO" -s "$ROOT/demo/sae" -o -/lut
     [ "$(ls ./-)" = "$(printf 'lut\npeft')" ]

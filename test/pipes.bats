@@ -245,7 +245,7 @@ closed() {
         for operands in "" "1 2 3 4" "1 2 3 4 5 6"; do
             run -2 --separate-stderr "$ROOT/scripts/jobs/$script" $operands
             [ -z "$output" ]
-            [ "${stderr_lines[0]}" = "usage: $script MODEL DOCS.jsonl SPEC T FOLDER" ]
+            [ "${stderr_lines[0]}" = "usage: $script MODEL DOCS.jsonl SPEC T DIR" ]
             [[ ${stderr_lines[-1]} == *MAX_PATCHES* ]]
         done
     done

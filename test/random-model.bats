@@ -1,4 +1,4 @@
-# scripts/random-model.py: model folders of published shapes for benchmarks.
+# scripts/random-model.py: model directories of published shapes for benchmarks.
 
 load helpers
 

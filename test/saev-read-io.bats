@@ -250,7 +250,7 @@ END
     [ "${stderr_lines[0]}" = "saev-read: rows: is both an input and an output of this command" ]
     diff -r as_it_was dump
     [ "$(cat rows)" = 1 ]
-    # an index is no folder; a device is not in one
+    # an index is no directory; a device is not in one
     mkdir 1
     saev-read -o 1/row.npy dump 1
     saev-read -o dump.npy dump

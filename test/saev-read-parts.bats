@@ -84,9 +84,9 @@ assert got["dumps"][0]["status"] == 75 and len(got["dumps"][0]["problems"]) == 2
     [ "$(cat out)" = old ] && [ -z "$output" ] && [ -z "$(find . -name '.out*')" ]
 }
 
-# slow_folder COMMAND...: it waits two seconds for the first names in d (an
-# emulator, too, lists a folder as it starts: not that one).
-slow_folder() {
+# slow_dir COMMAND...: it waits two seconds for the first names in d (an
+# emulator, too, lists a directory as it starts: not that one).
+slow_dir() {
     strace -o /dev/null -P "$PWD/d" -e trace=getdents64 \
         -e inject=getdents64:delay_enter=2000000:when=1 "$@"
 }
@@ -104,10 +104,10 @@ END
     [ "$output" = "saev-read: stopped by the deadline: no shard of d was read, run it again" ]
     not_sanitized "LeakSanitizer does not run under strace"
     strace -o /dev/null true 2>/dev/null || skip "no strace here"
-    # the folder is listed after the metadata, and before shards.json
+    # the directory is listed after the metadata, and before shards.json
     for part in "" "--shard 0/12"; do
         # shellcheck disable=SC2086
-        run -75 slow_folder saev-read verify -q --deep --deadline 1 $part d
+        run -75 slow_dir saev-read verify -q --deep --deadline 1 $part d
         [ "$output" = "saev-read: stopped by the deadline: no shard of d was read, run it again" ]
     done
 }

@@ -233,7 +233,7 @@ assert m["dumps"][2]["status"] == 66' <<<"$output"
     [ "$output" = "saev-read: d/metadata.json: is not a regular file" ]
 }
 
-@test "saev-read verify: a folder named by a hash has the hash of its metadata" {
+@test "saev-read verify: a directory named by a hash has the hash of its metadata" {
     py - <<'END'
 import hashlib, json, os
 from saev_dump import *

@@ -1,4 +1,4 @@
-# saev-write: folders that several users share.
+# saev-write: directories that several users share.
 load helpers
 
 @test "saev-write --resume --first: an empty stream is no end of one" {
@@ -37,7 +37,7 @@ json.dump(meta(n=6, imgs_a_shard=2), open("m.json", "w"))
 dump("want", n=6, imgs_a_shard=2).tofile("a.f32")
 END
     H=$(saev-write -q --hash -m m.json)
-    as_user ls m.json >/dev/null 2>&1 || skip "the test's folder is closed to others"
+    as_user ls m.json >/dev/null 2>&1 || skip "the test's directory is closed to others"
     writes() {
         as_user saev-write -q -m m.json -o D "$@" <a.f32
     }
@@ -70,7 +70,7 @@ END
     chmod 755 D/"$H"
 }
 
-@test "saev-write --force: a dump with a folder of somebody's in it stays" {
+@test "saev-write --force: a dump with a directory of somebody's in it stays" {
     py - <<'END'
 from saev_dump import *
 m = meta(n=6, imgs_a_shard=2)

@@ -647,7 +647,7 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     [ "$(ls -A "$dump")" = metadata.json ]
 }
 
-@test "saev-write: bad metadata, options and folders are one line" {
+@test "saev-write: bad metadata, options and directories are one line" {
     make_stream
     run -65 saev-write -q --hash -m c.json
     [ "$output" = "saev-write: c.json: the key n_imgs is missing (HASH is known when the images are counted)" ]

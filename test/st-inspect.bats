@@ -265,7 +265,7 @@ END
     [ "$output" = "st-inspect: nothere: No such file or directory" ]
 }
 
-@test "folders: shards are one model, and every fault names its file" {
+@test "directories: shards are one model, and every fault names its file" {
     py - <<'END'
 import json, os, numpy as np, mkst
 os.mkdir("m")
@@ -467,11 +467,11 @@ assert len(d.getElementsByTagName("rect")) == 1 + 4 # the background, the bars'
     [ "${lines[-1]}" = 196864 ]
 }
 
-@test "a FIFO, a device and a folder without tensors are refused at once" {
+@test "a FIFO, a device and a directory without tensors are refused at once" {
     mkfifo fifo
     run -66 --separate-stderr timeout 10 st-inspect fifo
     [ "$stderr" = "st-inspect: fifo: is not a regular file" ]
     run -66 timeout 10 st-inspect /dev/zero
-    mkdir folder
-    run -66 timeout 10 st-inspect folder
+    mkdir directory
+    run -66 timeout 10 st-inspect directory
 }

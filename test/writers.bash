@@ -1,12 +1,12 @@
-# Every command that writes a file or folder, and what each reads: for
+# Every command that writes a file or directory, and what each reads: for
 # abuse.bats and scripts/kills.sh.  To be sourced, with ROOT, DEMO and PYTHON
-# set, in an empty folder.
+# set, in an empty directory.
 # shellcheck disable=SC2034,SC2016
 
 export IDS=$(seq -s, 1 24)
 export LAYER=model.layers.1.mlp.up_proj
 
-# make_inputs: in the working folder, small and from seeds.
+# make_inputs: in the working directory, small and from seeds.
 make_inputs() {
     PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
 import json, sys
@@ -81,7 +81,7 @@ moe-forward f moe-sft forward -b base.safetensors -l lora.safetensors -i batch.s
 moe-backward f moe-sft backward -b base.safetensors -l lora.safetensors -c cache.safetensors -g batch.safetensors -o out/g.safetensors
 moe-train r moe-sft train -b train/base.safetensors -l train/student.safetensors -o out/run/ -n 6 --save-every 2 --log out/run/log --svg out/run/x.svg --resume train/b0.safetensors
 moe-merge f moe-sft merge -b base.safetensors -l lora.safetensors -o out/m.safetensors
-moe-folder f moe-sft merge -b hf -l peft -o out/m
+moe-directory f moe-sft merge -b hf -l peft -o out/m
 moe-to-peft f moe-sft convert -l lora.safetensors -o out/peft
 moe-from-peft f moe-sft convert -l peft -o out/l.safetensors
 moe-quantize f moe-sft quantize -b base.safetensors -o out/q.safetensors'

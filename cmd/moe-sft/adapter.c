@@ -238,17 +238,17 @@ int
 adapter_open(struct expert_adapter *a, const char *path,
              const struct base *base, struct err *err)
 {
-    struct peft_files folder = { 0 };
+    struct peft_files peft = { 0 };
     int rc = file_is_dir(path, err);
 
     if (rc == 0) {
         rc = adapter_map(a, path, base, err);
     } else if (rc > 0) {
-        rc = peft_files_open(&folder, path, err);
+        rc = peft_files_open(&peft, path, err);
         if (rc == 0)
-            rc = adapter_map_layer(a, &folder, -1, base, err);
+            rc = adapter_map_layer(a, &peft, -1, base, err);
         if (rc == 0)
-            peft_files_warn(&folder);
+            peft_files_warn(&peft);
     }
     if (rc == 0 && (rc = alloc(a, err)) < 0)
         adapter_close(a);
@@ -271,7 +271,7 @@ adapter_open(struct expert_adapter *a, const char *path,
     }
     if (rc == 0)
         unmap(a);
-    peft_files_close(&folder);
+    peft_files_close(&peft);
     return rc;
 }
 

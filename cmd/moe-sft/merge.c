@@ -318,7 +318,7 @@ copy_others(const struct merge *g, const char *to, struct err *err)
 }
 
 static int
-write_folder(struct merge *g, struct err *err)
+write_directory(struct merge *g, struct err *err)
 {
     const struct stdir *dir = &g->layers.dir;
     size_t n = strlen(dir->path) + 1;
@@ -358,9 +358,9 @@ merge_main(const struct cmd *cmd, struct err *err)
     struct merge g = { .cmd = cmd };
     const struct layers *l = &g.layers;
     size_t threads = (size_t)cmd->n_threads;
-    int rc = -1, folder = file_is_dir(cmd->base, err);
+    int rc = -1, is_dir = file_is_dir(cmd->base, err);
 
-    if (folder < 0 || can_write(cmd, cmd->output, err) < 0 ||
+    if (is_dir < 0 || can_write(cmd, cmd->output, err) < 0 ||
         layers_open(&g.layers, cmd, err) < 0)
         return -1;
     if (cmd->stacked && l->n > 1) {
@@ -392,8 +392,8 @@ merge_main(const struct cmd *cmd, struct err *err)
     g.rounded = mem_try(g.longest, threads * sizeof(*g.rounded), "sums", err);
     if (!g.merged || !g.a || !g.b || !g.sums || !g.rounded)
         goto out;
-    if (folder && !cmd->stacked && !has_suffix(cmd->output))
-        rc = write_folder(&g, err);
+    if (is_dir && !cmd->stacked && !has_suffix(cmd->output))
+        rc = write_directory(&g, err);
     else
         rc = write_experts(&g, err);
 out:

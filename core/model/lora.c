@@ -144,15 +144,15 @@ lora_open(struct model *m, const char *path, struct err *err)
     struct adapter *adapter = xcalloc(1, sizeof(*adapter));
     char *file = xstrdup(path);
     int64_t layer = file_cut_layer(&file);
-    int folder, rc;
+    int is_dir, rc;
 
     adapter->next = m->adapters;
     m->adapters = adapter;
     peft_enter_trained(&file);
-    folder = file_is_dir(file, err);
-    if (folder < 0)
+    is_dir = file_is_dir(file, err);
+    if (is_dir < 0)
         rc = -1;
-    else if (!folder)
+    else if (!is_dir)
         rc = open_stack(m, adapter, file, layer, err);
     else if (layer >= 0)
         rc = err_set(err, TU_USAGE,

@@ -91,11 +91,11 @@ def tsv(entries):
 def main():
     """Write the three files."""
     demo = pathlib.Path(sys.argv[1])
-    folder = demo / "qwen3-tiny"
-    tok = bpe.Tokenizer(folder / "tokenizer.json")
-    config = json.loads((folder / "config.json").read_text())
+    directory = demo / "qwen3-tiny"
+    tok = bpe.Tokenizer(directory / "tokenizer.json")
+    config = json.loads((directory / "config.json").read_text())
     model = qwen3.Qwen3(config).double()
-    qwen3.load(folder / "model.safetensors", model)
+    qwen3.load(directory / "model.safetensors", model)
     entries = [describe(model, tok, p) for p in PROMPTS]
     origin = f"torch {torch.__version__}, float64, weights as stored"
     bpe.write_json(

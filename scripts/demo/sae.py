@@ -58,10 +58,10 @@ def save(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def main(folder, n, k):
+def main(directory, n, k):
     torch.manual_seed(SEED)
     torch.set_num_threads(1)
-    stream, folder, d = sys.stdin.buffer, pathlib.Path(folder), 128
+    stream, directory, d = sys.stdin.buffer, pathlib.Path(directory), 128
     first = read_rows(stream, 8 * BATCH, d)
     sae = SAE(n, d, k, first.mean(0))
     opt = torch.optim.Adam(sae.parameters(), LR)
@@ -77,11 +77,11 @@ def main(folder, n, k):
         if step % 100 == 0:
             print("step %d: fvu %.4f" % (step, fvu), file=sys.stderr)
         step, x = step + 1, read_rows(stream, BATCH, d)
-    folder.mkdir(parents=True, exist_ok=True)
-    save(folder / "sae.safetensors", {
+    directory.mkdir(parents=True, exist_ok=True)
+    save(directory / "sae.safetensors", {
         "encoder.weight": sae.enc, "encoder.bias": sae.enc_bias,
         "W_dec": sae.dec, "b_dec": sae.dec_bias})
-    (folder / "cfg.json").write_text(json.dumps({
+    (directory / "cfg.json").write_text(json.dumps({
         "activation": "topk", "expansion_factor": n // d, "num_latents": n, "k": k,
         "d_in": d, "normalize_decoder": True, "multi_topk": False,
         "skip_connection": False, "transcode": False}, indent=4) + "\n")

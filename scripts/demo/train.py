@@ -159,7 +159,7 @@ def train(model, windows, steps, each_500):
 
 
 def main():
-    """Train and write the model folder."""
+    """Train and write the model directory."""
     corpus, out = map(pathlib.Path, sys.argv[1:3])
     steps = int(sys.argv[3]) if len(sys.argv) > 3 else STEPS
     torch.set_num_threads(1)

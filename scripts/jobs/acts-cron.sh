@@ -1,5 +1,5 @@
 #!/bin/sh
-# usage: acts-cron.sh MODEL DOCS.jsonl SPEC T FOLDER
+# usage: acts-cron.sh MODEL DOCS.jsonl SPEC T DIR
 # For cron: makes the dump of DOCS if it is missing, goes on with one that was
 # stopped, stops itself after an hour, and says nothing when all is well.
 # Documents or a model that have changed make another dump; the old one stays.
@@ -9,7 +9,7 @@
 #   17 2 * * *  $HOME/.local/share/tensorutils/acts-cron.sh $HOME/Qwen3-0.6B
 #               $HOME/docs.jsonl resid:13 512 /fs/scratch/acts
 #
-# Tools are those of TU_BIN, a folder, if it is set, then those installed with
+# Tools are those of TU_BIN, a directory, if it is set, then those installed with
 # this script, then those in PATH.
 # MAX_PATCHES: activations a shard; default 2400000.
 own=$(dirname -- "$(realpath -- "$0")")/../../bin
@@ -25,19 +25,19 @@ set -e
 mkdir -p -- "$5"
 # Names that no tool takes for an option: from the root on.
 model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4
-folder=$(realpath -- "$5")
-meta=$("$(dirname -- "$0")/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" "$folder")
-dump=$(saev-write -q --hash -m "$meta" -o "$folder" | cut -f 2-)
+dir=$(realpath -- "$5")
+meta=$("$(dirname -- "$0")/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" "$dir")
+dump=$(saev-write -q --hash -m "$meta" -o "$dir" | cut -f 2-)
 if [ -e "$dump" ]; then
     said=$(saev-read -q verify "$dump") && exit 0
     status=$?
     printf '%s\n' "$said" >&2
     exit $status
 fi
-first=$(saev-write -q --images --resume -m "$meta" -o "$folder" | cut -f 1)
+first=$(saev-write -q --images --resume -m "$meta" -o "$dir" | cut -f 1)
 status=0
 tail -n "+$((first + 1))" "$docs" |
     hf-infer "$model" --acts "$spec" --ctx "$ctx" --pad --jsonl -q |
     saev-write -q --resume --first "$first" --deadline 3600 -m "$meta" \
-        -o "$folder" >/dev/null || status=$?
+        -o "$dir" >/dev/null || status=$?
 [ $status -eq 75 ] || exit $status # stopped: the next night goes on

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# usage: acts-meta.sh MODEL DOCS.jsonl SPEC T FOLDER
+# usage: acts-meta.sh MODEL DOCS.jsonl SPEC T DIR
 # Writes the metadata of the dump that "hf-infer MODEL --acts SPEC --ctx T --pad
 # --jsonl" makes of all documents, a document an image, before any is made, and
-# prints its path: FOLDER/HASH.json, so that dumps of one folder share nothing.
+# prints its path: DIR/HASH.json, so that dumps of one directory share nothing.
 # Images are counted by lines, so each line must be a document with tokens: a
-# dump that goes on would else have one document twice.
+# dump that continues would else have one document twice.
 # MIN_SHARDS: at least so many, if there are as many documents; default 1.
 # MAX_PATCHES: activations a shard, whatever MIN_SHARDS; default 2400000.
 set -euo pipefail
 [ $# -eq 5 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 # Names count in HASH: whole ones, however they were typed.
-model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 folder=$5
+model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 dir=$5
 max_patches=${MAX_PATCHES:-2400000} min_shards=${MIN_SHARDS:-1}
 for name in max_patches min_shards; do
     [[ ${!name} =~ ^[1-9][0-9]{0,17}$ ]] || {
@@ -60,7 +60,7 @@ fi
 sed -i "s/\"max_patches_per_shard\": .*/\"n_imgs\": $n_imgs,\n    \
 \"max_patches_per_shard\": $max_patches,/" "$meta"
 hash=$(saev-write -q --hash -m "$meta")
-new=$folder/.meta.$(hostname).$$
+new=$dir/.meta.$(hostname).$$
 trap 'rm -rf -- "$tmp" "$new"' EXIT
-cp -- "$meta" "$new" && mv -- "$new" "$folder/$hash.json" || exit 73
-printf '%s\n' "$folder/$hash.json"
+cp -- "$meta" "$new" && mv -- "$new" "$dir/$hash.json" || exit 73
+printf '%s\n' "$dir/$hash.json"

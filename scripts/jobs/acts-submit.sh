@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: acts-submit.sh MODEL DOCS.jsonl SPEC T FOLDER PARTS [SBATCH OPTION...]
+# usage: acts-submit.sh MODEL DOCS.jsonl SPEC T DIR PARTS [SBATCH OPTION...]
 # A dump of the activations of all documents, made by PARTS tasks of a Slurm
 # array and published by one more job when all are done:
 #
@@ -13,7 +13,7 @@
 # when it runs again.
 set -euo pipefail
 [ $# -ge 6 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 folder=$5 parts=$6
+model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 dir=$5 parts=$6
 shift 6
 [[ $parts =~ ^[1-9][0-9]*$ ]] || {
     echo "acts-submit.sh: PARTS is $parts (expected a number)" >&2
@@ -26,11 +26,11 @@ here=$(dirname "$(realpath -- "$0")")
 PATH=${TU_BIN:+$TU_BIN:}$PATH
 export PATH
 
-mkdir -p -- "$folder"
-folder=$(realpath -- "$folder")
-log=${folder//%/%%} # a % is Slurm's
+mkdir -p -- "$dir"
+dir=$(realpath -- "$dir")
+log=${dir//%/%%} # a % is Slurm's
 meta=$(MIN_SHARDS=$parts "$here/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" \
-    "$folder")
+    "$dir")
 for i in $(seq 0 $((parts - 1))); do
     saev-write -q --images -m "$meta" --shard "$i/$parts"
 done | cut -f 2 | sort -n | sed -n '1p;$p' | xargs printf \
@@ -42,6 +42,6 @@ tasks=$(sbatch --parsable "$@" --array="0-$((parts - 1))" --job-name=acts \
 finish=$(sbatch --parsable "$@" --job-name=acts-finish \
     --dependency="afterok:$tasks" --kill-on-invalid-dep=yes \
     -o "$log/acts-finish.log" --wrap "exec saev-write --finish --manifest \
---if-missing -m '${meta//\'/\'\\\'\'}' -o '${folder//\'/\'\\\'\'}'")
+--if-missing -m '${meta//\'/\'\\\'\'}' -o '${dir//\'/\'\\\'\'}'")
 printf '%s\t%s\t%s\n' "$tasks" "$finish" \
-    "$(saev-write -q --hash -m "$meta" -o "$folder" | cut -f 2-)"
+    "$(saev-write -q --hash -m "$meta" -o "$dir" | cut -f 2-)"

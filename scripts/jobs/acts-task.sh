@@ -3,14 +3,14 @@
 # The number of parts is an argument: SLURM_ARRAY_TASK_COUNT is the size of one
 # submission, and a part that is submitted again alone would be another one.
 set -euo pipefail
-# Slurm runs a copy of this script elsewhere: its folder is the first argument.
+# Slurm runs a copy of this script: its own directory is the first argument.
 # shellcheck source=scripts/jobs/wait-part.sh
 . "$1/wait-part.sh"
 shift
 model=$1 docs=$2 spec=$3 ctx=$4 meta=$5 parts=$6
-folder=${meta%/*}
+dir=${meta%/*}
 part=$SLURM_ARRAY_TASK_ID
-shard=(-q -m "$meta" -o "$folder" --shard "$part/$parts")
+shard=(-q -m "$meta" -o "$dir" --shard "$part/$parts")
 
 images=$(saev-write --images "${shard[@]}")
 read -r first n <<<"$images"

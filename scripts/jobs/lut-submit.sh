@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: lut-submit.sh MODEL SAE FOLDER PARTS [SBATCH OPTION...]
+# usage: lut-submit.sh MODEL SAE DIR PARTS [SBATCH OPTION...]
 # Lookup tables of all layers of MODEL that SAE has, made by PARTS tasks of a
 # Slurm array (as many as there are layers: one each) and listed by one more
 # job when all are done:
@@ -11,7 +11,7 @@
 # makes the layers that are missing when it runs again.
 set -euo pipefail
 [ $# -ge 4 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-model=$(realpath -- "$1") sae=$(realpath -- "$2") folder=$3 parts=$4
+model=$(realpath -- "$1") sae=$(realpath -- "$2") dir=$3 parts=$4
 shift 4
 [[ $parts =~ ^[1-9][0-9]*$ ]] || {
     echo "lut-submit.sh: PARTS is $parts (expected a number)" >&2
@@ -24,14 +24,14 @@ here=$(dirname "$(realpath -- "$0")")
 PATH=${TU_BIN:+$TU_BIN:}$PATH
 export PATH
 
-mkdir -p -- "$folder"
-folder=$(realpath -- "$folder")
-log=${folder//%/%%} # a % is Slurm's
+mkdir -p -- "$dir"
+dir=$(realpath -- "$dir")
+log=${dir//%/%%} # a % is Slurm's
 tasks=$(sbatch --parsable "$@" --array="0-$((parts - 1))" --job-name=lut \
     --requeue --open-mode=append --signal=B:USR1@120 -o "$log/lut-%a.log" \
-    "$here/lut-task.sh" "$here" "$model" "$sae" "$folder" "$parts")
+    "$here/lut-task.sh" "$here" "$model" "$sae" "$dir" "$parts")
 index=$(sbatch --parsable "$@" --job-name=lut-index \
     --dependency="afterok:$tasks" --kill-on-invalid-dep=yes \
     -o "$log/lut-index.log" \
-    --wrap "exec lut-precompute --index '${folder//\'/\'\\\'\'}'")
+    --wrap "exec lut-precompute --index '${dir//\'/\'\\\'\'}'")
 printf '%s\t%s\n' "$tasks" "$index"

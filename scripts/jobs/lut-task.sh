@@ -2,16 +2,16 @@
 # One task of lut-submit.sh's array: part SLURM_ARRAY_TASK_ID of PARTS, which is
 # an argument because SLURM_ARRAY_TASK_COUNT is the size of one submission.
 set -euo pipefail
-# Slurm runs a copy of this script elsewhere: its folder is the first argument.
+# Slurm runs a copy of this script: its own directory is the first argument.
 # shellcheck source=scripts/jobs/wait-part.sh
 . "$1/wait-part.sh"
 shift
-model=$1 sae=$2 folder=$3 parts=$4
+model=$1 sae=$2 dir=$3 parts=$4
 part=$SLURM_ARRAY_TASK_ID
 
 # LUT_OPTIONS is a list of words, and no patterns of files.
 set -f
 # shellcheck disable=SC2086
-lut-precompute -v -m "$model" -s "$sae" -o "$folder" --resume \
+lut-precompute -v -m "$model" -s "$sae" -o "$dir" --resume \
     --shard "$part/$parts" ${LUT_OPTIONS:-} &
 wait_part $! "part $part/$parts"

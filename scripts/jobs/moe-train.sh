@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # usage: moe-train.sh [SBATCH OPTION...] -- -b BASE -l LORA -o DIR -n STEPS \
 #            [OPTION of moe-sft train...] BATCH...
-# Trains an adapter in one Slurm job, in this folder:
+# Trains an adapter in one Slurm job, in this directory:
 #
 #   moe-train.sh --account=PAS1234 --time=4:00:00 --cpus-per-task=48 -- \
 #       -b ~/Qwen3-30B-A3B --layer 3 -l lora.safetensors -o $SCRATCH/run \
@@ -23,7 +23,7 @@ if [ "${1-}" != --task ]; then
         "${options[@]}" --requeue --open-mode=append --signal=B:USR1@120 \
         "$here/moe-train.sh" --task "$here" "${@:2}"
 fi
-# Slurm runs a copy of this script elsewhere: its folder is the second argument.
+# Slurm runs a copy of this script: its own directory is the second argument.
 # shellcheck source=scripts/jobs/wait-part.sh
 . "$2/wait-part.sh"
 shift 2

@@ -1,6 +1,6 @@
 /*
  * engine [DIR]: speed and memory on a random model of Qwen3-0.6B's
- * shape (written to a temporary folder without DIR): decode beside a read of
+ * shape (written to a temporary directory without DIR): decode beside a read of
  * the same bytes, a prompt beside the FMA peak, in the same run.
  */
 #include <math.h>
@@ -252,7 +252,8 @@ prompt_line(const struct model *model, int threads, enum compute compute)
     free(logits);
 }
 
-/* Everything from the folder's name to the first token, files being cached. */
+/* Everything from the directory's name to the first token, files being cached.
+ */
 static void
 start_line(const char *dir, int threads)
 {

@@ -45,7 +45,7 @@ def fastest(run, m, n, k):
 def openblas(kind, m, n, k):
     import numpy as np
 
-    # Debian's lies in a folder of its own, not where the loader looks
+    # Debian's lies in a directory of its own, not where the loader looks
     found = glob.glob("/usr/lib/*/openblas-pthread/libopenblas.so.0")
     lib = ctypes.CDLL(found[0] if found else "libopenblas.so.0")
     a, b = np.ones((m, k), "f4"), np.ones((n, k), "f4")

@@ -12,7 +12,7 @@
 
 enum { ROUNDS = 3, N_MIB = 512 };
 
-/* %1$s: a folder with "in" and "meta.json"; each leaves "out" behind. */
+/* %1$s: a directory with "in" and "meta.json"; each leaves "out" behind. */
 static const struct {
     const char *what, *shape, *line;
     int of; /* which one is the limit; itself: none */

@@ -3,13 +3,13 @@
 # read.  To be sourced at the root, with BUILD's tools in PATH and PYTHON set.
 set -eu
 
-# A folder to work in, where the shim is preloaded from: LD_PRELOAD takes no
+# A directory to work in, where the shim is preloaded from: LD_PRELOAD takes no
 # spaces and colons.
-new_folder() {
-    folder=$(mktemp -d)
-    case $folder in
-    *[\ :]*) rmdir "$folder" && TMPDIR=/tmp mktemp -d ;;
-    *) echo "$folder" ;;
+new_dir() {
+    dir=$(mktemp -d)
+    case $dir in
+    *[\ :]*) rmdir "$dir" && TMPDIR=/tmp mktemp -d ;;
+    *) echo "$dir" ;;
     esac
 }
 

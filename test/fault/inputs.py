@@ -8,7 +8,7 @@ import numpy as np
 
 REF = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "ref")
 sys.path.insert(0, os.path.abspath(REF))
-folder = sys.argv.pop(1)
+directory = sys.argv.pop(1)
 import kvc_model  # noqa: E402
 import kvc_pth  # noqa: E402
 import kvc_ref  # noqa: E402
@@ -23,8 +23,8 @@ import moe_train  # noqa: E402
 import saev_dump  # noqa: E402
 import tiny_models  # noqa: E402
 
-os.makedirs(folder)
-os.chdir(folder)
+os.makedirs(directory)
+os.chdir(directory)
 rng = np.random.default_rng(8)
 
 # safetensors: two files that differ, and one that was cut
@@ -88,7 +88,7 @@ moe_train.make("e", **sizes)
 os.chdir(here)
 moe.save_all("e", **sizes)
 
-# a model of experts with adapters: PEFT's, a stacked file, a folder of both
+# a model of experts with adapters: PEFT's, a stacked file, a directory of both
 lora = lora_cases.Case(".", "l", rng, tiny_models.config_of(
     "qwen3_moe", decoder_sparse_step=2, **tiny_models.EXPERTS), 3)
 lora.peft(lora_cases.layers(["self_attn.q_proj"]))

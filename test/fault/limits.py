@@ -39,9 +39,9 @@ told = 0  # runs that LACKING made fail
 def read_tree(top):
     """{path: (mode, what is in it)} of all below."""
     found = {}
-    for folder, folders, files in os.walk(top):
-        for name in folders + files:
-            path = os.path.join(folder, name)
+    for directory, directories, files in os.walk(top):
+        for name in directories + files:
+            path = os.path.join(directory, name)
             mode = os.lstat(path).st_mode
             if os.path.islink(path):
                 what = os.readlink(path)
@@ -243,9 +243,9 @@ def one_task(case):
 
     if os.geteuid() == 0:
         case.restore()
-        for folder, folders, files in os.walk("out"):
-            for name in ["."] + folders + files:
-                os.chown(os.path.join(folder, name), NOBODY, NOBODY,
+        for directory, directories, files in os.walk("out"):
+            for name in ["."] + directories + files:
+                os.chown(os.path.join(directory, name), NOBODY, NOBODY,
                          follow_symlinks=False)
     try:
         r = case.run(prepare=prepare)
@@ -307,7 +307,7 @@ def stops(case, kind, act=None, **how):
 # ---- inputs ----
 
 def named(words):
-    """The files and folders of in/ in words; "a,b" names two, "a@1" one."""
+    """Files and directories of in/ in words; "a,b" names two, "a@1" one."""
     paths = (re.sub(r"@\d+$", "", path) for word in words
              for path in word.split(","))
     return sorted({path for path in paths if path.startswith("in/")})
@@ -368,7 +368,7 @@ def with_word(case, old, new):
 
 
 def odd_inputs(case):
-    """Each file or folder of the command line is something else."""
+    """Each file or directory of the command line is something else."""
     os.mkdir("empty")
     os.mkfifo("fifo")
     for word in named(case.argv):
@@ -419,7 +419,7 @@ def odd_outputs(case):
     """Each output is something else, or where none can be."""
     long = "out/" + "x" * 300
     for word in sorted({w for w in case.argv if w.startswith("out")}):
-        for what in ("/dev/null", "/dev/full", "no/such/folder/x", long,
+        for what in ("/dev/null", "/dev/full", "no/such/directory/x", long,
                      word + "/", "in/sums/x", "/proc/x", "/proc", ""):
             r = case.run(with_word(case, word, what))
             judge(case, "output", f"{word} {what[:20]}", r, changed=True,
@@ -427,7 +427,7 @@ def odd_outputs(case):
             if what in DEVICES:
                 still_there(case, what, r)
         for name, mode in (("read-only", 0o555), ("sticky", 0o1777)):
-            odd_folder(case, word, name, mode)
+            odd_dir(case, word, name, mode)
         for target in "nothing", "in/a.f32":
             odd_link(case, word, target)
         os.mkfifo("fifo")
@@ -481,7 +481,7 @@ def become_nobody():
 
 
 def nobody_runs(tool):
-    """Not where the tools lie in a folder that is root's alone."""
+    """Not where the tools lie in a directory that is root's alone."""
     try:
         subprocess.run([tool, "-V"], stdout=subprocess.DEVNULL,
                        preexec_fn=become_nobody, check=True)
@@ -490,8 +490,8 @@ def nobody_runs(tool):
         return False
 
 
-def odd_folder(case, word, name, mode):
-    """A folder of root's, in which nobody writes, or replaces nothing."""
+def odd_dir(case, word, name, mode):
+    """A directory of root's, in which nobody writes, or replaces nothing."""
     if os.geteuid() != 0 or not nobody_runs(case.argv[0]):
         return
     shutil.copytree("before", "odd", symlinks=True)

@@ -65,7 +65,7 @@ static struct {
     bool on;
 } quirks[N_QUIRKS] = {
     [NO_LOCK] = { "no-lock", ENOLCK, 0 },
-    [NO_DIRSYNC] = { "no-dirsync", EINVAL, 0 }, /* fsync() of folders */
+    [NO_DIRSYNC] = { "no-dirsync", EINVAL, 0 }, /* fsync() of directories */
     [NO_SYNC] = { "no-sync", EINVAL, 0 },       /* of files */
     [NO_ROOM] = { "no-room", EOPNOTSUPP, 0 },   /* fallocate() */
     [NO_COPY] = { "no-copy", EXDEV, 0 },        /* but by read and write */
@@ -73,7 +73,7 @@ static struct {
     [NO_DIRECT] = { "no-direct", EINVAL, 0 },
     [NO_TMPFILE] = { "no-tmpfile", EOPNOTSUPP, 0 },
     [NO_LINK] = { "no-link", EPERM, 0 },
-    [NO_OVER] = { "no-over", EPERM, 0 }, /* a folder's rename, to another's;
+    [NO_OVER] = { "no-over", EPERM, 0 }, /* a directory's rename, to another's;
                                         0: is said to be done, as where unions
                                         did it in part */
     [NO_SHARED] = { "no-shared", ENODEV, 0 }, /* MAP_SHARED; FUSE, direct */
@@ -115,7 +115,7 @@ refuses(enum quirk q)
     }
 
 static bool
-is_folder(int fd)
+is_dir(int fd)
 {
     return fcntl(fd, F_GETFL) & O_DIRECTORY;
 }
@@ -129,10 +129,10 @@ fsync(int fd)
 {
     REAL(int, fsync, (int));
 
-    is_dead |= quirks[DEAD].on && !is_folder(fd);
+    is_dead |= quirks[DEAD].on && !is_dir(fd);
     if (is_dead && refuses(DEAD))
         return -1;
-    return refuses(is_folder(fd) ? NO_DIRSYNC : NO_SYNC) ? -1 : real(fd);
+    return refuses(is_dir(fd) ? NO_DIRSYNC : NO_SYNC) ? -1 : real(fd);
 }
 
 WRAP(NO_SYNC, true, int, -1, fdatasync, (int fd), (fd))
@@ -285,7 +285,7 @@ fcntl(int fd, int what, ...)
 
 /* ---- what is open, but has no name ---- */
 
-static unsigned listed[MAX_FD]; /* entries that were told of a folder */
+static unsigned listed[MAX_FD]; /* entries that were told of a directory */
 
 static bool
 is_open(const struct stat *st)

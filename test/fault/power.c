@@ -1,9 +1,9 @@
 /*
  * Preloaded into a tool, writes down what a power cut may take of its files:
  * each name that it gives, moves or removes, and each sync, with a copy of what
- * the file held.  POWER_DIR: a folder for "log" and the copies.
- * A line of the log is "OP FOLDER NAME [FOLDER NAME] INODE [COPY]", where a
- * folder is its inode; test/fault/power.py reads it.
+ * the file held.  POWER_DIR: a directory for "log" and the copies.
+ * A line of the log is "OP DIR NAME [DIR NAME] INODE [COPY]", where a
+ * directory is its inode; test/fault/power.py reads it.
  * glibc on Linux alone.
  */
 #include <fcntl.h>
@@ -68,7 +68,7 @@ put(const char *format, ...)
     close(fd);
 }
 
-/* "FOLDER NAME" of a path, which need not exist. */
+/* "DIR NAME" of a path, which need not exist. */
 struct place {
     char text[NAME_MAX + 40];
     unsigned long long inode; /* of what is there; 0: nothing */

@@ -1,8 +1,8 @@
 """power.py OUT STATES COMMAND: runs COMMAND, and makes what a power cut may
-leave of the folder OUT, at each of its steps, each a folder in STATES.
+leave of the directory OUT, at each of its steps, each a directory in STATES.
 
 Nothing is taken for granted but what POSIX promises: a file's bytes are on the
-disk once it was synced, a name once its folder was; anything else may be there
+disk once it was synced, a name once its directory was; all else may be there
 or not, each by itself, in any order in which one thing does not need another
 (a name's second change comes after its first).  A rename is one step.
 
@@ -17,15 +17,15 @@ GONE = None
 
 
 class Node:
-    """A file or folder, whatever its names."""
+    """A file or directory, whatever its names."""
 
-    def __init__(self, folder, mode, data=b""):
-        self.folder, self.mode = folder, mode
+    def __init__(self, directory, mode, data=b""):
+        self.directory, self.mode = directory, mode
         self.data = data  # on the disk
 
 
 class Change:
-    """A step that changes names: (folder, name) to node or GONE."""
+    """A step that changes names: (directory, name) to node or GONE."""
 
     def __init__(self, names, needs):
         self.names, self.needs = names, needs  # needs: earlier ones' numbers
@@ -68,14 +68,14 @@ class Disk:
         self.now.update(names)
 
     def sync(self, node, data):
-        if node.folder:
+        if node.directory:
             of_it = [k for k, c in enumerate(self.changes) if any(f is node for f, _ in c.names)]
             self.safe |= self.with_needs(of_it)
         else:
             node.data = data
 
     def step(self, line, copies):
-        """One line of the log; other folders' are passed over."""
+        """One line of the log; other directories' are passed over."""
         op, *words = line.split()
         if op == "sync":
             node = self.nodes.get(int(words[0]))
@@ -87,7 +87,7 @@ class Disk:
                 self.sync(node, data)
             return
         places = [(self.nodes.get(int(words[i])), words[i + 1]) for i in range(0, len(words) - 1, 2)]
-        if not all(folder for folder, _ in places):
+        if not all(directory for directory, _ in places):
             return
         inode = int(words[-1])
         if op in ("create", "mkdir"):
@@ -113,20 +113,20 @@ class Disk:
             yield {i for i in everything if k not in self.with_needs([i])} | self.safe
 
     def tree(self, cut):
-        """{path: bytes, or None for a folder}, of what can be reached."""
+        """{path: bytes, or None for a directory}, of what can be reached."""
         names = dict(self.before)
         for k in sorted(cut):
             names.update(self.changes[k].names)
         inside = {}
-        for (folder, name), node in names.items():
+        for (directory, name), node in names.items():
             if node is not GONE:
-                inside.setdefault(folder, []).append((name, node))
+                inside.setdefault(directory, []).append((name, node))
         tree = {}
 
-        def walk(folder, path):
-            for name, node in inside.get(folder, []):
-                tree[path + name] = None if node.folder else node.data
-                if node.folder:
+        def walk(directory, path):
+            for name, node in inside.get(directory, []):
+                tree[path + name] = None if node.directory else node.data
+                if node.directory:
                     walk(node, path + name + "/")
 
         walk(self.root, "")

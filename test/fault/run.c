@@ -1,8 +1,8 @@
 /*
  * run [OPTION...] -- TOOL [ARG...]: makes the nth call of each class of
  * functions fail in a run of TOOL, for every n up to the end, and judges what
- * it did.  TOOL runs in the folder that this is started in, where ./out holds
- * its outputs; what is in ./out at the start is put back before each run.
+ * it did.  TOOL runs in the directory that this is started in, where ./out
+ * holds its outputs; what is in ./out at the start is put back before each run.
  *
  *   -p SHIM    the library to preload
  *   -n NAME    of this case, for messages

@@ -1,6 +1,6 @@
 /*
- * A folder with all that is in it, held in memory: to be compared with another
- * and to be put back.
+ * A directory with all that is in it, held in memory: to be compared with
+ * another and to be put back.
  */
 #ifndef FAULT_TREE_H
 #define FAULT_TREE_H
@@ -10,9 +10,9 @@
 #include <sys/types.h>
 
 struct entry {
-    char *path; /* below the tree's folder */
+    char *path; /* below the tree's directory */
     mode_t mode;
-    char *data; /* what a link points to; NULL: a folder */
+    char *data; /* what a link points to; NULL: a directory */
     size_t nbytes;
 };
 
@@ -25,7 +25,8 @@ struct tree {
 void tree_read(struct tree *tree, const char *dir);
 void tree_free(struct tree *tree);
 
-/* tree_write() makes 'dir', which has no folders in folders, that tree. */
+/* tree_write() makes 'dir', which has no directories in directories, that tree.
+ */
 void tree_write(const struct tree *tree, const char *dir);
 
 const struct entry *tree_find(const struct tree *tree, const char *path);

@@ -1,6 +1,6 @@
 /*
- * For the fuzzers of what reads files: an input cut into pieces, and a folder
- * to lay them in, which is gone at exit.
+ * For the fuzzers of what reads files: an input cut into pieces, and a
+ * directory to lay them in, which is gone at exit.
  */
 #ifndef TEST_FUZZ_FILES_H
 #define TEST_FUZZ_FILES_H
@@ -58,7 +58,7 @@ fuzz_dir_make(void)
     atexit(fuzz_dir_remove);
 }
 
-/* The path of a name in the folder; good for eight more calls. */
+/* The path of a name in the directory; good for eight more calls. */
 static inline const char *
 fuzz_path(const char *name)
 {
@@ -71,7 +71,7 @@ fuzz_path(const char *name)
     return path;
 }
 
-/* A file of the folder. */
+/* A file of the directory. */
 static inline const char *
 fuzz_file(const char *name, struct bytes part)
 {
@@ -127,7 +127,7 @@ fuzz_st(const char *name, struct bytes part)
     return path;
 }
 
-/* The folder of a model, made once: a seed of model, its config.json
+/* The directory of a model, made once: a seed of model, its config.json
  * and the header of its tensors. */
 static inline const char *
 fuzz_model(const char *seed)

@@ -72,17 +72,17 @@ def grow(path, out, n):
           8 + len(text) + n + len(data), [(8 + len(text) + n, data)])
 
 
-def saev(folder):
+def saev(directory):
     """One image of a layer, 2^21 + 2 tokens of 1024: row i is all i."""
-    os.makedirs(folder)
+    os.makedirs(directory)
     t, d = (1 << 21) + 2, 1024
     meta = {"vit_family": "clip", "vit_ckpt": "c", "layers": [0],
             "n_patches_per_img": t, "cls_token": False, "d_vit": d, "seed": 0,
             "n_imgs": 1, "max_patches_per_shard": t, "data": "hole"}
-    with open(os.path.join(folder, "metadata.json"), "w") as f:
+    with open(os.path.join(directory, "metadata.json"), "w") as f:
         json.dump(meta, f, indent=4)
     rows = [1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, t - 1]
-    holed(os.path.join(folder, "acts000000.bin"), b"", t * d * 4,
+    holed(os.path.join(directory, "acts000000.bin"), b"", t * d * 4,
           [(i * d * 4, np.full(d, i, "<f4").tobytes()) for i in rows])
 
 
@@ -121,14 +121,14 @@ def kvc(path):
     holed(path, head, at, pieces)
 
 
-def lut(folder, x):
+def lut(directory, x):
     """A table of 2^20 latents and 1024 outputs in F32; the last latent alone
     is active for the row of ones in 'x', and y is 3 everywhere."""
     n, d, out = 1 << 20, 8, 1024
     layer = "model.layers.0.self_attn.q_proj"
     one = np.eye(1, d, dtype="<f4").tobytes()
-    os.makedirs(folder)
-    st_file(os.path.join(folder, layer + ".lut.safetensors"), {
+    os.makedirs(directory)
+    st_file(os.path.join(directory, layer + ".lut.safetensors"), {
         "encoder_weight": ("F32", [n, d], {(n - 1) * d * 4: one}),
         "encoder_bias": ("F32", [n], {}),
         "decoder_weight": ("F32", [n, d], {(n - 1) * d * 4: one}),
@@ -136,7 +136,7 @@ def lut(folder, x):
         "precomputed_products": ("F32", [n, out], {
             (n - 1) * out * 4: np.full(out, 3, "<f4").tobytes()}),
         "bias_product": ("F32", [out], {})})
-    with open(os.path.join(folder, "metadata.json"), "w") as f:
+    with open(os.path.join(directory, "metadata.json"), "w") as f:
         json.dump({"version": "1.0",
                    "sae_config": {"num_basis": n, "k_active": 4},
                    "layers": {layer: {

@@ -1,6 +1,6 @@
 """kvc-convert against numpy, and torch where it is: whole .bin files.
 
-    kvc_pth.py GROUP    makes checkpoints in the current folder, converts them
+    kvc_pth.py GROUP    makes checkpoints in the working directory, converts them
 
 Checkpoints come from test/ref/pth_make.py, the expected bytes from known
 arrays by test/ref/kvc_ref.py: nothing of the tool's is in them.

@@ -50,16 +50,16 @@ def pair(rng, rows, cols, r, s):
             rng.normal(0, 0.7 / (s * math.sqrt(r)), (rows, r)))
 
 
-def write_peft(folder, config, tensors, dtype="F32"):
-    os.makedirs(folder)
-    with open(os.path.join(folder, "adapter_config.json"), "w") as f:
+def write_peft(directory, config, tensors, dtype="F32"):
+    os.makedirs(directory)
+    with open(os.path.join(directory, "adapter_config.json"), "w") as f:
         json.dump(config, f)
-    tiny.write_safetensors(os.path.join(folder, "adapter_model.safetensors"),
+    tiny.write_safetensors(os.path.join(directory, "adapter_model.safetensors"),
                            tensors, lambda name: dtype, pad=1)
 
 
 def peft(rng, weights, modules, dtype="F32", **change):
-    """A PEFT folder's config and tensors, and its dtype."""
+    """A PEFT directory's config and tensors, and its dtype."""
     targets = sorted({m.split(".")[-1] for m in modules})
     config, tensors = dict(CONFIG, target_modules=targets, **change), {}
     for module in modules:
@@ -70,12 +70,12 @@ def peft(rng, weights, modules, dtype="F32", **change):
     return config, tensors, dtype
 
 
-def merge_peft(weights, folder):
+def merge_peft(weights, directory):
     """weights += s B A, from the files."""
-    with open(os.path.join(folder, "adapter_config.json")) as f:
+    with open(os.path.join(directory, "adapter_config.json")) as f:
         config = json.load(f)
     tensors = mkst.read(
-        os.path.join(folder, "adapter_model.safetensors"))[0]
+        os.path.join(directory, "adapter_model.safetensors"))[0]
     for name, a in tensors.items():
         module = name[len(ROOT):].removesuffix(".lora_A.weight")
         if name.endswith(".lora_A.weight"):
@@ -108,18 +108,18 @@ def merge_stacked(weights, path, layer, s):
 
 
 class Case:
-    """A model folder, its adapters so far, and its merged weights."""
+    """A model directory, its adapters so far, and its merged weights."""
 
     def __init__(self, root, name, rng, config, n, change=None, **options):
-        self.folder, self.rng = os.path.join(root, name), rng
+        self.directory, self.rng = os.path.join(root, name), rng
         self.name, self.n, self.adapters = name, n, []
         weights = tiny.weights_of(config, rng)
-        tiny.write_model(self.folder, config,
+        tiny.write_model(self.directory, config,
                          change(weights) if change else weights, **options)
-        self.config, self.weights = transformer.load(self.folder)
+        self.config, self.weights = transformer.load(self.directory)
 
     def path(self):
-        return os.path.join(self.folder, "lora%d" % len(self.adapters))
+        return os.path.join(self.directory, "lora%d" % len(self.adapters))
 
     def peft(self, modules, saved=(), **options):
         path = self.path()
@@ -142,9 +142,9 @@ class Case:
     def done(self):
         ids = self.rng.integers(0, self.config["vocab_size"], self.n)
         logits = transformer.forward(self.config, self.weights, ids)
-        ids.astype("<i4").tofile(os.path.join(self.folder, "ids.i32"))
-        logits.astype("<f8").tofile(os.path.join(self.folder, "logits.f64"))
-        with open(os.path.join(self.folder, "adapters"), "w") as f:
+        ids.astype("<i4").tofile(os.path.join(self.directory, "ids.i32"))
+        logits.astype("<f8").tofile(os.path.join(self.directory, "logits.f64"))
+        with open(os.path.join(self.directory, "adapters"), "w") as f:
             f.write("".join(a + "\n" for a in self.adapters))
         return self.name
 
@@ -198,7 +198,7 @@ def cases(root, rng):
 
 
 def bad_peft(root, rng, weights):
-    """Yields the folder's name, its message, config, tensors."""
+    """Yields the directory's name, its message, config, tensors."""
     config, t, _ = peft(rng, weights, layers(["self_attn.q_proj"], (0,)))
     a, b = sorted(t)
 

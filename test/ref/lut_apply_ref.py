@@ -1,6 +1,6 @@
 """lut-apply against lut_ref, in float64: python lut_apply_ref.py CHECK.
 
-Each check makes folders, models and rows from a seed in the current folder,
+Each check makes tables, models and rows from a seed in the working directory,
 runs the tool, and prints how many cases it compared.
 """
 import json
@@ -22,7 +22,7 @@ QKV = "model.layers.0.self_attn.qkv_proj"
 class Case:
     """A layer, its table as the files hold it, and rows that suit it."""
 
-    def __init__(self, folder, dtype="F32", n=96, d=40, k=8, rows=50, seed=0,
+    def __init__(self, directory, dtype="F32", n=96, d=40, k=8, rows=50, seed=0,
                  layer=Q, outs=(24,), centered=False, exporter=False,
                  stored=False, meta=None, bias=True, sae="F32", model="BF16"):
         rng = np.random.default_rng(seed)
@@ -35,8 +35,8 @@ class Case:
             if bias:
                 weights[name + ".bias"] = lut.round_to(rng.normal(0, 1, out),
                                                        model)
-        os.makedirs(folder, exist_ok=True)
-        write_safetensors(os.path.join(folder, "model.safetensors"),
+        os.makedirs(directory, exist_ok=True)
+        write_safetensors(os.path.join(directory, "model.safetensors"),
                           weights, lambda _: model)
         self.w, self.bias = lut.target(weights, layer)
         if self.bias is None:
@@ -44,11 +44,11 @@ class Case:
         full = lut.table(sae, self.w, self.bias, fold=not centered)
         if exporter:
             full["bias_product"] = full["bias_product"] - self.bias
-        held = lut.write_lut(os.path.join(folder, "lut"), {layer: full}, k,
+        held = lut.write_lut(os.path.join(directory, "lut"), {layer: full}, k,
                              dtype, centered, exporter,
                              {layer: self.w} if stored else None, meta)
         self.t, self.k, self.centered = held[layer], k, centered
-        self.folder, self.layer = folder, layer
+        self.directory, self.layer = directory, layer
         self.dtype, self.rng = dtype, rng
         codes = rng.exponential(1, (rows, n)) * (rng.random((rows, n)) < 0.08)
         x = codes @ sae["decoder_weight"] + sae["decoder_bias"]
@@ -92,7 +92,7 @@ def npy(x):
 
 def apply(case, *args, x=None, env=None):
     x = case.x if x is None else x
-    p = run(case.folder, case.layer, "-q", *args, x=npy(x), env=env)
+    p = run(case.directory, case.layer, "-q", *args, x=npy(x), env=env)
     with open("y.npy", "wb") as f:
         f.write(p.stdout)
     return np.load("y.npy").astype(np.float64)
@@ -173,7 +173,7 @@ def edges():
 
 
 def rewrite(c):
-    write_safetensors(os.path.join(c.folder, "lut",
+    write_safetensors(os.path.join(c.directory, "lut",
                                    c.layer + ".lut.safetensors"),
                       c.t, lambda _: c.dtype)
 
@@ -214,7 +214,7 @@ def compensation():
                 sure &= e[:, top - 1] - e[:, top] > 1e-5
             want = lut.compensate(y, error, lut.choose(error, **choice),
                                   c.weights())
-            model = () if stored else ("-m", c.folder)
+            model = () if stored else ("-m", c.directory)
             n += near(apply(c, *args, *model), want, sure) > 0
     return n
 
@@ -242,7 +242,7 @@ def identity():
             errors = []
             for ratio in (0, 0.1, 0.25, 0.5, 0.75, 1):
                 y = apply(c, "--ratio", str(ratio),
-                          *(() if stored else ("-m", c.folder)))
+                          *(() if stored else ("-m", c.directory)))
                 errors.append(np.linalg.norm(y - dense))
             assert off(y, want) < 4e-7, (dtype, stored, d, off(y, want))
             assert errors == sorted(errors, reverse=True), errors
@@ -251,7 +251,7 @@ def identity():
 
 
 def exporter():
-    """A folder as the Python exporter writes it: centred, "layers.", no bias
+    """A directory as the Python exporter writes it: centred, "layers.", no bias
     of the layer in bias_product."""
     c = Case("x", exporter=True, centered=True, meta={
         "elbow_thresholds": {"layer_0/self_attn_q_proj":
@@ -295,7 +295,7 @@ def report():
                     active_mean=np.mean([len(s) for s in lut.top_k(z, c.k)]),
                     dead=96 - len(set(np.concatenate(lut.top_k(z, c.k)))),
                     compensated_mean=chosen.sum(axis=1).mean())
-        outs = [json.loads(run("--report", c.folder, Q, "-m", c.folder,
+        outs = [json.loads(run("--report", c.directory, Q, "-m", c.directory,
                                "--json", "--batch", b, *args,
                                x=npy(c.x)).stdout) for b in ("64", "7")]
         assert outs[0] == outs[1]
@@ -311,7 +311,7 @@ def report():
             assert [tuple(p) for p in outs[0]["dims"]] == [
                 (d, counts[d]) for d in order if counts[d]]
         tsv = dict(line.split("\t") for line in run(
-            "--report", c.folder, Q, "-m", c.folder, *args,
+            "--report", c.directory, Q, "-m", c.directory, *args,
             x=npy(c.x)).stdout.decode().splitlines())
         assert float(tsv["fvu_output"]) == outs[0]["fvu_output"]
         done += 1

@@ -1,5 +1,5 @@
 """lut_cases.py DIR: models and SAEs for lut-precompute; lut_cases.py check
-DIR MODEL SAES ..: is a folder of tables what float64 says?
+DIR MODEL SAES ..: is a directory of tables what float64 says?
 
 Writes DIR/model (3 shards, BF16, biases), DIR/f32 (the same numbers of a
 smaller model in F32) and DIR/LAYOUT/LAYER/ for each layout: the same SAEs.
@@ -28,26 +28,26 @@ def sae_of(layer, width, dtype="F32"):
                         dtype)
 
 
-def make(folder):
+def make(directory):
     rng = np.random.default_rng(11)
     config = tiny_models.config_of("llama", attention_bias=True, mlp_bias=True,
                                    num_hidden_layers=2)
     weights = tiny_models.weights_of(config, rng, **{b: True for b in BIAS})
-    tiny_models.write_model(os.path.join(folder, "model"), config, weights,
+    tiny_models.write_model(os.path.join(directory, "model"), config, weights,
                             shards=3)
-    tiny_models.write_model(os.path.join(folder, "f32"), config, weights,
+    tiny_models.write_model(os.path.join(directory, "f32"), config, weights,
                             dtype="F32")
     for i in range(2):
         for hook in HOOKS:
             layer = "layers.%d.%s" % (i, hook)
             width = weights["model.%s.weight" % layer].shape[1]
             for layout in ref.LAYOUTS:
-                ref.write_sae(os.path.join(folder, layout, layer), layout,
+                ref.write_sae(os.path.join(directory, layout, layer), layout,
                               sae_of(layer, width), K)
     one = sae_of("layers.0.self_attn.q_proj", 60)
     for layout in ref.LAYOUTS:
-        ref.write_sae(os.path.join(folder, "one", layout), layout, one, K)
-    ref.write_sae(os.path.join(folder, "bf16", "layers.0.self_attn.q_proj"),
+        ref.write_sae(os.path.join(directory, "one", layout), layout, one, K)
+    ref.write_sae(os.path.join(directory, "bf16", "layers.0.self_attn.q_proj"),
                   "sparsify", sae_of("layers.0.self_attn.q_proj", 60, "BF16"),
                   K, dtype="BF16")
 
@@ -69,9 +69,9 @@ def bound(name, want, sae, w, dtype):
     return b * (1 + 1e-9) + 1e-12
 
 
-def check_layer(folder, layer, entry, weights, fold, sae=None, k=K):
+def check_layer(directory, layer, entry, weights, fold, sae=None, k=K):
     held, dtypes, meta = ref.read_safetensors(
-        os.path.join(folder, entry["file"]))
+        os.path.join(directory, entry["file"]))
     w, bias = ref.target(weights, layer)
     sae = sae or sae_of(hook_of(layer), w.shape[1])
     want = ref.table(sae, w, bias, fold)
@@ -97,9 +97,9 @@ def check_layer(folder, layer, entry, weights, fold, sae=None, k=K):
     assert json.loads(meta["lut"])["entry"] == entry
 
 
-def check(folder, model, centering="fold"):
+def check(directory, model, centering="fold"):
     weights = ref.read_model(model)
-    with open(os.path.join(folder, "metadata.json")) as f:
+    with open(os.path.join(directory, "metadata.json")) as f:
         doc = json.load(f)
     assert doc["version"] == "1.0"
     assert doc["model_config"] == {
@@ -110,7 +110,7 @@ def check(folder, model, centering="fold"):
     assert doc["sae_config"] == {"num_basis": n, "k_active": k}
     assert doc["creation_info"]["source_model"] == os.path.basename(model)
     for layer, entry in doc["layers"].items():
-        check_layer(folder, layer, entry, weights, centering == "fold")
+        check_layer(directory, layer, entry, weights, centering == "fold")
     print("\n".join(doc["layers"]))
 
 

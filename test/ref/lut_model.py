@@ -21,7 +21,7 @@ FUSED = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj",
          "mlp.down_proj")
 
 
-def make(folder, names, dtype="F32", k=24, bias=False, exporter=False,
+def make(directory, names, dtype="F32", k=24, bias=False, exporter=False,
          stored=False, n=160, seed=0, scale=0.3, meta=None):
     """A model with a table for each of 'names' in each layer; returns its
     weights, and the tables as they are held."""
@@ -30,7 +30,7 @@ def make(folder, names, dtype="F32", k=24, bias=False, exporter=False,
                                    mlp_bias=bias)
     w = tiny_models.weights_of(config, rng, bias, bias, bias)
     w = {m: lut.round_to(a, "F32") for m, a in w.items()}
-    tiny_models.write_model(folder, config, w, "F32")
+    tiny_models.write_model(directory, config, w, "F32")
     tables, weights = {}, {}
     for i in range(config["num_hidden_layers"]):
         for name in names:
@@ -41,13 +41,13 @@ def make(folder, names, dtype="F32", k=24, bias=False, exporter=False,
             tables[layer] = lut.table(sae, wt, None if exporter else b,
                                       fold=not exporter)
             weights[layer] = wt
-    held = lut.write_lut(os.path.join(folder, "lut"), tables, k, dtype,
+    held = lut.write_lut(os.path.join(directory, "lut"), tables, k, dtype,
                          exporter, exporter, weights if stored else None, meta)
     return config, w, held
 
 
-def nll(folder, *args):
-    p = subprocess.run(("hf-infer", folder, "--ids", ",".join(map(str, IDS)),
+def nll(directory, *args):
+    p = subprocess.run(("hf-infer", directory, "--ids", ",".join(map(str, IDS)),
                         "--nll", "-q") + args, capture_output=True)
     assert p.returncode == 0, p.stderr.decode()
     rows = p.stdout.decode().splitlines()[1:]
@@ -114,7 +114,7 @@ def close(got, want, tol=1e-5):
 
 def tables():
     """Each token's nll is float64's on the same tables: single layers and
-    fused ones, biases, the exporter's folders, some layers alone, a ratio."""
+    fused ones, biases, the exporter's directories, some layers alone, a ratio."""
     n = 0
     for i, (kw, args, ref) in enumerate([
             (dict(names=SINGLE), (), {}),
@@ -132,11 +132,11 @@ def tables():
              dict(only=lambda m: m.startswith("model.layers.1.mlp") or
                   m.startswith("model.layers.2.self_attn.") and
                   m[-6] in "qk"))]):
-        folder = "m%d" % i
-        config, w, held = make(folder, seed=i, **kw)
-        got = nll(folder, "--lut", folder, *args)
+        directory = "m%d" % i
+        config, w, held = make(directory, seed=i, **kw)
+        got = nll(directory, "--lut", directory, *args)
         n += close(got, reference(config, w, held, 24, **ref))
-        assert abs(got - nll(folder)).max() > 0.01
+        assert abs(got - nll(directory)).max() > 0.01
     return n
 
 
@@ -147,10 +147,10 @@ def identity():
     for dtype, tol, tol_mean in (("F32", 5e-6, 5e-7), ("F16", 3e-3, 2.5e-4),
                                  ("BF16", 3e-2, 2e-3)):
         for stored in (False, True):
-            folder = "i%s%d" % (dtype, stored)
-            make(folder, FUSED, dtype, bias=True, stored=stored)
-            dense = nll(folder)
-            off = nll(folder, "--lut", folder, "--ratio", "1") - dense
+            directory = "i%s%d" % (dtype, stored)
+            make(directory, FUSED, dtype, bias=True, stored=stored)
+            dense = nll(directory)
+            off = nll(directory, "--lut", directory, "--ratio", "1") - dense
             assert abs(off).max() < tol, (dtype, stored, abs(off).max())
             assert abs(off.mean()) < tol_mean, (dtype, stored, off.mean())
             n += 1

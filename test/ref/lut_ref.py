@@ -1,7 +1,7 @@
 """Lookup tables in float64: what lut(5) says, in numpy alone.
 
 tiny_sae() and write_sae() make an SAE and any checkpoint of it; table() is
-what lut-precompute is to write, write_lut() a folder that needs no tool;
+what lut-precompute is to write, write_lut() a directory that needs no tool;
 preact(), top_k(), combine(), reconstruct(), choose(), compensate() are the
 steps of lut-apply; report() its metrics.
 """
@@ -58,12 +58,12 @@ def read_safetensors(path):
             {k: v[0] for k, v in tensors.items()}, meta)
 
 
-def read_model(folder):
+def read_model(directory):
     """{name: float64 array} of a model's shards."""
     w = {}
-    for file in sorted(os.listdir(folder)):
+    for file in sorted(os.listdir(directory)):
         if file.endswith(".safetensors"):
-            w.update(read_safetensors(os.path.join(folder, file))[0])
+            w.update(read_safetensors(os.path.join(directory, file))[0])
     return w
 
 
@@ -81,7 +81,7 @@ def tiny_sae(rng, n, d, dtype="F32", b_dec=0.5):
 
 
 def write_sae(path, layout, sae, k, dtype="F32", cfg=None, extra=None):
-    """A folder with the checkpoint; 'cfg' and 'extra' change its keys (None
+    """A directory with the checkpoint; 'cfg' and 'extra' change its keys (None
     drops one) and add tensors."""
     e, be = sae["encoder_weight"], sae["encoder_bias"]
     d, bd = sae["decoder_weight"], sae["decoder_bias"]
@@ -160,13 +160,13 @@ def table(sae, w, bias=None, fold=True):
     return t
 
 
-def write_lut(folder, tables, k, dtype="BF16", centered=False,
+def write_lut(directory, tables, k, dtype="BF16", centered=False,
               exporter=False, weights=None, meta=None):
-    """A folder of tables {layer: table()}, as lut-precompute writes it, or,
+    """A directory of tables {layer: table()}, as lut-precompute writes it, or,
     without "model." and the keys that are ours, as the Python exporter does.
     'weights': {layer: W}, stored for compensation.  Returns the tables as
     the files hold them, rounded."""
-    os.makedirs(folder, exist_ok=True)
+    os.makedirs(directory, exist_ok=True)
     first = next(iter(tables.values()))
     doc = {"version": "1.0",
            "sae_config": {"num_basis": len(first["encoder_weight"]),
@@ -189,10 +189,10 @@ def write_lut(folder, tables, k, dtype="BF16", centered=False,
         if weights and layer in weights:
             tensors["compensation_weight_t"] = weights[layer].T
         held[layer] = {m: round_to(a, dtype) for m, a in tensors.items()}
-        write_safetensors(os.path.join(folder, file), held[layer],
+        write_safetensors(os.path.join(directory, file), held[layer],
                           lambda _: dtype)
     doc.update(meta or {})
-    with open(os.path.join(folder, "metadata.json"), "w") as f:
+    with open(os.path.join(directory, "metadata.json"), "w") as f:
         json.dump(doc, f, indent=1)
     return held
 

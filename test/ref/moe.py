@@ -24,7 +24,7 @@ SIZES = dict(E=4, k=2, H=96, I=80, r=5, qlen=37, seed=1, alpha=10.0, layer=3)
 
 
 def read_dir(path):
-    """All tensors of a file, or of a folder's files."""
+    """All tensors of a file, or of a directory's files."""
     if not os.path.isdir(path):
         return read(path)[0]
     tensors = {}
@@ -61,14 +61,14 @@ def make(E, k, H, I, r, qlen, seed, alpha, layer, ids=None):
     return pack(base), pack(lora), batch
 
 
-def save_all(folder, **given):
+def save_all(directory, **given):
     c = dict(SIZES, **given)
     base, lora, batch = make(**c)
     meta = dict(lora_alpha=str(c["alpha"]), lora_rank=str(c["r"]),
                 expert_num=str(c["E"]), hidden_size=str(c["H"]),
                 intermediate_size=str(c["I"]), layer_idx=str(c["layer"]))
-    os.makedirs(folder, exist_ok=True)
-    path = lambda name: os.path.join(folder, name)
+    os.makedirs(directory, exist_ok=True)
+    path = lambda name: os.path.join(directory, name)
     mkst.save(path("base.safetensors"), base)
     mkst.save(path("lora.safetensors"), lora, meta)
     mkst.save(path("batch.safetensors"), batch)
@@ -84,9 +84,9 @@ def slices(value):
             for e in range(shape[0])]
 
 
-def save_hf(folder, c, base):
+def save_hf(directory, c, base):
     """The layer as transformers names it, in two shards, with a router."""
-    os.makedirs(folder, exist_ok=True)
+    os.makedirs(directory, exist_ok=True)
     g = np.random.default_rng(c["seed"] + 1000)
     root = "model.layers.%d.mlp." % c["layer"]
     shards = [{}, {"model.norm.weight": mkst.bf16(np.ones(c["H"]))}]
@@ -100,25 +100,25 @@ def save_hf(folder, c, base):
     names = {}
     for i, shard in enumerate(shards):
         name = "model-%05d-of-00002.safetensors" % (i + 1)
-        mkst.save(os.path.join(folder, name), shard)
+        mkst.save(os.path.join(directory, name), shard)
         names.update({t: name for t in shard})
-    with open(os.path.join(folder, "model.safetensors.index.json"), "w") as f:
+    with open(os.path.join(directory, "model.safetensors.index.json"), "w") as f:
         json.dump({"metadata": {}, "weight_map": names}, f)
-    with open(os.path.join(folder, "config.json"), "w") as f:
+    with open(os.path.join(directory, "config.json"), "w") as f:
         json.dump(dict(model_type="qwen3_moe", num_experts=c["E"],
                        num_experts_per_tok=c["k"], norm_topk_prob=True), f)
 
 
-def save_peft(folder, c, lora):
-    os.makedirs(folder, exist_ok=True)
+def save_peft(directory, c, lora):
+    os.makedirs(directory, exist_ok=True)
     tensors = {}
     for n, value in lora.items():
         for e, m in enumerate(slices(value)):
             tensors["base_model.model.model.layers.%d.mlp.experts.%d.%s_proj."
                     "lora_%s.weight" % (c["layer"], e, n.split("_")[0],
                                         n[-1].upper())] = m
-    mkst.save(os.path.join(folder, "adapter_model.safetensors"), tensors)
-    with open(os.path.join(folder, "adapter_config.json"), "w") as f:
+    mkst.save(os.path.join(directory, "adapter_model.safetensors"), tensors)
+    with open(os.path.join(directory, "adapter_config.json"), "w") as f:
         json.dump(dict(peft_type="LORA", r=c["r"], lora_alpha=c["alpha"],
                        bias="none", use_rslora=False, use_dora=False,
                        target_modules=["gate_proj", "up_proj", "down_proj"]),
@@ -203,7 +203,7 @@ def relative(got, want):
 
 
 def stacked(base):
-    """Base weights of a folder of one layer as stacked tensors."""
+    """Base weights of a directory of one layer as stacked tensors."""
     if "gate_proj" in base:
         return base
     out = {}

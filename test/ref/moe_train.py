@@ -5,7 +5,7 @@ moe_train.py make DIR [NAME=VALUE...]  base, teacher and student (A of the
     makes of them; x.npy, y.npy and hf/ for --input and --target
 moe_train.py nan FILE OUT              a batch with a NaN in its target
 moe_train.py compare DIR LOG STEPS NAME=VALUE... BATCH...
-    trains student.safetensors of the working folder by torch's AdamW, in
+    trains student.safetensors of the working directory by torch's AdamW, in
     float64 but for the adapter, whose matrices are rounded to bf16 where they
     are used; prints what of DIR/state.safetensors and LOG is out of tolerance
 """
@@ -38,10 +38,10 @@ def teach(name, batch, base, teacher, alpha):
     mkst.save(name, batch)
 
 
-def make(folder, **options):
+def make(directory, **options):
     c = dict(moe.SIZES, **options)
-    os.makedirs(folder, exist_ok=True)
-    os.chdir(folder)
+    os.makedirs(directory, exist_ok=True)
+    os.chdir(directory)
     moe.save_all(".", **options)
     os.rename("lora.safetensors", "teacher.safetensors")
     os.remove("batch.safetensors")
@@ -129,12 +129,12 @@ def train(steps, h, files):
     return np.array(rows), {n: p.detach().numpy() for n, p in masters.items()}
 
 
-def compare(folder, log, steps, words):
+def compare(directory, log, steps, words):
     h = dict(HYPER, **given(HYPER, [w for w in words if "=" in w]))
     files = [w for w in words if "=" not in w]
     rows, masters = train(int(steps), h, files)
     got = np.loadtxt(log, skiprows=1, ndmin=2)[:, 1:4]
-    state = moe.read(os.path.join(folder, "state.safetensors"))[0]
+    state = moe.read(os.path.join(directory, "state.safetensors"))[0]
     start = moe.read("student.safetensors")[0]
     lines = []
     for i, (name, limit) in enumerate((("loss", 1e-3), ("lr", 1e-8),

@@ -1,6 +1,6 @@
 """near.py LIMIT A B: are two outputs equal but for the last digits of numbers?
 
-A and B are files or folders with the same names: .safetensors (equal headers),
+A and B are files or directories with the same names: .safetensors (equal headers),
 .npy (equal shapes) or text (equal words).  Each float of B may be LIMIT times
 the largest of A's tensor, or word, from that of A; all else must be equal.
 """

@@ -110,28 +110,28 @@ def rows(name, d):
                        (at - img // s * s * layers * t) * d["d_vit"] * 4]
 
 
-def main(folder):
+def main(directory):
     lines, all_rows = [], []
     for name, d in CASES.items():
         text = json.dumps(d, ensure_ascii=name != "nested")
         digest = hashlib.sha256(
             json.dumps(d, sort_keys=True).encode()).hexdigest()
-        with open(os.path.join(folder, name + ".json"), "w") as f:
+        with open(os.path.join(directory, name + ".json"), "w") as f:
             f.write(text)
-        with open(os.path.join(folder, name + ".out"), "w") as f:
+        with open(os.path.join(directory, name + ".out"), "w") as f:
             json.dump(d, f, indent=4)
         lines.append([name, digest, *geometry(d)])
         all_rows += rows(name, d)
     for name, (d, hashed) in OLD.items():
-        with open(os.path.join(folder, name + ".json"), "w") as f:
+        with open(os.path.join(directory, name + ".json"), "w") as f:
             json.dump(d, f)
-        with open(os.path.join(folder, name + ".out"), "w") as f:
+        with open(os.path.join(directory, name + ".out"), "w") as f:
             json.dump(d, f, indent=4)
         digest = hashlib.sha256(
             json.dumps(d, sort_keys=True).encode()).hexdigest()
         lines.append([name, digest if hashed else "-", 3, 3])
     for file, what in (("cases", lines), ("rows", all_rows)):
-        with open(os.path.join(folder, file), "w") as f:
+        with open(os.path.join(directory, file), "w") as f:
             for line in what:
                 f.write("\t".join(map(str, line)) + "\n")
 

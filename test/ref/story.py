@@ -22,24 +22,25 @@ import numpy as np
 D, K = 128, 32
 
 
-def write_sae(folder, axes, mean):
+def write_sae(directory, axes, mean):
     from lut_ref import write_sae as write
     both = np.concatenate([axes, -axes])
-    write(folder, "sparsify", dict(encoder_weight=both, encoder_bias=np.zeros(len(both)),
-                                   decoder_weight=both, decoder_bias=mean), K)
+    write(directory, "sparsify", dict(encoder_weight=both,
+                                      encoder_bias=np.zeros(len(both)),
+                                      decoder_weight=both, decoder_bias=mean), K)
 
 
-def trainer(folder):
+def trainer(directory):
     rows = np.frombuffer(sys.stdin.buffer.read(), "<f4").reshape(-1, D).astype("f8")
     rows = rows[rows.any(1)]  # zeros are padding
     assert len(rows) > 10 * D, "too few rows: %d" % len(rows)
     mean = rows.mean(0)
-    write_sae(folder, np.linalg.eigh(np.cov((rows - mean).T))[1].T, mean)
+    write_sae(directory, np.linalg.eigh(np.cov((rows - mean).T))[1].T, mean)
 
 
-def random(folder):
+def random(directory):
     axes = np.random.default_rng(0).standard_normal((D, D))
-    write_sae(folder, axes / np.linalg.norm(axes, axis=1, keepdims=True), np.zeros(D))
+    write_sae(directory, axes / np.linalg.norm(axes, axis=1, keepdims=True), np.zeros(D))
 
 
 def compressor(path):

@@ -99,13 +99,13 @@ def write_safetensors(path, weights, dtype_of, pad=0, meta=None):
         f.write(struct.pack("<Q", len(text)) + text + data)
 
 
-def write_model(folder, config, weights, dtype="BF16", shards=1, dtype_of=None):
-    os.makedirs(folder)
+def write_model(directory, config, weights, dtype="BF16", shards=1, dtype_of=None):
+    os.makedirs(directory)
     dtype_of = dtype_of or (lambda name: dtype)
-    with open(os.path.join(folder, "config.json"), "w") as f:
+    with open(os.path.join(directory, "config.json"), "w") as f:
         json.dump(config, f, indent=1)
     if shards == 1:
-        write_safetensors(os.path.join(folder, "model.safetensors"), weights,
+        write_safetensors(os.path.join(directory, "model.safetensors"), weights,
                           dtype_of, pad=len(weights) % 3)
         return
     names, total = {}, 0
@@ -113,10 +113,10 @@ def write_model(folder, config, weights, dtype="BF16", shards=1, dtype_of=None):
         file = "model-%05d-of-%05d.safetensors" % (i + 1, shards)
         part = {n: w for j, (n, w) in enumerate(weights.items())
                 if j % shards == i}
-        write_safetensors(os.path.join(folder, file), part, dtype_of)
+        write_safetensors(os.path.join(directory, file), part, dtype_of)
         names.update({n: file for n in part})
         total += sum(len(encode(w, dtype_of(n))) for n, w in part.items())
-    with open(os.path.join(folder, "model.safetensors.index.json"), "w") as f:
+    with open(os.path.join(directory, "model.safetensors.index.json"), "w") as f:
         json.dump({"metadata": {"total_size": total}, "weight_map": names}, f)
 
 
@@ -271,11 +271,11 @@ def bad_models(rng):
                      **EXPERTS), w, {})
 
 
-def main(folder):
+def main(directory):
     rng = np.random.default_rng(20)
     names, lines = [], []
     for name, config, weights, options, n in models(rng):
-        path = os.path.join(folder, name)
+        path = os.path.join(directory, name)
         write_model(path, config, weights, **options)
         ids = rng.integers(0, config["vocab_size"], n)
         ids.astype("<i4").tofile(os.path.join(path, "ids.i32"))
@@ -283,11 +283,11 @@ def main(folder):
         logits.astype("<f8").tofile(os.path.join(path, "logits.f64"))
         names.append(name)
     for name, message, config, weights, options in bad_models(rng):
-        write_model(os.path.join(folder, "bad-" + name), config, weights,
+        write_model(os.path.join(directory, "bad-" + name), config, weights,
                     **options)
         lines.append("bad-%s\t%s" % (name, message))
     for file, what in (("models", names), ("bad", lines)):
-        with open(os.path.join(folder, file), "w") as f:
+        with open(os.path.join(directory, file), "w") as f:
             f.write("".join(x + "\n" for x in what))
 
 

@@ -13,17 +13,17 @@ import numpy as np
 import mkst
 
 
-def load(folder):
-    with open(os.path.join(folder, "config.json")) as f:
+def load(directory):
+    with open(os.path.join(directory, "config.json")) as f:
         config = json.load(f)
-    index = os.path.join(folder, "model.safetensors.index.json")
+    index = os.path.join(directory, "model.safetensors.index.json")
     files = ["model.safetensors"]
     if os.path.exists(index):
         with open(index) as f:
             files = sorted(set(json.load(f)["weight_map"].values()))
     tensors = {}
     for name in files:
-        tensors.update(mkst.read(os.path.join(folder, name))[0])
+        tensors.update(mkst.read(os.path.join(directory, name))[0])
     # Saved from the class without a head, names lack their first word.
     return config, {n if n.startswith(("model.", "lm_head.")) else "model." + n: t
                     for n, t in tensors.items()}

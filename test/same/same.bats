@@ -1,5 +1,5 @@
 # Two builds of the tools give the same bytes: for another CPU (under qemu) or
-# by another compiler.  $REF is the folder of the first, the other's is $BUILD;
+# by another compiler.  $REF is the directory of the first, the other's is $BUILD;
 # scripts/check-cross.sh and scripts/check-compilers.sh run this.
 #
 # What files mean, digests and orders are promised for every machine.  Kernels'
@@ -11,7 +11,7 @@ MOE=$ROOT/demo/qwen3-moe-tiny
 LIMIT=${LIMIT:-2e-5}
 
 # both NAME SCRIPT: what the script's commands do, with each build's tools, in
-# a folder for each where in/ is next to it.
+# a directory for each where in/ is next to it.
 both() {
     mkdir -p "$1/ref" "$1/new"
     printf 'exec >out 2>err\n%s\n' "$2" >"$1/script"

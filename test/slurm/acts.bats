@@ -73,7 +73,7 @@ same_dump() {
     same_dump
 }
 
-@test "slurm: dumps that are made in one folder at once do not meet, nor one made twice" {
+@test "slurm: dumps that are made in one directory at once do not meet, nor one made twice" {
     submit 2
     first=$finish mine=$dump
     submit 1 resid:1,2

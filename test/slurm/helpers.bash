@@ -1,5 +1,5 @@
 # What the tests of job scripts share; they skip where no Slurm is installed.
-# SLURM_TOOLS: a folder with slurm-up and slurm-down.  "slurm-up DIR NODES"
+# SLURM_TOOLS: a directory with slurm-up and slurm-down.  "slurm-up DIR NODES"
 # starts a Slurm whose files are in DIR and prints shell commands that make it
 # the one of sbatch and squeue, or ends with 77 if none is installed;
 # "slurm-down DIR" stops it.
@@ -7,7 +7,7 @@ ROOT=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
 DEMO=$ROOT/demo/qwen3-tiny
 SLURM_TOOLS=${SLURM_TOOLS:-$ROOT/../shared/slurm}
 
-# slurm_up: a Slurm of this file's own, and its folder to work in.
+# slurm_up: a Slurm of this file's own, and its directory to work in.
 slurm_up() {
     local status=0 env
     [ -x "$SLURM_TOOLS/slurm-up" ] || skip "no slurm-up and slurm-down in SLURM_TOOLS, $SLURM_TOOLS"

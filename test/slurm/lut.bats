@@ -29,7 +29,7 @@ same_tables() {
     [ -z "$(find lut -name '.*' -mindepth 1)" ]
 }
 
-@test "slurm: an array of 4 tasks and an index make the folder of one run" {
+@test "slurm: an array of 4 tasks and an index make the directory of one run" {
     submit 4
     gone "$index"
     same_tables

@@ -26,7 +26,7 @@ setup_file() {
     typed SLURM >../story.sh
 }
 
-# in a folder of one's own, that of the user who types
+# in a directory of one's own, that of the user who types
 setup() {
     cd "$BATS_FILE_TMPDIR/home"
     rm -rf "$SCRATCH"/*

@@ -101,7 +101,7 @@ test_dims(void)
 int
 main(void)
 {
-    dir = ref_folder();
+    dir = ref_dir();
     if (!dir)
         return tap_done();
     if (ref_run("kvc_ref.py", dir, "numpy")) {

@@ -511,9 +511,9 @@ test_refusals(void)
                "%s", err.what);
     tap_ok(load(&c, "", NULL, &err) && err.status == EX_DATAERR,
            "an empty file: %s", err.what);
-    tap_ok(config_load(&c, "/nonexistent/folder", &err) &&
+    tap_ok(config_load(&c, "/nonexistent/directory", &err) &&
                err.status == EX_NOINPUT,
-           "no folder: %s", err.what);
+           "no directory: %s", err.what);
 }
 
 /* Of a file that says nothing else. */

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* data_path() is the path of NAME in that folder, for seven more calls. */
+/* data_path() is the path of NAME in that directory, for seven more calls. */
 static const char *
 data_path(const char *name)
 {

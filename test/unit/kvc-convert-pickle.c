@@ -322,7 +322,7 @@ test_lengths(void)
 int
 main(void)
 {
-    char *dir = ref_folder();
+    char *dir = ref_dir();
 
     test_globals();
     test_allowed();

@@ -308,7 +308,7 @@ main(int argc, char **argv)
     if (argc > 1)
         return show(argv[1]);
     test_no_file();
-    dir = ref_folder();
+    dir = ref_dir();
     if (dir) {
         test_cases();
         test_memory();

@@ -138,7 +138,7 @@ test_find(void)
                 "zip: one member opens %s", err.what))
         return;
     tap_ok(z.root_n == 1 && zip_find(&z, "b", 1) == z.members,
-           "zip: a member is found below the root folder");
+           "zip: a member is found below the root directory");
     tap_ok(!zip_find(&z, "a/b", 3) && !zip_find(&z, "", 0) &&
                !zip_find(&z, "c", 1) && !zip_find(&z, "ba", 2),
            "zip: no other name is found");
@@ -148,7 +148,7 @@ test_find(void)
 int
 main(void)
 {
-    char *dir = ref_folder();
+    char *dir = ref_dir();
 
     test_crc();
     test_find();

@@ -1,4 +1,4 @@
-/* Linear layers of a folder by their names alone: what is found, and what is
+/* Linear layers of a directory by their names alone: what is found, and what is
  * refused, by messages written by hand. */
 #include "core/model/linear_file.h"
 

@@ -24,7 +24,7 @@ on_warning(const char *what)
     n_warnings++;
 }
 
-/* A folder "d" with this metadata, opened; 'err' is empty if that worked. */
+/* A directory "d" with this metadata, opened; 'err' is empty if that worked. */
 static int
 open_text(struct lut *lut, const char *text, struct err *err)
 {
@@ -142,11 +142,11 @@ test_refused(void)
                  "\"input_dim\": 4, \"output_dim\": 6, \"file\": \"%s\"}}}",
                  files[i]);
         tap_ok(open_text(&lut, text, &err) < 0 && err.status == EX_DATAERR,
-               "lut: a file outside of the folder is refused: \"%s\"",
+               "lut: a file outside of the directory is refused: \"%s\"",
                files[i]);
     }
     tap_ok(lut_open(&lut, "nothing", &err) < 0 && err.status == EX_NOINPUT,
-           "lut: no folder");
+           "lut: no directory");
 }
 
 static void

@@ -39,7 +39,7 @@ test_same(void)
            "a file of many names");
     tap_ok(file_same("f", "./f") && file_same("f", "d/hard") &&
                file_same("d/soft", "d/../f") && file_same("d", "./d/"),
-           "one file or folder, however it is spelled");
+           "one file or directory, however it is spelled");
     tap_ok(file_same("new", "./new") && file_same("d/new", "d/../d//new") &&
                file_same("no/new", "no/new"),
            "one that is not there yet");
@@ -60,7 +60,7 @@ test_same(void)
                file_is_in("d/soft", "d") && file_is_in("f", ".") &&
                file_is_in("d/hard", ".") && file_is_in("/f", "/") &&
                symlink("d/new", "into") == 0 && file_is_in("into", "d"),
-           "in a folder or below it, as spelled or through a link");
+           "in a directory or below it, as spelled or through a link");
     tap_ok(!file_is_in("f", "d") && !file_is_in("d2", "d") &&
                !file_is_in("d/../f", "d") && !file_is_in("no/new", "no") &&
                !file_is_in("-", "d") && !file_is_in("d/new", "f") &&
@@ -88,7 +88,7 @@ test_kinds(void)
            "one that may be is opened at once, and its reads wait for data");
     close(fd);
     tap_ok(file_open_any(".", &err) < 0 && err.status == EX_NOINPUT,
-           "a folder is no input");
+           "a directory is no input");
     unlink("p");
     str_free(&s);
 }

@@ -25,17 +25,17 @@ struct sample {
 
 /* ids.i32 and logits.f64: little-endian, whatever this machine is. */
 static int
-read_numbers(struct sample *m, const char *folder, struct err *err)
+read_numbers(struct sample *m, const char *dir, struct err *err)
 {
     struct str path = { 0 };
     struct map ids = { 0 }, logits = { 0 };
     int rc = -1;
 
-    str_addf(&path, "%s/ids.i32", folder);
+    str_addf(&path, "%s/ids.i32", dir);
     if (map_open(&ids, path.s, err))
         goto out;
     str_clear(&path);
-    str_addf(&path, "%s/logits.f64", folder);
+    str_addf(&path, "%s/logits.f64", dir);
     if (map_open(&logits, path.s, err))
         goto out;
     m->n = ids.size / 4;

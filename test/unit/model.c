@@ -224,7 +224,7 @@ test_refusals(const char *dir)
     str_free(&path);
 }
 
-/* "NAME<tab>MESSAGE": the folder must be refused with words that end so. */
+/* "NAME<tab>MESSAGE": the directory must be refused with words that end so. */
 static void
 test_bad(const char *dir, char *line)
 {

@@ -1,6 +1,6 @@
 /*
- * cmd/moe-sft's files: the same numbers stacked, as a model folder and as
- * PEFT's folder are the same weights; what does not fit is named.  The files
+ * cmd/moe-sft's files: the same numbers stacked, as a model directory and as
+ * PEFT's directory are the same weights; what does not fit is named.  The files
  * are written by test/ref/moe.py.
  */
 #include <stdlib.h>
@@ -56,11 +56,11 @@ test_base(void)
 
     digest_of_base("base.safetensors", -1, a);
     digest_of_base("hf", 3, b);
-    tap_ok(!strcmp(a, b), "base: stacked and folder are the same weights");
+    tap_ok(!strcmp(a, b), "base: stacked and directory are the same weights");
     base_open(&base, path("hf"), -1, &err);
     tap_ok(base.layer == 3 && base.top_k == 2 && base.norm_topk_prob &&
                base.router.data,
-           "base: a folder's only layer, its router and configuration");
+           "base: a directory's only layer, its router and configuration");
     base_close(&base);
     tap_ok(base_open(&base, path("hf"), 7, &err) < 0 &&
                strstr(err.what, "has no experts of layer 7 (of layers 3 to 3)"),

@@ -101,10 +101,10 @@ test_refusals(void)
     tap_ok(put("a", OUT_FORCE, 'c', 20, &err) == 0 && whole("a", 20) == 'c',
            "OUT_FORCE replaces it");
     tap_ok(put("no/such/a", 0, 'a', 1, &err) < 0 && err.status == EX_CANTCREAT,
-           "a folder that is not there is EX_CANTCREAT");
+           "a directory that is not there is EX_CANTCREAT");
     tap_ok(put("", 0, 'a', 1, &err) < 0 && put("x/", 0, 'a', 1, &err) < 0 &&
                put(".", OUT_FORCE, 'a', 1, &err) < 0,
-           "no name, a name ending in a slash and a folder are refused");
+           "no name, a name ending in a slash and a directory are refused");
     tap_ok(put("/dev/null", 0, 'a', 10, &err) == 0,
            "/dev/null takes all without OUT_FORCE");
     tap_ok(put("/dev/full", 0, 'a', 10, &err) < 0 && err.status == EX_IOERR,

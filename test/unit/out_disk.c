@@ -274,7 +274,7 @@ test_room(void)
 }
 
 static void
-test_folder(void)
+test_dir(void)
 {
     struct err err = { 0 };
     struct outdir *d;
@@ -338,7 +338,7 @@ main(void)
     test_close();
     test_no_links();
     test_room();
-    test_folder();
+    test_dir();
     test_stdout();
     if (chdir("/") < 0 || rmdir(dir) < 0)
         return 1;

@@ -547,7 +547,7 @@ test_missing(void)
 
     tap_ok(peft_open(&p, "/nonexistent", &err) == -1 &&
                err.status == EX_NOINPUT,
-           "no folder is EX_NOINPUT");
+           "no directory is EX_NOINPUT");
     peft_close(&p);
 }
 

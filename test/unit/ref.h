@@ -1,4 +1,4 @@
-/* Expectations that Python computes: the folder of a script of test/ref. */
+/* Expectations that Python computes: the directory of a script of test/ref. */
 #ifndef TEST_UNIT_REF_H
 #define TEST_UNIT_REF_H
 
@@ -33,14 +33,14 @@ ref_run(const char *script, const char *dir, const char *module)
     return good;
 }
 
-/* ref_folder() makes a folder and says its name, or NULL; ref_remove() removes
+/* ref_dir() makes a directory and says its name, or NULL; ref_remove() removes
  * it and all that is in it. */
 static __attribute__((unused)) char *
-ref_folder(void)
+ref_dir(void)
 {
     static char dir[] = "/tmp/tensorutils-unit.XXXXXX";
 
-    return tap_ok(mkdtemp(dir) != NULL, "there is a folder for the files")
+    return tap_ok(mkdtemp(dir) != NULL, "there is a directory for the files")
                ? dir
                : NULL;
 }
@@ -61,7 +61,7 @@ ref_remove(const char *dir)
     struct str command = { 0 };
 
     str_addf(&command, "rm -r '%s'", dir);
-    tap_ok(system(command.s) == 0, "the folder is removed");
+    tap_ok(system(command.s) == 0, "the directory is removed");
     str_free(&command);
 }
 

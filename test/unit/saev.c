@@ -329,7 +329,7 @@ test_input(void)
 int
 main(void)
 {
-    dir = ref_folder();
+    dir = ref_dir();
     if (dir && ref_run("saev_cases.py", dir, "numpy")) {
         test_cases();
         test_rows();

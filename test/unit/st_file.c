@@ -124,7 +124,7 @@ test_open_errors(void)
                !strcmp(err.what, "/nonexistent/x: No such file or directory"),
            "a missing file is EX_NOINPUT: %s", err.what);
     tap_ok(st_open(&st, "/tmp", &err) < 0 && err.status == EX_NOINPUT,
-           "a folder is EX_NOINPUT: %s", err.what);
+           "a directory is EX_NOINPUT: %s", err.what);
     tap_ok(open_bytes(&st, s.s, s.n, s.n, &err) == 0, "a file opens");
     if (truncate(path, 100) < 0)
         perror(path);

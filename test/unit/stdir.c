@@ -1,5 +1,5 @@
 /*
- * Model folders: expectations are the rules of stdir.h, one by one.
+ * Model directories: expectations are the rules of stdir.h, one by one.
  */
 #include "core/format/stdir.h"
 
@@ -12,7 +12,7 @@
 #include "core/str.h"
 #include "test/unit/tap.h"
 
-static char root[64];    /* a scratch folder, the working directory */
+static char root[64];    /* a scratch directory, the working directory */
 static char warned[512]; /* the last warning */
 
 static void
@@ -115,7 +115,7 @@ test_one_file(void)
     check("m",
           "m: has no model.safetensors and no "
           "model.safetensors.index.json",
-          EX_NOINPUT, "an empty folder is EX_NOINPUT");
+          EX_NOINPUT, "an empty directory is EX_NOINPUT");
     write_tensors("m/adapter_model.safetensors", "x");
     check("m", "x=x", 0, "the only file of another name is read");
     write_tensors("m/.hidden.safetensors", "h");

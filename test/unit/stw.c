@@ -16,11 +16,11 @@
 #include "core/mem.h"
 #include "test/unit/tap.h"
 
-static char repository[512]; /* the folder that test/ref is in */
+static char repository[512]; /* the directory that test/ref is in */
 
 static const uint64_t shape2[] = { 2, 3 };
 
-/* How many entries the scratch folder has: temporaries count. */
+/* How many entries the scratch directory has: temporaries count. */
 static size_t
 n_entries(void)
 {
