@@ -338,9 +338,9 @@ adapter_put(const struct expert_adapter *a, struct stw *w, int tensor,
     size_t n = adapter_size(a, m), nbytes = n * dtype_table[dtype].bits / 8;
     size_t first = expert < 0 ? 0 : (size_t)expert;
     size_t end = expert < 0 ? a->n_experts : first + 1, at = 0;
-    float *wide = mem_try(n, sizeof(*wide), moe_lora_names[m], err);
-    void *data = mem_try(n, sizeof(*wide), moe_lora_names[m], err);
-    int rc = wide && data ? 0 : -1;
+    float *f32 = mem_try(n, sizeof(*f32), moe_lora_names[m], err);
+    void *data = mem_try(n, sizeof(*f32), moe_lora_names[m], err);
+    int rc = f32 && data ? 0 : -1;
 
     for (size_t e = first; rc == 0 && e < end; e++, at += nbytes) {
         const struct adapter_part *from =
@@ -351,13 +351,13 @@ adapter_put(const struct expert_adapter *a, struct stw *w, int tensor,
         } else if (from->data && from->dtype == dtype) {
             rc = write_mapped(w, tensor, from->data, nbytes, at, err);
         } else {
-            adapter_f32(a, m, e, wide);
-            cvt_from_f32(data, dtype, wide, n);
+            adapter_f32(a, m, e, f32);
+            cvt_from_f32(data, dtype, f32, n);
             rc = stw_write(w, tensor, data, nbytes, at, err);
         }
     }
     free(data);
-    free(wide);
+    free(f32);
     return rc;
 }
 

@@ -30,10 +30,10 @@ struct merge {
     const struct cmd *cmd;
     struct layers layers;
     struct par *par;
-    size_t widest; /* numbers of the largest matrix, of its longest row */
+    size_t largest; /* numbers of the largest matrix, of its longest row */
     size_t longest;
     size_t low;     /* numbers of the largest A or B */
-    void *merged;   /* [widest] of up to 4 bytes */
+    void *merged;   /* [largest] of up to 4 bytes */
     float *a, *b;   /* [low], of the adapter's expert: [rank, k], [n, rank] */
     double *sums;   /* [threads, longest] */
     float *rounded; /* [threads, longest] */
@@ -378,14 +378,14 @@ merge_main(const struct cmd *cmd, struct err *err)
 
         if (base_want_float(&x->base, err) < 0)
             goto out;
-        g.widest = larger(g.widest, h * k);
+        g.largest = larger(g.largest, h * k);
         g.longest = larger(g.longest, larger(h, k));
         for (int m = 0; m < MOE_N_LORA; m++)
             g.low = larger(g.low, adapter_size(&x->adapter, m));
     }
     if (par_open(&g.par, cmd->n_threads, err) < 0)
         goto out;
-    g.merged = mem_try(g.widest, 4, "merged matrix", err);
+    g.merged = mem_try(g.largest, 4, "merged matrix", err);
     g.a = mem_try(g.low, sizeof(*g.a), "adapter", err);
     g.b = mem_try(g.low, sizeof(*g.b), "adapter", err);
     g.sums = mem_try(g.longest, threads * sizeof(*g.sums), "sums", err);

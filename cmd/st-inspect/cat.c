@@ -49,7 +49,7 @@ struct slice_copy {
     size_t size;           /* bytes of an element */
     uint8_t *buf;          /* [PIECE_NBYTES] */
     size_t n;              /* bytes in it */
-    double *wide;          /* [CHUNK], when the type changes or for JSON */
+    double *f64;           /* [CHUNK], when the type changes or for JSON */
     uint8_t *converted;    /* [CHUNK] of f64 at most */
     uint64_t done;         /* elements written as JSON */
     size_t n_dims;   /* of what is written, at most NPY_MAX_DIMS in JSON */
@@ -103,28 +103,28 @@ flush(struct slice_copy *g, struct err *err)
     bool f32 = g->cmd->dtype == DT_F32;
     int rc = 0;
 
-    if (!g->wide)
+    if (!g->f64)
         rc = out_write(g->cmd->out, g->buf, g->n, err);
-    for (size_t i = 0, k; g->wide && rc == 0 && i < n; i += k) {
+    for (size_t i = 0, k; g->f64 && rc == 0 && i < n; i += k) {
         const uint8_t *from = g->buf + i * g->size;
 
         k = smaller(n - i, CHUNK);
-        widen(g->wide, from, g->v.dtype, k);
+        widen(g->f64, from, g->v.dtype, k);
         if (g->cmd->json) {
-            rc = put_json_numbers(g, from, g->wide, k, err);
+            rc = put_json_numbers(g, from, g->f64, k, err);
             g->done += k;
             continue;
         }
         for (size_t e = 0; e < k; e++) {
             uint64_t bits;
-            float f = (float)g->wide[e];
+            float f = (float)g->f64[e];
 
             /* rounded once: a double on the way would round these twice */
             if (g->v.dtype == DT_I64)
                 f = (float)(int64_t)le64(from + e * g->size);
             else if (g->v.dtype == DT_U64)
                 f = (float)le64(from + e * g->size);
-            memcpy(&bits, &g->wide[e], sizeof(bits));
+            memcpy(&bits, &g->f64[e], sizeof(bits));
             if (f32)
                 put_le32(g->converted + 4 * e, f32_bits(f));
             else
@@ -257,9 +257,9 @@ cat_tensor(struct inspect_cmd *cmd, struct stdir *dir,
         g.map = t->st->map;
     }
     if (cmd->json || cmd->dtype >= 0) {
-        g.wide = mem_big(CHUNK, sizeof(*g.wide), "a buffer", err);
+        g.f64 = mem_big(CHUNK, sizeof(*g.f64), "a buffer", err);
         g.converted = mem_big(CHUNK, 8, "a buffer", err);
-        if (!g.wide || !g.converted)
+        if (!g.f64 || !g.converted)
             goto out;
     }
     rc = put_head(&g, t->t, &s, err);
@@ -286,7 +286,7 @@ cat_tensor(struct inspect_cmd *cmd, struct stdir *dir,
         str_adds(&cmd->text, "}\n");
 out:
     mem_big_free(g.buf, PIECE_NBYTES, 1);
-    mem_big_free(g.wide, CHUNK, sizeof(*g.wide));
+    mem_big_free(g.f64, CHUNK, sizeof(*g.f64));
     mem_big_free(g.converted, CHUNK, 8);
     free(g.shape);
     slice_free(&s);

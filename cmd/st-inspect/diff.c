@@ -37,7 +37,7 @@ struct tensor_distance {
 
 struct diff_buffers {
     uint8_t *raw[2];
-    double *wide[2];
+    double *f64[2];
     struct err err;
 };
 
@@ -84,7 +84,7 @@ do_chunks(void *ctx, size_t begin, size_t end, int thread)
     const struct inspect_cmd *cmd = c->cmd;
     struct diff_buffers *t = &c->threads[thread];
     enum dtype dtype[2] = { c->v[0].dtype, c->v[1].dtype };
-    const double *a = t->wide[0], *b = t->wide[1];
+    const double *a = t->f64[0], *b = t->f64[1];
 
     for (size_t i = begin; i < end && !t->err.status; i++) {
         struct part *p = &c->parts[i];
@@ -101,7 +101,7 @@ do_chunks(void *ctx, size_t begin, size_t end, int thread)
         if (!c->measure)
             continue;
         for (int k = 0; k < 2; k++)
-            widen(t->wide[k], t->raw[k], dtype[k], n);
+            widen(t->f64[k], t->raw[k], dtype[k], n);
         for (size_t k = 0; k < n; k++) {
             double d = fabs(a[k] - b[k]), sd = c->scale * d;
             double sa = c->scale * a[k], sb = c->scale * b[k];
@@ -423,7 +423,7 @@ diff_models(struct differ *c, const struct side *a, const struct side *b,
     return rc;
 }
 
-/* Two arrays, one of them without a name at least: the other side's only
+/* Two arrays, at least one of them without a name: the other side's only
  * tensor. */
 static int
 diff_arrays(struct differ *c, const struct side *a, const struct side *b,
@@ -481,8 +481,8 @@ diff_main(struct inspect_cmd *cmd, struct err *err)
         struct diff_buffers *t = &c.threads[i / 2];
 
         t->raw[i % 2] = mem_big(CHUNK, 8, "a buffer", err);
-        t->wide[i % 2] = mem_big(CHUNK, 8, "a buffer", err);
-        if (!t->raw[i % 2] || !t->wide[i % 2])
+        t->f64[i % 2] = mem_big(CHUNK, 8, "a buffer", err);
+        if (!t->raw[i % 2] || !t->f64[i % 2])
             goto out;
     }
     if (cmd->json) {
@@ -504,7 +504,7 @@ diff_main(struct inspect_cmd *cmd, struct err *err)
 out:
     for (int i = 0; i < 2 * c.n_threads; i++) {
         mem_big_free(c.threads[i / 2].raw[i % 2], CHUNK, 8);
-        mem_big_free(c.threads[i / 2].wide[i % 2], CHUNK, 8);
+        mem_big_free(c.threads[i / 2].f64[i % 2], CHUNK, 8);
     }
     free(c.threads);
     free(c.parts);

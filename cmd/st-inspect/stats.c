@@ -63,14 +63,14 @@ do_chunks(void *ctx, size_t begin, size_t end, int thread)
 
         if (view_read(&j->v, t->piece, at, n, &t->err) < 0)
             return;
-        widen(t->wide, t->piece, j->v.dtype, n);
+        widen(t->f64, t->piece, j->v.dtype, n);
         if (c->chunks) {
-            c->chunks[i].n_zero = moments_of(&c->chunks[i].m, t->wide, n);
+            c->chunks[i].n_zero = moments_of(&c->chunks[i].m, t->f64, n);
             continue;
         }
         for (size_t k = 0; k < n; k++)
-            if (isfinite(t->wide[k]))
-                t->hist[hist_bin(j->st, (size_t)j->cmd->n_bins, t->wide[k])]++;
+            if (isfinite(t->f64[k]))
+                t->hist[hist_bin(j->st, (size_t)j->cmd->n_bins, t->f64[k])]++;
     }
 }
 
@@ -94,7 +94,7 @@ sum_chunks(struct stats_job *j, struct chunk_sums *chunks,
 }
 
 static void
-wide_stats(struct stats_job *j)
+f64_stats(struct stats_job *j)
 {
     struct chunk_sums *chunks = xcalloc(SPAN_CHUNKS, sizeof(*chunks));
     struct chunk_sums all = { .m = MOMENTS_NONE };
@@ -137,7 +137,7 @@ stats_of(struct stats_job *j)
     j->st->min = j->st->max = j->st->mean = j->st->std = (double)NAN;
     j->st->known = widens(j->v.dtype);
     if (j->st->known)
-        (is_counted(j->v.dtype) ? counts_stats : wide_stats)(j);
+        (is_counted(j->v.dtype) ? counts_stats : f64_stats)(j);
 }
 
 /* The tensors that are computed before their rows are written. */
@@ -253,7 +253,7 @@ scratch_close(struct stats_scratch *s)
         struct thread_scratch *t = &s->threads[i];
 
         mem_big_free(t->piece, PIECE_NBYTES, 1);
-        mem_big_free(t->wide, CHUNK, sizeof(*t->wide));
+        mem_big_free(t->f64, CHUNK, sizeof(*t->f64));
         mem_big_free(t->tables, COUNT_TABLES * COUNT_KEYS, sizeof(*t->tables));
         mem_big_free(t->totals, COUNT_KEYS, sizeof(*t->totals));
         mem_big_free(t->values, COUNT_KEYS, sizeof(*t->values));
@@ -276,7 +276,7 @@ scratch_open(struct stats_scratch *s, int n_threads, struct err *err)
         struct thread_scratch *t = &s->threads[i];
 
         t->piece = mem_big(PIECE_NBYTES, 1, "a buffer", err);
-        t->wide = mem_big(CHUNK, sizeof(*t->wide), "a buffer", err);
+        t->f64 = mem_big(CHUNK, sizeof(*t->f64), "a buffer", err);
         t->tables = mem_big(COUNT_TABLES * COUNT_KEYS, sizeof(*t->tables),
                             "tables of counts", err);
         t->totals =
@@ -284,7 +284,7 @@ scratch_open(struct stats_scratch *s, int n_threads, struct err *err)
         t->values =
             mem_big(COUNT_KEYS, sizeof(*t->values), "a table of values", err);
         t->hist = xcalloc(MAX_BINS, sizeof(*t->hist));
-        if (!t->piece || !t->wide || !t->tables || !t->totals || !t->values)
+        if (!t->piece || !t->f64 || !t->tables || !t->totals || !t->values)
             return -1;
     }
     return 0;

@@ -43,7 +43,7 @@ struct key_order {
 
 struct thread_scratch {
     uint8_t *piece;             /* [PIECE_NBYTES] */
-    double *wide;               /* [CHUNK] */
+    double *f64;                /* [CHUNK] */
     uint32_t *tables;           /* [COUNT_TABLES][COUNT_KEYS], zero between */
     uint64_t *totals;           /* [COUNT_KEYS] */
     struct value_count *values; /* [COUNT_KEYS] */

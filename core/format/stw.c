@@ -318,15 +318,15 @@ stw_write_numbers(struct stw *w, int tensor, const void *numbers, size_t n,
         k = smaller(n - i, most);
         memcpy(bytes, (const char *)numbers + i * item, k * item);
         for (size_t j = 0; j < k; j++) {
-            uint32_t word;
-            uint64_t wide;
+            uint32_t u32;
+            uint64_t u64;
 
             if (item == 4) {
-                memcpy(&word, bytes + 4 * j, 4);
-                put_le32(bytes + 4 * j, word);
+                memcpy(&u32, bytes + 4 * j, 4);
+                put_le32(bytes + 4 * j, u32);
             } else {
-                memcpy(&wide, bytes + 8 * j, 8);
-                put_le64(bytes + 8 * j, wide);
+                memcpy(&u64, bytes + 8 * j, 8);
+                put_le64(bytes + 8 * j, u64);
             }
         }
         if (stw_write(w, tensor, bytes, k * item, i * item, err) < 0)

@@ -105,7 +105,7 @@ count(const struct js *root, const char *key, int64_t max, int64_t absent,
 }
 
 int
-config_range(const struct js *root, const char *key, double least, double most,
+config_range(const struct js *root, const char *key, double min, double max,
              double *v, struct err *err)
 {
     struct js js = js_get(root, key);
@@ -116,9 +116,9 @@ config_range(const struct js *root, const char *key, double least, double most,
         return 0;
     if (js_f64(&js, &got, err))
         return -1;
-    if (!(got >= least && got <= most)) {
-        snprintf(expected, sizeof(expected), "a number from %g to %g", least,
-                 most);
+    if (!(got >= min && got <= max)) {
+        snprintf(expected, sizeof(expected), "a number from %g to %g", min,
+                 max);
         return js_bad(&js, expected, err);
     }
     *v = got;

@@ -13,10 +13,10 @@
 int js_unsupported(const struct js *js, const char *s, const char *known,
                    struct err *err);
 
-/* config_range() reads a number in [least, most]; *v is kept where it is
+/* config_range() reads a number in [min, max]; *v is kept where it is
  * absent. */
-int config_range(const struct js *root, const char *key, double least,
-                 double most, double *v, struct err *err);
+int config_range(const struct js *root, const char *key, double min, double max,
+                 double *v, struct err *err);
 
 /* config_ends() reads the ids that begin and end a text: what this file says
  * replaces what was said before. */

@@ -7,9 +7,9 @@
 #include "core/kernel/f64.h"
 #include "core/model/config_impl.h"
 
-/* The number at 'key', of which 'least' is the least sensible one. */
+/* Reads the number at 'key', 'min' to 1e30. */
 static int
-number(const struct js *obj, const char *key, double least, double *v,
+number(const struct js *obj, const char *key, double min, double *v,
        struct err *err)
 {
     struct js js = js_get(obj, key);
@@ -17,20 +17,20 @@ number(const struct js *obj, const char *key, double least, double *v,
 
     if (js_f64(&js, v, err))
         return -1;
-    if (*v >= least && *v <= 1e30)
+    if (*v >= min && *v <= 1e30)
         return 0;
-    snprintf(expected, sizeof(expected), "a number from %g to 1e30", least);
+    snprintf(expected, sizeof(expected), "a number from %g to 1e30", min);
     return js_bad(&js, expected, err);
 }
 
 static int
-number_or(const struct js *obj, const char *key, double least, double absent,
+number_or(const struct js *obj, const char *key, double min, double absent,
           double *v, struct err *err)
 {
     struct js js = js_get(obj, key);
 
     *v = absent;
-    return js_absent(&js) ? 0 : number(obj, key, least, v, err);
+    return js_absent(&js) ? 0 : number(obj, key, min, v, err);
 }
 
 /* The scale of cos and sin in a context stretched by 'factor': YaRN's
