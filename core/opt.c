@@ -260,8 +260,8 @@ refuse(struct str *text, struct err *err)
     return -1;
 }
 
-/* How many options of a set are given 'times' at least; *first is the first
- * one's place. */
+/* How many options of a set are given at least 'times' times; *first is the
+ * place of the first. */
 static int
 count_given(const struct opt_line *line, const char *set, int times, int *first)
 {

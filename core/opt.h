@@ -186,7 +186,7 @@ void opt_help(const struct opt_tool *tool, const struct opt *o,
 const struct opt *opt_at(const struct opt_tool *tool, int i);
 
 /* opt_set_next() is the next name of a set, *n bytes without the "!" that may
- * follow, and moves *set past it; NULL after the last. */
+ * follow, and advances *set to the one after it; NULL after the last. */
 const char *opt_set_next(const char **set, size_t *n);
 
 /*

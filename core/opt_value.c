@@ -203,7 +203,7 @@ opt_put(const struct opt *o, const char *name, const char *arg, void *to,
         return 0;
     case OPT_IS_FILE:
         if (!*arg)
-            return err_set(err, TU_USAGE, "%s: \"\" is no file's name", name);
+            return err_set(err, TU_USAGE, "%s: \"\" is not a file name", name);
         /* fall through */
     case OPT_IS_TEXT:
         *(const char **)at = arg;

@@ -195,7 +195,7 @@ open_path(struct out *o, const char *path, struct err *err)
     if (inuse_output(&o->use, o->path, o->flags & OUT_OWN, err) < 0)
         return -1;
     if (!*o->path || o->path[strlen(o->path) - 1] == '/')
-        return err_set(err, EX_CANTCREAT, "\"%s\": is no file's name", o->path);
+        return err_set(err, EX_CANTCREAT, "\"%s\": not a file name", o->path);
     if (!exists)
         return open_tmp(o, err);
     if (S_ISDIR(st.st_mode))

@@ -225,8 +225,8 @@ regex_free(struct regex *re)
 
 /* ---- searching ---- */
 
-/* Before each item: what the one before it took.  A failed item has gone over
- * at most the characters that it has to match. */
+/* Before each item: what the one before it took.  A failed item has gone
+ * over no more characters than it has to match. */
 static int
 count(pcre2_callout_block *block, void *data)
 {

@@ -34,8 +34,9 @@ next_is(const struct shape *shape, size_t i, const char *set)
     return i < left && shape->p[i] && strchr(set, shape->p[i]);
 }
 
-/* An escape sequence with its braces, which are no interval's.  What is no name
- * or number is no part of it: it may stand in a comment. */
+/* Skips an escape sequence with its braces, which are not an interval's. Braces
+ * without a name or number in them do not belong to it: they may stand in a
+ * comment. */
 static void
 skip_escape(struct shape *shape)
 {

@@ -4,8 +4,8 @@
 # instruction set of this machine, those of build/ to the last bit.
 # And musl's headers: everything compiles with them, without a warning; Debian
 # has no libraries for it to link with.
-# And a machine that lacks one of the libraries which some tools alone need: the
-# others build there, and make check passes.
+# And a machine without one of the libraries that only some tools need: the other
+# tools build there, and make check passes.
 #   check-compilers.sh [clang|O0|O3|lto|musl|without]...
 # All that was said is in build/compilers/NAME.log.
 cd "$(dirname "$0")/.." || exit

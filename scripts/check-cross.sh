@@ -23,7 +23,7 @@ wants() { # wants PART
     esac
 }
 
-# Of the larger tools, what tells whether numbers and files are right.
+# Of the larger tools, the tests that show whether numbers and files are right.
 USED='command lines? works? as written|numpy|float64|torch|same (bits|bytes|file)|byte for byte|PEFT|Philox|resum'
 
 # typed FILE OPTION...: a file of what a user types; says so where bats was killed

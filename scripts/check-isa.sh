@@ -27,7 +27,7 @@ for isa in ${ISA:-$mine}; do
     case " $known " in
     *" $isa "*) ;;
     *)
-        echo "check-isa: $isa is no instruction set (expected some of $known)" >&2
+        echo "check-isa: $isa is not an instruction set (expected some of $known)" >&2
         exit 2
         ;;
     esac

@@ -5,8 +5,8 @@
 # rests on, also under MIN % of the lines, or where lines are not reached that
 # test/uncovered does not explain.
 #
-# Out of the count: instruction sets that this CPU lacks; where it lacks any, no
-# block of core/kernel needs a reason.
+# Instruction sets that this CPU does not have are not counted; if there are any,
+# no block of core/kernel needs a reason.
 min=$1
 shift
 find build/cov -name '*.gcda' -delete
@@ -84,6 +84,6 @@ while read -r file from to; do
 done <<EOF
 $(blocks)
 EOF
-[ ! "$lacking" ] || echo "coverage: this CPU lacks$lacking: blocks of core/kernel need no reason"
+[ ! "$lacking" ] || echo "coverage: this CPU does not have$lacking: blocks of core/kernel need no reason"
 echo "coverage: $n blocks are not reached, $unknown of them unexplained"
 exit $status

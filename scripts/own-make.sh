@@ -1,7 +1,7 @@
 # shellcheck shell=sh
-# Sourced by scripts that call make.  Of what the make that called them was
-# told it keeps variables, but not -s, -k and the like, nor -j, whose job
-# server they do not have.
+# Sourced by scripts that call make.  Of the calling make's command line it
+# keeps variables, but not -s, -k and the like, nor -j, as the job server
+# is not passed on.
 case ${MAKEFLAGS-} in
 *' -- '*) MAKEFLAGS=" -- ${MAKEFLAGS#* -- }" ;;
 *) unset MAKEFLAGS ;;

@@ -114,10 +114,10 @@ docs() {
     [ ! -e two.f32 ]
     npy "np.save('bad.npy', np.array([[1, 2], [3, -4]], 'i2'))"
     run -65 --separate-stderr hf-infer "$DEMO" --acts attn:0 --file bad.npy
-    [ "$stderr" = "hf-infer: bad.npy: row 1: element 1: -4 is no token id (0 to 2147483647)" ]
+    [ "$stderr" = "hf-infer: bad.npy: row 1: element 1: -4 is not a token id (0 to 2147483647)" ]
     npy "np.save('big.npy', np.array([1, 2**63 + 2**20], 'u8'))"
     run -65 --separate-stderr hf-infer "$DEMO" --acts attn:0 --file big.npy
-    [ "$stderr" = "hf-infer: big.npy: element 1: 9223372036855824384 is no token id (0 to 2147483647)" ]
+    [ "$stderr" = "hf-infer: big.npy: element 1: 9223372036855824384 is not a token id (0 to 2147483647)" ]
     run -2 --separate-stderr hf-infer "$DEMO" --acts attn:0 --file short.npy --raw
     [[ $stderr == "hf-infer: short.npy: is token ids (.npy): "* ]]
 }
@@ -363,14 +363,14 @@ END
 resid|: "resid" is no POINT:LAYERS (points: resid, attn, mlp, in:q_proj and in: the other projections)
 x:0|: "x:0" is no POINT:LAYERS (points: resid, attn, mlp, in:q_proj and in: the other projections)
 in:q_porj:0|: "in:q_porj:0" is no POINT:LAYERS (points: resid, attn, mlp, in:q_proj and in: the other projections) (did you mean "in:q_proj"?)
-mlp:-1| mlp:-1: "-1" is no layer (0 to 3, A-B, or all)
-resid:-2| resid:-2: "-2" is no layer (-1 to 3, A-B, or all)
-mlp:| mlp:: "" is no layer (0 to 3, A-B, or all)
-mlp:0,| mlp:0,: "" is no layer (0 to 3, A-B, or all)
-mlp:1-0| mlp:1-0: "1-0" is no layer (0 to 3, A-B, or all)
-mlp:0-9| mlp:0-9: "0-9" is no layer (0 to 3, A-B, or all)
+mlp:-1| mlp:-1: "-1" is not a layer (0 to 3, A-B, or all)
+resid:-2| resid:-2: "-2" is not a layer (-1 to 3, A-B, or all)
+mlp:| mlp:: "" is not a layer (0 to 3, A-B, or all)
+mlp:0,| mlp:0,: "" is not a layer (0 to 3, A-B, or all)
+mlp:1-0| mlp:1-0: "1-0" is not a layer (0 to 3, A-B, or all)
+mlp:0-9| mlp:0-9: "0-9" is not a layer (0 to 3, A-B, or all)
 mlp:0,0| mlp:0,0: layer 0 is there twice
-mlp:0x| mlp:0x: "0x" is no layer (0 to 3, A-B, or all)
+mlp:0x| mlp:0x: "0x" is not a layer (0 to 3, A-B, or all)
 END
 }
 

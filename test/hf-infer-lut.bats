@@ -88,7 +88,7 @@ json.dump(b, open("S/lut/metadata.json", "w"))'
     run -65 hf-infer S --lut S --ids $IDS --nll
     [ "$output" = "hf-infer: S/lut/metadata.json: has two tables for model.layers.0.self_attn.q_proj (--lut-layers selects)" ]
     run -65 hf-infer S --lut S --lut-layers '*.7.*' --ids $IDS --nll
-    [ "$output" = "hf-infer: S/lut/metadata.json: model.layers.7.mlp.up_proj is no linear layer of S" ]
+    [ "$output" = "hf-infer: S/lut/metadata.json: model.layers.7.mlp.up_proj is not a linear layer of S" ]
     hf-infer S --lut S --lut-layers '*.qkv_proj,*.mlp.down_proj' --ids $IDS --nll -q
     run -2 hf-infer M --ratio 0.5 --ids $IDS --nll
     run -2 hf-infer M --lut M --lut-report - --ids $IDS --nll

@@ -74,7 +74,7 @@ json.dump(m, open("M/lut/metadata.json", "w"))'
         [ "$output" = "hf-infer: M/lut/metadata.json: model.layers.0.mlp.$name is a layer of experts, which run without tables (--lut-layers selects)" ]
     done
     run -65 hf-infer "$(moe "")" --lut M --lut-layers '*.0.mlp.gate_proj' --ids $IDS --nll
-    [[ "$output" == *": model.layers.0.mlp.gate_proj is no linear layer of "* ]]
+    [[ "$output" == *": model.layers.0.mlp.gate_proj is not a linear layer of "* ]]
     run -0 hf-infer "$(moe "")" --lut M --lut-layers '*.0.self_attn.o_proj' --ids $IDS --nll -q
 }
 

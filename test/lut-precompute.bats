@@ -614,7 +614,7 @@ assert error < float(sys.argv[1]), error' ${dtype#*:}
     done
     for o in "-m '' -s six" "-m model -s ''" "-m model -s six -o ''" "--index ''"; do
         run -2 --separate-stderr eval "lut-precompute $o"
-        [[ ${stderr_lines[0]} == "lut-precompute: -"*": \"\" is no file's name" ]]
+        [[ ${stderr_lines[0]} == "lut-precompute: -"*": \"\" is not a file name" ]]
     done
     run -66 --separate-stderr lut-precompute -m model -s nothing
     run -66 --separate-stderr lut-precompute -m nothing -s six

@@ -323,7 +323,7 @@ try() {
 a[0, 0], a[1, 1], a[2] = -1, 4, 2**40
 t["expert_ids"] = a'
     run -0 --separate-stderr forward -v
-    [ "${stderr_lines[1]}" = "moe-sft: batch.safetensors: 4 of 74 slots skipped: their id is no expert" ]
+    [ "${stderr_lines[1]}" = "moe-sft: batch.safetensors: 4 of 74 slots skipped: their ids name no expert" ]
     rm out.safetensors
     both
     run -65 forward --strict-ids

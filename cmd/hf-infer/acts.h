@@ -39,7 +39,7 @@ void docs_close(struct docs *docs); /* NULL is fine */
 
 /*
  * docs_next() appends some more ids of the document, each within the
- * vocabulary; *last tells whether it ends there.  A .npy comes in pieces, all
+ * vocabulary; *last is set if it ends there.  A .npy comes in pieces, all
  * else a document at a time.  1, or 0 at the end of the last document, or -1
  * with 'err' set.
  */
@@ -64,7 +64,7 @@ struct acts_sources {
     struct str text; /* members of the metadata's "data" */
 };
 
-/* What a SAEV metadata.json says of a dump. */
+/* What a SAEV metadata.json says about a dump. */
 struct acts_shape {
     const struct acts_spec *spec;
     size_t dim, n_tokens; /* of a window */

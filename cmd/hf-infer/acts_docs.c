@@ -79,7 +79,7 @@ read_more(struct docs *d, void *to, size_t nbytes, struct err *err)
     return 0;
 }
 
-/* An element; one above 2^63 becomes negative, and is no token id either. */
+/* An element; one above 2^63 becomes negative, and is not a token id either. */
 static int64_t
 integer(enum dtype dtype, const uint8_t *p)
 {
@@ -121,7 +121,7 @@ next_piece(struct docs *d, struct ids *ids, bool *last, struct err *err)
 
         if (id < 0 || id > INT32_MAX)
             rc = err_set(err, EX_DATAERR,
-                         "%s: element %zu: %.0f is no token id (0 to %d)",
+                         "%s: element %zu: %.0f is not a token id (0 to %d)",
                          d->where.s, (size_t)d->i + i,
                          dtype_get(d->dtype, bytes, i), INT32_MAX);
         else

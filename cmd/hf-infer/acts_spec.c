@@ -28,10 +28,11 @@ static int
 bad_layers(const struct acts_spec *s, const char *text, const char *at,
            int64_t n_layers, struct err *err)
 {
-    return err_set(err, TU_USAGE,
-                   "--acts %s: \"%.*s\" is no layer (%s to %lld, A-B, or all)",
-                   text, (int)strcspn(at, ","), at,
-                   s->point == TAP_RESID ? "-1" : "0", (long long)n_layers - 1);
+    return err_set(
+        err, TU_USAGE,
+        "--acts %s: \"%.*s\" is not a layer (%s to %lld, A-B, or all)", text,
+        (int)strcspn(at, ","), at, s->point == TAP_RESID ? "-1" : "0",
+        (long long)n_layers - 1);
 }
 
 /* "all", or "3", "-1" and "0-5" with commas between. */

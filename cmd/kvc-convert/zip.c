@@ -36,7 +36,7 @@ agrees(uint64_t small, uint64_t most, uint64_t big)
     return small == most || small == big;
 }
 
-/* What the ZIP64 end record says, whose locator comes before the old one. */
+/* Reads the ZIP64 end record, whose locator comes before the old end record. */
 static int
 read_end64(const struct zip *z, size_t old, struct directory *d,
            struct err *err)

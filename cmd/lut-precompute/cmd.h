@@ -33,12 +33,12 @@ struct precompute_cmd {
 int run_all(const struct precompute_cmd *cmd, struct err *err);
 
 /*
- * index_write() makes metadata.json from the files of its layers.  What it
- * said of layers whose files do not describe themselves is kept; with 'prune'
- * only while the file exists.  Files that neither describe are described by
- * their names and tensors, and k, 0 being sae_config's.
- * A damaged file, or one whose k nothing says, is left out: with 'prune' an
- * error (EX_DATAERR) when the rest is done, else a warning.
+ * index_write() makes metadata.json from the files of its layers.  Its
+ * entries of layers whose files do not describe themselves are kept; with
+ * 'prune' only while the file exists.  Files that neither describe are
+ * described by their names and tensors, and k, 0 being sae_config's. A damaged
+ * file, or one of unknown k, is left out: with 'prune' an error (EX_DATAERR)
+ * when the rest is done, else a warning.
  */
 int index_write(const char *dir, bool prune, size_t k, struct err *err);
 

@@ -75,7 +75,8 @@ list_files(struct names *l, const char *dir, struct err *err)
     return rc;
 }
 
-/* What a file says of itself; NULL where that is nothing, or with 'err' set. */
+/* A table file's description of itself; NULL if it has none, or with 'err' set.
+ */
 static json_t *
 describe(const char *dir, const char *name, struct err *err)
 {
@@ -320,8 +321,8 @@ document(const struct index *x)
     return doc;
 }
 
-/* metadata.json as it is; none is no error.  One of another format must not be
- * mixed with tables. */
+/* Loads metadata.json, if there is one.  One of another format is an error: it
+ * must not be replaced. */
 static int
 load_old(json_t **old, const char *path, struct err *err)
 {

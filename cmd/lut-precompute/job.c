@@ -1,4 +1,4 @@
-/* A layer's file: what it says of itself, and what it was made from. */
+/* A layer's file: its description of itself, and what it was made from. */
 #include "cmd/lut-precompute/job.h"
 
 #include <stdlib.h>

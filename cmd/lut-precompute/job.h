@@ -1,5 +1,6 @@
 /*
- * A layer's file: its tensors, what it says of itself, and whether it is right.
+ * A layer's file: its tensors, its description of itself, and whether it is
+ * right.
  */
 #ifndef LUT_PRECOMPUTE_JOB_H
 #define LUT_PRECOMPUTE_JOB_H

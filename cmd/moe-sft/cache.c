@@ -109,7 +109,7 @@ read_values(const struct st *st, const char *name, uint16_t **to, size_t rows,
     return 0;
 }
 
-/* What the file says of what it depends on, and what that is. */
+/* Compares the file's digests with those of what it depends on. */
 static int
 check_digests(const struct cache *c, const struct sft_run *run,
               const struct st *st, struct err *err)

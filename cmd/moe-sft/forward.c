@@ -41,7 +41,7 @@ forward_main(const struct cmd *cmd, struct err *err)
     if (!output || moe_forward(run.moe, &batch, output, cmd->cache, err) < 0)
         goto out;
     if (cmd->verbose)
-        tool_say("%s: %zu of %zu slot%s skipped: their id is no expert",
+        tool_say("%s: %zu of %zu slot%s skipped: their ids name no expert",
                  run.batch.name, moe_skipped(run.moe),
                  batch.qlen * run.batch.top_k,
                  plural(batch.qlen * run.batch.top_k));

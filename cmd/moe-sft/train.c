@@ -64,7 +64,7 @@ struct train {
     struct moe *moe; /* opened for the first batch, again for longer ones */
     float *output;   /* [max_len, hidden] */
     uint16_t *grad_output; /* [max_len, hidden] */
-    size_t skipped;        /* slots of the step whose id is no expert */
+    size_t skipped;        /* slots of the step whose id names no expert */
 
     struct str state_path, lora_path;
     int lock; /* DIR, where its file system has locks; or -1 */
@@ -302,7 +302,7 @@ not_finite(const struct train *t, const char *where, const char *what, double v,
 }
 
 /* The loss of a batch, and its gradients, which overwrite 'grad'.  An operator
- * that has no room for the batch is opened again, with twice as much at least.
+ * that has no room for the batch is opened again, with at least twice as much.
  */
 static int
 batch_gradients(struct train *t, const struct batch *b, float *grad,

@@ -217,8 +217,8 @@ read_cached(const struct gather *g, const struct piece *p, size_t n,
     return done;
 }
 
-/* Reads n pieces of one span.  One alone may be longer than SPAN: past the page
- * cache it comes in parts, as the scratch has room for no more. */
+/* Reads n pieces of one span.  One alone may be longer than SPAN: with O_DIRECT
+ * it comes in parts, as the scratch has room for no more. */
 static int
 read_span(const struct gather *g, const struct piece *p, size_t n,
           char *scratch, struct err *err)

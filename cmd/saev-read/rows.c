@@ -12,7 +12,7 @@
 #define COPY_MIN   ((size_t)256 << 10) /* a run worth a copy by the kernel */
 #define RANGE_MIN  ((size_t)1 << 20)   /* a range read on its own */
 #define STREAM     ((size_t)1 << 20)   /* bytes read at a time, in order */
-#define DIRECT     ((size_t)16 << 20)  /* the same past the page cache */
+#define DIRECT     ((size_t)16 << 20)  /* the same with O_DIRECT */
 #define BATCH      ((size_t)32 << 20)  /* of rows in any order, at most */
 #define BATCH_MIN  ((size_t)2 << 20) /* a thread: about what its cache holds */
 #define BATCH_ROWS ((size_t)256 << 10) /* of a batch, at most */

@@ -30,8 +30,8 @@ int input_open(struct float_input *in, const char *path, enum dtype dtype,
                struct err *err);
 void input_close(struct float_input *in); /* a zeroed struct is fine */
 
-/* input_left() is how many bytes of f32 a file still has; SIZE_MAX for what is
- * none, whose end nobody knows. */
+/* input_left() is how many bytes of f32 a file still has; SIZE_MAX if
+ * it is not a file, as the end is unknown then. */
 size_t input_left(const struct float_input *in);
 
 /* input_more() waits until there is a byte: 1, or 0 at the end; -1 with 'err'

@@ -39,7 +39,7 @@ pad(struct write_run *run, bool extra, struct err *err)
         else
             out_abort(out);
     } else {
-        if (stat(path.s, &st) == 0) /* where modes change; open() tells */
+        if (stat(path.s, &st) == 0) /* if it fails, open() reports it */
             chmod(path.s, st.st_mode | S_IWUSR);
         fd = open(path.s, O_WRONLY | O_CLOEXEC);
         if (fd < 0 || fd_read_only(fd) < 0 ||

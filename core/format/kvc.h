@@ -98,8 +98,9 @@ int kvc_check(const struct kvc *kvc, size_t n_layers,
 /*
  * The parts of kvc_check() that a file's writer can check as well.  Each adds
  * to 'n'.  kvc_check_header(): 'cols' of the first block, of the file.
- * kvc_check_block(): block i of the file, of whose numbers 'n_bad' are NaN or
- * infinite.  kvc_check_mlp(): blocks i .. i + KVC_SLOTS - 1, which are at 'b'.
+ * kvc_check_block(): block i of the file, which has 'n_bad' numbers that are
+ * NaN or infinite.  kvc_check_mlp(): blocks i .. i + KVC_SLOTS - 1, which are
+ * at 'b'.
  */
 struct kvc_checker {
     const struct kvc_header *header;

@@ -34,7 +34,7 @@ extern const char *const lut_tensor_names[LUT_N_TENSORS];
 size_t lut_shape(enum lut_tensor tensor, size_t n, size_t in, size_t out,
                  uint64_t shape[2]);
 
-/* What metadata.json says of a layer. */
+/* A layer's entry in metadata.json. */
 struct lut_layer {
     char *name; /* always with "model.": "model.layers.0.self_attn.q_proj" */
     char *file; /* within the directory */
@@ -101,8 +101,8 @@ struct lut_table {
 
 /*
  * lut_table_open() maps a layer's file and checks names, shapes and dtypes
- * against the metadata, and these against what the file says of itself.  0, or
- * -1 with 'err' set as st_open(); EX_DATAERR names tensor, found, expected.
+ * against the metadata, and these against the file's description of itself.  0,
+ * or -1 with 'err' set as st_open(); EX_DATAERR names tensor, found, expected.
  * Owner: the caller, until lut_table_close(); the lut lives longer.
  */
 int lut_table_open(struct lut_table *table, const struct lut *lut,

@@ -47,7 +47,7 @@ struct peft {
     struct regex_work *regexes; /* of all modules: core/regex.h bounds it */
 };
 
-/* What the configuration says of one module. */
+/* The configuration of one module. */
 struct peft_pair {
     int64_t r;    /* A is [r, in], B [out, r] */
     double scale; /* y += scale B A x */

@@ -73,10 +73,10 @@ struct activations {
 };
 
 /*
- * chunk_run() puts a chunk of at most the engine's rows, whose keys and values
- * have room, through all layers, and writes the wanted rows' logits, [n_wanted,
- * vocab_size].  acts [n_acts]: 1, which all layers use one after the other, or
- * as many as there are layers.  'tap' may be NULL.
+ * chunk_run() puts a chunk, with room for its keys and values and at most as
+ * many rows as the engine has, through all layers, and writes the wanted rows'
+ * logits, [n_wanted, vocab_size].  acts [n_acts]: 1, which all layers use one
+ * after the other, or as many as there are layers.  'tap' may be NULL.
  */
 void chunk_run(struct engine *engine, const struct chunk *chunk,
                const struct activations *acts, size_t n_acts,

@@ -1,6 +1,7 @@
 /*
- * What config.json says of a model: its family, its sizes, how its next token
- * is drawn.  llama, mistral, qwen2, qwen3, qwen3_moe: differences are fields.
+ * What config.json says about a model: its family, its sizes, how its next
+ * token is drawn.  llama, mistral, qwen2, qwen3, qwen3_moe: differences are
+ * fields.
  */
 #ifndef CORE_MODEL_CONFIG_H
 #define CORE_MODEL_CONFIG_H

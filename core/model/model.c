@@ -285,10 +285,10 @@ model_open(struct model **model, const char *path, struct err *err)
         n_unused++;
     }
     if (n_unused == 1)
-        err_warn("%s: tensor %s is no weight of this model, ignored", dir->path,
-                 first);
+        err_warn("%s: tensor %s is not a weight of this model, ignored",
+                 dir->path, first);
     else if (n_unused > 1)
-        err_warn("%s: %zu tensors are no weights of this model, ignored "
+        err_warn("%s: %zu tensors are not weights of this model, ignored "
                  "(the first is %s)",
                  dir->path, n_unused, first);
     head_dim = (size_t)m->config.head_dim;

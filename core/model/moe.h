@@ -161,7 +161,8 @@ int moe_forward(struct moe *moe, const struct moe_batch *batch, float *output,
 int moe_backward(struct moe *moe, const uint16_t *grad_output,
                  const struct moe_grads *grads, struct err *err);
 
-/* moe_skipped() counts the slots of the last forward whose id is no expert. */
+/* moe_skipped() counts the slots of the last forward whose id names no expert.
+ */
 size_t moe_skipped(const struct moe *moe);
 
 /*

@@ -161,8 +161,8 @@ struct gemm_job moe_base_job(const struct moe *moe, const struct moe_part *part,
 /*
  * moe_route.c.  moe_route_rows() fills moe->route by ids [qlen, top_k]; -1 with
  * 'err' set (EX_DATAERR) for more than max_len tokens or, with strict_ids, an
- * id that is no expert.  moe_block_at() is the block that begins at a row of an
- * expert, whose rows are moe_first_row(e) .. moe_first_row(e + 1);
+ * id that names no expert.  moe_block_at() is the block that begins at a row of
+ * an expert, whose rows are moe_first_row(e) .. moe_first_row(e + 1);
  * moe_token() is the token of a block's row i.
  */
 int moe_route_rows(struct moe *moe, const int64_t *ids, size_t qlen,

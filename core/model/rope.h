@@ -1,5 +1,5 @@
 /*
- * Rotary positions: what config.json says of them, and the cosines and sines
+ * Rotary positions: what config.json says about them, and the cosines and sines
  * of a position.
  */
 #ifndef CORE_MODEL_ROPE_H

@@ -126,8 +126,8 @@ struct table_row {
 enum { TABLE_ERROR = 1, TABLE_COUNT = 2 }; /* flags: make error, positives */
 
 /*
- * table_apply() computes y [n, out] from rows x [n, in]; at most the
- * workspace's rows.  'fix' may be NULL.  Returns how many rows of y have a
+ * table_apply() computes y [n, out] from rows x [n, in]; n is at most
+ * the workspace's.  'fix' may be NULL.  Returns how many rows of y have a
  * number that is NaN or infinite: the bad ones, and where the table has such
  * numbers.
  * An output's bits depend on its row and the instruction set alone.

@@ -47,8 +47,8 @@ bind_parts(struct tables *ts, struct tabled *tabled, struct err *err)
 
         if (!l || l == &ts->model->lm_head)
             rc = err_set(err, EX_DATAERR,
-                         "%s/metadata.json: %s is no linear layer of %s", lut,
-                         parts[i], ts->model->dir.path);
+                         "%s/metadata.json: %s is not a linear layer of %s",
+                         lut, parts[i], ts->model->dir.path);
         else if (module && (!strncmp(module, ".mlp.experts.", 13) ||
                             !strcmp(module, ".mlp.gate")))
             rc = err_set(err, EX_DATAERR,

@@ -20,7 +20,7 @@ const char *chat_name(int chat);
 bool chat_is_same(enum chat chat, const char *text, size_t nbytes);
 
 /*
- * chat_recognise() tells the template from the special tokens that the
+ * chat_recognise() infers the template from the special tokens that the
  * tokenizer has; -1 with 'err' set (EX_DATAERR) if it has none of them.
  */
 int chat_recognise(const struct tok *tok, struct err *err);

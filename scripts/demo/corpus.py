@@ -2,8 +2,8 @@
 """Write the demo model's corpus: corpus.py DIR
 
 DIR/train.txt and DIR/held-out.txt hold documents with "<|endoftext|>"
-between them.  Nothing is downloaded: the facts lie in data/ beside this
-script, the sums are computed.  The same script always writes the same bytes.
+between them.  Nothing is downloaded: the facts lie in data/ next to
+this script, the sums are computed.  The same script always writes the same bytes.
 
 Held out are one sum, difference and sentence in ten: the held-out loss says
 whether the model learned to add, and whether it can say a fact in a phrasing

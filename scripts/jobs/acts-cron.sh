@@ -1,6 +1,6 @@
 #!/bin/sh
 # usage: acts-cron.sh MODEL DOCS.jsonl SPEC T DIR
-# For cron: makes the dump of DOCS if it is missing, goes on with one that was
+# For cron: makes the dump of DOCS if it is missing, continues one that was
 # stopped, stops itself after an hour, and says nothing when all is well.
 # Documents or a model that have changed make another dump; the old one stays.
 #

@@ -429,7 +429,7 @@ test_values(void)
             "--rate: \"2\" is not a number from 1e-09 to 1");
     refused(&plain_tool, "--sort name",
             "--sort: \"name\" is not one of file, size");
-    refused(&plain_tool, "--output=", "-o: \"\" is no file's name");
+    refused(&plain_tool, "--output=", "-o: \"\" is not a file name");
     refused(&plain_tool, "-ta -tb -tc", "-t: given more than 2 times");
     refused(&plain_tool, "--first=", "--first: nothing");
     refused(&plain_tool, "--s 4",

@@ -31,7 +31,7 @@ struct train_state {
     const char *program;    /* for messages: "moe-sft train" */
     const char *format;     /* of the file: "moe-sft state 1" */
     const char *arithmetic; /* what the steps' bits depend on besides */
-    bool any_isa;           /* one of other arithmetic goes on with this one */
+    bool any_isa;           /* a run with other arithmetic may continue it */
     uint64_t step;
     struct step_record *records; /* [step] */
     size_t room;                 /* of records */
