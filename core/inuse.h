@@ -42,8 +42,8 @@ int inuse_output(struct inuse_output *output, const char *path, bool own,
                  struct err *err);
 void inuse_end(struct inuse_output *output);
 
-/* inuse_publish() asks last, as some tools go on after an input that could not
- * be opened: may the output replace the file?  0, or -1 with 'err' set. */
+/* inuse_publish() asks last, as some tools continue after an input that could
+ * not be opened: may the output replace the file?  0, or -1 with 'err' set. */
 int inuse_publish(const struct inuse_output *output, struct err *err);
 
 /* inuse_check() asks before the work whether the file 'path' has been read, and

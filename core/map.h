@@ -115,7 +115,7 @@ int file_is_dir(const char *path, struct err *err);
 int dir_next(DIR *dir, const char *path, struct dirent **entry,
              struct err *err);
 
-/* read_some() is read(2) that goes on after EINTR. */
+/* read_some() is read(2) that continues after EINTR. */
 long read_some(int fd, void *buf, size_t nbytes);
 
 #endif

@@ -29,7 +29,8 @@ void spill_close(struct spill *spill);
 /* All of 'nbytes', or -1 with 'err' set (EX_IOERR).  Threads: any number. */
 int spill_write(const struct spill *spill, const void *data, size_t nbytes,
                 size_t offset, struct err *err);
-/* spill_writev(): of pieces of memory behind each other; 'v' is used up. */
+/* spill_writev(): writes several pieces of memory, one after the other; 'v' is
+ * used up. */
 int spill_writev(const struct spill *spill, struct iovec *v, int n,
                  size_t offset, struct err *err);
 int spill_read(const struct spill *spill, void *buf, size_t nbytes,

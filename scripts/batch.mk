@@ -4,7 +4,7 @@
 #       TEXT=~/held-out.txt DOCS=~/docs.jsonl SPEC=in:up_proj:13 CTX=512 \
 #       TRAINER=trainer HOOK=layers.13.mlp.up_proj
 #
-# Whatever ends it, kill -9, too: the same line goes on, does nothing twice and
+# Whatever ends it, kill -9, too: the same line continues, does nothing twice and
 # leaves nothing half.  Every tool writes its file whole or not at all, and what
 # takes long (activations, tables, training) keeps what is complete.  In the end
 # nll.tsv says how likely MODEL finds TEXT as it is, on tables, with a compressed

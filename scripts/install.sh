@@ -37,7 +37,7 @@ if [ "${1:-}" = -u ]; then
     printf '%s\n' "$held" | sed -n 's/^f //p' | while IFS= read -r f; do
         rm -f "$DESTDIR$f"
     done
-    rm -f "$list" # the last, so that who is stopped can go on
+    rm -f "$list" # the last, so that who is stopped can continue
     # Directories from the deepest up: those with others' files stay.
     printf '%s\n' "$held" | sed -n 's/^d //p' | LC_ALL=C sort -r |
         while IFS= read -r d; do rmdir "$DESTDIR$d" 2>/dev/null || :; done

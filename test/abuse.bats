@@ -219,6 +219,6 @@ END
     pairs 2
 }
 
-@test "two at once: saev-write that goes on, replaces, or finishes" {
+@test "two at once: saev-write that continues, replaces, or finishes" {
     pairs 25 saev-write saev-finish
 }

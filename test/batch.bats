@@ -243,7 +243,7 @@ dense() {
     [ "$(ls -A)" = "$(printf 'hashes\ninputs\nmeta.json')" ]
 }
 
-@test "batch.mk: TERM stops it, and the same line goes on" {
+@test "batch.mk: TERM stops it, and the same line continues" {
     setsid bash -c "$(declare -f batch); batch -j2" >"$S/log" 2>&1 &
     until [ -e run/state.safetensors ]; do kill -0 $!; sleep 0.01; done
     kill -TERM -- -$!

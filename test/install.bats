@@ -91,7 +91,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     [ ! -e new ]
 }
 
-@test "uninstall: one that cannot go on keeps its list, and goes on" {
+@test "uninstall: one that cannot continue keeps its list, and continues" {
     put PREFIX="$PWD/p"
     mv p/bin/st-inspect .
     mkdir p/bin/st-inspect # which rm -f refuses

@@ -536,7 +536,7 @@ for i in range(2):
     done
 }
 
-@test "lut-precompute --deadline: as SIGTERM, and --resume goes on" {
+@test "lut-precompute --deadline: as SIGTERM, and --resume continues" {
     make_cases
     run -75 --separate-stderr lut-precompute -m model -s sparsify -o t --deadline 0
     [[ $stderr == "lut-precompute: stopped by the deadline: "* ]]

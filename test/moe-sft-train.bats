@@ -1,4 +1,4 @@
-# moe-sft train: an adapter that learns, goes on where it was stopped,
+# moe-sft train: an adapter that learns, continues where it was stopped,
 # and is what torch's AdamW makes of it (test/ref/moe_train.py).
 load helpers
 
@@ -116,7 +116,7 @@ sound() {
     [ "$stderr" = "moe-sft: run/state.safetensors: was made with scalar, 8 lanes and continues with $now, 8 lanes: its bits will differ" ]
     run -0 --separate-stderr train silent -n 6 --resume --any-isa -q b?.safetensors
     [ -z "$stderr" ]
-    # it has gone on: what it is of is what it goes on with
+    # it has gone on: now it depends on what it continues with
     run -0 --separate-stderr train run -n 7 --resume b?.safetensors
     [ -z "$stderr" ]
     # the same instructions: the bits of a run that was never stopped
@@ -202,7 +202,7 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
         [ "$(sed -n 5,8p one.loss)" != "$(sed -n 9,12p one.loss)" ]
 }
 
-@test "moe-sft train: kill -9 at any moment leaves a checkpoint that goes on" {
+@test "moe-sft train: kill -9 at any moment leaves a checkpoint that continues" {
     before=$(date +%s%N)
     train want -n 120 --lr 3e-3 b?.safetensors >want.log
     ns=$((($(date +%s%N) - before) / 20)) killed=0
@@ -236,7 +236,7 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     [ -z "$(find run -name '.*' -mindepth 1)" ]
 }
 
-@test "moe-sft train: TERM and USR1 finish the step, save, say how to go on, 75" {
+@test "moe-sft train: TERM and USR1 finish the step, save, say how to continue, 75" {
     cat b?.safetensors b?.safetensors | train want - >want.log
     for signal in TERM USR1; do
         rm -rf run
@@ -279,7 +279,7 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     cmp want/state.safetensors run/state.safetensors
 }
 
-@test "moe-sft train: --deadline stops a run, which then goes on to the same bits" {
+@test "moe-sft train: --deadline stops a run, which then continues to the same bits" {
     for s in 0.3 3 30; do # a slow machine has made no step yet
         run -75 --separate-stderr train run -n 1000000 --deadline $s b?.safetensors
         [[ $stderr == *" holds nothing yet"* ]] || break
@@ -355,7 +355,7 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     [ "$output" = "moe-sft: run: cannot be written: Permission denied" ]
 }
 
-@test "moe-sft train: what goes on must be of the same base, adapter, data and options" {
+@test "moe-sft train: what continues must be of the same base, adapter, data and options" {
     train run -n 3 b?.safetensors >/dev/null
     refused() {
         run -65 --separate-stderr "${@:2}"
@@ -389,7 +389,7 @@ PY
     refused "is not a state of moe-sft train" train run -n 6 --resume b?.safetensors
 }
 
-@test "moe-sft train: what goes on must have the same activations, whatever they are called" {
+@test "moe-sft train: what continues must have the same activations, whatever they are called" {
     arrays() { moe-sft train -b hf -l student.safetensors -o run --input "$1" --target "$2" --length 32 "${@:3}"; }
     arrays x.npy y.npy -n 2 >/dev/null
     cp y.npy same.npy
@@ -432,7 +432,7 @@ np.save("y.npy", y)'
     train other -n 2 --lr 3e-3 --log other.log --svg other.svg b?.safetensors
     echo precious >notes
     printf 'step\tloss\tlr\tgrad_norm\ttokens\n1\t0.5\t0.1\t1\t64\n' >forged
-    for n in 3 6; do # of a run that begins, and of one that goes on
+    for n in 3 6; do # of a run that begins, and of one that continues
         for file in notes other.log forged; do
             theirs log $file $n
         done

@@ -96,7 +96,7 @@ END
     [ "$stderr" = "saev-write: standard input: ended after $((size - 1)) of $size bytes (image 6 of 7)" ]
     [ -z "$output$(ls -A D)" ]
     run -65 saev-write -q -m m.json -o D < <(cat a.f32; printf x)
-    [ "$output" = "saev-write: standard input: goes on after $size bytes (7 images, as the metadata says)" ]
+    [ "$output" = "saev-write: standard input: continues after $size bytes (7 images, as the metadata says)" ]
     [ -z "$(ls -A D)" ]
     run -65 saev-write -q -m c.json -o D < <(cat a.f32; printf x)
     [ "$output" = "saev-write: standard input: ended after $((size + 1)) bytes, in the middle of image 7 (an image has $IMG)" ]
@@ -123,11 +123,11 @@ np.save("six.npy", a[:6]); np.save("dims.npy", a.reshape(-1, 4)); np.save("part.
     run -65 saev-write -q -m c.json -o D part.npy
     [ "$output" = "saev-write: part.npy: has 45 numbers (expected whole images of 40)" ]
     run -65 saev-write -q -m c.json -o D < <(cat six.npy; printf x)
-    [[ $output == "saev-write: standard input: goes on after "*" (6 images, as its header says)" ]]
+    [[ $output == "saev-write: standard input: continues after "*" (6 images, as its header says)" ]]
     [ ! -e D ] || [ -z "$(ls -A D)" ]
     # with --raw the header is data, and then there is too much of it
     run -65 saev-write -q --raw -m m.json -o D a.npy
-    [[ $output == "saev-write: a.npy: goes on after "* ]]
+    [[ $output == "saev-write: a.npy: continues after "* ]]
 }
 
 @test "saev-write: an existing dump is refused, kept, or replaced as asked" {
@@ -287,7 +287,7 @@ reads_pipe() {
 @test "saev-write --shard: a part that is too long leaves nothing of it" {
     make_stream "n=20, imgs_a_shard=2"
     run -65 saev-write -q -m m.json -o S --shard 0/3 < <(imgs 0 7)
-    [ "$output" = "saev-write: standard input: goes on after $((6 * IMG)) bytes (6 images, as the metadata says)" ]
+    [ "$output" = "saev-write: standard input: continues after $((6 * IMG)) bytes (6 images, as the metadata says)" ]
     [ -z "$(ls -A "S/.$H.part")" ]
 }
 
@@ -437,7 +437,7 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     diff -r want "R/$H"
 }
 
-@test "saev-write: a counted run that ended before it was published goes on, padded or not" {
+@test "saev-write: a counted run that ended before it was published continues, padded or not" {
     for n in 5 6 7; do
         make_stream "n=$n"
         for more in '' --pad '--pad --manifest'; do

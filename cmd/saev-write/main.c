@@ -30,7 +30,7 @@ static const struct opt opts[] = {
     { 0, "hash", NULL, NULL, OPT_NOTHING,
       "print HASH, and the path if there is -o; write nothing" },
     { 0, "pad", NULL, NULL, OPT_FLAG(pad),
-      "zeros behind the last image, as the Python writer leaves them" },
+      "fill the last shard with zeros, as the Python writer does" },
     { 0, "manifest", NULL, NULL, OPT_FLAG(manifest),
       "write the XXH3 of each shard to manifest.xxh3" },
     { 0, "if-missing", NULL, NULL, OPT_FLAG(if_missing),

@@ -344,7 +344,7 @@ stream_shards(struct write_run *run, struct err *err)
         str_free(&path);
         return err_set(
             err, EX_DATAERR,
-            "%s: goes on after %llu bytes (%zu image%s, as %s)", run->in.name,
+            "%s: continues after %llu bytes (%zu image%s, as %s)", run->in.name,
             (unsigned long long)run->in.n_taken, n, plural(n),
             run->saev.n_imgs_known ? "the metadata says" : "its header says");
     }
@@ -359,7 +359,8 @@ stream_shards(struct write_run *run, struct err *err)
     return 0;
 }
 
-/* How to go on after a signal; what is complete of the shards is kept. */
+/* Prints how to continue after a signal; what is complete of the shards is
+ * kept. */
 static int
 keep_shards(struct write_run *run, struct err *err)
 {

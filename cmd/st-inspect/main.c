@@ -140,8 +140,8 @@ main(int argc, char **argv)
     if (cmd.fold && cmd.sort == SORT_FILE)
         die_usage(
             "--fold joins tensors of different files: nothing to sort by");
-    /* A missing input is reported before the work on the others; verify goes on
-     * to the next. */
+    /* A missing input is reported before the work on the others; verify
+     * continues with the next. */
     for (int i = 0; i < cmd.n_args; i++)
         if (strcmp(cmd.verb, "verify") != 0 && strcmp(cmd.verb, "cat") != 0 &&
             file_missing(cmd.args[i])) {

@@ -173,7 +173,7 @@ next_token(struct added_iter *it)
 
         if (a < it->pos)
             continue;
-        it->pos = b; /* the search goes on after it, whatever it strips */
+        it->pos = b; /* the search continues after it, whatever it strips */
         if (it->plain && strmap_get(&it->tok->special_set, added->content.s,
                                     added->content.n) >= 0)
             continue;

@@ -40,4 +40,4 @@ tail -n "+$((first + 1))" "$docs" |
     hf-infer "$model" --acts "$spec" --ctx "$ctx" --pad --jsonl -q |
     saev-write -q --resume --first "$first" --deadline 3600 -m "$meta" \
         -o "$dir" >/dev/null || status=$?
-[ $status -eq 75 ] || exit $status # stopped: the next night goes on
+[ $status -eq 75 ] || exit $status # stopped: the next night continues

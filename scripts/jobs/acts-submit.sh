@@ -9,7 +9,7 @@
 # Prints the ids of both jobs and the path that the dump will have, and says on
 # standard error how many documents each part has.  Shards are so small that no
 # part is without one, unless MAX_PATCHES, activations a shard, is set.  A task
-# that is killed, preempted or out of time goes on at its first missing shard
+# that is killed, preempted or out of time continues at its first missing shard
 # when it runs again.
 set -euo pipefail
 [ $# -ge 6 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }

@@ -9,7 +9,7 @@
 #
 # Prints the job's id; the log is moe-train-ID.log unless -o says another.  A
 # job that is preempted or out of time saves its state, is queued again and goes
-# on there; one that failed goes on when the same line is submitted again.
+# on there; one that failed continues when the same line is submitted again.
 set -euo pipefail
 if [ "${1-}" != --task ]; then
     here=$(dirname "$(realpath -- "$0")")

@@ -123,7 +123,7 @@ class Case:
 
 def wait(pid, meanwhile, end_s):
     """The status, 128 + N of a signal, -1 where it did not end.  Stopped, it
-    goes on after meanwhile()."""
+    continues after meanwhile()."""
     end = time.monotonic() + end_s
     while True:
         got, status = os.waitpid(pid, os.WUNTRACED | os.WNOHANG)

@@ -34,7 +34,7 @@ same_run() {
     diff -r ../want run
 }
 
-@test "slurm: a job that gets USR1 is requeued, and goes on to the same bits" {
+@test "slurm: a job that gets USR1 is requeued, and continues to the same bits" {
     submit
     until_under_way 2 "$STEPS" n_lines # a checkpoint is there, not the last
     scancel -b -s USR1 "$job"
@@ -47,7 +47,7 @@ same_run() {
     [ "$(grep -c 'from step [1-9][0-9]* on' "moe-train-$job.log")" = 1 ]
 }
 
-@test "slurm: a job that is killed with -9 goes on when it is submitted again" {
+@test "slurm: a job that is killed with -9 continues when it is submitted again" {
     submit
     until_under_way 2 "$STEPS" n_lines # a checkpoint is there, not the last
     scancel -s KILL -f "$job"

@@ -66,7 +66,7 @@ nll() {
     awk 'BEGIN { exit !(ARGV[2] > ARGV[1]) }' "$(nll "$SCRATCH/dense.json")" "$(nll "$SCRATCH/lut.json")"
 }
 
-@test "slurm: a part that fails stops what waits for it, and the same lines go on" {
+@test "slurm: a part that fails stops what waits for it, and the same lines continue" {
     cp docs.jsonl whole.jsonl
     n=$(wc -l <docs.jsonl)
     sed -i "$((n - 5))s/.*/{\"text\":/" docs.jsonl

@@ -270,7 +270,7 @@ test_asynchronous(void)
     par_submit(a, meet, &task);
     atomic_store(&flags[1], 1);
     par_sync(a);
-    tap_ok(task.met, "a task runs while its caller goes on");
+    tap_ok(task.met, "a task runs while its caller continues");
     par_submit(a, meet, &first);
     par_submit(b, meet, &second);
     par_sync(a);

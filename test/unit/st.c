@@ -483,7 +483,7 @@ test_meta(void)
     if (!tap_ok(parse(&st, json, sizeof(json) - 1, 0, &err) == 0,
                 "metadata are read: %s", err.what))
         return;
-    tap_ok(!strcmp(st_meta(&st, "a"), "x"), "a key is not one that goes on");
+    tap_ok(!strcmp(st_meta(&st, "a"), "x"), "a key is not one that continues");
     tap_ok(!st_meta(&st, "") && !st_meta(&st, "b") && !st_meta_find(&st, "y") &&
                st_meta_find(&st, "z")->value_n == 2,
            "keys that are not there have no value");

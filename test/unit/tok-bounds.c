@@ -28,7 +28,7 @@ steps(const bool *full, size_t n)
     double sum = 0;
     size_t run = 0;
 
-    for (size_t i = 0; i < 2 * n; i++) { /* twice: the last row may go on */
+    for (size_t i = 0; i < 2 * n; i++) { /* twice: the last row may continue */
         run = full[i % n] ? run + 1 : 0;
         sum += i >= n ? (double)run : 0;
     }
