@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Sourced by the task scripts.  wait_part PID WHAT: waits for the program that
-# does this task's part; the batch shell gets the signals, and hands them on.
-# The program finishes what it can and says 75: then Slurm runs the task again.
-# Ends the script with its status.
+# Sourced by the task scripts.  wait_part PID WHAT waits for the program that
+# does this task's part; signals go to the batch shell, which forwards them.  The
+# program finishes what it can and ends with 75: then Slurm runs the task again.
+# Ends the script with the status of the program.
 # Tools of TU_BIN come first, then those installed with this file.
 own=$(dirname -- "${BASH_SOURCE[0]}")/../../bin
 [ ! -d "$own" ] || PATH=$own:$PATH
