@@ -4,10 +4,11 @@
 # (big-endian).  What cannot run here prints SKIP and what to install.
 # shellcheck disable=SC2011,SC2012,SC2046  # file names here have no spaces
 #   check-cross.sh [nehalem|haswell|aarch64|s390x]...
-# PART names what to run of "unit same formats kernels" (default: all): the unit
-# tests; the outputs of both builds, compared (test/same); what a user types to
-# the tools that read and write, and to those that compute.  All that was said is
-# in build/cross/PLATFORM.log.
+# PART names what to run of "bits unit same formats kernels" (default: all): what
+# the exact class computes, against test/bits/hashes; the unit tests; the outputs
+# of both builds, compared (test/same); what a user types to the tools that read
+# and write, and to those that compute.  All that was said is in
+# build/cross/PLATFORM.log.
 cd "$(dirname "$0")/.." || exit
 . scripts/own-make.sh
 status=0
@@ -17,7 +18,7 @@ LIMIT_S=300 # of CPU for one unit test: QEMU computes some 100 times slower
 export TU_RUN=qemu
 
 wants() { # wants PART
-    case " ${PART:-unit same formats kernels} " in
+    case " ${PART:-bits unit same formats kernels} " in
     *" $1 "*) ;;
     *) return 1 ;;
     esac
@@ -93,6 +94,10 @@ run_tests() {
         printf '#!/bin/sh\nexec %s "%s" "$@"\n' "$EMULATOR" "$BUILD/$t" >"$TOOLS/$t"
         chmod +x "$TOOLS/$t"
     done
+    if wants bits; then
+        said=$(PATH=$TOOLS:$PATH sh scripts/check-bits.sh 2>&1) || status=1
+        printf '%s\n' "$said" | tee -a "$log" | sed "s|^|$name: bits: |"
+    fi
     ! wants unit || each "$name" unit test/unit/*.c
     ! wants same || each "$name" same test/same/*.bats
     ! wants formats || each "$name" formats test/st-inspect*.bats test/saev*.bats
@@ -144,9 +149,9 @@ cross() { # cross QEMU_ARCH DEBIAN_ARCH ISA
 
 for part in ${PART:-}; do
     case $part in
-    unit | same | formats | kernels) ;;
+    bits | unit | same | formats | kernels) ;;
     *)
-        echo "check-cross: PART has no $part: unit, same, formats, kernels" >&2
+        echo "check-cross: PART has no $part: bits, unit, same, formats, kernels" >&2
         exit 2
         ;;
     esac
