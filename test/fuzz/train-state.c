@@ -23,6 +23,8 @@ state_new(struct train_state *s, struct adamw *a)
     MUST(adamw_open(a, N_PARAMETERS, &err) == 0);
     *s = (struct train_state){ .program = "moe-sft train",
                                .format = "moe-sft state 1",
+                               .arithmetic = "8 lanes",
+                               .any_isa = true,
                                .settings = { { "--lr", "0.5", NULL },
                                              { "base", "00ff", "base" } },
                                .n_settings = 2,

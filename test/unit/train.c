@@ -267,6 +267,7 @@ state_of(struct train_state *s, struct adamw *a, const char *lr)
     adamw_open(a, N_STATE, &err);
     *s = (struct train_state){ .program = "a trainer",
                                .format = "a format",
+                               .arithmetic = "an order",
                                .tensors = tensors,
                                .n_tensors = 2,
                                .adamw = a };
@@ -320,6 +321,16 @@ test_state(const char *dir)
     tap_ok(train_state_read(&t, path.s, &err) < 0 &&
                strstr(err.what, "is not a state of a trainer"),
            "nor as another trainer's: %s", err.what);
+    state_free(&t);
+    state_of(&t, &b, "0.1");
+    t.arithmetic = "another";
+    tap_ok(train_state_read(&t, path.s, &err) < 0 && err.status == EX_DATAERR &&
+               strstr(err.what, "was made with an order, which gives other "
+                                "bits than another"),
+           "nor with other arithmetic: %s", err.what);
+    t.any_isa = true;
+    tap_ok(train_state_read(&t, path.s, &err) == 0,
+           "but where that is asked for: %s", err.what);
     state_free(&t);
     state_free(&s);
     unlink(path.s);
