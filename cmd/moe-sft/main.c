@@ -1,15 +1,11 @@
 /* moe-sft: the command line. */
 #include <limits.h>
 
-#include "cmd/moe-sft/cache.h"
 #include "cmd/moe-sft/layers.h"
 #include "cmd/moe-sft/run.h"
 #include "cmd/moe-sft/verbs.h"
-#include "core/format/stdir.h"
 #include "core/kernel/cpu.h"
-#include "core/map.h"
 #include "core/mem.h"
-#include "core/out.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
@@ -202,33 +198,6 @@ static int (*const mains[])(const struct cmd *cmd, struct err *err) = {
 };
 TOOL_MAINS(mains, verbs);
 
-/*
- * --if-missing: 1 if all outputs exist and are sound safetensors, 0, or -1.  A
- * forward that was killed between naming its two outputs leaves the cache
- * alone, which is then replaced.
- */
-static int
-if_missing(struct cmd *cmd, const char *cache, struct err *err)
-{
-    const char *const path[] = { cmd->output, cache };
-    struct stdir dir;
-
-    if (cache && file_missing(cmd->output) && !file_missing(cache) &&
-        stdir_open(&dir, cache, &(struct err){ 0 }) == 0) {
-        if (st_meta(dir.files, CACHE_VERSION_KEY))
-            cmd->out_flags = OUT_FORCE | OUT_OWN;
-        stdir_close(&dir);
-    }
-    for (int i = 0; i < 2 && path[i]; i++) {
-        if (file_missing(path[i]))
-            return 0;
-        if (stdir_open(&dir, path[i], err) < 0)
-            return -1;
-        stdir_close(&dir);
-    }
-    return 1;
-}
-
 int
 main(int argc, char **argv)
 {
@@ -264,7 +233,8 @@ main(int argc, char **argv)
         die_err(&err);
     sig_install(true);
     if (cmd->if_missing)
-        status = if_missing(cmd, run == forward_main ? cmd->cache : NULL, &err);
+        status =
+            outputs_exist(cmd, run == forward_main ? cmd->cache : NULL, &err);
     if (status > 0)
         tool_end(0);
     if (status < 0 || (status = run(cmd, &err)) < 0)

@@ -2,8 +2,12 @@
 
 #include <stdlib.h>
 
+#include "cmd/moe-sft/cache.h"
+#include "core/format/stdir.h"
 #include "core/kernel/cpu.h"
+#include "core/map.h"
 #include "core/mem.h"
+#include "core/out.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
@@ -104,4 +108,26 @@ grads_close(struct moe_grads *g, const struct moe_config *c)
     free(g->weights);
     for (int m = 0; m < MOE_N_LORA; m++)
         mem_big_free(g->lora[m], moe_lora_numbers(c, m), item);
+}
+
+int
+outputs_exist(struct cmd *cmd, const char *cache, struct err *err)
+{
+    const char *const path[] = { cmd->output, cache };
+    struct stdir dir;
+
+    if (cache && file_missing(cmd->output) && !file_missing(cache) &&
+        stdir_open(&dir, cache, &(struct err){ 0 }) == 0) {
+        if (st_meta(dir.files, CACHE_VERSION_KEY))
+            cmd->out_flags = OUT_FORCE | OUT_OWN;
+        stdir_close(&dir);
+    }
+    for (int i = 0; i < 2 && path[i]; i++) {
+        if (file_missing(path[i]))
+            return 0;
+        if (stdir_open(&dir, path[i], err) < 0)
+            return -1;
+        stdir_close(&dir);
+    }
+    return 1;
 }

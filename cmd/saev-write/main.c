@@ -1,9 +1,7 @@
-/* saev-write: the command line, and what each mode prints. */
-#include <stdio.h>
+/* saev-write: the command line. */
 #include <string.h>
 
 #include "cmd/saev-write/run.h"
-#include "core/clock.h"
 #include "core/mem.h"
 #include "core/sig.h"
 #include "core/tool.h"
@@ -68,74 +66,6 @@ static const struct opt_tool tool = {
     .defaults = &defaults,
 };
 
-/* --hash, --images */
-static int
-print_plan(struct write_run *run, const struct write_cmd *cmd, int mode,
-           struct err *err)
-{
-    size_t first, n;
-
-    if (run_load(run, cmd, err) < 0)
-        return -1;
-    if (mode == IMAGES) {
-        if (run_images(run, &first, &n, err) < 0)
-            return -1;
-        if (n == SIZE_MAX)
-            printf("%zu\t-\n", first);
-        else
-            printf("%zu\t%zu\n", first, n);
-        return 0;
-    }
-    if (run->counts)
-        return err_set(err, EX_DATAERR,
-                       "%s: the key n_imgs is missing (HASH is known when the "
-                       "images are counted)",
-                       run->saev.name);
-    if (cmd->parent)
-        printf("%s\t%s\n", run->hash, run->path.s);
-    else
-        printf("%s\n", run->hash);
-    return 0;
-}
-
-/* The stream, or --finish.  The stream comes first: a pipe's other end writes
- * META before it. */
-static int
-write_dump(struct write_run *run, const struct write_cmd *cmd, int mode,
-           struct err *err)
-{
-    double started = clock_s(), seconds;
-    char size[16], rate[16];
-    int rc = 0;
-
-    if (mode == STREAM &&
-        (input_open(&run->in, cmd->input_path, cmd->dtype, err) < 0 ||
-         input_more(&run->in, err) < 0))
-        return -1;
-    if (run_load(run, cmd, err) < 0)
-        return -1;
-    if (!run->counts)
-        rc = run_exists(run, err);
-    if (rc == 0)
-        rc = mode == FINISH ? finish(run, err) : run_stream(run, err);
-    if (rc < 0)
-        return -1;
-    if (!cmd->sharded)
-        printf("%s\n", run->path.s);
-    if (!cmd->verbose)
-        return 0;
-    seconds = clock_s() - started;
-    tool_say(
-        "%s: %zu shard%s written, %zu kept, %zu image%s in all; %s in %.1f "
-        "s, %s/s, on %s",
-        run->hash, run->n_made, plural(run->n_made), run->n_kept,
-        run->saev.n_imgs, plural(run->saev.n_imgs),
-        size_iec(size, run->in.n_taken), seconds,
-        size_iec(rate, (uint64_t)((double)run->in.n_taken / (seconds + 1e-9))),
-        tool_host());
-    return 0;
-}
-
 int
 main(int argc, char **argv)
 {
@@ -173,8 +103,8 @@ main(int argc, char **argv)
     }
     sig_install(false);
     rc = line.verb == STREAM || line.verb == FINISH
-             ? write_dump(&run, &cmd, line.verb, &err)
-             : print_plan(&run, &cmd, line.verb, &err);
+             ? write_dump(&run, &cmd, line.verb == FINISH, &err)
+             : print_plan(&run, &cmd, line.verb == IMAGES, &err);
     run_free(&run);
     if (rc < 0)
         die_err(&err);

@@ -127,4 +127,13 @@ void shard_set_sum(struct write_run *run, size_t shard, size_t nbytes,
 int publish(struct write_run *run, bool shared, struct err *err);
 int finish(struct write_run *run, struct err *err);
 
+/* ---- mode.c ---- */
+
+/* print_plan() does --hash or --images, write_dump() writes the stream, or
+ * finishes what parts wrote, and prints the dump's path. */
+int print_plan(struct write_run *run, const struct write_cmd *cmd, bool images,
+               struct err *err);
+int write_dump(struct write_run *run, const struct write_cmd *cmd,
+               bool finishes, struct err *err);
+
 #endif
