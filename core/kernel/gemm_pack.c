@@ -67,8 +67,16 @@ row_to_bf16(uint16_t *to, const void *from, enum dtype dtype, size_t n)
 
 struct pack_layout pack_layout(enum gemm_class class)
 {
-    return class == GEMM_BF16 ? (struct pack_layout){ 1024, 32, 2, 2 }
-                              : (struct pack_layout){ 2048, 64, 1, 4 };
+    /* A part of 64 rows takes 128 KiB.  A unit is what one AMX tile row takes,
+     * 64 bytes. */
+    return class == GEMM_BF16
+               ? (struct pack_layout){ .part = 1024,
+                                       .unit = 32,
+                                       .size = 2,
+                                       .word = 2 }
+               : (struct pack_layout){
+                     .part = 2048, .unit = 64, .size = 1, .word = 4
+                 };
 }
 
 static void
@@ -81,7 +89,7 @@ row_to_element(void *to, const void *from, enum gemm_class class,
         memcpy(to, from, n);
 }
 
-/* Are the words of the matrix those of the panel? */
+/* Can 4 bytes of a row of W be copied to the panel as one word? */
 static bool
 has_words(const struct gemm_matrix *w, enum gemm_class class, size_t n_cols,
           size_t n_k)
@@ -91,8 +99,8 @@ has_words(const struct gemm_matrix *w, enum gemm_class class, size_t n_cols,
            w->dtype == (class == GEMM_BF16 ? DT_BF16 : DT_I8);
 }
 
-/* Rows of k of a transposed matrix: neighbours interleave.  Zeros after an
- * odd one. */
+/* A transposed matrix has a row for each k: rows 2 i and 2 i + 1 become one row
+ * of words.  After an odd number of rows comes one of zeros. */
 static void
 pack_bf16_by_k(const struct gemm_ops *ops, uint32_t *to, char *stage,
                const struct gemm_matrix *w, const struct area *a, size_t k0,
@@ -120,7 +128,7 @@ pack_int8_by_k(char *to, const struct gemm_matrix *w, const struct area *a,
         const char *row = element(w, a->col, k0 + c);
 
         for (size_t j = 0; j < a->n_cols; j++)
-            to[c / 4 * 256 + 4 * j + c % 4] = row[j];
+            to[c / 4 * 4 * GEMM_PANEL + 4 * j + c % 4] = row[j];
     }
 }
 

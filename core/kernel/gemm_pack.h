@@ -7,7 +7,7 @@
 #include "core/kernel/gemm.h"
 #include "core/kernel/ops.h"
 
-/* A block of C: its columns are rows of W. */
+/* A block of C = X W^T: row and n_rows are of X, col and n_cols rows of W. */
 struct area {
     size_t row, n_rows, col, n_cols;
 };
@@ -20,7 +20,7 @@ struct pack_layout {
     size_t word; /* neighbours in k that are stored together: 4 bytes */
 };
 
-#define PACK_STAGE (128u << 10)            /* 64 rows of a part */
+#define PACK_STAGE (128u << 10) /* 64 rows of a part: 64 x 1024 x 2 bytes */
 #define PACK_BLOCK (PACK_STAGE + 64u * 4u) /* a packed part and its comp */
 
 static inline size_t
