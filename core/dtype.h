@@ -50,8 +50,20 @@ struct dtype_info {
 
 extern const struct dtype_info dtype_table[DT_COUNT];
 
-/* dtype_computes(): BF16, F16 or F32, the types of weights and activations that
- * every kernel takes. */
+/*
+ * dtype_computes(): BF16, F16 or F32, the types of weights and activations that
+ * every kernel takes.  A type that is added here must be known to all of these:
+ * some would read it as F32 or F16, wrong numbers without an error.
+ *   core/kernel/cvt.c       both directions
+ *   core/kernel/ops.h       BY_DTYPE, weight_nbytes()
+ *   core/kernel/scalar.h    weight()
+ *   core/kernel/simd.h      vf_weights(), vf_weights_n()
+ *   core/kernel/lanes8.h    v8_weights(), v8_weights_n() of AVX-512
+ *   core/model/table.c      sizes of a number, 4 or 2 bytes
+ *   callers of this         kvc-convert, lut-apply, moe-sft, moe_weights.c
+ * The refusal in core/format/stwant.c and the pages name the types, and
+ * test/unit/stwant.c and test/ref/tiny_models.py expect F64 to be refused.
+ */
 bool dtype_computes(enum dtype dtype);
 
 /* dtype_parse() finds a type by its safetensors name; -1 if there is none. */
