@@ -289,7 +289,7 @@ END
     [ -z "$(tty -q)" ]
     HOW=--here tty >both
     [ "$(grep -c finish_reason both)" = 60 ]
-    ! grep -q 'tokens:\|token/s\|tokens/s' both
+    run -1 grep -q 'tokens:\|token/s\|tokens/s' both
 }
 
 @test "hf-infer --jsonl: members that are not known are named, each once" {

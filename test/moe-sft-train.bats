@@ -375,7 +375,7 @@ d = bytearray(open("b1.safetensors", "rb").read())
 d[-3] ^= 1
 open("b1.safetensors", "wb").write(d)
 PY
-    ! cmp -s b1.safetensors kept
+    run -1 cmp -s b1.safetensors kept
     refused "its data is not that of b0.safetensors" train run -n 6 --resume b?.safetensors
     mv kept b1.safetensors
     ref make other qlen=64 seed=2
