@@ -99,22 +99,48 @@ outdir_make(const char *path, struct err *err)
 
 /* ---- what killed runs left ---- */
 
+static bool
+is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+}
+
+/* A directory by what it is: its name may be another's by now. */
+static void
+remove_open(int fd, const char *path)
+{
+    out_remove_dir(fd, ".");
+    rmdir(path);
+}
+
+static int
+open_dir(const char *path)
+{
+    return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
 /* Of a directory that was replaced; it is never needed again once the name of
- * the new one is on the disk. */
+ * the new one is on the disk.  Another run may be here as well, and move to
+ * .NAME.old what has the name now, or back. */
 static void
 settle_old(const char *parent, const char *name)
 {
     char *path = child(parent, name), *old = old_path(parent, name);
+    int fd = open_dir(old);
+    struct stat was, is;
     struct err err;
 
-    if (!file_missing(old)) {
+    if (fd >= 0 && fstat(fd, &was) == 0) {
         if (file_missing(path)) {
             if (name_move(old, path) == 0)
                 dir_sync(path, &err);
-        } else if (dir_sync(path, &err) == 0) {
-            out_remove_dir(AT_FDCWD, old);
+        } else if (dir_sync(path, &err) == 0 && lstat(path, &is) == 0 &&
+                   !is_same(&was, &is)) {
+            remove_open(fd, old);
         }
     }
+    if (fd >= 0)
+        close(fd);
     free(old);
     free(path);
 }
@@ -212,8 +238,7 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
         if (rc == 0 && shared)
             rc = dir_sync(d->stage, err);
         if (rc == 0)
-            d->fd =
-                open(d->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            d->fd = open_dir(d->stage);
         /* ENOENT: another run has just published it */
         if (rc == 0 && d->fd < 0 && (errno != ENOENT || i == MAX_JOINS))
             rc = err_sys(err, EX_CANTCREAT, "%s", d->stage);
@@ -298,7 +323,7 @@ outdir_commit(struct outdir *d, const char *name, bool replace, struct err *err)
     int rc = dir_sync(d->inside, err), e;
     struct stat st;
 
-    if (rc == 0 && replace && lstat(path, &st) == 0) {
+    if (rc == 0 && replace && !outdir_is_gone(d) && lstat(path, &st) == 0) {
         rc = outdir_replaceable(path, err);
         if (rc == 0) {
             settle_old(d->parent, name);
@@ -321,7 +346,7 @@ outdir_commit(struct outdir *d, const char *name, bool replace, struct err *err)
     if (rc == 0)
         rc = dir_sync(path, err);
     if (rc == 0)
-        out_remove_dir(AT_FDCWD, old);
+        settle_old(d->parent, name);
     free(old);
     free(path);
     if (rc != 0)
@@ -350,7 +375,7 @@ outdir_keep(struct outdir *d, struct err *err)
     if (make(part.s, err) < 0 || dir_sync(part.s, err) < 0)
         rc = -1;
     else
-        to = open(part.s, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        to = open_dir(part.s);
     while (from && to >= 0 && rc == 0 && (errno = 0, e = readdir(from)))
         if (e->d_name[0] != '.' &&
             renameat(dirfd(from), e->d_name, to, e->d_name) < 0 &&

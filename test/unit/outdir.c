@@ -23,6 +23,7 @@
 #include "test/unit/tap.h"
 
 static int no_sync; /* the sync from now on that fails; 0: none */
+static int meddle;  /* the sync before which another run moves p/y away */
 
 /* Instead of libc's. */
 int
@@ -31,6 +32,10 @@ fsync(int fd)
     if (no_sync > 0 && --no_sync == 0) {
         errno = EIO;
         return -1;
+    }
+    if (meddle > 0 && --meddle == 0) {
+        out_remove_dir(AT_FDCWD, "p/.y.old");
+        rename("p/y", "p/.y.old");
     }
     return (int)syscall(SYS_fsync, fd);
 }
@@ -287,6 +292,23 @@ test_second(void)
     outdir_remove("p/y");
 }
 
+/* Another that shares .k.part, and replaces as well, sweeps, moves away what
+ * stands there, finds that .k.part has gone, and puts back what it moved. */
+static void
+test_moved_away(void)
+{
+    struct err err = { 0 };
+    struct outdir *d = start("k", true, "1");
+
+    mkdir("p/y", 0777);
+    put("p/y", "a", "0");
+    meddle = 2; /* the directory has its name, its parent is synced next */
+    tap_ok(outdir_commit(d, "y", true, &err) == 0 &&
+               !strcmp(get("p/y/a"), "1") && count("p") == 1,
+           "what another moved away is not taken for what was replaced");
+    outdir_remove("p/y");
+}
+
 /* What a killed process left goes when the same directory is started again. */
 static void
 test_sweep(void)
@@ -352,6 +374,7 @@ main(void)
     test_late();
     test_drop();
     test_second();
+    test_moved_away();
     test_sweep();
     test_live();
     tap_ok(rmdir("p") == 0, "the parent is empty");
