@@ -3,46 +3,61 @@
  *
  * Column c adds to lane c % 8 of its output's one accumulator; after EXACT_PART
  * columns v8_sum4() adds the lanes, to y.  A tile of R rows and X columns of x
- * has R * X such accumulators, V8 to a register, in 24 registers of 32 (AVX2:
- * 12 of 16); its shape decides which sums run side by side, never their order.
- * With one x, reading W is all: 0.97 of what memory gives, 65536 x 1024 in
- * bf16.
+ * has R * X such accumulators, V8 to a register; its shape decides which sums
+ * run side by side, never their order.  With one x, reading W is all: 0.97 of
+ * what memory gives, 65536 x 1024 in bf16.
  */
 #include "core/kernel/lanes8.h"
 
 #define PREFETCH 2048 /* bytes ahead in each stream: see test/bench/probe.c */
 
-enum { ROWS = 4 * V8 };
+enum { MAX_X = 6, LINE = 32 /* columns */ };
 
-#if VF == 8
-enum { MAX_X = 3 }; /* 12 of 16 registers accumulate */
-#else
-enum { MAX_X = 6 }; /* 24 of 32 */
-#endif
+/* Rows in a tile: at most 12 registers accumulate, of 16 that AVX2 has.  More
+ * than 4 streams are read at 0.87 of memory's rate. */
+#define ROWS(X) (V8 == 1 && (X) > 3 ? 2 : 4)
 
-/* 8 columns, or the last n of them, of R rows 'w_step' bytes apart by X rows of
- * x. */
+/*
+ * Columns 8 j to 8 j + 7 of the n at w, or all n < 8, of R rows 'w_step' bytes
+ * apart by X rows of x.  The shorter of both lists stays in registers.
+ */
 INLINE void
 step(v8 (*acc)[4], enum dtype t, const char *w, size_t w_step, const float *x,
-     size_t ldx, const size_t R, const size_t X, size_t n)
+     size_t ldx, const size_t R, const size_t X, const int j, size_t n)
 {
-    v8 xv[MAX_X];
+    const size_t second = R > 1 ? (V8 - 1) * w_step : 0;
+    v8 wv[4], xv[MAX_X];
 
-#pragma GCC unroll 8
-    for (size_t i = 0; i < X; i++)
-        xv[i] = n == 8 ? v8_x(x + i * ldx) : v8_x_n(x + i * ldx, n);
+#define W(p)                                          \
+    (n == LINE ? v8_weights_at(t, p, (p) + second, j) \
+     : n == 8  ? v8_weights(t, p, (p) + second)       \
+               : v8_weights_n(t, p, (p) + second, n))
+#define X_ROW(p) (n < 8 ? v8_x_n(p, n) : v8_x((p) + 8 * j))
+    if (R <= X * V8) {
 #pragma GCC unroll 4
-    for (size_t r = 0; r < R; r += V8, w += V8 * w_step) {
-        const char *next = R > 1 ? w + (V8 - 1) * w_step : w;
-        v8 wv = n == 8 ? v8_weights(t, w, next) : v8_weights_n(t, w, next, n);
-
-        __builtin_prefetch(w + PREFETCH, 0, 2);
-        if (V8 > 1)
-            __builtin_prefetch(next + PREFETCH, 0, 2);
+        for (size_t r = 0; r < R; r += V8)
+            wv[r / V8] = W(w + r * w_step);
+#pragma GCC unroll 8
+        for (size_t i = 0; i < X; i++) {
+            xv[0] = X_ROW(x + i * ldx);
+#pragma GCC unroll 4
+            for (size_t r = 0; r < R; r += V8)
+                acc[i][r / V8] = v8_fma(wv[r / V8], xv[0], acc[i][r / V8]);
+        }
+    } else {
 #pragma GCC unroll 8
         for (size_t i = 0; i < X; i++)
-            acc[i][r / V8] = v8_fma(wv, xv[i], acc[i][r / V8]);
+            xv[i] = X_ROW(x + i * ldx);
+#pragma GCC unroll 4
+        for (size_t r = 0; r < R; r += V8) {
+            wv[0] = W(w + r * w_step);
+#pragma GCC unroll 8
+            for (size_t i = 0; i < X; i++)
+                acc[i][r / V8] = v8_fma(wv[0], xv[i], acc[i][r / V8]);
+        }
     }
+#undef W
+#undef X_ROW
 }
 
 /* n columns: their sums, 'step' apart in y, or added there. */
@@ -51,6 +66,7 @@ tile_part(const struct gemv_args *a, enum dtype t, const char *w, size_t w_step,
           const float *x, size_t n, float *y, size_t y_step, bool add,
           const size_t R, const size_t X)
 {
+    const size_t nbytes = weight_nbytes(t);
     v8 acc[MAX_X][4];
     size_t c = 0;
 
@@ -59,14 +75,22 @@ tile_part(const struct gemv_args *a, enum dtype t, const char *w, size_t w_step,
 #pragma GCC unroll 4
         for (size_t r = 0; r < 4; r++)
             acc[i][r] = v8_zero();
+    for (; c + LINE <= n; c += LINE) {
+#pragma GCC unroll 4
+        for (size_t r = 0; r < R; r++)
+            for (size_t i = 0; i < LINE * nbytes; i += 64)
+                __builtin_prefetch(w + r * w_step + c * nbytes + i + PREFETCH);
+#pragma GCC unroll 4
+        for (int j = 0; j < LINE / 8; j++)
+            step(acc, t, w + c * nbytes, w_step, x + c, a->ldx, R, X, j, LINE);
+    }
     for (; c + 8 <= n; c += 8)
-        step(acc, t, w + c * weight_nbytes(t), w_step, x + c, a->ldx, R, X, 8);
+        step(acc, t, w + c * nbytes, w_step, x + c, a->ldx, R, X, 0, 8);
     if (c < n)
-        step(acc, t, w + c * weight_nbytes(t), w_step, x + c, a->ldx, R, X,
-             n - c);
+        step(acc, t, w + c * nbytes, w_step, x + c, a->ldx, R, X, 0, n - c);
 #pragma GCC unroll 8
     for (size_t i = 0; i < X; i++) {
-        float *to = y + i * a->ldy, sum[ROWS];
+        float *to = y + i * a->ldy, sum[4 * V8];
 
         v8_sum4(sum, acc[i]);
         for (size_t r = 0; r < R; r++)
@@ -102,9 +126,7 @@ tile(const struct gemv_args *a, enum dtype t, size_t row, size_t step,
 INLINE void
 strip(const struct gemv_args *a, enum dtype t, size_t i0, const size_t X)
 {
-    const size_t R =
-        X < 3 ? 4 : ROWS; /* 8 streams read 0.87 of memory's rate */
-    const size_t n = a->rows / R;
+    const size_t R = ROWS(X), n = a->rows / R;
 
     for (size_t row = 0; row < n; row++)
         tile(a, t, row, n, i0, R, X);
@@ -119,9 +141,9 @@ products(const struct gemv_args *a, enum dtype t)
 
     for (; i + MAX_X <= a->n_x; i += MAX_X)
         strip(a, t, i, MAX_X);
-#define LAST(n)                                \
-    case n:                                    \
-        strip(a, t, i, (n) < MAX_X ? (n) : 1); \
+#define LAST(n)            \
+    case n:                \
+        strip(a, t, i, n); \
         break;
     switch (a->n_x - i) { /* one more pass over the weights, not two */
         LAST(5)

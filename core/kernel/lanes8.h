@@ -4,6 +4,8 @@
  *   v8_x(p)         8 floats of X, for each of the rows
  *   v8_weights(dtype, p, q)  8 weights at p and, if V8 is 2, 8 of the next row
  *                   at q, widened
+ *   v8_weights_at(dtype, p, q, j)  those of columns 8 j to 8 j + 7, j < 4, of
+ *                   rows that have 32 columns at p and q
  *   v8_sum4(to, v)  to[4 * V8] = v[0]'s sums, v[1]'s ..: (l, l + 4), then
  *                   (l, l + 2), then (l, l + 1)
  */
@@ -84,6 +86,29 @@ v8_weights_n(enum dtype dtype, const void *p, const void *q, size_t n)
                            : v8_halves(dtype, _mm_maskz_loadu_epi16(m, p),
                                        _mm_maskz_loadu_epi16(m, q));
 }
+
+/* One permutation instead of an insertion, an extension and a shift: the zeroed
+ * words are the lower halves of the floats. */
+#define WORD(j, i) (short)(8 * (j) + (i))
+#define WORDS(j, b)                                                          \
+    WORD(j, b + 7), 0, WORD(j, b + 6), 0, WORD(j, b + 5), 0, WORD(j, b + 4), \
+        0, WORD(j, b + 3), 0, WORD(j, b + 2), 0, WORD(j, b + 1), 0,          \
+        WORD(j, b), 0
+
+INLINE v8
+v8_weights_at(enum dtype dtype, const char *p, const char *q, const int j)
+{
+    if (dtype == DT_BF16)
+        return _mm512_castsi512_ps(_mm512_maskz_permutex2var_epi16(
+            0xaaaaaaaa, _mm512_loadu_si512(p),
+            _mm512_set_epi16(WORDS(j, 32), WORDS(j, 0)),
+            _mm512_loadu_si512(q)));
+    p += 8 * (size_t)j * weight_nbytes(dtype);
+    q += 8 * (size_t)j * weight_nbytes(dtype);
+    return v8_weights(dtype, p, q);
+}
+#undef WORD
+#undef WORDS
 
 /* Rows a to h: [a a' b b'] and so on become [a b c d], then [a e ..]. */
 INLINE void
@@ -233,6 +258,12 @@ v8_weights_n(enum dtype dtype, const void *p, const void *q, size_t n)
 #endif
 
 #if VF < 16
+INLINE v8
+v8_weights_at(enum dtype dtype, const char *p, const char *q, const int j)
+{
+    return v8_weights(dtype, p + 8 * (size_t)j * weight_nbytes(dtype), q);
+}
+
 INLINE v8
 v8_x(const float *p)
 {
