@@ -144,68 +144,114 @@ step(struct layer *l, struct err *err)
 /* ---- the base products alone ---- */
 
 struct products {
+    enum moe_mode mode;
     struct gemm *gemm;
-    struct gemm_panels panels[3][N_EXPERTS];
-    uint16_t *x; /* [QLEN, gemm_ld_bf16(HIDDEN)] */
-    float *c;
+    struct gemm_panels panels[2][3][N_EXPERTS]; /* as they are; transposed */
+    uint16_t *x; /* [QLEN, gemm_ld_bf16(HIDDEN)]; of int8, as many bytes */
+    float *c, *ones;
 };
+
+/* The operator packs all of int8, and of bf16 what forward needs. */
+static bool
+is_packed(const struct products *p, size_t back)
+{
+    return p->mode == MOE_INT8 || !back;
+}
+
+static struct gemm_matrix
+product_matrix(const struct products *p, const struct layer *l, size_t back,
+               size_t i, size_t e)
+{
+    struct gemm_matrix w = matrix(l, i, e);
+
+    if (p->mode == MOE_INT8) /* any bytes */
+        w.dtype = DT_I8;
+    if (back) {
+        size_t n = w.n;
+
+        w.n = w.k;
+        w.k = n;
+        w.by_k = p->mode == MOE_BF16;
+        w.ld = w.by_k ? w.ld : w.k;
+    }
+    return w;
+}
 
 static int
 products_open(struct products *p, const struct layer *l, struct par *par,
               struct err *err)
 {
-    size_t nbytes = gemm_packed_nbytes(GEMM_BF16, HIDDEN, INTER);
+    enum gemm_class class = p->mode == MOE_INT8 ? GEMM_INT8 : GEMM_BF16;
 
     if (gemm_open(&p->gemm, par, err) < 0)
         return -1;
     p->x = noise(QLEN * gemm_ld_bf16(HIDDEN), 1);
     p->c = xmalloc((size_t)QLEN * HIDDEN * sizeof(*p->c));
-    for (size_t i = 0; i < 3; i++)
-        for (size_t e = 0; e < N_EXPERTS; e++) {
-            struct gemm_matrix w = matrix(l, i, e);
+    p->ones = xmalloc(HIDDEN * sizeof(*p->ones));
+    for (size_t i = 0; i < HIDDEN; i++)
+        p->ones[i] = 1;
+    for (size_t back = 0; back < 2; back++)
+        for (size_t i = 0; i < 3; i++)
+            for (size_t e = 0; e < N_EXPERTS; e++) {
+                struct gemm_matrix w = product_matrix(p, l, back, i, e);
+                struct gemm_panels *to = &p->panels[back][i][e];
 
-            p->panels[i][e].class = GEMM_BF16;
-            p->panels[i][e].data = mem_big(nbytes, 1, "weights", err);
-            if (!p->panels[i][e].data)
-                return -1;
-            gemm_pack(p->gemm, &p->panels[i][e], &w);
-        }
+                if (!is_packed(p, back))
+                    continue;
+                to->class = class;
+                to->data = mem_big(gemm_packed_nbytes(class, w.n, w.k), 1,
+                                   "weights", err);
+                if (!to->data)
+                    return -1;
+                gemm_pack(p->gemm, to, &w);
+            }
     return 0;
 }
 
 static void
 products_close(struct products *p)
 {
-    size_t nbytes = gemm_packed_nbytes(GEMM_BF16, HIDDEN, INTER);
+    for (size_t back = 0; back < 2; back++)
+        for (size_t i = 0; i < 3; i++)
+            for (size_t e = 0; e < N_EXPERTS; e++) {
+                struct gemm_panels *w = &p->panels[back][i][e];
 
-    for (size_t i = 0; i < 3; i++)
-        for (size_t e = 0; e < N_EXPERTS; e++)
-            mem_big_free(p->panels[i][e].data, nbytes, 1);
+                if (w->data)
+                    mem_big_free(w->data,
+                                 gemm_packed_nbytes(w->class, w->n, w->k), 1);
+            }
+    free(p->ones);
     free(p->c);
     free(p->x);
     gemm_close(p->gemm);
 }
 
-/* Seconds: packed once and transposed on the fly, as the operator has them,
- * of which every expert has as many rows here. */
+/* Seconds: packed once, or on the fly, as the operator has them, of which
+ * every expert has as many rows here. */
 static double
 products_run(struct products *p, const struct layer *l)
 {
+    const size_t rows = QLEN * TOP_K / N_EXPERTS;
     double t = clock_s();
 
     for (size_t e = 0; e < N_EXPERTS; e++)
-        for (size_t i = 0; i < 3; i++) {
-            struct gemm_job there = { .w = matrix(l, i, e), .c = p->c };
-            struct gemm_job back = there;
+        for (size_t i = 0; i < 6; i++) {
+            size_t back = i / 3;
+            struct gemm_job job = {
+                .w = product_matrix(p, l, back, i % 3, e),
+                .panels =
+                    is_packed(p, back) ? &p->panels[back][i % 3][e] : NULL,
+                .scale = p->mode == MOE_INT8 ? p->ones : NULL,
+                .c = p->c,
+            };
 
-            there.ldc = back.w.k = there.w.n;
-            back.ldc = back.w.n = there.w.k;
-            there.panels = &p->panels[i][e];
-            back.w.by_k = true;
-            gemm_bf16(p->gemm, &there, 1, p->x, NULL, gemm_ld_bf16(there.w.k),
-                      QLEN * TOP_K / N_EXPERTS);
-            gemm_bf16(p->gemm, &back, 1, p->x, NULL, gemm_ld_bf16(back.w.k),
-                      QLEN * TOP_K / N_EXPERTS);
+            job.ldc = job.w.n;
+            if (p->mode == MOE_INT8)
+                gemm_int8(p->gemm, &job, 1, (const int8_t *)p->x, p->ones,
+                          gemm_ld_int8(job.w.k), rows);
+            else
+                gemm_bf16(p->gemm, &job, 1, p->x, NULL, gemm_ld_bf16(job.w.k),
+                          rows);
         }
     return clock_s() - t;
 }
@@ -236,7 +282,7 @@ measure(struct layer *l, enum moe_mode mode, struct par *par, struct result *to,
         struct err *err)
 {
     double speeds[ROUNDS], of_peak[ROUNDS], of_products[ROUNDS];
-    struct products p = { 0 };
+    struct products p = { .mode = mode };
 
     if (open_moe(l, mode, RANK, par_threads(par), err) < 0 ||
         products_open(&p, l, par, err) < 0 || step(l, err) < 0)
@@ -270,7 +316,7 @@ show(struct layer *l, enum moe_mode mode, struct par *par, struct err *err)
     row(name, "E8 k2 2048x1408", isa, par_threads(par), r.speed, "token/s",
         r.of_peak, mode == MOE_INT8 ? "int8 peak" : "bf16 peak");
     row(name, "E8 k2 2048x1408", isa, par_threads(par), r.speed, "token/s",
-        r.of_products, "its bf16 products alone");
+        r.of_products, "its products alone");
     return 0;
 }
 
