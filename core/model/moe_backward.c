@@ -175,7 +175,9 @@ add_outer(void *ctx, size_t begin, size_t end, int thread)
             .cols = smaller(o->cols - at, OUTER_COLS),
             .n = p->of->moe->config.lora_rank,
             .w_dtype = DT_BF16,
-            .add = true,
+            /* the expert's first block begins the sums */
+            .add = p->of->block.row >
+                   moe_first_row(p->of->moe, p->of->block.expert),
         };
         weighted_sum(&m);
     }
@@ -292,16 +294,26 @@ is_shared(enum moe_lora_matrix m)
     return m == MOE_GATE_A || m == MOE_UP_A || m == MOE_DOWN_B;
 }
 
+/* What no slot adds to: a matrix of an expert without rows. */
 static void
-clear_grads(void *ctx, struct moe_part *part)
+clear_idle(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct moe_config *c = ctx;
+    const struct backward *b = ctx;
+    const struct moe *moe = b->moe;
+    size_t item = dtype_table[b->grads->lora_dtype].bits / 8;
 
-    for (size_t m = 0; m < MOE_N_LORA; m++) {
-        bool all = is_shared((enum moe_lora_matrix)m);
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        size_t e = i / MOE_N_LORA, n;
+        enum moe_lora_matrix m = (enum moe_lora_matrix)(i % MOE_N_LORA);
+        uint64_t shape[3];
 
-        memset(part->grad[m], 0,
-               c->lora_rank * (all ? c->hidden : part->n) * sizeof(float));
+        if (!b->grads->lora[m] ||
+            moe_first_row(moe, e) < moe_first_row(moe, e + 1))
+            continue;
+        moe_lora_shape(&moe->config, m, shape);
+        n = shape[1] * shape[2] * item;
+        memset((char *)b->grads->lora[m] + e * n, 0, n);
     }
 }
 
@@ -315,10 +327,13 @@ put(const struct moe_grads *g, enum moe_lora_matrix m, size_t at,
         cvt_from_f32((uint16_t *)g->lora[m] + at, DT_BF16, from, n);
 }
 
+/* Columns of a transposed matrix that are read at a time: a cache line. */
+enum { LINE = 16, N_PUTS = 8 };
+
 /*
- * An expert's gradients, from the parts: those that is_shared() are added up,
- * the others are side by side.  A [rank, width] has columns [first, first + n)
- * of a part; B [width, rank] has them as rows.
+ * An expert's gradients, from the parts, each matrix in N_PUTS: those that
+ * is_shared() are added up, the others are side by side.  A [rank, width] has
+ * columns [first, first + n) of a part; B [width, rank] has them as rows.
  */
 static void
 put_grads(void *ctx, size_t begin, size_t end, int thread)
@@ -330,33 +345,44 @@ put_grads(void *ctx, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t i = begin; i < end; i++) {
-        enum moe_lora_matrix m = (enum moe_lora_matrix)i;
+        enum moe_lora_matrix m = (enum moe_lora_matrix)(i / N_PUTS);
         bool is_b = m == MOE_GATE_B || m == MOE_UP_B || m == MOE_DOWN_B;
         bool shared = is_shared(m);
         uint64_t shape[3];
-        float row[64];
+        float rows[LINE][64];
 
         if (!b->grads->lora[m])
             continue;
         moe_lora_shape(c, m, shape);
-        for (size_t p = 1; shared && p < c->n_parts; p++)
-            vec_add(parts[0].grad[m], parts[p].grad[m], rank * c->hidden);
         for (size_t p = 0; p < (shared ? 1 : c->n_parts); p++) {
-            const float *grad = parts[p].grad[m]; /* [rank, n] */
+            float *grad = parts[p].grad[m]; /* [rank, n] */
             size_t first = shared ? 0 : parts[p].first;
             size_t n = shared ? c->hidden : parts[p].n;
+            size_t all = is_b ? n : rank;
+            size_t at = i % N_PUTS * all / N_PUTS;
+            size_t to = (i % N_PUTS + 1) * all / N_PUTS;
 
-            for (size_t j = 0; !is_b && j < rank; j++)
+            for (size_t j = is_b ? 0 : at; j < (is_b ? rank : to); j++)
+                for (size_t q = 1; shared && q < c->n_parts; q++)
+                    vec_add(grad + j * n + (is_b ? at : 0),
+                            parts[q].grad[m] + j * n + (is_b ? at : 0),
+                            is_b ? to - at : n);
+            for (size_t j = at; !is_b && j < to; j++)
                 put(b->grads, m, (e * rank + j) * shape[2] + first,
                     grad + j * n, n);
-            for (size_t col = 0; is_b && col < n; col++)
+            for (size_t cols; is_b && at < to; at += cols) {
+                cols = smaller(to - at, LINE);
                 for (size_t j = 0, some; j < rank; j += some) {
                     some = smaller(rank - j, 64);
                     for (size_t k = 0; k < some; k++)
-                        row[k] = grad[(j + k) * n + col];
-                    put(b->grads, m, (e * shape[1] + first + col) * rank + j,
-                        row, some);
+                        for (size_t l = 0; l < cols; l++)
+                            rows[l][k] = grad[(j + k) * n + at + l];
+                    for (size_t l = 0; l < cols; l++)
+                        put(b->grads, m,
+                            (e * shape[1] + first + at + l) * rank + j, rows[l],
+                            some);
                 }
+            }
         }
     }
 }
@@ -386,7 +412,7 @@ moe_backward(struct moe *moe, const uint16_t *grad_output,
 {
     const struct moe_config *c = &moe->config;
     struct rounding r = { grads->input, moe->dx, c->hidden };
-    size_t item = dtype_table[grads->lora_dtype].bits / 8;
+    struct backward idle = { .moe = moe, .grads = grads };
     const struct moe_saved *saved;
 
     if (moe_check_weights(moe, err) < 0)
@@ -397,29 +423,25 @@ moe_backward(struct moe *moe, const uint16_t *grad_output,
     saved = &moe->saved[moe->depth - 1];
     if (moe_route_rows(moe, saved->ids, saved->qlen, err) < 0)
         return -1;
-    memset(moe->dx, 0, saved->qlen * c->hidden * sizeof(float));
-    for (enum moe_lora_matrix m = 0; m < MOE_N_LORA; m++)
-        if (grads->lora[m])
-            memset(grads->lora[m], 0, moe_lora_numbers(c, m) * item);
+    moe_clear(moe, moe->dx, saved->qlen);
+    par_for(moe->par, c->n_experts * MOE_N_LORA, MOE_N_LORA, clear_idle, &idle);
     if (grads->weights)
         memset(grads->weights, 0, saved->qlen * c->top_k * sizeof(float));
     for (size_t e = 0; e < c->n_experts; e++) {
-        size_t first = moe_first_row(moe, e), end = moe_first_row(moe, e + 1);
+        size_t end = moe_first_row(moe, e + 1);
 
-        for (size_t row = first; row < end;) {
+        for (size_t row = moe_first_row(moe, e); row < end;) {
             struct backward b = { moe, saved, grad_output, grads,
                                   moe_block_at(moe, e, row) };
 
             /* the adapter's are summed over an expert's blocks, then written */
-            if (row == first)
-                moe_for_parts(moe, clear_grads, &moe->config);
             moe_for_parts(moe, backward_part, &b);
             moe_add_partials(moe, &b.block, moe->dx, NULL);
             if (grads->weights)
                 put_weight_grads(&b);
             row += b.block.n;
             if (row == end)
-                par_for(moe->par, MOE_N_LORA, 1, put_grads, &b);
+                par_for(moe->par, N_PUTS * MOE_N_LORA, 1, put_grads, &b);
         }
     }
     if (grads->input)

@@ -3,7 +3,6 @@
 
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
-#include "core/le.h"
 #include "core/mem.h"
 #include "core/model/moe_part.h"
 
@@ -39,20 +38,23 @@ struct transposing {
     size_t n, rank;
 };
 
+/* A cache line at a time, as rows of 'to' are mostly a multiple of 4 KiB: of
+ * these the first cache level keeps few. */
 static void
 transpose_rows(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct transposing *t = ctx;
-    float row[64];
+    const struct transposing t = *(const struct transposing *)ctx;
+    uint16_t wide[2] = { 0 }; /* a bf16 is the upper half of an f32 */
 
     (void)thread;
-    for (size_t i = begin; i < end; i++)
-        for (size_t j = 0, some; j < t->rank; j += some) {
-            some = smaller(t->rank - j, 64);
-            cvt_to_f32(row, t->b + i * t->rank + j, DT_BF16, some);
-            for (size_t k = 0; k < some; k++)
-                put_le32(&t->to[(j + k) * t->n + i], f32_bits(row[k]));
-        }
+    for (size_t i = begin, some; i < end; i += some) {
+        some = smaller(end - i, 16);
+        for (size_t j = 0; j < t.rank; j++)
+            for (size_t k = i; k < i + some; k++) {
+                memcpy(&wide[1], &t.b[k * t.rank + j], 2);
+                memcpy(&t.to[j * t.n + k], wide, 4);
+            }
+    }
 }
 
 /* B^T of an expert's matrix, from row 'first' on. */
@@ -185,8 +187,7 @@ moe_forward(struct moe *moe, const struct moe_batch *batch, float *output,
     moe->skipped = moe->route.skipped;
     if (saved)
         moe_saved_batch(&moe->config, saved, batch);
-    if (batch->qlen > 0)
-        memset(output, 0, batch->qlen * moe->config.hidden * sizeof(*output));
+    moe_clear(moe, output, batch->qlen);
     for (size_t e = 0; e < moe->config.n_experts; e++)
         for (size_t row = moe_first_row(moe, e);
              row < moe_first_row(moe, e + 1);) {

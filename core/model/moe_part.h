@@ -49,6 +49,9 @@ struct moe_tile {
 void moe_add_lora(const struct moe_tile *tile, size_t rank, const float *p,
                   size_t ldp, const void *w, enum dtype w_dtype, size_t ldw);
 
+/* moe_clear(): n_rows of 'sum' [.., hidden] become 0. */
+void moe_clear(const struct moe *moe, float *sum, size_t n_rows);
+
 /* moe_add_partials(): sum[token] += weight * partial of each part, in their
  * order, where there are several; weights [qlen, top_k], or NULL: 1. */
 void moe_add_partials(const struct moe *moe, const struct moe_block *block,
