@@ -1,0 +1,172 @@
+/*
+ * A whole model's loss on text, and the gradient of it in low-rank adapters of
+ * its linear layers: what moe-sft tune trains.  The base weights are frozen,
+ * mapped and never copied whole.
+ *
+ * The loss of a step is the sum of its tokens' cross-entropies, by f32 logits,
+ * over the number of targets in the whole step.  A linear layer computes
+ *   y = W x + bias + s B (A x),  s = alpha / rank, or alpha / sqrt(rank)
+ *
+ * COMPUTE_F32: all products are gemm_exact()'s: the loss has the bits that
+ * hf-infer's logits give, and all is the same on every CPU.
+ * COMPUTE_BF16: operands of products with base weights are rounded to bf16, by
+ * gemm_bf16(), in both directions; adapters, attention and what is between
+ * products stay f32.  Bits depend on the instruction set.
+ * In both they depend on neither threads, nor on how a step is cut into
+ * chunks, nor on whether examples share a window.
+ *
+ * What is kept of a layer is its input; the backward computes the layer's
+ * forward anew.
+ */
+#ifndef CORE_MODEL_TRAIN_LM_H
+#define CORE_MODEL_TRAIN_LM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/err.h"
+#include "core/model/engine.h"
+#include "core/model/model.h"
+#include "core/par.h"
+
+/* The layers that may have an adapter, in the order of everything that lists
+ * them. */
+enum lm_target {
+    LM_Q,
+    LM_K,
+    LM_V,
+    LM_O,
+    LM_GATE,
+    LM_UP,
+    LM_DOWN,
+    LM_N_TARGETS
+};
+
+#define LM_ALL_TARGETS ((1u << LM_N_TARGETS) - 1)
+
+/* "q", "k", .. as in --targets; "q_proj", .. as in PEFT's target_modules. */
+extern const char *const lm_target_names[LM_N_TARGETS];
+extern const char *const lm_target_modules[LM_N_TARGETS];
+
+/* What an adapter is. */
+struct lm_lora {
+    unsigned targets; /* bit 1 << LM_Q, .. */
+    size_t rank;      /* 1 or more */
+    double alpha;
+    bool rslora; /* s = alpha / sqrt(rank) */
+};
+
+struct lm_options {
+    struct lm_lora lora; /* of a new adapter */
+    uint64_t seed;       /* of its A */
+    const char *init;    /* a PEFT directory to go on from: 'lora' and 'seed' are
+                          * not read then; or NULL */
+    enum compute compute;
+    size_t max_tokens; /* of an example (not of a window), 1 or more */
+    size_t chunk;      /* tokens that go through the layers together, if that
+                        * many are there: more take more memory, and read the
+                        * weights less often; 0: LM_CHUNK.  At least
+                        * max_tokens are. */
+    size_t n_slices;   /* of a step, 1 to LM_MAX_SLICES */
+};
+
+#define LM_CHUNK      1024
+#define LM_MAX_SLICES 4096
+
+/* A matrix of the adapter: A [rank, in] or B [out, rank], in C order, in all
+ * arrays of n_params numbers. */
+struct lm_tensor {
+    char *name; /* PEFT's: "base_model.model.model.layers.0.self_attn.q_proj"
+                 * ".lora_A.weight" */
+    size_t rows, cols;
+    size_t first; /* at which number it begins */
+};
+
+/* The fields are read-only for others. */
+struct lm {
+    struct model *model;
+    struct lm_lora lora; /* as asked for, or init's */
+    struct lm_tensor *tensors; /* [n_tensors]: by layer, then enum lm_target,
+                                * then A, B; no gaps between them */
+    size_t n_tensors, n_params;
+    const float *grad; /* [n_params] of the last lm_grad() */
+    struct lm_work *work; /* private */
+};
+
+/*
+ * lm_open() maps a model and lists the adapter's tensors; it allocates nothing
+ * that grows with the model's sizes but their names.
+ * -1 with 'err' set: as model_open() and lora_open() do; EX_DATAERR for a model
+ * with experts, which are not supported yet, and for an adapter whose layers
+ * have not all the same targets, rank and scale, or that has others than enum
+ * lm_target.
+ * Owner: the caller, until lm_close(); 'par' is borrowed and may be NULL.
+ */
+int lm_open(struct lm **lm, const char *dir, const struct lm_options *options,
+            struct par *par, struct err *err);
+void lm_close(struct lm *lm); /* NULL is fine */
+
+/* The memory that lm_prepare() takes, by name; and what it has mapped. */
+struct lm_memory {
+    struct {
+        const char *name; /* "logits" */
+        size_t nbytes;
+    } item[12];
+    size_t n_items;
+    size_t total;  /* of them */
+    size_t mapped; /* bytes of the model's files */
+};
+
+/* lm_memory() is -1 with 'err' set (EX_DATAERR) if a size leaves 64 bits. */
+int lm_memory(const struct lm *lm, struct lm_memory *memory, struct err *err);
+
+/*
+ * lm_start() writes the adapter that training begins with to values [n_params]:
+ * init's, or B zero and A uniform in +-1 / sqrt(in), number i of a layer's
+ * target by rng_f64(seed, layer * LM_N_TARGETS + target, i).
+ * lm_prepare() allocates; 'values' is what lm_grad() and lm_loss() read from
+ * then on, the caller's, who may change them between calls.
+ * -1 with 'err' set (EX_SOFTWARE, EX_DATAERR as lm_memory()).
+ */
+void lm_start(const struct lm *lm, float *values);
+int lm_prepare(struct lm *lm, const float *values, struct err *err);
+
+/* A window of examples that do not see each other: in each, positions begin at
+ * 0, and its first token is not predicted. */
+struct lm_seq {
+    const int32_t *ids;    /* [n] */
+    const int32_t *labels; /* [n] the target for the token at t, of the logits
+                            * at t - 1; -100: none */
+    size_t n;
+    const size_t *starts; /* [n_starts] where examples begin, ascending, the
+                           * first is 0; n_starts 0: it is one example */
+    size_t n_starts;
+};
+
+#define LM_NO_LABEL (-100)
+
+/* lm_n_targets() counts the labels that count: not those of first tokens. */
+size_t lm_n_targets(const struct lm_seq *seqs, size_t n_seqs);
+
+/*
+ * lm_grad() is forward and backward of a step: *loss_sum is the sum of its
+ * tokens' losses, lm->grad the gradient of loss_sum / lm_n_targets(seqs,
+ * n_seqs); both 0 without a target.
+ *
+ * Sequence i belongs to slice i % n_slices; a slice's gradient is summed over
+ * its tokens in their order, and slices' by a tree that halves their list: the
+ * larger part, a power of two, first.
+ *
+ * lm_loss() is the forward alone.  The loss is summed in order, in double.
+ * It may be NaN or infinite: that is no error here.
+ *
+ * -1 with 'err' set (EX_DATAERR): an id or label outside the vocabulary, an
+ * example of more than max_tokens.
+ */
+int lm_grad(struct lm *lm, const struct lm_seq *seqs, size_t n_seqs,
+            double *loss_sum, struct err *err);
+int lm_loss(struct lm *lm, const struct lm_seq *seqs, size_t n_seqs,
+            double *loss_sum, struct err *err);
+
+#endif
