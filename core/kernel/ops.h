@@ -74,6 +74,8 @@ struct vec_ops {
     void (*silu_back)(float *h, float *gate, float *up, const float *dh,
                       size_t n);
     void (*gelu_tanh_mul)(float *gate, const float *up, size_t n);
+    void (*gelu_tanh_back)(float *h, float *gate, float *up, const float *dh,
+                           size_t n);
     void (*rope)(float *x, const float *c, const float *s, size_t half);
 };
 

@@ -71,6 +71,12 @@ vec_silu_back(float *h, float *gate, float *up, const float *dh, size_t n)
 }
 
 void
+vec_gelu_tanh_back(float *h, float *gate, float *up, const float *dh, size_t n)
+{
+    ops()->gelu_tanh_back(h, gate, up, dh, n);
+}
+
+void
 vec_gelu_tanh_mul(float *gate, const float *up, size_t n)
 {
     ops()->gelu_tanh_mul(gate, up, n);

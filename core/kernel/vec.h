@@ -44,8 +44,11 @@ void vec_gelu_tanh_mul(float *gate, const float *up, size_t n);
 /*
  * vec_silu_back() goes back through h[i] = silu(gate[i]) * up[i], of which it
  * gets dh and gives h again; gate and up become their gradients.
+ * vec_gelu_tanh_back(): of gelu_tanh.
  */
 void vec_silu_back(float *h, float *gate, float *up, const float *dh, size_t n);
+void vec_gelu_tanh_back(float *h, float *gate, float *up, const float *dh,
+                        size_t n);
 
 /*
  * vec_rope() rotates one head in place, half rotation, as Hugging Face's llama:

@@ -131,6 +131,20 @@ gelu_tanh_mul(float *gate, const float *up, size_t n)
 }
 
 static void
+gelu_tanh_back(float *h, float *gate, float *up, const float *dh, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float g = gate[i], gg = GELU_B * g * g;
+        float sig = 1 / (1 + exp1(-(GELU_A * (g + gg * g)))), act = g * sig;
+
+        h[i] = act * up[i];
+        gate[i] =
+            dh[i] * up[i] * (sig + act * (1 - sig) * (GELU_A * (1 + 3 * gg)));
+        up[i] = dh[i] * act;
+    }
+}
+
+static void
 rope(float *x, const float *c, const float *s, size_t half)
 {
     float *x2 = x + half;
@@ -154,5 +168,6 @@ const struct vec_ops vec_scalar = {
     .silu_mul = silu_mul,
     .silu_back = silu_back,
     .gelu_tanh_mul = gelu_tanh_mul,
+    .gelu_tanh_back = gelu_tanh_back,
     .rope = rope,
 };

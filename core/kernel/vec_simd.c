@@ -236,26 +236,44 @@ silu_back1(vf *gate, vf *up, vf dh)
     return h;
 }
 
-static void
-silu_back(float *h, float *gate, float *up, const float *dh, size_t n)
+/* As vec_scalar.c has it. */
+INLINE vf
+gelu_tanh_back1(vf *gate, vf *up, vf dh)
 {
-    size_t i = 0;
+    const vf one = vf_set1(1), g = *gate, gg = vf_set1(GELU_B) * g * g;
+    vf u = vf_set1(GELU_A) * (g + gg * g);
+    vf sig = one / (one + vf_exp(vf_set1(0) - u)), act = g * sig;
+    vf h = act * *up, slope = vf_set1(GELU_A) * (one + vf_set1(3) * gg);
 
-    for (; i + VF <= n; i += VF) {
-        vf g = vf_load(gate + i), u = vf_load(up + i);
-
-        vf_store(h + i, silu_back1(&g, &u, vf_load(dh + i)));
-        vf_store(gate + i, g);
-        vf_store(up + i, u);
-    }
-    if (i < n) {
-        vf g = vf_load_n(gate + i, n - i), u = vf_load_n(up + i, n - i);
-
-        vf_store_n(h + i, silu_back1(&g, &u, vf_load_n(dh + i, n - i)), n - i);
-        vf_store_n(gate + i, g, n - i);
-        vf_store_n(up + i, u, n - i);
-    }
+    *gate = dh * *up * (sig + act * (one - sig) * slope);
+    *up = dh * act;
+    return h;
 }
+
+#define ACT_BACK(name, back1)                                                  \
+    static void name(float *h, float *gate, float *up, const float *dh,        \
+                     size_t n)                                                 \
+    {                                                                          \
+        size_t i = 0;                                                          \
+                                                                               \
+        for (; i + VF <= n; i += VF) {                                         \
+            vf g = vf_load(gate + i), u = vf_load(up + i);                     \
+                                                                               \
+            vf_store(h + i, back1(&g, &u, vf_load(dh + i)));                   \
+            vf_store(gate + i, g);                                             \
+            vf_store(up + i, u);                                               \
+        }                                                                      \
+        if (i < n) {                                                           \
+            vf g = vf_load_n(gate + i, n - i), u = vf_load_n(up + i, n - i);   \
+                                                                               \
+            vf_store_n(h + i, back1(&g, &u, vf_load_n(dh + i, n - i)), n - i); \
+            vf_store_n(gate + i, g, n - i);                                    \
+            vf_store_n(up + i, u, n - i);                                      \
+        }                                                                      \
+    }
+
+ACT_BACK(silu_back, silu_back1)
+ACT_BACK(gelu_tanh_back, gelu_tanh_back1)
 
 static void
 rope(float *x, const float *c, const float *s, size_t half)
@@ -289,5 +307,6 @@ const struct vec_ops TABLE(vec) = {
     .silu_mul = silu_mul,
     .silu_back = silu_back,
     .gelu_tanh_mul = gelu_tanh_mul,
+    .gelu_tanh_back = gelu_tanh_back,
     .rope = rope,
 };

@@ -200,6 +200,8 @@ run_block(struct step *s)
                          { &m->up, a->up, false },
                      },
                      2, a->mlp_in);
+        if (!a->out)
+            return;
         mlp_activate(e->par, c->act, a->inner, a->gate, a->up, m->gate.out,
                      chunk->n_rows);
         tap(s, TAP_IN_DOWN, a->inner);
@@ -207,6 +209,28 @@ run_block(struct step *s)
                      a->mid);
     }
     tap(s, TAP_RESID, a->out);
+}
+
+void
+chunk_embed(struct engine *e, const struct chunk *chunk,
+            const struct activations *a)
+{
+    struct step s = { .e = e, .chunk = chunk, .a = a };
+
+    par_for(e->par, chunk->n_rows, 1, embed, &s);
+}
+
+void
+block_run(struct engine *e, const struct chunk *chunk,
+          const struct activations *a, size_t layer)
+{
+    struct step s = { .e = e,
+                      .chunk = chunk,
+                      .a = a,
+                      .layer = &e->model->layers[layer],
+                      .index = layer };
+
+    run_block(&s);
 }
 
 void
@@ -221,7 +245,7 @@ chunk_run(struct engine *e, const struct chunk *chunk,
     /* nothing is read after the last tapped layer */
     if (shown && chunk->n_wanted == 0)
         n_layers = smaller(n_layers, (size_t)(shown->last_layer + 1));
-    par_for(e->par, chunk->n_rows, 1, embed, &s);
+    chunk_embed(e, chunk, acts);
     tap(&s, TAP_RESID, acts->x);
     for (size_t i = 0; i < n_layers; i++) {
         s.a = &acts[i % n_acts];

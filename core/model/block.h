@@ -69,7 +69,8 @@ struct activations {
     float *inner;     /* intermediate: act(gate) * up; not with experts */
     float *mlp_out;   /* hidden: room for the output of down_proj; the sum of
                        * the experts' */
-    float *out;       /* hidden: the residual stream after the block */
+    float *out;       /* hidden: the residual stream after the block; NULL,
+                       * not with experts: the block ends with gate and up */
 };
 
 /*
@@ -81,6 +82,16 @@ struct activations {
 void chunk_run(struct engine *engine, const struct chunk *chunk,
                const struct activations *acts, size_t n_acts,
                const struct tap *tap, float *logits);
+
+/*
+ * Its parts, for a forward that a backward follows: chunk_embed() fills the
+ * chunk's cosines and sines and a->x; block_run() is a layer, from a->x to
+ * a->out.
+ */
+void chunk_embed(struct engine *engine, const struct chunk *chunk,
+                 const struct activations *a);
+void block_run(struct engine *engine, const struct chunk *chunk,
+               const struct activations *a, size_t layer);
 
 /* Points of a block.  q_proj, k_proj and v_proj share an input, and so do
  * gate_proj and up_proj. */

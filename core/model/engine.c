@@ -1,6 +1,7 @@
 #include "core/model/engine.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/kernel/gemm.h"
 #include "core/mem.h"
@@ -14,12 +15,17 @@
  * without this. */
 #define ACTIVATIONS_MAX ((size_t)512 << 20)
 
-int
-engine_open(struct engine **engine, const struct model *model, struct par *par,
-            const struct engine_options *options, struct err *err)
+/* What is allocated for an engine: first for each thread, the others for each
+ * token of a chunk.  Returns how many there are; rows are not set but of the
+ * first. */
+#define MAX_ARRAYS 24
+
+static size_t
+list_arrays(struct engine *e, const struct model *model, size_t n_threads,
+            const struct engine_options *options, bool bare,
+            struct mem_array to[MAX_ARRAYS])
 {
     const struct config *c = &model->config;
-    struct engine *e = xcalloc(1, sizeof(*e));
     struct activations *a = &e->acts;
     struct experts_work *w = &e->experts;
     size_t n_experts = (size_t)c->n_experts, k = (size_t)c->n_experts_used;
@@ -27,6 +33,7 @@ engine_open(struct engine **engine, const struct model *model, struct par *par,
     size_t nq = (size_t)c->n_heads * d, nkv = (size_t)c->n_kv_heads * d;
     size_t inter = (size_t)c->expert_size, widest;
     size_t of_experts = n_experts ? hidden : 0;
+    size_t own = bare ? 0 : 1; /* activations */
     bool bf16 = options->compute == COMPUTE_BF16;
 
     for (int64_t i = 0; i < c->n_layers; i++)
@@ -34,22 +41,20 @@ engine_open(struct engine **engine, const struct model *model, struct par *par,
             inter = larger(inter, (size_t)c->intermediate_size);
     widest = larger(larger(hidden, nq), inter);
 
-    struct mem_array arrays[] = {
-        { &e->attention_scratch, (size_t)par_threads(par), attention_scratch(c),
-          4 },
-        /* all others: for each token of the chunk */
+    const struct mem_array arrays[] = {
+        { &e->attention_scratch, n_threads, attention_scratch(c), 4 },
         { &e->chunk.spans, 1, 1, sizeof(*e->chunk.spans) },
         { &e->chunk.rows, 1, 1, sizeof(*e->chunk.rows) },
         { &e->chunk.wanted, 1, 1, sizeof(*e->chunk.wanted) },
-        { &a->x, 1, hidden, 4 },
-        { &a->attn_in, 1, hidden, 4 },
-        { &a->mlp_out, 1, of_experts, 4 },
-        { &a->q, 1, nq, 4 },
-        { &a->attended, 1, nq, 4 },
-        { &a->k, 1, nkv, 4 },
-        { &a->v, 1, nkv, 4 },
-        { &a->gate, 1, inter, 4 },
-        { &a->up, 1, inter, 4 },
+        { &a->x, 1, own * hidden, 4 },
+        { &a->attn_in, 1, own * hidden, 4 },
+        { &a->mlp_out, 1, own * of_experts, 4 },
+        { &a->q, 1, own * nq, 4 },
+        { &a->attended, 1, own * nq, 4 },
+        { &a->k, 1, own * nkv, 4 },
+        { &a->v, 1, own * nkv, 4 },
+        { &a->gate, 1, own * inter, 4 },
+        { &a->up, 1, own * inter, 4 },
         { &e->chunk.cosines, 1, d / 2, 4 },
         { &e->chunk.sines, 1, d / 2, 4 },
         { &e->low, 1, model->lora_rank, 4 },
@@ -62,12 +67,44 @@ engine_open(struct engine **engine, const struct model *model, struct par *par,
         { &w->selected, 1, k, 4 },
         { &w->slots, 1, k, 4 },
     };
-    const size_t n_arrays = sizeof(arrays) / sizeof(*arrays);
-    size_t nbytes = tables_floats(model->tables) * sizeof(float), chunk;
+    _Static_assert(sizeof(arrays) == MAX_ARRAYS * sizeof(*arrays), "arrays");
+
+    memcpy(to, arrays, sizeof(arrays));
+    return MAX_ARRAYS;
+}
+
+bool
+engine_bare_nbytes(const struct model *model, int n_threads,
+                   const struct engine_options *options, size_t *nbytes)
+{
+    struct engine e = { 0 };
+    struct mem_array arrays[MAX_ARRAYS];
+    size_t n = list_arrays(&e, model, (size_t)n_threads, options, true, arrays);
+
+    for (size_t i = 1; i < n; i++)
+        arrays[i].rows = options->chunk;
+    return mem_arrays_nbytes(arrays, n, nbytes) &&
+           size_add(*nbytes, gemm_workspace(n_threads), nbytes);
+}
+
+static int
+open_engine(struct engine **engine, const struct model *model, struct par *par,
+            const struct engine_options *options, bool bare, struct err *err)
+{
+    struct engine *e = xcalloc(1, sizeof(*e));
+    struct activations *a = &e->acts;
+    struct experts_work *w = &e->experts;
+    size_t n_experts = (size_t)model->config.n_experts;
+    struct mem_array arrays[MAX_ARRAYS];
+    size_t n_arrays =
+        list_arrays(e, model, (size_t)par_threads(par), options, bare, arrays);
+    size_t nbytes = tables_floats(model->tables) * sizeof(float);
+    size_t chunk = options->chunk;
 
     for (size_t i = 1; i < n_arrays; i++)
         nbytes += arrays[i].cols * arrays[i].size;
-    chunk = smaller(larger(ACTIVATIONS_MAX / nbytes, 1), options->chunk);
+    if (!bare)
+        chunk = smaller(larger(ACTIVATIONS_MAX / nbytes, 1), chunk);
     for (size_t i = 1; i < n_arrays; i++)
         arrays[i].rows = chunk;
 
@@ -77,7 +114,7 @@ engine_open(struct engine **engine, const struct model *model, struct par *par,
     e->options = *options;
     e->options.chunk = chunk;
     w->n = n_experts;
-    w->k = k;
+    w->k = (size_t)model->config.n_experts_used;
     w->first = xcalloc(n_experts + 1, sizeof(*w->first));
     e->memory =
         mem_arrays(arrays, n_arrays, &e->nbytes, "the activations", err);
@@ -95,6 +132,21 @@ engine_open(struct engine **engine, const struct model *model, struct par *par,
     a->inner = a->gate;
     *engine = e;
     return 0;
+}
+
+int
+engine_open(struct engine **engine, const struct model *model, struct par *par,
+            const struct engine_options *options, struct err *err)
+{
+    return open_engine(engine, model, par, options, false, err);
+}
+
+int
+engine_open_bare(struct engine **engine, const struct model *model,
+                 struct par *par, const struct engine_options *options,
+                 struct err *err)
+{
+    return open_engine(engine, model, par, options, true, err);
 }
 
 void

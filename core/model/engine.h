@@ -70,6 +70,18 @@ int engine_open(struct engine **engine, const struct model *model,
                 struct err *err);
 void engine_close(struct engine *engine); /* NULL is fine */
 
+/*
+ * engine_open_bare() opens one without activations, for whoever runs block.h's
+ * steps with theirs: it is not fed, and a chunk may always have as many tokens
+ * as the options say.
+ * engine_bare_nbytes() is what that allocates; false if it leaves 64 bits.
+ */
+int engine_open_bare(struct engine **engine, const struct model *model,
+                     struct par *par, const struct engine_options *options,
+                     struct err *err);
+bool engine_bare_nbytes(const struct model *model, int n_threads,
+                        const struct engine_options *options, size_t *nbytes);
+
 /* One sequence and its KV cache, which grows as it is filled. */
 struct session {
     struct engine *engine;

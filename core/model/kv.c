@@ -19,8 +19,8 @@ head_nbytes(const struct kv *kv)
     return KV_BLOCK * kv->head_dim * item_nbytes(kv);
 }
 
-static size_t
-block_nbytes(const struct kv *kv)
+size_t
+kv_block_nbytes(const struct kv *kv)
 {
     return kv->n_layers * 2 * kv->n_heads * head_nbytes(kv);
 }
@@ -33,7 +33,7 @@ kv_grow(struct kv *kv, size_t n_tokens, struct err *err)
     if (need > kv->n_blocks)
         kv->blocks = xrealloc(kv->blocks, need, sizeof(*kv->blocks));
     while (kv->n_blocks < need) {
-        char *block = mem_big(block_nbytes(kv), 1, "the KV cache", err);
+        char *block = mem_big(kv_block_nbytes(kv), 1, "the KV cache", err);
 
         if (!block)
             return -1;
@@ -45,7 +45,7 @@ kv_grow(struct kv *kv, size_t n_tokens, struct err *err)
 void *
 kv_keys(const struct kv *kv, size_t layer, size_t head, size_t block)
 {
-    size_t at = layer * 2 * kv->n_heads + head;
+    size_t at = layer % kv->n_layers * 2 * kv->n_heads + head;
 
     return kv->blocks[block] + at * head_nbytes(kv);
 }
@@ -102,6 +102,6 @@ void
 kv_free(struct kv *kv)
 {
     for (size_t i = 0; i < kv->n_blocks; i++)
-        mem_big_free(kv->blocks[i], block_nbytes(kv), 1);
+        mem_big_free(kv->blocks[i], kv_block_nbytes(kv), 1);
     free(kv->blocks);
 }

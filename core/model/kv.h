@@ -22,8 +22,9 @@
  * little-endian. Nobody reads what was not put: a cache is used again as it is.
  */
 struct kv {
-    size_t n_layers, n_heads, head_dim; /* KV heads */
-    enum dtype dtype;                   /* F32, F16 or BF16 */
+    size_t n_layers;          /* or 1: all use it, one after the other */
+    size_t n_heads, head_dim; /* KV heads */
+    enum dtype dtype;         /* F32, F16 or BF16 */
     char **blocks;
     size_t n_blocks;
 };
@@ -45,5 +46,9 @@ void kv_set(struct kv *kv, size_t layer, size_t head, size_t slot, size_t n,
 void *kv_keys(const struct kv *kv, size_t layer, size_t head, size_t block);
 void *kv_values(const struct kv *kv, size_t layer, size_t head, size_t block);
 void kv_free(struct kv *kv); /* a zeroed struct is fine */
+
+/* kv_block_nbytes() is the size of a block, for those who have them elsewhere:
+ * they set 'blocks', and kv_grow() and kv_free() are not called. */
+size_t kv_block_nbytes(const struct kv *kv);
 
 #endif

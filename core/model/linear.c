@@ -22,6 +22,22 @@ linear_job(const struct linear *l, float *y, bool add)
     };
 }
 
+struct gemm_job
+linear_back_job(const struct linear *l, float *dx, bool add)
+{
+    return (struct gemm_job){
+        .w = { .data = l->w,
+               .dtype = l->dtype,
+               .n = l->in,
+               .k = l->out,
+               .ld = l->in,
+               .by_k = true },
+        .c = dx,
+        .ldc = l->in,
+        .end = { .accumulate = add },
+    };
+}
+
 struct rounding {
     struct engine *e;
     const float *x;

@@ -41,6 +41,10 @@ struct apply {
  * l->out] = w x + bias, 'add'ed to what is there. */
 struct gemm_job linear_job(const struct linear *l, float *y, bool add);
 
+/* linear_back_job() is the way back, past a frozen w: dx [rows, l->in] = dy w,
+ * of dy [rows, l->out]. */
+struct gemm_job linear_back_job(const struct linear *l, float *dx, bool add);
+
 /*
  * Rows x through n layers, and what their adapters add:
  *                  rows             in COMPUTE_BF16             tables

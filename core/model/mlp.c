@@ -33,3 +33,35 @@ mlp_activate(struct par *par, enum act act, float *inner, const float *gate,
 
     par_for(par, n_rows, 1, run, &task);
 }
+
+struct back {
+    void (*back)(float *h, float *gate, float *up, const float *dh, size_t n);
+    float *inner, *gate, *up;
+    const float *dh;
+    size_t n;
+};
+
+static void
+run_back(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct back *b = ctx;
+    size_t at = begin * b->n;
+
+    (void)thread;
+    b->back(b->inner + at, b->gate + at, b->up + at, b->dh + at,
+            (end - begin) * b->n);
+}
+
+void
+mlp_backward(struct par *par, enum act act, float *inner, float *gate,
+             float *up, const float *dh, size_t n, size_t n_rows)
+{
+    struct back back = { act == ACT_SILU ? vec_silu_back : vec_gelu_tanh_back,
+                         inner,
+                         gate,
+                         up,
+                         dh,
+                         n };
+
+    par_for(par, n_rows, 1, run_back, &back);
+}

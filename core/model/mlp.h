@@ -22,4 +22,11 @@ struct mlp {
 void mlp_activate(struct par *par, enum act act, float *inner,
                   const float *gate, const float *up, size_t n, size_t n_rows);
 
+/*
+ * mlp_backward() goes back through it: it is given dh [n_rows, n], the gradient
+ * of inner, and gives inner again; gate and up become their gradients.
+ */
+void mlp_backward(struct par *par, enum act act, float *inner, float *gate,
+                  float *up, const float *dh, size_t n, size_t n_rows);
+
 #endif

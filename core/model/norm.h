@@ -24,4 +24,13 @@ struct norm {
 void norm_rows(struct par *par, const struct norm *norm, float *y,
                const float *x, const size_t *from, size_t n_rows);
 
+/*
+ * norm_backward(): dy [n_rows, n], the gradient of norm_rows(x), becomes that
+ * of x, or where 'sum' is given is lost, and that of x is added to 'sum':
+ *   dx = r (weight dy - x r^2 mean(weight dy x)),  r = 1 / sqrt(mean(x^2) +
+ * eps)
+ */
+void norm_backward(struct par *par, const struct norm *norm, float *sum,
+                   float *dy, const float *x, size_t n_rows);
+
 #endif

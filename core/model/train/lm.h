@@ -60,8 +60,8 @@ struct lm_lora {
 struct lm_options {
     struct lm_lora lora; /* of a new adapter */
     uint64_t seed;       /* of its A */
-    const char *init;    /* a PEFT directory to go on from: 'lora' and 'seed' are
-                          * not read then; or NULL */
+    const char *init; /* a PEFT directory to go on from: 'lora' and 'seed' are
+                       * not read then; or NULL */
     enum compute compute;
     size_t max_tokens; /* of an example (not of a window), 1 or more */
     size_t chunk;      /* tokens that go through the layers together, if that
@@ -86,11 +86,11 @@ struct lm_tensor {
 /* The fields are read-only for others. */
 struct lm {
     struct model *model;
-    struct lm_lora lora; /* as asked for, or init's */
+    struct lm_lora lora;       /* as asked for, or init's */
     struct lm_tensor *tensors; /* [n_tensors]: by layer, then enum lm_target,
                                 * then A, B; no gaps between them */
     size_t n_tensors, n_params;
-    const float *grad; /* [n_params] of the last lm_grad() */
+    const float *grad;    /* [n_params] of the last lm_grad() */
     struct lm_work *work; /* private */
 };
 

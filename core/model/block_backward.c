@@ -1,0 +1,170 @@
+#include "core/model/block_backward.h"
+
+#include "core/kernel/gemm.h"
+#include "core/kernel/vec.h"
+#include "core/model/engine.h"
+#include "core/model/lora.h"
+#include "core/model/mlp.h"
+#include "core/model/model.h"
+#include "core/model/norm.h"
+
+/* One block of a chunk. */
+struct back {
+    struct engine *e;
+    const struct chunk *chunk;
+    const struct activations *a;
+    const struct block_grads *g;
+    const struct layer *layer;
+};
+
+/*
+ * From dy to dx (NULL: not wanted), with what a layer's adapter adds to it.
+ * Leaves scale dy b in 'low' for back_adapter().
+ */
+static void
+back_dx(const struct back *b, const struct linear *l, float *dx, bool add,
+        const float *dy)
+{
+    struct gemm_job job = linear_back_job(l, dx, add);
+    size_t n = b->chunk->n_rows, k = l->out;
+    const struct lora *lora = l->lora;
+    struct engine *e = b->e;
+
+    if (dx && e->options.compute == COMPUTE_F32) {
+        gemm_exact(e->gemm, &job, 1, dy, k, n);
+    } else if (dx) {
+        gemm_to_bf16(e->gemm, e->rounded, dy, k, n, k);
+        gemm_bf16(e->gemm, &job, 1, e->rounded, NULL, gemm_ld_bf16(k), n);
+    }
+    if (!lora)
+        return;
+    job = linear_back_job(&lora->b, b->g->low, false);
+    gemm_exact(e->gemm, &job, 1, dy, k, n);
+    vec_scale(b->g->low, lora->scale, n * lora->a.out);
+    job = linear_back_job(&lora->a, dx, true);
+    if (dx)
+        gemm_exact(e->gemm, &job, 1, b->g->low, lora->a.out, n);
+}
+
+static void
+back_adapter(const struct back *b, const struct linear *l, const float *x,
+             const float *dy)
+{
+    if (l->lora)
+        b->g->linear(b->g->ctx, &(struct linear_grads){ l, x, dy, b->g->low });
+}
+
+static void
+back_linear(const struct back *b, const struct linear *l, const float *x,
+            float *dx, bool add, const float *dy)
+{
+    back_dx(b, l, dx, add, dy);
+    back_adapter(b, l, x, dy);
+}
+
+/* ---- the halves ---- */
+
+static void
+back_mlp(const struct back *b)
+{
+    const struct activations *a = b->a;
+    const struct block_grads *g = b->g;
+    const struct mlp *m = &b->layer->mlp;
+    size_t n = b->chunk->n_rows;
+    struct par *par = b->e->par;
+
+    back_dx(b, &m->down, g->inner, false, g->resid);
+    mlp_backward(par, b->e->model->config.act, a->inner, a->gate, a->up,
+                 g->inner, m->gate.out, n);
+    back_adapter(b, &m->down, a->inner, g->resid);
+    back_linear(b, &m->gate, a->mlp_in, g->input, false, a->gate);
+    back_linear(b, &m->up, a->mlp_in, g->input, true, a->up);
+    norm_backward(par, &b->layer->mlp_norm, g->resid, g->input, a->mid, n);
+}
+
+/* Row i's heads: rotated back and, in qwen3, back through their norm. */
+static void
+unrotate(const struct back *b, float *grad, const float *heads, size_t n_heads,
+         const struct norm *norm, size_t i)
+{
+    size_t d = (size_t)b->e->model->config.head_dim, half = d / 2;
+
+    grad += i * n_heads * d;
+    heads += i * n_heads * d;
+    for (size_t j = 0; j < n_heads; j++)
+        vec_rope(grad + j * d, b->chunk->cosines + i * half,
+                 b->g->sines_back + i * half, half);
+    if (norm->weight)
+        norm_backward(NULL, norm, NULL, grad, heads, n_heads);
+}
+
+static void
+unrotate_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct back *b = ctx;
+    const struct config *c = &b->e->model->config;
+    const struct layer *l = b->layer;
+    size_t half = (size_t)c->head_dim / 2;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        for (size_t k = i * half; k < (i + 1) * half; k++)
+            b->g->sines_back[k] = -b->chunk->sines[k];
+        unrotate(b, b->g->q, b->a->q, (size_t)c->n_heads, &l->q_norm, i);
+        unrotate(b, b->g->k, b->a->k, (size_t)c->n_kv_heads, &l->k_norm, i);
+    }
+}
+
+static void
+back_attention(struct back *b, size_t layer, bool is_first)
+{
+    const struct config *c = &b->e->model->config;
+    const struct activations *a = b->a;
+    const struct block_grads *g = b->g;
+    const struct layer *l = b->layer;
+    size_t n = b->chunk->n_rows;
+    struct par *par = b->e->par;
+    float *input = is_first ? NULL : g->input;
+    const struct attention forward = {
+        .n_heads = (size_t)c->n_heads,
+        .n_kv_heads = (size_t)c->n_kv_heads,
+        .head_dim = (size_t)c->head_dim,
+        .window = (size_t)c->window[layer],
+        .layer = layer,
+        .spans = b->chunk->spans,
+        .n_spans = b->chunk->n_spans,
+        .q = a->q_rotated,
+        .out = a->attended,
+        .lse = a->lse,
+    };
+
+    back_linear(b, &l->o, a->attended, g->attended, false, g->resid);
+    attention_backward(par, &forward,
+                       &(struct attention_grads){
+                           .k = a->k_rotated,
+                           .v = a->v,
+                           .dout = g->attended,
+                           .scaled = a->q_rotated,
+                           .dq = g->q,
+                           .dk = g->k,
+                           .dv = g->v,
+                           .work = g->attention,
+                       });
+    par_for(par, n, 1, unrotate_rows, b);
+    back_linear(b, &l->q, a->attn_in, input, false, g->q);
+    back_linear(b, &l->k, a->attn_in, input, true, g->k);
+    back_linear(b, &l->v, a->attn_in, input, true, g->v);
+    if (!is_first)
+        norm_backward(par, &l->attn_norm, g->resid, g->input, a->x, n);
+}
+
+void
+block_backward(struct engine *e, const struct chunk *chunk,
+               const struct activations *acts, const struct block_grads *g,
+               size_t layer, bool is_first)
+{
+    struct back b = { e, chunk, acts, g, &e->model->layers[layer] };
+
+    back_mlp(&b);
+    back_attention(&b, layer, is_first);
+}

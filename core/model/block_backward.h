@@ -1,0 +1,54 @@
+/*
+ * The backward of a block without experts: from the gradient of its output to
+ * that of its input, past frozen weights.
+ */
+#ifndef CORE_MODEL_BLOCK_BACKWARD_H
+#define CORE_MODEL_BLOCK_BACKWARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/model/attention_backward.h"
+#include "core/model/block.h"
+#include "core/model/linear.h"
+
+struct lora;
+
+/* A linear layer's part of the backward, from which its adapter's gradients
+ * follow: of 'a' low^T x, of 'b' dy^T (scale a x). */
+struct linear_grads {
+    const struct linear *linear;
+    const float *x;   /* [rows, in] */
+    const float *dy;  /* [rows, out] */
+    const float *low; /* [rows, rank] scale dy b */
+};
+
+/* Gradients of what struct activations has, [rows, ...]. */
+struct block_grads {
+    float *resid;      /* hidden: of the block's out; becomes that of its x */
+    float *input;      /* hidden: of attn_in and mlp_in */
+    float *inner;      /* intermediate; may share memory with what follows */
+    float *attended;   /* heads */
+    float *q, *k, *v;  /* heads, KV heads */
+    float *sines_back; /* head_dim / 2: the chunk's, negative */
+    float *low;        /* [rows, lora_rank] */
+    struct attention_work attention;
+
+    /* is called for each layer that has an adapter, which must be one */
+    void (*linear)(void *ctx, const struct linear_grads *grads);
+    void *ctx;
+};
+
+/*
+ * block_backward() goes back through block_run() of the same chunk, all of
+ * whose activations are there, but for out, inner and mlp_out; it overwrites
+ * q_rotated, gate, up and inner.  Spans are all of their sessions.
+ * is_first: the gradient of x is not wanted.
+ * In COMPUTE_BF16 the operands of products with weights are rounded.
+ */
+void block_backward(struct engine *engine, const struct chunk *chunk,
+                    const struct activations *acts,
+                    const struct block_grads *grads, size_t layer,
+                    bool is_first);
+
+#endif
