@@ -29,8 +29,7 @@ n_blocks(const struct span *span)
 static struct rows
 rows_at(const struct span *span, size_t first_index, size_t at)
 {
-    return (struct rows){ span, at, first_index + at,
-                          span->row + at * KV_BLOCK,
+    return (struct rows){ span, at, first_index + at, span->row + at * KV_BLOCK,
                           smaller(KV_BLOCK, span->n - at * KV_BLOCK) };
 }
 
@@ -61,8 +60,7 @@ static float *
 block_of(const struct pass *p, float *blocks, const struct rows *rows,
          size_t n_heads, size_t head)
 {
-    return blocks +
-           (rows->index * n_heads + head) * p->a->head_dim * KV_BLOCK;
+    return blocks + (rows->index * n_heads + head) * p->a->head_dim * KV_BLOCK;
 }
 
 /* ---- operands ---- */
@@ -137,15 +135,13 @@ visible_queries(const struct attention *a, size_t key,
     *begin = key > first ? smaller(key - first, n) : 0;
     *end = n;
     if (a->window)
-        *end = key + a->window <= first
-                   ? *begin
-                   : smaller(key + a->window - first, n);
+        *end = key + a->window <= first ? *begin
+                                        : smaller(key + a->window - first, n);
 }
 
 /* A row's P and dS, from S - lse and dP - delta in their places. */
 static void
-weigh(float *restrict p, float *restrict ds, size_t begin, size_t end,
-      size_t n)
+weigh(float *restrict p, float *restrict ds, size_t begin, size_t end, size_t n)
 {
     memset(p, 0, begin * sizeof(*p));
     memset(ds, 0, begin * sizeof(*ds));
@@ -240,8 +236,7 @@ dq_tasks(void *ctx, size_t begin, size_t end, int thread)
             dq_block(p, &queries, &keys, head, b == oldest, tiles);
         }
         for (size_t r = 0; r < queries.n; r++)
-            vec_scale(p->g->dq +
-                          ((queries.first + r) * a->n_heads + head) * d,
+            vec_scale(p->g->dq + ((queries.first + r) * a->n_heads + head) * d,
                       by, d);
     }
 }
@@ -292,8 +287,7 @@ dkv_block(const struct pass *p, const struct rows *queries,
         size_t begin, end;
 
         visible_queries(a, keys->at * KV_BLOCK + k, queries, &begin, &end);
-        weigh(score + k * KV_BLOCK, ds + k * KV_BLOCK, begin, end,
-              queries->n);
+        weigh(score + k * KV_BLOCK, ds + k * KV_BLOCK, begin, end, queries->n);
     }
     sum = (struct weighted_sum){
         .y = g->dv + key,
@@ -329,9 +323,9 @@ dkv_tasks(void *ctx, size_t begin, size_t end, int thread)
         size_t last = n_blocks(keys.span) - 1;
 
         if (a->window)
-            last = smaller(last, (keys.at * KV_BLOCK + keys.n - 1 +
-                                  a->window - 1) /
-                                     KV_BLOCK);
+            last = smaller(last,
+                           (keys.at * KV_BLOCK + keys.n - 1 + a->window - 1) /
+                               KV_BLOCK);
         for (size_t h = head; h < head + group; h++)
             for (size_t b = keys.at; b <= last; b++) {
                 struct rows queries =
@@ -347,7 +341,8 @@ void
 attention_backward(struct par *par, const struct attention *a,
                    const struct attention_grads *g)
 {
-    struct pass heads = { a, g, a->n_heads }, kv_heads = { a, g, a->n_kv_heads };
+    struct pass heads = { a, g, a->n_heads },
+                kv_heads = { a, g, a->n_kv_heads };
 
     par_for(par, n_tasks(&heads), 1, prepare, &heads);
     par_for(par, n_tasks(&heads), 1, dq_tasks, &heads);

@@ -55,7 +55,7 @@ out:
     return rc;
 }
 
-static int
+static __attribute__((unused)) int
 sample_open(struct sample *m, const char *dir, const char *name)
 {
     struct str path = { 0 };
@@ -74,7 +74,7 @@ sample_open(struct sample *m, const char *dir, const char *name)
     return rc;
 }
 
-static void
+static __attribute__((unused)) void
 sample_close(struct sample *m)
 {
     free(m->first);

@@ -1,0 +1,120 @@
+/*
+ * The end of the model, from the residual stream to the loss and back:
+ *   loss = log(sum of exp(logits)) - logits[target]
+ *   d logits = (exp(logits) / sum of exp - [target]) / number of targets
+ */
+#include <string.h>
+
+#include "core/kernel/f64.h"
+#include "core/kernel/gemm.h"
+#include "core/kernel/vec.h"
+#include "core/mem.h"
+#include "core/model/train/lm_impl.h"
+
+/* Some of the wanted rows. */
+struct head {
+    struct lm_work *w;
+    const size_t *rows; /* [n] */
+    struct lm_wanted *wanted;
+    size_t hidden, vocab;
+    const float *x;
+    float *resid;
+    double by;
+};
+
+/* A row's loss; the logits become exp(logit - the largest), or where it is
+ * wanted the gradient.  Parts of the sum are f32, the sum of them f64. */
+static void
+cross_entropy(struct lm_wanted *wanted, float *row, size_t vocab, bool back,
+              double by)
+{
+    enum { PART = 1024 };
+    float max = vec_max(row, vocab), target = row[wanted->target];
+    double sum = 0;
+
+    for (size_t k = 0; k < vocab; k += PART)
+        sum += (double)vec_exp_sum(row + k, max, smaller(PART, vocab - k));
+    wanted->loss = (double)max + f64_log(sum) - (double)target;
+    if (back) {
+        vec_scale(row, (float)(by / sum), vocab);
+        row[wanted->target] -= (float)by;
+    }
+}
+
+static void
+score_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct head *h = ctx;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        cross_entropy(&h->wanted[i], h->w->logits + i * h->vocab, h->vocab,
+                      h->resid != NULL, h->by);
+}
+
+static void
+gather(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct head *h = ctx;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        memcpy(h->w->head_x + i * h->hidden, h->x + h->rows[i] * h->hidden,
+               h->hidden * sizeof(float));
+}
+
+static void
+scatter(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct head *h = ctx;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        memcpy(h->resid + h->rows[i] * h->hidden, h->w->head_in + i * h->hidden,
+               h->hidden * sizeof(float));
+}
+
+static void
+product(struct lm_work *w, const struct gemm_job *job, const float *x,
+        uint16_t *rounded, size_t n)
+{
+    struct gemm *gemm = w->engine->gemm;
+    size_t k = job->w.k;
+
+    if (w->options.compute == COMPUTE_F32) {
+        gemm_exact(gemm, job, 1, x, k, n);
+    } else {
+        gemm_to_bf16(gemm, rounded, x, k, n, k);
+        gemm_bf16(gemm, job, 1, rounded, NULL, gemm_ld_bf16(k), n);
+    }
+}
+
+void
+lm_head(struct lm *lm, const float *x, float *resid, double by)
+{
+    struct lm_work *w = lm->work;
+    const struct model *m = lm->model;
+    const struct chunk *c = &w->engine->chunk;
+    size_t hidden = m->lm_head.in, vocab = m->lm_head.out;
+    struct gemm_job forward = linear_job(&m->lm_head, w->logits, false);
+    struct gemm_job back = linear_back_job(&m->lm_head, w->head_in, false);
+
+    if (resid)
+        memset(resid, 0, c->n_rows * hidden * sizeof(*resid));
+    for (size_t i = 0, n; i < c->n_wanted; i += n) {
+        struct head h = {
+            w, c->wanted + i, w->wanted + i, hidden, vocab, x, resid, by
+        };
+
+        n = smaller(c->n_wanted - i, w->head_rows);
+        par_for(w->par, n, 16, gather, &h);
+        norm_rows(w->par, &m->norm, w->head_in, w->head_x, NULL, n);
+        product(w, &forward, w->head_in, w->engine->rounded, n);
+        par_for(w->par, n, 1, score_rows, &h);
+        if (!resid)
+            continue;
+        product(w, &back, w->logits, w->head_rounded, n);
+        norm_backward(w->par, &m->norm, NULL, w->head_in, w->head_x, n);
+        par_for(w->par, n, 16, scatter, &h);
+    }
+}

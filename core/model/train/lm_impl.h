@@ -1,0 +1,105 @@
+/*
+ * struct lm from inside: what its files share.
+ */
+#ifndef CORE_MODEL_TRAIN_LM_IMPL_H
+#define CORE_MODEL_TRAIN_LM_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/model/block_backward.h"
+#include "core/model/engine.h"
+#include "core/model/lora.h"
+#include "core/model/train/lm.h"
+
+/* A linear layer with an adapter, whose A is lm->tensors[tensor], B the next
+ * one. */
+struct lm_adapted {
+    struct linear *linear;
+    size_t layer, target, tensor;
+    const struct lora *init; /* or NULL */
+};
+
+/* Rows of a chunk that belong to one slice. */
+struct lm_segment {
+    size_t slice, row, n;
+    bool is_first, is_last; /* of the slice's */
+};
+
+/* The rows whose logits are asked for, as many as engine->chunk.wanted. */
+struct lm_wanted {
+    int32_t target;
+    size_t seq;
+    double loss;
+};
+
+#define LM_MAX_ARRAYS 20
+
+/* One allocation, and its name in lm_memory(). */
+struct lm_region {
+    const char *name;
+    struct mem_array array[LM_MAX_ARRAYS];
+    size_t n_arrays;
+    void *data;
+    size_t nbytes;
+};
+
+#define LM_MAX_REGIONS 8
+
+struct lm_work {
+    struct lm_options options;
+    struct par *par;
+    struct lm_adapted *adapted; /* [n_adapted] */
+    size_t n_adapted;
+    size_t rows;     /* of a chunk, at most */
+    size_t n_blocks; /* of KV_BLOCK rows of an example, at most */
+
+    /* from here on by lm_prepare() */
+    struct engine *engine; /* whose chunk is filled and run */
+    struct lora *parts;    /* [n_adapted] that the engine applies */
+    struct lm_region region[LM_MAX_REGIONS];
+    size_t n_regions;
+
+    float *kept; /* [n_layers + 1, rows, hidden]: a layer's x; the last's out */
+    struct activations acts;
+    struct block_grads grads;
+    struct session *sessions;    /* [rows] */
+    char **blocks;               /* [n_blocks] of their caches */
+    char *kv;                    /* [n_blocks, kv_block_nbytes()] */
+    struct lm_segment *segments; /* [n_slices] */
+    size_t n_segments;
+    struct lm_wanted *wanted; /* [rows] */
+
+    /* lm_head.c: of LM_HEAD_ROWS rows, or fewer */
+    size_t head_rows;
+    float *logits;           /* [head_rows, vocab], then their gradient */
+    float *head_x, *head_in; /* [head_rows, hidden]; head_in also its
+                              * gradient, head_x gathered */
+    uint16_t *head_rounded;  /* COMPUTE_BF16 */
+
+    /* lm_sums.c */
+    size_t n_copies;
+    float *copies;         /* [n_copies, n_params], B's transposed */
+    float *high;           /* [rows, rank]: scale a x */
+    float *high_t, *low_t; /* [rank, rows] */
+    size_t widest;         /* out of all adapted layers */
+    float *b_t;            /* [threads, rank, widest] */
+};
+
+/* lm_memory.c: the sizes that follow from the options, without n_params. */
+void lm_sizes(struct lm *lm);
+void lm_free(struct lm *lm);
+
+/*
+ * lm_head.c: the loss of the wanted rows of x [rows, hidden], and where 'resid'
+ * is given its gradient times 'by' in all rows of that.
+ */
+void lm_head(struct lm *lm, const float *x, float *resid, double by);
+
+/* lm_sums.c: a layer's part of the gradient, block_grads.linear; and what is
+ * left to do when all chunks of n_slices slices, 1 or more, are done. */
+void lm_sums_add(void *lm, const struct linear_grads *grads);
+void lm_sums_finish(struct lm *lm, size_t n_slices);
+
+#endif

@@ -1,0 +1,237 @@
+/* How much memory a whole model's gradient takes, and its allocation. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/kernel/gemm.h"
+#include "core/mem.h"
+#include "core/model/train/lm_impl.h"
+
+#define HEAD_ROWS  256                 /* gemm widens W once for as many */
+#define HEAD_BYTES ((size_t)192 << 20) /* or as many as these hold */
+
+static struct kv
+cache_of(const struct config *c)
+{
+    return (struct kv){ .n_layers = 1,
+                        .n_heads = (size_t)c->n_kv_heads,
+                        .head_dim = (size_t)c->head_dim,
+                        .dtype = DT_F32 };
+}
+
+void
+lm_sizes(struct lm *lm)
+{
+    struct lm_work *w = lm->work;
+    const struct lm_options *o = &w->options;
+    size_t vocab = (size_t)lm->model->config.vocab_size;
+
+    w->rows = larger(o->max_tokens, o->chunk ? o->chunk : LM_CHUNK);
+    /* the examples' last blocks are not full: 48 for 1024 rows */
+    w->n_blocks = w->rows / KV_BLOCK + w->rows / 32 + 1;
+    w->head_rows = smaller(HEAD_ROWS, larger(1, HEAD_BYTES / 4 / vocab));
+    w->n_copies = 1;
+    for (size_t s = o->n_slices; s > 1; s /= 2)
+        w->n_copies++;
+    for (size_t i = 0; i < w->n_adapted; i++)
+        w->widest = larger(w->widest, w->adapted[i].linear->out);
+}
+
+static struct lm_region *
+add_region(struct lm_work *w, const char *name)
+{
+    struct lm_region *r = &w->region[w->n_regions++];
+
+    *r = (struct lm_region){ .name = name };
+    return r;
+}
+
+static void
+add(struct lm_region *r, void *to, size_t rows, size_t cols, size_t size)
+{
+    r->array[r->n_arrays++] = (struct mem_array){ to, rows, cols, size };
+}
+
+/* All that is allocated here, whose pointers are in 'w'. */
+static void
+list_regions(struct lm *lm, struct lm_work *w)
+{
+    const struct config *c = &lm->model->config;
+    size_t n = w->rows, nb = w->n_blocks, hidden = (size_t)c->hidden_size;
+    size_t d = (size_t)c->head_dim, heads = (size_t)c->n_heads;
+    size_t kv_heads = (size_t)c->n_kv_heads, nq = heads * d, nkv = kv_heads * d;
+    size_t inter = (size_t)c->intermediate_size, rank = lm->lora.rank;
+    size_t vocab = (size_t)c->vocab_size, tile = d * KV_BLOCK;
+    size_t threads = (size_t)par_threads(w->par);
+    bool bf16 = w->options.compute == COMPUTE_BF16;
+    struct activations *a = &w->acts;
+    struct block_grads *g = &w->grads;
+    struct kv kv = cache_of(c);
+    struct lm_region *r;
+
+    w->n_regions = 0;
+    r = add_region(w, "the layers' inputs");
+    add(r, &w->kept, n * ((size_t)c->n_layers + 1), hidden, 4);
+    r = add_region(w, "a layer's activations");
+    add(r, &a->attn_in, n, hidden, 4);
+    add(r, &a->q, n, nq, 4);
+    add(r, &a->k, n, nkv, 4);
+    add(r, &a->v, n, nkv, 4);
+    add(r, &a->q_rotated, n, nq, 4);
+    add(r, &a->k_rotated, n, nkv, 4);
+    add(r, &a->attended, n, nq, 4);
+    add(r, &a->lse, n, heads, 4);
+    add(r, &a->attn_out, n, hidden, 4);
+    add(r, &a->mid, n, hidden, 4);
+    add(r, &a->mlp_in, n, hidden, 4);
+    add(r, &a->gate, n, inter, 4);
+    add(r, &a->up, n, inter, 4);
+    add(r, &a->inner, n, inter, 4);
+    add(r, &w->kv, nb, kv_block_nbytes(&kv), 1);
+    add(r, &w->blocks, nb, 1, sizeof(*w->blocks));
+    add(r, &w->sessions, n, 1, sizeof(*w->sessions));
+    r = add_region(w, "their gradients");
+    add(r, &g->resid, n, hidden, 4);
+    add(r, &g->input, n, hidden, 4);
+    add(r, &g->inner, n, inter, 4);
+    add(r, &g->attended, n, nq, 4);
+    add(r, &g->q, n, nq, 4);
+    add(r, &g->k, n, nkv, 4);
+    add(r, &g->v, n, nkv, 4);
+    add(r, &g->sines_back, n, d / 2, 4);
+    add(r, &g->attention.q, nb * heads, tile, 4);
+    add(r, &g->attention.dout, nb * heads, tile, 4);
+    add(r, &g->attention.v, nb * kv_heads, tile, 4);
+    add(r, &g->attention.delta, n, heads, 4);
+    add(r, &g->attention.tiles, threads, ATTENTION_TILES, 4);
+    r = add_region(w, "logits");
+    add(r, &w->logits, w->head_rows, vocab, 4);
+    add(r, &w->head_rounded, bf16 ? w->head_rows : 0, gemm_ld_bf16(vocab), 2);
+    add(r, &w->head_x, w->head_rows, hidden, 4);
+    add(r, &w->head_in, w->head_rows, hidden, 4);
+    add(r, &w->wanted, n, 1, sizeof(*w->wanted));
+    r = add_region(w, "the adapter's gradients");
+    add(r, &w->copies, w->n_copies, lm->n_params, 4);
+    add(r, &g->low, n, rank, 4);
+    add(r, &w->high, n, rank, 4);
+    add(r, &w->low_t, n, rank, 4);
+    add(r, &w->high_t, n, rank, 4);
+    add(r, &w->b_t, threads * rank, w->widest, 4);
+    add(r, &w->segments, w->options.n_slices, 1, sizeof(*w->segments));
+}
+
+static struct engine_options
+engine_options(const struct lm *lm)
+{
+    return (struct engine_options){ .chunk = lm->work->rows,
+                                    .compute = lm->work->options.compute,
+                                    .kv = DT_F32 };
+}
+
+int
+lm_memory(const struct lm *lm, struct lm_memory *m, struct err *err)
+{
+    struct lm copy = *lm;
+    struct lm_work work = *lm->work;
+    struct model model = *lm->model;
+    struct engine_options options = engine_options(lm);
+    bool fits;
+
+    *m = (struct lm_memory){ .n_items = 0 };
+    model.lora_rank = lm->lora.rank;
+    copy.work = &work;
+    list_regions(&copy, &work);
+    fits = engine_bare_nbytes(&model, par_threads(work.par), &options,
+                              &m->item[0].nbytes);
+    m->item[m->n_items++].name = "the products' workspace";
+    for (size_t i = 0; i < work.n_regions; i++) {
+        struct lm_region *r = &work.region[i];
+
+        m->item[m->n_items].name = r->name;
+        fits = fits && mem_arrays_nbytes(r->array, r->n_arrays,
+                                         &m->item[m->n_items++].nbytes);
+    }
+    for (size_t i = 0; i < m->n_items; i++)
+        fits = fits && size_add(m->total, m->item[i].nbytes, &m->total);
+    for (size_t i = 0; i < lm->model->dir.n_files; i++)
+        m->mapped += lm->model->dir.files[i].map.size;
+    if (fits)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "the model's gradient takes more bytes than 64 bits can "
+                   "count");
+}
+
+/* The values where the engine finds them. */
+static void
+bind(struct lm *lm, const float *values)
+{
+    struct adapter *adapter = xcalloc(1, sizeof(*adapter));
+    struct lm_work *w = lm->work;
+    struct model *m = lm->model;
+    double root = sqrt((double)lm->lora.rank);
+    double scale =
+        lm->lora.alpha / (lm->lora.rslora ? root : (double)lm->lora.rank);
+
+    adapter->next = m->adapters;
+    m->adapters = adapter;
+    adapter->parts = w->parts = xcalloc(w->n_adapted, sizeof(*w->parts));
+    m->lora_rank = 0;
+    for (size_t i = 0; i < w->n_adapted; i++) {
+        const struct lm_tensor *t = &lm->tensors[w->adapted[i].tensor];
+        struct linear *l = w->adapted[i].linear;
+
+        l->lora = NULL; /* init's */
+        lora_bind(m, adapter, l,
+                  &(struct lora){ .a = { .w = values + t[0].first,
+                                         .dtype = DT_F32,
+                                         .in = t[0].cols,
+                                         .out = t[0].rows },
+                                  .b = { .w = values + t[1].first,
+                                         .dtype = DT_F32,
+                                         .in = t[1].cols,
+                                         .out = t[1].rows },
+                                  .scale = (float)scale });
+    }
+}
+
+int
+lm_prepare(struct lm *lm, const float *values, struct err *err)
+{
+    const struct engine_options options = engine_options(lm);
+    struct lm_work *w = lm->work;
+    struct kv kv = cache_of(&lm->model->config);
+    struct lm_memory memory;
+
+    if (lm_memory(lm, &memory, err))
+        return -1;
+    bind(lm, values);
+    if (engine_open_bare(&w->engine, lm->model, w->par, &options, err))
+        return -1;
+    list_regions(lm, w);
+    for (size_t i = 0; i < w->n_regions; i++) {
+        struct lm_region *r = &w->region[i];
+
+        r->data = mem_arrays(r->array, r->n_arrays, &r->nbytes, r->name, err);
+        if (!r->data)
+            return -1;
+    }
+    for (size_t i = 0; i < w->n_blocks; i++)
+        w->blocks[i] = w->kv + i * kv_block_nbytes(&kv);
+    for (size_t i = 0; i < w->rows; i++)
+        w->sessions[i] = (struct session){ .engine = w->engine, .kv = kv };
+    w->acts.mlp_out = w->acts.attn_out;
+    w->grads.linear = lm_sums_add;
+    w->grads.ctx = lm;
+    lm->grad = w->copies;
+    return 0;
+}
+
+void
+lm_free(struct lm *lm)
+{
+    struct lm_work *w = lm->work;
+
+    for (size_t i = 0; i < w->n_regions; i++)
+        mem_big_free(w->region[i].data, w->region[i].nbytes, 1);
+    engine_close(w->engine);
+}

@@ -1,0 +1,178 @@
+/*
+ * The adapter's gradients: sums over the tokens of a slice, and over slices.
+ *
+ * A slice's sum is added to those before it as a binary counter carries:
+ * after slice s there are as many copies as s + 1 has bits, each the sum of
+ * as many slices as its bit says.
+ */
+#include <string.h>
+
+#include "core/kernel/gemm.h"
+#include "core/kernel/sums.h"
+#include "core/kernel/vec.h"
+#include "core/mem.h"
+#include "core/model/train/lm_impl.h"
+
+/* Columns of a gradient that one task sums: 512 rows of them (128 KiB) stay in
+ * the L2 cache for all of p's. */
+enum { COLS = 64 };
+
+/* grad [rank, cols] += p^T w, p_t [rank, rows], w [rows, cols]. */
+struct outer {
+    const struct lm *lm;
+    size_t first; /* of copies' numbers */
+    const float *p_t, *w;
+    size_t cols;
+};
+
+static size_t
+n_bits(size_t n)
+{
+    return (size_t)__builtin_popcountll(n);
+}
+
+/* Columns [col, col + n) of copy i's [rank, cols] are added to copy i - 1's. */
+static void
+carry(const struct outer *o, size_t i, size_t col, size_t n)
+{
+    const struct lm_work *w = o->lm->work;
+    float *from = w->copies + i * o->lm->n_params + o->first + col;
+    float *to = from - o->lm->n_params;
+
+    for (size_t r = 0; r < o->lm->lora.rank; r++)
+        vec_add(to + r * o->cols, from + r * o->cols, n);
+}
+
+static void
+sum_columns(const struct outer *o, size_t col)
+{
+    const struct lm_work *w = o->lm->work;
+    size_t n = smaller(o->cols - col, COLS), n_rows = w->engine->chunk.n_rows;
+
+    for (size_t i = 0; i < w->n_segments; i++) {
+        const struct lm_segment *s = &w->segments[i];
+        size_t copy = n_bits(s->slice);
+        struct weighted_sum sum = {
+            .y = w->copies + copy * o->lm->n_params + o->first + col,
+            .w = o->w + s->row * o->cols + col,
+            .p = o->p_t + s->row,
+            .ldy = o->cols,
+            .ldw = o->cols,
+            .ldp = n_rows,
+            .rows = s->n,
+            .cols = n,
+            .n = o->lm->lora.rank,
+            .w_dtype = DT_F32,
+            .add = !s->is_first,
+        };
+
+        weighted_sum(&sum);
+        for (size_t bit = 1; s->is_last && (s->slice & bit); bit *= 2)
+            carry(o, copy--, col, n);
+    }
+}
+
+static void
+sum_tasks(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct outer *outers = ctx;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        const struct outer *o = outers;
+        size_t at = i * COLS;
+
+        if (at >= (o->cols + COLS - 1) / COLS * COLS) {
+            at -= (o->cols + COLS - 1) / COLS * COLS;
+            o++;
+        }
+        sum_columns(o, at);
+    }
+}
+
+struct transposing {
+    const struct lm_work *w;
+    size_t n_rows, rank;
+};
+
+static void
+transpose_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct transposing *t = ctx;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        for (size_t k = 0; k < t->rank; k++) {
+            t->w->low_t[k * t->n_rows + i] = t->w->grads.low[i * t->rank + k];
+            t->w->high_t[k * t->n_rows + i] = t->w->high[i * t->rank + k];
+        }
+}
+
+void
+lm_sums_add(void *ctx, const struct linear_grads *g)
+{
+    struct lm *lm = ctx;
+    struct lm_work *w = lm->work;
+    const struct lora *lora = g->linear->lora;
+    const struct lm_tensor *t =
+        &lm->tensors[w->adapted[lora - w->parts].tensor];
+    size_t n = w->engine->chunk.n_rows, rank = lm->lora.rank;
+    struct gemm_job job = linear_job(&lora->a, w->high, false);
+    struct outer outers[] = {
+        { lm, t[0].first, w->low_t, g->x, lora->a.in },
+        { lm, t[1].first, w->high_t, g->dy, lora->b.out },
+    };
+
+    gemm_exact(w->engine->gemm, &job, 1, g->x, lora->a.in, n);
+    vec_scale(w->high, lora->scale, n * rank);
+    par_for(w->par, n, 64, transpose_rows, &(struct transposing){ w, n, rank });
+    par_for(w->par,
+            (lora->a.in + COLS - 1) / COLS + (lora->b.out + COLS - 1) / COLS, 1,
+            sum_tasks, outers);
+}
+
+/* B's gradients, [rank, out] so far. */
+static void
+transpose_b(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct lm *lm = ctx;
+    const struct lm_work *w = lm->work;
+
+    for (size_t i = begin; i < end; i++) {
+        const struct lm_tensor *t = &lm->tensors[w->adapted[i].tensor + 1];
+        size_t rank = t->cols, out = t->rows;
+        float *b = w->copies + t->first;
+        float *b_t = w->b_t + (size_t)thread * rank * w->widest;
+
+        memcpy(b_t, b, rank * out * sizeof(*b));
+        for (size_t k = 0; k < out; k++)
+            for (size_t r = 0; r < rank; r++)
+                b[k * rank + r] = b_t[r * out + k];
+    }
+}
+
+struct carrying {
+    float *to;
+    const float *from;
+};
+
+static void
+carry_all(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct carrying *c = ctx;
+
+    (void)thread;
+    vec_add(c->to + begin, c->from + begin, end - begin);
+}
+
+void
+lm_sums_finish(struct lm *lm, size_t n_slices)
+{
+    struct lm_work *w = lm->work;
+
+    for (size_t i = n_bits(n_slices) - 1; i > 0; i--)
+        par_for(w->par, lm->n_params, 16384, carry_all,
+                &(struct carrying){ w->copies + (i - 1) * lm->n_params,
+                                    w->copies + i * lm->n_params });
+    par_for(w->par, w->n_adapted, 1, transpose_b, lm);
+}

@@ -1,0 +1,116 @@
+"""lm_cases.py DIR: small random models without experts, each with an adapter
+and a step's sequences, their loss and the adapter's gradients in float64.
+
+Each is DIR/NAME/: the model, DIR/NAME/adapter (PEFT's), step.i32 (the number
+of sequences; of each its tokens, its examples, where these start, ids,
+labels), loss.f64 and grads.f64 (in the order of core/model/train/lm.h).
+DIR/models lists the names.
+"""
+import json
+import os
+import sys
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import lm_ref  # noqa: E402
+import tiny_models  # noqa: E402
+import transformer  # noqa: E402
+
+
+def sequence(rng, vocab, n, starts=(0,), keep=0.6):
+    ids = rng.integers(0, vocab, n)
+    labels = np.where(rng.random(n) < keep, ids, -100)
+    return ids, labels, list(starts)
+
+
+def sequences(rng, vocab, n):
+    """A window of several examples, one of them a token long; a long one; one
+    without a target; one of whose last tokens none is a target."""
+    third = max(n // 3, 1)
+    late = sequence(rng, vocab, n // 2)
+    late[1][n // 4 + 1:] = -100
+    return [sequence(rng, vocab, n, (0, third, third + 1, third + 2)),
+            sequence(rng, vocab, n + 7), sequence(rng, vocab, 9, keep=0), late,
+            sequence(rng, vocab, 2, keep=1)]
+
+
+def write_adapter(path, config, tensors, targets, rank, alpha, rslora, rng):
+    adapter, weights = {}, {}
+    for i in range(config["num_hidden_layers"]):
+        for t in targets:
+            name = "model.layers.%d.%s" % (i, t)
+            out, width = tensors[name + ".weight"].shape
+            a = rng.normal(0, 1 / np.sqrt(width), (rank, width))
+            b = rng.normal(0, 0.3 / np.sqrt(rank), (out, rank))
+            a, b = a.astype("<f4"), b.astype("<f4")
+            adapter[name] = a.astype(float), b.astype(float)
+            weights["base_model.model.%s.lora_A.weight" % name] = a
+            weights["base_model.model.%s.lora_B.weight" % name] = b
+    os.makedirs(path)
+    with open(os.path.join(path, "adapter_config.json"), "w") as f:
+        json.dump(dict(peft_type="LORA", r=rank, lora_alpha=alpha,
+                       use_rslora=rslora, lora_dropout=0.0, bias="none",
+                       target_modules=[t.split(".")[1] for t in targets]), f)
+    tiny_models.write_safetensors(
+        os.path.join(path, "adapter_model.safetensors"), weights,
+        lambda name: "F32")
+    return adapter
+
+
+def write_step(path, seqs):
+    numbers = [len(seqs)]
+    for ids, labels, starts in seqs:
+        numbers += [len(ids), len(starts), *starts, *ids, *labels]
+    np.array(numbers, "<i4").tofile(path)
+
+
+def check_numerically(config, tensors, adapter, scale, seqs, grads, n, rng):
+    """Along one direction in all of the adapter."""
+    way = {name: [rng.normal(0, 1, x.shape) for x in pair]
+           for name, pair in adapter.items()}
+    at = []
+    for h in (1e-8, -1e-8):
+        moved = {name: [x + h * y for x, y in zip(pair, way[name])]
+                 for name, pair in adapter.items()}
+        at.append(lm_ref.step(config, tensors, moved, scale, seqs)[0] / n)
+    slope = (at[0] - at[1]) / 2e-8
+    want = sum(np.sum(x * y) for name, pair in grads.items()
+               for x, y in zip(pair, way[name]))
+    assert abs(slope - want) <= 1e-5 * max(abs(want), 1e-3), (slope, want)
+
+
+def main(directory):
+    rng = np.random.default_rng(27)
+    names = []
+    for name, config, weights, options, n in tiny_models.models(rng):
+        if config["model_type"] == "qwen3_moe":
+            continue
+        path = os.path.join(directory, name)
+        tiny_models.write_model(path, config, weights, **options)
+        config, tensors = transformer.load(path)
+        i = len(names)
+        targets = (lm_ref.TARGETS if i % 3 == 0 else
+                   lm_ref.TARGETS[:4] if i % 3 == 1 else
+                   [t for t in lm_ref.TARGETS if rng.random() < 0.5]
+                   or lm_ref.TARGETS[6:])
+        rank, alpha, rslora = 1 + i % 5, 1.0 + i % 3, i % 4 == 3
+        adapter = write_adapter(os.path.join(path, "adapter"), config, tensors,
+                                targets, rank, alpha, rslora, rng)
+        scale = alpha / (np.sqrt(rank) if rslora else rank)
+        seqs = sequences(rng, config["vocab_size"], n)
+        write_step(os.path.join(path, "step.i32"), seqs)
+        loss, n_targets, grads = lm_ref.step(config, tensors, adapter, scale,
+                                             seqs)
+        check_numerically(config, tensors, adapter, scale, seqs, grads,
+                          n_targets, rng)
+        np.array([loss], "<f8").tofile(os.path.join(path, "loss.f64"))
+        np.concatenate([x.ravel() for name in adapter for x in grads[name]]
+                       ).astype("<f8").tofile(os.path.join(path, "grads.f64"))
+        names.append(name)
+    with open(os.path.join(directory, "models"), "w") as f:
+        f.write("".join(x + "\n" for x in names))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

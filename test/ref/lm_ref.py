@@ -1,0 +1,183 @@
+"""The loss of a decoder-only transformer and its gradient in low-rank adapters,
+in float64: the reference that moe-sft tune is held to.
+
+Backpropagation by hand through transformer.py's forward, one sequence at a
+time with a full score matrix; lm_cases.py differentiates it numerically.
+"""
+import math
+
+import numpy as np
+
+import transformer
+from transformer import rms_norm, rotate
+
+TARGETS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+           "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",
+           "mlp.down_proj")
+
+
+def norm_back(x, weight, eps, dy):
+    r = 1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps)
+    g = dy * weight
+    return r * (g - x * r * r * np.mean(g * x, axis=-1, keepdims=True))
+
+
+def activation_back(config, g):
+    """act(g) and its derivative."""
+    if config.get("hidden_act", "silu") == "silu":
+        sig = 1 / (1 + np.exp(-g))
+        return g * sig, sig * (1 + g * (1 - sig))
+    c = math.sqrt(2 / math.pi)
+    t = np.tanh(c * (g + 0.044715 * g ** 3))
+    return (g / 2 * (1 + t), (1 + t) / 2 + g / 2 * (1 - t * t) * c
+            * (1 + 3 * 0.044715 * g * g))
+
+
+def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets):
+    """The sum of an example's losses, and the gradients of it / n_targets.
+
+    adapter: {"model.layers.0.self_attn.q_proj": (A, B)}; labels[t] is the
+    target for the token at t, -100 none; that of the first is not looked at.
+    """
+    eps = config.get("rms_norm_eps", 1e-6)
+    heads = config["num_attention_heads"]
+    kv_heads = config.get("num_key_value_heads") or heads
+    group = heads // kv_heads
+    d = config.get("head_dim") or config["hidden_size"] // heads
+    freq, factor = transformer.rope_frequencies(config, d)
+    n = len(ids)
+    angle = np.arange(n)[:, None] * freq[None, :]
+    embedding = tensors.get("model.embed_tokens.weight",
+                            tensors.get("lm_head.weight"))
+    head = (embedding if config.get("tie_word_embeddings")
+            else tensors["lm_head.weight"])
+    qk_norm = config["model_type"].startswith("qwen3")
+    grads = {}
+
+    def linear(name, x):
+        y = x @ tensors[name + ".weight"].T + tensors.get(name + ".bias", 0.0)
+        if name in adapter:
+            a, b = adapter[name]
+            y = y + scale * (x @ a.T) @ b.T
+        return y
+
+    def linear_back(name, x, dy):
+        dx = dy @ tensors[name + ".weight"]
+        if name in adapter:
+            a, b = adapter[name]
+            grads[name] = (scale * (dy @ b).T @ x, scale * dy.T @ (x @ a.T))
+            dx = dx + scale * (dy @ b) @ a
+        return dx
+
+    # forward
+    x = embedding[ids]
+    kept = []
+    for i in range(config["num_hidden_layers"]):
+        at = "model.layers.%d." % i
+        k = dict(x=x, at=at)
+        h = rms_norm(x, tensors[at + "input_layernorm.weight"], eps)
+        q0 = linear(at + "self_attn.q_proj", h).reshape(n, heads, d)
+        k0 = linear(at + "self_attn.k_proj", h).reshape(n, kv_heads, d)
+        v = linear(at + "self_attn.v_proj", h).reshape(n, kv_heads, d)
+        q, key = q0, k0
+        if qk_norm:
+            q = rms_norm(q, tensors[at + "self_attn.q_norm.weight"], eps)
+            key = rms_norm(key, tensors[at + "self_attn.k_norm.weight"], eps)
+        q, key = rotate(q, angle, factor), rotate(key, angle, factor)
+        distance = np.arange(n)[:, None] - np.arange(n)[None, :]
+        seen = distance >= 0
+        window = transformer.layer_window(config, i)
+        if window:
+            seen &= distance < window
+        out, probs = np.empty_like(q), []
+        for j in range(heads):
+            s = np.where(seen, q[:, j] @ key[:, j // group].T / math.sqrt(d),
+                         -np.inf)
+            p = np.exp(s - s.max(axis=1, keepdims=True))
+            probs.append(p / p.sum(axis=1, keepdims=True))
+            out[:, j] = probs[j] @ v[:, j // group]
+        out = out.reshape(n, heads * d)
+        mid = x + linear(at + "self_attn.o_proj", out)
+        h2 = rms_norm(mid, tensors[at + "post_attention_layernorm.weight"],
+                      eps)
+        gate = linear(at + "mlp.gate_proj", h2)
+        up = linear(at + "mlp.up_proj", h2)
+        act, slope = activation_back(config, gate)
+        inner = act * up
+        x = mid + linear(at + "mlp.down_proj", inner)
+        k.update(h=h, q0=q0, k0=k0, v=v, q=q, key=key, probs=probs, out=out,
+                 mid=mid, h2=h2, up=up, act=act, slope=slope, inner=inner)
+        kept.append(k)
+    final = rms_norm(x, tensors["model.norm.weight"], eps)
+
+    # loss
+    rows = np.array([t - 1 for t in range(1, n) if labels[t] != -100], int)
+    want = np.asarray(labels)[rows + 1] if len(rows) else rows
+    logits = final[rows] @ head.T
+    top = logits.max(axis=1, keepdims=True) if len(rows) else 0
+    e = np.exp(logits - top)
+    total = e.sum(axis=1, keepdims=True)
+    at_want = np.arange(len(rows)), want
+    loss = float(np.sum(np.log(total[:, 0]) - (logits - top)[at_want]))
+    dlogits = e / total
+    dlogits[at_want] -= 1
+
+    # backward
+    dfinal = np.zeros_like(final)
+    dfinal[rows] = dlogits @ head / max(n_targets, 1)
+    dx = norm_back(x, tensors["model.norm.weight"], eps, dfinal)
+    for k in reversed(kept):
+        at = k["at"]
+        dinner = linear_back(at + "mlp.down_proj", k["inner"], dx)
+        dh = (linear_back(at + "mlp.gate_proj", k["h2"],
+                          dinner * k["up"] * k["slope"])
+              + linear_back(at + "mlp.up_proj", k["h2"], dinner * k["act"]))
+        dx = dx + norm_back(
+            k["mid"], tensors[at + "post_attention_layernorm.weight"], eps, dh)
+        dout = linear_back(at + "self_attn.o_proj", k["out"], dx)
+        dout = dout.reshape(n, heads, d)
+        dq, dk = np.empty_like(k["q"]), np.zeros_like(k["key"])
+        dv = np.zeros_like(k["v"])
+        for j in range(heads):
+            p, kv = k["probs"][j], j // group
+            dv[:, kv] += p.T @ dout[:, j]
+            dp = dout[:, j] @ k["v"][:, kv].T
+            ds = p * (dp - (dp * p).sum(axis=1, keepdims=True)) / math.sqrt(d)
+            dq[:, j] = ds @ k["key"][:, kv]
+            dk[:, kv] += ds.T @ k["q"][:, j]
+        # the transposed rotation: by the opposite angle, as much longer
+        dq, dk = rotate(dq, -angle, factor), rotate(dk, -angle, factor)
+        if qk_norm:
+            dq = norm_back(k["q0"], tensors[at + "self_attn.q_norm.weight"],
+                           eps, dq)
+            dk = norm_back(k["k0"], tensors[at + "self_attn.k_norm.weight"],
+                           eps, dk)
+        dh = (linear_back(at + "self_attn.q_proj", k["h"], dq.reshape(n, -1))
+              + linear_back(at + "self_attn.k_proj", k["h"],
+                            dk.reshape(n, -1))
+              + linear_back(at + "self_attn.v_proj", k["h"],
+                            dv.reshape(n, -1)))
+        dx = dx + norm_back(k["x"], tensors[at + "input_layernorm.weight"],
+                            eps, dh)
+    return loss, grads
+
+
+def step(config, tensors, adapter, scale, seqs):
+    """Of sequences (ids, labels, starts), whose examples do not see each
+    other: the sum of losses, the number of targets, and the gradients."""
+    examples = []
+    for ids, labels, starts in seqs:
+        ends = list(starts[1:]) + [len(ids)]
+        examples += [(ids[a:b], labels[a:b]) for a, b in zip(starts, ends)]
+    n = sum(int(np.sum(np.asarray(x[1:]) != -100)) for _, x in examples)
+    total, sums = 0.0, {}
+    for ids, labels in examples:
+        if len(ids) == 0:
+            continue
+        loss, grads = loss_and_grads(config, tensors, adapter, scale, ids,
+                                     labels, n)
+        total += loss
+        for name, (a, b) in grads.items():
+            before = sums.get(name, (0, 0))
+            sums[name] = (before[0] + a, before[1] + b)
+    return total, n, sums
