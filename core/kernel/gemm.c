@@ -230,6 +230,8 @@ run(struct call *call, size_t max, size_t unit)
 
 /* ---- exact ---- */
 
+#define FILL_AHEAD 16 /* columns */
+
 /* The area's rows of W, which are a matrix by k, columns [k0, k0 + n_k), in a
  * block: see struct gemm_block. */
 static void
@@ -237,15 +239,29 @@ fill_block(const struct gemm_ops *ops, float *to, const struct gemm_matrix *w,
            const struct area *a, size_t k0, size_t n_k)
 {
     const size_t group = ops->group, k8 = round_up(n_k, 8);
-    float column[GEMM_PANEL];
+    float columns[8][GEMM_PANEL];
 
-    memset(to, 0, round_up(a->n_cols, group) * k8 * sizeof(*to));
-    for (size_t c = 0; c < n_k; c++) {
-        float *at = to + c / 8 * 8 * group + c % 8;
+    if (a->n_cols % group)
+        memset(to, 0, round_up(a->n_cols, group) * k8 * sizeof(*to));
+    for (size_t c = 0; c < k8; c += 8) {
+        for (size_t i = 0; i < 8; i++) {
+            size_t k = k0 + c + i;
 
-        cvt_to_f32(column, element(w, a->col, k0 + c), w->dtype, a->n_cols);
-        for (size_t r = 0; r < a->n_cols; r++)
-            at[r / group * group * k8 + r % group * 8] = column[r];
+            if (c + i < n_k)
+                cvt_to_f32(columns[i], element(w, a->col, k), w->dtype,
+                           a->n_cols);
+            else
+                memset(columns[i], 0, a->n_cols * sizeof(float));
+            /* another page each: no prefetcher of the CPU sees them coming */
+            for (size_t r = 0; r < a->n_cols && k + FILL_AHEAD < w->k; r += 16)
+                __builtin_prefetch(element(w, a->col + r, k + FILL_AHEAD));
+        }
+        for (size_t r = 0; r < a->n_cols; r++) {
+            float *at = to + r / group * group * k8 + c * group + r % group * 8;
+
+            for (size_t i = 0; i < 8; i++)
+                at[i] = columns[i][r];
+        }
     }
 }
 
