@@ -75,17 +75,47 @@ scatter(void *ctx, size_t begin, size_t end, int thread)
 }
 
 static void
-product(struct lm_work *w, const struct gemm_job *job, const float *x,
-        uint16_t *rounded, size_t n)
+logits_of(struct lm_work *w, const struct linear *head, size_t n)
 {
     struct gemm *gemm = w->engine->gemm;
-    size_t k = job->w.k;
+    struct gemm_job job = linear_job(head, w->logits, false);
+    uint16_t *rounded = w->engine->rounded;
+    size_t k = head->in;
 
     if (w->options.compute == COMPUTE_F32) {
-        gemm_exact(gemm, job, 1, x, k, n);
+        gemm_exact(gemm, &job, 1, w->head_in, k, n);
     } else {
-        gemm_to_bf16(gemm, rounded, x, k, n, k);
-        gemm_bf16(gemm, job, 1, rounded, NULL, gemm_ld_bf16(k), n);
+        gemm_to_bf16(gemm, rounded, w->head_in, k, n, k);
+        gemm_bf16(gemm, &job, 1, rounded, NULL, gemm_ld_bf16(k), n);
+    }
+}
+
+/*
+ * Back through the head's w, some rows of it at a time: a product goes through
+ * all of its rows once for each 64 columns, and would miss the TLB at each.
+ * The sums' order is that of one product, whose parts these are.
+ */
+static void
+logits_back(struct lm_work *w, const struct linear *head, size_t n)
+{
+    struct gemm *gemm = w->engine->gemm;
+    size_t vocab = head->out, item = dtype_table[head->dtype].bits / 8;
+
+    for (size_t k = 0; k < vocab; k += LM_HEAD_PART) {
+        struct linear part = *head;
+        struct gemm_job job;
+
+        part.w = (const char *)head->w + k * head->in * item;
+        part.out = smaller(vocab - k, LM_HEAD_PART);
+        job = linear_back_job(&part, w->head_in, k > 0);
+        if (w->options.compute == COMPUTE_F32) {
+            gemm_exact(gemm, &job, 1, w->logits + k, vocab, n);
+        } else {
+            gemm_to_bf16(gemm, w->head_rounded, w->logits + k, vocab, n,
+                         part.out);
+            gemm_bf16(gemm, &job, 1, w->head_rounded, NULL,
+                      gemm_ld_bf16(part.out), n);
+        }
     }
 }
 
@@ -96,8 +126,6 @@ lm_head(struct lm *lm, const float *x, float *resid, double by)
     const struct model *m = lm->model;
     const struct chunk *c = &w->engine->chunk;
     size_t hidden = m->lm_head.in, vocab = m->lm_head.out;
-    struct gemm_job forward = linear_job(&m->lm_head, w->logits, false);
-    struct gemm_job back = linear_back_job(&m->lm_head, w->head_in, false);
 
     if (resid)
         memset(resid, 0, c->n_rows * hidden * sizeof(*resid));
@@ -109,11 +137,11 @@ lm_head(struct lm *lm, const float *x, float *resid, double by)
         n = smaller(c->n_wanted - i, w->head_rows);
         par_for(w->par, n, 16, gather, &h);
         norm_rows(w->par, &m->norm, w->head_in, w->head_x, NULL, n);
-        product(w, &forward, w->head_in, w->engine->rounded, n);
+        logits_of(w, &m->lm_head, n);
         par_for(w->par, n, 1, score_rows, &h);
         if (!resid)
             continue;
-        product(w, &back, w->logits, w->head_rounded, n);
+        logits_back(w, &m->lm_head, n);
         norm_backward(w->par, &m->norm, NULL, w->head_in, w->head_x, n);
         par_for(w->par, n, 16, scatter, &h);
     }

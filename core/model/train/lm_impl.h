@@ -36,6 +36,10 @@ struct lm_wanted {
 
 #define LM_MAX_ARRAYS 20
 
+/* Rows of the head's w that a product back takes; of the exact class's parts
+ * of k. */
+#define LM_HEAD_PART 1024
+
 /* One allocation, and its name in lm_memory(). */
 struct lm_region {
     const char *name;
@@ -76,7 +80,7 @@ struct lm_work {
     float *logits;           /* [head_rows, vocab], then their gradient */
     float *head_x, *head_in; /* [head_rows, hidden]; head_in also its
                               * gradient, head_x gathered */
-    uint16_t *head_rounded;  /* COMPUTE_BF16 */
+    uint16_t *head_rounded;  /* COMPUTE_BF16: [head_rows, a part] */
 
     /* lm_sums.c */
     size_t n_copies;

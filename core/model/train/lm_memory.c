@@ -6,8 +6,12 @@
 #include "core/mem.h"
 #include "core/model/train/lm_impl.h"
 
-#define HEAD_ROWS  256                 /* gemm widens W once for as many */
-#define HEAD_BYTES ((size_t)192 << 20) /* or as many as these hold */
+/* Of logits, or as many as HEAD_BYTES hold: gemm reads the head's weights once
+ * for as many rows in the exact class; packing them costs more in that of
+ * bf16. */
+#define HEAD_ROWS_F32  256
+#define HEAD_ROWS_BF16 512
+#define HEAD_BYTES     ((size_t)320 << 20)
 
 static struct kv
 cache_of(const struct config *c)
@@ -24,11 +28,13 @@ lm_sizes(struct lm *lm)
     struct lm_work *w = lm->work;
     const struct lm_options *o = &w->options;
     size_t vocab = (size_t)lm->model->config.vocab_size;
+    size_t head_rows =
+        o->compute == COMPUTE_F32 ? HEAD_ROWS_F32 : HEAD_ROWS_BF16;
 
     w->rows = larger(o->max_tokens, o->chunk ? o->chunk : LM_CHUNK);
     /* the examples' last blocks are not full: 48 for 1024 rows */
     w->n_blocks = w->rows / KV_BLOCK + w->rows / 32 + 1;
-    w->head_rows = smaller(HEAD_ROWS, larger(1, HEAD_BYTES / 4 / vocab));
+    w->head_rows = smaller(head_rows, larger(1, HEAD_BYTES / 4 / vocab));
     w->n_copies = 1;
     for (size_t s = o->n_slices; s > 1; s /= 2)
         w->n_copies++;
@@ -105,7 +111,8 @@ list_regions(struct lm *lm, struct lm_work *w)
     add(r, &g->attention.tiles, threads, ATTENTION_TILES, 4);
     r = add_region(w, "logits");
     add(r, &w->logits, w->head_rows, vocab, 4);
-    add(r, &w->head_rounded, bf16 ? w->head_rows : 0, gemm_ld_bf16(vocab), 2);
+    add(r, &w->head_rounded, bf16 ? w->head_rows : 0,
+        gemm_ld_bf16(LM_HEAD_PART), 2);
     add(r, &w->head_x, w->head_rows, hidden, 4);
     add(r, &w->head_in, w->head_rows, hidden, 4);
     add(r, &w->wanted, n, 1, sizeof(*w->wanted));
