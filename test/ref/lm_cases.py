@@ -3,8 +3,10 @@ and a step's sequences, their loss and the adapter's gradients in float64.
 
 Each is DIR/NAME/: the model, DIR/NAME/adapter (PEFT's), step.i32 (the number
 of sequences; of each its tokens, its examples, where these start, ids,
-labels), loss.f64 and grads.f64 (in the order of core/model/train/lm.h).
-DIR/models lists the names.
+labels), loss.f64 and grads.f64 (in the order of core/model/train/lm.h), and
+loss-bf16.f64, grads-bf16.f64 with operands of products rounded.
+DIR/models lists the names.  DIR/qwen3_moe is a model with experts, DIR/other
+an adapter of llama whose layer 1 lacks o_proj.
 """
 import json
 import os
@@ -35,11 +37,14 @@ def sequences(rng, vocab, n):
             sequence(rng, vocab, 2, keep=1)]
 
 
-def write_adapter(path, config, tensors, targets, rank, alpha, rslora, rng):
+def write_adapter(path, config, tensors, targets, rank, alpha, rslora, rng,
+                  without=None):
     adapter, weights = {}, {}
     for i in range(config["num_hidden_layers"]):
         for t in targets:
             name = "model.layers.%d.%s" % (i, t)
+            if name == without:
+                continue
             out, width = tensors[name + ".weight"].shape
             a = rng.normal(0, 1 / np.sqrt(width), (rank, width))
             b = rng.normal(0, 0.3 / np.sqrt(rank), (out, rank))
@@ -65,6 +70,13 @@ def write_step(path, seqs):
     np.array(numbers, "<i4").tofile(path)
 
 
+def write_result(path, of, adapter, loss, grads):
+    np.array([loss], "<f8").tofile(os.path.join(path, "loss%s.f64" % of))
+    np.concatenate([x.ravel() for name in adapter for x in grads[name]]
+                   ).astype("<f8").tofile(os.path.join(path,
+                                                       "grads%s.f64" % of))
+
+
 def check_numerically(config, tensors, adapter, scale, seqs, grads, n, rng):
     """Along one direction in all of the adapter."""
     way = {name: [rng.normal(0, 1, x.shape) for x in pair]
@@ -84,10 +96,12 @@ def main(directory):
     rng = np.random.default_rng(27)
     names = []
     for name, config, weights, options, n in tiny_models.models(rng):
-        if config["model_type"] == "qwen3_moe":
+        if name in ("llama-buffers", "qwen3-shards"): # of the files alone
             continue
         path = os.path.join(directory, name)
         tiny_models.write_model(path, config, weights, **options)
+        if config["model_type"] == "qwen3_moe":
+            break # only for its refusal
         config, tensors = transformer.load(path)
         i = len(names)
         targets = (lm_ref.TARGETS if i % 3 == 0 else
@@ -104,10 +118,15 @@ def main(directory):
                                              seqs)
         check_numerically(config, tensors, adapter, scale, seqs, grads,
                           n_targets, rng)
-        np.array([loss], "<f8").tofile(os.path.join(path, "loss.f64"))
-        np.concatenate([x.ravel() for name in adapter for x in grads[name]]
-                       ).astype("<f8").tofile(os.path.join(path, "grads.f64"))
+        write_result(path, "", adapter, loss, grads)
+        loss, _, grads = lm_ref.step(config, tensors, adapter, scale, seqs,
+                                     lm_ref.to_bf16)
+        write_result(path, "-bf16", adapter, loss, grads)
         names.append(name)
+    config, tensors = transformer.load(os.path.join(directory, "llama"))
+    write_adapter(os.path.join(directory, "other"), config, tensors,
+                  lm_ref.TARGETS, 2, 2.0, False, rng,
+                  without="model.layers.1.self_attn.o_proj")
     with open(os.path.join(directory, "models"), "w") as f:
         f.write("".join(x + "\n" for x in names))
 

@@ -33,11 +33,20 @@ def activation_back(config, g):
             * (1 + 3 * 0.044715 * g * g))
 
 
-def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets):
+def to_bf16(x):
+    """Rounded to bf16, by way of float32, nearest even."""
+    u = np.ascontiguousarray(x, "<f4").view("<u4").astype(np.uint64)
+    u = ((u + 0x7fff + (u >> 16 & 1)) >> 16 << 16).astype("<u4")
+    return u.view("<f4").astype(np.float64)
+
+
+def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
+                   rounded=lambda x: x):
     """The sum of an example's losses, and the gradients of it / n_targets.
 
     adapter: {"model.layers.0.self_attn.q_proj": (A, B)}; labels[t] is the
     target for the token at t, -100 none; that of the first is not looked at.
+    rounded: of the operands of products with weights.
     """
     eps = config.get("rms_norm_eps", 1e-6)
     heads = config["num_attention_heads"]
@@ -55,14 +64,15 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets):
     grads = {}
 
     def linear(name, x):
-        y = x @ tensors[name + ".weight"].T + tensors.get(name + ".bias", 0.0)
+        y = (rounded(x) @ rounded(tensors[name + ".weight"]).T
+             + tensors.get(name + ".bias", 0.0))
         if name in adapter:
             a, b = adapter[name]
             y = y + scale * (x @ a.T) @ b.T
         return y
 
     def linear_back(name, x, dy):
-        dx = dy @ tensors[name + ".weight"]
+        dx = rounded(dy) @ rounded(tensors[name + ".weight"])
         if name in adapter:
             a, b = adapter[name]
             grads[name] = (scale * (dy @ b).T @ x, scale * dy.T @ (x @ a.T))
@@ -113,7 +123,7 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets):
     # loss
     rows = np.array([t - 1 for t in range(1, n) if labels[t] != -100], int)
     want = np.asarray(labels)[rows + 1] if len(rows) else rows
-    logits = final[rows] @ head.T
+    logits = rounded(final[rows]) @ rounded(head).T
     top = logits.max(axis=1, keepdims=True) if len(rows) else 0
     e = np.exp(logits - top)
     total = e.sum(axis=1, keepdims=True)
@@ -124,7 +134,7 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets):
 
     # backward
     dfinal = np.zeros_like(final)
-    dfinal[rows] = dlogits @ head / max(n_targets, 1)
+    dfinal[rows] = rounded(dlogits / max(n_targets, 1)) @ rounded(head)
     dx = norm_back(x, tensors["model.norm.weight"], eps, dfinal)
     for k in reversed(kept):
         at = k["at"]
@@ -162,7 +172,7 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets):
     return loss, grads
 
 
-def step(config, tensors, adapter, scale, seqs):
+def step(config, tensors, adapter, scale, seqs, rounded=lambda x: x):
     """Of sequences (ids, labels, starts), whose examples do not see each
     other: the sum of losses, the number of targets, and the gradients."""
     examples = []
@@ -175,7 +185,7 @@ def step(config, tensors, adapter, scale, seqs):
         if len(ids) == 0:
             continue
         loss, grads = loss_and_grads(config, tensors, adapter, scale, ids,
-                                     labels, n)
+                                     labels, n, rounded)
         total += loss
         for name, (a, b) in grads.items():
             before = sums.get(name, (0, 0))

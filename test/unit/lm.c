@@ -13,6 +13,7 @@
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/rng.h"
 #include "core/str.h"
 #include "core/tty.h"
 #include "test/unit/model-ref.h"
@@ -26,7 +27,7 @@ struct step_ref {
     struct lm_seq seqs[MAX_SEQS];
     size_t starts[MAX_SEQS][MAX_STARTS], n_seqs;
     int32_t *numbers;
-    struct map loss, grads;
+    struct map loss, grads, loss_bf16, grads_bf16;
 };
 
 static int
@@ -54,7 +55,9 @@ step_open(struct step_ref *s, const char *dir, const char *name)
     s->path = path.s;
     if (open_file(&map, s->path, "step.i32") ||
         open_file(&s->loss, s->path, "loss.f64") ||
-        open_file(&s->grads, s->path, "grads.f64"))
+        open_file(&s->grads, s->path, "grads.f64") ||
+        open_file(&s->loss_bf16, s->path, "loss-bf16.f64") ||
+        open_file(&s->grads_bf16, s->path, "grads-bf16.f64"))
         return -1;
     s->numbers = xcalloc(map.size / 4, sizeof(*s->numbers));
     for (size_t i = 0; i < map.size / 4; i++)
@@ -82,6 +85,8 @@ step_close(struct step_ref *s)
 {
     map_close(&s->loss);
     map_close(&s->grads);
+    map_close(&s->loss_bf16);
+    map_close(&s->grads_bf16);
     free(s->numbers);
     free(s->path);
 }
@@ -177,18 +182,18 @@ outcome_free(struct outcome *o)
 
 /* The largest error of a tensor, over the norm of the tensor. */
 static double
-worst_error(const struct step_ref *s, const struct outcome *o)
+worst_error(const struct map *grads, const struct outcome *o)
 {
     double worst = 0;
 
-    if (s->grads.size != 8 * o->n_params)
+    if (grads->size != 8 * o->n_params)
         return INFINITY;
     for (size_t i = 0; i < o->n_tensors; i++) {
         const struct lm_tensor *t = &o->tensors[i];
         double error = 0, norm = 0;
 
         for (size_t k = t->first; k < t->first + t->rows * t->cols; k++) {
-            double want = le_f64(s->grads.data + 8 * k);
+            double want = le_f64(grads->data + 8 * k);
 
             error += pow((double)o->grad[k] - want, 2);
             norm += want * want;
@@ -204,6 +209,33 @@ same_bytes(const struct outcome *a, const struct outcome *b)
     return a->grad && b->grad && a->n_params == b->n_params &&
            !memcmp(a->grad, b->grad, a->n_params * sizeof(*a->grad)) &&
            !memcmp(&a->loss, &b->loss, sizeof(a->loss));
+}
+
+/* By an emulation that rounds every operand: where f32 sums are other sums, a
+ * few are rounded otherwise. */
+static void
+test_bf16(const struct step_ref *s, const char *name)
+{
+    struct way way = { 1, 0, 8, COMPUTE_BF16, false };
+    double want = le_f64(s->loss_bf16.data), error, from_f32;
+    struct outcome first, other;
+
+    if (run(s, &way, &first)) {
+        tap_ok(0, "%s: bf16 runs", name);
+        return;
+    }
+    error = worst_error(&s->grads_bf16, &first);
+    from_f32 = worst_error(&s->grads, &first);
+    tap_ok(fabs(first.loss - want) <= 1e-3 * want,
+           "%s: bf16: loss %.9g is %.9g", name, first.loss, want);
+    tap_ok(error <= 0.01 && error < 0.5 * from_f32,
+           "%s: bf16: gradients differ by %.2g at most, %.2g from f32's", name,
+           error, from_f32);
+    way = (struct way){ 3, 200, 8, COMPUTE_BF16, false };
+    tap_ok(!run(s, &way, &other) && same_bytes(&first, &other),
+           "%s: bf16: the same bytes from 3 threads", name);
+    outcome_free(&other);
+    outcome_free(&first);
 }
 
 static void
@@ -224,7 +256,7 @@ test_model(const char *dir, const char *name)
         return;
     }
     want = le_f64(s.loss.data);
-    error = worst_error(&s, &first);
+    error = worst_error(&s.grads, &first);
     tap_ok(fabs(first.loss - want) <= 1e-6 * want, "%s: loss %.9g is %.9g",
            name, first.loss, want);
     tap_ok(first.loss_only == first.loss, "%s: the loss alone has its bits",
@@ -237,21 +269,158 @@ test_model(const char *dir, const char *name)
         outcome_free(&other);
     }
     way.n_slices = 1;
-    tap_ok(!run(&s, &way, &other) && worst_error(&s, &other) <= 1e-4,
+    tap_ok(!run(&s, &way, &other) && worst_error(&s.grads, &other) <= 1e-4,
            "%s: in one slice, too", name);
     outcome_free(&other);
     way.n_slices = 3;
     way.apart = true;
-    tap_ok(!run(&s, &way, &other) && worst_error(&s, &other) <= 1e-4 &&
+    tap_ok(!run(&s, &way, &other) && worst_error(&s.grads, &other) <= 1e-4 &&
                fabs(other.loss - first.loss) <= 1e-6 * want,
            "%s: a window is as its examples are by themselves", name);
     outcome_free(&other);
-    way.compute = COMPUTE_BF16;
-    error = run(&s, &way, &other) ? INFINITY : worst_error(&s, &other);
-    tap_ok(error <= 0.1, "%s: bf16 differs by %.2g", name, error);
-    outcome_free(&other);
+    test_bf16(&s, name);
     outcome_free(&first);
     step_close(&s);
+}
+
+/* ---- what is new, and what is refused ---- */
+
+static struct lm *
+open_lm(const char *dir, const char *model, const char *init,
+        const struct lm_options *options, struct err *err)
+{
+    struct lm_options o = *options;
+    struct str path = { 0 }, adapter = { 0 };
+    struct lm *lm;
+
+    str_addf(&path, "%s/%s", dir, model);
+    str_addf(&adapter, "%s/%s", dir, init ? init : "");
+    o.init = init ? adapter.s : NULL;
+    *err = (struct err){ 0 };
+    lm_open(&lm, path.s, &o, NULL, err);
+    str_free(&path);
+    str_free(&adapter);
+    return lm;
+}
+
+static const struct lm_options usual = {
+    .lora = { LM_ALL_TARGETS, 4, 8, false },
+    .seed = 7,
+    .max_tokens = 100,
+    .n_slices = 4,
+};
+
+/* A is what the header says, whatever else is a target; B is 0. */
+static void
+test_start(const char *dir)
+{
+    struct lm_options options = usual;
+    struct lm *all, *one;
+    float *values, *of_one;
+    bool good = true;
+    struct err err;
+
+    options.lora.targets = 1u << LM_DOWN;
+    all = open_lm(dir, "llama", NULL, &usual, &err);
+    one = open_lm(dir, "llama", NULL, &options, &err);
+    if (!tap_ok(all && one && all->n_tensors == 3 * 14 && one->n_tensors == 6,
+                "a new adapter of 3 layers has two matrices for each target"))
+        return;
+    values = xcalloc(all->n_params, sizeof(*values));
+    of_one = xcalloc(one->n_params, sizeof(*of_one));
+    lm_start(all, values);
+    lm_start(one, of_one);
+    for (size_t i = 0; i < all->n_tensors; i++) {
+        const struct lm_tensor *t = &all->tensors[i];
+        size_t n = t->rows * t->cols;
+
+        for (size_t k = 0; k < n; k++) {
+            double u = rng_f64(7, i / 2, k), a = 1 / sqrt((double)t->cols);
+
+            good &=
+                values[t->first + k] == (i % 2 ? 0 : (float)((2 * u - 1) * a));
+        }
+    }
+    tap_ok(good, "A is uniform in +-1 / sqrt(in), by seed and layer; B is 0");
+    tap_ok(!strcmp(all->tensors[14 + 13].name,
+                   "base_model.model.model.layers.1.mlp.down_proj.lora_B"
+                   ".weight") &&
+               !strcmp(one->tensors[3].name, all->tensors[14 + 13].name),
+           "tensors have PEFT's names");
+    tap_ok(!memcmp(of_one + one->tensors[2].first,
+                   values + all->tensors[14 + 12].first,
+                   one->tensors[2].rows * one->tensors[2].cols * sizeof(float)),
+           "an A does not depend on the other targets");
+    free(values);
+    free(of_one);
+    lm_close(all);
+    lm_close(one);
+}
+
+static void
+test_refused(const char *dir)
+{
+    int32_t ids[120] = { 1, 2, 3 }, labels[120] = { 1, 2, 3 };
+    struct lm_seq seq = { .ids = ids, .labels = labels, .n = 3 };
+    struct lm_memory memory = { 0 };
+    size_t sum = 0, n_wrong = 0;
+    struct err err;
+    struct lm *lm = open_lm(dir, "qwen3_moe", NULL, &usual, &err);
+    float *values;
+    double loss;
+
+    tap_ok(!lm && err.status == EX_DATAERR &&
+               strstr(err.what, "experts, which are not supported yet"),
+           "a model with experts is refused: %s", err.what);
+    lm = open_lm(dir, "llama", "other", &usual, &err);
+    tap_ok(!lm && err.status == EX_DATAERR &&
+               strstr(err.what, "o_proj of layer 1 is not an adapted layer"),
+           "an adapter without o_proj of one layer is refused: %s", err.what);
+    lm = open_lm(dir, "llama", "qwen3/adapter", &usual, &err);
+    tap_ok(!lm && err.status == EX_DATAERR,
+           "an adapter of another model is refused: %s", err.what);
+    lm = open_lm(dir, "llama", NULL, &usual, &err);
+    values = xcalloc(lm ? lm->n_params : 0, sizeof(*values));
+    if (!tap_ok(lm && !lm_memory(lm, &memory, &err) &&
+                    !lm_prepare(lm, values, &err),
+                "llama is prepared"))
+        return;
+    for (size_t i = 0; i < memory.n_items; i++)
+        sum += memory.item[i].nbytes;
+    tap_ok(sum == memory.total && memory.mapped > 0,
+           "its memory is the sum of its parts");
+    ids[1] = 509;
+    tap_ok(lm_grad(lm, &seq, 1, &loss, &err) == -1 &&
+               !strcmp(err.what,
+                       "token id 509 is not in the vocabulary (0 to 508)"),
+           "an id after the vocabulary is refused: %s", err.what);
+    ids[1] = 2;
+    labels[1] = -1;
+    tap_ok(
+        lm_loss(lm, &seq, 1, &loss, &err) == -1 &&
+            !strcmp(err.what, "label -1 is not in the vocabulary (0 to 508)"),
+        "so is a label: %s", err.what);
+    labels[1] = LM_NO_LABEL;
+    seq.n = 101;
+    tap_ok(lm_grad(lm, &seq, 1, &loss, &err) == -1 &&
+               !strcmp(err.what,
+                       "an example has 101 tokens (expected 100 at most)"),
+           "so is a long example: %s", err.what);
+    seq.n = 3;
+    labels[2] = LM_NO_LABEL;
+    tap_ok(!lm_grad(lm, &seq, 1, &loss, &err) && loss == 0 &&
+               lm_n_targets(&seq, 1) == 0,
+           "a step without a target has the loss 0");
+    for (size_t i = 0; i < lm->n_params; i++)
+        n_wrong += lm->grad[i] != 0;
+    tap_ok(n_wrong == 0, "and no gradient");
+    labels[2] = 5;
+    for (size_t i = 0; i < lm->n_params; i++)
+        values[i] = NAN;
+    tap_ok(!lm_grad(lm, &seq, 1, &loss, &err) && isnan(loss),
+           "values that are NaN make a loss that is");
+    free(values);
+    lm_close(lm);
 }
 
 int
@@ -278,6 +447,8 @@ main(void)
                  (const char *)names.data + at);
         test_model(dir, name);
     }
+    test_start(dir);
+    test_refused(dir);
     map_close(&names);
     str_addf(&command, "rm -r '%s'", dir);
     tap_ok(system(command.s) == 0, "the models are removed");
