@@ -39,6 +39,30 @@ test(enum act act, const char *name, struct par *par)
            "%s in place, by one thread: the same bits", name);
 }
 
+/* Against differences of the f64 formula. */
+static void
+test_backward(enum act act, const char *name, struct par *par)
+{
+    static float dh[ROWS * N], g[ROWS * N], u[ROWS * N];
+    bool near = true;
+
+    for (size_t i = 0; i < ROWS * N; i++) {
+        g[i] = gate[i] = 8 * rnd();
+        u[i] = up[i];
+        dh[i] = rnd();
+    }
+    mlp_backward(par, act, inner, g, u, dh, N, ROWS);
+    for (size_t i = 0; i < ROWS * N; i++) {
+        double x = (double)gate[i], y = (double)up[i], h = 1e-5;
+        double dx = expected(act, x + h, y) - expected(act, x - h, y);
+
+        near &= fabs((double)inner[i] - expected(act, x, y)) < 1e-5 &&
+                fabs((double)g[i] - (double)dh[i] * dx / (2 * h)) < 1e-5 &&
+                fabs((double)u[i] - (double)dh[i] * expected(act, x, 1)) < 1e-5;
+    }
+    tap_ok(near, "mlp_backward: %s is near the f64 formula", name);
+}
+
 int
 main(void)
 {
@@ -51,6 +75,8 @@ main(void)
         up[i] = rnd();
     test(ACT_SILU, "silu", par);
     test(ACT_GELU_TANH, "gelu_pytorch_tanh", par);
+    test_backward(ACT_SILU, "silu", par);
+    test_backward(ACT_GELU_TANH, "gelu_pytorch_tanh", par);
     par_close(par);
     return tap_done();
 }

@@ -56,6 +56,53 @@ test(size_t n, float eps, struct par *par)
     tap_ok(near(&norm, from, 5), "norm_rows: some rows of %zu, one twice", n);
 }
 
+/* Against differences of the f64 formula, which the gradient dy weighs. */
+static bool
+back_near(const struct norm *norm, const float *dx, const float *dy)
+{
+    static float moved[MAX_N];
+    bool near = true;
+
+    for (size_t i = 0; i < ROWS; i++)
+        for (size_t k = 0; k < norm->n; k++) {
+            double h = 0x1p-8, change = 0, size = 0;
+
+            for (int side = -1; side <= 1; side += 2) {
+                memcpy(moved, x + i * norm->n, norm->n * sizeof(*moved));
+                moved[k] += (float)(side * h);
+                for (size_t j = 0; j < norm->n; j++) {
+                    double v = (double)dy[i * norm->n + j] *
+                               expected(moved, norm->n, (double)norm->eps, j);
+
+                    change += side * v;
+                    size += fabs(v);
+                }
+            }
+            near &= fabs((double)dx[i * norm->n + k] - change / (2 * h)) <=
+                    1e-4 * size + 1e-4;
+        }
+    return near;
+}
+
+static void
+test_backward(size_t n, struct par *par)
+{
+    const struct norm norm = { weight, n, 0.1f };
+    static float dy[ROWS * MAX_N], dx[ROWS * MAX_N], sum[ROWS * MAX_N];
+    bool added = true;
+
+    for (size_t i = 0; i < ROWS * n; i++)
+        dy[i] = dx[i] = rnd();
+    norm_backward(par, &norm, NULL, dx, x, ROWS);
+    tap_ok(back_near(&norm, dx, dy), "norm_backward: %zu numbers", n);
+    for (size_t i = 0; i < ROWS * n; i++)
+        sum[i] = (float)i;
+    norm_backward(NULL, &norm, sum, dy, x, ROWS);
+    for (size_t i = 0; i < ROWS * n; i++)
+        added &= sum[i] == (float)i + dx[i];
+    tap_ok(added, "norm_backward: %zu numbers, added to others", n);
+}
+
 int
 main(void)
 {
@@ -71,6 +118,9 @@ main(void)
     test(1, 1e-6f, par);
     test(8, 1e-5f, par);
     test(MAX_N, 0, par);
+    test_backward(1, par);
+    test_backward(8, par);
+    test_backward(MAX_N, par);
     memset(x, 0, sizeof(x));
     test(64, 1e-6f, par);
     par_close(par);

@@ -134,6 +134,30 @@ check_silu_back(const struct vec_ops *ops, size_t n)
     return good && a[n] == GUARD && u[n] == GUARD && h[n] == GUARD;
 }
 
+/* Its derivative by the formula, with t = tanh(u). */
+static bool
+check_gelu_back(const struct vec_ops *ops, size_t n)
+{
+    static float h[N + 1], u[N + 1];
+    bool good = true;
+
+    fill(n);
+    memcpy(u, b, sizeof(u));
+    u[n] = h[n] = GUARD;
+    ops->gelu_tanh_back(h, a, u, c, n);
+    for (size_t i = 0; i < n; i++) {
+        double g = (double)d[i], up = (double)b[i], dh = (double)c[i];
+        double k = sqrt(2 / M_PI), t = tanh(k * (g + 0.044715 * g * g * g));
+        double slope =
+            (1 + t) / 2 + g / 2 * (1 - t * t) * k * (1 + 3 * 0.044715 * g * g);
+
+        good &= near(g / 2 * (1 + t) * up, h[i], 1e-6) &&
+                near(dh * up * slope, a[i], 1e-6) &&
+                near(dh * g / 2 * (1 + t), u[i], 1e-6);
+    }
+    return good && a[n] == GUARD && u[n] == GUARD && h[n] == GUARD;
+}
+
 static bool
 check_exp_sum(const struct vec_ops *ops, size_t n)
 {
@@ -175,7 +199,8 @@ test_lengths(enum isa isa)
     for (size_t n = 0; n < 150; n++) {
         sums &= check_sums(ops, n);
         elements &= check_elements(ops, n);
-        acts &= check_acts(ops, n) && check_silu_back(ops, n);
+        acts &= check_acts(ops, n) && check_silu_back(ops, n) &&
+                check_gelu_back(ops, n);
         exps &= check_exp_sum(ops, n);
         rope &= check_rope(ops, n);
     }
