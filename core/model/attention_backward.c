@@ -11,7 +11,8 @@
 struct pass {
     const struct attention *a;
     const struct attention_grads *g;
-    size_t heads; /* tasks of a block: one for each */
+    size_t heads; /* tasks of a block, or of a span: one for each */
+    bool whole;   /* a task is a span: dq is summed with dk and dv */
 };
 
 /* Some rows of a span: block 'at' of it, and block 'index' of all spans. */
@@ -139,6 +140,16 @@ visible_queries(const struct attention *a, size_t key,
                                         : smaller(key + a->window - first, n);
 }
 
+/* The first block of keys that some of the queries see. */
+static size_t
+oldest_block(const struct attention *a, const struct rows *queries)
+{
+    size_t first = queries->at * KV_BLOCK;
+
+    return a->window && first >= a->window ? (first - a->window + 1) / KV_BLOCK
+                                           : 0;
+}
+
 /* A row's P and dS, from S - lse and dP - delta in their places. */
 static void
 weigh(float *restrict p, float *restrict ds, size_t begin, size_t end, size_t n)
@@ -154,13 +165,48 @@ weigh(float *restrict p, float *restrict ds, size_t begin, size_t end, size_t n)
 
 /* ---- dq ---- */
 
+/* dq = dS k, or adds it: after all keys it is scaled. */
+static void
+sum_dq(const struct pass *p, const struct rows *queries,
+       const struct rows *keys, size_t head, const float *ds)
+{
+    const struct attention *a = p->a;
+    size_t d = a->head_dim, ld = a->n_heads * d, ldk = a->n_kv_heads * d;
+    size_t kv_head = head / (a->n_heads / a->n_kv_heads);
+    const struct weighted_sum sum = {
+        .y = p->g->dq + queries->first * ld + head * d,
+        .w = p->g->k + keys->first * ldk + kv_head * d,
+        .p = ds,
+        .ldy = ld,
+        .ldw = ldk,
+        .ldp = KV_BLOCK,
+        .rows = keys->n,
+        .cols = d,
+        .n = queries->n,
+        .w_dtype = DT_F32,
+        .add = keys->at > oldest_block(a, queries),
+    };
+
+    weighted_sum(&sum);
+}
+
+static void
+scale_dq(const struct pass *p, const struct rows *queries, size_t head)
+{
+    size_t d = p->a->head_dim;
+    float by = (float)(1 / sqrt((double)d));
+
+    for (size_t r = queries->first; r < queries->first + queries->n; r++)
+        vec_scale(p->g->dq + (r * p->a->n_heads + head) * d, by, d);
+}
+
 static void
 dq_block(const struct pass *p, const struct rows *queries,
-         const struct rows *keys, size_t head, bool first, float *tiles)
+         const struct rows *keys, size_t head, float *tiles)
 {
     const struct attention *a = p->a;
     const struct attention_grads *g = p->g;
-    size_t d = a->head_dim, ld = a->n_heads * d, ldk = a->n_kv_heads * d;
+    size_t d = a->head_dim, ld = a->n_heads * d;
     size_t kv_head = head / (a->n_heads / a->n_kv_heads);
     size_t at = queries->first * ld + head * d;
     float *score = tiles, *ds = tiles + KV_BLOCK * KV_BLOCK;
@@ -197,47 +243,26 @@ dq_block(const struct pass *p, const struct rows *queries,
         visible_keys(a, queries->at * KV_BLOCK + i, keys, &begin, &end);
         weigh(score + i * KV_BLOCK, ds + i * KV_BLOCK, begin, end, keys->n);
     }
-    sum = (struct weighted_sum){
-        .y = g->dq + at,
-        .w = g->k + keys->first * ldk + kv_head * d,
-        .p = ds,
-        .ldy = ld,
-        .ldw = ldk,
-        .ldp = KV_BLOCK,
-        .rows = keys->n,
-        .cols = d,
-        .n = queries->n,
-        .w_dtype = DT_F32,
-        .add = !first,
-    };
-    weighted_sum(&sum);
+    sum_dq(p, queries, keys, head, ds);
 }
 
 static void
 dq_tasks(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct pass *p = ctx;
-    const struct attention *a = p->a;
-    size_t d = a->head_dim;
     float *tiles = p->g->work.tiles + (size_t)thread * ATTENTION_TILES;
-    float by = (float)(1 / sqrt((double)d));
 
     for (size_t i = begin; i < end; i++) {
         struct rows queries;
-        size_t head = task_at(p, i, &queries), oldest = 0;
-        size_t first = queries.at * KV_BLOCK;
+        size_t head = task_at(p, i, &queries);
 
-        if (a->window && first >= a->window)
-            oldest = (first - a->window + 1) / KV_BLOCK;
-        for (size_t b = oldest; b <= queries.at; b++) {
+        for (size_t b = oldest_block(p->a, &queries); b <= queries.at; b++) {
             struct rows keys =
                 rows_at(queries.span, queries.index - queries.at, b);
 
-            dq_block(p, &queries, &keys, head, b == oldest, tiles);
+            dq_block(p, &queries, &keys, head, tiles);
         }
-        for (size_t r = 0; r < queries.n; r++)
-            vec_scale(p->g->dq + ((queries.first + r) * a->n_heads + head) * d,
-                      by, d);
+        scale_dq(p, &queries, head);
     }
 }
 
@@ -307,10 +332,52 @@ dkv_block(const struct pass *p, const struct rows *queries,
     sum.w = g->scaled + at;
     sum.p = ds;
     weighted_sum(&sum);
+    if (p->whole) {
+        /* the bits that dq_block() gets: score's place is free */
+        transpose(score, ds, KV_BLOCK, keys->n, queries->n);
+        sum_dq(p, queries, keys, head, score);
+    }
+}
+
+/* A KV head's block of keys, and all of its queries. */
+static void
+dkv_keys(const struct pass *p, const struct rows *keys, size_t kv_head,
+         float *tiles)
+{
+    const struct attention *a = p->a;
+    size_t group = a->n_heads / a->n_kv_heads, head = kv_head * group;
+    size_t last = n_blocks(keys->span) - 1;
+
+    if (a->window)
+        last =
+            smaller(last, (keys->at * KV_BLOCK + keys->n - 1 + a->window - 1) /
+                              KV_BLOCK);
+    for (size_t h = head; h < head + group; h++)
+        for (size_t b = keys->at; b <= last; b++) {
+            struct rows queries =
+                rows_at(keys->span, keys->index - keys->at, b);
+
+            dkv_block(p, &queries, keys, h, h == head && b == keys->at, tiles);
+        }
 }
 
 static void
 dkv_tasks(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct pass *p = ctx;
+    float *tiles = p->g->work.tiles + (size_t)thread * ATTENTION_TILES;
+
+    for (size_t i = begin; i < end; i++) {
+        struct rows keys;
+        size_t kv_head = task_at(p, i, &keys);
+
+        dkv_keys(p, &keys, kv_head, tiles);
+    }
+}
+
+/* Task i is a KV head of a span. */
+static void
+whole_tasks(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct pass *p = ctx;
     const struct attention *a = p->a;
@@ -318,33 +385,42 @@ dkv_tasks(void *ctx, size_t begin, size_t end, int thread)
     float *tiles = p->g->work.tiles + (size_t)thread * ATTENTION_TILES;
 
     for (size_t i = begin; i < end; i++) {
-        struct rows keys;
-        size_t head = task_at(p, i, &keys) * group;
-        size_t last = n_blocks(keys.span) - 1;
+        const struct span *span = &a->spans[i / p->heads];
+        size_t kv_head = i % p->heads, first = 0;
 
-        if (a->window)
-            last = smaller(last,
-                           (keys.at * KV_BLOCK + keys.n - 1 + a->window - 1) /
-                               KV_BLOCK);
-        for (size_t h = head; h < head + group; h++)
-            for (size_t b = keys.at; b <= last; b++) {
-                struct rows queries =
-                    rows_at(keys.span, keys.index - keys.at, b);
+        for (const struct span *s = a->spans; s < span; s++)
+            first += n_blocks(s);
+        for (size_t b = 0; b < n_blocks(span); b++) {
+            struct rows keys = rows_at(span, first, b);
 
-                dkv_block(p, &queries, &keys, h, h == head && b == keys.at,
-                          tiles);
-            }
+            dkv_keys(p, &keys, kv_head, tiles);
+        }
+        for (size_t b = 0; b < n_blocks(span); b++) {
+            struct rows queries = rows_at(span, first, b);
+
+            for (size_t h = 0; h < group; h++)
+                scale_dq(p, &queries, kv_head * group + h);
+        }
     }
 }
 
+/* Both ways have the same bits.  That in which a task is a KV head of a whole
+ * sequence computes P and dS once, not twice, but has fewer tasks. */
 void
 attention_backward(struct par *par, const struct attention *a,
                    const struct attention_grads *g)
 {
-    struct pass heads = { a, g, a->n_heads },
-                kv_heads = { a, g, a->n_kv_heads };
+    enum { TASKS = 8 }; /* for each thread, to share evenly */
+    size_t n_whole = a->n_spans * a->n_kv_heads;
+    bool whole = n_whole >= TASKS * (size_t)par_threads(par);
+    struct pass heads = { a, g, a->n_heads, false };
+    struct pass kv_heads = { a, g, a->n_kv_heads, whole };
 
     par_for(par, n_tasks(&heads), 1, prepare, &heads);
-    par_for(par, n_tasks(&heads), 1, dq_tasks, &heads);
-    par_for(par, n_tasks(&kv_heads), 1, dkv_tasks, &kv_heads);
+    if (whole) {
+        par_for(par, n_whole, 1, whole_tasks, &kv_heads);
+    } else {
+        par_for(par, n_tasks(&heads), 1, dq_tasks, &heads);
+        par_for(par, n_tasks(&kv_heads), 1, dkv_tasks, &kv_heads);
+    }
 }

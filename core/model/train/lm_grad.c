@@ -183,17 +183,21 @@ kept(const struct lm *lm, size_t layer)
     return lm->work->kept + layer * lm->work->rows * hidden;
 }
 
+/* The log-sum-exp of attention is not cheap: only the last layer's is needed
+ * now. */
 static void
 forward(struct lm *lm)
 {
     struct lm_work *w = lm->work;
     size_t n_layers = (size_t)lm->model->config.n_layers;
+    float *lse = w->acts.lse;
 
     w->acts.x = kept(lm, 0);
     chunk_embed(w->engine, &w->engine->chunk, &w->acts);
     for (size_t i = 0; i < n_layers; i++) {
         w->acts.x = kept(lm, i);
         w->acts.out = kept(lm, i + 1);
+        w->acts.lse = i + 1 < n_layers ? NULL : lse;
         block_run(w->engine, &w->engine->chunk, &w->acts, i);
     }
 }
