@@ -19,6 +19,7 @@ done
 "$b/par"
 "$b/table"
 "$b/engine"
+"$b/lm"
 # A real tokenizer, of 151643 tokens, where it is there.
 real=${TEST_DATA:-../shared/data}/qwen3-tokenizer/tokenizer.json.gz
 if [ -e "$real" ]; then
