@@ -83,46 +83,13 @@ prompt_name(const struct run *run)
     return run->ids_text ? "--ids" : file;
 }
 
-/* Reads the model's own chat_template: 'text' stays empty without one. */
-static int
-read_template(const char *dir, struct str *text, struct err *err)
-{
-    struct str jinja = { 0 }, name = { 0 };
-    json_t *config = NULL;
-    struct js root, js;
-    int rc = 0;
-
-    str_addf(&jinja, "%s/chat_template.jinja", dir);
-    str_addf(&name, "%s/tokenizer_config.json", dir);
-    if (!file_missing(jinja.s)) {
-        rc = file_read_all(jinja.s, JS_MAX_BYTES, text, err);
-    } else if (!file_missing(name.s)) {
-        config = js_load(name.s, err);
-        rc = config ? 0 : -1;
-    }
-    root = js_root(config, name.s);
-    js = js_get(&root, "chat_template");
-    /* a string, or objects with names of which "default" is used */
-    for (size_t i = 0; json_is_array(js.v) && i < json_array_size(js.v); i++) {
-        const json_t *each = json_array_get(js.v, i);
-        const char *s = json_string_value(json_object_get(each, "name"));
-
-        if (s && !strcmp(s, "default"))
-            js.v = json_object_get(each, "template");
-    }
-    if (json_is_string(js.v))
-        str_add(text, json_string_value(js.v), json_string_length(js.v));
-    json_decref(config);
-    str_free(&name);
-    str_free(&jinja);
-    return rc;
-}
-
 int
 prompt_encode(struct run *run, const char *name, const struct str *text,
               struct ids *ids, struct err *err)
 {
     struct str fixed = { 0 }, system = { 0 }, own = { 0 };
+    struct chat_message messages[2];
+    size_t n_messages = 0;
     struct err cause;
     const char *s = text->s ? text->s : "";
     size_t n = text->n;
@@ -148,7 +115,7 @@ prompt_encode(struct run *run, const char *name, const struct str *text,
         run->chat_format = chat_recognise(run->tok, err);
         if (run->chat_format < 0)
             goto out;
-        if (read_template(run->dir, &own, &cause) < 0)
+        if (chat_template(run->dir, &own, &cause) < 0)
             err_warn("%s", cause.what);
         else if (own.n &&
                  !chat_is_same((enum chat)run->chat_format, own.s, own.n))
@@ -159,8 +126,16 @@ prompt_encode(struct run *run, const char *name, const struct str *text,
     if (run->system && tok_utf8("--system", run->system, strlen(run->system),
                                 run->strict_utf8, &system, err) < 0)
         goto out;
-    rc = chat_encode(run->tok, (enum chat)run->chat_format,
-                     system.n ? system.s : run->system, s, n, 0, ids, err);
+    if (system.n == 0 && run->system)
+        str_adds(&system, run->system);
+    if (run->system)
+        messages[n_messages++] = (struct chat_message){ .role = CHAT_SYSTEM,
+                                                        .text = system.s,
+                                                        .nbytes = system.n };
+    messages[n_messages++] =
+        (struct chat_message){ .role = CHAT_USER, .text = s, .nbytes = n };
+    rc = chat_encode(run->tok, (enum chat)run->chat_format, messages,
+                     n_messages, true, 0, ids, err);
 out:
     str_free(&own);
     str_free(&system);

@@ -1,13 +1,20 @@
 /*
- * Chat templates by name: chatml, llama3, mistral.  One user message, an
- * optional system text, and what makes the model answer.
+ * Chat templates by name: chatml, llama3, mistral, qwen3.  Messages of the
+ * system, of users and of the assistant become the ids of a conversation.
  */
 #ifndef CORE_TEXT_CHAT_H
 #define CORE_TEXT_CHAT_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/err.h"
+#include "core/str.h"
 #include "core/text/tok.h"
 
-enum chat { CHAT_CHATML, CHAT_LLAMA3, CHAT_MISTRAL };
+/* qwen3 is chatml but for replies, whose reasoning it has between <think> and
+ * </think>. */
+enum chat { CHAT_CHATML, CHAT_LLAMA3, CHAT_MISTRAL, CHAT_QWEN3 };
 
 /* chat_name() is the name of a template. */
 const char *chat_name(int chat);
@@ -19,19 +26,42 @@ const char *chat_name(int chat);
  */
 bool chat_is_same(enum chat chat, const char *text, size_t nbytes);
 
+/* chat_known() is the template of the conversations that a model's
+ * chat_template gives; -1: it is not one of those few. */
+int chat_known(const char *text, size_t nbytes);
+
+/*
+ * chat_template() appends the model's own chat_template, of
+ * DIR/chat_template.jinja or DIR/tokenizer_config.json; nothing without one.
+ * 0, or -1 with 'err' set (EX_NOINPUT, EX_IOERR, EX_DATAERR).
+ */
+int chat_template(const char *dir, struct str *text, struct err *err);
+
 /*
  * chat_recognise() infers the template from the special tokens that the
  * tokenizer has; -1 with 'err' set (EX_DATAERR) if it has none of them.
  */
 int chat_recognise(const struct tok *tok, struct err *err);
 
+enum chat_role { CHAT_SYSTEM, CHAT_USER, CHAT_ASSISTANT };
+
+struct chat_message {
+    enum chat_role role;
+    const char *text;
+    size_t nbytes;
+    size_t begin, end; /* of the assistant: ids begin to end - 1, which
+                        * chat_encode() sets, are what the model says: the text
+                        * and the token that ends it */
+};
+
 /*
- * chat_encode() appends the ids of the whole prompt.  Both texts are encoded as
- * text (TOK_PLAIN in 'flags'): a special token spelled in them is
- * no special token.  'system' may be NULL.
+ * chat_encode() appends the ids of a whole conversation, and with 'answer' what
+ * makes the model reply.  Texts are encoded as text (TOK_PLAIN in 'flags'): a
+ * special token spelled in them is no special token.  A reply is encoded apart
+ * from what is before it.  -1 with 'err' set (EX_DATAERR), without a name.
  */
-int chat_encode(const struct tok *tok, enum chat chat, const char *system,
-                const char *user, size_t user_nbytes, int flags,
+int chat_encode(const struct tok *tok, enum chat chat,
+                struct chat_message *messages, size_t n, bool answer, int flags,
                 struct ids *ids, struct err *err);
 
 #endif

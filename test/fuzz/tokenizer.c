@@ -35,18 +35,24 @@ check_decoding(const struct tok *tok, const struct ids *ids, bool skip)
     str_free(&parts);
 }
 
-/* The text as what a user says, in each template. */
+/* The text as what all say, in each template. */
 static void
 check_chat(const struct tok *tok, const char *text, size_t n)
 {
     struct err err = { 0 };
 
-    for (int i = CHAT_CHATML; i <= CHAT_MISTRAL; i++) {
+    for (int i = CHAT_CHATML; i <= CHAT_QWEN3; i++) {
+        struct chat_message m[] = { { CHAT_SYSTEM, "system", 6, 0, 0 },
+                                    { CHAT_USER, text, n, 0, 0 },
+                                    { CHAT_ASSISTANT, text, n, 0, 0 } };
         struct ids ids = { 0 };
 
-        if (chat_encode(tok, (enum chat)i, "system", text, n, 0, &ids, &err))
+        if (chat_encode(tok, (enum chat)i, m, 3, false, 0, &ids, &err)) {
             if (err.status != EX_DATAERR || !*err.what)
                 abort();
+        } else if (m[2].begin >= m[2].end || m[2].end > ids.n) {
+            abort();
+        }
         ids_free(&ids);
     }
     chat_recognise(tok, &err);
