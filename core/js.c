@@ -96,6 +96,27 @@ js_parse(const char *text, size_t nbytes, const char *name, struct err *err)
 }
 
 json_t *
+js_line(const char *line, size_t nbytes, const char *name, size_t number,
+        struct err *err)
+{
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    json_error_t e;
+    json_t *v;
+
+    if (js_check(line, nbytes, name, number, err) < 0)
+        return NULL;
+    v = json_loadb(line, nbytes, flags, &e);
+    /* jansson refuses integers beyond 64 bits, but an id may be one, such as a
+     * hash: all integers of such a line are parsed as doubles */
+    if (!v && json_error_code(&e) == json_error_numeric_overflow)
+        v = json_loadb(line, nbytes, flags | JSON_DECODE_INT_AS_REAL, &e);
+    if (!v)
+        err_set(err, EX_DATAERR, "%s: line %zu: column %d: %s", name, number,
+                e.column, e.text);
+    return v;
+}
+
+json_t *
 js_load(const char *path, struct err *err)
 {
     struct str text = { 0 };

@@ -37,6 +37,12 @@ json_t *js_load(const char *path, struct err *err);
 json_t *js_parse(const char *text, size_t nbytes, const char *name,
                  struct err *err);
 
+/* js_line() reads line 'number', 1, .., of a file of JSON objects: NULs in
+ * strings are as good as others, and a line with an integer beyond 64 bits has
+ * all of them as reals.  NULL with 'err' set (EX_DATAERR). */
+json_t *js_line(const char *line, size_t nbytes, const char *name,
+                size_t number, struct err *err);
+
 /* js_check(): has the text no NUL, and does it nest at most JS_DEPTH deep?  0,
  * or -1 with 'err' set (EX_DATAERR).  'line': its first in its file, 1, .. */
 int js_check(const char *text, size_t nbytes, const char *name, size_t line,

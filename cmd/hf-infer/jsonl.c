@@ -309,9 +309,7 @@ warn_unknown(struct jsonl *j, const struct jsonl_doc *doc, json_t *object)
 int
 jsonl_next(struct jsonl *j, struct jsonl_doc *doc, bool wait, struct err *err)
 {
-    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
     struct str where = { 0 };
-    json_error_t e;
     const char *line = NULL;
     size_t nbytes = 0;
     json_t *v;
@@ -322,18 +320,11 @@ jsonl_next(struct jsonl *j, struct jsonl_doc *doc, bool wait, struct err *err)
     while (rc == 1 && skip_space(line, 0, nbytes) == nbytes);
     if (rc != 1)
         return rc;
-    if (js_check(line, nbytes, j->name, j->n_lines, err) < 0)
-        return -1;
     str_addf(&where, "%s: line %zu", j->name, j->n_lines);
     doc->where = where.s;
-    v = json_loadb(line, nbytes, flags, &e);
-    /* Jansson refuses integers beyond 64 bits, but an id may be one, such as a
-     * hash.  All integers of such a line are parsed as doubles. */
-    if (!v && json_error_code(&e) == json_error_numeric_overflow)
-        v = json_loadb(line, nbytes, flags | JSON_DECODE_INT_AS_REAL, &e);
+    v = js_line(line, nbytes, j->name, j->n_lines, err);
     if (!v)
-        return err_set(err, EX_DATAERR, "%s: column %d: %s", doc->where,
-                       e.column, e.text);
+        return -1;
     doc->max_tokens = -1;
     rc = read_prompt(doc, v, err);
     if (rc == 0 && j->settings) {
