@@ -55,10 +55,12 @@ svg_tick_y(struct str *to, double x, double y, double width, int digits,
 }
 
 void
-svg_line_begin(struct str *to)
+svg_line_begin(struct str *to, const char *color)
 {
-    str_adds(to, "<polyline fill=\"none\" stroke=\"#36c\" "
-                 "stroke-width=\"1.5\" points=\"");
+    str_addf(to,
+             "<polyline fill=\"none\" stroke=\"%s\" "
+             "stroke-width=\"1.5\" points=\"",
+             color);
 }
 
 void

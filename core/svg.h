@@ -21,8 +21,9 @@ void svg_tick_x(struct str *to, double x, double y, int digits, double v);
 void svg_tick_y(struct str *to, double x, double y, double width, int digits,
                 double v);
 
-/* svg_line_begin(), svg_line_to() a point, the next, .., svg_line_end(). */
-void svg_line_begin(struct str *to);
+/* svg_line_begin(), in a color, svg_line_to() a point, the next, ..,
+ * svg_line_end(). */
+void svg_line_begin(struct str *to, const char *color);
 void svg_line_to(struct str *to, double x, double y);
 void svg_line_end(struct str *to);
 

@@ -77,7 +77,7 @@ put_picture(struct str *to, struct curve *c, const struct apply_run *run)
     if (v[TABLE_ROWS] > 0) {
         const double step = INNER_W / (N_POINTS - 1);
 
-        svg_line_begin(to);
+        svg_line_begin(to, "#36c");
         for (int i = 0; i < N_POINTS; i++)
             svg_line_to(to, LEFT + step * i, y_of(c, c->fvu[i]));
         svg_line_end(to);

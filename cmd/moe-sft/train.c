@@ -442,7 +442,7 @@ run_steps(struct train *t, struct err *err)
     struct str line = { 0 };
 
     if (!o->log) {
-        train_log_head(&line);
+        train_log_head(&line, NULL);
         print(t, &line);
     }
     while (o->steps == 0 || t->state.step < o->steps) {
@@ -454,7 +454,7 @@ run_steps(struct train *t, struct err *err)
             return rc;
         r = &t->state.records[t->state.step - 1];
         if (!o->log) {
-            train_log_line(&line, t->state.step, r);
+            train_log_line(&line, t->state.step, r, NULL);
             print(t, &line);
         } else if (train_log_step(&t->log, t->state.step, r, err) < 0) {
             return -1;
@@ -532,7 +532,7 @@ train_main(const struct cmd *cmd, struct err *err)
     adapter_close(&t->adapter);
     base_close(&t->base);
     par_close(t->par);
-    free(t->state.records);
+    train_state_close(&t->state);
     train_log_close(&t->log);
     if (t->lock >= 0)
         close(t->lock);

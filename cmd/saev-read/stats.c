@@ -385,7 +385,7 @@ spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err)
     /* at most two points a pixel: the eye sees no more */
     step = s.n / (2 * (size_t)INNER_W) + 1;
     if (s.n)
-        svg_line_begin(&to);
+        svg_line_begin(&to, "#36c");
     for (size_t i = 0; i < s.n; i += step)
         svg_line_to(&to, x_of(&s, i), y_of(&s, s.bars[i].std));
     if (s.n)

@@ -431,7 +431,7 @@ test_svg(void)
            "svg_name: what XML has no form for is escaped");
     str_clear(&s);
     svg_name(&s, "", 0, 2);
-    svg_line_begin(&s);
+    svg_line_begin(&s, "#36c");
     svg_line_to(&s, 1, 2.25);
     svg_line_to(&s, -0.5, 1e3);
     svg_line_end(&s);

@@ -274,13 +274,15 @@ state_of(struct train_state *s, struct adamw *a, const char *lr)
     train_state_set(s, "--lr", lr, NULL);
     train_state_set_number(s, "--clip", 0.5);
     train_state_set(s, "data", "00ff", "d.npy");
+    train_state_set(s, "-n", lr, NULL);
+    train_state_free(s);
 }
 
 static void
 state_free(struct train_state *s)
 {
     adamw_close(s->adamw);
-    free(s->records);
+    train_state_close(s);
 }
 
 static void
@@ -300,14 +302,18 @@ test_state(const char *dir)
         a.m[i] = cosf((float)i);
         a.v[i] = 1 / (1 + (float)i);
     }
+    train_state_eval(&s, 3.5);
     for (int i = 0; i < 3; i++)
         train_state_record(&s, &step);
+    train_state_eval(&s, 2.25);
     w = train_state_write(&s, path.s, &err);
     tap_ok(w && stw_commit(w, &err) == 0, "a state is written: %s", err.what);
     stw_free(w);
     state_of(&t, &b, "0.1");
     tap_ok(train_state_read(&t, path.s, &err) == 0 && t.step == 3 &&
-               !memcmp(&t.records[2], &step, sizeof(step)) &&
+               !memcmp(&t.records[2], &step, sizeof(step)) && t.evals.n == 2 &&
+               t.evals.list[0].step == 0 && t.evals.list[0].loss == 3.5 &&
+               t.evals.list[1].step == 3 && t.evals.list[1].loss == 2.25 &&
                !memcmp(a.master, b.master, N_STATE * sizeof(float)) &&
                !memcmp(a.m, b.m, N_STATE * sizeof(float)) &&
                !memcmp(a.v, b.v, N_STATE * sizeof(float)),

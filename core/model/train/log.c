@@ -27,28 +27,52 @@
 #define FIRST_STEP  "step 1: "
 #define MORE_MAX    ((size_t)16 << 20) /* bytes of a log beyond the records */
 
+#define EVAL_COLOR "#c62"
+
 #define N_TICKS  5
 #define N_POINTS ((size_t)540) /* at most; each is the mean of some steps */
 
-void
-train_log_head(struct str *to)
+/* Ends a line with what was evaluated after that step, or nothing. */
+static void
+put_eval(struct str *to, uint64_t step, const struct eval_list *evals)
 {
-    str_adds(to, "step\tloss\tlr\tgrad_norm\ttokens\n");
+    if (evals)
+        str_addc(to, '\t');
+    for (size_t i = evals ? evals->n : 0; i > 0; i--)
+        if (evals->list[i - 1].step == (double)step) {
+            str_addf(to, "%.9g", evals->list[i - 1].loss);
+            break;
+        }
+    str_addc(to, '\n');
 }
 
 void
-train_log_line(struct str *to, uint64_t step, const struct step_record *r)
+train_log_head(struct str *to, const struct eval_list *evals)
 {
-    str_addf(to, "%llu\t%.9g\t%.9g\t%.9g\t%.0f\n", (unsigned long long)step,
+    str_addf(to, "step\tloss\tlr\tgrad_norm\ttokens%s\n",
+             evals ? "\teval_loss" : "");
+    if (evals && evals->n && evals->list[0].step == 0) {
+        str_adds(to, "0\t\t\t\t");
+        put_eval(to, 0, evals);
+    }
+}
+
+void
+train_log_line(struct str *to, uint64_t step, const struct step_record *r,
+               const struct eval_list *evals)
+{
+    str_addf(to, "%llu\t%.9g\t%.9g\t%.9g\t%.0f", (unsigned long long)step,
              r->loss, r->lr, r->grad_norm, r->tokens);
+    put_eval(to, step, evals);
 }
 
 static void
-log_all(struct str *to, const struct step_record *records, size_t n)
+log_all(struct str *to, const struct step_record *records, size_t n,
+        const struct eval_list *evals)
 {
-    train_log_head(to);
+    train_log_head(to, evals);
     for (size_t i = 0; i < n; i++)
-        train_log_line(to, i + 1, &records[i]);
+        train_log_line(to, i + 1, &records[i], evals);
 }
 
 /* Points of the curve: step and log10 of the loss. */
@@ -70,10 +94,28 @@ tick(long i)
     return (double)decade + log10(marks[i - 3 * decade]);
 }
 
-static void
-settle(struct curve *c, const struct step_record *records, size_t n)
+static double
+log_of(double loss)
 {
-    size_t each = (n + N_POINTS - 1) / N_POINTS;
+    return log10(loss > 1e-30 ? fmin(loss, 1e300) : 1e-30);
+}
+
+/* How many of them are of the first n steps. */
+static size_t
+n_evals_of(const struct eval_list *evals, size_t n)
+{
+    size_t k = 0;
+
+    while (evals && k < evals->n && evals->list[k].step <= (double)n)
+        k++;
+    return k;
+}
+
+static void
+settle(struct curve *c, const struct step_record *records, size_t n,
+       const struct eval_list *evals)
+{
+    size_t each = (n + N_POINTS - 1) / N_POINTS, n_evals = n_evals_of(evals, n);
 
     *c = (struct curve){
         .bottom = 1e9, .top = -1e9, .low = -3 * 40, .last = (double)n
@@ -86,9 +128,13 @@ settle(struct curve *c, const struct step_record *records, size_t n)
             sum += records[k].loss;
         sum /= (double)(end - i);
         c->x[c->n] = (double)(i + 1 + end) / 2;
-        c->y[c->n] = log10(sum > 1e-30 ? fmin(sum, 1e300) : 1e-30);
+        c->y[c->n] = log_of(sum);
         c->bottom = fmin(c->bottom, c->y[c->n]);
         c->top = fmax(c->top, c->y[c->n]);
+    }
+    for (size_t i = 0; i < n_evals; i++) {
+        c->bottom = fmin(c->bottom, log_of(evals->list[i].loss));
+        c->top = fmax(c->top, log_of(evals->list[i].loss));
     }
     if (n == 0)
         return;
@@ -135,20 +181,41 @@ put_axes(struct str *to, const struct curve *c)
              TOP + INNER_H + 40);
 }
 
+/* What was evaluated: a line in another color, its last loss in words. */
+static void
+put_evals(struct str *to, const struct curve *c, const struct eval_list *evals,
+          size_t n)
+{
+    svg_line_begin(to, EVAL_COLOR);
+    for (size_t i = 0; i < n; i++)
+        /* what was evaluated before step 1 is at its place */
+        svg_line_to(to, x_of(c, fmax(evals->list[i].step, 1)),
+                    y_of(c, log_of(evals->list[i].loss)));
+    svg_line_end(to);
+    str_addf(to,
+             "<text x=\"%d\" y=\"36\" text-anchor=\"end\" "
+             "fill=\"" EVAL_COLOR
+             "\">eval_loss: %.4g; step %.0f: %.4g</text>\n",
+             LEFT + (int)INNER_W, evals->list[0].loss, evals->list[n - 1].step,
+             evals->list[n - 1].loss);
+}
+
 void
 train_log_svg(struct str *to, const char *title,
-              const struct step_record *records, size_t n)
+              const struct step_record *records, size_t n,
+              const struct eval_list *evals)
 {
+    size_t n_evals = n_evals_of(evals, n);
     struct curve c;
 
-    settle(&c, records, n);
+    settle(&c, records, n, evals);
     svg_begin(to, WIDTH, HEIGHT);
     str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
     svg_name(to, title, strlen(title), TITLE_CHARS);
     str_adds(to, TITLE_END);
     if (n > 0) {
         put_axes(to, &c);
-        svg_line_begin(to);
+        svg_line_begin(to, "#36c");
         for (size_t i = 0; i < c.n; i++)
             svg_line_to(to, x_of(&c, c.x[i]), y_of(&c, c.y[i]));
         svg_line_end(to);
@@ -157,6 +224,8 @@ train_log_svg(struct str *to, const char *title,
                  "%.4g</text>\n",
                  LEFT, records[0].loss, n, records[n - 1].loss);
     }
+    if (n > 0 && n_evals > 0)
+        put_evals(to, &c, evals, n_evals);
     svg_end(to);
 }
 
@@ -181,7 +250,7 @@ parts_of(const struct str *svg)
 /* Is it a picture of some of these steps, or of more after the same first? */
 static bool
 is_picture(const struct str *there, const struct step_record *records,
-           size_t n_steps)
+           size_t n_steps, const struct eval_list *evals)
 {
     struct parts p = parts_of(there), q;
     unsigned long long n = 0;
@@ -190,7 +259,7 @@ is_picture(const struct str *there, const struct step_record *records,
 
     if (p.first)
         sscanf(p.first, FIRST_STEP "%*[^;]; step %llu", &n);
-    train_log_svg(&ours, "", records, n < n_steps ? n : n_steps);
+    train_log_svg(&ours, "", records, n < n_steps ? n : n_steps, evals);
     q = parts_of(&ours);
     same = p.end && p.head_n >= q.head_n && !memcmp(there->s, ours.s, q.head_n);
     if (n <= n_steps)
@@ -221,10 +290,10 @@ check_file(struct train_log *log, bool picture,
     bool same = false;
     int rc;
 
-    log_all(&ours, records, n);
+    log_all(&ours, records, n, log->evals);
     rc = file_read_regular(path, ours.n + MORE_MAX, &found, err);
     if (rc == 0 && picture)
-        same = is_picture(&found, records, n);
+        same = is_picture(&found, records, n, log->evals);
     else if (rc == 0) /* the same lines as far as both go */
         same = !found.n || !memcmp(found.s, ours.s, smaller(found.n, ours.n));
     if (same && !picture && n == 0 && found.n > ours.n)
@@ -270,7 +339,7 @@ train_log_begin(struct train_log *log, const struct step_record *records,
 
     log->fd = -1;
     if (log->path && !log->first.n) {
-        log_all(&text, records, n);
+        log_all(&text, records, n, log->evals);
         rc = out_put(log->path, OUT_FORCE | OUT_OWN, text.s, text.n, err);
         if (rc == 0)
             log->fd = open(log->path, O_WRONLY | O_APPEND | O_CLOEXEC);
@@ -291,7 +360,7 @@ train_log_step(struct train_log *log, uint64_t step,
 
     if (!log->path)
         return 0;
-    train_log_line(&line, step, record);
+    train_log_line(&line, step, record, log->evals);
     if (log->first.n) { /* of it a kill may have left a part */
         ours = log->first.n < line.n &&
                !memcmp(log->first.s, line.s, log->first.n);
@@ -326,7 +395,7 @@ train_log_draw(const struct train_log *log, const struct step_record *records,
 
     if (!log->svg)
         return 0;
-    train_log_svg(&text, log->title, records, n);
+    train_log_svg(&text, log->title, records, n, log->evals);
     rc = out_put(log->svg, OUT_FORCE | OUT_OWN, text.s, text.n, err);
     str_free(&text);
     return rc;

@@ -14,21 +14,37 @@ struct step_record {
     double loss, lr, grad_norm, tokens;
 };
 
+/* A loss on other text, after 'step' steps; both are F64 in files. */
+struct eval_record {
+    double step, loss;
+};
+struct eval_list {
+    struct eval_record *list; /* [n], by step */
+    size_t n, cap;
+};
+
 /* Its files, or NULL, and the heading of the picture; the rest is private. */
 struct train_log {
     const char *path, *svg, *title;
-    int fd;           /* 'path', for the next line; -1: not open */
+    const struct eval_list *evals; /* NULL: the log has no column for them */
+    int fd;                        /* 'path', for the next line; -1: not open */
     int error;        /* errno of the first line that was lost; 0 */
     struct str first; /* step 1 of a log that no checkpoint has */
 };
 
-/* train_log_head(), train_log_line(): TSV.  train_log_svg(): the curve of the
- * loss of n steps. */
-void train_log_head(struct str *to);
+/*
+ * train_log_head(), train_log_line(): TSV.  The head ends with a line of step 0
+ * where something was evaluated before the first step.
+ * train_log_svg(): the curve of the loss of n steps, and of what was evaluated
+ * up to the last of them.
+ */
+void train_log_head(struct str *to, const struct eval_list *evals);
 void train_log_line(struct str *to, uint64_t step,
-                    const struct step_record *record);
+                    const struct step_record *record,
+                    const struct eval_list *evals);
 void train_log_svg(struct str *to, const char *title,
-                   const struct step_record *records, size_t n);
+                   const struct step_record *records, size_t n,
+                   const struct eval_list *evals);
 
 /*
  * train_log_check(): may it write?  Only what is free or, to 'resume', was

@@ -33,8 +33,15 @@ train_state_set(struct train_state *s, const char *name, const char *value,
 {
     struct train_setting *set = &s->settings[s->n_settings++];
 
-    *set = (struct train_setting){ .name = name, .path = path };
-    snprintf(set->value, sizeof(set->value), "%s", value);
+    *set = (struct train_setting){ .name = name,
+                                   .value = xstrdup(value),
+                                   .path = path };
+}
+
+void
+train_state_free(struct train_state *s)
+{
+    s->settings[s->n_settings - 1].is_free = true;
 }
 
 void
@@ -57,6 +64,27 @@ train_state_record(struct train_state *s, const struct step_record *record)
     s->records[s->step++] = *record;
 }
 
+void
+train_state_eval(struct train_state *s, double loss)
+{
+    struct eval_list *e = &s->evals;
+
+    if (e->n == e->cap)
+        e->list = xgrow(e->list, e->n, &e->cap, sizeof(*e->list));
+    e->list[e->n++] =
+        (struct eval_record){ .step = (double)s->step, .loss = loss };
+}
+
+void
+train_state_close(struct train_state *s)
+{
+    for (size_t i = 0; i < s->n_settings; i++)
+        free(s->settings[i].value);
+    free(s->records);
+    free(s->evals.list);
+    *s = (struct train_state){ 0 };
+}
+
 /* Appends the name of a parameter's array of a kind; returns its elements. */
 static size_t
 name_of(const struct train_tensor *t, size_t kind, struct str *name)
@@ -74,10 +102,11 @@ struct stw *
 train_state_write(const struct train_state *s, const char *path,
                   struct err *err)
 {
-    const uint64_t shape[] = { s->step, N_FIELDS };
+    const uint64_t shape[] = { s->step, N_FIELDS }, eval[] = { s->evals.n, 2 };
     struct stw *w = stw_new();
     struct str text = { 0 };
     size_t at = 0, n;
+    int evals = -1;
     int rc;
 
     str_addf(&text, "%llu", (unsigned long long)s->step);
@@ -93,6 +122,8 @@ train_state_write(const struct train_state *s, const char *path,
         name_of(t, i % N_KINDS, &text);
         rc = stw_add(w, text.s, DT_F32, t->n_dims, t->shape, err);
     }
+    if (rc >= 0 && s->evals.n)
+        rc = evals = stw_add(w, "evals", DT_F64, 2, eval, err);
     if (rc >= 0)
         rc = stw_open(w, path, OUT_FORCE | OUT_OWN, err);
     if (rc == 0)
@@ -105,6 +136,8 @@ train_state_write(const struct train_state *s, const char *path,
                                4, err);
         at += kind == N_KINDS - 1 ? n : 0;
     }
+    if (rc == 0 && evals >= 0)
+        rc = stw_write_numbers(w, evals, s->evals.list, 2 * s->evals.n, 8, err);
     str_free(&text);
     if (rc == 0)
         return w;
@@ -134,7 +167,7 @@ check_settings(const struct st *st, const struct train_state *s,
         const struct train_setting *set = &s->settings[i];
         const char *old = meta(st, set->name);
 
-        if (!strcmp(old, set->value))
+        if (set->is_free || !strcmp(old, set->value))
             continue;
         if (set->path)
             return err_set(
@@ -202,6 +235,26 @@ read_tensors(struct train_state *s, const struct st *st, struct err *err)
     return rc;
 }
 
+/* A state has evaluations, or is of a run without any so far. */
+static int
+read_evals(struct train_state *s, const struct st *st, struct err *err)
+{
+    const struct st_tensor *t = st_find(st, "evals");
+    size_t n = t && t->n_dims == 2 ? t->shape[0] : 0;
+    unsigned char row[sizeof(struct eval_record)];
+
+    s->evals.n = 0;
+    if (t && !find(st, "evals", DT_F64, 2, (uint64_t[]){ n, 2 }, err))
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        if (st_pread(st, t, row, sizeof(row), i * sizeof(row), err) < 0)
+            return -1;
+        train_state_eval(s, le_f64(row + 8));
+        s->evals.list[i].step = le_f64(row);
+    }
+    return 0;
+}
+
 int
 train_state_read(struct train_state *s, const char *path, struct err *err)
 {
@@ -225,6 +278,8 @@ train_state_read(struct train_state *s, const char *path, struct err *err)
         if (rc == 0)
             train_state_record(s, &r);
     }
+    if (rc == 0)
+        rc = read_evals(s, &st, err);
     if (rc == 0)
         rc = read_tensors(s, &st, err);
     st_close(&st);

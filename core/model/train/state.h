@@ -14,10 +14,11 @@
 /* What must be the same when a run is resumed. */
 struct train_setting {
     const char *name; /* "--lr", or "base", "adapter", "data": digests */
-    char value[40];
+    char *value;
     const char *path; /* of what the digest is of, for messages */
+    bool is_free;     /* it is kept, but may differ */
 };
-#define TRAIN_MAX_SETTINGS 20
+#define TRAIN_MAX_SETTINGS 40
 
 /* Parameters by name: they, and their moments, follow each other in the
  * optimizer's arrays. */
@@ -35,6 +36,7 @@ struct train_state {
     uint64_t step;
     struct step_record *records; /* [step] */
     size_t room;                 /* of records */
+    struct eval_list evals;
     struct train_setting settings[TRAIN_MAX_SETTINGS];
     size_t n_settings;
     const struct train_tensor *tensors; /* [n_tensors] */
@@ -43,15 +45,19 @@ struct train_state {
 };
 
 /* train_state_set() adds a setting, whose value is copied; 'path' is what the
- * digest is of, or NULL. */
+ * digest is of, or NULL.  train_state_free() lets the last one differ. */
 void train_state_set(struct train_state *state, const char *name,
                      const char *value, const char *path);
 void train_state_set_number(struct train_state *state, const char *name,
                             double value);
 
-/* train_state_record() appends what the next step was like. */
+void train_state_free(struct train_state *state);
+
+/* train_state_record() appends what the next step was like, train_state_eval()
+ * a loss after the last one. */
 void train_state_record(struct train_state *state,
                         const struct step_record *record);
+void train_state_eval(struct train_state *state, double loss);
 
 /*
  * train_state_write() writes the file, which gets its name by stw_commit();
@@ -59,11 +65,12 @@ void train_state_record(struct train_state *state,
  * and moments; -1 with 'err' set: a state of other settings is EX_DATAERR and
  * names the first that differs; so is one of other arithmetic, which with
  * any_isa is a warning.
- * Owner: the caller, who frees the records.
+ * Owner: the caller, until train_state_close(); a zeroed struct is fine.
  */
 struct stw *train_state_write(const struct train_state *state, const char *path,
                               struct err *err);
 int train_state_read(struct train_state *state, const char *path,
                      struct err *err);
+void train_state_close(struct train_state *state);
 
 #endif
