@@ -72,7 +72,11 @@ data_open(struct data *d, const struct cmd *cmd, const struct base *base,
 {
     const char *input = cmd->input, *target = cmd->train->target;
 
-    *d = (struct data){ .cmd = cmd, .base = base, .epoch = UINT64_MAX };
+    *d = (struct data){
+        .cmd = cmd,
+        .base = base,
+        .order = { .seed = cmd->seed, .shuffle = cmd->train->shuffle },
+    };
     if (gemm_open(&d->gemm, par, err) < 0)
         return -1;
     if (train_is_stream(cmd) && isatty(0))
@@ -158,7 +162,7 @@ data_close(struct data *d)
     st_close(&d->input.st);
     map_close(&d->target.map);
     st_close(&d->target.st);
-    free(d->order);
+    train_order_close(&d->order);
     *d = (struct data){ 0 };
 }
 
@@ -166,18 +170,7 @@ data_close(struct data *d)
 static size_t
 index_of(struct data *d, uint64_t i)
 {
-    struct perm perm = { d->cmd->seed, i / d->n };
-
-    if (!d->cmd->train->shuffle)
-        return (size_t)(i % d->n);
-    if (d->epoch != perm.epoch) {
-        d->order = xrealloc(d->order, (size_t)d->n, sizeof(*d->order));
-        for (uint64_t k = 0; k < d->n; k++)
-            d->order[k] = (struct perm_item){ perm_word(&perm, k, 0), k };
-        perm_sort(&perm, d->order, (size_t)d->n, NULL, NULL, NULL);
-        d->epoch = perm.epoch;
-    }
-    return (size_t)d->order[i % d->n].at;
+    return (size_t)train_order_at(&d->order, d->n, i / d->n, i % d->n);
 }
 
 /* Rows [first, first + n) as f32. */

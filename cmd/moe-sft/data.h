@@ -14,8 +14,8 @@
 #include "core/hash.h"
 #include "core/kernel/gemm.h"
 #include "core/map.h"
+#include "core/model/train/order.h"
 #include "core/par.h"
-#include "core/perm.h"
 
 /* Activations [rows, cols]: a .npy file, or a tensor of a safetensors file. */
 struct array {
@@ -39,9 +39,8 @@ struct data {
     uint64_t n;        /* batches of an epoch; 0: a stream */
     uint64_t n_read;   /* of the stream */
     struct array input, target;
-    size_t length;           /* tokens of a slice */
-    struct perm_item *order; /* of 'epoch', with --shuffle */
-    uint64_t epoch;
+    size_t length; /* tokens of a slice */
+    struct train_order order;
 };
 
 int data_open(struct data *data, const struct cmd *cmd, const struct base *base,
