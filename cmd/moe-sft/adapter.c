@@ -289,17 +289,6 @@ adapter_layer(const char *path, int64_t *layer, struct err *err)
 }
 
 void
-adapter_put_alpha(const struct expert_adapter *a, struct str *text)
-{
-    double v = (double)a->alpha;
-
-    if (v == floor(v) && fabs(v) < 1e9)
-        str_addf(text, "%.0f", v);
-    else
-        py_float_repr(text, v);
-}
-
-void
 adapter_meta(const struct expert_adapter *a, struct stw *w)
 {
     const struct {
@@ -319,7 +308,7 @@ adapter_meta(const struct expert_adapter *a, struct stw *w)
         stw_meta(w, sizes[i].key, s.s);
     }
     str_clear(&s);
-    adapter_put_alpha(a, &s);
+    peft_put_alpha(&s, (double)a->alpha);
     stw_meta(w, "lora_alpha", s.s);
     str_free(&s);
 }

@@ -1,5 +1,6 @@
 #include "cmd/moe-sft/peft.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 #include "cmd/moe-sft/write.h"
 #include "core/format/stw.h"
 #include "core/format/stwant.h"
+#include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/out.h"
@@ -268,16 +270,65 @@ peft_files_close(struct peft_files *p)
 
 /* ---- writing ---- */
 
+void
+peft_put_alpha(struct str *to, double v)
+{
+    if (v == floor(v) && fabs(v) < 1e9)
+        str_addf(to, "%.0f", v);
+    else
+        py_float_repr(to, v);
+}
+
+int
+peft_write_config(const struct peft_written *p, const char *dir, int flags,
+                  struct err *err)
+{
+    struct str text = { 0 }, lines = { 0 }, path = { 0 };
+    int rc;
+
+    str_addf(&text,
+             "{\"alpha_pattern\": %s, \"auto_mapping\": null, "
+             "\"base_model_name_or_path\": ",
+             p->alpha_pattern ? p->alpha_pattern : "{}");
+    if (p->base_model)
+        js_put_str(&text, p->base_model, strlen(p->base_model));
+    else
+        str_adds(&text, "null");
+    str_addf(&text,
+             ", \"bias\": \"none\", \"fan_in_fan_out\": false, "
+             "\"inference_mode\": true, \"init_lora_weights\": true, "
+             "\"layers_pattern\": %s, \"layers_to_transform\": %s, "
+             "\"lora_alpha\": ",
+             p->layers ? "\"layers\"" : "null", p->layers ? p->layers : "null");
+    peft_put_alpha(&text, p->alpha);
+    str_addf(&text,
+             ", \"lora_dropout\": 0.0, \"modules_to_save\": null, "
+             "\"peft_type\": \"LORA\", \"r\": %zu, \"rank_pattern\": %s, "
+             "\"revision\": null, \"target_modules\": %s, "
+             "\"task_type\": \"CAUSAL_LM\", \"use_dora\": false, "
+             "\"use_rslora\": %s}",
+             p->rank, p->rank_pattern ? p->rank_pattern : "{}", p->targets,
+             p->rslora ? "true" : "false");
+    str_addf(&path, "%s/" PEFT_CONFIG, dir);
+    rc = pyjson_indent(&lines, text.s, text.n, 2, PEFT_CONFIG, err);
+    if (rc == 0)
+        rc = out_put(path.s, flags, lines.s, lines.n, err);
+    str_free(&text);
+    str_free(&lines);
+    str_free(&path);
+    return rc;
+}
+
 /* What layers have otherwise than the first one, rank or alpha: patterns of
  * their modules. */
 static void
-put_patterns(struct str *text, const char *key,
-             const struct expert_adapter *const *adapters, size_t n, bool rank)
+put_patterns(struct str *text, const struct expert_adapter *const *adapters,
+             size_t n, bool rank)
 {
     const struct expert_adapter *first = adapters[0];
     const char *comma = "";
 
-    str_addf(text, "\"%s\": {", key);
+    str_adds(text, "{");
     for (size_t i = 1; i < n; i++) {
         const struct expert_adapter *a = adapters[i];
 
@@ -289,49 +340,39 @@ put_patterns(struct str *text, const char *key,
         if (rank)
             str_addf(text, "%zu", a->rank);
         else
-            adapter_put_alpha(a, text);
+            peft_put_alpha(text, (double)a->alpha);
         comma = ", ";
     }
-    str_adds(text, "}, ");
+    str_adds(text, "}");
 }
 
-/* adapter_config.json: the fields that PEFT needs, and those that say what the
- * tensors are. */
 static int
 write_config(const struct expert_adapter *const *adapters, size_t n,
              const char *dir, struct err *err)
 {
-    struct str text = { 0 }, lines = { 0 }, path = { 0 };
+    struct str ranks = { 0 }, alphas = { 0 }, layers = { 0 };
     int rc;
 
-    str_adds(&text, "{");
-    put_patterns(&text, "alpha_pattern", adapters, n, false);
-    str_adds(&text, "\"auto_mapping\": null, "
-                    "\"base_model_name_or_path\": null, \"bias\": \"none\", "
-                    "\"fan_in_fan_out\": false, \"inference_mode\": true, "
-                    "\"init_lora_weights\": true, "
-                    "\"layers_pattern\": \"layers\", "
-                    "\"layers_to_transform\": [");
+    put_patterns(&ranks, adapters, n, true);
+    put_patterns(&alphas, adapters, n, false);
     for (size_t i = 0; i < n; i++)
-        str_addf(&text, "%s%lld", i ? ", " : "", (long long)adapters[i]->layer);
-    str_adds(&text, "], \"lora_alpha\": ");
-    adapter_put_alpha(adapters[0], &text);
-    str_addf(&text,
-             ", \"lora_dropout\": 0.0, \"modules_to_save\": null, "
-             "\"peft_type\": \"LORA\", \"r\": %zu, ",
-             adapters[0]->rank);
-    put_patterns(&text, "rank_pattern", adapters, n, true);
-    str_adds(&text, "\"revision\": null, \"target_modules\": [\"down_proj\", "
-                    "\"gate_proj\", \"up_proj\"], "
-                    "\"task_type\": \"CAUSAL_LM\", "
-                    "\"use_dora\": false, \"use_rslora\": false}");
-    str_addf(&path, "%s/" PEFT_CONFIG, dir);
-    rc = pyjson_indent(&lines, text.s, text.n, 2, PEFT_CONFIG, err);
-    if (rc == 0)
-        rc = out_put(path.s, 0, lines.s, lines.n, err);
-    str_free(&text);
-    str_free(&lines);
-    str_free(&path);
+        str_addf(&layers, "%s%lld", i ? ", " : "[",
+                 (long long)adapters[i]->layer);
+    str_adds(&layers, "]");
+
+    struct peft_written p = {
+        .rank = adapters[0]->rank,
+        .alpha = (double)adapters[0]->alpha,
+        .rank_pattern = ranks.s,
+        .alpha_pattern = alphas.s,
+        .layers = layers.s,
+        .targets = "[\"down_proj\", \"gate_proj\", \"up_proj\"]",
+    };
+
+    rc = peft_write_config(&p, dir, 0, err);
+    str_free(&ranks);
+    str_free(&alphas);
+    str_free(&layers);
     return rc;
 }
 

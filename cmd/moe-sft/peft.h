@@ -7,6 +7,7 @@
 #ifndef MOE_SFT_PEFT_H
 #define MOE_SFT_PEFT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,6 +17,7 @@
 #include "core/format/peft.h"
 #include "core/format/stdir.h"
 #include "core/model/moe.h"
+#include "core/str.h"
 
 /*
  * An open PEFT directory, of which adapter_map_layer() maps one layer after the
@@ -40,5 +42,23 @@ void peft_files_close(struct peft_files *p); /* a zeroed struct is fine */
  * layers. */
 int adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
                        const char *dir, int flags, struct err *err);
+
+/* What adapter_config.json says of an adapter, but for what is the same for all
+ * of ours; NULL is null. */
+struct peft_written {
+    const char *base_model;
+    size_t rank;
+    double alpha;
+    bool rslora;
+    const char *rank_pattern, *alpha_pattern; /* JSON; NULL: {} */
+    const char *layers, *targets;             /* JSON: arrays */
+};
+
+/* peft_put_alpha() appends an alpha as Python writes it, an integer without a
+ * point.  peft_write_config() writes DIR/adapter_config.json, 'flags' as
+ * out_open(). */
+void peft_put_alpha(struct str *to, double alpha);
+int peft_write_config(const struct peft_written *p, const char *dir, int flags,
+                      struct err *err);
 
 #endif

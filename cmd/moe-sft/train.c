@@ -12,12 +12,10 @@
 #include "cmd/moe-sft/verbs.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,6 +24,7 @@
 #include "cmd/moe-sft/batch.h"
 #include "cmd/moe-sft/data.h"
 #include "cmd/moe-sft/run.h"
+#include "cmd/moe-sft/write.h"
 #include "core/clock.h"
 #include "core/hash.h"
 #include "core/inuse.h"
@@ -169,19 +168,8 @@ open_dir(struct train *t, struct err *err)
     for (int i = 0; i < 4; i++)
         if (written[i] && inuse_check(written[i], err) < 0)
             return -1;
-    if (outdir_make(dir, err) < 0)
+    if (run_dir_open(dir, "train", &t->lock, err) < 0)
         return -1;
-    if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
-        return err_set(err, EX_CANTCREAT, "%s: is not a directory", dir);
-    if (access(dir, W_OK | X_OK) < 0)
-        return err_sys(err, EX_CANTCREAT, "%s: cannot be written", dir);
-    /* two runs would overwrite each other's state; where there are no locks
-     * (some network file systems) nothing prevents that */
-    t->lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (t->lock >= 0 && flock(t->lock, LOCK_EX | LOCK_NB) < 0 &&
-        errno == EWOULDBLOCK)
-        return err_set(err, EX_CANTCREAT, "%s: another train is running there",
-                       dir);
     any_state = !file_missing(t->state_path.s);
     any_lora = !file_missing(t->lora_path.s);
     if (t->o->resume && any_state) {
@@ -224,13 +212,7 @@ train_open(struct train *t, const struct cmd *cmd, struct err *err)
     t->config.strict_ids = cmd->strict_ids;
     if (base_mode(&t->base, cmd->mode, &t->config.mode, err) < 0)
         return -1;
-    t->schedule = (struct schedule){
-        .kind = o->schedule,
-        .lr = o->lr,
-        .total = total,
-        .warmup = (uint64_t)(o->warmup < 1 ? ceil(o->warmup * (double)total)
-                                           : o->warmup),
-    };
+    t->schedule = train_schedule(o, total);
     for (enum moe_lora_matrix m = 0; m < MOE_N_LORA; m++) {
         t->tensors[m] = (struct train_tensor){ moe_lora_names[m], { 0 }, 3 };
         moe_lora_shape(&t->config, m, t->tensors[m].shape);

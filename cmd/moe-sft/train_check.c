@@ -14,6 +14,28 @@ train_is_stream(const struct cmd *cmd)
     return cmd->n_args == 1 && !strcmp(cmd->args[0], "-");
 }
 
+struct schedule
+train_schedule(const struct train_options *o, uint64_t total)
+{
+    double warmup = o->warmup < 1 ? ceil(o->warmup * (double)total) : o->warmup;
+
+    return (struct schedule){ .kind = o->schedule,
+                              .lr = o->lr,
+                              .total = total,
+                              .warmup = (uint64_t)warmup };
+}
+
+int
+train_check_warmup(const struct train_options *o, struct err *err)
+{
+    if (o->warmup < 1 || o->warmup == floor(o->warmup))
+        return 0;
+    return err_set(
+        err, TU_USAGE,
+        "--warmup %g is neither a number of steps nor a fraction of them",
+        o->warmup);
+}
+
 /* A log or picture: no other file that the run writes, and one that can be
  * replaced. */
 static int
@@ -69,11 +91,8 @@ train_check(const struct cmd *cmd, struct err *err)
         (o->schedule != SCHEDULE_CONSTANT || (o->warmup > 0 && o->warmup < 1)))
         return err_set(err, TU_USAGE,
                        "--schedule and --warmup need --total, or -n");
-    if (o->warmup >= 1 && o->warmup != floor(o->warmup))
-        return err_set(
-            err, TU_USAGE,
-            "--warmup %g is neither a number of steps nor a fraction of them",
-            o->warmup);
+    if (train_check_warmup(o, err) < 0)
+        return -1;
     if (o->total && o->steps > o->total && o->schedule != SCHEDULE_CONSTANT)
         return err_set(err, TU_USAGE, "-n %llu is beyond --total %llu",
                        (unsigned long long)o->steps,

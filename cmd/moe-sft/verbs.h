@@ -79,4 +79,9 @@ int bench_main(const struct cmd *cmd, struct err *err);
 bool train_is_stream(const struct cmd *cmd);
 int train_check(const struct cmd *cmd, struct err *err);
 
+/* train_schedule() is the schedule of so many steps, train_check_warmup()
+ * checks --warmup: -1 with 'err' set (TU_USAGE). */
+struct schedule train_schedule(const struct train_options *o, uint64_t total);
+int train_check_warmup(const struct train_options *o, struct err *err);
+
 #endif
