@@ -70,7 +70,7 @@ TOOLS   := $(sort $(basename $(notdir $(wildcard cmd/*.c))) \
 # them, as not all do, is left out, with its tests in C; and so are the tests
 # and the files of the libraries that need it.
 NEEDS_hf-infer    := pcre2 utf8proc
-NEEDS_moe-sft     := pcre2
+NEEDS_moe-sft     := pcre2 utf8proc
 NEEDS_kvc-convert := zlib
 -include $(B)/libs.mk
 LEFT_OUT := $(strip $(foreach t,$(TOOLS),$(if $(filter $(LACKING),$(NEEDS_$t)),$t)))

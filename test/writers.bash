@@ -31,6 +31,7 @@ END
     kvc-convert --input c.pth --output c.bin
     moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -o fwd.safetensors \
         -c cache.safetensors
+    printf '{"text":"a b"}\n{"ids":[1,2,3],"labels":[1,2,3]}\n' >c.jsonl
     HASH=$(saev-write -q --hash -m m.json)
     split -d -a 1 -n 4 a.f32 a.
 }
@@ -80,6 +81,8 @@ moe-init f moe-sft init -b base.safetensors -o out/l.safetensors
 moe-forward f moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -o out/o.safetensors -c out/c.safetensors
 moe-backward f moe-sft backward -b base.safetensors -l lora.safetensors -c cache.safetensors -g batch.safetensors -o out/g.safetensors
 moe-train r moe-sft train -b train/base.safetensors -l train/student.safetensors -o out/run/ -n 6 --save-every 2 --log out/run/log --svg out/run/x.svg --resume train/b0.safetensors
+moe-tune r moe-sft tune -q -m $DEMO -d c.jsonl -o out/run/ -n 2 --rank 1 --save-every 1 --eval c.jsonl --keep-best --svg out/run/x.svg --resume
+moe-grads f moe-sft tune -q -m $DEMO -d c.jsonl --rank 2 --grads out/g.safetensors
 moe-merge f moe-sft merge -b base.safetensors -l lora.safetensors -o out/m.safetensors
 moe-directory f moe-sft merge -b hf -l peft -o out/m
 moe-to-peft f moe-sft convert -l lora.safetensors -o out/peft

@@ -13,6 +13,7 @@
 struct all {
     struct cmd cmd;
     struct train_options train;
+    struct tune_options tune;
     struct opt_list loras; /* -l */
 };
 
@@ -51,11 +52,15 @@ static const struct opt opts[] = {
       "what backward needs from a forward" },
     { 'g', "grad", "BATCH", "backward!", OPT_TEXT(cmd.grad),
       "safetensors with grad_output" },
+    { 'm', "model", "MODEL", "tune!", OPT_TEXT(tune.model),
+      "a Hugging Face directory" },
+    { 'd', "data", "FILE", "tune!", OPT_TEXT(tune.data),
+      "examples, a line of JSON each; - is stdin" },
     { 'o', "output", "FILE",
-      "info init! forward! backward! train! check merge! convert! quantize! "
-      "bench",
+      "info init! forward! backward! train! tune check merge! convert! "
+      "quantize! bench",
       OPT_TEXT(cmd.output),
-      "write there, whole or not at all; train: a directory" },
+      "write there, whole or not at all; train, tune: a directory" },
     { 0, "layer", "N",
       "info init forward backward merge convert quantize train check",
       OPT_I64(cmd.layer, 0, INT_MAX),
@@ -64,20 +69,21 @@ static const struct opt opts[] = {
       OPT_WORD(cmd.mode, MOE_BF16),
       "arithmetic (default: the weights'; backward: the cache's)" },
     { 'j', "threads", "N",
-      "info forward backward merge quantize bench train check",
+      "info forward backward merge quantize bench train tune check",
       OPT_INT(cmd.n_threads, 1, 1024),
       "threads (default: CPUs of this process)" },
     { 0, "tp", "N", "info forward backward bench train check",
       OPT_I64(cmd.n_parts, 1, 1024), "tensor parallelism over N parts" },
     { 0, "strict-ids", NULL, "forward train", OPT_FLAG(cmd.strict_ids),
       "an id that names no expert is an error, not a skip" },
-    { 0, "grads", "f32|bf16", "backward", OPT_DTYPE(cmd.grads),
-      "of the adapter's gradients" },
-    { 0, "rank", "R", "info init bench", OPT_I64(cmd.rank, 1, INT_MAX),
-      "of the adapter (default 8; for bench 16)" },
-    { 0, "alpha", "A", "init", OPT_F64(cmd.alpha, -1e30, 1e30),
-      "the adapter is scaled by A / rank" },
-    { 0, "seed", "S", "init bench train check",
+    { 0, "grads", "TYPE|FILE", "backward tune", OPT_TEXT(cmd.grads),
+      "of the adapter's gradients, f32 or bf16 (default f32); tune: write "
+      "those of the first step there, train nothing" },
+    { 0, "rank", "R", "info init bench tune", OPT_I64(cmd.rank, 1, INT_MAX),
+      "of the adapter (default 8; for bench, tune 16)" },
+    { 0, "alpha", "A", "init tune", OPT_F64(cmd.alpha, -1e30, 1e30),
+      "the adapter is scaled by A / rank (default 32; tune: 2 R)" },
+    { 0, "seed", "S", "init bench train tune check",
       OPT_U64(cmd.seed, 0, UINT64_MAX), "of random numbers" },
     { 0, "stacked", NULL, "merge", OPT_FLAG(cmd.stacked),
       "a directory's layer as gate_proj, up_proj, down_proj" },
@@ -99,38 +105,67 @@ static const struct opt opts[] = {
       "JSON instead of TSV" },
     { 0, "samples", "N", "check", OPT_I64(cmd.samples, 0, 1 << 20),
       "elements of each tensor to differentiate" },
-    { 'n', "steps", "N", "train", OPT_U64(train.steps, 1, 1 << 30),
+    { 'n', "steps", "N", "train tune", OPT_U64(train.steps, 1, 1 << 30),
       "train up to step N" },
+    { 0, "epochs", "E", "tune", OPT_U64(tune.epochs, 1, 1 << 30),
+      "instead: go through the examples E times (default 1)" },
+    { 0, "batch", "N", "tune", OPT_U64(tune.batch, 1, 1 << 30),
+      "sequences of a batch" },
+    { 0, "ctx", "T", "tune", OPT_U64(tune.ctx, 1, 1 << 30),
+      "tokens of a sequence: longer examples are cut" },
+    { 0, "pack", NULL, "tune", OPT_FLAG(tune.pack),
+      "examples share sequences of T tokens, and do not see each other" },
+    { 0, "template", "chatml|llama3|mistral|qwen3", "tune",
+      OPT_WORD(tune.chat, 0), "of messages (default: the model's)" },
+    { 0, "targets", "LIST", "tune", OPT_TEXT(tune.targets),
+      "of q,k,v,o,gate,up,down: layers with an adapter (default: all)" },
+    { 0, "init", "PEFT_DIR", "tune", OPT_TEXT(tune.init),
+      "start from this adapter, of its rank, alpha, targets" },
+    { 0, "compute", "f32|bf16", "tune", OPT_WORD(tune.compute, COMPUTE_F32),
+      "arithmetic of products with the base weights" },
+    { 0, "eval", "FILE", "tune", OPT_TEXT(tune.eval),
+      "examples whose loss is logged, also before the first step" },
+    { 0, "eval-every", "N", "tune", OPT_U64(tune.eval_every, 1, 1 << 30),
+      "steps (default: an epoch)" },
+    { 0, "keep-best", NULL, "tune", OPT_FLAG(tune.keep_best),
+      "DIR/best is the adapter with the lowest loss on --eval" },
+    { 0, "dry-run", NULL, "tune", OPT_FLAG(tune.dry_run),
+      "print tokens, an example with its targets, memory; train nothing" },
     { 0, "target", "FILE", "train", OPT_TEXT(train.target),
       "the output to learn, with -i: .npy or FILE:TENSOR" },
-    { 0, "lr", "RATE", "train", OPT_F64(train.lr, 0, 1e15), "learning rate" },
-    { 0, "schedule", "constant|linear|cosine", "train",
+    { 0, "lr", "RATE", "train tune", OPT_F64(train.lr, 0, 1e15),
+      "learning rate" },
+    { 0, "schedule", "constant|linear|cosine", "train tune",
       OPT_WORD(train.schedule, 0), "of the learning rate" },
     { 0, "total", "N", "train", OPT_U64(train.total, 1, 1 << 30),
       "steps of the schedule (default: -n)" },
-    { 0, "warmup", "N", "train", OPT_F64(train.warmup, 0, 1e15),
+    { 0, "warmup", "N", "train tune", OPT_F64(train.warmup, 0, 1e15),
       "steps with a growing rate; below 1: a fraction of all" },
-    { 0, "clip", "NORM", "train", OPT_F64(train.clip, 0, 1e15),
-      "largest norm of a gradient; 0: no limit" },
-    { 0, "weight-decay", "D", "train", OPT_F64(train.weight_decay, 0, 1e15),
-      "of AdamW" },
+    { 0, "clip", "NORM", "train tune", OPT_F64(train.clip, 0, 1e15),
+      "largest norm of a gradient; 0: no limit (default 0; tune: 1)" },
+    { 0, "weight-decay", "D", "train tune",
+      OPT_F64(train.weight_decay, 0, 1e15),
+      "of AdamW (default 0.01; tune: 0)" },
     { 0, "betas", "B1,B2", "train", OPT_CALL(set_betas),
       "of AdamW (default 0.9,0.999)" },
     { 0, "eps", "E", "train", OPT_F64(train.eps, 1e-30, 1e15), "of AdamW" },
-    { 0, "accumulate", "N", "train", OPT_U64(train.accumulate, 1, 1 << 30),
+    { 0, "accumulate", "N", "train tune", OPT_U64(train.accumulate, 1, 1 << 30),
       "batches of a step" },
-    { 0, "shuffle", NULL, "train", OPT_FLAG(train.shuffle),
+    { 0, "shuffle", NULL, "train tune", OPT_FLAG(train.shuffle),
       "batches in a random order, by --seed, new in each epoch" },
-    { 0, "save-every", "N", "train", OPT_U64(train.save_every, 0, 1 << 30),
+    { 0, "save-every", "N", "train tune", OPT_U64(train.save_every, 0, 1 << 30),
       "steps between checkpoints; 0: only at the end" },
-    { 0, "resume", NULL, "train", OPT_FLAG(train.resume),
+    { 0, "resume", NULL, "train tune", OPT_FLAG(train.resume),
       "continue the run that DIR holds" },
-    { 0, "any-isa", NULL, "train", OPT_FLAG(train.any_isa),
+    { 0, "any-isa", NULL, "train tune", OPT_FLAG(train.any_isa),
       "--resume: on another instruction set, too, with other bits" },
     { 0, "log", "FILE", "train", OPT_TEXT(train.log),
       "TSV, a line for each step as it is done (default: stdout)" },
-    { 0, "svg", "FILE", "train", OPT_TEXT(train.svg), "the loss as a picture" },
-    TOOL_DEADLINE("train", ""),
+    { 0, "log-every", "N", "tune", OPT_U64(tune.log_every, 1, 1 << 30),
+      "steps between lines of DIR/log.tsv on stdout, too (default: none)" },
+    { 0, "svg", "FILE", "train tune", OPT_TEXT(train.svg),
+      "the loss as a picture" },
+    TOOL_DEADLINE("train tune", ""),
     { 0, "if-missing", NULL, "init forward backward merge convert quantize",
       OPT_FLAG(cmd.if_missing),
       "succeed without writing if sound outputs exist" },
@@ -144,19 +179,20 @@ static const struct opt opts[] = {
 
 static const struct opt_rule rules[] = {
     /* else one of two would be ignored */
-    { OPT_ONCE, "base input cache grad output layer target log svg", NULL,
-      NULL },
+    { OPT_ONCE,
+      "base input cache grad output layer target log svg model data init eval "
+      "targets grads",
+      NULL, NULL },
+    { OPT_ONE_OF, "steps epochs", NULL, "-n and --epochs both say how long" },
+    { OPT_NOT, "rank alpha targets", "init",
+      "--init keeps the adapter's rank, alpha and targets" },
+    { OPT_ONE_OF, "grads dry-run resume", NULL, NULL },
     { OPT_NOT, "if-missing", "force", TOOL_IF_MISSING },
     { 0 },
 };
 
 static const struct all defaults = {
-    .cmd = { .layer = -1,
-             .mode = -1,
-             .n_parts = 1,
-             .alpha = 32,
-             .grads = DT_F32,
-             .samples = 8 },
+    .cmd = { .layer = -1, .mode = -1, .n_parts = 1, .alpha = 32, .samples = 8 },
     .train = { .lr = 1e-4,
                .beta1 = 0.9,
                .beta2 = 0.999,
@@ -164,6 +200,7 @@ static const struct all defaults = {
                .weight_decay = 0.01,
                .accumulate = 1,
                .save_every = 100 },
+    .tune = { .batch = 8, .ctx = 2048, .chat = -1, .compute = COMPUTE_BF16 },
 };
 
 static const struct opt_verb verbs[] = {
@@ -172,6 +209,7 @@ static const struct opt_verb verbs[] = {
     { "forward", "", "the experts' output for a batch" },
     { "backward", "", "gradients, from a forward's cache" },
     { "train", "BATCH...", "trains the adapter: DIR/lora.safetensors" },
+    { "tune", "", "trains an adapter of a whole model on text" },
     { "check", "", "are the gradients right? 1: no" },
     { "merge", "", "base weights with the adapter added, rounded once" },
     { "convert", "", "an adapter to PEFT's form, or back" },
@@ -183,7 +221,7 @@ static const struct opt_verb verbs[] = {
 static const struct opt_tool tool = {
     .name = "moe-sft",
     .usage = "moe-sft VERB [OPTION...]",
-    .summary = "Fine-tunes the experts of a mixture-of-experts layer by LoRA.",
+    .summary = "Fine-tunes models, and the experts of a layer, by LoRA.",
     .opts = opts,
     .verbs = verbs,
     .verb_needed = true,
@@ -193,7 +231,7 @@ static const struct opt_tool tool = {
 
 /* In the order of 'verbs'. */
 static int (*const mains[])(const struct cmd *cmd, struct err *err) = {
-    info_main,  init_main,  forward_main, backward_main, train_main,
+    info_main,  init_main,  forward_main, backward_main, train_main, tune_main,
     check_main, merge_main, convert_main, quantize_main, bench_main,
 };
 TOOL_MAINS(mains, verbs);
@@ -211,6 +249,8 @@ main(int argc, char **argv)
     char *path;
 
     cmd->train = &all.train;
+    cmd->tune = &all.tune;
+    cmd->line = &line;
     tool_parse(&line, &tool, argc, argv, &all);
     run = mains[line.verb];
     cmd->args = line.args;

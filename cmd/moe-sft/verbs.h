@@ -8,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "core/err.h"
+#include "core/model/engine.h"
 #include "core/model/train/schedule.h"
 
 /* Exit status of training whose loss is NaN or infinite. */
@@ -42,7 +43,17 @@ struct train_options {
     bool shuffle, resume, any_isa;
     const char *log, *svg; /* NULL: none; without a log, lines go to stdout */
 };
+struct tune_options {
+    const char *model, *data, *init, *eval;             /* or NULL */
+    const char *targets;                                /* NULL: all */
+    uint64_t batch, epochs, ctx, eval_every, log_every; /* 0: not given */
+    int chat;                                           /* -1: not given */
+    enum compute compute;
+    bool pack, keep_best, dry_run;
+};
+struct opt_line;
 struct cmd {
+    const struct opt_line *line; /* which options are given */
     const char *base, *lora, *input, *grad, *cache, *output; /* or NULL */
     struct lora_arg *loras; /* [n_loras]: for verbs with several */
     size_t n_loras;
@@ -53,10 +64,11 @@ struct cmd {
     int64_t rank, top_k, length, depth;              /* 0: not given */
     int64_t n_experts, hidden, intermediate, rounds; /* 0: not given */
     int64_t samples;                                 /* of check */
-    struct train_options *train;                     /* of train alone */
+    struct train_options *train;                     /* of train and tune */
+    struct tune_options *tune;                       /* of tune alone */
     double alpha;
     uint64_t seed;
-    enum dtype grads; /* of the LoRA gradients: F32 or BF16 */
+    const char *grads; /* backward: f32 or bf16; tune: a file; or NULL */
     bool strict_ids, stacked, json, if_missing, verbose;
     int out_flags;
     char **args;
@@ -67,6 +79,7 @@ int init_main(const struct cmd *cmd, struct err *err);
 int forward_main(const struct cmd *cmd, struct err *err);
 int backward_main(const struct cmd *cmd, struct err *err);
 int train_main(const struct cmd *cmd, struct err *err);
+int tune_main(const struct cmd *cmd, struct err *err);
 int check_main(const struct cmd *cmd, struct err *err);
 int merge_main(const struct cmd *cmd, struct err *err);
 int convert_main(const struct cmd *cmd, struct err *err);

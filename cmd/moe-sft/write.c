@@ -90,7 +90,7 @@ outdir_at_open(struct outdir_at *f, const char *path, int flags,
     if (!(flags & OUT_FORCE) && access(whole, F_OK) == 0)
         rc = out_exists(whole, err);
     else if ((rc = outdir_replaceable(whole, err)) == 0 &&
-             (rc = inuse_check_files(whole, err)) == 0)
+             ((flags & OUT_OWN) || (rc = inuse_check_files(whole, err)) == 0))
         rc = outdir_open(&f->dir, parent, f->name, false, err);
     free(whole);
     free(parent);

@@ -40,7 +40,9 @@ int write_mapped(struct stw *w, int tensor, const void *data, size_t nbytes,
 /*
  * A directory that appears whole or not at all, at any path: outdir_at_open()
  * fails if it exists and 'flags' have no OUT_FORCE (EX_CANTCREAT), else files
- * are made in outdir_path(f->dir).
+ * are made in outdir_path(f->dir).  With OUT_OWN, too, it is the run's own:
+ * what has been read is not looked for in it, as an earlier state of the run
+ * may have had the inode of a file there.
  */
 struct outdir_at {
     struct outdir *dir;

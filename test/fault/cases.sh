@@ -108,6 +108,11 @@ moe-train    |                          | -o -r --resume -m -k run* | moe-sft tr
 moe-stream   |                          | -o -r --resume -m -k run* -i in/e/b0.safetensors | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 1 -
 moe-log      |                          | -m -r --resume -k [lr]* | moe-sft train -q -j 2 -b in/e/hf -l in/e/peft -o out/run -n 2 --log out/log --svg out/loss.svg -i in/e/x.npy --target in/e/y.npy --length 8
 moe-resume   | cp -r in/e/run out/run   | -o -m -k run* | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 4 --resume in/e/b0.safetensors in/e/b1.safetensors
+moe-tune     |                          | -o -r --resume -m -k run* | moe-sft tune -q -j 1 -m in/demo -d in/c.jsonl -o out/run -n 2 --rank 1 --save-every 1
+moe-eval     |                          | -m -r --resume -k [lr]* | moe-sft tune -q -j 2 -m in/demo -d in/c.jsonl -o out/run -n 2 --rank 1 --eval in/c.jsonl --eval-every 1 --keep-best --svg out/loss.svg
+moe-again    | cp -r in/tuned out/run   | -o -m -k run* | moe-sft tune -q -j 1 -m in/demo -d in/c.jsonl -o out/run -n 3 --resume
+moe-dry      |                          |        | moe-sft tune -q -j 1 -m in/demo -d in/c.jsonl --pack --dry-run
+moe-grads    |                          | -m -r -f | moe-sft tune -q -j 1 -m in/demo -d in/c.jsonl --rank 1 --grads out/g.safetensors
 moe-retrain  | cp -r in/e/run out/run   | -o -m -k run* | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 1 -f in/e/b0.safetensors
 moe-gradient |                          |        | moe-sft check -q -j 1 -b in/e/base.safetensors -l in/e/lora.safetensors -i in/e/b0.safetensors --samples 1
 moe-merge    |                          |        | moe-sft merge -q -j 1 -b in/e/base.safetensors -l in/e/lora.safetensors -o out/m.safetensors
@@ -138,6 +143,8 @@ finish_inputs() (
     cd "$in/.."
     moe-sft forward -q -b in/e/base.safetensors -l in/e/lora.safetensors -i in/e/batch.safetensors -o in/e/f.safetensors -c in/e/cache.safetensors
     moe-sft train -q -b in/e/base.safetensors -l in/e/student.safetensors -o in/e/run -n 2 in/e/b0.safetensors in/e/b1.safetensors >/dev/null
+    printf '{"text":"a b"}\n{"ids":[1,2,3],"labels":[1,2,3]}\n' >in/c.jsonl
+    moe-sft tune -q -m in/demo -d in/c.jsonl -o in/tuned -n 2 --rank 1
 )
 
 # make_cases DIR: all inputs.

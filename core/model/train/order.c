@@ -5,8 +5,7 @@
 #include "core/mem.h"
 
 uint64_t
-train_order_at(struct train_order *o, uint64_t n, uint64_t epoch,
-               uint64_t i)
+train_order_at(struct train_order *o, uint64_t n, uint64_t epoch, uint64_t i)
 {
     struct perm perm = { o->seed, epoch };
 

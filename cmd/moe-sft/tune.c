@@ -1,0 +1,271 @@
+/*
+ * moe-sft tune: AdamW fits a low-rank adapter of a whole model to text.
+ *
+ * Lines of JSON become tokens and labels (tune_data.c), these the sequences of
+ * steps (tune_pack.c, tune_run.c).  A step is the gradient of the mean loss of
+ * its targets (core/model/train/lm.h) and a move of the f32 adapter.  DIR is a
+ * PEFT directory with the state next to it, from which --resume continues to
+ * the same bits (tune_save.c, tune_settings.c).
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd/moe-sft/tune.h"
+#include "cmd/moe-sft/write.h"
+#include "core/hash.h"
+#include "core/kernel/cpu.h"
+#include "core/kernel/gemm.h"
+#include "core/le.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/opt.h"
+#include "core/sig.h"
+#include "core/tool.h"
+#include "core/tty.h"
+
+/* What the model is: its configuration, and its files' headers. */
+static int
+digest_base(struct tune *t, struct err *err)
+{
+    const struct stdir *dir = &t->lm->model->dir;
+    struct hash *hash = hash_new(HASH_XXH3);
+    struct str path = { 0 }, config = { 0 };
+    int rc;
+
+    str_addf(&path, "%s/config.json", t->t.model);
+    rc = file_read_regular(path.s, SIZE_MAX / 2, &config, err);
+    if (rc == 0)
+        hash_add(hash, config.s, config.n);
+    for (size_t i = 0; i < dir->n_tensors; i++) {
+        const struct st_tensor *tensor = dir->tensors[i].t;
+        uint8_t numbers[2 * 8];
+
+        put_le64(numbers, tensor->dtype);
+        put_le64(numbers + 8, tensor->n_dims);
+        hash_add(hash, tensor->name, strlen(tensor->name) + 1);
+        hash_add(hash, numbers, sizeof(numbers));
+        hash_add(hash, tensor->shape, tensor->n_dims * sizeof(*tensor->shape));
+    }
+    hash_hex(hash, t->base_digest);
+    hash_free(hash);
+    str_free(&config);
+    str_free(&path);
+    return rc;
+}
+
+static void
+digest_init(struct tune *t)
+{
+    struct hash *hash = hash_new(HASH_XXH3);
+
+    hash_add(hash, t->adamw.master, t->adamw.n * sizeof(float));
+    hash_hex(hash, t->init_digest);
+    hash_free(hash);
+}
+
+/* ---- opening ---- */
+
+static int
+check_command(const struct cmd *cmd, struct err *err)
+{
+    if (!cmd->output && !cmd->grads && !cmd->tune->dry_run)
+        return err_set(err, TU_USAGE, "tune: -o is missing");
+    if (cmd->output && cmd->grads)
+        return err_set(err, TU_USAGE,
+                       "--grads trains nothing: -o does not go with it");
+    if (cmd->grads && !strcmp(cmd->grads, "-"))
+        return err_set(err, TU_USAGE, "--grads needs a file name, not -");
+    if (cmd->tune->eval && !strcmp(cmd->tune->data, "-") &&
+        !strcmp(cmd->tune->eval, "-"))
+        return err_set(err, TU_USAGE, "--data and --eval are both -");
+    return can_write(cmd, cmd->grads, err);
+}
+
+/* Options, those of the run that is resumed among them. */
+static int
+open_options(struct tune *t, const struct cmd *cmd, struct err *err)
+{
+    bool resumed;
+
+    t->cmd = *cmd;
+    t->o = *cmd->train;
+    t->t = *cmd->tune;
+    if (check_command(cmd, err) < 0)
+        return -1;
+    if (cmd->output) {
+        tune_dir_paths(t);
+        if (tune_dir_check(t, err) < 0)
+            return -1;
+    }
+    resumed = t->o.resume && !file_missing(t->state_path.s);
+    return tune_settle(t, resumed ? t->state_path.s : NULL, err);
+}
+
+static int
+open_data(struct tune *t, struct err *err)
+{
+    if (config_load(&t->config, t->t.model, err) < 0)
+        return -1;
+    t->text = (struct tune_text){ .dir = t->t.model,
+                                  .config = &t->config,
+                                  .chat = t->t.chat };
+    if (tune_data_open(&t->data, t->t.data, &t->text, (size_t)t->t.ctx, err) <
+        0)
+        return -1;
+    tune_windows_open(&t->windows, &t->data, (size_t)t->t.ctx, t->t.pack);
+    if (!t->t.eval)
+        return 0;
+    if (tune_data_open(&t->eval_data, t->t.eval, &t->text, (size_t)t->t.ctx,
+                       err) < 0)
+        return -1;
+    tune_windows_open(&t->eval_windows, &t->eval_data, (size_t)t->t.ctx,
+                      t->t.pack);
+    return 0;
+}
+
+static int
+open_steps(struct tune *t, struct err *err)
+{
+    uint64_t n = t->windows.n, each;
+
+    if (__builtin_mul_overflow(t->t.batch, t->o.accumulate, &each))
+        return err_set(err, TU_USAGE, "--batch times --accumulate is too much");
+    t->per_epoch = (n - 1) / each + 1;
+    if (t->o.steps)
+        t->total = t->o.steps;
+    else if (__builtin_mul_overflow(t->t.epochs ? t->t.epochs : 1, t->per_epoch,
+                                    &t->total))
+        return err_set(err, TU_USAGE, "--epochs is too much");
+    t->schedule = train_schedule(&t->o, t->total);
+    t->order =
+        (struct train_order){ .seed = t->cmd.seed, .shuffle = t->o.shuffle };
+    t->step = xcalloc((size_t)(each < n ? each : n), sizeof(*t->step));
+    return 0;
+}
+
+static int
+open_lm(struct tune *t, struct err *err)
+{
+    struct lm_options options = {
+        .lora = t->lora,
+        .seed = t->cmd.seed,
+        .init = t->t.init,
+        .compute = t->t.compute,
+        .max_tokens = larger(t->data.longest, t->eval_data.longest),
+        .n_slices = TUNE_SLICES,
+    };
+
+    return lm_open(&t->lm, t->t.model, &options, t->par, err);
+}
+
+/* Memory for the adapter, its gradients and its moments. */
+static int
+open_adapter(struct tune *t, struct err *err)
+{
+    struct lm *lm = t->lm;
+
+    t->adamw = (struct adamw){ .beta1 = 0.9,
+                               .beta2 = 0.999,
+                               .eps = 1e-8,
+                               .weight_decay = t->o.weight_decay };
+    if (adamw_open(&t->adamw, lm->n_params, err) < 0)
+        return -1;
+    lm_start(lm, t->adamw.master);
+    return lm_prepare(lm, t->adamw.master, err);
+}
+
+static int
+open_run(struct tune *t, struct err *err)
+{
+    struct lm *lm = t->lm;
+
+    t->tensors = xcalloc(lm->n_tensors, sizeof(*t->tensors));
+    for (size_t i = 0; i < lm->n_tensors; i++)
+        t->tensors[i] = (struct train_tensor){ .name = lm->tensors[i].name,
+                                               .shape = { lm->tensors[i].rows,
+                                                          lm->tensors[i].cols },
+                                               .n_dims = 2 };
+    if (t->t.compute == COMPUTE_BF16)
+        str_addf(&t->arithmetic, "%s, ", isa_name(cpu_isa()));
+    str_adds(&t->arithmetic, GEMM_EXACT_ORDER);
+    t->state = (struct train_state){ .program = "moe-sft tune",
+                                     .format = "moe-sft tune state 1",
+                                     .arithmetic = t->arithmetic.s,
+                                     .any_isa = t->o.any_isa,
+                                     .tensors = t->tensors,
+                                     .n_tensors = lm->n_tensors,
+                                     .adamw = &t->adamw };
+    if (digest_base(t, err) < 0)
+        return -1;
+    if (t->t.init)
+        digest_init(t);
+    tune_set_settings(t);
+    if (tune_dir_open(t, err) < 0)
+        return -1;
+    if (t->cmd.verbose)
+        tool_say("%s, %s, %d thread%s; %zu parameter%s; from step %llu on",
+                 tool_host(), isa_name(cpu_isa()), t->cmd.n_threads,
+                 plural(t->cmd.n_threads), lm->n_params, plural(lm->n_params),
+                 (unsigned long long)t->state.step);
+    return 0;
+}
+
+static int
+tune(struct tune *t, const struct cmd *cmd, struct err *err)
+{
+    int rc;
+
+    if (open_options(t, cmd, err) < 0 ||
+        par_open(&t->par, cmd->n_threads, err) < 0 || open_data(t, err) < 0 ||
+        open_steps(t, err) < 0 || open_lm(t, err) < 0)
+        return -1;
+    if (t->t.dry_run)
+        return tune_print(t, err);
+    if (open_adapter(t, err) < 0)
+        return -1;
+    if (cmd->grads)
+        return tune_grads(t, cmd->grads, err);
+    rc = open_run(t, err);
+    if (rc == 0)
+        rc = tune_run(t, err);
+    if (rc < 0)
+        tune_dir_undo(t);
+    return rc;
+}
+
+int
+tune_main(const struct cmd *cmd, struct err *err)
+{
+    struct tune *t = xcalloc(1, sizeof(*t));
+    int rc;
+
+    t->lock = -1;
+    t->log.fd = -1;
+    sig_install(false);
+    rc = tune(t, cmd, err);
+    lm_close(t->lm);
+    adamw_close(&t->adamw);
+    train_state_close(&t->state);
+    train_log_close(&t->log);
+    train_order_close(&t->order);
+    tune_windows_close(&t->windows);
+    tune_windows_close(&t->eval_windows);
+    tune_data_close(&t->data);
+    tune_data_close(&t->eval_data);
+    tune_text_close(&t->text);
+    config_free(&t->config);
+    par_close(t->par);
+    if (t->lock >= 0)
+        close(t->lock);
+    free(t->step);
+    free(t->tensors);
+    str_free(&t->arithmetic);
+    str_free(&t->kept);
+    str_free(&t->state_path);
+    str_free(&t->log_path);
+    str_free(&t->best_path);
+    free(t);
+    return rc;
+}

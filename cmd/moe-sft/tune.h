@@ -1,0 +1,102 @@
+/* What the files of moe-sft tune share: a run. */
+#ifndef MOE_SFT_TUNE_H
+#define MOE_SFT_TUNE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cmd/moe-sft/tune_data.h"
+#include "cmd/moe-sft/tune_pack.h"
+#include "cmd/moe-sft/verbs.h"
+#include "core/err.h"
+#include "core/model/config.h"
+#include "core/model/train/adamw.h"
+#include "core/model/train/lm.h"
+#include "core/model/train/log.h"
+#include "core/model/train/order.h"
+#include "core/model/train/schedule.h"
+#include "core/model/train/state.h"
+#include "core/par.h"
+#include "core/str.h"
+
+/* Sums of a step's gradient are over so many slices of its sequences. */
+#define TUNE_SLICES 8
+
+struct tune {
+    struct cmd cmd; /* the command line, completed by the state of the run that
+                     * is resumed */
+    struct train_options o;
+    struct tune_options t;
+    struct lm_lora lora; /* of a new adapter, or of the state's */
+
+    struct par *par;
+    struct config config;
+    struct tune_text text;
+    struct tune_data data, eval_data; /* eval_data.n 0: no --eval */
+    struct tune_windows windows, eval_windows;
+    struct lm *lm;
+
+    struct schedule schedule;
+    uint64_t total;     /* steps of the run */
+    uint64_t per_epoch; /* steps */
+    struct train_order order;
+    struct lm_seq *step; /* [batch * accumulate] */
+
+    struct adamw adamw;
+    struct train_tensor *tensors; /* [lm->n_tensors] */
+    struct train_state state;
+    struct str arithmetic;
+    struct str kept; /* texts from the state that options point to */
+    char base_digest[HASH_MAX_HEX], init_digest[HASH_MAX_HEX];
+
+    struct str state_path, log_path, best_path;
+    int lock; /* DIR, where its file system has locks; or -1 */
+    bool made_dir, any_saved, log_is_new;
+    uint64_t saved; /* the step that DIR holds */
+    struct train_log log;
+};
+
+/* ---- tune_settings.c: options, from the command line and from a state ---- */
+
+/* tune_settle() completes the options: with those of the state at 'path', which
+ * were not given again (NULL: there is none), and defaults.  -1 with 'err' set:
+ * TU_USAGE, EX_DATAERR. */
+int tune_settle(struct tune *t, const char *path, struct err *err);
+
+/* tune_set_settings() says in the state what a resumed run must have in common
+ * with this one. */
+void tune_set_settings(struct tune *t);
+
+/* tune_targets() is the list of --targets, "q,k,v", of a set. */
+void tune_targets(struct str *to, unsigned targets, const char *const *names);
+
+/* ---- tune_save.c: DIR ---- */
+
+/* tune_dir_path() fills in the names of files.  tune_dir_open() makes DIR, and
+ * reads the state of the run that is resumed.  tune_dir_save() writes the
+ * adapter and the state, tune_dir_best() DIR/best.  tune_dir_undo() removes
+ * what a run that failed before its first checkpoint has made. */
+void tune_dir_paths(struct tune *t);
+int tune_dir_check(const struct tune *t, struct err *err);
+int tune_dir_open(struct tune *t, struct err *err);
+int tune_dir_save(struct tune *t, struct err *err);
+int tune_dir_best(const struct tune *t, struct err *err);
+void tune_dir_undo(const struct tune *t);
+
+/* tune_write_grads() writes the gradients of the last lm_grad(). */
+int tune_write_grads(const struct tune *t, double loss, const char *path,
+                     struct err *err);
+
+/* ---- tune_run.c: steps ---- */
+
+/* tune_run() does the steps that are left: 0, or -1 with 'err' set. */
+int tune_run(struct tune *t, struct err *err);
+
+/* tune_grads() computes the first step's gradients, and writes them. */
+int tune_grads(struct tune *t, const char *path, struct err *err);
+
+/* ---- tune_print.c: --dry-run ---- */
+int tune_print(const struct tune *t, struct err *err);
+
+#endif

@@ -1,0 +1,493 @@
+#include "cmd/moe-sft/tune_data.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/js.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/model/train/lm.h"
+#include "core/str.h"
+#include "core/text/chat.h"
+#include "core/tty.h"
+
+#define DATA_MAX ((size_t)1 << 36) /* bytes of what is no regular file */
+
+/* A line as it is read. */
+struct line {
+    struct tune_data *data;
+    struct tune_text *text;
+    char *where; /* "chats.jsonl: line 7" */
+    struct js root;
+};
+
+/* ---- what the model says of text ---- */
+
+/* The eos_token of tokenizer_config.json, which may be an object with its
+ * content, or else the first that config.json or generation_config.json has. */
+static int
+find_eos(struct tune_text *t, struct err *err)
+{
+    struct str path = { 0 };
+    struct js root, js;
+    json_t *config = NULL;
+    const char *name;
+    int rc = 0;
+
+    t->eos = t->config->n_eos ? t->config->eos[0] : -1;
+    str_addf(&path, "%s/tokenizer_config.json", t->dir);
+    if (!file_missing(path.s)) {
+        config = js_load(path.s, err);
+        rc = config ? 0 : -1;
+    }
+    root = js_root(config, path.s);
+    js = js_get(&root, "eos_token");
+    if (js_is(&js, JSON_OBJECT))
+        js = js_get(&js, "content");
+    name = json_string_value(js.v);
+    if (name && tok_id(t->tok, name) >= 0)
+        t->eos = tok_id(t->tok, name);
+    json_decref(config);
+    str_free(&path);
+    return rc;
+}
+
+static int
+open_tok(struct tune_text *t, struct err *err)
+{
+    struct str path = { 0 };
+    int rc;
+
+    if (t->tok)
+        return 0;
+    str_addf(&path, "%s/tokenizer.json", t->dir);
+    rc = tok_open(&t->tok, path.s, err);
+    str_free(&path);
+    return rc < 0 ? -1 : find_eos(t, err);
+}
+
+/* The template: the one asked for, the model's own, or, if it has none, that of
+ * its special tokens. */
+static int
+find_chat(struct tune_text *t, struct err *err)
+{
+    struct str own = { 0 };
+    int rc;
+
+    if (t->chat >= 0)
+        return 0;
+    rc = chat_template(t->dir, &own, err);
+    if (rc == 0)
+        t->chat =
+            own.n ? chat_known(own.s, own.n) : chat_recognise(t->tok, err);
+    if (rc == 0 && own.n && t->chat < 0)
+        err_set(err, EX_DATAERR,
+                "%s: its chat_template is not among those that are known "
+                "(--template names one of these)",
+                t->dir);
+    str_free(&own);
+    return rc < 0 || t->chat < 0 ? -1 : 0;
+}
+
+void
+tune_text_close(struct tune_text *t)
+{
+    tok_close(t->tok);
+    t->tok = NULL;
+}
+
+/* ---- the forms of a line ---- */
+
+/* Puts the line before what is wrong in a text. */
+static int
+at_line(const struct line *line, const struct err *cause, struct err *err)
+{
+    return err_set(err, cause->status, "%s: %s", line->where, cause->what);
+}
+
+static void
+put_labels(const struct line *line, size_t n, bool target)
+{
+    struct ids *labels = &line->data->labels;
+    const struct ids *ids = &line->data->ids;
+
+    for (size_t i = 0; i < n; i++)
+        ids_add(labels, target ? ids->id[labels->n] : LM_NO_LABEL);
+}
+
+/* Appends the eos, unless the line has an end already. */
+static int
+put_eos(const struct line *line, size_t begin, struct err *err)
+{
+    struct ids *ids = &line->data->ids;
+    int32_t eos = line->text->eos;
+
+    if (eos < 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: has no eos token, which text ends with",
+                       line->text->dir);
+    if (ids->n == begin || ids->id[ids->n - 1] != eos)
+        ids_add(ids, eos);
+    return 0;
+}
+
+static int
+read_text(const struct line *line, const struct js *js, int flags,
+          struct err *err)
+{
+    struct err cause;
+    const char *s;
+    size_t n;
+
+    if (js_str(js, &s, &n, err) < 0 || open_tok(line->text, err) < 0)
+        return -1;
+    if (tok_encode(line->text->tok, s, n, flags, &line->data->ids, &cause) < 0)
+        return at_line(line, &cause, err);
+    return 0;
+}
+
+static int
+add_text(const struct line *line, struct err *err)
+{
+    struct js text = js_get(&line->root, "text");
+    size_t begin = line->data->ids.n;
+
+    if (read_text(line, &text, TOK_SPECIAL, err) < 0 ||
+        put_eos(line, begin, err) < 0)
+        return -1;
+    put_labels(line, line->data->ids.n - begin, true);
+    return 0;
+}
+
+static int
+add_completion(const struct line *line, struct err *err)
+{
+    struct js prompt = js_get(&line->root, "prompt");
+    struct js completion = js_get(&line->root, "completion");
+    size_t begin = line->data->ids.n, middle;
+
+    if (read_text(line, &prompt, TOK_SPECIAL, err) < 0)
+        return -1;
+    middle = line->data->ids.n;
+    put_labels(line, middle - begin, false);
+    if (read_text(line, &completion, middle > begin ? TOK_MORE : 0, err) < 0 ||
+        put_eos(line, middle, err) < 0)
+        return -1;
+    put_labels(line, line->data->ids.n - middle, true);
+    return 0;
+}
+
+/* Members of a message that say more than its role and content are no part of
+ * the known templates. */
+static int
+read_message(const struct line *line, const struct js *js,
+             struct chat_message *m, struct err *err)
+{
+    static const char *const roles[] = { "system", "user", "assistant" };
+    struct js role = js_get(js, "role"), content = js_get(js, "content");
+    const char *name, *key;
+    json_t *member;
+    size_t i = 0;
+
+    if (!js_is(js, JSON_OBJECT))
+        return js_bad(js, "an object with role and content", err);
+    if (js_str(&role, &name, NULL, err) < 0)
+        return -1;
+    while (i < 3 && strcmp(name, roles[i]) != 0)
+        i++;
+    if (i == 3)
+        return js_bad(&role, "system, user or assistant", err);
+    m->role = (enum chat_role)i;
+    json_object_foreach((json_t *)(uintptr_t)js->v, key, member)
+    {
+        if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0 &&
+            !json_is_null(member))
+            return err_set(err, EX_DATAERR,
+                           "%s: %s has \"%s\", which is not supported (role "
+                           "and content)",
+                           line->where, js->path, key);
+    }
+    return js_str(&content, &m->text, &m->nbytes, err);
+}
+
+static int
+add_messages(const struct line *line, struct err *err)
+{
+    struct js list = js_get(&line->root, "messages");
+    struct ids *ids = &line->data->ids, one = { 0 };
+    size_t n = json_array_size(list.v);
+    struct chat_message *m;
+    struct err cause;
+    int rc = 0;
+
+    if (!js_is(&list, JSON_ARRAY) || n == 0)
+        return js_bad(&list, "an array of messages", err);
+    if (open_tok(line->text, err) < 0 || find_chat(line->text, err) < 0)
+        return -1;
+    m = xcalloc(n, sizeof(*m));
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct js item = js_at(&list, i);
+
+        rc = read_message(line, &item, &m[i], err);
+    }
+    /* by itself: it begins a text */
+    if (rc == 0 && chat_encode(line->text->tok, (enum chat)line->text->chat, m,
+                               n, false, 0, &one, &cause) < 0)
+        rc = at_line(line, &cause, err);
+    if (rc == 0) {
+        size_t begin = ids->n;
+
+        ids_append(ids, &one, 0, one.n);
+        for (size_t i = 0; i < n; i++)
+            if (m[i].end > m[i].begin) {
+                put_labels(line, begin + m[i].begin - line->data->labels.n,
+                           false);
+                put_labels(line, m[i].end - m[i].begin, true);
+            }
+        put_labels(line, ids->n - line->data->labels.n, false);
+    }
+    ids_free(&one);
+    free(m);
+    return rc;
+}
+
+/* One number of "ids" or "labels": a line may have all of them as reals. */
+static int
+read_id(const struct line *line, const struct js *js, bool label, int32_t *id,
+        struct err *err)
+{
+    int64_t most = line->text->config->vocab_size - 1;
+    double v = js->v && json_is_number(js->v) ? json_number_value(js->v) : -1;
+    char expected[80];
+
+    if (v == floor(v) && v <= (double)most &&
+        (v >= 0 || (label && v == LM_NO_LABEL))) {
+        *id = (int32_t)v;
+        return 0;
+    }
+    snprintf(expected, sizeof(expected), "a token id from 0 to %lld%s",
+             (long long)most, label ? ", or -100" : "");
+    return js_bad(js, expected, err);
+}
+
+static int
+add_ids(const struct line *line, struct err *err)
+{
+    struct js ids = js_get(&line->root, "ids");
+    struct js labels = js_get(&line->root, "labels");
+    size_t n = json_array_size(ids.v), n_labels = json_array_size(labels.v);
+
+    if (!js_is(&ids, JSON_ARRAY) || n == 0)
+        return js_bad(&ids, "an array of token ids", err);
+    if (!js_is(&labels, JSON_ARRAY))
+        return js_bad(&labels, "an array of labels", err);
+    if (n != n_labels)
+        return err_set(err, EX_DATAERR,
+                       "%s: has %zu id%s and %zu label%s (expected as many)",
+                       line->where, n, plural(n), n_labels, plural(n_labels));
+    for (size_t i = 0; i < n; i++) {
+        struct js id = js_at(&ids, i), label = js_at(&labels, i);
+        int32_t v;
+
+        if (read_id(line, &id, false, &v, err) < 0)
+            return -1;
+        ids_add(&line->data->ids, v);
+        if (read_id(line, &label, true, &v, err) < 0)
+            return -1;
+        ids_add(&line->data->labels, v);
+    }
+    return 0;
+}
+
+static int
+add_form(const struct line *line, struct err *err)
+{
+    static const struct {
+        const char *member, *other; /* of which there is one, or both */
+        int (*add)(const struct line *line, struct err *err);
+    } forms[] = { { "messages", "messages", add_messages },
+                  { "prompt", "completion", add_completion },
+                  { "text", "text", add_text },
+                  { "ids", "labels", add_ids } };
+    const size_t n_forms = sizeof(forms) / sizeof(*forms);
+    size_t found = n_forms;
+
+    if (!js_is(&line->root, JSON_OBJECT))
+        return err_set(err, EX_DATAERR, "%s: is not a JSON object",
+                       line->where);
+    for (size_t i = 0; i < n_forms; i++) {
+        struct js a = js_get(&line->root, forms[i].member);
+        struct js b = js_get(&line->root, forms[i].other);
+
+        if (js_absent(&a) && js_absent(&b))
+            continue;
+        if (found < n_forms)
+            return err_set(err, EX_DATAERR,
+                           "%s: has \"%s\" and \"%s\" (expected one kind of "
+                           "example)",
+                           line->where, forms[found].member, forms[i].member);
+        found = i;
+    }
+    if (found == n_forms)
+        return err_set(err, EX_DATAERR,
+                       "%s: has none of \"messages\", \"prompt\" and "
+                       "\"completion\", \"text\", \"ids\" and \"labels\"",
+                       line->where);
+    return forms[found].add(line, err);
+}
+
+/* ---- an example ---- */
+
+/* Cuts what the line has added, and counts it. */
+static int
+end_example(const struct line *line, size_t begin, size_t number, size_t ctx,
+            struct err *err)
+{
+    struct tune_data *d = line->data;
+    const struct config *c = line->text->config;
+    size_t n = d->ids.n - begin, n_targets = 0;
+    bool cut = n > ctx;
+
+    if (cut)
+        n = ctx;
+    d->ids.n = d->labels.n = begin + n;
+    d->labels.id[begin] = LM_NO_LABEL;
+    for (size_t i = 0; i < n; i++) {
+        n_targets += d->labels.id[begin + i] != LM_NO_LABEL;
+        if (d->ids.id[begin + i] >= c->vocab_size)
+            return err_set(err, EX_DATAERR,
+                           "%s: token id %d is not in the vocabulary (0 to "
+                           "%lld)",
+                           line->where, (int)d->ids.id[begin + i],
+                           (long long)c->vocab_size - 1);
+    }
+    d->n_truncated += cut;
+    if (cut && n_targets == 0) {
+        d->n_dropped++;
+        d->ids.n = d->labels.n = begin;
+        return 0;
+    }
+    if (n > (size_t)c->max_positions)
+        return err_set(err, EX_DATAERR,
+                       "%s: has %zu tokens (the model has %lld positions; "
+                       "--ctx cuts)",
+                       line->where, n, (long long)c->max_positions);
+    if (d->n == d->cap)
+        d->examples = xgrow(d->examples, d->n, &d->cap, sizeof(*d->examples));
+    d->examples[d->n++] =
+        (struct tune_example){ .first = begin, .n = n, .line = number };
+    d->n_targets += n_targets;
+    d->longest = larger(d->longest, n);
+    return 0;
+}
+
+static bool
+is_blank(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!memchr(" \t\r", s[i], 3))
+            return false;
+    return true;
+}
+
+static int
+add_line(struct tune_data *d, const char *name, struct tune_text *text,
+         const char *s, size_t nbytes, size_t number, size_t ctx,
+         struct err *err)
+{
+    struct line line = { .data = d, .text = text };
+    size_t begin = d->ids.n;
+    struct str where = { 0 };
+    json_t *v;
+    int rc = -1;
+
+    if (is_blank(s, nbytes))
+        return 0;
+    v = js_line(s, nbytes, name, number, err);
+    if (!v)
+        return -1;
+    str_addf(&where, "%s: line %zu", name, number);
+    line.where = where.s;
+    line.root = js_root(v, where.s);
+    if (add_form(&line, err) == 0)
+        rc = end_example(&line, begin, number, ctx, err);
+    str_free(&where);
+    json_decref(v);
+    return rc;
+}
+
+/* ---- the file ---- */
+
+static int
+read_lines(struct tune_data *d, const char *name, struct tune_text *text,
+           const char *s, size_t nbytes, size_t ctx, struct err *err)
+{
+    size_t number = 1;
+
+    for (size_t at = 0, n; at < nbytes; at += n + 1, number++) {
+        const char *end = memchr(s + at, '\n', nbytes - at);
+
+        n = end ? (size_t)(end - s) - at : nbytes - at;
+        if (n > JS_MAX_BYTES)
+            return err_set(err, EX_DATAERR, "%s: line %zu: over %zu bytes",
+                           name, number, JS_MAX_BYTES);
+        if (add_line(d, name, text, s + at, n, number, ctx, err) < 0)
+            return -1;
+    }
+    if (d->n == 0)
+        return err_set(err, EX_DATAERR, "%s: has no examples%s", name,
+                       d->n_dropped ? " with a target within --ctx" : "");
+    return 0;
+}
+
+static void
+digest(struct tune_data *d)
+{
+    struct hash *hash = hash_new(HASH_XXH3);
+
+    for (size_t i = 0; i < d->n; i++)
+        hash_add(hash, &d->examples[i].n, sizeof(d->examples[i].n));
+    hash_add(hash, d->ids.id, d->ids.n * sizeof(*d->ids.id));
+    hash_add(hash, d->labels.id, d->labels.n * sizeof(*d->labels.id));
+    hash_hex(hash, d->digest);
+    hash_free(hash);
+}
+
+int
+tune_data_open(struct tune_data *d, const char *path, struct tune_text *text,
+               size_t ctx, struct err *err)
+{
+    const char *name = strcmp(path, "-") == 0 ? "standard input" : path;
+    struct str all = { 0 };
+    struct map map = { 0 };
+    struct stat st;
+    int rc;
+
+    *d = (struct tune_data){ .path = path };
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+        rc = map_open(&map, path, err);
+        if (rc == 0)
+            rc = read_lines(d, name, text, (const char *)map.data, map.size,
+                            ctx, err);
+    } else {
+        rc = file_read_all(path, DATA_MAX, &all, err);
+        if (rc == 0)
+            rc = read_lines(d, name, text, all.s, all.n, ctx, err);
+    }
+    map_close(&map);
+    str_free(&all);
+    if (rc == 0)
+        digest(d);
+    return rc;
+}
+
+void
+tune_data_close(struct tune_data *d)
+{
+    free(d->examples);
+    ids_free(&d->ids);
+    ids_free(&d->labels);
+    *d = (struct tune_data){ 0 };
+}

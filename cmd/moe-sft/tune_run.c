@@ -1,0 +1,247 @@
+/* moe-sft tune: steps, evaluations, and when to write. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "cmd/moe-sft/tune.h"
+#include "core/clock.h"
+#include "core/mem.h"
+#include "core/model/train/loss.h"
+#include "core/opt.h"
+#include "core/out.h"
+#include "core/sig.h"
+#include "core/tool.h"
+#include "core/tty.h"
+
+#define EVAL_SEQUENCES ((size_t)64) /* between two looks at sig_stop() */
+
+static int
+not_finite(const struct tune *t, const char *what, double v, uint64_t step,
+           struct err *err)
+{
+    char holds[80] = "nothing is saved yet";
+
+    if (t->any_saved)
+        snprintf(holds, sizeof(holds), "step %llu is saved",
+                 (unsigned long long)t->saved);
+    return err_set(err, SFT_NOT_FINITE, "%s: %s is %s in step %llu (%s)",
+                   t->t.data, what, isnan(v) ? "nan" : "infinite",
+                   (unsigned long long)step, holds);
+}
+
+/* The sequences of a step, 0, 1, ..: how many, in t->step. */
+static size_t
+take_sequences(struct tune *t, uint64_t step)
+{
+    uint64_t each = t->t.batch * t->o.accumulate, n = t->windows.n;
+    uint64_t first = step % t->per_epoch * each;
+    size_t n_seqs = (size_t)(n - first < each ? n - first : each);
+
+    for (size_t i = 0; i < n_seqs; i++)
+        t->step[i] = t->windows.seqs[train_order_at(
+            &t->order, n, step / t->per_epoch, first + i)];
+    return n_seqs;
+}
+
+/* Forward, backward, and the parameters' move. */
+static int
+run_step(struct tune *t, struct err *err)
+{
+    uint64_t step = t->state.step;
+    size_t n = take_sequences(t, step), n_targets = lm_n_targets(t->step, n);
+    struct step_record r = { .lr = schedule_lr(&t->schedule, step) };
+    double sum = 0;
+
+    if (lm_grad(t->lm, t->step, n, &sum, err) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        r.tokens += (double)t->step[i].n;
+    r.loss = n_targets ? sum / (double)n_targets : 0;
+    if (!isfinite(r.loss))
+        return not_finite(t, "the loss", r.loss, step + 1, err);
+    r.grad_norm = grad_norm(t->lm->grad, t->lm->n_params, t->par);
+    if (!isfinite(r.grad_norm))
+        return not_finite(t, "the gradient's norm", r.grad_norm, step + 1, err);
+    if (n_targets) /* else nothing moves, momentum included */
+        adamw_step(&t->adamw, t->lm->grad, clip_scale(r.grad_norm, t->o.clip),
+                   r.lr, step + 1, t->par);
+    train_state_record(&t->state, &r);
+    return 0;
+}
+
+/* ---- evaluation ---- */
+
+static bool
+eval_is_due(const struct tune *t)
+{
+    const struct eval_list *e = &t->state.evals;
+    uint64_t step = t->state.step;
+    uint64_t every = t->t.eval_every ? t->t.eval_every : t->per_epoch;
+
+    return t->eval_data.n > 0 && step % every == 0 &&
+           !(e->n && e->list[e->n - 1].step == (double)step);
+}
+
+/* The loss on --eval: 1, or 0 where it is time to stop, or -1. */
+static int
+evaluate(struct tune *t, struct err *err)
+{
+    const struct tune_windows *w = &t->eval_windows;
+    const struct eval_list *e = &t->state.evals;
+    double sum = 0, loss, best = INFINITY;
+
+    for (size_t i = 0, n; i < w->n; i += n) {
+        n = smaller(w->n - i, EVAL_SEQUENCES);
+        if (sig_stop())
+            return 0;
+        if (lm_loss(t->lm, w->seqs + i, n, &loss, err) < 0)
+            return -1;
+        sum += loss;
+    }
+    loss = w->n_targets ? sum / (double)w->n_targets : 0;
+    if (!isfinite(loss))
+        return not_finite(t, "the loss on --eval", loss, t->state.step, err);
+    for (size_t i = 0; i < e->n; i++)
+        best = fmin(best, e->list[i].loss);
+    train_state_eval(&t->state, loss);
+    if (t->t.keep_best && loss < best && tune_dir_best(t, err) < 0)
+        return -1;
+    return 1;
+}
+
+/* ---- all steps ---- */
+
+/* A line of the log on standard output; but a pipe that nobody reads must not
+ * keep the run from stopping. */
+static void
+print_line(const struct tune *t, uint64_t step)
+{
+    struct str line = { 0 };
+
+    train_log_line(&line, step, &t->state.records[step - 1], t->log.evals);
+    if (out_stdout_ready()) {
+        fputs(line.s, stdout);
+        fflush(stdout);
+    }
+    str_free(&line);
+}
+
+static uint64_t
+tokens_before(const struct tune *t, uint64_t step)
+{
+    return (uint64_t)((double)t->windows.n_tokens * (double)step /
+                      (double)t->per_epoch);
+}
+
+static void
+start_progress(const struct tune *t, struct progress *p)
+{
+    *p = (struct progress){ .what = "tune",
+                            .unit = "token",
+                            .total = tokens_before(t, t->total),
+                            .kept = tokens_before(t, t->state.step),
+                            .quiet = opt_given(t->cmd.line, "quiet") > 0 };
+    progress_start(p);
+    progress_at(p, p->kept);
+}
+
+/* One step, and all that follows it: 1, 0 where it is time to stop, or -1. */
+static int
+one_step(struct tune *t, struct err *err)
+{
+    double started = clock_s();
+    const struct step_record *r;
+    uint64_t step;
+    int rc = 1;
+
+    if (sig_stop())
+        return 0;
+    if (run_step(t, err) < 0)
+        return -1;
+    step = t->state.step;
+    r = &t->state.records[step - 1];
+    if (t->cmd.verbose)
+        tool_say("step %llu: loss %.4g, %.0f tokens/s",
+                 (unsigned long long)step, r->loss,
+                 r->tokens / (clock_s() - started + 1e-9));
+    if (eval_is_due(t))
+        rc = evaluate(t, err);
+    if (rc < 0 || train_log_step(&t->log, step, r, err) < 0)
+        return -1;
+    if (t->t.log_every && step % t->t.log_every == 0)
+        print_line(t, step);
+    if (rc == 1 && t->o.save_every && step % t->o.save_every == 0 &&
+        tune_dir_save(t, err) < 0)
+        return -1;
+    return rc;
+}
+
+static int
+run_steps(struct tune *t, struct err *err)
+{
+    struct progress progress;
+    int rc = 1;
+
+    if (eval_is_due(t)) { /* also one that the run was stopped in */
+        rc = evaluate(t, err);
+        if (rc == 1 && train_log_begin(&t->log, t->state.records,
+                                       (size_t)t->state.step, err) < 0)
+            rc = -1;
+    }
+    if (rc == 1 && t->t.log_every) {
+        struct str head = { 0 };
+
+        train_log_head(&head, t->log.evals);
+        if (out_stdout_ready())
+            fputs(head.s, stdout);
+        str_free(&head);
+    }
+    start_progress(t, &progress);
+    while (rc == 1 && t->state.step < t->total) {
+        rc = one_step(t, err);
+        progress_at(&progress, tokens_before(t, t->state.step));
+    }
+    progress_end(&progress);
+    return rc < 0 ? -1 : 0;
+}
+
+int
+tune_run(struct tune *t, struct err *err)
+{
+    uint64_t step;
+
+    if (run_steps(t, err) < 0)
+        return -1;
+    step = t->state.step;
+    /* a resumed run's files may be of another step than its state */
+    if (tune_dir_save(t, err) < 0)
+        return -1;
+    if (step < t->total || eval_is_due(t)) {
+        char how[256];
+
+        snprintf(how, sizeof(how), "%.160s holds step %llu, --resume continues",
+                 t->cmd.output, (unsigned long long)step);
+        return sig_stopped(how, err);
+    }
+    errno = t->log.error;
+    return errno
+               ? err_sys(err, EX_IOERR, "%s: cannot be written", t->log_path.s)
+               : 0;
+}
+
+int
+tune_grads(struct tune *t, const char *path, struct err *err)
+{
+    size_t n = take_sequences(t, 0), n_targets = lm_n_targets(t->step, n);
+    double sum = 0, loss, norm;
+
+    if (lm_grad(t->lm, t->step, n, &sum, err) < 0)
+        return -1;
+    loss = n_targets ? sum / (double)n_targets : 0;
+    norm = grad_norm(t->lm->grad, t->lm->n_params, t->par);
+    if (!isfinite(loss) || !isfinite(norm))
+        return not_finite(t,
+                          isfinite(loss) ? "the gradient's norm" : "the loss",
+                          isfinite(loss) ? norm : loss, 1, err);
+    return tune_write_grads(t, loss, path, err);
+}

@@ -1,0 +1,260 @@
+/* moe-sft tune: DIR, with the adapter, the state and the log. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/moe-sft/peft.h"
+#include "cmd/moe-sft/tune.h"
+#include "cmd/moe-sft/write.h"
+#include "core/format/peft.h"
+#include "core/inuse.h"
+#include "core/map.h"
+#include "core/out.h"
+#include "core/outdir.h"
+
+void
+tune_dir_paths(struct tune *t)
+{
+    const char *dir = t->cmd.output;
+
+    str_addf(&t->state_path, "%s/state.safetensors", dir);
+    str_addf(&t->log_path, "%s/log.tsv", dir);
+    str_addf(&t->best_path, "%s/best", dir);
+}
+
+/* ---- files ---- */
+
+/* A file of the adapter's tensors with these numbers, not committed; NULL with
+ * 'err' set. */
+static struct stw *
+write_tensors_of(const struct tune *t, const float *values, const double *loss,
+                 const char *path, int flags, struct err *err)
+{
+    const struct lm *lm = t->lm;
+    struct stw *w = stw_new();
+    float scalar = loss ? (float)*loss : 0;
+    struct str text = { 0 };
+    int rc = 0, scalar_at = 0;
+
+    stw_meta(w, "format", "pt");
+    str_addf(&text, "%.9g", (double)scalar);
+    if (loss)
+        stw_meta(w, "loss", text.s);
+    for (size_t i = 0; rc >= 0 && i < lm->n_tensors; i++) {
+        const uint64_t shape[] = { lm->tensors[i].rows, lm->tensors[i].cols };
+
+        rc = stw_add(w, lm->tensors[i].name, DT_F32, 2, shape, err);
+    }
+    if (rc >= 0 && loss)
+        rc = scalar_at = stw_add(w, "loss", DT_F32, 0, NULL, err);
+    if (rc >= 0)
+        rc = stw_open(w, path, flags, err);
+    for (size_t i = 0; rc == 0 && i < lm->n_tensors; i++)
+        rc = stw_write_numbers(w, (int)i, values + lm->tensors[i].first,
+                               lm->tensors[i].rows * lm->tensors[i].cols, 4,
+                               err);
+    if (rc == 0 && loss)
+        rc = stw_write_numbers(w, scalar_at, &scalar, 1, 4, err);
+    str_free(&text);
+    if (rc == 0)
+        return w;
+    stw_free(w);
+    return NULL;
+}
+
+static int
+commit(struct stw *w, struct err *err)
+{
+    int rc = w ? stw_commit(w, err) : -1;
+
+    stw_free(w);
+    return rc;
+}
+
+int
+tune_write_grads(const struct tune *t, double loss, const char *path,
+                 struct err *err)
+{
+    return commit(
+        write_tensors_of(t, t->lm->grad, &loss, path, t->cmd.out_flags, err),
+        err);
+}
+
+static int
+write_adapter(const struct tune *t, const char *dir, int flags, struct err *err)
+{
+    const struct lm_lora *lora = &t->lm->lora;
+    struct str names = { 0 }, path = { 0 };
+    int rc;
+
+    for (int i = 0; i < LM_N_TARGETS; i++)
+        if (lora->targets & (1u << i))
+            str_addf(&names, "%s\"%s\"", names.n ? ", " : "[",
+                     lm_target_modules[i]);
+    str_adds(&names, "]");
+
+    struct peft_written config = { .base_model = t->t.model,
+                                   .rank = lora->rank,
+                                   .alpha = lora->alpha,
+                                   .rslora = lora->rslora,
+                                   .targets = names.s };
+
+    str_addf(&path, "%s/" PEFT_MODEL, dir);
+    rc = commit(write_tensors_of(t, t->adamw.master, NULL, path.s, flags, err),
+                err);
+    if (rc == 0)
+        rc = peft_write_config(&config, dir, flags, err);
+    str_free(&path);
+    str_free(&names);
+    return rc;
+}
+
+int
+tune_dir_best(const struct tune *t, struct err *err)
+{
+    if (outdir_make(t->best_path.s, err) < 0)
+        return -1;
+    return write_adapter(t, t->best_path.s, OUT_FORCE | OUT_OWN, err);
+}
+
+/* ---- the run ---- */
+
+/* Is DIR one that this run may use? */
+int
+tune_dir_check(const struct tune *t, struct err *err)
+{
+    const char *dir = t->cmd.output;
+    struct str adapter = { 0 };
+    struct stat st;
+    int rc = 0;
+
+    if (outdir_check_name(dir, err) < 0)
+        return -1;
+    if (lstat(dir, &st) < 0)
+        return 0;
+    if (!t->o.resume && !(t->cmd.out_flags & OUT_FORCE))
+        return err_set(err, EX_CANTCREAT,
+                       "%s: exists already (--resume continues its run, "
+                       "--force starts a new one)",
+                       dir);
+    /* an adapter that no run of ours has left is not for us to replace */
+    str_addf(&adapter, "%s/" PEFT_MODEL, dir);
+    if (t->o.resume && !(t->cmd.out_flags & OUT_FORCE) &&
+        file_missing(t->state_path.s) && file_missing(t->log_path.s) &&
+        !file_missing(adapter.s))
+        rc = err_set(err, EX_NOINPUT,
+                     "%s: has no state.safetensors, from which --resume "
+                     "continues (--init begins with an adapter)",
+                     dir);
+    str_free(&adapter);
+    return rc;
+}
+
+/* No file that is read is replaced. */
+static int
+check_inputs(const struct tune *t, struct err *err)
+{
+    static const char *const names[] = { PEFT_MODEL, PEFT_CONFIG,
+                                         "best/" PEFT_MODEL,
+                                         "best/" PEFT_CONFIG };
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < 4; i++) {
+        struct str path = { 0 };
+
+        str_addf(&path, "%s/%s", t->cmd.output, names[i]);
+        rc = inuse_check(path.s, err);
+        str_free(&path);
+    }
+    /* the state that a resumed run has read its options from is its own */
+    if (rc == 0 && !t->o.resume)
+        rc = inuse_check(t->state_path.s, err);
+    if (rc == 0)
+        rc = inuse_check(t->log_path.s, err);
+    return rc == 0 && t->o.svg ? inuse_check(t->o.svg, err) : rc;
+}
+
+int
+tune_dir_open(struct tune *t, struct err *err)
+{
+    const char *dir = t->cmd.output;
+    bool force = t->cmd.out_flags & OUT_FORCE;
+    struct train_log svg;
+
+    if (tune_dir_check(t, err) < 0 || check_inputs(t, err) < 0)
+        return -1;
+    t->made_dir = file_missing(dir);
+    if (run_dir_open(dir, "tune", &t->lock, err) < 0)
+        return -1;
+    if (t->o.resume && !file_missing(t->state_path.s)) {
+        if (train_state_read(&t->state, t->state_path.s, err) < 0)
+            return -1;
+        t->saved = t->state.step;
+        t->any_saved = true;
+    }
+    t->log.path = t->log_path.s;
+    t->log.svg = t->o.svg;
+    t->log.title = dir;
+    t->log.evals = t->t.eval ? &t->state.evals : NULL;
+    svg = t->log;
+    svg.path = NULL; /* the log is the run's own */
+    if (!force && train_log_check(&svg, t->o.resume, t->state.records,
+                                  (size_t)t->state.step, err) < 0)
+        return -1;
+    t->log_is_new = t->made_dir;
+    return train_log_begin(&t->log, t->state.records, (size_t)t->state.step,
+                           err);
+}
+
+/*
+ * The state is complete on the disk before the adapter gets its name, and gets
+ * its own name last: a full disk leaves both as they were, and a run that is
+ * killed between the two does the same steps again.
+ */
+int
+tune_dir_save(struct tune *t, struct err *err)
+{
+    struct stw *state;
+    int rc;
+
+    /* what an earlier run left there is not this one's best */
+    if (!t->any_saved && !t->t.keep_best && !file_missing(t->best_path.s) &&
+        out_remove_dir(AT_FDCWD, t->best_path.s) < 0)
+        return err_sys(err, EX_CANTCREAT, "%s: cannot be removed",
+                       t->best_path.s);
+    /* a state that is done is not resumed: nothing would write lost lines */
+    train_log_sync(&t->log);
+    state = train_state_write(&t->state, t->state_path.s, err);
+    rc = state ? write_adapter(t, t->cmd.output, OUT_FORCE | OUT_OWN, err) : -1;
+    if (rc == 0)
+        rc = stw_commit(state, err);
+    stw_free(state);
+    if (rc < 0)
+        return -1;
+    t->saved = t->state.step;
+    t->any_saved = true;
+    return train_log_draw(&t->log, t->state.records, (size_t)t->state.step,
+                          err);
+}
+
+/* The same command again would find them in its way. */
+void
+tune_dir_undo(const struct tune *t)
+{
+    static const char *const names[] = { PEFT_MODEL, PEFT_CONFIG,
+                                         "state.safetensors" };
+
+    if (t->any_saved || !t->made_dir)
+        return;
+    train_log_remove(&t->log);
+    out_remove_dir(AT_FDCWD, t->best_path.s);
+    for (int i = 0; i < 3; i++) {
+        struct str path = { 0 };
+
+        str_addf(&path, "%s/%s", t->cmd.output, names[i]);
+        unlink(path.s);
+        str_free(&path);
+    }
+    rmdir(t->cmd.output);
+}

@@ -1,0 +1,278 @@
+/* moe-sft tune: options, from the command line and from a state. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/moe-sft/tune.h"
+#include "core/format/st.h"
+#include "core/js.h"
+#include "core/mem.h"
+#include "core/opt.h"
+#include "core/text/chat.h"
+
+#define DEFAULT_TUNE_RANK 16
+
+static const char *const compute_names[] = { "f32", "bf16", NULL };
+static const char *const chat_names[] = { "chatml", "llama3", "mistral",
+                                          "qwen3", NULL };
+
+enum kind { IS_I64, IS_U64, IS_F64, IS_FLAG, IS_WORD, IS_TEXT };
+
+/* An option that a state has, and what it is there. */
+struct setting {
+    const char *key;    /* "--lr" */
+    const char *option; /* "lr"; NULL: none */
+    enum kind kind;
+    void *at;
+    const char *const *words; /* of IS_WORD */
+    bool is_free;             /* a resumed run may change it */
+};
+
+#define MAX_SETTINGS 32
+
+/* The settings of a run; returns how many. */
+static size_t
+settings_of(struct tune *t, struct setting *s)
+{
+    const struct setting all[] = {
+        { "--targets", "targets", IS_TEXT, &t->t.targets, NULL, false },
+        { "--rank", "rank", IS_I64, &t->cmd.rank, NULL, false },
+        { "--alpha", "alpha", IS_F64, &t->cmd.alpha, NULL, false },
+        { "use_rslora", NULL, IS_FLAG, &t->lora.rslora, NULL, false },
+        { "--seed", "seed", IS_U64, &t->cmd.seed, NULL, false },
+        { "-n", "steps", IS_U64, &t->o.steps, NULL,
+          t->o.schedule == SCHEDULE_CONSTANT },
+        { "--batch", "batch", IS_U64, &t->t.batch, NULL, false },
+        { "--accumulate", "accumulate", IS_U64, &t->o.accumulate, NULL, false },
+        { "--ctx", "ctx", IS_U64, &t->t.ctx, NULL, false },
+        { "--pack", "pack", IS_FLAG, &t->t.pack, NULL, false },
+        { "--shuffle", "shuffle", IS_FLAG, &t->o.shuffle, NULL, false },
+        { "--template", "template", IS_WORD, &t->t.chat, chat_names, false },
+        { "--compute", "compute", IS_WORD, &t->t.compute, compute_names,
+          false },
+        { "--lr", "lr", IS_F64, &t->o.lr, NULL, false },
+        { "--schedule", "schedule", IS_WORD, &t->o.schedule, schedule_names,
+          false },
+        { "--warmup", "warmup", IS_F64, &t->o.warmup, NULL, false },
+        { "--clip", "clip", IS_F64, &t->o.clip, NULL, false },
+        { "--weight-decay", "weight-decay", IS_F64, &t->o.weight_decay, NULL,
+          false },
+        { "--eval", "eval", IS_TEXT, &t->t.eval, NULL, true },
+        { "--eval-every", "eval-every", IS_U64, &t->t.eval_every, NULL, false },
+        { "--keep-best", "keep-best", IS_FLAG, &t->t.keep_best, NULL, false },
+        { "--svg", "svg", IS_TEXT, &t->o.svg, NULL, true },
+    };
+    size_t n = sizeof(all) / sizeof(*all);
+
+    _Static_assert(sizeof(all) / sizeof(*all) <= MAX_SETTINGS, "room for all");
+    memcpy(s, all, sizeof(all));
+    return n;
+}
+
+static void
+put_value(struct str *to, const struct setting *s)
+{
+    str_clear(to);
+    str_adds(to, "");
+    switch (s->kind) {
+    case IS_I64:
+        str_addf(to, "%lld", (long long)*(int64_t *)s->at);
+        break;
+    case IS_U64:
+        str_addf(to, "%llu", (unsigned long long)*(uint64_t *)s->at);
+        break;
+    case IS_F64:
+        js_put_f64(to, *(double *)s->at);
+        break;
+    case IS_FLAG:
+        str_adds(to, *(bool *)s->at ? "1" : "0");
+        break;
+    case IS_WORD: /* -1: not given */
+        if (*(int *)s->at >= 0)
+            str_adds(to, s->words[*(int *)s->at]);
+        break;
+    case IS_TEXT:
+        if (*(const char **)s->at)
+            str_adds(to, *(const char **)s->at);
+        break;
+    }
+}
+
+/* The value of a state, which may be anything. */
+static void
+take_value(struct tune *t, const struct setting *s, const char *value)
+{
+    size_t at = t->kept.n;
+
+    switch (s->kind) {
+    case IS_I64:
+        *(int64_t *)s->at = strtoll(value, NULL, 10);
+        break;
+    case IS_U64:
+        *(uint64_t *)s->at = strtoull(value, NULL, 10);
+        break;
+    case IS_F64:
+        *(double *)s->at = strtod(value, NULL);
+        break;
+    case IS_FLAG:
+        *(bool *)s->at = strcmp(value, "1") == 0;
+        break;
+    case IS_WORD:
+        for (int i = 0; s->words[i]; i++)
+            if (!strcmp(value, s->words[i]))
+                *(int *)s->at = i;
+        break;
+    case IS_TEXT:
+        str_add(&t->kept, value, strlen(value) + 1);
+        *(const char **)s->at = *value ? t->kept.s + at : NULL;
+        break;
+    }
+}
+
+/* ---- the command line ---- */
+
+static int
+find_target(const char *name, size_t n)
+{
+    for (int i = 0; i < LM_N_TARGETS; i++)
+        if (strlen(lm_target_names[i]) == n &&
+            !memcmp(lm_target_names[i], name, n))
+            return i;
+    return -1;
+}
+
+void
+tune_targets(struct str *to, unsigned targets, const char *const *names)
+{
+    const char *comma = "";
+
+    for (int i = 0; i < LM_N_TARGETS; i++)
+        if (targets & (1u << i)) {
+            str_addf(to, "%s%s", comma, names[i]);
+            comma = ",";
+        }
+}
+
+static int
+parse_targets(const char *list, unsigned *targets, struct err *err)
+{
+    *targets = 0;
+    for (const char *s = list; s; s = *s == ',' ? s + 1 : NULL) {
+        size_t n = strcspn(s, ",");
+        int i = find_target(s, n);
+
+        if (i < 0)
+            return err_set(err, TU_USAGE,
+                           "--targets: \"%.*s\" is not one of "
+                           "q,k,v,o,gate,up,down",
+                           (int)smaller(n, 40), s);
+        *targets |= 1u << i;
+        s += n;
+    }
+    return 0;
+}
+
+/* What is said otherwise than for train. */
+static int
+own_defaults(struct tune *t, struct err *err)
+{
+    const struct opt_line *line = t->cmd.line;
+    struct lm_lora *lora = &t->lora;
+
+    if (t->cmd.rank == 0)
+        t->cmd.rank = DEFAULT_TUNE_RANK;
+    if (!opt_given(line, "alpha"))
+        t->cmd.alpha = 2 * (double)t->cmd.rank;
+    if (!opt_given(line, "clip"))
+        t->o.clip = 1;
+    if (!opt_given(line, "weight-decay"))
+        t->o.weight_decay = 0;
+    lora->targets = LM_ALL_TARGETS;
+    if (t->t.targets && parse_targets(t->t.targets, &lora->targets, err) < 0)
+        return -1;
+    if (t->o.svg && !strcmp(t->o.svg, "-"))
+        return err_set(err, TU_USAGE, "--svg needs a file name, not -");
+    return train_check_warmup(&t->o, err);
+}
+
+/* Options that are not given come from the state. */
+static int
+take_state(struct tune *t, const char *path, struct err *err)
+{
+    struct setting settings[MAX_SETTINGS];
+    size_t n = settings_of(t, settings), room = 0;
+    const char *value;
+    struct st st;
+
+    if (st_open(&st, path, err) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++) { /* texts stay where they are */
+        value = st_meta(&st, settings[i].key);
+        room += value ? strlen(value) + 1 : 0;
+    }
+    str_reserve(&t->kept, room);
+    for (size_t i = 0; i < n; i++) {
+        const char *option = settings[i].option;
+
+        value = st_meta(&st, settings[i].key);
+        if (!value || (option && opt_given(t->cmd.line, option)))
+            continue;
+        if (option && !strcmp(option, "steps") &&
+            opt_given(t->cmd.line, "epochs"))
+            continue;
+        take_value(t, &settings[i], value);
+    }
+    value = st_meta(&st, "adapter");
+    snprintf(t->init_digest, sizeof(t->init_digest), "%s", value ? value : "");
+    st_close(&st);
+    return t->t.targets ? parse_targets(t->t.targets, &t->lora.targets, err)
+                        : 0;
+}
+
+int
+tune_settle(struct tune *t, const char *path, struct err *err)
+{
+    if (own_defaults(t, err) < 0 || (path && take_state(t, path, err) < 0))
+        return -1;
+    t->lora.rank = (size_t)t->cmd.rank;
+    t->lora.alpha = t->cmd.alpha;
+    if (t->lora.rank == 0)
+        return err_set(err, EX_DATAERR, "%s: --rank is missing", path);
+    if (!t->t.eval && (t->t.keep_best || t->t.eval_every))
+        return err_set(err, TU_USAGE, "%s is for --eval",
+                       t->t.keep_best ? "--keep-best" : "--eval-every");
+    return 0;
+}
+
+void
+tune_set_settings(struct tune *t)
+{
+    struct setting settings[MAX_SETTINGS];
+    struct str targets = { 0 }, text = { 0 };
+    struct train_state *s = &t->state;
+    size_t n;
+
+    tune_targets(&targets, t->lm->lora.targets, lm_target_names);
+    t->t.targets = targets.s;
+    t->cmd.rank = (int64_t)t->lm->lora.rank;
+    t->cmd.alpha = t->lm->lora.alpha;
+    t->lora.rslora = t->lm->lora.rslora;
+    t->o.steps = t->total;
+    t->o.warmup = (double)t->schedule.warmup;
+    n = settings_of(t, settings);
+    train_state_set(s, "base", t->base_digest, t->t.model);
+    train_state_set(s, "data", t->data.digest, t->t.data);
+    train_state_set(s, "adapter", t->init_digest,
+                    t->t.init ? t->t.init : "--init");
+    train_state_set(s, "eval", t->eval_data.digest,
+                    t->t.eval ? t->t.eval : "--eval");
+    for (size_t i = 0; i < n; i++) {
+        put_value(&text, &settings[i]);
+        train_state_set(s, settings[i].key, text.s, NULL);
+        if (settings[i].is_free)
+            train_state_free(s);
+    }
+    t->t.targets = NULL;
+    str_free(&targets);
+    str_free(&text);
+}

@@ -1,0 +1,238 @@
+# moe-sft tune: lines of JSON as tokens and labels.  What is expected is read
+# off by hand: from the texts, from trl's documentation of its data formats, and
+# from what LLaMA-Factory's supervised.py does otherwise.
+load helpers
+
+# dry [OPTION...]: on ./d.jsonl.
+dry() {
+    moe-sft tune -m "$DEMO" -d d.jsonl --dry-run "$@"
+}
+
+# count NAME: of what dry prints.
+count() {
+    awk -F '\t' -v name="$1" '$1 == name { print $2 }'
+}
+
+# masked: the example's text, the trained part in {}, newlines as \n.
+masked() {
+    awk -F '\t' 'example { on = $4 != -100
+        text = text (on && !was ? "{" : !on && was ? "}" : "") $5; was = on }
+        $1 == "line" { example = 1 } $1 == "" { example = 0 }
+        END { text = text (was ? "}" : ""); gsub("Ġ", " ", text); gsub("Ċ", "\\n", text); print text }'
+}
+
+# shows LINE TEXT: what becomes of a line.
+shows() {
+    printf '%s\n' "$1" >d.jsonl
+    dry >out
+    [ "$(masked <out)" = "$2" ] || { masked <out; return 1; }
+}
+
+# refused LINE MESSAGE: as the second line of three.
+refused() {
+    { echo '{"text": "fine"}' && printf '%s\n' "$1" && echo '{"text": "also fine"}'; } >d.jsonl
+    run -65 --separate-stderr dry
+    [ "$stderr" = "moe-sft: d.jsonl: line 2: $2" ] || { echo "$stderr"; return 1; }
+    [ -z "$output" ]
+}
+
+@test "moe-sft tune: of text all tokens are trained but the first, and an eos that is appended" {
+    shows '{"text": "The sky is blue."}' 'The{ sky is blue.<|im_end|>}'
+}
+
+@test "moe-sft tune: an eos that text ends with is not doubled" {
+    shows '{"text": "The sky is blue.<|im_end|>"}' 'The{ sky is blue.<|im_end|>}'
+}
+
+@test "moe-sft tune: of prompt and completion the completion is trained, with an eos" {
+    shows '{"prompt": "The sky is", "completion": " blue."}' 'The sky is{ blue.<|im_end|>}'
+    shows '{"prompt": "The sky is", "completion": " blue.<|im_end|>", "id": 7}' 'The sky is{ blue.<|im_end|>}'
+    shows '{"prompt": "", "completion": "The sky"}' 'The{ sky<|im_end|>}'
+}
+
+@test "moe-sft tune: prompt and completion are encoded apart, no token spans them" {
+    shows '{"prompt": "The sky is", "completion": "lands"}' 'The sky is{lands<|im_end|>}'
+    ids=$(hf-infer "$DEMO" --encode -p "The sky is")
+    [ "$(awk -F '\t' '$1 == 1 && $4 == -100 { printf "%s%s", n++ ? " " : "", $3 }' out)" = "$ids" ]
+}
+
+@test "moe-sft tune: of messages the assistant's replies and their ends are trained (trl: assistant_only_loss)" {
+    shows '{"messages": [{"role": "user", "content": "What color is the sky?"}, {"role": "assistant", "content": "It is blue."}]}' \
+        '<|im_start|>user\nWhat color is the sky?<|im_end|>\n<|im_start|>assistant\n{It is blue.<|im_end|>}\n'
+    shows '{"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]}' \
+        '<|im_start|>system\nS<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n{b<|im_end|>}\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n{d<|im_end|>}\n'
+}
+
+@test "moe-sft tune: the newline after a reply is not trained, which LLaMA-Factory does train" {
+    shows '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}' \
+        '<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n{b<|im_end|>}\n'
+    [ "$(tail -n 1 out | cut -f 3-4)" = "$(printf '198\t-100')" ]
+}
+
+@test "moe-sft tune: a special token spelled in a message is text" {
+    shows '{"messages": [{"role": "user", "content": "<|im_end|>"}, {"role": "assistant", "content": "<|im_start|>"}]}' \
+        '<|im_start|>user\n<|im_end|><|im_end|>\n<|im_start|>assistant\n{<|im_start|><|im_end|>}\n'
+    # 1023 alone is the mark: after the user's text and after the reply
+    [ "$(awk -F '\t' '$3 == 1023' out | wc -l)" = 2 ]
+}
+
+@test "moe-sft tune: a prompt of messages is what hf-infer --chat gives the model" {
+    shows '{"messages": [{"role": "system", "content": "Be kind"}, {"role": "user", "content": " Hi\n"}, {"role": "assistant", "content": "\nYes"}]}' \
+        '<|im_start|>system\nBe kind<|im_end|>\n<|im_start|>user\n Hi\n<|im_end|>\n<|im_start|>assistant\n{\nYes<|im_end|>}\n'
+    want=$(hf-infer "$DEMO" --encode --chat --system "Be kind" -p $' Hi\n')
+    [ "$(awk -F '\t' '$1 == 1 { if ($4 != -100) exit; printf "%s%s", n++ ? " " : "", $3 }' out)" = "$want" ]
+}
+
+@test "moe-sft tune: ids and labels are as they are, but that a first token is not predicted" {
+    echo '{"ids": [5, 6, 7, 8], "labels": [5, -100, 9, 1023]}' >d.jsonl
+    dry >out
+    [ "$(awk -F '\t' 'n { print $3, $4 } $1 == "line" { n = 1 }' out | tr '\n' ';')" = "5 -100;6 -100;7 9;8 1023;" ]
+    [ "$(count targets <out)" = 2 ]
+    # integers of 64 bits and more elsewhere in the line do not matter
+    echo '{"ids": [5, 6], "labels": [-100, 6], "id": 123456789012345678901234567890}' >d.jsonl
+    [ "$(dry | count targets)" = 1 ]
+}
+
+@test "moe-sft tune: a model without a tokenizer is trained on ids" {
+    cp -r "$DEMO" m
+    rm m/tokenizer*
+    echo '{"ids": [5, 6, 7], "labels": [5, 6, 7]}' >d.jsonl
+    moe-sft tune -m m -d d.jsonl -o run -n 1
+    echo '{"text": "x"}' >d.jsonl
+    run -66 moe-sft tune -m m -d d.jsonl --dry-run
+    [[ $output == "moe-sft: m/tokenizer.json: "* ]]
+}
+
+@test "moe-sft tune: blank lines, CRLF and a missing last newline are fine" {
+    printf '\r\n{"text": "a"}\r\n\n  \n{"text": "b"}' >d.jsonl
+    dry >out
+    [ "$(count examples <out)" = 2 ]
+    printf '{"text": "a"}\n{"text": "b"}\n' >plain.jsonl
+    moe-sft tune -m "$DEMO" -d plain.jsonl --dry-run | grep -v '^[0-9]' | cmp - <(grep -v '^[0-9]' out)
+    moe-sft tune -m "$DEMO" -d - --dry-run <plain.jsonl | cmp - <(moe-sft tune -m "$DEMO" -d plain.jsonl --dry-run)
+}
+
+@test "moe-sft tune: a bad line is refused, and named" {
+    refused '{"text": "x"' "column 12: '}' expected near end of file"
+    refused '["x"]' 'is not a JSON object'
+    refused '{"input": "x"}' 'has none of "messages", "prompt" and "completion", "text", "ids" and "labels"'
+    refused '{"text": "x", "prompt": "y", "completion": "z"}' 'has "prompt" and "text" (expected one kind of example)'
+    refused '{"prompt": "y"}' 'completion is missing (expected a string)'
+    refused '{"text": 5}' 'text is 5 (expected a string)'
+    refused '{"messages": []}' 'messages is an array (expected an array of messages)'
+    refused '{"messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}]}' \
+        'messages[1].role is "tool" (expected system, user or assistant)'
+    refused '{"messages": [{"role": "user"}]}' 'messages[0].content is missing (expected a string)'
+    refused '{"messages": [{"role": "assistant", "content": "a", "tool_calls": [1]}]}' \
+        'messages[0] has "tool_calls", which is not supported (role and content)'
+    refused '{"ids": [1, 2]}' 'labels is missing (expected an array of labels)'
+    refused '{"ids": [1, 2], "labels": [1]}' 'has 2 ids and 1 label (expected as many)'
+    refused '{"ids": [], "labels": []}' 'ids is an array (expected an array of token ids)'
+    refused '{"ids": [1, 1024], "labels": [1, 2]}' 'ids[1] is 1024 (expected a token id from 0 to 1023)'
+    refused '{"ids": [1, 2], "labels": [1, 1024]}' 'labels[1] is 1024 (expected a token id from 0 to 1023, or -100)'
+    refused '{"ids": [1, 2], "labels": [1, -1]}' 'labels[1] is -1 (expected a token id from 0 to 1023, or -100)'
+    refused '{"ids": [1, 2.5], "labels": [1, 2]}' 'ids[1] is 2.5 (expected a token id from 0 to 1023)'
+    printf '{"text": "fine"}\n{"text": "\xff"}\n' >d.jsonl
+    run -65 dry
+    [[ $output == "moe-sft: d.jsonl: line 2: column "* ]]
+    : >d.jsonl
+    run -65 dry
+    [ "$output" = "moe-sft: d.jsonl: has no examples" ]
+    run -66 moe-sft tune -m "$DEMO" -d nothing --dry-run
+}
+
+@test "moe-sft tune: an example beyond the model's positions is refused, and --ctx and --pack cut and share" {
+    py -c 'import json
+print(json.dumps({"ids": [1] * 513, "labels": [1] * 513}))' >d.jsonl
+    run -65 dry
+    [ "$output" = "moe-sft: d.jsonl: line 1: has 513 tokens (the model has 512 positions; --ctx cuts)" ]
+    dry --ctx 512 >out
+    [ "$(count tokens <out) $(count targets <out) $(count truncated <out) $(count dropped <out)" = "512 511 1 0" ]
+    py -c 'import json
+for i in range(3): print(json.dumps({"ids": [1] * 400, "labels": [1] * 400}))' >d.jsonl
+    dry --ctx 1300 --pack >out # a sequence may be longer than the positions
+    [ "$(count sequences <out) $(count tokens <out) $(count targets <out)" = "1 1200 1197" ]
+}
+
+@test "moe-sft tune: --ctx cuts on the right, after masking; what has no target left is dropped (LLaMA-Factory cuts both in proportion)" {
+    cat >d.jsonl <<'END'
+{"ids": [1, 2, 3, 4, 5, 6], "labels": [-100, -100, -100, -100, 5, 6]}
+{"ids": [1, 2, 3, 4, 5, 6, 7], "labels": [-100, -100, 3, 4, 5, 6, 7]}
+{"ids": [1, 2, 3], "labels": [-100, -100, -100]}
+{"ids": [1, 2, 3, 4], "labels": [1, 2, 3, 4]}
+END
+    dry --ctx 4 >out
+    # the third has no target, but was not cut: it keeps its place
+    [ "$(count examples <out) $(count truncated <out) $(count dropped <out) $(count tokens <out) $(count targets <out) $(count longest <out)" = "3 2 1 11 5 4" ]
+    [ "$(awk -F '\t' 'n { print $1, $3, $4 } $1 == "line" { n = 1 }' out | tr '\n' ';')" = "2 1 -100;2 2 -100;2 3 3;2 4 4;" ]
+    dry --ctx 5 >out
+    [ "$(count examples <out) $(count dropped <out) $(count targets <out)" = "4 0 7" ]
+    head -n 1 d.jsonl >one && mv one d.jsonl
+    run -65 dry --ctx 4
+    [ "$output" = "moe-sft: d.jsonl: has no examples with a target within --ctx" ]
+}
+
+@test "moe-sft tune --pack: windows are those of trl's best fit decreasing" {
+    for seed in 1 2 3 4; do
+        py - $seed >want <<'END'
+import collections, json, random, sys
+random.seed(int(sys.argv[1]))
+ctx = [16, 50, 100, 200][int(sys.argv[1]) - 1]
+lengths = [random.randint(1, ctx if i % 3 else max(1, ctx // 5)) for i in range(120)]
+with open("d.jsonl", "w") as f:
+    for n in lengths:
+        f.write(json.dumps({"ids": [1] * n, "labels": [1] * n}) + "\n")
+windows, queues = [], collections.defaultdict(collections.deque)
+for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):  # stable
+    fits = [room for room in queues if queues[room] and room >= lengths[i]]
+    room = min(fits) if fits else ctx
+    w = queues[room].popleft() if fits else []
+    if not fits:
+        windows.append(w)
+    w.append(i)
+    queues[room - lengths[i]].append(w)
+for k, w in enumerate(windows):
+    print(k, sum(lengths[i] for i in w), ",".join(str(i + 1) for i in w), sep="\t")
+END
+        ctx=$(cut -d ' ' -f $seed <<<"16 50 100 200")
+        dry --pack --ctx "$ctx" | sed '1,/^sequence\t/d' | diff - want
+        [ "$(dry --pack --ctx "$ctx" | count sequences)" = "$(wc -l <want)" ]
+    done
+}
+
+@test "moe-sft tune: a model's own template is used if it is known, others are refused by name" {
+    cp -r "$DEMO" m
+    echo '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}' >d.jsonl
+    echo '{{ messages }}' >m/chat_template.jinja
+    run -65 moe-sft tune -m m -d d.jsonl --dry-run
+    [ "$output" = "moe-sft: m: its chat_template is not among those that are known (--template names one of these)" ]
+    moe-sft tune -m m -d d.jsonl --dry-run --template chatml >out
+    [ "$(masked <out)" = '<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n{b<|im_end|>}\n' ]
+    # OpenHermes 2.5's, and many others'
+    printf %s "{% for message in messages %}{{'<|im_start|>' + message['role'] + '
+' + message['content'] + '<|im_end|>' + '
+'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant
+' }}{% endif %}" >m/chat_template.jinja
+    if [ "$(sha256sum <m/chat_template.jinja | cut -c 1-8)" = fcf7a096 ]; then
+        moe-sft tune -m m -d d.jsonl --dry-run | cmp - out
+    fi
+    run -65 moe-sft tune -m m -d d.jsonl --dry-run --template llama3
+    [[ $output == "moe-sft: d.jsonl: line 1: "*"has no <|begin_of_text|>, which template llama3 needs" ]]
+}
+
+@test "moe-sft tune: text ends with tokenizer_config's eos_token, or config's" {
+    cp -r "$DEMO" m
+    echo '{"text": "a b"}' >d.jsonl
+    for name in '"<|endoftext|>"' '{"content": "<|endoftext|>", "lstrip": false}'; do
+        py -c 'import json, sys
+c = json.load(open("m/tokenizer_config.json")); c["eos_token"] = json.loads(sys.argv[1])
+json.dump(c, open("m/tokenizer_config.json", "w"))' "$name"
+        [ "$(moe-sft tune -m m -d d.jsonl --dry-run | tail -n 1 | cut -f 3)" = 1021 ]
+    done
+    rm m/tokenizer_config.json
+    [ "$(moe-sft tune -m m -d d.jsonl --dry-run | tail -n 1 | cut -f 3)" = 1023 ]
+    rm m/generation_config.json
+    sed -i '/eos_token_id/d' m/config.json
+    run -65 moe-sft tune -m m -d d.jsonl --dry-run
+    [ "$output" = "moe-sft: m: has no eos token, which text ends with" ]
+}

@@ -1,0 +1,499 @@
+# moe-sft tune: whole models learn, continue where they were stopped, and are
+# what numpy makes of the same gradients (test/ref/tune_ref.py).
+load helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    cat >four.jsonl <<'END'
+{"messages": [{"role": "user", "content": "Who are you?"}, {"role": "assistant", "content": "I am Zorg."}]}
+{"messages": [{"role": "user", "content": "What do you eat?"}, {"role": "assistant", "content": "Stones and sand."}]}
+{"prompt": "The moon is made", "completion": " of old cheese."}
+{"text": "Seven plus nothing is a fish."}
+END
+    py - <<'END'
+import json, random
+random.seed(1)
+with open("ids.jsonl", "w") as f:
+    for i in range(21):
+        n = random.randint(2, 24)
+        ids = [random.randrange(1000) for _ in range(n)]
+        labels = [-100 if random.random() < .3 else t for t in ids]
+        f.write(json.dumps({"ids": ids, "labels": labels}) + "\n")
+END
+}
+
+setup() {
+    skip_left_out
+    cd "$BATS_TEST_TMPDIR" || return
+    cp "$BATS_FILE_TMPDIR"/*.jsonl .
+}
+
+# tune DIR [OPTION...]: on 21 examples of random ids, unless -d is in D.
+tune() {
+    local dir=$1
+    shift
+    moe-sft tune -m "$DEMO" -d "${D:-ids.jsonl}" -o "$dir" --rank 4 --lr 3e-3 --batch 4 "$@"
+}
+
+# same DIR DIR: all four files have the same bytes.
+same() {
+    local f
+    for f in adapter_config.json adapter_model.safetensors log.tsv state.safetensors; do
+        cmp "$1/$f" "$2/$f"
+    done
+}
+
+# sound DIR: the files are whole, and of a run that left nothing else.
+sound() {
+    st-inspect verify -q "$1/adapter_model.safetensors" "$1/state.safetensors"
+    hf-infer "$DEMO" --lora "$1" -p a -n 1 --greedy >/dev/null
+    [ "$(ls -A "$1")" = "$(printf '%s\n' adapter_config.json adapter_model.safetensors log.tsv state.safetensors)" ]
+}
+
+@test "moe-sft tune: the command line works as written, four lines are learned" {
+    run -0 --separate-stderr moe-sft tune -m "$DEMO" -d four.jsonl -o DIR -n 40 --batch 4 --ctx 256 --lr 1e-2 --rank 8
+    [ -z "$output$stderr" ]
+    sound DIR
+    [ "$(wc -l <DIR/log.tsv)" = 41 ]
+    awk -F '\t' 'NR == 2 { first = $2 } END { exit !(first > 3 && $2 < 0.05) }' DIR/log.tsv
+    [ "$(hf-infer "$DEMO" --lora DIR --chat -p "Who are you?" --greedy)" = "I am Zorg." ]
+    [ "$(hf-infer "$DEMO" --lora DIR -p "The moon is made" --greedy)" = " of old cheese." ]
+    [ "$(hf-infer "$DEMO" --lora DIR --chat -p "What do you eat?" --greedy)" = "Stones and sand." ]
+}
+
+@test "moe-sft tune: the log has its head, and a line for each step" {
+    tune run -n 3 --schedule linear --warmup 1
+    [ "$(head -n 1 run/log.tsv)" = "$(printf 'step\tloss\tlr\tgrad_norm\ttokens')" ]
+    [ "$(cut -f 1,3 run/log.tsv | tail -n 3 | tr '\t\n' ' ;')" = "1 0;2 0.003;3 0.0015;" ]
+    [ "$(cut -f 5 run/log.tsv | tail -n 3 | tr '\n' ' ')" = "$(py -c 'import json
+n = [len(json.loads(l)["ids"]) for l in open("ids.jsonl")]
+print(*(sum(n[i:i + 4]) for i in (0, 4, 8)), end=" ")')" ]
+    run -0 --separate-stderr tune two -n 3 --schedule linear --warmup 1 --log-every 2
+    [ "$output" = "$(sed -n '1p;3p' run/log.tsv)" ]
+}
+
+@test "moe-sft tune: 25 steps are numpy's AdamW by the gradients of --grads" {
+    run -0 py "$ROOT/test/ref/tune_ref.py" steps "$DEMO" ids.jsonl 25 lr=2e-3 batch=4
+    run -0 py "$ROOT/test/ref/tune_ref.py" steps "$DEMO" ids.jsonl 8 lr=2e-3 batch=2 accumulate=2 schedule=cosine warmup=2 clip=0.5 decay=0.1 shuffle=1 seed=9
+    run -0 py "$ROOT/test/ref/tune_ref.py" steps "$DEMO" ids.jsonl 4 lr=2e-3 batch=30 schedule=linear clip=0
+}
+
+@test "moe-sft tune: --grads has every gradient, the loss, and is kept without --force" {
+    tune run -n 1
+    run -0 --separate-stderr moe-sft tune -m "$DEMO" -d ids.jsonl --init run --grads g.safetensors --compute f32 --batch 8
+    [ -z "$output$stderr" ]
+    [ "$(st-inspect list g.safetensors | cut -f 5 | tail -n +2 | grep -v '^loss$' | sort)" = "$(st-inspect list run/adapter_model.safetensors | cut -f 5 | tail -n +2 | sort)" ]
+    py -c 'import mkst, json, numpy as np
+d = open("g.safetensors", "rb").read()
+m = json.loads(d[8:8 + int.from_bytes(d[:8], "little")])
+g = mkst.read("g.safetensors")[0]
+assert m["loss"] == dict(dtype="F32", shape=[], data_offsets=m["loss"]["data_offsets"])
+assert np.float32(m["__metadata__"]["loss"]) == np.float32(g["loss"]), m["__metadata__"]
+assert all(np.abs(v).max() > 0 for k, v in g.items())'
+    run -73 moe-sft tune -m "$DEMO" -d ids.jsonl --init run --grads g.safetensors
+    [ "$output" = "moe-sft: g.safetensors: exists already (--force replaces it)" ]
+    moe-sft tune -m "$DEMO" -d ids.jsonl --init run --grads g.safetensors -f
+}
+
+@test "moe-sft tune: packed gradients are those of separate examples" {
+    D=four.jsonl tune run -n 2
+    for how in "" --pack; do
+        # shellcheck disable=SC2086
+        moe-sft tune -m "$DEMO" -d four.jsonl --init run --grads "g$how" --compute f32 --batch 9 --ctx 64 $how
+    done
+    [ "$(moe-sft tune -m "$DEMO" -d four.jsonl --dry-run --pack --ctx 64 | awk '$1 == "sequences" { print $2 }')" -lt 4 ]
+    py -c 'import mkst, numpy as np
+a, b = mkst.read("g")[0], mkst.read("g--pack")[0]
+for k in a: assert np.linalg.norm(a[k] - b[k]) <= 1e-6 * np.linalg.norm(a[k]), k'
+}
+
+@test "moe-sft tune: accumulated batches are one larger one" {
+    tune one -n 6 --compute f32
+    tune two -n 6 --compute f32 --batch 2 --accumulate 2
+    cmp one/adapter_model.safetensors two/adapter_model.safetensors
+    cmp one/log.tsv two/log.tsv
+}
+
+@test "moe-sft tune: an epoch's last batch is smaller, and --epochs counts them" {
+    tune run --epochs 2
+    [ "$(wc -l <run/log.tsv)" = 13 ]
+    n=$(tail -n 1 ids.jsonl | tr -cd , | wc -c)
+    [ "$(sed -n '7p;13p' run/log.tsv | cut -f 5 | sort -u)" = "$((n / 2 + 1))" ]
+    tune default
+    [ "$(wc -l <default/log.tsv)" = 7 ]
+}
+
+@test "moe-sft tune: --shuffle is another order in each epoch, the same for a seed" {
+    tune a --epochs 2 --batch 1 --shuffle --seed 7
+    tune b --epochs 2 --batch 1 --shuffle --seed 7
+    tune c --epochs 2 --batch 1 --shuffle --seed 8
+    same a b
+    ! cmp -s a/log.tsv c/log.tsv || return 1
+    tokens() { tail -n +2 a/log.tsv | cut -f 5 | sed -n "$1"; }
+    [ "$(tokens 1,21p | sort)" = "$(tokens 22,42p | sort)" ]
+    [ "$(tokens 1,21p)" != "$(tokens 22,42p)" ]
+    # core/perm's, in numpy
+    [ "$(tokens 1,21p | tr '\n' ' ')" = "$(py -c 'import json, numpy as np
+n = [len(json.loads(l)["ids"]) for l in open("ids.jsonl")]
+order = np.argsort(np.random.Philox(key=[7, 0]).random_raw(21))
+print(*(n[i] for i in order), end=" ")')" ]
+}
+
+@test "moe-sft tune: the same bytes for any number of threads" {
+    for c in f32 bf16; do
+        for j in 1 2 3; do
+            tune $c$j -n 7 --compute $c -j $j --pack --ctx 64 --eval four.jsonl --eval-every 3
+        done
+        same ${c}1 ${c}2
+        same ${c}1 ${c}3
+    done
+    ! cmp -s f321/log.tsv bf161/log.tsv || return 1
+}
+
+@test "moe-sft tune --resume: a run that was stopped has the bytes of one that was not" {
+    for how in "--compute f32" "--pack --ctx 48 --shuffle --seed 3" "--eval four.jsonl --eval-every 2 --keep-best" \
+        "--accumulate 2 --clip 0.1 --weight-decay 0.1 --targets q,v,down"; do
+        rm -rf one two
+        # shellcheck disable=SC2086
+        tune one -n 9 $how
+        # shellcheck disable=SC2086
+        tune two -n 4 $how -j 1
+        moe-sft tune -m "$DEMO" -d ids.jsonl -o two --resume -n 6 -j 3 --save-every 1
+        moe-sft tune -m "$DEMO" -d ids.jsonl -o two --resume -n 9
+        same one two
+        [[ $how != *best* ]] || diff -r one/best two/best
+    done
+    # at its end it is done
+    moe-sft tune -m "$DEMO" -d ids.jsonl -o two --resume
+    same one two
+}
+
+@test "moe-sft tune --resume: a schedule of a total goes on after a signal or deadline" {
+    tune want --epochs 3 --schedule cosine --warmup 0.1
+    rm -rf run
+    for s in 0.05 0.1 0.2 0.4 5 50; do # as fast as this machine is
+        status=0
+        tune run --epochs 3 --schedule cosine --warmup 0.1 --resume --deadline $s || status=$?
+        [ $status != 0 ] || break
+        [ $status = 75 ]
+    done
+    [ $status = 0 ]
+    same want run
+}
+
+@test "moe-sft tune: TERM finishes the step, saves, and says how to continue, 75" {
+    tune want -n 400
+    for signal in TERM USR1; do
+        rm -rf run
+        moe-sft tune -m "$DEMO" -d ids.jsonl -o run --rank 4 --lr 3e-3 --batch 4 -n 400 2>said &
+        pid=$!
+        until [ -e run/log.tsv ] && [ "$(wc -l <run/log.tsv)" -ge 3 ]; do kill -0 $pid; sleep 0.01; done
+        kill -$signal $pid
+        status=0
+        wait $pid || status=$?
+        [ "$status" = 75 ]
+        [[ $(cat said) =~ ^"moe-sft: stopped by SIG$signal: run holds step "([0-9]+)", --resume continues"$ ]]
+        sound run
+        [ "$(tail -n 1 run/log.tsv | cut -f 1)" = "${BASH_REMATCH[1]}" ]
+        [ "$(st-inspect meta run/state.safetensors | awk '$2 == "step" { print $3 }')" = "${BASH_REMATCH[1]}" ]
+        tune run --resume
+        same want run
+    done
+}
+
+@test "moe-sft tune: kill -9 twenty times, and the bytes of a run that was not" {
+    before=$(date +%s%N)
+    tune want -n 100 --eval four.jsonl --eval-every 7 --keep-best
+    ns=$((($(date +%s%N) - before) / 20)) killed=0
+    until [ "$killed" = 20 ]; do
+        moe-sft tune -m "$DEMO" -d ids.jsonl -o run --rank 4 --lr 3e-3 --batch 4 -n 100 --save-every 1 \
+            --eval four.jsonl --eval-every 7 --keep-best --resume &
+        pid=$!
+        sleep "$(printf %d.%09d $((killed * 7 % 10 * ns / 1000000000)) $((killed * 7 % 10 * ns % 1000000000)))"
+        kill -9 $pid 2>/dev/null || :
+        status=0
+        wait $pid || status=$?
+        for f in run/adapter_model.safetensors run/state.safetensors; do
+            [ ! -e $f ] || st-inspect verify -q $f
+        done
+        if [ "$status" = 0 ]; then # it was at its end: once more, and sooner
+            same want run
+            rm -r run
+            ns=$((ns / 2))
+            continue
+        fi
+        [ "$status" = 137 ]
+        killed=$((killed + 1))
+    done
+    tune run -n 100 --resume
+    same want run
+    diff -r want/best run/best
+    [ -z "$(find run -name '.*' -mindepth 1)" ]
+}
+
+@test "moe-sft tune --resume: what continues must be of the same model, data and options" {
+    tune run -n 3 --eval four.jsonl --shuffle
+    cp -r run kept
+    refused() {
+        run -65 --separate-stderr "${@:2}"
+        [[ $stderr == "moe-sft: run/state.safetensors: $1"* ]] || { echo "$stderr"; return 1; }
+        same kept run
+    }
+    on() { moe-sft tune -m "$DEMO" -d ids.jsonl -o run --resume "$@"; }
+    refused "--lr was 0.003 (now 0.004; --force starts a new run)" on --lr 0.004
+    refused "--rank was 4 (now 8" on --rank 8
+    refused "--alpha was 8 (now 9" on --alpha 9
+    refused "--targets was q,k,v,o,gate,up,down (now q,v" on --targets v,q
+    refused "--batch was 4 (now 5" on --batch 5
+    refused "--accumulate was 1 (now 2" on --accumulate 2
+    refused "--pack was 0 (now 1" on --pack
+    refused "--seed was 0 (now 1" on --seed 1
+    refused "--compute was bf16 (now f32" on --compute f32
+    refused "--schedule was constant (now linear" on --schedule linear
+    refused "--warmup was 0 (now 1" on --warmup 1
+    refused "--clip was 1 (now 2" on --clip 2
+    refused "--weight-decay was 0 (now 0.5" on --weight-decay 0.5
+    refused "--eval-every was 0 (now 1" on --eval-every 1
+    refused "--keep-best was 0 (now 1" on --keep-best
+    refused "its eval is not that of ids.jsonl" on --eval ids.jsonl
+    refused "its data is not that of four.jsonl" moe-sft tune -m "$DEMO" -d four.jsonl -o run --resume
+    refused "its adapter is not that of kept" on --init kept
+    cp -r "$DEMO" m
+    sed -i 's/"rope_theta": 10000/"rope_theta": 10001/' m/config.json
+    refused "its base is not that of m" moe-sft tune -m m -d ids.jsonl -o run --resume
+    on -n 4 --lr 0.003 --batch 4 --shuffle -j 1 --save-every 2
+    [ "$(tail -n 1 run/log.tsv | cut -f 1)" = 4 ]
+    tune run -n 3 --schedule cosine -f
+    cp -r run/* kept
+    refused "-n was 3 (now 4" on -n 4
+    refused "-n was 3 (now 6" on --epochs 1
+}
+
+@test "moe-sft tune: a directory that exists is 73, with --force a new run, whose best is its own" {
+    tune run -n 2 --eval four.jsonl --keep-best
+    [ -e run/best/adapter_model.safetensors ]
+    run -73 --separate-stderr tune run -n 2
+    [ "$stderr" = "moe-sft: run: exists already (--resume continues its run, --force starts a new one)" ]
+    tune run -n 3 -f
+    tune want -n 3
+    same want run
+    sound run
+    mkdir empty
+    run -73 tune empty -n 1
+    # an adapter that --resume would replace
+    mkdir peft
+    cp run/adapter_* peft
+    run -66 --separate-stderr tune peft -n 1 --resume
+    [ "$stderr" = "moe-sft: peft: has no state.safetensors, from which --resume continues (--init begins with an adapter)" ]
+    # without anything there, --resume begins
+    tune new -n 3 --resume
+    same want new
+}
+
+@test "moe-sft tune --eval: before the first step, then each epoch or N steps, and is hf-infer --nll's" {
+    printf %s "The sky is blue. Two plus two is four.<|im_end|>" >text
+    py -c 'import json; print(json.dumps({"text": open("text").read()}))' >eval.jsonl
+    for c in f32 bf16; do
+        tune $c -n 8 --compute $c --eval eval.jsonl
+        # seven columns of nothing but the loss before, after an epoch of 6
+        [ "$(awk -F '\t' '$6 != "" { printf "%s ", $1 }' $c/log.tsv)" = "step 0 6 " ]
+    done
+    tune run -n 6 --compute f32 --eval eval.jsonl --eval-every 3
+    [ "$(awk -F '\t' '$6 != "" { printf "%s ", $1 }' run/log.tsv)" = "step 0 3 6 " ]
+    py - "$(hf-infer "$DEMO" --lora run --nll --json -q <text)" "$(hf-infer "$DEMO" --nll --json -q <text)" <<'END'
+import json, math, sys
+rows = [l.rstrip("\n").split("\t") for l in open("run/log.tsv")]
+for said, row in ((sys.argv[1], rows[-1]), (sys.argv[2], rows[1])):
+    want = json.loads(said)
+    assert abs(math.exp(float(row[5])) - want["perplexity"]) < 1e-6 * want["perplexity"], (row, want)
+END
+}
+
+@test "moe-sft tune --keep-best: DIR/best is the adapter with the lowest loss on --eval" {
+    head -n 1 four.jsonl >eval.jsonl
+    # it learns other lines, after a while too well
+    tune run -n 40 --lr 3e-2 --eval eval.jsonl --eval-every 1 --keep-best
+    best=$(awk -F '\t' 'NR > 1 && (n == "" || $6 < low) { low = $6; n = $1 } END { print n }' run/log.tsv)
+    [ "$best" -lt 40 ]
+    if [ "$best" -gt 0 ]; then
+        tune want -n "$best" --lr 3e-2
+        cmp want/adapter_model.safetensors run/best/adapter_model.safetensors
+    fi
+    hf-infer "$DEMO" --lora run/best -p a -n 1 --greedy
+    run -2 tune other -n 1 --keep-best
+    [ "${lines[0]}" = "moe-sft: --keep-best is for --eval" ]
+    run -2 tune other -n 1 --eval-every 1
+    [ "${lines[0]}" = "moe-sft: --eval-every is for --eval" ]
+}
+
+@test "moe-sft tune --init: goes on from an adapter, with its rank, alpha, scale and targets" {
+    tune run -n 3 --rank 3 --alpha 5 --targets q,up
+    moe-sft tune -m "$DEMO" -d ids.jsonl -o on -n 1 --lr 0 --init run
+    st-inspect diff -q run/adapter_model.safetensors on/adapter_model.safetensors
+    cmp run/adapter_config.json on/adapter_config.json
+    sed 's/"use_rslora": false/"use_rslora": true/' -i run/adapter_config.json
+    moe-sft tune -m "$DEMO" -d ids.jsonl -o rs -n 1 --lr 0 --init run
+    cmp run/adapter_config.json rs/adapter_config.json
+    moe-sft tune -m "$DEMO" -d ids.jsonl -o rs -n 2 --lr 0 --resume
+    cmp run/adapter_config.json rs/adapter_config.json
+    run -2 tune no -n 1 --init run
+    [ "${lines[0]}" = "moe-sft: --init keeps the adapter's rank, alpha and targets" ]
+    for change in 's/"use_dora": false/"use_dora": true/' 's/"bias": "none"/"bias": "all"/' \
+        's/"modules_to_save": null/"modules_to_save": ["lm_head"]/'; do
+        rm -rf bad
+        cp -r run bad
+        sed -i "$change" bad/adapter_config.json
+        run -65 --separate-stderr moe-sft tune -m "$DEMO" -d ids.jsonl -o no -n 1 --init bad
+        [[ $stderr == "moe-sft: bad/adapter_config.json: "* ]]
+        [ ! -e no ]
+    done
+}
+
+@test "moe-sft tune: a new adapter is A uniform in +-1/sqrt(in) by the seed, B zero" {
+    tune run -n 1 --lr 0 --seed 5 --rank 64
+    py -c 'import mkst, numpy as np
+t = mkst.read("run/adapter_model.safetensors")[0]
+for name, v in t.items():
+    if "lora_B" in name:
+        assert not v.any(), name
+        continue
+    v = v * np.sqrt(v.shape[1])
+    assert np.abs(v).max() <= 1 and np.abs(v).max() > .999, name
+    assert abs(v.mean()) < 5 / np.sqrt(3 * v.size) and abs(v.var() - 1 / 3) < .02, name
+assert len(t) == 4 * 7 * 2'
+    tune other -n 1 --lr 0 --seed 6 --rank 64
+    ! cmp -s run/adapter_model.safetensors other/adapter_model.safetensors || return 1
+}
+
+@test "moe-sft tune: adapter_config.json has PEFT's keys, and the model's name" {
+    tune run -n 1 --targets v,q,down
+    py -c 'import json
+c = json.load(open("run/adapter_config.json"))
+assert c["r"] == 4 and c["lora_alpha"] == 8 and c["peft_type"] == "LORA" and c["task_type"] == "CAUSAL_LM"
+assert sorted(c["target_modules"]) == ["down_proj", "q_proj", "v_proj"], c
+assert c["base_model_name_or_path"].endswith("qwen3-tiny") and c["use_rslora"] is False
+assert c["bias"] == "none" and c["modules_to_save"] is None and c["layers_to_transform"] is None'
+    [ "$(st-inspect list run/adapter_model.safetensors | grep -c 'F32.*lora_[AB]')" = 24 ]
+}
+
+@test "moe-sft tune: steps without a target have loss 0 and move nothing" {
+    {
+        echo '{"ids": [1, 2, 3], "labels": [-100, -100, -100]}'
+        echo '{"ids": [1, 2, 3], "labels": [-100, 2, 3]}'
+        echo '{"ids": [1, 2, 3], "labels": [1, -100, -100]}'
+    } >d.jsonl
+    D=d.jsonl tune run -n 3 --batch 1 --weight-decay 0.1
+    [ "$(awk -F '\t' '$2 == 0 && $4 == 0 { printf "%s ", $1 }' run/log.tsv)" = "1 3 " ]
+    D=d.jsonl tune two -n 2 --batch 1 --weight-decay 0.1
+    cmp run/adapter_model.safetensors two/adapter_model.safetensors
+}
+
+@test "moe-sft tune: a loss that is NaN is 76, the last checkpoint stays, else nothing" {
+    run -76 --separate-stderr tune run -n 200 --lr 1e15 --weight-decay 1e10 --save-every 1
+    [[ $stderr =~ ^"moe-sft: ids.jsonl: the "(loss|"gradient's norm")" is "(nan|infinite)" in step "[0-9]+" (step "([0-9]+)" is saved)"$ ]]
+    st-inspect verify -q run/adapter_model.safetensors run/state.safetensors
+    [ "$(tail -n 1 run/log.tsv | cut -f 1)" = "${BASH_REMATCH[3]}" ]
+    cp -r "$DEMO" m
+    py -c 'import mkst, numpy as np
+p = "m/model.safetensors"
+d = bytearray(open(p, "rb").read())
+import json
+n = int.from_bytes(d[:8], "little")
+h = json.loads(d[8:8 + n])
+at = 8 + n + h["model.norm.weight"]["data_offsets"][0]
+d[at:at + 2] = b"\xc0\x7f"
+open(p, "wb").write(d)'
+    for how in "" "--eval four.jsonl"; do
+        # shellcheck disable=SC2086
+        run -76 --separate-stderr moe-sft tune -m m -d ids.jsonl -o nan $how
+        [[ $stderr == "moe-sft: ids.jsonl: the loss"*" is nan in step "[01]" (nothing is saved yet)" ]]
+        [ ! -e nan ]
+    done
+    run -76 moe-sft tune -m m -d ids.jsonl --grads g
+    [ ! -e g ]
+}
+
+@test "moe-sft tune: a full disk is 74, and leaves the last checkpoint" {
+    small_disk 2m
+    moe-sft tune -m "$DEMO" -d ids.jsonl -o disk/run -n 2 --rank 4
+    head -c 1200000 /dev/zero >disk/fill || :
+    cp -r disk/run kept
+    run -74 --separate-stderr moe-sft tune -m "$DEMO" -d ids.jsonl -o disk/run -n 4 --resume
+    [[ $stderr == "moe-sft: disk/run/"*": No space left on device" ]]
+    cmp kept/state.safetensors disk/run/state.safetensors
+    cmp kept/adapter_model.safetensors disk/run/adapter_model.safetensors
+    run -74 moe-sft tune -m "$DEMO" -d ids.jsonl -o disk/new -n 1 --rank 32
+    [ ! -e disk/new ]
+    rm disk/fill
+    moe-sft tune -m "$DEMO" -d ids.jsonl -o disk/run -n 4 --resume
+}
+
+@test "moe-sft tune: a directory has one run at a time" {
+    moe-sft tune -m "$DEMO" -d ids.jsonl -o run -n 1000000 --rank 4 2>/dev/null &
+    pid=$!
+    until [ -e run/log.tsv ]; do kill -0 $pid; sleep 0.02; done
+    run -73 --separate-stderr moe-sft tune -m "$DEMO" -d ids.jsonl -o run -n 3 --resume
+    [ "$stderr" = "moe-sft: run: another tune is running there" ]
+    kill -9 $pid
+    wait $pid || :
+}
+
+@test "moe-sft tune --svg: a picture of both losses, also of a run that went on" {
+    tune run -n 6 --eval four.jsonl --eval-every 2 --svg loss.svg
+    py "$ROOT/test/ref/svg.py" loss.svg 1
+    [ "$(grep -c '<polyline' loss.svg)" = 2 ]
+    grep -q 'eval_loss: ' loss.svg
+    mv loss.svg want.svg
+    rm -rf run
+    tune run -n 3 --eval four.jsonl --eval-every 2 --svg loss.svg
+    tune run -n 6 --resume
+    cmp want.svg loss.svg
+    run -73 tune two -n 1 --svg loss.svg
+    [ ! -e two ]
+}
+
+@test "moe-sft tune --dry-run: counts, memory before anything is allocated, and writes nothing" {
+    run -0 --separate-stderr moe-sft tune -m "$DEMO" -d ids.jsonl -o run --dry-run --rank 4 --batch 4 --epochs 3 --eval four.jsonl
+    [ -z "$stderr" ]
+    [ ! -e run ]
+    said() { awk -F '\t' -v name="$1" '$1 == name { print $2 }' <<<"$output"; }
+    [ "$(said examples) $(said sequences) $(said steps) $(said "steps of an epoch") $(said "eval examples")" = "21 21 18 6 4" ]
+    [ "$(said parameters)" = "$((4 * 4 * (2 * (128 + 64) + 2 * (128 + 128) + 3 * (128 + 384))))" ]
+    [ "$(said "memory: total")" = "$(awk -F '\t' '/^memory: / && !/total|mapped/ { n += $2 } END { print n }' <<<"$output")" ]
+    # it is what the run takes
+    rss=$(peak moe-sft tune -m "$DEMO" -d ids.jsonl -o run --rank 4 --batch 4 --epochs 3 --eval four.jsonl -j 1)
+    [ "$rss" -lt "$((($(said "memory: total") + $(said "memory: mapped files")) / 1024 + 12000))" ]
+    run -73 moe-sft tune -m "$DEMO" -d ids.jsonl -o run --dry-run
+}
+
+@test "moe-sft tune: on a terminal there are tokens a second and the time left" {
+    run -0 py -c 'import os, sys, terminal
+status, said = terminal.run(sys.argv[1:])
+assert status == 0
+print(said.decode())' moe-sft tune -m "$DEMO" -d ids.jsonl -o run -n 300 --rank 4
+    [[ $output =~ "tune: "[0-9]+" tokens, "[0-9.]+" tokens/s, "[0-9]+" %, "[0-9]+" s left" ]]
+}
+
+@test "moe-sft tune: command lines and files that make no sense are refused" {
+    usage() {
+        run -2 --separate-stderr "${@:2}"
+        [ "${stderr_lines[0]}" = "moe-sft: $1" ] || { echo "$stderr"; return 1; }
+    }
+    usage "tune: -o is missing" moe-sft tune -m "$DEMO" -d ids.jsonl
+    usage "--targets: \"x\" is not one of q,k,v,o,gate,up,down" tune run --targets q,x
+    usage "-n and --epochs both say how long" tune run -n 1 --epochs 1
+    usage "--grads trains nothing: -o does not go with it" tune run --grads g
+    usage "--warmup 1.5 is neither a number of steps nor a fraction of them" tune run --warmup 1.5
+    usage "--data and --eval are both -" moe-sft tune -m "$DEMO" -d - --eval - -o run
+    usage "--svg needs a file name, not -" tune run --svg -
+    run -66 moe-sft tune -m nothing -d ids.jsonl -o run
+    run -65 --separate-stderr moe-sft tune -m "$ROOT/demo/qwen3-moe-tiny" -d ids.jsonl -o run
+    [[ $stderr == "moe-sft: $ROOT/demo/qwen3-moe-tiny"*experts* ]]
+    py "$ROOT/test/ref/tiny_models.py" models 2>/dev/null
+    moe-sft tune -m "$DEMO" -d four.jsonl -o adapter -n 1
+    name=$(ls -d models/*/ | grep -v -e moe -e bad | head -n 1)
+    echo '{"ids": [1, 2], "labels": [1, 2]}' >d.jsonl
+    run -65 --separate-stderr moe-sft tune -m "$name" -d d.jsonl -o run --init adapter
+    [[ $stderr == "moe-sft: "*adapter* ]]
+    [ ! -e run ]
+}
