@@ -163,7 +163,7 @@ static const struct opt_rule rules[] = {
 
 static const struct run defaults = {
     .max_tokens = -1,
-    .chunk = 256,
+    .chunk = 512,
     .batch = 16,
     .kv_dtype = DT_F32,
     .format = -1,

@@ -356,7 +356,10 @@ interleave(uint32_t *to, const void *from, size_t ld, size_t n)
     }
 }
 
-/* Rows in the outer loop: a hardware prefetcher follows VF streams, not 64. */
+/* Rows in the outer loop: a hardware prefetcher follows VF streams, not 64, and
+ * is helped AHEAD_T bytes before it. */
+#define AHEAD_T 1024
+
 static void
 transpose(uint32_t *to, const void *from, size_t ld, size_t n)
 {
@@ -364,8 +367,11 @@ transpose(uint32_t *to, const void *from, size_t ld, size_t n)
         const char *row = (const char *)from + r * ld;
         size_t i = 0;
 
-        for (; i + VF <= n; i += VF)
+        for (; i + VF <= n; i += VF) {
+            for (size_t j = 0; j < VF && 4 * i % 64 == 0; j++)
+                __builtin_prefetch(row + j * ld + 4 * i + AHEAD_T);
             transpose_block(to + i * 64 + r, row + 4 * i, ld);
+        }
         for (; i < n; i++)
             for (size_t j = 0; j < VF; j++)
                 memcpy(to + i * 64 + r + j, row + j * ld + 4 * i, 4);

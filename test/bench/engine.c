@@ -28,7 +28,7 @@
 
 #define N_DECODE 12
 #define N_PROMPT 512
-#define CHUNK    256
+#define CHUNK    512
 #define N_BATCH  16
 #define ROUNDS   5
 
