@@ -181,7 +181,7 @@ print(*(n[i] for i in order), end=" ")')" ]
     same want run
 }
 
-@test "moe-sft tune: TERM finishes the step, saves, and says how to continue, 75" {
+@test "moe-sft tune: TERM drops the unfinished step, saves, and says how to continue, 75" {
     tune want -n 400
     for signal in TERM USR1; do
         rm -rf run

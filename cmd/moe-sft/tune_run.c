@@ -13,8 +13,6 @@
 #include "core/tool.h"
 #include "core/tty.h"
 
-#define EVAL_SEQUENCES ((size_t)64) /* between two looks at sig_stop() */
-
 static int
 not_finite(const struct tune *t, const char *what, double v, uint64_t step,
            struct err *err)
@@ -43,7 +41,8 @@ take_sequences(struct tune *t, uint64_t step)
     return n_seqs;
 }
 
-/* Forward, backward, and the parameters' move. */
+/* Forward, backward, and the parameters' move: 1, 0 where it is time to stop,
+ * or -1. */
 static int
 run_step(struct tune *t, struct err *err)
 {
@@ -53,7 +52,7 @@ run_step(struct tune *t, struct err *err)
     double sum = 0;
 
     if (lm_grad(t->lm, t->step, n, &sum, err) < 0)
-        return -1;
+        return err->status == EX_TEMPFAIL ? 0 : -1;
     for (size_t i = 0; i < n; i++)
         r.tokens += (double)t->step[i].n;
     r.loss = n_targets ? sum / (double)n_targets : 0;
@@ -66,7 +65,7 @@ run_step(struct tune *t, struct err *err)
         adamw_step(&t->adamw, t->lm->grad, clip_scale(r.grad_norm, t->o.clip),
                    r.lr, step + 1, t->par);
     train_state_record(&t->state, &r);
-    return 0;
+    return 1;
 }
 
 /* ---- evaluation ---- */
@@ -90,14 +89,8 @@ evaluate(struct tune *t, struct err *err)
     const struct eval_list *e = &t->state.evals;
     double sum = 0, loss, best = INFINITY;
 
-    for (size_t i = 0, n; i < w->n; i += n) {
-        n = smaller(w->n - i, EVAL_SEQUENCES);
-        if (sig_stop())
-            return 0;
-        if (lm_loss(t->lm, w->seqs + i, n, &loss, err) < 0)
-            return -1;
-        sum += loss;
-    }
+    if (lm_loss(t->lm, w->seqs, w->n, &sum, err) < 0)
+        return err->status == EX_TEMPFAIL ? 0 : -1;
     loss = w->n_targets ? sum / (double)w->n_targets : 0;
     if (!isfinite(loss))
         return not_finite(t, "the loss on --eval", loss, t->state.step, err);
@@ -152,12 +145,13 @@ one_step(struct tune *t, struct err *err)
     double started = clock_s();
     const struct step_record *r;
     uint64_t step;
-    int rc = 1;
+    int rc;
 
     if (sig_stop())
         return 0;
-    if (run_step(t, err) < 0)
-        return -1;
+    rc = run_step(t, err);
+    if (rc != 1)
+        return rc;
     step = t->state.step;
     r = &t->state.records[step - 1];
     if (t->cmd.verbose)

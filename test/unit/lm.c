@@ -14,6 +14,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/rng.h"
+#include "core/sig.h"
 #include "core/str.h"
 #include "core/tty.h"
 #include "test/unit/model-ref.h"
@@ -423,6 +424,30 @@ test_refused(const char *dir)
     lm_close(lm);
 }
 
+/* Stops for good: the last of the tests. */
+static void
+test_stopped(const char *dir)
+{
+    int32_t ids[] = { 1, 2, 3 };
+    const struct lm_seq seq = { .ids = ids, .labels = ids, .n = 3 };
+    struct err err;
+    struct lm *lm = open_lm(dir, "llama", NULL, &usual, &err);
+    float *values = xcalloc(lm ? lm->n_params : 0, sizeof(*values));
+    double loss;
+    int rc = lm ? lm_prepare(lm, values, &err) : -1;
+
+    sig_install(false);
+    raise(SIGTERM);
+    tap_ok(rc == 0 && lm_grad(lm, &seq, 1, &loss, &err) == -1 &&
+               err.status == EX_TEMPFAIL &&
+               !strcmp(err.what, "stopped by SIGTERM: the step is not done"),
+           "a step stops in its middle: %s", err.what);
+    tap_ok(lm_loss(lm, &seq, 1, &loss, &err) == -1 && err.status == EX_TEMPFAIL,
+           "so does a forward");
+    free(values);
+    lm_close(lm);
+}
+
 int
 main(void)
 {
@@ -449,6 +474,7 @@ main(void)
     }
     test_start(dir);
     test_refused(dir);
+    test_stopped(dir);
     map_close(&names);
     str_addf(&command, "rm -r '%s'", dir);
     tap_ok(system(command.s) == 0, "the models are removed");

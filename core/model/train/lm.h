@@ -162,7 +162,8 @@ size_t lm_n_targets(const struct lm_seq *seqs, size_t n_seqs);
  * It may be NaN or infinite: that is no error here.
  *
  * -1 with 'err' set (EX_DATAERR): an id or label outside the vocabulary, an
- * example of more than max_tokens.
+ * example of more than max_tokens; EX_TEMPFAIL: between two layers sig_stop()
+ * was true, and the step is lost.
  */
 int lm_grad(struct lm *lm, const struct lm_seq *seqs, size_t n_seqs,
             double *loss_sum, struct err *err);

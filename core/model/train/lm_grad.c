@@ -4,6 +4,7 @@
 
 #include "core/mem.h"
 #include "core/model/train/lm_impl.h"
+#include "core/sig.h"
 #include "core/tty.h"
 
 /* ---- a step's examples, slice by slice ---- */
@@ -184,8 +185,8 @@ kept(const struct lm *lm, size_t layer)
 }
 
 /* The log-sum-exp of attention is not cheap: only the last layer's is needed
- * now. */
-static void
+ * now.  False: it was stopped. */
+static bool
 forward(struct lm *lm)
 {
     struct lm_work *w = lm->work;
@@ -195,15 +196,19 @@ forward(struct lm *lm)
     w->acts.x = kept(lm, 0);
     chunk_embed(w->engine, &w->engine->chunk, &w->acts);
     for (size_t i = 0; i < n_layers; i++) {
+        if (sig_stop())
+            return false;
         w->acts.x = kept(lm, i);
         w->acts.out = kept(lm, i + 1);
         w->acts.lse = i + 1 < n_layers ? NULL : lse;
         block_run(w->engine, &w->engine->chunk, &w->acts, i);
+        w->acts.lse = lse;
     }
+    return true;
 }
 
-/* The last layer's activations are there yet. */
-static void
+/* The last layer's activations are there yet.  False: it was stopped. */
+static bool
 backward(struct lm *lm)
 {
     struct lm_work *w = lm->work;
@@ -211,12 +216,15 @@ backward(struct lm *lm)
 
     for (size_t i = (size_t)lm->model->config.n_layers, last = i - 1;
          i-- > 0;) {
+        if (sig_stop())
+            return false;
         w->acts.x = kept(lm, i);
         w->acts.out = NULL;
         if (i < last)
             block_run(w->engine, c, &w->acts, i);
         block_backward(w->engine, c, &w->acts, &w->grads, i, i == 0);
     }
+    return true;
 }
 
 /* Loss, and gradient if it is wanted, of some sequences, whose losses are
@@ -230,6 +238,7 @@ run(struct lm *lm, const struct lm_seq *seqs, size_t n_seqs, bool back,
     size_t n_targets = lm_n_targets(seqs, n_seqs), n_begun = 0;
     size_t n_slices = back ? smaller(w->options.n_slices, n_seqs) : 1;
     struct cursor at = { seqs, n_seqs, n_slices, 0, 0, 0 };
+    bool going = true;
     double *losses;
 
     for (size_t i = 0; i < n_seqs; i++)
@@ -240,14 +249,15 @@ run(struct lm *lm, const struct lm_seq *seqs, size_t n_seqs, bool back,
         return -1;
     for (size_t i = 0; i < n_seqs; i++)
         losses[i] = 0;
-    while (fill(w, &at, &n_begun)) {
+    while (going && fill(w, &at, &n_begun)) {
         size_t n_layers = (size_t)lm->model->config.n_layers;
 
-        forward(lm);
-        lm_head(lm, kept(lm, n_layers), back ? w->grads.resid : NULL,
-                1 / (double)n_targets);
-        if (back)
-            backward(lm);
+        going = forward(lm);
+        if (going)
+            lm_head(lm, kept(lm, n_layers), back ? w->grads.resid : NULL,
+                    1 / (double)n_targets);
+        if (going && back)
+            going = backward(lm);
         for (size_t i = 0; i < c->n_wanted; i++)
             losses[w->wanted[i].seq] += w->wanted[i].loss;
     }
@@ -259,7 +269,7 @@ run(struct lm *lm, const struct lm_seq *seqs, size_t n_seqs, bool back,
     for (size_t i = 0; i < n_seqs; i++)
         *loss_sum += losses[i];
     free(losses);
-    return 0;
+    return going ? 0 : sig_stopped("the step is not done", err);
 }
 
 int
