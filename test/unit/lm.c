@@ -269,9 +269,15 @@ test_model(const char *dir, const char *name)
                ways[i].threads, plural((size_t)ways[i].threads), ways[i].chunk);
         outcome_free(&other);
     }
-    way.n_slices = 1;
-    tap_ok(!run(&s, &way, &other) && worst_error(&s.grads, &other) <= 1e-4,
-           "%s: in one slice, too", name);
+    way.n_slices = 2; /* in chunks, they go on from one to the next */
+    way.chunk = 0;
+    outcome_free(&first);
+    if (run(&s, &way, &first))
+        tap_ok(0, "%s: runs in two slices", name);
+    way.chunk = 200;
+    tap_ok(!run(&s, &way, &other) && same_bytes(&first, &other) &&
+               worst_error(&s.grads, &other) <= 1e-4,
+           "%s: two slices have the same bytes in smaller chunks", name);
     outcome_free(&other);
     way.n_slices = 3;
     way.apart = true;
