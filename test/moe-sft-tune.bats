@@ -474,6 +474,73 @@ print(said.decode())' moe-sft tune -m "$DEMO" -d ids.jsonl -o run -n 300 --rank 
     [[ $output =~ "tune: "[0-9]+" tokens, "[0-9.]+" tokens/s, "[0-9]+" %, "[0-9]+" s left" ]]
 }
 
+@test "moe-sft merge: of a whole model's adapter each weight is W + s B A, rounded once" {
+    D=four.jsonl tune run -n 5 --rank 3 --alpha 7
+    moe-sft merge -b "$DEMO" -l run -o merged
+    [ "$(ls merged)" = "$(ls "$DEMO")" ]
+    MODEL=$DEMO py - <<'END'
+import os, mkst, numpy as np
+base, merged = mkst.load(os.environ["MODEL"] + "/model.safetensors"), mkst.load("merged/model.safetensors")
+lora = mkst.read("run/adapter_model.safetensors")[0]
+n = 0
+assert base.keys() == merged.keys()
+for name, (dtype, shape, data) in base.items():
+    at = "base_model.model." + name[:-len("weight")] + "lora_%s.weight"
+    if at % "A" in lora:
+        s = np.float64(np.float32(7 / 3))
+        w = mkst.values(dtype, shape, data) + s * (lora[at % "B"] @ lora[at % "A"])
+        off = np.abs(mkst.values(*merged[name]) - w)
+        assert dtype == "BF16" and (off <= np.abs(w) * 2.0 ** -8).all(), name
+        n += 1
+    else:
+        assert merged[name][2] == data, name
+assert n == 4 * 7
+END
+    printf %s "The moon is made of old cheese." >text
+    for how in "$DEMO" "$DEMO --lora run" merged; do
+        # shellcheck disable=SC2086
+        hf-infer $how --nll --json <text
+    done >said
+    "$PYTHON" -c 'import json
+plain, lora, merged = [json.loads(l)["nll_mean"] for l in open("said")]
+assert abs(merged - lora) < 0.1 * abs(lora - plain), (plain, lora, merged)'
+    run -73 moe-sft merge -b "$DEMO" -l run -o merged
+    moe-sft merge -b "$DEMO" -l run -o again -j 3
+    cmp merged/model.safetensors again/model.safetensors
+}
+
+@test "moe-sft merge: an adapter of experts and attention is merged whole, NaN and another model are refused" {
+    moe=$ROOT/demo/qwen3-moe-tiny
+    py - "$moe" <<'END'
+import json, os, sys, mkst, numpy as np
+base = mkst.load(sys.argv[1] + "/model.safetensors")
+g = np.random.default_rng(1)
+t = {}
+for name in sorted(base):
+    if name.startswith("model.layers.1.") and name.endswith(("q_proj.weight", "experts.2.up_proj.weight")):
+        out, inner = base[name][1]
+        at = "base_model.model." + name[:-len("weight")] + "lora_%s.weight"
+        t[at % "A"] = g.standard_normal((2, inner)).astype(np.float32)
+        t[at % "B"] = g.standard_normal((out, 2)).astype(np.float32)
+assert len(t) == 4
+os.mkdir("both")
+mkst.save("both/adapter_model.safetensors", t)
+json.dump(dict(peft_type="LORA", r=2, lora_alpha=2, target_modules=["q_proj", "up_proj"], bias="none",
+               use_rslora=False, use_dora=False), open("both/adapter_config.json", "w"))
+name = next(iter(t))
+t[name][0, 0] = np.nan
+os.mkdir("nan")
+mkst.save("nan/adapter_model.safetensors", t)
+os.link("both/adapter_config.json", "nan/adapter_config.json")
+END
+    moe-sft merge -b "$moe" -l both -o merged
+    [ "$(st-inspect diff "$moe" merged | grep -c '^differs')" = 2 ] || [ "$(st-inspect diff "$moe" merged | grep -c 'model.layers.1')" = 2 ]
+    run -65 --separate-stderr moe-sft merge -b "$moe" -l nan -o bad
+    [[ $stderr == "moe-sft: nan/adapter_model.safetensors: the adapter of model.layers.1."*" has NaN or Inf" ]]
+    run -65 moe-sft merge -b "$DEMO" -l both -o bad
+    [ ! -e bad ]
+}
+
 @test "moe-sft tune: command lines and files that make no sense are refused" {
     usage() {
         run -2 --separate-stderr "${@:2}"

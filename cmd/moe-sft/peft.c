@@ -251,6 +251,23 @@ peft_files_layers(const struct peft_files *p, size_t *n)
     return layers;
 }
 
+bool
+peft_files_others(const struct peft_files *p)
+{
+    static const char tail[] = ".lora_A.weight";
+    const size_t k = strlen(tail);
+    struct name name;
+
+    for (size_t i = 0; i < p->dir.n_tensors; i++) {
+        const struct st_tensor *t = p->dir.tensors[i].t;
+
+        if (t->name_n >= k && !memcmp(t->name + t->name_n - k, tail, k) &&
+            !is_expert(t, &name))
+            return true;
+    }
+    return false;
+}
+
 void
 peft_files_warn(const struct peft_files *p)
 {

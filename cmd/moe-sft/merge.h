@@ -1,0 +1,58 @@
+/* What merges share: the numbers, and the directory that they go to. */
+#ifndef MOE_SFT_MERGE_H
+#define MOE_SFT_MERGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "cmd/moe-sft/verbs.h"
+#include "core/err.h"
+#include "core/format/st.h"
+#include "core/format/stdir.h"
+#include "core/format/stw.h"
+#include "core/kernel/gemm.h"
+#include "core/par.h"
+
+/* Room for one matrix. */
+struct merge_work {
+    struct par *par;
+    size_t longest; /* numbers of the longest row */
+    void *merged;   /* [largest] numbers of up to 4 bytes */
+    float *a, *b;   /* [low], of the adapter: [rank, k], [n, rank] */
+    double *sums;   /* [threads, longest] */
+    float *rounded; /* [threads, longest] */
+};
+
+/* merge_work_open() is for matrices of that many numbers, with rows of
+ * 'longest', and A or B of 'low'.  -1 with 'err' set (EX_SOFTWARE).  Owner: the
+ * caller, until merge_work_close(), in either case. */
+int merge_work_open(struct merge_work *work, struct par *par, int n_threads,
+                    size_t largest, size_t longest, size_t low,
+                    struct err *err);
+void merge_work_close(struct merge_work *work); /* a zeroed struct is fine */
+
+/* merge_matrix() makes work->merged of w + scale * b a, summed in f64 and
+ * rounded once to the type of w.  False: a or b has NaN or Inf. */
+bool merge_matrix(struct merge_work *work, const struct gemm_matrix *w,
+                  size_t rank, double scale);
+
+/*
+ * merge_directory() writes the directory --output: that of 'dir', with the
+ * tensors that 'put' writes instead, 1; 0: it is to be copied; -1 with 'err'
+ * set.  'end' says at the end whether what was read is still what it was.
+ * 0, or -1 with 'err' set, and nothing there.
+ */
+typedef int merge_put_fn(void *ctx, struct stw *w, int tensor,
+                         const struct st_tensor *t, struct err *err);
+typedef int merge_end_fn(void *ctx, struct err *err);
+int merge_directory(const struct cmd *cmd, const struct stdir *dir,
+                    merge_put_fn *put, merge_end_fn *end, void *ctx,
+                    struct err *err);
+
+/* merge_is_whole(): is the one --lora a PEFT directory with adapters of other
+ * layers than experts?  -1 with 'err' set.  merge_model() then merges all of
+ * them into a copy of the model --base. */
+int merge_is_whole(const struct cmd *cmd, struct err *err);
+int merge_model(const struct cmd *cmd, struct err *err);
+
+#endif

@@ -1,0 +1,141 @@
+/* merge: an adapter of a whole model, attention, MLPs and experts. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/moe-sft/merge.h"
+#include "cmd/moe-sft/peft.h"
+#include "core/kernel/cvt.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/model/lora.h"
+#include "core/model/model.h"
+
+#define TAIL ".weight"
+
+struct whole {
+    const struct cmd *cmd;
+    struct model *model;
+    struct par *par;
+    struct merge_work work;
+    size_t n_merged; /* layers */
+};
+
+int
+merge_is_whole(const struct cmd *cmd, struct err *err)
+{
+    const char *path = cmd->loras[0].path;
+    struct peft_files p;
+    int rc = cmd->n_loras == 1 ? file_is_dir(path, err) : 0;
+
+    if (rc <= 0)
+        return rc;
+    rc = peft_files_open(&p, path, err);
+    if (rc == 0)
+        rc = peft_files_others(&p);
+    peft_files_close(&p);
+    return rc;
+}
+
+/* The linear layer of a tensor, if an adapter adds to it. */
+static const struct linear *
+adapted(const struct whole *g, const struct st_tensor *t)
+{
+    size_t n = t->name_n, k = strlen(TAIL);
+    struct linear *l;
+    char *name;
+
+    if (n < k || memcmp(t->name + n - k, TAIL, k) != 0)
+        return NULL;
+    name = xstrndup(t->name, n - k);
+    l = model_linear(g->model, name);
+    free(name);
+    return l && l->lora ? l : NULL;
+}
+
+/* merge_put_fn of every linear layer. */
+static int
+put_layer(void *ctx, struct stw *w, int tensor, const struct st_tensor *t,
+          struct err *err)
+{
+    struct whole *g = ctx;
+    const struct linear *l = adapted(g, t);
+    const struct lora *lora = l ? l->lora : NULL;
+    size_t rank = lora ? lora->a.out : 0, n, nbytes;
+    struct gemm_matrix matrix;
+
+    if (!l)
+        return 0;
+    matrix = (struct gemm_matrix){
+        .data = l->w, .dtype = l->dtype, .n = l->out, .k = l->in, .ld = l->in
+    };
+    n = l->out * l->in;
+    nbytes = n * (dtype_table[l->dtype].bits / 8);
+    cvt_to_f32(g->work.a, lora->a.w, lora->a.dtype, rank * l->in);
+    cvt_to_f32(g->work.b, lora->b.w, lora->b.dtype, l->out * rank);
+    if (!merge_matrix(&g->work, &matrix, rank, (double)lora->scale))
+        return err_set(err, EX_DATAERR, "%s: the adapter of %s has NaN or Inf",
+                       g->model->adapters->dir.path, t->name);
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(dtype_get(l->dtype, g->work.merged, i)))
+            return err_set(err, EX_DATAERR,
+                           "%s: %s with its adapter has NaN or Inf",
+                           g->model->dir.path, t->name);
+    g->n_merged++;
+    return stw_write(w, tensor, g->work.merged, nbytes, 0, err) < 0 ? -1 : 1;
+}
+
+/* A tied lm_head has no tensor of its own. */
+static int
+end_model(void *ctx, struct err *err)
+{
+    const struct whole *g = ctx;
+    const struct adapter *a = g->model->adapters;
+
+    if (g->n_merged != a->n_parts)
+        return err_set(err, EX_DATAERR,
+                       "%s: has an adapter of a layer whose weights are "
+                       "another's, as a tied lm_head's are: it cannot be "
+                       "merged",
+                       a->dir.path);
+    for (size_t i = 0; i < g->model->dir.n_files; i++)
+        if (st_unchanged(&g->model->dir.files[i], err) < 0)
+            return -1;
+    for (size_t i = 0; i < a->dir.n_files; i++)
+        if (st_unchanged(&a->dir.files[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+int
+merge_model(const struct cmd *cmd, struct err *err)
+{
+    struct whole g = { .cmd = cmd };
+    size_t largest = 0, longest = 0, low = 0;
+    const struct stdir *dir;
+    int rc = -1;
+
+    if (model_open(&g.model, cmd->base, err) < 0)
+        return -1;
+    if (lora_open(g.model, cmd->loras[0].path, err) < 0 ||
+        par_open(&g.par, cmd->n_threads, err) < 0)
+        goto out;
+    dir = &g.model->dir;
+    for (size_t i = 0; i < dir->n_tensors; i++) {
+        const struct linear *l = adapted(&g, dir->tensors[i].t);
+
+        if (!l)
+            continue;
+        largest = larger(largest, l->out * l->in);
+        longest = larger(longest, l->in);
+        low = larger(low, l->lora->a.out * larger(l->in, l->out));
+    }
+    if (merge_work_open(&g.work, g.par, cmd->n_threads, largest, longest, low,
+                        err) == 0)
+        rc = merge_directory(cmd, dir, put_layer, end_model, &g, err);
+out:
+    merge_work_close(&g.work);
+    par_close(g.par);
+    model_close(g.model);
+    return rc;
+}

@@ -1,0 +1,233 @@
+/* merge: the numbers of a matrix, and the directory that a model goes to. */
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/moe-sft/merge.h"
+#include "cmd/moe-sft/write.h"
+#include "core/kernel/cvt.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/out.h"
+#include "core/outdir.h"
+#include "core/str.h"
+
+/* ---- numbers ---- */
+
+int
+merge_work_open(struct merge_work *g, struct par *par, int n_threads,
+                size_t largest, size_t longest, size_t low, struct err *err)
+{
+    size_t threads = (size_t)n_threads;
+
+    *g = (struct merge_work){ .par = par, .longest = longest };
+    g->merged = mem_try(largest, 4, "merged matrix", err);
+    g->a = mem_try(low, sizeof(*g->a), "adapter", err);
+    g->b = mem_try(low, sizeof(*g->b), "adapter", err);
+    g->sums = mem_try(longest, threads * sizeof(*g->sums), "sums", err);
+    g->rounded = mem_try(longest, threads * sizeof(*g->rounded), "sums", err);
+    return g->merged && g->a && g->b && g->sums && g->rounded ? 0 : -1;
+}
+
+void
+merge_work_close(struct merge_work *g)
+{
+    free(g->rounded);
+    free(g->sums);
+    free(g->b);
+    free(g->a);
+    free(g->merged);
+    *g = (struct merge_work){ 0 };
+}
+
+/* One matrix while threads share its rows. */
+struct job {
+    struct merge_work *g;
+    const struct gemm_matrix *w;
+    size_t rank;
+    double scale;
+};
+
+static void
+merge_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct job *j = ctx;
+    const struct merge_work *g = j->g;
+    size_t rank = j->rank, k = j->w->k;
+    size_t item = dtype_table[j->w->dtype].bits / 8;
+    double *sums = g->sums + (size_t)thread * g->longest;
+    float *row = g->rounded + (size_t)thread * g->longest;
+
+    for (size_t r = begin; r < end; r++) {
+        memset(sums, 0, k * sizeof(*sums));
+        for (size_t i = 0; i < rank; i++) {
+            double b = (double)g->b[r * rank + i];
+
+            for (size_t c = 0; c < k; c++)
+                sums[c] += b * (double)g->a[i * k + c];
+        }
+        cvt_to_f32(row, (const char *)j->w->data + r * j->w->ld * item,
+                   j->w->dtype, k);
+        for (size_t c = 0; c < k; c++) {
+            double v = (double)row[c] + j->scale * sums[c];
+
+            row[c] = j->w->dtype == DT_F32 ? (float)v : f64_to_odd(v);
+        }
+        cvt_from_f32((char *)g->merged + r * k * item, j->w->dtype, row, k);
+    }
+}
+
+static bool
+all_finite(const float *x, size_t n)
+{
+    bool finite = true;
+
+    for (size_t i = 0; i < n; i++)
+        finite &= isfinite(x[i]) != 0;
+    return finite;
+}
+
+bool
+merge_matrix(struct merge_work *g, const struct gemm_matrix *w, size_t rank,
+             double scale)
+{
+    struct job j = { g, w, rank, scale };
+
+    if (!all_finite(g->a, rank * w->k) || !all_finite(g->b, w->n * rank))
+        return false;
+    par_for(g->par, w->n, 16, merge_rows, &j);
+    return true;
+}
+
+/* ---- a directory ---- */
+
+static int
+write_shard(const struct st *st, const char *path, merge_put_fn *put, void *ctx,
+            struct err *err)
+{
+    struct stw *w = stw_new();
+    int rc = 0;
+
+    for (size_t i = 0; i < st->n_meta; i++)
+        stw_meta(w, st->meta[i].key, st->meta[i].value);
+    for (size_t i = 0; rc >= 0 && i < st->n_tensors; i++) {
+        const struct st_tensor *t = st->tensors + i;
+
+        if (strlen(t->name) != t->name_n)
+            rc = err_set(err, EX_DATAERR,
+                         "%s: \"%s\" ends at a NUL, as a name here may not",
+                         st->path, t->name);
+        else
+            rc = stw_add(w, t->name, t->dtype, t->n_dims, t->shape, err);
+    }
+    if (rc >= 0)
+        rc = stw_open(w, path, 0, err);
+    for (size_t i = 0; rc == 0 && i < st->n_tensors; i++) {
+        const struct st_tensor *t = st->tensors + i;
+
+        rc = put(ctx, w, (int)i, t, err);
+        if (rc == 0)
+            rc = write_mapped(w, (int)i, st_data(st, t), t->nbytes, 0, err);
+        else if (rc > 0)
+            rc = 0;
+    }
+    if (rc == 0)
+        rc = stw_commit(w, err);
+    stw_free(w);
+    return rc;
+}
+
+static bool
+is_safetensors(const char *s)
+{
+    static const char suffix[] = ".safetensors";
+    size_t n = strlen(s), k = strlen(suffix);
+
+    return n >= k && !strcmp(s + n - k, suffix);
+}
+
+/* Files that are not tensors: configuration, tokenizer, index. */
+static int
+copy_others(const struct cmd *cmd, const char *to, struct err *err)
+{
+    DIR *d = opendir(cmd->base);
+    struct str from = { 0 }, path = { 0 };
+    struct dirent *e;
+    struct stat st;
+    int rc;
+
+    if (!d)
+        return err_sys(err, file_status(errno), "%s", cmd->base);
+    while ((rc = dir_next(d, cmd->base, &e, err)) > 0) {
+        struct out *out = NULL;
+        ssize_t n = 1;
+        size_t size;
+        int fd = -1;
+
+        str_clear(&from);
+        str_clear(&path);
+        str_addf(&from, "%s/%s", cmd->base, e->d_name);
+        str_addf(&path, "%s/%s", to, e->d_name);
+        if (e->d_name[0] == '.' || is_safetensors(e->d_name))
+            continue;
+        if (stat(from.s, &st) < 0 && errno == ENOENT)
+            continue;
+        if (stat(from.s, &st) < 0) {
+            rc = err_sys(err, file_status(errno), "%s", from.s);
+        } else if (S_ISREG(st.st_mode)) {
+            fd = file_open(from.s, &size, err);
+            if (fd >= 0 && out_open(&out, path.s, 0, false, err) == 0)
+                while (n > 0)
+                    n = out_copy(out, fd, from.s, (size_t)1 << 30, err);
+            rc = n == 0 ? out_commit(out, err) : -1;
+            if (n != 0)
+                out_abort(out);
+            if (fd >= 0)
+                close(fd);
+        }
+        if (rc < 0)
+            break;
+    }
+    closedir(d);
+    str_free(&from);
+    str_free(&path);
+    return rc;
+}
+
+int
+merge_directory(const struct cmd *cmd, const struct stdir *dir,
+                merge_put_fn *put, merge_end_fn *end, void *ctx,
+                struct err *err)
+{
+    size_t n = strlen(dir->path) + 1;
+    struct outdir_at f;
+    int rc;
+
+    if (outdir_at_open(&f, cmd->output, cmd->out_flags, err) < 0)
+        return -1;
+    rc = copy_others(cmd, outdir_path(f.dir), err);
+    for (size_t i = 0; rc == 0 && i < dir->n_files; i++) {
+        const struct st *st = dir->files + i;
+        struct str path = { 0 };
+
+        str_addf(&path, "%s/%s", outdir_path(f.dir), st->path + n);
+        rc = strchr(st->path + n, '/')
+                 ? err_set(
+                       err, EX_DATAERR,
+                       "%s: is in a directory of its own (expected next to the "
+                       "index)",
+                       st->path)
+                 : write_shard(st, path.s, put, ctx, err);
+        str_free(&path);
+    }
+    if (rc == 0)
+        rc = end(ctx, err);
+    if (rc == 0)
+        return outdir_at_commit(&f, err);
+    outdir_at_abort(&f);
+    return -1;
+}
