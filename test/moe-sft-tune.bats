@@ -450,6 +450,7 @@ open(p, "wb").write(d)'
     cmp want.svg loss.svg
     run -73 tune two -n 1 --svg loss.svg
     [ ! -e two ]
+    cmp want.svg loss.svg
 }
 
 @test "moe-sft tune --dry-run: counts, memory before anything is allocated, and writes nothing" {

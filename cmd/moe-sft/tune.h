@@ -52,7 +52,7 @@ struct tune {
 
     struct str state_path, log_path, best_path;
     int lock; /* DIR, where its file system has locks; or -1 */
-    bool made_dir, any_saved, log_is_new;
+    bool made_dir, any_saved;
     uint64_t saved; /* the step that DIR holds */
     struct train_log log;
 };

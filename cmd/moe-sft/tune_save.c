@@ -180,29 +180,26 @@ tune_dir_open(struct tune *t, struct err *err)
 {
     const char *dir = t->cmd.output;
     bool force = t->cmd.out_flags & OUT_FORCE;
-    struct train_log svg;
+    bool is_new = file_missing(dir);
+    struct train_log log = { .svg = t->o.svg, .title = dir, .fd = -1 };
 
-    if (tune_dir_check(t, err) < 0 || check_inputs(t, err) < 0)
+    if (tune_dir_check(t, err) < 0 || check_inputs(t, err) < 0 ||
+        run_dir_open(dir, "tune", &t->lock, err) < 0)
         return -1;
-    t->made_dir = file_missing(dir);
-    if (run_dir_open(dir, "tune", &t->lock, err) < 0)
-        return -1;
+    t->made_dir = is_new;
     if (t->o.resume && !file_missing(t->state_path.s)) {
         if (train_state_read(&t->state, t->state_path.s, err) < 0)
             return -1;
         t->saved = t->state.step;
         t->any_saved = true;
     }
-    t->log.path = t->log_path.s;
-    t->log.svg = t->o.svg;
-    t->log.title = dir;
-    t->log.evals = t->t.eval ? &t->state.evals : NULL;
-    svg = t->log;
-    svg.path = NULL; /* the log is the run's own */
-    if (!force && train_log_check(&svg, t->o.resume, t->state.records,
+    log.evals = t->t.eval ? &t->state.evals : NULL;
+    /* of the picture alone: the log is the run's own */
+    if (!force && train_log_check(&log, t->o.resume, t->state.records,
                                   (size_t)t->state.step, err) < 0)
         return -1;
-    t->log_is_new = t->made_dir;
+    log.path = t->log_path.s;
+    t->log = log; /* not before: tune_dir_undo() removes its files */
     return train_log_begin(&t->log, t->state.records, (size_t)t->state.step,
                            err);
 }
