@@ -13,7 +13,8 @@
  * gemm_bf16(), in both directions; adapters, attention and what is between
  * products stay f32.  Bits depend on the instruction set.
  * In both they depend on neither threads, nor on how a step is cut into
- * chunks, nor on whether examples share a window.
+ * chunks.  Examples that share a window give what they give apart, but for the
+ * order of sums, as they share its slice, too.
  *
  * What is kept of a layer is its input; the backward computes the layer's
  * forward anew.
