@@ -415,29 +415,44 @@ put_user(struct builder *b, const struct chat_message *system,
     return put_message(b, "", m->text, m->nbytes, f->user_after, err);
 }
 
+/* Does qwen3 take a user's message for a question, after which replies keep
+ * what they thought?  Not if it is the answer of a tool. */
+static bool
+is_question(const struct chat_message *m)
+{
+    static const char open[] = "<tool_response>", close[] = "</tool_response>";
+    const size_t k = strlen(open), n = strlen(close);
+
+    return m->role == CHAT_USER &&
+           (m->nbytes < n || memcmp(m->text, open, k) != 0 ||
+            memcmp(m->text + m->nbytes - n, close, n) != 0);
+}
+
 static int
 put_all(struct builder *b, struct chat_message *messages, size_t n,
         struct err *err)
 {
     const struct format *f = &b->f;
     const struct chat_message *system = NULL;
-    size_t first = 0, last_user = n, with_system = 0;
+    size_t first = 0, last_user = n, last_question = n, with_system = 0;
 
     if (f->system_in_user && n > 0 && messages[0].role == CHAT_SYSTEM)
         system = &messages[first++];
     if (f->system_in_user && check_order(messages, n, first, err) < 0)
         return -1;
-    for (size_t i = first; i < n; i++)
+    for (size_t i = first; i < n; i++) {
         if (messages[i].role == CHAT_USER)
             last_user = i;
+        if (is_question(&messages[i]))
+            last_question = i;
+    }
     with_system = f->system_first ? first : last_user;
     for (size_t i = first; i < n; i++) {
         struct chat_message *m = &messages[i];
         int rc;
 
         if (m->role == CHAT_ASSISTANT)
-            rc = put_reply(b, m, last_user == n ? i + 1 == n : i > last_user,
-                           i + 1 == n, err);
+            rc = put_reply(b, m, i > last_question, i + 1 == n, err);
         else if (m->role == CHAT_USER)
             rc = put_user(b, i == with_system ? system : NULL, m, err);
         else

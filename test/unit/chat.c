@@ -180,6 +180,20 @@ test_qwen3(void)
           "{<|im_start|>}assistant\n^b{<|im_end|>}^\n"
           "{<|im_start|>}assistant\n^{<think>}\n\n{</think>}\n\n"
           "c{<|im_end|>}^\n");
+    whole("qwen3, without a question no reply has a thought", tok, CHAT_QWEN3,
+          WORDS("system: S", "assistant: <think>\nx\n</think>\n\nb"),
+          "{<|im_start|>}system\nS{<|im_end|>}\n"
+          "{<|im_start|>}assistant\n^b{<|im_end|>}^\n");
+    whole("qwen3, what a tool answers is no question", tok, CHAT_QWEN3,
+          WORDS("user: a", "assistant: <think>\nx\n</think>\n\nb",
+                "user: <tool_response>\n1\n</tool_response>", "assistant: c"),
+          "{<|im_start|>}user\na{<|im_end|>}\n"
+          "{<|im_start|>}assistant\n^{<think>}\nx\n{</think>}\n\n"
+          "b{<|im_end|>}^\n"
+          "{<|im_start|>}user\n<tool_response>\n1\n</tool_response>"
+          "{<|im_end|>}\n"
+          "{<|im_start|>}assistant\n^{<think>}\n\n{</think>}\n\n"
+          "c{<|im_end|>}^\n");
     tok_close(tok);
 }
 
