@@ -16,7 +16,8 @@
  * weighted_sum() computes y[i][c] = sum over r of p[i][r] * w[r][c], and what y
  * held before if 'add'.
  *   w  [rows, cols]  BF16, F16 or F32 ('w_dtype'), little-endian, rows 'ldw'
- *                    elements apart, at any address
+ *                    elements apart, at any address; 'native': F32 in the
+ *                    machine's order, as activations are
  *   p  [n, rows]     f32, rows 'ldp' floats apart
  *   y  [n, cols]     f32, rows 'ldy' floats apart; must not overlap p
  *
@@ -37,7 +38,7 @@ struct weighted_sum {
     size_t ldy, ldw, ldp;
     size_t rows, cols, n;
     enum dtype w_dtype;
-    bool add;
+    bool add, native;
 };
 
 struct sparse_sum {

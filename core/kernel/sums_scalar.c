@@ -4,6 +4,12 @@
 #include "core/kernel/keys.h"
 #include "core/kernel/scalar.h"
 
+INLINE float
+weight_of(const struct weighted_sum *s, enum dtype t, size_t i)
+{
+    return s->native ? ((const float *)s->w)[i] : weight(s->w, t, i);
+}
+
 INLINE void
 weighted_by(const struct weighted_sum *s, enum dtype t)
 {
@@ -15,7 +21,7 @@ weighted_by(const struct weighted_sum *s, enum dtype t)
             y[c] = 0;
         for (size_t r = 0; r < s->rows; r++)
             for (size_t c = 0; c < s->cols; c++)
-                y[c] = fmaf(p[r], weight(s->w, t, r * s->ldw + c), y[c]);
+                y[c] = fmaf(p[r], weight_of(s, t, r * s->ldw + c), y[c]);
     }
 }
 

@@ -184,6 +184,7 @@ sum_dq(const struct pass *p, const struct rows *queries,
         .cols = d,
         .n = queries->n,
         .w_dtype = DT_F32,
+        .native = true,
         .add = keys->at > oldest_block(a, queries),
     };
 
@@ -221,6 +222,7 @@ dq_block(const struct pass *p, const struct rows *queries,
         .cols = keys->n,
         .n = queries->n,
         .w_dtype = DT_F32,
+        .native = false, /* the cache's */
         .add = true,
     };
 
@@ -233,6 +235,7 @@ dq_block(const struct pass *p, const struct rows *queries,
         }
     }
     weighted_sum(&sum);
+    sum.native = true;
     sum.y = ds;
     sum.w = block_of(p, g->work.v, keys, a->n_kv_heads, kv_head);
     sum.p = g->dout + at;
@@ -290,6 +293,7 @@ dkv_block(const struct pass *p, const struct rows *queries,
         .cols = queries->n,
         .n = keys->n,
         .w_dtype = DT_F32,
+        .native = true,
         .add = true,
     };
 
@@ -325,6 +329,7 @@ dkv_block(const struct pass *p, const struct rows *queries,
         .cols = d,
         .n = keys->n,
         .w_dtype = DT_F32,
+        .native = true,
         .add = !first,
     };
     weighted_sum(&sum);

@@ -135,20 +135,6 @@ open_init(struct lm *lm, const char *dir, struct err *err)
 
 /* ---- open ---- */
 
-static int
-check_machine(struct err *err)
-{
-    static const union {
-        uint16_t n;
-        unsigned char first;
-    } one = { 1 };
-
-    if (one.first == 1)
-        return 0;
-    return err_set(err, EX_SOFTWARE,
-                   "training a model needs a little-endian machine");
-}
-
 int
 lm_open(struct lm **to, const char *dir, const struct lm_options *options,
         struct par *par, struct err *err)
@@ -160,7 +146,7 @@ lm_open(struct lm **to, const char *dir, const struct lm_options *options,
     lm->work->options = *options;
     lm->work->par = par;
     lm->lora = options->lora;
-    if (check_machine(err) || model_open(&lm->model, dir, err))
+    if (model_open(&lm->model, dir, err))
         goto fail;
     for (int64_t i = 0; i < lm->model->config.n_layers; i++)
         if (lm->model->config.sparse[i]) {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/model/train/lm_impl.h"
 #include "core/sig.h"
@@ -249,6 +250,8 @@ run(struct lm *lm, const struct lm_seq *seqs, size_t n_seqs, bool back,
         return -1;
     for (size_t i = 0; i < n_seqs; i++)
         losses[i] = 0;
+    if (LM_SWAPS)
+        cvt_from_f32(w->swapped, DT_F32, w->values, lm->n_params);
     while (going && fill(w, &at, &n_begun)) {
         size_t n_layers = (size_t)lm->model->config.n_layers;
 

@@ -51,6 +51,9 @@ struct lm_region {
 
 #define LM_MAX_REGIONS 8
 
+/* Weights are little-endian, as in files: are values not? */
+#define LM_SWAPS (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)
+
 struct lm_work {
     struct lm_options options;
     struct par *par;
@@ -62,6 +65,8 @@ struct lm_work {
     /* from here on by lm_prepare() */
     struct engine *engine; /* whose chunk is filled and run */
     struct lora *parts;    /* [n_adapted] that the engine applies */
+    const float *values;   /* [n_params] the caller's */
+    float *swapped;        /* LM_SWAPS: [n_params] they, in files' order */
     struct lm_region region[LM_MAX_REGIONS];
     size_t n_regions;
 

@@ -118,6 +118,7 @@ list_regions(struct lm *lm, struct lm_work *w)
     add(r, &w->wanted, n, 1, sizeof(*w->wanted));
     r = add_region(w, "the adapter's gradients");
     add(r, &w->copies, w->n_copies, lm->n_params, 4);
+    add(r, &w->swapped, LM_SWAPS, lm->n_params, 4);
     add(r, &g->low, n, rank, 4);
     add(r, &w->high, n, rank, 4);
     add(r, &w->low_t, n, rank, 4);
@@ -170,8 +171,9 @@ lm_memory(const struct lm *lm, struct lm_memory *m, struct err *err)
 
 /* The values where the engine finds them. */
 static void
-bind(struct lm *lm, const float *values)
+bind(struct lm *lm)
 {
+    const float *values = LM_SWAPS ? lm->work->swapped : lm->work->values;
     struct adapter *adapter = xcalloc(1, sizeof(*adapter));
     struct lm_work *w = lm->work;
     struct model *m = lm->model;
@@ -211,9 +213,7 @@ lm_prepare(struct lm *lm, const float *values, struct err *err)
 
     if (lm_memory(lm, &memory, err))
         return -1;
-    bind(lm, values);
-    if (engine_open_bare(&w->engine, lm->model, w->par, &options, err))
-        return -1;
+    w->values = values;
     list_regions(lm, w);
     for (size_t i = 0; i < w->n_regions; i++) {
         struct lm_region *r = &w->region[i];
@@ -222,6 +222,9 @@ lm_prepare(struct lm *lm, const float *values, struct err *err)
         if (!r->data)
             return -1;
     }
+    bind(lm);
+    if (engine_open_bare(&w->engine, lm->model, w->par, &options, err))
+        return -1;
     for (size_t i = 0; i < w->n_blocks; i++)
         w->blocks[i] = w->kv + i * kv_block_nbytes(&kv);
     for (size_t i = 0; i < w->rows; i++)

@@ -63,6 +63,7 @@ sum_columns(const struct outer *o, size_t col)
             .cols = n,
             .n = o->lm->lora.rank,
             .w_dtype = DT_F32,
+            .native = true,
             .add = !s->is_first,
         };
 
