@@ -263,6 +263,9 @@ print(*(n[i] for i in order), end=" ")')" ]
     refused "its base is not that of m" moe-sft tune -m m -d ids.jsonl -o run --resume
     on -n 4 --lr 0.003 --batch 4 --shuffle -j 1 --save-every 2
     [ "$(tail -n 1 run/log.tsv | cut -f 1)" = 4 ]
+    sed -i 's/"--batch":"4"/"--batch":"0"/' run/state.safetensors
+    cp -r run/* kept
+    refused "--batch is 0 (expected 1 or more)" on
     tune run -n 3 --schedule cosine -f
     cp -r run/* kept
     refused "-n was 3 (now 4" on -n 4

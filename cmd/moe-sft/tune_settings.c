@@ -236,8 +236,12 @@ tune_settle(struct tune *t, const char *path, struct err *err)
         return -1;
     t->lora.rank = (size_t)t->cmd.rank;
     t->lora.alpha = t->cmd.alpha;
-    if (t->lora.rank == 0)
-        return err_set(err, EX_DATAERR, "%s: --rank is missing", path);
+    if (path && (t->lora.rank == 0 || t->t.batch == 0 || t->o.accumulate == 0))
+        return err_set(err, EX_DATAERR, "%s: %s is 0 (expected 1 or more)",
+                       path,
+                       t->lora.rank == 0 ? "--rank"
+                       : t->t.batch == 0 ? "--batch"
+                                         : "--accumulate");
     if (!t->t.eval && (t->t.keep_best || t->t.eval_every))
         return err_set(err, TU_USAGE, "%s is for --eval",
                        t->t.keep_best ? "--keep-best" : "--eval-every");
