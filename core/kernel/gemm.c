@@ -493,6 +493,14 @@ rows_that_stay(const struct call *call)
     return n < 32 ? 32 : smaller(n, TILE_ROWS);
 }
 
+bool
+gemm_bf16_is_native(void)
+{
+    const struct gemm_bf16_ops *ops = gemm_bf16_ops_of(cpu_isa());
+
+    return ops->tile > 0 || ops->product_to; /* AVX512-BF16's, AMX's */
+}
+
 void
 gemm_bf16(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
           const uint16_t *x, const uint16_t *lo, size_t ldx, size_t m)

@@ -134,6 +134,10 @@ void gemm_to_bf16(struct gemm *gemm, uint16_t *to, const float *x, size_t ldx,
                   size_t m, size_t k);
 void gemm_split(struct gemm *gemm, uint16_t *hi, uint16_t *lo, const float *x,
                 size_t ldx, size_t m, size_t k);
+/* gemm_bf16_is_native(): has the CPU an instruction for it?  Where it has none,
+ * X in bf16, widened, and bf16 weights that are not packed are multiplied
+ * faster by gemm_exact(). */
+bool gemm_bf16_is_native(void);
 void gemm_bf16(struct gemm *gemm, const struct gemm_job *jobs, size_t n_jobs,
                const uint16_t *x, const uint16_t *lo, size_t ldx, size_t m);
 

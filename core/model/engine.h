@@ -23,7 +23,8 @@ struct model;
  * How exact the linear layers are: all in f32, or with their inputs rounded to
  * bf16.  Then the tokens of prompts go through gemm_bf16(), which rounds F16
  * and F32 weights, too, others through gemm_exact(): each token's bits depend
- * on which of the two it is.  Experts take both through gemm_exact().
+ * on which of the two it is.  Experts take both through gemm_exact(), as do
+ * BF16 weights where the CPU has no instruction for such products.
  */
 enum compute { COMPUTE_F32, COMPUTE_BF16 };
 

@@ -58,6 +58,17 @@ round_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
+/* Is a prompt's product that of its inputs, rounded and widened again?  That of
+ * a generated token always is. */
+static bool
+is_widened(const struct apply *to, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (to[i].linear->dtype != DT_BF16)
+            return false;
+    return !gemm_bf16_is_native();
+}
+
 /* Some consecutive rows, all of prompts or all generated, and the layers
  * without their adapters. */
 static void
@@ -73,7 +84,7 @@ apply_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
                              to[i].add);
     if (e->options.compute == COMPUTE_F32) {
         gemm_exact(e->gemm, jobs, n, x, k, n_rows);
-    } else if (generated) {
+    } else if (generated || is_widened(to, n)) {
         par_for(n_rows > 1 ? e->par : NULL, n_rows, 4, round_rows,
                 &(struct rounding){ e, x, k });
         gemm_exact(e->gemm, jobs, n, e->widened, k, n_rows);
