@@ -454,6 +454,13 @@ open(p, "wb").write(d)'
     run -73 tune two -n 1 --svg loss.svg
     [ ! -e two ]
     cmp want.svg loss.svg
+    # another file of the run
+    for f in log.tsv state.safetensors adapter_model.safetensors; do
+        run -2 --separate-stderr tune two -n 1 --svg ./two/$f
+        [ "${stderr_lines[0]}" = "moe-sft: --svg ./two/$f is the name of another file of this command" ]
+        [ ! -e two ]
+    done
+    tune two -n 1 --svg two/loss.svg
 }
 
 @test "moe-sft tune --dry-run: counts, memory before anything is allocated, and writes nothing" {

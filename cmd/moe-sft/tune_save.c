@@ -13,6 +13,13 @@
 #include "core/out.h"
 #include "core/outdir.h"
 
+/* What DIR has: adapters' files first. */
+static const char *const files[] = { PEFT_MODEL,          PEFT_CONFIG,
+                                     "best/" PEFT_MODEL,  "best/" PEFT_CONFIG,
+                                     "state.safetensors", "log.tsv" };
+#define N_ADAPTER_FILES 4
+#define N_FILES         6
+
 void
 tune_dir_paths(struct tune *t)
 {
@@ -151,19 +158,36 @@ tune_dir_check(const struct tune *t, struct err *err)
     return rc;
 }
 
+/* Is the picture another file of DIR?  DIR must exist. */
+static int
+check_svg(const struct tune *t, struct err *err)
+{
+    bool same = false;
+
+    for (int i = 0; !same && i < N_FILES; i++) {
+        struct str path = { 0 };
+
+        str_addf(&path, "%s/%s", t->cmd.output, files[i]);
+        same = file_same(t->o.svg, path.s);
+        str_free(&path);
+    }
+    if (!same)
+        return 0;
+    return err_set(err, TU_USAGE,
+                   "--svg %s is the name of another file of this command",
+                   t->o.svg);
+}
+
 /* No file that is read is replaced. */
 static int
 check_inputs(const struct tune *t, struct err *err)
 {
-    static const char *const names[] = { PEFT_MODEL, PEFT_CONFIG,
-                                         "best/" PEFT_MODEL,
-                                         "best/" PEFT_CONFIG };
     int rc = 0;
 
-    for (int i = 0; rc == 0 && i < 4; i++) {
+    for (int i = 0; rc == 0 && i < N_ADAPTER_FILES; i++) {
         struct str path = { 0 };
 
-        str_addf(&path, "%s/%s", t->cmd.output, names[i]);
+        str_addf(&path, "%s/%s", t->cmd.output, files[i]);
         rc = inuse_check(path.s, err);
         str_free(&path);
     }
@@ -187,6 +211,8 @@ tune_dir_open(struct tune *t, struct err *err)
         run_dir_open(dir, "tune", &t->lock, err) < 0)
         return -1;
     t->made_dir = is_new;
+    if (check_svg(t, err) < 0)
+        return -1;
     if (t->o.resume && !file_missing(t->state_path.s)) {
         if (train_state_read(&t->state, t->state_path.s, err) < 0)
             return -1;
