@@ -158,15 +158,15 @@ product_row(struct par *par, enum class class, size_t m, size_t n, size_t k)
     product_close(&p);
 }
 
-/* A row of X by weights that no cache has, against reading them. */
+/* m rows of X by weights that no cache has, against reading them. */
 static void
-gemv_row(struct par *par, enum dtype dtype, const char *what)
+gemv_row(struct par *par, enum dtype dtype, size_t m, const char *what)
 {
     enum { N = 65536, K = 1024 };
     size_t size = dtype == DT_F32 ? 4 : 2, nbytes = (size_t)N * K * size;
     double v[ROUNDS], read[ROUNDS], rate;
     char *w = big(nbytes, 1);
-    float *x = big(K, 4), *y = big(N, 4);
+    float *x = big(m * K, 4), *y = big(m * N, 4);
     struct gemm_job job = { .w = { w, dtype, N, K, K, false },
                             .c = y,
                             .ldc = N };
@@ -176,7 +176,7 @@ gemv_row(struct par *par, enum dtype dtype, const char *what)
     if (gemm_open(&gemm, par, &err) < 0)
         exit(1);
     memset(w, 0x3c, nbytes);
-    gemm_exact(gemm, &job, 1, x, K, 1);
+    gemm_exact(gemm, &job, 1, x, K, m);
     for (int i = 0; i < ROUNDS; i++) {
         double t;
 
@@ -184,7 +184,7 @@ gemv_row(struct par *par, enum dtype dtype, const char *what)
         read[i] = probe_read(par, w, nbytes);
         probe_evict(par);
         t = clock_s();
-        gemm_exact(gemm, &job, 1, x, K, 1);
+        gemm_exact(gemm, &job, 1, x, K, m);
         v[i] = (double)nbytes / (clock_s() - t);
     }
     rate = median(v, ROUNDS);
@@ -192,8 +192,8 @@ gemv_row(struct par *par, enum dtype dtype, const char *what)
         "GB/s", rate / median(read, ROUNDS), "read memory");
     gemm_close(gemm);
     mem_big_free(w, nbytes, 1);
-    mem_big_free(x, K, 4);
-    mem_big_free(y, N, 4);
+    mem_big_free(x, m * K, 4);
+    mem_big_free(y, m * N, 4);
 }
 
 /* The values of a long context, as hf-infer has them: 64 heads, 256 MiB, in
@@ -331,8 +331,9 @@ table(int threads, bool products_alone)
     if (par_open(&par, threads, &err) < 0)
         exit(1);
     if (!products_alone) {
-        gemv_row(par, DT_BF16, "gemv bf16");
-        gemv_row(par, DT_F32, "gemv f32");
+        gemv_row(par, DT_BF16, 1, "gemv bf16");
+        gemv_row(par, DT_BF16, 5, "  5 rows of X");
+        gemv_row(par, DT_F32, 1, "gemv f32");
         weighted_sum_row(par, 2);
         weighted_sum_row(par, 64);
         if (threads == 1) { /* bytes read and written an element */
