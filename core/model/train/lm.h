@@ -9,9 +9,10 @@
  *
  * COMPUTE_F32: all products are gemm_exact()'s: the loss has the bits that
  * hf-infer's logits give, and all is the same on every CPU.
- * COMPUTE_BF16: operands of products with base weights are rounded to bf16, by
- * gemm_bf16(), in both directions; adapters, attention and what is between
- * products stay f32.  Bits depend on the instruction set.
+ * COMPUTE_BF16: operands of products with base weights are rounded to bf16;
+ * forward goes by the products that engine.h says, the way back and the head
+ * by gemm_bf16().  Adapters, attention and what is between products stay f32.
+ * Bits depend on the instruction set.
  * In both they depend on neither threads, nor on how a step is cut into
  * chunks.  Examples that share a window give what they give apart, but for the
  * order of sums, as they share its slice, too.
