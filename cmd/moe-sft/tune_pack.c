@@ -16,9 +16,9 @@ struct rooms {
     uint64_t *any;       /* [ctx / 64 + 1] */
 };
 
-/* The least room of at least n tokens; NONE: there is none. */
+/* The smallest room of at least n tokens, or NONE. */
 static size_t
-least_room(const struct rooms *r, size_t n)
+smallest_room(const struct rooms *r, size_t n)
 {
     uint64_t word = r->any[n / 64] & (UINT64_MAX << (n % 64));
 
@@ -91,7 +91,8 @@ pack(struct tune_windows *w, const struct tune_data *d, size_t ctx)
 
     w->n = 0;
     for (size_t k = 0; k < d->n; k++) {
-        size_t i = longest[k], n = d->examples[i].n, room = least_room(&r, n);
+        size_t i = longest[k], n = d->examples[i].n;
+        size_t room = smallest_room(&r, n);
 
         of[i] = room == NONE ? w->n++ : take_window(&r, room);
         put_window(&r, of[i], (room == NONE ? ctx : room) - n);

@@ -172,7 +172,7 @@ parse_targets(const char *list, unsigned *targets, struct err *err)
     return 0;
 }
 
-/* What is said otherwise than for train. */
+/* Defaults that are not those of train. */
 static int
 own_defaults(struct tune *t, struct err *err)
 {

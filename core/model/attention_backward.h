@@ -11,7 +11,7 @@
 #include "core/par.h"
 
 /*
- * What it needs besides, allocated by mem_arrays(): the operands of products
+ * Its workspace, allocated by mem_arrays(): the operands of products
  * transposed, in blocks of KV_BLOCK rows of one sequence.
  */
 struct attention_work {

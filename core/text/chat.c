@@ -258,7 +258,7 @@ space_at(const char *s, size_t n)
     return space ? (size_t)length : 0;
 }
 
-/* Takes off what Jinja's trim does. */
+/* Removes what Jinja's trim removes. */
 static void
 trim(const char **s, size_t *n)
 {

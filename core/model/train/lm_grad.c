@@ -208,7 +208,8 @@ forward(struct lm *lm)
     return true;
 }
 
-/* The last layer's activations are there yet.  False: it was stopped. */
+/* The last layer's activations are still those of forward().  False: it was
+ * stopped. */
 static bool
 backward(struct lm *lm)
 {

@@ -31,7 +31,7 @@ struct train_tensor {
 struct train_state {
     const char *program;    /* for messages: "moe-sft train" */
     const char *format;     /* of the file: "moe-sft state 1" */
-    const char *arithmetic; /* what the steps' bits depend on besides */
+    const char *arithmetic; /* what the steps' bits depend on */
     bool any_isa;           /* a run with other arithmetic may continue it */
     uint64_t step;
     struct step_record *records; /* [step] */
