@@ -272,6 +272,37 @@ print(*(n[i] for i in order), end=" ")')" ]
     refused "-n was 3 (now 6" on --epochs 1
 }
 
+@test "moe-sft tune --resume: a state that says nonsense is refused" {
+    tune run -n 2
+    cp run/state.safetensors good
+    nonsense() {
+        py - "$1" "$2" <<'END'
+import mkst, sys
+t, meta = mkst.load_all("good")
+meta[sys.argv[1]] = sys.argv[2]
+mkst.save("run/state.safetensors", t, meta)
+END
+        run -65 --separate-stderr moe-sft tune -m "$DEMO" -d ids.jsonl -o run --resume
+        [[ $stderr == "moe-sft: run/state.safetensors: $3" ]] || { echo "$stderr"; return 1; }
+    }
+    nonsense --lr abc '--lr is "abc"'
+    nonsense --lr -1 'its options are out of range'
+    nonsense --warmup 1e+300 'its options are out of range'
+    nonsense --batch 0 '--batch is 0 (expected 1 or more)'
+    nonsense --batch 99999999999 'its options are out of range'
+    nonsense --accumulate 0 '--accumulate is 0 (expected 1 or more)'
+    nonsense --ctx 0 'its options are out of range'
+    nonsense --rank -1 'its options are out of range'
+    nonsense --schedule square '--schedule is "square"'
+    nonsense --targets q,x '--targets is "q,x"'
+    nonsense step 5 'steps is of another shape or dtype'
+    nonsense format x 'is not a state of moe-sft tune (format "x")'
+    head -c 1000 good >run/state.safetensors
+    run -65 moe-sft tune -m "$DEMO" -d ids.jsonl -o run --resume
+    cp good run/state.safetensors
+    tune run --resume
+}
+
 @test "moe-sft tune: a directory that exists is 73, with --force a new run, whose best is its own" {
     tune run -n 2 --eval four.jsonl --keep-best
     [ -e run/best/adapter_model.safetensors ]

@@ -195,14 +195,34 @@ own_defaults(struct tune *t, struct err *err)
     return train_check_warmup(&t->o, err);
 }
 
+/* Are options within what the command line takes?  A state may say anything. */
+static bool
+is_possible(const struct tune *t)
+{
+    const uint64_t counts[] = { t->t.batch, t->o.accumulate, t->t.ctx,
+                                (uint64_t)t->cmd.rank };
+    const double numbers[] = { t->o.lr, t->o.warmup, t->o.clip,
+                               t->o.weight_decay };
+
+    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
+        if (counts[i] > INT32_MAX)
+            return false;
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+        if (!(numbers[i] >= 0 && numbers[i] <= 1e15))
+            return false;
+    return t->t.ctx > 0 && isfinite(t->cmd.alpha) && t->o.steps <= INT32_MAX;
+}
+
 /* Options that are not given come from the state. */
 static int
 take_state(struct tune *t, const char *path, struct err *err)
 {
     struct setting settings[MAX_SETTINGS];
     size_t n = settings_of(t, settings), room = 0;
+    struct str text = { 0 };
     const char *value;
     struct st st;
+    int rc = 0;
 
     if (st_open(&st, path, err) < 0)
         return -1;
@@ -221,12 +241,24 @@ take_state(struct tune *t, const char *path, struct err *err)
             opt_given(t->cmd.line, "epochs"))
             continue;
         take_value(t, &settings[i], value);
+        put_value(&text, &settings[i]);
+        if (rc == 0 && strcmp(text.s, value) != 0)
+            rc = err_set(err, EX_DATAERR, "%s: %s is \"%s\"", path,
+                         settings[i].key, value);
     }
+    str_free(&text);
     value = st_meta(&st, "adapter");
     snprintf(t->init_digest, sizeof(t->init_digest), "%s", value ? value : "");
     st_close(&st);
-    return t->t.targets ? parse_targets(t->t.targets, &t->lora.targets, err)
-                        : 0;
+    if (rc == 0 && t->t.targets &&
+        parse_targets(t->t.targets, &t->lora.targets, err) < 0)
+        rc = opt_given(t->cmd.line, "targets")
+                 ? -1
+                 : err_set(err, EX_DATAERR, "%s: --targets is \"%s\"", path,
+                           t->t.targets);
+    if (rc == 0 && !is_possible(t))
+        rc = err_set(err, EX_DATAERR, "%s: its options are out of range", path);
+    return rc;
 }
 
 int
