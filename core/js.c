@@ -210,6 +210,8 @@ js_str(const struct js *js, const char **s, size_t *nbytes, struct err *err)
     *s = json_string_value(js->v);
     if (nbytes)
         *nbytes = json_string_length(js->v);
+    else if (strlen(*s) != json_string_length(js->v))
+        return js_bad(js, "a string without a NUL", err);
     return 0;
 }
 

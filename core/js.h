@@ -54,7 +54,8 @@ struct js js_at(const struct js *array, size_t i);
 bool js_is(const struct js *js, json_type type);
 bool js_absent(const struct js *js); /* not there, or null */
 
-/* The value as a type, or -1 with EX_DATAERR naming path, found, expected. */
+/* The value as a type, or -1 with EX_DATAERR naming path, found, expected.
+ * 'nbytes' NULL: a string with a NUL in it is none. */
 int js_str(const struct js *js, const char **s, size_t *nbytes,
            struct err *err);
 int js_i64(const struct js *js, int64_t min, int64_t max, int64_t *v,

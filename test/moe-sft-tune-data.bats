@@ -122,6 +122,8 @@ refused() {
     refused '{"messages": []}' 'messages is an array (expected an array of messages)'
     refused '{"messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}]}' \
         'messages[1].role is "tool" (expected system, user or assistant)'
+    refused '{"messages": [{"role": "user\u0000", "content": "a"}]}' \
+        'messages[0].role is "user\\u0000" (expected a string without a NUL)'
     refused '{"messages": [{"role": "user"}]}' 'messages[0].content is missing (expected a string)'
     refused '{"messages": [{"role": "assistant", "content": "a", "tool_calls": [1]}]}' \
         'messages[0] has "tool_calls", which is not supported (role and content)'
