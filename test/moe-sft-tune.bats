@@ -595,6 +595,9 @@ END
     usage "--warmup 1.5 is neither a number of steps nor a fraction of them" tune run --warmup 1.5
     usage "--data and --eval are both -" moe-sft tune -m "$DEMO" -d - --eval - -o run
     usage "--svg needs a file name, not -" tune run --svg -
+    cp four.jsonl $'\xff'
+    usage '--eval \xff: a name that is not UTF-8' tune run --eval $'\xff'
+    usage '--svg \xff.svg: a name that is not UTF-8' tune run --svg $'\xff.svg'
     run -66 moe-sft tune -m nothing -d ids.jsonl -o run
     run -65 --separate-stderr moe-sft tune -m "$ROOT/demo/qwen3-moe-tiny" -d ids.jsonl -o run
     [[ $stderr == "moe-sft: $ROOT/demo/qwen3-moe-tiny"*experts* ]]

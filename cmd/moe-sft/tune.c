@@ -22,6 +22,7 @@
 #include "core/mem.h"
 #include "core/opt.h"
 #include "core/sig.h"
+#include "core/str.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
@@ -83,6 +84,16 @@ check_command(const struct cmd *cmd, struct err *err)
     return can_write(cmd, cmd->grads, err);
 }
 
+/* The state keeps these names, and is UTF-8. */
+static int
+check_name(const char *option, const char *name, struct err *err)
+{
+    if (!name || utf8_valid(name, strlen(name)) == strlen(name))
+        return 0;
+    return err_set(err, TU_USAGE, "%s %s: a name that is not UTF-8", option,
+                   name);
+}
+
 /* Options, those of the run that is resumed among them. */
 static int
 open_options(struct tune *t, const struct cmd *cmd, struct err *err)
@@ -96,7 +107,9 @@ open_options(struct tune *t, const struct cmd *cmd, struct err *err)
         return -1;
     if (cmd->output) {
         tune_dir_paths(t);
-        if (tune_dir_check(t, err) < 0)
+        if (check_name("--eval", t->t.eval, err) < 0 ||
+            check_name("--svg", t->o.svg, err) < 0 ||
+            tune_dir_check(t, err) < 0)
             return -1;
     }
     resumed = t->o.resume && !file_missing(t->state_path.s);
