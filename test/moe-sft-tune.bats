@@ -373,6 +373,7 @@ END
     run -2 tune no -n 1 --init run
     [ "${lines[0]}" = "moe-sft: --init keeps the adapter's rank, alpha and targets" ]
     for change in 's/"use_dora": false/"use_dora": true/' 's/"bias": "none"/"bias": "all"/' \
+        's/"lora_dropout": 0.0/"lora_dropout": 0.1/' \
         's/"modules_to_save": null/"modules_to_save": ["lm_head"]/'; do
         rm -rf bad
         cp -r run bad

@@ -114,13 +114,27 @@ check_init(struct lm *lm, const char *dir, double scale, struct err *err)
     return 0;
 }
 
+/* Dropout was the training's that made the adapter: without it this one would
+ * be another. */
+static int
+check_dropout(const struct peft *p, struct err *err)
+{
+    struct js js = js_get(&p->config, "lora_dropout");
+    double dropout = 0;
+
+    if (!js_absent(&js) && js_f64(&js, &dropout, err) < 0)
+        return -1;
+    return dropout == 0 ? 0 : js_bad(&js, "0: dropout is not supported", err);
+}
+
 static int
 open_init(struct lm *lm, const char *dir, struct err *err)
 {
     struct peft p = { 0 };
     int rc = -1;
 
-    if (peft_open(&p, dir, err) == 0 && lora_open(lm->model, dir, err) == 0) {
+    if (peft_open(&p, dir, err) == 0 && check_dropout(&p, err) == 0 &&
+        lora_open(lm->model, dir, err) == 0) {
         lm->lora = (struct lm_lora){ .rank = (size_t)p.r,
                                      .alpha = p.alpha,
                                      .rslora = p.rslora };
