@@ -492,6 +492,10 @@ open(p, "wb").write(d)'
         [ "${stderr_lines[0]}" = "moe-sft: --svg ./two/$f is the name of another file of this command" ]
         [ ! -e two ]
     done
+    mkfifo pipe
+    run -73 --separate-stderr timeout -k 1 60 moe-sft tune -m "$DEMO" -d four.jsonl -o three -n 1 --svg pipe
+    [ "$stderr" = "moe-sft: pipe: is not a file" ]
+    [ ! -e three ]
     tune two -n 1 --svg two/loss.svg
 }
 

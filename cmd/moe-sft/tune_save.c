@@ -158,12 +158,17 @@ tune_dir_check(const struct tune *t, struct err *err)
     return rc;
 }
 
-/* Is the picture another file of DIR?  DIR must exist. */
+/* Is the picture another file of DIR, which must exist, or a pipe, on which a
+ * run would wait? */
 static int
 check_svg(const struct tune *t, struct err *err)
 {
     bool same = false;
+    struct stat st;
 
+    if (t->o.svg && stat(t->o.svg, &st) == 0 && !S_ISREG(st.st_mode) &&
+        !S_ISCHR(st.st_mode))
+        return err_set(err, EX_CANTCREAT, "%s: is not a file", t->o.svg);
     for (int i = 0; !same && i < N_FILES; i++) {
         struct str path = { 0 };
 
