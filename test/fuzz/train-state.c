@@ -25,12 +25,11 @@ state_new(struct train_state *s, struct adamw *a)
                                .format = "moe-sft state 1",
                                .arithmetic = "8 lanes",
                                .any_isa = true,
-                               .settings = { { "--lr", "0.5", NULL },
-                                             { "base", "00ff", "base" } },
-                               .n_settings = 2,
                                .tensors = tensors,
                                .n_tensors = N_TENSORS,
                                .adamw = a };
+    train_state_set(s, "--lr", "0.5", NULL);
+    train_state_set(s, "base", "00ff", "base");
 }
 
 static void
@@ -43,18 +42,18 @@ check(const struct train_state *s)
     struct stw *w;
     struct err err;
 
-    train_log_svg(&svg, "<&>", s->records, s->step);
+    train_log_svg(&svg, "<&>", s->records, s->step, &s->evals);
     str_free(&svg);
     w = train_state_write(s, fuzz_path("again"), &err);
     MUST(w && stw_commit(w, &err) == 0);
     stw_free(w);
     state_new(&t, &again);
     MUST(train_state_read(&t, fuzz_path("again"), &err) == 0 &&
-         t.step == s->step);
+         t.step == s->step && t.evals.n == s->evals.n);
     MUST(!memcmp(s->adamw->master, again.master, nbytes) &&
          !memcmp(s->adamw->v, again.v, nbytes));
     adamw_close(&again);
-    free(t.records);
+    train_state_close(&t);
 }
 
 int
@@ -71,6 +70,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     else
         check(&s);
     adamw_close(&adamw);
-    free(s.records);
+    train_state_close(&s);
     return 0;
 }
