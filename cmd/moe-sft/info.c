@@ -47,6 +47,39 @@ first_nonzero(size_t a, size_t b, size_t c)
     return a ? a : b ? b : c;
 }
 
+/* The files' sizes first, then the options', then the defaults; but --top-k and
+ * --length go before what a file says. */
+static struct moe_config
+sizes_of(const struct cmd *cmd, const struct base *base,
+         const struct expert_adapter *a, const struct batch *batch)
+{
+    struct moe_config c = {
+        .n_experts = first_nonzero(base->n_experts, (size_t)cmd->n_experts,
+                                   DEFAULT_EXPERTS),
+        .hidden =
+            first_nonzero(base->hidden, (size_t)cmd->hidden,
+                          first_nonzero(batch->hidden, 0, DEFAULT_HIDDEN)),
+        .intermediate =
+            first_nonzero(base->intermediate, (size_t)cmd->intermediate,
+                          DEFAULT_INTERMEDIATE),
+        .top_k = first_nonzero((size_t)cmd->top_k, batch->top_k,
+                               first_nonzero(base->top_k, 0, DEFAULT_TOP_K)),
+        .lora_rank = first_nonzero(a->rank, (size_t)cmd->rank, DEFAULT_RANK),
+        .lora_alpha = a->rank ? a->alpha : (float)cmd->alpha,
+        .max_len =
+            first_nonzero((size_t)cmd->length, batch->qlen, DEFAULT_LENGTH),
+        .max_cache_depth = first_nonzero((size_t)cmd->depth, 0, 1),
+        .n_parts = (size_t)cmd->n_parts,
+    };
+
+    if (!cmd->base && a->rank) {
+        c.n_experts = a->n_experts;
+        c.hidden = a->hidden;
+        c.intermediate = a->intermediate;
+    }
+    return c;
+}
+
 int
 info_main(const struct cmd *cmd, struct err *err)
 {
@@ -63,29 +96,7 @@ info_main(const struct cmd *cmd, struct err *err)
          adapter_open(&a, cmd->lora, cmd->base ? &base : NULL, err) < 0) ||
         (cmd->input && batch_open(&batch, cmd->input, 0, base.hidden, err) < 0))
         goto out;
-    /* the files' sizes first, then the options', then the defaults; but --top-k
-     * and --length go before what a file says */
-    c = (struct moe_config){
-        .n_experts = first_nonzero(base.n_experts, (size_t)cmd->n_experts,
-                                   DEFAULT_EXPERTS),
-        .hidden = first_nonzero(base.hidden, (size_t)cmd->hidden,
-                                first_nonzero(batch.hidden, 0, DEFAULT_HIDDEN)),
-        .intermediate = first_nonzero(
-            base.intermediate, (size_t)cmd->intermediate, DEFAULT_INTERMEDIATE),
-        .top_k = first_nonzero((size_t)cmd->top_k, batch.top_k,
-                               first_nonzero(base.top_k, 0, DEFAULT_TOP_K)),
-        .lora_rank = first_nonzero(a.rank, (size_t)cmd->rank, DEFAULT_RANK),
-        .lora_alpha = a.rank ? a.alpha : (float)cmd->alpha,
-        .max_len =
-            first_nonzero((size_t)cmd->length, batch.qlen, DEFAULT_LENGTH),
-        .max_cache_depth = first_nonzero((size_t)cmd->depth, 0, 1),
-        .n_parts = (size_t)cmd->n_parts,
-    };
-    if (!cmd->base && a.rank) {
-        c.n_experts = a.n_experts;
-        c.hidden = a.hidden;
-        c.intermediate = a.intermediate;
-    }
+    c = sizes_of(cmd, &base, &a, &batch);
     if (base_mode(&base, cmd->mode, &c.mode, err) < 0)
         goto out;
     put_size(&r, "experts", c.n_experts);
