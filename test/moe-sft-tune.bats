@@ -128,7 +128,7 @@ for k in a: assert np.linalg.norm(a[k] - b[k]) <= 1e-6 * np.linalg.norm(a[k]), k
     tune b --epochs 2 --batch 1 --shuffle --seed 7
     tune c --epochs 2 --batch 1 --shuffle --seed 8
     same a b
-    ! cmp -s a/log.tsv c/log.tsv || return 1
+    run -1 cmp -s a/log.tsv c/log.tsv
     tokens() { tail -n +2 a/log.tsv | cut -f 5 | sed -n "$1"; }
     [ "$(tokens 1,21p | sort)" = "$(tokens 22,42p | sort)" ]
     [ "$(tokens 1,21p)" != "$(tokens 22,42p)" ]
@@ -147,7 +147,7 @@ print(*(n[i] for i in order), end=" ")')" ]
         same ${c}1 ${c}2
         same ${c}1 ${c}3
     done
-    ! cmp -s f321/log.tsv bf161/log.tsv || return 1
+    run -1 cmp -s f321/log.tsv bf161/log.tsv
 }
 
 @test "moe-sft tune --resume: a run that was stopped has the bytes of one that was not" {
@@ -397,7 +397,7 @@ for name, v in t.items():
     assert abs(v.mean()) < 5 / np.sqrt(3 * v.size) and abs(v.var() - 1 / 3) < .02, name
 assert len(t) == 4 * 7 * 2'
     tune other -n 1 --lr 0 --seed 6 --rank 64
-    ! cmp -s run/adapter_model.safetensors other/adapter_model.safetensors || return 1
+    run -1 cmp -s run/adapter_model.safetensors other/adapter_model.safetensors
 }
 
 @test "moe-sft tune: adapter_config.json has PEFT's keys, and the model's name" {
