@@ -593,6 +593,7 @@ END
         run -2 --separate-stderr "${@:2}"
         [ "${stderr_lines[0]}" = "moe-sft: $1" ] || { echo "$stderr"; return 1; }
     }
+    usage "-o $DEMO is the model's own directory" moe-sft tune -m "$DEMO" -d ids.jsonl -o "$DEMO" -f -n 1
     usage "tune: -o is missing" moe-sft tune -m "$DEMO" -d ids.jsonl
     usage "--targets: \"x\" is not one of q,k,v,o,gate,up,down" tune run --targets q,x
     usage "-n and --epochs both say how long" tune run -n 1 --epochs 1

@@ -140,6 +140,9 @@ tune_dir_check(const struct tune *t, struct err *err)
         return -1;
     if (lstat(dir, &st) < 0)
         return 0;
+    if (file_same(dir, t->t.model))
+        return err_set(err, TU_USAGE, "-o %s is the model's own directory",
+                       dir);
     if (!t->o.resume && !(t->cmd.out_flags & OUT_FORCE))
         return err_set(err, EX_CANTCREAT,
                        "%s: exists already (--resume continues its run, "

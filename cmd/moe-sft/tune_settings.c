@@ -306,7 +306,7 @@ tune_set_settings(struct tune *t)
         put_value(&text, &settings[i]);
         train_state_set(s, settings[i].key, text.s, NULL);
         if (settings[i].is_free)
-            train_state_free(s);
+            train_state_may_differ(s);
     }
     t->t.targets = NULL;
     str_free(&targets);

@@ -39,7 +39,7 @@ train_state_set(struct train_state *s, const char *name, const char *value,
 }
 
 void
-train_state_free(struct train_state *s)
+train_state_may_differ(struct train_state *s)
 {
     s->settings[s->n_settings - 1].is_free = true;
 }

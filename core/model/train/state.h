@@ -45,13 +45,13 @@ struct train_state {
 };
 
 /* train_state_set() adds a setting, whose value is copied; 'path' is what the
- * digest is of, or NULL.  train_state_free() lets the last one differ. */
+ * digest is of, or NULL.  train_state_may_differ() lets the last one differ. */
 void train_state_set(struct train_state *state, const char *name,
                      const char *value, const char *path);
 void train_state_set_number(struct train_state *state, const char *name,
                             double value);
 
-void train_state_free(struct train_state *state);
+void train_state_may_differ(struct train_state *state);
 
 /* train_state_record() appends what the next step was like, train_state_eval()
  * a loss after the last one. */
