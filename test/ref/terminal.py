@@ -4,6 +4,7 @@ import array
 import fcntl
 import os
 import pty
+import re
 import subprocess
 import termios
 import threading
@@ -58,7 +59,9 @@ def run(command, pieces=None, stdout=False):
 
 
 def raw(said):
-    """What of HOSTILE is in it, but lines and their tabs."""
+    """What of HOSTILE is in it, but lines and their tabs, and how our own
+    progress is drawn (HOSTILE has no ESC [ K)."""
+    said = re.sub(rb"\r([^\r\n\x1b]*)\x1b\[K", rb"\1", said)
     text = said.replace(b"\r\n", b"\n").decode("utf-8", "surrogateescape")
     return {c for c in text
             if c in HOSTILE.translate({9: None, 10: None}) or "\ud800" <= c <= "\udfff"}
