@@ -48,9 +48,10 @@ check: all $(call of_tool,$(UNIT) $(FUZZ)) $(FAULT)
 	@$(TESTENV) sh scripts/check.sh $(call of_tool,$(UNIT) $(FUZZ)) $(BATS) $(PAGES)
 
 # The tests that compute, which test/computes names, with TU_ISA as each that
-# this machine has, or those of ISA=; BEST=no: but its best, as make check runs.
+# this machine has, or those of ISA=; BEST=no: but its best, as make check runs;
+# PART=unit: the unit tests of them.
 check-isa: all $(UNIT)
-	@$(TESTENV) ISA='$(ISA)' BEST='$(BEST)' sh scripts/check-isa.sh $(B)/test/unit
+	@$(TESTENV) ISA='$(ISA)' BEST='$(BEST)' PART='$(PART)' sh scripts/check-isa.sh $(B)/test/unit
 
 # The same bytes from all of them, and those that test/bits has.
 check-bits: all
