@@ -30,6 +30,7 @@
 #include "core/err.h"
 #include "core/model/engine.h"
 #include "core/model/model.h"
+#include "core/model/train/ranks.h"
 #include "core/par.h"
 
 /* The layers that may have an adapter, in the order of everything that lists
@@ -65,12 +66,13 @@ struct lm_options {
     const char *init; /* a PEFT directory to go on from: 'lora' and 'seed' are
                        * not read then; or NULL */
     enum compute compute;
-    size_t max_tokens; /* of an example (not of a window), 1 or more */
-    size_t chunk;      /* tokens that go through the layers together, if that
-                        * many are there: more take more memory, and read the
-                        * weights less often; 0: LM_CHUNK.  At least
-                        * max_tokens are. */
-    size_t n_slices;   /* of a step, 1 to LM_MAX_SLICES */
+    size_t max_tokens;   /* of an example (not of a window), 1 or more */
+    size_t chunk;        /* tokens that go through the layers together, if that
+                          * many are there: more take more memory, and read the
+                          * weights less often; 0: LM_CHUNK.  At least
+                          * max_tokens are. */
+    size_t n_slices;     /* of a step, 1 to LM_MAX_SLICES */
+    struct ranks *ranks; /* that share the work; or NULL */
 };
 
 #define LM_CHUNK      1024
@@ -158,7 +160,8 @@ size_t lm_n_targets(const struct lm_seq *seqs, size_t n_seqs);
  *
  * Sequence i belongs to slice i % n_slices; a slice's gradient is summed over
  * its tokens in their order, and slices' by a tree that halves their list: the
- * larger part, a power of two, first.
+ * larger part, a power of two, first.  Ranks have slices of their own, and all
+ * get the same gradient, loss and result.
  *
  * lm_loss() is the forward alone.  The loss is summed in order, in double.
  * It may be NaN or infinite: that is no error here.

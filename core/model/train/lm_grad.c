@@ -12,8 +12,8 @@
 
 struct cursor {
     const struct lm_seq *seqs;
-    size_t n_seqs, n_slices;
-    size_t slice, seq, example; /* the next one */
+    size_t n_seqs, n_slices, end; /* of this rank's slices */
+    size_t slice, seq, example;   /* the next one */
 };
 
 /* Tokens [begin, begin + n) of a window, as far as a label needs them. */
@@ -32,7 +32,7 @@ example_end(const struct lm_seq *s, size_t i)
 static bool
 look(struct cursor *c, struct example *e)
 {
-    for (; c->slice < c->n_slices; c->seq = ++c->slice)
+    for (; c->slice < c->end; c->seq = ++c->slice)
         for (; c->seq < c->n_seqs; c->seq += c->n_slices, c->example = 0) {
             const struct lm_seq *s = &c->seqs[c->seq];
 
@@ -169,7 +169,7 @@ fill(struct lm_work *w, struct cursor *at, size_t *n_begun)
     if (c->n_rows == 0)
         return false;
     if (!more)
-        begin_slices(w, at->n_slices, n_begun);
+        begin_slices(w, at->end, n_begun);
     if (!more || at->slice >= *n_begun)
         w->segments[w->n_segments - 1].is_last = true;
     return true;
@@ -229,33 +229,28 @@ backward(struct lm *lm)
     return true;
 }
 
-/* Loss, and gradient if it is wanted, of some sequences, whose losses are
- * summed in their order. */
+/* What this rank does of the sequences: losses [n_seqs] get its own. */
 static int
-run(struct lm *lm, const struct lm_seq *seqs, size_t n_seqs, bool back,
-    double *loss_sum, struct err *err)
+run_own(struct lm *lm, const struct lm_seq *seqs, size_t n_seqs,
+        size_t n_slices, bool back, double *losses, struct err *err)
 {
     struct lm_work *w = lm->work;
     const struct chunk *c = &w->engine->chunk;
-    size_t n_targets = lm_n_targets(seqs, n_seqs), n_begun = 0;
-    size_t n_slices = back ? smaller(w->options.n_slices, n_seqs) : 1;
-    struct cursor at = { seqs, n_seqs, n_slices, 0, 0, 0 };
-    bool going = true;
-    double *losses;
+    size_t n_targets = lm_n_targets(seqs, n_seqs), n_begun;
+    size_t n_layers = (size_t)lm->model->config.n_layers;
+    struct cursor at = { .seqs = seqs, .n_seqs = n_seqs, .n_slices = n_slices };
+    bool going = true, any = false;
 
     for (size_t i = 0; i < n_seqs; i++)
         if (check_seq(lm, &seqs[i], err))
             return -1;
-    losses = mem_try(larger(1, n_seqs), sizeof(*losses), "the losses", err);
-    if (!losses)
-        return -1;
-    for (size_t i = 0; i < n_seqs; i++)
-        losses[i] = 0;
+    lm_own_slices(w, n_slices, (size_t)ranks_self(w->options.ranks), &at.slice,
+                  &at.end);
+    w->first_slice = n_begun = at.seq = at.slice;
     if (LM_SWAPS)
         cvt_from_f32(w->swapped, DT_F32, w->values, lm->n_params);
     while (going && fill(w, &at, &n_begun)) {
-        size_t n_layers = (size_t)lm->model->config.n_layers;
-
+        any = true;
         going = forward(lm);
         if (going)
             lm_head(lm, kept(lm, n_layers), back ? w->grads.resid : NULL,
@@ -265,15 +260,41 @@ run(struct lm *lm, const struct lm_seq *seqs, size_t n_seqs, bool back,
         for (size_t i = 0; i < c->n_wanted; i++)
             losses[w->wanted[i].seq] += w->wanted[i].loss;
     }
-    if (back && n_targets > 0)
+    if (back && !any)
+        memset(w->copies, 0,
+               larger(1, lm_n_blocks(w->first_slice, at.end)) * lm->n_params *
+                   sizeof(*w->copies));
+    return going ? 0 : sig_stopped("the step is not done", err);
+}
+
+/* Loss, and gradient if it is wanted, of some sequences, whose losses are
+ * summed in their order. */
+static int
+run(struct lm *lm, const struct lm_seq *seqs, size_t n_seqs, bool back,
+    double *loss_sum, struct err *err)
+{
+    struct lm_work *w = lm->work;
+    struct ranks *ranks = w->options.ranks;
+    size_t n_slices = smaller(
+        back ? w->options.n_slices : (size_t)ranks_count(ranks), n_seqs);
+    double *losses =
+        mem_try(larger(1, n_seqs), sizeof(*losses), "the losses", err);
+    int rc = losses ? 0 : -1;
+
+    for (size_t i = 0; losses && i < n_seqs; i++)
+        losses[i] = 0;
+    if (rc == 0)
+        rc = run_own(lm, seqs, n_seqs, n_slices, back, losses, err);
+    rc = ranks_agree(ranks, rc, err);
+    if (rc == 0 && back && lm_n_targets(seqs, n_seqs) > 0)
         lm_sums_finish(lm, n_slices);
-    else if (back)
-        memset(w->copies, 0, lm->n_params * sizeof(*w->copies));
+    if (rc == 0)
+        ranks_sum(ranks, losses, n_seqs);
     *loss_sum = 0;
-    for (size_t i = 0; i < n_seqs; i++)
+    for (size_t i = 0; rc == 0 && i < n_seqs; i++)
         *loss_sum += losses[i];
     free(losses);
-    return going ? 0 : sig_stopped("the step is not done", err);
+    return rc;
 }
 
 int

@@ -89,16 +89,35 @@ struct lm_work {
 
     /* lm_sums.c */
     size_t n_copies;
-    float *copies;         /* [n_copies, n_params], B's transposed */
+    float *copies; /* [n_copies, n_params], B's transposed: of the blocks of
+                    * this rank's slices, which begin at first_slice */
+    size_t first_slice;
     float *high;           /* [rows, rank]: scale a x */
     float *high_t, *low_t; /* [rank, rows] */
     size_t widest;         /* out of all adapted layers */
     float *b_t;            /* [threads, rank, widest] */
+
+    /* lm_ranks.c */
+    size_t n_received; /* blocks of all ranks */
+    size_t n_window;   /* numbers of a block that are exchanged at once */
+    size_t n_part;     /* of which a rank adds so many; 0, 0: one rank */
+    float *sent;       /* [n_copies, n_window] */
+    float *received;   /* [n_received, n_part] */
 };
 
 /* lm_memory.c: the sizes that follow from the options, without n_params. */
 void lm_sizes(struct lm *lm);
 void lm_free(struct lm *lm);
+
+/*
+ * lm_ranks.c: the slices [begin, end) of a rank; blocks that a range of slices
+ * has; sizes.  lm_ranks_add() makes copies[0] the sum of all ranks' blocks.
+ */
+void lm_own_slices(const struct lm_work *work, size_t n_slices, size_t rank,
+                   size_t *begin, size_t *end);
+size_t lm_n_blocks(size_t begin, size_t end);
+void lm_ranks_sizes(struct lm *lm);
+void lm_ranks_add(struct lm *lm, size_t n_slices);
 
 /*
  * lm_head.c: the loss of the wanted rows of x [rows, hidden], and where 'resid'
@@ -107,7 +126,7 @@ void lm_free(struct lm *lm);
 void lm_head(struct lm *lm, const float *x, float *resid, double by);
 
 /* lm_sums.c: a layer's part of the gradient, block_grads.linear; and what is
- * left to do when all chunks of n_slices slices, 1 or more, are done. */
+ * left to do when all chunks of this rank's slices of n_slices are done. */
 void lm_sums_add(void *lm, const struct linear_grads *grads);
 void lm_sums_finish(struct lm *lm, size_t n_slices);
 

@@ -35,9 +35,7 @@ lm_sizes(struct lm *lm)
     /* the examples' last blocks are not full: 48 for 1024 rows */
     w->n_blocks = w->rows / KV_BLOCK + w->rows / 32 + 1;
     w->head_rows = smaller(head_rows, larger(1, HEAD_BYTES / 4 / vocab));
-    w->n_copies = 1;
-    for (size_t s = o->n_slices; s > 1; s /= 2)
-        w->n_copies++;
+    lm_ranks_sizes(lm);
     for (size_t i = 0; i < w->n_adapted; i++)
         w->widest = larger(w->widest, w->adapted[i].linear->out);
 }
@@ -125,6 +123,11 @@ list_regions(struct lm *lm, struct lm_work *w)
     add(r, &w->high_t, n, rank, 4);
     add(r, &w->b_t, threads * rank, w->widest, 4);
     add(r, &w->segments, w->options.n_slices, 1, sizeof(*w->segments));
+    if (w->n_window == 0)
+        return;
+    r = add_region(w, "exchange with other ranks");
+    add(r, &w->sent, w->n_copies, w->n_window, 4);
+    add(r, &w->received, w->n_received, w->n_part, 4);
 }
 
 static struct engine_options

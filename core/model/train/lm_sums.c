@@ -3,7 +3,8 @@
  *
  * A slice's sum is added to those before it as a binary counter carries:
  * after slice s there are as many copies as s + 1 has bits, each the sum of
- * as many slices as its bit says.
+ * as many slices as its bit says.  Slices that begin later, as of another rank,
+ * carry only within their range (lm_ranks.c).
  */
 #include <string.h>
 
@@ -25,12 +26,6 @@ struct outer {
     size_t cols;
 };
 
-static size_t
-n_bits(size_t n)
-{
-    return (size_t)__builtin_popcountll(n);
-}
-
 /* Columns [col, col + n) of copy i's [rank, cols] are added to copy i - 1's. */
 static void
 carry(const struct outer *o, size_t i, size_t col, size_t n)
@@ -51,7 +46,7 @@ sum_columns(const struct outer *o, size_t col)
 
     for (size_t i = 0; i < w->n_segments; i++) {
         const struct lm_segment *s = &w->segments[i];
-        size_t copy = n_bits(s->slice);
+        size_t copy = lm_n_blocks(w->first_slice, s->slice);
         struct weighted_sum sum = {
             .y = w->copies + copy * o->lm->n_params + o->first + col,
             .w = o->w + s->row * o->cols + col,
@@ -68,7 +63,9 @@ sum_columns(const struct outer *o, size_t col)
         };
 
         weighted_sum(&sum);
-        for (size_t bit = 1; s->is_last && (s->slice & bit); bit *= 2)
+        for (size_t bit = 1; s->is_last && (s->slice & bit) &&
+                             s->slice + 1 >= w->first_slice + 2 * bit;
+             bit *= 2)
             carry(o, copy--, col, n);
     }
 }
@@ -171,9 +168,12 @@ lm_sums_finish(struct lm *lm, size_t n_slices)
 {
     struct lm_work *w = lm->work;
 
-    for (size_t i = n_bits(n_slices) - 1; i > 0; i--)
-        par_for(w->par, lm->n_params, 16384, carry_all,
-                &(struct carrying){ w->copies + (i - 1) * lm->n_params,
-                                    w->copies + i * lm->n_params });
+    if (ranks_count(w->options.ranks) > 1)
+        lm_ranks_add(lm, n_slices);
+    else
+        for (size_t i = lm_n_blocks(0, n_slices) - 1; i > 0; i--)
+            par_for(w->par, lm->n_params, 16384, carry_all,
+                    &(struct carrying){ w->copies + (i - 1) * lm->n_params,
+                                        w->copies + i * lm->n_params });
     par_for(w->par, w->n_adapted, 1, transpose_b, lm);
 }
