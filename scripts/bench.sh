@@ -1,6 +1,7 @@
 #!/bin/sh
 # One table: the machine's limits, then kernels and tools in ratio to them.
-# PEERS=1: other libraries on the same shapes, too.  Files go to $TMPDIR.
+# PEERS=1: other libraries on the same shapes, too, and LLAMA_BENCH=PROGRAM on
+# the same model.  Files go to $TMPDIR.
 b=$BUILD/test/bench
 set -e
 TMPDIR=$(mktemp -d)
@@ -37,4 +38,5 @@ root=$PWD
 if (cd "$TMPDIR" && PYTHONPATH=$root/test/ref "$PYTHON" -c 'import kvc_pth; kvc_pth.realistic()'); then
     "$b/kvc-convert-speed" "$TMPDIR/big.pth"
 fi
-[ -z "$PEERS" ] || "$PYTHON" test/bench/peers.py "$b/kernels" "$b/table" "$b/moe"
+[ -z "$PEERS" ] || "$PYTHON" test/bench/peers.py "$b/kernels" "$b/table" "$b/moe" \
+    "$b/engine"

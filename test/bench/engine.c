@@ -2,6 +2,8 @@
  * engine [DIR]: speed and memory on a random model of Qwen3-0.6B's
  * shape (written to a temporary directory without DIR): decode beside a read of
  * the same bytes, a prompt beside the FMA peak, in the same run.
+ *   engine one decode|f32|bf16 DIR THREADS  prints tokens a second alone, of
+ *   decode or of a prompt: what test/bench/peers.py measures others against
  */
 #include <math.h>
 #include <sched.h>
@@ -208,35 +210,66 @@ batch_line(const struct model *model, int threads, double token_s)
     free(logits);
 }
 
+/* Room for the same prompt again and again. */
+struct prompt {
+    struct engine *engine;
+    struct session *session;
+    int32_t ids[N_PROMPT];
+    float *logits;
+};
+
+static void
+prompt_open(struct prompt *p, const struct model *model, struct par *par,
+            enum compute compute)
+{
+    const struct engine_options options = { CHUNK, compute, DT_F32 };
+    struct err err = { 0 };
+
+    for (int i = 0; i < N_PROMPT; i++)
+        p->ids[i] = (int32_t)(i * 7919 % model->config.vocab_size);
+    p->logits = xcalloc((size_t)model->config.vocab_size, 4);
+    check(engine_open(&p->engine, model, par, &options, &err), &err);
+    p->session = session_new(p->engine, N_PROMPT);
+}
+
+/* Tokens a second. */
+static double
+prompt_run(struct prompt *p)
+{
+    struct session *s = p->session;
+    struct err err = { 0 };
+    double start = clock_s();
+
+    s->n = s->n_cached = 0;
+    check(session_feed(s, p->ids, N_PROMPT, p->logits, 1, &err), &err);
+    return N_PROMPT / (clock_s() - start);
+}
+
+static void
+prompt_close(struct prompt *p)
+{
+    session_close(p->session);
+    engine_close(p->engine);
+    free(p->logits);
+}
+
 /* A prompt: its speed beside the peak of its products, and memory. */
 static void
 prompt_line(const struct model *model, int threads, enum compute compute)
 {
-    const struct engine_options options = { CHUNK, compute, DT_F32 };
     enum probe_kind kind = compute == COMPUTE_F32 ? PROBE_F32 : PROBE_BF16;
-    int32_t ids[N_PROMPT];
-    float *logits = xcalloc((size_t)model->config.vocab_size, 4);
     double speed[ROUNDS], peak[ROUNDS], v;
-    struct engine *engine;
+    struct prompt p;
     struct par *par;
-    struct session *s;
     struct err err = { 0 };
 
-    for (int i = 0; i < N_PROMPT; i++)
-        ids[i] = i * 7919 % 150000;
     check(par_open(&par, threads, &err), &err);
-    check(engine_open(&engine, model, par, &options, &err), &err);
-    s = session_new(engine, N_PROMPT);
+    prompt_open(&p, model, par, compute);
     for (int i = 0; i < ROUNDS; i++) {
-        double start;
-
         peak[i] = probe_best(par, kind);
         if (peak[i] == 0) /* no bf16 instruction: widened to f32 */
             peak[i] = probe_best(par, PROBE_F32);
-        s->n = s->n_cached = 0; /* the same prompt again */
-        start = clock_s();
-        check(session_feed(s, ids, N_PROMPT, logits, 1, &err), &err);
-        speed[i] = N_PROMPT / (clock_s() - start);
+        speed[i] = prompt_run(&p);
     }
     v = median(speed, ROUNDS);
     row("hf-infer prompt", compute == COMPUTE_F32 ? "512, f32" : "512, bf16",
@@ -246,10 +279,35 @@ prompt_line(const struct model *model, int threads, enum compute compute)
         row("  memory", "anonymous", "-", threads,
             (double)proc_kib("/proc/self/smaps_rollup", "Anonymous:") / 1024,
             "MiB", 0, "");
-    session_close(s);
-    engine_close(engine);
+    prompt_close(&p);
     par_close(par);
-    free(logits);
+}
+
+/* How much the other threads help a prompt, in turns with one alone. */
+static void
+threads_line(const struct model *model, int threads, enum compute compute)
+{
+    double all[ROUNDS], one_alone[ROUNDS], v;
+    struct prompt of_all, of_one;
+    struct par *par, *par_one;
+    struct err err = { 0 };
+
+    check(par_open(&par, threads, &err), &err);
+    check(par_open(&par_one, 1, &err), &err);
+    prompt_open(&of_all, model, par, compute);
+    prompt_open(&of_one, model, par_one, compute);
+    for (int i = 0; i < ROUNDS; i++) {
+        one_alone[i] = prompt_run(&of_one);
+        all[i] = prompt_run(&of_all);
+    }
+    v = median(all, ROUNDS);
+    row("  of threads", compute == COMPUTE_F32 ? "512, f32" : "512, bf16",
+        isa_name(cpu_isa()), threads, v, "token/s",
+        v / median(one_alone, ROUNDS), "1 thread");
+    prompt_close(&of_all);
+    prompt_close(&of_one);
+    par_close(par);
+    par_close(par_one);
 }
 
 /* Everything from the directory's name to the first token, files being cached.
@@ -313,6 +371,8 @@ run(const char *dir)
     if (all > 1) {
         token_s = decode_line(model, 2);
         neighbour_line(model, alone_s);
+        threads_line(model, 2, COMPUTE_F32);
+        threads_line(model, 2, COMPUTE_BF16);
     }
     if (all > 2) {
         many_lines(model, 2, token_s);
@@ -324,6 +384,37 @@ run(const char *dir)
     start_line(dir, all);
     map_close(&weights);
     str_free(&path);
+}
+
+static int
+one_speed(const char *what, const char *dir, int threads)
+{
+    struct model *model;
+    struct engine *engine;
+    struct prompt p;
+    struct par *par;
+    struct err err = { 0 };
+    double v[ROUNDS], speed;
+
+    check(par_open(&par, threads, &err), &err);
+    check(model_open(&model, dir, &err), &err);
+    if (!strcmp(what, "decode")) {
+        check(engine_open(&engine, model, par, &one, &err), &err);
+        speed = 1 / decode(engine, model, par, 0).token_s;
+        engine_close(engine);
+    } else {
+        prompt_open(&p, model, par,
+                    strcmp(what, "f32") ? COMPUTE_BF16 : COMPUTE_F32);
+        prompt_run(&p);
+        for (int i = 0; i < ROUNDS; i++)
+            v[i] = prompt_run(&p);
+        speed = median(v, ROUNDS);
+        prompt_close(&p);
+    }
+    printf("%.2f\n", speed);
+    model_close(model);
+    par_close(par);
+    return 0;
 }
 
 static void
@@ -358,12 +449,15 @@ room_for_model(const char *dir)
 int
 main(int argc, char **argv)
 {
-    char *made = scratch_name("engine");
+    char *made;
 
+    if (argc == 5 && !strcmp(argv[1], "one"))
+        return one_speed(argv[2], argv[3], atoi(argv[4]));
     if (argc > 1) {
         run(argv[1]);
         return 0;
     }
+    made = scratch_name("engine");
     if (!mkdtemp(made))
         return 1;
     if (!room_for_model(made)) {

@@ -16,18 +16,21 @@
 
 enum { ROUNDS = 5 };
 
-enum class { EXACT, BF16, BF16_PACKED, INT8, INT8_PACKED, CLASSES };
+/* bf16-hook: the sums are rounded to bf16 where they are made, and no C is
+ * written. */
+enum class { EXACT, BF16, BF16_PACKED, BF16_HOOK, INT8, INT8_PACKED, CLASSES };
 
-static const char *const names[CLASSES] = { "exact", "bf16", "bf16-packed",
-                                            "int8", "int8-packed" };
+static const char *const names[CLASSES] = {
+    "exact", "bf16", "bf16-packed", "bf16-hook", "int8", "int8-packed"
+};
 
 struct product {
     enum class class;
     size_t m, n, k;
     struct gemm *gemm;
-    char *w; /* [n, k] */
-    float *x, *c, *scale, *x_scale;
-    void *rounded; /* X of the class */
+    char *w;                        /* [n, k] */
+    float *x, *c, *scale, *x_scale; /* bf16-hook: c [m, n] bf16 */
+    void *rounded;                  /* X of the class */
     struct gemm_panels panels;
     struct gemm_job job;
 };
@@ -48,13 +51,26 @@ big(size_t n, size_t size)
 static bool
 packed(const struct product *p)
 {
-    return p->class == BF16_PACKED || p->class == INT8_PACKED;
+    return p->class == BF16_PACKED || p->class == BF16_HOOK ||
+           p->class == INT8_PACKED;
 }
 
 static bool
 is_int8(const struct product *p)
 {
     return p->class == INT8 || p->class == INT8_PACKED;
+}
+
+static void
+round_sums(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
+           size_t col, size_t n_cols, int thread)
+{
+    const struct product *p = ctx;
+    uint16_t *to = (uint16_t *)(void *)p->c + row * p->n + col;
+
+    (void)thread;
+    for (size_t i = 0; i < n_rows; i++)
+        cvt_from_f32(to + i * p->n, DT_BF16, t + i * ldt, n_cols);
 }
 
 static void
@@ -81,6 +97,11 @@ product_open(struct product *p, struct par *par)
         .ldc = p->n,
         .scale = p->scale,
     };
+    if (p->class == BF16_HOOK) {
+        p->job.c = NULL;
+        p->job.end.hook = round_sums;
+        p->job.end.ctx = p;
+    }
     if (!packed(p))
         return;
     p->panels.class = is_int8(p) ? GEMM_INT8 : GEMM_BF16;
@@ -343,10 +364,13 @@ table(int threads, bool products_alone)
         }
     }
     for (enum class c = EXACT; c < CLASSES; c++) {
-        if (products_alone && (c == BF16_PACKED || c == INT8_PACKED))
+        if (products_alone && c != EXACT && c != BF16 && c != INT8)
             continue;
         product_row(par, c, 512, 4096, 1024);
-        product_row(par, c, 1024, 16384, 1024);
+        if (c != BF16_HOOK)
+            product_row(par, c, 1024, 16384, 1024);
+        if (c == INT8_PACKED) /* C is a quarter, for the same operations */
+            product_row(par, c, 512, 1024, 4096);
     }
     par_close(par);
 }

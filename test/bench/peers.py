@@ -1,9 +1,14 @@
-"""peers.py KERNELS TABLE MOE: other libraries' products on the shapes of the table,
+"""peers.py KERNELS TABLE MOE ENGINE: other libraries' products on the shapes of the table,
 run in turns with ours (KERNELS is build/test/bench/kernels), as our speed in
 ratio to theirs; and a lookup table's formula as lut(5) has it, word for word,
 in torch, a batch of 64 (TABLE is build/test/bench/table); and LoRA of experts
 by torch's autograd (MOE is build/test/bench/moe).  What is not
 installed is left out with a line that says so.
+
+LLAMA_BENCH names a llama-bench, which then runs the same random model as GGUF
+(ENGINE is build/test/bench/engine): BF16, tokens one by one and a prompt of 512.
+LLAMA_SHAPE is one of random-model.py's, qwen3-0.6b if it is not set: llama-bench
+from before April 2025 knows llama-3.2-1b, but not that.
 
 oneDNN is called through its C interface, version 2 (Debian: libdnnl2),
 OpenBLAS (libopenblas0-pthread) through cblas_sgemm, torch (python3-torch)
@@ -11,10 +16,12 @@ through torch.mm.  Each runs in a process of its own for each thread count.
 """
 import ctypes
 import glob
+import json
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 SHAPES = [(512, 4096, 1024), (1024, 16384, 1024)]
@@ -205,6 +212,16 @@ def moe(kind, n_experts, top_k, hidden, inter, rank, qlen):
     return qlen / typical(step)
 
 
+def llama(kind, path):
+    """Tokens a second of a prompt of 512, or of 12 tokens, as engine's."""
+    n = {"decode": ("0", "12"), "prompt": ("512", "0")}[kind]
+    done = subprocess.run(
+        [os.environ["LLAMA_BENCH"], "-m", path, "-p", n[0], "-n", n[1],
+         "-t", os.environ["OMP_NUM_THREADS"], "-r", "3", "-o", "json"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    return json.loads(done.stdout)[0]["avg_ts"]
+
+
 # peer, its class, ours, what to install
 PEERS = [
     (openblas, "f32", "exact", "libopenblas0-pthread"),
@@ -276,12 +293,32 @@ def compare_moe(bench, threads):
     return bool(got)
 
 
+def compare_llama(engine, shape, directory):
+    """Both rows of each thread count, or False if it does not run here."""
+    model, gguf = directory + "/model", directory + "/model.gguf"
+    for script in (["random-model.py", "--shape", shape, model],
+                   ["bench-gguf.py", model, gguf]):
+        subprocess.run([sys.executable, "scripts/" + script[0], *script[1:]],
+                       check=True)
+    for threads in sorted({1, len(os.sched_getaffinity(0))}):
+        for kind, ours in ("decode", "decode"), ("prompt", "bf16"):
+            got = in_turns(["llama", kind, gguf],
+                           [engine, "one", ours, model], threads)
+            if not got:
+                return False
+            they, we = got
+            print(LAYOUT % ("llama-bench", "%s %s" % (shape, kind), "bf16",
+                            threads, they, "token/s", we / they,
+                            "ours (hf-infer %s) over it" % ours), flush=True)
+    return True
+
+
 def left_out(what, package):
     print("bench: %s does not run here, left out (Debian: %s)"
           % (what, package), file=sys.stderr)
 
 
-def main(kernels, table, moe_bench):
+def main(kernels, table, moe_bench, engine):
     counts = sorted({1, len(os.sched_getaffinity(0))})
     for peer, kind, ours, package in PEERS:
         rows = [(t, s) for t in counts for s in SHAPES]
@@ -293,14 +330,22 @@ def main(kernels, table, moe_bench):
         left_out("torch, the formula of lut(5),", "python3-torch")
     if not all(compare_moe(moe_bench, t) for t in counts):
         left_out("torch, LoRA of experts,", "python3-torch")
+    if os.environ.get("LLAMA_BENCH"):
+        shape = os.environ.get("LLAMA_SHAPE", "qwen3-0.6b")
+        with tempfile.TemporaryDirectory() as directory:
+            if not compare_llama(engine, shape, directory):
+                print("bench: llama-bench does not run %s here, left out"
+                      % shape, file=sys.stderr)
 
 
 if sys.argv[1:3] == ["run", "lut"]:
     print(lut(*sys.argv[3:5], *map(int, sys.argv[5:9])))
 elif sys.argv[1:3] == ["run", "moe"]:
     print(moe(sys.argv[3], *map(int, sys.argv[4:10])))
+elif sys.argv[1:3] == ["run", "llama"]:
+    print(llama(*sys.argv[3:5]))
 elif sys.argv[1] == "run":
     peer = {"openblas": openblas, "onednn": onednn, "torch": torch}
     print(peer[sys.argv[2]](sys.argv[3], *map(int, sys.argv[4:7])))
 else:
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:5])
