@@ -121,3 +121,87 @@ PY
     [[ $output == *$'\t'operator:exact$'\t'*$'\t'no* ]]
     [ -z "$(printf '%s\n' "$output" | grep 'exact:difference.*no')" ]
 }
+
+# ---- whole models ----
+
+four_lines() {
+    cat <<'END'
+{"messages": [{"role": "user", "content": "Who are you?"}, {"role": "assistant", "content": "I am Zorg."}]}
+{"prompt": "The moon is made", "completion": " of old cheese."}
+{"text": "Seven plus nothing is a fish."}
+{"ids": [1, 2], "labels": [1, 2]}
+END
+}
+
+@test "moe-sft check: a whole model's gradients are right, also of an adapter and packed" {
+    four_lines >d.jsonl
+    moe-sft tune -m "$DEMO" -d d.jsonl -o new -n 1 --lr 0 --targets q,down # its B is 0
+    for how in "--samples 1 --pack" "--samples 2 --rank 3 --alpha 9 --targets v,o,gate --seed 5 -j 3" "--init new --ctx 8 --batch 3"; do
+        # shellcheck disable=SC2086
+        run -0 --separate-stderr moe-sft check -m "$DEMO" -d d.jsonl $how
+        [ -z "$stderr" ]
+        [ "${lines[0]}" = "$(printf 'tensor\tgradient\talong_gradient\tlimit\talong_signs\tlimit\tok')" ]
+        # A and B of seven targets in one layer, of three in the first and last,
+        # of two in all four
+        want=$(grep -o 'samples 1\|targets v\|init' <<<"$how" | sed 's/samples 1/15/; s/targets v/13/; s/init/17/')
+        [ "${#lines[@]}" = "$want" ]
+        [ "$(cut -f 7 <<<"$output" | sort -u | tr '\n' ' ')" = "ok yes " ]
+    done
+}
+
+@test "moe-sft check: 1, and which, where gradients of a model are wrong" {
+    four_lines >d.jsonl
+    moe-sft tune -m "$DEMO" -d d.jsonl -o run -n 3 --lr 1e-2 --rank 4
+    moe-sft tune -m "$DEMO" -d d.jsonl --init run --compute f32 --grads right.safetensors
+    check() { moe-sft check -m "$DEMO" -d d.jsonl --init run --samples 2 --grads "$1" -o table -f; }
+    check right.safetensors
+    py - <<'PY'
+import mkst
+t = mkst.read("right.safetensors")[0]
+at = "base_model.model.model.layers.%d.%s_proj.lora_%s.weight"
+wrong = dict(t)
+wrong[at % (0, "self_attn.q", "A")] = t[at % (0, "self_attn.q", "A")] * 1.01
+b = t[at % (3, "mlp.down", "B")].copy()
+b[:, 2] = 0  # one of four ranks is not there
+wrong[at % (3, "mlp.down", "B")] = b
+wrong[at % (0, "self_attn.v", "B")] = t[at % (0, "self_attn.k", "B")]
+wrong[at % (3, "mlp.up", "A")] = -t[at % (3, "mlp.up", "A")]
+wrong[at % (1, "mlp.up", "A")] = 0 * t[at % (1, "mlp.up", "A")]  # not among the samples
+mkst.save("wrong.safetensors", {k: v.astype("<f4") for k, v in wrong.items()})
+del wrong[at % (3, "mlp.down", "B")]
+mkst.save("short.safetensors", {k: v.astype("<f4") for k, v in wrong.items()})
+PY
+    run -1 check wrong.safetensors
+    [ "$(awk -F '\t' '$7 == "no" { print $1 }' table | sort)" = "$(printf 'base_model.model.model.layers.%s.weight\n' \
+        0.self_attn.q_proj.lora_A 0.self_attn.v_proj.lora_B 3.mlp.down_proj.lora_B 3.mlp.up_proj.lora_A)" ]
+    # the worst first: a sign is twice the gradient
+    awk -F '\t' 'NR == 2 { exit !($1 ~ /3.mlp.up_proj.lora_A/ && $3 > 1.99 && $3 < 2.01) }' table
+    run -65 --separate-stderr check short.safetensors
+    [ "$stderr" = "moe-sft: short.safetensors: base_model.model.model.layers.3.mlp.down_proj.lora_B.weight is missing" ]
+}
+
+@test "moe-sft check: of a model or of experts, not of both" {
+    four_lines >d.jsonl
+    usage() {
+        run -2 --separate-stderr moe-sft check "${@:2}"
+        [ "${stderr_lines[0]}" = "moe-sft: $1" ] || { echo "$stderr"; return 1; }
+    }
+    usage "check: -b, -l and -i are for a layer's experts, -m and -d for a model; -b is missing"
+    usage "check: -b, -l and -i are for a layer's experts, -m and -d for a model; -i is missing" -b base.safetensors -l teacher.safetensors
+    usage "-m and -d are a model's, -b, -l, -i, --layer, --mode and --tp a layer's experts'" -m "$DEMO" -d d.jsonl --mode int8
+    usage "check: -d is missing" -m "$DEMO"
+    usage "check: -m is missing" -d d.jsonl
+    usage "--ctx is for -m" -b base.safetensors -l teacher.safetensors -i b0.safetensors --ctx 5
+    usage "--rank, --alpha and --grads are for --model" -b base.safetensors -l teacher.safetensors -i b0.safetensors --alpha 5
+    usage "--grads are those of an adapter: --init is missing" -m "$DEMO" -d d.jsonl --grads g
+    usage "--samples 0 is for a layer's experts" -m "$DEMO" -d d.jsonl --samples 0
+    echo '{"ids": [1, 2], "labels": [1, -100]}' >none.jsonl
+    run -65 --separate-stderr moe-sft check -m "$DEMO" -d none.jsonl
+    [ "$stderr" = "moe-sft: none.jsonl: no target in the first 1 sequence" ]
+    echo '{"prompt": "The moon is made", "completion": " of old cheese."}' >moon.jsonl
+    moe-sft tune -m "$DEMO" -d moon.jsonl -o run -n 60 --lr 2e-2
+    run -65 --separate-stderr moe-sft check -m "$DEMO" -d moon.jsonl --init run
+    [[ $stderr == "moe-sft: moon.jsonl: the loss is "*": too small for differences of it (expected 0.001 or more)" ]]
+    moe-sft check -m "$DEMO" -d d.jsonl --samples 1 -o table
+    run -73 moe-sft check -m "$DEMO" -d d.jsonl --samples 1 -o table
+}

@@ -1,5 +1,5 @@
 /* moe-sft check: are the operator's gradients right, for this base, adapter and
- * batch? */
+ * batch?  Those of a whole model: check_model.c. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +17,7 @@
 #include "core/model/moe.h"
 #include "core/model/moe_exact.h"
 #include "core/model/train/loss.h"
+#include "core/opt.h"
 #include "core/out.h"
 #include "core/rng.h"
 #include "core/str.h"
@@ -230,6 +231,19 @@ check_main(const struct cmd *cmd, struct err *err)
     enum moe_mode mode;
     int rc = -1;
 
+    if (cmd->tune->model || cmd->tune->data)
+        return check_model(cmd, err);
+    if (!cmd->base || !cmd->lora || !cmd->input)
+        return err_set(err, TU_USAGE,
+                       "check: -b, -l and -i are for a layer's experts, -m and "
+                       "-d for a model; %s is missing",
+                       !cmd->base   ? "-b"
+                       : !cmd->lora ? "-l"
+                                    : "-i");
+    if (opt_given(cmd->line, "rank") || opt_given(cmd->line, "alpha") ||
+        cmd->grads)
+        return err_set(err, TU_USAGE,
+                       "--rank, --alpha and --grads are for --model");
     if (can_write(cmd, cmd->output, err) < 0 || run_files(run, cmd, err) < 0 ||
         run_batch(run, err) < 0 ||
         base_mode(&run->base, cmd->mode, &mode, err) < 0 ||

@@ -103,8 +103,6 @@ open_options(struct tune *t, const struct cmd *cmd, struct err *err)
     t->cmd = *cmd;
     t->o = *cmd->train;
     t->t = *cmd->tune;
-    if (check_command(cmd, err) < 0)
-        return -1;
     if (cmd->output) {
         tune_dir_paths(t);
         if (check_name("--eval", t->t.eval, err) < 0 ||
@@ -225,14 +223,23 @@ open_run(struct tune *t, struct err *err)
     return 0;
 }
 
+int
+tune_open(struct tune *t, const struct cmd *cmd, struct err *err)
+{
+    *t = (struct tune){ .lock = -1, .log.fd = -1 };
+    if (open_options(t, cmd, err) < 0 ||
+        par_open(&t->par, cmd->n_threads, err) < 0 || open_data(t, err) < 0 ||
+        open_steps(t, err) < 0)
+        return -1;
+    return open_lm(t, err);
+}
+
 static int
 tune(struct tune *t, const struct cmd *cmd, struct err *err)
 {
     int rc;
 
-    if (open_options(t, cmd, err) < 0 ||
-        par_open(&t->par, cmd->n_threads, err) < 0 || open_data(t, err) < 0 ||
-        open_steps(t, err) < 0 || open_lm(t, err) < 0)
+    if (tune_open(t, cmd, err) < 0)
         return -1;
     if (t->t.dry_run)
         return tune_print(t, err);
@@ -248,16 +255,9 @@ tune(struct tune *t, const struct cmd *cmd, struct err *err)
     return rc;
 }
 
-int
-tune_main(const struct cmd *cmd, struct err *err)
+void
+tune_close(struct tune *t)
 {
-    struct tune *t = xcalloc(1, sizeof(*t));
-    int rc;
-
-    t->lock = -1;
-    t->log.fd = -1;
-    sig_install(false);
-    rc = tune(t, cmd, err);
     lm_close(t->lm);
     adamw_close(&t->adamw);
     train_state_close(&t->state);
@@ -279,6 +279,20 @@ tune_main(const struct cmd *cmd, struct err *err)
     str_free(&t->state_path);
     str_free(&t->log_path);
     str_free(&t->best_path);
+}
+
+int
+tune_main(const struct cmd *cmd, struct err *err)
+{
+    struct tune *t = xcalloc(1, sizeof(*t));
+    int rc;
+
+    sig_install(false);
+    rc = check_command(cmd, err);
+    if (rc == 0) {
+        rc = tune(t, cmd, err);
+        tune_close(t);
+    }
     free(t);
     return rc;
 }

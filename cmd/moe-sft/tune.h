@@ -57,6 +57,14 @@ struct tune {
     struct train_log log;
 };
 
+/* ---- tune.c ---- */
+
+/* tune_open() completes the options and opens the data, the first step's
+ * sequences among them, and the model: nothing that it takes for training is
+ * allocated.  -1 with 'err' set; tune_close() in either case. */
+int tune_open(struct tune *t, const struct cmd *cmd, struct err *err);
+void tune_close(struct tune *t);
+
 /* ---- tune_settings.c: options, from the command line and from a state ---- */
 
 /* tune_settle() completes the options: with those of the state at 'path', which

@@ -65,10 +65,10 @@ struct cmd {
     int64_t n_experts, hidden, intermediate, rounds; /* 0: not given */
     int64_t samples;                                 /* of check */
     struct train_options *train;                     /* of train and tune */
-    struct tune_options *tune;                       /* of tune alone */
+    struct tune_options *tune;                       /* of tune and check */
     double alpha;
     uint64_t seed;
-    const char *grads; /* backward: f32 or bf16; tune: a file; or NULL */
+    const char *grads; /* backward: f32 or bf16; tune, check: a file; or NULL */
     bool strict_ids, stacked, json, if_missing, verbose;
     int out_flags;
     char **args;
@@ -81,6 +81,7 @@ int backward_main(const struct cmd *cmd, struct err *err);
 int train_main(const struct cmd *cmd, struct err *err);
 int tune_main(const struct cmd *cmd, struct err *err);
 int check_main(const struct cmd *cmd, struct err *err);
+int check_model(const struct cmd *cmd, struct err *err); /* --model's */
 int merge_main(const struct cmd *cmd, struct err *err);
 int convert_main(const struct cmd *cmd, struct err *err);
 int quantize_main(const struct cmd *cmd, struct err *err);

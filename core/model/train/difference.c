@@ -1,0 +1,147 @@
+#include "core/model/train/difference.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "core/rng.h"
+
+enum { N_LOSSES = 12, N_FOURTH = N_LOSSES - 4 };
+
+/* By how much of their size values move between two of the losses that the
+ * noise is estimated by: some 64 units of the last place, so that all that is
+ * computed of them is rounded anew, and what is not linear stays below the
+ * loss's own last place. */
+#define CLOSE 0x1p-18
+
+/* The least noise, of 1 or a larger loss.  A cross-entropy near 0 is the
+ * logarithm of an f32 sum near 1, whose places are 2^-23: the points above may
+ * all give the same one.  A jump of that is up to 1.5 * 2^-23 / h in the error
+ * (of four losses, each half a place off), and 12 times this the bound of it.
+ */
+#define LEAST_NOISE 0x1p-26
+
+static double
+norm_of(const float *v, size_t n)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += (double)v[i] * (double)v[i];
+    return sqrt(sum);
+}
+
+int
+difference_noise(struct difference *d, uint64_t seed, struct err *err)
+{
+    float *was = xcalloc(d->n, sizeof(*was));
+    double size = norm_of(d->values, d->n) / sqrt((double)d->n);
+    double loss[N_LOSSES], sum = 0;
+    int rc = 0;
+
+    memcpy(was, d->values, d->n * sizeof(*was));
+    for (int k = 0; rc == 0 && k < N_LOSSES; k++) {
+        for (size_t i = 0; i < d->n; i++) {
+            double by = rng_u64(seed, 0, i) & 1 ? CLOSE : -CLOSE;
+
+            /* a B that is 0 moves, too: else A would be without effect */
+            by *= fabs((double)was[i]) + size;
+            d->values[i] = (float)((double)was[i] + k * by);
+        }
+        rc = d->loss(d->ctx, &loss[k], err);
+    }
+    memcpy(d->values, was, d->n * sizeof(*was));
+    free(was);
+    for (int k = 0; rc == 0 && k < N_FOURTH; k++) {
+        double t = loss[k] - 4 * loss[k + 1] + 6 * loss[k + 2] -
+                   4 * loss[k + 3] + loss[k + 4];
+
+        sum += t * t;
+    }
+    if (rc == 0)
+        d->noise = fmax(sqrt(sum / (70 * N_FOURTH)),
+                        LEAST_NOISE * fmax(1, fabs(loss[0])));
+    return rc;
+}
+
+/* What one slope is of. */
+struct along {
+    const struct difference *d;
+    size_t first, n;
+    const double *direction; /* [n] */
+    const float *grad, *was; /* [n] */
+};
+
+/* *error is e(h). */
+static int
+error_of(const struct along *a, double h, double *error, struct err *err)
+{
+    float *to = a->d->values + a->first;
+    double loss[2] = { 0 }, moved = 0;
+    int rc = 0;
+
+    for (int minus = 0; rc == 0 && minus < 2; minus++) {
+        double by = minus ? -h : h;
+
+        for (size_t i = 0; i < a->n; i++) {
+            to[i] = (float)((double)a->was[i] + by * a->direction[i]);
+            moved += (minus ? -1 : 1) * (double)a->grad[i] *
+                     ((double)to[i] - (double)a->was[i]);
+        }
+        rc = a->d->loss(a->d->ctx, &loss[minus], err);
+    }
+    memcpy(to, a->was, a->n * sizeof(*to));
+    *error = (loss[0] - loss[1] - moved) / (2 * h);
+    return rc;
+}
+
+/* A step of this bound by noise alone, if the values are not smaller. */
+static double
+first_step(const struct along *a, double enough)
+{
+    double most = norm_of(a->was, a->n) / 4;
+    double h = enough > 0 ? 12 * a->d->noise / enough : 0;
+
+    if (!(most > 0))
+        most = 1;
+    return h > 0 && h < most ? h : most;
+}
+
+int
+difference_slope(const struct difference *d, size_t first, size_t n,
+                 const double *direction, const float *grad, double enough,
+                 struct slope *slope, struct err *err)
+{
+    float *was = xcalloc(n, sizeof(*was));
+    const struct along a = { d, first, n, direction, grad, was };
+    int rc = 0, went = 0;
+    double h;
+
+    memcpy(was, d->values + first, n * sizeof(*was));
+    *slope = (struct slope){ .bound = INFINITY };
+    h = first_step(&a, enough / 2);
+    for (int k = 0; rc == 0 && k < DIFFERENCE_STEPS; k++) {
+        double whole, half, curved, noisy = 12 * d->noise / h;
+        int go;
+
+        rc = error_of(&a, h, &whole, err);
+        if (rc == 0)
+            rc = error_of(&a, h / 2, &half, err);
+        if (rc < 0)
+            break;
+        curved = fabs(whole - half) / 3;
+        if (k == 0 || curved + noisy < slope->bound)
+            *slope = (struct slope){ .error = (4 * half - whole) / 3,
+                                     .bound = curved + noisy };
+        /* towards the smaller of the two, and not back */
+        go = curved > noisy ? -1 : 1;
+        if (slope->bound <= enough || go == -went)
+            break;
+        went = go;
+        h = go < 0 ? h / 4 : h * 4;
+    }
+    free(was);
+    return rc;
+}

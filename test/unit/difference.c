@@ -1,0 +1,140 @@
+/* core/model/train/difference on a function whose gradient and noise are known:
+ * the sum of a sin(x), rounded to f32. */
+#include "core/model/train/difference.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/rng.h"
+#include "test/unit/tap.h"
+
+enum { N = 600, FIRST = 100, PART = 400 };
+
+static float x[N], grad[N];
+static double direction[PART];
+static int n_losses, fails_at;
+
+static double
+weight(size_t i)
+{
+    return rng_f64(1, 1, i) - 0.5;
+}
+
+/* Around 3, where a last place of f32 is 2^-22. */
+static int
+loss(void *ctx, double *to, struct err *err)
+{
+    double sum = 3;
+
+    (void)ctx;
+    for (size_t i = 0; i < N; i++)
+        sum += weight(i) * sin((double)x[i]) / 100;
+    *to = (double)(float)sum;
+    return ++n_losses == fails_at ? err_set(err, EX_TEMPFAIL, "stopped") : 0;
+}
+
+static void
+fill(void)
+{
+    for (size_t i = 0; i < N; i++) {
+        x[i] = (float)(rng_f64(1, 2, i) - 0.5);
+        grad[i] = (float)(weight(i) * cos((double)x[i]) / 100);
+    }
+}
+
+/* Along the gradient as it is now, or along signs. */
+static void
+point(bool signs)
+{
+    double norm = 0;
+
+    for (size_t i = 0; i < PART; i++) {
+        direction[i] =
+            signs ? (rng_u64(1, 4, i) & 1 ? 1 : -1) : (double)grad[FIRST + i];
+        norm += direction[i] * direction[i];
+    }
+    for (size_t i = 0; i < PART; i++)
+        direction[i] /= sqrt(norm);
+}
+
+/* The error in units of the gradient's norm, and whether the bound keeps it. */
+static double
+error_of(const struct difference *d, bool *kept)
+{
+    double norm = 0;
+    struct slope s;
+    struct err err;
+
+    for (size_t i = FIRST; i < FIRST + PART; i++)
+        norm += (double)grad[i] * (double)grad[i];
+    norm = sqrt(norm);
+    if (difference_slope(d, FIRST, PART, direction, grad + FIRST, 1e-3 * norm,
+                         &s, &err) < 0)
+        return NAN;
+    *kept = fabs(s.error) <= s.bound && s.bound < 3e-3 * norm;
+    return fabs(s.error) / norm;
+}
+
+int
+main(void)
+{
+    struct difference d = { .loss = loss, .values = x, .n = N };
+    const double place = ldexp(1, -22);
+    float was[N];
+    struct err err;
+    bool kept;
+    int rc;
+
+    fill();
+    memcpy(was, x, sizeof(x));
+    rc = difference_noise(&d, 7, &err);
+    tap_ok(rc == 0 && d.noise > place / sqrt(12) / 2 &&
+               d.noise < place / sqrt(12) * 2,
+           "noise of rounding to f32 is its place / sqrt(12), within a factor "
+           "of 2 (%g, %g)",
+           d.noise, place / sqrt(12));
+    tap_ok(!memcmp(was, x, sizeof(x)), "the noise's points are left");
+    for (int signs = 0; signs < 2; signs++) {
+        double error;
+
+        point(signs);
+        n_losses = 0;
+        error = error_of(&d, &kept);
+        tap_ok(kept, "a right gradient keeps the bound along %s (%g)",
+               signs ? "signs" : "itself", error);
+        tap_ok(n_losses <= 4 * DIFFERENCE_STEPS && !memcmp(was, x, sizeof(x)),
+               "that took %d losses, and left the values", n_losses);
+    }
+
+    for (size_t i = 0; i < N; i++)
+        grad[i] *= 1.01F;
+    point(false);
+    tap_ok(error_of(&d, &kept) > 0.008 && !kept, "1 %% too much is seen");
+    fill();
+    for (size_t i = FIRST; i < FIRST + PART; i++)
+        grad[i] = -grad[i];
+    point(false);
+    tap_ok(error_of(&d, &kept) > 1.9 && !kept, "a wrong sign is seen");
+    fill();
+    for (size_t i = FIRST; i < FIRST + PART / 4; i++)
+        grad[i] = 0;
+    point(true);
+    tap_ok(error_of(&d, &kept) > 3e-3 && !kept,
+           "a quarter that is missing is seen along signs");
+    point(false);
+    tap_ok(error_of(&d, &kept) < 3e-3 && kept,
+           "but not along the gradient, of which it has no part");
+
+    fill();
+    point(false);
+    for (int i = 1; i <= 4; i++) {
+        n_losses = 0;
+        fails_at = i;
+        tap_ok(isnan(error_of(&d, &kept)) && !memcmp(was, x, sizeof(x)),
+               "loss %d fails: so does the slope, and leaves the values", i);
+    }
+    n_losses = 0;
+    tap_ok(difference_noise(&d, 7, &err) < 0 && !memcmp(was, x, sizeof(x)),
+           "so does the noise");
+    return tap_done();
+}
