@@ -26,9 +26,7 @@
 #define GEMV_ROWS  48  /* up to here weights are read, not widened first */
 /* Of W in a chunk then: reading them takes about 12 us at 20 GB/s, taking the
  * chunk some 0.1 us. */
-#define GEMV_BYTES  (256u << 10)
-#define INT8_PANELS 4
-#define INT8_ROWS   24 /* that are made ready at once, at most */
+#define GEMV_BYTES (256u << 10)
 /* Of C, 4 MiB: two L2 caches; test_streamed() relies on it. */
 #define STREAM_FLOATS (1u << 20)
 #define CHUNKS        4 /* of each thread, if the work is enough */
@@ -40,10 +38,7 @@
 
 _Static_assert(GEMM_PANEL *EXACT_PART * 4 <= BLOCK_BYTES, "w");
 _Static_assert(PACK_BLOCK <= BLOCK_BYTES, "panel");
-_Static_assert(PACK_STAGE + TILE_FLOATS * 4 +
-                       INT8_ROWS * (PACK_STAGE / 64 + 64) <=
-                   STAGE_BYTES,
-               "stage, sums, rows");
+_Static_assert(PACK_STAGE + TILE_FLOATS * 4 <= STAGE_BYTES, "stage, sums");
 
 struct gemm {
     struct par *par;
@@ -540,72 +535,43 @@ int8_chunk(const struct call *call, const struct gemm_job *job,
 {
     const struct gemm_int8_ops *ops = call->int8;
     struct scratch s = scratch_of(call->gemm, thread);
-    int32_t *sums = (int32_t *)(void *)(s.stage + PACK_STAGE);
-    int8_t *ready = (int8_t *)s.stage + PACK_STAGE + TILE_FLOATS * 4;
-    const size_t part = pack_layout(GEMM_INT8).part;
-    size_t k = job->w.k, step = a->n_rows;
+    int32_t *sums = (int32_t *)(void *)(s.stage + PACK_STAGE), *comp;
+    const size_t part = pack_layout(GEMM_INT8).part, k = job->w.k;
+    const bool direct =
+        ops->product_to && is_plain(job) && a->n_cols == GEMM_PANEL;
+    const size_t step = ops->tile > 0 ? ops->tile : a->n_rows;
 
-    if (ops->tile > 0)
-        step = smaller(ops->tile, INT8_ROWS);
     if (k == 0) {
         memset(sums, 0, a->n_rows * GEMM_PANEL * sizeof(*sums));
         scale_to_c(call, job, a, s.tile, sums, thread);
     }
     for (size_t k0 = 0; k0 < k; k0 += part) {
-        size_t n_k = round_up(smaller(part, k - k0), 64), n = 0;
+        size_t n_k = round_up(smaller(part, k - k0), 64);
+        const int8_t *b = part_of(call, job, GEMM_INT8, a, k0, &s, &comp);
         bool last = part >= k - k0;
-        struct area panels[INT8_PANELS];
-        const int8_t *b[INT8_PANELS];
-        int32_t *comp[INT8_PANELS];
 
-        for (size_t j = 0; j < a->n_cols; j += GEMM_PANEL, n++) {
-            panels[n] = (struct area){ .col = a->col + j };
-            panels[n].n_cols = smaller(GEMM_PANEL, a->n_cols - j);
-            b[n] = part_of(call, job, GEMM_INT8, &panels[n], k0, &s, &comp[n]);
-        }
         for (size_t i = 0; i < a->n_rows; i += step) {
-            size_t m = smaller(step, a->n_rows - i), ldx = call->ldx;
-            const int8_t *x = (const int8_t *)call->x + (a->row + i) * ldx + k0;
+            struct area rows = { a->row + i, smaller(step, a->n_rows - i),
+                                 a->col, a->n_cols };
+            const int8_t *x =
+                (const int8_t *)call->x + rows.row * call->ldx + k0;
             int32_t *t = sums + (k <= part ? 0 : i * GEMM_PANEL);
 
-            if (ops->rows) {
-                ops->rows(ready, gemm_ld_int8(n_k), x, ldx, m, n_k);
-                x = ready;
-                ldx = gemm_ld_int8(n_k);
+            if (last && direct) {
+                ops->product_to(t, job->c + rows.row * job->ldc + rows.col,
+                                job->ldc, is_streamed(call, job), x, call->ldx,
+                                b, call->x_scale + rows.row,
+                                job->scale + rows.col, rows.n_rows, n_k,
+                                k0 > 0);
+                continue;
             }
-            for (size_t p = 0; p < n; p++) {
-                panels[p].row = a->row + i;
-                panels[p].n_rows = m;
-                if (last && ops->product_to && is_plain(job) &&
-                    panels[p].n_cols == GEMM_PANEL) {
-                    ops->product_to(
-                        t, job->c + panels[p].row * job->ldc + panels[p].col,
-                        job->ldc, is_streamed(call, job), x, ldx, b[p],
-                        call->x_scale + panels[p].row,
-                        job->scale + panels[p].col, m, n_k, k0 > 0);
-                    continue;
-                }
-                if (last && job->c && ops->tile && !is_streamed(call, job))
-                    prefetch_c(job, &panels[p]);
-                ops->product(t, x, ldx, b[p], comp[p], m, n_k, k0 > 0);
-                if (last)
-                    scale_to_c(call, job, &panels[p], s.tile, t, thread);
-            }
+            if (last && job->c && ops->tile && !is_streamed(call, job))
+                prefetch_c(job, &rows);
+            ops->product(t, x, call->ldx, b, comp, rows.n_rows, n_k, k0 > 0);
+            if (last)
+                scale_to_c(call, job, &rows, s.tile, t, thread);
         }
     }
-}
-
-/* X's rows are prepared for several panels at once if these are packed, have
- * one part of k, and leave every thread enough chunks. */
-static size_t
-int8_cols(const struct call *call, const struct gemm_job *job)
-{
-    size_t cols = INT8_PANELS * GEMM_PANEL;
-    bool one = !call->int8->rows || !job->panels || job->w.k == 0 ||
-               job->w.k > pack_layout(GEMM_INT8).part ||
-               job->w.n / cols < CHUNKS * (size_t)par_threads(call->gemm->par);
-
-    return one ? GEMM_PANEL : cols;
 }
 
 void
@@ -620,7 +586,6 @@ gemm_int8(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
         .x_scale = x_scale,
         .ldx = ldx,
         .m = m,
-        .cols = int8_cols,
         .chunk = int8_chunk,
     };
 

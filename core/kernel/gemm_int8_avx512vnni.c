@@ -31,17 +31,13 @@ subtract(int32_t *t, const int32_t *comp, size_t m)
 
 /* A sign bit flipped is 128 added. */
 static void
-int8_rows(int8_t *to, size_t ldt, const int8_t *a, size_t lda, size_t m,
-          size_t k)
+flip_signs(int8_t *x, size_t n)
 {
     const __m512i sign = _mm512_set1_epi8((char)0x80);
 
-    for (size_t i = 0; i < m; i++)
-        for (size_t c = 0; c < k; c += 64) {
-            __m512i v = _mm512_loadu_si512(a + i * lda + c);
-
-            _mm512_storeu_si512(to + i * ldt + c, _mm512_xor_si512(v, sign));
-        }
+    for (size_t i = 0; i < n; i += 64)
+        _mm512_storeu_si512(x + i,
+                            _mm512_xor_si512(_mm512_loadu_si512(x + i), sign));
 }
 
 static void
@@ -75,5 +71,5 @@ int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
 }
 
 const struct gemm_int8_ops gemm_int8_avx512vnni = { .product = int8,
-                                                    .rows = int8_rows,
+                                                    .ready = flip_signs,
                                                     .tile = 4 * TILE_X };

@@ -202,6 +202,7 @@ struct round_task {
     float *scale;
     const float *x;
     size_t ldx, k;
+    void (*ready)(int8_t *x, size_t n); /* of struct gemm_int8_ops */
 };
 
 static void
@@ -260,6 +261,8 @@ quantize_rows(void *ctx, size_t begin, size_t end, int thread)
         else
             memset(to, 0, t->k);
         memset(to + t->k, 0, ld - t->k);
+        if (t->ready)
+            t->ready(to, ld);
     }
 }
 
@@ -288,6 +291,20 @@ gemm_to_int8(struct gemm *g, int8_t *to, float *scale, const float *x,
     struct round_task t = {
         .to = to, .scale = scale, .x = x, .ldx = ldx, .k = k
     };
+
+    par_for(gemm_par(g), m, 4, quantize_rows, &t);
+}
+
+void
+gemm_x_int8(struct gemm *g, int8_t *to, float *scale, const float *x,
+            size_t ldx, size_t m, size_t k)
+{
+    struct round_task t = { .to = to,
+                            .scale = scale,
+                            .x = x,
+                            .ldx = ldx,
+                            .k = k,
+                            .ready = gemm_int8_ops_of(cpu_isa())->ready };
 
     par_for(gemm_par(g), m, 4, quantize_rows, &t);
 }

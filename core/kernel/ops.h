@@ -149,12 +149,11 @@ struct gemm_bf16_ops {
 
 /*
  *   product      as of bf16, k a multiple of 64.  comp [64]: 128 * the sums
- *                over k of b's columns, for kernels that read a as unsigned
- *                a + 128
+ *                over k of b's columns, for kernels that read a + 128
  *   product_to   the same, rescaled (see gemm_ops) into c [m][64], rows ldc
  *                apart; t is scratch.  NULL: not available
- *   rows         m rows of a, at most 'tile', as product wants them; NULL: as
- *                they are
+ *   ready        makes n int8 of a (a multiple of 64) what product reads; NULL:
+ *                they are it
  *   tile         as of bf16
  */
 struct gemm_int8_ops {
@@ -164,8 +163,7 @@ struct gemm_int8_ops {
                        const int8_t *a, size_t lda, const int8_t *b,
                        const float *x_scale, const float *w_scale, size_t m,
                        size_t k, bool add);
-    void (*rows)(int8_t *to, size_t ldt, const int8_t *a, size_t lda, size_t m,
-                 size_t k);
+    void (*ready)(int8_t *x, size_t n);
     size_t tile;
 };
 

@@ -101,8 +101,8 @@ moe_base_products(const struct moe *moe, struct moe_part *part,
         return;
     }
     par_for(gemm_par(part->gemm), n_rows, 8, widen_rows, &w);
-    gemm_to_int8(part->gemm, part->x8, part->x8_scale, part->x_f32, k, n_rows,
-                 k);
+    gemm_x_int8(part->gemm, part->x8, part->x8_scale, part->x_f32, k, n_rows,
+                k);
     gemm_int8(part->gemm, jobs, n_jobs, part->x8, part->x8_scale,
               gemm_ld_int8(k), n_rows);
 }
