@@ -127,6 +127,10 @@ refused() {
     refused '{"messages": [{"role": "user"}]}' 'messages[0].content is missing (expected a string)'
     refused '{"messages": [{"role": "assistant", "content": "a", "tool_calls": [1]}]}' \
         'messages[0] has "tool_calls", which is not supported (role and content)'
+    refused '{"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function"}]}' \
+        'has "tools" next to "messages", which is not supported: the model would not see it'
+    refused '{"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {"enable_thinking": false}}' \
+        'has "chat_template_kwargs" next to "messages", which is not supported: the model would not see it'
     refused '{"ids": [1, 2]}' 'labels is missing (expected an array of labels)'
     refused '{"ids": [1, 2], "labels": [1]}' 'has 2 ids and 1 label (expected as many)'
     refused '{"ids": [], "labels": []}' 'ids is an array (expected an array of token ids)'
@@ -141,6 +145,14 @@ refused() {
     run -65 dry
     [ "$output" = "moe-sft: d.jsonl: has no examples" ]
     run -66 moe-sft tune -m "$DEMO" -d nothing --dry-run
+}
+
+@test "moe-sft tune: no tools are as none, and in a line of text they are not looked at" {
+    one='{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]'
+    for more in '}' ', "tools": null}' ', "tools": [], "chat_template_kwargs": {}}'; do
+        shows "$one$more" '<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n{b<|im_end|>}\n'
+    done
+    shows '{"text": "The sky", "tools": [1]}' 'The{ sky<|im_end|>}'
 }
 
 @test "moe-sft tune: an example beyond the model's positions is refused, and --ctx and --pack cut and share" {

@@ -212,6 +212,28 @@ read_message(const struct line *line, const struct js *js,
     return js_str(&content, &m->text, &m->nbytes, err);
 }
 
+/* What else of a line a chat template may show the model, as trl lets it. */
+static int
+check_only_messages(const struct line *line, struct err *err)
+{
+    static const char *const more[] = { "tools", "functions", "documents",
+                                        "chat_template_kwargs" };
+
+    for (size_t i = 0; i < sizeof(more) / sizeof(*more); i++) {
+        struct js js = js_get(&line->root, more[i]);
+
+        if (js_absent(&js) ||
+            (!json_array_size(js.v) && !json_object_size(js.v) &&
+             (js_is(&js, JSON_ARRAY) || js_is(&js, JSON_OBJECT))))
+            continue;
+        return err_set(err, EX_DATAERR,
+                       "%s: has \"%s\" next to \"messages\", which is not "
+                       "supported: the model would not see it",
+                       line->where, more[i]);
+    }
+    return 0;
+}
+
 static int
 add_messages(const struct line *line, struct err *err)
 {
@@ -224,7 +246,8 @@ add_messages(const struct line *line, struct err *err)
 
     if (!js_is(&list, JSON_ARRAY) || n == 0)
         return js_bad(&list, "an array of messages", err);
-    if (open_tok(line->text, err) < 0 || find_chat(line->text, err) < 0)
+    if (check_only_messages(line, err) < 0 || open_tok(line->text, err) < 0 ||
+        find_chat(line->text, err) < 0)
         return -1;
     m = xcalloc(n, sizeof(*m));
     for (size_t i = 0; rc == 0 && i < n; i++) {
