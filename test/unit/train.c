@@ -285,6 +285,52 @@ state_free(struct train_state *s)
     train_state_close(s);
 }
 
+/* A state's file, changed: is it read? */
+static bool
+reads(const char *path, const char *bytes, size_t n, struct err *err)
+{
+    FILE *f = fopen(path, "wb");
+    struct train_state t;
+    struct adamw b;
+    int rc;
+
+    if (!f || fwrite(bytes, 1, n, f) != n || fclose(f) != 0)
+        exit(1);
+    state_of(&t, &b, "0.1");
+    rc = train_state_read(&t, path, err);
+    state_free(&t);
+    return rc == 0;
+}
+
+static void
+test_damage(const char *path)
+{
+    struct str file = { 0 };
+    struct err err = { 0 };
+    size_t n_read = 0, n_named = 0, header, n_all;
+    char *sum;
+
+    if (file_read_all(path, 1 << 20, &file, &err) < 0)
+        exit(1);
+    header = 8 + (size_t)le64(file.s);
+    n_all = (file.n - header) * 8;
+    for (size_t bit = header * 8; bit < file.n * 8; bit++) {
+        file.s[bit / 8] ^= (char)(1 << bit % 8);
+        n_read += reads(path, file.s, file.n, &err);
+        n_named += err.status == EX_DATAERR &&
+                   strstr(err.what, "is damaged: its numbers are not those");
+        file.s[bit / 8] ^= (char)(1 << bit % 8);
+    }
+    tap_ok(n_read == 0 && n_named == n_all &&
+               n_all == 8 * (3 * 32 + 2 * 16 + 12 * N_STATE),
+           "any of %zu bits that flips is noticed", n_all);
+    sum = strstr(file.s + 8, "\"xxh3\"");
+    memcpy(sum, "\"xxhx\"", 6);
+    tap_ok(reads(path, file.s, file.n, &err),
+           "a state without a checksum is read");
+    str_free(&file);
+}
+
 static void
 test_state(const char *dir)
 {
@@ -338,6 +384,7 @@ test_state(const char *dir)
     tap_ok(train_state_read(&t, path.s, &err) == 0,
            "but where that is asked for: %s", err.what);
     state_free(&t);
+    test_damage(path.s);
     state_free(&s);
     unlink(path.s);
     str_free(&path);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/format/st.h"
+#include "core/hash.h"
 #include "core/js.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
@@ -98,6 +99,75 @@ name_of(const struct train_tensor *t, size_t kind, struct str *name)
     return n;
 }
 
+/* ---- a checksum of all numbers, little-endian: steps, evaluations, tensors
+ * --- */
+
+#define CHECKSUM "xxh3"
+
+static void
+hash_numbers(struct hash *hash, const void *numbers, size_t n, size_t item)
+{
+    const char *at = numbers;
+    uint64_t u64;
+    uint32_t u32;
+    char le[8];
+
+    if (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && n > 0) {
+        hash_add(hash, numbers, n * item);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        memcpy(item == 4 ? (void *)&u32 : (void *)&u64, at + i * item, item);
+        if (item == 4)
+            put_le32(le, u32);
+        else
+            put_le64(le, u64);
+        hash_add(hash, le, item);
+    }
+}
+
+static void
+checksum(const struct train_state *s, char hex[HASH_MAX_HEX])
+{
+    struct hash *hash = hash_new(HASH_XXH3);
+    struct str name = { 0 };
+    size_t at = 0, n;
+
+    hash_numbers(hash, s->records, s->step * N_FIELDS, 8);
+    hash_numbers(hash, s->evals.list, 2 * s->evals.n, 8);
+    for (size_t i = 0; i < s->n_tensors * N_KINDS; i++) {
+        size_t kind = i % N_KINDS;
+
+        n = name_of(&s->tensors[i / N_KINDS], kind, &name);
+        hash_numbers(hash, array_of(s->adamw, kind) + at, n, 4);
+        at += kind == N_KINDS - 1 ? n : 0;
+    }
+    str_free(&name);
+    hash_hex(hash, hex);
+    hash_free(hash);
+}
+
+/* Is what was read what was written?  A state of the time before there were
+ * checksums has none. */
+static int
+check_sum(const struct train_state *s, const struct st *st, struct err *err)
+{
+    const char *want = st_meta(st, CHECKSUM);
+    char found[HASH_MAX_HEX];
+
+    if (!want)
+        return 0;
+    checksum(s, found);
+    if (!strcmp(found, want))
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: is damaged: its numbers are not those that were "
+                   "written (XXH3 %s)",
+                   st->path, found);
+}
+
+/* ---- the file ---- */
+
 struct stw *
 train_state_write(const struct train_state *s, const char *path,
                   struct err *err)
@@ -106,9 +176,12 @@ train_state_write(const struct train_state *s, const char *path,
     struct stw *w = stw_new();
     struct str text = { 0 };
     size_t at = 0, n;
+    char hex[HASH_MAX_HEX];
     int evals = -1;
     int rc;
 
+    checksum(s, hex);
+    stw_meta(w, CHECKSUM, hex);
     str_addf(&text, "%llu", (unsigned long long)s->step);
     stw_meta(w, "format", s->format);
     stw_meta(w, "step", text.s);
@@ -282,6 +355,8 @@ train_state_read(struct train_state *s, const char *path, struct err *err)
         rc = read_evals(s, &st, err);
     if (rc == 0)
         rc = read_tensors(s, &st, err);
+    if (rc == 0)
+        rc = check_sum(s, &st, err);
     st_close(&st);
     return rc;
 }
