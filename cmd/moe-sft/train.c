@@ -366,8 +366,9 @@ run_step(struct train *t, struct err *err)
     if (!isfinite(r.grad_norm))
         return not_finite(t, data_path(&t->data), "the gradient's norm",
                           r.grad_norm, err);
-    adamw_step(&t->adamw, t->sum, scale * clip_scale(r.grad_norm, t->o->clip),
-               r.lr, t->state.step + 1, t->par);
+    adamw_step(&t->adamw, 0, t->adamw.n, t->sum,
+               scale * clip_scale(r.grad_norm, t->o->clip), r.lr,
+               t->state.step + 1, t->par);
     round_parameters(t);
     train_state_record(&t->state, &r);
     return 1;

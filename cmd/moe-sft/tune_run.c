@@ -41,6 +41,40 @@ take_sequences(struct tune *t, uint64_t step)
     return n_seqs;
 }
 
+/* An expert's projection that no token of a step has reached: its two matrices
+ * have no gradient. */
+static bool
+is_idle(const struct lm *lm, size_t a)
+{
+    const struct lm_tensor *t = &lm->tensors[a];
+    size_t end = t[1].first + t[1].rows * t[1].cols;
+
+    if (!t->is_expert)
+        return false;
+    for (size_t i = t->first; i < end; i++)
+        if (lm->grad[i] != 0)
+            return false;
+    return true;
+}
+
+/* What has no gradient stays as it is, with its moments and without decay, as
+ * torch leaves it. */
+static void
+move(struct tune *t, double scale, double lr, uint64_t step)
+{
+    const struct lm *lm = t->lm;
+
+    for (size_t i = 0, end; i < lm->n_tensors; i = end + 2) {
+        size_t first = lm->tensors[i].first, last;
+
+        for (end = i; end < lm->n_tensors && !is_idle(lm, end);)
+            end += 2;
+        last = end < lm->n_tensors ? lm->tensors[end].first : lm->n_params;
+        adamw_step(&t->adamw, first, last - first, lm->grad, scale, lr, step,
+                   t->par);
+    }
+}
+
 /* Forward, backward, and the parameters' move: 1, 0 where it is time to stop,
  * or -1. */
 static int
@@ -62,8 +96,7 @@ run_step(struct tune *t, struct err *err)
     if (!isfinite(r.grad_norm))
         return not_finite(t, "the gradient's norm", r.grad_norm, step + 1, err);
     if (n_targets) /* else nothing moves, momentum included */
-        adamw_step(&t->adamw, t->lm->grad, clip_scale(r.grad_norm, t->o.clip),
-                   r.lr, step + 1, t->par);
+        move(t, clip_scale(r.grad_norm, t->o.clip), r.lr, step + 1);
     train_state_record(&t->state, &r);
     return 1;
 }

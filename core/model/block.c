@@ -189,7 +189,9 @@ run_block(struct step *s)
 
     norm_rows(e->par, &l->mlp_norm, a->mlp_in, a->mid, NULL, chunk->n_rows);
     tap(s, TAP_IN_GATE_UP, a->mlp_in);
-    if (l->experts) {
+    if (l->experts && !a->out) {
+        experts_route(e, l, a, chunk->n_rows);
+    } else if (l->experts) {
         experts_apply(e, l, a, chunk->n_rows);
         tap(s, TAP_MLP, a->mlp_out);
         add_output(s, a->out, a->mid, a->mlp_out);

@@ -69,8 +69,8 @@ struct activations {
     float *inner;     /* intermediate: act(gate) * up; not with experts */
     float *mlp_out;   /* hidden: room for the output of down_proj; the sum of
                        * the experts' */
-    float *out;       /* hidden: the residual stream after the block; NULL,
-                       * not with experts: the block ends with gate and up */
+    float *out;       /* hidden: the residual stream after the block; NULL:
+                       * the block ends with gate and up, or the routing */
 };
 
 /*

@@ -1,8 +1,8 @@
 #include "core/model/block_backward.h"
 
-#include "core/kernel/gemm.h"
 #include "core/kernel/vec.h"
 #include "core/model/engine.h"
+#include "core/model/experts_backward.h"
 #include "core/model/lora.h"
 #include "core/model/mlp.h"
 #include "core/model/model.h"
@@ -17,48 +17,25 @@ struct back {
     const struct layer *layer;
 };
 
-/*
- * From dy to dx (NULL: not wanted), with what a layer's adapter adds to it.
- * Leaves scale dy b in 'low' for back_adapter().
- */
-static void
-back_dx(const struct back *b, const struct linear *l, float *dx, bool add,
-        const float *dy)
-{
-    struct gemm_job job = linear_back_job(l, dx, add);
-    size_t n = b->chunk->n_rows, k = l->out;
-    const struct lora *lora = l->lora;
-    struct engine *e = b->e;
-
-    if (dx && e->options.compute == COMPUTE_F32) {
-        gemm_exact(e->gemm, &job, 1, dy, k, n);
-    } else if (dx) {
-        gemm_to_bf16(e->gemm, e->rounded, dy, k, n, k);
-        gemm_bf16(e->gemm, &job, 1, e->rounded, NULL, gemm_ld_bf16(k), n);
-    }
-    if (!lora)
-        return;
-    job = linear_back_job(&lora->b, b->g->low, false);
-    gemm_exact(e->gemm, &job, 1, dy, k, n);
-    vec_scale(b->g->low, lora->scale, n * lora->a.out);
-    job = linear_back_job(&lora->a, dx, true);
-    if (dx)
-        gemm_exact(e->gemm, &job, 1, b->g->low, lora->a.out, n);
-}
-
 static void
 back_adapter(const struct back *b, const struct linear *l, const float *x,
              const float *dy)
 {
     if (l->lora)
-        b->g->linear(b->g->ctx, &(struct linear_grads){ l, x, dy, b->g->low });
+        b->g->linear(b->g->ctx, &(struct linear_grads){
+                                    .linear = l,
+                                    .x = x,
+                                    .dy = dy,
+                                    .low = b->g->low,
+                                    .n_rows = b->chunk->n_rows,
+                                });
 }
 
 static void
 back_linear(const struct back *b, const struct linear *l, const float *x,
             float *dx, bool add, const float *dy)
 {
-    back_dx(b, l, dx, add, dy);
+    linear_backward(b->e, l, dx, add, dy, b->g->low, b->chunk->n_rows);
     back_adapter(b, l, x, dy);
 }
 
@@ -73,13 +50,12 @@ back_mlp(const struct back *b)
     size_t n = b->chunk->n_rows;
     struct par *par = b->e->par;
 
-    back_dx(b, &m->down, g->inner, false, g->resid);
+    linear_backward(b->e, &m->down, g->inner, false, g->resid, g->low, n);
     mlp_backward(par, b->e->model->config.act, a->inner, a->gate, a->up,
                  g->inner, m->gate.out, n);
     back_adapter(b, &m->down, a->inner, g->resid);
     back_linear(b, &m->gate, a->mlp_in, g->input, false, a->gate);
     back_linear(b, &m->up, a->mlp_in, g->input, true, a->up);
-    norm_backward(par, &b->layer->mlp_norm, g->resid, g->input, a->mid, n);
 }
 
 /* Row i's heads: rotated back and, in qwen3, back through their norm. */
@@ -165,6 +141,11 @@ block_backward(struct engine *e, const struct chunk *chunk,
 {
     struct back b = { e, chunk, acts, g, &e->model->layers[layer] };
 
-    back_mlp(&b);
+    if (b.layer->experts)
+        experts_backward(e, b.layer, acts, g, chunk->n_rows);
+    else
+        back_mlp(&b);
+    norm_backward(e->par, &b.layer->mlp_norm, g->resid, g->input, acts->mid,
+                  chunk->n_rows);
     back_attention(&b, layer, is_first);
 }

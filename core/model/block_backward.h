@@ -1,6 +1,6 @@
 /*
- * The backward of a block without experts: from the gradient of its output to
- * that of its input, past frozen weights.
+ * The backward of a block: from the gradient of its output to that of its
+ * input, past frozen weights.
  */
 #ifndef CORE_MODEL_BLOCK_BACKWARD_H
 #define CORE_MODEL_BLOCK_BACKWARD_H
@@ -10,18 +10,7 @@
 
 #include "core/model/attention_backward.h"
 #include "core/model/block.h"
-#include "core/model/linear.h"
-
-struct lora;
-
-/* A linear layer's part of the backward, from which its adapter's gradients
- * follow: of 'a' low^T x, of 'b' dy^T (scale a x). */
-struct linear_grads {
-    const struct linear *linear;
-    const float *x;   /* [rows, in] */
-    const float *dy;  /* [rows, out] */
-    const float *low; /* [rows, rank] scale dy b */
-};
+#include "core/model/linear_backward.h"
 
 /* Gradients of what struct activations has, [rows, ...]. */
 struct block_grads {
@@ -32,9 +21,10 @@ struct block_grads {
     float *q, *k, *v;  /* heads, KV heads */
     float *sines_back; /* head_dim / 2: the chunk's, negative */
     float *low;        /* [rows, lora_rank] */
+    float *weights;    /* experts used: of the routing weights */
     struct attention_work attention;
 
-    /* is called for each layer that has an adapter, which must be one */
+    /* is called for each linear layer that has an adapter, its only one */
     void (*linear)(void *ctx, const struct linear_grads *grads);
     void *ctx;
 };

@@ -57,21 +57,32 @@ scatter(void *ctx, size_t begin, size_t end, int thread)
 }
 
 void
-experts_apply(struct engine *e, const struct layer *l,
+experts_route(struct engine *e, const struct layer *l,
               const struct activations *a, size_t n_rows)
 {
-    const struct config *c = &e->model->config;
     const struct experts_work *w = &e->experts;
-    struct layer_rows r = {
-        w,         c->norm_topk_prob, (size_t)c->hidden_size,
-        a->mlp_in, a->mlp_out,        NULL
-    };
+    struct layer_rows r = { .work = w,
+                            .normalize = e->model->config.norm_topk_prob };
 
     /* which experts it is must not depend on a rounding that is asked for */
     linear_exact(e, &(struct apply){ &l->router, w->probability, false },
                  a->mlp_in, n_rows);
     par_for(e->par, n_rows, 1, select_experts, &r);
     router_group(w->slots, w->first, w->selected, n_rows * w->k, w->n);
+}
+
+void
+experts_apply(struct engine *e, const struct layer *l,
+              const struct activations *a, size_t n_rows)
+{
+    const struct config *c = &e->model->config;
+    const struct experts_work *w = &e->experts;
+    struct layer_rows r = { .work = w,
+                            .hidden = (size_t)c->hidden_size,
+                            .x = a->mlp_in,
+                            .sum = a->mlp_out };
+
+    experts_route(e, l, a, n_rows);
     memset(a->mlp_out, 0, n_rows * r.hidden * sizeof(*a->mlp_out));
     for (size_t i = 0; i < w->n; i++) {
         const struct mlp *m = &l->experts[i];

@@ -1,6 +1,7 @@
 /*
- * Layers of experts: a router sends each token through some MLPs of many.  For
- * inference, in f32 rows; moe.h trains them.
+ * Layers of experts: a router sends each token through some MLPs of many, in
+ * f32 rows; experts_backward.h goes back.  moe.h is one layer's experts alone,
+ * in bf16 or int8.
  */
 #ifndef CORE_MODEL_EXPERTS_H
 #define CORE_MODEL_EXPERTS_H
@@ -25,11 +26,15 @@ struct experts_work {
 };
 
 /*
- * experts_apply() puts rows a->mlp_in through the experts that the layer's
- * router selects for each, and leaves their sum in a->mlp_out; a->gate and
- * a->up are overwritten.  Outputs of a token's experts are added in the order
- * of their ids, so that its bits depend on nothing else.
+ * experts_route() lets the layer's router select experts for rows a->mlp_in,
+ * and leaves in engine->experts which.
+ * experts_apply() does that, puts the rows through these experts, and leaves
+ * their sum in a->mlp_out; a->gate and a->up are overwritten.  Outputs of a
+ * token's experts are added in the order of their ids, so that its bits depend
+ * on nothing else.
  */
+void experts_route(struct engine *engine, const struct layer *layer,
+                   const struct activations *a, size_t n_rows);
 void experts_apply(struct engine *engine, const struct layer *layer,
                    const struct activations *a, size_t n_rows);
 

@@ -22,6 +22,21 @@ router_select(uint32_t *ids, float *weights, size_t k, float *p, size_t n,
         weights[i] /= sum;
 }
 
+void
+router_backward(float *p, size_t n, const uint32_t *ids, const float *weights,
+                const float *dweights, size_t k, bool normalize)
+{
+    float g = vec_dot(dweights, weights, k);
+
+    if (normalize)
+        memset(p, 0, n * sizeof(*p));
+    else
+        vec_scale(p, -g, n);
+    /* where it is not normalized, a weight is the probability */
+    for (size_t i = 0; i < k; i++)
+        p[ids[i]] = weights[i] * (dweights[i] - g);
+}
+
 size_t
 router_group(uint32_t *slots, size_t *begin, const uint32_t *keys, size_t n,
              size_t n_keys)

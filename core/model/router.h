@@ -20,6 +20,16 @@ void router_select(uint32_t *ids, float *weights, size_t k, float *p, size_t n,
                    bool normalize);
 
 /*
+ * router_backward(): p, the probabilities of all n, become the gradient of the
+ * logits, from that of the weights.  A weight is p_i / sum of the k, so with
+ * g = sum of dweights_i weights_i a logit's is weights_i (dweights_i - g) if it
+ * is selected, else 0; or, if not 'normalize', p_i (dweights_i or 0, - g).
+ */
+void router_backward(float *p, size_t n, const uint32_t *ids,
+                     const float *weights, const float *dweights, size_t k,
+                     bool normalize);
+
+/*
  * router_group() orders slots 0 .. n - 1 by key: those of key i, ascending, are
  * slots[begin[i]] .. slots[begin[i + 1] - 1].  Keys of n_keys and more are left
  * out.  Returns how many there are in all.

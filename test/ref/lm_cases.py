@@ -1,12 +1,12 @@
-"""lm_cases.py DIR: small random models without experts, each with an adapter
+"""lm_cases.py DIR: small random models, each with an adapter
 and a step's sequences, their loss and the adapter's gradients in float64.
 
 Each is DIR/NAME/: the model, DIR/NAME/adapter (PEFT's), step.i32 (the number
 of sequences; of each its tokens, its examples, where these start, ids,
 labels), loss.f64 and grads.f64 (in the order of core/model/train/lm.h), and
 loss-bf16.f64, grads-bf16.f64 with operands of products rounded.
-DIR/models lists the names.  DIR/qwen3_moe is a model with experts, DIR/other
-an adapter of llama whose layer 1 lacks o_proj.
+DIR/models lists the names.  DIR/other is an adapter of llama whose layer 1
+lacks o_proj.
 """
 import json
 import os
@@ -40,23 +40,21 @@ def sequences(rng, vocab, n):
 def write_adapter(path, config, tensors, targets, rank, alpha, rslora, rng,
                   without=None):
     adapter, weights = {}, {}
-    for i in range(config["num_hidden_layers"]):
-        for t in targets:
-            name = "model.layers.%d.%s" % (i, t)
-            if name == without:
-                continue
-            out, width = tensors[name + ".weight"].shape
-            a = rng.normal(0, 1 / np.sqrt(width), (rank, width))
-            b = rng.normal(0, 0.3 / np.sqrt(rank), (out, rank))
-            a, b = a.astype("<f4"), b.astype("<f4")
-            adapter[name] = a.astype(float), b.astype(float)
-            weights["base_model.model.%s.lora_A.weight" % name] = a
-            weights["base_model.model.%s.lora_B.weight" % name] = b
+    for name in lm_ref.layers(config, targets):
+        if name == without:
+            continue
+        out, width = tensors[name + ".weight"].shape
+        a = rng.normal(0, 1 / np.sqrt(width), (rank, width))
+        b = rng.normal(0, 0.3 / np.sqrt(rank), (out, rank))
+        a, b = a.astype("<f4"), b.astype("<f4")
+        adapter[name] = a.astype(float), b.astype(float)
+        weights["base_model.model.%s.lora_A.weight" % name] = a
+        weights["base_model.model.%s.lora_B.weight" % name] = b
     os.makedirs(path)
     with open(os.path.join(path, "adapter_config.json"), "w") as f:
         json.dump(dict(peft_type="LORA", r=rank, lora_alpha=alpha,
                        use_rslora=rslora, lora_dropout=0.0, bias="none",
-                       target_modules=[t.split(".")[1] for t in targets]), f)
+                       target_modules=list(targets)), f)
     tiny_models.write_safetensors(
         os.path.join(path, "adapter_model.safetensors"), weights,
         lambda name: "F32")
@@ -100,8 +98,6 @@ def main(directory):
             continue
         path = os.path.join(directory, name)
         tiny_models.write_model(path, config, weights, **options)
-        if config["model_type"] == "qwen3_moe":
-            break # only for its refusal
         config, tensors = transformer.load(path)
         i = len(names)
         targets = (lm_ref.TARGETS if i % 3 == 0 else

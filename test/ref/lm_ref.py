@@ -11,9 +11,22 @@ import numpy as np
 import transformer
 from transformer import rms_norm, rotate
 
-TARGETS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
-           "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",
-           "mlp.down_proj")
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
+           "down_proj")
+
+
+def layers(config, targets):
+    """Names of the linear layers that have an adapter, in the order of
+    core/model/train/lm.h."""
+    for i in range(config["num_hidden_layers"]):
+        at = "model.layers.%d." % i
+        mlps = ["mlp."]
+        if transformer.is_sparse(config, i):
+            n = config.get("num_experts") or config["num_local_experts"]
+            mlps = ["mlp.experts.%d." % e for e in range(n)]
+        for at_mlp, of in [("self_attn.", TARGETS[:4])] + [
+                (x, TARGETS[4:]) for x in mlps]:
+            yield from (at + at_mlp + t for t in of if t in targets)
 
 
 def norm_back(x, weight, eps, dy):
@@ -64,7 +77,9 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
     grads = {}
 
     def linear(name, x):
-        y = (rounded(x) @ rounded(tensors[name + ".weight"]).T
+        w = tensors[name + ".weight"]
+        # those of experts are only widened (core/model/engine.h)
+        y = (rounded(x) @ (w if ".experts." in name else rounded(w)).T
              + tensors.get(name + ".bias", 0.0))
         if name in adapter:
             a, b = adapter[name]
@@ -78,6 +93,50 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
             grads[name] = (scale * (dy @ b).T @ x, scale * dy.T @ (x @ a.T))
             dx = dx + scale * (dy @ b) @ a
         return dx
+
+    def mlp(at, x):
+        up = linear(at + "up_proj", x)
+        act, slope = activation_back(config, linear(at + "gate_proj", x))
+        return (linear(at + "down_proj", act * up),
+                dict(at=at, up=up, act=act, slope=slope))
+
+    def mlp_back(k, x, dy):
+        dinner = linear_back(k["at"] + "down_proj", k["act"] * k["up"], dy)
+        return (linear_back(k["at"] + "gate_proj", x,
+                            dinner * k["up"] * k["slope"])
+                + linear_back(k["at"] + "up_proj", x, dinner * k["act"]))
+
+    def experts(at, x):
+        """The router is not rounded."""
+        p = x @ tensors[at + "gate.weight"].T
+        p = np.exp(p - p.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        used = np.argsort(-p, axis=1, kind="stable")
+        used = used[:, :config["num_experts_per_tok"]]
+        on = np.zeros_like(p)
+        np.put_along_axis(on, used, 1, 1)
+        w = p * on
+        if config.get("norm_topk_prob"):
+            w /= w.sum(axis=1, keepdims=True)
+        out, each = np.zeros_like(x), []
+        for e in range(p.shape[1]):
+            rows = np.nonzero(on[:, e])[0]
+            y, kept = mlp("%sexperts.%d." % (at, e), x[rows])
+            out[rows] += w[rows, e:e + 1] * y
+            each.append((rows, y, kept))
+        return out, dict(at=at, p=p, on=on, w=w, each=each)
+
+    def experts_back(k, x, dy):
+        p, w = k["p"], k["w"]
+        dx, dw = np.zeros_like(x), np.zeros_like(p)
+        for e, (rows, y, kept) in enumerate(k["each"]):
+            dw[rows, e] = np.sum(dy[rows] * y, axis=1)
+            dx[rows] += mlp_back(kept, x[rows], w[rows, e:e + 1] * dy[rows])
+        if config.get("norm_topk_prob"): # w = p on / total
+            total = np.sum(p * k["on"], axis=1, keepdims=True)
+            dw = k["on"] * (dw - np.sum(dw * w, axis=1, keepdims=True)) / total
+        dlogits = p * (dw - np.sum(dw * p, axis=1, keepdims=True))
+        return dx + dlogits @ tensors[k["at"] + "gate.weight"]
 
     # forward
     x = embedding[ids]
@@ -110,13 +169,11 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
         mid = x + linear(at + "self_attn.o_proj", out)
         h2 = rms_norm(mid, tensors[at + "post_attention_layernorm.weight"],
                       eps)
-        gate = linear(at + "mlp.gate_proj", h2)
-        up = linear(at + "mlp.up_proj", h2)
-        act, slope = activation_back(config, gate)
-        inner = act * up
-        x = mid + linear(at + "mlp.down_proj", inner)
+        forward = experts if transformer.is_sparse(config, i) else mlp
+        y, k["mlp"] = forward(at + "mlp.", h2)
+        x = mid + y
         k.update(h=h, q0=q0, k0=k0, v=v, q=q, key=key, probs=probs, out=out,
-                 mid=mid, h2=h2, up=up, act=act, slope=slope, inner=inner)
+                 mid=mid, h2=h2)
         kept.append(k)
     final = rms_norm(x, tensors["model.norm.weight"], eps)
 
@@ -138,10 +195,8 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
     dx = norm_back(x, tensors["model.norm.weight"], eps, dfinal)
     for k in reversed(kept):
         at = k["at"]
-        dinner = linear_back(at + "mlp.down_proj", k["inner"], dx)
-        dh = (linear_back(at + "mlp.gate_proj", k["h2"],
-                          dinner * k["up"] * k["slope"])
-              + linear_back(at + "mlp.up_proj", k["h2"], dinner * k["act"]))
+        back = experts_back if "each" in k["mlp"] else mlp_back
+        dh = back(k["mlp"], k["h2"], dx)
         dx = dx + norm_back(
             k["mid"], tensors[at + "post_attention_layernorm.weight"], eps, dh)
         dout = linear_back(at + "self_attn.o_proj", k["out"], dx)

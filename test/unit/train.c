@@ -157,7 +157,7 @@ test_adamw(const char *dir, struct par *par)
 
             for (size_t i = 0; i < count; i++)
                 grad[i] *= 4; /* the scale takes it off */
-            adamw_step(&a, grad, 0.25, lr, t, par);
+            adamw_step(&a, 0, a.n, grad, 0.25, lr, t, par);
             free(grad);
         }
         d[0] = distance(&n, a.master, count);

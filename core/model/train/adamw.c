@@ -32,6 +32,7 @@ adamw_close(struct adamw *a)
 /* One step's constants. */
 struct step {
     struct adamw *a;
+    size_t first;
     const float *grad;
     double scale, keep; /* of the gradient; of a parameter */
     double size;        /* lr / (1 - beta1^t) */
@@ -45,7 +46,7 @@ step_chunk(void *ctx, size_t begin, size_t end, int thread)
     const struct adamw *a = s->a;
 
     (void)thread;
-    for (size_t i = begin; i < end; i++) {
+    for (size_t i = s->first + begin; i < s->first + end; i++) {
         double g = s->scale * (double)s->grad[i];
         double m = a->beta1 * (double)a->m[i] + (1 - a->beta1) * g;
         double v = a->beta2 * (double)a->v[i] + (1 - a->beta2) * g * g;
@@ -59,11 +60,12 @@ step_chunk(void *ctx, size_t begin, size_t end, int thread)
 }
 
 void
-adamw_step(struct adamw *a, const float *grad, double scale, double lr,
-           uint64_t t, struct par *par)
+adamw_step(struct adamw *a, size_t first, size_t n, const float *grad,
+           double scale, double lr, uint64_t t, struct par *par)
 {
     struct step s = {
         .a = a,
+        .first = first,
         .grad = grad,
         .scale = scale,
         .keep = 1 - lr * a->weight_decay,
@@ -71,5 +73,5 @@ adamw_step(struct adamw *a, const float *grad, double scale, double lr,
         .correct = 1 / sqrt(1 - f64_pow(a->beta2, (double)t)),
     };
 
-    par_for(par, a->n, GRAIN, step_chunk, &s);
+    par_for(par, n, GRAIN, step_chunk, &s);
 }

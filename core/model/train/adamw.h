@@ -25,8 +25,9 @@ struct adamw {
 int adamw_open(struct adamw *a, size_t n, struct err *err);
 void adamw_close(struct adamw *a); /* a zeroed struct is fine */
 
-/* adamw_step() is step t = 1, 2, .. by the gradients scale * grad. */
-void adamw_step(struct adamw *a, const float *grad, double scale, double lr,
-                uint64_t t, struct par *par);
+/* adamw_step() is step t = 1, 2, .. of parameters first .. first + n - 1, by
+ * their gradients scale * grad[first], .. */
+void adamw_step(struct adamw *a, size_t first, size_t n, const float *grad,
+                double scale, double lr, uint64_t t, struct par *par);
 
 #endif

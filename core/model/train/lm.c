@@ -19,28 +19,66 @@ const char *const lm_target_modules[LM_N_TARGETS] = {
 
 /* ---- the list of tensors ---- */
 
-static struct linear *
-linear_of(struct layer *l, size_t target)
+/* The linear layers that may have an adapter, in the order of lm->tensors;
+ * returns how many there are, and writes them where 'to' is given. */
+static size_t
+list_linears(const struct model *m, struct lm_adapted *to)
 {
-    struct linear *const of[LM_N_TARGETS] = {
-        &l->q, &l->k, &l->v, &l->o, &l->mlp.gate, &l->mlp.up, &l->mlp.down
-    };
+    size_t n = 0;
 
-    return of[target];
+    for (size_t i = 0; i < (size_t)m->config.n_layers; i++) {
+        struct layer *l = &m->layers[i];
+        struct linear *const attention[] = { &l->q, &l->k, &l->v, &l->o };
+        size_t n_mlps = l->experts ? (size_t)m->config.n_experts : 1;
+
+        for (size_t t = LM_Q; t <= LM_O; t++, n++)
+            if (to)
+                to[n] = (struct lm_adapted){ attention[t], i, 0, t, 0, NULL };
+        for (size_t e = 0; e < n_mlps; e++) {
+            struct mlp *mlp = l->experts ? &l->experts[e] : &l->mlp;
+            struct linear *const of[] = { &mlp->gate, &mlp->up, &mlp->down };
+
+            for (size_t t = LM_GATE; t <= LM_DOWN; t++, n++)
+                if (to)
+                    to[n] = (struct lm_adapted){
+                        of[t - LM_GATE], i, e, t, 0, NULL
+                    };
+        }
+    }
+    return n;
+}
+
+static bool
+is_expert(const struct lm *lm, const struct lm_adapted *l)
+{
+    return l->target >= LM_GATE && lm->model->layers[l->layer].experts;
+}
+
+/* "layers.0.self_attn.q_proj" */
+static void
+add_name(struct str *to, const struct lm *lm, const struct lm_adapted *l)
+{
+    str_addf(to, "layers.%zu.", l->layer);
+    if (is_expert(lm, l))
+        str_addf(to, "mlp.experts.%zu.", l->expert);
+    else
+        str_adds(to, l->target < LM_GATE ? "self_attn." : "mlp.");
+    str_adds(to, lm_target_modules[l->target]);
 }
 
 static int
-add_tensor(struct lm *lm, size_t layer, size_t target, char which, size_t rows,
+add_tensor(struct lm *lm, const struct lm_adapted *l, char which, size_t rows,
            size_t cols, struct err *err)
 {
     struct lm_tensor *t = &lm->tensors[lm->n_tensors++];
     struct str name = { 0 };
     size_t n;
 
-    str_addf(&name, PEFT_ROOT "model.layers.%zu.%s.%s.lora_%c.weight", layer,
-             target < LM_GATE ? "self_attn" : "mlp", lm_target_modules[target],
-             which);
-    *t = (struct lm_tensor){ name.s, rows, cols, lm->n_params };
+    str_adds(&name, PEFT_ROOT "model.");
+    add_name(&name, lm, l);
+    str_addf(&name, ".lora_%c.weight", which);
+    *t = (struct lm_tensor){ name.s, rows, cols, lm->n_params,
+                             is_expert(lm, l) };
     if (!size_mul(rows, cols, &n) || !size_add(n, lm->n_params, &n) ||
         n > SIZE_MAX / sizeof(float))
         return err_set(err, EX_DATAERR,
@@ -49,69 +87,89 @@ add_tensor(struct lm *lm, size_t layer, size_t target, char which, size_t rows,
     return 0;
 }
 
+/* Of all that may be adapted, what is. */
 static int
 list_tensors(struct lm *lm, struct err *err)
 {
-    size_t n_layers = (size_t)lm->model->config.n_layers;
-    size_t n = n_layers * LM_N_TARGETS;
     struct lm_work *w = lm->work;
+    size_t n = list_linears(lm->model, NULL);
 
     w->adapted = xcalloc(n, sizeof(*w->adapted));
     lm->tensors = xcalloc(2 * n, sizeof(*lm->tensors));
-    for (size_t i = 0; i < n_layers; i++)
-        for (size_t t = 0; t < LM_N_TARGETS; t++) {
-            struct linear *l = linear_of(&lm->model->layers[i], t);
+    list_linears(lm->model, w->adapted);
+    for (size_t i = 0; i < n; i++) {
+        struct lm_adapted *l = &w->adapted[w->n_adapted];
 
-            if (!(lm->lora.targets & 1u << t))
-                continue;
-            w->adapted[w->n_adapted++] =
-                (struct lm_adapted){ l, i, t, lm->n_tensors, l->lora };
-            if (add_tensor(lm, i, t, 'A', lm->lora.rank, l->in, err) ||
-                add_tensor(lm, i, t, 'B', l->out, lm->lora.rank, err))
-                return -1;
-        }
+        *l = w->adapted[i];
+        if (!(lm->lora.targets & 1u << l->target))
+            continue;
+        l->tensor = lm->n_tensors;
+        l->init = l->linear->lora;
+        w->n_adapted++;
+        if (add_tensor(lm, l, 'A', lm->lora.rank, l->linear->in, err) ||
+            add_tensor(lm, l, 'B', l->linear->out, lm->lora.rank, err))
+            return -1;
+    }
     return 0;
 }
 
 /* ---- an adapter to go on from ---- */
 
-/* The layers must be adapted as the first one is. */
+/* A target is adapted in all layers as in the first that has it. */
+static int
+check_linear(const struct lm *lm, const struct lm_adapted *l, const char *dir,
+             double scale, struct err *err)
+{
+    const struct lora *lora = l->linear->lora;
+    struct str name = { 0 };
+    int rc = 0;
+
+    add_name(&name, lm, l);
+    if (!lora != !(lm->lora.targets & 1u << l->target))
+        rc = err_set(err, EX_DATAERR,
+                     "%s: %s is %san adapted layer, unlike the first %s (not "
+                     "supported)",
+                     dir, name.s, lora ? "" : "not ",
+                     lm_target_modules[l->target]);
+    else if (lora &&
+             (lora->a.out != lm->lora.rank || lora->scale != (float)scale))
+        rc = err_set(err, EX_DATAERR,
+                     "%s: %s has another rank or scale than " PEFT_CONFIG
+                     " says (not supported)",
+                     dir, name.s);
+    str_free(&name);
+    return rc;
+}
+
 static int
 check_init(struct lm *lm, const char *dir, double scale, struct err *err)
 {
     struct model *m = lm->model;
-    size_t n_layers = (size_t)m->config.n_layers, n_found = 0;
+    size_t n = list_linears(m, NULL), n_found = 0;
+    struct lm_adapted *all = xcalloc(n, sizeof(*all));
+    unsigned seen = 0;
+    int rc = 0;
 
+    list_linears(m, all);
     if (m->lm_head.lora)
-        return err_set(err, EX_DATAERR,
-                       "%s: an adapter of lm_head is not supported", dir);
-    for (size_t t = 0; t < LM_N_TARGETS; t++)
-        if (linear_of(&m->layers[0], t)->lora)
-            lm->lora.targets |= 1u << t;
-    for (size_t i = 0; i < n_layers; i++)
-        for (size_t t = 0; t < LM_N_TARGETS; t++) {
-            const struct lora *l = linear_of(&m->layers[i], t)->lora;
+        rc = err_set(err, EX_DATAERR,
+                     "%s: an adapter of lm_head is not supported", dir);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        unsigned bit = 1u << all[i].target;
 
-            if (!l != !(lm->lora.targets & 1u << t))
-                return err_set(err, EX_DATAERR,
-                               "%s: %s of layer %zu is %san adapted layer, "
-                               "unlike that of layer 0 (not supported)",
-                               dir, lm_target_modules[t], i, l ? "" : "not ");
-            if (!l)
-                continue;
-            n_found++;
-            if (l->a.out != lm->lora.rank || l->scale != (float)scale)
-                return err_set(err, EX_DATAERR,
-                               "%s: %s of layer %zu has another rank or scale "
-                               "than " PEFT_CONFIG " says (not supported)",
-                               dir, lm_target_modules[t], i);
-        }
-    if (n_found == 0 || n_found != lora_count(m))
-        return err_set(err, EX_DATAERR,
-                       "%s: adapts other layers than q_proj, k_proj, v_proj, "
-                       "o_proj, gate_proj, up_proj, down_proj (not supported)",
-                       dir);
-    return 0;
+        if (!(seen & bit) && all[i].linear->lora)
+            lm->lora.targets |= bit;
+        seen |= bit;
+        n_found += all[i].linear->lora != NULL;
+        rc = check_linear(lm, &all[i], dir, scale, err);
+    }
+    free(all);
+    if (rc == 0 && (n_found == 0 || n_found != lora_count(m)))
+        rc = err_set(err, EX_DATAERR,
+                     "%s: adapts other layers than q_proj, k_proj, v_proj, "
+                     "o_proj, gate_proj, up_proj, down_proj (not supported)",
+                     dir);
+    return rc;
 }
 
 /* Dropout was the training's that made the adapter: without it this one would
@@ -162,13 +220,6 @@ lm_open(struct lm **to, const char *dir, const struct lm_options *options,
     lm->lora = options->lora;
     if (model_open(&lm->model, dir, err))
         goto fail;
-    for (int64_t i = 0; i < lm->model->config.n_layers; i++)
-        if (lm->model->config.sparse[i]) {
-            err_set(err, EX_DATAERR,
-                    "%s: layer %lld has experts, which are not supported yet",
-                    dir, (long long)i);
-            goto fail;
-        }
     if ((options->init && open_init(lm, options->init, err)) ||
         list_tensors(lm, err))
         goto fail;
@@ -205,7 +256,8 @@ lm_start(const struct lm *lm, float *values)
         const struct lm_tensor *t = &lm->tensors[l->tensor];
         float *a = values + t[0].first, *b = values + t[1].first;
         size_t n_a = t[0].rows * t[0].cols, n_b = t[1].rows * t[1].cols;
-        uint64_t stream = l->layer * LM_N_TARGETS + l->target;
+        uint64_t stream =
+            ((uint64_t)l->expert << 32) + l->layer * LM_N_TARGETS + l->target;
         double bound = 1 / sqrt((double)t[0].cols);
 
         if (l->init) {

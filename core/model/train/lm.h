@@ -13,6 +13,8 @@
  * forward goes by the products that engine.h says, the way back and the head
  * by gemm_bf16().  Adapters, attention and what is between products stay f32.
  * Bits depend on the instruction set.
+ * Experts go by gemm_exact() of the rounded operands in the forward, as in
+ * engine.h; the router is f32 and frozen, and gradients flow through it.
  * In both they depend on neither threads, nor on how a step is cut into
  * chunks.  Examples that share a window give what they give apart, but for the
  * order of sums, as they share its slice, too.
@@ -69,14 +71,15 @@ struct lm_options {
     size_t max_tokens;   /* of an example (not of a window), 1 or more */
     size_t chunk;        /* tokens that go through the layers together, if that
                           * many are there: more take more memory, and read the
-                          * weights less often; 0: LM_CHUNK.  At least
-                          * max_tokens are. */
+                          * weights less often; 0: LM_CHUNK, of a model with
+                          * experts LM_CHUNK_EXPERTS.  At least max_tokens. */
     size_t n_slices;     /* of a step, 1 to LM_MAX_SLICES */
     struct ranks *ranks; /* that share the work; or NULL */
 };
 
-#define LM_CHUNK      1024
-#define LM_MAX_SLICES 4096
+#define LM_CHUNK         1024
+#define LM_CHUNK_EXPERTS 4096 /* of which each gets few */
+#define LM_MAX_SLICES    4096
 
 /* A matrix of the adapter: A [rank, in] or B [out, rank], in C order, in all
  * arrays of n_params numbers. */
@@ -85,14 +88,16 @@ struct lm_tensor {
                  * ".lora_A.weight" */
     size_t rows, cols;
     size_t first; /* at which number it begins */
+    bool is_expert;
 };
 
 /* The fields are read-only for others. */
 struct lm {
     struct model *model;
     struct lm_lora lora;       /* as asked for, or init's */
-    struct lm_tensor *tensors; /* [n_tensors]: by layer, then enum lm_target,
-                                * then A, B; no gaps between them */
+    struct lm_tensor *tensors; /* [n_tensors]: by layer, then q, k, v, o, then
+                                * expert, then gate, up, down; A, then B; no
+                                * gaps between them */
     size_t n_tensors, n_params;
     const float *grad;    /* [n_params] of the last lm_grad() */
     struct lm_work *work; /* private */
@@ -101,10 +106,9 @@ struct lm {
 /*
  * lm_open() maps a model and lists the adapter's tensors; it allocates nothing
  * that grows with the model's sizes but their names.
- * -1 with 'err' set: as model_open() and lora_open() do; EX_DATAERR for a model
- * with experts, which are not supported yet, and for an adapter whose layers
- * have not all the same targets, rank and scale, or that has others than enum
- * lm_target.
+ * -1 with 'err' set: as model_open() and lora_open() do; EX_DATAERR for an
+ * adapter whose layers have not all the same targets, rank and scale, or that
+ * has others than enum lm_target.
  * Owner: the caller, until lm_close(); 'par' is borrowed and may be NULL.
  */
 int lm_open(struct lm **lm, const char *dir, const struct lm_options *options,
@@ -128,7 +132,8 @@ int lm_memory(const struct lm *lm, struct lm_memory *memory, struct err *err);
 /*
  * lm_start() writes the adapter that training begins with to values [n_params]:
  * init's, or B zero and A uniform in +-1 / sqrt(in), number i of a layer's
- * target by rng_f64(seed, layer * LM_N_TARGETS + target, i).
+ * target by rng_f64(seed, layer * LM_N_TARGETS + target, i), an expert's stream
+ * being 2^32 times its number further.
  * lm_prepare() allocates; 'values' is what lm_grad() and lm_loss() read from
  * then on, the caller's, who may change them between calls.
  * -1 with 'err' set (EX_SOFTWARE, EX_DATAERR as lm_memory()).

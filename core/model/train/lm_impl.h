@@ -17,13 +17,14 @@
  * one. */
 struct lm_adapted {
     struct linear *linear;
-    size_t layer, target, tensor;
-    const struct lora *init; /* or NULL */
+    size_t layer, expert, target, tensor; /* expert 0: or there are none */
+    const struct lora *init;              /* or NULL */
 };
 
-/* Rows of a chunk that belong to one slice. */
+/* Rows of a chunk that belong to one slice, and which of the rows of the linear
+ * layer that is summed these are. */
 struct lm_segment {
-    size_t slice, row, n;
+    size_t slice, row, n, at, n_at;
     bool is_first, is_last; /* of the slice's */
 };
 

@@ -28,10 +28,13 @@ lm_sizes(struct lm *lm)
     struct lm_work *w = lm->work;
     const struct lm_options *o = &w->options;
     size_t vocab = (size_t)lm->model->config.vocab_size;
+    bool has_experts = lm->model->config.n_experts > 0;
     size_t head_rows =
         o->compute == COMPUTE_F32 ? HEAD_ROWS_F32 : HEAD_ROWS_BF16;
 
-    w->rows = larger(o->max_tokens, o->chunk ? o->chunk : LM_CHUNK);
+    w->rows = larger(o->max_tokens, o->chunk      ? o->chunk
+                                    : has_experts ? LM_CHUNK_EXPERTS
+                                                  : LM_CHUNK);
     /* the examples' last blocks are not full: 48 for 1024 rows */
     w->n_blocks = w->rows / KV_BLOCK + w->rows / 32 + 1;
     w->head_rows = smaller(head_rows, larger(1, HEAD_BYTES / 4 / vocab));
@@ -55,6 +58,18 @@ add(struct lm_region *r, void *to, size_t rows, size_t cols, size_t size)
     r->array[r->n_arrays++] = (struct mem_array){ to, rows, cols, size };
 }
 
+/* Of an MLP, or of an expert. */
+static size_t
+widest_mlp(const struct config *c)
+{
+    size_t n = 0;
+
+    for (int64_t i = 0; i < c->n_layers; i++)
+        n = larger(
+            n, (size_t)(c->sparse[i] ? c->expert_size : c->intermediate_size));
+    return n;
+}
+
 /* All that is allocated here, whose pointers are in 'w'. */
 static void
 list_regions(struct lm *lm, struct lm_work *w)
@@ -63,7 +78,8 @@ list_regions(struct lm *lm, struct lm_work *w)
     size_t n = w->rows, nb = w->n_blocks, hidden = (size_t)c->hidden_size;
     size_t d = (size_t)c->head_dim, heads = (size_t)c->n_heads;
     size_t kv_heads = (size_t)c->n_kv_heads, nq = heads * d, nkv = kv_heads * d;
-    size_t inter = (size_t)c->intermediate_size, rank = lm->lora.rank;
+    size_t inter = widest_mlp(c), rank = lm->lora.rank;
+    size_t n_used = c->n_experts ? (size_t)c->n_experts_used : 0;
     size_t vocab = (size_t)c->vocab_size, tile = d * KV_BLOCK;
     size_t threads = (size_t)par_threads(w->par);
     bool bf16 = w->options.compute == COMPUTE_BF16;
@@ -102,6 +118,7 @@ list_regions(struct lm *lm, struct lm_work *w)
     add(r, &g->k, n, nkv, 4);
     add(r, &g->v, n, nkv, 4);
     add(r, &g->sines_back, n, d / 2, 4);
+    add(r, &g->weights, n, n_used, 4);
     add(r, &g->attention.q, nb * heads, tile, 4);
     add(r, &g->attention.dout, nb * heads, tile, 4);
     add(r, &g->attention.v, nb * kv_heads, tile, 4);

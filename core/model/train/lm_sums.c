@@ -23,7 +23,7 @@ struct outer {
     const struct lm *lm;
     size_t first; /* of copies' numbers */
     const float *p_t, *w;
-    size_t cols;
+    size_t rows, cols;
 };
 
 /* Columns [col, col + n) of copy i's [rank, cols] are added to copy i - 1's. */
@@ -42,19 +42,19 @@ static void
 sum_columns(const struct outer *o, size_t col)
 {
     const struct lm_work *w = o->lm->work;
-    size_t n = smaller(o->cols - col, COLS), n_rows = w->engine->chunk.n_rows;
+    size_t n = smaller(o->cols - col, COLS);
 
     for (size_t i = 0; i < w->n_segments; i++) {
         const struct lm_segment *s = &w->segments[i];
         size_t copy = lm_n_blocks(w->first_slice, s->slice);
         struct weighted_sum sum = {
             .y = w->copies + copy * o->lm->n_params + o->first + col,
-            .w = o->w + s->row * o->cols + col,
-            .p = o->p_t + s->row,
+            .w = o->w + s->at * o->cols + col,
+            .p = o->p_t + s->at,
             .ldy = o->cols,
             .ldw = o->cols,
-            .ldp = n_rows,
-            .rows = s->n,
+            .ldp = o->rows,
+            .rows = s->n_at,
             .cols = n,
             .n = o->lm->lora.rank,
             .w_dtype = DT_F32,
@@ -106,6 +106,25 @@ transpose_rows(void *ctx, size_t begin, size_t end, int thread)
         }
 }
 
+/* Which of a layer's rows the segments have: all of the chunk, or those that an
+ * expert gets. */
+static void
+find_rows(const struct lm_work *w, const struct linear_grads *g)
+{
+    size_t at = 0;
+
+    for (size_t i = 0; i < w->n_segments; i++) {
+        struct lm_segment *s = &w->segments[i];
+
+        s->at = g->slots ? at : s->row;
+        s->n_at = g->slots ? 0 : s->n;
+        if (g->slots)
+            for (; at < g->n_rows && g->slots[at] / g->per_row < s->row + s->n;
+                 at++)
+                s->n_at++;
+    }
+}
+
 void
 lm_sums_add(void *ctx, const struct linear_grads *g)
 {
@@ -114,13 +133,14 @@ lm_sums_add(void *ctx, const struct linear_grads *g)
     const struct lora *lora = g->linear->lora;
     const struct lm_tensor *t =
         &lm->tensors[w->adapted[lora - w->parts].tensor];
-    size_t n = w->engine->chunk.n_rows, rank = lm->lora.rank;
+    size_t n = g->n_rows, rank = lm->lora.rank;
     struct gemm_job job = linear_job(&lora->a, w->high, false);
     struct outer outers[] = {
-        { lm, t[0].first, w->low_t, g->x, lora->a.in },
-        { lm, t[1].first, w->high_t, g->dy, lora->b.out },
+        { lm, t[0].first, w->low_t, g->x, n, lora->a.in },
+        { lm, t[1].first, w->high_t, g->dy, n, lora->b.out },
     };
 
+    find_rows(w, g);
     gemm_exact(w->engine->gemm, &job, 1, g->x, lora->a.in, n);
     vec_scale(w->high, lora->scale, n * rank);
     par_for(w->par, n, 64, transpose_rows, &(struct transposing){ w, n, rank });

@@ -1,0 +1,163 @@
+#include "core/model/experts_backward.h"
+
+#include <string.h>
+
+#include "core/kernel/gemm.h"
+#include "core/kernel/vec.h"
+#include "core/model/block_backward.h"
+#include "core/model/engine.h"
+#include "core/model/experts.h"
+#include "core/model/lora.h"
+#include "core/model/mlp.h"
+#include "core/model/model.h"
+#include "core/model/router.h"
+
+/* A layer's rows, and those of them that one expert has. */
+struct back {
+    struct engine *e;
+    const struct activations *a;
+    const struct block_grads *g;
+    const struct experts_work *work;
+    size_t hidden;
+    bool normalize;
+    const struct mlp *mlp; /* the expert */
+    const uint32_t *slots; /* [n] its */
+    size_t n;
+    float *x, *dy, *dx; /* [n, hidden] */
+};
+
+static void
+gather(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct back *b = ctx;
+    size_t hidden = b->hidden, nbytes = hidden * sizeof(float);
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        size_t row = b->slots[i] / b->work->k;
+
+        memcpy(b->x + i * hidden, b->a->mlp_in + row * hidden, nbytes);
+        memcpy(b->dy + i * hidden, b->g->resid + row * hidden, nbytes);
+    }
+}
+
+/* All has been of the output's gradient, without the slot's weight, whose
+ * gradient that gives: down's product with h is down(h)'s with the output's. */
+static void
+weigh(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct back *b = ctx;
+    const struct activations *a = b->a;
+    const struct lora *lora = b->mlp->down.lora;
+    size_t n = b->mlp->down.in, rank = lora ? lora->a.out : 0;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        float weight = b->work->weights[b->slots[i]];
+
+        b->g->weights[b->slots[i]] =
+            vec_dot(b->g->inner + i * n, a->inner + i * n, n);
+        vec_scale(a->gate + i * n, weight, n);
+        vec_scale(a->up + i * n, weight, n);
+        vec_scale(b->dy + i * b->hidden, weight, b->hidden);
+        vec_scale(b->g->low + i * rank, weight, rank);
+    }
+}
+
+/* A row is in at most one of an expert's slots. */
+static void
+scatter(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct back *b = ctx;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        vec_add(b->g->input + b->slots[i] / b->work->k * b->hidden,
+                b->dx + i * b->hidden, b->hidden);
+}
+
+static void
+back_adapter(const struct back *b, const struct linear *l, const float *x,
+             const float *dy)
+{
+    if (l->lora)
+        b->g->linear(b->g->ctx, &(struct linear_grads){
+                                    .linear = l,
+                                    .x = x,
+                                    .dy = dy,
+                                    .low = b->g->low,
+                                    .n_rows = b->n,
+                                    .slots = b->slots,
+                                    .per_row = b->work->k,
+                                });
+}
+
+static void
+back_expert(struct back *b)
+{
+    struct engine *e = b->e;
+    const struct activations *a = b->a;
+    const struct block_grads *g = b->g;
+    const struct mlp *m = b->mlp;
+
+    par_for(e->par, b->n, 1, gather, b);
+    linear_rows(e,
+                (struct apply[]){
+                    { &m->gate, a->gate, false },
+                    { &m->up, a->up, false },
+                },
+                2, b->x, b->n);
+    linear_backward(e, &m->down, g->inner, false, b->dy, g->low, b->n);
+    mlp_backward(e->par, e->model->config.act, a->inner, a->gate, a->up,
+                 g->inner, m->down.in, b->n);
+    par_for(e->par, b->n, 1, weigh, b);
+    back_adapter(b, &m->down, a->inner, b->dy);
+    linear_backward(e, &m->gate, b->dx, false, a->gate, g->low, b->n);
+    back_adapter(b, &m->gate, b->x, a->gate);
+    linear_backward(e, &m->up, b->dx, true, a->up, g->low, b->n);
+    back_adapter(b, &m->up, b->x, a->up);
+    par_for(e->par, b->n, 1, scatter, b);
+}
+
+static void
+back_router(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct back *b = ctx;
+    const struct experts_work *w = b->work;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        router_backward(w->probability + i * w->n, w->n, w->selected + i * w->k,
+                        w->weights + i * w->k, b->g->weights + i * w->k, w->k,
+                        b->normalize);
+}
+
+void
+experts_backward(struct engine *e, const struct layer *l,
+                 const struct activations *a, const struct block_grads *g,
+                 size_t n_rows)
+{
+    const struct config *c = &e->model->config;
+    const struct experts_work *w = &e->experts;
+    struct gemm_job router = linear_back_job(&l->router, g->input, true);
+    struct back b = { .e = e,
+                      .a = a,
+                      .g = g,
+                      .work = w,
+                      .hidden = (size_t)c->hidden_size,
+                      .normalize = c->norm_topk_prob,
+                      .x = w->x,
+                      .dy = w->y,
+                      .dx = a->mlp_out };
+
+    memset(g->input, 0, n_rows * b.hidden * sizeof(*g->input));
+    for (size_t i = 0; i < w->n; i++) {
+        b.mlp = &l->experts[i];
+        b.slots = w->slots + w->first[i];
+        b.n = w->first[i + 1] - w->first[i];
+        back_expert(&b);
+    }
+    par_for(e->par, n_rows, 1, back_router, &b);
+    /* exact, as its forward is */
+    gemm_exact(e->gemm, &router, 1, w->probability, w->n, n_rows);
+}

@@ -1,0 +1,72 @@
+#!/usr/bin/env bats
+# moe-sft tune of a model with experts: what unit/lm says of the gradients, as
+# its files show it.
+load helpers
+
+setup() {
+    skip_left_out
+    cd "$BATS_TEST_TMPDIR" || return
+    MOE=$ROOT/demo/qwen3-moe-tiny
+    py - <<'END'
+import json, random
+random.seed(2)
+with open("ids.jsonl", "w") as f:
+    for i in range(10):
+        ids = [random.randrange(1000) for _ in range(2 if i < 4 else random.randint(3, 24))]
+        f.write(json.dumps({"ids": ids, "labels": ids}) + "\n")
+END
+}
+
+tune() {
+    moe-sft tune -m "$MOE" -d ids.jsonl -o "$1" --rank 4 --lr 3e-3 --batch 2 "${@:2}"
+}
+
+@test "moe-sft tune: experts' adapters have PEFT's names, and all of them are there" {
+    tune run -n 1
+    st-inspect list run/adapter_model.safetensors | cut -f 5 | tail -n +2 | sort >names
+    py - "$MOE" <<'END' | sort | cmp names
+import sys, mkst
+for name in mkst.load(sys.argv[1] + "/model.safetensors"):
+    if name.endswith("_proj.weight"):
+        for m in "AB":
+            print("base_model.model.%slora_%s.weight" % (name[:-len("weight")], m))
+END
+    grep -q 'layers.1.mlp.experts.3.down_proj.lora_B.weight' names
+}
+
+@test "moe-sft tune: steps of a model with experts are numpy's, those without a token do not move" {
+    # of the first 4 lines one step is 2 tokens, which do not reach all experts
+    run -0 py "$ROOT/test/ref/tune_ref.py" steps "$MOE" ids.jsonl 8 lr=2e-3 batch=1 decay=0.1
+    [[ $output == *" pairs of matrices did not move"* ]]
+}
+
+@test "moe-sft tune: experts give the same bytes for any number of threads, and after a stop" {
+    for j in 1 3; do
+        tune j$j -n 5 -j $j
+    done
+    tune part -n 2
+    tune part -n 5 --resume
+    for f in adapter_model.safetensors log.tsv; do
+        cmp j1/$f j3/$f
+        cmp j1/$f part/$f
+    done
+}
+
+@test "moe-sft tune --eval, merge: a model with experts is as hf-infer runs it" {
+    printf %s "The sky is blue. Two plus two is four.<|im_end|>" >text
+    py -c 'import json; print(json.dumps({"text": open("text").read()}))' >eval.jsonl
+    tune run -n 10 --lr 2e-2 --compute f32 --eval eval.jsonl --eval-every 5
+    moe-sft merge -b "$MOE" -l run -o merged
+    for how in "$MOE" "$MOE --lora run" merged; do
+        # shellcheck disable=SC2086
+        hf-infer $how --nll --json -q <text
+    done >said
+    py - <<'END'
+import json, math
+rows = [l.rstrip("\n").split("\t") for l in open("run/log.tsv")]
+plain, lora, merged = [json.loads(l)["perplexity"] for l in open("said")]
+for said, row in (plain, rows[1]), (lora, rows[-1]):
+    assert abs(math.exp(float(row[5])) - said) < 1e-6 * said, (row, said)
+assert abs(math.log(merged / lora)) < 0.1 * abs(math.log(lora / plain)), (plain, lora, merged)
+END
+}
