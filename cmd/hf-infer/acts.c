@@ -530,8 +530,10 @@ end(struct acts *a, struct err *err)
     progress_end(&a->progress);
     if (a->n_written == 0 && a->run->ctx && !a->run->pad)
         return err_set(err, EX_DATAERR,
-                       "%s: %zu tokens, not one window (expected at least %zu)",
-                       docs_where(a->docs), a->stream.n, a->n_tokens);
+                       "%s: %zu token%s, not one window (expected at least "
+                       "%zu)",
+                       docs_where(a->docs), a->stream.n, plural(a->stream.n),
+                       a->n_tokens);
     if (a->n_written == 0)
         return err_set(err, EX_DATAERR, "%s: there is no document with tokens",
                        input);

@@ -394,9 +394,10 @@ end_example(const struct line *line, size_t begin, size_t number, size_t ctx,
     }
     if (n > (size_t)c->max_positions)
         return err_set(err, EX_DATAERR,
-                       "%s: has %zu tokens (the model has %lld positions; "
+                       "%s: has %zu token%s (the model has %lld position%s; "
                        "--ctx cuts)",
-                       line->where, n, (long long)c->max_positions);
+                       line->where, n, plural(n), (long long)c->max_positions,
+                       plural((uint64_t)c->max_positions));
     if (d->n == d->cap)
         d->examples = xgrow(d->examples, d->n, &d->cap, sizeof(*d->examples));
     d->examples[d->n++] =

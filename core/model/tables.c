@@ -14,6 +14,7 @@
 #include "core/model/names.h"
 #include "core/model/table.h"
 #include "core/model/table_stats.h"
+#include "core/tty.h"
 
 struct tabled {
     struct table table;
@@ -148,8 +149,9 @@ tables_close(struct tables *ts)
             n_bad++;
         }
     if (bad)
-        err_warn("%s: %llu rows of outputs are NaN or infinite%s",
+        err_warn("%s: %llu row%s of outputs %s NaN or infinite%s",
                  bad->table.file.st.path, (unsigned long long)bad->n_bad,
+                 plural(bad->n_bad), bad->n_bad == 1 ? "is" : "are",
                  n_bad > 1 ? ", and of other tables" : "");
     for (size_t i = 0; i < (size_t)ts->model->config.n_layers; i++) {
         struct layer *l = &ts->model->layers[i];
