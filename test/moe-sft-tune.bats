@@ -463,6 +463,19 @@ open(p, "wb").write(d)'
     moe-sft tune -m "$DEMO" -d ids.jsonl -o disk/run -n 4 --resume
 }
 
+@test "moe-sft tune: a pipe in the place of a file of DIR is refused, not waited for" {
+    for f in log.tsv adapter_model.safetensors adapter_config.json; do
+        mkdir run
+        mkfifo run/$f
+        for how in -f --resume; do
+            [ $how$f != --resumeadapter_model.safetensors ] || continue # no run of ours
+            run -73 --separate-stderr timeout -k 1 60 moe-sft tune -m "$DEMO" -d four.jsonl -o run -n 1 $how
+            [ "$stderr" = "moe-sft: run/$f: is not a file" ]
+        done
+        rm -r run
+    done
+}
+
 @test "moe-sft tune: a directory has one run at a time" {
     moe-sft tune -m "$DEMO" -d ids.jsonl -o run -n 1000000 --rank 4 2>/dev/null &
     pid=$!
@@ -487,7 +500,7 @@ open(p, "wb").write(d)'
     [ ! -e two ]
     cmp want.svg loss.svg
     # another file of the run
-    for f in log.tsv state.safetensors adapter_model.safetensors; do
+    for f in log.tsv state.safetensors adapter_model.safetensors best; do
         run -2 --separate-stderr tune two -n 1 --svg ./two/$f
         [ "${stderr_lines[0]}" = "moe-sft: --svg ./two/$f is the name of another file of this command" ]
         [ ! -e two ]
@@ -497,6 +510,10 @@ open(p, "wb").write(d)'
     [ "$stderr" = "moe-sft: pipe: is not a file" ]
     [ ! -e three ]
     tune two -n 1 --svg two/loss.svg
+    # which a run without --keep-best removes
+    mkdir two/best
+    run -2 tune two -n 1 -f --svg two/best/loss.svg
+    tune two -n 1 -f --svg two/best/loss.svg --eval four.jsonl --keep-best
 }
 
 @test "moe-sft tune --dry-run: counts, memory before anything is allocated, and writes nothing" {

@@ -1,5 +1,6 @@
 /* moe-sft tune: DIR, with the adapter, the state and the log. */
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include "core/format/peft.h"
 #include "core/inuse.h"
 #include "core/map.h"
+#include "core/mem.h"
 #include "core/out.h"
 #include "core/outdir.h"
 
@@ -161,26 +163,53 @@ tune_dir_check(const struct tune *t, struct err *err)
     return rc;
 }
 
-/* Is the picture another file of DIR, which must exist, or a pipe, on which a
- * run would wait? */
+/* A pipe or directory in the place of a file: a run would wait on the one, and
+ * could not replace the other. */
 static int
-check_svg(const struct tune *t, struct err *err)
+check_is_file(const char *path, struct err *err)
 {
-    bool same = false;
     struct stat st;
 
-    if (t->o.svg && stat(t->o.svg, &st) == 0 && !S_ISREG(st.st_mode) &&
-        !S_ISCHR(st.st_mode))
-        return err_set(err, EX_CANTCREAT, "%s: is not a file", t->o.svg);
-    for (int i = 0; !same && i < N_FILES; i++) {
+    if (stat(path, &st) < 0 || S_ISREG(st.st_mode) || S_ISCHR(st.st_mode))
+        return 0;
+    return err_set(err, EX_CANTCREAT, "%s: is not a file", path);
+}
+
+/* Is the picture in DIR/best, which a run without --keep-best removes? */
+static bool
+goes_with_best(const struct tune *t)
+{
+    const char *slash = strrchr(t->o.svg, '/');
+    char *dir;
+    bool same;
+
+    if (t->t.keep_best || !slash)
+        return false;
+    dir = xstrndup(t->o.svg, (size_t)(slash - t->o.svg));
+    same = file_same(dir, t->best_path.s);
+    free(dir);
+    return same;
+}
+
+/* All that a run writes in DIR, which must exist, are files or nothing yet, and
+ * the picture is another one. */
+static int
+check_files(const struct tune *t, struct err *err)
+{
+    bool same =
+        t->o.svg && (file_same(t->o.svg, t->best_path.s) || goes_with_best(t));
+    int rc = t->o.svg ? check_is_file(t->o.svg, err) : 0;
+
+    for (int i = 0; rc == 0 && i < N_FILES; i++) {
         struct str path = { 0 };
 
         str_addf(&path, "%s/%s", t->cmd.output, files[i]);
-        same = file_same(t->o.svg, path.s);
+        rc = check_is_file(path.s, err);
+        same = same || file_same(t->o.svg, path.s);
         str_free(&path);
     }
-    if (!same)
-        return 0;
+    if (rc < 0 || !same)
+        return rc;
     return err_set(err, TU_USAGE,
                    "--svg %s is the name of another file of this command",
                    t->o.svg);
@@ -219,7 +248,7 @@ tune_dir_open(struct tune *t, struct err *err)
         run_dir_open(dir, "tune", &t->lock, err) < 0)
         return -1;
     t->made_dir = is_new;
-    if (check_svg(t, err) < 0)
+    if (check_files(t, err) < 0)
         return -1;
     if (t->o.resume && !file_missing(t->state_path.s)) {
         if (train_state_read(&t->state, t->state_path.s, err) < 0)
