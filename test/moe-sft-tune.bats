@@ -157,7 +157,8 @@ print(*(n[i] for i in order), end=" ")')" ]
         # shellcheck disable=SC2086
         tune one -n 9 $how
         # shellcheck disable=SC2086
-        tune two -n 4 $how -j 1
+        tune two -n 5 $how -j 1 # whose end is evaluated, and then is none
+        [[ $how != *eval* ]] || [ "$(tail -n 1 two/log.tsv | cut -f 6)" != "" ]
         moe-sft tune -m "$DEMO" -d ids.jsonl -o two --resume -n 6 -j 3 --save-every 1
         moe-sft tune -m "$DEMO" -d ids.jsonl -o two --resume -n 9
         same one two
@@ -329,8 +330,8 @@ END
     py -c 'import json; print(json.dumps({"text": open("text").read()}))' >eval.jsonl
     for c in f32 bf16; do
         tune $c -n 8 --compute $c --eval eval.jsonl
-        # seven columns of nothing but the loss before, after an epoch of 6
-        [ "$(awk -F '\t' '$6 != "" { printf "%s ", $1 }' $c/log.tsv)" = "step 0 6 " ]
+        # nothing but the loss before, after an epoch of 6, and at the end
+        [ "$(awk -F '\t' '$6 != "" { printf "%s ", $1 }' $c/log.tsv)" = "step 0 6 8 " ]
     done
     tune run -n 6 --compute f32 --eval eval.jsonl --eval-every 3
     [ "$(awk -F '\t' '$6 != "" { printf "%s ", $1 }' run/log.tsv)" = "step 0 3 6 " ]
@@ -341,6 +342,28 @@ for said, row in ((sys.argv[1], rows[-1]), (sys.argv[2], rows[1])):
     want = json.loads(said)
     assert abs(math.exp(float(row[5])) - want["perplexity"]) < 1e-6 * want["perplexity"], (row, want)
 END
+}
+
+@test "moe-sft tune --eval: the last step is, too, but not for DIR/best, as the run may go on" {
+    tune run -n 4 --eval ids.jsonl --eval-every 3 --keep-best --svg l.svg
+    [ "$(awk -F '\t' '$6 != "" { printf "%s ", $1 }' run/log.tsv)" = "step 0 3 4 " ]
+    tune best -n 3
+    tail -n 2 run/log.tsv | awk -F '\t' 'NR == 1 { was = $6 } END { exit !($6 < was) }'
+    cmp run/best/adapter_model.safetensors best/adapter_model.safetensors
+    moe-sft tune -m "$DEMO" -d ids.jsonl -o run --resume -n 6
+    [ "$(awk -F '\t' '$6 != "" { printf "%s ", $1 }' run/log.tsv)" = "step 0 3 6 " ]
+    rm l.svg # a run of before, whose end was not evaluated
+    py - <<'END'
+import mkst
+t, meta = mkst.load_all("run/state.safetensors")
+dtype, shape, data = t["evals"]
+t["evals"] = (dtype, [shape[0] - 1, 2], data[:-16])
+del meta["xxh3"]
+mkst.save("run/state.safetensors", t, meta)
+END
+    cp run/log.tsv want.tsv
+    moe-sft tune -m "$DEMO" -d ids.jsonl -o run --resume
+    cmp want.tsv run/log.tsv
 }
 
 @test "moe-sft tune --keep-best: DIR/best is the adapter with the lowest loss on --eval" {

@@ -101,6 +101,10 @@ int tune_write_grads(const struct tune *t, double loss, const char *path,
 /* tune_run() does the steps that are left: 0, or -1 with 'err' set. */
 int tune_run(struct tune *t, struct err *err);
 
+/* tune_drop_extra() forgets the evaluation of a last step that is not the last
+ * any more. */
+void tune_drop_extra(struct tune *t);
+
 /* tune_grads() computes the first step's gradients, and writes them. */
 int tune_grads(struct tune *t, const char *path, struct err *err);
 

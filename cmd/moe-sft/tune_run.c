@@ -103,15 +103,39 @@ run_step(struct tune *t, struct err *err)
 
 /* ---- evaluation ---- */
 
+static uint64_t
+eval_every(const struct tune *t)
+{
+    return t->t.eval_every ? t->t.eval_every : t->per_epoch;
+}
+
 static bool
 eval_is_due(const struct tune *t)
 {
     const struct eval_list *e = &t->state.evals;
     uint64_t step = t->state.step;
-    uint64_t every = t->t.eval_every ? t->t.eval_every : t->per_epoch;
 
-    return t->eval_data.n > 0 && step % every == 0 &&
+    return t->eval_data.n > 0 &&
+           (step % eval_every(t) == 0 || step == t->total) &&
            !(e->n && e->list[e->n - 1].step == (double)step);
+}
+
+/* That of the last step, if it was not due by --eval-every. */
+static bool
+is_extra(const struct tune *t, double step)
+{
+    return fmod(step, (double)eval_every(t)) != 0;
+}
+
+/* A run that is resumed up to a later step has the bytes of one that went there
+ * at once: without the evaluation of the step that was the last. */
+void
+tune_drop_extra(struct tune *t)
+{
+    struct eval_list *e = &t->state.evals;
+
+    if (e->n && t->state.step < t->total && is_extra(t, e->list[e->n - 1].step))
+        e->n--;
 }
 
 /* The loss on --eval: 1, or 0 where it is time to stop, or -1. */
@@ -130,7 +154,9 @@ evaluate(struct tune *t, struct err *err)
     for (size_t i = 0; i < e->n; i++)
         best = fmin(best, e->list[i].loss);
     train_state_eval(&t->state, loss);
-    if (t->t.keep_best && loss < best && tune_dir_best(t, err) < 0)
+    /* DIR/best is what it would be if the run went on; DIR has this one */
+    if (t->t.keep_best && !is_extra(t, (double)t->state.step) && loss < best &&
+        tune_dir_best(t, err) < 0)
         return -1;
     return 1;
 }

@@ -261,6 +261,7 @@ tune_dir_open(struct tune *t, struct err *err)
     if (!force && train_log_check(&log, t->o.resume, t->state.records,
                                   (size_t)t->state.step, err) < 0)
         return -1;
+    tune_drop_extra(t);
     log.path = t->log_path.s;
     t->log = log; /* not before: tune_dir_undo() removes its files */
     return train_log_begin(&t->log, t->state.records, (size_t)t->state.step,
