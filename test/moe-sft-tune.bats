@@ -397,6 +397,7 @@ END
     [ "${lines[0]}" = "moe-sft: --init keeps the adapter's rank, alpha and targets" ]
     for change in 's/"use_dora": false/"use_dora": true/' 's/"bias": "none"/"bias": "all"/' \
         's/"lora_dropout": 0.0/"lora_dropout": 0.1/' \
+        's/"fan_in_fan_out": false/"fan_in_fan_out": true/' \
         's/"modules_to_save": null/"modules_to_save": ["lm_head"]/'; do
         rm -rf bad
         cp -r run bad

@@ -185,6 +185,20 @@ check_dropout(const struct peft *p, struct err *err)
     return dropout == 0 ? 0 : js_bad(&js, "0: dropout is not supported", err);
 }
 
+/* PEFT has it for layers whose weights are transposed, which no model here has:
+ * such an adapter is of another implementation. */
+static int
+check_fan_in(const struct peft *p, struct err *err)
+{
+    struct js js = js_get(&p->config, "fan_in_fan_out");
+    bool v = false;
+
+    if (!js_absent(&js) && js_bool(&js, &v, err) < 0)
+        return -1;
+    return v ? js_bad(&js, "false: transposed weights are not supported", err)
+             : 0;
+}
+
 static int
 open_init(struct lm *lm, const char *dir, struct err *err)
 {
@@ -192,7 +206,7 @@ open_init(struct lm *lm, const char *dir, struct err *err)
     int rc = -1;
 
     if (peft_open(&p, dir, err) == 0 && check_dropout(&p, err) == 0 &&
-        lora_open(lm->model, dir, err) == 0) {
+        check_fan_in(&p, err) == 0 && lora_open(lm->model, dir, err) == 0) {
         lm->lora = (struct lm_lora){ .rank = (size_t)p.r,
                                      .alpha = p.alpha,
                                      .rslora = p.rslora };
