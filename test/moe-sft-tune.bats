@@ -637,6 +637,8 @@ END
     usage "-o $DEMO is the model's own directory" moe-sft tune -m "$DEMO" -d ids.jsonl -o "$DEMO" -f -n 1
     usage "tune: -o is missing" moe-sft tune -m "$DEMO" -d ids.jsonl
     usage "--targets: \"x\" is not one of q,k,v,o,gate,up,down" tune run --targets q,x
+    usage "--rank 129: the largest matrix that gets an adapter has rank 128, at most" tune run --rank 129
+    usage "--rank 100000: the largest matrix that gets an adapter has rank 64, at most" tune run --rank 100000 --targets v
     usage "-n and --epochs both say how long" tune run -n 1 --epochs 1
     usage "--grads trains nothing: -o does not go with it" tune run --grads g
     usage "--warmup 1.5 is neither a number of steps nor a fraction of them" tune run --warmup 1.5

@@ -156,6 +156,24 @@ open_steps(struct tune *t, struct err *err)
     return 0;
 }
 
+/* B A of more than min(in, out) ranks is no more than of so many. */
+static int
+check_rank(const struct tune *t, struct err *err)
+{
+    const struct lm *lm = t->lm;
+    size_t most = 0;
+
+    for (size_t i = 0; i + 1 < lm->n_tensors; i += 2)
+        most =
+            larger(most, smaller(lm->tensors[i].cols, lm->tensors[i + 1].rows));
+    if (!opt_given(t->cmd.line, "rank") || lm->lora.rank <= most)
+        return 0;
+    return err_set(err, TU_USAGE,
+                   "--rank %zu: the largest matrix that gets an adapter has "
+                   "rank %zu, at most",
+                   lm->lora.rank, most);
+}
+
 static int
 open_lm(struct tune *t, struct err *err)
 {
@@ -168,7 +186,9 @@ open_lm(struct tune *t, struct err *err)
         .n_slices = TUNE_SLICES,
     };
 
-    return lm_open(&t->lm, t->t.model, &options, t->par, err);
+    if (lm_open(&t->lm, t->t.model, &options, t->par, err) < 0)
+        return -1;
+    return check_rank(t, err);
 }
 
 /* Memory for the adapter, its gradients and its moments. */
@@ -184,6 +204,8 @@ open_adapter(struct tune *t, struct err *err)
     if (adamw_open(&t->adamw, lm->n_params, err) < 0)
         return -1;
     lm_start(lm, t->adamw.master);
+    if (sig_stop())
+        return sig_stopped("no step was begun", err);
     return lm_prepare(lm, t->adamw.master, err);
 }
 

@@ -9,6 +9,7 @@
 #include "core/model/lora.h"
 #include "core/model/train/lm_impl.h"
 #include "core/rng.h"
+#include "core/sig.h"
 #include "core/str.h"
 
 const char *const lm_target_names[LM_N_TARGETS] = { "q",    "k",  "v",   "o",
@@ -265,7 +266,7 @@ lm_start(const struct lm *lm, float *values)
 {
     const struct lm_work *w = lm->work;
 
-    for (size_t i = 0; i < w->n_adapted; i++) {
+    for (size_t i = 0; i < w->n_adapted && !sig_stop(); i++) {
         const struct lm_adapted *l = &w->adapted[i];
         const struct lm_tensor *t = &lm->tensors[l->tensor];
         float *a = values + t[0].first, *b = values + t[1].first;

@@ -133,7 +133,7 @@ int lm_memory(const struct lm *lm, struct lm_memory *memory, struct err *err);
  * lm_start() writes the adapter that training begins with to values [n_params]:
  * init's, or B zero and A uniform in +-1 / sqrt(in), number i of a layer's
  * target by rng_f64(seed, layer * LM_N_TARGETS + target, i), an expert's stream
- * being 2^32 times its number further.
+ * being 2^32 times its number further.  It ends early where sig_stop() is true.
  * lm_prepare() allocates; 'values' is what lm_grad() and lm_loss() read from
  * then on, the caller's, who may change them between calls.
  * -1 with 'err' set (EX_SOFTWARE, EX_DATAERR as lm_memory()).
