@@ -5,6 +5,7 @@
 
 #include "cmd/moe-sft/tune.h"
 #include "core/clock.h"
+#include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/model/train/loss.h"
 #include "core/opt.h"
@@ -13,19 +14,74 @@
 #include "core/tool.h"
 #include "core/tty.h"
 
+/* ---- what is not finite ---- */
+
+static bool
+all_finite(const void *data, enum dtype dtype, size_t n)
+{
+    enum { PART = 4096 };
+    size_t size = dtype_table[dtype].bits / 8;
+    float x[PART];
+    bool finite = true;
+
+    for (size_t at = 0, k; finite && at < n; at += k) {
+        k = smaller(n - at, PART);
+        cvt_to_f32(x, (const char *)data + at * size, dtype, k);
+        for (size_t i = 0; i < k; i++)
+            finite = finite && isfinite(x[i]);
+    }
+    return finite;
+}
+
+/* Names a tensor of the model that alone explains it, or the adapter that the
+ * run began with: one pass over the weights, as a forward is. */
+static void
+find_cause(const struct tune *t, struct str *cause)
+{
+    const struct stdir *dir = &t->lm->model->dir;
+
+    for (size_t i = 0; i < dir->n_tensors && !sig_stop(); i++) {
+        const struct st_tensor *tensor = dir->tensors[i].t;
+
+        if (!dtype_computes(tensor->dtype) ||
+            all_finite(st_data(dir->tensors[i].st, tensor), tensor->dtype,
+                       (size_t)tensor->n_elements))
+            continue;
+        str_addf(cause, "%s: %s has NaN or Inf: ", dir->tensors[i].st->path,
+                 tensor->name);
+        return;
+    }
+    if (t->state.step == 0 && t->t.init &&
+        !all_finite(t->adamw.master, DT_F32, t->adamw.n))
+        str_addf(cause, "%s: has NaN or Inf: ", t->t.init);
+}
+
 static int
 not_finite(const struct tune *t, const char *what, double v, uint64_t step,
            struct err *err)
 {
     char holds[80] = "nothing is saved yet";
+    const char *hint =
+        t->state.step ? "; a lower --lr or more --warmup may help" : "";
+    struct str cause = { 0 };
+    int rc;
 
     if (t->any_saved)
         snprintf(holds, sizeof(holds), "step %llu is saved",
                  (unsigned long long)t->saved);
-    return err_set(err, SFT_NOT_FINITE, "%s: %s is %s in step %llu (%s)",
-                   t->t.data, what, isnan(v) ? "nan" : "infinite",
-                   (unsigned long long)step, holds);
+    find_cause(t, &cause);
+    if (cause.n)
+        hint = "";
+    else
+        str_addf(&cause, "%s: ", t->cmd.output ? t->cmd.output : t->t.model);
+    rc = err_set(err, SFT_NOT_FINITE, "%s%s is %s in step %llu (%s%s)", cause.s,
+                 what, isnan(v) ? "NaN" : "infinite", (unsigned long long)step,
+                 holds, hint);
+    str_free(&cause);
+    return rc;
 }
+
+/* ---- a step ---- */
 
 /* The sequences of a step, 0, 1, ..: how many, in t->step. */
 static size_t
