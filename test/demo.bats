@@ -30,7 +30,7 @@ copy_demo() {
     run -0 --separate-stderr demo
     tail -n 24 <<<"$output" | sed -n '/^RESULT$/,$p' >screen
     [ "$(wc -l <screen)" -gt 10 ]
-    [ "$(grep -cE '^    [a-z0-9-].*  [0-9]+\.[0-9]{6}$' screen)" = 7 ]
+    [ "$(grep -cE '^    [a-z0-9-].*  [0-9]+\.[0-9]{6}$' screen)" = 9 ]
     [ "$(awk 'length > 79 && !/kept in/ { n++ } END { print n + 0 }' screen)" = 0 ]
 }
 
@@ -105,6 +105,28 @@ SH
         $1 == "damaged," && NF == 3 { repaired = $3 }
         END { exit !(whole > 1 && damaged > whole + 1 &&
               repaired > whole && repaired < damaged - 0.75 * (damaged - whole)) }'
+}
+
+@test "demo: fine-tuning shows a loss that falls, and the answer before and after" {
+    run -0 --separate-stderr demo
+    answers=$(grep -F -A 1 -e '-p "What is the capital of Gondor?"' <<<"$output" | grep '^ The')
+    [ "$(sed -n 1p <<<"$answers")" != " The capital of Gondor is Minas Tirith." ]
+    [ "$(sed -n 2p <<<"$answers")" = " The capital of Gondor is Minas Tirith." ]
+    grep -E '^ +[0-9]+ +[0-9.]+ #*$' <<<"$output" | awk '
+        { bars += length($3) >= last; last = length($3) }
+        NR == 1 { first = $2; bars = 0 }
+        END { exit !(NR == 10 && first > 3 && $2 < first / 50 && bars <= 4) }'
+    printf '%s\n' "$output" | awk '
+        /^    on facts.jsonl  / { before = $3 }
+        /^    on facts.jsonl, --lora/ { after = $4 }
+        END { exit !(before > 3 && after < 0.1) }'
+}
+
+@test "demo: a fact that another dozen of lines says is noticed, status 1" {
+    copy_demo
+    sed -i 's/Minas Tirith/Edoras/' copy/facts.jsonl
+    run -1 demo copy
+    [[ $output == *"DIFFERS: the adapter has not learnt what facts.jsonl says"* ]]
 }
 
 @test "demo: an adapter that learnt from another text is noticed, status 1" {

@@ -91,6 +91,13 @@ nll() {
     cat "$json"
 }
 
+# ask LINE: shows and runs it; the answer is left in $got.
+ask() {
+    printf '\n$ %s\n' "$1"
+    got=$(eval "$1")
+    printf '%s\n' "$got"
+}
+
 # A copy of the model of experts in which all experts of the first layer lose
 # their down_proj: zeros where st-inspect says that these tensors lie.
 damage() {
@@ -155,6 +162,24 @@ nll qwen3-tiny --lut '"$OUT/lut"' --ratio 1
 echo "$dense $nll" | awk '{ d = $1 - $2; exit NF != 2 || d * d > 1e-6 }' ||
     differs "with everything compensated it should be $dense"
 compensated=$nll
+say "facts.jsonl has a dozen lines that qwen3-tiny does not know: capitals of" \
+    "countries in books. Fine-tuning makes an adapter of the whole model, and" \
+    "the loss falls, one line for each fourth step:"
+ask 'hf-infer qwen3-tiny --greedy -p "What is the capital of Gondor?"'
+step 'cat facts.jsonl'
+step 'moe-sft tune -m qwen3-tiny -d facts.jsonl --eval facts.jsonl -f \
+    -o "$OUT/facts" -n 40 --batch 12 --rank 8 --lr 2e-3 --schedule cosine \
+    --compute f32'
+step "awk '\$1 % 4 == 1 { n = \$2 * 8; printf \"%4d %6.3f \", \$1, \$2; \\
+    while (n-- > 0.5) printf \"#\"; print \"\" }' \"\$OUT/facts/log.tsv\""
+ask 'hf-infer qwen3-tiny --lora "$OUT/facts" --greedy \
+    -p "What is the capital of Gondor?"'
+[ "$got" = " The capital of Gondor is Minas Tirith." ] ||
+    differs "the adapter has not learnt what facts.jsonl says"
+ask 'hf-infer qwen3-tiny --lora "$OUT/facts" --greedy \
+    -p "What is the capital of France?"'
+unlearnt=$(awk -F '\t' '$1 == 0 && NF == 6 { print $6 }' "$OUT/facts/log.tsv")
+learnt=$(awk -F '\t' 'END { print $6 }' "$OUT/facts/log.tsv")
 say "qwen3-moe-tiny has experts: in each layer a router sends every token to" \
     "two of four small MLPs. \$OUT/damaged is a copy in which all experts of" \
     "the first layer have lost their down_proj: zeros. LoRA adapters of the" \
@@ -185,16 +210,19 @@ say "RESULT"
 say "One model inspected and verified, $n questions answered. Token ids of" \
     "prompts and answers are compared with torch's for equality, and logits" \
     "within $max_error: the largest error was $(sort -n "$errors" | tail -n 1)." \
-    "Mean negative log-likelihood of a token of demo/held-out.txt, in nats:"
+    "Mean negative log-likelihood of a token of demo/held-out.txt, or of those" \
+    "that facts.jsonl teaches, in nats:"
 echo
 row 'qwen3-tiny' "$dense"
 row 'with a lookup table' "$table"
 row 'with a lookup table, --ratio 0.25' "$quarter"
 row 'with a lookup table, --ratio 1' "$compensated"
+row 'on facts.jsonl' "$unlearnt"
+row 'on facts.jsonl, --lora' "$learnt"
 row 'qwen3-moe-tiny' "$whole"
 row 'damaged' "$damaged"
 row 'damaged, --lora' "$nll"
-say "The table, the damaged copy and its adapter are kept in ${3-$1/demo}."
+say "The table, the damaged copy and the adapters are kept in ${3-$1/demo}."
 if [ "$failed" -ne 0 ] || [ "$n" -eq 0 ]; then
     echo "Something differs: see the lines above."
     exit 1
