@@ -147,6 +147,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     run -0 as_user timeout 100 "$PYTHON" -c 'import pty, sys
 sys.exit(pty.spawn(["sh", "-e", "../session"]) >> 8)' </dev/null
     [[ $output == *Paris* ]]
+    [[ $output == *"Minas Tirith"* ]]
     # as the text below says
     cost=$(grep -o '"perplexity":[0-9.]*' <<<"$output" | cut -d : -f 2 | xargs printf ' %.2f')
     [ "$cost" = " 2.73 2.81" ]
