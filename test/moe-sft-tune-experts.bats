@@ -70,3 +70,33 @@ for said, row in (plain, rows[1]), (lora, rows[-1]):
 assert abs(math.log(merged / lora)) < 0.1 * abs(math.log(lora / plain)), (plain, lora, merged)
 END
 }
+
+@test "moe-sft tune --base int8: learns as bf16 does, is resumed, and says what it takes" {
+    moe-sft tune -m "$MOE" -d ids.jsonl --dry-run --base int8 >said
+    # gate, up, down of 2 layers' 4 experts: a byte a weight, and a scale a row, in lines of 64
+    py -c 'n = 2 * 4 * 3 * 96 * 64 + 2 * 4 * (2 * 96 + 64) * 4
+import re
+found = int(re.search("memory: the experts. weights in int8\t(.*)", open("said").read())[1])
+assert n <= found < n + 128, (n, found)'
+    tune bf16 -n 6 --lr 1e-2
+    tune int8 -n 6 --lr 1e-2 --base int8
+    tune part -n 3 --lr 1e-2 --base int8
+    tune part -n 6 --lr 1e-2 --resume
+    cmp int8/adapter_model.safetensors part/adapter_model.safetensors
+    run -1 cmp -s int8/adapter_model.safetensors bf16/adapter_model.safetensors
+    py -c 'a, b = [[float(l.split("\t")[1]) for l in open(d + "/log.tsv").readlines()[1:]] for d in ("bf16", "int8")]
+assert all(abs(x - y) < 0.1 * x for x, y in zip(a, b)), (a, b)'
+    run -65 --separate-stderr tune int8 -n 7 --lr 1e-2 --resume --base bf16
+    [[ $stderr == *"--base"*int8* ]]
+}
+
+@test "moe-sft tune --base: what it cannot be is refused" {
+    run -2 --separate-stderr tune run -n 1 --base int8 --compute f32
+    [ "${stderr_lines[0]}" = "moe-sft: --base int8 is for --compute bf16" ]
+    run -2 --separate-stderr tune run -n 1 --base fp8
+    [ "${stderr_lines[0]}" = "moe-sft: --base fp8: of tune it is bf16 or int8 (-m is the model)" ]
+    run -65 --separate-stderr moe-sft tune -m "$DEMO" -d ids.jsonl -o run -n 1 --base int8
+    [ "$stderr" = "moe-sft: $DEMO: has no experts, whose weights could be int8" ]
+    run -2 moe-sft check -m "$MOE" -d ids.jsonl -b "$MOE"
+    [ ! -e run ]
+}

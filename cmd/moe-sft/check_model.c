@@ -361,6 +361,8 @@ check_model(const struct cmd *cmd, struct err *err)
     struct tune_options options = *cmd->tune;
     int rc;
 
+    if (cmd->base)
+        return err_set(err, TU_USAGE, "-b is a layer's experts', -m a model");
     if (!options.model || !options.data)
         return err_set(err, TU_USAGE, "check: -%c is missing",
                        options.model ? 'd' : 'm');

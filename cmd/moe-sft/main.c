@@ -39,9 +39,11 @@ set_betas(void *to, const char *arg, struct err *err)
 #define OPT_INTO struct all
 static const struct opt opts[] = {
     { 'b', "base", "BASE",
-      "info init! forward! backward! merge! convert quantize! train! check",
+      "info init! forward! backward! merge! convert quantize! train! check "
+      "tune",
       OPT_TEXT(cmd.base),
-      "frozen weights: stacked safetensors, or a model directory" },
+      "frozen weights: stacked safetensors, or a model directory; of tune "
+      "bf16 or int8: how experts' are" },
     { 'l', "lora", "LORA",
       "info forward! backward! merge! convert! train! check",
       OPT_LIST(loras, SIZE_MAX),
@@ -189,7 +191,7 @@ static const struct opt_rule rules[] = {
     { OPT_NOT, "rank alpha targets", "init",
       "--init keeps the adapter's rank, alpha and targets" },
     { OPT_ONE_OF, "grads dry-run resume", NULL, NULL },
-    { OPT_NOT, "base lora input layer mode tp", "model data",
+    { OPT_NOT, "lora input layer mode tp", "model data",
       "-m and -d are a model's, -b, -l, -i, --layer, --mode and --tp a layer's "
       "experts'" },
     { OPT_NEEDS, "batch ctx pack template targets init", "model", NULL },

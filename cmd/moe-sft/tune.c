@@ -182,6 +182,7 @@ open_lm(struct tune *t, struct err *err)
         .seed = t->cmd.seed,
         .init = t->t.init,
         .compute = t->t.compute,
+        .int8 = t->t.int8,
         .max_tokens = larger(t->data.longest, t->eval_data.longest),
         .n_slices = TUNE_SLICES,
     };

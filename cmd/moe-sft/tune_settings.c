@@ -13,6 +13,7 @@
 #define DEFAULT_TUNE_RANK 16
 
 static const char *const compute_names[] = { "f32", "bf16", NULL };
+static const char *const base_names[] = { "bf16", "int8", NULL };
 static const char *const chat_names[] = { "chatml", "llama3", "mistral",
                                           "qwen3", NULL };
 
@@ -50,6 +51,7 @@ settings_of(struct tune *t, struct setting *s)
         { "--template", "template", IS_WORD, &t->t.chat, chat_names, false },
         { "--compute", "compute", IS_WORD, &t->t.compute, compute_names,
           false },
+        { "--base", "base", IS_WORD, &t->t.int8, base_names, false },
         { "--lr", "lr", IS_F64, &t->o.lr, NULL, false },
         { "--schedule", "schedule", IS_WORD, &t->o.schedule, schedule_names,
           false },
@@ -190,6 +192,12 @@ own_defaults(struct tune *t, struct err *err)
     lora->targets = LM_ALL_TARGETS;
     if (t->t.targets && parse_targets(t->t.targets, &lora->targets, err) < 0)
         return -1;
+    t->t.int8 = t->cmd.base && !strcmp(t->cmd.base, base_names[1]);
+    if (t->cmd.base && !t->t.int8 && strcmp(t->cmd.base, base_names[0]) != 0)
+        return err_set(
+            err, TU_USAGE,
+            "--base %s: of tune it is bf16 or int8 (-m is the model)",
+            t->cmd.base);
     if (t->o.svg && !strcmp(t->o.svg, "-"))
         return err_set(err, TU_USAGE, "--svg needs a file name, not -");
     return train_check_warmup(&t->o, err);
@@ -274,6 +282,8 @@ tune_settle(struct tune *t, const char *path, struct err *err)
                        t->lora.rank == 0 ? "--rank"
                        : t->t.batch == 0 ? "--batch"
                                          : "--accumulate");
+    if (t->t.int8 && t->t.compute == COMPUTE_F32)
+        return err_set(err, TU_USAGE, "--base int8 is for --compute bf16");
     if (!t->t.eval && (t->t.keep_best || t->t.eval_every))
         return err_set(err, TU_USAGE, "%s is for --eval",
                        t->t.keep_best ? "--keep-best" : "--eval-every");

@@ -50,6 +50,7 @@ struct tune_options {
     int chat;                                           /* -1: not given */
     enum compute compute;
     bool pack, keep_best, dry_run;
+    int int8; /* the experts' base weights are */
 };
 struct opt_line;
 struct cmd {

@@ -514,6 +514,18 @@ gemm_bf16(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
     run(&call, rows_that_stay(&call), 32);
 }
 
+/* The scales of the columns of an area. */
+static const float *
+scale_of(const struct gemm_job *job, const struct area *a)
+{
+#define ONES8 1, 1, 1, 1, 1, 1, 1, 1
+    static const float ones[] = { ONES8, ONES8, ONES8, ONES8,
+                                  ONES8, ONES8, ONES8, ONES8 };
+
+    _Static_assert(sizeof(ones) == GEMM_PANEL * sizeof(*ones), "a panel");
+    return job->scale ? job->scale + a->col : ones;
+}
+
 static void
 scale_to_c(const struct call *call, const struct gemm_job *job,
            const struct area *a, float *tile, const int32_t *sums, int thread)
@@ -522,9 +534,8 @@ scale_to_c(const struct call *call, const struct gemm_job *job,
     float *t = direct ? job->c + a->row * job->ldc + a->col : tile;
     size_t ldt = direct ? job->ldc : GEMM_PANEL;
 
-    call->ops->rescale(t, ldt, sums, call->x_scale + a->row,
-                       job->scale + a->col, a->n_rows, a->n_cols,
-                       is_streamed(call, job));
+    call->ops->rescale(t, ldt, sums, call->x_scale + a->row, scale_of(job, a),
+                       a->n_rows, a->n_cols, is_streamed(call, job));
     if (!direct)
         finish(job, a, t, ldt, thread);
 }
@@ -561,8 +572,7 @@ int8_chunk(const struct call *call, const struct gemm_job *job,
                 ops->product_to(t, job->c + rows.row * job->ldc + rows.col,
                                 job->ldc, is_streamed(call, job), x, call->ldx,
                                 b, call->x_scale + rows.row,
-                                job->scale + rows.col, rows.n_rows, n_k,
-                                k0 > 0);
+                                scale_of(job, &rows), rows.n_rows, n_k, k0 > 0);
                 continue;
             }
             if (last && job->c && ops->tile && !is_streamed(call, job))

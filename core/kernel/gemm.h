@@ -113,7 +113,7 @@ struct gemm_end {
 struct gemm_job {
     struct gemm_matrix w;
     const struct gemm_panels *panels; /* instead of w, not for exact */
-    const float *scale;               /* int8: [n] of W's rows */
+    const float *scale;               /* int8: [n] of W's rows; NULL: 1 */
     float *c;                         /* [m, n], rows ldc apart; may be NULL */
     size_t ldc;
     struct gemm_end end;

@@ -18,7 +18,7 @@
 /* What is allocated for an engine: first for each thread, the others for each
  * token of a chunk.  Returns how many there are; rows are not set but of the
  * first. */
-#define MAX_ARRAYS 24
+#define MAX_ARRAYS 25
 
 static size_t
 list_arrays(struct engine *e, const struct model *model, size_t n_threads,
@@ -60,6 +60,7 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
         { &e->low, 1, model->lora_rank, 4 },
         { &e->rounded, 1, bf16 ? gemm_ld_bf16(widest) : 0, 2 },
         { &e->widened, 1, bf16 ? widest : 0, 4 },
+        { &e->row_scale, 1, bf16 && n_experts, 4 },
         { &w->x, 1, of_experts, 4 },
         { &w->y, 1, of_experts, 4 },
         { &w->probability, 1, n_experts, 4 },

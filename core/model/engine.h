@@ -49,7 +49,9 @@ struct engine {
     float *head_in;           /* [chunk, hidden]: of lm_head */
     float *attention_scratch; /* [threads, attention_scratch()] */
     /* COMPUTE_BF16: the input of a linear layer, rounded, and in f32 again */
-    uint16_t *rounded;           /* [chunk, gemm_ld_bf16(widest input)] */
+    uint16_t *rounded;           /* [chunk, gemm_ld_bf16(widest input)]; or
+                                  * int8 of them, which is less */
+    float *row_scale;            /* [chunk] of int8; with experts */
     float *widened;              /* [chunk, widest input] */
     struct experts_work experts; /* if the model has experts */
     float *low;                  /* [chunk, lora_rank]: between a and b */

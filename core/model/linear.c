@@ -16,6 +16,7 @@ linear_job(const struct linear *l, float *y, bool add)
                .n = l->out,
                .k = l->in,
                .ld = l->in },
+        .scale = l->scale,
         .c = y,
         .ldc = l->out,
         .end = { .bias = l->bias, .accumulate = add },
@@ -36,6 +37,16 @@ linear_back_job(const struct linear *l, float *dx, bool add)
         .ldc = l->in,
         .end = { .accumulate = add },
     };
+}
+
+void
+linear_int8(struct engine *e, const struct gemm_job *jobs, size_t n,
+            const float *x, size_t k, size_t n_rows)
+{
+    int8_t *rounded = (int8_t *)e->rounded;
+
+    gemm_x_int8(e->gemm, rounded, e->row_scale, x, k, n_rows, k);
+    gemm_int8(e->gemm, jobs, n, rounded, e->row_scale, gemm_ld_int8(k), n_rows);
 }
 
 struct rounding {
@@ -82,7 +93,9 @@ apply_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
     for (size_t i = 0; i < n; i++)
         jobs[i] = linear_job(to[i].linear, to[i].y + row * to[i].linear->out,
                              to[i].add);
-    if (e->options.compute == COMPUTE_F32) {
+    if (to[0].linear->dtype == DT_I8) {
+        linear_int8(e, jobs, n, x, k, n_rows);
+    } else if (e->options.compute == COMPUTE_F32) {
         gemm_exact(e->gemm, jobs, n, x, k, n_rows);
     } else if (generated || is_widened(to, n)) {
         par_for(n_rows > 1 ? e->par : NULL, n_rows, 4, round_rows,

@@ -20,6 +20,7 @@ struct tabled;
 struct linear {
     const void *w; /* [out, in] in the mapped file, at any address */
     enum dtype dtype;
+    const float *scale; /* [out] of w's rows, if it is I8; else NULL */
     size_t in, out;
     const float *bias;          /* [out], or NULL */
     const struct tabled *table; /* instead of w, from this column of its
@@ -45,12 +46,18 @@ struct gemm_job linear_job(const struct linear *l, float *y, bool add);
  * of dy [rows, l->out]. */
 struct gemm_job linear_back_job(const struct linear *l, float *dx, bool add);
 
+/* linear_int8() is products by gemm_int8(), of which x [n_rows, k] is rounded.
+ */
+void linear_int8(struct engine *engine, const struct gemm_job *jobs, size_t n,
+                 const float *x, size_t k, size_t n_rows);
+
 /*
  * Rows x through n layers, and what their adapters add:
  *                  rows             in COMPUTE_BF16             tables
  *   linear_apply   a chunk's        rounded; those of prompts   yes
  *                                   by gemm_bf16()
- *   linear_rows    experts', head's rounded                     no
+ *   linear_rows    experts', head's rounded; by gemm_int8()     no
+ *                                   where w is I8
  *   linear_exact   a router's       f32                         no
  */
 void linear_apply(struct engine *engine, const struct chunk *chunk,

@@ -5,6 +5,33 @@
 #include "core/model/engine.h"
 #include "core/model/lora.h"
 
+struct scaling {
+    const struct linear *l;
+    const float *dy;
+    float *scaled;
+};
+
+static void
+scale_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct scaling *s = ctx;
+    size_t n = s->l->out;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        for (size_t k = 0; k < n; k++)
+            s->scaled[i * n + k] = s->dy[i * n + k] * s->l->scale[k];
+}
+
+static void
+back_int8(struct engine *e, const struct linear *l, const struct gemm_job *job,
+          const float *dy, size_t n_rows)
+{
+    par_for(e->par, n_rows, 4, scale_rows,
+            &(struct scaling){ l, dy, e->widened });
+    linear_int8(e, job, 1, e->widened, l->out, n_rows);
+}
+
 void
 linear_backward(struct engine *e, const struct linear *l, float *dx, bool add,
                 const float *dy, float *low, size_t n_rows)
@@ -13,7 +40,9 @@ linear_backward(struct engine *e, const struct linear *l, float *dx, bool add,
     const struct lora *lora = l->lora;
     size_t k = l->out;
 
-    if (dx && e->options.compute == COMPUTE_F32) {
+    if (dx && l->dtype == DT_I8) {
+        back_int8(e, l, &job, dy, n_rows);
+    } else if (dx && e->options.compute == COMPUTE_F32) {
         gemm_exact(e->gemm, &job, 1, dy, k, n_rows);
     } else if (dx) {
         gemm_to_bf16(e->gemm, e->rounded, dy, k, n_rows, k);

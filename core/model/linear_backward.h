@@ -13,7 +13,8 @@
  * linear_backward() makes dx [n_rows, in] = dy w, or adds that, with what the
  * layer's adapter, which must be its only one, adds to it; dx NULL: it is not
  * wanted.  It leaves scale dy b in low [n_rows, rank].
- * In COMPUTE_BF16 the operands of the product with w are rounded.
+ * In COMPUTE_BF16 the operands of the product with w are rounded; where w is
+ * I8, dy times w's scales is rounded to int8 with a scale for each row.
  */
 void linear_backward(struct engine *engine, const struct linear *l, float *dx,
                      bool add, const float *dy, float *low, size_t n_rows);

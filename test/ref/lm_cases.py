@@ -4,7 +4,8 @@ and a step's sequences, their loss and the adapter's gradients in float64.
 Each is DIR/NAME/: the model, DIR/NAME/adapter (PEFT's), step.i32 (the number
 of sequences; of each its tokens, its examples, where these start, ids,
 labels), loss.f64 and grads.f64 (in the order of core/model/train/lm.h), and
-loss-bf16.f64, grads-bf16.f64 with operands of products rounded.
+loss-bf16.f64, grads-bf16.f64 with operands of products rounded; of models with
+experts also loss-int8.f64, grads-int8.f64.
 DIR/models lists the names.  DIR/other is an adapter of llama whose layer 1
 lacks o_proj.
 """
@@ -118,6 +119,10 @@ def main(directory):
         loss, _, grads = lm_ref.step(config, tensors, adapter, scale, seqs,
                                      lm_ref.to_bf16)
         write_result(path, "-bf16", adapter, loss, grads)
+        if config["model_type"] == "qwen3_moe":
+            loss, _, grads = lm_ref.step(config, tensors, adapter, scale, seqs,
+                                         lm_ref.to_bf16, int8=True)
+            write_result(path, "-int8", adapter, loss, grads)
         names.append(name)
     config, tensors = transformer.load(os.path.join(directory, "llama"))
     write_adapter(os.path.join(directory, "other"), config, tensors,

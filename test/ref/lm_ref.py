@@ -53,13 +53,23 @@ def to_bf16(x):
     return u.view("<f4").astype(np.float64)
 
 
+def to_int8(x):
+    """Rows of int8, nearest even, and each row's scale, absmax / 127 in f32."""
+    x = np.asarray(x, "<f4")
+    s = (np.abs(x).max(axis=1, initial=0, keepdims=True)
+         / np.float32(127)).astype("<f4")
+    q = np.round(x.astype(float) / np.where(s == 0, 1, s))
+    return q, s.astype(float)
+
+
 def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
-                   rounded=lambda x: x):
+                   rounded=lambda x: x, int8=False):
     """The sum of an example's losses, and the gradients of it / n_targets.
 
     adapter: {"model.layers.0.self_attn.q_proj": (A, B)}; labels[t] is the
     target for the token at t, -100 none; that of the first is not looked at.
-    rounded: of the operands of products with weights.
+    rounded: of the operands of products with weights.  int8: experts' weights
+    are.
     """
     eps = config.get("rms_norm_eps", 1e-6)
     heads = config["num_attention_heads"]
@@ -78,16 +88,25 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
 
     def linear(name, x):
         w = tensors[name + ".weight"]
-        # those of experts are only widened (core/model/engine.h)
-        y = (rounded(x) @ (w if ".experts." in name else rounded(w)).T
-             + tensors.get(name + ".bias", 0.0))
+        expert = ".experts." in name
+        if int8 and expert:
+            (q, s), (qx, sx) = to_int8(rounded(w)), to_int8(x)
+            y = (qx @ q.T) * s.T * sx
+        else: # those of experts are only widened (core/model/engine.h)
+            y = rounded(x) @ (w if expert else rounded(w)).T
+        y = y + tensors.get(name + ".bias", 0.0)
         if name in adapter:
             a, b = adapter[name]
             y = y + scale * (x @ a.T) @ b.T
         return y
 
     def linear_back(name, x, dy):
-        dx = rounded(dy) @ rounded(tensors[name + ".weight"])
+        if int8 and ".experts." in name:
+            q, s = to_int8(rounded(tensors[name + ".weight"]))
+            qy, sy = to_int8(dy * s.T)
+            dx = (qy @ q) * sy
+        else:
+            dx = rounded(dy) @ rounded(tensors[name + ".weight"])
         if name in adapter:
             a, b = adapter[name]
             grads[name] = (scale * (dy @ b).T @ x, scale * dy.T @ (x @ a.T))
@@ -227,7 +246,8 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
     return loss, grads
 
 
-def step(config, tensors, adapter, scale, seqs, rounded=lambda x: x):
+def step(config, tensors, adapter, scale, seqs, rounded=lambda x: x,
+         int8=False):
     """Of sequences (ids, labels, starts), whose examples do not see each
     other: the sum of losses, the number of targets, and the gradients."""
     examples = []
@@ -240,7 +260,7 @@ def step(config, tensors, adapter, scale, seqs, rounded=lambda x: x):
         if len(ids) == 0:
             continue
         loss, grads = loss_and_grads(config, tensors, adapter, scale, ids,
-                                     labels, n, rounded)
+                                     labels, n, rounded, int8)
         total += loss
         for name, (a, b) in grads.items():
             before = sums.get(name, (0, 0))

@@ -28,7 +28,7 @@ struct step_ref {
     struct lm_seq seqs[MAX_SEQS];
     size_t starts[MAX_SEQS][MAX_STARTS], n_seqs;
     int32_t *numbers;
-    struct map loss, grads, loss_bf16, grads_bf16;
+    struct map loss, grads, loss_bf16, grads_bf16, loss_int8, grads_int8;
 };
 
 static int
@@ -60,6 +60,10 @@ step_open(struct step_ref *s, const char *dir, const char *name)
         open_file(&s->loss_bf16, s->path, "loss-bf16.f64") ||
         open_file(&s->grads_bf16, s->path, "grads-bf16.f64"))
         return -1;
+    /* of models with experts */
+    if (open_file(&s->loss_int8, s->path, "loss-int8.f64") == 0 &&
+        open_file(&s->grads_int8, s->path, "grads-int8.f64"))
+        return -1;
     s->numbers = xcalloc(map.size / 4, sizeof(*s->numbers));
     for (size_t i = 0; i < map.size / 4; i++)
         s->numbers[i] = (int32_t)le32(map.data + 4 * i);
@@ -88,6 +92,8 @@ step_close(struct step_ref *s)
     map_close(&s->grads);
     map_close(&s->loss_bf16);
     map_close(&s->grads_bf16);
+    map_close(&s->loss_int8);
+    map_close(&s->grads_int8);
     free(s->numbers);
     free(s->path);
 }
@@ -98,6 +104,7 @@ struct way {
     size_t chunk, n_slices;
     enum compute compute;
     bool apart; /* a window's examples as sequences of their own */
+    bool int8;
 };
 
 struct outcome {
@@ -133,6 +140,7 @@ run(const struct step_ref *s, const struct way *way, struct outcome *out)
     struct str adapter = { 0 };
     struct lm_options options = { .init = NULL,
                                   .compute = way->compute,
+                                  .int8 = way->int8,
                                   .max_tokens = 200,
                                   .chunk = way->chunk,
                                   .n_slices = way->n_slices };
@@ -228,34 +236,38 @@ same_bytes(const struct outcome *a, const struct outcome *b)
 
 /* By an emulation that rounds every operand: where f32 sums are other sums, a
  * few are rounded otherwise.  One of these may send a token to another expert,
- * where few tokens are. */
+ * where few tokens are.  In int8 it is moved by a 127th: the emulation itself
+ * moves by 0.02 in all if its operands do by 6e-8. */
 static void
-test_bf16(const struct step_ref *s, const char *name)
+test_rounded(const struct step_ref *s, const char *name, bool int8)
 {
-    struct way way = { 1, 0, 8, COMPUTE_BF16, false };
-    double want = le_f64(s->loss_bf16.data);
+    struct way way = { 1, 0, 8, COMPUTE_BF16, false, int8 };
+    const struct map *grads = int8 ? &s->grads_int8 : &s->grads_bf16;
+    double want = le_f64(int8 ? s->loss_int8.data : s->loss_bf16.data);
+    const char *how = int8 ? "int8" : "bf16";
     struct errors error, from_f32;
     struct outcome first, other;
     bool good;
 
     if (run(s, &way, &first)) {
-        tap_ok(0, "%s: bf16 runs", name);
+        tap_ok(0, "%s: %s runs", name, how);
         return;
     }
-    error = errors_of(&s->grads_bf16, &first);
+    error = errors_of(grads, &first);
     from_f32 = errors_of(&s->grads, &first);
     good = error.worst <= 0.01 && error.worst < 0.5 * from_f32.worst;
     if (!good && strstr(name, "_moe")) /* see above */
-        good = error.all <= 0.03 && error.all < 0.5 * from_f32.all;
-    tap_ok(fabs(first.loss - want) <= 1e-3 * want,
-           "%s: bf16: loss %.9g is %.9g", name, first.loss, want);
+        good =
+            error.all <= 0.03 && error.all < (int8 ? 0.75 : 0.5) * from_f32.all;
+    tap_ok(fabs(first.loss - want) <= 1e-3 * want, "%s: %s: loss %.9g is %.9g",
+           name, how, first.loss, want);
     tap_ok(good,
-           "%s: bf16: gradients differ by %.2g at most, %.2g in all; %.2g and "
+           "%s: %s: gradients differ by %.2g at most, %.2g in all; %.2g and "
            "%.2g from f32's",
-           name, error.worst, error.all, from_f32.worst, from_f32.all);
-    way = (struct way){ 3, 200, 8, COMPUTE_BF16, false };
+           name, how, error.worst, error.all, from_f32.worst, from_f32.all);
+    way = (struct way){ 3, 200, 8, COMPUTE_BF16, false, int8 };
     tap_ok(!run(s, &way, &other) && same_bytes(&first, &other),
-           "%s: bf16: the same bytes from 3 threads", name);
+           "%s: %s: the same bytes from 3 threads", name, how);
     outcome_free(&other);
     outcome_free(&first);
 }
@@ -264,11 +276,11 @@ static void
 test_model(const char *dir, const char *name)
 {
     static const struct way ways[] = {
-        { 2, 0, 8, COMPUTE_F32, false },
-        { 3, 200, 8, COMPUTE_F32, false },
-        { 1, 250, 8, COMPUTE_F32, false },
+        { 2, 0, 8, COMPUTE_F32, false, false },
+        { 3, 200, 8, COMPUTE_F32, false, false },
+        { 1, 250, 8, COMPUTE_F32, false, false },
     };
-    struct way way = { 1, 0, 8, COMPUTE_F32, false };
+    struct way way = { 1, 0, 8, COMPUTE_F32, false, false };
     struct outcome first, other;
     struct step_ref s;
     double want, error;
@@ -311,7 +323,9 @@ test_model(const char *dir, const char *name)
                fabs(other.loss - first.loss) <= 1e-6 * want,
            "%s: a window is as its examples are by themselves", name);
     outcome_free(&other);
-    test_bf16(&s, name);
+    test_rounded(&s, name, false);
+    if (s.loss_int8.size > 0)
+        test_rounded(&s, name, true);
     outcome_free(&first);
     step_close(&s);
 }

@@ -5,6 +5,7 @@
 
 #include "core/format/peft.h"
 #include "core/kernel/cvt.h"
+#include "core/kernel/gemm.h"
 #include "core/mem.h"
 #include "core/model/lora.h"
 #include "core/model/train/lm_impl.h"
@@ -222,6 +223,24 @@ open_init(struct lm *lm, const char *dir, struct err *err)
 
 /* ---- open ---- */
 
+static int
+check_int8(const struct model *m, struct err *err)
+{
+    const struct config *c = &m->config;
+
+    if (c->n_experts == 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: has no experts, whose weights could be int8",
+                       m->dir.path);
+    if (larger((size_t)c->hidden_size, (size_t)c->expert_size) >
+        GEMM_INT8_MAX_K)
+        return err_set(err, EX_DATAERR,
+                       "%s: its experts are too wide for int8 (expected %d at "
+                       "most)",
+                       m->dir.path, GEMM_INT8_MAX_K);
+    return 0;
+}
+
 int
 lm_open(struct lm **to, const char *dir, const struct lm_options *options,
         struct par *par, struct err *err)
@@ -234,6 +253,8 @@ lm_open(struct lm **to, const char *dir, const struct lm_options *options,
     lm->work->par = par;
     lm->lora = options->lora;
     if (model_open(&lm->model, dir, err))
+        goto fail;
+    if (options->int8 && check_int8(lm->model, err))
         goto fail;
     if ((options->init && open_init(lm, options->init, err)) ||
         list_tensors(lm, err))

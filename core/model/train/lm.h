@@ -15,6 +15,9 @@
  * Bits depend on the instruction set.
  * Experts go by gemm_exact() of the rounded operands in the forward, as in
  * engine.h; the router is f32 and frozen, and gradients flow through it.
+ * int8: besides, experts' weights are I8 with a scale for each row, of those
+ * rounded to bf16, as moe-sft quantize has them; inputs, and gradients times
+ * the scales, are rounded to int8 with a scale for each token.
  * In both they depend on neither threads, nor on how a step is cut into
  * chunks.  Examples that share a window give what they give apart, but for the
  * order of sums, as they share its slice, too.
@@ -73,6 +76,7 @@ struct lm_options {
                           * many are there: more take more memory, and read the
                           * weights less often; 0: LM_CHUNK, of a model with
                           * experts LM_CHUNK_EXPERTS.  At least max_tokens. */
+    bool int8;           /* COMPUTE_BF16: experts' weights are int8 */
     size_t n_slices;     /* of a step, 1 to LM_MAX_SLICES */
     struct ranks *ranks; /* that share the work; or NULL */
 };
@@ -108,7 +112,8 @@ struct lm {
  * that grows with the model's sizes but their names.
  * -1 with 'err' set: as model_open() and lora_open() do; EX_DATAERR for an
  * adapter whose layers have not all the same targets, rank and scale, or that
- * has others than enum lm_target.
+ * has others than enum lm_target; for int8 of a model without experts, or with
+ * some that are too wide.
  * Owner: the caller, until lm_close(); 'par' is borrowed and may be NULL.
  */
 int lm_open(struct lm **lm, const char *dir, const struct lm_options *options,

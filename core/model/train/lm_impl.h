@@ -71,6 +71,10 @@ struct lm_work {
     struct lm_region region[LM_MAX_REGIONS];
     size_t n_regions;
 
+    /* options.int8: of each expert gate, up, down, by lm_int8.c */
+    int8_t *int8;      /* [mlps, 3 intermediate hidden] */
+    float *int8_scale; /* [mlps, 2 intermediate + hidden] */
+
     float *kept; /* [n_layers + 1, rows, hidden]: a layer's x; the last's out */
     struct activations acts;
     struct block_grads grads;
@@ -119,6 +123,10 @@ void lm_own_slices(const struct lm_work *work, size_t n_slices, size_t rank,
 size_t lm_n_blocks(size_t begin, size_t end);
 void lm_ranks_sizes(struct lm *lm);
 void lm_ranks_add(struct lm *lm, size_t n_slices);
+
+/* lm_int8.c: experts' weights are from now on int8, in w->int8.  -1 with 'err'
+ * set (EX_TEMPFAIL): sig_stop() was true. */
+int lm_quantize(struct lm *lm, struct err *err);
 
 /*
  * lm_head.c: the loss of the wanted rows of x [rows, hidden], and where 'resid'

@@ -70,6 +70,16 @@ widest_mlp(const struct config *c)
     return n;
 }
 
+static size_t
+n_sparse(const struct config *c)
+{
+    size_t n = 0;
+
+    for (int64_t i = 0; i < c->n_layers; i++)
+        n += c->sparse[i];
+    return n;
+}
+
 /* All that is allocated here, whose pointers are in 'w'. */
 static void
 list_regions(struct lm *lm, struct lm_work *w)
@@ -89,6 +99,14 @@ list_regions(struct lm *lm, struct lm_work *w)
     struct lm_region *r;
 
     w->n_regions = 0;
+    if (w->options.int8) {
+        size_t n_mlps = n_sparse(c) * (size_t)c->n_experts;
+        size_t width = (size_t)c->expert_size;
+
+        r = add_region(w, "the experts' weights in int8");
+        add(r, &w->int8, n_mlps * 3 * width, hidden, 1);
+        add(r, &w->int8_scale, n_mlps, 2 * width + hidden, 4);
+    }
     r = add_region(w, "the layers' inputs");
     add(r, &w->kept, n * ((size_t)c->n_layers + 1), hidden, 4);
     r = add_region(w, "a layer's activations");
@@ -250,6 +268,8 @@ lm_prepare(struct lm *lm, const float *values, struct err *err)
     for (size_t i = 0; i < w->rows; i++)
         w->sessions[i] = (struct session){ .engine = w->engine, .kv = kv };
     w->acts.mlp_out = w->acts.attn_out;
+    if (w->options.int8 && lm_quantize(lm, err))
+        return -1;
     w->grads.linear = lm_sums_add;
     w->grads.ctx = lm;
     lm->grad = w->copies;

@@ -1,0 +1,81 @@
+/* Experts' base weights in int8, symmetric, a scale for each row. */
+#include <string.h>
+
+#include "core/kernel/cvt.h"
+#include "core/kernel/gemm.h"
+#include "core/mem.h"
+#include "core/model/train/lm_impl.h"
+#include "core/sig.h"
+
+enum { ROWS = 64 }; /* quantized together, in the engine's workspace */
+
+/* Rows of w, rounded to bf16. */
+struct widening {
+    const struct linear *l;
+    size_t first;
+    uint16_t *half; /* [ROWS, in] */
+    float *to;      /* [ROWS, in] */
+};
+
+static void
+widen_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct widening *w = ctx;
+    size_t n = w->l->in, size = dtype_table[w->l->dtype].bits / 8;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        float *to = w->to + i * n;
+
+        cvt_to_f32(to, (const char *)w->l->w + (w->first + i) * n * size,
+                   w->l->dtype, n);
+        if (w->l->dtype == DT_BF16)
+            continue;
+        cvt_from_f32(w->half + i * n, DT_BF16, to, n);
+        cvt_to_f32(to, w->half + i * n, DT_BF16, n);
+    }
+}
+
+static void
+quantize(struct engine *e, struct linear *l, int8_t *to, float *scale)
+{
+    size_t ld = gemm_ld_int8(l->in), max = smaller(ROWS, e->options.chunk);
+    int8_t *rows = (int8_t *)e->rounded;
+
+    for (size_t i = 0, n; i < l->out; i += n) {
+        struct widening w = { l, i, e->rounded, e->widened };
+
+        n = smaller(l->out - i, max);
+        par_for(e->par, n, 4, widen_rows, &w);
+        gemm_to_int8(e->gemm, rows, scale + i, e->widened, l->in, n, l->in);
+        for (size_t k = 0; k < n; k++)
+            memcpy(to + (i + k) * l->in, rows + k * ld, l->in);
+    }
+    l->w = to;
+    l->dtype = DT_I8;
+    l->scale = scale;
+}
+
+int
+lm_quantize(struct lm *lm, struct err *err)
+{
+    const struct config *c = &lm->model->config;
+    struct lm_work *w = lm->work;
+    int8_t *to = w->int8;
+    float *scale = w->int8_scale;
+
+    for (int64_t i = 0; i < c->n_layers; i++)
+        for (int64_t e = 0; c->sparse[i] && e < c->n_experts; e++) {
+            struct mlp *m = &lm->model->layers[i].experts[e];
+            struct linear *const of[] = { &m->gate, &m->up, &m->down };
+
+            for (int k = 0; k < 3; k++) {
+                if (sig_stop())
+                    return sig_stopped("no step was begun", err);
+                quantize(w->engine, of[k], to, scale);
+                to += of[k]->out * of[k]->in;
+                scale += of[k]->out;
+            }
+        }
+    return 0;
+}
