@@ -5,6 +5,7 @@
 #   make lint       format, layers, names, sizes  make bench      a table of measurements (PEERS=1: others' too)
 #   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, next to the normal build
 #   make uninstall  what install put there        make STATIC=half  only libc is left to the node that runs it
+#   make MPI=1      build/mpi/moe-sft, for several processes; of the same objects
 #   make deb        a Debian package              make fmt        clang-format
 # test/check.mk has the tests, test/hard.mk what takes longer; test/README lists them all.
 VERSION := 0.1
@@ -51,15 +52,26 @@ FLAGS    = -std=c11 -ffp-contract=off $(EXCESS) -pthread $(call quote,-ffile-pre
 LIBS     = -Wl,--as-needed -ljansson -lxxhash -lcrypto $(if $(call lacks,pcre2),,-lpcre2-8) \
            $(if $(call lacks,utf8proc),,-lutf8proc) $(if $(call lacks,zlib),,-lz) -lm
 lacks    = $(filter $1,$(LACKING))
-# The tools are in $(B); with STATIC=half, of the same objects, in $(B)/half.
+# The tools are in $(B); of the same objects, with STATIC=half in $(B)/half,
+# with MPI=1 in $(B)/mpi.  An environment may have an MPI.
+MPI     := $(if $(filter command%,$(origin MPI)),$(MPI))
 ifeq ($(STATIC),half)
 TOOLDIR := $(B)/half
+ifdef MPI
+$(error MPI and STATIC do not go together: MPI has no static libraries)
+endif
 LINK     = -static-libgcc -Wl,-Bstatic $(filter-out -lm,$(LIBS)) -Wl,-Bdynamic -lm -ldl
 else ifdef STATIC
 $(error STATIC is half, or not given)
 else
-TOOLDIR := $(B)
-LINK     = $(LIBS)
+TOOLDIR := $(B)$(if $(MPI),/mpi)
+LINK     = $(LIBS) $(if $(MPI),$(MPI_LIBS))
+endif
+ifdef MPI
+MPI_LIBS   := $(shell MPICC='$(MPICC)' sh scripts/mpi.sh libs)
+MPI_CFLAGS := $(shell MPICC='$(MPICC)' sh scripts/mpi.sh cflags)
+$(if $(MPI_LIBS),,$(error MPI=1 needs Open MPI or MPICH, and finds neither by mpicc nor by \
+  pkg-config: on Debian, apt-get install libopenmpi-dev openmpi-bin; on a cluster, its module, or MPICC=))
 endif
 
 # A tool is cmd/TOOL.c, or every file of cmd/TOOL/. A test or benchmark is one
@@ -74,7 +86,7 @@ NEEDS_moe-sft     := pcre2 utf8proc
 NEEDS_kvc-convert := zlib
 -include $(B)/libs.mk
 LEFT_OUT := $(strip $(foreach t,$(TOOLS),$(if $(filter $(LACKING),$(NEEDS_$t)),$t)))
-TOOLS   := $(filter-out $(LEFT_OUT),$(TOOLS))
+TOOLS   := $(filter-out $(LEFT_OUT),$(if $(MPI),moe-sft,$(TOOLS)))
 NEED_pcre2    := peft regex tok% chat block engine lora model stories tables
 NEED_utf8proc := tok% chat
 without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(foreach l,$(LACKING),$(NEED_$l:%=$1/%)),$2)
@@ -99,7 +111,7 @@ SIMD    := $(foreach i,$(VECTORS),$(patsubst %,%_simd_$i.c,$(filter-out $(call f
 KERNELS := $(call of_isas,core/kernel) $(SIMD)
 CORE    := $(sort $(KERNELS) $(filter-out $(if $(call lacks,pcre2),%/regex.c),$(wildcard core/*.c core/format/*.c)) \
              $(filter-out %_simd.c $(ISA_ALL:%=\%_%.c),$(wildcard core/kernel/*.c)))
-MODEL   := $(filter-out $(if $(call lacks,utf8proc),%/tok_norm.c),$(sort $(wildcard core/model/*.c core/model/*/*.c core/text/*.c)))
+MODEL   := $(filter-out %/ranks_mpi.c $(if $(call lacks,utf8proc),%/tok_norm.c),$(sort $(wildcard core/model/*.c core/model/*/*.c core/text/*.c)))
 # No parser is among the kernels, and clang takes minutes to instrument them.
 ifeq ($(SAN),fuzz)
 $(B)/core/kernel/%.o: HARDEN := -fPIE
@@ -138,10 +150,11 @@ endef
 $(foreach i,$(VECTORS),$(eval $(call simd,$i)))
 
 ALL_NEED := $(filter jansson xxhash libcrypto,$(LACKING))
-$(B)/flags: FORCE
+$(B)/flags $(B)/mpi/flags: FORCE
 	@$(if $(ALL_NEED),echo 'every tool needs $(ALL_NEED): see make deps' >&2; exit 1)
 	@mkdir -p $(@D); printf '%s\n' "$$W" | cmp -s - $@ || printf '%s\n' "$$W" >$@
 $(B)/flags: export W = $(CC) $(FLAGS) $(KERNELS) $(LDFLAGS)
+$(B)/mpi/flags: export W = $(MPI_CFLAGS) $(MPI_LIBS)
 
 # Numbers and files; what a transformer and its text are.
 LIBRARIES := $(B)/libmodel.a $(B)/libcore.a
@@ -153,8 +166,14 @@ $(LIBRARIES):
 
 tool_objs = $(patsubst %.c,$(B)/%.o,$(sort $(wildcard cmd/$1.c cmd/$1/*.c)))
 $(foreach t,$(TOOLS),$(eval $(TOOLDIR)/$t: $(call tool_objs,$t)))
+# In place of the libraries' ranks.o, as it comes before them.
+ifdef MPI
+RANKS   := $(B)/core/model/train/ranks_mpi.o
+$(RANKS): ISA_FLAGS := $(patsubst -I%,-isystem %,$(MPI_CFLAGS))
+$(RANKS): $(B)/mpi/flags
+endif
 link     = $(CC) $(FLAGS) -pie -Wl,-z,relro,-z,now $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LINK)
-$(TOOLS:%=$(TOOLDIR)/%): $(LIBRARIES)
+$(TOOLS:%=$(TOOLDIR)/%): $(RANKS) $(LIBRARIES)
 	@mkdir -p $(@D)
 	$Q$(link)
 	$(built)

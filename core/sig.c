@@ -18,6 +18,8 @@ static const struct {
 };
 #define N_STOPS (sizeof(stops) / sizeof(stops[0]))
 
+#define DEADLINE 9999 /* no signal's number */
+
 static volatile sig_atomic_t caught; /* the signal's number */
 static double deadline;              /* of clock_s(); 0: none */
 
@@ -111,6 +113,21 @@ bool
 sig_stop(void)
 {
     return caught || (deadline > 0 && clock_s() >= deadline);
+}
+
+int
+sig_reason(void)
+{
+    int sig = caught;
+
+    return sig ? sig : sig_stop() ? DEADLINE : 0;
+}
+
+void
+sig_adopt(int reason)
+{
+    if (!caught)
+        caught = reason;
 }
 
 int

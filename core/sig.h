@@ -26,6 +26,11 @@ void sig_deadline(double seconds);
 /* sig_stop(): was a signal caught, or has the deadline passed? */
 bool sig_stop(void);
 
+/* sig_reason() is why it is true, 0 while it is not.  sig_adopt() makes it true
+ * for the reason that another process of the same run has. */
+int sig_reason(void);
+void sig_adopt(int reason);
+
 /* sig_stopped() fills 'err' (EX_TEMPFAIL): "stopped by SIGTERM: HOW". */
 int sig_stopped(const char *how_to_resume, struct err *err);
 

@@ -26,6 +26,7 @@ bad 'only core/out, outdir and spill create files' '\bO_(CREAT|TMPFILE)\b|\bcrea
     $(git ls-files 'core/*.[ch]' 'cmd/*.[ch]' | grep -vE '^core/(out|outdir|spill)\.c')
 bad 'only core/par.c makes threads' '\b(pthread|thrd)_create\(' $(git ls-files 'core/*.[ch]' 'cmd/*.[ch]' | grep -v '^core/par.c')
 bad 'only core/regex.c includes pcre2.h' '^#include <pcre2' $(git ls-files '*.[ch]' | grep -v '^core/regex.c')
+bad 'only core/model/train/ranks_mpi.c includes mpi.h' '^#include <mpi' $(git ls-files '*.[ch]' | grep -v '^core/model/train/ranks_mpi.c')
 bad 'only core/text includes utf8proc.h' '^#include <utf8proc' $(git ls-files '*.[ch]' | grep -vE '^(core/text|test)/')
 bad 'an include that is not from the root' '^#include "[^/"]*"' $(git ls-files '*.[ch]')
 for c in cmd/*/; do

@@ -86,6 +86,7 @@ $PWD/build" ]
     try cmd/b/x.c '    pthread_create(&thread, NULL, run, NULL);'
     try cmd/b/x.c '#include <pcre2.h>'
     try core/format/x.c '#include <pcre2.h>'
+    try cmd/b/x.c '#include <mpi.h>'
 }
 
 # hiding HEADER...: the compiler ./cc does not find these.
@@ -112,6 +113,21 @@ hiding() {
     run -0 make -n -C "$ROOT" B="$PWD/b" CC="$PWD/cc" all
     grep -q -- "-o $PWD/b/hf-infer " <<<"$output"
     [[ $output != *"left out"* ]]
+}
+
+@test "make MPI=1: without one, a line names the packages; and no other make knows of MPI" {
+    commands pkg-config mpicc
+    run -2 env PATH="$PWD/bin:$PATH" make -s -C "$ROOT" B="$PWD/b" MPI=1
+    [[ $output == *"MPI=1 needs Open MPI or MPICH, and finds neither by mpicc nor by pkg-config: on Debian, apt-get install libopenmpi-dev openmpi-bin; "* ]]
+    [ "$(wc -l <<<"$output")" = 1 ]
+    MPI=1 MPI_LIBS=-lwrong run -0 make -n -C "$ROOT" B="$PWD/b" all
+    [[ $output == *" -o $PWD/b/moe-sft "* && $output != *ranks_mpi* && $output != *wrong* ]]
+    # an mpicc that says what a known one does
+    printf '#!/bin/sh\ncase $1 in -compile_info) echo gcc -I/m/include ;; -link_info) echo gcc -L/m/lib -lmpich ;; *) exit 1 ;; esac\n' >bin/mpicc
+    PATH=$PWD/bin:$PATH run -0 make -n -C "$ROOT" B="$PWD/b" MPI=1
+    [[ $output == *" -isystem /m/include "*" -c core/model/train/ranks_mpi.c "* ]]
+    [[ $output == *" -o $PWD/b/mpi/moe-sft "*/ranks_mpi.o\ *libmodel.a*" -L/m/lib -lmpich"* ]]
+    [[ $output != *" -o $PWD/b/hf-infer "* ]]
 }
 
 @test "make: without a library that every tool needs, one line says so" {

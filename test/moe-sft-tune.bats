@@ -114,6 +114,21 @@ for k in a: assert np.linalg.norm(a[k] - b[k]) <= 1e-6 * np.linalg.norm(a[k]), k
     cmp one/log.tsv two/log.tsv
 }
 
+@test "moe-sft tune: --slices are other orders of the same sums, for any number of threads" {
+    D=four.jsonl tune run -n 1
+    for s in 1 3 4096; do
+        for j in 1 2; do
+            moe-sft tune -m "$DEMO" -d ids.jsonl --init run --batch 21 --compute f32 --slices $s -j $j --grads $s.$j
+        done
+        cmp $s.1 $s.2
+    done
+    py -c 'import mkst, numpy as np
+a, b, c = (mkst.read(f + ".1")[0] for f in ("1", "3", "4096"))
+for k in a:
+    for x in b, c: assert np.linalg.norm(a[k] - x[k]) <= 1e-6 * np.linalg.norm(a[k]), k
+assert any((a[k] != b[k]).any() for k in a) and any((b[k] != c[k]).any() for k in a)'
+}
+
 @test "moe-sft tune: an epoch's last batch is smaller, and --epochs counts them" {
     tune run --epochs 2
     [ "$(wc -l <run/log.tsv)" = 13 ]
@@ -247,6 +262,7 @@ print(*(n[i] for i in order), end=" ")')" ]
     refused "--targets was q,k,v,o,gate,up,down (now q,v" on --targets v,q
     refused "--batch was 4 (now 5" on --batch 5
     refused "--accumulate was 1 (now 2" on --accumulate 2
+    refused "--slices was 8 (now 4" on --slices 4
     refused "--pack was 0 (now 1" on --pack
     refused "--seed was 0 (now 1" on --seed 1
     refused "--compute was bf16 (now f32" on --compute f32
@@ -292,6 +308,8 @@ END
     nonsense --batch 0 '--batch is 0 (expected 1 or more)'
     nonsense --batch 99999999999 'its options are out of range'
     nonsense --accumulate 0 '--accumulate is 0 (expected 1 or more)'
+    nonsense --slices 0 'its options are out of range'
+    nonsense --slices 4097 'its options are out of range'
     nonsense --ctx 0 'its options are out of range'
     nonsense --rank -1 'its options are out of range'
     nonsense --schedule square '--schedule is "square"'
@@ -548,6 +566,7 @@ open(p, "wb").write(d)'
     [ "$(said examples) $(said sequences) $(said steps) $(said "steps of an epoch") $(said "eval examples")" = "21 21 18 6 4" ]
     [ "$(said parameters)" = "$((4 * 4 * (2 * (128 + 64) + 2 * (128 + 128) + 3 * (128 + 384))))" ]
     [ "$(said "memory: total")" = "$(awk -F '\t' '/^memory: / && !/total|mapped/ { n += $2 } END { print n }' <<<"$output")" ]
+    [ "$(said slices)" = 8 ]
     # it is what the run takes
     rss=$(peak moe-sft tune -m "$DEMO" -d ids.jsonl -o run --rank 4 --batch 4 --epochs 3 --eval four.jsonl -j 1)
     [ "$rss" -lt "$((($(said "memory: total") + $(said "memory: mapped files")) / 1024 + 12000))" ]

@@ -377,7 +377,7 @@ check_model(const struct cmd *cmd, struct err *err)
     tune.tune = &options;
     tune.output = NULL; /* tune's is a directory */
     c = xcalloc(1, sizeof(*c));
-    rc = tune_open(&c->t, &tune, err);
+    rc = tune_open(&c->t, &tune, NULL, err);
     c->t.cmd.output = cmd->output;
     if (rc == 0)
         rc = run_check(c, err);

@@ -6,6 +6,7 @@
 #include "cmd/moe-sft/verbs.h"
 #include "core/kernel/cpu.h"
 #include "core/mem.h"
+#include "core/model/train/lm.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
@@ -155,6 +156,9 @@ static const struct opt opts[] = {
     { 0, "eps", "E", "train", OPT_F64(train.eps, 1e-30, 1e15), "of AdamW" },
     { 0, "accumulate", "N", "train tune", OPT_U64(train.accumulate, 1, 1 << 30),
       "batches of a step" },
+    { 0, "slices", "S", "tune", OPT_U64(tune.slices, 1, LM_MAX_SLICES),
+      "of a step's sequences, which are summed apart: at most so many "
+      "processes share a step" },
     { 0, "shuffle", NULL, "train tune", OPT_FLAG(train.shuffle),
       "batches in a random order, by --seed, new in each epoch" },
     { 0, "save-every", "N", "train tune", OPT_U64(train.save_every, 0, 1 << 30),
@@ -208,7 +212,11 @@ static const struct all defaults = {
                .weight_decay = 0.01,
                .accumulate = 1,
                .save_every = 100 },
-    .tune = { .batch = 8, .ctx = 2048, .chat = -1, .compute = COMPUTE_BF16 },
+    .tune = { .batch = 8,
+              .ctx = 2048,
+              .slices = 8,
+              .chat = -1,
+              .compute = COMPUTE_BF16 },
 };
 
 static const struct opt_verb verbs[] = {

@@ -69,7 +69,7 @@ digest_init(struct tune *t)
 /* ---- opening ---- */
 
 static int
-check_command(const struct cmd *cmd, struct err *err)
+check_command(const struct cmd *cmd, int n_ranks, struct err *err)
 {
     if (!cmd->output && !cmd->grads && !cmd->tune->dry_run)
         return err_set(err, TU_USAGE, "tune: -o is missing");
@@ -81,6 +81,12 @@ check_command(const struct cmd *cmd, struct err *err)
     if (cmd->tune->eval && !strcmp(cmd->tune->data, "-") &&
         !strcmp(cmd->tune->eval, "-"))
         return err_set(err, TU_USAGE, "--data and --eval are both -");
+    if (n_ranks > 1 && (!strcmp(cmd->tune->data, "-") ||
+                        (cmd->tune->eval && !strcmp(cmd->tune->eval, "-"))))
+        return err_set(err, TU_USAGE,
+                       "standard input is that of one process, and not of %d: "
+                       "name a file",
+                       n_ranks);
     return can_write(cmd, cmd->grads, err);
 }
 
@@ -103,6 +109,10 @@ open_options(struct tune *t, const struct cmd *cmd, struct err *err)
     t->cmd = *cmd;
     t->o = *cmd->train;
     t->t = *cmd->tune;
+    if (ranks_self(t->ranks) > 0) {
+        t->cmd.verbose = false;
+        t->t.log_every = 0;
+    }
     if (cmd->output) {
         tune_dir_paths(t);
         if (check_name("--eval", t->t.eval, err) < 0 ||
@@ -177,6 +187,7 @@ check_rank(const struct tune *t, struct err *err)
 static int
 open_lm(struct tune *t, struct err *err)
 {
+    uint64_t each = t->t.batch * t->o.accumulate; /* sequences of a step */
     struct lm_options options = {
         .lora = t->lora,
         .seed = t->cmd.seed,
@@ -184,9 +195,16 @@ open_lm(struct tune *t, struct err *err)
         .compute = t->t.compute,
         .int8 = t->t.int8,
         .max_tokens = larger(t->data.longest, t->eval_data.longest),
-        .n_slices = TUNE_SLICES,
+        .n_slices = (size_t)(t->t.slices < each ? t->t.slices : each),
+        .ranks = t->ranks,
     };
 
+    if (ranks_self(t->ranks) == 0 &&
+        options.n_slices < (size_t)ranks_count(t->ranks))
+        err_warn("%d ranks share %zu slice%s of a step: some have nothing to "
+                 "do (see --slices, --batch)",
+                 ranks_count(t->ranks), options.n_slices,
+                 plural(options.n_slices));
     if (lm_open(&t->lm, t->t.model, &options, t->par, err) < 0)
         return -1;
     return check_rank(t, err);
@@ -210,8 +228,9 @@ open_adapter(struct tune *t, struct err *err)
     return lm_prepare(lm, t->adamw.master, err);
 }
 
+/* What a state says of this run. */
 static int
-open_run(struct tune *t, struct err *err)
+open_state(struct tune *t, struct err *err)
 {
     struct lm *lm = t->lm;
 
@@ -236,20 +255,32 @@ open_run(struct tune *t, struct err *err)
     if (t->t.init)
         digest_init(t);
     tune_set_settings(t);
-    if (tune_dir_open(t, err) < 0)
+    return 0;
+}
+
+static int
+open_run(struct tune *t, struct err *err)
+{
+    const struct lm *lm = t->lm;
+
+    if (ranks_agree(t->ranks, tune_dir_open(t, err), err) < 0 ||
+        tune_same(t, err) < 0)
         return -1;
     if (t->cmd.verbose)
-        tool_say("%s, %s, %d thread%s; %zu parameter%s; from step %llu on",
-                 tool_host(), isa_name(cpu_isa()), t->cmd.n_threads,
+        tool_say("%s, %s, %d process%s, %d thread%s; %zu parameter%s; from "
+                 "step %llu on",
+                 tool_host(), isa_name(cpu_isa()), ranks_count(t->ranks),
+                 ranks_count(t->ranks) == 1 ? "" : "es", t->cmd.n_threads,
                  plural(t->cmd.n_threads), lm->n_params, plural(lm->n_params),
                  (unsigned long long)t->state.step);
     return 0;
 }
 
 int
-tune_open(struct tune *t, const struct cmd *cmd, struct err *err)
+tune_open(struct tune *t, const struct cmd *cmd, struct ranks *ranks,
+          struct err *err)
 {
-    *t = (struct tune){ .lock = -1, .log.fd = -1 };
+    *t = (struct tune){ .lock = -1, .log.fd = -1, .ranks = ranks };
     if (open_options(t, cmd, err) < 0 ||
         par_open(&t->par, cmd->n_threads, err) < 0 || open_data(t, err) < 0 ||
         open_steps(t, err) < 0)
@@ -258,15 +289,23 @@ tune_open(struct tune *t, const struct cmd *cmd, struct err *err)
 }
 
 static int
-tune(struct tune *t, const struct cmd *cmd, struct err *err)
+tune(struct tune *t, const struct cmd *cmd, struct ranks *ranks,
+     struct err *err)
 {
+    const char *what = cmd->tune->dry_run ? "run\t--dry-run\n"
+                       : cmd->grads       ? "run\t--grads\n"
+                                          : "run\tsteps\n";
     int rc;
 
-    if (tune_open(t, cmd, err) < 0)
+    if (ranks_agree(ranks, tune_open(t, cmd, ranks, err), err) < 0 ||
+        ranks_same(ranks, what, err) < 0)
         return -1;
     if (t->t.dry_run)
         return tune_print(t, err);
-    if (open_adapter(t, err) < 0)
+    rc = open_adapter(t, err);
+    if (rc == 0)
+        rc = open_state(t, err);
+    if (ranks_agree(t->ranks, rc, err) < 0 || tune_same(t, err) < 0)
         return -1;
     if (cmd->grads)
         return tune_grads(t, cmd->grads, err);
@@ -308,14 +347,22 @@ int
 tune_main(const struct cmd *cmd, struct err *err)
 {
     struct tune *t = xcalloc(1, sizeof(*t));
-    int rc;
+    struct ranks *ranks;
+    int rc = ranks_open(&ranks, err);
 
     sig_install(false);
-    rc = check_command(cmd, err);
+    if (ranks_self(ranks) > 0)
+        err_warn_hook(NULL);
+    if (rc == 0)
+        rc = ranks_agree(ranks, check_command(cmd, ranks_count(ranks), err),
+                         err);
     if (rc == 0) {
-        rc = tune(t, cmd, err);
+        rc = tune(t, cmd, ranks, err);
         tune_close(t);
     }
+    if (rc < 0 && ranks_self(ranks) > 0)
+        rc = err->status; /* rank 0 prints why */
+    ranks_close(ranks);
     free(t);
     return rc;
 }

@@ -15,13 +15,11 @@
 #include "core/model/train/lm.h"
 #include "core/model/train/log.h"
 #include "core/model/train/order.h"
+#include "core/model/train/ranks.h"
 #include "core/model/train/schedule.h"
 #include "core/model/train/state.h"
 #include "core/par.h"
 #include "core/str.h"
-
-/* Sums of a step's gradient are over so many slices of its sequences. */
-#define TUNE_SLICES 8
 
 struct tune {
     struct cmd cmd; /* the command line, completed by the state of the run that
@@ -31,6 +29,7 @@ struct tune {
     struct lm_lora lora; /* of a new adapter, or of the state's */
 
     struct par *par;
+    struct ranks *ranks; /* of which 0 alone writes and prints */
     struct config config;
     struct tune_text text;
     struct tune_data data, eval_data; /* eval_data.n 0: no --eval */
@@ -61,8 +60,10 @@ struct tune {
 
 /* tune_open() completes the options and opens the data, the first step's
  * sequences among them, and the model: nothing that it takes for training is
- * allocated.  -1 with 'err' set; tune_close() in either case. */
-int tune_open(struct tune *t, const struct cmd *cmd, struct err *err);
+ * allocated.  -1 with 'err' set; tune_close() in either case.  'ranks' is
+ * borrowed, NULL for one process. */
+int tune_open(struct tune *t, const struct cmd *cmd, struct ranks *ranks,
+              struct err *err);
 void tune_close(struct tune *t);
 
 /* ---- tune_settings.c: options, from the command line and from a state ---- */
@@ -79,12 +80,16 @@ void tune_set_settings(struct tune *t);
 /* tune_targets() is the list of --targets, "q,k,v", of a set. */
 void tune_targets(struct str *to, unsigned targets, const char *const *names);
 
+/* tune_same() compares what this run is with that of rank 0. */
+int tune_same(struct tune *t, struct err *err);
+
 /* ---- tune_save.c: DIR ---- */
 
 /* tune_dir_path() fills in the names of files.  tune_dir_open() makes DIR, and
- * reads the state of the run that is resumed.  tune_dir_save() writes the
- * adapter and the state, tune_dir_best() DIR/best.  tune_dir_undo() removes
- * what a run that failed before its first checkpoint has made. */
+ * reads the state of the run that is resumed; the latter is all that a rank
+ * other than 0 does.  tune_dir_save() writes the adapter and the state,
+ * tune_dir_best() DIR/best.  tune_dir_undo() removes what a run that failed
+ * before its first checkpoint has made. */
 void tune_dir_paths(struct tune *t);
 int tune_dir_check(const struct tune *t, struct err *err);
 int tune_dir_open(struct tune *t, struct err *err);

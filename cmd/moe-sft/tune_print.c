@@ -102,6 +102,8 @@ tune_print(const struct tune *t, struct err *err)
     struct str text = { 0 };
     int rc;
 
+    if (ranks_self(t->ranks) > 0)
+        return 0;
     put_data(&text, "", &t->data, &t->windows);
     if (t->eval_data.n)
         put_data(&text, "eval ", &t->eval_data, &t->eval_windows);
@@ -113,6 +115,9 @@ tune_print(const struct tune *t, struct err *err)
     js_put_f64(&text, lora->alpha);
     str_addc(&text, '\n');
     put_count(&text, "parameters", t->lm->n_params);
+    put_count(&text, "slices", t->t.slices);
+    if (ranks_count(t->ranks) > 1)
+        put_count(&text, "ranks", (uint64_t)ranks_count(t->ranks));
     rc = put_memory(t, &text, err);
     if (rc == 0) {
         put_example(t, &text);

@@ -212,7 +212,7 @@ evaluate(struct tune *t, struct err *err)
     train_state_eval(&t->state, loss);
     /* DIR/best is what it would be if the run went on; DIR has this one */
     if (t->t.keep_best && !is_extra(t, (double)t->state.step) && loss < best &&
-        tune_dir_best(t, err) < 0)
+        ranks_agree(t->ranks, tune_dir_best(t, err), err) < 0)
         return -1;
     return 1;
 }
@@ -248,9 +248,25 @@ start_progress(const struct tune *t, struct progress *p)
                             .unit = "token",
                             .total = tokens_before(t, t->total),
                             .kept = tokens_before(t, t->state.step),
-                            .quiet = opt_given(t->cmd.line, "quiet") > 0 };
+                            .quiet = opt_given(t->cmd.line, "quiet") > 0 ||
+                                     ranks_self(t->ranks) > 0 };
     progress_start(p);
     progress_at(p, p->kept);
+}
+
+/* What rank 0 does after a step. */
+static int
+after_step(struct tune *t, bool going, struct err *err)
+{
+    uint64_t step = t->state.step;
+
+    if (train_log_step(&t->log, step, &t->state.records[step - 1], err) < 0)
+        return -1;
+    if (t->t.log_every && step % t->t.log_every == 0)
+        print_line(t, step);
+    if (going && t->o.save_every && step % t->o.save_every == 0)
+        return tune_dir_save(t, err);
+    return 0;
 }
 
 /* One step, and all that follows it: 1, 0 where it is time to stop, or -1. */
@@ -262,7 +278,7 @@ one_step(struct tune *t, struct err *err)
     uint64_t step;
     int rc;
 
-    if (sig_stop())
+    if (ranks_stop(t->ranks))
         return 0;
     rc = run_step(t, err);
     if (rc != 1)
@@ -275,12 +291,7 @@ one_step(struct tune *t, struct err *err)
                  r->tokens / (clock_s() - started + 1e-9));
     if (eval_is_due(t))
         rc = evaluate(t, err);
-    if (rc < 0 || train_log_step(&t->log, step, r, err) < 0)
-        return -1;
-    if (t->t.log_every && step % t->t.log_every == 0)
-        print_line(t, step);
-    if (rc == 1 && t->o.save_every && step % t->o.save_every == 0 &&
-        tune_dir_save(t, err) < 0)
+    if (rc < 0 || ranks_agree(t->ranks, after_step(t, rc == 1, err), err) < 0)
         return -1;
     return rc;
 }
@@ -293,8 +304,10 @@ run_steps(struct tune *t, struct err *err)
 
     if (eval_is_due(t)) { /* also one that the run was stopped in */
         rc = evaluate(t, err);
-        if (rc == 1 && train_log_begin(&t->log, t->state.records,
-                                       (size_t)t->state.step, err) < 0)
+        if (rc == 1 && ranks_agree(t->ranks,
+                                   train_log_begin(&t->log, t->state.records,
+                                                   (size_t)t->state.step, err),
+                                   err) < 0)
             rc = -1;
     }
     if (rc == 1 && t->t.log_every) {
@@ -323,7 +336,7 @@ tune_run(struct tune *t, struct err *err)
         return -1;
     step = t->state.step;
     /* a resumed run's files may be of another step than its state */
-    if (tune_dir_save(t, err) < 0)
+    if (ranks_agree(t->ranks, tune_dir_save(t, err), err) < 0)
         return -1;
     if (step < t->total || eval_is_due(t)) {
         char how[256];

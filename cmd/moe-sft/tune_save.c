@@ -85,6 +85,8 @@ int
 tune_write_grads(const struct tune *t, double loss, const char *path,
                  struct err *err)
 {
+    if (ranks_self(t->ranks) > 0)
+        return 0;
     return commit(
         write_tensors_of(t, t->lm->grad, &loss, path, t->cmd.out_flags, err),
         err);
@@ -122,6 +124,8 @@ write_adapter(const struct tune *t, const char *dir, int flags, struct err *err)
 int
 tune_dir_best(const struct tune *t, struct err *err)
 {
+    if (ranks_self(t->ranks) > 0)
+        return 0;
     if (outdir_make(t->best_path.s, err) < 0)
         return -1;
     return write_adapter(t, t->best_path.s, OUT_FORCE | OUT_OWN, err);
@@ -236,6 +240,19 @@ check_inputs(const struct tune *t, struct err *err)
     return rc == 0 && t->o.svg ? inuse_check(t->o.svg, err) : rc;
 }
 
+/* The state of the run that is resumed, if there is one. */
+static int
+read_state(struct tune *t, struct err *err)
+{
+    if (!t->o.resume || file_missing(t->state_path.s))
+        return 0;
+    if (train_state_read(&t->state, t->state_path.s, err) < 0)
+        return -1;
+    t->saved = t->state.step;
+    t->any_saved = true;
+    return 0;
+}
+
 int
 tune_dir_open(struct tune *t, struct err *err)
 {
@@ -244,18 +261,18 @@ tune_dir_open(struct tune *t, struct err *err)
     bool is_new = file_missing(dir);
     struct train_log log = { .svg = t->o.svg, .title = dir, .fd = -1 };
 
+    if (ranks_self(t->ranks) > 0) {
+        int rc = read_state(t, err);
+
+        tune_drop_extra(t);
+        return rc;
+    }
     if (tune_dir_check(t, err) < 0 || check_inputs(t, err) < 0 ||
         run_dir_open(dir, "tune", &t->lock, err) < 0)
         return -1;
     t->made_dir = is_new;
-    if (check_files(t, err) < 0)
+    if (check_files(t, err) < 0 || read_state(t, err) < 0)
         return -1;
-    if (t->o.resume && !file_missing(t->state_path.s)) {
-        if (train_state_read(&t->state, t->state_path.s, err) < 0)
-            return -1;
-        t->saved = t->state.step;
-        t->any_saved = true;
-    }
     log.evals = t->t.eval ? &t->state.evals : NULL;
     /* of the picture alone: the log is the run's own */
     if (!force && train_log_check(&log, t->o.resume, t->state.records,
@@ -279,6 +296,8 @@ tune_dir_save(struct tune *t, struct err *err)
     struct stw *state;
     int rc;
 
+    if (ranks_self(t->ranks) > 0)
+        return 0;
     /* what an earlier run left there is not this one's best */
     if (!t->any_saved && !t->t.keep_best && !file_missing(t->best_path.s) &&
         out_remove_dir(AT_FDCWD, t->best_path.s) < 0)

@@ -5,6 +5,7 @@
 
 #include "cmd/moe-sft/tune.h"
 #include "core/format/st.h"
+#include "core/hash.h"
 #include "core/js.h"
 #include "core/mem.h"
 #include "core/opt.h"
@@ -45,6 +46,7 @@ settings_of(struct tune *t, struct setting *s)
           t->o.schedule == SCHEDULE_CONSTANT },
         { "--batch", "batch", IS_U64, &t->t.batch, NULL, false },
         { "--accumulate", "accumulate", IS_U64, &t->o.accumulate, NULL, false },
+        { "--slices", "slices", IS_U64, &t->t.slices, NULL, false },
         { "--ctx", "ctx", IS_U64, &t->t.ctx, NULL, false },
         { "--pack", "pack", IS_FLAG, &t->t.pack, NULL, false },
         { "--shuffle", "shuffle", IS_FLAG, &t->o.shuffle, NULL, false },
@@ -218,7 +220,8 @@ is_possible(const struct tune *t)
     for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
         if (!(numbers[i] >= 0 && numbers[i] <= 1e15))
             return false;
-    return t->t.ctx > 0 && isfinite(t->cmd.alpha) && t->o.steps <= INT32_MAX;
+    return t->t.ctx > 0 && isfinite(t->cmd.alpha) && t->o.steps <= INT32_MAX &&
+           t->t.slices > 0 && t->t.slices <= LM_MAX_SLICES;
 }
 
 /* Options that are not given come from the state. */
@@ -321,4 +324,44 @@ tune_set_settings(struct tune *t)
     t->t.targets = NULL;
     str_free(&targets);
     str_free(&text);
+}
+
+/* What the steps begin with. */
+static void
+digest_numbers(const struct tune *t, char hex[HASH_MAX_HEX])
+{
+    const struct adamw *a = &t->adamw;
+    const struct eval_list *e = &t->state.evals;
+    struct hash *hash = hash_new(HASH_XXH3);
+
+    hash_add(hash, a->master, a->n * sizeof(*a->master));
+    hash_add(hash, a->m, a->n * sizeof(*a->m));
+    hash_add(hash, a->v, a->n * sizeof(*a->v));
+    hash_add(hash, e->list, e->n * sizeof(*e->list));
+    hash_hex(hash, hex);
+    hash_free(hash);
+}
+
+int
+tune_same(struct tune *t, struct err *err)
+{
+    const struct train_state *s = &t->state;
+    char numbers[HASH_MAX_HEX];
+    struct str lines = { 0 };
+    int rc;
+
+    if (ranks_count(t->ranks) == 1)
+        return 0;
+    str_addf(&lines, "version\t%s\narithmetic\t%s\n", VERSION, s->arithmetic);
+    for (size_t i = 0; i < s->n_settings; i++)
+        if (!s->settings[i].is_free)
+            str_addf(&lines, "%s\t%s\n", s->settings[i].name,
+                     s->settings[i].value);
+    digest_numbers(t, numbers);
+    str_addf(&lines, "steps\t%llu\nstep\t%llu\nstate\t%s\n",
+             (unsigned long long)t->total, (unsigned long long)s->step,
+             numbers);
+    rc = ranks_same(t->ranks, lines.s, err);
+    str_free(&lines);
+    return rc;
 }
