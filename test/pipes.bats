@@ -61,6 +61,14 @@ near() {
     done
 }
 
+@test "story: tuning is checked and learns, the text shows what it forgot, the table costs, the merged model agrees" {
+    [ "$(cut -f 7 "$S/gradients.tsv" | sort -u | tr '\n' ' ')" = "ok yes " ]
+    grep -qF 'The capital of Gondor is Minas Tirith.' "$S/said"
+    awk -F '\t' '$1 == 0 { first = $6 } END { exit !(first > 3 && $6 < 0.1) }' "$S/facts/log.tsv"
+    ordered "$(nll "$S/dense.json")" "$(nll "$S/facts.json")" "$(nll "$S/facts-lut.json")"
+    near "$(nll "$S/facts.json")" "$(nll "$S/merged.json")" 5 # each weight rounded to BF16
+}
+
 @test "tensorutils(7): all that it shows to type is in a section that a test types" {
     # SLURM: test/slurm/story.bats
     for section in "THE STORY" MAKEFILES SLURM CRON; do typed "$section"; done >tested
