@@ -80,6 +80,13 @@ ranks_of() {
     cmp one three
 }
 
+@test "moe-sft tune: so they have of a model with experts, some of which no token reaches" {
+    DEMO=$ROOT/demo/qwen3-moe-tiny
+    tune want -n 3 --batch 5
+    ranks 3 got -n 3 --batch 5
+    diff -r want got
+}
+
 @test "moe-sft tune --resume: of another number of ranks, to the same bytes" {
     tune want -n 9 --batch 5
     ranks 3 run -n 2 --batch 5
