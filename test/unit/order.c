@@ -88,17 +88,27 @@ weights(enum dtype dtype, size_t n)
     return dtype == DT_F32 ? (const void *)w : half;
 }
 
+/* n elements, 'step' apart in 'to', little-endian as weights are. */
+static void
+put_little(char *to, const char *from, size_t size, size_t n, size_t step)
+{
+    const bool big = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
+
+    for (size_t i = 0; i < n; i++)
+        for (size_t b = 0; b < size; b++)
+            to[i * step * size + b] = from[i * size + (big ? size - 1 - b : b)];
+}
+
 /* gemm_exact() takes gemv's way for rows that follow each other, and the
  * blocks' for those with a gap or by k. */
 static bool
 products(enum dtype dtype, size_t k, size_t n, size_t m, int form)
 {
     size_t ld = form == 2 ? n : k + (form == 1);
-    static float c[N_X * ROWS], transposed[ROWS * MAX_K];
-    static uint16_t halves[ROWS * MAX_K];
-    static char gapped[ROWS * (MAX_K + 1) * 4];
+    static float c[N_X * ROWS];
+    static char data[ROWS * (MAX_K + 1) * 4];
     size_t size = dtype == DT_F32 ? 4 : 2;
-    const char *data = weights(dtype, n * k);
+    const char *rows = weights(dtype, n * k);
     struct gemm_job job = { .w = { data, dtype, n, k, ld, form == 2 },
                             .c = c,
                             .ldc = n };
@@ -106,18 +116,9 @@ products(enum dtype dtype, size_t k, size_t n, size_t m, int form)
     struct err err;
     bool good = true;
 
-    if (form == 1)
-        for (size_t r = 0; r < n; r++)
-            memcpy(gapped + r * ld * size, data + r * k * size, k * size);
-    for (size_t r = 0; r < n && form == 2; r++)
-        for (size_t i = 0; i < k; i++) {
-            transposed[i * n + r] = w[r * k + i];
-            halves[i * n + r] = half[r * k + i];
-        }
-    job.w.data = form == 0   ? data
-                 : form == 1 ? gapped
-                 : size == 4 ? (char *)transposed
-                             : (char *)halves;
+    for (size_t r = 0; r < n; r++)
+        put_little(data + (form == 2 ? r : r * ld) * size, rows + r * k * size,
+                   size, k, form == 2 ? n : 1);
     for (size_t i = 0; i < m * k; i++)
         x[i] = any();
     if (gemm_open(&gemm, NULL, &err) < 0)
