@@ -10,7 +10,7 @@ setup() {
     cat >bin/sbatch <<'END'
 #!/bin/bash
 # Options, then a script and its operands, or --wrap; prints an id.
-last=none
+last=0
 while [[ $1 == -* ]]; do
     case $1 in
     --array=0-*) last=${1#--array=0-} ;;
@@ -199,4 +199,19 @@ not_run() {
     done
     [ ! -e logs ] && [ ! -e acts ] && [ ! -e lut ]
     not_run
+}
+
+@test "tune.sh: names of any characters are inputs like others, and not run; moe-sft's status is its own" {
+    printf '{"ids":[1,2,3]}\n' >"$odd/d" && sed 's/}/,"labels":[1,2,3]}/' -i "$odd/d"
+    export LAUNCH=env TU_BIN=$BUILD
+    tune() { "$ROOT/scripts/jobs/tune.sh" -n1 -- -m "$odd/m" -d "$1" -o "$odd/run" -n 2 -j 1 >id; }
+    tune "$odd/d"
+    [ "$(cat id)" = 7 ]
+    [ "$(tail -n 1 logs.said)" = "moe-sft tune: status 0" ]
+    moe-sft tune -m "$odd/m" -d "$odd/d" -o want -n 2 -j 1
+    cmp "$odd/run/log.tsv" want/log.tsv
+    run -66 tune "$odd/none"
+    not_run
+    run -2 --separate-stderr "$ROOT/scripts/jobs/tune.sh" -n1
+    [[ $stderr == "usage: tune.sh "* ]]
 }
