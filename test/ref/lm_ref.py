@@ -54,12 +54,13 @@ def to_bf16(x):
 
 
 def to_int8(x):
-    """Rows of int8, nearest even, and each row's scale, absmax / 127 in f32."""
+    """Rows of int8, nearest even, and each row's scale, absmax / 127, in f32:
+    numbers of few bits, as bf16 has, are often halfway between two, and which
+    one it is depends on how x / scale is computed: x * (127 / absmax)."""
     x = np.asarray(x, "<f4")
-    s = (np.abs(x).max(axis=1, initial=0, keepdims=True)
-         / np.float32(127)).astype("<f4")
-    q = np.round(x.astype(float) / np.where(s == 0, 1, s))
-    return q, s.astype(float)
+    top = np.abs(x).max(axis=1, initial=0, keepdims=True)
+    by = np.float32(127) / np.where(top == 0, np.float32(1), top)
+    return np.rint(x * by).astype(float), (top / np.float32(127)).astype(float)
 
 
 def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
@@ -100,7 +101,8 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
             y = y + scale * (x @ a.T) @ b.T
         return y
 
-    def linear_back(name, x, dy):
+    def linear_back(name, x, dy, weight=1.0):
+        """dx without the weight of an expert's rows, which dy has not yet."""
         if int8 and ".experts." in name:
             q, s = to_int8(rounded(tensors[name + ".weight"]))
             qy, sy = to_int8(dy * s.T)
@@ -109,7 +111,8 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
             dx = rounded(dy) @ rounded(tensors[name + ".weight"])
         if name in adapter:
             a, b = adapter[name]
-            grads[name] = (scale * (dy @ b).T @ x, scale * dy.T @ (x @ a.T))
+            wdy = weight * dy
+            grads[name] = (scale * (wdy @ b).T @ x, scale * wdy.T @ (x @ a.T))
             dx = dx + scale * (dy @ b) @ a
         return dx
 
@@ -119,11 +122,17 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
         return (linear(at + "down_proj", act * up),
                 dict(at=at, up=up, act=act, slope=slope))
 
-    def mlp_back(k, x, dy):
-        dinner = linear_back(k["at"] + "down_proj", k["act"] * k["up"], dy)
+    def mlp_back(k, x, dy, weight=1.0):
+        """dx, and the gradient of the rows' weight, dy . y: as y is W h, this
+        is (W^T dy) . h, of what the backward has rounded."""
+        h = k["act"] * k["up"]
+        dinner = linear_back(k["at"] + "down_proj", h, dy, weight)
+        dweight = np.sum(dinner * h, axis=1)
+        dinner = weight * dinner
         return (linear_back(k["at"] + "gate_proj", x,
                             dinner * k["up"] * k["slope"])
-                + linear_back(k["at"] + "up_proj", x, dinner * k["act"]))
+                + linear_back(k["at"] + "up_proj", x, dinner * k["act"]),
+                dweight)
 
     def experts(at, x):
         """The router is not rounded."""
@@ -142,15 +151,16 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
             rows = np.nonzero(on[:, e])[0]
             y, kept = mlp("%sexperts.%d." % (at, e), x[rows])
             out[rows] += w[rows, e:e + 1] * y
-            each.append((rows, y, kept))
+            each.append((rows, kept))
         return out, dict(at=at, p=p, on=on, w=w, each=each)
 
     def experts_back(k, x, dy):
         p, w = k["p"], k["w"]
         dx, dw = np.zeros_like(x), np.zeros_like(p)
-        for e, (rows, y, kept) in enumerate(k["each"]):
-            dw[rows, e] = np.sum(dy[rows] * y, axis=1)
-            dx[rows] += mlp_back(kept, x[rows], w[rows, e:e + 1] * dy[rows])
+        for e, (rows, kept) in enumerate(k["each"]):
+            dx_rows, dw[rows, e] = mlp_back(kept, x[rows], dy[rows],
+                                            w[rows, e:e + 1])
+            dx[rows] += dx_rows
         if config.get("norm_topk_prob"): # w = p on / total
             total = np.sum(p * k["on"], axis=1, keepdims=True)
             dw = k["on"] * (dw - np.sum(dw * w, axis=1, keepdims=True)) / total
@@ -214,8 +224,10 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
     dx = norm_back(x, tensors["model.norm.weight"], eps, dfinal)
     for k in reversed(kept):
         at = k["at"]
-        back = experts_back if "each" in k["mlp"] else mlp_back
-        dh = back(k["mlp"], k["h2"], dx)
+        if "each" in k["mlp"]:
+            dh = experts_back(k["mlp"], k["h2"], dx)
+        else:
+            dh, _ = mlp_back(k["mlp"], k["h2"], dx)
         dx = dx + norm_back(
             k["mid"], tensors[at + "post_attention_layernorm.weight"], eps, dh)
         dout = linear_back(at + "self_attn.o_proj", k["out"], dx)
