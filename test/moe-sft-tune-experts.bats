@@ -100,3 +100,33 @@ assert all(abs(x - y) < 0.1 * x for x, y in zip(a, b)), (a, b)'
     run -2 moe-sft check -m "$MOE" -d ids.jsonl -b "$MOE"
     [ ! -e run ]
 }
+
+@test "moe-sft tune --base int8: weights are those of moe-sft quantize, also of a model in F32" {
+    mkdir f32 same
+    for d in f32 same; do cp "$MOE"/*.json $d; done
+    # numbers that bf16 does not have
+    py - "$MOE/model.safetensors" <<'END'
+import sys, mkst, numpy as np
+w = mkst.read(sys.argv[1])[0]
+rng = np.random.default_rng(3)
+mkst.save("f32/model.safetensors", {k: (x * (1 + rng.normal(0, 0.1, x.shape))).astype("<f4") for k, x in w.items()})
+END
+    for i in 0 1; do moe-sft quantize -b f32 --layer $i -o q$i >report; done
+    py - <<'END'
+import mkst
+w = {k: x.astype("<f4") for k, x in mkst.read("f32/model.safetensors")[0].items()}
+for i in 0, 1:
+    q = mkst.read("q%d" % i)[0]
+    for k in w:
+        if k.startswith("model.layers.%d.mlp.experts." % i):
+            e, name = k.split(".")[5:7]
+            w[k] = (q[name][int(e)] * q[name + "_scale"][int(e)][:, None]).astype("<f4")
+mkst.save("same/model.safetensors", w)
+END
+    for d in f32 same; do
+        moe-sft tune -m $d -d ids.jsonl --grads $d.loss --targets q --base int8
+    done
+    py -c 'import mkst
+a, b = (float(mkst.read(d + ".loss")[0]["loss"]) for d in ("f32", "same"))
+assert abs(a - b) < 1e-6 * a, (a, b)'
+}

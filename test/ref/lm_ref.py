@@ -91,7 +91,7 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
         w = tensors[name + ".weight"]
         expert = ".experts." in name
         if int8 and expert:
-            (q, s), (qx, sx) = to_int8(rounded(w)), to_int8(x)
+            (q, s), (qx, sx) = to_int8(w), to_int8(x)
             y = (qx @ q.T) * s.T * sx
         else: # those of experts are only widened (core/model/engine.h)
             y = rounded(x) @ (w if expert else rounded(w)).T
@@ -104,7 +104,7 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
     def linear_back(name, x, dy, weight=1.0):
         """dx without the weight of an expert's rows, which dy has not yet."""
         if int8 and ".experts." in name:
-            q, s = to_int8(rounded(tensors[name + ".weight"]))
+            q, s = to_int8(tensors[name + ".weight"])
             qy, sy = to_int8(dy * s.T)
             dx = (qy @ q) * sy
         else:

@@ -257,8 +257,7 @@ test_rounded(const struct step_ref *s, const char *name, bool int8)
     from_f32 = errors_of(&s->grads, &first);
     good = error.worst <= 0.01 && error.worst < 0.5 * from_f32.worst;
     if (!good && strstr(name, "_moe")) /* see above */
-        good =
-            error.all <= 0.03 && error.all < (int8 ? 0.75 : 0.5) * from_f32.all;
+        good = error.all <= 0.03 && error.all < 0.5 * from_f32.all;
     tap_ok(fabs(first.loss - want) <= 1e-3 * want, "%s: %s: loss %.9g is %.9g",
            name, how, first.loss, want);
     tap_ok(good,

@@ -15,9 +15,9 @@
  * Bits depend on the instruction set.
  * Experts go by gemm_exact() of the rounded operands in the forward, as in
  * engine.h; the router is f32 and frozen, and gradients flow through it.
- * int8: besides, experts' weights are I8 with a scale for each row, of those
- * rounded to bf16, as moe-sft quantize has them; inputs, and gradients times
- * the scales, are rounded to int8 with a scale for each token.
+ * int8: besides, experts' weights are I8 with a scale for each row, as moe-sft
+ * quantize has them; inputs, and gradients times the scales, are rounded to
+ * int8 with a scale for each token.
  * In both they depend on neither threads, nor on how a step is cut into
  * chunks.  Examples that share a window give what they give apart, but for the
  * order of sums, as they share its slice, too.

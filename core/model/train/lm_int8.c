@@ -9,12 +9,11 @@
 
 enum { ROWS = 64 }; /* quantized together, in the engine's workspace */
 
-/* Rows of w, rounded to bf16. */
+/* Rows of w. */
 struct widening {
     const struct linear *l;
     size_t first;
-    uint16_t *half; /* [ROWS, in] */
-    float *to;      /* [ROWS, in] */
+    float *to; /* [ROWS, in] */
 };
 
 static void
@@ -24,16 +23,9 @@ widen_rows(void *ctx, size_t begin, size_t end, int thread)
     size_t n = w->l->in, size = dtype_table[w->l->dtype].bits / 8;
 
     (void)thread;
-    for (size_t i = begin; i < end; i++) {
-        float *to = w->to + i * n;
-
-        cvt_to_f32(to, (const char *)w->l->w + (w->first + i) * n * size,
-                   w->l->dtype, n);
-        if (w->l->dtype == DT_BF16)
-            continue;
-        cvt_from_f32(w->half + i * n, DT_BF16, to, n);
-        cvt_to_f32(to, w->half + i * n, DT_BF16, n);
-    }
+    cvt_to_f32(w->to + begin * n,
+               (const char *)w->l->w + (w->first + begin) * n * size,
+               w->l->dtype, (end - begin) * n);
 }
 
 static void
@@ -43,7 +35,7 @@ quantize(struct engine *e, struct linear *l, int8_t *to, float *scale)
     int8_t *rows = (int8_t *)e->rounded;
 
     for (size_t i = 0, n; i < l->out; i += n) {
-        struct widening w = { l, i, e->rounded, e->widened };
+        struct widening w = { l, i, e->widened };
 
         n = smaller(l->out - i, max);
         par_for(e->par, n, 4, widen_rows, &w);
