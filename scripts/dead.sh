@@ -10,6 +10,8 @@ moe_worker_open: the interface for programs will export the asynchronous operato
 moe_worker_close: as moe_worker_open
 moe_submit: as moe_worker_open
 moe_sync: as moe_worker_open
+sig_reason: ranks_mpi.c, which MPI=1 links
+sig_adopt: as sig_reason
 '
 
 # How often the code of a file, without its comments, has a word.

@@ -205,3 +205,10 @@ PY
     moe-sft check -m "$DEMO" -d d.jsonl --samples 1 -o table
     run -73 moe-sft check -m "$DEMO" -d d.jsonl --samples 1 -o table
 }
+
+@test "moe-sft check -m: gradients that are nothing but rounding are no error" {
+    # a token sees itself alone, whatever its query is
+    echo '{"ids": [1, 2], "labels": [-100, 2]}' >one.jsonl
+    run -0 moe-sft check -m "$DEMO" -d one.jsonl --targets q
+    [[ $output != *"	no"* ]]
+}

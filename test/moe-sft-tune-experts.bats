@@ -98,6 +98,9 @@ assert all(abs(x - y) < 0.1 * x for x, y in zip(a, b)), (a, b)'
     run -65 --separate-stderr moe-sft tune -m "$DEMO" -d ids.jsonl -o run -n 1 --base int8
     [ "$stderr" = "moe-sft: $DEMO: has no experts, whose weights could be int8" ]
     run -2 moe-sft check -m "$MOE" -d ids.jsonl -b "$MOE"
+    tune int8 -n 1 --base int8
+    run -65 --separate-stderr tune int8 -n 2 --resume --compute f32
+    [ "$stderr" = "moe-sft: --base int8 is for --compute bf16" ]
     [ ! -e run ]
 }
 

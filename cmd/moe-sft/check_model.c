@@ -31,6 +31,8 @@
  * cancel, as those of q_proj where a token sees itself alone, what is left of
  * them is rounding. */
 #define LEAST_UNIT 1e-2
+/* And of the loss over the adapter's norm: where all of them are so. */
+#define ROUNDING_UNIT 2e-3
 /* F32 has 1 - p of a token that is predicted with p to 2^-24: of a smaller loss
  * neither that nor the gradient is known to GRADIENT_LIMIT. */
 #define LEAST_LOSS 1e-3
@@ -160,8 +162,10 @@ open_gradient(struct model_check *c, struct err *err)
                        "%s: the loss is %.3g: too small for differences of it "
                        "(expected %g or more)",
                        c->t.t.data, sum, LEAST_LOSS);
-    c->unit = LEAST_UNIT * grad_norm(c->grads, lm->n_params, c->t.par) /
-              sqrt((double)lm->n_tensors);
+    c->unit = fmax(LEAST_UNIT * grad_norm(c->grads, lm->n_params, c->t.par) /
+                       sqrt((double)lm->n_tensors),
+                   ROUNDING_UNIT * fabs(sum) /
+                       grad_norm(c->values, lm->n_params, c->t.par));
     return difference_noise(&c->loss, c->t.cmd.seed, err);
 }
 

@@ -286,7 +286,8 @@ tune_settle(struct tune *t, const char *path, struct err *err)
                        : t->t.batch == 0 ? "--batch"
                                          : "--accumulate");
     if (t->t.int8 && t->t.compute == COMPUTE_F32)
-        return err_set(err, TU_USAGE, "--base int8 is for --compute bf16");
+        return err_set(err, path ? EX_DATAERR : TU_USAGE,
+                       "--base int8 is for --compute bf16");
     if (!t->t.eval && (t->t.keep_best || t->t.eval_every))
         return err_set(err, TU_USAGE, "%s is for --eval",
                        t->t.keep_best ? "--keep-best" : "--eval-every");
