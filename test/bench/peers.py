@@ -1,9 +1,11 @@
-"""peers.py KERNELS TABLE MOE ENGINE: other libraries' products on the shapes of the table,
+"""peers.py KERNELS TABLE MOE ENGINE LM: other libraries' products on the shapes of the table,
 run in turns with ours (KERNELS is build/test/bench/kernels), as our speed in
 ratio to theirs; and a lookup table's formula as lut(5) has it, word for word,
 in torch, a batch of 64 (TABLE is build/test/bench/table); and LoRA of experts
-by torch's autograd (MOE is build/test/bench/moe).  What is not
-installed is left out with a line that says so.
+by torch's autograd (MOE is build/test/bench/moe), and of a model's two layers
+(LM is build/test/bench/lm), whose forwards it keeps or, as we do, does again
+(torch.utils.checkpoint).  What is not installed is left out with a line that
+says so.
 
 LLAMA_BENCH names a llama-bench, which then runs the same random model as GGUF
 (ENGINE is build/test/bench/engine): BF16, tokens one by one and a prompt of 512.
@@ -212,6 +214,74 @@ def moe(kind, n_experts, top_k, hidden, inter, rank, qlen):
     return qlen / typical(step)
 
 
+def lm(how):
+    """Tokens a second of a step: build/test/bench/lm's two layers of
+    Qwen3-0.6B's shape, head and all, in f32."""
+    import torch
+    from torch.nn.functional import cross_entropy, silu
+    from torch.utils.checkpoint import checkpoint
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    n_seqs, n, vocab, hidden, inter = 4, 512, 11264, 1024, 3072
+    heads, kv_heads, d, rank = 16, 8, 128, 16
+    shapes = dict(q=(heads * d, hidden), k=(kv_heads * d, hidden),
+                  v=(kv_heads * d, hidden), o=(hidden, heads * d),
+                  gate=(inter, hidden), up=(inter, hidden),
+                  down=(hidden, inter))
+
+    def noise(*shape, train=False):
+        return ((torch.rand(*shape) - 0.5) * 0.05).requires_grad_(train)
+
+    layers = [{name: (noise(*s), noise(rank, s[1], train=True),
+                      noise(s[0], rank, train=True))
+               for name, s in shapes.items()} for _ in range(2)]
+    embedding, ones = noise(vocab, hidden), torch.ones(hidden)
+    angle = torch.outer(torch.arange(n), 1e6 ** -(torch.arange(d // 2) * 2 / d))
+    cos, sin = angle.cos(), angle.sin()
+    unseen = torch.full((n, n), float("-inf")).triu(1)
+    ids = torch.randint(vocab, (n_seqs, n))
+
+    def norm(x, weight):
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * weight
+
+    def linear(layer, name, x):
+        w, a, b = layer[name]
+        return x @ w.t() + 2 * ((x @ a.t()) @ b.t())
+
+    def rotate(x):
+        a, b = norm(x, ones[:d]).transpose(1, 2).chunk(2, -1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+    def block(i, x):
+        layer = layers[i]
+        h = norm(x, ones)
+        q = rotate(linear(layer, "q", h).view(n_seqs, n, heads, d))
+        k = rotate(linear(layer, "k", h).view(n_seqs, n, kv_heads, d))
+        v = linear(layer, "v", h).view(n_seqs, n, kv_heads, d).transpose(1, 2)
+        k, v = (t.repeat_interleave(heads // kv_heads, 1) for t in (k, v))
+        p = (q @ k.transpose(2, 3) / d ** 0.5 + unseen).softmax(-1)
+        out = (p @ v).transpose(1, 2).reshape(n_seqs, n, heads * d)
+        x = x + linear(layer, "o", out)
+        h = norm(x, ones)
+        h = silu(linear(layer, "gate", h)) * linear(layer, "up", h)
+        return x + linear(layer, "down", h)
+
+    def step():
+        for layer in layers:
+            for _, a, b in layer.values():
+                a.grad = b.grad = None
+        x = embedding[ids]
+        for i in range(2):
+            x = (checkpoint(block, i, x, use_reentrant=False)
+                 if how == "again" else block(i, x))
+        logits = norm(x, ones)[:, :-1] @ embedding.t()
+        cross_entropy(logits.reshape(-1, vocab),
+                      ids[:, 1:].reshape(-1)).backward()
+
+    step()
+    return n_seqs * n / typical(step)
+
+
 def llama(kind, path):
     """Tokens a second of a prompt of 512, or of 12 tokens, as engine's."""
     n = {"decode": ("0", "12"), "prompt": ("512", "0")}[kind]
@@ -293,6 +363,16 @@ def compare_moe(bench, threads):
     return bool(got)
 
 
+def compare_lm(bench, how, threads):
+    got = in_turns(["lm", how], [bench, "one", "f32"], threads)
+    if got:
+        they, we = got
+        print(LAYOUT % ("torch tune", "forward " + how, "f32", threads, they,
+                        "token/s", we / they, "ours (moe-sft tune) over it"),
+              flush=True)
+    return bool(got)
+
+
 def compare_llama(engine, shape, directory):
     """Both rows of each thread count, or False if it does not run here."""
     model, gguf = directory + "/model", directory + "/model.gguf"
@@ -318,7 +398,7 @@ def left_out(what, package):
           % (what, package), file=sys.stderr)
 
 
-def main(kernels, table, moe_bench, engine):
+def main(kernels, table, moe_bench, engine, lm_bench):
     counts = sorted({1, len(os.sched_getaffinity(0))})
     for peer, kind, ours, package in PEERS:
         rows = [(t, s) for t in counts for s in SHAPES]
@@ -330,6 +410,9 @@ def main(kernels, table, moe_bench, engine):
         left_out("torch, the formula of lut(5),", "python3-torch")
     if not all(compare_moe(moe_bench, t) for t in counts):
         left_out("torch, LoRA of experts,", "python3-torch")
+    if not all(compare_lm(lm_bench, h, t) for t in counts
+               for h in ("kept", "again")):
+        left_out("torch, a model's LoRA,", "python3-torch")
     if os.environ.get("LLAMA_BENCH"):
         shape = os.environ.get("LLAMA_SHAPE", "qwen3-0.6b")
         with tempfile.TemporaryDirectory() as directory:
@@ -342,10 +425,12 @@ if sys.argv[1:3] == ["run", "lut"]:
     print(lut(*sys.argv[3:5], *map(int, sys.argv[5:9])))
 elif sys.argv[1:3] == ["run", "moe"]:
     print(moe(sys.argv[3], *map(int, sys.argv[4:10])))
+elif sys.argv[1:3] == ["run", "lm"]:
+    print(lm(sys.argv[3]))
 elif sys.argv[1:3] == ["run", "llama"]:
     print(llama(*sys.argv[3:5]))
 elif sys.argv[1] == "run":
     peer = {"openblas": openblas, "onednn": onednn, "torch": torch}
     print(peer[sys.argv[2]](sys.argv[3], *map(int, sys.argv[4:7])))
 else:
-    main(*sys.argv[1:5])
+    main(*sys.argv[1:6])
