@@ -515,6 +515,8 @@ assert marks == [1, 2, 5], marks'
 import json, struct
 d = bytearray(open("run/state.safetensors", "rb").read())
 n = struct.unpack("<Q", d[:8])[0]
+assert d.count(b'"xxh3"', 8, 8 + n) == 1
+d = d.replace(b'"xxh3"', b'"then"')  # as before there were checksums
 at = 8 + n + json.loads(d[8:8 + n])["steps"]["data_offsets"][0]
 d[at:at + 8] = struct.pack("<d", float("inf"))
 d[at + 32:at + 40] = struct.pack("<d", float("nan"))
