@@ -3,7 +3,6 @@
 #include "core/kernel/vec.h"
 #include "core/model/engine.h"
 #include "core/model/experts_backward.h"
-#include "core/model/lora.h"
 #include "core/model/mlp.h"
 #include "core/model/model.h"
 #include "core/model/norm.h"
@@ -21,14 +20,11 @@ static void
 back_adapter(const struct back *b, const struct linear *l, const float *x,
              const float *dy)
 {
-    if (l->lora)
-        b->g->linear(b->g->ctx, &(struct linear_grads){
-                                    .linear = l,
-                                    .x = x,
-                                    .dy = dy,
-                                    .low = b->g->low,
-                                    .n_rows = b->chunk->n_rows,
-                                });
+    block_grads_add(b->g, &(struct linear_grads){ .linear = l,
+                                                  .x = x,
+                                                  .dy = dy,
+                                                  .low = b->g->low,
+                                                  .n_rows = b->chunk->n_rows });
 }
 
 static void

@@ -29,6 +29,15 @@ struct block_grads {
     void *ctx;
 };
 
+/* What every linear layer of a block leaves for the sums, if it has an adapter.
+ */
+static inline void
+block_grads_add(const struct block_grads *g, const struct linear_grads *part)
+{
+    if (part->linear->lora)
+        g->linear(g->ctx, part);
+}
+
 /*
  * block_backward() goes back through block_run() of the same chunk, all of
  * whose activations are there, but for out, inner and mlp_out; it overwrites

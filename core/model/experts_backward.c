@@ -80,16 +80,13 @@ static void
 back_adapter(const struct back *b, const struct linear *l, const float *x,
              const float *dy)
 {
-    if (l->lora)
-        b->g->linear(b->g->ctx, &(struct linear_grads){
-                                    .linear = l,
-                                    .x = x,
-                                    .dy = dy,
-                                    .low = b->g->low,
-                                    .n_rows = b->n,
-                                    .slots = b->slots,
-                                    .per_row = b->work->k,
-                                });
+    block_grads_add(b->g, &(struct linear_grads){ .linear = l,
+                                                  .x = x,
+                                                  .dy = dy,
+                                                  .low = b->g->low,
+                                                  .n_rows = b->n,
+                                                  .slots = b->slots,
+                                                  .per_row = b->work->k });
 }
 
 static void

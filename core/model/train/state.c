@@ -99,8 +99,7 @@ name_of(const struct train_tensor *t, size_t kind, struct str *name)
     return n;
 }
 
-/* ---- a checksum of all numbers, little-endian: steps, evaluations, tensors
- * --- */
+/* ---- a checksum of all numbers, as they are in the file ---- */
 
 #define CHECKSUM "xxh3"
 
@@ -147,8 +146,8 @@ checksum(const struct train_state *s, char hex[HASH_MAX_HEX])
     hash_free(hash);
 }
 
-/* Is what was read what was written?  A state of the time before there were
- * checksums has none. */
+/* Is what was read what was written?  States of older versions have no
+ * checksum. */
 static int
 check_sum(const struct train_state *s, const struct st *st, struct err *err)
 {
