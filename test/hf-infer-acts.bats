@@ -403,7 +403,8 @@ END
 }
 
 @test "hf-infer --acts: a signal leaves neither half a dump nor metadata" {
-    for _ in $(seq 2000); do docs; done >many.jsonl
+    for _ in $(seq 1000); do docs; done >some.jsonl
+    for _ in $(seq 20); do cat some.jsonl; done >many.jsonl # 15 s of it
     for sig in INT TERM; do
         for delay in 0.02 0.1 0.3; do
             # a background job ignores INT unless told otherwise
@@ -411,6 +412,7 @@ END
                 --ctx 64 --jsonl --chunk 64 -j 1 --file many.jsonl -q \
                 -o acts.npy --acts-meta meta.json &
             pid=$!
+            until [ -e "$(echo .meta.json.tmp.*)" ]; do kill -0 $pid; sleep 0.01; done
             sleep $delay
             kill -$sig $pid
             wait $pid || :
