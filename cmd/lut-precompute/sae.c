@@ -16,7 +16,6 @@
 #include "core/format/stwant.h"
 #include "core/js.h"
 #include "core/mem.h"
-#include "core/model/names.h"
 #include "core/str.h"
 
 enum layout { SPARSIFY, SIX, SAELENS, DICTIONARY };
@@ -399,10 +398,11 @@ sae_is_one(const char *path, struct err *err)
 }
 
 char *
-sae_path(const char *dir, const char *layer, struct err *err)
+sae_path(const char *dir, const char *layer, const char *or_name,
+         struct err *err)
 {
     static const char *const ends[] = { "", ".safetensors", LUT_SUFFIX };
-    const char *names[] = { layer, names_short(layer) };
+    const char *names[] = { layer, or_name };
     struct str s = { 0 };
 
     for (size_t i = 0; i < 6; i++) {
@@ -539,16 +539,17 @@ load(struct sae *s, struct err *err)
         find(s, &s->decoder_bias, bias, false, 0, s->in, err) < 0)
         return -1;
     if (s->scaled) {
-        float *row = xcalloc(s->in, sizeof(*row));
+        const struct matrix *m = &s->decoder_weight;
 
         s->norms = xcalloc(s->n, sizeof(*s->norms));
         for (size_t i = 0; i < s->n; i++) {
-            matrix_rows(NULL, &s->decoder_weight, i, 1, row, s->in);
-            for (size_t j = 0; j < s->in; j++)
-                s->norms[i] += (double)row[j] * (double)row[j];
+            for (size_t j = 0; j < s->in; j++) {
+                double v = matrix_get(m, i, j);
+
+                s->norms[i] += v * v;
+            }
             s->norms[i] = sqrt(s->norms[i]);
         }
-        free(row);
     }
     return 0;
 }

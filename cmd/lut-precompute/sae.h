@@ -41,9 +41,10 @@ void sae_fold(const struct sae *sae, size_t i, bool decoder, float *row);
 /* sae_is_one(): 1 if that is a checkpoint, 0 if a directory with one for each
  * layer, or -1 with 'err' set (EX_NOINPUT; EX_DATAERR: files in it say that
  * inputs are transformed).
- * sae_path() is that of a layer in the directory, NULL if there is none, or
- * with 'err' set. */
+ * sae_path() is that of a layer in the directory, by either of its names, NULL
+ * if there is none, or with 'err' set. */
 int sae_is_one(const char *path, struct err *err);
-char *sae_path(const char *dir, const char *layer, struct err *err);
+char *sae_path(const char *dir, const char *layer, const char *or_name,
+               struct err *err);
 
 #endif

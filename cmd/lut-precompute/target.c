@@ -248,6 +248,13 @@ candidates_open(struct candidates *c, const struct stdir *dir)
     c->n = kept;
 }
 
+/* The SAE of a layer, or NULL; of either of its names. */
+static char *
+layer_sae(const char *dir, const char *layer, struct err *err)
+{
+    return sae_path(dir, layer, names_short(layer), err);
+}
+
 /* Sets the SAE of a layer that is in the plan. */
 static int
 consider(const struct candidates *c, struct candidate *x,
@@ -276,7 +283,7 @@ consider(const struct candidates *c, struct candidate *x,
 
         free(fused);
         if (whole && whole->sae) {
-            own = one ? NULL : sae_path(cmd->sae, x->layer, err);
+            own = one ? NULL : layer_sae(cmd->sae, x->layer, err);
             if (own && strcmp(own, whole->sae) != 0)
                 err_warn("%s: not used: %s is made instead of its parts, from "
                          "%s",
@@ -291,10 +298,10 @@ consider(const struct candidates *c, struct candidate *x,
     if (one)
         x->sae = requested ? xstrdup(cmd->sae) : NULL;
     else
-        x->sae = sae_path(cmd->sae, x->layer, err);
+        x->sae = layer_sae(cmd->sae, x->layer, err);
     part = lut_fused_sae(x->layer);
     if (!one && part && requested && !x->sae && !err->status)
-        x->sae = sae_path(cmd->sae, part, err);
+        x->sae = layer_sae(cmd->sae, part, err);
     free(part);
     return x->sae || !err->status ? 0 : -1;
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "cmd/lut-precompute/job.h"
+#include "cmd/lut-precompute/rows.h"
 #include "core/clock.h"
 #include "core/format/stw.h"
 #include "core/kernel/cpu.h"

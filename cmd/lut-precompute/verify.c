@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "cmd/lut-precompute/job.h"
+#include "cmd/lut-precompute/rows.h"
 #include "core/mem.h"
 #include "core/rng.h"
 

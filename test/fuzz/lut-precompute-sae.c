@@ -2,7 +2,7 @@
  * cmd/lut-precompute/sae: a hostile header of a checkpoint, cfg.json, and
  * metadata.json beside it; all of what opens can be read.
  */
-#include "cmd/lut-precompute/matrix.h"
+#include "cmd/lut-precompute/rows.h"
 #include "cmd/lut-precompute/sae.h"
 #include "test/fuzz/files.h"
 

@@ -1,0 +1,25 @@
+/*
+ * Rows of a file's matrix as f32, and sums of them in f64.
+ */
+#ifndef LUT_PRECOMPUTE_ROWS_H
+#define LUT_PRECOMPUTE_ROWS_H
+
+#include <stddef.h>
+
+#include "cmd/lut-precompute/matrix.h"
+#include "core/par.h"
+
+/* matrix_rows() widens rows first .. first + n - 1 to f32, 'ld' floats apart.
+ * 'par' may be NULL.  Cannot fail. */
+void matrix_rows(struct par *par, const struct matrix *m, size_t first,
+                 size_t n, float *to, size_t ld);
+
+/* matrix_times() is m b + bias in f64, where bias->data may be NULL.
+ * b [cols], bias [1, rows], sums [rows]. */
+void matrix_times(struct par *par, const struct matrix *m, const double *b,
+                  const struct matrix *bias, double *sums);
+
+/* dot64() is the sum of a[i] b[i], in an order fixed by n. */
+double dot64(const float *a, const double *b, size_t n);
+
+#endif
