@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 #include "cmd/lut-precompute/cmd.h"
-#include "cmd/lut-precompute/sae.h"
 #include "cmd/lut-precompute/target.h"
+#include "core/format/sae.h"
 #include "core/hash.h"
 #include "core/kernel/gemm.h"
 #include "core/str.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/lut-precompute/sae.h"
+#include "core/format/sae.h"
 #include "core/js.h"
 #include "core/mem.h"
 #include "core/model/linear_file.h"

@@ -10,8 +10,8 @@
 #include <stddef.h>
 
 #include "cmd/lut-precompute/cmd.h"
-#include "cmd/lut-precompute/matrix.h"
 #include "core/format/lut.h"
+#include "core/format/matrix.h"
 #include "core/format/stdir.h"
 
 struct target_part {

@@ -12,13 +12,13 @@
 #include <string.h>
 
 #include "cmd/lut-precompute/job.h"
-#include "cmd/lut-precompute/rows.h"
 #include "core/clock.h"
 #include "core/format/stw.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/model/matrix_rows.h"
 #include "core/sig.h"
 
 /* Memory is the packed weights of the layer and this, whatever the number of

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 
 #include "cmd/lut-precompute/job.h"
-#include "cmd/lut-precompute/rows.h"
 #include "core/mem.h"
+#include "core/model/matrix_rows.h"
 #include "core/rng.h"
 
 #define N_ROWS 16

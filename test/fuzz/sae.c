@@ -1,9 +1,9 @@
 /*
- * cmd/lut-precompute/sae: a hostile header of a checkpoint, cfg.json, and
+ * core/format/sae: a hostile header of a checkpoint, cfg.json, and
  * metadata.json beside it; all of what opens can be read.
  */
-#include "cmd/lut-precompute/rows.h"
-#include "cmd/lut-precompute/sae.h"
+#include "core/format/sae.h"
+#include "core/model/matrix_rows.h"
 #include "test/fuzz/files.h"
 
 static void

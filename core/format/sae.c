@@ -3,7 +3,7 @@
  * so which way they are stored; shapes are only checked.
  * Source: EleutherAI sparsify, SAELens, dictionary_learning; man/lut.5.
  */
-#include "cmd/lut-precompute/sae.h"
+#include "core/format/sae.h"
 
 #include <dirent.h>
 #include <errno.h>

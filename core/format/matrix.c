@@ -1,4 +1,4 @@
-#include "cmd/lut-precompute/matrix.h"
+#include "core/format/matrix.h"
 
 size_t
 matrix_nbytes(const struct matrix *m)

@@ -1,12 +1,12 @@
 /*
  * Rows of a file's matrix as f32, and sums of them in f64.
  */
-#ifndef LUT_PRECOMPUTE_ROWS_H
-#define LUT_PRECOMPUTE_ROWS_H
+#ifndef CORE_MODEL_MATRIX_ROWS_H
+#define CORE_MODEL_MATRIX_ROWS_H
 
 #include <stddef.h>
 
-#include "cmd/lut-precompute/matrix.h"
+#include "core/format/matrix.h"
 #include "core/par.h"
 
 /* matrix_rows() widens rows first .. first + n - 1 to f32, 'ld' floats apart.

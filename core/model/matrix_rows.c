@@ -1,4 +1,4 @@
-#include "cmd/lut-precompute/rows.h"
+#include "core/model/matrix_rows.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /*
  * A matrix that lies in a mapped file, transposed or not.
  */
-#ifndef LUT_PRECOMPUTE_MATRIX_H
-#define LUT_PRECOMPUTE_MATRIX_H
+#ifndef CORE_FORMAT_MATRIX_H
+#define CORE_FORMAT_MATRIX_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,13 +1,13 @@
 /*
  * SAE checkpoints, by the names of their tensors and their config.
  */
-#ifndef LUT_PRECOMPUTE_SAE_H
-#define LUT_PRECOMPUTE_SAE_H
+#ifndef CORE_FORMAT_SAE_H
+#define CORE_FORMAT_SAE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "cmd/lut-precompute/matrix.h"
+#include "core/format/matrix.h"
 #include "core/format/st.h"
 
 struct sae {
