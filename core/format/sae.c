@@ -68,8 +68,7 @@ static const char *const ignored[] = { "precomputed_products", "bias_product",
                                        "compensation_weight_t", "k",
                                        "num_tokens_since_fired" };
 
-static const char *const files[] = { "sae.safetensors",
-                                     "sae_weights.safetensors",
+static const char *const files[] = { SAE_SPARSIFY_FILE, SAE_SAELENS_FILE,
                                      "ae.safetensors" };
 
 /* ---- what is next to them ---- */

@@ -47,4 +47,31 @@ int sae_is_one(const char *path, struct err *err);
 char *sae_path(const char *dir, const char *layer, const char *or_name,
                struct err *err);
 
+#define SAE_SPARSIFY_FILE "sae.safetensors"
+#define SAE_SAELENS_FILE  "sae_weights.safetensors"
+
+enum sae_format { SAE_SPARSIFY, SAE_SAELENS };
+
+struct sae_write {
+    size_t n, in, k;
+    const float *encoder_weight, *encoder_bias; /* [n, in], [n] */
+    const float *decoder_weight, *decoder_bias; /* [n, in], [in] */
+    const char *activation;                     /* "topk" or "batchtopk" */
+    bool normalize;   /* rows of decoder_weight have norm 1 */
+    double threshold; /* of batchtopk; < 0: there is none */
+    const char *hook; /* where in the model its inputs are; or NULL */
+    enum sae_format format;
+};
+
+/*
+ * sae_write() writes cfg.json and then the tensors, F32, into a directory that
+ * exists, each file whole or not at all: who finds the tensors finds both.
+ * What SAELens reads is "topk", or "jumprelu" for batchtopk, which must have a
+ * threshold then (EX_SOFTWARE).  'out_flags' as for out_open().
+ * 0, or -1 with 'err' set as by out_open(), out_write(), out_commit().
+ * Memory: of SAELens's form, 64 bytes for each of the n latents.
+ */
+int sae_write(const char *dir, const struct sae_write *s, int out_flags,
+              struct err *err);
+
 #endif

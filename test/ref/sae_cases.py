@@ -1,0 +1,77 @@
+"""SAE checkpoints for test/unit/sae.c: 'check' those that it wrote, of numbers
+that both know, against the texts of sparsify and SAELens."""
+
+import json
+import os
+import sys
+
+import numpy as np
+
+import mkst
+
+N, D, K = 37, 19, 4
+HOOK = "layers.1.mlp.gate_proj"
+
+
+def sae():
+    """Numbers that float32 holds, each another one."""
+    i, j = np.arange(N)[:, None], np.arange(D)[None]
+    return dict(encoder_weight=i + j / 64, encoder_bias=np.arange(N) / 8 - 2,
+                decoder_weight=-i - j / 128, decoder_bias=np.arange(D) / 4)
+
+
+def tensors(layout, threshold=None):
+    s = sae()
+    t = {"b_dec": s["decoder_bias"], "W_dec": s["decoder_weight"]}
+    if layout == "sparsify":
+        t.update({"encoder.weight": s["encoder_weight"],
+                  "encoder.bias": s["encoder_bias"]})
+    else:
+        t.update(W_enc=s["encoder_weight"].T, b_enc=s["encoder_bias"])
+    if threshold is not None:
+        t["threshold"] = np.full(N, threshold)
+    return {name: a.astype("<f4") for name, a in t.items()}
+
+
+# As sparsify's save_to_disk() and SAELens's save_model() dump a configuration.
+def sparsify(activation, **more):
+    return dict(activation=activation, expansion_factor=N // D,
+                normalize_decoder=activation == "topk", num_latents=N, k=K,
+                multi_topk=False, skip_connection=False, transcode=False,
+                d_in=D, **more)
+
+
+def saelens(metadata, **more):
+    return dict(d_in=D, d_sae=N, dtype="float32", device="cpu",
+                apply_b_dec_to_input=True, normalize_activations="none",
+                reshape_activations="none", metadata=metadata, **more)
+
+
+WRITTEN = {
+    "sparsify": (sparsify("topk"), "sparsify", None),
+    "sparsify-batchtopk": (sparsify("batchtopk", hook=HOOK, threshold=0.375),
+                           "sparsify", None),
+    "saelens": (saelens({}, k=K, rescale_acts_by_decoder_norm=False,
+                        architecture="topk"), "saelens", None),
+    "saelens-batchtopk": (saelens({"hook_name": HOOK},
+                                  architecture="jumprelu"), "saelens", 0.375),
+}
+
+
+def check(root):
+    for name, (config, layout, threshold) in WRITTEN.items():
+        d = os.path.join(root, name)
+        file = {"sparsify": "sae.safetensors",
+                "saelens": "sae_weights.safetensors"}[layout]
+        assert sorted(os.listdir(d)) == ["cfg.json", file], os.listdir(d)
+        with open(os.path.join(d, "cfg.json")) as f:
+            text = f.read()
+        assert text == json.dumps(config), (name, text)
+        found, meta = mkst.load_all(os.path.join(d, file))
+        assert meta == {"format": "pt"}, meta
+        want = {k: mkst.entry(v) for k, v in tensors(layout, threshold).items()}
+        assert found == want, (name, found.keys(), want.keys())
+
+
+if __name__ == "__main__":
+    check(sys.argv[1])
