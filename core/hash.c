@@ -6,6 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "core/le.h"
 #include "core/mem.h"
 
 /*
@@ -91,6 +92,28 @@ hash_add(struct hash *h, const void *data, size_t nbytes)
         XXH3_128bits_update_dispatch(h->xxh3, data, nbytes);
     else
         XXH3_128bits_update(h->xxh3, data, nbytes);
+}
+
+void
+hash_add_numbers(struct hash *hash, const void *numbers, size_t n, size_t item)
+{
+    const char *at = numbers;
+    uint64_t u64;
+    uint32_t u32;
+    char le[8];
+
+    if (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && n > 0) {
+        hash_add(hash, numbers, n * item);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        memcpy(item == 4 ? (void *)&u32 : (void *)&u64, at + i * item, item);
+        if (item == 4)
+            put_le32(le, u32);
+        else
+            put_le64(le, u64);
+        hash_add(hash, le, item);
+    }
 }
 
 void

@@ -15,6 +15,10 @@ struct hash;
 
 struct hash *hash_new(enum hash_kind kind); /* dies if memory is gone */
 void hash_add(struct hash *hash, const void *data, size_t nbytes);
+/* hash_add_numbers() adds n numbers of 4 or 8 bytes, an 'item', little-endian
+ * on every machine; none may be at NULL. */
+void hash_add_numbers(struct hash *hash, const void *numbers, size_t n,
+                      size_t item);
 /* hash_hex() ends it: lower-case hex, XXH3-128 canonical (big-endian). */
 void hash_hex(struct hash *hash, char hex[HASH_MAX_HEX]);
 void hash_free(struct hash *hash);

@@ -104,41 +104,19 @@ name_of(const struct train_tensor *t, size_t kind, struct str *name)
 #define CHECKSUM "xxh3"
 
 static void
-hash_numbers(struct hash *hash, const void *numbers, size_t n, size_t item)
-{
-    const char *at = numbers;
-    uint64_t u64;
-    uint32_t u32;
-    char le[8];
-
-    if (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && n > 0) {
-        hash_add(hash, numbers, n * item);
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        memcpy(item == 4 ? (void *)&u32 : (void *)&u64, at + i * item, item);
-        if (item == 4)
-            put_le32(le, u32);
-        else
-            put_le64(le, u64);
-        hash_add(hash, le, item);
-    }
-}
-
-static void
 checksum(const struct train_state *s, char hex[HASH_MAX_HEX])
 {
     struct hash *hash = hash_new(HASH_XXH3);
     struct str name = { 0 };
     size_t at = 0, n;
 
-    hash_numbers(hash, s->records, s->step * N_FIELDS, 8);
-    hash_numbers(hash, s->evals.list, 2 * s->evals.n, 8);
+    hash_add_numbers(hash, s->records, s->step * N_FIELDS, 8);
+    hash_add_numbers(hash, s->evals.list, 2 * s->evals.n, 8);
     for (size_t i = 0; i < s->n_tensors * N_KINDS; i++) {
         size_t kind = i % N_KINDS;
 
         n = name_of(&s->tensors[i / N_KINDS], kind, &name);
-        hash_numbers(hash, array_of(s->adamw, kind) + at, n, 4);
+        hash_add_numbers(hash, array_of(s->adamw, kind) + at, n, 4);
         at += kind == N_KINDS - 1 ? n : 0;
     }
     str_free(&name);
