@@ -47,7 +47,8 @@ digest_base(struct tune *t, struct err *err)
         put_le64(numbers + 8, tensor->n_dims);
         hash_add(hash, tensor->name, strlen(tensor->name) + 1);
         hash_add(hash, numbers, sizeof(numbers));
-        hash_add(hash, tensor->shape, tensor->n_dims * sizeof(*tensor->shape));
+        hash_add_numbers(hash, tensor->shape, tensor->n_dims,
+                         sizeof(*tensor->shape));
     }
     hash_hex(hash, t->base_digest);
     hash_free(hash);
@@ -61,7 +62,7 @@ digest_init(struct tune *t)
 {
     struct hash *hash = hash_new(HASH_XXH3);
 
-    hash_add(hash, t->adamw.master, t->adamw.n * sizeof(float));
+    hash_add_numbers(hash, t->adamw.master, t->adamw.n, sizeof(float));
     hash_hex(hash, t->init_digest);
     hash_free(hash);
 }

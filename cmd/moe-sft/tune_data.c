@@ -472,9 +472,9 @@ digest(struct tune_data *d)
     struct hash *hash = hash_new(HASH_XXH3);
 
     for (size_t i = 0; i < d->n; i++)
-        hash_add(hash, &d->examples[i].n, sizeof(d->examples[i].n));
-    hash_add(hash, d->ids.id, d->ids.n * sizeof(*d->ids.id));
-    hash_add(hash, d->labels.id, d->labels.n * sizeof(*d->labels.id));
+        hash_add_numbers(hash, &d->examples[i].n, 1, sizeof(size_t));
+    hash_add_numbers(hash, d->ids.id, d->ids.n, sizeof(*d->ids.id));
+    hash_add_numbers(hash, d->labels.id, d->labels.n, sizeof(*d->labels.id));
     hash_hex(hash, d->digest);
     hash_free(hash);
 }

@@ -335,10 +335,10 @@ digest_numbers(const struct tune *t, char hex[HASH_MAX_HEX])
     const struct eval_list *e = &t->state.evals;
     struct hash *hash = hash_new(HASH_XXH3);
 
-    hash_add(hash, a->master, a->n * sizeof(*a->master));
-    hash_add(hash, a->m, a->n * sizeof(*a->m));
-    hash_add(hash, a->v, a->n * sizeof(*a->v));
-    hash_add(hash, e->list, e->n * sizeof(*e->list));
+    hash_add_numbers(hash, a->master, a->n, sizeof(*a->master));
+    hash_add_numbers(hash, a->m, a->n, sizeof(*a->m));
+    hash_add_numbers(hash, a->v, a->n, sizeof(*a->v));
+    hash_add_numbers(hash, e->list, 2 * e->n, sizeof(double));
     hash_hex(hash, hex);
     hash_free(hash);
 }

@@ -77,6 +77,35 @@ test_xxh3(void)
            "hashes have names");
 }
 
+/* The bytes of two's complement and of IEEE 754, least significant first. */
+static void
+test_numbers(void)
+{
+    static const int32_t i32[] = { -100, 0x01020304 };
+    static const uint64_t u64[] = { 0x0102030405060708, 9 };
+    static const float f32[] = { 1, -0.1f };
+    static const double f64[] = { -2 };
+    static const unsigned char bytes[] = {
+        0x9c, 0xff, 0xff, 0xff, 4,    3,    2,    1, /* i32 */
+        8,    7,    6,    5,    4,    3,    2,    1,
+        9,    0,    0,    0,    0,    0,    0,    0,    /* u64 */
+        0,    0,    0x80, 0x3f, 0xcd, 0xcc, 0xcc, 0xbd, /* f32 */
+        0,    0,    0,    0,    0,    0,    0,    0xc0, /* f64 */
+    };
+    struct hash *h = hash_new(HASH_SHA256);
+    char hex[HASH_MAX_HEX], want[HASH_MAX_HEX];
+
+    hash_add_numbers(h, i32, 2, 4);
+    hash_add_numbers(h, u64, 2, 8);
+    hash_add_numbers(h, NULL, 0, 8);
+    hash_add_numbers(h, f32, 2, 4);
+    hash_add_numbers(h, f64, 1, 8);
+    hash_hex(h, hex);
+    hash_free(h);
+    hex_of(HASH_SHA256, (const char *)bytes, sizeof(bytes), 64, want);
+    tap_ok(!strcmp(hex, want), "hash_add_numbers: little-endian bytes");
+}
+
 static void
 test_numpy(void)
 {
@@ -152,6 +181,7 @@ main(void)
 {
     test_sha256();
     test_xxh3();
+    test_numbers();
     test_numpy();
     test_words();
     test_ranges();
