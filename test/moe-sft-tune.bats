@@ -287,6 +287,13 @@ print(*(n[i] for i in order), end=" ")')" ]
     cp -r run/* kept
     refused "-n was 3 (now 4" on -n 4
     refused "-n was 3 (now 6" on --epochs 1
+    refused "--template was not given (now chatml; --force starts a new run)" on --template chatml
+    sed -i 's/"--slices":/"--Slices":/' run/state.safetensors
+    cp -r run/* kept
+    refused "does not say what --slices was (now 8; --force starts a new run)" on
+    sed -i 's/"data":/"dat_":/' run/state.safetensors
+    cp -r run/* kept
+    refused "does not say what its data was (now ids.jsonl; --force starts a new run)" on
 }
 
 @test "moe-sft tune --resume: a state that says nonsense is refused" {

@@ -215,10 +215,16 @@ check_settings(const struct st *st, const struct train_state *s,
                        s->program, meta(st, "format"));
     for (size_t i = 0; i < s->n_settings; i++) {
         const struct train_setting *set = &s->settings[i];
-        const char *old = meta(st, set->name);
+        const char *old = st_meta(st, set->name);
 
-        if (set->is_free || !strcmp(old, set->value))
+        if (set->is_free || !strcmp(old ? old : "", set->value))
             continue;
+        if (!old) /* of a version without it, or not ours */
+            return err_set(err, EX_DATAERR,
+                           "%s: does not say what %s%s was (now %s; --force "
+                           "starts a new run)",
+                           st->path, set->path ? "its " : "", set->name,
+                           set->path ? set->path : set->value);
         if (set->path)
             return err_set(
                 err, EX_DATAERR,
@@ -226,7 +232,8 @@ check_settings(const struct st *st, const struct train_state *s,
                 st->path, set->name, set->path);
         return err_set(err, EX_DATAERR,
                        "%s: %s was %s (now %s; --force starts a new run)",
-                       st->path, set->name, old, set->value);
+                       st->path, set->name, *old ? old : "not given",
+                       *set->value ? set->value : "not given");
     }
     if (!was) /* of the time before there was one order */
         was = st_meta(st, "isa") ? st_meta(st, "isa") : "unknown instructions";
