@@ -1,0 +1,295 @@
+#include "core/format/sae_config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/js.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/str.h"
+
+/* "hadamard" or "outlier" in a name, of either case; or NULL. */
+static const char *
+names_transform(const char *name)
+{
+    if (strcasestr(name, "hadamard"))
+        return "hadamard";
+    return strcasestr(name, "outlier") ? "outlier" : NULL;
+}
+
+int
+sae_check_directory(const char *dir, struct err *err)
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    int rc;
+
+    if (!d)
+        return errno == ENOENT || errno == ENOTDIR
+                   ? 0
+                   : err_sys(err, file_status(errno), "%s: cannot be listed",
+                             dir);
+    while ((rc = dir_next(d, dir, &e, err)) > 0)
+        if (names_transform(e->d_name)) {
+            rc = err_set(err, EX_DATAERR,
+                         "%s/%s: an SAE of transformed inputs (%s) is not "
+                         "supported",
+                         dir, e->d_name, names_transform(e->d_name));
+            break;
+        }
+    closedir(d);
+    return rc;
+}
+
+/* Is a switch on: true, a number but 0, a word but "none"? */
+static bool
+is_on(const json_t *v)
+{
+    if (json_is_number(v))
+        return json_number_value(v) != 0;
+    if (json_is_string(v))
+        return *json_string_value(v) && strcmp(json_string_value(v), "none") &&
+               strcmp(json_string_value(v), "None");
+    return v && !json_is_null(v) && !json_is_false(v);
+}
+
+/* Keys that are refused where they are on, by any library's name. */
+static int
+check_switches(const struct js *root, struct err *err)
+{
+    static const char *const off[] = {
+        "transcode", "skip_connection", "signed",
+        "tiled",     "gated",           "normalize_activations",
+        "is_gated",  "is_transcoder",   "finetuning_scaling_factor",
+        "W_skip",    "use_threshold",
+    };
+    const char *key;
+    json_t *v;
+
+    for (size_t i = 0; i < sizeof(off) / sizeof(off[0]); i++) {
+        struct js js = js_get(root, off[i]);
+
+        if (is_on(js.v))
+            return js_bad(&js, "off: it is not supported", err);
+    }
+    json_object_foreach((json_t *)(uintptr_t)root->v, key, v)
+    {
+        struct js js = js_get(root, key);
+
+        if (names_transform(key) && is_on(v))
+            return js_bad(&js, "off: it is not supported", err);
+        if (!strcmp(key, "num_tiles") && json_number_value(v) > 1)
+            return js_bad(&js, "1: tiles are not supported", err);
+    }
+    return 0;
+}
+
+/* A word that must be one of 'known', if it is there. */
+static int
+check_word(const struct js *root, const char *key, const char *const *known,
+           const char *expected, struct err *err)
+{
+    struct js js = js_get(root, key);
+    const char *s;
+    size_t n;
+
+    if (js_absent(&js))
+        return 0;
+    if (js_str(&js, &s, &n, err) < 0)
+        return -1;
+    for (size_t i = 0; known[i]; i++)
+        if (!strcasecmp(s, known[i]))
+            return 0;
+    return js_bad(&js, expected, err);
+}
+
+static int
+read_k(const struct js *root, const char *key, struct sae *s, struct err *err)
+{
+    struct js js = js_get(root, key);
+    int64_t k;
+
+    if (js_absent(&js))
+        return 0;
+    if (js_i64(&js, 1, SAE_MAX_K, &k, err) < 0)
+        return -1;
+    s->k = (size_t)k;
+    return 0;
+}
+
+static int
+sparsify(const struct js *root, struct sae *s, struct err *err)
+{
+    static const char *const activations[] = { "topk", NULL };
+
+    s->centered = true;
+    if (check_word(root, "activation", activations, "\"topk\"", err) < 0)
+        return -1;
+    return read_k(root, "k", s, err);
+}
+
+static int
+six(const struct js *root, struct sae *s, struct err *err)
+{
+    struct js centering = js_get(root, "input_centering");
+
+    s->unsure = js_absent(&centering);
+    if (js_bool_or(root, "input_centering", false, &s->centered, err) < 0 ||
+        read_k(root, "k", s, err) < 0)
+        return -1;
+    return read_k(root, "k_active", s, err);
+}
+
+static int
+saelens(const struct js *root, struct sae *s, struct err *err)
+{
+    static const char *const known[] = { "topk", "standard", NULL };
+    static const char *const activations[] = { "topk", "relu", NULL };
+    static const char *const shapes[] = { "none", "hook_z", NULL };
+    struct js args = js_get(root, "activation_fn_kwargs");
+
+    if (check_word(root, "architecture", known, "\"topk\" or \"standard\"",
+                   err) < 0 ||
+        check_word(root, "activation_fn", activations, "\"topk\" or \"relu\"",
+                   err) < 0 ||
+        check_word(root, "activation_fn_str", activations,
+                   "\"topk\" or \"relu\"", err) < 0 ||
+        check_word(root, "reshape_activations", shapes, "\"none\"", err) < 0 ||
+        js_bool_or(root, "apply_b_dec_to_input", true, &s->centered, err) < 0 ||
+        js_bool_or(root, "rescale_acts_by_decoder_norm", false, &s->scaled,
+                   err) < 0 ||
+        read_k(root, "k", s, err) < 0)
+        return -1;
+    return js_is(&args, JSON_OBJECT) ? read_k(&args, "k", s, err) : 0;
+}
+
+static int
+dictionary(const struct js *root, struct sae *s, struct err *err)
+{
+    static const char *const known[] = { "AutoEncoder", "AutoEncoderTopK",
+                                         NULL };
+    struct js trainer = js_get(root, "trainer");
+    const struct js *js = js_absent(&trainer) ? root : &trainer;
+    struct js class = js_get(js, "dict_class");
+    const char *name = json_string_value(class.v);
+
+    s->centered = true;
+    if (check_switches(js, err) < 0 ||
+        check_word(js, "dict_class", known,
+                   "\"AutoEncoderTopK\" or \"AutoEncoder\"", err) < 0)
+        return -1;
+    s->ignores_threshold = name && !strcmp(name, "AutoEncoderTopK");
+    return read_k(js, "k", s, err);
+}
+
+/* k and input_centering of a layer's entry, or of all layers. */
+static json_t *
+of_entry(const json_t *entry, const json_t *all)
+{
+    const json_t *encoder = json_object_get(entry, "encoder");
+    json_t *k = json_object_get(entry, "k_active"), *v = json_object();
+
+    json_object_set(v, "k", k ? k : json_object_get(all, "k_active"));
+    json_object_set(v, "input_centering",
+                    json_object_get(encoder, "input_centering"));
+    return v;
+}
+
+/*
+ * A checkpoint's configuration, and its path for messages: 1, 0 if there is
+ * none, or -1.  A table's own metadata say what it is, else the metadata.json
+ * next to it does, where the Python exporter's tables are all centred.
+ */
+static int
+load_config(json_t **v, struct str *path, const struct sae *sae,
+            enum sae_layout layout, const char *dir, struct err *err)
+{
+    static const char *const names[] = { "cfg.json", "config.json",
+                                         "metadata.json" };
+    const char *slash = strrchr(sae->path, '/');
+    const char *file = slash ? slash + 1 : sae->path, *key;
+    const struct st_meta *m =
+        layout == LAYOUT_SIX ? st_meta_find(&sae->st, "lut") : NULL;
+    json_t *doc, *info, *e;
+    size_t i = 0;
+
+    *v = NULL;
+    if (m) {
+        str_addf(path, "%s: __metadata__ lut", sae->path);
+        doc = js_parse(m->value, m->value_n, path->s, err);
+        if (doc)
+            *v = of_entry(json_object_get(doc, "entry"), NULL);
+        json_decref(doc);
+        return *v ? 1 : -1;
+    }
+    for (; i < 3; i++) {
+        str_clear(path);
+        str_addf(path, "%s/%s", dir, names[i]);
+        if (!file_missing(path->s))
+            break;
+    }
+    if (i == 3 || (i == 2 && layout != LAYOUT_SIX))
+        return 0;
+    doc = js_load(path->s, err);
+    if (!doc)
+        return -1;
+    if (i < 2) {
+        *v = doc;
+        return 1;
+    }
+    info = json_object_get(doc, "creation_info");
+    json_object_foreach(json_object_get(doc, "layers"), key, e)
+    {
+        const char *name = json_string_value(json_object_get(e, "file"));
+
+        if (*v || !name || strcmp(name, file) != 0)
+            continue;
+        *v = of_entry(e, json_object_get(doc, "sae_config"));
+        if (!json_object_get(*v, "input_centering") &&
+            json_object_get(info, "script_version"))
+            json_object_set_new(*v, "input_centering", json_true());
+    }
+    json_decref(doc);
+    return *v != NULL;
+}
+
+int
+sae_read_config(struct sae *sae, enum sae_layout layout, struct err *err)
+{
+    static int (*const libraries[])(const struct js *root, struct sae *s,
+                                    struct err *err) = {
+        [LAYOUT_SPARSIFY] = sparsify,
+        [LAYOUT_SIX] = six,
+        [LAYOUT_SAELENS] = saelens,
+        [LAYOUT_DICTIONARY] = dictionary,
+    };
+    const char *slash = strrchr(sae->path, '/');
+    size_t n = slash ? (size_t)(slash - sae->path) : 0;
+    char *dir = slash ? xstrndup(sae->path, n ? n : 1) : xstrdup(".");
+    struct str path = { 0 };
+    json_t *v = NULL;
+    int rc = sae_check_directory(dir, err);
+
+    sae->centered = layout != LAYOUT_SIX;
+    sae->unsure = layout == LAYOUT_SIX;
+    if (rc == 0)
+        rc = load_config(&v, &path, sae, layout, dir, err);
+    if (rc > 0) {
+        struct js root = js_root(v, path.s);
+        struct js scaled = js_get(&root, "rescale_acts_by_decoder_norm");
+
+        rc = -1;
+        if (!js_is(&root, JSON_OBJECT))
+            js_bad(&root, "an object", err);
+        else if (layout != LAYOUT_SAELENS && is_on(scaled.v))
+            js_bad(&scaled, "off: it is not supported", err);
+        else if (check_switches(&root, err) == 0)
+            rc = libraries[layout](&root, sae, err);
+    }
+    json_decref(v);
+    str_free(&path);
+    free(dir);
+    return rc;
+}
