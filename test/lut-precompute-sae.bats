@@ -110,6 +110,8 @@ END
     refused sparsify "dict(skip_connection=True)" "{}" "skip_connection is true"
     refused sparsify "{}" "dict(W_skip=np.zeros((60, 60)))" "has W_skip: a transcoder's skip connection"
     refused sparsify "dict(activation='groupmax')" "{}" 'activation is "groupmax" (expected "topk")'
+    refused sparsify "dict(activation='batchtopk')" "{}" 'activation is "batchtopk" (expected "topk")'
+    refused sparsify "dict(threshold=.5)" "{}" 'threshold is 0.5 (expected none, as activation is "topk")'
     refused sparsify "dict(signed=True)" "{}" "signed is true"
     refused sparsify "dict(num_tiles=4)" "{}" "num_tiles is 4"
     refused sparsify "dict(use_hadamard=True)" "{}" "use_hadamard is true"

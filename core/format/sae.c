@@ -6,6 +6,7 @@
 #include "core/format/sae.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,14 +166,21 @@ check_names(const struct sae *s, enum sae_layout layout, struct err *err)
                                t->name, refused[j].what);
         if (!strcmp(t->name, "threshold")) {
             /* -1: dictionary_learning's for none */
-            if (s->ignores_threshold ||
+            if (s->ignores_threshold || s->uses_threshold ||
                 (layout == LAYOUT_DICTIONARY && scalar(s, t) == -1))
                 continue;
             return err_set(err, EX_DATAERR,
-                           "%s: has %s: JumpReLU is not supported (a TopK SAE "
-                           "is)",
+                           s->flags & SAE_THRESHOLDS
+                               ? "%s: has %s, but its configuration does not "
+                                 "say that it is used"
+                               : "%s: has %s: JumpReLU is not supported (a "
+                                 "TopK SAE is)",
                            s->path, t->name);
         }
+        /* Matryoshka's groups, of which all are used */
+        if (layout == LAYOUT_SAELENS && s->batchtopk &&
+            !strcmp(t->name, "group_sizes"))
+            continue;
         if (!is_one_of(t->name, layouts[layout].names, N_WHICH) &&
             !is_one_of(t->name, &layouts[layout].or_bias, 1) &&
             !is_one_of(t->name, ignored, sizeof(ignored) / sizeof(ignored[0])))
@@ -210,6 +218,45 @@ find(const struct sae *s, struct matrix *to, const char *name, bool by_col,
     return 0;
 }
 
+/* A latent's threshold, from a tensor, [n] or of all of them, or from the
+ * configuration. */
+static int
+load_thresholds(struct sae *s, struct err *err)
+{
+    const struct st_tensor *t = st_find(&s->st, "threshold");
+    struct matrix m = { 0 };
+    bool same = true;
+
+    if (s->uses_threshold && s->batchtopk && (!t || t->n_dims == 0)) {
+        double v = t ? scalar(s, t) : -1;
+
+        if (v != -1 && !(v >= 0 && v <= FLT_MAX))
+            return err_set(err, EX_DATAERR,
+                           "%s: threshold is %g (expected a float from 0 on, "
+                           "or -1)",
+                           s->path, v);
+        s->threshold = v;
+    } else if (s->uses_threshold &&
+               find(s, &m, "threshold", false, 0, s->n, err) < 0) {
+        return -1;
+    }
+    if (!m.data && s->threshold < 0)
+        return 0;
+    s->thresholds = xcalloc(s->n, sizeof(*s->thresholds));
+    for (size_t i = 0; i < s->n; i++) {
+        double v = m.data ? matrix_get(&m, 0, i) : s->threshold;
+
+        if (!isfinite(v))
+            return err_set(err, EX_DATAERR,
+                           "%s: threshold[%zu] is NaN or infinite", s->path, i);
+        s->thresholds[i] = v > 0 ? (float)v : 0;
+        same = same && s->thresholds[i] == s->thresholds[0];
+    }
+    if (m.data)
+        s->threshold = same ? (double)s->thresholds[0] : -1;
+    return 0;
+}
+
 static int
 load(struct sae *s, struct err *err)
 {
@@ -238,7 +285,9 @@ load(struct sae *s, struct err *err)
         return -1;
     s->n = s->encoder_weight.rows;
     s->in = s->encoder_weight.cols;
-    t = layout == LAYOUT_DICTIONARY && !s->k ? st_find(&s->st, "k") : NULL;
+    t = (layout == LAYOUT_DICTIONARY || s->batchtopk) && !s->k
+            ? st_find(&s->st, "k")
+            : NULL;
     if (t && scalar(s, t) >= 1 && scalar(s, t) <= (double)SAE_MAX_K)
         s->k = (size_t)scalar(s, t);
     bias = l->names[D_BIAS];
@@ -247,7 +296,8 @@ load(struct sae *s, struct err *err)
     if (find(s, &s->encoder_bias, l->names[E_BIAS], false, 0, s->n, err) < 0 ||
         find(s, &s->decoder_weight, l->names[D_WEIGHT], l->d_by_col, s->n,
              s->in, err) < 0 ||
-        find(s, &s->decoder_bias, bias, false, 0, s->in, err) < 0)
+        find(s, &s->decoder_bias, bias, false, 0, s->in, err) < 0 ||
+        load_thresholds(s, err) < 0)
         return -1;
     if (s->scaled) {
         const struct matrix *m = &s->decoder_weight;
@@ -279,11 +329,11 @@ sae_fold(const struct sae *s, size_t i, bool decoder, float *row)
 }
 
 int
-sae_open(struct sae *s, const char *path, struct err *err)
+sae_open(struct sae *s, const char *path, int flags, struct err *err)
 {
     int is_dir = file_is_dir(path, err);
 
-    *s = (struct sae){ 0 };
+    *s = (struct sae){ .flags = flags, .threshold = -1 };
     if (is_dir < 0)
         return -1;
     s->path = is_dir ? in_directory(path) : xstrdup(path);
@@ -303,6 +353,8 @@ void
 sae_close(struct sae *s)
 {
     st_close(&s->st);
+    free(s->thresholds);
+    free(s->hook);
     free(s->norms);
     free(s->path);
     *s = (struct sae){ 0 };

@@ -18,17 +18,30 @@ struct sae {
     bool centered;          /* encodes x - decoder_bias */
     bool unsure;            /* of that: nothing says so */
     bool ignores_threshold; /* a tensor that its encoding does not use */
+    bool uses_threshold;    /* the tensor decides which latents are active */
+    bool batchtopk;         /* k is the mean of a batch's rows */
     bool scaled; /* activations, by the norms of the decoder's rows */
     struct matrix encoder_weight, encoder_bias; /* [n, in], [1, n] */
     struct matrix decoder_weight, decoder_bias; /* [n, in], [1, in] */
     double *norms; /* [n] of decoder_weight's rows, which scale activations; or
                     * NULL: see sae_fold() */
+    int flags;     /* of sae_open() */
+    char *hook;    /* where in the model its inputs are, as its library names
+                    * places; or NULL */
+    float *thresholds; /* [n], >= 0: latent i is active where its pre-activation
+                        * is greater; NULL: where it is one of the k largest */
+    double threshold;  /* of all latents; -1: they have none, or differ */
 };
 
-/* sae_open() opens a checkpoint as sae_is_one() or sae_path() finds it.  -1
- * with 'err' set; the matrices are in the mapped file and die with it.  Owner:
- * the caller, until sae_close(). */
-int sae_open(struct sae *sae, const char *path, struct err *err);
+enum {
+    SAE_THRESHOLDS = 1 /* also SAEs with thresholds, and batchtopk */
+};
+
+/* sae_open() opens a checkpoint as sae_is_one() or sae_path() finds it, with
+ * flags 0 only those that are TopK or ReLU.  -1 with 'err' set; the matrices
+ * are in the mapped file and die with it.  Owner: the caller, until
+ * sae_close(). */
+int sae_open(struct sae *sae, const char *path, int flags, struct err *err);
 void sae_close(struct sae *sae); /* a zeroed struct is fine */
 
 /*

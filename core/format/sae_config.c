@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,14 +120,54 @@ read_k(const struct js *root, const char *key, struct sae *s, struct err *err)
     return 0;
 }
 
+/* Is a member this word, as check_word() compares? */
+static bool
+is_word(const struct js *root, const char *key, const char *word)
+{
+    const json_t *v = js_get(root, key).v;
+
+    return json_is_string(v) && !strcasecmp(json_string_value(v), word);
+}
+
+static int
+read_hook(const struct js *root, const char *key, struct sae *s,
+          struct err *err)
+{
+    struct js js = js_get(root, key);
+    const char *hook;
+
+    if (js_absent(&js))
+        return 0;
+    if (js_str(&js, &hook, NULL, err) < 0)
+        return -1;
+    free(s->hook);
+    s->hook = xstrdup(hook);
+    return 0;
+}
+
+/* 'hook', 'threshold' and "batchtopk" are sae_write()'s. */
 static int
 sparsify(const struct js *root, struct sae *s, struct err *err)
 {
-    static const char *const activations[] = { "topk", NULL };
+    static const char *const topk[] = { "topk", NULL };
+    static const char *const both[] = { "topk", "batchtopk", NULL };
+    bool any = s->flags & SAE_THRESHOLDS;
+    struct js threshold = js_get(root, "threshold");
 
     s->centered = true;
-    if (check_word(root, "activation", activations, "\"topk\"", err) < 0)
+    if (check_word(root, "activation", any ? both : topk,
+                   any ? "\"topk\" or \"batchtopk\"" : "\"topk\"", err) < 0 ||
+        read_hook(root, "hook", s, err) < 0)
         return -1;
+    s->batchtopk = is_word(root, "activation", "batchtopk");
+    if (!js_absent(&threshold)) {
+        if (!s->batchtopk)
+            return js_bad(&threshold, "none, as activation is \"topk\"", err);
+        if (js_f64(&threshold, &s->threshold, err) < 0)
+            return -1;
+        if (!(s->threshold >= 0 && s->threshold <= FLT_MAX))
+            return js_bad(&threshold, "a float from 0 on", err);
+    }
     return read_k(root, "k", s, err);
 }
 
@@ -142,15 +183,45 @@ six(const struct js *root, struct sae *s, struct err *err)
     return read_k(root, "k_active", s, err);
 }
 
+/* dictionary_learning's classes whose tensors have SAELens's names. */
+static int
+dictionary_columns(const struct js *trainer, struct sae *s, struct err *err)
+{
+    static const char *const known[] = { "JumpReluAutoEncoder",
+                                         "MatryoshkaBatchTopKSAE", NULL };
+    struct js class = js_get(trainer, "dict_class");
+
+    if (js_absent(&class))
+        return js_bad(&class, "a class", err);
+    if (check_switches(trainer, err) < 0 ||
+        check_word(trainer, "dict_class", known,
+                   "\"JumpReluAutoEncoder\" or \"MatryoshkaBatchTopKSAE\"",
+                   err) < 0)
+        return -1;
+    s->uses_threshold = true;
+    s->batchtopk = is_word(trainer, "dict_class", known[1]);
+    s->centered = s->batchtopk;
+    return read_k(trainer, "k", s, err);
+}
+
 static int
 saelens(const struct js *root, struct sae *s, struct err *err)
 {
     static const char *const known[] = { "topk", "standard", NULL };
+    static const char *const all[] = { "topk", "standard", "jumprelu", NULL };
     static const char *const activations[] = { "topk", "relu", NULL };
     static const char *const shapes[] = { "none", "hook_z", NULL };
+    bool any = s->flags & SAE_THRESHOLDS;
     struct js args = js_get(root, "activation_fn_kwargs");
+    struct js metadata = js_get(root, "metadata");
+    struct js trainer = js_get(root, "trainer");
 
-    if (check_word(root, "architecture", known, "\"topk\" or \"standard\"",
+    if (any && (!js_absent(&trainer) || js_get(root, "dict_class").v))
+        return dictionary_columns(js_absent(&trainer) ? root : &trainer, s,
+                                  err);
+    if (check_word(root, "architecture", any ? all : known,
+                   any ? "\"topk\", \"standard\" or \"jumprelu\""
+                       : "\"topk\" or \"standard\"",
                    err) < 0 ||
         check_word(root, "activation_fn", activations, "\"topk\" or \"relu\"",
                    err) < 0 ||
@@ -160,8 +231,17 @@ saelens(const struct js *root, struct sae *s, struct err *err)
         js_bool_or(root, "apply_b_dec_to_input", true, &s->centered, err) < 0 ||
         js_bool_or(root, "rescale_acts_by_decoder_norm", false, &s->scaled,
                    err) < 0 ||
-        read_k(root, "k", s, err) < 0)
+        read_k(root, "k", s, err) < 0 ||
+        read_hook(root, "hook_name", s, err) < 0 ||
+        (js_is(&metadata, JSON_OBJECT) &&
+         read_hook(&metadata, "hook_name", s, err) < 0))
         return -1;
+    s->uses_threshold = is_word(root, "architecture", "jumprelu");
+    if (s->uses_threshold && s->scaled) {
+        struct js js = js_get(root, "rescale_acts_by_decoder_norm");
+
+        return js_bad(&js, "off, as architecture is \"jumprelu\"", err);
+    }
     return js_is(&args, JSON_OBJECT) ? read_k(&args, "k", s, err) : 0;
 }
 
@@ -170,6 +250,9 @@ dictionary(const struct js *root, struct sae *s, struct err *err)
 {
     static const char *const known[] = { "AutoEncoder", "AutoEncoderTopK",
                                          NULL };
+    static const char *const all[] = { "AutoEncoder", "AutoEncoderTopK",
+                                       "BatchTopKSAE", NULL };
+    bool any = s->flags & SAE_THRESHOLDS;
     struct js trainer = js_get(root, "trainer");
     const struct js *js = js_absent(&trainer) ? root : &trainer;
     struct js class = js_get(js, "dict_class");
@@ -177,10 +260,15 @@ dictionary(const struct js *root, struct sae *s, struct err *err)
 
     s->centered = true;
     if (check_switches(js, err) < 0 ||
-        check_word(js, "dict_class", known,
-                   "\"AutoEncoderTopK\" or \"AutoEncoder\"", err) < 0)
+        check_word(js, "dict_class", any ? all : known,
+                   any ? "\"AutoEncoderTopK\", \"BatchTopKSAE\" or "
+                         "\"AutoEncoder\""
+                       : "\"AutoEncoderTopK\" or \"AutoEncoder\"",
+                   err) < 0)
         return -1;
     s->ignores_threshold = name && !strcmp(name, "AutoEncoderTopK");
+    s->batchtopk = is_word(js, "dict_class", "BatchTopKSAE");
+    s->uses_threshold = s->batchtopk;
     return read_k(js, "k", s, err);
 }
 

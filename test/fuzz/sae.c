@@ -33,15 +33,21 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct bytes rest = { data, n };
     struct err err = { 0 };
     struct sae sae;
+    bool opens;
 
     fuzz_st("sae.safetensors", next_part(&rest));
     optional("cfg.json", next_part(&rest));
     optional("metadata.json", next_part(&rest));
     MUST(sae_is_one(fuzz_dir, &err) == 1);
-    if (sae_open(&sae, fuzz_dir, &err) < 0) {
+    opens = sae_open(&sae, fuzz_dir, 0, &err) == 0;
+    MUST(!opens || !sae.thresholds);
+    sae_close(&sae);
+    if (sae_open(&sae, fuzz_dir, SAE_THRESHOLDS, &err) < 0) {
         MUST(err.status == EX_DATAERR && *err.what && !sae.path);
         return 0;
     }
+    for (size_t i = 0; sae.thresholds && i < sae.n; i++)
+        MUST(sae.thresholds[i] >= 0 && sae.thresholds[i] < INFINITY);
     MUST(sae.n && sae.in && matrix_nbytes(&sae.encoder_weight));
     MUST(sae.decoder_weight.rows == sae.n && sae.decoder_weight.cols == sae.in);
     read_all(&sae.encoder_weight);

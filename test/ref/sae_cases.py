@@ -1,5 +1,6 @@
-"""SAE checkpoints for test/unit/sae.c: 'check' those that it wrote, of numbers
-that both know, against the texts of sparsify and SAELens."""
+"""SAE checkpoints for test/unit/sae.c: check those that it wrote, of numbers
+that both know, against what sparsify and SAELens dump; make those that it
+reads."""
 
 import json
 import os
@@ -73,5 +74,58 @@ def check(root):
         assert found == want, (name, found.keys(), want.keys())
 
 
+THRESHOLDS = np.arange(N) / 16 - 1
+
+
+def save(root, name, file, config_file, config, tensors, **more):
+    d = os.path.join(root, name)
+    os.makedirs(d)
+    tensors.update({k: np.asarray(v, "<f4") for k, v in more.items()})
+    mkst.save(os.path.join(d, file), tensors)
+    with open(os.path.join(d, config_file), "w") as f:
+        json.dump(config, f)
+
+
+def make(root):
+    def lens(name, config, **more):
+        save(root, name, "sae_weights.safetensors", "cfg.json", config,
+             tensors("saelens"), **more)
+
+    def learning(name, config, columns, **more):
+        t = tensors("saelens" if columns else "sparsify")
+        if not columns:
+            t["decoder.weight"] = np.ascontiguousarray(t.pop("W_dec").T)
+        save(root, name, "ae.safetensors", "config.json", config, t, **more)
+
+    def trainer(name):
+        return {"trainer": {"dict_class": name, "k": K, "activation_dim": D}}
+
+    jump = saelens({"hook_name": HOOK}, architecture="jumprelu")
+    lens("jumprelu", jump, threshold=THRESHOLDS)
+    lens("no-threshold", jump)
+    lens("nan", jump, threshold=np.where(np.arange(N) == 5, np.nan, 0))
+    lens("short", jump, threshold=THRESHOLDS[1:])
+    lens("rescaled", dict(jump, rescale_acts_by_decoder_norm=True),
+         threshold=THRESHOLDS)
+    lens("unsaid", saelens({}, architecture="topk", k=K), threshold=THRESHOLDS)
+    learning("batchtopk", trainer("BatchTopKSAE"), False, threshold=.625, k=K)
+    learning("unset", trainer("BatchTopKSAE"), False, threshold=-1, k=K)
+    learning("negative", trainer("BatchTopKSAE"), False, threshold=-.5, k=K)
+    learning("no-class", {"k": K}, False, threshold=.625)
+    learning("jumprelu-columns", trainer("JumpReluAutoEncoder"), True,
+             threshold=THRESHOLDS)
+    learning("matryoshka", {"dict_class": "MatryoshkaBatchTopKSAE"}, True,
+             threshold=.625, k=K, group_sizes=[7, N - 7])
+    learning("no-class-columns", {"trainer": {"k": K}}, True, threshold=.625)
+    for name, config in {
+            "sparsify-topk": sparsify("topk", threshold=.5),
+            "sparsify-negative": sparsify("batchtopk", threshold=-.5),
+            "sparsify-hook": sparsify("topk", hook=[HOOK]),
+            "sparsify-huge": sparsify("batchtopk", threshold=1e39)}.items():
+        save(root, name, "sae.safetensors", "cfg.json", config,
+             tensors("sparsify"))
+
+
 if __name__ == "__main__":
     check(sys.argv[1])
+    make(sys.argv[1])

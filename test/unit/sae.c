@@ -1,6 +1,7 @@
 /*
  * core/format/sae: what sae_write() writes is what sparsify and SAELens dump,
- * byte for byte of cfg.json, by test/ref/sae_cases.py.
+ * byte for byte of cfg.json, by test/ref/sae_cases.py, and sae_open() reads it
+ * and what that makes.
  */
 #include "core/format/sae.h"
 
@@ -109,6 +110,133 @@ test_order(void)
            "sae: jumprelu needs a threshold: %s", err.what);
 }
 
+/* Are all four matrices those numbers? */
+static bool
+same_numbers(const struct sae *s)
+{
+    bool same = s->n == N && s->in == D;
+
+    for (size_t i = 0; same && i < N; i++) {
+        same = matrix_get(&s->encoder_bias, 0, i) == (double)e_bias[i];
+        for (size_t j = 0; same && j < D; j++)
+            same = matrix_get(&s->encoder_weight, i, j) ==
+                       (double)e_weight[i * D + j] &&
+                   matrix_get(&s->decoder_weight, i, j) ==
+                       (double)d_weight[i * D + j];
+    }
+    for (size_t j = 0; same && j < D; j++)
+        same = matrix_get(&s->decoder_bias, 0, j) == (double)d_bias[j];
+    return same;
+}
+
+/* What sae_cases.py gives the latents of JumpReLU; below 0 ReLU does. */
+static float
+jump(size_t i)
+{
+    return i > 16 ? (float)i / 16 - 1 : 0;
+}
+
+enum { NONE, JUMPS }; /* or 1000 times the threshold of all */
+
+static const struct read_case {
+    const char *name;
+    size_t k;
+    int thresholds;
+    bool batchtopk, centered, hook, topk; /* topk: opens without the flag */
+} reads[] = {
+    { "sparsify", K, NONE, false, true, false, true },
+    { "sparsify-batchtopk", K, 375, true, true, true, false },
+    { "saelens", K, NONE, false, true, false, true },
+    { "saelens-batchtopk", 0, 375, false, true, true, false },
+    { "jumprelu", 0, JUMPS, false, true, true, false },
+    { "batchtopk", K, 625, true, true, false, false },
+    { "unset", K, NONE, true, true, false, false },
+    { "jumprelu-columns", K, JUMPS, false, false, false, false },
+    { "matryoshka", K, 625, true, true, false, false },
+};
+
+static bool
+same_thresholds(const struct sae *s, int thresholds)
+{
+    bool same = !s->thresholds == (thresholds == NONE);
+
+    for (size_t i = 0; same && s->thresholds && i < s->n; i++)
+        same = s->thresholds[i] ==
+               (thresholds == JUMPS ? jump(i) : (float)thresholds / 1000);
+    return same &&
+           s->threshold == (thresholds > JUMPS ? thresholds / 1000. : -1);
+}
+
+static void
+test_reads(void)
+{
+    for (size_t i = 0; i < sizeof(reads) / sizeof(reads[0]); i++) {
+        const struct read_case *c = &reads[i];
+        const char *path = ref_path(dir, c->name);
+        struct err err = { 0 };
+        struct sae s;
+
+        if (tap_ok(sae_open(&s, path, SAE_THRESHOLDS, &err) == 0,
+                   "sae: reads %s: %s", c->name, err.what)) {
+            tap_ok(same_numbers(&s), "sae: %s: weights and biases", c->name);
+            tap_ok(same_thresholds(&s, c->thresholds), "sae: %s: thresholds",
+                   c->name);
+            tap_ok(s.k == c->k && s.batchtopk == c->batchtopk &&
+                       s.centered == c->centered &&
+                       (c->hook ? s.hook && !strcmp(s.hook, HOOK) : !s.hook),
+                   "sae: %s: k, centring, hook", c->name);
+            sae_close(&s);
+        }
+        err = (struct err){ 0 };
+        tap_ok((sae_open(&s, path, 0, &err) == 0) == c->topk,
+               "sae: %s is %sTopK: %s", c->name, c->topk ? "" : "not ",
+               err.what);
+        sae_close(&s);
+    }
+}
+
+static const struct read_refusal {
+    const char *name, *what; /* after "DIR/NAME/" */
+} refusals[] = {
+    { "no-threshold", "sae_weights.safetensors: tensor threshold is missing" },
+    { "nan", "sae_weights.safetensors: threshold[5] is NaN or infinite" },
+    { "short", "sae_weights.safetensors: threshold is [36] (expected [37])" },
+    { "rescaled", "cfg.json: rescale_acts_by_decoder_norm is true (expected "
+                  "off, as architecture is \"jumprelu\")" },
+    { "unsaid", "sae_weights.safetensors: has threshold, but its "
+                "configuration does not say that it is used" },
+    { "negative", "ae.safetensors: threshold is -0.5 (expected a float from "
+                  "0 on, or -1)" },
+    { "no-class", "ae.safetensors: has threshold, but its configuration does "
+                  "not say that it is used" },
+    { "no-class-columns",
+      "config.json: trainer.dict_class is missing (expected a class)" },
+    { "sparsify-topk", "cfg.json: threshold is 0.5 (expected none, as "
+                       "activation is \"topk\")" },
+    { "sparsify-negative",
+      "cfg.json: threshold is -0.5 (expected a float from 0 on)" },
+    { "sparsify-huge",
+      "cfg.json: threshold is 9.9999999999999994e38 (expected a float from 0 on)" },
+    { "sparsify-hook", "cfg.json: hook is an array (expected a string)" },
+};
+
+static void
+test_refusals(void)
+{
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        const struct read_refusal *r = &refusals[i];
+        struct err err = { 0 };
+        size_t at = strlen(dir) + strlen(r->name) + 2;
+        struct sae s;
+
+        tap_ok(sae_open(&s, ref_path(dir, r->name), SAE_THRESHOLDS, &err) < 0 &&
+                   err.status == EX_DATAERR && strlen(err.what) > at &&
+                   !strcmp(err.what + at, r->what),
+               "sae: %s is refused: %s", r->name, err.what);
+        sae_close(&s);
+    }
+}
+
 int
 main(void)
 {
@@ -117,7 +245,10 @@ main(void)
     if (dir) {
         test_written();
         test_order();
-        ref_run("sae_cases.py", dir, "numpy");
+        if (ref_run("sae_cases.py", dir, "numpy")) {
+            test_reads();
+            test_refusals();
+        }
         ref_remove(dir);
     }
     return tap_done();
