@@ -24,11 +24,11 @@ is_batchtopk(const struct sae_write *s)
 }
 
 static void
-add_hook(struct str *to, const char *before, const struct sae_write *s)
+add_hook(struct str *to, const char *key, const struct sae_write *s)
 {
     if (!s->hook)
         return;
-    str_adds(to, before);
+    str_addf(to, ", \"%s\": ", key);
     js_put_str(to, s->hook, strlen(s->hook));
 }
 
@@ -46,7 +46,7 @@ sparsify_config(struct str *to, const struct sae_write *s)
              "\"transcode\": false, \"d_in\": %zu",
              s->activation, factor ? factor : 1,
              s->normalize ? "true" : "false", s->n, s->k, s->in);
-    add_hook(to, ", \"hook\": ", s);
+    add_hook(to, "hook", s);
     if (s->threshold >= 0) {
         str_adds(to, ", \"threshold\": ");
         py_float_repr(to, s->threshold);
@@ -54,6 +54,8 @@ sparsify_config(struct str *to, const struct sae_write *s)
     str_addc(to, '}');
 }
 
+/* The version is that of the form: its reader takes metadata without one for
+ * the form before 6.0, of which it drops the rest of them. */
 static void
 saelens_config(struct str *to, const struct sae_write *s)
 {
@@ -61,9 +63,11 @@ saelens_config(struct str *to, const struct sae_write *s)
              "{\"d_in\": %zu, \"d_sae\": %zu, \"dtype\": \"float32\", "
              "\"device\": \"cpu\", \"apply_b_dec_to_input\": true, "
              "\"normalize_activations\": \"none\", "
-             "\"reshape_activations\": \"none\", \"metadata\": {",
+             "\"reshape_activations\": \"none\", \"metadata\": "
+             "{\"sae_lens_version\": \"6.18.0\", "
+             "\"sae_lens_training_version\": null",
              s->in, s->n);
-    add_hook(to, "\"hook_name\": ", s);
+    add_hook(to, "hook_name", s);
     if (is_batchtopk(s))
         str_adds(to, "}, \"architecture\": \"jumprelu\"}");
     else

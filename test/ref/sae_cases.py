@@ -45,7 +45,10 @@ def sparsify(activation, **more):
 def saelens(metadata, **more):
     return dict(d_in=D, d_sae=N, dtype="float32", device="cpu",
                 apply_b_dec_to_input=True, normalize_activations="none",
-                reshape_activations="none", metadata=metadata, **more)
+                reshape_activations="none",
+                metadata={"sae_lens_version": "6.18.0",
+                          "sae_lens_training_version": None, **metadata},
+                **more)
 
 
 WRITTEN = {
