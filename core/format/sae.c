@@ -1,7 +1,7 @@
 /*
  * SAE checkpoints.  The names of the tensors say which library wrote one and
  * so which way they are stored; shapes are only checked.
- * Source: EleutherAI sparsify, SAELens, dictionary_learning; man/lut.5.
+ * Source: EleutherAI sparsify, SAELens, dictionary_learning; man/sae.5.
  */
 #include "core/format/sae.h"
 

@@ -1,5 +1,5 @@
 /*
- * SAE checkpoints, by the names of their tensors and their config.
+ * SAE checkpoints, by the names of their tensors and their config: man/sae.5.
  */
 #ifndef CORE_FORMAT_SAE_H
 #define CORE_FORMAT_SAE_H
