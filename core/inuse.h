@@ -4,6 +4,12 @@
  * makes; files are compared by device and inode, so no spelling and no link
  * gets around it.  Standard input counts as read, whether it is or not.
  *
+ * A file that gets the inode of a removed input is taken for that input.  Only
+ * other programs can bring this about while the command runs, as what a command
+ * itself replaces after reading is its own (OUT_OWN).  It is then refused and
+ * nothing changes: run it again.  Times of birth would tell the two apart, but
+ * not every file system has them; other times change with a link or a mode.
+ *
  * Nothing is kept before inuse_begin(), which tool_parse() calls: a program
  * that uses these functions may well replace what it has read.
  * Threads: any.
