@@ -20,6 +20,9 @@ struct step {
     const struct tap *tap;     /* or NULL */
     const struct layer *layer; /* NULL before the first one */
     size_t index;              /* of the layer */
+    bool wanted_only; /* once keys and values are kept, wanted rows are all that
+                       * go on: the first ones of the activations */
+    struct chunk wanted; /* of these */
 };
 
 static void
@@ -103,6 +106,42 @@ tap(const struct step *s, enum tap_point point, const float *rows)
     }
 }
 
+/* The chunk of the wanted rows, whose x and q_rotated become the first. */
+static struct chunk
+wanted_rows(const struct step *s)
+{
+    const struct config *c = &s->e->model->config;
+    size_t hidden = (size_t)c->hidden_size;
+    size_t nq = (size_t)(c->n_heads * c->head_dim);
+    const struct activations *a = s->a;
+    const struct span *from = s->chunk->spans, *last = NULL;
+    struct chunk to = { .spans = s->e->wanted_spans,
+                        .n_rows = s->chunk->n_wanted };
+
+    for (size_t i = 0; i < to.n_rows; i++) {
+        size_t row = s->chunk->wanted[i];
+
+        memmove(a->x + i * hidden, a->x + row * hidden, hidden * sizeof(float));
+        memmove(a->q_rotated + i * nq, a->q_rotated + row * nq,
+                nq * sizeof(float));
+        while (row >= from->row + from->n)
+            from++;
+        if (from != last) {
+            size_t left_out = row - from->row;
+
+            last = from;
+            to.spans[to.n_spans++] =
+                (struct span){ .session = from->session,
+                               .row = i,
+                               .n = from->n - left_out,
+                               .first = from->first + left_out,
+                               .slot = from->slot + left_out,
+                               .generated = from->generated };
+        }
+    }
+    return to;
+}
+
 /* to = x + y, rows of n numbers; 'to' may be x. */
 struct sum {
     float *to;
@@ -171,6 +210,12 @@ run_block(struct step *s)
                  },
                  3, a->attn_in);
     par_for(e->par, chunk->n_rows, 1, rotate_rows, s);
+    if (s->wanted_only) {
+        s->wanted = wanted_rows(s);
+        s->chunk = chunk = &s->wanted;
+        if (chunk->n_rows == 0)
+            return;
+    }
     attention_run(e->par, &(struct attention){
                               .n_heads = (size_t)c->n_heads,
                               .n_kv_heads = (size_t)c->n_kv_heads,
@@ -253,10 +298,13 @@ chunk_run(struct engine *e, const struct chunk *chunk,
         s.a = &acts[i % n_acts];
         s.layer = &m->layers[i];
         s.index = i;
+        /* reports of tables count all rows */
+        s.wanted_only = i + 1 == (size_t)m->config.n_layers && n_acts == 1 &&
+                        !shown && !m->tables && chunk->n_wanted < chunk->n_rows;
         run_block(&s);
     }
-    norm_rows(e->par, &m->norm, e->head_in, s.a->out, chunk->wanted,
-              chunk->n_wanted);
+    norm_rows(e->par, &m->norm, e->head_in, s.a->out,
+              s.wanted_only ? NULL : chunk->wanted, chunk->n_wanted);
     /* exact for prompts, too: packing this matrix pays for many rows alone, and
      * one row or all of them must have the same bits */
     linear_rows(e, &(struct apply){ &m->lm_head, logits, false }, 1, e->head_in,

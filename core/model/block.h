@@ -37,7 +37,8 @@ struct chunk {
     size_t n_spans;
     struct row *rows; /* [n_rows] */
     size_t n_rows;
-    size_t *wanted; /* [n_wanted] rows whose logits are asked for, ascending */
+    size_t *wanted; /* [n_wanted] rows whose logits are asked for, ascending:
+                     * of each span the last ones, or none */
     size_t n_wanted;
     float *cosines, *sines; /* [n_rows, head_dim / 2] of the rows' positions,
                              * filled by chunk_run() */
@@ -78,6 +79,8 @@ struct activations {
  * many rows as the engine has, through all layers, and writes the wanted rows'
  * logits, [n_wanted, vocab_size].  acts [n_acts]: 1, which all layers use one
  * after the other, or as many as there are layers.  'tap' may be NULL.
+ * With one, no tap and no tables, rows that are not wanted leave their keys and
+ * values in the last layer, and nothing else is computed of them there.
  */
 void chunk_run(struct engine *engine, const struct chunk *chunk,
                const struct activations *acts, size_t n_acts,

@@ -18,7 +18,7 @@
 /* What is allocated for an engine: first for each thread, the others for each
  * token of a chunk.  Returns how many there are; rows are not set but of the
  * first. */
-#define MAX_ARRAYS 25
+#define MAX_ARRAYS 26
 
 static size_t
 list_arrays(struct engine *e, const struct model *model, size_t n_threads,
@@ -45,6 +45,7 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
         { &e->attention_scratch, n_threads, attention_scratch(c), 4 },
         { &e->chunk.spans, 1, 1, sizeof(*e->chunk.spans) },
         { &e->chunk.rows, 1, 1, sizeof(*e->chunk.rows) },
+        { &e->wanted_spans, 1, own, sizeof(*e->wanted_spans) },
         { &e->chunk.wanted, 1, 1, sizeof(*e->chunk.wanted) },
         { &a->x, 1, own * hidden, 4 },
         { &a->attn_in, 1, own * hidden, 4 },

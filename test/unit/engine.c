@@ -150,9 +150,12 @@ make_texts(const struct sample *m, struct text *texts, struct engine *engine)
     }
 }
 
-/* Round r feeds each text a piece of its own size, to the end of all. */
+/* Each round feeds each text a piece of its own size, to the end of all, and
+ * asks for at most so many logits of each, its last ones: the others are not
+ * compared. */
 static int
-feed_together(const struct sample *m, struct text *texts, struct engine *engine)
+feed_together(const struct sample *m, struct text *texts, struct engine *engine,
+              size_t n_logits)
 {
     static const size_t sizes[N_BATCH] = { 1, 9, 3, 30 };
     float *logits = xcalloc(43 * m->vocab, sizeof(*logits));
@@ -168,18 +171,22 @@ feed_together(const struct sample *m, struct text *texts, struct engine *engine)
             struct text *t = &texts[i];
 
             feeds[n_feeds] = piece(t->session, t->ids, t->n, sizes[i]);
+            feeds[n_feeds].n_logits = smaller(feeds[n_feeds].n, n_logits);
             n_feeds += feeds[n_feeds].n > 0;
         }
         rc = engine_feed(engine, feeds, n_feeds, NULL, logits, &err);
         for (size_t i = 0, k = 0; rc == 0 && k < n_feeds; i++) {
             struct text *t = &texts[i];
-            size_t end = t->session->n;
+            size_t at = t->session->n - feeds[k].n;
+            size_t left_out = feeds[k].n - feeds[k].n_logits;
 
             if (t->session != feeds[k].session)
                 continue;
-            memcpy(t->together + (end - feeds[k].n) * m->vocab, row,
-                   feeds[k].n * m->vocab * sizeof(*row));
-            row += feeds[k++].n * m->vocab;
+            memcpy(t->together + at * m->vocab, t->alone + at * m->vocab,
+                   left_out * m->vocab * sizeof(*row));
+            memcpy(t->together + (at + left_out) * m->vocab, row,
+                   feeds[k].n_logits * m->vocab * sizeof(*row));
+            row += feeds[k++].n_logits * m->vocab;
         }
     }
     free(logits);
@@ -195,6 +202,24 @@ poison(struct session *s)
 
     for (size_t i = 0; i < kv->n_blocks; i++)
         memset(kv->blocks[i], 0xff, n * dtype_table[kv->dtype].bits / 8);
+}
+
+/* How many texts have other logits together than alone? */
+static size_t
+differ_together(const struct sample *m, struct text *texts,
+                struct engine *engine, size_t n_logits)
+{
+    size_t differ = 0;
+
+    for (size_t i = 0; i < N_BATCH; i++) { /* it begins again */
+        poison(texts[i].session);
+        texts[i].session->n = texts[i].session->n_cached = 0;
+    }
+    differ += feed_together(m, texts, engine, n_logits) != 0;
+    for (size_t i = 0; i < N_BATCH; i++)
+        differ += memcmp(texts[i].alone, texts[i].together,
+                         texts[i].n * m->vocab * sizeof(float)) != 0;
+    return differ;
 }
 
 /* Each text alone, then all at once: with room for some or all of a round. */
@@ -223,24 +248,20 @@ test_batch(const struct sample *m, const struct way *way, size_t chunk)
 
             differ += engine_feed(engine, &f, 1, NULL, to, &err) != 0;
         }
-        poison(t->session);
-        t->session->n = t->session->n_cached = 0; /* what it has is not to be
-                                                   * seen again */
     }
-    differ += feed_together(m, texts, engine) != 0;
-    for (size_t i = 0; i < N_BATCH; i++) {
-        struct text *t = &texts[i];
-
-        differ +=
-            memcmp(t->alone, t->together, t->n * m->vocab * sizeof(float)) != 0;
-        session_close(t->session);
-        free(t->ids);
-        free(t->alone);
-        free(t->together);
-    }
+    differ += differ_together(m, texts, engine, SIZE_MAX);
     tap_ok(differ == 0,
            "%s, %s: four sequences at once, chunk %zu: the bits of each alone",
            m->name, way->name, chunk);
+    tap_ok(differ_together(m, texts, engine, 2) == 0,
+           "%s, %s: at most two logits of each at once, chunk %zu: their bits",
+           m->name, way->name, chunk);
+    for (size_t i = 0; i < N_BATCH; i++) {
+        session_close(texts[i].session);
+        free(texts[i].ids);
+        free(texts[i].alone);
+        free(texts[i].together);
+    }
     engine_close(engine);
     par_close(par);
 }
