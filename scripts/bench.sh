@@ -21,6 +21,8 @@ done
 "$b/table"
 "$b/engine"
 "$b/lm"
+"$b/lm" experts
+"$b/lm" whole
 # A real tokenizer, of 151643 tokens, where it is there.
 real=${TEST_DATA:-../shared/data}/qwen3-tokenizer/tokenizer.json.gz
 if [ -e "$real" ]; then
