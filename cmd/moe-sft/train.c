@@ -234,9 +234,11 @@ train_open(struct train *t, const struct cmd *cmd, struct err *err)
     t->log.path = o->log;
     t->log.svg = o->svg;
     t->log.title = cmd->output;
+    t->log.table = &train_step_table;
     snprintf(t->arithmetic, sizeof(t->arithmetic), "%s, " GEMM_EXACT_ORDER,
              isa_name(cpu_isa()));
     t->state = (struct train_state){ .program = "moe-sft train",
+                                     .table = &train_step_table,
                                      .format = "moe-sft state 1",
                                      .arithmetic = t->arithmetic,
                                      .any_isa = o->any_isa,
@@ -370,7 +372,7 @@ run_step(struct train *t, struct err *err)
                scale * clip_scale(r.grad_norm, t->o->clip), r.lr,
                t->state.step + 1, t->par);
     round_parameters(t);
-    train_state_record(&t->state, &r);
+    train_state_record(&t->state, (const double *)&r);
     return 1;
 }
 
@@ -425,7 +427,7 @@ run_steps(struct train *t, struct err *err)
     struct str line = { 0 };
 
     if (!o->log) {
-        train_log_head(&line, NULL);
+        train_log_head(&line, &train_step_table, NULL);
         print(t, &line);
     }
     while (o->steps == 0 || t->state.step < o->steps) {
@@ -435,11 +437,13 @@ run_steps(struct train *t, struct err *err)
 
         if (rc <= 0)
             return rc;
-        r = &t->state.records[t->state.step - 1];
+        r = (const void *)train_state_at(&t->state, t->state.step - 1);
         if (!o->log) {
-            train_log_line(&line, t->state.step, r, NULL);
+            train_log_line(&line, &train_step_table, t->state.step,
+                           (const double *)r, NULL);
             print(t, &line);
-        } else if (train_log_step(&t->log, t->state.step, r, err) < 0) {
+        } else if (train_log_step(&t->log, t->state.step, (const double *)r,
+                                  err) < 0) {
             return -1;
         }
         if (t->cmd->verbose)

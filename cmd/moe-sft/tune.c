@@ -245,6 +245,7 @@ open_state(struct tune *t, struct err *err)
         str_addf(&t->arithmetic, "%s, ", isa_name(cpu_isa()));
     str_adds(&t->arithmetic, GEMM_EXACT_ORDER);
     t->state = (struct train_state){ .program = "moe-sft tune",
+                                     .table = &train_step_table,
                                      .format = "moe-sft tune state 1",
                                      .arithmetic = t->arithmetic.s,
                                      .any_isa = t->o.any_isa,

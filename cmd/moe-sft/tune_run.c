@@ -153,7 +153,7 @@ run_step(struct tune *t, struct err *err)
         return not_finite(t, "the gradient's norm", r.grad_norm, step + 1, err);
     if (n_targets) /* else nothing moves, momentum included */
         move(t, clip_scale(r.grad_norm, t->o.clip), r.lr, step + 1);
-    train_state_record(&t->state, &r);
+    train_state_record(&t->state, (const double *)&r);
     return 1;
 }
 
@@ -226,7 +226,8 @@ print_line(const struct tune *t, uint64_t step)
 {
     struct str line = { 0 };
 
-    train_log_line(&line, step, &t->state.records[step - 1], t->log.evals);
+    train_log_line(&line, &train_step_table, step,
+                   train_state_at(&t->state, step - 1), t->log.evals);
     if (out_stdout_ready()) {
         fputs(line.s, stdout);
         fflush(stdout);
@@ -260,7 +261,8 @@ after_step(struct tune *t, bool going, struct err *err)
 {
     uint64_t step = t->state.step;
 
-    if (train_log_step(&t->log, step, &t->state.records[step - 1], err) < 0)
+    if (train_log_step(&t->log, step, train_state_at(&t->state, step - 1),
+                       err) < 0)
         return -1;
     if (t->t.log_every && step % t->t.log_every == 0)
         print_line(t, step);
@@ -284,7 +286,7 @@ one_step(struct tune *t, struct err *err)
     if (rc != 1)
         return rc;
     step = t->state.step;
-    r = &t->state.records[step - 1];
+    r = (const void *)train_state_at(&t->state, step - 1);
     if (t->cmd.verbose)
         tool_say("step %llu: loss %.4g, %.0f tokens/s",
                  (unsigned long long)step, r->loss,
@@ -313,7 +315,7 @@ run_steps(struct tune *t, struct err *err)
     if (rc == 1 && t->t.log_every) {
         struct str head = { 0 };
 
-        train_log_head(&head, t->log.evals);
+        train_log_head(&head, &train_step_table, t->log.evals);
         if (out_stdout_ready())
             fputs(head.s, stdout);
         str_free(&head);

@@ -22,6 +22,7 @@ state_new(struct train_state *s, struct adamw *a)
     *a = (struct adamw){ 0 };
     MUST(adamw_open(a, N_PARAMETERS, &err) == 0);
     *s = (struct train_state){ .program = "moe-sft train",
+                               .table = &train_step_table,
                                .format = "moe-sft state 1",
                                .arithmetic = "8 lanes",
                                .any_isa = true,
@@ -42,7 +43,7 @@ check(const struct train_state *s)
     struct stw *w;
     struct err err;
 
-    train_log_svg(&svg, "<&>", s->records, s->step, &s->evals);
+    train_log_svg(&svg, "<&>", s->table, s->records, s->step, &s->evals);
     str_free(&svg);
     w = train_state_write(s, fuzz_path("again"), &err);
     MUST(w && stw_commit(w, &err) == 0);

@@ -266,6 +266,7 @@ state_of(struct train_state *s, struct adamw *a, const char *lr)
     *a = (struct adamw){ 0 };
     adamw_open(a, N_STATE, &err);
     *s = (struct train_state){ .program = "a trainer",
+                               .table = &train_step_table,
                                .format = "a format",
                                .arithmetic = "an order",
                                .tensors = tensors,
@@ -350,16 +351,17 @@ test_state(const char *dir)
     }
     train_state_eval(&s, 3.5);
     for (int i = 0; i < 3; i++)
-        train_state_record(&s, &step);
+        train_state_record(&s, (const double *)&step);
     train_state_eval(&s, 2.25);
     w = train_state_write(&s, path.s, &err);
     tap_ok(w && stw_commit(w, &err) == 0, "a state is written: %s", err.what);
     stw_free(w);
     state_of(&t, &b, "0.1");
     tap_ok(train_state_read(&t, path.s, &err) == 0 && t.step == 3 &&
-               !memcmp(&t.records[2], &step, sizeof(step)) && t.evals.n == 2 &&
-               t.evals.list[0].step == 0 && t.evals.list[0].loss == 3.5 &&
-               t.evals.list[1].step == 3 && t.evals.list[1].loss == 2.25 &&
+               !memcmp(train_state_at(&t, 2), &step, sizeof(step)) &&
+               t.evals.n == 2 && t.evals.list[0].step == 0 &&
+               t.evals.list[0].loss == 3.5 && t.evals.list[1].step == 3 &&
+               t.evals.list[1].loss == 2.25 &&
                !memcmp(a.master, b.master, N_STATE * sizeof(float)) &&
                !memcmp(a.m, b.m, N_STATE * sizeof(float)) &&
                !memcmp(a.v, b.v, N_STATE * sizeof(float)),

@@ -46,33 +46,58 @@ put_eval(struct str *to, uint64_t step, const struct eval_list *evals)
     str_addc(to, '\n');
 }
 
+static const struct train_column step_columns[] = {
+    { "loss", false },
+    { "lr", false },
+    { "grad_norm", false },
+    { "tokens", true },
+};
+const struct train_table train_step_table = {
+    step_columns, sizeof(step_columns) / sizeof(*step_columns), 0
+};
+
 void
-train_log_head(struct str *to, const struct eval_list *evals)
+train_log_head(struct str *to, const struct train_table *table,
+               const struct eval_list *evals)
 {
-    str_addf(to, "step\tloss\tlr\tgrad_norm\ttokens%s\n",
-             evals ? "\teval_loss" : "");
+    str_adds(to, "step");
+    for (size_t i = 0; i < table->n; i++)
+        str_addf(to, "\t%s", table->columns[i].name);
+    str_adds(to, evals ? "\teval_loss\n" : "\n");
     if (evals && evals->n && evals->list[0].step == 0) {
-        str_adds(to, "0\t\t\t\t");
+        str_addc(to, '0');
+        for (size_t i = 0; i < table->n; i++)
+            str_addc(to, '\t');
         put_eval(to, 0, evals);
     }
 }
 
 void
-train_log_line(struct str *to, uint64_t step, const struct step_record *r,
-               const struct eval_list *evals)
+train_log_line(struct str *to, const struct train_table *table, uint64_t step,
+               const double *record, const struct eval_list *evals)
 {
-    str_addf(to, "%llu\t%.9g\t%.9g\t%.9g\t%.0f", (unsigned long long)step,
-             r->loss, r->lr, r->grad_norm, r->tokens);
+    str_addf(to, "%llu", (unsigned long long)step);
+    for (size_t i = 0; i < table->n; i++)
+        str_addf(to, table->columns[i].is_whole ? "\t%.0f" : "\t%.9g",
+                 record[i]);
     put_eval(to, step, evals);
 }
 
-static void
-log_all(struct str *to, const struct step_record *records, size_t n,
-        const struct eval_list *evals)
+static bool
+has_line(const struct train_log *log, uint64_t step)
 {
-    train_log_head(to, evals);
+    return !log->each || step % log->each == 0;
+}
+
+static void
+log_all(struct str *to, const struct train_log *log, const double *records,
+        size_t n)
+{
+    train_log_head(to, log->table, log->evals);
     for (size_t i = 0; i < n; i++)
-        train_log_line(to, i + 1, &records[i], evals);
+        if (has_line(log, i + 1))
+            train_log_line(to, log->table, i + 1, records + i * log->table->n,
+                           log->evals);
 }
 
 /* Points of the curve: step and log10 of the loss. */
@@ -112,8 +137,8 @@ n_evals_of(const struct eval_list *evals, size_t n)
 }
 
 static void
-settle(struct curve *c, const struct step_record *records, size_t n,
-       const struct eval_list *evals)
+settle(struct curve *c, const struct train_table *table, const double *records,
+       size_t n, const struct eval_list *evals)
 {
     size_t each = (n + N_POINTS - 1) / N_POINTS, n_evals = n_evals_of(evals, n);
 
@@ -125,7 +150,7 @@ settle(struct curve *c, const struct step_record *records, size_t n,
         double sum = 0;
 
         for (size_t k = i; k < end; k++)
-            sum += records[k].loss;
+            sum += records[k * table->n + table->loss];
         sum /= (double)(end - i);
         c->x[c->n] = (double)(i + 1 + end) / 2;
         c->y[c->n] = log_of(sum);
@@ -202,13 +227,13 @@ put_evals(struct str *to, const struct curve *c, const struct eval_list *evals,
 
 void
 train_log_svg(struct str *to, const char *title,
-              const struct step_record *records, size_t n,
+              const struct train_table *table, const double *records, size_t n,
               const struct eval_list *evals)
 {
     size_t n_evals = n_evals_of(evals, n);
     struct curve c;
 
-    settle(&c, records, n, evals);
+    settle(&c, table, records, n, evals);
     svg_begin(to, WIDTH, HEIGHT);
     str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
     svg_name(to, title, strlen(title), TITLE_CHARS);
@@ -222,7 +247,8 @@ train_log_svg(struct str *to, const char *title,
         str_addf(to,
                  "<text x=\"%d\" y=\"36\">" FIRST_STEP "%.4g; step %zu: "
                  "%.4g</text>\n",
-                 LEFT, records[0].loss, n, records[n - 1].loss);
+                 LEFT, records[table->loss], n,
+                 records[(n - 1) * table->n + table->loss]);
     }
     if (n > 0 && n_evals > 0)
         put_evals(to, &c, evals, n_evals);
@@ -249,8 +275,8 @@ parts_of(const struct str *svg)
 
 /* Is it a picture of some of these steps, or of more after the same first? */
 static bool
-is_picture(const struct str *there, const struct step_record *records,
-           size_t n_steps, const struct eval_list *evals)
+is_picture(const struct train_log *log, const struct str *there,
+           const double *records, size_t n_steps)
 {
     struct parts p = parts_of(there), q;
     unsigned long long n = 0;
@@ -259,7 +285,8 @@ is_picture(const struct str *there, const struct step_record *records,
 
     if (p.first)
         sscanf(p.first, FIRST_STEP "%*[^;]; step %llu", &n);
-    train_log_svg(&ours, "", records, n < n_steps ? n : n_steps, evals);
+    train_log_svg(&ours, "", log->table, records, n < n_steps ? n : n_steps,
+                  log->evals);
     q = parts_of(&ours);
     same = p.end && p.head_n >= q.head_n && !memcmp(there->s, ours.s, q.head_n);
     if (n <= n_steps)
@@ -282,18 +309,18 @@ not_ours(const char *path, const char *what, struct err *err)
 
 /* Is a file the log of a resumed run of these steps, or its picture? */
 static int
-check_file(struct train_log *log, bool picture,
-           const struct step_record *records, size_t n, struct err *err)
+check_file(struct train_log *log, bool picture, const double *records, size_t n,
+           struct err *err)
 {
     const char *path = picture ? log->svg : log->path;
     struct str found = { 0 }, ours = { 0 };
     bool same = false;
     int rc;
 
-    log_all(&ours, records, n, log->evals);
+    log_all(&ours, log, records, n);
     rc = file_read_regular(path, ours.n + MORE_MAX, &found, err);
     if (rc == 0 && picture)
-        same = is_picture(&found, records, n, log->evals);
+        same = is_picture(log, &found, records, n);
     else if (rc == 0) /* the same lines as far as both go */
         same = !found.n || !memcmp(found.s, ours.s, smaller(found.n, ours.n));
     if (same && !picture && n == 0 && found.n > ours.n)
@@ -306,8 +333,8 @@ check_file(struct train_log *log, bool picture,
 }
 
 int
-train_log_check(struct train_log *log, bool resume,
-                const struct step_record *records, size_t n, struct err *err)
+train_log_check(struct train_log *log, bool resume, const double *records,
+                size_t n, struct err *err)
 {
     struct stat st;
 
@@ -331,15 +358,15 @@ train_log_check(struct train_log *log, bool resume,
 }
 
 int
-train_log_begin(struct train_log *log, const struct step_record *records,
-                size_t n, struct err *err)
+train_log_begin(struct train_log *log, const double *records, size_t n,
+                struct err *err)
 {
     struct str text = { 0 };
     int rc = 0;
 
     log->fd = -1;
     if (log->path && !log->first.n) {
-        log_all(&text, records, n, log->evals);
+        log_all(&text, log, records, n);
         rc = out_put(log->path, OUT_FORCE | OUT_OWN, text.s, text.n, err);
         if (rc == 0)
             log->fd = open(log->path, O_WRONLY | O_APPEND | O_CLOEXEC);
@@ -351,16 +378,16 @@ train_log_begin(struct train_log *log, const struct step_record *records,
 }
 
 int
-train_log_step(struct train_log *log, uint64_t step,
-               const struct step_record *record, struct err *err)
+train_log_step(struct train_log *log, uint64_t step, const double *record,
+               struct err *err)
 {
     struct str line = { 0 };
     bool ours;
     int rc = 0;
 
-    if (!log->path)
+    if (!log->path || !has_line(log, step))
         return 0;
-    train_log_line(&line, step, record, log->evals);
+    train_log_line(&line, log->table, step, record, log->evals);
     if (log->first.n) { /* of it a kill may have left a part */
         ours = log->first.n < line.n &&
                !memcmp(log->first.s, line.s, log->first.n);
@@ -387,15 +414,15 @@ train_log_sync(struct train_log *log)
 }
 
 int
-train_log_draw(const struct train_log *log, const struct step_record *records,
-               size_t n, struct err *err)
+train_log_draw(const struct train_log *log, const double *records, size_t n,
+               struct err *err)
 {
     struct str text = { 0 };
     int rc;
 
     if (!log->svg)
         return 0;
-    train_log_svg(&text, log->title, records, n, log->evals);
+    train_log_svg(&text, log->title, log->table, records, n, log->evals);
     rc = out_put(log->svg, OUT_FORCE | OUT_OWN, text.s, text.n, err);
     str_free(&text);
     return rc;

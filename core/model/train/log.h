@@ -9,10 +9,21 @@
 #include "core/err.h"
 #include "core/str.h"
 
-/* What each step was like. */
+/* What a log has of each step: columns of doubles, one of which is the loss. */
+struct train_column {
+    const char *name;
+    bool is_whole; /* a count */
+};
+struct train_table {
+    const struct train_column *columns; /* [n] */
+    size_t n, loss;
+};
+
+/* That of a model's training. */
 struct step_record {
     double loss, lr, grad_norm, tokens;
 };
+extern const struct train_table train_step_table;
 
 /* A loss on other text, after 'step' steps; both are F64 in files. */
 struct eval_record {
@@ -26,6 +37,8 @@ struct eval_list {
 /* Its files, or NULL, and the heading of the picture; the rest is private. */
 struct train_log {
     const char *path, *svg, *title;
+    const struct train_table *table;
+    uint64_t each; /* lines of the steps that it divides; 0: of all */
     const struct eval_list *evals; /* NULL: the log has no column for them */
     int fd;                        /* 'path', for the next line; -1: not open */
     int error;        /* errno of the first line that was lost; 0 */
@@ -33,18 +46,20 @@ struct train_log {
 };
 
 /*
+ * Records are [n][table->n].
  * train_log_head(), train_log_line(): TSV.  The head ends with a line of step 0
  * where something was evaluated before the first step.
  * train_log_svg(): the curve of the loss of n steps, and of what was evaluated
  * up to the last of them.
  */
-void train_log_head(struct str *to, const struct eval_list *evals);
-void train_log_line(struct str *to, uint64_t step,
-                    const struct step_record *record,
+void train_log_head(struct str *to, const struct train_table *table,
+                    const struct eval_list *evals);
+void train_log_line(struct str *to, const struct train_table *table,
+                    uint64_t step, const double *record,
                     const struct eval_list *evals);
 void train_log_svg(struct str *to, const char *title,
-                   const struct step_record *records, size_t n,
-                   const struct eval_list *evals);
+                   const struct train_table *table, const double *records,
+                   size_t n, const struct eval_list *evals);
 
 /*
  * train_log_check(): may it write?  Only what is free or, to 'resume', was
@@ -58,16 +73,14 @@ void train_log_svg(struct str *to, const char *title,
  * set (EX_CANTCREAT, EX_IOERR). train_log_remove() removes the files, but no
  * devices.
  */
-int train_log_check(struct train_log *log, bool resume,
-                    const struct step_record *records, size_t n,
-                    struct err *err);
-int train_log_begin(struct train_log *log, const struct step_record *records,
+int train_log_check(struct train_log *log, bool resume, const double *records,
                     size_t n, struct err *err);
-int train_log_step(struct train_log *log, uint64_t step,
-                   const struct step_record *record, struct err *err);
+int train_log_begin(struct train_log *log, const double *records, size_t n,
+                    struct err *err);
+int train_log_step(struct train_log *log, uint64_t step, const double *record,
+                   struct err *err);
 void train_log_sync(struct train_log *log);
-int train_log_draw(const struct train_log *log,
-                   const struct step_record *records, size_t n,
+int train_log_draw(const struct train_log *log, const double *records, size_t n,
                    struct err *err);
 void train_log_close(struct train_log *log);
 void train_log_remove(const struct train_log *log);

@@ -13,8 +13,7 @@
 #include "core/out.h"
 #include "core/str.h"
 
-#define N_FIELDS (sizeof(struct step_record) / sizeof(double))
-#define CHUNK    ((size_t)65536) /* numbers read at once */
+#define CHUNK ((size_t)65536) /* numbers read at once */
 
 static const char *const kinds[] = { "master", "exp_avg", "exp_avg_sq" };
 #define N_KINDS 3
@@ -56,13 +55,14 @@ train_state_set_number(struct train_state *s, const char *name, double value)
 }
 
 void
-train_state_record(struct train_state *s, const struct step_record *record)
+train_state_record(struct train_state *s, const double *record)
 {
     if (s->step == s->room) {
         s->room = s->room ? 2 * s->room : 64;
-        s->records = xrealloc(s->records, s->room, sizeof(*s->records));
+        s->records =
+            xrealloc(s->records, s->room, s->table->n * sizeof(*s->records));
     }
-    s->records[s->step++] = *record;
+    memcpy(train_state_at(s, s->step++), record, s->table->n * sizeof(*record));
 }
 
 void
@@ -110,7 +110,7 @@ checksum(const struct train_state *s, char hex[HASH_MAX_HEX])
     struct str name = { 0 };
     size_t at = 0, n;
 
-    hash_add_numbers(hash, s->records, s->step * N_FIELDS, 8);
+    hash_add_numbers(hash, s->records, s->step * s->table->n, 8);
     hash_add_numbers(hash, s->evals.list, 2 * s->evals.n, 8);
     for (size_t i = 0; i < s->n_tensors * N_KINDS; i++) {
         size_t kind = i % N_KINDS;
@@ -119,6 +119,8 @@ checksum(const struct train_state *s, char hex[HASH_MAX_HEX])
         hash_add_numbers(hash, array_of(s->adamw, kind) + at, n, 4);
         at += kind == N_KINDS - 1 ? n : 0;
     }
+    for (size_t i = 0; i < s->n_others; i++)
+        hash_add_numbers(hash, s->others[i].at, (size_t)s->others[i].n, 8);
     str_free(&name);
     hash_hex(hash, hex);
     hash_free(hash);
@@ -149,7 +151,8 @@ struct stw *
 train_state_write(const struct train_state *s, const char *path,
                   struct err *err)
 {
-    const uint64_t shape[] = { s->step, N_FIELDS }, eval[] = { s->evals.n, 2 };
+    const uint64_t shape[] = { s->step, s->table->n };
+    const uint64_t eval[] = { s->evals.n, 2 };
     struct stw *w = stw_new();
     struct str text = { 0 };
     size_t at = 0, n;
@@ -172,12 +175,14 @@ train_state_write(const struct train_state *s, const char *path,
         name_of(t, i % N_KINDS, &text);
         rc = stw_add(w, text.s, DT_F32, t->n_dims, t->shape, err);
     }
+    for (size_t i = 0; rc >= 0 && i < s->n_others; i++)
+        rc = stw_add(w, s->others[i].name, DT_F64, 1, &s->others[i].n, err);
     if (rc >= 0 && s->evals.n)
         rc = evals = stw_add(w, "evals", DT_F64, 2, eval, err);
     if (rc >= 0)
         rc = stw_open(w, path, OUT_FORCE | OUT_OWN, err);
     if (rc == 0)
-        rc = stw_write_numbers(w, 0, s->records, s->step * N_FIELDS, 8, err);
+        rc = stw_write_numbers(w, 0, s->records, s->step * s->table->n, 8, err);
     for (size_t i = 0; rc == 0 && i < s->n_tensors * N_KINDS; i++) {
         size_t kind = i % N_KINDS;
 
@@ -186,6 +191,9 @@ train_state_write(const struct train_state *s, const char *path,
                                4, err);
         at += kind == N_KINDS - 1 ? n : 0;
     }
+    for (size_t i = 0; rc == 0 && i < s->n_others; i++)
+        rc = stw_write_numbers(w, (int)(1 + s->n_tensors * N_KINDS + i),
+                               s->others[i].at, (size_t)s->others[i].n, 8, err);
     if (rc == 0 && evals >= 0)
         rc = stw_write_numbers(w, evals, s->evals.list, 2 * s->evals.n, 8, err);
     str_free(&text);
@@ -312,35 +320,61 @@ read_evals(struct train_state *s, const struct st *st, struct err *err)
     return 0;
 }
 
+static int
+read_others(const struct train_numbers *to, const struct st *st,
+            struct err *err)
+{
+    const struct st_tensor *t = find(st, to->name, DT_F64, 1, &to->n, err);
+    unsigned char number[8];
+
+    if (!t)
+        return -1;
+    for (size_t i = 0; i < to->n; i++) {
+        if (st_pread(st, t, number, 8, i * 8, err) < 0)
+            return -1;
+        to->at[i] = le_f64(number);
+    }
+    return 0;
+}
+
 int
 train_state_read(struct train_state *s, const char *path, struct err *err)
 {
     const struct st_tensor *t = NULL;
-    struct step_record r = { 0 };
-    unsigned char row[sizeof(r)];
+    size_t row_n = s->table->n * sizeof(double);
+    unsigned char *row = xcalloc(s->table->n, sizeof(double));
+    double *record = xcalloc(s->table->n, sizeof(*record));
     uint64_t step;
     struct st st;
     int rc;
 
-    if (st_open(&st, path, err) < 0)
+    if (st_open(&st, path, err) < 0) {
+        free(record);
+        free(row);
         return -1;
+    }
     step = strtoull(meta(&st, "step"), NULL, 10);
     if (check_settings(&st, s, err) == 0)
-        t = find(&st, "steps", DT_F64, 2, (uint64_t[]){ step, N_FIELDS }, err);
+        t = find(&st, "steps", DT_F64, 2, (uint64_t[]){ step, s->table->n },
+                 err);
     s->step = 0;
     for (rc = t ? 0 : -1; rc == 0 && s->step < step;) {
-        rc = st_pread(&st, t, row, sizeof(row), s->step * sizeof(row), err);
-        r = (struct step_record){ le_f64(row), le_f64(row + 8),
-                                  le_f64(row + 16), le_f64(row + 24) };
+        rc = st_pread(&st, t, row, row_n, s->step * row_n, err);
+        for (size_t i = 0; i < s->table->n; i++)
+            record[i] = le_f64(row + 8 * i);
         if (rc == 0)
-            train_state_record(s, &r);
+            train_state_record(s, record);
     }
     if (rc == 0)
         rc = read_evals(s, &st, err);
     if (rc == 0)
         rc = read_tensors(s, &st, err);
+    for (size_t i = 0; rc == 0 && i < s->n_others; i++)
+        rc = read_others(&s->others[i], &st, err);
     if (rc == 0)
         rc = check_sum(s, &st, err);
     st_close(&st);
+    free(record);
+    free(row);
     return rc;
 }

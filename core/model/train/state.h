@@ -28,21 +28,38 @@ struct train_tensor {
     size_t n_dims;
 };
 
+/* More numbers that steps change. */
+struct train_numbers {
+    const char *name;
+    double *at; /* [n] */
+    uint64_t n;
+};
+
 struct train_state {
     const char *program;    /* for messages: "moe-sft train" */
     const char *format;     /* of the file: "moe-sft state 1" */
     const char *arithmetic; /* what the steps' bits depend on */
     bool any_isa;           /* a run with other arithmetic may continue it */
     uint64_t step;
-    struct step_record *records; /* [step] */
-    size_t room;                 /* of records */
+    const struct train_table *table;
+    double *records; /* [step][table->n] */
+    size_t room;     /* of records */
     struct eval_list evals;
     struct train_setting settings[TRAIN_MAX_SETTINGS];
     size_t n_settings;
     const struct train_tensor *tensors; /* [n_tensors] */
     size_t n_tensors;
     struct adamw *adamw;
+    const struct train_numbers *others; /* [n_others] */
+    size_t n_others;
 };
+
+/* train_state_at() is the record of step i + 1. */
+static inline double *
+train_state_at(const struct train_state *s, uint64_t i)
+{
+    return s->records + i * s->table->n;
+}
 
 /* train_state_set() adds a setting, whose value is copied; 'path' is what the
  * digest is of, or NULL.  train_state_may_differ() lets the last one differ. */
@@ -55,8 +72,7 @@ void train_state_may_differ(struct train_state *state);
 
 /* train_state_record() appends what the next step was like, train_state_eval()
  * a loss after the last one. */
-void train_state_record(struct train_state *state,
-                        const struct step_record *record);
+void train_state_record(struct train_state *state, const double *record);
 void train_state_eval(struct train_state *state, double loss);
 
 /*
