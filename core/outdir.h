@@ -90,4 +90,12 @@ int outdir_check_name(const char *path, struct err *err);
  * EX_IOERR). */
 int outdir_make(const char *path, struct err *err);
 
+/*
+ * outdir_lock() makes the directory of a run that adds files to it step by
+ * step, and locks it, where its file system has locks: *lock is closed to
+ * unlock it, or -1.  0, or -1 with 'err' set (EX_CANTCREAT, EX_IOERR): another
+ * 'run', as "train", is running there, or it cannot be written.
+ */
+int outdir_lock(const char *dir, const char *run, int *lock, struct err *err);
+
 #endif

@@ -168,7 +168,7 @@ open_dir(struct train *t, struct err *err)
     for (int i = 0; i < 4; i++)
         if (written[i] && inuse_check(written[i], err) < 0)
             return -1;
-    if (run_dir_open(dir, "train", &t->lock, err) < 0)
+    if (outdir_lock(dir, "train", &t->lock, err) < 0)
         return -1;
     any_state = !file_missing(t->state_path.s);
     any_lora = !file_missing(t->lora_path.s);

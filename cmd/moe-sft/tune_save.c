@@ -270,7 +270,7 @@ tune_dir_open(struct tune *t, struct err *err)
         return rc;
     }
     if (tune_dir_check(t, err) < 0 || check_inputs(t, err) < 0 ||
-        run_dir_open(dir, "tune", &t->lock, err) < 0)
+        outdir_lock(dir, "tune", &t->lock, err) < 0)
         return -1;
     t->made_dir = is_new;
     if (check_files(t, err) < 0 || read_state(t, err) < 0)

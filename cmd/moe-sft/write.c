@@ -1,10 +1,7 @@
 #include "cmd/moe-sft/write.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -116,25 +113,4 @@ outdir_at_abort(struct outdir_at *f)
         outdir_abort(f->dir);
     free(f->name);
     *f = (struct outdir_at){ 0 };
-}
-
-int
-run_dir_open(const char *dir, const char *verb, int *lock, struct err *err)
-{
-    struct stat st;
-
-    if (outdir_make(dir, err) < 0)
-        return -1;
-    if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
-        return err_set(err, EX_CANTCREAT, "%s: is not a directory", dir);
-    if (access(dir, W_OK | X_OK) < 0)
-        return err_sys(err, EX_CANTCREAT, "%s: cannot be written", dir);
-    /* two runs would overwrite each other's state; where there are no locks
-     * (some network file systems) nothing prevents that */
-    *lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) < 0 &&
-        errno == EWOULDBLOCK)
-        return err_set(err, EX_CANTCREAT, "%s: another %s is running there",
-                       dir, verb);
-    return 0;
 }

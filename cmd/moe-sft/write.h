@@ -54,12 +54,4 @@ int outdir_at_open(struct outdir_at *f, const char *path, int flags,
 int outdir_at_commit(struct outdir_at *f, struct err *err);
 void outdir_at_abort(struct outdir_at *f);
 
-/*
- * run_dir_open() makes the directory of a training run if it is missing, and
- * locks it, where its file system has locks: *lock is closed to unlock it, or
- * -1.  0, or -1 with 'err' set (EX_CANTCREAT, EX_IOERR): another run of the
- * same verb is running there, or it cannot be written.
- */
-int run_dir_open(const char *dir, const char *verb, int *lock, struct err *err);
-
 #endif
