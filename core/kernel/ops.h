@@ -64,6 +64,8 @@ struct sums_ops {
 struct vec_ops {
     float (*dot)(const float *a, const float *b, size_t n);
     void (*axpy)(float *y, float s, const float *x, size_t n);
+    void (*axpy_diff)(float *y, float s, const float *x, const float *b,
+                      size_t n);
     void (*add)(float *y, const float *x, size_t n);
     void (*scale)(float *y, float s, size_t n);
     float (*max)(const float *x, size_t n, bool *nan); /* of what is no NaN */

@@ -2,6 +2,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "core/kernel/ops.h"
@@ -210,6 +211,57 @@ topk_take(struct topk *t, uint32_t *idx, float *v)
         v[i] = value_of(t->key[i]);
     }
     return t->n;
+}
+
+void
+topk_shared_start(struct topk_shared *s, uint64_t *key, uint64_t *room,
+                  size_t k)
+{
+    topk_start(&s->top, key, room, k);
+    s->below = 0;
+    pthread_mutex_init(&s->lock, NULL);
+}
+
+void
+topk_shared_close(struct topk_shared *s)
+{
+    pthread_mutex_destroy(&s->lock);
+}
+
+void
+topk_hand_over(struct topk_shared *s, struct topk_offers *o)
+{
+    struct topk offered = { .key = o->key, .n = o->n, .bad = o->bad };
+
+    pthread_mutex_lock(&s->lock);
+    topk_add(&s->top, &offered);
+    s->below = s->top.below;
+    pthread_mutex_unlock(&s->lock);
+    o->n = 0;
+}
+
+void
+topk_offer(struct topk_shared *s, struct topk_offers *o, const float *x,
+           uint32_t first, size_t n)
+{
+    const struct sums_ops *ops = s->top.ops;
+    float below = atomic_load_explicit(&s->below, memory_order_relaxed);
+
+    for (size_t i = 0; i < n; i += BLOCK) {
+        size_t n_block = n - i < BLOCK ? n - i : BLOCK;
+        uint64_t bits = ops->outside(x + i, n_block, -FLT_MAX, below), bad;
+
+        if (bits == 0)
+            continue;
+        bad = ops->outside(x + i, n_block, -FLT_MAX, FLT_MAX);
+        o->bad |= bad != 0;
+        if (o->n + BLOCK > TOPK_OFFERS) {
+            topk_hand_over(s, o);
+            below = s->below;
+        }
+        o->n +=
+            ops->keys(o->key + o->n, x + i, bits & ~bad, first + (uint32_t)i);
+    }
 }
 
 void

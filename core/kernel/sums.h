@@ -6,6 +6,7 @@
 #ifndef CORE_KERNEL_SUMS_H
 #define CORE_KERNEL_SUMS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -82,6 +83,31 @@ void topk_add(struct topk *t, const struct topk *other);
 /* topk_take() writes the k, or fewer, in ascending order of their indices and
  * returns how many.  idx, v [k]. */
 size_t topk_take(struct topk *t, uint32_t *idx, float *v);
+
+/*
+ * One top-k of several threads, each of which collects TOPK_OFFERS before it
+ * waits for the others.  topk_shared_start() begins with none, and
+ * topk_shared_close() ends; topk_offer() offers as topk_put() does;
+ * topk_hand_over() hands over what a thread has left.  'shared->top' is read by
+ * topk_take() when all have.
+ */
+#define TOPK_OFFERS ((size_t)4096)
+struct topk_shared {
+    struct topk top;
+    _Atomic float below; /* top.below of a while ago */
+    pthread_mutex_t lock;
+};
+struct topk_offers {
+    uint64_t *key; /* [TOPK_OFFERS] of the caller's */
+    size_t n;
+    bool bad;
+};
+void topk_shared_start(struct topk_shared *s, uint64_t *key, uint64_t *room,
+                       size_t k);
+void topk_shared_close(struct topk_shared *s);
+void topk_offer(struct topk_shared *s, struct topk_offers *o, const float *x,
+                uint32_t first, size_t n);
+void topk_hand_over(struct topk_shared *s, struct topk_offers *o);
 
 /*
  * topk_magnitudes() gives the indices of the k largest |x[i] * by[i]|,

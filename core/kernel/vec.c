@@ -23,6 +23,12 @@ vec_axpy(float *y, float s, const float *x, size_t n)
 }
 
 void
+vec_axpy_diff(float *y, float s, const float *x, const float *b, size_t n)
+{
+    ops()->axpy_diff(y, s, x, b, n);
+}
+
+void
 vec_add(float *y, const float *x, size_t n)
 {
     ops()->add(y, x, n);

@@ -14,8 +14,10 @@
  * filled up with zeros. */
 float vec_dot(const float *a, const float *b, size_t n);
 
-/* y[i] += s * x[i] (FMA);  y[i] += x[i];  y[i] *= s. */
+/* y[i] += s * x[i] (FMA);  y[i] += s * (x[i] - b[i]), rounded before the FMA;
+ * y[i] += x[i];  y[i] *= s. */
 void vec_axpy(float *y, float s, const float *x, size_t n);
+void vec_axpy_diff(float *y, float s, const float *x, const float *b, size_t n);
 void vec_add(float *y, const float *x, size_t n);
 void vec_scale(float *y, float s, size_t n);
 

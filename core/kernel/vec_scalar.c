@@ -26,6 +26,13 @@ axpy(float *y, float s, const float *x, size_t n)
 }
 
 static void
+axpy_diff(float *y, float s, const float *x, const float *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = fmaf(s, x[i] - b[i], y[i]);
+}
+
+static void
 add(float *y, const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -160,6 +167,7 @@ rope(float *x, const float *c, const float *s, size_t half)
 const struct vec_ops vec_scalar = {
     .dot = dot,
     .axpy = axpy,
+    .axpy_diff = axpy_diff,
     .add = add,
     .scale = scale,
     .max = max,

@@ -64,6 +64,22 @@ axpy(float *y, float s, const float *x, size_t n)
 }
 
 static void
+axpy_diff(float *y, float s, const float *x, const float *b, size_t n)
+{
+    const vf k = vf_set1(s);
+    size_t i = 0;
+
+    for (; i + VF <= n; i += VF)
+        vf_store(y + i,
+                 vf_fma(k, vf_load(x + i) - vf_load(b + i), vf_load(y + i)));
+    if (i < n) {
+        vf diff = vf_load_n(x + i, n - i) - vf_load_n(b + i, n - i);
+
+        vf_store_n(y + i, vf_fma(k, diff, vf_load_n(y + i, n - i)), n - i);
+    }
+}
+
+static void
 add(float *y, const float *x, size_t n)
 {
     size_t i = 0;
@@ -299,6 +315,7 @@ rope(float *x, const float *c, const float *s, size_t half)
 const struct vec_ops TABLE(vec) = {
     .dot = dot,
     .axpy = axpy,
+    .axpy_diff = axpy_diff,
     .add = add,
     .scale = scale,
     .max = max,

@@ -169,6 +169,10 @@ test_vectors(const char *isa)
             dots &= same(vec_dot(w, x, n), lanes_sum(w, x, n, 64));
             vec_axpy(y, s, x, n);
             axpys &= !memcmp(y, e, n * sizeof(*y));
+            for (size_t j = 0; j < n; j++)
+                e[j] = fmaf(s, x[j] - w[j], y[j]);
+            vec_axpy_diff(y, s, x, w, n);
+            axpys &= !memcmp(y, e, n * sizeof(*y));
             /* exp itself is held against f64 by unit/vec: here its sum */
             for (size_t j = 0; j < n; j++) {
                 y[j] = 20 * rnd();
@@ -187,7 +191,7 @@ test_vectors(const char *isa)
             }
         }
     tap_ok(dots, "%s: dot in 64 lanes, 0 to 200 numbers", isa);
-    tap_ok(axpys, "%s: axpy is fmaf()", isa);
+    tap_ok(axpys, "%s: axpy is fmaf(), of a difference, too", isa);
     tap_ok(exps && sums, "%s: sums of exponentials in 16 lanes", isa);
     tap_ok(zero, "%s: the largest of zeros is +0", isa);
 }

@@ -29,49 +29,62 @@ adamw_close(struct adamw *a)
     a->master = a->m = a->v = NULL;
 }
 
-/* One step's constants. */
+struct adamw_rates
+adamw_rates(const struct adamw *a, double scale, double lr, uint64_t t)
+{
+    return (struct adamw_rates){
+        .scale = scale,
+        .keep = 1 - lr * a->weight_decay,
+        .size = lr / (1 - f64_pow(a->beta1, (double)t)),
+        .correct = 1 / sqrt(1 - f64_pow(a->beta2, (double)t)),
+    };
+}
+
+void
+adamw_move(struct adamw *a, const struct adamw_rates *r, size_t first, size_t n,
+           const float *grad)
+{
+    float *restrict w = a->master + first;
+    float *restrict m = a->m + first;
+    float *restrict v = a->v + first;
+
+    for (size_t i = 0; i < n; i++) {
+        double g = r->scale * (double)grad[i];
+        double mi = a->beta1 * (double)m[i] + (1 - a->beta1) * g;
+        double vi = a->beta2 * (double)v[i] + (1 - a->beta2) * g * g;
+        double root = sqrt(vi) * r->correct + a->eps;
+
+        m[i] = (float)mi;
+        v[i] = (float)vi;
+        w[i] = (float)(r->keep * (double)w[i] - r->size * mi / root);
+    }
+}
+
 struct step {
     struct adamw *a;
+    struct adamw_rates rates;
     size_t first;
     const float *grad;
-    double scale, keep; /* of the gradient; of a parameter */
-    double size;        /* lr / (1 - beta1^t) */
-    double correct;     /* 1 / sqrt(1 - beta2^t) */
 };
 
 static void
 step_chunk(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct step *s = ctx;
-    const struct adamw *a = s->a;
 
     (void)thread;
-    for (size_t i = s->first + begin; i < s->first + end; i++) {
-        double g = s->scale * (double)s->grad[i];
-        double m = a->beta1 * (double)a->m[i] + (1 - a->beta1) * g;
-        double v = a->beta2 * (double)a->v[i] + (1 - a->beta2) * g * g;
-        double root = sqrt(v) * s->correct + a->eps;
-
-        a->m[i] = (float)m;
-        a->v[i] = (float)v;
-        a->master[i] =
-            (float)(s->keep * (double)a->master[i] - s->size * m / root);
-    }
+    adamw_move(s->a, &s->rates, s->first + begin, end - begin,
+               s->grad + s->first + begin);
 }
 
 void
 adamw_step(struct adamw *a, size_t first, size_t n, const float *grad,
            double scale, double lr, uint64_t t, struct par *par)
 {
-    struct step s = {
-        .a = a,
-        .first = first,
-        .grad = grad,
-        .scale = scale,
-        .keep = 1 - lr * a->weight_decay,
-        .size = lr / (1 - f64_pow(a->beta1, (double)t)),
-        .correct = 1 / sqrt(1 - f64_pow(a->beta2, (double)t)),
-    };
+    struct step s = { .a = a,
+                      .rates = adamw_rates(a, scale, lr, t),
+                      .first = first,
+                      .grad = grad };
 
     par_for(par, n, GRAIN, step_chunk, &s);
 }

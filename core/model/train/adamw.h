@@ -30,4 +30,16 @@ void adamw_close(struct adamw *a); /* a zeroed struct is fine */
 void adamw_step(struct adamw *a, size_t first, size_t n, const float *grad,
                 double scale, double lr, uint64_t t, struct par *par);
 
+/* What a step's moves have in common: adamw_rates() of step t, for parameters
+ * that are moved piece by piece, where adamw_step() has no part of them. */
+struct adamw_rates {
+    double scale, keep; /* of the gradient; of a parameter */
+    double size;        /* lr / (1 - beta1^t) */
+    double correct;     /* 1 / sqrt(1 - beta2^t) */
+};
+struct adamw_rates adamw_rates(const struct adamw *a, double scale, double lr,
+                               uint64_t t);
+void adamw_move(struct adamw *a, const struct adamw_rates *rates, size_t first,
+                size_t n, const float *grad); /* grad [n] */
+
 #endif

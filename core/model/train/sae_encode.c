@@ -1,0 +1,251 @@
+/*
+ * The active latents of a batch.  Rows are encoded in chunks, each by one
+ * product with all of W_enc whose outputs are offered to top-k where they are
+ * made: pre-activations are stored of dead latents alone.
+ */
+#include <string.h>
+
+#include "core/kernel/cvt.h"
+#include "core/mem.h"
+#include "core/model/train/sae_impl.h"
+
+/* What the threads share while a chunk is encoded. */
+struct encode {
+    struct sae_work *w;
+    struct sae_trainer *t;
+    size_t row, rows; /* of the chunk, in the batch */
+};
+
+static void
+shift(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct encode *e = ctx;
+    size_t d = e->w->max.d;
+    const float *b = sae_decoder_bias(e->t, e->t->adamw.master);
+
+    (void)thread;
+    for (size_t r = begin; r < end; r++)
+        for (size_t c = 0; c < d; c++)
+            e->w->shifted[r * d + c] = e->w->x[(e->row + r) * d + c] - b[c];
+}
+
+/* ---- the hooks of the product: see struct gemm_end ---- */
+
+/* Pre-activations of dead latents, side by side. */
+static void
+keep_dead(const struct encode *e, const float *t, size_t ldt, size_t row,
+          size_t n_rows, size_t col, size_t n_cols)
+{
+    const struct sae_dead *dead = &e->w->dead;
+    size_t first = dead->before[col], last = dead->before[col + n_cols];
+
+    for (size_t i = 0; i < n_rows; i++)
+        for (size_t j = first; j < last; j++)
+            dead->pre[(row + i) * dead->n + j] =
+                t[i * ldt + dead->latent[j] - col];
+}
+
+static void
+offer(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
+      size_t n_cols, int thread)
+{
+    const struct encode *e = ctx;
+    struct topk *top = e->w->top + (size_t)thread * e->w->chunk + row;
+
+    for (size_t i = 0; i < n_rows; i++)
+        topk_put(&top[i], t + i * ldt, (uint32_t)col, n_cols);
+    if (e->w->dead.k)
+        keep_dead(e, t, ldt, row, n_rows, col, n_cols);
+}
+
+static void
+offer_batch(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
+            size_t col, size_t n_cols, int thread)
+{
+    const struct encode *e = ctx;
+    struct sae_work *w = e->w;
+
+    for (size_t i = 0; i < n_rows; i++) {
+        size_t at = (e->row + row + i) * e->t->set.n + col;
+
+        topk_offer(&w->all, &w->offers[thread], t + i * ldt, (uint32_t)at,
+                   n_cols);
+    }
+    if (w->dead.k)
+        keep_dead(e, t, ldt, row, n_rows, col, n_cols);
+}
+
+/* ---- a chunk ---- */
+
+static void
+start_rows(struct sae_work *w, const struct sae_trainer *t, size_t rows)
+{
+    size_t cap = topk_cap(t->set.k);
+
+    for (size_t i = 0; i < w->threads; i++)
+        for (size_t r = 0; r < rows; r++)
+            topk_start(&w->top[i * w->chunk + r],
+                       w->keys + (i * w->chunk + r) * cap,
+                       w->room + i * (topk_cap(w->max.k)), t->set.k);
+}
+
+static void
+take_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct encode *e = ctx;
+    struct sae_work *w = e->w;
+    size_t k = e->t->set.k;
+
+    for (size_t r = begin; r < end; r++) {
+        struct topk *top = &w->top[r];
+        size_t at = (e->row + r) * k;
+
+        top->room = w->room + (size_t)thread * topk_cap(w->max.k);
+        for (size_t i = 1; i < w->threads; i++)
+            topk_add(top, &w->top[i * w->chunk + r]);
+        w->active.begin[e->row + r] = at;
+        w->active.n[e->row + r] =
+            (uint32_t)topk_take(top, w->active.idx + at, w->active.v + at);
+    }
+}
+
+/* Of each row the largest pre-activations of dead latents. */
+static void
+take_dead(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct encode *e = ctx;
+    struct sae_work *w = e->w;
+    struct sae_dead *dead = &w->dead;
+    size_t cap = topk_cap(dead->k);
+    struct topk top;
+
+    for (size_t r = begin; r < end; r++) {
+        size_t at = (e->row + r) * dead->k, n;
+
+        topk_start(&top, dead->keys + (size_t)thread * 2 * cap,
+                   dead->keys + ((size_t)thread * 2 + 1) * cap, dead->k);
+        topk_put(&top, dead->pre + r * dead->n, 0, dead->n);
+        n = topk_take(&top, dead->active.idx + at, dead->active.v + at);
+        for (size_t i = 0; i < n; i++)
+            dead->active.idx[at + i] = dead->latent[dead->active.idx[at + i]];
+        dead->active.begin[e->row + r] = at;
+        dead->active.n[e->row + r] = (uint32_t)n;
+    }
+}
+
+static void
+encode_chunk(struct encode *e)
+{
+    struct sae_work *w = e->w;
+    const struct sae_settings *set = &e->t->set;
+    const struct gemm_job job = {
+        .w = { .data = SAE_SWAPS ? e->t->encoder_le
+                                 : sae_encoder_weight(e->t, e->t->adamw.master),
+               .dtype = DT_F32,
+               .n = set->n,
+               .k = set->d,
+               .ld = set->d },
+        .end = { .bias = sae_encoder_bias(e->t, e->t->adamw.master),
+                 .hook = set->batchtopk ? offer_batch : offer,
+                 .ctx = e },
+    };
+
+    par_for(w->par, e->rows, 16, shift, e);
+    if (!set->batchtopk)
+        start_rows(w, e->t, e->rows);
+    if (set->bf16) {
+        gemm_to_bf16(w->gemm, w->rounded, w->shifted, set->d, e->rows, set->d);
+        gemm_bf16(w->gemm, &job, 1, w->rounded, NULL, gemm_ld_bf16(set->d),
+                  e->rows);
+    } else {
+        gemm_exact(w->gemm, &job, 1, w->shifted, set->d, e->rows);
+    }
+    if (!set->batchtopk)
+        par_for(w->par, e->rows, 16, take_rows, e);
+    if (w->dead.k)
+        par_for(w->par, e->rows, 4, take_dead, e);
+}
+
+/* ---- the batch ---- */
+
+static void
+start_batch(struct sae_work *w, const struct sae_trainer *t)
+{
+    topk_shared_start(&w->all, w->keys, w->room, w->rows * t->set.k);
+    for (size_t i = 0; i < w->threads; i++)
+        w->offers[i] =
+            (struct topk_offers){ .key = w->offered + i * TOPK_OFFERS };
+}
+
+/* From places in [rows, n] to rows and latents; returns the least. */
+static double
+take_batch(struct sae_work *w, const struct sae_trainer *t)
+{
+    struct sae_active *a = &w->active;
+    size_t n, r = 0;
+    float least;
+
+    for (size_t i = 0; i < w->threads; i++)
+        topk_hand_over(&w->all, &w->offers[i]);
+    n = topk_take(&w->all.top, a->idx, a->v);
+    topk_shared_close(&w->all);
+    least = n ? a->v[0] : 0;
+    memset(a->n, 0, w->rows * sizeof(*a->n));
+    a->begin[0] = 0;
+    for (size_t i = 0; i < n; i++) {
+        while (a->idx[i] / t->set.n > r)
+            a->begin[++r] = i;
+        a->idx[i] %= (uint32_t)t->set.n;
+        a->n[r]++;
+        least = a->v[i] < least ? a->v[i] : least;
+    }
+    while (++r < w->rows)
+        a->begin[r] = n;
+    return (double)least;
+}
+
+/* By latents, rows ascending. */
+static void
+sort_by_latent(struct sae_work *w, const struct sae_trainer *t)
+{
+    const struct sae_active *a = &w->active;
+    size_t *first = w->by.first;
+
+    memset(first, 0, (t->set.n + 1) * sizeof(*first));
+    for (size_t r = 0; r < w->rows; r++)
+        for (size_t i = 0; i < a->n[r]; i++)
+            first[a->idx[a->begin[r] + i] + 1]++;
+    for (size_t i = 0; i < t->set.n; i++)
+        first[i + 1] += first[i];
+    for (size_t r = 0; r < w->rows; r++)
+        for (size_t i = a->begin[r]; i < a->begin[r] + a->n[r]; i++) {
+            size_t at = first[a->idx[i]]++;
+
+            w->by.row[at] = (uint32_t)r;
+            w->by.h[at] = a->v[i];
+        }
+    for (size_t i = t->set.n; i > 0; i--)
+        first[i] = first[i - 1];
+    first[0] = 0;
+}
+
+double
+sae_encode(struct sae_work *w, struct sae_trainer *t)
+{
+    struct encode e = { .w = w, .t = t };
+    size_t chunk = w->chunk;
+    double least = 0;
+
+    if (w->dead.k)
+        chunk = smaller(chunk, w->dead.n_pre / w->dead.n);
+    if (t->set.batchtopk)
+        start_batch(w, t);
+    for (; e.row < w->rows; e.row += e.rows) {
+        e.rows = smaller(chunk, w->rows - e.row);
+        encode_chunk(&e);
+    }
+    if (t->set.batchtopk)
+        least = take_batch(w, t);
+    sort_by_latent(w, t);
+    return least;
+}
