@@ -70,7 +70,7 @@ Description: small tools for the tensors around language and vision models
  st-inspect looks into safetensors; hf-infer runs Hugging Face model directories
  on the CPU; saev-write and saev-read cache activations; kvc-convert converts
  KV-cache compressors; lut-precompute and lut-apply make and use lookup tables
- of linear layers; moe-sft fine-tunes experts by LoRA.
+ of linear layers, from what sae-train trains; moe-sft fine-tunes experts by LoRA.
 CONTROL
 (cd "$root" && find usr -type f | sort | xargs -d '\n' md5sum >DEBIAN/md5sums)
 

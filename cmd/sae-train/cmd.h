@@ -1,0 +1,61 @@
+/*
+ * sae-train's command line, as parsed, and its verbs; only main.c prints errors
+ * and exits.
+ */
+#ifndef SAE_TRAIN_CMD_H
+#define SAE_TRAIN_CMD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/err.h"
+#include "core/opt.h"
+
+enum { ACT_TOPK, ACT_BATCHTOPK };
+enum { COMPUTE_F32, COMPUTE_BF16 };
+enum { FORMAT_SPARSIFY, FORMAT_SAELENS };
+
+/* The status of a loss or gradient that is NaN or infinite. */
+#define SAE_NOT_FINITE 76
+
+/* What may differ between the SAEs of a pass. */
+struct sae_options {
+    uint64_t k, latents, expansion; /* latents 0: expansion times d */
+    int activation, compute;
+    double aux_coef;
+    uint64_t aux_k; /* 0: d / 2 */
+    uint64_t dead_after;
+    double lr; /* 0: by the number of latents */
+    uint64_t warmup;
+    double decay, clip;
+    bool no_normalize;
+    uint64_t seed;
+    const char *init, *hook; /* or NULL */
+};
+
+struct train_cmd {
+    const struct opt_line *line;
+    char **paths; /* [n_paths] operands after the verb */
+    int n_paths;
+    const char *output;
+    int format;
+    struct sae_options o;
+    struct opt_list saes; /* --sae NAME:.. */
+    const char *layers;   /* --layers NAME,.. */
+    uint64_t tokens;      /* of raw rows by layers */
+    uint64_t dim;         /* of raw rows; 0: .npy, or a dump */
+    int x_dtype;          /* or -1 */
+    uint64_t batch, steps, save_every, log_every, input_at;
+    bool resume, skip_bad, json, verbose, quiet;
+    const char *svg;
+    struct opt_list eval; /* -s */
+    int n_threads, out_flags;
+};
+
+/* The verbs: 0, or -1 with 'err' set. */
+int train_main(const struct train_cmd *cmd, struct err *err);
+int eval_main(const struct train_cmd *cmd, struct err *err);
+int info_main(const struct train_cmd *cmd, struct err *err);
+
+#endif

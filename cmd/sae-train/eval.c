@@ -1,0 +1,476 @@
+/*
+ * sae-train eval: how well SAEs reconstruct rows, in one pass over them.
+ * Latents are found by exact products; sums are f64.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd/sae-train/cmd.h"
+#include "cmd/sae-train/input.h"
+#include "core/format/sae.h"
+#include "core/js.h"
+#include "core/kernel/cvt.h"
+#include "core/kernel/gemm.h"
+#include "core/kernel/sums.h"
+#include "core/mem.h"
+#include "core/out.h"
+#include "core/sig.h"
+#include "core/str.h"
+#include "core/svg.h"
+#include "core/tool.h"
+
+#define CHUNK_BYTES ((size_t)32 << 20) /* of pre-activations */
+#define DECADES     8                  /* of densities, down to 1e-8 */
+#define BINS        (2 * DECADES + 1)  /* the first: never active */
+#define BAR_COLUMNS 40
+
+/* An SAE as products read it, and what was found with it. */
+struct evaluated {
+    const char *path;
+    size_t n, d, k;
+    float *encoder, *decoder;     /* [n, d] F32, little-endian */
+    float *encoder_bias;          /* [n] */
+    float *decoder_bias, *center; /* [d]; center: what rows are encoded less */
+    float *threshold;             /* [n], or NULL: the k largest */
+    double error, active;         /* sums over rows */
+    uint64_t *count;              /* [n] rows in which a latent was active */
+};
+
+struct eval {
+    struct row_stream rows;
+    struct par *par;
+    struct gemm *gemm;
+    struct evaluated *list;
+    size_t n, max_n, max_k;
+    size_t chunk;
+    float *pre, *shifted; /* [chunk, max_n], [chunk, d] */
+    uint64_t *keys;       /* [threads, 2 topk_cap(max_k)] */
+    uint32_t *idx;        /* [chunk, max_n] */
+    float *v;
+    size_t *n_active; /* [chunk] */
+    double *row_sum;
+    float *decoded; /* [threads, d] */
+    void *memory;
+    size_t nbytes;
+
+    /* of the rows: sums of x - the first row, and of its squares */
+    double *first, *sum, *square; /* [d] */
+    uint64_t n_rows;
+};
+
+/* What the threads share while a chunk is evaluated. */
+struct eval_chunk {
+    struct eval *e;
+    struct evaluated *s;
+    const float *x;
+};
+
+/* ---- opening ---- */
+
+static float *
+matrix_f32(const struct matrix *m, struct err *err)
+{
+    float *to = mem_try(m->rows * m->cols, sizeof(*to), "an SAE", err);
+
+    for (size_t i = 0; to && i < m->rows; i++)
+        for (size_t j = 0; j < m->cols; j++)
+            to[i * m->cols + j] = (float)matrix_get(m, i, j);
+    return to;
+}
+
+static int
+load_sae(struct evaluated *s, const struct sae *sae, struct err *err)
+{
+    size_t all = sae->n * sae->in;
+
+    s->n = sae->n;
+    s->d = sae->in;
+    s->k = sae->k;
+    s->encoder = matrix_f32(&sae->encoder_weight, err);
+    s->decoder = matrix_f32(&sae->decoder_weight, err);
+    s->encoder_bias = matrix_f32(&sae->encoder_bias, err);
+    s->decoder_bias = matrix_f32(&sae->decoder_bias, err);
+    if (!s->encoder || !s->decoder || !s->encoder_bias || !s->decoder_bias)
+        return -1;
+    s->center = xcalloc(s->d, sizeof(*s->center));
+    s->count = xcalloc(s->n, sizeof(*s->count));
+    if (sae->centered)
+        memcpy(s->center, s->decoder_bias, s->d * sizeof(*s->center));
+    for (size_t i = 0; i < s->n; i++) {
+        sae_fold(sae, i, false, s->encoder + i * s->d);
+        sae_fold(sae, i, true, s->decoder + i * s->d);
+        if (sae->norms)
+            s->encoder_bias[i] =
+                (float)((double)s->encoder_bias[i] * sae->norms[i]);
+    }
+    if (sae->thresholds) {
+        s->threshold = xcalloc(s->n, sizeof(*s->threshold));
+        memcpy(s->threshold, sae->thresholds, s->n * sizeof(*s->threshold));
+    }
+    if (!s->threshold && s->k == 0)
+        s->k = s->n; /* ReLU: all that are over 0 */
+    cvt_from_f32(s->encoder, DT_F32, s->encoder, all);
+    cvt_from_f32(s->decoder, DT_F32, s->decoder, all);
+    return 0;
+}
+
+static int
+open_sae(struct eval *e, const char *path, struct err *err)
+{
+    struct evaluated *s = &e->list[e->n];
+    struct sae sae;
+    int rc;
+
+    *s = (struct evaluated){ .path = path };
+    if (sae_open(&sae, path, SAE_THRESHOLDS, err) < 0)
+        return -1;
+    e->n++;
+    rc = sae.in == e->rows.d
+             ? load_sae(s, &sae, err)
+             : err_set(err, EX_DATAERR,
+                       "%s: is of rows of %zu numbers (expected %zu, as the "
+                       "input's)",
+                       sae.path, sae.in, e->rows.d);
+    sae_close(&sae);
+    e->max_n = larger(e->max_n, s->n);
+    e->max_k = larger(e->max_k, smaller(s->k, s->n));
+    return rc;
+}
+
+static int
+open_eval(struct eval *e, const struct train_cmd *cmd, struct err *err)
+{
+    const struct row_options o = {
+        .paths = cmd->paths,
+        .n_paths = cmd->n_paths,
+        .dim = (size_t)cmd->dim,
+        .dtype = cmd->x_dtype,
+        .batch = 1024,
+        .skip_bad = cmd->skip_bad,
+    };
+    size_t threads = (size_t)cmd->n_threads;
+
+    if (rows_open(&e->rows, &o, err) < 0)
+        return -1;
+    e->list = xcalloc(cmd->eval.n, sizeof(*e->list));
+    for (size_t i = 0; i < cmd->eval.n; i++)
+        if (open_sae(e, cmd->eval.item[i], err) < 0)
+            return -1;
+    e->chunk = larger(smaller(o.batch, CHUNK_BYTES / 4 / e->max_n), 1);
+
+    const struct mem_array arrays[] = {
+        { &e->pre, e->chunk, e->max_n, sizeof(*e->pre) },
+        { &e->shifted, e->chunk, e->rows.d, sizeof(*e->shifted) },
+        { &e->keys, threads, 2 * topk_cap(e->max_k), sizeof(*e->keys) },
+        { &e->idx, e->chunk, e->max_n, sizeof(*e->idx) },
+        { &e->v, e->chunk, e->max_n, sizeof(*e->v) },
+        { &e->n_active, e->chunk, 1, sizeof(*e->n_active) },
+        { &e->row_sum, e->chunk, 1, sizeof(*e->row_sum) },
+        { &e->decoded, threads, e->rows.d, sizeof(*e->decoded) },
+        { &e->first, e->rows.d, 1, sizeof(*e->first) },
+        { &e->sum, e->rows.d, 1, sizeof(*e->sum) },
+        { &e->square, e->rows.d, 1, sizeof(*e->square) },
+    };
+
+    e->memory = mem_arrays(arrays, sizeof(arrays) / sizeof(*arrays), &e->nbytes,
+                           "the workspace of eval", err);
+    if (!e->memory || par_open(&e->par, cmd->n_threads, err) < 0)
+        return -1;
+    return gemm_open(&e->gemm, e->par, err);
+}
+
+static void
+close_eval(struct eval *e)
+{
+    for (size_t i = 0; i < e->n; i++) {
+        struct evaluated *s = &e->list[i];
+
+        free(s->encoder);
+        free(s->decoder);
+        free(s->encoder_bias);
+        free(s->decoder_bias);
+        free(s->center);
+        free(s->threshold);
+        free(s->count);
+    }
+    free(e->list);
+    if (e->memory)
+        mem_big_free(e->memory, e->nbytes, 1);
+    gemm_close(e->gemm);
+    par_close(e->par);
+    rows_close(&e->rows);
+}
+
+/* ---- rows ---- */
+
+/* The active latents of a row. */
+static size_t
+find_active(const struct eval_chunk *c, size_t r, int thread)
+{
+    const struct eval *e = c->e;
+    const struct evaluated *s = c->s;
+    const float *pre = e->pre + r * s->n;
+    uint32_t *idx = e->idx + r * e->max_n;
+    float *v = e->v + r * e->max_n;
+    size_t cap = topk_cap(e->max_k), n = 0;
+    struct topk top;
+
+    if (!s->threshold) {
+        topk_start(&top, e->keys + (size_t)thread * 2 * cap,
+                   e->keys + ((size_t)thread * 2 + 1) * cap,
+                   smaller(s->k, s->n));
+        topk_put(&top, pre, 0, s->n);
+        return topk_take(&top, idx, v);
+    }
+    for (size_t i = 0; i < s->n; i++)
+        if (pre[i] > s->threshold[i] && pre[i] > 0) {
+            idx[n] = (uint32_t)i;
+            v[n++] = pre[i];
+        }
+    return n;
+}
+
+static void
+reconstruct(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct eval_chunk *c = ctx;
+    const struct eval *e = c->e;
+    const struct evaluated *s = c->s;
+    float *y = e->decoded + (size_t)thread * s->d;
+
+    for (size_t r = begin; r < end; r++) {
+        const float *x = c->x + r * s->d;
+        struct sparse_sum sum = { .y = y,
+                                  .w = s->decoder,
+                                  .idx = e->idx + r * e->max_n,
+                                  .v = e->v + r * e->max_n,
+                                  .ldw = s->d,
+                                  .cols = s->d,
+                                  .w_dtype = DT_F32 };
+        double error = 0;
+
+        sum.n = e->n_active[r] = find_active(c, r, thread);
+        memcpy(y, s->decoder_bias, s->d * sizeof(*y));
+        sparse_sum(&sum);
+        for (size_t i = 0; i < s->d; i++) {
+            double by = (double)x[i] - (double)y[i];
+
+            error += by * by;
+        }
+        e->row_sum[r] = error;
+    }
+}
+
+static void
+add_chunk(struct eval *e, struct evaluated *s, const float *x, size_t n)
+{
+    struct eval_chunk c = { e, s, x };
+    const struct gemm_job job = { .w = { .data = s->encoder,
+                                         .dtype = DT_F32,
+                                         .n = s->n,
+                                         .k = s->d,
+                                         .ld = s->d },
+                                  .c = e->pre,
+                                  .ldc = s->n,
+                                  .end = { .bias = s->encoder_bias } };
+
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = 0; i < s->d; i++)
+            e->shifted[r * s->d + i] = x[r * s->d + i] - s->center[i];
+    gemm_exact(e->gemm, &job, 1, e->shifted, s->d, n);
+    par_for(e->par, n, 8, reconstruct, &c);
+    for (size_t r = 0; r < n; r++) {
+        s->error += e->row_sum[r];
+        s->active += (double)e->n_active[r];
+        for (size_t i = 0; i < e->n_active[r]; i++)
+            s->count[e->idx[r * e->max_n + i]]++;
+    }
+}
+
+static void
+add_rows(struct eval *e, const float *x, size_t n)
+{
+    size_t d = e->rows.d;
+
+    for (size_t i = 0; i < d && e->n_rows == 0; i++)
+        e->first[i] = (double)x[i];
+    e->n_rows += n;
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = 0; i < d; i++) {
+            double by = (double)x[r * d + i] - e->first[i];
+
+            e->sum[i] += by;
+            e->square[i] += by * by;
+        }
+    for (size_t i = 0; i < e->n; i++)
+        for (size_t at = 0; at < n; at += e->chunk)
+            add_chunk(e, &e->list[i], x + at * d, smaller(e->chunk, n - at));
+}
+
+/* sum |x - mean|^2 */
+static double
+variance(const struct eval *e)
+{
+    double all = 0;
+
+    for (size_t i = 0; i < e->rows.d; i++)
+        all += e->square[i] - e->sum[i] * e->sum[i] / (double)e->n_rows;
+    return all;
+}
+
+/* ---- what is printed ---- */
+
+/* Latents by how often they are active: never, in up to 1e-8 of the rows, and
+ * in steps of half a decade. */
+static void
+bins_of(const struct eval *e, const struct evaluated *s, uint64_t bins[BINS])
+{
+    memset(bins, 0, BINS * sizeof(*bins));
+    for (size_t i = 0; i < s->n; i++) {
+        double density = (double)s->count[i] / (double)e->n_rows;
+        double at = s->count[i] ? 2 * (DECADES + log10(density)) : -1;
+
+        bins[at < 0 ? s->count[i] > 0 : smaller((size_t)at + 1, BINS - 1)]++;
+    }
+}
+
+static void
+print_bins(const uint64_t bins[BINS])
+{
+    static const char bar[] = "########################################";
+    uint64_t most = 1;
+
+    for (size_t i = 0; i < BINS; i++)
+        most = bins[i] > most ? bins[i] : most;
+    printf("latents by density\n");
+    for (size_t i = 0; i < BINS; i++) {
+        int n = (int)(BAR_COLUMNS * bins[i] / most);
+
+        if (i == 0)
+            printf("     never");
+        else
+            printf("  >= %5.0e", pow(10, ((double)i - 1) / 2 - DECADES));
+        printf(" %8llu %.*s\n", (unsigned long long)bins[i], n, bar);
+    }
+}
+
+static size_t
+n_dead(const struct evaluated *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n; i++)
+        n += s->count[i] == 0;
+    return n;
+}
+
+static void
+print_sae(const struct eval *e, const struct evaluated *s, bool json)
+{
+    double rows = (double)e->n_rows;
+    const struct {
+        const char *name;
+        double v;
+    } values[] = { { "rows", rows },
+                   { "fvu", s->error / variance(e) },
+                   { "mse", s->error / rows },
+                   { "l0", s->active / rows },
+                   { "dead", (double)n_dead(s) } };
+    struct str text = { 0 };
+    uint64_t bins[BINS];
+
+    if (json) {
+        str_adds(&text, "{\"sae\":");
+        js_put_str(&text, s->path, strlen(s->path));
+    }
+    for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {
+        if (json) {
+            str_addf(&text, ",\"%s\":", values[i].name);
+        } else if (e->n > 1) {
+            str_esc(&text, s->path, strlen(s->path));
+            str_addf(&text, "\t%s\t", values[i].name);
+        } else {
+            str_addf(&text, "%s\t", values[i].name);
+        }
+        js_put_f64(&text, values[i].v);
+        if (!json)
+            str_addc(&text, '\n');
+    }
+    printf("%s%s", text.s, json ? "}\n" : "");
+    str_free(&text);
+    if (json || !isatty(1))
+        return;
+    bins_of(e, s, bins);
+    print_bins(bins);
+}
+
+/* Of each SAE a line: how many latents are in each bin. */
+static int
+draw(const struct eval *e, const struct train_cmd *cmd, struct err *err)
+{
+    static const char *const colors[] = { "#36c", "#c62", "#292", "#a3a",
+                                          "#666" };
+    const double left = 70, top = 30, width = 500, height = 260;
+    struct str text = { 0 };
+    uint64_t bins[BINS], most = 1;
+    int rc;
+
+    for (size_t i = 0; i < e->n; i++) {
+        bins_of(e, &e->list[i], bins);
+        for (size_t b = 0; b < BINS; b++)
+            most = bins[b] > most ? bins[b] : most;
+    }
+    svg_begin(&text, 640, 360);
+    str_addf(&text, "<text x=\"70\" y=\"20\" font-size=\"13\">latents by log10 "
+                    "of density (left: never active)</text>\n");
+    for (int i = 0; i <= 4; i++)
+        svg_tick_y(&text, left, top + height * (1 - i / 4.0), width, 6,
+                   (double)most * i / 4);
+    for (int i = 0; i <= DECADES; i += 2)
+        svg_tick_x(&text, left + width * (1 + 2 * i) / BINS, top + height, 3,
+                   i - DECADES);
+    for (size_t i = 0; i < e->n; i++) {
+        bins_of(e, &e->list[i], bins);
+        svg_line_begin(&text, colors[i % 5]);
+        for (size_t b = 0; b < BINS; b++)
+            svg_line_to(&text, left + width * (double)b / BINS,
+                        top + height * (1 - (double)bins[b] / (double)most));
+        svg_line_end(&text);
+        str_addf(&text, "<text x=\"560\" y=\"%zu\" fill=\"%s\">", 40 + 14 * i,
+                 colors[i % 5]);
+        svg_name(&text, e->list[i].path, strlen(e->list[i].path), 12);
+        str_adds(&text, "</text>\n");
+    }
+    svg_end(&text);
+    rc = out_put(cmd->svg, cmd->out_flags, text.s, text.n, err);
+    str_free(&text);
+    return rc;
+}
+
+int
+eval_main(const struct train_cmd *cmd, struct err *err)
+{
+    struct eval e = { 0 };
+    ssize_t n = 0;
+    int rc;
+
+    sig_install(true);
+    rc = open_eval(&e, cmd, err);
+    while (rc == 0 && (n = rows_batch(&e.rows, err)) > 0)
+        add_rows(&e, rows_layer(&e.rows, 0), (size_t)n);
+    if (n < 0)
+        rc = -1;
+    for (size_t i = 0; i < e.n && rc == 0; i++)
+        print_sae(&e, &e.list[i], cmd->json);
+    if (rc == 0 && cmd->svg)
+        rc = draw(&e, cmd, err);
+    if (rc == 0 && e.rows.n_bad)
+        err_warn("%llu row%s with NaN or Inf left out",
+                 (unsigned long long)e.rows.n_bad,
+                 e.rows.n_bad == 1 ? "" : "s");
+    close_eval(&e);
+    return rc;
+}

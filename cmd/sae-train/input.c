@@ -1,0 +1,518 @@
+#include "cmd/sae-train/input.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/format/npy.h"
+#include "core/format/saevdir.h"
+#include "core/kernel/cvt.h"
+#include "core/le.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/sig.h"
+#include "core/tty.h"
+
+#define RAW_BYTES ((size_t)1 << 20)
+#define UNKNOWN   UINT64_MAX
+
+/* A file, a shard of a dump, or what is read once. */
+struct source {
+    char *path;
+    int fd;       /* -1: a file that is not open */
+    bool is_file; /* it can be read again, from anywhere */
+    enum dtype dtype;
+    size_t offset;   /* of the rows, in bytes */
+    uint64_t n_rows; /* of all layers; UNKNOWN */
+    size_t last[3];  /* dims of its blocks: layers, tokens, d; 0: not known */
+};
+
+static size_t
+item(const struct source *s)
+{
+    return dtype_table[s->dtype].bits / 8;
+}
+
+/* ---- opening ---- */
+
+static struct source *
+add_source(struct row_stream *in, char *path, int fd)
+{
+    in->sources =
+        xrealloc(in->sources, in->n_sources + 1, sizeof(*in->sources));
+    in->sources[in->n_sources] =
+        (struct source){ .path = path, .fd = fd, .n_rows = UNKNOWN };
+    return &in->sources[in->n_sources++];
+}
+
+static void
+close_source(struct source *s)
+{
+    if (s->is_file && s->fd > 2) {
+        close(s->fd);
+        s->fd = -1;
+    }
+}
+
+/* Each shard is a source: rows image by image, layer by layer. */
+static int
+add_dump(struct row_stream *in, const char *path, struct err *err)
+{
+    struct saevdir dir;
+    struct str name = { 0 };
+    size_t n;
+
+    if (saevdir_open(&dir, path, err) < 0)
+        return -1;
+    n = dir.saev.n_shards;
+    for (size_t i = 0; i < n; i++) {
+        struct source *s;
+
+        str_clear(&name);
+        saevdir_shard_path(&dir, i, &name);
+        s = add_source(in, xstrdup(name.s), -1);
+        s->is_file = true;
+        s->dtype = DT_F32;
+        s->n_rows = saev_shard_nbytes(&dir.saev, i) / 4 / dir.saev.d;
+        s->last[0] = dir.saev.n_layers;
+        s->last[1] = dir.saev.n_tokens;
+        s->last[2] = dir.saev.d;
+    }
+    str_free(&name);
+    saevdir_close(&dir);
+    return 0;
+}
+
+static int
+set_npy(struct source *s, const struct npy *npy, struct err *err)
+{
+    if (npy->dtype != DT_F32 && npy->dtype != DT_F16)
+        return err_set(err, EX_DATAERR, "%s: dtype is %s (expected F32 or F16)",
+                       s->path, dtype_table[npy->dtype].name);
+    if (npy->n_dims < 1 || npy->shape[npy->n_dims - 1] == 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: has no rows of numbers (expected [.., d])",
+                       s->path);
+    for (size_t i = 0; i < 3 && i < npy->n_dims; i++)
+        s->last[2 - i] = (size_t)npy->shape[npy->n_dims - 1 - i];
+    s->dtype = npy->dtype;
+    s->n_rows = npy->n_elements / s->last[2];
+    s->offset = npy->data_offset;
+    return 0;
+}
+
+/* The header, and not a byte more: what follows it may come from a pipe. */
+static int
+read_npy(struct source *s, size_t size, struct err *err)
+{
+    unsigned char *head = xcalloc(1, NPY_MAX_HEAD);
+    ssize_t n = file_read_full(s->fd, s->path, head, 12, err), more = 0;
+    struct npy npy;
+    int rc = n < 0 ? -1 : 0;
+
+    if (rc == 0 && n == 0)
+        rc = err_set(err, EX_DATAERR, "%s: is empty", s->path);
+    if (rc == 0 && !npy_sniff(head, (size_t)n))
+        rc =
+            err_set(err, EX_DATAERR,
+                    "%s: is not .npy (--dim and --x-dtype are for raw numbers)",
+                    s->path);
+    if (rc == 0 && n == 12) {
+        size_t all = head[6] == 1 ? (size_t)10 + le16(head + 8)
+                                  : (size_t)12 + le32(head + 8);
+
+        all = smaller(all, NPY_MAX_HEAD);
+        more = all > 12
+                   ? file_read_full(s->fd, s->path, head + 12, all - 12, err)
+                   : 0;
+        rc = more < 0 ? -1 : 0;
+    }
+    if (rc == 0)
+        rc = npy_parse(&npy, head, (size_t)(n + more), s->path, err);
+    if (rc == 0 && s->is_file)
+        rc = npy_fits(&npy, size, s->path, err);
+    free(head);
+    return rc == 0 ? set_npy(s, &npy, err) : -1;
+}
+
+static int
+add_file(struct row_stream *in, const char *path, const struct row_options *o,
+         struct err *err)
+{
+    bool is_stdin = !strcmp(path, "-");
+    struct source *s;
+    struct stat st;
+    off_t at;
+
+    if (!is_stdin && file_is_dir(path, err) != 0)
+        return file_is_dir(path, err) < 0 ? -1 : add_dump(in, path, err);
+    s = add_source(in, xstrdup(is_stdin ? "standard input" : path),
+                   is_stdin ? 0 : file_open_any(path, err));
+    if (s->fd < 0 || fstat(s->fd, &st) < 0)
+        return s->fd < 0 ? -1 : err_sys(err, EX_NOINPUT, "%s", s->path);
+    if (isatty(s->fd))
+        return err_set(err, TU_USAGE,
+                       "rows are not read from a terminal: redirect standard "
+                       "input, or name a file");
+    at = lseek(s->fd, 0, SEEK_CUR);
+    s->is_file = !is_stdin && S_ISREG(st.st_mode) && at == 0;
+    if (o->dtype < 0 && read_npy(s, (size_t)st.st_size, err) < 0)
+        return -1;
+    if (o->dtype >= 0) {
+        s->dtype = (enum dtype)o->dtype;
+        s->last[2] = o->dim;
+        s->last[1] = (size_t)o->tokens;
+        s->last[0] = o->n_layers;
+        if (s->is_file && (size_t)st.st_size % (o->dim * item(s)) != 0)
+            return err_set(err, EX_DATAERR,
+                           "%s: has %lld bytes (expected whole rows of %zu)",
+                           s->path, (long long)st.st_size, o->dim * item(s));
+        if (s->is_file)
+            s->n_rows = (uint64_t)st.st_size / (o->dim * item(s));
+    }
+    close_source(s);
+    return 0;
+}
+
+/* Do all of them have the same rows? */
+static int
+check_sources(struct row_stream *in, const struct row_options *o,
+              struct err *err)
+{
+    const struct source *first = &in->sources[0];
+    uint64_t all = 0;
+
+    in->d = first->last[2];
+    in->n_layers = o->n_layers ? o->n_layers : 1;
+    in->tokens = o->n_layers ? first->last[1] : 1;
+    in->can_wrap = true;
+    for (size_t i = 0; i < in->n_sources; i++) {
+        const struct source *s = &in->sources[i];
+
+        if (s->last[2] != in->d)
+            return err_set(err, EX_DATAERR,
+                           "%s: rows have %zu numbers (expected %zu, as in %s)",
+                           s->path, s->last[2], in->d, first->path);
+        if (o->n_layers && (s->last[0] != o->n_layers ||
+                            s->last[1] != in->tokens || in->tokens == 0))
+            return err_set(err, EX_DATAERR,
+                           "%s: its last dims are %zu, %zu, %zu (expected %zu "
+                           "layers, tokens, d)",
+                           s->path, s->last[0], s->last[1], s->last[2],
+                           o->n_layers);
+        in->can_wrap &= s->is_file;
+        if (s->n_rows == UNKNOWN || all == UNKNOWN)
+            all = UNKNOWN;
+        else if (__builtin_add_overflow(all, s->n_rows, &all))
+            return err_set(err, EX_DATAERR, "%s: too many rows", s->path);
+    }
+    if (all == 0)
+        return err_set(err, EX_DATAERR, "%s: has no rows", first->path);
+    in->n_rows = all == UNKNOWN ? 0 : all / in->n_layers + o->input_at;
+    return 0;
+}
+
+int
+rows_open(struct row_stream *in, const struct row_options *o, struct err *err)
+{
+    static char dash[] = "-", *const std[] = { dash };
+    int n = o->n_paths ? o->n_paths : 1, rc = 0;
+    char *const *paths = o->n_paths ? o->paths : std;
+
+    *in = (struct row_stream){ .skip_bad = o->skip_bad,
+                               .layers = o->layers,
+                               .batch = o->batch,
+                               .first = o->input_at,
+                               .taken = o->input_at };
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = add_file(in, paths[i], o, err);
+    if (rc < 0 || check_sources(in, o, err) < 0)
+        return -1;
+    in->cap = in->batch + in->tokens - 1;
+    in->x =
+        mem_big(in->n_layers * in->cap, in->d * sizeof(float), "a batch", err);
+    in->raw = xmalloc(larger(RAW_BYTES, in->d * 4));
+    return in->x ? 0 : -1;
+}
+
+bool
+rows_wrap(struct row_stream *in)
+{
+    in->wraps = in->can_wrap;
+    return in->wraps;
+}
+
+void
+rows_close(struct row_stream *in)
+{
+    for (size_t i = 0; i < in->n_sources; i++) {
+        if (in->sources[i].fd > 2)
+            close(in->sources[i].fd);
+        free(in->sources[i].path);
+    }
+    if (in->x)
+        mem_big_free(in->x, in->n_layers * in->cap, in->d * sizeof(float));
+    free(in->sources);
+    free(in->raw);
+    *in = (struct row_stream){ 0 };
+}
+
+/* ---- reading ---- */
+
+/* The source that has more, NULL at the end. */
+static struct source *
+source_at(struct row_stream *in)
+{
+    for (;; in->at++, in->row = 0) {
+        if (in->at == in->n_sources && in->wraps)
+            in->at = 0;
+        if (in->at == in->n_sources)
+            return NULL;
+        if (in->row < in->sources[in->at].n_rows)
+            return &in->sources[in->at];
+        close_source(&in->sources[in->at]);
+    }
+}
+
+/* A .npy that promised its rows has no more. */
+static int
+check_end(struct source *s, struct err *err)
+{
+    char more;
+    ssize_t n;
+
+    if (s->is_file || s->n_rows == UNKNOWN)
+        return 0;
+    n = file_read_full(s->fd, s->path, &more, 1, err);
+    return n <= 0 ? (int)n
+                  : err_set(err, EX_DATAERR,
+                            "%s: more data (expected %llu row%s by its header)",
+                            s->path, (unsigned long long)s->n_rows,
+                            plural(s->n_rows));
+}
+
+/* Rows of a source as they are there: how many, or -1. */
+static ssize_t
+read_source(struct row_stream *in, struct source *s, char *to, size_t n,
+            struct err *err)
+{
+    size_t row = in->d * item(s), size;
+    ssize_t got;
+
+    if (s->fd < 0) {
+        s->fd = file_open(s->path, &size, err);
+        if (s->fd < 0)
+            return -1;
+    }
+    if (s->n_rows - in->row < n)
+        n = (size_t)(s->n_rows - in->row);
+    if (s->is_file) {
+        if (file_pread(s->fd, s->path, to, n * row,
+                       s->offset + (size_t)in->row * row, err) < 0)
+            return -1;
+        got = (ssize_t)(n * row);
+    } else {
+        got = file_read_full(s->fd, s->path, to, n * row, err);
+    }
+    if (got < 0)
+        return -1;
+    if ((size_t)got % row != 0 ||
+        (s->n_rows != UNKNOWN && (size_t)got < n * row))
+        return err_set(err, EX_DATAERR,
+                       "%s: ended in row %llu (expected whole rows of %zu "
+                       "bytes)",
+                       s->path,
+                       (unsigned long long)(in->row + (size_t)got / row), row);
+    in->row += (size_t)got / row;
+    if ((size_t)got < n * row)
+        s->n_rows = in->row; /* now it is known */
+    else if (in->row == s->n_rows && check_end(s, err) < 0)
+        return -1;
+    return got / (ssize_t)row;
+}
+
+/* n rows, fewer at the end. */
+static ssize_t
+read_rows(struct row_stream *in, float *to, size_t n, struct err *err)
+{
+    size_t done = 0;
+
+    while (done < n) {
+        struct source *s = source_at(in);
+        size_t part;
+        ssize_t got;
+
+        if (!s)
+            break;
+        if (sig_stop())
+            return sig_stopped("no batch was complete", err);
+        part = smaller(n - done, larger(RAW_BYTES / (in->d * 4), 1));
+        got = read_source(in, s, in->raw, part, err);
+        if (got < 0)
+            return -1;
+        cvt_to_f32(to + done * in->d, in->raw, s->dtype, (size_t)got * in->d);
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
+}
+
+static float *
+room_at(const struct row_stream *in, size_t layer, size_t row)
+{
+    return in->x + (layer * in->cap + row) * in->d;
+}
+
+static bool
+is_finite(const float *x, size_t n)
+{
+    float sum = 0; /* 0, or NaN */
+
+    for (size_t i = 0; i < n; i++)
+        sum += x[i] * 0;
+    return sum == 0;
+}
+
+/* Rows at 'row' of a layer's room that are not finite are an error, or left
+ * out; returns how many stay. */
+static ssize_t
+check_rows(struct row_stream *in, size_t layer, size_t row, size_t n,
+           uint64_t number, struct err *err)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        float *x = room_at(in, layer, row + i);
+
+        if (!is_finite(x, in->d) && !in->skip_bad)
+            return err_set(err, EX_DATAERR, "%s: row %llu%s%s has NaN or Inf%s",
+                           in->sources[smaller(in->at, in->n_sources - 1)].path,
+                           (unsigned long long)(number + i),
+                           in->layers ? " of " : "",
+                           in->layers ? in->layers[layer] : "",
+                           in->layers ? "" : " (--skip-bad leaves such out)");
+        if (!is_finite(x, in->d)) {
+            in->n_bad++;
+            continue;
+        }
+        if (kept != i)
+            memcpy(room_at(in, layer, row + kept), x, in->d * sizeof(*x));
+        kept++;
+    }
+    return (ssize_t)kept;
+}
+
+/* A block: the tokens of each layer.  How many there are, 0 at the end. */
+static ssize_t
+read_block(struct row_stream *in, size_t want, struct err *err)
+{
+    size_t n = in->layers ? in->tokens : want;
+    ssize_t got = 0, kept = 0;
+
+    for (size_t l = 0; l < in->n_layers; l++) {
+        got = read_rows(in, room_at(in, l, in->fill), n, err);
+        if (got > 0 && in->layers && (size_t)got < n)
+            return err_set(err, EX_DATAERR,
+                           "the input ended in a block of %zu layers and %zu "
+                           "tokens",
+                           in->n_layers, in->tokens);
+        if (got <= 0)
+            return got;
+        kept = check_rows(
+            in, l, in->fill, (size_t)got,
+            in->layers ? in->taken + in->fill : in->taken + in->n_taken, err);
+        if (kept < 0)
+            return -1;
+    }
+    in->fill += (size_t)kept;
+    in->n_taken += (uint64_t)got;
+    return got;
+}
+
+ssize_t
+rows_batch(struct row_stream *in, struct err *err)
+{
+    size_t left = in->fill - in->used;
+
+    in->taken += in->n_taken;
+    for (size_t l = 0; l < in->n_layers && left && in->used; l++)
+        memmove(room_at(in, l, 0), room_at(in, l, in->used),
+                left * in->d * sizeof(float));
+    in->fill = left;
+    in->n_taken = in->used = 0;
+    while (in->fill < in->batch) {
+        ssize_t got = read_block(in, in->batch - in->fill, err);
+
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            break;
+    }
+    in->used = smaller(in->fill, in->batch);
+    if (in->layers) /* what is left is the next batch's */
+        in->n_taken = in->used;
+    return (ssize_t)in->used;
+}
+
+const float *
+rows_layer(const struct row_stream *in, size_t layer)
+{
+    return room_at(in, layer, 0);
+}
+
+uint64_t
+rows_after(const struct row_stream *in)
+{
+    return in->taken + in->n_taken;
+}
+
+int
+rows_skip(struct row_stream *in, uint64_t row, struct err *err)
+{
+    uint64_t blocks = (row - in->first) / in->tokens;
+    uint64_t n = blocks * in->tokens * in->n_layers;
+    size_t rest = (size_t)((row - in->first) % in->tokens);
+
+    while (n > 0) {
+        struct source *s = source_at(in);
+        uint64_t left;
+        ssize_t got;
+
+        if (!s)
+            return err_set(err, EX_DATAERR,
+                           "the input has fewer rows than the run to resume "
+                           "had, %llu",
+                           (unsigned long long)row);
+        left = s->n_rows == UNKNOWN ? n : s->n_rows - in->row;
+        if (s->is_file) {
+            left = left < n ? left : n;
+            in->row += left;
+            n -= left;
+            continue;
+        }
+        if (sig_stop())
+            return sig_stopped("rows that were had are passed over", err);
+        got = read_source(in, s, in->raw,
+                          smaller((size_t)(n < left ? n : left),
+                                  larger(RAW_BYTES / (in->d * 4), 1)),
+                          err);
+        if (got < 0)
+            return -1;
+        n -= (uint64_t)got;
+    }
+    in->taken = row - rest;
+    in->fill = in->used = 0;
+    if (rest > 0) {
+        if (read_block(in, 0, err) < 0)
+            return -1;
+        for (size_t l = 0; l < in->n_layers; l++)
+            memmove(room_at(in, l, 0), room_at(in, l, rest),
+                    (in->fill - rest) * in->d * sizeof(float));
+        in->fill -= rest;
+    }
+    in->taken = row;
+    in->n_taken = 0;
+    return 0;
+}

@@ -1,0 +1,79 @@
+/*
+ * Rows of activations: from standard input, from .npy files, or from dumps, one
+ * after the other.  By layers, they come as [.., layers, tokens, d].
+ */
+#ifndef SAE_TRAIN_INPUT_H
+#define SAE_TRAIN_INPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "core/dtype.h"
+#include "core/err.h"
+
+struct source;
+
+struct row_stream {
+    size_t d, n_layers, tokens; /* of a layer, in a block */
+    uint64_t n_rows; /* of each layer, from the beginning; 0: not known */
+    bool skip_bad;
+    uint64_t n_bad; /* rows left out so far */
+
+    /* private */
+    struct source *sources; /* [n_sources] */
+    size_t n_sources, at;
+    uint64_t row;   /* of the source, that is read next */
+    uint64_t first; /* of the input, that the stream begins with */
+    uint64_t taken; /* of each layer, before the batch */
+    bool ended, wraps, can_wrap;
+    const char *const *layers; /* names for messages, or NULL */
+    size_t batch, cap;         /* rows of a batch; of room */
+    float *x;                  /* [n_layers, cap, d] */
+    size_t fill;               /* rows there */
+    size_t used;               /* of them, by the batch */
+    uint64_t n_taken;          /* rows of the input that the batch took */
+    char *raw;                 /* rows as they are in a file */
+};
+
+struct row_options {
+    char **paths; /* [n_paths]; none: standard input */
+    int n_paths;
+    size_t dim;      /* of raw rows, or 0 */
+    int dtype;       /* of raw rows, or -1 */
+    uint64_t tokens; /* of raw rows by layers */
+    size_t n_layers; /* 0: not by layers */
+    const char *const *layers;
+    size_t batch;
+    uint64_t input_at; /* the input begins with that row */
+    bool skip_bad;
+};
+
+/*
+ * rows_open() reads what the inputs say of themselves.  rows_wrap(): at the end
+ * of files, they begin again; false where they are no files.
+ * rows_skip() passes over rows up to 'row' of each layer, from the beginning.
+ * 0, or -1 with 'err' set.  Owner: the caller, until rows_close(); a zeroed
+ * struct is fine.
+ */
+int rows_open(struct row_stream *rows, const struct row_options *o,
+              struct err *err);
+bool rows_wrap(struct row_stream *rows);
+int rows_skip(struct row_stream *rows, uint64_t row, struct err *err);
+void rows_close(struct row_stream *rows);
+
+/*
+ * rows_batch() reads the next batch: how many rows of each layer there are,
+ * fewer than 'batch' at the end; -1 with 'err' set (EX_DATAERR: a row with NaN
+ * or Inf, an input that ends within a row).  They are at rows_layer() until the
+ * next call, and rows->taken counts what was before them.
+ */
+ssize_t rows_batch(struct row_stream *rows, struct err *err);
+const float *rows_layer(const struct row_stream *rows, size_t layer);
+
+/* rows_after() is how many rows of each layer there were up to the end of the
+ * batch. */
+uint64_t rows_after(const struct row_stream *rows);
+
+#endif

@@ -1,0 +1,151 @@
+/* sae-train: the command line. */
+#include <string.h>
+
+#include "cmd/sae-train/cmd.h"
+#include "core/format/sae.h"
+#include "core/mem.h"
+#include "core/tool.h"
+
+#define OPT_INTO struct train_cmd
+static const struct opt opts[] = {
+    { 'o', "output", "DIR", "train!", OPT_TEXT(output),
+      "directory of the SAE, or of those of --sae and --layers" },
+    { 'k', "k", "N", "train", OPT_U64(o.k, 1, 1000000000),
+      "active latents of a row" },
+    { 0, "latents", "N", "train", OPT_U64(o.latents, 1, UINT32_MAX - 1),
+      "number of latents (default: --expansion times d)" },
+    { 0, "expansion", "N", "train", OPT_U64(o.expansion, 1, 1000000),
+      "latents for each of the d numbers of a row" },
+    { 0, "activation", "topk|batchtopk", "train", OPT_WORD(o.activation, 0),
+      "the k largest of each row, or k times as many of a batch" },
+    { 0, "batch", "ROWS", "train", OPT_U64(batch, 1, 1 << 30),
+      "rows of a step" },
+    { 'n', "steps", "N", "train", OPT_U64(steps, 1, UINT32_MAX),
+      "steps (default: one pass over the rows)" },
+    { 0, "lr", "X", "train", OPT_F64(o.lr, 0, 1e9),
+      "learning rate (default: 2e-4 / sqrt(latents / 16384))" },
+    { 0, "warmup", "STEPS", "train", OPT_U64(o.warmup, 0, UINT32_MAX),
+      "steps in which it grows from 0" },
+    { 0, "decay", "PART", "train", OPT_F64(o.decay, 0, 1),
+      "last part of the steps, in which it falls to 0" },
+    { 0, "clip", "X", "train", OPT_F64(o.clip, 0, 1e9),
+      "norm that a gradient is scaled down to; 0: none" },
+    { 0, "no-normalize", NULL, "train", OPT_FLAG(o.no_normalize),
+      "rows of W_dec may have any norm" },
+    { 0, "aux-coef", "X", "train", OPT_F64(o.aux_coef, 0, 1e9),
+      "weight of the loss of dead latents" },
+    { 0, "aux-k", "N", "train", OPT_U64(o.aux_k, 1, 1000000000),
+      "dead latents of a row in that loss (default: d / 2)" },
+    { 0, "dead-after", "ROWS", "train", OPT_U64(o.dead_after, 1, INT64_MAX),
+      "a latent is dead that was not active for so many" },
+    { 0, "compute", "f32|bf16", "train", OPT_WORD(o.compute, 0),
+      "of the encoder's product: exact, or rounded" },
+    { 0, "seed", "S", "train", OPT_U64(o.seed, 0, UINT64_MAX),
+      "of the first directions" },
+    { 0, "init", "SAE", "train", OPT_FILE(o.init),
+      "begin with an SAE instead" },
+    { 0, "sae", "NAME:KEY=VALUE,..", "train", OPT_LIST(saes, 4096),
+      "train several in one pass: DIR/NAME, with options of its own" },
+    { 0, "layers", "NAME,..", "train", OPT_TEXT(layers),
+      "rows are [.., layers, tokens, d]: one SAE for each, DIR/NAME" },
+    { 0, "hook", "NAME", "train", OPT_TEXT(o.hook),
+      "where in the model the rows are from, for cfg.json" },
+    { 0, "format", "sparsify|saelens", "train", OPT_WORD(format, 0),
+      "names of files and tensors" },
+    { 's', "saes", "SAE", "eval!", OPT_LIST(eval, 4096),
+      "an SAE; several: one pass" },
+    { 0, "dim", "D", "train eval", OPT_U64(dim, 1, 1 << 24),
+      "the input is raw rows of D numbers" },
+    { 0, "x-dtype", "f32|f16|bf16", "train eval", OPT_DTYPE(x_dtype),
+      "type of raw numbers (default f32)" },
+    { 0, "tokens", "N", "train", OPT_U64(tokens, 1, 1 << 30),
+      "of raw rows by --layers: tokens of a block" },
+    { 0, "input-at", "ROW", "train", OPT_U64(input_at, 0, INT64_MAX),
+      "the input begins with that row: see info" },
+    { 0, "skip-bad", NULL, "train eval", OPT_FLAG(skip_bad),
+      "leave out rows with NaN or Inf" },
+    { 0, "save-every", "STEPS", "train", OPT_U64(save_every, 0, UINT32_MAX),
+      "write DIR/state.safetensors so often; 0: at the end" },
+    { 0, "log-every", "STEPS", "train", OPT_U64(log_every, 1, UINT32_MAX),
+      "steps of a line of DIR/log.tsv" },
+    { 0, "resume", NULL, "train", OPT_FLAG(resume),
+      "go on where DIR/state.safetensors ends" },
+    TOOL_DEADLINE("train", ""),
+    { 0, "svg", "FILE", "train eval", OPT_FILE(svg),
+      "draw the loss, or how often latents are active" },
+    { 0, "json", NULL, "eval info", OPT_FLAG(json), "JSON instead of TSV" },
+    TOOL_THREADS("train eval"),
+    TOOL_FORCE("train"),
+    { 'v', "verbose", NULL, "train", OPT_FLAG(verbose),
+      "a line for each step on stderr" },
+    TOOL_QUIET,
+    { 0 },
+};
+
+static const struct opt_rule rules[] = {
+    { OPT_ONE_OF, "latents expansion", NULL, NULL },
+    { OPT_ONE_OF, "sae layers", NULL, NULL },
+    { OPT_NOT, "skip-bad", "layers",
+      "--skip-bad would move the layers against each other: not with --layers" },
+    { OPT_NEEDS, "x-dtype", "dim", NULL },
+    { OPT_NEEDS, "tokens", "layers", NULL },
+    { OPT_NOT, "resume", "force", "--resume keeps what --force replaces" },
+    { 0 },
+};
+
+static const struct train_cmd defaults = {
+    .o = { .k = 32,
+           .expansion = 16,
+           .aux_coef = 1.0 / 32,
+           .dead_after = 10000000,
+           .warmup = 1000,
+           .decay = 0.2 },
+    .x_dtype = -1,
+    .batch = 16384,
+    .save_every = 500,
+    .log_every = 1,
+};
+
+static const struct opt_verb verbs[] = {
+    { "train", "[FILE...]", "train SAEs on rows of activations (the default)" },
+    { "eval", "[FILE...]", "how well SAEs reconstruct rows" },
+    { "info", "DIR...", "step, rows and settings of a run" },
+    { 0 },
+};
+
+static int (*const mains[])(const struct train_cmd *cmd,
+                            struct err *err) = { train_main, eval_main,
+                                                 info_main };
+TOOL_MAINS(mains, verbs);
+
+static const struct opt_tool tool = {
+    .name = "sae-train",
+    .usage = "sae-train -o DIR [OPTION...] [FILE...]\n"
+             "sae-train eval -s SAE [OPTION...] [FILE...]\n"
+             "sae-train info DIR...",
+    .summary = "Trains sparse autoencoders on rows of activations.",
+    .opts = opts,
+    .verbs = verbs,
+    .rules = rules,
+    .defaults = &defaults,
+};
+
+int
+main(int argc, char **argv)
+{
+    struct train_cmd cmd = defaults;
+    struct opt_line line;
+    struct err err = { 0 };
+
+    tool_parse(&line, &tool, argc, argv, &cmd);
+    cmd.line = &line;
+    cmd.paths = line.args;
+    cmd.n_paths = line.n_args;
+    if (cmd.dim && cmd.x_dtype < 0)
+        cmd.x_dtype = DT_F32;
+    if (cmd.dim && cmd.layers && !cmd.tokens)
+        die_usage("raw rows by --layers need --tokens");
+    if (mains[line.verb](&cmd, &err) < 0)
+        die_err(&err);
+    tool_end(0);
+}

@@ -1,0 +1,75 @@
+/*
+ * The SAEs of a pass: what the command line says, what the states of a run that
+ * is resumed say, and what is left to defaults.
+ */
+#ifndef SAE_TRAIN_PLAN_H
+#define SAE_TRAIN_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cmd/sae-train/cmd.h"
+#include "cmd/sae-train/input.h"
+#include "core/err.h"
+#include "core/model/train/log.h"
+#include "core/model/train/sae.h"
+#include "core/model/train/state.h"
+#include "core/str.h"
+
+enum { N_TENSORS = 4, N_OTHERS = 3 };
+
+struct planned {
+    char *name; /* of --sae or --layers; NULL: the only one */
+    char *layer_name;
+    size_t layer; /* of the input's */
+    struct sae_options o;
+    unsigned given; /* bits: fields of 'o' that the command line has */
+    uint64_t total, batch, layers; /* steps, rows a step, of the input */
+    uint64_t saes;                 /* of the pass */
+    size_t d;
+
+    struct str dir, state_path, log_path, svg_path;
+    bool has_state; /* of a run to resume, in DIR */
+    uint64_t saved; /* the step of the state in DIR */
+    bool made;      /* DIR has files of this run */
+    struct sae_trainer trainer;
+    struct train_tensor tensors[N_TENSORS];
+    struct train_numbers others[N_OTHERS];
+    struct train_state state;
+    struct train_log log;
+    int lock;
+    struct str kept; /* texts of a state that options point to */
+
+    /* where the input was, before and after the last batch, and a checksum of
+     * its rows: what a resumed run compares; whole numbers under 2^53 */
+    double input[3]; /* before, after, sum */
+};
+enum { BEFORE, AFTER, SUM };
+
+struct sae_plan {
+    const struct train_cmd *cmd;
+    uint64_t batch;       /* rows of a step */
+    struct planned *list; /* [n] by layer */
+    size_t n;
+    char *names;         /* what the layers' names are pieces of */
+    const char **layers; /* [n_layers], or NULL */
+    size_t n_layers;
+};
+
+/*
+ * plan_open() makes the list, with what the states in DIR say.
+ * plan_settle() completes it for rows of d numbers, of which there are n_rows
+ * (0: not known).  0, or -1 with 'err' set: TU_USAGE, EX_DATAERR.
+ * Owner: the caller, until plan_close(); a zeroed struct is fine.
+ */
+int plan_open(struct sae_plan *plan, const struct train_cmd *cmd,
+              struct err *err);
+int plan_settle(struct sae_plan *plan, const struct row_stream *rows,
+                struct err *err);
+void plan_close(struct sae_plan *plan);
+
+/* plan_set_state() says in a state what a resumed run must have in common. */
+void plan_set_state(struct planned *p);
+
+#endif

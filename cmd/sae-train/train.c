@@ -1,0 +1,403 @@
+/*
+ * sae-train: steps.  Each batch is read once for all SAEs of the pass.  One
+ * whose state is of a later place in the input than the others', as after a
+ * kill between two of them, waits until the pass gets there.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/sae-train/plan.h"
+#include "cmd/sae-train/save.h"
+#include "core/clock.h"
+#include "core/format/sae.h"
+#include "core/hash.h"
+#include "core/kernel/cpu.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/outdir.h"
+#include "core/sig.h"
+#include "core/tool.h"
+#include "core/tty.h"
+
+struct pass {
+    const struct train_cmd *cmd;
+    struct sae_plan plan;
+    struct row_stream rows;
+    struct par *par;
+    struct gemm *gemm;
+    struct sae_work *work;
+    bool ended; /* the input */
+};
+
+/* ---- opening ---- */
+
+static int
+open_rows(struct pass *s, struct err *err)
+{
+    const struct train_cmd *cmd = s->cmd;
+    const struct row_options o = {
+        .paths = cmd->paths,
+        .n_paths = cmd->n_paths,
+        .dim = (size_t)cmd->dim,
+        .dtype = cmd->x_dtype,
+        .tokens = cmd->tokens,
+        .n_layers = s->plan.n_layers,
+        .layers = s->plan.layers,
+        .batch = (size_t)s->plan.batch,
+        .input_at = cmd->input_at,
+        .skip_bad = cmd->skip_bad,
+    };
+
+    if (rows_open(&s->rows, &o, err) < 0)
+        return -1;
+    /* files may be gone over as often as it takes */
+    if (cmd->steps && s->rows.n_rows &&
+        s->rows.n_rows / s->plan.batch < cmd->steps && !rows_wrap(&s->rows) &&
+        s->rows.n_rows >= s->plan.batch)
+        return err_set(err, EX_DATAERR,
+                       "the input has %llu rows: -n %llu needs %llu, and only "
+                       "files are gone over again",
+                       (unsigned long long)s->rows.n_rows,
+                       (unsigned long long)cmd->steps,
+                       (unsigned long long)(cmd->steps * s->plan.batch));
+    return 0;
+}
+
+static void
+take_matrix(float *to, const struct matrix *m)
+{
+    for (size_t i = 0; i < m->rows; i++)
+        for (size_t j = 0; j < m->cols; j++)
+            to[i * m->cols + j] = (float)matrix_get(m, i, j);
+}
+
+static int
+take_init(struct planned *p, struct err *err)
+{
+    struct sae_trainer *t = &p->trainer;
+    float *w = t->adamw.master;
+    size_t n = t->set.n, d = t->set.d;
+    struct sae sae;
+
+    if (sae_open(&sae, p->o.init, SAE_THRESHOLDS, err) < 0)
+        return -1;
+    if (sae.n != n || sae.in != d) {
+        err_set(err, EX_DATAERR,
+                "%s: has %zu latents of %zu inputs (expected %zu of %zu)",
+                sae.path, sae.n, sae.in, n, d);
+        sae_close(&sae);
+        return -1;
+    }
+    take_matrix(sae_encoder_weight(t, w), &sae.encoder_weight);
+    take_matrix(sae_decoder_weight(t, w), &sae.decoder_weight);
+    take_matrix(sae_encoder_bias(t, w), &sae.encoder_bias);
+    take_matrix(sae_decoder_bias(t, w), &sae.decoder_bias);
+    for (size_t i = 0; i < n; i++) {
+        sae_fold(&sae, i, false, sae_encoder_weight(t, w) + i * d);
+        sae_fold(&sae, i, true, sae_decoder_weight(t, w) + i * d);
+    }
+    sae_close(&sae);
+    return 0;
+}
+
+static int
+open_trainers(struct pass *s, struct err *err)
+{
+    struct sae_sizes sizes = { .d = s->rows.d, .rows = (size_t)s->plan.batch };
+
+    for (size_t i = 0; i < s->plan.n; i++) {
+        struct planned *p = &s->plan.list[i];
+        const struct sae_settings set = p->trainer.set;
+
+        if (sae_trainer_open(&p->trainer, &set, err) < 0)
+            return -1;
+        sizes.n = larger(sizes.n, set.n);
+        sizes.k = larger(sizes.k, set.k);
+        sizes.aux_k = larger(sizes.aux_k, set.aux_k);
+        sizes.bf16 |= set.bf16;
+        sizes.batchtopk |= set.batchtopk;
+        if (save_open(p, s->cmd, err) < 0)
+            return -1;
+        if (p->state.step == 0 && p->o.init && take_init(p, err) < 0)
+            return -1;
+    }
+    if (s->rows.n_rows && s->rows.n_rows < sizes.rows && !s->rows.wraps)
+        sizes.rows = (size_t)s->rows.n_rows;
+    if (par_open(&s->par, s->cmd->n_threads, err) < 0 ||
+        gemm_open(&s->gemm, s->par, err) < 0)
+        return -1;
+    return sae_work_open(&s->work, s->gemm, &sizes, err);
+}
+
+/* ---- where the input is ---- */
+
+static bool
+is_done(const struct planned *p)
+{
+    return p->total && p->trainer.step >= p->total;
+}
+
+/* The rows that the pass begins with: the last batch of the SAE that is least
+ * far, to see whether this is its input; or what follows. */
+static uint64_t
+first_row(const struct pass *s)
+{
+    double before = INFINITY, after = INFINITY;
+
+    for (size_t i = 0; i < s->plan.n; i++) {
+        const struct planned *p = &s->plan.list[i];
+
+        if (is_done(p))
+            continue;
+        before = fmin(before, p->input[BEFORE]);
+        after = fmin(after, p->input[AFTER]);
+    }
+    if (!isfinite(after))
+        return UINT64_MAX;
+    return (uint64_t)(before < (double)s->cmd->input_at ? after : before);
+}
+
+/* 52 bits of the checksum of a batch's rows, as a file has them. */
+static double
+sum_of(const float *x, size_t n)
+{
+    struct hash *hash = hash_new(HASH_XXH3);
+    char hex[HASH_MAX_HEX];
+
+    hash_add_numbers(hash, x, n, sizeof(*x));
+    hash_hex(hash, hex);
+    hash_free(hash);
+    hex[13] = '\0';
+    return (double)strtoull(hex, NULL, 16);
+}
+
+/* ---- steps ---- */
+
+static int
+not_finite(const struct planned *p, const char *what, double v, struct err *err)
+{
+    return err_set(err, SAE_NOT_FINITE,
+                   "%s: %s is %s in step %llu (%s; a lower --lr or more "
+                   "--warmup may help)",
+                   p->dir.s, what, isnan(v) ? "NaN" : "infinite",
+                   (unsigned long long)p->trainer.step,
+                   p->saved ? "its state is of an earlier one"
+                            : "nothing is saved yet");
+}
+
+/* A step of an SAE on the batch. */
+static int
+step(struct pass *s, struct planned *p, const float *x, size_t n,
+     struct err *err)
+{
+    struct sae_record r;
+
+    if (p->trainer.step == 0 && !p->o.init)
+        sae_init(s->work, &p->trainer);
+    if (sae_step(s->work, &p->trainer, &r, err) < 0)
+        return -1;
+    if (!isfinite(r.loss))
+        return not_finite(p, "the loss", r.loss, err);
+    if (!isfinite(r.grad_norm))
+        return not_finite(p, "the gradient's norm", r.grad_norm, err);
+    train_state_record(&p->state, (const double *)&r);
+    p->input[BEFORE] = (double)s->rows.taken;
+    p->input[AFTER] = (double)rows_after(&s->rows);
+    p->input[SUM] = sum_of(x, n * s->rows.d);
+    return train_log_step(&p->log, p->trainer.step, (const double *)&r, err);
+}
+
+/* All SAEs on the batch of n rows. */
+static int
+steps(struct pass *s, size_t n, struct err *err)
+{
+    double at = (double)s->rows.taken;
+    size_t layer = SIZE_MAX;
+
+    for (size_t i = 0; i < s->plan.n; i++) {
+        struct planned *p = &s->plan.list[i];
+        const float *x = rows_layer(&s->rows, p->layer);
+
+        if (is_done(p))
+            continue;
+        if (p->trainer.step && at == p->input[BEFORE] &&
+            sum_of(x, n * s->rows.d) != p->input[SUM])
+            return err_set(err, EX_DATAERR,
+                           "%s: the input is another: rows %.0f to %.0f are "
+                           "not those that the run had",
+                           p->state_path.s, p->input[BEFORE],
+                           p->input[AFTER] - 1);
+        if (at < p->input[AFTER])
+            continue;
+        if (p->layer != layer)
+            sae_batch(s->work, x, n);
+        layer = p->layer;
+        if (step(s, p, x, n, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int
+save_all(struct pass *s, struct err *err)
+{
+    for (size_t i = 0; i < s->plan.n; i++)
+        if (s->plan.list[i].trainer.step > s->plan.list[i].saved &&
+            save_state(&s->plan.list[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+static bool
+all_done(const struct pass *s)
+{
+    for (size_t i = 0; i < s->plan.n; i++)
+        if (!is_done(&s->plan.list[i]))
+            return false;
+    return true;
+}
+
+/* May a last batch that is not full be a step?  If it is all there is. */
+static bool
+is_all(const struct pass *s, size_t n)
+{
+    return n > 0 && s->rows.taken == s->cmd->input_at &&
+           s->plan.list[0].trainer.step == 0;
+}
+
+static void
+say(const struct pass *s, double seconds, size_t n)
+{
+    for (size_t i = 0; i < s->plan.n; i++) {
+        const struct planned *p = &s->plan.list[i];
+        const struct sae_record *r =
+            (const void *)train_state_at(&p->state, p->trainer.step - 1);
+
+        tool_say("%s%sstep %llu: fvu %.4g, l0 %.4g, %.0f dead, %.0f rows/s",
+                 p->name ? p->name : "", p->name ? ": " : "",
+                 (unsigned long long)p->trainer.step, r->fvu, r->l0, r->dead,
+                 (double)n / (seconds + 1e-9));
+    }
+}
+
+static int
+run_steps(struct pass *s, struct err *err)
+{
+    const struct train_cmd *cmd = s->cmd;
+    struct progress progress = { .what = "train",
+                                 .unit = "row",
+                                 .total = s->plan.list[0].total * s->plan.batch,
+                                 .kept = s->rows.taken,
+                                 .quiet = cmd->quiet };
+    uint64_t since = 0;
+    int rc = 0;
+
+    progress_start(&progress);
+    while (rc == 0 && !all_done(s) && !sig_stop()) {
+        double began = clock_s();
+        ssize_t n = rows_batch(&s->rows, err);
+
+        if (n < 0) {
+            rc = err->status == EX_TEMPFAIL ? 0 : -1;
+            break;
+        }
+        if ((size_t)n < s->plan.batch && !is_all(s, (size_t)n)) {
+            s->ended = true;
+            break;
+        }
+        rc = steps(s, (size_t)n, err);
+        progress_at(&progress, rows_after(&s->rows));
+        if (rc == 0 && cmd->verbose && s->plan.list[0].trainer.step)
+            say(s, clock_s() - began, (size_t)n);
+        if (rc == 0 && cmd->save_every && ++since == cmd->save_every) {
+            since = 0;
+            rc = save_all(s, err);
+        }
+    }
+    progress_end(&progress);
+    return rc;
+}
+
+/* Says why a pass that ended before its last step did. */
+static int
+check_end(const struct pass *s, struct err *err)
+{
+    const struct planned *p = &s->plan.list[0];
+
+    if (!s->ended) {
+        char how[300];
+
+        snprintf(how, sizeof(how), "%.200s: --resume continues after step %llu",
+                 s->cmd->output, (unsigned long long)p->trainer.step);
+        return sig_stopped(how, err);
+    }
+    if (p->trainer.step == 0)
+        return err_set(err, EX_DATAERR, "the input has no rows to train on");
+    if (s->cmd->steps && p->trainer.step < p->total)
+        return err_set(err, EX_DATAERR,
+                       "the input ended after %llu rows, in step %llu of %llu "
+                       "(--resume continues with more)",
+                       (unsigned long long)rows_after(&s->rows),
+                       (unsigned long long)p->trainer.step + 1,
+                       (unsigned long long)p->total);
+    return 0;
+}
+
+static int
+run_pass(struct pass *s, struct err *err)
+{
+    uint64_t first = first_row(s);
+
+    if (first != UINT64_MAX && first > s->cmd->input_at &&
+        rows_skip(&s->rows, first, err) < 0)
+        return -1;
+    if (s->cmd->verbose)
+        tool_say("%s, %s, %d thread%s; %zu SAE%s, d %zu, from row %llu on",
+                 tool_host(), isa_name(cpu_isa()), s->cmd->n_threads,
+                 plural((uint64_t)s->cmd->n_threads), s->plan.n,
+                 plural(s->plan.n), s->rows.d,
+                 (unsigned long long)s->rows.taken);
+    if (run_steps(s, err) < 0 || save_all(s, err) < 0)
+        return -1;
+    if (!all_done(s) && check_end(s, err) < 0)
+        return -1;
+    for (size_t i = 0; i < s->plan.n; i++)
+        if (save_result(&s->plan.list[i], s->cmd, err) < 0)
+            return -1;
+    if (s->rows.n_bad)
+        err_warn("%llu row%s with NaN or Inf %s left out",
+                 (unsigned long long)s->rows.n_bad, plural(s->rows.n_bad),
+                 s->rows.n_bad == 1 ? "was" : "were");
+    return 0;
+}
+
+int
+train_main(const struct train_cmd *cmd, struct err *err)
+{
+    struct pass s = { .cmd = cmd };
+    int rc;
+
+    sig_install(false);
+    rc = outdir_check_name(cmd->output, err);
+    if (rc == 0 && cmd->resume && file_missing(cmd->output))
+        err_warn("%s: there is no run to resume: one begins", cmd->output);
+    if (rc == 0)
+        rc = plan_open(&s.plan, cmd, err);
+    if (rc == 0)
+        rc = open_rows(&s, err);
+    if (rc == 0)
+        rc = plan_settle(&s.plan, &s.rows, err);
+    if (rc == 0)
+        rc = open_trainers(&s, err);
+    if (rc == 0)
+        rc = run_pass(&s, err);
+    for (size_t i = 0; i < s.plan.n && rc < 0; i++)
+        save_undo(&s.plan.list[i]);
+    sae_work_close(s.work);
+    gemm_close(s.gemm);
+    par_close(s.par);
+    rows_close(&s.rows);
+    plan_close(&s.plan);
+    return rc;
+}
