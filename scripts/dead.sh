@@ -12,7 +12,6 @@ moe_submit: as moe_worker_open
 moe_sync: as moe_worker_open
 sig_reason: ranks_mpi.c, which MPI=1 links
 sig_adopt: as sig_reason
-sae_write: sae-train, which is to come, calls it
 '
 
 # How often the code of a file, without its comments, has a word.

@@ -181,7 +181,8 @@ save_result(struct planned *p, const struct train_cmd *cmd, struct err *err)
         .decoder_bias = sae_decoder_bias(t, t->adamw.master),
         .activation = t->set.batchtopk ? "batchtopk" : "topk",
         .normalize = t->set.normalize,
-        .threshold = t->set.batchtopk ? t->threshold : -1,
+        /* as readers keep it */
+        .threshold = t->set.batchtopk ? (double)(float)t->threshold : -1,
         .hook = p->o.hook,
         .format = cmd->format == FORMAT_SAELENS ? SAE_SAELENS : SAE_SPARSIFY,
     };
