@@ -23,6 +23,7 @@ done
 "$b/lm"
 "$b/lm" experts
 "$b/lm" whole
+"$b/sae"
 # A real tokenizer, of 151643 tokens, where it is there.
 real=${TEST_DATA:-../shared/data}/qwen3-tokenizer/tokenizer.json.gz
 if [ -e "$real" ]; then

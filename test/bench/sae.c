@@ -1,0 +1,128 @@
+/*
+ * A step of an autoencoder's training, d 1024, 16384 latents, k 32, a batch of
+ * 16384, in rows a second, in ratio to the encoder's product alone: its outputs
+ * stored nowhere.  CPU time, medians.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/kernel/gemm.h"
+#include "core/mem.h"
+#include "core/model/train/sae.h"
+#include "core/rng.h"
+#include "test/bench/bench.h"
+
+enum { D = 1024, N = 16384, K = 32, ROWS = 16384, ROUNDS = 3 };
+
+static void
+check(int rc, const struct err *err)
+{
+    if (!rc)
+        return;
+    fprintf(stderr, "sae: %s\n", err->what);
+    exit(1);
+}
+
+static void
+nothing(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
+        size_t n_cols, int thread)
+{
+    (void)ctx, (void)t, (void)ldt, (void)row, (void)n_rows, (void)col;
+    (void)n_cols, (void)thread;
+}
+
+static double
+product_s(struct gemm *gemm, const struct sae_trainer *t, const float *x,
+          uint16_t *rounded)
+{
+    const struct gemm_job job = {
+        .w = { .data = sae_encoder_weight(t, t->adamw.master),
+               .dtype = DT_F32,
+               .n = N,
+               .k = D,
+               .ld = D },
+        .end = { .hook = nothing },
+    };
+    double start = cpu_s();
+
+    if (rounded)
+        gemm_bf16(gemm, &job, 1, rounded, NULL, gemm_ld_bf16(D), ROWS);
+    else
+        gemm_exact(gemm, &job, 1, x, D, ROWS);
+    return cpu_s() - start;
+}
+
+static void
+line(const float *x, bool bf16, int threads)
+{
+    const struct sae_settings set = {
+        .d = D,
+        .n = N,
+        .k = K,
+        .bf16 = bf16,
+        .normalize = true,
+        .aux_coef = 1.0 / 32,
+        .aux_k = D / 2,
+        .dead_after = 10000000,
+        .lr = 2e-4,
+        .warmup = 1000,
+    };
+    const struct sae_sizes sizes = {
+        .d = D, .rows = ROWS, .n = N, .k = K, .aux_k = D / 2, .bf16 = bf16
+    };
+    double step[ROUNDS], product[ROUNDS], ratio[ROUNDS];
+    uint16_t *rounded = NULL;
+    struct sae_trainer t;
+    struct sae_record r;
+    struct sae_work *work;
+    struct gemm *gemm;
+    struct par *par;
+    struct err err = { 0 };
+
+    check(par_open(&par, threads, &err), &err);
+    check(gemm_open(&gemm, par, &err), &err);
+    check(sae_trainer_open(&t, &set, &err), &err);
+    check(sae_work_open(&work, gemm, &sizes, &err), &err);
+    if (bf16) {
+        rounded = xcalloc(ROWS * gemm_ld_bf16(D), sizeof(*rounded));
+        gemm_to_bf16(gemm, rounded, x, D, ROWS, D);
+    }
+    sae_batch(work, x, ROWS);
+    sae_init(work, &t);
+    check(sae_step(work, &t, &r, &err), &err);
+    for (int i = 0; i < ROUNDS; i++) {
+        double start = cpu_s();
+
+        sae_batch(work, x, ROWS);
+        check(sae_step(work, &t, &r, &err), &err);
+        step[i] = cpu_s() - start;
+        product[i] = product_s(gemm, &t, x, rounded);
+        ratio[i] = product[i] / step[i];
+    }
+    row("sae-train step", bf16 ? "1024x16384, bf16" : "1024x16384, f32",
+        isa_name(cpu_isa()), threads, ROWS * threads / median(step, ROUNDS),
+        "row/s", median(ratio, ROUNDS), "the encoder's product");
+    free(rounded);
+    sae_work_close(work);
+    sae_trainer_close(&t);
+    gemm_close(gemm);
+    par_close(par);
+}
+
+int
+main(void)
+{
+    float *x;
+
+    if (!memory_for("sae", (size_t)800 << 20))
+        return 0;
+    x = xcalloc((size_t)ROWS * D, sizeof(*x));
+    for (size_t i = 0; i < (size_t)ROWS * D; i++)
+        x[i] = rng_f32(1, 0, i) + rng_f32(1, 1, i) - 1;
+    for (int threads = 1; threads <= 2; threads++) {
+        line(x, false, threads);
+        line(x, true, threads);
+    }
+    free(x);
+    return 0;
+}
