@@ -16,8 +16,9 @@
 #include "core/sig.h"
 #include "core/tty.h"
 
-#define RAW_BYTES ((size_t)1 << 20)
-#define UNKNOWN   UINT64_MAX
+#define RAW_BYTES   ((size_t)1 << 20)
+#define AHEAD_BYTES ((size_t)32 << 20)
+#define UNKNOWN     UINT64_MAX
 
 /* A file, a shard of a dump, or what is read once. */
 struct source {
@@ -235,7 +236,12 @@ rows_open(struct row_stream *in, const struct row_options *o, struct err *err)
     in->x =
         mem_big(in->n_layers * in->cap, in->d * sizeof(float), "a batch", err);
     in->raw = xmalloc(larger(RAW_BYTES, in->d * 4));
-    return in->x ? 0 : -1;
+    in->n_room = smaller(in->batch, larger(AHEAD_BYTES / 4 / in->d, 1));
+    if (!in->x || par_worker_open(&in->reader, err) < 0)
+        return -1;
+    in->ahead =
+        mem_big(in->n_room, in->d * sizeof(float), "rows read ahead", err);
+    return in->ahead ? 0 : -1;
 }
 
 bool
@@ -248,6 +254,11 @@ rows_wrap(struct row_stream *in)
 void
 rows_close(struct row_stream *in)
 {
+    if (in->reading) /* it may wait for a pipe that nobody needs any more */
+        sig_adopt(SIGTERM);
+    par_worker_close(in->reader);
+    if (in->ahead)
+        mem_big_free(in->ahead, in->n_room, in->d * sizeof(float));
     for (size_t i = 0; i < in->n_sources; i++) {
         if (in->sources[i].fd > 2)
             close(in->sources[i].fd);
@@ -334,9 +345,9 @@ read_source(struct row_stream *in, struct source *s, char *to, size_t n,
     return got / (ssize_t)row;
 }
 
-/* n rows, fewer at the end. */
+/* n rows from the sources, fewer at the end. */
 static ssize_t
-read_rows(struct row_stream *in, float *to, size_t n, struct err *err)
+read_sources(struct row_stream *in, float *to, size_t n, struct err *err)
 {
     size_t done = 0;
 
@@ -357,6 +368,45 @@ read_rows(struct row_stream *in, float *to, size_t n, struct err *err)
         done += (size_t)got;
     }
     return (ssize_t)done;
+}
+
+static void
+read_ahead(void *ctx)
+{
+    struct row_stream *in = ctx;
+    ssize_t n = read_sources(in, in->ahead, in->n_room, &in->ahead_err);
+
+    in->ahead_rc = n < 0 ? -1 : 0;
+    in->n_ahead = n < 0 ? 0 : (size_t)n;
+    in->n_used = 0;
+}
+
+void
+rows_ahead(struct row_stream *in)
+{
+    if (in->n_used < in->n_ahead || in->ahead_rc < 0)
+        return; /* of a block that is longer than the batch */
+    in->reading = true;
+    par_submit(in->reader, read_ahead, in);
+}
+
+/* n rows, fewer at the end: first those that were read ahead. */
+static ssize_t
+read_rows(struct row_stream *in, float *to, size_t n, struct err *err)
+{
+    size_t had = smaller(n, in->n_ahead - in->n_used);
+    ssize_t got;
+
+    if (in->ahead_rc < 0) {
+        *err = in->ahead_err;
+        return -1;
+    }
+    memcpy(to, in->ahead + in->n_used * in->d, had * in->d * sizeof(*to));
+    in->n_used += had;
+    if (had == n)
+        return (ssize_t)n;
+    got = read_sources(in, to + had * in->d, n - had, err);
+    return got < 0 ? -1 : (ssize_t)had + got;
 }
 
 static float *
@@ -436,6 +486,9 @@ rows_batch(struct row_stream *in, struct err *err)
 {
     size_t left = in->fill - in->used;
 
+    if (in->reading)
+        par_sync(in->reader);
+    in->reading = false;
     in->taken += in->n_taken;
     for (size_t l = 0; l < in->n_layers && left && in->used; l++)
         memmove(room_at(in, l, 0), room_at(in, l, in->used),

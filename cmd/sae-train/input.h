@@ -12,6 +12,7 @@
 
 #include "core/dtype.h"
 #include "core/err.h"
+#include "core/par.h"
 
 struct source;
 
@@ -35,6 +36,14 @@ struct row_stream {
     size_t used;               /* of them, by the batch */
     uint64_t n_taken;          /* rows of the input that the batch took */
     char *raw;                 /* rows as they are in a file */
+
+    /* rows that a thread reads while a batch is worked on */
+    struct par_worker *reader;
+    float *ahead; /* [n_room, d] */
+    size_t n_room, n_ahead, n_used;
+    bool reading;
+    int ahead_rc;
+    struct err ahead_err;
 };
 
 struct row_options {
@@ -70,6 +79,10 @@ void rows_close(struct row_stream *rows);
  * next call, and rows->taken counts what was before them.
  */
 ssize_t rows_batch(struct row_stream *rows, struct err *err);
+
+/* rows_ahead() lets a thread read what the next batch begins with, up to 32
+ * MiB, until rows_batch() is called again: which must be, or rows_close(). */
+void rows_ahead(struct row_stream *rows);
 const float *rows_layer(const struct row_stream *rows, size_t layer);
 
 /* rows_after() is how many rows of each layer there were up to the end of the

@@ -266,6 +266,19 @@ is_all(const struct pass *s, size_t n)
            s->plan.list[0].trainer.step == 0;
 }
 
+/* Is there a step after those of this batch? */
+static bool
+needs_more(const struct pass *s)
+{
+    for (size_t i = 0; i < s->plan.n; i++) {
+        const struct planned *p = &s->plan.list[i];
+
+        if (!p->total || p->trainer.step + 1 < p->total)
+            return true;
+    }
+    return false;
+}
+
 static void
 say(const struct pass *s, double seconds, size_t n)
 {
@@ -306,6 +319,8 @@ run_steps(struct pass *s, struct err *err)
             s->ended = true;
             break;
         }
+        if (needs_more(s))
+            rows_ahead(&s->rows);
         rc = steps(s, (size_t)n, err);
         progress_at(&progress, rows_after(&s->rows));
         if (rc == 0 && cmd->verbose && s->plan.list[0].trainer.step)
