@@ -1,0 +1,279 @@
+# sae-train: the same bytes for any threads, company, stops and ways in; what it
+# refuses.
+load helpers
+load sae
+
+@test "sae-train: f16, bf16 and raw rows, files one after the other, a pipe: the same bytes" {
+    py - <<'EOF'
+import numpy as np, mkst
+x = np.load("rows.npy")
+np.save("half.npy", x.astype("<f2"))
+np.save("single.npy", x.astype("<f2").astype("<f4"))
+x.tofile("raw.f32")
+x.astype("<f2").tofile("raw.f16")
+dtype, shape, data = mkst.bf16(x)
+open("raw.bf16", "wb").write(data)
+np.save("rounded.npy", mkst.from_bf16(data).reshape(shape).astype("<f4"))
+np.save("a.npy", x[:1000].reshape(10, 100, 32))
+np.save("b.npy", x[1000:])
+EOF
+    o=(-n 20 --warmup 3 --init sae0)
+    train want "${o[@]}"
+    IN='a.npy b.npy' train run "${o[@]}"
+    same want run
+    IN='' train run -f "${o[@]}" <rows.npy
+    same want run
+    IN='' train run -f "${o[@]}" < <(cat rows.npy)
+    same want run
+    IN='' train run -f "${o[@]}" --dim 32 --x-dtype f32 < <(cat raw.f32)
+    same want run
+    for d in single:half:f16 rounded:rounded:bf16; do
+        IFS=: read -r f32 file raw <<<"$d"
+        IN=$f32.npy train want -f "${o[@]}"
+        IN=$file.npy train run -f "${o[@]}"
+        same want run
+        IN='' train run -f "${o[@]}" --dim 32 --x-dtype "$raw" <"raw.$raw"
+        same want run
+    done
+}
+
+@test "sae-train: the same bytes for any number of threads" {
+    for o in "" "--activation batchtopk" "--dead-after 256 --aux-coef 0.5 --clip 0.2" "--compute bf16"; do
+        for j in 1 2 3; do
+            # shellcheck disable=SC2086
+            train "run$j" -f -n 12 --warmup 2 $o -j $j
+        done
+        same run1 run2
+        same run1 run3
+    done
+}
+
+@test "sae-train --sae: of several in one pass each has the bytes that it gets alone" {
+    sae-train -o many -n 12 --batch 256 --warmup 2 --log-every 1 --dead-after 512 --latents 64 \
+        --sae a:k=8 --sae b:k=16,latents=160 --sae c:k=4,lr=0.01,seed=5 rows.npy
+    [ "$(ls -A many | tr '\n' ' ')" = "a b c " ]
+    alone() {
+        rm -rf one
+        sae-train -o one -n 12 --batch 256 --warmup 2 --log-every 1 --dead-after 512 "${@:2}" rows.npy
+        for f in cfg.json sae.safetensors log.tsv; do
+            cmp "one/$f" "many/$1/$f"
+        done
+    }
+    alone a -k 8 --latents 64
+    alone b -k 16 --latents 160
+    alone c -k 4 --latents 64 --lr 0.01 --seed 5
+}
+
+@test "sae-train --sae --resume: each goes on from where it was" {
+    many() {
+        sae-train -o many --batch 256 --warmup 2 --log-every 1 --latents 64 --sae a:k=8 --sae b:k=16 "$@" rows.npy
+    }
+    many -n 9 --decay 0
+    mv many want
+    many -n 4 --decay 0
+    sae-train -o many --resume -n 9 rows.npy
+    diff -r want many
+}
+
+@test "sae-train --layers: each layer's SAE has the bytes that it gets alone" {
+    py -c 'import numpy as np
+x = np.load("rows.npy")[:4800].reshape(8, 3, 200, 32)
+np.save("layers.npy", x)
+np.save("one.npy", np.ascontiguousarray(x[:, 1]))'
+    IN=layers.npy train all --layers layers.0.mlp,layers.1.mlp,layers.2.mlp -n 5
+    [ "$(ls -A all | tr '\n' ' ')" = "layers.0.mlp layers.1.mlp layers.2.mlp " ]
+    IN=one.npy train one -n 5 --hook layers.1.mlp
+    for f in sae.safetensors log.tsv; do
+        cmp one/$f all/layers.1.mlp/$f
+    done
+    grep -q '"hook": *"layers.1.mlp"' one/cfg.json
+    run -65 --separate-stderr train two --layers layers.0.mlp,layers.1.mlp layers.npy
+    [ "${#stderr_lines[@]}" = 1 ]
+}
+
+@test "sae-train --resume: from the file and from a pipe that begins later, the same bytes" {
+    py -c 'from saev_dump import *; dump("dump", n=300, p=16, d=32)'
+    saev-read -q --shuffle --seed 1 dump >shuffled.npy
+    for o in "" "--activation batchtopk --dead-after 256 --aux-coef 0.5 --clip 0.2"; do
+        rm -rf want run piped
+        # shellcheck disable=SC2086
+        IN=shuffled.npy train want -n 15 --decay 0 --warmup 2 $o
+        # shellcheck disable=SC2086
+        IN=shuffled.npy train run -n 4 --decay 0 --warmup 2 $o -j 1
+        cp -r run piped
+        sae-train -o run --resume -n 9 -j 3 shuffled.npy
+        sae-train -o run --resume -n 15 shuffled.npy
+        same want run
+        [ "$(sae-train info piped)" = $((4 * 256)) ]
+        saev-read -q --shuffle --seed 1 --skip 1024 dump | sae-train -o piped --resume -n 15 --input-at 1024
+        same want piped
+        sae-train -o run --resume shuffled.npy
+        same want run
+    done
+}
+
+@test "sae-train: TERM, also while it waits for input, saves and says how to continue: 75" {
+    train want --warmup 2
+    mkfifo pipe
+    for signal in TERM USR1; do
+        rm -rf run
+        sae-train -o run -k 4 --latents 64 --batch 256 --log-every 1 --warmup 2 <pipe 2>said &
+        pid=$!
+        exec 7>pipe
+        head -c 300000 rows.npy >&7 # 9 steps, and some rows
+        sleep 0.3
+        kill -$signal $pid
+        status=0
+        wait $pid || status=$?
+        exec 7>&-
+        [ "$status" = 75 ]
+        [[ $(cat said) =~ ^"sae-train: stopped by SIG$signal: run: --resume continues after step "([0-9]+)$ ]]
+        [ ! -e run/sae.safetensors ]
+        [ ! -e run/cfg.json ]
+        [ "$(sae-train info run)" = $((BASH_REMATCH[1] * 256)) ]
+        sae-train -o run --resume rows.npy
+        same want run
+    done
+}
+
+@test "sae-train: kill -9 at any moment, and the bytes of a run that was not" {
+    o=(-n 20 --warmup 2 --dead-after 256)
+    before=$(date +%s%N)
+    train want "${o[@]}" --save-every 1
+    ns=$((($(date +%s%N) - before) / 10)) killed=0 end=$((SECONDS + 5))
+    until [ "$killed" = 50 ] || [ $SECONDS -ge $end ]; do
+        sae-train -q -o run -k 4 --latents 64 --batch 256 "${o[@]}" --save-every 1 --resume rows.npy &
+        pid=$!
+        sleep "$(printf %d.%09d $((killed * 7 % 10 * ns / 1000000000)) $((killed * 7 % 10 * ns % 1000000000)))"
+        kill -9 $pid 2>/dev/null || :
+        status=0
+        wait $pid || status=$?
+        [ ! -e run/state.safetensors ] || st-inspect verify -q run/state.safetensors
+        if [ "$status" = 0 ]; then # it was at its end: once more, and sooner
+            same want run
+            rm -r run
+            ns=$((ns * 2 / 3))
+            continue
+        fi
+        [ "$status" = 137 ]
+        killed=$((killed + 1))
+    done
+    [ "$killed" -ge 5 ]
+    train run "${o[@]}" --resume
+    same want run
+}
+
+@test "sae-train --resume: what is not given comes from the state, what is given must agree" {
+    train run -n 3
+    cp -r run kept
+    refused() {
+        run -65 --separate-stderr sae-train -o run --resume "${@:2}" rows.npy
+        [[ $stderr == "sae-train: run/state.safetensors: $1"* ]] || { echo "$stderr"; return 1; }
+        [ "${#stderr_lines[@]}" = 1 ]
+        diff -r kept run
+    }
+    refused "--k was 4 (now 5" -k 5
+    refused "--latents was 64 (now 32" --latents 32
+    refused "--batch was 256 (now 128" --batch 128
+    refused "--seed was 0 (now 1" --seed 1
+    refused "--activation was topk (now batchtopk" --activation batchtopk
+    refused "--lr was " --lr 1
+    refused "--clip was " --clip 1
+    refused "--warmup was 1000 (now 9" --warmup 9
+    refused "--decay was 0.2 (now 0.5" --decay 0.5
+    head -c 1000 kept/state.safetensors >run/state.safetensors
+    run -65 sae-train -o run --resume rows.npy
+    [ "${#lines[@]}" = 1 ]
+}
+
+@test "sae-train: rows that are not finite are named: 65, and with --skip-bad left out" {
+    py -c 'import numpy as np
+x = np.load("rows.npy")
+np.save("good.npy", np.delete(x, (3, 700, 701), 0))
+x[3, 5], x[700, 0], x[701, 31] = np.nan, np.inf, -np.inf
+np.save("bad.npy", x)'
+    IN=bad.npy run -65 --separate-stderr train run -n 4
+    [[ $stderr == "sae-train: bad.npy: row 3 "* ]] || { echo "$stderr"; false; }
+    [ "${#stderr_lines[@]}" = 1 ]
+    [ ! -e run/sae.safetensors ]
+    IN=bad.npy run -0 --separate-stderr train run -f --skip-bad -n 4
+    [[ $stderr == *"3 rows"* ]] || { echo "$stderr"; false; }
+    IN=good.npy train want -n 4
+    for f in cfg.json sae.safetensors log.tsv; do
+        cmp want/$f run/$f
+    done
+}
+
+@test "sae-train: what does not fit is refused in a line, and nothing looks finished" {
+    refused() {
+        rm -rf run
+        run "-$1" --separate-stderr "${@:3}"
+        [ "$status" = "$1" ]
+        [[ $stderr == *"$2"* ]] || { echo "$stderr"; return 1; }
+        [ "$1" = 2 ] || [ "${#stderr_lines[@]}" = 1 ]
+        [ ! -e run/sae.safetensors ]
+    }
+    py -c 'import numpy as np
+np.save("wide.npy", np.zeros((300, 33), "<f4"))
+np.save("none.npy", np.zeros((0, 32), "<f4"))
+np.save("ints.npy", np.zeros((300, 32), "<i4"))'
+    IN=wide.npy refused 65 "33" train run --init sae0
+    IN="rows.npy wide.npy" refused 65 "wide.npy" train run
+    IN=none.npy refused 65 "none.npy" train run
+    IN=ints.npy refused 65 "ints.npy" train run
+    IN='' refused 65 "no rows" train run --dim 32 --x-dtype f32 </dev/null
+    IN='' refused 65 "standard input" train run </dev/null
+    IN='' refused 65 "standard input" train run --dim 32 --x-dtype f32 < <(head -c 40000 rows.npy | tail -c +130)
+    IN='' refused 65 "standard input" train run < <(head -c 40000 rows.npy)
+    IN=missing.npy refused 66 "missing.npy" train run
+    refused 2 "-k" train run -k 65
+    refused 2 "" train run -k 0
+    refused 2 "" train run --latents 0
+    refused 2 "" train run --batch 0
+    refused 65 "" train run --init sae0 --latents 65
+    refused 66 "" train run --init nothing
+    refused 2 "" sae-train rows.npy
+}
+
+@test "sae-train: a directory that exists is 73, and with --force a new run" {
+    train run -n 2
+    cp -r run kept
+    run -73 --separate-stderr train run -n 3
+    [ "$stderr" = "sae-train: run/cfg.json: exists already (--force replaces it)" ]
+    diff -r run kept
+    train run -n 3 -f
+    train want -n 3
+    same want run
+}
+
+@test "sae-train: a full disk is a line and 74, and nothing there looks finished" {
+    small_disk 48k
+    run -74 --separate-stderr train disk/run -n 3
+    [[ $stderr == "sae-train: disk/run"*"No space left on device" ]] || { echo "$stderr"; false; }
+    [ "${#stderr_lines[@]}" = 1 ]
+    [ ! -e disk/run/sae.safetensors ]
+    train run -n 3
+    run -74 --separate-stderr bash -c 'sae-train info run >/dev/full'
+    [ "${#stderr_lines[@]}" = 1 ]
+}
+
+@test "sae-train: a writer that has more to say is left, one that ends early is 65" {
+    raw() {
+        tail -c +129 rows.npy
+    }
+    forever() {
+        while raw 2>/dev/null; do :; done
+    }
+    IN='' train run -n 3 --dim 32 --x-dtype f32 < <(forever)
+    IN='' train want -n 3 --dim 32 --x-dtype f32 < <(raw)
+    same want run
+    # whole rows of raw data end where they end: 2 steps, the rest is dropped
+    rm -r run
+    IN='' train run --dim 32 --x-dtype f32 < <(raw | head -c $((700 * 128)))
+    [ "$(tail -n 1 run/log.tsv | cut -f 1,2)" = "$(printf '2\t512')" ]
+    # fewer rows than a batch are one
+    rm -r run
+    IN='' train run --dim 32 --x-dtype f32 < <(raw | head -c $((70 * 128)))
+    [ "$(tail -n 1 run/log.tsv | cut -f 1,2)" = "$(printf '1\t70')" ]
+}
+

@@ -1,0 +1,170 @@
+# sae-train: its steps are numpy's, in float64 (test/ref/sae_ref.py).
+load helpers
+load sae
+
+# follows NAME=VALUE...: a run with these options, for followed.
+follows() {
+    local args=() o dir
+    dir=run$((n_runs++))
+    for o; do
+        case $o in
+        n=*) args+=(-n "${o#*=}") ;;
+        normalize=0) args+=(--no-normalize) ;;
+        *) args+=("--${o/=*/}" "${o#*=}") ;;
+        esac
+    done
+    train $dir --init "${INIT-sae0}" "${args[@]//_/-}"
+    echo "${IN-rows.npy}" "${INIT-sae0}" $dir k="${K-4}" batch="${BATCH-256}" "$@" >>runs
+}
+
+# followed: those runs were numpy's.
+followed() {
+    ref follow <runs
+    [ "$(wc -l <runs)" = "$n_runs" ]
+}
+
+@test "sae-train: the reference's gradients are those of the loss, its steps are torch's" {
+    ref check
+    need_torch
+    ref check-torch
+}
+
+@test "sae-train: the command line works as written" {
+    run -0 --separate-stderr sae-train -o sae -k 4 --latents 64 --batch 256 --init sae0 -n 20 --log-every 1 rows.npy
+    [ -z "$output$stderr" ]
+    ref follow rows.npy sae0 sae k=4 batch=256 n=20
+    st-inspect verify -q sae/sae.safetensors sae/state.safetensors
+    same sae sae
+}
+
+@test "sae-train: 1, 3 and 20 steps are those of numpy" {
+    for n in 1 3 20; do
+        follows n=$n warmup=0
+        follows n=$n warmup=5 activation=batchtopk
+    done
+    followed
+}
+
+@test "sae-train: aux's steps are those of numpy: dead latents, some revived" {
+    for a in topk batchtopk; do
+        follows n=20 warmup=2 activation=$a dead_after=512 aux_coef=0.5
+        follows n=20 warmup=2 activation=$a dead_after=256 aux_coef=0.5 aux_k=2 clip=0.2
+        awk -F '\t' 'NR > 2 { if ($7 > was) up++; if ($7 < was) down++ } { was = $7 }
+            END { exit !(up && down) }' run$((n_runs - 1))/log.tsv
+        # more dead ones over 0 than d / 2
+        BATCH=16 K=1 follows n=20 warmup=2 activation=$a dead_after=1 aux_coef=0.5
+    done
+    follows n=5 dead_after=256 aux_coef=0
+    followed
+}
+
+@test "sae-train: clip, warm-up, decay, lr and no-normalize are numpy's" {
+    follows n=20 warmup=0 clip=0.3
+    follows n=20 warmup=7 decay=0.5 lr=0.01
+    follows n=20 warmup=15 decay=0.33
+    follows n=20 warmup=0 decay=0 normalize=0
+    follows n=20 warmup=0 decay=1 normalize=0 clip=0.1 dead_after=512
+    followed
+}
+
+@test "sae-train: of equal activations the lower index is kept, and of the batch the upper row" {
+    ref init 64 32 3 exact0 exact
+    ref rows 256 32 4 exact.npy exact
+    for a in topk batchtopk; do
+        INIT=exact0 IN=exact.npy follows n=1 activation=$a warmup=0
+    done
+    followed
+}
+
+@test "sae-train: other shapes, all latents kept, one row: numpy's" {
+    for a in topk batchtopk; do
+        K=64 follows n=3 warmup=0 activation=$a
+        K=63 BATCH=2 follows n=9 warmup=0 activation=$a dead_after=3
+    done
+    ref init 37 19 5 odd0
+    ref rows 1000 19 6 odd.npy
+    ref init 1111 130 7 large0
+    ref rows 900 130 8 large.npy
+    for o in "" "activation=batchtopk dead_after=1 aux_coef=0.5 clip=0.1"; do
+        # shellcheck disable=SC2086
+        INIT=odd0 IN=odd.npy N=37 K=1 BATCH=77 follows n=12 warmup=0 $o
+        # shellcheck disable=SC2086
+        INIT=large0 IN=large.npy N=1111 K=17 BATCH=300 follows n=3 warmup=0 $o
+    done
+    followed
+}
+
+@test "sae-train --compute bf16: the encoder's product rounds, and nothing else" {
+    follows n=1 warmup=0 compute=bf16
+    follows n=3 warmup=0 compute=bf16 activation=batchtopk
+    followed
+    train f32 --init sae0 -n 3
+    train bf16 --init sae0 -n 3 --compute bf16
+    run -1 cmp -s f32/sae.safetensors bf16/sae.safetensors
+}
+
+@test "sae-train: it begins with random unit vectors and the geometric median of the rows" {
+    py -c 'import numpy as np
+x = np.load("rows.npy")[:256]
+x[:40] += 20
+np.save("skewed.npy", x)'
+    IN=skewed.npy train run --lr 1e-30 --seed 3
+    ref median skewed.npy run
+    IN=skewed.npy train again --lr 1e-30 --seed 3
+    IN=skewed.npy train other --lr 1e-30 --seed 4
+    same run again
+    run -1 cmp -s run/sae.safetensors other/sae.safetensors
+    # as many rows as -n needs, or all; --expansion is of d
+    sae-train -o x --expansion 2 -k 4 --batch 100 --log-every 1 rows.npy
+    [ "$(tail -n 1 x/log.tsv | cut -f 1,2)" = "$(printf '52\t5200')" ]
+    [ "$(st-inspect list x/sae.safetensors | awk '$5 == "encoder.weight" || $NF == "encoder.weight"' | grep -c 64)" = 1 ]
+}
+
+@test "sae-train: a planted dictionary is recovered, as by numpy" {
+    ref plant 102400 32 48 3 1 planted.npy dictionary.npy
+    sae-train -o run -k 3 --latents 64 --batch 256 --init sae0 --warmup 20 --lr 0.01 --dead-after 2000 planted.npy
+    ref train planted.npy sae0 want k=3 batch=256 n=400 warmup=20 lr=0.01 dead_after=2000
+    found=$(ref planted dictionary.npy run)
+    want=$(ref planted dictionary.npy want)
+    echo "$found $want $(ref planted dictionary.npy sae0)"
+    awk "BEGIN { exit !($found > 0.99 && $found > $want - 0.005) }"
+}
+
+@test "sae-train eval: what it prints is numpy's" {
+    train top -n 12
+    train theta -n 12 --activation batchtopk
+    for s in top theta; do
+        sae-train eval -s $s rows.npy | ref eval rows.npy $s
+    done
+}
+
+@test "sae-train --format saelens: the same numbers under SAELens' names" {
+    train run -n 3
+    train lens -n 3 --format saelens
+    py - <<'EOF'
+import json, mkst
+a, b = mkst.read("run/sae.safetensors")[0], mkst.read("lens/sae_weights.safetensors")[0]
+assert (a["encoder.weight"].T == b["W_enc"]).all() and (a["encoder.bias"] == b["b_enc"]).all()
+assert (a["W_dec"] == b["W_dec"]).all() and (a["b_dec"] == b["b_dec"]).all()
+c = json.load(open("lens/cfg.json"))
+assert (c["architecture"], c["d_in"], c["d_sae"], c["k"], c["dtype"]) == ("topk", 32, 64, 4, "float32"), c
+EOF
+    train jump -n 3 --format saelens --activation batchtopk
+    train theta -n 3 --activation batchtopk
+    py - <<'EOF'
+import json, mkst, numpy as np
+c, t = json.load(open("jump/cfg.json")), mkst.read("jump/sae_weights.safetensors")[0]
+assert c["architecture"] == "jumprelu" and "k" not in c, c
+want = json.load(open("theta/cfg.json"))["threshold"]
+assert t["threshold"].shape == (64,) and (t["threshold"] == np.float32(want)).all()
+EOF
+}
+
+@test "sae-train(1): the examples run as typed" {
+    ln -s "$ROOT/demo" demo
+    rm -rf rows.npy sae
+    examples sae-train.1 >script
+    run -0 bash -euo pipefail script
+    [[ $output == *"fvu"* ]]
+    for f in sae many/a many/b; do st-inspect verify -q $f/sae.safetensors; done
+}
