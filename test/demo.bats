@@ -30,7 +30,7 @@ copy_demo() {
     run -0 --separate-stderr demo
     tail -n 24 <<<"$output" | sed -n '/^RESULT$/,$p' >screen
     [ "$(wc -l <screen)" -gt 10 ]
-    [ "$(grep -cE '^    [a-z0-9-].*  [0-9]+\.[0-9]{6}$' screen)" = 9 ]
+    [ "$(grep -cE '^    [a-z0-9-].*  [0-9]+\.[0-9]{6}$' screen)" = 10 ]
     [ "$(awk 'length > 79 && !/kept in/ { n++ } END { print n + 0 }' screen)" = 0 ]
 }
 
@@ -112,7 +112,7 @@ SH
     answers=$(grep -F -A 1 -e '-p "What is the capital of Gondor?"' <<<"$output" | grep '^ The')
     [ "$(sed -n 1p <<<"$answers")" != " The capital of Gondor is Minas Tirith." ]
     [ "$(sed -n 2p <<<"$answers")" = " The capital of Gondor is Minas Tirith." ]
-    grep -E '^ +[0-9]+ +[0-9.]+ #*$' <<<"$output" | awk '
+    sed -n '/moe-sft tune/,$p' <<<"$output" | grep -E '^ +[0-9]+ +[0-9.]+ #*$' | awk '
         { bars += length($3) >= last; last = length($3) }
         NR == 1 { first = $2; bars = 0 }
         END { exit !(NR == 10 && first > 3 && $2 < first / 50 && bars <= 4) }'
