@@ -163,16 +163,16 @@ echo "$dense $nll" | awk '{ d = $1 - $2; exit NF != 2 || d * d > 1e-6 }' ||
     differs "with everything compensated it should be $dense"
 compensated=$nll
 say "The same from the beginning, of another text: what that MLP reads goes to" \
-    "the disk, comes back in a random order, 30 times, and trains an" \
+    "the disk, comes back in a random order, 24 times, and trains an" \
     "autoencoder, whose error falls, one line for each 30th step; how much of" \
     "the variance it leaves unexplained (fvu); and a table made with it:"
 step 'hf-infer qwen3-tiny --acts in:up_proj:1 --ctx 64 --file training.txt -q -f \
     --acts-meta "$OUT/meta.json" | saev-write -q -f -m "$OUT/meta.json" \
     -o "$OUT/acts" >"$OUT/dump"'
-step 'for e in $(seq 30); do
-    saev-read -q --shuffle --epoch "$e" --raw "$(cat "$OUT/dump")"
+step 'for e in $(seq 24); do \
+    saev-read -q --shuffle --epoch "$e" --raw "$(cat "$OUT/dump")"; \
 done | sae-train -o "$OUT/sae" -k 32 --latents 1024 --dim 128 --batch 512 \
-    -n 300 --lr 2e-3 --warmup 20 --hook layers.1.mlp.up_proj -q -f'
+    -n 273 --lr 2e-3 --warmup 20 --hook layers.1.mlp.up_proj -q -f'
 step "awk 'NR % 30 == 2 { n = \$4 * 40; printf \"%4d %6.3f \", \$1, \$4; \\
     while (n-- > 0.5) printf \"#\"; print \"\" }' \"\$OUT/sae/log.tsv\""
 step 'sae-train eval -s "$OUT/sae" "$(cat "$OUT/dump")"'
