@@ -277,3 +277,34 @@ np.save("ints.npy", np.zeros((300, 32), "<i4"))'
     [ "$(tail -n 1 run/log.tsv | cut -f 1,2)" = "$(printf '1\t70')" ]
 }
 
+
+@test "sae-train: a header that promises rows without end is one line" {
+    for shape in 1,4611686018427387904 1,1,1073741825,4; do
+        py -c "import sys
+h = ('{\"descr\": \"<f2\", \"fortran_order\": False, \"shape\": ($shape,), }').ljust(117).encode() + b'\n'
+sys.stdout.buffer.write(b'\x93NUMPY\x01\x00' + len(h).to_bytes(2, 'little') + h)" >head
+        run -65 --separate-stderr bash -c "sae-train -o out $1 <head"
+        [ "${#stderr_lines[@]}" -eq 1 ]
+        [ ! -e out ]
+        set -- "--layers a"
+    done
+}
+
+@test "sae-train --init: an SAE that does not centre its rows begins as the same function" {
+    ref rows 300 8 3 some.npy
+    mkdir plain
+    py - <<'EOF'
+import json, numpy as np
+from tiny_models import write_safetensors
+r = np.random.default_rng(1)
+w = r.standard_normal((20, 8)); w /= np.linalg.norm(w, axis=1, keepdims=True)
+t = dict(encoder_weight=w, encoder_bias=0.1 * r.standard_normal(20), decoder_weight=w,
+         decoder_bias=r.standard_normal(8))
+write_safetensors("plain/sae.safetensors", t, lambda n: "F32")
+json.dump(dict(k=4, input_centering=False), open("plain/cfg.json", "w"))
+EOF
+    sae-train -o same -k 4 --latents 20 --batch 300 --init plain -n 1 --lr 0 some.npy
+    sae-train eval -s plain some.npy >want
+    sae-train eval -s same some.npy >got
+    paste want got | awk '{ d = $2 - $4; if (d * d > 1e-10 * $2 * $2) exit 1 }'
+}

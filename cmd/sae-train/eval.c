@@ -10,6 +10,7 @@
 
 #include "cmd/sae-train/cmd.h"
 #include "cmd/sae-train/input.h"
+#include "cmd/sae-train/load.h"
 #include "core/format/sae.h"
 #include "core/js.h"
 #include "core/kernel/cvt.h"
@@ -70,42 +71,25 @@ struct eval_chunk {
 
 /* ---- opening ---- */
 
-static float *
-matrix_f32(const struct matrix *m, struct err *err)
-{
-    float *to = mem_try(m->rows * m->cols, sizeof(*to), "an SAE", err);
-
-    for (size_t i = 0; to && i < m->rows; i++)
-        for (size_t j = 0; j < m->cols; j++)
-            to[i * m->cols + j] = (float)matrix_get(m, i, j);
-    return to;
-}
-
 static int
-load_sae(struct evaluated *s, const struct sae *sae, struct err *err)
+take_sae(struct evaluated *s, const struct sae *sae, struct err *err)
 {
     size_t all = sae->n * sae->in;
 
     s->n = sae->n;
     s->d = sae->in;
     s->k = sae->k;
-    s->encoder = matrix_f32(&sae->encoder_weight, err);
-    s->decoder = matrix_f32(&sae->decoder_weight, err);
-    s->encoder_bias = matrix_f32(&sae->encoder_bias, err);
-    s->decoder_bias = matrix_f32(&sae->decoder_bias, err);
+    s->encoder = mem_try(all, sizeof(float), "an SAE", err);
+    s->decoder = mem_try(all, sizeof(float), "an SAE", err);
+    s->encoder_bias = mem_try(s->n, sizeof(float), "an SAE", err);
+    s->decoder_bias = mem_try(s->d, sizeof(float), "an SAE", err);
     if (!s->encoder || !s->decoder || !s->encoder_bias || !s->decoder_bias)
         return -1;
+    load_sae(sae, s->encoder, s->decoder, s->encoder_bias, s->decoder_bias);
     s->center = xcalloc(s->d, sizeof(*s->center));
     s->count = xcalloc(s->n, sizeof(*s->count));
     if (sae->centered)
         memcpy(s->center, s->decoder_bias, s->d * sizeof(*s->center));
-    for (size_t i = 0; i < s->n; i++) {
-        sae_fold(sae, i, false, s->encoder + i * s->d);
-        sae_fold(sae, i, true, s->decoder + i * s->d);
-        if (sae->norms)
-            s->encoder_bias[i] =
-                (float)((double)s->encoder_bias[i] * sae->norms[i]);
-    }
     if (sae->thresholds) {
         s->threshold = xcalloc(s->n, sizeof(*s->threshold));
         memcpy(s->threshold, sae->thresholds, s->n * sizeof(*s->threshold));
@@ -129,7 +113,7 @@ open_sae(struct eval *e, const char *path, struct err *err)
         return -1;
     e->n++;
     rc = sae.in == e->rows.d
-             ? load_sae(s, &sae, err)
+             ? take_sae(s, &sae, err)
              : err_set(err, EX_DATAERR,
                        "%s: is of rows of %zu numbers (expected %zu, as the "
                        "input's)",

@@ -18,6 +18,8 @@
 
 #define RAW_BYTES   ((size_t)1 << 20)
 #define AHEAD_BYTES ((size_t)32 << 20)
+#define MAX_DIM     ((size_t)1 << 24) /* of a row; as --dim */
+#define MAX_TOKENS  ((size_t)1 << 30)
 #define UNKNOWN     UINT64_MAX
 
 /* A file, a shard of a dump, or what is read once. */
@@ -190,6 +192,11 @@ check_sources(struct row_stream *in, const struct row_options *o,
     in->n_layers = o->n_layers ? o->n_layers : 1;
     in->tokens = o->n_layers ? first->last[1] : 1;
     in->can_wrap = true;
+    if (in->d > MAX_DIM || in->tokens > MAX_TOKENS)
+        return err_set(err, EX_DATAERR,
+                       "%s: rows of %zu numbers, %zu tokens (expected at most "
+                       "%zu, %zu)",
+                       first->path, in->d, in->tokens, MAX_DIM, MAX_TOKENS);
     for (size_t i = 0; i < in->n_sources; i++) {
         const struct source *s = &in->sources[i];
 
@@ -528,6 +535,8 @@ rows_skip(struct row_stream *in, uint64_t row, struct err *err)
     uint64_t n = blocks * in->tokens * in->n_layers;
     size_t rest = (size_t)((row - in->first) % in->tokens);
 
+    if (in->wraps) /* whole passes over the files */
+        n %= (in->n_rows - in->first) * in->n_layers;
     while (n > 0) {
         struct source *s = source_at(in);
         uint64_t left;

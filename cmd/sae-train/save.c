@@ -112,6 +112,21 @@ remove_results(const struct planned *p, struct err *err)
     return rc;
 }
 
+/* Its places in the input, and rows, which become whole numbers. */
+static int
+check_state(const struct planned *p, struct err *err)
+{
+    const double *in = p->input, limit = 0x1p53;
+    double rows =
+        p->state.step ? train_state_at(&p->state, p->state.step - 1)[0] : 0;
+
+    if (in[BEFORE] >= 0 && in[BEFORE] <= in[AFTER] && in[AFTER] < limit &&
+        rows >= 0 && rows < limit)
+        return 0;
+    return err_set(err, EX_DATAERR, "%s: its places in the input are no such",
+                   p->state_path.s);
+}
+
 int
 save_open(struct planned *p, const struct train_cmd *cmd, struct err *err)
 {
@@ -130,6 +145,8 @@ save_open(struct planned *p, const struct train_cmd *cmd, struct err *err)
     set_state(p);
     if (p->has_state && train_state_read(&p->state, p->state_path.s, err) < 0)
         return -1;
+    if (p->has_state && check_state(p, err) < 0)
+        return -1;
     if (p->state.step) {
         t->step = p->saved = p->state.step;
         t->rows = (uint64_t)train_state_at(&p->state, t->step - 1)[0];
@@ -141,7 +158,7 @@ save_open(struct planned *p, const struct train_cmd *cmd, struct err *err)
     log.path = p->log_path.s;
     p->log = log;
     p->made = true;
-    if (t->step < p->total && remove_results(p, err) < 0)
+    if ((!p->total || t->step < p->total) && remove_results(p, err) < 0)
         return -1;
     if (train_log_begin(&p->log, p->state.records, (size_t)p->state.step, err) <
         0)
@@ -194,7 +211,7 @@ save_result(struct planned *p, const struct train_cmd *cmd, struct err *err)
 }
 
 void
-save_undo(const struct planned *p)
+save_undo(const struct planned *p, const struct train_cmd *cmd)
 {
     struct str path = { 0 };
 
@@ -205,5 +222,7 @@ save_undo(const struct planned *p)
     file_path(p, "cfg.json", &path);
     unlink(path.s);
     rmdir(p->dir.s);
+    if (p->name)
+        rmdir(cmd->output); /* if it was the last */
     str_free(&path);
 }

@@ -19,6 +19,6 @@ int save_result(struct planned *p, const struct train_cmd *cmd,
 
 /* save_undo() removes what a run that failed before its first step was saved
  * has made. */
-void save_undo(const struct planned *p);
+void save_undo(const struct planned *p, const struct train_cmd *cmd);
 
 #endif

@@ -7,12 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/sae-train/load.h"
 #include "cmd/sae-train/plan.h"
 #include "cmd/sae-train/save.h"
 #include "core/clock.h"
 #include "core/format/sae.h"
 #include "core/hash.h"
 #include "core/kernel/cpu.h"
+#include "core/kernel/vec.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/outdir.h"
@@ -64,19 +66,14 @@ open_rows(struct pass *s, struct err *err)
     return 0;
 }
 
-static void
-take_matrix(float *to, const struct matrix *m)
-{
-    for (size_t i = 0; i < m->rows; i++)
-        for (size_t j = 0; j < m->cols; j++)
-            to[i * m->cols + j] = (float)matrix_get(m, i, j);
-}
-
 static int
 take_init(struct planned *p, struct err *err)
 {
     struct sae_trainer *t = &p->trainer;
     float *w = t->adamw.master;
+    float *encoder = sae_encoder_weight(t, w);
+    float *encoder_bias = sae_encoder_bias(t, w);
+    float *decoder_bias = sae_decoder_bias(t, w);
     size_t n = t->set.n, d = t->set.d;
     struct sae sae;
 
@@ -89,14 +86,11 @@ take_init(struct planned *p, struct err *err)
         sae_close(&sae);
         return -1;
     }
-    take_matrix(sae_encoder_weight(t, w), &sae.encoder_weight);
-    take_matrix(sae_decoder_weight(t, w), &sae.decoder_weight);
-    take_matrix(sae_encoder_bias(t, w), &sae.encoder_bias);
-    take_matrix(sae_decoder_bias(t, w), &sae.decoder_bias);
-    for (size_t i = 0; i < n; i++) {
-        sae_fold(&sae, i, false, sae_encoder_weight(t, w) + i * d);
-        sae_fold(&sae, i, true, sae_decoder_weight(t, w) + i * d);
-    }
+    load_sae(&sae, encoder, sae_decoder_weight(t, w), encoder_bias,
+             decoder_bias);
+    /* it is to give the same pre-activations to x - b_dec */
+    for (size_t i = 0; i < n && !sae.centered; i++)
+        encoder_bias[i] += vec_dot(encoder + i * d, decoder_bias, d);
     sae_close(&sae);
     return 0;
 }
@@ -408,7 +402,7 @@ train_main(const struct train_cmd *cmd, struct err *err)
     if (rc == 0)
         rc = run_pass(&s, err);
     for (size_t i = 0; i < s.plan.n && rc < 0; i++)
-        save_undo(&s.plan.list[i]);
+        save_undo(&s.plan.list[i], cmd);
     sae_work_close(s.work);
     gemm_close(s.gemm);
     par_close(s.par);

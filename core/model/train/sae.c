@@ -178,7 +178,7 @@ sae_work_close(struct sae_work *w)
 struct sums {
     struct sae_work *w;
     const float *x;
-    const double *weight;
+    const double *weight; /* of rows; or the point that is subtracted */
     size_t rows;
 };
 
@@ -228,25 +228,33 @@ sae_sum(const double *x, size_t n)
     return sum;
 }
 
-/* row_sum[r] = |x[r] - mean|^2 */
 static void
 distances(void *ctx, size_t begin, size_t end, int thread)
 {
-    struct sae_work *w = ctx;
-    size_t d = w->max.d;
+    const struct sums *s = ctx;
+    size_t d = s->w->max.d;
 
     (void)thread;
     for (size_t r = begin; r < end; r++) {
-        const float *x = w->x + r * d;
+        const float *x = s->x + r * d;
         double sum = 0;
 
         for (size_t c = 0; c < d; c++) {
-            double e = (double)x[c] - w->mean[c];
+            double e = (double)x[c] - s->weight[c];
 
             sum += e * e;
         }
-        w->row_sum[r] = sum;
+        s->w->row_sum[r] = sum;
     }
+}
+
+void
+sae_distances(struct sae_work *w, const float *x, const double *mean,
+              size_t rows)
+{
+    struct sums s = { w, x, mean, rows };
+
+    par_for(w->par, rows, 16, distances, &s);
 }
 
 void
@@ -257,7 +265,7 @@ sae_batch(struct sae_work *w, const float *x, size_t n_rows)
     sae_column_sums(w, x, NULL, n_rows);
     for (size_t c = 0; c < w->max.d; c++)
         w->mean[c] = w->sums[c] / (double)n_rows;
-    par_for(w->par, n_rows, SAE_ROWS, distances, w);
+    sae_distances(w, x, w->mean, n_rows);
     w->variance = sae_sum(w->row_sum, n_rows);
 }
 
@@ -302,22 +310,20 @@ random_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* b_dec = the geometric median of the batch's first rows.  w->mean serves as
- * the guess, and is made the mean again. */
+/* b_dec = the geometric median of the batch's first rows. */
 static void
 median(struct sae_work *w, float *to)
 {
     size_t rows = smaller(w->rows, SAE_MEDIAN_ROWS), d = w->max.d;
-    double *mean = w->mean, *guess = xcalloc(d, sizeof(*guess));
+    double *guess = xcalloc(d, sizeof(*guess));
 
     sae_column_sums(w, w->x, NULL, rows);
     for (size_t c = 0; c < d; c++)
         guess[c] = w->sums[c] / (double)rows;
-    w->mean = guess;
     for (int round = 0; round < ROUNDS; round++) {
         double all = 0, moved = 0;
 
-        par_for(w->par, rows, SAE_ROWS, distances, w);
+        sae_distances(w, w->x, guess, rows);
         for (size_t r = 0; r < rows; r++) {
             /* a row that is the guess itself would have all the weight */
             w->row_sum[r] = 1 / fmax(sqrt(w->row_sum[r]), 1e-12);
@@ -335,7 +341,6 @@ median(struct sae_work *w, float *to)
     }
     for (size_t c = 0; c < d; c++)
         to[c] = (float)guess[c];
-    w->mean = mean;
     free(guess);
 }
 

@@ -92,28 +92,6 @@ reconstruct_dead(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* row_sum[r] = |e[r] - mean e|^2; the mean is in 'sums', of -e. */
-static void
-spread(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct step *s = ctx;
-    struct sae_work *w = s->w;
-    size_t d = w->max.d;
-
-    (void)thread;
-    for (size_t r = begin; r < end; r++) {
-        const float *e = w->error + r * d;
-        double sum = 0;
-
-        for (size_t c = 0; c < d; c++) {
-            double by = (double)e[c] - w->sums[c];
-
-            sum += by * by;
-        }
-        w->row_sum[r] = sum;
-    }
-}
-
 static struct step
 step_of(struct sae_work *w, struct sae_trainer *t)
 {
@@ -137,7 +115,7 @@ aux_loss(struct sae_work *w, struct step *s)
     sae_column_sums(w, w->error, NULL, w->rows);
     for (size_t c = 0; c < w->max.d; c++)
         w->sums[c] /= (double)w->rows;
-    par_for(w->par, w->rows, 16, spread, s);
+    sae_distances(w, w->error, w->sums, w->rows);
     w->dead.variance = sae_sum(w->row_sum, w->rows);
     aux = error / w->dead.variance;
     return isfinite(aux) ? aux : 0;

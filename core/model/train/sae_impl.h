@@ -99,6 +99,10 @@ struct sae_work {
 void sae_column_sums(struct sae_work *w, const float *x, const double *weight,
                      size_t rows);
 
+/* sae_distances() is row_sum[r] = |x[r] - mean|^2. */
+void sae_distances(struct sae_work *w, const float *x, const double *mean,
+                   size_t rows);
+
 /* sae_sum() adds n numbers, in their order. */
 double sae_sum(const double *x, size_t n);
 
