@@ -165,6 +165,7 @@ outdir_sweep(const char *parent, const char *name)
 void
 outdir_drop_part(const char *parent, const char *name)
 {
+    char *path = child(parent, name), *own = tmp_name(path);
     struct str part = { 0 };
     bool is_filled = false;
     struct dirent *e;
@@ -174,11 +175,14 @@ outdir_drop_part(const char *parent, const char *name)
     dir = opendir(part.s);
     while (dir && !is_filled && (e = readdir(dir)))
         is_filled = tmp_is_live(dirfd(dir), e->d_name);
-    if (dir && !is_filled)
-        out_remove_dir(AT_FDCWD, part.s);
+    /* Under its name another run could publish it half removed. */
+    if (dir && !is_filled && name_move(part.s, own) == 0)
+        out_remove_dir(AT_FDCWD, own);
     if (dir)
         closedir(dir);
     str_free(&part);
+    free(own);
+    free(path);
 }
 
 /* ---- from start to end ---- */
@@ -317,24 +321,38 @@ outdir_replaceable(const char *path, struct err *err)
     return rc == 0 && name_is_fixed(path) ? not_replaced(path, err) : rc;
 }
 
-int
-outdir_commit(struct outdir *d, const char *name, bool replace, struct err *err)
+/* The rename that gives it its name.  Another run that shares it may settle
+ * .NAME.old between the two renames of a replacement, which puts the old one
+ * back: then both are done again.  0, 1 if another was first, or -1. */
+static int
+take_name(const struct outdir *d, const char *name, bool replace,
+          struct err *err)
 {
     char *path = child(d->parent, name), *old = old_path(d->parent, name);
-    int rc = dir_sync(d->inside, err), e;
+    bool is_in_way = true;
     struct stat st;
+    int rc = 0, e;
 
-    if (rc == 0 && replace && !outdir_is_gone(d) && lstat(path, &st) == 0) {
-        rc = outdir_replaceable(path, err);
-        if (rc == 0) {
+    for (int i = 0; rc == 0 && is_in_way; i++) {
+        if (replace && !outdir_is_gone(d) && lstat(path, &st) == 0) {
+            rc = outdir_replaceable(path, err);
+            if (rc < 0)
+                break;
             settle_old(d->parent, name);
-            if (name_move(path, old) < 0 && errno != ENOENT)
+            if (name_move(path, old) < 0 && errno != ENOENT &&
+                errno != EEXIST && errno != ENOTEMPTY) {
                 rc = not_replaced(path, err);
+                break;
+            }
         }
-    }
-    if (rc == 0 && (outdir_is_gone(d) || name_move(d->stage, path) < 0)) {
+        if (!outdir_is_gone(d) && name_move(d->stage, path) == 0)
+            break;
         e = errno;
         settle_old(d->parent, name);
+        is_in_way = replace && i < MAX_JOINS && !outdir_is_gone(d) &&
+                    (e == EEXIST || e == ENOTEMPTY);
+        if (is_in_way)
+            continue;
         /* file systems differ in how rename(2) refuses an existing one */
         if (outdir_is_gone(d) || lstat(path, &st) == 0) {
             outdir_second(path, err);
@@ -344,11 +362,23 @@ outdir_commit(struct outdir *d, const char *name, bool replace, struct err *err)
             rc = err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
         }
     }
+    free(old);
+    free(path);
+    return rc;
+}
+
+int
+outdir_commit(struct outdir *d, const char *name, bool replace, struct err *err)
+{
+    char *path = child(d->parent, name);
+    int rc = dir_sync(d->inside, err);
+
+    if (rc == 0)
+        rc = take_name(d, name, replace, err);
     if (rc == 0)
         rc = dir_sync(path, err);
     if (rc == 0)
         settle_old(d->parent, name);
-    free(old);
     free(path);
     if (rc != 0)
         outdir_abort(d);

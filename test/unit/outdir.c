@@ -40,6 +40,26 @@ fsync(int fd)
     return (int)syscall(SYS_fsync, fd);
 }
 
+/* What another run does just before a rename of this one, and a removal. */
+static int put_back; /* the rename before which .y.old becomes y again */
+static int publish;  /* the removal before which .k.part becomes y */
+
+int
+rename(const char *from, const char *to)
+{
+    if (put_back > 0 && --put_back == 0)
+        syscall(SYS_renameat2, AT_FDCWD, "p/.y.old", AT_FDCWD, "p/y", 0);
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int
+unlinkat(int dir, const char *name, int flags)
+{
+    if (publish > 0 && --publish == 0)
+        syscall(SYS_renameat2, AT_FDCWD, "p/.k.part", AT_FDCWD, "p/y", 0);
+    return (int)syscall(SYS_unlinkat, dir, name, flags);
+}
+
 static void
 put(const char *dir, const char *name, const char *text)
 {
@@ -309,6 +329,36 @@ test_moved_away(void)
     outdir_remove("p/y");
 }
 
+/* Another that shares .k.part puts back what was just moved away. */
+static void
+test_put_back(void)
+{
+    struct err err = { 0 };
+    struct outdir *d = start("k", true, "1");
+
+    mkdir("p/y", 0777);
+    put("p/y", "a", "0");
+    put_back = 2;
+    tap_ok(outdir_commit(d, "y", true, &err) == 0 && put_back == 0 &&
+               !strcmp(get("p/y/a"), "1") && count("p") == 1,
+           "what another put back is replaced all the same");
+    outdir_remove("p/y");
+}
+
+/* A run that came second removes .k.part, as another one publishes it. */
+static void
+test_dropped(void)
+{
+    struct outdir *d = start("k", true, "1");
+
+    publish = 1;
+    outdir_drop_part("p", "k");
+    tap_ok(publish == 0 && access("p/y", F_OK) < 0 && count("p") == 0,
+           "what is being removed is published by nobody");
+    outdir_abort(d);
+    outdir_remove("p/y");
+}
+
 /* What a killed process left goes when the same directory is started again. */
 static void
 test_sweep(void)
@@ -375,6 +425,8 @@ main(void)
     test_drop();
     test_second();
     test_moved_away();
+    test_put_back();
+    test_dropped();
     test_sweep();
     test_live();
     tap_ok(rmdir("p") == 0, "the parent is empty");
