@@ -10,34 +10,26 @@
 
 #include "cmd/sae-train/cmd.h"
 #include "cmd/sae-train/input.h"
-#include "cmd/sae-train/load.h"
-#include "core/format/sae.h"
 #include "core/js.h"
-#include "core/kernel/cvt.h"
 #include "core/kernel/gemm.h"
-#include "core/kernel/sums.h"
 #include "core/mem.h"
+#include "core/model/autoencoder.h"
 #include "core/out.h"
 #include "core/sig.h"
 #include "core/str.h"
 #include "core/svg.h"
 #include "core/tool.h"
 
-#define CHUNK_BYTES ((size_t)32 << 20) /* of pre-activations */
-#define DECADES     8                  /* of densities, down to 1e-8 */
-#define BINS        (2 * DECADES + 1)  /* the first: never active */
+#define DECADES     8                 /* of densities, down to 1e-8 */
+#define BINS        (2 * DECADES + 1) /* the first: never active */
 #define BAR_COLUMNS 40
 
-/* An SAE as products read it, and what was found with it. */
+/* An SAE, and what was found with it. */
 struct evaluated {
     const char *path;
-    size_t n, d, k;
-    float *encoder, *decoder;     /* [n, d] F32, little-endian */
-    float *encoder_bias;          /* [n] */
-    float *decoder_bias, *center; /* [d]; center: what rows are encoded less */
-    float *threshold;             /* [n], or NULL: the k largest */
-    double error, active;         /* sums over rows */
-    uint64_t *count;              /* [n] rows in which a latent was active */
+    struct autoencoder a;
+    double error, active; /* sums over rows */
+    uint64_t *count;      /* [n] rows in which a latent was active */
 };
 
 struct eval {
@@ -45,15 +37,10 @@ struct eval {
     struct par *par;
     struct gemm *gemm;
     struct evaluated *list;
-    size_t n, max_n, max_k;
-    size_t chunk;
-    float *pre, *shifted; /* [chunk, max_n], [chunk, d] */
-    uint64_t *keys;       /* [threads, 2 topk_cap(max_k)] */
-    uint32_t *idx;        /* [chunk, max_n] */
-    float *v;
-    size_t *n_active; /* [chunk] */
+    size_t n;
+    struct autoencoder_work *work;
+    float *decoded; /* [chunk, d] */
     double *row_sum;
-    float *decoded; /* [threads, d] */
     void *memory;
     size_t nbytes;
 
@@ -65,63 +52,28 @@ struct eval {
 /* What the threads share while a chunk is evaluated. */
 struct eval_chunk {
     struct eval *e;
-    struct evaluated *s;
     const float *x;
 };
 
 /* ---- opening ---- */
 
 static int
-take_sae(struct evaluated *s, const struct sae *sae, struct err *err)
+open_sae(struct eval *e, const char *path, struct autoencoder_sizes *sizes,
+         struct err *err)
 {
-    size_t all = sae->n * sae->in;
-
-    s->n = sae->n;
-    s->d = sae->in;
-    s->k = sae->k;
-    s->encoder = mem_try(all, sizeof(float), "an SAE", err);
-    s->decoder = mem_try(all, sizeof(float), "an SAE", err);
-    s->encoder_bias = mem_try(s->n, sizeof(float), "an SAE", err);
-    s->decoder_bias = mem_try(s->d, sizeof(float), "an SAE", err);
-    if (!s->encoder || !s->decoder || !s->encoder_bias || !s->decoder_bias)
-        return -1;
-    load_sae(sae, s->encoder, s->decoder, s->encoder_bias, s->decoder_bias);
-    s->center = xcalloc(s->d, sizeof(*s->center));
-    s->count = xcalloc(s->n, sizeof(*s->count));
-    if (sae->centered)
-        memcpy(s->center, s->decoder_bias, s->d * sizeof(*s->center));
-    if (sae->thresholds) {
-        s->threshold = xcalloc(s->n, sizeof(*s->threshold));
-        memcpy(s->threshold, sae->thresholds, s->n * sizeof(*s->threshold));
-    }
-    if (!s->threshold && s->k == 0)
-        s->k = s->n; /* ReLU: all that are over 0 */
-    cvt_from_f32(s->encoder, DT_F32, s->encoder, all);
-    cvt_from_f32(s->decoder, DT_F32, s->decoder, all);
-    return 0;
-}
-
-static int
-open_sae(struct eval *e, const char *path, struct err *err)
-{
-    struct evaluated *s = &e->list[e->n];
-    struct sae sae;
-    int rc;
+    struct evaluated *s = &e->list[e->n++];
 
     *s = (struct evaluated){ .path = path };
-    if (sae_open(&sae, path, SAE_THRESHOLDS, err) < 0)
+    if (autoencoder_open(&s->a, path, err) < 0)
         return -1;
-    e->n++;
-    rc = sae.in == e->rows.d
-             ? take_sae(s, &sae, err)
-             : err_set(err, EX_DATAERR,
+    if (s->a.d != e->rows.d)
+        return err_set(err, EX_DATAERR,
                        "%s: is of rows of %zu numbers (expected %zu, as the "
                        "input's)",
-                       sae.path, sae.in, e->rows.d);
-    sae_close(&sae);
-    e->max_n = larger(e->max_n, s->n);
-    e->max_k = larger(e->max_k, smaller(s->k, s->n));
-    return rc;
+                       s->a.sae.path, s->a.d, e->rows.d);
+    s->count = xcalloc(s->a.n, sizeof(*s->count));
+    autoencoder_size(sizes, &s->a);
+    return 0;
 }
 
 static int
@@ -135,25 +87,24 @@ open_eval(struct eval *e, const struct train_cmd *cmd, struct err *err)
         .batch = 1024,
         .skip_bad = cmd->skip_bad,
     };
-    size_t threads = (size_t)cmd->n_threads;
+    struct autoencoder_sizes sizes = { 0 };
+    size_t rows;
 
     if (rows_open(&e->rows, &o, err) < 0)
         return -1;
     e->list = xcalloc(cmd->eval.n, sizeof(*e->list));
     for (size_t i = 0; i < cmd->eval.n; i++)
-        if (open_sae(e, cmd->eval.item[i], err) < 0)
+        if (open_sae(e, cmd->eval.item[i], &sizes, err) < 0)
             return -1;
-    e->chunk = larger(smaller(o.batch, CHUNK_BYTES / 4 / e->max_n), 1);
+    if (par_open(&e->par, cmd->n_threads, err) < 0 ||
+        gemm_open(&e->gemm, e->par, err) < 0 ||
+        autoencoder_work_open(&e->work, e->gemm, &sizes, o.batch, err) < 0)
+        return -1;
+    rows = autoencoder_rows(e->work);
 
     const struct mem_array arrays[] = {
-        { &e->pre, e->chunk, e->max_n, sizeof(*e->pre) },
-        { &e->shifted, e->chunk, e->rows.d, sizeof(*e->shifted) },
-        { &e->keys, threads, 2 * topk_cap(e->max_k), sizeof(*e->keys) },
-        { &e->idx, e->chunk, e->max_n, sizeof(*e->idx) },
-        { &e->v, e->chunk, e->max_n, sizeof(*e->v) },
-        { &e->n_active, e->chunk, 1, sizeof(*e->n_active) },
-        { &e->row_sum, e->chunk, 1, sizeof(*e->row_sum) },
-        { &e->decoded, threads, e->rows.d, sizeof(*e->decoded) },
+        { &e->decoded, rows, e->rows.d, sizeof(*e->decoded) },
+        { &e->row_sum, rows, 1, sizeof(*e->row_sum) },
         { &e->first, e->rows.d, 1, sizeof(*e->first) },
         { &e->sum, e->rows.d, 1, sizeof(*e->sum) },
         { &e->square, e->rows.d, 1, sizeof(*e->square) },
@@ -161,28 +112,20 @@ open_eval(struct eval *e, const struct train_cmd *cmd, struct err *err)
 
     e->memory = mem_arrays(arrays, sizeof(arrays) / sizeof(*arrays), &e->nbytes,
                            "the workspace of eval", err);
-    if (!e->memory || par_open(&e->par, cmd->n_threads, err) < 0)
-        return -1;
-    return gemm_open(&e->gemm, e->par, err);
+    return e->memory ? 0 : -1;
 }
 
 static void
 close_eval(struct eval *e)
 {
     for (size_t i = 0; i < e->n; i++) {
-        struct evaluated *s = &e->list[i];
-
-        free(s->encoder);
-        free(s->decoder);
-        free(s->encoder_bias);
-        free(s->decoder_bias);
-        free(s->center);
-        free(s->threshold);
-        free(s->count);
+        autoencoder_close(&e->list[i].a);
+        free(e->list[i].count);
     }
     free(e->list);
     if (e->memory)
         mem_big_free(e->memory, e->nbytes, 1);
+    autoencoder_work_close(e->work);
     gemm_close(e->gemm);
     par_close(e->par);
     rows_close(&e->rows);
@@ -190,94 +133,47 @@ close_eval(struct eval *e)
 
 /* ---- rows ---- */
 
-/* The active latents of a row. */
-static size_t
-find_active(const struct eval_chunk *c, size_t r, int thread)
-{
-    const struct eval *e = c->e;
-    const struct evaluated *s = c->s;
-    const float *pre = e->pre + r * s->n;
-    uint32_t *idx = e->idx + r * e->max_n;
-    float *v = e->v + r * e->max_n;
-    size_t cap = topk_cap(e->max_k), n = 0;
-    struct topk top;
-
-    if (!s->threshold) {
-        topk_start(&top, e->keys + (size_t)thread * 2 * cap,
-                   e->keys + ((size_t)thread * 2 + 1) * cap,
-                   smaller(s->k, s->n));
-        topk_put(&top, pre, 0, s->n);
-        return topk_take(&top, idx, v);
-    }
-    for (size_t i = 0; i < s->n; i++)
-        if (pre[i] > s->threshold[i] && pre[i] > 0) {
-            idx[n] = (uint32_t)i;
-            v[n++] = pre[i];
-        }
-    return n;
-}
-
 static void
-reconstruct(void *ctx, size_t begin, size_t end, int thread)
+sum_errors(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct eval_chunk *c = ctx;
-    const struct eval *e = c->e;
-    const struct evaluated *s = c->s;
-    float *y = e->decoded + (size_t)thread * s->d;
+    size_t d = c->e->rows.d;
 
+    (void)thread;
     for (size_t r = begin; r < end; r++) {
-        const float *x = c->x + r * s->d;
-        struct sparse_sum sum = { .y = y,
-                                  .w = s->decoder,
-                                  .idx = e->idx + r * e->max_n,
-                                  .v = e->v + r * e->max_n,
-                                  .ldw = s->d,
-                                  .cols = s->d,
-                                  .w_dtype = DT_F32 };
+        const float *x = c->x + r * d, *y = c->e->decoded + r * d;
         double error = 0;
 
-        sum.n = e->n_active[r] = find_active(c, r, thread);
-        memcpy(y, s->decoder_bias, s->d * sizeof(*y));
-        sparse_sum(&sum);
-        for (size_t i = 0; i < s->d; i++) {
+        for (size_t i = 0; i < d; i++) {
             double by = (double)x[i] - (double)y[i];
 
             error += by * by;
         }
-        e->row_sum[r] = error;
+        c->e->row_sum[r] = error;
     }
 }
 
 static void
 add_chunk(struct eval *e, struct evaluated *s, const float *x, size_t n)
 {
-    struct eval_chunk c = { e, s, x };
-    const struct gemm_job job = { .w = { .data = s->encoder,
-                                         .dtype = DT_F32,
-                                         .n = s->n,
-                                         .k = s->d,
-                                         .ld = s->d },
-                                  .c = e->pre,
-                                  .ldc = s->n,
-                                  .end = { .bias = s->encoder_bias } };
+    struct eval_chunk c = { e, x };
 
-    for (size_t r = 0; r < n; r++)
-        for (size_t i = 0; i < s->d; i++)
-            e->shifted[r * s->d + i] = x[r * s->d + i] - s->center[i];
-    gemm_exact(e->gemm, &job, 1, e->shifted, s->d, n);
-    par_for(e->par, n, 8, reconstruct, &c);
+    autoencoder_apply(e->work, &s->a, e->decoded, x, n);
+    par_for(e->par, n, 8, sum_errors, &c);
     for (size_t r = 0; r < n; r++) {
+        const struct autoencoder_row row = autoencoder_row(e->work, r);
+
         s->error += e->row_sum[r];
-        s->active += (double)e->n_active[r];
-        for (size_t i = 0; i < e->n_active[r]; i++)
-            s->count[e->idx[r * e->max_n + i]]++;
+        s->active += (double)row.n;
+        for (size_t i = 0; i < row.n; i++)
+            s->count[row.idx[i]]++;
     }
 }
 
 static void
 add_rows(struct eval *e, const float *x, size_t n)
 {
-    size_t d = e->rows.d;
+    size_t d = e->rows.d, chunk = autoencoder_rows(e->work);
 
     for (size_t i = 0; i < d && e->n_rows == 0; i++)
         e->first[i] = (double)x[i];
@@ -290,8 +186,8 @@ add_rows(struct eval *e, const float *x, size_t n)
             e->square[i] += by * by;
         }
     for (size_t i = 0; i < e->n; i++)
-        for (size_t at = 0; at < n; at += e->chunk)
-            add_chunk(e, &e->list[i], x + at * d, smaller(e->chunk, n - at));
+        for (size_t at = 0; at < n; at += chunk)
+            add_chunk(e, &e->list[i], x + at * d, smaller(chunk, n - at));
 }
 
 /* sum |x - mean|^2 */
@@ -313,7 +209,7 @@ static void
 bins_of(const struct eval *e, const struct evaluated *s, uint64_t bins[BINS])
 {
     memset(bins, 0, BINS * sizeof(*bins));
-    for (size_t i = 0; i < s->n; i++) {
+    for (size_t i = 0; i < s->a.n; i++) {
         double density = (double)s->count[i] / (double)e->n_rows;
         double at = s->count[i] ? 2 * (DECADES + log10(density)) : -1;
 
@@ -346,7 +242,7 @@ n_dead(const struct evaluated *s)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < s->n; i++)
+    for (size_t i = 0; i < s->a.n; i++)
         n += s->count[i] == 0;
     return n;
 }

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/sae-train/load.h"
 #include "cmd/sae-train/plan.h"
 #include "cmd/sae-train/save.h"
 #include "core/clock.h"
@@ -17,6 +16,7 @@
 #include "core/kernel/vec.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/autoencoder.h"
 #include "core/outdir.h"
 #include "core/sig.h"
 #include "core/tool.h"
@@ -86,8 +86,8 @@ take_init(struct planned *p, struct err *err)
         sae_close(&sae);
         return -1;
     }
-    load_sae(&sae, encoder, sae_decoder_weight(t, w), encoder_bias,
-             decoder_bias);
+    autoencoder_tensors(&sae, encoder, sae_decoder_weight(t, w), encoder_bias,
+                        decoder_bias);
     /* it is to give the same pre-activations to x - b_dec */
     for (size_t i = 0; i < n && !sae.centered; i++)
         encoder_bias[i] += vec_dot(encoder + i * d, decoder_bias, d);

@@ -1,0 +1,270 @@
+#include "core/model/autoencoder.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/kernel/cvt.h"
+#include "core/kernel/sums.h"
+#include "core/mem.h"
+#include "core/model/matrix_rows.h"
+
+#define CHUNK_BYTES ((size_t)32 << 20) /* of pre-activations */
+
+struct autoencoder_work {
+    struct gemm *gemm;
+    struct autoencoder_sizes max;
+    size_t rows;
+    float *z;       /* [rows, max.n] */
+    float *shifted; /* [rows, max.d] x - decoder_bias */
+    uint64_t *keys; /* [threads, 2, topk_cap(max.k)] */
+    uint32_t *idx;  /* [rows, max.k] */
+    float *f;       /* [rows, max.k] */
+    size_t *n;      /* [rows] */
+    bool *is_bad;   /* [rows] */
+    void *memory;
+    size_t nbytes;
+};
+
+/* ---- an autoencoder ---- */
+
+void
+autoencoder_tensors(const struct sae *s, float *encoder, float *decoder,
+                    float *encoder_bias, float *decoder_bias)
+{
+    matrix_rows(NULL, &s->encoder_weight, 0, s->n, encoder, s->in);
+    matrix_rows(NULL, &s->decoder_weight, 0, s->n, decoder, s->in);
+    matrix_rows(NULL, &s->encoder_bias, 0, 1, encoder_bias, s->n);
+    matrix_rows(NULL, &s->decoder_bias, 0, 1, decoder_bias, s->in);
+    for (size_t i = 0; i < s->n && s->norms; i++) {
+        sae_fold(s, i, false, encoder + i * s->in);
+        sae_fold(s, i, true, decoder + i * s->in);
+        encoder_bias[i] = (float)((double)encoder_bias[i] * s->norms[i]);
+    }
+}
+
+/* The matrices that the file has in another form. */
+static int
+copy_matrices(struct autoencoder *a, struct err *err)
+{
+    size_t all = a->n * a->d;
+
+    a->encoder_copy = mem_try(all, sizeof(float), "an SAE", err);
+    a->decoder_copy =
+        a->encoder_copy ? mem_try(all, sizeof(float), "an SAE", err) : NULL;
+    if (!a->decoder_copy)
+        return -1;
+    autoencoder_tensors(&a->sae, a->encoder_copy, a->decoder_copy,
+                        a->encoder_bias, a->decoder_bias);
+    cvt_from_f32(a->encoder_copy, DT_F32, a->encoder_copy, all);
+    cvt_from_f32(a->decoder_copy, DT_F32, a->decoder_copy, all);
+    a->encoder = a->encoder_copy;
+    a->decoder = a->decoder_copy;
+    a->encoder_dtype = a->decoder_dtype = DT_F32;
+    return 0;
+}
+
+int
+autoencoder_open(struct autoencoder *a, const char *path, struct err *err)
+{
+    const struct sae *s = &a->sae;
+
+    *a = (struct autoencoder){ 0 };
+    if (sae_open(&a->sae, path, SAE_THRESHOLDS, err) < 0)
+        return -1;
+    a->n = s->n;
+    a->d = s->in;
+    /* ReLU: all that are over 0 */
+    a->k = s->thresholds || s->k == 0 ? s->n : smaller(s->k, s->n);
+    a->encoder_bias = xcalloc(a->n, sizeof(float));
+    a->decoder_bias = xcalloc(a->d, sizeof(float));
+    if (s->encoder_weight.by_col || s->decoder_weight.by_col || s->norms)
+        return copy_matrices(a, err);
+    matrix_rows(NULL, &s->encoder_bias, 0, 1, a->encoder_bias, a->n);
+    matrix_rows(NULL, &s->decoder_bias, 0, 1, a->decoder_bias, a->d);
+    a->encoder = s->encoder_weight.data;
+    a->decoder = s->decoder_weight.data;
+    a->encoder_dtype = s->encoder_weight.dtype;
+    a->decoder_dtype = s->decoder_weight.dtype;
+    return 0;
+}
+
+void
+autoencoder_close(struct autoencoder *a)
+{
+    free(a->encoder_copy);
+    free(a->decoder_copy);
+    free(a->encoder_bias);
+    free(a->decoder_bias);
+    sae_close(&a->sae);
+    *a = (struct autoencoder){ 0 };
+}
+
+/* ---- the workspace ---- */
+
+void
+autoencoder_size(struct autoencoder_sizes *sizes, const struct autoencoder *a)
+{
+    sizes->n = larger(sizes->n, a->n);
+    sizes->d = larger(sizes->d, a->d);
+    sizes->k = larger(sizes->k, a->k);
+}
+
+int
+autoencoder_work_open(struct autoencoder_work **work, struct gemm *gemm,
+                      const struct autoencoder_sizes *max, size_t rows,
+                      struct err *err)
+{
+    struct autoencoder_work *w = xcalloc(1, sizeof(*w));
+    size_t threads = (size_t)par_threads(gemm_par(gemm));
+
+    rows = larger(smaller(rows, CHUNK_BYTES / sizeof(float) / max->n), 1);
+
+    const struct mem_array arrays[] = {
+        { &w->z, rows, max->n, sizeof(*w->z) },
+        { &w->shifted, rows, max->d, sizeof(*w->shifted) },
+        { &w->keys, threads, 2 * topk_cap(max->k), sizeof(*w->keys) },
+        { &w->idx, rows, max->k, sizeof(*w->idx) },
+        { &w->f, rows, max->k, sizeof(*w->f) },
+        { &w->n, rows, 1, sizeof(*w->n) },
+        { &w->is_bad, rows, 1, sizeof(*w->is_bad) },
+    };
+
+    w->gemm = gemm;
+    w->max = *max;
+    w->rows = rows;
+    w->memory = mem_arrays(arrays, sizeof(arrays) / sizeof(*arrays), &w->nbytes,
+                           "the workspace of SAEs", err);
+    *work = w->memory ? w : NULL;
+    if (!w->memory)
+        free(w);
+    return *work ? 0 : -1;
+}
+
+void
+autoencoder_work_close(struct autoencoder_work *w)
+{
+    if (w)
+        mem_big_free(w->memory, w->nbytes, 1);
+    free(w);
+}
+
+size_t
+autoencoder_rows(const struct autoencoder_work *w)
+{
+    return w->rows;
+}
+
+struct autoencoder_row
+autoencoder_row(const struct autoencoder_work *w, size_t i)
+{
+    return (struct autoencoder_row){ w->is_bad[i], w->n[i],
+                                     w->idx + i * w->max.k,
+                                     w->f + i * w->max.k };
+}
+
+/* ---- rows ---- */
+
+struct apply_task {
+    struct autoencoder_work *w;
+    const struct autoencoder *a;
+    const float *x;
+    float *y;
+};
+
+static void
+shift(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct apply_task *t = ctx;
+    size_t d = t->a->d;
+
+    (void)thread;
+    for (size_t r = begin; r < end; r++)
+        for (size_t i = 0; i < d; i++)
+            t->w->shifted[r * d + i] = t->x[r * d + i] - t->a->decoder_bias[i];
+}
+
+/* All that are over their thresholds; false if one is not finite. */
+static bool
+find_over(struct autoencoder_work *w, const struct autoencoder *a, size_t r)
+{
+    const float *z = w->z + r * a->n, *threshold = a->sae.thresholds;
+    uint32_t *idx = w->idx + r * w->max.k;
+    float *f = w->f + r * w->max.k;
+    bool is_finite = true;
+    size_t n = 0;
+
+    for (size_t i = 0; i < a->n; i++) {
+        is_finite &= isfinite(z[i]);
+        if (z[i] > threshold[i]) { /* which are not negative */
+            idx[n] = (uint32_t)i;
+            f[n++] = z[i];
+        }
+    }
+    w->n[r] = n;
+    return is_finite;
+}
+
+static bool
+find_largest(struct autoencoder_work *w, const struct autoencoder *a, size_t r,
+             int thread)
+{
+    size_t cap = topk_cap(w->max.k);
+    uint64_t *keys = w->keys + (size_t)thread * 2 * cap;
+    struct topk top;
+
+    topk_start(&top, keys, keys + cap, a->k);
+    topk_put(&top, w->z + r * a->n, 0, a->n);
+    w->n[r] = topk_take(&top, w->idx + r * w->max.k, w->f + r * w->max.k);
+    return !top.bad;
+}
+
+static void
+reconstruct(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct apply_task *t = ctx;
+    const struct autoencoder *a = t->a;
+    struct autoencoder_work *w = t->w;
+
+    for (size_t r = begin; r < end; r++) {
+        float *y = t->y + r * a->d;
+        struct sparse_sum sum = { .y = y,
+                                  .w = a->decoder,
+                                  .idx = w->idx + r * w->max.k,
+                                  .v = w->f + r * w->max.k,
+                                  .ldw = a->d,
+                                  .cols = a->d,
+                                  .w_dtype = a->decoder_dtype };
+
+        w->is_bad[r] = !(a->sae.thresholds ? find_over(w, a, r)
+                                           : find_largest(w, a, r, thread));
+        if (w->is_bad[r])
+            w->n[r] = 0;
+        sum.n = w->n[r];
+        memcpy(y, a->decoder_bias, a->d * sizeof(*y));
+        sparse_sum(&sum);
+        for (size_t i = 0; i < a->d && w->is_bad[r]; i++)
+            y[i] = NAN;
+    }
+}
+
+void
+autoencoder_apply(struct autoencoder_work *w, const struct autoencoder *a,
+                  float *y, const float *x, size_t n)
+{
+    struct par *par = n > 1 ? gemm_par(w->gemm) : NULL;
+    struct apply_task t = { w, a, x, y };
+    const struct gemm_job job = { .w = { .data = a->encoder,
+                                         .dtype = a->encoder_dtype,
+                                         .n = a->n,
+                                         .k = a->d,
+                                         .ld = a->d },
+                                  .c = w->z,
+                                  .ldc = a->n,
+                                  .end = { .bias = a->encoder_bias } };
+
+    if (a->sae.centered)
+        par_for(par, n, 8, shift, &t);
+    gemm_exact(w->gemm, &job, 1, a->sae.centered ? w->shifted : x, a->d, n);
+    par_for(par, n, 8, reconstruct, &t);
+}
