@@ -89,6 +89,7 @@ LEFT_OUT := $(strip $(foreach t,$(TOOLS),$(if $(filter $(LACKING),$(NEEDS_$t)),$
 TOOLS   := $(filter-out $(LEFT_OUT),$(if $(MPI),moe-sft,$(TOOLS)))
 NEED_pcre2    := peft regex tok% chat block engine lora model stories tables
 NEED_utf8proc := tok% chat
+NEED_zlib     := pickle pth zip
 without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(foreach l,$(LACKING),$(NEED_$l:%=$1/%)),$2)
 
 # The end of a kernel's file name is its instruction set, a row of isa.def, and
@@ -109,7 +110,7 @@ of_isas  = $(foreach i,$(ISAS),$(wildcard $1/*_$i.c))
 families = $(patsubst %_$1.c,%,$(wildcard core/kernel/*_$1.c))
 SIMD    := $(foreach i,$(VECTORS),$(patsubst %,%_simd_$i.c,$(filter-out $(call families,$i),$(call families,simd))))
 KERNELS := $(call of_isas,core/kernel) $(SIMD)
-CORE    := $(sort $(KERNELS) $(filter-out $(if $(call lacks,pcre2),%/regex.c),$(wildcard core/*.c core/format/*.c)) \
+CORE    := $(sort $(KERNELS) $(filter-out $(if $(call lacks,pcre2),%/regex.c) $(if $(call lacks,zlib),%/zip.c),$(wildcard core/*.c core/format/*.c)) \
              $(filter-out %_simd.c $(ISA_ALL:%=\%_%.c),$(wildcard core/kernel/*.c)))
 MODEL   := $(filter-out %/ranks_mpi.c $(if $(call lacks,utf8proc),%/tok_norm.c),$(sort $(wildcard core/model/*.c core/model/*/*.c core/text/*.c)))
 # No parser is among the kernels, and clang takes minutes to instrument them.

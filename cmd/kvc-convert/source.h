@@ -6,8 +6,8 @@
 #define KVC_CONVERT_SOURCE_H
 
 #include "cmd/kvc-convert/cmd.h"
-#include "cmd/kvc-convert/pth.h"
 #include "core/format/kvc.h"
+#include "core/format/pth.h"
 #include "core/format/stdir.h"
 
 #define MAX_PREFIXES 16

@@ -2,7 +2,7 @@
 
 Tensor and Storage stand for torch's; dumps() pickles a tree of them, archive()
 and legacy() put it into a file.  tree() says what must come out of that file,
-in the notation of test/unit/kvc-convert-pth.c; numpy resolves the strides.
+in the notation of test/unit/pth.c; numpy resolves the strides.
 Zip archives are written here byte by byte: zipfile fills in the local headers,
 which torch leaves at 0.
 """
@@ -258,7 +258,7 @@ def legacy(tree, protocol=2, **how):
 
 
 def tree(v, path=""):
-    """What test/unit/kvc-convert-pth.c must print."""
+    """What test/unit/pth.c must print."""
     head = (path or ".") + " "
     if isinstance(v, Wrap):
         if v.inner is not None:

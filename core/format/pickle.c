@@ -1,5 +1,5 @@
 /* The machine: memory, values, stack, marks. */
-#include "cmd/kvc-convert/pickle.h"
+#include "core/format/pickle.h"
 
 #include <stdarg.h>
 #include <stdio.h>

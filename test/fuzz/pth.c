@@ -1,9 +1,9 @@
 /*
- * cmd/kvc-convert/pth on any bytes as a file: the first and last elements of
+ * core/format/pth on any bytes as a file: the first and last elements of
  * each tensor are read, together and one by one, for every other size of the
  * file after it was said which ones will be.
  */
-#include "cmd/kvc-convert/pth.h"
+#include "core/format/pth.h"
 
 #include <stdio.h>
 #include <stdlib.h>

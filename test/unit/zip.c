@@ -1,8 +1,8 @@
 /*
- * cmd/kvc-convert/zip against archives by Python's zipfile, which is an
+ * core/format/zip against archives by Python's zipfile, which is an
  * independent reader of what it finds in them: test/ref/zip_cases.py.
  */
-#include "cmd/kvc-convert/zip.h"
+#include "core/format/zip.h"
 
 #include <stdlib.h>
 #include <string.h>

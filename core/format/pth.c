@@ -1,4 +1,4 @@
-#include "cmd/kvc-convert/pth.h"
+#include "core/format/pth.h"
 
 #include <stdlib.h>
 #include <string.h>

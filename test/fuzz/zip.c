@@ -1,6 +1,6 @@
-/* cmd/kvc-convert/zip on any bytes: what is accepted keeps its promises, and
+/* core/format/zip on any bytes: what is accepted keeps its promises, and
  * every member's data lies in the archive or unpacks to its size. */
-#include "cmd/kvc-convert/zip.h"
+#include "core/format/zip.h"
 
 #include <stdlib.h>
 #include <string.h>

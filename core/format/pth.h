@@ -3,11 +3,11 @@
  * stream before that, pickle protocols 2 to 5.  Nothing in a file is ever
  * executed: a checkpoint becomes a tree of plain values.
  */
-#ifndef KVC_CONVERT_PTH_H
-#define KVC_CONVERT_PTH_H
+#ifndef CORE_FORMAT_PTH_H
+#define CORE_FORMAT_PTH_H
 
-#include "cmd/kvc-convert/pickle.h"
-#include "cmd/kvc-convert/zip.h"
+#include "core/format/pickle.h"
+#include "core/format/zip.h"
 #include "core/map.h"
 
 /* Bytes of compressed members: few in memory, more in a scratch file without a

@@ -1,13 +1,13 @@
 /* The tree of a checkpoint as text, in the notation of test/ref/pth_make.py. */
-#ifndef TEST_UNIT_KVC_CONVERT_TREE_H
-#define TEST_UNIT_KVC_CONVERT_TREE_H
+#ifndef TEST_UNIT_PTH_TREE_H
+#define TEST_UNIT_PTH_TREE_H
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/kvc-convert/pth.h"
+#include "core/format/pth.h"
 #include "core/mem.h"
 #include "core/str.h"
 

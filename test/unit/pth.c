@@ -1,9 +1,9 @@
 /*
- * cmd/kvc-convert/pth against trees that Python wrote down: hand-made archives
+ * core/format/pth against trees that Python wrote down: hand-made archives
  * by numpy (test/ref/pth_cases.py), and torch.save()'s own where torch is
  * installed (test/ref/pth_torch.py).
  */
-#include "cmd/kvc-convert/pth.h"
+#include "core/format/pth.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
-#include "test/unit/kvc-convert-tree.h"
+#include "test/unit/pth-tree.h"
 #include "test/unit/ref.h"
 #include "test/unit/tap.h"
 

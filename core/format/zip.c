@@ -1,4 +1,4 @@
-#include "cmd/kvc-convert/zip.h"
+#include "core/format/zip.h"
 
 #include <stdlib.h>
 #include <string.h>

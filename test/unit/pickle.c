@@ -1,15 +1,15 @@
 /*
- * cmd/kvc-convert/pickle against Python's pickle.loads() on random values of
+ * core/format/pickle against Python's pickle.loads() on random values of
  * each protocol and on every opcode: test/ref/pickle_cases.py.  What torch's
- * globals mean is tested with whole checkpoints, in kvc-convert-pth.c.
+ * globals mean is tested with whole checkpoints, in pth.c.
  */
-#include "cmd/kvc-convert/pickle.h"
+#include "core/format/pickle.h"
 
 #include <unistd.h>
 
 #include "core/le.h"
 #include "core/map.h"
-#include "test/unit/kvc-convert-tree.h"
+#include "test/unit/pth-tree.h"
 #include "test/unit/ref.h"
 #include "test/unit/tap.h"
 

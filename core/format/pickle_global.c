@@ -1,5 +1,5 @@
 /* Which classes and functions a pickle may name. */
-#include "cmd/kvc-convert/pickle.h"
+#include "core/format/pickle.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /*
- * cmd/kvc-convert/pickle with torch's globals on any bytes.  A tree that is
+ * core/format/pickle with torch's globals on any bytes.  A tree that is
  * accepted can be walked by recursion, finds its keys, and has no tensor that
  * leaves its storage, by arithmetic in 128 bits.
  */
-#include "cmd/kvc-convert/pth.h"
+#include "core/format/pth.h"
 
 #include <stdlib.h>
 #include <string.h>

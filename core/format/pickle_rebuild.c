@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "cmd/kvc-convert/pickle.h"
+#include "core/format/pickle.h"
 #include "core/mem.h"
 
 #define MAX_KEY 100 /* bytes of a storage's key; torch's have at most 20 */

@@ -1,11 +1,11 @@
 /*
  * Python's pickles, protocols 2 to 5, read without Python: a stack machine
  * that builds plain values and calls nothing.  Where a pickle calls a function
- * or makes an object, rebuild.c decides what that becomes.
+ * or makes an object, pickle_rebuild.c decides what that becomes.
  * Source: CPython 3.13, Lib/pickletools.py and Modules/_pickle.c.
  */
-#ifndef KVC_CONVERT_PICKLE_H
-#define KVC_CONVERT_PICKLE_H
+#ifndef CORE_FORMAT_PICKLE_H
+#define CORE_FORMAT_PICKLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* The opcodes, in the order of pickletools. */
 #include <string.h>
 
-#include "cmd/kvc-convert/pickle.h"
+#include "core/format/pickle.h"
 #include "core/le.h"
 
 /* Shared by all nodes that have these values, which nobody changes. */

@@ -1,6 +1,6 @@
 /* Opcodes whose argument is a line of text: Python 2 wrote them, and some tools
  * that rewrite pickles. */
-#include "cmd/kvc-convert/pickle.h"
+#include "core/format/pickle.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/kvc-convert/pth.h"
+#include "core/format/pth.h"
 
 struct pth_value **
 pth_items(const struct pth_value *v, size_t *n)

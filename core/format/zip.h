@@ -5,8 +5,8 @@
  * must be the directory's, because other readers use these.
  * Source: PKWARE's APPNOTE.TXT 6.3.9.
  */
-#ifndef KVC_CONVERT_ZIP_H
-#define KVC_CONVERT_ZIP_H
+#ifndef CORE_FORMAT_ZIP_H
+#define CORE_FORMAT_ZIP_H
 
 #include <stdbool.h>
 #include <stddef.h>
