@@ -2,18 +2,14 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "core/format/st.h"
 #include "core/le.h"
 #include "core/mem.h"
-#include "core/spill.h"
 
 /* Values take some 700 bytes a tensor: a file of more tensors than the fixed
  * limit allows for is read if they have 45 kB each, on average. */
 #define FILE_PER_MEMORY 64
-
-#define IN_MEMORY ((size_t)4 << 20) /* more unpacked bytes go to scratch */
 
 static bool
 is_zip(const uint8_t *d, size_t n)
@@ -31,59 +27,6 @@ bool
 pth_sniff(const uint8_t *head, size_t n)
 {
     return is_zip(head, n) || is_pickle(head, n);
-}
-
-static void
-unpacked_free(struct unpacked *u)
-{
-    if (u->scratch && u->data)
-        munmap(u->data, u->nbytes);
-    else
-        free(u->data);
-    *u = (struct unpacked){ 0 };
-}
-
-/* Replaces what 'u' holds by the bytes of n ZIP_DEFLATE members, one after the
- * other. */
-static int
-unpack(struct unpacked *u, const struct zip *z, struct zip_member *const *m,
-       size_t n, struct err *err)
-{
-    const char *dir = getenv("TMPDIR");
-    struct spill spill = { .fd = -1 };
-    int rc = 0;
-
-    unpacked_free(u);
-    for (size_t i = 0; i < n; i++)
-        u->nbytes += m[i]->nbytes;
-    u->scratch = u->nbytes > IN_MEMORY;
-    if (!u->scratch)
-        u->data = xmalloc(u->nbytes);
-    else if (spill_open(&spill, dir && *dir ? dir : "/tmp", u->nbytes, err) < 0)
-        return -1;
-    for (size_t i = 0, at = 0; i < n && rc == 0; at += m[i++]->nbytes)
-        rc = zip_inflate(z, m[i], u->data ? u->data + at : NULL, &spill, at,
-                         err);
-    if (rc == 0 && u->scratch) {
-        u->data = map_fd(spill.fd, u->nbytes, spill.dir, err);
-        rc = u->data ? 0 : -1;
-    }
-    spill_close(&spill);
-    return rc;
-}
-
-/* A member's bytes, whole and checked; unpacked ones stay in 'u'. */
-static const uint8_t *
-member_data(struct unpacked *u, const struct zip *z, struct zip_member *m,
-            struct err *err)
-{
-    const uint8_t *data = zip_packed(z, m, err);
-
-    if (!data)
-        return NULL;
-    if (m->method == ZIP_STORED)
-        return zip_check(z, m, data, err) < 0 ? NULL : data;
-    return unpack(u, z, &m, 1, err) < 0 ? NULL : u->data;
 }
 
 static int
@@ -119,7 +62,7 @@ open_zip(struct pth *pth, struct err *err)
 {
     struct pickle *p = &pth->pickle;
     struct zip *z = &pth->zip;
-    struct unpacked u = { 0 };
+    struct zip_unpacked u = { 0 };
     struct zip_member *pkl, *order;
     size_t end;
 
@@ -141,14 +84,14 @@ open_zip(struct pth *pth, struct err *err)
                         "\"little\")",
                         order->nbytes);
     if (order) {
-        const uint8_t *data = member_data(&u, z, order, err);
+        const uint8_t *data = zip_data(&u, z, order, err);
 
         if (data && (order->nbytes < 6 || memcmp(data, "little", 6) != 0)) {
             err_data(err, p->path, "its byte order is %.*s (expected little)",
                      (int)order->nbytes, (const char *)data);
             data = NULL;
         }
-        unpacked_free(&u);
+        zip_unpacked_free(&u);
         if (!data)
             return -1;
     }
@@ -156,7 +99,7 @@ open_zip(struct pth *pth, struct err *err)
         return err_data(err, p->path,
                         "data.pkl has %zu bytes (expected at most %zu)",
                         pkl->nbytes, PICKLE_MAX_NBYTES);
-    p->data = member_data(&pth->pkl, z, pkl, err);
+    p->data = zip_data(&pth->pkl, z, pkl, err);
     if (!p->data)
         return -1;
     p->size = pkl->nbytes;
@@ -351,9 +294,9 @@ void
 pth_close(struct pth *pth)
 {
     pickle_free(&pth->pickle);
-    unpacked_free(&pth->one);
-    unpacked_free(&pth->shared);
-    unpacked_free(&pth->pkl);
+    zip_unpacked_free(&pth->one);
+    zip_unpacked_free(&pth->shared);
+    zip_unpacked_free(&pth->pkl);
     zip_close(&pth->zip);
     map_close(&pth->map);
     *pth = (struct pth){ 0 };
@@ -397,7 +340,7 @@ storage_data(struct pth *pth, const struct pth_storage *s, struct err *err)
                 rc = zip_packed(z, z->members + i, err) ? 0 : -1;
             }
         if (all && rc == 0)
-            rc = unpack(&pth->shared, z, all, n, err);
+            rc = zip_unpack(&pth->shared, z, all, n, err);
         for (size_t i = 0, at = 0; i < n && rc == 0; at += all[i++]->nbytes)
             all[i]->unpacked = pth->shared.data + at;
         free(all);
@@ -407,7 +350,7 @@ storage_data(struct pth *pth, const struct pth_storage *s, struct err *err)
     } else if (m) {
         if (pth->last != m) {
             pth->last = NULL;
-            if (unpack(&pth->one, z, &m, 1, err) < 0)
+            if (zip_unpack(&pth->one, z, &m, 1, err) < 0)
                 return NULL;
             pth->last = m;
         }

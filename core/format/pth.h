@@ -10,14 +10,6 @@
 #include "core/format/zip.h"
 #include "core/map.h"
 
-/* Bytes of compressed members: few in memory, more in a scratch file without a
- * name. */
-struct unpacked {
-    uint8_t *data; /* [nbytes] */
-    size_t nbytes;
-    bool scratch;
-};
-
 struct pth {
     const struct pth_value *root; /* what was saved */
     size_t nbytes; /* of all storages, each counted once, however many tensors
@@ -25,10 +17,10 @@ struct pth {
     struct pickle pickle; /* .globals: in the order of the file */
     struct map map;
     struct zip zip; /* zeroed for a legacy stream */
-    struct unpacked pkl;
-    struct unpacked one; /* the last storage read of those of one tensor */
+    struct zip_unpacked pkl;
+    struct zip_unpacked one; /* the last storage read of those of one tensor */
     const struct zip_member *last; /* its member; NULL: none */
-    struct unpacked shared;        /* all storages that several tensors use */
+    struct zip_unpacked shared;    /* all storages that several tensors use */
 };
 
 /* pth_sniff(): do these first n bytes of a file begin a checkpoint? */

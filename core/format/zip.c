@@ -2,10 +2,12 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <zlib.h>
 
 #include "core/format/st.h"
 #include "core/le.h"
+#include "core/map.h"
 #include "core/mem.h"
 
 #define END_NBYTES     22 /* the end record, without its comment */
@@ -291,7 +293,8 @@ zip_find(const struct zip *z, const char *name, size_t nbytes)
     return NULL;
 }
 
-#define PIECE ((size_t)64 << 10)
+#define PIECE     ((size_t)64 << 10)
+#define IN_MEMORY ((size_t)4 << 20) /* more unpacked bytes go to scratch */
 
 static int
 bad(const struct zip *z, const struct zip_member *m, const char *what,
@@ -413,4 +416,56 @@ zip_inflate(const struct zip *z, struct zip_member *m, uint8_t *to,
 out:
     inflateEnd(&s);
     return rc;
+}
+
+/* ---- where they stay ---- */
+
+void
+zip_unpacked_free(struct zip_unpacked *u)
+{
+    if (u->scratch && u->data)
+        munmap(u->data, u->nbytes);
+    else
+        free(u->data);
+    *u = (struct zip_unpacked){ 0 };
+}
+
+int
+zip_unpack(struct zip_unpacked *u, const struct zip *z,
+           struct zip_member *const *m, size_t n, struct err *err)
+{
+    const char *dir = getenv("TMPDIR");
+    struct spill spill = { .fd = -1 };
+    int rc = 0;
+
+    zip_unpacked_free(u);
+    for (size_t i = 0; i < n; i++)
+        u->nbytes += m[i]->nbytes;
+    u->scratch = u->nbytes > IN_MEMORY;
+    if (!u->scratch)
+        u->data = xmalloc(u->nbytes);
+    else if (spill_open(&spill, dir && *dir ? dir : "/tmp", u->nbytes, err) < 0)
+        return -1;
+    for (size_t i = 0, at = 0; i < n && rc == 0; at += m[i++]->nbytes)
+        rc = zip_inflate(z, m[i], u->data ? u->data + at : NULL, &spill, at,
+                         err);
+    if (rc == 0 && u->scratch) {
+        u->data = map_fd(spill.fd, u->nbytes, spill.dir, err);
+        rc = u->data ? 0 : -1;
+    }
+    spill_close(&spill);
+    return rc;
+}
+
+const uint8_t *
+zip_data(struct zip_unpacked *u, const struct zip *z, struct zip_member *m,
+         struct err *err)
+{
+    const uint8_t *data = zip_packed(z, m, err);
+
+    if (!data)
+        return NULL;
+    if (m->method == ZIP_STORED)
+        return zip_check(z, m, data, err) < 0 ? NULL : data;
+    return zip_unpack(u, z, &m, 1, err) < 0 ? NULL : u->data;
 }

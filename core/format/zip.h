@@ -82,4 +82,27 @@ int zip_check(const struct zip *zip, struct zip_member *m, const uint8_t *data,
 int zip_inflate(const struct zip *zip, struct zip_member *m, uint8_t *to,
                 const struct spill *spill, size_t offset, struct err *err);
 
+/* Bytes of compressed members: few in memory, more in a scratch file without a
+ * name. */
+struct zip_unpacked {
+    uint8_t *data; /* [nbytes] */
+    size_t nbytes;
+    bool scratch;
+};
+
+/*
+ * zip_unpack() replaces what 'u' holds by the bytes of n ZIP_DEFLATE members,
+ * one after the other.  0, or -1 with 'err' set: as zip_inflate(), or
+ * EX_CANTCREAT (scratch, in $TMPDIR).
+ */
+int zip_unpack(struct zip_unpacked *u, const struct zip *zip,
+               struct zip_member *const *m, size_t n, struct err *err);
+void zip_unpacked_free(struct zip_unpacked *u); /* a zeroed struct is fine */
+
+/* zip_data() is a member's bytes, whole and checked: in the archive, or in 'u'
+ * where they are compressed.  NULL with 'err' set, as zip_packed() and
+ * zip_unpack(). */
+const uint8_t *zip_data(struct zip_unpacked *u, const struct zip *zip,
+                        struct zip_member *m, struct err *err);
+
 #endif
