@@ -64,6 +64,17 @@ EOF
     alone c -k 4 --latents 64 --lr 0.01 --seed 5
 }
 
+@test "sae-train --sae: its own expansion stands for latents of all; what is no value is refused" {
+    sae-train -o many -n 1 --batch 256 --latents 64 --sae a:expansion=3 --sae b:no-normalize=1 rows.npy
+    grep -q '"num_latents": 96' many/a/cfg.json
+    grep -q '"num_latents": 64' many/b/cfg.json
+    grep -q '"normalize_decoder": false' many/b/cfg.json
+    for o in latents=8,expansion=4 no-normalize=yes no-normalize batch=9 log-every=2; do
+        run -2 --separate-stderr sae-train -o other --sae a:$o rows.npy
+        [ ! -e other ]
+    done
+}
+
 @test "sae-train --sae --resume: each goes on from where it was" {
     many() {
         sae-train -o many --batch 256 --warmup 2 --log-every 1 --latents 64 --sae a:k=8 --sae b:k=16 "$@" rows.npy
@@ -184,6 +195,24 @@ np.save("one.npy", np.ascontiguousarray(x[:, 1]))'
     head -c 1000 kept/state.safetensors >run/state.safetensors
     run -65 sae-train -o run --resume rows.npy
     [ "${#lines[@]}" = 1 ]
+}
+
+@test "sae-train --resume: the log's steps, the files' form, bad rows, a rate of 0 are those of the run" {
+    py -c 'import numpy as np
+x = np.load("rows.npy")
+x[3, 5] = np.nan
+np.save("bad.npy", x)'
+    o=(--log-every 2 --format saelens --skip-bad --lr 0 --dead-after 9000000000000000000 --decay 0)
+    IN=bad.npy train want -n 6 "${o[@]}"
+    IN=bad.npy train run -n 3 "${o[@]}"
+    sae-train -o run --resume -n 6 bad.npy
+    diff -r want run
+    [ -e run/sae_weights.safetensors ]
+    [ "$(cut -f 1 run/log.tsv | paste -sd' ')" = "step 2 4 6" ]
+    # two texts, and those of the state
+    sae-train -o many -n 2 --batch 256 --latents 64 --sae a:init=sae0,hook=there,k=4 rows.npy
+    sae-train -o many --resume --sae a:init=sae0,hook=here,k=4 rows.npy
+    grep -q '"hook": "here"' many/a/cfg.json
 }
 
 @test "sae-train: rows that are not finite are named: 65, and with --skip-bad left out" {

@@ -19,19 +19,24 @@ enum { FORMAT_SPARSIFY, FORMAT_SAELENS };
 /* The status of a loss or gradient that is NaN or infinite. */
 #define SAE_NOT_FINITE 76
 
-/* What may differ between the SAEs of a pass. */
+/* What a run that is resumed has had: first what may differ between the SAEs of
+ * a pass, then what may not. */
 struct sae_options {
     uint64_t k, latents, expansion; /* latents 0: expansion times d */
     int activation, compute;
     double aux_coef;
     uint64_t aux_k; /* 0: d / 2 */
     uint64_t dead_after;
-    double lr; /* 0: by the number of latents */
+    double lr; /* < 0: by the number of latents */
     uint64_t warmup;
     double decay, clip;
     bool no_normalize;
     uint64_t seed;
     const char *init, *hook; /* or NULL */
+
+    uint64_t batch, save_every, log_every;
+    int format;
+    bool skip_bad;
 };
 
 struct train_cmd {
@@ -39,15 +44,14 @@ struct train_cmd {
     char **paths; /* [n_paths] operands after the verb */
     int n_paths;
     const char *output;
-    int format;
     struct sae_options o;
     struct opt_list saes; /* --sae NAME:.. */
     const char *layers;   /* --layers NAME,.. */
     uint64_t tokens;      /* of raw rows by layers */
     uint64_t dim;         /* of raw rows; 0: .npy, or a dump */
     int x_dtype;          /* or -1 */
-    uint64_t batch, steps, save_every, log_every, input_at;
-    bool resume, skip_bad, json, verbose, quiet;
+    uint64_t steps, input_at;
+    bool resume, json, verbose, quiet;
     const char *svg;
     struct opt_list eval; /* -s */
     int n_threads, out_flags;

@@ -85,7 +85,7 @@ open_eval(struct eval *e, const struct train_cmd *cmd, struct err *err)
         .dim = (size_t)cmd->dim,
         .dtype = cmd->x_dtype,
         .batch = 1024,
-        .skip_bad = cmd->skip_bad,
+        .skip_bad = cmd->o.skip_bad,
     };
     struct autoencoder_sizes sizes = { 0 };
     size_t rows;

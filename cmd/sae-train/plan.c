@@ -20,6 +20,10 @@
 /* ---- the fields of struct sae_options ---- */
 
 enum kind { IS_U64, IS_F64, IS_FLAG, IS_WORD, IS_TEXT };
+enum {
+    FREE = 1,  /* a resumed run may change it */
+    COMMON = 2 /* of all SAEs of a pass */
+};
 
 static const struct field {
     const char *key; /* an option, and a setting of the state; without dashes
@@ -28,29 +32,38 @@ static const struct field {
     size_t at;
     const char *words;
     double min, max;
-    bool is_free; /* a resumed run may change it */
+    int flags;
 } fields[] = {
 #define AT(f) offsetof(struct sae_options, f)
-    { "--k", IS_U64, AT(k), NULL, 1, 1e9, false },
-    { "--latents", IS_U64, AT(latents), NULL, 1, 4e9, false },
-    { "--expansion", IS_U64, AT(expansion), NULL, 1, 1e6, false },
-    { "--activation", IS_WORD, AT(activation), "topk|batchtopk", 0, 0, false },
-    { "--compute", IS_WORD, AT(compute), "f32|bf16", 0, 0, false },
-    { "--aux-coef", IS_F64, AT(aux_coef), NULL, 0, 1e9, false },
-    { "--aux-k", IS_U64, AT(aux_k), NULL, 1, 1e9, false },
-    { "--dead-after", IS_U64, AT(dead_after), NULL, 1, 1e15, false },
-    { "--lr", IS_F64, AT(lr), NULL, 0, 1e9, false },
-    { "--warmup", IS_U64, AT(warmup), NULL, 0, 1e15, false },
-    { "--decay", IS_F64, AT(decay), NULL, 0, 1, false },
-    { "--clip", IS_F64, AT(clip), NULL, 0, 1e9, false },
-    { "--no-normalize", IS_FLAG, AT(no_normalize), NULL, 0, 1, false },
-    { "--seed", IS_U64, AT(seed), NULL, 0, 0, false },
-    { "--init", IS_TEXT, AT(init), NULL, 0, 0, true },
-    { "--hook", IS_TEXT, AT(hook), NULL, 0, 0, true },
+    { "--k", IS_U64, AT(k), NULL, 1, 1e9, 0 },
+    { "--latents", IS_U64, AT(latents), NULL, 1, UINT32_MAX - 1, 0 },
+    { "--expansion", IS_U64, AT(expansion), NULL, 1, 1e6, 0 },
+    { "--activation", IS_WORD, AT(activation), "topk|batchtopk", 0, 0, 0 },
+    { "--compute", IS_WORD, AT(compute), "f32|bf16", 0, 0, 0 },
+    { "--aux-coef", IS_F64, AT(aux_coef), NULL, 0, 1e9, 0 },
+    { "--aux-k", IS_U64, AT(aux_k), NULL, 1, 1e9, 0 },
+    { "--dead-after", IS_U64, AT(dead_after), NULL, 1, 0x1p63, 0 },
+    { "--lr", IS_F64, AT(lr), NULL, 0, 1e9, 0 },
+    { "--warmup", IS_U64, AT(warmup), NULL, 0, UINT32_MAX, 0 },
+    { "--decay", IS_F64, AT(decay), NULL, 0, 1, 0 },
+    { "--clip", IS_F64, AT(clip), NULL, 0, 1e9, 0 },
+    { "--no-normalize", IS_FLAG, AT(no_normalize), "0|1", 0, 0, 0 },
+    { "--seed", IS_U64, AT(seed), NULL, 0, 0, 0 },
+    { "--init", IS_TEXT, AT(init), NULL, 0, 0, FREE },
+    { "--hook", IS_TEXT, AT(hook), NULL, 0, 0, FREE },
+    { "--batch", IS_U64, AT(batch), NULL, 1, 1 << 30, COMMON },
+    { "--format", IS_WORD, AT(format), "sparsify|saelens", 0, 0,
+      FREE | COMMON },
+    { "--skip-bad", IS_FLAG, AT(skip_bad), "0|1", 0, 0, FREE | COMMON },
+    { "--save-every", IS_U64, AT(save_every), NULL, 0, UINT32_MAX,
+      FREE | COMMON },
+    { "--log-every", IS_U64, AT(log_every), NULL, 1, UINT32_MAX,
+      FREE | COMMON },
 #undef AT
 };
 #define N_FIELDS (sizeof(fields) / sizeof(*fields))
-enum { F_LATENTS = 1, F_EXPANSION = 2, F_LR = 8 };
+enum { F_LATENTS = 1, F_EXPANSION = 2 };
+#define BOTH_SIZES (1u << F_LATENTS | 1u << F_EXPANSION)
 
 static void *
 field_at(struct sae_options *o, const struct field *f)
@@ -60,10 +73,10 @@ field_at(struct sae_options *o, const struct field *f)
 
 /* Takes the text of a value to its field. */
 static int
-put_field(struct sae_options *o, const struct field *f, const char *name,
+put_field(struct planned *p, const struct field *f, const char *name,
           const char *text, struct err *err)
 {
-    void *at = field_at(o, f);
+    void *at = field_at(&p->o, f);
     uint64_t max = f->max > 0 ? (uint64_t)f->max : UINT64_MAX;
     int word;
 
@@ -73,16 +86,20 @@ put_field(struct sae_options *o, const struct field *f, const char *name,
     case IS_F64:
         return opt_f64(name, text, f->min, f->max, at, err);
     case IS_FLAG:
-        *(bool *)at = !strcmp(text, "1");
-        return 0;
     case IS_WORD:
         word = opt_choice(name, text, f->words, err);
         if (word < 0)
             return -1;
-        *(int *)at = word;
+        if (f->kind == IS_FLAG)
+            *(bool *)at = word;
+        else
+            *(int *)at = word;
         return 0;
     case IS_TEXT:
-        *(const char **)at = *text ? text : NULL;
+        p->texts = xrealloc(p->texts, p->n_texts + 1, sizeof(*p->texts));
+        p->texts[p->n_texts] = xstrdup(text);
+        *(const char **)at = *text ? p->texts[p->n_texts] : NULL;
+        p->n_texts++;
         return 0;
     }
     return 0;
@@ -169,6 +186,7 @@ add_sae(struct sae_plan *plan, const char *spec, struct err *err)
 {
     size_t name_n = strcspn(spec, ":");
     const char *s = spec + name_n;
+    unsigned own = 0; /* bits as in 'given' */
     struct planned *p;
 
     if (check_name(plan, spec, name_n, err) < 0)
@@ -183,33 +201,30 @@ add_sae(struct sae_plan *plan, const char *spec, struct err *err)
         while (i < N_FIELDS && (strlen(fields[i].key + 2) != key_n ||
                                 memcmp(fields[i].key + 2, s, key_n) != 0))
             i++;
-        if (i == N_FIELDS || key_n >= n)
+        if (i == N_FIELDS || fields[i].flags & COMMON || key_n >= n)
             return err_set(err, TU_USAGE,
                            "--sae %s: \"%.*s\" is not KEY=VALUE of an option "
                            "that SAEs of a pass may differ in",
                            spec, (int)n, s);
         value = xstrndup(s + key_n + 1, n - key_n - 1);
         str_addf(&name, "--sae %s: %s", p->name, fields[i].key + 2);
-        if (fields[i].kind == IS_TEXT) {
-            size_t at = p->kept.n;
-
-            str_reserve(&p->kept, 4096); /* texts stay where they are */
-            if (p->kept.cap - at <= strlen(value)) {
-                rc = err_set(err, TU_USAGE, "%s is too long", name.s);
-            } else {
-                str_add(&p->kept, value, strlen(value) + 1);
-                rc = put_field(&p->o, &fields[i], name.s, p->kept.s + at, err);
-            }
-        } else {
-            rc = put_field(&p->o, &fields[i], name.s, value, err);
-        }
+        rc = put_field(p, &fields[i], name.s, value, err);
         free(value);
         str_free(&name);
         if (rc < 0)
             return -1;
-        p->given |= 1u << i;
+        own |= 1u << i;
         s += n;
     }
+    if ((own & BOTH_SIZES) == BOTH_SIZES)
+        return err_set(err, TU_USAGE,
+                       "--sae %s: latents and expansion exclude each other",
+                       spec);
+    if (own & 1u << F_EXPANSION) { /* of all it may be latents */
+        p->o.latents = 0;
+        p->given &= ~(1u << F_LATENTS);
+    }
+    p->given |= own;
     return 0;
 }
 
@@ -317,36 +332,50 @@ take_state(struct planned *p, struct err *err)
         return -1;
     p->has_state = true;
     p->total = number_of(&st, "-n");
-    p->batch = number_of(&st, "--batch");
     p->layer = (size_t)number_of(&st, "layer");
     p->layers = number_of(&st, "layers");
     p->saes = number_of(&st, "saes");
-    str_reserve(&p->kept, 16384);
     for (size_t i = 0; rc == 0 && i < N_FIELDS; i++) {
         const struct field *f = &fields[i];
-        const char *value;
-        size_t at = p->kept.n;
+        const char *value = st_meta(&st, f->key);
 
-        value = st_meta(&st, f->key);
         if ((p->given & 1u << i) || !value)
             continue;
         if (i == F_LATENTS && (p->given & 1u << F_EXPANSION))
             continue;
-        if (f->kind == IS_TEXT) {
-            if (p->kept.cap - at <= strlen(value))
-                continue;
-            str_add(&p->kept, value, strlen(value) + 1);
-            value = p->kept.s + at;
-        }
         str_clear(&name);
         str_addf(&name, "%s: %s", p->state_path.s, f->key);
-        rc = put_field(&p->o, f, name.s, value, err);
+        rc = put_field(p, f, name.s, value, err);
         if (rc < 0)
             err->status = EX_DATAERR;
     }
     str_free(&name);
     st_close(&st);
     return rc;
+}
+
+/* Options of the pass: as given, or of the states, to all its SAEs. */
+static void
+take_common(struct sae_plan *plan)
+{
+    static const size_t sizes[] = { [IS_U64] = sizeof(uint64_t),
+                                    [IS_FLAG] = sizeof(bool),
+                                    [IS_WORD] = sizeof(int) };
+
+    plan->o = plan->cmd->o;
+    for (size_t i = 0; i < N_FIELDS; i++) {
+        const struct field *f = &fields[i];
+
+        if (!(f->flags & COMMON))
+            continue;
+        for (size_t k = 0; k < plan->n; k++)
+            if (plan->list[k].has_state)
+                memcpy(field_at(&plan->o, f), field_at(&plan->list[k].o, f),
+                       sizes[f->kind]);
+        for (size_t k = 0; k < plan->n; k++)
+            memcpy(field_at(&plan->list[k].o, f), field_at(&plan->o, f),
+                   sizes[f->kind]);
+    }
 }
 
 int
@@ -372,10 +401,7 @@ plan_open(struct sae_plan *plan, const struct train_cmd *cmd, struct err *err)
     if (rc == 0)
         rc = check_found(plan, n_dirs, err);
     str_free(&state);
-    plan->batch = cmd->batch;
-    for (size_t i = 0; i < plan->n && !opt_given(cmd->line, "batch"); i++)
-        if (plan->list[i].batch)
-            plan->batch = plan->list[i].batch;
+    take_common(plan);
     return rc;
 }
 
@@ -386,7 +412,7 @@ static uint64_t
 steps_of(const struct sae_plan *plan, const struct row_stream *rows)
 {
     const struct train_cmd *cmd = plan->cmd;
-    uint64_t n = rows->n_rows / plan->batch;
+    uint64_t n = rows->n_rows / plan->o.batch;
 
     if (cmd->steps)
         return cmd->steps;
@@ -417,18 +443,17 @@ settle(struct sae_plan *plan, struct planned *p, size_t d, uint64_t steps,
         o->aux_k = d / 2 ? d / 2 : 1;
     if (o->aux_k > latents)
         o->aux_k = latents;
-    if (o->lr == 0 && !(p->given & 1u << F_LR))
+    if (o->lr < 0)
         o->lr = DEFAULT_LR / sqrt((double)latents / DEFAULT_LR_N);
     if (o->activation == ACT_BATCHTOPK &&
-        plan->batch > SAE_MAX_BATCH_PAIRS / latents)
+        o->batch > SAE_MAX_BATCH_PAIRS / latents)
         return err_set(err, TU_USAGE,
                        "batchtopk: --batch %llu times %llu latents is over "
                        "2^32",
-                       (unsigned long long)plan->batch,
+                       (unsigned long long)o->batch,
                        (unsigned long long)latents);
     if (!p->has_state || plan->cmd->steps || !p->total)
         p->total = steps;
-    p->batch = plan->batch;
     p->d = d;
     *s = (struct sae_settings){
         .d = d,
@@ -494,10 +519,9 @@ plan_set_state(struct planned *p)
             continue;
         get_field(&p->o, &fields[i], &text);
         train_state_set(s, fields[i].key, text.s, NULL);
-        if (fields[i].is_free)
+        if (fields[i].flags & FREE)
             train_state_may_differ(s);
     }
-    train_state_set_number(s, "--batch", (double)p->batch);
     train_state_set_number(s, "-n", (double)p->total);
     if (p->o.decay == 0) /* then nothing depends on it */
         train_state_may_differ(s);
@@ -524,7 +548,9 @@ plan_close(struct sae_plan *plan)
         str_free(&p->state_path);
         str_free(&p->log_path);
         str_free(&p->svg_path);
-        str_free(&p->kept);
+        for (size_t k = 0; k < p->n_texts; k++)
+            free(p->texts[k]);
+        free(p->texts);
     }
     free(plan->list);
     free(plan->layers);

@@ -24,9 +24,9 @@ struct planned {
     char *layer_name;
     size_t layer; /* of the input's */
     struct sae_options o;
-    unsigned given; /* bits: fields of 'o' that the command line has */
-    uint64_t total, batch, layers; /* steps, rows a step, of the input */
-    uint64_t saes;                 /* of the pass */
+    unsigned given;         /* bits: fields of 'o' that the command line has */
+    uint64_t total, layers; /* steps; of the input */
+    uint64_t saes;          /* of the pass */
     size_t d;
 
     struct str dir, state_path, log_path, svg_path;
@@ -39,7 +39,8 @@ struct planned {
     struct train_state state;
     struct train_log log;
     int lock;
-    struct str kept; /* texts of a state that options point to */
+    char **texts; /* [n_texts] that options point to */
+    size_t n_texts;
 
     /* where the input was, before and after the last batch, and a checksum of
      * its rows: what a resumed run compares; whole numbers under 2^53 */
@@ -49,7 +50,7 @@ enum { BEFORE, AFTER, SUM };
 
 struct sae_plan {
     const struct train_cmd *cmd;
-    uint64_t batch;       /* rows of a step */
+    struct sae_options o; /* of the pass: what SAEs may not differ in */
     struct planned *list; /* [n] by layer */
     size_t n;
     char *names;         /* what the layers' names are pieces of */

@@ -134,7 +134,7 @@ save_open(struct planned *p, const struct train_cmd *cmd, struct err *err)
     struct train_log log = { .title = p->dir.s,
                              .svg = p->svg_path.n ? p->svg_path.s : NULL,
                              .table = &table,
-                             .each = cmd->log_every,
+                             .each = p->o.log_every,
                              .fd = -1 };
 
     if (p->name && outdir_make(cmd->output, err) < 0)
@@ -185,7 +185,7 @@ save_state(struct planned *p, struct err *err)
 }
 
 int
-save_result(struct planned *p, const struct train_cmd *cmd, struct err *err)
+save_result(struct planned *p, struct err *err)
 {
     const struct sae_trainer *t = &p->trainer;
     const struct sae_write out = {
@@ -201,7 +201,7 @@ save_result(struct planned *p, const struct train_cmd *cmd, struct err *err)
         /* as readers keep it */
         .threshold = t->set.batchtopk ? (double)(float)t->threshold : -1,
         .hook = p->o.hook,
-        .format = cmd->format == FORMAT_SAELENS ? SAE_SAELENS : SAE_SPARSIFY,
+        .format = p->o.format == FORMAT_SAELENS ? SAE_SAELENS : SAE_SPARSIFY,
     };
 
     errno = p->log.error;

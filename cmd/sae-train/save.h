@@ -14,8 +14,7 @@
  */
 int save_open(struct planned *p, const struct train_cmd *cmd, struct err *err);
 int save_state(struct planned *p, struct err *err);
-int save_result(struct planned *p, const struct train_cmd *cmd,
-                struct err *err);
+int save_result(struct planned *p, struct err *err);
 
 /* save_undo() removes what a run that failed before its first step was saved
  * has made. */

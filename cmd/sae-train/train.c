@@ -46,23 +46,23 @@ open_rows(struct pass *s, struct err *err)
         .tokens = cmd->tokens,
         .n_layers = s->plan.n_layers,
         .layers = s->plan.layers,
-        .batch = (size_t)s->plan.batch,
+        .batch = (size_t)s->plan.o.batch,
         .input_at = cmd->input_at,
-        .skip_bad = cmd->skip_bad,
+        .skip_bad = s->plan.o.skip_bad,
     };
 
     if (rows_open(&s->rows, &o, err) < 0)
         return -1;
     /* files may be gone over as often as it takes */
     if (cmd->steps && s->rows.n_rows &&
-        s->rows.n_rows / s->plan.batch < cmd->steps && !rows_wrap(&s->rows) &&
-        s->rows.n_rows >= s->plan.batch)
+        s->rows.n_rows / s->plan.o.batch < cmd->steps && !rows_wrap(&s->rows) &&
+        s->rows.n_rows >= s->plan.o.batch)
         return err_set(err, EX_DATAERR,
                        "the input has %llu rows: -n %llu needs %llu, and only "
                        "files are gone over again",
                        (unsigned long long)s->rows.n_rows,
                        (unsigned long long)cmd->steps,
-                       (unsigned long long)(cmd->steps * s->plan.batch));
+                       (unsigned long long)(cmd->steps * s->plan.o.batch));
     return 0;
 }
 
@@ -98,7 +98,8 @@ take_init(struct planned *p, struct err *err)
 static int
 open_trainers(struct pass *s, struct err *err)
 {
-    struct sae_sizes sizes = { .d = s->rows.d, .rows = (size_t)s->plan.batch };
+    struct sae_sizes sizes = { .d = s->rows.d,
+                               .rows = (size_t)s->plan.o.batch };
 
     for (size_t i = 0; i < s->plan.n; i++) {
         struct planned *p = &s->plan.list[i];
@@ -294,7 +295,8 @@ run_steps(struct pass *s, struct err *err)
     const struct train_cmd *cmd = s->cmd;
     struct progress progress = { .what = "train",
                                  .unit = "row",
-                                 .total = s->plan.list[0].total * s->plan.batch,
+                                 .total =
+                                     s->plan.list[0].total * s->plan.o.batch,
                                  .kept = s->rows.taken,
                                  .quiet = cmd->quiet };
     uint64_t since = 0;
@@ -309,7 +311,7 @@ run_steps(struct pass *s, struct err *err)
             rc = err->status == EX_TEMPFAIL ? 0 : -1;
             break;
         }
-        if ((size_t)n < s->plan.batch && !is_all(s, (size_t)n)) {
+        if ((size_t)n < s->plan.o.batch && !is_all(s, (size_t)n)) {
             s->ended = true;
             break;
         }
@@ -319,7 +321,8 @@ run_steps(struct pass *s, struct err *err)
         progress_at(&progress, rows_after(&s->rows));
         if (rc == 0 && cmd->verbose && s->plan.list[0].trainer.step)
             say(s, clock_s() - began, (size_t)n);
-        if (rc == 0 && cmd->save_every && ++since == cmd->save_every) {
+        if (rc == 0 && s->plan.o.save_every &&
+            ++since == s->plan.o.save_every) {
             since = 0;
             rc = save_all(s, err);
         }
@@ -372,7 +375,7 @@ run_pass(struct pass *s, struct err *err)
     if (!all_done(s) && check_end(s, err) < 0)
         return -1;
     for (size_t i = 0; i < s->plan.n; i++)
-        if (save_result(&s->plan.list[i], s->cmd, err) < 0)
+        if (save_result(&s->plan.list[i], err) < 0)
             return -1;
     if (s->rows.n_bad)
         err_warn("%llu row%s with NaN or Inf %s left out",
