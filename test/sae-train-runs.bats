@@ -215,6 +215,65 @@ np.save("bad.npy", x)'
     grep -q '"hook": "here"' many/a/cfg.json
 }
 
+@test "sae-train --resume: files are gone over again, as -n of the run asked for" {
+    py -c 'import numpy as np
+np.save("few.npy", np.load("rows.npy")[:700])'
+    IN=few.npy train want -n 12
+    stopped() { # before its first step
+        rm -rf run
+        sae-train -o run -k 4 --latents 64 --batch 256 -n 12 <pipe &
+        exec 7>pipe
+        head -c 200 rows.npy >&7
+        until [ -e run/log.tsv ]; do sleep 0.1; done
+        kill $!
+        wait $! || [ $? = 75 ]
+        exec 7>&-
+    }
+    mkfifo pipe
+    stopped
+    for n in 1 2 3 4 5; do
+        sae-train -o run --resume --deadline 0.02 few.npy || [ $? = 75 ]
+        [ ! -e run/sae.safetensors ] || break
+    done
+    sae-train -o run --resume few.npy
+    same want run
+    # rows of a pipe, or that are missing, cannot be
+    stopped
+    IN='' run -65 --separate-stderr sae-train -o run --resume < <(cat few.npy)
+    [ "$stderr" = "sae-train: the input has 700 rows: -n 12 needs 3072, and only whole files are gone over again" ]
+    run -65 --separate-stderr sae-train -o run --resume --input-at 256 few.npy
+    [ -e run/state.safetensors ]
+}
+
+@test "sae-train --resume: an input that begins after the run's last row, or ends before it, is refused" {
+    py -c 'import numpy as np
+x = np.load("rows.npy")[:4800].reshape(24, 2, 100, 32)
+np.save("layers.npy", x)
+x[:1].tofile("short.f32")'
+    train run -n 4 --decay 0
+    run -65 --separate-stderr sae-train -o run --resume -n 6 --input-at 1280 rows.npy
+    [ "$stderr" = "sae-train: run/state.safetensors: the run goes on with row 1024 (found 1280; --input-at is the input's first)" ]
+    sae-train -o run --resume -n 6 --input-at 1024 < <(py -c 'import numpy as np, sys
+np.save(sys.stdout.buffer, np.load("rows.npy")[1024:])')
+    train want -n 6 --decay 0
+    same want run
+    # by layers, in a block
+    BATCH=130 IN=layers.npy train all --layers a,b -n 1 --decay 0
+    IN='' run -65 --separate-stderr sae-train -o all --resume --layers a,b -n 2 --dim 32 --tokens 100 <short.f32
+    [ "${#stderr_lines[@]}" = 1 ]
+}
+
+@test "sae-train --skip-bad: files without a good row are not gone over for ever" {
+    py -c 'import numpy as np
+np.save("bad.npy", np.full((300, 32), np.nan, "<f4"))'
+    for o in "" "-n 3"; do
+        # shellcheck disable=SC2086
+        IN=bad.npy run -65 --separate-stderr timeout 60 sae-train -o run --skip-bad $o bad.npy
+        [ "${#stderr_lines[@]}" = 1 ]
+        [ ! -e run ]
+    done
+}
+
 @test "sae-train: rows that are not finite are named: 65, and with --skip-bad left out" {
     py -c 'import numpy as np
 x = np.load("rows.npy")

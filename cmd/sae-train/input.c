@@ -254,7 +254,7 @@ rows_open(struct row_stream *in, const struct row_options *o, struct err *err)
 bool
 rows_wrap(struct row_stream *in)
 {
-    in->wraps = in->can_wrap;
+    in->wraps = in->can_wrap && in->first == 0;
     return in->wraps;
 }
 
@@ -485,6 +485,10 @@ read_block(struct row_stream *in, size_t want, struct err *err)
     }
     in->fill += (size_t)kept;
     in->n_taken += (uint64_t)got;
+    in->n_barren = kept ? 0 : in->n_barren + (uint64_t)got;
+    if (in->wraps && in->n_barren >= in->n_rows)
+        return err_set(err, EX_DATAERR, "%s: all rows have NaN or Inf",
+                       in->sources[0].path);
     return got;
 }
 
@@ -528,6 +532,14 @@ rows_after(const struct row_stream *in)
     return in->taken + in->n_taken;
 }
 
+static int
+too_few(uint64_t row, struct err *err)
+{
+    return err_set(err, EX_DATAERR,
+                   "the input has fewer rows than the run to resume had, %llu",
+                   (unsigned long long)row);
+}
+
 int
 rows_skip(struct row_stream *in, uint64_t row, struct err *err)
 {
@@ -543,10 +555,7 @@ rows_skip(struct row_stream *in, uint64_t row, struct err *err)
         ssize_t got;
 
         if (!s)
-            return err_set(err, EX_DATAERR,
-                           "the input has fewer rows than the run to resume "
-                           "had, %llu",
-                           (unsigned long long)row);
+            return too_few(row, err);
         left = s->n_rows == UNKNOWN ? n : s->n_rows - in->row;
         if (s->is_file) {
             left = left < n ? left : n;
@@ -567,8 +576,10 @@ rows_skip(struct row_stream *in, uint64_t row, struct err *err)
     in->taken = row - rest;
     in->fill = in->used = 0;
     if (rest > 0) {
-        if (read_block(in, 0, err) < 0)
-            return -1;
+        ssize_t got = read_block(in, 0, err);
+
+        if (got <= 0)
+            return got < 0 ? -1 : too_few(row, err);
         for (size_t l = 0; l < in->n_layers; l++)
             memmove(room_at(in, l, 0), room_at(in, l, rest),
                     (in->fill - rest) * in->d * sizeof(float));

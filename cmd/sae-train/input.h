@@ -35,6 +35,7 @@ struct row_stream {
     size_t fill;               /* rows there */
     size_t used;               /* of them, by the batch */
     uint64_t n_taken;          /* rows of the input that the batch took */
+    uint64_t n_barren;         /* bad rows since the last that was kept */
     char *raw;                 /* rows as they are in a file */
 
     /* rows that a thread reads while a batch is worked on */
@@ -61,10 +62,10 @@ struct row_options {
 
 /*
  * rows_open() reads what the inputs say of themselves.  rows_wrap(): at the end
- * of files, they begin again; false where they are no files.
- * rows_skip() passes over rows up to 'row' of each layer, from the beginning.
- * 0, or -1 with 'err' set.  Owner: the caller, until rows_close(); a zeroed
- * struct is fine.
+ * of files, they begin again; false where they are not files, or 'input_at'
+ * says that their first rows are missing. rows_skip() passes over rows up to
+ * 'row' of each layer, from the beginning. 0, or -1 with 'err' set.  Owner: the
+ * caller, until rows_close(); a zeroed struct is fine.
  */
 int rows_open(struct row_stream *rows, const struct row_options *o,
               struct err *err);

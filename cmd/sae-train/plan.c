@@ -332,6 +332,7 @@ take_state(struct planned *p, struct err *err)
         return -1;
     p->has_state = true;
     p->total = number_of(&st, "-n");
+    p->asked = number_of(&st, "asked");
     p->layer = (size_t)number_of(&st, "layer");
     p->layers = number_of(&st, "layers");
     p->saes = number_of(&st, "saes");
@@ -363,6 +364,10 @@ take_common(struct sae_plan *plan)
                                     [IS_WORD] = sizeof(int) };
 
     plan->o = plan->cmd->o;
+    plan->steps = plan->cmd->steps;
+    for (size_t k = 0; k < plan->n && !plan->cmd->steps; k++)
+        if (plan->list[k].asked && plan->list[k].total > plan->steps)
+            plan->steps = plan->list[k].total;
     for (size_t i = 0; i < N_FIELDS; i++) {
         const struct field *f = &fields[i];
 
@@ -411,11 +416,10 @@ plan_open(struct sae_plan *plan, const struct train_cmd *cmd, struct err *err)
 static uint64_t
 steps_of(const struct sae_plan *plan, const struct row_stream *rows)
 {
-    const struct train_cmd *cmd = plan->cmd;
     uint64_t n = rows->n_rows / plan->o.batch;
 
-    if (cmd->steps)
-        return cmd->steps;
+    if (plan->steps)
+        return plan->steps;
     return n || !rows->n_rows ? n : 1;
 }
 
@@ -452,8 +456,9 @@ settle(struct sae_plan *plan, struct planned *p, size_t d, uint64_t steps,
                        "2^32",
                        (unsigned long long)o->batch,
                        (unsigned long long)latents);
-    if (!p->has_state || plan->cmd->steps || !p->total)
+    if (!p->has_state || plan->cmd->steps || (!p->asked && steps))
         p->total = steps;
+    p->asked = plan->steps;
     p->d = d;
     *s = (struct sae_settings){
         .d = d,
@@ -525,6 +530,8 @@ plan_set_state(struct planned *p)
     train_state_set_number(s, "-n", (double)p->total);
     if (p->o.decay == 0) /* then nothing depends on it */
         train_state_may_differ(s);
+    train_state_set_number(s, "asked", p->asked);
+    train_state_may_differ(s);
     train_state_set_number(s, "layer", (double)p->layer);
     train_state_set_number(s, "layers", (double)p->layers);
     train_state_set_number(s, "saes", (double)p->saes);

@@ -25,6 +25,7 @@ struct planned {
     size_t layer; /* of the input's */
     struct sae_options o;
     unsigned given;         /* bits: fields of 'o' that the command line has */
+    bool asked;             /* -n was given */
     uint64_t total, layers; /* steps; of the input */
     uint64_t saes;          /* of the pass */
     size_t d;
@@ -51,6 +52,7 @@ enum { BEFORE, AFTER, SUM };
 struct sae_plan {
     const struct train_cmd *cmd;
     struct sae_options o; /* of the pass: what SAEs may not differ in */
+    uint64_t steps;       /* -n, as given now or to the run; or 0 */
     struct planned *list; /* [n] by layer */
     size_t n;
     char *names;         /* what the layers' names are pieces of */

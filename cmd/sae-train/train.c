@@ -38,6 +38,7 @@ static int
 open_rows(struct pass *s, struct err *err)
 {
     const struct train_cmd *cmd = s->cmd;
+    uint64_t batch = s->plan.o.batch, steps = s->plan.steps;
     const struct row_options o = {
         .paths = cmd->paths,
         .n_paths = cmd->n_paths,
@@ -46,23 +47,22 @@ open_rows(struct pass *s, struct err *err)
         .tokens = cmd->tokens,
         .n_layers = s->plan.n_layers,
         .layers = s->plan.layers,
-        .batch = (size_t)s->plan.o.batch,
+        .batch = (size_t)batch,
         .input_at = cmd->input_at,
         .skip_bad = s->plan.o.skip_bad,
     };
 
     if (rows_open(&s->rows, &o, err) < 0)
         return -1;
-    /* files may be gone over as often as it takes */
-    if (cmd->steps && s->rows.n_rows &&
-        s->rows.n_rows / s->plan.o.batch < cmd->steps && !rows_wrap(&s->rows) &&
-        s->rows.n_rows >= s->plan.o.batch)
+    /* files may be gone over as often as it takes; one step needs no batch */
+    if (steps && !rows_wrap(&s->rows) && steps > 1 && s->rows.n_rows &&
+        s->rows.n_rows / batch < steps)
         return err_set(err, EX_DATAERR,
                        "the input has %llu rows: -n %llu needs %llu, and only "
-                       "files are gone over again",
+                       "whole files are gone over again",
                        (unsigned long long)s->rows.n_rows,
-                       (unsigned long long)cmd->steps,
-                       (unsigned long long)(cmd->steps * s->plan.o.batch));
+                       (unsigned long long)steps,
+                       (unsigned long long)(steps * batch));
     return 0;
 }
 
@@ -225,6 +225,11 @@ steps(struct pass *s, size_t n, struct err *err)
                            p->input[AFTER] - 1);
         if (at < p->input[AFTER])
             continue;
+        if (p->trainer.step && at > p->input[AFTER])
+            return err_set(err, EX_DATAERR,
+                           "%s: the run goes on with row %.0f (found %.0f; "
+                           "--input-at is the input's first)",
+                           p->state_path.s, p->input[AFTER], at);
         if (p->layer != layer)
             sae_batch(s->work, x, n);
         layer = p->layer;
@@ -346,7 +351,7 @@ check_end(const struct pass *s, struct err *err)
     }
     if (p->trainer.step == 0)
         return err_set(err, EX_DATAERR, "the input has no rows to train on");
-    if (s->cmd->steps && p->trainer.step < p->total)
+    if (s->plan.steps && p->trainer.step < p->total)
         return err_set(err, EX_DATAERR,
                        "the input ended after %llu rows, in step %llu of %llu "
                        "(--resume continues with more)",
@@ -404,8 +409,10 @@ train_main(const struct train_cmd *cmd, struct err *err)
         rc = open_trainers(&s, err);
     if (rc == 0)
         rc = run_pass(&s, err);
+    /* one that was stopped is resumed with its options */
     for (size_t i = 0; i < s.plan.n && rc < 0; i++)
-        save_undo(&s.plan.list[i], cmd);
+        if (err->status != EX_TEMPFAIL)
+            save_undo(&s.plan.list[i], cmd);
     sae_work_close(s.work);
     gemm_close(s.gemm);
     par_close(s.par);
