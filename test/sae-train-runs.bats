@@ -100,6 +100,8 @@ np.save("one.npy", np.ascontiguousarray(x[:, 1]))'
     grep -q '"hook": *"layers.1.mlp"' one/cfg.json
     run -65 --separate-stderr train two --layers layers.0.mlp,layers.1.mlp layers.npy
     [ "${#stderr_lines[@]}" = 1 ]
+    run -65 --separate-stderr sae-train -o all --resume --layers layers.1.mlp,layers.0.mlp,layers.2.mlp layers.npy
+    [ "$stderr" = "sae-train: all/layers.1.mlp/state.safetensors: layer was 1 (now 0; --force starts a new run)" ]
 }
 
 @test "sae-train --resume: from the file and from a pipe that begins later, the same bytes" {
@@ -321,6 +323,12 @@ np.save("ints.npy", np.zeros((300, 32), "<i4"))'
     refused 65 "" train run --init sae0 --latents 65
     refused 66 "" train run --init nothing
     refused 2 "" sae-train rows.npy
+}
+
+@test "sae-train: a loss that is not finite names its step: 76" {
+    BATCH=1 run -76 --separate-stderr train run
+    [[ $stderr == "sae-train: run: the loss is NaN in step 1 ("* || $stderr == "sae-train: run: the loss is infinite in step 1 ("* ]]
+    [ ! -e run ]
 }
 
 @test "sae-train: a directory that exists is 73, and with --force a new run" {

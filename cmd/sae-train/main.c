@@ -85,6 +85,7 @@ static const struct opt opts[] = {
 static const struct opt_rule rules[] = {
     { OPT_ONE_OF, "latents expansion", NULL, NULL },
     { OPT_ONE_OF, "sae layers", NULL, NULL },
+    { OPT_NOT, "hook", "layers", "--layers names the hooks, too" },
     { OPT_NOT, "skip-bad", "layers",
       "--skip-bad would move the layers against each other: not with --layers" },
     { OPT_NEEDS, "x-dtype", "dim", NULL },

@@ -320,9 +320,9 @@ number_of(const struct st *st, const char *key)
     return s ? strtoull(s, NULL, 10) : 0;
 }
 
-/* Options that were not given are the state's. */
+/* Options that were not given are the state's; --layers says which layer. */
 static int
-take_state(struct planned *p, struct err *err)
+take_state(struct planned *p, bool by_layers, struct err *err)
 {
     struct str name = { 0 };
     struct st st;
@@ -333,7 +333,8 @@ take_state(struct planned *p, struct err *err)
     p->has_state = true;
     p->total = number_of(&st, "-n");
     p->asked = number_of(&st, "asked");
-    p->layer = (size_t)number_of(&st, "layer");
+    if (!by_layers)
+        p->layer = (size_t)number_of(&st, "layer");
     p->layers = number_of(&st, "layers");
     p->saes = number_of(&st, "saes");
     for (size_t i = 0; rc == 0 && i < N_FIELDS; i++) {
@@ -402,7 +403,7 @@ plan_open(struct sae_plan *plan, const struct train_cmd *cmd, struct err *err)
         add_planned(plan, NULL, 0);
     for (size_t i = 0; i < plan->n && rc == 0; i++)
         if (cmd->resume && !file_missing(plan->list[i].state_path.s))
-            rc = take_state(&plan->list[i], err);
+            rc = take_state(&plan->list[i], cmd->layers, err);
     if (rc == 0)
         rc = check_found(plan, n_dirs, err);
     str_free(&state);

@@ -170,15 +170,15 @@ sum_of(const float *x, size_t n)
 /* ---- steps ---- */
 
 static int
-not_finite(const struct planned *p, const char *what, double v, struct err *err)
+not_finite(const struct planned *p, uint64_t step, const char *what, double v,
+           struct err *err)
 {
-    return err_set(err, SAE_NOT_FINITE,
-                   "%s: %s is %s in step %llu (%s; a lower --lr or more "
-                   "--warmup may help)",
-                   p->dir.s, what, isnan(v) ? "NaN" : "infinite",
-                   (unsigned long long)p->trainer.step,
-                   p->saved ? "its state is of an earlier one"
-                            : "nothing is saved yet");
+    return err_set(
+        err, SAE_NOT_FINITE,
+        "%s: %s is %s in step %llu (%s; a lower --lr or more "
+        "--warmup may help)",
+        p->dir.s, what, isnan(v) ? "NaN" : "infinite", (unsigned long long)step,
+        p->saved ? "its state is of an earlier one" : "nothing is saved yet");
 }
 
 /* A step of an SAE on the batch. */
@@ -186,16 +186,17 @@ static int
 step(struct pass *s, struct planned *p, const float *x, size_t n,
      struct err *err)
 {
+    uint64_t at = p->trainer.step + 1;
     struct sae_record r;
 
-    if (p->trainer.step == 0 && !p->o.init)
+    if (at == 1 && !p->o.init)
         sae_init(s->work, &p->trainer);
     if (sae_step(s->work, &p->trainer, &r, err) < 0)
         return -1;
     if (!isfinite(r.loss))
-        return not_finite(p, "the loss", r.loss, err);
+        return not_finite(p, at, "the loss", r.loss, err);
     if (!isfinite(r.grad_norm))
-        return not_finite(p, "the gradient's norm", r.grad_norm, err);
+        return not_finite(p, at, "the gradient's norm", r.grad_norm, err);
     train_state_record(&p->state, (const double *)&r);
     p->input[BEFORE] = (double)s->rows.taken;
     p->input[AFTER] = (double)rows_after(&s->rows);
