@@ -14,6 +14,7 @@
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/splice.h"
 #include "core/text/chat.h"
 
 /* Activations a shard, the SAEV default, if one window does not need more. */
@@ -128,6 +129,27 @@ hash_path(struct hash *hash, const char *path, int depth, struct err *err)
     return rc;
 }
 
+/* An SAE's configuration, then its tensors. */
+static int
+hash_sae(struct hash *hash, const char *file, struct err *err)
+{
+    const char *slash = strrchr(file, '/');
+    char *dir =
+        slash ? xstrndup(file, (size_t)(slash - file) + 1) : xstrdup("./");
+    int rc = 0;
+
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        struct str path = { 0 };
+
+        str_addf(&path, "%s%s", dir, i ? "config.json" : "cfg.json");
+        if (!file_missing(path.s))
+            rc = hash_path(hash, path.s, 0, err);
+        str_free(&path);
+    }
+    free(dir);
+    return rc < 0 ? -1 : hash_path(hash, file, 0, err);
+}
+
 /* 1, or 0 if the input cannot be read twice. */
 static int
 hash_input(struct hash *hash, const struct run *run, struct err *err)
@@ -154,9 +176,9 @@ hash_input(struct hash *hash, const struct run *run, struct err *err)
 int
 acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
 {
-    enum { INPUT, MODEL, LORA, LUT, TOKENIZER, N };
+    enum { INPUT, MODEL, LORA, SAE, LUT, TOKENIZER, N };
     static const char *const keys[N] = { "input_xxh3", "model_xxh3",
-                                         "lora_xxh3", "lut_xxh3" };
+                                         "lora_xxh3", "sae_xxh3", "lut_xxh3" };
     struct str tokenizer = { 0 };
     int rc = 0;
 
@@ -169,6 +191,7 @@ acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
         bool known = i == TOKENIZER
                          ? run->acts_ids && !file_missing(tokenizer.s)
                      : i == LORA  ? run->acts_meta && run->lora.n > 0
+                     : i == SAE   ? run->acts_meta && run->sae.n > 0
                      : i == LUT   ? run->acts_meta && run->lut
                      : i == MODEL ? run->acts_meta != NULL
                                   : true;
@@ -195,6 +218,9 @@ acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
                     free(path);
                     at = at[n] ? at + n + 1 : NULL;
                 }
+        } else if (known && i == SAE) {
+            for (size_t k = 0; k < run->sae.n && rc >= 0; k++)
+                rc = hash_sae(hash, splices_file(run->splices, k), err);
         } else if (known) {
             rc = hash_path(hash,
                            i == MODEL ? run->dir
@@ -274,6 +300,12 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
         js_put_str(s, run->lora.item[i], strlen(run->lora.item[i]));
     }
     str_adds(s, run->lora.n ? "]" : "");
+    for (size_t i = 0; i < run->sae.n; i++) {
+        str_adds(s, i ? ", " : ", \"sae\": [");
+        js_put_str(s, run->sae.item[i], strlen(run->sae.item[i]));
+    }
+    str_adds(s, run->sae.n ? "]" : "");
+    add_true(s, "sae_zero", run->sae_zero);
     add_text(s, "lut", run->lut);
     add_text(s, "lut_layers", run->lut_layers);
     if (run->lut_ratio >= 0) {

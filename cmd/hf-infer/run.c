@@ -19,6 +19,7 @@
 #include "core/model/engine.h"
 #include "core/model/lora.h"
 #include "core/model/model.h"
+#include "core/model/splice.h"
 #include "core/model/tables.h"
 #include "core/tool.h"
 #include "core/tty.h"
@@ -215,8 +216,14 @@ run_open_model(struct run *run, struct err *err)
         (run->kvc &&
          compressor_open(&run->compressor, run->kvc, run->config, err) < 0) ||
         (run->lut &&
-         tables_open(&run->tables, run->model, run->lut, &o, err) < 0))
+         tables_open(&run->tables, run->model, run->lut, &o, err) < 0) ||
+        (run->sae.n && splices_open(&run->splices, run->model, run->sae.item,
+                                    run->sae.n, run->sae_zero, err) < 0))
         return -1;
+    for (size_t i = 0; i < run->sae.n && run->verbose; i++)
+        tool_say("%s at %s",
+                 run->sae_zero ? "zeros" : "an SAE's reconstruction",
+                 splices_hook(run->splices, i));
     if (run->lut && run->verbose) {
         size_t n = tables_count(run->tables);
         size_t n_stored = tables_stored(run->tables);
@@ -285,6 +292,7 @@ run_close(struct run *run)
     par_close(run->par);
     compressor_close(run->compressor);
     tables_close(run->tables);
+    splices_close(run->splices);
     model_close(run->model);
     tok_close(run->tok);
     stop_free(&run->stop);

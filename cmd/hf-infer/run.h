@@ -68,6 +68,8 @@ struct run {
     struct opt_list lora;   /* --lora PATH,.. */
     const char *kvc;        /* --kvc FILE.bin */
     int64_t kvc_after;      /* --kvc-after N; 0: half of the text */
+    struct opt_list sae;    /* --sae SAE[@HOOK] */
+    bool sae_zero;          /* --sae-zero */
     const char *lut;        /* --lut DIR */
     const char *lut_layers; /* --lut-layers GLOB,.. */
     const char *lut_report; /* --lut-report FILE */
@@ -84,6 +86,7 @@ struct run {
     struct session *session;
     struct compressor *compressor; /* NULL without --kvc */
     struct tables *tables;         /* NULL without --lut */
+    struct splices *splices;       /* NULL without --sae */
     struct out *out;               /* where the answer goes */
     struct out *lut_out;           /* for --lut-report, until it is written */
 };

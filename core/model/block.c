@@ -11,6 +11,7 @@
 #include "core/model/mlp.h"
 #include "core/model/model.h"
 #include "core/model/norm.h"
+#include "core/model/splice.h"
 
 /* One block of a chunk.  Nothing in it changes while its steps run. */
 struct step {
@@ -85,24 +86,31 @@ rotate_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
+static int64_t
+layer_of(const struct step *s)
+{
+    return s->layer ? (int64_t)s->index : -1;
+}
+
 static bool
 tapped(const struct step *s, enum tap_point point)
 {
     return s->tap && s->tap->point == point;
 }
 
-/* Passes the chunk's rows at a point to the tap, if it is of this point. */
+/* Replaces the chunk's rows at a point where an SAE is spliced in, and passes
+ * what the model goes on with to the tap, if it is of this point. */
 static void
-tap(const struct step *s, enum tap_point point, const float *rows)
+at_point(const struct step *s, enum tap_point point, float *rows)
 {
     size_t dim = tap_dim(&s->e->model->config, point);
 
+    splice_apply(s->e, layer_of(s), point, rows, s->chunk->n_rows);
     for (size_t i = 0; tapped(s, point) && i < s->chunk->n_spans; i++) {
         const struct span *span = &s->chunk->spans[i];
 
-        s->tap->fn(s->tap->ctx, span->session,
-                   s->layer ? (int64_t)s->index : -1, span->first, span->n,
-                   rows + span->row * dim);
+        s->tap->fn(s->tap->ctx, span->session, layer_of(s), span->first,
+                   span->n, rows + span->row * dim);
     }
 }
 
@@ -171,16 +179,17 @@ add_output(const struct step *s, float *to, const float *x, const float *y)
 
 /*
  * to = x + y: the output y of a half's last layer joins the residual stream.
- * A tap and an adapter get y by itself first; else it is added on the way.  The
- * sum is the same: of two numbers, in either order.
+ * A tap, an SAE and an adapter get y by itself first; else it is added on the
+ * way.  The sum is the same: of two numbers, in either order.
  */
 static void
 apply_output(const struct step *s, const struct linear *l, const float *input,
              float *y, enum tap_point point, float *to, const float *x)
 {
-    if (tapped(s, point) || l->lora) {
+    if (tapped(s, point) || l->lora ||
+        splice_is_at(s->e->model, layer_of(s), point)) {
         linear_apply(s->e, s->chunk, &(struct apply){ l, y, false }, 1, input);
-        tap(s, point, y);
+        at_point(s, point, y);
         add_output(s, to, x, y);
     } else {
         if (to != x)
@@ -201,7 +210,7 @@ run_block(struct step *s)
     const struct mlp *m = &l->mlp;
 
     norm_rows(e->par, &l->attn_norm, a->attn_in, a->x, NULL, chunk->n_rows);
-    tap(s, TAP_IN_QKV, a->attn_in);
+    at_point(s, TAP_IN_QKV, a->attn_in);
     linear_apply(e, chunk,
                  (struct apply[]){
                      { &l->q, a->q, false },
@@ -229,16 +238,16 @@ run_block(struct step *s)
                               .lse = a->lse,
                               .scratch = e->attention_scratch,
                           });
-    tap(s, TAP_IN_O, a->attended);
+    at_point(s, TAP_IN_O, a->attended);
     apply_output(s, &l->o, a->attended, a->attn_out, TAP_ATTN, a->mid, a->x);
 
     norm_rows(e->par, &l->mlp_norm, a->mlp_in, a->mid, NULL, chunk->n_rows);
-    tap(s, TAP_IN_GATE_UP, a->mlp_in);
+    at_point(s, TAP_IN_GATE_UP, a->mlp_in);
     if (l->experts && !a->out) {
         experts_route(e, l, a, chunk->n_rows);
     } else if (l->experts) {
         experts_apply(e, l, a, chunk->n_rows);
-        tap(s, TAP_MLP, a->mlp_out);
+        at_point(s, TAP_MLP, a->mlp_out);
         add_output(s, a->out, a->mid, a->mlp_out);
     } else {
         linear_apply(e, chunk,
@@ -251,11 +260,11 @@ run_block(struct step *s)
             return;
         mlp_activate(e->par, c->act, a->inner, a->gate, a->up, m->gate.out,
                      chunk->n_rows);
-        tap(s, TAP_IN_DOWN, a->inner);
+        at_point(s, TAP_IN_DOWN, a->inner);
         apply_output(s, &m->down, a->inner, a->mlp_out, TAP_MLP, a->out,
                      a->mid);
     }
-    tap(s, TAP_RESID, a->out);
+    at_point(s, TAP_RESID, a->out);
 }
 
 void
@@ -293,7 +302,7 @@ chunk_run(struct engine *e, const struct chunk *chunk,
     if (shown && chunk->n_wanted == 0)
         n_layers = smaller(n_layers, (size_t)(shown->last_layer + 1));
     chunk_embed(e, chunk, acts);
-    tap(&s, TAP_RESID, acts->x);
+    at_point(&s, TAP_RESID, acts->x);
     for (size_t i = 0; i < n_layers; i++) {
         s.a = &acts[i % n_acts];
         s.layer = &m->layers[i];

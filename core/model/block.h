@@ -115,6 +115,7 @@ enum tap_point {
  * A tap at one point.  'fn' gets rows [n, tap_dim()] f32, the tokens at
  * positions first .. first + n - 1 of a session, layer by layer, from the
  * thread that feeds; they are valid during the call.  A tap changes no bit.
+ * Where an SAE is spliced in, it sees the reconstruction.
  * Where no logits are asked for, the layers after 'last_layer' are not run: a
  * session fed so cannot give logits later.
  */

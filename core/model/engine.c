@@ -7,6 +7,7 @@
 #include "core/mem.h"
 #include "core/model/attention.h"
 #include "core/model/model.h"
+#include "core/model/splice.h"
 #include "core/model/tables.h"
 #include "core/tty.h"
 
@@ -121,7 +122,7 @@ open_engine(struct engine **engine, const struct model *model, struct par *par,
     e->memory =
         mem_arrays(arrays, n_arrays, &e->nbytes, "the activations", err);
     if (!e->memory || gemm_open(&e->gemm, par, err) ||
-        tables_work_open(e, err)) {
+        tables_work_open(e, err) || splices_work_open(e, err)) {
         engine_close(e);
         return -1;
     }
@@ -156,6 +157,7 @@ engine_close(struct engine *e)
 {
     if (!e)
         return;
+    splices_work_close(e);
     tables_work_close(e);
     gemm_close(e->gemm);
     mem_big_free(e->memory, e->nbytes, 1);

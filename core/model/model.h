@@ -15,6 +15,7 @@
 #include "core/model/norm.h"
 
 struct adapter;
+struct splices;
 struct tables;
 
 struct layer {
@@ -29,14 +30,15 @@ struct layer {
 struct model {
     struct config config;
     struct stdir dir;
-    struct linear embed, lm_head; /* the same w when tied */
-    struct norm norm;             /* of hidden */
-    struct layer *layers;         /* [n_layers] */
-    double *inv_freq;             /* [head_dim / 2] */
-    const struct tables *tables;  /* that some layers run on, or NULL */
-    struct adapter *adapters;     /* the last one first, or NULL */
-    size_t lora_rank;             /* the largest */
-    float **owned;                /* [n_owned] widened norms and biases */
+    struct linear embed, lm_head;  /* the same w when tied */
+    struct norm norm;              /* of hidden */
+    struct layer *layers;          /* [n_layers] */
+    double *inv_freq;              /* [head_dim / 2] */
+    const struct tables *tables;   /* that some layers run on, or NULL */
+    const struct splices *splices; /* of activations, or NULL */
+    struct adapter *adapters;      /* the last one first, or NULL */
+    size_t lora_rank;              /* the largest */
+    float **owned;                 /* [n_owned] widened norms and biases */
     size_t n_owned;
 };
 

@@ -139,11 +139,15 @@ def is_sparse(config, i):
             and (i + 1) % (config.get("decoder_sparse_step") or 1) == 0)
 
 
+def tapped(new, x):
+    """What a tap returns goes on in the place of what it was shown."""
+    return x if new is None else new
+
+
 def mlp(config, linear, at, x, tap=lambda x: None):
     gate = activation(config, linear(at + "gate_proj", x))
     gate = gate * linear(at + "up_proj", x)
-    tap(gate)
-    return linear(at + "down_proj", gate)
+    return linear(at + "down_proj", tapped(tap(gate), gate))
 
 
 def experts(config, linear, x):
@@ -168,7 +172,8 @@ def experts(config, linear, x):
 def forward(config, tensors, ids, tap=lambda point, layer, x: None,
             shorten=None):
     """Logits [len(ids), vocab] in float64.  tap() is shown what a layer's
-    matrices read and write, and the residual stream, by hf-infer's names.
+    matrices read and write, and the residual stream, by hf-infer's names; what it
+    returns, if it is not None, goes on instead.
     shorten = (n, fn): tokens from n on see fn(layer, k, v) of the first n keys
     and values [n, kv_heads, d] instead of these."""
     eps = config.get("rms_norm_eps", 1e-6)
@@ -182,7 +187,7 @@ def forward(config, tensors, ids, tap=lambda point, layer, x: None,
     head = (embedding if config.get("tie_word_embeddings")
             else tensors["lm_head.weight"])
     x = embedding[ids]
-    tap("resid", -1, x)
+    x = tapped(tap("resid", -1, x), x)
     n = len(ids)
     for i in range(config["num_hidden_layers"]):
         at = "model.layers.%d." % i
@@ -193,7 +198,7 @@ def forward(config, tensors, ids, tap=lambda point, layer, x: None,
 
         h = rms_norm(x, tensors[at + "input_layernorm.weight"], eps)
         for name in ("q", "k", "v"):
-            tap("in:%s_proj" % name, i, h)
+            h = tapped(tap("in:%s_proj" % name, i, h), h)
         q = linear("self_attn.q_proj", h).reshape(n, heads, d)
         k = linear("self_attn.k_proj", h).reshape(n, kv_heads, d)
         v = linear("self_attn.v_proj", h).reshape(n, kv_heads, d)
@@ -209,19 +214,19 @@ def forward(config, tensors, ids, tap=lambda point, layer, x: None,
             gone = n0 - len(k0)
             a[n0:] = attention(config, q[gone:], np.concatenate([k0, k[n0:]]),
                                np.concatenate([v0, v[n0:]]), None)[n0 - gone:]
-        tap("in:o_proj", i, a)
+        a = tapped(tap("in:o_proj", i, a), a)
         y = linear("self_attn.o_proj", a)
-        tap("attn", i, y)
+        y = tapped(tap("attn", i, y), y)
         x = x + y
         h = rms_norm(x, tensors[at + "post_attention_layernorm.weight"], eps)
-        tap("in:gate_proj", i, h)
-        tap("in:up_proj", i, h)
+        for name in ("gate", "up"):
+            h = tapped(tap("in:%s_proj" % name, i, h), h)
         if is_sparse(config, i):
             y = experts(config, linear, h)
         else:
             y = mlp(config, linear, "mlp.", h,
                     lambda gate, i=i: tap("in:down_proj", i, gate))
-        tap("mlp", i, y)
+        y = tapped(tap("mlp", i, y), y)
         x = x + y
-        tap("resid", i, x)
+        x = tapped(tap("resid", i, x), x)
     return rms_norm(x, tensors["model.norm.weight"], eps) @ head.T

@@ -1,0 +1,50 @@
+/*
+ * Reconstructions of SAEs in the place of a model's activations: --sae.
+ */
+#ifndef CORE_MODEL_SPLICE_H
+#define CORE_MODEL_SPLICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/err.h"
+#include "core/model/block.h"
+
+struct engine;
+struct model;
+struct splices;
+
+/*
+ * splices_open() opens SAEs, and has the model's blocks go on with what they
+ * make of the activations at their hook points, or with 0 if 'zero'.  Each of
+ * specs [n] is a path, or PATH@HOOK where the file does not say which that is,
+ * or for another one.  Engines are opened after it.
+ * -1 with 'err' set, as sae_open() does; EX_DATAERR for one of no hook point of
+ * this model or of another size, and for the second one of a hook point;
+ * TU_USAGE for a HOOK that is none.
+ * Owner: the caller, until splices_close(), after the engines.
+ */
+int splices_open(struct splices **splices, struct model *model,
+                 const char *const *specs, size_t n, bool zero,
+                 struct err *err);
+void splices_close(struct splices *splices); /* NULL is fine */
+
+/* splices_file() is the file with the tensors of the i-th, splices_hook()
+ * where it acts, as in its configuration.  They die with it. */
+const char *splices_file(const struct splices *splices, size_t i);
+const char *splices_hook(const struct splices *splices, size_t i);
+
+/* splice_is_at(): is there one at this point?  splice_apply() replaces rows
+ * [n, tap_dim()] by theirs if so. */
+bool splice_is_at(const struct model *model, int64_t layer,
+                  enum tap_point point);
+void splice_apply(struct engine *engine, int64_t layer, enum tap_point point,
+                  float *rows, size_t n);
+
+/* An engine has the memory for it from splices_work_open() to
+ * splices_work_close(). */
+int splices_work_open(struct engine *engine, struct err *err);
+void splices_work_close(struct engine *engine);
+
+#endif

@@ -1,0 +1,165 @@
+# hf-infer --sae: reconstructions of SAEs in the place of activations.
+load helpers
+
+IDS=3,14,15,9,2,6,5,35,8,9,7,9,3,23,8,46,26,43,38,32
+
+# The SAEs of models/MODEL are MODEL/HOOK.
+setup_file() {
+    cd "$BATS_FILE_TMPDIR" || return
+    mkdir models
+    py "$ROOT/test/ref/tiny_models.py" models
+    py "$ROOT/test/ref/splice_ref.py" models llama-bias-f32 qwen3 qwen3_moe mistral-window-7 >errors
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return
+    ln -s "$BATS_FILE_TMPDIR"/{models,qwen3,qwen3_moe} .
+    ln -s models/qwen3 M
+}
+
+# hook SAE NAME: what its cfg.json is to say; "": nothing.
+hook() {
+    py - "$@" <<'END'
+import json, sys
+path = sys.argv[1] + "/cfg.json"
+c = json.load(open(path))
+c.pop("hook", 0)
+if sys.argv[2]:
+    c["hook"] = sys.argv[2]
+json.dump(c, open(path, "w"))
+END
+}
+
+@test "hf-infer --sae: logits are float64's within 1e-4, for every hook, kind and library" {
+    cat "$BATS_FILE_TMPDIR/errors"
+    [ "$(wc -l <"$BATS_FILE_TMPDIR/errors")" = 4 ]
+}
+
+@test "hf-infer --sae: the bits do not depend on -j, --chunk or --batch" {
+    sae="--sae qwen3/embed_tokens --sae qwen3/layers.1.mlp.up_proj --sae qwen3/layers.1"
+    # shellcheck disable=SC2086 # several words
+    same_for '-j 1' '-j 2' '-j 3 --chunk 5' '--chunk 1' -- hf-infer M --ids $IDS --logits - $sae
+    # shellcheck disable=SC2086
+    same_in_batches M -n 6 $sae
+}
+
+@test "hf-infer --sae: an SAE that gives back its rows changes no bit" {
+    # x = relu(x) - relu(-x)
+    py - <<'END'
+import json, os, numpy as np, mkst
+d = json.load(open("M/config.json"))["hidden_size"]
+both = np.concatenate([np.eye(d), -np.eye(d)]).astype("<f4")
+os.mkdir("same")
+mkst.save("same/ae.safetensors", {
+    "encoder.weight": both, "encoder.bias": np.zeros(2 * d, "<f4"),
+    "decoder.weight": np.ascontiguousarray(both.T), "bias": np.zeros(d, "<f4")})
+END
+    hf-infer M --ids $IDS --logits plain
+    for hook in embed_tokens layers.0 layers.1.self_attn layers.0.mlp layers.1.self_attn.v_proj layers.0.mlp.gate_proj; do
+        hf-infer M --ids $IDS --sae same@$hook --logits - | cmp - plain
+        hf-infer M --ids $IDS --sae same@$hook --sae-zero --logits zero -f
+        run -1 cmp -s plain zero
+    done
+}
+
+@test "hf-infer --sae --acts: a dump has numpy's reconstruction of what one without it has" {
+    hf-infer M --ids $IDS --acts in:gate_proj:1 -o x
+    hf-infer M --ids $IDS --acts in:up_proj:1 --sae qwen3/layers.0.self_attn.q_proj@layers.1.mlp.gate_proj -o y
+    hf-infer M --ids $IDS --acts in:up_proj:1 --sae qwen3/layers.1.mlp.up_proj --sae-zero -o zero
+    py - <<'END'
+import json, numpy as np, mkst
+t = mkst.read("qwen3/layers.0.self_attn.q_proj/sae_weights.safetensors")[0]
+d = json.load(open("qwen3/layers.0.self_attn.q_proj/cfg.json"))["d_in"]
+x, y, zero = (np.fromfile(f, "<f4").reshape(-1, d).astype(float) for f in ("x", "y", "zero"))
+z = x @ t["W_enc"] + t["b_enc"]
+want = np.maximum(z, 0) @ t["W_dec"] + t["b_dec"]
+assert np.abs(y - want).max() < 1e-5 * np.abs(want).max(), np.abs(y - want).max()
+assert not zero.any() and len(zero) == 20
+END
+}
+
+@test "hf-infer --acts-meta --sae: metadata have the SAE, its sum and --sae-zero" {
+    meta() {
+        hf-infer M --ids $IDS --acts resid:1 -o x -f --acts-meta m.json "$@" && cat m.json
+    }
+    cp -r qwen3/layers.1.mlp sae
+    meta --sae sae >one
+    meta --sae sae --sae-zero >two
+    hook sae layers.0.mlp
+    meta --sae sae >three
+    py - <<'END'
+import json
+one, two, three = (json.load(open(f))["data"] for f in ("one", "two", "three"))
+one, two, three = (json.loads(d) if isinstance(d, str) else d for d in (one, two, three))
+assert one["sae"] == ["sae"] and len(one["sae_xxh3"]) == 32 and "sae_zero" not in one, one
+assert two["sae_zero"] is True and two["sae_xxh3"] == one["sae_xxh3"], two
+assert three["sae_xxh3"] != one["sae_xxh3"]
+END
+}
+
+@test "hf-infer --sae: what does not fit the model is refused by name" {
+    cp -r qwen3/layers.1.mlp sae
+    no() {
+        run "-$1" hf-infer M --ids 1,2 --nll --sae "$2" "${@:4}"
+        [ "${lines[0]}" = "hf-infer: $3" ]
+    }
+    f=sae/sae.safetensors
+    n=$(py -c 'import json; print(json.load(open("M/config.json"))["num_hidden_layers"])')
+    d=$(py -c 'import json; c = json.load(open("M/config.json")); print(c["hidden_size"], c["num_attention_heads"] * c["head_dim"])')
+    no 2 sae@layers.1.mlp.w_proj "$f: \"layers.1.mlp.w_proj\" is not a hook point (layers.3, layers.3.mlp, layers.3.mlp.gate_proj, ..)"
+    no 2 sae@layers.x "$f: \"layers.x\" is not a hook point (layers.3, layers.3.mlp, layers.3.mlp.gate_proj, ..)"
+    no 2 sae@layers.$n "$f: layers.$n is not in M, which has $n layers"
+    no 2 sae@blocks.$((n + 1)).hook_resid_pre "$f: blocks.$((n + 1)).hook_resid_pre is not in M, which has $n layers"
+    no 2 sae@layers.99999999999999999999 "$f: \"layers.99999999999999999999\" is not a hook point (layers.3, layers.3.mlp, layers.3.mlp.gate_proj, ..)"
+    no 65 sae@layers.1.self_attn.o_proj "$f: is of rows of ${d% *} numbers, but layers.1.self_attn.o_proj has ${d#* }"
+    no 65 sae "$f: is at the same hook point as $f" --sae sae@model.layers.1.mlp
+    hook sae layers.7
+    no 65 sae "$f: layers.7 is not in M, which has $n layers"
+    hook sae "the sofa"
+    no 65 sae "$f: \"the sofa\" is not a hook point (layers.3, layers.3.mlp, layers.3.mlp.gate_proj, ..)"
+    hook sae ""
+    no 65 sae "$f: does not say where in a model its rows are from (as sae@layers.3.mlp.gate_proj does)"
+    no 66 nowhere "nowhere: No such file or directory"
+    run -2 hf-infer models/qwen3_moe --ids 1,2 --nll --sae sae@layers.1.mlp.down_proj
+    [ "${lines[0]}" = "hf-infer: $f: layer 1 has experts, and each has its own down_proj" ]
+}
+
+@test "hf-infer --sae -v: each hook point is a line" {
+    run -0 --separate-stderr hf-infer M --ids $IDS --nll --sae qwen3/layers.1 --sae qwen3/layers.1.mlp -v
+    [[ "$stderr" = *"hf-infer: an SAE's reconstruction at layers.1
+hf-infer: an SAE's reconstruction at layers.1.mlp"* ]]
+    run -0 --separate-stderr hf-infer M --ids $IDS --nll --sae qwen3/layers.1 --sae-zero -v
+    [[ "$stderr" = *"hf-infer: zeros at layers.1"* ]]
+}
+
+@test "sae-recovered.sh: (zero - sae) / (zero - plain) of --nll's means" {
+    mean() {
+        hf-infer demo --file text --nll --json -q --stride 16 "$@"
+    }
+    ln -s "$DEMO" demo
+    head -c 400 "$ROOT/demo/held-out.txt" >text
+    sae=$ROOT/demo/sae/layers.1.mlp.up_proj@layers.1.mlp.up_proj
+    mean >plain
+    mean --sae "$sae" >sae
+    mean --sae "$sae" --sae-zero >zero
+    "$ROOT/scripts/jobs/sae-recovered.sh" demo "$sae" text --stride 16 >got
+    py - <<'END'
+import json
+p, s, z = (json.load(open(f))["nll_mean"] for f in ("plain", "sae", "zero"))
+got = dict(line.split() for line in open("got"))
+assert [float(got[k]) for k in ("plain", "sae", "zero")] == [p, s, z], got
+assert abs(float(got["recovered"]) - (z - s) / (z - p)) < 1e-6 and p < s < z, got
+END
+    run -2 "$ROOT/scripts/jobs/sae-recovered.sh" demo "$sae"
+    [ "${lines[0]}" = "usage: sae-recovered.sh MODEL SAE[@HOOK] TEXT [HF-INFER OPTION...]" ]
+    run -2 "$ROOT/scripts/jobs/sae-recovered.sh" demo "$sae.9" text
+    [[ $output = "hf-infer: "*"is not a hook point"* ]]
+}
+
+@test "hf-infer --sae: an SAE of sae-train goes where --hook says" {
+    hf-infer M --ids $IDS --acts in:down_proj:1 -o x.npy
+    sae-train -q -o sae -k 4 --latents 64 --batch 10 -n 3 --hook layers.1.mlp.down_proj x.npy
+    hf-infer M --ids $IDS --sae sae --logits a
+    hf-infer M --ids $IDS --sae sae@model.layers.1.mlp.down_proj --logits - | cmp - a
+    run -1 cmp -s a <(hf-infer M --ids $IDS --logits -)
+}
