@@ -276,6 +276,28 @@ np.save("bad.npy", np.full((300, 32), np.nan, "<f4"))'
     done
 }
 
+@test "sae-train --resume: a state whose options are damaged is refused, and so is one without them" {
+    train run -n 3
+    cp -r run kept
+    while read -r was now; do
+        py - "$was" "$now" <<'EOF'
+import sys
+was, now = (a.encode() for a in sys.argv[1:])
+d = open("kept/state.safetensors", "rb").read()
+assert d.count(was) == 1 and len(was) == len(now), (was, now)
+open("run/state.safetensors", "wb").write(d.replace(was, now))
+EOF
+        run -65 --separate-stderr sae-train -o run --resume rows.npy
+        [[ $stderr == "sae-train: run/state.safetensors: is damaged"* || $stderr == *"does not say what --k was" ]] ||
+            { echo "$was: $stderr"; false; }
+    done <<'END'
+"--lr":"0 "--lr":"1
+"--k": "-_k":
+"-n":"3 "-n":"7
+"--warmup":"1000 "--warmup":"1001
+END
+}
+
 @test "sae-train: rows that are not finite are named: 65, and with --skip-bad left out" {
     py -c 'import numpy as np
 x = np.load("rows.npy")

@@ -341,6 +341,9 @@ take_state(struct planned *p, bool by_layers, struct err *err)
         const struct field *f = &fields[i];
         const char *value = st_meta(&st, f->key);
 
+        if (!value && i != F_EXPANSION && !(f->flags & FREE))
+            rc = err_set(err, EX_DATAERR, "%s: does not say what %s was",
+                         p->state_path.s, f->key);
         if ((p->given & 1u << i) || !value)
             continue;
         if (i == F_LATENTS && (p->given & 1u << F_EXPANSION))

@@ -101,7 +101,8 @@ name_of(const struct train_tensor *t, size_t kind, struct str *name)
 
 /* ---- a checksum of all numbers, as they are in the file ---- */
 
-#define CHECKSUM "xxh3"
+#define CHECKSUM          "xxh3"
+#define SETTINGS_CHECKSUM "settings_xxh3"
 
 static void
 checksum(const struct train_state *s, char hex[HASH_MAX_HEX])
@@ -122,6 +123,26 @@ checksum(const struct train_state *s, char hex[HASH_MAX_HEX])
     for (size_t i = 0; i < s->n_others; i++)
         hash_add_numbers(hash, s->others[i].at, (size_t)s->others[i].n, 8);
     str_free(&name);
+    hash_hex(hash, hex);
+    hash_free(hash);
+}
+
+/* That of the settings: as they are, or as a file has those that are there. */
+static void
+settings_checksum(const struct train_state *s, const struct st *st,
+                  char hex[HASH_MAX_HEX])
+{
+    struct hash *hash = hash_new(HASH_XXH3);
+
+    for (size_t i = 0; i < s->n_settings; i++) {
+        const char *name = s->settings[i].name;
+        const char *value = st ? st_meta(st, name) : s->settings[i].value;
+
+        if (!value)
+            continue;
+        hash_add(hash, name, strlen(name) + 1);
+        hash_add(hash, value, strlen(value) + 1);
+    }
     hash_hex(hash, hex);
     hash_free(hash);
 }
@@ -162,6 +183,8 @@ train_state_write(const struct train_state *s, const char *path,
 
     checksum(s, hex);
     stw_meta(w, CHECKSUM, hex);
+    settings_checksum(s, NULL, hex);
+    stw_meta(w, SETTINGS_CHECKSUM, hex);
     str_addf(&text, "%llu", (unsigned long long)s->step);
     stw_meta(w, "format", s->format);
     stw_meta(w, "step", text.s);
@@ -216,11 +239,19 @@ check_settings(const struct st *st, const struct train_state *s,
                struct err *err)
 {
     const char *was = st_meta(st, "arithmetic");
+    const char *want = st_meta(st, SETTINGS_CHECKSUM);
+    char found[HASH_MAX_HEX];
 
     if (strcmp(meta(st, "format"), s->format) != 0)
         return err_set(err, EX_DATAERR,
                        "%s: is not a state of %s (format \"%s\")", st->path,
                        s->program, meta(st, "format"));
+    settings_checksum(s, st, found);
+    if (want && strcmp(found, want) != 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: is damaged: its settings are not those that were "
+                       "written (XXH3 %s)",
+                       st->path, found);
     for (size_t i = 0; i < s->n_settings; i++) {
         const struct train_setting *set = &s->settings[i];
         const char *old = st_meta(st, set->name);
