@@ -348,8 +348,17 @@ np.save("ints.npy", np.zeros((300, 32), "<i4"))'
 }
 
 @test "sae-train: a loss that is not finite names its step: 76" {
-    BATCH=1 run -76 --separate-stderr train run
-    [[ $stderr == "sae-train: run: the loss is NaN in step 1 ("* || $stderr == "sae-train: run: the loss is infinite in step 1 ("* ]]
+    py -c 'import numpy as np
+x = np.load("rows.npy")[:300]
+np.save("large.npy", np.sign(x) * np.float32(3.4e38))
+np.save("same.npy", x * 0 + 3)'
+    IN=large.npy run -76 --separate-stderr train run
+    [[ $stderr == "sae-train: run: the loss is infinite in step 1 ("* ]]
+    [ ! -e run ]
+    IN=same.npy run -65 --separate-stderr train run
+    [ "$stderr" = "sae-train: run: the rows of step 1 (256) are the same, which leaves nothing to explain" ]
+    BATCH=1 run -65 --separate-stderr train run
+    [ "$stderr" = "sae-train: run: the rows of step 1 (1) are the same, which leaves nothing to explain" ]
     [ ! -e run ]
 }
 
@@ -425,4 +434,12 @@ EOF
     sae-train eval -s plain some.npy >want
     sae-train eval -s same some.npy >got
     paste want got | awk '{ d = $2 - $4; if (d * d > 1e-10 * $2 * $2) exit 1 }'
+    py - <<'EOF'
+d = bytearray(open("plain/sae.safetensors", "rb").read())
+d[-4:] = b"\0\0\xc0\x7f"
+open("plain/sae.safetensors", "wb").write(d)
+EOF
+    run -65 --separate-stderr sae-train -o other -k 4 --latents 20 --init plain some.npy
+    [ "$stderr" = "sae-train: plain/sae.safetensors: has NaN or Inf" ]
+    [ ! -e other ]
 }

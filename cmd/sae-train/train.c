@@ -88,6 +88,12 @@ take_init(struct planned *p, struct err *err)
     }
     autoencoder_tensors(&sae, encoder, sae_decoder_weight(t, w), encoder_bias,
                         decoder_bias);
+    for (size_t i = 0; i < t->adamw.n; i++)
+        if (!isfinite(w[i])) {
+            err_set(err, EX_DATAERR, "%s: has NaN or Inf", sae.path);
+            sae_close(&sae);
+            return -1;
+        }
     /* it is to give the same pre-activations to x - b_dec */
     for (size_t i = 0; i < n && !sae.centered; i++)
         encoder_bias[i] += vec_dot(encoder + i * d, decoder_bias, d);
@@ -181,6 +187,16 @@ not_finite(const struct planned *p, uint64_t step, const char *what, double v,
         p->saved ? "its state is of an earlier one" : "nothing is saved yet");
 }
 
+/* Is there no variance to explain? */
+static bool
+are_equal(const float *x, size_t n, size_t d)
+{
+    for (size_t r = 1; r < n; r++)
+        if (memcmp(x, x + r * d, d * sizeof(*x)) != 0)
+            return false;
+    return true;
+}
+
 /* A step of an SAE on the batch. */
 static int
 step(struct pass *s, struct planned *p, const float *x, size_t n,
@@ -193,6 +209,11 @@ step(struct pass *s, struct planned *p, const float *x, size_t n,
         sae_init(s->work, &p->trainer);
     if (sae_step(s->work, &p->trainer, &r, err) < 0)
         return -1;
+    if (!isfinite(r.loss) && are_equal(x, n, s->rows.d))
+        return err_set(err, EX_DATAERR,
+                       "%s: the rows of step %llu (%zu) are the same, which "
+                       "leaves nothing to explain",
+                       p->dir.s, (unsigned long long)at, n);
     if (!isfinite(r.loss))
         return not_finite(p, at, "the loss", r.loss, err);
     if (!isfinite(r.grad_norm))
