@@ -347,6 +347,34 @@ np.save("ints.npy", np.zeros((300, 32), "<i4"))'
     refused 2 "" sae-train rows.npy
 }
 
+@test "sae-train: one step on fewer rows than a batch is the same from a file and from a pipe" {
+    BATCH=6000 train want -n 1
+    BATCH=6000 IN='' train run -n 1 < <(cat rows.npy)
+    same want run
+    [ "$(tail -n 1 run/log.tsv | cut -f 1,2)" = "$(printf '1\t5200')" ]
+}
+
+@test "sae-train: what an input that breaks off had is kept, and more of it continues" {
+    train want
+    IN='' run -65 train run < <(head -c 300000 rows.npy)
+    [ "$(sae-train info run)" = 2304 ]
+    [ ! -e run/sae.safetensors ]
+    sae-train -o run --resume rows.npy
+    same want run
+}
+
+@test "sae-train --svg: of several SAEs a name in each directory, and never one of the run's files" {
+    for o in "--svg run/log.tsv" "--sae a:k=2 --svg cfg.json" "--sae a:k=2 --svg x/y.svg" "--sae a:k=2 --svg ../y.svg"; do
+        # shellcheck disable=SC2086
+        run -2 train run $o
+        [ ! -e run/log.tsv ]
+        [ ! -e run/a/log.tsv ]
+    done
+    run -2 train ""
+    train run --sae a:k=2 --svg x.svg
+    [ "$(tail -n 1 run/a/x.svg)" = "</svg>" ]
+}
+
 @test "sae-train: a loss that is not finite names its step: 76" {
     py -c 'import numpy as np
 x = np.load("rows.npy")[:300]

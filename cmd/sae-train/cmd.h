@@ -34,7 +34,7 @@ struct sae_options {
     uint64_t seed;
     const char *init, *hook; /* or NULL */
 
-    uint64_t batch, save_every, log_every;
+    uint64_t batch, log_every;
     int format;
     bool skip_bad;
 };
@@ -50,7 +50,7 @@ struct train_cmd {
     uint64_t tokens;      /* of raw rows by layers */
     uint64_t dim;         /* of raw rows; 0: .npy, or a dump */
     int x_dtype;          /* or -1 */
-    uint64_t steps, input_at;
+    uint64_t steps, save_every, input_at;
     bool resume, json, verbose, quiet;
     const char *svg;
     struct opt_list eval; /* -s */

@@ -8,7 +8,7 @@
 
 #define OPT_INTO struct train_cmd
 static const struct opt opts[] = {
-    { 'o', "output", "DIR", "train!", OPT_TEXT(output),
+    { 'o', "output", "DIR", "train!", OPT_FILE(output),
       "directory of the SAE, or of those of --sae and --layers" },
     { 'k', "k", "N", "train", OPT_U64(o.k, 1, 1000000000),
       "active latents of a row" },
@@ -64,7 +64,7 @@ static const struct opt opts[] = {
       "the input begins with that row: see info" },
     { 0, "skip-bad", NULL, "train eval", OPT_FLAG(o.skip_bad),
       "leave out rows with NaN or Inf" },
-    { 0, "save-every", "STEPS", "train", OPT_U64(o.save_every, 0, UINT32_MAX),
+    { 0, "save-every", "STEPS", "train", OPT_U64(save_every, 0, UINT32_MAX),
       "write DIR/state.safetensors so often; 0: at the end" },
     { 0, "log-every", "STEPS", "train", OPT_U64(o.log_every, 1, UINT32_MAX),
       "steps of a line of DIR/log.tsv" },
@@ -103,9 +103,9 @@ static const struct train_cmd defaults = {
            .warmup = 1000,
            .decay = 0.2,
            .batch = 16384,
-           .save_every = 500,
            .log_every = 1 },
     .x_dtype = -1,
+    .save_every = 500,
 };
 
 static const struct opt_verb verbs[] = {

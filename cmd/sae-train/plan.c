@@ -55,8 +55,6 @@ static const struct field {
     { "--format", IS_WORD, AT(format), "sparsify|saelens", 0, 0,
       FREE | COMMON },
     { "--skip-bad", IS_FLAG, AT(skip_bad), "0|1", 0, 0, FREE | COMMON },
-    { "--save-every", IS_U64, AT(save_every), NULL, 0, UINT32_MAX,
-      FREE | COMMON },
     { "--log-every", IS_U64, AT(log_every), NULL, 1, UINT32_MAX,
       FREE | COMMON },
 #undef AT
@@ -409,6 +407,11 @@ plan_open(struct sae_plan *plan, const struct train_cmd *cmd, struct err *err)
             rc = take_state(&plan->list[i], cmd->layers, err);
     if (rc == 0)
         rc = check_found(plan, n_dirs, err);
+    if (rc == 0 && cmd->svg && plan->list[0].name && strchr(cmd->svg, '/'))
+        rc = err_set(err, TU_USAGE,
+                     "--svg %s: of several SAEs it is a name in the directory "
+                     "of each",
+                     cmd->svg);
     str_free(&state);
     take_common(plan);
     return rc;

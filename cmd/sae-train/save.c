@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "core/format/sae.h"
@@ -86,7 +87,10 @@ check_files(const struct planned *p, const struct train_cmd *cmd,
 
     for (int i = 0; i < N_FILES && rc == 0; i++) {
         file_path(p, files[i], &path);
-        if (file_missing(path.s))
+        if (p->svg_path.n && !strcmp(p->svg_path.s, path.s))
+            rc = err_set(err, TU_USAGE, "--svg %s: is a file of the run",
+                         path.s);
+        if (rc < 0 || file_missing(path.s))
             continue;
         if (!cmd->resume)
             rc = inuse_check(path.s, err);

@@ -54,9 +54,10 @@ open_rows(struct pass *s, struct err *err)
 
     if (rows_open(&s->rows, &o, err) < 0)
         return -1;
-    /* files may be gone over as often as it takes; one step needs no batch */
-    if (steps && !rows_wrap(&s->rows) && steps > 1 && s->rows.n_rows &&
-        s->rows.n_rows / batch < steps)
+    /* files may be gone over as often as it takes; but one step, as a pass,
+     * needs no whole batch */
+    if (steps > (s->rows.n_rows < batch) && !rows_wrap(&s->rows) &&
+        s->rows.n_rows && s->rows.n_rows / batch < steps)
         return err_set(err, EX_DATAERR,
                        "the input has %llu rows: -n %llu needs %llu, and only "
                        "whole files are gone over again",
@@ -327,6 +328,7 @@ run_steps(struct pass *s, struct err *err)
                                  .kept = s->rows.taken,
                                  .quiet = cmd->quiet };
     uint64_t since = 0;
+    struct err later;
     int rc = 0;
 
     progress_start(&progress);
@@ -336,6 +338,8 @@ run_steps(struct pass *s, struct err *err)
 
         if (n < 0) {
             rc = err->status == EX_TEMPFAIL ? 0 : -1;
+            if (rc < 0) /* with better input it goes on from here */
+                (void)save_all(s, &later);
             break;
         }
         if ((size_t)n < s->plan.o.batch && !is_all(s, (size_t)n)) {
@@ -348,8 +352,7 @@ run_steps(struct pass *s, struct err *err)
         progress_at(&progress, rows_after(&s->rows));
         if (rc == 0 && cmd->verbose && s->plan.list[0].trainer.step)
             say(s, clock_s() - began, (size_t)n);
-        if (rc == 0 && s->plan.o.save_every &&
-            ++since == s->plan.o.save_every) {
+        if (rc == 0 && cmd->save_every && ++since == cmd->save_every) {
             since = 0;
             rc = save_all(s, err);
         }
