@@ -205,6 +205,7 @@ int
 source_open(struct weight_source *src, const struct convert_cmd *cmd,
             struct err *err)
 {
+    static const char *const none[] = { NULL };
     enum form form = cmd->from;
 
     *src = (struct weight_source){ .path = cmd->input, .strip = "" };
@@ -225,7 +226,8 @@ source_open(struct weight_source *src, const struct convert_cmd *cmd,
         return 0;
     }
     src->is_pth = true;
-    if (pth_open(&src->pth, cmd->input, cmd->allowed.item, err) < 0)
+    if (pth_open(&src->pth, cmd->input,
+                 cmd->allowed.n ? cmd->allowed.item : none, err) < 0)
         return -1;
     src->nbytes = src->pth.nbytes;
     return 0;

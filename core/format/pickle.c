@@ -163,7 +163,11 @@ pickle_global(struct pickle *p, const char *module_s, size_t module_n,
                (strncmp(*ok, module, module_n) || (*ok)[module_n] != '.' ||
                 strcmp(*ok + module_n + 1, name)))
             ok++;
-        if (!ok || !*ok)
+        if (!ok)
+            return pickle_fail(
+                p, "global %.200s.%.200s is not one that weights need", module,
+                name);
+        if (!*ok)
             return pickle_fail(p,
                                "global %.200s.%.200s is not one that weights "
                                "need (--allow %.200s.%.200s ignores it)",

@@ -60,7 +60,7 @@ for i, data in enumerate((
 for module, name in (("torch", "load"), ("types", "CodeType"), ("uuid", "_get_command_stdout"),
                      ("torch.storage", "_load_from_bytes"), ("pandas", "read_pickle"), ("mine", "Config"),
                      ("torch", "PaperStorage"), ("numpy", "load")):
-    said = "global %s.%s is not one that weights need (--allow %s.%s ignores it)" % (2 * (module, name))
+    said = "global %s.%s is not one that weights need" % (module, name)
     pkl("other-%s-%s" % (module, name), b"\x80\2c%s\n%s\n0N." % (module.encode(), name.encode()), said)
     pkl("other-%s-%s-4" % (module, name), b"\x80\4\x8c%c%s\x8c%c%s\x930N." % (
         len(module), module.encode(), len(name), name.encode()), said)
