@@ -81,15 +81,17 @@ TOOLS   := $(sort $(basename $(notdir $(wildcard cmd/*.c))) \
 # build/libs.mk says which libraries are LACKING: a tool that needs one of
 # them, as not all do, is left out, with its tests in C; and so are the tests
 # and the files of the libraries that need it.
-NEEDS_hf-infer    := pcre2 utf8proc
-NEEDS_moe-sft     := pcre2 utf8proc
+NEEDS_hf-infer    := pcre2 utf8proc zlib
+NEEDS_moe-sft     := pcre2 utf8proc zlib
 NEEDS_kvc-convert := zlib
+NEEDS_lut-precompute := zlib
+NEEDS_sae-train   := zlib
 -include $(B)/libs.mk
 LEFT_OUT := $(strip $(foreach t,$(TOOLS),$(if $(filter $(LACKING),$(NEEDS_$t)),$t)))
 TOOLS   := $(filter-out $(LEFT_OUT),$(if $(MPI),moe-sft,$(TOOLS)))
 NEED_pcre2    := peft regex tok% chat block engine lora model stories tables
 NEED_utf8proc := tok% chat
-NEED_zlib     := pickle pth zip
+NEED_zlib     := pickle pth sae zip block engine lm lm_ranks lora model stories
 without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(foreach l,$(LACKING),$(NEED_$l:%=$1/%)),$2)
 
 # The end of a kernel's file name is its instruction set, a row of isa.def, and

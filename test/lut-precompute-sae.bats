@@ -46,6 +46,28 @@ assert all((a[n] == b[n]).all() for n in ref.SIX[:4])' "$f" "again/${f##*/}"
     cmp <(grep -v sae_model of_sparsify/metadata.json) <(grep -v sae_model again/metadata.json)
 }
 
+@test "lut-precompute: torch's and numpy's files give the tables of safetensors" {
+    make_cases
+    py "$ROOT/test/ref/sae_files.py" write files 50 60 7
+    layer=model.layers.0.self_attn.q_proj
+    table() { # FORM [OPTION...]
+        lut-precompute -m model -s "files/$1" -o "of_$1" --layers $layer --verify "${@:2}"
+    }
+    table saelens-topk
+    table saelens-topk-x
+    for f in sparsify AutoEncoderTopK.{safetensors,pt}; do
+        table $f
+        same_tensors {of_saelens-topk,"of_$f"}/$layer.lut.safetensors
+    done
+    for f in saev-TopK{,-half}; do
+        table $f
+        same_tensors {of_saelens-topk-x,"of_$f"}/$layer.lut.safetensors
+    done
+    # the same numbers from a file of another kind are the same SAE, or not
+    lut-precompute -m model -s files/AutoEncoderTopK.pt -o of_AutoEncoderTopK.pt --layers $layer --resume
+    run -73 lut-precompute -m model -s files/saev-TopK -o of_AutoEncoderTopK.pt --layers $layer --resume
+}
+
 @test "lut-precompute: an SAE may have one latent" {
     make_cases
     for layout in sparsify six saelens dictionary_learning; do
@@ -109,8 +131,8 @@ END
     refused sparsify "dict(transcode=True)" "{}" "cfg.json: transcode is true"
     refused sparsify "dict(skip_connection=True)" "{}" "skip_connection is true"
     refused sparsify "{}" "dict(W_skip=np.zeros((60, 60)))" "has W_skip: a transcoder's skip connection"
-    refused sparsify "dict(activation='groupmax')" "{}" 'activation is "groupmax" (expected "topk")'
-    refused sparsify "dict(activation='batchtopk')" "{}" 'activation is "batchtopk" (expected "topk")'
+    refused sparsify "dict(activation='groupmax')" "{}" 'activation is "groupmax" (expected "topk" or "batchtopk")'
+    refused sparsify "dict(activation='batchtopk')" "{}" "its latents are active over thresholds"
     refused sparsify "dict(threshold=.5)" "{}" 'threshold is 0.5 (expected none, as activation is "topk")'
     refused sparsify "dict(signed=True)" "{}" "signed is true"
     refused sparsify "dict(num_tiles=4)" "{}" "num_tiles is 4"
@@ -119,14 +141,14 @@ END
     refused sparsify "dict(k=25)" "{}" "k is 25, but it has 24 latents"
     refused sparsify "dict(k=None)" "{}" "does not say how many latents are active (--k)"
     refused six "{}" "dict(log_threshold=$z)" "JumpReLU"
-    refused saelens "dict(architecture='jumprelu')" "dict(threshold=$z)" 'architecture is "jumprelu"'
+    refused saelens "dict(architecture='jumprelu')" "dict(threshold=$z)" "its latents are active over thresholds"
     refused saelens "dict(architecture='gated')" "{}" 'architecture is "gated"'
-    refused saelens "{}" "dict(threshold=$z)" "has threshold: JumpReLU is not supported"
+    refused saelens "{}" "dict(threshold=$z)" "has threshold, but its configuration does not say"
     refused saelens "dict(normalize_activations='layer_norm')" "{}" 'normalize_activations is "layer_norm"'
     refused sparsify "dict(rescale_acts_by_decoder_norm=True)" "{}" "rescale_acts_by_decoder_norm is true"
-    refused dictionary_learning "dict(dict_class=None)" "dict(threshold=np.array(.5))" "has threshold: JumpReLU is not supported"
+    refused dictionary_learning "dict(dict_class=None)" "dict(threshold=np.array(.5))" "has threshold, but its configuration does not say"
     refused dictionary_learning "dict(dict_class='GatedAutoEncoder')" "{}" 'trainer.dict_class is "GatedAutoEncoder"'
-    refused dictionary_learning "dict(dict_class='BatchTopKSAE')" "dict(threshold=np.array(.5))" 'BatchTopKSAE'
+    refused dictionary_learning "dict(dict_class='BatchTopKSAE')" "dict(threshold=np.array(.5))" "its latents are active over thresholds"
     refused dictionary_learning "dict(dict_class='AutoEncoder')" "dict(gate_bias=$z)" "gated"
     for beside in hadamard.pt outlier_channels.json; do
         sae "good$beside" sparsify

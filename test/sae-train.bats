@@ -138,6 +138,50 @@ np.save("skewed.npy", x)'
     done
 }
 
+# files: every library's, of one SAE.
+files() {
+    py "$ROOT/test/ref/sae_files.py" write files 64 24 3
+}
+
+@test "sae-train eval: of every library's files numpy finds the same" {
+    files
+    for f in files/*/; do
+        f=$(basename "$f")
+        sae-train eval -s "files/$f" files/rows.npy | py "$ROOT/test/ref/sae_files.py" eval files/rows.npy files "$f"
+    done
+    [ "$(find files -type d | wc -l)" = 25 ]
+    # the file itself is as good as its directory
+    for f in saev-TopK/sae.pt AutoEncoder.pt/ae.pt gemma/params.npz; do
+        cmp <(sae-train eval -s "files/$f" files/rows.npy) <(sae-train eval -s "files/${f%/*}" files/rows.npy)
+    done
+}
+
+@test "sae-train eval: .pt by torch itself" {
+    need_torch
+    files
+    py "$ROOT/test/ref/sae_files.py" torch files
+    for f in files/*.pt files/saev-*; do
+        f=$(basename "$f")
+        sae-train eval -s "files/$f" files/rows.npy | py "$ROOT/test/ref/sae_files.py" eval files/rows.npy files "$f"
+    done
+}
+
+@test "sae-train --init: every library's SAE is what training begins with" {
+    files
+    for f in files/*/; do
+        sae-train -o run --force --init "$f" -k 5 --latents 64 --batch 200 -n 1 --lr 1e-30 --no-normalize files/rows.npy
+        py "$ROOT/test/ref/sae_files.py" init files "$(basename "$f")" run
+    done
+}
+
+@test "sae-train eval: where k is not known, no number is made up" {
+    files
+    rm files/sparsify/cfg.json
+    run -65 --separate-stderr sae-train eval -s files/sparsify files/rows.npy
+    [ "$stderr" = "sae-train: files/sparsify/sae.safetensors: does not say how many latents are active" ]
+    [ -z "$output" ]
+}
+
 @test "sae-train --format saelens: the same numbers under SAELens' names" {
     train run -n 3
     train lens -n 3 --format saelens

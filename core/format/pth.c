@@ -58,7 +58,7 @@ find_storage(struct pth *pth, struct pth_storage *s, struct err *err)
 /* A zip archive of data.pkl, which is the tree, and data/KEY, one for each
  * storage. */
 static int
-open_zip(struct pth *pth, struct err *err)
+open_zip(struct pth *pth, const uint8_t *d, size_t size, struct err *err)
 {
     struct pickle *p = &pth->pickle;
     struct zip *z = &pth->zip;
@@ -66,7 +66,7 @@ open_zip(struct pth *pth, struct err *err)
     struct zip_member *pkl, *order;
     size_t end;
 
-    if (zip_open(z, pth->map.data, pth->map.size, p->path, err) < 0)
+    if (zip_open(z, d, size, p->path, err) < 0)
         return -1;
     if (zip_find(z, "constants.pkl", 13))
         return err_data(err, p->path,
@@ -248,8 +248,8 @@ open_legacy(struct pickle *p, size_t *nbytes)
 }
 
 int
-pth_open(struct pth *pth, const char *path, const char *const *allowed,
-         struct err *err)
+pth_open_at(struct pth *pth, const char *path, size_t skip,
+            const char *const *allowed, struct err *err)
 {
     struct pickle *p = &pth->pickle;
     const uint8_t *d;
@@ -262,11 +262,12 @@ pth_open(struct pth *pth, const char *path, const char *const *allowed,
     };
     if (map_open(&pth->map, path, err) < 0)
         return -1;
-    d = pth->map.data;
-    size = pth->map.size;
+    skip = smaller(skip, pth->map.size);
+    d = pth->map.data + skip;
+    size = pth->map.size - skip;
     p->extra = size / FILE_PER_MEMORY;
     if (is_zip(d, size)) {
-        rc = open_zip(pth, err);
+        rc = open_zip(pth, d, size, err);
     } else if (is_pickle(d, size)) {
         p->data = d;
         p->size = size;
@@ -290,6 +291,13 @@ pth_open(struct pth *pth, const char *path, const char *const *allowed,
     return rc;
 }
 
+int
+pth_open(struct pth *pth, const char *path, const char *const *allowed,
+         struct err *err)
+{
+    return pth_open_at(pth, path, 0, allowed, err);
+}
+
 void
 pth_close(struct pth *pth)
 {
@@ -311,6 +319,13 @@ pth_want(const struct pth_tensor *t)
         m->shared = m->wanted;
         m->wanted = true;
     }
+}
+
+void
+pth_keep(const struct pth_tensor *t)
+{
+    pth_want(t);
+    pth_want(t); /* as if by two: it stays unpacked */
 }
 
 /* A storage's bytes, checked when they are first needed. */
@@ -357,6 +372,17 @@ storage_data(struct pth *pth, const struct pth_storage *s, struct err *err)
         data = pth->one.data;
     }
     return data + s->base * s->size;
+}
+
+const void *
+pth_data(struct pth *pth, const struct pth_tensor *t, struct err *err)
+{
+    const uint8_t *data;
+
+    if (t->n_elements == 0)
+        return "";
+    data = storage_data(pth, t->storage, err);
+    return data ? data + t->offset * (dtype_table[t->dtype].bits / 8) : NULL;
 }
 
 #define COPY_STEPS(bytes)                                   \

@@ -33,7 +33,7 @@ bool pth_sniff(const uint8_t *head, size_t n);
  *
  * The classes and functions that a file names have to be on a list, that of
  * torch's weights_only and some more, or among 'allowed': "module.name" each,
- * the last NULL; or NULL.
+ * the last NULL; or NULL, where the user has no --allow.
  *
  * Returns 0, or -1 with 'err' set: EX_NOINPUT (cannot be opened), EX_DATAERR
  * (breaks a format, names a global that is not allowed, or is something else:
@@ -46,6 +46,10 @@ bool pth_sniff(const uint8_t *head, size_t n);
 int pth_open(struct pth *pth, const char *path, const char *const *allowed,
              struct err *err);
 void pth_close(struct pth *pth); /* a zeroed struct is fine */
+
+/* pth_open_at() is pth_open() of what comes after the first 'skip' bytes. */
+int pth_open_at(struct pth *pth, const char *path, size_t skip,
+                const char *const *allowed, struct err *err);
 
 /* pth_get() returns the value of a string key (of at most PTH_MAX_KEY bytes),
  * or NULL: no such key, or not a dict.  O(log n), after pickle_close(). */
@@ -70,5 +74,16 @@ void pth_want(const struct pth_tensor *t);
  */
 int pth_read(struct pth *pth, const struct pth_tensor *t, size_t first,
              size_t n, void *to, struct err *err);
+
+/*
+ * pth_data() is where in its storage a tensor's first element lies: its strides
+ * count from there, no alignment is promised, and the bytes stay until
+ * pth_close().  Before the first call, pth_keep() marks all tensors that will
+ * be asked for.  NULL with 'err' set, as pth_read().
+ * Scratch: the bytes of compressed storages.
+ */
+void pth_keep(const struct pth_tensor *t);
+const void *pth_data(struct pth *pth, const struct pth_tensor *t,
+                     struct err *err);
 
 #endif

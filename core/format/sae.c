@@ -14,39 +14,40 @@
 
 #include "core/format/lut.h"
 #include "core/format/sae_config.h"
+#include "core/format/sae_file.h"
 #include "core/format/stwant.h"
 #include "core/mem.h"
 #include "core/str.h"
 
 enum which { E_WEIGHT, E_BIAS, D_WEIGHT, D_BIAS, N_WHICH };
 
-/* Each layout is known by its first two names, which no two share. */
 static const struct layout_info {
     const char *names[N_WHICH];
     const char *or_bias; /* another name of the last */
     bool e_by_col, d_by_col;
+    const char *threshold;
 } layouts[] = {
     [LAYOUT_SPARSIFY] = { { "encoder.weight", "encoder.bias", "W_dec",
                             "b_dec" },
-                          NULL,
-                          false,
-                          false },
+                          .threshold = "threshold" },
     [LAYOUT_SIX] = { { "encoder_weight", "encoder_bias", "decoder_weight",
                        "decoder_bias" },
-                     NULL,
-                     false,
-                     false },
+                     .threshold = "threshold" },
     [LAYOUT_SAELENS] = { { "W_enc", "b_enc", "W_dec", "b_dec" },
-                         NULL,
-                         true,
-                         false },
+                         .e_by_col = true,
+                         .threshold = "threshold" },
     [LAYOUT_DICTIONARY] = { { "encoder.weight", "encoder.bias",
                               "decoder.weight", "bias" },
-                            "b_dec",
-                            false,
-                            true },
+                            .or_bias = "b_dec",
+                            .d_by_col = true,
+                            .threshold = "threshold" },
+    [LAYOUT_SAEV] = { { "W_enc", "b_enc", "W_dec", "b_dec" },
+                      .e_by_col = true,
+                      .threshold = "activation.threshold" },
+    [LAYOUT_GEMMA] = { { "W_enc", "b_enc", "W_dec", "b_dec" },
+                       .e_by_col = true,
+                       .threshold = "threshold" },
 };
-#define N_LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
 
 /* Tensors of what is not a plain SAE. */
 static const struct {
@@ -70,8 +71,11 @@ static const char *const ignored[] = { "precomputed_products", "bias_product",
                                        "compensation_weight_t", "k",
                                        "num_tokens_since_fired" };
 
-static const char *const files[] = { SAE_SPARSIFY_FILE, SAE_SAELENS_FILE,
-                                     "ae.safetensors" };
+static const char *const files[] = {
+    SAE_SPARSIFY_FILE, SAE_SAELENS_FILE, "ae.safetensors",
+    "ae.pt",           "sae.pt",         "params.npz",
+};
+#define N_FILES (sizeof(files) / sizeof(files[0]))
 
 /* ---- where they are ---- */
 
@@ -81,7 +85,7 @@ in_directory(const char *dir)
 {
     struct str s = { 0 };
 
-    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+    for (size_t i = 0; i < N_FILES; i++) {
         str_clear(&s);
         str_addf(&s, "%s/%s", dir, files[i]);
         if (!file_missing(s.s))
@@ -143,10 +147,10 @@ is_one_of(const char *name, const char *const *names, size_t n)
 
 /* A tensor of one number, or NaN. */
 static double
-scalar(const struct sae *s, const struct st_tensor *t)
+scalar(const struct sae_tensor *t)
 {
-    return t->n_elements == 1 && dtype_table[t->dtype].bits % 8 == 0
-               ? dtype_get(t->dtype, st_data(&s->st, t), 0)
+    return t->t.n_elements == 1 && dtype_table[t->t.dtype].bits % 8 == 0
+               ? dtype_get(t->t.dtype, t->data, 0)
                : NAN;
 }
 
@@ -156,48 +160,50 @@ scalar(const struct sae *s, const struct st_tensor *t)
 static int
 check_names(const struct sae *s, enum sae_layout layout, struct err *err)
 {
-    for (size_t i = 0; i < s->st.n_tensors; i++) {
-        const struct st_tensor *t = &s->st.tensors[i];
+    const struct layout_info *l = &layouts[layout];
+
+    for (size_t i = 0; i < s->file->n; i++) {
+        const struct sae_tensor *t = &s->file->tensors[i];
+        const char *name = t->t.name;
+        bool is_whole = strlen(name) == t->t.name_n;
 
         for (size_t j = 0; j < sizeof(refused) / sizeof(refused[0]); j++)
-            if (!strcmp(t->name, refused[j].name))
+            if (!strcmp(name, refused[j].name))
                 return err_set(err, EX_DATAERR,
-                               "%s: has %s: %s is not supported", s->path,
-                               t->name, refused[j].what);
-        if (!strcmp(t->name, "threshold")) {
+                               "%s: has %s: %s is not supported", s->path, name,
+                               refused[j].what);
+        if (!strcmp(name, l->threshold) && is_whole) {
             /* -1: dictionary_learning's for none */
             if (s->ignores_threshold || s->uses_threshold ||
-                (layout == LAYOUT_DICTIONARY && scalar(s, t) == -1))
+                (layout == LAYOUT_DICTIONARY && scalar(t) == -1))
                 continue;
             return err_set(err, EX_DATAERR,
-                           s->flags & SAE_THRESHOLDS
-                               ? "%s: has %s, but its configuration does not "
-                                 "say that it is used"
-                               : "%s: has %s: JumpReLU is not supported (a "
-                                 "TopK SAE is)",
-                           s->path, t->name);
+                           "%s: has %s, but its configuration does not say "
+                           "that it is used",
+                           s->path, name);
         }
         /* Matryoshka's groups, of which all are used */
         if (layout == LAYOUT_SAELENS && s->batchtopk &&
-            !strcmp(t->name, "group_sizes"))
+            !strcmp(name, "group_sizes"))
             continue;
-        if (!is_one_of(t->name, layouts[layout].names, N_WHICH) &&
-            !is_one_of(t->name, &layouts[layout].or_bias, 1) &&
-            !is_one_of(t->name, ignored, sizeof(ignored) / sizeof(ignored[0])))
+        if (!is_whole ||
+            (!is_one_of(name, l->names, N_WHICH) &&
+             !is_one_of(name, &l->or_bias, 1) &&
+             !is_one_of(name, ignored, sizeof(ignored) / sizeof(ignored[0]))))
             return err_set(err, EX_DATAERR,
                            "%s: has %s, whose meaning is not known", s->path,
-                           t->name);
+                           name);
     }
     return 0;
 }
 
 /* A matrix of this shape, or of any where that is ST_OPEN; with 0 rows a
- * vector.  'by_col': stored transposed. */
+ * vector.  'by_col': of that library's form, transposed. */
 static int
 find(const struct sae *s, struct matrix *to, const char *name, bool by_col,
      size_t rows, size_t cols, struct err *err)
 {
-    const struct st_tensor *t = st_find(&s->st, name);
+    const struct sae_tensor *t = sae_file_find(s->file, name);
     const struct st_want want = {
         .n_dims = rows ? 2 : 1,
         .shape = { by_col || !rows ? cols : rows, by_col ? rows : cols },
@@ -206,38 +212,40 @@ find(const struct sae *s, struct matrix *to, const char *name, bool by_col,
 
     if (!t)
         return st_missing(s->path, name, err);
-    if (st_want(s->path, t, &want, err) < 0)
+    if (st_want(s->path, &t->t, &want, err) < 0)
         return -1;
-    if (t->n_elements == 0)
+    if (t->t.n_elements == 0)
         return err_set(err, EX_DATAERR, "%s: %s is empty", s->path, name);
-    *to = (struct matrix){ .data = st_data(&s->st, t),
-                           .dtype = t->dtype,
-                           .rows = rows ? (size_t)t->shape[by_col] : 1,
-                           .cols = (size_t)t->shape[rows && !by_col],
-                           .by_col = by_col };
+    *to = (struct matrix){ .data = t->data,
+                           .dtype = t->t.dtype,
+                           .rows = rows ? (size_t)t->t.shape[by_col] : 1,
+                           .cols = (size_t)t->t.shape[rows && !by_col],
+                           .by_col = by_col != t->by_col };
     return 0;
 }
 
 /* A latent's threshold, from a tensor, [n] or of all of them, or from the
  * configuration. */
 static int
-load_thresholds(struct sae *s, struct err *err)
+load_thresholds(struct sae *s, enum sae_layout layout, struct err *err)
 {
-    const struct st_tensor *t = st_find(&s->st, "threshold");
+    const char *name = layouts[layout].threshold;
+    const struct sae_tensor *t = sae_file_find(s->file, name);
     struct matrix m = { 0 };
     bool same = true;
 
-    if (s->uses_threshold && s->batchtopk && (!t || t->n_dims == 0)) {
-        double v = t ? scalar(s, t) : -1;
+    if (s->uses_threshold && s->batchtopk && (!t || t->t.n_dims == 0)) {
+        double v = t ? scalar(t) : -1;
 
+        if (layout == LAYOUT_SAEV && v < 0 && t)
+            v = 0; /* it then has all over 0 */
         if (v != -1 && !(v >= 0 && v <= FLT_MAX))
             return err_set(err, EX_DATAERR,
-                           "%s: threshold is %g (expected a float from 0 on, "
-                           "or -1)",
-                           s->path, v);
+                           "%s: %s is %g (expected a float from 0 on, or -1)",
+                           s->path, name, v);
         s->threshold = v;
     } else if (s->uses_threshold &&
-               find(s, &m, "threshold", false, 0, s->n, err) < 0) {
+               find(s, &m, name, false, 0, s->n, err) < 0) {
         return -1;
     }
     if (!m.data && s->threshold < 0)
@@ -247,8 +255,8 @@ load_thresholds(struct sae *s, struct err *err)
         double v = m.data ? matrix_get(&m, 0, i) : s->threshold;
 
         if (!isfinite(v))
-            return err_set(err, EX_DATAERR,
-                           "%s: threshold[%zu] is NaN or infinite", s->path, i);
+            return err_set(err, EX_DATAERR, "%s: %s[%zu] is NaN or infinite",
+                           s->path, name, i);
         s->thresholds[i] = v > 0 ? (float)v : 0;
         same = same && s->thresholds[i] == s->thresholds[0];
     }
@@ -257,48 +265,77 @@ load_thresholds(struct sae *s, struct err *err)
     return 0;
 }
 
+/* Whose names the tensors have: the file's form says so, or the two weights'
+ * names, which no two of the others share. */
+static int
+find_layout(const struct sae *s, enum sae_layout *layout, struct err *err)
+{
+    static const enum sae_layout by_name[] = { LAYOUT_SPARSIFY, LAYOUT_SIX,
+                                               LAYOUT_SAELENS,
+                                               LAYOUT_DICTIONARY };
+
+    if (s->file->container == SAE_NPZ) {
+        *layout = LAYOUT_GEMMA;
+        return 0;
+    }
+    if (s->file->head) {
+        *layout = LAYOUT_SAEV;
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof(by_name) / sizeof(by_name[0]); i++) {
+        const struct layout_info *l = &layouts[by_name[i]];
+
+        if (sae_file_find(s->file, l->names[E_WEIGHT]) &&
+            sae_file_find(s->file, l->names[D_WEIGHT])) {
+            *layout = by_name[i];
+            return 0;
+        }
+    }
+    return err_set(err, EX_DATAERR,
+                   "%s: is not a known SAE: it has neither encoder.weight "
+                   "and W_dec (sparsify), nor encoder.weight and "
+                   "decoder.weight (dictionary_learning), W_enc and W_dec "
+                   "(SAELens), encoder_weight and decoder_weight",
+                   s->path);
+}
+
 static int
 load(struct sae *s, struct err *err)
 {
     enum sae_layout layout = LAYOUT_SPARSIFY;
-    const struct layout_info *l = NULL;
-    const struct st_tensor *t;
+    const struct layout_info *l;
+    const struct sae_tensor *t;
     const char *bias;
 
-    for (size_t i = 0; i < N_LAYOUTS && !l; i++)
-        if (st_find(&s->st, layouts[i].names[E_WEIGHT]) &&
-            st_find(&s->st, layouts[i].names[D_WEIGHT])) {
-            layout = (enum sae_layout)i;
-            l = &layouts[i];
-        }
-    if (!l)
-        return err_set(err, EX_DATAERR,
-                       "%s: is not a known SAE: it has neither encoder.weight "
-                       "and W_dec (sparsify), nor encoder.weight and "
-                       "decoder.weight (dictionary_learning), W_enc and W_dec "
-                       "(SAELens), encoder_weight and decoder_weight",
-                       s->path);
-    if (sae_read_config(s, layout, err) < 0 ||
-        check_names(s, layout, err) < 0 ||
-        find(s, &s->encoder_weight, l->names[E_WEIGHT], l->e_by_col, ST_OPEN,
+    if (find_layout(s, &layout, err) < 0 ||
+        sae_read_config(s, layout, err) < 0 || check_names(s, layout, err) < 0)
+        return -1;
+    l = &layouts[layout];
+    if (find(s, &s->encoder_weight, l->names[E_WEIGHT], l->e_by_col, ST_OPEN,
              ST_OPEN, err) < 0)
         return -1;
     s->n = s->encoder_weight.rows;
     s->in = s->encoder_weight.cols;
     t = (layout == LAYOUT_DICTIONARY || s->batchtopk) && !s->k
-            ? st_find(&s->st, "k")
+            ? sae_file_find(s->file, "k")
             : NULL;
-    if (t && scalar(s, t) >= 1 && scalar(s, t) <= (double)SAE_MAX_K)
-        s->k = (size_t)scalar(s, t);
+    if (t && scalar(t) >= 1 && scalar(t) <= (double)SAE_MAX_K)
+        s->k = (size_t)scalar(t);
     bias = l->names[D_BIAS];
-    if (l->or_bias && !st_find(&s->st, bias))
+    if (l->or_bias && !sae_file_find(s->file, bias))
         bias = l->or_bias;
     if (find(s, &s->encoder_bias, l->names[E_BIAS], false, 0, s->n, err) < 0 ||
         find(s, &s->decoder_weight, l->names[D_WEIGHT], l->d_by_col, s->n,
              s->in, err) < 0 ||
         find(s, &s->decoder_bias, bias, false, 0, s->in, err) < 0 ||
-        load_thresholds(s, err) < 0)
+        load_thresholds(s, layout, err) < 0)
         return -1;
+    /* of dictionary_learning's classes AutoEncoder alone has a 'bias' */
+    if (layout == LAYOUT_DICTIONARY && bias == l->names[D_BIAS] &&
+        !s->ignores_threshold && s->k == 0)
+        s->activation = SAE_RELU;
+    if (s->thresholds || s->batchtopk)
+        s->activation = s->thresholds ? SAE_JUMPRELU : SAE_BATCHTOPK;
     if (s->scaled) {
         const struct matrix *m = &s->decoder_weight;
 
@@ -337,14 +374,29 @@ sae_open(struct sae *s, const char *path, int flags, struct err *err)
     if (is_dir < 0)
         return -1;
     s->path = is_dir ? in_directory(path) : xstrdup(path);
-    if (!s->path)
-        return err_set(err, EX_NOINPUT,
-                       "%s: has no sae.safetensors, sae_weights.safetensors "
-                       "or ae.safetensors",
-                       path);
-    if (st_open(&s->st, s->path, err) == 0 && st_map(&s->st, err) == 0 &&
-        load(s, err) == 0)
-        return 0;
+    if (!s->path) {
+        struct str names = { 0 };
+
+        for (size_t i = 0; i < N_FILES; i++)
+            str_addf(&names, "%s%s",
+                     i == 0            ? ""
+                     : i + 1 < N_FILES ? ", "
+                                       : " or ",
+                     files[i]);
+        err_set(err, EX_NOINPUT, "%s: has no %s", path, names.s);
+        str_free(&names);
+        return -1;
+    }
+    s->file = xcalloc(1, sizeof(*s->file));
+    if (sae_file_open(s->file, s->path, err) == 0 && load(s, err) == 0) {
+        if (flags & SAE_THRESHOLDS ||
+            (s->activation != SAE_JUMPRELU && s->activation != SAE_BATCHTOPK))
+            return 0;
+        err_set(err, EX_DATAERR,
+                "%s: its latents are active over thresholds (expected a TopK "
+                "SAE)",
+                s->path);
+    }
     sae_close(s);
     return -1;
 }
@@ -352,7 +404,9 @@ sae_open(struct sae *s, const char *path, int flags, struct err *err)
 void
 sae_close(struct sae *s)
 {
-    st_close(&s->st);
+    if (s->file)
+        sae_file_close(s->file);
+    free(s->file);
     free(s->thresholds);
     free(s->hook);
     free(s->norms);

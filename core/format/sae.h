@@ -7,19 +7,29 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "core/err.h"
 #include "core/format/matrix.h"
-#include "core/format/st.h"
+
+/* Which latents of a row are active: of all whose pre-activation is over 0, */
+enum sae_activation {
+    SAE_TOPK,      /* the k largest */
+    SAE_BATCHTOPK, /* the k largest, a mean of the rows it was trained on */
+    SAE_JUMPRELU,  /* those over their thresholds */
+    SAE_RELU,      /* each */
+};
 
 struct sae {
-    char *path; /* the safetensors file */
-    struct st st;
+    char *path; /* the file with the tensors */
+    struct sae_file *file;
     size_t n, in;
+    enum sae_activation activation;
     size_t k;               /* 0: it does not say */
     bool centered;          /* encodes x - decoder_bias */
     bool unsure;            /* of that: nothing says so */
     bool ignores_threshold; /* a tensor that its encoding does not use */
     bool uses_threshold;    /* the tensor decides which latents are active */
-    bool batchtopk;         /* k is the mean of a batch's rows */
+    bool batchtopk;         /* k is the mean of a batch's rows; where it has
+                             * thresholds, too, 'activation' is JUMPRELU */
     bool scaled; /* activations, by the norms of the decoder's rows */
     struct matrix encoder_weight, encoder_bias; /* [n, in], [1, n] */
     struct matrix decoder_weight, decoder_bias; /* [n, in], [1, in] */
@@ -28,8 +38,8 @@ struct sae {
     int flags;     /* of sae_open() */
     char *hook;    /* where in the model its inputs are, as its library names
                     * places; or NULL */
-    float *thresholds; /* [n], >= 0: latent i is active where its pre-activation
-                        * is greater; NULL: where it is one of the k largest */
+    float *thresholds; /* [n], >= 0, of JUMPRELU: latent i is active where its
+                        * pre-activation is greater; or NULL */
     double threshold;  /* of all latents; -1: they have none, or differ */
 };
 

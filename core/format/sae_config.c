@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/format/sae_file.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -149,14 +150,12 @@ read_hook(const struct js *root, const char *key, struct sae *s,
 static int
 sparsify(const struct js *root, struct sae *s, struct err *err)
 {
-    static const char *const topk[] = { "topk", NULL };
-    static const char *const both[] = { "topk", "batchtopk", NULL };
-    bool any = s->flags & SAE_THRESHOLDS;
+    static const char *const known[] = { "topk", "batchtopk", NULL };
     struct js threshold = js_get(root, "threshold");
 
     s->centered = true;
-    if (check_word(root, "activation", any ? both : topk,
-                   any ? "\"topk\" or \"batchtopk\"" : "\"topk\"", err) < 0 ||
+    if (check_word(root, "activation", known, "\"topk\" or \"batchtopk\"",
+                   err) < 0 ||
         read_hook(root, "hook", s, err) < 0)
         return -1;
     s->batchtopk = is_word(root, "activation", "batchtopk");
@@ -207,22 +206,18 @@ dictionary_columns(const struct js *trainer, struct sae *s, struct err *err)
 static int
 saelens(const struct js *root, struct sae *s, struct err *err)
 {
-    static const char *const known[] = { "topk", "standard", NULL };
-    static const char *const all[] = { "topk", "standard", "jumprelu", NULL };
+    static const char *const known[] = { "topk", "standard", "jumprelu", NULL };
     static const char *const activations[] = { "topk", "relu", NULL };
     static const char *const shapes[] = { "none", "hook_z", NULL };
-    bool any = s->flags & SAE_THRESHOLDS;
     struct js args = js_get(root, "activation_fn_kwargs");
     struct js metadata = js_get(root, "metadata");
     struct js trainer = js_get(root, "trainer");
 
-    if (any && (!js_absent(&trainer) || js_get(root, "dict_class").v))
+    if ((!js_absent(&trainer) || js_get(root, "dict_class").v))
         return dictionary_columns(js_absent(&trainer) ? root : &trainer, s,
                                   err);
-    if (check_word(root, "architecture", any ? all : known,
-                   any ? "\"topk\", \"standard\" or \"jumprelu\""
-                       : "\"topk\" or \"standard\"",
-                   err) < 0 ||
+    if (check_word(root, "architecture", known,
+                   "\"topk\", \"standard\" or \"jumprelu\"", err) < 0 ||
         check_word(root, "activation_fn", activations, "\"topk\" or \"relu\"",
                    err) < 0 ||
         check_word(root, "activation_fn_str", activations,
@@ -242,17 +237,20 @@ saelens(const struct js *root, struct sae *s, struct err *err)
 
         return js_bad(&js, "off, as architecture is \"jumprelu\"", err);
     }
-    return js_is(&args, JSON_OBJECT) ? read_k(&args, "k", s, err) : 0;
+    if (js_is(&args, JSON_OBJECT) && read_k(&args, "k", s, err) < 0)
+        return -1;
+    if (!is_word(root, "architecture", "topk") &&
+        !is_word(root, "activation_fn", "topk") &&
+        !is_word(root, "activation_fn_str", "topk"))
+        s->activation = SAE_RELU;
+    return 0;
 }
 
 static int
 dictionary(const struct js *root, struct sae *s, struct err *err)
 {
     static const char *const known[] = { "AutoEncoder", "AutoEncoderTopK",
-                                         NULL };
-    static const char *const all[] = { "AutoEncoder", "AutoEncoderTopK",
-                                       "BatchTopKSAE", NULL };
-    bool any = s->flags & SAE_THRESHOLDS;
+                                         "BatchTopKSAE", NULL };
     struct js trainer = js_get(root, "trainer");
     const struct js *js = js_absent(&trainer) ? root : &trainer;
     struct js class = js_get(js, "dict_class");
@@ -260,16 +258,49 @@ dictionary(const struct js *root, struct sae *s, struct err *err)
 
     s->centered = true;
     if (check_switches(js, err) < 0 ||
-        check_word(js, "dict_class", any ? all : known,
-                   any ? "\"AutoEncoderTopK\", \"BatchTopKSAE\" or "
-                         "\"AutoEncoder\""
-                       : "\"AutoEncoderTopK\" or \"AutoEncoder\"",
+        check_word(js, "dict_class", known,
+                   "\"AutoEncoderTopK\", \"BatchTopKSAE\" or "
+                   "\"AutoEncoder\"",
                    err) < 0)
         return -1;
+    if (is_word(js, "dict_class", "AutoEncoder"))
+        s->activation = SAE_RELU;
     s->ignores_threshold = name && !strcmp(name, "AutoEncoderTopK");
     s->batchtopk = is_word(js, "dict_class", "BatchTopKSAE");
     s->uses_threshold = s->batchtopk;
     return read_k(js, "k", s, err);
+}
+
+/* saev's first line.  Its encoder took x - b_dec before schema 3 and, with
+ * schema 2 still, x. */
+static int
+saev(const struct js *root, struct sae *s, struct err *err)
+{
+    static const char *const known[] = { "TopK", "BatchTopK", "Relu", NULL };
+    struct js schema = js_get(root, "schema"), cfg = js_get(root, "cfg");
+    struct js activation = js_get(&cfg, "activation");
+    struct js class = js_get(&activation, "cls");
+    struct js params = js_get(&activation, "params");
+    int64_t version = 0;
+
+    if (!js_is(&schema, JSON_INTEGER) ||
+        js_i64(&schema, 0, INT64_MAX, &version, err) < 0 || version < 3 ||
+        version > 5)
+        return js_bad(&schema,
+                      "3 to 5: earlier ones do not say whether x or x - b_dec "
+                      "is encoded",
+                      err);
+    if (js_absent(&class))
+        return js_bad(&class, "a class", err);
+    if (check_word(&activation, "cls", known,
+                   "\"TopK\", \"BatchTopK\" or \"Relu\"", err) < 0)
+        return -1;
+    s->centered = false;
+    s->batchtopk = is_word(&activation, "cls", "BatchTopK");
+    s->uses_threshold = s->batchtopk;
+    if (is_word(&activation, "cls", "Relu"))
+        s->activation = SAE_RELU;
+    return read_k(&params, "top_k", s, err);
 }
 
 /* k and input_centering of a layer's entry, or of all layers. */
@@ -288,7 +319,8 @@ of_entry(const json_t *entry, const json_t *all)
 /*
  * A checkpoint's configuration, and its path for messages: 1, 0 if there is
  * none, or -1.  A table's own metadata say what it is, else the metadata.json
- * next to it does, where the Python exporter's tables are all centred.
+ * next to it does, where the Python exporter's tables are all centred.  saev's
+ * is the first line of the file, Gemma Scope's SAEs are all alike.
  */
 static int
 load_config(json_t **v, struct str *path, const struct sae *sae,
@@ -298,12 +330,22 @@ load_config(json_t **v, struct str *path, const struct sae *sae,
                                          "metadata.json" };
     const char *slash = strrchr(sae->path, '/');
     const char *file = slash ? slash + 1 : sae->path, *key;
+    const struct sae_file *f = sae->file;
     const struct st_meta *m =
-        layout == LAYOUT_SIX ? st_meta_find(&sae->st, "lut") : NULL;
+        layout == LAYOUT_SIX && f->container == SAE_SAFETENSORS
+            ? st_meta_find(&f->st, "lut")
+            : NULL;
     json_t *doc, *info, *e;
     size_t i = 0;
 
     *v = NULL;
+    if (layout == LAYOUT_GEMMA)
+        return 0;
+    if (layout == LAYOUT_SAEV) {
+        str_adds(path, sae->path);
+        *v = js_parse(f->head, f->head_n, path->s, err);
+        return *v ? 1 : -1;
+    }
     if (m) {
         str_addf(path, "%s: __metadata__ lut", sae->path);
         doc = js_parse(m->value, m->value_n, path->s, err);
@@ -348,10 +390,9 @@ sae_read_config(struct sae *sae, enum sae_layout layout, struct err *err)
 {
     static int (*const libraries[])(const struct js *root, struct sae *s,
                                     struct err *err) = {
-        [LAYOUT_SPARSIFY] = sparsify,
-        [LAYOUT_SIX] = six,
-        [LAYOUT_SAELENS] = saelens,
-        [LAYOUT_DICTIONARY] = dictionary,
+        [LAYOUT_SPARSIFY] = sparsify, [LAYOUT_SIX] = six,
+        [LAYOUT_SAELENS] = saelens,   [LAYOUT_DICTIONARY] = dictionary,
+        [LAYOUT_SAEV] = saev,
     };
     const char *slash = strrchr(sae->path, '/');
     size_t n = slash ? (size_t)(slash - sae->path) : 0;
@@ -360,7 +401,8 @@ sae_read_config(struct sae *sae, enum sae_layout layout, struct err *err)
     json_t *v = NULL;
     int rc = sae_check_directory(dir, err);
 
-    sae->centered = layout != LAYOUT_SIX;
+    sae->centered = layout != LAYOUT_SIX && layout != LAYOUT_GEMMA;
+    sae->uses_threshold = layout == LAYOUT_GEMMA;
     sae->unsure = layout == LAYOUT_SIX;
     if (rc == 0)
         rc = load_config(&v, &path, sae, layout, dir, err);

@@ -6,12 +6,15 @@
 
 #include "core/format/sae.h"
 
-/* Whose names the tensors have; SIX are a lookup table's. */
+/* Whose names the tensors have; SIX are a lookup table's, GEMMA Gemma Scope's.
+ */
 enum sae_layout {
     LAYOUT_SPARSIFY,
     LAYOUT_SIX,
     LAYOUT_SAELENS,
-    LAYOUT_DICTIONARY
+    LAYOUT_DICTIONARY,
+    LAYOUT_SAEV,
+    LAYOUT_GEMMA,
 };
 
 #define SAE_MAX_K ((int64_t)1 << 31)

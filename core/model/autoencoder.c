@@ -72,10 +72,13 @@ autoencoder_open(struct autoencoder *a, const char *path, struct err *err)
     *a = (struct autoencoder){ 0 };
     if (sae_open(&a->sae, path, SAE_THRESHOLDS, err) < 0)
         return -1;
+    if (s->k == 0 && !s->thresholds && s->activation != SAE_RELU)
+        return err_data(err, s->path,
+                        "does not say how many latents are active");
     a->n = s->n;
     a->d = s->in;
-    /* ReLU: all that are over 0 */
-    a->k = s->thresholds || s->k == 0 ? s->n : smaller(s->k, s->n);
+    a->k =
+        s->thresholds || s->activation == SAE_RELU ? s->n : smaller(s->k, s->n);
     a->encoder_bias = xcalloc(a->n, sizeof(float));
     a->decoder_bias = xcalloc(a->d, sizeof(float));
     if (s->encoder_weight.by_col || s->decoder_weight.by_col || s->norms)

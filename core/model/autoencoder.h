@@ -24,7 +24,7 @@
 struct autoencoder {
     struct sae sae; /* the file */
     size_t n, d;    /* latents; numbers of a row */
-    size_t k;       /* active latents of a row, at most: n with thresholds */
+    size_t k;       /* active latents of a row, at most: n of JUMPRELU, RELU */
     const void *encoder, *decoder; /* [n, d], little-endian: in the file, or */
     enum dtype encoder_dtype, decoder_dtype;
     float *encoder_copy, *decoder_copy; /* these, or NULL */
@@ -35,7 +35,8 @@ struct autoencoder {
  * autoencoder_open() opens an SAE as sae_open() does, with SAE_THRESHOLDS.  Its
  * matrices stay in the mapped file, but for those that are stored transposed or
  * scale activations by norms: 4 bytes an element.
- * 0, or -1 with 'err' set.  Owner: the caller, until autoencoder_close().
+ * 0, or -1 with 'err' set, EX_DATAERR, too, where k is not known.
+ * Owner: the caller, until autoencoder_close(), also after an error.
  */
 int autoencoder_open(struct autoencoder *a, const char *path, struct err *err);
 void autoencoder_close(struct autoencoder *a); /* a zeroed struct is fine */

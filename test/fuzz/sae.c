@@ -1,6 +1,7 @@
 /*
- * core/format/sae: a hostile header of a checkpoint, cfg.json, and
- * metadata.json beside it; all of what opens can be read.
+ * core/format/sae: a hostile header of safetensors, or a file of torch.save(),
+ * after saev's line or not, or of numpy's; cfg.json, and metadata.json beside
+ * it; all of what opens can be read.
  */
 #include "core/format/sae.h"
 #include "core/model/matrix_rows.h"
@@ -27,15 +28,30 @@ optional(const char *name, struct bytes part)
         unlink(fuzz_path(name));
 }
 
+/* Not a header, which is text: is it a zip archive or a pickle, which may come
+ * after a line? */
+static bool
+is_archive(struct bytes part)
+{
+    return memchr(part.data, 0, part.n) &&
+           (part.data[0] == 'P' || part.data[0] == 0x80 ||
+            memmem(part.data, part.n, "}\nP", 3) ||
+            memmem(part.data, part.n, "}\n\x80", 3));
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct bytes rest = { data, n };
     struct err err = { 0 };
+    struct bytes tensors = next_part(&rest);
     struct sae sae;
     bool opens;
 
-    fuzz_st("sae.safetensors", next_part(&rest));
+    unlink(fuzz_path("sae.safetensors"));
+    optional("ae.pt", is_archive(tensors) ? tensors : (struct bytes){ 0 });
+    if (!is_archive(tensors))
+        fuzz_st("sae.safetensors", tensors);
     optional("cfg.json", next_part(&rest));
     optional("metadata.json", next_part(&rest));
     MUST(sae_is_one(fuzz_dir, &err) == 1);
@@ -43,9 +59,10 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     MUST(!opens || !sae.thresholds);
     sae_close(&sae);
     if (sae_open(&sae, fuzz_dir, SAE_THRESHOLDS, &err) < 0) {
-        MUST(err.status == EX_DATAERR && *err.what && !sae.path);
+        MUST(err.status == EX_DATAERR && *err.what && !sae.path && !sae.file);
         return 0;
     }
+    MUST((sae.activation == SAE_JUMPRELU) == (sae.thresholds != NULL));
     for (size_t i = 0; sae.thresholds && i < sae.n; i++)
         MUST(sae.thresholds[i] >= 0 && sae.thresholds[i] < INFINITY);
     MUST(sae.n && sae.in && matrix_nbytes(&sae.encoder_weight));

@@ -2,6 +2,7 @@
 that both know, against what sparsify and SAELens dump; make those that it
 reads."""
 
+import io
 import json
 import os
 import sys
@@ -9,6 +10,8 @@ import sys
 import numpy as np
 
 import mkst
+import pth_make as pth
+import sae_files
 
 N, D, K = 37, 19, 4
 HOOK = "layers.1.mlp.gate_proj"
@@ -129,6 +132,92 @@ def make(root):
              tensors("sparsify"))
 
 
+def put(root, name, file, data, config=None):
+    d = os.path.join(root, name)
+    os.makedirs(d)
+    with open(os.path.join(d, file), "wb") as f:
+        f.write(data)
+    if config is not None:
+        with open(os.path.join(d, "config.json"), "w") as f:
+            json.dump(config, f)
+
+
+def make_archives(root):
+    """torch.save()'s files and numpy's, sound ones and others."""
+    s = sae()
+
+    def learning(name, cls, change=lambda t: t, **how):
+        t = change(sae_files.learning(cls, s, K, np.full(N, .625)))
+        put(root, name, "ae.pt", sae_files.state_dict(t, **how),
+            {"trainer": {"dict_class": cls, "k": K}})
+
+    def saev(name, cls, schema=5, k=K, **more):
+        put(root, name, "sae.pt", sae_files.saev_head(cls, k, schema) +
+            sae_files.state_dict(sae_files.columns(s, **more)),
+            {"trainer": {"dict_class": "another program's"}})
+
+    def gemma(name, change=lambda b: b, **more):
+        t = sae_files.columns(s, threshold=sae_files.f32(THRESHOLDS))
+        t.update(more)
+        put(root, name, "params.npz", change(sae_files.npz(t)))
+
+    def with_threshold(value):
+        return lambda t: dict(t, threshold=sae_files.f32(value))
+
+    def theta(value):
+        return {"activation.threshold": np.float32(value)}
+
+    learning("pt-topk", "AutoEncoderTopK")
+    learning("pt-relu", "AutoEncoder")
+    learning("pt-batchtopk", "BatchTopKSAE")
+    learning("pt-matryoshka", "MatryoshkaBatchTopKSAE", how=pth.legacy)
+    learning("pt-jumprelu", "JumpReluAutoEncoder", with_threshold(THRESHOLDS),
+             method=8)
+    saev("saev-topk", "TopK")
+    saev("saev-relu", "Relu", 4)
+    saev("saev-batchtopk", "BatchTopK", **theta(.625))
+    saev("saev-below", "BatchTopK", **theta(-1))
+    saev("saev-unset", "BatchTopK", 3)
+    gemma("gemma")
+
+    # what is refused
+    gemma("cut", lambda b: b[:-30])
+    gemma("damaged", lambda b: b.replace(sae_files.f32(THRESHOLDS).tobytes(),
+                                         sae_files.f32(-THRESHOLDS).tobytes()))
+    gemma("npz-nan", threshold=np.where(np.arange(N) == 5, np.nan, 0).astype("<f4"))
+    gemma("npz-f64", W_dec=s["decoder_weight"])
+    gemma("npz-transposed", W_dec=sae_files.f32(s["decoder_weight"].T.copy()))
+    gemma("npz-unknown", affine_skip_connection=np.zeros((D, D), "<f4"))
+    huge = io.BytesIO()
+    np.lib.format.write_array_header_1_0(huge, dict(
+        descr="<f4", fortran_order=False, shape=(1 << 40, 1 << 40)))
+    put(root, "huge", "params.npz", pth.zip_bytes(
+        [pth.Member("W_enc.npy", huge.getvalue())]))
+    put(root, "mixed", "params.npz", pth.zip_bytes(
+        [pth.Member("x.npy.txt", b"x"), pth.Member("z.npy", b"x")]))
+    put(root, "many", "params.npz", pth.zip_bytes(
+        [pth.Member("%d.npy" % i, b"") for i in range(65)]))
+    put(root, "hostile", "ae.pt", pth.zip_bytes(pth.members(
+        b"\x80\x02cposix\nsystem\nU\x02ls\x85R.", {})))
+    put(root, "list", "ae.pt", pth.archive([1]))
+    put(root, "no-tensor", "ae.pt", pth.archive({"encoder.weight": "x"}))
+    put(root, "number", "ae.pt", pth.archive({1: "x"}))
+    storage = sae_files.storage_of(np.zeros(4, "<f4"))
+    put(root, "view", "ae.pt", pth.archive(
+        {"encoder.bias": pth.Tensor(storage, 0, (1 << 40,), (0,))}))
+    put(root, "overflow", "ae.pt", pth.archive(
+        {"encoder.weight": pth.Tensor(storage, 0, (1 << 40, 1 << 40), (0, 0))}))
+    learning("nul", "AutoEncoderTopK", lambda t: {**t, "k\0": t["k"]})
+    learning("gated", "AutoEncoder", lambda t: {**t, "gate_bias": t["bias"]})
+    saev("saev-2", "TopK", 2)
+    saev("saev-class", "Softmax")
+    saev("saev-k", "TopK", k=0)
+    saev("saev-nan", "BatchTopK", **theta(np.nan))
+    put(root, "saev-no-cfg", "sae.pt", b'{"schema": 5}\n' + pth.archive({}))
+    put(root, "saev-json", "sae.pt", b'{"schema": 5\n' + pth.archive({}))
+
+
 if __name__ == "__main__":
     check(sys.argv[1])
     make(sys.argv[1])
+    make_archives(sys.argv[1])
