@@ -63,9 +63,36 @@ assert all((a[n] == b[n]).all() for n in ref.SIX[:4])' "$f" "again/${f##*/}"
         table $f
         same_tensors {of_saelens-topk-x,"of_$f"}/$layer.lut.safetensors
     done
+    # those with thresholds, and ReLU, need --k, and give the same table then
+    for f in saelens-jumprelu {BatchTopKSAE,MatryoshkaBatchTopKSAE}.{safetensors,pt}; do
+        run -65 --separate-stderr table "$f"
+        [[ $stderr == "lut-precompute: files/$f/"*": its latents are active over thresholds, which tables do not have (--k N: the N largest)" ]]
+        table "$f" --k 5
+        same_tensors {of_saelens-topk,"of_$f"}/$layer.lut.safetensors
+    done
+    for f in saelens-jumprelu-x saev-BatchTopK gemma{,-packed,-half} JumpReluAutoEncoder.pt; do
+        run -65 --separate-stderr table "$f"
+        [[ $stderr == *": its latents are active over thresholds, which tables do not have (--k N: the N largest)" ]]
+        table "$f" --k 5
+        same_tensors {of_saelens-topk-x,"of_$f"}/$layer.lut.safetensors
+    done
+    for f in saev-Relu AutoEncoder.pt saelens-standard; do
+        run -65 --separate-stderr table $f
+        [[ $stderr == *": does not say how many latents are active (--k)" ]]
+        table $f --k 5
+    done
     # the same numbers from a file of another kind are the same SAE, or not
     lut-precompute -m model -s files/AutoEncoderTopK.pt -o of_AutoEncoderTopK.pt --layers $layer --resume
     run -73 lut-precompute -m model -s files/saev-TopK -o of_AutoEncoderTopK.pt --layers $layer --resume
+}
+
+@test "lut-precompute: a pickle that names what weights do not need is refused, without a word of other tools" {
+    make_cases
+    py -c 'import pth_make as pth
+open("x.pt", "wb").write(pth.zip_bytes(pth.members(b"\x80\x02cmine\nConfig\n.", {})))'
+    run -65 --separate-stderr lut-precompute -m model -s x.pt -o t --layers '*.q_proj'
+    [ "$stderr" = "lut-precompute: x.pt: data.pkl: byte 2: global mine.Config is not one that weights need" ]
+    [ ! -e t ]
 }
 
 @test "lut-precompute: an SAE may have one latent" {

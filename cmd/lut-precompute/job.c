@@ -200,6 +200,11 @@ job_open(struct layer_job *job, struct err *err)
     if (s->in != t->in)
         return err_set(err, EX_DATAERR, "%s: is for %zu inputs, but %s has %zu",
                        s->path, s->in, t->name, t->in);
+    if (!job->cmd->k &&
+        (s->activation == SAE_JUMPRELU || s->activation == SAE_BATCHTOPK))
+        return err_data(err, s->path,
+                        "its latents are active over thresholds, which tables "
+                        "do not have (--k N: the N largest)");
     job->k = job->cmd->k ? job->cmd->k : s->k;
     if (job->k == 0)
         return err_set(err, EX_DATAERR,

@@ -152,7 +152,7 @@ for_layers(struct precompute_run *run,
         rc = target_open(&target, &run->model, run->plan.work[i].layer, err);
         if (rc <= 0)
             continue;
-        rc = sae_open(&sae, run->plan.work[i].sae, 0, err);
+        rc = sae_open(&sae, run->plan.work[i].sae, err);
         if (rc == 0) {
             rc = job_open(&job, err) < 0 ? -1 : each(run, &job, err);
             job_close(&job); /* before what its digests are of */

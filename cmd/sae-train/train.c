@@ -78,7 +78,7 @@ take_init(struct planned *p, struct err *err)
     size_t n = t->set.n, d = t->set.d;
     struct sae sae;
 
-    if (sae_open(&sae, p->o.init, SAE_THRESHOLDS, err) < 0)
+    if (sae_open(&sae, p->o.init, err) < 0)
         return -1;
     if (sae.n != n || sae.in != d) {
         err_set(err, EX_DATAERR,

@@ -366,11 +366,11 @@ sae_fold(const struct sae *s, size_t i, bool decoder, float *row)
 }
 
 int
-sae_open(struct sae *s, const char *path, int flags, struct err *err)
+sae_open(struct sae *s, const char *path, struct err *err)
 {
     int is_dir = file_is_dir(path, err);
 
-    *s = (struct sae){ .flags = flags, .threshold = -1 };
+    *s = (struct sae){ .threshold = -1 };
     if (is_dir < 0)
         return -1;
     s->path = is_dir ? in_directory(path) : xstrdup(path);
@@ -388,15 +388,8 @@ sae_open(struct sae *s, const char *path, int flags, struct err *err)
         return -1;
     }
     s->file = xcalloc(1, sizeof(*s->file));
-    if (sae_file_open(s->file, s->path, err) == 0 && load(s, err) == 0) {
-        if (flags & SAE_THRESHOLDS ||
-            (s->activation != SAE_JUMPRELU && s->activation != SAE_BATCHTOPK))
-            return 0;
-        err_set(err, EX_DATAERR,
-                "%s: its latents are active over thresholds (expected a TopK "
-                "SAE)",
-                s->path);
-    }
+    if (sae_file_open(s->file, s->path, err) == 0 && load(s, err) == 0)
+        return 0;
     sae_close(s);
     return -1;
 }

@@ -35,7 +35,6 @@ struct sae {
     struct matrix decoder_weight, decoder_bias; /* [n, in], [1, in] */
     double *norms; /* [n] of decoder_weight's rows, which scale activations; or
                     * NULL: see sae_fold() */
-    int flags;     /* of sae_open() */
     char *hook;    /* where in the model its inputs are, as its library names
                     * places; or NULL */
     float *thresholds; /* [n], >= 0, of JUMPRELU: latent i is active where its
@@ -43,15 +42,15 @@ struct sae {
     double threshold;  /* of all latents; -1: they have none, or differ */
 };
 
-enum {
-    SAE_THRESHOLDS = 1 /* also SAEs with thresholds, and batchtopk */
-};
-
-/* sae_open() opens a checkpoint as sae_is_one() or sae_path() finds it, with
- * flags 0 only those that are TopK or ReLU.  -1 with 'err' set; the matrices
- * are in the mapped file and die with it.  Owner: the caller, until
- * sae_close(). */
-int sae_open(struct sae *sae, const char *path, int flags, struct err *err);
+/*
+ * sae_open() opens a checkpoint as sae_is_one() or sae_path() finds it.
+ * 0, or -1 with 'err' set: EX_NOINPUT, EX_IOERR, EX_CANTCREAT (scratch for what
+ * an archive has compressed), EX_DATAERR for all that is damaged or that would
+ * compute something else.
+ * Owner: the caller, until sae_close(); the matrices are in the mapped file and
+ * die with it.
+ */
+int sae_open(struct sae *sae, const char *path, struct err *err);
 void sae_close(struct sae *sae); /* a zeroed struct is fine */
 
 /*

@@ -70,7 +70,7 @@ autoencoder_open(struct autoencoder *a, const char *path, struct err *err)
     const struct sae *s = &a->sae;
 
     *a = (struct autoencoder){ 0 };
-    if (sae_open(&a->sae, path, SAE_THRESHOLDS, err) < 0)
+    if (sae_open(&a->sae, path, err) < 0)
         return -1;
     if (s->k == 0 && !s->thresholds && s->activation != SAE_RELU)
         return err_data(err, s->path,

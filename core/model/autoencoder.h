@@ -32,11 +32,11 @@ struct autoencoder {
 };
 
 /*
- * autoencoder_open() opens an SAE as sae_open() does, with SAE_THRESHOLDS.  Its
- * matrices stay in the mapped file, but for those that are stored transposed or
- * scale activations by norms: 4 bytes an element.
- * 0, or -1 with 'err' set, EX_DATAERR, too, where k is not known.
- * Owner: the caller, until autoencoder_close(), also after an error.
+ * autoencoder_open() opens an SAE as sae_open() does.  Its matrices stay in
+ * the mapped file, but for those that are stored transposed or scale
+ * activations by norms: 4 bytes an element. 0, or -1 with 'err' set,
+ * EX_DATAERR, too, where k is not known. Owner: the caller, until
+ * autoencoder_close(), also after an error.
  */
 int autoencoder_open(struct autoencoder *a, const char *path, struct err *err);
 void autoencoder_close(struct autoencoder *a); /* a zeroed struct is fine */

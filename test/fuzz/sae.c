@@ -46,7 +46,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct err err = { 0 };
     struct bytes tensors = next_part(&rest);
     struct sae sae;
-    bool opens;
 
     unlink(fuzz_path("sae.safetensors"));
     optional("ae.pt", is_archive(tensors) ? tensors : (struct bytes){ 0 });
@@ -55,10 +54,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     optional("cfg.json", next_part(&rest));
     optional("metadata.json", next_part(&rest));
     MUST(sae_is_one(fuzz_dir, &err) == 1);
-    opens = sae_open(&sae, fuzz_dir, 0, &err) == 0;
-    MUST(!opens || !sae.thresholds);
-    sae_close(&sae);
-    if (sae_open(&sae, fuzz_dir, SAE_THRESHOLDS, &err) < 0) {
+    if (sae_open(&sae, fuzz_dir, &err) < 0) {
         MUST(err.status == EX_DATAERR && *err.what && !sae.path && !sae.file);
         return 0;
     }

@@ -142,29 +142,29 @@ static const struct read_case {
     const char *name;
     size_t k;
     int thresholds;
-    bool batchtopk, centered, hook, topk; /* topk: opens without the flag */
+    bool batchtopk, centered, hook;
     enum sae_activation activation;
 } reads[] = {
-    { "sparsify", K, NONE, false, true, false, true, SAE_TOPK },
-    { "sparsify-batchtopk", K, 375, true, true, true, false, SAE_JUMPRELU },
-    { "saelens", K, NONE, false, true, false, true, SAE_TOPK },
-    { "saelens-batchtopk", 0, 375, false, true, true, false, SAE_JUMPRELU },
-    { "jumprelu", 0, JUMPS, false, true, true, false, SAE_JUMPRELU },
-    { "batchtopk", K, 625, true, true, false, false, SAE_JUMPRELU },
-    { "unset", K, NONE, true, true, false, false, SAE_BATCHTOPK },
-    { "jumprelu-columns", K, JUMPS, false, false, false, false, SAE_JUMPRELU },
-    { "matryoshka", K, 625, true, true, false, false, SAE_JUMPRELU },
-    { "pt-topk", K, NONE, false, true, false, true, SAE_TOPK },
-    { "pt-relu", K, NONE, false, true, false, true, SAE_RELU },
-    { "pt-batchtopk", K, 625, true, true, false, false, SAE_JUMPRELU },
-    { "pt-matryoshka", K, 625, true, true, false, false, SAE_JUMPRELU },
-    { "pt-jumprelu", K, JUMPS, false, false, false, false, SAE_JUMPRELU },
-    { "saev-topk", K, NONE, false, false, false, true, SAE_TOPK },
-    { "saev-relu", 0, NONE, false, false, false, true, SAE_RELU },
-    { "saev-batchtopk", K, 625, true, false, false, false, SAE_JUMPRELU },
-    { "saev-below", K, ZERO, true, false, false, false, SAE_JUMPRELU },
-    { "saev-unset", K, NONE, true, false, false, false, SAE_BATCHTOPK },
-    { "gemma", 0, JUMPS, false, false, false, false, SAE_JUMPRELU },
+    { "sparsify", K, NONE, false, true, false, SAE_TOPK },
+    { "sparsify-batchtopk", K, 375, true, true, true, SAE_JUMPRELU },
+    { "saelens", K, NONE, false, true, false, SAE_TOPK },
+    { "saelens-batchtopk", 0, 375, false, true, true, SAE_JUMPRELU },
+    { "jumprelu", 0, JUMPS, false, true, true, SAE_JUMPRELU },
+    { "batchtopk", K, 625, true, true, false, SAE_JUMPRELU },
+    { "unset", K, NONE, true, true, false, SAE_BATCHTOPK },
+    { "jumprelu-columns", K, JUMPS, false, false, false, SAE_JUMPRELU },
+    { "matryoshka", K, 625, true, true, false, SAE_JUMPRELU },
+    { "pt-topk", K, NONE, false, true, false, SAE_TOPK },
+    { "pt-relu", K, NONE, false, true, false, SAE_RELU },
+    { "pt-batchtopk", K, 625, true, true, false, SAE_JUMPRELU },
+    { "pt-matryoshka", K, 625, true, true, false, SAE_JUMPRELU },
+    { "pt-jumprelu", K, JUMPS, false, false, false, SAE_JUMPRELU },
+    { "saev-topk", K, NONE, false, false, false, SAE_TOPK },
+    { "saev-relu", 0, NONE, false, false, false, SAE_RELU },
+    { "saev-batchtopk", K, 625, true, false, false, SAE_JUMPRELU },
+    { "saev-below", K, ZERO, true, false, false, SAE_JUMPRELU },
+    { "saev-unset", K, NONE, true, false, false, SAE_BATCHTOPK },
+    { "gemma", 0, JUMPS, false, false, false, SAE_JUMPRELU },
 };
 
 static bool
@@ -187,8 +187,8 @@ test_reads(void)
         struct err err = { 0 };
         struct sae s;
 
-        if (tap_ok(sae_open(&s, path, SAE_THRESHOLDS, &err) == 0,
-                   "sae: reads %s: %s", c->name, err.what)) {
+        if (tap_ok(sae_open(&s, path, &err) == 0, "sae: reads %s: %s", c->name,
+                   err.what)) {
             tap_ok(same_numbers(&s), "sae: %s: weights and biases", c->name);
             tap_ok(same_thresholds(&s, c->thresholds), "sae: %s: thresholds",
                    c->name);
@@ -199,11 +199,6 @@ test_reads(void)
                    "sae: %s: k, activation, centring, hook", c->name);
             sae_close(&s);
         }
-        err = (struct err){ 0 };
-        tap_ok((sae_open(&s, path, 0, &err) == 0) == c->topk,
-               "sae: %s is %sTopK: %s", c->name, c->topk ? "" : "not ",
-               err.what);
-        sae_close(&s);
     }
 }
 
@@ -270,7 +265,7 @@ test_refusals(void)
         size_t at = strlen(dir) + strlen(r->name) + 2;
         struct sae s;
 
-        tap_ok(sae_open(&s, ref_path(dir, r->name), SAE_THRESHOLDS, &err) < 0 &&
+        tap_ok(sae_open(&s, ref_path(dir, r->name), &err) < 0 &&
                    err.status == EX_DATAERR && strlen(err.what) > at &&
                    !strncmp(err.what + at, r->what, strlen(r->what)),
                "sae: %s is refused: %s", r->name, err.what);
