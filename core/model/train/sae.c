@@ -10,7 +10,7 @@
 #include "core/model/train/sae_impl.h"
 #include "core/rng.h"
 
-#define KEYS_BYTES ((size_t)32 << 20) /* of all threads' candidates */
+#define KEYS_BYTES ((size_t)16 << 20) /* of all threads' candidates */
 #define MAX_CHUNK  ((size_t)2048)     /* rows: W_enc is read once for them */
 #define MIN_CHUNK  ((size_t)128)
 #define ROUNDS     100  /* of Weiszfeld's method: as dictionary_learning */

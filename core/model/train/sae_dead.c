@@ -13,7 +13,7 @@ open_memory(struct sae_work *w, struct err *err)
     const struct sae_sizes *s = &w->max;
     size_t pairs = s->rows * s->aux_k;
 
-    d->n_pre = larger(SAE_PRE, smaller(w->chunk, 256) * s->n);
+    d->n_pre = larger(SAE_PRE, smaller(w->chunk, 128) * s->n);
     d->n_pre = smaller(d->n_pre, w->chunk * s->n);
     d->cap = larger(s->rows * smaller(s->aux_k, SAE_GROUP), pairs / 8);
 

@@ -92,7 +92,7 @@ struct sae_work {
 
 #define SAE_ROWS  128 /* of sums in f64 */
 #define SAE_GROUP 16  /* latents that one thread moves */
-#define SAE_PRE   ((size_t)8 << 20)
+#define SAE_PRE   ((size_t)4 << 20)
 
 /* sae_column_sums() is sums[c] = sum over rows of weight[r] * x[r][c] in f64;
  * weight may be NULL.  x [rows, d]; the order is that of the rows. */
