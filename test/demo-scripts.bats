@@ -27,3 +27,12 @@ print(*tok.encode(open("corpus/train.txt", newline="").read()))
     hf-infer "$DEMO" --decode <got >back
     cmp back corpus/train.txt
 }
+
+@test "demo: sae.sh makes demo/sae again, to the last byte" {
+    "$PYTHON" -B "$ROOT/scripts/demo/corpus.py" corpus
+    "$ROOT/scripts/demo/sae.sh" "$DEMO" corpus/train.txt sae >eval
+    for f in cfg.json sae.safetensors; do
+        cmp sae/$f "$ROOT/demo/sae/layers.1.mlp.up_proj/$f"
+    done
+    awk '$1 == "fvu" { n++; if ($2 > .05) exit 1 } END { exit n != 1 }' eval
+}

@@ -138,7 +138,7 @@ hf-infer: an SAE's reconstruction at layers.1.mlp"* ]]
     }
     ln -s "$DEMO" demo
     head -c 400 "$ROOT/demo/held-out.txt" >text
-    sae=$ROOT/demo/sae/layers.1.mlp.up_proj@layers.1.mlp.up_proj
+    sae=$ROOT/demo/sae/layers.1.mlp.up_proj
     mean >plain
     mean --sae "$sae" >sae
     mean --sae "$sae" --sae-zero >zero
@@ -152,8 +152,8 @@ assert abs(float(got["recovered"]) - (z - s) / (z - p)) < 1e-6 and p < s < z, go
 END
     run -2 "$ROOT/scripts/jobs/sae-recovered.sh" demo "$sae"
     [ "${lines[0]}" = "usage: sae-recovered.sh MODEL SAE[@HOOK] TEXT [HF-INFER OPTION...]" ]
-    run -2 "$ROOT/scripts/jobs/sae-recovered.sh" demo "$sae.9" text
-    [[ $output = "hf-infer: "*"is not a hook point"* ]]
+    run -2 "$ROOT/scripts/jobs/sae-recovered.sh" demo "$sae@layers.9" text
+    [[ $output = "hf-infer: "*"is not in demo, which has "* ]]
 }
 
 @test "hf-infer --sae: an SAE of sae-train goes where --hook says" {
