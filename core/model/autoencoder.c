@@ -28,40 +28,53 @@ struct autoencoder_work {
 
 /* ---- an autoencoder ---- */
 
+/* Rows of one of the matrices, without norms. */
+static void
+widen(const struct sae *s, bool decoder, float *to)
+{
+    const struct matrix *m = decoder ? &s->decoder_weight : &s->encoder_weight;
+
+    matrix_rows(NULL, m, 0, s->n, to, s->in);
+    for (size_t i = 0; i < s->n && s->norms; i++)
+        sae_fold(s, i, decoder, to + i * s->in);
+}
+
+static void
+widen_biases(const struct sae *s, float *encoder_bias, float *decoder_bias)
+{
+    matrix_rows(NULL, &s->encoder_bias, 0, 1, encoder_bias, s->n);
+    matrix_rows(NULL, &s->decoder_bias, 0, 1, decoder_bias, s->in);
+    for (size_t i = 0; i < s->n && s->norms; i++)
+        encoder_bias[i] = (float)((double)encoder_bias[i] * s->norms[i]);
+}
+
 void
 autoencoder_tensors(const struct sae *s, float *encoder, float *decoder,
                     float *encoder_bias, float *decoder_bias)
 {
-    matrix_rows(NULL, &s->encoder_weight, 0, s->n, encoder, s->in);
-    matrix_rows(NULL, &s->decoder_weight, 0, s->n, decoder, s->in);
-    matrix_rows(NULL, &s->encoder_bias, 0, 1, encoder_bias, s->n);
-    matrix_rows(NULL, &s->decoder_bias, 0, 1, decoder_bias, s->in);
-    for (size_t i = 0; i < s->n && s->norms; i++) {
-        sae_fold(s, i, false, encoder + i * s->in);
-        sae_fold(s, i, true, decoder + i * s->in);
-        encoder_bias[i] = (float)((double)encoder_bias[i] * s->norms[i]);
-    }
+    widen(s, false, encoder);
+    widen(s, true, decoder);
+    widen_biases(s, encoder_bias, decoder_bias);
 }
 
-/* The matrices that the file has in another form. */
-static int
-copy_matrices(struct autoencoder *a, struct err *err)
+/* One of the matrices as products read it: in the file, or a copy. */
+static const void *
+matrix_data(const struct sae *s, bool decoder, float **copy, enum dtype *dtype,
+            struct err *err)
 {
-    size_t all = a->n * a->d;
+    const struct matrix *m = decoder ? &s->decoder_weight : &s->encoder_weight;
+    size_t all = s->n * s->in;
 
-    a->encoder_copy = mem_try(all, sizeof(float), "an SAE", err);
-    a->decoder_copy =
-        a->encoder_copy ? mem_try(all, sizeof(float), "an SAE", err) : NULL;
-    if (!a->decoder_copy)
-        return -1;
-    autoencoder_tensors(&a->sae, a->encoder_copy, a->decoder_copy,
-                        a->encoder_bias, a->decoder_bias);
-    cvt_from_f32(a->encoder_copy, DT_F32, a->encoder_copy, all);
-    cvt_from_f32(a->decoder_copy, DT_F32, a->decoder_copy, all);
-    a->encoder = a->encoder_copy;
-    a->decoder = a->decoder_copy;
-    a->encoder_dtype = a->decoder_dtype = DT_F32;
-    return 0;
+    *dtype = m->dtype;
+    if (!m->by_col && !s->norms)
+        return m->data;
+    *copy = mem_try(all, sizeof(float), "an SAE", err);
+    if (!*copy)
+        return NULL;
+    widen(s, decoder, *copy);
+    *dtype = DT_F32;
+    cvt_from_f32(*copy, DT_F32, *copy, all);
+    return *copy;
 }
 
 int
@@ -81,15 +94,13 @@ autoencoder_open(struct autoencoder *a, const char *path, struct err *err)
         s->thresholds || s->activation == SAE_RELU ? s->n : smaller(s->k, s->n);
     a->encoder_bias = xcalloc(a->n, sizeof(float));
     a->decoder_bias = xcalloc(a->d, sizeof(float));
-    if (s->encoder_weight.by_col || s->decoder_weight.by_col || s->norms)
-        return copy_matrices(a, err);
-    matrix_rows(NULL, &s->encoder_bias, 0, 1, a->encoder_bias, a->n);
-    matrix_rows(NULL, &s->decoder_bias, 0, 1, a->decoder_bias, a->d);
-    a->encoder = s->encoder_weight.data;
-    a->decoder = s->decoder_weight.data;
-    a->encoder_dtype = s->encoder_weight.dtype;
-    a->decoder_dtype = s->decoder_weight.dtype;
-    return 0;
+    widen_biases(s, a->encoder_bias, a->decoder_bias);
+    a->encoder =
+        matrix_data(s, false, &a->encoder_copy, &a->encoder_dtype, err);
+    if (a->encoder)
+        a->decoder =
+            matrix_data(s, true, &a->decoder_copy, &a->decoder_dtype, err);
+    return a->decoder ? 0 : -1;
 }
 
 void
