@@ -201,6 +201,11 @@ def commands():
     yield "saev-write -m D/lora/adapter_config.json -o out D/x.npy"
     yield "moe-sft train -b D/x.safetensors -l D/x.safetensors -n 1 -o run D/x.safetensors"
     yield "moe-sft merge -b D/model -l D/lora -o x"
+    yield "sae-train -o x D/x.safetensors"
+    yield "sae-train -o x --init D/x.safetensors D/x.npy"
+    yield "sae-train -o x/D D/x.npy"
+    yield "sae-train eval -s D/x.safetensors D/x.npy"
+    yield "sae-train info D"
 n = n_named = 0
 for line in commands():
     args = [w.encode().replace(b"D", h) for w in line.split()]

@@ -27,6 +27,10 @@ faults() {
     faults 'lut-*'
 }
 
+@test "sae-train: the same, and no part of an autoencoder or state" {
+    faults 'sae-*'
+}
+
 @test "kvc-convert: the same, and no part of a file" {
     faults 'kvc-*'
 }

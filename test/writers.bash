@@ -77,6 +77,8 @@ lut-apply f lut-apply -q -i x.raw --x-dtype f32 -o out/y.npy lut $LAYER
 lut-svg f lut-apply -q --report -m $DEMO -i x.raw --x-dtype f32 --svg out/x.svg -o out/x.tsv lut $LAYER
 kvc-bin f kvc-convert --input c.pth --output out/c.bin
 kvc-back f kvc-convert --input c.bin --output out/c.safetensors
+sae r sae-train -q -o out/run -k 2 --latents 8 --batch 8 -n 6 --save-every 2 --svg out/run/x.svg --resume dump
+sae-many f sae-train -q -o out/run --sae a:k=2 --sae b:k=1,latents=9 --latents 8 --batch 8 -n 3 --save-every 2 dump
 moe-init f moe-sft init -b base.safetensors -o out/l.safetensors
 moe-forward f moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -o out/o.safetensors -c out/c.safetensors
 moe-backward f moe-sft backward -b base.safetensors -l lora.safetensors -c cache.safetensors -g batch.safetensors -o out/g.safetensors

@@ -91,6 +91,13 @@ lut-plan     |                          | -o     | lut-precompute --dry-run -j 1
 lut-apply    |                          | -i in/x.npy | lut-apply -q -j 1 in/case model.layers.0.self_attn.q_proj
 lut-ratio    |                          |        | lut-apply -q -j 2 -i in/x.npy -m in/case --ratio 0.3 -o out/y.npy in/case model.layers.0.self_attn.q_proj
 lut-report   |                          | -m -r -f | lut-apply -q -j 1 -i in/x.npy -m in/case --report --svg out/r.svg in/case model.layers.0.self_attn.q_proj
+sae-train    |                          | -o -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 --save-every 2 in/acts.npy
+sae-pipe     |                          | -o -r --resume -m -k run* -i in/acts.npy | sae-train -q -j 2 -o out/run -k 2 --latents 8 --batch 6 --activation batchtopk --dead-after 6 --clip 1 -n 4
+sae-layers   |                          | -o -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 --layers a,b --svg x.svg in/acts.npy
+sae-resume   | cp -r in/run out/run; rm out/run/cfg.json out/run/sae.s* | -o -m -k run* | sae-train -q -j 1 -o out/run -n 4 --resume in/acts.npy
+sae-init     |                          | -o -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 -n 1 --init in/run --format saelens in/acts.npy
+sae-eval     |                          | -m     | sae-train eval -j 1 -s in/run --svg out/e.svg in/acts.npy
+sae-info     |                          |        | sae-train info --json in/run
 kvc-pth      |                          |        | kvc-convert --input in/c.pth --output out/c.bin
 kvc-deflated |                          |        | kvc-convert --input in/deflated.pth --output out/c.bin --provenance --dtype bf16
 kvc-back     |                          |        | kvc-convert --input in/k.bin --output out/c.safetensors
@@ -137,6 +144,7 @@ finish_inputs() (
     cp -r made some
     rm some/metadata.json some/*up_proj*
     saev-write -q -m saev.json -o parts --shard 0/2 first
+    sae-train -q -o run -k 2 --latents 8 --batch 6 -n 2 --decay 0 acts.npy
     tail -c +$(($(wc -c <first) + 1)) a.f32 | saev-write -q -m saev.json -o parts --shard 1/2
     if saev-write -q --resume -m saev.json -o half first 2>half.err; then exit 1; fi
     for l in 0 1; do moe-sft init -q -b moe --layer $l -o l$l.safetensors; done

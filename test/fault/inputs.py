@@ -66,6 +66,7 @@ a = saev_dump.numbers(saev_dump.meta())
 a.tofile("a.f32")
 a[:3].tofile("first")
 np.save("a.npy", a)
+np.save("acts.npy", rng.standard_normal((3, 2, 4, 6)).astype("<f4"))
 with open("saev.json", "w") as f:
     json.dump(saev_dump.meta(), f)
 np.save("rows.npy", np.array([5, 0, 7, 7]))
