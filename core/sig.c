@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,8 +21,8 @@ static const struct {
 
 #define DEADLINE 9999 /* no signal's number */
 
-static volatile sig_atomic_t caught; /* the signal's number */
-static double deadline;              /* of clock_s(); 0: none */
+static atomic_int caught; /* the signal's number; threads look at it, too */
+static double deadline;   /* of clock_s(); 0: none */
 
 static const char *
 name(int sig)
