@@ -2,7 +2,7 @@
 #
 #   make -f ~/.local/share/tensorutils/batch.mk -j4 MODEL=~/Qwen3-0.6B \
 #       TEXT=~/held-out.txt DOCS=~/docs.jsonl SPEC=in:up_proj:13 CTX=512 \
-#       TRAINER=trainer HOOK=layers.13.mlp.up_proj
+#       SAE_OPTIONS='-k 64 --expansion 8' HOOK=layers.13.mlp.up_proj
 #
 # Whatever ends it, kill -9, too: the same line continues, does nothing twice and
 # leaves nothing half.  Every tool writes its file whole or not at all, and what
@@ -17,15 +17,17 @@
 #   DOCS     documents, one JSON object a line: the activations of SPEC, in
 #            windows of CTX tokens, padded with zeros, become the dump of which
 #            the file "dump" has the name
-#   TRAINER  a command that reads rows of f32 and writes an autoencoder into
-#            the directory that is its last argument, SAE/HOOK here
+#   SAE_OPTIONS  options of sae-train, which makes an autoencoder of the dump,
+#            sae/HOOK
+#   TRAINER  or a command that reads rows of f32 and writes one into the
+#            directory that is its last argument
 #   SAE      or a directory of autoencoders that are there: tables in lut/
 #   PTH      a checkpoint of a compressor, with KVC_OPTIONS of kvc-convert
 #   MOE      a model of which layer LAYER's experts learn to do what TEACHER's
 #            do on DOCS, with LORA_OPTIONS of init, TRAIN_OPTIONS of train
 # and PARTS of dump and tables that -j makes side by side, THREADS of each task.
 #
-# TRAINER and *_OPTIONS are words of a shell command.  All others are names and
+# TRAINER and all *_OPTIONS are words of a shell command.  All others are names and
 # numbers as they are, whatever characters they have: "$" is one, too.  Make has
 # no names that begin with a space or hold a newline.
 PARTS         ?= 4
@@ -64,6 +66,7 @@ needs = $(if $($1),$(foreach v,$2,$(if $($v),,\
     $(error $1 needs $v: see the first lines of batch.mk))))
 $(call needs,DOCS,SPEC)
 $(call needs,TRAINER,DOCS HOOK)
+$(call needs,SAE_OPTIONS,DOCS HOOK)
 $(call needs,MOE,DOCS TEACHER)
 # This file's directory, with a space in its path or not.
 HERE      := $(shell p=$$(sed 's/^ *//; s/ *$$//' <<<$(call quote,$(MAKEFILE_LIST))); [[ -e $$p ]] || p=$(call quote,$(lastword $(MAKEFILE_LIST))); cd "$$(dirname "$$p")" && pwd)
@@ -90,7 +93,9 @@ $(call note,MODEL,$(call many_files,MODEL,-maxdepth 1 \( -name '*.json' -o -name
 $(foreach v,TEXT DOCS PTH,$(if $($v),$(call note,$v,$(call one_file,$v))))
 
 NLLS := dense.json
-ifdef TRAINER
+ifdef SAE_OPTIONS
+override SAE := sae
+else ifdef TRAINER
 override SAE := sae
 else ifdef SAE
 $(call note,SAE,$(call many_files,SAE,-maxdepth 3 -type f))
@@ -146,15 +151,27 @@ dump: $(DUMPS)
 
 # ---- an autoencoder, and tables ----
 
-ifdef TRAINER
+# What the directory has of a run on another dump goes.
+ifdef SAE_OPTIONS
+trained := done/sae
+done/sae: dump | done
+	cmp -s dump sae.dump || { rm -rf sae; cp dump sae.dump; }
+	mkdir -p sae
+	saev-read -q --shuffle --seed 1 "$$(cat dump)" | sae-train $J -q -o "sae/$$HOOK" --resume --hook "$$HOOK" $(SAE_OPTIONS)
+	[ -e "sae/$$HOOK/sae.safetensors" ] || [ -e "sae/$$HOOK/sae_weights.safetensors" ]
+	touch $@
+else ifdef TRAINER
+trained := sae
 sae: dump
 	rm -rf $@.tmp
 	saev-read --shuffle --seed 1 --raw "$$(cat dump)" | $(TRAINER) "$@.tmp/$$HOOK"
 	rm -rf $@ && mv $@.tmp $@
+else
+trained := inputs/SAE
 endif
 
 LUTS := $(I:%=done/lut-%-of-$(PARTS))
-$(LUTS): done/lut-%-of-$(PARTS): hashes $(if $(TRAINER),sae,inputs/SAE) | done
+$(LUTS): done/lut-%-of-$(PARTS): hashes $(trained) | done
 	lut-precompute $J -q -m "$$MODEL" -s "$$SAE" -o lut --shard $*/$(PARTS) --resume -f $(LUT_OPTIONS)
 	touch $@
 

@@ -30,7 +30,7 @@ setup() {
 batch() {
     MAX_PATCHES=3200 make -f "$ROOT/scripts/batch.mk" MODEL="$S/demo/qwen3-tiny" \
         TEXT="$S/held-out.txt" DOCS="$S/docs.jsonl" SPEC=in:up_proj:1 CTX=32 PARTS=3 \
-        TRAINER="$PYTHON $ROOT/test/ref/story.py trainer" HOOK=layers.1.mlp.up_proj \
+        SAE_OPTIONS="-k 32 --latents 1024 --batch 512 --lr 4e-3 --warmup 4 --save-every 3" HOOK=layers.1.mlp.up_proj \
         LUT_OPTIONS="--fuse gate_up" PTH="$S/c.pth" \
         KVC_OPTIONS="--head-dim 32 --prefix-order compress_tk,compress_tv" \
         MOE="$S/damaged" TEACHER="$S/demo/qwen3-moe-tiny" LORA_OPTIONS="--rank 16 --alpha 16" \
@@ -155,15 +155,15 @@ dense() {
         batch -j2 MODEL="$d/demo/qwen3-tiny" TEXT="$d/held-out.txt" DOCS="$d/docs.jsonl" SAE="$d/sae" PTH="$d/c.pth" \
             MOE="$d/damaged" TEACHER="$d/demo/qwen3-moe-tiny" "${more[@]}"
     }
-    here "../$odd" TRAINER=
+    here "../$odd" SAE_OPTIONS=
     cmp nll.tsv "$S/whole/nll.tsv"
-    here "../$odd" TRAINER= -q
+    here "../$odd" SAE_OPTIONS= -q
     # other words are the tools' to refuse
     for v in SPEC CTX THREADS; do
-        run -2 here "../$odd" TRAINER= -B "$v=;touch PWNED;" meta.json
+        run -2 here "../$odd" SAE_OPTIONS= -B "$v=;touch PWNED;" meta.json
         [[ $output == *"touch PWNED"* ]]
     done
-    here "../$odd" -W dump HOOK=";touch PWNED;" sae
+    here "../$odd" -W dump HOOK=";touch PWNED;" done/sae
     [ -d "sae/;touch PWNED;" ]
     for parts in '1;touch PWNED' '$(shell touch PWNED)' 'a[$(touch PWNED)]' 0 -1 10000; do
         run -2 --separate-stderr here "../$odd" PARTS="$parts"
@@ -202,7 +202,7 @@ dense() {
         status=0
         wait $! 2>/dev/null || status=$?
         # what has its name is whole, and is what it will be, then and now
-        for f in $(find . -type f -not -path '*/.*' -not -path './run/*' -not -path './sae.tmp/*' -not -path './inputs/*' \
+        for f in $(find . -type f -not -path '*/.*' -not -path './run/*' -not -path './sae/*' -not -path './sae.tmp/*' -not -path './inputs/*' \
             -not -name train.tsv -printf '%P\n'); do
             cmp "$f" "$S/whole/$f"
         done
@@ -217,7 +217,7 @@ dense() {
             false
         }
         # a dump that is not complete has its shards: what tells of them is made in the end
-        places | sed -E '/^(run\/|train.tsv|sae.tmp)|\.tmp\.|\.part\/(metadata.json|manifest.xxh3)|^(inputs\/)?\./d' >"$S/names"
+        places | sed -E '/^(run\/|train.tsv|sae\/|sae.tmp)|\.tmp\.|\.part\/(metadata.json|manifest.xxh3)|^(inputs\/)?\./d' >"$S/names"
         cut -f 2,3 "$S/names" >"$S/done"
         [ "$status" -eq 137 ] || break
         n=$((n + 1))
@@ -256,7 +256,7 @@ dense() {
 @test "batch.mk: what fails publishes nothing, and says what is missing" {
     run -2 make -f "$ROOT/scripts/batch.mk" TEXT=t
     [[ $output == *"MODEL and TEXT are needed"* ]]
-    for parts in DOCS:SPEC TRAINER:DOCS "TRAINER DOCS SPEC:HOOK" MOE:DOCS "MOE DOCS SPEC:TEACHER"; do
+    for parts in DOCS:SPEC TRAINER:DOCS "SAE_OPTIONS DOCS SPEC:HOOK" MOE:DOCS "MOE DOCS SPEC:TEACHER"; do
         given=${parts%:*}
         run -2 make -f "$ROOT/scripts/batch.mk" MODEL=m TEXT=t ${given// /=x }=x
         [[ $output == *"${given%% *} needs ${parts#*:}: see"* ]]
@@ -267,4 +267,9 @@ dense() {
     [[ $output == *"docs.jsonl: line "* ]]
     [ ! -e dump ] && [ ! -e sae ] && [ ! -e lut ] && [ ! -e nll.tsv ]
     [ -e dense.json ] && [ -e kvc.json ]
+}
+
+@test "batch.mk: another program trains the autoencoder" {
+    batch -j2 SAE_OPTIONS= TRAINER="$PYTHON $ROOT/test/ref/story.py trainer" lut.json
+    [ "$(ls sae)" = layers.1.mlp.up_proj ] && [ -s lut.json ] && [ ! -e done/sae ]
 }

@@ -215,3 +215,61 @@ not_run() {
     run -2 --separate-stderr "$ROOT/scripts/jobs/tune.sh" -n1
     [[ $stderr == "usage: tune.sh "* ]]
 }
+
+@test "sae-sweep.sh: each SAE of its tasks is the one that is trained alone" {
+    hf-infer "$odd/m" --acts resid:0 --ctx 8 --pad --jsonl -q --file "$odd/docs" --acts-meta m.json -o x
+    dump=$(saev-write -q -m m.json -o "$odd/acts" x)
+    printf 'a:k=2\n\nb:k=3,latents=96,seed=5\nc:k=4,lr=1e-3\n' >"$odd/saes"
+    SEED=7 SAE_OPTIONS='--latents 64 --batch 100 --warmup 2' \
+        "$ROOT/scripts/jobs/sae-sweep.sh" "$dump" "$odd/sweep" 2 "$odd/saes" >id || { cat logs.said; false; }
+    [ "$(cat id)" = 7 ]
+    [ "$(cd "$odd/sweep" && echo */*/sae.safetensors)" = "0/a/sae.safetensors 0/c/sae.safetensors 1/b/sae.safetensors" ]
+    alone() {
+        saev-read -q --shuffle --seed 7 "$dump" | sae-train -q -o "$1" --batch 100 --warmup 2 "${@:2}"
+    }
+    alone a -k 2 --latents 64
+    alone b -k 3 --latents 96 --seed 5
+    alone c -k 4 --latents 64 --lr 1e-3
+    for f in cfg.json sae.safetensors log.tsv; do
+        cmp a/$f "$odd/sweep/0/a/$f"
+        cmp c/$f "$odd/sweep/0/c/$f"
+        cmp b/$f "$odd/sweep/1/b/$f"
+    done
+    [ "$(sed -n 1p logs)" = "$PWD/${odd//%/%%}/sweep/sae-%a.log" ]
+    not_run
+    for n in 0 4 x; do
+        run -2 "$ROOT/scripts/jobs/sae-sweep.sh" "$dump" "$odd/sweep" $n "$odd/saes"
+        [[ $output = "sae-sweep.sh: TASKS is $n (expected 1 to 3, the lines of "* ]]
+    done
+}
+
+@test "sae-layers.sh: each layer's SAE is the one of that layer's activations" {
+    export SAE_OPTIONS='-k 3 --latents 64 --batch 100 --warmup 2 -n 4'
+    seq 90 | sed 's/.*/{"text":"Document & of some, with a few words."}/' >"$odd/docs"
+    "$ROOT/scripts/jobs/sae-layers.sh" "$odd/m" "$odd/docs" in:down_proj:0,2 8 "$odd/saes" >id || { cat logs.said; false; }
+    for l in 0 2; do
+        hf-infer "$odd/m" --acts in:down_proj:$l --ctx 8 --jsonl -q --file "$odd/docs" -o x.npy -f
+        # shellcheck disable=SC2086 # words
+        sae-train -q -o s$l $SAE_OPTIONS --hook layers.$l.mlp.down_proj x.npy
+        for f in cfg.json sae.safetensors log.tsv; do
+            cmp s$l/$f "$odd/saes/layers.$l.mlp.down_proj/$f"
+        done
+    done
+    hf-infer "$odd/m" --sae "$odd/saes/layers.0.mlp.down_proj" --sae "$odd/saes/layers.2.mlp.down_proj" --nll -q -p "A few words."
+    not_run
+}
+
+@test "sae-layers.sh: a model that fails leaves no SAE that looks finished, and is not run again" {
+    export SAE_OPTIONS='-k 3 --latents 64 --batch 100'
+    printf '#!/bin/sh\necho "$*" >>scontrol.said\n' >bin/scontrol
+    chmod +x bin/scontrol
+    sed -i '30s/.*/{"text":/' "$odd/docs"
+    run ! "$ROOT/scripts/jobs/sae-layers.sh" "$odd/m" "$odd/docs" resid:-1,0 8 "$odd/saes"
+    grep -q "line 30" logs.said
+    [ -z "$(find "$odd/saes" -name cfg.json)" ]
+    [ ! -e scontrol.said ]
+    # mended, the same line goes on
+    sed -i '30s/.*/{"text":"A few words."}/' "$odd/docs"
+    "$ROOT/scripts/jobs/sae-layers.sh" "$odd/m" "$odd/docs" resid:-1,0 8 "$odd/saes"
+    [ "$(cd "$odd/saes" && echo */cfg.json)" = "embed_tokens/cfg.json layers.0/cfg.json" ]
+}

@@ -471,3 +471,11 @@ EOF
     [ "$stderr" = "sae-train: plain/sae.safetensors: has NaN or Inf" ]
     [ ! -e other ]
 }
+
+@test "sae-train: who writes rows for one pass is read to the end, and does not fail" {
+    # 1200 rows after the last whole batch, more than a pipe holds
+    set -o pipefail
+    cat rows.npy | BATCH=2000 IN='' train a -q
+    cat rows.npy | BATCH=2000 IN='' train a -q --resume
+    [ "$(tail -n 1 a/log.tsv | cut -f 1,2)" = $'2\t4000' ]
+}

@@ -411,6 +411,11 @@ run_pass(struct pass *s, struct err *err)
         err_warn("%llu row%s with NaN or Inf %s left out",
                  (unsigned long long)s->rows.n_bad, plural(s->rows.n_bad),
                  s->rows.n_bad == 1 ? "was" : "were");
+    /* A pipe's rows that are less than a batch: SIGPIPE would be the failure of
+     * who writes them, to a shell with pipefail. */
+    while (s->cmd->n_paths == 0 && s->plan.steps == 0 && !s->ended &&
+           !sig_stop() && rows_batch(&s->rows, err) > 0)
+        ;
     return 0;
 }
 

@@ -1,15 +1,16 @@
 # shellcheck shell=bash
-# Sourced by the task scripts.  wait_part PID WHAT waits for the program that
-# does this task's part; signals go to the batch shell, which forwards them.  The
-# program finishes what it can and ends with 75: then Slurm runs the task again.
-# Ends the script with the status of the program.
+# Sourced by the task scripts.  wait_part PID WHAT [FAILED] waits for the program
+# that does this task's part; signals go to the batch shell, which forwards them.
+# The program finishes what it can and ends with 75: then Slurm runs the task
+# again, unless the file FAILED has the status of a program that it needs.
+# Ends the script with the status of the program, or that one.
 # Tools of TU_BIN come first, then those installed with this file.
 own=$(dirname -- "${BASH_SOURCE[0]}")/../../bin
 [ ! -d "$own" ] || PATH=$own:$PATH
 PATH=${TU_BIN:+$TU_BIN:}$PATH
 
 wait_part() {
-    local pid=$1 what=$2 status=0
+    local pid=$1 what=$2 failed=${3-} status=0
 
     # shellcheck disable=SC2064 # the pid of now
     trap "kill -USR1 $pid 2>/dev/null" USR1 TERM
@@ -24,6 +25,7 @@ wait_part() {
         wait "$pid" || status=$?
     fi
     echo "$what: status $status"
+    [ ! -s "$failed" ] || exit "$(cat "$failed")"
     [ "$status" -ne 75 ] || scontrol requeue "$SLURM_JOB_ID"
     exit "$status"
 }

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# usage: sae-layers.sh MODEL DOCS.jsonl SPEC T DIR [SBATCH OPTION...]
+# Trains an SAE for each layer of SPEC in one Slurm job: the model runs on the
+# documents, in windows of T tokens, and its activations go through a pipe to
+# sae-train.  Nothing is stored but the SAEs, DIR/layers.0.mlp.up_proj/ and so
+# on, as lut-precompute and hf-infer --sae take them:
+#
+#   SAE_OPTIONS='-k 64 --expansion 8 -n 20000' sae-layers.sh ~/Qwen3-0.6B \
+#       docs.jsonl in:up_proj:all 512 $SCRATCH/saes --time=8:00:00 -c48
+#
+# SAE_OPTIONS: more options of sae-train; with -n, the number of steps, its
+# learning rate can fall at the end.  Documents are read in their order: shuffle
+# them before.  Prints the job's id.  A job that is preempted or out of time
+# saves its state, is queued again and goes on there.
+set -euo pipefail
+if [ "${1-}" != --task ]; then
+    [ $# -ge 5 ] || { sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+    model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 dir=$5
+    shift 5
+    [[ $ctx =~ ^[1-9][0-9]*$ ]] || {
+        echo "sae-layers.sh: T is $ctx (expected a number)" >&2
+        exit 2
+    }
+    mkdir -p -- "$dir"
+    dir=$(realpath -- "$dir")
+    log=${dir//%/%%} # a % is Slurm's
+    here=$(dirname "$(realpath -- "$0")")
+    exec sbatch --parsable --job-name=sae-layers -o "$log/sae-%j.log" "$@" \
+        --requeue --open-mode=append --signal=B:USR1@120 \
+        "$here/sae-layers.sh" --task "$here" "$model" "$docs" "$spec" "$ctx" "$dir"
+fi
+# Slurm runs a copy of this script: its own directory is the second argument.
+# shellcheck source=scripts/jobs/wait-part.sh disable=SC1091
+. "$2/wait-part.sh"
+model=$3 docs=$4 spec=$5 ctx=$6 dir=$7
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# One token tells how many numbers a row has, and which layers SPEC names.
+hf-infer "$model" --ids 0 --acts "$spec" -q -o "$work/x" --acts-meta "$work/meta"
+dim=$(sed -n 's/.*"d_vit": \([0-9]*\),.*/\1/p' "$work/meta")
+layers=$(sed -n 's/.*"layers": \[\(.*\)\].*/\1/p' "$work/meta")
+case $spec in
+resid:*) module= ;;
+attn:*) module=.self_attn ;;
+mlp:*) module=.mlp ;;
+in:[qkvo]_proj:*) module=.self_attn.${spec:3:6} ;;
+in:*) module=${spec#in:} module=.mlp.${module%%:*} ;;
+esac
+names=
+for layer in ${layers//,/ }; do
+    names+=,layers.$layer$module
+done
+names=${names//layers.-1/embed_tokens}
+
+# Where the model fails, sae-train is not to take the end of its rows for the end
+# of the documents: it is stopped as by Slurm, and the job fails.
+mkfifo "$work/rows"
+# SAE_OPTIONS is a list of words, and no patterns of files.
+set -f
+# shellcheck disable=SC2086
+sae-train -o "$dir" --layers "${names#,}" --dim "$dim" --tokens "$ctx" --resume \
+    ${SAE_OPTIONS-} <"$work/rows" &
+trainer=$!
+{
+    hf-infer "$model" --acts "$spec" --ctx "$ctx" --jsonl --file "$docs" -q || {
+        status=$?
+        [ $status -eq 141 ] || echo $status >"$work/failed"
+        kill -TERM $trainer 2>/dev/null || :
+        while kill -0 $trainer 2>/dev/null; do sleep .2; done
+    }
+} >"$work/rows" &
+wait_part $trainer "sae-train" "$work/failed"
