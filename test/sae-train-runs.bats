@@ -154,7 +154,9 @@ np.save("one.npy", np.ascontiguousarray(x[:, 1]))'
     before=$(date +%s%N)
     train want "${o[@]}" --save-every 1
     ns=$((($(date +%s%N) - before) / 10)) killed=0 end=$((SECONDS + 5))
-    until [ "$killed" = 50 ] || [ $SECONDS -ge $end ]; do
+    # a few on a machine that is busy, too
+    until [ "$killed" = 50 ] || { [ $SECONDS -ge $end ] && [ "$killed" -ge 5 ]; }; do
+        [ $SECONDS -lt $((end + 300)) ]
         sae-train -q -o run -k 4 --latents 64 --batch 256 "${o[@]}" --save-every 1 --resume rows.npy &
         pid=$!
         sleep "$(printf %d.%09d $((killed * 7 % 10 * ns / 1000000000)) $((killed * 7 % 10 * ns % 1000000000)))"
@@ -171,7 +173,6 @@ np.save("one.npy", np.ascontiguousarray(x[:, 1]))'
         [ "$status" = 137 ]
         killed=$((killed + 1))
     done
-    [ "$killed" -ge 5 ]
     train run "${o[@]}" --resume
     same want run
 }
