@@ -102,12 +102,12 @@ hiding() {
 @test "make: a tool whose library is not there is left out, with a line; others are built" {
     hiding pcre2.h zlib.h
     make -n -C "$ROOT" B="$PWD/b" CC="$PWD/cc" all >said
-    grep -qx "echo 'left out: hf-infer kvc-convert moe-sft (no pcre2 zlib here: see make deps)' >&2" said
-    for t in lut-apply lut-precompute saev-read saev-write st-inspect; do
+    grep -qx "echo 'left out: hf-infer kvc-convert lut-precompute moe-sft sae-train (no pcre2 zlib here: see make deps)' >&2" said
+    for t in lut-apply saev-read saev-write st-inspect; do
         grep -q -- "-o $PWD/b/$t " said
     done
-    run -1 grep -E -- "-o [^ ]*/(hf-infer|kvc-convert|moe-sft|peft|regex) " said
-    run -1 grep -E -- "-l(pcre2|z)|core/regex\\.c" said
+    run -1 grep -E -- "-o [^ ]*/(hf-infer|kvc-convert|lut-precompute|moe-sft|sae-train|peft|regex|zip) " said
+    run -1 grep -E -- "-l(pcre2|z)|core/(regex|format/zip)\\.c" said
     # and they come when it does
     rm -r hidden
     run -0 make -n -C "$ROOT" B="$PWD/b" CC="$PWD/cc" all
