@@ -260,7 +260,10 @@ x[:1].tofile("short.f32")'
 np.save(sys.stdout.buffer, np.load("rows.npy")[1024:])')
     train want -n 6 --decay 0
     same want run
-    # by layers, in a block
+    # by layers, in a block; of a file that is known before
+    run -65 --separate-stderr sae-train -o other --layers a,b --dim 32 --tokens 7 -n 9 short.f32
+    [ "$stderr" = "sae-train: short.f32: has 200 rows (expected whole blocks of 2 layers and 7 tokens)" ]
+    [ ! -e other ]
     BATCH=130 IN=layers.npy train all --layers a,b -n 1 --decay 0
     IN='' run -65 --separate-stderr sae-train -o all --resume --layers a,b -n 2 --dim 32 --tokens 100 <short.f32
     [ "${#stderr_lines[@]}" = 1 ]
@@ -309,6 +312,9 @@ np.save("bad.npy", x)'
     [[ $stderr == "sae-train: bad.npy: row 3 "* ]] || { echo "$stderr"; false; }
     [ "${#stderr_lines[@]}" = 1 ]
     [ ! -e run/sae.safetensors ]
+    # of files one after the other, the file and its row
+    IN="good.npy bad.npy good.npy" run -65 --separate-stderr train run -f
+    [[ $stderr == "sae-train: bad.npy: row 3 has NaN or Inf ("* ]] || { echo "$stderr"; false; }
     IN=bad.npy run -0 --separate-stderr train run -f --skip-bad -n 4
     [[ $stderr == *"3 rows"* ]] || { echo "$stderr"; false; }
     IN=good.npy train want -n 4

@@ -211,6 +211,13 @@ check_sources(struct row_stream *in, const struct row_options *o,
                            "layers, tokens, d)",
                            s->path, s->last[0], s->last[1], s->last[2],
                            o->n_layers);
+        if (o->n_layers && s->n_rows != UNKNOWN &&
+            s->n_rows % (o->n_layers * in->tokens) != 0)
+            return err_set(err, EX_DATAERR,
+                           "%s: has %llu row%s (expected whole blocks of %zu "
+                           "layers and %zu tokens)",
+                           s->path, (unsigned long long)s->n_rows,
+                           plural(s->n_rows), o->n_layers, in->tokens);
         in->can_wrap &= s->is_file;
         if (s->n_rows == UNKNOWN || all == UNKNOWN)
             all = UNKNOWN;
@@ -432,6 +439,26 @@ is_finite(const float *x, size_t n)
     return sum == 0;
 }
 
+/* The source of a row of the input, which becomes its own. */
+static const struct source *
+source_of(const struct row_stream *in, uint64_t *row)
+{
+    size_t i = 0;
+
+    *row -= in->first;
+    if (in->wraps)
+        *row %= in->n_rows;
+    for (; i + 1 < in->n_sources; i++) {
+        uint64_t n = in->sources[i].n_rows / in->n_layers;
+
+        if (in->sources[i].n_rows == UNKNOWN || *row < n)
+            break;
+        *row -= n;
+    }
+    *row += i == 0 ? in->first : 0;
+    return &in->sources[i];
+}
+
 /* Rows at 'row' of a layer's room that are not finite are an error, or left
  * out; returns how many stay. */
 static ssize_t
@@ -442,15 +469,19 @@ check_rows(struct row_stream *in, size_t layer, size_t row, size_t n,
 
     for (size_t i = 0; i < n; i++) {
         float *x = room_at(in, layer, row + i);
+        bool good = is_finite(x, in->d);
+        uint64_t at = number + i;
 
-        if (!is_finite(x, in->d) && !in->skip_bad)
+        if (!good && !in->skip_bad) {
+            const char *path = source_of(in, &at)->path;
+
             return err_set(err, EX_DATAERR, "%s: row %llu%s%s has NaN or Inf%s",
-                           in->sources[smaller(in->at, in->n_sources - 1)].path,
-                           (unsigned long long)(number + i),
+                           path, (unsigned long long)at,
                            in->layers ? " of " : "",
                            in->layers ? in->layers[layer] : "",
                            in->layers ? "" : " (--skip-bad leaves such out)");
-        if (!is_finite(x, in->d)) {
+        }
+        if (!good) {
             in->n_bad++;
             continue;
         }
