@@ -1,16 +1,12 @@
 #include "cmd/sae-train/input.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/format/npy.h"
-#include "core/format/saevdir.h"
+#include "cmd/sae-train/source.h"
 #include "core/kernel/cvt.h"
-#include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/sig.h"
@@ -20,165 +16,8 @@
 #define AHEAD_BYTES ((size_t)16 << 20)
 #define MAX_DIM     ((size_t)1 << 24) /* of a row; as --dim */
 #define MAX_TOKENS  ((size_t)1 << 30)
-#define UNKNOWN     UINT64_MAX
-
-/* A file, a shard of a dump, or what is read once. */
-struct source {
-    char *path;
-    int fd;       /* -1: a file that is not open */
-    bool is_file; /* it can be read again, from anywhere */
-    enum dtype dtype;
-    size_t offset;   /* of the rows, in bytes */
-    uint64_t n_rows; /* of all layers; UNKNOWN */
-    size_t last[3];  /* dims of its blocks: layers, tokens, d; 0: not known */
-};
-
-static size_t
-item(const struct source *s)
-{
-    return dtype_table[s->dtype].bits / 8;
-}
 
 /* ---- opening ---- */
-
-static struct source *
-add_source(struct row_stream *in, char *path, int fd)
-{
-    in->sources =
-        xrealloc(in->sources, in->n_sources + 1, sizeof(*in->sources));
-    in->sources[in->n_sources] =
-        (struct source){ .path = path, .fd = fd, .n_rows = UNKNOWN };
-    return &in->sources[in->n_sources++];
-}
-
-static void
-close_source(struct source *s)
-{
-    if (s->is_file && s->fd > 2) {
-        close(s->fd);
-        s->fd = -1;
-    }
-}
-
-/* Each shard is a source: rows image by image, layer by layer. */
-static int
-add_dump(struct row_stream *in, const char *path, struct err *err)
-{
-    struct saevdir dir;
-    struct str name = { 0 };
-    size_t n;
-
-    if (saevdir_open(&dir, path, err) < 0)
-        return -1;
-    n = dir.saev.n_shards;
-    for (size_t i = 0; i < n; i++) {
-        struct source *s;
-
-        str_clear(&name);
-        saevdir_shard_path(&dir, i, &name);
-        s = add_source(in, xstrdup(name.s), -1);
-        s->is_file = true;
-        s->dtype = DT_F32;
-        s->n_rows = saev_shard_nbytes(&dir.saev, i) / 4 / dir.saev.d;
-        s->last[0] = dir.saev.n_layers;
-        s->last[1] = dir.saev.n_tokens;
-        s->last[2] = dir.saev.d;
-    }
-    str_free(&name);
-    saevdir_close(&dir);
-    return 0;
-}
-
-static int
-set_npy(struct source *s, const struct npy *npy, struct err *err)
-{
-    if (npy->dtype != DT_F32 && npy->dtype != DT_F16)
-        return err_set(err, EX_DATAERR, "%s: dtype is %s (expected F32 or F16)",
-                       s->path, dtype_table[npy->dtype].name);
-    if (npy->n_dims < 1 || npy->shape[npy->n_dims - 1] == 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: has no rows of numbers (expected [.., d])",
-                       s->path);
-    for (size_t i = 0; i < 3 && i < npy->n_dims; i++)
-        s->last[2 - i] = (size_t)npy->shape[npy->n_dims - 1 - i];
-    s->dtype = npy->dtype;
-    s->n_rows = npy->n_elements / s->last[2];
-    s->offset = npy->data_offset;
-    return 0;
-}
-
-/* The header, and not a byte more: what follows it may come from a pipe. */
-static int
-read_npy(struct source *s, size_t size, struct err *err)
-{
-    unsigned char *head = xcalloc(1, NPY_MAX_HEAD);
-    ssize_t n = file_read_full(s->fd, s->path, head, 12, err), more = 0;
-    struct npy npy;
-    int rc = n < 0 ? -1 : 0;
-
-    if (rc == 0 && n == 0)
-        rc = err_set(err, EX_DATAERR, "%s: is empty", s->path);
-    if (rc == 0 && !npy_sniff(head, (size_t)n))
-        rc =
-            err_set(err, EX_DATAERR,
-                    "%s: is not .npy (--dim and --x-dtype are for raw numbers)",
-                    s->path);
-    if (rc == 0 && n == 12) {
-        size_t all = head[6] == 1 ? (size_t)10 + le16(head + 8)
-                                  : (size_t)12 + le32(head + 8);
-
-        all = smaller(all, NPY_MAX_HEAD);
-        more = all > 12
-                   ? file_read_full(s->fd, s->path, head + 12, all - 12, err)
-                   : 0;
-        rc = more < 0 ? -1 : 0;
-    }
-    if (rc == 0)
-        rc = npy_parse(&npy, head, (size_t)(n + more), s->path, err);
-    if (rc == 0 && s->is_file)
-        rc = npy_fits(&npy, size, s->path, err);
-    free(head);
-    return rc == 0 ? set_npy(s, &npy, err) : -1;
-}
-
-static int
-add_file(struct row_stream *in, const char *path, const struct row_options *o,
-         struct err *err)
-{
-    bool is_stdin = !strcmp(path, "-");
-    struct source *s;
-    struct stat st;
-    off_t at;
-
-    if (!is_stdin && file_is_dir(path, err) != 0)
-        return file_is_dir(path, err) < 0 ? -1 : add_dump(in, path, err);
-    s = add_source(in, xstrdup(is_stdin ? "standard input" : path),
-                   is_stdin ? 0 : file_open_any(path, err));
-    if (s->fd < 0 || fstat(s->fd, &st) < 0)
-        return s->fd < 0 ? -1 : err_sys(err, EX_NOINPUT, "%s", s->path);
-    if (isatty(s->fd))
-        return err_set(err, TU_USAGE,
-                       "rows are not read from a terminal: redirect standard "
-                       "input, or name a file");
-    at = lseek(s->fd, 0, SEEK_CUR);
-    s->is_file = !is_stdin && S_ISREG(st.st_mode) && at == 0;
-    if (o->dtype < 0 && read_npy(s, (size_t)st.st_size, err) < 0)
-        return -1;
-    if (o->dtype >= 0) {
-        s->dtype = (enum dtype)o->dtype;
-        s->last[2] = o->dim;
-        s->last[1] = (size_t)o->tokens;
-        s->last[0] = o->n_layers;
-        if (s->is_file && (size_t)st.st_size % (o->dim * item(s)) != 0)
-            return err_set(err, EX_DATAERR,
-                           "%s: has %lld bytes (expected whole rows of %zu)",
-                           s->path, (long long)st.st_size, o->dim * item(s));
-        if (s->is_file)
-            s->n_rows = (uint64_t)st.st_size / (o->dim * item(s));
-    }
-    close_source(s);
-    return 0;
-}
 
 /* Do all of them have the same rows? */
 static int
@@ -243,7 +82,7 @@ rows_open(struct row_stream *in, const struct row_options *o, struct err *err)
                                .first = o->input_at,
                                .taken = o->input_at };
     for (int i = 0; i < n && rc == 0; i++)
-        rc = add_file(in, paths[i], o, err);
+        rc = source_add(in, paths[i], o, err);
     if (rc < 0 || check_sources(in, o, err) < 0)
         return -1;
     in->cap = in->batch + in->tokens - 1;
@@ -298,7 +137,7 @@ source_at(struct row_stream *in)
             return NULL;
         if (in->row < in->sources[in->at].n_rows)
             return &in->sources[in->at];
-        close_source(&in->sources[in->at]);
+        source_close(&in->sources[in->at]);
     }
 }
 
@@ -324,7 +163,7 @@ static ssize_t
 read_source(struct row_stream *in, struct source *s, char *to, size_t n,
             struct err *err)
 {
-    size_t row = in->d * item(s), size;
+    size_t row = in->d * source_item(s), size;
     ssize_t got;
 
     if (s->fd < 0) {

@@ -1,0 +1,32 @@
+/*
+ * What rows are read from: input.c reads it.
+ */
+#ifndef SAE_TRAIN_SOURCE_H
+#define SAE_TRAIN_SOURCE_H
+
+#include "cmd/sae-train/input.h"
+
+#define UNKNOWN UINT64_MAX
+
+/* A file, a shard of a dump, or what is read once. */
+struct source {
+    char *path;
+    int fd;       /* -1: a file that is not open */
+    bool is_file; /* it can be read again, from anywhere */
+    enum dtype dtype;
+    size_t offset;   /* of the rows, in bytes */
+    uint64_t n_rows; /* of all layers; UNKNOWN */
+    size_t last[3];  /* dims of its blocks: layers, tokens, d; 0: not known */
+};
+
+/* source_add() appends what a path is: a file, standard input ("-"), or the
+ * shards of a dump.  0, or -1 with 'err' set (TU_USAGE: a terminal). */
+int source_add(struct row_stream *in, const char *path,
+               const struct row_options *o, struct err *err);
+
+/* source_close() closes a file that can be opened again. */
+void source_close(struct source *s);
+
+size_t source_item(const struct source *s); /* bytes of a number */
+
+#endif
