@@ -93,6 +93,10 @@ np.save("layers.npy", x)
 np.save("one.npy", np.ascontiguousarray(x[:, 1]))'
     IN=layers.npy train all --layers layers.0.mlp,layers.1.mlp,layers.2.mlp -n 5
     [ "$(ls -A all | tr '\n' ' ')" = "layers.0.mlp layers.1.mlp layers.2.mlp " ]
+    cp -r all cut # killed before the last one had a state
+    rm -r cut/layers.1.mlp
+    sae-train -o cut --resume --layers layers.0.mlp,layers.1.mlp,layers.2.mlp layers.npy
+    diff -r all cut
     IN=one.npy train one -n 5 --hook layers.1.mlp
     for f in sae.safetensors log.tsv; do
         cmp one/$f all/layers.1.mlp/$f
@@ -278,6 +282,16 @@ np.save("bad.npy", np.full((300, 32), np.nan, "<f4"))'
         [ "${#stderr_lines[@]}" = 1 ]
         [ ! -e run ]
     done
+}
+
+@test "sae-train --resume: where there is no state, as after a kill, a run begins, and says so" {
+    mkdir run
+    run -0 --separate-stderr train run -n 3 --resume
+    [ "$stderr" = "sae-train: run: there is no run to resume: one begins" ]
+    train want -n 3
+    same want run
+    run -0 --separate-stderr sae-train -o run --resume rows.npy
+    [ -z "$stderr" ]
 }
 
 @test "sae-train --resume: a state whose options are damaged is refused, and so is one without them" {

@@ -60,7 +60,7 @@ static const struct field {
 #undef AT
 };
 #define N_FIELDS (sizeof(fields) / sizeof(*fields))
-enum { F_LATENTS = 1, F_EXPANSION = 2 };
+enum { F_LATENTS = 1, F_EXPANSION = 2, F_HOOK = 15 };
 #define BOTH_SIZES (1u << F_LATENTS | 1u << F_EXPANSION)
 
 static void *
@@ -267,7 +267,7 @@ check_found(const struct sae_plan *plan, size_t n_dirs, struct err *err)
         return 0;
     return err_set(err, EX_DATAERR,
                    "%s: %zu of its SAEs %s a state: --sae or --layers has to "
-                   "name them again",
+                   "name them again, with all options",
                    plan->cmd->output, plan->n, plan->n == 1 ? "has" : "have");
 }
 
@@ -357,14 +357,38 @@ take_state(struct planned *p, bool by_layers, struct err *err)
     return rc;
 }
 
+static void
+copy_field(struct sae_options *to, const struct sae_options *from,
+           const struct field *f)
+{
+    static const size_t sizes[] = { [IS_U64] = sizeof(uint64_t),
+                                    [IS_F64] = sizeof(double),
+                                    [IS_FLAG] = sizeof(bool),
+                                    [IS_WORD] = sizeof(int),
+                                    [IS_TEXT] = sizeof(char *) };
+
+    memcpy((char *)to + f->at, (const char *)from + f->at, sizes[f->kind]);
+}
+
+/* Layers differ in nothing but their hooks: one that has no state, as after a
+ * kill while the first were written, has the options of the others. */
+static void
+take_layers(struct sae_plan *plan)
+{
+    size_t k = 0;
+
+    while (k < plan->n && !plan->list[k].has_state)
+        k++;
+    for (size_t i = 0; i < plan->n && k < plan->n; i++)
+        for (size_t f = 0; f < N_FIELDS && !plan->list[i].has_state; f++)
+            if (f != F_HOOK && !(plan->list[i].given & 1u << f))
+                copy_field(&plan->list[i].o, &plan->list[k].o, &fields[f]);
+}
+
 /* Options of the pass: as given, or of the states, to all its SAEs. */
 static void
 take_common(struct sae_plan *plan)
 {
-    static const size_t sizes[] = { [IS_U64] = sizeof(uint64_t),
-                                    [IS_FLAG] = sizeof(bool),
-                                    [IS_WORD] = sizeof(int) };
-
     plan->o = plan->cmd->o;
     plan->steps = plan->cmd->steps;
     for (size_t k = 0; k < plan->n && !plan->cmd->steps; k++)
@@ -377,11 +401,9 @@ take_common(struct sae_plan *plan)
             continue;
         for (size_t k = 0; k < plan->n; k++)
             if (plan->list[k].has_state)
-                memcpy(field_at(&plan->o, f), field_at(&plan->list[k].o, f),
-                       sizes[f->kind]);
+                copy_field(&plan->o, &plan->list[k].o, f);
         for (size_t k = 0; k < plan->n; k++)
-            memcpy(field_at(&plan->list[k].o, f), field_at(&plan->o, f),
-                   sizes[f->kind]);
+            copy_field(&plan->list[k].o, &plan->o, f);
     }
 }
 
@@ -413,6 +435,8 @@ plan_open(struct sae_plan *plan, const struct train_cmd *cmd, struct err *err)
                      "of each",
                      cmd->svg);
     str_free(&state);
+    if (cmd->layers)
+        take_layers(plan);
     take_common(plan);
     return rc;
 }

@@ -419,6 +419,15 @@ run_pass(struct pass *s, struct err *err)
     return 0;
 }
 
+static bool
+has_states(const struct sae_plan *plan)
+{
+    for (size_t i = 0; i < plan->n; i++)
+        if (plan->list[i].has_state)
+            return true;
+    return false;
+}
+
 int
 train_main(const struct train_cmd *cmd, struct err *err)
 {
@@ -427,10 +436,10 @@ train_main(const struct train_cmd *cmd, struct err *err)
 
     sig_install(false);
     rc = outdir_check_name(cmd->output, err);
-    if (rc == 0 && cmd->resume && file_missing(cmd->output))
-        err_warn("%s: there is no run to resume: one begins", cmd->output);
     if (rc == 0)
         rc = plan_open(&s.plan, cmd, err);
+    if (rc == 0 && cmd->resume && !has_states(&s.plan))
+        err_warn("%s: there is no run to resume: one begins", cmd->output);
     if (rc == 0)
         rc = open_rows(&s, err);
     if (rc == 0)
