@@ -1,11 +1,12 @@
-"""peers.py KERNELS TABLE MOE ENGINE LM: other libraries' products on the shapes of the table,
+"""peers.py KERNELS TABLE MOE ENGINE LM SAE: other libraries' products on the shapes of the table,
 run in turns with ours (KERNELS is build/test/bench/kernels), as our speed in
 ratio to theirs; and a lookup table's formula as lut(5) has it, word for word,
 in torch, a batch of 64 (TABLE is build/test/bench/table); and LoRA of experts
 by torch's autograd (MOE is build/test/bench/moe), and of a model's two layers
 (LM is build/test/bench/lm), whose forwards it keeps or, as we do, does again
-(torch.utils.checkpoint).  What is not installed is left out with a line that
-says so.
+(torch.utils.checkpoint); and a step of an autoencoder (SAE is
+build/test/bench/sae), dense as autograd has it, or with gradients of active
+latents alone.  What is not installed is left out with a line that says so.
 
 LLAMA_BENCH names a llama-bench, which then runs the same random model as GGUF
 (ENGINE is build/test/bench/engine): BF16, tokens one by one and a prompt of 512.
@@ -282,6 +283,65 @@ def lm(how):
     return n_seqs * n / typical(step)
 
 
+def sae(how):
+    """Rows a second of a training step: d 1024, 16384 latents, TopK 32, batches
+    of 4096, in f32 with torch's Adam."""
+    import torch
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    d, n, k, rows = 1024, 16384, 32, 4096
+    x = torch.rand(rows, d) + torch.rand(rows, d) - 1
+    w_dec = torch.nn.functional.normalize(torch.randn(n, d))
+    w_enc, b_enc, b_dec = w_dec.clone(), torch.zeros(n), x.mean(0)
+    params = [w.requires_grad_() for w in (w_enc, w_dec, b_enc, b_dec)]
+    adam = torch.optim.Adam(params, 2e-4)
+
+    class Encode(torch.autograd.Function):
+        """The largest k, and gradients of their rows alone."""
+
+        @staticmethod
+        def forward(ctx, x, w, b):
+            v, i = torch.relu(torch.addmm(b, x, w.t())).topk(k, sorted=False)
+            ctx.save_for_backward(x, w, b, i, v)
+            return v, i
+
+        @staticmethod
+        def backward(ctx, dv, _):
+            x, w, b, i, v = ctx.saved_tensors
+            dv = dv * (v > 0)
+            dw, db = torch.zeros_like(w), torch.zeros_like(b)
+            dx = torch.empty_like(x)
+            for r in range(0, rows, 512):  # 64 MB of products at once
+                at, g = slice(r, r + 512), dv[r:r + 512]
+                dw.index_add_(0, i[at].flatten(), (
+                    g[:, :, None] * x[at, None]).reshape(-1, d))
+                dx[at] = torch.nn.functional.embedding_bag(
+                    i[at], w, per_sample_weights=g, mode="sum")
+            db.index_add_(0, i.flatten(), dv.flatten())
+            return dx, dw, db
+
+    def step():
+        adam.zero_grad()
+        if how == "dense":
+            h = torch.relu((x - b_dec) @ w_enc.t() + b_enc)
+            v, i = h.topk(k, sorted=False)
+            y = torch.zeros_like(h).scatter(1, i, v) @ w_dec + b_dec
+        else:
+            v, i = Encode.apply(x - b_dec, w_enc, b_enc)
+            y = torch.nn.functional.embedding_bag(
+                i, w_dec, per_sample_weights=v, mode="sum") + b_dec
+        loss = (y - x).pow(2).sum() / (x - x.mean(0)).pow(2).sum()
+        loss.backward()
+        with torch.no_grad():
+            g = w_dec.grad
+            g -= (g * w_dec).sum(1, keepdim=True) * w_dec
+        adam.step()
+        with torch.no_grad():
+            w_dec.div_(w_dec.norm(dim=1, keepdim=True))
+
+    return rows / typical(step)
+
+
 def llama(kind, path):
     """Tokens a second of a prompt of 512, or of 12 tokens, as engine's."""
     n = {"decode": ("0", "12"), "prompt": ("512", "0")}[kind]
@@ -373,6 +433,16 @@ def compare_lm(bench, how, threads):
     return bool(got)
 
 
+def compare_sae(bench, how, threads):
+    got = in_turns(["sae", how], [bench, "one", "f32"], threads)
+    if got:
+        they, we = got
+        print(LAYOUT % ("torch SAE", "%s gradients" % how, "f32", threads, they,
+                        "row/s", we / they, "ours (sae-train) over it"),
+              flush=True)
+    return bool(got)
+
+
 def compare_llama(engine, shape, directory):
     """Both rows of each thread count, or False if it does not run here."""
     model, gguf = directory + "/model", directory + "/model.gguf"
@@ -398,7 +468,7 @@ def left_out(what, package):
           % (what, package), file=sys.stderr)
 
 
-def main(kernels, table, moe_bench, engine, lm_bench):
+def main(kernels, table, moe_bench, engine, lm_bench, sae_bench):
     counts = sorted({1, len(os.sched_getaffinity(0))})
     for peer, kind, ours, package in PEERS:
         rows = [(t, s) for t in counts for s in SHAPES]
@@ -413,6 +483,9 @@ def main(kernels, table, moe_bench, engine, lm_bench):
     if not all(compare_lm(lm_bench, h, t) for t in counts
                for h in ("kept", "again")):
         left_out("torch, a model's LoRA,", "python3-torch")
+    if not all(compare_sae(sae_bench, h, t) for t in counts
+               for h in ("dense", "sparse")):
+        left_out("torch, an autoencoder's step,", "python3-torch")
     if os.environ.get("LLAMA_BENCH"):
         shape = os.environ.get("LLAMA_SHAPE", "qwen3-0.6b")
         with tempfile.TemporaryDirectory() as directory:
@@ -427,10 +500,12 @@ elif sys.argv[1:3] == ["run", "moe"]:
     print(moe(sys.argv[3], *map(int, sys.argv[4:10])))
 elif sys.argv[1:3] == ["run", "lm"]:
     print(lm(sys.argv[3]))
+elif sys.argv[1:3] == ["run", "sae"]:
+    print(sae(sys.argv[3]))
 elif sys.argv[1:3] == ["run", "llama"]:
     print(llama(*sys.argv[3:5]))
 elif sys.argv[1] == "run":
     peer = {"openblas": openblas, "onednn": onednn, "torch": torch}
     print(peer[sys.argv[2]](sys.argv[3], *map(int, sys.argv[4:7])))
 else:
-    main(*sys.argv[1:6])
+    main(*sys.argv[1:7])

@@ -1,18 +1,29 @@
 /*
  * A step of an autoencoder's training, d 1024, 16384 latents, k 32, a batch of
  * 16384, in rows a second, in ratio to the encoder's product alone: its outputs
- * stored nowhere.  CPU time, medians.
+ * stored nowhere.  CPU time, medians.  "sae one f32|bf16 THREADS" prints rows a
+ * second of wall time in batches of 4096, for peers.py.
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "core/clock.h"
+#include "core/kernel/cpu.h"
 #include "core/kernel/gemm.h"
 #include "core/mem.h"
 #include "core/model/train/sae.h"
 #include "core/rng.h"
 #include "test/bench/bench.h"
 
-enum { D = 1024, N = 16384, K = 32, ROWS = 16384, ROUNDS = 3 };
+enum {
+    D = 1024,
+    N = 16384,
+    K = 32,
+    ROWS = 16384,
+    PEER_ROWS = 4096,
+    ROUNDS = 3
+};
 
 static void
 check(int rc, const struct err *err)
@@ -52,9 +63,11 @@ product_s(struct gemm *gemm, const struct sae_trainer *t, const float *x,
     return cpu_s() - start;
 }
 
+/* 'one': a number for peers.py instead of a row. */
 static void
-line(const float *x, bool bf16, int threads)
+line(const float *x, bool bf16, int threads, bool one)
 {
+    size_t rows = one ? PEER_ROWS : ROWS;
     const struct sae_settings set = {
         .d = D,
         .n = N,
@@ -68,7 +81,7 @@ line(const float *x, bool bf16, int threads)
         .warmup = 1000,
     };
     const struct sae_sizes sizes = {
-        .d = D, .rows = ROWS, .n = N, .k = K, .aux_k = D / 2, .bf16 = bf16
+        .d = D, .rows = rows, .n = N, .k = K, .aux_k = D / 2, .bf16 = bf16
     };
     double step[ROUNDS], product[ROUNDS], ratio[ROUNDS];
     uint16_t *rounded = NULL;
@@ -87,21 +100,26 @@ line(const float *x, bool bf16, int threads)
         rounded = xcalloc(ROWS * gemm_ld_bf16(D), sizeof(*rounded));
         gemm_to_bf16(gemm, rounded, x, D, ROWS, D);
     }
-    sae_batch(work, x, ROWS);
+    sae_batch(work, x, rows);
     sae_init(work, &t);
     check(sae_step(work, &t, &r, &err), &err);
     for (int i = 0; i < ROUNDS; i++) {
-        double start = cpu_s();
+        double start = one ? clock_s() : cpu_s();
 
-        sae_batch(work, x, ROWS);
+        sae_batch(work, x, rows);
         check(sae_step(work, &t, &r, &err), &err);
-        step[i] = cpu_s() - start;
+        step[i] = (one ? clock_s() : cpu_s()) - start;
+        if (one)
+            continue;
         product[i] = product_s(gemm, &t, x, rounded);
         ratio[i] = product[i] / step[i];
     }
-    row("sae-train step", bf16 ? "1024x16384, bf16" : "1024x16384, f32",
-        isa_name(cpu_isa()), threads, ROWS * threads / median(step, ROUNDS),
-        "row/s", median(ratio, ROUNDS), "the encoder's product");
+    if (one)
+        printf("%.3f\n", (double)rows / median(step, ROUNDS));
+    else
+        row("sae-train step", bf16 ? "1024x16384, bf16" : "1024x16384, f32",
+            isa_name(cpu_isa()), threads, ROWS * threads / median(step, ROUNDS),
+            "row/s", median(ratio, ROUNDS), "the encoder's product");
     free(rounded);
     sae_work_close(work);
     sae_trainer_close(&t);
@@ -110,8 +128,9 @@ line(const float *x, bool bf16, int threads)
 }
 
 int
-main(void)
+main(int argc, char **argv)
 {
+    bool one = argc == 4 && !strcmp(argv[1], "one");
     float *x;
 
     if (!memory_for("sae", (size_t)800 << 20))
@@ -119,9 +138,11 @@ main(void)
     x = xcalloc((size_t)ROWS * D, sizeof(*x));
     for (size_t i = 0; i < (size_t)ROWS * D; i++)
         x[i] = rng_f32(1, 0, i) + rng_f32(1, 1, i) - 1;
-    for (int threads = 1; threads <= 2; threads++) {
-        line(x, false, threads);
-        line(x, true, threads);
+    if (one)
+        line(x, !strcmp(argv[2], "bf16"), atoi(argv[3]), true);
+    for (int threads = 1; threads <= 2 && !one; threads++) {
+        line(x, false, threads, false);
+        line(x, true, threads, false);
     }
     free(x);
     return 0;
