@@ -43,7 +43,7 @@ near() {
 
 @test "story: all commands were typed, and warn of nothing but what is left over" {
     [ "$(grep -cE '(^|[|] *|^ +)(st-inspect|hf-infer|saev-|lut-|kvc-|moe-)' "$S/story.sh")" -ge 25 ]
-    for t in st-inspect hf-infer saev-write saev-read kvc-convert lut-precompute lut-apply moe-sft; do
+    for t in st-inspect hf-infer saev-write saev-read kvc-convert lut-precompute lut-apply sae-train moe-sft; do
         grep -q "$t" "$S/story.sh"
     done
     run ! grep -vE 'fills? no window of 64, dropped$|tokens, mean nll .* perplexity|^hf-infer: after the first ' "$S/warned"
@@ -298,6 +298,8 @@ closed() {
     closed saev-read --shuffle --raw "$dump"
     closed saev-read info "$dump"
     closed saev-read stats "$dump"
+    closed sae-train info sae
+    closed sae-train eval -s sae "$dump"
     closed lut-apply -i <(saev-read "$dump") lut layers.1.mlp.gate_up_proj
     closed lut-precompute -q -m $m -s demo/sae --dry-run
     closed kvc-convert --info c.bin
