@@ -19,8 +19,8 @@ enum sae_activation {
 };
 
 struct sae {
-    char *path; /* the file with the tensors */
-    struct sae_file *file;
+    char *path;            /* the file with the tensors */
+    struct sae_file *file; /* private */
     size_t n, in;
     enum sae_activation activation;
     size_t k;               /* 0: it does not say */
