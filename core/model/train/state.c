@@ -246,12 +246,6 @@ check_settings(const struct st *st, const struct train_state *s,
         return err_set(err, EX_DATAERR,
                        "%s: is not a state of %s (format \"%s\")", st->path,
                        s->program, meta(st, "format"));
-    settings_checksum(s, st, found);
-    if (want && strcmp(found, want) != 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: is damaged: its settings are not those that were "
-                       "written (XXH3 %s)",
-                       st->path, found);
     for (size_t i = 0; i < s->n_settings; i++) {
         const struct train_setting *set = &s->settings[i];
         const char *old = st_meta(st, set->name);
@@ -274,6 +268,12 @@ check_settings(const struct st *st, const struct train_state *s,
                        st->path, set->name, *old ? old : "not given",
                        *set->value ? set->value : "not given");
     }
+    settings_checksum(s, st, found);
+    if (want && strcmp(found, want) != 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: is damaged: its settings are not those that were "
+                       "written (XXH3 %s)",
+                       st->path, found);
     if (!was) /* of the time before there was one order */
         was = st_meta(st, "isa") ? st_meta(st, "isa") : "unknown instructions";
     if (!strcmp(was, s->arithmetic))
