@@ -238,3 +238,23 @@ assert abs(y - (x_hat @ w.T + b))[sure].max() < 1e-4' $layer
     lut-precompute -m f32 -s scaled -o t --layers $layer --dtype f32 --resume
     lut-precompute -m model -s scaled -o bf16 --layers $layer --verify
 }
+
+@test "lut-precompute: one SAE with a hook is of that layer, or of the fused one" {
+    make_cases
+    layer=model.layers.0.self_attn.q_proj
+    sae one sparsify "{'hook': 'layers.0.self_attn.q_proj'}"
+    lut-precompute -m model -s one -o by_name --layers $layer
+    lut-precompute -m model -s one -o by_hook
+    diff -r by_name by_hook
+    lut-precompute -m model -s one -o fused_by_name --layers '*.0.*.qkv_proj'
+    lut-precompute -m model -s one -o fused_by_hook --fuse qkv,gate_up
+    [ "$(ls fused_by_hook)" = "$(printf '%s\n' metadata.json model.layers.0.self_attn.qkv_proj.lut.safetensors)" ]
+    diff -r fused_by_name fused_by_hook
+    sae two sparsify "{'hook': 'layers.0'}"
+    run -65 --separate-stderr lut-precompute -m model -s two -o out
+    [ "$stderr" = "lut-precompute: two: is of layers.0, which is not a linear layer of model: --layers has to name its layers" ]
+    sae three sparsify "{'hook': 'layers.*'}"
+    run -2 --separate-stderr lut-precompute -m model -s three -o out
+    [ "${stderr_lines[0]}" = "lut-precompute: three: is one SAE: --layers has to name its layers" ]
+    [ ! -e out ]
+}

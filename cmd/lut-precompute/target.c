@@ -306,11 +306,41 @@ consider(const struct candidates *c, struct candidate *x,
     return x->sae || !err->status ? 0 : -1;
 }
 
+/* --layers of one SAE that says where in a model its rows are from: the layer
+ * that reads them, or the fused one that --fuse asks for instead. */
+static char *
+hook_layer(const struct precompute_cmd *cmd, struct err *err)
+{
+    char *layer = NULL, *fused, *word;
+    struct sae sae;
+
+    if (sae_open(&sae, cmd->sae, err) < 0)
+        return NULL;
+    if (sae.hook && !strpbrk(sae.hook, "*?[\\,"))
+        layer = lut_name(sae.hook);
+    else
+        err_set(err, TU_USAGE,
+                "%s: is one SAE: --layers has to name its layers", cmd->sae);
+    fused = layer ? lut_fused(layer) : NULL;
+    word = fused ? strrchr(fused, '.') + 1 : NULL;
+    if (word && ((cmd->fuse_qkv && !strcmp(word, "qkv_proj")) ||
+                 (cmd->fuse_gate_up && !strcmp(word, "gate_up_proj")))) {
+        free(layer);
+        layer = fused;
+    } else {
+        free(fused);
+    }
+    sae_close(&sae);
+    return layer;
+}
+
 int
-plan_make(struct table_plan *plan, const struct precompute_cmd *cmd,
+plan_make(struct table_plan *plan, const struct precompute_cmd *given,
           const struct target_model *m, struct err *err)
 {
+    struct precompute_cmd own = *given, *cmd = &own;
     struct candidates c;
+    char *hook = NULL;
     struct globs globs;
     const char *unused;
     uint64_t count = 0;
@@ -323,10 +353,11 @@ plan_make(struct table_plan *plan, const struct precompute_cmd *cmd,
     one = sae_is_one(cmd->sae, err);
     if (one < 0)
         return -1;
-    if (one && !cmd->layers)
-        return err_set(err, TU_USAGE,
-                       "%s: is one SAE: --layers has to name its layers",
-                       cmd->sae);
+    if (one && !cmd->layers) {
+        cmd->layers = hook = hook_layer(cmd, err);
+        if (!hook)
+            return -1;
+    }
     globs_open(&globs, cmd->layers);
     candidates_open(&c, &m->dir);
     for (size_t i = 0; i < c.n && rc == 0; i++) {
@@ -347,6 +378,11 @@ plan_make(struct table_plan *plan, const struct precompute_cmd *cmd,
     if (rc == 0 && cmd->layers && globs.n == 0)
         rc = err_set(err, TU_USAGE, "--layers: \"%s\" has no pattern",
                      cmd->layers);
+    else if (rc == 0 && unused && hook)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: is of %s, which is not a linear layer of %s: "
+                     "--layers has to name its layers",
+                     cmd->sae, names_short(hook), cmd->model);
     else if (rc == 0 && unused)
         rc = err_set(err, EX_DATAERR,
                      "--layers: \"%s\" matches no layer of %s%s", unused,
@@ -359,6 +395,7 @@ plan_make(struct table_plan *plan, const struct precompute_cmd *cmd,
         free(c.list[i].sae);
     }
     free(c.list);
+    free(hook);
     globs_close(&globs);
     return rc;
 }

@@ -176,8 +176,7 @@ done | sae-train -o "$OUT/sae" -k 32 --latents 1024 --dim 128 --batch 512 \
 step "awk 'NR % 30 == 2 { n = \$4 * 40; printf \"%4d %6.3f \", \$1, \$4; \\
     while (n-- > 0.5) printf \"#\"; print \"\" }' \"\$OUT/sae/log.tsv\""
 step 'sae-train eval -s "$OUT/sae" "$(cat "$OUT/dump")"'
-step 'lut-precompute -m qwen3-tiny -s "$OUT/sae" --fuse gate_up \
-    --layers "layers.1.mlp.gate_proj,layers.1.mlp.up_proj" -f -o "$OUT/own"'
+step 'lut-precompute -m qwen3-tiny -s "$OUT/sae" --fuse gate_up -f -o "$OUT/own"'
 nll qwen3-tiny --lut '"$OUT/own"'
 own=$nll
 echo "$dense $own" | awk '{ exit NF != 2 || $2 > $1 + 0.15 }' ||
