@@ -54,9 +54,10 @@ nll() {
     hf-infer demo/qwen3-tiny --acts in:up_proj:1 --ctx 64 --pad --jsonl -q --file docs.jsonl |
         saev-write -q -m "$meta" -o "$SCRATCH/want"
     diff -r -x manifest.xxh3 "$SCRATCH"/want/* "${meta%.json}"
-    saev-read --shuffle --seed 1 --raw "${meta%.json}" | cmp - "$SCRATCH/rows.f32"
-    diff -r "$SCRATCH/sae" "$ROOT/demo/sae"
-    lut-precompute -q -m demo/qwen3-tiny -s "$SCRATCH/sae" --fuse gate_up -o "$SCRATCH/lut2"
+    saev-read -q --shuffle --seed 0 "${meta%.json}" |
+        sae-train -q -o "$SCRATCH/sae1" -k 32 --latents 1024 --lr 4e-3 --batch 512 --warmup 4
+    cmp "$SCRATCH"/sae{1,/0/layers.1.mlp.up_proj}/sae.safetensors
+    lut-precompute -q -m demo/qwen3-tiny -s "$SCRATCH/sae/0" --fuse gate_up -o "$SCRATCH/lut2"
     diff -r -x '*.log' "$SCRATCH/lut" "$SCRATCH/lut2"
     for f in dense: 'lut:--lut lut2'; do
         # shellcheck disable=SC2086
@@ -73,7 +74,7 @@ nll() {
     bash -eo pipefail ../story.sh
     done_all
     grep -h 'hf-infer: .*line' "$SCRATCH"/acts/*.log
-    [ -z "$(find "$SCRATCH" -maxdepth 2 \( -name metadata.json -o -name lut.json -o -name sae -o -name lut-index.log \))" ]
+    [ -z "$(find "$SCRATCH" -maxdepth 2 \( -name metadata.json -o -name lut.json -o -name 0 -o -name lut-index.log \))" ]
     [ ! -e "$SCRATCH/lut.json" ]
     cp whole.jsonl docs.jsonl
     bash -eo pipefail ../story.sh
