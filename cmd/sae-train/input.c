@@ -13,7 +13,7 @@
 #include "core/tty.h"
 
 #define RAW_BYTES   ((size_t)1 << 20)
-#define AHEAD_BYTES ((size_t)16 << 20)
+#define AHEAD_BYTES ((size_t)8 << 20)
 #define MAX_DIM     ((size_t)1 << 24) /* of a row; as --dim */
 #define MAX_TOKENS  ((size_t)1 << 30)
 

@@ -81,7 +81,7 @@ void rows_close(struct row_stream *rows);
  */
 ssize_t rows_batch(struct row_stream *rows, struct err *err);
 
-/* rows_ahead() lets a thread read what the next batch begins with, up to 16
+/* rows_ahead() lets a thread read what the next batch begins with, up to 8
  * MiB, until rows_batch() is called again: which must be, or rows_close(). */
 void rows_ahead(struct row_stream *rows);
 const float *rows_layer(const struct row_stream *rows, size_t layer);

@@ -11,7 +11,7 @@
 #include "core/rng.h"
 
 #define KEYS_BYTES ((size_t)16 << 20) /* of all threads' candidates */
-#define MAX_CHUNK  ((size_t)2048)     /* rows: W_enc is read once for them */
+#define MAX_CHUNK  ((size_t)1024)     /* rows: W_enc is read once for them */
 #define MIN_CHUNK  ((size_t)128)
 #define ROUNDS     100  /* of Weiszfeld's method: as dictionary_learning */
 #define CLOSE      1e-5 /* a round that moves less is the last */

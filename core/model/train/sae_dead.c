@@ -4,7 +4,7 @@
 #include "core/mem.h"
 #include "core/model/train/sae_impl.h"
 
-/* Of the active ones that are sorted by latents at once: an eighth of all, or
+/* Of the active ones that are sorted by latents at once: a 16th of all, or
  * what a group of latents may have. */
 static int
 open_memory(struct sae_work *w, struct err *err)
@@ -15,7 +15,7 @@ open_memory(struct sae_work *w, struct err *err)
 
     d->n_pre = larger(SAE_PRE, smaller(w->chunk, 128) * s->n);
     d->n_pre = smaller(d->n_pre, w->chunk * s->n);
-    d->cap = larger(s->rows * smaller(s->aux_k, SAE_GROUP), pairs / 8);
+    d->cap = larger(s->rows * smaller(s->aux_k, SAE_GROUP), pairs / 16);
 
     const struct mem_array arrays[] = {
         { &d->pre, d->n_pre, 1, sizeof(*d->pre) },
