@@ -163,3 +163,23 @@ END
     hf-infer M --ids $IDS --sae sae@model.layers.1.mlp.down_proj --logits - | cmp - a
     run -1 cmp -s a <(hf-infer M --ids $IDS --logits -)
 }
+
+@test "hf-infer --sae: torch's and numpy's files of an SAE give the logits of its safetensors" {
+    d=$(py -c 'import json; print(json.load(open("M/config.json"))["hidden_size"])')
+    py "$ROOT/test/ref/sae_files.py" write files 50 "$d" 7
+    logits() {
+        hf-infer M --ids $IDS --sae "files/$1@layers.1" --logits "${2--}"
+    }
+    n=0
+    for forms in "saelens-topk sparsify AutoEncoderTopK.safetensors AutoEncoderTopK.pt" \
+        "saelens-topk-x saev-TopK" "saelens-standard AutoEncoder.pt" \
+        "saelens-jumprelu-x gemma gemma-packed JumpReluAutoEncoder.pt"; do
+        first=${forms%% *}
+        logits "$first" "want.$((n++))"
+        for form in ${forms#* }; do
+            logits "$form" | cmp - "want.$((n - 1))"
+        done
+    done
+    # each kind is another
+    [ "$(cksum want.* | cut -d ' ' -f 1 | sort -u | wc -l)" = 4 ]
+}
