@@ -199,7 +199,7 @@ PY
     run -65 --separate-stderr moe-sft check -m "$DEMO" -d none.jsonl
     [ "$stderr" = "moe-sft: none.jsonl: no target in the first 1 sequence" ]
     echo '{"prompt": "The moon is made", "completion": " of old cheese."}' >moon.jsonl
-    moe-sft tune -m "$DEMO" -d moon.jsonl -o run -n 60 --lr 2e-2
+    moe-sft tune -m "$DEMO" -d moon.jsonl -o run -n 60 --lr 5e-3
     run -65 --separate-stderr moe-sft check -m "$DEMO" -d moon.jsonl --init run
     [[ $stderr == "moe-sft: moon.jsonl: the loss is "*": too small for differences of it (expected 0.001 or more)" ]]
     moe-sft check -m "$DEMO" -d d.jsonl --samples 1 -o table
