@@ -1,10 +1,6 @@
 # metadata.json: what lut-precompute writes, keeps and refuses, beside tables.
 load helpers
-
-# make_cases: model, f32, one/LAYOUT, and LAYOUT/LAYER of every layout.
-make_cases() {
-    py "$ROOT/test/ref/lut_cases.py" .
-}
+load lut
 
 @test "lut-precompute: --index keeps what it does not know, drops what is not there" {
     make_cases
