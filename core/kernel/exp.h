@@ -7,18 +7,19 @@
 #ifndef CORE_KERNEL_EXP_H
 #define CORE_KERNEL_EXP_H
 
-#define EXP_MAX    89.0f     /* e^89 overflows, */
-#define EXP_MIN    -104.0f   /* e^-104 is under half the smallest float */
-#define EXP_ROUND  0x1.8p23f /* plus and minus it: to the nearest integer */
-#define EXP_LOG2E  1.44269504088896341f
-#define EXP_LN2_HI 0.693359375f
-#define EXP_LN2_LO -2.12194440e-4f
-#define EXP_P0     1.9875691500e-4f
-#define EXP_P1     1.3981999507e-3f
-#define EXP_P2     8.3334519073e-3f
-#define EXP_P3     4.1665795894e-2f
-#define EXP_P4     1.6666665459e-1f
-#define EXP_P5     5.0000001201e-1f
+#define EXP_MAX        89.0f     /* e^89 overflows, */
+#define EXP_MIN        -104.0f   /* e^-104 is under half the smallest float */
+#define EXP_WEIGHT_MIN -88.0f    /* 2^n with n = -127 there, and 0 for it */
+#define EXP_ROUND      0x1.8p23f /* plus and minus it: to the nearest integer */
+#define EXP_LOG2E      1.44269504088896341f
+#define EXP_LN2_HI     0.693359375f
+#define EXP_LN2_LO     -2.12194440e-4f
+#define EXP_P0         1.9875691500e-4f
+#define EXP_P1         1.3981999507e-3f
+#define EXP_P2         8.3334519073e-3f
+#define EXP_P3         4.1665795894e-2f
+#define EXP_P4         1.6666665459e-1f
+#define EXP_P5         5.0000001201e-1f
 
 /* gelu's sqrt(2/pi) (g + 0.044715 g^3), doubled: see vec_gelu_tanh_mul(). */
 #define GELU_A 1.5957691216057308f

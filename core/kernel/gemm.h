@@ -142,6 +142,23 @@ void gemm_bf16(struct gemm *gemm, const struct gemm_job *jobs, size_t n_jobs,
                const uint16_t *x, const uint16_t *lo, size_t ldx, size_t m);
 
 /*
+ * Small bf16 products in the calling thread, for whoever keeps sums from one
+ * to the next, as attention does: t [m, GEMM_PANEL] = (add ? t : 0) + x b.
+ *   gemm_bf16_row()    a row of x: k floats rounded, and zeros to
+ *                      gemm_ld_bf16(k)
+ *   gemm_bf16_panel()  b [gemm_bf16_panel_size(k)]: columns col .. col + 63 of
+ *                      w, which is by_k, with zeros for k outside
+ *                      begin .. end - 1 and beyond its n
+ *   gemm_bf16_block()  the sum; x's rows ldx apart, all 64-byte aligned
+ */
+size_t gemm_bf16_panel_size(size_t k); /* elements */
+void gemm_bf16_row(uint16_t *to, const float *x, size_t k);
+void gemm_bf16_panel(uint16_t *b, const struct gemm_matrix *w, size_t col,
+                     size_t begin, size_t end);
+void gemm_bf16_block(float *t, const uint16_t *x, size_t ldx, const uint16_t *b,
+                     size_t m, size_t k, bool add);
+
+/*
  * gemm_int8(): X int8, as gemm_x_int8() makes it: rows ldx >= gemm_ld_int8(k)
  * apart; row i stands for x[i] * x_scale[i].
  * k <= GEMM_INT8_MAX_K, or sums could leave 32 bits.

@@ -194,7 +194,52 @@ gemm_packed_nbytes(enum gemm_class class, size_t n, size_t k)
     return round_up(n, GEMM_PANEL) * per_row;
 }
 
+/* ---- small products ---- */
+
+size_t
+gemm_bf16_panel_size(size_t k)
+{
+    return round_up(k, 32) * GEMM_PANEL;
+}
+
+void
+gemm_bf16_panel(uint16_t *b, const struct gemm_matrix *w, size_t col,
+                size_t begin, size_t end)
+{
+    const struct gemm_ops *ops = gemm_ops_of(cpu_isa());
+    size_t n = smaller(GEMM_PANEL, w->n - col);
+    uint16_t stage[32][GEMM_PANEL];
+
+    memset(stage, 0, sizeof(stage));
+    for (size_t k0 = 0; k0 < w->k; k0 += 32) {
+        for (size_t i = 0; i < 32; i++) {
+            size_t k = k0 + i;
+
+            if (k >= begin && k < end)
+                row_to_bf16(stage[i], element(w, col, k), w->dtype, n);
+            else
+                memset(stage[i], 0, sizeof(stage[i]));
+        }
+        ops->interleave((uint32_t *)(void *)(b + k0 * GEMM_PANEL), stage,
+                        sizeof(stage[0]), 16);
+    }
+}
+
+void
+gemm_bf16_block(float *t, const uint16_t *x, size_t ldx, const uint16_t *b,
+                size_t m, size_t k, bool add)
+{
+    gemm_bf16_ops_of(cpu_isa())->product(t, x, ldx, b, m, round_up(k, 32), add);
+}
+
 /* ---- X as the packed classes want it ---- */
+
+void
+gemm_bf16_row(uint16_t *to, const float *x, size_t k)
+{
+    to_bf16(to, x, k);
+    memset(to + k, 0, (gemm_ld_bf16(k) - k) * sizeof(*to));
+}
 
 struct round_task {
     void *to;
@@ -212,12 +257,8 @@ round_rows(void *ctx, size_t begin, size_t end, int thread)
     size_t ld = gemm_ld_bf16(t->k);
 
     (void)thread;
-    for (size_t i = begin; i < end; i++) {
-        uint16_t *to = (uint16_t *)t->to + i * ld;
-
-        to_bf16(to, t->x + i * t->ldx, t->k);
-        memset(to + t->k, 0, (ld - t->k) * sizeof(*to));
-    }
+    for (size_t i = begin; i < end; i++)
+        gemm_bf16_row((uint16_t *)t->to + i * ld, t->x + i * t->ldx, t->k);
 }
 
 /* hi = bf16(x), lo = bf16(x - hi): x - hi is exact. */

@@ -61,6 +61,8 @@ struct sums_ops {
                       uint64_t hi);
 };
 
+struct softmax_block;
+
 struct vec_ops {
     float (*dot)(const float *a, const float *b, size_t n);
     void (*axpy)(float *y, float s, const float *x, size_t n);
@@ -72,6 +74,7 @@ struct vec_ops {
     void (*scale_mul)(float *y, const float *x, float s, const float *w,
                       size_t n); /* y[i] = x[i] * s * w[i] */
     float (*exp_sum)(float *x, float max, size_t n);
+    void (*softmax_block)(const struct softmax_block *b);
     void (*silu_mul)(float *gate, const float *up, size_t n);
     void (*silu_back)(float *h, float *gate, float *up, const float *dh,
                       size_t n);

@@ -13,6 +13,7 @@
  *   vf_fma(a, b, c) a * b + c, rounded once
  *   vf_max, _min    b if either is a NaN (x86); NEON: NaN
  *   vf_outside      bit i: lane i is not within lo .. hi, or is a NaN
+ *   vf_largest      of the lanes, none of which is a NaN
  *   vf_sum          lanes added in halves: i and i + VF / 2 first
  *   vf_pow2(t)      2^n of EXP_ROUND + n
  *   vf_f16_exact    vf_f16() that keeps a NaN's bits
@@ -154,6 +155,12 @@ vf_has_nan(vf a)
 }
 
 INLINE float
+vf_largest(vf v)
+{
+    return _mm512_reduce_max_ps(v);
+}
+
+INLINE float
 vf_sum(vf v)
 {
     __m256 a =
@@ -279,6 +286,16 @@ vf_has_nan(vf a)
 }
 
 INLINE float
+vf_largest(vf v)
+{
+    __m128 b =
+        _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+
+    b = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
+}
+
+INLINE float
 vf_sum(vf v)
 {
     __m128 b =
@@ -401,6 +418,12 @@ INLINE int
 vf_has_nan(vf a)
 {
     return vminvq_u32(vceqq_f32(a, a)) == 0;
+}
+
+INLINE float
+vf_largest(vf v)
+{
+    return vmaxvq_f32(v);
 }
 
 INLINE float

@@ -65,6 +65,12 @@ vec_exp_sum(float *x, float max, size_t n)
 }
 
 void
+vec_softmax_block(const struct softmax_block *b)
+{
+    ops()->softmax_block(b);
+}
+
+void
 vec_silu_mul(float *gate, const float *up, size_t n)
 {
     ops()->silu_mul(gate, up, n);

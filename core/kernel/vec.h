@@ -38,6 +38,23 @@ void vec_rmsnorm(float *y, const float *x, const float *weight, float eps,
  */
 float vec_exp_sum(float *x, float max, size_t n);
 
+/*
+ * vec_softmax_block() is a softmax's next SOFTMAX_BLOCK numbers of rows that
+ * get theirs block by block: weights = bf16(exp(score - max)), 0 but for
+ * begin .. end - 1, where max is the largest of the row so far, and total the
+ * sum of exp(score - max) so far.  What was summed by older weights is to be
+ * scaled by 'by', which is 1 where max stays.  A NaN among a row's scores is
+ * in its total.
+ */
+#define SOFTMAX_BLOCK 64
+struct softmax_block {
+    uint16_t *weights;   /* [n, SOFTMAX_BLOCK], in the machine's order */
+    const float *scores; /* [n, SOFTMAX_BLOCK], finite or not */
+    size_t n, begin, end;
+    float *max, *total, *by; /* [n]; -inf and 0 before a row's first block */
+};
+void vec_softmax_block(const struct softmax_block *b);
+
 /* gate[i] = act(gate[i]) * up[i]; silu(g) = g / (1 + exp(-g));
  * gelu_tanh(g) = g/2 * (1 + tanh(sqrt(2/pi) * (g + 0.044715 g^3))). */
 void vec_silu_mul(float *gate, const float *up, size_t n);

@@ -2,6 +2,7 @@
 
 #include "core/kernel/exp.h"
 #include "core/kernel/scalar.h"
+#include "core/kernel/vec.h"
 
 enum { DOT_LANES = 64, EXP_LANES = 16 };
 
@@ -72,22 +73,30 @@ pow2(float t)
     return f32_from_bits((f32_bits(t) + 127) << 23);
 }
 
+/* e^r of x = n ln 2 + r. */
 static inline float
-exp1(float x)
+exp_rest(float x, float n)
 {
-    float n, half, r, p;
+    float r = fmaf(n, -EXP_LN2_HI, x), p;
 
-    x = x < EXP_MIN ? EXP_MIN : x; /* a NaN stays */
-    x = x > EXP_MAX ? EXP_MAX : x;
-    n = fmaf(x, EXP_LOG2E, EXP_ROUND) - EXP_ROUND;
-    r = fmaf(n, -EXP_LN2_HI, x);
     r = fmaf(n, -EXP_LN2_LO, r);
     p = fmaf(EXP_P0, r, EXP_P1);
     p = fmaf(p, r, EXP_P2);
     p = fmaf(p, r, EXP_P3);
     p = fmaf(p, r, EXP_P4);
     p = fmaf(p, r, EXP_P5);
-    p = fmaf(p, r * r, r) + 1;
+    return fmaf(p, r * r, r) + 1;
+}
+
+static inline float
+exp1(float x)
+{
+    float n, half, p;
+
+    x = x < EXP_MIN ? EXP_MIN : x; /* a NaN stays */
+    x = x > EXP_MAX ? EXP_MAX : x;
+    n = fmaf(x, EXP_LOG2E, EXP_ROUND) - EXP_ROUND;
+    p = exp_rest(x, n);
     /* In two steps: 2^128 and 2^-150 are no normal floats. */
     half = fmaf(n, 0.5f, EXP_ROUND);
     n = n - (half - EXP_ROUND) + EXP_ROUND;
@@ -104,6 +113,44 @@ exp_sum(float *x, float max_x, size_t n)
         lane[i % EXP_LANES] += x[i];
     }
     return sum_lanes(lane, EXP_LANES);
+}
+
+/* Of x <= 0: 0 under the smallest normal float. */
+static inline float
+exp_weight(float x)
+{
+    float n;
+
+    x = x < EXP_WEIGHT_MIN ? EXP_WEIGHT_MIN : x; /* a NaN stays */
+    n = fmaf(x, EXP_LOG2E, EXP_ROUND);
+    return exp_rest(x, n - EXP_ROUND) * pow2(n);
+}
+
+static void
+softmax_row(const struct softmax_block *b, size_t r)
+{
+    const float *s = b->scores + r * SOFTMAX_BLOCK;
+    uint16_t *w = b->weights + r * SOFTMAX_BLOCK;
+    float lane[EXP_LANES] = { 0 }, max = b->max[r];
+
+    for (size_t i = b->begin; i < b->end; i++)
+        max = s[i] > max ? s[i] : max;
+    for (size_t i = 0; i < SOFTMAX_BLOCK; i++) {
+        float e = i < b->begin || i >= b->end ? 0 : exp_weight(s[i] - max);
+
+        lane[i % EXP_LANES] += e;
+        w[i] = f32_to_bf16(e);
+    }
+    b->by[r] = max > b->max[r] ? exp_weight(b->max[r] - max) : 1;
+    b->total[r] = b->total[r] * b->by[r] + sum_lanes(lane, EXP_LANES);
+    b->max[r] = max;
+}
+
+static void
+softmax_block(const struct softmax_block *b)
+{
+    for (size_t r = 0; r < b->n; r++)
+        softmax_row(b, r);
 }
 
 static void
@@ -173,6 +220,7 @@ const struct vec_ops vec_scalar = {
     .max = max,
     .scale_mul = scale_mul,
     .exp_sum = exp_sum,
+    .softmax_block = softmax_block,
     .silu_mul = silu_mul,
     .silu_back = silu_back,
     .gelu_tanh_mul = gelu_tanh_mul,

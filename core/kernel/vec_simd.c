@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "core/kernel/simd.h"
+#include "core/kernel/vec.h"
 
 /*
  * 64 lanes on every CPU, column c in lane c % 64, then halves are added.  Those
@@ -142,24 +143,31 @@ scale_mul(float *y, const float *x, float s, const float *w, size_t n)
         y[i] = x[i] * s * w[i];
 }
 
-/* See exp.h. */
+/* See exp.h: e^r of x = n ln 2 + r. */
 INLINE vf
-vf_exp(vf x)
+exp_rest(vf x, vf n)
 {
-    const vf magic = vf_set1(EXP_ROUND);
-    vf n, half, r, p;
+    vf r = vf_fma(n, vf_set1(-EXP_LN2_HI), x), p;
 
-    x = vf_max(vf_set1(EXP_MIN), x); /* a NaN stays */
-    x = vf_min(vf_set1(EXP_MAX), x);
-    n = vf_fma(x, vf_set1(EXP_LOG2E), magic) - magic;
-    r = vf_fma(n, vf_set1(-EXP_LN2_HI), x);
     r = vf_fma(n, vf_set1(-EXP_LN2_LO), r);
     p = vf_fma(vf_set1(EXP_P0), r, vf_set1(EXP_P1));
     p = vf_fma(p, r, vf_set1(EXP_P2));
     p = vf_fma(p, r, vf_set1(EXP_P3));
     p = vf_fma(p, r, vf_set1(EXP_P4));
     p = vf_fma(p, r, vf_set1(EXP_P5));
-    p = vf_fma(p, r * r, r) + vf_set1(1);
+    return vf_fma(p, r * r, r) + vf_set1(1);
+}
+
+INLINE vf
+vf_exp(vf x)
+{
+    const vf magic = vf_set1(EXP_ROUND);
+    vf n, half, p;
+
+    x = vf_max(vf_set1(EXP_MIN), x); /* a NaN stays */
+    x = vf_min(vf_set1(EXP_MAX), x);
+    n = vf_fma(x, vf_set1(EXP_LOG2E), magic) - magic;
+    p = exp_rest(x, n);
     /* In two steps: 2^128 and 2^-150 are no normal floats. */
     half = vf_fma(n, vf_set1(0.5f), magic);
     n = n - (half - magic) + magic;
@@ -205,6 +213,89 @@ exp_sum(float *x, float max_x, size_t n)
     for (size_t v = 0; v < h; v++)
         sum[v] = sum[v] + sum[v + h];
     return vf_sum(sum[0]);
+}
+
+enum { BLOCK_V = SOFTMAX_BLOCK / VF };
+
+/* Of x <= 0: 0 under the smallest normal float. */
+INLINE vf
+exp_weight(vf x)
+{
+    const vf magic = vf_set1(EXP_ROUND);
+    vf n;
+
+    x = vf_max(vf_set1(EXP_WEIGHT_MIN), x); /* a NaN stays */
+    n = vf_fma(x, vf_set1(EXP_LOG2E), magic);
+    return exp_rest(x, n - magic) * vf_pow2(n);
+}
+
+/* Numbers i, i + 1, .., but -inf for those outside begin .. end - 1. */
+INLINE vf
+from_to(vf s, size_t i, size_t begin, size_t end)
+{
+    static const uint32_t lanes[16] = { 0, 1, 2,  3,  4,  5,  6,  7,
+                                        8, 9, 10, 11, 12, 13, 14, 15 };
+    const vu none = (vu)vf_set1(-INFINITY);
+    vu at, in;
+
+    memcpy(&at, lanes, sizeof(at));
+    in = (vu)(at + (uint32_t)(i - begin) < (uint32_t)(end - begin));
+    return (vf)(((vu)s & in) | (none & ~in));
+}
+
+/* Row r, whose scores are in registers until they are weights; those of no key
+ * are -inf, which weighs 0. */
+INLINE void
+softmax_row(const struct softmax_block *b, size_t r, bool whole)
+{
+    const float *from = b->scores + r * SOFTMAX_BLOCK;
+    uint16_t *w = b->weights + r * SOFTMAX_BLOCK;
+    vf s[BLOCK_V], sum[EXP_V], best = vf_set1(b->max[r]), m;
+    float by[VF] = { 1 }, max;
+
+    UNROLL
+    for (size_t v = 0; v < BLOCK_V; v++) {
+        s[v] = vf_load(from + v * VF);
+        if (!whole)
+            s[v] = from_to(s[v], v * VF, b->begin, b->end);
+        best = vf_max(s[v], best); /* a NaN is not kept */
+    }
+    max = vf_largest(best);
+    m = vf_set1(max);
+    UNROLL
+    for (size_t v = 0; v < EXP_V; v++)
+        sum[v] = vf_set1(0);
+    UNROLL
+    for (size_t v = 0; v < BLOCK_V; v++) {
+        vf e = exp_weight(s[v] - m);
+        vu bits = (vu)e;
+
+        /* to nearest even; a NaN need not be one: the total is */
+        store_high(w + v * VF, bits + 0x7fff + (bits >> 16 & 1));
+        sum[v % EXP_V] = sum[v % EXP_V] + e;
+    }
+    UNROLL
+    for (size_t h = EXP_V / 2; h > 0; h /= 2)
+        UNROLL
+    for (size_t v = 0; v < h; v++)
+        sum[v] = sum[v] + sum[v + h];
+    if (max > b->max[r])
+        vf_store(by, exp_weight(vf_set1(b->max[r]) - m));
+    b->by[r] = by[0];
+    b->total[r] = b->total[r] * by[0] + vf_sum(sum[0]);
+    b->max[r] = max;
+}
+
+static void
+softmax_block(const struct softmax_block *b)
+{
+    bool whole = b->begin == 0 && b->end == SOFTMAX_BLOCK;
+
+    for (size_t r = 0; r < b->n; r++)
+        if (whole)
+            softmax_row(b, r, true);
+        else
+            softmax_row(b, r, false);
 }
 
 INLINE vf
@@ -321,6 +412,7 @@ const struct vec_ops TABLE(vec) = {
     .max = max,
     .scale_mul = scale_mul,
     .exp_sum = exp_sum,
+    .softmax_block = softmax_block,
     .silu_mul = silu_mul,
     .silu_back = silu_back,
     .gelu_tanh_mul = gelu_tanh_mul,

@@ -1,4 +1,5 @@
-#include "core/model/attention.h"
+/* The queries of a call are cut into tiles; and a tile that is exact. */
+#include "core/model/attention_tile.h"
 
 #include <math.h>
 #include <string.h>
@@ -6,37 +7,50 @@
 #include "core/kernel/f64.h"
 #include "core/kernel/sums.h"
 #include "core/kernel/vec.h"
-#include "core/model/engine.h"
+#include "core/mem.h"
 
 /* Rows of queries that share a pass over the keys: those of one KV head, of
- * as many positions as fit. */
+ * as many positions as fit.  In bf16 there may be more. */
 #define TILE_ROWS 64
-
-/* One thread's memory, in floats a row. */
-struct tile {
-    size_t n_rows;
-    const struct span *span;
-    size_t first;                /* slot of its first row */
-    size_t group, head, kv_head; /* query heads: head .. head + group - 1 */
-    float *q;                    /* [rows, head_dim], scaled */
-    float *sum;                  /* [rows, head_dim]: softmax numerator */
-    float *score;                /* [rows, KV_BLOCK], then weights */
-    float *max, *total;          /* [rows] */
-};
+#define TASKS     4 /* of each thread, if there are rows enough */
 
 static size_t
-tile_positions(size_t group)
+group_rows(size_t group)
 {
-    return group >= TILE_ROWS ? 1 : TILE_ROWS / group;
+    return group >= TILE_ROWS ? group : TILE_ROWS / group * group;
+}
+
+static size_t
+max_rows(size_t head_dim, size_t group, bool bf16)
+{
+    return bf16 ? attention_bf16_rows(head_dim, group) : group_rows(group);
+}
+
+/* Floats of a tile of that form. */
+static size_t
+tile_scratch(size_t head_dim, size_t group, bool bf16)
+{
+    size_t rows = max_rows(head_dim, group, bf16);
+    size_t n = bf16 ? attention_bf16_scratch(head_dim, rows)
+                    : rows * (2 * head_dim + KV_BLOCK);
+
+    return (n + 2 * rows + 15) / 16 * 16;
+}
+
+/* A chunk may have spans of both forms. */
+static size_t
+scratch_of(size_t head_dim, size_t group, bool bf16)
+{
+    size_t n = tile_scratch(head_dim, group, false);
+
+    return bf16 ? larger(n, tile_scratch(head_dim, group, true)) : n;
 }
 
 size_t
-attention_scratch(const struct config *config)
+attention_scratch(const struct config *config, bool bf16)
 {
-    size_t group = (size_t)(config->n_heads / config->n_kv_heads);
-    size_t rows = group * tile_positions(group);
-
-    return rows * (2 * (size_t)config->head_dim + KV_BLOCK + 2);
+    return scratch_of((size_t)config->head_dim,
+                      (size_t)(config->n_heads / config->n_kv_heads), bf16);
 }
 
 /* Row r of a tile is query head r % group at position r / group: among the
@@ -49,10 +63,9 @@ query_of(const struct attention *a, const struct tile *t, size_t r)
     return i * a->n_heads + t->head + r % t->group;
 }
 
-/* The keys [*begin, *end) of block b that the token in slot p sees. */
-static bool
-visible(const struct attention *a, size_t p, size_t b, size_t *begin,
-        size_t *end)
+bool
+attention_visible(const struct attention *a, size_t p, size_t b, size_t *begin,
+                  size_t *end)
 {
     size_t oldest = a->window && p >= a->window ? p - a->window + 1 : 0;
     size_t start = b * KV_BLOCK;
@@ -62,6 +75,26 @@ visible(const struct attention *a, size_t p, size_t b, size_t *begin,
     *begin = oldest > start ? oldest - start : 0;
     *end = p - start < KV_BLOCK ? p - start + 1 : KV_BLOCK;
     return true;
+}
+
+/* Later rows see more keys of a block, until a window has passed it. */
+static bool
+find_seen(const struct attention *a, const struct tile *t, size_t b,
+          struct seen *seen)
+{
+    size_t begin = 0;
+
+    *seen = (struct seen){ 0 };
+    while (seen->first < t->n_rows &&
+           !attention_visible(a, t->first + seen->first / t->group, b,
+                              &seen->oldest, &seen->n_keys))
+        seen->first += t->group;
+    for (seen->end = seen->first;
+         seen->end < t->n_rows &&
+         attention_visible(a, t->first + seen->end / t->group, b, &begin,
+                           &seen->n_keys);)
+        seen->end += t->group;
+    return seen->first < seen->end;
 }
 
 /*
@@ -87,52 +120,72 @@ weigh(const struct attention *a, struct tile *t, size_t r, size_t begin,
 }
 
 static void
-tile_block(const struct attention *a, struct tile *t, size_t b)
+exact_block(const struct attention *a, struct tile *t, size_t b,
+            const struct seen *seen)
 {
     const struct kv *kv = &t->span->session->kv;
-    size_t d = a->head_dim, begin = 0, end, from = 0, oldest = 0, n_keys = 0;
-    struct weighted_sum scores = { .w = kv_keys(kv, a->layer, t->kv_head, b),
-                                   .w_dtype = kv->dtype,
-                                   .ldw = KV_BLOCK,
-                                   .rows = d,
-                                   .ldp = d,
-                                   .ldy = KV_BLOCK };
-    struct weighted_sum sums = { .w = kv_values(kv, a->layer, t->kv_head, b),
-                                 .w_dtype = kv->dtype,
-                                 .ldw = d,
-                                 .cols = d,
-                                 .ldp = KV_BLOCK,
-                                 .ldy = d,
-                                 .add = true };
+    size_t d = a->head_dim, begin = 0, end = 0;
+    const char *values = kv_values(kv, a->layer, t->kv_head, b);
 
-    /* the rows that see keys of the block: later ones see more of them, until
-     * a window has passed it */
-    while (begin < t->n_rows &&
-           !visible(a, t->first + begin / t->group, b, &oldest, &n_keys))
-        begin += t->group;
-    for (end = begin; end < t->n_rows &&
-                      visible(a, t->first + end / t->group, b, &from, &n_keys);)
-        end += t->group;
-    if (begin == end)
-        return;
-    scores.cols = n_keys;
-    scores.p = t->q + begin * d;
-    scores.y = t->score + begin * KV_BLOCK;
-    scores.n = end - begin;
-    weighted_sum(&scores);
-    for (size_t r = begin; r < end; r++) {
-        size_t last = 0;
-
-        visible(a, t->first + r / t->group, b, &from, &last);
-        weigh(a, t, r, from, last);
+    weighted_sum(&(struct weighted_sum){
+        .y = t->score + seen->first * KV_BLOCK,
+        .w = kv_keys(kv, a->layer, t->kv_head, b),
+        .p = t->q + seen->first * d,
+        .ldy = KV_BLOCK,
+        .ldw = KV_BLOCK,
+        .ldp = d,
+        .rows = d,
+        .cols = seen->n_keys,
+        .n = seen->end - seen->first,
+        .w_dtype = kv->dtype,
+    });
+    for (size_t r = seen->first; r < seen->end; r++) {
+        attention_visible(a, t->first + r / t->group, b, &begin, &end);
+        weigh(a, t, r, begin, end);
     }
-    sums.w =
-        (const char *)sums.w + oldest * d * (dtype_table[kv->dtype].bits / 8);
-    sums.rows = n_keys - oldest;
-    sums.p = t->score + begin * KV_BLOCK + oldest;
-    sums.y = t->sum + begin * d;
-    sums.n = end - begin;
-    weighted_sum(&sums);
+    weighted_sum(&(struct weighted_sum){
+        .y = t->sum + seen->first * d,
+        .w = values + seen->oldest * d * (dtype_table[kv->dtype].bits / 8),
+        .p = t->score + seen->first * KV_BLOCK + seen->oldest,
+        .ldy = d,
+        .ldw = d,
+        .ldp = KV_BLOCK,
+        .rows = seen->n_keys - seen->oldest,
+        .cols = d,
+        .n = seen->end - seen->first,
+        .w_dtype = kv->dtype,
+        .add = true,
+    });
+}
+
+static bool
+is_bf16(const struct attention *a, const struct span *span)
+{
+    return a->bf16 && !span->generated;
+}
+
+static void
+start(const struct attention *a, struct tile *t, bool bf16)
+{
+    const float by = (float)(1 / sqrt((double)a->head_dim));
+    size_t d = a->head_dim;
+
+    for (size_t r = 0; r < t->n_rows; r++) {
+        const float *q = a->q + query_of(a, t, r) * d;
+
+        t->max[r] = -INFINITY;
+        t->total[r] = 0;
+        if (bf16) {
+            attention_bf16_query(t, r, q, d, by);
+        } else {
+            memcpy(t->q + r * d, q, d * sizeof(*q));
+            vec_scale(t->q + r * d, by, d);
+        }
+    }
+    if (bf16)
+        attention_bf16_start(t, d);
+    else
+        memset(t->sum, 0, t->n_rows * d * sizeof(*t->sum));
 }
 
 /* Is every number of its output one? */
@@ -142,72 +195,106 @@ tile_run(const struct attention *a, struct tile *t)
     size_t last = t->first + (t->n_rows - 1) / t->group, d = a->head_dim;
     size_t oldest =
         a->window && t->first >= a->window ? t->first - a->window + 1 : 0;
-    bool numbers = true;
+    bool numbers = true, bf16 = is_bf16(a, t->span);
+    struct seen seen;
 
-    for (size_t r = 0; r < t->n_rows; r++) {
-        memcpy(t->q + r * d, a->q + query_of(a, t, r) * d, d * sizeof(*t->q));
-        vec_scale(t->q + r * d, (float)(1 / sqrt((double)d)), d);
-        t->max[r] = -INFINITY;
-        t->total[r] = 0;
+    start(a, t, bf16);
+    for (size_t b = oldest / KV_BLOCK; b <= last / KV_BLOCK; b++) {
+        if (!find_seen(a, t, b, &seen))
+            continue;
+        if (bf16)
+            attention_bf16_block(a, t, b, &seen);
+        else
+            exact_block(a, t, b, &seen);
     }
-    memset(t->sum, 0, t->n_rows * d * sizeof(*t->sum));
-    for (size_t b = oldest / KV_BLOCK; b <= last / KV_BLOCK; b++)
-        tile_block(a, t, b);
     for (size_t r = 0; r < t->n_rows; r++) {
-        float *sum = t->sum + r * d;
         size_t query = query_of(a, t, r);
+        float *out = a->out + query * d;
 
-        vec_scale(sum, 1 / t->total[r], d);
-        memcpy(a->out + query * d, sum, d * sizeof(*sum));
+        if (bf16)
+            attention_bf16_output(t, r, out, d);
+        else
+            memcpy(out, t->sum + r * d, d * sizeof(*out));
+        vec_scale(out, 1 / t->total[r], d);
         if (a->lse)
             a->lse[query] =
                 (float)((double)t->max[r] + f64_log((double)t->total[r]));
-        numbers &= !isnan(vec_max(sum, d));
+        numbers &= !isnan(vec_max(out, d));
     }
     return numbers;
 }
 
-static size_t
-n_tasks(const struct attention *a, const struct span *span)
-{
-    size_t step = tile_positions(a->n_heads / a->n_kv_heads);
+/* A call: a task is one KV head and some positions of a span. */
+struct call {
+    const struct attention *a;
+    size_t group;   /* query heads of a KV head */
+    size_t want;    /* tasks */
+    size_t scratch; /* floats of a thread */
+};
 
-    return (span->n + step - 1) / step * a->n_kv_heads;
+/* Positions of a task of a span. */
+static size_t
+step_of(const struct call *c, const struct span *span)
+{
+    size_t most = max_rows(c->a->head_dim, c->group, is_bf16(c->a, span));
+    size_t least = group_rows(c->group);
+    size_t even = span->n * c->a->n_kv_heads * c->group / c->want;
+
+    return larger(smaller(most, even), smaller(most, least)) / c->group;
 }
 
-/* A task is one KV head and up to tile_positions() queries of a span. */
+static size_t
+n_tasks(const struct call *c, const struct span *span)
+{
+    size_t step = step_of(c, span);
+
+    return (span->n + step - 1) / step * c->a->n_kv_heads;
+}
+
+static void
+lay(const struct call *c, struct tile *t, float *scratch)
+{
+    size_t d = c->a->head_dim;
+    bool bf16 = is_bf16(c->a, t->span);
+    size_t rows = max_rows(d, c->group, bf16);
+
+    if (bf16) {
+        attention_bf16_lay(t, scratch, d, rows);
+        t->max = scratch + attention_bf16_scratch(d, rows);
+    } else {
+        t->q = scratch;
+        t->sum = t->q + rows * d;
+        t->score = t->sum + rows * d;
+        t->max = t->score + rows * KV_BLOCK;
+    }
+    t->total = t->max + rows;
+}
+
 static void
 run_tasks(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct attention *a = ctx;
-    size_t group = a->n_heads / a->n_kv_heads;
-    size_t step = tile_positions(group);
-    size_t rows = group * step;
-    size_t scratch = rows * (2 * a->head_dim + KV_BLOCK + 2);
+    const struct call *c = ctx;
+    const struct attention *a = c->a;
 
     for (size_t i = begin; i < end; i++) {
-        struct tile t = { .group = group, .span = a->spans };
-        size_t task = i, at, first, n;
+        struct tile t = { .group = c->group, .span = a->spans };
+        size_t task = i, step, at, first, n;
 
-        for (; task >= n_tasks(a, t.span); t.span++)
-            task -= n_tasks(a, t.span);
+        for (; task >= n_tasks(c, t.span); t.span++)
+            task -= n_tasks(c, t.span);
+        step = step_of(c, t.span);
         at = task / a->n_kv_heads * step;
+        n = smaller(t.span->n - at, step);
         t.kv_head = task % a->n_kv_heads;
-        t.head = t.kv_head * group;
-        t.first = t.span->slot + at;
-        t.n_rows = (t.span->n - at < step ? t.span->n - at : step) * group;
-        t.q = a->scratch + (size_t)thread * scratch;
-        t.sum = t.q + rows * a->head_dim;
-        t.score = t.sum + rows * a->head_dim;
-        t.max = t.score + rows * KV_BLOCK;
-        t.total = t.max + rows;
-        if (tile_run(a, &t) || t.n_rows == group)
+        t.head = t.kv_head * c->group;
+        t.first = first = t.span->slot + at;
+        t.n_rows = n * c->group;
+        lay(c, &t, a->scratch + (size_t)thread * c->scratch);
+        if (tile_run(a, &t) || n == 1)
             continue;
         /* A weight of 0 hides no infinity that another position alone sees:
          * the product is NaN.  Each position then sums what is its own. */
-        first = t.first;
-        n = t.n_rows / group;
-        t.n_rows = group;
+        t.n_rows = c->group;
         for (size_t k = 0; k < n; k++) {
             t.first = first + k;
             tile_run(a, &t);
@@ -218,10 +305,13 @@ run_tasks(void *ctx, size_t begin, size_t end, int thread)
 void
 attention_run(struct par *par, const struct attention *a)
 {
-    struct attention copy = *a;
+    struct call c = { .a = a,
+                      .group = a->n_heads / a->n_kv_heads,
+                      .want = TASKS * (size_t)par_threads(par) };
     size_t tasks = 0;
 
+    c.scratch = scratch_of(a->head_dim, c.group, a->bf16);
     for (size_t i = 0; i < a->n_spans; i++)
-        tasks += n_tasks(a, &a->spans[i]);
-    par_for(par, tasks, 1, run_tasks, &copy);
+        tasks += n_tasks(&c, &a->spans[i]);
+    par_for(par, tasks, 1, run_tasks, &c);
 }

@@ -4,6 +4,7 @@
 #ifndef CORE_MODEL_ATTENTION_H
 #define CORE_MODEL_ATTENTION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "core/model/block.h"
@@ -22,11 +23,16 @@ struct attention {
     float *out;     /* [rows, n_heads, head_dim] */
     float *lse; /* [rows, n_heads] log of the sum of exp of a query's scores,
                  * which a backward needs; NULL: not wanted */
-    float *scratch; /* [threads, attention_scratch()] */
+    bool bf16;  /* of prompts: queries, keys, weights and values are rounded
+                 * for their products; sums and softmax are f32 */
+    float *scratch; /* [threads, attention_scratch()], 64-byte aligned */
 };
 
+/* attention_takes_bf16(): is 'bf16' faster on this CPU, and has it room? */
+bool attention_takes_bf16(const struct config *config);
+
 /* attention_scratch() is the number of floats each thread needs. */
-size_t attention_scratch(const struct config *config);
+size_t attention_scratch(const struct config *config, bool bf16);
 
 /* attention_run() is causal softmax attention.  Each query is summed in an
  * order fixed by its position alone. */

@@ -236,6 +236,7 @@ run_block(struct step *s)
                               .q = a->q_rotated,
                               .out = a->attended,
                               .lse = a->lse,
+                              .bf16 = e->attention_bf16,
                               .scratch = e->attention_scratch,
                           });
     at_point(s, TAP_IN_O, a->attended);

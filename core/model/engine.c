@@ -21,6 +21,15 @@
  * first. */
 #define MAX_ARRAYS 26
 
+/* A backward goes through the exact one. */
+static bool
+attends_bf16(const struct model *model, const struct engine_options *options,
+             bool bare)
+{
+    return !bare && options->compute == COMPUTE_BF16 &&
+           attention_takes_bf16(&model->config);
+}
+
 static size_t
 list_arrays(struct engine *e, const struct model *model, size_t n_threads,
             const struct engine_options *options, bool bare,
@@ -43,7 +52,8 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
     widest = larger(larger(hidden, nq), inter);
 
     const struct mem_array arrays[] = {
-        { &e->attention_scratch, n_threads, attention_scratch(c), 4 },
+        { &e->attention_scratch, n_threads,
+          attention_scratch(c, attends_bf16(model, options, bare)), 4 },
         { &e->chunk.spans, 1, 1, sizeof(*e->chunk.spans) },
         { &e->chunk.rows, 1, 1, sizeof(*e->chunk.rows) },
         { &e->wanted_spans, 1, own, sizeof(*e->wanted_spans) },
@@ -116,6 +126,7 @@ open_engine(struct engine **engine, const struct model *model, struct par *par,
     e->par = par;
     e->options = *options;
     e->options.chunk = chunk;
+    e->attention_bf16 = attends_bf16(model, options, bare);
     w->n = n_experts;
     w->k = (size_t)model->config.n_experts_used;
     w->first = xcalloc(n_experts + 1, sizeof(*w->first));

@@ -23,8 +23,9 @@ struct model;
  * How exact the linear layers are: all in f32, or with their inputs rounded to
  * bf16.  Then the tokens of prompts go through gemm_bf16(), which rounds F16
  * and F32 weights, too, others through gemm_exact(): each token's bits depend
- * on which of the two it is.  Experts take both through gemm_exact(), as do
- * BF16 weights where the CPU has no instruction for such products.
+ * on which of the two it is.  Attention of prompts has bf16 operands where the
+ * CPU has an instruction for them.  Experts take both through gemm_exact(), as
+ * do BF16 weights where the CPU has no instruction for such products.
  */
 enum compute { COMPUTE_F32, COMPUTE_BF16 };
 
@@ -49,6 +50,7 @@ struct engine {
     size_t nbytes;
     float *head_in;           /* [chunk, hidden]: of lm_head */
     float *attention_scratch; /* [threads, attention_scratch()] */
+    bool attention_bf16;      /* of prompts */
     /* COMPUTE_BF16: the input of a linear layer, rounded, and in f32 again */
     uint16_t *rounded;           /* [chunk, gemm_ld_bf16(widest input)]; or
                                   * int8 of them, which is less */

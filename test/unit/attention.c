@@ -1,7 +1,7 @@
 /*
  * Attention and its log-sum-exp against their formulas in f64, for any window
- * and cut; a number that is not finite reaches those who see it, and nobody
- * else.
+ * and cut, exact and in bf16, where queries and weights are rounded; a number
+ * that is not finite reaches those who see it, and nobody else.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,6 +14,8 @@
 #include "test/unit/tap.h"
 
 /* A query head's KV head is its number / GROUP. */
+static bool bf16;
+
 enum { N = 150, HEADS = 6, KV_HEADS = 2, GROUP = 3, DIM = 10, BAD = 70 };
 
 static float q[N][HEADS][DIM], k[N][KV_HEADS][DIM], v[N][KV_HEADS][DIM];
@@ -35,13 +37,21 @@ sees_bad(size_t p, size_t head, size_t i, size_t window)
 }
 
 static double
+scaled(float x)
+{
+    float y = x * (float)(1 / sqrt(DIM));
+
+    return bf16 ? (double)bf16_to_f32(f32_to_bf16(y)) : x / sqrt(DIM);
+}
+
+static double
 score(size_t p, size_t head, size_t key)
 {
     double sum = 0;
 
     for (size_t i = 0; i < DIM; i++)
-        sum += (double)q[p][head][i] * (double)k[key][head / GROUP][i];
-    return sum / sqrt(DIM);
+        sum += scaled(q[p][head][i]) * (double)k[key][head / GROUP][i];
+    return sum;
 }
 
 static size_t
@@ -79,12 +89,12 @@ expected_lse(size_t p, size_t head, size_t window)
 static void
 run(struct session *s, size_t window, size_t step, float *out, float *lse)
 {
-    static float scratch[1 << 14];
+    static _Alignas(64) float scratch[1 << 18];
     const struct config config = { .n_heads = HEADS,
                                    .n_kv_heads = KV_HEADS,
                                    .head_dim = DIM };
 
-    if (attention_scratch(&config) > sizeof(scratch) / sizeof(*scratch))
+    if (attention_scratch(&config, true) > sizeof(scratch) / sizeof(*scratch))
         abort();
     for (size_t at = 0; at < N; at += step) {
         size_t n = N - at < step ? N - at : step;
@@ -101,6 +111,7 @@ run(struct session *s, size_t window, size_t step, float *out, float *lse)
             .q = q[at][0],
             .out = out + at * HEADS * DIM,
             .lse = lse ? lse + at * HEADS : NULL,
+            .bf16 = bf16,
             .scratch = scratch,
         };
 
@@ -113,6 +124,7 @@ test_window(struct session *s, size_t window, bool bad)
 {
     static float out[N * HEADS * DIM], cut[N * HEADS * DIM];
     static float lse[N * HEADS], lse_cut[N * HEADS];
+    const char *form = bf16 ? " in bf16" : "";
     bool near = true, apart = true, same = true, near_lse = true;
 
     run(s, window, 1, out, lse);
@@ -126,8 +138,9 @@ test_window(struct session *s, size_t window, bool bad)
                 if (bad && sees_bad(p, head, i, window))
                     apart &= !isfinite(out[at]);
                 else
-                    near &= fabs((double)out[at] -
-                                 expected(p, head, i, window)) < 2e-5;
+                    near &=
+                        fabs((double)out[at] - expected(p, head, i, window)) <
+                        (bf16 ? 0x1p-9 * 4 * 2 : 2e-5);
     for (size_t step = 2; step <= N; step = step * 3 - 1) {
         run(s, window, step, cut, step % 2 ? NULL : lse_cut);
         if (step % 2 == 0)
@@ -137,17 +150,20 @@ test_window(struct session *s, size_t window, bool bad)
                                    : f32_bits(out[at]) == f32_bits(cut[at]);
     }
     tap_ok(near,
-           "attention %s, window %zu%s: who sees finite values is near "
+           "attention %s%s, window %zu%s: who sees finite values is near "
            "the f64 formula",
-           dtype_table[s->kv.dtype].name, window, bad ? ", an infinity" : "");
+           dtype_table[s->kv.dtype].name, form, window,
+           bad ? ", an infinity" : "");
     tap_ok(near_lse,
-           "attention %s, window %zu%s: log-sum-exp is near the f64 formula",
-           dtype_table[s->kv.dtype].name, window, bad ? ", an infinity" : "");
+           "attention %s%s, window %zu%s: log-sum-exp is near the f64 formula",
+           dtype_table[s->kv.dtype].name, form, window,
+           bad ? ", an infinity" : "");
     if (bad)
-        tap_ok(apart, "attention %s, window %zu: who sees an infinity has it",
-               dtype_table[s->kv.dtype].name, window);
-    tap_ok(same, "attention %s, window %zu%s: the same bits for any cut",
-           dtype_table[s->kv.dtype].name, window, bad ? ", an infinity" : "");
+        tap_ok(apart, "attention %s%s, window %zu: who sees an infinity has it",
+               dtype_table[s->kv.dtype].name, form, window);
+    tap_ok(same, "attention %s%s, window %zu%s: the same bits for any cut",
+           dtype_table[s->kv.dtype].name, form, window,
+           bad ? ", an infinity" : "");
 }
 
 static void
@@ -178,6 +194,10 @@ main(void)
     fill(k[0][0], sizeof(k) / sizeof(float));
     fill(v[0][0], sizeof(v) / sizeof(float));
     for (int bad = 0; bad < 2; bad++) {
+        bf16 = false;
+        test_dtype(DT_F32, bad);
+        test_dtype(DT_BF16, bad);
+        bf16 = true;
         test_dtype(DT_F32, bad);
         test_dtype(DT_BF16, bad);
     }

@@ -127,7 +127,7 @@ run(struct session *s, size_t window, int threads, struct result *r)
     struct par *par;
     struct err err;
 
-    if (attention_scratch(&config) > 1 << 14 ||
+    if (attention_scratch(&config, false) > 1 << 14 ||
         par_open(&par, threads, &err) < 0)
         abort();
     attention_run(par, &a);

@@ -212,6 +212,94 @@ test_lengths(enum isa isa)
 }
 
 /* Every 501st float of those whose exp is neither 0 nor infinity. */
+enum { ROWS = 7, BLOCKS = 5 };
+
+/* A row's numbers begin .. end - 1 of a block; what is outside may be NaN. */
+static void
+put_scores(float *score, size_t begin, size_t end, float size)
+{
+    for (size_t i = 0; i < ROWS * SOFTMAX_BLOCK; i++)
+        score[i] = i % SOFTMAX_BLOCK < begin || i % SOFTMAX_BLOCK >= end
+                       ? NAN
+                       : size * rnd();
+}
+
+/* Weights to half a unit of bf16 and 2 ulp of f32, totals to 2^-20. */
+static bool
+softmax_is_near(const struct softmax_block *got, const double *total)
+{
+    bool good = true;
+
+    for (size_t r = 0; r < ROWS; r++) {
+        for (size_t i = 0; i < SOFTMAX_BLOCK; i++) {
+            double e = exp((double)got->scores[r * SOFTMAX_BLOCK + i] -
+                           (double)got->max[r]);
+            float w = bf16_to_f32(got->weights[r * SOFTMAX_BLOCK + i]);
+
+            if (i < got->begin || i >= got->end)
+                good &= w == 0;
+            else
+                good &=
+                    fabs((double)w - e) <= e * (0x1p-8 + 0x1p-22) + 0x1p-126;
+        }
+        good &= fabs((double)got->total[r] - total[r]) <= total[r] * 0x1p-20;
+    }
+    return good;
+}
+
+/* Blocks of a softmax, against what f64 makes of the same scores; the same bits
+ * as without vectors. */
+static void
+test_softmax_block(enum isa isa)
+{
+    const struct vec_ops *ops = vec_ops_of(isa),
+                         *scalar = vec_ops_of(ISA_SCALAR);
+    static float score[ROWS * SOFTMAX_BLOCK];
+    static uint16_t w[2][ROWS * SOFTMAX_BLOCK];
+    float max[2][ROWS], total[2][ROWS], by[2][ROWS];
+    bool good = true, same = true, nan = true;
+
+    for (int round = 0; round < 50; round++) {
+        double sum[ROWS] = { 0 };
+
+        for (size_t r = 0; r < ROWS; r++) {
+            max[0][r] = max[1][r] = -INFINITY;
+            total[0][r] = total[1][r] = 0;
+        }
+        for (size_t block = 0; block < BLOCKS; block++) {
+            size_t begin = block == 0 ? (size_t)round : 0;
+            size_t end = block == 4 ? (size_t)round + 1 : SOFTMAX_BLOCK;
+            struct softmax_block both[2];
+
+            put_scores(score, begin, end, round % 2 ? 5 : 100);
+            for (int i = 0; i < 2; i++)
+                both[i] =
+                    (struct softmax_block){ w[i], score,  ROWS,     begin,
+                                            end,  max[i], total[i], by[i] };
+            ops->softmax_block(&both[0]);
+            scalar->softmax_block(&both[1]);
+            for (size_t r = 0; r < ROWS; r++) {
+                sum[r] *= (double)by[0][r];
+                for (size_t i = begin; i < end; i++)
+                    sum[r] += exp((double)score[r * SOFTMAX_BLOCK + i] -
+                                  (double)max[0][r]);
+            }
+            good &= softmax_is_near(&both[0], sum);
+            same &= !memcmp(w[0], w[1], sizeof(w[0])) &&
+                    !memcmp(max[0], max[1], sizeof(max[0])) &&
+                    !memcmp(total[0], total[1], sizeof(total[0])) &&
+                    !memcmp(by[0], by[1], sizeof(by[0]));
+        }
+        score[3] = NAN;
+        ops->softmax_block(&(struct softmax_block){
+            w[0], score, 1, 0, SOFTMAX_BLOCK, max[0], total[0], by[0] });
+        nan &= isnan(total[0][0]);
+    }
+    tap_ok(good, "vec %s: softmax_block against exp", isa_name(isa));
+    tap_ok(same, "vec %s: softmax_block has the scalar's bits", isa_name(isa));
+    tap_ok(nan, "vec %s: softmax_block: a NaN is in the total", isa_name(isa));
+}
+
 static void
 test_exp_accuracy(enum isa isa)
 {
@@ -354,6 +442,7 @@ main(void)
     {
         test_lengths(isa);
         test_exp_accuracy(isa);
+        test_softmax_block(isa);
         test_special(isa);
     }
     test_topk();

@@ -1,0 +1,120 @@
+/* gemm_bf16_block() has the bits of gemm_bf16(), and its sums go on. */
+#include "core/kernel/gemm.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "test/unit/isa.h"
+#include "test/unit/tap.h"
+
+enum { M = 70, N = 150, MAX_K = 140, LD_W = N + 3 };
+
+static float x[M][MAX_K], c[M][N], got[M][N];
+static float f32[MAX_K][LD_W];
+static uint16_t bf16[MAX_K][LD_W];
+
+/* All of k but begin .. end - 1 is 0. */
+static void
+fill(size_t k, size_t begin, size_t end)
+{
+    for (size_t i = 0; i < k; i++)
+        for (size_t j = 0; j < LD_W; j++) {
+            f32[i][j] = i < begin || i >= end ? 0 : rnd();
+            bf16[i][j] = f32_to_bf16(f32[i][j]);
+        }
+}
+
+/* Both ways; t is the last panel's sums, twice. */
+static void
+products(struct gemm *g, enum dtype dtype, size_t k, size_t begin, size_t end,
+         float t[M][GEMM_PANEL])
+{
+    const struct gemm_matrix w = { .data = dtype == DT_F32 ? (void *)f32 : bf16,
+                                   .dtype = dtype,
+                                   .n = N,
+                                   .k = k,
+                                   .ld = LD_W,
+                                   .by_k = true };
+    const struct gemm_job job = { .w = w, .c = c[0], .ldc = N };
+    size_t ld = gemm_ld_bf16(k);
+    uint16_t *rounded = aligned_alloc(64, M * ld * sizeof(*rounded));
+    uint16_t *b = aligned_alloc(64, gemm_bf16_panel_size(k) * sizeof(*b));
+
+    for (size_t i = 0; i < M; i++)
+        gemm_bf16_row(rounded + i * ld, x[i], k);
+    gemm_bf16(g, &job, 1, rounded, NULL, ld, M);
+    for (size_t col = 0; col < N; col += GEMM_PANEL) {
+        gemm_bf16_panel(b, &w, col, begin, end);
+        gemm_bf16_block(t[0], rounded, ld, b, M, k, false);
+        for (size_t i = 0; i < M; i++)
+            memcpy(&got[i][col], t[i],
+                   smaller(GEMM_PANEL, N - col) * sizeof(float));
+    }
+    gemm_bf16_block(t[0], rounded, ld, b, M, k, true);
+    free(rounded);
+    free(b);
+}
+
+static void
+test(struct gemm *g, enum dtype dtype)
+{
+    static _Alignas(64) float t[M][GEMM_PANEL];
+    bool same = true, twice = true, some = true;
+
+    for (size_t k = 1; k <= MAX_K; k += 23) {
+        fill(k, 0, k);
+        products(g, dtype, k, 0, k, t);
+        same &= !memcmp(c, got, sizeof(c));
+        for (size_t i = 0; i < M; i++)
+            for (size_t j = 128; j < N; j++)
+                twice &= fabsf(t[i][j - 128] - 2 * c[i][j]) <= 1e-6f * (float)k;
+        fill(k, k / 3, k - k / 4);
+        products(g, dtype, k, 0, k, t);
+        memcpy(c, got, sizeof(c));
+        products(g, dtype, k, k / 3, k - k / 4, t);
+        some &= !memcmp(c, got, sizeof(c));
+    }
+    tap_ok(same, "gemm_bf16_block %s: gemm_bf16's bits",
+           dtype_table[dtype].name);
+    tap_ok(twice, "gemm_bf16_block %s: added to what was there",
+           dtype_table[dtype].name);
+    tap_ok(some, "gemm_bf16_panel %s: of some of k", dtype_table[dtype].name);
+}
+
+/* Weights outside the part that is asked for are not read. */
+static void
+test_outside(void)
+{
+    const struct gemm_matrix w = {
+        .data = f32, .dtype = DT_F32, .n = N, .k = 40, .ld = LD_W, .by_k = true
+    };
+    uint16_t b[64 * GEMM_PANEL];
+    bool zero = true;
+
+    fill(40, 0, 40);
+    f32[3][70] = f32[35][70] = NAN;
+    gemm_bf16_panel(b, &w, 64, 4, 35);
+    for (size_t i = 0; i < gemm_bf16_panel_size(40); i++)
+        zero &= !isnan(bf16_to_f32(b[i]));
+    tap_ok(zero, "gemm_bf16_panel: zeros outside");
+}
+
+int
+main(void)
+{
+    struct gemm *g;
+    struct err err;
+
+    if (gemm_open(&g, NULL, &err) < 0)
+        return 1;
+    for (size_t i = 0; i < M; i++)
+        for (size_t k = 0; k < MAX_K; k++)
+            x[i][k] = rnd();
+    test(g, DT_F32);
+    test(g, DT_BF16);
+    test_outside();
+    gemm_close(g);
+    return tap_done();
+}
