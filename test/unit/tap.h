@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int tap_n, tap_failed;
 
@@ -40,6 +41,16 @@ static __attribute__((unused)) bool
 tap_slow(void)
 {
     return getenv("TU_RUN") != NULL;
+}
+
+/* tap_one_way() is whether TU_WAYS=one: of what has the same result in several
+ * ways, each model then has one of them, in turn. */
+static __attribute__((unused)) bool
+tap_one_way(void)
+{
+    const char *ways = getenv("TU_WAYS");
+
+    return ways && !strcmp(ways, "one");
 }
 
 static int
