@@ -19,21 +19,35 @@ part(const char *w, enum dtype t, const float *x, size_t cols)
     return sum_lanes(lane, LANES);
 }
 
+INLINE float
+product(const char *w, enum dtype t, const float *x, size_t cols)
+{
+    float sum = part(w, t, x, smaller(cols, EXACT_PART));
+
+    for (size_t c = EXACT_PART; c < cols; c += EXACT_PART)
+        sum += part(w + c * weight_nbytes(t), t, x + c,
+                    smaller(cols - c, EXACT_PART));
+    return sum;
+}
+
 INLINE void
 products(const struct gemv_args *a, enum dtype t)
 {
     const char *w = a->w;
 
     for (size_t r = 0; r < a->rows; r++, w += a->cols * weight_nbytes(t))
-        for (size_t i = 0; i < a->n_x; i++) {
-            const float *x = a->x + i * a->ldx;
-            float sum = part(w, t, x, smaller(a->cols, EXACT_PART));
+        for (size_t i = 0; i < a->n_x; i++)
+            a->y[i * a->ldy + r] = product(w, t, a->x + i * a->ldx, a->cols);
+}
 
-            for (size_t c = EXACT_PART; c < a->cols; c += EXACT_PART)
-                sum += part(w + c * weight_nbytes(t), t, x + c,
-                            smaller(a->cols - c, EXACT_PART));
-            a->y[i * a->ldy + r] = sum;
-        }
+INLINE void
+products_of_rows(const struct gemv_rows *a, enum dtype t)
+{
+    const char *w = a->w;
+
+    for (size_t i = 0; i < a->n; i++)
+        a->y[i] = product(w + a->idx[i] * a->cols * weight_nbytes(t), t, a->x,
+                          a->cols);
 }
 
 static void
@@ -42,4 +56,10 @@ gemv(const struct gemv_args *a)
     BY_DTYPE(products, a);
 }
 
-const struct gemv_ops gemv_scalar = { .gemv = gemv };
+static void
+rows(const struct gemv_rows *a)
+{
+    BY_DTYPE(products_of_rows, a);
+}
+
+const struct gemv_ops gemv_scalar = { .gemv = gemv, .rows = rows };

@@ -162,4 +162,94 @@ gemv(const struct gemv_args *a)
     BY_DTYPE(products, a);
 }
 
-const struct gemv_ops TABLE(gemv) = { .gemv = gemv };
+/* ---- rows from anywhere ---- */
+
+enum { SOME = 4 * V8 }; /* rows at once: 4 accumulators, which one tree adds */
+
+/* n columns of SOME rows by x; the same columns of the next ones are asked for
+ * meanwhile, as no prefetcher of the CPU knows where they are. */
+INLINE void
+some_part(enum dtype t, const char *const *w, const char *const *next,
+          const float *x, size_t n, float *sum)
+{
+    const size_t nbytes = weight_nbytes(t);
+    v8 acc[4], xv;
+    size_t c = 0;
+
+#pragma GCC unroll 4
+    for (size_t r = 0; r < 4; r++)
+        acc[r] = v8_zero();
+    for (; c + LINE <= n; c += LINE) {
+#pragma GCC unroll 8
+        for (size_t r = 0; r < SOME; r++)
+            for (size_t i = 0; i < LINE * nbytes; i += 64)
+                __builtin_prefetch(next[r] + c * nbytes + i);
+#pragma GCC unroll 4
+        for (int j = 0; j < LINE / 8; j++) {
+            xv = v8_x(x + c + 8 * j);
+#pragma GCC unroll 4
+            for (size_t r = 0; r < 4; r++)
+                acc[r] =
+                    v8_fma(v8_weights_at(t, w[r * V8] + c * nbytes,
+                                         w[r * V8 + V8 - 1] + c * nbytes, j),
+                           xv, acc[r]);
+        }
+    }
+    for (; c < n; c += 8) {
+        size_t left = smaller(n - c, 8);
+
+        xv = left == 8 ? v8_x(x + c) : v8_x_n(x + c, left);
+        for (size_t r = 0; r < 4; r++) {
+            const char *p = w[r * V8] + c * nbytes;
+            const char *q = w[r * V8 + V8 - 1] + c * nbytes;
+
+            acc[r] = v8_fma(left == 8 ? v8_weights(t, p, q)
+                                      : v8_weights_n(t, p, q, left),
+                            xv, acc[r]);
+        }
+    }
+    v8_sum4(sum, acc);
+}
+
+/* The last row stands in where there are fewer. */
+INLINE void
+some(const struct gemv_rows *a, enum dtype t, size_t i)
+{
+    const size_t nbytes = weight_nbytes(t);
+    const char *w[SOME], *next[SOME];
+    size_t n = smaller(a->n - i, SOME), c = 0;
+    float sum[SOME];
+
+    for (size_t r = 0; r < SOME; r++) {
+        size_t at = smaller(i + r, a->n - 1);
+
+        w[r] = (const char *)a->w + a->idx[at] * a->cols * nbytes;
+        at = smaller(i + r + SOME, a->n - 1);
+        next[r] = (const char *)a->w + a->idx[at] * a->cols * nbytes;
+    }
+    do {
+        some_part(t, w, next, a->x + c, smaller(a->cols - c, EXACT_PART), sum);
+        for (size_t r = 0; r < n; r++)
+            a->y[i + r] = c > 0 ? a->y[i + r] + sum[r] : sum[r];
+        for (size_t r = 0; r < SOME; r++) {
+            w[r] += EXACT_PART * nbytes;
+            next[r] += EXACT_PART * nbytes;
+        }
+        c += EXACT_PART;
+    } while (c < a->cols);
+}
+
+INLINE void
+all_rows(const struct gemv_rows *a, enum dtype t)
+{
+    for (size_t i = 0; i < a->n; i += SOME)
+        some(a, t, i);
+}
+
+static void
+rows(const struct gemv_rows *a)
+{
+    BY_DTYPE(all_rows, a);
+}
+
+const struct gemv_ops TABLE(gemv) = { .gemv = gemv, .rows = rows };

@@ -39,8 +39,20 @@ struct gemv_args {
     enum dtype w_dtype;
 };
 
+/* y[i] = sum over c of w[idx[i]][c] * x[c], for one x: of some rows of w the
+ * bits that gemv has. */
+struct gemv_rows {
+    float *y;
+    const void *w;
+    const uint32_t *idx; /* [n] */
+    const float *x;
+    size_t n, cols;
+    enum dtype w_dtype;
+};
+
 struct gemv_ops {
     void (*gemv)(const struct gemv_args *a);
+    void (*rows)(const struct gemv_rows *a);
 };
 
 struct weighted_sum;
