@@ -59,5 +59,10 @@ check-compilers:
 check-install: all
 	@$(TESTENV) SLOW=1 bats test/install.bats
 
+# Screening's bound on 100 million pairs of rows, by each instruction set.
+check-screen: $(B)/test/unit/screen
+	@for i in $(filter-out scalar,$(ISAS)); do echo "# $$i"; TU_ISA=$$i $< 100000000 || exit; done
+
 .PHONY: check-compilers check-cross check-faults check-install check-kills \
-        check-limits check-power check-slurm coverage coverage-run fuzz
+        check-limits check-power check-screen check-slurm coverage \
+        coverage-run fuzz

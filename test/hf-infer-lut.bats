@@ -24,7 +24,7 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
 
 @test "hf-infer --lut: the bits do not depend on -j, --chunk or --batch" {
     ref make M fused
-    same_for '-j 1' '-j 2' '-j 3 --chunk 5' '--chunk 1' '--lut-report r --force' -- \
+    same_for '-j 1' '-j 2' '-j 3 --chunk 5' '--chunk 1' '--no-screen' '--lut-report r --force' -- \
         hf-infer M --ids $IDS --logits - --lut M --ratio 0.3
     same_in_batches M -n 6 --lut M
 }

@@ -89,6 +89,40 @@ for key, v in good.items():
     [ "$output" = $(($(wc -w <<<"$isas") * 3)) ]
 }
 
+@test "lut-apply: the bits are those of --no-screen, for every dtype, k, -j and batch" {
+    for case in "'BF16', k=1" "'BF16', k=32" "'BF16', k=256, centered=True" "'F16', k=32" "'F32', k=8"; do
+        make_case "n=2048, d=136, rows=700, dtype=$case"
+        "$PYTHON" -c 'import numpy as np
+x = np.load("x.npy")
+x[100:200] += 50                       # far from 0
+x[200:300, ::37] *= 1000               # outlier dims
+x[300:306, 5] = np.inf, -np.inf, np.nan, 1e38, -1e38, 1e-38
+x[330:340] *= 1e-20
+x[340:350] *= 1e25
+x[350:360] = 0
+np.save("x.npy", x)'
+        lut-apply -q DIR $LAYER --no-screen <x.npy >exact.npy
+        for options in '-j 1' '-j 2 --batch 8' '-j 3 --batch 700' '-j 2 --batch 513'; do
+            lut-apply -q DIR $LAYER $options <x.npy | cmp - exact.npy
+        done
+    done
+}
+
+@test "lut-apply -v: the memory of screening, and the rows that it did not decide" {
+    make_case "n=2048, d=136, rows=100, dtype='BF16'"
+    "$PYTHON" -c 'import numpy as np
+x = np.load("x.npy")
+x[7] = np.nan
+np.save("x.npy", x)'
+    run -0 --separate-stderr lut-apply -v DIR $LAYER -i x.npy -o y.npy
+    if [[ $stderr == *"screening takes"* ]]; then # AMX, or a fast AVX512-BF16
+        [[ $stderr == *"screening takes up to 0.6 MiB"* ]] # 2048 * (160 * 2 + 8)
+        [[ $stderr == *"screening: 1 of 100 rows were computed exactly"* ]]
+    fi
+    run -0 --separate-stderr lut-apply -v --no-screen DIR $LAYER -i x.npy -f -o y.npy
+    [[ $stderr != *screening* ]]
+}
+
 @test "lut-apply: the command lines of the manual work as written" {
     make_case "layer='model.layers.0.self_attn.qkv_proj', outs=(24, 8, 8)"
     ln -s DIR MODEL
@@ -288,9 +322,13 @@ assert "%.3g" % a in shown and "%.3g" % b in shown, (a, b, shown)'
 
 @test "lut-apply --bench: a line for each step that there is" {
     make_case
-    [ "$(lut-apply --bench DIR $LAYER <x.npy | cut -f 1 | xargs)" = "step encode top-k combine table" ]
+    steps() { # where the CPU screens, this is one more
+        lut-apply --bench DIR $LAYER "$@" <x.npy | cut -f 1,2 | grep -v screened | xargs
+    }
+    [ "$(steps --batch 9)" = "step rows encode 9 top-k 9 combine 9 table 9" ]
+    [[ $(lut-apply --bench --no-screen DIR $LAYER <x.npy) != *screened* ]]
     [ "$(lut-apply --bench DIR $LAYER <x.npy | head -n 1)" = "step	rows	us_per_row	of_table" ]
     [ "$(lut-apply --bench DIR $LAYER -m DIR <x.npy | head -n 1)" = "step	rows	us_per_row	of_layer" ]
-    [ "$(lut-apply --bench DIR $LAYER -m DIR --top 3 --batch 7 <x.npy | cut -f 1,2 | xargs)" = \
+    [ "$(steps -m DIR --top 3 --batch 7)" = \
         "step rows encode 7 top-k 7 combine 7 compensation 7 table 7 layer 7" ]
 }

@@ -204,7 +204,8 @@ run_open_model(struct run *run, struct err *err)
                 !run->ids_out &&
                 (run->stop.n > 0 || !is_missing(run->dir, "tokenizer.json"));
     const struct tables_options o = { run->lut_layers, run->lut_ratio,
-                                      run->lut_report != NULL };
+                                      run->lut_report != NULL,
+                                      !run->no_screen };
     int rc = 0;
 
     if (check_dir(run->dir, true, err) < 0 ||
@@ -226,10 +227,14 @@ run_open_model(struct run *run, struct err *err)
                  splices_hook(run->splices, i));
     if (run->lut && run->verbose) {
         size_t n = tables_count(run->tables);
-        size_t n_stored = tables_stored(run->tables);
+        size_t n_stored = tables_stored(run->tables), nbytes;
 
         tool_say("%zu table%s of %s, ratio %g", n, plural(n), run->lut,
                  run->lut_ratio > 0 ? run->lut_ratio : 0);
+        tables_screened(run->tables, &nbytes);
+        if (nbytes > 0)
+            tool_say("screening takes up to %.1f MiB",
+                     (double)nbytes / (1 << 20));
         if (run->lut_ratio > 0 && n_stored > 0 && n_stored < n)
             tool_say("compensation by the stored weights of %zu table%s, else "
                      "by the model's",
@@ -370,6 +375,15 @@ outputs_close(struct run *run, int rc, struct err *err)
     struct out *report = run->lut_out;
     struct str tsv = { 0 };
 
+    if (rc == 0 && run->verbose && run->tables) {
+        size_t nbytes;
+        struct screen_counts c = tables_screened(run->tables, &nbytes);
+
+        if (c.rows > 0)
+            tool_say("screening: %llu of %llu rows were computed exactly",
+                     (unsigned long long)c.unproved,
+                     (unsigned long long)c.rows);
+    }
     if (rc == 0 && report) {
         tables_report(run->tables, &tsv);
         rc = out_write(report, tsv.s, tsv.n, err);

@@ -74,6 +74,7 @@ struct run {
     const char *lut_layers; /* --lut-layers GLOB,.. */
     const char *lut_report; /* --lut-report FILE */
     double lut_ratio;       /* --ratio; -1: not given */
+    bool no_screen;         /* tables: all pre-activations are exact */
     int n_threads;
     bool json, verbose, quiet;
 

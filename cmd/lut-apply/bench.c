@@ -9,10 +9,11 @@
 
 #define ROUNDS 7
 
-enum { ENCODE, TOPK, COMBINE, COMPENSATE, ALL, DENSE, STEPS };
+enum { ENCODE, TOPK, SCREEN, COMBINE, COMPENSATE, ALL, DENSE, STEPS };
 
-static const char *const names[] = { "encode",       "top-k", "combine",
-                                     "compensation", "table", "layer" };
+static const char *const names[] = { "encode",  "top-k",        "screened",
+                                     "combine", "compensation", "table",
+                                     "layer" };
 
 struct bench {
     struct apply_run *run;
@@ -46,11 +47,7 @@ step(struct bench *b, int which)
     struct apply_run *r = b->run;
     const struct table *t = &r->table;
     const struct gemm_job encode = { /* table_encode() but for its top-k */
-                                     .w = { .data = t->encoder_weight,
-                                            .dtype = t->dtype,
-                                            .n = t->n_basis,
-                                            .k = t->in,
-                                            .ld = t->in },
+                                     .w = table_encoder(t),
                                      .c = b->p,
                                      .ldc = t->n_basis,
                                      .end = { .bias = t->encoder_bias }
@@ -62,6 +59,10 @@ step(struct bench *b, int which)
         break;
     case TOPK:
         par_for(r->par, b->n, 1, topk_rows, b);
+        break;
+    case SCREEN:
+        table_encode(r->work, t, r->x, t->in, b->n, 0);
+        table_select(r->work, t, b->n);
         break;
     case COMBINE:
         table_combine(r->work, t, r->y, t->out, b->n);
@@ -120,7 +121,8 @@ bench_main(struct apply_run *run, struct err *err)
         qsort(us[k], ROUNDS, sizeof(double), by_value);
     str_addf(&s, "step\trows\tus_per_row\tof_%s\n", names[whole]);
     for (int k = 0; k < STEPS; k++)
-        if ((k != COMPENSATE || run->fix.how != FIX_NONE) &&
+        if ((k != SCREEN || t->screen) &&
+            (k != COMPENSATE || run->fix.how != FIX_NONE) &&
             (k != DENSE || whole == DENSE))
             str_addf(&s, "%s\t%zu\t%.3f\t%.4f\n", names[k], b.n,
                      us[k][ROUNDS / 2],

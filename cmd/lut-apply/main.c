@@ -35,6 +35,8 @@ static const struct opt opts[] = {
       "draw the output's FVU against --ratio into FILE" },
     { 0, "bench", NULL, NULL, OPT_NOTHING,
       "instead of y, write what each step costs with the first batch of x" },
+    { 0, "no-screen", NULL, NULL, OPT_FLAG(no_screen),
+      "compute all pre-activations exactly; the bits stay the same" },
     { 0, "batch", "N", NULL, OPT_I64(batch, 1, 65536),
       "rows at once; the bits stay the same" },
     TOOL_THREADS(NULL),

@@ -1,11 +1,13 @@
 /* A layer's table, the layer's own weights and its compensation; and rows
  * through the table, a batch at a time. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cmd/lut-apply/apply.h"
 #include "core/kernel/cvt.h"
+#include "core/kernel/screen.h"
 #include "core/mem.h"
 #include "core/model/linear_file.h"
 #include "core/near.h"
@@ -92,6 +94,8 @@ open_layer(struct apply_run *run, struct err *err)
     if (table_open(t, lut, layer, err) < 0 ||
         (cmd->model && bind_model(run, cmd->model, err) < 0))
         return -1;
+    if (!cmd->no_screen)
+        table_screen(t);
     if (!cmd->model && lut->from_exporter && !layer->target_bias)
         err_warn("%s: is from the Python exporter, which leaves out the "
                  "layer's bias: if it has one, -m MODEL adds it",
@@ -133,6 +137,7 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
     const char *const what = "a batch of rows";
     const struct table *t = &run->table;
     size_t n = (size_t)cmd->batch;
+    char screening[64] = "";
 
     run->cmd = cmd;
     run->batch = n;
@@ -140,7 +145,8 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
         input_open(&run->input, cmd->input, cmd->x_dtype, t->in, n, err) < 0 ||
         par_open(&run->par, cmd->n_threads, err) < 0 ||
         gemm_open(&run->gemm, run->par, err) < 0 ||
-        table_work_open(&run->work, run->gemm, t->in, t->k, n, err) < 0 ||
+        table_work_open(&run->work, run->gemm, t->in, t->k, n, t->screen, err) <
+            0 ||
         !(run->x = mem_big(n * t->in, sizeof(float), what, err)) ||
         !(run->y = mem_big(n * t->out, sizeof(float), what, err)) ||
         !(run->dense = mem_big(n * t->out, sizeof(float), what, err)) ||
@@ -148,11 +154,19 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
         return -1;
     if (!cmd->verbose)
         return 0;
-    tool_say("%s: %zu -> %zu, %zu of %zu direction%s, %s%s%s",
+    if (t->screen) {
+        const struct gemm_matrix e = table_encoder(t);
+
+        snprintf(screening, sizeof(screening),
+                 ", screening takes up to %.1f MiB",
+                 (double)screen_nbytes(&e) / (1 << 20));
+    }
+    tool_say("%s: %zu -> %zu, %zu of %zu direction%s, %s%s%s%s",
              t->file.layer->name, t->in, t->out, t->k, t->n_basis,
              plural(t->n_basis), dtype_table[t->dtype].name,
              t->centered ? ", centred" : "",
-             t->file.layer->target_bias ? "" : ", without the layer's bias");
+             t->file.layer->target_bias ? "" : ", without the layer's bias",
+             screening);
     if (run->fix.how != FIX_NONE)
         tool_say("compensation by %s", t->weight_t && !t->transposed
                                            ? "the table's stored weights"
@@ -247,6 +261,12 @@ apply_main(struct apply_run *run, struct err *err)
         progress_at(&progress, run->input.n_read);
     }
     progress_end(&progress);
+    if (n == 0 && run->cmd->verbose && t->screen) {
+        struct screen_counts c = screen_counts(t->screen);
+
+        tool_say("screening: %llu of %llu rows were computed exactly",
+                 (unsigned long long)c.unproved, (unsigned long long)c.rows);
+    }
     if (n == 0 && n_bad_p)
         err_warn("%s: %llu of %llu rows have pre-activations that are NaN or "
                  "infinite: their outputs are NaN",

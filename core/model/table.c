@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/kernel/cvt.h"
+#include "core/kernel/screen.h"
 #include "core/kernel/sums.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
@@ -12,9 +12,7 @@
 
 #define PART_TERMS 64   /* of compensation, summed before they are added to y */
 #define PART_COLS  4096 /* 16 KiB of them on the stack */
-#define FEW_DIMS   8    /* one in 8: a batch of 64 takes the layer's time */
 #define LANES      16
-#define BLOCK      64 /* rows and columns transposed at a time */
 
 /* One thread's candidates for one row while its p is computed. */
 struct candidates {
@@ -24,6 +22,10 @@ struct candidates {
 
 struct table_work {
     struct gemm *gemm;
+    struct screen_work *screen; /* NULL: none is screened */
+    bool *proved;               /* [rows] */
+    size_t *exact;              /* [rows] those that are not screened, */
+    size_t n_exact;             /* how many, */
     size_t in, k, rows, threads;
     size_t width; /* in of the table last applied: rows of what follows */
     struct candidates *candidates; /* [threads, rows] */
@@ -36,7 +38,7 @@ struct table_work {
     bool *bad;                     /* [rows] */
     size_t *positives;             /* [rows] */
     float *shifted;  /* [rows, in]: x - decoder_bias, masked errors */
-    float *error;    /* [rows, in] */
+    float *error;    /* [rows, in]; before that, x of the rows in 'exact' */
     uint32_t *fixed; /* [rows, in] */
     float *gathered; /* [threads, in] */
     size_t *n_fixed; /* [rows] */
@@ -64,105 +66,21 @@ table_ratio(size_t in, double ratio)
     return n >= (double)in ? in : n <= 0 ? 0 : (size_t)n;
 }
 
-/* ---- a layer's table ---- */
-
-int
-table_open(struct table *t, const struct lut *lut, const struct lut_layer *l,
-           struct err *err)
-{
-    struct lut_table *f = &t->file;
-
-    *t = (struct table){ 0 };
-    if (lut_table_open(f, lut, l, err) < 0)
-        return -1;
-    t->in = l->in;
-    t->out = l->out;
-    t->n_basis = l->n_basis;
-    t->k = l->k;
-    t->dtype = f->dtype;
-    t->encoder_weight = f->encoder_weight;
-    t->decoder_weight = f->decoder_weight;
-    t->products = f->products;
-    t->encoder_bias = f->encoder_bias;
-    t->decoder_bias = f->decoder_bias;
-    t->bias_product = f->bias_product;
-    t->centered = l->centered;
-    t->weight_t = f->compensation_weight_t;
-    t->bias = xcalloc(l->out, sizeof(*t->bias));
-    return 0;
-}
+/* ---- the workspace ---- */
 
 void
-table_close(struct table *t)
+table_work_close(struct table_work *w)
 {
-    if (t->transposed)
-        mem_big_free(t->transposed, t->in * t->out, t->dtype == DT_F32 ? 4 : 2);
-    free(t->bias);
-    lut_table_close(&t->file);
-    *t = (struct table){ 0 };
+    if (!w)
+        return;
+    screen_work_close(w->screen);
+    mem_big_free(w->memory, w->nbytes, 1);
+    free(w);
 }
-
-bool
-table_bind(struct table *t, const struct linear *l)
-{
-    if (l->in != t->in || l->out > t->out - t->n_bound)
-        return false;
-    t->part[t->n_parts++] = (struct table_part){ l->w, l->dtype, l->out };
-    if (l->bias)
-        memcpy(t->bias + t->n_bound, l->bias, l->out * sizeof(*l->bias));
-    t->n_bound += l->out;
-    return true;
-}
-
-bool
-table_bind_end(struct table *t)
-{
-    if (t->n_bound != t->out)
-        return false;
-    if (!t->file.layer->target_bias) /* as the exporter leaves it */
-        vec_add(t->file.bias_product, t->bias, t->out);
-    return true;
-}
-
-int
-table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
-{
-    size_t size = t->dtype == DT_F32 ? 4 : 2, col = 0;
-    bool few = fix->how == FIX_TOP && fix->top <= t->in / FEW_DIMS;
-
-    for (size_t i = 0; i < t->n_parts; i++)
-        few &= t->part[i].dtype == t->dtype;
-    if (!few || t->n_parts == 0 || t->weight_t)
-        return 0;
-    t->transposed =
-        mem_big(t->in * t->out, size, "a layer's transposed weights", err);
-    if (!t->transposed)
-        return -1;
-    for (size_t p = 0; p < t->n_parts; col += t->part[p++].out)
-        for (size_t r0 = 0; r0 < t->part[p].out; r0 += BLOCK)
-            for (size_t c0 = 0; c0 < t->in; c0 += BLOCK)
-                for (size_t c = c0; c < smaller(c0 + BLOCK, t->in); c++)
-                    for (size_t r = r0; r < smaller(r0 + BLOCK, t->part[p].out);
-                         r++) {
-                        char *to = (char *)t->transposed +
-                                   (c * t->out + col + r) * size;
-                        const char *from =
-                            (const char *)t->part[p].w + (r * t->in + c) * size;
-
-                        if (size == 4)
-                            memcpy(to, from, 4);
-                        else
-                            memcpy(to, from, 2);
-                    }
-    t->weight_t = t->transposed;
-    return 0;
-}
-
-/* ---- the workspace ---- */
 
 int
 table_work_open(struct table_work **work, struct gemm *gemm, size_t in,
-                size_t k, size_t rows, struct err *err)
+                size_t k, size_t rows, bool screens, struct err *err)
 {
     struct table_work *w = xcalloc(1, sizeof(*w));
     size_t threads = (size_t)par_threads(gemm_par(gemm)), cap = topk_cap(k);
@@ -174,6 +92,8 @@ table_work_open(struct table_work **work, struct gemm *gemm, size_t in,
         { &w->idx, rows, k, sizeof(*w->idx) },
         { &w->v, rows, k, sizeof(*w->v) },
         { &w->n, rows, 1, sizeof(*w->n) },
+        { &w->proved, rows, 1, sizeof(*w->proved) },
+        { &w->exact, rows, 1, sizeof(*w->exact) },
         { &w->bad, rows, 1, sizeof(*w->bad) },
         { &w->positives, rows, 1, sizeof(*w->positives) },
         { &w->shifted, rows, in, sizeof(*w->shifted) },
@@ -190,18 +110,14 @@ table_work_open(struct table_work **work, struct gemm *gemm, size_t in,
     w->threads = threads;
     w->memory = mem_arrays(arrays, sizeof(arrays) / sizeof(*arrays), &w->nbytes,
                            "the workspace of tables", err);
-    *work = w->memory ? w : NULL;
-    if (!w->memory)
-        free(w);
-    return *work ? 0 : -1;
-}
-
-void
-table_work_close(struct table_work *w)
-{
-    if (w)
-        mem_big_free(w->memory, w->nbytes, 1);
-    free(w);
+    if (w->memory &&
+        (!screens || screen_work_open(&w->screen, gemm, in, k, err) == 0)) {
+        *work = w;
+        return 0;
+    }
+    table_work_close(w);
+    *work = NULL;
+    return -1;
 }
 
 /* One row alone is not worth waking a thread for little. */
@@ -242,6 +158,26 @@ offer(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
     }
 }
 
+/* Screens what can be: the others are left in 'exact', their x side by side.
+ * Returns these. */
+static const float *
+screen_rows(struct table_work *w, const struct table *t, const float *x,
+            size_t *ldx, size_t n)
+{
+    const struct screen_found found = { w->idx, w->v, w->n, w->proved, w->k };
+
+    screen_top(w->screen, t->screen, t->k, x, *ldx, n, &found);
+    for (size_t i = 0; i < n; i++) {
+        w->bad[i] = false;
+        if (w->proved[i])
+            continue;
+        memcpy(w->error + w->n_exact * t->in, x + i * *ldx, t->in * sizeof(*x));
+        w->exact[w->n_exact++] = i;
+    }
+    *ldx = t->in;
+    return w->error;
+}
+
 void
 table_encode(struct table_work *w, const struct table *t, const float *x,
              size_t ldx, size_t n, int flags)
@@ -250,28 +186,34 @@ table_encode(struct table_work *w, const struct table *t, const float *x,
         .w = w, .t = t, .x = x, .ldx = ldx, .n = n, .count = flags & TABLE_COUNT
     };
     const struct gemm_job job = {
-        .w = { .data = t->encoder_weight,
-               .dtype = t->dtype,
-               .n = t->n_basis,
-               .k = t->in,
-               .ld = t->in },
+        .w = table_encoder(t),
         .end = { .bias = t->encoder_bias, .hook = offer, .ctx = &s },
     };
     size_t cap = topk_cap(w->k);
 
     w->width = t->in;
+    w->n_exact = 0;
+    if (t->centered) {
+        over_rows(&s, shift);
+        x = w->shifted;
+        ldx = t->in;
+    }
+    if (w->screen && t->screen && !s.count && screen_pays(t->screen, n))
+        x = screen_rows(w, t, x, &ldx, n);
+    else
+        while (w->n_exact < n) {
+            w->exact[w->n_exact] = w->n_exact;
+            w->n_exact++;
+        }
     for (size_t i = 0; i < w->threads; i++)
-        for (size_t k = 0; k < n; k++) {
+        for (size_t k = 0; k < w->n_exact; k++) {
             struct candidates *f = &w->candidates[i * w->rows + k];
 
             topk_start(&f->top, w->keys + (i * w->rows + k) * cap,
                        w->scratch + i * cap, t->k);
             f->positives = 0;
         }
-    if (t->centered)
-        over_rows(&s, shift);
-    gemm_exact(w->gemm, &job, 1, t->centered ? w->shifted : x,
-               t->centered ? t->in : ldx, n);
+    gemm_exact(w->gemm, &job, 1, x, ldx, w->n_exact);
 }
 
 static void
@@ -280,8 +222,9 @@ select_rows(void *ctx, size_t begin, size_t end, int thread)
     struct step *s = ctx;
     struct table_work *w = s->w;
 
-    for (size_t i = begin; i < end; i++) {
-        struct candidates *f = &w->candidates[i];
+    for (size_t e = begin; e < end; e++) {
+        struct candidates *f = &w->candidates[e];
+        size_t i = w->exact[e];
 
         f->top.room = w->scratch + (size_t)thread * topk_cap(w->k);
         for (size_t k = 1; k < w->threads; k++) {
@@ -291,7 +234,6 @@ select_rows(void *ctx, size_t begin, size_t end, int thread)
         w->n[i] = topk_take(&f->top, w->idx + i * w->k, w->v + i * w->k);
         w->bad[i] = f->top.bad;
         w->positives[i] = f->positives;
-        w->n_fixed[i] = 0;
         if (w->bad[i])
             w->n[i] = 0;
     }
@@ -300,9 +242,10 @@ select_rows(void *ctx, size_t begin, size_t end, int thread)
 void
 table_select(struct table_work *w, const struct table *t, size_t n)
 {
-    struct step s = { .w = w, .t = t, .n = n };
+    struct step s = { .w = w, .t = t, .n = w->n_exact };
 
     over_rows(&s, select_rows);
+    memset(w->n_fixed, 0, n * sizeof(*w->n_fixed));
 }
 
 /* ---- combine ---- */
@@ -544,35 +487,4 @@ table_dense(struct gemm *gemm, const struct table *t, float *y, size_t ldy,
     apply_parts(gemm, t, y, ldy, x, ldx, n, false);
     for (size_t i = 0; i < n; i++)
         vec_add(y + i * ldy, t->bias, t->out);
-}
-
-void
-table_norms(float *norms, const struct table *t)
-{
-    double *sum = xcalloc(t->in, sizeof(*sum));
-    float *row = xmalloc(larger(t->in, t->out) * sizeof(*row));
-
-    for (size_t d = 0; t->weight_t && d < t->in; d++) {
-        size_t nbytes = t->out * (t->dtype == DT_F32 ? 4 : 2);
-
-        cvt_to_f32(row, (const char *)t->weight_t + d * nbytes, t->dtype,
-                   t->out);
-        for (size_t c = 0; c < t->out; c++)
-            sum[d] += (double)row[c] * (double)row[c];
-    }
-    for (size_t p = 0; !t->weight_t && p < t->n_parts; p++) {
-        const struct table_part *part = &t->part[p];
-        size_t nbytes = t->in * (part->dtype == DT_F32 ? 4 : 2);
-
-        for (size_t r = 0; r < part->out; r++) {
-            cvt_to_f32(row, (const char *)part->w + r * nbytes, part->dtype,
-                       t->in);
-            for (size_t d = 0; d < t->in; d++)
-                sum[d] += (double)row[d] * (double)row[d];
-        }
-    }
-    for (size_t d = 0; d < t->in; d++)
-        norms[d] = (float)sqrt(sum[d]);
-    free(row);
-    free(sum);
 }

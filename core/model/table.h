@@ -12,6 +12,9 @@
  *
  * The encoder costs n_basis / out times the layer: a table saves no time
  * where out is small against n_basis.
+ * Where table_screen() was called, cheaper products show which few of p can be
+ * among the k largest, and these alone are computed exactly: no bit differs.
+ *
  * A row whose p is not finite becomes NaN; no other row sees it.
  * Source: man/lut.5.
  */
@@ -28,6 +31,7 @@
 #include "core/kernel/gemm.h"
 
 struct linear;
+struct screen;
 
 /* The weights of one of the layers that a table stands for. */
 struct table_part {
@@ -54,6 +58,8 @@ struct table {
     struct table_part part[LUT_MAX_PARTS];
     size_t n_parts;
 
+    struct screen *screen; /* NULL: none */
+
     struct lut_table file;
     float *bias;    /* [out] of the layers, zeros where they have none */
     size_t n_bound; /* outputs of the parts so far */
@@ -76,6 +82,16 @@ void table_close(struct table *t); /* a zeroed struct is fine */
  */
 bool table_bind(struct table *t, const struct linear *part);
 bool table_bind_end(struct table *t);
+
+/* table_encoder(): encoder_weight as a product has it. */
+struct gemm_matrix table_encoder(const struct table *t);
+
+/*
+ * table_screen() has the table screened, if that pays on this CPU and memory is
+ * there: screen_nbytes() of the encoder, from the first batch that it pays for.
+ * Of a table filled by hand, the caller closes 'screen'.
+ */
+void table_screen(struct table *t);
 
 /* Which dims of the input are in C: those with the largest |x - x^|, times
  * 'by' where that is given; of equals the lower. */
@@ -102,13 +118,14 @@ int table_transpose(struct table *t, const struct table_fix *fix,
 /*
  * table_work_open() makes a workspace for tables of at most 'in' inputs and 'k'
  * active directions, and 'rows' rows at once: 4 k numbers for each row and
- * thread, never n_basis of them.  'gemm' is borrowed.
+ * thread, and 8 k for each of up to 512 rows if tables are screened
+ * ('screens'), never n_basis of them.  'gemm' is borrowed.
  * 0, or -1 with 'err' set (EX_SOFTWARE).  One thread at a time may use it.
  * Owner: the caller, until table_work_close().
  */
 struct table_work;
 int table_work_open(struct table_work **work, struct gemm *gemm, size_t in,
-                    size_t k, size_t rows, struct err *err);
+                    size_t k, size_t rows, bool screens, struct err *err);
 void table_work_close(struct table_work *work); /* NULL is fine */
 
 /* What the last table_apply() found in a row. */

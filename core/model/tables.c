@@ -29,6 +29,7 @@ struct tables {
     size_t n;
     struct tabled *tabled; /* [n] */
     size_t max_in, max_out, max_k;
+    bool screens; /* some are screened */
 };
 
 /* Gives the linear layers that a table stands for this table. */
@@ -117,7 +118,10 @@ tables_open(struct tables **tables, struct model *model, const char *dir,
         if (bind_parts(ts, t, err) < 0 ||
             table_transpose(&t->table, &t->fix, err) < 0)
             rc = -1;
-        else if (o->report)
+        if (rc == 0 && o->screen && !o->report)
+            table_screen(&t->table);
+        ts->screens |= t->table.screen != NULL;
+        if (rc == 0 && o->report)
             t->stats = table_stats_new(&t->table, l->elbow);
         ts->max_in = larger(ts->max_in, l->in);
         ts->max_out = larger(ts->max_out, l->out);
@@ -185,6 +189,27 @@ tables_stored(const struct tables *ts)
     return n;
 }
 
+struct screen_counts
+tables_screened(const struct tables *ts, size_t *nbytes)
+{
+    struct screen_counts all = { 0 };
+
+    *nbytes = 0;
+    for (size_t i = 0; i < ts->n; i++) {
+        const struct table *t = &ts->tabled[i].table;
+        const struct gemm_matrix e = table_encoder(t);
+        struct screen_counts c;
+
+        if (!t->screen)
+            continue;
+        c = screen_counts(t->screen);
+        *nbytes += screen_nbytes(&e);
+        all.rows += c.rows;
+        all.unproved += c.unproved;
+    }
+    return all;
+}
+
 /* ---- running ---- */
 
 size_t
@@ -201,7 +226,7 @@ tables_work_open(struct engine *e, struct err *err)
     if (!ts)
         return 0;
     if (table_work_open(&e->table_work, e->gemm, ts->max_in, ts->max_k,
-                        e->options.chunk, err) < 0)
+                        e->options.chunk, ts->screens, err) < 0)
         return -1;
     e->table_y = mem_big(e->options.chunk * 2, ts->max_out * sizeof(float),
                          "the outputs of tables", err);

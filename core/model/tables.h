@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "core/err.h"
+#include "core/kernel/screen.h"
 #include "core/str.h"
 
 struct apply;
@@ -29,6 +30,7 @@ struct tables_options {
     const char *layers;
     double ratio; /* of the inputs that are compensated, by the layer itself */
     bool report;  /* run the layers as well, and compare */
+    bool screen;  /* see table_screen() */
 };
 int tables_open(struct tables **tables, struct model *model, const char *dir,
                 const struct tables_options *options, struct err *err);
@@ -38,6 +40,11 @@ size_t tables_count(const struct tables *tables);
 /* tables_stored(): how many hold the weights to compensate with; the others
  * use the model's. */
 size_t tables_stored(const struct tables *tables);
+
+/* tables_screened() adds up the rows that were screened, and the bytes that
+ * this may take. */
+struct screen_counts tables_screened(const struct tables *tables,
+                                     size_t *nbytes);
 
 /* tables_report() appends a line for each table, of all rows so far. */
 void tables_report(const struct tables *tables, struct str *tsv);

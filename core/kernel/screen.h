@@ -1,0 +1,69 @@
+/*
+ * The k largest of W x + bias that are over 0, without all of the exact
+ * products: bf16 products of all rows of W, with a bound on their errors,
+ * show which few can be among the k largest; the exact products of these
+ * decide.  Where the bound proves that no other row of W can be, the k
+ * largest, their order and their bits are those of gemm_exact() and topk.
+ */
+#ifndef CORE_KERNEL_SCREEN_H
+#define CORE_KERNEL_SCREEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/kernel/gemm.h"
+
+/*
+ * screen_open() prepares screening for w, whose rows follow each other (ld ==
+ * k, not by_k), with bias [n]: both are borrowed.  It takes a packed copy in
+ * bf16, and 8 bytes for each row: screen_nbytes() in all, which are not
+ * touched before the first screen_top().  0, or -1 with 'err' set
+ * (EX_SOFTWARE).  One thread at a time may use it.
+ * Owner: the caller, until screen_close().
+ */
+struct screen;
+int screen_open(struct screen **screen, const struct gemm_matrix *w,
+                const float *bias, struct err *err);
+void screen_close(struct screen *screen); /* NULL is fine */
+size_t screen_nbytes(const struct gemm_matrix *w);
+
+/*
+ * screen_pays(): is screening n rows of x faster than the exact products?
+ * Never so without instructions for bf16, nor where most rows failed so far.
+ */
+bool screen_pays(const struct screen *screen, size_t n);
+
+/* A workspace for matrices of up to 'in' columns, and up to k largest, in any
+ * number of rows of x.  'gemm' is borrowed.  0, or -1 with 'err' set
+ * (EX_SOFTWARE).  Owner: the caller, until screen_work_close(). */
+struct screen_work;
+int screen_work_open(struct screen_work **work, struct gemm *gemm, size_t in,
+                     size_t k, struct err *err);
+void screen_work_close(struct screen_work *work); /* NULL is fine */
+
+/* Of each row of x: */
+struct screen_found {
+    uint32_t *idx; /* [n, ld] ascending */
+    float *v;      /* [n, ld] */
+    size_t *n;     /* [n] how many */
+    bool *proved;  /* [n]; if not, the others are not set */
+    size_t ld;
+};
+
+/*
+ * screen_top() finds the k largest of n rows of x, ldx floats apart.  A row is
+ * not proved where too many rows of W are near the k-th largest, or numbers
+ * are not finite, or too large or too small for the bound.
+ */
+void screen_top(struct screen_work *work, struct screen *screen, size_t k,
+                const float *x, size_t ldx, size_t n,
+                const struct screen_found *found);
+
+/* screen_counts(): rows of x so far, and those that were not proved. */
+struct screen_counts {
+    uint64_t rows, unproved;
+};
+struct screen_counts screen_counts(const struct screen *screen);
+
+#endif

@@ -1,0 +1,162 @@
+/* A table's file, and the layer's own weights next to it. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/kernel/cvt.h"
+#include "core/kernel/screen.h"
+#include "core/kernel/vec.h"
+#include "core/mem.h"
+#include "core/model/linear.h"
+#include "core/model/table.h"
+
+#define FEW_DIMS 8  /* one in 8: a batch of 64 takes the layer's time */
+#define BLOCK    64 /* rows and columns transposed at a time */
+
+int
+table_open(struct table *t, const struct lut *lut, const struct lut_layer *l,
+           struct err *err)
+{
+    struct lut_table *f = &t->file;
+
+    *t = (struct table){ 0 };
+    if (lut_table_open(f, lut, l, err) < 0)
+        return -1;
+    t->in = l->in;
+    t->out = l->out;
+    t->n_basis = l->n_basis;
+    t->k = l->k;
+    t->dtype = f->dtype;
+    t->encoder_weight = f->encoder_weight;
+    t->decoder_weight = f->decoder_weight;
+    t->products = f->products;
+    t->encoder_bias = f->encoder_bias;
+    t->decoder_bias = f->decoder_bias;
+    t->bias_product = f->bias_product;
+    t->centered = l->centered;
+    t->weight_t = f->compensation_weight_t;
+    t->bias = xcalloc(l->out, sizeof(*t->bias));
+    return 0;
+}
+
+void
+table_close(struct table *t)
+{
+    if (t->transposed)
+        mem_big_free(t->transposed, t->in * t->out, t->dtype == DT_F32 ? 4 : 2);
+    free(t->bias);
+    screen_close(t->screen);
+    lut_table_close(&t->file);
+    *t = (struct table){ 0 };
+}
+
+bool
+table_bind(struct table *t, const struct linear *l)
+{
+    if (l->in != t->in || l->out > t->out - t->n_bound)
+        return false;
+    t->part[t->n_parts++] = (struct table_part){ l->w, l->dtype, l->out };
+    if (l->bias)
+        memcpy(t->bias + t->n_bound, l->bias, l->out * sizeof(*l->bias));
+    t->n_bound += l->out;
+    return true;
+}
+
+bool
+table_bind_end(struct table *t)
+{
+    if (t->n_bound != t->out)
+        return false;
+    if (!t->file.layer->target_bias) /* as the exporter leaves it */
+        vec_add(t->file.bias_product, t->bias, t->out);
+    return true;
+}
+
+int
+table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
+{
+    size_t size = t->dtype == DT_F32 ? 4 : 2, col = 0;
+    bool few = fix->how == FIX_TOP && fix->top <= t->in / FEW_DIMS;
+
+    for (size_t i = 0; i < t->n_parts; i++)
+        few &= t->part[i].dtype == t->dtype;
+    if (!few || t->n_parts == 0 || t->weight_t)
+        return 0;
+    t->transposed =
+        mem_big(t->in * t->out, size, "a layer's transposed weights", err);
+    if (!t->transposed)
+        return -1;
+    for (size_t p = 0; p < t->n_parts; col += t->part[p++].out)
+        for (size_t r0 = 0; r0 < t->part[p].out; r0 += BLOCK)
+            for (size_t c0 = 0; c0 < t->in; c0 += BLOCK)
+                for (size_t c = c0; c < smaller(c0 + BLOCK, t->in); c++)
+                    for (size_t r = r0; r < smaller(r0 + BLOCK, t->part[p].out);
+                         r++) {
+                        char *to = (char *)t->transposed +
+                                   (c * t->out + col + r) * size;
+                        const char *from =
+                            (const char *)t->part[p].w + (r * t->in + c) * size;
+
+                        if (size == 4)
+                            memcpy(to, from, 4);
+                        else
+                            memcpy(to, from, 2);
+                    }
+    t->weight_t = t->transposed;
+    return 0;
+}
+
+struct gemm_matrix
+table_encoder(const struct table *t)
+{
+    return (struct gemm_matrix){ .data = t->encoder_weight,
+                                 .dtype = t->dtype,
+                                 .n = t->n_basis,
+                                 .k = t->in,
+                                 .ld = t->in };
+}
+
+void
+table_screen(struct table *t)
+{
+    const struct gemm_matrix e = table_encoder(t);
+    struct err err;
+
+    /* without memory for it, the exact way is as good */
+    if (screen_open(&t->screen, &e, t->encoder_bias, &err) == 0 &&
+        !screen_pays(t->screen, SIZE_MAX)) {
+        screen_close(t->screen);
+        t->screen = NULL;
+    }
+}
+
+void
+table_norms(float *norms, const struct table *t)
+{
+    double *sum = xcalloc(t->in, sizeof(*sum));
+    float *row = xmalloc(larger(t->in, t->out) * sizeof(*row));
+
+    for (size_t d = 0; t->weight_t && d < t->in; d++) {
+        size_t nbytes = t->out * (t->dtype == DT_F32 ? 4 : 2);
+
+        cvt_to_f32(row, (const char *)t->weight_t + d * nbytes, t->dtype,
+                   t->out);
+        for (size_t c = 0; c < t->out; c++)
+            sum[d] += (double)row[c] * (double)row[c];
+    }
+    for (size_t p = 0; !t->weight_t && p < t->n_parts; p++) {
+        const struct table_part *part = &t->part[p];
+        size_t nbytes = t->in * (part->dtype == DT_F32 ? 4 : 2);
+
+        for (size_t r = 0; r < part->out; r++) {
+            cvt_to_f32(row, (const char *)part->w + r * nbytes, part->dtype,
+                       t->in);
+            for (size_t d = 0; d < t->in; d++)
+                sum[d] += (double)row[d] * (double)row[d];
+        }
+    }
+    for (size_t d = 0; d < t->in; d++)
+        norms[d] = (float)sqrt(sum[d]);
+    free(row);
+    free(sum);
+}

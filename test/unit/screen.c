@@ -1,0 +1,419 @@
+/*
+ * Screening's bound, hunted on pairs of rows that come near it, and its k
+ * largest against those of the exact products.
+ *   screen [PAIRS]  default 2 million
+ */
+#include "core/kernel/screen.c"
+
+#include "core/le.h"
+#include "test/unit/isa.h"
+#include "test/unit/tap.h"
+
+enum { MAX_N = 700, M = 64, MAX_K = 256 };
+
+static struct par *par;
+static struct gemm *gemm;
+
+/* About normal: the sum of four even ones. */
+static float
+gauss(void)
+{
+    return (rnd() + rnd() + rnd() + rnd()) * 0.866f;
+}
+
+static size_t
+below(size_t n)
+{
+    return (size_t)((rnd() + 1) / 2 * (float)n) % n;
+}
+
+struct set {
+    size_t n, in;
+    enum dtype dtype;
+    void *e;     /* [n, in] */
+    float *bias; /* [n] */
+    float *x;    /* [M, in] */
+};
+
+/* ---- rows that are hard in some way ---- */
+
+enum { X_GAUSS, X_OFFSET, X_OUTLIERS, X_HALFWAY, X_TINY, X_HUGE, X_MIXED, X_N };
+
+static void
+fill_x(float *x, size_t in, size_t kind, bool scaled)
+{
+    const float scale = scaled ? ldexpf(1, (int)below(90) - 35) : 1;
+
+    for (size_t i = 0; i < in; i++) {
+        float f = gauss();
+
+        switch (kind) {
+        case X_OFFSET:
+            f = f * 0.01f + 100;
+            break;
+        case X_OUTLIERS:
+            f *= i % 61 == 3 ? 3000 : 1;
+            break;
+        case X_HALFWAY: /* bf16 loses as much as it can, always upwards */
+            f = bf16_to_f32(f32_to_bf16(f));
+            f = f32_from_bits((f32_bits(f) & 0xff80ffff) | 0x7fff);
+            break;
+        case X_TINY:
+            f *= 0x1p-38f;
+            break;
+        case X_HUGE:
+            f *= 0x1p54f;
+            break;
+        case X_MIXED: /* to subnormal ones */
+            f *= ldexpf(1, -(int)below(140));
+            break;
+        default:
+            break;
+        }
+        x[i] = kind < X_TINY ? f * scale : f;
+    }
+}
+
+enum {
+    E_GAUSS,
+    E_SCALED,
+    E_SUBNORMAL,
+    E_SPARSE,
+    E_ZERO,
+    E_TWIN,
+    E_ALONG, /* what bf16 loses of x: Cauchy's equality */
+    E_CANCEL,
+    E_N
+};
+
+static void
+fill_e(float *e, const float *x, size_t in, size_t kind)
+{
+    const float scale = ldexpf(1, (int)below(60) - 30);
+
+    for (size_t i = 0; i < in; i++) {
+        float f = gauss();
+
+        if (kind == E_SCALED)
+            f *= scale;
+        else if (kind == E_SUBNORMAL)
+            f *= i % 2 ? 0x1p-128f : 1;
+        else if (kind == E_SPARSE)
+            f *= below(16) == 0;
+        else if (kind == E_ZERO)
+            f = 0;
+        else if (kind == E_ALONG)
+            f = x[i] - bf16_to_f32(f32_to_bf16(x[i]));
+        else if (kind == E_CANCEL)
+            f = x[i ^ (i + 1 < in || i % 2)] * (i % 2 ? 1 : -1);
+        e[i] = f;
+    }
+    if (kind == E_ALONG || kind == E_CANCEL) { /* to about 1 */
+        float max = 0;
+
+        for (size_t i = 0; i < in; i++)
+            max = fmaxf(max, fabsf(e[i]));
+        for (size_t i = 0; i < in && max > 0; i++)
+            e[i] /= max;
+    }
+}
+
+static void
+put(const struct set *s, size_t at, float f)
+{
+    if (s->dtype == DT_F32)
+        put_le32((char *)s->e + 4 * at, f32_bits(f));
+    else
+        put_le16((char *)s->e + 2 * at,
+                 s->dtype == DT_BF16 ? f32_to_bf16(f) : f32_to_f16(f));
+}
+
+/* Any kinds; hard: else x and E are about normal. */
+static void
+make_set(struct set *s, size_t n, size_t in, enum dtype dtype, bool hard)
+{
+    float *row = malloc(in * sizeof(*row));
+
+    *s = (struct set){ .n = n, .in = in, .dtype = dtype };
+    s->e = malloc(n * in * weight_nbytes(dtype));
+    s->bias = malloc(n * sizeof(float));
+    s->x = malloc(M * in * sizeof(float));
+    for (size_t i = 0; i < M; i++)
+        fill_x(s->x + i * in, in, hard ? below(X_N) : X_GAUSS, hard);
+    for (size_t i = 0; i < n; i++) {
+        size_t kind = hard ? below(E_N) : E_GAUSS;
+
+        if (kind != E_TWIN || i == 0)
+            fill_e(row, s->x + below(M) * in, in, kind);
+        for (size_t c = 0; c < in; c++)
+            put(s, i * in + c, row[c]);
+        s->bias[i] = hard && below(4) == 0 ? 100 * gauss() : 0;
+        if (kind == E_TWIN && i > 0)
+            s->bias[i] = s->bias[i - 1];
+    }
+    free(row);
+}
+
+static void
+free_set(struct set *s)
+{
+    free(s->e);
+    free(s->bias);
+    free(s->x);
+}
+
+static struct gemm_matrix
+matrix_of(const struct set *s)
+{
+    return (struct gemm_matrix){
+        .data = s->e, .dtype = s->dtype, .n = s->n, .k = s->in, .ld = s->in
+    };
+}
+
+/* ---- the bound ---- */
+
+/* Both classes' sums, and how near their difference comes to the bound;
+ * infinite where what follows from it is not so. */
+static double
+nearest(const struct set *s)
+{
+    const size_t ld = gemm_ld_bf16(s->in);
+    float *q = malloc(M * s->n * sizeof(*q)), *p = malloc(M * s->n * 4);
+    uint16_t *half = malloc(M * ld * sizeof(*half));
+    struct gemm_job job = { .w = matrix_of(s), .c = q, .ldc = s->n };
+    struct screen *screen;
+    double worst = 0;
+    struct err err;
+
+    if (screen_open(&screen, &job.w, s->bias, &err) < 0)
+        exit(1);
+    prepare(screen, gemm);
+    gemm_exact(gemm, &job, 1, s->x, s->in, M);
+    gemm_to_bf16(gemm, half, s->x, s->in, M, s->in);
+    job.panels = &screen->panels;
+    job.c = p;
+    if (screen->usable)
+        gemm_bf16(gemm, &job, 1, half, NULL, ld, M);
+    for (size_t r = 0; r < M && screen->usable; r++) {
+        float a = slack_of(screen, s->x + r * s->in, half + r * ld);
+
+        for (size_t i = 0; i < s->n && a > 0; i++) {
+            float bias = s->bias[i], u = p[r * s->n + i] + bias;
+            double exact = (double)(q[r * s->n + i] + bias);
+            double bound = (double)a * (double)screen->norm[i];
+            double off = (double)q[r * s->n + i] - (double)p[r * s->n + i];
+
+            worst = fmax(worst, fabs(off) / bound);
+            vec_axpy(&u, a, &screen->norm[i], 1);
+            if (isnan(u) || (u <= 0 && exact > 0) ||
+                (u > 0 && (exact > most_of(u) ||
+                           exact < least_of(u, a, screen->norm[i]))))
+                worst = INFINITY;
+        }
+    }
+    screen_close(screen);
+    free(half);
+    free(p);
+    free(q);
+    return worst;
+}
+
+static void
+test_bound(size_t pairs)
+{
+    static const size_t ins[] = { 1, 3, 31, 64, 65, 200, 1024, 1111, 2500 };
+    static const enum dtype dtypes[] = { DT_BF16, DT_BF16, DT_F16, DT_F32 };
+    double worst[4] = { 0 };
+    size_t done = 0;
+
+    for (size_t i = 0; done < pairs; i++, done += M * MAX_N) {
+        struct set s;
+
+        make_set(&s, MAX_N, ins[i % 9], dtypes[i % 4], i % 5 > 0);
+        worst[i % 4] = fmax(worst[i % 4], nearest(&s));
+        free_set(&s);
+    }
+    worst[1] = fmax(worst[0], worst[1]);
+    for (size_t i = 1; i < 4; i++)
+        tap_ok(worst[i] < 1 && (done < 1000000 || worst[i] > 0.5),
+               "screen %s: no sum of %zu leaves the bound; the worst is %.3f "
+               "of it",
+               dtype_table[dtypes[i]].name, done * (i == 1 ? 2 : 1) / 4,
+               worst[i]);
+}
+
+/* ---- the k largest ---- */
+
+struct found {
+    uint32_t idx[M * MAX_K];
+    float v[M * MAX_K];
+    size_t n[M];
+    bool proved[M], bad[M];
+};
+
+static void
+find_exact(struct found *f, const struct set *s, size_t k)
+{
+    float *p = malloc(M * s->n * sizeof(*p));
+    uint64_t *key = malloc(2 * topk_cap(k) * sizeof(*key));
+    const struct gemm_job job = {
+        .w = matrix_of(s), .c = p, .ldc = s->n, .end = { .bias = s->bias }
+    };
+    struct topk top;
+
+    gemm_exact(gemm, &job, 1, s->x, s->in, M);
+    for (size_t i = 0; i < M; i++) {
+        topk_start(&top, key, key + topk_cap(k), k);
+        topk_put(&top, p + i * s->n, 0, s->n);
+        f->n[i] = topk_take(&top, f->idx + i * MAX_K, f->v + i * MAX_K);
+        f->bad[i] = top.bad;
+    }
+    free(key);
+    free(p);
+}
+
+/* How many rows were proved; SIZE_MAX if one of them is wrong. */
+static size_t
+proved(const struct set *s, size_t k)
+{
+    static struct found exact, quick;
+    const struct screen_found to = { quick.idx, quick.v, quick.n, quick.proved,
+                                     MAX_K };
+    const struct gemm_matrix w = matrix_of(s);
+    struct screen_work *work;
+    struct screen *screen;
+    struct err err;
+    size_t n = 0;
+
+    if (screen_open(&screen, &w, s->bias, &err) < 0 ||
+        screen_work_open(&work, gemm, s->in + 7, k + 5, &err) < 0)
+        exit(1);
+    find_exact(&exact, s, k);
+    screen_top(work, screen, k, s->x, s->in, M, &to);
+    for (size_t i = 0; i < M; i++) {
+        size_t at = i * MAX_K;
+
+        n += quick.proved[i];
+        if (quick.proved[i] &&
+            (exact.bad[i] || exact.n[i] != quick.n[i] ||
+             memcmp(exact.idx + at, quick.idx + at, exact.n[i] * 4) != 0 ||
+             memcmp(exact.v + at, quick.v + at, exact.n[i] * 4) != 0))
+            n = SIZE_MAX / 2;
+    }
+    if (screen_counts(screen).rows != M ||
+        screen_counts(screen).unproved != M - n)
+        n = SIZE_MAX;
+    screen_work_close(work);
+    screen_close(screen);
+    return n;
+}
+
+static const size_t ks[] = { 1, 2, 8, 32, 128, MAX_K };
+
+static void
+test_equal(void)
+{
+    size_t wrong = 0, n_proved = 0, n_hard = 0;
+    struct set s;
+
+    for (size_t i = 0; i < 36; i++) {
+        bool hard = i % 3 > 0;
+        size_t n;
+
+        make_set(&s, MAX_N - i, 16 + 37 * i, i % 4 ? DT_BF16 : DT_F16, hard);
+        n = proved(&s, ks[i % 6]);
+        wrong += n > M;
+        n_proved += hard ? 0 : n;
+        n_hard += hard ? n : 0;
+        free_set(&s);
+    }
+    tap_ok(!wrong && n_proved > 11 * M && n_hard > 6 * M,
+           "screen: the k largest, ties and bits are the exact ones: %zu of "
+           "%d plain rows, %zu of %d hard ones",
+           n_proved, 12 * M, n_hard, 24 * M);
+}
+
+static void
+test_few(void)
+{
+    struct set s;
+    size_t n[4];
+
+    make_set(&s, MAX_N, 100, DT_BF16, false);
+    for (size_t i = 0; i < s.n; i++)
+        s.bias[i] = -22;
+    n[0] = proved(&s, 32);
+    for (size_t i = 0; i < s.n; i++)
+        s.bias[i] = -1e6f;
+    n[1] = proved(&s, 32);
+    for (size_t i = 0; i < s.n; i++) /* differences lost to the bias */
+        s.bias[i] = 1e9f;
+    n[2] = proved(&s, 32);
+    s.bias[5] = INFINITY;
+    n[3] = proved(&s, 32);
+    tap_ok(n[0] == M && n[1] == M && n[2] == 0 && n[3] == 0,
+           "screen: few over 0, none, all equal, a bias that is infinite");
+    free_set(&s);
+}
+
+static void
+test_ties(void)
+{
+    struct set s;
+    size_t n[2];
+
+    /* each row of E four times: the border cuts through equals */
+    make_set(&s, MAX_N, 64, DT_BF16, false);
+    for (size_t i = 0; i < s.n * s.in; i++)
+        memcpy((char *)s.e + 2 * i, (char *)s.e + 2 * (i % (s.n / 4 * s.in)),
+               2);
+    n[0] = proved(&s, 30);
+    for (size_t i = s.in; i < s.n * s.in; i++)
+        memcpy((char *)s.e + 2 * i, (char *)s.e + 2 * (i % s.in), 2);
+    n[1] = proved(&s, 30);
+    tap_ok(n[0] > M / 2 && n[0] <= M && n[1] < M,
+           "screen: equals at the border, and more of them than are kept");
+    free_set(&s);
+}
+
+static void
+test_rows(void)
+{
+    static const float odd[] = { NAN, INFINITY, -INFINITY, 1e30f, 1e-30f };
+    struct set s;
+    size_t n;
+
+    make_set(&s, MAX_N, 80, DT_BF16, false);
+    for (size_t i = 0; i < 5; i++)
+        for (size_t c = 0; c < (i < 3 ? 1 : s.in); c++)
+            s.x[i * s.in + c] = odd[i];
+    memset(s.x + 5 * s.in, 0, s.in * sizeof(float));
+    n = proved(&s, 8);
+    tap_ok(n == M - 6, "screen: rows that are NaN, infinite, too large, too "
+                       "small, or 0 are not proved, and harm no other");
+    put(&s, 77, NAN);
+    n = proved(&s, 8);
+    tap_ok(n == 0, "screen: a row of W that is NaN leaves none proved");
+    free_set(&s);
+}
+
+int
+main(int argc, char **argv)
+{
+    size_t pairs = argc > 1 ? strtoull(argv[1], NULL, 10) : 2000000;
+    struct err err;
+
+    for (int j = 1; j <= 3; j++) {
+        if (par_open(&par, j, &err) < 0 || gemm_open(&gemm, par, &err) < 0)
+            return 1;
+        if (j == 1)
+            test_bound(tap_slow() ? 100000 : pairs);
+        test_equal();
+        test_few();
+        test_ties();
+        test_rows();
+        gemm_close(gemm);
+        par_close(par);
+    }
+    return tap_done();
+}
