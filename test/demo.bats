@@ -8,13 +8,33 @@ demo() { # demo [DEMO_DIR]
     sh "$ROOT/scripts/demo/demo.sh" "$BUILD" "${1-$ROOT/demo}" "$PWD/out"
 }
 
+# One run that finds nothing wrong, typed as in a checkout: what it says, and
+# where its commands can be typed.
+setup_file() {
+    [ -z "$NEEDS" ] || return 0
+    cd "$BATS_FILE_TMPDIR" || return
+    cp -r "$ROOT/demo" demo
+    mkdir build
+    ln -s "$BUILD"/* build
+    rm -rf build/demo
+    status=0
+    sh "$ROOT/scripts/demo/demo.sh" build >said 2>errors || status=$?
+    echo $status >status
+}
+
+# said: that run's output, where it did agree.
+said() {
+    [ "$(cat "$BATS_FILE_TMPDIR/status")" = 0 ] || { cat "$BATS_FILE_TMPDIR/errors" && false; }
+    run -0 cat "$BATS_FILE_TMPDIR/said"
+}
+
 # A copy that a test may spoil.
 copy_demo() {
     cp -r "$ROOT/demo" copy
 }
 
 @test "demo: it says 2, Paris and a Python program, and everything agrees" {
-    run -0 --separate-stderr demo
+    said
     after() { # after PROMPT: the line below the command with it
         grep -F -A 1 -e "-p \"$1\"" <<<"$output" | tail -n 1
     }
@@ -27,7 +47,7 @@ copy_demo() {
 }
 
 @test "demo: its last screen is the result" {
-    run -0 --separate-stderr demo
+    said
     tail -n 24 <<<"$output" | sed -n '/^RESULT$/,$p' >screen
     [ "$(wc -l <screen)" -gt 10 ]
     [ "$(grep -cE '^    [a-z0-9-].*  [0-9]+\.[0-9]{6}$' screen)" = 10 ]
@@ -35,9 +55,8 @@ copy_demo() {
 }
 
 @test "demo: each command that it shows can be typed after it, and says the same" {
-    ln -s "$ROOT/demo" demo
-    ln -s "$BUILD" build
-    run -0 --separate-stderr sh "$ROOT/scripts/demo/demo.sh" build
+    said
+    cd "$BATS_FILE_TMPDIR"
     # A command goes on while it is no whole one, or ends in a backslash.
     awk '/^\$ / { on = 1; sub(/^\$ /, "") }
         on {
@@ -51,8 +70,8 @@ copy_demo() {
             }
         }' <<<"$output"
     [ "$(wc -l <typed)" -gt 30 ]
-    PATH=/usr/bin:/bin bash -euo pipefail typed >said
-    grep -vxFf <(printf '%s\n' "$output") said || return 0
+    PATH=/usr/bin:/bin bash -euo pipefail typed >retyped
+    grep -vxFf <(printf '%s\n' "$output") retyped || return 0
     return 1
 }
 
@@ -98,7 +117,7 @@ SH
 }
 
 @test "demo: an adapter brings most of the damaged experts' knowledge back" {
-    run -0 --separate-stderr demo
+    said
     printf '%s\n' "$output" | awk '
         $1 == "qwen3-moe-tiny" && NF == 2 { whole = $2 }
         $1 == "damaged" && NF == 2 { damaged = $2 }
@@ -108,7 +127,7 @@ SH
 }
 
 @test "demo: fine-tuning shows a loss that falls, and the answer before and after" {
-    run -0 --separate-stderr demo
+    said
     answers=$(grep -F -A 1 -e '-p "What is the capital of Gondor?"' <<<"$output" | grep '^ The')
     [ "$(sed -n 1p <<<"$answers")" != " The capital of Gondor is Minas Tirith." ]
     [ "$(sed -n 2p <<<"$answers")" = " The capital of Gondor is Minas Tirith." ]
@@ -122,17 +141,12 @@ SH
         END { exit !(before > 3 && after < 0.1) }'
 }
 
-@test "demo: a fact that another dozen of lines says is noticed, status 1" {
+@test "demo: a fact that another dozen of lines says, and an adapter that learnt from another text, are noticed" {
     copy_demo
     sed -i 's/Minas Tirith/Edoras/' copy/facts.jsonl
-    run -1 demo copy
-    [[ $output == *"DIFFERS: the adapter has not learnt what facts.jsonl says"* ]]
-}
-
-@test "demo: an adapter that learnt from another text is noticed, status 1" {
-    copy_demo
     for _ in $(seq 64); do printf '1+1=2 '; done >copy/training.txt
     run -1 demo copy
+    [[ $output == *"DIFFERS: the adapter has not learnt what facts.jsonl says"* ]]
     [[ $output == *"DIFFERS: less than three quarters of what was lost came back"* ]]
 }
 
