@@ -5,7 +5,8 @@
 # whole, the next run's output what it always is, and nothing else may be left.
 # -n: so many kills of either kind for each; default: all such calls, 10 random
 # ones.  -s: rounds of -n (default 2) until then.
-# -p: what a power cut may leave at each step, instead (test/fault/power.py).
+# -p: what a power cut may leave at each step, instead (test/fault/power.py); with
+# -n, so many of these for each, spread over the run, the end among them.
 # For make check-kills, make check-power and test/kills.bats.
 set -euo pipefail
 
@@ -150,11 +151,13 @@ n_cuts=0
 # files stay until new ones are there, and these once it has ended.  FAULT_FS:
 # on a file system as of test/fault/netfs.c.
 cut_all() {
-    local s f when
+    local s f when at n
     stage "$1" "$4"
     rm -rf cuts
     run "\"\$PYTHON\" \"\$ROOT/test/fault/power.py\" out cuts '$3$4'" || fail "$1: status $?: $(cat err)"
-    for s in cuts/*/out; do
+    n=$(find cuts -path 'cuts/*/out' -prune | wc -l)
+    for ((at = n; at > 0; at -= kills && n > kills ? (n + kills - 1) / kills : 1)); do
+        s=cuts/$at/out
         n_cuts=$((n_cuts + 1))
         when="power cut at \"$(cat "${s%/out}/when")\" ($n_cuts)"
         rm -rf out

@@ -1,5 +1,5 @@
 # kill -9 at any moment, and a power cut, of all that writes: scripts/kills.sh,
-# of which make check-kills does more.
+# with all of either in make check-kills and check-power.
 # It takes minutes, and waits for most of them.
 load helpers
 NEEDS=${LEFT_OUT-} # every tool
@@ -12,9 +12,9 @@ NEEDS=${LEFT_OUT-} # every tool
 
 @test "kills: of every writer, what a power cut may leave is whole, and nothing is lost" {
     not_sanitized "no shim is preloaded there"
-    run -0 bash "$ROOT/scripts/kills.sh" -p
+    run -0 bash "$ROOT/scripts/kills.sh" -p -n 4
     [[ $output == *"writers, "*" things that a power cut may leave: all sound" ]]
-    FAULT_FS=no-link run -0 bash "$ROOT/scripts/kills.sh" -p
+    FAULT_FS=no-link run -0 bash "$ROOT/scripts/kills.sh" -p -n 4
 }
 
 @test "kills: what a run was killed in replacing is lost to no power cut, as the next one removes its waste" {
