@@ -29,6 +29,17 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
     same_in_batches M -n 6 --lut M
 }
 
+@test "hf-infer --lut: the demo's SAE gives the same nll, screened or not" {
+    lut-precompute -q -m "$ROOT/demo/qwen3-tiny" -s "$ROOT/demo/sae" --fuse gate_up -o lut
+    head -c 8000 "$ROOT/demo/held-out.txt" >text
+    for options in '' '--ratio 0.25' '--chunk 9'; do
+        hf-infer "$ROOT/demo/qwen3-tiny" --lut lut $options --nll --json --file text -q >screened
+        hf-infer "$ROOT/demo/qwen3-tiny" --lut lut $options --no-screen --nll --json --file text -q | cmp - screened
+    done
+    run -0 --separate-stderr hf-infer "$ROOT/demo/qwen3-tiny" --lut lut -v --nll --file text
+    [[ $stderr != *"screening takes"* || $stderr == *"screening: 0 of "*" rows were computed exactly"* ]]
+}
+
 @test "hf-infer --lut: --nll on tables, and its cost with --json" {
     ref make M single
     hf-infer M --ids $IDS --nll --json -q >dense

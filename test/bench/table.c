@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "core/kernel/gemm.h"
+#include "core/kernel/screen.h"
 #include "core/kernel/sums.h"
 #include "core/mem.h"
 #include "core/model/table.h"
@@ -204,6 +205,86 @@ combine_row(struct bench *b, size_t n, const char *what)
         "GB/s", rate / median(read, ROUNDS), "read memory");
 }
 
+/* CPU time of a row of a batch of n: of the encoder and its top-k, or of the
+ * whole table. */
+static double
+table_s(struct bench *b, const struct table *t, size_t n, bool whole)
+{
+    double s = cpu_s();
+
+    if (whole) {
+        table_apply(b->work, t, NULL, b->y, t->out, b->x, t->in, n, 0);
+    } else {
+        table_encode(b->work, t, b->x, t->in, n, 0);
+        table_select(b->work, t, n);
+    }
+    return (cpu_s() - s) / (double)n;
+}
+
+/* Screened against exact, and the whole table against its layer, in turns: how
+ * many times faster, or under 1, slower.  A batch of 1 finds nothing in the
+ * caches, and is not screened. */
+static void
+screen_rows(struct bench *b, size_t n)
+{
+    const size_t n_w = b->t.in * b->t.out;
+    double exact[ROUNDS], quick[ROUNDS], table[ROUNDS], dense[ROUNDS];
+    double by_exact[ROUNDS], by_dense[ROUNDS];
+    struct table screened = b->t, t = b->t;
+    uint16_t *w = weights(n_w);
+    char what[64];
+
+    screened.part[0] = (struct table_part){ w, DT_BF16, t.out };
+    screened.n_parts = 1;
+    screened.bias = big(t.out, 4);
+    table_screen(&screened);
+    table_s(b, &screened, n, false); /* packs */
+    for (int i = 0; i < ROUNDS; i++) {
+        other_rows(b, i);
+        if (n == 1)
+            probe_evict(b->par);
+        exact[i] = table_s(b, &t, n, false);
+        if (n == 1)
+            probe_evict(b->par);
+        quick[i] = table_s(b, &screened, n, false);
+        if (n == 1)
+            probe_evict(b->par);
+        table[i] = table_s(b, &screened, n, true);
+        if (n == 1)
+            probe_evict(b->par);
+        dense[i] = cpu_s();
+        table_dense(b->gemm, &screened, b->y, t.out, b->x, t.in, n);
+        dense[i] = (cpu_s() - dense[i]) / (double)n;
+        by_exact[i] = exact[i] / quick[i];
+        by_dense[i] = dense[i] / table[i];
+    }
+    snprintf(what, sizeof(what), "lut screened, %zu", n);
+    if (n > 1)
+        row(what, b->shape, isa_name(cpu_isa()), 1, 1e6 * median(quick, ROUNDS),
+            "us/row", median(by_exact, ROUNDS), "times exact");
+    snprintf(what, sizeof(what), "lut table, %zu", n);
+    row(what, b->shape, isa_name(cpu_isa()), 1, 1e6 * median(table, ROUNDS),
+        "us/row", median(by_dense, ROUNDS), "times its layer");
+    screen_close(screened.screen);
+    mem_big_free((void *)(uintptr_t)screened.bias, t.out, 4);
+    mem_big_free(w, n_w, 2);
+}
+
+static void
+run_screened(size_t in, size_t out, size_t n, size_t k)
+{
+    struct bench b = { 0 };
+    struct err err;
+
+    if (par_open(&b.par, 1, &err) < 0)
+        exit(1);
+    open_bench(&b, in, out, n, k);
+    screen_rows(&b, BATCH);
+    screen_rows(&b, 1);
+    close_bench(&b);
+    par_close(b.par);
+}
+
 static void
 run(int threads, size_t in, size_t out, size_t n, size_t k)
 {
@@ -260,6 +341,8 @@ main(int argc, char **argv)
     if (argc == 8 && !strcmp(argv[1], "one"))
         return one(argv + 2);
     run(1, 1024, 4096, 8192, 128);
+    run_screened(1024, 6144, 8192, 32);
+    run_screened(1024, 6144, 8192, 128);
     if (memory_for("lut 4096 > 6144", (size_t)1 << 30))
         run(1, 4096, 6144, 32768, 256);
     if (all > 1)

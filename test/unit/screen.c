@@ -1,7 +1,7 @@
 /*
  * Screening's bound, hunted on pairs of rows that come near it, and its k
  * largest against those of the exact products.
- *   screen [PAIRS]  default 2 million
+ *   screen [PAIRS]  default 2 million; if given, large encoders, too
  */
 #include "core/kernel/screen.c"
 
@@ -333,6 +333,31 @@ test_equal(void)
            n_proved, 12 * M, n_hard, 24 * M);
 }
 
+/* Encoders of the size that models have. */
+static void
+test_large(void)
+{
+    static const size_t shapes[][3] = { { 8192, 1024, 1 },
+                                        { 8192, 1024, 32 },
+                                        { 16384, 2048, 128 },
+                                        { 32768, 4096, MAX_K } };
+    struct set s;
+
+    for (size_t i = 0; i < 8; i++) {
+        const size_t *shape = shapes[i / 2];
+        bool hard = i % 2;
+        size_t n;
+
+        make_set(&s, shape[0], shape[1], DT_BF16, hard);
+        n = proved(&s, shape[2]);
+        tap_ok(n <= M && (hard || n > M / 2),
+               "screen: the exact k largest of %zu x %zu, k %zu: %zu of %d "
+               "rows%s",
+               shape[0], shape[1], shape[2], n, M, hard ? ", hard ones" : "");
+        free_set(&s);
+    }
+}
+
 static void
 test_few(void)
 {
@@ -412,6 +437,8 @@ main(int argc, char **argv)
         test_few();
         test_ties();
         test_rows();
+        if (argc > 1 && j == 2)
+            test_large();
         gemm_close(gemm);
         par_close(par);
     }
