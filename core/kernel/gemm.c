@@ -414,6 +414,32 @@ part_of(const struct call *call, const struct gemm_job *job,
     return s->block;
 }
 
+/* What the thread reads after part k0 of an area: the next part, or the next
+ * panel that no other thread has taken, if all are equally fast. */
+static struct gemm_ahead
+ahead_of(const struct call *call, const struct gemm_job *job,
+         enum gemm_class class, const struct area *a, size_t k0)
+{
+    const struct pack_layout l = pack_layout(class);
+    const struct gemm_matrix *w = &job->w;
+    bool more = l.part < w->k - k0;
+    size_t k = more ? k0 + l.part : 0, col = a->col;
+    int32_t *comp;
+
+    if (!more)
+        col += GEMM_PANEL * (size_t)par_threads(call->gemm->par);
+    if (col >= w->n)
+        return (struct gemm_ahead){ 0 };
+    if (job->panels)
+        return (struct gemm_ahead){
+            pack_find(job->panels, col, k, &comp),
+            round_up(smaller(l.part, w->k - k0), l.unit) * l.size
+        };
+    if (w->by_k || dtype_table[w->dtype].bits / 8 != l.size)
+        return (struct gemm_ahead){ 0 };
+    return (struct gemm_ahead){ element(w, col, k), w->ld * l.size };
+}
+
 /* C's lines, before their sums are computed: its rows are pages apart, which
  * no hardware prefetcher follows. */
 static void
@@ -445,6 +471,7 @@ bf16_chunk(const struct call *call, const struct gemm_job *job,
     for (size_t k0 = 0; k0 < k; k0 += part) {
         size_t n_k = round_up(smaller(part, k - k0), 32);
         const uint16_t *b = part_of(call, job, GEMM_BF16, a, k0, &s, &comp);
+        struct gemm_ahead ahead = ahead_of(call, job, GEMM_BF16, a, k0);
         bool last = k0 + n_k >= k;
         /* The last part goes tile by tile if the kernel allows: C's lines are
          * then waited for during the next sums. */
@@ -462,7 +489,7 @@ bf16_chunk(const struct call *call, const struct gemm_job *job,
 
             if (ops->product_to) {
                 ops->product_to(t, c, job->ldc, is_streamed(call, job), x, lo,
-                                call->ldx, b, m, n_k, k0 > 0);
+                                call->ldx, b, m, n_k, k0 > 0, &ahead);
             } else {
                 ops->product(t, x, call->ldx, b, m, n_k, k0 > 0);
                 if (lo)
@@ -559,6 +586,7 @@ int8_chunk(const struct call *call, const struct gemm_job *job,
     for (size_t k0 = 0; k0 < k; k0 += part) {
         size_t n_k = round_up(smaller(part, k - k0), 64);
         const int8_t *b = part_of(call, job, GEMM_INT8, a, k0, &s, &comp);
+        struct gemm_ahead ahead = ahead_of(call, job, GEMM_INT8, a, k0);
         bool last = part >= k - k0;
 
         for (size_t i = 0; i < a->n_rows; i += step) {
@@ -572,7 +600,8 @@ int8_chunk(const struct call *call, const struct gemm_job *job,
                 ops->product_to(t, job->c + rows.row * job->ldc + rows.col,
                                 job->ldc, is_streamed(call, job), x, call->ldx,
                                 b, call->x_scale + rows.row,
-                                scale_of(job, &rows), rows.n_rows, n_k, k0 > 0);
+                                scale_of(job, &rows), rows.n_rows, n_k, k0 > 0,
+                                &ahead);
                 continue;
             }
             if (last && job->c && ops->tile && !is_streamed(call, job))

@@ -4,7 +4,7 @@
 static void
 bf16_to(float *t, float *c, size_t ldc, bool stream, const uint16_t *a,
         const uint16_t *lo, size_t lda, const uint16_t *b, size_t m, size_t k,
-        bool add)
+        bool add, const struct gemm_ahead *ahead)
 {
     const struct panel_part part = {
         .t = (char *)t,
@@ -18,6 +18,8 @@ bf16_to(float *t, float *c, size_t ldc, bool stream, const uint16_t *a,
         .m = m,
         .steps = k / 32,
         .add = add,
+        .ahead = ahead->rows,
+        .ahead_ld = ahead->ld,
     };
 
     if (lo)
@@ -30,7 +32,8 @@ static void
 bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
      size_t k, bool add)
 {
-    bf16_to(t, NULL, 0, false, a, NULL, lda, b, m, k, add);
+    bf16_to(t, NULL, 0, false, a, NULL, lda, b, m, k, add,
+            &(struct gemm_ahead){ 0 });
 }
 
 const struct gemm_bf16_ops gemm_bf16_amx = { .product = bf16,

@@ -22,7 +22,7 @@ int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
 static void
 int8_to(int32_t *t, float *c, size_t ldc, bool stream, const int8_t *a,
         size_t lda, const int8_t *b, const float *x_scale, const float *w_scale,
-        size_t m, size_t k, bool add)
+        size_t m, size_t k, bool add, const struct gemm_ahead *ahead)
 {
     const struct panel_part part = {
         .t = (char *)t,
@@ -37,6 +37,8 @@ int8_to(int32_t *t, float *c, size_t ldc, bool stream, const int8_t *a,
         .m = m,
         .steps = k / 64,
         .add = add,
+        .ahead = ahead->rows,
+        .ahead_ld = ahead->ld,
     };
 
     run(INT8, &part);

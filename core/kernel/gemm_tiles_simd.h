@@ -11,8 +11,8 @@
  * int8 16 steps are the best by 4 %: twice the k goes by while sums come and
  * go.
  *
- * While these rows are multiplied, the panel after this one is
- * fetched into the second cache (8 %), and the sums before these go to C.
+ * While these rows are multiplied, what the thread will read next is fetched
+ * into the second cache (8 %), and the sums before these go to C.
  *
  * TDPBF16PS rounds to nearest and takes denormals for zero; within a step the
  * even and the odd elements of a row are two chains of sums.  TDPBSSD is exact.
@@ -69,6 +69,8 @@ struct panel_part {
     const char *x, *lo, *b; /* lo: the other half of a SPLIT x */
     size_t ldx, m, steps;   /* ldx: bytes; 64 of k are a step */
     bool add;
+    const char *ahead; /* see struct gemm_ahead */
+    size_t ahead_ld;
     char *c;                        /* NULL: to t */
     size_t ldc;                     /* bytes */
     bool stream;                    /* c is written by streaming stores */
@@ -140,13 +142,14 @@ block(enum product p, const struct panel_part *a, size_t i, bool two, size_t h,
       size_t s, size_t end, struct leaving *l)
 {
     const size_t n_rows = (a->m + BOTH - 1) / BOTH;
-    const size_t lines = (BOTH + n_rows - 1) / n_rows; /* of the next panel */
+    const size_t lines = a->ahead ? (BOTH + n_rows - 1) / n_rows : 0;
     const size_t share = (BOTH * LD_T / 64 / 2 + a->steps - 1) / a->steps * 128;
-    const char *b = a->b + h * HALF, *next = a->b + a->steps * STEP_B;
+    const char *b = a->b + h * HALF, *ahead = a->ahead;
     char *t = a->t + (a->c && !a->add ? 0 : i * LD_T) + h * HALF, *to = t;
     size_t ld = LD_T;
 
-    next += (i / BOTH * 2 + h) * a->steps * lines * 64;
+    if (ahead)
+        ahead += (i / BOTH * 2 + h) * lines * a->ahead_ld;
     if (a->add || s > 0) {
         _tile_loadd(0, t, LD_T);
         _tile_loadd(1, t + 64, LD_T);
@@ -165,7 +168,7 @@ block(enum product p, const struct panel_part *a, size_t i, bool two, size_t h,
 
         leave(p, a, l, share);
         for (size_t n = 0; n < lines; n++)
-            _mm_prefetch(next + (s * lines + n) * 64, _MM_HINT_T1);
+            _mm_prefetch(ahead + n * a->ahead_ld + s * STEP_X, _MM_HINT_T1);
         _tile_loadd(6, b + s * STEP_B, LD_B);
         _tile_loadd(7, b + s * STEP_B + 64, LD_B);
         products(p, a->x + x, a->ldx, two);

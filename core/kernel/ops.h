@@ -146,6 +146,13 @@ struct gemm_ops {
     void (*sums)(int32_t *sum, const int8_t *b, size_t k);
 };
 
+/* What a thread will read after this product, for its caches: 64 rows of W of
+ * the same k, or a panel in as many parts; 'ld' bytes apart.  NULL: unknown. */
+struct gemm_ahead {
+    const void *rows;
+    size_t ld;
+};
+
 /*
  *   product      t = (add ? t : 0) + a b.  a: rows lda elements apart; k: a
  *                multiple of 32
@@ -160,7 +167,8 @@ struct gemm_bf16_ops {
                     size_t m, size_t k, bool add);
     void (*product_to)(float *t, float *c, size_t ldc, bool stream,
                        const uint16_t *a, const uint16_t *lo, size_t lda,
-                       const uint16_t *b, size_t m, size_t k, bool add);
+                       const uint16_t *b, size_t m, size_t k, bool add,
+                       const struct gemm_ahead *ahead);
     size_t tile;
 };
 
@@ -179,7 +187,7 @@ struct gemm_int8_ops {
     void (*product_to)(int32_t *t, float *c, size_t ldc, bool stream,
                        const int8_t *a, size_t lda, const int8_t *b,
                        const float *x_scale, const float *w_scale, size_t m,
-                       size_t k, bool add);
+                       size_t k, bool add, const struct gemm_ahead *ahead);
     void (*ready)(int8_t *x, size_t n);
     size_t tile;
 };
