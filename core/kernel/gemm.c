@@ -33,7 +33,7 @@
 #define TILE_FLOATS   (TILE_ROWS * GEMM_PANEL)
 #define BLOCK_BYTES   (256u << 10)
 #define STAGE_BYTES   (384u << 10)
-#define STAY_BYTES    (3u << 19) /* three quarters of an L2 cache */
+#define STAY_BYTES    (13u << 17) /* four fifths of an L2 cache */
 #define THREAD_BYTES  (TILE_FLOATS * 4 + BLOCK_BYTES + STAGE_BYTES)
 
 _Static_assert(GEMM_PANEL *EXACT_PART * 4 <= BLOCK_BYTES, "w");
@@ -125,6 +125,15 @@ is_plain(const struct gemm_job *job)
     const struct gemm_end *e = &job->end;
 
     return job->c && !e->bias && !e->accumulate && !e->hook;
+}
+
+/* The same of sums that are added to what C holds, and are nothing else. */
+static bool
+is_added(const struct gemm_job *job)
+{
+    const struct gemm_end *e = &job->end;
+
+    return job->c && !e->bias && e->accumulate && !e->hook;
 }
 
 /*
@@ -459,8 +468,12 @@ bf16_chunk(const struct call *call, const struct gemm_job *job,
     const struct gemm_bf16_ops *ops = call->bf16;
     struct scratch s = scratch_of(call->gemm, thread);
     const size_t part = pack_layout(GEMM_BF16).part;
+    const bool added = is_added(job);
     const bool direct =
-        ops->product_to && is_plain(job) && a->n_cols == GEMM_PANEL;
+        ops->product_to && (added || is_plain(job)) && a->n_cols == GEMM_PANEL;
+    const enum gemm_to how = added                    ? TO_ADD
+                             : is_streamed(call, job) ? TO_STREAM
+                                                      : TO_STORE;
     size_t k = job->w.k;
     int32_t *comp;
 
@@ -488,8 +501,8 @@ bf16_chunk(const struct call *call, const struct gemm_job *job,
                 last && direct ? job->c + rows.row * job->ldc + a->col : NULL;
 
             if (ops->product_to) {
-                ops->product_to(t, c, job->ldc, is_streamed(call, job), x, lo,
-                                call->ldx, b, m, n_k, k0 > 0, &ahead);
+                ops->product_to(t, c, job->ldc, how, x, lo, call->ldx, b, m,
+                                n_k, k0 > 0, &ahead);
             } else {
                 ops->product(t, x, call->ldx, b, m, n_k, k0 > 0);
                 if (lo)
@@ -501,15 +514,16 @@ bf16_chunk(const struct call *call, const struct gemm_job *job,
     }
 }
 
-/* Rows of X that stay in the second cache while all of W passes by, if W is
- * packed: from the third they would come again for each panel. */
+/* Rows of X that stay in the second cache while all of W passes by: from the
+ * third they would come again for each panel.  W that is not packed is, once
+ * for each cut, which pays over 192 rows and more. */
 static size_t
 rows_that_stay(const struct call *call)
 {
     size_t nbytes = call->ldx * sizeof(uint16_t) * (call->lo ? 2 : 1);
     size_t n = STAY_BYTES / (nbytes + 1) / 32 * 32;
 
-    for (size_t i = 0; i < call->n_jobs; i++)
+    for (size_t i = 0; i < call->n_jobs && n < 192; i++)
         if (!call->jobs[i].panels)
             return TILE_ROWS;
     return n < 32 ? 32 : smaller(n, TILE_ROWS);

@@ -2,7 +2,7 @@
 #include "core/kernel/gemm_tiles_simd.h"
 
 static void
-bf16_to(float *t, float *c, size_t ldc, bool stream, const uint16_t *a,
+bf16_to(float *t, float *c, size_t ldc, enum gemm_to how, const uint16_t *a,
         const uint16_t *lo, size_t lda, const uint16_t *b, size_t m, size_t k,
         bool add, const struct gemm_ahead *ahead)
 {
@@ -10,7 +10,7 @@ bf16_to(float *t, float *c, size_t ldc, bool stream, const uint16_t *a,
         .t = (char *)t,
         .c = (char *)c,
         .ldc = 4 * ldc,
-        .stream = stream,
+        .how = how,
         .x = (const char *)a,
         .lo = (const char *)lo,
         .b = (const char *)b,
@@ -32,7 +32,7 @@ static void
 bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
      size_t k, bool add)
 {
-    bf16_to(t, NULL, 0, false, a, NULL, lda, b, m, k, add,
+    bf16_to(t, NULL, 0, TO_STORE, a, NULL, lda, b, m, k, add,
             &(struct gemm_ahead){ 0 });
 }
 

@@ -71,9 +71,9 @@ struct panel_part {
     bool add;
     const char *ahead; /* see struct gemm_ahead */
     size_t ahead_ld;
-    char *c;                        /* NULL: to t */
-    size_t ldc;                     /* bytes */
-    bool stream;                    /* c is written by streaming stores */
+    char *c;    /* NULL: to t */
+    size_t ldc; /* bytes */
+    enum gemm_to how;
     const float *x_scale, *w_scale; /* INT8, for c: [m], [64] */
 };
 
@@ -105,7 +105,9 @@ leave(enum product p, const struct panel_part *a, struct leaving *l,
             v = _mm512_mul_ps(v, _mm512_set1_ps(a->x_scale[row]));
             v = _mm512_mul_ps(v, _mm512_loadu_ps(a->w_scale + col / 4));
         }
-        if (a->stream)
+        if (a->how == TO_ADD)
+            v = _mm512_add_ps(v, _mm512_loadu_ps(to));
+        if (a->how == TO_STREAM)
             _mm512_stream_ps(to, v);
         else
             _mm512_storeu_ps(to, v);
@@ -175,7 +177,7 @@ block(enum product p, const struct panel_part *a, size_t i, bool two, size_t h,
         if (p == SPLIT)
             products(p, a->lo + x, a->ldx, two);
     }
-    if (a->c && end == a->steps && p != INT8 && !a->stream) {
+    if (a->c && end == a->steps && p != INT8 && a->how == TO_STORE) {
         to = a->c + i * a->ldc + h * HALF;
         ld = a->ldc;
     } else if (a->c && end == a->steps) {
@@ -219,6 +221,6 @@ run(enum product p, const struct panel_part *a)
     }
     _tile_release();
     leave(p, a, &l, sizeof(l.sums));
-    if (a->c && a->stream)
+    if (a->c && a->how == TO_STREAM)
         _mm_sfence();
 }

@@ -146,6 +146,9 @@ struct gemm_ops {
     void (*sums)(int32_t *sum, const int8_t *b, size_t k);
 };
 
+/* How sums leave for C: by streaming stores, or added to what it holds. */
+enum gemm_to { TO_STORE, TO_STREAM, TO_ADD };
+
 /* What a thread will read after this product, for its caches: 64 rows of W of
  * the same k, or a panel in as many parts; 'ld' bytes apart.  NULL: unknown. */
 struct gemm_ahead {
@@ -165,7 +168,7 @@ struct gemm_ahead {
 struct gemm_bf16_ops {
     void (*product)(float *t, const uint16_t *a, size_t lda, const uint16_t *b,
                     size_t m, size_t k, bool add);
-    void (*product_to)(float *t, float *c, size_t ldc, bool stream,
+    void (*product_to)(float *t, float *c, size_t ldc, enum gemm_to how,
                        const uint16_t *a, const uint16_t *lo, size_t lda,
                        const uint16_t *b, size_t m, size_t k, bool add,
                        const struct gemm_ahead *ahead);

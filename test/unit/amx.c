@@ -350,8 +350,8 @@ compute_split(const struct gemm_bf16_ops *ops, float (*to)[64],
 
     if (ops->product_to) {
         memcpy(t, to, sizeof(t));
-        ops->product_to(t[0], to[0], 64, past, hi, lo, ld / 2, panel, run->m,
-                        run->k / 2, run->add,
+        ops->product_to(t[0], to[0], 64, past ? TO_STREAM : TO_STORE, hi, lo,
+                        ld / 2, panel, run->m, run->k / 2, run->add,
                         &(struct gemm_ahead){ past ? panel : NULL, 64 });
         return;
     }
