@@ -159,8 +159,8 @@ struct gemm_ahead {
 /*
  *   product      t = (add ? t : 0) + a b.  a: rows lda elements apart; k: a
  *                multiple of 32
- *   product_to   the same, stored in c [m][64], rows ldc apart, and t is
- *                scratch, or in t if c is NULL; with lo, the other half of a
+ *   product_to   the same, to c [m][64], rows ldc apart, as 'how' says, and t
+ *                is scratch, or in t if c is NULL; with lo, the other half of a
  *                split a, (a + lo) b.  NULL: not available
  *   tile         rows of t that are done at once, or 0: then a call prepares
  *                what pays only over many rows

@@ -1,4 +1,5 @@
-/* gemm_bf16_block() has the bits of gemm_bf16(), and its sums go on. */
+/* gemm_bf16_block() has the bits of gemm_bf16(), and its sums go on; what
+ * gemm_bf16() adds to a C is what it stores in one. */
 #include "core/kernel/gemm.h"
 
 #include <math.h>
@@ -101,6 +102,47 @@ test_outside(void)
     tap_ok(zero, "gemm_bf16_panel: zeros outside");
 }
 
+/* A sum is rounded before it is added, wherever that happens. */
+static void
+test_added(struct gemm *g)
+{
+    enum { K = 2100 };
+    static uint16_t w[N][K], all[M][K];
+    static float to[M][N + 2], old[M][N + 2];
+    bool same = true;
+
+    for (size_t k = 0; k < K; k++) {
+        for (size_t j = 0; j < N; j++)
+            w[j][k] = f32_to_bf16(rnd());
+        for (size_t i = 0; i < M; i++)
+            all[i][k] = f32_to_bf16(rnd());
+    }
+    for (size_t k = 40; k <= K; k += K - 40) {
+        struct gemm_job stored = { .w = { w, DT_BF16, N, k, K, false },
+                                   .c = c[0],
+                                   .ldc = N };
+        struct gemm_job added = stored;
+        size_t ld = gemm_ld_bf16(k);
+        uint16_t *rounded = xcalloc(M * ld, sizeof(*rounded));
+
+        for (size_t i = 0; i < M; i++) {
+            memcpy(rounded + i * ld, all[i], k * sizeof(*rounded));
+            for (size_t j = 0; j < N + 2; j++)
+                old[i][j] = to[i][j] = 100 * rnd();
+        }
+        added.c = to[0];
+        added.ldc = N + 2;
+        added.end.accumulate = true;
+        gemm_bf16(g, &stored, 1, rounded, NULL, ld, M);
+        gemm_bf16(g, &added, 1, rounded, NULL, ld, M);
+        for (size_t i = 0; i < M; i++)
+            for (size_t j = 0; j < N + 2; j++)
+                same &= to[i][j] == old[i][j] + (j < N ? c[i][j] : 0);
+        free(rounded);
+    }
+    tap_ok(same, "gemm_bf16: added to C, and nothing beside it");
+}
+
 int
 main(void)
 {
@@ -115,6 +157,7 @@ main(void)
     test(g, DT_F32);
     test(g, DT_BF16);
     test_outside();
+    test_added(g);
     gemm_close(g);
     return tap_done();
 }
