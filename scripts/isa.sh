@@ -5,7 +5,13 @@
 # nothing can be compiled.
 # shellcheck disable=SC2086  # flags are several words
 echo '#include <stdlib.h>' | $CC -x c - -c -o /dev/null || exit
-awk -v RS= -F'"' '/^ISA\(/ { split($1, word, /[(,] */); print word[3] "|" $2 "|" $4 }' core/kernel/isa.def |
+# Not by fields: of a paragraph's lines some awks make fields whatever -F says.
+awk -v RS= '/^ISA\(/ {
+        gsub(/\n/, " ")
+        split($0, part, "\"")
+        split(part[1], word, /[(,] */)
+        print word[3] "|" part[2] "|" part[4]
+    }' core/kernel/isa.def |
     while IFS='|' read -r name flags instructions; do
         printf 'void f(void);void f(void){__asm__("%s");}\n' "$instructions" |
             $CC $flags -x c - -c -o /dev/null 2>/dev/null || continue

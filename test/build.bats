@@ -234,3 +234,27 @@ hiding() {
     PATH=$PWD/bin:$PATH run -1 sh scripts/check.sh test/*.bats
     [[ $output == *"test/b.bats failed: it was killed"* ]]
 }
+
+@test "isa.sh: the instruction sets that the compiler knows, by whatever awk is here" {
+    cd "$ROOT"
+    case $(cc -dumpmachine) in
+    x86_64*) ;;
+    *) skip "the flags of another machine" ;;
+    esac
+    want=
+    for flag in avx512f amx-int8; do
+        ! echo | cc -m$flag -x c - -c -o /dev/null || want+=" $flag"
+    done
+    for awk in mawk gawk original-awk "busybox awk"; do
+        command -v "${awk% *}" >/dev/null || continue
+        printf '#!/bin/sh\nexec %s "$@"\n' "$awk" >"$BATS_TEST_TMPDIR/awk"
+        chmod +x "$BATS_TEST_TMPDIR/awk"
+        CC=cc PATH="$BATS_TEST_TMPDIR:$PATH" run -0 sh scripts/isa.sh
+        [ -z "${first-}" ] || [ "$output" = "$first" ]
+        first=$output
+    done
+    [ -n "$first" ]
+    for flag in $want; do
+        grep -q -e "-m$flag" <<<"$first"
+    done
+}
