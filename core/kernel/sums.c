@@ -99,7 +99,11 @@ void
 topk_start(struct topk *t, uint64_t *key, uint64_t *room, size_t k)
 {
     *t = (struct topk){
-        .ops = sums_ops_of(cpu_isa()), .key = key, .room = room, .k = k
+        .ops = sums_ops_of(cpu_isa()),
+        .key = key,
+        .room = room,
+        .k = k,
+        .cap = topk_cap(k),
     };
 }
 
@@ -121,7 +125,7 @@ thin_out(struct topk *t)
 static void
 make_room(struct topk *t)
 {
-    if (t->n + BLOCK > topk_cap(t->k))
+    if (t->n + BLOCK > t->cap)
         thin_out(t);
 }
 
@@ -213,11 +217,18 @@ topk_take(struct topk *t, uint32_t *idx, float *v)
     return t->n;
 }
 
+size_t
+topk_shared_cap(size_t k)
+{
+    return k + k / 4 + BLOCK;
+}
+
 void
 topk_shared_start(struct topk_shared *s, uint64_t *key, uint64_t *room,
                   size_t k)
 {
     topk_start(&s->top, key, room, k);
+    s->top.cap = topk_shared_cap(k);
     s->below = 0;
     pthread_mutex_init(&s->lock, NULL);
 }

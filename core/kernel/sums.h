@@ -58,14 +58,15 @@ void sparse_sum(const struct sparse_sum *s);
  * The k largest of many numbers that are over 0, of equals those with lower
  * indices; exact, however the numbers come.  Numbers at or under what is
  * surely not among them are skipped by a comparison; the others are kept until
- * there are 4 k, then a selection leaves k.
+ * there are 4 k (of several threads 5/4 k: there k is large, and room costs
+ * more than selections do), then a selection leaves k.
  */
 struct sums_ops;
 struct topk {
     const struct sums_ops *ops;
-    uint64_t *key;  /* [topk_cap(k)] of the caller's */
+    uint64_t *key;  /* [cap] of the caller's */
     uint64_t *room; /* as many: scratch, which others may use between calls */
-    size_t k, n;
+    size_t k, n, cap;
     float below; /* a number at or under it is not among them */
     bool bad;    /* one was infinite, or a NaN */
 };
@@ -86,10 +87,10 @@ size_t topk_take(struct topk *t, uint32_t *idx, float *v);
 
 /*
  * One top-k of several threads, each of which collects TOPK_OFFERS before it
- * waits for the others.  topk_shared_start() begins with none, and
- * topk_shared_close() ends; topk_offer() offers as topk_put() does;
- * topk_hand_over() hands over what a thread has left.  'shared->top' is read by
- * topk_take() when all have.
+ * waits for the others.  topk_shared_start() begins with none (key and room
+ * have topk_shared_cap(k) elements), and topk_shared_close() ends; topk_offer()
+ * offers as topk_put() does; topk_hand_over() hands over what a thread has
+ * left.  'shared->top' is read by topk_take() when all have.
  */
 #define TOPK_OFFERS ((size_t)4096)
 struct topk_shared {
@@ -102,6 +103,7 @@ struct topk_offers {
     size_t n;
     bool bad;
 };
+size_t topk_shared_cap(size_t k);
 void topk_shared_start(struct topk_shared *s, uint64_t *key, uint64_t *room,
                        size_t k);
 void topk_shared_close(struct topk_shared *s);

@@ -112,7 +112,7 @@ sae_work_open(struct sae_work **work, struct gemm *gemm,
     chunk = KEYS_BYTES / (threads * cap * sizeof(*w->keys));
     chunk = smaller(larger(smaller(chunk, MAX_CHUNK), MIN_CHUNK), s->rows);
     if (s->batchtopk) {
-        shared = topk_cap(pairs);
+        shared = topk_shared_cap(pairs);
         room = larger(room, (shared + threads - 1) / threads);
     }
     room = larger(room, topk_cap(s->aux_k));
