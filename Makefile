@@ -40,7 +40,7 @@ else ifdef SAN
 B       := build/san
 HARDEN  := -fPIE -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 endif
-# A report needs lines alone; what a debugger asks takes gcc a third of the time.
+# A report needs lines alone; what a debugger asks takes gcc half of the time.
 ifdef SAN
 CFLAGS  := $(CFLAGS:-g=-g1)
 endif
