@@ -146,15 +146,16 @@ void gemm_bf16(struct gemm *gemm, const struct gemm_job *jobs, size_t n_jobs,
  * to the next, as attention does: t [m, GEMM_PANEL] = (add ? t : 0) + x b.
  *   gemm_bf16_row()    a row of x: k floats rounded, and zeros to
  *                      gemm_ld_bf16(k)
- *   gemm_bf16_panel()  b [gemm_bf16_panel_size(k)]: columns col .. col + 63 of
- *                      w, which is by_k, with zeros for k outside
- *                      begin .. end - 1 and beyond its n
- *   gemm_bf16_block()  the sum; x's rows ldx apart, all 64-byte aligned
+ *   gemm_bf16_panels() b [n / 64, rounded up][gemm_bf16_panel_size(k)]: w,
+ * which is by_k and has n <= GEMM_PANELS_MAX_N, in panels of 64 columns, zeros
+ * for k outside begin .. end - 1 gemm_bf16_block()  the sum of one of them; x's
+ * rows ldx apart, all 64-byte aligned
  */
 size_t gemm_bf16_panel_size(size_t k); /* elements */
 void gemm_bf16_row(uint16_t *to, const float *x, size_t k);
-void gemm_bf16_panel(uint16_t *b, const struct gemm_matrix *w, size_t col,
-                     size_t begin, size_t end);
+#define GEMM_PANELS_MAX_N 2048
+void gemm_bf16_panels(uint16_t *b, const struct gemm_matrix *w, size_t begin,
+                      size_t end);
 void gemm_bf16_block(float *t, const uint16_t *x, size_t ldx, const uint16_t *b,
                      size_t m, size_t k, bool add);
 

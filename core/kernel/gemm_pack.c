@@ -52,8 +52,14 @@ to_bf16(uint16_t *to, const float *x, size_t n)
 static void
 row_to_bf16(uint16_t *to, const void *from, enum dtype dtype, size_t n)
 {
+    const bool is_f32 = dtype == DT_F32 && (uintptr_t)from % 4 == 0 &&
+                        __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
     float f[256];
 
+    if (is_f32) {
+        cvt_from_f32(to, DT_BF16, from, n);
+        return;
+    }
     for (size_t i = 0, k; i < n && dtype != DT_BF16; i += k) {
         k = smaller(n - i, 256);
         cvt_to_f32(f, (const char *)from + i * (dtype_table[dtype].bits / 8),
@@ -202,26 +208,48 @@ gemm_bf16_panel_size(size_t k)
     return round_up(k, 32) * GEMM_PANEL;
 }
 
+/* Two rows at least of GEMM_PANELS_MAX_N, 32 of a head's keys. */
+enum { STAGE = 2 * GEMM_PANELS_MAX_N };
+
+/* Rows k0 .. k0 + n - 1 of w, ld apart, zeros outside begin .. end - 1 and
+ * beyond w's columns. */
+static void
+stage_rows(uint16_t *to, size_t ld, const struct gemm_matrix *w, size_t k0,
+           size_t n, size_t begin, size_t end)
+{
+    size_t first = larger(smaller(begin, k0 + n), k0) - k0;
+    size_t last = larger(smaller(end, k0 + n), k0 + first) - k0;
+
+    memset(to, 0, first * ld * sizeof(*to));
+    memset(to + last * ld, 0, (n - last) * ld * sizeof(*to));
+    if (w->ld == ld && w->n == ld) { /* as they lie */
+        row_to_bf16(to + first * ld, element(w, 0, k0 + first), w->dtype,
+                    (last - first) * ld);
+        return;
+    }
+    for (size_t i = first; i < last; i++) {
+        row_to_bf16(to + i * ld, element(w, 0, k0 + i), w->dtype, w->n);
+        memset(to + i * ld + w->n, 0, (ld - w->n) * sizeof(*to));
+    }
+}
+
 void
-gemm_bf16_panel(uint16_t *b, const struct gemm_matrix *w, size_t col,
-                size_t begin, size_t end)
+gemm_bf16_panels(uint16_t *b, const struct gemm_matrix *w, size_t begin,
+                 size_t end)
 {
     const struct gemm_ops *ops = gemm_ops_of(cpu_isa());
-    size_t n = smaller(GEMM_PANEL, w->n - col);
-    uint16_t stage[32][GEMM_PANEL];
+    const size_t ld = round_up(w->n, GEMM_PANEL), size = round_up(w->k, 32);
+    const size_t most = smaller(STAGE / ld / 2 * 2, size);
+    _Alignas(64) uint16_t stage[STAGE];
 
-    memset(stage, 0, sizeof(stage));
-    for (size_t k0 = 0; k0 < w->k; k0 += 32) {
-        for (size_t i = 0; i < 32; i++) {
-            size_t k = k0 + i;
-
-            if (k >= begin && k < end)
-                row_to_bf16(stage[i], element(w, col, k), w->dtype, n);
-            else
-                memset(stage[i], 0, sizeof(stage[i]));
-        }
-        ops->interleave((uint32_t *)(void *)(b + k0 * GEMM_PANEL), stage,
-                        sizeof(stage[0]), 16);
+    end = smaller(end, w->k);
+    for (size_t k0 = 0, n; k0 < size; k0 += n) {
+        n = smaller(most, size - k0);
+        stage_rows(stage, ld, w, k0, n, begin, end);
+        for (size_t c = 0; c < ld; c += GEMM_PANEL)
+            ops->interleave(
+                (uint32_t *)(void *)(b + c * size + k0 * GEMM_PANEL), stage + c,
+                ld * sizeof(*stage), n / 2);
     }
 }
 

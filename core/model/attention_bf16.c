@@ -109,10 +109,8 @@ pack(const struct attention *a, struct tile *t, size_t b,
         .by_k = true,
     };
 
-    gemm_bf16_panel(t->keys, &keys, 0, 0, d);
-    for (size_t j = 0; j < n_panels(d); j++)
-        gemm_bf16_panel(t->values + j * gemm_bf16_panel_size(KV_BLOCK), &values,
-                        j * GEMM_PANEL, seen->oldest, seen->n_keys);
+    gemm_bf16_panels(t->keys, &keys, 0, d);
+    gemm_bf16_panels(t->values, &values, seen->oldest, seen->n_keys);
 }
 
 /* The scores of rows [first, first + n) become weights, and their sums are

@@ -41,19 +41,21 @@ products(struct gemm *g, enum dtype dtype, size_t k, size_t begin, size_t end,
     const struct gemm_job job = { .w = w, .c = c[0], .ldc = N };
     size_t ld = gemm_ld_bf16(k);
     uint16_t *rounded = aligned_alloc(64, M * ld * sizeof(*rounded));
-    uint16_t *b = aligned_alloc(64, gemm_bf16_panel_size(k) * sizeof(*b));
+    size_t size = gemm_bf16_panel_size(k);
+    uint16_t *b = aligned_alloc(64, 3 * size * sizeof(*b));
 
     for (size_t i = 0; i < M; i++)
         gemm_bf16_row(rounded + i * ld, x[i], k);
     gemm_bf16(g, &job, 1, rounded, NULL, ld, M);
+    gemm_bf16_panels(b, &w, begin, end);
     for (size_t col = 0; col < N; col += GEMM_PANEL) {
-        gemm_bf16_panel(b, &w, col, begin, end);
-        gemm_bf16_block(t[0], rounded, ld, b, M, k, false);
+        gemm_bf16_block(t[0], rounded, ld, b + col / GEMM_PANEL * size, M, k,
+                        false);
         for (size_t i = 0; i < M; i++)
             memcpy(&got[i][col], t[i],
                    smaller(GEMM_PANEL, N - col) * sizeof(float));
     }
-    gemm_bf16_block(t[0], rounded, ld, b, M, k, true);
+    gemm_bf16_block(t[0], rounded, ld, b + 2 * size, M, k, true);
     free(rounded);
     free(b);
 }
@@ -81,7 +83,7 @@ test(struct gemm *g, enum dtype dtype)
            dtype_table[dtype].name);
     tap_ok(twice, "gemm_bf16_block %s: added to what was there",
            dtype_table[dtype].name);
-    tap_ok(some, "gemm_bf16_panel %s: of some of k", dtype_table[dtype].name);
+    tap_ok(some, "gemm_bf16_panels %s: of some of k", dtype_table[dtype].name);
 }
 
 /* Weights outside the part that is asked for are not read. */
@@ -91,15 +93,15 @@ test_outside(void)
     const struct gemm_matrix w = {
         .data = f32, .dtype = DT_F32, .n = N, .k = 40, .ld = LD_W, .by_k = true
     };
-    uint16_t b[64 * GEMM_PANEL];
+    static uint16_t b[3 * 64 * GEMM_PANEL];
     bool zero = true;
 
     fill(40, 0, 40);
     f32[3][70] = f32[35][70] = NAN;
-    gemm_bf16_panel(b, &w, 64, 4, 35);
-    for (size_t i = 0; i < gemm_bf16_panel_size(40); i++)
+    gemm_bf16_panels(b, &w, 4, 35);
+    for (size_t i = 0; i < 3 * gemm_bf16_panel_size(40); i++)
         zero &= !isnan(bf16_to_f32(b[i]));
-    tap_ok(zero, "gemm_bf16_panel: zeros outside");
+    tap_ok(zero, "gemm_bf16_panels: zeros outside");
 }
 
 /* A sum is rounded before it is added, wherever that happens. */
