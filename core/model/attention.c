@@ -188,14 +188,39 @@ start(const struct attention *a, struct tile *t, bool bf16)
         memset(t->sum, 0, t->n_rows * d * sizeof(*t->sum));
 }
 
-/* Is every number of its output one? */
+/*
+ * Row r's output.  False if it is NaN where its own scores are not: of a value
+ * that another position alone may see.
+ */
+static bool
+finish(const struct attention *a, const struct tile *t, size_t r, bool bf16)
+{
+    size_t query = query_of(a, t, r), d = a->head_dim;
+    float *out = a->out + query * d, total = t->total[r];
+
+    if (a->lse)
+        a->lse[query] = (float)((double)t->max[r] + f64_log((double)total));
+    if (isnan(total)) {
+        for (size_t i = 0; i < d; i++)
+            out[i] = NAN;
+        return true;
+    }
+    if (bf16)
+        attention_bf16_output(t, r, out, d);
+    else
+        memcpy(out, t->sum + r * d, d * sizeof(*out));
+    vec_scale(out, 1 / total, d);
+    return !isnan(vec_max(out, d));
+}
+
+/* Has each row its own output? */
 static bool
 tile_run(const struct attention *a, struct tile *t)
 {
-    size_t last = t->first + (t->n_rows - 1) / t->group, d = a->head_dim;
+    size_t last = t->first + (t->n_rows - 1) / t->group;
     size_t oldest =
         a->window && t->first >= a->window ? t->first - a->window + 1 : 0;
-    bool numbers = true, bf16 = is_bf16(a, t->span);
+    bool own = true, bf16 = is_bf16(a, t->span);
     struct seen seen;
 
     start(a, t, bf16);
@@ -207,21 +232,9 @@ tile_run(const struct attention *a, struct tile *t)
         else
             exact_block(a, t, b, &seen);
     }
-    for (size_t r = 0; r < t->n_rows; r++) {
-        size_t query = query_of(a, t, r);
-        float *out = a->out + query * d;
-
-        if (bf16)
-            attention_bf16_output(t, r, out, d);
-        else
-            memcpy(out, t->sum + r * d, d * sizeof(*out));
-        vec_scale(out, 1 / t->total[r], d);
-        if (a->lse)
-            a->lse[query] =
-                (float)((double)t->max[r] + f64_log((double)t->total[r]));
-        numbers &= !isnan(vec_max(out, d));
-    }
-    return numbers;
+    for (size_t r = 0; r < t->n_rows; r++)
+        own &= finish(a, t, r, bf16);
+    return own;
 }
 
 /* A call: a task is one KV head and some positions of a span. */

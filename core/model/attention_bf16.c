@@ -84,8 +84,9 @@ attention_bf16_query(struct tile *t, size_t r, const float *q, size_t head_dim,
     gemm_bf16_row(t->rounded_q + r * gemm_ld_bf16(head_dim), scaled, head_dim);
 }
 
-/* The block's keys and values, of which those that no row sees are 0: they may
- * never have been put. */
+/* The block's keys and values.  Those that no row sees may never have been put:
+ * such a value is 0, since no weight hides a NaN; such a key's scores are not
+ * read. */
 static void
 pack(const struct attention *a, struct tile *t, size_t b,
      const struct seen *seen)

@@ -211,7 +211,6 @@ test_lengths(enum isa isa)
     tap_ok(rope, "vec %s: rope turns by the formula", isa_name(isa));
 }
 
-/* Every 501st float of those whose exp is neither 0 nor infinity. */
 enum { ROWS = 7, BLOCKS = 5 };
 
 /* A row's numbers begin .. end - 1 of a block; what is outside may be NaN. */
@@ -300,6 +299,7 @@ test_softmax_block(enum isa isa)
     tap_ok(nan, "vec %s: softmax_block: a NaN is in the total", isa_name(isa));
 }
 
+/* Every 501st float of those whose exp is neither 0 nor infinity. */
 static void
 test_exp_accuracy(enum isa isa)
 {
