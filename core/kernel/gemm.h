@@ -146,10 +146,11 @@ void gemm_bf16(struct gemm *gemm, const struct gemm_job *jobs, size_t n_jobs,
  * to the next, as attention does: t [m, GEMM_PANEL] = (add ? t : 0) + x b.
  *   gemm_bf16_row()    a row of x: k floats rounded, and zeros to
  *                      gemm_ld_bf16(k)
- *   gemm_bf16_panels() b [n / 64, rounded up][gemm_bf16_panel_size(k)]: w,
- * which is by_k and has n <= GEMM_PANELS_MAX_N, in panels of 64 columns, zeros
- * for k outside begin .. end - 1 gemm_bf16_block()  the sum of one of them; x's
- * rows ldx apart, all 64-byte aligned
+ *   gemm_bf16_panels() b [n / 64, rounded up][gemm_bf16_panel_size(k)]: w in
+ *                      panels of 64 columns, zeros for k outside
+ *                      begin .. end - 1; w is by_k, n <= GEMM_PANELS_MAX_N
+ *   gemm_bf16_block()  the sum of one panel; x's rows ldx apart, all 64-byte
+ *                      aligned
  */
 size_t gemm_bf16_panel_size(size_t k); /* elements */
 void gemm_bf16_row(uint16_t *to, const float *x, size_t k);
