@@ -287,8 +287,7 @@ struct screen_batch {
 };
 
 /* More rows of W than are wanted, so that the bound's width seldom matters:
- * specs of trained and random encoders need 1.4 k, 2.1 k for k = 256 of 32768.
- */
+ * trained and random encoders need 1.4 k, 2.1 k for k = 256 of 32768. */
 static size_t
 n_kept(size_t k)
 {

@@ -20,7 +20,7 @@ n_panels(size_t head_dim)
 bool
 attention_takes_bf16(const struct config *c)
 {
-    /* wider heads, which no model has, would need gigabytes for a tile */
+    /* wider heads, which no model has, are not worth a tile's memory */
     return gemm_bf16_is_native() && c->head_dim <= 1024;
 }
 
