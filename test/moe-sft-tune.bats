@@ -241,7 +241,8 @@ print(*(n[i] for i in order), end=" ")')" ]
         [ "$status" = 137 ]
         killed=$((killed + 1))
     done
-    tune run -n 100 --resume
+    # all options: the last one killed may have left no state to take them from
+    tune run -n 100 --eval four.jsonl --eval-every 7 --keep-best --resume
     same want run
     diff -r want/best run/best
     [ -z "$(find run -name '.*' -mindepth 1)" ]
