@@ -131,6 +131,15 @@ open_layer(struct apply_run *run, struct err *err)
     return cmd->svg ? 0 : table_transpose(t, fix, err);
 }
 
+static const char *
+type_name(const struct table *t)
+{
+    return t->encoder_dtype == t->decoder_dtype &&
+                   t->encoder_dtype == t->products_dtype
+               ? dtype_table[t->encoder_dtype].name
+               : "mixed types";
+}
+
 int
 run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
 {
@@ -163,8 +172,7 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
     }
     tool_say("%s: %zu -> %zu, %zu of %zu direction%s, %s%s%s%s",
              t->file.layer->name, t->in, t->out, t->k, t->n_basis,
-             plural(t->n_basis), dtype_table[t->dtype].name,
-             t->centered ? ", centred" : "",
+             plural(t->n_basis), type_name(t), t->centered ? ", centred" : "",
              t->file.layer->target_bias ? "" : ", without the layer's bias",
              screening);
     if (run->fix.how != FIX_NONE)

@@ -34,7 +34,7 @@ struct check {
 static void
 compare(const struct check *c, double got, double v, double lost, double *most)
 {
-    enum dtype dtype = c->table->dtype;
+    enum dtype dtype = c->job->cmd->dtype;
     int bits = dtype == DT_BF16 ? 8 : dtype == DT_F16 ? 11 : 24;
     int min = dtype == DT_BF16 ? -133 : dtype == DT_F16 ? -24 : -149, e;
     double half_ulp, error;
@@ -51,7 +51,7 @@ static void
 compare_item(const struct check *c, const void *tensor, size_t i, double v,
              double lost, double *most)
 {
-    compare(c, dtype_get(c->table->dtype, tensor, i), v, lost, most);
+    compare(c, dtype_get(c->job->cmd->dtype, tensor, i), v, lost, most);
 }
 
 /* Outputs begin .. end - 1 of all sampled rows, and of the stored weights. */
@@ -171,7 +171,7 @@ job_verify(const struct layer_job *job, struct par *par, bool *header,
     }
     /* f32 sums drift, furthest where all terms have one sign */
     c.sum_error =
-        table.dtype == DT_F32 ? 0x1p-23 * sqrt((double)in) : SPLIT_ERROR;
+        job->cmd->dtype == DT_F32 ? 0x1p-23 * sqrt((double)in) : SPLIT_ERROR;
     par_for(par, job->target->out, 16, check_outputs, &c);
     check_sae(&c, par);
     for (size_t i = 0; i < LUT_N_TENSORS; i++) {

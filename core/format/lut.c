@@ -378,25 +378,17 @@ find_tensors(struct lut_table *t, struct err *err)
             break;
         if (!x)
             return st_missing(t->st.path, lut_tensor_names[i], err);
-        if (i == 0 && st_want_dtype(t->st.path, x, err) < 0)
-            return -1;
-        if (i == 0)
-            t->dtype = x->dtype;
         want.n_dims = lut_shape((enum lut_tensor)i, l->n_basis, l->in, l->out,
                                 want.shape);
-        if (st_want_shape(t->st.path, x, &want, err) < 0)
+        if (st_want(t->st.path, x, &want, err) < 0)
             return -1;
-        if (x->dtype != t->dtype)
-            return err_data(err, t->st.path,
-                            "%s is %s (expected %s, as the first)",
-                            lut_tensor_names[i], dtype_table[x->dtype].name,
-                            dtype_table[t->dtype].name);
+        t->dtypes[i] = x->dtype;
         data[i] = st_data(&t->st, x);
         if (!vectors[i])
             continue;
         *vectors[i] = xcalloc(want.shape[0], sizeof(float));
         for (size_t k = 0; k < want.shape[0]; k++)
-            (*vectors[i])[k] = (float)dtype_get(t->dtype, data[i], k);
+            (*vectors[i])[k] = (float)dtype_get(x->dtype, data[i], k);
     }
     t->encoder_weight = data[LUT_ENCODER_WEIGHT];
     t->decoder_weight = data[LUT_DECODER_WEIGHT];

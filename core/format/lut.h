@@ -84,12 +84,12 @@ size_t lut_parts(const char *name, char *parts[LUT_MAX_PARTS]);
 char *lut_fused(const char *name);
 char *lut_fused_sae(const char *name);
 
-/* The tensors of a file, all of one dtype, BF16, F16 or F32; the vectors are
- * widened, and whoever opened the table may change them. */
+/* The tensors of a file, each BF16, F16 or F32; the vectors are widened, and
+ * whoever opened the table may change them. */
 struct lut_table {
     const struct lut_layer *layer;
     struct st st; /* mapped */
-    enum dtype dtype;
+    enum dtype dtypes[LUT_N_TENSORS];
     const void *encoder_weight;        /* [n_basis, in] */
     const void *decoder_weight;        /* [n_basis, in] */
     const void *products;              /* [n_basis, out] */

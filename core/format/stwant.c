@@ -37,20 +37,12 @@ st_want_shape(const char *path, const struct st_tensor *t,
 }
 
 int
-st_want_dtype(const char *path, const struct st_tensor *t, struct err *err)
-{
-    if (dtype_computes(t->dtype))
-        return 0;
-    return err_data(err, path, "%s is %s (expected BF16, F16 or F32)", t->name,
-                    dtype_table[t->dtype].name);
-}
-
-int
 st_want(const char *path, const struct st_tensor *t, const struct st_want *want,
         struct err *err)
 {
-    if (st_want_dtype(path, t, err) < 0)
-        return -1;
+    if (!dtype_computes(t->dtype))
+        return err_data(err, path, "%s is %s (expected BF16, F16 or F32)",
+                        t->name, dtype_table[t->dtype].name);
     return st_want_shape(path, t, want, err);
 }
 

@@ -21,12 +21,10 @@ struct st_want {
 
 /*
  * st_want() checks a tensor's type, one that dtype_computes(), and its shape;
- * st_want_dtype() and st_want_shape() check one of them.  0, or -1 with 'err'
- * set (EX_DATAERR).
+ * st_want_shape() the shape alone.  0, or -1 with 'err' set (EX_DATAERR).
  */
 int st_want(const char *path, const struct st_tensor *t,
             const struct st_want *want, struct err *err);
-int st_want_dtype(const char *path, const struct st_tensor *t, struct err *err);
 int st_want_shape(const char *path, const struct st_tensor *t,
                   const struct st_want *want, struct err *err);
 

@@ -252,18 +252,18 @@ table_select(struct table_work *w, const struct table *t, size_t n)
 
 /* Row i's terms over the rows of 'from', added to columns c .. c + n. */
 static void
-add_terms(const struct table_work *w, const struct table *t, size_t i,
-          const void *from, size_t ld, size_t c, size_t n, float *y)
+add_terms(const struct table_work *w, size_t i, const void *from,
+          enum dtype dtype, size_t ld, size_t c, size_t n, float *y)
 {
     const struct sparse_sum sum = {
         .y = y,
-        .w = (const char *)from + c * (t->dtype == DT_F32 ? 4 : 2),
+        .w = (const char *)from + c * (dtype == DT_F32 ? 4 : 2),
         .idx = w->idx + i * w->k,
         .v = w->v + i * w->k,
         .ldw = ld,
         .cols = n,
         .n = w->n[i],
-        .w_dtype = t->dtype,
+        .w_dtype = dtype,
     };
 
     sparse_sum(&sum);
@@ -284,7 +284,7 @@ combine(void *ctx, size_t begin, size_t end, int thread)
         float *y = s->y + i * s->ldy + c;
 
         memcpy(y, t->bias_product + c, n * sizeof(*y));
-        add_terms(s->w, t, i, t->products, t->out, c, n, y);
+        add_terms(s->w, i, t->products, t->products_dtype, t->out, c, n, y);
     }
 }
 
@@ -345,7 +345,7 @@ compensate(void *ctx, size_t begin, size_t end, int thread)
 
         w->n_fixed[i] = 0;
         memcpy(error, t->decoder_bias, in * sizeof(*error));
-        add_terms(w, t, i, t->decoder_weight, in, 0, in, error);
+        add_terms(w, i, t->decoder_weight, t->decoder_dtype, in, 0, in, error);
         for (size_t d = 0; d < in; d++)
             error[d] = s->x[i * s->ldx + d] - error[d];
         if (fix->how == FIX_NONE)
@@ -371,7 +371,7 @@ compensate(void *ctx, size_t begin, size_t end, int thread)
                                            .ldw = t->out,
                                            .cols = t->out,
                                            .n = n,
-                                           .w_dtype = t->dtype });
+                                           .w_dtype = t->weight_dtype });
         } else {
             memset(to, 0, in * sizeof(*to));
             for (size_t k = 0; k < n; k++)

@@ -43,7 +43,8 @@ struct table_part {
 /* A table, by table_open(), or filled by hand: all of it is borrowed then. */
 struct table {
     size_t in, out, n_basis, k; /* 1 <= k <= n_basis */
-    enum dtype dtype;           /* BF16, F16 or F32, at any address: */
+    /* BF16, F16 or F32 each, at any address: */
+    enum dtype encoder_dtype, decoder_dtype, products_dtype;
     const void *encoder_weight; /* [n_basis, in] */
     const void *decoder_weight; /* [n_basis, in] */
     const void *products;       /* [n_basis, out] */
@@ -53,8 +54,9 @@ struct table {
     bool centered;
 
     /* weights for compensation: these, or else the parts, in their order */
-    const void *weight_t; /* [in, out] of 'dtype', or NULL */
-    void *transposed;     /* weight_t, if table_transpose() made it */
+    const void *weight_t; /* [in, out], or NULL */
+    enum dtype weight_dtype;
+    void *transposed; /* weight_t, if table_transpose() made it */
     struct table_part part[LUT_MAX_PARTS];
     size_t n_parts;
 
@@ -109,7 +111,7 @@ size_t table_ratio(size_t in, double ratio);
  * table_transpose() gives a table without weight_t one, [in, out], made from
  * its parts, where 'fix' selects so few dims that reading these alone costs
  * less than the layer: an eighth at most.  Does nothing where that is not so,
- * or where the parts are not of the table's dtype.
+ * or where the parts are not of one dtype.
  * 0, or -1 with 'err' set (EX_SOFTWARE).
  */
 int table_transpose(struct table *t, const struct table_fix *fix,

@@ -26,7 +26,10 @@ table_open(struct table *t, const struct lut *lut, const struct lut_layer *l,
     t->out = l->out;
     t->n_basis = l->n_basis;
     t->k = l->k;
-    t->dtype = f->dtype;
+    t->encoder_dtype = f->dtypes[LUT_ENCODER_WEIGHT];
+    t->decoder_dtype = f->dtypes[LUT_DECODER_WEIGHT];
+    t->products_dtype = f->dtypes[LUT_PRODUCTS];
+    t->weight_dtype = f->dtypes[LUT_WEIGHT_T];
     t->encoder_weight = f->encoder_weight;
     t->decoder_weight = f->decoder_weight;
     t->products = f->products;
@@ -43,7 +46,8 @@ void
 table_close(struct table *t)
 {
     if (t->transposed)
-        mem_big_free(t->transposed, t->in * t->out, t->dtype == DT_F32 ? 4 : 2);
+        mem_big_free(t->transposed, t->in * t->out,
+                     t->weight_dtype == DT_F32 ? 4 : 2);
     free(t->bias);
     screen_close(t->screen);
     lut_table_close(&t->file);
@@ -75,11 +79,12 @@ table_bind_end(struct table *t)
 int
 table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
 {
-    size_t size = t->dtype == DT_F32 ? 4 : 2, col = 0;
+    enum dtype dtype = t->part[0].dtype;
+    size_t size = dtype == DT_F32 ? 4 : 2, col = 0;
     bool few = fix->how == FIX_TOP && fix->top <= t->in / FEW_DIMS;
 
     for (size_t i = 0; i < t->n_parts; i++)
-        few &= t->part[i].dtype == t->dtype;
+        few &= t->part[i].dtype == dtype;
     if (!few || t->n_parts == 0 || t->weight_t)
         return 0;
     t->transposed =
@@ -103,6 +108,7 @@ table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
                             memcpy(to, from, 2);
                     }
     t->weight_t = t->transposed;
+    t->weight_dtype = dtype;
     return 0;
 }
 
@@ -110,7 +116,7 @@ struct gemm_matrix
 table_encoder(const struct table *t)
 {
     return (struct gemm_matrix){ .data = t->encoder_weight,
-                                 .dtype = t->dtype,
+                                 .dtype = t->encoder_dtype,
                                  .n = t->n_basis,
                                  .k = t->in,
                                  .ld = t->in };
@@ -137,9 +143,9 @@ table_norms(float *norms, const struct table *t)
     float *row = xmalloc(larger(t->in, t->out) * sizeof(*row));
 
     for (size_t d = 0; t->weight_t && d < t->in; d++) {
-        size_t nbytes = t->out * (t->dtype == DT_F32 ? 4 : 2);
+        size_t nbytes = t->out * (t->weight_dtype == DT_F32 ? 4 : 2);
 
-        cvt_to_f32(row, (const char *)t->weight_t + d * nbytes, t->dtype,
+        cvt_to_f32(row, (const char *)t->weight_t + d * nbytes, t->weight_dtype,
                    t->out);
         for (size_t c = 0; c < t->out; c++)
             sum[d] += (double)row[c] * (double)row[c];

@@ -19,6 +19,13 @@ Q = "model.layers.0.self_attn.q_proj"
 QKV = "model.layers.0.self_attn.qkv_proj"
 
 
+# each tensor of another type than those before and after it
+MIXED = dict(zip(lut.SIX + ("compensation_weight_t",),
+                 ("BF16", "F32", "F16", "BF16", "F32", "F16", "BF16")))
+MORE_MIXED = dict(zip(lut.SIX + ("compensation_weight_t",),
+                      ("F32", "F16", "BF16", "F32", "F16", "BF16", "F32")))
+
+
 class Case:
     """A layer, its table as the files hold it, and rows that suit it."""
 
@@ -117,7 +124,8 @@ def tables():
             dict(k=1), dict(k=96), dict(centered=True),
             dict(layer=QKV, outs=(24, 8, 8)), dict(d=1, outs=(1,), n=3, k=2),
             dict(n=1000, d=17, outs=(67,), k=33, dtype="BF16"),
-            dict(layer="model.layers.0.mlp.gate_up_proj", outs=(9, 9))]):
+            dict(layer="model.layers.0.mlp.gate_up_proj", outs=(9, 9)),
+            dict(dtype=MIXED), dict(dtype=MORE_MIXED, centered=True)]):
         c = Case("t%d" % i, seed=i, **kw)
         y, _, sure = c.steps(c.x)
         n += near(apply(c), y, sure) > 0
@@ -197,6 +205,9 @@ def compensation():
              ("--top", "17"), dict(top=17)),  # an eighth: weights turned
             (dict(centered=True), ("--top", "7"), dict(top=7)),
             (dict(model="F32"), ("--top", "7"), dict(top=7)),
+            (dict(dtype=MIXED), ("--top", "5", "--weighted"), dict(top=5)),
+            (dict(dtype=MORE_MIXED, d=136, layer=QKV, outs=(70, 9, 8)),
+             ("--top", "17"), dict(top=17)),
             (dict(model="F16", d=136, layer=QKV, outs=(70, 9, 8)),
              ("--top", "17"), dict(top=17))]):
         for stored in (False, True):

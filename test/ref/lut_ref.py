@@ -164,8 +164,10 @@ def write_lut(directory, tables, k, dtype="BF16", centered=False,
               exporter=False, weights=None, meta=None):
     """A directory of tables {layer: table()}, as lut-precompute writes it, or,
     without "model." and the keys that are ours, as the Python exporter does.
-    'weights': {layer: W}, stored for compensation.  Returns the tables as
+    'dtype': of all tensors, or {tensor: dtype}.  'weights': {layer: W}, stored
+    for compensation.  Returns the tables as
     the files hold them, rounded."""
+    of = dtype.get if isinstance(dtype, dict) else lambda _: dtype
     os.makedirs(directory, exist_ok=True)
     first = next(iter(tables.values()))
     doc = {"version": "1.0",
@@ -188,9 +190,8 @@ def write_lut(directory, tables, k, dtype="BF16", centered=False,
         tensors = {m: t[m] for m in SIX}
         if weights and layer in weights:
             tensors["compensation_weight_t"] = weights[layer].T
-        held[layer] = {m: round_to(a, dtype) for m, a in tensors.items()}
-        write_safetensors(os.path.join(directory, file), held[layer],
-                          lambda _: dtype)
+        held[layer] = {m: round_to(a, of(m)) for m, a in tensors.items()}
+        write_safetensors(os.path.join(directory, file), held[layer], of)
     doc.update(meta or {})
     with open(os.path.join(directory, "metadata.json"), "w") as f:
         json.dump(doc, f, indent=1)

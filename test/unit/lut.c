@@ -218,14 +218,15 @@ test_tables(void)
         const char *what; /* NULL: it is sound */
     } cases[] = {
         { "", 0, DT_BF16, NULL },
+        { "encoder_weight", 8, DT_F32, NULL },
         { "decoder_bias", 0, DT_BF16, "tensor decoder_bias is missing" },
         { "precomputed_products", 7, DT_BF16,
           "precomputed_products is [7, 6] (expected [8, 6])" },
         { "bias_product", 4, DT_BF16, "bias_product is [4] (expected [6])" },
-        { "encoder_bias", 8, DT_F32,
-          "encoder_bias is F32 (expected BF16, as the first)" },
         { "encoder_weight", 8, DT_I8,
           "encoder_weight is I8 (expected BF16, F16 or F32)" },
+        { "bias_product", 6, DT_F64,
+          "bias_product is F64 (expected BF16, F16 or F32)" },
     };
     struct lut lut;
     struct lut_table t;
@@ -242,7 +243,9 @@ test_tables(void)
         rc = lut_table_open(&t, &lut, &lut.layers[0], &err);
         tap_ok(cases[i].what
                    ? rc < 0 && strstr(err.what, cases[i].what)
-                   : rc == 0 && t.dtype == DT_BF16 && !t.compensation_weight_t,
+                   : rc == 0 && t.dtypes[LUT_PRODUCTS] == DT_BF16 &&
+                         t.dtypes[LUT_ENCODER_WEIGHT] == cases[i].dtype &&
+                         !t.compensation_weight_t,
                "lut_table_open: %s", cases[i].what ? cases[i].what : "sound");
         lut_table_close(&t);
     }
