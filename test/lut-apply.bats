@@ -57,6 +57,66 @@ LAYER=model.layers.0.self_attn.q_proj
     [ "$output" = 4 ]
 }
 
+@test "lut-apply --codes --values --xhat: numpy's, of bad rows and short ones, and of a stream" {
+    applies arrays
+    [ "$output" = 5 ]
+}
+
+@test "lut-apply --codes --values --xhat: the same bytes for -j, --batch, screened or not, on every ISA" {
+    make_case "n=2048, d=136, rows=150, dtype='BF16', k=32"
+    arrays=(--codes c --values v --xhat x)
+    lut-apply DIR $LAYER "${arrays[@]}" --no-screen -j 1 -i x.npy -o y
+    md5sum c v x y >sums
+    for i in '' $ALL_ISAS; do
+        [ -z "$i" ] || has_isa "$i" || continue
+        for options in '-j 1' '-j 3 --batch 7' '-j 2 --batch 150'; do
+            TU_ISA=$i lut-apply DIR $LAYER "${arrays[@]}" $options -f -i x.npy -o y
+            md5sum --quiet -c sums
+        done
+    done
+    lut-apply DIR $LAYER --codes - -i x.npy -f -o y | cmp - c
+    lut-apply DIR $LAYER --xhat >(cat >piped) -i x.npy -f -o y
+    until cmp -s piped x; do sleep 0.1; done
+    "$PYTHON" -c 'import numpy as np
+np.save("x.npy", np.zeros((0, 136), "<f4"))'
+    lut-apply DIR $LAYER "${arrays[@]}" -f -i x.npy -o y
+    : | lut-apply DIR $LAYER --codes c2 --values v2 --xhat x2 --x-dtype f32 --raw
+    "$PYTHON" -c 'import numpy as np
+for f in "c", "c2", "v", "v2":
+    assert np.load(f).shape == (0, 32)
+assert np.load("x").shape == np.load("x2").shape == (0, 136)'
+}
+
+@test "lut-apply --codes --values --xhat: no file where anything fails, none twice, no input" {
+    make_case
+    none() { # STATUS MESSAGE COMMAND: no new file
+        run "-$1" --separate-stderr bash -o pipefail -c "$3"
+        [[ ${stderr_lines[0]} == "lut-apply: "*"$2" ]] || { echo "$stderr"; return 1; }
+        find . -newer mark -type f ! -name 'separate-stderr*' ! -name new >new
+        [ ! -s new ] || { cat new; return 1; }
+    }
+    all="lut-apply DIR $LAYER --codes c --values v --xhat h"
+    touch mark
+    sleep 0.01
+    none 2 "c: would be two outputs of this command" "lut-apply DIR $LAYER --codes c --values ./c <x.npy | cat >/dev/null"
+    none 2 "would be two outputs of this command" "lut-apply DIR $LAYER --codes c -o c <x.npy"
+    none 2 "would be two outputs of this command" "lut-apply DIR $LAYER --codes - <x.npy | cat >/dev/null"
+    none 2 "no .npy header: a file has one" "lut-apply DIR $LAYER --x-dtype f32 --raw --codes - -o y < <(cat x.npy)"
+    for o in x.npy DIR/model.safetensors DIR/lut/metadata.json DIR/lut/$LAYER.lut.safetensors; do
+        none 2 "is both an input and an output of this command" "$all -m DIR --ratio 0.1 -i x.npy -f --xhat $o >/dev/null"
+    done
+    none 65 "ended in row 6 (expected whole rows of 160 bytes)" "head -c 1000 x.npy | $all --x-dtype f32 --raw >/dev/null"
+    none 65 "ended in row 5 (expected whole rows of 160 bytes)" "head -c 1000 x.npy | $all >/dev/null"
+    none 74 "standard output: cannot be written: No space left on device" "$all <x.npy >/dev/full"
+    none 2 "" "lut-apply --report DIR $LAYER -m DIR --codes c <x.npy"
+    none 2 "" "lut-apply DIR $LAYER --codes '' <x.npy"
+    : >v
+    touch mark
+    none 73 "v: exists already (--force replaces it)" "$all <x.npy >/dev/null"
+    lut-apply DIR $LAYER --values v -f <x.npy >y.npy
+    "$PYTHON" -c 'import numpy as np; assert np.load("v").shape == (50, 8)'
+}
+
 @test "lut-apply --report: numpy's metrics, for any batch" {
     applies report
     [ "$output" = 3 ]

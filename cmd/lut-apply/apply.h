@@ -17,11 +17,15 @@
 #include "core/out.h"
 #include "core/par.h"
 
+/* --codes, --values, --xhat, in this order. */
+enum { N_ARRAYS = 3 };
+
 struct apply_cmd {
     const char *dir, *name; /* DIR LAYER */
     const char *model;      /* -m, or NULL */
     const char *input;      /* -i, "-": standard input */
     const char *out_path, *svg;
+    const char *arrays[N_ARRAYS]; /* NULL: not given */
     int out_flags;
     double ratio, tau; /* NaN: not given */
     int64_t top;       /* -1: not given */
@@ -49,6 +53,7 @@ struct apply_run {
     size_t batch;
     float *x, *y, *dense; /* [batch, in], [batch, out] twice */
     char *bytes;          /* [batch, out] as they are written */
+    struct row_arrays *arrays;
 };
 
 /* run_open() opens table, model and input, and allocates the batch's memory: -1
@@ -56,6 +61,16 @@ struct apply_run {
 int run_open(struct apply_run *run, const struct apply_cmd *cmd,
              struct err *err);
 void run_close(struct apply_run *run);
+
+/*
+ * arrays_open() begins the files of --codes, --values and --xhat,
+ * arrays_write() adds the n rows last applied, and arrays_commit() publishes
+ * them.  -1 with 'err' set.  arrays_close() removes what is not published.
+ */
+int arrays_open(struct apply_run *run, struct err *err);
+int arrays_write(struct apply_run *run, size_t n, struct err *err);
+int arrays_commit(struct apply_run *run, struct err *err);
+void arrays_close(struct apply_run *run);
 
 /* The modes: 0, or -1 with 'err' set. */
 typedef int mode_main(struct apply_run *run, struct err *err);

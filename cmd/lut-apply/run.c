@@ -191,6 +191,7 @@ run_close(struct apply_run *run)
     mem_big_free(run->y, run->batch * t->out, sizeof(float));
     mem_big_free(run->dense, run->batch * t->out, sizeof(float));
     mem_big_free(run->bytes, run->batch * t->out, sizeof(float));
+    arrays_close(run);
     table_work_close(run->work);
     gemm_close(run->gemm);
     par_close(run->par);
@@ -242,7 +243,7 @@ apply_main(struct apply_run *run, struct err *err)
                                  .total = run->input.n_rows,
                                  .quiet = run->cmd->quiet };
     uint64_t n_bad = 0, n_bad_p = 0;
-    ssize_t n = put_head(run, err);
+    ssize_t n = put_head(run, err) < 0 ? -1 : arrays_open(run, err);
 
     progress_start(&progress);
     while (n == 0 &&
@@ -266,6 +267,8 @@ apply_main(struct apply_run *run, struct err *err)
             break;
         cvt_from_f32(run->bytes, dtype, run->y, n_rows * out);
         n = out_write(run->cmd->out, run->bytes, n_rows * out * size, err);
+        if (n == 0)
+            n = arrays_write(run, n_rows, err);
         progress_at(&progress, run->input.n_read);
     }
     progress_end(&progress);
@@ -285,5 +288,8 @@ apply_main(struct apply_run *run, struct err *err)
                  "though their pre-activations are finite",
                  t->file.st.path, (unsigned long long)(n_bad - n_bad_p),
                  (unsigned long long)run->input.n_read);
+    /* they appear when y is out of its buffer */
+    if (n == 0)
+        n = out_flush(run->cmd->out, err) < 0 ? -1 : arrays_commit(run, err);
     return n < 0 ? -1 : 0;
 }

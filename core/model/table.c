@@ -325,6 +325,38 @@ add_many(const struct sparse_sum *all)
     }
 }
 
+static void
+reconstruct_row(const struct table_work *w, const struct table *t, size_t i,
+                float *to)
+{
+    memcpy(to, t->decoder_bias, t->in * sizeof(*to));
+    add_terms(w, i, t->decoder_weight, t->decoder_dtype, t->in, 0, t->in, to);
+}
+
+static void
+reconstruct(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct step *s = ctx;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        float *to = s->y + i * s->ldy;
+
+        reconstruct_row(s->w, s->t, i, to);
+        for (size_t d = 0; s->w->bad[i] && d < s->t->in; d++)
+            to[d] = NAN;
+    }
+}
+
+void
+table_reconstruct(struct table_work *w, const struct table *t, float *xhat,
+                  size_t ldx, size_t n)
+{
+    struct step s = { .w = w, .t = t, .y = xhat, .ldy = ldx, .n = n };
+
+    over_rows(&s, reconstruct);
+}
+
 /*
  * A row's error, its dims in C, and what they give: added to y where weight_t
  * is there, else errors of C alone, with zeros elsewhere, for apply_parts().
@@ -344,8 +376,7 @@ compensate(void *ctx, size_t begin, size_t end, int thread)
         size_t n = 0;
 
         w->n_fixed[i] = 0;
-        memcpy(error, t->decoder_bias, in * sizeof(*error));
-        add_terms(w, i, t->decoder_weight, t->decoder_dtype, in, 0, in, error);
+        reconstruct_row(w, t, i, error);
         for (size_t d = 0; d < in; d++)
             error[d] = s->x[i * s->ldx + d] - error[d];
         if (fix->how == FIX_NONE)

@@ -156,6 +156,11 @@ size_t table_apply(struct table_work *work, const struct table *t,
                    const float *x, size_t ldx, size_t n, int flags);
 struct table_row table_row(const struct table_work *work, size_t i);
 
+/* table_reconstruct() computes x^ [n, in] of the rows last applied; of a bad
+ * one it is NaN. */
+void table_reconstruct(struct table_work *work, const struct table *t,
+                       float *xhat, size_t ldx, size_t n);
+
 /* The steps of table_apply(), to be timed: they are called in this order. */
 void table_encode(struct table_work *work, const struct table *t,
                   const float *x, size_t ldx, size_t n, int flags);

@@ -90,6 +90,7 @@ lut-shard    |                          | -m -r --resume | lut-precompute -q -j 
 lut-plan     |                          | -o     | lut-precompute --dry-run -j 1 -m in/m -s in/saes -o out/lut
 lut-apply    |                          | -i in/x.npy | lut-apply -q -j 1 in/case model.layers.0.self_attn.q_proj
 lut-ratio    |                          |        | lut-apply -q -j 2 -i in/x.npy -m in/case --ratio 0.3 -o out/y.npy in/case model.layers.0.self_attn.q_proj
+lut-arrays   |                          | -m -r -f | lut-apply -q -j 1 -i in/x.npy --codes out/c --values out/v --xhat out/h -o out/y.npy in/case model.layers.0.self_attn.q_proj
 lut-report   |                          | -m -r -f | lut-apply -q -j 1 -i in/x.npy -m in/case --report --svg out/r.svg in/case model.layers.0.self_attn.q_proj
 sae-train    |                          | -o -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 --save-every 2 in/acts.npy
 sae-pipe     |                          | -o -r --resume -m -k run* -i in/acts.npy | sae-train -q -j 2 -o out/run -k 2 --latents 8 --batch 6 --activation batchtopk --dead-after 6 --clip 1 -n 4

@@ -230,6 +230,47 @@ def compensation():
     return n
 
 
+def arrays():
+    """--codes, --values, --xhat of each row, bad ones and those with fewer
+    than k directions too; a stream of unknown length gives the same files."""
+    n = 0
+    files = "idx.npy", "val.npy", "xhat.npy"
+    args = sum(zip(("--codes", "--values", "--xhat"), files), ())
+    for i, kw in enumerate([{}, dict(k=96), dict(k=1, d=1, n=3, outs=(1,)),
+                            dict(dtype="BF16", k=20, centered=True),
+                            dict(dtype=MIXED, n=1000, d=72, k=33)]):
+        c = Case("a%d" % i, seed=i, **kw)
+        x = np.concatenate([c.x, c.x[:3]])
+        x[7, 0], x[8, 0] = np.nan, np.inf
+        x[9] = 0
+        z, (want, error, sure) = c.z(x), c.steps(x)
+        sets = lut.top_k(z, c.k)
+        y = apply(c, *args, "--force", x=x)
+        idx, val, xhat = (np.load(f) for f in files)
+        assert idx.dtype == "<i4" and val.dtype == xhat.dtype == "<f4"
+        assert idx.shape == val.shape == (len(x), c.k)
+        # what is written is y's own sum, whether a row is decided or not
+        own = c.t["bias_product"] + np.einsum(
+            "rk,rko->ro", val.astype(np.float64),
+            c.t["precomputed_products"][idx])
+        own[[7, 8]] = np.nan
+        near(y, own, np.ones(len(x), bool))
+        near(xhat.astype(np.float64), x - error, sure)
+        for r in np.flatnonzero(sure):
+            s = [] if sets[r] is None else list(sets[r])
+            assert list(idx[r]) == s + [-1] * (c.k - len(s)), (i, r)
+            assert np.allclose(val[r, :len(s)], z[r, s], 1e-4, 1e-4)
+            assert (val[r, len(s):] == 0).all() and len(s) <= c.k
+        held = [open(f, "rb").read() for f in files]
+        for shape, extra in (((53, 1, -1), ()), ((-1,), ("--x-dtype", "f32",
+                                                         "--raw"))):
+            raw = x.tobytes() if extra else npy(x.reshape(shape))
+            run(c.directory, c.layer, "-q", "--force", *args, *extra, x=raw)
+            assert [open(f, "rb").read() for f in files] == held, shape
+        n += 1
+    return n
+
+
 def off(a, b):
     return np.linalg.norm(a - b) / np.linalg.norm(b)
 
