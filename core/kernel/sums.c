@@ -217,6 +217,34 @@ topk_take(struct topk *t, uint32_t *idx, float *v)
     return t->n;
 }
 
+/* ---- all over thresholds ---- */
+
+size_t
+select_over(uint32_t *idx, float *v, const float *x, const float *threshold,
+            size_t n, bool *bad)
+{
+    size_t n_over = 0;
+
+    for (size_t i = 0; i < n; i += BLOCK) {
+        size_t end = n - i < BLOCK ? n : i + BLOCK;
+        uint32_t over = 0, odd = 0;
+
+        for (size_t j = i; j < end; j++) {
+            over |= x[j] > threshold[j];
+            odd |= !(fabsf(x[j]) <= FLT_MAX);
+        }
+        *bad |= odd;
+        for (size_t j = i; over && j < end; j++)
+            if (x[j] > threshold[j]) {
+                idx[n_over] = (uint32_t)j;
+                v[n_over++] = x[j];
+            }
+    }
+    return n_over;
+}
+
+/* ---- the k largest, of several threads ---- */
+
 size_t
 topk_shared_cap(size_t k)
 {

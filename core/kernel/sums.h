@@ -86,6 +86,14 @@ void topk_add(struct topk *t, const struct topk *other);
 size_t topk_take(struct topk *t, uint32_t *idx, float *v);
 
 /*
+ * select_over() writes the x[i] that are over their thresholds, and their
+ * indices, ascending; returns how many.  *bad is set where one of x is NaN or
+ * infinite, over it or not.  idx, v [n]; v may be x.
+ */
+size_t select_over(uint32_t *idx, float *v, const float *x,
+                   const float *threshold, size_t n, bool *bad);
+
+/*
  * One top-k of several threads, each of which collects TOPK_OFFERS before it
  * waits for the others.  topk_shared_start() begins with none (key and room
  * have topk_shared_cap(k) elements), and topk_shared_close() ends; topk_offer()

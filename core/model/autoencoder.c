@@ -198,25 +198,16 @@ shift(void *ctx, size_t begin, size_t end, int thread)
             t->w->shifted[r * d + i] = t->x[r * d + i] - t->a->decoder_bias[i];
 }
 
-/* All that are over their thresholds; false if one is not finite. */
+/* All that are over their thresholds, which are not negative; false if one is
+ * not finite. */
 static bool
 find_over(struct autoencoder_work *w, const struct autoencoder *a, size_t r)
 {
-    const float *z = w->z + r * a->n, *threshold = a->sae.thresholds;
-    uint32_t *idx = w->idx + r * w->max.k;
-    float *f = w->f + r * w->max.k;
-    bool is_finite = true;
-    size_t n = 0;
+    bool bad = false;
 
-    for (size_t i = 0; i < a->n; i++) {
-        is_finite &= isfinite(z[i]);
-        if (z[i] > threshold[i]) { /* which are not negative */
-            idx[n] = (uint32_t)i;
-            f[n++] = z[i];
-        }
-    }
-    w->n[r] = n;
-    return is_finite;
+    w->n[r] = select_over(w->idx + r * w->max.k, w->f + r * w->max.k,
+                          w->z + r * a->n, a->sae.thresholds, a->n, &bad);
+    return !bad;
 }
 
 static bool

@@ -298,6 +298,41 @@ test_bad(void)
            "topk: a NaN or an infinity of either sign, anywhere, is told");
 }
 
+/* Against a plain loop, in place, and with thresholds that equal a number. */
+static void
+test_over(void)
+{
+    static float x[MAX_N], threshold[MAX_N], v[MAX_N];
+    static uint32_t idx[2][MAX_N];
+    bool good = true;
+
+    for (size_t n = 0; n <= MAX_N; n += n < 130 ? 1 : 410)
+        for (size_t odd = 0; odd < 5; odd++) {
+            size_t n_over = 0;
+            bool bad = false, is_odd = odd < 3 && n > 0;
+
+            for (size_t i = 0; i < n; i++) {
+                x[i] = rnd();
+                threshold[i] = i % 7 == 2 ? fabsf(x[i]) : fabsf(rnd());
+            }
+            if (is_odd)
+                x[n * odd / 3] = odd == 0   ? NAN
+                                 : odd == 1 ? INFINITY
+                                            : -INFINITY;
+            for (size_t i = 0; i < n; i++)
+                if (x[i] > threshold[i])
+                    idx[0][n_over++] = (uint32_t)i;
+            good &= select_over(idx[1], v, x, threshold, n, &bad) == n_over &&
+                    bad == is_odd &&
+                    memcmp(idx[0], idx[1], n_over * sizeof(**idx)) == 0;
+            for (size_t i = 0; i < n_over; i++)
+                good &= v[i] == x[idx[0][i]];
+            select_over(idx[1], x, x, threshold, n, &bad);
+            good &= memcmp(x, v, n_over * sizeof(*v)) == 0;
+        }
+    tap_ok(good, "select_over: a plain loop's, also in place");
+}
+
 static void
 test_magnitudes(void)
 {
@@ -334,6 +369,7 @@ main(void)
     }
     test_topk();
     test_bad();
+    test_over();
     test_magnitudes();
     return tap_done();
 }
