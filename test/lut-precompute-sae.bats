@@ -39,22 +39,16 @@ assert all((a[n] == b[n]).all() for n in ref.SIX[:4])' "$f" "again/${f##*/}"
         table $f
         same_tensors {of_saelens-topk-x,"of_$f"}/$layer.lut.safetensors
     done
-    # those with thresholds, and ReLU, need --k, and give the same table then
+    # those with thresholds (lut-threshold.bats) and ReLU give the same with --k
     for f in saelens-jumprelu {BatchTopKSAE,MatryoshkaBatchTopKSAE}.{safetensors,pt}; do
-        run -65 --separate-stderr table "$f"
-        [[ $stderr == "lut-precompute: files/$f/"*": its latents are active over thresholds, which tables do not have (--k N: the N largest)" ]]
         table "$f" --k 5
         same_tensors {of_saelens-topk,"of_$f"}/$layer.lut.safetensors
     done
     for f in saelens-jumprelu-x saev-BatchTopK gemma{,-packed,-half} JumpReluAutoEncoder.pt; do
-        run -65 --separate-stderr table "$f"
-        [[ $stderr == *": its latents are active over thresholds, which tables do not have (--k N: the N largest)" ]]
         table "$f" --k 5
         same_tensors {of_saelens-topk-x,"of_$f"}/$layer.lut.safetensors
     done
     for f in saev-Relu AutoEncoder.pt saelens-standard; do
-        run -65 --separate-stderr table $f
-        [[ $stderr == *": does not say how many latents are active (--k)" ]]
         table $f --k 5
     done
     # the same numbers from a file of another kind are the same SAE, or not
@@ -135,7 +129,7 @@ END
     refused sparsify "dict(skip_connection=True)" "{}" "skip_connection is true"
     refused sparsify "{}" "dict(W_skip=np.zeros((60, 60)))" "has W_skip: a transcoder's skip connection"
     refused sparsify "dict(activation='groupmax')" "{}" 'activation is "groupmax" (expected "topk" or "batchtopk")'
-    refused sparsify "dict(activation='batchtopk')" "{}" "its latents are active over thresholds"
+    refused sparsify "dict(activation='batchtopk', threshold=-1)" "{}" 'threshold is -1 (expected a float from 0 on)'
     refused sparsify "dict(threshold=.5)" "{}" 'threshold is 0.5 (expected none, as activation is "topk")'
     refused sparsify "dict(signed=True)" "{}" "signed is true"
     refused sparsify "dict(num_tiles=4)" "{}" "num_tiles is 4"
@@ -144,14 +138,19 @@ END
     refused sparsify "dict(k=25)" "{}" "k is 25, but it has 24 latents"
     refused sparsify "dict(k=None)" "{}" "does not say how many latents are active (--k)"
     refused six "{}" "dict(log_threshold=$z)" "JumpReLU"
-    refused saelens "dict(architecture='jumprelu')" "dict(threshold=$z)" "its latents are active over thresholds"
+    refused saelens "dict(architecture='jumprelu')" "{}" "tensor threshold is missing"
+    refused saelens "dict(architecture='jumprelu')" "dict(threshold=$z + np.nan)" "threshold[0] is NaN or infinite"
+    refused six "dict(activation='threshold')" "{}" "tensor threshold is missing"
+    refused six "dict(activation='threshold')" "dict(threshold=np.array(-1.0))" "threshold is -1 (expected a float from 0 on)"
+    refused six "dict(activation='relu')" "{}" 'activation is "relu" (expected "topk" or "threshold")'
+    refused six "{}" "dict(threshold=$z)" "has threshold, but its configuration does not say"
     refused saelens "dict(architecture='gated')" "{}" 'architecture is "gated"'
     refused saelens "{}" "dict(threshold=$z)" "has threshold, but its configuration does not say"
     refused saelens "dict(normalize_activations='layer_norm')" "{}" 'normalize_activations is "layer_norm"'
     refused sparsify "dict(rescale_acts_by_decoder_norm=True)" "{}" "rescale_acts_by_decoder_norm is true"
     refused dictionary_learning "dict(dict_class=None)" "dict(threshold=np.array(.5))" "has threshold, but its configuration does not say"
     refused dictionary_learning "dict(dict_class='GatedAutoEncoder')" "{}" 'trainer.dict_class is "GatedAutoEncoder"'
-    refused dictionary_learning "dict(dict_class='BatchTopKSAE')" "dict(threshold=np.array(.5))" "its latents are active over thresholds"
+    refused dictionary_learning "dict(dict_class='BatchTopKSAE')" "dict(threshold=np.array(-.5))" "threshold is -0.5 (expected a float from 0 on, or -1)"
     refused dictionary_learning "dict(dict_class='AutoEncoder')" "dict(gate_bias=$z)" "gated"
     for beside in hadamard.pt outlier_channels.json; do
         sae "good$beside" sparsify

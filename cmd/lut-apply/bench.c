@@ -31,13 +31,21 @@ topk_rows(void *ctx, size_t begin, size_t end, int thread)
     const struct table *t = &b->run->table;
     size_t cap = topk_cap(t->k);
     uint64_t *key = b->key + (size_t)thread * 2 * cap;
+    uint32_t *idx = b->idx + (size_t)thread * t->k;
+    float *v = b->v + (size_t)thread * t->k;
     struct topk top;
+    bool bad;
 
     for (size_t i = begin; i < end; i++) {
+        const float *p = b->p + i * t->n_basis;
+
+        if (t->thresholds) {
+            select_over(idx, v, p, t->thresholds, t->n_basis, &bad);
+            continue;
+        }
         topk_start(&top, key, key + cap, t->k);
-        topk_put(&top, b->p + i * t->n_basis, 0, t->n_basis);
-        topk_take(&top, b->idx + (size_t)thread * t->k,
-                  b->v + (size_t)thread * t->k);
+        topk_put(&top, p, 0, t->n_basis);
+        topk_take(&top, idx, v);
     }
 }
 
@@ -124,7 +132,8 @@ bench_main(struct apply_run *run, struct err *err)
         if ((k != SCREEN || t->screen) &&
             (k != COMPENSATE || run->fix.how != FIX_NONE) &&
             (k != DENSE || whole == DENSE))
-            str_addf(&s, "%s\t%zu\t%.3f\t%.4f\n", names[k], b.n,
+            str_addf(&s, "%s\t%zu\t%.3f\t%.4f\n",
+                     k == TOPK && t->thresholds ? "threshold" : names[k], b.n,
                      us[k][ROUNDS / 2],
                      us[k][ROUNDS / 2] / us[whole][ROUNDS / 2]);
     rc = out_write(run->cmd->out, s.s, s.n, err);

@@ -145,17 +145,21 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
 {
     const char *const what = "a batch of rows";
     const struct table *t = &run->table;
-    size_t n = (size_t)cmd->batch;
-    char screening[64] = "";
+    struct table_sizes sizes = { 0 };
+    size_t n;
+    char screening[64] = "", active[32];
 
     run->cmd = cmd;
-    run->batch = n;
     if (open_layer(run, err) < 0 ||
-        input_open(&run->input, cmd->input, cmd->x_dtype, t->in, n, err) < 0 ||
         par_open(&run->par, cmd->n_threads, err) < 0 ||
-        gemm_open(&run->gemm, run->par, err) < 0 ||
-        table_work_open(&run->work, run->gemm, t->in, t->k, n, t->screen, err) <
-            0 ||
+        gemm_open(&run->gemm, run->par, err) < 0)
+        return -1;
+    table_size(&sizes, t);
+    if (table_work_open(&run->work, run->gemm, &sizes, (size_t)cmd->batch,
+                        err) < 0)
+        return -1;
+    run->batch = n = table_work_rows(run->work);
+    if (input_open(&run->input, cmd->input, cmd->x_dtype, t->in, n, err) < 0 ||
         !(run->x = mem_big(n * t->in, sizeof(float), what, err)) ||
         !(run->y = mem_big(n * t->out, sizeof(float), what, err)) ||
         !(run->dense = mem_big(n * t->out, sizeof(float), what, err)) ||
@@ -170,8 +174,12 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
                  ", screening takes up to %.1f MiB",
                  (double)screen_nbytes(&e) / (1 << 20));
     }
-    tool_say("%s: %zu -> %zu, %zu of %zu direction%s, %s%s%s%s",
-             t->file.layer->name, t->in, t->out, t->k, t->n_basis,
+    if (t->thresholds)
+        snprintf(active, sizeof(active), "those over their thresholds");
+    else
+        snprintf(active, sizeof(active), "%zu", t->k);
+    tool_say("%s: %zu -> %zu, %s of %zu direction%s, %s%s%s%s",
+             t->file.layer->name, t->in, t->out, active, t->n_basis,
              plural(t->n_basis), type_name(t), t->centered ? ", centred" : "",
              t->file.layer->target_bias ? "" : ", without the layer's bias",
              screening);

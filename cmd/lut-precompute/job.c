@@ -6,6 +6,7 @@
 
 #include "core/format/stw.h"
 #include "core/js.h"
+#include "core/le.h"
 #include "core/mem.h"
 #include "core/out.h"
 #include "core/sig.h"
@@ -90,6 +91,34 @@ finish_digests(struct layer_job *job, struct par *par, struct err *err)
 
 /* ---- what the file says ---- */
 
+float
+job_threshold(const struct layer_job *job, size_t i)
+{
+    return job->sae->thresholds ? job->sae->thresholds[i] : 0; /* ReLU */
+}
+
+/* How many the file has: 0 without them. */
+static size_t
+n_thresholds(const struct layer_job *job)
+{
+    return !job->over ? 0 : job->one ? 1 : job->sae->n;
+}
+
+/* They may be of the SAE's configuration, or of its tensors: one digest. */
+static void
+threshold_digest(const struct layer_job *job, char hex[HASH_MAX_HEX])
+{
+    struct hash *hash = hash_new(HASH_SHA256);
+    uint8_t v[4];
+
+    for (size_t i = 0; i < n_thresholds(job); i++) {
+        put_le32(v, f32_bits(job_threshold(job, i)));
+        hash_add(hash, v, sizeof(v));
+    }
+    hash_hex(hash, hex);
+    hash_free(hash);
+}
+
 /* __metadata__'s "lut": the layer's entry in metadata.json, and what else that
  * is made of. */
 static char *
@@ -100,6 +129,7 @@ lut_text(const struct layer_job *job, struct err *err)
     bool keep = job->cmd->keep_centering;
     char *sae_name = base_name(job->cmd->sae, err), *text;
     json_t *v, *info, *parts, *name;
+    char hex[HASH_MAX_HEX];
     struct str file = { 0 };
 
     if (!sae_name)
@@ -120,6 +150,12 @@ lut_text(const struct layer_job *job, struct err *err)
                   "input_centering", (int)(sae->centered && keep),
                   "target_bias", (int)t->has_bias, "operator", t->op, "parts",
                   parts));
+    if (job->over) {
+        threshold_digest(job, hex);
+        json_object_set_new(json_object_get(v, "entry"), "activation",
+                            json_string("threshold"));
+        json_object_set_new(v, "threshold_sha256", json_string(hex));
+    }
     json_object_set(v, "model_config", job->model->config);
     /* a part of the SAE's config, which no digest covers; entry has the rest */
     if (sae->centered && !keep)
@@ -164,7 +200,8 @@ job_nbytes(const struct layer_job *job)
 
     for (size_t i = 0; i < n_tensors(job); i++)
         n += n_numbers(job, i);
-    return n * (dtype_table[job->cmd->dtype].bits / 8);
+    return n * (dtype_table[job->cmd->dtype].bits / 8) +
+           n_thresholds(job) * sizeof(float);
 }
 
 uint64_t
@@ -200,12 +237,11 @@ job_open(struct layer_job *job, struct err *err)
     if (s->in != t->in)
         return err_set(err, EX_DATAERR, "%s: is for %zu inputs, but %s has %zu",
                        s->path, s->in, t->name, t->in);
-    if (!job->cmd->k &&
-        (s->activation == SAE_JUMPRELU || s->activation == SAE_BATCHTOPK))
-        return err_data(err, s->path,
-                        "its latents are active over thresholds, which tables "
-                        "do not have (--k N: the N largest)");
+    job->over = !job->cmd->k && (s->thresholds || s->activation == SAE_RELU);
+    job->one = !s->thresholds || s->threshold >= 0;
     job->k = job->cmd->k ? job->cmd->k : s->k;
+    if (job->over && (job->k == 0 || job->k > s->n))
+        job->k = s->n;
     if (job->k == 0)
         return err_set(err, EX_DATAERR,
                        "%s: does not say how many latents are active (--k)",
@@ -269,6 +305,7 @@ job_exists(struct layer_job *job, const struct job_threads *threads,
         [OF_SAE] = "sae_sha256", [OF_WEIGHTS] = "weights_sha256"
     };
     bool replace = job->cmd->out_flags & OUT_FORCE;
+    const struct st_tensor *t;
     const struct st_meta *m;
     json_t *theirs, *ours;
     struct st st;
@@ -290,12 +327,13 @@ job_exists(struct layer_job *job, const struct job_threads *threads,
     json_decref(theirs);
     json_decref(ours);
     for (size_t i = 0; i < LUT_N_TENSORS; i++) {
-        const struct st_tensor *t = st_find(&st, lut_tensor_names[i]);
-
+        t = st_find(&st, lut_tensor_names[i]);
         same &= i < n_tensors(job) ? t && t->dtype == job->cmd->dtype &&
                                          t->n_elements == n_numbers(job, i)
                                    : !t;
     }
+    t = st_find(&st, LUT_THRESHOLD);
+    same &= (t ? t->n_elements : 0) == n_thresholds(job);
     if (same && finish_digests(job, threads->par, err) < 0)
         same = -1;
     for (size_t i = 0; same > 0 && i < N_DIGESTS; i++) {
@@ -309,6 +347,22 @@ job_exists(struct layer_job *job, const struct job_threads *threads,
                    "%s: was made from other sources or with other options "
                    "(--force replaces it)",
                    job->path.s);
+}
+
+/* Their tensor was added last. */
+static int
+write_thresholds(const struct layer_job *job, struct stw *w, struct err *err)
+{
+    size_t n = n_thresholds(job);
+    float *v = xcalloc(n, sizeof(*v));
+    int rc = 0;
+
+    for (size_t i = 0; i < n; i++)
+        v[i] = job_threshold(job, i);
+    if (n)
+        rc = stw_write_numbers(w, (int)n_tensors(job), v, n, sizeof(*v), err);
+    free(v);
+    return rc;
 }
 
 int
@@ -335,9 +389,13 @@ job_write(struct layer_job *job, const struct job_threads *threads,
         rc = stw_add(w, lut_tensor_names[i], job->cmd->dtype, n_dims, shape,
                      err);
     }
+    if (job->over && rc >= 0)
+        rc = stw_add(w, LUT_THRESHOLD, DT_F32, job->one ? 0 : 1,
+                     &(uint64_t){ job->sae->n }, err);
     if (job->cmd->resume) /* the old table was read, to see what it is of */
         flags |= OUT_OWN;
     if (rc < 0 || stw_open(w, job->path.s, flags, err) < 0 ||
+        write_thresholds(job, w, err) < 0 ||
         tiles_write(job, threads, w, progress, done, err) < 0 ||
         finish_digests(job, threads->par, err) < 0 ||
         stw_late(w, "sae_sha256", job->digests[OF_SAE].hex, err) < 0 ||

@@ -33,7 +33,9 @@ struct layer_job {
     const struct target_model *model;
     const struct target_layer *target;
     const struct sae *sae;
-    size_t k;
+    size_t k;        /* k_active */
+    bool over;       /* the table has thresholds, */
+    bool one;        /* the same for all latents */
     struct str path; /* of the file */
     char *lut;       /* __metadata__'s text of the layer */
     struct digest digests[N_DIGESTS];
@@ -78,6 +80,9 @@ struct stw;
 int tiles_write(const struct layer_job *job, const struct job_threads *threads,
                 struct stw *w, struct progress *progress, uint64_t *done,
                 struct err *err);
+
+/* job_threshold() is latent i's threshold. */
+float job_threshold(const struct layer_job *job, size_t i);
 
 /* all_finite(): are n numbers of a file neither NaN nor infinite? */
 bool all_finite(const void *numbers, enum dtype dtype, size_t n);

@@ -43,7 +43,7 @@ static const struct opt opts[] = {
     { 0, "compute", "f32|bf16", "make", OPT_WORD(bf16, 0),
       "bf16: three times as fast on CPUs with AMX, less exact" },
     { 0, "k", "K", NULL, OPT_U64(k, 1, INT32_MAX),
-      "the most latents that are active (default: the SAE's)" },
+      "tables of the K largest latents (default: as the SAE says)" },
     { 0, "centering", "fold|explicit", "make", OPT_WORD(keep_centering, 0),
       "fold it into the encoder's bias, or keep it" },
     { 0, "store-weights", NULL, "make", OPT_FLAG(store_weights),

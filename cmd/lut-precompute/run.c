@@ -56,11 +56,21 @@ make_directory(const char *path, size_t *n_old, struct err *err)
 static int
 look(struct precompute_run *run, struct layer_job *job, struct err *err)
 {
+    const struct sae *s = job->sae;
+
     (void)err;
-    if (job->sae->unsure)
+    if (s->unsure)
         err_warn("%s: does not say input_centering: it is assumed to encode x, "
                  "not x - decoder_bias",
-                 job->sae->path);
+                 s->path);
+    if (!job->over && (s->thresholds || s->activation == SAE_RELU))
+        err_warn("%s: its latents are active over thresholds: by --k the table "
+                 "takes the %zu largest instead",
+                 s->path, job->k);
+    if (!job->over && s->activation == SAE_BATCHTOPK && !run->cmd->k)
+        err_warn("%s: is BatchTopK without a threshold: the table takes the "
+                 "%zu largest of each row",
+                 s->path, job->k);
     run->progress.total += job_flop(job);
     return 0;
 }
@@ -93,10 +103,12 @@ make(struct precompute_run *run, struct layer_job *job, struct err *err)
     else
         run->n_made++;
     if (run->cmd->verbose) {
-        char size[16];
+        char size[16], k[32] = "thresholds";
 
-        tool_say("%s: %zu -> %zu, N %zu, k %zu, %s, %s", job->target->name,
-                 job->target->in, job->target->out, job->sae->n, job->k,
+        if (!job->over)
+            snprintf(k, sizeof(k), "k %zu", job->k);
+        tool_say("%s: %zu -> %zu, N %zu, %s, %s, %s", job->target->name,
+                 job->target->in, job->target->out, job->sae->n, k,
                  size_iec(size, job_nbytes(job)), kept ? "kept" : "made");
     }
     if (run->cmd->verify)
@@ -118,12 +130,15 @@ static int
 estimate(struct precompute_run *run, struct layer_job *job, struct err *err)
 {
     double gflop = 1e-9 * (double)job_flop(job);
+    char k[24] = "-";
 
     if (run->rate == 0 && tiles_probe(job, &run->threads, &run->rate, err) < 0)
         return -1;
+    if (!job->over)
+        snprintf(k, sizeof(k), "%zu", job->k);
     print_header(run);
-    printf("%s\t%zu\t%zu\t%zu\t%zu\t%llu\t%.6g\t%.3g\n", job->target->name,
-           job->target->in, job->target->out, job->sae->n, job->k,
+    printf("%s\t%zu\t%zu\t%zu\t%s\t%llu\t%.6g\t%.3g\n", job->target->name,
+           job->target->in, job->target->out, job->sae->n, k,
            (unsigned long long)job_nbytes(job), gflop, gflop / run->rate);
     run->nbytes += job_nbytes(job);
     run->gflop += gflop;

@@ -121,6 +121,9 @@ check_sae(struct check *c, struct par *par)
                          c->rows[i * s->in + j], 0, c->errors);
         }
     }
+    for (size_t i = 0; table->thresholds && i < s->n; i++)
+        if (table->thresholds[i] != job_threshold(c->job, i))
+            c->errors[0] = INFINITY;
     free(row);
     free(sums);
     free(b_dec);
@@ -138,6 +141,7 @@ job_verify(const struct layer_job *job, struct par *par, bool *header,
                                .out = job->target->out,
                                .n_basis = s->n,
                                .k = job->k,
+                               .over = job->over,
                                .centered =
                                    s->centered && job->cmd->keep_centering,
                                .target_bias = job->target->has_bias };

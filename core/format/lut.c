@@ -1,5 +1,6 @@
 #include "core/format/lut.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,6 +167,24 @@ read_elbow(const struct js *root, const char *name)
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
+/* Which directions are active: "topk", if it does not say so. */
+static int
+read_activation(const struct js *layer, bool *over, struct err *err)
+{
+    struct js js = js_get(layer, "activation");
+    const char *s;
+
+    *over = false;
+    if (js_absent(&js))
+        return 0;
+    if (js_str(&js, &s, NULL, err) < 0)
+        return -1;
+    *over = !strcmp(s, "threshold");
+    return *over || !strcmp(s, "topk")
+               ? 0
+               : js_bad(&js, "\"topk\" or \"threshold\"", err);
+}
+
 /* *silent: it does not say whether it is centred. */
 static int
 read_layer(struct lut *lut, const struct js *root, const char *key,
@@ -193,7 +212,8 @@ read_layer(struct lut *lut, const struct js *root, const char *key,
     if (read_size(js_absent(&own_n) ? &all : &js, "num_basis", &l->n_basis,
                   err) < 0 ||
         read_size(js_absent(&own_k) ? &all : &js, "k_active", &l->k, err) < 0 ||
-        js_bool_or(&js, "target_bias", false, &l->target_bias, err) < 0)
+        js_bool_or(&js, "target_bias", false, &l->target_bias, err) < 0 ||
+        read_activation(&js, &l->over, err) < 0)
         return -1;
     if (!js_absent(&encoder) && !js_is(&encoder, JSON_OBJECT))
         return js_bad(&encoder, "an object", err);
@@ -397,6 +417,53 @@ find_tensors(struct lut_table *t, struct err *err)
     return 0;
 }
 
+static int
+find_thresholds(struct lut_table *t, struct err *err)
+{
+    const struct st_tensor *x = st_find(&t->st, LUT_THRESHOLD);
+    size_t n = t->layer->n_basis;
+    const struct st_want want = { .n_dims = x && x->n_dims, .shape = { n } };
+
+    if (!x && t->layer->over)
+        return st_missing(t->st.path, LUT_THRESHOLD, err);
+    if (x && !t->layer->over)
+        return err_data(err, t->st.path,
+                        "has " LUT_THRESHOLD ", but metadata.json does not say "
+                        "that activation is \"threshold\"");
+    if (!x)
+        return 0;
+    if (st_want(t->st.path, x, &want, err) < 0)
+        return -1;
+    t->thresholds = xcalloc(n, sizeof(float));
+    for (size_t i = 0; i < n; i++) {
+        double v = dtype_get(x->dtype, st_data(&t->st, x), x->n_dims ? i : 0);
+
+        if (!(v >= 0 && v <= FLT_MAX))
+            return err_data(err, t->st.path,
+                            LUT_THRESHOLD
+                            "[%zu] is %g (expected a number from 0 on)",
+                            i, v);
+        t->thresholds[i] = (float)v;
+    }
+    return 0;
+}
+
+/* Does the file's own entry, if it has one, say the same of activation? */
+static int
+check_activation(const struct lut_table *t, const json_t *entry,
+                 struct err *err)
+{
+    const char *s = json_string_value(json_object_get(entry, "activation"));
+    bool over = s && !strcmp(s, "threshold"), ours = t->layer->over;
+
+    if (!json_is_object(entry) || over == ours)
+        return 0;
+    return err_data(err, t->st.path,
+                    "says that activation is %s, but metadata.json %s "
+                    "(lut-precompute --index rewrites it)",
+                    over ? "threshold" : "topk", ours ? "threshold" : "topk");
+}
+
 int
 lut_table_open(struct lut_table *t, const struct lut *lut,
                const struct lut_layer *layer, struct err *err)
@@ -430,9 +497,12 @@ lut_table_open(struct lut_table *t, const struct lut *lut,
                           keys[i], ours[i] ? "false" : "true",
                           ours[i] ? "true" : "false");
     }
+    if (rc == 0)
+        rc = check_activation(t, json_object_get(v, "entry"), err);
     json_decref(v);
     str_free(&path);
-    if (rc == 0 && st_map(&t->st, err) == 0 && find_tensors(t, err) == 0)
+    if (rc == 0 && st_map(&t->st, err) == 0 && find_tensors(t, err) == 0 &&
+        find_thresholds(t, err) == 0)
         return 0;
     lut_table_close(t);
     return -1;
@@ -444,6 +514,7 @@ lut_table_close(struct lut_table *t)
     free(t->encoder_bias);
     free(t->decoder_bias);
     free(t->bias_product);
+    free(t->thresholds);
     st_close(&t->st);
     *t = (struct lut_table){ 0 };
 }

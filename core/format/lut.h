@@ -34,13 +34,18 @@ extern const char *const lut_tensor_names[LUT_N_TENSORS];
 size_t lut_shape(enum lut_tensor tensor, size_t n, size_t in, size_t out,
                  uint64_t shape[2]);
 
+/* The tensor of a table whose latents are active over thresholds: one number
+ * for each, or for all; not of the others' dtype. */
+#define LUT_THRESHOLD "threshold"
+
 /* A layer's entry in metadata.json. */
 struct lut_layer {
     char *name; /* always with "model.": "model.layers.0.self_attn.q_proj" */
     char *file; /* within the directory */
     size_t in, out;
     size_t n_basis;   /* N: of the layer, or of sae_config */
-    size_t k;         /* active at most, 1 .. N */
+    size_t k;         /* active at most, 1 .. N; not if */
+    bool over;        /* all over their thresholds are active */
     bool centered;    /* the encoder takes x - decoder_bias, not x */
     bool target_bias; /* bias_product has the layer's own bias */
     double elbow;     /* threshold of the reconstruction error; NaN: none */
@@ -97,6 +102,7 @@ struct lut_table {
     float *encoder_bias;               /* [n_basis] */
     float *decoder_bias;               /* [in] */
     float *bias_product;               /* [out] */
+    float *thresholds;                 /* [n_basis], >= 0; or NULL */
 };
 
 /*

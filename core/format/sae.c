@@ -232,17 +232,18 @@ load_thresholds(struct sae *s, enum sae_layout layout, struct err *err)
     const char *name = layouts[layout].threshold;
     const struct sae_tensor *t = sae_file_find(s->file, name);
     struct matrix m = { 0 };
-    bool same = true;
+    bool same = true, is_one = t && t->t.n_dims == 0;
 
-    if (s->uses_threshold && s->batchtopk && (!t || t->t.n_dims == 0)) {
+    if (s->uses_threshold &&
+        (s->batchtopk ? is_one || !t : is_one && layout == LAYOUT_SIX)) {
         double v = t ? scalar(t) : -1;
 
         if (layout == LAYOUT_SAEV && v < 0 && t)
             v = 0; /* it then has all over 0 */
-        if (v != -1 && !(v >= 0 && v <= FLT_MAX))
+        if (!(v >= 0 && v <= FLT_MAX) && !(v == -1 && s->batchtopk))
             return err_set(err, EX_DATAERR,
-                           "%s: %s is %g (expected a float from 0 on, or -1)",
-                           s->path, name, v);
+                           "%s: %s is %g (expected a float from 0 on%s)",
+                           s->path, name, v, s->batchtopk ? ", or -1" : "");
         s->threshold = v;
     } else if (s->uses_threshold &&
                find(s, &m, name, false, 0, s->n, err) < 0) {

@@ -173,8 +173,13 @@ sparsify(const struct js *root, struct sae *s, struct err *err)
 static int
 six(const struct js *root, struct sae *s, struct err *err)
 {
+    static const char *const known[] = { "topk", "threshold", NULL };
     struct js centering = js_get(root, "input_centering");
 
+    if (check_word(root, "activation", known, "\"topk\" or \"threshold\"",
+                   err) < 0)
+        return -1;
+    s->uses_threshold = is_word(root, "activation", "threshold");
     s->unsure = js_absent(&centering);
     if (js_bool_or(root, "input_centering", false, &s->centered, err) < 0 ||
         read_k(root, "k", s, err) < 0)
@@ -303,7 +308,7 @@ saev(const struct js *root, struct sae *s, struct err *err)
     return read_k(&params, "top_k", s, err);
 }
 
-/* k and input_centering of a layer's entry, or of all layers. */
+/* k, input_centering and activation of a layer's entry, or of all layers. */
 static json_t *
 of_entry(const json_t *entry, const json_t *all)
 {
@@ -313,6 +318,7 @@ of_entry(const json_t *entry, const json_t *all)
     json_object_set(v, "k", k ? k : json_object_get(all, "k_active"));
     json_object_set(v, "input_centering",
                     json_object_get(encoder, "input_centering"));
+    json_object_set(v, "activation", json_object_get(entry, "activation"));
     return v;
 }
 

@@ -10,6 +10,7 @@
 #include "core/mem.h"
 #include "core/model/linear.h"
 
+#define OVER_BYTES ((size_t)128 << 20) /* of all rows' idx and v */
 #define PART_TERMS 64   /* of compensation, summed before they are added to y */
 #define PART_COLS  4096 /* 16 KiB of them on the stack */
 #define LANES      16
@@ -27,13 +28,16 @@ struct table_work {
     size_t *exact;              /* [rows] those that are not screened, */
     size_t n_exact;             /* how many, */
     size_t in, k, rows, threads;
+    size_t ld;    /* the larger of k and n_basis with thresholds */
+    bool count;   /* positives */
     size_t width; /* in of the table last applied: rows of what follows */
     struct candidates *candidates; /* [threads, rows] */
     uint64_t *keys;                /* [threads, rows, topk_cap(k)] */
     uint64_t *scratch;             /* [threads, topk_cap(k)] */
     uint64_t *order;               /* [threads, 2 in] */
-    uint32_t *idx;                 /* [rows, k] */
-    float *v;                      /* [rows, k] */
+    uint32_t *idx;                 /* [rows, ld] */
+    float *v;                      /* [rows, ld]; before that, p where there
+                                    * are thresholds */
     size_t *n;                     /* [rows] */
     bool *bad;                     /* [rows] */
     size_t *positives;             /* [rows] */
@@ -54,7 +58,6 @@ struct step {
     const float *x;
     float *y;
     size_t ldx, ldy, n, piece;
-    bool count;
 };
 
 size_t
@@ -78,19 +81,41 @@ table_work_close(struct table_work *w)
     free(w);
 }
 
+void
+table_size(struct table_sizes *sizes, const struct table *t)
+{
+    size_t *size = t->thresholds ? &sizes->over : &sizes->k;
+
+    sizes->in = larger(sizes->in, t->in);
+    *size = larger(*size, t->k);
+    sizes->screens |= t->screen != NULL;
+}
+
+size_t
+table_work_rows(const struct table_work *w)
+{
+    return w->rows;
+}
+
 int
-table_work_open(struct table_work **work, struct gemm *gemm, size_t in,
-                size_t k, size_t rows, bool screens, struct err *err)
+table_work_open(struct table_work **work, struct gemm *gemm,
+                const struct table_sizes *sizes, size_t rows, struct err *err)
 {
     struct table_work *w = xcalloc(1, sizeof(*w));
-    size_t threads = (size_t)par_threads(gemm_par(gemm)), cap = topk_cap(k);
+    size_t threads = (size_t)par_threads(gemm_par(gemm)), in = sizes->in;
+    size_t cap = topk_cap(sizes->k), ld = larger(sizes->k, sizes->over);
+    size_t row = ld * (sizeof(*w->idx) + sizeof(*w->v));
+
+    if (sizes->over)
+        rows = smaller(rows, larger(OVER_BYTES / row, 1));
+
     const struct mem_array arrays[] = {
         { &w->candidates, threads, rows, sizeof(*w->candidates) },
         { &w->keys, threads * rows, cap, sizeof(*w->keys) },
         { &w->scratch, threads, cap, sizeof(*w->scratch) },
         { &w->order, threads, 2 * in, sizeof(*w->order) },
-        { &w->idx, rows, k, sizeof(*w->idx) },
-        { &w->v, rows, k, sizeof(*w->v) },
+        { &w->idx, rows, ld, sizeof(*w->idx) },
+        { &w->v, rows, ld, sizeof(*w->v) },
         { &w->n, rows, 1, sizeof(*w->n) },
         { &w->proved, rows, 1, sizeof(*w->proved) },
         { &w->exact, rows, 1, sizeof(*w->exact) },
@@ -105,13 +130,15 @@ table_work_open(struct table_work **work, struct gemm *gemm, size_t in,
 
     w->gemm = gemm;
     w->in = in;
-    w->k = k;
+    w->k = sizes->k;
+    w->ld = ld;
     w->rows = rows;
     w->threads = threads;
     w->memory = mem_arrays(arrays, sizeof(arrays) / sizeof(*arrays), &w->nbytes,
                            "the workspace of tables", err);
     if (w->memory &&
-        (!screens || screen_work_open(&w->screen, gemm, in, k, err) == 0)) {
+        (!sizes->screens ||
+         screen_work_open(&w->screen, gemm, in, sizes->k, err) == 0)) {
         *work = w;
         return 0;
     }
@@ -153,9 +180,23 @@ offer(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
 
     for (size_t i = 0; i < n_rows; i++) {
         topk_put(&f[i].top, t + i * ldt, (uint32_t)col, n_cols);
-        for (size_t j = 0; s->count && j < n_cols; j++)
+        for (size_t j = 0; s->w->count && j < n_cols; j++)
             f[i].positives += t[i * ldt + j] > 0;
     }
+}
+
+/* Keeps a block of p, for select_rows(): see struct gemm_end. */
+static void
+keep(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
+     size_t n_cols, int thread)
+{
+    const struct step *s = ctx;
+    const struct table_work *w = s->w;
+
+    (void)thread;
+    for (size_t i = 0; i < n_rows; i++)
+        memcpy(w->v + w->exact[row + i] * w->ld + col, t + i * ldt,
+               n_cols * sizeof(*t));
 }
 
 /* Screens what can be: the others are left in 'exact', their x side by side.
@@ -164,7 +205,7 @@ static const float *
 screen_rows(struct table_work *w, const struct table *t, const float *x,
             size_t *ldx, size_t n)
 {
-    const struct screen_found found = { w->idx, w->v, w->n, w->proved, w->k };
+    const struct screen_found found = { w->idx, w->v, w->n, w->proved, w->ld };
 
     screen_top(w->screen, t->screen, t->k, x, *ldx, n, &found);
     for (size_t i = 0; i < n; i++) {
@@ -182,30 +223,31 @@ void
 table_encode(struct table_work *w, const struct table *t, const float *x,
              size_t ldx, size_t n, int flags)
 {
-    struct step s = {
-        .w = w, .t = t, .x = x, .ldx = ldx, .n = n, .count = flags & TABLE_COUNT
-    };
+    struct step s = { .w = w, .t = t, .x = x, .ldx = ldx, .n = n };
     const struct gemm_job job = {
         .w = table_encoder(t),
-        .end = { .bias = t->encoder_bias, .hook = offer, .ctx = &s },
+        .end = { .bias = t->encoder_bias,
+                 .hook = t->thresholds ? keep : offer,
+                 .ctx = &s },
     };
     size_t cap = topk_cap(w->k);
 
     w->width = t->in;
     w->n_exact = 0;
+    w->count = flags & TABLE_COUNT;
     if (t->centered) {
         over_rows(&s, shift);
         x = w->shifted;
         ldx = t->in;
     }
-    if (w->screen && t->screen && !s.count && screen_pays(t->screen, n))
+    if (w->screen && t->screen && !w->count && screen_pays(t->screen, n))
         x = screen_rows(w, t, x, &ldx, n);
     else
         while (w->n_exact < n) {
             w->exact[w->n_exact] = w->n_exact;
             w->n_exact++;
         }
-    for (size_t i = 0; i < w->threads; i++)
+    for (size_t i = 0; i < w->threads && !t->thresholds; i++)
         for (size_t k = 0; k < w->n_exact; k++) {
             struct candidates *f = &w->candidates[i * w->rows + k];
 
@@ -214,6 +256,22 @@ table_encode(struct table_work *w, const struct table *t, const float *x,
             f->positives = 0;
         }
     gemm_exact(w->gemm, &job, 1, x, ldx, w->n_exact);
+}
+
+/* Row i's p, which v has, to those that are over their thresholds. */
+static void
+select_row_over(struct table_work *w, const struct table *t, size_t i)
+{
+    float *v = w->v + i * w->ld;
+
+    w->positives[i] = 0;
+    for (size_t j = 0; w->count && j < t->n_basis; j++)
+        w->positives[i] += v[j] > 0;
+    w->bad[i] = false;
+    w->n[i] = select_over(w->idx + i * w->ld, v, v, t->thresholds, t->n_basis,
+                          &w->bad[i]);
+    if (w->bad[i])
+        w->n[i] = 0;
 }
 
 static void
@@ -226,12 +284,16 @@ select_rows(void *ctx, size_t begin, size_t end, int thread)
         struct candidates *f = &w->candidates[e];
         size_t i = w->exact[e];
 
+        if (s->t->thresholds) {
+            select_row_over(w, s->t, i);
+            continue;
+        }
         f->top.room = w->scratch + (size_t)thread * topk_cap(w->k);
         for (size_t k = 1; k < w->threads; k++) {
             topk_add(&f->top, &f[k * w->rows].top);
             f->positives += f[k * w->rows].positives;
         }
-        w->n[i] = topk_take(&f->top, w->idx + i * w->k, w->v + i * w->k);
+        w->n[i] = topk_take(&f->top, w->idx + i * w->ld, w->v + i * w->ld);
         w->bad[i] = f->top.bad;
         w->positives[i] = f->positives;
         if (w->bad[i])
@@ -258,8 +320,8 @@ add_terms(const struct table_work *w, size_t i, const void *from,
     const struct sparse_sum sum = {
         .y = y,
         .w = (const char *)from + c * (dtype == DT_F32 ? 4 : 2),
-        .idx = w->idx + i * w->k,
-        .v = w->v + i * w->k,
+        .idx = w->idx + i * w->ld,
+        .v = w->v + i * w->ld,
         .ldw = ld,
         .cols = n,
         .n = w->n[i],
@@ -500,8 +562,8 @@ table_row(const struct table_work *w, size_t i)
     return (struct table_row){
         .bad = w->bad[i],
         .n = w->n[i],
-        .idx = w->idx + i * w->k,
-        .v = w->v + i * w->k,
+        .idx = w->idx + i * w->ld,
+        .v = w->v + i * w->ld,
         .error = w->error + i * w->width,
         .n_fixed = w->n_fixed[i],
         .fixed = w->fixed + i * w->width,

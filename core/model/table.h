@@ -5,7 +5,8 @@
  *
  *   p   = encoder_weight x + encoder_bias; where 'centered', of
  *         x - decoder_bias
- *   v_i = the k largest of p that are over 0; fewer, if there are fewer
+ *   v_i = the k largest of p that are over 0; fewer, if there are fewer; or
+ *         all of p that are over their thresholds
  *   y   = bias_product + sum over i of v_i products[i]
  *   x^  = decoder_bias + sum over i of v_i decoder_weight[i]
  *   y  += sum over d in C of (x - x^)[d] W[:, d]    (compensation)
@@ -42,7 +43,8 @@ struct table_part {
 
 /* A table, by table_open(), or filled by hand: all of it is borrowed then. */
 struct table {
-    size_t in, out, n_basis, k; /* 1 <= k <= n_basis */
+    size_t in, out, n_basis;
+    size_t k; /* active at most, 1 .. n_basis */
     /* BF16, F16 or F32 each, at any address: */
     enum dtype encoder_dtype, decoder_dtype, products_dtype;
     const void *encoder_weight; /* [n_basis, in] */
@@ -51,6 +53,7 @@ struct table {
     const float *encoder_bias;  /* [n_basis] */
     const float *decoder_bias;  /* [in] */
     const float *bias_product;  /* [out] */
+    const float *thresholds;    /* [n_basis], >= 0; NULL: the k largest */
     bool centered;
 
     /* weights for compensation: these, or else the parts, in their order */
@@ -117,18 +120,29 @@ size_t table_ratio(size_t in, double ratio);
 int table_transpose(struct table *t, const struct table_fix *fix,
                     struct err *err);
 
+/* A workspace for any of some tables.  table_size() makes room for one more in
+ * sizes that begin as 0. */
+struct table_sizes {
+    size_t in, k;
+    size_t over; /* n_basis, of those with thresholds */
+    bool screens;
+};
+void table_size(struct table_sizes *sizes, const struct table *t);
+
 /*
- * table_work_open() makes a workspace for tables of at most 'in' inputs and 'k'
- * active directions, and 'rows' rows at once: 4 k numbers for each row and
- * thread, and 8 k for each of up to 512 rows if tables are screened
- * ('screens'), never n_basis of them.  'gemm' is borrowed.
- * 0, or -1 with 'err' set (EX_SOFTWARE).  One thread at a time may use it.
- * Owner: the caller, until table_work_close().
+ * table_work_open() makes the workspace for up to 'rows' rows at once: 4 k
+ * numbers for each row and thread, and 8 k for each of up to 512 rows if tables
+ * are screened, never n_basis of them.  Tables with thresholds take 8 n_basis
+ * bytes of a row, and as few rows as 128 MiB hold: table_work_rows().
+ * 'gemm' is borrowed.  0, or -1 with 'err' set (EX_SOFTWARE).  One thread at a
+ * time may use it.  Owner: the caller, until table_work_close().
  */
 struct table_work;
-int table_work_open(struct table_work **work, struct gemm *gemm, size_t in,
-                    size_t k, size_t rows, bool screens, struct err *err);
+int table_work_open(struct table_work **work, struct gemm *gemm,
+                    const struct table_sizes *sizes, size_t rows,
+                    struct err *err);
 void table_work_close(struct table_work *work); /* NULL is fine */
+size_t table_work_rows(const struct table_work *work);
 
 /* What the last table_apply() found in a row. */
 struct table_row {
@@ -146,7 +160,7 @@ enum { TABLE_ERROR = 1, TABLE_COUNT = 2 }; /* flags: make error, positives */
 
 /*
  * table_apply() computes y [n, out] from rows x [n, in]; n is at most
- * the workspace's.  'fix' may be NULL.  Returns how many rows of y have a
+ * table_work_rows().  'fix' may be NULL.  Returns how many rows of y have a
  * number that is NaN or infinite: the bad ones, and where the table has such
  * numbers.
  * An output's bits depend on its row and the instruction set alone.

@@ -25,7 +25,7 @@ table_open(struct table *t, const struct lut *lut, const struct lut_layer *l,
     t->in = l->in;
     t->out = l->out;
     t->n_basis = l->n_basis;
-    t->k = l->k;
+    t->k = f->thresholds ? l->n_basis : l->k;
     t->encoder_dtype = f->dtypes[LUT_ENCODER_WEIGHT];
     t->decoder_dtype = f->dtypes[LUT_DECODER_WEIGHT];
     t->products_dtype = f->dtypes[LUT_PRODUCTS];
@@ -36,6 +36,7 @@ table_open(struct table *t, const struct lut *lut, const struct lut_layer *l,
     t->encoder_bias = f->encoder_bias;
     t->decoder_bias = f->decoder_bias;
     t->bias_product = f->bias_product;
+    t->thresholds = f->thresholds;
     t->centered = l->centered;
     t->weight_t = f->compensation_weight_t;
     t->bias = xcalloc(l->out, sizeof(*t->bias));
@@ -128,6 +129,8 @@ table_screen(struct table *t)
     const struct gemm_matrix e = table_encoder(t);
     struct err err;
 
+    if (t->thresholds)
+        return;
     /* without memory for it, the exact way is as good */
     if (screen_open(&t->screen, &e, t->encoder_bias, &err) == 0 &&
         !screen_pays(t->screen, SIZE_MAX)) {

@@ -28,8 +28,8 @@ struct tables {
     struct model *model;
     size_t n;
     struct tabled *tabled; /* [n] */
-    size_t max_in, max_out, max_k;
-    bool screens; /* some are screened */
+    struct table_sizes sizes;
+    size_t max_out;
 };
 
 /* Gives the linear layers that a table stands for this table. */
@@ -120,12 +120,10 @@ tables_open(struct tables **tables, struct model *model, const char *dir,
             rc = -1;
         if (rc == 0 && o->screen && !o->report)
             table_screen(&t->table);
-        ts->screens |= t->table.screen != NULL;
+        table_size(&ts->sizes, &t->table);
         if (rc == 0 && o->report)
             t->stats = table_stats_new(&t->table, l->elbow);
-        ts->max_in = larger(ts->max_in, l->in);
         ts->max_out = larger(ts->max_out, l->out);
-        ts->max_k = larger(ts->max_k, l->k);
     }
     if (rc == 0 && ts->n == 0)
         rc = err_set(err, EX_DATAERR, "%s/metadata.json: has no layers",
@@ -215,7 +213,7 @@ tables_screened(const struct tables *ts, size_t *nbytes)
 size_t
 tables_floats(const struct tables *ts)
 {
-    return ts ? 3 * ts->max_in + 2 * (ts->max_out + ts->max_k) : 0;
+    return ts ? 3 * ts->sizes.in + 2 * (ts->max_out + ts->sizes.k) : 0;
 }
 
 int
@@ -225,8 +223,8 @@ tables_work_open(struct engine *e, struct err *err)
 
     if (!ts)
         return 0;
-    if (table_work_open(&e->table_work, e->gemm, ts->max_in, ts->max_k,
-                        e->options.chunk, ts->screens, err) < 0)
+    if (table_work_open(&e->table_work, e->gemm, &ts->sizes, e->options.chunk,
+                        err) < 0)
         return -1;
     e->table_y = mem_big(e->options.chunk * 2, ts->max_out * sizeof(float),
                          "the outputs of tables", err);
@@ -242,11 +240,33 @@ tables_work_close(struct engine *e)
     table_work_close(e->table_work);
 }
 
+/* A table's outputs, in e->table_y; with a report, next to the layer's. */
+static void
+apply_table(struct engine *e, struct tabled *tabled, const float *x, size_t n)
+{
+    const struct table *t = &tabled->table;
+    float *dense = e->table_y + e->options.chunk * e->table_out;
+    int flags = tabled->stats ? TABLE_ERROR | TABLE_COUNT : 0;
+
+    for (size_t i = 0, some; i < n; i += some) {
+        const float *from = x + i * t->in;
+        float *y = e->table_y + i * t->out;
+
+        some = smaller(n - i, table_work_rows(e->table_work));
+        tabled->n_bad += table_apply(e->table_work, t, &tabled->fix, y, t->out,
+                                     from, t->in, some, flags);
+        if (!tabled->stats)
+            continue;
+        table_dense(e->gemm, t, dense, t->out, from, t->in, some);
+        table_stats_add(tabled->stats, e->table_work, y, t->out, dense, t->out,
+                        from, t->in, some);
+    }
+}
+
 size_t
 tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
              size_t n_rows, struct apply *rest)
 {
-    float *y = e->table_y, *dense = y + e->options.chunk * e->table_out;
     const struct tables *ts = e->model->tables;
     const struct tabled *last = NULL;
     size_t n_rest = 0;
@@ -263,17 +283,10 @@ tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
         }
         t = &tabled->table;
         if (tabled != last)
-            tabled->n_bad += table_apply(
-                e->table_work, t, &tabled->fix, y, t->out, x, t->in, n_rows,
-                tabled->stats ? TABLE_ERROR | TABLE_COUNT : 0);
-        if (tabled != last && tabled->stats) {
-            table_dense(e->gemm, t, dense, t->out, x, t->in, n_rows);
-            table_stats_add(tabled->stats, e->table_work, y, t->out, dense,
-                            t->out, x, t->in, n_rows);
-        }
+            apply_table(e, tabled, x, n_rows);
         last = tabled;
         for (size_t r = 0; r < n_rows; r++) {
-            const float *part = y + r * t->out + l->table_col;
+            const float *part = e->table_y + r * t->out + l->table_col;
 
             if (to[i].add)
                 vec_add(to[i].y + r * l->out, part, l->out);

@@ -57,6 +57,7 @@ open_bench(struct bench *b, size_t in, size_t out, size_t n, size_t k)
 {
     struct err err;
 
+    const struct table_sizes sizes = { .in = in, .k = k, .screens = true };
     snprintf(b->shape, sizeof(b->shape), "%zu>%zu %zu:%zu", in, out, n, k);
     b->n_table = n * out * 2;
     b->n_sae = n * in * 2;
@@ -81,7 +82,7 @@ open_bench(struct bench *b, size_t in, size_t out, size_t n, size_t k)
     for (size_t i = 0; i < BATCH * in; i++)
         b->x[i] = (float)(i * 7919 % 1009) / 1009 - 0.5f;
     if (gemm_open(&b->gemm, b->par, &err) < 0 ||
-        table_work_open(&b->work, b->gemm, in, k, BATCH, true, &err) < 0)
+        table_work_open(&b->work, b->gemm, &sizes, BATCH, &err) < 0)
         exit(1);
 }
 

@@ -31,7 +31,9 @@ class Case:
 
     def __init__(self, directory, dtype="F32", n=96, d=40, k=8, rows=50, seed=0,
                  layer=Q, outs=(24,), centered=False, exporter=False,
-                 stored=False, meta=None, bias=True, sae="F32", model="BF16"):
+                 stored=False, meta=None, bias=True, sae="F32", model="BF16",
+                 over=None):
+        """'over': "one" threshold for all latents, or for "each"."""
         rng = np.random.default_rng(seed)
         sae = lut.tiny_sae(rng, n, d, sae)
         names = lut.parts_of(layer)
@@ -51,9 +53,12 @@ class Case:
         full = lut.table(sae, self.w, self.bias, fold=not centered)
         if exporter:
             full["bias_product"] = full["bias_product"] - self.bias
+        threshold = {None: None, "one": np.array(0.25),
+                     "each": np.random.default_rng(seed).uniform(0, .5, n)}[over]
         held = lut.write_lut(os.path.join(directory, "lut"), {layer: full}, k,
                              dtype, centered, exporter,
-                             {layer: self.w} if stored else None, meta)
+                             {layer: self.w} if stored else None, meta,
+                             threshold)
         self.t, self.k, self.centered = held[layer], k, centered
         self.directory, self.layer = directory, layer
         self.dtype, self.rng = dtype, rng
@@ -65,15 +70,18 @@ class Case:
         with np.errstate(all="ignore"):
             return lut.preact(self.t, x.astype(np.float64), self.centered)
 
+    def sets(self, z):
+        return lut.active(self.t, z, self.k)
+
     def steps(self, x):
         """y, x - x^ of the float64 reference, and which rows are decided:
         where no sum in f32 can have changed the top-k set."""
         z = self.z(x)
-        sets = lut.top_k(z, self.k)
+        sets = self.sets(z)
         bad = np.array([s is None for s in sets])
         scale = abs(x.astype(np.float64)).sum(axis=1) + 1
-        sure = bad | (lut.margin(np.where(np.isfinite(z), z, 0), self.k)
-                      > 2e-6 * scale)
+        sure = bad | (lut.margin(np.where(np.isfinite(z), z, 0), self.k,
+                                 self.t.get("threshold")) > 2e-6 * scale)
         y = lut.combine(self.t, z, sets)
         return y, x - lut.reconstruct(self.t, z, sets), sure
 
@@ -183,7 +191,7 @@ def edges():
 def rewrite(c):
     write_safetensors(os.path.join(c.directory, "lut",
                                    c.layer + ".lut.safetensors"),
-                      c.t, lambda _: c.dtype)
+                      c.t, lambda m: "F32" if m == "threshold" else c.dtype)
 
 
 def compensation():
@@ -324,10 +332,10 @@ def exporter():
     return 4
 
 
-def report():
+def report(**kw):
     """Metrics over all rows, whatever the batch; JSON and TSV say the same."""
     c = Case("r", rows=150, meta={
-        "elbow_thresholds": {Q: {"elbow_value": 0.2}}})
+        "elbow_thresholds": {Q: {"elbow_value": 0.2}}}, **kw)
     y, error, sure = c.steps(c.x)
     assert sure.all()
     x = c.x.astype(np.float64)
@@ -344,8 +352,8 @@ def report():
         z = c.z(c.x)
         want.update(rows=150, bad_rows=0, threshold=0.2,
                     positives_mean=(z > 0).sum(axis=1).mean(),
-                    active_mean=np.mean([len(s) for s in lut.top_k(z, c.k)]),
-                    dead=96 - len(set(np.concatenate(lut.top_k(z, c.k)))),
+                    active_mean=np.mean([len(s) for s in c.sets(z)]),
+                    dead=96 - len(set(np.concatenate(c.sets(z)))),
                     compensated_mean=chosen.sum(axis=1).mean())
         outs = [json.loads(run("--report", c.directory, Q, "-m", c.directory,
                                "--json", "--batch", b, *args,
@@ -370,12 +378,87 @@ def report():
     return done
 
 
-def same_bits():
+def over():
+    """Tables with thresholds: every dtype, one and each, centring, single and
+    fused layers, compensated or not."""
+    n = 0
+    for i, kw in enumerate([
+            dict(over="each"), dict(over="one"), dict(over="each", dtype="F16"),
+            dict(over="one", dtype="BF16"), dict(over="each", centered=True),
+            dict(over="each", layer=QKV, outs=(24, 8, 8), stored=True),
+            dict(over="one", d=1, outs=(1,), n=3, k=2),
+            dict(over="each", n=1000, d=17, outs=(67,), k=1, dtype="BF16")]):
+        c = Case("o%d" % i, seed=i, **kw)
+        y, error, sure = c.steps(c.x)
+        near(apply(c), y, sure)
+        e = np.sort(abs(error), axis=1)[:, ::-1]
+        top = (c.x.shape[1] + 3) // 4
+        if top < c.x.shape[1]:
+            sure &= e[:, top - 1] - e[:, top] > 1e-5
+        want = lut.compensate(y, error, lut.choose(error, top=top), c.weights())
+        got = apply(c, "--top", str(top), *(() if "stored" in kw else
+                                            ("-m", c.directory)))
+        n += near(got, want, sure, 4e-6) > 0
+    return n
+
+
+def over_edges():
+    """Nothing over its threshold, everything, a number at it, none but one,
+    and rows that are not finite."""
+    c = Case("oe", over="each", dtype="F32")
+    n, d = c.t["encoder_weight"].shape
+    x = np.zeros((9, d), np.float32)
+    x[1] = c.x[0] * 1e30
+    x[2, 3], x[3, 5], x[4, 5] = np.nan, np.inf, -np.inf
+    x[5:] = c.x[1:5]
+    y, _, sure = c.steps(x)
+    assert np.isnan(y[2:5]).all()
+    near(apply(c, x=x), y, sure)
+    for args in ((), ("--ratio", "0.5", "-m", "oe"), ("--batch", "3")):
+        got = apply(c, *args, x=x)
+        assert np.isnan(got[2:5]).all() and np.isfinite(got[[0, 1]]).all()
+        assert (got[5:] == apply(c, *args, x=x[5:])).all(), args
+    assert b"3 of 9 rows" in run("oe", Q, x=npy(x)).stderr
+    c.t["encoder_weight"][:] = 0
+    done = 1
+    # strictly over: 0.5 is not, f32's next one is; at a threshold of 0, no
+    # denormal is lost
+    up, tiny = 0.5 + 2.0 ** -24, 2.0 ** -149
+    for bias, threshold, chosen in (
+            (0.5, 0.5, ()), (up, 0.5, range(n)), (0, 0, ()),
+            (-0.5, 0, ()), (tiny, 0, range(n)), (2, 3.4e38, ())):
+        c.t["encoder_bias"][:] = bias
+        for shape in ((), (n,)):
+            c.t["threshold"] = np.full(shape, float(threshold))
+            rewrite(c)
+            want = c.t["bias_product"] + bias * c.t["precomputed_products"][
+                list(chosen)].sum(axis=0)
+            assert np.allclose(apply(c), want, rtol=1e-5, atol=1e-5)
+            done += 1
+    c.t["threshold"] = np.full(n, 1.0)
+    c.t["threshold"][[7, 95]] = 0.25, 0
+    c.t["encoder_bias"][:] = 0.5
+    rewrite(c)
+    want = c.t["bias_product"] + 0.5 * c.t["precomputed_products"][
+        [7, 95]].sum(axis=0)
+    assert np.allclose(apply(c), want, rtol=1e-6, atol=1e-6)
+    return done + 1
+
+
+def over_report():
+    return report(over="each", seed=2)
+
+
+def over_same_bits():
+    return same_bits(over="each")
+
+
+def same_bits(**kw):
     """Threads, batches and pieces change no bit, on any instruction set; all
     of these are near the reference."""
     isas = os.environ.get("ISAS", "").split() or [None]
     c = Case("s", n=512, d=72, outs=(200,), k=24, rows=131, dtype="BF16",
-             stored=True)
+             stored=True, **kw)
     y, error, sure = c.steps(c.x)
     n = 0
     for isa in isas:

@@ -22,7 +22,7 @@ FUSED = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj",
 
 
 def make(directory, names, dtype="F32", k=24, bias=False, exporter=False,
-         stored=False, n=160, seed=0, scale=0.3, meta=None):
+         stored=False, n=160, seed=0, scale=0.3, meta=None, threshold=None):
     """A model with a table for each of 'names' in each layer; returns its
     weights, and the tables as they are held."""
     rng = np.random.default_rng(seed)
@@ -42,7 +42,8 @@ def make(directory, names, dtype="F32", k=24, bias=False, exporter=False,
                                       fold=not exporter)
             weights[layer] = wt
     held = lut.write_lut(os.path.join(directory, "lut"), tables, k, dtype,
-                         exporter, exporter, weights if stored else None, meta)
+                         exporter, exporter, weights if stored else None, meta,
+                         threshold)
     return config, w, held
 
 
@@ -71,7 +72,7 @@ class Tabled:
 
     def __rmatmul__(self, x):
         z = lut.preact(self.t, x, self.centered)
-        sets = lut.top_k(z, self.k)
+        sets = lut.active(self.t, z, self.k)
         y = lut.combine(self.t, z, sets)
         if self.ratio:
             e = x - lut.reconstruct(self.t, z, sets)
@@ -127,6 +128,9 @@ def tables():
              dict(ratio=0.3)),
             (dict(names=FUSED, stored=True), ("--ratio", "0.3"),
              dict(ratio=0.3)),
+            (dict(names=FUSED, threshold=0.05, k=160), (), {}),
+            (dict(names=SINGLE, threshold=np.linspace(0, .2, 160), bias=True),
+             ("--ratio", "0.3", "--chunk", "9"), dict(ratio=0.3)),
             (dict(names=SINGLE),
              ("--lut-layers", "*.1.mlp.*,model.layers.2.self_attn.[qk]_proj"),
              dict(only=lambda m: m.startswith("model.layers.1.mlp") or

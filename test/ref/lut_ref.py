@@ -2,7 +2,7 @@
 
 tiny_sae() and write_sae() make an SAE and any checkpoint of it; table() is
 what lut-precompute is to write, write_lut() a directory that needs no tool;
-preact(), top_k(), combine(), reconstruct(), choose(), compensate() are the
+preact(), active(), combine(), reconstruct(), choose(), compensate() are the
 steps of lut-apply; report() its metrics.
 """
 import json
@@ -161,11 +161,12 @@ def table(sae, w, bias=None, fold=True):
 
 
 def write_lut(directory, tables, k, dtype="BF16", centered=False,
-              exporter=False, weights=None, meta=None):
+              exporter=False, weights=None, meta=None, threshold=None):
     """A directory of tables {layer: table()}, as lut-precompute writes it, or,
     without "model." and the keys that are ours, as the Python exporter does.
     'dtype': of all tensors, or {tensor: dtype}.  'weights': {layer: W}, stored
-    for compensation.  Returns the tables as
+    for compensation; 'threshold': a number or [N], over which latents are
+    active.  Returns the tables as
     the files hold them, rounded."""
     of = dtype.get if isinstance(dtype, dict) else lambda _: dtype
     os.makedirs(directory, exist_ok=True)
@@ -186,12 +187,17 @@ def write_lut(directory, tables, k, dtype="BF16", centered=False,
             entry.update(num_basis=len(t["encoder_weight"]), k_active=k,
                          encoder={"input_centering": centered},
                          target_bias=True)
+        if threshold is not None:
+            entry["activation"] = "threshold"
         doc["layers"][name] = entry
         tensors = {m: t[m] for m in SIX}
         if weights and layer in weights:
             tensors["compensation_weight_t"] = weights[layer].T
         held[layer] = {m: round_to(a, of(m)) for m, a in tensors.items()}
-        write_safetensors(os.path.join(directory, file), held[layer], of)
+        if threshold is not None:
+            held[layer]["threshold"] = round_to(threshold, "F32")
+        write_safetensors(os.path.join(directory, file), held[layer],
+                          lambda m: "F32" if m == "threshold" else of(m))
     doc.update(meta or {})
     with open(os.path.join(directory, "metadata.json"), "w") as f:
         json.dump(doc, f, indent=1)
@@ -220,9 +226,24 @@ def top_k(z, k):
     return sets
 
 
-def margin(z, k):
-    """How far each row's top-k set is from another one: below the error of
-    f32 sums, either is right."""
+def over(z, threshold):
+    """For each row the indices of its numbers over their thresholds; a row
+    with a non-finite one has None."""
+    return [np.flatnonzero(row > threshold) if np.isfinite(row).all() else None
+            for row in z]
+
+
+def active(t, z, k):
+    """The terms of each row of a table: over its thresholds, if it has any,
+    else the k largest."""
+    return over(z, t["threshold"]) if "threshold" in t else top_k(z, k)
+
+
+def margin(z, k, threshold=None):
+    """How far each row's set is from another one: below the error of f32
+    sums, either is right."""
+    if threshold is not None:
+        return abs(z - threshold).min(axis=1)
     s = -np.sort(-z, axis=1)
     kth = s[:, k - 1]
     after = s[:, k] if z.shape[1] > k else np.full(len(z), -np.inf)
@@ -306,6 +327,8 @@ def test():
     assert top_k(np.array([[1, 2, 2, 2, -1.0]]), 2)[0].tolist() == [1, 2]
     assert top_k(np.array([[-1, 0, 2, np.nan]]), 2) == [None]
     assert top_k(np.array([[-1, 0, 2.0]]), 2)[0].tolist() == [2]
+    assert over(np.array([[-1, 1, 2.0]]), 1)[0].tolist() == [2]
+    assert over(np.array([[0, 1, 2.0]]), [-0.0, 3, 1])[0].tolist() == [2]
 
 
 if __name__ == "__main__":

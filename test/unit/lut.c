@@ -47,7 +47,7 @@ test_ours(void)
         "{\"version\": \"1.0\", " SAE ", \"layers\": {"
         "\"model.layers.10.mlp.up_proj\": {" LAYER ", \"num_basis\": 9,"
         " \"k_active\": 9, \"encoder\": {\"input_centering\": true},"
-        " \"target_bias\": true},"
+        " \"target_bias\": true, \"activation\": \"threshold\"},"
         "\"layers.2.mlp.gate_up_proj\": {" LAYER ","
         " \"encoder\": {\"input_centering\": false}}},"
         "\"elbow_thresholds\": {\"layer_2/mlp_up_proj\": {\"elbow_p\": 1,"
@@ -64,11 +64,12 @@ test_ours(void)
     l = lut_find(&lut, "layers.10.mlp.up_proj");
     tap_ok(l && l == lut_find(&lut, "model.layers.10.mlp.up_proj") &&
                l->n_basis == 9 && l->k == 9 && l->centered && l->target_bias &&
-               l->elbow == 3,
+               l->over && l->elbow == 3,
            "lut: a layer's own keys, found by either name");
     l = lut_find(&lut, "model.layers.2.mlp.gate_up_proj");
     tap_ok(l && l->n_basis == 8 && l->k == 2 && !l->centered &&
-               !l->target_bias && l->in == 4 && l->out == 6 && l->elbow == 0.25,
+               !l->target_bias && !l->over && l->in == 4 && l->out == 6 &&
+               l->elbow == 0.25,
            "lut: sae_config where it has none, the threshold of up_proj");
     tap_ok(!lut_find(&lut, "layers.3.mlp.up_proj"), "lut: no such layer");
     tap_ok(n_warnings == 0 && !lut.from_exporter, "lut: nothing to warn of");
@@ -122,6 +123,9 @@ test_refused(void)
         { "{\"version\": \"1.0\", " SAE ", \"layers\": {\"a\": {" LAYER
           ", \"encoder\": 1}}}",
           "encoder is 1 (expected an object)" },
+        { "{\"version\": \"1.0\", " SAE ", \"layers\": {\"a\": {" LAYER
+          ", \"activation\": \"relu\"}}}",
+          "activation is \"relu\" (expected \"topk\" or \"threshold\")" },
         { "{\"version\": \"1.0\", " SAE ", \"layers\": {\"layers.0.x\": {" LAYER
           "}, \"model.layers.0.x\": {" LAYER "}}}",
           "has the layer model.layers.0.x twice" },
