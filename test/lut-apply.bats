@@ -39,6 +39,52 @@ LAYER=model.layers.0.self_attn.q_proj
     [[ "$stderr" = *"by the model's weights"* ]]
 }
 
+@test "lut-apply --dims: one set of inputs is numpy's, all of them are --ratio 1 and the layer" {
+    applies dims
+    [ "$output" = 32 ]
+}
+
+@test "lut-apply --dims: what is no ascending list of inputs is refused by its place" {
+    make_case "stored=True"
+    dims() { # STATUS MESSAGE NUMPY [OPTIONS]
+        "$PYTHON" -c 'import sys, numpy as np
+np.save("dims.npy", eval(sys.argv[1]))' "$3"
+        run "-$1" lut-apply DIR $LAYER --dims dims.npy "${@:4}" -i x.npy -o y
+        [ "${lines[0]}" = "lut-apply: $2" ] || { echo "$output"; return 1; }
+        [ ! -e y ]
+    }
+    dims 65 "dims.npy: [2] is 5 after 6 (expected ascending inputs)" 'np.int32([1, 6, 5])'
+    dims 65 "dims.npy: [1] is 6 after 6 (expected ascending inputs)" 'np.int64([6, 6])'
+    dims 65 "dims.npy: [1] is 40 (expected 0 to 39: the layer has 40 inputs)" 'np.int32([0, 40])'
+    dims 65 "dims.npy: [0] is -1 (expected 0 to 39: the layer has 40 inputs)" 'np.int32([-1, 3])'
+    dims 65 "dims.npy: [0] is 4294967296 (expected 0 to 39: the layer has 40 inputs)" 'np.array([1 << 32])'
+    dims 65 "dims.npy: has 41 numbers (expected at most 40, the layer's inputs)" 'np.arange(41)'
+    dims 65 "dims.npy: is F32 of 1 dim (expected I32 or I64 of 1)" 'np.float32([1])'
+    dims 65 "dims.npy: is I32 of 2 dims (expected I32 or I64 of 1)" 'np.int32([[1, 2]])'
+    dims 65 "dims.npy: is I32 of 0 dims (expected I32 or I64 of 1)" 'np.int32(3)'
+    for other in '--ratio 0.1' '--top 1' '--tau 1'; do
+        dims 2 "--ratio, --top, --tau and --dims exclude each other" 'np.int32([1])' $other
+    done
+    dims 2 "--weighted is for --ratio, --top and --tau" 'np.int32([1])' --weighted
+    truncate -s -1 dims.npy
+    run -65 lut-apply DIR $LAYER --dims dims.npy -i x.npy
+    [ "$output" = "lut-apply: dims.npy: has 3 bytes of data (expected 4 by its header)" ]
+    run -2 lut-apply DIR $LAYER --dims - <dims.npy
+    [ "${lines[0]}" = "lut-apply: --dims and x cannot both be standard input" ]
+    "$PYTHON" -c 'import numpy as np; np.save("dims.npy", np.int32([1]))'
+    run -2 lut-apply DIR $LAYER --dims dims.npy -i x.npy -f -o dims.npy
+    [ "${lines[0]}" = "lut-apply: dims.npy: is both an input and an output of this command" ]
+    run -66 lut-apply DIR $LAYER --dims missing.npy -i x.npy
+    make_case
+    run -2 lut-apply DIR $LAYER --dims dims.npy -i x.npy
+    [[ ${lines[0]} == *"holds no weights to compensate with: -m MODEL has them" ]]
+    lut-apply DIR $LAYER -m DIR --dims - -i x.npy <dims.npy >a
+    lut-apply DIR $LAYER -m DIR --dims dims.npy -i x.npy | cmp - a
+    lut-apply --report DIR $LAYER -m DIR --dims dims.npy -i x.npy >report
+    grep -qx "dim 1	50" report
+    grep -qx "compensated_mean	1" report
+}
+
 @test "lut-apply --ratio: a part that is a whole number of inputs is not rounded up" {
     make_case "d=100, stored=True"
     for ratio_top in '0.07 7' '0.14 14' '0.55 55' '0.071 8' '0.0001 1' '0.99 99'; do
@@ -146,7 +192,7 @@ for key, v in good.items():
     done
     export ISAS=$isas
     applies same_bits
-    [ "$output" = $(($(wc -w <<<"$isas") * 3)) ]
+    [ "$output" = $(($(wc -w <<<"$isas") * 5)) ]
 }
 
 @test "lut-apply: the bits are those of --no-screen, for every dtype, k, -j and batch" {
@@ -196,6 +242,7 @@ np.save("x.npy", x)'
     make_case "layer='model.layers.0.self_attn.qkv_proj', outs=(24, 8, 8), stored=True"
     mv DIR MODEL
     "$PYTHON" -c 'import numpy as np; np.load("x.npy").astype("<f4").tofile("x.f32")'
+    "$PYTHON" -c 'import numpy as np; np.save("dims.npy", np.int32([0, 3, 39]))'
     examples lut-apply.1 >script
     run -0 bash -euxo pipefail script
 }

@@ -50,7 +50,7 @@ table() {
     done
     export ISAS=$isas
     applies over_same_bits
-    [ "$output" = $(($(wc -w <<<"$isas") * 3)) ]
+    [ "$output" = $(($(wc -w <<<"$isas") * 5)) ]
 }
 
 @test "lut-precompute: SAEs with thresholds, of every library, have in a table the x^ and l0 of sae-train eval" {

@@ -29,6 +29,7 @@ struct apply_cmd {
     int out_flags;
     double ratio, tau; /* NaN: not given */
     int64_t top;       /* -1: not given */
+    const char *dims;  /* --dims, or NULL */
     bool absolute, weighted;
     int x_dtype; /* of a raw x, or -1 */
     enum dtype dtype;
@@ -45,6 +46,7 @@ struct apply_run {
     struct stdir model;
     struct table_fix fix;
     float *norms;     /* [in] --weighted */
+    uint32_t *dims;   /* [in] --dims */
     double threshold; /* of exceed and --tau; NaN: none */
     struct row_input input;
     struct par *par;
@@ -61,6 +63,11 @@ struct apply_run {
 int run_open(struct apply_run *run, const struct apply_cmd *cmd,
              struct err *err);
 void run_close(struct apply_run *run);
+
+/* dims_read(): the dims of 'fix' are those in the .npy at 'path'; -1 with 'err'
+ * set.  Owner: the caller, free() of *dims in either case. */
+int dims_read(struct table_fix *fix, uint32_t **dims, const char *path,
+              size_t in, struct err *err);
 
 /*
  * arrays_open() begins the files of --codes, --values and --xhat,

@@ -1,5 +1,6 @@
 /* lut-apply: the command line. */
 #include <math.h>
+#include <string.h>
 
 #include "cmd/lut-apply/apply.h"
 #include "core/format/stdir.h"
@@ -20,6 +21,8 @@ static const struct opt opts[] = {
       "compensate the M inputs of a row with the largest errors" },
     { 0, "tau", "T", NULL, OPT_F64(tau, 0, 1e30),
       "compensate inputs whose error is over T times the elbow threshold" },
+    { 0, "dims", "FILE", NULL, OPT_FILE(dims),
+      "compensate these inputs of all rows: ascending, .npy" },
     { 0, "absolute", NULL, NULL, OPT_FLAG(absolute),
       "--tau is the threshold itself" },
     { 0, "weighted", NULL, NULL, OPT_FLAG(weighted),
@@ -55,7 +58,7 @@ static const struct opt opts[] = {
 };
 
 static const struct opt_rule rules[] = {
-    { OPT_ONE_OF, "ratio top tau", NULL, NULL },
+    { OPT_ONE_OF, "ratio top tau dims", NULL, NULL },
     { OPT_NEEDS, "absolute", "tau", NULL },
     { OPT_NEEDS, "weighted", "ratio top tau", NULL },
     { 0 },
@@ -99,6 +102,8 @@ main(int argc, char **argv)
                   plural(line.n_args));
     cmd.dir = line.args[0];
     cmd.name = line.args[1];
+    if (cmd.dims && !strcmp(cmd.dims, "-") && !strcmp(cmd.input, "-"))
+        die_usage("--dims and x cannot both be standard input");
     if (cmd.dtype == DT_BF16 && !cmd.raw)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
     sig_install(true);

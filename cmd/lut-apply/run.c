@@ -115,13 +115,17 @@ open_layer(struct apply_run *run, struct err *err)
         fix->how = FIX_TOP;
     else if (!isnan(cmd->tau))
         fix->how = FIX_OVER;
-    else
+    else if (!cmd->dims)
         return 0;
     if (!t->weight_t && !t->n_parts)
         return err_set(err, TU_USAGE,
                        "%s: holds no weights to compensate with: -m MODEL has "
                        "them",
                        t->file.st.path);
+    if (cmd->dims)
+        return dims_read(fix, &run->dims, cmd->dims, t->in, err) < 0 ? -1
+               : fix->how == FIX_NONE                                ? 0
+                                      : table_pack_dims(t, fix, err);
     if (cmd->weighted) {
         run->norms = xcalloc(t->in, sizeof(*run->norms));
         table_norms(run->norms, t);
@@ -206,6 +210,7 @@ run_close(struct apply_run *run)
     input_close(&run->input);
     table_close(&run->table);
     free(run->norms);
+    free(run->dims);
     stdir_close(&run->model);
     lut_close(&run->lut);
 }

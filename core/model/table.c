@@ -11,8 +11,7 @@
 #include "core/model/linear.h"
 
 #define OVER_BYTES ((size_t)128 << 20) /* of all rows' idx and v */
-#define PART_TERMS 64   /* of compensation, summed before they are added to y */
-#define PART_COLS  4096 /* 16 KiB of them on the stack */
+#define PART_COLS  4096                /* 16 KiB of them on the stack */
 #define LANES      16
 
 /* One thread's candidates for one row while its p is computed. */
@@ -377,7 +376,7 @@ add_many(const struct sparse_sum *all)
         s.cols = all->cols - c < PART_COLS ? all->cols - c : PART_COLS;
         s.w = (const char *)all->w + c * (s.w_dtype == DT_F32 ? 4 : 2);
         for (size_t i = 0; i < all->n; i += s.n) {
-            s.n = all->n - i < PART_TERMS ? all->n - i : PART_TERMS;
+            s.n = all->n - i < TABLE_TERMS ? all->n - i : TABLE_TERMS;
             s.idx = all->idx + i;
             s.v = all->v + i;
             memset(part, 0, s.cols * sizeof(*part));
@@ -421,7 +420,8 @@ table_reconstruct(struct table_work *w, const struct table *t, float *xhat,
 
 /*
  * A row's error, its dims in C, and what they give: added to y where weight_t
- * is there, else errors of C alone, with zeros elsewhere, for apply_parts().
+ * is there, else errors of C alone, with zeros elsewhere, for apply_parts(), or
+ * of FIX_DIMS one after the other, for table_add_dims().
  */
 static void
 compensate(void *ctx, size_t begin, size_t end, int thread)
@@ -443,6 +443,10 @@ compensate(void *ctx, size_t begin, size_t end, int thread)
             error[d] = s->x[i * s->ldx + d] - error[d];
         if (fix->how == FIX_NONE)
             continue;
+        if (!w->bad[i] && fix->how == FIX_DIMS) {
+            n = fix->n_dims;
+            memcpy(fixed, fix->dims, n * sizeof(*fixed));
+        }
         if (!w->bad[i] && fix->how == FIX_TOP) {
             n = smaller(fix->top, in);
             topk_magnitudes(fixed, n, error, fix->by, in,
@@ -453,7 +457,10 @@ compensate(void *ctx, size_t begin, size_t end, int thread)
                   fix->threshold))
                 fixed[n++] = (uint32_t)d;
         w->n_fixed[i] = n;
-        if (t->weight_t) {
+        if (fix->how == FIX_DIMS) {
+            for (size_t k = 0; k < fix->n_dims; k++)
+                to[k] = w->bad[i] ? 0 : error[fix->dims[k]];
+        } else if (t->weight_t) {
             to = w->gathered + (size_t)thread * w->in;
             for (size_t k = 0; k < n; k++)
                 to[k] = error[fixed[k]];
@@ -504,7 +511,7 @@ table_compensate(struct table_work *w, const struct table *t,
                  const struct table_fix *fix, float *y, size_t ldy,
                  const float *x, size_t ldx, size_t n, int flags)
 {
-    static const struct table_fix none = { FIX_NONE, 0, 0, NULL };
+    static const struct table_fix none = { .how = FIX_NONE };
     struct step s = { .w = w,
                       .t = t,
                       .fix = fix ? fix : &none,
@@ -516,7 +523,10 @@ table_compensate(struct table_work *w, const struct table *t,
 
     if (s.fix->how != FIX_NONE || flags & TABLE_ERROR)
         over_rows(&s, compensate);
-    if (s.fix->how != FIX_NONE && !t->weight_t)
+    if (s.fix->how == FIX_DIMS)
+        table_add_dims(gemm_par(w->gemm), t, s.fix->n_dims, y, ldy, w->shifted,
+                       t->in, n);
+    else if (s.fix->how != FIX_NONE && !t->weight_t)
         apply_parts(w->gemm, t, y, ldy, w->shifted, t->in, n, true);
     for (size_t i = 0; i < n; i++)
         for (size_t c = 0; w->bad[i] && c < t->out; c++)

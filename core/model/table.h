@@ -59,6 +59,10 @@ struct table {
     /* weights for compensation: these, or else the parts, in their order */
     const void *weight_t; /* [in, out], or NULL */
     enum dtype weight_dtype;
+    /* for FIX_DIMS: those of its dims, by table_pack_dims(), or NULL */
+    void *panels; /* [out / TABLE_PANEL][n_dims][TABLE_PANEL] */
+    size_t panels_nbytes;
+    enum dtype panels_dtype;
     void *transposed; /* weight_t, if table_transpose() made it */
     struct table_part part[LUT_MAX_PARTS];
     size_t n_parts;
@@ -99,12 +103,14 @@ struct gemm_matrix table_encoder(const struct table *t);
 void table_screen(struct table *t);
 
 /* Which dims of the input are in C: those with the largest |x - x^|, times
- * 'by' where that is given; of equals the lower. */
+ * 'by' where that is given, of equals the lower; or the same of all rows. */
 struct table_fix {
-    enum { FIX_NONE, FIX_TOP, FIX_OVER } how;
-    size_t top;      /* FIX_TOP: this many */
-    float threshold; /* FIX_OVER: all over it */
-    const float *by; /* [in], or NULL */
+    enum { FIX_NONE, FIX_TOP, FIX_OVER, FIX_DIMS } how;
+    size_t top;           /* FIX_TOP: this many */
+    float threshold;      /* FIX_OVER: all over it */
+    const float *by;      /* [in], or NULL */
+    const uint32_t *dims; /* FIX_DIMS: [n_dims], ascending */
+    size_t n_dims;
 };
 
 /* table_ratio() is the part 'ratio' of 'in' dims, rounded up: FIX_TOP's. */
@@ -128,6 +134,23 @@ struct table_sizes {
     bool screens;
 };
 void table_size(struct table_sizes *sizes, const struct table *t);
+
+/*
+ * table_pack_dims() copies the weights of FIX_DIMS, from weight_t or the parts,
+ * so that they are multiplied by the errors of all rows of a batch as a small
+ * dense matrix: the bits are those that selecting the same dims gives.
+ * 0, or -1 with 'err' set (EX_SOFTWARE).
+ */
+#define TABLE_PANEL 64
+#define TABLE_TERMS 64 /* summed in f32 before they are added to y */
+int table_pack_dims(struct table *t, const struct table_fix *fix,
+                    struct err *err);
+
+/* table_add_dims() adds these weights times errors [n, n_dims] to y [n, out]:
+ * FIX_DIMS's part of table_compensate(). */
+void table_add_dims(struct par *par, const struct table *t, size_t n_dims,
+                    float *y, size_t ldy, const float *errors, size_t lde,
+                    size_t n);
 
 /*
  * table_work_open() makes the workspace for up to 'rows' rows at once: 4 k

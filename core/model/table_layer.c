@@ -49,6 +49,7 @@ table_close(struct table *t)
     if (t->transposed)
         mem_big_free(t->transposed, t->in * t->out,
                      t->weight_dtype == DT_F32 ? 4 : 2);
+    mem_big_free(t->panels, t->panels_nbytes, 1);
     free(t->bias);
     screen_close(t->screen);
     lut_table_close(&t->file);

@@ -113,8 +113,8 @@ tables_open(struct tables **tables, struct model *model, const char *dir,
             break;
         ts->n++;
         if (o->ratio > 0)
-            t->fix = (struct table_fix){ FIX_TOP, table_ratio(l->in, o->ratio),
-                                         0, NULL };
+            t->fix = (struct table_fix){ .how = FIX_TOP,
+                                         .top = table_ratio(l->in, o->ratio) };
         if (bind_parts(ts, t, err) < 0 ||
             table_transpose(&t->table, &t->fix, err) < 0)
             rc = -1;

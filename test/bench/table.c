@@ -273,6 +273,51 @@ screen_rows(struct bench *b, size_t n)
     mem_big_free(w, n_w, 2);
 }
 
+/* Compensation of the same M inputs in every row, by their packed weights,
+ * against that of each row's own M by the stored weights. */
+static void
+dims_row(struct bench *b, size_t n, size_t m)
+{
+    double fixed[ROUNDS], gather[ROUNDS], ratio[ROUNDS];
+    uint32_t *dims = malloc(m * sizeof(*dims));
+    const struct table_fix top = { .how = FIX_TOP, .top = m };
+    const struct table_fix same = { .how = FIX_DIMS,
+                                    .dims = dims,
+                                    .n_dims = m };
+    uint16_t *w = weights(b->t.in * b->t.out);
+    struct table t = b->t;
+    struct err err;
+    char what[64];
+
+    t.weight_t = w;
+    t.weight_dtype = DT_BF16;
+    for (size_t i = 0; i < m; i++)
+        dims[i] = (uint32_t)(i * t.in / m);
+    if (table_pack_dims(&t, &same, &err) < 0)
+        exit(1);
+    for (int i = 0; i < ROUNDS; i++) {
+        other_rows(b, i);
+        table_apply(b->work, &t, NULL, b->y, t.out, b->x, t.in, n, 0);
+        for (int k = 0; k < 2; k++) {
+            double s;
+
+            if (n == 1)
+                probe_evict(b->par);
+            s = cpu_s();
+            table_compensate(b->work, &t, k ? &same : &top, b->y, t.out, b->x,
+                             t.in, n, 0);
+            (k ? fixed : gather)[i] = (cpu_s() - s) / (double)n;
+        }
+        ratio[i] = gather[i] / fixed[i];
+    }
+    snprintf(what, sizeof(what), "lut %zu dims, %zu", m, n);
+    row(what, b->shape, isa_name(cpu_isa()), 1, 1e6 * median(fixed, ROUNDS),
+        "us/row", median(ratio, ROUNDS), "times each row's own");
+    mem_big_free(t.panels, t.panels_nbytes, 1);
+    mem_big_free(w, t.in * t.out, 2);
+    free(dims);
+}
+
 static void
 run_screened(size_t in, size_t out, size_t n, size_t k)
 {
@@ -284,6 +329,9 @@ run_screened(size_t in, size_t out, size_t n, size_t k)
     open_bench(&b, in, out, n, k);
     screen_rows(&b, BATCH);
     screen_rows(&b, 1);
+    dims_row(&b, BATCH, in / 16);
+    dims_row(&b, BATCH, in / 4);
+    dims_row(&b, 1, in / 16);
     close_bench(&b);
     par_close(b.par);
 }

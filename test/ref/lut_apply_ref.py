@@ -279,6 +279,41 @@ def arrays():
     return n
 
 
+def dims():
+    """One fixed set of inputs, by the model's weights and stored ones; of all
+    of them the layer, and the bits of stored weights row by row."""
+    n = 0
+    for i, kw in enumerate([{}, dict(layer=QKV, outs=(70, 9, 8), dtype="BF16"),
+                            dict(dtype=MIXED, centered=True, outs=(64,)),
+                            dict(d=300, n=400, k=24, outs=(200,), model="F32",
+                                 rows=90)]):
+        for stored in (False, True):
+            c = Case("m%d%d" % (i, stored), seed=i, stored=stored, **kw)
+            model = () if stored else ("-m", c.directory)
+            x = c.x.copy()
+            x[5, 1] = np.nan
+            y, error, sure = c.steps(x)
+            width = error.shape[1]
+            for m, dtype in ((0, "<i4"), (1, "<i8"), (9, "<i4"),
+                             (width, "<i4")):
+                chosen = np.sort(c.rng.choice(width, m, replace=False))
+                np.save("dims.npy", chosen.astype(dtype))
+                mask = np.zeros(error.shape, bool)
+                mask[:, chosen] = True
+                want = lut.compensate(y, error, mask, c.weights())
+                got = apply(c, "--dims", "dims.npy", *model, x=x)
+                near(got, want, sure)
+                n += 1
+            if stored:
+                rows = apply(c, "--ratio", "1", x=x)
+                assert rows.tobytes() == got.tobytes()
+            dense = c.x.astype(np.float64) @ c.weights().T + c.bias
+            got[5] = dense[5]
+            bound = 4e-7 if c.dtype == "F32" else 8e-3
+            assert off(got, dense) < bound, (i, stored, off(got, dense))
+    return n
+
+
 def off(a, b):
     return np.linalg.norm(a - b) / np.linalg.norm(b)
 
@@ -460,15 +495,19 @@ def same_bits(**kw):
     c = Case("s", n=512, d=72, outs=(200,), k=24, rows=131, dtype="BF16",
              stored=True, **kw)
     y, error, sure = c.steps(c.x)
-    n = 0
+    np.save("dims.npy", np.arange(1, 72, 3, "<i4"))
+    n, first = 0, {}
     for isa in isas:
         env = {"TU_ISA": isa} if isa else {}
-        for args in ((), ("--ratio", "0.3"), ("--ratio", "0.3", "-m", "s")):
+        for args in ((), ("--ratio", "0.3"), ("--ratio", "0.3", "-m", "s"),
+                     ("--dims", "dims.npy"),
+                     ("--dims", "dims.npy", "-m", "s")):
             outs = {apply(c, "-j", j, "--batch", b, *args,
                           env=env).tobytes()
                     for j, b in (("1", "64"), ("2", "64"), ("3", "1"),
                                  ("1", "7"), ("3", "131"))}
             assert len(outs) == 1, (isa, args)
+            assert first.setdefault(args, outs) == outs, (isa, args)
             n += 1
         near(apply(c, env=env), y, sure)
     return n

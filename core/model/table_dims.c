@@ -1,0 +1,126 @@
+/* Compensation of the same inputs in every row: FIX_DIMS. */
+#include <string.h>
+
+#include "core/kernel/cvt.h"
+#include "core/kernel/sums.h"
+#include "core/kernel/vec.h"
+#include "core/mem.h"
+#include "core/model/table.h"
+
+#define ROWS 32 /* of x, 8 KiB of sums on the stack */
+#define LINE 64
+
+/* Number i of 'from' as element j of 'to'. */
+static void
+put_weight(void *to, enum dtype dtype, size_t j, const void *from,
+           enum dtype from_dtype, size_t i)
+{
+    float v;
+
+    if (dtype == DT_F32 && from_dtype != DT_F32) {
+        v = (float)dtype_get(from_dtype, from, i);
+        cvt_from_f32((char *)to + 4 * j, DT_F32, &v, 1);
+    } else if (dtype == DT_F32) {
+        memcpy((char *)to + 4 * j, (const char *)from + 4 * i, 4);
+    } else {
+        memcpy((char *)to + 2 * j, (const char *)from + 2 * i, 2);
+    }
+}
+
+int
+table_pack_dims(struct table *t, const struct table_fix *fix, struct err *err)
+{
+    const struct table_part stored = { t->weight_t, t->weight_dtype, t->out };
+    const struct table_part *parts = t->weight_t ? &stored : t->part;
+    size_t n_parts = t->weight_t ? 1 : t->n_parts, m = fix->n_dims, at = 0;
+    size_t panels = (t->out + TABLE_PANEL - 1) / TABLE_PANEL;
+
+    t->panels_dtype = parts[0].dtype;
+    for (size_t i = 1; i < n_parts; i++)
+        if (parts[i].dtype != parts[0].dtype)
+            t->panels_dtype = DT_F32;
+    t->panels_nbytes =
+        panels * TABLE_PANEL * m * (t->panels_dtype == DT_F32 ? 4 : 2);
+    t->panels =
+        mem_big(t->panels_nbytes, 1, "the weights of compensated inputs", err);
+    if (!t->panels)
+        return -1;
+    for (size_t p = 0; p < n_parts; p++)
+        for (size_t o = 0; o < parts[p].out; o++, at++)
+            for (size_t k = 0; k < m; k++)
+                put_weight(t->panels, t->panels_dtype,
+                           (at / TABLE_PANEL * m + k) * TABLE_PANEL +
+                               at % TABLE_PANEL,
+                           parts[p].w, parts[p].dtype,
+                           t->weight_t ? fix->dims[k] * t->out + o
+                                       : o * t->in + fix->dims[k]);
+    return 0;
+}
+
+/* What the threads share. */
+struct add {
+    const struct table *t;
+    const float *errors;
+    float *y;
+    size_t n_dims, lde, ldy, n;
+};
+
+/* What the next sum reads: of few rows, memory is what they wait for. */
+static void
+prefetch(const struct table *t, size_t at, size_t nbytes)
+{
+    size_t end = smaller(at + nbytes, t->panels_nbytes);
+
+    for (; at < end; at += LINE)
+        __builtin_prefetch((const char *)t->panels + at, 0, 2);
+}
+
+/* Units are panels. */
+static void
+add_panels(void *ctx, size_t begin, size_t end, int thread)
+{
+    float part[ROWS * TABLE_PANEL];
+    const struct add *a = ctx;
+    const struct table *t = a->t;
+    size_t m = a->n_dims;
+    size_t row_nbytes = TABLE_PANEL * (t->panels_dtype == DT_F32 ? 4 : 2);
+
+    (void)thread;
+    for (size_t u = begin; u < end; u++) {
+        size_t c = u * TABLE_PANEL, cols = smaller(t->out - c, TABLE_PANEL);
+
+        for (size_t i = 0; i < a->n; i += ROWS)
+            for (size_t d = 0; d < m; d += TABLE_TERMS) {
+                size_t at = (u * m + d) * row_nbytes;
+                const struct weighted_sum sum = {
+                    .y = part,
+                    .w = (const char *)t->panels + at,
+                    .p = a->errors + i * a->lde + d,
+                    .ldy = TABLE_PANEL,
+                    .ldw = TABLE_PANEL,
+                    .ldp = a->lde,
+                    .rows = smaller(m - d, TABLE_TERMS),
+                    .cols = cols,
+                    .n = smaller(a->n - i, ROWS),
+                    .w_dtype = t->panels_dtype,
+                };
+
+                if (i == 0)
+                    prefetch(t, at + TABLE_TERMS * row_nbytes,
+                             TABLE_TERMS * row_nbytes);
+                weighted_sum(&sum);
+                for (size_t r = 0; r < sum.n; r++)
+                    vec_add(a->y + (i + r) * a->ldy + c, part + r * TABLE_PANEL,
+                            cols);
+            }
+    }
+}
+
+void
+table_add_dims(struct par *par, const struct table *t, size_t n_dims, float *y,
+               size_t ldy, const float *errors, size_t lde, size_t n)
+{
+    struct add a = { t, errors, y, n_dims, lde, ldy, n };
+
+    par_for(par, (t->out + TABLE_PANEL - 1) / TABLE_PANEL, 1, add_panels, &a);
+}
