@@ -214,6 +214,19 @@ np.save("x.npy", x)'
     done
 }
 
+@test "lut-apply: a few rows at a time are screened by a shadow, on every ISA" {
+    make_case "n=4096, d=136, rows=40, dtype='BF16', k=32"
+    lut-apply -q DIR $LAYER --no-screen <x.npy >exact.npy
+    for i in $ALL_ISAS; do
+        has_isa "$i" || continue
+        for options in '--batch 1' '--batch 1 -j 3' '--batch 7 -j 2' '--batch 2'; do
+            TU_ISA=$i lut-apply -v DIR $LAYER $options -i x.npy -f -o y.npy 2>said
+            cmp y.npy exact.npy
+            grep -q "screening: . of 40 rows were computed exactly" said
+        done
+    done
+}
+
 @test "lut-apply -v: the memory of screening, and the rows that it did not decide" {
     make_case "n=2048, d=136, rows=100, dtype='BF16'"
     "$PYTHON" -c 'import numpy as np

@@ -171,13 +171,10 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
         return -1;
     if (!cmd->verbose)
         return 0;
-    if (t->screen) {
-        const struct gemm_matrix e = table_encoder(t);
-
+    if (t->screen)
         snprintf(screening, sizeof(screening),
                  ", screening takes up to %.1f MiB",
-                 (double)screen_nbytes(&e) / (1 << 20));
-    }
+                 (double)screen_nbytes(t->screen) / (1 << 20));
     if (t->thresholds)
         snprintf(active, sizeof(active), "those over their thresholds");
     else

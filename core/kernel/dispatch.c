@@ -11,6 +11,7 @@
     FAMILY(gemm_bf16) \
     FAMILY(gemm_int8) \
     FAMILY(gemv)      \
+    FAMILY(shadow)    \
     FAMILY(sums)      \
     FAMILY(vec)
 

@@ -55,6 +55,33 @@ struct gemv_ops {
     void (*rows)(const struct gemv_rows *a);
 };
 
+/* t[i * ldt + r] = the sum over c of w[r][c] * x[i][c], rounded once: rows of
+ * int8 one after the other, at any address, by rows of int16 that have zeros
+ * up to a multiple of SHADOW_STEP columns.  No such sum, nor a part of one, may
+ * leave int32. */
+#define SHADOW_STEP 32
+struct shadow_args {
+    float *t;
+    const int8_t *w;
+    const int16_t *x;
+    size_t ldt, ldx;
+    size_t rows, cols, n_x;
+};
+
+/* Of n such sums in u: u = u x_scale scale + bias + w, where w is a norm + b
+ * lost, and low = u shrink - twice w.  All f32; no rounding is promised. */
+struct shadow_bound {
+    float *u, *low;
+    const float *scale, *bias, *norm, *lost;
+    float x_scale, a, b, shrink, twice;
+    size_t n;
+};
+
+struct shadow_ops {
+    void (*products)(const struct shadow_args *a);
+    void (*bound)(const struct shadow_bound *b);
+};
+
 struct weighted_sum;
 struct sparse_sum;
 
@@ -207,6 +234,7 @@ const struct gemm_ops *gemm_ops_of(enum isa isa);
 const struct gemm_bf16_ops *gemm_bf16_ops_of(enum isa isa);
 const struct gemm_int8_ops *gemm_int8_ops_of(enum isa isa);
 const struct gemv_ops *gemv_ops_of(enum isa isa);
+const struct shadow_ops *shadow_ops_of(enum isa isa);
 const struct sums_ops *sums_ops_of(enum isa isa);
 const struct vec_ops *vec_ops_of(enum isa isa);
 

@@ -1,9 +1,11 @@
 /*
  * The k largest of W x + bias that are over 0, without all of the exact
- * products: bf16 products of all rows of W, with a bound on their errors,
+ * products: cheaper products of all rows of W, with a bound on their errors,
  * show which few can be among the k largest; the exact products of these
  * decide.  Where the bound proves that no other row of W can be, the k
  * largest, their order and their bits are those of gemm_exact() and topk.
+ * Batches have products of W in bf16; a few rows of x those of its shadow: int8
+ * times a scale for each row.
  */
 #ifndef CORE_KERNEL_SCREEN_H
 #define CORE_KERNEL_SCREEN_H
@@ -14,32 +16,48 @@
 
 #include "core/kernel/gemm.h"
 
+/* A shadow that a file has: of each row of W int8 [in] and a scale, and how far
+ * they are from it at most, as a Euclidean norm.  f32, little-endian, at any
+ * address.  What lies outside of -127 .. 127, or is not finite, is not used. */
+struct screen_stored {
+    const void *int8;  /* [n, in], or NULL: none is stored */
+    const void *scale; /* [n] */
+    const void *error; /* [n] */
+};
+
 /*
  * screen_open() prepares screening for w, whose rows follow each other (ld ==
- * k, not by_k), with bias [n]: both are borrowed.  It takes a packed copy in
- * bf16, and 8 bytes for each row: screen_nbytes() in all, which are not
- * touched before the first screen_top().  0, or -1 with 'err' set
- * (EX_SOFTWARE).  One thread at a time may use it.
+ * k, not by_k), with bias [n]: both are borrowed, and so is what 'stored' (it
+ * may be NULL) points to.  What this CPU screens by is made on first use: a
+ * packed copy in bf16, a shadow if none is stored, 24 bytes for each row:
+ * screen_nbytes() in all.  0, or -1 with 'err' set (EX_SOFTWARE).  One thread
+ * at a time may use it.
  * Owner: the caller, until screen_close().
  */
 struct screen;
 int screen_open(struct screen **screen, const struct gemm_matrix *w,
-                const float *bias, struct err *err);
+                const float *bias, const struct screen_stored *stored,
+                struct err *err);
 void screen_close(struct screen *screen); /* NULL is fine */
-size_t screen_nbytes(const struct gemm_matrix *w);
+size_t screen_nbytes(const struct screen *screen);
+
+/* screen_shadow_row() makes row i of w's shadow. */
+void screen_shadow_row(const struct gemm_matrix *w, size_t i, int8_t *to,
+                       float *scale, float *error);
 
 /*
  * screen_pays(): is screening n rows of x faster than the exact products?
- * Never so without instructions for bf16, nor where most rows failed so far.
+ * Never so where W is small, for batches without fast instructions for bf16,
+ * nor where most rows failed so far.
  */
 bool screen_pays(const struct screen *screen, size_t n);
 
-/* A workspace for matrices of up to 'in' columns, and up to k largest, in any
- * number of rows of x.  'gemm' is borrowed.  0, or -1 with 'err' set
- * (EX_SOFTWARE).  Owner: the caller, until screen_work_close(). */
+/* A workspace for matrices of up to 'in' columns and n rows, and up to k
+ * largest, in any number of rows of x.  'gemm' is borrowed.  0, or -1 with
+ * 'err' set (EX_SOFTWARE).  Owner: the caller, until screen_work_close(). */
 struct screen_work;
 int screen_work_open(struct screen_work **work, struct gemm *gemm, size_t in,
-                     size_t k, struct err *err);
+                     size_t n, size_t k, struct err *err);
 void screen_work_close(struct screen_work *work); /* NULL is fine */
 
 /* Of each row of x: */
@@ -52,7 +70,8 @@ struct screen_found {
 };
 
 /*
- * screen_top() finds the k largest of n rows of x, ldx floats apart.  A row is
+ * screen_top() finds the k largest of n rows of x, ldx floats apart, of which
+ * screen_pays() is true.  A row is
  * not proved where too many rows of W are near the k-th largest, or numbers
  * are not finite, or too large or too small for the bound.
  */

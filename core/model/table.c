@@ -87,7 +87,8 @@ table_size(struct table_sizes *sizes, const struct table *t)
 
     sizes->in = larger(sizes->in, t->in);
     *size = larger(*size, t->k);
-    sizes->screens |= t->screen != NULL;
+    if (t->screen)
+        sizes->screened = larger(sizes->screened, t->n_basis);
 }
 
 size_t
@@ -135,9 +136,9 @@ table_work_open(struct table_work **work, struct gemm *gemm,
     w->threads = threads;
     w->memory = mem_arrays(arrays, sizeof(arrays) / sizeof(*arrays), &w->nbytes,
                            "the workspace of tables", err);
-    if (w->memory &&
-        (!sizes->screens ||
-         screen_work_open(&w->screen, gemm, in, sizes->k, err) == 0)) {
+    if (w->memory && (!sizes->screened ||
+                      screen_work_open(&w->screen, gemm, in, sizes->screened,
+                                       sizes->k, err) == 0)) {
         *work = w;
         return 0;
     }

@@ -97,7 +97,7 @@ struct gemm_matrix table_encoder(const struct table *t);
 
 /*
  * table_screen() has the table screened, if that pays on this CPU and memory is
- * there: screen_nbytes() of the encoder, from the first batch that it pays for.
+ * there: screen_nbytes(), from the first rows that it pays for.
  * Of a table filled by hand, the caller closes 'screen'.
  */
 void table_screen(struct table *t);
@@ -130,8 +130,8 @@ int table_transpose(struct table *t, const struct table_fix *fix,
  * sizes that begin as 0. */
 struct table_sizes {
     size_t in, k;
-    size_t over; /* n_basis, of those with thresholds */
-    bool screens;
+    size_t over;     /* n_basis, of those with thresholds */
+    size_t screened; /* n_basis, of those that are screened */
 };
 void table_size(struct table_sizes *sizes, const struct table *t);
 
@@ -154,9 +154,9 @@ void table_add_dims(struct par *par, const struct table *t, size_t n_dims,
 
 /*
  * table_work_open() makes the workspace for up to 'rows' rows at once: 4 k
- * numbers for each row and thread, and 8 k for each of up to 512 rows if tables
- * are screened, never n_basis of them.  Tables with thresholds take 8 n_basis
- * bytes of a row, and as few rows as 128 MiB hold: table_work_rows().
+ * numbers for each row and thread; if tables are screened, also 8 k for each of
+ * up to 512 rows, and 1.5 n_basis for each of 32.  Tables with thresholds take
+ * 8 n_basis bytes of a row, and as few rows as 128 MiB hold: table_work_rows().
  * 'gemm' is borrowed.  0, or -1 with 'err' set (EX_SOFTWARE).  One thread at a
  * time may use it.  Owner: the caller, until table_work_close().
  */

@@ -133,8 +133,8 @@ table_screen(struct table *t)
     if (t->thresholds)
         return;
     /* without memory for it, the exact way is as good */
-    if (screen_open(&t->screen, &e, t->encoder_bias, &err) == 0 &&
-        !screen_pays(t->screen, SIZE_MAX)) {
+    if (screen_open(&t->screen, &e, t->encoder_bias, NULL, &err) == 0 &&
+        screen_nbytes(t->screen) == 0) {
         screen_close(t->screen);
         t->screen = NULL;
     }

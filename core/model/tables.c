@@ -195,13 +195,12 @@ tables_screened(const struct tables *ts, size_t *nbytes)
     *nbytes = 0;
     for (size_t i = 0; i < ts->n; i++) {
         const struct table *t = &ts->tabled[i].table;
-        const struct gemm_matrix e = table_encoder(t);
         struct screen_counts c;
 
         if (!t->screen)
             continue;
         c = screen_counts(t->screen);
-        *nbytes += screen_nbytes(&e);
+        *nbytes += screen_nbytes(t->screen);
         all.rows += c.rows;
         all.unproved += c.unproved;
     }

@@ -3,8 +3,13 @@
  * largest against those of the exact products.
  *   screen [PAIRS]  default 2 million; if given, large encoders, too
  */
-#include "core/kernel/screen.c"
+#include "core/kernel/screen_impl.h"
 
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/kernel/vec.h"
 #include "core/le.h"
 #include "test/unit/isa.h"
 #include "test/unit/tap.h"
@@ -170,51 +175,110 @@ matrix_of(const struct set *s)
     };
 }
 
+struct found {
+    uint32_t idx[M * MAX_K];
+    float v[M * MAX_K];
+    size_t n[M];
+    bool proved[M], bad[M];
+};
+
 /* ---- the bound ---- */
 
-/* Both classes' sums, and how near their difference comes to the bound;
- * infinite where what follows from it is not so. */
+/* What the exact sum q is off from the known one, in parts of the slack;
+ * infinite where what follows from U is not so. */
 static double
-nearest(const struct set *s)
+off(double q, double known, float bias, float u, double slack)
+{
+    double exact = (double)((float)q + bias);
+
+    if (isnan(u) || (u <= 0 && exact > 0) ||
+        (u > 0 && (exact > screen_most(u) || exact < screen_least(u, slack))))
+        return INFINITY;
+    return bias != 0 ? 0 : fabs(q - known) / slack;
+}
+
+static double
+slack_at(struct screen_slack slack, const struct screen_form *f, size_t i)
+{
+    return (double)slack.a * (double)f->norm[i] +
+           (double)slack.b * (double)f->lost[i];
+}
+
+/* The worst of all pairs, q being the exact sums [M, n]. */
+static double
+worst_by_half(const struct set *s, const float *q)
 {
     const size_t ld = gemm_ld_bf16(s->in);
-    float *q = malloc(M * s->n * sizeof(*q)), *p = malloc(M * s->n * 4);
+    float *p = malloc(M * s->n * sizeof(*p));
     uint16_t *half = malloc(M * ld * sizeof(*half));
-    struct gemm_job job = { .w = matrix_of(s), .c = q, .ldc = s->n };
+    struct gemm_job job = { .w = matrix_of(s), .c = p, .ldc = s->n };
     struct screen *screen;
     double worst = 0;
     struct err err;
 
-    if (screen_open(&screen, &job.w, s->bias, &err) < 0)
+    if (screen_open_by(&screen, &job.w, s->bias, NULL, SCREEN_HALF, &err) < 0)
         exit(1);
-    prepare(screen, gemm);
-    gemm_exact(gemm, &job, 1, s->x, s->in, M);
+    screen_prepare_half(screen, gemm);
     gemm_to_bf16(gemm, half, s->x, s->in, M, s->in);
     job.panels = &screen->panels;
-    job.c = p;
-    if (screen->usable)
+    if (screen->half.usable)
         gemm_bf16(gemm, &job, 1, half, NULL, ld, M);
-    for (size_t r = 0; r < M && screen->usable; r++) {
-        float a = slack_of(screen, s->x + r * s->in, half + r * ld);
+    for (size_t r = 0; r < M && screen->half.usable; r++) {
+        struct screen_slack slack =
+            screen_half_slack(screen, s->x + r * s->in, half + r * ld);
 
-        for (size_t i = 0; i < s->n && a > 0; i++) {
-            float bias = s->bias[i], u = p[r * s->n + i] + bias;
-            double exact = (double)(q[r * s->n + i] + bias);
-            double bound = (double)a * (double)screen->norm[i];
-            double off = (double)q[r * s->n + i] - (double)p[r * s->n + i];
+        for (size_t i = 0; i < s->n && slack.a > 0; i++) {
+            float known = p[r * s->n + i], u = known + s->bias[i];
 
-            worst = fmax(worst, fabs(off) / bound);
-            vec_axpy(&u, a, &screen->norm[i], 1);
-            if (isnan(u) || (u <= 0 && exact > 0) ||
-                (u > 0 && (exact > most_of(u) ||
-                           exact < least_of(u, a, screen->norm[i]))))
-                worst = INFINITY;
+            vec_axpy(&u, slack.a, &screen->half.norm[i], 1);
+            vec_axpy(&u, slack.b, &screen->half.lost[i], 1);
+            worst = fmax(worst,
+                         off((double)q[r * s->n + i], (double)known, s->bias[i],
+                             u, slack_at(slack, &screen->half, i)));
         }
     }
     screen_close(screen);
     free(half);
     free(p);
-    free(q);
+    return worst;
+}
+
+static struct screen_found
+found_in(struct found *f)
+{
+    return (struct screen_found){ f->idx, f->v, f->n, f->proved, MAX_K };
+}
+
+/* U is what the workspace holds afterwards. */
+static double
+worst_by_shadow(const struct set *s, const float *q)
+{
+    static struct found found;
+    const struct screen_found to = found_in(&found);
+    const struct gemm_matrix w = matrix_of(s);
+    struct screen_work *work;
+    struct screen *screen;
+    double worst = 0;
+    struct err err;
+
+    if (screen_open_by(&screen, &w, s->bias, NULL, SCREEN_SHADOW, &err) < 0 ||
+        screen_work_open(&work, gemm, s->in, s->n, 8, &err) < 0)
+        exit(1);
+    for (size_t r0 = 0; r0 < M; r0 += SHADOW_ROWS) {
+        screen_top_by(work, screen, SCREEN_SHADOW, 8, s->x + r0 * s->in, s->in,
+                      SHADOW_ROWS, &to);
+        for (size_t r = 0; r < SHADOW_ROWS && screen->shadow.usable; r++)
+            for (size_t i = 0; i < s->n && work->slack[r].a > 0; i++) {
+                double slack = slack_at(work->slack[r], &screen->shadow, i);
+                float u = work->u[r * screen_ld(s->n) + i];
+
+                worst =
+                    fmax(worst, off((double)q[(r0 + r) * s->n + i],
+                                    (double)u - slack, s->bias[i], u, slack));
+            }
+    }
+    screen_work_close(work);
+    screen_close(screen);
     return worst;
 }
 
@@ -223,33 +287,34 @@ test_bound(size_t pairs)
 {
     static const size_t ins[] = { 1, 3, 31, 64, 65, 200, 1024, 1111, 2500 };
     static const enum dtype dtypes[] = { DT_BF16, DT_BF16, DT_F16, DT_F32 };
-    double worst[4] = { 0 };
+    double worst[4][2] = { 0 };
     size_t done = 0;
 
     for (size_t i = 0; done < pairs; i++, done += M * MAX_N) {
         struct set s;
+        float *q = malloc(M * MAX_N * sizeof(*q));
+        struct gemm_job job = { .c = q, .ldc = MAX_N };
+        size_t d = i % 4 ? i % 4 : 1;
 
-        make_set(&s, MAX_N, ins[i % 9], dtypes[i % 4], i % 5 > 0);
-        worst[i % 4] = fmax(worst[i % 4], nearest(&s));
+        make_set(&s, MAX_N, ins[i % 9], dtypes[d], i % 5 > 0);
+        job.w = matrix_of(&s);
+        gemm_exact(gemm, &job, 1, s.x, s.in, M);
+        worst[d][0] = fmax(worst[d][0], worst_by_half(&s, q));
+        worst[d][1] = fmax(worst[d][1], worst_by_shadow(&s, q));
         free_set(&s);
+        free(q);
     }
-    worst[1] = fmax(worst[0], worst[1]);
     for (size_t i = 1; i < 4; i++)
-        tap_ok(worst[i] < 1 && (done < 1000000 || worst[i] > 0.5),
-               "screen %s: no sum of %zu leaves the bound; the worst is %.3f "
-               "of it",
-               dtype_table[dtypes[i]].name, done * (i == 1 ? 2 : 1) / 4,
-               worst[i]);
+        for (size_t by = 0; by < 2; by++)
+            tap_ok(worst[i][by] < 1 &&
+                       (done < 1000000 || worst[i][by] > (by ? 0.2 : 0.5)),
+                   "screen %s by %s: no sum of %zu leaves the bound; the worst "
+                   "is %.3f of it",
+                   dtype_table[dtypes[i]].name, by ? "int8" : "bf16",
+                   done * (i == 1 ? 2 : 1) / 4, worst[i][by]);
 }
 
 /* ---- the k largest ---- */
-
-struct found {
-    uint32_t idx[M * MAX_K];
-    float v[M * MAX_K];
-    size_t n[M];
-    bool proved[M], bad[M];
-};
 
 static void
 find_exact(struct found *f, const struct set *s, size_t k)
@@ -272,32 +337,31 @@ find_exact(struct found *f, const struct set *s, size_t k)
     free(p);
 }
 
-/* How many rows were proved; SIZE_MAX if one of them is wrong. */
+/* How many rows were proved; over M if one of them is wrong. */
 static size_t
-proved(const struct set *s, size_t k)
+proved_by(const struct set *s, size_t k, enum screen_way way,
+          const struct found *exact)
 {
-    static struct found exact, quick;
-    const struct screen_found to = { quick.idx, quick.v, quick.n, quick.proved,
-                                     MAX_K };
+    static struct found quick;
+    const struct screen_found to = found_in(&quick);
     const struct gemm_matrix w = matrix_of(s);
     struct screen_work *work;
     struct screen *screen;
     struct err err;
     size_t n = 0;
 
-    if (screen_open(&screen, &w, s->bias, &err) < 0 ||
-        screen_work_open(&work, gemm, s->in + 7, k + 5, &err) < 0)
+    if (screen_open_by(&screen, &w, s->bias, NULL, way, &err) < 0 ||
+        screen_work_open(&work, gemm, s->in + 7, s->n + 3, k + 5, &err) < 0)
         exit(1);
-    find_exact(&exact, s, k);
-    screen_top(work, screen, k, s->x, s->in, M, &to);
+    screen_top_by(work, screen, way, k, s->x, s->in, M, &to);
     for (size_t i = 0; i < M; i++) {
         size_t at = i * MAX_K;
 
         n += quick.proved[i];
         if (quick.proved[i] &&
-            (exact.bad[i] || exact.n[i] != quick.n[i] ||
-             memcmp(exact.idx + at, quick.idx + at, exact.n[i] * 4) != 0 ||
-             memcmp(exact.v + at, quick.v + at, exact.n[i] * 4) != 0))
+            (exact->bad[i] || exact->n[i] != quick.n[i] ||
+             memcmp(exact->idx + at, quick.idx + at, exact->n[i] * 4) != 0 ||
+             memcmp(exact->v + at, quick.v + at, exact->n[i] * 4) != 0))
             n = SIZE_MAX / 2;
     }
     if (screen_counts(screen).rows != M ||
@@ -306,6 +370,19 @@ proved(const struct set *s, size_t k)
     screen_work_close(work);
     screen_close(screen);
     return n;
+}
+
+/* The fewer of both ways, or the wrong one. */
+static size_t
+proved(const struct set *s, size_t k)
+{
+    static struct found exact;
+    size_t half, shadow;
+
+    find_exact(&exact, s, k);
+    half = proved_by(s, k, SCREEN_HALF, &exact);
+    shadow = proved_by(s, k, SCREEN_SHADOW, &exact);
+    return half > M || shadow > M ? SIZE_MAX : smaller(half, shadow);
 }
 
 static const size_t ks[] = { 1, 2, 8, 32, 128, MAX_K };
@@ -356,6 +433,113 @@ test_large(void)
                shape[0], shape[1], shape[2], n, M, hard ? ", hard ones" : "");
         free_set(&s);
     }
+}
+
+/* ---- a shadow's kernels ---- */
+
+/* Integers, by all instruction sets; w ends where its memory does. */
+static void
+test_products(void)
+{
+    enum { COLS = 131, ROWS = 11, X = 9, LD = 160 };
+    static int16_t x[X * LD];
+    float want[X * ROWS], t[X * ROWS];
+    bool same = true;
+
+    for (size_t cols = 1; cols <= COLS; cols += cols < 20 ? 1 : 37) {
+        size_t rows = 1 + cols % ROWS, n_x = 1 + cols % X;
+        int8_t *w = malloc(rows * cols);
+
+        memset(x, 0, sizeof(x));
+        for (size_t i = 0; i < rows * cols; i++)
+            w[i] = (int8_t)(cols % 3 ? (int)below(255) - 127 : -127);
+        for (size_t i = 0; i < n_x; i++)
+            for (size_t c = 0; c < cols; c++)
+                x[i * LD + c] =
+                    (int16_t)(cols % 3 ? (int)below(65535) - 32767 : 32767);
+        for (size_t i = 0; i < n_x; i++)
+            for (size_t r = 0; r < rows; r++) {
+                int64_t sum = 0;
+
+                for (size_t c = 0; c < cols; c++)
+                    sum += (int64_t)w[r * cols + c] * x[i * LD + c];
+                want[i * ROWS + r] = (float)sum;
+            }
+        FOR_EACH_TABLE(shadow, isa)
+        {
+            shadow_ops_of(isa)->products(
+                &(struct shadow_args){ t, w, x, ROWS, LD, rows, cols, n_x });
+            for (size_t i = 0; i < n_x; i++)
+                same &= !memcmp(t + i * ROWS, want + i * ROWS, rows * 4);
+        }
+        free(w);
+    }
+    tap_ok(same, "screen: sums of int8 and int16, at their largest, too");
+}
+
+/* Against f64, which rounds last. */
+static void
+test_bounds(void)
+{
+    enum { N = 37 };
+    float in[5][N], u[N], low[N];
+    double worst = 0;
+
+    for (size_t j = 0; j < 5; j++)
+        for (size_t i = 0; i < N; i++)
+            in[j][i] = gauss();
+    FOR_EACH_TABLE(shadow, isa)
+    {
+        for (size_t n = 0; n <= N; n++) {
+            memcpy(u, in[0], sizeof(u));
+            memset(low, 0, sizeof(low));
+            shadow_ops_of(isa)->bound(&(struct shadow_bound){
+                u, low, in[1], in[2], in[3], in[4], 3, 5, 7, 0.5f, 2, n });
+            for (size_t i = 0; i < N; i++) {
+                double w = 5.0 * (double)in[3][i] + 7.0 * (double)in[4][i];
+                double v = (double)in[0][i] * 3 * (double)in[1][i] +
+                           (double)in[2][i] + w;
+
+                v = i < n ? v : (double)in[0][i];
+                worst = fmax(worst, fabs(v - (double)u[i]));
+                v = i < n ? v / 2 - 2 * w : 0;
+                worst = fmax(worst, fabs(v - (double)low[i]));
+            }
+        }
+    }
+    tap_ok(worst < 1e-4, "screen: bounds of the sums: %.1e off", worst);
+}
+
+/* Of E's rows: what a reader of the file relies on. */
+static void
+test_shadow_row(void)
+{
+    enum { IN = 300 };
+    double worst = 0, widest = 0;
+    struct set s;
+    int8_t row[IN];
+
+    make_set(&s, MAX_N, IN, DT_F16, true);
+    for (size_t i = 0; i < MAX_N; i++) {
+        const struct gemm_matrix w = matrix_of(&s);
+        double sum = 0, all = 0;
+        float scale, error;
+
+        screen_shadow_row(&w, i, row, &scale, &error);
+        for (size_t c = 0; c < IN; c++) {
+            double e = (double)f16_to_f32(le16((char *)s.e + 2 * (i * IN + c)));
+            double d = e - (double)scale * row[c];
+
+            sum += d * d;
+            all += e * e;
+        }
+        worst = fmax(worst, sqrt(sum) / (double)error);
+        if (all > 0)
+            widest = fmax(widest, (double)error / sqrt(all));
+    }
+    tap_ok(worst <= 1 && worst > 0.99 && widest < 0.2,
+           "screen: a shadow's errors are bounds: %.5f of one", worst);
+    free_set(&s);
 }
 
 static void
@@ -433,6 +617,11 @@ main(int argc, char **argv)
             return 1;
         if (j == 1)
             test_bound(tap_slow() ? 100000 : pairs);
+        if (j == 1) {
+            test_products();
+            test_bounds();
+            test_shadow_row();
+        }
         test_equal();
         test_few();
         test_ties();

@@ -1,0 +1,239 @@
+/*
+ * Screening by a shadow of W in int8, which is half as long as bf16: for a few
+ * rows of x, where reading W takes the time, and for CPUs without fast products
+ * of bf16.  All upper bounds are kept, so that no number of rows of W that are
+ * near the k-th largest is too many for the proof.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "core/kernel/ops.h"
+#include "core/kernel/screen_impl.h"
+#include "core/kernel/vec.h"
+
+#define UNIT 256 /* rows of W whose bounds are made at once */
+#define SOME 32  /* and which are computed exactly */
+
+/* Added to a number, it rounds it. */
+#define ROUND 0x1.8p23f
+
+static size_t
+ld_of(size_t in)
+{
+    return (in + SHADOW_STEP - 1) / SHADOW_STEP * SHADOW_STEP;
+}
+
+/* ---- x in int16 ---- */
+
+/* x in steps of *scale, with zeros after it, and its slack. */
+static struct screen_slack
+quantize(int16_t *to, float *scale, const float *x, size_t in)
+{
+    const double most = 0x1p31 / 127 - (double)in;
+    double norm = 0, lost = 0, step;
+    float rest[UNIT], by;
+
+    for (size_t c = 0, n; c < in; c += n) {
+        n = smaller(in - c, UNIT);
+        norm += (double)vec_dot(x + c, x + c, n);
+    }
+    norm = sqrt(norm);
+    step = fmax((double)gemm_ops_of(cpu_isa())->absmax(x, in) / 32766,
+                norm * sqrt((double)in) * (1 + 0x1p-10) / most);
+    *scale = (float)step;
+    by = 1 / *scale;
+    if (!(step >= 0x1p-80 && step <= 0x1p80)) /* NaN, too */
+        return (struct screen_slack){ 0, 0 };
+    for (size_t c = 0, n; c < in; c += n) {
+        n = smaller(in - c, UNIT);
+        for (size_t j = 0; j < n; j++)
+            rest[j] = x[c + j] * by + ROUND - ROUND;
+        for (size_t j = 0; j < n; j++)
+            to[c + j] = (int16_t)(int32_t)rest[j];
+        for (size_t j = 0; j < n; j++) /* the product is exact in f64 */
+            rest[j] =
+                (float)((double)x[c + j] - (double)rest[j] * (double)*scale);
+        lost += (double)vec_dot(rest, rest, n);
+    }
+    memset(to + in, 0, (ld_of(in) - in) * sizeof(*to));
+    return screen_slack(in, norm, sqrt(lost));
+}
+
+static void
+start_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct screen_batch *b = ctx;
+    struct screen_work *w = b->w;
+    size_t cap = topk_cap(screen_kept(w->k)), in = b->s->w.k;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        w->slack[i] = quantize(w->x + i * ld_of(in), &w->x_scale[i],
+                               b->x + i * b->ldx, in);
+        for (size_t t = 0; t < w->threads; t++)
+            topk_start(&w->top[t * SCREEN_ROWS + i],
+                       w->keys + (t * SCREEN_ROWS + i) * cap,
+                       w->scratch + t * cap, b->k);
+    }
+}
+
+/* ---- all bounds ---- */
+
+/* U of row i of x and n rows of W from 'first' on, of their sums; their lower
+ * bounds are offered to the k largest. */
+static void
+bound(const struct screen_batch *b, size_t i, size_t first, size_t n,
+      size_t thread)
+{
+    const struct screen *s = b->s;
+    const struct screen_slack slack = b->w->slack[i];
+    float low[UNIT];
+
+    shadow_ops_of(cpu_isa())->bound(&(struct shadow_bound){
+        .u = b->w->u + i * screen_ld(s->w.n) + first,
+        .low = low,
+        .scale = s->scale + first,
+        .bias = s->bias + first,
+        .norm = s->shadow.norm + first,
+        .lost = s->shadow.lost + first,
+        .x_scale = b->w->x_scale[i],
+        .a = slack.a,
+        .b = slack.b,
+        /* screen_least(), with room for its roundings */
+        .shrink = 1 - 0x1p-20f,
+        .twice = 2 + 0x1p-9f,
+        .n = n,
+    });
+    topk_put(&b->w->top[thread * SCREEN_ROWS + i], low, (uint32_t)first, n);
+}
+
+static void
+bound_units(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct screen_batch *b = ctx;
+    const struct screen *s = b->s;
+
+    for (size_t unit = begin; unit < end; unit++) {
+        size_t first = unit * UNIT, n = smaller(s->w.n - first, UNIT);
+
+        shadow_ops_of(cpu_isa())->products(&(struct shadow_args){
+            .t = b->w->u + first,
+            .ldt = screen_ld(s->w.n),
+            .w = s->int8 + first * s->w.k,
+            .rows = n,
+            .cols = s->w.k,
+            .x = b->w->x,
+            .ldx = ld_of(s->w.k),
+            .n_x = b->n,
+        });
+        for (size_t i = 0; i < b->n; i++)
+            if (b->w->slack[i].a > 0)
+                bound(b, i, first, n, (size_t)thread);
+    }
+}
+
+/* ---- which can be among the k largest ---- */
+
+/* Those of n bounds that are over 0 and reach 'least': their indices, ascending
+ * and at most 'most'.  Returns how many, or SIZE_MAX. */
+static size_t
+reaching(uint32_t *idx, const float *u, size_t n, float least, size_t most)
+{
+    const struct sums_ops *ops = sums_ops_of(cpu_isa());
+    size_t m = 0;
+
+    for (size_t c = 0; c < n; c += 64) {
+        uint64_t bits =
+            ops->outside(u + c, smaller(n - c, 64), -INFINITY, least);
+
+        for (; bits; bits &= bits - 1) {
+            if (m == most)
+                return SIZE_MAX;
+            idx[m++] = (uint32_t)c + (uint32_t)__builtin_ctzll(bits);
+        }
+    }
+    return m;
+}
+
+static void
+find_near(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct screen_batch *b = ctx;
+    struct screen_work *w = b->w;
+    size_t most = screen_near(b->s->w.n), kept = screen_kept(w->k);
+    uint32_t *idx = w->idx + (size_t)thread * 2 * kept;
+    float *v = w->v + (size_t)thread * 2 * kept;
+
+    for (size_t i = begin; i < end; i++) {
+        struct topk *top = &w->top[i];
+        float least = INFINITY;
+        size_t n;
+
+        w->n_near[i] = 0;
+        b->found.proved[i] = false;
+        if (w->slack[i].a <= 0)
+            continue;
+        top->room = w->scratch + (size_t)thread * topk_cap(kept);
+        for (size_t t = 1; t < w->threads; t++)
+            topk_add(top, &w->top[t * SCREEN_ROWS + i]);
+        n = topk_take(top, idx, v);
+        for (size_t j = 0; j < n; j++)
+            least = fminf(least, v[j]);
+        /* under what screen_most() of any U that reaches the k-th */
+        least = n < b->k ? 0 : least * (1 - 0x1p-20f);
+        n = top->bad
+                ? SIZE_MAX
+                : reaching(w->near + i * most, w->u + i * screen_ld(b->s->w.n),
+                           b->s->w.n, least, most);
+        b->found.proved[i] = n != SIZE_MAX;
+        w->n_near[i] = n == SIZE_MAX ? 0 : n;
+    }
+}
+
+/* ---- their exact products ---- */
+
+/* Units are SOME of a row's. */
+static void
+rescore_units(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct screen_batch *b = ctx;
+    struct screen_work *w = b->w;
+    size_t most = screen_near(b->s->w.n), unit = 0;
+
+    (void)thread;
+    for (size_t i = 0; i < b->n; i++)
+        for (size_t j = 0; j < w->n_near[i]; j += SOME, unit++)
+            if (unit >= begin && unit < end)
+                screen_rescore(b, i, w->near + i * most + j,
+                               w->p + i * most + j,
+                               smaller(w->n_near[i] - j, SOME));
+}
+
+static void
+finish_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct screen_batch *b = ctx;
+    struct screen_work *w = b->w;
+    size_t most = screen_near(b->s->w.n);
+
+    for (size_t i = begin; i < end; i++)
+        if (b->found.proved[i])
+            screen_finish(b, i, (size_t)thread, w->near + i * most,
+                          w->p + i * most, w->n_near[i]);
+}
+
+void
+screen_by_shadow(struct screen_batch *b)
+{
+    struct screen_work *w = b->w;
+    struct par *par = gemm_par(w->gemm);
+    size_t n_units = 0;
+
+    par_for(par, b->n, 4, start_rows, b);
+    par_for(par, (b->s->w.n + UNIT - 1) / UNIT, 1, bound_units, b);
+    par_for(par, b->n, 1, find_near, b);
+    for (size_t i = 0; i < b->n; i++)
+        n_units += (w->n_near[i] + SOME - 1) / SOME;
+    par_for(par, n_units, 1, rescore_units, b);
+    par_for(par, b->n, 1, finish_rows, b);
+}
