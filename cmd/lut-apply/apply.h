@@ -9,10 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cmd/lut-apply/input.h"
 #include "core/dtype.h"
 #include "core/format/lut.h"
 #include "core/format/stdir.h"
+#include "core/model/row_input.h"
 #include "core/model/table.h"
 #include "core/out.h"
 #include "core/par.h"

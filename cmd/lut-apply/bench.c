@@ -100,7 +100,7 @@ bench_main(struct apply_run *run, struct err *err)
 {
     const struct table *t = &run->table;
     size_t threads = (size_t)par_threads(run->par);
-    ssize_t n = input_rows(&run->input, run->x, run->batch, err);
+    ssize_t n = row_input_rows(&run->input, run->x, run->batch, err);
     struct bench b = { .run = run, .n = n > 0 ? (size_t)n : 0 };
     double us[STEPS][ROUNDS];
     struct str s = { 0 };

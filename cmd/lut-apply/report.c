@@ -162,7 +162,7 @@ report_main(struct apply_run *run, struct err *err)
     for (size_t i = 0; curve.out && i < N_POINTS; i++)
         curve.stats[i] = table_stats_new(t, NAN);
     while (n >= 0 &&
-           (n = input_rows(&run->input, run->x, run->batch, err)) > 0) {
+           (n = row_input_rows(&run->input, run->x, run->batch, err)) > 0) {
         table_apply(run->work, t, &run->fix, run->y, t->out, run->x, t->in,
                     (size_t)n, TABLE_ERROR | TABLE_COUNT);
         table_dense(run->gemm, t, run->dense, t->out, run->x, t->in, (size_t)n);

@@ -9,67 +9,15 @@
 #include "core/kernel/cvt.h"
 #include "core/kernel/screen.h"
 #include "core/mem.h"
-#include "core/model/linear_file.h"
-#include "core/near.h"
 #include "core/str.h"
 #include "core/tool.h"
 #include "core/tty.h"
-
-/* The model's weights and biases of the layers that the table stands for. */
-static int
-bind_model(struct apply_run *run, const char *path, struct err *err)
-{
-    struct table *t = &run->table;
-    const char *name = t->file.layer->name;
-    char *parts[LUT_MAX_PARTS];
-    bool fits = true;
-    size_t n;
-    int rc = 0;
-
-    if (stdir_open(&run->model, path, err) < 0 ||
-        stdir_map(&run->model, err) < 0)
-        return -1;
-    n = linear_file_parts(&run->model, name, parts);
-    for (size_t i = 0; i < n && rc == 0 && fits; i++) {
-        const struct stdir_tensor *b;
-        struct linear part;
-        float *bias = NULL;
-        int found = linear_file_find(&part, &b, &run->model, parts[i], err);
-
-        if (found <= 0) {
-            rc = found < 0 ? -1
-                           : err_set(err, EX_DATAERR,
-                                     "%s: tensor %s.weight is missing", path,
-                                     parts[i]);
-            break;
-        }
-        if (b) {
-            bias = xcalloc(part.out, sizeof(*bias));
-            cvt_to_f32(bias, st_data(b->st, b->t), b->t->dtype, part.out);
-            part.bias = bias;
-        }
-        fits = table_bind(t, &part);
-        if (!fits)
-            name = parts[i];
-        free(bias);
-    }
-    if (rc == 0 && (!fits || !table_bind_end(t)))
-        rc = err_set(err, EX_DATAERR,
-                     "%s: the weights of %s do not fit %s (expected %zu "
-                     "output%s of %zu input%s in all)",
-                     path, name, t->file.st.path, t->out, plural(t->out), t->in,
-                     plural(t->in));
-    for (size_t i = 0; i < n; i++)
-        free(parts[i]);
-    return rc;
-}
 
 /* The layer's table and weights, and which inputs are compensated. */
 static int
 open_layer(struct apply_run *run, struct err *err)
 {
     const struct apply_cmd *cmd = run->cmd;
-    const struct lut_layer *layer;
     const struct lut *lut = &run->lut;
     struct table_fix *fix = &run->fix;
     struct table *t = &run->table;
@@ -77,26 +25,12 @@ open_layer(struct apply_run *run, struct err *err)
 
     if (lut_open(&run->lut, cmd->dir, err) < 0)
         return -1;
-    layer = lut_find(lut, cmd->name);
-    if (!layer) {
-        struct near near;
-
-        near_start(&near, cmd->name);
-        for (size_t i = 0; i < lut->n_layers; i++)
-            near_try(&near, lut->layers[i].name, strlen(lut->layers[i].name));
-        return err_set(err, EX_DATAERR,
-                       "%s/metadata.json: has no layer %s (of %zu, the first "
-                       "is %s)%s",
-                       lut->path, cmd->name, lut->n_layers,
-                       lut->n_layers ? lut->layers[0].name : "none",
-                       near_hint(&near));
-    }
-    if (table_open(t, lut, layer, err) < 0 ||
-        (cmd->model && bind_model(run, cmd->model, err) < 0))
+    if (table_open_name(t, lut, cmd->name, err) < 0 ||
+        (cmd->model && table_bind_model(t, &run->model, cmd->model, err) < 0))
         return -1;
     if (!cmd->no_screen)
         table_screen(t);
-    if (!cmd->model && lut->from_exporter && !layer->target_bias)
+    if (!cmd->model && lut->from_exporter && !t->file.layer->target_bias)
         err_warn("%s: is from the Python exporter, which leaves out the "
                  "layer's bias: if it has one, -m MODEL adds it",
                  t->file.st.path);
@@ -163,7 +97,8 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
                         err) < 0)
         return -1;
     run->batch = n = table_work_rows(run->work);
-    if (input_open(&run->input, cmd->input, cmd->x_dtype, t->in, n, err) < 0 ||
+    if (row_input_open(&run->input, cmd->input, cmd->x_dtype, t->in, n, err) <
+            0 ||
         !(run->x = mem_big(n * t->in, sizeof(float), what, err)) ||
         !(run->y = mem_big(n * t->out, sizeof(float), what, err)) ||
         !(run->dense = mem_big(n * t->out, sizeof(float), what, err)) ||
@@ -204,7 +139,7 @@ run_close(struct apply_run *run)
     table_work_close(run->work);
     gemm_close(run->gemm);
     par_close(run->par);
-    input_close(&run->input);
+    row_input_close(&run->input);
     table_close(&run->table);
     free(run->norms);
     free(run->dims);
@@ -257,7 +192,7 @@ apply_main(struct apply_run *run, struct err *err)
 
     progress_start(&progress);
     while (n == 0 &&
-           (n = input_rows(&run->input, run->x, run->batch, err)) > 0) {
+           (n = row_input_rows(&run->input, run->x, run->batch, err)) > 0) {
         size_t n_rows = (size_t)n;
 
         n_bad += table_apply(run->work, t, &run->fix, run->y, out, run->x,

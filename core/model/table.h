@@ -32,6 +32,7 @@
 #include "core/kernel/gemm.h"
 
 struct linear;
+struct stdir;
 struct screen;
 
 /* The weights of one of the layers that a table stands for. */
@@ -80,6 +81,10 @@ struct table {
  */
 int table_open(struct table *t, const struct lut *lut,
                const struct lut_layer *layer, struct err *err);
+/* table_open_name(): the table of the layer of that name, with or without
+ * "model."; EX_DATAERR where there is none. */
+int table_open_name(struct table *t, const struct lut *lut, const char *name,
+                    struct err *err);
 void table_close(struct table *t); /* a zeroed struct is fine */
 
 /*
@@ -91,6 +96,12 @@ void table_close(struct table *t); /* a zeroed struct is fine */
  */
 bool table_bind(struct table *t, const struct linear *part);
 bool table_bind_end(struct table *t);
+
+/* table_bind_model() binds all of them, from the model's directory or file at
+ * 'path'; -1 with 'err' set.  Owner: the caller, of 'model', which must live as
+ * long as the table, and is stdir_close()d in either case. */
+int table_bind_model(struct table *t, struct stdir *model, const char *path,
+                     struct err *err);
 
 /* table_encoder(): encoder_weight as a product has it. */
 struct gemm_matrix table_encoder(const struct table *t);

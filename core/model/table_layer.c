@@ -8,7 +8,10 @@
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/linear.h"
+#include "core/model/linear_file.h"
 #include "core/model/table.h"
+#include "core/near.h"
+#include "core/tty.h"
 
 #define FEW_DIMS 8  /* one in 8: a batch of 64 takes the layer's time */
 #define BLOCK    64 /* rows and columns transposed at a time */
@@ -41,6 +44,26 @@ table_open(struct table *t, const struct lut *lut, const struct lut_layer *l,
     t->weight_t = f->compensation_weight_t;
     t->bias = xcalloc(l->out, sizeof(*t->bias));
     return 0;
+}
+
+int
+table_open_name(struct table *t, const struct lut *lut, const char *name,
+                struct err *err)
+{
+    const struct lut_layer *layer = lut_find(lut, name);
+    struct near near;
+
+    if (layer)
+        return table_open(t, lut, layer, err);
+    near_start(&near, name);
+    for (size_t i = 0; i < lut->n_layers; i++)
+        near_try(&near, lut->layers[i].name, strlen(lut->layers[i].name));
+    return err_set(err, EX_DATAERR,
+                   "%s/metadata.json: has no layer %s (of %zu, the first is "
+                   "%s)%s",
+                   lut->path, name, lut->n_layers,
+                   lut->n_layers ? lut->layers[0].name : "none",
+                   near_hint(&near));
 }
 
 void
@@ -76,6 +99,53 @@ table_bind_end(struct table *t)
     if (!t->file.layer->target_bias) /* as the exporter leaves it */
         vec_add(t->file.bias_product, t->bias, t->out);
     return true;
+}
+
+int
+table_bind_model(struct table *t, struct stdir *model, const char *path,
+                 struct err *err)
+{
+    const char *name = t->file.layer->name;
+    char *parts[LUT_MAX_PARTS];
+    bool fits = true;
+    size_t n;
+    int rc = 0;
+
+    if (stdir_open(model, path, err) < 0 || stdir_map(model, err) < 0)
+        return -1;
+    n = linear_file_parts(model, name, parts);
+    for (size_t i = 0; i < n && rc == 0 && fits; i++) {
+        const struct stdir_tensor *b;
+        struct linear part;
+        float *bias = NULL;
+        int found = linear_file_find(&part, &b, model, parts[i], err);
+
+        if (found <= 0) {
+            rc = found < 0 ? -1
+                           : err_set(err, EX_DATAERR,
+                                     "%s: tensor %s.weight is missing", path,
+                                     parts[i]);
+            break;
+        }
+        if (b) {
+            bias = xcalloc(part.out, sizeof(*bias));
+            cvt_to_f32(bias, st_data(b->st, b->t), b->t->dtype, part.out);
+            part.bias = bias;
+        }
+        fits = table_bind(t, &part);
+        if (!fits)
+            name = parts[i];
+        free(bias);
+    }
+    if (rc == 0 && (!fits || !table_bind_end(t)))
+        rc = err_set(err, EX_DATAERR,
+                     "%s: the weights of %s do not fit %s (expected %zu "
+                     "output%s of %zu input%s in all)",
+                     path, name, t->file.st.path, t->out, plural(t->out), t->in,
+                     plural(t->in));
+    for (size_t i = 0; i < n; i++)
+        free(parts[i]);
+    return rc;
 }
 
 int

@@ -1,5 +1,5 @@
 /* x: .npy, a tensor of a safetensors file, or raw numbers. */
-#include "cmd/lut-apply/input.h"
+#include "core/model/row_input.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -167,8 +167,8 @@ open_any(struct row_input *in, const char *path, int dtype, struct err *err)
 }
 
 int
-input_open(struct row_input *in, const char *path, int dtype, size_t width,
-           size_t batch, struct err *err)
+row_input_open(struct row_input *in, const char *path, int dtype, size_t width,
+               size_t batch, struct err *err)
 {
     in->name = strcmp(path, "-") ? path : "standard input";
     in->width = width;
@@ -180,7 +180,7 @@ input_open(struct row_input *in, const char *path, int dtype, size_t width,
 }
 
 void
-input_close(struct row_input *in)
+row_input_close(struct row_input *in)
 {
     if (in->close_fd && in->fd > 2 && in->fd != in->st.fd)
         close(in->fd);
@@ -189,7 +189,7 @@ input_close(struct row_input *in)
 }
 
 ssize_t
-input_rows(struct row_input *in, float *x, size_t n, struct err *err)
+row_input_rows(struct row_input *in, float *x, size_t n, struct err *err)
 {
     size_t row = in->width * (dtype_table[in->dtype].bits / 8), rows;
     ssize_t got;

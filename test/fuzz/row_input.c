@@ -1,6 +1,6 @@
-/* cmd/lut-apply/input: any bytes as x, a .npy, and as the header of a tensor's
+/* core/model/row_input: any bytes as x, a .npy, and as the header of a tensor's
  * file; as many rows come as were promised. */
-#include "cmd/lut-apply/input.h"
+#include "core/model/row_input.h"
 #include "test/fuzz/files.h"
 
 static void
@@ -12,12 +12,12 @@ try(const char *path, int dtype)
     float x[4 * 3];
     ssize_t n = -1;
 
-    if (input_open(&in, path, dtype, 3, 4, &err) == 0)
-        while ((n = input_rows(&in, x, 4, &err)) > 0)
+    if (row_input_open(&in, path, dtype, 3, 4, &err) == 0)
+        while ((n = row_input_rows(&in, x, 4, &err)) > 0)
             rows += (size_t)n;
     MUST(n == 0 || (*err.what && err.status));
     MUST(n != 0 || rows == in.n_rows);
-    input_close(&in);
+    row_input_close(&in);
 }
 
 int
