@@ -227,6 +227,54 @@ np.save("x.npy", x)'
     done
 }
 
+# shadow STATEMENT: the table gets numpy's shadow of its encoder, q, scale and
+# error, in 'add', after STATEMENT.
+shadow() {
+    py - DIR/lut/$LAYER.lut.safetensors "$1" <<'END'
+import sys, numpy as np, mkst
+from tiny_models import write_safetensors
+path, statement = sys.argv[1:]
+tensors, meta = mkst.load_all(path)
+tensors = {k: v for k, v in tensors.items() if k[:9] != "encoder_i" and k[:10] not in ("encoder_sc", "encoder_er")}
+types = {k: v[0] for k, v in tensors.items()}
+held = {k: mkst.values(*v) for k, v in tensors.items()}
+e = held["encoder_weight"].astype("f8")
+scale = (np.abs(e).max(1) / 100).astype("f4")
+q = np.rint(e / scale.astype("f8")[:, None]).astype("i1")
+error = (np.linalg.norm(e - scale.astype("f8")[:, None] * q, axis=1) * 1.01).astype("f4")
+add = {"encoder_int8": q, "encoder_scale": scale, "encoder_error": error}
+exec(statement)
+held.update(add)
+write_safetensors(path, held, lambda k: types.get(k) or {"i": "I8", "f": "F32"}[add[k].dtype.kind])
+END
+}
+
+@test "lut-apply: a stored shadow is read, and what is wrong in it changes no bit" {
+    make_case "n=4096, d=136, rows=40, dtype='BF16', k=32"
+    lut-apply -q DIR $LAYER --no-screen <x.npy >exact.npy
+    screened() { # STATEMENT COUNT: so many rows are computed exactly
+        shadow "$1"
+        lut-apply -v DIR $LAYER --batch 1 -i x.npy -f -o y.npy 2>said
+        cmp y.npy exact.npy
+        grep -q "screening: $2 of [1-9][0-9]* rows were computed exactly" said || { cat said; return 1; }
+    }
+    screened "" 0
+    # a looser one costs more, and proves as well
+    screened "add['encoder_error'] *= 2" 0
+    screened "q[7, 3] = -128" 1
+    screened "error[7] = np.nan" 1
+    screened "error[7] = -1" 1
+    screened "scale[4095] = np.inf" 1
+    refused() { # STATEMENT MESSAGE
+        shadow "$1"
+        run -65 lut-apply DIR $LAYER --batch 1 -i x.npy -f -o y.npy
+        [ "$output" = "lut-apply: DIR/lut/$LAYER.lut.safetensors: $2" ] || { echo "$output"; return 1; }
+    }
+    refused "del add['encoder_scale']" "tensor encoder_scale is missing"
+    refused "add['encoder_int8'] = q[:-1]" "encoder_int8 is [4095, 136] (expected [4096, 136])"
+    refused "add['encoder_int8'] = q.astype('f4')" "encoder_int8 is F32 (expected I8)"
+}
+
 @test "lut-apply -v: the memory of screening, and the rows that it did not decide" {
     make_case "n=2048, d=136, rows=100, dtype='BF16'"
     "$PYTHON" -c 'import numpy as np

@@ -40,6 +40,44 @@ c.check_layer("of_bf16", "model.layers.0.self_attn.q_proj", entry, c.ref.read_mo
               True, c.sae_of("layers.0.self_attn.q_proj", 60, "BF16"))'
 }
 
+@test "lut-precompute --screen: a shadow within its errors, the same table, on every ISA" {
+    make_cases
+    f=model.layers.0.self_attn.qkv_proj.lut.safetensors
+    lut-precompute -m model -s sparsify -o plain --fuse qkv
+    lut-precompute -m model -s sparsify -o t --fuse qkv --screen --verify
+    run -0 check t model
+    for i in $ALL_ISAS; do
+        has_isa "$i" || continue
+        TU_ISA=$i lut-precompute -m model -s sparsify -o of_$i -j 3 --fuse qkv --screen
+        cmp of_$i/$f t/$f
+    done
+    py - $f <<'END'
+import sys, numpy as np
+from lut_ref import read_safetensors
+plain, t = (read_safetensors(d + "/" + sys.argv[1])[0] for d in ("plain", "t"))
+for name in plain:
+    assert (plain[name] == t[name]).all(), name
+assert set(t) - set(plain) == {"encoder_int8", "encoder_scale", "encoder_error"}
+e, q = t["encoder_weight"].astype("f8"), t["encoder_int8"].astype("f8")
+off = np.linalg.norm(e - t["encoder_scale"].astype("f8")[:, None] * q, axis=1)
+assert np.abs(q).max() == 127
+assert (off <= t["encoder_error"]).all() and (t["encoder_error"] <= 1.01 * off + 1e-6).all()
+assert (off <= 0.01 * np.linalg.norm(e, axis=1)).all()
+END
+    # it is an option of the table
+    run -73 lut-precompute -q -m model -s sparsify -o t --fuse qkv --resume
+    run -0 lut-precompute -q -m model -s sparsify -o t --fuse qkv --screen --resume --verify
+    py - t/$f <<'END'
+import json, struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+n = struct.unpack("<Q", data[:8])[0]
+a, b = (8 + n + i for i in json.loads(data[8:8 + n])["encoder_error"]["data_offsets"])
+data[a:b] = bytes(b - a)
+open(sys.argv[1], "wb").write(data)
+END
+    run -1 lut-precompute -q -m model -s sparsify -o t --fuse qkv --screen --resume --verify
+}
+
 @test "lut-precompute: a model whose tensors are layers.0, or fused already, is the same model" {
     make_cases
     py - <<'END'

@@ -21,7 +21,7 @@ struct precompute_cmd {
     size_t k;           /* 0: the SAE's own */
     int keep_centering; /* 1: --centering explicit */
     int bf16;           /* 1: --compute bf16 */
-    bool store_weights, resume, verify, dry_run, verbose, quiet;
+    bool store_weights, screen, resume, verify, dry_run, verbose, quiet;
     int out_flags; /* OUT_FORCE or 0 */
     int n_threads;
     uint64_t part, n_parts; /* --shard; n_parts 0: all layers */

@@ -201,7 +201,8 @@ job_nbytes(const struct layer_job *job)
     for (size_t i = 0; i < n_tensors(job); i++)
         n += n_numbers(job, i);
     return n * (dtype_table[job->cmd->dtype].bits / 8) +
-           n_thresholds(job) * sizeof(float);
+           n_thresholds(job) * sizeof(float) +
+           (job->cmd->screen ? job->sae->n * (job->target->in + 8) : 0);
 }
 
 uint64_t
@@ -334,6 +335,7 @@ job_exists(struct layer_job *job, const struct job_threads *threads,
     }
     t = st_find(&st, LUT_THRESHOLD);
     same &= (t ? t->n_elements : 0) == n_thresholds(job);
+    same &= job->cmd->screen == (st_find(&st, LUT_SHADOW) != NULL);
     if (same && finish_digests(job, threads->par, err) < 0)
         same = -1;
     for (size_t i = 0; same > 0 && i < N_DIGESTS; i++) {
@@ -365,6 +367,20 @@ write_thresholds(const struct layer_job *job, struct stw *w, struct err *err)
     return rc;
 }
 
+/* The shadow's tensors, bytes last, so that numbers are aligned: the handle of
+ * the first, or -1 with 'err' set. */
+static int
+add_shadow(const struct layer_job *job, struct stw *w, struct err *err)
+{
+    const uint64_t shape[] = { job->sae->n, job->target->in };
+    int first = stw_add(w, LUT_SHADOW_SCALE, DT_F32, 1, shape, err);
+
+    if (first < 0 || stw_add(w, LUT_SHADOW_ERROR, DT_F32, 1, shape, err) < 0 ||
+        stw_add(w, LUT_SHADOW, DT_I8, 2, shape, err) < 0)
+        return -1;
+    return first;
+}
+
 int
 job_write(struct layer_job *job, const struct job_threads *threads,
           struct progress *progress, uint64_t *done, struct err *err)
@@ -372,7 +388,7 @@ job_write(struct layer_job *job, const struct job_threads *threads,
     static const char digits[] = /* of a digest, which comes late */
         "0000000000000000000000000000000000000000000000000000000000000000";
     struct stw *w = stw_new();
-    int rc = 0, flags = job->cmd->out_flags;
+    int rc = 0, flags = job->cmd->out_flags, shadow = 0;
 
     job->hashing = threads->hashing;
     if (job->hashing && digests_remain(job))
@@ -392,11 +408,13 @@ job_write(struct layer_job *job, const struct job_threads *threads,
     if (job->over && rc >= 0)
         rc = stw_add(w, LUT_THRESHOLD, DT_F32, job->one ? 0 : 1,
                      &(uint64_t){ job->sae->n }, err);
+    if (job->cmd->screen && rc >= 0)
+        rc = shadow = add_shadow(job, w, err);
     if (job->cmd->resume) /* the old table was read, to see what it is of */
         flags |= OUT_OWN;
     if (rc < 0 || stw_open(w, job->path.s, flags, err) < 0 ||
         write_thresholds(job, w, err) < 0 ||
-        tiles_write(job, threads, w, progress, done, err) < 0 ||
+        tiles_write(job, threads, w, shadow, progress, done, err) < 0 ||
         finish_digests(job, threads->par, err) < 0 ||
         stw_late(w, "sae_sha256", job->digests[OF_SAE].hex, err) < 0 ||
         stw_late(w, "weights_sha256", job->digests[OF_WEIGHTS].hex, err) < 0)

@@ -74,12 +74,13 @@ int job_write(struct layer_job *job, const struct job_threads *threads,
               struct progress *progress, uint64_t *done, struct err *err);
 
 /* tiles_write() fills all tensors of an open file, whose handles are enum
- * lut_tensor: job_write()'s.  It stops early as sig_stop() says (EX_TEMPFAIL).
+ * lut_tensor: job_write()'s; and with --screen, scale, error and int8 from
+ * 'shadow' on.  It stops early as sig_stop() says (EX_TEMPFAIL).
  * Memory: see TILE_BYTES. */
 struct stw;
 int tiles_write(const struct layer_job *job, const struct job_threads *threads,
-                struct stw *w, struct progress *progress, uint64_t *done,
-                struct err *err);
+                struct stw *w, int shadow, struct progress *progress,
+                uint64_t *done, struct err *err);
 
 /* job_threshold() is latent i's threshold. */
 float job_threshold(const struct layer_job *job, size_t i);

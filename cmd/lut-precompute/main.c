@@ -48,6 +48,8 @@ static const struct opt opts[] = {
       "fold it into the encoder's bias, or keep it" },
     { 0, "store-weights", NULL, "make", OPT_FLAG(store_weights),
       "store the layer's weights, too: for compensation without the model" },
+    { 0, "screen", NULL, "make", OPT_FLAG(screen),
+      "store the encoder in int8, too, by which a few rows are screened" },
     { 0, "index", "DIR", NULL, OPT_FILE(index),
       "write metadata.json from the tables in DIR" },
     { 0, "resume", NULL, "make", OPT_FLAG(resume),

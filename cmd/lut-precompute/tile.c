@@ -16,6 +16,7 @@
 #include "core/format/stw.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
+#include "core/kernel/screen.h"
 #include "core/le.h"
 #include "core/mem.h"
 #include "core/model/matrix_rows.h"
@@ -62,8 +63,12 @@ struct tiles {
     float *p;           /* [rows, out], unrounded */
     void *rounded[2];   /* [rows, width]: one is filled, one written */
     int filling;
+    int shadow_tensor;  /* handle of its scale; error, int8 follow; or -1 */
     double *bias, *b64; /* [n] encoder_bias, [in] decoder_bias */
     double *sums;       /* [out] */
+    int8_t *shadow;     /* [rows, in], of --screen, or NULL */
+    float *scale;       /* [n] */
+    float *error;       /* [n] */
     char *memory;       /* of all these, */
     size_t nbytes;      /* each from a multiple of 64 bytes on */
     atomic_size_t bad;  /* first row of a tile with what dtype cannot hold */
@@ -230,8 +235,23 @@ put_sums(struct tiles *t, enum lut_tensor tensor, const double *sums, size_t n,
 struct sae_rows {
     struct tiles *t;
     bool decoder;
-    size_t first;
+    size_t first, n;
 };
+
+/* Row i of them, rounded as the file has it, in int8. */
+static void
+shadow_row(const struct sae_rows *r, size_t i)
+{
+    struct tiles *t = r->t;
+    const struct gemm_matrix rows = { .data = t->rounded[t->filling],
+                                      .dtype = t->dtype,
+                                      .n = r->n,
+                                      .k = t->sae->in,
+                                      .ld = t->sae->in };
+
+    screen_shadow_row(&rows, i, t->shadow + i * t->sae->in,
+                      &t->scale[r->first + i], &t->error[r->first + i]);
+}
 
 static void
 round_sae_rows(void *ctx, size_t begin, size_t end, int thread)
@@ -254,6 +274,8 @@ round_sae_rows(void *ctx, size_t begin, size_t end, int thread)
             *bias *= sae->norms[r->first + i];
         sae_fold(sae, r->first + i, r->decoder, row);
         round_some(t, row, i, 0, in, in);
+        if (!r->decoder && t->shadow)
+            shadow_row(r, i);
     }
 }
 
@@ -267,7 +289,7 @@ write_sae_rows(struct tiles *t, bool decoder, size_t first, size_t n,
     enum lut_tensor tensor = decoder ? LUT_DECODER_WEIGHT : LUT_ENCODER_WEIGHT;
     bool by_col =
         decoder ? sae->decoder_weight.by_col : sae->encoder_weight.by_col;
-    struct sae_rows r = { t, decoder, first };
+    struct sae_rows r = { t, decoder, first, n };
     size_t bad;
 
     atomic_store(&t->bad, SIZE_MAX);
@@ -276,7 +298,25 @@ write_sae_rows(struct tiles *t, bool decoder, size_t first, size_t n,
     if (bad != SIZE_MAX)
         return bad_row(t, lut_tensor_names[tensor], t->f32 + bad * sae->in,
                        first + bad, err);
+    if (!decoder && t->shadow &&
+        (writer_wait(&t->writer, err) < 0 ||
+         stw_write(t->writer.w, t->shadow_tensor + 2, t->shadow, n * sae->in,
+                   first * sae->in, err) < 0))
+        return -1;
     return put_rows(t, (int)tensor, first, n, sae->in, err);
+}
+
+static int
+write_shadow_vectors(struct tiles *t, struct err *err)
+{
+    struct stw *w = t->writer.w;
+    size_t n = t->sae->n;
+
+    if (!t->shadow)
+        return 0;
+    if (stw_write_numbers(w, t->shadow_tensor, t->scale, n, 4, err) < 0)
+        return -1;
+    return stw_write_numbers(w, t->shadow_tensor + 1, t->error, n, 4, err);
 }
 
 /* ---- products ---- */
@@ -390,7 +430,7 @@ piece(struct tiles *t, size_t n, size_t size)
 static void
 lay_out(struct tiles *t)
 {
-    bool split = t->split;
+    bool split = t->split, screen = t->shadow_tensor >= 0;
     bool lo = t->sae->decoder_weight.dtype != DT_BF16 || t->sae->norms;
 
     t->nbytes = 0;
@@ -401,6 +441,9 @@ lay_out(struct tiles *t)
     t->bias = piece(t, t->sae->n, sizeof(*t->bias));
     t->b64 = piece(t, t->target->in, sizeof(*t->b64));
     t->sums = piece(t, t->target->out, sizeof(*t->sums));
+    t->shadow = screen ? piece(t, t->rows * t->target->in, 1) : NULL;
+    t->scale = screen ? piece(t, t->sae->n, sizeof(*t->scale)) : NULL;
+    t->error = screen ? piece(t, t->sae->n, sizeof(*t->error)) : NULL;
     t->hi = split ? piece(t, t->rows * t->ld, sizeof(*t->hi)) : NULL;
     t->lo = split && lo ? piece(t, t->rows * t->ld, sizeof(*t->lo)) : NULL;
 }
@@ -418,7 +461,7 @@ tiles_close(struct tiles *t)
 /* -1 with 'err' set: EX_SOFTWARE, no memory. */
 static int
 tiles_open(struct tiles *t, const struct layer_job *job, struct gemm *gemm,
-           struct err *err)
+           int shadow, struct err *err)
 {
     const struct target_layer *target = job->target;
     const struct sae *sae = job->sae;
@@ -430,6 +473,7 @@ tiles_open(struct tiles *t, const struct layer_job *job, struct gemm *gemm,
                          .sae = sae,
                          .dtype = job->cmd->dtype,
                          .fold = sae->centered && !job->cmd->keep_centering,
+                         .shadow_tensor = shadow,
                          .item = dtype_table[job->cmd->dtype].bits / 8,
                          .width = larger(in, out),
                          .ld = gemm_ld_bf16(in) };
@@ -437,7 +481,7 @@ tiles_open(struct tiles *t, const struct layer_job *job, struct gemm *gemm,
     for (size_t i = 0; i < target->n_parts; i++)
         t->split &= target->parts[i].w.dtype == DT_BF16;
     row = (in + out) * sizeof(float) + 2 * t->width * t->item +
-          (t->split ? 4 * t->ld : 0);
+          (t->split ? 4 * t->ld : 0) + (shadow >= 0 ? in : 0);
     t->rows = smaller(TILE_BYTES / row / MIN_ROWS * MIN_ROWS,
                       TILE_ROWS * (1 + threads / TILE_THREADS));
     t->rows = smaller(t->rows ? t->rows : MIN_ROWS, sae->n);
@@ -478,8 +522,8 @@ tiles_open(struct tiles *t, const struct layer_job *job, struct gemm *gemm,
 
 int
 tiles_write(const struct layer_job *job, const struct job_threads *threads,
-            struct stw *w, struct progress *progress, uint64_t *done,
-            struct err *err)
+            struct stw *w, int shadow, struct progress *progress,
+            uint64_t *done, struct err *err)
 {
     const struct target_layer *target = job->target;
     const struct sae *sae = job->sae;
@@ -487,7 +531,8 @@ tiles_write(const struct layer_job *job, const struct job_threads *threads,
     struct err other;
     int rc = 0;
 
-    if (tiles_open(&t, job, threads->gemm, err) < 0)
+    if (tiles_open(&t, job, threads->gemm, job->cmd->screen ? shadow : -1,
+                   err) < 0)
         return -1;
     t.writer = (struct writer){ .worker = threads->writing, .w = w };
     for (size_t first = 0, n; first < sae->n && rc == 0; first += n) {
@@ -509,7 +554,8 @@ tiles_write(const struct layer_job *job, const struct job_threads *threads,
         (writer_wait(&t.writer, err) < 0 ||
          put_sums(&t, LUT_BIAS_PRODUCT, t.sums, target->out, err) < 0 ||
          put_sums(&t, LUT_DECODER_BIAS, t.b64, sae->in, err) < 0 ||
-         put_sums(&t, LUT_ENCODER_BIAS, t.bias, sae->n, err) < 0))
+         put_sums(&t, LUT_ENCODER_BIAS, t.bias, sae->n, err) < 0 ||
+         write_shadow_vectors(&t, err) < 0))
         rc = -1;
     if (rc == 0 && job->cmd->store_weights)
         rc = write_weight_t(&t, err);
@@ -527,7 +573,7 @@ tiles_probe(const struct layer_job *job, const struct job_threads *threads,
     struct tiles t;
     size_t n;
 
-    if (tiles_open(&t, job, threads->gemm, err) < 0)
+    if (tiles_open(&t, job, threads->gemm, -1, err) < 0)
         return -1;
     n = smaller(t.rows, t.sae->n);
     matrix_rows(threads->par, &t.sae->decoder_weight, 0, n, t.f32, t.sae->in);

@@ -86,6 +86,33 @@ check_outputs(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
+/* A shadow's row: is its error what it is off, and no more? */
+static void
+check_shadow(const struct check *c, size_t r, double *most)
+{
+    const struct lut_table *table = c->table;
+    size_t in = c->job->sae->in;
+    double scale, error, lost = 0, all = 0;
+
+    if (!table->shadow)
+        return;
+    scale = dtype_get(DT_F32, table->shadow_scale, r);
+    error = dtype_get(DT_F32, table->shadow_error, r);
+    for (size_t j = 0; j < in; j++) {
+        double e =
+            dtype_get(c->job->cmd->dtype, table->encoder_weight, r * in + j);
+        double q = dtype_get(DT_I8, table->shadow, r * in + j);
+
+        lost += (e - scale * q) * (e - scale * q);
+        all += e * e;
+        if (q < -127)
+            *most = INFINITY;
+    }
+    if (!(sqrt(lost) <= error &&
+          error <= 1.001 * sqrt(lost) + 0x1p-20 * sqrt(all) + 0x1p-40))
+        *most = INFINITY;
+}
+
 /* The SAE's own tensors, and bias_product. */
 static void
 check_sae(struct check *c, struct par *par)
@@ -114,6 +141,7 @@ check_sae(struct check *c, struct par *par)
         b *= s->norms ? s->norms[r] : 1;
         sae_fold(s, r, false, row);
         compare(c, (double)table->encoder_bias[r], b, 1e-14, c->errors);
+        check_shadow(c, r, c->errors);
         for (size_t j = 0; j < s->in; j++) {
             compare_item(c, table->encoder_weight, r * s->in + j,
                          (double)row[j], 0, c->errors);

@@ -464,6 +464,47 @@ check_activation(const struct lut_table *t, const json_t *entry,
                     over ? "threshold" : "topk", ours ? "threshold" : "topk");
 }
 
+/* All three of its tensors, or none. */
+static int
+find_shadow(struct lut_table *t, struct err *err)
+{
+    const struct lut_layer *l = t->layer;
+    const struct {
+        const char *name;
+        const void **to;
+        enum dtype dtype;
+        struct st_want want;
+    } tensors[] = {
+        { LUT_SHADOW,
+          &t->shadow,
+          DT_I8,
+          { .n_dims = 2, .shape = { l->n_basis, l->in } } },
+        { LUT_SHADOW_SCALE,
+          &t->shadow_scale,
+          DT_F32,
+          { .n_dims = 1, .shape = { l->n_basis } } },
+        { LUT_SHADOW_ERROR,
+          &t->shadow_error,
+          DT_F32,
+          { .n_dims = 1, .shape = { l->n_basis } } },
+    };
+
+    for (size_t i = 0; st_find(&t->st, LUT_SHADOW) && i < 3; i++) {
+        const struct st_tensor *x = st_find(&t->st, tensors[i].name);
+
+        if (!x)
+            return st_missing(t->st.path, tensors[i].name, err);
+        if (x->dtype != tensors[i].dtype)
+            return err_data(err, t->st.path, "%s is %s (expected %s)",
+                            tensors[i].name, dtype_table[x->dtype].name,
+                            dtype_table[tensors[i].dtype].name);
+        if (st_want_shape(t->st.path, x, &tensors[i].want, err) < 0)
+            return -1;
+        *tensors[i].to = st_data(&t->st, x);
+    }
+    return 0;
+}
+
 int
 lut_table_open(struct lut_table *t, const struct lut *lut,
                const struct lut_layer *layer, struct err *err)
@@ -502,7 +543,7 @@ lut_table_open(struct lut_table *t, const struct lut *lut,
     json_decref(v);
     str_free(&path);
     if (rc == 0 && st_map(&t->st, err) == 0 && find_tensors(t, err) == 0 &&
-        find_thresholds(t, err) == 0)
+        find_thresholds(t, err) == 0 && find_shadow(t, err) == 0)
         return 0;
     lut_table_close(t);
     return -1;

@@ -38,6 +38,11 @@ size_t lut_shape(enum lut_tensor tensor, size_t n, size_t in, size_t out,
  * for each, or for all; not of the others' dtype. */
 #define LUT_THRESHOLD "threshold"
 
+/* The encoder's shadow: int8 [n_basis, in], f32 [n_basis] scales and errors. */
+#define LUT_SHADOW       "encoder_int8"
+#define LUT_SHADOW_SCALE "encoder_scale"
+#define LUT_SHADOW_ERROR "encoder_error"
+
 /* A layer's entry in metadata.json. */
 struct lut_layer {
     char *name; /* always with "model.": "model.layers.0.self_attn.q_proj" */
@@ -103,6 +108,9 @@ struct lut_table {
     float *decoder_bias;               /* [in] */
     float *bias_product;               /* [out] */
     float *thresholds;                 /* [n_basis], >= 0; or NULL */
+    const void *shadow;                /* [n_basis, in] int8, or NULL */
+    const void *shadow_scale;          /* [n_basis] F32, as in the file */
+    const void *shadow_error;          /* [n_basis] the same */
 };
 
 /*

@@ -197,13 +197,15 @@ table_encoder(const struct table *t)
 void
 table_screen(struct table *t)
 {
+    const struct screen_stored stored = { t->file.shadow, t->file.shadow_scale,
+                                          t->file.shadow_error };
     const struct gemm_matrix e = table_encoder(t);
     struct err err;
 
     if (t->thresholds)
         return;
     /* without memory for it, the exact way is as good */
-    if (screen_open(&t->screen, &e, t->encoder_bias, NULL, &err) == 0 &&
+    if (screen_open(&t->screen, &e, t->encoder_bias, &stored, &err) == 0 &&
         screen_nbytes(t->screen) == 0) {
         screen_close(t->screen);
         t->screen = NULL;

@@ -82,8 +82,8 @@ def encode(a, dtype):
     if dtype == "BF16":
         u = np.asarray(a, "<f4").view("<u4").astype(np.uint64)
         return ((u + 0x7fff + (u >> 16 & 1)) >> 16).astype("<u2").tobytes()
-    return np.asarray(a, {"F16": "<f2", "F32": "<f4", "F64": "<f8"}[dtype]
-                      ).tobytes()
+    types = {"I8": "i1", "F16": "<f2", "F32": "<f4", "F64": "<f8"}
+    return np.asarray(a, types[dtype]).tobytes()
 
 
 def write_safetensors(path, weights, dtype_of, pad=0, meta=None):
