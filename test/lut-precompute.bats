@@ -644,6 +644,8 @@ rng = np.random.default_rng(3)
 for i in range(4):
     for hook, width in ("self_attn.q_proj", 128), ("self_attn.o_proj", 128), ("mlp.up_proj", 128):
         ref.write_sae("sae/layers.%d.%s" % (i, hook), "sparsify", ref.tiny_sae(rng, 512, width), 16)'
+    "$PYTHON" -c 'import numpy as np
+np.save("x.npy", np.random.default_rng(1).standard_t(4, (99, 128)).astype("f4"))'
     examples lut-precompute.1 >script
     run -0 bash -euxo pipefail script
     [ -e lut/metadata.json ]

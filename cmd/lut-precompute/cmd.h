@@ -25,6 +25,13 @@ struct precompute_cmd {
     int out_flags; /* OUT_FORCE or 0 */
     int n_threads;
     uint64_t part, n_parts; /* --shard; n_parts 0: all layers */
+
+    /* calibrate */
+    const char *dir, *layer; /* its operands */
+    const char *input;       /* -i, "-": standard input */
+    int x_dtype;             /* of a raw x, or -1 */
+    const char *dims;        /* --dims, or NULL */
+    int64_t top;             /* --top, with it */
 };
 
 /* run_all() makes all tables of the command line, or prints what --dry-run
@@ -41,6 +48,16 @@ int run_all(const struct precompute_cmd *cmd, struct err *err);
  * when the rest is done, else a warning.
  */
 int index_write(const char *dir, bool prune, size_t k, struct err *err);
+
+/* index_elbow() sets the layer's elbow_thresholds in DIR/metadata.json, and
+ * changes nothing else in it; two at once wait for each other where files can
+ * be locked. */
+int index_elbow(const char *dir, const char *layer, double p, double value,
+                struct err *err);
+
+/* calibrate() finds them, and the inputs for --dims, from rows of x, and prints
+ * a table: 0, or -1 with 'err' set. */
+int calibrate(const struct precompute_cmd *cmd, struct err *err);
 
 /* index_check(): may tables be added to DIR?  Called before the first product:
  * an index of routed experts, or a damaged one, is refused. */

@@ -4,8 +4,11 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "cmd/lut-precompute/cmd.h"
 #include "core/format/lut.h"
@@ -13,6 +16,7 @@
 #include "core/mem.h"
 #include "core/out.h"
 #include "core/pyjson.h"
+#include "core/sig.h"
 
 #define MAX_TRIES 100
 
@@ -391,14 +395,36 @@ put_shortest(struct str *to, const char *json)
     }
 }
 
+/* Writes metadata.json. */
+static int
+put_document(const char *path, const json_t *doc, struct err *err)
+{
+    struct str shortest = { 0 }, lines = { 0 };
+    char *text = json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    int rc;
+
+    if (!text)
+        return err_set(err, EX_DATAERR, "%s: cannot be written as JSON", path);
+    put_shortest(&shortest, text);
+    js_put_json(&lines, shortest.s, shortest.n);
+    str_addc(&lines, '\n');
+    /* an entry is one level deeper here than in its table */
+    rc = js_check(lines.s, lines.n, path, 1, err);
+    if (rc == 0)
+        rc = out_put(path, OUT_FORCE | OUT_OWN, lines.s, lines.n, err);
+    str_free(&shortest);
+    str_free(&lines);
+    free(text);
+    return rc;
+}
+
 /* *bad is x.bad. */
 static int
 write_once(const char *dir, bool prune, size_t k, const struct names *files,
            struct err *bad, struct err *err)
 {
     struct index x = { .dir = dir, .prune = prune, .listed = json_object() };
-    struct str path = { 0 }, shortest = { 0 }, lines = { 0 };
-    char *text = NULL;
+    struct str path = { 0 };
     const char *key;
     json_t *doc, *entry, *all;
     int rc;
@@ -428,31 +454,35 @@ write_once(const char *dir, bool prune, size_t k, const struct names *files,
     }
     if (rc == 0) {
         doc = document(&x);
-        text = json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+        rc = put_document(path.s, doc, err);
         json_decref(doc);
-        if (!text)
-            rc = err_set(err, EX_DATAERR, "%s: cannot be written as JSON",
-                         path.s);
     }
-    if (rc == 0) {
-        put_shortest(&shortest, text);
-        js_put_json(&lines, shortest.s, shortest.n);
-        str_addc(&lines, '\n');
-        /* an entry is one level deeper here than in its table */
-        rc = js_check(lines.s, lines.n, path.s, 1, err);
-    }
-    if (rc == 0)
-        rc = out_put(path.s, OUT_FORCE | OUT_OWN, lines.s, lines.n, err);
     *bad = x.bad;
     json_decref(x.old);
     json_decref(x.layers);
     json_decref(x.first);
     json_decref(x.listed);
-    str_free(&shortest);
-    str_free(&lines);
     str_free(&path);
-    free(text);
     return rc;
+}
+
+/* Waits until no other run writes DIR/metadata.json from what it was; where
+ * directories cannot be locked, -1. */
+static int
+lock(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    while (fd >= 0 && flock(fd, LOCK_EX) < 0 && errno == EINTR && !sig_stop())
+        ;
+    return fd;
+}
+
+static void
+unlock(int fd)
+{
+    if (fd >= 0)
+        close(fd);
 }
 
 int
@@ -465,7 +495,10 @@ index_write(const char *dir, bool prune, size_t k, struct err *err)
 
     /* until no other run has published a file in between */
     for (int i = 0; i < MAX_TRIES && rc == 0 && !same; i++) {
+        int fd = lock(dir);
+
         rc = write_once(dir, prune, k, &files, &bad, err);
+        unlock(fd);
         if (rc < 0 || (rc = list_files(&after, dir, err)) < 0)
             break;
         same = files.n == after.n;
@@ -481,4 +514,40 @@ index_write(const char *dir, bool prune, size_t k, struct err *err)
         return rc;
     *err = bad;
     return -1;
+}
+
+int
+index_elbow(const char *dir, const char *layer, double p, double value,
+            struct err *err)
+{
+    int fd = lock(dir), rc;
+    char *names[LUT_ELBOW_NAMES];
+    size_t n = lut_elbow_names(layer, names);
+    struct str path = { 0 };
+    json_t *doc, *all;
+
+    str_addf(&path, "%s/metadata.json", dir);
+    rc = load_old(&doc, path.s, err);
+    if (rc == 0 && !doc)
+        rc = err_set(err, EX_NOINPUT, "%s: is gone", path.s);
+    all = json_object_get(doc, "elbow_thresholds");
+    if (rc == 0 && !json_is_object(all)) {
+        all = json_object();
+        json_object_set_new(doc, "elbow_thresholds", all);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (i < n - 1) /* names that are looked up before it */
+            json_object_del(all, names[i]);
+        else if (rc == 0)
+            json_object_set_new(
+                all, names[i],
+                json_pack("{s:f, s:f}", "elbow_p", p, "elbow_value", value));
+        free(names[i]);
+    }
+    if (rc == 0)
+        rc = put_document(path.s, doc, err);
+    json_decref(doc);
+    str_free(&path);
+    unlock(fd);
+    return rc;
 }

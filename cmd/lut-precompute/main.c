@@ -9,6 +9,7 @@
 #include "core/sig.h"
 #include "core/str.h"
 #include "core/tool.h"
+#include "core/tty.h"
 
 /* --fuse: words with commas between. */
 static int
@@ -29,9 +30,9 @@ set_fuse(void *to, const char *arg, struct err *err)
 
 #define OPT_INTO struct precompute_cmd
 static const struct opt opts[] = {
-    { 'm', "model", "MODEL", "make!", OPT_FILE(model),
+    { 'm', "model", "MODEL", "make calibrate", OPT_FILE(model),
       "the model: a directory with config.json" },
-    { 's', "sae", "SAE", "make!", OPT_FILE(sae),
+    { 's', "sae", "SAE", "make", OPT_FILE(sae),
       "a checkpoint, or a directory with one for each layer" },
     { 'o', "output", "DIR", "make", OPT_FILE(output),
       "the directory of tables (default MODEL/lut)" },
@@ -42,7 +43,7 @@ static const struct opt opts[] = {
     { 0, "dtype", "bf16|f16|f32", "make", OPT_DTYPE(dtype), "of the tables" },
     { 0, "compute", "f32|bf16", "make", OPT_WORD(bf16, 0),
       "bf16: three times as fast on CPUs with AMX, less exact" },
-    { 0, "k", "K", NULL, OPT_U64(k, 1, INT32_MAX),
+    { 0, "k", "K", "make", OPT_U64(k, 1, INT32_MAX),
       "tables of the K largest latents (default: as the SAE says)" },
     { 0, "centering", "fold|explicit", "make", OPT_WORD(keep_centering, 0),
       "fold it into the encoder's bias, or keep it" },
@@ -50,7 +51,7 @@ static const struct opt opts[] = {
       "store the layer's weights, too: for compensation without the model" },
     { 0, "screen", NULL, "make", OPT_FLAG(screen),
       "store the encoder in int8, too, by which a few rows are screened" },
-    { 0, "index", "DIR", NULL, OPT_FILE(index),
+    { 0, "index", "DIR", "make", OPT_FILE(index),
       "write metadata.json from the tables in DIR" },
     { 0, "resume", NULL, "make", OPT_FLAG(resume),
       "keep existing files of the same sources and options" },
@@ -60,30 +61,56 @@ static const struct opt opts[] = {
       "compare a sample of each file with sums in double precision" },
     { 0, "dry-run", NULL, "make", OPT_FLAG(dry_run),
       "print layers, bytes, GFLOP and seconds; write nothing" },
+    { 'i', "input", "FILE", "calibrate", OPT_TEXT(input),
+      "x: .npy, safetensors FILE[:TENSOR], or raw (default: standard input)" },
+    { 0, "x-dtype", "f32|f16|bf16", "calibrate", OPT_DTYPE(x_dtype),
+      "of raw x" },
+    { 0, "dims", "FILE", "calibrate", OPT_FILE(dims),
+      "write the inputs of --top there, for lut-apply --dims" },
+    { 0, "top", "M", "calibrate", OPT_I64(top, 1, INT64_MAX),
+      "the M inputs that the table misses most" },
     TOOL_DEADLINE("make", ""),
     TOOL_THREADS(NULL),
-    TOOL_FORCE("make"),
-    { 'v', "verbose", NULL, NULL, OPT_FLAG(verbose),
+    TOOL_FORCE(NULL),
+    { 'v', "verbose", NULL, "make", OPT_FLAG(verbose),
       "a line on stderr for each layer" },
     TOOL_QUIET,
     { 0 },
 };
 
+/* What --index does not take. */
+#define INDEX_NOT                                                         \
+    "model sae output layers fuse dtype compute centering store-weights " \
+    "screen resume shard verify dry-run deadline force"
+
 static const struct opt_rule rules[] = {
     { OPT_NOT, "dry-run", "verify", "--dry-run writes nothing to --verify" },
+    { OPT_NOT, INDEX_NOT, "index", NULL },
+    { OPT_NEEDS, "dims", "top", "--dims FILE needs --top M" },
+    { OPT_NEEDS, "top", "dims", NULL },
     { 0 },
 };
 
-static const struct precompute_cmd defaults = { .dtype = DT_BF16 };
+enum { MAKE, CALIBRATE };
+static const struct opt_verb verbs[] = {
+    { "make", "", "the tables (the default verb)" },
+    { "calibrate", "DIR LAYER", "set what lut-apply --tau and --dims go by" },
+    { 0 },
+};
+
+static const struct precompute_cmd defaults = { .dtype = DT_BF16,
+                                                .input = "-",
+                                                .x_dtype = -1 };
 
 static const struct opt_tool tool = {
     .name = "lut-precompute",
     .usage = "lut-precompute -m MODEL -s SAE [-o DIR] [OPTION...]\n"
-             "lut-precompute --index DIR [--k K]",
+             "lut-precompute --index DIR [--k K]\n"
+             "lut-precompute calibrate [OPTION...] DIR LAYER < x",
     .summary = "Makes lookup tables of linear layers from sparse "
                "autoencoders.",
     .opts = opts,
-    .modes = "make index",
+    .verbs = verbs,
     .rules = rules,
     .defaults = &defaults,
 };
@@ -98,17 +125,27 @@ main(int argc, char **argv)
     int status;
 
     tool_parse(&line, &tool, argc, argv, &cmd);
-    if (line.n_args)
+    if (line.verb == CALIBRATE && line.n_args != 2)
+        die_usage("calibrate: needs DIR LAYER (found %d operand%s)",
+                  line.n_args, plural((uint64_t)line.n_args));
+    if (line.verb == MAKE && line.n_args)
         die_usage("\"%s\": no operands are taken", line.args[0]);
+    if (line.verb == MAKE && !cmd.index && (!cmd.model || !cmd.sae))
+        die_usage("-%s is needed", cmd.model ? "s SAE" : "m MODEL");
     if (cmd.output && outdir_check_name(cmd.output, &err) < 0)
         die_err(&err);
-    sig_install(false);
+    sig_install(line.verb == CALIBRATE);
+    if (line.verb == CALIBRATE) {
+        cmd.dir = line.args[0];
+        cmd.layer = line.args[1];
+    }
     if (!cmd.output && cmd.model) {
         str_addf(&lut, "%s/lut", cmd.model);
         cmd.output = lut.s;
     }
-    status = cmd.index ? index_write(cmd.index, true, cmd.k, &err)
-                       : run_all(&cmd, &err);
+    status = line.verb == CALIBRATE ? calibrate(&cmd, &err)
+             : cmd.index            ? index_write(cmd.index, true, cmd.k, &err)
+                                    : run_all(&cmd, &err);
     str_free(&lut);
     if (status < 0)
         die_err(&err);

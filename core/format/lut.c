@@ -138,30 +138,40 @@ read_size(const struct js *obj, const char *key, size_t *v, struct err *err)
     return 0;
 }
 
+size_t
+lut_elbow_names(const char *name, char *names[LUT_ELBOW_NAMES])
+{
+    char *of_fused = lut_fused_sae(name);
+    const char *part = of_fused ? of_fused : name, *dot;
+    const char *plain[] = { name, name + 6, part, part + 6 };
+    struct str key = { 0 };
+    size_t n = 0;
+
+    for (; n < 4; n++)
+        names[n] = xstrdup(plain[n]);
+    if (!strncmp(part, "model.layers.", 13) && (dot = strchr(part + 13, '.'))) {
+        str_addf(&key, "layer_%.*s/%s", (int)(dot - part - 13), part + 13,
+                 dot + 1);
+        for (size_t i = 0; i < key.n; i++)
+            key.s[i] = key.s[i] == '.' ? '_' : key.s[i];
+        names[n++] = key.s;
+    }
+    free(of_fused);
+    return n;
+}
+
 /* A threshold under one of the names that scripts give a layer, or NaN. */
 static double
 read_elbow(const struct js *root, const char *name)
 {
     const json_t *all = js_get(root, "elbow_thresholds").v, *v = NULL;
-    char *of_fused = lut_fused_sae(name);
-    char *part = of_fused ? of_fused : xstrdup(name);
-    const char *names[] = { name, name + 6, part, part + 6 };
-    struct str key = { 0 };
-    const char *dot;
+    char *names[LUT_ELBOW_NAMES];
+    size_t n = lut_elbow_names(name, names);
 
-    for (size_t i = 0; i < 4 && !v; i++)
-        v = json_object_get(all, names[i]);
-    /* "layer_0/self_attn_q_proj" */
-    if (!v && !strncmp(part, "model.layers.", 13) &&
-        (dot = strchr(part + 13, '.'))) {
-        str_addf(&key, "layer_%.*s/%s", (int)(dot - part - 13), part + 13,
-                 dot + 1);
-        for (size_t i = 0; i < key.n; i++)
-            key.s[i] = key.s[i] == '.' ? '_' : key.s[i];
-        v = json_object_get(all, key.s);
+    for (size_t i = 0; i < n; i++) {
+        v = v ? v : json_object_get(all, names[i]);
+        free(names[i]);
     }
-    str_free(&key);
-    free(part);
     if (json_is_object(v))
         v = json_object_get(v, "elbow_value");
     return json_is_number(v) ? json_number_value(v) : NAN;

@@ -94,6 +94,13 @@ size_t lut_parts(const char *name, char *parts[LUT_MAX_PARTS]);
 char *lut_fused(const char *name);
 char *lut_fused_sae(const char *name);
 
+/* lut_elbow_names() lists the keys of elbow_thresholds that can be a layer's,
+ * by its full name, in the order in which they are looked up: the last is the
+ * exporter's, "layer_0/self_attn_q_proj", where the layer can have one.
+ * Returns how many.  free() each. */
+#define LUT_ELBOW_NAMES 5
+size_t lut_elbow_names(const char *name, char *names[LUT_ELBOW_NAMES]);
+
 /* The tensors of a file, each BF16, F16 or F32; the vectors are widened, and
  * whoever opened the table may change them. */
 struct lut_table {

@@ -88,6 +88,7 @@ lut-late     | cp -r in/some out/lut    | -m -k *metadata.json -c late | lut-pre
 lut-index    | cp -r in/some out/lut    |        | lut-precompute -q --index out/lut
 lut-shard    |                          | -m -r --resume | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut --shard 0/2
 lut-plan     |                          | -o     | lut-precompute --dry-run -j 1 -m in/m -s in/saes -o out/lut
+lut-calibrate | cp -r in/case out/t     | -m -r -f | lut-precompute calibrate -q -j 1 -i in/x.npy -m in/case --top 3 --dims out/d.npy out/t model.layers.0.self_attn.q_proj
 lut-apply    |                          | -i in/x.npy | lut-apply -q -j 1 in/case model.layers.0.self_attn.q_proj
 lut-ratio    |                          |        | lut-apply -q -j 2 -i in/x.npy -m in/case --ratio 0.3 -o out/y.npy in/case model.layers.0.self_attn.q_proj
 lut-arrays   |                          | -m -r -f | lut-apply -q -j 1 -i in/x.npy --codes out/c --values out/v --xhat out/h -o out/y.npy in/case model.layers.0.self_attn.q_proj
