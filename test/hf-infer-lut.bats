@@ -22,6 +22,16 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
     [ "$output" = 13 ]
 }
 
+@test "hf-infer --lut-auto: each table's nats alone, in order of what a nat saves" {
+    ref auto
+    [ "$output" = 9 ]
+    run -2 hf-infer M --ids 1,2,3 --lut-auto 0.1
+    run -2 hf-infer M --ids 1,2,3 --lut M --lut-auto -1
+    run -2 hf-infer M --ids 1,2,3 --lut M --lut-auto 0.1 --nll
+    run -65 hf-infer M --ids 1 --lut M --lut-auto 0.1
+    [ "$output" = "hf-infer: --ids: the prompt has 1 token (--lut-auto needs at least 2)" ]
+}
+
 @test "hf-infer --lut: the bits do not depend on -j, --chunk or --batch" {
     ref make M fused
     same_for '-j 1' '-j 2' '-j 3 --chunk 5' '--chunk 1' '--no-screen' '--lut-report r --force' -- \

@@ -23,9 +23,9 @@ add_stop(void *to, const char *arg, struct err *err)
 }
 
 /* The modes that an option is for. */
-#define TEXT_IN  "generate logits nll top acts encode"
-#define IDS_IN   "generate logits nll top acts decode"
-#define MODEL_IN "generate logits nll top acts"
+#define TEXT_IN  "generate logits nll top acts encode lut-auto"
+#define IDS_IN   "generate logits nll top acts decode lut-auto"
+#define MODEL_IN "generate logits nll top acts lut-auto"
 
 #define OPT_INTO struct run
 static const struct opt opts[] = {
@@ -85,9 +85,9 @@ static const struct opt opts[] = {
       "mean, std and the K best of the last logits" },
     { 0, "acts", "SPEC", NULL, OPT_TEXT(acts),
       "dump activations: resid:0,3 attn:all in:q_proj:0-5" },
-    { 0, "ctx", "T", "nll acts", OPT_I64(ctx, 1, INT32_MAX),
+    { 0, "ctx", "T", "nll acts lut-auto", OPT_I64(ctx, 1, INT32_MAX),
       "windows of T tokens (--nll: default the model's context)" },
-    { 0, "stride", "N", "nll", OPT_I64(stride, 1, INT32_MAX),
+    { 0, "stride", "N", "nll lut-auto", OPT_I64(stride, 1, INT32_MAX),
       "start a window every N tokens of a longer text" },
     { 0, "pad", NULL, "acts", OPT_FLAG(pad),
       "one document a window, padded with zeros" },
@@ -105,7 +105,7 @@ static const struct opt opts[] = {
       "print control characters on a terminal, too" },
     { 0, "json", NULL, "generate nll top encode", OPT_FLAG(json),
       "print JSON" },
-    { 'o', "output", "FILE", "generate nll top acts encode decode",
+    { 'o', "output", "FILE", "generate nll top acts encode decode lut-auto",
       OPT_TEXT(output), "output file (default: standard output)" },
     TOOL_FORCE(NULL),
     { 0, "chunk", "N", MODEL_IN, OPT_I64(chunk, 1, 65536),
@@ -130,8 +130,11 @@ static const struct opt opts[] = {
       "use only tables of layers that match (default: all)" },
     { 0, "ratio", "R", MODEL_IN, OPT_F64(lut_ratio, 0, 1),
       "fraction of inputs that --lut compensates (default 0)" },
-    { 0, "lut-report", "FILE", MODEL_IN, OPT_TEXT(lut_report),
-      "write the error of each table against its layer" },
+    { 0, "lut-report", "FILE", "generate logits nll top acts",
+      OPT_TEXT(lut_report),
+      "write the error and the time of each table against its layer" },
+    { 0, "lut-auto", "NATS", NULL, OPT_F64(lut_auto, 0, 1e6),
+      "print which tables save the most time for so many nats of a token" },
     { 0, "no-screen", NULL, MODEL_IN, OPT_FLAG(no_screen),
       "compute all pre-activations of tables exactly; the bits are the same" },
     TOOL_THREADS(MODEL_IN),
@@ -159,7 +162,8 @@ static const struct opt_rule rules[] = {
     { OPT_NOT, "kvc", "ctx stride", NULL },
     { OPT_NEEDS, "kvc-after", "kvc", NULL },
     { OPT_NEEDS, "sae-zero", "sae", NULL },
-    { OPT_NEEDS, "lut-layers ratio lut-report no-screen", "lut", NULL },
+    { OPT_NEEDS, "lut-layers ratio lut-report lut-auto no-screen", "lut",
+      NULL },
     { OPT_NEEDS, "batch skip-bad resume", "jsonl", NULL },
     { OPT_NEEDS, "resume", "output", NULL },
     { OPT_ONE_OF, "verbose quiet", NULL, NULL },
@@ -176,6 +180,7 @@ static const struct run defaults = {
     .format = -1,
     .chat_format = -1,
     .lut_ratio = -1,
+    .lut_auto = -1,
 };
 
 static const struct opt_tool tool = {
@@ -185,11 +190,13 @@ static const struct opt_tool tool = {
              "hf-infer MODEL --jsonl [-n N] [--batch N] < PROMPTS.jsonl\n"
              "hf-infer MODEL --logits FILE.npy | --nll | --top K ...\n"
              "hf-infer MODEL --acts SPEC [--ctx T] [--acts-meta FILE] ...\n"
+             "hf-infer MODEL --lut DIR --lut-auto NATS --file FILE\n"
              "hf-infer MODEL --encode | --decode ...",
     .summary = "Runs a Hugging Face model (llama, mistral, qwen2, "
                "qwen3, qwen3_moe) on the CPU.",
     .opts = opts,
-    .modes = "generate logits nll top acts encode decode", /* enum mode */
+    /* enum mode */
+    .modes = "generate logits nll top acts encode decode lut-auto",
     .rules = rules,
     .defaults = &defaults,
 };
@@ -198,8 +205,8 @@ int
 main(int argc, char **argv)
 {
     static int (*const modes[])(struct run *, struct err *) = {
-        run_generate, run_logits, run_nll,   run_top,
-        run_acts,     run_encode, run_decode
+        run_generate, run_logits, run_nll,    run_top,
+        run_acts,     run_encode, run_decode, run_lut_auto
     };
     static const struct {
         unsigned bit;

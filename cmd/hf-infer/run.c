@@ -203,9 +203,11 @@ run_open_model(struct run *run, struct err *err)
     bool text = run->mode != MODE_LOGITS && run->mode != MODE_ACTS &&
                 !run->ids_out &&
                 (run->stop.n > 0 || !is_missing(run->dir, "tokenizer.json"));
-    const struct tables_options o = { run->lut_layers, run->lut_ratio,
-                                      run->lut_report != NULL,
-                                      !run->no_screen };
+    const struct tables_options o = { .layers = run->lut_layers,
+                                      .ratio = run->lut_ratio,
+                                      .report = run->lut_report,
+                                      .times = run->mode == MODE_LUT_AUTO,
+                                      .screen = !run->no_screen };
     int rc = 0;
 
     if (check_dir(run->dir, true, err) < 0 ||

@@ -22,7 +22,8 @@ enum mode {
     MODE_TOP,
     MODE_ACTS,
     MODE_ENCODE,
-    MODE_DECODE
+    MODE_DECODE,
+    MODE_LUT_AUTO
 };
 
 struct run {
@@ -74,6 +75,7 @@ struct run {
     const char *lut_layers; /* --lut-layers GLOB,.. */
     const char *lut_report; /* --lut-report FILE */
     double lut_ratio;       /* --ratio; -1: not given */
+    double lut_auto;        /* --lut-auto NATS */
     bool no_screen;         /* tables: all pre-activations are exact */
     int n_threads;
     bool json, verbose, quiet;
@@ -142,6 +144,20 @@ int compress(struct run *run, struct session *session, struct err *err);
  * --raw-text. */
 int print_text(const struct run *run, const struct str *text, struct err *err);
 
+/*
+ * A text that is scored several times.  score_open() reads the prompt and opens
+ * the model and an engine; score_again() gives the nats of all tokens, how many
+ * they are, and of how many the text is; score_close() takes NULL, too.
+ */
+struct nll;
+struct score {
+    double nats;
+    size_t n_scored, n_tokens;
+};
+struct nll *score_open(struct run *run, const char *option, struct err *err);
+int score_again(struct nll *nll, struct score *score, struct err *err);
+void score_close(struct nll *nll);
+
 /* The modes. */
 int run_generate(struct run *run, struct err *err);
 int run_batch(struct run *run, struct err *err);
@@ -151,5 +167,6 @@ int run_top(struct run *run, struct err *err);
 int run_acts(struct run *run, struct err *err);
 int run_encode(struct run *run, struct err *err);
 int run_decode(struct run *run, struct err *err);
+int run_lut_auto(struct run *run, struct err *err);
 
 #endif

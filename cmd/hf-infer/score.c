@@ -113,6 +113,8 @@ struct nll {
     double *of_row;      /* [rows] nats */
     double sum, part;    /* nats of all tokens, and since part was set to 0 */
     size_t n, n_fed;     /* tokens in sum; all that were run */
+    bool silent;         /* no line for each token */
+    struct ids text;     /* of the prompt */
     struct progress progress;
 };
 
@@ -171,7 +173,7 @@ feed_scored(struct nll *nll, size_t begin, size_t end, size_t first,
             nll->n++;
             nll->sum += nll->of_row[k];
             nll->part += nll->of_row[k];
-            if (run->json || run->jsonl)
+            if (nll->silent)
                 continue;
             str_addf(&tsv, "%zu\t%d\t%.6f\t", i + k + 1, (int)nll->next[k],
                      nll->of_row[k]);
@@ -355,76 +357,119 @@ score_lines(struct nll *nll, struct err *err)
     return rc;
 }
 
+/* The windows fit the model, and the text, if there is one, them. */
+static int
+check_windows(const struct run *run, const struct ids *ids, struct err *err)
+{
+    if (run->ctx > run->config->max_positions)
+        return err_set(err, TU_USAGE, "--ctx %lld: the model's context is %lld",
+                       (long long)run->ctx,
+                       (long long)run->config->max_positions);
+    if (run->stride > (int64_t)window_of(run))
+        return err_set(err, TU_USAGE,
+                       "--stride %lld: windows have %zu tokens, and some "
+                       "tokens would be in none",
+                       (long long)run->stride, window_of(run));
+    return check_length(run, prompt_name(run), ids->n, err);
+}
+
+struct nll *
+score_open(struct run *run, const char *option, struct err *err)
+{
+    struct nll *nll = xcalloc(1, sizeof(*nll));
+    size_t vocab_size;
+
+    nll->run = run;
+    nll->silent = run->json || run->jsonl || run->mode != MODE_NLL;
+    if ((run->jsonl ? run_open_model(run, err)
+                    : read_prompt(run, 2, option, &nll->text, err)) < 0 ||
+        check_windows(run, &nll->text, err) < 0 ||
+        run_open_engine(
+            run,
+            smaller((size_t)run->chunk, run->jsonl ? SIZE_MAX : nll->text.n),
+            err) < 0) {
+        score_close(nll);
+        return NULL;
+    }
+    vocab_size = (size_t)run->config->vocab_size;
+    nll->rows = rows_at_once(run, (size_t)run->chunk);
+    nll->of_row = xcalloc(nll->rows, sizeof(*nll->of_row));
+    nll->logits = mem_big(nll->rows, vocab_size * sizeof(float), "logits", err);
+    if (!nll->logits) {
+        score_close(nll);
+        return NULL;
+    }
+    nll->progress = (struct progress){
+        .what = "prompt",
+        .unit = "token",
+        .total = nll->text.n <= window_of(run) ? nll->text.n : 0,
+        .quiet = !run->verbose || run->mode != MODE_NLL,
+    };
+    return nll;
+}
+
+void
+score_close(struct nll *nll)
+{
+    if (!nll)
+        return;
+    if (nll->logits)
+        mem_big_free(nll->logits, nll->rows,
+                     (size_t)nll->run->config->vocab_size * sizeof(float));
+    free(nll->of_row);
+    ids_free(&nll->text);
+    free(nll);
+}
+
+int
+score_again(struct nll *nll, struct score *score, struct err *err)
+{
+    nll->n = 0;
+    nll->sum = 0;
+    if (score_text(nll, prompt_name(nll->run), &nll->text, err) < 0)
+        return -1;
+    *score = (struct score){ nll->sum, nll->n, nll->text.n };
+    return 0;
+}
+
 int
 run_nll(struct run *run, struct err *err)
 {
     static const char head[] = "position\tid\tnll\ttoken\n";
-    struct ids ids = { 0 };
-    struct nll nll = { .run = run };
+    struct nll *nll;
     struct str json = { 0 }, said = { 0 };
-    size_t vocab_size = 0;
     double started;
     int rc = 0;
 
     if (run->jsonl && run->kvc)
-        rc = err_set(err, TU_USAGE, "--nll --kvc scores one text: not --jsonl");
-    if (rc == 0 && !run->jsonl)
-        rc = read_prompt(run, 2, "--nll", &ids, err);
-    if (rc == 0 && !run->model)
-        rc = run_open_model(run, err);
-    if (rc == 0 && run->ctx > run->config->max_positions)
-        rc =
-            err_set(err, TU_USAGE, "--ctx %lld: the model's context is %lld",
-                    (long long)run->ctx, (long long)run->config->max_positions);
-    if (rc == 0 && run->stride > (int64_t)window_of(run))
-        rc = err_set(err, TU_USAGE,
-                     "--stride %lld: windows have %zu tokens, and some tokens "
-                     "would be in none",
-                     (long long)run->stride, window_of(run));
-    if (rc == 0) /* before anything is written */
-        rc = check_length(run, prompt_name(run), ids.n, err);
-    if (rc == 0)
-        rc = run_open_engine(
-            run, smaller((size_t)run->chunk, run->jsonl ? SIZE_MAX : ids.n),
-            err);
-    if (rc < 0)
-        goto out;
+        return err_set(err, TU_USAGE,
+                       "--nll --kvc scores one text: not --jsonl");
+    nll = score_open(run, "--nll", err);
+    if (!nll)
+        return -1;
     started = clock_s();
-    vocab_size = (size_t)run->config->vocab_size;
-    nll.rows = rows_at_once(run, (size_t)run->chunk);
-    nll.of_row = xcalloc(nll.rows, sizeof(*nll.of_row));
-    nll.progress =
-        (struct progress){ .what = "prompt",
-                           .unit = "token",
-                           .total = ids.n <= window_of(run) ? ids.n : 0,
-                           .quiet = !run->verbose };
-    nll.logits = mem_big(nll.rows, vocab_size * sizeof(float), "logits", err);
-    rc = nll.logits ? 0 : -1;
-    if (rc == 0 && !run->json && !run->jsonl)
+    if (!nll->silent)
         rc = out_write(run->out, head, sizeof(head) - 1, err);
-    progress_start(&nll.progress);
+    progress_start(&nll->progress);
     if (rc == 0)
-        rc = run->jsonl        ? score_lines(&nll, err)
-             : run->compressor ? score_compressed(&nll, &ids, &json, &said, err)
-                               : score_text(&nll, prompt_name(run), &ids, err);
-    progress_end(&nll.progress);
-    if (rc < 0)
-        goto out;
-    say_speed(run, nll.n_fed, started);
-    if (run->json)
-        rc = put_nll(run, NULL, nll.n, nll.sum, json.s, err);
-    if (!run->quiet)
-        tool_say("%zu token%s, mean nll %.6f nats, perplexity %.6g", nll.n,
-                 plural(nll.n), nll.sum / (double)nll.n,
-                 f64_exp(nll.sum / (double)nll.n));
-    if (!run->quiet && said.n)
+        rc = run->jsonl ? score_lines(nll, err)
+             : run->compressor
+                 ? score_compressed(nll, &nll->text, &json, &said, err)
+                 : score_text(nll, prompt_name(run), &nll->text, err);
+    progress_end(&nll->progress);
+    if (rc == 0)
+        say_speed(run, nll->n_fed, started);
+    if (rc == 0 && run->json)
+        rc = put_nll(run, NULL, nll->n, nll->sum, json.s, err);
+    if (rc == 0 && !run->quiet)
+        tool_say("%zu token%s, mean nll %.6f nats, perplexity %.6g", nll->n,
+                 plural(nll->n), nll->sum / (double)nll->n,
+                 f64_exp(nll->sum / (double)nll->n));
+    if (rc == 0 && !run->quiet && said.n)
         tool_say("%s", said.s);
-out:
-    mem_big_free(nll.logits, nll.rows, vocab_size * sizeof(float));
-    free(nll.of_row);
+    score_close(nll);
     str_free(&said);
     str_free(&json);
-    ids_free(&ids);
     return rc;
 }
 

@@ -261,6 +261,21 @@ screen_work_close(struct screen_work *w)
 
 /* ---- rows of x ---- */
 
+static void
+make_ready(struct screen *s, struct gemm *gemm, enum screen_way way)
+{
+    if (way == SCREEN_HALF && !s->half.ready)
+        screen_prepare_half(s, gemm);
+    if (way == SCREEN_SHADOW && !s->shadow.ready)
+        screen_prepare_shadow(s, gemm);
+}
+
+void
+screen_ready(struct screen *s, struct gemm *gemm, size_t n)
+{
+    make_ready(s, gemm, way_of(s, n));
+}
+
 void
 screen_rescore(const struct screen_batch *b, size_t i, const uint32_t *idx,
                float *p, size_t n)
@@ -304,10 +319,7 @@ screen_top_by(struct screen_work *w, struct screen *s, enum screen_way way,
     struct screen_form *form = by_half ? &s->half : &s->shadow;
     size_t rows = by_half ? SCREEN_ROWS : SHADOW_ROWS;
 
-    if (!form->ready && by_half)
-        screen_prepare_half(s, w->gemm);
-    else if (!form->ready)
-        screen_prepare_shadow(s, w->gemm);
+    make_ready(s, w->gemm, way);
     for (size_t i = 0; i < n; i += rows) {
         struct screen_batch b = {
             .w = w,

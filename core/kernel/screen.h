@@ -52,6 +52,10 @@ void screen_shadow_row(const struct gemm_matrix *w, size_t i, int8_t *to,
  */
 bool screen_pays(const struct screen *screen, size_t n);
 
+/* screen_ready() makes what n rows of x are screened by, if they are; else
+ * screen_top() does so on first use. */
+void screen_ready(struct screen *screen, struct gemm *gemm, size_t n);
+
 /* A workspace for matrices of up to 'in' columns and n rows, and up to k
  * largest, in any number of rows of x.  'gemm' is borrowed.  0, or -1 with
  * 'err' set (EX_SOFTWARE).  Owner: the caller, until screen_work_close(). */

@@ -108,31 +108,40 @@ apply_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
 }
 
 void
-linear_apply(struct engine *e, const struct chunk *chunk,
+linear_dense(struct engine *e, const struct chunk *chunk,
              const struct apply *to, size_t n, const float *x)
 {
     const struct span *spans = chunk->spans;
+
+    if (e->options.compute == COMPUTE_F32) {
+        apply_rows(e, to, n, x, 0, chunk->n_rows, false);
+        return;
+    }
+    for (size_t i = 0, end; i < chunk->n_spans; i = end) {
+        bool generated = spans[i].generated;
+        size_t n_rows = 0;
+
+        for (end = i; end < chunk->n_spans && spans[end].generated == generated;
+             end++)
+            n_rows += spans[end].n;
+        apply_rows(e, to, n, x, spans[i].row, n_rows, generated);
+    }
+}
+
+void
+linear_apply(struct engine *e, const struct chunk *chunk,
+             const struct apply *to, size_t n, const float *x)
+{
     const struct apply *left = to;
     struct apply without_table[MAX_APPLY];
     size_t n_left = n;
 
     if (e->model->tables) {
-        n_left = tables_apply(e, to, n, x, chunk->n_rows, without_table);
+        n_left = tables_apply(e, chunk, to, n, x, without_table);
         left = without_table;
     }
-    if (n_left > 0 && e->options.compute == COMPUTE_F32)
-        apply_rows(e, left, n_left, x, 0, chunk->n_rows, false);
-    else if (n_left > 0)
-        for (size_t i = 0, end; i < chunk->n_spans; i = end) {
-            bool generated = spans[i].generated;
-            size_t n_rows = 0;
-
-            for (end = i;
-                 end < chunk->n_spans && spans[end].generated == generated;
-                 end++)
-                n_rows += spans[end].n;
-            apply_rows(e, left, n_left, x, spans[i].row, n_rows, generated);
-        }
+    if (n_left > 0)
+        linear_dense(e, chunk, left, n_left, x);
     for (size_t i = 0; i < n; i++)
         lora_apply(e, &to[i], x, chunk->n_rows);
 }

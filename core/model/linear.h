@@ -56,11 +56,14 @@ void linear_int8(struct engine *engine, const struct gemm_job *jobs, size_t n,
  *                  rows             in COMPUTE_BF16             tables
  *   linear_apply   a chunk's        rounded; those of prompts   yes
  *                                   by gemm_bf16()
+ *   linear_dense   the same         the same                    no; no adapters
  *   linear_rows    experts', head's rounded; by gemm_int8()     no
  *                                   where w is I8
  *   linear_exact   a router's       f32                         no
  */
 void linear_apply(struct engine *engine, const struct chunk *chunk,
+                  const struct apply *to, size_t n, const float *x);
+void linear_dense(struct engine *engine, const struct chunk *chunk,
                   const struct apply *to, size_t n, const float *x);
 void linear_rows(struct engine *engine, const struct apply *to, size_t n,
                  const float *x, size_t n_rows);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/format/lut.h"
 #include "core/js.h"
 #include "core/kernel/vec.h"
@@ -19,7 +20,10 @@
 struct tabled {
     struct table table;
     struct table_fix fix;
+    struct linear *parts[LUT_MAX_PARTS]; /* that the table stands for */
+    size_t n_parts;
     struct table_stats *stats; /* NULL without a report */
+    struct table_times times;
     uint64_t n_bad; /* rows of outputs with a number that is NaN or infinite */
 };
 
@@ -30,6 +34,7 @@ struct tables {
     struct tabled *tabled; /* [n] */
     struct table_sizes sizes;
     size_t max_out;
+    bool timed;
 };
 
 /* Gives the linear layers that a table stands for this table. */
@@ -71,6 +76,7 @@ bind_parts(struct tables *ts, struct tabled *tabled, struct err *err)
         if (rc == 0) {
             l->table = tabled;
             l->table_col = col;
+            tabled->parts[tabled->n_parts++] = l;
         }
     }
     if (rc == 0 && !table_bind_end(t))
@@ -94,6 +100,7 @@ tables_open(struct tables **tables, struct model *model, const char *dir,
     *tables = NULL;
     globs_open(&globs, o->layers);
     ts->model = model;
+    ts->timed = o->times || o->report;
     ts->tabled = xcalloc(ts->lut.n_layers, sizeof(*ts->tabled));
     for (size_t i = 0; i < ts->lut.n_layers; i++)
         globs_use(&globs, ts->lut.layers[i].name);
@@ -118,7 +125,7 @@ tables_open(struct tables **tables, struct model *model, const char *dir,
         if (bind_parts(ts, t, err) < 0 ||
             table_transpose(&t->table, &t->fix, err) < 0)
             rc = -1;
-        if (rc == 0 && o->screen && !o->report)
+        if (rc == 0 && o->screen)
             table_screen(&t->table);
         table_size(&ts->sizes, &t->table);
         if (rc == 0 && o->report)
@@ -177,6 +184,27 @@ tables_count(const struct tables *ts)
     return ts->n;
 }
 
+const char *
+tables_layer(const struct tables *ts, size_t i)
+{
+    return ts->tabled[i].table.file.layer->name;
+}
+
+void
+tables_use(struct tables *ts, size_t i, bool use)
+{
+    struct tabled *tabled = &ts->tabled[i];
+
+    for (size_t k = 0; k < tabled->n_parts; k++)
+        tabled->parts[k]->table = use ? tabled : NULL;
+}
+
+struct table_times
+tables_times(const struct tables *ts, size_t i)
+{
+    return ts->tabled[i].times;
+}
+
 size_t
 tables_stored(const struct tables *ts)
 {
@@ -207,7 +235,7 @@ tables_screened(const struct tables *ts, size_t *nbytes)
     return all;
 }
 
-/* ---- running ---- */
+/* ---- memory ---- */
 
 size_t
 tables_floats(const struct tables *ts)
@@ -239,32 +267,66 @@ tables_work_close(struct engine *e)
     table_work_close(e->table_work);
 }
 
-/* A table's outputs, in e->table_y; with a report, next to the layer's. */
+/* ---- running, and what it costs ---- */
+
+/* A table's outputs, in e->table_y. */
 static void
 apply_table(struct engine *e, struct tabled *tabled, const float *x, size_t n)
 {
     const struct table *t = &tabled->table;
+    double from = clock_s();
+
+    for (size_t i = 0, some; i < n; i += some) {
+        some = smaller(n - i, table_work_rows(e->table_work));
+        tabled->n_bad +=
+            table_apply(e->table_work, t, &tabled->fix, e->table_y + i * t->out,
+                        t->out, x + i * t->in, t->in, some, 0);
+    }
+    tabled->times.table += clock_s() - from;
+    tabled->times.rows += n;
+}
+
+/* How near the layer a table is: with what table_apply() has to find for it. */
+static void
+compare_table(struct engine *e, struct tabled *tabled, const float *x, size_t n)
+{
+    const struct table *t = &tabled->table;
     float *dense = e->table_y + e->options.chunk * e->table_out;
-    int flags = tabled->stats ? TABLE_ERROR | TABLE_COUNT : 0;
 
     for (size_t i = 0, some; i < n; i += some) {
         const float *from = x + i * t->in;
         float *y = e->table_y + i * t->out;
 
         some = smaller(n - i, table_work_rows(e->table_work));
-        tabled->n_bad += table_apply(e->table_work, t, &tabled->fix, y, t->out,
-                                     from, t->in, some, flags);
-        if (!tabled->stats)
-            continue;
+        table_apply(e->table_work, t, &tabled->fix, y, t->out, from, t->in,
+                    some, TABLE_ERROR | TABLE_COUNT);
         table_dense(e->gemm, t, dense, t->out, from, t->in, some);
         table_stats_add(tabled->stats, e->table_work, y, t->out, dense, t->out,
                         from, t->in, some);
     }
 }
 
+/* The layer as it runs without its table, to nowhere. */
+static void
+time_layer(struct engine *e, struct tabled *tabled, const struct chunk *chunk,
+           const float *x)
+{
+    float *to = e->table_y + e->options.chunk * e->table_out;
+    struct apply parts[MAX_APPLY];
+    double from = clock_s();
+
+    for (size_t i = 0; i < tabled->n_parts; i++) {
+        parts[i] = (struct apply){ tabled->parts[i], to, false };
+        to += chunk->n_rows * tabled->parts[i]->out;
+    }
+    linear_dense(e, chunk, parts, tabled->n_parts, x);
+    tabled->times.layer += clock_s() - from;
+}
+
 size_t
-tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
-             size_t n_rows, struct apply *rest)
+tables_apply(struct engine *e, const struct chunk *chunk,
+             const struct apply *to, size_t n, const float *x,
+             struct apply *rest)
 {
     const struct tables *ts = e->model->tables;
     const struct tabled *last = NULL;
@@ -281,10 +343,17 @@ tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
             continue;
         }
         t = &tabled->table;
+        if (tabled != last && ts->timed) {
+            if (t->screen)
+                screen_ready(t->screen, e->gemm, chunk->n_rows);
+            time_layer(e, tabled, chunk, x);
+        }
         if (tabled != last)
-            apply_table(e, tabled, x, n_rows);
+            apply_table(e, tabled, x, chunk->n_rows);
+        if (tabled != last && tabled->stats)
+            compare_table(e, tabled, x, chunk->n_rows);
         last = tabled;
-        for (size_t r = 0; r < n_rows; r++) {
+        for (size_t r = 0; r < chunk->n_rows; r++) {
             const float *part = e->table_y + r * t->out + l->table_col;
 
             if (to[i].add)
@@ -296,6 +365,13 @@ tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
     return n_rest;
 }
 
+/* Microseconds of a row; null where there were none. */
+static void
+put_us(struct str *tsv, double seconds, uint64_t rows)
+{
+    str_addf(tsv, rows ? "\t%.2f" : "\tnull", 1e6 * seconds / (double)rows);
+}
+
 void
 tables_report(const struct tables *ts, struct str *tsv)
 {
@@ -304,7 +380,7 @@ tables_report(const struct tables *ts, struct str *tsv)
     str_adds(tsv, "layer");
     for (size_t k = 0; k < TABLE_N_METRICS; k++)
         str_addf(tsv, "\t%s", table_metric_names[k]);
-    str_addc(tsv, '\n');
+    str_adds(tsv, "\tus_table\tus_layer\n");
     for (size_t i = 0; i < ts->n; i++) {
         str_adds(tsv, ts->tabled[i].table.file.layer->name);
         table_stats_get(ts->tabled[i].stats, v);
@@ -312,6 +388,8 @@ tables_report(const struct tables *ts, struct str *tsv)
             str_addc(tsv, '\t');
             js_put_f64(tsv, v[k]);
         }
+        put_us(tsv, ts->tabled[i].times.table, ts->tabled[i].times.rows);
+        put_us(tsv, ts->tabled[i].times.layer, ts->tabled[i].times.rows);
         str_addc(tsv, '\n');
     }
 }

@@ -12,6 +12,7 @@
 #include "core/str.h"
 
 struct apply;
+struct chunk;
 struct engine;
 struct model;
 
@@ -30,12 +31,27 @@ struct tables_options {
     const char *layers;
     double ratio; /* of the inputs that are compensated, by the layer itself */
     bool report;  /* run the layers as well, and compare */
+    bool times;   /* run the layers as well, and time both */
     bool screen;  /* see table_screen() */
 };
 int tables_open(struct tables **tables, struct model *model, const char *dir,
                 const struct tables_options *options, struct err *err);
 void tables_close(struct tables *tables); /* NULL is fine */
 size_t tables_count(const struct tables *tables);
+
+/* tables_use() has the layer of one table, of tables_count(), run on it, as all
+ * do at first, or on its own weights.  Not while an engine runs.
+ * tables_layer() is that layer's name. */
+void tables_use(struct tables *tables, size_t i, bool use);
+const char *tables_layer(const struct tables *tables, size_t i);
+
+/* tables_times(): seconds that one table took for its rows so far, and its
+ * layer by its own weights, as the engine computes it. */
+struct table_times {
+    uint64_t rows;
+    double table, layer;
+};
+struct table_times tables_times(const struct tables *tables, size_t i);
 
 /* tables_stored(): how many hold the weights to compensate with; the others
  * use the model's. */
@@ -46,16 +62,18 @@ size_t tables_stored(const struct tables *tables);
 struct screen_counts tables_screened(const struct tables *tables,
                                      size_t *nbytes);
 
-/* tables_report() appends a line for each table, of all rows so far. */
+/* tables_report() appends a line for each table, of all rows so far: metrics,
+ * and the microseconds of a row by the table and by the layer. */
 void tables_report(const struct tables *tables, struct str *tsv);
 
 /*
- * tables_apply() applies the tables among n layers to rows x [n_rows], and
+ * tables_apply() applies the tables among n layers to a chunk's rows x, and
  * copies the layers without one to 'rest' [n]; returns how many.  An engine has
  * the memory for it from tables_work_open() to tables_work_close().
  */
-size_t tables_apply(struct engine *engine, const struct apply *to, size_t n,
-                    const float *x, size_t n_rows, struct apply *rest);
+size_t tables_apply(struct engine *engine, const struct chunk *chunk,
+                    const struct apply *to, size_t n, const float *x,
+                    struct apply *rest);
 /* tables_floats() is how many floats that is for each row. */
 size_t tables_floats(const struct tables *tables);
 int tables_work_open(struct engine *engine, struct err *err);

@@ -22,12 +22,13 @@ FUSED = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj",
 
 
 def make(directory, names, dtype="F32", k=24, bias=False, exporter=False,
-         stored=False, n=160, seed=0, scale=0.3, meta=None, threshold=None):
+         stored=False, n=160, seed=0, scale=0.3, meta=None, threshold=None,
+         **change):
     """A model with a table for each of 'names' in each layer; returns its
     weights, and the tables as they are held."""
     rng = np.random.default_rng(seed)
     config = tiny_models.config_of("llama", attention_bias=bias,
-                                   mlp_bias=bias)
+                                   mlp_bias=bias, **change)
     w = tiny_models.weights_of(config, rng, bias, bias, bias)
     w = {m: lut.round_to(a, "F32") for m, a in w.items()}
     tiny_models.write_model(directory, config, w, "F32")
@@ -190,12 +191,49 @@ def report():
         positives_mean=(z > 0).sum(axis=1).mean(), compensated_mean=0,
         active_mean=np.mean([len(s) for s in sets]),
         dead=z.shape[1] - len(set(np.concatenate(sets))))
+    assert float(row["us_table"]) > 0 and float(row["us_layer"]) > 0
     n = 0
     for key, v in want.items():
         got = float(row[{"row_max": "row_rel_l2_max"}.get(key, key)])
         assert abs(got - v) <= 1e-4 * abs(v), (key, got, v)
         n += 1
     return n
+
+
+def auto():
+    """--lut-auto: the nats are those of one table at a time, the order is that
+    of what a nat saves, and the first ones within NATS are kept."""
+    names = FUSED[:1] + FUSED[2:]  # qkv and the wide MLP: tables that save
+    make("M", names, n=8, k=2, intermediate_size=3000)
+    before = nll("M").mean()
+    p = subprocess.run(("hf-infer", "M", "--lut", "M", "--ids",
+                        ",".join(map(str, IDS)), "--lut-auto", "0.3"),
+                       capture_output=True, text=True)
+    assert p.returncode == 0, p.stderr
+    rows = list(csv.DictReader(p.stdout.splitlines(), delimiter="\t"))
+    assert len(rows) == 3 * len(names)
+    total, kept, going, last = 0, [], True, None
+    for row in rows:
+        v = {k: float(row[k]) for k in row if k not in ("layer", "kept")}
+        cost = nll("M", "--lut", "M", "--lut-layers", row["layer"]).mean()
+        assert abs(cost - before - v["nats"]) < 2e-6, (row, cost - before)
+        total += cost - before
+        assert abs(total - v["nats_sum"]) < 1e-5
+        assert abs(v["us_layer"] - v["us_table"] - v["us_saved"]) < 0.02
+        # what a nat saves falls, but for those that cost none or save none
+        worth = (v["us_saved"] <= 0, v["nats"] > 0 < v["us_saved"],
+                 -v["us_saved"] / (v["nats"] if v["nats"] > 0 < v["us_saved"]
+                                   else 1))
+        assert last is None or last <= (worth[:2] + (worth[2] * 0.99 + 0.1,))
+        last = worth
+        going = going and v["us_saved"] > 0 and total <= 0.3
+        assert row["kept"] == ("yes" if going else "no"), row
+        kept += [row["layer"]] if going else []
+    assert len(kept) < len(rows), rows
+    after = nll("M", "--lut", "M", "--lut-layers", ",".join(kept)).mean()
+    assert "%d of %d tables kept" % (len(kept), len(rows)) in p.stderr
+    assert "%.6f -> %.6f nats" % (before, after) in p.stderr, (p.stderr, after)
+    return len(rows)
 
 
 if __name__ == "__main__":
