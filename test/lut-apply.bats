@@ -261,7 +261,7 @@ END
     screened "" 0
     # a looser one costs more, and proves as well
     screened "add['encoder_error'] *= 2" 0
-    screened "q[7, 3] = -128" 1
+    screened "q[7, 3] = -128; error[7] *= 40" 0
     screened "error[7] = np.nan" 1
     screened "error[7] = -1" 1
     screened "scale[4095] = np.inf" 1

@@ -105,8 +105,6 @@ check_shadow(const struct check *c, size_t r, double *most)
 
         lost += (e - scale * q) * (e - scale * q);
         all += e * e;
-        if (q < -127)
-            *most = INFINITY;
     }
     if (!(sqrt(lost) <= error &&
           error <= 1.001 * sqrt(lost) + 0x1p-20 * sqrt(all) + 0x1p-40))

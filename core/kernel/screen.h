@@ -18,7 +18,7 @@
 
 /* A shadow that a file has: of each row of W int8 [in] and a scale, and how far
  * they are from it at most, as a Euclidean norm.  f32, little-endian, at any
- * address.  What lies outside of -127 .. 127, or is not finite, is not used. */
+ * address.  What is not finite is not used. */
 struct screen_stored {
     const void *int8;  /* [n, in], or NULL: none is stored */
     const void *scale; /* [n] */

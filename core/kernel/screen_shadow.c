@@ -29,7 +29,7 @@ ld_of(size_t in)
 static struct screen_slack
 quantize(int16_t *to, float *scale, const float *x, size_t in)
 {
-    const double most = 0x1p31 / 127 - (double)in;
+    const double most = 0x1p31 / 128 - (double)in;
     double norm = 0, lost = 0, step;
     float rest[UNIT], by;
 
