@@ -17,10 +17,12 @@ struct precompute_cmd {
     const char *index;                /* --index: nothing else is done */
     const char *layers;               /* globs with commas between; or NULL */
     bool fuse_qkv, fuse_gate_up;
-    enum dtype dtype;   /* of the tables */
-    size_t k;           /* 0: the SAE's own */
-    int keep_centering; /* 1: --centering explicit */
-    int bf16;           /* 1: --compute bf16 */
+    enum dtype dtype;       /* of the tables */
+    size_t k;               /* 0: the SAE's own */
+    int keep_centering;     /* 1: --centering explicit */
+    int bf16;               /* 1: --compute bf16 */
+    bool no_prefix;         /* --no-model-prefix */
+    const char *created_at; /* by SOURCE_DATE_EPOCH; NULL: unsaid */
     bool store_weights, screen, resume, verify, dry_run, verbose, quiet;
     int out_flags; /* OUT_FORCE or 0 */
     int n_threads;

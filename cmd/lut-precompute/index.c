@@ -165,6 +165,7 @@ struct index {
     json_t *listed; /* an object with the files of the old index as keys */
     json_t *old;    /* what metadata.json was; NULL: nothing */
     json_t *layers; /* new, by full names */
+    json_t *named;  /* an object of what files of their own call their layers */
     json_t *first;  /* what the first of our files says */
     struct err bad; /* of the first damaged one, if 'prune'; status 0: none */
 };
@@ -183,7 +184,9 @@ add_layers(struct index *x, const struct names *files, struct err *err)
         struct err why = { 0 };
         json_t *self = describe(x->dir, file, &why);
         json_t *entry = json_object_get(self, "entry");
+        const char *name = json_string_value(json_object_get(self, "layer"));
         struct str own = { 0 };
+        bool is_own;
         char *layer;
 
         if (!self && !why.status && !json_object_get(x->listed, file)) {
@@ -207,16 +210,19 @@ add_layers(struct index *x, const struct names *files, struct err *err)
             err_warn("%s", why.what);
         if (!self)
             continue;
-        layer = lut_name(json_string_value(json_object_get(self, "layer")));
-        str_addf(&own, "%s" LUT_SUFFIX, layer);
-        if (strcmp(file, own.s) != 0 &&
-            bsearch(&own.s, files->names, files->n, sizeof(char *), by_name)) {
+        layer = lut_name(name);
+        str_addf(&own, "%s" LUT_SUFFIX, name);
+        is_own = strcmp(file, own.s) == 0;
+        if (is_own ? json_object_get(x->named, layer) != NULL
+                   : bsearch(&own.s, files->names, files->n, sizeof(char *),
+                             by_name) != NULL) {
             err_warn("%s/%s: is a table of %s, which has its own file: left "
                      "out",
                      x->dir, file, layer);
         } else {
             json_object_set_new(entry, "file", json_string(file));
             json_object_set(x->layers, layer, entry);
+            json_object_set_new(x->named, layer, json_string(name));
         }
         if (!x->first)
             x->first = json_incref(self);
@@ -302,9 +308,13 @@ document(const struct index *x)
 
     json_object_foreach(x->layers, key, v) names_add(&names, key);
     names_sort(&names);
-    for (size_t i = 0; i < names.n; i++)
-        json_object_set(layers, names.names[i],
+    for (size_t i = 0; i < names.n; i++) {
+        const char *name =
+            json_string_value(json_object_get(x->named, names.names[i]));
+
+        json_object_set(layers, name ? name : names.names[i],
                         json_object_get(x->layers, names.names[i]));
+    }
     names_free(&names);
     json_object_set_new(doc, "version",
                         version ? json_incref(version)
@@ -435,6 +445,7 @@ write_once(const char *dir, bool prune, size_t k, const struct names *files,
         rc = err_set(err, EX_NOINPUT, "%s: has no tables (*" LUT_SUFFIX ")",
                      dir);
     x.layers = json_object();
+    x.named = json_object();
     all = json_object_get(json_object_get(x.old, "sae_config"), "k_active");
     x.k = k                             ? k
           : json_integer_value(all) > 0 ? (size_t)json_integer_value(all)
@@ -460,6 +471,7 @@ write_once(const char *dir, bool prune, size_t k, const struct names *files,
     *bad = x.bad;
     json_decref(x.old);
     json_decref(x.layers);
+    json_decref(x.named);
     json_decref(x.first);
     json_decref(x.listed);
     str_free(&path);

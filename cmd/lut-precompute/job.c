@@ -8,6 +8,7 @@
 #include "core/js.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/model/names.h"
 #include "core/out.h"
 #include "core/sig.h"
 
@@ -137,10 +138,10 @@ lut_text(const struct layer_job *job, struct err *err)
     parts = json_array();
     for (size_t i = 0; i < t->n_parts; i++)
         json_array_append_new(parts, json_string(t->parts[i].name));
-    str_addf(&file, "%s" LUT_SUFFIX, t->name);
+    str_addf(&file, "%s" LUT_SUFFIX, job->name);
     v = json_object();
     json_object_set_new(v, "version", json_string(LUT_VERSION));
-    json_object_set_new(v, "layer", json_string(t->name));
+    json_object_set_new(v, "layer", json_string(job->name));
     json_object_set_new(
         v, "entry",
         json_pack("{s:I, s:I, s:s, s:I, s:I, s:{s:b}, s:b, s:s, s:o}",
@@ -165,6 +166,9 @@ lut_text(const struct layer_job *job, struct err *err)
     if (job->cmd->bf16)
         json_object_set_new(v, "compute", json_string("bf16"));
     info = json_object();
+    if (job->cmd->created_at)
+        json_object_set_new(info, "created_at",
+                            json_string(job->cmd->created_at));
     json_object_set_new(info, "source_model", json_string(job->model->name));
     name = json_string(sae_name); /* NULL: it is not UTF-8 */
     json_object_set_new(info, "sae_model", name ? name : json_string(""));
@@ -262,7 +266,8 @@ job_open(struct layer_job *job, struct err *err)
                        "sources)",
                        t->name, s->n, t->out, (size_t)nbytes, GROWTH_MAX,
                        sources);
-    str_addf(&job->path, "%s/%s" LUT_SUFFIX, job->cmd->output, t->name);
+    job->name = job->cmd->no_prefix ? names_short(t->name) : t->name;
+    str_addf(&job->path, "%s/%s" LUT_SUFFIX, job->cmd->output, job->name);
     job->lut = lut_text(job, err);
     return job->lut ? 0 : -1;
 }

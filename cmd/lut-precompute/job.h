@@ -33,11 +33,12 @@ struct layer_job {
     const struct target_model *model;
     const struct target_layer *target;
     const struct sae *sae;
-    size_t k;        /* k_active */
-    bool over;       /* the table has thresholds, */
-    bool one;        /* the same for all latents */
-    struct str path; /* of the file */
-    char *lut;       /* __metadata__'s text of the layer */
+    size_t k;         /* k_active */
+    bool over;        /* the table has thresholds, */
+    bool one;         /* the same for all latents */
+    const char *name; /* of the layer, in its table */
+    struct str path;  /* of the file */
+    char *lut;        /* __metadata__'s text of the layer */
     struct digest digests[N_DIGESTS];
     struct par_worker *hashing; /* that computes them; NULL: none does */
     atomic_bool pause;

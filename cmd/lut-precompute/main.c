@@ -1,6 +1,7 @@
 /* lut-precompute: the command line. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cmd/lut-precompute/cmd.h"
 #include "core/mem.h"
@@ -10,6 +11,9 @@
 #include "core/str.h"
 #include "core/tool.h"
 #include "core/tty.h"
+
+#define EPOCH_CHARS 32
+#define LAST_EPOCH  253402300799 /* 9999-12-31T23:59:59Z */
 
 /* --fuse: words with commas between. */
 static int
@@ -47,6 +51,8 @@ static const struct opt opts[] = {
       "tables of the K largest latents (default: as the SAE says)" },
     { 0, "centering", "fold|explicit", "make", OPT_WORD(keep_centering, 0),
       "fold it into the encoder's bias, or keep it" },
+    { 0, "no-model-prefix", NULL, "make", OPT_FLAG(no_prefix),
+      "name layers and files without model., as the Python exporter does" },
     { 0, "store-weights", NULL, "make", OPT_FLAG(store_weights),
       "store the layer's weights, too: for compensation without the model" },
     { 0, "screen", NULL, "make", OPT_FLAG(screen),
@@ -79,9 +85,9 @@ static const struct opt opts[] = {
 };
 
 /* What --index does not take. */
-#define INDEX_NOT                                                         \
-    "model sae output layers fuse dtype compute centering store-weights " \
-    "screen resume shard verify dry-run deadline force"
+#define INDEX_NOT                                           \
+    "model sae output layers fuse dtype compute centering " \
+    "no-model-prefix store-weights screen resume shard verify dry-run deadline force"
 
 static const struct opt_rule rules[] = {
     { OPT_NOT, "dry-run", "verify", "--dry-run writes nothing to --verify" },
@@ -115,12 +121,33 @@ static const struct opt_tool tool = {
     .defaults = &defaults,
 };
 
+/* SOURCE_DATE_EPOCH as "2025-12-24T10:00:00Z": false where it is not set. */
+static bool
+read_epoch(char text[EPOCH_CHARS])
+{
+    const char *s = getenv("SOURCE_DATE_EPOCH");
+    uint64_t seconds;
+    struct err err;
+    struct tm tm;
+    time_t t;
+
+    if (!s)
+        return false;
+    if (opt_u64("SOURCE_DATE_EPOCH", s, 0, LAST_EPOCH, &seconds, &err) < 0)
+        die_err(&err);
+    t = (time_t)seconds;
+    gmtime_r(&t, &tm);
+    strftime(text, EPOCH_CHARS, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    return true;
+}
+
 int
 main(int argc, char **argv)
 {
     struct precompute_cmd cmd = defaults;
     struct opt_line line;
     struct str lut = { 0 };
+    char created_at[EPOCH_CHARS];
     struct err err = { 0 };
     int status;
 
@@ -132,6 +159,8 @@ main(int argc, char **argv)
         die_usage("\"%s\": no operands are taken", line.args[0]);
     if (line.verb == MAKE && !cmd.index && (!cmd.model || !cmd.sae))
         die_usage("-%s is needed", cmd.model ? "s SAE" : "m MODEL");
+    if (line.verb == MAKE && read_epoch(created_at))
+        cmd.created_at = created_at;
     if (cmd.output && outdir_check_name(cmd.output, &err) < 0)
         die_err(&err);
     sig_install(line.verb == CALIBRATE);

@@ -177,7 +177,7 @@ job_verify(const struct layer_job *job, struct par *par, bool *header,
     double most = 0;
     int rc;
 
-    str_addf(&file, "%s" LUT_SUFFIX, layer.name);
+    str_addf(&file, "%s" LUT_SUFFIX, job->name);
     layer.file = file.s;
     rc = lut_table_open(&table, &lut, &layer, err);
     str_free(&file);
