@@ -112,7 +112,8 @@ from tiny_models import write_safetensors
 rng = np.random.default_rng(7)
 shapes = {"lm_head": (20, 12), "model.layers.0.mlp.experts.3.gate_proj": (6, 12),
           "model.layers.0.mlp.experts.3.up_proj": (6, 12), "model.layers.0.mlp.fc1": (9, 12),
-          "model.language_model.layers.1.self_attn.q_proj": (8, 12), "model.layers.10.x": (5, 12)}
+          "model.language_model.layers.1.self_attn.q_proj": (8, 12), "model.layers.10.x": (5, 12),
+          "transformer.h.0.mlp.fc": (7, 12)}
 w = {n + ".weight": ref.round_to(rng.normal(size=s), "BF16") for n, s in shapes.items()}
 w["model.norm.weight"] = np.ones(12)
 w["model.bad/name.weight"] = np.ones((3, 12))
@@ -120,7 +121,7 @@ os.mkdir("any")
 write_safetensors("any/model.safetensors", w, lambda _: "BF16")
 json.dump({"model_type": "new", "text_config": {"hidden_size": 12}}, open("any/config.json", "w"))
 for i, name in enumerate(["lm_head", "layers.0.mlp.fc1", "layers.0.mlp.experts.3.up_proj",
-                          "language_model.layers.1.self_attn.q_proj"]):
+                          "language_model.layers.1.self_attn.q_proj", "transformer.h.0.mlp.fc"]):
     ref.write_sae("anysae/" + name, "sparsify", ref.tiny_sae(np.random.default_rng(i), 30, 12), 3)
 END
     lut-precompute -m any -s anysae -o t --dtype f32 --fuse gate_up
@@ -129,17 +130,29 @@ import json, numpy as np, lut_ref as ref
 doc, w = json.load(open("t/metadata.json")), ref.read_model("any")
 assert doc["model_config"] == {"model_type": "new", "hidden_size": 12}
 saes = {"model.lm_head": 0, "model.layers.0.mlp.fc1": 1, "model.layers.0.mlp.experts.3.gate_up_proj": 2,
-        "model.language_model.layers.1.self_attn.q_proj": 3}
+        "model.language_model.layers.1.self_attn.q_proj": 3, "model.transformer.h.0.mlp.fc": 4}
+x = np.random.default_rng(8).normal(size=(9, 12)).astype("f4")
+np.save("x.npy", x)
 assert sorted(doc["layers"]) == sorted(saes)
 for name, i in saes.items():
-    parts = [name.replace("model.lm_head", "lm_head")]
+    parts = [name.replace("model.lm_head", "lm_head").replace("model.transformer", "transformer")]
     if "gate_up" in name:
         parts = [name.replace("gate_up", p) for p in ("gate", "up")]
     dense = np.concatenate([w[p + ".weight"] for p in parts])
     want = ref.table(ref.tiny_sae(np.random.default_rng(i), 30, 12), dense)["precomputed_products"]
     got = ref.read_safetensors("t/%s.lut.safetensors" % name)[0]["precomputed_products"]
     assert got.shape == want.shape and abs(got - want).max() < 1e-5, name
+    np.save(name + ".npy", x @ dense.T)
 END
+    # with the model next to it, all of their inputs compensated, it is the layer
+    for layer in model.lm_head lm_head transformer.h.0.mlp.fc layers.0.mlp.experts.3.gate_up_proj \
+        language_model.layers.1.self_attn.q_proj; do
+        lut-precompute calibrate -q -m any t $layer --top 12 --dims dims.npy -f <x.npy
+        lut-apply t $layer -m any --dims dims.npy <x.npy >y.npy
+        "$PYTHON" -c 'import sys, numpy as np
+want = np.load("model." + sys.argv[1].removeprefix("model.") + ".npy")
+assert abs(np.load("y.npy") - want).max() < 1e-5 * abs(want).max()' $layer
+    done
     run -0 lut-precompute -m any -s anysae/lm_head -o u --layers '*.x,*.q_proj,lm_head' --dry-run
     [ "$(printf '%s\n' "${lines[@]}" | cut -f 1 | xargs)" = \
         "layer model.language_model.layers.1.self_attn.q_proj model.layers.10.x model.lm_head total" ]
