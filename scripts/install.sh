@@ -94,6 +94,9 @@ for s in "$top"/scripts/jobs/*; do
     put $mode "$s" "$data/${s##*/}"
 done
 put 644 "$top/scripts/batch.mk" "$data/batch.mk"
+for p in pyproject.toml tensorutils.py; do
+    put 644 "$top/python/$p" "$data/python/$p"
+done
 echo "tensorutils $version: $# tools in $DESTDIR$bin"
 case :$PATH: in
 *:"$bin":*) ;;

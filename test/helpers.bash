@@ -52,7 +52,7 @@ small_disk() {
 
 # py ARGUMENT...: Python that finds the references in test/ref.
 py() {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
+    PYTHONPATH=$ROOT/test/ref${PYTHONPATH:+:$PYTHONPATH} "$PYTHON" "$@"
 }
 
 # endless: m, the demo model without an end of text: draws are as many as -n

@@ -1,0 +1,501 @@
+"""What the tools of tensorutils read and write, for numpy and torch.
+
+    acts = Acts("dump")                 # a SAEV dump, saev(5)
+    rows = acts.rows(layer=13)          # one layer's activations, as rows
+    x = rows[:256]                      # f32 [256, d]
+    image, patch, layer = rows.where(0) # what row 0 is of
+    data = rows.torch()                 # a torch Dataset of the same
+
+    w = open_safetensors("model.safetensors")["model.norm.weight"]
+    table = Table("lut", "layers.0.mlp.up_proj"); y = table(x)    # lut(5)
+    sae = SAE("sae"); z = sae.encode(x)                           # sae(5)
+
+    with Recorder(model, ["encoder.layers.3"], "acts", meta) as r:
+        for batch in batches:
+            model(batch)                # goes into saev-write as it runs
+
+One file of plain Python: it needs numpy; torch only where it is named.
+See tensorutils-python(7).
+"""
+import contextlib
+import json
+import os
+import re
+import subprocess
+import tempfile
+
+import numpy as np
+
+__version__ = "0.1"
+__all__ = ["Acts", "Rows", "Recorder", "SAE", "Table", "Writer",
+           "bf16_to_f32", "f32_to_bf16", "open_safetensors",
+           "save_safetensors", "token_ids"]
+
+
+# ---- numbers and safetensors ----
+
+def bf16_to_f32(u):
+    """f32 of BF16 numbers, given as uint16."""
+    return (np.asarray(u, "<u2").astype("<u4") << 16).view("<f4")
+
+
+def f32_to_bf16(a):
+    """uint16 of f32 numbers, to nearest even; a NaN stays one."""
+    a = np.asarray(a, "<f4", order="C")
+    u = a.view("<u4").astype("<u8")
+    rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16
+    return np.where(np.isnan(a), u >> 16 | 0x40, rounded).astype("<u2")
+
+
+_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2",
+           "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
+           "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?"}
+_NAMES = {np.dtype(v): k for k, v in _DTYPES.items() if k != "BF16"}
+
+
+class _Safetensors:
+    """The tensors of a file, mapped: each is read where it is used."""
+
+    def __init__(self, path, raw_bf16=False):
+        self.path, self._raw = path, raw_bf16
+        with open(path, "rb") as f:
+            size = os.fstat(f.fileno()).st_size
+            n = int.from_bytes(f.read(8), "little")
+            if size < 8 or n > size - 8:
+                raise ValueError("%s: is not a safetensors file" % path)
+            self._header = json.loads(f.read(n))
+        self.metadata = self._header.pop("__metadata__", {})
+        self._data = np.memmap(path, "u1", "r") if size > 8 + n else b""
+        self._at = 8 + n
+        for name, t in self._header.items():
+            dtype, (begin, end) = t["dtype"], t["data_offsets"]
+            count = int(np.prod(t["shape"], dtype=object)) if t["shape"] else 1
+            if dtype not in _DTYPES:
+                raise ValueError("%s: %s is %s, which numpy has not"
+                                 % (path, name, dtype))
+            if (not 0 <= begin <= end <= size - self._at or
+                    end - begin != count * np.dtype(_DTYPES[dtype]).itemsize):
+                raise ValueError("%s: %s does not fit its place" % (path, name))
+
+    def __getitem__(self, name):
+        t = self._header[name]
+        begin, end = t["data_offsets"]
+        data = np.frombuffer(self._data, "u1", end - begin, self._at + begin) \
+            if end > begin else np.empty(0, "u1")
+        a = data.view(_DTYPES[t["dtype"]]).reshape(t["shape"])
+        return bf16_to_f32(a) if t["dtype"] == "BF16" and not self._raw else a
+
+    def dtype(self, name):
+        """The file's own name of it: "BF16"."""
+        return self._header[name]["dtype"]
+
+    def __iter__(self):
+        return iter(self._header)
+
+    def __len__(self):
+        return len(self._header)
+
+    def __contains__(self, name):
+        return name in self._header
+
+    def keys(self):
+        return self._header.keys()
+
+    def items(self):
+        return ((name, self[name]) for name in self._header)
+
+
+def open_safetensors(path, raw_bf16=False):
+    """The tensors of a file by name, as arrays that are mapped; BF16 is widened
+    to f32, or left as uint16 if 'raw_bf16'.  'metadata' is __metadata__."""
+    return _Safetensors(path, raw_bf16)
+
+
+def save_safetensors(path, tensors, metadata=None, bf16=()):
+    """Writes arrays by name, those named in 'bf16' rounded to BF16.  The file
+    appears whole or not at all."""
+    header, data, at = {}, [], 0
+    if metadata:
+        header["__metadata__"] = metadata
+    for name, a in tensors.items():
+        a = np.asarray(a, order="C")
+        dtype = "BF16" if name in bf16 else \
+            _NAMES.get(a.dtype.newbyteorder("<"))
+        if dtype is None:
+            raise TypeError("%s is %s, which safetensors have not"
+                            % (name, a.dtype))
+        a = f32_to_bf16(a) if name in bf16 else a.astype(_DTYPES[dtype])
+        header[name] = {"dtype": dtype, "shape": list(a.shape),
+                        "data_offsets": [at, at + a.nbytes]}
+        at += a.nbytes
+        data.append(a)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    temp = "%s.%d.part" % (path, os.getpid())
+    try:
+        with open(temp, "wb") as f:
+            f.write(len(text).to_bytes(8, "little") + text)
+            for a in data:
+                f.write(a.tobytes())
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temp, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(temp)
+        raise
+
+
+# ---- SAEV dumps ----
+
+class Acts:
+    """A SAEV dump: f32 [image, layer, token, d], in shards that are mapped.
+
+    layers, d, n_imgs, n_patches, cls (whether token 0 is CLS), n_tokens (of an
+    image), meta (metadata.json).  acts[image] is [layer, token, d]."""
+
+    def __init__(self, path):
+        self.path = path
+        with open(os.path.join(path, "metadata.json"), encoding="utf-8") as f:
+            self.meta = m = json.load(f)
+        try:
+            self.layers, self.d = m["layers"], m["d_vit"]
+            self.n_imgs, self.n_patches = m["n_imgs"], m["n_patches_per_img"]
+            self.cls, budget = m["cls_token"], m["max_patches_per_shard"]
+        except KeyError as e:
+            raise ValueError(
+                "%s/metadata.json: has no %s: is it of another version? "
+                "(saev-read meta says so)" % (path, e)) from None
+        self.n_tokens = self.n_patches + self.cls
+        self._per = budget // (len(self.layers) * self.n_tokens)
+        if self._per < 1:
+            raise ValueError("%s/metadata.json: a shard holds no image" % path)
+        self._shards = {}
+
+    def _shard(self, k):
+        """Shard k, as an array [images, layer, token, d]."""
+        if k not in self._shards:
+            name = os.path.join(self.path, "acts%06d.bin" % k)
+            shape = (len(self.layers), self.n_tokens, self.d)
+            n = min(self._per, self.n_imgs - k * self._per)
+            nbytes = os.path.getsize(name)
+            one = 4 * int(np.prod(shape))
+            if nbytes not in (n * one, self._per * one):
+                raise ValueError("%s: has %d bytes (expected %d)"
+                                 % (name, nbytes, n * one))
+            self._shards[k] = np.memmap(name, "<f4", "r", 0, (n,) + shape)
+        return self._shards[k]
+
+    def __len__(self):
+        return self.n_imgs
+
+    def __getitem__(self, image):
+        if not 0 <= image < self.n_imgs:
+            raise IndexError("image %d of %d" % (image, self.n_imgs))
+        return self._shard(image // self._per)[image % self._per]
+
+    def rows(self, view="all", layer=None):
+        """The activations of a view as rows: "all", "image" (without CLS) or
+        "cls" tokens, of one layer by its name, or of all."""
+        return Rows(self, view, layer)
+
+
+class Rows:
+    """Rows [len, d] of a view, in the order image, layer, token."""
+
+    def __init__(self, acts, view, layer):
+        if view not in ("all", "image", "cls"):
+            raise ValueError("view %r (expected all, image or cls)" % view)
+        if view == "cls" and not acts.cls:
+            raise ValueError("%s: has no CLS token" % acts.path)
+        if layer is not None and layer not in acts.layers:
+            raise ValueError("%s: has no layer %r (of %s)"
+                             % (acts.path, layer, acts.layers))
+        self.acts, self.view, self.layer = acts, view, layer
+        self._places = range(len(acts.layers)) if layer is None else \
+            [acts.layers.index(layer)]
+        first = int(view == "image" and acts.cls)
+        self._tokens = range(first, 1 if view == "cls" else acts.n_tokens)
+        self._of_image = len(self._places) * len(self._tokens)
+
+    def __len__(self):
+        return self.acts.n_imgs * self._of_image
+
+    def _place(self, i):
+        image, rest = divmod(i, self._of_image)
+        place, token = divmod(rest, len(self._tokens))
+        return image, self._places[place], self._tokens[token]
+
+    def where(self, i):
+        """(image, patch, layer) of row i; patch is -1 for CLS."""
+        image, place, token = self._place(self._index(i))
+        return image, token - self.acts.cls, self.acts.layers[place]
+
+    def _index(self, i):
+        n = len(self)
+        if not -n <= i < n:
+            raise IndexError("row %d of %d" % (i, n))
+        return i % n
+
+    def __getitem__(self, i):
+        if isinstance(i, (int, np.integer)):
+            image, place, token = self._place(self._index(int(i)))
+            return np.array(self.acts[image][place, token])
+        if isinstance(i, slice):
+            i = range(*i.indices(len(self)))
+        i = np.asarray(i)
+        if i.dtype == bool:
+            i = np.flatnonzero(i)
+        out = np.empty((len(i), self.acts.d), "<f4")
+        # in the order of the file, image by image
+        order = np.argsort(i % len(self), kind="stable") if len(i) else []
+        image, at = None, None
+        for k in order:
+            im, place, token = self._place(self._index(int(i[k])))
+            if im != image:
+                image, at = im, self.acts[im]
+            out[k] = at[place, token]
+        return out
+
+    def __array__(self, dtype=None, copy=None):
+        return self[:].astype(dtype or "<f4", copy=False)
+
+    def torch(self):
+        """A torch Dataset: {"act": f32 [d], "image": i, "patch": p, "layer": l};
+        given a list of indices, as a sampler of batches gives, batches."""
+        import torch
+
+        rows = self
+
+        class Dataset(torch.utils.data.Dataset):
+            def __len__(self):
+                return len(rows)
+
+            def __getitem__(self, i):
+                image, patch, layer = rows.where(i)
+                return {"act": torch.from_numpy(rows[i]), "image": image,
+                        "patch": patch, "layer": layer}
+
+            def __getitems__(self, batch):
+                acts = torch.from_numpy(rows[list(batch)])
+                return [dict(zip(("act", "image", "patch", "layer"),
+                                 (a,) + rows.where(i)))
+                        for a, i in zip(acts, batch)]
+
+        return Dataset()
+
+
+def token_ids(path):
+    """The ids that hf-infer --acts-ids wrote, [window, token], mapped: a row of
+    Rows is of token_ids(path)[image, patch]."""
+    return np.load(path, mmap_mode="r")
+
+
+# ---- into saev-write ----
+
+class Writer:
+    """Activations into saev-write, which gives the dump its name when all of
+    them are there: nothing is left of a run that fails.
+
+    with Writer("acts", meta) as w: w.write(x)    # x [images, layer, token, d]
+    Afterwards w.path is the dump's directory.  Options are saev-write's:
+    Writer("acts", meta, "--if-missing").  With n_imgs in meta, a stream that
+    ends early is none even where Python was killed; else it is counted."""
+
+    def __init__(self, out, meta, *options, program="saev-write"):
+        self._out, self._meta, self.path = out, dict(meta), None
+        self._shape = (len(meta["layers"]),
+                       meta["n_patches_per_img"] + meta["cls_token"],
+                       meta["d_vit"])
+        self._command = [program, "-o", out] + list(options)
+
+    def __enter__(self):
+        fd, self._file = tempfile.mkstemp(".json")
+        with os.fdopen(fd, "w") as f:
+            json.dump(self._meta, f)
+        self._process = subprocess.Popen(
+            self._command + ["-m", self._file], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE)
+        return self
+
+    def write(self, x):
+        x = np.ascontiguousarray(x, "<f4")
+        if x.shape[1:] != self._shape:
+            raise ValueError("activations %s (expected [images, %d, %d, %d])"
+                             % ((list(x.shape),) + self._shape))
+        try:
+            self._process.stdin.write(x.data)
+        except BrokenPipeError:  # it has said why
+            raise RuntimeError("saev-write ended with status %d"
+                               % self._process.wait()) from None
+
+    def __exit__(self, kind, error, trace):
+        p = self._process
+        if kind is not None:
+            p.terminate()
+        said, _ = p.communicate()
+        os.remove(self._file)
+        if kind is None and p.returncode != 0:
+            raise RuntimeError("saev-write ended with status %d" % p.returncode)
+        self.path = said.decode().strip() or None
+
+
+class Recorder:
+    """Streams what modules of a torch model give into saev-write.
+
+    with Recorder(model, names, out, meta): model(batch)...
+    'names' are those of named_modules(), one for each of meta's layers in their
+    order ("layers": default 0, 1, ..); a module's output is [batch, token, d],
+    or a tuple that begins with it.  'n_patches_per_img' and 'd_vit' are taken
+    from the first batch where meta has none.  An image is written when the last
+    module has given it; 'of' makes another tensor of an output."""
+
+    def __init__(self, model, names, out, meta, *options, of=None, **keywords):
+        modules = dict(model.named_modules())
+        for name in names:
+            if name not in modules:
+                raise ValueError("the model has no module %s" % name)
+        self._modules = [modules[name] for name in names]
+        self._of = of or (lambda y: y[0] if isinstance(y, tuple) else y)
+        self._meta = {"vit_family": type(model).__name__,
+                      "vit_ckpt": getattr(model, "name_or_path", "") or
+                      type(model).__name__,
+                      "layers": list(range(len(names))), "cls_token": False,
+                      "seed": 0, "max_patches_per_shard": 500000,
+                      "data": ""}
+        self._meta.update(meta)
+        if len(self._meta["layers"]) != len(names):
+            raise ValueError("%d modules for %d layers"
+                             % (len(names), len(self._meta["layers"])))
+        self._open = lambda: Writer(out, self._meta, *options, **keywords)
+        self._writer, self.path = None, None
+
+    def __enter__(self):
+        self._got = [None] * len(self._modules)
+        self._hooks = [m.register_forward_hook(self._hook(i))
+                       for i, m in enumerate(self._modules)]
+        return self
+
+    def _hook(self, i):
+        def hook(module, args, output):
+            self._got[i] = self._of(output).detach().float().cpu().numpy()
+            if all(g is not None for g in self._got):
+                self._write()
+        return hook
+
+    def _write(self):
+        x = np.stack(self._got, axis=1)
+        self._got = [None] * len(self._modules)
+        if self._writer is None:
+            self._meta.setdefault("n_patches_per_img",
+                                  x.shape[2] - self._meta["cls_token"])
+            self._meta.setdefault("d_vit", x.shape[3])
+            self._writer = self._open().__enter__()
+        self._writer.write(x)
+
+    def __exit__(self, *error):
+        for h in self._hooks:
+            h.remove()
+        if error[0] is None and any(g is not None for g in self._got):
+            error = (RuntimeError, RuntimeError("some modules did not run"),
+                     None)
+        if self._writer is not None:
+            self._writer.__exit__(*error)
+            self.path = self._writer.path
+        if isinstance(error[1], RuntimeError) and error[2] is None:
+            raise error[1]
+
+
+# ---- sparse autoencoders and lookup tables ----
+
+def _active(p, k, threshold):
+    """p where it is active, else 0: the k largest over 0, of equals the lower
+    index; or those over their thresholds."""
+    if threshold is not None:
+        return np.where(p > np.maximum(threshold, 0), p, 0)
+    z = np.maximum(p, 0)
+    if k is None or k >= z.shape[-1]:
+        return z
+    order = np.argsort(-z, axis=-1, kind="stable")[..., k:]
+    np.put_along_axis(z, order, 0, axis=-1)
+    return z
+
+
+class SAE:
+    """A sparse autoencoder of sae-train or sparsify (sae.safetensors) or of
+    SAELens (sae_weights.safetensors), a directory with its cfg.json; the tools
+    read others, too, sae(5).
+
+    encode(x) is what is active, [.., n_latents]; decode(z) is x again.
+    W_enc [n, d], b_enc [n], W_dec [n, d], b_dec [d]; k, or threshold, or
+    neither (ReLU); centered: it encodes x - b_dec."""
+
+    def __init__(self, path):
+        with open(os.path.join(path, "cfg.json"), encoding="utf-8") as f:
+            self.cfg = cfg = json.load(f)
+        lens = os.path.join(path, "sae_weights.safetensors")
+        if os.path.exists(os.path.join(path, "sae.safetensors")):
+            t = open_safetensors(os.path.join(path, "sae.safetensors"))
+            self.W_enc, self.b_enc = t["encoder.weight"], t["encoder.bias"]
+            self.centered, self.threshold = True, cfg.get("threshold")
+        else:
+            if cfg.get("rescale_acts_by_decoder_norm"):
+                raise ValueError("%s: rescale_acts_by_decoder_norm" % path)
+            t = open_safetensors(lens)
+            self.W_enc, self.b_enc = t["W_enc"].T, t["b_enc"]
+            self.centered = cfg.get("apply_b_dec_to_input", False)
+            self.threshold = t["threshold"] if "threshold" in t else None
+        self.W_dec, self.b_dec = t["W_dec"], t["b_dec"]
+        of = cfg.get("activation_fn_kwargs") or {}
+        self.k = cfg.get("k", of.get("k")) if self.threshold is None else None
+        self.n_latents, self.d = self.W_dec.shape
+
+    def encode(self, x):
+        x = np.asarray(x, "f4") - (self.b_dec if self.centered else 0)
+        return _active(x @ self.W_enc.T + self.b_enc, self.k, self.threshold)
+
+    def decode(self, z):
+        return z @ self.W_dec + self.b_dec
+
+
+class Table:
+    """A linear layer's lookup table, lut(5): table(x) is the layer's output by
+    it, and table.encode(x) what is active.  The tensors are attributes.
+
+    It is the formula, in f32, to compare with: lut-apply is the fast way."""
+
+    def __init__(self, directory, layer):
+        if not os.path.exists(os.path.join(directory, "metadata.json")):
+            directory = os.path.join(directory, "lut")
+        with open(os.path.join(directory, "metadata.json"),
+                  encoding="utf-8") as f:
+            meta = json.load(f)
+        for name in (layer, "model." + layer, re.sub("^model[.]", "", layer)):
+            if name in meta["layers"]:
+                break
+        else:
+            raise ValueError("%s/metadata.json: has no layer %s"
+                             % (directory, layer))
+        self.entry = entry = meta["layers"][name]
+        t = open_safetensors(os.path.join(directory, entry["file"]))
+        for tensor in ("encoder_weight", "encoder_bias", "decoder_weight",
+                       "decoder_bias", "precomputed_products", "bias_product"):
+            setattr(self, tensor, t[tensor])
+        self.k = entry.get("k_active", meta["sae_config"]["k_active"])
+        self.threshold = t["threshold"] \
+            if entry.get("activation") == "threshold" else None
+        by_exporter = "script_version" in meta.get("creation_info", {})
+        self.centered = entry.get("encoder", {}).get("input_centering",
+                                                     by_exporter)
+
+    def encode(self, x):
+        x = np.asarray(x, "f4") - (self.decoder_bias if self.centered else 0)
+        p = x @ self.encoder_weight.T + self.encoder_bias
+        return _active(p, self.k, self.threshold)
+
+    def __call__(self, x):
+        return self.encode(x) @ self.precomputed_products + self.bias_product
+
+    def reconstruct(self, x):
+        """x by its active latents alone."""
+        return self.encode(x) @ self.decoder_weight + self.decoder_bias

@@ -1,0 +1,207 @@
+"""python/tensorutils.py against numpy: python_cases.py CASE, in a directory of
+its own; "torch" alone needs torch."""
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+import lut_ref
+import mkst
+import tensorutils as tu
+
+META = dict(vit_family="x", vit_ckpt="y", layers=[3, 7], n_patches_per_img=4,
+            cls_token=True, d_vit=6, seed=0, n_imgs=10,
+            max_patches_per_shard=35, data="")
+X = np.random.default_rng(0).standard_normal((10, 2, 5, 6)).astype("f4")
+
+
+def fails(kind, text, function, *args):
+    try:
+        function(*args)
+    except kind as e:
+        assert text in str(e), e
+    else:
+        raise AssertionError(text)
+
+
+def dump(out="acts", meta=META, x=X, options=("-q",)):
+    with tu.Writer(out, meta, *options) as w:
+        for i in range(0, len(x), 3):
+            w.write(x[i:i + 3])
+    return w.path
+
+
+def dumps():
+    """All views of a dump in shards of three images, short and padded."""
+    for path in dump(), dump("padded", META, X, ("-q", "--pad")):
+        acts = tu.Acts(path)
+        assert len(acts) == 10 and acts.d == 6 and acts.cls
+        assert (np.stack([acts[i] for i in range(10)]) == X).all()
+        tokens = {"all": slice(0, 5), "image": slice(1, 5), "cls": slice(0, 1)}
+        for view in tokens:
+            for layer in None, 3, 7:
+                rows = acts.rows(view, layer)
+                places = [0, 1] if layer is None else [[3, 7].index(layer)]
+                want = X[:, places][:, :, tokens[view]].reshape(-1, 6)
+                assert len(rows) == len(want)
+                assert (np.asarray(rows) == want).all()
+                for pick in (slice(2, 9, 3), [5, 1, 5, -1], slice(0, 0),
+                             np.arange(len(want)) % 3 == 1):
+                    assert (rows[pick] == want[pick]).all()
+                assert (rows[-1] == want[-1]).all()
+                for i in range(len(rows)):
+                    image, patch, of = rows.where(i)
+                    assert (X[image, [3, 7].index(of), patch + 1]
+                            == want[i]).all()
+        fails(IndexError, "image 10 of 10", acts.__getitem__, 10)
+        fails(IndexError, "row 20 of 20", acts.rows("cls").__getitem__, 20)
+        fails(ValueError, "has no layer 4", acts.rows, "all", 4)
+        fails(ValueError, "view 'most'", acts.rows, "most")
+    shard = os.path.join(path, "acts000001.bin")
+    os.chmod(shard, 0o644)
+    os.truncate(shard, 100)
+    fails(ValueError, "acts000001.bin: has 100 bytes (expected 720)",
+          tu.Acts(path).__getitem__, 4)
+    with open(os.path.join(path, "metadata.json"), "w") as f:
+        json.dump({"vit_family": "x"}, f)
+    fails(ValueError, "metadata.json: has no 'layers'", tu.Acts, path)
+
+
+def writer():
+    """A run that fails leaves nothing, and says so."""
+    def short():
+        with tu.Writer("acts", META, "-q") as w:
+            w.write(X[:9])
+
+    def stops():
+        with tu.Writer("acts", META, "-q") as w:
+            w.write(X)
+            raise KeyError("mine")
+
+    fails(RuntimeError, "saev-write ended with status 65", short)
+    fails(KeyError, "mine", stops)
+    fails(ValueError, "activations [3, 2, 5] (expected [images, 2, 5, 6])",
+          dump, "acts", META, X[..., 0])
+    fails(RuntimeError, "saev-write ended with status", dump, "acts",
+          dict(META, n_imgs=-1))
+    assert not os.path.exists("acts") or not os.listdir("acts")
+    counted = {k: v for k, v in META.items() if k != "n_imgs"}
+    assert tu.Acts(dump("acts", counted)).n_imgs == 10
+    fails(RuntimeError, "saev-write ended with status 73", dump, "acts",
+          counted)
+    assert tu.Acts(dump("acts", counted, X, ("-q", "-f"))).n_imgs == 10
+
+
+def tensors():
+    """BF16 to nearest even, and every dtype there and back."""
+    u = np.arange(1 << 16, dtype="<u2")
+    f = tu.bf16_to_f32(u)
+    back = tu.f32_to_bf16(f)
+    nan = np.isnan(f)
+    assert (back == u)[~nan].all() and np.isnan(tu.bf16_to_f32(back)[nan]).all()
+    a = np.random.default_rng(1).standard_normal(10000).astype("f4")
+    a[:3] = 1 + 2.0 ** -8, 1 + 3 * 2.0 ** -8, np.inf
+    assert (tu.bf16_to_f32(tu.f32_to_bf16(a)) == lut_ref.round_to(a, "BF16")).all()
+    made = {"f": a.reshape(100, 100), "half": a[:8].astype("f2"),
+            "n": np.arange(5), "i8": np.arange(3, dtype="i1"),
+            "none": np.empty((0, 4), "f4"), "one": np.float32(2.5), "b": a}
+    tu.save_safetensors("t.safetensors", made, {"who": "me"}, bf16=["b"])
+    assert subprocess.run(["st-inspect", "verify", "-q", "t.safetensors"]
+                          ).returncode == 0
+    t = tu.open_safetensors("t.safetensors")
+    assert t.metadata == {"who": "me"} and set(t) == set(made)
+    for name, want in mkst.load_all("t.safetensors")[0].items():
+        assert t.dtype(name) == want[0]
+        assert (t[name] == mkst.values(*want)).all() and t[name].shape == \
+            mkst.values(*want).shape
+    assert t.dtype("b") == "BF16" and t["b"].dtype == np.float32
+    assert tu.open_safetensors("t.safetensors", True)["b"].dtype == np.uint16
+    assert t["one"].shape == () and t["one"] == 2.5
+    fails(TypeError, "x is object, which", tu.save_safetensors, "t.safetensors",
+          {"x": np.array([None])})
+    assert os.listdir(".") == ["t.safetensors"]
+    data = open("t.safetensors", "rb").read()
+    for bad in data[:7], data[:-1], b"\xff" * 8 + data[8:]:
+        open("bad", "wb").write(bad)
+        fails(ValueError, "bad: ", tu.open_safetensors, "bad")
+
+
+def layers():
+    """Tables and autoencoders are lut_ref's."""
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((50, 20)).astype("f4")
+    sae = lut_ref.tiny_sae(rng, 48, 20)
+    w = rng.standard_normal((12, 20))
+    for i, (k, threshold) in enumerate([(5, None), (48, None), (5, 0.5),
+                                        (5, rng.random(48))]):
+        t = lut_ref.write_lut("t%d" % i, {"model.layers.0.mlp.up_proj":
+                                          lut_ref.table(sae, w)}, k, "F32",
+                              threshold=threshold)["model.layers.0.mlp.up_proj"]
+        table = tu.Table("t%d" % i, "layers.0.mlp.up_proj")
+        z = lut_ref.preact(t, x)
+        sets = lut_ref.active(t, z, k)
+        assert np.allclose(table(x), lut_ref.combine(t, z, sets), atol=1e-4)
+        assert np.allclose(table.reconstruct(x),
+                           lut_ref.reconstruct(t, z, sets), atol=1e-4)
+    for layout in "sparsify", "saelens":
+        lut_ref.write_sae(layout, layout, sae, 5)
+        got = tu.SAE(layout)
+        p = (x - sae["decoder_bias"]) @ sae["encoder_weight"].T + \
+            sae["encoder_bias"]
+        want = np.zeros_like(p)
+        for r, s in enumerate(lut_ref.top_k(p, 5)):
+            want[r, s] = p[r, s]
+        assert np.allclose(got.encode(x), want, atol=1e-4), layout
+        assert np.allclose(got.decode(want), want @ sae["decoder_weight"]
+                           + sae["decoder_bias"], atol=1e-4)
+    fails(ValueError, "has no layer layers.1.mlp.up_proj", tu.Table, "t0",
+          "layers.1.mlp.up_proj")
+
+
+def torch():
+    """Modules' outputs in a dump, and its rows in a DataLoader."""
+    import torch
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = torch.nn.Linear(6, 8)
+            self.b = torch.nn.LSTM(8, 8, batch_first=True)  # gives a tuple
+            self.idle = torch.nn.Linear(1, 1)
+
+        def forward(self, x):
+            return self.b(self.a(x))[0]
+
+    model, x = Model(), torch.randn(7, 5, 6)
+    with torch.no_grad():
+        a = model.a(x)
+        want = torch.stack([a, model.b(a)[0]], 1).numpy()
+    with torch.no_grad(), tu.Recorder(model, ["a", "b"], "acts", {}, "-q") as r:
+        model(x[:4])
+        model(x[4:])
+    acts = tu.Acts(r.path)
+    assert acts.meta["vit_family"] == "Model" and acts.n_imgs == 7
+    got = np.stack([acts[i] for i in range(7)])
+    assert np.allclose(got, want, atol=1e-6)
+    n = 0
+    for batch in torch.utils.data.DataLoader(acts.rows(layer=1).torch(),
+                                             batch_size=4, shuffle=True):
+        for act, i, p in zip(batch["act"], batch["image"], batch["patch"]):
+            assert (act.numpy() == got[i, 1, p]).all()
+            n += 1
+    assert n == 35
+    model(x)  # no hook is left
+
+    def partly():
+        with tu.Recorder(model, ["a", "idle"], "part", {}, "-q"):
+            model(x)
+
+    fails(RuntimeError, "some modules did not run", partly)
+    fails(ValueError, "has no module c", tu.Recorder, model, ["c"], "d", {})
+    assert not os.path.exists("part")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

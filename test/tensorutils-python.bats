@@ -1,0 +1,88 @@
+# python/tensorutils.py: against numpy and torch, installed, and its page's
+# examples.
+load helpers
+
+cases() {
+    PYTHONPATH=$ROOT/python py "$ROOT/test/ref/python_cases.py" "$1"
+}
+
+torch() {
+    "$PYTHON" -c 'import torch' 2>/dev/null || skip "no torch"
+}
+
+@test "tensorutils.py: dumps by image, view and row" {
+    cases dumps
+}
+
+@test "tensorutils.py: Writer gives a whole dump or none" {
+    cases writer
+}
+
+@test "tensorutils.py: safetensors, and BF16, which numpy does not have" {
+    cases tensors
+}
+
+@test "tensorutils.py: tables and autoencoders by the formula" {
+    cases layers
+}
+
+@test "tensorutils.py: a table is lut-apply's, an autoencoder sae-train eval's" {
+    lut-precompute -q -m "$ROOT/demo/qwen3-tiny" -s "$ROOT/demo/sae" -o lut
+    hf-infer "$ROOT/demo/qwen3-tiny" -q --acts in:up_proj:1 --ctx 64 --acts-meta meta.json \
+        --file "$ROOT/demo/held-out.txt" -o x.f32
+    lut-apply lut layers.1.mlp.up_proj --x-dtype f32 --raw --xhat xhat.npy -i x.f32 -o y.f32 -q
+    PYTHONPATH=$ROOT/python py - "$ROOT/demo/sae/layers.1.mlp.up_proj" <<'END'
+import sys, numpy as np, tensorutils as tu
+table, sae = tu.Table("lut", "model.layers.1.mlp.up_proj"), tu.SAE(sys.argv[1])
+x = np.fromfile("x.f32", "<f4").reshape(-1, sae.d)
+y = np.fromfile("y.f32", "<f4").reshape(len(x), -1)
+near = lambda a, b: np.median(abs(a - b)) < 1e-5 * abs(b).max()
+assert near(table(x), y) and near(table.reconstruct(x), np.load("xhat.npy"))
+# the table's numbers are BF16
+assert np.median(abs(sae.decode(sae.encode(x)) - np.load("xhat.npy"))) < 1e-2
+END
+}
+
+@test "tensorutils.py: what torch modules give, and a DataLoader" {
+    torch
+    cases torch
+}
+
+@test "tensorutils-python(7): the examples run as typed" {
+    ln -s "$ROOT/demo" .
+    mkdir bin
+    ln -s "$(command -v "$PYTHON")" bin/python3
+    examples tensorutils-python.7 >script
+    PYTHONPATH=$ROOT/python PATH=$PWD/bin:$PATH run -0 bash -eo pipefail script
+    [[ ${lines[-2]} =~ ^"fvu 0."[0-9]+$ && ${lines[-1]} =~ ^"table 0.0"[0-9]+$ ]]
+}
+
+@test "tensorutils-python(7): the recorder's example runs as typed" {
+    torch
+    sed -n '/^meta = {/,/^\.Ed/{/^\.Ed/!p}' "$ROOT/man/tensorutils-python.7" >example
+    { cat <<'END' && cat example; } >script.py
+import torch, tensorutils as tu
+class Encoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(8))
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+model = torch.nn.Sequential()
+model.encoder = Encoder()
+batches = [torch.randn(3, 5, 8) for _ in range(2)]
+END
+    PYTHONPATH=$ROOT/python run -0 "$PYTHON" script.py
+    saev-read verify -q "${lines[-1]}"
+}
+
+@test "tensorutils.py: pip installs it without a network" {
+    "$PYTHON" -W ignore -c 'import ensurepip, setuptools, venv' 2>/dev/null || skip "no pip, setuptools or venv"
+    "$PYTHON" -m venv --system-site-packages venv
+    cp -r "$ROOT/python" .
+    venv/bin/python -m pip install -q --no-index --no-build-isolation ./python
+    [ "$(cd / && "$OLDPWD/venv/bin/python" -c 'import tensorutils; print(tensorutils.__version__)')" = "$(hf-infer --version | sed 's/.* //')" ]
+    grep -qx "version = \"$(hf-infer --version | sed 's/.* //')\"" python/pyproject.toml
+}
