@@ -13,7 +13,7 @@ applies() {
 # make_case [KEYWORDS OF Case]: DIR/lut with thresholds, the model DIR, x.npy.
 make_case() {
     py -c 'import sys, numpy as np, lut_apply_ref as r
-c = r.Case("DIR", **eval("dict(%s)" % sys.argv[1])); np.save("x.npy", c.x)' "over='each'${1:+, $1}"
+c = r.Case("DIR", **dict(dict(over="each"), **eval("dict(%s)" % sys.argv[1]))); np.save("x.npy", c.x)' "${1:-}"
 }
 
 # make_saes: the models of lut_cases.py, and files/FORM of every form.
@@ -132,6 +132,10 @@ np.savez("files/gemma/params.npz", **a)'
     rm of_gemma/metadata.json
     lut-precompute --index of_gemma
     cmp before of_gemma/metadata.json
+    # with a shadow to screen by, the same
+    lut-precompute -m f32 -s files/gemma -o shadow --layers $LAYER --dtype f32 --screen --verify
+    lut-apply shadow $LAYER -i files/rows.npy -o shadow.npy
+    lut-apply of_gemma $LAYER -i files/rows.npy | cmp - shadow.npy
     # a number in the file that is another one
     py - <<'END'
 import mkst
@@ -213,6 +217,34 @@ END
     lut-apply DIR $LAYER --batch 65536 -j 2 -i x.npy -o y.npy
     lut-apply DIR $LAYER --batch 1 -j 1 -i x.npy | cmp - y.npy
     py -c 'import numpy as np; assert abs(np.load("y.npy")[:9] - np.load("want.npy")).max() < 1e-2'
+}
+
+@test "lut-apply: the bits of thresholds are those of --no-screen, for every dtype, ISA, -j and batch" {
+    for case in "'BF16'" "'BF16', over='one', centered=True" "'F16'" "'F32'"; do
+        make_case "n=2048, d=264, rows=700, dtype=$case"
+        py - <<'END'
+import numpy as np
+x = np.load("x.npy")
+x[100:200] += 50                       # far from 0
+x[200:300, ::37] *= 1000               # outlier dims
+x[300:306, 5] = np.inf, -np.inf, np.nan, 1e38, -1e38, 1e-38
+x[330:340] *= 1e-20
+x[340:350] *= 1e25
+x[350:360] = 0
+x[360:400] *= -1
+np.save("x.npy", x)
+END
+        lut-apply -q DIR $LAYER --no-screen --codes exact.codes -f <x.npy >exact.npy
+        for options in '-j 1' '-j 2 --batch 8' '-j 3 --batch 700' '-j 2 --batch 513' '--batch 1'; do
+            lut-apply -q DIR $LAYER $options --codes codes -f <x.npy | cmp - exact.npy
+            cmp codes exact.codes
+        done
+        for isa in $ALL_ISAS; do
+            has_isa "$isa" || continue
+            TU_ISA=$isa lut-apply -q DIR $LAYER --no-screen <x.npy >isa.npy
+            TU_ISA=$isa lut-apply -q DIR $LAYER <x.npy | cmp - isa.npy
+        done
+    done
 }
 
 @test "lut-apply --codes, --values, --xhat: of a table with thresholds, a place for each direction" {

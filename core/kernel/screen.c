@@ -1,5 +1,6 @@
 #include "core/kernel/screen.h"
 
+#include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -230,6 +231,7 @@ screen_work_open(struct screen_work **work, struct gemm *gemm, size_t in,
         { &w->v, threads * 2, kept, sizeof(*w->v) },
         { &w->slack, SCREEN_ROWS, 1, sizeof(*w->slack) },
         { &w->half, SCREEN_ROWS, gemm_ld_bf16(in), sizeof(*w->half) },
+        { &w->bits, SCREEN_ROWS, screen_words(n), sizeof(*w->bits) },
         { &w->x, SHADOW_ROWS, in + SHADOW_STEP, sizeof(*w->x) },
         { &w->x_scale, SHADOW_ROWS, 1, sizeof(*w->x_scale) },
         { &w->u, SHADOW_ROWS, screen_ld(n), sizeof(*w->u) },
@@ -291,6 +293,27 @@ screen_rescore(const struct screen_batch *b, size_t i, const uint32_t *idx,
     });
 }
 
+/* Row i's p that are over their thresholds. */
+static void
+take_over(struct screen_batch *b, size_t i, const uint32_t *idx, const float *p,
+          size_t n)
+{
+    uint32_t *to = b->found.idx + i * b->found.ld;
+    float *v = b->found.v + i * b->found.ld;
+    bool good = true;
+    size_t m = 0;
+
+    for (size_t j = 0; j < n; j++) {
+        good &= fabsf(p[j]) <= FLT_MAX;
+        if (p[j] > b->thresholds[idx[j]]) {
+            to[m] = idx[j];
+            v[m++] = p[j];
+        }
+    }
+    b->found.n[i] = m;
+    b->found.proved[i] = good;
+}
+
 void
 screen_finish(struct screen_batch *b, size_t i, size_t thread,
               const uint32_t *idx, float *p, size_t n)
@@ -301,6 +324,10 @@ screen_finish(struct screen_batch *b, size_t i, size_t thread,
 
     for (size_t j = 0; j < n; j++)
         p[j] += b->s->bias[idx[j]];
+    if (b->thresholds) {
+        take_over(b, i, idx, p, n);
+        return;
+    }
     topk_start(&top, w->key + thread * topk_cap(w->k),
                w->scratch + thread * topk_cap(screen_kept(w->k)), b->k);
     topk_put(&top, p, 0, n);
@@ -310,29 +337,26 @@ screen_finish(struct screen_batch *b, size_t i, size_t thread,
     b->found.proved[i] = !top.bad;
 }
 
-void
-screen_top_by(struct screen_work *w, struct screen *s, enum screen_way way,
-              size_t k, const float *x, size_t ldx, size_t n,
-              const struct screen_found *found)
+/* All rows of x, of which 'all' is one batch. */
+static void
+by_batches(struct screen *s, enum screen_way way,
+           const struct screen_batch *all)
 {
+    const struct screen_found *found = &all->found;
+    struct screen_work *w = all->w;
     bool by_half = way == SCREEN_HALF;
     struct screen_form *form = by_half ? &s->half : &s->shadow;
     size_t rows = by_half ? SCREEN_ROWS : SHADOW_ROWS;
 
     make_ready(s, w->gemm, way);
-    for (size_t i = 0; i < n; i += rows) {
-        struct screen_batch b = {
-            .w = w,
-            .s = s,
-            .ops = vec_ops_of(cpu_isa()),
-            .k = k,
-            .ldx = ldx,
-            .n = smaller(n - i, rows),
-            .x = x + i * ldx,
-            .found = { found->idx + i * found->ld, found->v + i * found->ld,
-                       found->n + i, found->proved + i, found->ld },
-        };
+    for (size_t i = 0; i < all->n; i += rows) {
+        struct screen_batch b = *all;
 
+        b.n = smaller(all->n - i, rows);
+        b.x = all->x + i * all->ldx;
+        b.found = (struct screen_found){ found->idx + i * found->ld,
+                                         found->v + i * found->ld, found->n + i,
+                                         found->proved + i, found->ld };
         if (form->usable && by_half)
             screen_by_half(&b);
         else if (form->usable)
@@ -346,8 +370,50 @@ screen_top_by(struct screen_work *w, struct screen *s, enum screen_way way,
 }
 
 void
+screen_top_by(struct screen_work *w, struct screen *s, enum screen_way way,
+              size_t k, const float *x, size_t ldx, size_t n,
+              const struct screen_found *found)
+{
+    const struct screen_batch all = { .w = w,
+                                      .s = s,
+                                      .ops = vec_ops_of(cpu_isa()),
+                                      .k = k,
+                                      .ldx = ldx,
+                                      .n = n,
+                                      .x = x,
+                                      .found = *found };
+
+    by_batches(s, way, &all);
+}
+
+void
+screen_over_by(struct screen_work *w, struct screen *s, enum screen_way way,
+               const float *thresholds, const float *x, size_t ldx, size_t n,
+               const struct screen_found *found)
+{
+    const struct screen_batch all = { .w = w,
+                                      .s = s,
+                                      .ops = vec_ops_of(cpu_isa()),
+                                      .thresholds = thresholds,
+                                      .ldx = ldx,
+                                      .n = n,
+                                      .x = x,
+                                      .found = *found };
+
+    by_batches(s, way, &all);
+}
+
+void
 screen_top(struct screen_work *w, struct screen *s, size_t k, const float *x,
            size_t ldx, size_t n, const struct screen_found *found)
 {
     screen_top_by(w, s, way_of(s, n), k, x, ldx, n, found);
+}
+
+void
+screen_over(struct screen_work *w, struct screen *s, const float *thresholds,
+            const float *x, size_t ldx, size_t n,
+            const struct screen_found *found)
+{
+    screen_over_by(w, s, way_of(s, n), thresholds, x, ldx, n, found);
 }

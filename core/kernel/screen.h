@@ -4,6 +4,7 @@
  * show which few can be among the k largest; the exact products of these
  * decide.  Where the bound proves that no other row of W can be, the k
  * largest, their order and their bits are those of gemm_exact() and topk.
+ * The same of all that are over thresholds, of which each row of W has one.
  * Batches have products of W in bf16; a few rows of x those of its shadow: int8
  * times a scale for each row.
  */
@@ -82,6 +83,15 @@ struct screen_found {
 void screen_top(struct screen_work *work, struct screen *screen, size_t k,
                 const float *x, size_t ldx, size_t n,
                 const struct screen_found *found);
+
+/*
+ * screen_over() finds all that are over their thresholds [n of W], which are
+ * not negative: found->ld is n of W at least.  Not proved is a row also where
+ * too many must be computed exactly.
+ */
+void screen_over(struct screen_work *work, struct screen *screen,
+                 const float *thresholds, const float *x, size_t ldx, size_t n,
+                 const struct screen_found *found);
 
 /* screen_counts(): rows of x so far, and those that were not proved. */
 struct screen_counts {

@@ -1,4 +1,5 @@
 /* Screening by bf16 products of all rows of W: for batches. */
+#include <float.h>
 #include <math.h>
 
 #include "core/kernel/ops.h"
@@ -6,6 +7,8 @@
 #include "core/kernel/vec.h"
 
 #define PART 1024
+
+#define MARKED_PART 8 /* of W's rows: more are computed faster all at once */
 
 /* ---- a batch's beginning ---- */
 
@@ -36,7 +39,7 @@ start_rows(void *ctx, size_t begin, size_t end, int thread)
     for (size_t i = begin; i < end; i++) {
         w->slack[i] = screen_half_slack(b->s, b->x + i * b->ldx,
                                         w->half + i * gemm_ld_bf16(b->s->w.k));
-        for (size_t t = 0; t < w->threads; t++)
+        for (size_t t = 0; t < w->threads && !b->thresholds; t++)
             topk_start(&w->top[t * SCREEN_ROWS + i],
                        w->keys + (t * SCREEN_ROWS + i) * cap,
                        w->scratch + t * cap, screen_kept(b->k));
@@ -45,14 +48,25 @@ start_rows(void *ctx, size_t begin, size_t end, int thread)
 
 /* ---- all products ---- */
 
+/* U of a row's products with n rows of W from 'col' on. */
+static void
+make_upper(const struct screen_batch *b, struct screen_slack slack, float *t,
+           size_t col, size_t n)
+{
+    const struct screen *s = b->s;
+
+    b->ops->add(t, s->bias + col, n);
+    b->ops->axpy(t, slack.a, s->half.norm + col, n);
+    if (!s->half.lossless)
+        b->ops->axpy(t, slack.b, s->half.lost + col, n);
+}
+
 /* Offers U of a block: see struct gemm_end. */
 static void
 offer(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
       size_t n_cols, int thread)
 {
     const struct screen_batch *b = ctx;
-    const struct screen *s = b->s;
-    const struct vec_ops *ops = b->ops;
     struct topk *top = b->w->top + (size_t)thread * SCREEN_ROWS + row;
 
     for (size_t i = 0; i < n_rows; i++) {
@@ -60,11 +74,33 @@ offer(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
 
         if (slack.a <= 0)
             continue;
-        ops->add(t + i * ldt, s->bias + col, n_cols);
-        ops->axpy(t + i * ldt, slack.a, s->half.norm + col, n_cols);
-        if (!s->half.lossless)
-            ops->axpy(t + i * ldt, slack.b, s->half.lost + col, n_cols);
+        make_upper(b, slack, t + i * ldt, col, n_cols);
         topk_put(&top[i], t + i * ldt, (uint32_t)col, n_cols);
+    }
+}
+
+/* Marks those of a block that may be over their thresholds, and what is not
+ * finite; 'col' is a multiple of GEMM_PANEL. */
+static void
+mark(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
+     size_t n_cols, int thread)
+{
+    const struct screen_batch *b = ctx;
+    const struct sums_ops *sums = sums_ops_of(cpu_isa());
+    size_t words = screen_words(b->s->w.n);
+
+    (void)thread;
+    for (size_t i = 0; i < n_rows; i++, t += ldt) {
+        uint64_t *bits = b->w->bits + (row + i) * words + col / 64;
+        const struct screen_slack slack = b->w->slack[row + i];
+
+        if (slack.a <= 0)
+            continue;
+        make_upper(b, slack, t, col, n_cols);
+        b->ops->axpy(t, -SCREEN_UNDER, b->thresholds + col, n_cols);
+        for (size_t c = 0; c < n_cols; c += 64)
+            bits[c / 64] =
+                sums->outside(t + c, smaller(n_cols - c, 64), -FLT_MAX, 0);
     }
 }
 
@@ -129,11 +165,41 @@ settle_row(struct screen_batch *b, size_t i, size_t thread)
     screen_finish(b, i, thread, idx, p, m);
 }
 
+/* The marked ones, computed exactly, where they are not too many: one costs as
+ * much as some of a batch's products with all of W. */
+static void
+settle_marked(struct screen_batch *b, size_t i)
+{
+    size_t n = b->s->w.n, words = screen_words(n), m = 0;
+    const uint64_t *bits = b->w->bits + i * words;
+    uint32_t *idx = b->found.idx + i * b->found.ld;
+    float *p = b->found.v + i * b->found.ld;
+
+    b->found.proved[i] = false;
+    if (b->w->slack[i].a <= 0)
+        return;
+    for (size_t j = 0; j < words; j++)
+        m += (size_t)__builtin_popcountll(bits[j]);
+    if (m > n / MARKED_PART + 1)
+        return;
+    m = 0;
+    for (size_t j = 0; j < words; j++)
+        for (uint64_t left = bits[j]; left; left &= left - 1)
+            idx[m++] = (uint32_t)(64 * j) + (uint32_t)__builtin_ctzll(left);
+    screen_rescore(b, i, idx, p, m);
+    screen_finish(b, i, 0, idx, p, m);
+}
+
 static void
 settle_rows(void *ctx, size_t begin, size_t end, int thread)
 {
+    struct screen_batch *b = ctx;
+
     for (size_t i = begin; i < end; i++)
-        settle_row(ctx, i, (size_t)thread);
+        if (b->thresholds)
+            settle_marked(b, i);
+        else
+            settle_row(b, i, (size_t)thread);
 }
 
 void
@@ -144,7 +210,7 @@ screen_by_half(struct screen_batch *b)
     const struct gemm_job job = {
         .w = *m,
         .panels = &b->s->panels,
-        .end = { .hook = offer, .ctx = b },
+        .end = { .hook = b->thresholds ? mark : offer, .ctx = b },
     };
     struct par *par = gemm_par(w->gemm);
 

@@ -75,6 +75,7 @@ struct screen_work {
     float *v;          /* [threads, 2, screen_kept(k)] */
     struct screen_slack *slack; /* [SCREEN_ROWS] */
     uint16_t *half;             /* [SCREEN_ROWS, gemm_ld_bf16(in)] x in bf16 */
+    uint64_t *bits; /* [SCREEN_ROWS, screen_words(n)] may be over thresholds */
 
     int16_t *x;     /* [SHADOW_ROWS, in and zeros] x over x_scale */
     float *x_scale; /* [SHADOW_ROWS] */
@@ -109,18 +110,35 @@ screen_near(size_t n)
     return n / 4 + 1;
 }
 
+/* A bit for each of n rows of W. */
+static inline size_t
+screen_words(size_t n)
+{
+    return (n + 63) / 64;
+}
+
+/*
+ * A row of W whose U is not over its threshold times this has no p over its
+ * threshold.  By FMA or not, the difference U - SCREEN_UNDER t is rounded to a
+ * number over 0 where p > t: p <= U (1 + 4 u), so that it is over t / 2^21, or
+ * where that is less than the least f32, over this, as then U > t.
+ */
+#define SCREEN_UNDER (1 - 0x1p-20f)
+
 /* What the threads share in one batch. */
 struct screen_batch {
     struct screen_work *w;
     const struct screen *s;
     const struct vec_ops *ops;
     size_t k, ldx, n;
+    const float *thresholds; /* NULL: the k largest */
     const float *x;
     struct screen_found found;
 };
 
 /* screen_rescore(): exact products of some rows of W by row i of x.
- * screen_finish(): of such p, biases to come, row i's k largest. */
+ * screen_finish(): of such p, biases to come, row i's k largest, or those over
+ * their thresholds; 'idx' and 'p' may be what is found. */
 void screen_rescore(const struct screen_batch *b, size_t i, const uint32_t *idx,
                     float *p, size_t n);
 void screen_finish(struct screen_batch *b, size_t i, size_t thread,
@@ -143,5 +161,9 @@ int screen_open_by(struct screen **screen, const struct gemm_matrix *w,
 void screen_top_by(struct screen_work *w, struct screen *s, enum screen_way way,
                    size_t k, const float *x, size_t ldx, size_t n,
                    const struct screen_found *found);
+void screen_over_by(struct screen_work *w, struct screen *s,
+                    enum screen_way way, const float *thresholds,
+                    const float *x, size_t ldx, size_t n,
+                    const struct screen_found *found);
 
 #endif

@@ -70,7 +70,7 @@ start_rows(void *ctx, size_t begin, size_t end, int thread)
     for (size_t i = begin; i < end; i++) {
         w->slack[i] = quantize(w->x + i * ld_of(in), &w->x_scale[i],
                                b->x + i * b->ldx, in);
-        for (size_t t = 0; t < w->threads; t++)
+        for (size_t t = 0; t < w->threads && !b->thresholds; t++)
             topk_start(&w->top[t * SCREEN_ROWS + i],
                        w->keys + (t * SCREEN_ROWS + i) * cap,
                        w->scratch + t * cap, b->k);
@@ -104,7 +104,8 @@ bound(const struct screen_batch *b, size_t i, size_t first, size_t n,
         .twice = 2 + 0x1p-9f,
         .n = n,
     });
-    topk_put(&b->w->top[thread * SCREEN_ROWS + i], low, (uint32_t)first, n);
+    if (!b->thresholds)
+        topk_put(&b->w->top[thread * SCREEN_ROWS + i], low, (uint32_t)first, n);
 }
 
 static void
@@ -155,36 +156,57 @@ reaching(uint32_t *idx, const float *u, size_t n, float least, size_t most)
     return m;
 }
 
+/* Of row i's bounds, which are lost, those that may be over their thresholds,
+ * as reaching(). */
+static size_t
+reaching_thresholds(const struct screen_batch *b, size_t i, uint32_t *idx,
+                    size_t most)
+{
+    float *u = b->w->u + i * screen_ld(b->s->w.n);
+
+    b->ops->axpy(u, -SCREEN_UNDER, b->thresholds, b->s->w.n);
+    return reaching(idx, u, b->s->w.n, 0, most);
+}
+
+/* The same of the k largest. */
+static size_t
+reaching_kth(const struct screen_batch *b, size_t i, size_t thread,
+             uint32_t *near, size_t most)
+{
+    struct screen_work *w = b->w;
+    size_t kept = screen_kept(w->k), n;
+    uint32_t *idx = w->idx + thread * 2 * kept;
+    float *v = w->v + thread * 2 * kept, least = INFINITY;
+    struct topk *top = &w->top[i];
+
+    top->room = w->scratch + thread * topk_cap(kept);
+    for (size_t t = 1; t < w->threads; t++)
+        topk_add(top, &w->top[t * SCREEN_ROWS + i]);
+    if (top->bad)
+        return SIZE_MAX;
+    n = topk_take(top, idx, v);
+    for (size_t j = 0; j < n; j++)
+        least = fminf(least, v[j]);
+    /* under what screen_most() of any U that reaches the k-th */
+    least = n < b->k ? 0 : least * (1 - 0x1p-20f);
+    return reaching(near, w->u + i * screen_ld(b->s->w.n), b->s->w.n, least,
+                    most);
+}
+
 static void
 find_near(void *ctx, size_t begin, size_t end, int thread)
 {
     struct screen_batch *b = ctx;
     struct screen_work *w = b->w;
-    size_t most = screen_near(b->s->w.n), kept = screen_kept(w->k);
-    uint32_t *idx = w->idx + (size_t)thread * 2 * kept;
-    float *v = w->v + (size_t)thread * 2 * kept;
+    size_t most = screen_near(b->s->w.n);
 
     for (size_t i = begin; i < end; i++) {
-        struct topk *top = &w->top[i];
-        float least = INFINITY;
-        size_t n;
+        uint32_t *near = w->near + i * most;
+        size_t n = SIZE_MAX;
 
-        w->n_near[i] = 0;
-        b->found.proved[i] = false;
-        if (w->slack[i].a <= 0)
-            continue;
-        top->room = w->scratch + (size_t)thread * topk_cap(kept);
-        for (size_t t = 1; t < w->threads; t++)
-            topk_add(top, &w->top[t * SCREEN_ROWS + i]);
-        n = topk_take(top, idx, v);
-        for (size_t j = 0; j < n; j++)
-            least = fminf(least, v[j]);
-        /* under what screen_most() of any U that reaches the k-th */
-        least = n < b->k ? 0 : least * (1 - 0x1p-20f);
-        n = top->bad
-                ? SIZE_MAX
-                : reaching(w->near + i * most, w->u + i * screen_ld(b->s->w.n),
-                           b->s->w.n, least, most);
+        if (w->slack[i].a > 0)
+            n = b->thresholds ? reaching_thresholds(b, i, near, most)
+                              : reaching_kth(b, i, (size_t)thread, near, most);
         b->found.proved[i] = n != SIZE_MAX;
         w->n_near[i] = n == SIZE_MAX ? 0 : n;
     }

@@ -207,7 +207,10 @@ screen_rows(struct table_work *w, const struct table *t, const float *x,
 {
     const struct screen_found found = { w->idx, w->v, w->n, w->proved, w->ld };
 
-    screen_top(w->screen, t->screen, t->k, x, *ldx, n, &found);
+    if (t->thresholds)
+        screen_over(w->screen, t->screen, t->thresholds, x, *ldx, n, &found);
+    else
+        screen_top(w->screen, t->screen, t->k, x, *ldx, n, &found);
     for (size_t i = 0; i < n; i++) {
         w->bad[i] = false;
         if (w->proved[i])

@@ -14,7 +14,8 @@
  * The encoder costs n_basis / out times the layer: a table saves no time
  * where out is small against n_basis.
  * Where table_screen() was called, cheaper products show which few of p can be
- * among the k largest, and these alone are computed exactly: no bit differs.
+ * among the k largest, or over their thresholds, and these alone are computed
+ * exactly: no bit differs.
  *
  * A row whose p is not finite becomes NaN; no other row sees it.
  * Source: man/lut.5.

@@ -202,8 +202,6 @@ table_screen(struct table *t)
     const struct gemm_matrix e = table_encoder(t);
     struct err err;
 
-    if (t->thresholds)
-        return;
     /* without memory for it, the exact way is as good */
     if (screen_open(&t->screen, &e, t->encoder_bias, &stored, &err) == 0 &&
         screen_nbytes(t->screen) == 0) {

@@ -1,0 +1,156 @@
+/*
+ * Screening against thresholds: what is proved, and the bits, against
+ * select_over() of the exact products, whose numbers the thresholds are made
+ * of.
+ */
+#include "core/kernel/screen_impl.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "test/unit/screen-set.h"
+#include "test/unit/tap.h"
+
+static struct par *par;
+static struct gemm *gemm;
+
+/* Each the largest of M rows' p, over which there is none, or the number before
+ * it; some far from them. */
+static void
+make_thresholds(float *thresholds, const float *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float max = 0;
+
+        for (size_t r = 0; r < M; r++)
+            max = fmaxf(max, p[r * n + i] <= FLT_MAX ? p[r * n + i] : 0);
+        thresholds[i] = i % 5 == 0   ? max / 2
+                        : i % 5 == 1 ? max * 2
+                        : i % 2      ? max
+                                     : nextafterf(max, 0);
+    }
+}
+
+/* How many rows were proved; over M if one of them is wrong. */
+static size_t
+over_by(const struct set *s, const float *thresholds, enum screen_way way,
+        const float *p)
+{
+    uint32_t *idx[2] = { malloc(M * s->n * 4), malloc(s->n * 4) };
+    float *v[2] = { malloc(M * s->n * 4), malloc(s->n * 4) };
+    size_t n[M], n_proved = 0;
+    bool proved[M];
+    const struct screen_found to = { idx[0], v[0], n, proved, s->n };
+    const struct gemm_matrix w = matrix_of(s);
+    struct screen_work *work;
+    struct screen *screen;
+    struct err err;
+
+    if (screen_open_by(&screen, &w, s->bias, NULL, way, &err) < 0 ||
+        screen_work_open(&work, gemm, s->in, s->n + 70, 0, &err) < 0)
+        exit(1);
+    screen_over_by(work, screen, way, thresholds, s->x, s->in, M, &to);
+    for (size_t i = 0; i < M; i++) {
+        bool bad = false;
+        size_t m =
+            select_over(idx[1], v[1], p + i * s->n, thresholds, s->n, &bad);
+
+        n_proved += proved[i];
+        if (proved[i] && (bad || n[i] != m ||
+                          memcmp(idx[0] + i * s->n, idx[1], m * 4) != 0 ||
+                          memcmp(v[0] + i * s->n, v[1], m * 4) != 0))
+            n_proved = SIZE_MAX / 2;
+    }
+    screen_work_close(work);
+    screen_close(screen);
+    for (size_t i = 0; i < 2; i++) {
+        free(idx[i]);
+        free(v[i]);
+    }
+    return n_proved;
+}
+
+static void
+test_over(void)
+{
+    size_t wrong = 0, n_proved[2][2] = { 0 };
+
+    for (size_t i = 0; i < 36; i++) {
+        bool hard = i % 3 > 0;
+        struct set s;
+        struct gemm_job job;
+        float *p, *thresholds;
+
+        make_set(&s, MAX_N - i, 16 + 37 * i, i % 4 ? DT_BF16 : DT_F16, hard);
+        p = malloc(M * s.n * sizeof(*p));
+        thresholds = calloc(s.n, sizeof(*thresholds));
+        job = (struct gemm_job){
+            .w = matrix_of(&s), .c = p, .ldc = s.n, .end = { .bias = s.bias }
+        };
+        gemm_exact(gemm, &job, 1, s.x, s.in, M);
+        if (i % 6 < 5) /* else 0: half of them are active */
+            make_thresholds(thresholds, p, s.n);
+        for (size_t way = 0; way < 2; way++) {
+            size_t n =
+                over_by(&s, thresholds, way ? SCREEN_SHADOW : SCREEN_HALF, p);
+
+            wrong += n > M;
+            n_proved[way][hard] += n;
+        }
+        free(p);
+        free(thresholds);
+        free_set(&s);
+    }
+    tap_ok(!wrong && n_proved[0][0] > 6 * M && n_proved[1][0] > 6 * M &&
+               n_proved[0][1] > 3 * M && n_proved[1][1] > 3 * M,
+           "screen: all over thresholds, which exact sums just reach or not: "
+           "%zu and %zu of %d plain rows, %zu and %zu of %d hard ones",
+           n_proved[0][0], n_proved[1][0], 12 * M, n_proved[0][1],
+           n_proved[1][1], 24 * M);
+}
+
+/* Nothing over its threshold, and a W or x that is not finite. */
+static void
+test_over_odd(void)
+{
+    static float p[M * MAX_N], thresholds[MAX_N];
+    struct set s;
+    struct gemm_job job;
+    size_t n[3];
+
+    make_set(&s, MAX_N, 80, DT_BF16, false);
+    job = (struct gemm_job){
+        .w = matrix_of(&s), .c = p, .ldc = s.n, .end = { .bias = s.bias }
+    };
+    for (size_t i = 0; i < s.n; i++)
+        thresholds[i] = i % 2 ? FLT_MAX : 1e6f;
+    for (size_t i = 0; i < 3; i++) {
+        s.x[5 * s.in] = i == 1 ? NAN : 1;
+        if (i == 2)
+            put(&s, 77, NAN);
+        gemm_exact(gemm, &job, 1, s.x, s.in, M);
+        n[i] = over_by(&s, thresholds, SCREEN_HALF, p) +
+               over_by(&s, thresholds, SCREEN_SHADOW, p);
+    }
+    tap_ok(n[0] == 2 * M && n[1] == 2 * M - 2 && n[2] == 0,
+           "screen: none over its threshold; NaNs are not proved");
+    free_set(&s);
+}
+
+int
+main(void)
+{
+    struct err err;
+
+    for (int j = 1; j <= 3; j++) {
+        if (par_open(&par, j, &err) < 0 || gemm_open(&gemm, par, &err) < 0)
+            return 1;
+        test_over();
+        test_over_odd();
+        gemm_close(gemm);
+        par_close(par);
+    }
+    return tap_done();
+}
