@@ -127,6 +127,7 @@ END
     refused 2 "calibrate: needs DIR LAYER (found 1 operand)" DIR
     refused 2 "calibrate: needs DIR LAYER (found 3 operands)" "${x[@]}" more
     refused 2 "--dims FILE needs --top M" "${x[@]}" --dims dims.npy
+    refused 2 "--dims FILE: standard output has the table" "${x[@]}" --top 3 --dims -
     refused 2 "--top is for --dims" "${x[@]}" --top 3
     refused 2 "--top: \"0\" is *" "${x[@]}" --top 0 --dims dims.npy
     refused 2 "--top is 41, but the layer has 40 inputs" "${x[@]}" --top 41 --dims dims.npy

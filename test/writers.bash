@@ -74,6 +74,7 @@ saev-meta f saev-read meta -o out/m.json dump
 lut fr lut-precompute -q -m $DEMO -s $ROOT/demo/sae -o out --resume
 lut-new r lut-precompute -q -m $DEMO -s $ROOT/demo/sae -o out/new/lut/ --resume
 lut-apply f lut-apply -q -i x.raw --x-dtype f32 -o out/y.npy lut $LAYER
+lut-arrays f lut-apply -q -i x.raw --x-dtype f32 --codes out/c.npy --values out/v.npy --xhat out/h.npy -o out/y.npy lut $LAYER
 lut-svg f lut-apply -q --report -m $DEMO -i x.raw --x-dtype f32 --svg out/x.svg -o out/x.tsv lut $LAYER
 kvc-bin f kvc-convert --input c.pth --output out/c.bin
 kvc-back f kvc-convert --input c.bin --output out/c.safetensors

@@ -155,6 +155,8 @@ main(int argc, char **argv)
     if (line.verb == CALIBRATE && line.n_args != 2)
         die_usage("calibrate: needs DIR LAYER (found %d operand%s)",
                   line.n_args, plural((uint64_t)line.n_args));
+    if (cmd.dims && !strcmp(cmd.dims, "-"))
+        die_usage("--dims FILE: standard output has the table");
     if (line.verb == MAKE && line.n_args)
         die_usage("\"%s\": no operands are taken", line.args[0]);
     if (line.verb == MAKE && !cmd.index && (!cmd.model || !cmd.sae))
