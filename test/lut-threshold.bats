@@ -266,6 +266,30 @@ for i, terms in enumerate(c.sets(z)):
 END
 }
 
+@test "hf-infer --lut: thresholds cost the nats that they cost with --sae, screened or not" {
+    m=$ROOT/demo/qwen3-tiny
+    cp -r "$ROOT/demo/sae/layers.1.mlp.up_proj" sae
+    sed -i 's/"topk"/"batchtopk"/; s/"k": 32/"k": 32, "threshold": 0.8/' sae/cfg.json
+    head -c 8000 "$ROOT/demo/held-out.txt" >text
+    nll() {
+        hf-infer "$m" --nll --json --file text -q "$@"
+    }
+    nll --sae sae >of_sae
+    for dtype in f32 bf16; do
+        lut-precompute -q -m "$m" -s sae --fuse gate_up -o $dtype --dtype $dtype
+        nll --lut $dtype >of_$dtype
+        for options in --no-screen '-j 1' '-j 3 --chunk 9'; do
+            nll --lut $dtype $options | cmp - of_$dtype
+        done
+    done
+    hf-infer "$m" --nll --file text -q --lut f32 --lut-report report.tsv >dense
+    "$PYTHON" -c 'import csv, json
+sae, f32, bf16 = (json.load(open("of_" + f))["nll_mean"] for f in ("sae", "f32", "bf16"))
+assert abs(f32 - sae) < 1e-6 and 1e-6 < abs(bf16 - sae) < 1e-3, (sae, f32, bf16)
+(row,) = csv.DictReader(open("report.tsv"), delimiter="\t")
+assert 5 < float(row["active_mean"]) < float(row["positives_mean"]) / 2, row'
+}
+
 @test "lut-apply --bench, -v: a table with thresholds says so" {
     make_case
     lut-apply --bench --no-screen DIR $LAYER <x.npy >steps
