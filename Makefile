@@ -6,7 +6,8 @@
 #   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, next to the normal build
 #   make uninstall  what install put there        make STATIC=half  only libc is left to the node that runs it
 #   make MPI=1      build/mpi/moe-sft, for several processes; of the same objects
-#   make deb        a Debian package              make fmt        clang-format
+#   make deb        a Debian package              make html       the pages for a browser
+#   make fmt        clang-format
 # test/check.mk has the tests, test/hard.mk what takes longer; test/README lists them all.
 VERSION := 0.1
 PREFIX  ?= /usr/local
@@ -212,6 +213,10 @@ install: all
 uninstall:
 	@sh scripts/install.sh -u
 
+# The pages, with pictures.
+html: all
+	@sh scripts/html.sh $(TOOLDIR) $(VERSION) $(B)/html
+
 # tensorutils_VERSION_ARCH.deb, next to the tools.
 deb: all
 	@sh scripts/deb.sh $(TOOLDIR) $(VERSION)
@@ -222,6 +227,6 @@ clean:
 include $(wildcard test/*.mk)
 
 -include $(shell test -d $(B) && find $(B) -name '*.d')
-.PHONY: all deb demo deps fmt lint install uninstall clean FORCE
+.PHONY: all deb demo deps fmt html lint install uninstall clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -1,0 +1,22 @@
+# make html: the pages as a browser shows them.
+load helpers
+
+@test "make html: every page, links that lead somewhere, pictures that are drawn" {
+    need_commands mandoc
+    sh "$ROOT/scripts/html.sh" "$BUILD" 0.1 html >said
+    [ "$(cat said)" = html/index.html ]
+    for p in "$ROOT"/man/*.[1-9]; do
+        page=${p##*/}
+        grep -qF "<a href=\"$page.html\">${page%.*}</a>(${page##*.})" html/index.html
+        grep -qF '<link rel="stylesheet" href="style.css"' "html/$page.html"
+    done
+    grep -oh 'href="[^"#]*\|src="[^"]*' html/*.html | sed 's/.*"//' | sort -u | sed '/^$/d' >links
+    [ "$(wc -l <links)" -ge 20 ]
+    while read -r link; do [ -s "html/$link" ]; done <links
+    for p in st-inspect lut-apply saev-read sae-train moe-sft; do
+        grep -q "<img src=\"$p.1.svg\"" html/$p.1.html
+        tail -n 1 html/$p.1.svg | grep -qx '</svg>'
+    done
+    grep -qF 'saev(5)</a>' html/saev-read.1.html
+    grep -qF '<span>make(1)</span>' html/tensorutils.7.html
+}
