@@ -10,7 +10,7 @@ load helpers
         grep -qF "<a href=\"$page.html\">${page%.*}</a>(${page##*.})" html/index.html
         grep -qF '<link rel="stylesheet" href="style.css"' "html/$page.html"
     done
-    grep -oh 'href="[^"#]*\|src="[^"]*' html/*.html | sed 's/.*"//' | sort -u | sed '/^$/d' >links
+    grep -oh 'href="[^"#]*\|src="[^"]*' html/*.html | sed 's/.*"//' | sort -u | grep -v '^https:' | sed '/^$/d' >links
     [ "$(wc -l <links)" -ge 20 ]
     while read -r link; do [ -s "html/$link" ]; done <links
     for p in st-inspect lut-apply saev-read sae-train moe-sft; do
