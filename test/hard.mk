@@ -60,8 +60,8 @@ check-install: all
 	@$(TESTENV) SLOW=1 bats test/install.bats
 
 # Screening's bound on 100 million pairs of rows, by each instruction set.
-check-screen: $(B)/test/unit/screen
-	@for i in $(filter-out scalar,$(ISAS)); do echo "# $$i"; TU_ISA=$$i $< 100000000 || exit; done
+check-screen: $(B)/test/unit/screen $(B)/test/unit/screen_over
+	@for i in $(filter-out scalar,$(ISAS)); do echo "# $$i"; TU_ISA=$$i $< 100000000 && TU_ISA=$$i $<_over large || exit; done
 
 .PHONY: check-compilers check-cross check-faults check-install check-kills \
         check-limits check-power check-screen check-slurm coverage \

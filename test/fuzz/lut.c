@@ -24,6 +24,9 @@ check_table(const struct lut *lut, const struct lut_layer *l)
         sum += t.decoder_bias[i];
     for (size_t i = 0; i < l->out; i++)
         sum += t.bias_product[i];
+    MUST((t.thresholds != NULL) == l->over);
+    for (size_t i = 0; l->over && i < l->n_basis; i++)
+        MUST(t.thresholds[i] >= 0 && isfinite(t.thresholds[i]));
     MUST(sum <= 0 || sum > 0 || isnan(sum)); /* all could be read */
     lut_table_close(&t);
 }

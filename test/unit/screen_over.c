@@ -2,6 +2,7 @@
  * Screening against thresholds: what is proved, and the bits, against
  * select_over() of the exact products, whose numbers the thresholds are made
  * of.
+ *   screen_over [large]  large encoders, too
  */
 #include "core/kernel/screen_impl.h"
 
@@ -72,6 +73,25 @@ over_by(const struct set *s, const float *thresholds, enum screen_way way,
     return n_proved;
 }
 
+/* Of a set's thresholds how many rows each way proves; 'dense': all are 0. */
+static void
+count_proved(const struct set *s, bool dense, size_t n_proved[2])
+{
+    float *p = malloc(M * s->n * sizeof(*p));
+    float *thresholds = calloc(s->n, sizeof(*thresholds));
+    const struct gemm_job job = {
+        .w = matrix_of(s), .c = p, .ldc = s->n, .end = { .bias = s->bias }
+    };
+
+    gemm_exact(gemm, &job, 1, s->x, s->in, M);
+    if (!dense)
+        make_thresholds(thresholds, p, s->n);
+    n_proved[0] = over_by(s, thresholds, SCREEN_HALF, p);
+    n_proved[1] = over_by(s, thresholds, SCREEN_SHADOW, p);
+    free(p);
+    free(thresholds);
+}
+
 static void
 test_over(void)
 {
@@ -80,27 +100,14 @@ test_over(void)
     for (size_t i = 0; i < 36; i++) {
         bool hard = i % 3 > 0;
         struct set s;
-        struct gemm_job job;
-        float *p, *thresholds;
+        size_t n[2];
 
         make_set(&s, MAX_N - i, 16 + 37 * i, i % 4 ? DT_BF16 : DT_F16, hard);
-        p = malloc(M * s.n * sizeof(*p));
-        thresholds = calloc(s.n, sizeof(*thresholds));
-        job = (struct gemm_job){
-            .w = matrix_of(&s), .c = p, .ldc = s.n, .end = { .bias = s.bias }
-        };
-        gemm_exact(gemm, &job, 1, s.x, s.in, M);
-        if (i % 6 < 5) /* else 0: half of them are active */
-            make_thresholds(thresholds, p, s.n);
+        count_proved(&s, i % 6 == 5, n);
         for (size_t way = 0; way < 2; way++) {
-            size_t n =
-                over_by(&s, thresholds, way ? SCREEN_SHADOW : SCREEN_HALF, p);
-
-            wrong += n > M;
-            n_proved[way][hard] += n;
+            wrong += n[way] > M;
+            n_proved[way][hard] += n[way];
         }
-        free(p);
-        free(thresholds);
         free_set(&s);
     }
     tap_ok(!wrong && n_proved[0][0] > 6 * M && n_proved[1][0] > 6 * M &&
@@ -109,6 +116,28 @@ test_over(void)
            "%zu and %zu of %d plain rows, %zu and %zu of %d hard ones",
            n_proved[0][0], n_proved[1][0], 12 * M, n_proved[0][1],
            n_proved[1][1], 24 * M);
+}
+
+/* Encoders of the size that models have. */
+static void
+test_large(void)
+{
+    static const size_t shapes[][2] = { { 8192, 1024 }, { 32768, 4096 } };
+
+    for (size_t i = 0; i < 4; i++) {
+        const size_t *shape = shapes[i / 2];
+        bool hard = i % 2;
+        struct set s;
+        size_t n[2];
+
+        make_set(&s, shape[0], shape[1], DT_BF16, hard);
+        count_proved(&s, false, n);
+        tap_ok(n[0] <= M && n[1] <= M && (hard || n[0] + n[1] == 2 * M),
+               "screen: all over thresholds of %zu x %zu: %zu and %zu of %d "
+               "rows%s",
+               shape[0], shape[1], n[0], n[1], M, hard ? ", hard ones" : "");
+        free_set(&s);
+    }
 }
 
 /* Nothing over its threshold, and a W or x that is not finite. */
@@ -140,15 +169,18 @@ test_over_odd(void)
 }
 
 int
-main(void)
+main(int argc, char **argv)
 {
     struct err err;
 
+    (void)argv;
     for (int j = 1; j <= 3; j++) {
         if (par_open(&par, j, &err) < 0 || gemm_open(&gemm, par, &err) < 0)
             return 1;
         test_over();
         test_over_odd();
+        if (argc > 1 && j == 2)
+            test_large();
         gemm_close(gemm);
         par_close(par);
     }
