@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/map.h"
+#include "core/mem.h"
 #include "core/near.h"
 #include "core/str.h"
 
@@ -13,7 +14,9 @@
 
 /* The options of every tool. */
 static const struct opt common[] = {
-    { 'h', "help", NULL, NULL, OPT_NOTHING, "print this help" },
+    { 'h', "help", NULL, NULL, OPT_NOTHING,
+      "print this help; --help all: of "
+      "all options" },
     { 'V', "version", NULL, NULL, OPT_NOTHING, "print the version" },
     { 0, "completions", "bash|zsh", NULL, OPT_NOTHING,
       "print completions for this shell" },
@@ -203,12 +206,56 @@ opt_help(const struct opt_tool *tool, const struct opt *o, struct str *text)
     str_free(&value);
 }
 
-void
-opt_print_help(const struct opt_tool *tool, FILE *to)
+static bool
+is_rare(const struct opt_tool *tool, const char *option)
+{
+    const char *next = tool->rare, *name;
+    size_t n;
+
+    while (next && (name = opt_set_next(&next, &n)))
+        if (n == strlen(option) && !memcmp(name, option, n))
+            return true;
+    return false;
+}
+
+/* Is the option in the help that is asked for? */
+static bool
+is_shown(const struct opt_line *line, const struct opt *o)
+{
+    const char *verb;
+
+    if (line->help_verb < 0)
+        return line->all || !is_rare(line->tool, o->name);
+    verb = line->tool->verbs[line->help_verb].name;
+    return !o->verbs || applies(o, verb, strlen(verb));
+}
+
+static void
+print_option(const struct opt_tool *tool, const struct opt *o, FILE *to)
 {
     struct str left = { 0 }, help = { 0 };
+
+    if (o->letter)
+        str_addf(&left, "  -%c, --%s", o->letter, o->name);
+    else
+        str_addf(&left, "      --%s", o->name);
+    if (o->arg)
+        str_addf(&left, " %s", o->arg);
+    if (left.n > 28)
+        str_addf(&left, "\n%28s", "");
+    opt_help(tool, o, &help);
+    fprintf(to, "%-28s %s\n", left.s, help.s);
+    str_free(&left);
+    str_free(&help);
+}
+
+/* The usage, whole; the verbs, or the one that is asked about. */
+static void
+print_usage(const struct opt_line *line, FILE *to)
+{
+    const struct opt_tool *tool = line->tool;
+    const struct opt_verb *verbs = tool->verbs;
     const char *head = "usage: ";
-    const struct opt *o;
     int width = 7;
     size_t n;
 
@@ -218,29 +265,40 @@ opt_print_help(const struct opt_tool *tool, FILE *to)
         head = "       ";
     }
     fprintf(to, "%s\n", tool->summary);
-    for (const struct opt_verb *v = tool->verbs; v && v->name; v++)
-        width = (int)strlen(v->name) > width ? (int)strlen(v->name) : width;
-    for (const struct opt_verb *v = tool->verbs; v && v->name; v++)
-        fprintf(to, "  %-*s %-*s %s\n", width, v->name, 25 - width, v->args,
-                v->help);
-    fputs("options:\n", to);
+    for (int i = 0; verbs && verbs[i].name; i++)
+        width = (int)larger((size_t)width, strlen(verbs[i].name));
+    for (int i = 0; verbs && verbs[i].name; i++)
+        if (line->help_verb < 0 || line->help_verb == i)
+            fprintf(to, "  %-*s %-*s %s\n", width, verbs[i].name, 25 - width,
+                    verbs[i].args, verbs[i].help);
+}
+
+void
+opt_print_help(const struct opt_line *line, FILE *to)
+{
+    const struct opt_tool *tool = line->tool;
+    const char *title = tool->groups ? NULL : "options";
+    const struct opt *o;
+    int n_hidden = 0;
+
+    print_usage(line, to);
     for (int i = 0; (o = opt_at(tool, i)); i++) {
-        str_clear(&left);
-        str_clear(&help);
-        if (o->letter)
-            str_addf(&left, "  -%c, --%s", o->letter, o->name);
-        else
-            str_addf(&left, "      --%s", o->name);
-        if (o->arg)
-            str_addf(&left, " %s", o->arg);
-        if (left.n > 28)
-            str_addf(&left, "\n%28s", "");
-        opt_help(tool, o, &help);
-        fprintf(to, "%-28s %s\n", left.s, help.s);
+        for (const struct opt_group *g = tool->groups; g && g->first; g++)
+            if (!strcmp(g->first, o->name))
+                title = g->title;
+        if (!is_shown(line, o)) {
+            n_hidden++;
+            continue;
+        }
+        if (title)
+            fprintf(to, "%s:\n", title);
+        title = NULL;
+        print_option(tool, o, to);
     }
+    if (n_hidden && line->help_verb < 0)
+        fprintf(to, "'%s --help all' has %d more options%s.\n", tool->name,
+                n_hidden, tool->verbs ? ", 'VERB --help' those of a verb" : "");
     fprintf(to, "See %s(1) for the whole story.\n", tool->name);
-    str_free(&left);
-    str_free(&help);
 }
 
 /* ---- a whole command line ---- */
@@ -434,9 +492,10 @@ opt_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
 {
     char letters[2 * OPT_MAX + 2];
     struct option longs[OPT_MAX + 1];
+    const char *first = argc > 1 ? argv[1] : "";
     int c;
 
-    *line = (struct opt_line){ .tool = tool };
+    *line = (struct opt_line){ .tool = tool, .help_verb = -1 };
     build(tool, letters, longs);
     opterr = 0;
     optind = 0; /* GNU and musl: a full start over */
@@ -444,6 +503,12 @@ opt_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
         struct str name = { 0 };
         int i, rc;
 
+        if (c == 'h') { /* getopt has moved operands */
+            line->all = optind < argc && !strcmp(argv[optind], "all");
+            for (int k = 0; tool->verbs && tool->verbs[k].name; k++)
+                if (!strcmp(tool->verbs[k].name, first))
+                    line->help_verb = k;
+        }
         if (c == 'h' || c == 'V')
             return c;
         if (c == '?' || c == ':')

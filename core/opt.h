@@ -138,6 +138,12 @@ struct opt_rule {
     const char *message; /* NULL: as "--absolute is for --tau" */
 };
 
+/* --help's headings: each stands before the option of that name.  A table ends
+ * with { 0 }. */
+struct opt_group {
+    const char *first, *title;
+};
+
 struct opt_tool {
     const char *name;    /* "st-inspect" */
     const char *usage;   /* after "usage: ", lines separated by \n */
@@ -148,8 +154,10 @@ struct opt_tool {
     const char *modes; /* instead of verbs, "apply report bench": the first is
                         * the default, the others are options, of which only
                         * one can be given; NULL: none */
-    const struct opt_rule *rules; /* or NULL */
-    const void *defaults;         /* the tool's struct as it begins */
+    const struct opt_rule *rules;   /* or NULL */
+    const void *defaults;           /* the tool's struct as it begins */
+    const struct opt_group *groups; /* of opts; NULL: no headings */
+    const char *rare;               /* a set: options of --help all alone */
 };
 
 /* A command line, and what it says besides values. */
@@ -160,6 +168,8 @@ struct opt_line {
     char **args;        /* [n_args] operands, after the verb */
     int n_args;
     const char *shell; /* of --completions */
+    bool all;          /* of --help: "all" follows */
+    int help_verb;     /* of --help: the verb before it, or -1 */
 };
 
 /*
@@ -174,8 +184,9 @@ int opt_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
 /* opt_given() is how often the option of that long name is given. */
 int opt_given(const struct opt_line *line, const char *name);
 
-/* opt_print_help() writes what --help says: usage, summary, tables. */
-void opt_print_help(const struct opt_tool *tool, FILE *to);
+/* opt_print_help() writes what --help says: usage, summary, tables; of a verb
+ * its options, else the common ones, or all. */
+void opt_print_help(const struct opt_line *line, FILE *to);
 
 /* opt_help() appends an option's help, with the modes that it is for, unless
  * the default is among them, with its range and its default. */

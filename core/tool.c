@@ -131,7 +131,7 @@ tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
     if (c < 0)
         die_err(&err);
     if (c == 'h')
-        opt_print_help(tool, stdout);
+        opt_print_help(line, stdout);
     else if (c == 'V')
         printf("%s (tensorutils) %s\n", tool->name, VERSION);
     else if (c == 'C' && opt_print_completion(tool, line->shell, stdout) < 0)

@@ -288,7 +288,7 @@ copy() {
 
 # said TOOL: -x and --long of --help, one a line.
 said() {
-    $1 --help | sed -n 's/^  \(-.\|  \),\? *\(--[a-z0-9-]*\)\?.*/\1\n\2/p' |
+    $1 --help all | sed -n 's/^  \(-.\|  \),\? *\(--[a-z0-9-]*\)\?.*/\1\n\2/p' |
         grep -- - | sort -u
 }
 
@@ -310,9 +310,33 @@ said() {
     done
 }
 
+@test "options: --help fits a screen and a half, --help all has the others, a verb its own" {
+    for main in "$ROOT"/cmd/*/main.c; do
+        t=$(basename "${main%/main.c}")
+        "$t" --help >short
+        "$t" --help all >all
+        # but for the usage and the verbs
+        [ "$(grep -c '^  -\|^      --' short)" -le 42 ] || { echo "$t: $(wc -l <short)" && false; }
+        grep -vxFf all short >more || :
+        n=$(awk '/\.rare =/ { f = 1 } f { print } f && /",$/ { exit }' "$main" | tr -cd '"a-z0-9 \n-' | grep -o '"[^"]*"' | tr -d '"' | wc -w)
+        if [ "$n" = 0 ]; then
+            [ ! -s more ]
+        else
+            [[ $(cat more) == "'$t --help all' has $n more options"* ]] || { echo "$t: $n: $(cat more)" && false; }
+        fi
+        sed -n '/opt_group groups/,/^};/s/^    { "[^"]*", "\(.*\)" },$/\1:/p' "$main" >titles
+        grep -xFf titles all >seen || :
+        cmp titles seen
+    done
+    moe-sft tune --help >tune
+    grep -q '^      --pack ' tune
+    [ "$(grep -c '^      --samples \|^      --tp \|^  train ' tune || :)" = 0 ]
+    moe-sft --help tune | cmp - <(moe-sft --help)
+}
+
 @test "options: the page has them in the order of --help" {
     for t in $TOOLS; do
-        "$t" --help | sed -n 's/^  \(-., \|    \)\(--[a-z0-9-]*\).*/\2/p' >help
+        "$t" --help all | sed -n 's/^  \(-., \|    \)\(--[a-z0-9-]*\).*/\2/p' >help
         sed '/^\.S[hs] JSON/,/^\.S[hs] [^J]/d' "$ROOT/man/$t.1" | grep '^\.It Fl' |
             grep -oE '(Fl |, )-[a-z0-9-]+' | sed 's/.* -/--/' | diff help - || {
             echo "$t: man/$t.1 has another order than --help"
@@ -336,7 +360,7 @@ item() {
             said=$(item "$t" "$option")
             [[ $said == *" ${default#$}"[\ ,]* ]] || { echo "$t $option: $default: $said" && false; }
             n=$((n + 1))
-        done < <("$t" --help | sed -nE 's/^  (-., |    )(--[a-z0-9-]+) .*\(default ([^ :;)]*[^ :;,).])[],:;). ].*/\2 \3/p')
+        done < <("$t" --help all | sed -nE 's/^  (-., |    )(--[a-z0-9-]+) .*\(default ([^ :;)]*[^ :;,).])[],:;). ].*/\2 \3/p')
     done
     [ -n "${LEFT_OUT:-}" ] || [ "$n" -ge 35 ]
 }
@@ -347,14 +371,14 @@ item() {
         while read -r option range; do
             [[ $(item "$t" "$option") == *" $range"[\ ,]* ]] || { echo "$t $option: $range" && false; }
             n=$((n + 1))
-        done < <("$t" --help | sed -nE 's/^  (-., |    )(--[a-z0-9-]+) .*, ([-0-9.e]+ to [0-9.e]+)( \(default.*)?$/\2 \3/p')
+        done < <("$t" --help all | sed -nE 's/^  (-., |    )(--[a-z0-9-]+) .*, ([-0-9.e]+ to [0-9.e]+)( \(default.*)?$/\2 \3/p')
     done
     [ -n "${LEFT_OUT:-}" ] || [ "$n" -ge 15 ]
 }
 
 # enumerated TOOL: "--option word|word" of --help.
 enumerated() {
-    $1 --help | grep -oE -- '--[a-z0-9-]+ ([A-Z]\|)?[a-z][a-z0-9]*(\|[a-z0-9_]+)+|--[a-z]+ N\|all' |
+    $1 --help all | grep -oE -- '--[a-z0-9-]+ ([A-Z]\|)?[a-z][a-z0-9]*(\|[a-z0-9_]+)+|--[a-z]+ N\|all' |
         sed 's/[A-Z]|//'
 }
 
@@ -381,7 +405,7 @@ enumerated() {
     [ "${stderr_lines[0]}" = 'st-inspect: option --completions needs an argument' ]
     for t in $TOOLS; do
         grep -q '^\.It Fl -completions Cm bash | zsh$' "$ROOT/man/$t.1"
-        "$t" --help | grep -q '^      --completions bash|zsh '
+        "$t" --help all | grep -q '^      --completions bash|zsh '
         bash -n <("$t" --completions bash)
         [ "$("$t" --completions zsh | head -n 1)" = "#compdef $t" ]
     done

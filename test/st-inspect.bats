@@ -452,7 +452,7 @@ assert len(d.getElementsByTagName("rect")) == 1 + 4 # the background, the bars'
     run -2 st-inspect --sort best a.safetensors
     [ "${lines[0]}" = 'st-inspect: --sort: "best" is not one of name, file, size' ]
     run -2 st-inspect hash --sha256 --check a.safetensors
-    run -0 st-inspect --help
+    run -0 st-inspect --help all
     [[ $output == *--ignore-dtype* ]]
     run -0 st-inspect --version
 }

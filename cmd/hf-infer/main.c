@@ -183,6 +183,18 @@ static const struct run defaults = {
     .lut_auto = -1,
 };
 
+static const struct opt_group groups[] = {
+    { "prompt", "the prompt" },
+    { "max-tokens", "generation" },
+    { "jsonl", "many prompts" },
+    { "logits", "instead of generating" },
+    { "output", "files" },
+    { "chunk", "arithmetic" },
+    { "lora", "changes to the model" },
+    { "threads", "the run" },
+    { 0 },
+};
+
 static const struct opt_tool tool = {
     .name = "hf-infer",
     .usage = "hf-infer MODEL [-p TEXT | --file FILE | --ids LIST] [-n N] "
@@ -199,6 +211,11 @@ static const struct opt_tool tool = {
     .modes = "generate logits nll top acts encode decode lut-auto",
     .rules = rules,
     .defaults = &defaults,
+    .groups = groups,
+    .rare = "raw plain strict-utf8 template top-k min-p repetition-penalty "
+            "batch skip-bad resume ids-out stride pad acts-ids special "
+            "skip-special raw-text chunk kv-dtype kvc-after sae-zero "
+            "lut-layers ratio lut-report no-screen",
 };
 
 int

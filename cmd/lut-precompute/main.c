@@ -108,6 +108,14 @@ static const struct precompute_cmd defaults = { .dtype = DT_BF16,
                                                 .input = "-",
                                                 .x_dtype = -1 };
 
+static const struct opt_group groups[] = {
+    { "model", "what of what" },
+    { "dtype", "the tables" },
+    { "index", "the run" },
+    { "input", "calibrate" },
+    { 0 },
+};
+
 static const struct opt_tool tool = {
     .name = "lut-precompute",
     .usage = "lut-precompute -m MODEL -s SAE [-o DIR] [OPTION...]\n"
@@ -119,6 +127,8 @@ static const struct opt_tool tool = {
     .verbs = verbs,
     .rules = rules,
     .defaults = &defaults,
+    .groups = groups,
+    .rare = "compute centering no-model-prefix deadline",
 };
 
 /* SOURCE_DATE_EPOCH as "2025-12-24T10:00:00Z": false where it is not set. */

@@ -234,6 +234,15 @@ static const struct opt_verb verbs[] = {
     { 0 },
 };
 
+static const struct opt_group groups[] = {
+    { "base", "files" },
+    { "layer", "what is computed" },
+    { "steps", "examples and steps" },
+    { "target", "training" },
+    { "save-every", "the run" },
+    { 0 },
+};
+
 static const struct opt_tool tool = {
     .name = "moe-sft",
     .usage = "moe-sft VERB [OPTION...]",
@@ -243,6 +252,12 @@ static const struct opt_tool tool = {
     .verb_needed = true,
     .rules = rules,
     .defaults = &defaults,
+    .groups = groups,
+    .rare = "cache grad strict-ids grads seed alpha stacked top-k length "
+            "depth experts hidden intermediate rounds json samples tp pack "
+            "template init eval-every keep-best target schedule total clip "
+            "weight-decay betas eps accumulate slices any-isa log "
+            "log-every deadline if-missing",
 };
 
 /* In the order of 'verbs'. */

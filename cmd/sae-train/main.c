@@ -120,6 +120,12 @@ static int (*const mains[])(const struct train_cmd *cmd,
                                                  info_main };
 TOOL_MAINS(mains, verbs);
 
+static const struct opt_group groups[] = {
+    { "output", "the autoencoder" }, { "batch", "training" },
+    { "sae", "several at once" },    { "saes", "rows" },
+    { "save-every", "the run" },     { 0 },
+};
+
 static const struct opt_tool tool = {
     .name = "sae-train",
     .usage = "sae-train -o DIR [OPTION...] [FILE...]\n"
@@ -130,6 +136,9 @@ static const struct opt_tool tool = {
     .verbs = verbs,
     .rules = rules,
     .defaults = &defaults,
+    .groups = groups,
+    .rare = "expansion no-normalize aux-coef aux-k dead-after clip decay "
+            "hook tokens input-at log-every deadline seed compute",
 };
 
 int

@@ -128,6 +128,15 @@ static const struct {
 };
 TOOL_MAINS(mains, verbs);
 
+static const struct opt_group groups[] = {
+    { "view", "which rows" },
+    { "raw", "as what" },
+    { "threads", "checks and statistics" },
+    { "shuffle", "in another order" },
+    { "output", "files" },
+    { 0 },
+};
+
 static const struct opt_tool tool = {
     .name = "saev-read",
     .usage = "saev-read [OPTION...] DUMP [INDEX...]\n"
@@ -137,6 +146,8 @@ static const struct opt_tool tool = {
     .verbs = verbs,
     .rules = rules,
     .defaults = &defaults,
+    .groups = groups,
+    .rare = "direct max-patches shard deadline epoch mem tmpdir strict",
 };
 
 /* Nothing in a dump is changed. */

@@ -114,6 +114,15 @@ static int (*const mains[])(struct inspect_cmd *cmd, struct err *err) = {
 };
 TOOL_MAINS(mains, verbs);
 
+static const struct opt_group groups[] = {
+    { "tensor", "which tensors, in which form" },
+    { "quantiles", "statistics" },
+    { "sha256", "checks" },
+    { "raw", "numbers" },
+    { "json", "files" },
+    { 0 },
+};
+
 static const struct opt_tool tool = {
     .name = "st-inspect",
     .usage = "st-inspect [VERB] [OPTION...] FILE|DIR...",
@@ -123,6 +132,8 @@ static const struct opt_tool tool = {
     .verbs = verbs,
     .rules = rules,
     .defaults = &defaults,
+    .groups = groups,
+    .rare = "bins align quantiles depth atol rtol ignore-dtype",
 };
 
 int

@@ -186,7 +186,7 @@ test_help(void)
     size_t n;
     FILE *f = open_memstream(&text, &n);
 
-    opt_print_help(&tool, f);
+    opt_print_help(&(struct opt_line){ .tool = &tool, .help_verb = -1 }, f);
     fclose(f);
     tap_ok(strstr(text, "usage: demo [-q] FILE\n       demo cat FILE\n") &&
                strstr(text, "  -j, --threads N ") &&
@@ -521,7 +521,8 @@ test_defaults(void)
     FILE *f = open_memstream(&text, &n);
     int n_found = 0;
 
-    opt_print_help(&verbs_tool, f);
+    opt_print_help(&(struct opt_line){ .tool = &verbs_tool, .help_verb = -1 },
+                   f);
     fclose(f);
     for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++)
         n_found += strstr(text, want[i]) != NULL;
