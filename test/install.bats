@@ -324,7 +324,8 @@ said() {
         else
             [[ $(cat more) == "'$t --help all' has $n more options"* ]] || { echo "$t: $n: $(cat more)" && false; }
         fi
-        sed -n '/opt_group groups/,/^};/s/^    { "[^"]*", "\(.*\)" },$/\1:/p' "$main" >titles
+        sed -n '/opt_group groups/,/^};/p' "$main" | grep -o '{ "[^"]*", "[^"]*" }' |
+            sed 's/.*, "\(.*\)" }/\1:/' >titles || :
         grep -xFf titles all >seen || :
         cmp titles seen
     done
