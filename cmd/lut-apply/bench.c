@@ -34,7 +34,7 @@ topk_rows(void *ctx, size_t begin, size_t end, int thread)
     uint32_t *idx = b->idx + (size_t)thread * t->k;
     float *v = b->v + (size_t)thread * t->k;
     struct topk top;
-    bool bad;
+    bool bad = false;
 
     for (size_t i = begin; i < end; i++) {
         const float *p = b->p + i * t->n_basis;

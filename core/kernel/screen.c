@@ -362,7 +362,8 @@ by_batches(struct screen *s, enum screen_way way,
         else if (form->usable)
             screen_by_shadow(&b);
         for (size_t r = 0; r < b.n; r++) {
-            b.found.proved[r] &= form->usable;
+            if (!form->usable)
+                b.found.proved[r] = false;
             form->counts.unproved += !b.found.proved[r];
         }
         form->counts.rows += b.n;
