@@ -22,6 +22,12 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
     [ "$output" = 13 ]
 }
 
+@test "hf-infer --lut-report -v: the time of each table and of its layer" {
+    ref make M fused
+    hf-infer M --ids $IDS --lut M --lut-report r -v --nll 2>said
+    [ "$(grep -cE ': [0-9.]+ us a token by its table, [0-9.]+ by its weights$' said)" = "$(($(wc -l <r) - 1))" ]
+}
+
 @test "hf-infer --lut-auto: each table's nats alone, in order of what a nat saves" {
     ref auto
     [ "$output" = 9 ]

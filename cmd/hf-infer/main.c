@@ -132,7 +132,7 @@ static const struct opt opts[] = {
       "fraction of inputs that --lut compensates (default 0)" },
     { 0, "lut-report", "FILE", "generate logits nll top acts",
       OPT_TEXT(lut_report),
-      "write the error and the time of each table against its layer" },
+      "write the error of each table against its layer; -v: their times" },
     { 0, "lut-auto", "NATS", NULL, OPT_F64(lut_auto, 0, 1e6),
       "print which tables save the most time for so many nats of a token" },
     { 0, "no-screen", NULL, MODEL_IN, OPT_FLAG(no_screen),

@@ -371,6 +371,20 @@ outputs_open(struct run *run, struct err *err)
                            : 0;
 }
 
+/* With -v: the report has what does not change from run to run. */
+static void
+say_times(const struct tables *tables)
+{
+    for (size_t i = 0; i < tables_count(tables); i++) {
+        struct table_times t = tables_times(tables, i);
+
+        if (t.rows)
+            tool_say("%s: %.1f us a token by its table, %.1f by its weights",
+                     tables_layer(tables, i), 1e6 * t.table / (double)t.rows,
+                     1e6 * t.layer / (double)t.rows);
+    }
+}
+
 int
 outputs_close(struct run *run, int rc, struct err *err)
 {
@@ -386,6 +400,8 @@ outputs_close(struct run *run, int rc, struct err *err)
                      (unsigned long long)c.unproved,
                      (unsigned long long)c.rows);
     }
+    if (rc == 0 && report && run->verbose)
+        say_times(run->tables);
     if (rc == 0 && report) {
         tables_report(run->tables, &tsv);
         rc = out_write(report, tsv.s, tsv.n, err);

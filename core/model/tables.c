@@ -365,13 +365,6 @@ tables_apply(struct engine *e, const struct chunk *chunk,
     return n_rest;
 }
 
-/* Microseconds of a row; null where there were none. */
-static void
-put_us(struct str *tsv, double seconds, uint64_t rows)
-{
-    str_addf(tsv, rows ? "\t%.2f" : "\tnull", 1e6 * seconds / (double)rows);
-}
-
 void
 tables_report(const struct tables *ts, struct str *tsv)
 {
@@ -380,7 +373,7 @@ tables_report(const struct tables *ts, struct str *tsv)
     str_adds(tsv, "layer");
     for (size_t k = 0; k < TABLE_N_METRICS; k++)
         str_addf(tsv, "\t%s", table_metric_names[k]);
-    str_adds(tsv, "\tus_table\tus_layer\n");
+    str_addc(tsv, '\n');
     for (size_t i = 0; i < ts->n; i++) {
         str_adds(tsv, ts->tabled[i].table.file.layer->name);
         table_stats_get(ts->tabled[i].stats, v);
@@ -388,8 +381,6 @@ tables_report(const struct tables *ts, struct str *tsv)
             str_addc(tsv, '\t');
             js_put_f64(tsv, v[k]);
         }
-        put_us(tsv, ts->tabled[i].times.table, ts->tabled[i].times.rows);
-        put_us(tsv, ts->tabled[i].times.layer, ts->tabled[i].times.rows);
         str_addc(tsv, '\n');
     }
 }

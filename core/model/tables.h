@@ -62,8 +62,7 @@ size_t tables_stored(const struct tables *tables);
 struct screen_counts tables_screened(const struct tables *tables,
                                      size_t *nbytes);
 
-/* tables_report() appends a line for each table, of all rows so far: metrics,
- * and the microseconds of a row by the table and by the layer. */
+/* tables_report() appends a line for each table, of all rows so far. */
 void tables_report(const struct tables *tables, struct str *tsv);
 
 /*
