@@ -11,8 +11,9 @@
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 
-#define FEW_ROWS 8 /* read W once by gemm_exact(), too */
-#define FEW_MIB  1 /* of W: they stay in the caches, and bounds cost more */
+#define FEW_ROWS    8  /* read W once by gemm_exact(), too */
+#define ENOUGH_ROWS 64 /* to see whether most fail */
+#define FEW_MIB     1  /* of W: they stay in the caches, and bounds cost more */
 
 /* ---- does it pay? ---- */
 
@@ -114,7 +115,7 @@ holds(const struct screen_form *f)
     const struct screen_counts *c = &f->counts;
 
     return !(f->ready && !f->usable) &&
-           (c->rows < SCREEN_ROWS || c->unproved <= c->rows / 2);
+           (c->rows < ENOUGH_ROWS || c->unproved <= c->rows / 2);
 }
 
 static enum screen_way
