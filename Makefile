@@ -3,6 +3,7 @@
 #   make demo       the main job, explained       make check      unit tests, bats, man pages (T=TOOL: one tool's)
 #   make V=1 ...    every command, not a line for each tool
 #   make lint       format, layers, names, sizes  make bench      a table of measurements (PEERS=1: others' too)
+#   make lib        libtensorutils.so and .a, as make does, too
 #   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, next to the normal build
 #   make uninstall  what install put there        make STATIC=half  only libc is left to the node that runs it
 #   make MPI=1      build/mpi/moe-sft, for several processes; of the same objects
@@ -14,6 +15,8 @@ PREFIX  ?= /usr/local
 BINDIR  ?= $(PREFIX)/bin
 DATADIR ?= $(PREFIX)/share
 MANDIR  ?= $(DATADIR)/man
+LIBDIR  ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
 BASHDIR ?= $(DATADIR)/bash-completion/completions
 ZSHDIR  ?= $(DATADIR)/zsh/site-functions
 
@@ -22,24 +25,25 @@ Q       := $(if $(V),,@)
 built    = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@echo 'built $@')
 
 CFLAGS  ?= -O2 -g
+OBJCOPY ?= $(shell $(CC) -print-prog-name=objcopy)
 WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
            -Wcast-qual -Wwrite-strings -Wformat=2 -Wundef -Wconversion -Wno-sign-conversion
-HARDEN  := -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE
+HARDEN  := -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 B       := build
 ifeq ($(SAN),thread)
 B       := build/tsan
-HARDEN  := -fPIE -fsanitize=thread -fno-omit-frame-pointer
+HARDEN  := -fsanitize=thread -fno-omit-frame-pointer
 else ifeq ($(SAN),fuzz)
 B       := build/fuzz
 CC      := clang
-HARDEN  := -fPIE -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+HARDEN  := -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 else ifeq ($(SAN),cov)
 B       := build/cov
-HARDEN  := -fPIE --coverage -fprofile-update=single
+HARDEN  := --coverage -fprofile-update=single
 CFLAGS  := -O1 -g
 else ifdef SAN
 B       := build/san
-HARDEN  := -fPIE -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+HARDEN  := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 endif
 # A report needs lines alone; what a debugger asks takes gcc half of the time.
 ifdef SAN
@@ -51,7 +55,7 @@ quote    = '$(subst ','\'',$1)'
 # Binaries must not depend on the directory they were built in.
 # (s390x alone computes float as double in ISO C: gcc's FLT_EVAL_METHOD is 1.)
 EXCESS  := $(if $(findstring s390,$(shell $(CC) -dumpmachine 2>&1)),-fexcess-precision=fast)
-FLAGS    = -std=c11 -ffp-contract=off $(EXCESS) -pthread $(call quote,-ffile-prefix-map=$(CURDIR)=.) $(HARDEN) $(WARN) \
+FLAGS    = -std=c11 -ffp-contract=off $(EXCESS) -pthread -fPIC -fvisibility=hidden $(call quote,-ffile-prefix-map=$(CURDIR)=.) $(HARDEN) $(WARN) \
            -I. -D_GNU_SOURCE -DVERSION='"$(VERSION)"' $(CPPFLAGS) $(CFLAGS)
 # Each tool is linked with those that it needs.
 LIBS     = -Wl,--as-needed -ljansson -lxxhash -lcrypto $(if $(call lacks,pcre2),,-lpcre2-8) \
@@ -122,7 +126,7 @@ CORE    := $(sort $(KERNELS) $(filter-out $(if $(call lacks,pcre2),%/regex.c) $(
 MODEL   := $(filter-out %/ranks_mpi.c $(if $(call lacks,utf8proc),%/tok_norm.c),$(sort $(wildcard core/model/*.c core/model/*/*.c core/text/*.c)))
 # No parser is among the kernels, and clang takes minutes to instrument them.
 ifeq ($(SAN),fuzz)
-$(B)/core/kernel/%.o: HARDEN := -fPIE
+$(B)/core/kernel/%.o: HARDEN :=
 endif
 # KERNEL(family, isa) for each FAMILY_ISA.c or FAMILY_simd_ISA.c of these.
 kernel   = KERNEL($1,$2)
@@ -131,7 +135,7 @@ $(B)/core/kernel/cpu.o $(B)/core/kernel/dispatch.o: ISA_FLAGS = $(call tables,$(
 # AdamW as vectors: a square root that sets errno cannot be one.
 $(B)/core/model/train/adamw.o $(B)/core/model/train/loss.o: ISA_FLAGS := -O3 -fno-math-errno
 
-all: $(TOOLS:%=$(TOOLDIR)/%)
+all: $(TOOLS:%=$(TOOLDIR)/%) lib
 ifneq ($(LEFT_OUT),)
 all:
 	@echo 'left out: $(LEFT_OUT) (no $(filter $(foreach t,$(LEFT_OUT),$(NEEDS_$t)),$(LACKING)) here: see make deps)' >&2
@@ -189,6 +193,23 @@ $(TOOLS:%=$(TOOLDIR)/%): $(RANKS) $(LIBRARIES)
 demo: all
 	@sh scripts/demo/demo.sh $(TOOLDIR)
 
+# For programs: all objects are made for both, so that the library is one link
+# more.  Not where tools are left out, nor sanitized, nor for other nodes.
+LIB_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard lib/*.c))
+SONAME  := libtensorutils.so.$(firstword $(subst ., ,$(VERSION)))
+LIB     := $(if $(SAN)$(STATIC)$(MPI)$(LEFT_OUT),,$(if $(LIB_OBJS),$(B)/libtensorutils.so.$(VERSION) $(B)/libtensorutils.a))
+lib: $(LIB)
+$(B)/libtensorutils.so.$(VERSION): $(LIB_OBJS) $(LIBRARIES) lib/tensorutils.map
+	$Q$(CC) $(FLAGS) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=lib/tensorutils.map \
+	    -Wl,-z,defs,-z,relro,-z,now $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBRARIES) $(LIBS)
+	$(built)
+# One object, in which what is not for programs has no name.
+$(B)/libtensorutils.a: $(LIB_OBJS) $(LIBRARIES)
+	$Q$(CC) $(CFLAGS) $(if $(findstring -flto,$(CFLAGS)),-flinker-output=nolto-rel) -r -nostdlib -o $(B)/libtensorutils.o $^
+	$Q$(OBJCOPY) --localize-hidden $(B)/libtensorutils.o
+	$Qrm -f $@ && $(AR) rcsD $@ $(B)/libtensorutils.o
+	$(built)
+
 # Done above, before any other goal.
 deps:
 	@:
@@ -206,7 +227,9 @@ lint:
 	mandoc -Tlint -Wwarning man/*.[1-9]
 
 install uninstall: export DESTDIR := $(DESTDIR)
-$(foreach d,PREFIX BINDIR DATADIR MANDIR BASHDIR ZSHDIR,$(eval install uninstall: export $d := $$($d)))
+$(foreach d,PREFIX BINDIR LIBDIR INCLUDEDIR DATADIR MANDIR BASHDIR ZSHDIR,$(eval install uninstall: export $d := $$($d)))
+install uninstall: export LIB := $(LIB)
+install: export LIBS := $(LIBS)
 install: all
 	@sh scripts/install.sh $(TOOLDIR) $(VERSION) $(TOOLS)
 
@@ -227,6 +250,6 @@ clean:
 include $(wildcard test/*.mk)
 
 -include $(shell test -d $(B) && find $(B) -name '*.d')
-.PHONY: all deb demo deps fmt html lint install uninstall clean FORCE
+.PHONY: all deb demo deps fmt html lib lint install uninstall clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

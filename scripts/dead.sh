@@ -1,6 +1,6 @@
 #!/bin/sh
 # dead.sh BUILD: fails where a function or table is public and no other file of
-# core or cmd refers to it: unless its own file uses it and a test calls it, it
+# core, cmd or lib refers to it: unless its own file uses it and a test calls it, it
 # is dead, or can be static.  A test alone is no user.
 status=0
 
@@ -19,7 +19,7 @@ count() { # count WORD FILE
     sed 's|/\*.*\*/||; /\/\*/,/\*\//d' "$2" | grep -cw -e "$1"
 }
 
-for f in $(git ls-files 'core/*.c' 'cmd/*.c'); do
+for f in $(git ls-files 'core/*.c' 'cmd/*.c' 'lib/*.c'); do
     o=$1/${f%.c}.o # none for another machine's kernels
     [ ! -e "$o" ] || nm "$o" | sed "s|^|$f |"
 done | awk '
@@ -27,6 +27,7 @@ done | awk '
     $3 ~ /^[TDRB]$/ && $4 != "main" { from[$4] = $1 }
     END { for (s in from) if (!(s in used)) print s, from[s] }' | {
     while read -r symbol file; do
+        case $symbol in tu_*) continue ;; esac # for programs
         printf '%s\n' "$exceptions" | grep -q "^$symbol: ." && continue
         if [ "$(count "$symbol" "$file")" -lt 2 ]; then
             echo "dead: $file: nothing but tests refers to $symbol" >&2

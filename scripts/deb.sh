@@ -23,7 +23,7 @@ trap 'exit 130' HUP INT TERM
 root=$work/debian/tensorutils doc=$work/debian/tensorutils/usr/share/doc/tensorutils
 mkdir -p "$root/DEBIAN" "$doc"
 
-"${MAKE:-make}" --no-print-directory -s install DESTDIR="$root" PREFIX=/usr \
+"${MAKE:-make}" --no-print-directory -s install LIB= DESTDIR="$root" PREFIX=/usr \
     ZSHDIR=/usr/share/zsh/vendor-completions >/dev/null
 rm "$root/usr/share/tensorutils/installed"
 find "$root/usr/bin" -type f -exec "${STRIP:-strip}" --remove-section=.comment \

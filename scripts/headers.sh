@@ -2,7 +2,7 @@
 # shellcheck disable=SC2046  # file names here have no spaces
 # Fails where a header is a directory's, not a file's: where it declares more
 # functions than one subject has; and where a struct, union or enum of a header
-# of core or cmd is defined elsewhere in them, too: by its name it is found.
+# of core, cmd or lib is defined elsewhere in them, too: by its name it is found.
 status=0
 
 awk -v max=25 '
@@ -33,5 +33,5 @@ awk '
                 found = 1
             }
         exit found
-    }' $(git ls-files 'core/*.[ch]' 'cmd/*.[ch]') /dev/null >&2 || status=1
+    }' $(git ls-files 'core/*.[ch]' 'cmd/*.[ch]' 'lib/*.[ch]') /dev/null >&2 || status=1
 exit $status

@@ -2,7 +2,8 @@
 # shellcheck disable=SC2016,SC2088,SC2153  # ~ and $HOME as text
 # install.sh BUILD VERSION TOOL...: puts the tools of the directory BUILD, their
 # pages, completions and job scripts where DESTDIR, PREFIX, BINDIR, MANDIR,
-# DATADIR, BASHDIR and ZSHDIR say, and lists there whatever it made.
+# DATADIR, BASHDIR and ZSHDIR say, the library of the files LIB, which links with
+# LIBS, where LIBDIR and INCLUDEDIR say, and lists there whatever it made.
 # install.sh -u: removes what that list names, and nothing else.
 set -eu
 umask 022
@@ -25,6 +26,7 @@ case $DESTDIR in
 *) DESTDIR=$(r=$DESTDIR DESTDIR='' && at "$r") ;;
 esac
 prefix=$(at "$PREFIX") bin=$(at "$BINDIR") man=$(at "$MANDIR")
+lib=$(at "${LIBDIR-}") include=$(at "${INCLUDEDIR-}")
 data=$(at "$DATADIR")/tensorutils bash=$(at "$BASHDIR") zsh=$(at "$ZSHDIR")
 list=$DESTDIR$data/installed
 
@@ -67,6 +69,14 @@ put() { # put MODE FILE PATH: whole or not at all
     mv -f "$temp" "$DESTDIR$3"
 }
 
+put_link() { # put_link TARGET PATH
+    make_dir "${2%/*}"
+    note f "$2"
+    temp=$DESTDIR${2%/*}/.${2##*/}.$$
+    ln -s "$1" "$temp"
+    mv -f "$temp" "$DESTDIR$2"
+}
+
 build=$1 version=$2
 shift 2
 text=$(mktemp)
@@ -85,7 +95,35 @@ for t in "$@"; do
         put 644 "$text" "$zsh/_$t"
     fi
 done
+for f in ${LIB-}; do
+    put 644 "$top/$f" "$lib/${f##*/}"
+    case $f in
+    *.so.*)
+        name=${f##*/}
+        soname=${name%%.so.*}.so.${version%%.*}
+        put_link "$name" "$lib/$soname"
+        put_link "$soname" "$lib/${name%%.so.*}.so"
+        ;;
+    esac
+done
+if [ -n "${LIB-}" ]; then
+    put 644 "$top/lib/tensorutils.h" "$include/tensorutils.h"
+    libs=$(printf '%s\n' "$LIBS" | sed 's/-Wl,--as-needed //')
+    awk -v prefix="$prefix" -v lib="$lib" -v include="$include" -v version="$version" -v libs="$libs" '
+        function to(mark, text,   i) {
+            if ((i = index($0, mark)))
+                $0 = substr($0, 1, i - 1) text substr($0, i + length(mark))
+        }
+        { to("@PREFIX@", prefix); to("@LIBDIR@", lib); to("@INCLUDEDIR@", include)
+          to("@VERSION@", version); to("@LIBS@", libs); print }' \
+        "$top/lib/tensorutils.pc.in" >"$text"
+    put 644 "$text" "$lib/pkgconfig/tensorutils.pc"
+    for f in "$top"/lib/examples/*.c; do
+        put 644 "$f" "$data/examples/${f##*/}"
+    done
+fi
 for m in "$top"/man/*.[1-9]; do
+    case $m in *.3) [ -n "${LIB-}" ] || continue ;; esac
     sed "s/^\.Os\$/.Os \"tensorutils $version\"/" "$m" >"$text"
     put 644 "$text" "$man/man${m##*.}/${m##*/}"
 done

@@ -23,7 +23,7 @@ awk -v max_file=700 -v max_function=120 -v isas="$isas" '
 
     function how(file) {
         return file ~ /\.[ch]$/ ? "/* ... */ on line 1" : file ~ /\.py$/ ? "\"\"\"...\"\"\" in lines 1 to 3" : \
-            file ~ /\.[157]$/ ? ".Nd ..." : "# ... in lines 1 to 4"
+            file ~ /\.[1357]$/ ? ".Nd ..." : "# ... in lines 1 to 4"
     }
 
     # What a header declares it explains: above it, or by its name elsewhere.
@@ -48,8 +48,8 @@ awk -v max_file=700 -v max_function=120 -v isas="$isas" '
         kind = file
         sub(/.*[.\/]/, "", kind)
         is_c = kind == "c" || kind == "h"
-        is_page = kind ~ /^[157]$/
-        is_header = kind == "h" && file ~ /^(core|cmd)\//
+        is_page = kind ~ /^[1357]$/
+        is_header = kind == "h" && file ~ /^(core|cmd|lib)\//
         # The header of a module says for both files what they are for.
         header = file
         if (sub(/\.c$/, ".h", header) && index($0, "#include \"" header "\""))
@@ -83,6 +83,7 @@ awk -v max_file=700 -v max_function=120 -v isas="$isas" '
         comment = 1
         said = said $0
     }
+    is_header { sub(/^TU_API /, "") }
     is_header && /^[a-z_][^=]*[ *][a-z_0-9]+\(/ && !/^(static|typedef)/ && !declared {
         declared = $0
         sub(/\(.*/, "", declared)

@@ -54,13 +54,13 @@ $PWD/build" ]
 @test "layers: each wrong include is found, and a print in core, a file, thread or regex made elsewhere" {
     need_commands git
     git init -q tree && cd tree
-    mkdir -p core/{format,kernel,model,text} cmd/a cmd/b
+    mkdir -p core/{format,kernel,model,text} cmd/a cmd/b lib
     try() { # try FILE LINE: alone in the tree, it must be refused
         printf '%s\n' "$2" >"$1"
         git add -A
         run ! sh "$ROOT/scripts/layers.sh"
         git rm -qf "$1"
-        mkdir -p core/{format,kernel,model,text} cmd/a cmd/b
+        mkdir -p core/{format,kernel,model,text} cmd/a cmd/b lib
     }
     printf '#include "core/err.h"\n' >cmd/a/main.c
     git add -A
@@ -77,6 +77,12 @@ $PWD/build" ]
     try cmd/a/x.c '#include <utf8proc.h>'
     try core/format/x.c '#include "core/tool.h"'
     try core/x.c '    printf("x");'
+    try lib/x.c '    printf("x");'
+    try lib/x.c '#include "core/tool.h"'
+    try lib/x.c '#include "cmd/a/a.h"'
+    try cmd/a/x.c '#include "lib/lib.h"'
+    try core/x.c '#include "lib/lib.h"'
+    try lib/x.c '    pthread_create(&thread, NULL, run, NULL);'
     try core/x.c '    exit(1);'
     try cmd/b/x.c '#include "cmd/a/a.h"'
     try core/x.c '#include "x.h"'

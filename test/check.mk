@@ -29,7 +29,7 @@ $(UNIT) $(BENCH) $(FUZZ): $(LIBRARIES)
 FAULT   := $(if $(SAN),,$(patsubst %,$(B)/test/fault/%,shim.so netfs.so power.so run))
 $(B)/test/fault/%.so: test/fault/%.c $(B)/flags
 	@mkdir -p $(@D)
-	$Q$(CC) $(FLAGS) -U_FORTIFY_SOURCE -fPIC -MMD -MP -shared $(LDFLAGS) -o $@ $< -ldl
+	$Q$(CC) $(FLAGS) -U_FORTIFY_SOURCE -fvisibility=default -MMD -MP -shared $(LDFLAGS) -o $@ $< -ldl
 $(B)/test/fault/run: $(B)/test/fault/run.o $(B)/test/fault/tree.o
 	$Q$(CC) $(FLAGS) -pie $(LDFLAGS) -o $@ $^
 
