@@ -8,7 +8,7 @@
 #   make uninstall  what install put there        make STATIC=half  only libc is left to the node that runs it
 #   make MPI=1      build/mpi/moe-sft, for several processes; of the same objects
 #   make deb        a Debian package              make html       the pages for a browser
-#   make fmt        clang-format
+#   make dist       a tarball of the last commit    make fmt        clang-format
 # test/check.mk has the tests, test/hard.mk what takes longer; test/README lists them all.
 VERSION := 0.1
 PREFIX  ?= /usr/local
@@ -244,12 +244,20 @@ html: all
 deb: all
 	@sh scripts/deb.sh $(TOOLDIR) $(VERSION)
 
+# What git has of the last commit: the same commit gives the same bytes.
+dist:
+	@mkdir -p build
+	@git archive --format=tar --prefix=tensorutils-$(VERSION)/ HEAD >build/dist.tar
+	@gzip -9nf build/dist.tar
+	@mv build/dist.tar.gz build/tensorutils-$(VERSION).tar.gz
+	@echo build/tensorutils-$(VERSION).tar.gz
+
 clean:
 	rm -rf build
 
 include $(wildcard test/*.mk)
 
 -include $(shell test -d $(B) && find $(B) -name '*.d')
-.PHONY: all deb demo deps fmt html lib lint install uninstall clean FORCE
+.PHONY: all deb demo deps dist fmt html lib lint install uninstall clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
