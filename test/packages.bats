@@ -13,7 +13,7 @@ load helpers
     done
     cmp a b
     tar -xzf a
-    diff <(git -C tree ls-files | sort) <(cd "tensorutils-$version" && find . -type f | sed 's/^..//' | sort)
+    diff <(git -C tree ls-files | sort) <(cd "tensorutils-$version" && find . ! -type d | sed 's/^..//' | sort)
     make -s -C "tensorutils-$version" -n all >/dev/null
 }
 
