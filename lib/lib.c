@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 _Static_assert(TU_BAD_CALL == (int)TU_USAGE && TU_BAD_DATA == EX_DATAERR &&
@@ -37,6 +38,30 @@ lib_refuse(struct tu_err *to, const char *fmt, ...)
     return lib_fail(to, &err);
 }
 
+int
+lib_struct(void *to, size_t nbytes, const void *from, const char *name,
+           struct tu_err *err)
+{
+    const char *bytes = from;
+    size_t size;
+
+    if (!from)
+        return lib_refuse(err, "struct %s is NULL", name);
+    memcpy(&size, from, sizeof(size));
+    /* all fields are of the first version */
+    if (size < nbytes || size > nbytes + 4096)
+        return lib_refuse(err, "struct %s has size %zu (expected sizeof, %zu)",
+                          name, size, nbytes);
+    for (size_t i = nbytes; i < size; i++)
+        if (bytes[i] != 0)
+            return lib_refuse(err,
+                              "struct %s sets a field that tensorutils %s does "
+                              "not have",
+                              name, VERSION);
+    memcpy(to, from, nbytes);
+    return 0;
+}
+
 const char *
 tu_version(void)
 {
@@ -47,4 +72,10 @@ void
 tu_on_warning(void (*fn)(const char *what))
 {
     err_warn_hook(fn);
+}
+
+void
+tu_free(void *p)
+{
+    free(p);
 }

@@ -14,4 +14,13 @@ int lib_fail(struct tu_err *to, const struct err *err);
 int lib_refuse(struct tu_err *to, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/*
+ * lib_struct() copies a struct of the caller's, which begins with its size, to
+ * one of this library's, [nbytes], with zeros for what the caller does not know
+ * of.  'name' is for messages; -1 if the size is less than any version's, or
+ * if it sets what this version does not know.
+ */
+int lib_struct(void *to, size_t nbytes, const void *from, const char *name,
+               struct tu_err *err);
+
 #endif

@@ -84,6 +84,125 @@ TU_API int tu_st_read_f32(const struct tu_st *st, const struct tu_tensor *t,
                           uint64_t first, size_t n, float *to,
                           struct tu_err *err);
 
+/* ---- models ---- */
+
+/* What config.json says; later versions may add fields at the end. */
+struct tu_model_info {
+    char family[32]; /* "qwen3" */
+    size_t n_layers, hidden, intermediate;
+    size_t n_heads, n_kv_heads, head_dim;
+    size_t vocab_size;
+    size_t max_positions; /* the context */
+    size_t n_experts;     /* of a layer; 0: a model without */
+    int32_t bos;          /* -1: none */
+    size_t n_eos;
+    const int32_t *eos; /* [n_eos] */
+};
+
+/*
+ * tu_model_open() maps a Hugging Face model directory and checks it against its
+ * config.json; tu_model_info() says what it is, until tu_model_close().  Any
+ * number of threads may open sessions of a model; it is unmapped when it and
+ * they are closed.
+ */
+struct tu_model;
+TU_API int tu_model_open(struct tu_model **model, const char *dir,
+                         struct tu_err *err);
+TU_API void tu_model_close(struct tu_model *model);
+TU_API const struct tu_model_info *tu_model_info(const struct tu_model *model);
+
+enum tu_compute {
+    TU_COMPUTE_F32, /* the same bits on every CPU */
+    TU_COMPUTE_BF16 /* prompts faster, inputs of linear layers rounded */
+};
+enum tu_kv { TU_KV_F32, TU_KV_F16, TU_KV_BF16 }; /* of the cache's numbers */
+
+/* Set size to sizeof(struct tu_session_options), and what is not 0. */
+struct tu_session_options {
+    size_t size;
+    int n_threads; /* 0: all CPUs of this process */
+    enum tu_compute compute;
+    enum tu_kv kv;
+    size_t max_tokens; /* 0: the model's context, which is the most */
+    size_t chunk;      /* tokens that share a pass over the weights; 0: 512 */
+};
+
+/*
+ * A session is one sequence, with threads of its own; options may be NULL.
+ * tu_session_feed() appends n tokens of a text; tu_session_step() one that was
+ * generated (with TU_COMPUTE_BF16, generated tokens are computed exactly).
+ * 'logits' gets n_floats floats, rows of vocab_size: those of the last tokens;
+ * 0, or a multiple of vocab_size up to n of it.
+ * After an error nothing is fed.  Bits do not depend on threads, nor on how a
+ * sequence is cut.
+ * tu_session_count() is how many tokens it has; tu_session_reset() makes them
+ * none.
+ */
+struct tu_session;
+TU_API int tu_session_open(struct tu_session **session, struct tu_model *model,
+                           const struct tu_session_options *options,
+                           struct tu_err *err);
+TU_API void tu_session_close(struct tu_session *session);
+TU_API int tu_session_feed(struct tu_session *session, const int32_t *ids,
+                           size_t n, float *logits, size_t n_floats,
+                           struct tu_err *err);
+TU_API int tu_session_step(struct tu_session *session, int32_t id,
+                           float *logits, size_t n_floats, struct tu_err *err);
+TU_API size_t tu_session_count(const struct tu_session *session);
+TU_API int tu_session_reset(struct tu_session *session, struct tu_err *err);
+
+/* Points of a layer; in hf-infer(1): resid, attn, mlp, in:q_proj, in:o_proj,
+ * in:up_proj, in:down_proj. */
+enum tu_point {
+    TU_RESID,      /* the residual stream after the layer; layer -1: before
+                    * the first one */
+    TU_ATTN,       /* output of o_proj */
+    TU_MLP,        /* output of down_proj, or of a token's experts */
+    TU_IN_QKV,     /* input of q_proj, k_proj, v_proj */
+    TU_IN_O,       /* input of o_proj */
+    TU_IN_GATE_UP, /* input of gate_proj, up_proj */
+    TU_IN_DOWN     /* input of down_proj; not with experts */
+};
+
+/*
+ * tu_session_tap() shows 'fn' all that is fed from then on: for each layer up
+ * to last_layer rows [n, dim] f32, of tokens first .. first + n - 1.  It is
+ * called from the thread that feeds, 'rows' are valid during the call, and it
+ * must not use the session.  fn NULL: none.
+ * A feed that asks for no logits then runs no layer after last_layer, and until
+ * a reset none that needs these is possible.
+ */
+typedef void tu_tap_fn(void *ctx, int64_t layer, size_t first, size_t n,
+                       size_t dim, const float *rows);
+TU_API int tu_session_tap(struct tu_session *session, enum tu_point point,
+                          int64_t last_layer, tu_tap_fn *fn, void *ctx,
+                          struct tu_err *err);
+
+/* ---- tokenizers ---- */
+
+enum {
+    TU_TOK_SPECIAL = 1, /* encode: add bos and the like, as the model wants;
+                         * decode: keep special tokens */
+    TU_TOK_PLAIN = 2    /* encode: text that spells a special token is text */
+};
+
+/*
+ * tu_tok_open() reads a model directory's tokenizer.json; any number of threads
+ * may use it.  tu_tok_encode() makes ids [n] of a text, tu_tok_decode() a text
+ * [nbytes] of ids, followed by a NUL: both are the caller's, for tu_free().
+ */
+struct tu_tok;
+TU_API int tu_tok_open(struct tu_tok **tok, const char *dir,
+                       struct tu_err *err);
+TU_API void tu_tok_close(struct tu_tok *tok);
+TU_API int tu_tok_encode(const struct tu_tok *tok, const char *text,
+                         size_t nbytes, int flags, int32_t **ids, size_t *n,
+                         struct tu_err *err);
+TU_API int tu_tok_decode(const struct tu_tok *tok, const int32_t *ids, size_t n,
+                         int flags, char **text, size_t *nbytes,
+                         struct tu_err *err);
+TU_API void tu_free(void *p);
+
 #ifdef __cplusplus
 }
 #endif
