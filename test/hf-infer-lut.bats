@@ -17,6 +17,27 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
     [ "$output" = 6 ]
 }
 
+@test "hf-infer --lut --tau, --dims: float64's on the same inputs; what is missing is named" {
+    ref fixed
+    [ "$output" = 2 ]
+    rm dims/model.layers.1.mlp.down_proj.npy
+    run -66 hf-infer fix --lut fix --ids $IDS --nll --dims dims
+    [[ "$output" = "hf-infer: dims/model.layers.1.mlp.down_proj.npy: No such file"* ]]
+    "$PYTHON" -c 'import numpy as np; np.save("dims/model.layers.1.mlp.down_proj.npy", np.int32([3, 2]))'
+    run -65 hf-infer fix --lut fix --ids $IDS --nll --dims dims
+    [[ "$output" = "hf-infer: dims/model.layers.1.mlp.down_proj.npy: [1] is 2 after 3"* ]]
+    ref make M single
+    run -65 hf-infer M --lut M --ids $IDS --nll --tau 1
+    [[ "$output" = "hf-infer: M/lut/metadata.json: has no elbow threshold for model.layers.0."*" (lut-precompute calibrate sets it)" ]]
+    run -2 hf-infer M --lut M --ids $IDS --nll --tau 1 --ratio 0.1
+    run -2 hf-infer M --ids $IDS --nll --tau 1
+    hf-infer fix --lut fix --ids $IDS --acts resid:0 --tau 1.5 --acts-meta m.json -o a.f32
+    grep -q '"tau": 1.5' m.json
+    "$PYTHON" -c 'import numpy as np; np.save("dims/model.layers.1.mlp.down_proj.npy", np.int32([2, 3]))'
+    hf-infer fix --lut fix --ids $IDS --acts resid:0 --dims dims --acts-meta m.json -o a.f32 -f
+    grep -q '"dims": "dims".*"dims_xxh3": "' m.json
+}
+
 @test "hf-infer --lut-report: numpy's metrics of a table on the model's own inputs" {
     ref report
     [ "$output" = 13 ]

@@ -176,9 +176,10 @@ hash_input(struct hash *hash, const struct run *run, struct err *err)
 int
 acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
 {
-    enum { INPUT, MODEL, LORA, SAE, LUT, TOKENIZER, N };
+    enum { INPUT, MODEL, LORA, SAE, LUT, DIMS, TOKENIZER, N };
     static const char *const keys[N] = { "input_xxh3", "model_xxh3",
-                                         "lora_xxh3", "sae_xxh3", "lut_xxh3" };
+                                         "lora_xxh3",  "sae_xxh3",
+                                         "lut_xxh3",   "dims_xxh3" };
     struct str tokenizer = { 0 };
     int rc = 0;
 
@@ -193,6 +194,7 @@ acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
                      : i == LORA  ? run->acts_meta && run->lora.n > 0
                      : i == SAE   ? run->acts_meta && run->sae.n > 0
                      : i == LUT   ? run->acts_meta && run->lut
+                     : i == DIMS  ? run->acts_meta && run->lut_dims
                      : i == MODEL ? run->acts_meta != NULL
                                   : true;
         char hex[HASH_MAX_HEX];
@@ -223,10 +225,11 @@ acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
                 rc = hash_sae(hash, splices_file(run->splices, k), err);
         } else if (known) {
             rc = hash_path(hash,
-                           i == MODEL ? run->dir
-                           : i == LUT ? run->lut
-                                      : tokenizer.s,
-                           i == LUT ? MAX_DEPTH : 0, err);
+                           i == MODEL  ? run->dir
+                           : i == LUT  ? run->lut
+                           : i == DIMS ? run->lut_dims
+                                       : tokenizer.s,
+                           i == LUT || i == DIMS ? MAX_DEPTH : 0, err);
         }
         hash_hex(hash, hex);
         if (rc >= 0 && known && i != TOKENIZER)
@@ -308,6 +311,11 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
     add_true(s, "sae_zero", run->sae_zero);
     add_text(s, "lut", run->lut);
     add_text(s, "lut_layers", run->lut_layers);
+    if (run->lut_tau >= 0) {
+        str_adds(s, ", \"tau\": ");
+        js_put_f64(s, run->lut_tau);
+    }
+    add_text(s, "dims", run->lut_dims);
     if (run->lut_ratio >= 0) {
         str_adds(s, ", \"ratio\": ");
         js_put_f64(s, run->lut_ratio);

@@ -130,6 +130,10 @@ static const struct opt opts[] = {
       "use only tables of layers that match (default: all)" },
     { 0, "ratio", "R", MODEL_IN, OPT_F64(lut_ratio, 0, 1),
       "fraction of inputs that --lut compensates (default 0)" },
+    { 0, "tau", "T", MODEL_IN, OPT_F64(lut_tau, 0, 1e30),
+      "inputs whose error is over T times the layer's elbow threshold" },
+    { 0, "dims", "DIR", MODEL_IN, OPT_TEXT(lut_dims),
+      "the inputs in DIR/LAYER.npy, the same of all tokens" },
     { 0, "lut-report", "FILE", "generate logits nll top acts",
       OPT_TEXT(lut_report),
       "write the error of each table against its layer; -v: their times" },
@@ -162,8 +166,9 @@ static const struct opt_rule rules[] = {
     { OPT_NOT, "kvc", "ctx stride", NULL },
     { OPT_NEEDS, "kvc-after", "kvc", NULL },
     { OPT_NEEDS, "sae-zero", "sae", NULL },
-    { OPT_NEEDS, "lut-layers ratio lut-report lut-auto no-screen", "lut",
-      NULL },
+    { OPT_ONE_OF, "ratio tau dims", NULL, NULL },
+    { OPT_NEEDS, "lut-layers ratio tau dims lut-report lut-auto no-screen",
+      "lut", NULL },
     { OPT_NEEDS, "batch skip-bad resume", "jsonl", NULL },
     { OPT_NEEDS, "resume", "output", NULL },
     { OPT_ONE_OF, "verbose quiet", NULL, NULL },
@@ -180,6 +185,7 @@ static const struct run defaults = {
     .format = -1,
     .chat_format = -1,
     .lut_ratio = -1,
+    .lut_tau = -1,
     .lut_auto = -1,
 };
 
@@ -215,7 +221,7 @@ static const struct opt_tool tool = {
     .rare = "raw plain strict-utf8 template top-k min-p repetition-penalty "
             "batch skip-bad resume ids-out stride pad acts-ids special "
             "skip-special raw-text chunk kv-dtype kvc-after sae-zero "
-            "lut-layers ratio lut-report no-screen",
+            "lut-layers ratio tau dims lut-report no-screen",
 };
 
 int

@@ -205,6 +205,8 @@ run_open_model(struct run *run, struct err *err)
                 (run->stop.n > 0 || !is_missing(run->dir, "tokenizer.json"));
     const struct tables_options o = { .layers = run->lut_layers,
                                       .ratio = run->lut_ratio,
+                                      .tau = run->lut_tau,
+                                      .dims = run->lut_dims,
                                       .report = run->lut_report,
                                       .times = run->mode == MODE_LUT_AUTO,
                                       .screen = !run->no_screen };
@@ -230,18 +232,26 @@ run_open_model(struct run *run, struct err *err)
     if (run->lut && run->verbose) {
         size_t n = tables_count(run->tables);
         size_t n_stored = tables_stored(run->tables), nbytes;
+        bool fixes = run->lut_ratio > 0 || run->lut_tau >= 0 || run->lut_dims;
 
-        tool_say("%zu table%s of %s, ratio %g", n, plural(n), run->lut,
-                 run->lut_ratio > 0 ? run->lut_ratio : 0);
+        if (run->lut_dims)
+            tool_say("%zu table%s of %s, dims of %s", n, plural(n), run->lut,
+                     run->lut_dims);
+        else if (run->lut_tau >= 0)
+            tool_say("%zu table%s of %s, tau %g", n, plural(n), run->lut,
+                     run->lut_tau);
+        else
+            tool_say("%zu table%s of %s, ratio %g", n, plural(n), run->lut,
+                     run->lut_ratio > 0 ? run->lut_ratio : 0);
         tables_screened(run->tables, &nbytes);
         if (nbytes > 0)
             tool_say("screening takes up to %.1f MiB",
                      (double)nbytes / (1 << 20));
-        if (run->lut_ratio > 0 && n_stored > 0 && n_stored < n)
+        if (fixes && n_stored > 0 && n_stored < n)
             tool_say("compensation by the stored weights of %zu table%s, else "
                      "by the model's",
                      n_stored, plural(n_stored));
-        else if (run->lut_ratio > 0)
+        else if (fixes)
             tool_say("compensation by %s", n_stored
                                                ? "the tables' stored weights"
                                                : "the model's weights");

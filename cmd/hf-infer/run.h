@@ -75,6 +75,8 @@ struct run {
     const char *lut_layers; /* --lut-layers GLOB,.. */
     const char *lut_report; /* --lut-report FILE */
     double lut_ratio;       /* --ratio; -1: not given */
+    double lut_tau;         /* --tau; -1: not given */
+    const char *lut_dims;   /* --dims DIR */
     double lut_auto;        /* --lut-auto NATS */
     bool no_screen;         /* tables: all pre-activations are exact */
     int n_threads;

@@ -64,11 +64,6 @@ int run_open(struct apply_run *run, const struct apply_cmd *cmd,
              struct err *err);
 void run_close(struct apply_run *run);
 
-/* dims_read(): the dims of 'fix' are those in the .npy at 'path'; -1 with 'err'
- * set.  Owner: the caller, free() of *dims in either case. */
-int dims_read(struct table_fix *fix, uint32_t **dims, const char *path,
-              size_t in, struct err *err);
-
 /*
  * arrays_open() begins the files of --codes, --values and --xhat,
  * arrays_write() adds the n rows last applied, and arrays_commit() publishes

@@ -57,8 +57,8 @@ open_layer(struct apply_run *run, struct err *err)
                        "them",
                        t->file.st.path);
     if (cmd->dims)
-        return dims_read(fix, &run->dims, cmd->dims, t->in, err) < 0 ? -1
-               : fix->how == FIX_NONE                                ? 0
+        return table_read_dims(fix, &run->dims, cmd->dims, t->in, err) < 0 ? -1
+               : fix->how == FIX_NONE                                      ? 0
                                       : table_pack_dims(t, fix, err);
     if (cmd->weighted) {
         run->norms = xcalloc(t->in, sizeof(*run->norms));

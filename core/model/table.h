@@ -147,6 +147,12 @@ struct table_sizes {
 };
 void table_size(struct table_sizes *sizes, const struct table *t);
 
+/* table_read_dims() has 'fix' select the dims in the .npy at 'path', int32 or
+ * int64, ascending, of 'in' inputs; -1 with 'err' set, as npy_parse().  Owner:
+ * the caller, free() of *dims in either case. */
+int table_read_dims(struct table_fix *fix, uint32_t **dims, const char *path,
+                    size_t in, struct err *err);
+
 /*
  * table_pack_dims() copies the weights of FIX_DIMS, from weight_t or the parts,
  * so that they are multiplied by the errors of all rows of a batch as a small

@@ -22,6 +22,7 @@ struct tabled {
     struct table_fix fix;
     struct linear *parts[LUT_MAX_PARTS]; /* that the table stands for */
     size_t n_parts;
+    uint32_t *dims;            /* of fix, or NULL */
     struct table_stats *stats; /* NULL without a report */
     struct table_times times;
     uint64_t n_bad; /* rows of outputs with a number that is NaN or infinite */
@@ -88,6 +89,37 @@ bind_parts(struct tables *ts, struct tabled *tabled, struct err *err)
     return rc;
 }
 
+/* Which inputs of a table, whose parts are bound, are compensated. */
+static int
+select_dims(const struct tables *ts, struct tabled *t,
+            const struct tables_options *o, struct err *err)
+{
+    const struct lut_layer *l = t->table.file.layer;
+    struct str path = { 0 };
+    int rc;
+
+    if (o->dims) {
+        str_addf(&path, "%s/%s.npy", o->dims, l->name);
+        rc = table_read_dims(&t->fix, &t->dims, path.s, l->in, err);
+        str_free(&path);
+        return rc == 0 && t->fix.how == FIX_DIMS
+                   ? table_pack_dims(&t->table, &t->fix, err)
+                   : rc;
+    }
+    if (o->tau >= 0 && isnan(l->elbow))
+        return err_set(err, EX_DATAERR,
+                       "%s/metadata.json: has no elbow threshold for %s "
+                       "(lut-precompute calibrate sets it)",
+                       ts->lut.path, l->name);
+    if (o->tau >= 0)
+        t->fix = (struct table_fix){ .how = FIX_OVER,
+                                     .threshold = (float)(o->tau * l->elbow) };
+    else if (o->ratio > 0)
+        t->fix = (struct table_fix){ .how = FIX_TOP,
+                                     .top = table_ratio(l->in, o->ratio) };
+    return table_transpose(&t->table, &t->fix, err);
+}
+
 int
 tables_open(struct tables **tables, struct model *model, const char *dir,
             const struct tables_options *o, struct err *err)
@@ -119,11 +151,7 @@ tables_open(struct tables **tables, struct model *model, const char *dir,
         if (rc < 0)
             break;
         ts->n++;
-        if (o->ratio > 0)
-            t->fix = (struct table_fix){ .how = FIX_TOP,
-                                         .top = table_ratio(l->in, o->ratio) };
-        if (bind_parts(ts, t, err) < 0 ||
-            table_transpose(&t->table, &t->fix, err) < 0)
+        if (bind_parts(ts, t, err) < 0 || select_dims(ts, t, o, err) < 0)
             rc = -1;
         if (rc == 0 && o->screen)
             table_screen(&t->table);
@@ -171,6 +199,7 @@ tables_close(struct tables *ts)
     ts->model->tables = NULL;
     for (size_t i = 0; i < ts->n; i++) {
         table_stats_free(ts->tabled[i].stats);
+        free(ts->tabled[i].dims);
         table_close(&ts->tabled[i].table);
     }
     free(ts->tabled);

@@ -29,10 +29,13 @@ struct model;
 struct tables;
 struct tables_options {
     const char *layers;
-    double ratio; /* of the inputs that are compensated, by the layer itself */
-    bool report;  /* run the layers as well, and compare */
-    bool times;   /* run the layers as well, and time both */
-    bool screen;  /* see table_screen() */
+    /* which inputs are compensated, by the layer itself; one of: */
+    double ratio;     /* this part of them; else not over 0 */
+    double tau;       /* those over so many elbow thresholds; else under 0 */
+    const char *dims; /* those in DIR/LAYER.npy of each table; else NULL */
+    bool report;      /* run the layers as well, and compare */
+    bool times;       /* run the layers as well, and time both */
+    bool screen;      /* see table_screen() */
 };
 int tables_open(struct tables **tables, struct model *model, const char *dir,
                 const struct tables_options *options, struct err *err);

@@ -60,9 +60,9 @@ class Tabled:
     """Stands in for the matrix of a layer in transformer.py: x @ w.T is the
     table's answer, without the bias, which the caller adds."""
 
-    def __init__(self, t, k, w, bias, columns, centered, ratio, has_bias):
+    def __init__(self, t, k, w, bias, columns, centered, fix, has_bias):
         self.t, self.k, self.w, self.centered = t, k, w, centered
-        self.bias, self.columns, self.ratio = bias, columns, ratio
+        self.bias, self.columns, self.fix = bias, columns, fix
         self.has_bias = has_bias
 
     @property
@@ -75,19 +75,21 @@ class Tabled:
         z = lut.preact(self.t, x, self.centered)
         sets = lut.active(self.t, z, self.k)
         y = lut.combine(self.t, z, sets)
-        if self.ratio:
+        if self.fix:
             e = x - lut.reconstruct(self.t, z, sets)
-            y = lut.compensate(y, e, lut.choose(e, ratio=self.ratio), self.w)
+            y = lut.compensate(y, e, self.fix(e), self.w)
         if self.has_bias:
             y = y - self.bias
         return y[..., self.columns]
 
 
 def reference(config, w, held, k, centered=False, ratio=0, has_bias=True,
-              only=None):
+              only=None, fix=None):
     """The nll of IDS by transformer.py, on tables."""
     import transformer
     w = dict(w)
+    if ratio:
+        fix = lambda e: lut.choose(e, ratio=ratio)  # noqa: E731
     for layer, t in held.items():
         if only and not only(layer):
             continue
@@ -97,7 +99,7 @@ def reference(config, w, held, k, centered=False, ratio=0, has_bias=True,
         for part in lut.parts_of(layer):
             n = len(w[part + ".weight"])
             w[part + ".weight"] = Tabled(t, k, wt, bias, slice(at, at + n),
-                                         centered, ratio, has_bias)
+                                         centered, fix, has_bias)
             at += n
     logits = transformer.forward(config, w, IDS)
     top = logits.max(axis=1, keepdims=True)
@@ -142,6 +144,30 @@ def tables():
         got = nll(directory, "--lut", directory, *args)
         n += close(got, reference(config, w, held, 24, **ref))
         assert abs(got - nll(directory)).max() > 0.01
+    return n
+
+
+def fixed():
+    """--tau: errors over so many elbows; --dims: the same inputs always."""
+    rng = np.random.default_rng(8)
+    layers = ["model.layers.%d.%s" % (i, name) for i in range(3)
+              for name in FUSED]
+    config, w, held = make("fix", FUSED, bias=True, meta={
+        "elbow_thresholds": {m: {"elbow_value": 0.5} for m in layers}})
+    n = close(nll("fix", "--lut", "fix", "--tau", "1.5"),
+              reference(config, w, held, 24,
+                        fix=lambda e: lut.choose(e, tau=0.75)))
+    os.mkdir("dims")
+    of = {}
+    for m in layers:
+        d = held[m]["decoder_bias"].shape[0]
+        of[d] = of.get(d, np.sort(rng.choice(d, d // 3, replace=False)))
+        np.save("dims/%s.npy" % m, of[d].astype("<i4"))
+    got = nll("fix", "--lut", "fix", "--dims", "dims")
+    n += close(got, reference(config, w, held, 24, fix=lambda e: np.isin(
+        np.arange(e.shape[1]), of[e.shape[1]])[None] & np.ones_like(e, bool)))
+    assert (got == nll("fix", "--lut", "fix", "--dims", "dims", "--chunk", "5",
+                       "-j", "3")).all()
     return n
 
 
