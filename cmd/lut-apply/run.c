@@ -9,6 +9,7 @@
 #include "core/kernel/cvt.h"
 #include "core/kernel/screen.h"
 #include "core/mem.h"
+#include "core/model/table_dims.h"
 #include "core/str.h"
 #include "core/tool.h"
 #include "core/tty.h"

@@ -9,6 +9,7 @@
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/linear.h"
+#include "core/model/table_dims.h"
 
 #define OVER_BYTES ((size_t)128 << 20) /* of all rows' idx and v */
 #define PART_COLS  4096                /* 16 KiB of them on the stack */

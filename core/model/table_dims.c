@@ -1,4 +1,5 @@
-/* Compensation of the same inputs in every row: FIX_DIMS. */
+#include "core/model/table_dims.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,6 @@
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/model/table.h"
 #include "core/str.h"
 #include "core/tty.h"
 

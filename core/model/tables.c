@@ -14,6 +14,7 @@
 #include "core/model/model.h"
 #include "core/model/names.h"
 #include "core/model/table.h"
+#include "core/model/table_dims.h"
 #include "core/model/table_stats.h"
 #include "core/tty.h"
 

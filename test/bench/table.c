@@ -8,6 +8,7 @@
 #include "core/kernel/sums.h"
 #include "core/mem.h"
 #include "core/model/table.h"
+#include "core/model/table_dims.h"
 #include "test/bench/bench.h"
 #include "test/bench/probe.h"
 
