@@ -13,7 +13,7 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct bytes rest = { data, n }, globs;
-    struct tables_options options = { .ratio = 0.5 };
+    struct tables_options options = { .ratio = 0.5, .tau = -1 };
     struct tables *tables;
     struct model *model;
     struct err err = { 0 };
