@@ -203,6 +203,144 @@ TU_API int tu_tok_decode(const struct tu_tok *tok, const int32_t *ids, size_t n,
                          struct tu_err *err);
 TU_API void tu_free(void *p);
 
+/* ---- LoRA fine-tuning of a layer's experts ---- */
+
+/*
+ * For token i and slot j with expert e = expert_ids[i][j], weight w[i][j]:
+ *   y = x W^T + s (x A^T) B^T,  s = lora_alpha / lora_rank;  gate, up, down
+ *   h = silu(gate(x)) * up(x);  output[i] = sum over j of w * down(h)
+ * W is frozen, A and B are trained.  bf16 is uint16_t, at any address; arrays
+ * are in C order.  Each struct begins with its own sizeof.
+ */
+enum tu_moe_mode { TU_MOE_BF16, TU_MOE_INT8 }; /* of the products with W */
+
+struct tu_moe_config {
+    size_t size;
+    size_t n_experts, top_k; /* top_k: slots of a token */
+    size_t hidden, intermediate;
+    size_t lora_rank;
+    float lora_alpha;
+    enum tu_moe_mode mode;
+    size_t max_len;         /* tokens of a forward, at most */
+    size_t max_cache_depth; /* forwards that wait for a backward; 0: 1 */
+    size_t n_parts;         /* tensor parallelism, each on a NUMA node; 0: 1 */
+    int n_threads;          /* 0: all CPUs of this process */
+    int strict_ids; /* an id outside [0, n_experts) is an error, not a skip */
+};
+
+/* Bytes that a config needs, before anything is allocated. */
+struct tu_moe_memory {
+    size_t size;
+    size_t base;    /* packed weights */
+    size_t load;    /* TU_MOE_INT8: while loading alone */
+    size_t slot;    /* what one forward keeps for its backward */
+    size_t cache;   /* all of them */
+    size_t scratch; /* what else forward and backward need */
+    size_t total;
+};
+TU_API int tu_moe_memory(const struct tu_moe_config *config,
+                         struct tu_moe_memory *memory, struct tu_err *err);
+
+struct tu_moe;
+TU_API int tu_moe_open(struct tu_moe **moe, const struct tu_moe_config *config,
+                       struct tu_err *err);
+TU_API void tu_moe_close(struct tu_moe *moe); /* waits for what runs */
+
+/* W, bf16, n numbers each: gate and up [n_experts, intermediate, hidden], down
+ * [n_experts, hidden, intermediate]. */
+struct tu_moe_weights {
+    size_t size;
+    size_t n; /* n_experts * intermediate * hidden */
+    const uint16_t *gate, *up, *down;
+};
+
+/* The matrices of an adapter: A [n_experts, lora_rank, in], B [n_experts, out,
+ * lora_rank]. */
+enum tu_lora {
+    TU_GATE_A,
+    TU_GATE_B,
+    TU_UP_A,
+    TU_UP_B,
+    TU_DOWN_A,
+    TU_DOWN_B,
+    TU_N_LORA
+};
+
+/* An adapter, bf16, n[i] numbers each. */
+struct tu_moe_lora {
+    size_t size;
+    size_t n[TU_N_LORA];
+    const uint16_t *m[TU_N_LORA];
+};
+
+/*
+ * tu_moe_load() packs or quantizes the weights, once; they must stay where
+ * they are.  tu_moe_update_lora() says where the adapter is: before the first
+ * forward, and when its arrays move.  New numbers in the same arrays show in
+ * the next forward, with parts, too.  tu_moe_warm_up() touches all memory.
+ */
+TU_API int tu_moe_load(struct tu_moe *moe, const struct tu_moe_weights *weights,
+                       struct tu_err *err);
+TU_API int tu_moe_update_lora(struct tu_moe *moe,
+                              const struct tu_moe_lora *lora,
+                              struct tu_err *err);
+TU_API int tu_moe_warm_up(struct tu_moe *moe, struct tu_err *err);
+
+struct tu_moe_batch {
+    size_t size;
+    size_t qlen;               /* tokens, 0 .. max_len */
+    size_t top_k, hidden;      /* the config's */
+    const int64_t *expert_ids; /* [qlen, top_k] */
+    const float *weights;      /* [qlen, top_k] */
+    const uint16_t *input;     /* [qlen, hidden], bf16 */
+};
+
+/* Where a backward writes, overwriting.  Any pointer may be NULL. */
+struct tu_moe_grads {
+    size_t size;
+    size_t qlen;           /* of the forward */
+    uint16_t *input;       /* [qlen, hidden], bf16 */
+    float *weights;        /* [qlen, top_k] */
+    int lora_is_bf16;      /* else f32 */
+    size_t n[TU_N_LORA];   /* numbers of these: */
+    void *lora[TU_N_LORA]; /* as the matrices */
+};
+
+/*
+ * tu_moe_forward() writes output [qlen, hidden], f32.  With 'save' it keeps
+ * what tu_moe_backward() needs, which takes the last one that is kept.
+ *   grad_output [qlen, hidden], bf16
+ * tu_moe_depth() is how many are kept; tu_moe_drop() forgets the last one.
+ * tu_moe_skipped() counts the slots of the last forward whose id names no
+ * expert.
+ */
+TU_API int tu_moe_forward(struct tu_moe *moe, const struct tu_moe_batch *batch,
+                          float *output, int save, struct tu_err *err);
+TU_API int tu_moe_backward(struct tu_moe *moe, const uint16_t *grad_output,
+                           const struct tu_moe_grads *grads,
+                           struct tu_err *err);
+TU_API size_t tu_moe_depth(const struct tu_moe *moe);
+TU_API int tu_moe_drop(struct tu_moe *moe, struct tu_err *err);
+TU_API size_t tu_moe_skipped(const struct tu_moe *moe);
+
+/*
+ * The same in a thread of the operator, one after the other: tu_moe_submit_*()
+ * return at once, -1 if an argument does not fit; tu_moe_sync() waits for
+ * all, and returns the first error, after which nothing was run.  Structs are
+ * copied, arrays must stay until then; until then all others are refused.
+ */
+TU_API int tu_moe_submit_load(struct tu_moe *moe,
+                              const struct tu_moe_weights *weights,
+                              struct tu_err *err);
+TU_API int tu_moe_submit_forward(struct tu_moe *moe,
+                                 const struct tu_moe_batch *batch,
+                                 float *output, int save, struct tu_err *err);
+TU_API int tu_moe_submit_backward(struct tu_moe *moe,
+                                  const uint16_t *grad_output,
+                                  const struct tu_moe_grads *grads,
+                                  struct tu_err *err);
+TU_API int tu_moe_sync(struct tu_moe *moe, struct tu_err *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -6,10 +6,6 @@ status=0
 
 # "SYMBOL: why", one a line: what only tests call, and has a reason.
 exceptions='
-moe_worker_open: the interface for programs will export the asynchronous operator
-moe_worker_close: as moe_worker_open
-moe_submit: as moe_worker_open
-moe_sync: as moe_worker_open
 sig_reason: ranks_mpi.c, which MPI=1 links
 sig_adopt: as sig_reason
 '

@@ -180,4 +180,9 @@ int moe_cache_top(struct moe *moe, struct moe_cache *cache, struct err *err);
 int moe_cache_push(struct moe *moe, const struct moe_cache *cache,
                    struct err *err);
 
+/* moe_cache_depth() is how many forwards are saved; moe_cache_drop() forgets
+ * the last of them. */
+size_t moe_cache_depth(const struct moe *moe);
+void moe_cache_drop(struct moe *moe);
+
 #endif

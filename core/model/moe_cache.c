@@ -45,6 +45,19 @@ moe_cache_top(struct moe *moe, struct moe_cache *cache, struct err *err)
     return 0;
 }
 
+size_t
+moe_cache_depth(const struct moe *moe)
+{
+    return moe->depth;
+}
+
+void
+moe_cache_drop(struct moe *moe)
+{
+    if (moe->depth > 0)
+        moe->depth--;
+}
+
 int
 moe_cache_push(struct moe *moe, const struct moe_cache *cache, struct err *err)
 {

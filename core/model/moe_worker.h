@@ -8,8 +8,8 @@
  * A worker: a thread that runs tasks one after the other.  moe_submit() hands
  * it one and returns; moe_sync() waits for all so far and returns the first
  * error since the last sync.  After an error tasks are dropped until then.
- * What a task points at must live until the sync.  For programs that embed the
- * operator: the tool itself waits for each step.
+ * What a task points at must live until the sync.  For lib/moe.c: the tool
+ * itself waits for each step.
  */
 struct moe_worker;
 struct moe_task {

@@ -1,0 +1,301 @@
+# Models, sessions, taps and tokenizers of the library: libtensorutils(3).
+load helpers
+load lib
+
+@test "next.c: the token that hf-infer takes, and its errors" {
+    example next
+    for m in "$DEMO" "$ROOT/demo/qwen3-moe-tiny"; do
+        ./next "$m" "The capital of France is" >said
+        hf-infer "$m" --greedy -n 1 -p "The capital of France is" | cat - <(echo) | diff said -
+    done
+    run -2 ./next "$DEMO"
+    run -66 ./next none x
+    [[ $output == none* ]]
+    cp -r "$DEMO" m
+    printf x | dd of=m/model.safetensors bs=1 seek=20 conv=notrunc status=none
+    run -65 ./next m x
+    [[ $output == m/model.safetensors:* ]]
+}
+
+@test "model: logits and every point of a layer are float64's, cut or whole, by any thread" {
+    refusals >x.c
+    cat >>x.c <<'END'
+#include <pthread.h>
+
+struct seen { FILE *f; int64_t last; };
+static void tap(void *ctx, int64_t layer, size_t first, size_t n, size_t dim, const float *rows)
+{
+    struct seen *seen = ctx;
+    int64_t head[4] = { layer, (int64_t)first, (int64_t)n, (int64_t)dim };
+
+    if (layer > seen->last)
+        exit(9);
+    fwrite(head, sizeof(head), 1, seen->f);
+    fwrite(rows, 4, n * dim, seen->f);
+}
+
+static struct tu_model *m;
+static int32_t ids[100];
+static size_t n, vocab;
+
+/* All logits, of pieces of some tokens. */
+static float *run(size_t piece, int n_threads)
+{
+    struct tu_session_options o = { .size = sizeof(o), .n_threads = n_threads, .chunk = 7, .max_tokens = n };
+    float *y = malloc(n * vocab * 4);
+    struct tu_session *s;
+    struct tu_err e;
+
+    if (!y || tu_session_open(&s, m, &o, &e) < 0)
+        exit(8);
+    for (size_t i = 0, k; i < n; i += k) {
+        k = n - i < piece ? n - i : piece;
+        if (tu_session_feed(s, ids + i, k, y + i * vocab, k * vocab, &e) < 0)
+            exit(7);
+    }
+    if (tu_session_count(s) != n)
+        exit(6);
+    tu_session_close(s);
+    return y;
+}
+static void *other(void *y)
+{
+    float *z = run(5, 1);
+
+    if (memcmp(y, z, n * vocab * 4))
+        exit(5);
+    free(z);
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    struct tu_session *s;
+    pthread_t a, b;
+    FILE *f = fopen("ids", "rb");
+    float *y;
+
+    n = fread(ids, 4, 100, f);
+    fclose(f);
+    yes(argc != 3 || tu_model_open(&m, argv[1], &err));
+    vocab = tu_model_info(m)->vocab_size;
+    y = run(n, 2);
+    f = fopen("logits", "wb");
+    fwrite(y, 4, n * vocab, f);
+    fclose(f);
+    pthread_create(&a, NULL, other, y);
+    pthread_create(&b, NULL, other, y);
+    pthread_join(a, NULL);
+    pthread_join(b, NULL);
+    for (int p = TU_RESID; p <= (argv[2][0] == 'e' ? TU_IN_GATE_UP : TU_IN_DOWN); p++) {
+        char name[20];
+        struct seen seen = { NULL, (int64_t)tu_model_info(m)->n_layers - 1 };
+
+        snprintf(name, sizeof(name), "tap%d", p);
+        seen.f = fopen(name, "wb");
+        yes(tu_session_open(&s, m, NULL, &err));
+        yes(tu_session_tap(s, p, seen.last, tap, &seen, &err));
+        yes(tu_session_feed(s, ids, n, NULL, 0, &err));
+        fclose(seen.f);
+        tu_session_close(s);
+    }
+    free(y);
+    tu_model_close(m);
+    return 0;
+}
+END
+    build x.c -pthread
+    for kind in dense experts; do
+        model=$DEMO
+        [ $kind = dense ] || model=$ROOT/demo/qwen3-moe-tiny
+        py -c 'import numpy as np; np.random.default_rng(3).integers(0, 300, 41).astype("<i4").tofile("ids")'
+        rm -f tap*
+        ./x "$model" $kind
+        py - "$model" <<'END'
+import numpy as np, os, sys, transformer
+ids = np.fromfile("ids", "<i4")
+config, tensors = transformer.load(sys.argv[1])
+seen = {}
+z = transformer.forward(config, tensors, ids, lambda p, i, x: seen.update({(p, i): x}))
+y = np.fromfile("logits", "<f4").reshape(z.shape)
+assert abs(y - z).max() < 2e-4 * abs(z).max(), abs(y - z).max()
+points = ["resid", "attn", "mlp", "in:q_proj", "in:o_proj", "in:up_proj", "in:down_proj"]
+n = 0
+for p, point in enumerate(points):
+    if not os.path.exists("tap%d" % p):
+        assert p == 6
+        continue
+    raw, at, got = open("tap%d" % p, "rb").read(), 0, {}
+    while at < len(raw):
+        layer, first, rows, dim = np.frombuffer(raw, "<i8", 4, at)
+        x = np.frombuffer(raw, "<f4", rows * dim, at + 32).reshape(rows, dim)
+        assert sum(map(len, got.get(layer, []))) == first
+        got.setdefault(layer, []).append(x)
+        at += 32 + 4 * rows * dim
+    assert sorted(got) == sorted(i for q, i in seen if q == point), (point, sorted(got))
+    for layer in got:
+        want = seen[point, layer]
+        assert np.linalg.norm(np.concatenate(got[layer]) - want) < 1e-4 * np.linalg.norm(want), (point, layer)
+        n += 1
+assert n >= 12, n
+END
+    done
+}
+
+@test "model: what a step generates with bf16 is what hf-infer does; encode and decode are its ids" {
+    refusals >x.c
+    cat >>x.c <<'END'
+int main(int argc, char **argv)
+{
+    struct tu_session_options o = { .size = sizeof(o), .compute = TU_COMPUTE_BF16, .kv = TU_KV_BF16, .n_threads = 1 };
+    static const char text[] = "The capital of <|im_end|> \xff is", *more;
+    struct tu_model *m;
+    struct tu_session *s;
+    struct tu_tok *t;
+    int32_t *ids, *plain, id;
+    size_t n, n_plain, nbytes, v;
+    char *back;
+    float *y;
+
+    (void)more;
+    yes(argc != 2 || tu_tok_open(&t, argv[1], &err));
+    yes(tu_tok_encode(t, text, strlen(text), TU_TOK_SPECIAL, &ids, &n, &err));
+    yes(tu_tok_encode(t, text, strlen(text), TU_TOK_PLAIN, &plain, &n_plain, &err));
+    for (size_t i = 0; i < n; i++)
+        printf("%s%d", i ? "," : "", (int)ids[i]);
+    puts("");
+    yes(tu_tok_decode(t, ids, n, TU_TOK_SPECIAL, &back, &nbytes, &err));
+    if (strcmp(back, "The capital of <|im_end|> \xef\xbf\xbd is") || nbytes != strlen(back) || n_plain <= n)
+        return puts(back), 2;
+    tu_free(back);
+    yes(tu_tok_decode(t, ids, n, 0, &back, &nbytes, &err));
+    if (strstr(back, "im_end"))
+        return 3;
+    tu_free(back);
+    yes(tu_model_open(&m, argv[1], &err));
+    yes(tu_session_open(&s, m, &o, &err));
+    tu_model_close(m); /* the session keeps it */
+    v = tu_model_info(m)->vocab_size;
+    y = malloc(v * sizeof(*y));
+    yes(tu_session_feed(s, ids, n, y, v, &err));
+    for (int k = 0; k < 12; k++) {
+        id = 0;
+        for (size_t i = 0; i < v; i++)
+            id = y[i] > y[id] ? (int32_t)i : id;
+        printf("%s%d", k ? "," : "", (int)id);
+        yes(tu_session_step(s, id, y, v, &err));
+    }
+    puts("");
+    yes(tu_tok_encode(t, NULL, 0, 0, &plain, &n, &err) || n);
+    yes(tu_tok_decode(t, NULL, 0, 0, &back, &n, &err) || n || *back);
+    no(tu_tok_open(NULL, "x", &err), TU_BAD_CALL);
+    no(tu_tok_open(&t, NULL, &err), TU_BAD_CALL);
+    no(tu_tok_encode(NULL, "x", 1, 0, &plain, &n, &err), TU_BAD_CALL);
+    return 0;
+}
+END
+    build x.c
+    ./x "$DEMO" >said
+    printf 'The capital of <|im_end|> \xff is' >text
+    hf-infer "$DEMO" --encode --file text 2>/dev/null | tr ' \n' ',,' | sed 's/,*$//' >ids
+    [ "$(sed -n 1p said)" = "$(cat ids)" ]
+    hf-infer "$DEMO" --ids "$(cat ids)" --greedy -n 12 --ids-out --compute bf16 --kv-dtype bf16 -j 1 | tr ' ' ',' >more
+    [[ "$(sed -n 2p said)" == "$(cat more)"* ]]
+    [ "$(wc -c <more)" -gt 10 ]
+}
+
+@test "model: every wrong call is an error, and leaves the session as it was" {
+    refusals >x.c
+    cat >>x.c <<'END'
+static struct tu_session *s;
+static float y[1 << 16];
+static void tap(void *ctx, int64_t layer, size_t first, size_t n, size_t dim, const float *rows)
+{
+    (void)layer, (void)first, (void)n, (void)dim, (void)rows;
+    if (ctx)
+        no(tu_session_feed(s, (int32_t[]){ 1 }, 1, NULL, 0, &err), TU_BAD_CALL);
+}
+int main(int argc, char **argv)
+{
+    struct tu_session_options o = { .size = sizeof(o), .max_tokens = 8 };
+    struct { struct tu_session_options o; int more; } newer = { o, 0 };
+    struct tu_model *m;
+    int32_t ids[9] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+    size_t v;
+    int last;
+
+    (void)argc;
+    no(tu_model_open(NULL, "x", &err), TU_BAD_CALL);
+    no(tu_model_open(&m, NULL, &err), TU_BAD_CALL);
+    no(tu_model_open(&m, "none", &err), TU_NO_INPUT);
+    if (m || tu_model_info(NULL) || tu_session_count(NULL))
+        return 1;
+    yes(tu_model_open(&m, argv[1], &err));
+    v = tu_model_info(m)->vocab_size;
+    last = (int)tu_model_info(m)->n_layers - 1;
+    no(tu_session_open(NULL, m, NULL, &err), TU_BAD_CALL);
+    no(tu_session_open(&s, NULL, NULL, &err), TU_BAD_CALL);
+    o.size = 0;
+    no(tu_session_open(&s, m, &o, &err), TU_BAD_CALL);
+    o = (struct tu_session_options){ .size = sizeof(o), .n_threads = -1 };
+    no(tu_session_open(&s, m, &o, &err), TU_BAD_CALL);
+    o = (struct tu_session_options){ .size = sizeof(o), .compute = 2 };
+    no(tu_session_open(&s, m, &o, &err), TU_BAD_CALL);
+    o = (struct tu_session_options){ .size = sizeof(o), .kv = 3 };
+    no(tu_session_open(&s, m, &o, &err), TU_BAD_CALL);
+    o = (struct tu_session_options){ .size = sizeof(o), .max_tokens = 1 << 30 };
+    no(tu_session_open(&s, m, &o, &err), TU_BAD_CALL);
+    o = (struct tu_session_options){ .size = sizeof(o), .chunk = 1 << 20 };
+    no(tu_session_open(&s, m, &o, &err), TU_BAD_CALL);
+    newer.o.size = sizeof(newer);
+    newer.more = 1;
+    no(tu_session_open(&s, m, &newer.o, &err), TU_BAD_CALL);
+    newer.more = 0;
+    yes(tu_session_open(&s, m, &newer.o, &err));
+    no(tu_session_feed(NULL, ids, 1, NULL, 0, &err), TU_BAD_CALL);
+    no(tu_session_feed(s, NULL, 1, NULL, 0, &err), TU_BAD_CALL);
+    no(tu_session_feed(s, ids, 1, NULL, v, &err), TU_BAD_CALL);
+    no(tu_session_feed(s, ids, 1, y, v - 1, &err), TU_BAD_CALL);
+    no(tu_session_feed(s, ids, 1, y, 2 * v, &err), TU_BAD_CALL);
+    no(tu_session_feed(s, ids, 9, y, v, &err), TU_BAD_CALL);
+    no(tu_session_feed(s, ids, (size_t)-1, y, v, &err), TU_BAD_CALL);
+    ids[2] = (int32_t)v;
+    no(tu_session_feed(s, ids, 3, y, v, &err), TU_BAD_CALL);
+    no(tu_session_step(s, -1, y, v, &err), TU_BAD_CALL);
+    no(tu_session_step(NULL, 1, y, v, &err), TU_BAD_CALL);
+    ids[2] = 3;
+    if (tu_session_count(s))
+        return 2;
+    yes(tu_session_feed(s, NULL, 0, NULL, 0, &err));
+    yes(tu_session_feed(s, ids, 8, y, v, &err));
+    no(tu_session_step(s, 1, y, v, &err), TU_BAD_CALL);
+    yes(tu_session_reset(s, &err));
+    no(tu_session_reset(NULL, &err), TU_BAD_CALL);
+    no(tu_session_tap(NULL, TU_RESID, 0, tap, NULL, &err), TU_BAD_CALL);
+    no(tu_session_tap(s, 7, 0, tap, NULL, &err), TU_BAD_CALL);
+    no(tu_session_tap(s, TU_ATTN, -1, tap, NULL, &err), TU_BAD_CALL);
+    no(tu_session_tap(s, TU_RESID, -2, tap, NULL, &err), TU_BAD_CALL);
+    no(tu_session_tap(s, TU_RESID, last + 1, tap, NULL, &err), TU_BAD_CALL);
+    yes(tu_session_tap(s, TU_RESID, 0, tap, &s, &err)); /* feeds inside: refused */
+    yes(tu_session_feed(s, ids, 2, NULL, 0, &err));
+    no(tu_session_feed(s, ids, 2, y, v, &err), TU_BAD_CALL); /* layers were left out */
+    yes(tu_session_tap(s, TU_RESID, 0, NULL, NULL, &err));
+    no(tu_session_feed(s, ids, 2, NULL, 0, &err), TU_BAD_CALL);
+    yes(tu_session_reset(s, &err));
+    yes(tu_session_feed(s, ids, 2, y, v, &err));
+    tu_session_close(s);
+    tu_session_close(NULL);
+    tu_model_close(m);
+    tu_model_close(NULL);
+    tu_tok_close(NULL);
+    tu_free(NULL);
+    return 0;
+}
+END
+    build x.c
+    run -0 ./x "$DEMO"
+    [[ $output == *"struct tu_session_options has size 0 (expected sizeof, "* ]]
+    [[ $output == *"sets a field that tensorutils "* ]]
+    [[ $output == *"9 tokens after 0, but the session has room for 8"* ]]
+    [[ $output == *"tokens before went through 1 of "* ]]
+}
