@@ -1,14 +1,31 @@
 #include "core/svg.h"
 
+#define INK  "#345"
+#define BACK "#fff"
+#define TICK "#888"
+#define GRID "#ccc"
+
+/* Each color, and what it is where the viewer is dark. */
+static const char *const colors[][2] = {
+    { INK, "#cfd6dd" },        { BACK, "#16181b" },     { TICK, "#8a9098" },
+    { GRID, "#3a3e45" },       { SVG_BLUE, "#56b4e9" }, { SVG_GREY, "#aaa" },
+    { SVG_ORANGE, "#e69f00" },
+};
+
 void
 svg_begin(struct str *to, size_t width, size_t height)
 {
     str_addf(to,
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%zu\" "
              "height=\"%zu\" font-family=\"sans-serif\" font-size=\"11\" "
-             "fill=\"#345\">\n<rect width=\"%zu\" height=\"%zu\" "
-             "fill=\"#fff\"/>\n",
+             "fill=\"" INK "\">\n<rect width=\"%zu\" height=\"%zu\" "
+             "fill=\"" BACK "\"/>\n",
              width, height, width, height);
+    str_adds(to, "<style>@media (prefers-color-scheme:dark){");
+    for (size_t i = 0; i < sizeof(colors) / sizeof(*colors); i++)
+        str_addf(to, "[fill=\"%s\"]{fill:%s}[stroke=\"%s\"]{stroke:%s}",
+                 colors[i][0], colors[i][1], colors[i][0], colors[i][1]);
+    str_adds(to, "}</style>\n");
 }
 
 void
@@ -38,7 +55,7 @@ void
 svg_tick_x(struct str *to, double x, double y, int digits, double v)
 {
     str_addf(to,
-             "<path class=\"x\" d=\"M%.1f %.1fv5\" stroke=\"#888\"/>"
+             "<path class=\"x\" d=\"M%.1f %.1fv5\" stroke=\"" TICK "\"/>"
              "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%.*g"
              "</text>\n",
              x, y, x, y + 18, digits, v);
@@ -49,7 +66,7 @@ svg_tick_y(struct str *to, double x, double y, double width, int digits,
            double v)
 {
     str_addf(to,
-             "<path class=\"y\" d=\"M%.1f %.1fh%.1f\" stroke=\"#ccc\"/>"
+             "<path class=\"y\" d=\"M%.1f %.1fh%.1f\" stroke=\"" GRID "\"/>"
              "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.*g</text>\n",
              x - 4, y, width + 4, x - 6, y + 4, digits, v);
 }

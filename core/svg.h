@@ -6,8 +6,16 @@
 
 #include "core/str.h"
 
-/* svg_begin() opens a picture, on a white background, so that it can be read in
- * a dark viewer too; svg_end() closes it. */
+/* Colors that the color-blind tell apart (Okabe and Ito's), on white; where the
+ * viewer is dark, svg_begin() has lighter ones on black. */
+#define SVG_BLUE   "#0072b2"
+#define SVG_ORANGE "#d55e00"
+#define SVG_GREEN  "#009e73"
+#define SVG_PINK   "#cc79a7"
+#define SVG_GREY   "#666"
+
+/* svg_begin() opens a picture, with a background of its own; svg_end() closes
+ * it. */
 void svg_begin(struct str *to, size_t width, size_t height);
 void svg_end(struct str *to);
 

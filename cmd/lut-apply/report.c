@@ -77,16 +77,18 @@ put_picture(struct str *to, struct curve *c, const struct apply_run *run)
     if (v[TABLE_ROWS] > 0) {
         const double step = INNER_W / (N_POINTS - 1);
 
-        svg_line_begin(to, "#36c");
+        svg_line_begin(to, SVG_BLUE);
         for (int i = 0; i < N_POINTS; i++)
             svg_line_to(to, LEFT + step * i, y_of(c, c->fvu[i]));
         svg_line_end(to);
         for (int i = 0; i < N_POINTS; i += N_POINTS / 4)
-            str_addf(to,
-                     "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"#c30\"/>"
-                     "<text x=\"%.1f\" y=\"%.1f\">%.3g</text>\n",
-                     LEFT + step * i, y_of(c, c->fvu[i]), LEFT + step * i + 5,
-                     y_of(c, c->fvu[i]) - 6, c->fvu[i]);
+            str_addf(
+                to,
+                "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"" SVG_ORANGE
+                "\"/>"
+                "<text x=\"%.1f\" y=\"%.1f\">%.3g</text>\n",
+                LEFT + step * i, y_of(c, c->fvu[i]), LEFT + step * i + 5,
+                y_of(c, c->fvu[i]) - 6, c->fvu[i]);
     }
     svg_end(to);
 }

@@ -291,8 +291,8 @@ print_sae(const struct eval *e, const struct evaluated *s, bool json)
 static int
 draw(const struct eval *e, const struct train_cmd *cmd, struct err *err)
 {
-    static const char *const colors[] = { "#36c", "#c62", "#292", "#a3a",
-                                          "#666" };
+    static const char *const colors[] = { SVG_BLUE, SVG_ORANGE, SVG_GREEN,
+                                          SVG_PINK, SVG_GREY };
     const double left = 70, top = 30, width = 500, height = 260;
     struct str text = { 0 };
     uint64_t bins[BINS], most = 1;

@@ -385,7 +385,7 @@ spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err)
     /* at most two points a pixel: the eye sees no more */
     step = s.n / (2 * (size_t)INNER_W) + 1;
     if (s.n)
-        svg_line_begin(&to, "#36c");
+        svg_line_begin(&to, SVG_BLUE);
     for (size_t i = 0; i < s.n; i += step)
         svg_line_to(&to, x_of(&s, i), y_of(&s, s.bars[i].std));
     if (s.n)
@@ -397,7 +397,8 @@ spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err)
                  LABEL_X, TOP + 4, OUTLIER);
     for (size_t i = 0; i < s.n_named; i++)
         str_addf(&to,
-                 "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"#c30\"/>"
+                 "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"" SVG_ORANGE
+                 "\"/>"
                  "<text x=\"%d\" y=\"%zu\">dim %zu: %.4g</text>\n",
                  x_of(&s, i), y_of(&s, s.bars[i].std), LABEL_X,
                  TOP + 22 + LABEL_GAP * i, s.bars[i].dim, s.bars[i].std);

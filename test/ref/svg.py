@@ -1,5 +1,5 @@
 """Can a picture be read: svg.py FILE N_PLOTS.  It has a background of its own,
-each plot three ticks on both axes, and no text leaves it (0.62 em a character,
+and colors for a dark viewer; each plot three ticks on both axes, and no text leaves it (0.62 em a character,
 which is wide for a sans-serif)."""
 import re
 import sys
@@ -24,6 +24,7 @@ every = list(elements(root))
 back = every[0][0]
 assert back.tagName == "rect" and back.getAttribute("fill") == "#fff", back.toxml()
 assert [float(back.getAttribute(a)) for a in ("width", "height")] == [width, height]
+assert "prefers-color-scheme:dark" in every[1][0].firstChild.data
 for axis in "xy":
     ticks = [e for e, *_ in every if e.getAttribute("class") == axis]
     assert len(ticks) >= 3 * n_plots, (axis, len(ticks))

@@ -27,7 +27,7 @@
 #define FIRST_STEP  "step 1: "
 #define MORE_MAX    ((size_t)16 << 20) /* bytes of a log beyond the records */
 
-#define EVAL_COLOR "#c62"
+#define EVAL_COLOR SVG_ORANGE
 
 #define N_TICKS  5
 #define N_POINTS ((size_t)540) /* at most; each is the mean of some steps */
@@ -240,7 +240,7 @@ train_log_svg(struct str *to, const char *title,
     str_adds(to, TITLE_END);
     if (n > 0) {
         put_axes(to, &c);
-        svg_line_begin(to, "#36c");
+        svg_line_begin(to, SVG_BLUE);
         for (size_t i = 0; i < c.n; i++)
             svg_line_to(to, x_of(&c, c.x[i]), y_of(&c, c.y[i]));
         svg_line_end(to);
