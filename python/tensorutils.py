@@ -14,20 +14,26 @@
         for batch in batches:
             model(batch)                # goes into saev-write as it runs
 
+    moe = MoE(gate, up, down, lora, alpha=32, top_k=8, max_len=512)
+    y = moe(x, expert_ids, weights)     # with autograd, libtensorutils(3)
+
 One file of plain Python: it needs numpy; torch only where it is named.
 See tensorutils-python(7).
 """
 import contextlib
+import ctypes
+import functools
 import json
 import os
 import re
 import subprocess
 import tempfile
+import weakref
 
 import numpy as np
 
 __version__ = "0.1"
-__all__ = ["Acts", "Rows", "Recorder", "SAE", "Table", "Writer",
+__all__ = ["Acts", "MoE", "Rows", "Recorder", "SAE", "Table", "Writer",
            "bf16_to_f32", "f32_to_bf16", "open_safetensors",
            "save_safetensors", "token_ids"]
 
@@ -499,3 +505,223 @@ class Table:
     def reconstruct(self, x):
         """x by its active latents alone."""
         return self.encode(x) @ self.decoder_weight + self.decoder_bias
+
+
+# ---- a layer's experts with LoRA, by libtensorutils ----
+
+@functools.lru_cache(None)
+def _library():
+    name = "libtensorutils.so.0"
+    here = os.path.dirname(os.path.abspath(__file__))
+    # next to this file; of the PREFIX whose share has it; as the system finds it
+    near = [os.path.join(here, name),
+            os.path.join(here, "..", "..", "..", "lib", name)]
+    paths = [os.environ["TENSORUTILS_LIB"]] if "TENSORUTILS_LIB" in os.environ \
+        else [p for p in near if os.path.exists(p)] + [name]
+    for path in paths:
+        try:
+            lib = ctypes.CDLL(path)
+            break
+        except OSError as e:
+            why = e
+    else:
+        raise OSError("%s (make install puts it in PREFIX/lib; TENSORUTILS_LIB "
+                      "names it elsewhere)" % why)
+    for f in ("tu_moe_skipped", "tu_moe_depth"):
+        getattr(lib, f).restype = ctypes.c_size_t
+    lib.tu_moe_close.restype = None
+    return lib
+
+
+def _struct(name, *fields):
+    """A struct of tensorutils.h that begins with its size."""
+    new = type(name, (ctypes.Structure,),
+               {"_fields_": [("size", ctypes.c_size_t), *fields]})
+    return lambda **given: new(ctypes.sizeof(new), **given)
+
+
+_n, _p, _i = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int
+_Config = _struct(
+    "Config", ("n_experts", _n), ("top_k", _n), ("hidden", _n),
+    ("intermediate", _n), ("lora_rank", _n), ("lora_alpha", ctypes.c_float),
+    ("mode", _i), ("max_len", _n), ("max_cache_depth", _n), ("n_parts", _n),
+    ("n_threads", _i), ("strict_ids", _i))
+_Weights = _struct("Weights", ("n", _n), ("gate", _p), ("up", _p), ("down", _p))
+_Lora = _struct("Lora", ("n", _n * 6), ("m", _p * 6))
+_Batch = _struct("Batch", ("qlen", _n), ("top_k", _n), ("hidden", _n),
+                 ("expert_ids", _p), ("weights", _p), ("input", _p))
+_Grads = _struct("Grads", ("qlen", _n), ("input", _p), ("weights", _p),
+                 ("lora_is_bf16", _i), ("n", _n * 6), ("lora", _p * 6))
+
+
+class _Err(ctypes.Structure):
+    _fields_ = [("status", _i), ("what", ctypes.c_char * 512)]
+
+
+def _call(name, *args):
+    err = _Err()
+    if getattr(_library(), name)(*args, ctypes.byref(err)) != 0:
+        what = err.what.decode(errors="replace")
+        raise MemoryError(what) if err.status == 70 else ValueError(what)
+
+
+class _Kept:
+    """A forward that waits for its backward: dead with its graph."""
+
+
+@functools.lru_cache(None)
+def _experts():
+    """The torch.autograd.Function of MoE."""
+    import torch
+
+    class Experts(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, moe, save, x, ids, weights, *lora):
+            y = torch.empty(x.shape, dtype=torch.float32)
+            ctx.moe, ctx.kept = moe, moe._forward(x, ids, weights, y, save)
+            ctx.save_for_backward(x, weights, *lora)
+            return y
+
+        @staticmethod
+        def backward(ctx, dy):
+            x, weights, *lora = ctx.saved_tensors  # changed since: an error
+            like = [t if ctx.needs_input_grad[i] else None
+                    for i, t in zip((2, 4, 5, 6, 7, 8, 9, 10),
+                                    (x, weights, *lora))]
+            grads = [None if t is None else torch.empty_like(t) for t in like]
+            ctx.moe._backward(ctx.kept, dy.to(torch.bfloat16).contiguous(),
+                              *grads)
+            return (None, None, grads[0], None, *grads[1:])
+
+    return Experts
+
+
+class MoE:
+    """The experts of a mixture-of-experts layer with LoRA, in a torch graph.
+
+    gate and up [n_experts, intermediate, hidden], down [n_experts, hidden,
+    intermediate]: frozen, bf16.  lora: six bf16 tensors, gate's A and B, up's,
+    down's, A [n_experts, rank, in], B [n_experts, out, rank], where they are:
+    an optimizer's steps show in the next forward.
+
+    moe(x, expert_ids, weights) is f32 [.., hidden] of x bf16 [.., hidden],
+    expert_ids int64 and weights [.., top_k]; gradients go to x, weights and
+    lora.  A backward takes the last forward of those whose graphs are alive,
+    of which there may be 'depth'."""
+
+    def __init__(self, gate, up, down, lora, alpha, top_k, max_len,
+                 mode="bf16", parts=1, threads=0, depth=1, strict_ids=False):
+        self._moe, self._kept, self._at = _p(), [], None
+        self.lora = list(lora)
+        n_experts, intermediate, hidden = gate.shape
+        rank = self.lora[0].shape[1]
+        a_h, a_i = (n_experts, rank, hidden), (n_experts, rank, intermediate)
+        b_h, b_i = (n_experts, hidden, rank), (n_experts, intermediate, rank)
+        self._shapes = [a_h, b_i, a_h, b_i, a_i, b_h]
+        names = ["gate's", "up's", "down's"]
+        for t, shape, name in zip(
+                (gate, up, down),
+                (gate.shape, gate.shape, (n_experts, hidden, intermediate)),
+                ("gate", "up", "down")):
+            self._check(t, shape, name)
+        if len(self.lora) != 6:
+            raise ValueError("lora has %d tensors (expected 6)"
+                             % len(self.lora))
+        self._names = [n + m for n in names for m in (" A", " B")]
+        self._base = (gate, up, down)  # backward reads them
+        self._top_k, self._hidden = top_k, hidden
+        config = _Config(
+            n_experts=n_experts, top_k=top_k, hidden=hidden,
+            intermediate=intermediate, lora_rank=rank, lora_alpha=alpha,
+            mode=["bf16", "int8"].index(mode), max_len=max_len,
+            max_cache_depth=depth, n_parts=parts, n_threads=threads,
+            strict_ids=strict_ids)
+        _call("tu_moe_open", ctypes.byref(self._moe), ctypes.byref(config))
+        weights = _Weights(n=gate.numel(), gate=gate.data_ptr(),
+                           up=up.data_ptr(), down=down.data_ptr())
+        _call("tu_moe_load", self._moe, ctypes.byref(weights))
+
+    @staticmethod
+    def _check(t, shape, name):
+        if tuple(t.shape) != tuple(shape) or str(t.dtype) != "torch.bfloat16" \
+                or not t.is_contiguous() or t.device.type != "cpu":
+            raise ValueError("%s is %s %s on %s (expected contiguous "
+                             "torch.bfloat16 %s on cpu)"
+                             % (name, t.dtype, list(t.shape), t.device,
+                                list(shape)))
+
+    def __del__(self):
+        if getattr(self, "_moe", None):
+            _library().tu_moe_close(self._moe)
+
+    def parameters(self):
+        return list(self.lora)
+
+    @property
+    def skipped(self):
+        """Slots of the last forward whose id names no expert."""
+        return _library().tu_moe_skipped(self._moe)
+
+    def __call__(self, x, expert_ids, weights):
+        import torch
+
+        if x.dtype != torch.bfloat16 or x.shape[-1:] != (self._hidden,):
+            raise ValueError("x is %s %s (expected torch.bfloat16 [.., %d])"
+                             % (x.dtype, list(x.shape), self._hidden))
+        shape = (*x.shape[:-1], self._top_k)
+        for name, t in ("expert_ids", expert_ids), ("weights", weights):
+            if tuple(t.shape) != shape:
+                raise ValueError("%s is %s (expected %s)"
+                                 % (name, list(t.shape), list(shape)))
+        if expert_ids.dtype != torch.int64:
+            raise ValueError("expert_ids is %s (expected torch.int64)"
+                             % expert_ids.dtype)
+        for t, s, name in zip(self.lora, self._shapes, self._names):
+            self._check(t, s, name)
+        inputs = (x.cpu().reshape(-1, self._hidden).contiguous(),
+                  expert_ids.cpu().reshape(-1, self._top_k).contiguous(),
+                  weights.cpu().float().reshape(-1, self._top_k).contiguous())
+        save = torch.is_grad_enabled() and any(
+            t.requires_grad for t in (*inputs, *self.lora))
+        y = _experts().apply(self, save, *inputs, *self.lora)
+        return y.reshape(x.shape).to(x.device)
+
+    def _forget(self):
+        """Drops the last forwards whose graphs are gone."""
+        while self._kept and self._kept[-1]() is None:
+            _call("tu_moe_drop", self._moe)
+            self._kept.pop()
+
+    def _forward(self, x, ids, weights, y, save):
+        at = [t.data_ptr() for t in self.lora]
+        if at != self._at:
+            lora = _Lora(n=(_n * 6)(*(t.numel() for t in self.lora)),
+                         m=(_p * 6)(*at))
+            _call("tu_moe_update_lora", self._moe, ctypes.byref(lora))
+            self._at = at
+        self._forget()
+        batch = _Batch(qlen=len(x), top_k=self._top_k, hidden=self._hidden,
+                       expert_ids=ids.data_ptr(), weights=weights.data_ptr(),
+                       input=x.data_ptr())
+        _call("tu_moe_forward", self._moe, ctypes.byref(batch),
+              _p(y.data_ptr()), _i(save))
+        if not save:
+            return None
+        kept = _Kept()
+        self._kept.append(weakref.ref(kept))
+        return kept
+
+    def _backward(self, kept, dy, dx, dw, *lora):
+        self._forget()
+        if not self._kept or self._kept[-1]() is not kept:
+            raise RuntimeError(
+                "MoE: not the last forward that waits for its backward, or a "
+                "second backward of it")
+        at = [t if t is None else t.data_ptr() for t in (dx, dw, *lora)]
+        grads = _Grads(qlen=len(dy), input=at[0], weights=at[1],
+                       lora_is_bf16=1, lora=(_p * 6)(*at[2:]),
+                       n=(_n * 6)(*(0 if t is None else t.numel()
+                                    for t in lora)))
+        _call("tu_moe_backward", self._moe, _p(dy.data_ptr()),
+              ctypes.byref(grads))
+        self._kept.pop()

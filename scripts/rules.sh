@@ -13,6 +13,7 @@ awk -v max_file=700 -v max_function=120 -v isas="$isas" '
     BEGIN {
         reason["man/hf-infer.1"] = "one page for all of its modes"
         reason["man/moe-sft.1"] = "one page for all of its verbs"
+        reason["python/tensorutils.py"] = "one file, to be copied"
         reason["man/tensorutils.7"] = "one story, and what all tools share"
     }
 

@@ -218,7 +218,7 @@ static void tap(void *ctx, int64_t layer, size_t first, size_t n, size_t dim, co
 int main(int argc, char **argv)
 {
     struct tu_session_options o = { .size = sizeof(o), .max_tokens = 8 };
-    struct { struct tu_session_options o; int more; } newer = { o, 0 };
+    struct { struct tu_session_options o; long more; } newer = { o, 0 };
     struct tu_model *m;
     int32_t ids[9] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 };
     size_t v;

@@ -143,6 +143,18 @@ END
     done
 }
 
+@test "experts: tensorutils.py finds the library that was installed with it" {
+    need_torch
+    unset LD_LIBRARY_PATH
+    PYTHONPATH=$P/share/tensorutils/python run -0 "$PYTHON" -c 'import torch, tensorutils as tu
+w = torch.ones(2, 8, 8).bfloat16()
+op = tu.MoE(w, w, w, [w] * 6, 8, 1, 4)
+print(op(w[0, :4], torch.zeros(4, 1).long(), torch.ones(4, 1)).shape)
+print(sorted({line.split()[-1] for line in open("/proc/self/maps") if "libtensorutils" in line}))'
+    [ "${lines[0]}" = "torch.Size([4, 8])" ]
+    [ "${lines[1]}" = "['$P/lib/$(basename "$(readlink -f "$P/lib/libtensorutils.so")")']" ]
+}
+
 @test "experts: every wrong call is an error, now or at the sync, and nothing is changed" {
     refusals >x.c
     cat >>x.c <<'END'

@@ -48,6 +48,38 @@ END
     cases torch
 }
 
+# The library that MoE calls.
+library() {
+    local so
+    so=$(echo "$BUILD"/libtensorutils.so.*)
+    [ -e "$so" ] || skip "no library is built here"
+    export TENSORUTILS_LIB=$so
+}
+
+@test "tensorutils.py: MoE has the outputs and gradients of torch's autograd, and refuses the rest" {
+    torch
+    library
+    cases moe
+}
+
+@test "tensorutils-python(7): the experts' example runs as typed" {
+    torch
+    library
+    sed -n '/^lora = /,/^\.Ed/{/^\.Ed/!p}' "$ROOT/man/tensorutils-python.7" >example
+    { cat <<'END' && cat example; } >script.py
+import torch, tensorutils as tu
+gate, up, down = (torch.randn(4, 16, 16).bfloat16() / 4 for _ in range(3))
+shapes = [(4, 8, 16), (4, 16, 8)] * 3
+router = torch.nn.Linear(16, 4)
+x, target = torch.randn(64, 16).bfloat16(), torch.randn(64, 16)
+END
+    PYTHONPATH=$ROOT/python run -0 "$PYTHON" script.py
+    [ "${#lines[@]}" -eq 20 ]
+    awk '{ loss[NR] = $1 } END { exit !(loss[20] < loss[1]) }' <<<"$output"
+    TENSORUTILS_LIB=$PWD/none.so PYTHONPATH=$ROOT/python run -1 "$PYTHON" script.py
+    [[ ${lines[-1]} == "OSError: $PWD/none.so: "*"TENSORUTILS_LIB names it elsewhere)" ]]
+}
+
 @test "tensorutils-python(7): the examples run as typed" {
     ln -s "$ROOT/demo" .
     mkdir bin

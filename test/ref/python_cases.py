@@ -1,5 +1,5 @@
 """python/tensorutils.py against numpy: python_cases.py CASE, in a directory of
-its own; "torch" alone needs torch."""
+its own; "torch" and "moe" need torch."""
 import json
 import os
 import subprocess
@@ -201,6 +201,139 @@ def torch():
     fails(RuntimeError, "some modules did not run", partly)
     fails(ValueError, "has no module c", tu.Recorder, model, ["c"], "d", {})
     assert not os.path.exists("part")
+
+
+def moe():
+    """MoE against torch's autograd in float64; what it must refuse."""
+    import torch
+    from torch.utils.checkpoint import checkpoint
+    g = torch.Generator().manual_seed(2)
+    E, K, H, I, R, N = 4, 2, 96, 80, 5, 37
+
+    def bf16(*shape, over):
+        return (torch.randn(*shape, generator=g) / over ** .5).bfloat16()
+
+    base = [bf16(E, I, H, over=H), bf16(E, I, H, over=H), bf16(E, H, I, over=I)]
+    lora = []  # about half of the signal, s being 2
+    for i, o in (H, I), (H, I), (I, H):
+        lora += [bf16(E, R, i, over=i), bf16(E, o, R, over=4 * R)]
+    lora = [t.requires_grad_() for t in lora]
+    x, before = bf16(2, N, H, over=1), bf16(H, H, over=H).requires_grad_()
+    ids = torch.rand(2, N, E, generator=g).argsort(-1)[..., :K]
+    logits = torch.randn(2, N, K, generator=g).requires_grad_()
+    dy = torch.randn(2, N, H, generator=g)
+
+    def formula(x, weights, lora):
+        """The experts' outputs, each for all tokens, weighted."""
+        y = 0
+        for e in range(E):
+            def linear(i, v):
+                a, b = lora[2 * i][e], lora[2 * i + 1][e]
+                return v @ base[i][e].double().T + 2 * (v @ a.T) @ b.T
+            h = torch.nn.functional.silu(linear(0, x)) * linear(1, x)
+            y = y + (weights * (ids == e)).sum(-1, keepdim=True) * linear(2, h)
+        return y
+
+    leaves = [before, logits] + lora
+    wide = [t.detach().double().requires_grad_() for t in leaves]
+    z = x.double() @ wide[0]
+    rounded = z + (z.bfloat16().double() - z).detach()  # the operator's input
+    want = formula(rounded, wide[1].softmax(-1), wide[2:])
+    (want * dy).sum().backward()
+
+    def near(a, b, limit):
+        d = (a.double() - b).abs().mean() / b.abs().mean()
+        assert d < limit, (float(d), a.shape)
+
+    def cleared():
+        for t in leaves:
+            t.grad = None
+
+    for mode, parts, limits in (("bf16", 1, (.01, .015)),
+                                ("bf16", 3, (.01, .015)),
+                                ("int8", 2, (.05, .06))):
+        op = tu.MoE(*base, lora, alpha=10, top_k=K, max_len=2 * N, mode=mode,
+                    parts=parts, threads=2)
+        cleared()
+        y = op(x @ before, ids, logits.softmax(-1))
+        assert y.shape == x.shape and y.dtype == torch.float32
+        (y * dy).sum().backward()
+        near(y, want, limits[0])
+        for t, w in zip(leaves, wide):
+            assert t.grad.dtype == t.dtype
+            near(t.grad, w.grad, limits[1])
+
+    op = tu.MoE(*base, lora, 10, K, 2 * N)
+
+    def run():
+        return op(x @ before, ids, logits.softmax(-1))
+
+    def backward(y):
+        cleared()
+        (y * dy).sum().backward()
+        return [t.grad.clone() for t in leaves]
+
+    grads = backward(run())
+    same = lambda a, b: all(torch.equal(s, t) for s, t in zip(a, b))
+    with torch.no_grad():
+        run(), run()  # none is kept
+    y = run()
+    del y  # nor this one
+    y = run()
+    fails(ValueError, "the cache is full (1, by max_cache_depth)", run)
+    assert same(grads, backward(y))
+    y = checkpoint(lambda v: op(v @ before, ids, logits.softmax(-1)),
+                   x.clone().requires_grad_())
+    assert same(grads, backward(y))
+    y = run()
+    (y * dy).sum().backward(retain_graph=True)
+    fails(RuntimeError, "second backward", (y * dy).sum().backward)
+    y = run()
+    with torch.no_grad():
+        lora[3] += 0
+    fails(RuntimeError, "modified by an inplace operation", (y * dy).sum().backward)
+    del y
+
+    # twice in one graph: the last forward's backward comes first
+    op = tu.MoE(*base, lora, 10, K, 2 * N, depth=2)
+    twice = backward(run() + run())
+    for t, once in zip(twice, grads):
+        near(t, 2 * once.double(), 1e-2)
+    first, second = run(), run()
+    fails(RuntimeError, "not the last forward", (first * dy).sum().backward)
+    del first, second
+
+    # an adapter that moves is followed; training reduces the loss
+    moved = [t.detach().clone().requires_grad_() for t in lora]
+    op.lora = moved
+    other = tu.MoE(*base, lora, 10, K, 2 * N)
+    assert torch.equal(run(), other(x @ before, ids, logits.softmax(-1)))
+    sgd, losses = torch.optim.SGD(op.parameters(), lr=.5), []
+    for _ in range(6):
+        sgd.zero_grad()
+        loss = ((run() - dy) ** 2).mean()
+        loss.backward()
+        sgd.step()
+        losses.append(float(loss))
+    assert losses[-1] < .8 * losses[0], losses
+
+    w = logits.softmax(-1)
+    fails(ValueError, "x is torch.float32", op, x.float(), ids, w)
+    fails(ValueError, "expert_ids is [2, 37, 1]", op, x, ids[..., :1], w)
+    fails(ValueError, "expert_ids is torch.int32", op, x, ids.int(), w)
+    fails(ValueError, "weights is", op, x, ids, w[:1])
+    fails(ValueError, "qlen is 148, but max_len 74", op,
+          *(torch.cat((t, t)) for t in (x, ids, w)))
+    op.lora = moved[:1] + [moved[0]] + moved[2:]
+    fails(ValueError, "gate's B is torch.bfloat16 [4, 5, 96]", op, x, ids, w)
+    fails(ValueError, "down is torch.bfloat16 [4, 80, 96]", tu.MoE,
+          base[0], base[0], base[0], lora, 10, K, N)
+    fails(ValueError, "lora has 5 tensors", tu.MoE, *base, lora[:5], 10, K, N)
+    fails(ValueError, "top_k is 0", tu.MoE, *base, lora, 10, 0, N)
+    strict = tu.MoE(*base, lora, 10, K, 2 * N, strict_ids=True)
+    fails(ValueError, "expert_ids", strict, x, ids + 9, w)
+    skipping = tu.MoE(*base, lora, 10, K, 2 * N)
+    assert not skipping(x, ids + 9, w).any() and skipping.skipped == ids.numel()
 
 
 if __name__ == "__main__":
