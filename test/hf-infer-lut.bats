@@ -57,6 +57,8 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
     run -2 hf-infer M --ids 1,2,3 --lut M --lut-auto 0.1 --nll
     run -65 hf-infer M --ids 1 --lut M --lut-auto 0.1
     [ "$output" = "hf-infer: --ids: the prompt has 1 token (--lut-auto needs at least 2)" ]
+    run -2 hf-infer M --ids 1,2,3 --lut M --lut-auto 0.1 --ctx 1
+    [ "${lines[0]}" = "hf-infer: --ctx 1: a window's first token has no score, and there is no other" ]
 }
 
 @test "hf-infer --lut: the bits do not depend on -j, --chunk or --batch" {

@@ -53,6 +53,11 @@ END
         # shellcheck disable=SC2086
         run -2 hf-infer m --nll --file text $bad
     done
+    for mode in --nll '--nll --json'; do
+        # shellcheck disable=SC2086
+        run -2 hf-infer m $mode --file text --ctx 1
+        [ "${lines[0]}" = "hf-infer: --ctx 1: a window's first token has no score, and there is no other" ]
+    done
     run -2 hf-infer m --nll --file text --stride 5 --kvc x
 }
 

@@ -365,6 +365,10 @@ check_windows(const struct run *run, const struct ids *ids, struct err *err)
         return err_set(err, TU_USAGE, "--ctx %lld: the model's context is %lld",
                        (long long)run->ctx,
                        (long long)run->config->max_positions);
+    if (run->ctx == 1)
+        return err_set(err, TU_USAGE,
+                       "--ctx 1: a window's first token has no score, and "
+                       "there is no other");
     if (run->stride > (int64_t)window_of(run))
         return err_set(err, TU_USAGE,
                        "--stride %lld: windows have %zu tokens, and some "
