@@ -150,10 +150,11 @@ void table_size(struct table_sizes *sizes, const struct table *t);
 /*
  * table_work_open() makes the workspace for up to 'rows' rows at once: 4 k
  * numbers for each row and thread; if tables are screened, also 8 k for each of
- * up to 512 rows, and 1.5 n_basis for each of 32.  Tables with thresholds take
- * 8 n_basis bytes of a row, and as few rows as 128 MiB hold: table_work_rows().
- * 'gemm' is borrowed.  0, or -1 with 'err' set (EX_SOFTWARE).  One thread at a
- * time may use it.  Owner: the caller, until table_work_close().
+ * 512 rows and thread, 1.5 n_basis for each of 32 rows, and 64 bytes for each
+ * of n_basis and 1100 for each of in.  Tables with thresholds take 8 n_basis
+ * bytes of a row, and as few rows as 128 MiB hold: table_work_rows(). 'gemm' is
+ * borrowed.  0, or -1 with 'err' set (EX_SOFTWARE).  One thread at a time may
+ * use it.  Owner: the caller, until table_work_close().
  */
 struct table_work;
 int table_work_open(struct table_work **work, struct gemm *gemm,
