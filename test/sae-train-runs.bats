@@ -256,12 +256,12 @@ np.save("few.npy", np.load("rows.npy")[:700])'
     py -c 'import numpy as np
 x = np.load("rows.npy")[:4800].reshape(24, 2, 100, 32)
 np.save("layers.npy", x)
-x[:1].tofile("short.f32")'
+x[:1].tofile("short.f32")
+np.save("rest.npy", np.load("rows.npy")[1024:])'
     train run -n 4 --decay 0
     run -65 --separate-stderr sae-train -o run --resume -n 6 --input-at 1280 rows.npy
     [ "$stderr" = "sae-train: run/state.safetensors: the run goes on with row 1024 (found 1280; --input-at is the input's first)" ]
-    sae-train -o run --resume -n 6 --input-at 1024 < <(py -c 'import numpy as np, sys
-np.save(sys.stdout.buffer, np.load("rows.npy")[1024:])')
+    sae-train -o run --resume -n 6 --input-at 1024 < <(cat rest.npy)
     train want -n 6 --decay 0
     same want run
     # by layers, in a block; of a file that is known before
