@@ -280,7 +280,7 @@ copy() {
     copy "b b/much/deeper" 2020-03-04
     (umask 077 && TZ=Asia/Tokyo LC_ALL=C make -C a -j1 all deb) >/dev/null
     (umask 002 && TZ=UTC LANG=tr_TR.UTF-8 LC_ALL=C.UTF-8 make -C "b b/much/deeper" -j3 all deb) >/dev/null
-    for f in $TOOLS libcore.a; do cmp "a/build/$f" "b b/much/deeper/build/$f"; done
+    for f in $TOOLS $(cd a/build && echo lib*.a libtensorutils.so.*); do cmp "a/build/$f" "b b/much/deeper/build/$f"; done
     need_commands dpkg-deb dpkg-shlibdeps
     cmp a/build/*.deb "b b/much/deeper"/build/*.deb
 }
