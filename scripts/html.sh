@@ -83,7 +83,7 @@ END
     printf '</dl>\n</body>\n</html>\n'
 }
 
-ours=$(cd man && printf '%s ' tensorutils.7 *.1 *.5 tensorutils-*.7 *.3)
+ours=$(cd man && printf '%s ' tensorutils.7 *.1 *.3 *.5 tensorutils-*.7 *.3)
 (draw) >/dev/null
 
 cp scripts/html.css "$to/style.css"
