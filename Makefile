@@ -194,10 +194,11 @@ demo: all
 	@sh scripts/demo/demo.sh $(TOOLDIR)
 
 # For programs: all objects are made for both, so that the library is one link
-# more.  Not where tools are left out, nor sanitized, nor for other nodes.
+# more; sanitized, the archive alone.  Not where tools are left out, nor for
+# other nodes.
 LIB_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard lib/*.c))
 SONAME  := libtensorutils.so.$(firstword $(subst ., ,$(VERSION)))
-LIB     := $(if $(SAN)$(STATIC)$(MPI)$(LEFT_OUT),,$(if $(LIB_OBJS),$(B)/libtensorutils.so.$(VERSION) $(B)/libtensorutils.a))
+LIB     := $(if $(filter fuzz cov,$(SAN))$(STATIC)$(MPI)$(LEFT_OUT),,$(if $(LIB_OBJS),$(if $(SAN),,$(B)/libtensorutils.so.$(VERSION)) $(B)/libtensorutils.a))
 lib: $(LIB)
 $(B)/libtensorutils.so.$(VERSION): $(LIB_OBJS) $(LIBRARIES) lib/tensorutils.map
 	$Q$(CC) $(FLAGS) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=lib/tensorutils.map \

@@ -144,6 +144,7 @@ END
 }
 
 @test "experts: tensorutils.py finds the library that was installed with it" {
+    not_sanitized
     need_torch
     unset LD_LIBRARY_PATH
     PYTHONPATH=$P/share/tensorutils/python run -0 "$PYTHON" -c 'import torch, tensorutils as tu
