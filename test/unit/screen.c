@@ -450,6 +450,55 @@ test_rows(void)
     free_set(&s);
 }
 
+/* Sums of int8 and int16 as large as x and W can make them: were x in 16 bits
+ * whatever its number of columns, they would leave int32. */
+static void
+test_full(void)
+{
+    struct set s;
+    size_t n;
+
+    make_set(&s, MAX_N, 2500, DT_BF16, false);
+    memset(s.bias, 0, s.n * sizeof(*s.bias));
+    for (size_t i = 0; i < s.n * s.in; i++)
+        put(&s, i, i % s.in < s.in - 2 * (i / s.in) ? 1 : 0);
+    for (size_t i = 0; i < M * s.in; i++)
+        s.x[i] = i / s.in % 2 ? 0.37f : 1;
+    n = proved(&s, 8);
+    tap_ok(n == M, "screen: the largest sums of int8 and int16: %zu of %d rows",
+           n, M);
+    free_set(&s);
+}
+
+/* Rows whose bounds are wide leave no room for one that is among the k largest:
+ * the smallest bound that was kept is 3 % over the k-th lower bound. */
+static void
+test_wide(void)
+{
+    enum { K = 8, WIDE = 60 };
+    struct set s;
+    size_t n;
+
+    make_set(&s, MAX_N, 128, DT_BF16, false);
+    memset(s.bias, 0, s.n * sizeof(*s.bias));
+    for (size_t i = 0; i < M * s.in; i++)
+        s.x[i] = 1 + 0x1.fp-9f; /* 1 in bf16 */
+    for (size_t i = 0; i < s.n * s.in; i++) {
+        size_t row = i / s.in;
+        float sign = i % 2 ? 1 : -1;
+
+        put(&s, i,
+            row < K          ? 1 + 7.5f * sign
+            : row < K + WIDE ? 0.875f + 37.875f * sign
+            : row == s.n - 1 ? 1 + 0x1p-6f
+                             : 0);
+    }
+    n = proved(&s, K);
+    tap_ok(n == 0,
+           "screen: one of the k largest that was not kept: not proved");
+    free_set(&s);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -470,6 +519,8 @@ main(int argc, char **argv)
         test_few();
         test_ties();
         test_rows();
+        test_full();
+        test_wide();
         if (argc > 1 && j == 2)
             test_large();
         gemm_close(gemm);
