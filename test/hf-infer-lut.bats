@@ -52,6 +52,18 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
 @test "hf-infer --lut-auto: each table's nats alone, in order of what a nat saves" {
     ref auto
     [ "$output" = 9 ]
+    # one that ruins the model is not kept
+    py - M/lut/model.layers.0.mlp.gate_up_proj.lut.safetensors <<'END'
+import sys, numpy as np, mkst
+from tiny_models import write_safetensors
+tensors, _ = mkst.load_all(sys.argv[1])
+held = {k: mkst.values(*v).copy() for k, v in tensors.items()}
+held["precomputed_products"][:] = np.nan
+write_safetensors(sys.argv[1], held, lambda k: tensors[k][0])
+END
+    run -0 --separate-stderr hf-infer M --ids $IDS --lut M --lut-auto 1e6
+    grep -q $'^model.layers.0.mlp.gate_up_proj\t.*\tinf\tinf\tno$' <<<"$output"
+    [ "$(sed '1,/inf/d' <<<"$output" | grep -c 'yes$')" = 0 ]
     run -2 hf-infer M --ids 1,2,3 --lut-auto 0.1
     run -2 hf-infer M --ids 1,2,3 --lut M --lut-auto -1
     run -2 hf-infer M --ids 1,2,3 --lut M --lut-auto 0.1 --nll

@@ -3,6 +3,7 @@
  * it adds to the mean nll of a text's tokens, and how much faster than its
  * layer it is, both on the same rows, in turns.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,12 +24,13 @@ struct candidate {
 };
 
 /* The best first: those that cost nothing, by what they save; then by what a
- * nat saves; those that save nothing last. */
+ * nat saves; those that save nothing, or ruin the model, last. */
 static int
 by_worth(const void *a, const void *b)
 {
     const struct candidate *p = a, *q = b;
-    bool saves_p = p->us_saved > 0, saves_q = q->us_saved > 0;
+    bool saves_p = p->us_saved > 0 && isfinite(p->nats);
+    bool saves_q = q->us_saved > 0 && isfinite(q->nats);
     bool free_p = saves_p && p->nats <= 0, free_q = saves_q && q->nats <= 0;
     double worth_p = p->us_saved, worth_q = q->us_saved;
 
@@ -73,7 +75,8 @@ measure(struct run *run, struct nll *nll, struct candidate *c, size_t n,
         struct table_times t;
 
         tables_use(run->tables, i, true);
-        if (score_again(nll, &score, err) < 0) {
+        score.nats = INFINITY; /* where logits are not finite */
+        if (score_again(nll, &score, err) < 0 && err->status != EX_DATAERR) {
             progress_end(&progress);
             return -1;
         }
