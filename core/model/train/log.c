@@ -183,14 +183,33 @@ y_of(const struct curve *c, double y)
     return TOP + INNER_H * (c->top - y) / (c->top - c->bottom);
 }
 
+/* Where 1, 2, 5 would be two lines: what is between them. */
+static void
+put_fine_axis(struct str *to, const struct curve *c)
+{
+    static const double marks[] = { 1, 1.2, 1.4, 1.6, 1.8, 2, 3,
+                                    4, 5,   6,   7,   8,   9 };
+
+    for (double e = floor(c->bottom); e <= c->top; e++)
+        for (size_t i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
+            double y = e + log10(marks[i]);
+
+            if (y > c->bottom - 1e-9 && y < c->top + 1e-9)
+                svg_tick_y(to, LEFT, y_of(c, y), INNER_W, 3, pow(10, y));
+        }
+}
+
 static void
 put_axes(struct str *to, const struct curve *c)
 {
     /* over many decades one line for each */
     long each = c->high - c->low > 4 * N_TICKS ? 3 : 1;
+    bool fine = c->high - c->low == 1;
     double was = 0;
 
-    for (long i = c->low; i <= c->high; i++)
+    if (fine)
+        put_fine_axis(to, c);
+    for (long i = c->low; i <= c->high && !fine; i++)
         if (i % each == 0)
             svg_tick_y(to, LEFT, y_of(c, tick(i)), INNER_W, 3,
                        pow(10, tick(i)));
