@@ -55,6 +55,16 @@ py() {
     PYTHONPATH=$ROOT/test/ref${PYTHONPATH:+:$PYTHONPATH} "$PYTHON" "$@"
 }
 
+# isas_here: ISAS, the instruction sets that can be tried here.
+isas_here() {
+    local isa
+    export ISAS=
+    for isa in $ALL_ISAS; do
+        has_isa "$isa" || continue
+        ISAS="$ISAS $isa"
+    done
+}
+
 # endless: m, the demo model without an end of text: draws are as many as -n
 # says, whatever they are.
 endless() {

@@ -187,14 +187,9 @@ for key, v in good.items():
 }
 
 @test "lut-apply: the same bits for -j and --batch, on every ISA" {
-    isas=
-    for i in $ALL_ISAS; do
-        has_isa "$i" || continue
-        isas="$isas $i"
-    done
-    export ISAS=$isas
+    isas_here
     applies same_bits
-    [ "$output" = $(($(wc -w <<<"$isas") * 5)) ]
+    [ "$output" = $(($(wc -w <<<"$ISAS") * 5)) ]
 }
 
 @test "lut-apply: the bits are those of --no-screen, for every dtype, k, -j and batch" {

@@ -43,14 +43,9 @@ table() {
 }
 
 @test "lut-apply: the same bits of a table with thresholds for -j and --batch, on every ISA" {
-    isas=
-    for i in $ALL_ISAS; do
-        has_isa "$i" || continue
-        isas="$isas $i"
-    done
-    export ISAS=$isas
+    isas_here
     applies over_same_bits
-    [ "$output" = $(($(wc -w <<<"$isas") * 5)) ]
+    [ "$output" = $(($(wc -w <<<"$ISAS") * 5)) ]
 }
 
 @test "lut-precompute: SAEs with thresholds, of every library, have in a table the x^ and l0 of sae-train eval" {

@@ -32,5 +32,6 @@ load helpers
         grep -q "^    - \(lib\)\?$name$" conda/meta.yaml
     done
     "$PYTHON" -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' spack/package.py
-    ! command -v luac >/dev/null || luac -p "lmod/$version.lua"
+    command -v luac >/dev/null || skip "no luac, all else passed"
+    luac -p "lmod/$version.lua"
 }
