@@ -83,7 +83,7 @@ whole() {
     local f
     same "out/$2" "want/$1/$2" || same "out/$2" "old/$1/$2" || case $1/$2 in
     # directories that are made first
-    moe-train/run | moe-tune/run | moe-tune/run/best | lut-new/new | lut-new/new/lut | sae/run | sae-many/run | sae-many/run/[ab])
+    moe-train/run | moe-tune/run | moe-tune/run/best | lut-new/new | lut-new/new/lut | sae/run | sae-many/run | sae-many/run/[ab] | lut-dims/t)
         for f in "out/$2"/*; do
             [ ! -e "$f" ] || whole "$1" "${f#out/}" || return 1
         done
@@ -92,6 +92,8 @@ whole() {
     moe-train/run/*.safetensors | moe-tune/run/*.safetensors | sae*/state.safetensors) st-inspect verify -q "out/$2" ;;
     moe-train/run/log | moe-tune/run/log.tsv | sae*/log.tsv) cmp -s -n "$(wc -c <"out/$2")" "out/$2" "want/$1/$2" ;;
     moe-train/run/x.svg | moe-tune/run/x.svg | sae/run/x.svg) [ "$(tail -n 1 "out/$2")" = '</svg>' ] ;;
+    # as it was before
+    lut-dims/t/metadata.json) same "out/$2" lut/metadata.json ;;
     # what is hidden is not finished
     saev-new/new) [ -z "$(ls out/new)" ] || same -x '.*' out/new "want/$1/new" || same -x '.*' out/new "old/$1/new" ;;
     *) false ;;

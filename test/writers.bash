@@ -28,6 +28,8 @@ moe_train.make("train", qlen=16)
 END
     lut-precompute -q -m "$DEMO" -s "$ROOT/demo/sae" -o lut
     hf-infer "$DEMO" --ids "$IDS" --acts "in:up_proj:1" -o x.raw
+    sae-train -q --dim 128 -k 2 --latents 8 --batch 8 -n 3 --activation batchtopk --hook layers.1.mlp.up_proj -o over \
+        x.raw
     kvc-convert --input c.pth --output c.bin
     moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -o fwd.safetensors \
         -c cache.safetensors
@@ -48,6 +50,11 @@ prepare() {
         saev-write -q -m 11.json -o out --shard $i/4 "11/acts00000$i.bin"
         cp a.0 "$(echo out/.*.part)/manifest.xxh3" # no part of it
     done
+    if [ "$1" = lut-dims ]; then # tables that stay, an index that changes
+        mkdir out/t
+        ln -s "$PWD"/lut/*.safetensors out/t
+        cp lut/metadata.json out/t
+    fi
 }
 
 # "NAME FLAGS COMMAND": what the command makes is at out/; FLAGS: f if -f
@@ -73,6 +80,8 @@ saev-svg f saev-read stats --svg out/x.svg -o out/x.tsv dump
 saev-meta f saev-read meta -o out/m.json dump
 lut fr lut-precompute -q -m $DEMO -s $ROOT/demo/sae -o out --resume
 lut-new r lut-precompute -q -m $DEMO -s $ROOT/demo/sae -o out/new/lut/ --resume
+lut-over fr lut-precompute -q -m $DEMO -s over --screen -o out --resume
+lut-dims f lut-precompute calibrate -q -m $DEMO -i x.raw --x-dtype f32 --top 9 --dims out/d.npy out/t $LAYER
 lut-apply f lut-apply -q -i x.raw --x-dtype f32 -o out/y.npy lut $LAYER
 lut-arrays f lut-apply -q -i x.raw --x-dtype f32 --codes out/c.npy --values out/v.npy --xhat out/h.npy -o out/y.npy lut $LAYER
 lut-svg f lut-apply -q --report -m $DEMO -i x.raw --x-dtype f32 --svg out/x.svg -o out/x.tsv lut $LAYER

@@ -85,6 +85,7 @@ lut-weights  |                          | -m -r --resume -k *metadata.json | lut
 lut-force    | cp -r in/made out/lut    | -m -k *metadata.json | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut -f --dtype f32 --layers *.0.*q_proj
 lut-resume   | cp -r in/some out/lut    | -m -k *metadata.json | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut --resume
 lut-late     | cp -r in/some out/lut    | -m -k *metadata.json -c late | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut --resume
+lut-over     |                          | -m -r --resume -k *metadata.json | lut-precompute -q -j 1 -m in/m -s in/over -o out/lut --screen
 lut-index    | cp -r in/some out/lut    |        | lut-precompute -q --index out/lut
 lut-shard    |                          | -m -r --resume | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut --shard 0/2
 lut-plan     |                          | -o     | lut-precompute --dry-run -j 1 -m in/m -s in/saes -o out/lut
@@ -92,6 +93,7 @@ lut-calibrate | cp -r in/case out/t     | -m -r -f | lut-precompute calibrate -q
 lut-apply    |                          | -i in/x.npy | lut-apply -q -j 1 in/case model.layers.0.self_attn.q_proj
 lut-ratio    |                          |        | lut-apply -q -j 2 -i in/x.npy -m in/case --ratio 0.3 -o out/y.npy in/case model.layers.0.self_attn.q_proj
 lut-arrays   |                          | -m -r -f | lut-apply -q -j 1 -i in/x.npy --codes out/c --values out/v --xhat out/h -o out/y.npy in/case model.layers.0.self_attn.q_proj
+lut-apply-over |                        |        | lut-apply -q -j 1 -i in/x.npy in/over_case model.layers.0.self_attn.q_proj
 lut-report   |                          | -m -r -f | lut-apply -q -j 1 -i in/x.npy -m in/case --report --svg out/r.svg in/case model.layers.0.self_attn.q_proj
 sae-train    |                          | -o -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 --save-every 2 in/acts.npy
 sae-pipe     |                          | -o -r --resume -m -k run* -i in/acts.npy | sae-train -q -j 2 -o out/run -k 2 --latents 8 --batch 6 --activation batchtopk --dead-after 6 --clip 1 -n 4
@@ -147,6 +149,7 @@ finish_inputs() (
     rm some/metadata.json some/*up_proj*
     saev-write -q -m saev.json -o parts --shard 0/2 first
     sae-train -q -o run -k 2 --latents 8 --batch 6 -n 2 --decay 0 acts.npy
+    sae-train -q -o over -k 2 --latents 8 --batch 6 -n 2 --activation batchtopk --hook layers.0.self_attn.q_proj wide.npy
     tail -c +$(($(wc -c <first) + 1)) a.f32 | saev-write -q -m saev.json -o parts --shard 1/2
     if saev-write -q --resume -m saev.json -o half first 2>half.err; then exit 1; fi
     for l in 0 1; do moe-sft init -q -b moe --layer $l -o l$l.safetensors; done

@@ -67,6 +67,7 @@ a.tofile("a.f32")
 a[:3].tofile("first")
 np.save("a.npy", a)
 np.save("acts.npy", rng.standard_normal((3, 2, 4, 6)).astype("<f4"))
+np.save("wide.npy", rng.standard_normal((18, config["hidden_size"]), "f4"))
 with open("saev.json", "w") as f:
     json.dump(saev_dump.meta(), f)
 np.save("rows.npy", np.array([5, 0, 7, 7]))
@@ -74,6 +75,7 @@ with open("rows", "w") as f:
     f.write("5\n0-3\n7\n")
 
 # tables, caches, adapters
+lut_apply_ref.Case("over_case", rows=6, over="each")
 case = lut_apply_ref.Case("case", rows=6)
 np.save("x.npy", case.x)
 state, values = kvc_pth.build()
