@@ -57,6 +57,7 @@ static struct {
     uint32_t c1;         /* CPUID leaf 1, ECX */
     uint32_t b7, c7, d7; /* leaf 7 */
     uint32_t a71;        /* leaf 7, subleaf 1 */
+    bool amd;            /* leaf 0's name */
     uint64_t xcr0;       /* registers that are saved on a context switch */
 } x86;
 
@@ -70,6 +71,7 @@ read_cpu(void)
     /* Bytes of xgetbv: no assembler option is needed for them. */
     __asm__ volatile(".byte 0x0f, 0x01, 0xd0" : "=a"(a), "=d"(d) : "c"(0));
     x86.xcr0 = (uint64_t)d << 32 | a;
+    x86.amd = __get_cpuid(0, &a, &b, &c, &d) && c == signature_AMD_ecx;
     if (__get_cpuid_count(7, 0, &a, &x86.b7, &x86.c7, &x86.d7) && a >= 1)
         __get_cpuid_count(7, 1, &x86.a71, &b, &c, &d);
 }
@@ -85,6 +87,10 @@ amx_granted(void)
 }
 #else
 #define X86(condition) false
+
+static struct {
+    bool amd;
+} x86;
 
 static void
 read_cpu(void)
@@ -142,6 +148,13 @@ cpu_isa(void)
 {
     pthread_once(&cpu.once, find);
     return cpu.isa;
+}
+
+bool
+cpu_is_amd(void)
+{
+    pthread_once(&cpu.once, find);
+    return x86.amd;
 }
 
 int

@@ -9,8 +9,6 @@
  */
 #include "core/kernel/lanes8.h"
 
-#define PREFETCH 2048 /* bytes ahead in each stream: see test/bench/probe.c */
-
 enum { MAX_X = 6, LINE = 32 /* columns */ };
 
 /* Rows in a tile: at most 12 registers accumulate, of 16 that AVX2 has.  More
@@ -79,7 +77,7 @@ tile_part(const struct gemv_args *a, enum dtype t, const char *w, size_t w_step,
 #pragma GCC unroll 4
         for (size_t r = 0; r < R; r++)
             for (size_t i = 0; i < LINE * nbytes; i += 64)
-                __builtin_prefetch(w + r * w_step + c * nbytes + i + PREFETCH);
+                __builtin_prefetch(w + r * w_step + c * nbytes + i + a->ahead);
 #pragma GCC unroll 4
         for (int j = 0; j < LINE / 8; j++)
             step(acc, t, w + c * nbytes, w_step, x + c, a->ldx, R, X, j, LINE);

@@ -37,6 +37,7 @@ struct gemv_args {
     size_t ldy, ldx; /* in floats */
     size_t rows, cols, n_x;
     enum dtype w_dtype;
+    size_t ahead; /* bytes of each row, which is prefetched so far ahead */
 };
 
 /* y[i] = sum over c of w[idx[i]][c] * x[c], for one x: of some rows of w the
