@@ -86,9 +86,6 @@ int tiles_write(const struct layer_job *job, const struct job_threads *threads,
 /* job_threshold() is latent i's threshold. */
 float job_threshold(const struct layer_job *job, size_t i);
 
-/* all_finite(): are n numbers of a file neither NaN nor infinite? */
-bool all_finite(const void *numbers, enum dtype dtype, size_t n);
-
 /* tiles_probe() computes products for about half a second: *rate is GFLOP/s. */
 int tiles_probe(const struct layer_job *job, const struct job_threads *threads,
                 double *rate, struct err *err);

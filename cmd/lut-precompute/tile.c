@@ -123,30 +123,6 @@ put_rows(struct tiles *t, int tensor, size_t first, size_t n, size_t cols,
 
 /* ---- numbers to the table's dtype ---- */
 
-/* 8 bytes at a time: adding one to an exponent of ones carries. */
-bool
-all_finite(const void *numbers, enum dtype dtype, size_t n)
-{
-    const char *v = numbers;
-    const uint64_t exponents = dtype == DT_F32   ? 0x7f8000007f800000
-                               : dtype == DT_F16 ? 0x7c007c007c007c00
-                                                 : 0x7f807f807f807f80;
-    const uint64_t ones = exponents & ~(exponents << 1);
-    const uint64_t carries = exponents << 1 & ~exponents;
-    size_t nbytes = n * (dtype_table[dtype].bits / 8), i = 0;
-    uint64_t bad = 0;
-
-    for (; i + 8 <= nbytes; i += 8)
-        bad |= (le64(v + i) & exponents) + ones;
-    if (i < nbytes) {
-        char last[8] = { 0 };
-
-        memcpy(last, v + i, nbytes - i);
-        bad |= (le64(last) & exponents) + ones;
-    }
-    return !(bad & carries);
-}
-
 /* Rounds n numbers of the tile's row, from column 'col' of 'cols' on. */
 static void
 round_some(struct tiles *t, const float *from, size_t row, size_t col,
@@ -155,7 +131,7 @@ round_some(struct tiles *t, const float *from, size_t row, size_t col,
     char *to = (char *)t->rounded[t->filling] + (row * cols + col) * t->item;
 
     cvt_from_f32(to, t->dtype, from, n);
-    if (!all_finite(to, t->dtype, n)) {
+    if (!cvt_fits(from, t->dtype, n)) {
         /* Whatever order threads find them in, the first one stays. */
         size_t first = atomic_load(&t->bad);
 
@@ -163,15 +139,6 @@ round_some(struct tiles *t, const float *from, size_t row, size_t col,
                !atomic_compare_exchange_weak(&t->bad, &first, row))
             ;
     }
-}
-
-static bool
-can_hold(const struct tiles *t, float f)
-{
-    char v[4];
-
-    cvt_from_f32(v, t->dtype, &f, 1);
-    return all_finite(v, t->dtype, 1);
 }
 
 /* A number that is not finite, or that the dtype cannot hold. */
@@ -196,7 +163,7 @@ bad_row(const struct tiles *t, const char *name, const float *from, size_t row,
     char place[48];
     size_t c = 0;
 
-    while (can_hold(t, from[c]))
+    while (cvt_fits(&from[c], t->dtype, 1))
         c++;
     snprintf(place, sizeof(place), "%zu, %zu", row, c);
     return bad_number(t, name, place, (double)from[c], err);
@@ -217,7 +184,7 @@ put_sums(struct tiles *t, enum lut_tensor tensor, const double *sums, size_t n,
 
             /* to f32 with a sticky bit, so that rounding twice is once */
             t->p[i] = t->dtype == DT_F32 ? (float)v : f64_to_odd(v);
-            if (can_hold(t, t->p[i]))
+            if (cvt_fits(&t->p[i], t->dtype, 1))
                 continue;
             snprintf(place, sizeof(place), "%zu", at + i);
             return bad_number(t, lut_tensor_names[tensor], place, v, err);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "cmd/lut-precompute/job.h"
+#include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/model/matrix_rows.h"
 #include "core/rng.h"
@@ -207,7 +208,7 @@ job_verify(const struct layer_job *job, struct par *par, bool *header,
     for (size_t i = 0; i < LUT_N_TENSORS; i++) {
         const struct st_tensor *t = st_find(&table.st, lut_tensor_names[i]);
 
-        if (t && !all_finite(st_data(&table.st, t), t->dtype, t->n_elements))
+        if (t && !cvt_finite(st_data(&table.st, t), t->dtype, t->n_elements))
             most = INFINITY;
     }
     for (size_t i = 0; i < n; i++)

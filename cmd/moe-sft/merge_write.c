@@ -1,7 +1,6 @@
 /* merge: the numbers of a matrix, and the directory that a model goes to. */
 #include <dirent.h>
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -81,23 +80,14 @@ merge_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-static bool
-all_finite(const float *x, size_t n)
-{
-    bool finite = true;
-
-    for (size_t i = 0; i < n; i++)
-        finite &= isfinite(x[i]) != 0;
-    return finite;
-}
-
 bool
 merge_matrix(struct merge_work *g, const struct gemm_matrix *w, size_t rank,
              double scale)
 {
     struct job j = { g, w, rank, scale };
 
-    if (!all_finite(g->a, rank * w->k) || !all_finite(g->b, w->n * rank))
+    if (!cvt_fits(g->a, DT_F32, rank * w->k) ||
+        !cvt_fits(g->b, DT_F32, w->n * rank))
         return false;
     par_for(g->par, w->n, 16, merge_rows, &j);
     return true;

@@ -16,23 +16,6 @@
 
 /* ---- what is not finite ---- */
 
-static bool
-all_finite(const void *data, enum dtype dtype, size_t n)
-{
-    enum { PART = 4096 };
-    size_t size = dtype_table[dtype].bits / 8;
-    float x[PART];
-    bool finite = true;
-
-    for (size_t at = 0, k; finite && at < n; at += k) {
-        k = smaller(n - at, PART);
-        cvt_to_f32(x, (const char *)data + at * size, dtype, k);
-        for (size_t i = 0; i < k; i++)
-            finite = finite && isfinite(x[i]);
-    }
-    return finite;
-}
-
 /* Names a tensor of the model that alone explains it, or the adapter that the
  * run began with: one pass over the weights, as a forward is. */
 static void
@@ -44,7 +27,7 @@ find_cause(const struct tune *t, struct str *cause)
         const struct st_tensor *tensor = dir->tensors[i].t;
 
         if (!dtype_computes(tensor->dtype) ||
-            all_finite(st_data(dir->tensors[i].st, tensor), tensor->dtype,
+            cvt_finite(st_data(dir->tensors[i].st, tensor), tensor->dtype,
                        (size_t)tensor->n_elements))
             continue;
         str_addf(cause, "%s: %s has NaN or Inf: ", dir->tensors[i].st->path,
@@ -52,7 +35,7 @@ find_cause(const struct tune *t, struct str *cause)
         return;
     }
     if (t->state.step == 0 && t->t.init &&
-        !all_finite(t->adamw.master, DT_F32, t->adamw.n))
+        !cvt_fits(t->adamw.master, DT_F32, t->adamw.n))
         str_addf(cause, "%s: has NaN or Inf: ", t->t.init);
 }
 

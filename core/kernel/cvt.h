@@ -6,6 +6,7 @@
 #ifndef CORE_KERNEL_CVT_H
 #define CORE_KERNEL_CVT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "core/dtype.h"
@@ -15,5 +16,11 @@ void cvt_to_f32(float *to, const void *from, enum dtype dtype, size_t n);
 
 /* cvt_from_f32() rounds n floats; 'to' at any address, little-endian. */
 void cvt_from_f32(void *to, enum dtype dtype, const float *from, size_t n);
+
+/* cvt_fits(): does cvt_from_f32() make finite numbers of all n? */
+bool cvt_fits(const float *from, enum dtype dtype, size_t n);
+
+/* cvt_finite(): are n elements, little-endian, neither NaN nor infinite? */
+bool cvt_finite(const void *elements, enum dtype dtype, size_t n);
 
 #endif

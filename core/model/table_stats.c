@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/kernel/cvt.h"
 #include "core/mem.h"
 
 #define N_BUCKETS ((size_t)1 << 17) /* of f32's bits from the 15th up */
@@ -101,15 +102,6 @@ table_stats_free(struct table_stats *s)
     free(s);
 }
 
-static bool
-all_finite(const float *x, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(x[i]))
-            return false;
-    return true;
-}
-
 void
 table_stats_add(struct table_stats *s, const struct table_work *work,
                 const float *y, size_t ldy, const float *dense, size_t ldd,
@@ -119,8 +111,9 @@ table_stats_add(struct table_stats *s, const struct table_work *work,
         struct table_row row = table_row(work, i);
         double diff2 = 0, dense2 = 0, y2 = 0, dot = 0, rel;
 
-        if (row.bad || !all_finite(y, s->out) || !all_finite(dense, s->out) ||
-            !all_finite(x, s->in) || !all_finite(row.error, s->in)) {
+        if (row.bad || !cvt_fits(y, DT_F32, s->out) ||
+            !cvt_fits(dense, DT_F32, s->out) || !cvt_fits(x, DT_F32, s->in) ||
+            !cvt_fits(row.error, DT_F32, s->in)) {
             s->bad_rows++;
             continue;
         }

@@ -199,6 +199,39 @@ test_public(void)
     tap_ok(!memcmp(out, "\0\0\x40\0\x40", 5), "cvt_from_f32: F16");
 }
 
+/* Alone and among others, where vectors and where tails look at them. */
+static void
+test_finite(enum dtype dtype, int e_bits, int m_bits)
+{
+    static float f[N];
+    uint8_t out[4 * 50];
+    bool fits = true, finite = true;
+
+    fill(f, e_bits, m_bits);
+    f[0] = NAN;
+    f[1] = -INFINITY;
+    f[2] = 3.4028234e38f;
+    for (size_t i = 0; i < N; i++) {
+        float some[50] = { 0 };
+        bool want = dtype == DT_F32
+                        ? isfinite(f[i])
+                        : isfinite(value(nearest(f[i], e_bits, m_bits), e_bits,
+                                         m_bits)) &&
+                              !isnan(f[i]);
+
+        some[i % 50] = f[i];
+        fits &= cvt_fits(&f[i], dtype, 1) == want;
+        fits &= cvt_fits(some, dtype, 50) == want;
+        fits &= cvt_fits(some, dtype, i % 50);
+        cvt_from_f32(out, dtype, some, 50);
+        finite &= cvt_finite(out, dtype, 50) == want;
+        finite &= cvt_finite(out, dtype, i % 50);
+    }
+    tap_ok(fits, "cvt_fits: %s, what rounds to NaN or infinity does not",
+           dtype_table[dtype].name);
+    tap_ok(finite, "cvt_finite: %s", dtype_table[dtype].name);
+}
+
 int
 main(void)
 {
@@ -209,5 +242,8 @@ main(void)
         test_nan_and_tails(isa);
     }
     test_public();
+    test_finite(DT_F16, 5, 10);
+    test_finite(DT_BF16, 8, 7);
+    test_finite(DT_F32, 8, 7);
     return tap_done();
 }
