@@ -127,3 +127,16 @@ END
     [[ $'\n'$output$'\n' == *$'\nsound\nall parts are sound\n'* ]] # -e does not see what stands before &&
     [ "$(wc -c <some.npy)" -eq $((128 + 6 * 20)) ] && [ "$(wc -c <ten.npy)" -eq $((128 + 10 * 20)) ]
 }
+
+@test "saev-read(5): the examples run as typed" {
+    py -c 'from saev_dump import *; dump("dump", layers=(-2, 13), n=21)'
+    examples saev-read.5 >script
+    PATH=$(dirname "$PYTHON"):$PATH
+    run -0 --separate-stderr bash -e script
+    [ -z "$stderr" ]
+    [ "$(grep -c $'\t' <<<"$output")" -eq $((1 + 6 + 1 + 3)) ] # two tables of places
+    [ "$(wc -l <places.tsv)" -eq 101 ]
+    [ -s layer13.json ]
+    grep -q '"n_imgs": 10,' ten.json
+    run ! grep -q subset ten.json
+}

@@ -146,7 +146,7 @@ put_facts(struct facts *f, const struct lines *problems, struct err *err)
     put_size(f, "shards_found", dir->n_files);
     put_size(f, "nbytes", s->n_imgs * s->img_nbytes);
     put_size(f, "nbytes_found", dir->nbytes);
-    /* how the last image ends: the words of saev-read(1) */
+    /* how the last image ends: the words of saev-read(5) */
     put_text(f, "form",
              problems->n                            ? "broken"
              : dir->n_listed && last == s->n_shards ? "extra"
