@@ -151,7 +151,7 @@ TU_API int tu_session_step(struct tu_session *session, int32_t id,
 TU_API size_t tu_session_count(const struct tu_session *session);
 TU_API int tu_session_reset(struct tu_session *session, struct tu_err *err);
 
-/* Points of a layer; in hf-infer(1): resid, attn, mlp, in:q_proj, in:o_proj,
+/* Points of a layer; in hf-infer(5): resid, attn, mlp, in:q_proj, in:o_proj,
  * in:up_proj, in:down_proj. */
 enum tu_point {
     TU_RESID,      /* the residual stream after the layer; layer -1: before

@@ -666,9 +666,27 @@ assert np.abs(a - b).max() < 1e-4 * np.abs(b).max()' "$@"
 @test "hf-infer(1): the examples run as typed" {
     ln -s "$ROOT/demo" "$ROOT/README" .
     examples hf-infer.1 >script
-    [ "$(grep -c hf-infer script)" -ge 11 ]
+    [ "$(grep -c hf-infer script)" -ge 8 ]
     run -0 --separate-stderr bash -eo pipefail script
-    [ "$(stat -c %s acts.f32)" -gt 0 ]
     [ "$(wc -l <nll.tsv)" -gt 2 ]
     [[ $output == *'"id":"a"'* ]]
+}
+
+@test "hf-infer(5): the examples run as typed" {
+    ln -s "$ROOT/demo" "$ROOT/README" .
+    examples hf-infer.5 >script
+    run -0 --separate-stderr bash -eo pipefail script
+    grep -q '"id":"a"' answers.1
+    [ "$(cat answers.[023] | wc -c)" -eq 0 ]
+    [ "$(stat -c %s acts.f32)" -gt 0 ]
+    [ -s meta.json ] && [ -s ids.npy.json ]
+    [ "$(stat -c %s resid.npy)" -gt $((2 * 2 * 4 * 4)) ]
+}
+
+@test "hf-infer(7): the examples run as typed" {
+    ln -s "$ROOT/demo" .
+    examples hf-infer.7 >script
+    run -0 --separate-stderr bash -eo pipefail script
+    [ "$(wc -l <before.tsv)" -gt 2 ]
+    head -n 1 which.tsv | grep -q us_saved
 }
