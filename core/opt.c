@@ -206,14 +206,15 @@ opt_help(const struct opt_tool *tool, const struct opt *o, struct str *text)
     str_free(&value);
 }
 
+/* Is 'word' one of 'set', which may be NULL? */
 static bool
-is_rare(const struct opt_tool *tool, const char *option)
+is_in_set(const char *set, const char *word)
 {
-    const char *next = tool->rare, *name;
+    const char *name;
     size_t n;
 
-    while (next && (name = opt_set_next(&next, &n)))
-        if (n == strlen(option) && !memcmp(name, option, n))
+    while (set && (name = opt_set_next(&set, &n)))
+        if (n == strlen(word) && !memcmp(name, word, n))
             return true;
     return false;
 }
@@ -225,7 +226,7 @@ is_shown(const struct opt_line *line, const struct opt *o)
     const char *verb;
 
     if (line->help_verb < 0)
-        return line->all || !is_rare(line->tool, o->name);
+        return line->all || !is_in_set(line->tool->rare, o->name);
     verb = line->tool->verbs[line->help_verb].name;
     return !o->verbs || applies(o, verb, strlen(verb));
 }
@@ -298,7 +299,11 @@ opt_print_help(const struct opt_line *line, FILE *to)
     if (n_hidden && line->help_verb < 0)
         fprintf(to, "'%s --help all' has %d more options%s.\n", tool->name,
                 n_hidden, tool->verbs ? ", 'VERB --help' those of a verb" : "");
-    fprintf(to, "See %s(1) for the whole story.\n", tool->name);
+    fprintf(to, "See %s", tool->name);
+    if (line->help_verb >= 0 &&
+        is_in_set(tool->pages, tool->verbs[line->help_verb].name))
+        fprintf(to, "-%s", tool->verbs[line->help_verb].name);
+    fprintf(to, "(1) for the whole story.\n");
 }
 
 /* ---- a whole command line ---- */

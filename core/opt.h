@@ -158,6 +158,7 @@ struct opt_tool {
     const void *defaults;           /* the tool's struct as it begins */
     const struct opt_group *groups; /* of opts; NULL: no headings */
     const char *rare;               /* a set: options of --help all alone */
+    const char *pages;              /* a set: verbs with a page, TOOL-VERB(1) */
 };
 
 /* A command line, and what it says besides values. */

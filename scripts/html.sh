@@ -27,7 +27,7 @@ draw() {
     lut-precompute -q -m "$m" -s "$demo/sae" -o lut
     lut-apply -q lut layers.1.mlp.up_proj -m "$m" --report --svg lut-apply.1.svg <x.npy
     sae-train -q -k 8 --latents 512 -n 150 --batch 128 --svg sae-train.1.svg -o sae x.npy
-    moe-sft tune -q -m "$m" -d "$demo/facts.jsonl" -o facts -n 40 --lr 3e-3 --svg moe-sft.1.svg
+    moe-sft tune -q -m "$m" -d "$demo/facts.jsonl" -o facts -n 40 --lr 3e-3 --svg moe-sft-tune.1.svg
 }
 
 # page FILE: links to pages that are not here become text; a picture after
@@ -83,7 +83,7 @@ END
     printf '</dl>\n</body>\n</html>\n'
 }
 
-ours=$(cd man && printf '%s ' tensorutils.7 *.1 *.3 *.5 tensorutils-*.7 *.3)
+ours=$(cd man && printf '%s ' tensorutils.7 *.1 *.3 *.5 [!t]*.7 tensorutils-*.7)
 (draw) >/dev/null
 
 cp scripts/html.css "$to/style.css"

@@ -13,10 +13,13 @@ load helpers
     grep -oh 'href="[^"#]*\|src="[^"]*' html/*.html | sed 's/.*"//' | sort -u | grep -v '^https:' | sed '/^$/d' >links
     [ "$(wc -l <links)" -ge 20 ]
     while read -r link; do [ -s "html/$link" ]; done <links
-    for p in st-inspect lut-apply saev-read sae-train moe-sft; do
+    for p in st-inspect lut-apply saev-read sae-train moe-sft-tune; do
         grep -q "<img src=\"$p.1.svg\"" html/$p.1.html
         tail -n 1 html/$p.1.svg | grep -qx '</svg>'
     done
     grep -qF 'saev(5)</a>' html/saev-read.1.html
+    grep -qF '<a class="page" href="moe-sft-tune.1.html">moe-sft-tune(1)</a>' html/moe-sft.1.html
+    grep -qF '<a class="page" href="hf-infer.5.html">hf-infer(5)</a>' html/hf-infer.1.html
+    [ "$(grep -c '^<dt>' html/index.html)" = "$(find "$ROOT/man" -name '*.[1-9]' | wc -l)" ]
     grep -qF '<span>make(1)</span>' html/tensorutils.7.html
 }

@@ -285,6 +285,13 @@ copy() {
     cmp a/build/*.deb "b b/much/deeper"/build/*.deb
 }
 
+# pages TOOL: what describes its options, for all verbs and for one.
+pages() {
+    for p in "$ROOT/man/$1.1" "$ROOT/man/$1"-*.1; do
+        if [ -e "$p" ]; then cat "$p"; fi
+    done
+}
+
 # said TOOL: -x and --long of --help, one a line.
 said() {
     $1 --help all | sed -n 's/^  \(-.\|  \),\? *\(--[a-z0-9-]*\)\?.*/\1\n\2/p' |
@@ -295,9 +302,9 @@ said() {
     for t in $TOOLS; do
         said "$t" >help
         [ "$(wc -l <help)" -ge 7 ] # -h -V -q and --completions are everybody's
-        grep '^\.It Fl' "$ROOT/man/$t.1" | grep -oE '(Fl |, -)-?[A-Za-z0-9][a-z0-9-]*' |
+        pages "$t" | grep '^\.It Fl' | grep -oE '(Fl |, -)-?[A-Za-z0-9][a-z0-9-]*' |
             sed 's/^Fl /-/; s/^, /-/' | sort -u | diff help - || {
-            echo "$t: \"<\" is in --help alone, \">\" in man/$t.1 alone"
+            echo "$t: \"<\" is in --help alone, \">\" in its pages alone"
             false
         }
         grep -oE -- '--[a-z0-9-]+' help >long
@@ -337,19 +344,42 @@ said() {
 @test "options: the page has them in the order of --help" {
     for t in $TOOLS; do
         "$t" --help all | sed -n 's/^  \(-., \|    \)\(--[a-z0-9-]*\).*/\2/p' >help
-        sed '/^\.S[hs] JSON/,/^\.S[hs] [^J]/d' "$ROOT/man/$t.1" | grep '^\.It Fl' |
-            grep -oE '(Fl |, )-[a-z0-9-]+' | sed 's/.* -/--/' | diff help - || {
-            echo "$t: man/$t.1 has another order than --help"
-            false
-        }
+        for p in "$ROOT/man/$t.1" "$ROOT/man/$t"-*.1; do
+            [ -e "$p" ] || continue
+            grep '^\.It Fl' "$p" | grep -oE '(Fl |, )-[a-z0-9-]+' | sed 's/.* -/--/' >options
+            grep -xFf options help | diff - options || {
+                echo "$t: $p has another order than --help"
+                false
+            }
+        done
     done
+}
+
+@test "options: a verb's page has those of its --help, but for those that the tool's page has for all" {
+    n=0
+    for p in "$ROOT"/man/*-*.1; do
+        page=$(basename "$p" .1)
+        t=${page%-*} verb=${page##*-}
+        [ -e "$ROOT/cmd/$page" ] && continue
+        "$t" "$verb" --help >help
+        tail -n 1 help | grep -qx "See $page(1) for the whole story."
+        all='threads|if-missing|force|verbose|quiet|help|version|completions'
+        sed -n 's/^  \(-., \|    \)--\([a-z0-9-]*\).*/\2/p' help | grep -vxE "$all" >own
+        [ "$verb" != tune ] || echo samples >>own # check -m is there, too
+        grep '^\.It Fl' "$p" | sed 's/.* -\([a-z0-9-]*\).*/\1/' | sort | diff <(sort own) - ||
+            { echo "$page has other options than $t $verb --help" && false; }
+        n=$((n + 1))
+    done
+    [ -n "${LEFT_OUT:-}" ] || [ "$n" = 2 ]
+    run -0 moe-sft check --help
+    [ "${lines[-1]}" = "See moe-sft(1) for the whole story." ]
 }
 
 # item TOOL OPTION: what the page says of it, without macros and points, a space
 # around each word.
 item() {
     awk -v o="${2#-}" '/^\.(It|S[hs]|El)/ { on = 0 }
-        /^\.It Fl/ { for (i = 1; i <= NF; i++) if ($i == o) on = 1 } on' "$ROOT/man/$1.1" |
+        /^\.It Fl/ { for (i = 1; i <= NF; i++) if ($i == o) on = 1 } on' <(pages "$1") |
         sed 's/^\.[A-Z][a-z] //; s/ Ns \([A-Z][a-z] \)*//g; s/[,.;:)]* *$//; s/[,.;:)]* / /g' | tr '\n' ' '
 }
 

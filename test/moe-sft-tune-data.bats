@@ -250,3 +250,12 @@ json.dump(c, open("m/tokenizer_config.json", "w"))' "$name"
     run -65 moe-sft tune -m m -d d.jsonl --dry-run
     [ "$output" = "moe-sft: m: has no eos token, which text ends with" ]
 }
+
+@test "moe-sft-tune(1): the examples run as typed" {
+    ln -s "$ROOT/demo" demo
+    examples moe-sft-tune.1 >script
+    run -0 bash -e script
+    [[ $output == *" of old cheese."* ]]
+    st-inspect verify zorg/adapter_model.safetensors more/best/adapter_model.safetensors
+    [ "$(tail -n 1 zorg/log.tsv | cut -f 1)" = 40 ]
+}

@@ -604,8 +604,8 @@ assert d["memory_total"] >= d["memory_base"] + d["memory_cache"]' <<<"$output"
     examples moe-sft.1 >script
     [ "$(grep -c moe-sft script)" -ge 9 ]
     run -0 bash -e script
-    for f in new fwd cache bwd lora hf int8; do st-inspect verify $f.safetensors; done
-    st-inspect verify merged peft-new peft-both merged-both
+    for f in new fwd cache bwd; do st-inspect verify $f.safetensors; done
+    st-inspect verify peft-both merged-both
 }
 
 @test "moe-sft: an adapter of another layer is taken, with a warning" {

@@ -258,6 +258,7 @@ static const struct opt_tool tool = {
             "template init eval-every keep-best target schedule total clip "
             "weight-decay betas eps accumulate slices any-isa log "
             "log-every deadline if-missing",
+    .pages = "train tune",
 };
 
 /* In the order of 'verbs'. */

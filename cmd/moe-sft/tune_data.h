@@ -48,7 +48,7 @@ struct tune_data {
  * than 'ctx' tokens are cut; those that have no target left are dropped.
  * -1 with 'err' set: EX_DATAERR names the line that is wrong, or has more
  * tokens than the model has positions.
- * Source: trl, SFTTrainer._prepare_dataset(); contract: man/moe-sft.1.
+ * Source: trl, SFTTrainer._prepare_dataset(); contract: man/moe-sft-tune.1.
  */
 int tune_data_open(struct tune_data *data, const char *path,
                    struct tune_text *text, size_t ctx, struct err *err);

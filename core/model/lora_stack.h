@@ -1,7 +1,7 @@
 /*
  * Adapters of one layer's experts as moe-sft writes them: six stacked
  * matrices, gate_lora_a .. down_lora_b, and sizes in __metadata__.
- * Source: man/moe-sft.1 "FILES".
+ * Source: man/moe-sft.5.
  */
 #ifndef CORE_MODEL_LORA_STACK_H
 #define CORE_MODEL_LORA_STACK_H

@@ -1,4 +1,4 @@
-/* The state of a training run as a file: man/moe-sft.1 "FILES". */
+/* The state of a training run as a file: man/moe-sft.5. */
 #ifndef CORE_MODEL_TRAIN_STATE_H
 #define CORE_MODEL_TRAIN_STATE_H
 
