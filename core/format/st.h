@@ -1,7 +1,7 @@
 /*
  * safetensors, reading: validate everything on opening, then never fail.
  * Source: huggingface/safetensors README and, where they differ, its Rust
- * reference; man/st-inspect.1 "FORMAT" has the rules.
+ * reference; man/st-inspect.5 has the rules.
  */
 #ifndef CORE_FORMAT_ST_H
 #define CORE_FORMAT_ST_H
