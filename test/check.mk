@@ -41,7 +41,7 @@ TESTENV  = PATH=$(call quote,$(CURDIR)/$(TOOLDIR)):"$$PATH" PYTHON=$(call quote,
 # environment may have a T); BATS="test/out.bats ..": some bats files.
 ONLY    := $(if $(filter command%,$(origin T)),$T)
 BATS    ?= $(if $(ONLY),$(wildcard $(ONLY:%=test/%.bats) $(ONLY:%=test/%-*.bats)),$(wildcard test/*.bats))
-PAGES    = $(if $(ONLY),$(ONLY:%=man/%.1),man/*.[1-9])
+PAGES    = $(if $(ONLY),$(wildcard $(ONLY:%=man/%-*.1) $(ONLY:%=man/%.[1-9])),man/*.[1-9])
 of_tool  = $(if $(ONLY),$(foreach f,$1,$(if $(filter $(ONLY:%=%-%),$(notdir $f)),$f)),$1)
 check: all $(call of_tool,$(UNIT) $(FUZZ)) $(FAULT)
 	$(if $(filter-out $(TOOLS),$(ONLY)),$(error T=$(ONLY) is none of $(TOOLS)))

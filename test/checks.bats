@@ -19,7 +19,7 @@ stub() {
 @test "rules.sh: each broken rule is found" {
     need_commands git
     git init -q tree && cd tree
-    mkdir -p core cmd/t
+    mkdir -p core cmd/t man
     lines() { seq "$1" | sed 's/.*/    x();/'; } # a body of so many
     body() { printf '/* It. */\nint\nf(void)\n{\n%s\n}\n' "$(lines "$1")"; }
     try() { # try STATUS FILE SAYS: with standard input as this file of the tree
@@ -28,12 +28,16 @@ stub() {
         run "-$1" sh "$ROOT/scripts/rules.sh"
         [[ $output == "${3:+rules: $2: $3}" ]]
         git rm -qf "$2"
-        mkdir -p core cmd/t
+        mkdir -p core cmd/t man
     }
     try 0 core/a.c < <(body 120)
     try 1 core/a.c "f() has 121 lines (at most 120)" < <(body 121)
     try 0 Makefile < <(seq 700 | sed 's/^/# /')
     try 1 Makefile "has 701 lines (at most 700, or a reason in scripts/rules.sh)" < <(seq 701 | sed 's/^/# /')
+    page() { echo '.Nd it' && seq 2 "$1"; }
+    try 0 man/t.1 < <(page 350)
+    try 1 man/t.1 "has 351 lines (at most 350, or a reason in scripts/rules.sh)" < <(page 351)
+    try 0 man/t.5 < <(page 700)
     what="its first lines do not say what it is for"
     try 1 core/a.c "$what (/* ... */ on line 1)" <<<'int x;'
     try 1 Makefile "$what (# ... in lines 1 to 4)" <<<'all:'

@@ -51,3 +51,12 @@ load helpers
     run -1 sh test/typed.sh t.1 EXAMPLES
     run -1 sh test/typed.sh t.1 STORY
 }
+
+@test "tensorutils(7) names every page" {
+    for p in "$ROOT"/man/*.[1-9]; do
+        page=${p##*/} name=${p##*/}
+        name=${name%.*}
+        [ "$page" = tensorutils.7 ] && continue
+        grep -q "^\.Xr $name ${page##*.}\( ,\|$\)" "$ROOT/man/tensorutils.7" || { echo "tensorutils.7 needs .Xr $name ${page##*.}" && false; }
+    done
+}
