@@ -33,10 +33,11 @@ draw() {
 # page FILE: links to pages that are not here become text; a picture after
 # what describes its option.
 page() {
-    picture=
+    picture='' toc=''
+    [ "$1" != tensorutils.7 ] || toc=,toc
     [ ! -e "$work/$1.svg" ] || picture=$1.svg
     sed "s/^\.Os\$/.Os \"tensorutils $version\"/" "man/$1" |
-        mandoc -Thtml -O style=style.css,man=%N.%S.html |
+        mandoc -Thtml -O style=style.css,man=%N.%S.html$toc |
         awk -v ours="$ours" -v picture="$picture" '
             BEGIN { n = split(ours, o); for (i = 1; i <= n; i++) is_ours[o[i] ".html"] = 1 }
             {
@@ -52,6 +53,8 @@ page() {
                     $0 = substr($0, 1, RSTART - 1) a substr($0, RSTART + RLENGTH)
                 }
                 print
+                if (/^<body/)
+                    print "<p class=\"up\"><a href=\"index.html\">All pages</a></p>"
             }
             picture != "" && /^ *<dt id="svg">/ { described = 1 }
             described && /<\/dd>/ {
@@ -60,6 +63,24 @@ page() {
             }'
 }
 
+# rows PAGE...: a line of the index for each.
+rows() {
+    echo '<dl class="index">'
+    for p; do
+        what=$(sed -n 's/^\.Nd //p' "man/$p")
+        name=${p%.*}
+        printf '<dt><a href="%s.html">%s</a>(%s)</dt><dd>%s</dd>\n' "$p" "$name" "${p##*.}" "$what"
+    done
+    echo '</dl>'
+}
+
+# pages WHICH: those of man/ that the pattern selects, a tool before its verbs.
+pages() {
+    (cd man && find . -name "$1" ! -name 'tensorutils*' | sed 's:^\./::' | sort -t . -k 1,1)
+}
+
+# The names of pages have no spaces.
+# shellcheck disable=SC2086
 index() {
     cat <<END
 <!DOCTYPE html>
@@ -72,18 +93,22 @@ index() {
 </head>
 <body>
 <h1>tensorutils $version</h1>
-<p>Small Unix tools for the tensors around language and vision models.</p>
-<dl class="index">
 END
-    for p in $ours; do
-        what=$(sed -n 's/^\.Nd //p' "man/$p")
-        name=${p%.*}
-        printf '<dt><a href="%s.html">%s</a>(%s)</dt><dd>%s</dd>\n' "$p" "$name" "${p##*.}" "$what"
-    done
-    printf '</dl>\n</body>\n</html>\n'
+    rows tensorutils.7
+    echo '<h2>Tools</h2>'
+    rows $tools
+    echo '<h2>From Python and C</h2>'
+    rows $libs
+    echo '<h2>Files and reports</h2>'
+    rows $files
+    echo '<h2>What is computed, and what it costs</h2>'
+    rows $costs
+    printf '</body>\n</html>\n'
 }
 
-ours=$(cd man && printf '%s ' tensorutils.7 *.1 *.3 *.5 [!t]*.7 tensorutils-*.7)
+tools=$(pages '*.1') files=$(pages '*.5') costs=$(pages '*.7')
+libs='tensorutils-python.7 libtensorutils.3'
+ours="tensorutils.7 $libs $tools $files $costs"
 (draw) >/dev/null
 
 cp scripts/html.css "$to/style.css"

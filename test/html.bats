@@ -9,6 +9,7 @@ load helpers
         page=${p##*/}
         grep -qF "<a href=\"$page.html\">${page%.*}</a>(${page##*.})" html/index.html
         grep -qF '<link rel="stylesheet" href="style.css"' "html/$page.html"
+        grep -qF '<a href="index.html">' "html/$page.html"
     done
     grep -oh 'href="[^"#]*\|src="[^"]*' html/*.html | sed 's/.*"//' | sort -u | grep -v '^https:' | sed '/^$/d' >links
     [ "$(wc -l <links)" -ge 20 ]
@@ -22,4 +23,7 @@ load helpers
     grep -qF '<a class="page" href="hf-infer.5.html">hf-infer(5)</a>' html/hf-infer.1.html
     [ "$(grep -c '^<dt>' html/index.html)" = "$(find "$ROOT/man" -name '*.[1-9]' | wc -l)" ]
     grep -qF '<span>make(1)</span>' html/tensorutils.7.html
+    grep -qF '<a href="#THE_STORY">' html/tensorutils.7.html
+    grep '^<dt>.*moe-sft' html/index.html | grep -o '[a-z-]*\.1\.html' | # a tool before its verbs
+        cmp - <(printf '%s.1.html\n' moe-sft moe-sft-train moe-sft-tune)
 }
