@@ -57,8 +57,11 @@ quote    = '$(subst ','\'',$1)'
 EXCESS  := $(if $(findstring s390,$(shell $(CC) -dumpmachine 2>&1)),-fexcess-precision=fast)
 FLAGS    = -std=c11 -ffp-contract=off $(EXCESS) -pthread -fPIC -fvisibility=hidden $(call quote,-ffile-prefix-map=$(CURDIR)=.) $(HARDEN) $(WARN) \
            -I. -D_GNU_SOURCE -DVERSION='"$(VERSION)"' $(CPPFLAGS) $(CFLAGS)
-# Each tool is linked with those that it needs.
-LIBS     = -Wl,--as-needed -ljansson -lxxhash -lcrypto $(if $(call lacks,pcre2),,-lpcre2-8) \
+# Each tool is linked with those that it needs; macOS has another linker, and
+# no library of ours.
+MACOS   := $(filter Darwin,$(shell uname))
+AS_NEEDED := $(if $(MACOS),,-Wl,--as-needed)
+LIBS     = $(AS_NEEDED) -ljansson -lxxhash -lcrypto $(if $(call lacks,pcre2),,-lpcre2-8) \
            $(if $(call lacks,utf8proc),,-lutf8proc) $(if $(call lacks,zlib),,-lz) -lm
 lacks    = $(filter $1,$(LACKING))
 # The tools are in $(B); of the same objects, with STATIC=half in $(B)/half,
@@ -198,7 +201,7 @@ demo: all
 # other nodes.
 LIB_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard lib/*.c))
 SONAME  := libtensorutils.so.$(firstword $(subst ., ,$(VERSION)))
-LIB     := $(if $(filter fuzz cov,$(SAN))$(STATIC)$(MPI)$(LEFT_OUT),,$(if $(LIB_OBJS),$(if $(SAN),,$(B)/libtensorutils.so.$(VERSION)) $(B)/libtensorutils.a))
+LIB     := $(if $(filter fuzz cov,$(SAN))$(STATIC)$(MPI)$(LEFT_OUT)$(MACOS),,$(if $(LIB_OBJS),$(if $(SAN),,$(B)/libtensorutils.so.$(VERSION)) $(B)/libtensorutils.a))
 lib: $(LIB)
 $(B)/libtensorutils.so.$(VERSION): $(LIB_OBJS) $(LIBRARIES) lib/tensorutils.map
 	$Q$(CC) $(FLAGS) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=lib/tensorutils.map \

@@ -1,12 +1,12 @@
 #include "core/fd.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "core/compat.h"
 #include "core/mem.h"
 
 int
@@ -56,22 +56,10 @@ fd_free(int fd, size_t nbytes)
 
     if (n >= nbytes || nbytes > all)
         return n;
-    syncfs(fd);
+    file_sync_all(fd);
     for (int i = 0; i < 60 && (n = said_free(fd, &all)) < nbytes; i++)
         nanosleep(&moment, NULL);
     return n;
-}
-
-/* 0, or an error. */
-static int
-allocate(int fd, size_t nbytes)
-{
-    int e;
-
-    do
-        e = fallocate(fd, 0, 0, (off_t)nbytes) < 0 ? errno : 0;
-    while (e == EINTR);
-    return e;
 }
 
 /* fallocate() may take all that is free before it fails: nobody else could
@@ -82,10 +70,10 @@ int
 fd_reserve(int fd, const char *name, size_t nbytes, struct err *err)
 {
     bool fits = fd_free(fd, 0) >= nbytes;
-    int e = allocate(fd, fits ? nbytes : 1);
+    int e = file_allocate(fd, fits ? nbytes : 1);
 
     if (e == 0 && !fits)
-        e = fd_free(fd, nbytes) >= nbytes ? allocate(fd, nbytes) : ENOSPC;
+        e = fd_free(fd, nbytes) >= nbytes ? file_allocate(fd, nbytes) : ENOSPC;
     errno = e;
     if (e == ENOSPC || e == EDQUOT || e == EFBIG)
         return err_sys(err, EX_IOERR, "%s: no room for %zu bytes", name,

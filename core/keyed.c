@@ -1,10 +1,10 @@
 #include "core/keyed.h"
 
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "core/compat.h"
 #include "core/rng.h"
 
 void
@@ -13,9 +13,7 @@ hash_key_draw(struct hash_key *key)
     uint64_t words[sizeof(key->secret) / sizeof(uint64_t)];
     struct timespec now = { 0 };
 
-    /* up to 256 bytes come whole, whatever signals do */
-    if (getrandom(key->secret, sizeof(key->secret), 0) ==
-        (ssize_t)sizeof(key->secret))
+    if (random_bytes(key->secret, sizeof(key->secret)))
         return;
     /* Only what can inspect this process could guess it: its addresses are
      * random, too. */

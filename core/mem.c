@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/compat.h"
 #include "core/out.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
@@ -25,8 +26,8 @@ out_of_memory(size_t nbytes)
         snprintf(size, sizeof(size), " (%zu bytes)", nbytes);
     while (atomic_flag_test_and_set(&met))
         pause();
-    n = snprintf(line, sizeof(line), "%s: out of memory%s\n",
-                 program_invocation_short_name, size);
+    n = snprintf(line, sizeof(line), "%s: out of memory%s\n", program_name(),
+                 size);
     n = write(2, line, (size_t)n);
     (void)n;
     out_abort_all();
@@ -137,7 +138,7 @@ mem_big(size_t n, size_t size, const char *what, struct err *err)
         return NULL;
     }
     if (nbytes >= 2 * HUGE_PAGE)
-        madvise(p, nbytes, MADV_HUGEPAGE); /* a hint: may fail */
+        pages_huge(p, nbytes);
     return p;
 }
 

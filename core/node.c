@@ -1,5 +1,8 @@
 #include "core/node.h"
 
+#include "core/compat.h"
+
+#if ON_LINUX
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -79,3 +82,17 @@ node_bind(int i)
     if (find(i, &cpus) == i + 1)
         sched_setaffinity(0, sizeof(cpus), &cpus);
 }
+#else
+/* No other system says which memory is whose: there is one node. */
+int
+node_count(void)
+{
+    return 1;
+}
+
+void
+node_bind(int i)
+{
+    (void)i;
+}
+#endif

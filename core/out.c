@@ -6,13 +6,12 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/compat.h"
 #include "core/fd.h"
 #include "core/inuse.h"
 #include "core/map.h"
@@ -74,35 +73,16 @@ out_forget(int slot)
         atomic_store(&temporaries[slot], NULL);
 }
 
-/* getdents64(2) */
-struct entry {
-    uint64_t inode;
-    int64_t offset;
-    uint16_t nbytes;
-    uint8_t type;
-    char name[];
-};
-
-/* Not by readdir(), which takes memory.  Again while there is more: some
+/* Again while there is more: some
  * network file systems pass over entries when those before them go. */
 int
 out_remove_dir(int at, const char *path)
 {
-    _Alignas(8) char buf[4096];
     int rc, fd, count;
-    long n;
 
     do {
         fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        count = 0;
-        while (fd >= 0 &&
-               (n = syscall(SYS_getdents64, fd, buf, sizeof(buf))) > 0)
-            for (char *p = buf; p < buf + n;) {
-                struct entry *e = (void *)p;
-
-                count += unlinkat(fd, e->name, 0) == 0;
-                p += e->nbytes;
-            }
+        count = fd < 0 ? 0 : remove_entries(fd);
         if (fd >= 0)
             close(fd);
         rc = unlinkat(at, path, AT_REMOVEDIR);
@@ -270,7 +250,7 @@ hint(struct out *o, size_t min)
 
     if (!o->tmp || (o->flags & OUT_NO_SYNC) || n < min)
         return;
-    sync_file_range(o->fd, (off_t)o->begin, (off_t)n, SYNC_FILE_RANGE_WRITE);
+    file_write_back(o->fd, o->begin, n);
     o->begin = o->end;
 }
 
@@ -343,9 +323,8 @@ out_copy(struct out *o, int fd, const char *name, size_t nbytes,
     if (out_flush(o, err) < 0)
         return -1;
     while (o->way != COPY_BUFFER) {
-        n = o->way == COPY_RANGE
-                ? copy_file_range(fd, NULL, o->fd, NULL, nbytes, 0)
-                : splice(fd, NULL, o->fd, NULL, nbytes, SPLICE_F_MOVE);
+        n = o->way == COPY_RANGE ? copy_range(fd, o->fd, nbytes)
+                                 : copy_spliced(fd, o->fd, nbytes);
         if (n > 0) {
             count_written(o, -1, (size_t)n);
             return n;
@@ -375,14 +354,14 @@ out_writev(struct out *o, struct iovec *v, int n, bool lend, struct err *err)
         if (fstat(o->fd, &st) == 0 && S_ISFIFO(st.st_mode)) {
             o->lend = LEND_PAGES; /* as many as a pipe may have, for fewer
                                      changes of tasks: */
-            fcntl(o->fd, F_SETPIPE_SZ, PIPE_BYTES); /* a wish */
+            pipe_enlarge(o->fd, PIPE_BYTES);
         }
     }
     while (n > 0) {
         bool lends = lend && o->lend == LEND_PAGES;
         int k = n < MAX_PIECES ? n : MAX_PIECES;
         ssize_t done =
-            lends ? vmsplice(o->fd, v, (size_t)k, 0) : writev(o->fd, v, k);
+            lends ? pipe_lend(o->fd, v, (size_t)k) : writev(o->fd, v, k);
 
         if (done < 0 && errno == EINTR)
             continue;
@@ -538,15 +517,15 @@ out_stdout_ready(void)
 int
 out_close_stdout(struct err *err)
 {
-    bool failed = ferror(stdout), pending = __fpending(stdout) > 0;
+    bool failed = ferror(stdout), flushed;
 
     errno = 0;
     /* EINTR of close(): Linux has closed it nevertheless */
-    if (fflush(stdout) == 0 && (fclose(stdout) == 0 || errno == EINTR) &&
-        !failed)
+    flushed = fflush(stdout) == 0;
+    if (flushed && (fclose(stdout) == 0 || errno == EINTR) && !failed)
         return 0;
     /* closed from the start, nothing to say */
-    if (errno == EBADF && !failed && !pending)
+    if (errno == EBADF && !failed && flushed)
         return 0;
     if (errno)
         return err_sys(err, EX_IOERR, "standard output");

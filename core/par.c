@@ -1,18 +1,16 @@
 #include "core/par.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/compat.h"
 #include "core/mem.h"
 
 /*
@@ -50,23 +48,11 @@ struct par {
     struct worker *workers; /* [n_threads - 1] */
     struct job job;         /* written while no chunk is out */
     _Alignas(64) atomic_uint_least64_t ticket;
-    atomic_uint call;              /* a futex: changes when there is work */
-    atomic_int sleeping;           /* workers on that futex */
-    _Alignas(64) atomic_uint left; /* a futex: chunks not finished */
+    atomic_uint call;              /* changes when there is work */
+    atomic_int sleeping;           /* workers that wait for it */
+    _Alignas(64) atomic_uint left; /* chunks not finished */
     atomic_int waiting;            /* the caller sleeps on it */
 };
-
-static void
-futex_wait(atomic_uint *word, unsigned value)
-{
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
-}
-
-static void
-futex_wake(atomic_uint *word, int n)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
-}
 
 static void
 relax(void)
@@ -129,7 +115,7 @@ worker_main(void *arg)
         if (!spin(&par->call, seen, false)) {
             atomic_fetch_add(&par->sleeping, 1);
             while (atomic_load(&par->call) == seen)
-                futex_wait(&par->call, seen);
+                word_wait(&par->call, seen);
             atomic_fetch_sub(&par->sleeping, 1);
         }
         seen = atomic_load(&par->call);
@@ -139,7 +125,7 @@ worker_main(void *arg)
             do_chunk(&par->job, chunk, w->id);
             if (atomic_fetch_sub(&par->left, 1) == 1 &&
                 atomic_load(&par->waiting))
-                futex_wake(&par->left, 1);
+                word_wake(&par->left, 1);
         }
     }
 }
@@ -159,7 +145,7 @@ finish(struct par *par)
         return;
     atomic_store(&par->waiting, 1);
     while ((left = atomic_load(&par->left)) != 0)
-        futex_wait(&par->left, left);
+        word_wait(&par->left, left);
     atomic_store(&par->waiting, 0);
 }
 
@@ -190,7 +176,7 @@ par_for(struct par *par, size_t n, size_t grain,
         atomic_store(&par->ticket, call << 32 | job.n_chunks);
         atomic_fetch_add(&par->call, 1);
         if (atomic_load(&par->sleeping) > 0)
-            futex_wake(&par->call, (int)smaller(k - 1, INT32_MAX));
+            word_wake(&par->call, (int)smaller(k - 1, INT32_MAX));
         finish(par);
     }
 }
@@ -198,14 +184,7 @@ par_for(struct par *par, size_t n, size_t grain,
 int
 par_default(void)
 {
-    cpu_set_t set;
-    int n;
-
-    if (sched_getaffinity(0, sizeof(set), &set) == 0)
-        n = CPU_COUNT(&set);
-    else /* more CPUs than a cpu_set_t holds */
-        n = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? n : 1;
+    return cpu_count();
 }
 
 int
@@ -219,7 +198,7 @@ stop_workers(struct par *par, int n)
 {
     atomic_store(&par->quit, true);
     atomic_fetch_add(&par->call, 1);
-    futex_wake(&par->call, INT32_MAX);
+    word_wake(&par->call, INT32_MAX);
     for (int i = 0; i < n; i++)
         pthread_join(par->workers[i].thread, NULL);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/compat.h"
 #include "core/jpull.h"
 #include "core/mem.h"
 
@@ -155,7 +156,7 @@ read_array(struct reader *r)
     return j->expected ? -1 : 0;
 }
 
-/* qsort_r()'s: the members' keys, equal ones in the text's order. */
+/* sort_with()'s: the members' keys, equal ones in the text's order. */
 static int
 by_key(const void *a, const void *b, void *keys)
 {
@@ -186,7 +187,7 @@ sort_members(const struct reader *r, struct member *m, size_t *n)
     char *keys = r->keys.s;
     size_t k = 0;
 
-    qsort_r(m, *n, sizeof(*m), by_key, keys);
+    sort_with(m, *n, sizeof(*m), by_key, keys);
     for (size_t i = 0; i < *n; i++) {
         struct str key = { 0 };
 

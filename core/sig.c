@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/compat.h"
 #include "core/out.h"
 
 static const struct {
@@ -59,7 +60,7 @@ on_end(int sig)
 {
     if (!out_abort_all())
         end_by(sig);
-    say(program_invocation_short_name);
+    say(program_name());
     say(": stopped by ");
     say(name(sig));
     say(": run it again\n");

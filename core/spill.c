@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "core/compat.h"
 #include "core/fd.h"
 #include "core/map.h"
 #include "core/str.h"
@@ -18,7 +19,7 @@ spill_open(struct spill *s, const char *dir, size_t nbytes, struct err *err)
 
     *s = (struct spill){ .dir = dir, .nbytes = nbytes };
     /* one that never had a name, or (NFS and others) that loses it now */
-    s->fd = open(dir, O_RDWR | O_TMPFILE | O_EXCL | O_CLOEXEC, 0600);
+    s->fd = file_unnamed(dir);
     if (s->fd < 0) {
         str_addf(&name, "%s/.spill.XXXXXX", dir);
         s->fd = mkostemp(name.s, O_CLOEXEC);
@@ -86,8 +87,6 @@ spill_read(const struct spill *s, void *buf, size_t nbytes, size_t offset,
 void
 spill_drop(const struct spill *s, size_t offset, size_t nbytes)
 {
-    if (nbytes > 0 &&
-        fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  (off_t)offset, (off_t)nbytes) < 0)
+    if (nbytes > 0 && file_punch(s->fd, (off_t)offset, nbytes) < 0)
         return; /* a file system without holes: it goes with the file */
 }

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/compat.h"
 #include "core/fd.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -98,7 +99,7 @@ is_waste(int dir_fd, const char *name, const char *tail)
 {
     const char *serial = strrchr(tail, '.');
     const char *pid_text =
-        serial ? memrchr(tail, '.', (size_t)(serial - tail)) : NULL;
+        serial ? last_byte(tail, '.', (size_t)(serial - tail)) : NULL;
     char host[HOST_MAX];
     struct stat st;
     time_t now;
@@ -225,7 +226,7 @@ name_link(const char *from, const char *to)
 bool
 name_is_fixed(const char *path)
 {
-#ifdef STATX_ATTR_IMMUTABLE /* musl had statx() before it */
+#if ON_LINUX && defined(STATX_ATTR_IMMUTABLE) /* musl had statx() before */
     struct statx st;
 
     if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st) < 0)

@@ -6,7 +6,9 @@
 # has no libraries for it to link with.
 # And a machine without one of the libraries that only some tools need: the other
 # tools build there, and make check passes.
-#   check-compilers.sh [clang|O0|O3|lto|musl|without]...
+# And a system that has nothing of Linux's own (core/compat.h): the same bits,
+# and make check passes.
+#   check-compilers.sh [clang|O0|O3|lto|musl|without|portable]...
 # All that was said is in build/compilers/NAME.log.
 cd "$(dirname "$0")/.." || exit
 . scripts/own-make.sh
@@ -80,13 +82,30 @@ without() {
     echo "#error no $1" >"$hidden/$1.h"
     printf '#!/bin/sh\nexec cc -isystem "%s" "$@"\n' "$hidden" >"$hidden/cc"
     chmod +x "$hidden/cc"
-    make -s -j2 B="build/compilers/$name" CC="$hidden/cc" PYTHON="$PYTHON" check >"$log" 2>&1 ||
-        failed "$name" "make check failed"
+    whole "$name" CC="$hidden/cc"
     grep -q "^left out: .* (no $1 here" "$log" || failed "$name" "nothing was left out"
-    echo "$name: $(grep -E '^[0-9]+ passed, ' "$log")"
+    count "$name"
 }
 
-[ $# -gt 0 ] || set -- clang O0 O3 lto musl without
+# whole NAME MAKE-ARGUMENT...: make check of such a build.
+whole() {
+    name=$1
+    shift
+    make -s -j2 B="build/compilers/$name" "$@" PYTHON="$PYTHON" check >"$log" 2>&1 ||
+        failed "$name" "make check failed"
+}
+
+count() {
+    echo "$1: $(grep -E '^[0-9]+ passed, ' "$log")"
+}
+
+portable() {
+    compare portable all CPPFLAGS=-DTU_PORTABLE
+    whole portable CPPFLAGS=-DTU_PORTABLE
+    count portable
+}
+
+[ $# -gt 0 ] || set -- clang O0 O3 lto musl without portable
 make -s all || exit
 for a in "$@"; do
     case $a in
@@ -101,9 +120,10 @@ for a in "$@"; do
     # gcc 12 sees over files, but not that a function has failed
     lto) compare lto all CFLAGS="-O2 -flto=auto -Wno-maybe-uninitialized" ;;
     musl) musl ;;
+    portable) portable ;;
     without) for l in pcre2 utf8proc zlib; do without $l; done ;;
     *)
-        echo "usage: check-compilers.sh [clang|O0|O3|lto|musl|without]..." >&2
+        echo "usage: check-compilers.sh [clang|O0|O3|lto|musl|without|portable]..." >&2
         exit 2
         ;;
     esac

@@ -156,6 +156,14 @@ git ls-files 'test/fuzz/*.seeds/*' | xargs -r wc -c | awk -v most=$max_seeds -v 
         exit found
     }' >&2 || status=1
 
+# What Linux or its C library alone has is asked for in one place.
+alone='<linux/|sys/(syscall|random|sysinfo|prctl|epoll|eventfd)\.h|stdio_ext\.h|\b(qsort_r|memrchr|strverscmp|mempcpy|strchrnul|program_invocation_[a-z_]*|getrandom|syncfs|sync_file_range|fallocate|copy_file_range|v?m?splice|tee|preadv2|pipe2|posix_fadvise|sched_[gs]etaffinity|syscall|O_TMPFILE|F_SETPIPE_SZ|MADV_HUGEPAGE) *[(,;|)]'
+if git ls-files 'core/*.[ch]' 'core/*/*.[ch]' 'cmd/*.[ch]' 'lib/*.[ch]' | grep -vxE 'core/(compat|node|kernel/cpu)\.[ch]' |
+    xargs grep -nE "$alone" /dev/null | grep -vE ':[0-9]+: *(/\*| \*)' >&2; then
+    echo 'rules: not every system has that: core/compat.h' >&2
+    status=1
+fi
+
 # What is left to do stands in issues, not here.
 if grep -nwE 'TO[D]O|FIX[M]E|X[X]X|HAC[K]' $sources /dev/null >&2; then
     echo 'rules: a note to oneself: what is left to do is an issue' >&2

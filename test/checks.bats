@@ -60,6 +60,12 @@ stub() {
     git add -A
     run -1 sh "$ROOT/scripts/rules.sh"
     [[ $output == *"rules: a note to oneself"* ]]
+    printf '/* It. */\n/* no qsort_r() */\n' >core/a.c
+    git add -A
+    run -0 sh "$ROOT/scripts/rules.sh"
+    printf '/* It. */\n#include <linux/futex.h>\n' >core/a.c
+    run -1 sh "$ROOT/scripts/rules.sh"
+    [[ $output == "core/a.c:2:"*"rules: not every system has that: core/compat.h" ]]
 }
 
 @test "headers.sh: one for a directory, and a name that is defined twice, are found" {

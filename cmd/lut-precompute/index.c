@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cmd/lut-precompute/cmd.h"
+#include "core/compat.h"
 #include "core/format/lut.h"
 #include "core/js.h"
 #include "core/mem.h"
@@ -29,7 +30,7 @@ struct names {
 static int
 by_name(const void *a, const void *b)
 {
-    return strverscmp(*(char *const *)a, *(char *const *)b);
+    return natural_order(*(char *const *)a, *(char *const *)b);
 }
 
 static void

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/compat.h"
 #include "core/format/sae.h"
 #include "core/js.h"
 #include "core/mem.h"
@@ -189,7 +190,7 @@ by_place(const void *a, const void *b)
     }
     r = rank(x, n);
     s = rank(y, m);
-    return r != s ? (r < s ? -1 : 1) : strverscmp(x, y);
+    return r != s ? (r < s ? -1 : 1) : natural_order(x, y);
 }
 
 static void

@@ -95,9 +95,9 @@ gather_fd(struct gather *g, size_t shard, struct err *err)
     f->fd = saevdir_shard(&g->t->dir, shard, err);
     /* file systems without O_DIRECT refuse it here or at the first read */
     if (f->fd >= 0 && g->direct)
-        fcntl(f->fd, F_SETFL, O_DIRECT);
+        file_direct(f->fd);
     else if (f->fd >= 0 && g->sequential)
-        posix_fadvise(f->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+        file_in_order(f->fd);
     return f->fd;
 }
 
@@ -202,14 +202,14 @@ read_cached(const struct gather *g, const struct piece *p, size_t n,
 
     for (size_t k; done < n; done += k) {
         const struct piece *q = p + done;
-        struct iovec v;
+        size_t nbytes;
         bool one;
 
         k = group(q, n - done, MAX_GAP_CACHED);
         one = is_contiguous(q, k);
-        v = (struct iovec){ one ? q->to : scratch, span_of(q, k) };
-        if (preadv2(fd_of(g, q), &v, 1, (off_t)q->offset, RWF_NOWAIT) !=
-            (ssize_t)v.iov_len)
+        nbytes = span_of(q, k);
+        if (pread_cached(fd_of(g, q), one ? q->to : scratch, nbytes,
+                         (off_t)q->offset) != (ssize_t)nbytes)
             break;
         if (!one)
             scatter(q, k, scratch);
@@ -268,8 +268,7 @@ read_chunk(void *ctx, size_t begin, size_t end, int thread)
             const struct piece *q = job->p + i;
 
             k = group(q, end - i, MAX_GAP);
-            posix_fadvise(fd_of(g, q), (off_t)q->offset, (off_t)span_of(q, k),
-                          POSIX_FADV_WILLNEED);
+            file_will_read(fd_of(g, q), (off_t)q->offset, span_of(q, k));
         }
         asked = true;
         if (read_span(g, p + cached, n - cached, scratch, &job->errs[thread]) <

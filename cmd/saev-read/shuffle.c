@@ -49,9 +49,8 @@ mapped_open(struct mapped *m, struct shuffle *s, size_t max_nbytes)
         ok = fd >= 0;
         for (size_t at = 0; ok && at < nbytes; at += PROBE) {
             char byte;
-            struct iovec v = { &byte, 1 };
 
-            ok = preadv2(fd, &v, 1, (off_t)at, RWF_NOWAIT) == 1;
+            ok = pread_cached(fd, &byte, 1, (off_t)at) == 1;
         }
         saevdir_shard_path(dir, shard, &path);
         ok = ok && map_open(&m->maps[i], path.s, &err) == 0 &&

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/compat.h"
 #include "core/format/npy.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
@@ -40,7 +41,7 @@ input_open(struct float_input *in, const char *path, enum dtype dtype,
                        "activations are not read from a terminal: redirect "
                        "standard input");
     if (S_ISFIFO(st.st_mode))
-        (void)fcntl(in->fd, F_SETPIPE_SZ, PIPE_BYTES); /* as is will do, too */
+        pipe_enlarge(in->fd, PIPE_BYTES);
     in->head = xmalloc(INPUT_HEAD);
     return 0;
 }

@@ -13,6 +13,7 @@
 #include "cmd/st-inspect/cmd.h"
 #include "cmd/st-inspect/select.h"
 #include "cmd/st-inspect/text.h"
+#include "core/compat.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -114,8 +115,8 @@ prepare(struct hashing *h, struct err *err)
             hash_free(none);
         }
     }
-    qsort_r(h->order, n, sizeof(*h->order), by_begin,
-            (void *)(uintptr_t)h->st->tensors);
+    sort_with(h->order, n, sizeof(*h->order), by_begin,
+              (void *)(uintptr_t)h->st->tensors);
     /* empty tensors sort before the one that has bytes at their place */
     return 0;
 }

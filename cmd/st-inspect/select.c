@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/compat.h"
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -112,7 +113,7 @@ select_open(struct selection *sel, const char *path,
                 near_hint(&near));
         goto fail;
     }
-    qsort_r(k, sel->n, sizeof(*k), by_key, keys.s);
+    sort_with(k, sel->n, sizeof(*k), by_key, keys.s);
     for (size_t i = 0; i < sel->n; i++)
         sel->t[i] = k[i].t;
     str_free(&keys);

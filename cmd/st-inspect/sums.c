@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/compat.h"
 #include "core/mem.h"
 
 #define HEAD "algorithm\tdigest\tbytes\tfile\ttensor"
@@ -131,7 +132,7 @@ parse_tag(struct sums_line *e, const char *line, size_t n)
 
     line += escaped;
     n -= escaped;
-    end = memrchr(line, ')', n);
+    end = last_byte(line, ')', n);
     if (!end || n < head || (size_t)(line + n - end) < 4 ||
         memcmp(end, ") = ", 4) != 0 ||
         !take_digest(e, end + 4, (size_t)(line + n - end) - 4) ||

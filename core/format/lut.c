@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "core/compat.h"
 #include "core/format/stwant.h"
 #include "core/js.h"
 #include "core/map.h"
@@ -244,7 +245,7 @@ by_name(const void *a, const void *b)
 {
     const struct lut_layer *x = a, *y = b;
 
-    return strverscmp(x->name, y->name);
+    return natural_order(x->name, y->name);
 }
 
 struct inode {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/compat.h"
 #include "core/format/pth.h"
 
 struct pth_value **
@@ -63,7 +64,7 @@ sort_keys(struct pth_list *list)
                 : key->kind == PTH_INT || key->kind == PTH_BOOL)
             list->order[list->n_keys++] = i;
     }
-    qsort_r(list->order, list->n_keys, sizeof(*list->order), by_key, list);
+    sort_with(list->order, list->n_keys, sizeof(*list->order), by_key, list);
 }
 
 /* Of equal keys Python keeps the first, with the last one's item. */

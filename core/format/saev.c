@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/compat.h"
 #include "core/hash.h"
 #include "core/mem.h"
 #include "core/pyjson.h"
@@ -441,7 +442,7 @@ saev_set_n_imgs(struct saev *s, size_t n_imgs, struct err *err)
 static void
 complete(const struct saev *s, struct str *text)
 {
-    const char *end = memrchr(s->text, '}', s->text_nbytes);
+    const char *end = last_byte(s->text, '}', s->text_nbytes);
 
     if (s->n_imgs_known || !end) {
         str_add(text, s->text, s->text_nbytes);

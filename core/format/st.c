@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/compat.h"
 #include "core/format/st_header.h"
 #include "core/le.h"
 #include "core/mem.h"
@@ -54,7 +55,7 @@ struct st_order {
     compare *cmp;
 };
 
-/* qsort_r()'s; equal ones stay in the file's order. */
+/* sort_with()'s; equal ones stay in the file's order. */
 static int
 by_order(const void *a, const void *b, void *order)
 {
@@ -83,7 +84,7 @@ sorted(const struct st *st, size_t n, compare *cmp, struct err *err)
     while (in_order < n && cmp(st, v[in_order - 1], v[in_order]) <= 0)
         in_order++;
     if (in_order < n)
-        qsort_r(v, n, sizeof(*v), by_order, &order);
+        sort_with(v, n, sizeof(*v), by_order, &order);
     return v;
 }
 

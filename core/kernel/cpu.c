@@ -4,10 +4,14 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "core/compat.h"
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if ON_LINUX
 #include <sys/syscall.h>
 #include <unistd.h>
+#endif
 #endif
 
 static const struct {
@@ -76,14 +80,19 @@ read_cpu(void)
         __get_cpuid_count(7, 1, &x86.a71, &b, &c, &d);
 }
 
-/* Tile data are 8 KiB a thread: Linux grants them on request only. */
+/* Tile data are 8 KiB a thread: Linux grants them on request only, of other
+ * systems nothing is known. */
 static bool
 amx_granted(void)
 {
+#if ON_LINUX
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
 
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) ==
            0;
+#else
+    return false;
+#endif
 }
 #else
 #define X86(condition) false

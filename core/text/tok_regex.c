@@ -1,4 +1,5 @@
 #include "core/text/tok_regex.h"
+#include "core/compat.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -249,7 +250,7 @@ tok_regex_parse(struct tok_regex *regex, const struct js *pattern,
                      "PCRE2's",
                      js.file, js.path, n, REGEX_MAX_PATTERN);
     if (rc == 0 && o.calls && !o.in_class) {
-        line = memrchr(s, '\n', n);
+        line = last_byte(s, '\n', n);
         line = line ? line : s;
         if (o.extended && memchr(line, '#', (size_t)(o.end - line)))
             rc = unsupported(&js, "\\b and a comment at the end", err);
