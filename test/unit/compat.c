@@ -20,8 +20,8 @@ static void
 test_library(void)
 {
     int place[] = { 3, 0, 2, 1 }, v[] = { 0, 1, 2, 3 };
-    static const char *const names[] = { "",      "layer.9", "layer.9.x",
-                                         "layer.10", "layer.10.a", "layer.11",
+    static const char *const names[] = { "",          "layer.9",    "layer.9.x",
+                                         "layer.10",  "layer.10.a", "layer.11",
                                          "layer.100", "m" };
     const char text[] = "a,b,c";
     bool good = true;
