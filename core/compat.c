@@ -188,11 +188,15 @@ file_unnamed(const char *dir)
 int
 file_allocate(int fd, size_t nbytes)
 {
-    int e = EOPNOTSUPP;
+    int e = EOPNOTSUPP; /* macOS, OpenBSD */
 
 #if ON_LINUX
     do
         e = fallocate(fd, 0, 0, (off_t)nbytes) < 0 ? errno : 0;
+    while (e == EINTR);
+#elif defined(_POSIX_ADVISORY_INFO) && _POSIX_ADVISORY_INFO > 0
+    do
+        e = posix_fallocate(fd, 0, (off_t)nbytes);
     while (e == EINTR);
 #else
     (void)fd;

@@ -207,7 +207,8 @@ sys.exit(pty.spawn(["sh", "-e", "../session"]) >> 8)' </dev/null
 # A package is of the normal build, in a sanitized check, too.
 package() {
     run -0 --separate-stderr make --no-print-directory -s -C "$1" SAN= deb
-    deb=$1/${lines[-1]}
+    debs=("${lines[@]/#/$1/}")
+    deb=${debs[-1]}
 }
 
 @test "deb: what is in it, where Debian wants it" {
@@ -239,14 +240,35 @@ package() {
         sed 1d | sed 's/^ //; s/^\.$//')
 }
 
+@test "deb: demo/ as it is here, and a library that programs are linked with" {
+    every_tool
+    need_commands dpkg-deb dpkg-shlibdeps pkg-config
+    package "$ROOT"
+    [ ${#debs[@]} = 3 ] || skip "no library of this build"
+    for d in "${debs[@]}"; do
+        dpkg-deb -x "$d" d
+    done
+    (cd d/usr/share/doc/tensorutils/demo && sha256sum --quiet -c SHA256SUMS)
+    diff -r "$ROOT/demo" d/usr/share/doc/tensorutils/demo
+    pc=$(dirname d/usr/lib/*/pkgconfig/tensorutils.pc)
+    lib=${pc%/pkgconfig}
+    # shellcheck disable=SC2046 # options
+    cc -o tensors d/usr/share/tensorutils/examples/tensors.c \
+        $(PKG_CONFIG_SYSROOT_DIR=$PWD/d PKG_CONFIG_LIBDIR=$pc pkg-config --cflags --libs tensorutils)
+    LD_LIBRARY_PATH=$lib run -0 ./tensors "$DEMO/model.safetensors"
+    [[ $output == *model.embed_tokens.weight* ]]
+    [[ $(dpkg-deb -f "${debs[1]}" Depends) == "libtensorutils0 (= $(dpkg-deb -f "$deb" Version))" ]]
+    dpkg-deb --ctrl-tarfile "${debs[0]}" | tar -xO ./symbols | grep -q '^ tu_free@'
+}
+
 @test "deb: lintian finds nothing to say" {
     every_tool
     need_commands dpkg-deb dpkg-shlibdeps lintian
     package "$ROOT"
-    run -0 lintian --allow-root --fail-on error,warning "$deb"
+    run -0 lintian --allow-root --fail-on error,warning "${debs[@]}"
     # of what is less, each version thinks something else
     [[ $(lintian --version) == *" v2.116."* ]] || return 0
-    run -0 lintian --allow-root --display-info --pedantic --fail-on error,warning,info,pedantic "$deb"
+    run -0 lintian --allow-root --display-info --pedantic --fail-on error,warning,info,pedantic "${debs[@]}"
     [ -z "$output" ]
 }
 
