@@ -101,6 +101,7 @@ count() {
 
 portable() {
     compare portable all CPPFLAGS=-DTU_PORTABLE
+    PORTABLE=1 && export PORTABLE
     whole portable CPPFLAGS=-DTU_PORTABLE
     count portable
 }

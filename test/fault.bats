@@ -20,6 +20,7 @@ faults() {
 }
 
 @test "saev-write, saev-read: the same, and no part of a dump" {
+    linux_only # elsewhere scratch has a name for a moment, which unlink() may leave
     faults 'saev-*'
 }
 

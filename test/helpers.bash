@@ -44,6 +44,11 @@ not_sanitized() {
     [[ $BUILD != */*san ]] || skip "${1:-sanitizers are no part of what is tested}"
 }
 
+# linux_only: what a build for every Unix (core/compat.h) does without.
+linux_only() {
+    [ -z "${PORTABLE-}" ] || skip "of Linux alone"
+}
+
 # small_disk SIZE: disk/ is a file system of its own; skips where none can be.
 small_disk() {
     mkdir disk

@@ -346,6 +346,7 @@ END
 }
 
 @test "hf-infer -v: as many threads as the process may use CPUs" {
+    linux_only
     cpus=$(taskset -cp $$)
     run -0 --separate-stderr taskset -c "$(grep -o '[0-9]*' <<<"${cpus##*:}" | head -n 1)" \
         hf-infer "$DEMO" --ids 1,2 --top 1 -v

@@ -37,6 +37,7 @@ forward() {
 }
 
 @test "moe-sft: each part of --tp is bound to a node, the bits are those of one node" {
+    linux_only
     forward 1 2 near
     [ -z "$bound" ]
     forward 2 2 far

@@ -83,6 +83,7 @@ END
 }
 
 @test "out: a mount point is not replaced, which is told before the work" {
+    linux_only
     small_disk 1M
     echo old >disk/file
     touch x
@@ -95,6 +96,7 @@ END
 }
 
 @test "out: what is append-only is not replaced, which is told before the work" {
+    linux_only
     echo old >x
     chattr +a x 2>/dev/null || skip "no attributes here"
     run --separate-stderr timeout 20 hf-infer "$DEMO" --jsonl -f -o x < <(exec sleep 21)

@@ -42,6 +42,7 @@ END
 }
 
 @test "saev-read --direct: what is read does not fill the page cache" {
+    linux_only
     py - <<'END'
 import ctypes, os, subprocess, sys
 from saev_dump import *

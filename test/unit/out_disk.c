@@ -112,6 +112,13 @@ fallocate(int fd, int mode, off_t offset, off_t nbytes)
     return n_free ? 0 : (int)syscall(SYS_fallocate, fd, mode, offset, nbytes);
 }
 
+/* What stands for it where Linux's own calls are not used. */
+int
+posix_fallocate(int fd, off_t offset, off_t nbytes)
+{
+    return fallocate(fd, 0, offset, nbytes) < 0 ? errno : 0;
+}
+
 ssize_t
 copy_file_range(int in, off64_t *in_at, int to, off64_t *to_at, size_t nbytes,
                 unsigned flags)
