@@ -20,6 +20,7 @@ done
 "$b/par"
 "$b/table"
 "$b/engine"
+sh scripts/bench-tables.sh
 "$b/lm"
 "$b/lm" experts
 "$b/lm" whole
