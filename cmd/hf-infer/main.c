@@ -68,7 +68,7 @@ static const struct opt opts[] = {
     { 0, "stop", "TEXT", "generate", OPT_CALL(add_stop),
       "end before TEXT; up to 16 times" },
     { 0, "jsonl", NULL, "generate nll acts", OPT_FLAG(jsonl),
-      "prompts are JSON objects, one a line; so are answers" },
+      "prompts are JSON objects, one per line; so are answers" },
     { 0, "batch", "N", "generate", OPT_I64(batch, 1, 1024),
       "prompts at a time" },
     { 0, "skip-bad", NULL, "generate", OPT_FLAG(skip_bad),

@@ -58,7 +58,7 @@ static const struct opt opts[] = {
     { 'm', "model", "MODEL", "tune! check", OPT_TEXT(tune.model),
       "a Hugging Face directory" },
     { 'd', "data", "FILE", "tune! check", OPT_TEXT(tune.data),
-      "examples, a line of JSON each; - is stdin" },
+      "examples, one JSON object per line; - is stdin" },
     { 'o', "output", "FILE",
       "info init! forward! backward! train! tune check merge! convert! "
       "quantize! bench",

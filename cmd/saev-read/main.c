@@ -37,7 +37,7 @@ static const struct opt opts[] = {
     { 0, "imgs", "A-B", "rows meta stats", OPT_CALL(set_imgs),
       "only images A to B, as if the dump had no others" },
     { 0, "rows", "FILE", "rows", OPT_TEXT(rows),
-      "indices, one or a range a line, or .npy of integers; - is stdin" },
+      "indices, one or a range per line, or .npy of integers; - is stdin" },
     { 0, "raw", NULL, "rows", OPT_FLAG(raw),
       "only the numbers, without a .npy header" },
     { 0, "dtype", "f32|f16|bf16", "rows", OPT_DTYPE(dtype),
