@@ -265,8 +265,8 @@ END
     [ "${lines[0]}" = "saev-read: --window does not go with --shuffle" ]
 }
 
-@test "saev-read(1): its lines of numpy give the orders, with the largest seed and epoch, too" {
-    py - "$ROOT/man/saev-read.1" <<'END'
+@test "saev-read(5): its lines of numpy give the orders, with the largest seed and epoch, too" {
+    py - "$ROOT/man/saev-read.5" <<'END'
 import sys
 from saev_dump import *
 numpy, t = np, 0
