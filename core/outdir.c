@@ -14,6 +14,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/out.h"
+#include "core/sig.h"
 #include "core/tmpname.h"
 
 #define MAX_JOINS 100 /* of a shared one that vanishes again and again */
@@ -28,6 +29,12 @@ struct outdir {
     dev_t dev;
     ino_t ino;
 };
+
+static bool
+is_own(const struct outdir *d, const struct stat *st)
+{
+    return st->st_ino == d->ino && st->st_dev == d->dev;
+}
 
 /* PARENT/NAME, or PARENT/.NAME.old; the caller frees it. */
 static char *
@@ -120,13 +127,12 @@ open_dir(const char *path)
     return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Of a directory that was replaced; it is never needed again once the name of
- * the new one is on the disk.  Another run may be here as well, and move to
- * .NAME.old what has the name now, or back. */
+/* Of a directory that was replaced: it is never needed again once the name of
+ * the new one is on the disk, as that of one just 'published' is.  Another run
+ * may be here as well, and move to .NAME.old what has the name now, or back. */
 static void
-settle_old(const char *parent, const char *name)
+settle_old(const char *path, const char *old, const struct outdir *published)
 {
-    char *path = child(parent, name), *old = old_path(parent, name);
     int fd = open_dir(old);
     struct stat was, is;
     struct err err;
@@ -135,15 +141,15 @@ settle_old(const char *parent, const char *name)
         if (file_missing(path)) {
             if (name_move(old, path) == 0)
                 dir_sync(path, &err);
-        } else if (dir_sync(path, &err) == 0 && lstat(path, &is) == 0 &&
-                   !is_same(&was, &is)) {
+        } else if (published
+                       ? !is_own(published, &was)
+                       : dir_sync(path, &err) == 0 && lstat(path, &is) == 0 &&
+                             !is_same(&was, &is)) {
             remove_open(fd, old);
         }
     }
     if (fd >= 0)
         close(fd);
-    free(old);
-    free(path);
 }
 
 static void
@@ -155,10 +161,11 @@ remove_stage(int at, const char *name)
 void
 outdir_sweep(const char *parent, const char *name)
 {
-    char *path = child(parent, name);
+    char *path = child(parent, name), *old = old_path(parent, name);
 
-    settle_old(parent, name);
+    settle_old(path, old, NULL);
     tmp_sweep(path, remove_stage);
+    free(old);
     free(path);
 }
 
@@ -274,7 +281,7 @@ outdir_is_gone(const struct outdir *d)
     struct stat st;
 
     if (lstat(d->stage, &st) == 0)
-        return st.st_ino != d->ino || st.st_dev != d->dev;
+        return !is_own(d, &st);
     return errno == ENOENT || errno == ENOTDIR;
 }
 
@@ -325,10 +332,9 @@ outdir_replaceable(const char *path, struct err *err)
  * .NAME.old between the two renames of a replacement, which puts the old one
  * back: then both are done again.  0, 1 if another was first, or -1. */
 static int
-take_name(const struct outdir *d, const char *name, bool replace,
-          struct err *err)
+take_name(const struct outdir *d, const char *path, const char *old,
+          bool replace, struct err *err)
 {
-    char *path = child(d->parent, name), *old = old_path(d->parent, name);
     bool is_in_way = true;
     struct stat st;
     int rc = 0, e;
@@ -338,7 +344,7 @@ take_name(const struct outdir *d, const char *name, bool replace,
             rc = outdir_replaceable(path, err);
             if (rc < 0)
                 break;
-            settle_old(d->parent, name);
+            settle_old(path, old, NULL);
             if (name_move(path, old) < 0 && errno != ENOENT &&
                 errno != EEXIST && errno != ENOTEMPTY) {
                 rc = not_replaced(path, err);
@@ -348,7 +354,7 @@ take_name(const struct outdir *d, const char *name, bool replace,
         if (!outdir_is_gone(d) && name_move(d->stage, path) == 0)
             break;
         e = errno;
-        settle_old(d->parent, name);
+        settle_old(path, old, NULL);
         is_in_way = replace && i < MAX_JOINS && !outdir_is_gone(d) &&
                     (e == EEXIST || e == ENOTEMPTY);
         if (is_in_way)
@@ -357,28 +363,37 @@ take_name(const struct outdir *d, const char *name, bool replace,
         if (outdir_is_gone(d) || lstat(path, &st) == 0) {
             outdir_second(path, err);
             rc = 1;
+        } else if (lstat(old, &st) == 0) { /* nothing can be renamed now */
+            rc = err_set(err, EX_CANTCREAT,
+                         "%s: cannot be replaced, and what it was is now %s: "
+                         "%s",
+                         path, old, strerror(e));
         } else {
             errno = e;
             rc = err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
         }
     }
-    free(old);
-    free(path);
     return rc;
 }
 
 int
 outdir_commit(struct outdir *d, const char *name, bool replace, struct err *err)
 {
-    char *path = child(d->parent, name);
+    /* no memory is asked for between two renames */
+    char *path = child(d->parent, name), *old = old_path(d->parent, name);
     int rc = dir_sync(d->inside, err);
+    sigset_t held;
 
+    /* A signal comes before, or after what was replaced has gone. */
+    sig_hold(&held);
     if (rc == 0)
-        rc = take_name(d, name, replace, err);
+        rc = take_name(d, path, old, replace, err);
     if (rc == 0)
         rc = dir_sync(path, err);
     if (rc == 0)
-        settle_old(d->parent, name);
+        settle_old(path, old, d);
+    sig_release(&held);
+    free(old);
     free(path);
     if (rc != 0)
         outdir_abort(d);

@@ -138,3 +138,20 @@ sig_stopped(const char *how_to_resume, struct err *err)
     return err_set(err, EX_TEMPFAIL, "stopped by %s: %s", name(caught),
                    how_to_resume);
 }
+
+void
+sig_hold(sigset_t *held)
+{
+    sigset_t all;
+
+    sigemptyset(&all);
+    for (size_t i = 0; i < N_STOPS; i++)
+        sigaddset(&all, stops[i].number);
+    pthread_sigmask(SIG_BLOCK, &all, held);
+}
+
+void
+sig_release(const sigset_t *held)
+{
+    pthread_sigmask(SIG_SETMASK, held, NULL);
+}

@@ -34,4 +34,9 @@ void sig_adopt(int reason);
 /* sig_stopped() fills 'err' (EX_TEMPFAIL): "stopped by SIGTERM: HOW". */
 int sig_stopped(const char *how_to_resume, struct err *err);
 
+/* sig_hold() puts off what sig_install() handles until sig_release(): for steps
+ * that only together leave files as they should be. */
+void sig_hold(sigset_t *held);
+void sig_release(const sigset_t *held);
+
 #endif

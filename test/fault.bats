@@ -24,6 +24,10 @@ faults() {
     faults 'saev-*'
 }
 
+@test "saev-write --force: the old dump or the new one, and where it is if nothing can be renamed" {
+    FAULTS=2 faults saev-force
+}
+
 @test "lut-precompute, lut-apply: the same, and no part of a table" {
     faults 'lut-*'
 }
