@@ -1,6 +1,7 @@
 /* --acts-meta: the metadata.json that saev-write takes with the dump; and what
  * --acts-ids says of the ids. */
 #include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -55,7 +56,9 @@ hash_fd(struct hash *hash, int fd, const char *name, off_t at, struct err *err)
     char *buf = xmalloc(PIECE);
     ssize_t n;
 
-    while ((n = pread(fd, buf, PIECE, at)) > 0) {
+    while ((n = pread(fd, buf, PIECE, at)) > 0 || (n < 0 && errno == EINTR)) {
+        if (n < 0)
+            continue;
         hash_add(hash, buf, (size_t)n);
         at += n;
     }

@@ -129,7 +129,9 @@ run_second(struct write_run *run, struct err *err)
         return outdir_second(outdir_path(run->dir), err);
     outdir_abort(run->dir);
     run->dir = NULL;
-    outdir_drop_part(run->cmd->parent, run->stage.s);
+    /* if the first cannot be seen, there may be none, and a part is all */
+    if (access(run->path.s, F_OK) == 0)
+        outdir_drop_part(run->cmd->parent, run->stage.s);
     if (run->cmd->if_missing)
         return check_whole(run, err);
     return outdir_second(run->path.s, err);
