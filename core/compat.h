@@ -1,8 +1,8 @@
 /*
- * What Linux has and other systems, or their C libraries, may lack.  The only
- * place that asks which system this is: with -DTU_PORTABLE nothing of Linux
- * is used, as on the BSDs and macOS, and all tests pass (make check-compilers
- * COMPILERS=portable).
+ * What Linux has and other systems, or their C libraries, may lack, with what
+ * they do instead.  With -DTU_PORTABLE nothing of Linux is used, as on the BSDs
+ * and macOS, and all tests pass (make check-compilers COMPILERS=portable).
+ * ON_LINUX is for a file that is Linux's alone.
  */
 #ifndef CORE_COMPAT_H
 #define CORE_COMPAT_H
@@ -26,6 +26,10 @@ void word_wake(atomic_uint *word, int n_waiters);
 
 /* cpu_count() is how many CPUs the process may use, 1 at least. */
 int cpu_count(void);
+
+/* amx_request() asks the system for the registers of AMX: are they granted?
+ * 8 KiB a thread, which Linux saves for those that have asked. */
+bool amx_request(void);
 
 /* sort_with() is qsort(3), 'ctx' passed to 'compare'.  glibc's qsort_r() and
  * that of the older BSDs differ in their arguments.  Equal ones are in any

@@ -4,15 +4,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "core/compat.h"
 #if defined(__x86_64__)
 #include <cpuid.h>
-#if ON_LINUX
-#include <sys/syscall.h>
-#include <unistd.h>
 #endif
-#endif
+
+#include "core/compat.h"
 
 static const struct {
     const char *name;
@@ -29,6 +25,7 @@ static struct {
     enum isa isa;  /* what TU_ISA leaves of it */
     int asked;     /* the level TU_ISA names; -1: none of them */
     const char *text;
+    bool is_amd;
 } cpu = { .once = PTHREAD_ONCE_INIT };
 
 const char *
@@ -61,7 +58,6 @@ static struct {
     uint32_t c1;         /* CPUID leaf 1, ECX */
     uint32_t b7, c7, d7; /* leaf 7 */
     uint32_t a71;        /* leaf 7, subleaf 1 */
-    bool amd;            /* leaf 0's name */
     uint64_t xcr0;       /* registers that are saved on a context switch */
 } x86;
 
@@ -75,31 +71,12 @@ read_cpu(void)
     /* Bytes of xgetbv: no assembler option is needed for them. */
     __asm__ volatile(".byte 0x0f, 0x01, 0xd0" : "=a"(a), "=d"(d) : "c"(0));
     x86.xcr0 = (uint64_t)d << 32 | a;
-    x86.amd = __get_cpuid(0, &a, &b, &c, &d) && c == signature_AMD_ecx;
+    cpu.is_amd = __get_cpuid(0, &a, &b, &c, &d) && c == signature_AMD_ecx;
     if (__get_cpuid_count(7, 0, &a, &x86.b7, &x86.c7, &x86.d7) && a >= 1)
         __get_cpuid_count(7, 1, &x86.a71, &b, &c, &d);
 }
-
-/* Tile data are 8 KiB a thread: Linux grants them on request only, of other
- * systems nothing is known. */
-static bool
-amx_granted(void)
-{
-#if ON_LINUX
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) ==
-           0;
-#else
-    return false;
-#endif
-}
 #else
 #define X86(condition) false
-
-static struct {
-    bool amd;
-} x86;
 
 static void
 read_cpu(void)
@@ -163,7 +140,7 @@ bool
 cpu_is_amd(void)
 {
     pthread_once(&cpu.once, find);
-    return x86.amd;
+    return cpu.is_amd;
 }
 
 int

@@ -23,7 +23,8 @@ enum isa isa_below(enum isa isa);   /* the next lower level; scalar's own */
  * environment's TU_ISA if that names a lower one.  Found once. */
 enum isa cpu_isa(void);
 
-bool cpu_is_amd(void); /* its prefetchers want less of a lead than Intel's */
+/* cpu_is_amd(): is it AMD's?  Its prefetchers differ from Intel's. */
+bool cpu_is_amd(void);
 
 /* isa_is_under(): is 'isa' the level 'top', or one of those below it? */
 bool isa_is_under(enum isa isa, enum isa top);
