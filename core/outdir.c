@@ -127,24 +127,36 @@ open_dir(const char *path)
     return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Of a directory that was replaced: it is never needed again once the name of
- * the new one is on the disk, as that of one just 'published' is.  Another run
- * may be here as well, and move to .NAME.old what has the name now, or back. */
+/* Has 'path' for good become another directory than that of 'was'?  That of one
+ * just 'published' is on the disk. */
+static bool
+is_replaced(const char *path, const struct stat *was,
+            const struct outdir *published)
+{
+    struct stat is;
+    struct err err;
+
+    if (published)
+        return !is_own(published, was);
+    return dir_sync(path, &err) == 0 && lstat(path, &is) == 0 &&
+           !is_same(was, &is);
+}
+
+/* 'old' is a directory that was replaced, and never needed again once the new
+ * one's name is on the disk.  Another run may be here as well, and move to
+ * .NAME.old what has the name now, or back. */
 static void
 settle_old(const char *path, const char *old, const struct outdir *published)
 {
     int fd = open_dir(old);
-    struct stat was, is;
+    struct stat was;
     struct err err;
 
     if (fd >= 0 && fstat(fd, &was) == 0) {
         if (file_missing(path)) {
             if (name_move(old, path) == 0)
                 dir_sync(path, &err);
-        } else if (published
-                       ? !is_own(published, &was)
-                       : dir_sync(path, &err) == 0 && lstat(path, &is) == 0 &&
-                             !is_same(&was, &is)) {
+        } else if (is_replaced(path, &was, published)) {
             remove_open(fd, old);
         }
     }
