@@ -1,9 +1,13 @@
 #!/bin/sh
 # Tokens per second of decoding, and of a prompt of 512, with lookup tables of
-# all qkv and gate_up in ratio to those without, in turns: four layers of
+# all qkv and gate_up in ratio to those without, alternately: four layers of
 # Qwen3-0.6B's shape, whose random weights make no text, and tables of an SAE
 # with 8192 latents, 32 active.  Needs 1.2 GB in $TMPDIR, and half a minute.
 set -e
+[ "$(df -Pk "${TMPDIR:-/tmp}" | awk 'NR == 2 { print $4 }')" -gt 1300000 ] || {
+    echo 'bench: no room for the tables of a model, left out' >&2
+    exit 0
+}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 ids=$(awk 'BEGIN { for (i = 0; i < 512; i++) printf "%s%d", i ? "," : "", i * 7919 % 8192 }')

@@ -37,7 +37,8 @@ struct gemv_args {
     size_t ldy, ldx; /* in floats */
     size_t rows, cols, n_x;
     enum dtype w_dtype;
-    size_t ahead; /* bytes of each row, which is prefetched so far ahead */
+    size_t
+        ahead; /* bytes of each row from what is read to what is prefetched */
 };
 
 /* y[i] = sum over c of w[idx[i]][c] * x[c], for one x: of some rows of w the
