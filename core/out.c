@@ -73,8 +73,8 @@ out_forget(int slot)
         atomic_store(&temporaries[slot], NULL);
 }
 
-/* Again while there is more: some
- * network file systems pass over entries when those before them go. */
+/* Again while there is more: some network file systems pass over entries when
+ * those before them go. */
 int
 out_remove_dir(int at, const char *path)
 {
