@@ -613,21 +613,23 @@ class MoE:
                  mode="bf16", parts=1, threads=0, depth=1, strict_ids=False):
         self._moe, self._kept, self._at = _p(), [], None
         self.lora = list(lora)
+        if len(gate.shape) != 3:
+            raise ValueError("gate is %s (expected [n_experts, intermediate, "
+                             "hidden])" % list(gate.shape))
         n_experts, intermediate, hidden = gate.shape
-        rank = self.lora[0].shape[1]
-        a_h, a_i = (n_experts, rank, hidden), (n_experts, rank, intermediate)
-        b_h, b_i = (n_experts, hidden, rank), (n_experts, intermediate, rank)
-        self._shapes = [a_h, b_i, a_h, b_i, a_i, b_h]
-        names = ["gate's", "up's", "down's"]
-        for t, shape, name in zip(
-                (gate, up, down),
-                (gate.shape, gate.shape, (n_experts, hidden, intermediate)),
-                ("gate", "up", "down")):
+        down_shape = (n_experts, hidden, intermediate)
+        for t, shape, name in ((gate, gate.shape, "gate"),
+                               (up, gate.shape, "up"),
+                               (down, down_shape, "down")):
             self._check(t, shape, name)
-        if len(self.lora) != 6:
-            raise ValueError("lora has %d tensors (expected 6)"
-                             % len(self.lora))
-        self._names = [n + m for n in names for m in (" A", " B")]
+        dims = 2 * (hidden, intermediate) + (intermediate, hidden)
+        # most of them have the right size, whatever their shapes
+        ranks = [t.numel() // max(n_experts * d, 1)
+                 for t, d in zip(self.lora, dims)]
+        rank = max(ranks, key=ranks.count, default=0)
+        self._shapes = [(n_experts, d, rank) if i % 2 else (n_experts, rank, d)
+                        for i, d in enumerate(dims)]
+        self._check_lora()
         self._base = (gate, up, down)  # backward reads them
         self._top_k, self._hidden = top_k, hidden
         config = _Config(
@@ -649,6 +651,15 @@ class MoE:
                              "torch.bfloat16 %s on cpu)"
                              % (name, t.dtype, list(t.shape), t.device,
                                 list(shape)))
+
+    def _check_lora(self):
+        names = [n + m for n in ("gate's", "up's", "down's")
+                 for m in (" A", " B")]
+        if len(self.lora) != 6:
+            raise ValueError("lora has %d tensors (expected 6)"
+                             % len(self.lora))
+        for t, shape, name in zip(self.lora, self._shapes, names):
+            self._check(t, shape, name)
 
     def __del__(self):
         if getattr(self, "_moe", None):
@@ -676,8 +687,7 @@ class MoE:
         if expert_ids.dtype != torch.int64:
             raise ValueError("expert_ids is %s (expected torch.int64)"
                              % expert_ids.dtype)
-        for t, s, name in zip(self.lora, self._shapes, self._names):
-            self._check(t, s, name)
+        self._check_lora()
         inputs = (x.cpu().reshape(-1, self._hidden).contiguous(),
                   expert_ids.cpu().reshape(-1, self._top_k).contiguous(),
                   weights.cpu().float().reshape(-1, self._top_k).contiguous())

@@ -328,7 +328,27 @@ def moe():
     fails(ValueError, "gate's B is torch.bfloat16 [4, 5, 96]", op, x, ids, w)
     fails(ValueError, "down is torch.bfloat16 [4, 80, 96]", tu.MoE,
           base[0], base[0], base[0], lora, 10, K, N)
+    fails(ValueError, "gate is [80, 96] (expected [n_experts, ", tu.MoE,
+          base[0][0], *base[1:], lora, 10, K, N)
     fails(ValueError, "lora has 5 tensors", tu.MoE, *base, lora[:5], 10, K, N)
+    fails(ValueError, "lora has 0 tensors", tu.MoE, *base, [], 10, K, N)
+    op.lora = moved[:5]
+    fails(ValueError, "lora has 5 tensors", op, x, ids, w)
+    # before the first call, the adapter's parts, by name: a matrix of another
+    # layer, one transposed, one of another rank, one of another type
+    names = [n + m for n in ("gate", "up", "down") for m in ("'s A", "'s B")]
+    for i, name in enumerate(names):
+        want = list(lora[i].shape)
+        wrong = lora[i].mT.contiguous()
+        for t in wrong, wrong.mT, lora[i].float(), lora[i][0]:
+            fails(ValueError, "%s is %s %s on cpu (expected contiguous "
+                  "torch.bfloat16 %s on cpu)"
+                  % (name, t.dtype, list(t.shape), want), tu.MoE, *base,
+                  lora[:i] + [t] + lora[i + 1:], 10, K, N)
+    wider = torch.cat((lora[0], lora[0]), 1)
+    fails(ValueError, "gate's A is torch.bfloat16 [4, 10, 96] on cpu (expected "
+          "contiguous torch.bfloat16 [4, 5, 96]", tu.MoE, *base,
+          [wider] + lora[1:], 10, K, N)
     fails(ValueError, "top_k is 0", tu.MoE, *base, lora, 10, 0, N)
     strict = tu.MoE(*base, lora, 10, K, 2 * N, strict_ids=True)
     fails(ValueError, "expert_ids", strict, x, ids + 9, w)
