@@ -109,13 +109,15 @@ done
 if [ -n "${LIB-}" ]; then
     put 644 "$top/lib/tensorutils.h" "$include/tensorutils.h"
     libs=$(printf '%s\n' "$LIBS" | sed 's/-Wl,--as-needed //')
-    awk -v prefix="$prefix" -v lib="$lib" -v include="$include" -v version="$version" -v libs="$libs" '
-        function to(mark, text,   i) {
+    # in quotes of Cflags and Libs; # would begin a comment
+    quoted() { printf '%s\n' "$1" | sed 's/["\\#]/\\&/g'; }
+    P=$(quoted "$prefix") L=$(quoted "$lib") I=$(quoted "$include") V=$version LIBS=$libs awk '
+        function to(mark, name,   i) {
             if ((i = index($0, mark)))
-                $0 = substr($0, 1, i - 1) text substr($0, i + length(mark))
+                $0 = substr($0, 1, i - 1) ENVIRON[name] substr($0, i + length(mark))
         }
-        { to("@PREFIX@", prefix); to("@LIBDIR@", lib); to("@INCLUDEDIR@", include)
-          to("@VERSION@", version); to("@LIBS@", libs); print }' \
+        { to("@PREFIX@", "P"); to("@LIBDIR@", "L"); to("@INCLUDEDIR@", "I")
+          to("@VERSION@", "V"); to("@LIBS@", "LIBS"); print }' \
         "$top/lib/tensorutils.pc.in" >"$text"
     put 644 "$text" "$lib/pkgconfig/tensorutils.pc"
     for f in "$top"/lib/examples/*.c; do

@@ -53,6 +53,21 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     [[ $output == *"write the directory's whole name"* ]]
 }
 
+@test "install: what pkg-config says of a PREFIX with spaces and quotes is one word each" {
+    need_commands pkg-config
+    [ -e "$BUILD/libtensorutils.a" ] || skip "no library is built here"
+    for p in p "my tools" "my \"own\" tools; it's" 'a\b #1 & *'; do
+        put PREFIX="$PWD/$p" >/dev/null
+        export PKG_CONFIG_PATH=$PWD/$p/lib/pkgconfig
+        # as make, or eval, reads it
+        eval "words=($(pkg-config --cflags --libs tensorutils))"
+        [ "${words[0]}" = "-I$PWD/$p/include" ]
+        [ "${words[1]}" = "-L$PWD/$p/lib" ]
+        [ "${words[2]}" = -ltensorutils ]
+        [ "${#words[@]}" = 3 ]
+    done
+}
+
 @test "install: says so when the tools are not in PATH" {
     run -0 put PREFIX="$PWD/x"
     [[ $output == *"in $PWD/x/bin"*"not in PATH"* ]]
