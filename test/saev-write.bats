@@ -657,6 +657,11 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     [ "$output" = "saev-write: c.json: the key n_imgs is missing (--shard needs it)" ]
     run -66 saev-write -m none.json -o D a.f32
     [ "$output" = "saev-write: none.json: No such file or directory" ]
+    # by the pipe's other end, which has failed
+    run -66 saev-write -m none.json -o D < <(:)
+    [ "$output" = "saev-write: none.json: is not there, and standard input is empty: did the program that writes them fail?" ]
+    run -66 saev-write -m none.json -o D <a.f32
+    [ "$output" = "saev-write: none.json: No such file or directory" ]
     run -66 saev-write -m m.json -o D none
     [ "$output" = "saev-write: none: No such file or directory" ]
     run -73 saev-write -q -m m.json -o no/where a.f32

@@ -1,4 +1,5 @@
 /* What each mode does and prints. */
+#include <errno.h>
 #include <stdio.h>
 
 #include "cmd/saev-write/run.h"
@@ -40,15 +41,23 @@ write_dump(struct write_run *run, const struct write_cmd *cmd, bool finishes,
 {
     double started = clock_s(), seconds;
     char size[16], rate[16];
-    int rc = 0;
+    int more = 1, rc = 0;
 
     /* The stream first: a pipe's other end writes META before it. */
-    if (!finishes &&
-        (input_open(&run->in, cmd->input_path, cmd->dtype, err) < 0 ||
-         input_more(&run->in, err) < 0))
-        return -1;
+    if (!finishes) {
+        if (input_open(&run->in, cmd->input_path, cmd->dtype, err) < 0)
+            return -1;
+        more = input_more(&run->in, err);
+        if (more < 0)
+            return -1;
+    }
     if (run_load(run, cmd, err) < 0)
-        return -1;
+        return more == 0 && err->error == ENOENT
+                   ? err_set(err, EX_NOINPUT,
+                             "%s: is not there, and %s is empty: did the "
+                             "program that writes them fail?",
+                             cmd->meta_path, run->in.name)
+                   : -1;
     if (!run->counts)
         rc = run_exists(run, err);
     if (rc == 0)
