@@ -7,11 +7,9 @@
 
 #include "core/mem.h"
 
-enum {
-    MAX_COST = 3,
-    PART = MAX_COST + 1, /* the word is a part of the name */
-    FAR = PART + 1
-};
+/* Costs: of a name that the word is a part of, its other letters; of others, as
+ * many errors after ERRORS. */
+enum { MAX_ERRORS = 3, ERRORS = NEAR_MAX, FAR = ERRORS + MAX_ERRORS + 1 };
 
 void
 near_start(struct near *near, const char *word)
@@ -74,20 +72,33 @@ distance(const char *a, size_t n_a, const char *b, size_t n_b, size_t max)
     return last[n_b];
 }
 
+/* Of the errors that make the word of a name, FAR if they are too many. */
+static size_t
+cost_of_errors(const struct near *near, size_t n_word, const char *name,
+               size_t n)
+{
+    size_t max = smaller((n_word + 1) / 4, MAX_ERRORS), errors;
+
+    if (near->cost <= ERRORS)
+        return FAR;
+    max = smaller(max, near->cost - ERRORS - 1);
+    if (larger(n, n_word) - smaller(n, n_word) > max)
+        return FAR;
+    errors = distance(near->word, n_word, name, n, max);
+    return errors <= max ? ERRORS + errors : FAR;
+}
+
 void
 near_try(struct near *near, const char *name, size_t n)
 {
-    size_t n_word = strlen(near->word), cost = FAR;
-    size_t max = smaller((n_word + 1) / 4, MAX_COST);
+    size_t n_word = strlen(near->word), cost;
 
-    if (n == 0 || n >= NEAR_MAX || n_word == 0 || n_word >= NEAR_MAX ||
-        near->cost == 0)
+    if (n == 0 || n >= NEAR_MAX || n_word == 0 || n_word >= NEAR_MAX)
         return;
-    max = smaller(max, near->cost - 1);
-    if (larger(n, n_word) - smaller(n, n_word) <= max)
-        cost = distance(near->word, n_word, name, n, max);
-    if (cost > max)
-        cost = n_word >= 3 && memmem(name, n, near->word, n_word) ? PART : FAR;
+    if (n_word >= 3 && memmem(name, n, near->word, n_word))
+        cost = n - n_word;
+    else
+        cost = cost_of_errors(near, n_word, name, n);
     if (cost >= near->cost)
         return;
     near->cost = cost;

@@ -1,6 +1,6 @@
 /*
  * What a user meant by a name that is not found: the one of those that exist
- * of which a typing error makes it.
+ * that it is a part of, or that a typing error turns into it.
  */
 #ifndef CORE_NEAR_H
 #define CORE_NEAR_H
@@ -21,11 +21,12 @@ struct near {
 void near_start(struct near *near, const char *word);
 
 /*
- * near_try() keeps a name if it is nearer than those before: by the number of
- * letters that are wrong, missing, too many or swapped with their neighbour, up
- * to a quarter of the word and 3 in all; then by the word being a part of it.
- * Upper and lower case are the same.  Digits have to be the same: which other
- * number was meant is not to be guessed.
+ * near_try() keeps a name if it is nearer than those before.  The word is a
+ * part of it: then by the number of its other letters.  After these, names by
+ * the number of letters that are wrong, missing, too many or swapped with their
+ * neighbour, up to a quarter of the word and 3 in all; upper and lower case are
+ * the same.  Digits have to be the same: which other number was meant is not to
+ * be guessed.
  */
 void near_try(struct near *near, const char *name, size_t n);
 

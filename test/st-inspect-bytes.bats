@@ -225,6 +225,8 @@ END
     [ "$output" = ok ]
     run -66 st-inspect cat a.safetensors norm
     [ "$output" = 'st-inspect: a.safetensors: there is no tensor "norm" (did you mean "model.norm.weight"?)' ]
+    run -66 st-inspect cat "$DEMO" norm.weigh
+    [ "$output" = "st-inspect: $DEMO: there is no tensor \"norm.weigh\" (did you mean \"model.norm.weight\"?)" ]
     run -66 st-inspect cat a.safetensors 'x'
     run -2 st-inspect cat a.safetensors
     [ "${lines[0]}" = "st-inspect: cat takes FILE TENSOR (found 1)" ]

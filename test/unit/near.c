@@ -33,6 +33,14 @@ main(void)
         "model.norm.weight",
         NULL
     };
+    static const char *const norms[] = {
+        "model.layers.0.input_layernorm.weight",
+        "model.layers.0.self_attn.q_norm.weight",
+        "model.norm.weight",
+        "model.norm.weights",
+        "nor.weight",
+        NULL
+    };
     char text[2 * NEAR_MAX];
     struct near near;
 
@@ -54,6 +62,10 @@ main(void)
     nearest("model.layers.12.self_attn.q_proj.weight", tensors, "");
     nearest("model.layers.2.self_atn.o_porj.weight", tensors, tensors[3]);
     nearest("norm", tensors, "model.norm.weight");
+    nearest("norm.weigh", norms, "model.norm.weight"); /* least around it */
+    nearest("norm.weight", norms, "model.norm.weight");
+    nearest("q_norm", norms, norms[1]);
+    nearest("nrm.weight", norms, "nor.weight"); /* a part of none */
     nearest("", tensors, "");
     memset(text, 'x', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
