@@ -122,6 +122,22 @@ str_esc(struct str *str, const char *s, size_t nbytes)
 }
 
 void
+str_esc_end(struct str *str, const char *s, size_t nbytes, size_t max)
+{
+    struct str all = { 0 };
+    size_t from = 0, left = 0;
+
+    str_esc(&all, s, nbytes);
+    for (size_t i = 0; i < all.n; i++)
+        left += ((unsigned char)all.s[i] & 0xc0) != 0x80;
+    while (left > max) /* characters, not bytes */
+        left -= ((unsigned char)all.s[++from] & 0xc0) != 0x80;
+    str_adds(str, from ? "..." : "");
+    str_add(str, all.s ? all.s + from : "", all.n - from);
+    str_free(&all);
+}
+
+void
 str_esc_text(struct str *str, const char *s, size_t nbytes)
 {
     uint32_t c;

@@ -40,6 +40,10 @@ void str_free(struct str *str);
  */
 void str_esc(struct str *str, const char *s, size_t nbytes);
 
+/* str_esc_end() is str_esc(), but of more characters than 'max' the end alone,
+ * after "...". */
+void str_esc_end(struct str *str, const char *s, size_t nbytes, size_t max);
+
 /*
  * str_esc_text() appends text of many lines made safe for a terminal: control
  * characters but newline and tab, invalid bytes, and the embeddings, overrides

@@ -38,16 +38,9 @@ void
 svg_name(struct str *to, const char *name, size_t nbytes, size_t max)
 {
     struct str s = { 0 };
-    size_t from = 0, left = 0;
 
-    str_esc(&s, name, nbytes);
-    for (size_t i = 0; i < s.n; i++)
-        left += ((unsigned char)s.s[i] & 0xc0) != 0x80;
-    while (left > max) /* characters, not bytes */
-        left -= ((unsigned char)s.s[++from] & 0xc0) != 0x80;
-    if (from)
-        str_adds(to, "...");
-    str_xml(to, s.s ? s.s + from : "", s.n - from);
+    str_esc_end(&s, name, nbytes, max);
+    str_xml(to, s.s, s.n);
     str_free(&s);
 }
 
@@ -69,6 +62,15 @@ svg_tick_y(struct str *to, double x, double y, double width, int digits,
              "<path class=\"y\" d=\"M%.1f %.1fh%.1f\" stroke=\"" GRID "\"/>"
              "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.*g</text>\n",
              x - 4, y, width + 4, x - 6, y + 4, digits, v);
+}
+
+void
+svg_axis_y(struct str *to, const struct scale *s, double x, double top,
+           double width, double height)
+{
+    for (size_t i = 0; i < s->n; i++)
+        svg_tick_y(to, x, top + height * (1 - scale_part(s, s->tick[i])), width,
+                   6, s->tick[i]);
 }
 
 void

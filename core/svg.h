@@ -4,6 +4,7 @@
 #ifndef CORE_SVG_H
 #define CORE_SVG_H
 
+#include "core/scale.h"
 #include "core/str.h"
 
 /* Colors that the color-blind tell apart (Okabe and Ito's), on white; where the
@@ -28,6 +29,11 @@ void svg_name(struct str *to, const char *name, size_t nbytes, size_t max);
 void svg_tick_x(struct str *to, double x, double y, int digits, double v);
 void svg_tick_y(struct str *to, double x, double y, double width, int digits,
                 double v);
+
+/* The ticks of a scale for y, which ends at 'top', 'height' pixels above its
+ * beginning. */
+void svg_axis_y(struct str *to, const struct scale *s, double x, double top,
+                double width, double height);
 
 /* svg_line_begin(), in a color, svg_line_to() a point, the next, ..,
  * svg_line_end(). */

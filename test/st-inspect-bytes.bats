@@ -95,7 +95,7 @@ mkst.save("a", {"": np.arange(3.0), "b": np.arange(2.0)})'
         [ "$stderr" = "st-inspect: nothing: No such file or directory" ]
     done
     run -2 st-inspect stats --bins 5 a.safetensors
-    [ "${lines[0]}" = "st-inspect: --bins is for --hist and --svg" ]
+    [ "${lines[0]}" = "st-inspect: --bins is for --hist, --svg and --plot" ]
 }
 
 @test "hash: --check reads the names that sha256sum escapes" {

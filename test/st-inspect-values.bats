@@ -164,5 +164,5 @@ mkst.save("a.safetensors", {"x": r.normal(size=2000000).astype("f4"), "y" * 80: 
                             "z": r.normal(size=3000).astype("f8") * 1e300, "one": np.ones(1, "f4")})'
     st-inspect stats --svg p.svg --bins 3 a.safetensors >/dev/null
     "$PYTHON" "$ROOT/test/ref/svg.py" p.svg 3 # "one" has two counts, 0 and 1
-    grep -q '>a.safetensors: values of 4 tensors, in 3 bins</text>' p.svg
+    grep -q '>a.safetensors: elements by value, of 4 tensors in 3 bins</text>' p.svg
 }

@@ -33,7 +33,7 @@ struct apply_cmd {
     bool absolute, weighted;
     int x_dtype; /* of a raw x, or -1 */
     enum dtype dtype;
-    bool raw, json, no_screen, verbose, quiet;
+    bool raw, json, plot, no_screen, verbose, quiet;
     int n_threads;
     int64_t batch;
     struct out *out;

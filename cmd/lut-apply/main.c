@@ -42,6 +42,8 @@ static const struct opt opts[] = {
     { 0, "json", NULL, "report", OPT_FLAG(json), "JSON instead of TSV" },
     { 0, "svg", "FILE", "report", OPT_TEXT(svg),
       "draw the output's FVU against --ratio into FILE" },
+    { 0, "plot", NULL, "report", OPT_FLAG(plot),
+      "draw it on stdout, in characters, instead of the table" },
     { 0, "bench", NULL, NULL, OPT_NOTHING,
       "instead of y, write what each step costs with the first batch of x" },
     { 0, "no-screen", NULL, NULL, OPT_FLAG(no_screen),
@@ -60,6 +62,8 @@ static const struct opt opts[] = {
 static const struct opt_rule rules[] = {
     { OPT_ONE_OF, "ratio top tau dims", NULL, NULL },
     { OPT_NEEDS, "absolute", "tau", NULL },
+    { OPT_NOT, "plot", "json",
+      "--json and --plot are two forms of one output" },
     { OPT_NEEDS, "weighted", "ratio top tau", NULL },
     { 0 },
 };

@@ -1,5 +1,5 @@
-/* --report: the table against the layer; --svg: the output's FVU against the
- * ratio of compensated inputs. */
+/* --report: the table against the layer; --svg, --plot: the output's FVU
+ * against the ratio of compensated inputs. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,9 @@
 #include "core/js.h"
 #include "core/mem.h"
 #include "core/model/table_stats.h"
+#include "core/plot.h"
 #include "core/svg.h"
+#include "core/tty.h"
 
 #define N_SHOWN 20 /* dims of the ranking, in TSV */
 
@@ -22,6 +24,8 @@
 
 #define NAME_CHARS 56 /* of the layer's name: its end */
 
+#define PLOT_NAME 40 /* the same, on a terminal */
+
 #define N_POINTS 21 /* ratios 0, 0.05 .. 1 */
 #define N_TICKS  5
 
@@ -30,32 +34,59 @@
 struct curve {
     struct out *out; /* NULL: none is drawn */
     struct table_stats *stats[N_POINTS];
-    double fvu[N_POINTS], top; /* of the axis */
+    double fvu[N_POINTS];
+    struct scale scale;
 };
 
 static double
 y_of(const struct curve *c, double fvu)
 {
-    return TOP + INNER_H * (1 - fvu / c->top);
+    return TOP + INNER_H * (1 - scale_part(&c->scale, fvu));
+}
+
+static void
+fill(struct curve *c, double v[TABLE_N_METRICS])
+{
+    for (size_t i = N_POINTS; i-- > 0;) {
+        table_stats_get(c->stats[i], v);
+        c->fvu[i] = v[TABLE_FVU_OUTPUT];
+    }
+}
+
+static void
+put_plot(struct str *to, struct curve *c, const struct apply_run *run)
+{
+    const char *name = run->table.file.layer->name;
+    const struct plot_axes axes = {
+        .x = "ratio of each row's inputs that are compensated",
+        .y = "FVU of the output",
+        .right = 1,
+    };
+    double x[N_POINTS], v[TABLE_N_METRICS];
+
+    fill(c, v);
+    for (size_t i = 0; i < N_POINTS; i++)
+        x[i] = (double)i / (N_POINTS - 1);
+    str_esc_end(to, name, strlen(name), PLOT_NAME);
+    str_addf(to, "\n%.0f row%s, %zu of %zu directions\n\n", v[TABLE_ROWS],
+             plural((uint64_t)v[TABLE_ROWS]), run->table.k, run->table.n_basis);
+    plot_lines(to, &axes, &(struct plot_line){ x, c->fvu, N_POINTS },
+               v[TABLE_ROWS] > 0);
+    for (size_t i = 0; v[TABLE_ROWS] > 0 && i < N_POINTS; i += N_POINTS / 4)
+        str_addf(to, "%s%g: %.3g", i ? ", " : "ratio ", x[i], c->fvu[i]);
+    str_addc(to, '\n');
 }
 
 static void
 put_picture(struct str *to, struct curve *c, const struct apply_run *run)
 {
     const char *name = run->table.file.layer->name;
-    double max = 0, unit, v[TABLE_N_METRICS];
+    double max = 0, v[TABLE_N_METRICS];
 
-    for (size_t i = N_POINTS; i-- > 0;) {
-        table_stats_get(c->stats[i], v);
-        c->fvu[i] = v[TABLE_FVU_OUTPUT];
-        max = c->fvu[i] > max ? c->fvu[i] : max;
-    }
-    /* the axis ends at 1, 2 or 5 times a power of ten */
-    unit = max > 0 && isfinite(max) ? pow(10, floor(log10(max))) : 1;
-    c->top = max <= unit       ? unit
-             : max <= 2 * unit ? 2 * unit
-             : max <= 5 * unit ? 5 * unit
-                               : 10 * unit;
+    fill(c, v);
+    for (size_t i = 0; i < N_POINTS; i++)
+        max = fmax(max, scale_clip(c->fvu[i], false));
+    c->scale = scale_of(0, max, false, false);
     svg_begin(to, WIDTH, HEIGHT);
     str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
     svg_name(to, name, strlen(name), NAME_CHARS);
@@ -63,13 +94,10 @@ put_picture(struct str *to, struct curve *c, const struct apply_run *run)
              ": FVU of the output</text>\n<text x=\"%d\" y=\"36\">%.0f rows, "
              "%zu of %zu directions</text>\n",
              LEFT, v[TABLE_ROWS], run->table.k, run->table.n_basis);
-    for (int i = 0; i <= N_TICKS; i++) {
-        double fvu = c->top * i / N_TICKS;
-
-        svg_tick_y(to, LEFT, y_of(c, fvu), INNER_W, 4, fvu);
+    svg_axis_y(to, &c->scale, LEFT, TOP, INNER_W, INNER_H);
+    for (int i = 0; i <= N_TICKS; i++)
         svg_tick_x(to, LEFT + INNER_W * i / N_TICKS, TOP + INNER_H, 4,
                    (double)i / N_TICKS);
-    }
     str_addf(to,
              "<text x=\"%d\" y=\"%.0f\">ratio of each row's inputs that are "
              "compensated, the largest errors first</text>\n",
@@ -88,7 +116,8 @@ put_picture(struct str *to, struct curve *c, const struct apply_run *run)
                 "\"/>"
                 "<text x=\"%.1f\" y=\"%.1f\">%.3g</text>\n",
                 LEFT + step * i, y_of(c, c->fvu[i]), LEFT + step * i + 5,
-                y_of(c, c->fvu[i]) - 6, c->fvu[i]);
+                /* not in the heading */
+                fmax(y_of(c, c->fvu[i]) - 6, TOP + 10), c->fvu[i]);
     }
     svg_end(to);
 }
@@ -157,11 +186,12 @@ report_main(struct apply_run *run, struct err *err)
     struct curve curve = { 0 };
     struct str s = { 0 };
     struct out *out;
+    bool drawn = cmd->svg || cmd->plot;
     ssize_t n = 0;
 
     if (cmd->svg)
         n = out_open(&curve.out, cmd->svg, cmd->out_flags, false, err);
-    for (size_t i = 0; curve.out && i < N_POINTS; i++)
+    for (size_t i = 0; drawn && i < N_POINTS; i++)
         curve.stats[i] = table_stats_new(t, NAN);
     while (n >= 0 &&
            (n = row_input_rows(&run->input, run->x, run->batch, err)) > 0) {
@@ -171,7 +201,7 @@ report_main(struct apply_run *run, struct err *err)
         table_stats_add(stats, run->work, run->y, t->out, run->dense, t->out,
                         run->x, t->in, (size_t)n);
         /* the same rows at each of the picture's ratios */
-        for (size_t i = 0; curve.out && i < N_POINTS; i++) {
+        for (size_t i = 0; drawn && i < N_POINTS; i++) {
             fix.top = table_ratio(t->in, (double)i / (N_POINTS - 1));
             table_combine(run->work, t, run->y, t->out, (size_t)n);
             table_compensate(run->work, t, &fix, run->y, t->out, run->x, t->in,
@@ -181,7 +211,10 @@ report_main(struct apply_run *run, struct err *err)
         }
     }
     if (n == 0) {
-        put_report(&s, run, stats);
+        if (cmd->plot)
+            put_plot(&s, &curve, run);
+        else
+            put_report(&s, run, stats);
         n = out_write(cmd->out, s.s, s.n, err);
     }
     if (n == 0 && curve.out) {

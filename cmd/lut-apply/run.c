@@ -67,7 +67,7 @@ open_layer(struct apply_run *run, struct err *err)
         fix->by = run->norms;
     }
     /* the picture's ratios go up to 1 */
-    return cmd->svg ? 0 : table_transpose(t, fix, err);
+    return cmd->svg || cmd->plot ? 0 : table_transpose(t, fix, err);
 }
 
 static const char *

@@ -173,6 +173,8 @@ static const struct opt opts[] = {
       "steps between lines of DIR/log.tsv on stdout, too (default: none)" },
     { 0, "svg", "FILE", "train tune", OPT_TEXT(train.svg),
       "the loss as a picture" },
+    { 0, "plot", NULL, "train tune", OPT_FLAG(train.plot),
+      "the loss on stdout, in characters, at the end" },
     TOOL_DEADLINE("train tune", ""),
     { 0, "if-missing", NULL, "init forward backward merge convert quantize",
       OPT_FLAG(cmd.if_missing),
@@ -194,6 +196,7 @@ static const struct opt_rule rules[] = {
     { OPT_ONE_OF, "steps epochs", NULL, "-n and --epochs both say how long" },
     { OPT_NOT, "rank alpha targets", "init",
       "--init keeps the adapter's rank, alpha and targets" },
+    { OPT_NOT, "plot", "log-every grads dry-run", NULL },
     { OPT_ONE_OF, "grads dry-run resume", NULL, NULL },
     { OPT_NOT, "lora input layer mode tp", "model data",
       "-m and -d are a model's, -b, -l, -i, --layer, --mode and --tp a layer's "

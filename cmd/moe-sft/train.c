@@ -234,6 +234,7 @@ train_open(struct train *t, const struct cmd *cmd, struct err *err)
     t->log.path = o->log;
     t->log.svg = o->svg;
     t->log.title = cmd->output;
+    t->log.unit = "mean square of the differences";
     t->log.table = &train_step_table;
     snprintf(t->arithmetic, sizeof(t->arithmetic), "%s, " GEMM_EXACT_ORDER,
              isa_name(cpu_isa()));
@@ -462,6 +463,7 @@ static int
 train(struct train *t, struct err *err)
 {
     uint64_t step, steps = t->o->steps;
+    struct str picture = { 0 };
     bool done;
 
     /* EX_TEMPFAIL: stopped while it waited for the stream, which is no failure
@@ -487,6 +489,11 @@ train(struct train *t, struct err *err)
                        "holds it)",
                        (unsigned long long)step, (unsigned long long)steps,
                        t->cmd->output);
+    if (t->o->plot && !t->log.error) {
+        train_log_plot(&picture, &t->log, t->state.records, (size_t)step);
+        fputs(picture.s, stdout);
+        str_free(&picture);
+    }
     errno = t->log.error ? t->log.error : t->stdout_errno;
     return errno ? err_sys(err, EX_IOERR, "%s: cannot be written",
                            t->log.error ? t->o->log : "standard output")

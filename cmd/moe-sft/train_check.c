@@ -97,6 +97,10 @@ train_check(const struct cmd *cmd, struct err *err)
         return err_set(err, TU_USAGE, "-n %llu is beyond --total %llu",
                        (unsigned long long)o->steps,
                        (unsigned long long)o->total);
+    if (o->plot && !o->log)
+        return err_set(err, TU_USAGE,
+                       "--plot needs --log FILE: else the steps' lines are on "
+                       "standard output");
     if (o->svg && !strcmp(o->svg, "-"))
         return err_set(err, TU_USAGE, "--svg needs a file name, not -");
     if (check_output(cmd, "log", o->log, NULL, err) < 0)

@@ -315,6 +315,7 @@ run_steps(struct tune *t, struct err *err)
 int
 tune_run(struct tune *t, struct err *err)
 {
+    struct str picture = { 0 };
     uint64_t step;
 
     if (run_steps(t, err) < 0)
@@ -331,6 +332,11 @@ tune_run(struct tune *t, struct err *err)
         return sig_stopped(how, err);
     }
     errno = t->log.error;
+    if (!errno && t->o.plot && ranks_self(t->ranks) == 0) {
+        train_log_plot(&picture, &t->log, t->state.records, (size_t)step);
+        fputs(picture.s, stdout);
+        str_free(&picture);
+    }
     return errno
                ? err_sys(err, EX_IOERR, "%s: cannot be written", t->log_path.s)
                : 0;

@@ -259,9 +259,11 @@ tune_dir_open(struct tune *t, struct err *err)
     const char *dir = t->cmd.output;
     bool force = t->cmd.out_flags & OUT_FORCE;
     bool is_new = file_missing(dir);
-    struct train_log log = {
-        .svg = t->o.svg, .title = dir, .table = &train_step_table, .fd = -1
-    };
+    struct train_log log = { .svg = t->o.svg,
+                             .title = dir,
+                             .unit = "nats per target token",
+                             .table = &train_step_table,
+                             .fd = -1 };
 
     if (ranks_self(t->ranks) > 0) {
         int rc = read_state(t, err);

@@ -42,6 +42,7 @@ struct train_options {
     uint64_t accumulate, save_every; /* save_every 0: only at the end */
     bool shuffle, resume, any_isa;
     const char *log, *svg; /* NULL: none; without a log, lines go to stdout */
+    bool plot;             /* the loss in characters, to stdout */
 };
 struct tune_options {
     const char *model, *data, *init, *eval;             /* or NULL */

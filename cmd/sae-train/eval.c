@@ -15,14 +15,15 @@
 #include "core/mem.h"
 #include "core/model/autoencoder.h"
 #include "core/out.h"
+#include "core/plot.h"
 #include "core/sig.h"
 #include "core/str.h"
 #include "core/svg.h"
 #include "core/tool.h"
 
-#define DECADES     8                 /* of densities, down to 1e-8 */
-#define BINS        (2 * DECADES + 1) /* the first: never active */
-#define BAR_COLUMNS 40
+#define DECADES 8                 /* of densities, down to 1e-8 */
+#define BINS    (2 * DECADES + 1) /* the first: never active */
+#define N_NAMED 20                /* SAEs in the picture, beside the curves */
 
 /* An SAE, and what was found with it. */
 struct evaluated {
@@ -220,21 +221,19 @@ bins_of(const struct eval *e, const struct evaluated *s, uint64_t bins[BINS])
 static void
 print_bins(const uint64_t bins[BINS])
 {
-    static const char bar[] = "########################################";
-    uint64_t most = 1;
+    struct plot_bar bars[BINS] = { { "never", (double)bins[0] } };
+    char labels[BINS][PLOT_LABEL_MAX + 1];
+    struct str to = { 0 };
 
-    for (size_t i = 0; i < BINS; i++)
-        most = bins[i] > most ? bins[i] : most;
-    printf("latents by density\n");
-    for (size_t i = 0; i < BINS; i++) {
-        int n = (int)(BAR_COLUMNS * bins[i] / most);
-
-        if (i == 0)
-            printf("     never");
-        else
-            printf("  >= %5.0e", pow(10, ((double)i - 1) / 2 - DECADES));
-        printf(" %8llu %.*s\n", (unsigned long long)bins[i], n, bar);
+    for (size_t i = 1; i < BINS; i++) {
+        snprintf(labels[i], sizeof(labels[i]), ">= %5.0e",
+                 pow(10, ((double)i - 1) / 2 - DECADES));
+        bars[i] = (struct plot_bar){ labels[i], (double)bins[i] };
     }
+    str_adds(&to, "latents by density\n");
+    plot_bars(&to, bars, BINS);
+    fputs(to.s, stdout);
+    str_free(&to);
 }
 
 static size_t
@@ -248,8 +247,10 @@ n_dead(const struct evaluated *s)
 }
 
 static void
-print_sae(const struct eval *e, const struct evaluated *s, bool json)
+print_sae(const struct eval *e, const struct evaluated *s,
+          const struct train_cmd *cmd)
 {
+    bool json = cmd->json;
     double rows = (double)e->n_rows;
     const struct {
         const char *name;
@@ -281,7 +282,7 @@ print_sae(const struct eval *e, const struct evaluated *s, bool json)
     }
     printf("%s%s", text.s, json ? "}\n" : "");
     str_free(&text);
-    if (json || !isatty(1))
+    if (json || !(cmd->plot || isatty(1)))
         return;
     bins_of(e, s, bins);
     print_bins(bins);
@@ -296,6 +297,7 @@ draw(const struct eval *e, const struct train_cmd *cmd, struct err *err)
     const double left = 70, top = 30, width = 500, height = 260;
     struct str text = { 0 };
     uint64_t bins[BINS], most = 1;
+    struct scale scale;
     int rc;
 
     for (size_t i = 0; i < e->n; i++) {
@@ -303,12 +305,11 @@ draw(const struct eval *e, const struct train_cmd *cmd, struct err *err)
         for (size_t b = 0; b < BINS; b++)
             most = bins[b] > most ? bins[b] : most;
     }
-    svg_begin(&text, 640, 360);
+    svg_begin(&text, 710, 360);
     str_addf(&text, "<text x=\"70\" y=\"20\" font-size=\"13\">latents by log10 "
                     "of density (left: never active)</text>\n");
-    for (int i = 0; i <= 4; i++)
-        svg_tick_y(&text, left, top + height * (1 - i / 4.0), width, 6,
-                   (double)most * i / 4);
+    scale = scale_of(0, (double)most, false, true);
+    svg_axis_y(&text, &scale, left, top, width, height);
     for (int i = 0; i <= DECADES; i += 2)
         svg_tick_x(&text, left + width * (1 + 2 * i) / BINS, top + height, 3,
                    i - DECADES);
@@ -317,13 +318,19 @@ draw(const struct eval *e, const struct train_cmd *cmd, struct err *err)
         svg_line_begin(&text, colors[i % 5]);
         for (size_t b = 0; b < BINS; b++)
             svg_line_to(&text, left + width * (double)b / BINS,
-                        top + height * (1 - (double)bins[b] / (double)most));
+                        top +
+                            height * (1 - scale_part(&scale, (double)bins[b])));
         svg_line_end(&text);
-        str_addf(&text, "<text x=\"560\" y=\"%zu\" fill=\"%s\">", 40 + 14 * i,
+        if (i >= N_NAMED)
+            continue;
+        str_addf(&text, "<text x=\"584\" y=\"%zu\" fill=\"%s\">", 40 + 14 * i,
                  colors[i % 5]);
         svg_name(&text, e->list[i].path, strlen(e->list[i].path), 12);
         str_adds(&text, "</text>\n");
     }
+    if (e->n > N_NAMED)
+        str_addf(&text, "<text x=\"584\" y=\"%zu\">and %zu more</text>\n",
+                 (size_t)(40 + 14 * N_NAMED), e->n - N_NAMED);
     svg_end(&text);
     rc = out_put(cmd->svg, cmd->out_flags, text.s, text.n, err);
     str_free(&text);
@@ -344,7 +351,7 @@ eval_main(const struct train_cmd *cmd, struct err *err)
     if (n < 0)
         rc = -1;
     for (size_t i = 0; i < e.n && rc == 0; i++)
-        print_sae(&e, &e.list[i], cmd->json);
+        print_sae(&e, &e.list[i], cmd);
     if (rc == 0 && cmd->svg)
         rc = draw(&e, cmd, err);
     if (rc == 0 && e.rows.n_bad)

@@ -73,6 +73,8 @@ static const struct opt opts[] = {
     TOOL_DEADLINE("train", ""),
     { 0, "svg", "FILE", "train eval", OPT_FILE(svg),
       "draw the loss, or how often latents are active" },
+    { 0, "plot", NULL, "train eval", OPT_FLAG(plot),
+      "draw it on stdout, in characters" },
     { 0, "json", NULL, "eval info", OPT_FLAG(json), "JSON instead of TSV" },
     TOOL_THREADS("train eval"),
     TOOL_FORCE("train"),
@@ -90,6 +92,8 @@ static const struct opt_rule rules[] = {
       "--skip-bad would move the layers against each other: not with --layers" },
     { OPT_NEEDS, "x-dtype", "dim", NULL },
     { OPT_NEEDS, "tokens", "layers", NULL },
+    { OPT_NOT, "plot", "json",
+      "--json and --plot are two forms of one output" },
     { OPT_NOT, "resume", "force", "--resume keeps what --force replaces" },
     { 0 },
 };

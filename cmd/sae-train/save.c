@@ -137,6 +137,7 @@ save_open(struct planned *p, const struct train_cmd *cmd, struct err *err)
     struct sae_trainer *t = &p->trainer;
     struct train_log log = { .title = p->dir.s,
                              .svg = p->svg_path.n ? p->svg_path.s : NULL,
+                             .unit = "FVU + C aux",
                              .table = &table,
                              .each = p->o.log_every,
                              .fd = -1 };

@@ -4,6 +4,7 @@
  * kill between two of them, waits until the pass gets there.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -386,6 +387,16 @@ check_end(const struct pass *s, struct err *err)
     return 0;
 }
 
+static void
+print_loss(const struct planned *p)
+{
+    struct str picture = { 0 };
+
+    train_log_plot(&picture, &p->log, p->state.records, (size_t)p->state.step);
+    fputs(picture.s, stdout);
+    str_free(&picture);
+}
+
 static int
 run_pass(struct pass *s, struct err *err)
 {
@@ -407,6 +418,8 @@ run_pass(struct pass *s, struct err *err)
     for (size_t i = 0; i < s->plan.n; i++)
         if (save_result(&s->plan.list[i], err) < 0)
             return -1;
+    for (size_t i = 0; s->cmd->plot && i < s->plan.n; i++)
+        print_loss(&s->plan.list[i]);
     if (s->rows.n_bad)
         err_warn("%llu row%s with NaN or Inf %s left out",
                  (unsigned long long)s->rows.n_bad, plural(s->rows.n_bad),

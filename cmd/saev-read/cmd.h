@@ -44,6 +44,7 @@ struct read_cmd {
     bool quiet, verbose;
     int n_threads;   /* -j */
     const char *svg; /* --svg FILE */
+    bool plot;
     const char *out_path;
     int out_flags; /* OUT_FORCE or 0 */
 

@@ -62,6 +62,8 @@ static const struct opt opts[] = {
       "refuse a dump that is not named by the hash of its metadata" },
     { 0, "svg", "FILE", "stats", OPT_TEXT(svg),
       "draw the deviations of all dims to FILE" },
+    { 0, "plot", NULL, "stats", OPT_FLAG(plot),
+      "draw them on stdout, in characters, instead of the table" },
     { 0, "shuffle", NULL, "rows", OPT_FLAG(shuffle),
       "all rows in a uniformly random order" },
     { 0, "window", "W", "rows", OPT_U64(window, 1, INT64_MAX),
@@ -95,6 +97,8 @@ static const struct opt_rule rules[] = {
     { OPT_NOT, "batch", "raw", "--batch needs .npy headers: --raw has none" },
     { OPT_NOT, "index", "raw batch direct dtype",
       "--index prints no numbers: --raw, --dtype, --batch and --direct need them" },
+    { OPT_NOT, "plot", "json",
+      "--json and --plot are two forms of one output" },
     { 0 },
 };
 

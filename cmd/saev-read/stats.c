@@ -21,6 +21,7 @@
 #include "core/le.h"
 #include "core/mem.h"
 #include "core/out.h"
+#include "core/plot.h"
 #include "core/svg.h"
 #include "core/tool.h"
 #include "core/tty.h"
@@ -46,6 +47,8 @@
 #define LABEL_GAP  15
 #define PATH_CHARS 44 /* of the dump's path: its end */
 #define N_TICKS    6  /* of the ranks, at most */
+
+#define PLOT_PATH 24 /* characters of the path, on a terminal */
 
 #define MAX_NAMED 20
 #define OUTLIER   3.0 /* times the median deviation: labelled */
@@ -282,7 +285,7 @@ struct spectrum {
     size_t n, n_constant, n_unknown;
     size_t n_named;
     double median;
-    double low, high; /* powers of ten around all */
+    struct scale scale; /* of all std that are not 0 */
 };
 
 static int
@@ -298,7 +301,7 @@ by_std(const void *pa, const void *pb)
 static int
 spectrum_of(struct spectrum *s, const struct dump_stats *st, struct err *err)
 {
-    *s = (struct spectrum){ .low = 0.1, .high = 1 };
+    *s = (struct spectrum){ .n = 0 };
     s->bars = mem_try(st->d, sizeof(*s->bars), "a spectrum", err);
     if (!s->bars)
         return -1;
@@ -319,10 +322,8 @@ spectrum_of(struct spectrum *s, const struct dump_stats *st, struct err *err)
     while (s->n_named < s->n && s->n_named < MAX_NAMED &&
            s->bars[s->n_named].std > OUTLIER * s->median)
         s->n_named++;
-    s->low = pow(10, floor(log10(s->bars[s->n - 1].std)));
-    s->high = pow(10, ceil(log10(s->bars[0].std)));
-    if (s->high <= s->low)
-        s->high = 10 * s->low;
+    s->scale = scale_of(scale_clip(s->bars[s->n - 1].std, true),
+                        scale_clip(s->bars[0].std, true), true, false);
     return 0;
 }
 
@@ -335,7 +336,7 @@ x_of(const struct spectrum *s, size_t rank)
 static double
 y_of(const struct spectrum *s, double v)
 {
-    return TOP + INNER_H * log10(s->high / v) / log10(s->high / s->low);
+    return TOP + INNER_H * (1 - scale_part(&s->scale, scale_clip(v, true)));
 }
 
 static int
@@ -344,7 +345,7 @@ spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err)
     const char *layer = *st->layer_json == '"' ? "all" : st->layer_json;
     struct spectrum s;
     struct str to = { 0 };
-    int rc = spectrum_of(&s, st, err), first, last;
+    int rc = spectrum_of(&s, st, err);
     size_t step;
 
     if (rc < 0)
@@ -360,11 +361,7 @@ spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err)
              TITLE_X, st->n_rows, plural(st->n_rows), st->mean_norm,
              st->scalar);
 
-    /* a line and its number for each power of ten, 12 of them at most */
-    first = (int)lrint(log10(s.low));
-    last = (int)lrint(log10(s.high));
-    for (int e = first; e <= last; e += (last - first) / 12 + 1)
-        svg_tick_y(&to, LEFT, y_of(&s, pow(10, e)), INNER_W, 6, pow(10, e));
+    svg_axis_y(&to, &s.scale, LEFT, TOP, INNER_W, INNER_H);
     for (size_t i = 0, was = SIZE_MAX; s.n && i < N_TICKS; i++) {
         size_t rank = (s.n - 1) * i / (N_TICKS - 1);
 
@@ -372,10 +369,11 @@ spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err)
             svg_tick_x(&to, x_of(&s, rank), TOP + INNER_H, 6, (double)rank + 1);
         was = rank;
     }
-    str_addf(&to,
-             "<text x=\"%d\" y=\"%.0f\">rank of the dim, largest std first"
-             "</text>\n",
-             LEFT, TOP + INNER_H + 36);
+    str_addf(
+        &to,
+        "<text x=\"%d\" y=\"%.0f\">rank of the dim, largest std first; y: std%s"
+        "</text>\n",
+        LEFT, TOP + INNER_H + 36, s.scale.log ? ", on a log scale" : "");
     str_addf(&to,
              "<text x=\"%d\" y=\"%.0f\">median %.4g; %zu dim%s with std 0, %zu "
              "without numbers</text>\n",
@@ -409,6 +407,59 @@ spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err)
     return rc;
 }
 
+/* The same in characters: the curve, and a bar for each dim that has a name. */
+static int
+spectrum_plot(const struct read_cmd *cmd, const struct dump_stats *st,
+              struct err *err)
+{
+    const char *layer = *st->layer_json == '"' ? "all" : st->layer_json;
+    struct plot_axes axes = { .x = "rank of the dim, largest std first",
+                              .y = "std",
+                              .left = 1,
+                              .log_y = true,
+                              .whole_x = true };
+    struct plot_bar bars[MAX_NAMED];
+    char labels[MAX_NAMED][PLOT_LABEL_MAX + 1];
+    struct spectrum s;
+    struct str to = { 0 };
+    double *x, *y;
+    size_t step, n = 0;
+    int rc = spectrum_of(&s, st, err);
+
+    if (rc < 0)
+        return -1;
+    step = s.n / (4 * (size_t)PLOT_WIDTH) + 1;
+    x = xcalloc(s.n / step + 1, sizeof(*x));
+    y = xcalloc(s.n / step + 1, sizeof(*y));
+    for (size_t i = 0; i < s.n; i += step, n++) {
+        x[n] = (double)i + 1;
+        y[n] = s.bars[i].std;
+    }
+    str_esc_end(&to, st->path, strlen(st->path), PLOT_PATH);
+    str_addf(&to,
+             ": %zu dim%s, view %s, layer %s\n%zu row%s, mean norm %.6g, "
+             "scalar %.6g\n\n",
+             st->d, plural(st->d), st->view, layer, st->n_rows,
+             plural(st->n_rows), st->mean_norm, st->scalar);
+    axes.right = (double)s.n;
+    plot_lines(&to, &axes, &(struct plot_line){ x, y, n }, 1);
+    str_addf(&to, "median %.4g; %zu dim%s with std 0, %zu without numbers\n",
+             s.median, s.n_constant, plural(s.n_constant), s.n_unknown);
+    if (s.n_named)
+        str_addf(&to, "\nover %g x median\n", OUTLIER);
+    for (size_t i = 0; i < s.n_named; i++) {
+        snprintf(labels[i], sizeof(labels[i]), "dim %zu", s.bars[i].dim);
+        bars[i] = (struct plot_bar){ labels[i], s.bars[i].std };
+    }
+    plot_bars(&to, bars, s.n_named);
+    rc = out_write(cmd->out, to.s, to.n, err);
+    free(x);
+    free(y);
+    free(s.bars);
+    str_free(&to);
+    return rc;
+}
+
 int
 stats_main(struct read_cmd *cmd, struct err *err)
 {
@@ -436,7 +487,8 @@ stats_main(struct read_cmd *cmd, struct err *err)
     /* before the work: an output that cannot be is an error at once */
     if (cmd->svg && out_open(&svg, cmd->svg, cmd->out_flags, false, err) < 0)
         goto out;
-    if (measure(&st, cmd, &t, err) < 0 || put_stats(cmd, &st, err) < 0)
+    if (measure(&st, cmd, &t, err) < 0 ||
+        (cmd->plot ? spectrum_plot : put_stats)(cmd, &st, err) < 0)
         goto out;
     seconds = clock_s() - start;
     if (cmd->verbose)

@@ -29,7 +29,8 @@ struct inspect_cmd {
     char **args; /* operands after the verb */
     int n_args;
     struct opt_list globs; /* -t; a tensor is selected if any of them matches */
-    bool json, align, fold, long_rows, hist, raw, whole, all, ignore_dtype;
+    bool json, align, fold, long_rows, hist, plot, raw, whole, all;
+    bool ignore_dtype;
     bool quiet, verbose;
     int out_flags; /* OUT_FORCE or 0 */
     int n_threads; /* -j */

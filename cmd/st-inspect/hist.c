@@ -5,19 +5,20 @@
 #include <string.h>
 
 #include "cmd/st-inspect/text.h"
+#include "core/plot.h"
 #include "core/svg.h"
 #include "core/tty.h"
 
 #define BAR_COLUMNS 40
 
 /* An SVG is a grid of small plots, each with its tensor's name. */
-#define PLOT_COLUMNS 4
-#define PLOT_WIDTH   340 /* pixels, with its margins */
-#define PLOT_LEFT    64
-#define PLOT_HEIGHT  140
+#define GRID_COLUMNS 4
+#define CELL_WIDTH   340 /* pixels, with its margins */
+#define CELL_LEFT    64
+#define CELL_HEIGHT  140
 #define TITLE_HEIGHT 28
-#define PLOT_INNER_W 236.0
-#define PLOT_INNER_H 72.0
+#define INNER_W      236.0
+#define INNER_H      72.0
 #define NAME_CHARS   38 /* of a name; names differ at the end */
 #define PATH_CHARS   60
 
@@ -100,23 +101,42 @@ hist_rows(struct str *to, const struct tensor_stats *st, size_t n_bins,
     }
 }
 
+void
+hist_plot(struct str *to, const struct tensor_stats *st, size_t n_bins,
+          const struct st_tensor *t)
+{
+    const struct plot_axes axes = { .x = "value",
+                                    .y = "elements",
+                                    .left = st->lo,
+                                    .right = st->hi,
+                                    .whole_y = true };
+    double counts[MAX_BINS];
+
+    for (size_t i = 0; st->n_finite && i < n_bins; i++)
+        counts[i] = (double)st->hist[i];
+    str_esc_end(to, t->name, t->name_n, NAME_CHARS);
+    str_adds(to, ": ");
+    plot_columns(to, &axes, counts, st->n_finite ? n_bins : 0);
+    str_addc(to, '\n');
+}
+
 int
 hist_svg(struct out *out, const struct inspect_cmd *cmd,
          const struct selection *sel, const struct tensor_stats *stats,
          struct err *err)
 {
-    size_t n_rows = (sel->n + PLOT_COLUMNS - 1) / PLOT_COLUMNS;
+    size_t n_rows = (sel->n + GRID_COLUMNS - 1) / GRID_COLUMNS;
     size_t n_bins = (size_t)cmd->n_bins;
-    double width = PLOT_INNER_W / (double)n_bins, bottom = 26 + PLOT_INNER_H;
+    double width = INNER_W / (double)n_bins, bottom = 26 + INNER_H;
     struct str to = { 0 };
     int rc = 0;
 
-    svg_begin(&to, PLOT_COLUMNS * PLOT_WIDTH,
-              TITLE_HEIGHT + n_rows * PLOT_HEIGHT);
+    svg_begin(&to, GRID_COLUMNS * CELL_WIDTH,
+              TITLE_HEIGHT + n_rows * CELL_HEIGHT);
     str_adds(&to, "<text x=\"12\" y=\"20\" font-size=\"13\">");
     svg_name(&to, sel->dir.path, strlen(sel->dir.path), PATH_CHARS);
-    str_addf(&to, ": values of %zu tensor%s, in %zu bin%s</text>\n", sel->n,
-             plural(sel->n), n_bins, plural(n_bins));
+    str_addf(&to, ": elements by value, of %zu tensor%s in %zu bin%s</text>\n",
+             sel->n, plural(sel->n), n_bins, plural(n_bins));
     for (size_t i = 0; rc == 0 && i < sel->n; i++) {
         const struct st_tensor *t = sel->t[i]->t;
         const struct tensor_stats *st = &stats[i];
@@ -125,8 +145,8 @@ hist_svg(struct out *out, const struct inspect_cmd *cmd,
         const double values[] = { st->lo, st->lo / 2 + st->hi / 2, st->hi };
 
         str_addf(&to, "<g transform=\"translate(%zu,%zu)\">",
-                 PLOT_LEFT + i % PLOT_COLUMNS * PLOT_WIDTH,
-                 TITLE_HEIGHT + i / PLOT_COLUMNS * PLOT_HEIGHT);
+                 CELL_LEFT + i % GRID_COLUMNS * CELL_WIDTH,
+                 TITLE_HEIGHT + i / GRID_COLUMNS * CELL_HEIGHT);
         /* The title, which appears when the pointer is on the plot, has the
          * whole name. */
         str_adds(&to, "<title>");
@@ -136,12 +156,12 @@ hist_svg(struct out *out, const struct inspect_cmd *cmd,
         str_adds(&to, "</text>\n");
         for (int k = 0; st->n_finite && k < 2 + (max > 1); k++)
             svg_tick_y(&to, 0,
-                       bottom - PLOT_INNER_H * (double)counts[k] / (double)max,
-                       PLOT_INNER_W, max < 1000000 ? 6 : 3, (double)counts[k]);
+                       bottom - INNER_H * (double)counts[k] / (double)max,
+                       INNER_W, max < 1000000 ? 6 : 3, (double)counts[k]);
         for (int k = 0; st->n_finite && k <= 2; k++)
-            svg_tick_x(&to, PLOT_INNER_W * k / 2, bottom, 3, values[k]);
+            svg_tick_x(&to, INNER_W * k / 2, bottom, 3, values[k]);
         for (size_t k = 0; st->n_finite && k < n_bins; k++) {
-            double h = PLOT_INNER_H * (double)st->hist[k] / (double)max;
+            double h = INNER_H * (double)st->hist[k] / (double)max;
 
             if (st->hist[k])
                 str_addf(&to,

@@ -41,6 +41,8 @@ static const struct opt opts[] = {
       "bins of a histogram" },
     { 0, "svg", "FILE", "stats", OPT_TEXT(svg),
       "draw the histograms into FILE" },
+    { 0, "plot", NULL, "stats", OPT_FLAG(plot),
+      "draw them on stdout, in characters, instead of the table" },
     { 0, "sha256", NULL, "hash", OPT_CONST(hash, HASH_SHA256),
       "SHA-256 instead of XXH3-128" },
     { 0, "whole", NULL, "hash", OPT_FLAG(whole),
@@ -71,7 +73,8 @@ static const struct opt opts[] = {
 };
 
 static const struct opt_rule rules[] = {
-    { OPT_NEEDS, "bins", "hist svg", NULL },
+    { OPT_NEEDS, "bins", "hist svg plot", NULL },
+    { OPT_NOT, "plot", "json hist align quantiles", NULL },
     { OPT_NOT, "json", "align", "--json has no columns to --align" },
     { OPT_NOT, "json", "raw", "--json and --raw are two forms of one output" },
     { OPT_NOT, "json", "dtype",

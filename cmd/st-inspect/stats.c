@@ -333,6 +333,8 @@ run(struct inspect_cmd *cmd, struct window *w, struct err *err)
             if (cmd->json) {
                 str_adds(&cmd->text, i ? ",\n" : "\n");
                 put_json(&cmd->text, cmd, t, &w->stats[i]);
+            } else if (cmd->plot) {
+                hist_plot(&cmd->text, &w->stats[i], (size_t)cmd->n_bins, t);
             } else if (cmd->hist) {
                 hist_rows(&cmd->text, &w->stats[i], (size_t)cmd->n_bins, t);
             } else {
@@ -370,7 +372,7 @@ stats_main(struct inspect_cmd *cmd, struct err *err)
         par_open(&cmd->par, cmd->n_threads, err) < 0 ||
         scratch_open(&scratch, par_threads(cmd->par), err) < 0)
         goto out;
-    if (cmd->hist || cmd->svg) {
+    if (cmd->hist || cmd->svg || cmd->plot) {
         hists = mem_big(sel.n, n_bins * sizeof(*hists), "histograms", err);
         if (!hists)
             goto out;
@@ -385,7 +387,7 @@ stats_main(struct inspect_cmd *cmd, struct err *err)
         str_adds(to, ",\"tensors\":[");
     } else if (cmd->hist) {
         str_adds(to, "name\tfrom\tto\tcount\tbar\n");
-    } else {
+    } else if (!cmd->plot) {
         str_adds(to, "dtype\telements\tnan\tinf\tzeros\tmin\tmax\tmean\tstd");
         for (size_t i = 0; i < cmd->n_quantiles; i++)
             str_addf(to, "\tq%g", cmd->quantiles[i]);

@@ -110,10 +110,13 @@ void ranks_quantiles(struct stats_job *j);
 void hist_range(struct tensor_stats *st);
 size_t hist_bin(const struct tensor_stats *st, size_t n_bins, double v);
 
-/* hist_rows() adds name, edges, count and bar of each bin; hist_svg() writes a
- * picture of all tensors of 'sel', stats [sel->n]: -1 with 'err' set if that
- * fails.  'out' is still the caller's. */
+/* hist_rows() adds name, edges, count and bar of each bin, hist_plot() a
+ * picture of characters; hist_svg() writes a picture of all tensors of 'sel',
+ * stats [sel->n]: -1 with 'err' set if that fails.  'out' is still the
+ * caller's. */
 void hist_rows(struct str *to, const struct tensor_stats *st, size_t n_bins,
+               const struct st_tensor *t);
+void hist_plot(struct str *to, const struct tensor_stats *st, size_t n_bins,
                const struct st_tensor *t);
 int hist_svg(struct out *out, const struct inspect_cmd *cmd,
              const struct selection *sel, const struct tensor_stats *stats,

@@ -6,8 +6,10 @@
 # (default: BUILD_DIR/demo), anew each time.  Every command is shown as it is
 # run, so that it can be typed.  Status 1 if anything differs.
 set -eu
-LC_ALL=C # numbers with a point
-export LC_ALL
+# numbers with a point, and pictures of the characters that the user has
+LC_CTYPE=${LC_ALL:-${LC_CTYPE:-${LANG:-C}}} LC_NUMERIC=C LC_COLLATE=C
+unset LC_ALL
+export LC_CTYPE LC_NUMERIC LC_COLLATE
 n_new=60
 max_error=0.0002 # of a logit: what hf-infer(1) promises
 tab=$(printf '\t')
@@ -172,9 +174,7 @@ step 'hf-infer qwen3-tiny --acts in:up_proj:1 --ctx 64 --file training.txt -q -f
 step 'for e in $(seq 24); do \
     saev-read -q --shuffle --epoch "$e" --raw "$(cat "$OUT/dump")"; \
 done | sae-train -o "$OUT/sae" -k 32 --latents 1024 --dim 128 --batch 512 \
-    -n 273 --lr 2e-3 --warmup 20 --hook layers.1.mlp.up_proj -q -f'
-step "awk 'NR % 30 == 2 { n = \$4 * 40; printf \"%4d %6.3f \", \$1, \$4; \\
-    while (n-- > 0.5) printf \"#\"; print \"\" }' \"\$OUT/sae/log.tsv\""
+    -n 273 --lr 2e-3 --warmup 20 --hook layers.1.mlp.up_proj -q -f --plot'
 step 'sae-train eval -s "$OUT/sae" "$(cat "$OUT/dump")"'
 step 'lut-precompute -m qwen3-tiny -s "$OUT/sae" --fuse gate_up -f -o "$OUT/own"'
 nll qwen3-tiny --lut '"$OUT/own"'
@@ -188,9 +188,7 @@ ask 'hf-infer qwen3-tiny --greedy -p "What is the capital of Gondor?"'
 step 'cat facts.jsonl'
 step 'moe-sft tune -m qwen3-tiny -d facts.jsonl --eval facts.jsonl -f \
     -o "$OUT/facts" -n 40 --batch 12 --rank 8 --lr 2e-3 --schedule cosine \
-    --compute f32'
-step "awk '\$1 % 4 == 1 { n = \$2 * 8; printf \"%4d %6.3f \", \$1, \$2; \\
-    while (n-- > 0.5) printf \"#\"; print \"\" }' \"\$OUT/facts/log.tsv\""
+    --compute f32 --plot'
 ask 'hf-infer qwen3-tiny --lora "$OUT/facts" --greedy \
     -p "What is the capital of Gondor?"'
 [ "$got" = " The capital of Gondor is Minas Tirith." ] ||

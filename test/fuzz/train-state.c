@@ -37,13 +37,17 @@ static void
 check(const struct train_state *s)
 {
     size_t nbytes = N_PARAMETERS * sizeof(float);
+    const struct train_log log = {
+        .title = "<&>", .unit = "nats", .table = s->table, .evals = &s->evals
+    };
     struct str svg = { 0 };
     struct adamw again;
     struct train_state t;
     struct stw *w;
     struct err err;
 
-    train_log_svg(&svg, "<&>", s->table, s->records, s->step, &s->evals);
+    train_log_svg(&svg, &log, s->records, s->step);
+    train_log_plot(&svg, &log, s->records, s->step);
     str_free(&svg);
     w = train_state_write(s, fuzz_path("again"), &err);
     MUST(w && stw_commit(w, &err) == 0);

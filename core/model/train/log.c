@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,8 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/out.h"
+#include "core/plot.h"
+#include "core/scale.h"
 #include "core/svg.h"
 
 /* Pixels. */
@@ -23,6 +26,7 @@
 #define INNER_H 290.0
 
 #define TITLE_CHARS 72 /* of the title: its end */
+#define PLOT_TITLE  60 /* the same, on a terminal */
 #define TITLE_END   ": loss</text>\n"
 #define FIRST_STEP  "step 1: "
 #define MORE_MAX    ((size_t)16 << 20) /* bytes of a log beyond the records */
@@ -100,30 +104,14 @@ log_all(struct str *to, const struct train_log *log, const double *records,
                            log->evals);
 }
 
-/* Points of the curve: step and log10 of the loss. */
+/* Points of the curve: step and loss; of many steps the mean of a few. */
 struct curve {
     size_t n;
     double x[N_POINTS], y[N_POINTS];
-    double bottom, top; /* of y: logs of 1, 2 or 5 times powers of ten */
-    long low, high;     /* their ticks */
+    struct scale scale; /* of y and of what was evaluated */
+    bool any;           /* is there a step, and a number that can be shown? */
     double last;        /* step */
 };
-
-/* 10^tick(i) is 1, 2, 5, 10, .. */
-static double
-tick(long i)
-{
-    static const double marks[] = { 1, 2, 5 };
-    long decade = i >= 0 ? i / 3 : -((2 - i) / 3);
-
-    return (double)decade + log10(marks[i - 3 * decade]);
-}
-
-static double
-log_of(double loss)
-{
-    return log10(loss > 1e-30 ? fmin(loss, 1e300) : 1e-30);
-}
 
 /* How many of them are of the first n steps. */
 static size_t
@@ -141,34 +129,27 @@ settle(struct curve *c, const struct train_table *table, const double *records,
        size_t n, const struct eval_list *evals)
 {
     size_t each = (n + N_POINTS - 1) / N_POINTS, n_evals = n_evals_of(evals, n);
+    double low = HUGE_VAL, high = -HUGE_VAL;
 
-    *c = (struct curve){
-        .bottom = 1e9, .top = -1e9, .low = -3 * 40, .last = (double)n
-    };
+    *c = (struct curve){ .last = (double)n };
     for (size_t i = 0; i < n; i += each, c->n++) {
         size_t end = i + each < n ? i + each : n;
         double sum = 0;
 
         for (size_t k = i; k < end; k++)
             sum += records[k * table->n + table->loss];
-        sum /= (double)(end - i);
         c->x[c->n] = (double)(i + 1 + end) / 2;
-        c->y[c->n] = log_of(sum);
-        c->bottom = fmin(c->bottom, c->y[c->n]);
-        c->top = fmax(c->top, c->y[c->n]);
+        c->y[c->n] = scale_clip(sum / (double)(end - i), true);
+        low = fmin(low, c->y[c->n]); /* of a number and NaN: the number */
+        high = fmax(high, c->y[c->n]);
     }
     for (size_t i = 0; i < n_evals; i++) {
-        c->bottom = fmin(c->bottom, log_of(evals->list[i].loss));
-        c->top = fmax(c->top, log_of(evals->list[i].loss));
+        low = fmin(low, scale_clip(evals->list[i].loss, true));
+        high = fmax(high, scale_clip(evals->list[i].loss, true));
     }
-    if (n == 0)
-        return;
-    while (tick(c->low + 1) <= c->bottom)
-        c->low++;
-    for (c->high = c->low + 1; tick(c->high) < c->top;)
-        c->high++;
-    c->bottom = tick(c->low);
-    c->top = tick(c->high);
+    c->any = n > 0 && low <= high;
+    if (c->any)
+        c->scale = scale_of(low, high, true, false);
 }
 
 static double
@@ -178,41 +159,25 @@ x_of(const struct curve *c, double step)
 }
 
 static double
-y_of(const struct curve *c, double y)
+y_of(const struct curve *c, double loss)
 {
-    return TOP + INNER_H * (c->top - y) / (c->top - c->bottom);
-}
-
-/* Where 1, 2, 5 would be two lines: what is between them. */
-static void
-put_fine_axis(struct str *to, const struct curve *c)
-{
-    static const double marks[] = { 1, 1.2, 1.4, 1.6, 1.8, 2, 3,
-                                    4, 5,   6,   7,   8,   9 };
-
-    for (double e = floor(c->bottom); e <= c->top; e++)
-        for (size_t i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
-            double y = e + log10(marks[i]);
-
-            if (y > c->bottom - 1e-9 && y < c->top + 1e-9)
-                svg_tick_y(to, LEFT, y_of(c, y), INNER_W, 3, pow(10, y));
-        }
+    return TOP + INNER_H * (1 - scale_part(&c->scale, loss));
 }
 
 static void
-put_axes(struct str *to, const struct curve *c)
+put_point(struct str *to, const struct curve *c, double step, double loss)
 {
-    /* over many decades one line for each */
-    long each = c->high - c->low > 4 * N_TICKS ? 3 : 1;
-    bool fine = c->high - c->low == 1;
+    loss = scale_clip(loss, true);
+    if (!isnan(loss))
+        svg_line_to(to, x_of(c, step), y_of(c, loss));
+}
+
+static void
+put_axes(struct str *to, const struct curve *c, const char *unit)
+{
     double was = 0;
 
-    if (fine)
-        put_fine_axis(to, c);
-    for (long i = c->low; i <= c->high && !fine; i++)
-        if (i % each == 0)
-            svg_tick_y(to, LEFT, y_of(c, tick(i)), INNER_W, 3,
-                       pow(10, tick(i)));
+    svg_axis_y(to, &c->scale, LEFT, TOP, INNER_W, INNER_H);
     for (int i = 0; i <= N_TICKS; i++) {
         double step = 1 + floor((c->last - 1) * i / N_TICKS);
 
@@ -221,8 +186,8 @@ put_axes(struct str *to, const struct curve *c)
         was = step;
         svg_tick_x(to, x_of(c, step), TOP + INNER_H, 9, step);
     }
-    str_addf(to, "<text x=\"%d\" y=\"%.0f\">step</text>\n", LEFT,
-             TOP + INNER_H + 40);
+    str_addf(to, "<text x=\"%d\" y=\"%.0f\">step; y: %s%s</text>\n", LEFT,
+             TOP + INNER_H + 36, unit, c->scale.log ? ", on a log scale" : "");
 }
 
 /* What was evaluated: a line in another color, its last loss in words. */
@@ -233,35 +198,34 @@ put_evals(struct str *to, const struct curve *c, const struct eval_list *evals,
     svg_line_begin(to, EVAL_COLOR);
     for (size_t i = 0; i < n; i++)
         /* what was evaluated before step 1 is at its place */
-        svg_line_to(to, x_of(c, fmax(evals->list[i].step, 1)),
-                    y_of(c, log_of(evals->list[i].loss)));
+        put_point(to, c, fmax(evals->list[i].step, 1), evals->list[i].loss);
     svg_line_end(to);
     str_addf(to,
-             "<text x=\"%d\" y=\"36\" text-anchor=\"end\" "
-             "fill=\"" EVAL_COLOR
+             "<text x=\"%d\" y=\"%.0f\" fill=\"" EVAL_COLOR
              "\">eval_loss: %.4g; step %.0f: %.4g</text>\n",
-             LEFT + (int)INNER_W, evals->list[0].loss, evals->list[n - 1].step,
-             evals->list[n - 1].loss);
+             LEFT, TOP + INNER_H + 54, evals->list[0].loss,
+             evals->list[n - 1].step, evals->list[n - 1].loss);
 }
 
 void
-train_log_svg(struct str *to, const char *title,
-              const struct train_table *table, const double *records, size_t n,
-              const struct eval_list *evals)
+train_log_svg(struct str *to, const struct train_log *log,
+              const double *records, size_t n)
 {
+    const struct train_table *table = log->table;
+    const struct eval_list *evals = log->evals;
     size_t n_evals = n_evals_of(evals, n);
     struct curve c;
 
     settle(&c, table, records, n, evals);
     svg_begin(to, WIDTH, HEIGHT);
     str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
-    svg_name(to, title, strlen(title), TITLE_CHARS);
+    svg_name(to, log->title, strlen(log->title), TITLE_CHARS);
     str_adds(to, TITLE_END);
-    if (n > 0) {
-        put_axes(to, &c);
+    if (c.any) {
+        put_axes(to, &c, log->unit);
         svg_line_begin(to, SVG_BLUE);
         for (size_t i = 0; i < c.n; i++)
-            svg_line_to(to, x_of(&c, c.x[i]), y_of(&c, c.y[i]));
+            put_point(to, &c, c.x[i], c.y[i]);
         svg_line_end(to);
         str_addf(to,
                  "<text x=\"%d\" y=\"36\">" FIRST_STEP "%.4g; step %zu: "
@@ -269,9 +233,44 @@ train_log_svg(struct str *to, const char *title,
                  LEFT, records[table->loss], n,
                  records[(n - 1) * table->n + table->loss]);
     }
-    if (n > 0 && n_evals > 0)
+    if (c.any && n_evals > 0)
         put_evals(to, &c, evals, n_evals);
     svg_end(to);
+}
+
+void
+train_log_plot(struct str *to, const struct train_log *log,
+               const double *records, size_t n)
+{
+    const struct train_table *table = log->table;
+    const struct eval_list *evals = log->evals;
+    size_t n_evals = n_evals_of(evals, n);
+    double *x = xcalloc(2 * (n_evals + 1), sizeof(*x)), *y = x + n_evals + 1;
+    struct plot_axes axes = { .x = "step",
+                              .y = log->unit,
+                              .left = 1,
+                              .right = (double)n,
+                              .log_y = true,
+                              .whole_x = true };
+    struct curve c;
+
+    settle(&c, table, records, n, evals);
+    for (size_t i = 0; i < n_evals; i++) {
+        x[i] = fmax(evals->list[i].step, 1);
+        y[i] = evals->list[i].loss;
+    }
+    str_esc_end(to, log->title, strlen(log->title), PLOT_TITLE);
+    str_adds(to, ": loss\n");
+    plot_lines(to, &axes,
+               (struct plot_line[]){ { c.x, c.y, c.n }, { x, y, n_evals } }, 2);
+    if (n > 0)
+        str_addf(to, FIRST_STEP "%.4g; step %zu: %.4g\n", records[table->loss],
+                 n, records[(n - 1) * table->n + table->loss]);
+    if (n > 0 && n_evals > 0)
+        str_addf(to, "o eval_loss: %.4g; step %.0f: %.4g\n",
+                 evals->list[0].loss, evals->list[n_evals - 1].step,
+                 evals->list[n_evals - 1].loss);
+    free(x);
 }
 
 /* The parts of a picture: its beginning, which all have; its end, after the
@@ -304,8 +303,7 @@ is_picture(const struct train_log *log, const struct str *there,
 
     if (p.first)
         sscanf(p.first, FIRST_STEP "%*[^;]; step %llu", &n);
-    train_log_svg(&ours, "", log->table, records, n < n_steps ? n : n_steps,
-                  log->evals);
+    train_log_svg(&ours, log, records, n < n_steps ? n : n_steps);
     q = parts_of(&ours);
     same = p.end && p.head_n >= q.head_n && !memcmp(there->s, ours.s, q.head_n);
     if (n <= n_steps)
@@ -441,7 +439,7 @@ train_log_draw(const struct train_log *log, const double *records, size_t n,
 
     if (!log->svg)
         return 0;
-    train_log_svg(&text, log->title, log->table, records, n, log->evals);
+    train_log_svg(&text, log, records, n);
     rc = out_put(log->svg, OUT_FORCE | OUT_OWN, text.s, text.n, err);
     str_free(&text);
     return rc;

@@ -37,6 +37,7 @@ struct eval_list {
 /* Its files, or NULL, and the heading of the picture; the rest is private. */
 struct train_log {
     const char *path, *svg, *title;
+    const char *unit; /* what the loss is: "nats per token" */
     const struct train_table *table;
     uint64_t each; /* lines of the steps that it divides; 0: of all */
     const struct eval_list *evals; /* NULL: the log has no column for them */
@@ -50,16 +51,17 @@ struct train_log {
  * train_log_head(), train_log_line(): TSV.  The head ends with a line of step 0
  * where something was evaluated before the first step.
  * train_log_svg(): the curve of the loss of n steps, and of what was evaluated
- * up to the last of them.
+ * up to the last of them.  train_log_plot(): the same in characters.
  */
 void train_log_head(struct str *to, const struct train_table *table,
                     const struct eval_list *evals);
 void train_log_line(struct str *to, const struct train_table *table,
                     uint64_t step, const double *record,
                     const struct eval_list *evals);
-void train_log_svg(struct str *to, const char *title,
-                   const struct train_table *table, const double *records,
-                   size_t n, const struct eval_list *evals);
+void train_log_svg(struct str *to, const struct train_log *log,
+                   const double *records, size_t n);
+void train_log_plot(struct str *to, const struct train_log *log,
+                    const double *records, size_t n);
 
 /*
  * train_log_check(): may it write?  Only what is free or, to 'resume', was

@@ -1,0 +1,390 @@
+#include "core/plot.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "core/mem.h"
+#include "core/scale.h"
+
+#define LINE_ROWS   14
+#define COLUMN_ROWS 6
+#define MAX_ROWS    LINE_ROWS
+#define N_X_TICKS   5
+#define NUMBER      24 /* bytes of a number as text */
+
+/* Is the codeset UTF-8?  What the first of LC_ALL, LC_CTYPE and LANG says that
+ * is not empty, whether or not that locale is installed. */
+static bool
+is_utf8(void)
+{
+    static const char *const names[] = { "LC_ALL", "LC_CTYPE", "LANG" };
+    const char *locale = "", *codeset;
+
+    for (size_t i = 0; i < 3 && !*locale; i++) {
+        const char *value = getenv(names[i]);
+
+        locale = value ? value : "";
+    }
+    codeset = strchr(locale, '.');
+    codeset = codeset ? codeset + 1 : locale; /* macOS has "UTF-8" alone */
+    return !strncasecmp(codeset, "utf-8", 5) ||
+           !strncasecmp(codeset, "utf8", 4);
+}
+
+static void
+put_char(struct str *to, uint32_t c)
+{
+    char s[4];
+
+    str_add(to, s, (size_t)utf8_put(s, c));
+}
+
+static void
+put_spaces(struct str *to, size_t n)
+{
+    while (n-- > 0)
+        str_addc(to, ' ');
+}
+
+static void
+end_line(struct str *to)
+{
+    while (to->n && to->s[to->n - 1] == ' ')
+        to->n--;
+    str_addc(to, '\n');
+}
+
+static size_t
+n_chars(const char *s, size_t nbytes)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < nbytes; i++)
+        n += ((unsigned char)s[i] & 0xc0) != 0x80;
+    return n;
+}
+
+static int
+number(char text[NUMBER], double v, int digits)
+{
+    if (isnan(v)) /* printf would show its sign */
+        return snprintf(text, NUMBER, "nan");
+    if (fabs(v) < 1e10 && v == floor(v))
+        digits = 10;
+    return snprintf(text, NUMBER, "%.*g", digits, v == 0 ? 0 : v);
+}
+
+/* ---- bars ---- */
+
+/* The character for so many eighths of a cell, 0 to 8, whose full block and
+ * whose first part are 'full' and 'part' in Unicode. */
+static uint32_t
+eighths_char(unsigned eighths, bool utf8, uint32_t full, uint32_t part, int up)
+{
+    if (eighths == 0)
+        return ' ';
+    if (utf8)
+        return eighths == 8 ? full : part + (uint32_t)(up * ((int)eighths - 1));
+    return eighths == 8 ? '#' : eighths < 4 ? '.' : ':';
+}
+
+static unsigned
+eighths_of(double v, double max, unsigned cells)
+{
+    unsigned n = (unsigned)lrint(v / max * cells * 8);
+
+    return n ? n : v > 0;
+}
+
+static void
+put_bar(struct str *to, double v, double max, bool negative, bool utf8)
+{
+    unsigned room = negative ? PLOT_BAR_WIDTH / 2 : PLOT_BAR_WIDTH;
+    unsigned n = isfinite(v) ? eighths_of(fabs(v), max, room) : 0;
+
+    if (negative) {
+        unsigned left = v < 0 ? (n + 4) / 8 : 0;
+
+        left = v < 0 && !left && n ? 1 : left;
+        put_spaces(to, room - left);
+        for (unsigned i = 0; i < left; i++)
+            put_char(to, utf8 ? 0x2588 : '#');
+        put_char(to, utf8 ? 0x2502 : '|');
+        n = v < 0 ? 0 : n;
+    }
+    for (unsigned at; n > 0; n -= at) {
+        at = n < 8 ? n : 8;
+        put_char(to, eighths_char(at, utf8, 0x2588, 0x258f, -1));
+    }
+    end_line(to);
+}
+
+void
+plot_bars(struct str *to, const struct plot_bar *bars, size_t n)
+{
+    bool utf8 = is_utf8(), negative = false;
+    size_t label_n = 0, value_n = 0;
+    struct str label = { 0 };
+    char text[NUMBER];
+    double max = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        str_clear(&label);
+        str_esc_end(&label, bars[i].label, strlen(bars[i].label),
+                    PLOT_LABEL_MAX);
+        label_n = larger(label_n, n_chars(label.s, label.n));
+        value_n = larger(value_n, (size_t)number(text, bars[i].v, 4));
+        if (isfinite(bars[i].v)) {
+            max = fmax(max, fabs(bars[i].v));
+            negative |= bars[i].v < 0;
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        str_clear(&label);
+        str_esc_end(&label, bars[i].label, strlen(bars[i].label),
+                    PLOT_LABEL_MAX);
+        str_add(to, label.s, label.n);
+        put_spaces(to, label_n - n_chars(label.s, label.n));
+        number(text, bars[i].v, 4);
+        str_addf(to, "  %*s ", (int)value_n, text);
+        put_bar(to, bars[i].v, max > 0 ? max : 1, negative, utf8);
+    }
+    str_free(&label);
+}
+
+/* ---- what is between the axes ---- */
+
+struct grid {
+    bool utf8;
+    size_t rows, width;
+    uint32_t cell[MAX_ROWS][PLOT_WIDTH]; /* 0: nothing */
+    double tick[MAX_ROWS];               /* NaN: the row has none */
+};
+
+static size_t
+put_y_numbers(const struct grid *g, char text[MAX_ROWS][NUMBER])
+{
+    size_t most = 0;
+
+    for (size_t r = 0; r < g->rows; r++) {
+        *text[r] = '\0';
+        if (!isnan(g->tick[r]))
+            most = larger(most, (size_t)number(text[r], g->tick[r], 6));
+    }
+    return most;
+}
+
+/* The axis below, and its numbers: the first begins at its tick, the last ends
+ * there. */
+static void
+put_x(struct str *to, const struct grid *g, const struct plot_axes *a,
+      size_t margin)
+{
+    char text[N_X_TICKS][NUMBER];
+    size_t at[N_X_TICKS], n = 0, done = 0;
+    double span = a->right - a->left, last = (double)(g->width - 1);
+
+    for (int i = 0; i < N_X_TICKS; i++) {
+        double v = a->left + span * i / (N_X_TICKS - 1);
+
+        v = a->whole_x ? floor(v) : v;
+        number(text[n], v, 3);
+        at[n] = span > 0 ? (size_t)lrint((v - a->left) / span * last) : 0;
+        n +=
+            n == 0 || (at[n] != at[n - 1] && strcmp(text[n], text[n - 1]) != 0);
+    }
+    put_spaces(to, margin);
+    put_char(to, g->utf8 ? 0x2514 : '+');
+    for (size_t c = 0, i = 0; c < g->width; c++) {
+        bool is_tick = i < n && at[i] == c;
+
+        put_char(to,
+                 is_tick ? (g->utf8 ? 0x252c : '+') : (g->utf8 ? 0x2500 : '-'));
+        i += is_tick;
+    }
+    end_line(to);
+    for (size_t i = 0; i < n; i++) {
+        size_t m = strlen(text[i]), from = margin + 1 + at[i];
+
+        from -= i == 0 ? 0 : i + 1 == n && n > 1 ? m - 1 : m / 2;
+        if (i && from < done + 1)
+            continue;
+        put_spaces(to, from - done);
+        str_adds(to, text[i]);
+        done = from + m;
+    }
+    end_line(to);
+    put_spaces(to, margin + 1);
+    str_addf(to, "%s\n", a->x);
+}
+
+static void
+put_grid(struct str *to, const struct grid *g, const struct plot_axes *a,
+         bool log)
+{
+    char text[MAX_ROWS][NUMBER];
+    size_t most = put_y_numbers(g, text);
+
+    str_addf(to, "%s%s\n", a->y, log ? " (log scale)" : "");
+    for (size_t r = 0; r < g->rows; r++) {
+        bool is_tick = *text[r];
+
+        str_addf(to, "%*s ", (int)most, text[r]);
+        put_char(to,
+                 is_tick ? (g->utf8 ? 0x2524 : '+') : (g->utf8 ? 0x2502 : '|'));
+        for (size_t c = 0; c < g->width; c++)
+            put_char(to, g->cell[r][c] ? g->cell[r][c] : ' ');
+        end_line(to);
+    }
+    put_x(to, g, a, most + 1);
+}
+
+static void
+put_nothing(struct str *to, const struct plot_axes *a)
+{
+    str_addf(to, "%s: no numbers\n", a->y);
+}
+
+/* ---- columns ---- */
+
+void
+plot_columns(struct str *to, const struct plot_axes *a, const double *v,
+             size_t n)
+{
+    struct grid g = { .utf8 = is_utf8(), .rows = COLUMN_ROWS };
+    size_t each = n && n < PLOT_WIDTH ? PLOT_WIDTH / n : 1;
+    struct scale s;
+    double max = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (isfinite(v[i]))
+            max = fmax(max, scale_clip(v[i], false));
+    if (max == 0) {
+        put_nothing(to, a);
+        return;
+    }
+    s = scale_of(0, max, false, a->whole_y);
+    g.width = n < PLOT_WIDTH ? n * each : PLOT_WIDTH;
+    for (size_t r = 0; r < g.rows; r++)
+        g.tick[r] = (double)NAN;
+    for (size_t i = 0; i < s.n; i++) {
+        size_t up = (size_t)(scale_part(&s, s.tick[i]) * (double)g.rows + 1e-9);
+
+        up = up ? up - 1 : 0; /* a column of that height fills the row */
+        if (up < g.rows && isnan(g.tick[g.rows - 1 - up]))
+            g.tick[g.rows - 1 - up] = s.tick[i];
+    }
+    for (size_t c = 0; c < g.width; c++) {
+        size_t first = c * n / g.width, end = (c + 1) * n / g.width;
+        double most = 0;
+        unsigned up;
+
+        for (size_t i = first; i < larger(end, first + 1); i++)
+            if (isfinite(v[i]))
+                most = fmax(most, scale_clip(v[i], false));
+        up = eighths_of(most, s.high, (unsigned)g.rows);
+        for (size_t r = g.rows; r-- > 0 && up > 0;) {
+            unsigned part = up < 8 ? up : 8;
+
+            g.cell[r][c] = eighths_char(part, g.utf8, 0x2588, 0x2581, 1);
+            up -= part;
+        }
+    }
+    put_grid(to, &g, a, false);
+}
+
+/* ---- lines ---- */
+
+/* A cell is 2 by 4 dots. */
+struct dot {
+    long x, y; /* y from the top */
+};
+
+static void
+put_dot(struct grid *g, long x, long y)
+{
+    static const uint8_t bits[4][2] = {
+        { 0x01, 0x08 }, { 0x02, 0x10 }, { 0x04, 0x20 }, { 0x40, 0x80 }
+    };
+    uint32_t *cell = &g->cell[y / 4][x / 2];
+
+    *cell = g->utf8 ? *cell | 0x2800 | bits[y % 4][x % 2] : '*';
+}
+
+static void
+join(struct grid *g, struct dot a, struct dot b)
+{
+    long n =
+        labs(b.x - a.x) > labs(b.y - a.y) ? labs(b.x - a.x) : labs(b.y - a.y);
+
+    for (long i = 0; i <= n; i++)
+        put_dot(g, n ? a.x + lrint((double)((b.x - a.x) * i) / (double)n) : a.x,
+                n ? a.y + lrint((double)((b.y - a.y) * i) / (double)n) : a.y);
+}
+
+/* Can it be drawn, and where? */
+static bool
+place(struct dot *d, const struct grid *g, const struct plot_axes *a,
+      const struct scale *s, double x, double y)
+{
+    double across =
+        a->right > a->left ? (x - a->left) / (a->right - a->left) : 0;
+
+    y = scale_clip(y, a->log_y);
+    if (isnan(y) || !(across >= 0 && across <= 1))
+        return false;
+    y = scale_part(s, y);
+    d->x = lrint(across * (double)(2 * g->width - 1));
+    d->y = lrint((1 - y) * (double)(4 * g->rows - 1));
+    return true;
+}
+
+void
+plot_lines(struct str *to, const struct plot_axes *a,
+           const struct plot_line *lines, size_t n_lines)
+{
+    struct grid g = { .utf8 = is_utf8(),
+                      .rows = LINE_ROWS,
+                      .width = PLOT_WIDTH };
+    double low = INFINITY, high = -INFINITY;
+    struct scale s;
+    struct dot d = { 0 }, was = d;
+
+    for (size_t k = 0; k < n_lines; k++)
+        for (size_t i = 0; i < lines[k].n; i++) {
+            double y = scale_clip(lines[k].y[i], a->log_y);
+
+            low = fmin(low, y); /* not NaN */
+            high = fmax(high, y);
+        }
+    if (low > high) {
+        put_nothing(to, a);
+        return;
+    }
+    s = scale_of(low, high, a->log_y, a->whole_y);
+    for (size_t r = 0; r < g.rows; r++)
+        g.tick[r] = (double)NAN;
+    for (size_t i = 0; i < s.n; i++)
+        g.tick[lrint((1 - scale_part(&s, s.tick[i])) *
+                     (double)(4 * g.rows - 1)) /
+               4] = s.tick[i];
+    for (size_t k = 0; k < n_lines; k++) {
+        bool joined = false;
+
+        for (size_t i = 0; i < lines[k].n; i++) {
+            bool can = place(&d, &g, a, &s, lines[k].x[i], lines[k].y[i]);
+
+            if (can && k > 0)
+                g.cell[d.y / 4][d.x / 2] = 'o';
+            else if (can)
+                join(&g, joined ? was : d, d);
+            joined = can;
+            was = d;
+        }
+    }
+    put_grid(to, &g, a, s.log);
+}

@@ -1,0 +1,248 @@
+/* Pictures of characters: bars, columns and curves that were drawn by hand; the
+ * properties of any scale. */
+#include "core/plot.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/scale.h"
+#include "test/unit/tap.h"
+
+static void
+is(const struct str *s, const char *want, const char *what)
+{
+    tap_ok(s->n == strlen(want) && !memcmp(s->s, want, s->n), "%s", what);
+    if (s->n != strlen(want) || memcmp(s->s, want, s->n) != 0)
+        printf("# found\n%.*s\n# expected\n%s\n", (int)s->n, s->s, want);
+}
+
+static void
+test_bars(void)
+{
+    /* 40 columns for 8, so 5 for 1, 1/8 of one for 0.01 */
+    const struct plot_bar bars[] = {
+        { "eight", 8 }, { "a name of thirty characters ..", 1 },
+        { "x", 0.01 },  { "none", 0 },
+        { "nan", NAN }, { "inf", INFINITY }
+    };
+    /* 20 columns for 4 on each side */
+    const struct plot_bar signed_bars[] = { { "a", -4 }, { "b", 2 } };
+    struct str s = { 0 };
+
+    setenv("LC_ALL", "C", 1);
+    plot_bars(&s, bars, 6);
+    is(&s,
+       "eight                        8 "
+       "########################################\n"
+       "... thirty characters ..     1 #####\n"
+       "x                         0.01 .\n"
+       "none                         0\n"
+       "nan                        nan\n"
+       "inf                        inf\n",
+       "bars, ASCII");
+    str_clear(&s);
+    setenv("LC_ALL", "de_DE.UTF-8", 1);
+    plot_bars(&s, bars + 1, 2);
+    is(&s,
+       "... thirty characters ..     1 "
+       "████████████████████████████████████████\n"
+       "x                         0.01 ▍\n", /* 3.2 eighths */
+       "bars, Unicode");
+    str_clear(&s);
+    plot_bars(&s, signed_bars, 2);
+    is(&s,
+       "a  -4 ████████████████████│\n"
+       "b   2                     │██████████\n",
+       "bars to both sides");
+    str_free(&s);
+}
+
+static void
+test_columns(void)
+{
+    const double v[] = { 3, 0, 6, NAN }, none[] = { 0, 0 };
+    const struct plot_axes axes = {
+        .x = "value", .y = "elements", .right = 4, .whole_y = true
+    };
+    struct str s = { 0 };
+
+    setenv("LC_ALL", "C", 1);
+    plot_columns(&s, &axes, v, 4); /* 16 wide each, 6 rows for 6 */
+    is(&s,
+       "elements\n"
+       "6 +                                ################\n"
+       "  |                                ################\n"
+       "4 +                                ################\n"
+       "  |################                ################\n"
+       "2 +################                ################\n"
+       "0 +################                ################\n"
+       "  ++---------------+---------------+--------------+---------------+\n"
+       "   0               1               2              3               4\n"
+       "   value\n",
+       "columns");
+    str_clear(&s);
+    plot_columns(&s, &axes, none, 2);
+    is(&s, "elements: no numbers\n", "no columns");
+    str_free(&s);
+}
+
+static void
+test_lines(void)
+{
+    const double x[] = { 1, 2, 3, 4 }, y[] = { 0, NAN, 10, 10 };
+    const double at[] = { 4 }, dot[] = { 0 };
+    const struct plot_line lines[] = { { x, y, 4 }, { at, dot, 1 } };
+    const struct plot_axes axes = {
+        .x = "step", .y = "loss", .left = 1, .right = 4, .whole_x = true
+    };
+    struct str s = { 0 };
+
+    setenv("LC_ALL", "C", 1);
+    plot_lines(&s, &axes, lines, 2);
+    is(&s,
+       "loss\n"
+       "10 +                                          **********************\n"
+       "   |\n"
+       "   |\n"
+       "   |\n"
+       "   |\n"
+       "   |\n"
+       "   |\n"
+       " 5 +\n" /* the other of the two rows in the middle would do */
+       "   |\n"
+       "   |\n"
+       "   |\n"
+       "   |\n"
+       "   |\n"
+       " 0 +*                                                              o\n"
+       "   ++--------------------+--------------------+--------------------+\n"
+       "    1                    2                    3                    4\n"
+       "    step\n",
+       "a line with a gap, and a point");
+    str_free(&s);
+}
+
+static uint64_t seed = 1;
+
+static double
+uniform(void)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (double)(seed >> 11) * 0x1p-53;
+}
+
+/* Is v one of 1, 2, 5 times a power of ten, or a multiple of such a step? */
+static bool
+is_round(double v, double step)
+{
+    double unit = pow(10, floor(log10(step) + 1e-9)), m = step / unit;
+
+    return (fabs(m - 1) < 1e-6 || fabs(m - 2) < 1e-6 || fabs(m - 5) < 1e-6) &&
+           fabs(v / step - round(v / step)) < 1e-3;
+}
+
+static bool
+scale_holds(double low, double high, bool log, bool whole)
+{
+    struct scale s = scale_of(low, high, log, whole);
+    double slack = 1e-9 * (fabs(s.low) + fabs(s.high));
+
+    if (!(s.low < s.high) || s.n < 2 || s.n > SCALE_TICKS ||
+        s.low > low + slack || s.high < high - slack ||
+        s.log != (log && low > 0 && high >= 4 * low))
+        return false;
+    for (size_t i = 0; i < s.n; i++) {
+        double t = s.tick[i], part = scale_part(&s, t);
+        double step = s.log ? t : s.tick[1] - s.tick[0];
+
+        if (t < s.low - slack || t > s.high + slack ||
+            (i && t <= s.tick[i - 1]) || !(part >= 0 && part <= 1) ||
+            !is_round(t, step) || (whole && !s.log && t != floor(t)))
+            return false;
+    }
+    return true;
+}
+
+static void
+test_scales(void)
+{
+    size_t n = 200000, n_bad = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        double unit = pow(10, 600 * uniform() - 300);
+        double a = (uniform() - 0.3) * unit;
+        double b = a + unit * pow(10, -6 * uniform());
+        bool log = i % 2, whole = i % 4 >= 2;
+
+        if (log)
+            a = fabs(a), b = a * pow(10, 20 * uniform());
+        if (whole && !log)
+            a = floor(uniform() * 10), b = a + 1 + floor(uniform() * 1e6);
+        if (!isfinite(b) || b > 1e300 || a == 0)
+            continue;
+        if (!scale_holds(a, b, log, whole) && n_bad++ == 0)
+            printf("# %.17g %.17g %d %d\n", a, b, log, whole);
+    }
+    tap_ok(n_bad == 0, "%zu scales: around the numbers, ticks round (%zu not)",
+           n, n_bad);
+    tap_ok(scale_holds(0, 0, false, false) && scale_holds(5, 5, true, true) &&
+               scale_holds(-3, -3, false, false) &&
+               scale_holds(-1e300, 1e300, false, false),
+           "scales of one number, and of the largest");
+    tap_ok(isnan(scale_clip(0, true)) && isnan(scale_clip(NAN, false)) &&
+               isnan(scale_clip(-INFINITY, false)) &&
+               scale_clip(-1e308, false) == -1e300 &&
+               scale_clip(5e-324, true) == 1e-300,
+           "what an axis shows");
+}
+
+/* Nothing is wider than 80 columns, whatever the numbers are. */
+static void
+test_width(void)
+{
+    const double kinds[] = { NAN,    INFINITY, -INFINITY, 1e308, -1e308,
+                             5e-324, 0,        123456.7,  -1e-7 };
+    const struct plot_axes axes = {
+        .x = "x", .y = "y", .left = -1e-300, .right = 1e300
+    };
+    struct plot_bar bars[300];
+    double x[300], y[300];
+    struct str s = { 0 };
+    size_t widest = 0;
+
+    for (int round = 0; round < 2000; round++) {
+        size_t n = (size_t)(300 * uniform()), at = 0;
+
+        setenv("LC_ALL", round % 2 ? "C" : "C.UTF-8", 1);
+        for (size_t i = 0; i < n; i++) {
+            x[i] = kinds[(size_t)(9 * uniform())];
+            y[i] = kinds[(size_t)(9 * uniform())];
+            bars[i] =
+                (struct plot_bar){ "\xc3\xa4 label, \n and its end", y[i] };
+        }
+        plot_bars(&s, bars, n);
+        plot_columns(&s, &axes, y, n);
+        plot_lines(&s, &axes, &(struct plot_line){ x, y, n }, 1);
+        for (size_t i = 0; i < s.n; i++) {
+            at += ((unsigned char)s.s[i] & 0xc0) != 0x80;
+            widest = at > widest ? at : widest;
+            at = s.s[i] == '\n' ? 0 : at;
+        }
+        str_clear(&s);
+    }
+    tap_ok(widest <= 81, "at most 80 columns (%zu)", widest - 1);
+    str_free(&s);
+}
+
+int
+main(void)
+{
+    test_bars();
+    test_columns();
+    test_lines();
+    test_scales();
+    test_width();
+    return tap_done();
+}
