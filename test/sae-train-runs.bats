@@ -108,6 +108,56 @@ np.save("one.npy", np.ascontiguousarray(x[:, 1]))'
     [ "$stderr" = "sae-train: all/layers.1.mlp/state.safetensors: layer was 1 (now 0; --force starts a new run)" ]
 }
 
+@test "sae-train info -l: what an SAE is, and the run, finished or not" {
+    train top -n 3 --warmup 2 --seed 7 --hook layers.1.mlp
+    # numbers as the log has them
+    [ "$(sae-train info -l top | awk -F '\t' -v OFS='\t' '$1 == "fvu" { $2 = sprintf("%.9g", $2) } { print }')" = "$(
+        cat <<END
+file	top/sae.safetensors
+activation	topk
+latents	64
+d	32
+k	4
+encodes	x - b_dec
+hook	layers.1.mlp
+seed	7
+batch	256
+lr	0.0032
+warmup	2
+decay	0.2
+steps_in_all	3
+steps	3
+rows	768
+$(awk -F '\t' 'END { print "fvu\t" $4 "\nl0\t" $6 "\ndead\t" $7 }' top/log.tsv)
+END
+    )" ]
+    rm top/sae.safetensors
+    [ "$(sae-train info -l top | head -n 6 | paste -sd' ')" = $'activation\ttopk latents\t64 d\t32 k\t4 hook\tlayers.1.mlp seed\t7' ]
+    train theta -n 3 --warmup 2 --activation batchtopk --format saelens
+    rm theta/state.safetensors
+    theta=$(py -c 'import mkst; print(repr(float(mkst.read("theta/sae_weights.safetensors")[0]["threshold"][0])))')
+    [ "$(sae-train info --long theta sae0 | grep -v '^sae0.[ef]')" = "$(
+        cat <<END
+theta	file	theta/sae_weights.safetensors
+theta	activation	threshold
+theta	latents	64
+theta	d	32
+theta	threshold	$theta
+theta	encodes	x - b_dec
+sae0	activation	topk
+sae0	latents	64
+sae0	d	32
+sae0	k	32
+END
+    )" ]
+    mkdir none
+    for p in 66:none 66:nothing 65:rows.npy; do
+        run "-${p%:*}" --separate-stderr sae-train info -l "${p#*:}"
+        [ "${#stderr_lines[@]}" = 1 ]
+        [ -z "$output" ]
+    done
+}
+
 @test "sae-train --resume: from the file and from a pipe that begins later, the same bytes" {
     py -c 'from saev_dump import *; dump("dump", n=300, p=16, d=32)'
     saev-read -q --shuffle --seed 1 dump >shuffled.npy

@@ -156,6 +156,23 @@ files() {
     done
 }
 
+@test "sae-train info -l: every library's files" {
+    files
+    sae-train info -l files/*/ >info
+    [ "$(grep -c $'\tlatents\t64$' info)" = 24 ]
+    [ "$(grep -c $'\td\t24$' info)" = 24 ]
+    of() {
+        sed -n "s|^files/$1/\t\(.*\)|\1|p" info | grep -v -e ^file -e ^latents -e ^d | tr '\t\n' ' ;'
+    }
+    [ "$(of saelens-topk-x)" = "activation topk;k 5;encodes x;" ]
+    [ "$(of saelens-standard)" = "activation relu;encodes x - b_dec;" ]
+    [ "$(of BatchTopKSAE.pt)" = "activation batchtopk;k 5;threshold 0.75;encodes x - b_dec;" ]
+    theta=$(py -c 'import numpy as np
+t = np.maximum(np.load("files/gemma/params.npz")["threshold"], 0)
+print(f"threshold_min {t.min():.17g};threshold_max {t.max():.17g};")')
+    [ "$(of gemma)" = "activation threshold;${theta}encodes x;" ]
+}
+
 @test "sae-train eval: .pt by torch itself" {
     need_torch
     files

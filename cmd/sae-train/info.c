@@ -1,13 +1,26 @@
-/* sae-train info: what the state of a run says. */
+/* sae-train info: what a run had, and what its SAE is. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cmd/sae-train/cmd.h"
+#include "core/format/sae.h"
 #include "core/format/st.h"
 #include "core/js.h"
 #include "core/le.h"
+#include "core/map.h"
+#include "core/model/train/sae.h"
 #include "core/str.h"
+
+/* ---- what the state says ---- */
+
+static int
+not_state(const struct st *st, struct err *err)
+{
+    return err_set(err, EX_DATAERR, "%s: is not a state of sae-train",
+                   st->path);
+}
 
 /* Rows of the input that the run had: "input", its second number. */
 static int
@@ -17,26 +30,46 @@ rows_had(const struct st *st, double *rows, struct err *err)
     unsigned char number[8];
 
     if (!t || t->dtype != DT_F64 || t->n_elements != 3)
-        return err_set(err, EX_DATAERR, "%s: is not a state of sae-train",
-                       st->path);
+        return not_state(st, err);
     if (st_pread(st, t, number, 8, 8, err) < 0)
         return -1;
     *rows = le_f64(number);
     return 0;
 }
 
+/* How many steps there were, and the record of the last one. */
 static int
-print_run(const char *dir, bool json, struct err *err)
+last_step(const struct st *st, int64_t *n, struct sae_record *last,
+          struct err *err)
 {
-    struct str path = { 0 }, text = { 0 };
+    const struct st_tensor *t = st_find(st, "steps");
+    unsigned char row[sizeof(*last)];
+    double v[sizeof(*last) / 8];
+
+    if (!t || t->dtype != DT_F64 || t->n_dims != 2 ||
+        t->shape[1] != sizeof(v) / sizeof(*v))
+        return not_state(st, err);
+    *n = t->shape[0];
+    if (*n == 0)
+        return 0;
+    if (st_pread(st, t, row, sizeof(row), t->nbytes - sizeof(row), err) < 0)
+        return -1;
+    for (size_t i = 0; i < sizeof(v) / sizeof(*v); i++)
+        v[i] = le_f64(row + 8 * i);
+    memcpy(last, v, sizeof(v));
+    return 0;
+}
+
+/* The number, or with --json all that the state says of itself. */
+static int
+print_rows(const char *path, bool json, struct err *err)
+{
+    struct str text = { 0 };
     struct st st;
     double rows = 0;
     int rc;
 
-    str_addf(&path, "%s/state.safetensors", dir);
-    rc = st_open(&st, path.s, err);
-    str_free(&path);
-    if (rc < 0)
+    if (st_open(&st, path, err) < 0)
         return -1;
     rc = rows_had(&st, &rows, err);
     if (rc == 0 && !json)
@@ -56,13 +89,160 @@ print_run(const char *dir, bool json, struct err *err)
     return rc;
 }
 
+/* ---- --long: lines of TSV ---- */
+
+struct facts {
+    struct str to;
+    const char *path; /* before each line; NULL: none */
+};
+
+static void
+put_text(struct facts *f, const char *name, const char *value)
+{
+    if (f->path) {
+        str_esc(&f->to, f->path, strlen(f->path));
+        str_addc(&f->to, '\t');
+    }
+    str_addf(&f->to, "%s\t", name);
+    str_esc(&f->to, value, strlen(value));
+    str_addc(&f->to, '\n');
+}
+
+static void
+put_number(struct facts *f, const char *name, double v)
+{
+    struct str text = { 0 };
+
+    js_put_f64(&text, v);
+    put_text(f, name, text.s);
+    str_free(&text);
+}
+
+static void
+put_sae(struct facts *f, const struct sae *s)
+{
+    static const char *const names[] = { [SAE_TOPK] = "topk",
+                                         [SAE_BATCHTOPK] = "batchtopk",
+                                         [SAE_JUMPRELU] = "threshold",
+                                         [SAE_RELU] = "relu" };
+    float least = INFINITY, most = 0;
+
+    put_text(f, "file", s->path);
+    put_text(f, "activation",
+             s->batchtopk ? "batchtopk" : names[s->activation]);
+    put_number(f, "latents", (double)s->n);
+    put_number(f, "d", (double)s->in);
+    if (s->k)
+        put_number(f, "k", (double)s->k);
+    for (size_t i = 0; s->thresholds && i < s->n; i++) {
+        least = fminf(least, s->thresholds[i]);
+        most = fmaxf(most, s->thresholds[i]);
+    }
+    if (s->thresholds && least == most) {
+        put_number(f, "threshold", (double)most);
+    } else if (s->thresholds) {
+        put_number(f, "threshold_min", (double)least);
+        put_number(f, "threshold_max", (double)most);
+    }
+    put_text(f, "encodes", s->centered ? "x - b_dec" : "x");
+    if (s->hook)
+        put_text(f, "hook", s->hook);
+}
+
+/* Settings of the run, first those of an SAE that is not written yet. */
+static void
+put_settings(struct facts *f, const struct st *st, bool has_sae)
+{
+    static const struct {
+        const char *key, *name;
+        bool of_sae;
+    } settings[] = {
+        { "--activation", "activation", true },
+        { "--latents", "latents", true },
+        { "d", "d", true },
+        { "--k", "k", true },
+        { "--hook", "hook", true },
+        { "--init", "init", false },
+        { "--seed", "seed", false },
+        { "--batch", "batch", false },
+        { "--lr", "lr", false },
+        { "--warmup", "warmup", false },
+        { "--decay", "decay", false },
+        { "-n", "steps_in_all", false },
+    };
+
+    for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
+        const char *value = st_meta(st, settings[i].key);
+
+        if (value && *value && !(settings[i].of_sae && has_sae))
+            put_text(f, settings[i].name, value);
+    }
+}
+
+static int
+put_run(struct facts *f, const char *path, bool has_sae, struct err *err)
+{
+    struct sae_record last = { 0 };
+    double rows = 0;
+    int64_t n = 0;
+    struct st st;
+    int rc = st_open(&st, path, err);
+
+    if (rc < 0)
+        return -1;
+    if (rows_had(&st, &rows, err) < 0 || last_step(&st, &n, &last, err) < 0) {
+        st_close(&st);
+        return -1;
+    }
+    put_settings(f, &st, has_sae);
+    put_number(f, "steps", (double)n);
+    put_number(f, "rows", rows);
+    if (n > 0) {
+        put_number(f, "fvu", last.fvu);
+        put_number(f, "l0", last.l0);
+        put_number(f, "dead", last.dead);
+    }
+    st_close(&st);
+    return 0;
+}
+
+static int
+print_long(const char *dir, const char *state, bool several, struct err *err)
+{
+    struct facts f = { .path = several ? dir : NULL };
+    int has_sae = sae_is_one(dir, err), rc = has_sae < 0 ? -1 : 0;
+    struct sae sae;
+
+    if (has_sae > 0) {
+        rc = sae_open(&sae, dir, err);
+        if (rc == 0)
+            put_sae(&f, &sae);
+        sae_close(&sae);
+    }
+    /* where both are missing, the message is the state's */
+    if (rc == 0 && !(has_sae && file_missing(state)))
+        rc = put_run(&f, state, has_sae, err);
+    if (rc == 0)
+        fputs(f.to.s, stdout);
+    str_free(&f.to);
+    return rc;
+}
+
 int
 info_main(const struct train_cmd *cmd, struct err *err)
 {
+    int rc = 0;
+
     if (cmd->n_paths == 0)
         return err_set(err, TU_USAGE, "a DIR is missing");
-    for (int i = 0; i < cmd->n_paths; i++)
-        if (print_run(cmd->paths[i], cmd->json, err) < 0)
-            return -1;
-    return 0;
+    for (int i = 0; i < cmd->n_paths && rc == 0; i++) {
+        struct str state = { 0 };
+
+        str_addf(&state, "%s/state.safetensors", cmd->paths[i]);
+        rc = cmd->long_info
+                 ? print_long(cmd->paths[i], state.s, cmd->n_paths > 1, err)
+                 : print_rows(state.s, cmd->json, err);
+        str_free(&state);
+    }
+    return rc;
 }
