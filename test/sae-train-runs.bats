@@ -158,6 +158,30 @@ END
     done
 }
 
+@test "sae-train: a dump of several layers is trained on as one, which is said; a number is no layer's name" {
+    py -c 'from saev_dump import *; dump("dump", n=64, p=16, d=32, layers=[-2, 2, 5])
+dump("single", n=64, p=16, d=32, layers=[5])'
+    IN=dump run -0 --separate-stderr train all -n 3 --warmup 2 --hook layers.5.mlp
+    [ "$stderr" = "sae-train: dump: the rows of all its layers, -2, 2, 5, are used (one alone: saev-read --layer N)" ]
+    IN=dump run -0 --separate-stderr train each -n 3 --warmup 2 --layers layers.22,layers.2,layers.5
+    [ -z "$stderr" ]
+    run -0 --separate-stderr sae-train eval -s all dump
+    [[ $stderr == *": the rows of all its layers, -2, 2, 5, are used "* ]]
+    IN=single run -0 --separate-stderr train one -n 3 --warmup 2
+    [ -z "$stderr" ]
+    run -0 --separate-stderr sae-train eval -q -s all dump
+    [ -z "$stderr" ]
+    saev-read -q --layer 5 dump | IN='' train piped -n 3 --warmup 2
+    cmp piped/sae.safetensors each/layers.5/sae.safetensors
+    # getopt takes it for --layers
+    for l in --layer=5 --layers=5 --layer=-5; do
+        IN=single run -2 --separate-stderr train x $l
+        [ "${stderr_lines[0]}" = "sae-train: --layers ${l#*=}: is a number, not a name as layers.5.mlp (one layer of a dump: saev-read --layer ${l#*=} DUMP | sae-train)" ]
+    done
+    IN=single train x -n 3 --warmup 2 --layer layers.5.mlp
+    cmp one/sae.safetensors x/layers.5.mlp/sae.safetensors
+}
+
 @test "sae-train --resume: from the file and from a pipe that begins later, the same bytes" {
     py -c 'from saev_dump import *; dump("dump", n=300, p=16, d=32)'
     saev-read -q --shuffle --seed 1 dump >shuffled.npy

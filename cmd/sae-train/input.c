@@ -47,9 +47,9 @@ check_sources(struct row_stream *in, const struct row_options *o,
                             s->last[1] != in->tokens || in->tokens == 0))
             return err_set(err, EX_DATAERR,
                            "%s: its last dims are %zu, %zu, %zu (expected %zu "
-                           "layers, tokens, d)",
+                           "layer%s, tokens, d)",
                            s->path, s->last[0], s->last[1], s->last[2],
-                           o->n_layers);
+                           o->n_layers, plural(o->n_layers));
         if (o->n_layers && s->n_rows != UNKNOWN &&
             s->n_rows % (o->n_layers * in->tokens) != 0)
             return err_set(err, EX_DATAERR,

@@ -226,6 +226,21 @@ add_sae(struct sae_plan *plan, const char *spec, struct err *err)
     return 0;
 }
 
+/* --layer 3, which getopt takes for --layers 3, of a dump?  A number is the
+ * name of no layer. */
+static int
+check_layer(const char *name, struct err *err)
+{
+    const char *digits = name + (*name == '-');
+
+    if (!*digits || digits[strspn(digits, "0123456789")])
+        return 0;
+    return err_set(err, TU_USAGE,
+                   "--layers %s: is a number, not a name as layers.%s.mlp (one "
+                   "layer of a dump: saev-read --layer %s DUMP | sae-train)",
+                   name, digits, name);
+}
+
 /* --layers NAME,NAME */
 static int
 add_layers(struct sae_plan *plan, struct err *err)
@@ -237,7 +252,7 @@ add_layers(struct sae_plan *plan, struct err *err)
         end = strchr(s, ',');
         if (end)
             *end++ = '\0';
-        if (check_name(plan, s, strlen(s), err) < 0)
+        if (check_name(plan, s, strlen(s), err) < 0 || check_layer(s, err) < 0)
             return -1;
         p = add_planned(plan, s, strlen(s));
         p->layer = plan->n_layers;

@@ -37,9 +37,24 @@ source_close(struct source *s)
     }
 }
 
+/* One SAE for all layers of a dump is seldom what is meant. */
+static void
+warn_layers(const char *path, const struct saev *s)
+{
+    struct str list = { 0 };
+
+    for (size_t i = 0; i < s->n_layers; i++)
+        str_addf(&list, "%s%lld", i ? ", " : "", (long long)s->layers[i]);
+    err_warn("%s: the rows of all its layers, %s, are used (one alone: "
+             "saev-read --layer N)",
+             path, list.s);
+    str_free(&list);
+}
+
 /* Each shard is a source: rows image by image, layer by layer. */
 static int
-add_dump(struct row_stream *in, const char *path, struct err *err)
+add_dump(struct row_stream *in, const char *path, const struct row_options *o,
+         struct err *err)
 {
     struct saevdir dir;
     struct str name = { 0 };
@@ -47,6 +62,8 @@ add_dump(struct row_stream *in, const char *path, struct err *err)
 
     if (saevdir_open(&dir, path, err) < 0)
         return -1;
+    if (o->n_layers == 0 && dir.saev.n_layers > 1)
+        warn_layers(path, &dir.saev);
     n = dir.saev.n_shards;
     for (size_t i = 0; i < n; i++) {
         struct source *s;
@@ -128,7 +145,7 @@ source_add(struct row_stream *in, const char *path, const struct row_options *o,
     off_t at;
 
     if (!is_stdin && file_is_dir(path, err) != 0)
-        return file_is_dir(path, err) < 0 ? -1 : add_dump(in, path, err);
+        return file_is_dir(path, err) < 0 ? -1 : add_dump(in, path, o, err);
     s = add_source(in, xstrdup(is_stdin ? "standard input" : path),
                    is_stdin ? 0 : file_open_any(path, err));
     if (s->fd < 0 || fstat(s->fd, &st) < 0)
