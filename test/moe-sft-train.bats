@@ -76,6 +76,13 @@ sound() {
     run -0 ref compare run log 10 lr=3e-3 schedule=linear warmup=3 b?.safetensors
 }
 
+@test "moe-sft train: a warm-up that the schedule does not get through is a warning" {
+    run -0 --separate-stderr train run -n 1 --warmup 3 --log log b0.safetensors
+    [ "$stderr" = "moe-sft: 1 step, but --warmup 3: the learning rate does not reach --lr" ]
+    run -0 --separate-stderr train more -n 1 --total 4 --warmup 3 --log more.log b0.safetensors
+    [ -z "$stderr" ]
+}
+
 @test "moe-sft train: batches of other lengths, longer and shorter ones, are torch's" {
     need_torch
     ref make short qlen=1

@@ -72,6 +72,15 @@ print(*(sum(n[i:i + 4]) for i in (0, 4, 8)), end=" ")')" ]
     [ "$output" = "$(sed -n '1p;3p' run/log.tsv)" ]
 }
 
+@test "moe-sft tune: a warm-up that the steps do not get through is a warning" {
+    run -0 --separate-stderr tune run -n 2 --warmup 2
+    [ "$stderr" = "moe-sft: 2 steps, but --warmup 2: the learning rate does not reach --lr" ]
+    run -0 --separate-stderr tune run -n 3 --resume
+    [ -z "$stderr" ]
+    run -0 --separate-stderr tune run -f -n 2 --warmup 0.5
+    [ -z "$stderr" ]
+}
+
 @test "moe-sft tune: 25 steps are numpy's AdamW by the gradients of --grads" {
     run -0 py "$ROOT/test/ref/tune_ref.py" steps "$DEMO" ids.jsonl 25 lr=2e-3 batch=4
     run -0 py "$ROOT/test/ref/tune_ref.py" steps "$DEMO" ids.jsonl 8 lr=2e-3 batch=2 accumulate=2 schedule=cosine warmup=2 clip=0.5 decay=0.1 shuffle=1 seed=9

@@ -108,6 +108,49 @@ np.save("one.npy", np.ascontiguousarray(x[:, 1]))'
     [ "$stderr" = "sae-train: all/layers.1.mlp/state.safetensors: layer was 1 (now 0; --force starts a new run)" ]
 }
 
+@test "sae-train: a dump of several layers is trained on as one, which is said; a number is no layer's name" {
+    py -c 'from saev_dump import *; dump("dump", n=64, p=16, d=32, layers=[-2, 2, 5])
+dump("single", n=64, p=16, d=32, layers=[5])'
+    IN=dump run -0 --separate-stderr train all -n 3 --warmup 2 --hook layers.5.mlp
+    [ "$stderr" = "sae-train: dump: the rows of all its layers, -2, 2, 5, are used (one alone: saev-read --layer N)" ]
+    IN=dump run -0 --separate-stderr train each -n 3 --warmup 2 --layers layers.22,layers.2,layers.5
+    [ -z "$stderr" ]
+    run -0 --separate-stderr sae-train eval -s all dump
+    [[ $stderr == *": the rows of all its layers, -2, 2, 5, are used "* ]]
+    IN=single run -0 --separate-stderr train one -n 3 --warmup 2
+    [ -z "$stderr" ]
+    run -0 --separate-stderr sae-train eval -q -s all dump
+    [ -z "$stderr" ]
+    saev-read -q --layer 5 dump | IN='' train piped -n 3 --warmup 2
+    cmp piped/sae.safetensors each/layers.5/sae.safetensors
+    # getopt takes it for --layers
+    for l in --layer=5 --layers=5 --layer=-5; do
+        IN=single run -2 --separate-stderr train x $l
+        [ "${stderr_lines[0]}" = "sae-train: --layers ${l#*=}: is a number, not a name as layers.5.mlp (one layer of a dump: saev-read --layer ${l#*=} DUMP | sae-train)" ]
+    done
+    IN=single train x -n 3 --warmup 2 --layer layers.5.mlp
+    cmp one/sae.safetensors x/layers.5.mlp/sae.safetensors
+}
+
+@test "sae-train: fewer steps than --warmup are a warning" {
+    warns() {
+        run -0 --separate-stderr train run -f "${@:2}"
+        [ "$stderr" = "${1:+sae-train: $1: the learning rate does not reach --lr}" ] || { echo "$stderr"; return 1; }
+    }
+    warns "20 steps, but --warmup 1000"
+    warns "1 step, but --warmup 2" -n 1 --warmup 2
+    warns "" -n 2 --warmup 2
+    warns "" -n 1 --warmup 2 -q
+    warns "3 steps, but --warmup 7" -n 3 --sae a:warmup=7 --sae b:warmup=3 --sae c:warmup=7
+    # what is resumed has said it
+    train run -f -n 2 --warmup 9 --decay 0
+    run -0 --separate-stderr sae-train -o run -n 3 --resume rows.npy
+    [ -z "$stderr" ]
+    # of a stream nobody knows
+    IN='' run -0 --separate-stderr train run -f --dim 32 < <(tail -c +129 rows.npy)
+    [ -z "$stderr" ]
+}
+
 @test "sae-train info -l: what an SAE is, and the run, finished or not" {
     train top -n 3 --warmup 2 --seed 7 --hook layers.1.mlp
     # numbers as the log has them
@@ -156,30 +199,6 @@ END
         [ "${#stderr_lines[@]}" = 1 ]
         [ -z "$output" ]
     done
-}
-
-@test "sae-train: a dump of several layers is trained on as one, which is said; a number is no layer's name" {
-    py -c 'from saev_dump import *; dump("dump", n=64, p=16, d=32, layers=[-2, 2, 5])
-dump("single", n=64, p=16, d=32, layers=[5])'
-    IN=dump run -0 --separate-stderr train all -n 3 --warmup 2 --hook layers.5.mlp
-    [ "$stderr" = "sae-train: dump: the rows of all its layers, -2, 2, 5, are used (one alone: saev-read --layer N)" ]
-    IN=dump run -0 --separate-stderr train each -n 3 --warmup 2 --layers layers.22,layers.2,layers.5
-    [ -z "$stderr" ]
-    run -0 --separate-stderr sae-train eval -s all dump
-    [[ $stderr == *": the rows of all its layers, -2, 2, 5, are used "* ]]
-    IN=single run -0 --separate-stderr train one -n 3 --warmup 2
-    [ -z "$stderr" ]
-    run -0 --separate-stderr sae-train eval -q -s all dump
-    [ -z "$stderr" ]
-    saev-read -q --layer 5 dump | IN='' train piped -n 3 --warmup 2
-    cmp piped/sae.safetensors each/layers.5/sae.safetensors
-    # getopt takes it for --layers
-    for l in --layer=5 --layers=5 --layer=-5; do
-        IN=single run -2 --separate-stderr train x $l
-        [ "${stderr_lines[0]}" = "sae-train: --layers ${l#*=}: is a number, not a name as layers.5.mlp (one layer of a dump: saev-read --layer ${l#*=} DUMP | sae-train)" ]
-    done
-    IN=single train x -n 3 --warmup 2 --layer layers.5.mlp
-    cmp one/sae.safetensors x/layers.5.mlp/sae.safetensors
 }
 
 @test "sae-train --resume: from the file and from a pipe that begins later, the same bytes" {
@@ -352,7 +371,7 @@ np.save("rest.npy", np.load("rows.npy")[1024:])'
 np.save("bad.npy", np.full((300, 32), np.nan, "<f4"))'
     for o in "" "-n 3"; do
         # shellcheck disable=SC2086
-        IN=bad.npy run -65 --separate-stderr timeout 60 sae-train -o run --skip-bad $o bad.npy
+        IN=bad.npy run -65 --separate-stderr timeout 60 sae-train -o run --skip-bad -q $o bad.npy
         [ "${#stderr_lines[@]}" = 1 ]
         [ ! -e run ]
     done
@@ -360,9 +379,9 @@ np.save("bad.npy", np.full((300, 32), np.nan, "<f4"))'
 
 @test "sae-train --resume: where there is no state, as after a kill, a run begins, and says so" {
     mkdir run
-    run -0 --separate-stderr train run -n 3 --resume
+    run -0 --separate-stderr train run -n 3 --warmup 2 --resume
     [ "$stderr" = "sae-train: run: there is no run to resume: one begins" ]
-    train want -n 3
+    train want -n 3 --warmup 2
     same want run
     run -0 --separate-stderr sae-train -o run --resume rows.npy
     [ -z "$stderr" ]
@@ -396,16 +415,16 @@ x = np.load("rows.npy")
 np.save("good.npy", np.delete(x, (3, 700, 701), 0))
 x[3, 5], x[700, 0], x[701, 31] = np.nan, np.inf, -np.inf
 np.save("bad.npy", x)'
-    IN=bad.npy run -65 --separate-stderr train run -n 4
+    IN=bad.npy run -65 --separate-stderr train run -n 4 --warmup 4
     [[ $stderr == "sae-train: bad.npy: row 3 "* ]] || { echo "$stderr"; false; }
     [ "${#stderr_lines[@]}" = 1 ]
     [ ! -e run/sae.safetensors ]
     # of files one after the other, the file and its row
-    IN="good.npy bad.npy good.npy" run -65 --separate-stderr train run -f
+    IN="good.npy bad.npy good.npy" run -65 --separate-stderr train run -f --warmup 4
     [[ $stderr == "sae-train: bad.npy: row 3 has NaN or Inf ("* ]] || { echo "$stderr"; false; }
-    IN=bad.npy run -0 --separate-stderr train run -f --skip-bad -n 4
+    IN=bad.npy run -0 --separate-stderr train run -f --skip-bad -n 4 --warmup 4
     [[ $stderr == *"3 rows"* ]] || { echo "$stderr"; false; }
-    IN=good.npy train want -n 4
+    IN=good.npy train want -n 4 --warmup 4
     for f in cfg.json sae.safetensors log.tsv; do
         cmp want/$f run/$f
     done
@@ -414,7 +433,7 @@ np.save("bad.npy", x)'
 @test "sae-train: what does not fit is refused in a line, and nothing looks finished" {
     refused() {
         rm -rf run
-        run "-$1" --separate-stderr "${@:3}"
+        run "-$1" --separate-stderr "${@:3}" -q
         [ "$status" = "$1" ]
         [[ $stderr == *"$2"* ]] || { echo "$stderr"; return 1; }
         [ "$1" = 2 ] || [ "${#stderr_lines[@]}" = 1 ]
@@ -475,12 +494,12 @@ np.save("ints.npy", np.zeros((300, 32), "<i4"))'
 x = np.load("rows.npy")[:300]
 np.save("large.npy", np.sign(x) * np.float32(3.4e38))
 np.save("same.npy", x * 0 + 3)'
-    IN=large.npy run -76 --separate-stderr train run
+    IN=large.npy run -76 --separate-stderr train run --warmup 0
     [[ $stderr == "sae-train: run: the loss is infinite in step 1 ("* ]]
     [ ! -e run ]
-    IN=same.npy run -65 --separate-stderr train run
+    IN=same.npy run -65 --separate-stderr train run --warmup 0
     [ "$stderr" = "sae-train: run: the rows of step 1 (256) are the same, which leaves nothing to explain" ]
-    BATCH=1 run -65 --separate-stderr train run
+    BATCH=1 run -65 --separate-stderr train run --warmup 0
     [ "$stderr" = "sae-train: run: the rows of step 1 (1) are the same, which leaves nothing to explain" ]
     [ ! -e run ]
 }
@@ -498,7 +517,7 @@ np.save("same.npy", x * 0 + 3)'
 
 @test "sae-train: a full disk is a line and 74, and nothing there looks finished" {
     small_disk 48k
-    run -74 --separate-stderr train disk/run -n 3
+    run -74 --separate-stderr train disk/run -n 3 -q
     [[ $stderr == "sae-train: disk/run"*"No space left on device" ]] || { echo "$stderr"; false; }
     [ "${#stderr_lines[@]}" = 1 ]
     [ ! -e disk/run/sae.safetensors ]

@@ -30,9 +30,9 @@ followed() {
 }
 
 @test "sae-train: the command line works as written" {
-    run -0 --separate-stderr sae-train -o sae -k 4 --latents 64 --batch 256 --init sae0 -n 20 --log-every 1 rows.npy
+    run -0 --separate-stderr sae-train -o sae -k 4 --latents 64 --batch 256 --init sae0 -n 20 --warmup 10 --log-every 1 rows.npy
     [ -z "$output$stderr" ]
-    ref follow rows.npy sae0 sae k=4 batch=256 n=20
+    ref follow rows.npy sae0 sae k=4 batch=256 n=20 warmup=10
     st-inspect verify -q sae/sae.safetensors sae/state.safetensors
     same sae sae
 }

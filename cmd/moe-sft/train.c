@@ -466,6 +466,8 @@ train(struct train *t, struct err *err)
     struct str picture = { 0 };
     bool done;
 
+    if (t->state.step == 0)
+        train_warn_warmup(&t->schedule);
     /* EX_TEMPFAIL: stopped while it waited for the stream, which is no failure
      * of the steps before */
     if (run_steps(t, err) < 0 && err->status != EX_TEMPFAIL)

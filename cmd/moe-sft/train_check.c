@@ -7,6 +7,7 @@
 #include "core/map.h"
 #include "core/out.h"
 #include "core/str.h"
+#include "core/tty.h"
 
 bool
 train_is_stream(const struct cmd *cmd)
@@ -23,6 +24,16 @@ train_schedule(const struct train_options *o, uint64_t total)
                               .lr = o->lr,
                               .total = total,
                               .warmup = (uint64_t)warmup };
+}
+
+void
+train_warn_warmup(const struct schedule *s)
+{
+    if (s->total && s->warmup >= s->total)
+        err_warn("%llu step%s, but --warmup %llu: the learning rate does not "
+                 "reach --lr",
+                 (unsigned long long)s->total, plural(s->total),
+                 (unsigned long long)s->warmup);
 }
 
 int

@@ -318,6 +318,8 @@ tune_run(struct tune *t, struct err *err)
     struct str picture = { 0 };
     uint64_t step;
 
+    if (t->state.step == 0)
+        train_warn_warmup(&t->schedule);
     if (run_steps(t, err) < 0)
         return -1;
     step = t->state.step;

@@ -97,8 +97,10 @@ bool train_is_stream(const struct cmd *cmd);
 int train_check(const struct cmd *cmd, struct err *err);
 
 /* train_schedule() is the schedule of so many steps, train_check_warmup()
- * checks --warmup: -1 with 'err' set (TU_USAGE). */
+ * checks --warmup: -1 with 'err' set (TU_USAGE).  train_warn_warmup() warns of
+ * one that the steps, if their number is known, do not reach the end of. */
 struct schedule train_schedule(const struct train_options *o, uint64_t total);
+void train_warn_warmup(const struct schedule *s);
 int train_check_warmup(const struct train_options *o, struct err *err);
 
 #endif

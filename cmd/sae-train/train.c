@@ -397,6 +397,27 @@ print_loss(const struct planned *p)
     str_free(&picture);
 }
 
+/* Is the run too short for its learning rate?  Of SAEs with the same --warmup
+ * it is said once. */
+static void
+warn_warmup(const struct pass *s)
+{
+    uint64_t said = 0;
+
+    for (size_t i = 0; i < s->plan.n; i++) {
+        const struct planned *p = &s->plan.list[i];
+
+        if (p->trainer.step || !p->total || p->total >= p->o.warmup ||
+            p->o.warmup == said)
+            continue;
+        said = p->o.warmup;
+        err_warn("%llu step%s, but --warmup %llu: the learning rate does not "
+                 "reach --lr",
+                 (unsigned long long)p->total, plural(p->total),
+                 (unsigned long long)said);
+    }
+}
+
 static int
 run_pass(struct pass *s, struct err *err)
 {
@@ -411,6 +432,7 @@ run_pass(struct pass *s, struct err *err)
                  plural((uint64_t)s->cmd->n_threads), s->plan.n,
                  plural(s->plan.n), s->rows.d,
                  (unsigned long long)s->rows.taken);
+    warn_warmup(s);
     if (run_steps(s, err) < 0 || save_all(s, err) < 0)
         return -1;
     if (!all_done(s) && check_end(s, err) < 0)
