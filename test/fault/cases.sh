@@ -101,7 +101,7 @@ sae-layers   |                          | -o -r --resume -m -k run* | sae-train 
 sae-resume   | cp -r in/run out/run; rm out/run/cfg.json out/run/sae.s* | -o -m -k run* | sae-train -q -j 1 -o out/run -n 4 --resume in/acts.npy
 sae-init     |                          | -o -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 -n 1 --init in/run --format saelens in/acts.npy
 sae-eval     |                          | -m     | sae-train eval -j 1 -s in/run --svg out/e.svg in/acts.npy
-sae-info     |                          |        | sae-train info --json in/run
+sae-info     |                          |        | sae-train info -l in/run
 kvc-pth      |                          |        | kvc-convert --input in/c.pth --output out/c.bin
 kvc-deflated |                          |        | kvc-convert --input in/deflated.pth --output out/c.bin --provenance --dtype bf16
 kvc-back     |                          |        | kvc-convert --input in/k.bin --output out/c.safetensors
