@@ -333,15 +333,16 @@ tune_run(struct tune *t, struct err *err)
                  t->cmd.output, (unsigned long long)step);
         return sig_stopped(how, err);
     }
-    errno = t->log.error;
-    if (!errno && t->o.plot && ranks_self(t->ranks) == 0) {
+    if (t->log.error) {
+        errno = t->log.error;
+        return err_sys(err, EX_IOERR, "%s: cannot be written", t->log_path.s);
+    }
+    if (t->o.plot && ranks_self(t->ranks) == 0) {
         train_log_plot(&picture, &t->log, t->state.records, (size_t)step);
         fputs(picture.s, stdout);
         str_free(&picture);
     }
-    return errno
-               ? err_sys(err, EX_IOERR, "%s: cannot be written", t->log_path.s)
-               : 0;
+    return 0;
 }
 
 int
