@@ -163,6 +163,8 @@ main(int argc, char **argv)
         cmd.x_dtype = DT_F32;
     if (cmd.dim && cmd.layers && !cmd.tokens)
         die_usage("raw rows by --layers need --tokens");
+    if (cmd.svg && !strcmp(cmd.svg, "-"))
+        die_usage("--svg needs a file name, not -");
     if (mains[line.verb](&cmd, &err) < 0)
         die_err(&err);
     tool_end(0);
