@@ -15,6 +15,7 @@
 #define MAX_ROWS    LINE_ROWS
 #define N_X_TICKS   5
 #define NUMBER      24 /* bytes of a number as text */
+#define Y_NUMBER    14 /* the longest left of an axis, for 80 columns */
 
 /* Is the codeset UTF-8?  What the first of LC_ALL, LC_CTYPE and LANG says that
  * is not empty, whether or not that locale is installed. */
@@ -166,54 +167,63 @@ struct grid {
 };
 
 static size_t
-put_y_numbers(const struct grid *g, char text[MAX_ROWS][NUMBER])
+put_y_numbers(const struct grid *g, int digits, char text[MAX_ROWS][NUMBER])
 {
     size_t most = 0;
 
     for (size_t r = 0; r < g->rows; r++) {
         *text[r] = '\0';
         if (!isnan(g->tick[r]))
-            most = larger(most, (size_t)number(text[r], g->tick[r], 6));
+            most = larger(most, (size_t)number(text[r], g->tick[r], digits));
     }
-    return most;
+    return most > Y_NUMBER ? put_y_numbers(g, digits - 1, text) : most;
 }
 
 /* The axis below, and its numbers: the first begins at its tick, the last ends
- * there. */
+ * there, and those between them that have room are in the middle. */
 static void
 put_x(struct str *to, const struct grid *g, const struct plot_axes *a,
       size_t margin)
 {
     char text[N_X_TICKS][NUMBER];
-    size_t at[N_X_TICKS], n = 0, done = 0;
-    double span = a->right - a->left, last = (double)(g->width - 1);
+    long at[N_X_TICKS], from, done = 0, last_from;
+    size_t n = 0;
+    /* in parts: the whole could be infinite */
+    double step = (a->right / 2 - a->left / 2) / (N_X_TICKS - 1) * 2;
+    int digits = scale_digits(fmax(fabs(a->left), fabs(a->right)), step, 3);
 
     for (int i = 0; i < N_X_TICKS; i++) {
-        double v = a->left + span * i / (N_X_TICKS - 1);
+        double part = (double)i / (N_X_TICKS - 1);
+        double v = a->left * (1 - part) + a->right * part;
 
-        v = a->whole_x ? floor(v) : v;
-        number(text[n], v, 3);
-        at[n] = span > 0 ? (size_t)lrint((v - a->left) / span * last) : 0;
+        if (a->whole_x) {
+            v = floor(v);
+            part =
+                a->right > a->left ? (v - a->left) / (a->right - a->left) : 0;
+        }
+        number(text[n], v, digits);
+        at[n] = a->right > a->left ? lrint(part * (double)(g->width - 1)) : 0;
         n +=
             n == 0 || (at[n] != at[n - 1] && strcmp(text[n], text[n - 1]) != 0);
     }
     put_spaces(to, margin);
     put_char(to, g->utf8 ? 0x2514 : '+');
     for (size_t c = 0, i = 0; c < g->width; c++) {
-        bool is_tick = i < n && at[i] == c;
+        bool is_tick = i < n && at[i] == (long)c;
 
         put_char(to,
                  is_tick ? (g->utf8 ? 0x252c : '+') : (g->utf8 ? 0x2500 : '-'));
         i += is_tick;
     }
     end_line(to);
+    last_from = at[n - 1] - (n > 1 ? (long)strlen(text[n - 1]) - 1 : 0);
     for (size_t i = 0; i < n; i++) {
-        size_t m = strlen(text[i]), from = margin + 1 + at[i];
+        long m = (long)strlen(text[i]);
 
-        from -= i == 0 ? 0 : i + 1 == n && n > 1 ? m - 1 : m / 2;
-        if (i && from < done + 1)
+        from = i == 0 ? 0 : i + 1 == n ? last_from : at[i] - m / 2;
+        if (i && (from < done + 1 || (i + 1 < n && from + m + 1 > last_from)))
             continue;
-        put_spaces(to, from - done);
+        put_spaces(to, i ? (size_t)(from - done) : margin + 1);
         str_adds(to, text[i]);
         done = from + m;
     }
@@ -224,12 +234,12 @@ put_x(struct str *to, const struct grid *g, const struct plot_axes *a,
 
 static void
 put_grid(struct str *to, const struct grid *g, const struct plot_axes *a,
-         bool log)
+         const struct scale *s)
 {
     char text[MAX_ROWS][NUMBER];
-    size_t most = put_y_numbers(g, text);
+    size_t most = put_y_numbers(g, scale_tick_digits(s, 6), text);
 
-    str_addf(to, "%s%s\n", a->y, log ? " (log scale)" : "");
+    str_addf(to, "%s%s\n", a->y, s->log ? " (log scale)" : "");
     for (size_t r = 0; r < g->rows; r++) {
         bool is_tick = *text[r];
 
@@ -294,7 +304,7 @@ plot_columns(struct str *to, const struct plot_axes *a, const double *v,
             up -= part;
         }
     }
-    put_grid(to, &g, a, false);
+    put_grid(to, &g, a, &s);
 }
 
 /* ---- lines ---- */
@@ -386,5 +396,5 @@ plot_lines(struct str *to, const struct plot_axes *a,
             was = d;
         }
     }
-    put_grid(to, &g, a, s.log);
+    put_grid(to, &g, a, &s);
 }

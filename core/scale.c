@@ -4,6 +4,7 @@
 
 #define LARGEST 1e300  /* beyond it differences could be infinite */
 #define LEAST   1e-300 /* below it a quotient could */
+#define DIGITS  15     /* that any double has */
 
 double
 scale_clip(double v, bool log)
@@ -97,4 +98,22 @@ scale_part(const struct scale *s, double v)
                : (v - s->low) / (s->high - s->low);
 
     return fmax(0, fmin(part, 1));
+}
+
+int
+scale_digits(double largest, double step, int least)
+{
+    double n = 2 + floor(log10(largest) - log10(step));
+
+    return n > least ? (int)fmin(n, DIGITS) : least; /* NaN: least */
+}
+
+int
+scale_tick_digits(const struct scale *s, int least)
+{
+    double largest = fmax(fabs(s->low), fabs(s->high));
+
+    return s->log || s->n < 2
+               ? least
+               : scale_digits(largest, s->tick[1] - s->tick[0], least);
 }

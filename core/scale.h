@@ -29,4 +29,12 @@ double scale_clip(double v, bool log);
 struct scale scale_of(double low, double high, bool log, bool whole);
 double scale_part(const struct scale *s, double v);
 
+/*
+ * scale_digits(): with how many significant digits, 'least' to 15, numbers that
+ * differ by 'step' differ as text, too, where none is beyond +-largest.
+ * scale_tick_digits(): the same of the ticks.
+ */
+int scale_digits(double largest, double step, int least);
+int scale_tick_digits(const struct scale *s, int least);
+
 #endif

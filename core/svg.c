@@ -1,9 +1,14 @@
 #include "core/svg.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #define INK  "#345"
 #define BACK "#fff"
 #define TICK "#888"
 #define GRID "#ccc"
+
+#define Y_CHARS 9 /* of a number left of an axis, which has 60 pixels */
 
 /* Each color, and what it is where the viewer is dark. */
 static const char *const colors[][2] = {
@@ -64,13 +69,27 @@ svg_tick_y(struct str *to, double x, double y, double width, int digits,
              x - 4, y, width + 4, x - 6, y + 4, digits, v);
 }
 
+static bool
+ticks_fit(const struct scale *s, int digits)
+{
+    bool fit = true;
+
+    for (size_t i = 0; i < s->n; i++)
+        fit &= snprintf(NULL, 0, "%.*g", digits, s->tick[i]) <= Y_CHARS;
+    return fit;
+}
+
 void
 svg_axis_y(struct str *to, const struct scale *s, double x, double top,
            double width, double height)
 {
+    int digits = scale_tick_digits(s, 6);
+
+    while (digits > 6 && !ticks_fit(s, digits))
+        digits--;
     for (size_t i = 0; i < s->n; i++)
         svg_tick_y(to, x, top + height * (1 - scale_part(s, s->tick[i])), width,
-                   6, s->tick[i]);
+                   digits, s->tick[i]);
 }
 
 void
@@ -91,5 +110,10 @@ svg_line_to(struct str *to, double x, double y)
 void
 svg_line_end(struct str *to)
 {
+    const char *first = strrchr(to->s, '"') + 1;
+    double x, y;
+
+    if (!strchr(first, ' ') && sscanf(first, "%lf,%lf", &x, &y) == 2)
+        svg_line_to(to, x + 3, y);
     str_adds(to, "\"/>\n");
 }

@@ -36,7 +36,7 @@ void svg_axis_y(struct str *to, const struct scale *s, double x, double top,
                 double width, double height);
 
 /* svg_line_begin(), in a color, svg_line_to() a point, the next, ..,
- * svg_line_end(). */
+ * svg_line_end().  Viewers do not show a line of one point: it has 3 pixels. */
 void svg_line_begin(struct str *to, const char *color);
 void svg_line_to(struct str *to, double x, double y);
 void svg_line_end(struct str *to);

@@ -99,6 +99,9 @@ END
     [ "$(sed 1,6d seen | awk '{ n += $(/never/ ? 2 : 3) } END { print NR, n }')" = "17 256" ]
     grep -c '█' seen
     run -2 sae-train eval --json --plot -s run/a x.npy
+    run -2 --separate-stderr sae-train -o other --plot --svg - x.npy
+    [ "${stderr_lines[0]}" = "sae-train: --svg needs a file name, not -" ]
+    run -2 sae-train eval --svg - -s run/a x.npy
 }
 
 @test "moe-sft tune --plot, train --plot: both losses of the log; at the end alone, and not among its lines" {
@@ -119,7 +122,6 @@ assert text.split("\n")[-3] == "step 1: %.4g; step 12: %.4g" % (loss[0], loss[-1
 assert text.split("\n")[-2] == "o eval_loss: %.4g; step %s: %.4g" % (evals[0][1], *evals[-1])
 END
     run -2 moe-sft tune -m "$DEMO" -d "$ROOT/demo/facts.jsonl" -o other --plot --log-every 1
-    moe-sft tune -q -m "$DEMO" -d "$ROOT/demo/facts.jsonl" -n 1 -o one --plot | grep -q 'step 1: '
     [ ! -e other ]
     M=$ROOT/demo/qwen3-moe-tiny
     hf-infer "$M" -q --acts in:gate_proj:0 --ctx 64 --file "$ROOT/demo/held-out.txt" -o in.npy
@@ -163,4 +165,44 @@ for d in 3, 300:
             "$PYTHON" "$ROOT/test/ref/svg.py" $p.svg 1
         done
     done
+}
+
+@test "--svg, --plot: of one step, one dim, one row and one bin" {
+    make_rows
+    py -c 'import numpy as np, saev_dump
+saev_dump.dump("one", d=1)
+np.save("row.npy", np.load("x.npy").reshape(-1, 128)[:1])'
+    run -0 moe-sft tune -q -m "$DEMO" -d "$ROOT/demo/facts.jsonl" -n 1 -o tuned --svg tuned.svg --plot
+    [[ "${lines[0]} ${lines[-1]}" == "tuned: loss step 1: "*"; step 1: "* ]]
+    run -0 sae-train -q -o run -k 2 --latents 64 --batch 64 -n 1 --warmup 1 --svg run.svg --plot x.npy
+    [[ "${lines[0]} ${lines[-1]}" == "run: loss step 1: "*"; step 1: "* ]]
+    run -0 saev-read stats --svg dim.svg --plot one
+    [[ "${lines[-1]}" == "median "*"; 0 dims with std 0, 0 without numbers" ]]
+    run -0 sae-train eval -q -s run --svg eval.svg --plot row.npy
+    [ "$(grep -c . <<<"$output")" = 23 ]
+    run -0 st-inspect stats --bins 1 -t '*embed*' --svg bin.svg --plot "$DEMO"
+    for p in tuned run dim eval bin; do
+        "$PYTHON" "$ROOT/test/ref/svg.py" $p.svg 0
+    done
+}
+
+@test "--plot: numbers near each other, the largest and the smallest there are" {
+    py - <<'END'
+import re, subprocess
+import mkst, numpy as np
+most, least = 1.7e308, 5e-324
+a = {"near": 1e6 + np.arange(9) / 1e3, "wide": np.array([-most, most]), "tiny": np.array([0, least])}
+mkst.save("a.safetensors", a)
+for name, v in a.items():
+    for out in "--plot", "--svg":
+        args = [out, "o.svg", "-f"] if out == "--svg" else [out]
+        text = subprocess.run(["st-inspect", "stats", "-q", *args, "-t", name, "a.safetensors"],
+                              check=True, capture_output=True, text=True, timeout=60).stdout
+        if out == "--svg":
+            found = [float(t) for t in re.findall('"x" .*>([^<]+)</text>', open("o.svg").read())]
+        else:
+            found = [float(t) for t in text.split("\n")[-4].split()]
+        assert len(set(found)) == len(found) > 1 or name == "tiny", (name, found)
+        assert np.allclose([found[0], found[-1]], [v.min(), v.max()], rtol=1e-2 * np.ptp(v / 2) / abs(v).max(), atol=0), (name, found)
+END
 }

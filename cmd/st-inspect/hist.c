@@ -143,6 +143,8 @@ hist_svg(struct out *out, const struct inspect_cmd *cmd,
         uint64_t max = highest(st, n_bins);
         const uint64_t counts[] = { 0, max, max / 2 };
         const double values[] = { st->lo, st->lo / 2 + st->hi / 2, st->hi };
+        int digits = scale_digits(fmax(fabs(st->lo), fabs(st->hi)),
+                                  st->hi / 2 - st->lo / 2, 3);
 
         str_addf(&to, "<g transform=\"translate(%zu,%zu)\">",
                  CELL_LEFT + i % GRID_COLUMNS * CELL_WIDTH,
@@ -159,7 +161,7 @@ hist_svg(struct out *out, const struct inspect_cmd *cmd,
                        bottom - INNER_H * (double)counts[k] / (double)max,
                        INNER_W, max < 1000000 ? 6 : 3, (double)counts[k]);
         for (int k = 0; st->n_finite && k <= 2; k++)
-            svg_tick_x(&to, INNER_W * k / 2, bottom, 3, values[k]);
+            svg_tick_x(&to, INNER_W * k / 2, bottom, digits, values[k]);
         for (size_t k = 0; st->n_finite && k < n_bins; k++) {
             double h = INNER_H * (double)st->hist[k] / (double)max;
 

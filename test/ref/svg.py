@@ -1,6 +1,6 @@
 """Can a picture be read: svg.py FILE N_PLOTS.  It has a background of its own,
-and colors for a dark viewer; each plot three ticks on both axes; no text leaves
-it (0.62 em a character, which is wide for a sans-serif), or is upon another
+and colors for a dark viewer; each plot three ticks on both axes; a line has two
+points, as one alone is not shown; no text leaves it (0.62 em a character, which is wide for a sans-serif), or is upon another
 (0.5 em, which is usual for digits)."""
 import re
 import sys
@@ -29,6 +29,9 @@ assert "prefers-color-scheme:dark" in every[1][0].firstChild.data
 for axis in "xy":
     ticks = [e for e, *_ in every if e.getAttribute("class") == axis]
     assert len(ticks) >= 3 * n_plots, (axis, len(ticks))
+for e, *_ in every:
+    if e.tagName == "polyline":
+        assert len(set(e.getAttribute("points").split())) > 1, e.toxml()
 boxes = []
 for e, x, y in every:
     if e.tagName != "text":

@@ -63,6 +63,12 @@ static void
 test_columns(void)
 {
     const double v[] = { 3, 0, 6, NAN }, none[] = { 0, 0 };
+    const double ones[] = { 1, 1, 1, 1 };
+    const struct plot_axes near = { .x = "value",
+                                    .y = "elements",
+                                    .left = 1e6,
+                                    .right = 1e6 + 0.4,
+                                    .whole_y = true };
     const struct plot_axes axes = {
         .x = "value", .y = "elements", .right = 4, .whole_y = true
     };
@@ -85,6 +91,20 @@ test_columns(void)
     str_clear(&s);
     plot_columns(&s, &axes, none, 2);
     is(&s, "elements: no numbers\n", "no columns");
+    str_clear(&s);
+    plot_columns(&s, &near, ones, 4);
+    is(&s,
+       "elements\n"
+       "1 +################################################################\n"
+       "  |################################################################\n"
+       "  |################################################################\n"
+       "  |################################################################\n"
+       "  |################################################################\n"
+       "0 +################################################################\n"
+       "  ++---------------+---------------+--------------+---------------+\n"
+       "   1000000     1000000.1       1000000.2      1000000.3   1000000.4\n"
+       "   value\n",
+       "columns whose edges differ in the eighth digit");
     str_free(&s);
 }
 
@@ -97,6 +117,7 @@ test_lines(void)
     const struct plot_axes axes = {
         .x = "step", .y = "loss", .left = 1, .right = 4, .whole_x = true
     };
+    const double close[] = { 1e6, 1e6 + 1e-3, 1e6 + 2e-3, 1e6 + 4e-3 };
     struct str s = { 0 };
 
     setenv("LC_ALL", "C", 1);
@@ -121,6 +142,10 @@ test_lines(void)
        "    1                    2                    3                    4\n"
        "    step\n",
        "a line with a gap, and a point");
+    str_clear(&s);
+    plot_lines(&s, &axes, &(struct plot_line){ x, close, 4 }, 1);
+    tap_ok(s.s && strstr(s.s, "1000000.001 +") && strstr(s.s, "1000000.004 +"),
+           "numbers of an axis that differ in the tenth digit");
     str_free(&s);
 }
 
@@ -204,9 +229,13 @@ test_width(void)
 {
     const double kinds[] = { NAN,    INFINITY, -INFINITY, 1e308, -1e308,
                              5e-324, 0,        123456.7,  -1e-7 };
-    const struct plot_axes axes = {
-        .x = "x", .y = "y", .left = -1e-300, .right = 1e300
-    };
+    /* the last: right - left is infinite */
+    const double ends[][2] = { { -1e-300, 1e300 },
+                               { 1, 1 + 0x1p-52 },
+                               { -123456.78, -123456.77 },
+                               { 0, 5e-324 },
+                               { -1e308, 1e308 } };
+    struct plot_axes axes = { .x = "x", .y = "y" };
     struct plot_bar bars[300];
     double x[300], y[300];
     struct str s = { 0 };
@@ -216,9 +245,12 @@ test_width(void)
         size_t n = (size_t)(300 * uniform()), at = 0;
 
         setenv("LC_ALL", round % 2 ? "C" : "C.UTF-8", 1);
+        axes.left = ends[round % 5][0];
+        axes.right = ends[round % 5][1];
         for (size_t i = 0; i < n; i++) {
             x[i] = kinds[(size_t)(9 * uniform())];
-            y[i] = kinds[(size_t)(9 * uniform())];
+            y[i] = round % 3 ? kinds[(size_t)(9 * uniform())]
+                             : -123456.7 + 1e-9 * uniform();
             bars[i] =
                 (struct plot_bar){ "\xc3\xa4 label, \n and its end", y[i] };
         }
