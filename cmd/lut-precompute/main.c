@@ -109,7 +109,7 @@ static const struct precompute_cmd defaults = { .dtype = DT_BF16,
                                                 .x_dtype = -1 };
 
 static const struct opt_group groups[] = {
-    { "model", "what of what" },
+    { "model", "model, SAEs and layers" },
     { "dtype", "the tables" },
     { "index", "the run" },
     { "input", "calibrate" },
