@@ -105,7 +105,7 @@ scale_digits(double largest, double step, int least)
 {
     double n = 2 + floor(log10(largest) - log10(step));
 
-    return n > least ? (int)fmin(n, DIGITS) : least; /* NaN: least */
+    return step > 0 && n > least ? (int)fmin(n, DIGITS) : least;
 }
 
 int

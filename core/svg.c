@@ -69,24 +69,21 @@ svg_tick_y(struct str *to, double x, double y, double width, int digits,
              x - 4, y, width + 4, x - 6, y + 4, digits, v);
 }
 
-static bool
-ticks_fit(const struct scale *s, int digits)
+int
+svg_digits(const double *v, size_t n, int digits, int n_chars)
 {
-    bool fit = true;
-
-    for (size_t i = 0; i < s->n; i++)
-        fit &= snprintf(NULL, 0, "%.*g", digits, s->tick[i]) <= Y_CHARS;
-    return fit;
+    for (size_t i = 0; i < n; i++)
+        while (digits > 3 && snprintf(NULL, 0, "%.*g", digits, v[i]) > n_chars)
+            digits--;
+    return digits;
 }
 
 void
 svg_axis_y(struct str *to, const struct scale *s, double x, double top,
            double width, double height)
 {
-    int digits = scale_tick_digits(s, 6);
+    int digits = svg_digits(s->tick, s->n, scale_tick_digits(s, 6), Y_CHARS);
 
-    while (digits > 6 && !ticks_fit(s, digits))
-        digits--;
     for (size_t i = 0; i < s->n; i++)
         svg_tick_y(to, x, top + height * (1 - scale_part(s, s->tick[i])), width,
                    digits, s->tick[i]);
@@ -114,6 +111,6 @@ svg_line_end(struct str *to)
     double x, y;
 
     if (!strchr(first, ' ') && sscanf(first, "%lf,%lf", &x, &y) == 2)
-        svg_line_to(to, x + 3, y);
+        svg_line_to(to, x + 8, y);
     str_adds(to, "\"/>\n");
 }

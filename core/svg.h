@@ -30,13 +30,17 @@ void svg_tick_x(struct str *to, double x, double y, int digits, double v);
 void svg_tick_y(struct str *to, double x, double y, double width, int digits,
                 double v);
 
+/* svg_digits(): so many digits, or fewer down to 3, that no number has more
+ * than 'n_chars' characters. */
+int svg_digits(const double *v, size_t n, int digits, int n_chars);
+
 /* The ticks of a scale for y, which ends at 'top', 'height' pixels above its
  * beginning. */
 void svg_axis_y(struct str *to, const struct scale *s, double x, double top,
                 double width, double height);
 
 /* svg_line_begin(), in a color, svg_line_to() a point, the next, ..,
- * svg_line_end().  Viewers do not show a line of one point: it has 3 pixels. */
+ * svg_line_end().  Viewers do not show a line of one point: it has 8 pixels. */
 void svg_line_begin(struct str *to, const char *color);
 void svg_line_to(struct str *to, double x, double y);
 void svg_line_end(struct str *to);

@@ -188,10 +188,11 @@ np.save("row.npy", np.load("x.npy").reshape(-1, 128)[:1])'
 
 @test "--plot: numbers near each other, the largest and the smallest there are" {
     py - <<'END'
-import re, subprocess
+import os, re, subprocess, sys
 import mkst, numpy as np
 most, least = 1.7e308, 5e-324
 a = {"near": 1e6 + np.arange(9) / 1e3, "wide": np.array([-most, most]), "tiny": np.array([0, least])}
+picture = os.environ["ROOT"] + "/test/ref/svg.py"
 mkst.save("a.safetensors", a)
 for name, v in a.items():
     for out in "--plot", "--svg":
@@ -199,6 +200,7 @@ for name, v in a.items():
         text = subprocess.run(["st-inspect", "stats", "-q", *args, "-t", name, "a.safetensors"],
                               check=True, capture_output=True, text=True, timeout=60).stdout
         if out == "--svg":
+            subprocess.run([sys.executable, picture, "o.svg", "0"], check=True)
             found = [float(t) for t in re.findall('"x" .*>([^<]+)</text>', open("o.svg").read())]
         else:
             found = [float(t) for t in text.split("\n")[-4].split()]

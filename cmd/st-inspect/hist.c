@@ -20,6 +20,7 @@
 #define INNER_W      236.0
 #define INNER_H      72.0
 #define NAME_CHARS   38 /* of a name; names differ at the end */
+#define X_CHARS      12 /* of a number below */
 #define PATH_CHARS   60
 
 void
@@ -143,8 +144,10 @@ hist_svg(struct out *out, const struct inspect_cmd *cmd,
         uint64_t max = highest(st, n_bins);
         const uint64_t counts[] = { 0, max, max / 2 };
         const double values[] = { st->lo, st->lo / 2 + st->hi / 2, st->hi };
-        int digits = scale_digits(fmax(fabs(st->lo), fabs(st->hi)),
-                                  st->hi / 2 - st->lo / 2, 3);
+        double largest = fmax(fabs(st->lo), fabs(st->hi));
+        int digits = svg_digits(
+            values, 3, scale_digits(largest, st->hi / 2 - st->lo / 2, 3),
+            X_CHARS);
 
         str_addf(&to, "<g transform=\"translate(%zu,%zu)\">",
                  CELL_LEFT + i % GRID_COLUMNS * CELL_WIDTH,
