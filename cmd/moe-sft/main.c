@@ -43,8 +43,8 @@ static const struct opt opts[] = {
       "info init! forward! backward! merge! convert quantize! train! check "
       "tune",
       OPT_TEXT(cmd.base),
-      "frozen weights: stacked safetensors, or a model directory; of tune "
-      "bf16 or int8: how experts' are" },
+      "frozen weights: stacked safetensors, or a model directory; tune: of "
+      "experts, bf16 or int8" },
     { 'l', "lora", "LORA",
       "info forward! backward! merge! convert! train! check",
       OPT_LIST(loras, SIZE_MAX),
@@ -80,8 +80,8 @@ static const struct opt opts[] = {
     { 0, "strict-ids", NULL, "forward train", OPT_FLAG(cmd.strict_ids),
       "an id that names no expert is an error, not a skip" },
     { 0, "grads", "TYPE|FILE", "backward tune check", OPT_TEXT(cmd.grads),
-      "of the adapter's gradients, f32 or bf16 (default f32); tune: write "
-      "those of the first step there, train nothing; check: these" },
+      "gradients' type, f32 or bf16 (default f32); tune: write step 1's to "
+      "FILE; check: compare these" },
     { 0, "rank", "R", "info init bench tune check",
       OPT_I64(cmd.rank, 1, INT_MAX),
       "of the adapter (default 8; for bench, tune, check 16)" },
@@ -108,8 +108,8 @@ static const struct opt opts[] = {
     { 0, "json", NULL, "info quantize bench", OPT_FLAG(cmd.json),
       "JSON instead of TSV" },
     { 0, "samples", "N", "check", OPT_I64(cmd.samples, 0, 1 << 20),
-      "elements of each tensor to differentiate; of a model: tensors of each "
-      "kind (default 8)" },
+      "elements of each tensor to check; of a model: tensors of each kind "
+      "(default 8)" },
     { 'n', "steps", "N", "train tune", OPT_U64(train.steps, 1, 1 << 30),
       "train up to step N" },
     { 0, "epochs", "E", "tune", OPT_U64(tune.epochs, 1, 1 << 30),
@@ -157,8 +157,7 @@ static const struct opt opts[] = {
     { 0, "accumulate", "N", "train tune", OPT_U64(train.accumulate, 1, 1 << 30),
       "batches of a step" },
     { 0, "slices", "S", "tune", OPT_U64(tune.slices, 1, LM_MAX_SLICES),
-      "of a step's sequences, which are summed apart: at most so many "
-      "processes share a step" },
+      "parts of a step, summed apart: at most so many processes" },
     { 0, "shuffle", NULL, "train tune", OPT_FLAG(train.shuffle),
       "batches in a random order, by --seed, new in each epoch" },
     { 0, "save-every", "N", "train tune", OPT_U64(train.save_every, 0, 1 << 30),
