@@ -78,15 +78,15 @@ END
 import re
 found = int(re.search("memory: the experts. weights in int8\t(.*)", open("said").read())[1])
 assert n <= found < n + 128, (n, found)'
-    tune bf16 -n 6 --lr 1e-2
-    tune int8 -n 6 --lr 1e-2 --base int8
-    tune part -n 3 --lr 1e-2 --base int8
-    tune part -n 6 --lr 1e-2 --resume
+    tune bf16 -n 6 --lr 2e-3
+    tune int8 -n 6 --lr 2e-3 --base int8
+    tune part -n 3 --lr 2e-3 --base int8
+    tune part -n 6 --lr 2e-3 --resume
     cmp int8/adapter_model.safetensors part/adapter_model.safetensors
     run -1 cmp -s int8/adapter_model.safetensors bf16/adapter_model.safetensors
     py -c 'a, b = [[float(l.split("\t")[1]) for l in open(d + "/log.tsv").readlines()[1:]] for d in ("bf16", "int8")]
 assert all(abs(x - y) < 0.1 * x for x, y in zip(a, b)), (a, b)'
-    run -65 --separate-stderr tune int8 -n 7 --lr 1e-2 --resume --base bf16
+    run -65 --separate-stderr tune int8 -n 7 --lr 2e-3 --resume --base bf16
     [[ $stderr == *"--base"*int8* ]]
 }
 

@@ -23,12 +23,14 @@ struct attention {
     float *out;     /* [rows, n_heads, head_dim] */
     float *lse; /* [rows, n_heads] log of the sum of exp of a query's scores,
                  * which a backward needs; NULL: not wanted */
-    bool bf16;  /* of prompts: queries, keys, weights and values are rounded
-                 * for their products; sums and softmax are f32 */
+    bool bf16; /* of prompts and training: queries, keys, weights and values are
+                * rounded for their products; sums and softmax are f32 */
     float *scratch; /* [threads, attention_scratch()], 64-byte aligned */
 };
 
-/* attention_takes_bf16(): is 'bf16' faster on this CPU, and has it room? */
+/* attention_fits_bf16(): has 'bf16' room for such heads?
+ * attention_takes_bf16(): and is it faster on this CPU? */
+bool attention_fits_bf16(const struct config *config);
 bool attention_takes_bf16(const struct config *config);
 
 /* attention_scratch() is the number of floats each thread needs. */

@@ -10,18 +10,19 @@
 #include "core/model/attention.h"
 #include "core/par.h"
 
-/*
- * Its workspace, allocated by mem_arrays(): the operands of products
- * transposed, in blocks of KV_BLOCK rows of one sequence.
- */
+/* Its workspace, allocated by mem_arrays(): what products read, in blocks of
+ * KV_BLOCK rows of one sequence, and what a thread has; bytes as
+ * attention_sizes() says. */
 struct attention_work {
-    float *q, *dout; /* [blocks, n_heads, head_dim, KV_BLOCK] */
-    float *v;        /* [blocks, n_kv_heads, head_dim, KV_BLOCK] */
-    float *delta;    /* [rows, n_heads] sum of dout * out */
-    float *tiles;    /* [threads, ATTENTION_TILES] */
+    float *delta;           /* [rows, n_heads] sum of dout * out */
+    unsigned char *queries; /* [blocks, n_heads, sizes.queries] */
+    unsigned char *keys;    /* [blocks, n_kv_heads, sizes.keys] */
+    unsigned char *tiles;   /* [threads, sizes.tile] */
 };
-
-#define ATTENTION_TILES (2 * KV_BLOCK * KV_BLOCK)
+struct attention_sizes {
+    size_t queries, keys, tile; /* multiples of 64 */
+};
+struct attention_sizes attention_sizes(size_t head_dim, bool bf16);
 
 struct attention_grads {
     const float *k, *v;  /* [rows, n_kv_heads, head_dim], of the cache */
@@ -37,7 +38,8 @@ struct attention_grads {
  *   P = exp(S - lse), S = q k^T / sqrt(head_dim);  dv = P^T dout
  *   dS = P (dout v^T - delta);  dq = dS k / sqrt(head_dim), dk = dS^T q
  * P is computed anew in blocks.  Sums go over keys, or over a KV head's query
- * heads and their queries, in ascending order.
+ * heads and their queries, in ascending order.  In bf16 the operands of all
+ * five products are rounded, those of S as the forward's.
  */
 void attention_backward(struct par *par, const struct attention *a,
                         const struct attention_grads *g);

@@ -108,6 +108,7 @@ back_attention(struct back *b, size_t layer, bool is_first)
         .q = a->q_rotated,
         .out = a->attended,
         .lse = a->lse,
+        .bf16 = b->e->attention_bf16,
     };
 
     back_linear(b, &l->o, a->attended, g->attended, false, g->resid);

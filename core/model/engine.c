@@ -21,13 +21,14 @@
  * first. */
 #define MAX_ARRAYS 26
 
-/* A backward goes through the exact one. */
+/* In training it is the compute class that decides, not the CPU. */
 static bool
 attends_bf16(const struct model *model, const struct engine_options *options,
              bool bare)
 {
-    return !bare && options->compute == COMPUTE_BF16 &&
-           attention_takes_bf16(&model->config);
+    return options->compute == COMPUTE_BF16 &&
+           (bare ? attention_fits_bf16(&model->config)
+                 : attention_takes_bf16(&model->config));
 }
 
 static size_t

@@ -4,12 +4,14 @@ and a step's sequences, their loss and the adapter's gradients in float64.
 Each is DIR/NAME/: the model, DIR/NAME/adapter (PEFT's), step.i32 (the number
 of sequences; of each its tokens, its examples, where these start, ids,
 labels), loss.f64 and grads.f64 (in the order of core/model/train/lm.h), and
-loss-bf16.f64, grads-bf16.f64 with operands of products rounded; of models with
+loss-bf16.f64, grads-bf16.f64 with operands of products rounded, and
+spread-bf16.f64, how far such gradients are from each other; of models with
 experts also loss-int8.f64, grads-int8.f64.
 DIR/models lists the names.  DIR/other is an adapter of llama whose layer 1
 lacks o_proj.
 """
 import json
+import math
 import os
 import sys
 
@@ -76,6 +78,27 @@ def write_result(path, of, adapter, loss, grads):
                                                        "grads%s.f64" % of))
 
 
+def spread(grads, again):
+    """The largest difference of a tensor, and that of all, as a part of it."""
+    worst = error = norm = 0
+    for name in grads:
+        for a, b in zip(grads[name], again[name]):
+            e, n = np.sum((a - b) ** 2), np.sum(a ** 2)
+            worst = max(worst, math.sqrt(e / n) if e else 0)
+            error, norm = error + e, norm + n
+    return worst, math.sqrt(error / norm)
+
+
+def write_spread(path, grads, step, rng):
+    """What it does to them if the operands are first moved by what f32 sums are
+    uncertain by: some lie between two bf16s, and what follows is moved more."""
+    def moved(x):
+        return lm_ref.to_bf16(x * (1 + 6e-8 * rng.normal(size=np.shape(x))))
+    both = [spread(grads, step(moved)[2]) for _ in range(2)]
+    np.max(both, axis=0).astype("<f8").tofile(
+        os.path.join(path, "spread-bf16.f64"))
+
+
 def check_numerically(config, tensors, adapter, scale, seqs, grads, n, rng):
     """Along one direction in all of the adapter."""
     way = {name: [rng.normal(0, 1, x.shape) for x in pair]
@@ -119,6 +142,8 @@ def main(directory):
         loss, _, grads = lm_ref.step(config, tensors, adapter, scale, seqs,
                                      lm_ref.to_bf16)
         write_result(path, "-bf16", adapter, loss, grads)
+        write_spread(path, grads, lambda rounded: lm_ref.step(
+            config, tensors, adapter, scale, seqs, rounded), rng)
         if config["model_type"] == "qwen3_moe":
             loss, _, grads = lm_ref.step(config, tensors, adapter, scale, seqs,
                                          lm_ref.to_bf16, int8=True)

@@ -69,8 +69,8 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
 
     adapter: {"model.layers.0.self_attn.q_proj": (A, B)}; labels[t] is the
     target for the token at t, -100 none; that of the first is not looked at.
-    rounded: of the operands of products with weights.  int8: experts' weights
-    are.
+    rounded: of the operands of products with weights, and of attention's.  int8:
+    experts' weights are.
     """
     eps = config.get("rms_norm_eps", 1e-6)
     heads = config["num_attention_heads"]
@@ -189,11 +189,18 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
             seen &= distance < window
         out, probs = np.empty_like(q), []
         for j in range(heads):
-            s = np.where(seen, q[:, j] @ key[:, j // group].T / math.sqrt(d),
-                         -np.inf)
-            p = np.exp(s - s.max(axis=1, keepdims=True))
-            probs.append(p / p.sum(axis=1, keepdims=True))
-            out[:, j] = probs[j] @ v[:, j // group]
+            s = rounded(q[:, j] / math.sqrt(d)) @ rounded(key[:, j // group]).T
+            s = np.where(seen, s, -np.inf)
+            top = s.max(axis=1, keepdims=True)
+            p = np.exp(s - top)
+            total = p.sum(axis=1, keepdims=True)
+            probs.append(p / total)
+            for b in range(0, n, 64): # rounded against the largest so far
+                now = s[:, :b + 64].max(axis=1, keepdims=True)
+                now = np.where(np.isfinite(now), now, top)
+                p[:, b:b + 64] = rounded(np.exp(s[:, b:b + 64] - now)
+                                         ) * np.exp(now - top)
+            out[:, j] = p @ rounded(v[:, j // group]) / total
         out = out.reshape(n, heads * d)
         mid = x + linear(at + "self_attn.o_proj", out)
         h2 = rms_norm(mid, tensors[at + "post_attention_layernorm.weight"],
@@ -236,11 +243,12 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
         dv = np.zeros_like(k["v"])
         for j in range(heads):
             p, kv = k["probs"][j], j // group
-            dv[:, kv] += p.T @ dout[:, j]
-            dp = dout[:, j] @ k["v"][:, kv].T
-            ds = p * (dp - (dp * p).sum(axis=1, keepdims=True)) / math.sqrt(d)
-            dq[:, j] = ds @ k["key"][:, kv]
-            dk[:, kv] += ds.T @ k["q"][:, j]
+            out = k["out"].reshape(n, heads, d)[:, j]
+            dv[:, kv] += rounded(p).T @ rounded(dout[:, j])
+            dp = rounded(dout[:, j]) @ rounded(k["v"][:, kv]).T
+            ds = p * (dp - (dout[:, j] * out).sum(axis=1, keepdims=True))
+            dq[:, j] = rounded(ds) @ rounded(k["key"][:, kv]) / math.sqrt(d)
+            dk[:, kv] += rounded(ds).T @ rounded(k["q"][:, j] / math.sqrt(d))
         # the transposed rotation: by the opposite angle, as much longer
         dq, dk = rotate(dq, -angle, factor), rotate(dk, -angle, factor)
         if qk_norm:

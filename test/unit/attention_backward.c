@@ -1,6 +1,7 @@
 /*
  * Attention's backward against its formulas in f64, of two sequences, for any
- * window; the same bits in both ways, which the number of threads decides on.
+ * window, exact and with operands rounded to bf16; the same bits in both ways,
+ * which the number of threads decides on.
  */
 #include "core/model/attention_backward.h"
 
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/dtype.h"
 #include "core/mem.h"
 #include "core/model/engine.h"
 #include "test/unit/isa.h"
@@ -37,67 +39,132 @@ fill(float *p, size_t n)
         p[i] = 2 * rnd();
 }
 
+/* An operand. */
 static double
-dot(const float *a, const float *b)
+operand(double x, bool bf16)
+{
+    return bf16 ? (double)bf16_to_f32(f32_to_bf16((float)x)) : x;
+}
+
+static double
+dot(const float *a, const float *b, bool bf16)
 {
     double sum = 0;
 
     for (size_t i = 0; i < DIM; i++)
-        sum += (double)a[i] * (double)b[i];
+        sum += operand((double)a[i], bf16) * operand((double)b[i], bf16);
     return sum;
+}
+
+/* The sum of dout * out, where out is summed by blocks of keys, whose weights
+ * are rounded as they are then: against the largest score so far. */
+static double
+delta_of(size_t p, size_t head, size_t first, size_t oldest,
+         const double score[N], bool bf16)
+{
+    double max = -INFINITY, total = 0, sum[DIM] = { 0 }, delta = 0;
+
+    for (size_t i = oldest; i <= p;) {
+        size_t end = first + ((i - first) / KV_BLOCK + 1) * KV_BLOCK;
+        double was = max;
+
+        end = end < p + 1 ? end : p + 1;
+        for (size_t j = i; j < end; j++)
+            max = fmax(max, score[j]);
+        total *= exp(was - max);
+        for (size_t d = 0; d < DIM; d++)
+            sum[d] *= exp(was - max);
+        for (; i < end; i++) {
+            double w = exp(score[i] - max);
+
+            total += w;
+            for (size_t d = 0; d < DIM; d++)
+                sum[d] += operand(w, bf16) *
+                          operand((double)v[i][head / GROUP][d], bf16);
+        }
+    }
+    for (size_t d = 0; d < DIM; d++)
+        delta += (double)dout[p][head][d] * sum[d] / total;
+    return delta;
 }
 
 /* One query: its softmax, and what flows back through it. */
 static void
-query_back(struct result_f64 *want, size_t p, size_t head, size_t window)
+query_back(struct result_f64 *want, size_t p, size_t head, size_t window,
+           bool bf16)
 {
-    size_t first = p < FIRST ? 0 : FIRST, kv = head / GROUP;
-    double weight[N], dp[N], total = 0, delta = 0;
+    size_t first = p < FIRST ? 0 : FIRST, oldest = first, kv = head / GROUP;
+    double score[N], total = 0, delta;
+    float scaled[DIM];
 
     if (window && p - first >= window)
-        first = p - window + 1;
-    for (size_t i = first; i <= p; i++) {
-        weight[i] = exp(dot(q[p][head], k[i][kv]) / sqrt(DIM));
-        total += weight[i];
+        oldest = p - window + 1;
+    for (size_t d = 0; d < DIM; d++)
+        scaled[d] = q[p][head][d] * (float)(1 / sqrt(DIM));
+    for (size_t i = oldest; i <= p; i++) {
+        score[i] = dot(scaled, k[i][kv], bf16);
+        total += exp(score[i]);
     }
-    for (size_t i = first; i <= p; i++) {
-        weight[i] /= total;
-        dp[i] = dot(dout[p][head], v[i][kv]);
-        delta += weight[i] * dp[i];
-    }
-    for (size_t i = first; i <= p; i++) {
-        double ds = weight[i] * (dp[i] - delta) / sqrt(DIM);
+    delta = delta_of(p, head, first, oldest, score, bf16);
+    for (size_t i = oldest; i <= p; i++) {
+        double weight = exp(score[i]) / total;
+        double ds = weight * (dot(dout[p][head], v[i][kv], bf16) - delta);
 
+        weight = operand(weight, bf16);
+        ds = operand(ds, bf16);
         for (size_t d = 0; d < DIM; d++) {
-            want->dv[i][kv][d] += weight[i] * (double)dout[p][head][d];
-            want->dq[p][head][d] += ds * (double)k[i][kv][d];
-            want->dk[i][kv][d] += ds * (double)q[p][head][d];
+            want->dv[i][kv][d] +=
+                weight * operand((double)dout[p][head][d], bf16);
+            want->dq[p][head][d] +=
+                ds * operand((double)k[i][kv][d], bf16) / sqrt(DIM);
+            want->dk[i][kv][d] += ds * operand((double)scaled[d], bf16);
         }
     }
 }
 
-static double
-distance(const float *got, const double *want, size_t n)
-{
-    double worst = 0;
+/* Of all numbers, and the largest of any; as a part of the whole. */
+struct distance {
+    double worst, all;
+};
 
-    for (size_t i = 0; i < n; i++)
-        worst = fmax(worst, fabs((double)got[i] - want[i]));
-    return worst;
+static struct distance
+distance(const struct result *got, const struct result_f64 *want)
+{
+    const float *a = got->dq[0][0];
+    const double *b = want->dq[0][0];
+    struct distance to = { 0 };
+    double whole = 0;
+
+    for (size_t i = 0; i < sizeof(*got) / sizeof(float); i++) {
+        double by = (double)a[i] - b[i];
+
+        to.worst = fmax(to.worst, fabs(by));
+        to.all += by * by;
+        whole += b[i] * b[i];
+    }
+    to.all = sqrt(to.all / whole);
+    return to;
 }
 
 static void
-run(struct session *s, size_t window, int threads, struct result *r)
+run(struct session *s, size_t window, bool bf16, int threads, struct result *r)
 {
-    static float q_t[BLOCKS * HEADS * DIM * KV_BLOCK];
-    static float dout_t[BLOCKS * HEADS * DIM * KV_BLOCK];
-    static float v_t[BLOCKS * KV_HEADS * DIM * KV_BLOCK];
     static float delta[N * HEADS], scaled[N * HEADS * DIM];
-    static float tiles[MAX_THREADS * ATTENTION_TILES];
-    static float scratch[MAX_THREADS << 14];
     const struct config config = { .n_heads = HEADS,
                                    .n_kv_heads = KV_HEADS,
                                    .head_dim = DIM };
+    struct attention_sizes sizes = attention_sizes(DIM, bf16);
+    size_t n = attention_scratch(&config, bf16), nbytes;
+    float *scratch;
+    unsigned char *queries, *keys, *tiles;
+    const struct mem_array arrays[] = {
+        { &scratch, (size_t)threads, n, sizeof(float) },
+        { &queries, BLOCKS * HEADS, sizes.queries, 1 },
+        { &keys, BLOCKS * KV_HEADS, sizes.keys, 1 },
+        { &tiles, (size_t)threads, sizes.tile, 1 },
+    };
+    struct err err;
+    void *memory = mem_arrays(arrays, 4, &nbytes, "a test", &err);
     const struct span spans[] = {
         { .session = &s[0], .n = FIRST },
         { .session = &s[1], .row = FIRST, .n = N - FIRST },
@@ -112,6 +179,7 @@ run(struct session *s, size_t window, int threads, struct result *r)
         .q = q[0][0],
         .out = out[0][0],
         .lse = lse[0],
+        .bf16 = bf16,
         .scratch = scratch,
     };
     const struct attention_grads g = {
@@ -122,44 +190,61 @@ run(struct session *s, size_t window, int threads, struct result *r)
         .dq = r->dq[0][0],
         .dk = r->dk[0][0],
         .dv = r->dv[0][0],
-        .work = { q_t, dout_t, v_t, delta, tiles },
+        .work = { delta, queries, keys, tiles },
     };
     struct par *par;
-    struct err err;
 
-    if (attention_scratch(&config, false) > 1 << 14 ||
-        par_open(&par, threads, &err) < 0)
+    if (!memory || par_open(&par, threads, &err) < 0)
         abort();
+    memset(memory, 0xff, nbytes); /* NaNs: nothing is read before it is put */
     attention_run(par, &a);
     memcpy(scaled, q, sizeof(q));
     a.q = scaled;
     attention_backward(par, &a, &g);
     par_close(par);
+    mem_big_free(memory, nbytes, 1);
 }
 
-static void
-test_window(struct session *s, size_t window)
+static struct result_f64 *
+formulas(size_t window, bool bf16)
 {
-    static struct result whole, blocks;
     struct result_f64 *want = xcalloc(1, sizeof(*want));
-    double worst;
 
     for (size_t p = 0; p < N; p++)
         for (size_t head = 0; head < HEADS; head++)
-            query_back(want, p, head, window);
+            query_back(want, p, head, window, bf16);
+    return want;
+}
+
+static void
+test_window(struct session *s, size_t window, bool bf16)
+{
+    static struct result whole, blocks;
+    struct result_f64 *want = formulas(window, bf16);
+    const char *name = bf16 ? "bf16" : "exact";
+    struct distance far;
+
     memset(&whole, 0xff, sizeof(whole)); /* NaNs, to be overwritten */
     memset(&blocks, 0xff, sizeof(blocks));
     /* 8 KV heads of sequences are tasks enough for one thread alone */
-    run(s, window, MAX_THREADS, &blocks);
-    run(s, window, 1, &whole);
-    worst = fmax(
-        distance(blocks.dq[0][0], want->dq[0][0], N * HEADS * DIM),
-        fmax(distance(blocks.dk[0][0], want->dk[0][0], N * KV_HEADS * DIM),
-             distance(blocks.dv[0][0], want->dv[0][0], N * KV_HEADS * DIM)));
-    tap_ok(worst < 2e-5, "window %zu: %.2g from the f64 formula", window,
-           worst);
+    run(s, window, bf16, MAX_THREADS, &blocks);
+    run(s, window, bf16, 1, &whole);
+    far = distance(&blocks, want);
+    if (!bf16) {
+        tap_ok(far.worst < 2e-5, "%s, window %zu: %.2g from the f64 formula",
+               name, window, far.worst);
+    } else { /* a few P and dS lie between two bf16s */
+        struct result_f64 *exact = formulas(window, false);
+        struct distance rounded = distance(&blocks, exact);
+
+        tap_ok(far.all < 5e-4 && far.all < rounded.all / 5,
+               "%s, window %zu: %.2g of all from the f64 formula, %.2g from "
+               "that of exact operands",
+               name, window, far.all, rounded.all);
+        free(exact);
+    }
     tap_ok(!memcmp(&whole, &blocks, sizeof(whole)),
-           "window %zu: both ways have the same bits", window);
+           "%s, window %zu: both ways have the same bits", name, window);
     free(want);
 }
 
@@ -187,7 +272,8 @@ main(void)
             kv_set(&s[p >= FIRST].kv, 0, j, p < FIRST ? p : p - FIRST, 1,
                    k[p][j], v[p][j]);
     for (size_t i = 0; i < sizeof(windows) / sizeof(*windows); i++)
-        test_window(s, windows[i]);
+        for (int bf16 = 0; bf16 < 2; bf16++)
+            test_window(s, windows[i], bf16);
     kv_free(&s[0].kv);
     kv_free(&s[1].kv);
     return tap_done();

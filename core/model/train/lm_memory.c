@@ -90,12 +90,14 @@ list_regions(struct lm *lm, struct lm_work *w)
     size_t kv_heads = (size_t)c->n_kv_heads, nq = heads * d, nkv = kv_heads * d;
     size_t inter = widest_mlp(c), rank = lm->lora.rank;
     size_t n_used = c->n_experts ? (size_t)c->n_experts_used : 0;
-    size_t vocab = (size_t)c->vocab_size, tile = d * KV_BLOCK;
+    size_t vocab = (size_t)c->vocab_size;
     size_t threads = (size_t)par_threads(w->par);
     bool bf16 = w->options.compute == COMPUTE_BF16;
     struct activations *a = &w->acts;
     struct block_grads *g = &w->grads;
     struct kv kv = cache_of(c);
+    struct attention_sizes attention =
+        attention_sizes(d, bf16 && attention_fits_bf16(c));
     struct lm_region *r;
 
     w->n_regions = 0;
@@ -137,11 +139,10 @@ list_regions(struct lm *lm, struct lm_work *w)
     add(r, &g->v, n, nkv, 4);
     add(r, &g->sines_back, n, d / 2, 4);
     add(r, &g->weights, n, n_used, 4);
-    add(r, &g->attention.q, nb * heads, tile, 4);
-    add(r, &g->attention.dout, nb * heads, tile, 4);
-    add(r, &g->attention.v, nb * kv_heads, tile, 4);
     add(r, &g->attention.delta, n, heads, 4);
-    add(r, &g->attention.tiles, threads, ATTENTION_TILES, 4);
+    add(r, &g->attention.queries, nb * heads, attention.queries, 1);
+    add(r, &g->attention.keys, nb * kv_heads, attention.keys, 1);
+    add(r, &g->attention.tiles, threads, attention.tile, 1);
     r = add_region(w, "logits");
     add(r, &w->logits, w->head_rows, vocab, 4);
     add(r, &w->head_rounded, bf16 ? w->head_rows : 0,

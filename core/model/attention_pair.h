@@ -1,0 +1,79 @@
+/*
+ * What attention_backward.c, attention_pair_exact.c and attention_pair_bf16.c
+ * share: a backward goes over pairs, a query head's block of queries and a
+ * block of the keys that these see.  Private to them.
+ */
+#ifndef CORE_MODEL_ATTENTION_PAIR_H
+#define CORE_MODEL_ATTENTION_PAIR_H
+
+#include "core/model/attention_backward.h"
+#include "core/model/engine.h"
+
+/* A block of a span's rows. */
+struct rows {
+    const struct span *span;
+    size_t at;    /* block of the span */
+    size_t index; /* block of all spans */
+    size_t first; /* row of the chunk */
+    size_t n;     /* <= KV_BLOCK */
+};
+
+struct pair {
+    const struct attention *a;
+    const struct attention_grads *g;
+    struct rows queries, keys;
+    size_t head, kv_head;
+    void *tile; /* the thread's memory */
+};
+
+/*
+ * queries(), keys(): what products read of a block, once, before any pair;
+ *   these have of 'queries' and 'keys' the one that they are for.
+ * weigh(): P and dS of a pair, into its tile.  Then dq() sums over keys, the
+ *   first of which overwrites, and dkv() over queries; dkv_end() follows the
+ *   last of a block of keys.
+ */
+struct pair_class {
+    struct attention_sizes (*sizes)(size_t head_dim);
+    void (*queries)(const struct pair *p);
+    void (*keys)(const struct pair *p);
+    void (*weigh)(const struct pair *p);
+    void (*dq)(const struct pair *p, bool first);
+    void (*dkv)(const struct pair *p, bool first);
+    void (*dkv_end)(const struct pair *p);
+};
+
+extern const struct pair_class attention_pair_exact, attention_pair_bf16;
+
+/* The memory of a block of queries, and of one of keys, for the pair's heads.
+ */
+static inline void *
+pair_queries(const struct pair *p, size_t size)
+{
+    return p->g->work.queries +
+           (p->queries.index * p->a->n_heads + p->head) * size;
+}
+
+static inline void *
+pair_keys(const struct pair *p, size_t size)
+{
+    return p->g->work.keys +
+           (p->keys.index * p->a->n_kv_heads + p->kv_head) * size;
+}
+
+/* Where row i of the queries or keys has its head's numbers, in [rows, heads,
+ * head_dim]. */
+static inline size_t
+pair_query(const struct pair *p, size_t i)
+{
+    return ((p->queries.first + i) * p->a->n_heads + p->head) * p->a->head_dim;
+}
+
+static inline size_t
+pair_key(const struct pair *p, size_t i)
+{
+    return ((p->keys.first + i) * p->a->n_kv_heads + p->kv_head) *
+           p->a->head_dim;
+}
+
+#endif

@@ -1,0 +1,188 @@
+/* Pairs whose products are exact.  P and dS are transposed: a row is a key. */
+#include <string.h>
+
+#include "core/kernel/sums.h"
+#include "core/kernel/vec.h"
+#include "core/mem.h"
+#include "core/model/attention_pair.h"
+
+/* The scaled queries and dout, each [head_dim, KV_BLOCK]. */
+static size_t
+turned_size(size_t head_dim)
+{
+    return head_dim * KV_BLOCK * sizeof(float);
+}
+
+static struct attention_sizes
+sizes(size_t head_dim)
+{
+    return (struct attention_sizes){
+        .queries = 2 * turned_size(head_dim),
+        .tile = 2 * KV_BLOCK * KV_BLOCK * sizeof(float),
+    };
+}
+
+/* Rows [n, d], ld apart, to [d, KV_BLOCK]. */
+static void
+transpose(float *to, const float *from, size_t ld, size_t n, size_t d)
+{
+    for (size_t i0 = 0; i0 < d; i0 += 16)
+        for (size_t r = 0; r < n; r++)
+            for (size_t i = i0; i < smaller(d, i0 + 16); i++)
+                to[i * KV_BLOCK + r] = from[r * ld + i];
+}
+
+static void
+queries(const struct pair *p)
+{
+    size_t d = p->a->head_dim, ld = p->a->n_heads * d;
+    float *to = pair_queries(p, sizes(d).queries);
+
+    transpose(to, p->g->scaled + pair_query(p, 0), ld, p->queries.n, d);
+    transpose(to + d * KV_BLOCK, p->g->dout + pair_query(p, 0), ld,
+              p->queries.n, d);
+}
+
+static void
+keys(const struct pair *p)
+{
+    (void)p;
+}
+
+/* A query sees a key if it is not before it, and not by 'window' after it: the
+ * queries [*begin, *end) of the pair see its key. */
+static void
+visible_queries(const struct pair *p, size_t key, size_t *begin, size_t *end)
+{
+    size_t first = p->queries.at * KV_BLOCK, n = p->queries.n;
+    size_t window = p->a->window;
+
+    key += p->keys.at * KV_BLOCK;
+    *begin = key > first ? smaller(key - first, n) : 0;
+    *end = n;
+    if (window)
+        *end =
+            key + window <= first ? *begin : smaller(key + window - first, n);
+}
+
+/* Their P and dS, from S - lse and dP - delta in their places. */
+static void
+weigh_row(float *restrict w, float *restrict ds, size_t begin, size_t end,
+          size_t n)
+{
+    memset(w, 0, begin * sizeof(*w));
+    memset(ds, 0, begin * sizeof(*ds));
+    vec_exp_sum(w + begin, 0, end - begin);
+    for (size_t i = begin; i < end; i++)
+        ds[i] *= w[i];
+    memset(w + end, 0, (n - end) * sizeof(*w));
+    memset(ds + end, 0, (n - end) * sizeof(*ds));
+}
+
+static void
+weigh(const struct pair *p)
+{
+    const struct attention_grads *g = p->g;
+    size_t d = p->a->head_dim, n = p->queries.n;
+    const float *turned = pair_queries(p, sizes(d).queries);
+    float *weights = p->tile, *ds = weights + KV_BLOCK * KV_BLOCK;
+    struct weighted_sum sum = {
+        .y = weights,
+        .w = turned,
+        .p = g->k + pair_key(p, 0),
+        .ldy = KV_BLOCK,
+        .ldw = KV_BLOCK,
+        .ldp = p->a->n_kv_heads * d,
+        .rows = d,
+        .cols = n,
+        .n = p->keys.n,
+        .w_dtype = DT_F32,
+        .native = true,
+        .add = true,
+    };
+
+    for (size_t i = 0; i < n; i++) {
+        size_t row = (p->queries.first + i) * p->a->n_heads + p->head;
+
+        weights[i] = -p->a->lse[row];
+        ds[i] = -g->work.delta[row];
+    }
+    for (size_t k = 1; k < p->keys.n; k++) {
+        memcpy(weights + k * KV_BLOCK, weights, n * sizeof(*weights));
+        memcpy(ds + k * KV_BLOCK, ds, n * sizeof(*ds));
+    }
+    weighted_sum(&sum);
+    sum.y = ds;
+    sum.w = turned + d * KV_BLOCK;
+    sum.p = g->v + pair_key(p, 0);
+    weighted_sum(&sum);
+    for (size_t k = 0; k < p->keys.n; k++) {
+        size_t begin, end;
+
+        visible_queries(p, k, &begin, &end);
+        weigh_row(weights + k * KV_BLOCK, ds + k * KV_BLOCK, begin, end, n);
+    }
+}
+
+static void
+dkv(const struct pair *p, bool first)
+{
+    const struct attention_grads *g = p->g;
+    size_t d = p->a->head_dim, key = pair_key(p, 0), query = pair_query(p, 0);
+    const float *weights = p->tile;
+    struct weighted_sum sum = {
+        .y = g->dv + key,
+        .w = g->dout + query,
+        .p = weights,
+        .ldy = p->a->n_kv_heads * d,
+        .ldw = p->a->n_heads * d,
+        .ldp = KV_BLOCK,
+        .rows = p->queries.n,
+        .cols = d,
+        .n = p->keys.n,
+        .w_dtype = DT_F32,
+        .native = true,
+        .add = !first,
+    };
+
+    weighted_sum(&sum);
+    sum.y = g->dk + key;
+    sum.w = g->scaled + query;
+    sum.p = weights + KV_BLOCK * KV_BLOCK;
+    weighted_sum(&sum);
+}
+
+static void
+dkv_end(const struct pair *p)
+{
+    (void)p;
+}
+
+/* dS back to rows of queries: the place of P, which no one reads any more, is
+ * free. */
+static void
+dq(const struct pair *p, bool first)
+{
+    size_t d = p->a->head_dim;
+    float *rows = p->tile, *ds = rows + KV_BLOCK * KV_BLOCK;
+    const struct weighted_sum sum = {
+        .y = p->g->dq + pair_query(p, 0),
+        .w = p->g->k + pair_key(p, 0),
+        .p = rows,
+        .ldy = p->a->n_heads * d,
+        .ldw = p->a->n_kv_heads * d,
+        .ldp = KV_BLOCK,
+        .rows = p->keys.n,
+        .cols = d,
+        .n = p->queries.n,
+        .w_dtype = DT_F32,
+        .native = true,
+        .add = !first,
+    };
+
+    transpose(rows, ds, KV_BLOCK, p->keys.n, p->queries.n);
+    weighted_sum(&sum);
+}
+
+const struct pair_class attention_pair_exact = { sizes, queries, keys,   weigh,
+                                                 dq,    dkv,     dkv_end };
