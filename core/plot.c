@@ -59,16 +59,6 @@ end_line(struct str *to)
     str_addc(to, '\n');
 }
 
-static size_t
-n_chars(const char *s, size_t nbytes)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < nbytes; i++)
-        n += ((unsigned char)s[i] & 0xc0) != 0x80;
-    return n;
-}
-
 static int
 number(char text[NUMBER], double v, int digits)
 {
@@ -137,7 +127,7 @@ plot_bars(struct str *to, const struct plot_bar *bars, size_t n)
         str_clear(&label);
         str_esc_end(&label, bars[i].label, strlen(bars[i].label),
                     PLOT_LABEL_MAX);
-        label_n = larger(label_n, n_chars(label.s, label.n));
+        label_n = larger(label_n, str_columns(label.s, label.n));
         value_n = larger(value_n, (size_t)number(text, bars[i].v, 4));
         if (isfinite(bars[i].v)) {
             max = fmax(max, fabs(bars[i].v));
@@ -149,7 +139,7 @@ plot_bars(struct str *to, const struct plot_bar *bars, size_t n)
         str_esc_end(&label, bars[i].label, strlen(bars[i].label),
                     PLOT_LABEL_MAX);
         str_add(to, label.s, label.n);
-        put_spaces(to, label_n - n_chars(label.s, label.n));
+        put_spaces(to, label_n - str_columns(label.s, label.n));
         number(text, bars[i].v, 4);
         str_addf(to, "  %*s ", (int)value_n, text);
         put_bar(to, bars[i].v, max > 0 ? max : 1, negative, utf8);

@@ -14,7 +14,7 @@
 
 #define PLOT_WIDTH     64 /* columns between the axes */
 #define PLOT_BAR_WIDTH 40 /* of the longest bar */
-#define PLOT_LABEL_MAX 21 /* characters of a bar's label */
+#define PLOT_LABEL_MAX 21 /* columns of a bar's label */
 
 /*
  * plot_bars() adds a row for each: label, number, bar.  The largest magnitude
@@ -25,7 +25,7 @@
  * infinities have no bar.
  */
 struct plot_bar {
-    const char *label; /* of more than PLOT_LABEL_MAX characters, the end */
+    const char *label; /* of more than PLOT_LABEL_MAX columns, the end */
     double v;
 };
 void plot_bars(struct str *to, const struct plot_bar *bars, size_t n);

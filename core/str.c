@@ -121,17 +121,42 @@ str_esc(struct str *str, const char *s, size_t nbytes)
     }
 }
 
+/* Of the character that begins there; 0: none does. */
+static size_t
+columns_at(const char *s)
+{
+    unsigned char a = (unsigned char)s[0], b;
+
+    if ((a & 0xc0) == 0x80)
+        return 0;
+    if (a < 0xe1 || a > 0xe2)
+        return a < 0xe1 ? 1 : 2; /* from U+3000 on */
+    b = (unsigned char)s[1];     /* U+1100 to U+117F, and from U+2E80 on */
+    return a == 0xe1 ? 1 + (b == 0x84 || b == 0x85) : 1 + (b >= 0xba);
+}
+
+size_t
+str_columns(const char *s, size_t nbytes)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < nbytes; i++)
+        n += columns_at(s + i);
+    return n;
+}
+
 void
 str_esc_end(struct str *str, const char *s, size_t nbytes, size_t max)
 {
     struct str all = { 0 };
-    size_t from = 0, left = 0;
+    size_t from = 0, left;
 
     str_esc(&all, s, nbytes);
-    for (size_t i = 0; i < all.n; i++)
-        left += ((unsigned char)all.s[i] & 0xc0) != 0x80;
-    while (left > max) /* characters, not bytes */
-        left -= ((unsigned char)all.s[++from] & 0xc0) != 0x80;
+    for (left = str_columns(all.s, all.n); left > max;) {
+        left -= columns_at(all.s + from++);
+        while (((unsigned char)all.s[from] & 0xc0) == 0x80)
+            from++;
+    }
     str_adds(str, from ? "..." : "");
     str_add(str, all.s ? all.s + from : "", all.n - from);
     str_free(&all);

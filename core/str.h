@@ -40,8 +40,13 @@ void str_free(struct str *str);
  */
 void str_esc(struct str *str, const char *s, size_t nbytes);
 
-/* str_esc_end() is str_esc(), but of more characters than 'max' the end alone,
- * after "...". */
+/*
+ * str_columns() is how many columns of a terminal valid UTF-8 takes at most:
+ * two for Chinese, Japanese, Korean and whatever may be as wide.
+ * str_esc_end() is str_esc(), but of more columns than 'max' the end alone,
+ * after "...".
+ */
+size_t str_columns(const char *s, size_t nbytes);
 void str_esc_end(struct str *str, const char *s, size_t nbytes, size_t max);
 
 /*

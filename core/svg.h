@@ -20,8 +20,8 @@
 void svg_begin(struct str *to, size_t width, size_t height);
 void svg_end(struct str *to);
 
-/* svg_name() appends a name from a file, escaped; of one of more characters
- * than 'max' the end alone, after "...". */
+/* svg_name() appends a name from a file, escaped; of one of more columns than
+ * 'max', as on a terminal, the end alone, after "...". */
 void svg_name(struct str *to, const char *name, size_t nbytes, size_t max);
 
 /* A tick of an axis and its value, of so many digits: svg_tick_x() below y,

@@ -73,8 +73,8 @@ put_plot(struct str *to, struct curve *c, const struct apply_run *run)
     plot_lines(to, &axes, &(struct plot_line){ x, c->fvu, N_POINTS },
                v[TABLE_ROWS] > 0);
     for (size_t i = 0; v[TABLE_ROWS] > 0 && i < N_POINTS; i += N_POINTS / 4)
-        str_addf(to, "%s%g: %.3g", i ? ", " : "ratio ", x[i], c->fvu[i]);
-    str_addc(to, '\n');
+        str_addf(to, "%s%g: %.3g%s", i ? ", " : "ratio ", x[i], c->fvu[i],
+                 i + 1 < N_POINTS ? "" : "\n");
 }
 
 static void

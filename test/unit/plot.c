@@ -29,6 +29,9 @@ test_bars(void)
     };
     /* 20 columns for 4 on each side */
     const struct plot_bar signed_bars[] = { { "a", -4 }, { "b", 2 } };
+    /* ten of two columns and one of one are 21 */
+    const struct plot_bar wide_bars[] = { { "零一二三四五六七八九十é", 1 },
+                                          { "한", 1 } };
     struct str s = { 0 };
 
     setenv("LC_ALL", "C", 1);
@@ -56,6 +59,14 @@ test_bars(void)
        "a  -4 ████████████████████│\n"
        "b   2                     │██████████\n",
        "bars to both sides");
+    str_clear(&s);
+    plot_bars(&s, wide_bars, 2);
+    is(&s,
+       "...一二三四五六七八九十é  1 "
+       "████████████████████████████████████████\n"
+       "한                        1 "
+       "████████████████████████████████████████\n",
+       "bars whose labels have characters of two columns");
     str_free(&s);
 }
 
