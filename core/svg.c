@@ -107,9 +107,11 @@ svg_line_to(struct str *to, double x, double y)
 void
 svg_line_end(struct str *to)
 {
-    const char *first = strrchr(to->s, '"') + 1;
+    const char *first = to->s + to->n;
     double x, y;
 
+    while (first[-1] != '"')
+        first--;
     if (!strchr(first, ' ') && sscanf(first, "%lf,%lf", &x, &y) == 2)
         svg_line_to(to, x + 8, y);
     str_adds(to, "\"/>\n");
