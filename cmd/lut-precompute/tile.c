@@ -463,7 +463,11 @@ tiles_open(struct tiles *t, const struct layer_job *job, struct gemm *gemm,
 
         t->parts[i] = (struct tile_part){ t, col };
         *g = (struct gemm_job){
-            .w = { w->data, w->dtype, w->rows, w->cols, w->cols, false },
+            .w = { .data = w->data,
+                   .dtype = w->dtype,
+                   .n = w->rows,
+                   .k = w->cols,
+                   .ld = w->cols },
             .end = { .hook = round_block, .ctx = &t->parts[i] },
         };
         col += w->rows;

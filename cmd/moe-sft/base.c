@@ -142,15 +142,15 @@ bind(struct base *base, enum base_matrix m, size_t n, size_t k, struct err *err)
             if (t->t->dtype == DT_I8 && bind_scale(base, m, n, err) < 0)
                 return -1;
         }
-        to[e] =
-            (struct gemm_matrix){ (const char *)st_data(t->st, t->t) +
-                                      (base->stacked ? e : 0) * n * k *
-                                          (dtype_table[t->t->dtype].bits / 8),
-                                  t->t->dtype,
-                                  n,
-                                  k,
-                                  k,
-                                  false };
+        to[e] = (struct gemm_matrix){
+            .data = (const char *)st_data(t->st, t->t) +
+                    (base->stacked ? e : 0) * n * k *
+                        (dtype_table[t->t->dtype].bits / 8),
+            .dtype = t->t->dtype,
+            .n = n,
+            .k = k,
+            .ld = k,
+        };
     }
     return 0;
 }
@@ -278,9 +278,11 @@ read_config(struct base *base, struct err *err)
     str_free(&name);
     if (!t)
         return 0;
-    base->router = (struct gemm_matrix){ st_data(t->st, t->t), t->t->dtype,
-                                         base->n_experts,      base->hidden,
-                                         base->hidden,         false };
+    base->router = (struct gemm_matrix){ .data = st_data(t->st, t->t),
+                                         .dtype = t->t->dtype,
+                                         .n = base->n_experts,
+                                         .k = base->hidden,
+                                         .ld = base->hidden };
     return st_want(base->path, t->t, &want, err);
 }
 

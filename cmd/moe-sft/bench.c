@@ -109,7 +109,11 @@ prepare(struct bench *b, struct err *err)
 
         fill(b->weights + i * one, one, cols, seed, 10 + i);
         base->matrices[i] = (struct gemm_matrix){
-            b->weights + i * one, DT_BF16, one / cols, cols, cols, false
+            .data = b->weights + i * one,
+            .dtype = DT_BF16,
+            .n = one / cols,
+            .k = cols,
+            .ld = cols,
         };
     }
     base->weights =

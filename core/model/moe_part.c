@@ -124,8 +124,11 @@ moe_lora_gate_up(const struct moe *moe, struct moe_part *part, float *xa,
                  uint16_t *x, const struct moe_block *block)
 {
     size_t hidden = moe->config.hidden, r = moe->config.lora_rank;
-    const struct gemm_matrix w = { part->a_gate_up, DT_BF16, 2 * r,
-                                   hidden,          hidden,  false };
+    const struct gemm_matrix w = { .data = part->a_gate_up,
+                                   .dtype = DT_BF16,
+                                   .n = 2 * r,
+                                   .k = hidden,
+                                   .ld = hidden };
 
     memcpy(part->a_gate_up, moe_lora_at(moe, MOE_GATE_A, block->expert),
            r * hidden * 2);

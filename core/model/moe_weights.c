@@ -128,7 +128,9 @@ load_matrix(const struct moe *moe, const struct moe_part *part,
         memcpy(to->scale, q.scale, w.n * sizeof(*scale));
         gemm_pack(part->gemm, &to->panels, &w);
     } else {
-        const struct gemm_matrix rows = { temp, DT_I8, w.n, w.k, ld, false };
+        const struct gemm_matrix rows = {
+            .data = temp, .dtype = DT_I8, .n = w.n, .k = w.k, .ld = ld
+        };
 
         q.f32 = (float *)(void *)(temp + (w.n * ld + 63) / 64 * 64);
         par_for(gemm_par(part->gemm), w.n, w.by_k ? 64 : 4,

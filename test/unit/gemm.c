@@ -172,7 +172,12 @@ static struct gemm_job
 job_of(const struct data *d, int end)
 {
     return (struct gemm_job){
-        .w = { d->w + 1, d->dtype, d->s.n, d->s.k, d->ldw, d->by_k },
+        .w = { .data = d->w + 1,
+               .dtype = d->dtype,
+               .n = d->s.n,
+               .k = d->s.k,
+               .ld = d->ldw,
+               .by_k = d->by_k },
         .c = d->c,
         .ldc = d->s.n + 1,
         .end = { .bias = end & BIAS ? d->bias : NULL,
