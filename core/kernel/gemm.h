@@ -65,13 +65,14 @@ size_t gemm_workspace(int n_threads); /* bytes that gemm_open() takes */
  * Weights in memory, little-endian, at any address.  Element
  * (r, c) is at data[r * ld + c], or at data[c * ld + r] if 'by_k' (a
  * transposed matrix, as backward wants it).
- * BF16, F16 or F32; I8 for the int8 class alone.
+ * BF16, F16 or F32; I8 for the int8 class alone.  'native', for the bf16 class
+ * alone: F32 in the machine's order, as activations are.
  */
 struct gemm_matrix {
     const void *data;
     enum dtype dtype;
     size_t n, k, ld;
-    bool by_k;
+    bool by_k, native;
 };
 
 /* A packed matrix: data [gemm_packed_nbytes()] of the caller's, 64-byte

@@ -48,16 +48,18 @@ to_bf16(uint16_t *to, const float *x, size_t n)
     to_native(to, n);
 }
 
-/* n elements as native bf16. */
+/* n elements of w as native bf16. */
 static void
-row_to_bf16(uint16_t *to, const void *from, enum dtype dtype, size_t n)
+row_to_bf16(uint16_t *to, const void *from, const struct gemm_matrix *w,
+            size_t n)
 {
-    const bool is_f32 = dtype == DT_F32 && (uintptr_t)from % 4 == 0 &&
-                        __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+    const bool as_files = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+    enum dtype dtype = w->dtype;
     float f[256];
 
-    if (is_f32) {
-        cvt_from_f32(to, DT_BF16, from, n);
+    if (dtype == DT_F32 &&
+        (w->native || (as_files && (uintptr_t)from % 4 == 0))) {
+        to_bf16(to, from, n);
         return;
     }
     for (size_t i = 0, k; i < n && dtype != DT_BF16; i += k) {
@@ -87,10 +89,10 @@ struct pack_layout pack_layout(enum gemm_class class)
 
 static void
 row_to_element(void *to, const void *from, enum gemm_class class,
-               enum dtype dtype, size_t n)
+               const struct gemm_matrix *w, size_t n)
 {
     if (class == GEMM_BF16)
-        row_to_bf16(to, from, dtype, n);
+        row_to_bf16(to, from, w, n);
     else
         memcpy(to, from, n);
 }
@@ -122,7 +124,7 @@ pack_bf16_by_k(const struct gemm_ops *ops, uint32_t *to, char *stage,
     memset(stage, 0, round_up(n_k, 2) * ld);
     for (size_t c = 0; c < n_k; c++)
         row_to_bf16((uint16_t *)(void *)(stage + c * ld),
-                    element(w, a->col, k0 + c), w->dtype, a->n_cols);
+                    element(w, a->col, k0 + c), w, a->n_cols);
     ops->interleave(to, stage, ld, round_up(n_k, 2) / 2);
 }
 
@@ -165,7 +167,7 @@ pack_part(const struct gemm_ops *ops, void *to, int32_t *comp, char *stage,
         memset(stage, 0, padded * GEMM_PANEL * l.size);
         for (size_t r = 0; r < a->n_cols; r++)
             row_to_element(stage + r * padded * l.size,
-                           element(w, a->col + r, k0), class, w->dtype, n_k);
+                           element(w, a->col + r, k0), class, w, n_k);
         ops->transpose(to, stage, padded * l.size, padded / l.word);
     }
     if (!comp)
@@ -223,12 +225,12 @@ stage_rows(uint16_t *to, size_t ld, const struct gemm_matrix *w, size_t k0,
     memset(to, 0, first * ld * sizeof(*to));
     memset(to + last * ld, 0, (n - last) * ld * sizeof(*to));
     if (w->ld == ld && w->n == ld) { /* as they lie */
-        row_to_bf16(to + first * ld, element(w, 0, k0 + first), w->dtype,
+        row_to_bf16(to + first * ld, element(w, 0, k0 + first), w,
                     (last - first) * ld);
         return;
     }
     for (size_t i = first; i < last; i++) {
-        row_to_bf16(to + i * ld, element(w, 0, k0 + i), w->dtype, w->n);
+        row_to_bf16(to + i * ld, element(w, 0, k0 + i), w, w->n);
         memset(to + i * ld + w->n, 0, (ld - w->n) * sizeof(*to));
     }
 }

@@ -130,6 +130,7 @@ put_columns(uint16_t *panel, float *turned, const float *from, size_t ld,
         .k = d,
         .ld = KV_BLOCK,
         .by_k = true,
+        .native = true,
     };
 
     memset(turned, 0, d * KV_BLOCK * sizeof(*turned));
@@ -152,7 +153,8 @@ keys(const struct pair *p)
                                       .n = d,
                                       .k = KV_BLOCK,
                                       .ld = ld,
-                                      .by_k = true };
+                                      .by_k = true,
+                                      .native = true };
 
     put_columns(to.k_t, turned, k, ld, n, d);
     put_columns(to.v_t, turned, v, ld, n, d);
@@ -219,6 +221,7 @@ sum_turned(const struct pair *p, float *to, const uint16_t *turned,
         .k = KV_BLOCK,
         .ld = KV_BLOCK,
         .by_k = true,
+        .native = true,
     };
 
     gemm_bf16_panels(panel, &matrix, 0, p->queries.n);

@@ -6,15 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "test/unit/isa.h"
 #include "test/unit/tap.h"
 
 enum { M = 70, N = 150, MAX_K = 140, LD_W = N + 3 };
 
-static float x[M][MAX_K], c[M][N], got[M][N];
-static float f32[MAX_K][LD_W];
-static uint16_t bf16[MAX_K][LD_W];
+static float x[M][MAX_K], c[M][N], got[M][N], want[M][N];
+static float f32[MAX_K][LD_W];     /* in the machine's order */
+static uint16_t bf16[MAX_K][LD_W]; /* little-endian, as in files */
 
 /* All of k but begin .. end - 1 is 0. */
 static void
@@ -23,7 +24,7 @@ fill(size_t k, size_t begin, size_t end)
     for (size_t i = 0; i < k; i++)
         for (size_t j = 0; j < LD_W; j++) {
             f32[i][j] = i < begin || i >= end ? 0 : rnd();
-            bf16[i][j] = f32_to_bf16(f32[i][j]);
+            cvt_from_f32(&bf16[i][j], DT_BF16, &f32[i][j], 1);
         }
 }
 
@@ -37,7 +38,8 @@ products(struct gemm *g, enum dtype dtype, size_t k, size_t begin, size_t end,
                                    .n = N,
                                    .k = k,
                                    .ld = LD_W,
-                                   .by_k = true };
+                                   .by_k = true,
+                                   .native = dtype == DT_F32 };
     const struct gemm_job job = { .w = w, .c = c[0], .ldc = N };
     size_t ld = gemm_ld_bf16(k);
     uint16_t *rounded = aligned_alloc(64, M * ld * sizeof(*rounded));
@@ -64,7 +66,7 @@ static void
 test(struct gemm *g, enum dtype dtype)
 {
     static _Alignas(64) float t[M][GEMM_PANEL];
-    bool same = true, twice = true, some = true;
+    bool same = true, twice = true, some = true, rounded = true;
 
     for (size_t k = 1; k <= MAX_K; k += 23) {
         fill(k, 0, k);
@@ -74,16 +76,20 @@ test(struct gemm *g, enum dtype dtype)
             for (size_t j = 128; j < N; j++)
                 twice &= fabsf(t[i][j - 128] - 2 * c[i][j]) <= 1e-6f * (float)k;
         fill(k, k / 3, k - k / 4);
+        products(g, DT_BF16, k, 0, k, t);
+        memcpy(want, got, sizeof(want));
         products(g, dtype, k, 0, k, t);
-        memcpy(c, got, sizeof(c));
+        rounded &= !memcmp(want, got, sizeof(want));
         products(g, dtype, k, k / 3, k - k / 4, t);
-        some &= !memcmp(c, got, sizeof(c));
+        some &= !memcmp(want, got, sizeof(want));
     }
     tap_ok(same, "gemm_bf16_block %s: gemm_bf16's bits",
            dtype_table[dtype].name);
     tap_ok(twice, "gemm_bf16_block %s: added to what was there",
            dtype_table[dtype].name);
     tap_ok(some, "gemm_bf16_panels %s: of some of k", dtype_table[dtype].name);
+    tap_ok(rounded, "gemm_bf16_panels %s: weights as in bf16's files",
+           dtype_table[dtype].name);
 }
 
 /* Weights outside the part that is asked for are not read. */
@@ -91,7 +97,13 @@ static void
 test_outside(void)
 {
     const struct gemm_matrix w = {
-        .data = f32, .dtype = DT_F32, .n = N, .k = 40, .ld = LD_W, .by_k = true
+        .data = f32,
+        .dtype = DT_F32,
+        .n = N,
+        .k = 40,
+        .ld = LD_W,
+        .by_k = true,
+        .native = true,
     };
     static uint16_t b[3 * 64 * GEMM_PANEL];
     bool zero = true;
@@ -115,14 +127,16 @@ test_added(struct gemm *g)
 
     for (size_t k = 0; k < K; k++) {
         for (size_t j = 0; j < N; j++)
-            w[j][k] = f32_to_bf16(rnd());
+            cvt_from_f32(&w[j][k], DT_BF16, &(float){ rnd() }, 1);
         for (size_t i = 0; i < M; i++)
             all[i][k] = f32_to_bf16(rnd());
     }
     for (size_t k = 40; k <= K; k += K - 40) {
-        struct gemm_job stored = { .w = { w, DT_BF16, N, k, K, false },
-                                   .c = c[0],
-                                   .ldc = N };
+        struct gemm_job stored = {
+            .w = { .data = w, .dtype = DT_BF16, .n = N, .k = k, .ld = K },
+            .c = c[0],
+            .ldc = N
+        };
         struct gemm_job added = stored;
         size_t ld = gemm_ld_bf16(k);
         uint16_t *rounded = xcalloc(M * ld, sizeof(*rounded));
