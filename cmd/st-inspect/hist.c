@@ -20,7 +20,7 @@
 #define INNER_W      236.0
 #define INNER_H      72.0
 #define NAME_CHARS   38 /* of a name; names differ at the end */
-#define X_CHARS      12 /* of a number below */
+#define X_CHARS      11 /* of a number below */
 #define PATH_CHARS   60
 
 void
