@@ -36,14 +36,14 @@
 #define TEXT_NBYTES   65536 /* written at a time */
 
 /* Pixels. */
-#define WIDTH      760
+#define WIDTH      792
 #define HEIGHT     430
 #define LEFT       70
 #define TITLE_X    12
 #define TOP        44
 #define INNER_W    560.0
 #define INNER_H    320.0
-#define LABEL_X    646
+#define LABEL_X    646 /* for 21 characters */
 #define LABEL_GAP  15
 #define PATH_CHARS 44 /* of the dump's path: its end */
 #define N_TICKS    6  /* of the ranks, at most */
