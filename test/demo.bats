@@ -18,7 +18,7 @@ setup_file() {
     ln -s "$BUILD"/* build
     rm -rf build/demo
     status=0
-    sh "$ROOT/scripts/demo/demo.sh" build >said 2>errors || status=$?
+    LC_ALL=C.UTF-8 sh "$ROOT/scripts/demo/demo.sh" build >said 2>errors || status=$?
     echo $status >status
 }
 
@@ -131,10 +131,18 @@ SH
     answers=$(grep -F -A 1 -e '-p "What is the capital of Gondor?"' <<<"$output" | grep '^ The')
     [ "$(sed -n 1p <<<"$answers")" != " The capital of Gondor is Minas Tirith." ]
     [ "$(sed -n 2p <<<"$answers")" = " The capital of Gondor is Minas Tirith." ]
-    sed -n '/moe-sft tune/,$p' <<<"$output" | grep -E '^ +[0-9]+ +[0-9.]+ #*$' | awk '
-        { bars += length($3) >= last; last = length($3) }
-        NR == 1 { first = $2; bars = 0 }
-        END { exit !(NR == 10 && first > 3 && $2 < first / 50 && bars <= 4) }'
+    py - "$BATS_FILE_TMPDIR/said" <<'END'
+import re, sys
+import plot
+text = open(sys.argv[1]).read()
+text = text[text.index("moe-sft tune"):]
+ends = re.search(r"^step 1: (\S+); step 40: (\S+)$", text, re.M)
+text = text[:ends.start()]
+first, last = map(float, ends.groups())
+assert first > 3 and last < first / 50, (first, last)
+dots, slack, f = plot.line(text)  # but for what an o is on
+assert dots[min(dots)][1] > f(first / 2) and dots[max(dots)][0] < f(first / 20)
+END
     printf '%s\n' "$output" | awk '
         /^    on facts.jsonl  / { before = $3 }
         /^    on facts.jsonl, --lora/ { after = $4 }

@@ -166,8 +166,8 @@ echo "$dense $nll" | awk '{ d = $1 - $2; exit NF != 2 || d * d > 1e-6 }' ||
 compensated=$nll
 say "The same from the beginning, of another text: what that MLP reads goes to" \
     "the disk, comes back in a random order, 24 times, and trains an" \
-    "autoencoder, whose error falls, one line for each 30th step; how much of" \
-    "the variance it leaves unexplained (fvu); and a table made with it:"
+    "autoencoder, whose error falls; how much of the variance it leaves" \
+    "unexplained (fvu); and a table made with it:"
 step 'hf-infer qwen3-tiny --acts in:up_proj:1 --ctx 64 --file training.txt -q -f \
     --acts-meta "$OUT/meta.json" | saev-write -q -f -m "$OUT/meta.json" \
     -o "$OUT/acts" >"$OUT/dump"'
@@ -183,7 +183,7 @@ echo "$dense $own" | awk '{ exit NF != 2 || $2 > $1 + 0.15 }' ||
     differs "the table of the new autoencoder costs too much"
 say "facts.jsonl has a dozen lines that qwen3-tiny does not know: capitals of" \
     "countries in books. Fine-tuning makes an adapter of the whole model, and" \
-    "the loss falls, one line for each fourth step:"
+    "the loss falls:"
 ask 'hf-infer qwen3-tiny --greedy -p "What is the capital of Gondor?"'
 step 'cat facts.jsonl'
 step 'moe-sft tune -m qwen3-tiny -d facts.jsonl --eval facts.jsonl -f \
