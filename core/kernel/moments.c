@@ -125,6 +125,11 @@ stripe(struct moments *m, const float *x, size_t ld, size_t n_rows, size_t n,
     size_t even = n + n % 2;
     struct sums s;
 
+    if (n_rows == 0) { /* gcc for ARM warns of a block that nobody filled */
+        for (size_t i = 0; i < n; i++)
+            m[i] = MOMENTS_NONE;
+        return;
+    }
     clear(&s);
     for (size_t r = 0; r < n_rows; r++, x += ld) {
         double *to = block + r * WIDTH;
