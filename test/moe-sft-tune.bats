@@ -368,15 +368,19 @@ END
         # nothing but the loss before, after an epoch of 6, and at the end
         [ "$(awk -F '\t' '$6 != "" { printf "%s ", $1 }' $c/log.tsv)" = "step 0 6 8 " ]
     done
-    tune run -n 6 --compute f32 --eval eval.jsonl --eval-every 3
-    [ "$(awk -F '\t' '$6 != "" { printf "%s ", $1 }' run/log.tsv)" = "step 0 3 6 " ]
-    py - "$(hf-infer "$DEMO" --lora run --nll --json -q <text)" "$(hf-infer "$DEMO" --nll --json -q <text)" <<'END'
+    for c in f32 bf16; do
+        rm -rf run
+        tune run -n 6 --compute $c --eval eval.jsonl --eval-every 3
+        [ "$(awk -F '\t' '$6 != "" { printf "%s ", $1 }' run/log.tsv)" = "step 0 3 6 " ]
+        py - "$(hf-infer "$DEMO" --compute $c --lora run --nll --json -q <text)" \
+            "$(hf-infer "$DEMO" --compute $c --nll --json -q <text)" <<'END'
 import json, math, sys
 rows = [l.rstrip("\n").split("\t") for l in open("run/log.tsv")]
 for said, row in ((sys.argv[1], rows[-1]), (sys.argv[2], rows[1])):
     want = json.loads(said)
     assert abs(math.exp(float(row[5])) - want["perplexity"]) < 1e-6 * want["perplexity"], (row, want)
 END
+    done
 }
 
 @test "moe-sft tune --eval: the last step is, too, but not for DIR/best, as the run may go on" {

@@ -18,16 +18,10 @@ n_panels(size_t head_dim)
 }
 
 bool
-attention_fits_bf16(const struct config *c)
-{
-    /* wider heads, which no model has, are not worth a tile's memory */
-    return c->head_dim <= 1024;
-}
-
-bool
 attention_takes_bf16(const struct config *c)
 {
-    return gemm_bf16_is_native() && attention_fits_bf16(c);
+    /* wider heads, which no model has, are not worth a tile's memory */
+    return gemm_bf16_is_native() && c->head_dim <= 1024;
 }
 
 size_t

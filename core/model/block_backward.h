@@ -43,8 +43,8 @@ block_grads_add(const struct block_grads *g, const struct linear_grads *part)
  * whose activations are there, but for out, inner and mlp_out; it overwrites
  * q_rotated, gate, up and inner.  Spans are all of their sessions.
  * is_first: the gradient of x is not wanted.
- * In COMPUTE_BF16 the operands of products with weights, and of attention's,
- * are rounded.
+ * In COMPUTE_BF16 the operands of products with weights are rounded; those of
+ * attention's if they are in the forward.
  */
 void block_backward(struct engine *engine, const struct chunk *chunk,
                     const struct activations *acts,

@@ -21,14 +21,11 @@
  * first. */
 #define MAX_ARRAYS 26
 
-/* In training it is the compute class that decides, not the CPU. */
 static bool
-attends_bf16(const struct model *model, const struct engine_options *options,
-             bool bare)
+attends_bf16(const struct model *model, const struct engine_options *options)
 {
     return options->compute == COMPUTE_BF16 &&
-           (bare ? attention_fits_bf16(&model->config)
-                 : attention_takes_bf16(&model->config));
+           attention_takes_bf16(&model->config);
 }
 
 static size_t
@@ -54,7 +51,7 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
 
     const struct mem_array arrays[] = {
         { &e->attention_scratch, n_threads,
-          attention_scratch(c, attends_bf16(model, options, bare)), 4 },
+          attention_scratch(c, attends_bf16(model, options)), 4 },
         { &e->chunk.spans, 1, 1, sizeof(*e->chunk.spans) },
         { &e->chunk.rows, 1, 1, sizeof(*e->chunk.rows) },
         { &e->wanted_spans, 1, own, sizeof(*e->wanted_spans) },
@@ -127,7 +124,7 @@ open_engine(struct engine **engine, const struct model *model, struct par *par,
     e->par = par;
     e->options = *options;
     e->options.chunk = chunk;
-    e->attention_bf16 = attends_bf16(model, options, bare);
+    e->attention_bf16 = attends_bf16(model, options);
     w->n = n_experts;
     w->k = (size_t)model->config.n_experts_used;
     w->first = xcalloc(n_experts + 1, sizeof(*w->first));

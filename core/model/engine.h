@@ -50,7 +50,7 @@ struct engine {
     size_t nbytes;
     float *head_in;           /* [chunk, hidden]: of lm_head */
     float *attention_scratch; /* [threads, attention_scratch()] */
-    bool attention_bf16;      /* of prompts */
+    bool attention_bf16;      /* of prompts and training */
     /* COMPUTE_BF16: the input of a linear layer, rounded, and in f32 again */
     uint16_t *rounded;           /* [chunk, gemm_ld_bf16(widest input)]; or
                                   * int8 of them, which is less */

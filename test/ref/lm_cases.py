@@ -1,11 +1,11 @@
-"""lm_cases.py DIR: small random models, each with an adapter
+"""lm_cases.py [--exact-attention] DIR: small random models, each with an adapter
 and a step's sequences, their loss and the adapter's gradients in float64.
 
 Each is DIR/NAME/: the model, DIR/NAME/adapter (PEFT's), step.i32 (the number
 of sequences; of each its tokens, its examples, where these start, ids,
 labels), loss.f64 and grads.f64 (in the order of core/model/train/lm.h), and
-loss-bf16.f64, grads-bf16.f64 with operands of products rounded, and
-spread-bf16.f64, how far such gradients are from each other; of models with
+loss-bf16.f64, grads-bf16.f64 with operands of products rounded, those of
+attention unless it is to be exact, and spread-bf16.f64, how far such gradients are from each other; of models with
 experts also loss-int8.f64, grads-int8.f64.
 DIR/models lists the names.  DIR/other is an adapter of llama whose layer 1
 lacks o_proj.
@@ -89,13 +89,16 @@ def spread(grads, again):
     return worst, math.sqrt(error / norm)
 
 
-def write_spread(path, grads, step, rng):
+def write_spread(path, grads, step):
     """What it does to them if the operands are first moved by what f32 sums are
-    uncertain by: some lie between two bf16s, and what follows is moved more."""
+    uncertain by, 4 roundings: some lie between two bf16s, and what follows is
+    moved more."""
+    rng = np.random.default_rng(28)
+
     def moved(x):
-        return lm_ref.to_bf16(x * (1 + 6e-8 * rng.normal(size=np.shape(x))))
-    both = [spread(grads, step(moved)[2]) for _ in range(2)]
-    np.max(both, axis=0).astype("<f8").tofile(
+        return lm_ref.to_bf16(x * (1 + 2.4e-7 * rng.normal(size=np.shape(x))))
+    some = [spread(grads, step(moved)[2]) for _ in range(4)]
+    np.max(some, axis=0).astype("<f8").tofile(
         os.path.join(path, "spread-bf16.f64"))
 
 
@@ -114,7 +117,7 @@ def check_numerically(config, tensors, adapter, scale, seqs, grads, n, rng):
     assert abs(slope - want) <= 1e-5 * max(abs(want), 1e-3), (slope, want)
 
 
-def main(directory):
+def main(directory, attended):
     rng = np.random.default_rng(27)
     names = []
     for name, config, weights, options, n in tiny_models.models(rng):
@@ -140,13 +143,13 @@ def main(directory):
                           n_targets, rng)
         write_result(path, "", adapter, loss, grads)
         loss, _, grads = lm_ref.step(config, tensors, adapter, scale, seqs,
-                                     lm_ref.to_bf16)
+                                     lm_ref.to_bf16, attended)
         write_result(path, "-bf16", adapter, loss, grads)
         write_spread(path, grads, lambda rounded: lm_ref.step(
-            config, tensors, adapter, scale, seqs, rounded), rng)
+            config, tensors, adapter, scale, seqs, rounded, attended))
         if config["model_type"] == "qwen3_moe":
             loss, _, grads = lm_ref.step(config, tensors, adapter, scale, seqs,
-                                         lm_ref.to_bf16, int8=True)
+                                         lm_ref.to_bf16, attended, int8=True)
             write_result(path, "-int8", adapter, loss, grads)
         names.append(name)
     config, tensors = transformer.load(os.path.join(directory, "llama"))
@@ -158,4 +161,5 @@ def main(directory):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    exact = sys.argv[1] == "--exact-attention"
+    main(sys.argv[-1], (lambda x: x) if exact else None)

@@ -64,14 +64,15 @@ def to_int8(x):
 
 
 def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
-                   rounded=lambda x: x, int8=False):
+                   rounded=lambda x: x, attended=None, int8=False):
     """The sum of an example's losses, and the gradients of it / n_targets.
 
     adapter: {"model.layers.0.self_attn.q_proj": (A, B)}; labels[t] is the
     target for the token at t, -100 none; that of the first is not looked at.
-    rounded: of the operands of products with weights, and of attention's.  int8:
-    experts' weights are.
+    rounded: of the operands of products with weights, and, unless 'attended' is
+    given for these, of attention's.  int8: experts' weights are.
     """
+    attended = attended or rounded
     eps = config.get("rms_norm_eps", 1e-6)
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads") or heads
@@ -189,7 +190,8 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
             seen &= distance < window
         out, probs = np.empty_like(q), []
         for j in range(heads):
-            s = rounded(q[:, j] / math.sqrt(d)) @ rounded(key[:, j // group]).T
+            s = attended(q[:, j] / math.sqrt(d)) @ attended(
+                key[:, j // group]).T
             s = np.where(seen, s, -np.inf)
             top = s.max(axis=1, keepdims=True)
             p = np.exp(s - top)
@@ -198,9 +200,9 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
             for b in range(0, n, 64): # rounded against the largest so far
                 now = s[:, :b + 64].max(axis=1, keepdims=True)
                 now = np.where(np.isfinite(now), now, top)
-                p[:, b:b + 64] = rounded(np.exp(s[:, b:b + 64] - now)
-                                         ) * np.exp(now - top)
-            out[:, j] = p @ rounded(v[:, j // group]) / total
+                p[:, b:b + 64] = attended(np.exp(s[:, b:b + 64] - now)
+                                          ) * np.exp(now - top)
+            out[:, j] = p @ attended(v[:, j // group]) / total
         out = out.reshape(n, heads * d)
         mid = x + linear(at + "self_attn.o_proj", out)
         h2 = rms_norm(mid, tensors[at + "post_attention_layernorm.weight"],
@@ -244,11 +246,11 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
         for j in range(heads):
             p, kv = k["probs"][j], j // group
             out = k["out"].reshape(n, heads, d)[:, j]
-            dv[:, kv] += rounded(p).T @ rounded(dout[:, j])
-            dp = rounded(dout[:, j]) @ rounded(k["v"][:, kv]).T
+            dv[:, kv] += attended(p).T @ attended(dout[:, j])
+            dp = attended(dout[:, j]) @ attended(k["v"][:, kv]).T
             ds = p * (dp - (dout[:, j] * out).sum(axis=1, keepdims=True))
-            dq[:, j] = rounded(ds) @ rounded(k["key"][:, kv]) / math.sqrt(d)
-            dk[:, kv] += rounded(ds).T @ rounded(k["q"][:, j] / math.sqrt(d))
+            dq[:, j] = attended(ds) @ attended(k["key"][:, kv]) / math.sqrt(d)
+            dk[:, kv] += attended(ds).T @ attended(k["q"][:, j] / math.sqrt(d))
         # the transposed rotation: by the opposite angle, as much longer
         dq, dk = rotate(dq, -angle, factor), rotate(dk, -angle, factor)
         if qk_norm:
@@ -267,7 +269,7 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
 
 
 def step(config, tensors, adapter, scale, seqs, rounded=lambda x: x,
-         int8=False):
+         attended=None, int8=False):
     """Of sequences (ids, labels, starts), whose examples do not see each
     other: the sum of losses, the number of targets, and the gradients."""
     examples = []
@@ -280,7 +282,7 @@ def step(config, tensors, adapter, scale, seqs, rounded=lambda x: x,
         if len(ids) == 0:
             continue
         loss, grads = loss_and_grads(config, tensors, adapter, scale, ids,
-                                     labels, n, rounded, int8)
+                                     labels, n, rounded, attended, int8)
         total += loss
         for name, (a, b) in grads.items():
             before = sums.get(name, (0, 0))

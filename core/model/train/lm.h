@@ -9,14 +9,16 @@
  *
  * COMPUTE_F32: all products are gemm_exact()'s: the loss has the bits that
  * hf-infer's logits give, and all is the same on every CPU.
- * COMPUTE_BF16: operands of products with base weights, and of attention's, are
- * rounded to bf16; forward goes by the products that engine.h says, the way
- * back and the head by gemm_bf16().  Adapters and what is between products stay
- * f32. Bits depend on the instruction set. Experts go by gemm_exact() of the
- * rounded operands in the forward, as in engine.h; the router is f32 and
- * frozen, and gradients flow through it. int8: besides, experts' weights are I8
- * with a scale for each row, as moe-sft quantize has them; inputs, and
- * gradients times the scales, are rounded to int8 with a scale for each token.
+ * COMPUTE_BF16: operands of products with base weights are rounded to bf16, and
+ * those of attention's where attention_takes_bf16(): the loss is what
+ * hf-infer's logits in bf16 give.  Forward goes by the products that engine.h
+ * says, the way back and the head by gemm_bf16().  Adapters and what is between
+ * products stay f32.  Bits depend on the instruction set.
+ * Experts go by gemm_exact() of the rounded operands in the forward, as in
+ * engine.h; the router is f32 and frozen, and gradients flow through it.
+ * int8: besides, experts' weights are I8 with a scale for each row, as moe-sft
+ * quantize has them; inputs, and gradients times the scales, are rounded to
+ * int8 with a scale for each token.
  * In both they depend on neither threads, nor on how a step is cut into
  * chunks.  Examples that share a window give what they give apart, but for the
  * order of sums, as they share its slice, too.

@@ -97,7 +97,7 @@ list_regions(struct lm *lm, struct lm_work *w)
     struct block_grads *g = &w->grads;
     struct kv kv = cache_of(c);
     struct attention_sizes attention =
-        attention_sizes(d, bf16 && attention_fits_bf16(c));
+        attention_sizes(d, bf16 && attention_takes_bf16(c));
     struct lm_region *r;
 
     w->n_regions = 0;
