@@ -20,6 +20,7 @@
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/attention.h"
 #include "core/opt.h"
 #include "core/sig.h"
 #include "core/str.h"
@@ -242,7 +243,9 @@ open_state(struct tune *t, struct err *err)
                                                           lm->tensors[i].cols },
                                                .n_dims = 2 };
     if (t->t.compute == COMPUTE_BF16)
-        str_addf(&t->arithmetic, "%s, ", isa_name(cpu_isa()));
+        str_addf(&t->arithmetic, "%s, %s", isa_name(cpu_isa()),
+                 attention_takes_bf16(&lm->model->config) ? "bf16 attention, "
+                                                          : "");
     str_adds(&t->arithmetic, GEMM_EXACT_ORDER);
     t->state = (struct train_state){ .program = "moe-sft tune",
                                      .table = &train_step_table,
