@@ -28,8 +28,8 @@ struct attention {
     float *scratch; /* [threads, attention_scratch()], 64-byte aligned */
 };
 
-/* attention_takes_bf16(): is 'bf16' faster on this CPU, and has it room?  The
- * bf16 class of prompts and that of training both ask: their losses are one. */
+/* attention_takes_bf16(): is 'bf16' faster on this CPU, and has it room?  It
+ * decides for prompts and for training, whose losses must agree. */
 bool attention_takes_bf16(const struct config *config);
 
 /* attention_scratch() is the number of floats each thread needs. */

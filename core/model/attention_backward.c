@@ -1,4 +1,4 @@
-/* The walk over all pairs; what one takes is its class's. */
+/* Goes over all pairs; what is computed of one is attention_pair_CLASS.c's. */
 #include "core/model/attention_backward.h"
 
 #include <math.h>
@@ -75,8 +75,8 @@ pair_new(const struct pass *p, size_t head, size_t kv_head, int thread)
 
 /* ---- operands ---- */
 
-/* A query head's block, whose queries are scaled, and for every head of a KV
- * head once the keys. */
+/* A query head's block of queries, which it scales; and, with the first query
+ * head of a KV head, its block of keys. */
 static void
 prepare(void *ctx, size_t begin, size_t end, int thread)
 {

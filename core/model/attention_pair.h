@@ -27,11 +27,11 @@ struct pair {
 };
 
 /*
- * queries(), keys(): what products read of a block, once, before any pair;
- *   these have of 'queries' and 'keys' the one that they are for.
- * weigh(): P and dS of a pair, into its tile.  Then dq() sums over keys, the
- *   first of which overwrites, and dkv() over queries; dkv_end() follows the
- *   last of a block of keys.
+ * queries(), keys(): prepare what products read of a block of queries, or of
+ *   keys, once, before any pair.
+ * weigh(): P and dS of a pair, into its tile.  Then dq() adds the pair's part
+ *   to its queries' dq, and dkv() to its keys' sums: 'first' overwrites them.
+ *   dkv_end() follows a block of keys' last pair.
  */
 struct pair_class {
     struct attention_sizes (*sizes)(size_t head_dim);
@@ -45,8 +45,7 @@ struct pair_class {
 
 extern const struct pair_class attention_pair_exact, attention_pair_bf16;
 
-/* The memory of a block of queries, and of one of keys, for the pair's heads.
- */
+/* The memory of a block of queries, and of one of keys, of the pair's heads. */
 static inline void *
 pair_queries(const struct pair *p, size_t size)
 {

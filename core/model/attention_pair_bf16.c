@@ -74,16 +74,16 @@ keys_of(const struct pair *p)
 static struct pair_tile
 tile_of(const struct pair *p)
 {
-    size_t turned = p->a->head_dim * KV_BLOCK;
+    size_t sums = p->a->head_dim * KV_BLOCK;
     float *at = p->tile;
-    uint16_t *panel = (uint16_t *)(void *)(at + 3 * SQUARE + 2 * turned);
+    uint16_t *panel = (uint16_t *)(void *)(at + 3 * SQUARE + 2 * sums);
 
     return (struct pair_tile){
         .p = at,
         .ds = at + SQUARE,
         .part = at + 2 * SQUARE,
         .dv_t = at + 3 * SQUARE,
-        .dk_t = at + 3 * SQUARE + turned,
+        .dk_t = at + 3 * SQUARE + sums,
         .panel = panel,
         .rows = panel + gemm_bf16_panel_size(KV_BLOCK),
     };
@@ -120,11 +120,11 @@ queries(const struct pair *p)
 
 /* n keys or values [n, d], ld apart, as columns. */
 static void
-put_columns(uint16_t *panel, float *turned, const float *from, size_t ld,
+put_columns(uint16_t *panel, float *transposed, const float *from, size_t ld,
             size_t n, size_t d)
 {
     const struct gemm_matrix w = {
-        .data = turned,
+        .data = transposed,
         .dtype = DT_F32,
         .n = KV_BLOCK,
         .k = d,
@@ -133,11 +133,11 @@ put_columns(uint16_t *panel, float *turned, const float *from, size_t ld,
         .native = true,
     };
 
-    memset(turned, 0, d * KV_BLOCK * sizeof(*turned));
+    memset(transposed, 0, d * KV_BLOCK * sizeof(*transposed));
     for (size_t i0 = 0; i0 < d; i0 += 16)
         for (size_t r = 0; r < n; r++)
             for (size_t i = i0; i < smaller(d, i0 + 16); i++)
-                turned[i * KV_BLOCK + r] = from[r * ld + i];
+                transposed[i * KV_BLOCK + r] = from[r * ld + i];
     gemm_bf16_panels(panel, &w, 0, d);
 }
 
@@ -146,7 +146,7 @@ keys(const struct pair *p)
 {
     size_t d = p->a->head_dim, ld = p->a->n_kv_heads * d, n = p->keys.n;
     const float *k = p->g->k + pair_key(p, 0), *v = p->g->v + pair_key(p, 0);
-    float *turned = tile_of(p).dv_t;
+    float *transposed = tile_of(p).dv_t;
     struct keys to = keys_of(p);
     const struct gemm_matrix rows = { .data = k,
                                       .dtype = DT_F32,
@@ -156,8 +156,8 @@ keys(const struct pair *p)
                                       .by_k = true,
                                       .native = true };
 
-    put_columns(to.k_t, turned, k, ld, n, d);
-    put_columns(to.v_t, turned, v, ld, n, d);
+    put_columns(to.k_t, transposed, k, ld, n, d);
+    put_columns(to.v_t, transposed, v, ld, n, d);
     gemm_bf16_panels(to.k, &rows, 0, n);
 }
 
@@ -209,10 +209,10 @@ weigh(const struct pair *p)
         weigh_row(p, i, t.p + i * KV_BLOCK, t.ds + i * KV_BLOCK);
 }
 
-/* to [head_dim, KV_BLOCK] += turned [head_dim, queries] w [queries, keys] */
+/* to [head_dim, KV_BLOCK] += x_t [head_dim, queries] w [queries, keys] */
 static void
-sum_turned(const struct pair *p, float *to, const uint16_t *turned,
-           const float *w, uint16_t *panel, bool first)
+sum_queries(const struct pair *p, float *to, const uint16_t *x_t,
+            const float *w, uint16_t *panel, bool first)
 {
     const struct gemm_matrix matrix = {
         .data = w,
@@ -225,8 +225,7 @@ sum_turned(const struct pair *p, float *to, const uint16_t *turned,
     };
 
     gemm_bf16_panels(panel, &matrix, 0, p->queries.n);
-    gemm_bf16_block(to, turned, KV_BLOCK, panel, p->a->head_dim, KV_BLOCK,
-                    !first);
+    gemm_bf16_block(to, x_t, KV_BLOCK, panel, p->a->head_dim, KV_BLOCK, !first);
 }
 
 static void
@@ -235,8 +234,8 @@ dkv(const struct pair *p, bool first)
     struct queries q = queries_of(p);
     struct pair_tile t = tile_of(p);
 
-    sum_turned(p, t.dv_t, q.dout_t, t.p, t.panel, first);
-    sum_turned(p, t.dk_t, q.q_t, t.ds, t.panel, first);
+    sum_queries(p, t.dv_t, q.dout_t, t.p, t.panel, first);
+    sum_queries(p, t.dk_t, q.q_t, t.ds, t.panel, first);
 }
 
 static void

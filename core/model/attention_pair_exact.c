@@ -8,7 +8,7 @@
 
 /* The scaled queries and dout, each [head_dim, KV_BLOCK]. */
 static size_t
-turned_size(size_t head_dim)
+transposed_size(size_t head_dim)
 {
     return head_dim * KV_BLOCK * sizeof(float);
 }
@@ -17,7 +17,7 @@ static struct attention_sizes
 sizes(size_t head_dim)
 {
     return (struct attention_sizes){
-        .queries = 2 * turned_size(head_dim),
+        .queries = 2 * transposed_size(head_dim),
         .tile = 2 * KV_BLOCK * KV_BLOCK * sizeof(float),
     };
 }
@@ -84,11 +84,11 @@ weigh(const struct pair *p)
 {
     const struct attention_grads *g = p->g;
     size_t d = p->a->head_dim, n = p->queries.n;
-    const float *turned = pair_queries(p, sizes(d).queries);
+    const float *transposed = pair_queries(p, sizes(d).queries);
     float *weights = p->tile, *ds = weights + KV_BLOCK * KV_BLOCK;
     struct weighted_sum sum = {
         .y = weights,
-        .w = turned,
+        .w = transposed,
         .p = g->k + pair_key(p, 0),
         .ldy = KV_BLOCK,
         .ldw = KV_BLOCK,
@@ -113,7 +113,7 @@ weigh(const struct pair *p)
     }
     weighted_sum(&sum);
     sum.y = ds;
-    sum.w = turned + d * KV_BLOCK;
+    sum.w = transposed + d * KV_BLOCK;
     sum.p = g->v + pair_key(p, 0);
     weighted_sum(&sum);
     for (size_t k = 0; k < p->keys.n; k++) {
