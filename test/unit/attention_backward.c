@@ -16,8 +16,8 @@
 #include "test/unit/tap.h"
 
 /* Sequences of FIRST and N - FIRST tokens; a query head's KV head is its
- * number / GROUP. */
-enum { N = 220, FIRST = 70, HEADS = 8, KV_HEADS = 4, GROUP = 2, DIM = 10 };
+ * number / GROUP.  DIM is a panel and a part, of no whole vectors. */
+enum { N = 220, FIRST = 70, HEADS = 8, KV_HEADS = 4, GROUP = 2, DIM = 74 };
 enum { BLOCKS = 5, MAX_THREADS = 5 };
 
 static float q[N][HEADS][DIM], k[N][KV_HEADS][DIM], v[N][KV_HEADS][DIM];
