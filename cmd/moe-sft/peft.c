@@ -108,7 +108,7 @@ find_layer(struct from *p, int64_t layer, struct err *err)
 }
 
 static const struct stdir_tensor *
-find(const struct from *p, enum moe_lora_matrix m, size_t expert)
+find(const struct from *p, size_t m, size_t expert)
 {
     struct str s = { 0 };
     const struct stdir_tensor *t;
