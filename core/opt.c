@@ -76,7 +76,8 @@ find_value(const struct opt_tool *tool, int c)
 static int
 bad_option(const struct opt_tool *tool, int c, char **argv, struct err *err)
 {
-    const char *word = argv[optind - 1];
+    /* musl goes beyond the last, whose argument is missing */
+    const char *word = argv[optind - 1] ? argv[optind - 1] : argv[optind - 2];
     /* '?' of a letter that there is: it was the short for a long one that takes
      * no argument, and got one */
     bool is_long = c == ':' ? !strncmp(word, "--", 2)
