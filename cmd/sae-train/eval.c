@@ -23,7 +23,7 @@
 
 #define DECADES 8                 /* of densities, down to 1e-8 */
 #define BINS    (2 * DECADES + 1) /* the first: never active */
-#define N_NAMED 20                /* SAEs in the picture, beside the curves */
+#define N_NAMED 20                /* SAEs in the picture, next to the curves */
 
 /* An SAE, and what was found with it. */
 struct evaluated {

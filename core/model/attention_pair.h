@@ -6,6 +6,7 @@
 #ifndef CORE_MODEL_ATTENTION_PAIR_H
 #define CORE_MODEL_ATTENTION_PAIR_H
 
+#include "core/mem.h"
 #include "core/model/attention_backward.h"
 #include "core/model/engine.h"
 
@@ -73,6 +74,16 @@ pair_key(const struct pair *p, size_t i)
 {
     return ((p->keys.first + i) * p->a->n_kv_heads + p->kv_head) *
            p->a->head_dim;
+}
+
+/* Rows [n, d], ld apart, to [d, KV_BLOCK]. */
+static inline void
+pair_transpose(float *to, const float *from, size_t ld, size_t n, size_t d)
+{
+    for (size_t i0 = 0; i0 < d; i0 += 16)
+        for (size_t r = 0; r < n; r++)
+            for (size_t i = i0; i < smaller(d, i0 + 16); i++)
+                to[i * KV_BLOCK + r] = from[r * ld + i];
 }
 
 #endif

@@ -118,26 +118,28 @@ queries(const struct pair *p)
     put_queries(to.dout, to.dout_t, p->g->dout + at, ld, p->queries.n, d);
 }
 
+/* A matrix [k, KV_BLOCK] of floats, whose columns become a panel's. */
+static struct gemm_matrix
+block_columns(const float *w, size_t k)
+{
+    return (struct gemm_matrix){ .data = w,
+                                 .dtype = DT_F32,
+                                 .n = KV_BLOCK,
+                                 .k = k,
+                                 .ld = KV_BLOCK,
+                                 .by_k = true,
+                                 .native = true };
+}
+
 /* n keys or values [n, d], ld apart, as columns. */
 static void
 put_columns(uint16_t *panel, float *transposed, const float *from, size_t ld,
             size_t n, size_t d)
 {
-    const struct gemm_matrix w = {
-        .data = transposed,
-        .dtype = DT_F32,
-        .n = KV_BLOCK,
-        .k = d,
-        .ld = KV_BLOCK,
-        .by_k = true,
-        .native = true,
-    };
+    const struct gemm_matrix w = block_columns(transposed, d);
 
     memset(transposed, 0, d * KV_BLOCK * sizeof(*transposed));
-    for (size_t i0 = 0; i0 < d; i0 += 16)
-        for (size_t r = 0; r < n; r++)
-            for (size_t i = i0; i < smaller(d, i0 + 16); i++)
-                transposed[i * KV_BLOCK + r] = from[r * ld + i];
+    pair_transpose(transposed, from, ld, n, d);
     gemm_bf16_panels(panel, &w, 0, d);
 }
 
@@ -214,15 +216,7 @@ static void
 sum_queries(const struct pair *p, float *to, const uint16_t *x_t,
             const float *w, uint16_t *panel, bool first)
 {
-    const struct gemm_matrix matrix = {
-        .data = w,
-        .dtype = DT_F32,
-        .n = KV_BLOCK,
-        .k = KV_BLOCK,
-        .ld = KV_BLOCK,
-        .by_k = true,
-        .native = true,
-    };
+    const struct gemm_matrix matrix = block_columns(w, KV_BLOCK);
 
     gemm_bf16_panels(panel, &matrix, 0, p->queries.n);
     gemm_bf16_block(to, x_t, KV_BLOCK, panel, p->a->head_dim, KV_BLOCK, !first);

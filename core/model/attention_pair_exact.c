@@ -22,25 +22,15 @@ sizes(size_t head_dim)
     };
 }
 
-/* Rows [n, d], ld apart, to [d, KV_BLOCK]. */
-static void
-transpose(float *to, const float *from, size_t ld, size_t n, size_t d)
-{
-    for (size_t i0 = 0; i0 < d; i0 += 16)
-        for (size_t r = 0; r < n; r++)
-            for (size_t i = i0; i < smaller(d, i0 + 16); i++)
-                to[i * KV_BLOCK + r] = from[r * ld + i];
-}
-
 static void
 queries(const struct pair *p)
 {
     size_t d = p->a->head_dim, ld = p->a->n_heads * d;
     float *to = pair_queries(p, sizes(d).queries);
 
-    transpose(to, p->g->scaled + pair_query(p, 0), ld, p->queries.n, d);
-    transpose(to + d * KV_BLOCK, p->g->dout + pair_query(p, 0), ld,
-              p->queries.n, d);
+    pair_transpose(to, p->g->scaled + pair_query(p, 0), ld, p->queries.n, d);
+    pair_transpose(to + d * KV_BLOCK, p->g->dout + pair_query(p, 0), ld,
+                   p->queries.n, d);
 }
 
 static void
@@ -180,7 +170,7 @@ dq(const struct pair *p, bool first)
         .add = !first,
     };
 
-    transpose(rows, ds, KV_BLOCK, p->keys.n, p->queries.n);
+    pair_transpose(rows, ds, KV_BLOCK, p->keys.n, p->queries.n);
     weighted_sum(&sum);
 }
 

@@ -80,6 +80,17 @@ n_sparse(const struct config *c)
     return n;
 }
 
+static void
+list_int8(const struct config *c, struct lm_work *w)
+{
+    size_t n = n_sparse(c) * (size_t)c->n_experts;
+    size_t width = (size_t)c->expert_size, hidden = (size_t)c->hidden_size;
+    struct lm_region *r = add_region(w, "the experts' weights in int8");
+
+    add(r, &w->int8, n * 3 * width, hidden, 1);
+    add(r, &w->int8_scale, n, 2 * width + hidden, 4);
+}
+
 /* All that is allocated here, whose pointers are in 'w'. */
 static void
 list_regions(struct lm *lm, struct lm_work *w)
@@ -101,14 +112,8 @@ list_regions(struct lm *lm, struct lm_work *w)
     struct lm_region *r;
 
     w->n_regions = 0;
-    if (w->options.int8) {
-        size_t n_mlps = n_sparse(c) * (size_t)c->n_experts;
-        size_t width = (size_t)c->expert_size;
-
-        r = add_region(w, "the experts' weights in int8");
-        add(r, &w->int8, n_mlps * 3 * width, hidden, 1);
-        add(r, &w->int8_scale, n_mlps, 2 * width + hidden, 4);
-    }
+    if (w->options.int8)
+        list_int8(c, w);
     r = add_region(w, "the layers' inputs");
     add(r, &w->kept, n * ((size_t)c->n_layers + 1), hidden, 4);
     r = add_region(w, "a layer's activations");

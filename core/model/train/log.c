@@ -190,6 +190,22 @@ put_axes(struct str *to, const struct curve *c, const char *unit)
              TOP + INNER_H + 36, unit, c->scale.log ? ", on a log scale" : "");
 }
 
+/* The first loss and the last, of all n steps and of what was evaluated. */
+static void
+say_losses(struct str *to, const struct train_table *table,
+           const double *records, size_t n)
+{
+    str_addf(to, FIRST_STEP "%.4g; step %zu: %.4g", records[table->loss], n,
+             records[(n - 1) * table->n + table->loss]);
+}
+
+static void
+say_evals(struct str *to, const struct eval_list *evals, size_t n)
+{
+    str_addf(to, "eval_loss: %.4g; step %.0f: %.4g", evals->list[0].loss,
+             evals->list[n - 1].step, evals->list[n - 1].loss);
+}
+
 /* What was evaluated: a line in another color, its last loss in words. */
 static void
 put_evals(struct str *to, const struct curve *c, const struct eval_list *evals,
@@ -200,11 +216,10 @@ put_evals(struct str *to, const struct curve *c, const struct eval_list *evals,
         /* what was evaluated before step 1 is at its place */
         put_point(to, c, fmax(evals->list[i].step, 1), evals->list[i].loss);
     svg_line_end(to);
-    str_addf(to,
-             "<text x=\"%d\" y=\"%.0f\" fill=\"" EVAL_COLOR
-             "\">eval_loss: %.4g; step %.0f: %.4g</text>\n",
-             LEFT, TOP + INNER_H + 54, evals->list[0].loss,
-             evals->list[n - 1].step, evals->list[n - 1].loss);
+    str_addf(to, "<text x=\"%d\" y=\"%.0f\" fill=\"" EVAL_COLOR "\">", LEFT,
+             TOP + INNER_H + 54);
+    say_evals(to, evals, n);
+    str_adds(to, "</text>\n");
 }
 
 void
@@ -227,11 +242,9 @@ train_log_svg(struct str *to, const struct train_log *log,
         for (size_t i = 0; i < c.n; i++)
             put_point(to, &c, c.x[i], c.y[i]);
         svg_line_end(to);
-        str_addf(to,
-                 "<text x=\"%d\" y=\"36\">" FIRST_STEP "%.4g; step %zu: "
-                 "%.4g</text>\n",
-                 LEFT, records[table->loss], n,
-                 records[(n - 1) * table->n + table->loss]);
+        str_addf(to, "<text x=\"%d\" y=\"36\">", LEFT);
+        say_losses(to, table, records, n);
+        str_adds(to, "</text>\n");
     }
     if (c.any && n_evals > 0)
         put_evals(to, &c, evals, n_evals);
@@ -263,13 +276,15 @@ train_log_plot(struct str *to, const struct train_log *log,
     str_adds(to, ": loss\n");
     plot_lines(to, &axes,
                (struct plot_line[]){ { c.x, c.y, c.n }, { x, y, n_evals } }, 2);
-    if (n > 0)
-        str_addf(to, FIRST_STEP "%.4g; step %zu: %.4g\n", records[table->loss],
-                 n, records[(n - 1) * table->n + table->loss]);
-    if (n > 0 && n_evals > 0)
-        str_addf(to, "o eval_loss: %.4g; step %.0f: %.4g\n",
-                 evals->list[0].loss, evals->list[n_evals - 1].step,
-                 evals->list[n_evals - 1].loss);
+    if (n > 0) {
+        say_losses(to, table, records, n);
+        str_addc(to, '\n');
+    }
+    if (n > 0 && n_evals > 0) {
+        str_adds(to, "o ");
+        say_evals(to, evals, n_evals);
+        str_addc(to, '\n');
+    }
     free(x);
 }
 
