@@ -275,10 +275,13 @@ exact_chunk(const struct call *call, const struct gemm_job *job,
 {
     struct scratch s = scratch_of(call->gemm, thread);
     const float *x = (const float *)call->x + a->row * call->ldx;
+    size_t k = job->w.k;
+    /* C plus a sum of parts is not C plus each of them. */
+    bool added = is_added(job) && k <= EXACT_PART;
     bool direct =
-        is_plain(job) && a->n_cols % call->ops->group == 0 && job->w.k > 0;
+        (added || is_plain(job)) && a->n_cols % call->ops->group == 0 && k > 0;
     float *t = direct ? job->c + a->row * job->ldc + a->col : s.tile;
-    size_t ldt = direct ? job->ldc : GEMM_PANEL, k = job->w.k;
+    size_t ldt = direct ? job->ldc : GEMM_PANEL;
 
     if (k == 0)
         memset(s.tile, 0, a->n_rows * GEMM_PANEL * sizeof(float));
@@ -296,7 +299,7 @@ exact_chunk(const struct call *call, const struct gemm_job *job,
             .ldx = call->ldx,
             .m = a->n_rows,
             .k = n_k,
-            .add = k0 > 0,
+            .add = k0 > 0 || (direct && added),
         };
 
         if (job->w.by_k)
