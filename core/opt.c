@@ -232,6 +232,30 @@ is_shown(const struct opt_line *line, const struct opt *o)
     return !o->verbs || applies(o, verb, strlen(verb));
 }
 
+enum { TEXT_COLUMN = 29, LAST_COLUMN = 80 };
+
+/* A name, and its text to the right of it, or below if the name is long. */
+static void
+print_entry(const char *name, const char *text, FILE *to)
+{
+    size_t at = TEXT_COLUMN, n;
+
+    if (strlen(name) >= TEXT_COLUMN)
+        fprintf(to, "%s\n%*s", name, TEXT_COLUMN, "");
+    else
+        fprintf(to, "%-*s", TEXT_COLUMN, name);
+    for (const char *s = text; *s; s += n + strspn(s + n, " ")) {
+        n = strcspn(s, " ");
+        if (at > TEXT_COLUMN && at + 1 + n > LAST_COLUMN) {
+            fprintf(to, "\n%*s", TEXT_COLUMN, "");
+            at = TEXT_COLUMN;
+        }
+        at += n + (size_t)fprintf(to, "%s", at > TEXT_COLUMN ? " " : "");
+        fprintf(to, "%.*s", (int)n, s);
+    }
+    putc('\n', to);
+}
+
 static void
 print_option(const struct opt_tool *tool, const struct opt *o, FILE *to)
 {
@@ -243,10 +267,8 @@ print_option(const struct opt_tool *tool, const struct opt *o, FILE *to)
         str_addf(&left, "      --%s", o->name);
     if (o->arg)
         str_addf(&left, " %s", o->arg);
-    if (left.n > 28)
-        str_addf(&left, "\n%28s", "");
     opt_help(tool, o, &help);
-    fprintf(to, "%-28s %s\n", left.s, help.s);
+    print_entry(left.s, help.s, to);
     str_free(&left);
     str_free(&help);
 }
@@ -258,6 +280,7 @@ print_usage(const struct opt_line *line, FILE *to)
     const struct opt_tool *tool = line->tool;
     const struct opt_verb *verbs = tool->verbs;
     const char *head = "usage: ";
+    struct str name = { 0 };
     int width = 7;
     size_t n;
 
@@ -270,9 +293,12 @@ print_usage(const struct opt_line *line, FILE *to)
     for (int i = 0; verbs && verbs[i].name; i++)
         width = (int)larger((size_t)width, strlen(verbs[i].name));
     for (int i = 0; verbs && verbs[i].name; i++)
-        if (line->help_verb < 0 || line->help_verb == i)
-            fprintf(to, "  %-*s %-*s %s\n", width, verbs[i].name, 25 - width,
-                    verbs[i].args, verbs[i].help);
+        if (line->help_verb < 0 || line->help_verb == i) {
+            str_clear(&name);
+            str_addf(&name, "  %-*s %s", width, verbs[i].name, verbs[i].args);
+            print_entry(name.s, verbs[i].help, to);
+        }
+    str_free(&name);
 }
 
 void

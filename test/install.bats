@@ -358,6 +358,7 @@ said() {
         t=$(basename "${main%/main.c}")
         "$t" --help >short
         "$t" --help all >all
+        [ "$(wc -L <all)" -le 80 ] || { echo "$t: $(wc -L <all) columns" && false; }
         # but for the usage and the verbs
         [ "$(grep -c '^  -\|^      --' short)" -le 42 ] || { echo "$t: $(wc -l <short)" && false; }
         grep -vxFf all short >more || :
@@ -412,6 +413,11 @@ said() {
     [ "${lines[-1]}" = "See moe-sft(1) for the whole story." ]
 }
 
+# helped TOOL: --help all, each entry on a line.
+helped() {
+    $1 --help all | sed -e :a -e 'N;$!ba' -e 's/\n \{29\}/ /g'
+}
+
 # item TOOL OPTION: what the page says of it, without macros and points, a space
 # around each word.
 item() {
@@ -427,7 +433,7 @@ item() {
             said=$(item "$t" "$option")
             [[ $said == *" ${default#$}"[\ ,]* ]] || { echo "$t $option: $default: $said" && false; }
             n=$((n + 1))
-        done < <("$t" --help all | sed -nE 's/^  (-., |    )(--[a-z0-9-]+) .*\(default ([^ :;)]*[^ :;,).])[],:;). ].*/\2 \3/p')
+        done < <(helped "$t" | sed -nE 's/^  (-., |    )(--[a-z0-9-]+) .*\(default ([^ :;)]*[^ :;,).])[],:;). ].*/\2 \3/p')
     done
     [ -n "${LEFT_OUT:-}" ] || [ "$n" -ge 35 ]
 }
@@ -438,7 +444,7 @@ item() {
         while read -r option range; do
             [[ $(item "$t" "$option") == *" $range"[\ ,]* ]] || { echo "$t $option: $range" && false; }
             n=$((n + 1))
-        done < <("$t" --help all | sed -nE 's/^  (-., |    )(--[a-z0-9-]+) .*, ([-0-9.e]+ to [0-9.e]+)( \(default.*)?$/\2 \3/p')
+        done < <(helped "$t" | sed -nE 's/^  (-., |    )(--[a-z0-9-]+) .*, ([-0-9.e]+ to [0-9.e]+)( \(default.*)?$/\2 \3/p')
     done
     [ -n "${LEFT_OUT:-}" ] || [ "$n" -ge 15 ]
 }

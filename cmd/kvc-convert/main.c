@@ -73,7 +73,7 @@ static const struct opt_tool tool = {
              "kvc-convert --check [--layers N] Y.bin...\n"
              "kvc-convert --diff A.bin B.bin",
     .summary = "Converts KV-cache compressor checkpoints to the .bin that "
-               "engines load, and back.",
+               "engines load, or back.",
     .opts = opts,
     .modes = "convert info check diff",
     .rules = rules,
