@@ -148,6 +148,7 @@ np.save("same.npy", np.ones((3, 40), "f4")); np.save("w.npy", np.ones((3, 39), "
     refused 65 "w.npy: the last of x's 2 dims is 39 (expected 40, the layer's inputs)" -i w.npy DIR $LAYER
     head -c 1000 x.npy >cut.npy
     refused 65 "standard input: ended in row 5 (expected whole rows of 160 bytes)" DIR $LAYER --top 3 --dims dims.npy < <(cat cut.npy)
+    refused 74 "/dev/full: cannot be written: No space left on device" "${x[@]}" --top 3 --dims /dev/full
     make_case
     cp DIR/lut/metadata.json old
     refused 2 "DIR/lut/$LAYER.lut.safetensors: holds no weights to rank its inputs by: -m MODEL has them" "${x[@]}" --top 3 --dims dims.npy

@@ -339,8 +339,10 @@ calibrate(const struct precompute_cmd *cmd, struct err *err)
     add_metric(&report, "bad_rows", (double)c.n_bad);
     add_metric(&report, "elbow_p", c.elbow_p);
     add_metric(&report, "elbow_value", c.elbow_value);
+    /* metadata.json changes when --dims is on its way to the disk */
     if (((c.table.weight_t || c.table.n_parts) &&
          rank_inputs(&c, &report, err) < 0) ||
+        (c.dims && out_flush(c.dims, err) < 0) ||
         index_elbow(c.lut.path, c.table.file.layer->name, c.elbow_p,
                     c.elbow_value, err) < 0)
         goto out;
