@@ -157,7 +157,7 @@ trained := done/sae
 done/sae: dump | done
 	cmp -s dump sae.dump || { rm -rf sae; cp dump sae.dump; }
 	mkdir -p sae
-	saev-read -q --shuffle --seed 1 "$$(cat dump)" | sae-train $J -q -o "sae/$$HOOK" --resume --hook "$$HOOK" $(SAE_OPTIONS)
+	saev-read -q --shuffle --seed 1 "$$(cat dump)" | sae-train $J -q -o "sae/$$HOOK" --resume --any-isa --hook "$$HOOK" $(SAE_OPTIONS)
 	[ -e "sae/$$HOOK/sae.safetensors" ] || [ -e "sae/$$HOOK/sae_weights.safetensors" ]
 	touch $@
 else ifdef TRAINER

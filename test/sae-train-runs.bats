@@ -297,6 +297,29 @@ END
     [ "${#lines[@]}" = 1 ]
 }
 
+@test "sae-train --compute bf16 --resume: a run of other instructions is continued only with --any-isa" {
+    [ "${TU_ISA-}" != scalar ] || unset TU_ISA # what else there is
+    isas_here
+    now=${TU_ISA:-${ISAS##* }}
+    [ "$now" != scalar ] || skip "scalar is all there is"
+    ended() { # DIR [OPTION]: a run whose rows end in its fourth step
+        IN='' TU_ISA=scalar run -65 train "$@" -n 8 --warmup 2 --save-every 1 < <(head -c 100000 rows.npy)
+        [ -e "$1/state.safetensors" ]
+    }
+    ended run --compute bf16
+    ended exact
+    sae-train -o exact --resume rows.npy
+    run -65 --separate-stderr sae-train -o run --resume rows.npy
+    [ "$stderr" = "sae-train: run/state.safetensors: was made with scalar, which gives other bits than $now (TU_ISA selects instructions that the CPU has; --any-isa continues)" ]
+    run -2 sae-train -o run --any-isa rows.npy
+    run -0 --separate-stderr sae-train -o run --resume --any-isa rows.npy
+    [ "$stderr" = "sae-train: run/state.safetensors: was made with scalar and continues with $now: its bits will differ" ]
+    # it has gone on: now it depends on what it continues with
+    run -0 --separate-stderr sae-train -o run --resume rows.npy
+    [ -z "$stderr" ]
+    [ "$(tail -n 1 run/log.tsv | cut -f 1)" = 8 ]
+}
+
 @test "sae-train --resume: the log's steps, the files' form, bad rows, a rate of 0 are those of the run" {
     py -c 'import numpy as np
 x = np.load("rows.npy")

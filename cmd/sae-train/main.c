@@ -70,6 +70,8 @@ static const struct opt opts[] = {
       "steps between lines of DIR/log.tsv" },
     { 0, "resume", NULL, "train", OPT_FLAG(resume),
       "continue from DIR/state.safetensors" },
+    { 0, "any-isa", NULL, "train", OPT_FLAG(any_isa),
+      "--resume: on another instruction set, too, with other bits" },
     TOOL_DEADLINE("train", ""),
     { 0, "svg", "FILE", "train eval", OPT_FILE(svg),
       "draw the loss, or how often latents are active" },
@@ -97,6 +99,7 @@ static const struct opt_rule rules[] = {
     { OPT_NEEDS, "tokens", "layers", NULL },
     { OPT_NOT, "plot", "json",
       "--json and --plot are two forms of one output" },
+    { OPT_NEEDS, "any-isa", "resume", NULL },
     { OPT_NOT, "resume", "force", "--resume keeps what --force replaces" },
     { 0 },
 };
@@ -145,7 +148,7 @@ static const struct opt_tool tool = {
     .defaults = &defaults,
     .groups = groups,
     .rare = "expansion no-normalize aux-coef aux-k dead-after clip decay "
-            "hook tokens input-at log-every deadline seed compute",
+            "hook tokens input-at log-every any-isa deadline seed compute",
 };
 
 int

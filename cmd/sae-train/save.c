@@ -42,7 +42,7 @@ file_path(const struct planned *p, const char *name, struct str *path)
 }
 
 static void
-set_state(struct planned *p)
+set_state(struct planned *p, const struct train_cmd *cmd)
 {
     struct sae_trainer *t = &p->trainer;
     const struct train_tensor tensors[N_TENSORS] = {
@@ -66,6 +66,7 @@ set_state(struct planned *p)
         .format = "sae-train state 1",
         .arithmetic =
             p->trainer.set.bf16 ? isa_name(cpu_isa()) : GEMM_EXACT_ORDER,
+        .any_isa = cmd->any_isa,
         .table = &table,
         .tensors = p->tensors,
         .n_tensors = N_TENSORS,
@@ -147,7 +148,7 @@ save_open(struct planned *p, const struct train_cmd *cmd, struct err *err)
     if (outdir_lock(p->dir.s, "sae-train", &p->lock, err) < 0 ||
         check_files(p, cmd, err) < 0)
         return -1;
-    set_state(p);
+    set_state(p, cmd);
     if (p->has_state && train_state_read(&p->state, p->state_path.s, err) < 0)
         return -1;
     if (p->has_state && check_state(p, err) < 0)

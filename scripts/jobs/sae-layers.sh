@@ -59,7 +59,7 @@ mkfifo "$work/rows"
 # SAE_OPTIONS is a list of words, and no patterns of files.
 set -f
 # shellcheck disable=SC2086
-sae-train -o "$dir" --layers "${names#,}" --dim "$dim" --tokens "$ctx" --resume \
+sae-train -o "$dir" --layers "${names#,}" --dim "$dim" --tokens "$ctx" --resume --any-isa \
     ${SAE_OPTIONS-} <"$work/rows" &
 trainer=$!
 {

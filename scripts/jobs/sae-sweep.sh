@@ -42,5 +42,5 @@ done < <(grep . -- "$saes" | awk -v n="$tasks" -v i="$task" 'NR % n == (i + 1) %
 set -f
 # shellcheck disable=SC2086
 saev-read -q --shuffle --seed "${SEED-0}" -- "$dump" |
-    sae-train -o "$dir/$task" "${some[@]}" --resume ${SAE_OPTIONS-} &
+    sae-train -o "$dir/$task" "${some[@]}" --resume --any-isa ${SAE_OPTIONS-} &
 wait_part $! "task $task/$tasks"
