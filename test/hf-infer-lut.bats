@@ -36,6 +36,16 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
     "$PYTHON" -c 'import numpy as np; np.save("dims/model.layers.1.mlp.down_proj.npy", np.int32([2, 3]))'
     hf-infer fix --lut fix --ids $IDS --acts resid:0 --dims dims --acts-meta m.json -o a.f32 -f
     grep -q '"dims": "dims".*"dims_xxh3": "' m.json
+    sums() { # how many dumps these are: other inputs make another, other files do not
+        hf-infer fix --lut fix --ids $IDS --acts resid:0 --dims dims --acts-meta m.json -o a.f32 -f
+        grep -o '"dims_xxh3": "[^"]*"' m.json >>sums
+        sort -u sums | wc -l
+    }
+    [ "$(sums)" = 1 ]
+    cp dims/model.layers.1.mlp.down_proj.npy dims/x.npy
+    [ "$(sums)" = 1 ]
+    "$PYTHON" -c 'import numpy as np; np.save("dims/model.layers.1.mlp.down_proj.npy", np.int32([2, 4]))'
+    [ "$(sums)" = 2 ]
 }
 
 @test "hf-infer --lut-report: numpy's metrics of a table on the model's own inputs" {

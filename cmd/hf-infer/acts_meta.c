@@ -16,6 +16,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/splice.h"
+#include "core/model/tables.h"
 #include "core/text/chat.h"
 
 /* Activations a shard, the SAEV default, if one window does not need more. */
@@ -132,6 +133,24 @@ hash_path(struct hash *hash, const char *path, int depth, struct err *err)
     return rc;
 }
 
+/* The list of inputs of each table, after the layer's name and a 0. */
+static int
+hash_dims(struct hash *hash, const struct run *run, struct err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < tables_count(run->tables) && rc == 0; i++) {
+        const char *layer = tables_layer(run->tables, i);
+        struct str path = { 0 };
+
+        str_addf(&path, "%s/%s.npy", run->lut_dims, layer);
+        hash_add(hash, layer, strlen(layer) + 1);
+        rc = hash_path(hash, path.s, 0, err);
+        str_free(&path);
+    }
+    return rc;
+}
+
 /* An SAE's configuration, then its tensors. */
 static int
 hash_sae(struct hash *hash, const char *file, struct err *err)
@@ -226,13 +245,14 @@ acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
         } else if (known && i == SAE) {
             for (size_t k = 0; k < run->sae.n && rc >= 0; k++)
                 rc = hash_sae(hash, splices_file(run->splices, k), err);
+        } else if (known && i == DIMS) {
+            rc = hash_dims(hash, run, err);
         } else if (known) {
             rc = hash_path(hash,
-                           i == MODEL  ? run->dir
-                           : i == LUT  ? run->lut
-                           : i == DIMS ? run->lut_dims
-                                       : tokenizer.s,
-                           i == LUT || i == DIMS ? MAX_DEPTH : 0, err);
+                           i == MODEL ? run->dir
+                           : i == LUT ? run->lut
+                                      : tokenizer.s,
+                           i == LUT ? MAX_DEPTH : 0, err);
         }
         hash_hex(hash, hex);
         if (rc >= 0 && known && i != TOKENIZER)
