@@ -186,7 +186,8 @@ js_bad(const struct js *js, const char *expected, struct err *err)
     } else if (json_is_object(js->v)) {
         str_adds(&found, "an object");
     } else if (json_is_array(js->v)) {
-        str_adds(&found, "an array");
+        str_adds(&found,
+                 json_array_size(js->v) ? "an array" : "an empty array");
     } else {
         text = json_dumps(js->v, JSON_ENCODE_ANY);
         str_adds(&found, text ? text : "?");

@@ -85,7 +85,7 @@ END
         [ "$(cat t/metadata.json)" = "$1" ]
     }
     refused '{"version": "2.0", "layers": {}}' 'version is "2.0"*'
-    refused '[]' 'the document is an array*'
+    refused '[]' 'the document is an empty array*'
     refused '{"version": "1.0", "lay' 'line 1, *'
     refused '{"vit_family": "clip", "layers": [11], "d_vit": 8}' 'layers is an array (expected an object)'
     levels() {

@@ -119,7 +119,7 @@ refused() {
     refused '{"text": "x", "prompt": "y", "completion": "z"}' 'has "prompt" and "text" (expected one kind of example)'
     refused '{"prompt": "y"}' 'completion is missing (expected a string)'
     refused '{"text": 5}' 'text is 5 (expected a string)'
-    refused '{"messages": []}' 'messages is an array (expected an array of messages)'
+    refused '{"messages": []}' 'messages is an empty array (expected an array of messages)'
     refused '{"messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}]}' \
         'messages[1].role is "tool" (expected system, user or assistant)'
     refused '{"messages": [{"role": "user\u0000", "content": "a"}]}' \
@@ -133,7 +133,7 @@ refused() {
         'has "chat_template_kwargs" next to "messages", which is not supported: the model would not see it'
     refused '{"ids": [1, 2]}' 'labels is missing (expected an array of labels)'
     refused '{"ids": [1, 2], "labels": [1]}' 'has 2 ids and 1 label (expected as many)'
-    refused '{"ids": [], "labels": []}' 'ids is an array (expected an array of token ids)'
+    refused '{"ids": [], "labels": []}' 'ids is an empty array (expected an array of token ids)'
     refused '{"ids": [1, 1024], "labels": [1, 2]}' 'ids[1] is 1024 (expected a token id from 0 to 1023)'
     refused '{"ids": [1, 2], "labels": [1, 1024]}' 'labels[1] is 1024 (expected a token id from 0 to 1023, or -100)'
     refused '{"ids": [1, 2], "labels": [1, -1]}' 'labels[1] is -1 (expected a token id from 0 to 1023, or -100)'

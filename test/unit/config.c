@@ -489,7 +489,7 @@ test_refusals(void)
         { "{\"top_k\":-1}", "generation_config.json: top_k is -1" },
         { "{\"repetition_penalty\":0}",
           "generation_config.json: repetition_penalty is 0" },
-        { "[]", "generation_config.json: the document is an array" },
+        { "[]", "generation_config.json: the document is an empty array" },
         { "{", "generation_config.json: line 1" },
     };
     struct config c;

@@ -39,7 +39,7 @@ struct refusal {
 };
 
 static const struct refusal refusals[] = {
-    { "[]", "the document is an array (expected an object)" },
+    { "[]", "the document is an empty array (expected an object)" },
     { "{\"r\": 8, \"lora_alpha\": 32}",
       "peft_type is missing (expected \"LORA\")" },
     { "{\"peft_type\": \"IA3\"}", "peft_type is \"IA3\" (expected \"LORA\")" },
