@@ -147,6 +147,23 @@ refused() {
     run -66 moe-sft tune -m "$DEMO" -d nothing --dry-run
 }
 
+@test "moe-sft tune: a signal stops it while it encodes the examples, 75" {
+    mkfifo p
+    moe-sft tune -m "$DEMO" -d p -o run 2>err &
+    {
+        yes '{"text": "The sky is blue, the capital of France is Paris, and nobody knows why."}' |
+            head -n 200000
+        echo '{' # where it would end otherwise
+    } >p
+    sleep 0.1
+    kill -TERM $!
+    status=0
+    wait $! || status=$?
+    [ $status = 75 ]
+    [[ $(<err) == "moe-sft: stopped by SIGTERM: "* ]]
+    [ ! -e run ]
+}
+
 @test "moe-sft tune: no tools are as none, and in a line of text they are not looked at" {
     one='{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]'
     for more in '}' ', "tools": null}' ', "tools": [], "chat_template_kwargs": {}}'; do

@@ -9,6 +9,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/train/lm.h"
+#include "core/sig.h"
 #include "core/str.h"
 #include "core/text/chat.h"
 #include "core/tty.h"
@@ -454,6 +455,8 @@ read_lines(struct tune_data *d, const char *name, struct tune_text *text,
         const char *end = memchr(s + at, '\n', nbytes - at);
 
         n = end ? (size_t)(end - s) - at : nbytes - at;
+        if (sig_stop())
+            return sig_stopped("no step was begun", err);
         if (n > JS_MAX_BYTES)
             return err_set(err, EX_DATAERR, "%s: line %zu: over %zu bytes",
                            name, number, JS_MAX_BYTES);
