@@ -283,8 +283,9 @@ print(*(n[i] for i in order), end=" ")')" ]
     refused "--eval-every was 0 (now 1" on --eval-every 1
     refused "--keep-best was 0 (now 1" on --keep-best
     refused "its eval is not that of ids.jsonl" on --eval ids.jsonl
+    refused "--ctx was 2048 (now 3; --force starts a new run)" on --ctx 3
     refused "its data is not that of four.jsonl" moe-sft tune -m "$DEMO" -d four.jsonl -o run --resume
-    refused "its adapter is not that of kept" on --init kept
+    refused "its adapter was not given (now kept; --force starts a new run)" on --init kept
     cp -r "$DEMO" m
     sed -i 's/"rope_theta": 10000/"rope_theta": 10001/' m/config.json
     refused "its base is not that of m" moe-sft tune -m m -d ids.jsonl -o run --resume
@@ -295,6 +296,7 @@ print(*(n[i] for i in order), end=" ")')" ]
     refused "--batch is 0 (expected 1 or more)" on
     tune run -n 3 --schedule cosine -f
     cp -r run/* kept
+    refused "its eval was not given (now four.jsonl; --force starts a new run)" on --eval four.jsonl
     refused "-n was 3 (now 4" on -n 4
     refused "-n was 3 (now 6" on --epochs 1
     refused "--template was not given (now chatml; --force starts a new run)" on --template chatml

@@ -224,6 +224,14 @@ is_possible(const struct tune *t)
            t->t.slices > 0 && t->t.slices <= LM_MAX_SLICES;
 }
 
+/* By another of these the same lines are other data, which would be what the
+ * run is refused for. */
+static bool
+changes_lines(const char *option)
+{
+    return !strcmp(option, "ctx") || !strcmp(option, "template");
+}
+
 /* Options that are not given come from the state. */
 static int
 take_state(struct tune *t, const char *path, struct err *err)
@@ -246,8 +254,14 @@ take_state(struct tune *t, const char *path, struct err *err)
         const char *option = settings[i].option;
 
         value = st_meta(&st, settings[i].key);
-        if (!value || (option && opt_given(t->cmd.line, option)))
+        if (!value)
             continue;
+        if (option && opt_given(t->cmd.line, option)) {
+            put_value(&text, &settings[i]);
+            if (rc == 0 && changes_lines(option) && strcmp(text.s, value) != 0)
+                rc = train_state_was(path, settings[i].key, value, text.s, err);
+            continue;
+        }
         if (option && !strcmp(option, "steps") &&
             opt_given(t->cmd.line, "epochs"))
             continue;

@@ -44,6 +44,15 @@ train_state_may_differ(struct train_state *s)
     s->settings[s->n_settings - 1].is_free = true;
 }
 
+int
+train_state_was(const char *path, const char *name, const char *was,
+                const char *now, struct err *err)
+{
+    return err_set(err, EX_DATAERR,
+                   "%s: %s was %s (now %s; --force starts a new run)", path,
+                   name, *was ? was : "not given", *now ? now : "not given");
+}
+
 void
 train_state_set_number(struct train_state *s, const char *name, double value)
 {
@@ -258,15 +267,17 @@ check_settings(const struct st *st, const struct train_state *s,
                            "starts a new run)",
                            st->path, set->path ? "its " : "", set->name,
                            set->path ? set->path : set->value);
-        if (set->path)
+        if (set->path && *old)
             return err_set(
                 err, EX_DATAERR,
                 "%s: its %s is not that of %s (--force starts a new run)",
                 st->path, set->name, set->path);
-        return err_set(err, EX_DATAERR,
-                       "%s: %s was %s (now %s; --force starts a new run)",
-                       st->path, set->name, *old ? old : "not given",
-                       *set->value ? set->value : "not given");
+        if (set->path)
+            return err_set(err, EX_DATAERR,
+                           "%s: its %s was not given (now %s; --force starts "
+                           "a new run)",
+                           st->path, set->name, set->path);
+        return train_state_was(st->path, set->name, old, set->value, err);
     }
     settings_checksum(s, st, found);
     if (want && strcmp(found, want) != 0)

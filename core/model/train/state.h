@@ -70,6 +70,11 @@ void train_state_set_number(struct train_state *state, const char *name,
 
 void train_state_may_differ(struct train_state *state);
 
+/* train_state_was() fills 'err' (EX_DATAERR): the state at 'path' has another
+ * value of a setting; -1. */
+int train_state_was(const char *path, const char *name, const char *was,
+                    const char *now, struct err *err);
+
 /* train_state_record() appends what the next step was like, train_state_eval()
  * a loss after the last one. */
 void train_state_record(struct train_state *state, const double *record);
