@@ -47,6 +47,17 @@ ISA_NAME=".*_($(grep -v scalar <<<"$ALL_ISAS" | paste -sd'|'))\.o"
     done
 }
 
+@test "isa: a TU_ISA that is not here is refused by the tools that tensorutils(7) names" {
+    for command in "hf-infer m -p a" "lut-apply d l" "lut-precompute -m m -s s" "lut-precompute calibrate d l" \
+        "moe-sft tune -m m -d d -o o" "sae-train -o o x.npy" "sae-train eval -s s x.npy"; do
+        # shellcheck disable=SC2086
+        TU_ISA=sse run -2 $command
+        [[ ${lines[0]} == "${command%% *}: TU_ISA is \"sse\" (expected scalar, "* ]] || { echo "$command: $output"; return 1; }
+        grep -q "^\.Nm .*\b${command%% *}\b" <(sed -n '/^\.Sh ENVIRONMENT/,/^\.Sh FILES/p' "$ROOT/man/tensorutils.7")
+    done
+    TU_ISA=sse st-inspect stats "$DEMO" | cmp - <(st-inspect stats "$DEMO")
+}
+
 @test "isa: the objects of an instruction set call no malloc, no threads, no getenv" {
     while read -r o; do
         run -1 grep -E '(alloc|pthread|getenv|err_set|printf)' <(nm -u "$o" | grep -v asan)

@@ -3,6 +3,7 @@
 
 #include "cmd/sae-train/cmd.h"
 #include "core/format/sae.h"
+#include "core/kernel/cpu.h"
 #include "core/mem.h"
 #include "core/tool.h"
 
@@ -118,6 +119,7 @@ static const struct train_cmd defaults = {
     .save_every = 500,
 };
 
+enum { TRAIN, EVAL, INFO };
 static const struct opt_verb verbs[] = {
     { "train", "[FILE...]", "train SAEs on rows of activations (the default)" },
     { "eval", "[FILE...]", "how well SAEs reconstruct rows" },
@@ -168,7 +170,8 @@ main(int argc, char **argv)
         die_usage("raw rows by --layers need --tokens");
     if (cmd.svg && !strcmp(cmd.svg, "-"))
         die_usage("--svg needs a file name, not -");
-    if (mains[line.verb](&cmd, &err) < 0)
+    if ((line.verb != INFO && cpu_check(&err) < 0) ||
+        mains[line.verb](&cmd, &err) < 0)
         die_err(&err);
     tool_end(0);
 }
