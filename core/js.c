@@ -111,7 +111,7 @@ js_line(const char *line, size_t nbytes, const char *name, size_t number,
     if (!v && json_error_code(&e) == json_error_numeric_overflow)
         v = json_loadb(line, nbytes, flags | JSON_DECODE_INT_AS_REAL, &e);
     if (!v)
-        err_set(err, EX_DATAERR, "%s: line %zu: column %d: %s", name, number,
+        err_set(err, EX_DATAERR, "%s: line %zu, column %d: %s", name, number,
                 e.column, e.text);
     return v;
 }

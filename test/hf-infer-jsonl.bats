@@ -148,7 +148,7 @@ END
 is 4, together 514 (expected at most 512, the model's context)"
     { cat good; echo '{"id":3'; } >p.jsonl
     run -65 --separate-stderr hf-infer "$DEMO" --jsonl -n 4 --greedy <p.jsonl
-    [[ $stderr == "hf-infer: standard input: line 6: column "* ]]
+    [[ $stderr == "hf-infer: standard input: line 6, column "* ]]
     run -65 hf-infer "$DEMO" --jsonl -n 4 --greedy -o out <p.jsonl
     [ ! -e out ]
     cmp out.partial want
@@ -160,7 +160,7 @@ is 4, together 514 (expected at most 512, the model's context)"
     { head -n 1 good; echo '{"id":3'; sed -n 3,4p good; echo; sed -n 5,6p good; } >p.jsonl
     hf-infer "$DEMO" --jsonl -n 4 --temperature 2 --seed 3 --batch 2 --skip-bad -o out <p.jsonl 2>err
     cmp out want # each line's draws are those of its place
-    [[ $(cat err) == "hf-infer: standard input: line 2: column "*": skipped" ]]
+    [[ $(cat err) == "hf-infer: standard input: line 2, column "*": skipped" ]]
     for bad in '{"id":3}' '[1]' '{"prompt":5}' '{"ids":[1,99999]}' '{"ids":[]}' '{"prompt":"a","max_tokens":600}'; do
         for at in 1 4 7; do
             sed "$at{h;s/.*/$bad/;G}" <(cat good; echo) | sed '$d' >p.jsonl
@@ -182,7 +182,7 @@ is 4, together 514 (expected at most 512, the model's context)"
     sed '4s/.*/{"id":3/; 8s/.*/[1]/' good >p.jsonl
     run -65 --separate-stderr go -o out --file p.jsonl
     [[ ${stderr_lines[0]} == "hf-infer: out.partial: 3 answers are kept: --resume continues after them" ]]
-    [[ ${stderr_lines[1]} == "hf-infer: p.jsonl: line 4: column "* ]]
+    [[ ${stderr_lines[1]} == "hf-infer: p.jsonl: line 4, column "* ]]
     [ ! -e out ]
     cmp out.partial <(head -n 3 want)
     sed '8s/.*/[1]/' good >p.jsonl # the next wrong line

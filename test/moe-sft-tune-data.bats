@@ -113,7 +113,9 @@ refused() {
 }
 
 @test "moe-sft tune: a bad line is refused, and named" {
-    refused '{"text": "x"' "column 12: '}' expected near end of file"
+    printf '{"text": "fine"}\n{"text": "x"\n' >d.jsonl
+    run -65 dry
+    [ "$output" = "moe-sft: d.jsonl: line 2, column 12: '}' expected near end of file" ]
     refused '["x"]' 'is not a JSON object'
     refused '{"input": "x"}' 'has none of "messages", "prompt" and "completion", "text", "ids" and "labels"'
     refused '{"text": "x", "prompt": "y", "completion": "z"}' 'has "prompt" and "text" (expected one kind of example)'
@@ -140,7 +142,7 @@ refused() {
     refused '{"ids": [1, 2.5], "labels": [1, 2]}' 'ids[1] is 2.5 (expected a token id from 0 to 1023)'
     printf '{"text": "fine"}\n{"text": "\xff"}\n' >d.jsonl
     run -65 dry
-    [[ $output == "moe-sft: d.jsonl: line 2: column "* ]]
+    [[ $output == "moe-sft: d.jsonl: line 2, column "* ]]
     : >d.jsonl
     run -65 dry
     [ "$output" = "moe-sft: d.jsonl: has no examples" ]
