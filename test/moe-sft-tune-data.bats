@@ -103,13 +103,30 @@ refused() {
     [[ $output == "moe-sft: m/tokenizer.json: "* ]]
 }
 
-@test "moe-sft tune: blank lines, CRLF and a missing last newline are fine" {
-    printf '\r\n{"text": "a"}\r\n\n  \n{"text": "b"}' >d.jsonl
+@test "moe-sft tune: blank lines, CRLF, a byte order mark and a missing last newline are fine" {
+    printf '\xef\xbb\xbf\r\n{"text": "a"}\r\n\n  \n{"text": "b"}' >d.jsonl
     dry >out
     [ "$(count examples <out)" = 2 ]
     printf '{"text": "a"}\n{"text": "b"}\n' >plain.jsonl
     moe-sft tune -m "$DEMO" -d plain.jsonl --dry-run | grep -v '^[0-9]' | cmp - <(grep -v '^[0-9]' out)
     moe-sft tune -m "$DEMO" -d - --dry-run <plain.jsonl | cmp - <(moe-sft tune -m "$DEMO" -d plain.jsonl --dry-run)
+    printf '\xef\xbb\xbf{"text": "a"}\n{"text": "b"}\n' >d.jsonl
+    dry | cmp - <(moe-sft tune -m "$DEMO" -d plain.jsonl --dry-run)
+    printf '\xef\xbb\xbf' >d.jsonl
+    run -65 dry
+    [ "$output" = "moe-sft: d.jsonl: has no examples" ]
+}
+
+@test "moe-sft tune: examples none of which has a target are a warning" {
+    echo '{"messages": [{"role": "user", "content": "a"}]}' >d.jsonl
+    echo '{"text": "a b"}' >fine.jsonl
+    run -0 --separate-stderr dry
+    [ "$stderr" = "moe-sft: d.jsonl: no example has a target: nothing is learned from it" ]
+    run -0 --separate-stderr moe-sft tune -m "$DEMO" -d fine.jsonl --eval - --dry-run <d.jsonl
+    [ "$stderr" = "moe-sft: standard input: no example has a target: nothing is learned from it" ]
+    cat fine.jsonl >>d.jsonl
+    run -0 --separate-stderr dry
+    [ -z "$stderr" ]
 }
 
 @test "moe-sft tune: a bad line is refused, and named" {

@@ -449,9 +449,12 @@ static int
 read_lines(struct tune_data *d, const char *name, struct tune_text *text,
            const char *s, size_t nbytes, size_t ctx, struct err *err)
 {
-    size_t number = 1;
+    static const char mark[] = { '\xef', '\xbb', '\xbf' }; /* as of Windows */
+    size_t number = 1, first = sizeof(mark);
 
-    for (size_t at = 0, n; at < nbytes; at += n + 1, number++) {
+    if (nbytes < first || memcmp(s, mark, first) != 0)
+        first = 0;
+    for (size_t at = first, n; at < nbytes; at += n + 1, number++) {
         const char *end = memchr(s + at, '\n', nbytes - at);
 
         n = end ? (size_t)(end - s) - at : nbytes - at;
@@ -466,6 +469,9 @@ read_lines(struct tune_data *d, const char *name, struct tune_text *text,
     if (d->n == 0)
         return err_set(err, EX_DATAERR, "%s: has no examples%s", name,
                        d->n_dropped ? " with a target within --ctx" : "");
+    if (d->n_targets == 0)
+        err_warn("%s: no example has a target: nothing is learned from it",
+                 name);
     return 0;
 }
 
