@@ -616,3 +616,20 @@ EOF
     cat rows.npy | BATCH=2000 IN='' train a -q --resume
     [ "$(tail -n 1 a/log.tsv | cut -f 1,2)" = $'2\t4000' ]
 }
+
+@test "sae-train: a file that cannot be looked at is an I/O error, never a missing one" {
+    not_sanitized "LeakSanitizer does not run under strace"
+    local stats='fstat,newfstatat,?statx' n seen=0
+    strace -o /dev/null -e trace="$stats" -e inject="$stats:error=EIO:when=99" true 2>/dev/null ||
+        skip "no strace here that fails calls"
+    for n in 1 2 3 4 5 6; do # of the file, one after the other
+        run --separate-stderr strace -o trace -P "$(realpath rows.npy)" -e trace="$stats" -e inject="$stats:error=EIO:when=$n" \
+            sae-train -q -o out -n 1 -k 4 --latents 16 rows.npy
+        grep -q INJECTED trace || break
+        [ "$status" = 74 ]
+        [ "$stderr" = "sae-train: rows.npy: Input/output error" ]
+        seen=$((seen + 1))
+    done
+    [ "$status" = 0 ]
+    [ $seen -ge 2 ]
+}

@@ -1,5 +1,6 @@
 #include "cmd/sae-train/source.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -149,7 +150,7 @@ source_add(struct row_stream *in, const char *path, const struct row_options *o,
     s = add_source(in, xstrdup(is_stdin ? "standard input" : path),
                    is_stdin ? 0 : file_open_any(path, err));
     if (s->fd < 0 || fstat(s->fd, &st) < 0)
-        return s->fd < 0 ? -1 : err_sys(err, EX_NOINPUT, "%s", s->path);
+        return s->fd < 0 ? -1 : err_sys(err, file_status(errno), "%s", s->path);
     if (isatty(s->fd))
         return err_set(err, TU_USAGE,
                        "rows are not read from a terminal: redirect standard "
