@@ -342,23 +342,25 @@ outdir_replaceable(const char *path, struct err *err)
 
 /* The rename that gives it its name.  Another run that shares it may settle
  * .NAME.old between the two renames of a replacement, which puts the old one
- * back: then both are done again.  0, 1 if another was first, or -1. */
+ * back: then both are done again.  What has the name because this put it back
+ * is no other run's.  0, 1 if another was first, or -1. */
 static int
 take_name(const struct outdir *d, const char *path, const char *old,
           bool replace, struct err *err)
 {
-    bool is_in_way = true;
-    struct stat st;
+    bool is_in_way = true, moved = false, refused, is_there;
+    struct stat st, was;
     int rc = 0, e;
 
     for (int i = 0; rc == 0 && is_in_way; i++) {
-        if (replace && !outdir_is_gone(d) && lstat(path, &st) == 0) {
+        if (replace && !outdir_is_gone(d) && lstat(path, &was) == 0) {
             rc = outdir_replaceable(path, err);
             if (rc < 0)
                 break;
             settle_old(path, old, NULL);
-            if (name_move(path, old) < 0 && errno != ENOENT &&
-                errno != EEXIST && errno != ENOTEMPTY) {
+            moved = name_move(path, old) == 0;
+            if (!moved && errno != ENOENT && errno != EEXIST &&
+                errno != ENOTEMPTY) {
                 rc = not_replaced(path, err);
                 break;
             }
@@ -367,14 +369,19 @@ take_name(const struct outdir *d, const char *path, const char *old,
             break;
         e = errno;
         settle_old(path, old, NULL);
-        is_in_way = replace && i < MAX_JOINS && !outdir_is_gone(d) &&
-                    (e == EEXIST || e == ENOTEMPTY);
+        refused = e == EEXIST || e == ENOTEMPTY;
+        is_in_way = replace && i < MAX_JOINS && !outdir_is_gone(d) && refused;
         if (is_in_way)
             continue;
+        is_there = lstat(path, &st) == 0;
         /* file systems differ in how rename(2) refuses an existing one */
-        if (outdir_is_gone(d) || lstat(path, &st) == 0) {
+        if (outdir_is_gone(d) ||
+            (is_there && (refused || !moved || !is_same(&st, &was)))) {
             outdir_second(path, err);
             rc = 1;
+        } else if (is_there) {
+            errno = e;
+            rc = not_replaced(path, err);
         } else if (lstat(old, &st) == 0) { /* nothing can be renamed now */
             rc = err_set(err, EX_CANTCREAT,
                          "%s: cannot be replaced, and what it was is now %s: "

@@ -430,6 +430,9 @@ judge(const struct result *r)
         broken(r, "stopped, and does not say so");
     else if (!done && now_kind->verdict == LATE)
         ; /* misled, but not to that */
+    else if (!done && now_kind->error != ENOENT &&
+             strstr(r->says, "another run "))
+        broken(r, "there is no other run");
     else if (insists())
         broken(r, "tried %u times", atomic_load(&page->injected));
     else if (!done && r->status == 128 + now_kind->signal)
