@@ -205,8 +205,8 @@ publish(struct write_run *run, bool shared, struct err *err)
     if (complete(run, err) < 0) {
         /* it may have been published before this run made a new stage */
         bool is_second =
-            outdir_is_gone(dir) ||
-            (!run->counts && !run->cmd->force && !file_missing(run->path.s));
+            outdir_is_gone(dir) || (!run->counts && !run->cmd->force &&
+                                    access(run->path.s, F_OK) == 0);
 
         return is_second ? run_second(run, err) : -1;
     }
@@ -241,6 +241,7 @@ finish(struct write_run *run, struct err *err)
                        "%s: the key n_imgs is missing (--finish needs it)",
                        run->saev.name);
     if (!run_part_exists(run)) {
+        outdir_sweep(run->cmd->parent, run->hash);
         if (!run->cmd->force && !file_missing(run->path.s))
             return run_second(run, err);
         return err_set(err, EX_NOINPUT, "%s: no part of it has been written",

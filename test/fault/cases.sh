@@ -59,6 +59,7 @@ saev-force   | cp -r in/dump out/$HASH  | -i in/a.f32 | saev-write -q -m in/saev
 saev-there   | cp -r in/dump out/$HASH  |        | saev-write -q -m in/saev.json -o out --if-missing in/a.f32
 saev-shard   |                          | -m -i in/first -k .*.part* | saev-write -q -m in/saev.json -o out --shard 0/2
 saev-finish  | cp -r in/parts/.[a-f0-9]* out/ | -m -k .*.part* | saev-write -q -m in/saev.json -o out --finish
+saev-force-finish | cp -r in/parts/.[a-f0-9]* out/; cp -r in/dump out/$HASH | -m -k .*.part* | saev-write -q -m in/saev.json -o out --finish -f
 saev-resume  | cp -r in/half/.[a-f0-9]* out/ | -k .*.part* -r --resume -i in/a.f32 | saev-write -q -m in/saev.json -o out --resume
 saev-hash    |                          |        | saev-write --hash -m in/saev.json
 saev-images  |                          |        | saev-write --images -m in/saev.json -o out
