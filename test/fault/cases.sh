@@ -22,6 +22,7 @@ st-json      |                          |        | st-inspect list --json in/m/m
 st-tree      |                          |        | st-inspect tree in/shards
 st-stats     |                          |        | st-inspect stats -j 2 -t *.0.* in/m
 st-svg       |                          |        | st-inspect stats --hist --svg out/s.svg -t *norm* in/m
+st-plot      |                          |        | st-inspect stats --plot --bins 5 -t *norm* in/m
 st-hash      |                          |        | st-inspect hash -j 2 in/two.safetensors in/m
 st-sha256    |                          | -q 300 | st-inspect hash --sha256 --whole in/two.safetensors
 st-check     |                          | -w     | st-inspect hash --check in/sums
@@ -80,6 +81,8 @@ saev-listed  |                          | -w     | saev-read verify -q in/listed
 saev-info    |                          |        | saev-read info in/dump
 saev-stats   |                          |        | saev-read stats -q -j 2 in/dump
 saev-svg     |                          |        | saev-read stats -q --svg out/d.svg --json in/dump
+saev-plot    |                          |        | saev-read stats -q --plot in/dump
+saev-plot-utf8 | export LC_ALL=C.UTF-8  |        | saev-read stats -q --plot -o out/p in/dump
 saev-meta    |                          |        | saev-read meta in/dump
 lut-make     |                          | -m -r --resume -k *metadata.json | lut-precompute -q -j 2 -m in/m -s in/saes -o out/lut
 lut-weights  |                          | -m -r --resume -k *metadata.json | lut-precompute -q -j 1 -m in/m -s in/saes -o out --layers *.0.*q_proj --store-weights --verify
@@ -96,12 +99,15 @@ lut-ratio    |                          |        | lut-apply -q -j 2 -i in/x.npy
 lut-arrays   |                          | -m -r -f | lut-apply -q -j 1 -i in/x.npy --codes out/c --values out/v --xhat out/h -o out/y.npy in/case model.layers.0.self_attn.q_proj
 lut-apply-over |                        |        | lut-apply -q -j 1 -i in/x.npy in/over_case model.layers.0.self_attn.q_proj
 lut-report   |                          | -m -r -f | lut-apply -q -j 1 -i in/x.npy -m in/case --report --svg out/r.svg in/case model.layers.0.self_attn.q_proj
+lut-plot     |                          | -m -r -f | lut-apply -q -j 1 -i in/x.npy -m in/case --report --plot --svg out/r.svg in/case model.layers.0.self_attn.q_proj
 sae-train    |                          | -o -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 --save-every 2 in/acts.npy
 sae-pipe     |                          | -o -r --resume -m -k run* -i in/acts.npy | sae-train -q -j 2 -o out/run -k 2 --latents 8 --batch 6 --activation batchtopk --dead-after 6 --clip 1 -n 4
 sae-layers   |                          | -o -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 --layers a,b --svg x.svg in/acts.npy
+sae-plot     |                          | -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 --layers a,b --plot in/acts.npy
 sae-resume   | cp -r in/run out/run; rm out/run/cfg.json out/run/sae.s* | -o -m -k run* | sae-train -q -j 1 -o out/run -n 4 --resume in/acts.npy
 sae-init     |                          | -o -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 -n 1 --init in/run --format saelens in/acts.npy
 sae-eval     |                          | -m     | sae-train eval -j 1 -s in/run --svg out/e.svg in/acts.npy
+sae-bins     |                          | -P     | sae-train eval -j 1 -s in/run --plot in/acts.npy
 sae-info     |                          |        | sae-train info -l in/run
 kvc-pth      |                          |        | kvc-convert --input in/c.pth --output out/c.bin
 kvc-deflated |                          |        | kvc-convert --input in/deflated.pth --output out/c.bin --provenance --dtype bf16
@@ -119,10 +125,13 @@ moe-backward |                          |        | moe-sft backward -q -j 1 -b i
 moe-train    |                          | -o -r --resume -m -k run* | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 3 --save-every 1 in/e/b0.safetensors in/e/b1.safetensors
 moe-stream   |                          | -o -r --resume -m -k run* -i in/e/b0.safetensors | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 1 -
 moe-log      |                          | -m -r --resume -k [lr]* | moe-sft train -q -j 2 -b in/e/hf -l in/e/peft -o out/run -n 2 --log out/log --svg out/loss.svg -i in/e/x.npy --target in/e/y.npy --length 8
+moe-plot     |                          | -m -r --resume -k [lr]* | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 2 --log out/log --plot in/e/b0.safetensors
 moe-resume   | cp -r in/e/run out/run   | -o -m -k run* | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 4 --resume in/e/b0.safetensors in/e/b1.safetensors
 moe-tune     |                          | -o -r --resume -m -k run* | moe-sft tune -q -j 1 -m in/demo -d in/c.jsonl -o out/run -n 2 --rank 1 --save-every 1
 moe-eval     |                          | -m -r --resume -k [lr]* | moe-sft tune -q -j 2 -m in/demo -d in/c.jsonl -o out/run -n 2 --rank 1 --eval in/c.jsonl --eval-every 1 --keep-best --svg out/loss.svg
+moe-tuned    |                          | -m -r --resume -k run* | moe-sft tune -q -j 1 -m in/demo -d in/c.jsonl -o out/run -n 2 --rank 1 --eval in/c.jsonl --eval-every 1 --plot
 moe-again    | cp -r in/tuned out/run   | -o -m -k run* | moe-sft tune -q -j 1 -m in/demo -d in/c.jsonl -o out/run -n 3 --resume
+moe-retune   | cp -r in/tuned out/run   | -o -m -k run* | moe-sft tune -q -j 1 -m in/demo -d in/c.jsonl -o out/run -n 1 --rank 1 -f
 moe-dry      |                          |        | moe-sft tune -q -j 1 -m in/demo -d in/c.jsonl --pack --dry-run
 moe-grads    |                          | -m -r -f | moe-sft tune -q -j 1 -m in/demo -d in/c.jsonl --rank 1 --grads out/g.safetensors
 moe-retrain  | cp -r in/e/run out/run   | -o -m -k run* | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 1 -f in/e/b0.safetensors
@@ -132,6 +141,7 @@ moe-merge-hf |                          |        | moe-sft merge -q -j 1 -b in/e
 moe-replace  | cp -r in/e/hf out/m      |        | moe-sft merge -q -j 1 -f -b in/e/hf -l in/e/peft -o out/m
 moe-layers   |                          |        | moe-sft merge -q -j 1 -b in/moe -l in/l0.safetensors,in/l1.safetensors -o out/m
 moe-peft     |                          |        | moe-sft convert -q -b in/e/base.safetensors -l in/e/lora.safetensors --layer 3 -o out/peft
+moe-repeft   | cp -r in/e/peft out/peft |        | moe-sft convert -q -f -b in/e/base.safetensors -l in/e/lora.safetensors --layer 3 -o out/peft
 moe-stacked  |                          |        | moe-sft convert -q -b in/e/hf --layer 3 -l in/e/peft -o out/l.safetensors
 moe-both     |                          |        | moe-sft convert -q -l in/l0.safetensors -l in/l1.safetensors -o out/peft
 moe-quantize |                          |        | moe-sft quantize -q -j 1 -b in/e/base.safetensors -o out/q.safetensors

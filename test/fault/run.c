@@ -304,14 +304,16 @@ new_lines(const struct result *r, bool *house)
 }
 
 /* A temporary stays where what removes it was made to fail, what is replaced
- * where the new name could not be synced, and shards where the run was stopped;
- * the next one uses or removes them. */
+ * where the new name could not be synced or nobody can tell which of the two it
+ * is, and shards where the run was stopped; the next one uses or removes them.
+ */
 static bool
 is_waste(const char *path)
 {
     if (now_kind->verdict == STOP && !fnmatch(".*.part*", path, 0))
         return true;
-    if (now_kind->class == FAULT_SYNC && !fnmatch(".*.old*", path, 0))
+    if ((now_kind->class == FAULT_SYNC || now_kind->class == FAULT_STAT) &&
+        !fnmatch(".*.old*", path, 0))
         return true;
     return now_kind->error &&
            (now_kind->class == FAULT_REMOVE || now_kind->class == FAULT_OPEN ||
