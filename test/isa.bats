@@ -97,3 +97,12 @@ ISA_NAME=".*_($(grep -v scalar <<<"$ALL_ISAS" | paste -sd'|'))\.o"
         [ "$(grep -c '^ok .*: the same bits for 1 and [237] threads$' <<<"$output")" = 12 ]
     done
 }
+
+@test "isa: no number depends on what the C library has by CPU: exp, log, pow and the like are in pictures alone" {
+    b=${BUILD:-$ROOT/build}
+    run -0 nm -uA "$b/core/scale.o"
+    [[ $output == *" U pow"* ]] || skip "nm does not see what objects need"
+    functions='(a?(sin|cos|tan)h?|atan2|sincos|exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|hypot|cbrt|erfc?|[lt]gamma)[fl]?'
+    find "$b/core" "$b/cmd" -name '*.o' ! -path '*/core/scale.o' ! -path '*/sae-train/eval.o' -exec nm -uA {} + >undefined
+    run ! grep -E " U $functions(@.*)?\$" undefined
+}

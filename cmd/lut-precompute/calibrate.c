@@ -95,7 +95,7 @@ static int
 find_elbow(struct calibration *c, struct err *err)
 {
     uint64_t last = (c->n_rows - c->n_bad) * c->table.in - 1;
-    double q[N_POINTS], step = LAST / (N_POINTS - 1), most = -1, length;
+    double q[N_POINTS], step = LAST / (N_POINTS - 1), most = -1, rise, length;
     struct walk walk = { 0 };
 
     for (size_t i = 0; i < N_POINTS; i++) {
@@ -109,11 +109,11 @@ find_elbow(struct calibration *c, struct err *err)
             q[i] += (h - (double)rank) *
                     (walk_to(&next, c->buckets, rank + 1) - q[i]);
     }
-    length = hypot(LAST, q[N_POINTS - 1] - q[0]);
+    rise = q[N_POINTS - 1] - q[0];
+    length = sqrt(LAST * LAST + rise * rise); /* hypot() varies by CPU */
     for (size_t i = 0; i < N_POINTS; i++) {
         double p = step * (double)i;
-        double off =
-            fabs((q[N_POINTS - 1] - q[0]) * p - LAST * (q[i] - q[0])) / length;
+        double off = fabs(rise * p - LAST * (q[i] - q[0])) / length;
 
         if (p > MARGIN * LAST && p < LAST - MARGIN * LAST && off > most) {
             most = off;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/kernel/cvt.h"
+#include "core/kernel/f64.h"
 #include "core/mem.h"
 
 #define STEP                                                      \
@@ -103,7 +104,7 @@ dot(const double *a, const double *b, size_t n)
 static double
 sigmoid(double v)
 {
-    return 1 / (1 + exp(-v));
+    return 1 / (1 + f64_exp(-v));
 }
 
 /* gate and up of a row, and h, from base products and input. */
