@@ -199,6 +199,11 @@ END
         [ "${#stderr_lines[@]}" = 1 ]
         [ -z "$output" ]
     done
+    mkdir -p many/a
+    cp top/state.safetensors many/a
+    run -66 --separate-stderr sae-train info many
+    [[ $stderr == "sae-train: many: has no state.safetensors ("*" many/NAME)" ]]
+    sae-train info many/a
 }
 
 @test "sae-train --resume: from the file and from a pipe that begins later, the same bytes" {

@@ -242,6 +242,12 @@ info_main(const struct train_cmd *cmd, struct err *err)
         rc = cmd->long_info
                  ? print_long(cmd->paths[i], state.s, cmd->n_paths > 1, err)
                  : print_rows(state.s, cmd->json, err);
+        if (rc < 0 && err->status == EX_NOINPUT && file_missing(state.s) &&
+            !file_missing(cmd->paths[i]))
+            err_set(err, EX_NOINPUT,
+                    "%s: has no state.safetensors (that of several SAEs is in "
+                    "their directories, %s/NAME)",
+                    cmd->paths[i], cmd->paths[i]);
         str_free(&state);
     }
     return rc;
