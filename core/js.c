@@ -188,6 +188,8 @@ js_bad(const struct js *js, const char *expected, struct err *err)
     } else if (json_is_array(js->v)) {
         str_adds(&found,
                  json_array_size(js->v) ? "an array" : "an empty array");
+    } else if (json_is_real(js->v)) { /* jansson's has all of 17 digits */
+        py_float_repr(&found, json_real_value(js->v));
     } else {
         text = json_dumps(js->v, JSON_ENCODE_ANY);
         str_adds(&found, text ? text : "?");

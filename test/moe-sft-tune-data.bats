@@ -156,6 +156,7 @@ refused() {
     refused '{"ids": [1, 1024], "labels": [1, 2]}' 'ids[1] is 1024 (expected a token id from 0 to 1023)'
     refused '{"ids": [1, 2], "labels": [1, 1024]}' 'labels[1] is 1024 (expected a token id from 0 to 1023, or -100)'
     refused '{"ids": [1, 2], "labels": [1, -1]}' 'labels[1] is -1 (expected a token id from 0 to 1023, or -100)'
+    refused '{"ids": [1, 0.1], "labels": [1, 2]}' 'ids[1] is 0.1 (expected a token id from 0 to 1023)'
     refused '{"ids": [1, 2.5], "labels": [1, 2]}' 'ids[1] is 2.5 (expected a token id from 0 to 1023)'
     printf '{"text": "fine"}\n{"text": "\xff"}\n' >d.jsonl
     run -65 dry

@@ -533,7 +533,7 @@ c = json.load(open("peft/adapter_config.json")); exec(sys.argv[1]); json.dump(c,
     refuse 65 "p/adapter_config.json: target_modules has no model.layers.3.mlp.experts.0.gate_proj, but the tensors do" \
         moe-sft convert -l p -o out.safetensors
     config 'c["lora_alpha"] = 2.0 ** 130'
-    refuse 65 "p/adapter_config.json: lora_alpha is 1.3611294676837539e39 (expected what F32 holds)" moe-sft convert -l p -o out.safetensors
+    refuse 65 "p/adapter_config.json: lora_alpha is 1.361129467683754e+39 (expected what F32 holds)" moe-sft convert -l p -o out.safetensors
     refuse 2 "-o out.safetensors: the output of lora.safetensors is a PEFT directory, whose name must not end in .safetensors" \
         moe-sft convert -l lora.safetensors -o out.safetensors
     config 'c["use_rslora"] = True; c["r"] = 5; c["lora_alpha"] = 4'

@@ -198,7 +198,7 @@ test_bad_pairs(void)
         rc == -1 && err.status == EX_DATAERR &&
             strstr(
                 err.what,
-                "alpha_pattern.k is 1.3611294676837539e39 (expected what F32 "
+                "alpha_pattern.k is 1.361129467683754e+39 (expected what F32 "
                 "holds)"),
         "an alpha beyond F32 is refused");
     peft_close(&p);
