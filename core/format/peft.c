@@ -465,6 +465,7 @@ peft_target(const struct peft *p, const char *module, struct err *err)
                                              json_array_size(layers.v) == 0);
     const struct peft_pattern *pattern;
     const char *what = NULL;
+    bool excluded;
     size_t n_dots = 0;
     int64_t layer;
 
@@ -477,7 +478,8 @@ peft_target(const struct peft *p, const char *module, struct err *err)
     if (find_pattern(p, &p->excluded, module, &pattern, err) < 0)
         return -1;
     layer = all_layers ? 0 : layer_of(p, module);
-    if (pattern || names_module(&p->others, module, true))
+    excluded = pattern || names_module(&p->others, module, true);
+    if (excluded)
         what = "exclude_modules has";
     else if (!js_is(&targets, JSON_ARRAY) ||
              names_module(&p->targets, module, false)) /* of whatever layer */
@@ -490,7 +492,8 @@ peft_target(const struct peft *p, const char *module, struct err *err)
         what = "layers_to_transform does not have the layer of";
     if (!what)
         return 0;
-    return err_data(err, p->path, "%s %s, but the tensors do", what, module);
+    return err_data(err, p->path, "%s %s, %s", what, module,
+                    excluded ? "and so do the tensors" : "but the tensors do");
 }
 
 int
