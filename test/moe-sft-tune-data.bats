@@ -288,6 +288,15 @@ json.dump(c, open("m/tokenizer_config.json", "w"))' "$name"
     [ "$output" = "moe-sft: m: has no eos token, which text ends with" ]
 }
 
+@test "moe-sft tune --resume: examples of --eval that have moved are looked for where the state says, and named so" {
+    echo '{"text": "a b"}' | tee d.jsonl >e.jsonl
+    moe-sft tune -m "$DEMO" -d d.jsonl -o run -n 1 --eval e.jsonl
+    mv e.jsonl moved.jsonl
+    run -66 --separate-stderr moe-sft tune -m "$DEMO" -d d.jsonl -o run -n 2 --resume
+    [ "$stderr" = "moe-sft: run/state.safetensors: its --eval: e.jsonl: No such file or directory (--eval says where it is now)" ]
+    moe-sft tune -m "$DEMO" -d d.jsonl -o run -n 2 --resume --eval moved.jsonl
+}
+
 @test "moe-sft-tune(1): the examples run as typed" {
     ln -s "$ROOT/demo" demo
     examples moe-sft-tune.1 >script

@@ -129,6 +129,8 @@ open_options(struct tune *t, const struct cmd *cmd, struct err *err)
 static int
 open_data(struct tune *t, struct err *err)
 {
+    struct err cause;
+
     if (config_load(&t->config, t->t.model, err) < 0)
         return -1;
     t->text = (struct tune_text){ .dir = t->t.model,
@@ -141,8 +143,16 @@ open_data(struct tune *t, struct err *err)
     if (!t->t.eval)
         return 0;
     if (tune_data_open(&t->eval_data, t->t.eval, &t->text, (size_t)t->t.ctx,
-                       err) < 0)
-        return -1;
+                       &cause) < 0) {
+        bool moved =
+            cause.status == EX_NOINPUT && !opt_given(t->cmd.line, "eval");
+
+        return !moved ? err_set(err, cause.status, "%s", cause.what)
+                      : err_set(err, cause.status,
+                                "%s: its --eval: %s (--eval says where it is "
+                                "now)",
+                                t->state_path.s, cause.what);
+    }
     tune_windows_open(&t->eval_windows, &t->eval_data, (size_t)t->t.ctx,
                       t->t.pack);
     return 0;
