@@ -171,10 +171,11 @@ test_members(void)
                  "\"SpecialToken\":{\"id\":\"<s>\"}}],\"special_tokens\":{}}"),
             "t: post_processor.special_tokens.<s>.ids is missing (expected an "
             "array of ids)");
-    refuses(PART("post_processor",
-                 "{\"type\":\"TemplateProcessing\",\"single\":[]}"),
-            "t: post_processor.single is an array (expected a template with "
-            "the sequence \"A\")");
+    refuses(
+        PART("post_processor",
+             "{\"type\":\"TemplateProcessing\",\"single\":[]}"),
+        "t: post_processor.single is an empty array (expected a template with "
+        "the sequence \"A\")");
 }
 
 /* What PCRE2 takes for something else than Oniguruma does. */
