@@ -250,8 +250,8 @@ print_entry(const char *name, const char *text, FILE *to)
             fprintf(to, "\n%*s", TEXT_COLUMN, "");
             at = TEXT_COLUMN;
         }
-        at += n + (size_t)fprintf(to, "%s", at > TEXT_COLUMN ? " " : "");
-        fprintf(to, "%.*s", (int)n, s);
+        fprintf(to, "%s%.*s", at > TEXT_COLUMN ? " " : "", (int)n, s);
+        at += n + (at > TEXT_COLUMN);
     }
     putc('\n', to);
 }

@@ -197,7 +197,7 @@ PY
     usage "--samples 0 is for a layer's experts" -m "$DEMO" -d d.jsonl --samples 0
     echo '{"ids": [1, 2], "labels": [1, -100]}' >none.jsonl
     run -65 --separate-stderr moe-sft check -m "$DEMO" -d none.jsonl
-    [ "${stderr_lines[-1]}" = "moe-sft: none.jsonl: no target in the first 1 sequence" ]
+    [ "$stderr" = "moe-sft: none.jsonl: no target in the first 1 sequence" ]
     echo '{"prompt": "The moon is made", "completion": " of old cheese."}' >moon.jsonl
     moe-sft tune -m "$DEMO" -d moon.jsonl -o run -n 60 --lr 5e-3
     run -65 --separate-stderr moe-sft check -m "$DEMO" -d moon.jsonl --init run

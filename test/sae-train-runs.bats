@@ -574,7 +574,6 @@ np.save("same.npy", x * 0 + 3)'
     [ "$(tail -n 1 run/log.tsv | cut -f 1,2)" = "$(printf '1\t70')" ]
 }
 
-
 @test "sae-train: a header that promises rows without end is one line" {
     for shape in 1,4611686018427387904 1,1,1073741825,4; do
         py -c "import sys

@@ -140,7 +140,7 @@ run_lut_auto(struct run *run, struct err *err)
     if (rc == 0)
         rc = out_write(run->out, tsv.s, tsv.n, err);
     if (rc == 0 && !run->quiet)
-        tool_say("%zu of %zu table%s kept: %.1f us saved a token, mean nll "
+        tool_say("%zu of %zu table%s kept: %.1f us saved per token, mean nll "
                  "%.6f -> %.6f nats (%+.6f; one at a time %+.6f)",
                  n_kept, n, plural(n), us, before,
                  score.nats / (double)score.n_scored,

@@ -129,8 +129,6 @@ open_options(struct tune *t, const struct cmd *cmd, struct err *err)
 static int
 open_data(struct tune *t, struct err *err)
 {
-    struct err cause;
-
     if (config_load(&t->config, t->t.model, err) < 0)
         return -1;
     t->text = (struct tune_text){ .dir = t->t.model,
@@ -143,15 +141,14 @@ open_data(struct tune *t, struct err *err)
     if (!t->t.eval)
         return 0;
     if (tune_data_open(&t->eval_data, t->t.eval, &t->text, (size_t)t->t.ctx,
-                       &cause) < 0) {
-        bool moved =
-            cause.status == EX_NOINPUT && !opt_given(t->cmd.line, "eval");
+                       err) < 0) {
+        struct err cause = *err;
 
-        return !moved ? err_set(err, cause.status, "%s", cause.what)
-                      : err_set(err, cause.status,
-                                "%s: its --eval: %s (--eval says where it is "
-                                "now)",
-                                t->state_path.s, cause.what);
+        if (cause.status == EX_NOINPUT && !opt_given(t->cmd.line, "eval"))
+            err_set(err, cause.status,
+                    "%s: its --eval: %s (--eval says where it is now)",
+                    t->state_path.s, cause.what);
+        return -1;
     }
     tune_windows_open(&t->eval_windows, &t->eval_data, (size_t)t->t.ctx,
                       t->t.pack);
@@ -303,6 +300,14 @@ tune_open(struct tune *t, const struct cmd *cmd, struct ranks *ranks,
     return open_lm(t, err);
 }
 
+static void
+warn_targets(const struct tune_data *d)
+{
+    if (d->path && d->n_targets == 0) /* NULL: no --eval */
+        err_warn("%s: no example has a target: nothing is learned from it",
+                 strcmp(d->path, "-") == 0 ? "standard input" : d->path);
+}
+
 static int
 tune(struct tune *t, const struct cmd *cmd, struct ranks *ranks,
      struct err *err)
@@ -315,6 +320,8 @@ tune(struct tune *t, const struct cmd *cmd, struct ranks *ranks,
     if (ranks_agree(ranks, tune_open(t, cmd, ranks, err), err) < 0 ||
         ranks_same(ranks, what, err) < 0)
         return -1;
+    warn_targets(&t->data);
+    warn_targets(&t->eval_data);
     if (t->t.dry_run)
         return tune_print(t, err);
     rc = open_adapter(t, err);

@@ -449,7 +449,7 @@ static int
 read_lines(struct tune_data *d, const char *name, struct tune_text *text,
            const char *s, size_t nbytes, size_t ctx, struct err *err)
 {
-    static const char mark[] = { '\xef', '\xbb', '\xbf' }; /* as of Windows */
+    static const char mark[] = { '\xef', '\xbb', '\xbf' }; /* U+FEFF */
     size_t number = 1, first = sizeof(mark);
 
     if (nbytes < first || memcmp(s, mark, first) != 0)
@@ -469,9 +469,6 @@ read_lines(struct tune_data *d, const char *name, struct tune_text *text,
     if (d->n == 0)
         return err_set(err, EX_DATAERR, "%s: has no examples%s", name,
                        d->n_dropped ? " with a target within --ctx" : "");
-    if (d->n_targets == 0)
-        err_warn("%s: no example has a target: nothing is learned from it",
-                 name);
     return 0;
 }
 

@@ -244,10 +244,11 @@ info_main(const struct train_cmd *cmd, struct err *err)
                  : print_rows(state.s, cmd->json, err);
         if (rc < 0 && err->status == EX_NOINPUT && file_missing(state.s) &&
             !file_missing(cmd->paths[i]))
-            err_set(err, EX_NOINPUT,
-                    "%s: has no state.safetensors (that of several SAEs is in "
-                    "their directories, %s/NAME)",
-                    cmd->paths[i], cmd->paths[i]);
+            err_set(
+                err, EX_NOINPUT,
+                "%s: has no state.safetensors (of several SAEs each has its "
+                "own, in %s/NAME)",
+                cmd->paths[i], cmd->paths[i]);
         str_free(&state);
     }
     return rc;
