@@ -5,11 +5,12 @@
  * row of X, 32 bf16 or 64 int8, meet 16 columns of a panel.  A step multiplies
  * two tiles of X by two of the panel: 4 KiB of loads in the 64 cycles of its 4
  * products, which the first cache can give and the second one cannot (it gives
- * about 47 bytes a cycle).  So k comes in blocks of 8 steps: 16 KiB of X meet
- * both halves of the panel before the next block.  That is 10 % faster than
- * sums which stay in the tiles over all of k; 4 and 16 steps are slower.  Of
- * int8 16 steps are the best by 4 %: twice the k goes by while sums come and
- * go.
+ * about 47 bytes a cycle).  So k comes in blocks of 16 steps: 32 KiB of X meet
+ * both halves of the panel before the next block.  The panel is loaded with the
+ * hint that it passes by once: it would drive those rows out, which then came
+ * from the second cache, too, and only blocks of 8 steps, whose sums come and
+ * go twice as often, held them (0.48 of the register probe; 0.56 with the hint
+ * and 16 steps).  A split X has twice the rows, and half the steps.
  *
  * While these rows are multiplied, what the thread will read next is fetched
  * into the second cache (8 %), and the sums before these go to C.
@@ -60,7 +61,7 @@ configure(size_t m)
 INLINE size_t
 block_steps(enum product p)
 {
-    return p == INT8 ? 16 : 8;
+    return p == SPLIT ? 8 : 16;
 }
 
 /* A panel's part for m rows: t = (add ? t : 0) + x b, or what that is to c. */
@@ -171,8 +172,8 @@ block(enum product p, const struct panel_part *a, size_t i, bool two, size_t h,
         leave(p, a, l, share);
         for (size_t n = 0; n < lines; n++)
             _mm_prefetch(ahead + n * a->ahead_ld + s * STEP_X, _MM_HINT_T1);
-        _tile_loadd(6, b + s * STEP_B, LD_B);
-        _tile_loadd(7, b + s * STEP_B + 64, LD_B);
+        _tile_stream_loadd(6, b + s * STEP_B, LD_B);
+        _tile_stream_loadd(7, b + s * STEP_B + 64, LD_B);
         products(p, a->x + x, a->ldx, two);
         if (p == SPLIT)
             products(p, a->lo + x, a->ldx, two);
