@@ -1,4 +1,5 @@
-# hf-infer: what a hostile tokenizer.json may cost, and what stands in its place.
+# hf-infer: what a hostile tokenizer.json may cost, and what stands in its place;
+# a model directory that cannot be looked at.
 load helpers
 
 @test "hf-infer: a FIFO or a device as tokenizer.json is refused at once with 66" {
@@ -31,4 +32,16 @@ END
     [ -z "$output" ]
     [ "$stderr" = "hf-infer: m/tokenizer.json: decoder: step 1 makes a text of 1048577 bytes longer than 68157504" ]
     [ "$(hf-infer m --decode --file <(head -c $((2 * 1048576)) ids) | wc -c)" = 68157440 ]
+}
+
+@test "hf-infer: a model directory that cannot be looked at is an I/O error, never a missing one" {
+    not_sanitized "LeakSanitizer does not run under strace"
+    local stats='?stat,newfstatat,?statx'
+    strace -o /dev/null -e trace="$stats" -e inject="$stats:error=EIO:when=99" true 2>/dev/null ||
+        skip "no strace here that fails calls"
+    mkdir m
+    run -74 --separate-stderr strace -o trace -P "$(realpath m)" -e trace="$stats" -e inject="$stats:error=EIO" \
+        hf-infer "$(realpath m)" -p x
+    grep INJECTED trace
+    [ "$stderr" = "hf-infer: $(realpath m): Input/output error" ]
 }

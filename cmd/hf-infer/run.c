@@ -2,6 +2,7 @@
 #include "cmd/hf-infer/run.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
@@ -83,7 +84,7 @@ check_dir(const char *dir, bool weights, struct err *err)
                    !is_missing(dir, "model.safetensors.index.json")))
         return 0;
     if (stat(dir, &st) < 0)
-        return err_sys(err, EX_NOINPUT, "%s", dir);
+        return err_sys(err, file_status(errno), "%s", dir);
     if (!S_ISDIR(st.st_mode)) {
         what = S_ISREG(st.st_mode) ? sniff_file(dir) : NULL;
         return err_set(err, EX_DATAERR, "%s: is %s, not a model directory", dir,
