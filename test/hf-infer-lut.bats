@@ -144,8 +144,10 @@ END
     [ "$output" = "hf-infer: M/lut/metadata.json: has no layer *.w_proj (--lut-layers)" ]
     run -65 hf-infer M --lut M --lut-layers layers.0.self_attn.qvk_proj --ids $IDS --nll
     [ "$output" = 'hf-infer: M/lut/metadata.json: has no layer layers.0.self_attn.qvk_proj (--lut-layers) (did you mean "layers.0.self_attn.qkv_proj"?)' ]
-    run -65 hf-infer M --lut M --lut-layers , --ids $IDS --nll
-    [ "$output" = "hf-infer: M/lut/metadata.json: has no layer , (--lut-layers)" ]
+    for list in , ''; do
+        run -2 --separate-stderr hf-infer M --lut M --lut-layers "$list" --ids $IDS --nll
+        [ "${stderr_lines[0]}" = "hf-infer: --lut-layers: \"$list\" has no pattern" ]
+    done
     hf-infer M --lut M --lut-layers '*.qkv_proj,' --ids $IDS --nll -q
     run -66 hf-infer M --lut nowhere --ids $IDS --nll
     run -65 hf-infer "$DEMO" --lut M --ids $IDS --nll

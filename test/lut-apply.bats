@@ -363,11 +363,13 @@ assert y.shape == (50 * 24,) and (got == ref.round_to(y, "BF16")).all() and (got
 @test "lut-apply: what does not fit is refused by name" {
     make_case
     "$PYTHON" -c 'import numpy as np; np.save("w.npy", np.zeros((3, 39), "<f4"))
-np.save("d.npy", np.zeros((3, 40)))'
+np.save("d.npy", np.zeros((3, 40))); np.save("s.npy", np.zeros((), "<f4"))'
     run -65 lut-apply DIR $LAYER <w.npy
     [ "$output" = "lut-apply: standard input: the last of x's 2 dims is 39 (expected 40, the layer's inputs)" ]
     run -65 lut-apply DIR $LAYER <d.npy
     [ "$output" = "lut-apply: standard input: x is F64 (expected F32, F16 or BF16)" ]
+    run -65 lut-apply DIR $LAYER <s.npy
+    [ "$output" = "lut-apply: standard input: x is a scalar (expected rows of 40, the layer's inputs)" ]
     run -65 lut-apply DIR model.layers.1.mlp.up_proj <x.npy
     [ "$output" = "lut-apply: DIR/lut/metadata.json: has no layer model.layers.1.mlp.up_proj (of 1, the first is $LAYER)" ]
     run -65 lut-apply DIR ${LAYER/q_proj/q_porj} <x.npy

@@ -112,7 +112,7 @@ END
 
 @test "saev-write: a .npy that does not fit is refused before anything is written" {
     make_stream
-    py -c 'import numpy as np; a = np.load("a.npy"); np.save("f8.npy", a.astype("f8"))
+    py -c 'import numpy as np; a = np.load("a.npy"); np.save("f8.npy", a.astype("f8")); np.save("one.npy", a.sum())
 np.save("six.npy", a[:6]); np.save("dims.npy", a.reshape(-1, 4)); np.save("part.npy", a.reshape(-1, 5)[:9])'
     run -65 saev-write -q -m m.json -o D f8.npy
     [ "$output" = "saev-write: f8.npy: dtype is F64 (expected F32 or F16)" ]
@@ -120,6 +120,8 @@ np.save("six.npy", a[:6]); np.save("dims.npy", a.reshape(-1, 4)); np.save("part.
     [ "$output" = "saev-write: six.npy: has 6 images (expected 7)" ]
     run -65 saev-write -q -m m.json -o D dims.npy
     [ "$output" = "saev-write: dims.npy: the last of 2 dims is 4 (expected d_vit, 5)" ]
+    run -65 saev-write -q -m m.json -o D one.npy
+    [ "$output" = "saev-write: one.npy: is a scalar (expected images of d_vit, 5)" ]
     run -65 saev-write -q -m c.json -o D part.npy
     [ "$output" = "saev-write: part.npy: has 45 numbers (expected whole images of 40)" ]
     run -65 saev-write -q -m c.json -o D < <(cat six.npy; printf x)

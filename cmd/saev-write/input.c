@@ -137,7 +137,11 @@ input_header(struct float_input *in, const struct saev *saev, size_t *n_imgs,
         return err_set(err, EX_DATAERR, "%s: dtype is %s (expected F32 or F16)",
                        in->name, dtype_table[npy.dtype].name);
     /* any dims will do, if the last is D and they hold whole images */
-    last = npy.n_dims ? npy.shape[npy.n_dims - 1] : 0;
+    if (npy.n_dims == 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: is a scalar (expected images of d_vit, %zu)",
+                       in->name, saev->d);
+    last = npy.shape[npy.n_dims - 1];
     if (last != saev->d)
         return err_set(
             err, EX_DATAERR,

@@ -23,13 +23,17 @@ set_shape(struct row_input *in, enum dtype dtype, size_t n_dims,
         return err_set(err, EX_DATAERR,
                        "%s: x is %s (expected F32, F16 or BF16)", in->name,
                        dtype_table[dtype].name);
-    if (n_dims == 0 || n_dims > NPY_MAX_DIMS || shape[n_dims - 1] != in->width)
+    if (n_dims == 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: x is a scalar (expected rows of %zu, the layer's "
+                       "inputs)",
+                       in->name, in->width);
+    if (n_dims > NPY_MAX_DIMS || shape[n_dims - 1] != in->width)
         return err_set(err, EX_DATAERR,
                        "%s: the last of x's %zu dim%s is %llu (expected %zu, "
                        "the layer's inputs)",
                        in->name, n_dims, plural(n_dims),
-                       n_dims ? (unsigned long long)shape[n_dims - 1] : 0,
-                       in->width);
+                       (unsigned long long)shape[n_dims - 1], in->width);
     in->dtype = dtype;
     in->n_dims = n_dims;
     in->n_rows = 1;

@@ -137,8 +137,11 @@ tables_open(struct tables **tables, struct model *model, const char *dir,
     ts->tabled = xcalloc(ts->lut.n_layers, sizeof(*ts->tabled));
     for (size_t i = 0; i < ts->lut.n_layers; i++)
         globs_use(&globs, ts->lut.layers[i].name);
-    unused = o->layers && globs.n == 0 ? o->layers : globs_unused(&globs);
-    if (rc == 0 && unused)
+    unused = globs_unused(&globs);
+    if (rc == 0 && o->layers && globs.n == 0)
+        rc = err_set(err, TU_USAGE, "--lut-layers: \"%s\" has no pattern",
+                     o->layers);
+    else if (rc == 0 && unused)
         rc = err_set(err, EX_DATAERR,
                      "%s/metadata.json: has no layer %s (--lut-layers)%s",
                      ts->lut.path, unused, globs_hint(&globs));
