@@ -605,8 +605,8 @@ int8_chunk(const struct call *call, const struct gemm_job *job,
     struct scratch s = scratch_of(call->gemm, thread);
     int32_t *sums = (int32_t *)(void *)(s.stage + PACK_STAGE), *comp;
     const size_t part = pack_layout(GEMM_INT8).part, k = job->w.k;
-    const bool direct =
-        ops->product_to && is_plain(job) && a->n_cols == GEMM_PANEL;
+    const bool direct = is_plain(job);
+    const bool rescales = ops->product_to && a->n_cols == GEMM_PANEL;
     const size_t step = ops->tile > 0 ? ops->tile : a->n_rows;
 
     if (k == 0) {
@@ -626,12 +626,16 @@ int8_chunk(const struct call *call, const struct gemm_job *job,
                 (const int8_t *)call->x + rows.row * call->ldx + k0;
             int32_t *t = sums + (k <= part ? 0 : i * GEMM_PANEL);
 
-            if (last && direct) {
-                ops->product_to(t, job->c + rows.row * job->ldc + rows.col,
-                                job->ldc, is_streamed(call, job), x, call->ldx,
-                                b, call->x_scale + rows.row,
-                                scale_of(job, &rows), rows.n_rows, n_k, k0 > 0,
-                                &ahead);
+            if (last && rescales) {
+                float *c =
+                    direct ? job->c + rows.row * job->ldc + rows.col : s.tile;
+
+                ops->product_to(t, c, direct ? job->ldc : GEMM_PANEL,
+                                is_streamed(call, job), x, call->ldx, b,
+                                call->x_scale + rows.row, scale_of(job, &rows),
+                                rows.n_rows, n_k, k0 > 0, &ahead);
+                if (!direct)
+                    finish(job, &rows, c, GEMM_PANEL, thread);
                 continue;
             }
             if (last && job->c && ops->tile && !is_streamed(call, job))
