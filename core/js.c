@@ -10,6 +10,8 @@
 #include "core/mem.h"
 #include "core/pyjson.h"
 
+#define NOT_JSON "not JSON" /* the one member of what stands for NaN */
+
 /* Without memory, jansson drops bytes of strings and calls it a bad text. */
 __attribute__((constructor)) static void
 die_without_memory(void)
@@ -17,11 +19,11 @@ die_without_memory(void)
     json_set_alloc_funcs(xmalloc, free);
 }
 
-/* Copies the text with NaN and the infinities, as Python's json writes them, in
- * quotes: strings, which no reader of numbers accepts; false if there are none.
- */
+/* Copies the text with NaN and the infinities, as Python's json writes them,
+ * between 'before' and 'after'; false if there are none. */
 static bool
-quote_nans(struct str *to, const char *s, size_t n)
+wrap_nans(struct str *to, const char *s, size_t n, const char *before,
+          const char *after)
 {
     static const char *const words[] = { "NaN", "Infinity", "-Infinity" };
     bool in_string = false, found = false;
@@ -33,7 +35,7 @@ quote_nans(struct str *to, const char *s, size_t n)
                 !memcmp(s + i, words[w], strlen(words[w])))
                 k = strlen(words[w]);
         if (k > 0) {
-            str_addf(to, "\"%.*s\"", (int)k, s + i);
+            str_addf(to, "%s%.*s%s", before, (int)k, s + i, after);
             found = true;
             continue;
         }
@@ -86,7 +88,8 @@ js_parse(const char *text, size_t nbytes, const char *name, struct err *err)
     if (js_check(text, nbytes, name, 1, err) < 0)
         return NULL;
     v = json_loadb(text, nbytes, flags, &e);
-    if (!v && quote_nans(&other, text, nbytes))
+    /* strings: no reader of numbers accepts them */
+    if (!v && wrap_nans(&other, text, nbytes, "\"", "\""))
         v = json_loadb(other.s, other.n, flags, &e);
     str_free(&other);
     if (!v)
@@ -95,21 +98,34 @@ js_parse(const char *text, size_t nbytes, const char *name, struct err *err)
     return v;
 }
 
+static json_t *
+load_line(const char *line, size_t nbytes, json_error_t *e)
+{
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    json_t *v = json_loadb(line, nbytes, flags, e);
+
+    /* jansson refuses integers beyond 64 bits, but an id may be one, such as a
+     * hash: all integers of such a line are parsed as doubles */
+    if (!v && json_error_code(e) == json_error_numeric_overflow)
+        v = json_loadb(line, nbytes, flags | JSON_DECODE_INT_AS_REAL, e);
+    return v;
+}
+
 json_t *
 js_line(const char *line, size_t nbytes, const char *name, size_t number,
         struct err *err)
 {
-    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    struct str other = { 0 };
     json_error_t e;
     json_t *v;
 
     if (js_check(line, nbytes, name, number, err) < 0)
         return NULL;
-    v = json_loadb(line, nbytes, flags, &e);
-    /* jansson refuses integers beyond 64 bits, but an id may be one, such as a
-     * hash: all integers of such a line are parsed as doubles */
-    if (!v && json_error_code(&e) == json_error_numeric_overflow)
-        v = json_loadb(line, nbytes, flags | JSON_DECODE_INT_AS_REAL, &e);
+    v = load_line(line, nbytes, &e);
+    /* objects: no reader of numbers or of strings accepts them */
+    if (!v && wrap_nans(&other, line, nbytes, "{\"" NOT_JSON "\":\"", "\"}"))
+        v = load_line(other.s, other.n, &e);
+    str_free(&other);
     if (!v)
         err_set(err, EX_DATAERR, "%s: line %zu, column %d: %s", name, number,
                 e.column, e.text);
@@ -179,10 +195,11 @@ int
 js_bad(const struct js *js, const char *expected, struct err *err)
 {
     struct str found = { 0 };
+    const char *nan = json_string_value(json_object_get(js->v, NOT_JSON));
     char *text;
 
-    if (!js->v) {
-        str_adds(&found, "missing");
+    if (!js->v || nan) {
+        str_adds(&found, nan ? nan : "missing");
     } else if (json_is_object(js->v)) {
         str_adds(&found, "an object");
     } else if (json_is_array(js->v)) {

@@ -79,6 +79,7 @@ END
 {"ids":[16],"id":"\ud83d\ude00\/é\\\" }, "}
 {"id":18446744073709551615,"ids":[0,16]}
 {"id":1,"hash":-340282366920938463463374607431768211456,"prompt":"a"}
+{"score":[NaN,-Infinity],"id":"NaN","prompt":"a"}
 END
     sed 's/,"text".*//; s/{"text".*/{/' out >ids
     diff ids - <<'END'
@@ -91,6 +92,7 @@ END
 {"id":"\ud83d\ude00\/é\\\" }, "
 {"id":18446744073709551615
 {"id":1
+{"id":"NaN"
 END
 }
 
@@ -139,6 +141,8 @@ END
     refused '{"prompt":"a","ids":[1]}' "$many"
     refused '{"prompt":null,"text":null}' "$none"
     refused '[1]' 'not a JSON object'
+    refused '{"prompt":NaN}' 'prompt is NaN (expected a string)'
+    refused '{"prompt":"a","id":[-Infinity]}' 'id has NaN or Infinity, which are not JSON'
     refused '{"prompt":5}' 'prompt is 5 (expected a string)'
     refused '{"ids":[1,-2]}' "ids[1] is -2 $range"
     refused '{"ids":[1,99999]}' \

@@ -93,6 +93,20 @@ refused() {
     [ "$(dry | count targets)" = 1 ]
 }
 
+@test "moe-sft tune: NaN and infinities, as Python writes them, are ignored where numbers are" {
+    py -c 'import json
+for score in float("nan"), float("inf"), -float("inf"):
+    print(json.dumps({"score": [1, score], "messages": [{"role": "assistant", "content": "NaN"}], "id": 2 ** 70}))' >d.jsonl
+    dry >out
+    [ "$(count examples <out)" = 3 ]
+    yes '{"messages": [{"role": "assistant", "content": "NaN"}]}' | head -n 3 >plain.jsonl
+    moe-sft tune -m "$DEMO" -d plain.jsonl --dry-run | cmp - out
+    refused '{"text": NaN}' 'text is NaN (expected a string)'
+    refused '{"ids": [1, -Infinity], "labels": [1, 2]}' 'ids[1] is -Infinity (expected a token id from 0 to 1023)'
+    refused '{"messages": [{"role": "user", "content": "a"}], "tools": NaN}' \
+        'has "tools" next to "messages", which is not supported: the model would not see it'
+}
+
 @test "moe-sft tune: a model without a tokenizer is trained on ids" {
     cp -r "$DEMO" m
     rm m/tokenizer*

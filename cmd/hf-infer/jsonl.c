@@ -8,6 +8,7 @@
 
 #include "cmd/hf-infer/prompt.h"
 #include "cmd/hf-infer/run.h"
+#include "core/jpull.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -128,15 +129,17 @@ skip_value(const char *s, size_t i, size_t n)
  * "id" also where that is spelled with escapes; its members are in the line's
  * order, and the member at the same position in the line has the value's text.
  */
-static void
-copy_id(struct jsonl_doc *doc, json_t *v, const char *line, size_t nbytes)
+static int
+copy_id(struct jsonl_doc *doc, json_t *v, const char *line, size_t nbytes,
+        struct err *err)
 {
     size_t position = 0, i = skip_space(line, 0, nbytes) + 1, end;
+    struct jpull text;
     const char *key;
     json_t *member;
 
     if (!json_object_get(v, "id"))
-        return;
+        return 0;
     json_object_foreach(v, key, member)
     {
         if (strcmp(key, "id") == 0)
@@ -152,7 +155,13 @@ copy_id(struct jsonl_doc *doc, json_t *v, const char *line, size_t nbytes)
             break;
         i = skip_space(line, end, nbytes) + 1; /* ',' */
     }
+    text = jpull_start(line + i, end - i, JS_DEPTH);
+    if (!jpull_skip(&text))
+        return err_set(err, EX_DATAERR,
+                       "%s: id has NaN or Infinity, which are not JSON",
+                       doc->where);
     js_put_json(&doc->id, line + i, end - i);
+    return 0;
 }
 
 /* Reads an integer 0 .. max, also where jsonl_next() made it a double. */
@@ -334,7 +343,7 @@ jsonl_next(struct jsonl *j, struct jsonl_doc *doc, bool wait, struct err *err)
         warn_unknown(j, doc, v);
     }
     if (rc == 0)
-        copy_id(doc, v, line, nbytes);
+        rc = copy_id(doc, v, line, nbytes, err);
     json_decref(v);
     return rc < 0 ? -1 : 1;
 }

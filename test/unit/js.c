@@ -23,7 +23,10 @@ test_words(void)
         "{\"a\": [NaN, -Infinity, Infinity, 1], \"NaN\": \"x\\\" NaN\", \"b\": "
         "{\"c\": NaN}}";
     static const char twice[] = "{\"a\": 1, \"a\": NaN}";
+    static const char line[] = "{\"a\": NaN, \"text\": -Infinity}";
     struct err err = { 0 };
+    const char *s;
+    struct js root;
     json_t *v = js_parse(text, strlen(text), "t", &err);
     json_t *a = json_object_get(v, "a");
 
@@ -40,6 +43,13 @@ test_words(void)
                !js_parse("[nan]", 5, "t", &err) &&
                !js_parse(twice, sizeof(twice) - 1, "t", &err),
            "what is wrong otherwise is an error");
+    v = js_line(line, strlen(line), "t", 1, &err);
+    root = js_root(v, "t");
+    root = js_get(&root, "text");
+    tap_ok(v && js_str(&root, &s, NULL, &err) < 0 &&
+               !strcmp(err.what, "t: text is -Infinity (expected a string)"),
+           "in a line they are not strings: %s", err.what);
+    json_decref(v);
 }
 
 /* Brackets in strings do not count. */
