@@ -52,7 +52,8 @@ struct tune {
     struct str state_path, log_path, best_path;
     int lock; /* DIR, where its file system has locks; or -1 */
     bool made_dir, any_saved;
-    uint64_t saved; /* the step that DIR holds */
+    uint64_t saved;   /* the step that DIR holds */
+    size_t best_from; /* the first evaluation that DIR/best may be of */
     struct train_log log;
 };
 
@@ -88,13 +89,14 @@ int tune_same(struct tune *t, struct err *err);
 /* tune_dir_path() fills in the names of files.  tune_dir_open() makes DIR, and
  * reads the state of the run that is resumed; the latter is all that a rank
  * other than 0 does.  tune_dir_save() writes the adapter and the state,
- * tune_dir_best() DIR/best.  tune_dir_undo() removes what a run that failed
- * before its first checkpoint has made. */
+ * tune_dir_best() DIR/best, if the last evaluation has the lowest loss, or the
+ * lowest since DIR/best was deleted.  tune_dir_undo() removes what a run that
+ * failed before its first checkpoint has made. */
 void tune_dir_paths(struct tune *t);
 int tune_dir_check(const struct tune *t, struct err *err);
 int tune_dir_open(struct tune *t, struct err *err);
 int tune_dir_save(struct tune *t, struct err *err);
-int tune_dir_best(const struct tune *t, struct err *err);
+int tune_dir_best(struct tune *t, struct err *err);
 void tune_dir_undo(const struct tune *t);
 
 /* tune_write_grads() writes the gradients of the last lm_grad(). */

@@ -182,19 +182,16 @@ static int
 evaluate(struct tune *t, struct err *err)
 {
     const struct tune_windows *w = &t->eval_windows;
-    const struct eval_list *e = &t->state.evals;
-    double sum = 0, loss, best = INFINITY;
+    double sum = 0, loss;
 
     if (lm_loss(t->lm, w->seqs, w->n, &sum, err) < 0)
         return err->status == EX_TEMPFAIL ? 0 : -1;
     loss = w->n_targets ? sum / (double)w->n_targets : 0;
     if (!isfinite(loss))
         return not_finite(t, "the loss on --eval", loss, t->state.step, err);
-    for (size_t i = 0; i < e->n; i++)
-        best = fmin(best, e->list[i].loss);
     train_state_eval(&t->state, loss);
     /* DIR/best is what it would be if the run went on; DIR has this one */
-    if (t->t.keep_best && !is_extra(t, (double)t->state.step) && loss < best &&
+    if (t->t.keep_best && !is_extra(t, (double)t->state.step) &&
         ranks_agree(t->ranks, tune_dir_best(t, err), err) < 0)
         return -1;
     return 1;

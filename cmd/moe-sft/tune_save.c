@@ -1,5 +1,6 @@
 /* moe-sft tune: DIR, with the adapter, the state and the log. */
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -122,9 +123,21 @@ write_adapter(const struct tune *t, const char *dir, int flags, struct err *err)
 }
 
 int
-tune_dir_best(const struct tune *t, struct err *err)
+tune_dir_best(struct tune *t, struct err *err)
 {
+    const struct eval_list *e = &t->state.evals;
+    double loss = e->list[e->n - 1].loss, lowest = INFINITY;
+    struct str path = { 0 };
+
     if (ranks_self(t->ranks) > 0)
+        return 0;
+    str_addf(&path, "%s/" PEFT_MODEL, t->best_path.s);
+    if (file_missing(path.s)) /* not written yet, or deleted */
+        t->best_from = e->n - 1;
+    str_free(&path);
+    for (size_t i = t->best_from; i + 1 < e->n; i++)
+        lowest = fmin(lowest, e->list[i].loss);
+    if (loss >= lowest)
         return 0;
     if (outdir_make(t->best_path.s, err) < 0)
         return -1;
