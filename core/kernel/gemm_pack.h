@@ -1,5 +1,5 @@
 /*
- * Packing for gemm.c: weights into panels.  Private to it.
+ * Packing for gemm_packed.c: weights into panels.  Private to gemm's files.
  */
 #ifndef CORE_KERNEL_GEMM_PACK_H
 #define CORE_KERNEL_GEMM_PACK_H

@@ -125,7 +125,7 @@ struct vec_ops {
     void (*rope)(float *x, const float *c, const float *s, size_t half);
 };
 
-/* A block of exact sums, which may be a part of k: see gemm.c. */
+/* A block of exact sums, which may be a part of k: see gemm_exact.c. */
 struct gemm_block {
     float *t; /* t[i * ldt + r]: row i of x by row r of w; added if 'add'.
                * Sums of up to the next multiple of 'group' rows are written */

@@ -339,7 +339,7 @@ fill_int8(uint8_t *p, size_t n)
         p[i] = (uint8_t)rng_u64(2, n, i);
 }
 
-/* As gemm.c does it; to c, where sums can go there from the tiles. */
+/* As gemm_packed.c does it; to c, where sums can go there from the tiles. */
 static void
 compute_split(const struct gemm_bf16_ops *ops, float (*to)[64],
               const struct run *run, bool past)

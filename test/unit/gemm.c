@@ -376,6 +376,44 @@ test_bf16(struct gemm *g, enum dtype dtype, bool by_k, bool split, size_t from)
            by_k ? " by_k" : "", split ? " split" : "");
 }
 
+/* Few rows of X by whole panels of weights: sums that go to C, or are added to
+ * it, with no copy between. */
+static void
+test_few(struct gemm *g)
+{
+    static const struct shape few[] = {
+        { 1, 64, 32 },     { 15, 64, 96 },  { 16, 128, 64 },  { 17, 64, 1056 },
+        { 32, 192, 1024 }, { 33, 64, 512 }, { 48, 128, 544 }, { 63, 64, 2048 },
+        { 64, 192, 1600 }, { 65, 64, 64 },
+    };
+    bool good = true, same = true;
+
+    for (size_t i = 0; i < sizeof(few) / sizeof(*few); i++)
+        for (int end = NOTHING; end <= ACCUMULATE; end += ACCUMULATE) {
+            struct data d = data_new(few[i], DT_BF16, false, 3);
+            struct gemm_job job = job_of(&d, end);
+            struct gemm_panels p = packed(g, GEMM_BF16, &job.w);
+            size_t ld = gemm_ld_bf16(d.s.k), n = d.s.m * (d.s.n + 1);
+            uint16_t *x = rounded(g, &d, NULL);
+            float *first = make(n, sizeof(*first));
+
+            reference(&d, x_bf16);
+            gemm_bf16(g, &job, 1, x, NULL, ld, d.s.m);
+            good &= near(&d, end, (double)(d.s.k + 1) * 0x1p-23);
+            memcpy(first, d.c, n * sizeof(*first));
+            restore(&d);
+            job.panels = &p;
+            gemm_bf16(g, &job, 1, x, NULL, ld, d.s.m);
+            same &= !memcmp(first, d.c, n * sizeof(*first));
+            free(p.data);
+            free(first);
+            free(x);
+            data_free(&d);
+        }
+    tap_ok(good, "gemm_bf16 of few rows: near the f64 sum, + C");
+    tap_ok(same, "gemm_bf16 of few rows: packed before, the same bits");
+}
+
 /* int8: sums are exact, so C is what f64 makes of the same integers. */
 static void
 reference_int8(struct data *d, const int8_t *x, const float *x_scale,
@@ -572,7 +610,8 @@ test_threads(struct gemm *one, struct gemm *many, size_t gap)
     data_free(&d);
 }
 
-/* A C of more than gemm.c's STREAM_FLOATS, and by a few rows at a time. */
+/* A C of more than gemm_packed.c's STREAM_FLOATS, and by a few rows at a time.
+ */
 static void
 test_streamed(struct gemm *g)
 {
@@ -631,6 +670,8 @@ main(void)
         gemm_open(&many, par, &err) < 0)
         return 1;
     printf("# %s\n", isa_name(cpu_isa()));
+    test_few(one);
+    test_few(many);
     for (int by_k = 0; by_k < 2; by_k++) {
         test_exact(one, DT_BF16, by_k, 3);
         test_exact(one, DT_F16, by_k, 3);

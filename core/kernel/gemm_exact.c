@@ -1,0 +1,165 @@
+/* The exact class: see gemm.h. */
+#include <string.h>
+
+#include "core/kernel/cvt.h"
+#include "core/kernel/gemm_call.h"
+#include "core/mem.h"
+
+#define EXACT_ROWS 258 /* of X, 1 MiB of a part; a multiple of GEMM_X */
+#define GEMV_ROWS  48  /* up to here weights are read, not widened first */
+/* Of W in a chunk then: reading them takes about 12 us at 20 GB/s, taking the
+ * chunk some 0.1 us. */
+#define GEMV_BYTES (256u << 10)
+
+#define FILL_AHEAD 16 /* columns */
+
+/* The area's rows of W, which are a matrix by k, columns [k0, k0 + n_k), in a
+ * block: see struct gemm_block. */
+static void
+fill_block(const struct gemm_ops *ops, float *to, const struct gemm_matrix *w,
+           const struct area *a, size_t k0, size_t n_k)
+{
+    const size_t group = ops->group, k8 = round_up(n_k, 8);
+    float columns[8][GEMM_PANEL];
+
+    if (a->n_cols % group)
+        memset(to, 0, round_up(a->n_cols, group) * k8 * sizeof(*to));
+    for (size_t c = 0; c < k8; c += 8) {
+        for (size_t i = 0; i < 8; i++) {
+            size_t k = k0 + c + i;
+
+            if (c + i < n_k)
+                cvt_to_f32(columns[i], element(w, a->col, k), w->dtype,
+                           a->n_cols);
+            else
+                memset(columns[i], 0, a->n_cols * sizeof(float));
+            /* another page each: no prefetcher of the CPU sees them coming */
+            for (size_t r = 0; r < a->n_cols && k + FILL_AHEAD < w->k; r += 16)
+                __builtin_prefetch(element(w, a->col + r, k + FILL_AHEAD));
+        }
+        for (size_t r = 0; r < a->n_cols; r++) {
+            float *at = to + r / group * group * k8 + c * group + r % group * 8;
+
+            for (size_t i = 0; i < 8; i++)
+                at[i] = columns[i][r];
+        }
+    }
+}
+
+static void
+exact_chunk(const struct gemm_call *call, const struct gemm_job *job,
+            const struct area *a, int thread)
+{
+    struct gemm_scratch s = scratch_of(call->gemm, thread);
+    const float *x = (const float *)call->x + a->row * call->ldx;
+    size_t k = job->w.k;
+    /* C plus a sum of parts is not C plus each of them. */
+    bool added = is_added(job) && k <= EXACT_PART;
+    bool direct =
+        (added || is_plain(job)) && a->n_cols % call->ops->group == 0 && k > 0;
+    float *t = direct ? job->c + a->row * job->ldc + a->col : s.tile;
+    size_t ldt = direct ? job->ldc : GEMM_PANEL;
+
+    if (k == 0)
+        memset(s.tile, 0, a->n_rows * GEMM_PANEL * sizeof(float));
+    for (size_t k0 = 0; k0 < k; k0 += EXACT_PART) {
+        size_t n_k = smaller(EXACT_PART, k - k0);
+        struct gemm_block b = {
+            .t = t,
+            .ldt = ldt,
+            .w = s.block,
+            .from = job->w.by_k ? NULL : element(&job->w, a->col, k0),
+            .ld = job->w.ld * (dtype_table[job->w.dtype].bits / 8),
+            .w_dtype = job->w.dtype,
+            .rows = a->n_cols,
+            .x = x + k0,
+            .ldx = call->ldx,
+            .m = a->n_rows,
+            .k = n_k,
+            .add = k0 > 0 || (direct && added),
+        };
+
+        if (job->w.by_k)
+            fill_block(call->ops, s.block, &job->w, a, k0, n_k);
+        call->ops->exact(&b);
+    }
+    if (!direct)
+        gemm_finish(job, a, s.tile, GEMM_PANEL, thread);
+}
+
+/* Few rows of X: reading W is the work, and gemv's kernels are made for it. */
+static size_t
+gemv_cols(const struct gemm_call *call, const struct gemm_job *job)
+{
+    size_t nbytes = job->w.k * (dtype_table[job->w.dtype].bits / 8) + 1;
+    size_t cols = GEMV_BYTES / nbytes / 16 * 16;
+
+    (void)call;
+    return cols < 16 ? 16 : smaller(cols, TILE_FLOATS / GEMV_ROWS);
+}
+
+/*
+ * How many bytes ahead weights are prefetched.  A Xeon reads at 0.97 of
+ * memory's rate with 2048.  One thread of Zen 4 reads for one row of X at 24
+ * GB/s with 2048 and at 30 with 512, for two rows at 16.5 and at 21; from four
+ * rows on products are the work, and five are 5 % faster with 2048.
+ */
+static size_t
+gemv_ahead(size_t n_x)
+{
+    return n_x <= 3 && cpu_is_amd() ? 512 : 2048;
+}
+
+static void
+gemv_chunk(const struct gemm_call *call, const struct gemm_job *job,
+           const struct area *a, int thread)
+{
+    struct gemv_args args = {
+        .y = scratch_of(call->gemm, thread).tile,
+        .w = element(&job->w, a->col, 0),
+        .x = (const float *)call->x + a->row * call->ldx,
+        .ldy = a->n_cols,
+        .ldx = call->ldx,
+        .rows = a->n_cols,
+        .cols = job->w.k,
+        .n_x = a->n_rows,
+        .w_dtype = job->w.dtype,
+        .ahead = gemv_ahead(a->n_rows),
+    };
+
+    gemv_ops_of(cpu_isa())->gemv(&args);
+    gemm_finish(job, a, args.y, args.ldy, thread);
+}
+
+static bool
+suits_gemv(const struct gemm_job *jobs, size_t n_jobs, size_t m)
+{
+    for (size_t i = 0; i < n_jobs; i++)
+        if (jobs[i].w.by_k || jobs[i].w.ld != jobs[i].w.k)
+            return false;
+    return m <= GEMV_ROWS;
+}
+
+void
+gemm_exact(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
+           const float *x, size_t ldx, size_t m)
+{
+    struct gemm_call call = {
+        .gemm = g,
+        .jobs = jobs,
+        .n_jobs = n_jobs,
+        .x = x,
+        .ldx = ldx,
+        .m = m,
+        .chunk = exact_chunk,
+    };
+
+    if (suits_gemv(jobs, n_jobs, m)) {
+        call.cols = gemv_cols;
+        call.chunk = gemv_chunk;
+        gemm_run(&call, GEMV_ROWS,
+                 GEMV_ROWS); /* one cut: W is to be read once */
+    } else {
+        gemm_run(&call, EXACT_ROWS, GEMM_X);
+    }
+}
