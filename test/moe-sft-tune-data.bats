@@ -311,6 +311,21 @@ json.dump(c, open("m/tokenizer_config.json", "w"))' "$name"
     moe-sft tune -m "$DEMO" -d d.jsonl -o run -n 2 --resume --eval moved.jsonl
 }
 
+@test "moe-sft tune --resume: a run of more steps than it will ever do is continued, too" {
+    yes '{"text": "a b"}' | head -n 9 >d.jsonl
+    for how in constant cosine; do
+        rm -rf run
+        moe-sft tune -m "$DEMO" -d d.jsonl -o run --epochs 1000000000 --batch 1 --schedule $how --warmup 0.5 -q &
+        pid=$!
+        until [ -e run/log.tsv ] && [ "$(wc -l <run/log.tsv)" -ge 2 ]; do kill -0 $pid; sleep 0.02; done
+        kill -TERM $pid
+        status=0
+        wait $pid || status=$?
+        [ $status = 75 ]
+        run -75 moe-sft tune -m "$DEMO" -d d.jsonl -o run --resume --deadline 0
+    done
+}
+
 @test "moe-sft-tune(1): the examples run as typed" {
     ln -s "$ROOT/demo" demo
     examples moe-sft-tune.1 >script

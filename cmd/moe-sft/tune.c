@@ -166,7 +166,8 @@ open_steps(struct tune *t, struct err *err)
     if (t->o.steps)
         t->total = t->o.steps;
     else if (__builtin_mul_overflow(t->t.epochs ? t->t.epochs : 1, t->per_epoch,
-                                    &t->total))
+                                    &t->total) ||
+             t->total > TUNE_MAX_STEPS)
         return err_set(err, TU_USAGE, "--epochs is too much");
     t->schedule = train_schedule(&t->o, t->total);
     t->order =

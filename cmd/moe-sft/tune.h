@@ -21,6 +21,9 @@
 #include "core/par.h"
 #include "core/str.h"
 
+/* Of a run: as many as --warmup takes. */
+#define TUNE_MAX_STEPS UINT64_C(1000000000000000)
+
 struct tune {
     struct cmd cmd; /* the command line, completed by the state of the run that
                      * is resumed */

@@ -220,8 +220,9 @@ is_possible(const struct tune *t)
     for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
         if (!(numbers[i] >= 0 && numbers[i] <= 1e15))
             return false;
-    return t->t.ctx > 0 && isfinite(t->cmd.alpha) && t->o.steps <= INT32_MAX &&
-           t->t.slices > 0 && t->t.slices <= LM_MAX_SLICES;
+    return t->t.ctx > 0 && isfinite(t->cmd.alpha) &&
+           t->o.steps <= TUNE_MAX_STEPS && t->t.slices > 0 &&
+           t->t.slices <= LM_MAX_SLICES;
 }
 
 /* By another of these the same lines are other data, which would be what the
