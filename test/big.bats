@@ -148,3 +148,35 @@ deep() {
     done
     [ -z "$(ls -A "$d")" ]
 }
+
+@test "big: moe-sft tune --dry-run says what the memory of large models is, as moe-sft(7) does, with nothing allocated" {
+    holes
+    py -c 'import json; [print(json.dumps({"ids": [7] * 512, "labels": [7] * 512})) for _ in range(8)]' >d.jsonl
+    # other instruction sets take 3 % less
+    gb() { moe-sft tune -m m -d d.jsonl --ctx 512 --batch 8 -j 2 --dry-run "$@"; }
+    while read -r name shape set; do
+        # shellcheck disable=SC2086 # words
+        big model m $shape $set
+        for how in "--rank 16" "--rank 4" "--targets q,k,v,o"; do
+            # shellcheck disable=SC2086
+            gb $how
+        done | awk -F '\t' -v name="$name" '
+            $1 == "longest" && $2 != 512 { exit 1 }
+            $1 == "memory: total" { total = total " " $2 / 1e9 }
+            $1 == "memory: mapped files" { mapped = $2 / 1e9 }
+            END { print name, mapped total }'
+        rm -r m
+    done >said <<'MODELS'
+Qwen3-0.6B qwen3-0.6b
+Qwen3-1.7B qwen3-0.6b hidden_size=2048 intermediate_size=6144
+Qwen3-4B qwen3-0.6b hidden_size=2560 intermediate_size=9728 num_attention_heads=32 num_hidden_layers=36
+Qwen3-30B-A3B qwen3-30b-a3b
+MODELS
+    # the last of the page's tables has four numbers of each
+    sed -n '/^\.Ss Memory/,$s/^\.It \(Qwen3[^ ]*\) Ta/\1/p' "$ROOT/man/moe-sft.7" | sed 's/ Ta / /g' >page
+    paste -d ' ' said page | awk '
+        NF != 10 || $1 != $6 { exit 1 }
+        $1 == "Qwen3-0.6B" && $3 > 2.5 { exit 1 }
+        { for (i = 2; i <= 5; i++) if ($i > 1.01 * $(i + 5) + 0.01 || $i < 0.96 * $(i + 5)) exit 1; n++ }
+        END { exit n != 4 }' || { cat said page; false; }
+}

@@ -2,6 +2,7 @@
 
 big.py FUNCTION ARGUMENT...: see each of them.
 """
+import importlib.util
 import json
 import os
 import struct
@@ -144,6 +145,24 @@ def lut(directory, x):
                        "file": layer + ".lut.safetensors",
                        "encoder": {"input_centering": False}}}}, f)
     np.save(x, np.ones((1, d), "<f4"))
+
+
+def model(directory, shape, *settings):
+    """A model of one of scripts/random-model.py's shapes, of zeros."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..",
+                        "scripts", "random-model.py")
+    spec = importlib.util.spec_from_file_location("random_model", path)
+    random_model = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(random_model)
+    config = {**random_model.BASE, **random_model.SHAPES[shape]}
+    config.update((k, json.loads(v)) for k, _, v in
+                  (s.partition("=") for s in settings))
+    os.makedirs(directory)
+    with open(os.path.join(directory, "config.json"), "w") as f:
+        json.dump(config, f)
+    st_file(os.path.join(directory, "model.safetensors"), {
+        name: ("BF16", size, {}) for name, size in
+        random_model.tensors(config, False).items()})
 
 
 def pth(far, near, n):
