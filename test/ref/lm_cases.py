@@ -1,5 +1,7 @@
 """lm_cases.py [--exact-attention] DIR: small random models, each with an adapter
 and a step's sequences, their loss and the adapter's gradients in float64.
+lm_cases.py --autograd DIR: the same models; the gradients are compared with
+those of torch's autograd, and only the files that this takes are written.
 
 Each is DIR/NAME/: the model, DIR/NAME/adapter (PEFT's), step.i32 (the number
 of sequences; of each its tokens, its examples, where these start, ids,
@@ -117,7 +119,16 @@ def check_numerically(config, tensors, adapter, scale, seqs, grads, n, rng):
     assert abs(slope - want) <= 1e-5 * max(abs(want), 1e-3), (slope, want)
 
 
-def main(directory, attended):
+def check_autograd(name, config, tensors, adapter, scale, seqs, loss, grads):
+    """By torch; the largest difference of a tensor, as a part of it."""
+    import lm_autograd
+    want, _, by_torch = lm_autograd.step(config, tensors, adapter, scale, seqs)
+    worst, _ = spread(by_torch, grads)
+    print("%s: loss %.12g, gradients differ by %.2g" % (name, loss, worst))
+    assert abs(loss - want) <= 1e-12 * want and worst <= 1e-9, (name, want)
+
+
+def main(directory, attended, autograd):
     rng = np.random.default_rng(27)
     names = []
     for name, config, weights, options, n in tiny_models.models(rng):
@@ -141,6 +152,11 @@ def main(directory, attended):
                                              seqs)
         check_numerically(config, tensors, adapter, scale, seqs, grads,
                           n_targets, rng)
+        if autograd:
+            check_autograd(name, config, tensors, adapter, scale, seqs, loss,
+                           grads)
+            names.append(name)
+            continue
         write_result(path, "", adapter, loss, grads)
         loss, _, grads = lm_ref.step(config, tensors, adapter, scale, seqs,
                                      lm_ref.to_bf16, attended)
@@ -152,6 +168,8 @@ def main(directory, attended):
                                          lm_ref.to_bf16, attended, int8=True)
             write_result(path, "-int8", adapter, loss, grads)
         names.append(name)
+    if autograd:
+        return
     config, tensors = transformer.load(os.path.join(directory, "llama"))
     write_adapter(os.path.join(directory, "other"), config, tensors,
                   lm_ref.TARGETS, 2, 2.0, False, rng,
@@ -162,4 +180,5 @@ def main(directory, attended):
 
 if __name__ == "__main__":
     exact = sys.argv[1] == "--exact-attention"
-    main(sys.argv[-1], (lambda x: x) if exact else None)
+    main(sys.argv[-1], (lambda x: x) if exact else None,
+         sys.argv[1] == "--autograd")
