@@ -163,6 +163,14 @@ ranks_of() {
     args=(-d -)
     run -2 --separate-stderr ranks 2 run
     [ "$(grep '^moe-sft:' <<<"$stderr")" = "moe-sft: standard input is that of one process, and not of 2: name a file" ]
+    mkfifo pipe
+    for how in "-d pipe" "-d ids.jsonl --eval pipe"; do
+        # shellcheck disable=SC2206 # words
+        args=($how)
+        run -2 --separate-stderr timeout -k 1 60 "${MPIRUN[@]}" -n 2 "$BUILD/mpi/moe-sft" tune -m "$DEMO" "${args[@]}" -o run </dev/null 3>&-
+        [ "$(grep '^moe-sft:' <<<"$stderr")" = "moe-sft: pipe is that of one process, and not of 2: name a file" ]
+    done
+    [ ! -e run ]
 }
 
 @test "moe-sft tune: ranks have the same instruction set in bf16; in f32 they need not" {

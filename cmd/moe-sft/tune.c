@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/moe-sft/tune.h"
@@ -70,6 +71,21 @@ digest_init(struct tune *t)
 
 /* ---- opening ---- */
 
+/* Examples that each of several processes can read. */
+static int
+check_shared(const char *path, int n_ranks, struct err *err)
+{
+    bool is_stdin = !strcmp(path, "-");
+    struct stat st;
+
+    if (!is_stdin && (stat(path, &st) < 0 || S_ISREG(st.st_mode) ||
+                      S_ISDIR(st.st_mode))) /* or it is found out later */
+        return 0;
+    return err_set(err, TU_USAGE,
+                   "%s is that of one process, and not of %d: name a file",
+                   is_stdin ? "standard input" : path, n_ranks);
+}
+
 static int
 check_command(const struct cmd *cmd, int n_ranks, struct err *err)
 {
@@ -83,12 +99,10 @@ check_command(const struct cmd *cmd, int n_ranks, struct err *err)
     if (cmd->tune->eval && !strcmp(cmd->tune->data, "-") &&
         !strcmp(cmd->tune->eval, "-"))
         return err_set(err, TU_USAGE, "--data and --eval are both -");
-    if (n_ranks > 1 && (!strcmp(cmd->tune->data, "-") ||
-                        (cmd->tune->eval && !strcmp(cmd->tune->eval, "-"))))
-        return err_set(err, TU_USAGE,
-                       "standard input is that of one process, and not of %d: "
-                       "name a file",
-                       n_ranks);
+    if (n_ranks > 1 &&
+        (check_shared(cmd->tune->data, n_ranks, err) < 0 ||
+         (cmd->tune->eval && check_shared(cmd->tune->eval, n_ranks, err) < 0)))
+        return -1;
     return can_write(cmd, cmd->grads, err);
 }
 
