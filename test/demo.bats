@@ -70,7 +70,7 @@ copy_demo() {
             }
         }' <<<"$output"
     [ "$(wc -l <typed)" -gt 30 ]
-    PATH=/usr/bin:/bin bash -euo pipefail typed >retyped
+    LC_ALL=C.UTF-8 PATH=/usr/bin:/bin bash -euo pipefail typed >retyped
     grep -vxFf <(printf '%s\n' "$output") retyped || return 0
     return 1
 }
