@@ -1,6 +1,7 @@
 #include "core/kernel/cpu.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +22,10 @@ static const struct {
 
 static struct {
     pthread_once_t once;
-    enum isa best; /* what the machine has */
-    enum isa isa;  /* what TU_ISA leaves of it */
-    int asked;     /* the level TU_ISA names; -1: none of them */
+    atomic_bool found; /* pthread_once() alone is 1 % of a step of moe-sft */
+    enum isa best;     /* what the machine has */
+    enum isa isa;      /* what TU_ISA leaves of it */
+    int asked;         /* the level TU_ISA names; -1: none of them */
     const char *text;
     bool is_amd;
 } cpu = { .once = PTHREAD_ONCE_INIT };
@@ -127,19 +129,21 @@ find(void)
             cpu.asked = i;
     if (cpu.asked >= 0 && isa_is_under((enum isa)cpu.asked, cpu.best))
         cpu.isa = (enum isa)cpu.asked;
+    atomic_store_explicit(&cpu.found, true, memory_order_release);
 }
 
 enum isa
 cpu_isa(void)
 {
-    pthread_once(&cpu.once, find);
+    if (!atomic_load_explicit(&cpu.found, memory_order_acquire))
+        pthread_once(&cpu.once, find);
     return cpu.isa;
 }
 
 bool
 cpu_is_amd(void)
 {
-    pthread_once(&cpu.once, find);
+    cpu_isa();
     return cpu.is_amd;
 }
 

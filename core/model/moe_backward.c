@@ -64,6 +64,15 @@ end_da0(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
     float g[GEMM_PANEL], u[GEMM_PANEL], h[GEMM_PANEL];
 
     (void)thread;
+    for (size_t i = row; i < row + n_rows; i++) {
+        size_t at = (b->block.row + i) * c->intermediate + part->first + col;
+
+        moe_fetch(b->saved->gate + at, n_cols * 2);
+        moe_fetch(b->saved->up + at, n_cols * 2);
+        moe_fetch(part->h + i * ldh + col, n_cols * 2);
+        moe_fetch(part->dg + i * ldh + col, n_cols * 2);
+        moe_fetch(part->du + i * ldh + col, n_cols * 2);
+    }
     moe_add_lora(&tile, r, part->dyb, r,
                  moe_lora_at(b->moe, MOE_DOWN_A, b->block.expert) + part->first,
                  DT_BF16, c->intermediate);
@@ -105,6 +114,9 @@ end_dx(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
     size_t r = moe->config.lora_rank, hidden = moe->config.hidden;
 
     (void)thread;
+    for (size_t i = 0; i < n_rows && !p->share->part->partial; i++)
+        moe_fetch(moe->dx + moe_token(moe, &b->block, row + i) * hidden + col,
+                  n_cols * 4);
     moe_add_lora(&tile, r, p->q, r, moe_lora_at(moe, p->a, b->block.expert),
                  DT_BF16, hidden);
     for (size_t i = 0; i < n_rows && !p->share->part->partial; i++)

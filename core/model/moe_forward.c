@@ -81,6 +81,8 @@ end_gate_up(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
     size_t r = p->share->of->moe->config.lora_rank;
 
     (void)thread;
+    for (size_t i = 0; i < n_rows; i++)
+        moe_fetch(p->to + (row + i) * p->share->ld + col, n_cols * 2);
     moe_add_lora(&tile, r, p->xa, 2 * r, p->b_t, DT_F32, p->share->part->n);
     for (size_t i = 0; i < n_rows; i++)
         cvt_from_f32(p->to + (row + i) * p->share->ld + col, DT_BF16,
@@ -117,6 +119,9 @@ end_down(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
     size_t r = f->moe->config.lora_rank, hidden = f->moe->config.hidden;
 
     (void)thread;
+    for (size_t i = row; i < row + n_rows && !p->part->partial; i++)
+        moe_fetch(f->output + moe_token(f->moe, &f->block, i) * hidden + col,
+                  n_cols * 4);
     moe_add_lora(&tile, r, p->part->ha, r, p->part->b_t, DT_F32, hidden);
     for (size_t i = row; i < row + n_rows && !p->part->partial; i++)
         vec_axpy(f->output + moe_token(f->moe, &f->block, i) * hidden + col,
