@@ -3,8 +3,8 @@
 
 static void
 bf16_to(float *t, float *c, size_t ldc, enum gemm_to how, const uint16_t *a,
-        const uint16_t *lo, size_t lda, const uint16_t *b, size_t m, size_t k,
-        bool add, const struct gemm_ahead *ahead)
+        const uint16_t *lo, size_t lda, const uint16_t *b, size_t m, size_t n,
+        size_t k, bool add, const struct gemm_ahead *ahead)
 {
     const struct panel_part part = {
         .t = (char *)t,
@@ -16,6 +16,7 @@ bf16_to(float *t, float *c, size_t ldc, enum gemm_to how, const uint16_t *a,
         .b = (const char *)b,
         .ldx = 2 * lda,
         .m = m,
+        .halves = n <= 32 ? 1 : 2,
         .steps = k / 32,
         .add = add,
         .ahead = ahead->rows,
@@ -30,9 +31,9 @@ bf16_to(float *t, float *c, size_t ldc, enum gemm_to how, const uint16_t *a,
 
 static void
 bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
-     size_t k, bool add)
+     size_t n, size_t k, bool add)
 {
-    bf16_to(t, NULL, 0, TO_STORE, a, NULL, lda, b, m, k, add,
+    bf16_to(t, NULL, 0, TO_STORE, a, NULL, lda, b, m, n, k, add,
             &(struct gemm_ahead){ 0 });
 }
 

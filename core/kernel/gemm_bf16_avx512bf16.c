@@ -15,7 +15,7 @@ WORDS_KERNELS(rows_bf16, dot_bf16)
 
 static void
 bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
-     size_t k, bool add)
+     size_t n, size_t k, bool add)
 {
     for (size_t i = 0; i < m; i += TILE_X) {
         struct words p = { .t = t + i * COLS,
@@ -24,7 +24,8 @@ bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
                            .a = (const char *)(a + i * lda),
                            .lda = 2 * lda,
                            .b = (const void *)b,
-                           .n = k / 2 };
+                           .n = k / 2,
+                           .cols = n };
 
         rows_bf16[m - i < TILE_X ? m - i : TILE_X](&p);
     }

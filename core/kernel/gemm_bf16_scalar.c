@@ -3,10 +3,10 @@
 
 static void
 bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
-     size_t k, bool add)
+     size_t n, size_t k, bool add)
 {
     for (size_t i = 0; i < m; i++)
-        for (size_t j = 0; j < 64; j++) {
+        for (size_t j = 0; j < n; j++) {
             float sum = add ? t[i * 64 + j] : 0;
 
             for (size_t c = 0; c < k; c++)

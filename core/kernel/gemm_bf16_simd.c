@@ -27,9 +27,9 @@ WORDS_KERNELS(rows_f32, dot_f32)
 
 static void
 bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
-     size_t k, bool add)
+     size_t n, size_t k, bool add)
 {
-    wide_product(t, (const char *)a, 2 * lda, (const char *)b, m, k / 2, add,
+    wide_product(t, (const char *)a, 2 * lda, (const char *)b, m, n, k / 2, add,
                  high_bf16, low_bf16, rows_f32);
 }
 

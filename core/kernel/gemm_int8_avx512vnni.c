@@ -63,7 +63,8 @@ int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
                                .a = (const char *)a + i * lda + c,
                                .lda = lda,
                                .b = (const void *)(b + c * COLS),
-                               .n = n / 4 };
+                               .n = n / 4,
+                               .cols = COLS };
 
             rows_u8s8[rows](&p);
         }

@@ -37,7 +37,7 @@ int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
 {
     (void)comp;
     wide_product((float *)(void *)t, (const char *)a, lda, (const char *)b, m,
-                 k / 4, add, high_int8, low_int8, rows_s16);
+                 COLS, k / 4, add, high_int8, low_int8, rows_s16);
 }
 
 const struct gemm_int8_ops TABLE(gemm_int8) = {

@@ -97,12 +97,23 @@ row_to_element(void *to, const void *from, enum gemm_class class,
         memcpy(to, from, n);
 }
 
+/* Of a panel, the columns that a product of the first n reads: AVX-512's bf16
+ * kernels one, two or four vectors, the others in steps of as many or fewer. */
+static size_t
+cols_read(enum gemm_class class, size_t n)
+{
+    if (class == GEMM_INT8 || n > 32)
+        return GEMM_PANEL;
+    return n > 16 ? 32 : 16;
+}
+
 /* Can 4 bytes of a row of W be copied to the panel as one word? */
 static bool
 has_words(const struct gemm_matrix *w, enum gemm_class class, size_t n_cols,
           size_t n_k)
 {
-    return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && n_cols == GEMM_PANEL &&
+    return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ &&
+           n_cols == cols_read(class, n_cols) &&
            n_k % pack_layout(class).word == 0 &&
            w->dtype == (class == GEMM_BF16 ? DT_BF16 : DT_I8);
 }
@@ -114,18 +125,19 @@ pack_bf16_by_k(const struct gemm_ops *ops, uint32_t *to, char *stage,
                const struct gemm_matrix *w, const struct area *a, size_t k0,
                size_t n_k)
 {
-    size_t ld = GEMM_PANEL * sizeof(uint16_t);
+    size_t cols = cols_read(GEMM_BF16, a->n_cols);
+    size_t ld = cols * sizeof(uint16_t);
 
     if (has_words(w, GEMM_BF16, a->n_cols, n_k)) {
         ops->interleave(to, element(w, a->col, k0), w->ld * sizeof(uint16_t),
-                        n_k / 2);
+                        cols, n_k / 2);
         return;
     }
     memset(stage, 0, round_up(n_k, 2) * ld);
     for (size_t c = 0; c < n_k; c++)
         row_to_bf16((uint16_t *)(void *)(stage + c * ld),
                     element(w, a->col, k0 + c), w, a->n_cols);
-    ops->interleave(to, stage, ld, round_up(n_k, 2) / 2);
+    ops->interleave(to, stage, ld, cols, round_up(n_k, 2) / 2);
 }
 
 static void
@@ -148,6 +160,7 @@ pack_part(const struct gemm_ops *ops, void *to, int32_t *comp, char *stage,
     struct pack_layout l = pack_layout(class);
     size_t n_k = smaller(l.part, w->k - k0);
     size_t padded = round_up(n_k, l.unit);
+    size_t cols = cols_read(class, a->n_cols);
 
     if (w->by_k) {
         size_t done = class == GEMM_BF16 ? round_up(n_k, 2) : 0;
@@ -161,14 +174,14 @@ pack_part(const struct gemm_ops *ops, void *to, int32_t *comp, char *stage,
     } else if (has_words(w, class, a->n_cols, n_k)) {
         size_t n = n_k / l.word;
 
-        ops->transpose(to, element(w, a->col, k0), w->ld * l.size, n);
+        ops->transpose(to, element(w, a->col, k0), w->ld * l.size, cols, n);
         memset((char *)to + n * 256, 0, (padded / l.word - n) * 256);
     } else {
-        memset(stage, 0, padded * GEMM_PANEL * l.size);
+        memset(stage, 0, padded * cols * l.size);
         for (size_t r = 0; r < a->n_cols; r++)
             row_to_element(stage + r * padded * l.size,
                            element(w, a->col + r, k0), class, w, n_k);
-        ops->transpose(to, stage, padded * l.size, padded / l.word);
+        ops->transpose(to, stage, padded * l.size, cols, padded / l.word);
     }
     if (!comp)
         comp = (int32_t *)(void *)((char *)to + PACK_STAGE);
@@ -251,7 +264,7 @@ gemm_bf16_panels(uint16_t *b, const struct gemm_matrix *w, size_t begin,
         for (size_t c = 0; c < ld; c += GEMM_PANEL)
             ops->interleave(
                 (uint32_t *)(void *)(b + c * size + k0 * GEMM_PANEL), stage + c,
-                ld * sizeof(*stage), n / 2);
+                ld * sizeof(*stage), GEMM_PANEL, n / 2);
     }
 }
 
@@ -259,7 +272,8 @@ void
 gemm_bf16_block(float *t, const uint16_t *x, size_t ldx, const uint16_t *b,
                 size_t m, size_t k, bool add)
 {
-    gemm_bf16_ops_of(cpu_isa())->product(t, x, ldx, b, m, round_up(k, 32), add);
+    gemm_bf16_ops_of(cpu_isa())->product(t, x, ldx, b, m, GEMM_PANEL,
+                                         round_up(k, 32), add);
 }
 
 /* ---- X as the packed classes want it ---- */

@@ -151,11 +151,11 @@ bf16_chunk(const struct gemm_call *call, const struct gemm_job *job,
 
             if (ops->product_to) {
                 ops->product_to(t, c, job->ldc, how, x, lo, call->ldx, b, m,
-                                n_k, k0 > 0, &ahead);
+                                a->n_cols, n_k, k0 > 0, &ahead);
             } else {
-                ops->product(t, x, call->ldx, b, m, n_k, k0 > 0);
+                ops->product(t, x, call->ldx, b, m, a->n_cols, n_k, k0 > 0);
                 if (lo)
-                    ops->product(t, lo, call->ldx, b, m, n_k, true);
+                    ops->product(t, lo, call->ldx, b, m, a->n_cols, n_k, true);
             }
             if (last && !c)
                 gemm_finish(job, &rows, t, GEMM_PANEL, thread);

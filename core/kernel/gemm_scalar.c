@@ -42,20 +42,20 @@ exact(const struct gemm_block *b)
 }
 
 static void
-transpose(uint32_t *to, const void *from, size_t ld, size_t n)
+transpose(uint32_t *to, const void *from, size_t ld, size_t rows, size_t n)
 {
-    for (size_t r = 0; r < 64; r++)
+    for (size_t r = 0; r < rows; r++)
         for (size_t i = 0; i < n; i++)
             memcpy(&to[i * 64 + r], (const char *)from + r * ld + 4 * i, 4);
 }
 
 static void
-interleave(uint32_t *to, const void *from, size_t ld, size_t n)
+interleave(uint32_t *to, const void *from, size_t ld, size_t cols, size_t n)
 {
     const char *row = from;
 
     for (size_t i = 0; i < 2 * n; i++, row += ld)
-        for (size_t j = 0; j < 64; j++)
+        for (size_t j = 0; j < cols; j++)
             memcpy((char *)&to[i / 2 * 64 + j] + i % 2 * 2, row + 2 * j, 2);
 }
 

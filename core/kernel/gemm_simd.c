@@ -336,7 +336,7 @@ interleaved(const uint16_t *a, const uint16_t *b)
 enum { AHEAD = 64 };
 
 static void
-interleave(uint32_t *to, const void *from, size_t ld, size_t n)
+interleave(uint32_t *to, const void *from, size_t ld, size_t cols, size_t n)
 {
     const char *row = from;
 
@@ -352,7 +352,7 @@ interleave(uint32_t *to, const void *from, size_t ld, size_t n)
             __builtin_prefetch(p + ld + 64, 0, 2);
         }
         UNROLL
-        for (size_t j = 0; j < 64; j += VF)
+        for (size_t j = 0; j < cols; j += VF)
             vf_store((float *)(void *)(to + j), interleaved(a + j, b + j));
     }
 }
@@ -362,9 +362,9 @@ interleave(uint32_t *to, const void *from, size_t ld, size_t n)
 #define AHEAD_T 1024
 
 static void
-transpose(uint32_t *to, const void *from, size_t ld, size_t n)
+transpose(uint32_t *to, const void *from, size_t ld, size_t rows, size_t n)
 {
-    for (size_t r = 0; r < 64; r += VF) {
+    for (size_t r = 0; r < rows; r += VF) {
         const char *row = (const char *)from + r * ld;
         size_t i = 0;
 

@@ -69,6 +69,7 @@ struct panel_part {
     char *t;
     const char *x, *lo, *b; /* lo: the other half of a SPLIT x */
     size_t ldx, m, steps;   /* ldx: bytes; 64 of k are a step */
+    size_t halves;          /* of the columns that are wanted; 2 if c is set */
     bool add;
     const char *ahead; /* see struct gemm_ahead */
     size_t ahead_ld;
@@ -213,7 +214,7 @@ run(enum product p, const struct panel_part *a)
         for (size_t s = 0, end; s < a->steps; s = end) {
             end = s + block_steps(p);
             end = end < a->steps ? end : a->steps;
-            for (size_t h = 0; h < 2; h++)
+            for (size_t h = 0; h < a->halves; h++)
                 if (n > ROWS)
                     block(p, a, i, true, h, s, end, &l);
                 else

@@ -62,13 +62,13 @@ alternate(vf a, vf b)
 
 #endif
 
-/* n words of 64 columns. */
+/* n words of the columns that are wanted, of 64. */
 INLINE void
-widen_b(float *to, const char *b, size_t n, half_fn *const high,
+widen_b(float *to, const char *b, size_t n, size_t cols, half_fn *const high,
         half_fn *const low)
 {
     for (size_t w = 0; w < n; w++, to += 2 * COLS, b += 4 * COLS)
-        for (size_t j = 0; j < COLS; j += VF) {
+        for (size_t j = 0; j < cols; j += VF) {
             vf v = vf_load((const void *)(b + 4 * j));
 
             vf_store(to + j, high(v));
@@ -93,8 +93,8 @@ widen_a(float *to, const char *a, size_t lda, size_t n, size_t m,
 /* n words (a multiple of 16) of m rows, lda bytes apart. */
 INLINE void
 wide_product(float *t, const char *a, size_t lda, const char *b, size_t m,
-             size_t n, bool add, half_fn *const high, half_fn *const low,
-             words_fn *const *rows)
+             size_t cols, size_t n, bool add, half_fn *const high,
+             half_fn *const low, words_fn *const *rows)
 {
     _Alignas(64) float wide_b[WIDE_BLOCK * 2 * COLS];
     _Alignas(64) float wide_a[TILE_X * 2 * WIDE_BLOCK];
@@ -104,7 +104,7 @@ wide_product(float *t, const char *a, size_t lda, const char *b, size_t m,
         size_t n_w = n - w < WIDE_BLOCK ? n - w : WIDE_BLOCK;
         bool on = add || w > 0;
 
-        widen_b(wide_b, b + w * 4 * COLS, n_w, high, low);
+        widen_b(wide_b, b + w * 4 * COLS, n_w, cols, high, low);
         for (size_t i = 0; i < m; i += TILE_X) {
             size_t x = m - i < TILE_X ? m - i : TILE_X;
             struct words p = { .t = t + i * COLS,
@@ -113,7 +113,8 @@ wide_product(float *t, const char *a, size_t lda, const char *b, size_t m,
                                .a = (const char *)wide_a,
                                .lda = sizeof(wide_a) / TILE_X,
                                .b = wide_b,
-                               .n = 2 * n_w };
+                               .n = 2 * n_w,
+                               .cols = cols };
 
             widen_a(wide_a, a + i * lda + 4 * w, lda, n_w, x, high, low);
             rows[x](&p);

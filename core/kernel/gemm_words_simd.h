@@ -42,13 +42,15 @@ struct words {
     size_t lda; /* in bytes */
     const float *b;
     size_t n;
+    size_t cols; /* of t that are wanted; the others may stay as they are */
 };
 
 static const float zeros[COLS];
 
-/* X rows by TILE_V * VF columns from j on. */
+/* X rows by V * VF columns from j on. */
 INLINE void
-words_tile(struct words p, size_t j, dot_fn *const dot, const size_t X)
+words_tile(struct words p, size_t j, dot_fn *const dot, const size_t X,
+           const size_t V)
 {
     const float *b = p.b + j;
     vf acc[TILE_X][TILE_V];
@@ -56,28 +58,28 @@ words_tile(struct words p, size_t j, dot_fn *const dot, const size_t X)
     UNROLL
     for (size_t i = 0; i < X; i++) {
         UNROLL
-        for (size_t v = 0; v < TILE_V; v++)
+        for (size_t v = 0; v < V; v++)
             acc[i][v] = vf_load(p.start + i * p.lds + j + v * VF);
     }
     for (size_t w = 0; w < p.n; w++) {
         vf bv[TILE_V];
 
         UNROLL
-        for (size_t v = 0; v < TILE_V; v++)
+        for (size_t v = 0; v < V; v++)
             bv[v] = vf_load(b + w * COLS + v * VF);
         UNROLL
         for (size_t i = 0; i < X; i++) {
             vf av = set1_word(p.a + i * p.lda + w * 4);
 
             UNROLL
-            for (size_t v = 0; v < TILE_V; v++)
+            for (size_t v = 0; v < V; v++)
                 acc[i][v] = dot(acc[i][v], av, bv[v]);
         }
     }
     UNROLL
     for (size_t i = 0; i < X; i++) {
         UNROLL
-        for (size_t v = 0; v < TILE_V; v++)
+        for (size_t v = 0; v < V; v++)
             vf_store(p.t + i * COLS + j + v * VF, acc[i][v]);
     }
 }
@@ -85,8 +87,16 @@ words_tile(struct words p, size_t j, dot_fn *const dot, const size_t X)
 INLINE void
 words_strip(struct words p, dot_fn *const dot, const size_t X)
 {
-    for (size_t j = 0; j < COLS; j += TILE_V * VF)
-        words_tile(p, j, dot, X);
+    if (TILE_V * VF == COLS && p.cols <= VF) {
+        words_tile(p, 0, dot, X, 1);
+        return;
+    }
+    if (TILE_V * VF == COLS && p.cols <= 2 * VF) {
+        words_tile(p, 0, dot, X, 2);
+        return;
+    }
+    for (size_t j = 0; j < p.cols; j += TILE_V * VF)
+        words_tile(p, j, dot, X, TILE_V);
 }
 
 /*

@@ -148,24 +148,24 @@ struct gemm_block {
  * The inner loops of gemm.h, in three tables: of each, an instruction set has
  * all or none.  b is one panel's part of k, t [m][64].
  *   exact        see struct gemm_block; 'group' of its rows are side by side
- *   transpose    to[i][r] = word i of row r: n words of 64 rows, ld bytes apart
+ *   transpose    to[i][r] = word i of row r: n words of 'rows', ld bytes apart
  *   interleave   to[i][j] = element j of rows 2 i and 2 i + 1, bf16, as one
- *                word: n pairs of rows of 64, ld bytes apart
- *   rescale      c[i][j] = s[i][j] * x_scale[i] * w_scale[j], rows of c ldc
- *                apart, of s 64
- *   stream       c is written by streaming stores, which any thread sees when
- *                the call returns.  c 64-byte aligned, ldc a multiple of 16,
- *                t 16-byte aligned.
- *   absmax       the largest |x|; NaN if one is NaN
- *   quantize     to[i] = x[i] * by, to nearest even, within -127 .. 127
- *   rest         to[i] = x[i] - hi[i], which is exact if hi is x rounded
- *   sums         sum[j] = 128 * the sum over k of b's column j
+ *                word: n pairs of rows of 'cols', ld bytes apart.  Rows and
+ * cols are multiples of 16; the rest of 64 stays as it is. rescale      c[i][j]
+ * = s[i][j] * x_scale[i] * w_scale[j], rows of c ldc apart, of s 64 stream c is
+ * written by streaming stores, which any thread sees when the call returns.  c
+ * 64-byte aligned, ldc a multiple of 16, t 16-byte aligned. absmax       the
+ * largest |x|; NaN if one is NaN quantize     to[i] = x[i] * by, to nearest
+ * even, within -127 .. 127 rest         to[i] = x[i] - hi[i], which is exact if
+ * hi is x rounded sums         sum[j] = 128 * the sum over k of b's column j
  */
 struct gemm_ops {
     void (*exact)(const struct gemm_block *b);
     size_t group;
-    void (*transpose)(uint32_t *to, const void *from, size_t ld, size_t n);
-    void (*interleave)(uint32_t *to, const void *from, size_t ld, size_t n);
+    void (*transpose)(uint32_t *to, const void *from, size_t ld, size_t rows,
+                      size_t n);
+    void (*interleave)(uint32_t *to, const void *from, size_t ld, size_t cols,
+                       size_t n);
     void (*rescale)(float *c, size_t ldc, const int32_t *s,
                     const float *x_scale, const float *w_scale, size_t m,
                     size_t n, bool stream);
@@ -187,7 +187,8 @@ struct gemm_ahead {
 
 /*
  *   product      t = (add ? t : 0) + a b.  a: rows lda elements apart; k: a
- *                multiple of 32
+ *                multiple of 32; n: how many of the 64 columns are wanted, the
+ *                others of t may be left as they are
  *   product_to   the same, to c [m][64], rows ldc apart, as 'how' says, and t
  *                is scratch, or in t if c is NULL; with lo, the other half of a
  *                split a, (a + lo) b.  NULL: not available
@@ -196,11 +197,11 @@ struct gemm_ahead {
  */
 struct gemm_bf16_ops {
     void (*product)(float *t, const uint16_t *a, size_t lda, const uint16_t *b,
-                    size_t m, size_t k, bool add);
+                    size_t m, size_t n, size_t k, bool add);
     void (*product_to)(float *t, float *c, size_t ldc, enum gemm_to how,
                        const uint16_t *a, const uint16_t *lo, size_t lda,
-                       const uint16_t *b, size_t m, size_t k, bool add,
-                       const struct gemm_ahead *ahead);
+                       const uint16_t *b, size_t m, size_t n, size_t k,
+                       bool add, const struct gemm_ahead *ahead);
     size_t tile;
 };
 

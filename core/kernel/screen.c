@@ -38,7 +38,8 @@ product(const struct probe *p, int way)
         gemm_ops_of(cpu_isa())->exact(&p->exact);
     else if (way == PROBE_HALF)
         gemm_bf16_ops_of(cpu_isa())->product(p->exact.t, p->half, ld, p->panel,
-                                             PROBE_M, PROBE_K, false);
+                                             PROBE_M, GEMM_PANEL, PROBE_K,
+                                             false);
     else
         shadow_ops_of(cpu_isa())->products(&(struct shadow_args){
             .t = p->exact.t,

@@ -351,12 +351,12 @@ compute_split(const struct gemm_bf16_ops *ops, float (*to)[64],
     if (ops->product_to) {
         memcpy(t, to, sizeof(t));
         ops->product_to(t[0], to[0], 64, past ? TO_STREAM : TO_STORE, hi, lo,
-                        ld / 2, panel, run->m, run->k / 2, run->add,
+                        ld / 2, panel, run->m, 64, run->k / 2, run->add,
                         &(struct gemm_ahead){ past ? panel : NULL, 64 });
         return;
     }
-    ops->product(to[0], hi, ld / 2, panel, run->m, run->k / 2, run->add);
-    ops->product(to[0], lo, ld / 2, panel, run->m, run->k / 2, true);
+    ops->product(to[0], hi, ld / 2, panel, run->m, 64, run->k / 2, run->add);
+    ops->product(to[0], lo, ld / 2, panel, run->m, 64, run->k / 2, true);
 }
 
 static void
@@ -375,7 +375,7 @@ compute(enum isa isa, struct results *r, bool int8)
         else
             bf16_ops->product(r->bf16[i][0], (const uint16_t *)(const void *)x,
                               ld / 2, (const uint16_t *)(const void *)b, run->m,
-                              run->k / 2, run->add);
+                              64, run->k / 2, run->add);
         if (!int8)
             compute_split(bf16_ops, r->split[i], run, i % 2);
     }
@@ -421,11 +421,37 @@ shared(void)
     return p == MAP_FAILED ? NULL : p;
 }
 
+/* A product of fewer columns, of which the first n are the same. */
+static bool
+same_narrow(struct results *all, size_t n)
+{
+    const struct gemm_bf16_ops *ops = gemm_bf16_ops_of(ISA_AMX);
+    static _Alignas(64) float t[MAX_M][64];
+    bool same = true;
+
+    fill_bf16(x, (MAX_M + 1) * ld / 2);
+    fill_bf16(b, MAX_K / 64 * 4096 / 2);
+    for (size_t i = 0; i < N_RUNS; i++) {
+        if (runs[i].add)
+            continue;
+        ops->product(t[0], (const uint16_t *)(const void *)x, ld / 2,
+                     (const uint16_t *)(const void *)b, runs[i].m, n,
+                     runs[i].k / 2, false);
+        for (size_t r = 0; r < runs[i].m; r++)
+            same &= !memcmp(t[r], all->bf16[i][r], n * sizeof(float));
+    }
+    return same;
+}
+
 static void
 test_emulated(struct results *got, struct results *want)
 {
+    bool narrow;
+
     catch_sigill();
     compute_all(ISA_AMX, got);
+    narrow =
+        same_narrow(got, 1) && same_narrow(got, 32) && same_narrow(got, 33);
     signal(SIGILL, SIG_DFL);
     tap_ok(n_emulated > 1000, "amx: %d instructions were run on the model",
            (int)n_emulated);
@@ -433,6 +459,7 @@ test_emulated(struct results *got, struct results *want)
            "amx bf16: the sums of the scalar kernel within 1e-4");
     tap_ok(close_enough(got->split, want->split),
            "amx bf16, two halves: the same");
+    tap_ok(narrow, "amx bf16, 1, 32 and 33 columns: the bits of all 64");
     tap_ok(!memcmp(got->int8, want->int8, sizeof(got->int8)),
            "amx int8: the sums of the scalar kernel exactly");
 }

@@ -126,9 +126,27 @@ rows_alone(const struct gemm_bf16_ops *ops, const struct product *p)
 
     for (size_t i = 0; i < p->m; i++) {
         memcpy(t, p->old + i * COLS, sizeof(t));
-        ops->product(t, p->a + i * p->lda, p->lda, p->b, 1, p->k, p->add);
+        ops->product(t, p->a + i * p->lda, p->lda, p->b, 1, COLS, p->k, p->add);
         if (memcmp(t, p->t + i * COLS, sizeof(t)))
             return false;
+    }
+    return true;
+}
+
+/* Of a product of fewer columns, too. */
+static bool
+cols_alone(const struct gemm_bf16_ops *ops, const struct product *p)
+{
+    static const size_t wanted[] = { 1, 15, 16, 17, 32, 33, 48, 63 };
+    float t[MAX_M * COLS];
+
+    for (size_t w = 0; w < sizeof(wanted) / sizeof(*wanted); w++) {
+        memcpy(t, p->old, p->m * COLS * sizeof(float));
+        ops->product(t, p->a, p->lda, p->b, p->m, wanted[w], p->k, p->add);
+        for (size_t i = 0; i < p->m; i++)
+            if (memcmp(t + i * COLS, p->t + i * COLS,
+                       wanted[w] * sizeof(float)))
+                return false;
     }
     return true;
 }
@@ -138,7 +156,7 @@ test_bf16(enum isa isa)
 {
     const struct gemm_bf16_ops *ops = gemm_bf16_ops_of(isa);
     static const size_t ks[] = { 32, 64, 96, 128, 1056, MAX_K };
-    bool right = true, same = true, order = true;
+    bool right = true, same = true, cols = true, order = true;
 
     for (size_t n = 0; n < sizeof(ks) / sizeof(*ks); n++)
         for (size_t m = 0; m < (ks[n] < 1000 ? MAX_M : 8); m++) {
@@ -149,13 +167,15 @@ test_bf16(enum isa isa)
             p.lda = p.k + (m % 2 ? 0 : 7);
             p.add = m % 3 == 1;
             product_fill(&p);
-            ops->product(p.t, p.a, p.lda, p.b, p.m, p.k, p.add);
+            ops->product(p.t, p.a, p.lda, p.b, p.m, COLS, p.k, p.add);
             right &= near_f64(&p);
             same &= rows_alone(ops, &p);
+            cols &= cols_alone(ops, &p);
             order &= in_order(&p);
         }
     tap_ok(right, "gemm %s bf16: m 0..13 near the f64 sums", isa_name(isa));
     tap_ok(same, "gemm %s bf16: a row alone has the same bits", isa_name(isa));
+    tap_ok(cols, "gemm %s bf16: so have the first columns", isa_name(isa));
     if (isa != ISA_SCALAR && isa != ISA_AMX)
         tap_ok(order, "gemm %s bf16: VDPBF16PS's order, bit for bit",
                isa_name(isa));
@@ -175,7 +195,7 @@ test_denormals(enum isa isa)
     a[4] = f32_to_bf16(0x1p-130f);
     b[4 * COLS] = f32_to_bf16(0x1p10f);
     a[6] = b[6 * COLS + 2] = f32_to_bf16(0x1p-65f);
-    ops->product(t, a, 32, b, 1, 32, false);
+    ops->product(t, a, 32, b, 1, COLS, 32, false);
     tap_ok(t[0] == (flushes ? 0 : 0x1p-120f) &&
                t[1] == (flushes ? 0 : 0x1p-130f),
            "gemm %s bf16: denormals are %s", isa_name(isa),
@@ -253,20 +273,21 @@ test_transpose(const struct gemm_ops *ops, enum isa isa)
     bool good = true;
 
     for (size_t n = 0; n < 70; n++) {
-        size_t ld = 4 * n + n % 9, nbytes = 63 * ld + 4 * n;
+        size_t rows = 16 * (1 + n / 2 % 4);
+        size_t ld = 4 * n + n % 9, nbytes = (rows - 1) * ld + 4 * n;
         unsigned char *from = room(0, nbytes);
         uint32_t *to = room(1, n * COLS * 4), word;
 
         for (size_t i = 0; i < nbytes; i++)
             from[i] = (unsigned char)(i * 167 >> 3);
-        ops->transpose(to, from, ld, n);
-        for (size_t r = 0; r < COLS; r++)
+        ops->transpose(to, from, ld, rows, n);
+        for (size_t r = 0; r < rows; r++)
             for (size_t i = 0; i < n; i++) {
                 memcpy(&word, from + r * ld + 4 * i, 4);
                 good &= to[i * COLS + r] == word;
             }
     }
-    tap_ok(good, "gemm %s transpose: 0..69 words, rows at any address",
+    tap_ok(good, "gemm %s transpose: 0..69 words of 16..64 rows at any address",
            isa_name(isa));
 }
 
@@ -276,22 +297,23 @@ test_interleave(const struct gemm_ops *ops, enum isa isa)
     bool good = true;
 
     for (size_t n = 0; n < 40; n++) {
-        size_t ld = 2 * COLS + n % 9, nbytes = n ? (2 * n - 1) * ld + 128 : 0;
+        size_t cols = 16 * (1 + n / 2 % 4), ld = 2 * cols + n % 9;
+        size_t nbytes = n ? (2 * n - 1) * ld + 2 * cols : 0;
         unsigned char *from = room(0, nbytes);
         uint32_t *to = room(1, n * COLS * 4);
         uint16_t word[2];
 
         for (size_t i = 0; i < nbytes; i++)
             from[i] = (unsigned char)(i * 167 >> 3);
-        ops->interleave(to, from, ld, n);
+        ops->interleave(to, from, ld, cols, n);
         for (size_t i = 0; i < n; i++)
-            for (size_t j = 0; j < COLS; j++) {
+            for (size_t j = 0; j < cols; j++) {
                 memcpy(word, from + 2 * i * ld + 2 * j, 2);
                 memcpy(word + 1, from + (2 * i + 1) * ld + 2 * j, 2);
                 good &= !memcmp(&to[i * COLS + j], word, 4);
             }
     }
-    tap_ok(good, "gemm %s interleave: 0..39 pairs of rows at any address",
+    tap_ok(good, "gemm %s interleave: 0..39 pairs of 16..64 columns, anywhere",
            isa_name(isa));
 }
 
