@@ -167,15 +167,16 @@ void gemm_bf16_block(float *t, const uint16_t *x, size_t ldx, const uint16_t *b,
  * k <= GEMM_INT8_MAX_K, or sums could leave 32 bits.
  * gemm_to_int8(): scale = absmax / 127 of each row, nearest even; a row of
  * zeros has the scale 0; zeros from k to gemm_ld_int8(k).  For weights' rows.
- * gemm_x_int8(): the same of X, as the instruction set reads it: with
- * AVX512-VNNI each byte is the number + 128.
+ * gemm_x_int8(): the same of X, F32 as the machine has it or BF16 as files
+ * have it, to what the instruction set reads: with AVX512-VNNI each byte is the
+ * number + 128.
  */
 #define GEMM_INT8_MAX_K 65536
 size_t gemm_ld_int8(size_t k); /* k rounded up to an odd multiple of 64 */
 void gemm_to_int8(struct gemm *gemm, int8_t *to, float *scale, const float *x,
                   size_t ldx, size_t m, size_t k);
-void gemm_x_int8(struct gemm *gemm, int8_t *to, float *scale, const float *x,
-                 size_t ldx, size_t m, size_t k);
+void gemm_x_int8(struct gemm *gemm, int8_t *to, float *scale, const void *x,
+                 enum dtype dtype, size_t ldx, size_t m, size_t k);
 void gemm_int8(struct gemm *gemm, const struct gemm_job *jobs, size_t n_jobs,
                const int8_t *x, const float *x_scale, size_t ldx, size_t m);
 

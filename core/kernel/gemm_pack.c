@@ -4,6 +4,7 @@
 #include "core/kernel/gemm_pack.h"
 
 #include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "core/kernel/cvt.h"
@@ -289,10 +290,20 @@ struct round_task {
     void *to;
     uint16_t *lo;
     float *scale;
-    const float *x;
+    const void *x;
+    enum dtype dtype; /* of x, for int8; else F32 */
     size_t ldx, k;
     void (*ready)(int8_t *x, size_t n); /* of struct gemm_int8_ops */
 };
+
+/* Row i from column c on. */
+static const void *
+x_row(const struct round_task *t, size_t i, size_t c)
+{
+    size_t size = t->dtype == DT_BF16 ? sizeof(uint16_t) : sizeof(float);
+
+    return (const char *)t->x + (i * t->ldx + c) * size;
+}
 
 static void
 round_rows(void *ctx, size_t begin, size_t end, int thread)
@@ -302,7 +313,7 @@ round_rows(void *ctx, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
-        gemm_bf16_row((uint16_t *)t->to + i * ld, t->x + i * t->ldx, t->k);
+        gemm_bf16_row((uint16_t *)t->to + i * ld, x_row(t, i, 0), t->k);
 }
 
 /* hi = bf16(x), lo = bf16(x - hi): x - hi is exact. */
@@ -320,10 +331,50 @@ split_rows(void *ctx, size_t begin, size_t end, int thread)
 
         for (size_t c = 0, n; c < t->k; c += n) {
             n = smaller(t->k - c, 256);
-            ops->rest(rest, t->x + i * t->ldx + c, hi + c, n);
+            ops->rest(rest, x_row(t, i, c), hi + c, n);
             to_bf16(t->lo + i * ld + c, rest, n);
         }
         memset(t->lo + i * ld + t->k, 0, (ld - t->k) * sizeof(*t->lo));
+    }
+}
+
+/* Columns of bf16 that are widened at a time. */
+enum { WIDENED = 512 };
+
+/* n <= WIDENED elements of row i as f32, where they lie or in 'wide'. */
+static const float *
+x_f32(const struct round_task *t, size_t i, size_t c, size_t n, float *wide)
+{
+    if (t->dtype == DT_F32)
+        return x_row(t, i, c);
+    cvt_to_f32(wide, x_row(t, i, c), DT_BF16, n);
+    return wide;
+}
+
+static float
+row_absmax(const struct gemm_ops *ops, const struct round_task *t, size_t i)
+{
+    float wide[WIDENED], max = 0;
+
+    for (size_t c = 0; c < t->k && !isnan(max); c += WIDENED) {
+        size_t n = smaller(t->k - c, WIDENED);
+        float part = ops->absmax(x_f32(t, i, c, n, wide), n);
+
+        max = part <= max ? max : part;
+    }
+    return max;
+}
+
+static void
+quantize_row(const struct gemm_ops *ops, const struct round_task *t, size_t i,
+             int8_t *to, float by)
+{
+    float wide[WIDENED];
+
+    for (size_t c = 0; c < t->k; c += WIDENED) {
+        size_t n = smaller(t->k - c, WIDENED);
+
+        ops->quantize(to + c, x_f32(t, i, c, n, wide), by, n);
     }
 }
 
@@ -336,13 +387,12 @@ quantize_rows(void *ctx, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t i = begin; i < end; i++) {
-        const float *x = t->x + i * t->ldx;
         int8_t *to = (int8_t *)t->to + i * ld;
-        float max = ops->absmax(x, t->k), by = 127 / max;
+        float max = row_absmax(ops, t, i), by = 127 / max;
 
         t->scale[i] = max / 127;
         if (by > 0 && by <= FLT_MAX) /* or max is 0 or tiny, inf or NaN */
-            ops->quantize(to, x, by, t->k);
+            quantize_row(ops, t, i, to, by);
         else
             memset(to, 0, t->k);
         memset(to + t->k, 0, ld - t->k);
@@ -355,7 +405,9 @@ void
 gemm_to_bf16(struct gemm *g, uint16_t *to, const float *x, size_t ldx, size_t m,
              size_t k)
 {
-    struct round_task t = { .to = to, .x = x, .ldx = ldx, .k = k };
+    struct round_task t = {
+        .to = to, .x = x, .dtype = DT_F32, .ldx = ldx, .k = k
+    };
 
     par_for(gemm_par(g), m, 4, round_rows, &t);
 }
@@ -364,7 +416,9 @@ void
 gemm_split(struct gemm *g, uint16_t *hi, uint16_t *lo, const float *x,
            size_t ldx, size_t m, size_t k)
 {
-    struct round_task t = { .to = hi, .lo = lo, .x = x, .ldx = ldx, .k = k };
+    struct round_task t = {
+        .to = hi, .lo = lo, .x = x, .dtype = DT_F32, .ldx = ldx, .k = k
+    };
 
     par_for(gemm_par(g), m, 4, split_rows, &t);
 }
@@ -374,19 +428,20 @@ gemm_to_int8(struct gemm *g, int8_t *to, float *scale, const float *x,
              size_t ldx, size_t m, size_t k)
 {
     struct round_task t = {
-        .to = to, .scale = scale, .x = x, .ldx = ldx, .k = k
+        .to = to, .scale = scale, .x = x, .dtype = DT_F32, .ldx = ldx, .k = k
     };
 
     par_for(gemm_par(g), m, 4, quantize_rows, &t);
 }
 
 void
-gemm_x_int8(struct gemm *g, int8_t *to, float *scale, const float *x,
-            size_t ldx, size_t m, size_t k)
+gemm_x_int8(struct gemm *g, int8_t *to, float *scale, const void *x,
+            enum dtype dtype, size_t ldx, size_t m, size_t k)
 {
     struct round_task t = { .to = to,
                             .scale = scale,
                             .x = x,
+                            .dtype = dtype,
                             .ldx = ldx,
                             .k = k,
                             .ready = gemm_int8_ops_of(cpu_isa())->ready };

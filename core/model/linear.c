@@ -45,7 +45,7 @@ linear_int8(struct engine *e, const struct gemm_job *jobs, size_t n,
 {
     int8_t *rounded = (int8_t *)e->rounded;
 
-    gemm_x_int8(e->gemm, rounded, e->row_scale, x, k, n_rows, k);
+    gemm_x_int8(e->gemm, rounded, e->row_scale, x, DT_F32, k, n_rows, k);
     gemm_int8(e->gemm, jobs, n, rounded, e->row_scale, gemm_ld_int8(k), n_rows);
 }
 

@@ -135,7 +135,6 @@ list_scratch(struct list *l, const struct moe_config *c, struct moe_part *part)
     if (c->mode == MOE_INT8) {
         add(l, &part->x8, rows, gemm_ld_int8(larger(hidden, n)), 1);
         add(l, &part->x8_scale, rows, 1, 4);
-        add(l, &part->x_f32, rows, larger(hidden, n), 4);
     }
 }
 

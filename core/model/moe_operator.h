@@ -57,7 +57,7 @@ struct moe_part {
     float *partial; /* [block, hidden]; n_parts > 1 */
     float *grad[MOE_N_LORA]; /* [rank, in], of B transposed [rank, out] */
     int8_t *x8;              /* int8: [block, max(hidden, n)] */
-    float *x8_scale, *x_f32; /* [block]; [block, max(hidden, n)] */
+    float *x8_scale;         /* [block] */
 };
 
 /* A forward that waits for its backward. */

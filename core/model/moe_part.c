@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "core/kernel/cvt.h"
 #include "core/kernel/sums.h"
 #include "core/kernel/vec.h"
 #include "core/par.h"
@@ -71,38 +70,19 @@ product(struct moe_part *part, const struct gemm_job *jobs, size_t n_jobs,
     swap_bytes(x, n_rows * ld);
 }
 
-struct widening {
-    float *to;
-    const uint16_t *x;
-    size_t k;
-};
-
-static void
-widen_rows(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct widening *w = ctx;
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        cvt_to_f32(w->to + i * w->k, w->x + i * gemm_ld_bf16(w->k), DT_BF16,
-                   w->k);
-}
-
 void
 moe_base_products(const struct moe *moe, struct moe_part *part,
                   const struct gemm_job *jobs, size_t n_jobs, uint16_t *x,
                   size_t n_rows)
 {
     size_t k = jobs->w.k;
-    struct widening w = { part->x_f32, x, k };
 
     if (moe->config.mode == MOE_BF16) {
         product(part, jobs, n_jobs, x, n_rows);
         return;
     }
-    par_for(gemm_par(part->gemm), n_rows, 8, widen_rows, &w);
-    gemm_x_int8(part->gemm, part->x8, part->x8_scale, part->x_f32, k, n_rows,
-                k);
+    gemm_x_int8(part->gemm, part->x8, part->x8_scale, x, DT_BF16,
+                gemm_ld_bf16(k), n_rows, k);
     gemm_int8(part->gemm, jobs, n_jobs, part->x8, part->x8_scale,
               gemm_ld_int8(k), n_rows);
 }

@@ -135,7 +135,8 @@ product_run(struct product *p)
     if (p->class == EXACT) {
         gemm_exact(p->gemm, &p->job, 1, p->x, p->k, p->m);
     } else if (is_int8(p)) {
-        gemm_x_int8(p->gemm, p->rounded, p->x_scale, p->x, p->k, p->m, p->k);
+        gemm_x_int8(p->gemm, p->rounded, p->x_scale, p->x, DT_F32, p->k, p->m,
+                    p->k);
         gemm_int8(p->gemm, &p->job, 1, p->rounded, p->x_scale,
                   gemm_ld_int8(p->k), p->m);
     } else {

@@ -457,7 +457,7 @@ test_int8(struct gemm *g, bool by_k)
         plain.scale = end.scale = scale;
         gemm_to_int8(g, x, x_scale, d.x, d.ldx, d.s.m, d.s.k);
         reference_int8(&d, x, x_scale, scale);
-        gemm_x_int8(g, x, x_scale, d.x, d.ldx, d.s.m, d.s.k);
+        gemm_x_int8(g, x, x_scale, d.x, DT_F32, d.ldx, d.s.m, d.s.k);
         gemm_int8(g, &plain, 1, x, x_scale, ld, d.s.m);
         good &= near(&d, NOTHING, 0x1p-22);
         memcpy(first, d.c, n * sizeof(*first));
@@ -628,7 +628,7 @@ test_streamed(struct gemm *g)
 
     job8.scale = d8.bias;
     gemm_to_bf16(g, x, d.x, d.ldx, s.m, s.k);
-    gemm_x_int8(g, x8, x_scale, d.x, d.ldx, s.m, s.k);
+    gemm_x_int8(g, x8, x_scale, d.x, DT_F32, d.ldx, s.m, s.k);
     for (int i = 0; i < 4; i++)
         c[i] = mem_big(s.m * ldc, sizeof(float), "C", &err);
     job.ldc = job8.ldc = ldc;
