@@ -31,7 +31,7 @@ tile(const struct weighted_sum *s, enum dtype t, size_t i, const size_t N,
 {
     const float *p = s->p + i * s->ldp;
     float *y = s->y + i * s->ldy + c;
-    vf acc[TILE_N][TILE_C], wv[TILE_C];
+    vf acc[TILE_N][2 * TILE_C], wv[2 * TILE_C];
 
 #pragma GCC unroll 8
     for (size_t k = 0; k < N; k++)
@@ -71,14 +71,16 @@ tile(const struct weighted_sum *s, enum dtype t, size_t i, const size_t N,
                 vf_store_n(y + k * s->ldy + v * VF, acc[k][v], n_last);
 }
 
-/* All columns for N rows of p. */
+/* All columns for N rows of p.  With few of them reading w is the work, and
+ * wider pieces of its rows are read faster. */
 INLINE void
 columns(const struct weighted_sum *s, enum dtype t, size_t i, const size_t N)
 {
+    const size_t C = N > 2 ? TILE_C : 2 * TILE_C;
     size_t c = 0;
 
-    for (; c + TILE_C * VF <= s->cols; c += TILE_C * VF)
-        tile(s, t, i, N, c, TILE_C, VF);
+    for (; c + C * VF <= s->cols; c += C * VF)
+        tile(s, t, i, N, c, C, VF);
     for (; c + VF <= s->cols; c += VF)
         tile(s, t, i, N, c, 1, VF);
     if (c < s->cols)
