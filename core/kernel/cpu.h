@@ -5,6 +5,7 @@
 #define CORE_KERNEL_CPU_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "core/err.h"
 
@@ -23,8 +24,9 @@ enum isa isa_below(enum isa isa);   /* the next lower level; scalar's own */
  * environment's TU_ISA if that names a lower one.  Found once. */
 enum isa cpu_isa(void);
 
-/* cpu_is_amd(): is it AMD's?  Its prefetchers differ from Intel's. */
-bool cpu_is_amd(void);
+/* cpu_ahead(): bytes from what a kernel reads of a row to what it prefetches,
+ * where rows come from memory and reading them is all of its work. */
+size_t cpu_ahead(void);
 
 /* isa_is_under(): is 'isa' the level 'top', or one of those below it? */
 bool isa_is_under(enum isa isa, enum isa top);

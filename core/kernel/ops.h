@@ -68,6 +68,7 @@ struct shadow_args {
     const int16_t *x;
     size_t ldt, ldx;
     size_t rows, cols, n_x;
+    size_t ahead; /* as gemv's, for one row of x */
 };
 
 /* Of n such sums in u: u = u x_scale scale + bias + w, where w is a norm + b

@@ -50,6 +50,7 @@ product(const struct probe *p, int way)
             .x = p->int16,
             .ldx = PROBE_K,
             .n_x = PROBE_M,
+            .ahead = cpu_ahead(),
         });
 }
 

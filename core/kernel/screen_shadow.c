@@ -126,6 +126,7 @@ bound_units(void *ctx, size_t begin, size_t end, int thread)
             .x = b->w->x,
             .ldx = ld_of(s->w.k),
             .n_x = b->n,
+            .ahead = cpu_ahead(),
         });
         for (size_t i = 0; i < b->n; i++)
             if (b->w->slack[i].a > 0)

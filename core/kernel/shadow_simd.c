@@ -10,8 +10,6 @@
 
 enum { MANY = VF == 16 ? 4 : 2 }; /* rows by 4 of x, in 32 or 16 registers */
 
-#define PREFETCH 2048 /* bytes ahead in each stream: see test/bench/probe.c */
-
 /* STEP columns of int16 in a register, and int32 sums. */
 #if defined(__AVX512F__)
 enum { STEP = 32 };
@@ -143,7 +141,7 @@ tile(const struct shadow_args *a, size_t row, size_t step, size_t i,
             const int8_t *p = w + r * step * a->cols + c;
 
             if (X == 1)
-                __builtin_prefetch(p + PREFETCH);
+                __builtin_prefetch(p + a->ahead);
             wv[r] = n >= STEP ? load_int8(p) : load_last(p, n);
         }
         UNROLL

@@ -312,7 +312,7 @@ test_products(void)
         FOR_EACH_TABLE(shadow, isa)
         {
             shadow_ops_of(isa)->products(
-                &(struct shadow_args){ t, w, x, ROWS, LD, rows, cols, n_x });
+                &(struct shadow_args){ t, w, x, ROWS, LD, rows, cols, n_x, 0 });
             for (size_t i = 0; i < n_x; i++)
                 same &= !memcmp(t + i * ROWS, want + i * ROWS, rows * 4);
         }
