@@ -74,10 +74,11 @@ exact_tile(const struct gemm_block *b, size_t row, size_t i0, const size_t X,
                                .w = b->w + row * ((b->k + 7) / 8 * 8) };
     size_t c = 0;
 
+    if (WIDEN)
 #pragma GCC unroll 8
-    for (size_t r = 0; r < ROWS && WIDEN; r++)
-        tile.from[r] = (const char *)b->from +
-                       (row + r < b->rows ? row + r : b->rows - 1) * b->ld;
+        for (size_t r = 0; r < ROWS; r++)
+            tile.from[r] = (const char *)b->from +
+                           (row + r < b->rows ? row + r : b->rows - 1) * b->ld;
 #pragma GCC unroll 8
     for (size_t i = 0; i < X; i++)
 #pragma GCC unroll 4

@@ -62,7 +62,7 @@ int
 moe_cache_push(struct moe *moe, const struct moe_cache *cache, struct err *err)
 {
     size_t n = cache->n_rows * moe->config.intermediate;
-    struct moe_saved *s;
+    struct moe_saved *s = NULL;
 
     if (moe_route_rows(moe, cache->batch.expert_ids, cache->batch.qlen, err) <
         0)
