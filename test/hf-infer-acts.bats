@@ -202,6 +202,22 @@ assert got == want and list(got) == list(want), got
 END
 }
 
+@test "hf-infer --acts-meta: a file of the model that cannot be looked at is an I/O error, never left out" {
+    not_sanitized "LeakSanitizer does not run under strace"
+    local stats='?stat,newfstatat,?statx'
+    strace -o /dev/null -e trace="$stats" -e inject="$stats:error=EIO:when=99" true 2>/dev/null ||
+        skip "no strace here that fails calls"
+    cp -r "$DEMO" m
+    echo '{}' >m/more.json # of the digest; nothing else reads it
+    ln -s nowhere m/none.json
+    hf-infer m --ids 1,2,3,4 --acts resid:0 --ctx 4 -o acts --acts-meta meta.json
+    run -74 --separate-stderr strace -o trace -P "$PWD/m/more.json" -e trace="$stats" -e inject="$stats:error=EIO" \
+        hf-infer "$PWD/m" --ids 1,2,3,4 --acts resid:0 --ctx 4 -o a --acts-meta a.json
+    grep INJECTED trace
+    [ "$stderr" = "hf-infer: $PWD/m/more.json: Input/output error" ]
+    [ ! -e a.json ]
+}
+
 @test "hf-infer --acts-meta: what makes other numbers makes another name" {
     "$PYTHON" "$BATS_TEST_DIRNAME/ref/lora_cases.py" cases
     m=cases/qwen3-patterns lut=$PWD/lut

@@ -90,16 +90,19 @@ ends_in(const char *name, const char *suffix)
 /*
  * A file's bytes, or those of the .json and .safetensors files in a directory,
  * in the order of their names, each after its name, a 0 and its size (u64); and
- * so in the directories in it, 'depth' deep.
+ * so in the directories in it, 'depth' deep.  What cannot be looked at might be
+ * one of them; a link to nothing is none.
  */
 static int
 hash_path(struct hash *hash, const char *path, int depth, struct err *err)
 {
     struct dirent **list;
-    int n, rc = 0, fd;
+    int n, fd, rc = file_is_dir(path, err);
     size_t size;
 
-    if (file_is_dir(path, err) != 1) {
+    if (rc < 0)
+        return -1;
+    if (rc == 0) {
         fd = file_open(path, &size, err);
         if (fd < 0)
             return -1;
@@ -110,6 +113,7 @@ hash_path(struct hash *hash, const char *path, int depth, struct err *err)
     n = scandir(path, &list, is_visible, by_name);
     if (n < 0)
         return err_sys(err, EX_IOERR, "%s: cannot be listed", path);
+    rc = 0;
     for (int i = 0; i < n; i++) {
         const char *name = list[i]->d_name;
         struct str inner = { 0 };
@@ -117,10 +121,13 @@ hash_path(struct hash *hash, const char *path, int depth, struct err *err)
         struct stat st;
 
         str_addf(&inner, "%s/%s", path, name);
-        if (rc == 0 && stat(inner.s, &st) == 0 &&
-            ((S_ISDIR(st.st_mode) && depth > 0) ||
-             (S_ISREG(st.st_mode) &&
-              (ends_in(name, ".json") || ends_in(name, ".safetensors"))))) {
+        if (rc == 0 && stat(inner.s, &st) < 0) {
+            if (file_status(errno) == EX_IOERR)
+                rc = err_sys(err, EX_IOERR, "%s", inner.s);
+        } else if (rc == 0 &&
+                   ((S_ISDIR(st.st_mode) && depth > 0) ||
+                    (S_ISREG(st.st_mode) && (ends_in(name, ".json") ||
+                                             ends_in(name, ".safetensors"))))) {
             put_le64(le, S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0);
             hash_add(hash, name, strlen(name) + 1);
             hash_add(hash, le, sizeof(le));
@@ -185,8 +192,9 @@ hash_input(struct hash *hash, const struct run *run, struct err *err)
         hash_add(hash, text, strlen(text));
         return 1;
     }
-    if ((is_stdin ? fstat(0, &st) : stat(path, &st)) < 0 ||
-        !S_ISREG(st.st_mode))
+    if (!is_stdin && stat(path, &st) < 0)
+        return err_sys(err, file_status(errno), "%s", path);
+    if ((is_stdin && fstat(0, &st) < 0) || !S_ISREG(st.st_mode))
         return 0;
     if (!is_stdin)
         return hash_path(hash, path, 0, err) < 0 ? -1 : 1;
