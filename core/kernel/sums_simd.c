@@ -21,8 +21,20 @@ enum { TILE_N = 6, TILE_C = 2 }; /* 12 of 16 registers accumulate */
 enum { TILE_N = 6, TILE_C = 4 }; /* 24 of 32 */
 #endif
 
-/* Rows of w from what is read to what is prefetched: 100 ns of 12 cycles. */
-enum { AHEAD_ROWS = 24 };
+/* Rows of w from what is read to what is prefetched: 100 ns of 12 cycles.  Of
+ * rows of SHORT_ROW columns and fewer all is, while the first columns are
+ * summed: as a head's keys and values, they lie one after the other. */
+enum { AHEAD_ROWS = 24, SHORT_ROW = 256 };
+
+INLINE void
+fetch(const struct weighted_sum *s, enum dtype t, size_t row, size_t c,
+      size_t n)
+{
+    const char *w = (const char *)s->w + (row * s->ldw + c) * weight_nbytes(t);
+
+    for (size_t b = 0; b < n * weight_nbytes(t); b += 64)
+        __builtin_prefetch(w + b);
+}
 
 /* C vectors of columns from c on, the last of 'n_last', for N rows from i. */
 INLINE void
@@ -31,6 +43,9 @@ tile(const struct weighted_sum *s, enum dtype t, size_t i, const size_t N,
 {
     const float *p = s->p + i * s->ldp;
     float *y = s->y + i * s->ldy + c;
+    const size_t n_fetched = s->cols > SHORT_ROW ? C * VF
+                             : c == 0            ? s->cols
+                                                 : 0;
     vf acc[TILE_N][2 * TILE_C], wv[2 * TILE_C];
 
 #pragma GCC unroll 8
@@ -42,13 +57,13 @@ tile(const struct weighted_sum *s, enum dtype t, size_t i, const size_t N,
                             ? vf_load(y + k * s->ldy + v * VF)
                             : vf_load_n(y + k * s->ldy + v * VF, n_last);
     for (size_t r = 0; r < s->rows; r++) {
+        if (i == 0)
+            fetch(s, t, r + AHEAD_ROWS, c, n_fetched);
 #pragma GCC unroll 8
         for (size_t v = 0; v < C; v++) {
             const char *w = (const char *)s->w +
                             (r * s->ldw + c + v * VF) * weight_nbytes(t);
 
-            if (i == 0) /* of a wide matrix: another page each */
-                __builtin_prefetch(w + AHEAD_ROWS * s->ldw * weight_nbytes(t));
             wv[v] =
                 n_last == VF ? vf_weights(t, w) : vf_weights_n(t, w, n_last);
         }
@@ -71,16 +86,17 @@ tile(const struct weighted_sum *s, enum dtype t, size_t i, const size_t N,
                 vf_store_n(y + k * s->ldy + v * VF, acc[k][v], n_last);
 }
 
-/* All columns for N rows of p.  With few of them reading w is the work, and
- * wider pieces of its rows are read faster. */
+/* All columns for N rows of p.  For one or two reading w is all of the work,
+ * and wider pieces of its rows are read faster. */
 INLINE void
 columns(const struct weighted_sum *s, enum dtype t, size_t i, const size_t N)
 {
-    const size_t C = N > 2 ? TILE_C : 2 * TILE_C;
     size_t c = 0;
 
-    for (; c + C * VF <= s->cols; c += C * VF)
-        tile(s, t, i, N, c, C, VF);
+    for (; N <= 2 && c + 2 * TILE_C * VF <= s->cols; c += 2 * TILE_C * VF)
+        tile(s, t, i, N, c, 2 * TILE_C, VF);
+    for (; c + TILE_C * VF <= s->cols; c += TILE_C * VF)
+        tile(s, t, i, N, c, TILE_C, VF);
     for (; c + VF <= s->cols; c += VF)
         tile(s, t, i, N, c, 1, VF);
     if (c < s->cols)

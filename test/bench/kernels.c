@@ -218,12 +218,12 @@ gemv_row(struct par *par, enum dtype dtype, size_t m, const char *what)
     mem_big_free(y, m * N, 4);
 }
 
-/* The values of a long context, as hf-infer has them: 64 heads, 256 MiB, in
- * blocks of 64 tokens. */
+/* A long context, as hf-infer has it: 64 heads, 256 MiB, in blocks of 64
+ * tokens, by turns keys [HEAD_DIM, BLOCK] and values [BLOCK, HEAD_DIM]. */
 enum { HEADS = 64, CONTEXT = 8192, HEAD_DIM = 128, BLOCK = 64 };
 
 struct attend {
-    const char *w;  /* [HEADS, CONTEXT, HEAD_DIM], F32 */
+    const char *w;  /* [HEADS, CONTEXT / BLOCK, BLOCK * HEAD_DIM], F32 */
     const float *p; /* [n, CONTEXT], of every head */
     float *y;       /* [HEADS, n, HEAD_DIM] */
     size_t n;
@@ -236,28 +236,28 @@ attend_heads(void *ctx, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t h = begin; h < end; h++) {
-        struct weighted_sum m = { .y = a->y + h * a->n * HEAD_DIM,
-                                  .w = a->w + h * CONTEXT * HEAD_DIM * 4,
-                                  .p = a->p,
-                                  .ldy = HEAD_DIM,
-                                  .ldw = HEAD_DIM,
-                                  .ldp = CONTEXT,
-                                  .rows = BLOCK,
-                                  .cols = HEAD_DIM,
-                                  .n = a->n,
-                                  .w_dtype = DT_F32 };
-
         for (size_t i = 0; i < CONTEXT; i += BLOCK) {
-            weighted_sum(&m);
-            m.w = (const char *)m.w + (size_t)BLOCK * HEAD_DIM * 4;
-            m.p += BLOCK;
-            m.add = true;
+            bool keys = i / BLOCK % 2 == 0;
+
+            weighted_sum(&(struct weighted_sum){
+                .y = a->y + h * a->n * HEAD_DIM,
+                .w = a->w + (h * CONTEXT + i) * HEAD_DIM * 4,
+                .p = a->p + i / 2,
+                .ldy = HEAD_DIM,
+                .ldw = keys ? BLOCK : HEAD_DIM,
+                .ldp = CONTEXT,
+                .rows = keys ? HEAD_DIM : BLOCK,
+                .cols = keys ? BLOCK : HEAD_DIM,
+                .n = a->n,
+                .w_dtype = DT_F32,
+                .add = !keys,
+            });
         }
     }
 }
 
 /* What attention over them costs: the two queries that share a head of keys
- * when a token is made, against reading the values; a tile of a prompt's, 64,
+ * when a token is made, against reading them; a tile of a prompt's, 64,
  * against the peak. */
 static void
 weighted_sum_row(struct par *par, size_t n)
