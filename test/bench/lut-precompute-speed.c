@@ -1,8 +1,9 @@
 /*
  * lut-precompute-speed: whole runs, files read and written, in ratio to exact
  * products of the layer's weights alone, which are measured in turns with them:
- * by the clock on all CPUs, and a second of CPU time against one thread's.  The
- * latter is no lower where others use the machine, and knows nothing of waiting
+ * by the clock on all CPUs, and a second of CPU time against one thread's, of
+ * a run with -j1: of more, threads that wait for each other take some.  CPU
+ * time is no longer where others use the machine, and knows nothing of waiting
  * for files.  What write(2) of the table's bytes takes is the machine's: where
  * a guest gets its memory from the host page by page, a tenth of all.
  */
@@ -163,7 +164,7 @@ struct seconds {
 };
 
 static int
-run(const char *dir, int k, struct seconds *took)
+run(const char *dir, int k, int n_threads, struct seconds *took)
 {
     struct str s = { 0 };
     int rc;
@@ -172,9 +173,10 @@ run(const char *dir, int k, struct seconds *took)
     rc = system(s.s);
     str_clear(&s);
     str_addf(&s,
-             "lut-precompute -q -f -m '%s/m' -s '%s/sae' -o '%s/t' %s "
+             "lut-precompute -q -f -j%d -m '%s/m' -s '%s/sae' -o '%s/t' %s "
              "--layers '*.%s'",
-             dir, dir, dir, runs[k].options, layers[runs[k].layer].name);
+             n_threads, dir, dir, dir, runs[k].options,
+             layers[runs[k].layer].name);
     *took = (struct seconds){ clock_s(), children_cpu_s() };
     rc |= system(s.s);
     took->clock = clock_s() - took->clock;
@@ -264,18 +266,19 @@ round_of(const char *dir, struct par *par, int k, int r, struct rates *v)
 {
     const struct layer *l = &layers[runs[k].layer];
     double all = products(par, l), one = products(NULL, l), written;
-    struct seconds took;
+    struct seconds took, alone;
 
-    if (run(dir, k, &took) != 0)
+    if (run(dir, k, par_threads(par), &took) != 0 ||
+        run(dir, k, 1, &alone) != 0)
         return -1;
     all = (all + products(par, l)) / 2;
     one = (one + products(NULL, l)) / 2;
     written = write_s(dir, k);
     v->clock[r] = flop(k) / took.clock;
-    v->cpu[r] = flop(k) / took.cpu;
+    v->cpu[r] = flop(k) / alone.cpu;
     v->of_all[r] = v->clock[r] / all;
     v->of_one[r] = v->cpu[r] / one;
-    v->of_written[r] = (flop(k) / one + written) / took.cpu;
+    v->of_written[r] = (flop(k) / one + written) / alone.cpu;
     return 0;
 }
 
