@@ -198,6 +198,7 @@ gemv_row(struct par *par, enum dtype dtype, size_t m, const char *what)
     if (gemm_open(&gemm, par, &err) < 0)
         exit(1);
     memset(w, 0x3c, nbytes);
+    memset(x, 0x3c, m * K * sizeof(*x)); /* pages of their own */
     gemm_exact(gemm, &job, 1, x, K, m);
     for (int i = 0; i < ROUNDS; i++) {
         double t;
