@@ -98,10 +98,12 @@ row_to_element(void *to, const void *from, enum gemm_class class,
         memcpy(to, from, n);
 }
 
-/* Of a panel, the columns that a product of the first n reads: AVX-512's bf16
- * kernels one, two or four vectors, the others in steps of as many or fewer. */
+/* Of a panel, the columns that are written for products of its first n.  The
+ * kernels read no others: AVX-512's one, two or four vectors, those of shorter
+ * vectors steps of 16 columns.  Only AMX always reads 32; its sums of the
+ * columns that were not written are not wanted. */
 static size_t
-cols_read(enum gemm_class class, size_t n)
+cols_packed(enum gemm_class class, size_t n)
 {
     if (class == GEMM_INT8 || n > 32)
         return GEMM_PANEL;
@@ -114,7 +116,7 @@ has_words(const struct gemm_matrix *w, enum gemm_class class, size_t n_cols,
           size_t n_k)
 {
     return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ &&
-           n_cols == cols_read(class, n_cols) &&
+           n_cols == cols_packed(class, n_cols) &&
            n_k % pack_layout(class).word == 0 &&
            w->dtype == (class == GEMM_BF16 ? DT_BF16 : DT_I8);
 }
@@ -126,7 +128,7 @@ pack_bf16_by_k(const struct gemm_ops *ops, uint32_t *to, char *stage,
                const struct gemm_matrix *w, const struct area *a, size_t k0,
                size_t n_k)
 {
-    size_t cols = cols_read(GEMM_BF16, a->n_cols);
+    size_t cols = cols_packed(GEMM_BF16, a->n_cols);
     size_t ld = cols * sizeof(uint16_t);
 
     if (has_words(w, GEMM_BF16, a->n_cols, n_k)) {
@@ -161,7 +163,7 @@ pack_part(const struct gemm_ops *ops, void *to, int32_t *comp, char *stage,
     struct pack_layout l = pack_layout(class);
     size_t n_k = smaller(l.part, w->k - k0);
     size_t padded = round_up(n_k, l.unit);
-    size_t cols = cols_read(class, a->n_cols);
+    size_t cols = cols_packed(class, a->n_cols);
 
     if (w->by_k) {
         size_t done = class == GEMM_BF16 ? round_up(n_k, 2) : 0;

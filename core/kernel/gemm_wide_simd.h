@@ -62,7 +62,7 @@ alternate(vf a, vf b)
 
 #endif
 
-/* n words of the columns that are wanted, of 64. */
+/* n words of the columns that the product reads, of 64. */
 INLINE void
 widen_b(float *to, const char *b, size_t n, size_t cols, half_fn *const high,
         half_fn *const low)
@@ -104,7 +104,7 @@ wide_product(float *t, const char *a, size_t lda, const char *b, size_t m,
         size_t n_w = n - w < WIDE_BLOCK ? n - w : WIDE_BLOCK;
         bool on = add || w > 0;
 
-        widen_b(wide_b, b + w * 4 * COLS, n_w, cols, high, low);
+        widen_b(wide_b, b + w * 4 * COLS, n_w, words_read(cols), high, low);
         for (size_t i = 0; i < m; i += TILE_X) {
             size_t x = m - i < TILE_X ? m - i : TILE_X;
             struct words p = { .t = t + i * COLS,

@@ -99,6 +99,17 @@ words_strip(struct words p, dot_fn *const dot, const size_t X)
         words_tile(p, j, dot, X, TILE_V);
 }
 
+/* Of b, the columns that words_strip() reads. */
+INLINE size_t
+words_read(size_t cols)
+{
+    const size_t tile = TILE_V * VF;
+
+    if (tile == COLS && cols <= 2 * VF)
+        return cols <= VF ? VF : 2 * VF;
+    return (cols + tile - 1) / tile * tile;
+}
+
 /*
  * WORDS_KERNELS(name, dot) defines name[x]: x rows (1 .. TILE_X) by all
  * columns.  Functions of their own: inlined, they would share registers with

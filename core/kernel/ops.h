@@ -188,8 +188,8 @@ struct gemm_ahead {
 
 /*
  *   product      t = (add ? t : 0) + a b.  a: rows lda elements apart; k: a
- *                multiple of 32; n: how many of the 64 columns are wanted, the
- *                others of t may be left as they are
+ *                multiple of 32; n: how many of the 64 columns are wanted; of
+ *                t the others hold what they held, or their sums
  *   product_to   the same, to c [m][64], rows ldc apart, as 'how' says, and t
  *                is scratch, or in t if c is NULL; with lo, the other half of a
  *                split a, (a + lo) b.  NULL: not available
