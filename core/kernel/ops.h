@@ -151,14 +151,17 @@ struct gemm_block {
  *   exact        see struct gemm_block; 'group' of its rows are side by side
  *   transpose    to[i][r] = word i of row r: n words of 'rows', ld bytes apart
  *   interleave   to[i][j] = element j of rows 2 i and 2 i + 1, bf16, as one
- *                word: n pairs of rows of 'cols', ld bytes apart.  Rows and
- * cols are multiples of 16; the rest of 64 stays as it is. rescale      c[i][j]
- * = s[i][j] * x_scale[i] * w_scale[j], rows of c ldc apart, of s 64 stream c is
- * written by streaming stores, which any thread sees when the call returns.  c
- * 64-byte aligned, ldc a multiple of 16, t 16-byte aligned. absmax       the
- * largest |x|; NaN if one is NaN quantize     to[i] = x[i] * by, to nearest
- * even, within -127 .. 127 rest         to[i] = x[i] - hi[i], which is exact if
- * hi is x rounded sums         sum[j] = 128 * the sum over k of b's column j
+ *                word: n pairs of rows of 'cols', ld bytes apart
+ *   rows, cols   multiples of 16; the others of to's 64 stay as they are
+ *   rescale      c[i][j] = s[i][j] * x_scale[i] * w_scale[j], rows of c ldc
+ *                apart, of s 64
+ *   stream       c is written by streaming stores, which any thread sees when
+ *                the call returns.  c 64-byte aligned, ldc a multiple of 16,
+ *                t 16-byte aligned.
+ *   absmax       the largest |x|; NaN if one is NaN
+ *   quantize     to[i] = x[i] * by, to nearest even, within -127 .. 127
+ *   rest         to[i] = x[i] - hi[i], which is exact if hi is x rounded
+ *   sums         sum[j] = 128 * the sum over k of b's column j
  */
 struct gemm_ops {
     void (*exact)(const struct gemm_block *b);

@@ -268,6 +268,16 @@ test_int8(enum isa isa)
 
 /* ---- what goes on around them ---- */
 
+/* Columns from 'cols' on hold the sevens that they held. */
+static bool
+others_stay(const uint32_t *to, size_t cols, size_t n)
+{
+    for (size_t i = 0; i < n * COLS; i++)
+        if (i % COLS >= cols && to[i] != 0x07070707)
+            return false;
+    return true;
+}
+
 static void
 test_transpose(const struct gemm_ops *ops, enum isa isa)
 {
@@ -281,7 +291,9 @@ test_transpose(const struct gemm_ops *ops, enum isa isa)
 
         for (size_t i = 0; i < nbytes; i++)
             from[i] = (unsigned char)(i * 167 >> 3);
+        memset(to, 7, n * COLS * 4);
         ops->transpose(to, from, ld, rows, n);
+        good &= others_stay(to, rows, n);
         for (size_t r = 0; r < rows; r++)
             for (size_t i = 0; i < n; i++) {
                 memcpy(&word, from + r * ld + 4 * i, 4);
@@ -306,7 +318,9 @@ test_interleave(const struct gemm_ops *ops, enum isa isa)
 
         for (size_t i = 0; i < nbytes; i++)
             from[i] = (unsigned char)(i * 167 >> 3);
+        memset(to, 7, n * COLS * 4);
         ops->interleave(to, from, ld, cols, n);
+        good &= others_stay(to, cols, n);
         for (size_t i = 0; i < n; i++)
             for (size_t j = 0; j < cols; j++) {
                 memcpy(word, from + 2 * i * ld + 2 * j, 2);
