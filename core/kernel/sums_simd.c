@@ -21,9 +21,9 @@ enum { TILE_N = 6, TILE_C = 2 }; /* 12 of 16 registers accumulate */
 enum { TILE_N = 6, TILE_C = 4 }; /* 24 of 32 */
 #endif
 
-/* Rows of w from what is read to what is prefetched: 100 ns of 12 cycles.  Of
- * rows of SHORT_ROW columns and fewer all is, while the first columns are
- * summed: as a head's keys and values, they lie one after the other. */
+/* Rows of w from what is read to what is prefetched: 100 ns of 12 cycles.  Rows
+ * of up to SHORT_ROW columns, such as a head's keys and values, lie one after
+ * the other: each is prefetched whole, while the first columns are summed. */
 enum { AHEAD_ROWS = 24, SHORT_ROW = 256 };
 
 INLINE void
