@@ -194,8 +194,8 @@ struct gemm_ahead {
  *                multiple of 32; n: how many of the 64 columns are wanted; of
  *                t the others hold what they held, or their sums
  *   product_to   the same, to c [m][64], rows ldc apart, as 'how' says, and t
- *                is scratch, or in t if c is NULL; with lo, the other half of a
- *                split a, (a + lo) b.  NULL: not available
+ *                is scratch (n is 64 then), or in t if c is NULL; with lo, the
+ *                other half of a split a, (a + lo) b.  NULL: not available
  *   tile         rows of t that are done at once, or 0: then a call prepares
  *                what pays only over many rows
  */

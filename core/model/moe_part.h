@@ -49,8 +49,8 @@ struct moe_tile {
 void moe_add_lora(const struct moe_tile *tile, size_t rank, const float *p,
                   size_t ldp, const void *w, enum dtype w_dtype, size_t ldw);
 
-/* moe_fetch() asks for a row, which a hook reads or writes soon, to the second
- * cache: rows lie too far apart for the CPU's own prefetcher. */
+/* moe_fetch() prefetches into the second cache a row that a hook is about to
+ * read or write: rows lie too far apart for the CPU's own prefetcher. */
 static inline void
 moe_fetch(const void *row, size_t nbytes)
 {
