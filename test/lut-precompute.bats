@@ -419,6 +419,32 @@ END
     [[ ${stderr_lines[1]} == *"are not finite" ]]
 }
 
+@test "lut-precompute --verify: a shadow's scale or error that is NaN or infinite is found in any row" {
+    make_cases
+    layer=model.layers.0.self_attn.q_proj
+    make() {
+        lut-precompute -q -m model -s sparsify -o t --layers $layer --screen "$@"
+    }
+    make
+    cp t/$layer.lut.safetensors sound
+    for row in 0 90 180; do # 16 of 181 are sampled, not all three of these
+        for change in "encoder_scale nan" "encoder_error inf"; do
+            cp -f sound t/$layer.lut.safetensors
+            py - $row $change <<'END'
+import json, struct, sys
+f = "t/model.layers.0.self_attn.q_proj.lut.safetensors"
+data = bytearray(open(f, "rb").read())
+n = struct.unpack("<Q", data[:8])[0]
+a = 8 + n + json.loads(data[8:8 + n])[sys.argv[2]]["data_offsets"][0] + 4 * int(sys.argv[1])
+data[a:a + 4] = struct.pack("<f", float(sys.argv[3]))
+open(f, "wb").write(data)
+END
+            run -1 make --resume --verify
+            [ "${lines[1]}" = "$layer	16	inf" ]
+        done
+    done
+}
+
 @test "lut-precompute --dry-run: bytes are those of the files, GFLOP those of numpy" {
     make_cases
     run -0 --separate-stderr lut-precompute -m model -s sparsify -o t --fuse qkv --dry-run

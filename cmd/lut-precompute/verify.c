@@ -156,6 +156,20 @@ check_sae(struct check *c, struct par *par)
     free(b_dec);
 }
 
+static bool
+all_finite(const struct st *st)
+{
+    bool finite = true;
+
+    for (size_t i = 0; i < st->n_tensors; i++) {
+        const struct st_tensor *t = &st->tensors[i];
+
+        if (t->dtype == DT_F32 || t->dtype == DT_F16 || t->dtype == DT_BF16)
+            finite &= cvt_finite(st_data(st, t), t->dtype, t->n_elements);
+    }
+    return finite;
+}
+
 int
 job_verify(const struct layer_job *job, struct par *par, bool *header,
            struct err *err)
@@ -205,12 +219,8 @@ job_verify(const struct layer_job *job, struct par *par, bool *header,
         job->cmd->dtype == DT_F32 ? 0x1p-23 * sqrt((double)in) : SPLIT_ERROR;
     par_for(par, job->target->out, 16, check_outputs, &c);
     check_sae(&c, par);
-    for (size_t i = 0; i < LUT_N_TENSORS; i++) {
-        const struct st_tensor *t = st_find(&table.st, lut_tensor_names[i]);
-
-        if (t && !cvt_finite(st_data(&table.st, t), t->dtype, t->n_elements))
-            most = INFINITY;
-    }
+    if (!all_finite(&table.st))
+        most = INFINITY;
     for (size_t i = 0; i < n; i++)
         most = c.errors[i] > most ? c.errors[i] : most;
     free(c.rows);
