@@ -262,6 +262,10 @@ END
     screened "error[7] = np.nan" 1
     screened "error[7] = -1" 1
     screened "scale[4095] = np.inf" 1
+    # bounds that are none: products over them say so
+    screened "error[:] = 0" 40
+    screened "scale[:] = 0" 40
+    screened "q[:] = q[::-1]" 40
     refused() { # STATEMENT MESSAGE
         shadow "$1"
         run -65 lut-apply DIR $LAYER --batch 1 -i x.npy -f -o y.npy

@@ -232,6 +232,34 @@ rescore_units(void *ctx, size_t begin, size_t end, int thread)
                                smaller(w->n_near[i] - j, SOME));
 }
 
+/* Are the products of row i within their bounds?  A stored shadow may be that
+ * of another W, and its bounds none.  'room' is far more than their roundings.
+ */
+static bool
+bounds_hold(const struct screen_batch *b, size_t i)
+{
+    const struct screen_work *w = b->w;
+    const float *u = w->u + i * screen_ld(b->s->w.n);
+    const struct screen_slack slack = w->slack[i];
+    const struct screen *s = b->s;
+    size_t first = i * screen_near(s->w.n);
+
+    for (size_t j = first; j < first + w->n_near[i]; j++) {
+        uint32_t row = w->near[j];
+        float p = w->p[j] + s->bias[row];
+        double t = b->thresholds ? (double)b->thresholds[row] : 0;
+        double most = (double)u[row] + (double)SCREEN_UNDER * t;
+        double room = 0x1p-10 * (fabs(most) + t);
+        double width = (2 + 0x1p-8) * (double)(slack.a * s->shadow.norm[row] +
+                                               slack.b * s->shadow.lost[row]);
+
+        /* NaN, too */
+        if (!((double)p <= most + room && (double)p >= most - width - room))
+            return false;
+    }
+    return true;
+}
+
 static void
 finish_rows(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -239,10 +267,12 @@ finish_rows(void *ctx, size_t begin, size_t end, int thread)
     struct screen_work *w = b->w;
     size_t most = screen_near(b->s->w.n);
 
-    for (size_t i = begin; i < end; i++)
+    for (size_t i = begin; i < end; i++) {
+        b->found.proved[i] = b->found.proved[i] && bounds_hold(b, i);
         if (b->found.proved[i])
             screen_finish(b, i, (size_t)thread, w->near + i * most,
                           w->p + i * most, w->n_near[i]);
+    }
 }
 
 void
