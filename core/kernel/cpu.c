@@ -142,7 +142,7 @@ cpu_isa(void)
 
 /* A Xeon reads at 0.97 of memory's rate with 2048.  One thread of Zen 4 reads
  * bf16 for one row of X at 24 GB/s with 2048 and at 30 with 512, for two rows
- * at 16.5 and at 21; and a screening's int8 at 20 and at 25. */
+ * at 16.5 and at 21; a row's screening by int8 takes 440 us and 345. */
 size_t
 cpu_ahead(void)
 {

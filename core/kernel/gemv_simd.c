@@ -11,8 +11,9 @@
 
 enum { LINE = 32 /* columns */ };
 
-/* Rows of x at once: at most, and while more than these are left.  With
- * AVX2, 3 rows of W by 4 of x are an eighth faster than 2 by 6. */
+/* Rows of x in a strip: the last one has at most MAX_X, those before it have
+ * STRIP_X.  With AVX2, 3 rows of W by 4 of x are an eighth faster than 2 by 6.
+ */
 enum { MAX_X = V8 == 2 ? 6 : 5, STRIP_X = V8 == 2 ? 6 : 4 };
 
 /* Rows in a tile: at most 12 registers accumulate, of 16 that AVX2 has.  More

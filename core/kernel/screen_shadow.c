@@ -232,8 +232,8 @@ rescore_units(void *ctx, size_t begin, size_t end, int thread)
                                smaller(w->n_near[i] - j, SOME));
 }
 
-/* Are the products of row i within their bounds?  A stored shadow may be that
- * of another W, and its bounds none.  'room' is far more than their roundings.
+/* Are the exact products of row i within their bounds?  Where a stored shadow
+ * was made of another W, they need not be.  'room' is far more than roundings.
  */
 static bool
 bounds_hold(const struct screen_batch *b, size_t i)
