@@ -340,46 +340,6 @@ split_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* Columns of bf16 that are widened at a time. */
-enum { WIDENED = 512 };
-
-/* n <= WIDENED elements of row i as f32, where they lie or in 'wide'. */
-static const float *
-x_f32(const struct round_task *t, size_t i, size_t c, size_t n, float *wide)
-{
-    if (t->dtype == DT_F32)
-        return x_row(t, i, c);
-    cvt_to_f32(wide, x_row(t, i, c), DT_BF16, n);
-    return wide;
-}
-
-static float
-row_absmax(const struct gemm_ops *ops, const struct round_task *t, size_t i)
-{
-    float wide[WIDENED], max = 0;
-
-    for (size_t c = 0; c < t->k && !isnan(max); c += WIDENED) {
-        size_t n = smaller(t->k - c, WIDENED);
-        float part = ops->absmax(x_f32(t, i, c, n, wide), n);
-
-        max = part <= max ? max : part;
-    }
-    return max;
-}
-
-static void
-quantize_row(const struct gemm_ops *ops, const struct round_task *t, size_t i,
-             int8_t *to, float by)
-{
-    float wide[WIDENED];
-
-    for (size_t c = 0; c < t->k; c += WIDENED) {
-        size_t n = smaller(t->k - c, WIDENED);
-
-        ops->quantize(to + c, x_f32(t, i, c, n, wide), by, n);
-    }
-}
-
 static void
 quantize_rows(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -390,11 +350,12 @@ quantize_rows(void *ctx, size_t begin, size_t end, int thread)
     (void)thread;
     for (size_t i = begin; i < end; i++) {
         int8_t *to = (int8_t *)t->to + i * ld;
-        float max = row_absmax(ops, t, i), by = 127 / max;
+        const void *x = x_row(t, i, 0);
+        float max = ops->absmax(x, t->dtype, t->k), by = 127 / max;
 
         t->scale[i] = max / 127;
         if (by > 0 && by <= FLT_MAX) /* or max is 0 or tiny, inf or NaN */
-            quantize_row(ops, t, i, to, by);
+            ops->quantize(to, x, t->dtype, by, t->k);
         else
             memset(to, 0, t->k);
         memset(to + t->k, 0, ld - t->k);

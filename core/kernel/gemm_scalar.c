@@ -70,23 +70,31 @@ rescale(float *c, size_t ldc, const int32_t *s, const float *x_scale,
 }
 
 static float
-absmax(const float *x, size_t n)
+element(const void *x, enum dtype dtype, size_t i)
+{
+    return dtype == DT_BF16 ? bf16_to_f32(load16(x, i)) : ((const float *)x)[i];
+}
+
+static float
+absmax(const void *x, enum dtype dtype, size_t n)
 {
     float max = 0;
 
     for (size_t i = 0; i < n; i++) {
-        if (isnan(x[i]))
-            return x[i];
-        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+        float v = fabsf(element(x, dtype, i));
+
+        if (isnan(v))
+            return v;
+        max = v > max ? v : max;
     }
     return max;
 }
 
 static void
-quantize(int8_t *to, const float *x, float by, size_t n)
+quantize(int8_t *to, const void *x, enum dtype dtype, float by, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        float q = nearbyintf(x[i] * by);
+        float q = nearbyintf(element(x, dtype, i) * by);
 
         to[i] = (int8_t)(q > 127 ? 127 : q < -127 ? -127 : q);
     }

@@ -401,28 +401,37 @@ rescale(float *c, size_t ldc, const int32_t *s, const float *x_scale,
         stream_end();
 }
 
-static float
-absmax(const float *x, size_t n)
+INLINE float
+absmax_of(const char *x, size_t n, enum dtype dtype)
 {
+    const size_t step = VF * weight_nbytes(dtype);
     vf m0 = vf_set1(0), m1 = m0;
     float lanes[VF], max = 0;
     size_t i = 0;
 
-    for (; i + 2 * VF <= n; i += 2 * VF) {
-        m0 = max_bits(m0, abs_bits(vf_load(x + i)));
-        m1 = max_bits(m1, abs_bits(vf_load(x + i + VF)));
+    for (; i + 2 * VF <= n; i += 2 * VF, x += 2 * step) {
+        m0 = max_bits(m0, abs_bits(vf_weights(dtype, x)));
+        m1 = max_bits(m1, abs_bits(vf_weights(dtype, x + step)));
     }
     if (i + VF <= n) {
-        m0 = max_bits(m0, abs_bits(vf_load(x + i)));
+        m0 = max_bits(m0, abs_bits(vf_weights(dtype, x)));
         i += VF;
+        x += step;
     }
     if (i < n)
-        m1 = max_bits(m1, abs_bits(vf_load_n(x + i, n - i)));
+        m1 = max_bits(m1, abs_bits(vf_weights_n(dtype, x, n - i)));
     vf_store(lanes, max_bits(m0, m1));
     for (i = 0; i < VF; i++)
         if (!(lanes[i] <= max)) /* true for a NaN, which stays */
             max = isnan(max) ? max : lanes[i];
     return max;
+}
+
+static float
+absmax(const void *x, enum dtype dtype, size_t n)
+{
+    return dtype == DT_BF16 ? absmax_of(x, n, DT_BF16)
+                            : absmax_of(x, n, DT_F32);
 }
 
 INLINE vf
@@ -431,19 +440,29 @@ clamped(vf x, float by)
     return vf_max(vf_min(x * vf_set1(by), vf_set1(127)), vf_set1(-127));
 }
 
-static void
-quantize(int8_t *to, const float *x, float by, size_t n)
+INLINE void
+quantize_of(int8_t *to, const char *x, float by, size_t n, enum dtype dtype)
 {
+    const size_t size = weight_nbytes(dtype);
     size_t i = 0;
 
     for (; i + VF <= n; i += VF)
-        store_int8(to + i, clamped(vf_load(x + i), by));
+        store_int8(to + i, clamped(vf_weights(dtype, x + i * size), by));
     if (i < n) {
         int8_t last[8 > VF ? 8 : VF];
 
-        store_int8(last, clamped(vf_load_n(x + i, n - i), by));
+        store_int8(last, clamped(vf_weights_n(dtype, x + i * size, n - i), by));
         memcpy(to + i, last, n - i);
     }
+}
+
+static void
+quantize(int8_t *to, const void *x, enum dtype dtype, float by, size_t n)
+{
+    if (dtype == DT_BF16)
+        quantize_of(to, x, by, n, DT_BF16);
+    else
+        quantize_of(to, x, by, n, DT_F32);
 }
 
 static void

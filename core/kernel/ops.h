@@ -158,8 +158,10 @@ struct gemm_block {
  *   stream       c is written by streaming stores, which any thread sees when
  *                the call returns.  c 64-byte aligned, ldc a multiple of 16,
  *                t 16-byte aligned.
- *   absmax       the largest |x|; NaN if one is NaN
- *   quantize     to[i] = x[i] * by, to nearest even, within -127 .. 127
+ *   absmax       the largest |x|; NaN if one is NaN.  x: F32 as the machine
+ *                has it or BF16 as files have it
+ *   quantize     to[i] = x[i] * by, to nearest even, within -127 .. 127; x as
+ *                of absmax
  *   rest         to[i] = x[i] - hi[i], which is exact if hi is x rounded
  *   sums         sum[j] = 128 * the sum over k of b's column j
  */
@@ -173,8 +175,9 @@ struct gemm_ops {
     void (*rescale)(float *c, size_t ldc, const int32_t *s,
                     const float *x_scale, const float *w_scale, size_t m,
                     size_t n, bool stream);
-    float (*absmax)(const float *x, size_t n);
-    void (*quantize)(int8_t *to, const float *x, float by, size_t n);
+    float (*absmax)(const void *x, enum dtype dtype, size_t n);
+    void (*quantize)(int8_t *to, const void *x, enum dtype dtype, float by,
+                     size_t n);
     void (*rest)(float *to, const float *x, const uint16_t *hi, size_t n);
     void (*sums)(int32_t *sum, const int8_t *b, size_t k);
 };

@@ -122,7 +122,7 @@ screen_shadow_row(const struct gemm_matrix *w, size_t i, int8_t *to,
     for (size_t c = 0, n; c < w->k; c += n) {
         n = smaller(w->k - c, PART);
         load(e, w, i, c, n);
-        max = fmaxf(max, ops->absmax(e, n));
+        max = fmaxf(max, ops->absmax(e, DT_F32, n));
         all += (double)vec_dot(e, e, n);
     }
     /* a NaN, or numbers whose squares f32 has not: the row cannot be used */
@@ -131,7 +131,7 @@ screen_shadow_row(const struct gemm_matrix *w, size_t i, int8_t *to,
         n = smaller(w->k - c, PART);
         load(e, w, i, c, n);
         if (*scale > 0)
-            ops->quantize(to + c, e, 1 / *scale, n);
+            ops->quantize(to + c, e, DT_F32, 1 / *scale, n);
         else
             memset(to + c, 0, n);
         for (size_t j = 0; j < n; j++)

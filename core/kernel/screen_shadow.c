@@ -38,7 +38,7 @@ quantize(int16_t *to, float *scale, const float *x, size_t in)
         norm += (double)vec_dot(x + c, x + c, n);
     }
     norm = sqrt(norm);
-    step = fmax((double)gemm_ops_of(cpu_isa())->absmax(x, in) / 32766,
+    step = fmax((double)gemm_ops_of(cpu_isa())->absmax(x, DT_F32, in) / 32766,
                 norm * sqrt((double)in) * (1 + 0x1p-10) / most);
     *scale = (float)step;
     by = 1 / *scale;

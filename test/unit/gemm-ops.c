@@ -367,46 +367,63 @@ test_rescale(const struct gemm_ops *ops, enum isa isa, bool stream)
            isa_name(isa), stream ? " by streaming stores" : "");
 }
 
-static void
-test_absmax(const struct gemm_ops *ops, enum isa isa)
+/* x as its type has it, so that it ends at the page. */
+static const void *
+typed(enum dtype dtype, const float *x, size_t n)
 {
+    char *to = room(2, n * (dtype == DT_F32 ? 4 : 2));
+
+    if (dtype == DT_F32)
+        memcpy(to, x, n * 4);
+    for (size_t i = 0; i < n && dtype == DT_BF16; i++)
+        put_le16(to + 2 * i, f32_to_bf16(x[i]));
+    return to;
+}
+
+static void
+test_absmax(const struct gemm_ops *ops, enum isa isa, enum dtype dtype)
+{
+    const char *name = dtype_table[dtype].name;
     bool good = true, nan = true;
 
     for (size_t n = 0; n < 100; n++) {
         float *x = room(0, n * 4), max = 0;
 
         for (size_t i = 0; i < n; i++) {
-            x[i] = rnd();
+            x[i] = bf16_to_f32(rnd_bf16());
             max = fmaxf(max, fabsf(x[i]));
         }
-        good &= ops->absmax(x, n) == max;
+        good &= ops->absmax(typed(dtype, x, n), dtype, n) == max;
         for (size_t i = 0; i < n; i++) {
             float old = x[i];
 
             x[i] = -INFINITY;
-            good &= ops->absmax(x, n) == INFINITY;
+            good &= ops->absmax(typed(dtype, x, n), dtype, n) == INFINITY;
             x[i] = i % 2 ? NAN : -NAN;
-            nan &= isnan(ops->absmax(x, n));
+            nan &= isnan(ops->absmax(typed(dtype, x, n), dtype, n));
             x[n - 1 - i] = i == n - 1 - i ? x[i] : INFINITY;
-            nan &= isnan(ops->absmax(x, n));
+            nan &= isnan(ops->absmax(typed(dtype, x, n), dtype, n));
             x[n - 1 - i] = x[i] = old;
         }
     }
-    tap_ok(good, "gemm %s absmax: 0..99 numbers, infinity at any place",
-           isa_name(isa));
-    tap_ok(nan, "gemm %s absmax: a NaN at any place is not lost",
-           isa_name(isa));
+    tap_ok(good, "gemm %s absmax: 0..99 numbers of %s, infinity at any place",
+           isa_name(isa), name);
+    tap_ok(nan, "gemm %s absmax: a NaN of %s at any place is not lost",
+           isa_name(isa), name);
 }
 
 /* Halves go to the even neighbour; 127 is as far as it goes. */
 static void
-test_quantize(const struct gemm_ops *ops, enum isa isa)
+test_quantize(const struct gemm_ops *ops, enum isa isa, enum dtype dtype)
 {
-    static const float x[] = { 0.25f, 0.75f,  1.25f, -0.25f, -0.75f,   63.25f,
-                               63.5f, 64.75f, -64,   1e30f,  INFINITY, -1e30f };
+    static const float x[] = {
+        0.25f, 0.75f, 1.25f, -0.25f,  -0.75f,   63.25f,
+        63.5f, 64.5f, -64,   0x1p99f, INFINITY, -0x1p99f
+    };
     static const int8_t q[] = {
         0, 2, 2, 0, -2, 126, 127, 127, -127, 127, 127, -127
-    }; /* 2 x, by hand */
+    }; /* 2 x, by hand; bf16 has all of x */
+    const char *name = dtype_table[dtype].name;
     bool good = true, tails = true;
 
     for (size_t n = 0; n < 100; n++) {
@@ -415,17 +432,18 @@ test_quantize(const struct gemm_ops *ops, enum isa isa)
 
         for (size_t i = 0; i < n; i++)
             from[i] = x[(i * 5 + n) % 12];
-        ops->quantize(to, from, 2, n);
+        ops->quantize(to, typed(dtype, from, n), dtype, 2, n);
         for (size_t i = 0; i < n; i++)
             good &= to[i] == q[(i * 5 + n) % 12];
         for (size_t i = 0; i < n; i++)
-            from[i] = rnd();
-        ops->quantize(to, from, 127, n);
+            from[i] = bf16_to_f32(rnd_bf16());
+        ops->quantize(to, typed(dtype, from, n), dtype, 127, n);
         for (size_t i = 0; i < n; i++)
             tails &= to[i] == (int8_t)lrintf(from[i] * 127);
     }
-    tap_ok(good, "gemm %s quantize: halves to even, within 127", isa_name(isa));
-    tap_ok(tails, "gemm %s quantize: 0..99 numbers", isa_name(isa));
+    tap_ok(good, "gemm %s quantize: halves of %s to even, within 127",
+           isa_name(isa), name);
+    tap_ok(tails, "gemm %s quantize: 0..99 numbers of %s", isa_name(isa), name);
 }
 
 static void
@@ -485,9 +503,9 @@ test_x_int8(void)
             ready(want, ld);
         good &= scale[i] == max / 127 && !memcmp(q + i * ld, want, ld);
     }
-    tap_ok(good, "gemm_x_int8: three pieces of a row of bf16, one scale");
+    tap_ok(good, "gemm_x_int8: a row of bf16, one scale");
     tap_ok(isnan(scale[2]) && isnan(scale[3]),
-           "gemm_x_int8: a NaN in any piece is not lost");
+           "gemm_x_int8: a NaN of bf16 is not lost");
 }
 
 int
@@ -506,8 +524,10 @@ main(void)
         test_interleave(ops, isa);
         test_rescale(ops, isa, false);
         test_rescale(ops, isa, true);
-        test_absmax(ops, isa);
-        test_quantize(ops, isa);
+        test_absmax(ops, isa, DT_F32);
+        test_absmax(ops, isa, DT_BF16);
+        test_quantize(ops, isa, DT_F32);
+        test_quantize(ops, isa, DT_BF16);
         test_rest(ops, isa);
     }
     return tap_done();
