@@ -84,29 +84,37 @@ words_tile(struct words p, size_t j, dot_fn *const dot, const size_t X,
     }
 }
 
+/* Vectors of a tile: fewer where all columns that are wanted fit in them. */
+INLINE size_t
+tile_vectors(size_t cols)
+{
+    if (TILE_V * VF < COLS || cols > 2 * VF)
+        return TILE_V;
+    return cols <= VF ? 1 : 2;
+}
+
 INLINE void
 words_strip(struct words p, dot_fn *const dot, const size_t X)
 {
-    if (TILE_V * VF == COLS && p.cols <= VF) {
+    switch (tile_vectors(p.cols)) {
+    case 1:
         words_tile(p, 0, dot, X, 1);
-        return;
-    }
-    if (TILE_V * VF == COLS && p.cols <= 2 * VF) {
+        break;
+    case TILE_V:
+        for (size_t j = 0; j < p.cols; j += TILE_V * VF)
+            words_tile(p, j, dot, X, TILE_V);
+        break;
+    default:
         words_tile(p, 0, dot, X, 2);
-        return;
     }
-    for (size_t j = 0; j < p.cols; j += TILE_V * VF)
-        words_tile(p, j, dot, X, TILE_V);
 }
 
 /* Of b, the columns that words_strip() reads. */
 INLINE size_t
 words_read(size_t cols)
 {
-    const size_t tile = TILE_V * VF;
+    size_t tile = tile_vectors(cols) * VF;
 
-    if (tile == COLS && cols <= 2 * VF)
-        return cols <= VF ? VF : 2 * VF;
     return (cols + tile - 1) / tile * tile;
 }
 
