@@ -21,6 +21,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/engine.h"
+#include "core/model/kv.h"
 #include "core/model/model.h"
 #include "core/str.h"
 #include "test/bench/bench.h"
@@ -29,6 +30,7 @@
 #define MODEL_NBYTES ((size_t)1200 << 20) /* of the file */
 
 #define N_DECODE 12
+#define N_LONG   4096 /* tokens before them, of a long context */
 #define N_PROMPT 512
 #define CHUNK    512
 #define N_BATCH  16
@@ -58,19 +60,51 @@ struct speed {
     double token_s, probe_s; /* medians */
 };
 
-/* Tokens one by one, a probe after each, so that neighbours cost both. */
+/* A sequence of n tokens, with room for N_DECODE more: keys and values of any
+ * numbers. */
+static struct session *
+session_of(struct engine *engine, size_t n)
+{
+    struct session *s = session_new(engine, n + N_DECODE + 1);
+    size_t head_dim = s->kv.head_dim;
+    float *k = xcalloc(2 * n * head_dim + 1, sizeof(*k));
+    struct err err = { 0 };
+
+    for (size_t i = 0; i < 2 * n * head_dim; i++)
+        k[i] = (float)((double)(i * 7919 % 4096) / 2048 - 1);
+    check(kv_grow(&s->kv, s->max_tokens, &err), &err);
+    for (size_t l = 0; l < s->kv.n_layers; l++)
+        for (size_t h = 0; h < s->kv.n_heads; h++)
+            kv_set(&s->kv, l, h, 0, n, k, k + n * head_dim);
+    s->n = s->n_cached = n;
+    free(k);
+    return s;
+}
+
+/* Bytes of a session's keys and values. */
+static size_t
+kv_nbytes(const struct session *s)
+{
+    const struct kv *kv = &s->kv;
+
+    return 2 * kv->n_layers * kv->n_heads * kv->head_dim * s->n_cached *
+           dtype_table[kv->dtype].bits / 8;
+}
+
+/* Tokens one by one after n, a probe after each, so that neighbours cost both:
+ * a read of all weights, and what the keys and values cost at its rate. */
 static struct speed
 decode(struct engine *engine, const struct model *model, struct par *par,
-       int probes)
+       size_t n, int probes)
 {
-    double token[N_DECODE], read[N_DECODE];
+    double token[N_DECODE], read[N_DECODE] = { 0 };
     float *logits = xcalloc((size_t)model->config.vocab_size, 4);
     struct session *s;
     struct err err = { 0 };
     struct speed speed;
     int32_t id = 1;
 
-    s = session_new(engine, N_DECODE + 1);
+    s = session_of(engine, n);
     check(session_feed(s, &id, 1, logits, 1, &err), &err);
     for (size_t i = 0; i < N_DECODE; i++) {
         double start = clock_s();
@@ -80,7 +114,9 @@ decode(struct engine *engine, const struct model *model, struct par *par,
               &err);
         id = (int32_t)vec_argmax(logits, (size_t)model->config.vocab_size);
         token[i] = clock_s() - start;
-        read[i] = probes ? probe(par) : 0;
+        if (probes)
+            read[i] =
+                probe(par) * (1 + (double)kv_nbytes(s) / (double)weights.size);
     }
     session_close(s);
     free(logits);
@@ -95,15 +131,19 @@ decode_line(const struct model *model, int threads)
     struct engine *engine;
     struct par *par;
     struct err err = { 0 };
-    struct speed s;
+    struct speed s, after;
 
     check(par_open(&par, threads, &err), &err);
     probe(par);
     check(engine_open(&engine, model, par, &one, &err), &err);
-    s = decode(engine, model, par, 1);
+    after = decode(engine, model, par, N_LONG, 1);
+    s = decode(engine, model, par, 0, 1);
     engine_close(engine);
     row("hf-infer decode", "Qwen3-0.6B", isa_name(cpu_isa()), threads,
         1 / s.token_s, "token/s", s.probe_s / s.token_s, "read weights");
+    row("  after 4096", "Qwen3-0.6B", isa_name(cpu_isa()), threads,
+        1 / after.token_s, "token/s", after.probe_s / after.token_s,
+        "read weights, K, V");
     par_close(par);
     return s.token_s;
 }
@@ -157,7 +197,7 @@ neighbour_line(const struct model *model, double alone_s)
     sched_setaffinity(0, sizeof(two), &two); /* the threads will have it, too */
     check(par_open(&par, 2, &err), &err);
     check(engine_open(&engine, model, par, &one, &err), &err);
-    s = decode(engine, model, par, 0);
+    s = decode(engine, model, par, 0, 0);
     engine_close(engine);
     row("  beside a hog", "Qwen3-0.6B", isa_name(cpu_isa()), 2, 1 / s.token_s,
         "token/s", alone_s / s.token_s, "1 thread alone");
@@ -400,7 +440,7 @@ one_speed(const char *what, const char *dir, int threads)
     check(model_open(&model, dir, &err), &err);
     if (!strcmp(what, "decode")) {
         check(engine_open(&engine, model, par, &one, &err), &err);
-        speed = 1 / decode(engine, model, par, 0).token_s;
+        speed = 1 / decode(engine, model, par, 0, 0).token_s;
         engine_close(engine);
     } else {
         prompt_open(&p, model, par,

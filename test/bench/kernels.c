@@ -371,6 +371,8 @@ table(int threads, bool products_alone)
         product_row(par, c, 512, 4096, 1024);
         if (c != BF16_HOOK)
             product_row(par, c, 1024, 16384, 1024);
+        if (c == EXACT) /* a batch's */
+            product_row(par, c, 16, 16384, 1024);
         if (c == BF16) /* LoRA's, of rank 16 */
             product_row(par, c, 128, 16, 2048);
         if (c == INT8_PACKED) /* C is a quarter, for the same operations */
