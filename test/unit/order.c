@@ -19,6 +19,10 @@ enum { MAX_K = 3000, PART = 1024, ROWS = 19, N_X = 13 };
 static float w[ROWS * MAX_K], x[N_X * MAX_K];
 static uint16_t half[ROWS * MAX_K];
 
+/* Products of two numbers are -0, in all lanes: a sum is +0 only where zeros
+ * fill up its last columns. */
+static bool underflows;
+
 /* A number of any size, some of them 0, -0, or denormal. */
 static float
 any(void)
@@ -26,6 +30,8 @@ any(void)
     float v = rnd();
     int size = (int)(rnd() * 100) - 50; /* 2^-150 .. 2^50 */
 
+    if (underflows)
+        return 0x1p-100f;
     if (rnd() > 0.9f)
         return rnd() > 0 ? 0.0f : -0.0f;
     return rnd() > 0 ? v : ldexpf(v, size);
@@ -125,7 +131,7 @@ products(enum dtype dtype, size_t k, size_t n, size_t m, int form)
         put_little(data + (form == 2 ? r : r * ld) * size, rows + r * k * size,
                    size, k, form == 2 ? n : 1);
     for (size_t i = 0; i < m * k; i++)
-        x[i] = any();
+        x[i] = underflows ? -any() : any();
     if (gemm_open(&gemm, NULL, &err) < 0)
         return false;
     gemm_exact(gemm, &job, 1, x, k, m);
@@ -153,6 +159,30 @@ test_products(const char *isa)
             tap_ok(good, "%s: products, %s of %s: fmaf()'s bits, k 0 to %d",
                    isa, forms[form], dtype_table[dtypes[t]].name, MAX_K);
         }
+}
+
+static void
+test_underflow(const char *isa)
+{
+    static const enum dtype dtypes[] = { DT_F32, DT_BF16 };
+    bool good = true, dots = true;
+
+    underflows = true;
+    for (int form = 0; form < 3; form++)
+        for (int t = 0; t < 2; t++)
+            for (size_t k = 0; k <= 24; k++) {
+                good &= products(dtypes[t], k, ROWS, N_X, form);
+                good &= products(dtypes[t], PART + k, ROWS, 1, form);
+            }
+    for (size_t n = 0; n <= 200; n++) {
+        for (size_t i = 0; i < n; i++) {
+            w[i] = any();
+            x[i] = -any();
+        }
+        dots &= same(vec_dot(w, x, n), lanes_sum(w, x, n, 64));
+    }
+    underflows = false;
+    tap_ok(good && dots, "%s: zeros fill up the lanes of -0", isa);
 }
 
 static void
@@ -205,6 +235,7 @@ int
 main(void)
 {
     test_products(isa_name(cpu_isa()));
+    test_underflow(isa_name(cpu_isa()));
     test_vectors(isa_name(cpu_isa()));
     return tap_done();
 }
