@@ -3,8 +3,8 @@
 # every instruction set of this machine and at 1 and 3 threads, and those that
 # test/bits/hashes has.  ISA='scalar avx2': only these.  EMULATOR runs the tools
 # of another machine: see check-cross.sh.
-#   -w  writes test/bits/hashes, if all sets agree: unit/order, which compares
-#       with fmaf(), must pass first
+#   -w  writes test/bits/hashes, if all sets agree and with each of them
+#       unit/order passes, which compares with fmaf()
 set -eu
 BITS=$PWD/test/bits
 # Some commands print their inputs' names, which are the same for everyone.
@@ -47,8 +47,13 @@ run() {
     done
 }
 
+[ "${1-}" != -w ] || make -s build/test/unit/order
 for isa in ${ISA:-$known}; do
     has "$isa" || continue
+    if [ "${1-}" = -w ] && ! TU_ISA=$isa build/test/unit/order >/dev/null; then
+        echo "check-bits: $isa: unit/order fails: nothing is written" >&2
+        exit 1
+    fi
     TU_ISA=$isa run "$tmp" >"$tmp.$isa" || true
     mv "$tmp.$isa" "$tmp/$isa"
     if [ "${1-}" = -w ]; then
