@@ -435,6 +435,124 @@ test_public(void)
            "vec_dot: by hand");
 }
 
+/* ---- the same bits ---- */
+
+enum {
+    DOT,
+    MAX,
+    AXPY,
+    AXPY_DIFF,
+    ADD,
+    SCALE,
+    SCALE_MUL,
+    EXP_SUM,
+    SILU,
+    SILU_BACK,
+    GELU,
+    GELU_BACK,
+    ROPE,
+    N_FUNCTIONS
+};
+
+static const char *const functions[N_FUNCTIONS] = {
+    "dot",      "max",       "axpy",          "axpy_diff",
+    "add",      "scale",     "scale_mul",     "exp_sum",
+    "silu_mul", "silu_back", "gelu_tanh_mul", "gelu_tanh_back",
+    "rope"
+};
+
+/* v [4]: what the function reads and writes; a sum goes to v[3][0]. */
+static void
+call(const struct vec_ops *ops, int function, float (*v)[N], float s, size_t n)
+{
+    bool nan = false;
+
+    switch (function) {
+    case DOT:
+        v[3][0] = ops->dot(v[0], v[1], n);
+        break;
+    case MAX:
+        v[3][0] = ops->max(v[0], n, &nan);
+        break;
+    case AXPY:
+        ops->axpy(v[0], s, v[1], n);
+        break;
+    case AXPY_DIFF:
+        ops->axpy_diff(v[0], s, v[1], v[2], n);
+        break;
+    case ADD:
+        ops->add(v[0], v[1], n);
+        break;
+    case SCALE:
+        ops->scale(v[0], s, n);
+        break;
+    case SCALE_MUL:
+        ops->scale_mul(v[0], v[1], s, v[2], n);
+        break;
+    case EXP_SUM:
+        v[3][0] = ops->exp_sum(v[0], s, n);
+        break;
+    case SILU:
+        ops->silu_mul(v[0], v[1], n);
+        break;
+    case SILU_BACK:
+        ops->silu_back(v[3], v[0], v[1], v[2], n);
+        break;
+    case GELU:
+        ops->gelu_tanh_mul(v[0], v[1], n);
+        break;
+    case GELU_BACK:
+        ops->gelu_tanh_back(v[3], v[0], v[1], v[2], n);
+        break;
+    default:
+        ops->rope(v[0], v[1], v[2], n / 2);
+    }
+}
+
+/* From 2^-150 to 2^50, or to 100; 0 and -0. */
+static float
+any_size(void)
+{
+    float v = rnd();
+    int size = (int)(rnd() * 100) - 50;
+
+    if (rnd() > 0.9f)
+        return rnd() > 0 ? 0.0f : -0.0f;
+    return rnd() > 0 ? 100 * v : ldexpf(v, size);
+}
+
+static bool
+same_bits(const float *x, const float *y, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (f32_bits(x[i]) != f32_bits(y[i]) && !(isnan(x[i]) && isnan(y[i])))
+            return false;
+    return true;
+}
+
+static void
+test_bits(enum isa isa)
+{
+    static float v[2][4][N];
+
+    for (int f = 0; f < N_FUNCTIONS; f++) {
+        bool good = true;
+
+        for (size_t n = 0; n < 150; n++) {
+            float s = any_size();
+
+            for (size_t i = 0; i < 4 * N; i++)
+                v[0][i / N][i % N] = any_size();
+            memcpy(v[1], v[0], sizeof(v[1]));
+            call(vec_ops_of(isa), f, v[0], s, n);
+            call(vec_ops_of(ISA_SCALAR), f, v[1], s, n);
+            good &= same_bits(v[0][0], v[1][0], 4 * N);
+        }
+        tap_ok(good, "vec %s: %s has the scalar's bits, n 0..149",
+               isa_name(isa), functions[f]);
+    }
+}
+
 int
 main(void)
 {
@@ -444,6 +562,7 @@ main(void)
         test_exp_accuracy(isa);
         test_softmax_block(isa);
         test_special(isa);
+        test_bits(isa);
     }
     test_topk();
     test_public();
