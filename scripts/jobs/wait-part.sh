@@ -10,7 +10,7 @@ own=$(dirname -- "${BASH_SOURCE[0]}")/../../bin
 PATH=${TU_BIN:+$TU_BIN:}$PATH
 
 wait_part() {
-    local pid=$1 what=$2 failed=${3-} status=0
+    local pid=$1 what=$2 failed=${3-} job=${SLURM_JOB_ID-} status=0
 
     # shellcheck disable=SC2064 # the pid of now
     trap "kill -USR1 $pid 2>/dev/null" USR1 TERM
@@ -26,6 +26,10 @@ wait_part() {
     fi
     echo "$what: status $status"
     [ ! -s "$failed" ] || exit "$(cat "$failed")"
-    [ "$status" -ne 75 ] || scontrol requeue "$SLURM_JOB_ID"
+    if [ "$status" -eq 75 ]; then
+        # an array's last task has the array's id, which stands for all its tasks
+        [ "$job" != "${SLURM_ARRAY_JOB_ID-}" ] || job=${job}_$SLURM_ARRAY_TASK_ID
+        scontrol requeue "$job"
+    fi
     exit "$status"
 }

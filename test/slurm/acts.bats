@@ -118,3 +118,24 @@ same_dump() {
     saev-read verify --deep "$dump"
     [ -z "$(find "$BATS_FILE_TMPDIR" -name PWNED)" ]
 }
+
+@test "slurm: a task that is requeued leaves the others of its array alone" {
+    # the last one is stopped when one has ended and one computes
+    cat >part <<END
+#!/bin/bash
+. "$ROOT/scripts/jobs/wait-part.sh"
+echo start
+case \$SLURM_ARRAY_TASK_ID-\${SLURM_RESTART_COUNT-0} in
+2-0) (sleep 3; exit 75) & ;;
+1-*) sleep 6 & ;;
+*) true & ;;
+esac
+wait_part \$! part
+END
+    job=$(sbatch --parsable --requeue --open-mode=append --array=0-2 -n1 -c1 -o %a.log part)
+    gone "$job"
+    cat -- *.log
+    [ "$(cat 0.log)" = "start"$'\n'"part: status 0" ]
+    [ "$(cat 1.log)" = "start"$'\n'"part: status 0" ]
+    [ "$(grep -v slurmstepd 2.log)" = "start"$'\n'"part: status 75"$'\n'"start"$'\n'"part: status 0" ]
+}
