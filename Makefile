@@ -101,7 +101,7 @@ NEEDS_sae-train   := zlib
 -include $(B)/libs.mk
 LEFT_OUT := $(strip $(foreach t,$(TOOLS),$(if $(filter $(LACKING),$(NEEDS_$t)),$t)))
 TOOLS   := $(filter-out $(LEFT_OUT),$(if $(MPI),moe-sft,$(TOOLS)))
-NEED_pcre2    := peft regex tok% chat block engine lora model stories tables
+NEED_pcre2    := peft regex tok% chat block engine lm lm_ranks lora model stories tables
 NEED_utf8proc := tok% chat
 NEED_zlib     := pickle pth sae zip block engine lm lm_ranks lora model stories
 without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(foreach l,$(LACKING),$(NEED_$l:%=$1/%)),$2)
@@ -126,7 +126,7 @@ SIMD    := $(foreach i,$(VECTORS),$(patsubst %,%_simd_$i.c,$(filter-out $(call f
 KERNELS := $(call of_isas,core/kernel) $(SIMD)
 CORE    := $(sort $(KERNELS) $(filter-out $(if $(call lacks,pcre2),%/regex.c) $(if $(call lacks,zlib),%/zip.c),$(wildcard core/*.c core/format/*.c)) \
              $(filter-out %_simd.c $(ISA_ALL:%=\%_%.c),$(wildcard core/kernel/*.c)))
-MODEL   := $(filter-out %/ranks_mpi.c $(if $(call lacks,utf8proc),%/tok_norm.c),$(sort $(wildcard core/model/*.c core/model/*/*.c core/text/*.c)))
+MODEL   := $(filter-out %/ranks_mpi.c $(if $(call lacks,utf8proc),$(foreach f,added norm split,%/tok_$f.c)),$(sort $(wildcard core/model/*.c core/model/*/*.c core/text/*.c)))
 # No parser is among the kernels, and clang takes minutes to instrument them.
 ifeq ($(SAN),fuzz)
 $(B)/core/kernel/%.o: HARDEN :=

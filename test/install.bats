@@ -29,7 +29,10 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
         [ -s "share/zsh/site-functions/_$t" ]
     done
     [ "$(bin/st-inspect -V)" = "$(st-inspect -V)" ]
-    for m in "$ROOT"/man/*; do [ -s "share/man/man${m##*.}/${m##*/}" ]; done
+    for m in "$ROOT"/man/*; do
+        # the library is there with all tools, or not at all
+        [[ $m == *.3 && ${LEFT_OUT-} ]] || [ -s "share/man/man${m##*.}/${m##*/}" ]
+    done
     for s in "$ROOT"/scripts/jobs/*; do
         [ -s "share/tensorutils/${s##*/}" ]
         [ ! -x "$s" ] || [ -x "share/tensorutils/${s##*/}" ]
