@@ -193,8 +193,9 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-read -q $more -o out sparse 2>err &
         [ "$(cat err)" = "saev-read: stopped by SIG$sig: run it again" ]
         [ "$(echo ./* .out*)" = "./err ./sparse .out*" ]
     done
-    # a pipe's reader that does not read cannot hold it up; TSan can
-    [[ $BUILD == */tsan ]] || run -143 bash -c 'saev-read -q sparse > >(sleep 2) & sleep 0.1; kill $!; wait $!'
+    # a pipe's reader that does not read cannot hold it up; TSan can, and QEMU,
+    # which ends no splice(2) for a signal
+    [[ $BUILD == */tsan || ${TU_RUN-} == qemu ]] || run -143 bash -c 'saev-read -q sparse > >(sleep 2) & sleep 0.1; kill $!; wait $!'
 }
 
 @test "saev-read: memory under 64 MiB and an image, whatever the dump claims" {
