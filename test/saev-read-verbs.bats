@@ -137,6 +137,14 @@ dump("nopatch", p=0), dump("x", vit_ckpt="other")'
     run -66 saev-read meta -q a nowhere
     run -0 --separate-stderr saev-read meta a x # another model: said, and done
     [ "${stderr_lines[-1]}" = 'saev-read: x/metadata.json: vit_ckpt is "other": "ViT-B/16" of a/metadata.json is kept' ]
+    py -c 'from saev_dump import *
+dump("now", data={"arithmetic": "f32, 8 lanes"}), dump("old", data={"file": "t", "isa": "avx2"})'
+    run -0 --separate-stderr saev-read meta now old # other bits, too
+    [ "${stderr_lines[-1]}" = 'saev-read: old/metadata.json: has isa "avx2": arithmetic "f32, 8 lanes" of now/metadata.json is kept' ]
+    run -0 --separate-stderr saev-read meta a old now old
+    [[ $stderr != *"json is kept"* ]]
+    run -0 --separate-stderr saev-read meta old old
+    [[ $stderr != *"json is kept"* ]]
 }
 
 @test "saev-read meta: sums beyond 2^63 bytes are refused" {

@@ -148,6 +148,47 @@ check_same(const struct saev *a, const struct saev *b, const char *what,
                    what, y, x, a->name);
 }
 
+/* Of "data", which hf-infer --acts-meta has written: what says which bits its
+ * numbers have, the key and the value.  "isa" is of the time before sums had
+ * one order. */
+static int
+put_arithmetic(void *ctx, const struct pyjson_member *m, struct err *err)
+{
+    (void)err;
+    if (*m->value == '"' &&
+        (!strcmp(m->key, "arithmetic") || !strcmp(m->key, "isa")))
+        str_addf(ctx, "%s %s", m->key, m->value);
+    return 0;
+}
+
+static int
+find_arithmetic(void *ctx, const struct pyjson_member *m, struct err *err)
+{
+    if (strcmp(m->key, "data") != 0 || *m->value != '{')
+        return 0;
+    return pyjson_members(m->value_text, m->value_text_nbytes, "data",
+                          put_arithmetic, ctx, err);
+}
+
+/* Says so if both have one, and others. */
+static int
+warn_arithmetic(const struct saev *a, const struct saev *b, struct err *err)
+{
+    struct str of_a = { 0 }, of_b = { 0 };
+    int rc = pyjson_members(a->text, a->text_nbytes, a->name, find_arithmetic,
+                            &of_a, err);
+
+    if (rc == 0)
+        rc = pyjson_members(b->text, b->text_nbytes, b->name, find_arithmetic,
+                            &of_b, err);
+    if (rc == 0 && of_a.n && of_b.n && strcmp(of_a.s, of_b.s) != 0)
+        err_warn("%s: has %s: %s of %s is kept", b->name, of_b.s, of_a.s,
+                 a->name);
+    str_free(&of_a);
+    str_free(&of_b);
+    return rc;
+}
+
 /* Adds the images and the HASH of every dump after the first, if its images can
  * follow those of the first. */
 static int
@@ -189,6 +230,8 @@ merge(struct meta_doc *doc, const struct read_cmd *cmd, struct err *err)
         if (rc == 0 && strcmp(a->ckpt, b->ckpt) != 0)
             err_warn("%s: vit_ckpt is \"%s\": \"%s\" of %s is kept", b->name,
                      b->ckpt, a->ckpt, a->name);
+        if (rc == 0)
+            rc = warn_arithmetic(a, b, err);
         if (rc == 0 && !size_add(doc->n_imgs, b->n_imgs, &doc->n_imgs))
             rc = err_set(err, EX_DATAERR, "%s: n_imgs of all is beyond 2^64",
                          b->name);
