@@ -231,11 +231,93 @@ test_vectors(const char *isa)
     tap_ok(zero, "%s: the largest of zeros is +0", isa);
 }
 
+/* Sums of rows: an accumulator for each column, rows in their order. */
+static bool
+weighted(enum dtype dtype, size_t rows, size_t cols, size_t n, bool add)
+{
+    static float y[N_X * MAX_K], want[N_X * MAX_K];
+    static char data[ROWS * MAX_K * 4];
+    const struct weighted_sum sum = { .y = y,
+                                      .w = data,
+                                      .p = x,
+                                      .ldy = cols,
+                                      .ldw = cols,
+                                      .ldp = rows,
+                                      .rows = rows,
+                                      .cols = cols,
+                                      .n = n,
+                                      .w_dtype = dtype,
+                                      .add = add };
+    size_t size = dtype == DT_F32 ? 4 : 2;
+
+    put_little(data, weights(dtype, rows * cols), size, rows * cols, 1);
+    for (size_t i = 0; i < n * rows; i++)
+        x[i] = any();
+    for (size_t i = 0; i < n * cols; i++) {
+        y[i] = any();
+        want[i] = add ? y[i] : 0;
+        for (size_t r = 0; r < rows; r++)
+            want[i] =
+                fmaf(x[i / cols * rows + r], w[r * cols + i % cols], want[i]);
+    }
+    weighted_sum(&sum);
+    return !memcmp(y, want, n * cols * sizeof(*y));
+}
+
+static bool
+sparse(enum dtype dtype, size_t rows, size_t cols, size_t n)
+{
+    static char data[ROWS * MAX_K * 4];
+    float y[MAX_K], want[MAX_K];
+    uint32_t idx[N_X];
+    const struct sparse_sum sum = { .y = y,
+                                    .w = data,
+                                    .idx = idx,
+                                    .v = x,
+                                    .ldw = cols,
+                                    .cols = cols,
+                                    .n = n,
+                                    .w_dtype = dtype };
+    size_t size = dtype == DT_F32 ? 4 : 2;
+
+    put_little(data, weights(dtype, rows * cols), size, rows * cols, 1);
+    for (size_t i = 0; i < n; i++) {
+        x[i] = any();
+        idx[i] = (uint32_t)((rnd() + 1) * 0.499f * (float)rows);
+    }
+    for (size_t c = 0; c < cols; c++) {
+        y[c] = want[c] = any();
+        for (size_t i = 0; i < n; i++)
+            want[c] = fmaf(x[i], w[idx[i] * cols + c], want[c]);
+    }
+    sparse_sum(&sum);
+    return !memcmp(y, want, cols * sizeof(*y));
+}
+
+static void
+test_sums(const char *isa)
+{
+    static const enum dtype dtypes[] = { DT_F32, DT_BF16, DT_F16 };
+    bool dense = true, few = true;
+
+    for (int t = 0; t < 3; t++)
+        for (size_t cols = 1; cols <= 300; cols += cols < 70 ? 1 : 46) {
+            size_t rows = 1 + cols % 53, n = 1 + cols % N_X;
+
+            dense &= weighted(dtypes[t], rows, cols, n, false);
+            dense &= weighted(dtypes[t], rows, cols, n, true);
+            few &= sparse(dtypes[t], rows, cols, n);
+        }
+    tap_ok(dense, "%s: weighted sums are fmaf(), row after row", isa);
+    tap_ok(few, "%s: so are those of some rows", isa);
+}
+
 int
 main(void)
 {
     test_products(isa_name(cpu_isa()));
     test_underflow(isa_name(cpu_isa()));
     test_vectors(isa_name(cpu_isa()));
+    test_sums(isa_name(cpu_isa()));
     return tap_done();
 }
