@@ -111,7 +111,7 @@ static bool
 products(enum dtype dtype, size_t k, size_t n, size_t m, int form)
 {
     size_t ld = form == 2 ? n : k + (form == 1);
-    static float c[N_X * ROWS];
+    static float c[N_X * ROWS], first[N_X * ROWS];
     static char data[ROWS * (MAX_K + 1) * 4];
     size_t size = dtype == DT_F32 ? 4 : 2;
     const char *rows = weights(dtype, n * k);
@@ -135,10 +135,17 @@ products(enum dtype dtype, size_t k, size_t n, size_t m, int form)
     if (gemm_open(&gemm, NULL, &err) < 0)
         return false;
     gemm_exact(gemm, &job, 1, x, k, m);
+    memcpy(first, c, sizeof(c));
+    job.end.accumulate = true; /* C and the whole sum, not part by part */
+    gemm_exact(gemm, &job, 1, x, k, m);
     gemm_close(gemm);
     for (size_t i = 0; i < m; i++)
-        for (size_t r = 0; r < n; r++)
-            good &= same(c[i * n + r], exact_sum(w + r * k, x + i * k, k));
+        for (size_t r = 0; r < n; r++) {
+            float sum = exact_sum(w + r * k, x + i * k, k);
+
+            good &= same(first[i * n + r], sum);
+            good &= same(c[i * n + r], sum + sum);
+        }
     return good;
 }
 
