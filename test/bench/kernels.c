@@ -16,20 +16,29 @@
 
 enum { ROUNDS = 5 };
 
-/* bf16-hook: the sums are rounded to bf16 where they are made, and no C is
+/* The hooks: sums are rounded to bf16 where they are made, and no C is
  * written. */
-enum class { EXACT, BF16, BF16_PACKED, BF16_HOOK, INT8, INT8_PACKED, CLASSES };
-
-static const char *const names[CLASSES] = {
-    "exact", "bf16", "bf16-packed", "bf16-hook", "int8", "int8-packed"
+enum class {
+    EXACT,
+    BF16,
+    BF16_PACKED,
+    BF16_HOOK,
+    INT8,
+    INT8_PACKED,
+    INT8_HOOK,
+    CLASSES
 };
+
+static const char *const names[CLASSES] = { "exact",     "bf16", "bf16-packed",
+                                            "bf16-hook", "int8", "int8-packed",
+                                            "int8-hook" };
 
 struct product {
     enum class class;
     size_t m, n, k;
     struct gemm *gemm;
     char *w;                        /* [n, k] */
-    float *x, *c, *scale, *x_scale; /* bf16-hook: c [m, n] bf16 */
+    float *x, *c, *scale, *x_scale; /* of a hook: c [m, n] bf16 */
     void *rounded;                  /* X of the class */
     struct gemm_panels panels;
     struct gemm_job job;
@@ -51,14 +60,19 @@ big(size_t n, size_t size)
 static bool
 packed(const struct product *p)
 {
-    return p->class == BF16_PACKED || p->class == BF16_HOOK ||
-           p->class == INT8_PACKED;
+    return p->class != EXACT && p->class != BF16 && p->class != INT8;
+}
+
+static bool
+hooked(const struct product *p)
+{
+    return p->class == BF16_HOOK || p->class == INT8_HOOK;
 }
 
 static bool
 is_int8(const struct product *p)
 {
-    return p->class == INT8 || p->class == INT8_PACKED;
+    return p->class >= INT8;
 }
 
 static void
@@ -97,7 +111,7 @@ product_open(struct product *p, struct par *par)
         .ldc = p->n,
         .scale = p->scale,
     };
-    if (p->class == BF16_HOOK) {
+    if (hooked(p)) {
         p->job.c = NULL;
         p->job.end.hook = round_sums;
         p->job.end.ctx = p;
@@ -369,7 +383,7 @@ table(int threads, bool products_alone)
         if (products_alone && c != EXACT && c != BF16 && c != INT8)
             continue;
         product_row(par, c, 512, 4096, 1024);
-        if (c != BF16_HOOK)
+        if (c != BF16_HOOK && c != INT8_HOOK)
             product_row(par, c, 1024, 16384, 1024);
         if (c == EXACT) /* a batch's */
             product_row(par, c, 16, 16384, 1024);
