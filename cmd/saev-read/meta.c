@@ -148,9 +148,8 @@ check_same(const struct saev *a, const struct saev *b, const char *what,
                    what, y, x, a->name);
 }
 
-/* Of "data", which hf-infer --acts-meta has written: what says which bits its
- * numbers have, the key and the value.  "isa" is of the time before sums had
- * one order. */
+/* From "data", as hf-infer --acts-meta writes it: the key and value that say
+ * which bits the numbers have.  "isa" was written before sums had one order. */
 static int
 put_arithmetic(void *ctx, const struct pyjson_member *m, struct err *err)
 {
@@ -170,7 +169,7 @@ find_arithmetic(void *ctx, const struct pyjson_member *m, struct err *err)
                           put_arithmetic, ctx, err);
 }
 
-/* Says so if both have one, and others. */
+/* Warns if both have one and they differ. */
 static int
 warn_arithmetic(const struct saev *a, const struct saev *b, struct err *err)
 {

@@ -4,7 +4,6 @@
 #include "core/kernel/gemm_pack.h"
 
 #include <float.h>
-#include <math.h>
 #include <string.h>
 
 #include "core/kernel/cvt.h"
