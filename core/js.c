@@ -46,6 +46,12 @@ wrap_nans(struct str *to, const char *s, size_t n, const char *before,
     return found;
 }
 
+size_t
+js_mark(const char *text, size_t nbytes)
+{
+    return nbytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0;
+}
+
 /* What jansson would not bear; what else is wrong it says itself. */
 int
 js_check(const char *text, size_t nbytes, const char *name, size_t line,

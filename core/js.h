@@ -44,6 +44,9 @@ json_t *js_parse(const char *text, size_t nbytes, const char *name,
 json_t *js_line(const char *line, size_t nbytes, const char *name,
                 size_t number, struct err *err);
 
+/* js_mark(): bytes of the byte order mark that a text begins with, 3 or 0. */
+size_t js_mark(const char *text, size_t nbytes);
+
 /* js_check(): has the text no NUL, and does it nest at most JS_DEPTH deep?  0,
  * or -1 with 'err' set (EX_DATAERR).  'line': its first in its file, 1, .. */
 int js_check(const char *text, size_t nbytes, const char *name, size_t line,

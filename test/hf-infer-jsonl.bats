@@ -214,11 +214,12 @@ is 4, together 514 (expected at most 512, the model's context)"
 
 @test "hf-infer --jsonl: a line's settings are those of the options for it alone" {
     endless # draws differ, and nothing ends by itself
-    cat >p.jsonl <<'END'
+    { printf '\357\273\277' && cat; } >p.jsonl <<'END' # a byte order mark
 {"ids":[16,10,16,28],"max_tokens":7}
 {"ids":[16,10,16,28],"temperature":3,"seed":5}
 {"ids":[16,10,16,28],"temperature":2,"top_p":0.5,"seed":5,"max_tokens":20}
 {"ids":[16,10,16,28],"temperature":3,"top_k":3,"seed":9007199254740993}
+{"ids":[16,10,16,28],"temperature":3,"seed":18446744073709551615}
 {"ids":[16,10,16,28],"temperature":0}
 {"prompt":"What is the capital of France?","stop":["zzz","is"],"temperature":0}
 {"prompt":"What is the capital of France?","stop":"is","top_k":1,"max_tokens":null}
@@ -227,7 +228,7 @@ END
     "$PYTHON" - >want <<'END'
 import json, subprocess
 options = {'max_tokens': '-n', 'stop': '--stop', 'ids': '--ids', 'prompt': '-p'}
-for line in open('p.jsonl'):
+for line in open('p.jsonl', encoding='utf-8-sig'):
     how = ['-n', '12'] # the command's, unless the line says otherwise
     for k, v in json.loads(line).items():
         if v is None:
@@ -262,9 +263,32 @@ END
     wrong '"temperature":-1' 'temperature is -1 (expected a number from 0 to 1e+06)'
     wrong '"top_p":1.5' 'top_p is 1.5 (expected a number from 0 to 1)'
     wrong '"top_k":"a"' 'top_k is "a" (expected a whole number from 0 to 2147483647)'
-    wrong '"seed":0.5' 'seed is 0.5 (expected a whole number from 0 to 9223372036854775807)'
+    wrong '"seed":0.5' 'seed is 0.5 (expected a whole number from 0 to 2^64 - 1)'
+    wrong '"seed":18446744073709551616' 'seed is 1.8446744073709552e+19 (expected a whole number from 0 to 2^64 - 1)'
     wrong '"stop":5' 'stop is 5 (expected a string, or an array of at most 16 strings)'
     wrong '"stop":[""]' 'stop[0] is "" (expected a string of at least one character, without NUL)'
+}
+
+@test "hf-infer: JSON objects with a prompt are no plain text, unless --as-text says so" {
+    # the text's ids, by the library's rule that a text is what it is
+    for line in '{"id":1,"text":"a b"}' '{"prompt":"a"}' '{"ids":[1]}' '[ {"messages":[]},' $'\357\273\277 {"te\\u0078t":"a"}'; do
+        printf '%s\n%s\n' "$line" '{"text":"c"}' >d.txt
+        for how in '--acts resid:0' --nll '-n 1' '--top 1' --encode '--logits l.npy'; do
+            # shellcheck disable=SC2086
+            run -2 --separate-stderr hf-infer "$DEMO" $how --file d.txt
+            [[ ${stderr_lines[0]} == "hf-infer: d.txt: begins with a JSON object that has \""*"--as-text takes it as plain text" ]]
+            [ -z "$output" ] && [ ! -e l.npy ]
+        done
+        run -2 --separate-stderr hf-infer "$DEMO" --nll <d.txt
+        [[ ${stderr_lines[0]} == "hf-infer: standard input: "*"--jsonl reads one object per line, --as-text "* ]]
+        hf-infer "$DEMO" --encode --as-text <d.txt | hf-infer "$DEMO" --decode | cmp - d.txt
+        hf-infer "$DEMO" --encode -p "$(cat d.txt; echo .)" >typed
+    done
+    for line in '{"a":{"text":1}}' '{"text":"a"' '{text}' '["text"]' 'x {"text":"a"}' ''; do
+        printf %s "$line" >d.txt
+        hf-infer "$DEMO" --encode --file d.txt | hf-infer "$DEMO" --decode | cmp - d.txt
+    done
+    run -2 hf-infer "$DEMO" --as-text --jsonl
 }
 
 @test "hf-infer --jsonl: progress on a terminal, where the answers do not go there" {
@@ -334,7 +358,7 @@ hf-infer: p.jsonl: line 3: member "Temperature" is not known, ignored here and b
 
 @test "hf-infer: documents in a directory, unreadable, of a pipe without a writer yet" {
     mkdir directory
-    for how in "--jsonl -n 1 --greedy" "--acts resid:0" "--acts resid:0 --jsonl"; do
+    for how in "--jsonl -n 1 --greedy" "--acts resid:0 --as-text" "--acts resid:0 --jsonl"; do
         run -66 --separate-stderr hf-infer "$DEMO" $how --file directory
         [ "$stderr" = "hf-infer: directory: is a directory, not a file" ]
         run -66 --separate-stderr hf-infer "$DEMO" $how --file none

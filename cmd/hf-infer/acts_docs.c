@@ -215,7 +215,8 @@ open_stream(struct docs *d, const char *path, struct err *err)
             return -1;
         head->n += (size_t)n;
     }
-    if (run_open_tok(d->run, err) < 0)
+    if (prompt_is_text(d->run, d->name, head, err) < 0 ||
+        run_open_tok(d->run, err) < 0)
         return -1;
     return prompt_encode(d->run, d->name, head, &d->one, err);
 }

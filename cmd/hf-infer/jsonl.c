@@ -81,7 +81,12 @@ next_line(struct jsonl *j, const char **line, size_t *nbytes, bool wait,
     *nbytes = (end ? (size_t)(end - j->buf.s) : j->buf.n) - j->at;
     j->at += *nbytes + (end ? 1 : 0);
     j->scanned = j->at;
-    j->n_lines++;
+    if (j->n_lines++ == 0) {
+        size_t mark = js_mark(*line, *nbytes);
+
+        *line += mark;
+        *nbytes -= mark;
+    }
     return 1;
 }
 
@@ -124,25 +129,21 @@ skip_value(const char *s, size_t i, size_t n)
 }
 
 /*
- * Copies the value of "id" as the line spells it: a number is not rounded to a
- * double, and \u escapes stay.  Jansson has decoded names, so that it finds
- * "id" also where that is spelled with escapes; its members are in the line's
+ * A member's value as the line spells it: a number is not rounded to a double,
+ * and \u escapes stay.  Jansson has decoded names, so that it finds the member
+ * also where its name is spelled with escapes; its members are in the line's
  * order, and the member at the same position in the line has the value's text.
  */
-static int
-copy_id(struct jsonl_doc *doc, json_t *v, const char *line, size_t nbytes,
-        struct err *err)
+static struct jpull
+spelled(json_t *v, const char *name, const char *line, size_t nbytes)
 {
     size_t position = 0, i = skip_space(line, 0, nbytes) + 1, end;
-    struct jpull text;
     const char *key;
     json_t *member;
 
-    if (!json_object_get(v, "id"))
-        return 0;
     json_object_foreach(v, key, member)
     {
-        if (strcmp(key, "id") == 0)
+        if (strcmp(key, name) == 0)
             break;
         position++;
     }
@@ -155,12 +156,23 @@ copy_id(struct jsonl_doc *doc, json_t *v, const char *line, size_t nbytes,
             break;
         i = skip_space(line, end, nbytes) + 1; /* ',' */
     }
-    text = jpull_start(line + i, end - i, JS_DEPTH);
+    return jpull_start(line + i, end - i, JS_DEPTH);
+}
+
+static int
+copy_id(struct jsonl_doc *doc, json_t *v, const char *line, size_t nbytes,
+        struct err *err)
+{
+    struct jpull text;
+
+    if (!json_object_get(v, "id"))
+        return 0;
+    text = spelled(v, "id", line, nbytes);
     if (!jpull_skip(&text))
         return err_set(err, EX_DATAERR,
                        "%s: id has NaN or Infinity, which are not JSON",
                        doc->where);
-    js_put_json(&doc->id, line + i, end - i);
+    js_put_json(&doc->id, text.text, (size_t)(text.end - text.text));
     return 0;
 }
 
@@ -249,20 +261,26 @@ read_number(const struct js *root, const char *key, double max, unsigned bit,
 }
 
 static int
-read_settings(struct jsonl_doc *doc, const struct js *root, struct err *err)
+read_settings(struct jsonl_doc *doc, json_t *object, const char *line,
+              size_t nbytes, struct err *err)
 {
+    const struct js at = js_root(object, doc->where), *root = &at;
     struct js max_tokens = js_get(root, "max_tokens");
     struct js seed = js_get(root, "seed"), top_k = js_get(root, "top_k");
     struct js stop = js_get(root, "stop");
+    struct jpull text;
     int64_t v;
 
     if (!js_absent(&max_tokens) &&
         read_integer(&max_tokens, INT32_MAX, &doc->max_tokens, err))
         return -1;
     if (!js_absent(&seed)) {
-        if (read_integer(&seed, INT64_MAX, &v, err))
-            return -1;
-        doc->seed = (uint64_t)v;
+        text = spelled(object, "seed", line, nbytes);
+        if (!jpull_u64(&text, &doc->seed)) { /* it may be 7.0 */
+            if (read_integer(&seed, INT64_MAX, &v, err))
+                return js_bad(&seed, "a whole number from 0 to 2^64 - 1", err);
+            doc->seed = (uint64_t)v;
+        }
         doc->set |= SET_SEED;
     }
     if (!js_absent(&top_k)) {
@@ -337,9 +355,7 @@ jsonl_next(struct jsonl *j, struct jsonl_doc *doc, bool wait, struct err *err)
     doc->max_tokens = -1;
     rc = read_prompt(doc, v, err);
     if (rc == 0 && j->settings) {
-        struct js root = js_root(v, doc->where);
-
-        rc = read_settings(doc, &root, err);
+        rc = read_settings(doc, v, line, nbytes, err);
         warn_unknown(j, doc, v);
     }
     if (rc == 0)

@@ -41,6 +41,8 @@ static const struct opt opts[] = {
       "read names of special tokens as plain text" },
     { 0, "strict-utf8", NULL, TEXT_IN, OPT_FLAG(strict_utf8),
       "refuse a prompt that is not UTF-8" },
+    { 0, "as-text", NULL, TEXT_IN, OPT_FLAG(as_text),
+      "take JSON objects as the text that they are" },
     { 0, "chat", NULL, TEXT_IN, OPT_FLAG(chat),
       "the prompt is a user's message" },
     { 0, "template", "chatml|llama3|mistral", TEXT_IN,
@@ -162,6 +164,7 @@ static const struct opt_rule rules[] = {
       "--raw-text is about text: not with --json, --jsonl or --ids-out" },
     { OPT_NOT, "ids-out", "json jsonl stop", NULL },
     { OPT_NOT, "jsonl", "json prompt ids", NULL },
+    { OPT_NOT, "as-text", "jsonl prompt ids", NULL },
     { OPT_NEEDS, "pad", "ctx", NULL },
     { OPT_NOT, "kvc", "ctx stride", NULL },
     { OPT_NEEDS, "kvc-after", "kvc", NULL },
@@ -218,10 +221,11 @@ static const struct opt_tool tool = {
     .rules = rules,
     .defaults = &defaults,
     .groups = groups,
-    .rare = "raw plain strict-utf8 template top-k min-p repetition-penalty "
-            "batch skip-bad resume ids-out stride pad acts-ids special "
-            "skip-special raw-text chunk kv-dtype kvc-after sae-zero "
-            "lut-layers ratio tau dims lut-report no-screen",
+    .rare =
+        "raw plain strict-utf8 as-text template top-k min-p repetition-penalty "
+        "batch skip-bad resume ids-out stride pad acts-ids special "
+        "skip-special raw-text chunk kv-dtype kvc-after sae-zero "
+        "lut-layers ratio tau dims lut-report no-screen",
 };
 
 int

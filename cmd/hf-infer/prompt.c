@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/jpull.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -84,6 +85,42 @@ prompt_name(const struct run *run)
 }
 
 int
+prompt_is_text(const struct run *run, const char *name, const struct str *text,
+               struct err *err)
+{
+    static const char *const prompts[] = { "text", "prompt", "messages",
+                                           "ids" };
+    const char *s = text->s ? text->s : "";
+    size_t mark = js_mark(s, text->n), found = 4;
+    struct jpull j = jpull_start(s + mark, text->n - mark, JS_DEPTH);
+    bool jsonl = run->mode == MODE_GENERATE || run->mode == MODE_NLL ||
+                 run->mode == MODE_ACTS;
+    struct jspan key;
+
+    if (run->as_text)
+        return 0;
+    j.python = true;
+    if (jpull_peek(&j) == '[') { /* objects in an array are read no better */
+        jpull_enter(&j, '[', "an array");
+        jpull_item(&j, ']');
+    }
+    if (jpull_enter(&j, '{', "an object"))
+        while (jpull_member(&j, &key)) {
+            for (size_t i = 0; i < 4 && found == 4; i++)
+                if (jspan_is(&key, prompts[i]))
+                    found = i;
+            jpull_skip(&j);
+        }
+    if (j.expected || found == 4)
+        return 0;
+    return err_set(err, TU_USAGE,
+                   "%s: begins with a JSON object that has \"%s\": %s"
+                   "--as-text takes it as plain text",
+                   name, prompts[found],
+                   jsonl ? "--jsonl reads one object per line, " : "");
+}
+
+int
 prompt_encode(struct run *run, const char *name, const struct str *text,
               struct ids *ids, struct err *err)
 {
@@ -159,6 +196,8 @@ prompt_ids(struct run *run, struct ids *ids, struct err *err)
         str_adds(&text, run->prompt);
     else
         rc = file_read_all(file && !list ? file : "-", PROMPT_MAX, &text, err);
+    if (rc == 0 && !run->prompt && !list)
+        rc = prompt_is_text(run, name, &text, err);
     if (rc == 0)
         rc = list ? ids_parse(text.s, text.n, name, ids, err)
                   : prompt_encode(run, name, &text, ids, err);

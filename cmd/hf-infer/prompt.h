@@ -24,6 +24,11 @@ int prompt_ids(struct run *run, struct ids *ids, struct err *err);
 int prompt_encode(struct run *run, const char *name, const struct str *text,
                   struct ids *ids, struct err *err);
 
+/* prompt_is_text(): TU_USAGE if a text from outside begins with a JSON object
+ * that has a prompt in it, unless --as-text is given. */
+int prompt_is_text(const struct run *run, const char *name,
+                   const struct str *text, struct err *err);
+
 /* ids_parse() reads "1,47,387" or "1 47 387\n"; 'name' is for messages. */
 int ids_parse(const char *text, size_t nbytes, const char *name,
               struct ids *ids, struct err *err);

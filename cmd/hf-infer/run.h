@@ -37,6 +37,7 @@ struct run {
     bool special;      /* --encode adds special tokens */
     bool skip_special; /* --decode leaves special tokens out */
     bool strict_utf8;
+    bool as_text; /* JSON objects are text, too */
     bool chat;
     int format;      /* of --chat: enum chat, or -1: recognise it */
     int chat_format; /* that is used; -1 before it is known */

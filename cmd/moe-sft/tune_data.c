@@ -449,12 +449,10 @@ static int
 read_lines(struct tune_data *d, const char *name, struct tune_text *text,
            const char *s, size_t nbytes, size_t ctx, struct err *err)
 {
-    static const char mark[] = { '\xef', '\xbb', '\xbf' }; /* U+FEFF */
-    size_t number = 1, first = sizeof(mark);
+    size_t number = 1;
 
-    if (nbytes < first || memcmp(s, mark, first) != 0)
-        first = 0;
-    for (size_t at = first, n; at < nbytes; at += n + 1, number++) {
+    for (size_t at = js_mark(s, nbytes), n; at < nbytes;
+         at += n + 1, number++) {
         const char *end = memchr(s + at, '\n', nbytes - at);
 
         n = end ? (size_t)(end - s) - at : nbytes - at;
