@@ -195,3 +195,18 @@ for k in keys:
     assert ids == run({**warm, k: keys[k]})[0] != run(warm)[0], k
 END
 }
+
+@test "hf-infer --stop: the name of a special token is found, though the text has it not" {
+    endless # "2<|endoftext|>..." by its ids
+    run -0 hf-infer m -p "1+1=" --greedy -n 9 --ids-out
+    [ "$(hf-infer m --decode --ids "$output" | head -c 14)" = '2<|endoftext|>' ]
+    whole=$(hf-infer m -p "1+1=" --greedy -n 9 --json)
+    for case in '<|endoftext|>/2/stop' 'ft/2/stop' '2<|end/ /stop' '<|endoftext|>No/-/length'; do
+        IFS=/ read -r stop text reason <<<"$case"
+        [ "$text" != - ] || text=$("$PYTHON" -c 'import json, sys; print(json.loads(sys.argv[1])["text"])' "$whole")
+        for out in "$(hf-infer m -p "1+1=" --greedy -n 9 --json --stop "$stop")" \
+            "$(hf-infer m --jsonl --greedy -n 9 <<<"{\"prompt\":\"1+1=\",\"stop\":\"$stop\"}")"; do
+            [[ $out == *"\"text\":\"${text% }\","*"\"finish_reason\":\"$reason\"}" ]]
+        done
+    done
+}

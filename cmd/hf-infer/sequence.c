@@ -72,7 +72,7 @@ static bool
 add_text(struct sequence *seq, const struct str *piece)
 {
     if (seq->stop.n)
-        return stop_pass(&seq->stop, piece->s ? piece->s : "", piece->n,
+        return stop_pass(&seq->stop, piece->s ? piece->s : "", piece->n, true,
                          &seq->text);
     if (piece->n)
         str_add(&seq->text, piece->s, piece->n);
@@ -105,6 +105,8 @@ sequence_next(struct sequence *seq, struct sample *sample, float *logits,
 
     if (n < seq->max_tokens) {
         struct str piece = { 0 };
+        const char *name;
+        size_t nbytes;
         int32_t id;
         int rc = 0;
 
@@ -118,6 +120,13 @@ sequence_next(struct sequence *seq, struct sample *sample, float *logits,
         for (size_t i = 0; i < run->config->n_eos; i++)
             if (run->config->eos[i] == id)
                 return finish(seq, "eos", err);
+        if (seq->stream && seq->stop.n && tok_is_special(run->tok, id)) {
+            name = tok_text(run->tok, id, &nbytes);
+            if (stop_pass(&seq->stop, name, nbytes, false, &seq->text)) {
+                seq->finish_reason = "stop"; /* after what is not decoded yet */
+                return tok_stream_end(seq->stream, &seq->text, err);
+            }
+        }
         if (seq->stream)
             rc = tok_stream_add(seq->stream, id, &piece, err);
         if (rc == 0 && add_text(seq, &piece))

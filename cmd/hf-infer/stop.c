@@ -18,18 +18,31 @@ begins(const struct stop *stop, size_t i)
     return best;
 }
 
+/* Appends what is shown of the first n bytes that are held. */
+static void
+put(struct stop *stop, size_t n, struct str *out)
+{
+    for (size_t i = 0; i < n; i++)
+        if (stop->shown.s[i])
+            str_addc(out, stop->held.s[i]);
+}
+
 bool
-stop_pass(struct stop *stop, const char *text, size_t nbytes, struct str *out)
+stop_pass(struct stop *stop, const char *text, size_t nbytes, bool shown,
+          struct str *out)
 {
     size_t i = 0;
     int b = 0;
 
     str_add(&stop->held, text, nbytes);
+    for (size_t k = 0; k < nbytes; k++)
+        str_addc(&stop->shown, shown);
     while (i < stop->held.n && (b = begins(stop, i)) == 0)
         i++;
-    str_add(out, stop->held.s, i);
+    put(stop, i, out);
     memmove(stop->held.s, stop->held.s + i, stop->held.n - i);
-    stop->held.n -= i;
+    memmove(stop->shown.s, stop->shown.s + i, stop->held.n - i);
+    stop->shown.n = stop->held.n -= i;
     return b == 2;
 }
 
@@ -41,10 +54,10 @@ stop_end(struct stop *stop, struct str *out)
 
     while (i < stop->held.n && begins(stop, i) != 2)
         i++;
-    if (i > 0)
-        str_add(out, stop->held.s, i);
+    put(stop, i, out);
     found = i < stop->held.n;
     str_clear(&stop->held);
+    str_clear(&stop->shown);
     return found;
 }
 
@@ -52,4 +65,5 @@ void
 stop_free(struct stop *stop)
 {
     str_free(&stop->held);
+    str_free(&stop->shown);
 }

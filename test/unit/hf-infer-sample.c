@@ -173,8 +173,8 @@ test_stop(const char *a, const char *b, const char *text, const char *want,
         size_t n = strlen(text);
 
         for (size_t i = 0; i < n && !stopped; i += step)
-            stopped =
-                stop_pass(&stop, text + i, n - i < step ? n - i : step, &out);
+            stopped = stop_pass(&stop, text + i, n - i < step ? n - i : step,
+                                true, &out);
         if (!stopped)
             stopped = stop_end(&stop, &out);
         tap_ok(stopped == want_stopped && out.s && !strcmp(out.s, want),
