@@ -287,6 +287,30 @@ js_bool_or(const struct js *obj, const char *key, bool unset, bool *v,
     return js_absent(&js) ? 0 : js_bool(&js, v, err);
 }
 
+const char *
+js_unknown(const struct js *object, const char *const *known, void **at)
+{
+    json_t *o = (json_t *)(uintptr_t)object->v;
+
+    for (;;) {
+        const char *const *k = known, *key;
+        const json_t *v;
+
+        *at = *at ? json_object_iter_next(o, *at) : json_object_iter(o);
+        if (!*at)
+            return NULL;
+        key = json_object_iter_key(*at);
+        v = json_object_iter_value(*at);
+        while (*k && strcmp(*k, key) != 0)
+            k++;
+        if (!*k && !json_is_null(v) && !json_is_false(v) &&
+            (!json_is_string(v) || json_string_length(v)) &&
+            (!json_is_array(v) || json_array_size(v)) &&
+            (!json_is_object(v) || json_object_size(v)))
+            return key;
+    }
+}
+
 void
 js_put_str(struct str *str, const char *s, size_t nbytes)
 {

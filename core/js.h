@@ -74,6 +74,15 @@ int js_bool_or(const struct js *obj, const char *key, bool unset, bool *v,
 /* js_bad(): EX_DATAERR "FILE: PATH is FOUND (expected WHAT)". */
 int js_bad(const struct js *js, const char *expected, struct err *err);
 
+/*
+ * js_unknown() goes through the members of an object, from *at NULL on, for a
+ * reader that names what it ignores: the name of the next one that is not in
+ * 'known', up to a NULL, and asks for something, as null, false, and an empty
+ * string, array or object do not; or NULL.
+ */
+const char *js_unknown(const struct js *object, const char *const *known,
+                       void **at);
+
 /* js_put_str() appends a quoted JSON string: UTF-8 as it is, but controls and
  * what utf8_deceives() escaped, and what is not UTF-8 as U+FFFD. */
 void js_put_str(struct str *str, const char *s, size_t nbytes);

@@ -102,6 +102,16 @@ hf-infer: m/generation_config.json: max_length is ignored" ]
     [ "$(grep -c 'is ignored' <<<"$stderr")" = 2 ]
     run -0 --separate-stderr hf-infer m -p "Hello you" --nll
     [[ $stderr != *"is ignored"* ]]
+    # others that transformers 4.57 obeys, and one that nobody knows yet: each once
+    echo '{"dola_layers":"high","token_healing":true,"watermarking_config":{"bias":2},"top_h":0.4,"max_time":1,"encoder_no_repeat_ngram_size":2,"force_words_ids":[[1]],"constraints":["c"],"of 2031":0}' >m/generation_config.json
+    for how in "-p Hello" --jsonl; do
+        run -0 --separate-stderr hf-infer m -n 2 $how <<<$'{"ids":[1]}\n{"ids":[1]}'
+        [ "$(sed 's/.*json: //; s/ is ignored//' <<<"$stderr" | paste -sd,)" = "dola_layers,token_healing,watermarking_config,top_h,max_time,encoder_no_repeat_ngram_size,force_words_ids,constraints,of 2031" ]
+    done
+    # what is about speed, or says nothing
+    echo '{"cache_implementation":"static","_from_model_config":true,"dola_layers":null,"token_healing":false,"constraints":[],"encoder_no_repeat_ngram_size":0}' >m/generation_config.json
+    run -0 --separate-stderr hf-infer m -p Hello -n 2
+    [ -z "$stderr" ]
 }
 
 @test "hf-infer: draws what numpy draws by Hugging Face's processors, token after token" {

@@ -310,19 +310,16 @@ read_settings(struct jsonl_doc *doc, json_t *object, const char *line,
 static void
 warn_unknown(struct jsonl *j, const struct jsonl_doc *doc, json_t *object)
 {
-    static const char *const known[] = {
-        "id",   "prompt",      "text",  "ids",   "max_tokens",
-        "seed", "temperature", "top_k", "top_p", "stop",
-    };
+    static const char *const known[] = { "id",          "prompt",     "text",
+                                         "ids",         "max_tokens", "seed",
+                                         "temperature", "top_k",      "top_p",
+                                         "stop",        NULL };
+    const struct js root = js_root(object, doc->where);
     const char *key;
-    json_t *member;
 
-    json_object_foreach(object, key, member)
-    {
+    for (void *at = NULL; (key = js_unknown(&root, known, &at));) {
         bool skip = j->n_unknown == JSONL_MAX_UNKNOWN;
 
-        for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
-            skip |= strcmp(key, known[i]) == 0;
         for (size_t i = 0; i < j->n_unknown; i++)
             skip |= strcmp(key, j->unknown[i]) == 0;
         if (skip)

@@ -157,7 +157,7 @@ settle_sampler(struct run *run, struct err *err)
         s->min_p = c->min_p;
     if (!(run->sampler_set & SET_PENALTY))
         s->repetition_penalty = c->repetition_penalty;
-    for (size_t i = 0; run->mode == MODE_GENERATE && c->passed_over[i]; i++)
+    for (size_t i = 0; run->mode == MODE_GENERATE && i < c->n_passed_over; i++)
         if (run->max_tokens < 0 || strcmp(c->passed_over[i], "max_length") != 0)
             err_warn("%s/generation_config.json: %s is ignored", run->dir,
                      c->passed_over[i]);

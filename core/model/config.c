@@ -462,6 +462,9 @@ out:
 void
 config_free(struct config *config)
 {
+    for (size_t i = 0; i < config->n_passed_over; i++)
+        free(config->passed_over[i]);
+    free(config->passed_over);
     free(config->sparse);
     free(config->window);
     *config = (struct config){ 0 };

@@ -17,7 +17,6 @@ enum act { ACT_SILU, ACT_GELU_TANH };
 
 #define CONFIG_MAX_EOS   16
 #define CONFIG_MAX_VOCAB (1 << 24)
-#define CONFIG_MAX_KEYS  21
 
 struct config {
     char arch[32]; /* model_type: "qwen3" */
@@ -45,10 +44,10 @@ struct config {
      * top_k with do_sample 50, and a temperature under 1e-6 is 0 */
     bool do_sample;
     double temperature, top_p, min_p, repetition_penalty;
-    int64_t top_k;                            /* 0: off */
-    int64_t max_new_tokens;                   /* 0: it does not say */
-    const char *passed_over[CONFIG_MAX_KEYS]; /* its keys that would change a
-                                               * text, up to a NULL; static */
+    int64_t top_k;          /* 0: off */
+    int64_t max_new_tokens; /* 0: it does not say */
+    char **passed_over;     /* [n_passed_over] its keys that change a text in */
+    size_t n_passed_over;   /* transformers, or may, and do not here */
 };
 
 /*

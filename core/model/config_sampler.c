@@ -1,47 +1,80 @@
 /* generation_config.json: how the next token is drawn. */
 #include <string.h>
 
+#include "core/mem.h"
 #include "core/model/config_impl.h"
 
 #define TOP_K 50 /* of transformers, which saves no default */
 
-/* What makes other texts there, and is not done here, unless it has one of
- * these values. */
+/* What is done here, or changes no text: it is about speed, or about what else
+ * transformers returns, or belongs to a key that is passed over itself. */
+static const char *const known[] = {
+    "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id",
+    "do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
+    "max_new_tokens", "renormalize_logits", "remove_invalid_values",
+    "_from_model_config", "_commit_hash", "transformers_version",
+    "trust_remote_code", "use_cache", "cache_implementation", "cache_config",
+    "return_legacy_cache", "prefill_chunk_size", "compile_config",
+    "disable_compile", "low_memory", "output_attentions",
+    "output_hidden_states", "output_scores", "output_logits",
+    "return_dict_in_generate", "is_assistant", "num_assistant_tokens",
+    "num_assistant_tokens_schedule", "assistant_confidence_threshold",
+    "assistant_early_exit", "assistant_lookbehind", "target_lookbehind",
+    "prompt_lookup_num_tokens", "max_matching_ngram_size",
+    /* of beams */
+    "early_stopping", "length_penalty", "diversity_penalty", NULL
+};
+
+/* Numbers that ask for nothing. */
 static const struct {
     const char *key;
-    double neutral; /* as is null, false, or an empty list */
-} passed_over[] = {
+    double neutral;
+} neutral[] = {
     { "num_beams", 1 },
     { "num_beam_groups", 1 },
+    { "num_return_sequences", 1 },
     { "penalty_alpha", 0 },
     { "typical_p", 1 },
     { "epsilon_cutoff", 0 },
     { "eta_cutoff", 0 },
     { "encoder_repetition_penalty", 1 },
+    { "encoder_no_repeat_ngram_size", 0 },
     { "no_repeat_ngram_size", 0 },
     { "max_length", 20 }, /* what transformers has without the key */
     { "min_length", 0 },
     { "min_new_tokens", 0 },
     { "guidance_scale", 1 },
-    { "bad_words_ids", 0 },
-    { "suppress_tokens", 0 },
-    { "begin_suppress_tokens", 0 },
     { "forced_bos_token_id", -1 },
     { "forced_eos_token_id", -1 },
-    { "exponential_decay_length_penalty", 0 },
-    { "sequence_bias", 0 },
-    { "stop_strings", 0 },
 };
-#define N_KEYS (sizeof(passed_over) / sizeof(passed_over[0]))
 
-_Static_assert(N_KEYS < CONFIG_MAX_KEYS, "the last of them is NULL");
+/* Lists what else the file asks for. */
+static void
+pass_over(struct config *c, const struct js *root)
+{
+    const char *key;
+
+    for (void *at = NULL; (key = js_unknown(root, known, &at));) {
+        struct js js = js_get(root, key);
+        /* as in transformers, max_new_tokens is before max_length */
+        bool skip = c->max_new_tokens && !strcmp(key, "max_length");
+
+        for (size_t i = 0; i < sizeof(neutral) / sizeof(*neutral); i++)
+            skip |= !strcmp(key, neutral[i].key) && json_is_number(js.v) &&
+                    json_number_value(js.v) == neutral[i].neutral;
+        if (skip)
+            continue;
+        c->passed_over = xrealloc(c->passed_over, c->n_passed_over + 1,
+                                  sizeof(*c->passed_over));
+        c->passed_over[c->n_passed_over++] = xstrdup(key);
+    }
+}
 
 int
 config_sampler(struct config *c, const struct js *root, struct err *err)
 {
     struct js top_k = js_get(root, "top_k");
     struct js max_new = js_get(root, "max_new_tokens");
-    size_t n = 0;
 
     c->temperature = c->top_p = c->repetition_penalty = 1;
     if (!root->v)
@@ -63,21 +96,7 @@ config_sampler(struct config *c, const struct js *root, struct err *err)
     if (!js_absent(&max_new) &&
         js_i64(&max_new, 1, INT32_MAX, &c->max_new_tokens, err))
         return -1;
-    for (size_t i = 0; i < N_KEYS; i++) {
-        struct js js = js_get(root, passed_over[i].key);
-        const json_t *v = js.v;
-
-        /* as in transformers, max_new_tokens is before max_length */
-        if (c->max_new_tokens && !strcmp(passed_over[i].key, "max_length"))
-            continue;
-        if (js_absent(&js) || json_is_false(v) ||
-            (json_is_number(v) &&
-             json_number_value(v) == passed_over[i].neutral) ||
-            (json_is_array(v) && json_array_size(v) == 0) ||
-            (json_is_object(v) && json_object_size(v) == 0))
-            continue;
-        c->passed_over[n++] = passed_over[i].key;
-    }
+    pass_over(c, root);
     return js_absent(&top_k)
                ? 0
                : js_i64(&top_k, 0, CONFIG_MAX_VOCAB, &c->top_k, err);

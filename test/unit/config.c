@@ -341,15 +341,17 @@ test_generation(void)
           "and null says nothing", c.n_eos == 1 && c.eos[0] == 7);
     GIVES("", "{\"do_sample\":true}",
           "generation: transformers leaves out a top_k of 50",
-          c.do_sample && c.top_k == 50 && !c.passed_over[0]);
+          c.do_sample && c.top_k == 50 && !c.n_passed_over);
     GIVES("", "{\"do_sample\":true,\"top_k\":null}",
           "generation: a top_k of null is none", c.top_k == 0);
     GIVES("",
           "{\"num_beams\":1,\"typical_p\":1.0,\"bad_words_ids\":null,"
-          "\"sequence_bias\":{},\"no_repeat_ngram_size\":3}",
+          "\"sequence_bias\":{},\"no_repeat_ngram_size\":3,\"new\":0,"
+          "\"token_healing\":false,\"use_cache\":true}",
           "generation: what is passed over",
-          !strcmp(c.passed_over[0], "no_repeat_ngram_size") &&
-              !c.passed_over[1]);
+          c.n_passed_over == 2 &&
+              !strcmp(c.passed_over[0], "no_repeat_ngram_size") &&
+              !strcmp(c.passed_over[1], "new"));
     GIVES("", "{\"do_sample\":true,\"temperature\":0}",
           "generation: temperature 0 is not sampling", !c.do_sample);
     GIVES("", "{\"do_sample\":true,\"temperature\":1e-9}",
