@@ -130,6 +130,7 @@ prompt_encode(struct run *run, const char *name, const struct str *text,
     struct err cause;
     const char *s = text->s ? text->s : "";
     size_t n = text->n;
+    size_t first = ids->n;
     int flags = run->plain ? TOK_PLAIN : 0, rc = -1;
 
     if (tok_utf8(name, s, n, run->strict_utf8, &fixed, err) < 0)
@@ -142,6 +143,9 @@ prompt_encode(struct run *run, const char *name, const struct str *text,
         if (run->mode == MODE_ENCODE ? run->special : !run->raw)
             flags |= TOK_SPECIAL;
         rc = tok_encode(run->tok, s, n, flags, ids, err);
+        if (rc == 0 && run->mode != MODE_ENCODE)
+            tok_warn_added(run->tok, ids->id + first, ids->n - first, flags,
+                           &run->said);
         goto out;
     }
     /* the given format, or the tokenizer's, with a warning where the model's

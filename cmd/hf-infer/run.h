@@ -32,6 +32,7 @@ struct run {
 
     /* the prompt: one of the first three, or standard input */
     const char *prompt, *prompt_file, *ids_text;
+    int said;          /* of tok_warn_added() */
     bool raw;          /* add no special tokens to the prompt */
     bool plain;        /* text that spells a special token is text */
     bool special;      /* --encode adds special tokens */

@@ -138,14 +138,18 @@ static int
 read_text(const struct line *line, const struct js *js, int flags,
           struct err *err)
 {
+    struct ids *ids = &line->data->ids;
+    size_t first = ids->n, n;
     struct err cause;
     const char *s;
-    size_t n;
 
     if (js_str(js, &s, &n, err) < 0 || open_tok(line->text, err) < 0)
         return -1;
-    if (tok_encode(line->text->tok, s, n, flags, &line->data->ids, &cause) < 0)
+    if (tok_encode(line->text->tok, s, n, flags, ids, &cause) < 0)
         return at_line(line, &cause, err);
+    /* an end of the example is as it should be */
+    tok_warn_added(line->text->tok, ids->id + first, ids->n - first,
+                   flags | TOK_OPEN, &line->text->said);
     return 0;
 }
 
@@ -169,7 +173,7 @@ add_completion(const struct line *line, struct err *err)
     struct js completion = js_get(&line->root, "completion");
     size_t begin = line->data->ids.n, middle;
 
-    if (read_text(line, &prompt, TOK_SPECIAL, err) < 0)
+    if (read_text(line, &prompt, TOK_SPECIAL | TOK_OPEN, err) < 0)
         return -1;
     middle = line->data->ids.n;
     put_labels(line, middle - begin, false);

@@ -17,6 +17,7 @@ struct tune_text {
     int chat;        /* enum chat; -1: the model's own */
     struct tok *tok; /* NULL: no line so far had text */
     int32_t eos;     /* -1: the model has none */
+    int said;        /* of tok_warn_added() */
 };
 void tune_text_close(struct tune_text *text);
 

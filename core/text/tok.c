@@ -150,7 +150,7 @@ tok_encode(const struct tok *tok, const char *text, size_t nbytes, int flags,
         ids_append(ids, &tok->before, 0, tok->before.n);
     rc = encode(&enc, &tok->raw, fixed.n ? fixed.s : text,
                 fixed.n ? fixed.n : nbytes, !(flags & TOK_MORE), flags);
-    if (rc == 0 && (flags & TOK_SPECIAL))
+    if (rc == 0 && (flags & TOK_SPECIAL) && !(flags & TOK_OPEN))
         ids_append(ids, &tok->after, 0, tok->after.n);
     if (rc < 0)
         ids->n = n_before;
@@ -166,6 +166,32 @@ tok_encode(const struct tok *tok, const char *text, size_t nbytes, int flags,
     free(enc.cache);
     str_free(&fixed);
     return rc;
+}
+
+void
+tok_warn_added(const struct tok *tok, const int32_t *ids, size_t n, int flags,
+               int *said)
+{
+    const struct ids *before = &tok->before, *after = &tok->after;
+    const char *name;
+    size_t nbytes;
+
+    if (!(flags & TOK_SPECIAL))
+        return;
+    if (before->n && n > before->n && ids[before->n] == before->id[0] &&
+        !(*said & 1)) {
+        name = tok_text(tok, before->id[0], &nbytes);
+        err_warn("%s: adds %s (bos) to a text that begins with it: there are "
+                 "two",
+                 tok->name, name ? name : "a token");
+        *said |= 1;
+    }
+    if (after->n && !(flags & TOK_OPEN) && !(*said & 2)) {
+        name = tok_text(tok, after->id[after->n - 1], &nbytes);
+        err_warn("%s: adds %s (eos) to the end of a text, as in transformers",
+                 tok->name, name ? name : "a token");
+        *said |= 2;
+    }
 }
 
 static const struct added *

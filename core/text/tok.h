@@ -46,7 +46,8 @@ void tok_close(struct tok *tok);
 enum {
     TOK_SPECIAL = 1, /* encode: add what the post-processor adds (bos..) */
     TOK_PLAIN = 2,   /* encode: text that spells a special token is text */
-    TOK_MORE = 4 /* encode: the text continues after other ids: no "first" */
+    TOK_MORE = 4, /* encode: the text continues after other ids: no "first" */
+    TOK_OPEN = 8  /* encode: more follows: TOK_SPECIAL adds no end */
 };
 
 /*
@@ -71,6 +72,15 @@ int tok_utf8(const char *name, const char *text, size_t nbytes, bool strict,
  */
 int tok_encode(const struct tok *tok, const char *text, size_t nbytes,
                int flags, struct ids *ids, struct err *err);
+
+/*
+ * tok_warn_added() warns of what TOK_SPECIAL has made of a text's ids: an end
+ * that the tokenizer adds, unless 'flags' have TOK_OPEN, and a beginning that
+ * the text spells and the tokenizer adds, too.  Each once, as *said remembers,
+ * which starts as 0.
+ */
+void tok_warn_added(const struct tok *tok, const int32_t *ids, size_t n,
+                    int flags, int *said);
 
 /*
  * tok_decode() appends the text of n ids; special tokens are left out if
