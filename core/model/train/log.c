@@ -9,32 +9,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/chart.h"
 #include "core/fd.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/out.h"
-#include "core/plot.h"
-#include "core/scale.h"
-#include "core/svg.h"
 
-/* Pixels. */
-#define WIDTH   640
-#define HEIGHT  400
-#define LEFT    70
-#define TOP     44
-#define INNER_W 540.0
-#define INNER_H 290.0
-
-#define TITLE_CHARS 72 /* of the title: its end */
-#define PLOT_TITLE  60 /* the same, on a terminal */
-#define TITLE_END   ": loss</text>\n"
+#define TITLE_ABOUT ": loss"
 #define FIRST_STEP  "step 1: "
 #define MORE_MAX    ((size_t)16 << 20) /* bytes of a log beyond the records */
-
-#define EVAL_COLOR SVG_ORANGE
-
-#define N_TICKS  5
-#define N_POINTS ((size_t)540) /* at most; each is the mean of some steps */
+#define N_POINTS    ((size_t)540) /* at most; each is the mean of some steps */
 
 /* Ends a line with what was evaluated after that step, or nothing. */
 static void
@@ -104,206 +88,103 @@ log_all(struct str *to, const struct train_log *log, const double *records,
                            log->evals);
 }
 
-/* Points of the curve: step and loss; of many steps the mean of a few. */
-struct curve {
-    size_t n;
-    double x[N_POINTS], y[N_POINTS];
-    struct scale scale; /* of y and of what was evaluated */
-    bool any;           /* is there a step, and a number that can be shown? */
-    double last;        /* step */
+/* The loss of n steps, of many the mean of a few, and what was evaluated up to
+ * the last of them. */
+struct loss_chart {
+    double *x, *y; /* [n] of the steps, then [n_evals] */
+    struct str says, eval_says;
+    struct chart_line lines[2];
+    struct chart chart;
 };
 
-/* How many of them are of the first n steps. */
-static size_t
-n_evals_of(const struct eval_list *evals, size_t n)
-{
-    size_t k = 0;
-
-    while (evals && k < evals->n && evals->list[k].step <= (double)n)
-        k++;
-    return k;
-}
-
 static void
-settle(struct curve *c, const struct train_table *table, const double *records,
-       size_t n, const struct eval_list *evals)
+loss_chart_of(struct loss_chart *l, const struct train_log *log,
+              const double *records, size_t n)
 {
-    size_t each = (n + N_POINTS - 1) / N_POINTS, n_evals = n_evals_of(evals, n);
-    double low = HUGE_VAL, high = -HUGE_VAL;
+    const struct train_table *table = log->table;
+    const struct eval_record *evals = log->evals ? log->evals->list : NULL;
+    size_t each = (n + N_POINTS - 1) / N_POINTS, at = 0, n_evals = 0;
 
-    *c = (struct curve){ .last = (double)n };
-    for (size_t i = 0; i < n; i += each, c->n++) {
-        size_t end = i + each < n ? i + each : n;
-        double sum = 0;
+    while (evals && n_evals < log->evals->n && evals[n_evals].step <= (double)n)
+        n_evals++;
+    *l = (struct loss_chart){ .chart = { .title = log->title,
+                                         .about = TITLE_ABOUT,
+                                         .x = "step",
+                                         .y = log->unit,
+                                         .left = 1,
+                                         .right = (double)n,
+                                         .log_y = true,
+                                         .whole_x = true,
+                                         .lines = l->lines,
+                                         .n_lines = 1 } };
+    l->x = xcalloc(N_POINTS + n_evals, sizeof(*l->x));
+    l->y = xcalloc(N_POINTS + n_evals, sizeof(*l->y));
+    for (size_t i = 0; i < n; i += each, at++) {
+        size_t end = smaller(i + each, n);
 
         for (size_t k = i; k < end; k++)
-            sum += records[k * table->n + table->loss];
-        c->x[c->n] = (double)(i + 1 + end) / 2;
-        c->y[c->n] = scale_clip(sum / (double)(end - i), true);
-        low = fmin(low, c->y[c->n]); /* of a number and NaN: the number */
-        high = fmax(high, c->y[c->n]);
+            l->y[at] += records[k * table->n + table->loss];
+        l->x[at] = (double)(i + 1 + end) / 2;
+        l->y[at] /= (double)(end - i);
+    }
+    l->lines[0] = (struct chart_line){ l->x, l->y, .n = at };
+    if (n > 0) {
+        str_addf(&l->says, FIRST_STEP "%.4g; step %zu: %.4g",
+                 records[table->loss], n,
+                 records[(n - 1) * table->n + table->loss]);
+        l->lines[0].says = l->says.s;
     }
     for (size_t i = 0; i < n_evals; i++) {
-        low = fmin(low, scale_clip(evals->list[i].loss, true));
-        high = fmax(high, scale_clip(evals->list[i].loss, true));
-    }
-    c->any = n > 0 && low <= high;
-    if (c->any)
-        c->scale = scale_of(low, high, true, false);
-}
-
-static double
-x_of(const struct curve *c, double step)
-{
-    return LEFT + (c->last > 1 ? INNER_W * (step - 1) / (c->last - 1) : 0);
-}
-
-static double
-y_of(const struct curve *c, double loss)
-{
-    return TOP + INNER_H * (1 - scale_part(&c->scale, loss));
-}
-
-static void
-put_point(struct str *to, const struct curve *c, double step, double loss)
-{
-    loss = scale_clip(loss, true);
-    if (!isnan(loss))
-        svg_line_to(to, x_of(c, step), y_of(c, loss));
-}
-
-static void
-put_axes(struct str *to, const struct curve *c, const char *unit)
-{
-    double was = 0;
-
-    svg_axis_y(to, &c->scale, LEFT, TOP, INNER_W, INNER_H);
-    for (int i = 0; i <= N_TICKS; i++) {
-        double step = 1 + floor((c->last - 1) * i / N_TICKS);
-
-        if (step == was)
-            continue;
-        was = step;
-        svg_tick_x(to, x_of(c, step), TOP + INNER_H, 9, step);
-    }
-    str_addf(to, "<text x=\"%d\" y=\"%.0f\">step; y: %s%s</text>\n", LEFT,
-             TOP + INNER_H + 36, unit, c->scale.log ? ", on a log scale" : "");
-}
-
-/* The first loss and the last, of all n steps and of what was evaluated. */
-static void
-say_losses(struct str *to, const struct train_table *table,
-           const double *records, size_t n)
-{
-    str_addf(to, FIRST_STEP "%.4g; step %zu: %.4g", records[table->loss], n,
-             records[(n - 1) * table->n + table->loss]);
-}
-
-static void
-say_evals(struct str *to, const struct eval_list *evals, size_t n)
-{
-    str_addf(to, "eval_loss: %.4g; step %.0f: %.4g", evals->list[0].loss,
-             evals->list[n - 1].step, evals->list[n - 1].loss);
-}
-
-/* What was evaluated: a line in another color, its last loss in words. */
-static void
-put_evals(struct str *to, const struct curve *c, const struct eval_list *evals,
-          size_t n)
-{
-    svg_line_begin(to, EVAL_COLOR);
-    for (size_t i = 0; i < n; i++)
         /* what was evaluated before step 1 is at its place */
-        put_point(to, c, fmax(evals->list[i].step, 1), evals->list[i].loss);
-    svg_line_end(to);
-    str_addf(to, "<text x=\"%d\" y=\"%.0f\" fill=\"" EVAL_COLOR "\">", LEFT,
-             TOP + INNER_H + 54);
-    say_evals(to, evals, n);
-    str_adds(to, "</text>\n");
+        l->x[at + i] = fmax(evals[i].step, 1);
+        l->y[at + i] = evals[i].loss;
+    }
+    if (n > 0 && n_evals > 0) {
+        const struct eval_record *last = &evals[n_evals - 1];
+
+        str_addf(&l->eval_says, "eval_loss: %.4g; step %.0f: %.4g",
+                 evals[0].loss, last->step, last->loss);
+        l->lines[1] = (struct chart_line){ l->x + at, l->y + at, n_evals,
+                                           .says = l->eval_says.s };
+        l->chart.n_lines = 2;
+    }
+}
+
+static void
+put_chart(struct str *to, const struct train_log *log, const double *records,
+          size_t n, void (*draw)(struct str *, const struct chart *))
+{
+    struct loss_chart l;
+
+    loss_chart_of(&l, log, records, n);
+    draw(to, &l.chart);
+    free(l.x);
+    free(l.y);
+    str_free(&l.says);
+    str_free(&l.eval_says);
 }
 
 void
 train_log_svg(struct str *to, const struct train_log *log,
               const double *records, size_t n)
 {
-    const struct train_table *table = log->table;
-    const struct eval_list *evals = log->evals;
-    size_t n_evals = n_evals_of(evals, n);
-    struct curve c;
-
-    settle(&c, table, records, n, evals);
-    svg_begin(to, WIDTH, HEIGHT);
-    str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
-    svg_name(to, log->title, strlen(log->title), TITLE_CHARS);
-    str_adds(to, TITLE_END);
-    if (c.any) {
-        put_axes(to, &c, log->unit);
-        svg_line_begin(to, SVG_BLUE);
-        for (size_t i = 0; i < c.n; i++)
-            put_point(to, &c, c.x[i], c.y[i]);
-        svg_line_end(to);
-        str_addf(to, "<text x=\"%d\" y=\"36\">", LEFT);
-        say_losses(to, table, records, n);
-        str_adds(to, "</text>\n");
-    }
-    if (c.any && n_evals > 0)
-        put_evals(to, &c, evals, n_evals);
-    svg_end(to);
+    put_chart(to, log, records, n, chart_svg);
 }
 
 void
 train_log_plot(struct str *to, const struct train_log *log,
                const double *records, size_t n)
 {
-    const struct train_table *table = log->table;
-    const struct eval_list *evals = log->evals;
-    size_t n_evals = n_evals_of(evals, n);
-    double *x = xcalloc(2 * (n_evals + 1), sizeof(*x)), *y = x + n_evals + 1;
-    struct plot_axes axes = { .x = "step",
-                              .y = log->unit,
-                              .left = 1,
-                              .right = (double)n,
-                              .log_y = true,
-                              .whole_x = true };
-    struct curve c;
-
-    settle(&c, table, records, n, evals);
-    for (size_t i = 0; i < n_evals; i++) {
-        x[i] = fmax(evals->list[i].step, 1);
-        y[i] = evals->list[i].loss;
-    }
-    str_esc_end(to, log->title, strlen(log->title), PLOT_TITLE);
-    str_adds(to, ": loss\n");
-    plot_lines(to, &axes,
-               (struct plot_line[]){ { c.x, c.y, c.n }, { x, y, n_evals } }, 2);
-    if (n > 0) {
-        say_losses(to, table, records, n);
-        str_addc(to, '\n');
-    }
-    if (n > 0 && n_evals > 0) {
-        str_adds(to, "o ");
-        say_evals(to, evals, n_evals);
-        str_addc(to, '\n');
-    }
-    free(x);
+    put_chart(to, log, records, n, chart_text);
 }
 
-/* The parts of a picture: its beginning, which all have; its end, after the
- * title; where that names the first step.  NULLs: it is not one. */
-struct parts {
-    size_t head_n;
-    const char *end, *first;
-};
-
-static struct parts
-parts_of(const struct str *svg)
+/* Do both begin with the same text, which ends with 'end'? */
+static bool
+same_until(const char *a, const char *b, const char *end)
 {
-    const char *end = svg->n ? strstr(svg->s, TITLE_END) : NULL;
+    const char *at = a && b ? strstr(b, end) : NULL;
 
-    if (!end)
-        return (struct parts){ 0 };
-    return (struct parts){ (size_t)(end - svg->s), end,
-                           strstr(end, FIRST_STEP) };
+    return at && !strncmp(a, b, (size_t)(at - b) + strlen(end));
 }
 
 /* Is it a picture of some of these steps, or of more after the same first? */
@@ -311,21 +192,19 @@ static bool
 is_picture(const struct train_log *log, const struct str *there,
            const double *records, size_t n_steps)
 {
-    struct parts p = parts_of(there), q;
+    const char *title, *first = there->n ? strstr(there->s, FIRST_STEP) : NULL;
     unsigned long long n = 0;
     struct str ours = { 0 };
     bool same;
 
-    if (p.first)
-        sscanf(p.first, FIRST_STEP "%*[^;]; step %llu", &n);
+    if (first)
+        sscanf(first, FIRST_STEP "%*[^;]; step %llu", &n);
     train_log_svg(&ours, log, records, n < n_steps ? n : n_steps);
-    q = parts_of(&ours);
-    same = p.end && p.head_n >= q.head_n && !memcmp(there->s, ours.s, q.head_n);
-    if (n <= n_steps)
-        same = same && !strcmp(p.end, q.end);
-    else
-        same = same && q.first &&
-               !strncmp(p.first, q.first, strcspn(q.first, ";") + 1);
+    title = there->n ? strstr(there->s, "<text") : NULL;
+    same = n <= n_steps
+               ? there->n == ours.n && !memcmp(there->s, ours.s, ours.n)
+               : same_until(title, strstr(ours.s, "<text"), TITLE_ABOUT "<") &&
+                     same_until(first, strstr(ours.s, FIRST_STEP), ";");
     str_free(&ours);
     return same;
 }

@@ -1,4 +1,5 @@
-#include "core/plot.h"
+/* chart.h in characters: bars, columns and lines. */
+#include "core/chart.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -8,14 +9,15 @@
 #include <strings.h>
 
 #include "core/mem.h"
-#include "core/scale.h"
 
 #define LINE_ROWS   14
 #define COLUMN_ROWS 6
 #define MAX_ROWS    LINE_ROWS
+#define BAR_WIDTH   40 /* of the longest bar */
 #define N_X_TICKS   5
 #define NUMBER      24 /* bytes of a number as text */
 #define Y_NUMBER    14 /* the longest left of an axis, for 80 columns */
+#define TITLE_MAX   76 /* columns, of which 3 are the "..." of a long one */
 
 /* Is the codeset UTF-8?  What the first of LC_ALL, LC_CTYPE and LANG says that
  * is not empty, whether or not that locale is installed. */
@@ -94,7 +96,7 @@ eighths_of(double v, double max, unsigned cells)
 static void
 put_bar(struct str *to, double v, double max, bool negative, bool utf8)
 {
-    unsigned room = negative ? PLOT_BAR_WIDTH / 2 : PLOT_BAR_WIDTH;
+    unsigned room = negative ? BAR_WIDTH / 2 : BAR_WIDTH;
     unsigned n = isfinite(v) ? eighths_of(fabs(v), max, room) : 0;
 
     if (negative) {
@@ -115,7 +117,7 @@ put_bar(struct str *to, double v, double max, bool negative, bool utf8)
 }
 
 void
-plot_bars(struct str *to, const struct plot_bar *bars, size_t n)
+chart_bars(struct str *to, const struct chart_mark *bars, size_t n)
 {
     bool utf8 = is_utf8(), negative = false;
     size_t label_n = 0, value_n = 0;
@@ -126,7 +128,7 @@ plot_bars(struct str *to, const struct plot_bar *bars, size_t n)
     for (size_t i = 0; i < n; i++) {
         str_clear(&label);
         str_esc_end(&label, bars[i].label, strlen(bars[i].label),
-                    PLOT_LABEL_MAX);
+                    CHART_LABEL_MAX);
         label_n = larger(label_n, str_columns(label.s, label.n));
         value_n = larger(value_n, (size_t)number(text, bars[i].v, 4));
         if (isfinite(bars[i].v)) {
@@ -137,7 +139,7 @@ plot_bars(struct str *to, const struct plot_bar *bars, size_t n)
     for (size_t i = 0; i < n; i++) {
         str_clear(&label);
         str_esc_end(&label, bars[i].label, strlen(bars[i].label),
-                    PLOT_LABEL_MAX);
+                    CHART_LABEL_MAX);
         str_add(to, label.s, label.n);
         put_spaces(to, label_n - str_columns(label.s, label.n));
         number(text, bars[i].v, 4);
@@ -152,8 +154,8 @@ plot_bars(struct str *to, const struct plot_bar *bars, size_t n)
 struct grid {
     bool utf8;
     size_t rows, width;
-    uint32_t cell[MAX_ROWS][PLOT_WIDTH]; /* 0: nothing */
-    double tick[MAX_ROWS];               /* NaN: the row has none */
+    uint32_t cell[MAX_ROWS][CHART_WIDTH]; /* 0: nothing */
+    double tick[MAX_ROWS];                /* NaN: the row has none */
 };
 
 static size_t
@@ -172,7 +174,7 @@ put_y_numbers(const struct grid *g, int digits, char text[MAX_ROWS][NUMBER])
 /* The axis below, and its numbers: the first begins at its tick, the last ends
  * there, and those between them that have room are in the middle. */
 static void
-put_x(struct str *to, const struct grid *g, const struct plot_axes *a,
+put_x(struct str *to, const struct grid *g, const struct chart *a,
       size_t margin)
 {
     char text[N_X_TICKS][NUMBER];
@@ -223,7 +225,7 @@ put_x(struct str *to, const struct grid *g, const struct plot_axes *a,
 }
 
 static void
-put_grid(struct str *to, const struct grid *g, const struct plot_axes *a,
+put_grid(struct str *to, const struct grid *g, const struct chart *a,
          const struct scale *s)
 {
     char text[MAX_ROWS][NUMBER];
@@ -243,58 +245,38 @@ put_grid(struct str *to, const struct grid *g, const struct plot_axes *a,
     put_x(to, g, a, most + 1);
 }
 
-static void
-put_nothing(struct str *to, const struct plot_axes *a)
-{
-    str_addf(to, "%s: no numbers\n", a->y);
-}
-
 /* ---- columns ---- */
 
-void
-plot_columns(struct str *to, const struct plot_axes *a, const double *v,
-             size_t n)
+static void
+put_columns(struct grid *g, const struct chart *a, const struct scale *s)
 {
-    struct grid g = { .utf8 = is_utf8(), .rows = COLUMN_ROWS };
-    size_t each = n && n < PLOT_WIDTH ? PLOT_WIDTH / n : 1;
-    struct scale s;
-    double max = 0;
+    size_t n = a->n_columns, each = n < CHART_WIDTH ? CHART_WIDTH / n : 1;
 
-    for (size_t i = 0; i < n; i++)
-        if (isfinite(v[i]))
-            max = fmax(max, scale_clip(v[i], false));
-    if (max == 0) {
-        put_nothing(to, a);
-        return;
-    }
-    s = scale_of(0, max, false, a->whole_y);
-    g.width = n < PLOT_WIDTH ? n * each : PLOT_WIDTH;
-    for (size_t r = 0; r < g.rows; r++)
-        g.tick[r] = (double)NAN;
-    for (size_t i = 0; i < s.n; i++) {
-        size_t up = (size_t)(scale_part(&s, s.tick[i]) * (double)g.rows + 1e-9);
+    g->rows = COLUMN_ROWS;
+    g->width = n < CHART_WIDTH ? n * each : CHART_WIDTH;
+    for (size_t i = 0; i < s->n; i++) {
+        size_t up =
+            (size_t)(scale_part(s, s->tick[i]) * (double)g->rows + 1e-9);
 
         up = up ? up - 1 : 0; /* a column of that height fills the row */
-        if (up < g.rows && isnan(g.tick[g.rows - 1 - up]))
-            g.tick[g.rows - 1 - up] = s.tick[i];
+        if (up < g->rows && isnan(g->tick[g->rows - 1 - up]))
+            g->tick[g->rows - 1 - up] = s->tick[i];
     }
-    for (size_t c = 0; c < g.width; c++) {
-        size_t first = c * n / g.width, end = (c + 1) * n / g.width;
+    for (size_t c = 0; c < g->width; c++) {
+        size_t first = c * n / g->width, end = (c + 1) * n / g->width;
         double most = 0;
         unsigned up;
 
         for (size_t i = first; i < larger(end, first + 1); i++)
-            if (isfinite(v[i]))
-                most = fmax(most, scale_clip(v[i], false));
-        up = eighths_of(most, s.high, (unsigned)g.rows);
-        for (size_t r = g.rows; r-- > 0 && up > 0;) {
+            most = fmax(most, scale_clip(a->columns[i], false));
+        up = eighths_of(most, s->high, (unsigned)g->rows);
+        for (size_t r = g->rows; r-- > 0 && up > 0;) {
             unsigned part = up < 8 ? up : 8;
 
-            g.cell[r][c] = eighths_char(part, g.utf8, 0x2588, 0x2581, 1);
+            g->cell[r][c] = eighths_char(part, g->utf8, 0x2588, 0x2581, 1);
             up -= part;
         }
     }
-    put_grid(to, &g, a, &s);
 }
 
 /* ---- lines ---- */
@@ -328,7 +310,7 @@ join(struct grid *g, struct dot a, struct dot b)
 
 /* Can it be drawn, and where? */
 static bool
-place(struct dot *d, const struct grid *g, const struct plot_axes *a,
+place(struct dot *d, const struct grid *g, const struct chart *a,
       const struct scale *s, double x, double y)
 {
     double across =
@@ -343,48 +325,90 @@ place(struct dot *d, const struct grid *g, const struct plot_axes *a,
     return true;
 }
 
-void
-plot_lines(struct str *to, const struct plot_axes *a,
-           const struct plot_line *lines, size_t n_lines)
+static void
+put_lines(struct grid *g, const struct chart *a, const struct scale *s)
 {
-    struct grid g = { .utf8 = is_utf8(),
-                      .rows = LINE_ROWS,
-                      .width = PLOT_WIDTH };
-    double low = INFINITY, high = -INFINITY;
-    struct scale s;
     struct dot d = { 0 }, was = d;
 
-    for (size_t k = 0; k < n_lines; k++)
-        for (size_t i = 0; i < lines[k].n; i++) {
-            double y = scale_clip(lines[k].y[i], a->log_y);
-
-            low = fmin(low, y); /* not NaN */
-            high = fmax(high, y);
-        }
-    if (low > high) {
-        put_nothing(to, a);
-        return;
-    }
-    s = scale_of(low, high, a->log_y, a->whole_y);
-    for (size_t r = 0; r < g.rows; r++)
-        g.tick[r] = (double)NAN;
-    for (size_t i = 0; i < s.n; i++)
-        g.tick[lrint((1 - scale_part(&s, s.tick[i])) *
-                     (double)(4 * g.rows - 1)) /
-               4] = s.tick[i];
-    for (size_t k = 0; k < n_lines; k++) {
+    g->rows = LINE_ROWS;
+    g->width = CHART_WIDTH;
+    for (size_t i = 0; i < s->n; i++)
+        g->tick[lrint((1 - scale_part(s, s->tick[i])) *
+                      (double)(4 * g->rows - 1)) /
+                4] = s->tick[i];
+    for (size_t k = 0; k < a->n_lines; k++) {
         bool joined = false;
 
-        for (size_t i = 0; i < lines[k].n; i++) {
-            bool can = place(&d, &g, a, &s, lines[k].x[i], lines[k].y[i]);
+        for (size_t i = 0; i < a->lines[k].n; i++) {
+            bool can = place(&d, g, a, s, a->lines[k].x[i], a->lines[k].y[i]);
 
             if (can && k > 0)
-                g.cell[d.y / 4][d.x / 2] = 'o';
+                g->cell[d.y / 4][d.x / 2] = 'o';
             else if (can)
-                join(&g, joined ? was : d, d);
+                join(g, joined ? was : d, d);
             joined = can;
             was = d;
         }
     }
-    put_grid(to, &g, a, &s);
+}
+
+/* ---- the whole ---- */
+
+struct scale
+chart_scale(const struct chart *c)
+{
+    double low = INFINITY, high = -INFINITY;
+
+    for (size_t k = 0; k < c->n_lines; k++)
+        for (size_t i = 0; i < c->lines[k].n; i++) {
+            double y = scale_clip(c->lines[k].y[i], c->log_y);
+
+            low = fmin(low, y); /* not NaN */
+            high = fmax(high, y);
+        }
+    for (size_t i = 0; i < c->n_columns; i++)
+        if (scale_clip(c->columns[i], true) > 0) {
+            low = 0;
+            high = fmax(high, scale_clip(c->columns[i], false));
+        }
+    return low > high ? (struct scale){ .n = 0 }
+                      : scale_of(low, high, c->log_y, c->whole_y);
+}
+
+static void
+put_title(struct str *to, const struct chart *c)
+{
+    size_t used = c->about ? strlen(c->about) : 2 + strlen(c->y);
+
+    str_esc_end(to, c->title, c->title_n ? c->title_n : strlen(c->title),
+                used < TITLE_MAX - 20 ? TITLE_MAX - used : 20);
+    str_adds(to, c->about ? c->about : ": ");
+    if (c->about)
+        str_addc(to, '\n');
+    if (c->subtitle)
+        str_addf(to, "%s\n\n", c->subtitle);
+}
+
+void
+chart_text(struct str *to, const struct chart *c)
+{
+    struct grid g = { .utf8 = is_utf8() };
+    struct scale s = chart_scale(c);
+
+    if (c->title)
+        put_title(to, c);
+    for (size_t r = 0; r < MAX_ROWS; r++)
+        g.tick[r] = (double)NAN;
+    if (!s.n) {
+        str_addf(to, "%s: no numbers\n", c->y);
+    } else {
+        (c->n_columns ? put_columns : put_lines)(&g, c, &s);
+        put_grid(to, &g, c, &s);
+    }
+    for (size_t k = 0; k < c->n_lines; k++)
+        if (c->lines[k].says)
+            str_addf(to, "%s%s\n", k ? "o " : "", c->lines[k].says);
+    if (c->n_marks)
+        str_addf(to, "\n%s\n", c->marked);
+    chart_bars(to, c->marks, c->n_marks);
 }

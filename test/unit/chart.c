@@ -1,13 +1,12 @@
-/* Pictures of characters: bars, columns and curves that were drawn by hand; the
- * properties of any scale. */
-#include "core/plot.h"
+/* Pictures of characters: bars, columns and curves that were drawn by hand; as
+ * SVG: what is where, by its pixels; the properties of any scale. */
+#include "core/chart.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/scale.h"
 #include "test/unit/tap.h"
 
 static void
@@ -19,23 +18,42 @@ is(const struct str *s, const char *want, const char *what)
 }
 
 static void
+draw_columns(struct str *to, struct chart c, const double *v, size_t n)
+{
+    c.columns = v;
+    c.n_columns = n;
+    chart_text(to, &c);
+}
+
+static void
+draw_lines(struct str *to, struct chart c, const struct chart_line *lines,
+           size_t n)
+{
+    c.lines = lines;
+    c.n_lines = n;
+    chart_text(to, &c);
+}
+
+static void
 test_bars(void)
 {
     /* 40 columns for 8, so 5 for 1, 1/8 of one for 0.01 */
-    const struct plot_bar bars[] = {
-        { "eight", 8 }, { "a name of thirty characters ..", 1 },
-        { "x", 0.01 },  { "none", 0 },
-        { "nan", NAN }, { "inf", INFINITY }
+    const struct chart_mark bars[] = {
+        { "eight", .v = 8 }, { "a name of thirty characters ..", .v = 1 },
+        { "x", .v = 0.01 },  { "none", .v = 0 },
+        { "nan", .v = NAN }, { "inf", .v = INFINITY }
     };
     /* 20 columns for 4 on each side */
-    const struct plot_bar signed_bars[] = { { "a", -4 }, { "b", 2 } };
+    const struct chart_mark signed_bars[] = { { "a", .v = -4 },
+                                              { "b", .v = 2 } };
     /* ten of two columns and one of one are 21 */
-    const struct plot_bar wide_bars[] = { { "零一二三四五六七八九十é", 1 },
-                                          { "한", 1 } };
+    const struct chart_mark wide_bars[] = {
+        { "零一二三四五六七八九十é", .v = 1 }, { "한", .v = 1 }
+    };
     struct str s = { 0 };
 
     setenv("LC_ALL", "C", 1);
-    plot_bars(&s, bars, 6);
+    chart_bars(&s, bars, 6);
     is(&s,
        "eight                        8 "
        "########################################\n"
@@ -47,20 +65,20 @@ test_bars(void)
        "bars, ASCII");
     str_clear(&s);
     setenv("LC_ALL", "de_DE.UTF-8", 1);
-    plot_bars(&s, bars + 1, 2);
+    chart_bars(&s, bars + 1, 2);
     is(&s,
        "... thirty characters ..     1 "
        "████████████████████████████████████████\n"
        "x                         0.01 ▍\n", /* 3.2 eighths */
        "bars, Unicode");
     str_clear(&s);
-    plot_bars(&s, signed_bars, 2);
+    chart_bars(&s, signed_bars, 2);
     is(&s,
        "a  -4 ████████████████████│\n"
        "b   2                     │██████████\n",
        "bars to both sides");
     str_clear(&s);
-    plot_bars(&s, wide_bars, 2);
+    chart_bars(&s, wide_bars, 2);
     is(&s,
        "...一二三四五六七八九十é  1 "
        "████████████████████████████████████████\n"
@@ -75,18 +93,18 @@ test_columns(void)
 {
     const double v[] = { 3, 0, 6, NAN }, none[] = { 0, 0 };
     const double ones[] = { 1, 1, 1, 1 };
-    const struct plot_axes near = { .x = "value",
-                                    .y = "elements",
-                                    .left = 1e6,
-                                    .right = 1e6 + 0.4,
-                                    .whole_y = true };
-    const struct plot_axes axes = {
+    struct chart near = { .x = "value",
+                          .y = "elements",
+                          .left = 1e6,
+                          .right = 1e6 + 0.4,
+                          .whole_y = true };
+    struct chart axes = {
         .x = "value", .y = "elements", .right = 4, .whole_y = true
     };
     struct str s = { 0 };
 
     setenv("LC_ALL", "C", 1);
-    plot_columns(&s, &axes, v, 4); /* 16 wide each, 6 rows for 6 */
+    draw_columns(&s, axes, v, 4); /* 16 wide each, 6 rows for 6 */
     is(&s,
        "elements\n"
        "6 +                                ################\n"
@@ -100,10 +118,10 @@ test_columns(void)
        "   value\n",
        "columns");
     str_clear(&s);
-    plot_columns(&s, &axes, none, 2);
+    draw_columns(&s, axes, none, 2);
     is(&s, "elements: no numbers\n", "no columns");
     str_clear(&s);
-    plot_columns(&s, &near, ones, 4);
+    draw_columns(&s, near, ones, 4);
     is(&s,
        "elements\n"
        "1 +################################################################\n"
@@ -124,15 +142,15 @@ test_lines(void)
 {
     const double x[] = { 1, 2, 3, 4 }, y[] = { 0, NAN, 10, 10 };
     const double at[] = { 4 }, dot[] = { 0 };
-    const struct plot_line lines[] = { { x, y, 4 }, { at, dot, 1 } };
-    const struct plot_axes axes = {
+    const struct chart_line lines[] = { { x, y, .n = 4 }, { at, dot, .n = 1 } };
+    struct chart axes = {
         .x = "step", .y = "loss", .left = 1, .right = 4, .whole_x = true
     };
     const double close[] = { 1e6, 1e6 + 1e-3, 1e6 + 2e-3, 1e6 + 4e-3 };
     struct str s = { 0 };
 
     setenv("LC_ALL", "C", 1);
-    plot_lines(&s, &axes, lines, 2);
+    draw_lines(&s, axes, lines, 2);
     is(&s,
        "loss\n"
        "10 +                                          **********************\n"
@@ -154,9 +172,67 @@ test_lines(void)
        "    step\n",
        "a line with a gap, and a point");
     str_clear(&s);
-    plot_lines(&s, &axes, &(struct plot_line){ x, close, 4 }, 1);
+    draw_lines(&s, axes, &(struct chart_line){ x, close, .n = 4 }, 1);
     tap_ok(s.s && strstr(s.s, "1000000.001 +") && strstr(s.s, "1000000.004 +"),
            "numbers of an axis that differ in the tenth digit");
+    str_free(&s);
+}
+
+static void
+test_svg(void)
+{
+    /* the axes are 560 x 300 pixels from (70, 44); 0 to 10 has those ends */
+    const double x[] = { 1, 2, 3, 5 }, y[] = { 0, NAN, 10, 5 };
+    const struct chart_line line = { x, y, .n = 4, .says = "5 & 6" };
+    const struct chart_line dot = { x, y, .n = 1 };
+    const double columns[] = { 4, 0 };
+    struct chart c = { .title = "a<b&\xc3\xa4\n",
+                       .about = ": loss",
+                       .x = "step",
+                       .y = "loss",
+                       .left = 1,
+                       .right = 5,
+                       .lines = &line,
+                       .n_lines = 1 };
+    char name[200];
+    struct str s = { 0 };
+
+    chart_svg(&s, &c);
+    tap_ok(!strncmp(s.s, "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 40) &&
+               !strcmp(s.s + s.n - 8, "\n</svg>\n"),
+           "svg: one element");
+    tap_ok(strstr(s.s, ">a&lt;b&amp;\xc3\xa4\\n: loss</text>") &&
+               strstr(s.s, ">5 &amp; 6</text>"),
+           "svg: text is escaped for a line and for XML");
+    tap_ok(!!strstr(s.s, " points=\"70.0,344.0 350.0,44.0 630.0,194.0\"/>"),
+           "svg: a line's points, a NaN is a gap");
+    str_clear(&s);
+    c.lines = &dot;
+    chart_svg(&s, &c);
+    tap_ok(!!strstr(s.s, " points=\"70.0,344.0 78.0,344.0\"/>"),
+           "svg: a line of one point has 8 pixels");
+    str_clear(&s);
+    c.n_lines = 0;
+    c.columns = columns;
+    c.n_columns = 2;
+    memset(name, 'x', sizeof(name) - 1);
+    strcpy(name + sizeof(name) - 5, "tail");
+    c.title = name;
+    chart_svg(&s, &c);
+    tap_ok(strstr(s.s, "<rect x=\"70.00\" y=\"44.00\" width=\"257.60\" "
+                       "height=\"300.00\"/>") &&
+               !strstr(s.s, "<rect x=\"350"),
+           "svg: a column of 0.92 of its width, none for 0");
+    tap_ok(strstr(s.s, ">...xxx") && strstr(s.s, "xtail: loss<"),
+           "svg: of a long title the end");
+    str_clear(&s);
+    c.title = "\x01\xef\xbf\xbe\xef\xbf\xbf\xed\xa0\x80\xef\xbf\xbd";
+    chart_grid_begin(&s, c.title, "", 1);
+    chart_grid_add(&s, &c, 0);
+    chart_grid_end(&s);
+    tap_ok(!!strstr(s.s, "<title>\\x01\\u{fffe}\\u{ffff}\\xed\\xa0\\x80"
+                         "\xef\xbf\xbd</title>"),
+           "svg: what XML has no form for is escaped");
     str_free(&s);
 }
 
@@ -246,8 +322,8 @@ test_width(void)
                                { -123456.78, -123456.77 },
                                { 0, 5e-324 },
                                { -1e308, 1e308 } };
-    struct plot_axes axes = { .x = "x", .y = "y" };
-    struct plot_bar bars[300];
+    struct chart axes = { .x = "x", .y = "y" };
+    struct chart_mark bars[300];
     double x[300], y[300];
     struct str s = { 0 };
     size_t widest = 0;
@@ -262,12 +338,12 @@ test_width(void)
             x[i] = kinds[(size_t)(9 * uniform())];
             y[i] = round % 3 ? kinds[(size_t)(9 * uniform())]
                              : -123456.7 + 1e-9 * uniform();
-            bars[i] =
-                (struct plot_bar){ "\xc3\xa4 label, \n and its end", y[i] };
+            bars[i] = (struct chart_mark){ "\xc3\xa4 label, \n and its end",
+                                           .v = y[i] };
         }
-        plot_bars(&s, bars, n);
-        plot_columns(&s, &axes, y, n);
-        plot_lines(&s, &axes, &(struct plot_line){ x, y, n }, 1);
+        chart_bars(&s, bars, n);
+        draw_columns(&s, axes, y, n);
+        draw_lines(&s, axes, &(struct chart_line){ x, y, .n = n }, 1);
         for (size_t i = 0; i < s.n; i++) {
             at += ((unsigned char)s.s[i] & 0xc0) != 0x80;
             widest = at > widest ? at : widest;
@@ -285,6 +361,7 @@ main(void)
     test_bars();
     test_columns();
     test_lines();
+    test_svg();
     test_scales();
     test_width();
     return tap_done();
