@@ -1,6 +1,7 @@
 #include "core/dtype.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "core/le.h"
 
@@ -146,4 +147,28 @@ dtype_get(enum dtype dtype, const void *data, size_t i)
     default: /* the sub-byte types */
         return NAN;
     }
+}
+
+/* 8 bytes at a time: adding one to an exponent of ones carries. */
+bool
+dtype_finite(const void *elements, enum dtype dtype, size_t n)
+{
+    const char *v = elements;
+    const uint64_t exponents = dtype == DT_F32   ? 0x7f8000007f800000
+                               : dtype == DT_F16 ? 0x7c007c007c007c00
+                                                 : 0x7f807f807f807f80;
+    const uint64_t ones = exponents & ~(exponents << 1);
+    const uint64_t carries = exponents << 1 & ~exponents;
+    size_t nbytes = n * (dtype_table[dtype].bits / 8), i = 0;
+    uint64_t bad = 0;
+
+    for (; i + 8 <= nbytes; i += 8)
+        bad |= (le64(v + i) & exponents) + ones;
+    if (i < nbytes) {
+        char last[8] = { 0 };
+
+        memcpy(last, v + i, nbytes - i);
+        bad |= (le64(last) & exponents) + ones;
+    }
+    return !(bad & carries);
 }

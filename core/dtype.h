@@ -81,6 +81,10 @@ bool dtype_nbytes(enum dtype dtype, uint64_t n, uint64_t *nbytes);
  */
 double dtype_get(enum dtype dtype, const void *data, size_t i);
 
+/* dtype_finite(): are n elements of BF16, F16 or F32, little-endian, neither
+ * NaN nor infinite? */
+bool dtype_finite(const void *elements, enum dtype dtype, size_t n);
+
 static inline float
 f32_from_bits(uint32_t u)
 {

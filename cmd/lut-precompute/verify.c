@@ -8,7 +8,6 @@
 #include <stdlib.h>
 
 #include "cmd/lut-precompute/job.h"
-#include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/model/matrix_rows.h"
 #include "core/rng.h"
@@ -165,7 +164,7 @@ all_finite(const struct st *st)
         const struct st_tensor *t = &st->tensors[i];
 
         if (t->dtype == DT_F32 || t->dtype == DT_F16 || t->dtype == DT_BF16)
-            finite &= cvt_finite(st_data(st, t), t->dtype, t->n_elements);
+            finite &= dtype_finite(st_data(st, t), t->dtype, t->n_elements);
     }
     return finite;
 }

@@ -27,8 +27,8 @@ find_cause(const struct tune *t, struct str *cause)
         const struct st_tensor *tensor = dir->tensors[i].t;
 
         if (!dtype_computes(tensor->dtype) ||
-            cvt_finite(st_data(dir->tensors[i].st, tensor), tensor->dtype,
-                       (size_t)tensor->n_elements))
+            dtype_finite(st_data(dir->tensors[i].st, tensor), tensor->dtype,
+                         (size_t)tensor->n_elements))
             continue;
         str_addf(cause, "%s: %s has NaN or Inf: ", dir->tensors[i].st->path,
                  tensor->name);

@@ -20,7 +20,4 @@ void cvt_from_f32(void *to, enum dtype dtype, const float *from, size_t n);
 /* cvt_fits(): does cvt_from_f32() make finite numbers of all n? */
 bool cvt_fits(const float *from, enum dtype dtype, size_t n);
 
-/* cvt_finite(): are n elements, little-endian, neither NaN nor infinite? */
-bool cvt_finite(const void *elements, enum dtype dtype, size_t n);
-
 #endif

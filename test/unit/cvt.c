@@ -224,12 +224,12 @@ test_finite(enum dtype dtype, int e_bits, int m_bits)
         fits &= cvt_fits(some, dtype, 50) == want;
         fits &= cvt_fits(some, dtype, i % 50);
         cvt_from_f32(out, dtype, some, 50);
-        finite &= cvt_finite(out, dtype, 50) == want;
-        finite &= cvt_finite(out, dtype, i % 50);
+        finite &= dtype_finite(out, dtype, 50) == want;
+        finite &= dtype_finite(out, dtype, i % 50);
     }
     tap_ok(fits, "cvt_fits: %s, what rounds to NaN or infinity does not",
            dtype_table[dtype].name);
-    tap_ok(finite, "cvt_finite: %s", dtype_table[dtype].name);
+    tap_ok(finite, "dtype_finite: %s", dtype_table[dtype].name);
 }
 
 int
