@@ -451,6 +451,27 @@ END
     done
 }
 
+@test "bounds: checkpoint: nothing of an SAE's .npz is unpacked before names and shapes fit, nor over 64 times its bytes" {
+    one() { # FILE ROWS-OF-W_dec NAME: 16 MiB in all
+        py - "$@" <<'END'
+import sys, numpy as np
+n, d, rows = 1024, 2048, int(sys.argv[2])
+np.savez_compressed(sys.argv[1], W_enc=np.zeros((d, n), "<f4"), b_enc=np.zeros(n, "<f4"), W_dec=np.zeros((rows, d), "<f4"),
+                    b_dec=np.zeros(d, "<f4"), **{sys.argv[3]: np.zeros(n, "<f4")})
+END
+    }
+    one good.npz 1024 threshold
+    mkdir s && mv good.npz s/params.npz
+    run -0 sae-train info -l s
+    TMPDIR=/nowhere run -73 sae-train info -l s
+    for bad in "1023 threshold" "1024 other"; do
+        # shellcheck disable=SC2086 # words
+        one s/params.npz $bad
+        TMPDIR=/nowhere run -65 sae-train info -l s
+    done
+    [ "$output" = "sae-train: s/params.npz: has other, whose meaning is not known" ]
+}
+
 # Rows whose bound another file goes to: NAME, the file, its words there.
 elsewhere="npy test/unit/npy.c 65537 bytes (expected at most 65536)
 npy test/st-inspect-bytes.bats as long a header as is read
@@ -466,6 +487,7 @@ adapter test/unit/peft.c has 65 words (at most 64)
 patterns test/unit/tok-refuse.c takes more than 6168576 steps for 20000 bytes
 growth test/unit/tok-bounds.c makes a text of 1 byte longer
 checkpoint test/kvc-convert-bounds.bats views become at most 4 times what is stored
+checkpoint test/unit/sae.c unpacks to 134
 checkpoint test/unit/sae.c has 65 tensors (expected at most 64)
 checkpoint test/unit/sae.c is a view whose numbers do not follow each
 compressor test/kvc-convert.bats blocks that a sparse file promises take no memory"

@@ -172,13 +172,17 @@ END
     }
     n=0
     for forms in "saelens-topk sparsify AutoEncoderTopK.safetensors AutoEncoderTopK.pt" \
-        "saelens-topk-x saev-TopK" "saelens-standard AutoEncoder.pt" \
-        "saelens-jumprelu-x gemma gemma-packed JumpReluAutoEncoder.pt"; do
+        "saelens-topk-x saev-TopK qwen" "saelens-standard AutoEncoder.pt" \
+        "saelens-jumprelu-x gemma gemma-packed scope-2 JumpReluAutoEncoder.pt"; do
         first=${forms%% *}
         logits "$first" "want.$((n++))"
         for form in ${forms#* }; do
             logits "$form" | cmp - "want.$((n - 1))"
         done
+    done
+    # the configuration of one says where it is, the name of the other
+    for form in scope-2 qwen; do
+        hf-infer M --ids $IDS --sae files/$form --logits - | cmp - <(logits $form)
     done
     # each kind is another
     [ "$(cksum want.* | cut -d ' ' -f 1 | sort -u | wc -l)" = 4 ]

@@ -35,7 +35,7 @@ assert all((a[n] == b[n]).all() for n in ref.SIX[:4])' "$f" "again/${f##*/}"
         table $f
         same_tensors {of_saelens-topk,"of_$f"}/$layer.lut.safetensors
     done
-    for f in saev-TopK{,-half}; do
+    for f in saev-TopK{,-half} qwen; do
         table $f
         same_tensors {of_saelens-topk-x,"of_$f"}/$layer.lut.safetensors
     done
@@ -44,7 +44,7 @@ assert all((a[n] == b[n]).all() for n in ref.SIX[:4])' "$f" "again/${f##*/}"
         table "$f" --k 5
         same_tensors {of_saelens-topk,"of_$f"}/$layer.lut.safetensors
     done
-    for f in saelens-jumprelu-x saev-BatchTopK gemma{,-packed,-half} JumpReluAutoEncoder.pt; do
+    for f in saelens-jumprelu-x saev-BatchTopK gemma{,-packed,-half} scope-2 JumpReluAutoEncoder.pt; do
         table "$f" --k 5
         same_tensors {of_saelens-topk-x,"of_$f"}/$layer.lut.safetensors
     done

@@ -149,7 +149,7 @@ files() {
         f=$(basename "$f")
         sae-train eval -s "files/$f" files/rows.npy | py "$ROOT/test/ref/sae_files.py" eval files/rows.npy files "$f"
     done
-    [ "$(find files -type d | wc -l)" = 25 ]
+    [ "$(find files -type d | wc -l)" = 27 ]
     # the file itself is as good as its directory
     for f in saev-TopK/sae.pt AutoEncoder.pt/ae.pt gemma/params.npz; do
         cmp <(sae-train eval -s "files/$f" files/rows.npy) <(sae-train eval -s "files/${f%/*}" files/rows.npy)
@@ -159,8 +159,8 @@ files() {
 @test "sae-train info -l: every library's files" {
     files
     sae-train info -l files/*/ >info
-    [ "$(grep -c $'\tlatents\t64$' info)" = 24 ]
-    [ "$(grep -c $'\td\t24$' info)" = 24 ]
+    [ "$(grep -c $'\tlatents\t64$' info)" = 26 ]
+    [ "$(grep -c $'\td\t24$' info)" = 26 ]
     of() {
         sed -n "s|^files/$1/\t\(.*\)|\1|p" info | grep -v -e ^file -e ^latents -e ^d | tr '\t\n' ' ;'
     }
@@ -195,7 +195,7 @@ print(f"threshold_min {t.min():.17g};threshold_max {t.max():.17g};")')
     files
     rm files/sparsify/cfg.json
     run -65 --separate-stderr sae-train eval -s files/sparsify files/rows.npy
-    [ "$stderr" = "sae-train: files/sparsify/sae.safetensors: does not say how many latents are active" ]
+    [ "$stderr" = "sae-train: files/sparsify/sae.safetensors: does not say how many latents are active (\"k\" in a cfg.json next to it does)" ]
     [ -z "$output" ]
 }
 

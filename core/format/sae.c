@@ -5,6 +5,7 @@
  */
 #include "core/format/sae.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <float.h>
 #include <math.h>
@@ -16,6 +17,7 @@
 #include "core/format/sae_config.h"
 #include "core/format/sae_file.h"
 #include "core/format/stwant.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
 
@@ -47,6 +49,12 @@ static const struct layout_info {
     [LAYOUT_GEMMA] = { { "W_enc", "b_enc", "W_dec", "b_dec" },
                        .e_by_col = true,
                        .threshold = "threshold" },
+    [LAYOUT_GEMMA_2] = { { "w_enc", "b_enc", "w_dec", "b_dec" },
+                         .e_by_col = true,
+                         .threshold = "threshold" },
+    [LAYOUT_QWEN] = { { "W_enc", "b_enc", "W_dec", "b_dec" },
+                      .d_by_col = true,
+                      .threshold = "threshold" },
 };
 
 /* Tensors of what is not a plain SAE. */
@@ -54,6 +62,7 @@ static const struct {
     const char *name, *what;
 } refused[] = {
     { "W_skip", "a transcoder's skip connection" },
+    { "affine_skip_connection", "a transcoder's skip connection" },
     { "W_gate", "a gated SAE" },
     { "b_gate", "a gated SAE" },
     { "r_mag", "a gated SAE" },
@@ -62,37 +71,73 @@ static const struct {
     { "mag_bias", "a gated SAE" },
     { "log_threshold", "JumpReLU" },
     { "b_dec_out", "a transcoder" },
-    { "scaling_factor", "a fine-tuned SAE" },
 };
+
+#define SCALING "scaling_factor" /* of a fine-tuned SAE, or of ones */
 
 /* What may be there and is not used: a table's other tensors, and what
  * training leaves. */
-static const char *const ignored[] = { "precomputed_products", "bias_product",
-                                       "compensation_weight_t", "k",
+static const char *const ignored[] = { "precomputed_products",
+                                       "bias_product",
+                                       "compensation_weight_t",
+                                       "k",
+                                       SCALING,
                                        "num_tokens_since_fired" };
 
 static const char *const files[] = {
-    SAE_SPARSIFY_FILE, SAE_SAELENS_FILE, "ae.safetensors",
-    "ae.pt",           "sae.pt",         "params.npz",
+    SAE_SPARSIFY_FILE, SAE_SAELENS_FILE, "ae.safetensors",     "ae.pt",
+    "sae.pt",          "params.npz",     "params.safetensors",
 };
 #define N_FILES (sizeof(files) / sizeof(files[0]))
 
 /* ---- where they are ---- */
 
-/* The checkpoint in a directory, or NULL. */
-static char *
-in_directory(const char *dir)
+static bool
+is_checkpoint(const char *name)
 {
-    struct str s = { 0 };
+    char *hook = sae_qwen_hook(name);
+    bool is_one = hook;
 
-    for (size_t i = 0; i < N_FILES; i++) {
-        str_clear(&s);
-        str_addf(&s, "%s/%s", dir, files[i]);
-        if (!file_missing(s.s))
-            return s.s;
+    for (size_t i = 0; i < N_FILES; i++)
+        is_one |= !strcmp(name, files[i]);
+    free(hook);
+    return is_one;
+}
+
+/* *path: the checkpoint in a directory, or NULL.  Two could be either. */
+static int
+in_directory(const char *dir, char **path, struct err *err)
+{
+    DIR *d = opendir(dir);
+    char *names[2] = { 0 }; /* the first two, in order */
+    struct str s = { 0 };
+    struct dirent *e;
+    int rc;
+
+    *path = NULL;
+    if (!d)
+        return err_sys(err, file_status(errno), "%s: cannot be listed", dir);
+    while ((rc = dir_next(d, dir, &e, err)) > 0) {
+        int at = !names[0] || strcmp(e->d_name, names[0]) < 0 ? 0 : 1;
+
+        if (!is_checkpoint(e->d_name) ||
+            (at && names[1] && strcmp(e->d_name, names[1]) > 0))
+            continue;
+        free(names[1]);
+        names[1] = at ? NULL : names[0];
+        names[at] = xstrdup(e->d_name);
     }
-    str_free(&s);
-    return NULL;
+    closedir(d);
+    if (rc == 0 && names[1])
+        rc = err_data(err, dir, "has %s and %s (name one of the two)", names[0],
+                      names[1]);
+    if (rc == 0 && names[0]) {
+        str_addf(&s, "%s/%s", dir, names[0]);
+        *path = s.s;
+    }
+    free(names[0]);
+    free(names[1]);
+    return rc;
 }
 
 int
@@ -103,7 +148,8 @@ sae_is_one(const char *path, struct err *err)
 
     if (is_dir <= 0)
         return is_dir < 0 ? -1 : 1;
-    file = in_directory(path);
+    if (in_directory(path, &file, err) < 0)
+        return -1;
     if (!file)
         return sae_check_directory(path, err);
     if (access(file, F_OK) < 0)
@@ -145,13 +191,29 @@ is_one_of(const char *name, const char *const *names, size_t n)
     return false;
 }
 
-/* A tensor of one number, or NaN. */
-static double
-scalar(const struct sae_tensor *t)
+/* *v: a tensor of one number, NaN if it is none. */
+static int
+scalar(const struct sae *s, const struct sae_tensor *t, double *v,
+       struct err *err)
 {
-    return t->t.n_elements == 1 && dtype_table[t->t.dtype].bits % 8 == 0
-               ? dtype_get(t->t.dtype, t->data, 0)
-               : NAN;
+    const void *data;
+
+    *v = NAN;
+    if (t->t.n_elements != 1 || dtype_table[t->t.dtype].bits % 8)
+        return 0;
+    data = sae_file_data(s->file, t, err);
+    if (data)
+        *v = dtype_get(t->t.dtype, data, 0);
+    return data ? 0 : -1;
+}
+
+static int
+unsaid(const struct sae *s, const char *name, struct err *err)
+{
+    return err_set(err, EX_DATAERR,
+                   "%s: has %s, but its configuration does not say that it is "
+                   "used",
+                   s->path, name);
 }
 
 /* Every tensor must be known: another one may change what the SAE computes.
@@ -173,14 +235,10 @@ check_names(const struct sae *s, enum sae_layout layout, struct err *err)
                                "%s: has %s: %s is not supported", s->path, name,
                                refused[j].what);
         if (!strcmp(name, l->threshold) && is_whole) {
-            /* -1: dictionary_learning's for none */
             if (s->ignores_threshold || s->uses_threshold ||
-                (layout == LAYOUT_DICTIONARY && scalar(t) == -1))
+                layout == LAYOUT_DICTIONARY)
                 continue;
-            return err_set(err, EX_DATAERR,
-                           "%s: has %s, but its configuration does not say "
-                           "that it is used",
-                           s->path, name);
+            return unsaid(s, name, err);
         }
         /* Matryoshka's groups, of which all are used */
         if (layout == LAYOUT_SAELENS && s->batchtopk &&
@@ -198,7 +256,8 @@ check_names(const struct sae *s, enum sae_layout layout, struct err *err)
 }
 
 /* A matrix of this shape, or of any where that is ST_OPEN; with 0 rows a
- * vector.  'by_col': of that library's form, transposed. */
+ * vector.  'by_col': of that library's form, transposed.  Its numbers are still
+ * to be fetched. */
 static int
 find(const struct sae *s, struct matrix *to, const char *name, bool by_col,
      size_t rows, size_t cols, struct err *err)
@@ -216,11 +275,80 @@ find(const struct sae *s, struct matrix *to, const char *name, bool by_col,
         return -1;
     if (t->t.n_elements == 0)
         return err_set(err, EX_DATAERR, "%s: %s is empty", s->path, name);
-    *to = (struct matrix){ .data = t->data,
-                           .dtype = t->t.dtype,
+    *to = (struct matrix){ .dtype = t->t.dtype,
                            .rows = rows ? (size_t)t->t.shape[by_col] : 1,
                            .cols = (size_t)t->t.shape[rows && !by_col],
                            .by_col = by_col != t->by_col };
+    return 0;
+}
+
+/* Its numbers, all of which must be finite. */
+static int
+fetch(struct sae *s, struct matrix *m, const char *name, struct err *err)
+{
+    const struct sae_tensor *t = sae_file_find(s->file, name);
+    size_t i = 0, cols = t->t.n_dims == 2 ? (size_t)t->t.shape[1] : 0;
+
+    m->data = sae_file_data(s->file, t, err);
+    if (!m->data)
+        return -1;
+    if (dtype_finite(m->data, m->dtype, (size_t)t->t.n_elements))
+        return 0;
+    while (isfinite(dtype_get(m->dtype, m->data, i)))
+        i++;
+    if (t->by_col) /* [j, i] is stored at i shape[0] + j */
+        i = i % (size_t)t->t.shape[0] * cols + i / (size_t)t->t.shape[0];
+    if (cols)
+        return err_data(err, s->path, "%s[%zu, %zu] is NaN or infinite", name,
+                        i / cols, i % cols);
+    return err_data(err, s->path, "%s[%zu] is NaN or infinite", name, i);
+}
+
+/* A tensor k, which must agree with the configuration, and both with N. */
+static int
+check_k(struct sae *s, struct err *err)
+{
+    const struct sae_tensor *t = sae_file_find(s->file, "k");
+    double v = 0;
+
+    if (t) {
+        if (scalar(s, t, &v, err) < 0)
+            return -1;
+        if (!(v >= 1 && v <= (double)SAE_MAX_K && v == floor(v)))
+            return err_data(err, s->path,
+                            "k is %g (expected a whole number from 1 to %lld)",
+                            v, (long long)SAE_MAX_K);
+        if (s->k && (size_t)v != s->k)
+            return err_data(err, s->path,
+                            "k is %.0f (expected %zu, as its configuration "
+                            "says)",
+                            v, s->k);
+        s->k = (size_t)v;
+    }
+    if (s->k > s->n)
+        return err_data(err, s->path, "k is %zu, but it has %zu latents", s->k,
+                        s->n);
+    return 0;
+}
+
+/* SAELens 2 and 3 wrote ones, which it drops. */
+static int
+check_scaling(struct sae *s, struct err *err)
+{
+    const struct sae_tensor *t = sae_file_find(s->file, SCALING);
+    struct matrix m;
+
+    if (!t)
+        return 0;
+    if (find(s, &m, SCALING, false, 0, s->n, err) < 0 ||
+        fetch(s, &m, SCALING, err) < 0)
+        return -1;
+    for (size_t i = 0; i < s->n; i++)
+        if (matrix_get(&m, 0, i) != 1)
+            return err_data(err, s->path,
+                            SCALING "[%zu] is %g (expected 1: a fine-tuned SAE "
+                                    "is not supported)",
+                            i, matrix_get(&m, 0, i));
     return 0;
 }
 
@@ -234,10 +362,20 @@ load_thresholds(struct sae *s, enum sae_layout layout, struct err *err)
     struct matrix m = { 0 };
     bool same = true, is_one = t && t->t.n_dims == 0;
 
+    if (t && !s->uses_threshold && !s->ignores_threshold) {
+        double v;
+
+        if (scalar(s, t, &v, err) < 0)
+            return -1;
+        if (v != -1) /* dictionary_learning's for none */
+            return unsaid(s, name, err);
+    }
     if (s->uses_threshold &&
         (s->batchtopk ? is_one || !t : is_one && layout == LAYOUT_SIX)) {
-        double v = t ? scalar(t) : -1;
+        double v = -1;
 
+        if (t && scalar(s, t, &v, err) < 0)
+            return -1;
         if (layout == LAYOUT_SAEV && v < 0 && t)
             v = 0; /* it then has all over 0 */
         if (!(v >= 0 && v <= FLT_MAX) && !(v == -1 && s->batchtopk))
@@ -246,7 +384,8 @@ load_thresholds(struct sae *s, enum sae_layout layout, struct err *err)
                            s->path, name, v, s->batchtopk ? ", or -1" : "");
         s->threshold = v;
     } else if (s->uses_threshold &&
-               find(s, &m, name, false, 0, s->n, err) < 0) {
+               (find(s, &m, name, false, 0, s->n, err) < 0 ||
+                fetch(s, &m, name, err) < 0)) {
         return -1;
     }
     if (!m.data && s->threshold < 0)
@@ -255,9 +394,6 @@ load_thresholds(struct sae *s, enum sae_layout layout, struct err *err)
     for (size_t i = 0; i < s->n; i++) {
         double v = m.data ? matrix_get(&m, 0, i) : s->threshold;
 
-        if (!isfinite(v))
-            return err_set(err, EX_DATAERR, "%s: %s[%zu] is NaN or infinite",
-                           s->path, name, i);
         s->thresholds[i] = v > 0 ? (float)v : 0;
         same = same && s->thresholds[i] == s->thresholds[0];
     }
@@ -266,29 +402,38 @@ load_thresholds(struct sae *s, enum sae_layout layout, struct err *err)
     return 0;
 }
 
+/* Do W_enc's rows have the latents, whose number b_enc has?  Where it is the
+ * inputs', too, the configuration has to say so. */
+static bool
+is_by_row(const struct sae *s)
+{
+    const struct sae_tensor *w = sae_file_find(s->file, "W_enc");
+    const struct sae_tensor *b = sae_file_find(s->file, "b_enc");
+
+    return b && b->t.n_dims == 1 && w->t.n_dims == 2 &&
+           w->t.shape[0] == b->t.shape[0] && w->t.shape[1] != b->t.shape[0];
+}
+
 /* Whose names the tensors have: the file's form says so, or the two weights'
  * names, which no two of the others share. */
 static int
 find_layout(const struct sae *s, enum sae_layout *layout, struct err *err)
 {
-    static const enum sae_layout by_name[] = { LAYOUT_SPARSIFY, LAYOUT_SIX,
-                                               LAYOUT_SAELENS,
+    static const enum sae_layout by_name[] = { LAYOUT_GEMMA_2, LAYOUT_SPARSIFY,
+                                               LAYOUT_SIX, LAYOUT_SAELENS,
                                                LAYOUT_DICTIONARY };
 
-    if (s->file->container == SAE_NPZ) {
-        *layout = LAYOUT_GEMMA;
+    *layout = s->file->head ? LAYOUT_SAEV : LAYOUT_GEMMA;
+    if (s->file->head ||
+        (s->file->container == SAE_NPZ && !sae_file_find(s->file, "w_enc")))
         return 0;
-    }
-    if (s->file->head) {
-        *layout = LAYOUT_SAEV;
-        return 0;
-    }
     for (size_t i = 0; i < sizeof(by_name) / sizeof(by_name[0]); i++) {
         const struct layout_info *l = &layouts[by_name[i]];
 
         if (sae_file_find(s->file, l->names[E_WEIGHT]) &&
             sae_file_find(s->file, l->names[D_WEIGHT])) {
-            *layout = by_name[i];
+            *layout = by_name[i] == LAYOUT_SAELENS && is_by_row(s) ? LAYOUT_QWEN
+                                                                   : by_name[i];
             return 0;
         }
     }
@@ -296,10 +441,12 @@ find_layout(const struct sae *s, enum sae_layout *layout, struct err *err)
                    "%s: is not a known SAE: it has neither encoder.weight "
                    "and W_dec (sparsify), nor encoder.weight and "
                    "decoder.weight (dictionary_learning), W_enc and W_dec "
-                   "(SAELens), encoder_weight and decoder_weight",
+                   "(SAELens, Qwen Scope), w_enc and w_dec (Gemma Scope 2), "
+                   "encoder_weight and decoder_weight",
                    s->path);
 }
 
+/* First names and shapes, then numbers. */
 static int
 load(struct sae *s, struct err *err)
 {
@@ -308,28 +455,32 @@ load(struct sae *s, struct err *err)
     const struct sae_tensor *t;
     const char *bias;
 
-    if (find_layout(s, &layout, err) < 0 ||
-        sae_read_config(s, layout, err) < 0 || check_names(s, layout, err) < 0)
+    if (find_layout(s, &layout, err) < 0)
         return -1;
     l = &layouts[layout];
-    if (find(s, &s->encoder_weight, l->names[E_WEIGHT], l->e_by_col, ST_OPEN,
-             ST_OPEN, err) < 0)
+    t = sae_file_find(s->file, l->names[E_WEIGHT]);
+    if (t && t->t.n_dims == 2) {
+        s->n = (size_t)t->t.shape[l->e_by_col];
+        s->in = (size_t)t->t.shape[!l->e_by_col];
+    }
+    if (sae_read_config(s, &layout, err) < 0 || check_names(s, layout, err) < 0)
         return -1;
-    s->n = s->encoder_weight.rows;
-    s->in = s->encoder_weight.cols;
-    t = (layout == LAYOUT_DICTIONARY || s->batchtopk) && !s->k
-            ? sae_file_find(s->file, "k")
-            : NULL;
-    if (t && scalar(t) >= 1 && scalar(t) <= (double)SAE_MAX_K)
-        s->k = (size_t)scalar(t);
+    l = &layouts[layout];
     bias = l->names[D_BIAS];
     if (l->or_bias && !sae_file_find(s->file, bias))
         bias = l->or_bias;
-    if (find(s, &s->encoder_bias, l->names[E_BIAS], false, 0, s->n, err) < 0 ||
+    if (find(s, &s->encoder_weight, l->names[E_WEIGHT], l->e_by_col, ST_OPEN,
+             ST_OPEN, err) < 0 ||
+        find(s, &s->encoder_bias, l->names[E_BIAS], false, 0, s->n, err) < 0 ||
         find(s, &s->decoder_weight, l->names[D_WEIGHT], l->d_by_col, s->n,
              s->in, err) < 0 ||
         find(s, &s->decoder_bias, bias, false, 0, s->in, err) < 0 ||
-        load_thresholds(s, layout, err) < 0)
+        check_k(s, err) < 0 || load_thresholds(s, layout, err) < 0 ||
+        check_scaling(s, err) < 0 ||
+        fetch(s, &s->encoder_bias, l->names[E_BIAS], err) < 0 ||
+        fetch(s, &s->decoder_bias, bias, err) < 0 ||
+        fetch(s, &s->encoder_weight, l->names[E_WEIGHT], err) < 0 ||
+        fetch(s, &s->decoder_weight, l->names[D_WEIGHT], err) < 0)
         return -1;
     /* of dictionary_learning's classes AutoEncoder alone has a 'bias' */
     if (layout == LAYOUT_DICTIONARY && bias == l->names[D_BIAS] &&
@@ -374,7 +525,10 @@ sae_open(struct sae *s, const char *path, struct err *err)
     *s = (struct sae){ .threshold = -1 };
     if (is_dir < 0)
         return -1;
-    s->path = is_dir ? in_directory(path) : xstrdup(path);
+    if (!is_dir)
+        s->path = xstrdup(path);
+    else if (in_directory(path, &s->path, err) < 0)
+        return -1;
     if (!s->path) {
         struct str names = { 0 };
 

@@ -61,8 +61,8 @@ void sae_close(struct sae *sae); /* a zeroed struct is fine */
 void sae_fold(const struct sae *sae, size_t i, bool decoder, float *row);
 
 /* sae_is_one(): 1 if that is a checkpoint, 0 if a directory with one for each
- * layer, or -1 with 'err' set (EX_NOINPUT; EX_DATAERR: files in it say that
- * inputs are transformed).
+ * layer, or -1 with 'err' set (EX_NOINPUT; EX_DATAERR: it has two, or files in
+ * it say that inputs are transformed).
  * sae_path() is that of a layer in the directory, by either of its names, NULL
  * if there is none, or with 'err' set. */
 int sae_is_one(const char *path, struct err *err);

@@ -65,8 +65,17 @@ check_switches(const struct js *root, struct err *err)
         "transcode", "skip_connection", "signed",
         "tiled",     "gated",           "normalize_activations",
         "is_gated",  "is_transcoder",   "finetuning_scaling_factor",
-        "W_skip",    "use_threshold",
+        "W_skip",    "use_threshold",   "affine_connection",
     };
+    /* what TransformerLens makes of a model before its activations are taken */
+    static const char *const processing[] = {
+        "fold_ln", "center_writing_weights", "center_unembed",
+        "fold_value_biases", "refactor_factored_attn_matrices"
+    };
+    static const char *const heads[] = { "hook_head_index",
+                                         "hook_point_head_index",
+                                         "hook_head_index_out" };
+    struct js kwargs = js_get(root, "model_from_pretrained_kwargs");
     const char *key;
     json_t *v;
 
@@ -76,6 +85,19 @@ check_switches(const struct js *root, struct err *err)
         if (is_on(js.v))
             return js_bad(&js, "off: it is not supported", err);
     }
+    for (size_t i = 0; i < sizeof(processing) / sizeof(*processing); i++) {
+        struct js js = js_get(&kwargs, processing[i]);
+
+        if (is_on(js.v))
+            return js_bad(&js, "off: the model's weights are used as they are",
+                          err);
+    }
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
+        struct js js = js_get(root, heads[i]);
+
+        if (!js_absent(&js))
+            return js_bad(&js, "null: one head is not supported", err);
+    }
     json_object_foreach((json_t *)(uintptr_t)root->v, key, v)
     {
         struct js js = js_get(root, key);
@@ -84,6 +106,55 @@ check_switches(const struct js *root, struct err *err)
             return js_bad(&js, "off: it is not supported", err);
         if (!strcmp(key, "num_tiles") && json_number_value(v) > 1)
             return js_bad(&js, "1: tiles are not supported", err);
+    }
+    return 0;
+}
+
+/* Sizes, which the tensors have, too, and where the output is. */
+static int
+check_sizes(const struct js *root, const struct sae *s, struct err *err)
+{
+    static const struct {
+        const char *key;
+        bool of_latents;
+    } sizes[] = {
+        { "d_in", false },       { "activation_dim", false },
+        { "d_model", false },    { "d_out", false },
+        { "d_sae", true },       { "dict_size", true },
+        { "num_latents", true }, { "width", true },
+    };
+    static const char *const hooks[][2] = {
+        { "hook_name", "hook_name_out" },
+        { "hf_hook_point_in", "hf_hook_point_out" },
+    };
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && s->n; i++) {
+        struct js js = js_get(root, sizes[i].key);
+        size_t n = sizes[i].of_latents ? s->n : s->in;
+        double v = json_number_value(js.v);
+        char expected[96];
+
+        /* sparsify's 0 latents are expansion_factor times d_in */
+        if (js_absent(&js) || v == (double)n ||
+            (v == 0 && js_is(&js, JSON_INTEGER) &&
+             !strcmp(sizes[i].key, "num_latents")))
+            continue;
+        snprintf(expected, sizeof(expected), "%zu, as the tensors have%s", n,
+                 strcmp(sizes[i].key, "d_out")
+                     ? ""
+                     : ": transcoders are not supported");
+        return js_bad(&js, expected, err);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        struct js in = js_get(root, hooks[i][0]);
+        struct js out = js_get(root, hooks[i][1]);
+
+        if (!js_absent(&out) &&
+            !json_equal((json_t *)(uintptr_t)in.v, (json_t *)(uintptr_t)out.v))
+            return js_bad(&out,
+                          "where the inputs are: transcoders are not "
+                          "supported",
+                          err);
     }
     return 0;
 }
@@ -117,6 +188,12 @@ read_k(const struct js *root, const char *key, struct sae *s, struct err *err)
         return 0;
     if (js_i64(&js, 1, SAE_MAX_K, &k, err) < 0)
         return -1;
+    if (s->k && s->k != (size_t)k) {
+        char expected[64];
+
+        snprintf(expected, sizeof(expected), "%zu, as it says before", s->k);
+        return js_bad(&js, expected, err);
+    }
     s->k = (size_t)k;
     return 0;
 }
@@ -141,6 +218,15 @@ read_hook(const struct js *root, const char *key, struct sae *s,
         return 0;
     if (js_str(&js, &hook, NULL, err) < 0)
         return -1;
+    if (s->hook && strcmp(s->hook, hook) != 0) {
+        struct str expected = { 0 };
+
+        js_put_str(&expected, s->hook, strlen(s->hook));
+        str_adds(&expected, ", as it says before");
+        js_bad(&js, expected.s, err);
+        str_free(&expected);
+        return -1;
+    }
     free(s->hook);
     s->hook = xstrdup(hook);
     return 0;
@@ -197,8 +283,7 @@ dictionary_columns(const struct js *trainer, struct sae *s, struct err *err)
 
     if (js_absent(&class))
         return js_bad(&class, "a class", err);
-    if (check_switches(trainer, err) < 0 ||
-        check_word(trainer, "dict_class", known,
+    if (check_word(trainer, "dict_class", known,
                    "\"JumpReluAutoEncoder\" or \"MatryoshkaBatchTopKSAE\"",
                    err) < 0)
         return -1;
@@ -233,6 +318,7 @@ saelens(const struct js *root, struct sae *s, struct err *err)
                    err) < 0 ||
         read_k(root, "k", s, err) < 0 ||
         read_hook(root, "hook_name", s, err) < 0 ||
+        read_hook(root, "hook_point", s, err) < 0 ||
         (js_is(&metadata, JSON_OBJECT) &&
          read_hook(&metadata, "hook_name", s, err) < 0))
         return -1;
@@ -262,8 +348,7 @@ dictionary(const struct js *root, struct sae *s, struct err *err)
     const char *name = json_string_value(class.v);
 
     s->centered = true;
-    if (check_switches(js, err) < 0 ||
-        check_word(js, "dict_class", known,
+    if (check_word(js, "dict_class", known,
                    "\"AutoEncoderTopK\", \"BatchTopKSAE\" or "
                    "\"AutoEncoder\"",
                    err) < 0)
@@ -308,6 +393,42 @@ saev(const struct js *root, struct sae *s, struct err *err)
     return read_k(&params, "top_k", s, err);
 }
 
+/* Gemma Scope 2's places are modules and which side of them is meant, as
+ * "model.layers.3.output". */
+static int
+gemma_2(const struct js *root, struct sae *s, struct err *err)
+{
+    static const char *const known[] = { "jump_relu", "jumprelu", NULL };
+    static const char *const types[] = { "sae", NULL };
+    const char *word;
+    char *dot;
+
+    if (check_word(root, "architecture", known, "\"jump_relu\"", err) < 0 ||
+        check_word(root, "type", types, "\"sae\"", err) < 0 ||
+        read_hook(root, "hf_hook_point_in", s, err) < 0)
+        return -1;
+    dot = s->hook ? strrchr(s->hook, '.') : NULL;
+    if (!dot)
+        return 0;
+    *dot = '\0';
+    word = strrchr(s->hook, '.');
+    word = word ? word + 1 : s->hook;
+    /* linear layers stand for their inputs, others for their outputs */
+    if (strcmp(dot + 1, strstr(word, "_proj") ? "input" : "output") != 0 ||
+        (!strstr(word, "_proj") && strspn(word, "0123456789") != strlen(word) &&
+         strcmp(word, "mlp") != 0 && strcmp(word, "self_attn") != 0))
+        *dot = '.';
+    return 0;
+}
+
+/* Qwen Scope's files, layerN.sae.pt, are of the residual stream after layer N,
+ * and have no configuration: people write one. */
+static int
+qwen(const struct js *root, struct sae *s, struct err *err)
+{
+    return read_hook(root, "hook", s, err) < 0 ? -1 : read_k(root, "k", s, err);
+}
+
 /* k, input_centering and activation of a layer's entry, or of all layers. */
 static json_t *
 of_entry(const json_t *entry, const json_t *all)
@@ -345,7 +466,7 @@ load_config(json_t **v, struct str *path, const struct sae *sae,
     size_t i = 0;
 
     *v = NULL;
-    if (layout == LAYOUT_GEMMA)
+    if (f->container == SAE_NPZ)
         return 0;
     if (layout == LAYOUT_SAEV) {
         str_adds(path, sae->path);
@@ -391,39 +512,94 @@ load_config(json_t **v, struct str *path, const struct sae *sae,
     return *v != NULL;
 }
 
+/* As many inputs as latents: which way W_enc is stored shows in what only
+ * SAELens and dictionary_learning say, or in what people write. */
+static int
+square_layout(const struct sae *s, const struct js *root,
+              enum sae_layout *layout, struct err *err)
+{
+    static const char *const said[] = { "architecture", "d_sae", "dict_class",
+                                        "trainer" };
+
+    if (is_word(root, "library", "qwen-scope")) {
+        *layout = LAYOUT_QWEN;
+        return 0;
+    }
+    if (is_word(root, "library", "saelens"))
+        return 0;
+    for (size_t i = 0; i < sizeof(said) / sizeof(said[0]); i++)
+        if (json_object_get(root->v, said[i]))
+            return 0;
+    return err_data(err, s->path,
+                    "W_enc is [%zu, %zu], and nothing says whether its rows "
+                    "are latents (cfg.json: \"library\": \"qwen-scope\", or "
+                    "\"saelens\" if columns are)",
+                    s->n, s->in);
+}
+
+char *
+sae_qwen_hook(const char *file)
+{
+    size_t n = strncmp(file, "layer", 5) ? 0 : strspn(file + 5, "0123456789");
+    struct str hook = { 0 };
+
+    if (n && !strcmp(file + 5 + n, ".sae.pt"))
+        str_addf(&hook, "layers.%.*s", (int)n, file + 5);
+    return hook.s;
+}
+
 int
-sae_read_config(struct sae *sae, enum sae_layout layout, struct err *err)
+sae_read_config(struct sae *sae, enum sae_layout *layout, struct err *err)
 {
     static int (*const libraries[])(const struct js *root, struct sae *s,
                                     struct err *err) = {
         [LAYOUT_SPARSIFY] = sparsify, [LAYOUT_SIX] = six,
         [LAYOUT_SAELENS] = saelens,   [LAYOUT_DICTIONARY] = dictionary,
-        [LAYOUT_SAEV] = saev,
+        [LAYOUT_SAEV] = saev,         [LAYOUT_GEMMA_2] = gemma_2,
+        [LAYOUT_QWEN] = qwen,
     };
+    static const char *const parts[] = { "trainer", "cfg", "metadata",
+                                         "activation_fn_kwargs" };
     const char *slash = strrchr(sae->path, '/');
     size_t n = slash ? (size_t)(slash - sae->path) : 0;
     char *dir = slash ? xstrndup(sae->path, n ? n : 1) : xstrdup(".");
     struct str path = { 0 };
+    struct js root;
     json_t *v = NULL;
     int rc = sae_check_directory(dir, err);
 
-    sae->centered = layout != LAYOUT_SIX && layout != LAYOUT_GEMMA;
-    sae->uses_threshold = layout == LAYOUT_GEMMA;
-    sae->unsure = layout == LAYOUT_SIX;
     if (rc == 0)
-        rc = load_config(&v, &path, sae, layout, dir, err);
+        rc = load_config(&v, &path, sae, *layout, dir, err);
+    root = js_root(v, path.s);
+    if (rc > 0 && !js_is(&root, JSON_OBJECT))
+        rc = js_bad(&root, "an object", err);
+    if (rc >= 0 && *layout == LAYOUT_SAELENS && sae->n && sae->n == sae->in &&
+        square_layout(sae, &root, layout, err) < 0)
+        rc = -1;
+    sae->unsure = *layout == LAYOUT_SIX;
+    sae->uses_threshold = *layout == LAYOUT_GEMMA || *layout == LAYOUT_GEMMA_2;
+    sae->centered =
+        !sae->unsure && !sae->uses_threshold && *layout != LAYOUT_QWEN;
     if (rc > 0) {
-        struct js root = js_root(v, path.s);
         struct js scaled = js_get(&root, "rescale_acts_by_decoder_norm");
 
-        rc = -1;
-        if (!js_is(&root, JSON_OBJECT))
-            js_bad(&root, "an object", err);
-        else if (layout != LAYOUT_SAELENS && is_on(scaled.v))
-            js_bad(&scaled, "off: it is not supported", err);
-        else if (check_switches(&root, err) == 0)
-            rc = libraries[layout](&root, sae, err);
+        rc = check_switches(&root, err) < 0 || check_sizes(&root, sae, err) < 0
+                 ? -1
+                 : 0;
+        for (size_t i = 0; i < sizeof(parts) / sizeof(*parts) && rc == 0; i++) {
+            struct js part = js_get(&root, parts[i]);
+
+            if (js_is(&part, JSON_OBJECT) && (check_switches(&part, err) < 0 ||
+                                              check_sizes(&part, sae, err) < 0))
+                rc = -1;
+        }
+        if (rc == 0 && *layout != LAYOUT_SAELENS && is_on(scaled.v))
+            rc = js_bad(&scaled, "off: it is not supported", err);
+        if (rc == 0)
+            rc = libraries[*layout](&root, sae, err);
     }
+    if (rc == 0 && *layout == LAYOUT_QWEN && !sae->hook)
+        sae->hook = sae_qwen_hook(slash ? slash + 1 : sae->path);
     json_decref(v);
     str_free(&path);
     free(dir);

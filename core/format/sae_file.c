@@ -16,6 +16,8 @@
 
 #define MAX_TENSORS 64    /* an SAE has up to 7 */
 #define MAX_HEAD    65536 /* bytes; saev's line has some 600 */
+#define MAX_GROWTH  64    /* times its bytes may an archive unpack to, */
+#define MAY_GROW    ((size_t)64 << 20) /* and so many more */
 
 /* Room for as many tensors. */
 static int
@@ -44,15 +46,29 @@ next_tensor(struct sae_file *f, char *name, size_t name_n, enum dtype dtype,
     return shape;
 }
 
+/* It has all its sizes now. */
 static void
-set_data(struct sae_file *f, uint64_t n_elements, const void *data, bool by_col)
+set_elements(struct sae_file *f, uint64_t n_elements)
 {
     struct sae_tensor *t = &f->tensors[f->n - 1];
 
     t->t.n_elements = n_elements;
     t->t.nbytes = n_elements * (dtype_table[t->t.dtype].bits / 8);
-    t->data = data;
-    t->by_col = by_col;
+}
+
+/* What an archive of 'size' bytes unpacks to. */
+static int
+check_growth(const struct sae_file *f, size_t size, size_t nbytes,
+             struct err *err)
+{
+    size_t most = MAX_GROWTH * size + MAY_GROW;
+
+    if (nbytes <= most)
+        return 0;
+    return err_data(err, f->path,
+                    "unpacks to %zu bytes (expected at most %zu, %d times its "
+                    "own and 64 MiB)",
+                    nbytes, most, MAX_GROWTH);
 }
 
 /* ---- safetensors ---- */
@@ -67,7 +83,7 @@ open_safetensors(struct sae_file *f, struct err *err)
     for (; f->n < f->st.n_tensors; f->n++) {
         const struct st_tensor *t = &f->st.tensors[f->n];
 
-        f->tensors[f->n] = (struct sae_tensor){ *t, st_data(&f->st, t), false };
+        f->tensors[f->n] = (struct sae_tensor){ .t = *t };
     }
     return 0;
 }
@@ -97,21 +113,19 @@ add_pt_tensor(struct sae_file *f, const struct pth_value *key,
 {
     const struct pth_tensor *t = v->u.tensor;
     bool by_col = t->n_elements && !is_dense(t, false);
-    const void *data;
     uint64_t *shape;
 
     if (by_col && (t->n_dims != 2 || !is_dense(t, true)))
         return err_data(err, f->path,
                         "%.*s is a view whose numbers do not follow each other",
                         (int)key->n, key->u.s);
-    data = pth_data(&f->pth, t, err);
-    if (!data)
-        return -1;
     shape =
         next_tensor(f, xstrndup(key->u.s, key->n), key->n, t->dtype, t->n_dims);
     for (size_t i = 0; i < t->n_dims; i++)
         shape[i] = (uint64_t)t->shape[i];
-    set_data(f, t->n_elements, data, by_col);
+    set_elements(f, t->n_elements);
+    f->tensors[f->n - 1].by_col = by_col;
+    f->tensors[f->n - 1].pt = t;
     return 0;
 }
 
@@ -128,7 +142,8 @@ open_pt(struct sae_file *f, size_t skip, struct err *err)
     if (f->pth.root->kind != PTH_DICT)
         return err_data(err, f->path, "is a pickle, but not of a state dict");
     items = pth_items(f->pth.root, &n);
-    if (make_room(f, n / 2, err) < 0)
+    if (make_room(f, n / 2, err) < 0 ||
+        check_growth(f, f->pth.map.size, f->pth.nbytes, err) < 0)
         return -1;
     for (size_t i = 0; i < n; i += 2) {
         const struct pth_value *key = items[i];
@@ -162,26 +177,27 @@ is_npy(const struct zip_member *m)
            !memcmp(m->name + m->name_n - NPY_END_N, NPY_END, NPY_END_N);
 }
 
+/* The header alone is unpacked: head [NPY_MAX_HEAD] is for it. */
 static int
-add_npy(struct sae_file *f, struct zip_member *m, struct zip_unpacked *u,
+add_npy(struct sae_file *f, struct zip_member *m, uint8_t *head,
         struct err *err)
 {
-    const uint8_t *data = zip_data(u, &f->zip, m, err);
+    ssize_t n = zip_head(&f->zip, m, head, NPY_MAX_HEAD, err);
     struct str name = { 0 };
     struct npy npy;
     int rc = -1;
 
     str_addf(&name, "%s: %.*s", f->path, (int)m->name_n, m->name);
-    if (data && npy_parse(&npy, data, m->nbytes, name.s, err) == 0 &&
+    if (n >= 0 && npy_parse(&npy, head, (size_t)n, name.s, err) == 0 &&
         npy_fits(&npy, m->nbytes, name.s, err) == 0) {
-        size_t n = m->name_n - NPY_END_N;
-        char *own = xstrndup(m->name, n);
-        uint64_t *shape = next_tensor(f, own, n, npy.dtype, npy.n_dims);
+        size_t name_n = m->name_n - NPY_END_N;
+        uint64_t *shape = next_tensor(f, xstrndup(m->name, name_n), name_n,
+                                      npy.dtype, npy.n_dims);
 
-        if (!strncmp(own, "w_", 2)) /* as SAELens reads Gemma Scope */
-            own[0] = 'W';
         memcpy(shape, npy.shape, npy.n_dims * sizeof(*shape));
-        set_data(f, npy.n_elements, data + npy.data_offset, false);
+        set_elements(f, npy.n_elements);
+        f->tensors[f->n - 1].member = m;
+        f->tensors[f->n - 1].at = npy.data_offset;
         rc = 0;
     }
     str_free(&name);
@@ -192,32 +208,38 @@ add_npy(struct sae_file *f, struct zip_member *m, struct zip_unpacked *u,
 static int
 open_zip(struct sae_file *f, struct err *err)
 {
+    uint8_t *head;
+    size_t nbytes = 0;
     bool any = false;
+    int rc;
 
     if (map_open(&f->map, f->path, err) < 0 ||
         zip_open(&f->zip, f->map.data, f->map.size, f->path, err) < 0)
         return -1;
-    for (size_t i = 0; i < f->zip.n_members; i++)
+    for (size_t i = 0; i < f->zip.n_members; i++) {
         any |= is_npy(&f->zip.members[i]);
+        nbytes += f->zip.members[i].nbytes; /* each at most 1032 file sizes */
+    }
     if (!any) {
         zip_close(&f->zip);
         map_close(&f->map);
         return open_pt(f, 0, err);
     }
     f->container = SAE_NPZ;
-    if (make_room(f, f->zip.n_members, err) < 0)
+    if (make_room(f, f->zip.n_members, err) < 0 ||
+        check_growth(f, f->map.size, nbytes, err) < 0)
         return -1;
-    f->unpacked = xcalloc(f->zip.n_members, sizeof(*f->unpacked));
-    for (size_t i = 0; i < f->zip.n_members; i++) {
+    head = xmalloc(NPY_MAX_HEAD);
+    rc = 0;
+    for (size_t i = 0; i < f->zip.n_members && rc == 0; i++) {
         struct zip_member *m = &f->zip.members[i];
 
-        if (!is_npy(m))
-            return err_data(err, f->path, "member %.*s is not .npy",
-                            (int)m->name_n, m->name);
-        if (add_npy(f, m, &f->unpacked[i], err) < 0)
-            return -1;
+        rc = is_npy(m) ? add_npy(f, m, head, err)
+                       : err_data(err, f->path, "member %.*s is not .npy",
+                                  (int)m->name_n, m->name);
     }
-    return 0;
+    free(head);
+    return rc;
 }
 
 /* ---- any ---- */
@@ -267,11 +289,9 @@ sae_file_close(struct sae_file *f)
     for (size_t i = 0; i < f->n && f->container != SAE_SAFETENSORS; i++) {
         free((void *)(uintptr_t)f->tensors[i].t.name);
         free((void *)(uintptr_t)f->tensors[i].t.shape);
+        zip_unpacked_free(&f->tensors[i].unpacked);
     }
     free(f->tensors);
-    for (size_t i = 0; i < f->zip.n_members && f->unpacked; i++)
-        zip_unpacked_free(&f->unpacked[i]);
-    free(f->unpacked);
     zip_close(&f->zip);
     map_close(&f->map);
     pth_close(&f->pth);
@@ -289,4 +309,20 @@ sae_file_find(const struct sae_file *f, const char *name)
             !memcmp(f->tensors[i].t.name, name, n))
             return &f->tensors[i];
     return NULL;
+}
+
+const void *
+sae_file_data(struct sae_file *f, const struct sae_tensor *tensor,
+              struct err *err)
+{
+    struct sae_tensor *t = &f->tensors[tensor - f->tensors];
+    const uint8_t *data = t->unpacked.data;
+
+    if (f->container == SAE_SAFETENSORS)
+        return st_data(&f->st, &t->t);
+    if (f->container == SAE_PT)
+        return pth_data(&f->pth, t->pt, err);
+    if (!data)
+        data = zip_data(&t->unpacked, &f->zip, t->member, err);
+    return data ? data + t->at : NULL;
 }

@@ -20,8 +20,12 @@ enum sae_container {
 
 struct sae_tensor {
     struct st_tensor t;
-    const void *data; /* [t.nbytes], as st_data() */
-    bool by_col;      /* a matrix whose columns are stored, not its rows */
+    bool by_col; /* a matrix whose columns are stored, not its rows */
+
+    const struct pth_tensor *pt; /* of a PT; private, like the rest */
+    struct zip_member *member;   /* of an NPZ, with its header, */
+    size_t at;                   /* of so many bytes */
+    struct zip_unpacked unpacked;
 };
 
 struct sae_file {
@@ -36,15 +40,14 @@ struct sae_file {
     struct pth pth;
     struct map map; /* of an NPZ */
     struct zip zip;
-    struct zip_unpacked *unpacked; /* [zip.n_members], or NULL */
 };
 
 /*
  * sae_file_open() opens the file at 'path', of the kind that its bytes show,
- * and finds its tensors.  They are in the mapped file, but for those that a zip
- * archive has compressed: these are in memory or scratch.
+ * and finds its tensors' names and shapes.
  * 0, or -1 with 'err' set, as st_open() and pth_open(); EX_DATAERR, too, where
- * there is something else among the tensors, or one that is a view.
+ * there is something else among the tensors, or one that is a view, or where
+ * an archive unpacks to over 64 times its bytes and 64 MiB.
  * Owner: the caller, until sae_file_close(), also after an error; 'path' must
  * live as long.
  */
@@ -54,5 +57,13 @@ void sae_file_close(struct sae_file *f); /* a zeroed struct is fine */
 /* sae_file_find(): the tensor of that name, or NULL. */
 const struct sae_tensor *sae_file_find(const struct sae_file *f,
                                        const char *name);
+
+/*
+ * sae_file_data() is a tensor's numbers, [t.nbytes], as st_data(): in the
+ * mapped file, or where an archive has them compressed, in memory or scratch,
+ * whole and checked.  They stay until sae_file_close().  NULL with 'err' set.
+ */
+const void *sae_file_data(struct sae_file *f, const struct sae_tensor *t,
+                          struct err *err);
 
 #endif

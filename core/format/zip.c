@@ -367,6 +367,34 @@ zip_check(const struct zip *z, struct zip_member *m, const uint8_t *data,
                      err);
 }
 
+ssize_t
+zip_head(const struct zip *z, struct zip_member *m, uint8_t *to, size_t n,
+         struct err *err)
+{
+    const uint8_t *p = zip_packed(z, m, err);
+    z_stream s = { 0 };
+    int status;
+
+    if (!p)
+        return -1;
+    n = smaller(n, m->nbytes);
+    if (m->method == ZIP_STORED) {
+        memcpy(to, p, n);
+        return (ssize_t)n;
+    }
+    if (inflateInit2(&s, -15) != Z_OK)
+        return err_set(err, EX_SOFTWARE, "zlib: out of memory");
+    s.next_in = (z_const Bytef *)(uintptr_t)p;
+    s.avail_in = (uInt)smaller(m->packed_bytes, 2 * n + PIECE);
+    s.next_out = to;
+    s.avail_out = (uInt)n;
+    status = inflate(&s, Z_SYNC_FLUSH);
+    inflateEnd(&s);
+    if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR)
+        return bad(z, m, "is damaged: its bytes are not DEFLATE's", err);
+    return (ssize_t)(n - s.avail_out);
+}
+
 int
 zip_inflate(const struct zip *z, struct zip_member *m, uint8_t *to,
             const struct spill *spill, size_t offset, struct err *err)

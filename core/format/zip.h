@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "core/spill.h"
 
@@ -73,6 +74,14 @@ const uint8_t *zip_packed(const struct zip *zip, struct zip_member *m,
 /* zip_check() compares the checksum of all of a member's data, once. */
 int zip_check(const struct zip *zip, struct zip_member *m, const uint8_t *data,
               struct err *err);
+
+/*
+ * zip_head() copies the first n bytes of a member's data to 'to', or all where
+ * it has fewer, unpacked and not yet checked.  How many, or -1 with 'err' set
+ * (EX_DATAERR).
+ */
+ssize_t zip_head(const struct zip *zip, struct zip_member *m, uint8_t *to,
+                 size_t n, struct err *err);
 
 /*
  * zip_inflate() unpacks a ZIP_DEFLATE member to 'to' [m->nbytes] or, if that is

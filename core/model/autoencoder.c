@@ -87,7 +87,8 @@ autoencoder_open(struct autoencoder *a, const char *path, struct err *err)
         return -1;
     if (s->k == 0 && !s->thresholds && s->activation != SAE_RELU)
         return err_data(err, s->path,
-                        "does not say how many latents are active");
+                        "does not say how many latents are active (\"k\" in "
+                        "a cfg.json next to it does)");
     a->n = s->n;
     a->d = s->in;
     a->k =

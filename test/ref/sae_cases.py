@@ -152,7 +152,7 @@ def make_archives(root):
             {"trainer": {"dict_class": cls, "k": K}})
 
     def saev(name, cls, schema=5, k=K, **more):
-        put(root, name, "sae.pt", sae_files.saev_head(cls, k, schema) +
+        put(root, name, "sae.pt", sae_files.saev_head(cls, k, (N, D), schema) +
             sae_files.state_dict(sae_files.columns(s, **more)),
             {"trainer": {"dict_class": "another program's"}})
 
@@ -180,6 +180,9 @@ def make_archives(root):
     saev("saev-unset", "BatchTopK", 3)
     gemma("gemma")
 
+    sae_files.write(os.path.join(root, "scope-2"), "scope-2", s, K, THRESHOLDS)
+    sae_files.write(os.path.join(root, "qwen"), "qwen", s, K)
+
     # what is refused
     gemma("cut", lambda b: b[:-30])
     gemma("damaged", lambda b: b.replace(sae_files.f32(THRESHOLDS).tobytes(),
@@ -187,7 +190,9 @@ def make_archives(root):
     gemma("npz-nan", threshold=np.where(np.arange(N) == 5, np.nan, 0).astype("<f4"))
     gemma("npz-f64", W_dec=s["decoder_weight"])
     gemma("npz-transposed", W_dec=sae_files.f32(s["decoder_weight"].T.copy()))
-    gemma("npz-unknown", affine_skip_connection=np.zeros((D, D), "<f4"))
+    gemma("npz-unknown", affine=np.zeros((D, D), "<f4"))
+    gemma("npz-affine", affine_skip_connection=np.zeros((D, D), "<f4"))
+    gemma("npz-twice", w_enc=sae_files.columns(s)["W_enc"], w_dec=sae_files.columns(s)["W_dec"])
     huge = io.BytesIO()
     np.lib.format.write_array_header_1_0(huge, dict(
         descr="<f4", fortran_order=False, shape=(1 << 40, 1 << 40)))
@@ -217,7 +222,81 @@ def make_archives(root):
     put(root, "saev-json", "sae.pt", b'{"schema": 5\n' + pth.archive({}))
 
 
+def make_contradictions(root):
+    """Files that say two things, or one that would be another function."""
+    s = sae()
+
+    def lens(name, change, **more):
+        c = saelens({}, k=K, architecture="topk", rescale_acts_by_decoder_norm=False)
+        c.update(change)
+        save(root, name, "sae_weights.safetensors", "cfg.json", c, tensors("saelens"), **more)
+
+    def scope(name, change):
+        d = os.path.join(root, name)
+        sae_files.write(d, "scope-2", s, K, THRESHOLDS)
+        with open(os.path.join(d, "config.json")) as f:
+            c = json.load(f)
+        c.update(change)
+        with open(os.path.join(d, "config.json"), "w") as f:
+            json.dump(c, f)
+
+    def kwargs(**on):
+        return {"metadata": {"model_from_pretrained_kwargs": on}}
+
+    lens("ones", {"hook_point": HOOK, "hook_point_head_index": None, "d_out": D, **kwargs(
+        center_writing_weights=False, n_ctx=128)}, scaling_factor=np.ones(N))
+    lens("tuned", {}, scaling_factor=np.where(np.arange(N) == 3, 1.25, 1))
+    lens("wide", {"d_in": 32})
+    lens("many-latents", {"d_sae": 38})
+    lens("out", {"d_out": 7})
+    lens("two-k", {"activation_fn_kwargs": {"k": 5}})
+    lens("all-k", {"k": N + 1})
+    lens("signed", {"activation_fn_kwargs": {"k": K, "signed": True}})
+    lens("other-hook", {"hook_name": HOOK, "metadata": {"hook_name": "layers.1"}})
+    lens("hook-out", {"hook_name": "blocks.1.ln2.hook_normalized",
+                      "hook_name_out": "blocks.1.hook_mlp_out"})
+    lens("head", {"metadata": {"hook_head_index": 0}})
+    lens("centred", kwargs(center_writing_weights=True))
+    lens("folded", {"model_from_pretrained_kwargs": {"fold_ln": True}})
+    lens("unembed", kwargs(center_unembed=True))
+    lens("nan-weight", {}, W_enc=np.where(np.arange(D * N).reshape(D, N) == 2 * N + 7, np.nan,
+                                          s["encoder_weight"].T))
+    lens("inf-bias", {}, b_dec=np.where(np.arange(D) == 2, np.inf, 0))
+    save(root, "latents", "sae.safetensors", "cfg.json", dict(sparsify("topk"), num_latents=38),
+         tensors("sparsify"))
+    save(root, "zero-latents", "sae.safetensors", "cfg.json", dict(sparsify("topk"), num_latents=0),
+         tensors("sparsify"))
+    put(root, "k", "ae.pt", sae_files.state_dict(sae_files.learning("AutoEncoderTopK", s, K, [0])),
+        {"trainer": {"dict_class": "AutoEncoderTopK", "k": 5}})
+    put(root, "k-half", "ae.pt", sae_files.state_dict(dict(
+        sae_files.learning("AutoEncoderTopK", s, K, [0]), k=np.float32(.5))),
+        {"trainer": {"dict_class": "AutoEncoderTopK"}})
+    put(root, "dict-size", "ae.pt", sae_files.state_dict(sae_files.learning("AutoEncoder", s, K, [0])),
+        {"trainer": {"dict_class": "AutoEncoder", "dict_size": 38}})
+    t = sae_files.learning("AutoEncoder", s, K, [0])
+    t["encoder.weight"][7, 2] = -np.inf  # a transposed view
+    put(root, "pt-inf", "ae.pt", sae_files.state_dict(t), {"trainer": {"dict_class": "AutoEncoder"}})
+    save(root, "both", "sae.safetensors", "cfg.json", sparsify("topk"), tensors("sparsify"))
+    mkst.save(os.path.join(root, "both", "sae_weights.safetensors"), tensors("saelens"))
+    scope("scope-width", {"width": 38})
+    scope("scope-type", {"type": "crosscoder"})
+    scope("scope-out", {"hf_hook_point_out": "model.layers.1.post_feedforward_layernorm.output"})
+    scope("scope-affine", {"affine_connection": True})
+    # as many latents as inputs, stored by rows or by columns
+    square = {n: a[:D] for n, a in s.items() if n != "decoder_bias"}
+    square["decoder_bias"] = s["decoder_bias"]
+    for name, say in ("square", None), ("square-qwen", "qwen-scope"), ("square-lens", "saelens"):
+        sae_files.write(os.path.join(root, name), "qwen", square, K)
+        with open(os.path.join(root, name, "cfg.json"), "w") as f:
+            json.dump(dict(k=K, **({"library": say} if say else {})), f)
+    put(root, "unpacks", "params.npz", sae_files.npz(sae_files.columns(dict(
+        encoder_weight=np.zeros((1 << 13, 1 << 11)), encoder_bias=np.zeros(1 << 13),
+        decoder_weight=np.zeros((1 << 13, 1 << 11)), decoder_bias=np.zeros(1 << 11)),
+        threshold=np.zeros(1 << 13, "<f4")), True))
+
+
 if __name__ == "__main__":
     check(sys.argv[1])
+    make_contradictions(sys.argv[1])
     make(sys.argv[1])
     make_archives(sys.argv[1])

@@ -42,6 +42,8 @@ FORMS = {
     "gemma-packed": (False, "jumprelu"),
     "gemma-lower": (False, "jumprelu"),
     "gemma-half": (False, "jumprelu"),
+    "scope-2": (False, "jumprelu"),
+    "qwen": (False, "topk"),
 }
 LEARNING = {
     "AutoEncoder": (True, "relu"),
@@ -98,13 +100,13 @@ def npz(tensors, packed=False):
     return f.getvalue()
 
 
-def saev_head(cls, k, schema=5, **cfg):
+def saev_head(cls, k, shape, schema=5):
     params = {} if cls == "Relu" else {"top_k": k}
     return json.dumps({
         "schema": schema, "cfg": dict(
-            d_model=0, d_sae=0, activation={"cls": cls, "params": dict(
+            d_model=shape[1], d_sae=shape[0], activation={"cls": cls, "params": dict(
                 params, sparsity={"cls": "NoSparsity", "params": {}})},
-            reinit_blend=0.8, normalize_w_dec=True, **cfg),
+            reinit_blend=0.8, normalize_w_dec=True),
         "commit": "unknown", "lib": "0.3.0"}).encode() + b"\n"
 
 
@@ -166,7 +168,7 @@ def files(form, sae, k, threshold, save=state_dict):
         t["W_enc"] = np.asfortranarray(t["W_enc"])
         if form.endswith("-half"):
             t = {name: a.astype("<f2") for name, a in t.items()}
-        return {"sae.pt": saev_head(cls, k) + save(t),
+        return {"sae.pt": saev_head(cls, k, (n, d)) + save(t),
                 "config.json": {"train_data": {}, "sae": {}}}
     if form.startswith("gemma"):
         t = columns(sae, threshold=f32(threshold))
@@ -175,6 +177,16 @@ def files(form, sae, k, threshold, save=state_dict):
         if form == "gemma-lower":
             t = {name.replace("W_", "w_"): a for name, a in t.items()}
         return {"params.npz": npz(t, form == "gemma-packed")}
+    if form == "scope-2":  # Gemma Scope 2
+        t = columns(sae, threshold=f32(threshold))
+        return {"params.safetensors": {n.replace("W_", "w_"): a for n, a in t.items()},
+                "config.json": dict(hf_hook_point_in="model.layers.1.output", width=n, l0=20,
+                                    hf_hook_point_out="model.layers.1.output", architecture="jump_relu",
+                                    affine_connection=False, type="sae", model_name="m")}
+    if form == "qwen":  # Qwen Scope, and the k that its page has
+        t = columns(sae)
+        t.update({n: np.ascontiguousarray(t[n].T) for n in ("W_enc", "W_dec")})
+        return {"layer1.sae.pt": save(t), "cfg.json": dict(k=k)}
     name, end = form.split(".")
     t = learning(name, sae, k, threshold)
     config = {"trainer": dict(dict_class=name, activation_dim=d, dict_size=n,

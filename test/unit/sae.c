@@ -15,7 +15,8 @@
 
 /* As test/ref/sae_cases.py has them. */
 enum { N = 37, D = 19, K = 4 };
-#define HOOK "layers.1.mlp.gate_proj"
+#define HOOK  "layers.1.mlp.gate_proj"
+#define LAYER "model.layers.1"
 
 static const char *dir;
 static float e_weight[N * D], e_bias[N], d_weight[N * D], d_bias[D];
@@ -142,29 +143,34 @@ static const struct read_case {
     const char *name;
     size_t k;
     int thresholds;
-    bool batchtopk, centered, hook;
+    bool batchtopk, centered;
+    const char *hook;
     enum sae_activation activation;
 } reads[] = {
-    { "sparsify", K, NONE, false, true, false, SAE_TOPK },
-    { "sparsify-batchtopk", K, 375, true, true, true, SAE_JUMPRELU },
-    { "saelens", K, NONE, false, true, false, SAE_TOPK },
-    { "saelens-batchtopk", 0, 375, false, true, true, SAE_JUMPRELU },
-    { "jumprelu", 0, JUMPS, false, true, true, SAE_JUMPRELU },
-    { "batchtopk", K, 625, true, true, false, SAE_JUMPRELU },
-    { "unset", K, NONE, true, true, false, SAE_BATCHTOPK },
-    { "jumprelu-columns", K, JUMPS, false, false, false, SAE_JUMPRELU },
-    { "matryoshka", K, 625, true, true, false, SAE_JUMPRELU },
-    { "pt-topk", K, NONE, false, true, false, SAE_TOPK },
-    { "pt-relu", K, NONE, false, true, false, SAE_RELU },
-    { "pt-batchtopk", K, 625, true, true, false, SAE_JUMPRELU },
-    { "pt-matryoshka", K, 625, true, true, false, SAE_JUMPRELU },
-    { "pt-jumprelu", K, JUMPS, false, false, false, SAE_JUMPRELU },
-    { "saev-topk", K, NONE, false, false, false, SAE_TOPK },
-    { "saev-relu", 0, NONE, false, false, false, SAE_RELU },
-    { "saev-batchtopk", K, 625, true, false, false, SAE_JUMPRELU },
-    { "saev-below", K, ZERO, true, false, false, SAE_JUMPRELU },
-    { "saev-unset", K, NONE, true, false, false, SAE_BATCHTOPK },
-    { "gemma", 0, JUMPS, false, false, false, SAE_JUMPRELU },
+    { "sparsify", K, NONE, false, true, NULL, SAE_TOPK },
+    { "sparsify-batchtopk", K, 375, true, true, HOOK, SAE_JUMPRELU },
+    { "saelens", K, NONE, false, true, NULL, SAE_TOPK },
+    { "saelens-batchtopk", 0, 375, false, true, HOOK, SAE_JUMPRELU },
+    { "jumprelu", 0, JUMPS, false, true, HOOK, SAE_JUMPRELU },
+    { "batchtopk", K, 625, true, true, NULL, SAE_JUMPRELU },
+    { "unset", K, NONE, true, true, NULL, SAE_BATCHTOPK },
+    { "jumprelu-columns", K, JUMPS, false, false, NULL, SAE_JUMPRELU },
+    { "matryoshka", K, 625, true, true, NULL, SAE_JUMPRELU },
+    { "pt-topk", K, NONE, false, true, NULL, SAE_TOPK },
+    { "pt-relu", K, NONE, false, true, NULL, SAE_RELU },
+    { "pt-batchtopk", K, 625, true, true, NULL, SAE_JUMPRELU },
+    { "pt-matryoshka", K, 625, true, true, NULL, SAE_JUMPRELU },
+    { "pt-jumprelu", K, JUMPS, false, false, NULL, SAE_JUMPRELU },
+    { "saev-topk", K, NONE, false, false, NULL, SAE_TOPK },
+    { "saev-relu", 0, NONE, false, false, NULL, SAE_RELU },
+    { "saev-batchtopk", K, 625, true, false, NULL, SAE_JUMPRELU },
+    { "saev-below", K, ZERO, true, false, NULL, SAE_JUMPRELU },
+    { "saev-unset", K, NONE, true, false, NULL, SAE_BATCHTOPK },
+    { "gemma", 0, JUMPS, false, false, NULL, SAE_JUMPRELU },
+    { "scope-2", 0, JUMPS, false, false, LAYER, SAE_JUMPRELU },
+    { "qwen/layer1.sae.pt", K, NONE, false, false, "layers.1", SAE_TOPK },
+    { "ones", K, NONE, false, true, HOOK, SAE_TOPK },
+    { "zero-latents", K, NONE, false, true, NULL, SAE_TOPK },
 };
 
 static bool
@@ -195,7 +201,7 @@ test_reads(void)
             tap_ok(s.k == c->k && s.batchtopk == c->batchtopk &&
                        s.activation == c->activation &&
                        s.centered == c->centered &&
-                       (c->hook ? s.hook && !strcmp(s.hook, HOOK) : !s.hook),
+                       (c->hook ? s.hook && !strcmp(s.hook, c->hook) : !s.hook),
                    "sae: %s: k, activation, centring, hook", c->name);
             sae_close(&s);
         }
@@ -231,8 +237,48 @@ static const struct read_refusal {
     { "npz-nan", "params.npz: threshold[5] is NaN or infinite" },
     { "npz-f64", "params.npz: W_dec is F64 (expected BF16, F16 or F32)" },
     { "npz-transposed", "params.npz: W_dec is [19, 37] (expected [37, 19])" },
-    { "npz-unknown", "params.npz: has affine_skip_connection, whose meaning is "
-                     "not known" },
+    { "npz-unknown", "params.npz: has affine, whose meaning is not known" },
+    { "npz-affine", "params.npz: has affine_skip_connection: a transcoder's "
+                    "skip connection is not supported" },
+    { "npz-twice", "params.npz: has W_dec, whose meaning is not known" },
+    { "unpacks", "params.npz: unpacks to 134" },
+    { "tuned", "sae_weights.safetensors: scaling_factor[3] is 1.25 (expected "
+               "1: a fine-tuned SAE is not supported)" },
+    { "wide", "cfg.json: d_in is 32 (expected 19, as the tensors have)" },
+    { "many-latents", "cfg.json: d_sae is 38 (expected 37, as the tensors" },
+    { "out", "cfg.json: d_out is 7 (expected 19, as the tensors have: "
+             "transcoders are not supported)" },
+    { "two-k",
+      "cfg.json: activation_fn_kwargs.k is 5 (expected 4, as it says before)" },
+    { "all-k", "sae_weights.safetensors: k is 38, but it has 37 latents" },
+    { "signed", "cfg.json: activation_fn_kwargs.signed is true (expected off" },
+    { "other-hook", "cfg.json: metadata.hook_name is \"layers.1\" (expected "
+                    "\"" HOOK "\", as it says before)" },
+    { "hook-out", "cfg.json: hook_name_out is \"blocks.1.hook_mlp_out\" "
+                  "(expected where the inputs are: transcoders are" },
+    { "head", "cfg.json: metadata.hook_head_index is 0 (expected null: one "
+              "head is not supported)" },
+    { "centred", "cfg.json: metadata.model_from_pretrained_kwargs.center_"
+                 "writing_weights is true (expected off: the model's weights" },
+    { "folded", "cfg.json: model_from_pretrained_kwargs.fold_ln is true" },
+    { "unembed", "cfg.json: metadata.model_from_pretrained_kwargs.center_"
+                 "unembed is true" },
+    { "nan-weight", "sae_weights.safetensors: W_enc[2, 7] is NaN or infinite" },
+    { "inf-bias", "sae_weights.safetensors: b_dec[2] is NaN or infinite" },
+    { "pt-inf", "ae.pt: encoder.weight[7, 2] is NaN or infinite" },
+    { "latents", "cfg.json: num_latents is 38 (expected 37, as the tensors" },
+    { "k", "ae.pt: k is 4 (expected 5, as its configuration says)" },
+    { "k-half", "ae.pt: k is 0.5 (expected a whole number from 1 to " },
+    { "dict-size", "config.json: trainer.dict_size is 38 (expected 37, as" },
+    { "scope-width", "config.json: width is 38 (expected 37, as the tensors" },
+    { "scope-type", "config.json: type is \"crosscoder\" (expected \"sae\")" },
+    { "scope-out", "config.json: hf_hook_point_out is \"model.layers.1.post_"
+                   "feedforward_layernorm.output\" (expected where the" },
+    { "scope-affine", "config.json: affine_connection is true (expected off" },
+    { "square/layer1.sae.pt",
+      " W_enc is [19, 19], and nothing says whether its rows are latents "
+      "(cfg.json: \"library\": \"qwen-scope\", or \"saelens\" if columns "
+      "are)" },
     { "huge", "params.npz: W_enc.npy: the product of shape overflows 64 bits" },
     { "mixed", "params.npz: member x.npy.txt is not .npy" },
     { "many", "params.npz: has 65 tensors (expected at most 64)" },
@@ -273,6 +319,44 @@ test_refusals(void)
     }
 }
 
+/* As many latents as inputs: what cfg.json says is how W_enc is stored. */
+static void
+test_square(void)
+{
+    static const char *const said[] = { "square-qwen/layer1.sae.pt",
+                                        "square-lens/layer1.sae.pt" };
+
+    for (size_t i = 0; i < 2; i++) {
+        struct err err = { 0 };
+        struct sae s;
+
+        if (tap_ok(sae_open(&s, ref_path(dir, said[i]), &err) == 0,
+                   "sae: reads %s: %s", said[i], err.what))
+            tap_ok(matrix_get(&s.encoder_weight, i ? 3 : 2, i ? 2 : 3) ==
+                           (double)e_weight[2 * D + 3] &&
+                       matrix_get(&s.decoder_weight, i ? 3 : 2, i ? 2 : 3) ==
+                           (double)d_weight[2 * D + 3] &&
+                       s.centered == (i > 0),
+                   "sae: %s: rows or columns, as it says", said[i]);
+        sae_close(&s);
+    }
+}
+
+static void
+test_two(void)
+{
+    struct err err = { 0 };
+    struct sae s;
+
+    tap_ok(sae_open(&s, ref_path(dir, "both"), &err) < 0 &&
+               err.status == EX_DATAERR &&
+               strstr(err.what,
+                      "/both: has sae.safetensors and "
+                      "sae_weights.safetensors (name one of the two)"),
+           "sae: a directory with two: %s", err.what);
+    sae_close(&s);
+}
+
 int
 main(void)
 {
@@ -284,6 +368,8 @@ main(void)
         if (ref_run("sae_cases.py", dir, "numpy")) {
             test_reads();
             test_refusals();
+            test_square();
+            test_two();
         }
         ref_remove(dir);
     }
