@@ -251,6 +251,18 @@ bind_ends(struct binder *b)
     return bind_norm(b, &m->norm, name, hidden);
 }
 
+/* A number at the start of 'at' below n and what follows it, or NULL. */
+static const char *
+number_below(const char *at, size_t n, size_t *v)
+{
+    char *end;
+
+    if (*at < '0' || *at > '9' || (*at == '0' && at[1] >= '0' && at[1] <= '9'))
+        return NULL;
+    *v = strtoul(at, &end, 10);
+    return *v < n ? end : NULL;
+}
+
 int
 model_open(struct model **model, const char *path, struct err *err)
 {
@@ -319,18 +331,6 @@ model_close(struct model *m)
     stdir_close(&m->dir);
     config_free(&m->config);
     free(m);
-}
-
-/* A number at the start of 'at' below n and what follows it, or NULL. */
-static const char *
-number_below(const char *at, size_t n, size_t *v)
-{
-    char *end;
-
-    if (*at < '0' || *at > '9' || (*at == '0' && at[1] >= '0' && at[1] <= '9'))
-        return NULL;
-    *v = strtoul(at, &end, 10);
-    return *v < n ? end : NULL;
 }
 
 struct linear *
