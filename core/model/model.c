@@ -263,6 +263,18 @@ number_below(const char *at, size_t n, size_t *v)
     return *v < n ? end : NULL;
 }
 
+/* Is the tensor inside a layer that is run? */
+static bool
+in_layer(const struct binder *b, const char *name)
+{
+    size_t n = strlen(b->prefix), i;
+    const char *end = NULL;
+
+    if (!strncmp(name, b->prefix, n) && !strncmp(name + n, "layers.", 7))
+        end = number_below(name + n + 7, (size_t)b->model->config.n_layers, &i);
+    return end && *end == '.';
+}
+
 int
 model_open(struct model **model, const char *path, struct err *err)
 {
@@ -293,6 +305,14 @@ model_open(struct model **model, const char *path, struct err *err)
             !fnmatch("*?.rotary_emb.cos_cached", name, 0) ||
             !fnmatch("*?.rotary_emb.sin_cached", name, 0))
             continue;
+        if (in_layer(&b, name)) {
+            err_set(
+                err, EX_DATAERR,
+                "%s: tensor %s is in a layer that is computed, but %s has no "
+                "such weight: it is another model's",
+                dir->path, name, m->config.arch);
+            goto out;
+        }
         first = first ? first : name;
         n_unused++;
     }

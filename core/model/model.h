@@ -44,9 +44,10 @@ struct model {
 
 /*
  * model_open() maps a Hugging Face model directory and binds every weight,
- * checking names and shapes against the configuration (EX_DATAERR).  No
- * weight is converted or copied, norms and biases (small) excepted.
- * Owner: the caller, until model_close(), after its engines.
+ * checking names and shapes against the configuration (EX_DATAERR): one that
+ * is in a layer and not the family's is another model's.  No weight is
+ * converted or copied, norms and biases (small) excepted. Owner: the caller,
+ * until model_close(), after its engines.
  */
 int model_open(struct model **model, const char *dir, struct err *err);
 void model_close(struct model *model);
