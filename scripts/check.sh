@@ -1,8 +1,11 @@
 #!/bin/sh
 # check.sh FILE...: runs unit tests, then .bats files, one more at a time than
 # there are CPUs, for many wait, and mandoc on man pages.  A line for each test
-# file as it ends; at the end what failed, and one line that counts all tests:
-# "N passed, N failed, N skipped".
+# file as it ends; at the end what failed, why tests were skipped, and one line
+# that counts all: "N passed, N failed, N skipped".  With SKIPS=FILE, as
+# test/skips, a reason that the file does not list is a failure.
+list=${SKIPS-}
+unset SKIPS # tests run this file, too
 case ${TMPDIR-} in *[[:space:]]*) unset TMPDIR ;; esac # many tests split words
 
 # count PATTERN FILE...: lines of TAP that match.
@@ -90,5 +93,13 @@ if [ -s "$logs/mandoc" ]; then
     cat "$logs/mandoc"
 fi
 echo
+sed -n "s/${skipped%skip}[Ss][Kk][Ii][Pp] *//p" "$logs"/*.tap | sort >"$logs/skips"
+uniq -c "$logs/skips" | sed 's/^ */skipped: /'
+if [ -n "$list" ]; then
+    sed '/^#/d; s/ *#.*//' "$list" >"$logs/listed"
+    if grep -vxEf "$logs/listed" "$logs/skips" | uniq | sed "s|.*|$list does not list \"&\"  <<<|" | grep .; then
+        status=1
+    fi
+fi
 tally "$logs"/*.tap
 exit $status

@@ -203,7 +203,12 @@ hiding() {
     printf 'ok 1 a\nok 2 b # skip no c\n' >test/a.bats
     PATH=$PWD/bin:$PATH run -0 sh scripts/check.sh bin/works test/a.bats
     [ "$(sed 's/  */ /' <<<"$output")" = "$(printf '%s\n' 'bin/works 1 passed' \
-        'a.bats 1 passed, 1 skipped' '' '2 passed, 0 failed, 1 skipped')" ]
+        'a.bats 1 passed, 1 skipped' '' 'skipped: 1 no c' '2 passed, 0 failed, 1 skipped')" ]
+    printf '# reasons\nno [cd] # why\n' >skips
+    SKIPS=skips PATH=$PWD/bin:$PATH run -0 sh scripts/check.sh test/a.bats
+    printf 'no [cd] or e # why\n' >skips
+    SKIPS=skips PATH=$PWD/bin:$PATH run -1 sh scripts/check.sh test/a.bats
+    [ "${lines[-2]}" = 'skips does not list "no c"  <<<' ]
     printf 'not ok 1 d\n# (in d)\nok 2 e\n# of e\n' >test/b.bats
     # another of the same name
     mkdir other
@@ -216,14 +221,14 @@ hiding() {
     [ "$(sed 1,5d <<<"$output")" = "$(printf '%s\n' '' \
         'bin/fails failed' 'not ok 2 - that' '# because' '' \
         'bin/dies failed' 'why' '' \
-        'test/b.bats failed' 'not ok 1 d' '# (in d)' '' \
+        'test/b.bats failed' 'not ok 1 d' '# (in d)' '' 'skipped: 1 no c' \
         '5 passed, 2 failed, 1 skipped')" ]
     # a page that mandoc warns of
     printf '#!/bin/sh\necho x.1: bad\nexit 2\n' >bin/mandoc
     rm test/b.bats
     : >man/x.1
     PATH=$PWD/bin:$PATH run -1 sh scripts/check.sh test/a.bats man/x.1
-    [ "${lines[-2]}" = "x.1: bad" ]
+    [ "${lines[-3]}" = "x.1: bad" ]
 }
 
 @test "make check: a test file whose run is killed is a failure" {

@@ -41,7 +41,7 @@ teardown() {
 
 # not_sanitized [WHY]: skips the test in a build that has sanitizers.
 not_sanitized() {
-    [[ $BUILD != */*san ]] || skip "${1:-sanitizers are no part of what is tested}"
+    [[ $BUILD != */*san ]] || skip "sanitized: ${1:-it is no part of what is tested}"
 }
 
 # linux_only: what a build for every Unix (core/compat.h) does without.

@@ -624,7 +624,7 @@ for i in range(2):
 }
 
 @test "lut-precompute: memory is that of a tile, whatever the number of latents" {
-    [[ $BUILD != *san ]] || skip "ASan takes terabytes"
+    not_sanitized "ASan takes terabytes"
     make_cases
     py -c 'import numpy as np, lut_ref as ref
 ref.write_sae("wide", "sparsify", ref.tiny_sae(np.random.default_rng(1), 200000, 60), 4)'

@@ -8,7 +8,7 @@ without_mpi() {
     [[ ${LEFT_OUT-} != *moe-sft* ]] || { echo "moe-sft was left out"; return; }
     command -v mpirun >/dev/null || { echo "no mpirun here"; return; }
     [ -n "$(sh "$ROOT/scripts/mpi.sh" libs 2>/dev/null)" ] || { echo "no MPI to build with"; return; }
-    [[ $BUILD != */*san ]] || { echo "MPI's own leaks"; return; }
+    [[ $BUILD != */*san ]] || { echo "sanitized: MPI's own leaks"; return; }
 }
 
 setup_file() {
