@@ -28,6 +28,7 @@ import os
 import re
 import subprocess
 import tempfile
+import warnings
 import weakref
 
 import numpy as np
@@ -354,14 +355,17 @@ class Recorder:
     order ("layers": default 0, 1, ..); a module's output is [batch, token, d],
     or a tuple that begins with it.  'n_patches_per_img' and 'd_vit' are taken
     from the first batch where meta has none.  An image is written when the last
-    module has given it; 'of' makes another tensor of an output."""
+    module has given it; a module that runs again before that is an error.  'of'
+    makes another tensor of an output."""
 
     def __init__(self, model, names, out, meta, *options, of=None, **keywords):
         modules = dict(model.named_modules())
         for name in names:
             if name not in modules:
                 raise ValueError("the model has no module %s" % name)
+        self._names = list(names)
         self._modules = [modules[name] for name in names]
+        self._model = model
         self._of = of or (lambda y: y[0] if isinstance(y, tuple) else y)
         self._meta = {"vit_family": type(model).__name__,
                       "vit_ckpt": getattr(model, "name_or_path", "") or
@@ -377,6 +381,9 @@ class Recorder:
         self._writer, self.path = None, None
 
     def __enter__(self):
+        if self._model.training:
+            warnings.warn("the model is in training mode: its dropout is in "
+                          "the activations", stacklevel=2)
         self._got = [None] * len(self._modules)
         self._hooks = [m.register_forward_hook(self._hook(i))
                        for i, m in enumerate(self._modules)]
@@ -384,7 +391,12 @@ class Recorder:
 
     def _hook(self, i):
         def hook(module, args, output):
-            self._got[i] = self._of(output).detach().float().cpu().numpy()
+            if self._got[i] is not None:
+                idle = self._names[[g is None for g in self._got].index(True)]
+                raise RuntimeError("%s has run twice, but %s has not run"
+                                   % (self._names[i], idle))
+            # a copy: the model may change it where it is
+            self._got[i] = np.array(self._of(output).detach().float().cpu())
             if all(g is not None for g in self._got):
                 self._write()
         return hook

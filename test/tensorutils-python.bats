@@ -105,6 +105,7 @@ class Encoder(torch.nn.Module):
         return x
 model = torch.nn.Sequential()
 model.encoder = Encoder()
+model.eval()
 batches = [torch.randn(3, 5, 8) for _ in range(2)]
 END
     PYTHONPATH=$ROOT/python run -0 "$PYTHON" script.py

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 
@@ -174,7 +175,7 @@ def torch():
         def forward(self, x):
             return self.b(self.a(x))[0]
 
-    model, x = Model(), torch.randn(7, 5, 6)
+    model, x = Model().eval(), torch.randn(7, 5, 6)
     with torch.no_grad():
         a = model.a(x)
         want = torch.stack([a, model.b(a)[0]], 1).numpy()
@@ -193,6 +194,41 @@ def torch():
             n += 1
     assert n == 35
     model(x)  # no hook is left
+
+    class InPlace(torch.nn.Module):
+        """Each module's output is changed by the next one, where it is."""
+        def __init__(self, order):
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(6, 6), torch.nn.ReLU(inplace=True)
+            self.order = order
+
+        def forward(self, x):
+            for name in self.order:
+                x = getattr(self, name)(x)
+                x += 1
+            return x
+
+    def record(order, names=("a", "b")):
+        net = InPlace(order).eval()
+        with torch.no_grad(), tu.Recorder(net, names, order, {}, "-qf") as r:
+            net(x)
+        with torch.no_grad():
+            a = net.a(x)
+        return tu.Acts(r.path), a.numpy()
+
+    acts, a = record("ab")
+    got = np.stack([acts[i] for i in range(7)])
+    assert (got == np.stack([a, np.maximum(a + 1, 0)], 1)).all()
+    # a module that runs twice: two images, or refused where they are torn
+    assert len(record("abab")[0]) == 14 and len(record("aa", ["a"])[0]) == 14
+    fails(RuntimeError, "a has run twice, but b has not run", record, "aab")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        record("ab")
+        with tu.Recorder(InPlace("ab").train(), ["a"], "train", {}, "-q"):
+            pass
+    assert [str(w.message) for w in said] == [
+        "the model is in training mode: its dropout is in the activations"]
 
     def partly():
         with tu.Recorder(model, ["a", "idle"], "part", {}, "-q"):
