@@ -225,12 +225,18 @@ np.save("x.npy", x)'
 }
 
 # shadow STATEMENT: the table gets numpy's shadow of its encoder, q, scale and
-# error, in 'add', after STATEMENT.
+# error, in 'add', after STATEMENT, and its checksums.
 shadow() {
-    py - DIR/lut/$LAYER.lut.safetensors "$1" <<'END'
+    numpy_shadow "$1"
+    st-inspect hash DIR/lut/$LAYER.lut.safetensors | awk -F '\t' '$5 ~ /^encoder_(weight|int8|scale|error)$/ { print $5 "_xxh3", $2 }' >sums
+    numpy_shadow "$1" sums
+}
+
+numpy_shadow() {
+    py - DIR/lut/$LAYER.lut.safetensors "$@" <<'END'
 import sys, numpy as np, mkst
 from tiny_models import write_safetensors
-path, statement = sys.argv[1:]
+path, statement, *sums = sys.argv[1:]
 tensors, meta = mkst.load_all(path)
 tensors = {k: v for k, v in tensors.items() if k[:9] != "encoder_i" and k[:10] not in ("encoder_sc", "encoder_er")}
 types = {k: v[0] for k, v in tensors.items()}
@@ -242,7 +248,8 @@ error = (np.linalg.norm(e - scale.astype("f8")[:, None] * q, axis=1) * 1.01).ast
 add = {"encoder_int8": q, "encoder_scale": scale, "encoder_error": error}
 exec(statement)
 held.update(add)
-write_safetensors(path, held, lambda k: types.get(k) or {"i": "I8", "f": "F32"}[add[k].dtype.kind])
+write_safetensors(path, held, lambda k: types.get(k) or {"i": "I8", "f": "F32"}[add[k].dtype.kind],
+                  meta=dict(line.split() for f in sums for line in open(f)))
 END
 }
 
@@ -261,7 +268,6 @@ END
     screened "q[7, 3] = -128; error[7] *= 40" 0
     screened "error[7] = np.nan" 1
     screened "error[7] = -1" 1
-    screened "scale[4095] = np.inf" 1
     # bounds that are none: products over them say so
     screened "error[:] = 0" 40
     screened "scale[:] = 0" 40
@@ -269,11 +275,39 @@ END
     refused() { # STATEMENT MESSAGE
         shadow "$1"
         run -65 lut-apply DIR $LAYER --batch 1 -i x.npy -f -o y.npy
-        [ "$output" = "lut-apply: DIR/lut/$LAYER.lut.safetensors: $2" ] || { echo "$output"; return 1; }
+        [[ $output == "lut-apply: DIR/lut/$LAYER.lut.safetensors: $2"* ]] || { echo "$output"; return 1; }
     }
     refused "del add['encoder_scale']" "tensor encoder_scale is missing"
     refused "add['encoder_int8'] = q[:-1]" "encoder_int8 is [4095, 136] (expected [4096, 136])"
     refused "add['encoder_int8'] = q.astype('f4')" "encoder_int8 is F32 (expected I8)"
+    refused "scale[4095] = np.inf" "encoder_scale[4095] is inf (expected a number from 0 on)"
+    refused "scale[7] *= -1" "encoder_scale[7] is -"
+}
+
+@test "lut-apply: a stored shadow or encoder that is not what was written is refused, and one without checksums is not used" {
+    make_case "n=4096, d=136, rows=40, dtype='BF16', k=32"
+    lut-apply -q DIR $LAYER --no-screen <x.npy >exact.npy
+    f=DIR/lut/$LAYER.lut.safetensors
+    shadow ""
+    cp $f sound
+    for name in encoder_weight encoder_int8 encoder_scale encoder_error; do
+        py - sound $f $name <<'END'
+import json, struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+n = struct.unpack("<Q", data[:8])[0]
+a, b = json.loads(data[8:8 + n])[sys.argv[3]]["data_offsets"]
+data[8 + n + (a + b) // 2] ^= 1
+open(sys.argv[2], "wb").write(data)
+END
+        run -65 --separate-stderr lut-apply DIR $LAYER --batch 1 -i x.npy -f -o y.npy
+        sum=$(st-inspect hash sound | awk -F '\t' -v name=$name '$5 == name { print $2 }')
+        [[ $stderr == "lut-apply: $f: $name has the XXH3 "*" (expected $sum, as the file says)" ]]
+    done
+    cp sound $f
+    numpy_shadow "q[5:9] = 0"
+    run -0 --separate-stderr lut-apply DIR $LAYER --batch 1 -i x.npy -f -o y.npy
+    cmp y.npy exact.npy
+    [ "$stderr" = "lut-apply: $f: its shadow has no encoder_weight_xxh3: it is not used (lut-precompute --screen --force writes a table with it)" ]
 }
 
 @test "lut-apply -v: the memory of screening, and the rows that it did not decide" {

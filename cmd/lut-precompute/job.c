@@ -340,7 +340,8 @@ job_exists(struct layer_job *job, const struct job_threads *threads,
     }
     t = st_find(&st, LUT_THRESHOLD);
     same &= (t ? t->n_elements : 0) == n_thresholds(job);
-    same &= job->cmd->screen == (st_find(&st, LUT_SHADOW) != NULL);
+    same &= job->cmd->screen == (st_find(&st, LUT_SHADOW) != NULL) &&
+            job->cmd->screen == (st_meta(&st, lut_sums[0]) != NULL);
     if (same && finish_digests(job, threads->par, err) < 0)
         same = -1;
     for (size_t i = 0; same > 0 && i < N_DIGESTS; i++) {
@@ -380,6 +381,8 @@ add_shadow(const struct layer_job *job, struct stw *w, struct err *err)
     const uint64_t shape[] = { job->sae->n, job->target->in };
     int first = stw_add(w, LUT_SHADOW_SCALE, DT_F32, 1, shape, err);
 
+    for (size_t i = 0; i < LUT_SUMS; i++)
+        stw_meta(w, lut_sums[i], "00000000000000000000000000000000");
     if (first < 0 || stw_add(w, LUT_SHADOW_ERROR, DT_F32, 1, shape, err) < 0 ||
         stw_add(w, LUT_SHADOW, DT_I8, 2, shape, err) < 0)
         return -1;

@@ -69,9 +69,10 @@ struct tiles {
     int8_t *shadow;     /* [rows, in], of --screen, or NULL */
     float *scale;       /* [n] */
     float *error;       /* [n] */
-    char *memory;       /* of all these, */
-    size_t nbytes;      /* each from a multiple of 64 bytes on */
-    atomic_size_t bad;  /* first row of a tile with what dtype cannot hold */
+    struct hash *file_sums[LUT_SUMS]; /* of --screen */
+    char *memory;                     /* of all these, */
+    size_t nbytes;                    /* each from a multiple of 64 bytes on */
+    atomic_size_t bad; /* first row of a tile with what dtype cannot hold */
     struct writer writer;
     struct tile_part parts[LUT_MAX_PARTS];
     struct gemm_job jobs[LUT_MAX_PARTS];
@@ -265,6 +266,11 @@ write_sae_rows(struct tiles *t, bool decoder, size_t first, size_t n,
     if (bad != SIZE_MAX)
         return bad_row(t, lut_tensor_names[tensor], t->f32 + bad * sae->in,
                        first + bad, err);
+    if (!decoder && t->shadow) {
+        hash_add(t->file_sums[LUT_SUM_WEIGHT], t->rounded[t->filling],
+                 n * sae->in * t->item);
+        hash_add(t->file_sums[LUT_SUM_SHADOW], t->shadow, n * sae->in);
+    }
     if (!decoder && t->shadow &&
         (writer_wait(&t->writer, err) < 0 ||
          stw_write(t->writer.w, t->shadow_tensor + 2, t->shadow, n * sae->in,
@@ -278,10 +284,19 @@ write_shadow_vectors(struct tiles *t, struct err *err)
 {
     struct stw *w = t->writer.w;
     size_t n = t->sae->n;
+    char hex[HASH_MAX_HEX];
+    int rc = 0;
 
     if (!t->shadow)
         return 0;
-    if (stw_write_numbers(w, t->shadow_tensor, t->scale, n, 4, err) < 0)
+    hash_add_numbers(t->file_sums[LUT_SUM_SCALE], t->scale, n, 4);
+    hash_add_numbers(t->file_sums[LUT_SUM_ERROR], t->error, n, 4);
+    for (size_t i = 0; i < LUT_SUMS && rc == 0; i++) {
+        hash_hex(t->file_sums[i], hex);
+        rc = stw_late(w, lut_sums[i], hex, err);
+    }
+    if (rc < 0 ||
+        stw_write_numbers(w, t->shadow_tensor, t->scale, n, 4, err) < 0)
         return -1;
     return stw_write_numbers(w, t->shadow_tensor + 1, t->error, n, 4, err);
 }
@@ -421,6 +436,8 @@ tiles_close(struct tiles *t)
     for (size_t i = 0; i < t->target->n_parts; i++)
         if (t->panels[i].data)
             mem_big_free(t->panels[i].data, t->packed_nbytes[i], 1);
+    for (size_t i = 0; i < LUT_SUMS; i++)
+        hash_free(t->file_sums[i]);
     if (t->memory)
         mem_big_free(t->memory, t->nbytes, 1);
 }
@@ -456,6 +473,8 @@ tiles_open(struct tiles *t, const struct layer_job *job, struct gemm *gemm,
     t->memory = mem_big(t->nbytes, 1, "a tile of products", err);
     if (!t->memory)
         return -1;
+    for (size_t i = 0; i < LUT_SUMS && shadow >= 0; i++)
+        t->file_sums[i] = hash_new(HASH_XXH3);
     lay_out(t);
     for (size_t i = 0; i < target->n_parts; i++) {
         const struct matrix *w = &target->parts[i].w;

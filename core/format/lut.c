@@ -8,6 +8,7 @@
 
 #include "core/compat.h"
 #include "core/format/stwant.h"
+#include "core/hash.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -475,6 +476,54 @@ check_activation(const struct lut_table *t, const json_t *entry,
                     over ? "threshold" : "topk", ours ? "threshold" : "topk");
 }
 
+const char *const lut_sums[LUT_SUMS] = {
+    [LUT_SUM_WEIGHT] = "encoder_weight_xxh3",
+    [LUT_SUM_SHADOW] = LUT_SHADOW "_xxh3",
+    [LUT_SUM_SCALE] = LUT_SHADOW_SCALE "_xxh3",
+    [LUT_SUM_ERROR] = LUT_SHADOW_ERROR "_xxh3",
+};
+
+/* Are a shadow and its encoder what was written?  A proof of what a shadow
+ * leaves out is only as good as its numbers. */
+static int
+check_shadow(struct lut_table *t, struct err *err)
+{
+    for (size_t i = 0; i < LUT_SUMS; i++) {
+        const char *sum = st_meta(&t->st, lut_sums[i]);
+        size_t n = strlen(lut_sums[i]) - strlen("_xxh3");
+        const struct st_tensor *x = st_find_n(&t->st, lut_sums[i], n);
+        struct hash *hash;
+        char hex[HASH_MAX_HEX];
+
+        if (!sum) {
+            err_warn("%s: its shadow has no %s: it is not used (lut-precompute "
+                     "--screen --force writes a table with it)",
+                     t->st.path, lut_sums[i]);
+            t->shadow = t->shadow_scale = t->shadow_error = NULL;
+            return 0;
+        }
+        hash = hash_new(HASH_XXH3);
+        hash_add(hash, st_data(&t->st, x), x->nbytes);
+        hash_hex(hash, hex);
+        hash_free(hash);
+        if (strcmp(sum, hex) != 0)
+            return err_data(err, t->st.path,
+                            "%s has the XXH3 %s (expected %s, as the file "
+                            "says)",
+                            x->name, hex, sum);
+    }
+    for (size_t i = 0; i < t->layer->n_basis; i++) {
+        double v = dtype_get(DT_F32, t->shadow_scale, i);
+
+        if (!(v >= 0 && v <= FLT_MAX)) /* 0: of a row that it cannot have */
+            return err_data(err, t->st.path,
+                            LUT_SHADOW_SCALE
+                            "[%zu] is %g (expected a number from 0 on)",
+                            i, v);
+    }
+    return 0;
+}
+
 /* All three of its tensors, or none. */
 static int
 find_shadow(struct lut_table *t, struct err *err)
@@ -513,7 +562,7 @@ find_shadow(struct lut_table *t, struct err *err)
             return -1;
         *tensors[i].to = st_data(&t->st, x);
     }
-    return 0;
+    return t->shadow ? check_shadow(t, err) : 0;
 }
 
 int

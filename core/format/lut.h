@@ -38,10 +38,14 @@ size_t lut_shape(enum lut_tensor tensor, size_t n, size_t in, size_t out,
  * for each, or for all; not of the others' dtype. */
 #define LUT_THRESHOLD "threshold"
 
-/* The encoder's shadow: int8 [n_basis, in], f32 [n_basis] scales and errors. */
+/* The encoder's shadow: int8 [n_basis, in], f32 [n_basis] scales and errors.
+ * __metadata__ has the XXH3-128 of these and of the encoder's weight, under the
+ * keys lut_sums, in this order. */
 #define LUT_SHADOW       "encoder_int8"
 #define LUT_SHADOW_SCALE "encoder_scale"
 #define LUT_SHADOW_ERROR "encoder_error"
+enum { LUT_SUM_WEIGHT, LUT_SUM_SHADOW, LUT_SUM_SCALE, LUT_SUM_ERROR, LUT_SUMS };
+extern const char *const lut_sums[LUT_SUMS];
 
 /* A layer's entry in metadata.json. */
 struct lut_layer {
@@ -115,15 +119,19 @@ struct lut_table {
     float *decoder_bias;               /* [in] */
     float *bias_product;               /* [out] */
     float *thresholds;                 /* [n_basis], >= 0; or NULL */
-    const void *shadow;                /* [n_basis, in] int8, or NULL */
+    const void *shadow;                /* [n_basis, in] int8, or NULL: none, or
+                                        * none with checksums */
     const void *shadow_scale;          /* [n_basis] F32, as in the file */
     const void *shadow_error;          /* [n_basis] the same */
 };
 
 /*
  * lut_table_open() maps a layer's file and checks names, shapes and dtypes
- * against the metadata, and these against the file's description of itself.  0,
- * or -1 with 'err' set as st_open(); EX_DATAERR names tensor, found, expected.
+ * against the metadata, and these against the file's description of itself; and
+ * of a shadow, on which results depend where it is wrong, its scales and all
+ * checksums.  0, or -1 with 'err' set as st_open(); EX_DATAERR names tensor,
+ * found, expected.
+ * Cost: the shadow and the encoder's weight are read, 0.1 s for each GB.
  * Owner: the caller, until lut_table_close(); the lut lives longer.
  */
 int lut_table_open(struct lut_table *table, const struct lut *lut,
