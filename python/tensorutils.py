@@ -24,8 +24,10 @@ import contextlib
 import ctypes
 import functools
 import json
+import math
 import os
 import re
+import stat
 import subprocess
 import tempfile
 import warnings
@@ -39,11 +41,65 @@ __all__ = ["Acts", "MoE", "Rows", "Recorder", "SAE", "Table", "Writer",
            "save_safetensors", "token_ids"]
 
 
+# ---- what files may say ----
+
+def _bad(path, what, found, expected):
+    return ValueError("%s: %s is %s (expected %s)"
+                      % (path, what, json.dumps(found), expected))
+
+
+def _open(path):
+    """A regular file; a FIFO would wait for who writes it."""
+    f = open(path, "rb",
+             opener=lambda p, flags: os.open(p, flags | os.O_NONBLOCK))
+    if not stat.S_ISREG(os.fstat(f.fileno()).st_mode):
+        f.close()
+        raise ValueError("%s: is not a regular file" % path)
+    return f
+
+
+def _json(data, path):
+    """A document, an object, in which no name is there twice."""
+    def once(members):
+        "".join(name for name, _ in members).encode()  # fails if it is no text
+        if len(dict(members)) != len(members):
+            raise ValueError("a name is there twice")
+        return dict(members)
+
+    def no(word):
+        raise ValueError("%s is not JSON" % word)
+
+    try:
+        v = json.loads(bytes(data).decode(), object_pairs_hook=once,
+                       parse_constant=no)
+    except (ValueError, RecursionError) as e:
+        raise ValueError("%s: %s" % (path, e)) from None
+    if not isinstance(v, dict):
+        raise _bad(path, "the document", v, "an object")
+    return v
+
+
+def _load(path):
+    with _open(path) as f:
+        return _json(f.read(), path)
+
+
+def _is_int(v, least=0):
+    return type(v) is int and v >= least  # a bool is an int, too
+
+
+def _size(members, key, path, least=1):
+    if not _is_int(members.get(key), least):
+        raise _bad(path, key, members.get(key),
+                   "an integer of at least %d" % least)
+    return members[key]
+
+
 # ---- numbers and safetensors ----
 
 def bf16_to_f32(u):
     """f32 of BF16 numbers, given as uint16."""
-    return (np.asarray(u, "<u2").astype("<u4") << 16).view("<f4")
+    return np.left_shift(np.asarray(u, "<u2"), 16, dtype="<u4").view("<f4")
 
 
 def f32_to_bf16(a):
@@ -65,24 +121,41 @@ class _Safetensors:
 
     def __init__(self, path, raw_bf16=False):
         self.path, self._raw = path, raw_bf16
-        with open(path, "rb") as f:
+        with _open(path) as f:
             size = os.fstat(f.fileno()).st_size
             n = int.from_bytes(f.read(8), "little")
-            if size < 8 or n > size - 8:
+            if size < 8 or n > min(size - 8, 100000000):
                 raise ValueError("%s: is not a safetensors file" % path)
-            self._header = json.loads(f.read(n))
-        self.metadata = self._header.pop("__metadata__", {})
-        self._data = np.memmap(path, "u1", "r") if size > 8 + n else b""
-        self._at = 8 + n
+            self._header = _json(f.read(n), path)
+            self._data = np.memmap(f, "u1", "r") if size > 8 + n else b""
+        self.metadata = self._header.pop("__metadata__", None) or {}
+        self._at, at = 8 + n, 0
+        if not (isinstance(self.metadata, dict) and
+                all(isinstance(v, str) for v in self.metadata.values())):
+            raise _bad(path, "__metadata__", self.metadata, "strings by name")
         for name, t in self._header.items():
-            dtype, (begin, end) = t["dtype"], t["data_offsets"]
-            count = int(np.prod(t["shape"], dtype=object)) if t["shape"] else 1
-            if dtype not in _DTYPES:
-                raise ValueError("%s: %s is %s, which numpy has not"
-                                 % (path, name, dtype))
-            if (not 0 <= begin <= end <= size - self._at or
-                    end - begin != count * np.dtype(_DTYPES[dtype]).itemsize):
-                raise ValueError("%s: %s does not fit its place" % (path, name))
+            if not isinstance(t, dict):
+                raise _bad(path, name, t, "an object")
+            for key in "shape", "data_offsets":
+                v = t.get(key)
+                if not (isinstance(v, list) and all(map(_is_int, v)) and
+                        (key == "shape" or len(v) == 2)):
+                    raise _bad(path, name + "'s " + key, v, "integers from 0")
+            if t.get("dtype") not in list(_DTYPES):
+                raise _bad(path, name + "'s dtype", t.get("dtype"),
+                           "one that numpy has")
+        # one after the other, so that none is in another's place
+        for name, t in sorted(self._header.items(),
+                              key=lambda item: item[1]["data_offsets"]):
+            nbytes = math.prod(t["shape"]) * np.dtype(
+                _DTYPES[t["dtype"]]).itemsize
+            if t["data_offsets"] != [at, at + nbytes]:
+                raise _bad(path, name + "'s data_offsets", t["data_offsets"],
+                           [at, at + nbytes])
+            at += nbytes
+        if self._at + at != size:
+            raise ValueError("%s: has %d bytes (expected %d)"
+                             % (path, size, self._at + at))
 
     def __getitem__(self, name):
         t = self._header[name]
@@ -138,9 +211,13 @@ def save_safetensors(path, tensors, metadata=None, bf16=()):
         data.append(a)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    temp = "%s.%d.part" % (path, os.getpid())
+    path = os.path.realpath(path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError("%s: is not a regular file" % path)
+    temp = "%s.%d-%s.part" % (path, os.getpid(), os.urandom(4).hex())
+    f = open(temp, "xb")  # not by what is there already, as a link
     try:
-        with open(temp, "wb") as f:
+        with f:
             f.write(len(text).to_bytes(8, "little") + text)
             for a in data:
                 f.write(a.tobytes())
@@ -156,28 +233,67 @@ def save_safetensors(path, tensors, metadata=None, bf16=()):
 # ---- SAEV dumps ----
 
 class Acts:
-    """A SAEV dump: f32 [image, layer, token, d], in shards that are mapped.
+    """A SAEV dump, or a directory with one: f32 [image, layer, token, d], in
+    shards that are mapped.
 
     layers, d, n_imgs, n_patches, cls (whether token 0 is CLS), n_tokens (of an
     image), meta (metadata.json).  acts[image] is [layer, token, d]."""
 
     def __init__(self, path):
-        self.path = path
-        with open(os.path.join(path, "metadata.json"), encoding="utf-8") as f:
-            self.meta = m = json.load(f)
-        try:
-            self.layers, self.d = m["layers"], m["d_vit"]
-            self.n_imgs, self.n_patches = m["n_imgs"], m["n_patches_per_img"]
-            self.cls, budget = m["cls_token"], m["max_patches_per_shard"]
-        except KeyError as e:
-            raise ValueError(
-                "%s/metadata.json: has no %s: is it of another version? "
-                "(saev-read meta says so)" % (path, e)) from None
+        def dumps(of):  # of's own, or those in it
+            return [d for d in of
+                    if os.path.exists(os.path.join(d, "metadata.json"))]
+
+        found = dumps([path]) or dumps(
+            os.path.join(path, name) for name in sorted(os.listdir(path))
+            if name[0] != ".")
+        if len(found) > 1:
+            raise ValueError("%s holds %d dumps, name one: %s"
+                             % (path, len(found), ", ".join(found)))
+        self.path = path = (found or [path])[0]
+        name = os.path.join(path, "metadata.json")
+        self.meta = m = _load(name)
+        for key in ("layers", "d_vit", "n_imgs", "n_patches_per_img",
+                    "cls_token", "max_patches_per_shard"):
+            if key not in m:
+                raise ValueError("%s: has no %r: is it of another version? "
+                                 "(saev-read meta says so)" % (name, key))
+        self.layers, self.cls = m["layers"], m["cls_token"]
+        if type(self.cls) is not bool:
+            raise _bad(name, "cls_token", self.cls, "true or false")
+        if not (isinstance(self.layers, list) and self.layers and
+                all(type(v) is int for v in self.layers) and
+                len(set(self.layers)) == len(self.layers)):
+            raise _bad(name, "layers", self.layers, "integers, each once")
+        self.d, self.n_imgs = _size(m, "d_vit", name), _size(m, "n_imgs", name, 0)
+        self.n_patches = _size(m, "n_patches_per_img", name, not self.cls)
         self.n_tokens = self.n_patches + self.cls
-        self._per = budget // (len(self.layers) * self.n_tokens)
-        if self._per < 1:
-            raise ValueError("%s/metadata.json: a shard holds no image" % path)
+        of_image = len(self.layers) * self.n_tokens
+        self._per = _size(m, "max_patches_per_shard", name, of_image) // of_image
         self._shards = {}
+        self._check_shards(4 * of_image * self.d)
+
+    def _check_shards(self, one):
+        """Each shard has its images, of 'one' byte each, or is padded to full
+        size; a padded dump of full shards has one more."""
+        n, rest = -(-self.n_imgs // self._per), set(os.listdir(self.path))
+        for k in range(n + (self.n_imgs % self._per == 0)):
+            name = "acts%06d.bin" % k
+            if k == n and name not in rest:
+                break
+            rest.discard(name)
+            name = os.path.join(self.path, name)
+            nbytes = os.path.getsize(name)
+            full = self._per * one
+            expected = min(full, (self.n_imgs - k * self._per) * one) or full
+            if nbytes not in (expected, full if k >= n - 1 else expected):
+                raise ValueError("%s: has %d bytes (expected %d)"
+                                 % (name, nbytes, expected))
+        more = [f for f in rest if re.fullmatch("acts[0-9]{6,}[.]bin", f)]
+        if more:
+            raise ValueError("%s: is beyond the last shard (n_imgs is %d, %d a "
+                             "shard)" % (os.path.join(self.path, min(more)),
+                                         self.n_imgs, self._per))
 
     def _shard(self, k):
         """Shard k, as an array [images, layer, token, d]."""
@@ -185,12 +301,8 @@ class Acts:
             name = os.path.join(self.path, "acts%06d.bin" % k)
             shape = (len(self.layers), self.n_tokens, self.d)
             n = min(self._per, self.n_imgs - k * self._per)
-            nbytes = os.path.getsize(name)
-            one = 4 * int(np.prod(shape))
-            if nbytes not in (n * one, self._per * one):
-                raise ValueError("%s: has %d bytes (expected %d)"
-                                 % (name, nbytes, n * one))
-            self._shards[k] = np.memmap(name, "<f4", "r", 0, (n,) + shape)
+            with _open(name) as f:
+                self._shards[k] = np.memmap(f, "<f4", "r", 0, (n,) + shape)
         return self._shards[k]
 
     def __len__(self):
@@ -439,6 +551,53 @@ def _active(p, k, threshold):
     return z
 
 
+# What the members of a configuration may be, by the tools' rules, sae(5): JSON
+# for the keys that match; null and no such key always are.  n and d are the
+# tensors' latents and inputs, hook and k those that it has said before.
+_SAE_RULES = {
+    'false, 0, "" or "none"':
+        "transcode|skip_connection|signed|tiled|gated|normalize_activations|"
+        "is_gated|is_transcoder|W_skip|finetuning_scaling_factor|use_threshold|"
+        "affine_connection|rescale_acts_by_decoder_norm|fold_ln|"
+        "center_(writing_weights|unembed)|fold_value_biases|"
+        "refactor_factored_attn_matrices|(?i:.*(hadamard|outlier).*)",
+    "null": "(hook|hook_point)_head_index(_out)?|trainer|dict_class",
+    "{d}": "d_in|activation_dim|d_model|d_out",
+    "{n}": "d_sae|dict_size|width", "{n} or 0": "num_latents",
+    "{hook}": "hook_(name|point|name_out)", "{k}": "k",
+    '"topk" or "batchtopk"': "activation",
+    '"topk", "standard" or "jumprelu"': "architecture",
+    '"topk" or "relu"': "activation_fn(_str)?",
+    '"none" or "hook_z"': "reshape_activations", '"saelens"': "library",
+    "true or false": "apply_b_dec_to_input", "0 or 1": "num_tiles"}
+
+
+def _sae_check(members, path, said):
+    """All of a configuration, and of the objects in it."""
+    for key, v in members.items():
+        for rule, keys in _SAE_RULES.items():
+            if v is not None and re.fullmatch(keys, key):
+                if rule in ("{hook}", "{k}"):
+                    said.setdefault(rule[1:-1], json.dumps(v))
+                want = rule.format(**said)
+                if json.dumps(v).lower() not in \
+                        re.split(", | or ", want.lower()):
+                    raise _bad(path, key, v, want)
+        if isinstance(v, dict):
+            _sae_check(v, path, said)
+
+
+def _floats(t, name, *shape):
+    """A tensor of an autoencoder or a table."""
+    if name not in t:
+        raise ValueError("%s: tensor %s is missing" % (t.path, name))
+    a, dtype = t[name], t.dtype(name)
+    if dtype not in ("BF16", "F16", "F32") or a.shape != shape:
+        raise _bad(t.path, name, [dtype, *a.shape],
+                   "BF16, F16 or F32, %s" % list(shape))
+    return a
+
+
 class SAE:
     """A sparse autoencoder of sae-train or sparsify (sae.safetensors) or of
     SAELens (sae_weights.safetensors), a directory with its cfg.json; the tools
@@ -449,24 +608,55 @@ class SAE:
     neither (ReLU); centered: it encodes x - b_dec."""
 
     def __init__(self, path):
-        with open(os.path.join(path, "cfg.json"), encoding="utf-8") as f:
-            self.cfg = cfg = json.load(f)
-        lens = os.path.join(path, "sae_weights.safetensors")
-        if os.path.exists(os.path.join(path, "sae.safetensors")):
-            t = open_safetensors(os.path.join(path, "sae.safetensors"))
-            self.W_enc, self.b_enc = t["encoder.weight"], t["encoder.bias"]
-            self.centered, self.threshold = True, cfg.get("threshold")
-        else:
-            if cfg.get("rescale_acts_by_decoder_norm"):
-                raise ValueError("%s: rescale_acts_by_decoder_norm" % path)
-            t = open_safetensors(lens)
-            self.W_enc, self.b_enc = t["W_enc"].T, t["b_enc"]
-            self.centered = cfg.get("apply_b_dec_to_input", False)
-            self.threshold = t["threshold"] if "threshold" in t else None
-        self.W_dec, self.b_dec = t["W_dec"], t["b_dec"]
-        of = cfg.get("activation_fn_kwargs") or {}
-        self.k = cfg.get("k", of.get("k")) if self.threshold is None else None
-        self.n_latents, self.d = self.W_dec.shape
+        files = [f for f in sorted(os.listdir(path)) if re.fullmatch(
+            r"(ae|sae|sae_weights|params)\.safetensors|params\.npz|"
+            r"(ae|sae|layer\d+\.sae)\.pt|(?i:.*(hadamard|outlier).*)", f)]
+        if files not in (["sae.safetensors"], ["sae_weights.safetensors"]):
+            raise ValueError(
+                "%s: has %s (expected one of sae.safetensors and sae_weights."
+                "safetensors; sae-train --init reads other libraries' files)"
+                % (path, " and ".join(files) or "no autoencoder"))
+        t = open_safetensors(os.path.join(path, files[0]))
+        name = os.path.join(path, "cfg.json")
+        self.cfg = cfg = _load(name)
+        lens = "W_enc" in t
+        weight, bias = ("W_enc", "b_enc") if lens else ("encoder.weight",
+                                                        "encoder.bias")
+        n, d = (t[v].size if v in t else 0 for v in (bias, "b_dec"))
+        said = {"n": n, "d": d}
+        _sae_check(cfg, name, said)
+        words = [str(cfg.get(key) or "").lower() for key in (
+            ("architecture", "activation_fn", "activation_fn_str") if lens else
+            ("activation",))]
+        jump, batch = "jumprelu" in words, "batchtopk" in words
+        odd = set(t) - {weight, bias, "W_dec", "b_dec", "threshold" * jump}
+        if odd or lens and n == d and not {"architecture", "d_sae",
+                                           "library"} & set(cfg):
+            raise ValueError("%s: what %s means is not known"
+                             % (t.path, " and ".join(odd) or "W_enc's axes"))
+        self.W_enc = _floats(t, weight, d, n).T if lens else \
+            _floats(t, weight, n, d)
+        self.b_enc, self.b_dec = _floats(t, bias, n), _floats(t, "b_dec", d)
+        self.W_dec, self.n_latents, self.d = _floats(t, "W_dec", n, d), n, d
+        self.centered = not lens or cfg.get("apply_b_dec_to_input") is not False
+        self.threshold = _floats(t, "threshold", n) if jump else \
+            None if lens else cfg.get("threshold")
+        for a in (self.W_enc, self.b_enc, self.W_dec, self.b_dec,
+                  *[self.threshold] * jump):
+            if not np.isfinite(a).all():
+                raise ValueError("%s: has a NaN or an infinity" % t.path)
+        if not (jump or self.threshold is None or batch and
+                type(self.threshold) in (int, float) and
+                0 <= self.threshold < 3.5e38):
+            raise _bad(name, "threshold", self.threshold,
+                       "a float from 0 on, and batchtopk")
+        self.k = k = json.loads(said.get("k", "null"))
+        relu = lens and not jump and "topk" not in words
+        if not (_is_int(k, 1) and k <= n or
+                k is None and (relu or self.threshold is not None)):
+            raise _bad(name, "k", k, "1 to %d, the latents" % n)
+        if relu or self.threshold is not None:
+            self.k = None
 
     def encode(self, x):
         x = np.asarray(x, "f4") - (self.b_dec if self.centered else 0)
@@ -485,26 +675,62 @@ class Table:
     def __init__(self, directory, layer):
         if not os.path.exists(os.path.join(directory, "metadata.json")):
             directory = os.path.join(directory, "lut")
-        with open(os.path.join(directory, "metadata.json"),
-                  encoding="utf-8") as f:
-            meta = json.load(f)
-        for name in (layer, "model." + layer, re.sub("^model[.]", "", layer)):
-            if name in meta["layers"]:
-                break
-        else:
-            raise ValueError("%s/metadata.json: has no layer %s"
-                             % (directory, layer))
-        self.entry = entry = meta["layers"][name]
-        t = open_safetensors(os.path.join(directory, entry["file"]))
-        for tensor in ("encoder_weight", "encoder_bias", "decoder_weight",
-                       "decoder_bias", "precomputed_products", "bias_product"):
-            setattr(self, tensor, t[tensor])
-        self.k = entry.get("k_active", meta["sae_config"]["k_active"])
-        self.threshold = t["threshold"] \
-            if entry.get("activation") == "threshold" else None
-        by_exporter = "script_version" in meta.get("creation_info", {})
-        self.centered = entry.get("encoder", {}).get("input_centering",
-                                                     by_exporter)
+        path = os.path.join(directory, "metadata.json")
+        meta = _load(path)
+        if not str(meta.get("version")).startswith("1."):
+            raise _bad(path, "version", meta.get("version"), "1.x")
+        layers = meta.get("layers")
+        plain = re.sub("^model[.]", "", layer)
+        of = [v for v in (plain, "model." + plain)
+              if isinstance(layers, dict) and v in layers]
+        if len(of) != 1 or not isinstance(layers[of[0]], dict):
+            raise ValueError("%s: has %s layer %s"
+                             % (path, "twice the" if of[1:] else "no", layer))
+        self.entry = entry = layers[of[0]]
+        both = {**(meta.get("sae_config") or {}), **entry}
+        n, d, out, self.k = (_size(both, key, path) for key in (
+            "num_basis", "input_dim", "output_dim", "k_active"))
+        file, kind = entry.get("file"), entry.get("activation") or "topk"
+        centered = (entry.get("encoder") or {}).get("input_centering")
+        bias = entry.get("target_bias")
+        for key, v, good, expected in (
+                ("k_active", self.k, self.k <= n, "at most num_basis, %d" % n),
+                ("file", file, isinstance(file, str) and "/" not in file and
+                 file[:1] not in ("", "."), "the name of a file there"),
+                ("activation", kind, kind in ("topk", "threshold"),
+                 "topk or threshold"),
+                *((key, v, type(v) in (bool, type(None)), "true or false") for
+                  key, v in (("input_centering", centered),
+                             ("target_bias", bias)))):
+            if not good:
+                raise _bad(path, key, v, expected)
+        # the mark of the Python exporter, whose tables are all centred
+        self.centered = "script_version" in (meta.get("creation_info") or {}) \
+            if centered is None else centered
+        t = open_safetensors(os.path.join(directory, file))
+        for tensor, *shape in (
+                ("encoder_weight", n, d), ("encoder_bias", n),
+                ("decoder_weight", n, d), ("decoder_bias", d),
+                ("precomputed_products", n, out), ("bias_product", out)):
+            setattr(self, tensor, _floats(t, tensor, *shape))
+        self.threshold = None
+        if "threshold" in t or kind == "threshold":
+            self.threshold = _floats(t, "threshold", *(
+                [] if "threshold" in t and t["threshold"].ndim == 0 else [n]))
+            if kind == "topk" or not ((self.threshold >= 0) &
+                                      (self.threshold < np.inf)).all():
+                raise _bad(t.path, "threshold", self.threshold.tolist(),
+                           "at least 0, and an activation that uses it")
+        # what changes y and shows in no shape, as the file itself says it
+        own = _json(t.metadata.get("lut", "{}").encode(), t.path).get("entry")
+        theirs = own and [own.get("activation") or "topk", *(
+            ours if v is None else v for ours, v in (
+                (self.centered, own.get("encoder", {}).get("input_centering")),
+                (bool(bias), own.get("target_bias"))))]
+        if own and theirs != [kind, self.centered, bool(bias)]:
+            raise _bad(path, "activation, input_centering, target_bias",
+                       [kind, self.centered, bool(bias)],
+                       "%s, as its file says" % theirs)
 
     def encode(self, x):
         x = np.asarray(x, "f4") - (self.decoder_bias if self.centered else 0)

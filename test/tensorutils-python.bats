@@ -26,6 +26,10 @@ torch() {
     cases layers
 }
 
+@test "tensorutils.py: SAE and Table compute what the tools do, and refuse what they refuse" {
+    cases forms
+}
+
 @test "tensorutils.py: a table is lut-apply's, an autoencoder sae-train eval's" {
     lut-precompute -q -m "$ROOT/demo/qwen3-tiny" -s "$ROOT/demo/sae" -o lut
     hf-infer "$ROOT/demo/qwen3-tiny" -q --acts in:up_proj:1 --ctx 64 --acts-meta meta.json \
@@ -41,6 +45,11 @@ assert near(table(x), y) and near(table.reconstruct(x), np.load("xhat.npy"))
 # the table's numbers are BF16
 assert np.median(abs(sae.decode(sae.encode(x)) - np.load("xhat.npy"))) < 1e-2
 END
+    # a table says what it is, too
+    sed -i 's/"input_centering": false/"input_centering": true/' lut/metadata.json
+    run -65 lut-apply lut layers.1.mlp.up_proj --x-dtype f32 --raw -i x.f32 -o z.f32
+    PYTHONPATH=$ROOT/python run -1 "$PYTHON" -c 'import tensorutils as tu; tu.Table("lut", "layers.1.mlp.up_proj")'
+    [[ ${lines[-1]} == "ValueError: lut/metadata.json: activation, input_centering, target_bias is "* ]]
 }
 
 @test "tensorutils.py: what torch modules give, and a DataLoader" {

@@ -2,6 +2,8 @@
 its own; "torch" and "moe" need torch."""
 import json
 import os
+import re
+import struct
 import subprocess
 import sys
 import warnings
@@ -25,6 +27,23 @@ def fails(kind, text, function, *args):
         assert text in str(e), e
     else:
         raise AssertionError(text)
+
+
+def fits(*command):
+    """Does a tool take these files?  Its words where it does not."""
+    p = subprocess.run(command, capture_output=True, text=True)
+    assert p.returncode in (0, 65, 66), (command, p)
+    return p.stdout if p.returncode == 0 else None
+
+
+def same_verdict(name, theirs, function):
+    """An error where a tool refuses, and nowhere else."""
+    try:
+        ours = function()
+    except (ValueError, FileNotFoundError):
+        ours = None
+    assert (ours is None) == (theirs is None), (name, ours, theirs)
+    return ours
 
 
 def dump(out="acts", meta=META, x=X, options=("-q",)):
@@ -64,10 +83,52 @@ def dumps():
     os.chmod(shard, 0o644)
     os.truncate(shard, 100)
     fails(ValueError, "acts000001.bin: has 100 bytes (expected 720)",
-          tu.Acts(path).__getitem__, 4)
+          tu.Acts, path)
     with open(os.path.join(path, "metadata.json"), "w") as f:
         json.dump({"vit_family": "x"}, f)
     fails(ValueError, "metadata.json: has no 'layers'", tu.Acts, path)
+
+    # what saev-read refuses, and does not
+    for i, (good, meta, shards) in enumerate([
+            (True, {}, {}), (True, dict(layers=[7, 3]), {}),
+            (True, dict(n_imgs=9), {3: None}), (True, {}, {3: 720}),
+            (True, dict(n_imgs=9), {3: 720}), (False, dict(n_imgs=9), {}),
+            (False, {}, {4: 720}), (False, {}, {4: 0}), (False, {}, {2: None}),
+            (False, {}, {1: 240}), (False, {}, {3: 480}),
+            (False, dict(layers=[0, 0]), {}), (False, dict(layers=[]), {}),
+            (False, dict(layers=[0, True]), {}), (False, dict(layers=2), {}),
+            (False, dict(n_imgs=True), {}), (False, dict(n_imgs=10.), {}),
+            (False, dict(n_imgs=-1), {}), (False, dict(d_vit="6"), {}),
+            (False, dict(d_vit=0), {}), (False, dict(cls_token=1), {}),
+            (False, dict(max_patches_per_shard=9), {}),
+            (False, dict(n_patches_per_img=0, cls_token=False), {})]):
+        path = "d%d" % i
+        os.mkdir(path)
+        with open(path + "/metadata.json", "w") as f:
+            json.dump(dict(META, **meta), f)
+        sizes = {0: 720, 1: 720, 2: 720, 3: 240, **shards}
+        for k in sizes:
+            if sizes[k] is not None:
+                with open(path + "/acts%06d.bin" % k, "wb") as f:
+                    f.write(bytes(sizes[k]))
+        theirs = fits("saev-read", "-q", "--raw", path, "0")
+        assert (theirs is not None) == good, (meta, shards)
+        same_verdict((meta, shards), theirs, lambda: tu.Acts(path))
+    with open("d0/metadata.json", "w") as f:
+        f.write('{"n_imgs": 10, ' + json.dumps(META)[1:])
+    fails(ValueError, "a name is there twice", tu.Acts, "d0")
+    os.remove("d1/acts000001.bin")
+    os.mkfifo("d1/acts000001.bin")
+    fails(ValueError, "d1/acts000001.bin: ", tu.Acts, "d1")
+
+    # a directory of dumps is the only one of them
+    os.mkdir("of")
+    fails(FileNotFoundError, "of/metadata.json", tu.Acts, "of")
+    os.rename("d2", "of/x")
+    open("of/notes", "w").close()
+    assert tu.Acts("of").path == "of/x"
+    os.rename("d3", "of/y")
+    fails(ValueError, "of holds 2 dumps, name one: of/x, of/y", tu.Acts, "of")
 
 
 def writer():
@@ -127,6 +188,33 @@ def tensors():
     for bad in data[:7], data[:-1], b"\xff" * 8 + data[8:]:
         open("bad", "wb").write(bad)
         fails(ValueError, "bad: ", tu.open_safetensors, "bad")
+    # broken at random, by the format's rules
+    mutate = os.path.join(os.path.dirname(__file__), "safetensors_mutate.py")
+    records = subprocess.run([sys.executable, "-B", mutate, "3", "2000"],
+                          stdout=subprocess.PIPE, check=True).stdout
+    n, at = [0, 0], 0
+    while at < len(records):
+        size, dump = struct.unpack_from("<II", records, at)
+        good = dump != 2 ** 32 - 1
+        open("bad", "wb").write(records[at + 8:at + 8 + size])
+        at += 8 + size + good * dump
+        try:
+            read = [a.shape for _, a in tu.open_safetensors("bad").items()]
+        except ValueError as e:
+            read = None
+            good = good and "expected one that numpy has" not in str(e)
+        assert good == (read is not None), (n, read)
+        n[good] += 1
+    assert min(n) > 100
+    os.remove("bad")
+    os.mkfifo("bad")
+    fails(ValueError, "bad: is not a regular file", tu.open_safetensors, "bad")
+    # a file's place: no device is replaced, a link stays one
+    fails(ValueError, "bad: is not a regular file", tu.save_safetensors, "bad", {})
+    os.symlink("t.safetensors", "link")
+    tu.save_safetensors("link", dict(tu.open_safetensors("link").items()))
+    assert os.path.islink("link") and (tu.open_safetensors(
+        "t.safetensors")["f"] == a.reshape(100, 100)).all()
 
 
 def layers():
@@ -159,6 +247,108 @@ def layers():
                            + sae["decoder_bias"], atol=1e-4)
     fails(ValueError, "has no layer layers.1.mlp.up_proj", tu.Table, "t0",
           "layers.1.mlp.up_proj")
+
+
+def saes():
+    """SAEs that sae-train refuses, or computes: by name, layout, changes of
+    the configuration, tensors."""
+    z, N = np.zeros(24), None
+    plain = [
+        ("sparsify", {}, {}), ("saelens", {}, {}), ("saelens_args", {}, {}),
+        ("saelens", dict(apply_b_dec_to_input=N), {}),
+        ("saelens", dict(apply_b_dec_to_input=False), {}),
+        ("saelens", dict(architecture="standard", k=N), {}),
+        ("saelens", dict(architecture="jumprelu", k=N), dict(threshold=z + .4)),
+        ("saelens", dict(architecture="jumprelu"), dict(threshold=z - .4)),
+        ("sparsify", dict(activation="batchtopk", threshold=.5), {}),
+        ("sparsify", dict(activation="BatchTopK"), {}),
+        ("sparsify", dict(num_latents=0, signed=False, hook="layers.1"), {}),
+        ("saelens", dict(metadata=dict(hook_name="h"), hook_name="h"), {})]
+    refused = [("sparsify", cfg, {}) for cfg in (
+        dict(transcode=True), dict(skip_connection=True), dict(signed=True),
+        dict(activation="groupmax"), dict(activation="batchtopk", threshold=-1),
+        dict(threshold=.5), dict(num_tiles=4), dict(use_hadamard=True),
+        dict(k=25), dict(k=N), dict(k=0), dict(k=True), dict(k=4.),
+        dict(rescale_acts_by_decoder_norm=True), dict(num_latents=25),
+        dict(d_in=59), dict(activation=N, normalize_activations="layer_norm"))]
+    refused += [("saelens", cfg, {}) for cfg in (
+        dict(architecture="gated"), dict(architecture="jumprelu"),
+        dict(normalize_activations="layer_norm"), dict(activation_fn="tanh"),
+        dict(reshape_activations="hook_q"), dict(d_sae=25), dict(d_out=6),
+        dict(activation_fn_kwargs=dict(k=4, signed=True)),
+        dict(activation_fn_kwargs=dict(k=5)), dict(hook_head_index=0),
+        dict(apply_b_dec_to_input="no"), dict(dict_class="GatedAutoEncoder"),
+        dict(hook_name="a", hook_name_out="b"), dict(finetuning_scaling_factor=True),
+        dict(hook_name="a", metadata=dict(hook_name="b")),
+        dict(metadata=dict(model_from_pretrained_kwargs=dict(fold_ln=True))))]
+    refused += [
+        ("sparsify", {}, dict(W_skip=np.zeros((60, 60)))),
+        ("sparsify", {}, dict(post_enc=z)), ("saelens", {}, dict(threshold=z)),
+        ("saelens", dict(architecture="jumprelu"), dict(threshold=z + np.nan)),
+        ("saelens", dict(architecture="jumprelu"), dict(threshold=z[1:])),
+        ("saelens", {}, dict(b_enc=z + np.inf)),
+        ("sparsify", {}, dict(W_dec=np.ones((60, 24))))]
+    assert len(refused) >= 28
+    return plain, refused
+
+
+def forms():
+    """What sae-train and lut-apply compute and refuse, SAE and Table do."""
+    rng = np.random.default_rng(1)
+    sae, x = lut_ref.tiny_sae(rng, 24, 60), rng.normal(0, 1, (50, 60)).astype("f4")
+    np.save("x.npy", x)
+    plain, refused = saes()
+    for i, (layout, cfg, extra) in enumerate(plain + refused):
+        lut_ref.write_sae("s%d" % i, layout, sae, 4, cfg=cfg, extra=extra)
+        said = fits("sae-train", "eval", "-s", "s%d" % i, "x.npy")
+        assert (said is None) == (i >= len(plain)), (layout, cfg)
+        got = same_verdict((layout, cfg, list(extra)), said,
+                           lambda: tu.SAE("s%d" % i))
+        if got:
+            mse = float(re.search(r"mse\s(\S+)", said)[1])
+            assert abs(((got.decode(got.encode(x)) - x) ** 2).sum() / len(x)
+                       - mse) < 1e-3 * mse, (layout, cfg)
+    for beside in "hadamard.pt", "sae_weights.safetensors", "ae.pt":
+        lut_ref.write_sae(beside + ".d", "sparsify", sae, 4)
+        open(beside + ".d/" + beside, "w").close()
+        same_verdict(beside, fits("sae-train", "eval", "-s", beside + ".d", "x.npy"),
+                     lambda: tu.SAE(beside + ".d"))
+
+    layer, w = "model.layers.0.mlp.up_proj", rng.standard_normal((12, 60))
+    tables = [dict(), dict(k_active=24), dict(activation="topk"),
+              dict(encoder=dict(input_centering=True)), dict(k_active=None),
+              dict(num_basis=None, target_bias=False)]
+    refused = [dict(file="../t0/%s.lut.safetensors" % layer), dict(file="fifo"),
+               dict(file=os.path.abspath("t0/%s.lut.safetensors" % layer)),
+               dict(file=""), dict(file=".x"), dict(k_active=0),
+               dict(k_active=-2), dict(k_active=100), dict(k_active=True),
+               dict(k_active=2.), dict(input_dim=59), dict(output_dim=13),
+               dict(num_basis=23), dict(activation="relu"),
+               dict(activation="threshold"), dict(input_dim=None),
+               dict(encoder=dict(input_centering="yes")), dict(target_bias=1)]
+    for i, entry in enumerate(tables + refused):
+        lut_ref.write_lut("t%d" % i, {layer: lut_ref.table(sae, w)}, 5, "F32")
+        os.mkfifo("t%d/fifo" % i)
+        with open("t%d/metadata.json" % i) as f:
+            meta = json.load(f)
+        members = meta["layers"][layer]
+        members.update(entry)
+        for key in [key for key in members if members[key] is None]:
+            del members[key]
+        with open("t%d/metadata.json" % i, "w") as f:
+            json.dump(meta, f)
+        said = fits("lut-apply", "t%d" % i, layer, "-q", "-i", "x.npy",
+                    "-fo", "y.npy")
+        assert (said is None) == (i >= len(tables)), entry
+        table = same_verdict(entry, said, lambda: tu.Table("t%d" % i, layer))
+        if table:
+            assert np.allclose(table(x), np.load("y.npy"), atol=1e-4), entry
+    for meta, threshold in (dict(version="2.0"), None), ({}, -.5), ({}, np.nan), \
+            ({}, rng.random(23)), (dict(layers={layer: {}, layer[6:]: {}}), None):
+        lut_ref.write_lut("bad", {layer: lut_ref.table(sae, w)}, 5, "F32",
+                          meta=meta, threshold=threshold)
+        assert fits("lut-apply", "bad", layer, "-i", "x.npy", "-fo", "y.npy") is None
+        fails(ValueError, "bad/", tu.Table, "bad", layer)
 
 
 def torch():
