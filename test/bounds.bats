@@ -477,14 +477,12 @@ elsewhere="npy test/unit/npy.c 65537 bytes (expected at most 65536)
 npy test/st-inspect-bytes.bats as long a header as is read
 nesting test/unit/pyjson.c nested 65 levels deep
 nesting test/unit/st.c 129 levels are refused
-patterns test/unit/peft.c takes more than 1056768 steps for 32 bytes
-patterns test/unit/regex.c three million characters in ranges
-patterns test/unit/regex.c quick searches are steps, too
-patterns test/unit/peft.c ignore the case of 4455424 characters
+patterns test/unit/peft.c takes more than 1049088 steps for 32 bytes
+patterns test/unit/regex.c takes more than 1 s for 3000 bytes
 patterns test/unit/peft.c 65537 patterns (at most 65536)
 adapter test/unit/peft.c has 65 dots (at most 64)
 adapter test/unit/peft.c has 65 words (at most 64)
-patterns test/unit/tok-refuse.c takes more than 6168576 steps for 20000 bytes
+patterns test/unit/tok-refuse.c takes more than 1368576 steps for 20000 bytes
 growth test/unit/tok-bounds.c makes a text of 1 byte longer
 checkpoint test/kvc-convert-bounds.bats views become at most 4 times what is stored
 checkpoint test/unit/sae.c unpacks to 134

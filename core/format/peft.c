@@ -6,7 +6,6 @@
 
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/regex.h"
 
 /* Of rank_pattern and alpha_pattern each.  A regex takes less than a kilobyte
  * compiled. */
@@ -207,7 +206,7 @@ read_patterns(const struct peft *p, const char *key, bool whole,
 {
     struct js js = js_get(&p->config, key);
     json_t *object = (json_t *)(uintptr_t)js.v; /* jansson's, not const */
-    size_t n = json_object_size(js.v), nbytes = 0, n_folded = 0;
+    size_t n = json_object_size(js.v), nbytes = 0;
     int64_t rank = 0;
 
     if (js_absent(&js))
@@ -256,12 +255,6 @@ read_patterns(const struct peft *p, const char *key, bool whole,
                             "%s: the first %zu of %zu patterns take %zu bytes "
                             "compiled (at most %zu)",
                             js.path, i + 1, n, nbytes, MAX_NBYTES);
-        n_folded += regex_n_folded(one->regex);
-        if (n_folded > REGEX_MAX_FOLDED)
-            return err_data(err, js.file,
-                            "%s: the first %zu of %zu patterns ignore the case "
-                            "of %zu characters in ranges (at most %d)",
-                            js.path, i + 1, n, n_folded, REGEX_MAX_FOLDED);
     }
     return 0;
 }
@@ -272,7 +265,7 @@ find_pattern(const struct peft *p, const struct peft_patterns *of,
              const char *module, const struct peft_pattern **found,
              struct err *err)
 {
-    struct regex_work *work = p->regexes;
+    struct peft_work *work = p->work;
     struct search s = { .names = of->names,
                         .module = module,
                         .steps = work->steps,
@@ -285,8 +278,8 @@ find_pattern(const struct peft *p, const struct peft_patterns *of,
         return 0;
     if (utf8_valid(module, n) != n)
         return err_data(err, p->path, "module \"%s\" is not UTF-8", module);
-    work->nbytes += n;
-    s.max_steps = REGEX_STEPS + REGEX_STEPS_PER_BYTE * work->nbytes;
+    work->regexes.nbytes += n;
+    s.max_steps = PEFT_STEPS + PEFT_STEPS_PER_BYTE * work->regexes.nbytes;
     if (!strchr(module, '\n')) /* '.' does not match it */
         search(&s, 0, of->n_names, 0, n);
     work->steps = s.steps;
@@ -295,13 +288,14 @@ find_pattern(const struct peft *p, const struct peft_patterns *of,
                         "looking up modules takes more than %llu steps for "
                         "%llu bytes of names",
                         (unsigned long long)s.max_steps,
-                        (unsigned long long)work->nbytes);
+                        (unsigned long long)work->regexes.nbytes);
     if (s.found < of->n)
         *found = &of->list[s.found];
     for (size_t i = 0; rc == 0 && i < of->n_regexes; i++) {
         if (*found && *found < of->regexes[i])
             break;
-        rc = regex_find(of->regexes[i]->regex, work, module, n, 0, &a, &b, err);
+        rc = regex_find(of->regexes[i]->regex, &work->regexes, module, n, 0, &a,
+                        &b, err);
         if (rc > 0)
             *found = of->regexes[i];
     }
@@ -502,7 +496,7 @@ peft_open(struct peft *p, const char *dir, struct err *err)
     struct str path = { 0 };
     struct js r, alpha;
 
-    *p = (struct peft){ .regexes = xcalloc(1, sizeof(*p->regexes)) };
+    *p = (struct peft){ .work = xcalloc(1, sizeof(*p->work)) };
     str_addf(&path, "%s/" PEFT_CONFIG, dir);
     p->path = path.s;
     p->root = js_load(p->path, err);
@@ -541,9 +535,9 @@ peft_close(struct peft *p)
     free_patterns(&p->alpha_of);
     free_patterns(&p->r_of);
     free_patterns(&p->excluded);
-    if (p->regexes)
-        regex_work_free(p->regexes);
-    free(p->regexes);
+    if (p->work)
+        regex_work_free(&p->work->regexes);
+    free(p->work);
     free(p->targets.list);
     free(p->others.list);
     free(p->layers);

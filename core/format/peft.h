@@ -11,6 +11,7 @@
 
 #include "core/err.h"
 #include "core/js.h"
+#include "core/regex.h"
 
 #define PEFT_CONFIG "adapter_config.json"
 #define PEFT_MODEL  "adapter_model.safetensors"
@@ -31,6 +32,15 @@ struct peft_list {
     const char **list; /* [n], sorted */
 };
 
+/* Names of modules are looked up in at most PEFT_STEPS, and PEFT_STEPS_PER_BYTE
+ * more for each byte of them; core/regex.h bounds the patterns. */
+enum { PEFT_STEPS = 1 << 20, PEFT_STEPS_PER_BYTE = 256 };
+
+struct peft_work {
+    struct regex_work regexes;
+    uint64_t steps;
+};
+
 /* All of it belongs to it and dies with peft_close(); read-only
  * meanwhile, but matching counts its steps there: one thread at a time. */
 struct peft {
@@ -43,8 +53,8 @@ struct peft {
     struct peft_patterns r_of, alpha_of, excluded;
     struct peft_list targets, others; /* target_modules, exclude_modules */
     size_t n_layers;
-    int64_t *layers;            /* layers_to_transform: [n_layers], sorted */
-    struct regex_work *regexes; /* of all modules: core/regex.h bounds it */
+    int64_t *layers;        /* layers_to_transform: [n_layers], sorted */
+    struct peft_work *work; /* of all modules together */
 };
 
 /* The configuration of one module. */

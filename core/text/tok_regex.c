@@ -103,7 +103,7 @@ put_escape(struct onig *o, const struct js *js, struct err *err)
     /* what means something else to PCRE2, or matches only with it */
     if (high)
         return unsupported(js, "a byte of \\x80 and more", err);
-    if (c && strchr("CEHKNQVcho", c))
+    if (c && strchr("CEHKNQVXcho", c))
         return unsupported(js, name, err);
     if (c == 'p' || c == 'P')
         return put_property(o, js, err);
