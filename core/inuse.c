@@ -19,6 +19,8 @@ struct file_id {
 static bool watching;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of these two: */
 static void *inputs; /* the regular files that were read, a tree of tsearch() */
+static char **input_dirs;
+static size_t n_input_dirs;
 static struct inuse_output *outputs;
 
 static int
@@ -48,6 +50,33 @@ read_and_written(const char *path, struct err *err)
 {
     return err_set(err, TU_USAGE,
                    "%s: is both an input and an output of this command", path);
+}
+
+/* Is it in a directory that nothing may be written into? */
+static int
+check_dirs(const char *path, const char *dir, struct err *err)
+{
+    if (strcmp(path, "-") != 0 && file_is_in(path, dir))
+        return err_set(err, TU_USAGE,
+                       "%s: would be written into %s, an input of this command",
+                       path, dir);
+    return 0;
+}
+
+int
+inuse_input_dir(const char *path, struct err *err)
+{
+    int rc = 0;
+
+    if (!watching)
+        return 0;
+    pthread_mutex_lock(&lock);
+    input_dirs = xrealloc(input_dirs, n_input_dirs + 1, sizeof(*input_dirs));
+    input_dirs[n_input_dirs++] = xstrdup(path);
+    for (struct inuse_output *o = outputs; o && rc == 0; o = o->next)
+        rc = check_dirs(o->path, path, err);
+    pthread_mutex_unlock(&lock);
+    return rc;
 }
 
 int
@@ -84,16 +113,17 @@ inuse_begin(void)
         inuse_input("standard input", &st, &none);
 }
 
-int
-inuse_output(struct inuse_output *output, const char *path, bool own,
-             struct err *err)
+static int
+begin(struct inuse_output *output, const char *path, bool own, bool claimed,
+      struct err *err)
 {
     bool twice = false;
     struct stat st;
+    int rc = 0;
 
     if (!watching)
         return 0;
-    *output = (struct inuse_output){ .path = path };
+    *output = (struct inuse_output){ .path = path, .claimed = claimed };
     if (!own && inuse_check(path, err) < 0)
         return -1;
     if (!own && strcmp(path, "-") != 0 && stat(path, &st) == 0 &&
@@ -104,15 +134,34 @@ inuse_output(struct inuse_output *output, const char *path, bool own,
     }
     pthread_mutex_lock(&lock);
     for (const struct inuse_output *o = outputs; o; o = o->next)
-        twice = twice || file_same(o->path, path);
+        twice = twice ||
+                ((claimed || !own || !o->claimed) && file_same(o->path, path));
+    for (size_t i = 0; i < n_input_dirs && rc == 0; i++)
+        rc = check_dirs(path, input_dirs[i], err);
     output->next = outputs;
     outputs = output;
     pthread_mutex_unlock(&lock);
-    if (twice)
+    if (rc == 0 && twice)
         return err_set(err, TU_USAGE,
                        "%s: would be two outputs of this command",
                        strcmp(path, "-") ? path : "standard output");
-    return 0;
+    return rc;
+}
+
+int
+inuse_output(struct inuse_output *output, const char *path, bool own,
+             struct err *err)
+{
+    return begin(output, path, own, false, err);
+}
+
+int
+inuse_claim(const char *path, bool own, struct err *err)
+{
+    if (!watching)
+        return 0;
+    return begin(xcalloc(1, sizeof(struct inuse_output)), xstrdup(path), own,
+                 true, err);
 }
 
 int

@@ -1,8 +1,9 @@
 /*
  * What a command reads it never replaces, and no two of its outputs have one
  * name.  core/map reports each file that it opens and core/out each that it
- * makes; files are compared by device and inode, so no spelling and no link
- * gets around it.  Standard input counts as read, whether it is or not.
+ * makes; files are compared by device and inode, those that do not exist yet by
+ * their directories' and by name, so no spelling and no link gets around it.
+ * Standard input counts as read, whether it is or not.
  *
  * A file that gets the inode of a removed input is taken for that input.  Only
  * other programs can bring this about while the command runs, as what a command
@@ -29,6 +30,7 @@ struct inuse_output {
     dev_t dev;
     ino_t ino;
     bool was_read; /* while this was being written */
+    bool claimed;
     struct inuse_output *next;
 };
 
@@ -47,6 +49,17 @@ int inuse_input(const char *path, const struct stat *st, struct err *err);
 int inuse_output(struct inuse_output *output, const char *path, bool own,
                  struct err *err);
 void inuse_end(struct inuse_output *output);
+
+/*
+ * inuse_claim() is inuse_output() for the rest of the command, of a name that
+ * out_open() makes files of later, with OUT_OWN: a run says at its start what
+ * it will write.  'own': the run itself reads it first, to be resumed.
+ */
+int inuse_claim(const char *path, bool own, struct err *err);
+
+/* inuse_input_dir(): the directory 'path' is an input as a whole, as a dump is,
+ * and nothing is made in it or below.  0, or -1 with 'err' set (TU_USAGE). */
+int inuse_input_dir(const char *path, struct err *err);
 
 /* inuse_publish() asks last, as some tools continue after an input that could
  * not be opened: may the output replace the file?  0, or -1 with 'err' set. */

@@ -196,24 +196,46 @@ file_target(const char *path)
     return NULL;
 }
 
-/* The directory that 'path' is in; its last name. */
-static const char *
-stat_parent(const char *path, struct stat *st)
+/* Cuts the last name off 'path': false where there is no other. */
+static bool
+cut_name(char *path)
 {
-    const char *slash = strrchr(path, '/');
-    char *dir = slash ? xstrndup(path, (size_t)(slash + 1 - path)) : NULL;
-    int rc = stat(dir ? dir : ".", st);
+    char *slash = strrchr(path, '/');
 
-    free(dir);
-    return rc < 0 ? NULL : slash ? slash + 1 : path;
+    if (slash)
+        slash[slash == path] = '\0';
+    return slash && slash != path;
+}
+
+/* The deepest directory above 'path' that exists, and in 'rest' the names from
+ * there on.  False: it is behind a loop of links. */
+static bool
+stat_above(const char *path, struct stat *st, struct str *rest)
+{
+    char *at = file_target(path);
+    bool more = at, found = false;
+
+    while (more && !found) {
+        const char *slash = strrchr(at, '/'), *name = slash ? slash + 1 : at;
+        struct str names = { 0 };
+
+        if (*name && strcmp(name, ".") != 0) {
+            str_addf(&names, "%s/%s", name, rest->n ? rest->s : "");
+            str_free(rest);
+            *rest = names;
+        }
+        more = cut_name(at);
+        found = stat(slash ? at : ".", st) == 0;
+    }
+    free(at);
+    return found;
 }
 
 bool
 file_same(const char *a, const char *b)
 {
-    const char *name_a, *name_b;
+    struct str rest_a = { 0 }, rest_b = { 0 };
     struct stat s, t;
-    char *to_a, *to_b;
     bool same;
 
     if (!a || !b || !strcmp(a, b))
@@ -225,28 +247,28 @@ file_same(const char *a, const char *b)
                s.st_ino == t.st_ino && s.st_dev == t.st_dev;
     if (stat(b, &t) == 0)
         return false;
-    to_a = file_target(a);
-    to_b = file_target(b);
-    name_a = to_a ? stat_parent(to_a, &s) : NULL;
-    name_b = to_b ? stat_parent(to_b, &t) : NULL;
-    same = name_a && name_b && !strcmp(name_a, name_b) &&
+    same = stat_above(a, &s, &rest_a) && stat_above(b, &t, &rest_b) &&
+           rest_a.n && rest_b.n && !strcmp(rest_a.s, rest_b.s) &&
            s.st_ino == t.st_ino && s.st_dev == t.st_dev;
-    free(to_a);
-    free(to_b);
+    str_free(&rest_a);
+    str_free(&rest_b);
     return same;
 }
 
 static bool
 parent_is_in(const char *path, const char *real_dir)
 {
-    const char *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) : 0;
-    char *parent = slash ? xstrndup(path, n ? n : 1) : xstrdup(".");
-    char *real = realpath(parent, NULL);
+    char *parent = xstrdup(path), *real = NULL;
     size_t n_dir = strlen(real_dir);
-    bool is_in = real && !strncmp(real, real_dir, n_dir) &&
-                 (real[n_dir] == '/' || real[n_dir] == '\0' ||
-                  real_dir[n_dir - 1] == '/');
+    bool is_in, more = true;
+
+    while (!real && more) { /* what does not exist is no link */
+        more = cut_name(parent);
+        real = realpath(strchr(parent, '/') || more ? parent : ".", NULL);
+    }
+    is_in = real && !strncmp(real, real_dir, n_dir) &&
+            (real[n_dir] == '/' || real[n_dir] == '\0' ||
+             real_dir[n_dir - 1] == '/');
 
     free(real);
     free(parent);

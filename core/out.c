@@ -156,7 +156,8 @@ out_exists(const char *path, struct err *err)
  * A link is followed: what it points to is replaced, not the link.  Those that
  * lead to a pipe, as /dev/stdout, lead to no name; one that leads to a file
  * without any, as /dev/fd/3 of what was removed, says "NAME (deleted)".  What
- * the kernel does not follow (another's link in /tmp) is not followed here.
+ * the kernel does not follow (another's link in /tmp) is not followed here, nor
+ * are those in the place of a file whose name is the tool's (OUT_NO_FOLLOW).
  * A device or pipe is written in place; a file is replaced when whole.
  */
 static int
@@ -165,10 +166,14 @@ open_path(struct out *o, const char *path, struct err *err)
     struct stat st;
     bool exists = stat(path, &st) == 0;
 
-    if (!exists && errno != ENOENT)
+    if (!exists && errno != ENOENT &&
+        !(errno == ELOOP && o->flags & OUT_NO_FOLLOW))
         return err_sys(err, EX_CANTCREAT, "%s", path);
-    o->path =
-        exists && !S_ISREG(st.st_mode) ? xstrdup(path) : file_target(path);
+    if (o->flags & OUT_NO_FOLLOW && !(exists && !S_ISREG(st.st_mode)))
+        exists = lstat(path, &st) == 0;
+    o->path = o->flags & OUT_NO_FOLLOW || (exists && !S_ISREG(st.st_mode))
+                  ? xstrdup(path)
+                  : file_target(path);
     if (!o->path ||
         (exists && strcmp(o->path, path) != 0 && stat(o->path, &st) < 0))
         return err_sys(err, EX_CANTCREAT, "%s", path);
@@ -180,7 +185,7 @@ open_path(struct out *o, const char *path, struct err *err)
         return open_tmp(o, err);
     if (S_ISDIR(st.st_mode))
         return err_set(err, EX_CANTCREAT, "%s: is a directory", o->path);
-    if (S_ISREG(st.st_mode)) {
+    if (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)) {
         if (!(o->flags & OUT_FORCE))
             return out_exists(o->path, err);
         if (name_is_fixed(o->path))

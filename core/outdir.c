@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/fd.h"
+#include "core/inuse.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/out.h"
@@ -89,20 +90,44 @@ outdir_check_name(const char *path, struct err *err)
 }
 
 int
-outdir_make(const char *path, struct err *err)
+outdir_make(const char *path, size_t *n_old, struct err *err)
 {
-    size_t n = strlen(path);
-    char *name;
-    int rc;
+    size_t n = strlen(path), n_there = 0;
+    int rc = 0;
 
     while (n > 1 && path[n - 1] == '/')
         n--;
-    name = xstrndup(path, n);
-    rc = make(name, err);
-    if (rc > 0)
-        rc = dir_sync(name, err);
-    free(name);
+    for (size_t i = 1; rc == 0 && i <= n; i++) {
+        char *name;
+
+        if (i < n && (path[i] != '/' || path[i - 1] == '/'))
+            continue;
+        name = xstrndup(path, i);
+        /* those above are not looked at where they are there: rights */
+        if (i < n && !file_missing(name))
+            n_there = i;
+        else if ((rc = make(name, err)) > 0)
+            rc = dir_sync(name, err);
+        else if (rc == 0)
+            n_there = i;
+        free(name);
+    }
+    if (n_old)
+        *n_old = n_there;
     return rc;
+}
+
+void
+outdir_unmake(const char *path, size_t n_old)
+{
+    char *at = xstrdup(path), *slash = at;
+
+    while (slash && strlen(at) > n_old && (rmdir(at) == 0 || errno == ENOENT)) {
+        slash = strrchr(at, '/');
+        if (slash)
+            *slash = '\0';
+    }
+    free(at);
 }
 
 /* ---- what killed runs left ---- */
@@ -239,7 +264,7 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
     d->name = xstrdup(name);
     d->shared = shared;
     d->slot = d->fd = -1;
-    rc = outdir_make(parent, err);
+    rc = outdir_make(parent, NULL, err);
     outdir_sweep(parent, name);
     path = child(parent, name);
     if (shared) {
@@ -316,7 +341,7 @@ not_replaced(const char *path, struct err *err)
 }
 
 int
-outdir_replaceable(const char *path, struct err *err)
+outdir_replaceable(const char *path, bool own, struct err *err)
 {
     struct dirent *e;
     struct stat st;
@@ -337,7 +362,9 @@ outdir_replaceable(const char *path, struct err *err)
                          path, e->d_name);
     if (dir)
         closedir(dir);
-    return rc == 0 && name_is_fixed(path) ? not_replaced(path, err) : rc;
+    if (rc == 0 && name_is_fixed(path))
+        return not_replaced(path, err);
+    return rc < 0 || own ? rc : inuse_check_files(path, err);
 }
 
 /* The rename that gives it its name.  Another run that shares it may settle
@@ -354,7 +381,7 @@ take_name(const struct outdir *d, const char *path, const char *old,
 
     for (int i = 0; rc == 0 && is_in_way; i++) {
         if (replace && !outdir_is_gone(d) && lstat(path, &was) == 0) {
-            rc = outdir_replaceable(path, err);
+            rc = outdir_replaceable(path, true, err);
             if (rc < 0)
                 break;
             settle_old(path, old, NULL);
@@ -470,11 +497,31 @@ outdir_abort(struct outdir *d)
 }
 
 int
-outdir_lock(const char *dir, const char *run, int *lock, struct err *err)
+outdir_claim(const char *dir, const char *const *names, size_t n, bool resumed,
+             struct err *err)
+{
+    int rc = inuse_claim(dir, false, err);
+
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        char *path = child(dir, names[i]);
+
+        /* the state has been read for its options */
+        if (!resumed || strcmp(names[i], OUTDIR_STATE) != 0)
+            rc = inuse_check(path, err);
+        if (rc == 0)
+            rc = inuse_claim(path, resumed, err);
+        free(path);
+    }
+    return rc;
+}
+
+int
+outdir_lock(const char *dir, const char *run, int *lock, size_t *n_old,
+            struct err *err)
 {
     struct stat st;
 
-    if (outdir_make(dir, err) < 0)
+    if (outdir_make(dir, n_old, err) < 0)
         return -1;
     if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
         return err_set(err, EX_CANTCREAT, "%s: is not a directory", dir);

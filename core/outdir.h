@@ -67,10 +67,11 @@ int outdir_keep(struct outdir *dir, struct err *err);
 void outdir_abort(struct outdir *dir);
 
 /* outdir_replaceable(): 0 unless 'replace' would be refused: a file or link is
- * no directory, one with directories in it was not made here, and a mount point
- * cannot be renamed.  -1 with 'err' set (EX_CANTCREAT) says so before the work;
- * outdir_commit() looks again. */
-int outdir_replaceable(const char *path, struct err *err);
+ * no directory, one with directories in it was not made here, a mount point
+ * cannot be renamed, and, but in a run's 'own', no file in it has been read
+ * (core/inuse.h).  -1 with 'err' set (EX_CANTCREAT, TU_USAGE) says so before
+ * the work; outdir_commit() looks again at the former. */
+int outdir_replaceable(const char *path, bool own, struct err *err);
 
 /* outdir_sweep() removes what runs that were killed left of PARENT/NAME, and
  * restores it from .NAME.old, as outdir_open() does. */
@@ -85,17 +86,31 @@ void outdir_drop_part(const char *parent, const char *name);
  * (TU_USAGE). */
 int outdir_check_name(const char *path, struct err *err);
 
-/* outdir_make() makes the directory 'path' if it is missing, not those above
- * it, and makes its name durable.  0, or -1 with 'err' set (EX_CANTCREAT,
- * EX_IOERR). */
-int outdir_make(const char *path, struct err *err);
+/* outdir_make() makes the directory 'path' and those above it, where they are
+ * missing, and their names durable; *n_old is how many bytes of 'path' were
+ * there before, or n_old is NULL.  0, or -1 with 'err' set (EX_CANTCREAT,
+ * EX_IOERR).  outdir_unmake() removes what it made, as far as that is empty. */
+int outdir_make(const char *path, size_t *n_old, struct err *err);
+void outdir_unmake(const char *path, size_t n_old);
+
+/*
+ * outdir_claim() says that a run will write files of these names in 'dir', so
+ * that no input and no other output can be one of them (core/inuse.h).
+ * 'resumed': the run reads those of its earlier part, and has read the state.
+ * 0, or -1 with 'err' set (TU_USAGE).
+ */
+#define OUTDIR_STATE "state.safetensors"
+int outdir_claim(const char *dir, const char *const *names, size_t n,
+                 bool resumed, struct err *err);
 
 /*
  * outdir_lock() makes the directory of a run that adds files to it step by
- * step, and locks it, where its file system has locks: *lock is closed to
- * unlock it, or -1.  0, or -1 with 'err' set (EX_CANTCREAT, EX_IOERR): another
- * 'run', as "train", is running there, or it cannot be written.
+ * step, as outdir_make(), and locks it, where its file system has locks: *lock
+ * is closed to unlock it, or -1.  0, or -1 with 'err' set (EX_CANTCREAT,
+ * EX_IOERR): another 'run', as "train", is running there, or it cannot be
+ * written.
  */
-int outdir_lock(const char *dir, const char *run, int *lock, struct err *err);
+int outdir_lock(const char *dir, const char *run, int *lock, size_t *n_old,
+                struct err *err);
 
 #endif

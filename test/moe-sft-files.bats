@@ -89,7 +89,7 @@ END
     # nor does it write two things to one file
     for path in run/state.safetensors ./run/lora.safetensors x; do
         run -2 moe-sft train -b base.safetensors -l lora.safetensors -o run -n 1 -f --log x --svg $path batch.safetensors
-        [ "${lines[0]}" = "moe-sft: --svg $path is the name of another file of this command" ]
+        [ "${lines[0]}" = "moe-sft: $path: would be two outputs of this command" ]
     done
 }
 

@@ -393,18 +393,6 @@ END
     cmp run/best/adapter_model.safetensors best/adapter_model.safetensors
     moe-sft tune -m "$DEMO" -d ids.jsonl -o run --resume -n 6
     [ "$(awk -F '\t' '$6 != "" { printf "%s ", $1 }' run/log.tsv)" = "step 0 3 6 " ]
-    rm l.svg # a run of before, whose end was not evaluated
-    py - <<'END'
-import mkst
-t, meta = mkst.load_all("run/state.safetensors")
-dtype, shape, data = t["evals"]
-t["evals"] = (dtype, [shape[0] - 1, 2], data[:-16])
-del meta["xxh3"]
-mkst.save("run/state.safetensors", t, meta)
-END
-    cp run/log.tsv want.tsv
-    moe-sft tune -m "$DEMO" -d ids.jsonl -o run --resume
-    cmp want.tsv run/log.tsv
 }
 
 @test "moe-sft tune --keep-best: DIR/best is the adapter with the lowest loss on --eval" {
@@ -567,7 +555,7 @@ open(p, "wb").write(d)'
     # another file of the run
     for f in log.tsv state.safetensors adapter_model.safetensors best; do
         run -2 --separate-stderr tune two -n 1 --svg ./two/$f
-        [ "${stderr_lines[0]}" = "moe-sft: --svg ./two/$f is the name of another file of this command" ]
+        [[ ${stderr_lines[0]} == "moe-sft: "*"./two/$f: "@("would be two outputs of this command"|"is in a directory of the run") ]]
         [ ! -e two ]
     done
     mkfifo pipe

@@ -202,6 +202,89 @@ import moe; moe.save_all(".")'
     [ -z "$output" ]
 }
 
+@test "out: in every tool, no output is an input, another output or in a dump: 2, and nothing changes" {
+    cp -rL "$DEMO" model
+    cp -r "$ROOT/demo/sae" sae
+    lut-precompute -q -m model -s sae -o lut
+    py -c 'from saev_dump import *
+rows = np.random.default_rng(1).standard_normal((40, 128)).astype("f4")
+np.save("x.npy", rows), np.save("ids.npy", np.arange(8)), rows[:16, :8].tofile("raw")
+dump("dump"), dump("one", n=1)
+import kvc_model, kvc_ref, moe
+kvc_ref.save("c.bin", kvc_model.average(3, 8, 2), 8, 2), moe.save_all(".")'
+    echo '{"text": "1+1=2"}' | tee d.jsonl >e.jsonl
+    echo '{"vit_family": "clip", "vit_ckpt": "B", "layers": [1], "n_patches_per_img": 4, "cls_token": false, "d_vit": 8, "seed": 1, "n_imgs": 4, "max_patches_per_shard": 20, "data": "t"}' >m.json
+    saev-write -q -m m.json -o made raw
+    made=$(echo made/*)
+    sae="-k 4 --latents 64 --batch 8 --warmup 0 -q x.npy"
+    # shellcheck disable=SC2086
+    sae-train -o one_sae $sae
+    # shellcheck disable=SC2086
+    sae-train -o saes --sae a:k=2 $sae
+    ln -s x.npy link
+    ln x.npy hard
+    tune="moe-sft tune -m model -d d.jsonl -n 1 -q"
+    moe="-b base.safetensors -l lora.safetensors"
+    up=layers.1.mlp.up_proj
+    sums() { find . -type f -exec md5sum {} + | sort; find . -type d -o -type l | sort; }
+    sums >../before
+    tools=
+    while read -r -a command; do
+        run -2 "${command[@]}" </dev/null
+        [[ $output =~ "is both an input and an output"|"would be two outputs"|"would be written into"|"is replaced, but"|"own directory" ]] || { echo "${command[*]}: $output"; false; }
+        sums | diff ../before - || { echo "${command[*]}"; false; }
+        tools+=" ${command[0]}"
+    done <<END
+st-inspect cat --raw -f -o model/model.safetensors model model.norm.weight
+st-inspect stats -f --svg ./model/model.safetensors model
+st-inspect stats -f -o new --svg ./new model
+hf-infer model --ids 1,2 --nll -f -o model/config.json
+hf-infer model --ids 1,2 -f --logits model/model.safetensors
+hf-infer model --file ids.npy --acts resid:0 --ctx 4 -f --acts-ids ids.npy -o new
+hf-infer model --file ids.npy --acts resid:0 --ctx 4 --acts-ids new --acts-meta ./new -o a
+hf-infer model --ids 1,2 --acts resid:0 -f --acts-meta model/config.json -o new
+hf-infer model --lut lut --ids 1,2 --nll -f --lut-report lut/metadata.json
+lut-apply lut $up -i x.npy -f -o link
+lut-apply lut $up -i x.npy -o new --codes ./new
+lut-apply lut $up -i x.npy -f -o new --codes hard
+lut-apply lut $up -i x.npy -f -o new --values x.npy
+lut-apply lut $up -m model -i x.npy --report -f --svg lut/metadata.json
+lut-precompute -q -m model -s lut -f -o lut
+lut-precompute calibrate -m model lut $up -i x.npy --top 4 -f --dims x.npy
+kvc-convert --input c.bin -f --output ./c.bin
+moe-sft forward $moe -i batch.safetensors -f -o base.safetensors
+moe-sft forward $moe -i batch.safetensors -f -o new -c ./new
+moe-sft init -b base.safetensors -f -o base.safetensors
+moe-sft quantize -b base.safetensors -f -o base.safetensors
+moe-sft train $moe -n 1 -o new -f --log batch.safetensors batch.safetensors
+moe-sft train $moe -n 1 -o no/new --svg no//new/lora.safetensors batch.safetensors
+moe-sft merge $moe -f -o lora.safetensors
+moe-sft merge -b hf -l peft -f -o hf
+moe-sft merge -b hf -l peft -f -o peft
+$tune -f -o model
+$tune -f -o new --svg d.jsonl
+$tune -f -o new --eval e.jsonl --svg e.jsonl
+$tune -o no/new --svg no/./new/log.tsv
+$tune -f --grads model/model.safetensors
+sae-train -o new -f --svg ./x.npy $sae
+sae-train -o new -f --svg hard $sae
+sae-train -o no/new --svg ./no/new/state.safetensors $sae
+sae-train -o one_sae -f --init one_sae $sae
+sae-train -o one_sae -f --init one_sae/sae.safetensors $sae
+sae-train -o saes -f --sae a:init=saes/a $sae
+sae-train -o dump -k 4 --batch 8 dump
+sae-train -o dump/no/new -k 4 --batch 8 dump
+saev-read -f -o dump/metadata.json dump
+saev-read stats dump --svg dump/new.svg
+saev-read info -o dump/no/new dump
+saev-write -q -m $made/metadata.json -o made -f raw
+saev-write -q -m m.json -o made -f $made/acts000000.bin
+END
+    for tool in "$ROOT"/cmd/*/; do
+        [[ " $tools " == *" $(basename "$tool") "* ]] || [[ " ${LEFT_OUT-} " == *" $(basename "$tool") "* ]]
+    done
+}
+
 @test "out: no input is replaced, not even by --force" {
     py -c 'import numpy as np; np.save("x.npy", np.ones((2, 128), "f4"))'
     cp "$DEMO/model.safetensors" m

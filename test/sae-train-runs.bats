@@ -543,6 +543,48 @@ np.save("same.npy", x * 0 + 3)'
     same want run
 }
 
+@test "sae-train --force: what it replaces stays until the new one is whole" {
+    py -c 'import numpy as np
+x = np.load("rows.npy")[:1024]
+for name, row in ("first", 3), ("later", 600):
+    y = x.copy()
+    y[row, 1] = np.nan
+    np.save(name + ".npy", y)'
+    train run -n 3 --svg x.svg
+    cp -r run kept
+    cp x.svg kept.svg
+    IN=first.npy run -65 train run -f --svg x.svg
+    IN=none.npy run -66 train run -f --svg x.svg
+    run -2 train run -f --svg x.svg --k 65
+    IN=- run -75 timeout --preserve-status 1 sae-train -o run -f --latents 64 --svg x.svg --dim 32 -q < <(sleep 9)
+    [ "$output" = "sae-train: stopped by SIGTERM: run is as it was, run it again" ]
+    diff -r run kept
+    cmp x.svg kept.svg
+    # two steps of another run: its state and its log, and still the old SAE
+    IN=later.npy K=5 run -65 train run -f -n 20
+    for f in cfg.json sae.safetensors; do cmp run/$f kept/$f; done
+    [ "$(wc -l <run/log.tsv)" = 3 ]
+    run -0 --separate-stderr sae-train info -l run
+    [[ $stderr == "sae-train: run/state.safetensors: its run has not ended: the SAE "* ]]
+    K=5 train run --resume
+    K=5 train want -n 20
+    same want run
+    # an SAE of another form has not two files of weights
+    train run -n 3 -f --format saelens
+    [ "$(echo run/sae*)" = run/sae_weights.safetensors ]
+}
+
+@test "sae-train -o: directories above it are made, and removed again where nothing comes of it" {
+    train a/b/c -n 1
+    train want -n 1
+    same want a/b/c
+    IN=none.npy run -66 train no/new -n 1
+    py -c 'import numpy as np
+np.save("nan.npy", np.load("rows.npy") * np.nan)'
+    IN=nan.npy run -65 train no/new --sae x:k=2 --sae y:k=3
+    [ ! -e no ]
+}
+
 @test "sae-train: a full disk is a line and 74, and nothing there looks finished" {
     small_disk 48k
     run -74 --separate-stderr train disk/run -n 3 -q

@@ -242,7 +242,7 @@ END
         for verb in '' info meta stats 'verify -q'; do
             # shellcheck disable=SC2086
             run -2 saev-read $verb -f -o $o dump
-            [[ ${lines[0]} == "saev-read: $o is in dump, of which nothing is changed" ]]
+            [[ ${lines[0]} == "saev-read: "*": would be written into dump, an input of this command" ]]
         done
         run -2 saev-read stats -f --svg $o dump
     done

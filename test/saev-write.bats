@@ -666,8 +666,8 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     [ "$output" = "saev-write: none.json: No such file or directory" ]
     run -66 saev-write -m m.json -o D none
     [ "$output" = "saev-write: none: No such file or directory" ]
-    run -73 saev-write -q -m m.json -o no/where a.f32
-    [ "$output" = "saev-write: no/where: cannot be created: No such file or directory" ]
+    run -73 saev-write -q -m m.json -o a.f32/where a.f32
+    [[ $output == "saev-write: a.f32/where: "*": Not a directory" ]]
     for bad in '-o D' '-m m.json' '-m m.json -o D --shard 2/2' '-m m.json -o D --shard 1' \
         '-m m.json -o D --shard 0/2 --pad' '-m m.json -o D --shard 0/2 --manifest' \
         '-m m.json -o D --hash --finish' '-m m.json -o D --if-missing -f' '-m m.json -o D a b' \

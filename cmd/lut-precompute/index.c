@@ -422,7 +422,7 @@ put_document(const char *path, const json_t *doc, struct err *err)
     /* an entry is one level deeper here than in its table */
     rc = js_check(lines.s, lines.n, path, 1, err);
     if (rc == 0)
-        rc = out_put(path, OUT_FORCE | OUT_OWN, lines.s, lines.n, err);
+        rc = out_put(path, OUT_RUN, lines.s, lines.n, err);
     str_free(&shortest);
     str_free(&lines);
     free(text);

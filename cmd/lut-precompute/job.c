@@ -396,7 +396,7 @@ job_write(struct layer_job *job, const struct job_threads *threads,
     static const char digits[] = /* of a digest, which comes late */
         "0000000000000000000000000000000000000000000000000000000000000000";
     struct stw *w = stw_new();
-    int rc = 0, flags = job->cmd->out_flags, shadow = 0;
+    int rc = 0, flags = job->cmd->out_flags | OUT_NO_FOLLOW, shadow = 0;
 
     job->hashing = threads->hashing;
     if (job->hashing && digests_remain(job))

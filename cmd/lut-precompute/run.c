@@ -27,31 +27,6 @@ struct precompute_run {
     double rate; /* GFLOP/s, of a probe */
 };
 
-/* The directory and those above it; *n_old is how many bytes of the path were
- * there before. */
-static int
-make_directory(const char *path, size_t *n_old, struct err *err)
-{
-    struct str s = { 0 };
-    size_t n = strlen(path);
-    bool old = true;
-    int rc = 0;
-
-    *n_old = 0;
-    for (size_t i = 1; rc == 0 && i <= n; i++) {
-        if (i < n && path[i] != '/')
-            continue;
-        str_clear(&s);
-        str_add(&s, path, i);
-        old = old && !file_missing(s.s);
-        if (old)
-            *n_old = i;
-        rc = outdir_make(s.s, err);
-    }
-    str_free(&s);
-    return rc;
-}
-
 /* Before the first product: does everything exist, and fit? */
 static int
 look(struct precompute_run *run, struct layer_job *job, struct err *err)
@@ -188,7 +163,7 @@ make_all(struct precompute_run *run, struct err *err)
     int rc;
 
     if (index_check(cmd->output, err) < 0 || for_layers(run, look, err) < 0 ||
-        make_directory(cmd->output, &n_old, err) < 0)
+        outdir_make(cmd->output, &n_old, err) < 0)
         return -1;
     if (cmd->n_parts)
         str_addf(&shard, ", shard %llu/%llu", (unsigned long long)cmd->part,
@@ -204,19 +179,9 @@ make_all(struct precompute_run *run, struct err *err)
     progress_start(&run->progress);
     rc = for_layers(run, make, err);
     progress_end(&run->progress);
-    /* what make_directory() made, where nothing is in it; but tasks of an array
-     * may just be about to write there */
-    if (rc < 0 && run->n_made == 0 && cmd->n_parts == 0) {
-        char *path = xstrdup(cmd->output), *slash = path;
-
-        while (slash && strlen(path) > n_old &&
-               (rmdir(path) == 0 || errno == ENOENT)) {
-            slash = strrchr(path, '/');
-            if (slash)
-                *slash = '\0';
-        }
-        free(path);
-    }
+    /* but tasks of an array may just be about to write there */
+    if (rc < 0 && run->n_made == 0 && cmd->n_parts == 0)
+        outdir_unmake(cmd->output, n_old);
     /* what is finished is usable, even if the rest is not */
     if (cmd->n_parts == 0 && (rc == 0 || run->n_made > 0) &&
         index_write(cmd->output, false, 0, rc < 0 ? &other : err) < 0)

@@ -149,7 +149,8 @@ open_dir(struct train *t, struct err *err)
 {
     const char *dir = t->cmd->output;
     bool force = t->cmd->out_flags & OUT_FORCE, any_state, any_lora;
-    const char *written[4];
+    static const char *const files[] = { OUTDIR_STATE, "lora.safetensors" };
+    const char *const named[] = { t->o->log, t->o->svg };
     struct stat st;
 
     str_addf(&t->state_path, "%s/state.safetensors", dir);
@@ -161,14 +162,13 @@ open_dir(struct train *t, struct err *err)
         if (stat(t->cmd->args[i], &st) == 0 &&
             inuse_input(t->cmd->args[i], &st, err) < 0)
             return -1;
-    written[0] = t->state_path.s;
-    written[1] = t->lora_path.s;
-    written[2] = t->o->log;
-    written[3] = t->o->svg;
-    for (int i = 0; i < 4; i++)
-        if (written[i] && inuse_check(written[i], err) < 0)
+    if (outdir_claim(dir, files, 2, t->o->resume, err) < 0)
+        return -1;
+    for (int i = 0; i < 2; i++)
+        if (named[i] && (inuse_check(named[i], err) < 0 ||
+                         inuse_claim(named[i], t->o->resume, err) < 0))
             return -1;
-    if (outdir_lock(dir, "train", &t->lock, err) < 0)
+    if (outdir_lock(dir, "train", &t->lock, NULL, err) < 0)
         return -1;
     any_state = !file_missing(t->state_path.s);
     any_lora = !file_missing(t->lora_path.s);
@@ -189,6 +189,7 @@ open_dir(struct train *t, struct err *err)
                                   (size_t)t->state.step, err) < 0)
         return -1;
     t->log_is_new = !t->o->resume && !force;
+    t->log.replaces = force && train_log_exists(&t->log);
     return train_log_begin(&t->log, t->state.records, (size_t)t->state.step,
                            err); /* a log that cannot be written ends it now */
 }
@@ -390,13 +391,12 @@ save(struct train *t, struct err *err)
     struct stw *state;
     int rc;
 
-    /* a state that is done is not resumed: nothing would write lost lines */
-    train_log_sync(&t->log);
     state = train_state_write(&t->state, t->state_path.s, err);
-    rc = state ? adapter_write(&t->adapter, t->lora_path.s, OUT_FORCE | OUT_OWN,
-                               err)
-               : -1;
+    rc = state ? adapter_write(&t->adapter, t->lora_path.s, OUT_RUN, err) : -1;
 
+    /* a state that is done is not resumed: nothing would write lost lines */
+    if (rc == 0)
+        train_log_sync(&t->log);
     if (rc == 0)
         rc = stw_commit(state, err);
     stw_free(state);

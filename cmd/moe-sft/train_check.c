@@ -47,31 +47,16 @@ train_check_warmup(const struct train_options *o, struct err *err)
         o->warmup);
 }
 
-/* A log or picture: no other file that the run writes, and one that can be
- * replaced. */
+/* A log or picture that cannot be replaced. */
 static int
-check_output(const struct cmd *cmd, const char *option, const char *path,
-             const char *log, struct err *err)
+check_output(const char *path, struct err *err)
 {
-    static const char *const names[] = { "state", "lora" };
-    bool found = file_same(path, log) || file_same(path, cmd->output);
     struct stat st;
 
-    for (int i = 0; path && i < 2; i++) {
-        struct str kept = { 0 };
-
-        str_addf(&kept, "%s/%s.safetensors", cmd->output, names[i]);
-        found = found || file_same(path, kept.s);
-        str_free(&kept);
-    }
-    if (found)
-        return err_set(err, TU_USAGE,
-                       "--%s %s is the name of another file of this command",
-                       option, path);
-    if (path && stat(path, &st) == 0 && !S_ISREG(st.st_mode) &&
-        !S_ISCHR(st.st_mode))
-        return err_set(err, EX_CANTCREAT, "%s: is not a file", path);
-    return 0;
+    if (!path || stat(path, &st) < 0 || S_ISREG(st.st_mode) ||
+        S_ISCHR(st.st_mode))
+        return 0;
+    return err_set(err, EX_CANTCREAT, "%s: is not a file", path);
 }
 
 int
@@ -114,7 +99,5 @@ train_check(const struct cmd *cmd, struct err *err)
                        "standard output");
     if (o->svg && !strcmp(o->svg, "-"))
         return err_set(err, TU_USAGE, "--svg needs a file name, not -");
-    if (check_output(cmd, "log", o->log, NULL, err) < 0)
-        return -1;
-    return check_output(cmd, "svg", o->svg, o->log, err);
+    return check_output(o->log, err) < 0 ? -1 : check_output(o->svg, err);
 }

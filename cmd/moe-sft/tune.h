@@ -55,6 +55,7 @@ struct tune {
     struct str state_path, log_path, best_path;
     int lock; /* DIR, where its file system has locks; or -1 */
     bool made_dir, any_saved;
+    size_t n_old;     /* bytes of DIR's path that were there before */
     uint64_t saved;   /* the step that DIR holds */
     size_t best_from; /* the first evaluation that DIR/best may be of */
     struct train_log log;

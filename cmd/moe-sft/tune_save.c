@@ -139,9 +139,9 @@ tune_dir_best(struct tune *t, struct err *err)
         lowest = fmin(lowest, e->list[i].loss);
     if (loss >= lowest)
         return 0;
-    if (outdir_make(t->best_path.s, err) < 0)
+    if (outdir_make(t->best_path.s, NULL, err) < 0)
         return -1;
-    return write_adapter(t, t->best_path.s, OUT_FORCE | OUT_OWN, err);
+    return write_adapter(t, t->best_path.s, OUT_RUN, err);
 }
 
 /* ---- the run ---- */
@@ -192,29 +192,10 @@ check_is_file(const char *path, struct err *err)
     return err_set(err, EX_CANTCREAT, "%s: is not a file", path);
 }
 
-/* Is the picture in DIR/best, which a run without --keep-best removes? */
-static bool
-goes_with_best(const struct tune *t)
-{
-    const char *slash = strrchr(t->o.svg, '/');
-    char *dir;
-    bool same;
-
-    if (t->t.keep_best || !slash)
-        return false;
-    dir = xstrndup(t->o.svg, (size_t)(slash - t->o.svg));
-    same = file_same(dir, t->best_path.s);
-    free(dir);
-    return same;
-}
-
-/* All that a run writes in DIR, which must exist, are files or nothing yet, and
- * the picture is another one. */
+/* All that a run writes in DIR, which must exist, are files or nothing yet. */
 static int
 check_files(const struct tune *t, struct err *err)
 {
-    bool same =
-        t->o.svg && (file_same(t->o.svg, t->best_path.s) || goes_with_best(t));
     int rc = t->o.svg ? check_is_file(t->o.svg, err) : 0;
 
     for (int i = 0; rc == 0 && i < N_FILES; i++) {
@@ -222,35 +203,27 @@ check_files(const struct tune *t, struct err *err)
 
         str_addf(&path, "%s/%s", t->cmd.output, files[i]);
         rc = check_is_file(path.s, err);
-        same = same || file_same(t->o.svg, path.s);
         str_free(&path);
     }
-    if (rc < 0 || !same)
-        return rc;
-    return err_set(err, TU_USAGE,
-                   "--svg %s is the name of another file of this command",
-                   t->o.svg);
+    return rc;
 }
 
-/* No file that is read is replaced. */
+/* No file that is read is replaced, and the picture is none of the others, nor
+ * in DIR/best, which a run without --keep-best removes. */
 static int
-check_inputs(const struct tune *t, struct err *err)
+claim_files(const struct tune *t, struct err *err)
 {
-    int rc = 0;
+    const char *svg = t->o.svg;
 
-    for (int i = 0; rc == 0 && i < N_ADAPTER_FILES; i++) {
-        struct str path = { 0 };
-
-        str_addf(&path, "%s/%s", t->cmd.output, files[i]);
-        rc = inuse_check(path.s, err);
-        str_free(&path);
-    }
-    /* the state that a resumed run has read its options from is its own */
-    if (rc == 0 && !t->o.resume)
-        rc = inuse_check(t->state_path.s, err);
-    if (rc == 0)
-        rc = inuse_check(t->log_path.s, err);
-    return rc == 0 && t->o.svg ? inuse_check(t->o.svg, err) : rc;
+    if (outdir_claim(t->cmd.output, files, N_FILES, t->o.resume, err) < 0 ||
+        (svg &&
+         (inuse_check(svg, err) < 0 || inuse_claim(svg, t->o.resume, err) < 0)))
+        return -1;
+    if (svg && (file_same(svg, t->best_path.s) ||
+                (!t->t.keep_best && file_is_in(svg, t->best_path.s))))
+        return err_set(err, TU_USAGE, "--svg %s: is in a directory of the run",
+                       svg);
+    return 0;
 }
 
 /* The state of the run that is resumed, if there is one. */
@@ -272,7 +245,8 @@ tune_dir_open(struct tune *t, struct err *err)
     const char *dir = t->cmd.output;
     bool force = t->cmd.out_flags & OUT_FORCE;
     bool is_new = file_missing(dir);
-    struct train_log log = { .svg = t->o.svg,
+    struct train_log log = { .path = t->log_path.s,
+                             .svg = t->o.svg,
                              .title = dir,
                              .unit = "nats per target token",
                              .table = &train_step_table,
@@ -284,19 +258,18 @@ tune_dir_open(struct tune *t, struct err *err)
         tune_drop_extra(t);
         return rc;
     }
-    if (tune_dir_check(t, err) < 0 || check_inputs(t, err) < 0 ||
-        outdir_lock(dir, "tune", &t->lock, err) < 0)
+    if (tune_dir_check(t, err) < 0 || claim_files(t, err) < 0 ||
+        outdir_lock(dir, "tune", &t->lock, &t->n_old, err) < 0)
         return -1;
     t->made_dir = is_new;
     if (check_files(t, err) < 0 || read_state(t, err) < 0)
         return -1;
     log.evals = t->t.eval ? &t->state.evals : NULL;
-    /* of the picture alone: the log is the run's own */
     if (!force && train_log_check(&log, t->o.resume, t->state.records,
                                   (size_t)t->state.step, err) < 0)
         return -1;
     tune_drop_extra(t);
-    log.path = t->log_path.s;
+    log.replaces = force && train_log_exists(&log);
     t->log = log; /* not before: tune_dir_undo() removes its files */
     return train_log_begin(&t->log, t->state.records, (size_t)t->state.step,
                            err);
@@ -320,10 +293,11 @@ tune_dir_save(struct tune *t, struct err *err)
         out_remove_dir(AT_FDCWD, t->best_path.s) < 0)
         return err_sys(err, EX_CANTCREAT, "%s: cannot be removed",
                        t->best_path.s);
-    /* a state that is done is not resumed: nothing would write lost lines */
-    train_log_sync(&t->log);
     state = train_state_write(&t->state, t->state_path.s, err);
-    rc = state ? write_adapter(t, t->cmd.output, OUT_FORCE | OUT_OWN, err) : -1;
+    rc = state ? write_adapter(t, t->cmd.output, OUT_RUN, err) : -1;
+    /* a state that is done is not resumed: nothing would write lost lines */
+    if (rc == 0)
+        train_log_sync(&t->log);
     if (rc == 0)
         rc = stw_commit(state, err);
     stw_free(state);
@@ -353,5 +327,5 @@ tune_dir_undo(const struct tune *t)
         unlink(path.s);
         str_free(&path);
     }
-    rmdir(t->cmd.output);
+    outdir_unmake(t->cmd.output, t->n_old);
 }

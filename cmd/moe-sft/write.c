@@ -7,7 +7,6 @@
 
 #include "cmd/moe-sft/cache.h"
 #include "core/format/stdir.h"
-#include "core/inuse.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/out.h"
@@ -86,8 +85,7 @@ outdir_at_open(struct outdir_at *f, const char *path, int flags,
                              .flags = flags };
     if (!(flags & OUT_FORCE) && access(whole, F_OK) == 0)
         rc = out_exists(whole, err);
-    else if ((rc = outdir_replaceable(whole, err)) == 0 &&
-             ((flags & OUT_OWN) || (rc = inuse_check_files(whole, err)) == 0))
+    else if ((rc = outdir_replaceable(whole, flags & OUT_OWN, err)) == 0)
         rc = outdir_open(&f->dir, parent, f->name, false, err);
     free(whole);
     free(parent);

@@ -288,7 +288,7 @@ print_sae(const struct eval *e, const struct evaluated *s,
 
 /* Of each SAE a line: how many latents are in each bin. */
 static int
-draw(const struct eval *e, const struct train_cmd *cmd, struct err *err)
+draw(const struct eval *e, struct out *out, struct err *err)
 {
     struct chart_line *lines = xcalloc(e->n, sizeof(*lines));
     double *x = xcalloc((e->n + 1) * BINS, sizeof(*x)), *y = x + BINS;
@@ -317,7 +317,7 @@ draw(const struct eval *e, const struct train_cmd *cmd, struct err *err)
     chart_svg(&text, &chart);
     free(lines);
     free(x);
-    rc = out_put(cmd->svg, cmd->out_flags, text.s, text.n, err);
+    rc = out_write(out, text.s, text.n, err);
     str_free(&text);
     return rc;
 }
@@ -326,19 +326,25 @@ int
 eval_main(const struct train_cmd *cmd, struct err *err)
 {
     struct eval e = { 0 };
+    struct out *svg = NULL;
     ssize_t n = 0;
-    int rc;
+    int rc = 0;
 
     sig_install(true);
-    rc = open_eval(&e, cmd, err);
+    if (cmd->svg)
+        rc = out_open(&svg, cmd->svg, cmd->out_flags, false, err);
+    if (rc == 0)
+        rc = open_eval(&e, cmd, err);
     while (rc == 0 && (n = rows_batch(&e.rows, err)) > 0)
         add_rows(&e, rows_layer(&e.rows, 0), (size_t)n);
     if (n < 0)
         rc = -1;
     for (size_t i = 0; i < e.n && rc == 0; i++)
         print_sae(&e, &e.list[i], cmd);
-    if (rc == 0 && cmd->svg)
-        rc = draw(&e, cmd, err);
+    if (rc == 0 && svg && (rc = draw(&e, svg, err)) == 0)
+        rc = out_commit(svg, err);
+    else
+        out_abort(svg);
     if (rc == 0 && e.rows.n_bad)
         err_warn("%llu row%s with NaN or Inf left out",
                  (unsigned long long)e.rows.n_bad,

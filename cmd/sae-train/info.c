@@ -183,6 +183,7 @@ static int
 put_run(struct facts *f, const char *path, bool has_sae, struct err *err)
 {
     struct sae_record last = { 0 };
+    const char *total;
     double rows = 0;
     int64_t n = 0;
     struct st st;
@@ -194,6 +195,11 @@ put_run(struct facts *f, const char *path, bool has_sae, struct err *err)
         st_close(&st);
         return -1;
     }
+    total = st_meta(&st, "-n");
+    if (has_sae && total && strtoll(total, NULL, 10) > n)
+        err_warn("%s: its run has not ended: the SAE next to it is of an "
+                 "earlier one, or of fewer steps",
+                 path);
     put_settings(f, &st, has_sae);
     put_number(f, "steps", (double)n);
     put_number(f, "rows", rows);

@@ -143,7 +143,9 @@ add_planned(struct sae_plan *plan, const char *name, size_t name_n)
 
     plan->list = xrealloc(plan->list, plan->n + 1, sizeof(*plan->list));
     p = &plan->list[plan->n++];
-    *p = (struct planned){ .o = cmd->o, .lock = -1, .log.fd = -1 };
+    *p = (struct planned){
+        .o = cmd->o, .lock = -1, .log.fd = -1, .n_old = SIZE_MAX
+    };
     p->name = name ? xstrndup(name, name_n) : NULL;
     for (size_t i = 0; i < N_FIELDS; i++)
         if (opt_given(cmd->line, fields[i].key + 2))

@@ -33,7 +33,8 @@ struct planned {
     struct str dir, state_path, log_path, svg_path;
     bool has_state; /* of a run to resume, in DIR */
     uint64_t saved; /* the step of the state in DIR */
-    bool made;      /* DIR has files of this run */
+    bool made;      /* DIR has files of this run alone */
+    size_t n_old;   /* bytes of 'dir' that were there before */
     struct sae_trainer trainer;
     struct train_tensor tensors[N_TENSORS];
     struct train_numbers others[N_OTHERS];

@@ -15,12 +15,11 @@
 #include "core/out.h"
 #include "core/outdir.h"
 
-/* All that a run may leave: results first. */
-static const char *const files[] = { "cfg.json", "sae.safetensors",
-                                     "sae_weights.safetensors",
-                                     "state.safetensors", "log.tsv" };
-#define N_RESULTS 3
-#define N_FILES   5
+/* All that a run may leave. */
+static const char *const files[] = { "cfg.json", SAE_SPARSIFY_FILE,
+                                     SAE_SAELENS_FILE, OUTDIR_STATE,
+                                     "log.tsv" };
+#define N_FILES 5
 
 static const struct train_column columns[] = {
     { "rows", true }, { "loss", false },      { "fvu", false },
@@ -77,41 +76,34 @@ set_state(struct planned *p, const struct train_cmd *cmd)
     plan_set_state(p);
 }
 
-/* An SAE that is there is replaced with --force alone; then it goes first. */
-static int
-check_files(const struct planned *p, const struct train_cmd *cmd,
-            struct err *err)
+int
+save_claim(const struct planned *p, struct err *err)
 {
-    bool force = cmd->out_flags & OUT_FORCE;
-    struct str path = { 0 };
-    int rc = 0;
+    const char *svg = p->svg_path.n ? p->svg_path.s : NULL;
 
-    for (int i = 0; i < N_FILES && rc == 0; i++) {
-        file_path(p, files[i], &path);
-        if (p->svg_path.n && !strcmp(p->svg_path.s, path.s))
-            rc = err_set(err, TU_USAGE, "--svg %s: is a file of the run",
-                         path.s);
-        if (rc < 0 || file_missing(path.s))
-            continue;
-        if (!cmd->resume)
-            rc = inuse_check(path.s, err);
-        if (rc == 0 && !force && !cmd->resume)
-            rc = out_exists(path.s, err);
-    }
-    str_free(&path);
-    return rc;
+    if (outdir_claim(p->dir.s, files, N_FILES, p->has_state, err) < 0)
+        return -1;
+    return svg && (inuse_check(svg, err) < 0 ||
+                   inuse_claim(svg, p->has_state, err) < 0)
+               ? -1
+               : 0;
 }
 
+/* Is an earlier run there?  It is replaced with --force alone. */
 static int
-remove_results(const struct planned *p, struct err *err)
+find_files(const struct planned *p, const struct train_cmd *cmd, bool *found,
+           struct err *err)
 {
     struct str path = { 0 };
     int rc = 0;
 
-    for (int i = 0; i < N_RESULTS && rc == 0; i++) {
+    for (int i = 0; i < N_FILES && rc == 0 && !cmd->resume; i++) {
         file_path(p, files[i], &path);
-        if (unlink(path.s) < 0 && errno != ENOENT)
-            rc = err_sys(err, EX_CANTCREAT, "%s: cannot be removed", path.s);
+        if (file_missing(path.s))
+            continue;
+        *found = true;
+        if (!(cmd->out_flags & OUT_FORCE))
+            rc = out_exists(path.s, err);
     }
     str_free(&path);
     return rc;
@@ -143,10 +135,8 @@ save_open(struct planned *p, const struct train_cmd *cmd, struct err *err)
                              .each = p->o.log_every,
                              .fd = -1 };
 
-    if (p->name && outdir_make(cmd->output, err) < 0)
-        return -1;
-    if (outdir_lock(p->dir.s, "sae-train", &p->lock, err) < 0 ||
-        check_files(p, cmd, err) < 0)
+    if (outdir_lock(p->dir.s, "sae-train", &p->lock, &p->n_old, err) < 0 ||
+        find_files(p, cmd, &log.replaces, err) < 0)
         return -1;
     set_state(p, cmd);
     if (p->has_state && train_state_read(&p->state, p->state_path.s, err) < 0)
@@ -162,15 +152,15 @@ save_open(struct planned *p, const struct train_cmd *cmd, struct err *err)
                         (size_t)p->state.step, err) < 0)
         return -1;
     log.path = p->log_path.s;
+    log.replaces |= cmd->out_flags & OUT_FORCE && train_log_exists(&log);
     p->log = log;
-    p->made = true;
-    if ((!p->total || t->step < p->total) && remove_results(p, err) < 0)
-        return -1;
+    p->made = !log.replaces;
     if (train_log_begin(&p->log, p->state.records, (size_t)p->state.step, err) <
         0)
         return -1;
-    /* what is resumed has its options, also if it is killed soon */
-    return p->has_state ? 0 : save_state(p, err);
+    /* what is resumed has its options, also if it is killed soon; what is
+     * replaced stays until there is a step */
+    return p->has_state || log.replaces ? 0 : save_state(p, err);
 }
 
 int
@@ -179,8 +169,9 @@ save_state(struct planned *p, struct err *err)
     struct stw *w;
     int rc;
 
-    train_log_sync(&p->log);
     w = train_state_write(&p->state, p->state_path.s, err);
+    if (w)
+        train_log_sync(&p->log);
     rc = w ? stw_commit(w, err) : -1;
     stw_free(w);
     if (rc == 0)
@@ -213,22 +204,16 @@ save_result(struct planned *p, struct err *err)
     errno = p->log.error;
     if (errno)
         return err_sys(err, EX_IOERR, "%s: cannot be written", p->log_path.s);
-    return sae_write(p->dir.s, &out, OUT_FORCE | OUT_OWN, err);
+    return sae_write(p->dir.s, &out, OUT_RUN, err);
 }
 
 void
-save_undo(const struct planned *p, const struct train_cmd *cmd)
+save_undo(const struct planned *p)
 {
-    struct str path = { 0 };
-
-    if (p->saved || !p->made)
-        return;
-    train_log_remove(&p->log);
-    unlink(p->state_path.s);
-    file_path(p, "cfg.json", &path);
-    unlink(path.s);
-    rmdir(p->dir.s);
-    if (p->name)
-        rmdir(cmd->output); /* if it was the last */
-    str_free(&path);
+    if (!p->saved && p->made) {
+        train_log_remove(&p->log);
+        unlink(p->state_path.s);
+    }
+    if (!p->saved)
+        outdir_unmake(p->dir.s, p->n_old);
 }

@@ -224,7 +224,9 @@ step(struct pass *s, struct planned *p, const float *x, size_t n,
     p->input[BEFORE] = (double)s->rows.taken;
     p->input[AFTER] = (double)rows_after(&s->rows);
     p->input[SUM] = sum_of(x, n * s->rows.d);
-    return train_log_step(&p->log, p->trainer.step, (const double *)&r, err);
+    if (train_log_step(&p->log, p->trainer.step, (const double *)&r, err) < 0)
+        return -1;
+    return p->log.replaces ? save_state(p, err) : 0;
 }
 
 /* All SAEs on the batch of n rows. */
@@ -371,8 +373,13 @@ check_end(const struct pass *s, struct err *err)
     if (!s->ended) {
         char how[300];
 
-        snprintf(how, sizeof(how), "%.200s: --resume continues after step %llu",
-                 s->cmd->output, (unsigned long long)p->trainer.step);
+        if (p->log.replaces)
+            snprintf(how, sizeof(how), "%.200s is as it was, run it again",
+                     s->cmd->output);
+        else
+            snprintf(how, sizeof(how),
+                     "%.200s: --resume continues after step %llu",
+                     s->cmd->output, (unsigned long long)p->trainer.step);
         return sig_stopped(how, err);
     }
     if (p->trainer.step == 0)
@@ -475,6 +482,8 @@ train_main(const struct train_cmd *cmd, struct err *err)
         rc = plan_open(&s.plan, cmd, err);
     if (rc == 0 && cmd->resume && !has_states(&s.plan))
         err_warn("%s: there is no run to resume: one begins", cmd->output);
+    for (size_t i = 0; i < s.plan.n && rc == 0; i++)
+        rc = save_claim(&s.plan.list[i], err);
     if (rc == 0)
         rc = open_rows(&s, err);
     if (rc == 0)
@@ -484,9 +493,9 @@ train_main(const struct train_cmd *cmd, struct err *err)
     if (rc == 0)
         rc = run_pass(&s, err);
     /* one that was stopped is resumed with its options */
-    for (size_t i = 0; i < s.plan.n && rc < 0; i++)
+    for (size_t i = s.plan.n; i > 0 && rc < 0; i--)
         if (err->status != EX_TEMPFAIL)
-            save_undo(&s.plan.list[i], cmd);
+            save_undo(&s.plan.list[i - 1]);
     sae_work_close(s.work);
     gemm_close(s.gemm);
     par_close(s.par);

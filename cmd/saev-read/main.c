@@ -3,7 +3,7 @@
 
 #include "cmd/saev-read/cmd.h"
 #include "cmd/saev-read/select.h"
-#include "core/map.h"
+#include "core/inuse.h"
 #include "core/par.h"
 #include "core/sig.h"
 #include "core/tool.h"
@@ -154,20 +154,6 @@ static const struct opt_tool tool = {
     .rare = "direct max-patches shard deadline epoch mem tmpdir strict",
 };
 
-/* Nothing in a dump is changed. */
-static void
-check_output(const struct read_cmd *cmd, const char *path)
-{
-    int n_dumps = strcmp(cmd->verb, "rows") != 0 ? cmd->n_args : 1;
-
-    if (!path || !strcmp(path, "-"))
-        return;
-    for (int i = 0; i < n_dumps && i < cmd->n_args; i++)
-        if (file_is_in(path, cmd->args[i]))
-            die_usage("%s is in %s, of which nothing is changed", path,
-                      cmd->args[i]);
-}
-
 int
 main(int argc, char **argv)
 {
@@ -183,8 +169,10 @@ main(int argc, char **argv)
     cmd.args = line.args;
     cmd.n_args = line.n_args;
     cmd.sharded = opt_given(&line, "shard");
-    check_output(&cmd, cmd.out_path);
-    check_output(&cmd, cmd.svg);
+    for (int i = 0; i < cmd.n_args; i++) /* of rows: a DUMP, and numbers */
+        if ((i == 0 || line.verb != 0) &&
+            inuse_input_dir(cmd.args[i], &err) < 0)
+            die_err(&err);
     if (cmd.dtype == DT_BF16 && !cmd.raw)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
     sig_install(!cmd.deep); /* what was found until then is printed */

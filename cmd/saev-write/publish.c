@@ -32,8 +32,7 @@ pad(struct write_run *run, bool extra, struct err *err)
         return 0;
     shard_path(run, extra ? s->n_shards : s->n_shards - 1, &path);
     if (extra) {
-        rc = out_open(&out, path.s, OUT_FORCE | OUT_OWN | OUT_READ_ONLY, false,
-                      err);
+        rc = out_open(&out, path.s, OUT_RUN | OUT_READ_ONLY, false, err);
         if (rc == 0 && (rc = out_zeros(out, s->shard_nbytes, err)) == 0)
             rc = out_commit(out, err);
         else
@@ -41,7 +40,7 @@ pad(struct write_run *run, bool extra, struct err *err)
     } else {
         if (stat(path.s, &st) == 0) /* if it fails, open() reports it */
             chmod(path.s, st.st_mode | S_IWUSR);
-        fd = open(path.s, O_WRONLY | O_CLOEXEC);
+        fd = open(path.s, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0 || fd_read_only(fd) < 0 ||
             ftruncate(fd, (off_t)s->shard_nbytes) < 0 || fd_sync(fd) < 0)
             rc = err_sys(err, EX_IOERR, "%s: cannot be padded", path.s);
@@ -107,7 +106,7 @@ write_manifest(struct write_run *run, size_t n_files, struct err *err)
     }
     str_addf(&path, "%s/manifest.xxh3", outdir_path(run->dir));
     if (rc == 0)
-        rc = out_put(path.s, OUT_FORCE | OUT_OWN, text.s, text.n, err);
+        rc = out_put(path.s, OUT_RUN, text.s, text.n, err);
     str_free(&path);
     str_free(&text);
     return rc;
@@ -180,7 +179,7 @@ complete(struct write_run *run, struct err *err)
     str_addf(&path, "%s/metadata.json", outdir_path(run->dir));
     rc = saev_json(s, &json, err);
     if (rc == 0)
-        rc = out_put(path.s, OUT_FORCE | OUT_OWN, json.s, json.n, err);
+        rc = out_put(path.s, OUT_RUN, json.s, json.n, err);
     str_free(&path);
     str_free(&json);
     if (rc < 0 || (run->cmd->pad && pad(run, extra, err) < 0) ||

@@ -112,7 +112,7 @@ int
 run_exists(struct write_run *run, struct err *err)
 {
     if (run->cmd->force)
-        return outdir_replaceable(run->path.s, err);
+        return outdir_replaceable(run->path.s, false, err);
     outdir_sweep(run->cmd->parent, run->hash);
     if (file_missing(run->path.s))
         return 0;

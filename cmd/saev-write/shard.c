@@ -177,8 +177,7 @@ fill(struct write_run *run, size_t shard, struct out *out, struct hash *hash,
 int
 shard_write(struct write_run *run, size_t shard, struct err *err)
 {
-    int flags = OUT_FORCE | OUT_OWN | OUT_READ_ONLY |
-                (run->cmd->no_sync ? OUT_NO_SYNC : 0);
+    int flags = OUT_RUN | OUT_READ_ONLY | (run->cmd->no_sync ? OUT_NO_SYNC : 0);
     struct hash *hash = run->cmd->manifest ? hash_new(HASH_XXH3) : NULL;
     struct str path = { 0 };
     struct out *out;

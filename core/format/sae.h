@@ -86,12 +86,13 @@ struct sae_write {
 };
 
 /*
- * sae_write() writes cfg.json and then the tensors, F32, into a directory that
- * exists, each file whole or not at all: who finds the tensors finds both.
- * What SAELens reads is "topk", or "jumprelu" for batchtopk, which must have a
- * threshold then (EX_SOFTWARE).  'out_flags' as for out_open().
- * 0, or -1 with 'err' set as by out_open(), out_write(), out_commit().
- * Memory: of SAELens's form, 64 bytes for each of the n latents.
+ * sae_write() writes cfg.json and the tensors, F32, into a directory that
+ * exists, each file whole or not at all: who finds the tensors finds both.  An
+ * SAE that is replaced, of either form, stays until the tensors are on the
+ * disk. What SAELens reads is "topk", or "jumprelu" for batchtopk, which must
+ * have a threshold then (EX_SOFTWARE).  'out_flags' as for out_open(). 0, or -1
+ * with 'err' set as by out_open(), out_write(), out_commit(). Memory: of
+ * SAELens's form, 64 bytes for each of the n latents.
  */
 int sae_write(const char *dir, const struct sae_write *s, int out_flags,
               struct err *err);

@@ -3,8 +3,10 @@
  * Source: EleutherAI sparsify 9d3b136 (sparse_coder.py, save_to_disk), SAELens
  * 6.18.0 (saes/sae.py, save_model); man/sae.5.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/format/sae.h"
 #include "core/format/stw.h"
@@ -108,13 +110,13 @@ struct written {
     uint64_t shape[2];
 };
 
-static int
+/* A file with all of them, not committed; NULL with 'err' set. */
+static struct stw *
 write_tensors(const char *path, const struct sae_write *s,
               const struct written *t, size_t n_t, int out_flags,
               struct err *err)
 {
     struct stw *w = stw_new();
-    int rc = -1;
 
     for (size_t i = 0; i < n_t; i++)
         if (stw_add(w, t[i].name, DT_F32, t[i].n_dims, t[i].shape, err) < 0)
@@ -129,13 +131,13 @@ write_tensors(const char *path, const struct sae_write *s,
                        : write_transposed(w, (int)i, s, err)) < 0)
             goto out;
     }
-    rc = stw_commit(w, err);
+    return w;
 out:
     stw_free(w);
-    return rc;
+    return NULL;
 }
 
-static int
+static struct stw *
 write_sparsify(const char *path, const struct sae_write *s, int out_flags,
                struct err *err)
 {
@@ -149,7 +151,7 @@ write_sparsify(const char *path, const struct sae_write *s, int out_flags,
     return write_tensors(path, s, t, 4, out_flags, err);
 }
 
-static int
+static struct stw *
 write_saelens(const char *path, const struct sae_write *s, int out_flags,
               struct err *err)
 {
@@ -161,12 +163,31 @@ write_saelens(const char *path, const struct sae_write *s, int out_flags,
         { "b_dec", s->decoder_bias, 1, { s->in } },
         { "threshold", threshold, 1, { s->n } },
     };
-    int rc;
+    struct stw *w;
 
     for (size_t i = 0; threshold && i < s->n; i++)
         threshold[i] = (float)s->threshold;
-    rc = write_tensors(path, s, t, threshold ? 5 : 4, out_flags, err);
+    w = write_tensors(path, s, t, threshold ? 5 : 4, out_flags, err);
     free(threshold);
+    return w;
+}
+
+/* The tensors that are there, of either form: they are not the new cfg.json's.
+ */
+static int
+remove_tensors(const char *dir, struct err *err)
+{
+    static const char *const names[] = { SAE_SPARSIFY_FILE, SAE_SAELENS_FILE };
+    int rc = 0;
+
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        struct str path = { 0 };
+
+        str_addf(&path, "%s/%s", dir, names[i]);
+        if (unlink(path.s) < 0 && errno != ENOENT)
+            rc = err_sys(err, EX_CANTCREAT, "%s: cannot be removed", path.s);
+        str_free(&path);
+    }
     return rc;
 }
 
@@ -176,6 +197,7 @@ sae_write(const char *dir, const struct sae_write *s, int out_flags,
 {
     bool saelens = s->format == SAE_SAELENS;
     struct str config = { 0 }, path = { 0 };
+    struct stw *w;
     int rc;
 
     if (saelens && is_batchtopk(s) && s->threshold < 0)
@@ -183,16 +205,19 @@ sae_write(const char *dir, const struct sae_write *s, int out_flags,
                        "%s: SAELens's form of a batchtopk SAE needs a "
                        "threshold",
                        dir);
-    (saelens ? saelens_config : sparsify_config)(&config, s);
-    str_addf(&path, "%s/cfg.json", dir);
-    rc = out_put(path.s, out_flags, config.s, config.n, err);
+    str_addf(&path, "%s/%s", dir,
+             saelens ? SAE_SAELENS_FILE : SAE_SPARSIFY_FILE);
+    w = (saelens ? write_saelens : write_sparsify)(path.s, s, out_flags, err);
+    rc = !w ? -1 : out_flags & OUT_FORCE ? remove_tensors(dir, err) : 0;
     if (rc == 0) {
+        (saelens ? saelens_config : sparsify_config)(&config, s);
         str_clear(&path);
-        str_addf(&path, "%s/%s", dir,
-                 saelens ? SAE_SAELENS_FILE : SAE_SPARSIFY_FILE);
-        rc = (saelens ? write_saelens : write_sparsify)(path.s, s, out_flags,
-                                                        err);
+        str_addf(&path, "%s/cfg.json", dir);
+        rc = out_put(path.s, out_flags, config.s, config.n, err);
     }
+    if (rc == 0)
+        rc = stw_commit(w, err);
+    stw_free(w);
     str_free(&path);
     str_free(&config);
     return rc;

@@ -8,6 +8,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "core/inuse.h"
 #include "core/map.h"
 #include "core/mem.h"
 
@@ -274,7 +275,7 @@ saevdir_open(struct saevdir *dir, const char *path, struct err *err)
     struct err first = { 0 };
     int n;
 
-    if (saevdir_meta(dir, path, err) < 0)
+    if (inuse_input_dir(path, err) < 0 || saevdir_meta(dir, path, err) < 0)
         return -1;
     n = saevdir_check(dir, keep_first, &first, err);
     if (n == 0)

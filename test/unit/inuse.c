@@ -89,6 +89,30 @@ test_outputs(struct err *err)
 }
 
 static void
+test_claims(struct err *err)
+{
+    tap_ok(
+        inuse_claim("free", false, err) == 0 &&
+            refused(inuse_claim("./free", false, err), err, "./free", twice) &&
+            inuse_claim("no/x", true, err) == 0 &&
+            refused(inuse_claim("./no//x", true, err), err, "./no//x", twice) &&
+            out_put("free", OUT_RUN, "1", 1, err) == 0 && unlink("free") == 0,
+        "a name is claimed once, and written by its owner: %s", err->what);
+    tap_ok(inuse_claim("e", false, err) == 0 &&
+               refused(read_file("d/../e", err), err, "d/../e", both) &&
+               inuse_claim("b", true, err) == 0 && read_file("b", err) == 0,
+           "what is claimed is not read, but by its owner: %s", err->what);
+    tap_ok(inuse_input_dir("d", err) == 0 &&
+               refused(inuse_claim("d/no/y", false, err), err, "d/no/y",
+                       "would be written into d") &&
+               inuse_claim("d2", false, err) == 0 && mkdir("no", 0700) == 0 &&
+               refused(inuse_input_dir("./no", err), err, "./no//x",
+                       "would be written into ./no") &&
+               rmdir("no") == 0,
+           "nothing is made in an input that is a directory: %s", err->what);
+}
+
+static void
 test_directory(struct err *err)
 {
     tap_ok(out_put("d/f", 0, "1", 1, err) == 0 &&
@@ -102,13 +126,13 @@ test_directory(struct err *err)
 int
 main(void)
 {
-    static const char *const files[] = { "a", "b", "hard", "new" };
+    static const char *const files[] = { "a", "b", "e", "hard", "new" };
     char dir[] = "/tmp/tu-inuse.XXXXXX";
     struct err err = { 0 };
 
     if (!mkdtemp(dir) || chdir(dir) < 0 || mkdir("d", 0700) < 0 ||
         out_put("a", 0, "1", 1, &err) < 0 || link("a", "hard") < 0 ||
-        out_put("b", 0, "2", 1, &err) < 0)
+        out_put("b", 0, "2", 1, &err) < 0 || out_put("e", 0, "1", 1, &err) < 0)
         return 1;
     tap_ok(read_file("b", &err) == 0 &&
                out_put("b", OUT_FORCE, "3", 1, &err) == 0,
@@ -118,6 +142,7 @@ main(void)
     test_output_first(&err);
     test_outputs(&err);
     test_directory(&err);
+    test_claims(&err);
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
         unlink(files[i]);
     return rmdir("d") < 0 || chdir("/") < 0 || rmdir(dir) < 0 ? 1 : tap_done();

@@ -41,15 +41,18 @@ test_same(void)
                file_same("d/soft", "d/../f") && file_same("d", "./d/"),
            "one file or directory, however it is spelled");
     tap_ok(file_same("new", "./new") && file_same("d/new", "d/../d//new") &&
-               file_same("no/new", "no/new"),
-           "one that is not there yet");
+               file_same("no/new", "no/new") &&
+               file_same("no/new", "./no//new") &&
+               file_same("no/a/new", "d/../no/./a/new"),
+           "one that is not there yet, nor its directories");
     tap_ok(symlink("../new", "d/link") == 0 && file_same("d/link", "new") &&
                file_same("./new", "d/../d/link") && !file_same("d/link", "f") &&
                unlink("d/link") == 0,
            "one that is not there yet, through a link");
     tap_ok(!file_same("f", "g") && !file_same("g", "f") &&
                !file_same("new", "d/new") && !file_same("new", "new2") &&
-               !file_same("no/new", "./no/new") && !file_same("f", "d"),
+               !file_same("no/new", "no/a/new") && !file_same("no/a", "d/a") &&
+               !file_same("f", "d"),
            "two that are not");
     tap_ok(!file_same(NULL, "f") && !file_same("f", NULL) &&
                !file_same(NULL, NULL) && !file_same("-", "./-") &&

@@ -141,14 +141,15 @@ test_alone(void)
     tap_ok(outdir_commit(d, "x", true, &err) == 0 &&
                !strcmp(get("p/x/a"), "3") && count("p") == 1,
            "'replace' replaces it");
-    tap_ok(outdir_replaceable("p/x", &err) == 0 &&
-               outdir_replaceable("p/none", &err) == 0,
+    tap_ok(outdir_replaceable("p/x", true, &err) == 0 &&
+               outdir_replaceable("p/none", true, &err) == 0,
            "a flat one may be, as what is not there");
-    tap_ok(outdir_replaceable("p/x/a", &err) < 0 &&
+    tap_ok(outdir_replaceable("p/x/a", true, &err) < 0 &&
                err.status == EX_CANTCREAT &&
                !strcmp(err.what, "p/x/a: is not a directory") &&
                symlink("x", "p/link") == 0 &&
-               outdir_replaceable("p/link", &err) < 0 && unlink("p/link") == 0,
+               outdir_replaceable("p/link", true, &err) < 0 &&
+               unlink("p/link") == 0,
            "a file or link is none, and refused");
     mkdir("p/x/sub", 0777);
     d = start("k", false, "3x");
@@ -157,7 +158,7 @@ test_alone(void)
             !strcmp(err.what,
                     "p/x: has the directory sub in it, and is not replaced") &&
             !strcmp(get("p/x/a"), "3") && count("p") == 1 &&
-            outdir_replaceable("p/x", &err) < 0,
+            outdir_replaceable("p/x", true, &err) < 0,
         "one with directories in it is somebody's, and stays");
     rmdir("p/x/sub");
     mkdir("p/.y.old", 0777);
@@ -414,7 +415,7 @@ int
 main(void)
 {
     char dir[] = "/tmp/tu-outdir.XXXXXX";
-    struct outdir *d;
+    size_t n_old;
     struct err err = { 0 };
 
     if (!mkdtemp(dir) || chdir(dir) < 0)
@@ -431,12 +432,20 @@ main(void)
     test_sweep();
     test_live();
     tap_ok(rmdir("p") == 0, "the parent is empty");
-    tap_ok(
-        outdir_open(&d, "no/where", "k", false, &err) < 0 &&
-            err.status == EX_CANTCREAT &&
-            !strcmp(err.what,
-                    "no/where: cannot be created: No such file or directory"),
-        "one level is made, not two");
+    tap_ok(outdir_make("a//b/c/", &n_old, &err) == 0 && n_old == 0 &&
+               outdir_make("a/b/d", &n_old, &err) == 0 && n_old == 3 &&
+               rmdir("a/b/c") == 0,
+           "directories above it are made, too: %s", err.what);
+    outdir_unmake("a/b/d", n_old);
+    tap_ok(rmdir("a/b") == 0, "and those that were made are removed again");
+    tap_ok(outdir_make("a/b/c", &n_old, &err) == 0 && n_old == 1,
+           "one is there");
+    outdir_unmake("a/b/c/no", n_old);
+    tap_ok(rmdir("a") == 0, "also where the last was not made");
+    tap_ok(out_put("f", 0, "1", 1, &err) == 0 &&
+               outdir_make("f/g/h", &n_old, &err) < 0 &&
+               err.status == EX_CANTCREAT && unlink("f") == 0,
+           "not below a file: %s", err.what);
     if (chdir("/") < 0 || rmdir(dir) < 0)
         return 1;
     return tap_done();

@@ -234,8 +234,14 @@ check_file(struct train_log *log, bool picture, const double *records, size_t n,
         same = is_picture(log, &found, records, n);
     else if (rc == 0) /* the same lines as far as both go */
         same = !found.n || !memcmp(found.s, ours.s, smaller(found.n, ours.n));
-    if (same && !picture && n == 0 && found.n > ours.n)
-        str_add(&log->first, found.s + ours.n, strcspn(found.s + ours.n, "\n"));
+    if (same && !picture && n == 0 && found.n > ours.n) {
+        const char *line = found.s + ours.n, *end = strchr(line, '\n');
+
+        /* what was evaluated before step 1 is not in 'evals' yet */
+        if (log->evals && !strncmp(line, "0\t", 2) && end)
+            line = end + 1;
+        str_add(&log->first, line, strcspn(line, "\n"));
+    }
     if (!same && (rc == 0 || err->status != EX_IOERR))
         rc = not_ours(path, picture ? "picture" : "log", err);
     str_free(&found);
@@ -268,6 +274,39 @@ train_log_check(struct train_log *log, bool resume, const double *records,
     return 0;
 }
 
+/* Not a device or a link to one, which existed before the run. */
+static bool
+is_file(const char *path)
+{
+    struct stat st;
+
+    return path && lstat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+bool
+train_log_exists(const struct train_log *log)
+{
+    return is_file(log->path) || is_file(log->svg);
+}
+
+/* Writes the log so far, and opens it for more, where no link leads elsewhere
+ * but to a device. */
+static int
+write_log(struct train_log *log, const struct str *text, struct err *err)
+{
+    struct stat st;
+    int flags = O_WRONLY | O_APPEND | O_CLOEXEC;
+
+    if (out_put(log->path, OUT_RUN, text->s, text->n, err) < 0)
+        return -1;
+    if (stat(log->path, &st) < 0 || S_ISREG(st.st_mode))
+        flags |= O_NOFOLLOW;
+    log->fd = open(log->path, flags);
+    return log->fd >= 0
+               ? 0
+               : err_sys(err, EX_CANTCREAT, "%s: cannot be written", log->path);
+}
+
 int
 train_log_begin(struct train_log *log, const double *records, size_t n,
                 struct err *err)
@@ -275,15 +314,17 @@ train_log_begin(struct train_log *log, const double *records, size_t n,
     struct str text = { 0 };
     int rc = 0;
 
+    if (log->fd >= 0)
+        close(log->fd);
     log->fd = -1;
-    if (log->path && !log->first.n) {
-        log_all(&text, log, records, n);
-        rc = out_put(log->path, OUT_FORCE | OUT_OWN, text.s, text.n, err);
-        if (rc == 0)
-            log->fd = open(log->path, O_WRONLY | O_APPEND | O_CLOEXEC);
-        if (rc == 0 && log->fd < 0)
-            rc = err_sys(err, EX_CANTCREAT, "%s: cannot be written", log->path);
+    log_all(&text, log, records, n);
+    if (log->replaces) {
+        str_free(&log->lines);
+        log->lines = text;
+        return 0;
     }
+    if (log->path && !log->first.n)
+        rc = write_log(log, &text, err);
     str_free(&text);
     return rc < 0 ? -1 : train_log_draw(log, records, n, err);
 }
@@ -298,7 +339,8 @@ train_log_step(struct train_log *log, uint64_t step, const double *record,
 
     if (!log->path || !has_line(log, step))
         return 0;
-    train_log_line(&line, log->table, step, record, log->evals);
+    train_log_line(log->replaces ? &log->lines : &line, log->table, step,
+                   record, log->evals);
     if (log->first.n) { /* of it a kill may have left a part */
         ours = log->first.n < line.n &&
                !memcmp(log->first.s, line.s, log->first.n);
@@ -322,15 +364,21 @@ train_log_sync(struct train_log *log)
 {
     if (log->fd >= 0 && !log->error && fd_sync(log->fd) < 0)
         log->error = errno;
+    if (log->replaces && is_file(log->path))
+        unlink(log->path);
 }
 
 int
-train_log_draw(const struct train_log *log, const double *records, size_t n,
+train_log_draw(struct train_log *log, const double *records, size_t n,
                struct err *err)
 {
     struct str text = { 0 };
     int rc;
 
+    if (log->replaces && log->path && write_log(log, &log->lines, err) < 0)
+        return -1;
+    log->replaces = false;
+    str_free(&log->lines);
     if (!log->svg)
         return 0;
     train_log_svg(&text, log, records, n);
@@ -346,21 +394,14 @@ train_log_close(struct train_log *log)
         close(log->fd);
     log->fd = -1;
     str_free(&log->first);
-}
-
-/* Not a device or a link to one, which existed before the run. */
-static void
-remove_file(const char *path)
-{
-    struct stat st;
-
-    if (path && lstat(path, &st) == 0 && S_ISREG(st.st_mode))
-        unlink(path);
+    str_free(&log->lines);
 }
 
 void
 train_log_remove(const struct train_log *log)
 {
-    remove_file(log->path);
-    remove_file(log->svg);
+    if (!log->replaces && is_file(log->path))
+        unlink(log->path);
+    if (!log->replaces && is_file(log->svg))
+        unlink(log->svg);
 }

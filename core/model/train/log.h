@@ -43,7 +43,10 @@ struct train_log {
     const struct eval_list *evals; /* NULL: the log has no column for them */
     int fd;                        /* 'path', for the next line; -1: not open */
     int error;        /* errno of the first line that was lost; 0 */
+    bool replaces;    /* the files are an earlier run's: they stay until
+                       * train_log_draw() */
     struct str first; /* step 1 of a log that no checkpoint has */
+    struct str lines; /* those of a log that replaces one */
 };
 
 /*
@@ -68,21 +71,26 @@ void train_log_plot(struct str *to, const struct train_log *log,
  * written by the run of these steps.  Where there are none, as of a run that
  * was killed before its first checkpoint, a log is kept until its step 1 turns
  * out to be that of this run.
+ * train_log_exists(): is there an earlier run's log or picture to replace?
  * train_log_begin() writes both files for n steps, and so cuts off the lines of
  * later ones; train_log_step() appends a line at once, and keeps in 'error'
  * that it could not, as train_log_sync() does, which waits until the lines are
- * on the disk; train_log_draw() replaces the picture. 0, or -1 with 'err'
- * set (EX_CANTCREAT, EX_IOERR). train_log_remove() removes the files, but no
- * devices.
+ * on the disk; train_log_draw() replaces the picture.  Where the log replaces
+ * an earlier run's, the lines wait in memory: train_log_sync(), to be called
+ * when the state is written but has no name yet, removes the old log, which the
+ * old state can give again, and train_log_draw(), called next, writes the new
+ * one.  0, or -1 with 'err' set (EX_CANTCREAT, EX_IOERR). train_log_remove()
+ * removes the files, but no devices.
  */
 int train_log_check(struct train_log *log, bool resume, const double *records,
                     size_t n, struct err *err);
+bool train_log_exists(const struct train_log *log);
 int train_log_begin(struct train_log *log, const double *records, size_t n,
                     struct err *err);
 int train_log_step(struct train_log *log, uint64_t step, const double *record,
                    struct err *err);
 void train_log_sync(struct train_log *log);
-int train_log_draw(const struct train_log *log, const double *records, size_t n,
+int train_log_draw(struct train_log *log, const double *records, size_t n,
                    struct err *err);
 void train_log_close(struct train_log *log);
 void train_log_remove(const struct train_log *log);

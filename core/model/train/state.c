@@ -212,7 +212,7 @@ train_state_write(const struct train_state *s, const char *path,
     if (rc >= 0 && s->evals.n)
         rc = evals = stw_add(w, "evals", DT_F64, 2, eval, err);
     if (rc >= 0)
-        rc = stw_open(w, path, OUT_FORCE | OUT_OWN, err);
+        rc = stw_open(w, path, OUT_RUN, err);
     if (rc == 0)
         rc = stw_write_numbers(w, 0, s->records, s->step * s->table->n, 8, err);
     for (size_t i = 0; rc == 0 && i < s->n_tensors * N_KINDS; i++) {
