@@ -274,3 +274,74 @@ END_PY
     moe-sft init -b hf --layer 0 -o y.safetensors --seed 3
     cmp x.safetensors y.safetensors
 }
+
+@test "moe-sft merge: every reader finds the same weights: a tied head is untied, older copies and other forms are left out" {
+    py - "$DEMO" <<'END'
+import json, os, shutil, sys, mkst, numpy as np
+demo, q = sys.argv[1], "model.layers.0.self_attn.q_proj"
+t = mkst.load(demo + "/model.safetensors")
+t["lm_head.weight"] = t["model.embed_tokens.weight"]
+g, lora = np.random.default_rng(1), {}
+for name in q, "lm_head":
+    out, inner = t[name + ".weight"][1]
+    for m, shape in ("A", (2, inner)), ("B", (out, 2)):
+        lora[f"base_model.model.{name}.lora_{m}.weight"] = (g.standard_normal(shape) / 20).astype(np.float32)
+os.mkdir("a")
+mkst.save("a/adapter_model.safetensors", lora)
+json.dump(dict(peft_type="LORA", r=2, lora_alpha=6, target_modules=[q, "lm_head"]), open("a/adapter_config.json", "w"))
+for d in "one", "shards", "head":
+    shutil.copytree(demo, d)
+    open(d + "/pytorch_model-00001-of-00002.bin", "w").close()
+    open(d + "/pytorch_model.bin.index.json", "w").close()
+# the index decides: the overlay has two of them, with other numbers in the shard
+old, new = "model-00001-of-00001.safetensors", "overlay.safetensors"
+over = {n: t[n] for n in ("lm_head.weight", q + ".weight")}
+index = {"metadata": {}, "weight_map": {n: new if n in over else old for n in t}}
+for d in "one", "shards":
+    json.dump(index, open(d + "/model.safetensors.index.json", "w"))
+mkst.save("one/model.safetensors", t)
+os.remove("shards/model.safetensors")
+mkst.save("shards/" + new, over)
+mkst.save("shards/" + old, t | {n: (d, s, bytes(len(b))) for n, (d, s, b) in over.items()} | {"stray": t["lm_head.weight"]})
+del t["model.embed_tokens.weight"]
+mkst.save("head/model.safetensors", t)
+END
+    for d in one shards; do
+        run -0 --separate-stderr moe-sft merge -b $d -l a -o $d-merged
+        [[ $stderr == *"$d: "*" and others are not copied, as the adapter is not in them"* ]]
+        comm -23 <(ls $d) <(ls $d-merged) >left
+        [ "$(<left)" = "$([ $d = shards ] || echo model.safetensors.index.json; echo pytorch_model-00001-of-00002.bin; echo pytorch_model.bin.index.json)" ]
+        for how in "$d --lora a" $d-merged; do
+            # shellcheck disable=SC2086
+            hf-infer $how --ids 5,9,1,7,300,2 --nll --json -q
+        done >$d.said
+    done
+    [[ $stderr == *"model-00001-of-00001.safetensors: 3 tensors left out, as the index does not give them to this file (the first is "* ]]
+    "$PYTHON" - <<'END'
+import glob, json, os, sys
+sys.path.insert(0, os.environ["ROOT"] + "/test/ref")
+import mkst, numpy as np
+base, lora = mkst.load("one/model.safetensors"), mkst.read("a/adapter_model.safetensors")[0]
+for d in "one", "shards":
+    config = json.load(open(d + "/config.json"))
+    assert json.load(open(d + "-merged/config.json")) == config | {"tie_word_embeddings": False}
+    found = {}
+    for f in glob.glob(d + "-merged/*.safetensors"):
+        for name, v in mkst.load(f).items():
+            assert name not in found
+            found[name] = v
+    assert found.keys() == base.keys()
+    for name, v in base.items():
+        at = "base_model.model." + name[:-len("weight")] + "lora_%s.weight"
+        if at % "A" in lora:
+            w = mkst.values(*v) + 3 * (lora[at % "B"] @ lora[at % "A"])
+            assert (np.abs(mkst.values(*found[name]) - w) <= np.abs(w) * 2.0 ** -8).all(), name
+        else:
+            assert found[name][2] == v[2], name
+    a, b = (json.loads(l)["nll_mean"] for l in open(d + ".said"))
+    assert abs(a - b) < 0.01, (a, b)
+END
+    run -65 --separate-stderr moe-sft merge -b head -l a -o x
+    [[ $stderr == *"whose weights are another's, as a tied lm_head's are: it cannot be merged" ]]
+    [ ! -e x ]
+}

@@ -235,7 +235,8 @@ merge_main(const struct cmd *cmd, struct err *err)
                         err) < 0)
         goto out;
     if (is_dir && !cmd->stacked && !has_suffix(cmd->output))
-        rc = merge_directory(cmd, &l->dir, put_expert, end_experts, &g, err);
+        rc = merge_directory(cmd, &l->dir, NULL, put_expert, end_experts, &g,
+                             err);
     else
         rc = write_experts(&g, err);
 out:

@@ -5,11 +5,14 @@
 
 #include "cmd/moe-sft/merge.h"
 #include "cmd/moe-sft/peft.h"
+#include "core/jpull.h"
+#include "core/js.h"
 #include "core/kernel/cvt.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/lora.h"
 #include "core/model/model.h"
+#include "core/str.h"
 
 #define TAIL ".weight"
 
@@ -18,7 +21,6 @@ struct whole {
     struct model *model;
     struct par *par;
     struct merge_work work;
-    size_t n_merged; /* layers */
 };
 
 int
@@ -81,23 +83,15 @@ put_layer(void *ctx, struct stw *w, int tensor, const struct st_tensor *t,
             return err_set(err, EX_DATAERR,
                            "%s: %s with its adapter has NaN or Inf",
                            g->model->dir.path, t->name);
-    g->n_merged++;
     return stw_write(w, tensor, g->work.merged, nbytes, 0, err) < 0 ? -1 : 1;
 }
 
-/* A tied lm_head has no tensor of its own. */
 static int
 end_model(void *ctx, struct err *err)
 {
     const struct whole *g = ctx;
     const struct adapter *a = g->model->adapters;
 
-    if (g->n_merged != a->n_parts)
-        return err_set(err, EX_DATAERR,
-                       "%s: has an adapter of a layer whose weights are "
-                       "another's, as a tied lm_head's are: it cannot be "
-                       "merged",
-                       a->dir.path);
     for (size_t i = 0; i < g->model->dir.n_files; i++)
         if (st_unchanged(&g->model->dir.files[i], err) < 0)
             return -1;
@@ -107,11 +101,41 @@ end_model(void *ctx, struct err *err)
     return 0;
 }
 
+/* The text of config.json, but tie_word_embeddings false: lm_head.weight is
+ * another matrix than the embedding now, which some readers would put in its
+ * place. */
+static int
+untied_config(const struct cmd *cmd, struct str *to, struct err *err)
+{
+    struct str path = { 0 }, text = { 0 };
+    struct jspan key;
+    struct jpull j;
+    int rc;
+
+    str_addf(&path, "%s/config.json", cmd->base);
+    rc = file_read_regular(path.s, JS_MAX_BYTES, &text, err);
+    j = jpull_start(text.s, text.n, JS_DEPTH);
+    j.python = true;
+    jpull_peek(&j);
+    for (jpull_enter(&j, '{', "an object"); jpull_member(&j, &key);) {
+        const char *value = j.p;
+
+        if (jpull_skip(&j) && jspan_is(&key, "tie_word_embeddings"))
+            str_addf(to, "%.*sfalse%s", (int)(value - text.s), text.s, j.p);
+    }
+    if (rc == 0 && !to->n)
+        rc = err_data(err, path.s, "has changed while it was read");
+    str_free(&text);
+    str_free(&path);
+    return rc;
+}
+
 int
 merge_model(const struct cmd *cmd, struct err *err)
 {
     struct whole g = { .cmd = cmd };
-    size_t largest = 0, longest = 0, low = 0;
+    size_t largest = 0, longest = 0, low = 0, n = 0;
+    struct str config = { 0 };
     const struct stdir *dir;
     int rc = -1;
 
@@ -122,18 +146,33 @@ merge_model(const struct cmd *cmd, struct err *err)
         goto out;
     dir = &g.model->dir;
     for (size_t i = 0; i < dir->n_tensors; i++) {
-        const struct linear *l = adapted(&g, dir->tensors[i].t);
+        const struct stdir_tensor *x = &dir->tensors[i];
+        const struct linear *l = adapted(&g, x->t);
 
-        if (!l)
+        /* a head that the embedding is read from cannot change alone */
+        if (!l || (l == &g.model->lm_head &&
+                   st_data(x->st, x->t) == g.model->embed.w))
             continue;
+        n++;
         largest = larger(largest, l->out * l->in);
         longest = larger(longest, l->in);
         low = larger(low, l->lora->a.out * larger(l->in, l->out));
     }
+    if (n != g.model->adapters->n_parts) {
+        err_set(err, EX_DATAERR,
+                "%s: has an adapter of a layer whose weights are another's, as "
+                "a tied lm_head's are: it cannot be merged",
+                g.model->adapters->dir.path);
+        goto out;
+    }
+    if (g.model->lm_head.lora && g.model->config.tied &&
+        untied_config(cmd, &config, err) < 0)
+        goto out;
     if (merge_work_open(&g.work, g.par, cmd->n_threads, largest, longest, low,
                         err) == 0)
-        rc = merge_directory(cmd, dir, put_layer, end_model, &g, err);
+        rc = merge_directory(cmd, dir, config.s, put_layer, end_model, &g, err);
 out:
+    str_free(&config);
     merge_work_close(&g.work);
     par_close(g.par);
     model_close(g.model);

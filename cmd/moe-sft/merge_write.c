@@ -1,6 +1,7 @@
 /* merge: the numbers of a matrix, and the directory that a model goes to. */
 #include <dirent.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 #include "core/out.h"
 #include "core/outdir.h"
 #include "core/str.h"
+#include "core/tty.h"
 
 /* ---- numbers ---- */
 
@@ -95,35 +97,58 @@ merge_matrix(struct merge_work *g, const struct gemm_matrix *w, size_t rank,
 
 /* ---- a directory ---- */
 
+/* Is the tensor the model's?  A shard may have others, such as an older copy of
+ * one that the index gives to another shard. */
+static bool
+is_used(const struct stdir *dir, const struct st_tensor *t)
+{
+    const struct stdir_tensor *x = stdir_find_n(dir, t->name, t->name_n);
+
+    return x && x->t == t;
+}
+
 static int
-write_shard(const struct st *st, const char *path, merge_put_fn *put, void *ctx,
-            struct err *err)
+write_shard(const struct stdir *dir, const struct st *st, const char *path,
+            merge_put_fn *put, void *ctx, struct err *err)
 {
     struct stw *w = stw_new();
-    int rc = 0;
+    const char *first = NULL; /* of those that are left out */
+    size_t n_out = 0;
+    int rc = 0, tensor = 0;
 
     for (size_t i = 0; i < st->n_meta; i++)
         stw_meta(w, st->meta[i].key, st->meta[i].value);
     for (size_t i = 0; rc >= 0 && i < st->n_tensors; i++) {
         const struct st_tensor *t = st->tensors + i;
 
-        if (strlen(t->name) != t->name_n)
+        if (!is_used(dir, t)) {
+            first = first ? first : t->name;
+            n_out++;
+        } else if (strlen(t->name) != t->name_n)
             rc = err_set(err, EX_DATAERR,
                          "%s: \"%s\" ends at a NUL, as a name here may not",
                          st->path, t->name);
         else
             rc = stw_add(w, t->name, t->dtype, t->n_dims, t->shape, err);
     }
+    if (n_out)
+        err_warn("%s: %zu tensor%s left out, as the index does not give %s to "
+                 "this file (the first is %s)",
+                 st->path, n_out, plural(n_out), n_out == 1 ? "it" : "them",
+                 first);
     if (rc >= 0)
         rc = stw_open(w, path, 0, err);
     for (size_t i = 0; rc == 0 && i < st->n_tensors; i++) {
         const struct st_tensor *t = st->tensors + i;
 
-        rc = put(ctx, w, (int)i, t, err);
+        if (!is_used(dir, t))
+            continue;
+        rc = put(ctx, w, tensor, t, err);
         if (rc == 0)
-            rc = write_mapped(w, (int)i, st_data(st, t), t->nbytes, 0, err);
+            rc = write_mapped(w, tensor, st_data(st, t), t->nbytes, 0, err);
         else if (rc > 0)
             rc = 0;
+        tensor++;
     }
     if (rc == 0)
         rc = stw_commit(w, err);
@@ -140,13 +165,38 @@ is_safetensors(const char *s)
     return n >= k && !strcmp(s + n - k, suffix);
 }
 
+/* Does a file have the weights as they were, for a reader that prefers it? */
+static bool
+is_unmerged(const struct stdir *dir, const char *name)
+{
+    static const char *const globs[] = {
+        "pytorch_model*.bin*",
+        "tf_model*.h5*",
+        "flax_model*.msgpack*",
+        "consolidated*",
+        "*.pth",
+        "*.gguf",
+        "*.onnx*",
+    };
+    const char *one = strrchr(dir->files->path, '/');
+
+    for (size_t i = 0; i < sizeof(globs) / sizeof(*globs); i++)
+        if (!fnmatch(globs[i], name, 0))
+            return true;
+    /* nobody reads the index next to the one file, or it is of other shards */
+    return dir->n_files == 1 && one && !strcmp(one, "/model.safetensors") &&
+           !strcmp(name, "model.safetensors.index.json");
+}
+
 /* Files that are not tensors: configuration, tokenizer, index. */
 static int
-copy_others(const struct cmd *cmd, const char *to, struct err *err)
+copy_others(const struct cmd *cmd, const struct stdir *dir, const char *config,
+            const char *to, struct err *err)
 {
     DIR *d = opendir(cmd->base);
-    struct str from = { 0 }, path = { 0 };
+    struct str from = { 0 }, path = { 0 }, left = { 0 };
     struct dirent *e;
+    size_t n_out = 0;
     struct stat st;
     int rc;
 
@@ -166,6 +216,19 @@ copy_others(const struct cmd *cmd, const char *to, struct err *err)
             continue;
         if (stat(from.s, &st) < 0 && errno == ENOENT)
             continue;
+        if (is_unmerged(dir, e->d_name)) {
+            if (!n_out++ || strcmp(e->d_name, left.s) < 0) {
+                str_clear(&left);
+                str_adds(&left, e->d_name);
+            }
+            continue;
+        }
+        if (config && !strcmp(e->d_name, "config.json")) {
+            rc = out_put(path.s, 0, config, strlen(config), err);
+            if (rc < 0)
+                break;
+            continue;
+        }
         if (stat(from.s, &st) < 0) {
             rc = err_sys(err, file_status(errno), "%s", from.s);
         } else if (S_ISREG(st.st_mode)) {
@@ -183,6 +246,11 @@ copy_others(const struct cmd *cmd, const char *to, struct err *err)
             break;
     }
     closedir(d);
+    if (n_out && rc == 0)
+        err_warn("%s: %s%s not copied, as the adapter is not in %s", cmd->base,
+                 left.s, n_out == 1 ? " is" : " and others are",
+                 n_out == 1 ? "it" : "them");
+    str_free(&left);
     str_free(&from);
     str_free(&path);
     return rc;
@@ -190,8 +258,8 @@ copy_others(const struct cmd *cmd, const char *to, struct err *err)
 
 int
 merge_directory(const struct cmd *cmd, const struct stdir *dir,
-                merge_put_fn *put, merge_end_fn *end, void *ctx,
-                struct err *err)
+                const char *config, merge_put_fn *put, merge_end_fn *end,
+                void *ctx, struct err *err)
 {
     size_t n = strlen(dir->path) + 1;
     struct outdir_at f;
@@ -199,7 +267,7 @@ merge_directory(const struct cmd *cmd, const struct stdir *dir,
 
     if (outdir_at_open(&f, cmd->output, cmd->out_flags, err) < 0)
         return -1;
-    rc = copy_others(cmd, outdir_path(f.dir), err);
+    rc = copy_others(cmd, dir, config, outdir_path(f.dir), err);
     for (size_t i = 0; rc == 0 && i < dir->n_files; i++) {
         const struct st *st = dir->files + i;
         struct str path = { 0 };
@@ -211,7 +279,7 @@ merge_directory(const struct cmd *cmd, const struct stdir *dir,
                        "%s: is in a directory of its own (expected next to the "
                        "index)",
                        st->path)
-                 : write_shard(st, path.s, put, ctx, err);
+                 : write_shard(dir, st, path.s, put, ctx, err);
         str_free(&path);
     }
     if (rc == 0)
