@@ -38,6 +38,13 @@ int stdir_open(struct stdir *dir, const char *path, struct err *err);
 int stdir_map(struct stdir *dir, struct err *err); /* st_map() of every file */
 void stdir_close(struct stdir *dir);               /* a zeroed struct is fine */
 
+/*
+ * stdir_check(): is it a directory with a model's files, those of its weights
+ * among them if 'weights' are needed?  0, or -1 with 'err' set, which says
+ * what is there instead: EX_NOINPUT, EX_DATAERR (a file).
+ */
+int stdir_check(const char *path, bool weights, struct err *err);
+
 /* stdir_find() finds a tensor by name in O(log n); NULL if there is none.
  * stdir_find_n() takes names with NULs in them, of 'n' bytes. */
 const struct stdir_tensor *stdir_find(const struct stdir *dir,
