@@ -372,7 +372,7 @@ END
     is 66 "No such file or directory" nothere
     mkdir g
     cp x.gguf g/model-q4.gguf
-    is 66 "not a model directory (config.json and tokenizer.json are missing); model-q4.gguf is a GGUF file (llama.cpp's)" g
+    is 66 "not a model directory (config.json is missing); model-q4.gguf is a GGUF file (llama.cpp's)" g
     tiny
     rm m/model.safetensors
     none="has no model.safetensors and no model.safetensors.index.json"
@@ -645,9 +645,9 @@ assert np.abs(a - b).max() < 1e-4 * np.abs(b).max()' "$@"
     run -66 --separate-stderr hf-infer nowhere -p x
     [ "$stderr" = "hf-infer: nowhere: No such file or directory" ]
     mkdir m
-    spoil 66 "hf-infer: m: not a model directory (config.json and tokenizer.json are missing)"
+    spoil 66 "hf-infer: m: not a model directory (config.json is missing)"
     rm m/config.json
-    spoil 66 "hf-infer: m/config.json: No such file or directory"
+    spoil 66 "hf-infer: m: not a model directory (config.json is missing)"
     rm m/tokenizer.json
     spoil 66 "hf-infer: m/tokenizer.json: No such file or directory"
     rm m/model.safetensors

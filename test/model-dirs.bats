@@ -31,3 +31,50 @@ END
     run -65 moe-sft tune -m another -d d.jsonl -o o
     [ "$output" = "moe-sft: $says" ]
 }
+
+@test "a directory that is no model is named by what it is, by every tool that takes one" {
+    says() { # WHAT DIR: by the tool that runs models, and by others
+        local want=$1
+        for tool in "hf-infer $2 -p x -n 1" "moe-sft tune -m $2 -d d.jsonl -o o" "lut-precompute -m $2 -s $ROOT/demo/sae -o l" "st-inspect list $2"; do
+            [ "${tool%% *}" != st-inspect ] || [ "${3-}" = tensors ] || continue
+            # shellcheck disable=SC2086
+            run -66 $tool
+            [ "$output" = "${tool%% *}: $2: $want" ]
+        done
+    }
+    echo '{"text":"a"}' >d.jsonl
+    none='has no model.safetensors and no model.safetensors.index.json'
+    # PEFT's, with the tokenizer that its save_pretrained() adds; and in its old form
+    mkdir a
+    cp "$DEMO/tokenizer.json" a
+    echo '{"peft_type":"LORA","base_model_name_or_path":"Qwen/Qwen3-0.6B","r":1,"lora_alpha":1,"target_modules":["q_proj"]}' >a/adapter_config.json
+    cp "$DEMO/model.safetensors" a/adapter_model.safetensors
+    says 'is a LoRA adapter of Qwen/Qwen3-0.6B, not a model: give that model, and this with --lora' a
+    rm a/adapter_model.safetensors
+    printf 'PK\3\4aaaaaaaaaaaa' >a/adapter_model.bin
+    run -66 hf-infer "$DEMO" -p x --lora a
+    [ "$output" = "hf-infer: a: has no adapter_model.safetensors; adapter_model.bin is a zip archive (PyTorch's .pth and .bin are)" ]
+    # the Hub's cache: https://huggingface.co/docs/huggingface_hub/guides/manage-cache
+    mkdir -p models--X--Y/snapshots/{0a,1b} models--X--Y/refs
+    says 'is a cache of the Hub: the model is models--X--Y/snapshots/0a' models--X--Y tensors
+    printf 1b >models--X--Y/refs/main
+    says 'is a cache of the Hub: the model is models--X--Y/snapshots/1b' models--X--Y tensors
+    # a download that was stopped; one of another format, with config.json
+    cp -r "$DEMO" m
+    mv m/model.safetensors m/model-00002-of-00003.safetensors
+    says "$none; model-00002-of-00003.safetensors is one of several shards, whose index is missing" m tensors
+    rm m/model*
+    echo '{}' >m/pytorch_model.bin.index.json
+    says "$none; pytorch_model.bin.index.json is the index of PyTorch's weights: only safetensors are read" m tensors
+    cp "$DEMO/model.safetensors" m/consolidated.safetensors
+    run -66 hf-infer m -p x
+    [ "$output" = "hf-infer: m: $none; consolidated.safetensors has Mistral's own names of tensors, not transformers'" ]
+    # a dangling link of the cache is a file that is missing
+    ln -s gone m/model.safetensors
+    run -66 hf-infer m -p x
+    [ "$output" = "hf-infer: m/model.safetensors: No such file or directory" ]
+    # images and text
+    echo '{"model_type":"llava","text_config":{"model_type":"mistral"}}' >m/config.json
+    run -65 hf-infer m -p x
+    [ "$output" = 'hf-infer: m/config.json: model_type "llava" is not supported (llama, mistral, qwen2, qwen3, qwen3_moe; the mistral in it, its text_config, would be, alone)' ]
+}

@@ -130,8 +130,7 @@ run_open_model(struct run *run, struct err *err)
                                       .screen = !run->no_screen };
     int rc = 0;
 
-    if (stdir_check(run->dir, true, err) < 0 ||
-        (text && run_open_tok(run, err) < 0) ||
+    if ((text && run_open_tok(run, err) < 0) ||
         model_open(&run->model, run->dir, err) < 0)
         return -1;
     run->config = &run->model->config;

@@ -8,6 +8,7 @@
 #include "core/compat.h"
 #include "core/format/sae.h"
 #include "core/js.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/model/linear_file.h"
 #include "core/model/names.h"
@@ -62,8 +63,11 @@ target_model_open(struct target_model *m, const char *path, struct err *err)
 
     *m = (struct target_model){ .name = base_name(path, err) };
     str_addf(&file, "%s/config.json", path);
-    if (!m->name || !(v = js_load(file.s, err)))
+    if (!m->name || !(v = js_load(file.s, err))) {
+        if (m->name && file_missing(file.s))
+            stdir_check(path, true, err);
         goto out;
+    }
     root = js_root(v, file.s);
     type = js_get(&root, "model_type");
     text = js_get(&root, "text_config");

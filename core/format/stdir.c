@@ -13,9 +13,7 @@
 #include "core/mem.h"
 #include "core/str.h"
 
-#define ONE_FILE "model.safetensors"
-#define INDEX    "model.safetensors.index.json"
-#define SUFFIX   ".safetensors"
+#define SUFFIX ".safetensors"
 
 static char *
 join(const char *dir, const char *name)
@@ -32,19 +30,6 @@ has_suffix(const char *s, size_t nbytes)
     size_t n = strlen(SUFFIX);
 
     return nbytes >= n && !memcmp(s + nbytes - n, SUFFIX, n);
-}
-
-/* Is there an entry of that name?  A dangling link is one: it must be reported.
- */
-static bool
-exists(const char *dir, const char *name)
-{
-    char *path = join(dir, name);
-    struct stat st;
-    bool yes = lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
-
-    free(path);
-    return yes;
 }
 
 static int
@@ -223,7 +208,7 @@ read_index(struct stdir *dir, const char *path, const json_t *document,
 static int
 open_index(struct stdir *dir, struct err *err)
 {
-    char *path = join(dir->path, INDEX);
+    char *path = join(dir->path, STDIR_INDEX);
     json_t *document = js_load(path, err);
     json_t *shards = json_object(), *inodes = json_object();
     int rc = -1;
@@ -237,6 +222,15 @@ open_index(struct stdir *dir, struct err *err)
     json_decref(document);
     free(path);
     return rc;
+}
+
+/* Is it one of several, as "model-00001-of-00003.safetensors" is? */
+static bool
+is_shard(const char *name)
+{
+    const char *of = strstr(name, "-of-");
+
+    return of && strtoul(of + 4, NULL, 10) > 1;
 }
 
 /* The only file of that kind in a directory: an adapter's, for example. */
@@ -256,13 +250,12 @@ open_only(struct stdir *dir, struct err *err)
             has_suffix(entry->d_name, strlen(entry->d_name)) && n++ == 0)
             name = xstrdup(entry->d_name);
     closedir(d);
-    if (rc == 0 && n == 0)
-        rc = err_set(err, EX_NOINPUT, "%s: has no " ONE_FILE " and no " INDEX,
-                     dir->path);
+    if (rc == 0 && (n == 0 || (n == 1 && is_shard(name))))
+        rc = stdir_wrong(dir->path, STDIR_NO_WEIGHTS, err);
     else if (rc == 0 && n > 1)
         rc = err_set(err, EX_NOINPUT,
-                     "%s: has %zu safetensors files, but no " INDEX, dir->path,
-                     n);
+                     "%s: has %zu safetensors files, but no " STDIR_INDEX,
+                     dir->path, n);
     else if (rc == 0) {
         path = join(dir->path, name);
         rc = open_one(dir, path, err);
@@ -279,12 +272,13 @@ stdir_open(struct stdir *dir, const char *path, struct err *err)
     char *file;
 
     *dir = (struct stdir){ .path = xstrdup(path) };
-    if (rc > 0 && exists(path, ONE_FILE)) {
-        file = join(path, ONE_FILE);
+    if (rc > 0 && stdir_has(path, STDIR_ONE_FILE)) {
+        file = join(path, STDIR_ONE_FILE);
         rc = open_one(dir, file, err);
         free(file);
     } else if (rc > 0) {
-        rc = exists(path, INDEX) ? open_index(dir, err) : open_only(dir, err);
+        rc = stdir_has(path, STDIR_INDEX) ? open_index(dir, err)
+                                          : open_only(dir, err);
     } else if (rc == 0) {
         rc = open_one(dir, path, err);
     }

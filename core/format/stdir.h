@@ -1,7 +1,8 @@
 /*
  * A model's tensors: one safetensors file, or a directory with
  * model.safetensors, or with shards and model.safetensors.index.json, or with
- * exactly one *.safetensors file of another name (adapter_model.safetensors).
+ * exactly one *.safetensors file of another name (adapter_model.safetensors),
+ * but not one of several shards.
  * The first of these that is there counts, as with transformers.
  */
 #ifndef CORE_FORMAT_STDIR_H
@@ -38,12 +39,23 @@ int stdir_open(struct stdir *dir, const char *path, struct err *err);
 int stdir_map(struct stdir *dir, struct err *err); /* st_map() of every file */
 void stdir_close(struct stdir *dir);               /* a zeroed struct is fine */
 
+/* stdir_has(): is there an entry of that name?  A dangling link is one, which
+ * must be reported, and so is what cannot be looked at. */
+bool stdir_has(const char *path, const char *name);
+
 /*
  * stdir_check(): is it a directory with a model's files, those of its weights
  * among them if 'weights' are needed?  0, or -1 with 'err' set, which says
  * what is there instead: EX_NOINPUT, EX_DATAERR (a file).
+ * stdir_wrong() is -1 with EX_NOINPUT: what a directory has not, as 'what'
+ * says, and what it seems to be instead.
  */
 int stdir_check(const char *path, bool weights, struct err *err);
+int stdir_wrong(const char *path, const char *what, struct err *err);
+
+#define STDIR_ONE_FILE   "model.safetensors"
+#define STDIR_INDEX      "model.safetensors.index.json"
+#define STDIR_NO_WEIGHTS "has no " STDIR_ONE_FILE " and no " STDIR_INDEX
 
 /* stdir_find() finds a tensor by name in O(log n); NULL if there is none.
  * stdir_find_n() takes names with NULs in them, of 'n' bytes. */

@@ -3,23 +3,26 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/format/stdir.h"
+#include "core/js.h"
 #include "core/map.h"
 #include "core/str.h"
 
-static bool
-is_missing(const char *dir, const char *name)
+bool
+stdir_has(const char *dir, const char *name)
 {
     struct str path = { 0 };
-    bool missing;
+    struct stat st;
+    bool yes;
 
     str_addf(&path, "%s/%s", dir, name);
-    missing = file_missing(path.s);
+    yes = lstat(path.s, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
     str_free(&path);
-    return missing;
+    return yes;
 }
 
 /* What a file seems to be by its first bytes, or NULL. */
@@ -39,32 +42,130 @@ sniff_file(const char *path)
     return n < 0 ? NULL : st_sniff(head, (size_t)n);
 }
 
-static int
-is_weights(const struct dirent *entry)
-{
-    static const char *const ends[] = { "*.gguf", "*.bin", "*.pth",
-                                        "*.pt",   "*.h5",  "*.npz" };
+/* What a directory without a model's weights may have, the most telling first;
+ * a file without a text is what its bytes say. */
+static const struct {
+    const char *glob, *text;
+} others[] = {
+    { "*-of-*.safetensors",
+      "is one of several shards, whose index is missing" },
+    { "consolidated*.safetensors",
+      "has Mistral's own names of tensors, not transformers'" },
+    { "pytorch_model.bin.index.json",
+      "is the index of PyTorch's weights: only safetensors are read" },
+    { "*.gguf", NULL },
+    { "*.bin", NULL },
+    { "*.pth", NULL },
+    { "*.pt", NULL },
+    { "*.h5", NULL },
+    { "*.npz", NULL },
+};
+#define N_OTHERS (sizeof(others) / sizeof(*others))
 
-    for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++)
-        if (fnmatch(ends[i], entry->d_name, 0) == 0)
-            return 1;
-    return 0;
+/* Appends what the first file of others[] is. */
+static void
+put_other(const char *dir, struct str *text)
+{
+    struct dirent **entries = NULL;
+    int n = scandir(dir, &entries, NULL, alphasort);
+
+    for (size_t k = 0; k < N_OTHERS; k++)
+        for (int i = 0; i < n && text->n == 0; i++) {
+            const char *name = entries[i]->d_name, *what = others[k].text;
+            struct str path = { 0 };
+
+            if (fnmatch(others[k].glob, name, 0) != 0)
+                continue;
+            str_addf(&path, "%s/%s", dir, name);
+            if (what)
+                str_addf(text, "; %s %s", name, what);
+            else if ((what = sniff_file(path.s)))
+                str_addf(text, "; %s is %s", name, what);
+            str_free(&path);
+        }
+    for (int i = 0; i < n; i++)
+        free(entries[i]);
+    free(entries);
+}
+
+/* The model in a cache of the Hub, models--X--Y: the snapshot that refs/main
+ * names, or the first one.  False where it is no such directory. */
+static bool
+find_snapshot(const char *dir, struct str *path)
+{
+    struct dirent **entries = NULL;
+    struct str file = { 0 }, hash = { 0 };
+    struct err none;
+    int n;
+
+    str_addf(path, "%s/snapshots", dir);
+    n = scandir(path->s, &entries, NULL, alphasort); /* "." and ".." first */
+    str_addf(&file, "%s/refs/main", dir);
+    if (n > 2 && file_read_regular(file.s, 256, &hash, &none) == 0 &&
+        hash.n > 0)
+        str_addf(path, "/%.*s", (int)strcspn(hash.s, "\n"), hash.s);
+    else if (n > 2)
+        str_addf(path, "/%s", entries[2]->d_name);
+    for (int i = 0; i < n; i++)
+        free(entries[i]);
+    free(entries);
+    str_free(&hash);
+    str_free(&file);
+    return n >= 0;
+}
+
+int
+stdir_wrong(const char *dir, const char *what, struct err *err)
+{
+    struct str text = { 0 };
+
+    if (find_snapshot(dir, &text)) {
+        err_set(err, EX_NOINPUT, "%s: is a cache of the Hub: the model is %s",
+                dir, text.s);
+    } else {
+        str_clear(&text);
+        put_other(dir, &text);
+        err_set(err, EX_NOINPUT, "%s: %s%s", dir, what, text.n ? text.s : "");
+    }
+    str_free(&text);
+    return -1;
+}
+
+/* The model of an adapter's directory. */
+static int
+is_adapter(const char *dir, struct err *err)
+{
+    struct str path = { 0 };
+    struct js root, base;
+    struct err none;
+    json_t *v;
+
+    str_addf(&path, "%s/adapter_config.json", dir);
+    v = js_load(path.s, &none);
+    root = js_root(v, path.s);
+    base = js_get(&root, "base_model_name_or_path");
+    err_set(err, EX_NOINPUT,
+            "%s: is a LoRA adapter of %s, not a model: give that model, and "
+            "this with --lora",
+            dir,
+            js_is(&base, JSON_STRING) ? json_string_value(base.v)
+                                      : "another model");
+    json_decref(v);
+    str_free(&path);
+    return -1;
 }
 
 int
 stdir_check(const char *dir, bool weights, struct err *err)
 {
-    bool config =
-        !is_missing(dir, "config.json") || !is_missing(dir, "tokenizer.json");
-    struct dirent **entries = NULL;
-    struct str text = { 0 };
+    bool config = stdir_has(dir, "config.json");
     const char *what;
     struct stat st;
-    int n;
 
-    if (config && (!weights || !is_missing(dir, "model.safetensors") ||
-                   !is_missing(dir, "model.safetensors.index.json")))
-        return 0;
+    if (config || (!weights && stdir_has(dir, "tokenizer.json")))
+        if (!weights || stdir_has(dir, STDIR_ONE_FILE) ||
+            stdir_has(dir, STDIR_INDEX))
+            return 0;
     if (stat(dir, &st) < 0)
         return err_sys(err, file_status(errno), "%s", dir);
     if (!S_ISDIR(st.st_mode)) {
@@ -72,29 +173,11 @@ stdir_check(const char *dir, bool weights, struct err *err)
         return err_set(err, EX_DATAERR, "%s: is %s, not a model directory", dir,
                        what ? what : "a file");
     }
-    /* the first file, by name, that has weights of another format */
-    n = scandir(dir, &entries, is_weights, alphasort);
-    for (int i = 0; i < n; i++) {
-        struct str path = { 0 };
-
-        str_addf(&path, "%s/%s", dir, entries[i]->d_name);
-        what = text.n ? NULL : sniff_file(path.s);
-        if (what)
-            str_addf(&text, "; %s is %s", entries[i]->d_name, what);
-        str_free(&path);
-        free(entries[i]);
-    }
-    free(entries);
-    if (config)
-        err_set(err, EX_NOINPUT,
-                "%s: has no model.safetensors and no "
-                "model.safetensors.index.json%s",
-                dir, text.n ? text.s : "");
-    else
-        err_set(err, EX_NOINPUT,
-                "%s: not a model directory (config.json and tokenizer.json are "
-                "missing)%s",
-                dir, text.n ? text.s : "");
-    str_free(&text);
-    return -1;
+    if (stdir_has(dir, "adapter_config.json"))
+        return is_adapter(dir, err);
+    return stdir_wrong(dir,
+                       config
+                           ? STDIR_NO_WEIGHTS
+                           : "not a model directory (config.json is missing)",
+                       err);
 }

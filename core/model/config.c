@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "core/format/stdir.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/model/config_impl.h"
 #include "core/str.h"
@@ -132,6 +134,7 @@ parse_family(struct config *config, const struct js *root,
 {
     struct js js = js_get(root, "model_type");
     struct js classes = js_get(root, "architectures");
+    struct js text = js_get(root, "text_config");
     struct str known = { 0 };
     const struct family *f = NULL;
     const char *s;
@@ -145,6 +148,12 @@ parse_family(struct config *config, const struct js *root,
             *family = f = &families[i];
         str_addf(&known, "%s%s", i ? ", " : "", families[i].model_type);
     }
+    text = js_get(&text, "model_type");
+    for (size_t i = 0; i < N_FAMILIES && !f; i++)
+        if (js_is(&text, JSON_STRING) &&
+            !strcmp(json_string_value(text.v), families[i].model_type))
+            str_addf(&known, "; the %s in it, its text_config, would be, alone",
+                     families[i].model_type);
     rc = f ? 0 : js_unsupported(&js, s, known.s, err);
     str_free(&known);
     if (rc < 0)
@@ -434,8 +443,11 @@ config_load(struct config *config, const char *dir, struct err *err)
     str_addf(&name, "%.*s/config.json", (int)n, dir);
     str_addf(&generation_name, "%.*s/generation_config.json", (int)n, dir);
     model = js_load(name.s, err);
-    if (!model)
+    if (!model) {
+        if (file_missing(name.s)) /* what is there, then? */
+            stdir_check(dir, true, err);
         goto out;
+    }
     /* a dangling link is there: loading it fails */
     if (!lstat(generation_name.s, &st) || errno != ENOENT) {
         generation = js_load(generation_name.s, err);

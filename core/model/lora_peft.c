@@ -5,6 +5,7 @@
 
 #include "core/format/peft.h"
 #include "core/format/stwant.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/model/linear_file.h"
 #include "core/model/lora.h"
@@ -136,7 +137,8 @@ lora_peft(struct model *model, struct adapter *adapter, const char *dir,
 
     str_addf(&file, "%s/" PEFT_MODEL, dir);
     if (rc == 0)
-        rc = stdir_open(&adapter->dir, file.s, err);
+        rc = file_missing(file.s) ? stdir_wrong(dir, "has no " PEFT_MODEL, err)
+                                  : stdir_open(&adapter->dir, file.s, err);
     if (rc == 0)
         rc = stdir_map(&adapter->dir, err);
     if (rc == 0 && adapter->dir.n_tensors == 0)

@@ -286,8 +286,8 @@ model_open(struct model **model, const char *path, struct err *err)
     int rc = -1;
 
     *model = NULL;
-    if (config_load(&m->config, path, err) || stdir_open(&m->dir, path, err) ||
-        stdir_map(&m->dir, err))
+    if (stdir_check(path, true, err) || config_load(&m->config, path, err) ||
+        stdir_open(&m->dir, path, err) || stdir_map(&m->dir, err))
         goto out;
     b.prefix = names_root(dir);
     b.used = xcalloc(dir->n_tensors, sizeof(*b.used));
