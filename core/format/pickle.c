@@ -281,7 +281,8 @@ pickle_run(struct pickle *p, size_t at, size_t *end)
     p->n_stack = p->n_marks = p->n_memo = 0;
     p->memo = NULL;
     if (left < 2 || b[0] != 0x80)
-        return pickle_fail(p, "no pickle of protocol 2 to 5 starts here");
+        return pickle_fail(
+            p, "no pickle of protocol 2 to 5 starts here (" PICKLE_AGAIN ")");
     if (b[1] < 2 || b[1] > 5)
         return pickle_fail(p, "pickle protocol %d (expected 2 to 5)", b[1]);
     for (;;) {
@@ -292,6 +293,10 @@ pickle_run(struct pickle *p, size_t at, size_t *end)
         p->opcode = &pickle_opcodes[*b];
         if (*b == '.')
             break;
+        if (p->opcode->arg == PICKLE_TEXT)
+            return pickle_fail(
+                p, "%s is an opcode of protocol 0 (" PICKLE_AGAIN ")",
+                p->opcode->name);
         if (!p->opcode->run)
             return pickle_fail(p, "opcode 0x%02x is %s", *b,
                                p->opcode->name ? "not supported" : "unknown");

@@ -65,10 +65,9 @@ struct pth_storage {
     const struct pth_value *type, *key; /* GLOBAL, STR */
     int dtype;                          /* -1: it has no name here */
     size_t size;                        /* bytes of an element */
-    size_t total;                       /* elements in the file */
-    size_t base, n;                     /* those that are this storage */
+    size_t n;                           /* elements */
     size_t at;                          /* byte of the pickle, for messages */
-    const uint8_t *data;                /* [total * size], of a legacy stream */
+    const uint8_t *data;                /* [n * size], of a legacy stream */
     struct zip_member *member;          /* of a zip archive */
 };
 
@@ -215,6 +214,11 @@ struct pickle_opcode {
 };
 extern const struct pickle_opcode pickle_opcodes[256];
 
+enum { PICKLE_TEXT = 254 }; /* as 'arg' */
+
+/* What to do with a file of before torch 0.4, or of other tools. */
+#define PICKLE_AGAIN "torch.load() and torch.save() write it anew"
+
 /* The next n bytes; NULL with an error set. */
 const uint8_t *pickle_take(struct pickle *p, size_t n);
 int pickle_push(struct pickle *p, struct pth_value *v); /* NULL: -1 */
@@ -224,12 +228,5 @@ int pickle_mark(struct pickle *p);
 /* Items above the last mark, which is removed; they are still at 'items' until
  * the next push.  NULL with an error set. */
 struct pth_value **pickle_pop_mark(struct pickle *p, size_t *n);
-
-/* Opcodes of text.  pickle_line(): the bytes up to a newline, which is skipped;
- * NULL with an error set. */
-const char *pickle_line(struct pickle *p, size_t *n);
-/* A memo's id as a line of text; -1 with an error set. */
-int pickle_text_id(struct pickle *p, uint32_t *id);
-pickle_op pickle_op_int, pickle_op_float, pickle_op_string, pickle_op_unicode;
 
 #endif

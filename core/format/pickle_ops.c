@@ -1,8 +1,11 @@
 /* The opcodes, in the order of pickletools. */
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/format/pickle.h"
 #include "core/le.h"
+#include "core/mem.h"
 
 /* Shared by all nodes that have these values, which nobody changes. */
 static struct pth_value constants[] = {
@@ -32,6 +35,44 @@ op_binint(struct pickle *p)
     return push_int(p, width == 1   ? *b
                        : width == 2 ? le16(b)
                                     : (int32_t)le32(b));
+}
+
+/* The bytes up to a newline, which is skipped; NULL with an error set. */
+static const char *
+line(struct pickle *p, size_t *n)
+{
+    const char *s = (const char *)p->data + p->pos;
+    const char *end = memchr(s, '\n', p->end - p->pos);
+
+    if (!end)
+        return pickle_fail(p, "a line without an end");
+    *n = (size_t)(end - s);
+    p->pos += *n + 1;
+    return s;
+}
+
+/* A line of digits: Python 2 writes integers beyond 32 bits so in protocol 2,
+ * and False and True as 00 and 01 in those before. */
+static int
+op_int(struct pickle *p)
+{
+    char text[24] = "";
+    size_t n = 0;
+    const char *s = line(p, &n);
+    struct pth_value *v;
+
+    if (!s)
+        return -1;
+    memcpy(text, s, smaller(n, sizeof(text) - 1));
+    s = text + (*text == '-');
+    if (!*s || strlen(text) != n || s[strspn(s, "0123456789")])
+        return pickle_bad(p, "an integer with characters that are not digits");
+    v = pickle_value(p, n == 2 && *s == '0' ? PTH_BOOL : PTH_INT);
+    if (!v)
+        return -1;
+    errno = 0;
+    v->u.i = strtoll(text, NULL, 10);
+    return errno ? pickle_bad(p, "INT exceeds 64 bits") : pickle_push(p, v);
 }
 
 /* Reads a count, as wide as the opcode says, and that many bytes. */
@@ -234,16 +275,13 @@ memo_slot(struct pickle *p, uint32_t id, bool make)
     return node;
 }
 
-/* A memo's id in one byte, in four, or as text. */
+/* A memo's id in one byte or in four. */
 static bool
 read_id(struct pickle *p, uint32_t *id)
 {
     size_t width = p->opcode->arg;
-    const uint8_t *b;
+    const uint8_t *b = pickle_take(p, width);
 
-    if (width == 0)
-        return pickle_text_id(p, id) == 0;
-    b = pickle_take(p, width);
     if (b)
         *id = width == 1 ? *b : le32(b);
     return b;
@@ -294,8 +332,8 @@ static int
 op_global(struct pickle *p)
 {
     size_t module_n = 0, name_n = 0;
-    const char *module = pickle_line(p, &module_n);
-    const char *name = module ? pickle_line(p, &name_n) : NULL;
+    const char *module = line(p, &module_n);
+    const char *name = module ? line(p, &name_n) : NULL;
 
     return name ? pickle_push(p,
                               pickle_global(p, module, module_n, name, name_n))
@@ -343,19 +381,6 @@ op_build(struct pickle *p)
 }
 
 static int
-op_inst(struct pickle *p)
-{
-    size_t n = 0;
-    struct pth_value **items;
-    struct pth_value *callee;
-
-    if (op_global(p) < 0 || !(callee = pickle_pop(p)) ||
-        !(items = pickle_pop_mark(p, &n)))
-        return -1;
-    return pickle_push(p, pickle_opaque(p, callee));
-}
-
-static int
 op_obj(struct pickle *p)
 {
     size_t n = 0;
@@ -400,7 +425,8 @@ op_frame(struct pickle *p)
                       (size_t)le64(b), p->end - p->pos);
 }
 
-/* A name without a function: known to Python, not supported. */
+/* A name without a function: known to Python, not supported; PICKLE_TEXT: only
+ * protocol 0 has it. */
 const struct pickle_opcode pickle_opcodes[256] = {
     ['('] = { "MARK", pickle_mark, 0, 0 },
     [')'] = { "EMPTY_TUPLE", op_tuple, 0, 0 },
@@ -410,21 +436,21 @@ const struct pickle_opcode pickle_opcodes[256] = {
     ['2'] = { "DUP", op_dup, 0, 0 },
     ['B'] = { "BINBYTES", op_bytes, 4, PTH_BYTES },
     ['C'] = { "SHORT_BINBYTES", op_bytes, 1, PTH_BYTES },
-    ['F'] = { "FLOAT", pickle_op_float, 0, 0 },
+    ['F'] = { "FLOAT", NULL, PICKLE_TEXT, 0 },
     ['G'] = { "BINFLOAT", op_binfloat, 0, 0 },
-    ['I'] = { "INT", pickle_op_int, 0, PTH_INT },
+    ['I'] = { "INT", op_int, 0, 0 },
     ['J'] = { "BININT", op_binint, 4, 0 },
     ['K'] = { "BININT1", op_binint, 1, 0 },
-    ['L'] = { "LONG", pickle_op_int, 0, PTH_LONG },
+    ['L'] = { "LONG", NULL, PICKLE_TEXT, 0 },
     ['M'] = { "BININT2", op_binint, 2, 0 },
     ['N'] = { "NONE", op_constant, 0, 0 },
-    ['P'] = { "PERSID", NULL, 0, 0 },
+    ['P'] = { "PERSID", NULL, PICKLE_TEXT, 0 },
     ['Q'] = { "BINPERSID", op_binpersid, 0, 0 },
     ['R'] = { "REDUCE", op_reduce, 0, 0 },
-    ['S'] = { "STRING", pickle_op_string, 0, 0 },
+    ['S'] = { "STRING", NULL, PICKLE_TEXT, 0 },
     ['T'] = { "BINSTRING", op_bytes, 4, PTH_STR },
     ['U'] = { "SHORT_BINSTRING", op_bytes, 1, PTH_STR },
-    ['V'] = { "UNICODE", pickle_op_unicode, 0, 0 },
+    ['V'] = { "UNICODE", NULL, PICKLE_TEXT, 0 },
     ['X'] = { "BINUNICODE", op_bytes, 4, PTH_STR },
     [']'] = { "EMPTY_LIST", op_empty, 0, PTH_LIST },
     ['a'] = { "APPEND", op_add, 1, PTH_LIST },
@@ -432,13 +458,13 @@ const struct pickle_opcode pickle_opcodes[256] = {
     ['c'] = { "GLOBAL", op_global, 0, 0 },
     ['d'] = { "DICT", op_list, 0, PTH_DICT },
     ['e'] = { "APPENDS", op_add, MARKED, PTH_LIST },
-    ['g'] = { "GET", op_get, 0, 0 },
+    ['g'] = { "GET", NULL, PICKLE_TEXT, 0 },
     ['h'] = { "BINGET", op_get, 1, 0 },
-    ['i'] = { "INST", op_inst, 0, 0 },
+    ['i'] = { "INST", NULL, PICKLE_TEXT, 0 },
     ['j'] = { "LONG_BINGET", op_get, 4, 0 },
     ['l'] = { "LIST", op_list, 0, PTH_LIST },
     ['o'] = { "OBJ", op_obj, 0, 0 },
-    ['p'] = { "PUT", op_put, 0, 0 },
+    ['p'] = { "PUT", NULL, PICKLE_TEXT, 0 },
     ['q'] = { "BINPUT", op_put, 1, 0 },
     ['r'] = { "LONG_BINPUT", op_put, 4, 0 },
     ['s'] = { "SETITEM", op_add, 2, PTH_DICT },

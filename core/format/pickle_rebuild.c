@@ -93,16 +93,15 @@ find_type(const struct pth_value *v, bool is_dtype)
 
 /*
  * A persistent id is ('storage', class, key, location, numel[, view]).  'view',
- * only in legacy streams, makes it a part of that storage: (view_key, offset,
- * size).  An id ('module', class, source..) stands for the class.
+ * only in legacy streams, is None since torch 0.4.  An id ('module', class,
+ * source..) stands for the class.
  */
 struct pth_value *
 rebuild_persistent(struct pickle *p, struct pth_value *id)
 {
     struct pth_value **items = id->u.items, *v;
-    const struct pth_value *view;
     struct pth_storage *s;
-    size_t nbytes, end;
+    size_t nbytes;
     int type;
 
     if (id->kind == PTH_TUPLE && id->n > 1 && is_str(items[0], "module"))
@@ -119,29 +118,22 @@ rebuild_persistent(struct pickle *p, struct pth_value *id)
         return pickle_fail(p, "storage class %.100s.%.100s is not known",
                            items[1]->u.global->module,
                            items[1]->u.global->name);
-    if (type < 0 || items[2]->kind != PTH_STR || !get_size(items[4], &s->total))
+    if (type < 0 || items[2]->kind != PTH_STR || !get_size(items[4], &s->n))
         return pickle_fail(p, "a storage's id is not ('storage', class, key, "
                               "location, size)");
     if (items[2]->n > MAX_KEY)
         return pickle_fail(p, "a storage's key of %u bytes", items[2]->n);
     s->type = items[1];
     s->key = items[2];
-    s->n = s->total;
     s->dtype = types[type].dtype;
     s->size = types[type].size;
     s->at = p->op;
     if (!size_mul(s->n, s->size, &nbytes) || nbytes > INT64_MAX)
         return pickle_fail(p, "a storage of %zu elements overflows 63 bits",
                            s->n);
-    view = id->n > 5 && items[5]->kind != PTH_NONE ? items[5] : NULL;
-    if (view && (view->kind != PTH_TUPLE || view->n != 3 ||
-                 !get_size(view->u.items[1], &s->base) ||
-                 !get_size(view->u.items[2], &s->n)))
-        return pickle_fail(p, "a storage's view is not (key, offset, size)");
-    if (view && (!size_add(s->base, s->n, &end) || end > s->total))
-        return pickle_fail(
-            p, "a view of %zu elements at %zu, but the storage has %zu", s->n,
-            s->base, s->total);
+    if (id->n > 5 && items[5]->kind != PTH_NONE)
+        return pickle_fail(p, "a storage that is a part of another, as torch "
+                              "before 0.4 has them (" PICKLE_AGAIN ")");
     s->next = p->storages;
     p->storages = s;
     v->u.storage = s;

@@ -46,12 +46,12 @@ find_storage(struct pth *pth, struct pth_storage *s, struct err *err)
     if (!s->member->storage)
         pth->nbytes += s->member->nbytes;
     s->member->storage = true;
-    if (s->member->nbytes == s->total * s->size)
+    if (s->member->nbytes == s->n * s->size)
         return 0;
     return err_data(err, pth->pickle.path,
                     "data.pkl: byte %zu: storage %.*s has %zu elements of "
                     "%zu bytes, but its member has %zu bytes",
-                    s->at, (int)s->key->n, s->key->u.s, s->total, s->size,
+                    s->at, (int)s->key->n, s->key->u.s, s->n, s->size,
                     s->member->nbytes);
 }
 
@@ -180,11 +180,11 @@ read_storages(struct pickle *p, const struct pth_value *keys, size_t at,
                               "%zu bytes are left",
                               name_n, name, count, s->size, left - 8);
         for (; found < list + n && by_key(found, &s) == 0; found++) {
-            if ((*found)->total != count || (*found)->size != s->size)
+            if ((*found)->n != count || (*found)->size != s->size)
                 return pickle_bad(p,
                                   "storage %.*s has %zu elements of %zu bytes "
                                   "(expected %zu of %zu, says byte %zu)",
-                                  name_n, name, count, s->size, (*found)->total,
+                                  name_n, name, count, s->size, (*found)->n,
                                   (*found)->size, (*found)->at);
             if ((*found)->data)
                 return pickle_bad(p, "storage %.*s occurs twice", name_n, name);
@@ -371,7 +371,7 @@ storage_data(struct pth *pth, const struct pth_storage *s, struct err *err)
         }
         data = pth->one.data;
     }
-    return data + s->base * s->size;
+    return data;
 }
 
 const void *

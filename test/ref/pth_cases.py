@@ -158,7 +158,3 @@ case("equal-keys", {"b": 3, "a": 2, "c": 4}, zip_bytes(members(
 value = checkpoint()
 case("python-2", value, legacy(value, change=python2))
 case("python-2-plain", plain(), legacy(plain(), change=python2))
-# A part of a storage, as torch 0.4 knew it.
-part = Storage(np.arange(12, dtype="<f4"), view=("v", 4, 6))
-value = {"a": Tensor(part, 1, (2, 2), (2, 1)), "b": Tensor(part, 0, (6,), (1,))}
-case("legacy-view", value, legacy(value))

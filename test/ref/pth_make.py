@@ -66,11 +66,9 @@ NAMESPACE = fake("argparse", "Namespace")
 
 
 class Storage:
-    def __init__(self, array, cls="FloatStorage", key=None, numel=None,
-                 view=None):
+    def __init__(self, array, cls="FloatStorage", key=None, numel=None):
         self.array, self.cls, self.key = array, cls, key
         self.numel = len(array) if numel is None else numel
-        self.view = view
 
 
 class Tensor:
@@ -82,8 +80,6 @@ class Tensor:
 
     def array(self):
         a, size = self.storage.array, self.storage.array.itemsize
-        if self.storage.view:
-            a = a[self.storage.view[1]:]
         return np.lib.stride_tricks.as_strided(
             a[self.offset:], self.shape, [s * size for s in self.strides])
 
@@ -140,7 +136,7 @@ class Pickler(pickle.Pickler):
         self.storages[obj.key] = obj
         cls = UNTYPED if obj.cls == "UntypedStorage" else STORAGES[obj.cls]
         id = ("storage", cls, obj.key, "cpu", obj.numel)
-        return id + (obj.view,) if obj.view or self.legacy else id
+        return id + (None,) if self.legacy else id
 
 
 def dumps(tree, protocol=2, legacy=False):
