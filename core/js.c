@@ -260,6 +260,19 @@ js_i64(const struct js *js, int64_t min, int64_t max, int64_t *v,
 }
 
 int
+js_whole(const struct js *js, int64_t min, int64_t max, int64_t *v,
+         struct err *err)
+{
+    double real = json_real_value(js->v);
+
+    if (!js_is(js, JSON_REAL) || real < (double)min || real > (double)max ||
+        !(fabs(real) < 0x1p53) || real != (double)(int64_t)real)
+        return js_i64(js, min, max, v, err);
+    *v = (int64_t)real;
+    return 0;
+}
+
+int
 js_f64(const struct js *js, double *v, struct err *err)
 {
     if (!js->v || !json_is_number(js->v))

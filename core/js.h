@@ -64,6 +64,8 @@ int js_str(const struct js *js, const char **s, size_t *nbytes,
            struct err *err);
 int js_i64(const struct js *js, int64_t min, int64_t max, int64_t *v,
            struct err *err);
+int js_whole(const struct js *js, int64_t min, int64_t max, int64_t *v,
+             struct err *err); /* js_i64(), or a real such as 64.0 */
 int js_f64(const struct js *js, double *v, struct err *err); /* int or real */
 int js_bool(const struct js *js, bool *v, struct err *err);
 

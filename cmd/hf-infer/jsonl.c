@@ -176,20 +176,6 @@ copy_id(struct jsonl_doc *doc, json_t *v, const char *line, size_t nbytes,
     return 0;
 }
 
-/* Reads an integer 0 .. max, also where jsonl_next() made it a double. */
-static int
-read_integer(const struct js *js, int64_t max, int64_t *v, struct err *err)
-{
-    double real = json_real_value(js->v);
-
-    if (!js_is(js, JSON_REAL) ||
-        !(real >= 0 && real <= (double)max && real < 0x1p53 &&
-          real == (double)(int64_t)real))
-        return js_i64(js, 0, max, v, err);
-    *v = (int64_t)real;
-    return 0;
-}
-
 static int
 read_prompt(struct jsonl_doc *doc, const json_t *v, struct err *err)
 {
@@ -214,7 +200,7 @@ read_prompt(struct jsonl_doc *doc, const json_t *v, struct err *err)
         struct js item = js_at(&ids, i);
         int64_t id;
 
-        if (read_integer(&item, INT32_MAX, &id, err))
+        if (js_whole(&item, 0, INT32_MAX, &id, err))
             return -1;
         ids_add(&doc->ids, (int32_t)id);
     }
@@ -272,19 +258,19 @@ read_settings(struct jsonl_doc *doc, json_t *object, const char *line,
     int64_t v;
 
     if (!js_absent(&max_tokens) &&
-        read_integer(&max_tokens, INT32_MAX, &doc->max_tokens, err))
+        js_whole(&max_tokens, 0, INT32_MAX, &doc->max_tokens, err))
         return -1;
     if (!js_absent(&seed)) {
         text = spelled(object, "seed", line, nbytes);
         if (!jpull_u64(&text, &doc->seed)) { /* it may be 7.0 */
-            if (read_integer(&seed, INT64_MAX, &v, err))
+            if (js_whole(&seed, 0, INT64_MAX, &v, err))
                 return js_bad(&seed, "a whole number from 0 to 2^64 - 1", err);
             doc->seed = (uint64_t)v;
         }
         doc->set |= SET_SEED;
     }
     if (!js_absent(&top_k)) {
-        if (read_integer(&top_k, INT32_MAX, &doc->top_k, err))
+        if (js_whole(&top_k, 0, INT32_MAX, &doc->top_k, err))
             return -1;
         doc->set |= SET_TOP_K;
     }

@@ -87,6 +87,13 @@ safe_path(const char *s, size_t nbytes)
     return true;
 }
 
+/* Without "./" before it, as some writers spell a name. */
+static const char *
+plain_name(const char *shard)
+{
+    return strncmp(shard, "./", 2) == 0 ? shard + 2 : shard;
+}
+
 /*
  * Opens one more shard of the index at 'path'; 'tensor' is the first that it
  * puts there.  'inodes' has "DEV INODE" -> the name that led there: two names
@@ -161,9 +168,11 @@ read_index(struct stdir *dir, const char *path, const json_t *document,
 
         if (js_str(&js, &shard, &n, err) < 0)
             return -1;
-        if (!safe_path(shard, n))
+        n -= (size_t)(plain_name(shard) - shard);
+        if (!safe_path(plain_name(shard), n))
             return js_bad(&js, "a path inside the directory, ending in " SUFFIX,
                           err);
+        shard = plain_name(shard);
         n = json_object_size(shards);
         if (!json_object_get(shards, shard) &&
             json_object_set_new(shards, shard, json_integer((json_int_t)n)) < 0)
@@ -179,7 +188,7 @@ read_index(struct stdir *dir, const char *path, const json_t *document,
     {
         struct stdir_tensor *t = dir->tensors + dir->n_tensors;
 
-        shard = json_string_value(value);
+        shard = plain_name(json_string_value(value));
         n = (size_t)json_integer_value(json_object_get(shards, shard));
         if (n == dir->n_files &&
             open_shard(dir, path, shard, tensor, inodes, err) < 0)

@@ -25,15 +25,15 @@ struct stdir {
 
 /*
  * stdir_open() opens a file or directory and checks every header, every path of
- * the index (relative, no "." or ".." or empty component, no backslash or
- * NUL, ends in .safetensors), and that each tensor is where the index says.
- * A total_size that does not fit is a warning.  A tensor of a shard that the
- * index does not name is left out, as the index decides.  Two shards that are
- * one file, by links, are refused: it would be read once for each name.
- * 0, or -1 with 'err' set as st_open() does; EX_NOINPUT for a directory without
- * tensors; a missing shard or tensor names both (EX_DATAERR).  After an error
- * there is nothing to close.  Symbolic links are followed: hub caches are made
- * of them.
+ * the index (relative, no "." but "./" before it, no ".." or empty component,
+ * no backslash or NUL, ends in .safetensors), and that each tensor is where the
+ * index says. A total_size that does not fit is a warning.  A tensor of a shard
+ * that the index does not name is left out, as the index decides.  Two shards
+ * that are one file, by links, are refused: it would be read once for each
+ * name. 0, or -1 with 'err' set as st_open() does; EX_NOINPUT for a directory
+ * without tensors; a missing shard or tensor names both (EX_DATAERR).  After an
+ * error there is nothing to close.  Symbolic links are followed: hub caches are
+ * made of them.
  */
 int stdir_open(struct stdir *dir, const char *path, struct err *err);
 int stdir_map(struct stdir *dir, struct err *err); /* st_map() of every file */

@@ -77,7 +77,7 @@ parse_type(struct rope_config *rope, const struct js *obj, struct err *err)
          number(obj, "high_freq_factor", 1e-6, &rope->high_freq_factor, err)))
         return -1;
     if (type != ROPE_LINEAR &&
-        js_i64(&original, 1, INT32_MAX, &rope->original_max_positions, err))
+        js_whole(&original, 1, INT32_MAX, &rope->original_max_positions, err))
         return -1;
     if (type == ROPE_LLAMA3 && rope->high_freq_factor <= rope->low_freq_factor)
         return js_bad(&high, "more than low_freq_factor", err);

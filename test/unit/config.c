@@ -179,7 +179,7 @@ test_rope(void)
               c.rope.high_freq_factor == 4 &&
               c.rope.original_max_positions == 8192 && c.max_positions == 1024);
     GIVES("\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,"
-          "\"original_max_position_embeddings\":512}",
+          "\"original_max_position_embeddings\":512.0}",
           NULL, "rope: yarn's defaults, and its context",
           c.rope.type == ROPE_YARN && c.rope.beta_fast == 32 &&
               c.rope.beta_slow == 1 && c.rope.truncate &&
