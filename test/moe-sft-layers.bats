@@ -345,3 +345,74 @@ END
     [[ $stderr == *"whose weights are another's, as a tied lm_head's are: it cannot be merged" ]]
     [ ! -e x ]
 }
+
+@test "an adapter that was cut, patterns of no module and unknown members are named, once, by every reader" {
+    py - <<'END'
+import json, os, mkst, numpy as np
+base = {}
+for i in 1, 2:
+    base |= mkst.load("hf/model-0000%d-of-00002.safetensors" % i)
+# what PEFT 0.18 writes by default, and auto_mapping as it may be
+defaults = json.loads("""{"alora_invocation_tokens": null, "alpha_pattern": {}, "arrow_config": null,
+"auto_mapping": {"base_model_class": "X"}, "base_model_name_or_path": null, "bias": "none", "corda_config": null,
+"ensure_weight_tying": false, "eva_config": null, "exclude_modules": null, "fan_in_fan_out": false,
+"inference_mode": true, "init_lora_weights": true, "layer_replication": null, "layers_pattern": null,
+"layers_to_transform": null, "loftq_config": {}, "lora_bias": false, "lora_dropout": 0.0, "megatron_config": null,
+"megatron_core": "megatron.core", "modules_to_save": null, "peft_version": "0.18.1", "qalora_group_size": 16,
+"rank_pattern": {}, "revision": null, "target_parameters": null, "task_type": "CAUSAL_LM",
+"trainable_token_indices": null, "use_dora": false, "use_qalora": false, "use_rslora": false,
+"peft_type": "LORA", "r": 2, "lora_alpha": 4}""")
+def adapter(path, ends, keep=lambda name: True, **more):
+    t = {}
+    for name in base:
+        if name.endswith(tuple(e + ".weight" for e in ends)) and keep(name):
+            at = "base_model.model." + name[:-len("weight")] + "lora_%s.weight"
+            t[at % "A"] = np.zeros((2, base[name][1][1]), np.float32)
+            t[at % "B"] = np.zeros((base[name][1][0], 2), np.float32)
+    os.mkdir(path)
+    mkst.save(path + "/adapter_model.safetensors", t)
+    json.dump(defaults | {"target_modules": list(ends)} | more, open(path + "/adapter_config.json", "w"))
+all = "q_proj", "gate_proj", "up_proj", "down_proj"
+adapter("whole", all)
+adapter("v5", all, lambda name: "experts" not in name)
+adapter("cut", all, lambda name: "layers.0" in name)
+adapter("experts", all[1:], lambda name: "layers.0" in name or "experts.1.up" in name)
+adapter("regex", all[:1], lambda name: "layers.1" in name, target_modules=r".*self_attn\.[qk]_proj")
+adapter("only-1", all, lambda name: "layers.1" in name, layers_to_transform=[1], layers_pattern="layers")
+adapter("excluded", all, lambda name: "layers.1" in name, exclude_modules=r".*layers\.0\..*")
+adapter("odd", all, alpha_pattern={"^q_proj": 9, r"layers\.1\..*": 4, "model.layers.7.q_proj": 3},
+        use_magic=True, magic={"a": 1}, later={}, number=3)
+END
+    echo '{"ids": [5, 9, 1], "labels": [5, 9, 1]}' >d.jsonl
+    said() { # said ADAPTER LINE: of all that read it, and no more than that
+        for how in "hf-infer hf --ids 5,9 --nll --lora $1 -o /dev/null" "moe-sft merge -b hf -l $1 -o x -f"; do
+            # shellcheck disable=SC2086
+            run -0 --separate-stderr $how -q
+            [ -z "$stderr" ]
+            # shellcheck disable=SC2086
+            run -0 --separate-stderr $how
+            [ "$(grep -v "mean nll" <<<"$stderr" | sed 's/^[a-z-]*: //')" = "$2" ] || { echo "$how: $stderr"; return 1; }
+        done
+    }
+    none="adapter_model.safetensors: no tensors of"
+    that="that target_modules has, which stay as in the base (the first is model.layers"
+    for a in whole v5 only-1 excluded; do
+        said $a ""
+    done
+    # of layer 1, q_proj and three matrices of four experts; of both, q and k
+    said cut "cut/$none 13 modules $that.1.mlp.experts.0.down_proj)"
+    said regex "regex/$none 3 modules $that.0.self_attn.k_proj)"
+    said experts "experts/$none 11 modules $that.1.mlp.experts.0.down_proj)"
+    unknown='odd/adapter_config.json: "use_magic", "magic" are not known, ignored'
+    unused='odd/adapter_config.json: alpha_pattern.^q_proj is used for no module, and others are not either'
+    said odd "$unknown"$'\n'"$unused"
+    for how in "tune -m hf -d d.jsonl --init odd --dry-run" "convert -l odd -o x.safetensors --layer 0" "info -l odd -b hf --layer 1"; do
+        # shellcheck disable=SC2086
+        run --separate-stderr moe-sft $how
+        [ "$(grep -c -e "$unknown" -e "$unused" <<<"$stderr")" = 2 ] || { echo "$how: $stderr"; return 1; }
+    done
+    run -0 --separate-stderr moe-sft info -b hf -l experts --layer 1
+    [[ $stderr == *"experts/$none 11 modules "*"1.mlp.experts.0.down_proj)" ]]
+    run -0 --separate-stderr moe-sft info -b hf -l experts --layer 0
+    [[ $stderr != *"$none"* ]]
+}

@@ -643,8 +643,9 @@ for name in sorted(base):
 assert len(t) == 4
 os.mkdir("both")
 mkst.save("both/adapter_model.safetensors", t)
-json.dump(dict(peft_type="LORA", r=2, lora_alpha=2, target_modules=["q_proj", "up_proj"], bias="none",
-               use_rslora=False, use_dora=False), open("both/adapter_config.json", "w"))
+modules = sorted({name.split(".lora")[0][len("base_model.model."):] for name in t})
+json.dump(dict(peft_type="LORA", r=2, lora_alpha=2, target_modules=modules, bias="none", use_rslora=False,
+               use_dora=False), open("both/adapter_config.json", "w"))
 name = next(iter(t))
 t[name][0, 0] = np.nan
 os.mkdir("nan")

@@ -247,8 +247,10 @@ adapter_open(struct expert_adapter *a, const char *path,
         rc = peft_files_open(&peft, path, err);
         if (rc == 0)
             rc = adapter_map_layer(a, &peft, -1, base, err);
-        if (rc == 0)
-            peft_files_warn(&peft);
+        if (rc == 0 &&
+            (rc = peft_files_warn(&peft, base ? base->dir : NULL,
+                                  base ? base->prefix : "", err)) < 0)
+            adapter_close(a);
     }
     if (rc == 0 && (rc = alloc(a, err)) < 0)
         adapter_close(a);

@@ -91,8 +91,13 @@ add_peft(struct layers *l, const char *path, struct err *err)
     for (size_t i = 0; l->adapter_says_layer && rc == 0 && i < n; i++)
         rc = add_layer(l, path, peft, layers[i], err);
     free(layers);
+    /* one layer, or all that the base has */
     if (rc == 0)
-        peft_files_warn(peft);
+        rc = peft_files_warn(peft, l->cmd->base ? &l->dir : NULL,
+                             l->adapter_says_layer || !l->cmd->base
+                                 ? ""
+                                 : l->list[l->n - 1].base.prefix,
+                             err);
     return rc;
 }
 

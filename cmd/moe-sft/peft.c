@@ -268,13 +268,15 @@ peft_files_others(const struct peft_files *p)
     return false;
 }
 
-void
-peft_files_warn(const struct peft_files *p)
+int
+peft_files_warn(struct peft_files *p, const struct stdir *base,
+                const char *under, struct err *err)
 {
     if (p->n_used < p->dir.n_tensors)
         err_warn("%s: %zu tensor%s not of these experts, ignored", p->dir.path,
                  p->dir.n_tensors - p->n_used,
                  plural(p->dir.n_tensors - p->n_used));
+    return peft_warn(&p->config, &p->dir, base, under, err);
 }
 
 void

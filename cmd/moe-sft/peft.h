@@ -23,7 +23,8 @@
  * An open PEFT directory, of which adapter_map_layer() maps one layer after the
  * other: they are valid until it is closed.  peft_files_layers() lists the
  * layers that have adapters of experts, in order; the caller frees it.
- * peft_files_warn() counts the tensors that are of no layer mapped so far;
+ * peft_files_warn() counts the tensors that are of no layer mapped so far, and
+ * calls peft_warn();
  * peft_files_others(): is any A of another layer than an
  * expert's?
  */
@@ -36,7 +37,8 @@ int peft_files_open(struct peft_files *p, const char *path, struct err *err);
 int64_t *peft_files_layers(const struct peft_files *p, size_t *n);
 int adapter_map_layer(struct expert_adapter *a, struct peft_files *p,
                       int64_t layer, const struct base *base, struct err *err);
-void peft_files_warn(const struct peft_files *p);
+int peft_files_warn(struct peft_files *p, const struct stdir *base,
+                    const char *under, struct err *err);
 bool peft_files_others(const struct peft_files *p);
 void peft_files_close(struct peft_files *p); /* a zeroed struct is fine */
 

@@ -19,10 +19,13 @@
 
 #define SHOWN 80 /* bytes of a pattern, in messages */
 
+#define EXCLUDED "exclude_modules has"
+
 struct peft_pattern {
     const char *text;
     struct regex *regex; /* NULL: it is a name */
     double value;        /* a rank or an alpha */
+    bool used;           /* for some module */
     struct js js;        /* for messages: value and place */
 };
 
@@ -262,8 +265,7 @@ read_patterns(const struct peft *p, const char *key, bool whole,
 /* Sets '*found' to the first pattern that matches the module, or NULL. */
 static int
 find_pattern(const struct peft *p, const struct peft_patterns *of,
-             const char *module, const struct peft_pattern **found,
-             struct err *err)
+             const char *module, struct peft_pattern **found, struct err *err)
 {
     struct peft_work *work = p->work;
     struct search s = { .names = of->names,
@@ -299,6 +301,8 @@ find_pattern(const struct peft *p, const struct peft_patterns *of,
         if (rc > 0)
             *found = of->regexes[i];
     }
+    if (*found)
+        (*found)->used = true;
     return rc < 0 ? -1 : 0;
 }
 
@@ -315,7 +319,7 @@ peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
           struct err *err)
 {
     struct js js = js_get(&p->config, "lora_alpha");
-    const struct peft_pattern *r, *alpha;
+    struct peft_pattern *r, *alpha;
     double a;
 
     module = without_root(module);
@@ -377,6 +381,35 @@ by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static void
+free_patterns(struct peft_patterns *of)
+{
+    for (size_t i = 0; i < of->n; i++)
+        regex_free(of->list[i].regex);
+    for (size_t i = 0; i < of->n_names; i++)
+        free(of->names[i].reversed);
+    free(of->regexes);
+    free(of->names);
+    free(of->list);
+    *of = (struct peft_patterns){ 0 };
+}
+
+/* target_modules or exclude_modules may be one pattern, of whole names. */
+static int
+read_whole(const struct js *js, struct peft_patterns *to, struct err *err)
+{
+    const char *whole = json_string_value(js->v);
+
+    if (!whole || !*whole)
+        return 0;
+    to->list = xcalloc(1, sizeof(*to->list));
+    to->regexes = xcalloc(1, sizeof(*to->regexes));
+    to->regexes[0] = to->list;
+    to->n = to->n_regexes = 1;
+    to->list->js = *js;
+    return compile(js, whole, false, &to->list->regex, err);
+}
+
 static int
 read_lists(struct peft *p, struct err *err)
 {
@@ -384,9 +417,7 @@ read_lists(struct peft *p, struct err *err)
     struct js others = js_get(&p->config, "exclude_modules");
     struct js words = js_get(&p->config, "layers_pattern");
     struct js layers = js_get(&p->config, "layers_to_transform");
-    const char *whole = json_string_value(others.v);
     size_t n = json_array_size(layers.v);
-    struct peft_pattern *one;
 
     read_names(&targets, &p->targets);
     read_names(&others, &p->others);
@@ -400,15 +431,10 @@ read_lists(struct peft *p, struct err *err)
     if (json_array_size(words.v) > MAX_WORDS)
         return err_data(err, words.file, "%s has %zu words (at most %d)",
                         words.path, json_array_size(words.v), MAX_WORDS);
-    if (!whole || !*whole)
-        return 0;
-    /* exclude_modules may be a pattern, of whole names */
-    one = xcalloc(1, sizeof(*one));
-    p->excluded = (struct peft_patterns){ .n = 1, .n_regexes = 1, .list = one };
-    p->excluded.regexes = xcalloc(1, sizeof(one));
-    p->excluded.regexes[0] = one;
-    one->js = others;
-    return compile(&others, whole, false, &one->regex, err);
+    /* what PCRE2 does not read may be a pattern in Python all the same */
+    if (read_whole(&targets, &p->target, err) < 0)
+        free_patterns(&p->target);
+    return read_whole(&others, &p->excluded, err);
 }
 
 /* The last number N of ".WORD.N." in a module's name, of this word or, if NULL,
@@ -450,20 +476,21 @@ layer_of(const struct peft *p, const char *module)
     return layer;
 }
 
-int
-peft_target(const struct peft *p, const char *module, struct err *err)
+/* Sets '*what' to the reason why PEFT does not adapt a module, NULL if it does,
+ * or if target_modules is one pattern. */
+static int
+find_target(const struct peft *p, const char *module, const char **what,
+            struct err *err)
 {
     struct js targets = js_get(&p->config, "target_modules");
     struct js layers = js_get(&p->config, "layers_to_transform");
     bool all_layers = js_absent(&layers) || (js_is(&layers, JSON_ARRAY) &&
                                              json_array_size(layers.v) == 0);
-    const struct peft_pattern *pattern;
-    const char *what = NULL;
-    bool excluded;
+    struct peft_pattern *pattern;
     size_t n_dots = 0;
     int64_t layer;
 
-    module = without_root(module);
+    *what = NULL;
     for (const char *s = strchr(module, '.'); s; s = strchr(s + 1, '.'))
         n_dots++;
     if (n_dots > MAX_TAILS)
@@ -472,22 +499,61 @@ peft_target(const struct peft *p, const char *module, struct err *err)
     if (find_pattern(p, &p->excluded, module, &pattern, err) < 0)
         return -1;
     layer = all_layers ? 0 : layer_of(p, module);
-    excluded = pattern || names_module(&p->others, module, true);
-    if (excluded)
-        what = "exclude_modules has";
+    if (pattern || names_module(&p->others, module, true))
+        *what = EXCLUDED;
     else if (!js_is(&targets, JSON_ARRAY) ||
              names_module(&p->targets, module, false)) /* of whatever layer */
         return 0;
     else if (!names_module(&p->targets, module, true))
-        what = "target_modules has no";
+        *what = "target_modules has no";
     else if (!all_layers &&
              (layer < 0 || !bsearch(&layer, p->layers, p->n_layers,
                                     sizeof(*p->layers), by_number)))
-        what = "layers_to_transform does not have the layer of";
+        *what = "layers_to_transform does not have the layer of";
+    return 0;
+}
+
+int
+peft_target(const struct peft *p, const char *module, struct err *err)
+{
+    const char *what;
+
+    module = without_root(module);
+    if (find_target(p, module, &what, err) < 0)
+        return -1;
     if (!what)
         return 0;
     return err_data(err, p->path, "%s %s, %s", what, module,
-                    excluded ? "and so do the tensors" : "but the tensors do");
+                    !strcmp(what, EXCLUDED) ? "and so do the tensors"
+                                            : "but the tensors do");
+}
+
+int
+peft_adapts(struct peft *p, const char *module, bool *yes, struct err *err)
+{
+    struct js targets = js_get(&p->config, "target_modules");
+    struct peft_pattern *pattern = NULL;
+    const char *what;
+
+    if (find_target(p, module, &what, err) < 0)
+        return -1;
+    if (find_pattern(p, &p->target, module, &pattern, err) < 0)
+        free_patterns(&p->target); /* takes too long */
+    *yes = !what && (pattern || js_is(&targets, JSON_ARRAY));
+    return 0;
+}
+
+size_t
+peft_unused(const struct peft_patterns *of, const char **first)
+{
+    size_t n = 0;
+
+    for (size_t i = of->n; i-- > 0;)
+        if (!of->list[i].used) {
+            *first = of->list[i].js.path;
+            n++;
+        }
+    return n;
 }
 
 int
@@ -517,24 +583,13 @@ peft_open(struct peft *p, const char *dir, struct err *err)
     return read_patterns(p, "alpha_pattern", false, &p->alpha_of, err);
 }
 
-static void
-free_patterns(struct peft_patterns *of)
-{
-    for (size_t i = 0; i < of->n; i++)
-        regex_free(of->list[i].regex);
-    for (size_t i = 0; i < of->n_names; i++)
-        free(of->names[i].reversed);
-    free(of->regexes);
-    free(of->names);
-    free(of->list);
-}
-
 void
 peft_close(struct peft *p)
 {
     free_patterns(&p->alpha_of);
     free_patterns(&p->r_of);
     free_patterns(&p->excluded);
+    free_patterns(&p->target);
     if (p->work)
         regex_work_free(&p->work->regexes);
     free(p->work);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "core/err.h"
+#include "core/format/stdir.h"
 #include "core/js.h"
 #include "core/regex.h"
 
@@ -51,6 +52,7 @@ struct peft {
     double alpha;
     bool rslora; /* the scale is alpha / sqrt(r), not alpha / r */
     struct peft_patterns r_of, alpha_of, excluded;
+    struct peft_patterns target; /* target_modules, where it is one pattern */
     struct peft_list targets, others; /* target_modules, exclude_modules */
     size_t n_layers;
     int64_t *layers;        /* layers_to_transform: [n_layers], sorted */
@@ -88,6 +90,25 @@ int peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
  * with 'err' set (EX_DATAERR).
  */
 int peft_target(const struct peft *p, const char *module, struct err *err);
+
+/* peft_adapts(): would PEFT adapt a module of the base?  No where
+ * target_modules is a pattern that this does not read.  peft_unused() counts
+ * the patterns that peft_pair() has not used so far, and names the first,
+ * "alpha_pattern.q_proj".  -1 with 'err' set (EX_DATAERR). */
+int peft_adapts(struct peft *p, const char *module, bool *yes, struct err *err);
+size_t peft_unused(const struct peft_patterns *of, const char **first);
+
+/*
+ * peft_warn() reports, each in one line, what the adapter of these tensors has
+ * in vain: members of the configuration that are true or objects, and not
+ * known; patterns that are used for no module; and the modules of 'base',
+ * unless that is NULL, whose names begin with 'under', for which target_modules
+ * promises tensors and there are none, as after a cut upload.  Experts are
+ * promised if the adapter has any: PEFT with transformers 5 adapts none by
+ * target_modules.  -1 with 'err' set (EX_DATAERR), as peft_pair().
+ */
+int peft_warn(struct peft *p, const struct stdir *tensors,
+              const struct stdir *base, const char *under, struct err *err);
 
 /* peft_enter_trained() replaces the path of a directory that moe-sft's train
  * wrote, which is not PEFT's, by that of its adapter, DIR/lora.safetensors. */

@@ -146,6 +146,8 @@ lora_peft(struct model *model, struct adapter *adapter, const char *dir,
     adapter->parts = xcalloc(adapter->dir.n_tensors, sizeof(*adapter->parts));
     for (size_t i = 0; i < adapter->dir.n_tensors && rc == 0; i++)
         rc = bind_tensor(&p, &adapter->dir.tensors[i]);
+    if (rc == 0)
+        rc = peft_warn(&p.config, &adapter->dir, &model->dir, "", err);
     peft_close(&p.config);
     str_free(&file);
     return rc;

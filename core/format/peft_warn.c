@@ -1,0 +1,151 @@
+/* What of an adapter has no effect, or is not there. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/format/peft.h"
+#include "core/mem.h"
+#include "core/str.h"
+#include "core/tty.h"
+
+#define ROOT   "model." /* of a model's names, but for lm_head */
+#define TAIL   ".weight"
+#define TAIL_A ".lora_A.weight"
+
+#define MAX_SHOWN 8
+
+/* Members that may be true or objects without an effect on the numbers. */
+static const char *const harmless[] = {
+    "alpha_pattern",  "auto_mapping",   "corda_config",   "ensure_weight_tying",
+    "eva_config",     "fan_in_fan_out", "inference_mode", "init_lora_weights",
+    "lora_ga_config", "loftq_config",   "rank_pattern",   "use_rslora",
+};
+
+static void
+warn_unknown(const struct peft *p)
+{
+    struct str names = { 0 };
+    const char *key;
+    json_t *v;
+    size_t n = 0;
+
+    json_object_foreach(p->root, key, v)
+    {
+        bool known = !json_is_true(v) && json_object_size(v) == 0;
+
+        for (size_t i = 0; i < sizeof(harmless) / sizeof(*harmless); i++)
+            known = known || !strcmp(key, harmless[i]);
+        if (!known && n++ < MAX_SHOWN)
+            str_addf(&names, "%s\"%.80s\"", n > 1 ? ", " : "", key);
+    }
+    if (n)
+        err_warn("%s: %s %s not known, ignored", p->path, names.s,
+                 n == 1           ? "is"
+                 : n <= MAX_SHOWN ? "are"
+                                  : "and others are");
+    str_free(&names);
+}
+
+static void
+warn_unused(const struct peft *p, const struct peft_patterns *of)
+{
+    const char *first;
+    size_t n = peft_unused(of, &first);
+
+    if (n)
+        err_warn("%s: %s is used for no module%s", p->path, first,
+                 n > 1 ? ", and others are not either" : "");
+}
+
+static bool
+has_tail(const struct st_tensor *t, const char *tail)
+{
+    size_t n = strlen(tail);
+
+    return t->name_n > n && !memcmp(t->name + t->name_n - n, tail, n);
+}
+
+/* Is there an A of this module? */
+static bool
+has_a(const struct stdir *tensors, const char *module)
+{
+    struct str s = { 0 };
+    bool yes;
+
+    str_addf(&s, PEFT_ROOT "%s" TAIL_A, module);
+    yes = stdir_find(tensors, s.s);
+    str_free(&s);
+    return yes;
+}
+
+/* 'root': what the adapter has before "layers.".  'experts': has it any? */
+static int
+warn_missing(struct peft *p, const struct stdir *tensors,
+             const struct stdir *base, const char *under, const char *root,
+             bool experts, struct err *err)
+{
+    struct str module = { 0 }, first = { 0 };
+    size_t n = 0;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < base->n_tensors; i++) {
+        const struct st_tensor *t = base->tensors[i].t;
+        const char *name = t->name;
+        bool yes = false;
+
+        if (t->n_dims != 2 || !has_tail(t, TAIL) ||
+            strncmp(name, under, strlen(under)) != 0 ||
+            (!experts && strstr(name, ".experts.")))
+            continue;
+        if (!strncmp(name, ROOT, strlen(ROOT)))
+            name += strlen(ROOT);
+        str_clear(&module);
+        str_addf(&module, "%s%.*s", strcmp(name, "lm_head" TAIL) ? root : "",
+                 (int)(strlen(name) - strlen(TAIL)), name);
+        if (has_a(tensors, module.s))
+            continue;
+        rc = peft_adapts(p, module.s, &yes, err);
+        if (yes && n++ == 0)
+            str_adds(&first, module.s);
+    }
+    if (rc == 0 && n)
+        err_warn("%s: no tensors of %zu module%s that target_modules has, "
+                 "which stay%s as in the base (the first is %s)",
+                 tensors->path, n, plural(n), n == 1 ? "s" : "", first.s);
+    str_free(&module);
+    str_free(&first);
+    return rc;
+}
+
+int
+peft_warn(struct peft *p, const struct stdir *tensors, const struct stdir *base,
+          const char *under, struct err *err)
+{
+    const char *root = "", *first;
+    bool again = peft_unused(&p->r_of, &first) ||
+                 peft_unused(&p->alpha_of, &first); /* a part was looked up */
+    bool experts = false;
+
+    for (size_t i = 0; i < tensors->n_tensors; i++) {
+        const struct st_tensor *t = tensors->tensors[i].t;
+        struct peft_pair pair;
+        char *module;
+        int rc = 0;
+
+        if (!has_tail(t, TAIL_A))
+            continue;
+        if (!strncmp(t->name, PEFT_ROOT ROOT, strlen(PEFT_ROOT ROOT)))
+            root = ROOT;
+        experts = experts || strstr(t->name, ".experts.");
+        if (!again)
+            continue;
+        module = xstrndup(t->name, t->name_n - strlen(TAIL_A));
+        rc = peft_pair(p, module, &pair, err);
+        free(module);
+        if (rc < 0)
+            return -1;
+    }
+    warn_unknown(p);
+    warn_unused(p, &p->r_of);
+    warn_unused(p, &p->alpha_of);
+    return base ? warn_missing(p, tensors, base, under, root, experts, err) : 0;
+}
