@@ -95,3 +95,31 @@ END
     [ "$stderr" = "hf-infer: docs.jsonl: line 6: token id 99999 is not in the vocabulary (0 to 1023)" ]
     run -2 hf-infer "$DEMO" --nll --jsonl --kvc x --file docs.jsonl
 }
+
+@test "hf-infer: logits that are not finite by an adapter or a cache of f16 are theirs, not the model's" {
+    cp -r "$DEMO" m
+    mkdir a
+    py - "$DEMO" <<'END'
+import sys
+import numpy as np, transformer
+from tiny_models import write_safetensors
+_, w = transformer.load(sys.argv[1])
+q = w["model.layers.1.self_attn.q_proj.weight"]
+a, b = np.ones((1, q.shape[1])), np.zeros((q.shape[0], 1))
+b[3] = np.nan
+write_safetensors("a/adapter_model.safetensors", {"base_model.model.model.layers.1.self_attn.q_proj.lora_%s.weight" % x: y for x, y in (("A", a), ("B", b))}, lambda n: "F32")
+w["model.layers.1.self_attn.k_norm.weight"] *= 1e6
+write_safetensors("m/model.safetensors", w, lambda n: "F32")
+END
+    echo '{"peft_type":"LORA","r":1,"lora_alpha":1,"target_modules":["q_proj"]}' >a/adapter_config.json
+    for how in "--nll" "-n 1" "--top 1" "--jsonl -n 1"; do
+        # shellcheck disable=SC2086
+        said() { run -65 --separate-stderr hf-infer "$@" $how <<<'{"ids":[1,2,3]}'; }
+        [[ $how == *jsonl* ]] || said() { run -65 --separate-stderr hf-infer "$@" $how --ids 1,2,3; }
+        said "$DEMO" --lora a
+        [[ $stderr == "hf-infer: a/adapter_model.safetensors: base_model.model.model.layers.1.self_attn.q_proj.lora_B.weight has a NaN or an infinity: the logits after "*" not finite" ]]
+        said m --kv-dtype f16
+        [[ $stderr == "hf-infer: "*": --kv-dtype f16: a key or value of layer 1 is beyond 65504: the logits after "*" not finite" ]]
+    done
+    run -0 hf-infer m --ids 1,2,3 --nll --kv-dtype bf16
+}

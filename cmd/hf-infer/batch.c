@@ -110,7 +110,7 @@ begin(struct prompt_batch *b, struct entry *e, struct err *err)
         return -1;
     str_free(&e->doc.text);
     ids_free(&e->doc.ids);
-    e->session =
+    e->seq.session = e->session =
         session_new(run->engine, e->seq.n_prompt + (size_t)e->seq.max_tokens);
     b->active[b->n_active++] = e;
     return 0;

@@ -245,11 +245,26 @@ compress(struct run *run, struct session *session, struct err *err)
 }
 
 int
-check_logits(const struct run *run, const char *where, const float *logits,
-             size_t n_tokens, struct err *err)
+check_logits(const struct run *run, const struct session *session,
+             const char *where, const float *logits, size_t n_tokens,
+             struct err *err)
 {
+    const struct stdir_tensor *t;
+    int64_t layer;
+
     if (isfinite(vec_max(logits, (size_t)run->config->vocab_size)))
         return 0;
+    if ((t = lora_not_finite(run->model)))
+        return err_set(err, EX_DATAERR,
+                       "%s: %s has a NaN or an infinity: the logits after %zu "
+                       "token%s are not finite",
+                       t->st->path, t->t->name, n_tokens, plural(n_tokens));
+    if ((layer = kv_overflow(&session->kv, session->n_cached)) >= 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: --kv-dtype f16: a key or value of layer %lld is "
+                       "beyond 65504: the logits after %zu token%s are not "
+                       "finite",
+                       where, (long long)layer, n_tokens, plural(n_tokens));
     return err_set(err, EX_DATAERR,
                    "%s: the logits after %zu token%s are not finite", where,
                    n_tokens, plural(n_tokens));

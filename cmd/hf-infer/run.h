@@ -130,9 +130,11 @@ int outputs_open(struct run *run, struct err *err);
 int outputs_close(struct run *run, int rc, struct err *err);
 
 /* check_logits(): EX_DATAERR if one position's logits have a NaN or an
- * infinity, or are all minus infinity; 'where' begins the message. */
-int check_logits(const struct run *run, const char *where, const float *logits,
-                 size_t n_tokens, struct err *err);
+ * infinity, or are all minus infinity; 'where' begins the message, unless an
+ * adapter's tensor is why. */
+int check_logits(const struct run *run, const struct session *session,
+                 const char *where, const float *logits, size_t n_tokens,
+                 struct err *err);
 
 /* feed_prompt() feeds ids to the session; 'last' gets the last one's logits. */
 int feed_prompt(struct run *run, const int32_t *ids, size_t n, float *last,

@@ -166,8 +166,8 @@ feed_scored(struct nll *nll, size_t begin, size_t end, size_t first,
             const char *text;
 
             if (!isfinite(nll->of_row[k])) /* where the logits are not */
-                rc = check_logits(run, nll->where, nll->logits + k * vocab_size,
-                                  i + k + 1, err);
+                rc = check_logits(run, run->session, nll->where,
+                                  nll->logits + k * vocab_size, i + k + 1, err);
             if (rc < 0)
                 break;
             nll->n++;
@@ -497,7 +497,8 @@ run_top(struct run *run, struct err *err)
     rc = feed_prompt(run, ids.id, ids.n, x, err);
     if (rc == 0)
         say_speed(run, ids.n, started);
-    if (rc < 0 || (rc = check_logits(run, run->dir, x, ids.n, err)) < 0)
+    if (rc < 0 ||
+        (rc = check_logits(run, run->session, run->dir, x, ids.n, err)) < 0)
         goto out;
     for (size_t i = 0; i < n; i++)
         mean += (double)x[i] / (double)n;

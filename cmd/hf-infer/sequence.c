@@ -111,8 +111,9 @@ sequence_next(struct sequence *seq, struct sample *sample, float *logits,
         int rc = 0;
 
         /* the model's fault, but of many prompts one is named */
-        if (check_logits(run, run->jsonl ? seq->where : run->dir, logits,
-                         seq->ids.n, err) < 0)
+        if (check_logits(run, seq->session ? seq->session : run->session,
+                         run->jsonl ? seq->where : run->dir, logits, seq->ids.n,
+                         err) < 0)
             return -1;
         id = sample_next(sample, &seq->sampler, logits, seq->ids.id, seq->ids.n,
                          (uint64_t)n++);

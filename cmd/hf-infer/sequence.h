@@ -8,6 +8,7 @@
 
 struct sequence {
     const struct run *run;
+    const struct session *session; /* NULL: the run's */
     const char *where; /* what an error about the prompt begins with */
     struct sampler sampler;
     const char *asked_by; /* "-n", or what asks for 'asked' tokens */

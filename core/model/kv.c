@@ -1,5 +1,7 @@
 #include "core/model/kv.h"
 
+#include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "core/kernel/cvt.h"
@@ -96,6 +98,26 @@ kv_get(const struct kv *kv, size_t layer, size_t head, size_t n, float *k,
                    (char *)kv_values(kv, layer, head, block) + at * d * nbytes,
                    kv->dtype, d);
     }
+}
+
+int64_t
+kv_overflow(const struct kv *kv, size_t n)
+{
+    size_t n_items = 2 * n * kv->head_dim;
+    float *kv_of = xmalloc((n_items + 1) * sizeof(*kv_of));
+    bool nan = false, inf = false;
+    size_t layer = 0;
+
+    for (; kv->dtype == DT_F16 && layer < kv->n_layers && !nan && !inf; layer++)
+        for (size_t head = 0; head < kv->n_heads; head++) {
+            kv_get(kv, layer, head, n, kv_of, kv_of + n_items / 2);
+            for (size_t i = 0; i < n_items; i++) {
+                nan |= isnan(kv_of[i]);
+                inf |= isinf(kv_of[i]);
+            }
+        }
+    free(kv_of);
+    return inf && !nan ? (int64_t)layer - 1 : -1;
 }
 
 void

@@ -5,6 +5,7 @@
 #define CORE_MODEL_KV_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/dtype.h"
 #include "core/err.h"
@@ -40,6 +41,11 @@ void kv_get(const struct kv *kv, size_t layer, size_t head, size_t n, float *k,
             float *v);
 void kv_set(struct kv *kv, size_t layer, size_t head, size_t slot, size_t n,
             const float *k, const float *v);
+
+/* kv_overflow() is the layer in whose first n tokens keys or values were
+ * beyond F16, the cache's type, or -1: where it has NaNs, too, the fault is
+ * before the cache. */
+int64_t kv_overflow(const struct kv *kv, size_t n);
 
 /* kv_keys() and kv_values() are a head's part of a block: valid until the
  * cache grows. */

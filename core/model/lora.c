@@ -1,5 +1,6 @@
 #include "core/model/lora.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "core/format/peft.h"
@@ -173,6 +174,22 @@ lora_count(const struct model *m)
     for (const struct adapter *a = m->adapters; a; a = a->next)
         n += a->n_parts;
     return n;
+}
+
+const struct stdir_tensor *
+lora_not_finite(const struct model *m)
+{
+    for (const struct adapter *a = m->adapters; a; a = a->next)
+        for (size_t i = 0; i < a->dir.n_tensors; i++) {
+            const struct stdir_tensor *t = &a->dir.tensors[i];
+            const void *data = st_data(t->st, t->t);
+            size_t n = t->t->nbytes * 8 / dtype_table[t->t->dtype].bits;
+
+            for (size_t k = 0; k < n; k++)
+                if (!isfinite(dtype_get(t->t->dtype, data, k)))
+                    return t;
+        }
+    return NULL;
 }
 
 void

@@ -43,6 +43,10 @@ int lora_open(struct model *model, const char *path, struct err *err);
 /* lora_count() is the number of linear layers' parts in all adapters. */
 size_t lora_count(const struct model *model);
 
+/* lora_not_finite() is the first tensor of the adapters that has a NaN or an
+ * infinity, or NULL: all of them are read. */
+const struct stdir_tensor *lora_not_finite(const struct model *model);
+
 /* lora_apply() adds what adapters say of rows x [n_rows], before anything else
  * is added to them: to->add is false. */
 void lora_apply(struct engine *engine, const struct apply *to, const float *x,
