@@ -902,6 +902,11 @@ class MoE:
     def __del__(self):
         if getattr(self, "_moe", None):
             _library().tu_moe_close(self._moe)
+            self._moe = _p()
+
+    def __reduce_ex__(self, _):  # which copy, deepcopy and pickle call
+        raise TypeError("MoE has its tensors' places, and cannot be copied: "
+                        "make another one")
 
     def parameters(self):
         return list(self.lora)

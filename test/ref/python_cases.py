@@ -1,7 +1,9 @@
 """python/tensorutils.py against numpy: python_cases.py CASE, in a directory of
 its own; "torch" and "moe" need torch."""
+import copy
 import json
 import os
+import pickle
 import re
 import struct
 import subprocess
@@ -584,6 +586,13 @@ def moe():
     fails(ValueError, "expert_ids", strict, x, ids + 9, w)
     skipping = tu.MoE(*base, lora, 10, K, 2 * N)
     assert not skipping(x, ids + 9, w).any() and skipping.skipped == ids.numel()
+    for copied in copy.copy, copy.deepcopy, pickle.dumps:
+        fails(TypeError, "cannot be copied", copied, skipping)
+    y = skipping(x, ids, w)
+    for _ in range(2):
+        skipping.__del__()
+        fails(ValueError, "NULL", skipping, x, ids, w)
+    fails(ValueError, "NULL", (y * dy).sum().backward)
 
 
 if __name__ == "__main__":
