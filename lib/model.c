@@ -37,7 +37,7 @@ struct tu_session {
     struct tap tap;
     tu_tap_fn *fn; /* NULL: no tap */
     void *ctx;
-    bool is_feeding;
+    bool is_feeding, closed_inside; /* by its tap */
 };
 
 /* ---- models ---- */
@@ -169,7 +169,9 @@ tu_session_open(struct tu_session **session, struct tu_model *model,
 void
 tu_session_close(struct tu_session *s)
 {
-    if (!s)
+    if (s && s->is_feeding)
+        s->closed_inside = true;
+    if (!s || s->is_feeding)
         return;
     session_close(s->session);
     engine_close(s->engine);
@@ -238,7 +240,10 @@ feed(struct tu_session *s, const int32_t *ids, size_t n, bool generated,
     }
     if (n > 0)
         s->reach = need;
-    return 0;
+    if (!s->closed_inside)
+        return 0;
+    s->closed_inside = false;
+    return lib_refuse(to, "tu_session_close: called by the session's tap");
 }
 
 int

@@ -168,9 +168,10 @@ enum tu_point {
  * tu_session_tap() shows 'fn' all that is fed from then on: for each layer up
  * to last_layer rows [n, dim] f32, of tokens first .. first + n - 1.  It is
  * called from the thread that feeds, 'rows' are valid during the call, and it
- * must not use the session.  fn NULL: none.
- * A feed that asks for no logits then runs no layer after last_layer, and until
- * a reset none that needs these is possible.
+ * must not use the session: a tu_session_close() in it does nothing but that
+ * the feed, when all is fed, is a TU_BAD_CALL.  fn NULL: none. A feed that asks
+ * for no logits then runs no layer after last_layer, and until a reset none
+ * that needs these is possible.
  */
 typedef void tu_tap_fn(void *ctx, int64_t layer, size_t first, size_t n,
                        size_t dim, const float *rows);

@@ -212,8 +212,12 @@ static float y[1 << 16];
 static void tap(void *ctx, int64_t layer, size_t first, size_t n, size_t dim, const float *rows)
 {
     (void)layer, (void)first, (void)n, (void)dim, (void)rows;
-    if (ctx)
-        no(tu_session_feed(s, (int32_t[]){ 1 }, 1, NULL, 0, &err), TU_BAD_CALL);
+    if (!ctx)
+        return;
+    no(tu_session_feed(s, (int32_t[]){ 1 }, 1, NULL, 0, &err), TU_BAD_CALL);
+    no(tu_session_reset(s, &err), TU_BAD_CALL);
+    if (ctx == y)
+        tu_session_close(s);
 }
 int main(int argc, char **argv)
 {
@@ -279,6 +283,10 @@ int main(int argc, char **argv)
     yes(tu_session_tap(s, TU_RESID, 0, tap, &s, &err)); /* feeds inside: refused */
     yes(tu_session_feed(s, ids, 2, NULL, 0, &err));
     no(tu_session_feed(s, ids, 2, y, v, &err), TU_BAD_CALL); /* layers were left out */
+    yes(tu_session_tap(s, TU_RESID, 0, tap, y, &err)); /* closes s inside: refused */
+    no(tu_session_feed(s, ids, 2, NULL, 0, &err), TU_BAD_CALL);
+    if (tu_session_count(s) != 4)
+        return 3;
     yes(tu_session_tap(s, TU_RESID, 0, NULL, NULL, &err));
     no(tu_session_feed(s, ids, 2, NULL, 0, &err), TU_BAD_CALL);
     yes(tu_session_reset(s, &err));
@@ -298,4 +306,5 @@ END
     [[ $output == *"sets a field that tensorutils "* ]]
     [[ $output == *"9 tokens after 0, but the session has room for 8"* ]]
     [[ $output == *"tokens before went through 1 of "* ]]
+    [[ $output == *"tu_session_close: called by the session's tap"* ]]
 }
