@@ -85,7 +85,7 @@ data[-255] ^= 1
 open(path, "wb").write(data)
 PY
     run -1 demo copy
-    [[ $output == *"differs	qwen3-tiny/model.safetensors"* ]]
+    [[ $output == *"qwen3-tiny/model.safetensors: FAILED"* ]]
     [[ $output == *"DIFFERS: the logits"* ]]
     [ "${lines[-1]}" = "Something differs: see the lines above." ]
 }

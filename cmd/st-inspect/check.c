@@ -58,10 +58,7 @@ by_file(const void *pa, const void *pb)
     return (a > b) - (a < b);
 }
 
-/*
- * The results of the n lines of one file.  If none of them names a tensor, it
- * may be a file of any format.
- */
+/* The results of the n lines of one file. */
 static void
 check_file(struct inspect_cmd *cmd, struct sums_line **e, size_t n)
 {
@@ -72,11 +69,8 @@ check_file(struct inspect_cmd *cmd, struct sums_line **e, size_t n)
 
     for (size_t i = 0; i < n; i++)
         tensors |= e[i]->tensor.s != NULL;
-    if (!tensors)
-        readable = hash_plain(fh.whole, e[0]->file.s, e[0]->kind, &err) == 0;
-    else
-        readable = st_open(&st, e[0]->file.s, &err) == 0 &&
-                   hash_st(&fh, &st, e[0]->kind, true, cmd->par, &err) == 0;
+    readable = st_open(&st, e[0]->file.s, &err) == 0 &&
+               hash_st(&fh, &st, e[0]->kind, tensors, cmd->par, &err) == 0;
     if (!readable)
         err_warn("%s", err.what);
     for (size_t i = 0; i < n; i++) {
@@ -97,8 +91,7 @@ check_file(struct inspect_cmd *cmd, struct sums_line **e, size_t n)
                                        : "missing";
     }
     file_hash_free(&fh);
-    if (tensors)
-        st_close(&st);
+    st_close(&st);
 }
 
 int

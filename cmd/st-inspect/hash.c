@@ -202,21 +202,6 @@ hash_range(char hex[HASH_MAX_HEX], const struct view *v, enum hash_kind kind,
     return rc;
 }
 
-int
-hash_plain(char hex[HASH_MAX_HEX], const char *path, enum hash_kind kind,
-           struct err *err)
-{
-    struct view v = { .path = path };
-    int rc;
-
-    v.fd = file_open(path, &v.nbytes, err);
-    if (v.fd < 0)
-        return -1;
-    rc = hash_range(hex, &v, kind, err);
-    close(v.fd);
-    return rc;
-}
-
 void
 file_hash_free(struct file_hash *fh)
 {

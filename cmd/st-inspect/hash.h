@@ -22,8 +22,4 @@ int hash_st(struct file_hash *fh, const struct st *st, enum hash_kind kind,
             bool tensors, struct par *par, struct err *err);
 void file_hash_free(struct file_hash *fh); /* a zeroed struct is fine */
 
-/* hash_plain() is of one file of any format.  -1 with 'err' set, as above. */
-int hash_plain(char hex[HASH_MAX_HEX], const char *path, enum hash_kind kind,
-               struct err *err);
-
 #endif

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/compat.h"
 #include "core/mem.h"
 
 #define HEAD "algorithm\tdigest\tbytes\tfile\ttensor"
@@ -74,7 +73,7 @@ take_digest(struct sums_line *e, const char *hex, size_t n)
 
 /* "sha256 TAB digest TAB bytes TAB file TAB tensor" */
 static bool
-parse_own(struct sums_line *e, const char *line, size_t n)
+parse(struct sums_line *e, const char *line, size_t n)
 {
     const char *field[5];
     size_t field_n[5];
@@ -99,53 +98,6 @@ parse_own(struct sums_line *e, const char *line, size_t n)
            (field_n[4] == 0 || unescape(&e->tensor, field[4], field_n[4]));
 }
 
-/* "digest  file", or " *file" for what sha256sum calls binary; after a
- * backslash at the beginning the name has escapes. */
-static bool
-parse_sums(struct sums_line *e, const char *line, size_t n)
-{
-    bool escaped = *line == '\\';
-    size_t hex_n;
-
-    line += escaped;
-    n -= escaped;
-    hex_n = strcspn(line, " \n");
-    if (hex_n + 2 >= n || !take_digest(e, line, hex_n) ||
-        (line[hex_n + 1] != ' ' && line[hex_n + 1] != '*'))
-        return false;
-    line += hex_n + 2;
-    n -= hex_n + 2;
-    if (escaped)
-        return unescape(&e->file, line, n);
-    str_add(&e->file, line, n);
-    return true;
-}
-
-/* "SHA256 (file) = digest", as --tag writes it. */
-static bool
-parse_tag(struct sums_line *e, const char *line, size_t n)
-{
-    static const char *const heads[] = { "SHA256 (", "XXH128 (" };
-    bool escaped = *line == '\\';
-    const char *end;
-    size_t head = strlen(heads[0]);
-
-    line += escaped;
-    n -= escaped;
-    end = last_byte(line, ')', n);
-    if (!end || n < head || (size_t)(line + n - end) < 4 ||
-        memcmp(end, ") = ", 4) != 0 ||
-        !take_digest(e, end + 4, (size_t)(line + n - end) - 4) ||
-        memcmp(line, heads[e->kind == HASH_XXH3], head) != 0)
-        return false;
-    line += head;
-    if (!escaped)
-        str_add(&e->file, line, (size_t)(end - line));
-    else if (!unescape(&e->file, line, (size_t)(end - line)))
-        str_clear(&e->file);
-    return e->file.n > 0;
-}
-
 int
 sums_parse(struct sums_list *sums, const char *text, size_t nbytes,
            const char *name, struct err *err)
@@ -156,24 +108,16 @@ sums_parse(struct sums_list *sums, const char *text, size_t nbytes,
         const char *nl = memchr(line, '\n', (size_t)(end - line));
         size_t n = (size_t)((nl ? nl : end) - line);
         struct sums_line e = { 0 };
-        /* our own lines have a tab after their first word; in one of sha256sum
-         * only the file's name can have it */
-        bool own = line[strcspn(line, " \t\n")] == '\t';
 
         next = line + n + 1;
-        if (n == strlen(HEAD) && !memcmp(line, HEAD, n))
+        if (n == 0 || (n == strlen(HEAD) && !memcmp(line, HEAD, n)))
             continue;
-        if (n && !own && line[n - 1] == '\r')
-            n--; /* written elsewhere */
-        if (n == 0)
-            continue;
-        if (own ? !parse_own(&e, line, n)
-                : !parse_tag(&e, line, n) && !parse_sums(&e, line, n)) {
+        if (!parse(&e, line, n)) {
             str_free(&e.file);
             str_free(&e.tensor);
             return err_set(err, EX_DATAERR,
-                           "%s: line %zu is not a digest (expected st-inspect "
-                           "hash's or sha256sum's lines)",
+                           "%s: line %zu is not a digest of st-inspect hash "
+                           "(sha256sum -c and xxhsum -c check their own)",
                            name, number);
         }
         if (sums->n == sums->cap) {

@@ -28,9 +28,9 @@ struct sums_list {
 
 /*
  * sums_parse() reads text[0, nbytes), which a NUL follows, into a zeroed
- * struct: lines of hash, of sha256sum and xxhsum, and those of --tag.  -1 with
- * 'err' set (EX_DATAERR): a line is none of these, or there is no line.  Owner:
- * the caller, until sums_free(), after an error as well.
+ * struct: lines of hash.  -1 with 'err' set (EX_DATAERR): a line is none of
+ * these, or there is no line.  Owner: the caller, until sums_free(), after an
+ * error as well.
  */
 int sums_parse(struct sums_list *sums, const char *text, size_t nbytes,
                const char *name, struct err *err);

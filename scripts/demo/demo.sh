@@ -137,7 +137,7 @@ step 'st-inspect list --fold --align qwen3-tiny'
 step 'st-inspect tree --depth 2 --align qwen3-tiny'
 say "Is the file sound, and are all files those that were trained?"
 step 'st-inspect verify -v qwen3-tiny'
-step 'st-inspect hash --check SHA256SUMS'
+step 'sha256sum -c SHA256SUMS'
 say "Now the model answers, always with the most likely token:"
 while IFS=$tab read -r prompt ids answer_ids answer mean std top; do
     [ "$prompt" = prompt ] && continue
