@@ -21,6 +21,14 @@ at() {
     *) if [ -n "$DESTDIR" ]; then echo "/$1"; else echo "$PWD/$1"; fi ;;
     esac
 }
+# The list has a line for each name.
+case $DESTDIR$PREFIX$BINDIR$MANDIR${LIBDIR-}${INCLUDEDIR-}$DATADIR$BASHDIR$ZSHDIR in
+*'
+'*)
+    echo 'install: a directory has a newline in its name' >&2
+    exit 2
+    ;;
+esac
 case $DESTDIR in
 '' | /) DESTDIR= ;;
 *) DESTDIR=$(r=$DESTDIR DESTDIR='' && at "$r") ;;

@@ -53,6 +53,9 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     put DESTDIR="$PWD/stage/" PREFIX=/
     [ -x stage/bin/st-inspect ]
     run -2 put PREFIX='~nobody/.local'
+    # a line of the list for each name: none may have two
+    run -2 put PREFIX=$'x\nf /etc/passwd'
+    [[ ${lines[0]} == "install: a directory has a newline in its name" ]]
     [[ $output == *"write the directory's whole name"* ]]
 }
 
