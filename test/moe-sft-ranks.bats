@@ -154,6 +154,10 @@ ranks_of() {
     cp -r "$DEMO" m
     sed -i 's/"rms_norm_eps": *[0-9.e-]*/"rms_norm_eps": 1e-3/' m/config.json
     differ 65 'base is "*" (rank 0: "*")' "$sft" tune -m m -d ids.jsonl --lr 3e-3
+    rm -r m # other weights alone
+    cp -rL "$DEMO" m
+    printf '\1' | dd of=m/model.safetensors bs=1 seek=$(($(stat -c %s m/model.safetensors) - 1)) conv=notrunc status=none
+    differ 65 'base is "*" (rank 0: "*")' "$sft" tune -m m -d ids.jsonl --lr 3e-3
     differ 65 'run is "--dry-run" (rank 0: "steps")' "$sft" tune -m "$DEMO" -d ids.jsonl --lr 3e-3 --dry-run
     differ 66 'nothing: No such file or directory' "$sft" tune -m "$DEMO" -d nothing --lr 3e-3
     # what goes wrong everywhere is said once

@@ -140,8 +140,9 @@ sound() {
 p = "old/state.safetensors"
 d = open(p, "rb").read()
 m = json.loads(d[8:8 + int.from_bytes(d[:8], "little")])["__metadata__"]
-m["isa"], lanes = m.pop("arithmetic").split(", ")
+was, lanes = m["arithmetic"].split(", ")
 assert lanes == "8 lanes"
+m["arithmetic"] = was
 mkst.save(p, mkst.load(p), m)'
     run -65 --separate-stderr train old -n 6 --resume b?.safetensors
     [[ $stderr == "moe-sft: old/state.safetensors: was made with "*", which gives other bits than "*", 8 lanes (TU_ISA"* ]]
@@ -393,7 +394,7 @@ PY
     run -65 --separate-stderr train run -n 6 --resume b?.safetensors
     [[ $stderr == "moe-sft: run/state.safetensors: "* ]]
     cp b0.safetensors run/state.safetensors
-    refused "is not a state of moe-sft train" train run -n 6 --resume b?.safetensors
+    refused "is not a state of this version of moe-sft train" train run -n 6 --resume b?.safetensors
 }
 
 @test "moe-sft train: what continues must have the same activations, whatever they are called" {
@@ -515,22 +516,8 @@ assert marks == [1.6, 1.8, 2, 2.2], marks'
     "$PYTHON" "$ROOT/test/ref/svg.py" loss.svg 1
 }
 
-@test "moe-sft train: a picture of no steps, or of losses that are no numbers, takes no time" {
+@test "moe-sft train: a picture of few steps takes no time" {
     timeout 20 moe-sft train -b base.safetensors -l student.safetensors -o run -n 2 --svg loss.svg b?.safetensors
-    grep -q polyline loss.svg
-    "$PYTHON" - <<'PY'
-import json, struct
-d = bytearray(open("run/state.safetensors", "rb").read())
-n = struct.unpack("<Q", d[:8])[0]
-assert d.count(b'"xxh3"', 8, 8 + n) == 1
-d = d.replace(b'"xxh3"', b'"then"')  # as before there were checksums
-at = 8 + n + json.loads(d[8:8 + n])["steps"]["data_offsets"][0]
-d[at:at + 8] = struct.pack("<d", float("inf"))
-d[at + 32:at + 40] = struct.pack("<d", float("nan"))
-open("run/state.safetensors", "wb").write(d)
-PY
-    rm loss.svg
-    timeout 20 moe-sft train -b base.safetensors -l student.safetensors -o run -n 3 --svg loss.svg --resume b?.safetensors
     grep -q polyline loss.svg
 }
 

@@ -289,6 +289,18 @@ print(*(n[i] for i in order), end=" ")')" ]
     cp -r "$DEMO" m
     sed -i 's/"rope_theta": 10000/"rope_theta": 10001/' m/config.json
     refused "its base is not that of m" moe-sft tune -m m -d ids.jsonl -o run --resume
+    rm -r m && cp -rL "$DEMO" m # other weights alone
+    printf '\1' | dd of=m/model.safetensors bs=1 seek=$(($(stat -c %s m/model.safetensors) - 1)) conv=notrunc status=none
+    refused "its base is not that of m" moe-sft tune -m m -d ids.jsonl -o run --resume
+    for f in log.tsv adapter_config.json; do # nor are others' files written
+        cp -r run linked
+        echo mine | tee victim >was
+        ln -sf ../victim linked/$f
+        [ $f != log.tsv ] || run -73 moe-sft tune -m "$DEMO" -d ids.jsonl -o linked --resume
+        tune linked -n 1 -f
+        cmp victim was
+        rm -r linked
+    done
     on -n 4 --lr 0.003 --batch 4 --shuffle -j 1 --save-every 2
     [ "$(tail -n 1 run/log.tsv | cut -f 1)" = 4 ]
     sed -i 's/"--batch":"4"/"--batch":"0"/' run/state.safetensors
@@ -334,7 +346,7 @@ END
     nonsense --schedule square '--schedule is "square"'
     nonsense --targets q,x '--targets is "q,x"'
     nonsense step 5 'steps is of another shape or dtype'
-    nonsense format x 'is not a state of moe-sft tune (format "x")'
+    nonsense format x 'is not a state of this version of moe-sft tune (format "x", expected "moe-sft tune state 2"; --force starts a new run)'
     head -c 1000 good >run/state.safetensors
     run -65 moe-sft tune -m "$DEMO" -d ids.jsonl -o run --resume
     cp good run/state.safetensors

@@ -28,7 +28,7 @@
 #include "core/tool.h"
 #include "core/tty.h"
 
-/* What the model is: its configuration, and its files' headers. */
+/* What the model is: its configuration, and its tensors with their weights. */
 static int
 digest_base(struct tune *t, struct err *err)
 {
@@ -41,7 +41,7 @@ digest_base(struct tune *t, struct err *err)
     rc = file_read_regular(path.s, SIZE_MAX / 2, &config, err);
     if (rc == 0)
         hash_add(hash, config.s, config.n);
-    for (size_t i = 0; i < dir->n_tensors; i++) {
+    for (size_t i = 0; rc == 0 && i < dir->n_tensors; i++) {
         const struct st_tensor *tensor = dir->tensors[i].t;
         uint8_t numbers[2 * 8];
 
@@ -51,6 +51,9 @@ digest_base(struct tune *t, struct err *err)
         hash_add(hash, numbers, sizeof(numbers));
         hash_add_numbers(hash, tensor->shape, tensor->n_dims,
                          sizeof(*tensor->shape));
+        hash_add(hash, st_data(dir->tensors[i].st, tensor), tensor->nbytes);
+        if (sig_stop())
+            rc = sig_stopped("no step was begun", err);
     }
     hash_hex(hash, t->base_digest);
     hash_free(hash);
@@ -271,7 +274,7 @@ open_state(struct tune *t, struct err *err)
     str_adds(&t->arithmetic, GEMM_EXACT_ORDER);
     t->state = (struct train_state){ .program = "moe-sft tune",
                                      .table = &train_step_table,
-                                     .format = "moe-sft tune state 1",
+                                     .format = "moe-sft tune state 2",
                                      .arithmetic = t->arithmetic.s,
                                      .any_isa = t->o.any_isa,
                                      .tensors = t->tensors,

@@ -244,7 +244,7 @@ take_state(struct tune *t, const char *path, struct err *err)
     struct st st;
     int rc = 0;
 
-    if (st_open(&st, path, err) < 0)
+    if (train_state_open(&st, path, err) < 0)
         return -1;
     for (size_t i = 0; i < n; i++) { /* texts stay where they are */
         value = st_meta(&st, settings[i].key);

@@ -343,7 +343,7 @@ take_state(struct planned *p, bool by_layers, struct err *err)
     struct st st;
     int rc = 0;
 
-    if (st_open(&st, p->state_path.s, err) < 0)
+    if (train_state_open(&st, p->state_path.s, err) < 0)
         return -1;
     p->has_state = true;
     p->total = number_of(&st, "-n");

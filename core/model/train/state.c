@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/format/st.h"
 #include "core/hash.h"
@@ -11,9 +12,16 @@
 #include "core/le.h"
 #include "core/mem.h"
 #include "core/out.h"
+#include "core/sig.h"
 #include "core/str.h"
 
 #define CHUNK ((size_t)65536) /* numbers read at once */
+
+#define STAT_BLOCK 512 /* bytes of st_blocks */
+#define MAX_UNPACKED                                        \
+    64 /* bytes for one on the disk: moments that are 0 and \
+        * file systems that compress stay far below */
+#define STOPPED "the state was being read, run it again"
 
 static const char *const kinds[] = { "master", "exp_avg", "exp_avg_sq" };
 #define N_KINDS 3
@@ -156,18 +164,15 @@ settings_checksum(const struct train_state *s, const struct st *st,
     hash_free(hash);
 }
 
-/* Is what was read what was written?  States of older versions have no
- * checksum. */
+/* Is what was read what was written? */
 static int
 check_sum(const struct train_state *s, const struct st *st, struct err *err)
 {
     const char *want = st_meta(st, CHECKSUM);
     char found[HASH_MAX_HEX];
 
-    if (!want)
-        return 0;
     checksum(s, found);
-    if (!strcmp(found, want))
+    if (want && !strcmp(found, want))
         return 0;
     return err_set(err, EX_DATAERR,
                    "%s: is damaged: its numbers are not those that were "
@@ -253,8 +258,15 @@ check_settings(const struct st *st, const struct train_state *s,
 
     if (strcmp(meta(st, "format"), s->format) != 0)
         return err_set(err, EX_DATAERR,
-                       "%s: is not a state of %s (format \"%s\")", st->path,
-                       s->program, meta(st, "format"));
+                       "%s: is not a state of this version of %s (format "
+                       "\"%s\", expected \"%s\"; --force starts a new run)",
+                       st->path, s->program, meta(st, "format"), s->format);
+    if (!want || !st_meta(st, CHECKSUM))
+        return err_set(err, EX_DATAERR,
+                       "%s: has no checksums (" CHECKSUM ", " SETTINGS_CHECKSUM
+                       "), without which a state is not "
+                       "continued (--force starts a new run)",
+                       st->path);
     for (size_t i = 0; i < s->n_settings; i++) {
         const struct train_setting *set = &s->settings[i];
         const char *old = st_meta(st, set->name);
@@ -280,13 +292,13 @@ check_settings(const struct st *st, const struct train_state *s,
         return train_state_was(st->path, set->name, old, set->value, err);
     }
     settings_checksum(s, st, found);
-    if (want && strcmp(found, want) != 0)
+    if (strcmp(found, want) != 0)
         return err_set(err, EX_DATAERR,
                        "%s: is damaged: its settings are not those that were "
                        "written (XXH3 %s)",
                        st->path, found);
-    if (!was) /* of the time before there was one order */
-        was = st_meta(st, "isa") ? st_meta(st, "isa") : "unknown instructions";
+    if (!was)
+        was = "unknown instructions";
     if (!strcmp(was, s->arithmetic))
         return 0;
     if (!s->any_isa)
@@ -334,6 +346,8 @@ read_tensors(struct train_state *s, const struct st *st, struct err *err)
             part = smaller(n - k, CHUNK);
             rc = st_pread(st, t, le, part * 4, k * 4, err);
             cvt_to_f32(array_of(s->adamw, kind) + at + k, le, DT_F32, part);
+            if (rc == 0 && sig_stop())
+                rc = sig_stopped(STOPPED, err);
         }
         at += kind == N_KINDS - 1 ? n : 0;
     }
@@ -380,6 +394,24 @@ read_others(const struct train_numbers *to, const struct st *st,
 }
 
 int
+train_state_open(struct st *st, const char *path, struct err *err)
+{
+    struct stat file;
+
+    if (st_open(st, path, err) < 0)
+        return -1;
+    /* no blocks: the file system does not say */
+    if (stat(path, &file) < 0 || file.st_blocks == 0 ||
+        file.st_size / MAX_UNPACKED <= file.st_blocks * STAT_BLOCK)
+        return 0;
+    st_close(st);
+    return err_set(err, EX_DATAERR,
+                   "%s: has %lld bytes, but only %lld of them were written",
+                   path, (long long)file.st_size,
+                   (long long)file.st_blocks * STAT_BLOCK);
+}
+
+int
 train_state_read(struct train_state *s, const char *path, struct err *err)
 {
     const struct st_tensor *t = NULL;
@@ -390,7 +422,7 @@ train_state_read(struct train_state *s, const char *path, struct err *err)
     struct st st;
     int rc;
 
-    if (st_open(&st, path, err) < 0) {
+    if (train_state_open(&st, path, err) < 0) {
         free(record);
         free(row);
         return -1;
@@ -406,6 +438,8 @@ train_state_read(struct train_state *s, const char *path, struct err *err)
             record[i] = le_f64(row + 8 * i);
         if (rc == 0)
             train_state_record(s, record);
+        if (rc == 0 && sig_stop())
+            rc = sig_stopped(STOPPED, err);
     }
     if (rc == 0)
         rc = read_evals(s, &st, err);

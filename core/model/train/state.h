@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "core/err.h"
+#include "core/format/st.h"
 #include "core/format/stw.h"
 #include "core/model/train/adamw.h"
 #include "core/model/train/log.h"
@@ -85,11 +86,14 @@ void train_state_eval(struct train_state *state, double loss);
  * NULL with 'err' set.  train_state_read() fills step, records, parameters
  * and moments; -1 with 'err' set: a state of other settings is EX_DATAERR and
  * names the first that differs; so is one of other arithmetic, which with
- * any_isa is a warning.
+ * any_isa is a warning.  A state without checksums is damaged.
+ * train_state_open() is st_open() of a state: a file that is mostly a hole is
+ * EX_DATAERR, so that memory and time are bounded by what is on the disk.
  * Owner: the caller, until train_state_close(); a zeroed struct is fine.
  */
 struct stw *train_state_write(const struct train_state *state, const char *path,
                               struct err *err);
+int train_state_open(struct st *st, const char *path, struct err *err);
 int train_state_read(struct train_state *state, const char *path,
                      struct err *err);
 void train_state_close(struct train_state *state);
