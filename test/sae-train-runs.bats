@@ -203,7 +203,7 @@ END
     cp top/state.safetensors many/a
     run -66 --separate-stderr sae-train info many
     [[ $stderr == "sae-train: many: has no state.safetensors ("*" many/NAME)" ]]
-    sae-train info many/a
+    [ "$(sae-train info many/a)" = "$(sae-train info -l top)" ]
 }
 
 @test "sae-train --resume: from the file and from a pipe that begins later, the same bytes" {
@@ -219,7 +219,7 @@ END
         sae-train -o run --resume -n 9 -j 3 shuffled.npy
         sae-train -o run --resume -n 15 shuffled.npy
         same want run
-        [ "$(sae-train info piped)" = $((4 * 256)) ]
+        [ "$(sae-train info --rows piped)" = $((4 * 256)) ]
         saev-read -q --shuffle --seed 1 --skip 1024 dump | sae-train -o piped --resume -n 15 --input-at 1024
         same want piped
         sae-train -o run --resume shuffled.npy
@@ -245,7 +245,7 @@ END
         [[ $(cat said) =~ ^"sae-train: stopped by SIG$signal: run: --resume continues after step "([0-9]+)$ ]]
         [ ! -e run/sae.safetensors ]
         [ ! -e run/cfg.json ]
-        [ "$(sae-train info run)" = $((BASH_REMATCH[1] * 256)) ]
+        [ "$(sae-train info --rows run)" = $((BASH_REMATCH[1] * 256)) ]
         sae-train -o run --resume rows.npy
         same want run
     done
@@ -435,6 +435,21 @@ EOF
 "-n":"3 "-n":"7
 "--warmup":"1000 "--warmup":"1001
 END
+    # NaN in the weights, 10^15 rows had: numbers that nobody vouches for
+    for key in xxh3 settings_xxh3; do
+        py - $key <<'EOF'
+import struct, sys, mkst
+t, meta = mkst.load_all("kept/state.safetensors")
+del meta[sys.argv[1]]
+dtype, shape, data = t["input"]
+t["input"] = (dtype, shape, struct.pack("<3d", 0, 1e15, 0))
+dtype, shape, data = t["W_dec.master"]
+t["W_dec.master"] = (dtype, shape, b"\xff" * len(data))
+mkst.save("run/state.safetensors", t, meta)
+EOF
+        run -65 --separate-stderr timeout 20 sae-train -o run --resume rows.npy
+        [[ $stderr == "sae-train: run/state.safetensors: has no checksums ("*"(--force starts a new run)" ]]
+    done
 }
 
 @test "sae-train: rows that are not finite are named: 65, and with --skip-bad left out" {
@@ -499,22 +514,10 @@ np.save("ints.npy", np.zeros((300, 32), "<i4"))'
 @test "sae-train: what an input that breaks off had is kept, and more of it continues" {
     train want
     IN='' run -65 train run < <(head -c 300000 rows.npy)
-    [ "$(sae-train info run)" = 2304 ]
+    [ "$(sae-train info --rows run)" = 2304 ]
     [ ! -e run/sae.safetensors ]
     sae-train -o run --resume rows.npy
     same want run
-}
-
-@test "sae-train --svg: of several SAEs a name in each directory, and never one of the run's files" {
-    for o in "--svg run/log.tsv" "--sae a:k=2 --svg cfg.json" "--sae a:k=2 --svg x/y.svg" "--sae a:k=2 --svg ../y.svg"; do
-        # shellcheck disable=SC2086
-        run -2 train run $o
-        [ ! -e run/log.tsv ]
-        [ ! -e run/a/log.tsv ]
-    done
-    run -2 train ""
-    train run --sae a:k=2 --svg x.svg
-    [ "$(tail -n 1 run/a/x.svg)" = "</svg>" ]
 }
 
 @test "sae-train: a loss that is not finite names its step: 76" {
@@ -530,70 +533,6 @@ np.save("same.npy", x * 0 + 3)'
     BATCH=1 run -65 --separate-stderr train run --warmup 0
     [ "$stderr" = "sae-train: run: the rows of step 1 (1) are the same, which leaves nothing to explain" ]
     [ ! -e run ]
-}
-
-@test "sae-train: a directory that exists is 73, and with --force a new run" {
-    train run -n 2
-    cp -r run kept
-    run -73 --separate-stderr train run -n 3
-    [ "$stderr" = "sae-train: run/cfg.json: exists already (--force replaces it)" ]
-    diff -r run kept
-    train run -n 3 -f
-    train want -n 3
-    same want run
-}
-
-@test "sae-train --force: what it replaces stays until the new one is whole" {
-    py -c 'import numpy as np
-x = np.load("rows.npy")[:1024]
-for name, row in ("first", 3), ("later", 600):
-    y = x.copy()
-    y[row, 1] = np.nan
-    np.save(name + ".npy", y)'
-    train run -n 3 --svg x.svg
-    cp -r run kept
-    cp x.svg kept.svg
-    IN=first.npy run -65 train run -f --svg x.svg
-    IN=none.npy run -66 train run -f --svg x.svg
-    run -2 train run -f --svg x.svg --k 65
-    IN=- run -75 timeout --preserve-status 1 sae-train -o run -f --latents 64 --svg x.svg --dim 32 -q < <(sleep 9)
-    [ "$output" = "sae-train: stopped by SIGTERM: run is as it was, run it again" ]
-    diff -r run kept
-    cmp x.svg kept.svg
-    # two steps of another run: its state and its log, and still the old SAE
-    IN=later.npy K=5 run -65 train run -f -n 20
-    for f in cfg.json sae.safetensors; do cmp run/$f kept/$f; done
-    [ "$(wc -l <run/log.tsv)" = 3 ]
-    run -0 --separate-stderr sae-train info -l run
-    [[ $stderr == "sae-train: run/state.safetensors: its run has not ended: the SAE "* ]]
-    K=5 train run --resume
-    K=5 train want -n 20
-    same want run
-    # an SAE of another form has not two files of weights
-    train run -n 3 -f --format saelens
-    [ "$(echo run/sae*)" = run/sae_weights.safetensors ]
-}
-
-@test "sae-train -o: directories above it are made, and removed again where nothing comes of it" {
-    train a/b/c -n 1
-    train want -n 1
-    same want a/b/c
-    IN=none.npy run -66 train no/new -n 1
-    py -c 'import numpy as np
-np.save("nan.npy", np.load("rows.npy") * np.nan)'
-    IN=nan.npy run -65 train no/new --sae x:k=2 --sae y:k=3
-    [ ! -e no ]
-}
-
-@test "sae-train: a full disk is a line and 74, and nothing there looks finished" {
-    small_disk 48k
-    run -74 --separate-stderr train disk/run -n 3 -q
-    [[ $stderr == "sae-train: disk/run"*"No space left on device" ]] || { echo "$stderr"; false; }
-    [ "${#stderr_lines[@]}" = 1 ]
-    [ ! -e disk/run/sae.safetensors ]
-    train run -n 3
-    run -74 --separate-stderr bash -c 'sae-train info run >/dev/full'
-    [ "${#stderr_lines[@]}" = 1 ]
 }
 
 @test "sae-train: a writer that has more to say is left, one that ends early is 65" {

@@ -51,7 +51,7 @@ struct train_cmd {
     uint64_t dim;         /* of raw rows; 0: .npy, or a dump */
     int x_dtype;          /* or -1 */
     uint64_t steps, save_every, input_at;
-    bool resume, any_isa, long_info, json, plot, verbose, quiet;
+    bool resume, any_isa, long_info, rows, json, plot, verbose, quiet;
     const char *svg;
     struct opt_list eval; /* -s */
     int n_threads, out_flags;

@@ -89,7 +89,7 @@ print_rows(const char *path, bool json, struct err *err)
     return rc;
 }
 
-/* ---- --long: lines of TSV ---- */
+/* ---- lines of TSV ---- */
 
 struct facts {
     struct str to;
@@ -245,9 +245,9 @@ info_main(const struct train_cmd *cmd, struct err *err)
         struct str state = { 0 };
 
         str_addf(&state, "%s/state.safetensors", cmd->paths[i]);
-        rc = cmd->long_info
-                 ? print_long(cmd->paths[i], state.s, cmd->n_paths > 1, err)
-                 : print_rows(state.s, cmd->json, err);
+        rc = !cmd->long_info && (cmd->rows || cmd->json)
+                 ? print_rows(state.s, cmd->json, err)
+                 : print_long(cmd->paths[i], state.s, cmd->n_paths > 1, err);
         if (rc < 0 && err->status == EX_NOINPUT && file_missing(state.s) &&
             !file_missing(cmd->paths[i]))
             err_set(

@@ -79,7 +79,9 @@ static const struct opt opts[] = {
     { 0, "plot", NULL, "train eval", OPT_FLAG(plot),
       "draw it on stdout, in characters" },
     { 'l', "long", NULL, "info", OPT_FLAG(long_info),
-      "what the SAE is, and the run that trained it" },
+      "what the SAE is, and the run that trained it (the default)" },
+    { 0, "rows", NULL, "info", OPT_FLAG(rows),
+      "how many rows of the input the run had, alone" },
     { 0, "json", NULL, "eval info", OPT_FLAG(json), "JSON instead of TSV" },
     TOOL_THREADS("train eval"),
     TOOL_FORCE("train"),
@@ -92,7 +94,7 @@ static const struct opt opts[] = {
 static const struct opt_rule rules[] = {
     { OPT_ONE_OF, "latents expansion", NULL, NULL },
     { OPT_ONE_OF, "sae layers", NULL, NULL },
-    { OPT_ONE_OF, "long json", NULL, NULL },
+    { OPT_ONE_OF, "long rows json", NULL, NULL },
     { OPT_NOT, "hook", "layers", "--layers names the hooks, too" },
     { OPT_NOT, "skip-bad", "layers",
       "--skip-bad would move the layers against each other: not with --layers" },
@@ -123,7 +125,7 @@ enum { TRAIN, EVAL, INFO };
 static const struct opt_verb verbs[] = {
     { "train", "[FILE...]", "train SAEs on rows of activations (the default)" },
     { "eval", "[FILE...]", "how well SAEs reconstruct rows" },
-    { "info", "DIR...", "rows that a run had; -l: what its SAE is" },
+    { "info", "DIR...", "what an SAE is, and the run that trained it" },
     { 0 },
 };
 
@@ -142,7 +144,7 @@ static const struct opt_tool tool = {
     .name = "sae-train",
     .usage = "sae-train -o DIR [OPTION...] [FILE...]\n"
              "sae-train eval -s SAE [OPTION...] [FILE...]\n"
-             "sae-train info [-l] DIR...",
+             "sae-train info [OPTION...] DIR...",
     .summary = "Trains sparse autoencoders on rows of activations.",
     .opts = opts,
     .verbs = verbs,

@@ -128,7 +128,8 @@ int
 save_open(struct planned *p, const struct train_cmd *cmd, struct err *err)
 {
     struct sae_trainer *t = &p->trainer;
-    struct train_log log = { .title = p->dir.s,
+    struct train_log log = { .path = p->log_path.s,
+                             .title = p->dir.s,
                              .svg = p->svg_path.n ? p->svg_path.s : NULL,
                              .unit = "FVU + C aux",
                              .table = &table,
@@ -151,7 +152,6 @@ save_open(struct planned *p, const struct train_cmd *cmd, struct err *err)
         train_log_check(&log, cmd->resume, p->state.records,
                         (size_t)p->state.step, err) < 0)
         return -1;
-    log.path = p->log_path.s;
     log.replaces |= cmd->out_flags & OUT_FORCE && train_log_exists(&log);
     p->log = log;
     p->made = !log.replaces;

@@ -1,0 +1,124 @@
+# sae-train: the files of a run: what is kept, what is replaced, what is refused.
+load helpers
+load sae
+
+@test "sae-train --resume: a state that is mostly a hole is refused before memory is taken for it" {
+    train run -n 3
+    py - <<'EOF'
+import json
+d = open("run/state.safetensors", "rb").read()
+n = int.from_bytes(d[:8], "little")
+h = json.loads(d[8:8 + n])
+at = 400_000_000 * 64 # bytes of records
+h["steps"].update(shape=[400_000_000, 8], data_offsets=[0, at])
+for t in sorted((v for k, v in h.items() if k not in ("steps", "__metadata__")), key=lambda v: v["data_offsets"]):
+    begin, end = t["data_offsets"]
+    t["data_offsets"] = [at, at + end - begin]
+    at += end - begin
+h["__metadata__"]["step"] = "400000000"
+j = json.dumps(h).encode()
+with open("run/state.safetensors", "wb") as f:
+    f.write(len(j).to_bytes(8, "little") + j)
+    f.truncate(8 + len(j) + at)
+EOF
+    run -65 --separate-stderr timeout 20 sae-train -o run --resume rows.npy
+    [[ $stderr == "sae-train: run/state.safetensors: has 256000"*" bytes, but only "*" of them were written" ]]
+}
+
+@test "sae-train: a link in the place of a run's file is not written through" {
+    train want -n 4 --decay 0
+    for how in --resume -f; do
+        for f in log.tsv state.safetensors cfg.json sae.safetensors; do
+            rm -rf run
+            train run -n 2 --decay 0
+            cp run/$f victim
+            ln -sf ../victim run/$f
+            [[ $how$f != --resumelog.tsv ]] || echo mine >victim
+            cp victim kept
+            if grep -q mine victim; then
+                run -73 train run -n 4 --decay 0 $how
+            else
+                train run -n 4 --decay 0 $how
+                same want run
+                [ ! -L run/$f ]
+            fi
+            cmp victim kept
+        done
+    done
+}
+
+@test "sae-train --svg: of several SAEs a name in each directory, and never one of the run's files" {
+    for o in "--svg run/log.tsv" "--sae a:k=2 --svg cfg.json" "--sae a:k=2 --svg x/y.svg" "--sae a:k=2 --svg ../y.svg"; do
+        # shellcheck disable=SC2086
+        run -2 train run $o
+        [ ! -e run/log.tsv ]
+        [ ! -e run/a/log.tsv ]
+    done
+    run -2 train ""
+    train run --sae a:k=2 --svg x.svg
+    [ "$(tail -n 1 run/a/x.svg)" = "</svg>" ]
+}
+
+@test "sae-train: a directory that exists is 73, and with --force a new run" {
+    train run -n 2
+    cp -r run kept
+    run -73 --separate-stderr train run -n 3
+    [ "$stderr" = "sae-train: run/cfg.json: exists already (--force replaces it)" ]
+    diff -r run kept
+    train run -n 3 -f
+    train want -n 3
+    same want run
+}
+
+@test "sae-train --force: what it replaces stays until the new one is whole" {
+    py -c 'import numpy as np
+x = np.load("rows.npy")[:1024]
+for name, row in ("first", 3), ("later", 600):
+    y = x.copy()
+    y[row, 1] = np.nan
+    np.save(name + ".npy", y)'
+    train run -n 3 --svg x.svg
+    cp -r run kept
+    cp x.svg kept.svg
+    IN=first.npy run -65 train run -f --svg x.svg
+    IN=none.npy run -66 train run -f --svg x.svg
+    run -2 train run -f --svg x.svg --k 65
+    IN=- run -75 timeout --preserve-status 1 sae-train -o run -f --latents 64 --svg x.svg --dim 32 -q < <(sleep 9)
+    [ "$output" = "sae-train: stopped by SIGTERM: run is as it was, run it again" ]
+    diff -r run kept
+    cmp x.svg kept.svg
+    # two steps of another run: its state and its log, and still the old SAE
+    IN=later.npy K=5 run -65 train run -f -n 20
+    for f in cfg.json sae.safetensors; do cmp run/$f kept/$f; done
+    [ "$(wc -l <run/log.tsv)" = 3 ]
+    run -0 --separate-stderr sae-train info -l run
+    [[ $stderr == "sae-train: run/state.safetensors: its run has not ended: the SAE "* ]]
+    K=5 train run --resume
+    K=5 train want -n 20
+    same want run
+    # an SAE of another form has not two files of weights
+    train run -n 3 -f --format saelens
+    [ "$(echo run/sae*)" = run/sae_weights.safetensors ]
+}
+
+@test "sae-train -o: directories above it are made, and removed again where nothing comes of it" {
+    train a/b/c -n 1
+    train want -n 1
+    same want a/b/c
+    IN=none.npy run -66 train no/new -n 1
+    py -c 'import numpy as np
+np.save("nan.npy", np.load("rows.npy") * np.nan)'
+    IN=nan.npy run -65 train no/new --sae x:k=2 --sae y:k=3
+    [ ! -e no ]
+}
+
+@test "sae-train: a full disk is a line and 74, and nothing there looks finished" {
+    small_disk 48k
+    run -74 --separate-stderr train disk/run -n 3 -q
+    [[ $stderr == "sae-train: disk/run"*"No space left on device" ]] || { echo "$stderr"; false; }
+    [ "${#stderr_lines[@]}" = 1 ]
+    [ ! -e disk/run/sae.safetensors ]
+    train run -n 3
+    run -74 --separate-stderr bash -c 'sae-train info run >/dev/full'
+    [ "${#stderr_lines[@]}" = 1 ]
+}
