@@ -297,8 +297,7 @@ print(*(n[i] for i in order), end=" ")')" ]
         echo mine | tee victim >was
         ln -sf ../victim linked/$f
         [ $f != log.tsv ] || run -73 moe-sft tune -m "$DEMO" -d ids.jsonl -o linked --resume
-        tune linked -n 1 -f
-        cmp victim was
+        tune linked -n 1 -f && cmp victim was
         rm -r linked
     done
     on -n 4 --lr 0.003 --batch 4 --shuffle -j 1 --save-every 2
