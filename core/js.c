@@ -104,16 +104,44 @@ js_parse(const char *text, size_t nbytes, const char *name, struct err *err)
     return v;
 }
 
+/* Copies the text with an exponent behind each integer of 19 digits or more:
+ * jansson has it as a real then, and not as one beyond 64 bits. */
+static void
+mark_long(struct str *to, const char *s, size_t n)
+{
+    bool in_string = false;
+
+    for (size_t i = 0, k; i < n; i += k) {
+        bool real = false;
+
+        for (k = 0;
+             !in_string && i + k < n && memchr("+-.0123456789eE", s[i + k], 15);
+             k++)
+            real = real || memchr(".eE", s[i + k], 3);
+        if (k > 0) {
+            str_addf(to, "%.*s%s", (int)k, s + i, !real && k > 18 ? "e0" : "");
+            continue;
+        }
+        k = in_string && s[i] == '\\' && i + 1 < n ? 2 : 1;
+        in_string ^= s[i] == '"';
+        str_add(to, s + i, k);
+    }
+}
+
 static json_t *
 load_line(const char *line, size_t nbytes, json_error_t *e)
 {
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
     json_t *v = json_loadb(line, nbytes, flags, e);
+    struct str other = { 0 };
 
     /* jansson refuses integers beyond 64 bits, but an id may be one, such as a
-     * hash: all integers of such a line are parsed as doubles */
-    if (!v && json_error_code(e) == json_error_numeric_overflow)
-        v = json_loadb(line, nbytes, flags | JSON_DECODE_INT_AS_REAL, e);
+     * hash */
+    if (!v && json_error_code(e) == json_error_numeric_overflow) {
+        mark_long(&other, line, nbytes);
+        v = json_loadb(other.s, other.n, flags, e);
+    }
+    str_free(&other);
     return v;
 }
 

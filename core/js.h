@@ -38,9 +38,9 @@ json_t *js_parse(const char *text, size_t nbytes, const char *name,
                  struct err *err);
 
 /* js_line() reads line 'number', 1, .., of a file of JSON objects: NULs in
- * strings are as good as others, a line with an integer beyond 64 bits has all
- * of them as reals, and NaN and Infinity, which Python writes, are objects,
- * that js_bad() names.  NULL with 'err' set (EX_DATAERR). */
+ * strings are as good as others, integers of 19 digits or more are reals in a
+ * line that has one beyond 64 bits, and NaN and Infinity, which Python writes,
+ * are objects, that js_bad() names.  NULL with 'err' set (EX_DATAERR). */
 json_t *js_line(const char *line, size_t nbytes, const char *name,
                 size_t number, struct err *err);
 

@@ -165,7 +165,7 @@ is 4, together 514 (expected at most 512, the model's context)"
     hf-infer "$DEMO" --jsonl -n 4 --temperature 2 --seed 3 --batch 2 --skip-bad -o out <p.jsonl 2>err
     cmp out want # each line's draws are those of its place
     [[ $(cat err) == "hf-infer: standard input: line 2, column "*": skipped" ]]
-    for bad in '{"id":3}' '[1]' '{"prompt":5}' '{"ids":[1,99999]}' '{"ids":[]}' '{"prompt":"a","max_tokens":600}'; do
+    for bad in '{"id":3}' '[1]' '{"prompt":5}' '{"ids":[5,6.0]}' '{"ids":[1,99999]}' '{"ids":[]}' '{"prompt":"a","max_tokens":600}'; do
         for at in 1 4 7; do
             sed "$at{h;s/.*/$bad/;G}" <(cat good; echo) | sed '$d' >p.jsonl
             [ $at != 7 ] || { cat good; echo "$bad"; } >p.jsonl

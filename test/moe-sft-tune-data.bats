@@ -91,6 +91,11 @@ refused() {
     # integers of 64 bits and more elsewhere in the line do not matter
     echo '{"ids": [5, 6], "labels": [-100, 6], "id": 123456789012345678901234567890}' >d.jsonl
     [ "$(dry | count targets)" = 1 ]
+    refused '{"ids": [5, 6.0], "labels": [5, 6]}' 'ids[1] is 6.0 (expected a token id, an integer from 0 to 1023)'
+    refused '{"ids": [5, 6], "labels": [5, 6.0], "id": 123456789012345678901234567890}' \
+        'labels[1] is 6.0 (expected a token id, an integer from 0 to 1023, or -100)'
+    refused '{"ids": [5, 9223372036854775808], "labels": [5, 6]}' \
+        'ids[1] is 9.223372036854776e+18 (expected a token id, an integer from 0 to 1023)'
 }
 
 @test "moe-sft tune: NaN and infinities, as Python writes them, are ignored where numbers are" {
@@ -102,7 +107,7 @@ for score in float("nan"), float("inf"), -float("inf"):
     yes '{"messages": [{"role": "assistant", "content": "NaN"}]}' | head -n 3 >plain.jsonl
     moe-sft tune -m "$DEMO" -d plain.jsonl --dry-run | cmp - out
     refused '{"text": NaN}' 'text is NaN (expected a string)'
-    refused '{"ids": [1, -Infinity], "labels": [1, 2]}' 'ids[1] is -Infinity (expected a token id from 0 to 1023)'
+    refused '{"ids": [1, -Infinity], "labels": [1, 2]}' 'ids[1] is -Infinity (expected a token id, an integer from 0 to 1023)'
     refused '{"messages": [{"role": "user", "content": "a"}], "tools": NaN}' \
         'has "tools" next to "messages", which is not supported: the model would not see it'
 }
@@ -131,13 +136,14 @@ for score in float("nan"), float("inf"), -float("inf"):
     [ "$output" = "moe-sft: d.jsonl: has no examples" ]
 }
 
-@test "moe-sft tune: examples none of which has a target are a warning" {
+@test "moe-sft tune: examples none of which has a target are a warning, and of --eval an error" {
     echo '{"messages": [{"role": "user", "content": "a"}]}' >d.jsonl
     echo '{"text": "a b"}' >fine.jsonl
     run -0 --separate-stderr dry
     [ "$stderr" = "moe-sft: d.jsonl: no example has a target: nothing is learned from it" ]
-    run -0 --separate-stderr moe-sft tune -m "$DEMO" -d fine.jsonl --eval - --dry-run <d.jsonl
-    [ "$stderr" = "moe-sft: standard input: no example has a target: nothing is learned from it" ]
+    run -65 --separate-stderr moe-sft tune -m "$DEMO" -d fine.jsonl --eval - -o run --keep-best <d.jsonl
+    [ "$stderr" = "moe-sft: standard input: no example has a target, so there is no loss on it" ]
+    [ ! -e run ]
     cat fine.jsonl >>d.jsonl
     run -0 --separate-stderr dry
     [ -z "$stderr" ]
@@ -167,11 +173,11 @@ for score in float("nan"), float("inf"), -float("inf"):
     refused '{"ids": [1, 2]}' 'labels is missing (expected an array of labels)'
     refused '{"ids": [1, 2], "labels": [1]}' 'has 2 ids and 1 label (expected as many)'
     refused '{"ids": [], "labels": []}' 'ids is an empty array (expected an array of token ids)'
-    refused '{"ids": [1, 1024], "labels": [1, 2]}' 'ids[1] is 1024 (expected a token id from 0 to 1023)'
-    refused '{"ids": [1, 2], "labels": [1, 1024]}' 'labels[1] is 1024 (expected a token id from 0 to 1023, or -100)'
-    refused '{"ids": [1, 2], "labels": [1, -1]}' 'labels[1] is -1 (expected a token id from 0 to 1023, or -100)'
-    refused '{"ids": [1, 0.1], "labels": [1, 2]}' 'ids[1] is 0.1 (expected a token id from 0 to 1023)'
-    refused '{"ids": [1, 2.5], "labels": [1, 2]}' 'ids[1] is 2.5 (expected a token id from 0 to 1023)'
+    refused '{"ids": [1, 1024], "labels": [1, 2]}' 'ids[1] is 1024 (expected a token id, an integer from 0 to 1023)'
+    refused '{"ids": [1, 2], "labels": [1, 1024]}' 'labels[1] is 1024 (expected a token id, an integer from 0 to 1023, or -100)'
+    refused '{"ids": [1, 2], "labels": [1, -1]}' 'labels[1] is -1 (expected a token id, an integer from 0 to 1023, or -100)'
+    refused '{"ids": [1, 0.1], "labels": [1, 2]}' 'ids[1] is 0.1 (expected a token id, an integer from 0 to 1023)'
+    refused '{"ids": [1, 2.5], "labels": [1, 2]}' 'ids[1] is 2.5 (expected a token id, an integer from 0 to 1023)'
     printf '{"text": "fine"}\n{"text": "\xff"}\n' >d.jsonl
     run -65 dry
     [[ $output == "moe-sft: d.jsonl: line 2, column "* ]]

@@ -200,7 +200,7 @@ read_prompt(struct jsonl_doc *doc, const json_t *v, struct err *err)
         struct js item = js_at(&ids, i);
         int64_t id;
 
-        if (js_whole(&item, 0, INT32_MAX, &id, err))
+        if (js_i64(&item, 0, INT32_MAX, &id, err))
             return -1;
         ids_add(&doc->ids, (int32_t)id);
     }

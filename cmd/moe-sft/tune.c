@@ -143,6 +143,12 @@ open_options(struct tune *t, const struct cmd *cmd, struct err *err)
     return tune_settle(t, resumed ? t->state_path.s : NULL, err);
 }
 
+static const char *
+data_name(const char *path)
+{
+    return strcmp(path, "-") == 0 ? "standard input" : path;
+}
+
 static int
 open_data(struct tune *t, struct err *err)
 {
@@ -167,6 +173,10 @@ open_data(struct tune *t, struct err *err)
                     t->state_path.s, cause.what);
         return -1;
     }
+    if (t->eval_data.n_targets == 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: no example has a target, so there is no loss on it",
+                       data_name(t->t.eval));
     tune_windows_open(&t->eval_windows, &t->eval_data, (size_t)t->t.ctx,
                       t->t.pack);
     return 0;
@@ -318,14 +328,6 @@ tune_open(struct tune *t, const struct cmd *cmd, struct ranks *ranks,
     return open_lm(t, err);
 }
 
-static void
-warn_targets(const struct tune_data *d)
-{
-    if (d->path && d->n_targets == 0) /* NULL: no --eval */
-        err_warn("%s: no example has a target: nothing is learned from it",
-                 strcmp(d->path, "-") == 0 ? "standard input" : d->path);
-}
-
 static int
 tune(struct tune *t, const struct cmd *cmd, struct ranks *ranks,
      struct err *err)
@@ -338,8 +340,9 @@ tune(struct tune *t, const struct cmd *cmd, struct ranks *ranks,
     if (ranks_agree(ranks, tune_open(t, cmd, ranks, err), err) < 0 ||
         ranks_same(ranks, what, err) < 0)
         return -1;
-    warn_targets(&t->data);
-    warn_targets(&t->eval_data);
+    if (t->data.n_targets == 0)
+        err_warn("%s: no example has a target: nothing is learned from it",
+                 data_name(t->t.data));
     if (t->t.dry_run)
         return tune_print(t, err);
     rc = open_adapter(t, err);

@@ -1,6 +1,5 @@
 #include "cmd/moe-sft/tune_data.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -281,22 +280,22 @@ add_messages(const struct line *line, struct err *err)
     return rc;
 }
 
-/* One number of "ids" or "labels": a line may have all of them as reals. */
+/* One number of "ids" or "labels". */
 static int
 read_id(const struct line *line, const struct js *js, bool label, int32_t *id,
         struct err *err)
 {
-    int64_t most = line->text->config->vocab_size - 1;
-    double v = js->v && json_is_number(js->v) ? json_number_value(js->v) : -1;
+    int64_t most = line->text->config->vocab_size - 1, v;
     char expected[80];
 
-    if (v == floor(v) && v <= (double)most &&
-        (v >= 0 || (label && v == LM_NO_LABEL))) {
+    if (js_i64(js, label ? LM_NO_LABEL : 0, most, &v, err) == 0 &&
+        (v >= 0 || v == LM_NO_LABEL)) {
         *id = (int32_t)v;
         return 0;
     }
-    snprintf(expected, sizeof(expected), "a token id from 0 to %lld%s",
-             (long long)most, label ? ", or -100" : "");
+    snprintf(expected, sizeof(expected),
+             "a token id, an integer from 0 to %lld%s", (long long)most,
+             label ? ", or -100" : "");
     return js_bad(js, expected, err);
 }
 
@@ -497,7 +496,7 @@ tune_data_open(struct tune_data *d, const char *path, struct tune_text *text,
     struct stat st;
     int rc;
 
-    *d = (struct tune_data){ .path = path };
+    *d = (struct tune_data){ 0 };
     if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
         rc = map_open(&map, path, err);
         if (rc == 0)

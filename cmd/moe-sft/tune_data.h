@@ -34,7 +34,6 @@ struct tune_example {
     size_t line;     /* of the file, 1, .. */
 };
 struct tune_data {
-    const char *path;
     struct tune_example *examples; /* [n] */
     size_t n, cap;
     struct ids ids, labels; /* of all, one after another */

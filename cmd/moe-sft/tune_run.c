@@ -186,7 +186,7 @@ evaluate(struct tune *t, struct err *err)
 
     if (lm_loss(t->lm, w->seqs, w->n, &sum, err) < 0)
         return err->status == EX_TEMPFAIL ? 0 : -1;
-    loss = w->n_targets ? sum / (double)w->n_targets : 0;
+    loss = sum / (double)w->n_targets;
     if (!isfinite(loss))
         return not_finite(t, "the loss on --eval", loss, t->state.step, err);
     train_state_eval(&t->state, loss);
