@@ -39,6 +39,37 @@ sort_with(void *items, size_t n, size_t size,
     qsort(items, n, size, compare);
 }
 
+void *
+last_byte(const void *s, int c, size_t n)
+{
+    const unsigned char *p = s;
+
+    while (n > 0)
+        if (p[--n] == (unsigned char)c)
+            return (void *)(uintptr_t)(p + n);
+    return NULL;
+}
+
+#if defined(POSIX_FADV_WILLNEED)
+#define advise(fd, offset, nbytes, what) \
+    posix_fadvise(fd, offset, nbytes, POSIX_FADV_##what)
+#else /* OpenBSD, macOS */
+#define advise(fd, offset, nbytes, what) \
+    ((void)(fd), (void)(offset), (void)(nbytes))
+#endif
+
+void
+file_will_read(int fd, off_t offset, size_t nbytes)
+{
+    advise(fd, offset, (off_t)nbytes, WILLNEED);
+}
+
+void
+file_in_order(int fd)
+{
+    advise(fd, 0, 0, SEQUENTIAL);
+}
+
 const char *
 program_name(void)
 {
@@ -97,12 +128,6 @@ random_bytes(void *to, size_t n)
     return getrandom(to, n, 0) == (ssize_t)n;
 }
 
-void *
-last_byte(const void *s, int c, size_t n)
-{
-    return memrchr(s, c, n);
-}
-
 int
 natural_order(const char *a, const char *b)
 {
@@ -143,18 +168,6 @@ void
 file_sync_all(int fd)
 {
     syncfs(fd);
-}
-
-void
-file_will_read(int fd, off_t offset, size_t nbytes)
-{
-    posix_fadvise(fd, offset, (off_t)nbytes, POSIX_FADV_WILLNEED);
-}
-
-void
-file_in_order(int fd)
-{
-    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 }
 
 void
@@ -290,17 +303,6 @@ random_bytes(void *to, size_t n)
     return all;
 }
 
-void *
-last_byte(const void *s, int c, size_t n)
-{
-    const unsigned char *p = s;
-
-    while (n > 0)
-        if (p[--n] == (unsigned char)c)
-            return (void *)(uintptr_t)(p + n);
-    return NULL;
-}
-
 static bool
 is_digit(char c)
 {
@@ -357,22 +359,6 @@ void
 file_sync_all(int fd)
 {
     sync();
-}
-
-void
-file_will_read(int fd, off_t offset, size_t nbytes)
-{
-#if defined(POSIX_FADV_WILLNEED) /* the BSDs but OpenBSD */
-    posix_fadvise(fd, offset, (off_t)nbytes, POSIX_FADV_WILLNEED);
-#endif
-}
-
-void
-file_in_order(int fd)
-{
-#if defined(POSIX_FADV_SEQUENTIAL)
-    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-#endif
 }
 
 void
