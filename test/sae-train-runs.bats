@@ -590,7 +590,7 @@ d[-4:] = b"\0\0\xc0\x7f"
 open("plain/sae.safetensors", "wb").write(d)
 EOF
     run -65 --separate-stderr sae-train -o other -k 4 --latents 20 --init plain some.npy
-    [ "$stderr" = "sae-train: plain/sae.safetensors: has NaN or Inf" ]
+    [ "$stderr" = "sae-train: plain/sae.safetensors: decoder_bias[7] is NaN or infinite" ]
     [ ! -e other ]
 }
 
