@@ -314,6 +314,8 @@ train_log_begin(struct train_log *log, const double *records, size_t n,
     struct str text = { 0 };
     int rc = 0;
 
+    if (!log->table)
+        return 0; /* of a rank that has none */
     if (log->fd >= 0)
         close(log->fd);
     log->fd = -1;
