@@ -78,3 +78,66 @@ END
     run -65 hf-infer m -p x
     [ "$output" = 'hf-infer: m/config.json: model_type "llava" is not supported (llama, mistral, qwen2, qwen3, qwen3_moe; the mistral in it, its text_config, would be, alone)' ]
 }
+
+@test "the index decides, in every tool: of a directory with older copies and spare shards all read the same, and all refuse a wrong one" {
+    py - "$ROOT/demo/qwen3-moe-tiny" <<'END'
+import json, os, shutil, sys, mkst
+demo, old, new = sys.argv[1], "model-00001-of-00002.safetensors", "over.safetensors"
+t = mkst.load(demo + "/model.safetensors")
+over = {n: t[n] for n in t if "experts.1.up_proj" in n or "layers.0.self_attn.q_proj" in n or "embed" in n}
+stale = {n: (d, s, bytes(len(b))) for n, (d, s, b) in over.items()}
+def make(d, index, **files):
+    shutil.copytree(demo, d)
+    os.remove(d + "/model.safetensors")
+    json.dump({"weight_map": index}, open(d + "/model.safetensors.index.json", "w"))
+    for name, tensors in files.items():
+        mkst.save(f"{d}/{name}", tensors)
+right = {n: new if n in over else old for n in t}
+make("good", right, **{old: t | stale | {"model.layers.0.self_attn.sinks": t["model.norm.weight"]}, new: over, "spare.safetensors": stale})
+make("wrong", right | {"model.norm.weight": new}, **{old: t | stale, new: over})
+make("gone", right | {"model.norm.weight": "gone.safetensors"}, **{old: t | stale, new: over})
+make("twice", right | {"model.norm.weight": "link.safetensors"}, **{old: t | stale, new: over})
+os.link("twice/" + old, "twice/link.safetensors")
+END
+    cp -rL "$ROOT/demo/qwen3-moe-tiny" plain
+    echo '{"ids": [5, 9, 1], "labels": [5, 9, 1]}' >d.jsonl
+    py -c 'import mkst, numpy as np
+mkst.save("batch", {"input": mkst.bf16(np.random.default_rng(1).standard_normal((4, 64)))})'
+    moe-sft init -b plain --layer 0 -o l.safetensors
+    moe-sft tune -m plain -d d.jsonl -o adapter -n 1 --rank 2
+    tools() { # commands that read the model M, and print or write what they made of it
+        cat <<END
+st-inspect list $1
+st-inspect cat --raw $1 model.embed_tokens.weight
+st-inspect stats $1
+hf-infer $1 --ids 5,9,1 --nll -o out
+moe-sft info -b $1 --layer 0
+moe-sft init -b $1 --layer 1 -o out
+moe-sft quantize -b $1 --layer 0 -o out
+moe-sft forward -b $1 --layer 0 -l l.safetensors -i batch -o out
+moe-sft merge -b $1 --layer 0 -l l.safetensors --stacked -o out
+moe-sft tune -m $1 -d d.jsonl --grads out --rank 2
+END
+    }
+    made() { [ ! -e out ] || { cat out && rm out; }; }
+    paste <(tools plain) <(tools good) | while IFS=$'\t' read -r a b; do
+        $a >want 2>err || { echo "$a: $(<err)"; return 1; }
+        made >>want
+        $b >got 2>err || { echo "$b: $(<err)"; return 1; }
+        made >>got
+        cmp want got || { echo "$b"; return 1; }
+    done
+    moe-sft merge -b plain -l adapter -o want-merged
+    moe-sft merge -b good -l adapter -o got-merged
+    st-inspect diff want-merged got-merged
+    st-inspect verify good
+    for d in wrong gone twice; do
+        run -1 st-inspect verify $d
+        said=${output#*"$d/model"}
+        { tools $d; echo "moe-sft merge -b $d -l adapter -o x"; echo "lut-precompute -m $d -s $ROOT/demo/sae -o x"; } | while read -r cmd; do
+            # shellcheck disable=SC2086
+            run -65 $cmd
+            [[ $output == "${cmd%% *}: $d/model$said" ]] || { echo "$cmd: $output, not $said"; return 1; }
+        done
+    done
+}
