@@ -141,3 +141,48 @@ END
         done
     done
 }
+
+@test "moe-sft, hf-infer: a model given as adapter, an adapter as model, a file of another kind: said, with what to type" {
+    moe=$ROOT/demo/qwen3-moe-tiny
+    echo '{"ids": [5, 9, 1], "labels": [5, 9, 1]}' >d.jsonl
+    moe-sft tune -m "$DEMO" -d d.jsonl -o a -n 1 --rank 2
+    moe-sft init -b "$moe" --layer 0 -o l.safetensors
+    cp a/adapter_model.safetensors alone.safetensors
+    says() { # STATUS MESSAGE COMMAND...
+        run "-$1" --separate-stderr "${@:3}"
+        [ "${stderr_lines[0]}" = "$3: $2" ] || { echo "${*:3}: $stderr, not $2"; return 1; }
+    }
+    is_model="$DEMO: is a model, not an adapter (adapter_config.json is missing)"
+    says 66 "$is_model" moe-sft merge -b "$DEMO" -l "$DEMO" -o x
+    says 66 "$is_model" moe-sft tune -m "$DEMO" -d d.jsonl --init "$DEMO" -o x
+    says 66 "$is_model" moe-sft convert -l "$DEMO" -o x
+    says 66 "$is_model" hf-infer "$DEMO" --lora "$DEMO" -p x
+    is_adapter="a: is a LoRA adapter of $DEMO, not a model: give that model, and this with --lora"
+    for verb in "merge -l a -o x" "init -o x" "quantize -o x" info "forward -l l.safetensors -i d.jsonl -o x"; do
+        # shellcheck disable=SC2086
+        says 66 "$is_adapter" moe-sft $verb -b a
+    done
+    says 65 "l.safetensors: is a file, not a PEFT directory with adapter_config.json" moe-sft tune -m "$DEMO" -d d.jsonl --init l.safetensors -o x
+    none="has no tensor gate_proj, nor model.layers.N.mlp.experts.E.gate_proj.weight"
+    says 65 "l.safetensors: $none; it is an adapter, which -l takes" moe-sft merge -b l.safetensors -l l.safetensors -o x
+    says 65 "$DEMO: $none: its layers have no experts (tune, merge and hf-infer take it as a whole model)" moe-sft init -b "$DEMO" -o x
+    for how in "hf-infer $DEMO -p x --lora" "moe-sft info -l" "moe-sft convert -o x -l"; do
+        # shellcheck disable=SC2086
+        says 65 "alone.safetensors: is PEFT's, and adapter_config.json, which has its rank and alpha, is not next to it" $how alone.safetensors
+    done
+    says 65 "l.safetensors: is of experts, but layer 0 of $DEMO has none" hf-infer "$DEMO" --lora l.safetensors -p x
+    # PEFT's file stands for its directory
+    cmp <(hf-infer "$DEMO" --lora a --ids 5,9,1 --nll -q) <(hf-infer "$DEMO" --lora a/adapter_model.safetensors --ids 5,9,1 --nll -q)
+    # examples in other forms
+    other="is not JSON lines, an object on each line"
+    while IFS=@ read -r name text after; do
+        printf "$text" >"$name"
+        says 65 "$name: $other$after" moe-sft tune -m "$DEMO" -d "$name" -o x
+    done <<'END'
+c.csv@prompt,completion\nhi,yo\n@, such as {"text": ".."}
+array.json@[{"text": "a"}]\n@ (jq -c '.[]' makes them of an array)
+lines.json@\n[\n {"text": "a"}\n]\n@ (jq -c '.[]' makes them of an array)
+one.json@{\n "text": "a"\n}\n@ (jq -c . makes them)
+END
+    [ ! -e x ]
+}

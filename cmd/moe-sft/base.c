@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cmd/moe-sft/tensor.h"
+#include "core/format/peft.h"
 #include "core/format/st.h"
 #include "core/format/stwant.h"
 #include "core/js.h"
@@ -14,6 +15,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/config.h"
+#include "core/model/names.h"
 
 const char *const base_names[BASE_N] = { "gate_proj", "up_proj", "down_proj" };
 
@@ -193,10 +195,17 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
                        base->path, (long long)layer, (long long)s.low,
                        (long long)s.high);
     if (!s.tensor)
-        return err_set(err, EX_DATAERR,
-                       "%s: has no tensor gate_proj, nor "
-                       "model.layers.N.mlp.experts.E.gate_proj.weight",
-                       base->path);
+        return err_set(
+            err, EX_DATAERR,
+            "%s: has no tensor gate_proj, nor "
+            "model.layers.N.mlp.experts.E.gate_proj.weight%s",
+            base->path,
+            stdir_find(base->dir, moe_lora_names[0])
+                ? "; it is an adapter, which -l takes"
+            : names_tensor(base->dir, "model.layers.0.mlp.gate_proj", "weight")
+                ? ": its layers have no experts (tune, merge and hf-infer "
+                  "take it as a whole model)"
+                : "");
     t = s.tensor;
     base->stacked = s.name.expert < 0;
     base->suffix = s.weight ? ".weight" : "";
@@ -327,12 +336,21 @@ fail:
 }
 
 int
+base_tensors(struct stdir *dir, const char *path, struct err *err)
+{
+    *dir = (struct stdir){ 0 };
+    if (stdir_has(path, PEFT_CONFIG) && !stdir_has(path, "config.json"))
+        return stdir_check(path, true, err); /* an adapter */
+    return stdir_open(dir, path, err) < 0 ? -1 : stdir_map(dir, err);
+}
+
+int
 base_open(struct base *base, const char *path, int64_t layer, struct err *err)
 {
     struct stdir *dir = xcalloc(1, sizeof(*dir));
 
     *base = (struct base){ 0 };
-    if (stdir_open(dir, path, err) == 0 && stdir_map(dir, err) == 0 &&
+    if (base_tensors(dir, path, err) == 0 &&
         base_open_in(base, dir, path, layer, err) == 0) {
         base->own = dir;
         return 0;

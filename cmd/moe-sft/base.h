@@ -50,6 +50,9 @@ int base_open(struct base *base, const char *path, int64_t layer,
               struct err *err);
 int base_open_in(struct base *base, const struct stdir *dir, const char *path,
                  int64_t layer, struct err *err);
+/* base_tensors() opens and maps a base's tensors; an adapter is refused as one.
+ */
+int base_tensors(struct stdir *dir, const char *path, struct err *err);
 bool base_has_layers(const struct stdir *dir); /* experts of more than one? */
 void base_close(struct base *base);            /* a zeroed struct is fine */
 

@@ -20,7 +20,7 @@ add_one(struct cmd *cmd, char *path, struct err *err)
     int64_t layer = file_cut_layer(&path);
 
     if (*path)
-        peft_enter_trained(&path);
+        peft_enter(&path);
     cmd->loras = xrealloc(cmd->loras, cmd->n_loras + 1, sizeof(*cmd->loras));
     cmd->loras[cmd->n_loras++] = (struct lora_arg){ path, layer };
     return *path ? 0 : err_set(err, TU_USAGE, "-l: an empty file name");
@@ -165,8 +165,7 @@ layers_open(struct layers *l, const struct cmd *cmd, struct err *err)
                        "--layer is for one adapter (-l FILE@LAYER,.. gives "
                        "each its own)");
     l->pefts = xcalloc(cmd->n_loras, sizeof(*l->pefts));
-    if (cmd->base && (stdir_open(&l->dir, cmd->base, err) < 0 ||
-                      stdir_map(&l->dir, err) < 0))
+    if (cmd->base && base_tensors(&l->dir, cmd->base, err) < 0)
         rc = -1;
     else if (cmd->base && cmd->layer < 0)
         l->adapter_says_layer =

@@ -300,7 +300,7 @@ main(int argc, char **argv)
         die_usage("-l is given %zu times", loras->n);
     } else if (loras->n) {
         path = xstrdup(loras->item[0]);
-        peft_enter_trained(&path);
+        peft_enter(&path);
         cmd->lora = path;
     }
     if (cpu_check(&err) < 0)

@@ -448,12 +448,31 @@ add_line(struct tune_data *d, const char *name, struct tune_text *text,
 
 /* ---- the file ---- */
 
+/* A file of another kind, which one bad line of JSON would not say. */
+static int
+check_lines(const char *name, const char *s, size_t nbytes, struct err *err)
+{
+    size_t at = js_mark(s, nbytes);
+
+    while (at < nbytes && memchr(" \t\r\n", s[at], 4))
+        at++;
+    if (at == nbytes ||
+        (s[at] == '{' && (at + 1 == nbytes || !memchr("\r\n", s[at + 1], 2))))
+        return 0;
+    return err_data(err, name, "is not JSON lines, an object on each line%s",
+                    s[at] == '{'   ? " (jq -c . makes them)"
+                    : s[at] == '[' ? " (jq -c '.[]' makes them of an array)"
+                                   : ", such as {\"text\": \"..\"}");
+}
+
 static int
 read_lines(struct tune_data *d, const char *name, struct tune_text *text,
            const char *s, size_t nbytes, size_t ctx, struct err *err)
 {
     size_t number = 1;
 
+    if (check_lines(name, s, nbytes, err) < 0)
+        return -1;
     for (size_t at = js_mark(s, nbytes), n; at < nbytes;
          at += n + 1, number++) {
         const char *end = memchr(s + at, '\n', nbytes - at);

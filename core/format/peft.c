@@ -565,6 +565,14 @@ peft_open(struct peft *p, const char *dir, struct err *err)
     *p = (struct peft){ .work = xcalloc(1, sizeof(*p->work)) };
     str_addf(&path, "%s/" PEFT_CONFIG, dir);
     p->path = path.s;
+    if (file_missing(p->path) && stdir_has(dir, "config.json"))
+        return err_set(
+            err, EX_NOINPUT,
+            "%s: is a model, not an adapter (" PEFT_CONFIG " is missing)", dir);
+    if (file_is_dir(dir, err) == 0 && !file_missing(dir))
+        return err_set(err, EX_DATAERR,
+                       "%s: is a file, not a PEFT directory with " PEFT_CONFIG,
+                       dir);
     p->root = js_load(p->path, err);
     if (!p->root)
         return -1;
@@ -602,17 +610,22 @@ peft_close(struct peft *p)
 }
 
 void
-peft_enter_trained(char **path)
+peft_enter(char **path)
 {
-    struct str peft = { 0 }, file = { 0 };
+    struct str peft = { 0 }, other = { 0 };
+    size_t n = strlen(*path), k = strlen("/" PEFT_MODEL);
+    bool is_file = n > k && !strcmp(*path + n - k, "/" PEFT_MODEL);
 
-    str_addf(&peft, "%s/" PEFT_CONFIG, *path);
-    str_addf(&file, "%s/lora.safetensors", *path);
+    if (is_file)
+        n -= k;
+    str_addf(&peft, "%.*s/" PEFT_CONFIG, (int)n, *path);
+    str_addf(&other, "%.*s%s", (int)n, *path,
+             is_file ? "" : "/lora.safetensors");
     /* opening them reports what is wrong with either */
-    if (file_missing(peft.s) && !file_missing(file.s)) {
+    if (file_missing(peft.s) != is_file && !file_missing(other.s)) {
         free(*path);
-        *path = xstrdup(file.s);
+        *path = xstrdup(other.s);
     }
     str_free(&peft);
-    str_free(&file);
+    str_free(&other);
 }

@@ -110,8 +110,9 @@ size_t peft_unused(const struct peft_patterns *of, const char **first);
 int peft_warn(struct peft *p, const struct stdir *tensors,
               const struct stdir *base, const char *under, struct err *err);
 
-/* peft_enter_trained() replaces the path of a directory that moe-sft's train
- * wrote, which is not PEFT's, by that of its adapter, DIR/lora.safetensors. */
-void peft_enter_trained(char **path);
+/* peft_enter() replaces the path of a directory that moe-sft's train wrote,
+ * which is not PEFT's, by that of its adapter, DIR/lora.safetensors; and PEFT's
+ * DIR/adapter_model.safetensors by DIR. */
+void peft_enter(char **path);
 
 #endif

@@ -78,7 +78,10 @@ find_layer(const struct model *m, const struct st *st, int64_t *layer,
                        "with experts (--lora FILE@LAYER says it)",
                        st->path, m->dir.path, n);
     *layer = asked >= 0 ? asked : said >= 0 ? said : last;
-    if (*layer < 0 || *layer >= c->n_layers || !c->sparse[*layer])
+    if (*layer < 0)
+        return err_set(err, EX_DATAERR, "%s: is of experts, but %s has none",
+                       st->path, m->dir.path);
+    if (*layer >= c->n_layers || !c->sparse[*layer])
         return err_set(err, EX_DATAERR,
                        "%s: is of experts, but layer %lld of %s has none",
                        st->path, (long long)*layer, m->dir.path);
@@ -149,7 +152,7 @@ lora_open(struct model *m, const char *path, struct err *err)
 
     adapter->next = m->adapters;
     m->adapters = adapter;
-    peft_enter_trained(&file);
+    peft_enter(&file);
     is_dir = file_is_dir(file, err);
     if (is_dir < 0)
         rc = -1;

@@ -1,14 +1,24 @@
 #include "core/model/lora_stack.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "core/format/peft.h"
 #include "core/format/stwant.h"
 
 int
 lora_stack_layer(const struct st *st, int64_t *layer, struct err *err)
 {
     double v;
-    int rc = st_meta_f64(st, "layer_idx", &v, err);
+    int rc;
+
+    if (st->n_tensors &&
+        !strncmp(st->tensors->name, PEFT_ROOT, strlen(PEFT_ROOT)))
+        return err_set(err, EX_DATAERR,
+                       "%s: is PEFT's, and " PEFT_CONFIG
+                       ", which has its rank and alpha, is not next to it",
+                       st->path);
+    rc = st_meta_f64(st, "layer_idx", &v, err);
 
     *layer = rc > 0 && v >= 0 && v < INT32_MAX ? (int64_t)v : -1;
     return rc < 0 ? -1 : 0;
@@ -40,8 +50,7 @@ read_meta(struct lora_stack *s, const struct st *st, struct err *err)
                            st->path, sizes[i].key, st_meta(st, sizes[i].key),
                            sizes[i].size);
     }
-    if (lora_stack_layer(st, &s->layer, err) < 0 ||
-        (rc = st_meta_f64(st, "lora_alpha", &s->alpha, err)) < 0)
+    if ((rc = st_meta_f64(st, "lora_alpha", &s->alpha, err)) < 0)
         return -1;
     if (rc == 0)
         return err_set(err, EX_DATAERR, "%s: __metadata__ has no lora_alpha",
@@ -59,6 +68,8 @@ lora_stack_read(struct lora_stack *s, const struct st *st, struct err *err)
 {
     struct moe_config sizes;
 
+    if (lora_stack_layer(st, &s->layer, err) < 0)
+        return -1;
     for (int m = 0; m < MOE_N_LORA; m++) {
         struct st_want want = { .n_dims = 3,
                                 .open = m == MOE_GATE_A
