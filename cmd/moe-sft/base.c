@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cmd/moe-sft/tensor.h"
 #include "core/format/peft.h"
@@ -338,8 +339,16 @@ fail:
 int
 base_tensors(struct stdir *dir, const char *path, struct err *err)
 {
+    struct str peft = { 0 }, config = { 0 };
+    bool is_peft;
+
     *dir = (struct stdir){ 0 };
-    if (stdir_has(path, PEFT_CONFIG) && !stdir_has(path, "config.json"))
+    str_addf(&peft, "%s/" PEFT_CONFIG, path);
+    str_addf(&config, "%s/config.json", path);
+    is_peft = access(peft.s, F_OK) == 0 && file_missing(config.s);
+    str_free(&peft);
+    str_free(&config);
+    if (is_peft)
         return stdir_check(path, true, err); /* an adapter */
     return stdir_open(dir, path, err) < 0 ? -1 : stdir_map(dir, err);
 }

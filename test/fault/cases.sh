@@ -139,6 +139,7 @@ moe-gradient |                          |        | moe-sft check -q -j 1 -b in/e
 moe-merge    |                          |        | moe-sft merge -q -j 1 -b in/e/base.safetensors -l in/e/lora.safetensors -o out/m.safetensors
 moe-merge-hf |                          |        | moe-sft merge -q -j 1 -b in/e/hf -l in/e/peft -o out/m
 moe-replace  | cp -r in/e/hf out/m      |        | moe-sft merge -q -j 1 -f -b in/e/hf -l in/e/peft -o out/m
+moe-whole    |                          |        | moe-sft merge -q -j 1 -b in/demo -l in/tuned -o out/m
 moe-layers   |                          |        | moe-sft merge -q -j 1 -b in/moe -l in/l0.safetensors,in/l1.safetensors -o out/m
 moe-peft     |                          |        | moe-sft convert -q -b in/e/base.safetensors -l in/e/lora.safetensors --layer 3 -o out/peft
 moe-repeft   | cp -r in/e/peft out/peft |        | moe-sft convert -q -f -b in/e/base.safetensors -l in/e/lora.safetensors --layer 3 -o out/peft
