@@ -170,6 +170,34 @@ assert abs(dense - tables) < 0.05 < abs(dense - none), (dense, tables, none)'
     run -2 hf-infer "$M" --lora "$M/lora0" --encode -p x
 }
 
+@test "hf-infer --lora: an adapter that names another base than this model is a warning" {
+    cp -r "$BATS_FILE_TMPDIR/lora/llama" Llama-3.2-1B
+    cp -r Llama-3.2-1B/lora0 a
+    said() { # BASE MODEL: what is said
+        py - "$1" <<'END'
+import json, sys
+c = json.load(open("a/adapter_config.json"))
+c["base_model_name_or_path"] = sys.argv[1]
+json.dump(c, open("a/adapter_config.json", "w"))
+END
+        run -0 --separate-stderr hf-infer "$2" --lora a --ids $IDS --logits x -f
+        echo "$stderr"
+    }
+    is="hf-infer: a/adapter_config.json: is of the base"
+    [ "$(said meta-llama/Llama-3.2-3B Llama-3.2-1B)" = "$is meta-llama/Llama-3.2-3B, but this model is Llama-3.2-1B" ]
+    mkdir -p hub/models--meta-llama--Llama/snapshots
+    mv Llama-3.2-1B hub/models--meta-llama--Llama/snapshots/0f1e
+    ln -s hub/models--meta-llama--Llama/snapshots/0f1e m
+    [ "$(said meta-llama/Other m)" = "$is meta-llama/Other, but this model is Llama" ]
+    cp -rL m copy
+    [ "$(said hub/models--meta-llama--Llama/snapshots/0f1e copy)" = "$is hub/models--meta-llama--Llama/snapshots/0f1e, but this model is copy" ]
+    # the same one by its other names, and a name that says nothing
+    for base in unsloth/llama m/ "$PWD/hub/models--meta-llama--Llama/snapshots/0f1e" ""; do
+        [ -z "$(said "$base" m)" ]
+    done
+    [ -z "$(said meta-llama/Other copy)" ]
+}
+
 @test "hf-infer --lora: what moe-sft converts to PEFT's names has the same bits" {
     M=$ROOT/demo/qwen3-moe-tiny
     hf-infer "$M" --acts in:gate_proj:1 --ctx 64 --file "$ROOT/demo/training.txt" -q -o in.npy

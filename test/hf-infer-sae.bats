@@ -124,6 +124,54 @@ END
     [ "${lines[0]}" = "hf-infer: $f: layer 1 has experts, and each has its own down_proj" ]
 }
 
+@test "hf-infer --sae, lut-precompute: an SAE of another place than it is used at is a warning" {
+    cp -r qwen3/layers.1.mlp sae
+    said() { # HOOK PLACE: what is said
+        hook sae "$1"
+        run -0 --separate-stderr hf-infer M --ids 1,2 --logits x -f --sae "sae@$2"
+        echo "$stderr"
+    }
+    f=$(echo sae/sae*.safetensors)
+    [ "$(said layers.1.mlp.gate_proj layers.0.mlp.up_proj)" = "hf-infer: $f: is of layers.1.mlp.gate_proj, by its configuration, and is used at layers.0.mlp.up_proj" ]
+    [ "$(said blocks.1.hook_resid_pre layers.1)" = "hf-infer: $f: is of blocks.1.hook_resid_pre, by its configuration, and is used at layers.1" ]
+    # other names of the same place, and a place that is not known
+    [ -z "$(said model.layers.1.mlp.gate_proj layers.1.mlp.up_proj)" ]
+    [ -z "$(said blocks.1.hook_resid_pre layers.0)" ]
+    [ -z "$(said hook_embed embed_tokens)" ]
+    # a table of it: named by --layers, or by its directory
+    hook sae layers.1.mlp.gate_proj
+    run -0 --separate-stderr lut-precompute -m M -s sae -o t --layers layers.0.self_attn.q_proj
+    [ "$stderr" = "lut-precompute: $f: is of layers.1.mlp.gate_proj, by its configuration, and is used at model.layers.0.self_attn.q_proj" ]
+    mkdir all && mv sae all/layers.0.mlp.up_proj
+    run -0 --separate-stderr lut-precompute -m M -s all -o u
+    [ "$stderr" = "lut-precompute: all/layers.0.mlp.up_proj/${f#sae/}: is of layers.1.mlp.gate_proj, by its configuration, and is used at model.layers.0.mlp.up_proj" ]
+    mv all/layers.{0,1}.mlp.up_proj
+    run -0 --separate-stderr lut-precompute -m M -s all -o v --layers '*.up_proj'
+    [ -z "$stderr" ]
+    # of another model's weights: what a table says
+    run -0 --separate-stderr hf-infer M --ids 1,2 --logits x -f --lut v
+    [ -z "$stderr" ]
+    cp -rL M other7
+    py - <<'END'
+import glob, mkst
+for f in glob.glob("other7/*.safetensors"):
+    t, meta = mkst.load_all(f)
+    data = bytearray(open(f, "rb").read())
+    at = data.find(t["model.layers.1.mlp.up_proj.weight"][2]) if "model.layers.1.mlp.up_proj.weight" in t else -1
+    if at >= 0:
+        data[at] ^= 1  # one bit of the first number
+        open(f, "wb").write(data)
+END
+    w="v/model.layers.1.mlp.up_proj.lut.safetensors: was made from other weights than this model's"
+    run -0 --separate-stderr hf-infer other7 --ids 1,2 --logits x -f --lut v
+    [ "$stderr" = "hf-infer: $w" ]
+    hf-infer M --ids 1,2 --acts in:up_proj:1 -o x.npy
+    run -0 --separate-stderr lut-apply v model.layers.1.mlp.up_proj -m M -i x.npy -o y.npy
+    [ -z "$stderr" ]
+    run -0 --separate-stderr lut-apply v model.layers.1.mlp.up_proj -m other7 -i x.npy -f -o y.npy
+    [ "$stderr" = "lut-apply: $w" ]
+}
+
 @test "hf-infer --sae -v: each hook point is a line" {
     run -0 --separate-stderr hf-infer M --ids $IDS --nll --sae qwen3/layers.1 --sae qwen3/layers.1.mlp -v
     [[ "$stderr" = *"hf-infer: an SAE's reconstruction at layers.1

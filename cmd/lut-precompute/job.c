@@ -395,7 +395,9 @@ job_write(struct layer_job *job, const struct job_threads *threads,
 {
     static const char digits[] = /* of a digest, which comes late */
         "0000000000000000000000000000000000000000000000000000000000000000";
+    struct hash *sample = hash_new(HASH_XXH3);
     struct stw *w = stw_new();
+    char hex[HASH_MAX_HEX];
     int rc = 0, flags = job->cmd->out_flags | OUT_NO_FOLLOW, shadow = 0;
 
     job->hashing = threads->hashing;
@@ -405,6 +407,12 @@ job_write(struct layer_job *job, const struct job_threads *threads,
     stw_meta(w, "lut", job->lut);
     stw_meta(w, "sae_sha256", digits);
     stw_meta(w, "weights_sha256", digits);
+    for (size_t i = 0; i < job->target->n_parts; i++)
+        lut_sample(sample, job->target->parts[i].w.data,
+                   matrix_nbytes(&job->target->parts[i].w));
+    hash_hex(sample, hex);
+    hash_free(sample);
+    stw_meta(w, LUT_WEIGHTS, hex);
     for (size_t i = 0; i < n_tensors(job) && rc >= 0; i++) {
         uint64_t shape[2];
         size_t n_dims = lut_shape((enum lut_tensor)i, job->sae->n,

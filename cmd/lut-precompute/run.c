@@ -8,6 +8,7 @@
 #include "cmd/lut-precompute/job.h"
 #include "core/kernel/cpu.h"
 #include "core/mem.h"
+#include "core/model/splice.h"
 #include "core/out.h"
 #include "core/outdir.h"
 #include "core/sig.h"
@@ -38,6 +39,7 @@ look(struct precompute_run *run, struct layer_job *job, struct err *err)
         err_warn("%s: does not say input_centering: it is assumed to encode x, "
                  "not x - decoder_bias",
                  s->path);
+    splice_compare(s, job->target->name);
     if (!job->over && (s->thresholds || s->activation == SAE_RELU))
         err_warn("%s: its latents are active over thresholds: by --k the table "
                  "takes the %zu largest instead",

@@ -127,6 +127,52 @@ bind_tensor(const struct from *p, const struct stdir_tensor *t)
     return rc;
 }
 
+/* The last name of a path or of a Hub's id, "org/name"; [*n]. */
+static const char *
+last_name(const char *path, size_t *n)
+{
+    size_t end = strlen(path), begin;
+
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    for (begin = end; begin > 0 && path[begin - 1] != '/';)
+        begin--;
+    *n = end - begin;
+    return path + begin;
+}
+
+/* Does the adapter name another model than this one as its base?  A directory's
+ * name says which model it is if it has a digit, as all models' names do, or
+ * is one of the Hub's cache: models--ORG--NAME/snapshots/HASH. */
+static void
+compare_base(const struct model *m, const struct peft *p)
+{
+    const char *base =
+        json_string_value(json_object_get(p->root, "base_model_name_or_path"));
+    char *path = realpath(m->dir.path, NULL);
+    char *theirs = base ? realpath(base, NULL) : NULL;
+    const char *hub = path ? strstr(path, "/models--") : NULL;
+    const char *end = hub ? strstr(hub, "/snapshots/") : NULL, *name, *of;
+    size_t n, n_of;
+
+    if (!base || !*base || !path || (theirs && !strcmp(theirs, path)))
+        goto out;
+    of = last_name(base, &n_of);
+    name = last_name(path, &n);
+    if (end) {
+        for (name = end; strncmp(name - 2, "--", 2) != 0;)
+            name--;
+        n = (size_t)(end - name);
+    }
+    if ((n != n_of || strncasecmp(name, of, n) != 0) &&
+        (theirs || end || strcspn(name, "0123456789") < n))
+        err_warn("%s: is of the base %s, but this model is %.*s", p->path, base,
+                 (int)n, name);
+out:
+    free(theirs);
+    free(path);
+}
+
 int
 lora_peft(struct model *model, struct adapter *adapter, const char *dir,
           struct err *err)
@@ -136,6 +182,8 @@ lora_peft(struct model *model, struct adapter *adapter, const char *dir,
     int rc = peft_open(&p.config, dir, err);
 
     str_addf(&file, "%s/" PEFT_MODEL, dir);
+    if (rc == 0)
+        compare_base(model, &p.config);
     if (rc == 0)
         rc = file_missing(file.s) ? stdir_wrong(dir, "has no " PEFT_MODEL, err)
                                   : stdir_open(&adapter->dir, file.s, err);

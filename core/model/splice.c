@@ -45,9 +45,11 @@ static const struct {
     { ".self_attn.q_proj", TAP_IN_QKV, 0 },
     { ".self_attn.k_proj", TAP_IN_QKV, 0 },
     { ".self_attn.v_proj", TAP_IN_QKV, 0 },
+    { ".self_attn.qkv_proj", TAP_IN_QKV, 0 },
     { ".self_attn.o_proj", TAP_IN_O, 0 },
     { ".mlp.gate_proj", TAP_IN_GATE_UP, 0 },
     { ".mlp.up_proj", TAP_IN_GATE_UP, 0 },
+    { ".mlp.gate_up_proj", TAP_IN_GATE_UP, 0 },
     { ".mlp.down_proj", TAP_IN_DOWN, 0 },
 }, tl_hooks[] = {
     { ".hook_resid_pre", TAP_RESID, -1 },
@@ -72,26 +74,39 @@ after_layer(const char *name, const char *prefix, int64_t *layer)
 }
 
 static bool
-find_hook(struct splice *s)
+find_hook(const char *hook, enum tap_point *point, int64_t *layer)
 {
-    const char *name = names_short(s->hook);
-    const char *end = after_layer(name, "layers.", &s->layer);
+    const char *name = names_short(hook);
+    const char *end = after_layer(name, "layers.", layer);
 
     for (size_t i = 0; end && i < sizeof(modules) / sizeof(*modules); i++)
         if (!strcmp(end, modules[i].name)) {
-            s->point = modules[i].point;
+            *point = modules[i].point;
             return true;
         }
-    end = after_layer(name, "blocks.", &s->layer);
+    end = after_layer(name, "blocks.", layer);
     for (size_t i = 0; end && i < sizeof(tl_hooks) / sizeof(*tl_hooks); i++)
         if (!strcmp(end, tl_hooks[i].name)) {
-            s->point = tl_hooks[i].point;
-            s->layer += tl_hooks[i].layer;
+            *point = tl_hooks[i].point;
+            *layer += tl_hooks[i].layer;
             return true;
         }
-    s->point = TAP_RESID;
-    s->layer = -1;
+    *point = TAP_RESID;
+    *layer = -1;
     return !strcmp(name, "embed_tokens");
+}
+
+void
+splice_compare(const struct sae *sae, const char *at)
+{
+    enum tap_point points[2];
+    int64_t layers[2];
+
+    if (sae->hook && find_hook(sae->hook, &points[0], &layers[0]) &&
+        find_hook(at, &points[1], &layers[1]) &&
+        (points[0] != points[1] || layers[0] != layers[1]))
+        err_warn("%s: is of %s, by its configuration, and is used at %s",
+                 sae->path, sae->hook, at);
 }
 
 static int
@@ -102,7 +117,7 @@ check_hook(struct splices *ss, struct splice *s, bool is_given, struct err *err)
     const char *path = s->a.sae.path;
     const struct splice **at;
 
-    if (!find_hook(s))
+    if (!find_hook(s->hook, &s->point, &s->layer))
         return err_set(err, status,
                        "%s: \"%s\" is not a hook point (layers.3, "
                        "layers.3.mlp, layers.3.mlp.gate_proj, ..)",
@@ -148,7 +163,10 @@ open_splice(struct splices *ss, const char *spec, struct err *err)
                        "(as %s@layers.3.mlp.gate_proj does)",
                        s->a.sae.path, spec);
     s->hook = xstrdup(hook ? hook : s->a.sae.hook);
-    return check_hook(ss, s, hook != NULL, err);
+    rc = check_hook(ss, s, hook != NULL, err);
+    if (rc == 0)
+        splice_compare(&s->a.sae, s->hook);
+    return rc;
 }
 
 int

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "core/err.h"
+#include "core/format/sae.h"
 #include "core/model/block.h"
 
 struct engine;
@@ -29,6 +30,10 @@ int splices_open(struct splices **splices, struct model *model,
                  const char *const *specs, size_t n, bool zero,
                  struct err *err);
 void splices_close(struct splices *splices); /* NULL is fine */
+
+/* splice_compare() warns where an SAE's own hook point is another place of a
+ * model than 'at', both being known. */
+void splice_compare(const struct sae *sae, const char *at);
 
 /* splices_file() is the file with the tensors of the i-th, splices_hook()
  * where it acts, as in its configuration.  They die with it. */

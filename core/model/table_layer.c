@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/hash.h"
 #include "core/kernel/cvt.h"
 #include "core/kernel/screen.h"
 #include "core/kernel/vec.h"
@@ -91,11 +92,31 @@ table_bind(struct table *t, const struct linear *l)
     return true;
 }
 
+/* Are these the weights that the table was made from, as far as it says? */
+static void
+compare_sample(const struct table *t)
+{
+    const char *made_of = st_meta(&t->file.st, LUT_WEIGHTS);
+    struct hash *hash = hash_new(HASH_XXH3);
+    char hex[HASH_MAX_HEX];
+
+    for (size_t i = 0; i < t->n_parts; i++)
+        lut_sample(hash, t->part[i].w,
+                   t->part[i].out * t->in *
+                       (dtype_table[t->part[i].dtype].bits / 8));
+    hash_hex(hash, hex);
+    hash_free(hash);
+    if (made_of && strcmp(made_of, hex) != 0)
+        err_warn("%s: was made from other weights than this model's",
+                 t->file.st.path);
+}
+
 bool
 table_bind_end(struct table *t)
 {
     if (t->n_bound != t->out)
         return false;
+    compare_sample(t);
     if (!t->file.layer->target_bias) /* as the exporter leaves it */
         vec_add(t->file.bias_product, t->bias, t->out);
     return true;
