@@ -37,6 +37,24 @@ EOF
     done
 }
 
+@test "sae-train, eval, lut-apply, calibrate: a .npy that is given as raw numbers is refused" {
+    py -c 'import numpy as np, lut_ref as ref
+rng = np.random.default_rng(1)
+np.save("r.npy", rng.normal(size=(300, 32)).astype("<f4")) # its header has 128 bytes, a row
+sae = ref.tiny_sae(rng, 64, 32)
+ref.write_lut("lut", {"model.a": ref.table(sae, rng.normal(size=(8, 32)), None)}, 4, "F32")'
+    is="r.npy: is .npy (expected raw numbers, which --x-dtype and --dim are for)"
+    no() { # MESSAGE COMMAND...
+        run -65 --separate-stderr "${@:2}"
+        [ "$stderr" = "$1" ] && [ -z "$output" ]
+    }
+    no "sae-train: $is" sae-train -q -o run -k 4 --latents 64 --batch 100 -n 2 --warmup 1 --dim 32 r.npy
+    [ ! -e run/sae.safetensors ]
+    no "sae-train: standard input${is#r.npy}" sae-train eval -s sae0 --dim 32 < <(cat r.npy)
+    no "lut-apply: $is" lut-apply lut model.a --x-dtype f32 -i r.npy -o y
+    no "lut-precompute: $is" lut-precompute calibrate lut model.a --x-dtype f32 -i r.npy
+}
+
 @test "sae-train: the same bytes for any number of threads" {
     for o in "" "--activation batchtopk" "--dead-after 256 --aux-coef 0.5 --clip 0.2" "--compute bf16"; do
         for j in 1 2 3; do

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cmd/sae-train/source.h"
+#include "core/format/npy.h"
 #include "core/kernel/cvt.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -181,7 +182,8 @@ read_source(struct row_stream *in, struct source *s, char *to, size_t n,
     } else {
         got = file_read_full(s->fd, s->path, to, n * row, err);
     }
-    if (got < 0)
+    if (got < 0 || (s->is_raw && in->row == 0 &&
+                    npy_is_raw(to, (size_t)got, s->path, err) < 0))
         return -1;
     if ((size_t)got % row != 0 ||
         (s->n_rows != UNKNOWN && (size_t)got < n * row))

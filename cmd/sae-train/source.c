@@ -160,6 +160,7 @@ source_add(struct row_stream *in, const char *path, const struct row_options *o,
     if (o->dtype < 0 && read_npy(s, (size_t)st.st_size, err) < 0)
         return -1;
     if (o->dtype >= 0) {
+        s->is_raw = true;
         s->dtype = (enum dtype)o->dtype;
         s->last[2] = o->dim;
         s->last[1] = (size_t)o->tokens;

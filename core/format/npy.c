@@ -100,7 +100,11 @@ read_shape(struct reader *r, struct npy *npy)
                 return bad(r, "a dim of at most 64 bits");
         if (r->p == start || (*start == '0' && r->p > start + 1)) {
             r->p = start;
-            return bad(r, "a dim, 0 or more");
+            return bad(r,
+                       (size_t)(r->end - start) >= 3 && !memcmp(start, "np.", 3)
+                           ? "a dim, 0 or more: np.int64() is numpy 2's repr "
+                             "of one that was not an int when it was saved"
+                           : "a dim, 0 or more");
         }
         if (r->p < r->end && *r->p == 'L') /* Python 2's long */
             r->p++;
@@ -211,6 +215,16 @@ bool
 npy_sniff(const void *head, size_t nbytes)
 {
     return nbytes >= MAGIC_NBYTES && !memcmp(head, magic, MAGIC_NBYTES);
+}
+
+int
+npy_is_raw(const void *head, size_t nbytes, const char *path, struct err *err)
+{
+    return npy_sniff(head, nbytes)
+               ? err_data(err, path,
+                          "is .npy (expected raw numbers, which --x-dtype and "
+                          "--dim are for)")
+               : 0;
 }
 
 int

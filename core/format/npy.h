@@ -42,6 +42,12 @@ int npy_fits(const struct npy *npy, size_t size, const char *path,
 /* npy_sniff(): do these bytes begin a .npy file? */
 bool npy_sniff(const void *head, size_t nbytes);
 
+/* npy_is_raw() is 0 if these first bytes can be raw numbers, as the user says,
+ * or -1 with 'err' set (EX_DATAERR): they are a .npy header, which would become
+ * rows. */
+int npy_is_raw(const void *head, size_t nbytes, const char *path,
+               struct err *err);
+
 /*
  * npy_header() appends the header that numpy.save() would write (version 1,
  * padded to 64 bytes).  A dtype that numpy does not have (BF16, F8) and more

@@ -151,6 +151,7 @@ open_any(struct row_input *in, const char *path, int dtype, struct err *err)
                        "x is not read from a terminal: redirect standard "
                        "input, or give -i FILE");
     if (dtype >= 0) {
+        in->is_raw = true;
         in->dtype = (enum dtype)dtype;
         row = in->width * (dtype_table[dtype].bits / 8);
         if (!is_regular(in->fd, &left))
@@ -212,7 +213,8 @@ row_input_rows(struct row_input *in, float *x, size_t n, struct err *err)
                          plural(in->n_rows));
     }
     got = file_read_full(in->fd, in->name, in->buf, n * row, err);
-    if (got < 0)
+    if (got < 0 || (in->is_raw && in->n_read == 0 &&
+                    npy_is_raw(in->buf, (size_t)got, in->name, err) < 0))
         return -1;
     rows = (size_t)got / row;
     if ((size_t)got % row != 0 || (in->n_dims && rows < n))

@@ -18,7 +18,7 @@ struct row_input {
     int fd;
     bool close_fd;
     struct st st; /* of a safetensors file */
-    bool is_npy;
+    bool is_npy, is_raw;
     enum dtype dtype;
     size_t width;  /* numbers in a row */
     size_t n_dims; /* of x; 0: a stream of unknown length */

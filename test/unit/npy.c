@@ -96,6 +96,9 @@ static const struct rule rules[] = {
     { S("(01,)"), "a dim" },
     { S("(0x10,)"), "',' or ')'" },
     { S("(True,)"), "a dim" },
+    { S("(np.int64(3), 2)"), "np.int64() is numpy 2's repr of one that was not "
+                             "an int when it was saved" },
+    { S("(np"), "a dim" },
     { S("(None,)"), "a dim" },
     { S("('3',)"), "a dim" },
     { S("(18446744073709551616,)"), "at most 64 bits" },
