@@ -111,7 +111,7 @@ write_safetensors("a/adapter_model.safetensors", {"base_model.model.model.layers
 w["model.layers.1.self_attn.k_norm.weight"] *= 1e6
 write_safetensors("m/model.safetensors", w, lambda n: "F32")
 END
-    echo '{"peft_type":"LORA","r":1,"lora_alpha":1,"target_modules":["q_proj"]}' >a/adapter_config.json
+    echo '{"peft_type":"LORA","r":1,"lora_alpha":1,"target_modules":["q_proj"],"layers_to_transform":[1]}' >a/adapter_config.json
     for how in "--nll" "-n 1" "--top 1" "--jsonl -n 1"; do
         # shellcheck disable=SC2086
         said() { run -65 --separate-stderr hf-infer "$@" $how <<<'{"ids":[1,2,3]}'; }
