@@ -52,7 +52,7 @@ END
     says 'is a LoRA adapter of Qwen/Qwen3-0.6B, not a model: give that model, and this with --lora' a
     rm a/adapter_model.safetensors
     printf 'PK\3\4aaaaaaaaaaaa' >a/adapter_model.bin
-    run -66 hf-infer "$DEMO" -p x --lora a
+    run -66 hf-infer "$DEMO" -q -p x --lora a
     [ "$output" = "hf-infer: a: has no adapter_model.safetensors; adapter_model.bin is a zip archive (PyTorch's .pth and .bin are)" ]
     # the Hub's cache: https://huggingface.co/docs/huggingface_hub/guides/manage-cache
     mkdir -p models--X--Y/snapshots/{0a,1b} models--X--Y/refs
