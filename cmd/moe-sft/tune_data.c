@@ -147,8 +147,9 @@ read_text(const struct line *line, const struct js *js, int flags,
     if (tok_encode(line->text->tok, s, n, flags, ids, &cause) < 0)
         return at_line(line, &cause, err);
     /* an end of the example is as it should be */
-    tok_warn_added(line->text->tok, ids->id + first, ids->n - first,
-                   flags | TOK_OPEN, &line->text->said);
+    if (ids->n > first)
+        tok_warn_added(line->text->tok, ids->id + first, ids->n - first,
+                       flags | TOK_OPEN, &line->text->said);
     return 0;
 }
 
