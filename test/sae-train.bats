@@ -135,6 +135,8 @@ np.save("skewed.npy", x)'
     train theta -n 12 --activation batchtopk
     for s in top theta; do
         sae-train eval -s $s rows.npy | ref eval rows.npy $s
+        # as in training, also after few steps
+        sae-train eval -s $s rows.npy | awk '$1 == "l0" { exit !($2 > 3 && $2 < 5) }'
     done
 }
 
@@ -218,6 +220,8 @@ c, t = json.load(open("jump/cfg.json")), mkst.read("jump/sae_weights.safetensors
 assert c["architecture"] == "jumprelu" and "k" not in c, c
 want = json.load(open("theta/cfg.json"))["threshold"]
 assert t["threshold"].shape == (64,) and (t["threshold"] == np.float32(want)).all()
+state = mkst.read("theta/state.safetensors")[0]["threshold"]
+assert np.allclose(state / (1 - 0.99 ** 3), want, rtol=1e-6, atol=0), (state, want)
 EOF
 }
 

@@ -148,6 +148,11 @@ save_open(struct planned *p, const struct train_cmd *cmd, struct err *err)
         t->step = p->saved = p->state.step;
         t->rows = (uint64_t)train_state_at(&p->state, t->step - 1)[0];
     }
+    for (uint64_t i = 0; i < t->step; i++) {
+        const struct sae_record *r = (const void *)train_state_at(&p->state, i);
+
+        t->averaged += r->l0 > 0;
+    }
     if (!(cmd->out_flags & OUT_FORCE) &&
         train_log_check(&log, cmd->resume, p->state.records,
                         (size_t)p->state.step, err) < 0)
@@ -196,7 +201,7 @@ save_result(struct planned *p, struct err *err)
         .activation = t->set.batchtopk ? "batchtopk" : "topk",
         .normalize = t->set.normalize,
         /* as readers keep it */
-        .threshold = t->set.batchtopk ? (double)(float)t->threshold : -1,
+        .threshold = t->set.batchtopk ? (double)(float)sae_threshold(t) : -1,
         .hook = p->o.hook,
         .format = p->o.format == FORMAT_SAELENS ? SAE_SAELENS : SAE_SPARSIFY,
     };

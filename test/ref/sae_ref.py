@@ -125,7 +125,7 @@ class Trainer:
         self.idle = np.zeros(len(p["b_enc"]), np.int64)  # rows since it was last active
         self.o = o
         self.step_no = self.rows = 0
-        self.threshold = 0.0
+        self.least = []  # values kept, of a step
         self.lr = o["lr"] or 2e-4 / np.sqrt(len(p["b_enc"]) / 16384)
         self.log = []
 
@@ -162,10 +162,14 @@ class Trainer:
         active = (h > 0).any(0)
         self.idle = np.where(active, 0, self.idle + len(x))
         if active.any():
-            self.threshold = 0.99 * self.threshold + 0.01 * float(h[h > 0].min())
+            self.least.append(float(h[h > 0].min()))
         self.rows += len(x)
         self.log.append(dict(said, step=t, rows=self.rows, loss=loss, l0=(h > 0).sum() / len(x), dead=int(dead.sum()),
                              lr=lr, grad_norm=norm))
+
+    def threshold(self):
+        """Their mean, where each weighs 0.99 of the next."""
+        return np.average(self.least, weights=0.99 ** np.arange(len(self.least))[::-1])
 
     def run(self, rows):
         b = min(self.o["batch"], len(rows))
@@ -208,9 +212,9 @@ def follow(rows, init, path, o):
     n, d = start["W_enc"].shape
     assert (cfg["num_latents"], cfg["d_in"], cfg["k"]) == (n, d, o["k"]), cfg
     if o["activation"] == "batchtopk":
-        off = abs(cfg["threshold"] - want.threshold)
-        worst["threshold"] = off / (want.threshold + 0.1)  # of sums of about 1, which may cancel
-        assert worst["threshold"] <= far, (cfg["threshold"], want.threshold)
+        threshold = want.threshold()
+        worst["threshold"] = abs(cfg["threshold"] - threshold) / (threshold + 0.1)  # of sums that may cancel
+        assert worst["threshold"] <= far, (cfg["threshold"], threshold)
     else:
         assert "threshold" not in cfg, cfg
     print(path, " ".join("%s %.1e" % item for item in worst.items()))

@@ -16,6 +16,7 @@
 #define ROUNDS     100  /* of Weiszfeld's method: as dictionary_learning */
 #define CLOSE      1e-5 /* a round that moves less is the last */
 #define STREAM     0    /* of random numbers */
+#define KEEPS      0.99 /* of batchtopk's threshold, a step */
 
 /* ---- one autoencoder ---- */
 
@@ -378,8 +379,10 @@ sae_step(struct sae_work *w, struct sae_trainer *t, struct sae_record *r,
         return 0;
     sae_move(w, t, r);
     /* Source: SAELens, BatchTopKTrainingSAE.update_topk_threshold() */
-    if (least > 0)
-        t->threshold = 0.99 * t->threshold + 0.01 * least;
+    if (least > 0) {
+        t->threshold = KEEPS * t->threshold + 0.01 * least;
+        t->averaged++;
+    }
     for (size_t i = 0; i < t->set.n; i++)
         t->idle[i] = w->by.first[i + 1] > w->by.first[i]
                          ? 0
@@ -388,4 +391,13 @@ sae_step(struct sae_work *w, struct sae_trainer *t, struct sae_record *r,
     t->rows += w->rows;
     r->rows = (double)t->rows;
     return 0;
+}
+
+double
+sae_threshold(const struct sae_trainer *t)
+{
+    /* as Adam's means: it began with 0 */
+    return t->averaged
+               ? t->threshold / (1 - f64_pow(KEEPS, (double)t->averaged))
+               : 0;
 }

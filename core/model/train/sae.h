@@ -69,7 +69,9 @@ struct sae_trainer {
     struct sae_settings set;
     struct adamw adamw;
     double *idle;     /* [n] rows since a latent was active */
-    double threshold; /* of batchtopk: mean of the least kept, 0 at first */
+    double threshold; /* of batchtopk: 0 at first, then 0.99 of what it was plus
+                       * 0.01 of a step's least value kept */
+    uint64_t averaged; /* steps in it: those with an active latent */
     uint64_t step, rows;
     /* private */
     float *grad;      /* [n_params] with 'clip', or NULL */
@@ -121,5 +123,9 @@ void sae_init(struct sae_work *work, struct sae_trainer *t);
  * or -1 with 'err' set (EX_SOFTWARE: memory for dead latents). */
 int sae_step(struct sae_work *work, struct sae_trainer *t,
              struct sae_record *record, struct err *err);
+
+/* The mean that batchtopk's 'threshold' is, without the 0 that it began with:
+ * what encodes rows that do not depend on each other. 0 before a step. */
+double sae_threshold(const struct sae_trainer *t);
 
 #endif
