@@ -143,7 +143,7 @@ prompt_encode(struct run *run, const char *name, const struct str *text,
         if (run->mode == MODE_ENCODE ? run->special : !run->raw)
             flags |= TOK_SPECIAL;
         rc = tok_encode(run->tok, s, n, flags, ids, err);
-        if (rc == 0 && run->mode != MODE_ENCODE)
+        if (rc == 0 && run->mode != MODE_ENCODE && ids->n > first)
             tok_warn_added(run->tok, ids->id + first, ids->n - first, flags,
                            &run->said);
         goto out;
