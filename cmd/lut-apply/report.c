@@ -127,6 +127,7 @@ report_main(struct apply_run *run, struct err *err)
         n = out_open(&curve.out, cmd->svg, cmd->out_flags, false, err);
     for (size_t i = 0; drawn && i < N_POINTS; i++)
         curve.stats[i] = table_stats_new(t, NAN);
+    run->input.takes_many = true;
     while (n >= 0 &&
            (n = row_input_rows(&run->input, run->x, run->batch, err)) > 0) {
         table_apply(run->work, t, &run->fix, run->y, t->out, run->x, t->in,

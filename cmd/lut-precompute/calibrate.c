@@ -265,6 +265,7 @@ open_all(struct calibration *c, struct err *err)
     if (cmd->dims &&
         out_open(&c->dims, cmd->dims, cmd->out_flags, true, err) < 0)
         return -1;
+    c->input.takes_many = true;
     return c->buckets ? row_input_open(&c->input, cmd->input, cmd->x_dtype,
                                        t->in, n, err)
                       : -1;

@@ -31,7 +31,6 @@ check_sources(struct row_stream *in, const struct row_options *o,
     in->d = first->last[2];
     in->n_layers = o->n_layers ? o->n_layers : 1;
     in->tokens = o->n_layers ? first->last[1] : 1;
-    in->can_wrap = true;
     if (in->d > MAX_DIM || in->tokens > MAX_TOKENS)
         return err_set(err, EX_DATAERR,
                        "%s: rows of %zu numbers, %zu tokens (expected at most "
@@ -58,7 +57,7 @@ check_sources(struct row_stream *in, const struct row_options *o,
                            "layers and %zu tokens)",
                            s->path, (unsigned long long)s->n_rows,
                            plural(s->n_rows), o->n_layers, in->tokens);
-        in->can_wrap &= s->is_file;
+        in->is_stream |= !s->is_file;
         if (s->n_rows == UNKNOWN || all == UNKNOWN)
             all = UNKNOWN;
         else if (__builtin_add_overflow(all, s->n_rows, &all))
@@ -101,7 +100,7 @@ rows_open(struct row_stream *in, const struct row_options *o, struct err *err)
 bool
 rows_wrap(struct row_stream *in)
 {
-    in->wraps = in->can_wrap && in->first == 0;
+    in->wraps = !in->is_stream && in->first == 0;
     return in->wraps;
 }
 
@@ -142,23 +141,6 @@ source_at(struct row_stream *in)
     }
 }
 
-/* A .npy that promised its rows has no more. */
-static int
-check_end(struct source *s, struct err *err)
-{
-    char more;
-    ssize_t n;
-
-    if (s->is_file || s->n_rows == UNKNOWN)
-        return 0;
-    n = file_read_full(s->fd, s->path, &more, 1, err);
-    return n <= 0 ? (int)n
-                  : err_set(err, EX_DATAERR,
-                            "%s: more data (expected %llu row%s by its header)",
-                            s->path, (unsigned long long)s->n_rows,
-                            plural(s->n_rows));
-}
-
 /* Rows of a source as they are there: how many, or -1. */
 static ssize_t
 read_source(struct row_stream *in, struct source *s, char *to, size_t n,
@@ -195,7 +177,8 @@ read_source(struct row_stream *in, struct source *s, char *to, size_t n,
     in->row += (size_t)got / row;
     if ((size_t)got < n * row)
         s->n_rows = in->row; /* now it is known */
-    else if (in->row == s->n_rows && check_end(s, err) < 0)
+    else if (in->row == s->n_rows && !s->is_file &&
+             source_more(s, in->layers, err) < 0)
         return -1;
     return got / (ssize_t)row;
 }

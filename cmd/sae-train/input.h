@@ -19,6 +19,7 @@ struct source;
 struct row_stream {
     size_t d, n_layers, tokens; /* of a layer, in a block */
     uint64_t n_rows; /* of each layer, from the beginning; 0: not known */
+    bool is_stream;  /* more arrays of rows may follow these */
     bool skip_bad;
     uint64_t n_bad; /* rows left out so far */
 
@@ -28,7 +29,7 @@ struct row_stream {
     uint64_t row;   /* of the source, that is read next */
     uint64_t first; /* of the input, that the stream begins with */
     uint64_t taken; /* of each layer, before the batch */
-    bool ended, wraps, can_wrap;
+    bool ended, wraps;
     const char *const *layers; /* names for messages, or NULL */
     size_t batch, cap;         /* rows of a batch; of room */
     float *x;                  /* [n_layers, cap, d] */

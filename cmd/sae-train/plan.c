@@ -348,6 +348,7 @@ take_state(struct planned *p, bool by_layers, struct err *err)
     p->has_state = true;
     p->total = number_of(&st, "-n");
     p->asked = number_of(&st, "asked");
+    p->saved = number_of(&st, "step");
     if (!by_layers)
         p->layer = (size_t)number_of(&st, "layer");
     p->layers = number_of(&st, "layers");
@@ -472,12 +473,13 @@ steps_of(const struct sae_plan *plan, const struct row_stream *rows)
 }
 
 static int
-settle(struct sae_plan *plan, struct planned *p, size_t d, uint64_t steps,
-       struct err *err)
+settle(struct sae_plan *plan, struct planned *p, const struct row_stream *rows,
+       uint64_t steps, struct err *err)
 {
     struct sae_options *o = &p->o;
     struct sae_settings *s = &p->trainer.set;
     uint64_t latents = o->latents;
+    size_t d = rows->d;
 
     if (!latents && __builtin_mul_overflow(o->expansion, (uint64_t)d, &latents))
         latents = UINT64_MAX;
@@ -504,7 +506,10 @@ settle(struct sae_plan *plan, struct planned *p, size_t d, uint64_t steps,
                        "2^32",
                        (unsigned long long)o->batch,
                        (unsigned long long)latents);
-    if (!p->has_state || plan->cmd->steps || (!p->asked && steps))
+    /* a run that had more arrays than its stream's first does not count again
+     */
+    if ((!p->has_state || plan->cmd->steps || (!p->asked && steps)) &&
+        !(rows->is_stream && p->total && p->saved >= p->total && !plan->steps))
         p->total = steps;
     p->asked = plan->steps;
     p->d = d;
@@ -554,7 +559,7 @@ plan_settle(struct sae_plan *plan, const struct row_stream *rows,
                            p->state_path.s, p->layer, rows->n_layers - 1);
         p->layers = rows->n_layers;
         p->saes = plan->n;
-        if (settle(plan, p, rows->d, steps, err) < 0)
+        if (settle(plan, p, rows, steps, err) < 0)
             return -1;
     }
     return 0;

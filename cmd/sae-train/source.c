@@ -8,7 +8,6 @@
 
 #include "core/format/npy.h"
 #include "core/format/saevdir.h"
-#include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
@@ -102,12 +101,11 @@ set_npy(struct source *s, const struct npy *npy, struct err *err)
     return 0;
 }
 
-/* The header, and not a byte more: what follows it may come from a pipe. */
 static int
 read_npy(struct source *s, size_t size, struct err *err)
 {
     unsigned char *head = xcalloc(1, NPY_MAX_HEAD);
-    ssize_t n = file_read_full(s->fd, s->path, head, 12, err), more = 0;
+    ssize_t n = file_read_full(s->fd, s->path, head, 8, err);
     struct npy npy;
     int rc = n < 0 ? -1 : 0;
 
@@ -118,22 +116,28 @@ read_npy(struct source *s, size_t size, struct err *err)
             err_set(err, EX_DATAERR,
                     "%s: is not .npy (--dim and --x-dtype are for raw numbers)",
                     s->path);
-    if (rc == 0 && n == 12) {
-        size_t all = head[6] == 1 ? (size_t)10 + le16(head + 8)
-                                  : (size_t)12 + le32(head + 8);
-
-        all = smaller(all, NPY_MAX_HEAD);
-        more = all > 12
-                   ? file_read_full(s->fd, s->path, head + 12, all - 12, err)
-                   : 0;
-        rc = more < 0 ? -1 : 0;
-    }
     if (rc == 0)
-        rc = npy_parse(&npy, head, (size_t)(n + more), s->path, err);
+        rc = npy_read(&npy, s->fd, s->path, head, (size_t)n, err);
     if (rc == 0 && s->is_file)
         rc = npy_fits(&npy, size, s->path, err);
     free(head);
     return rc == 0 ? set_npy(s, &npy, err) : -1;
+}
+
+int
+source_more(struct source *s, bool by_layers, struct err *err)
+{
+    struct npy npy = { .dtype = s->dtype,
+                       .n_dims = 3,
+                       .shape = { s->last[0], s->last[1], s->last[2] },
+                       .n_elements = s->n_rows * s->last[2] };
+    int rc = 1;
+
+    for (uint64_t n = s->n_rows; rc > 0 && s->n_rows == n;) {
+        rc = npy_more(&npy, s->fd, s->path, by_layers ? 3 : 1, err);
+        s->n_rows += rc > 0 ? npy.n_elements / s->last[2] : 0;
+    }
+    return rc < 0 ? -1 : 0;
 }
 
 int
@@ -156,8 +160,10 @@ source_add(struct row_stream *in, const char *path, const struct row_options *o,
                        "rows are not read from a terminal: redirect standard "
                        "input, or name a file");
     at = lseek(s->fd, 0, SEEK_CUR);
-    s->is_file = !is_stdin && S_ISREG(st.st_mode) && at == 0;
+    s->is_file = S_ISREG(st.st_mode) && at == 0;
     if (o->dtype < 0 && read_npy(s, (size_t)st.st_size, err) < 0)
+        return -1;
+    if (!s->is_file && s->n_rows == 0 && source_more(s, o->n_layers, err) < 0)
         return -1;
     if (o->dtype >= 0) {
         s->is_raw = true;

@@ -25,6 +25,10 @@ struct source {
 int source_add(struct row_stream *in, const char *path,
                const struct row_options *o, struct err *err);
 
+/* source_more() goes on, at the end of a stream's array, to the next that has
+ * rows: 's->n_rows' grows, if there is one.  0, or -1 with 'err' set. */
+int source_more(struct source *s, bool by_layers, struct err *err);
+
 /* source_close() closes a file that can be opened again. */
 void source_close(struct source *s);
 

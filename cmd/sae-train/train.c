@@ -30,7 +30,8 @@ struct pass {
     struct par *par;
     struct gemm *gemm;
     struct sae_work *work;
-    bool ended; /* the input */
+    bool ended;     /* the input */
+    bool has_grown; /* the run is longer than the input's first array said */
 };
 
 /* ---- opening ---- */
@@ -39,7 +40,8 @@ static int
 open_rows(struct pass *s, struct err *err)
 {
     const struct train_cmd *cmd = s->cmd;
-    uint64_t batch = s->plan.o.batch, steps = s->plan.steps;
+    uint64_t batch = s->plan.o.batch, steps = s->plan.steps, n;
+    char what[100];
     const struct row_options o = {
         .paths = cmd->paths,
         .n_paths = cmd->n_paths,
@@ -57,14 +59,22 @@ open_rows(struct pass *s, struct err *err)
         return -1;
     /* files may be gone over as often as it takes; but one step, as a pass,
      * needs no whole batch */
-    if (steps > (s->rows.n_rows < batch) && !rows_wrap(&s->rows) &&
-        s->rows.n_rows && s->rows.n_rows / batch < steps)
-        return err_set(err, EX_DATAERR,
-                       "the input has %llu rows: -n %llu needs %llu, and only "
-                       "whole files are gone over again",
-                       (unsigned long long)s->rows.n_rows,
-                       (unsigned long long)steps,
-                       (unsigned long long)(steps * batch));
+    n = s->rows.n_rows / batch;
+    if (steps <= (s->rows.n_rows < batch) || rows_wrap(&s->rows) ||
+        !s->rows.n_rows || n >= steps)
+        return 0;
+    snprintf(what, sizeof(what), "%llu rows, and -n %llu needs %llu",
+             (unsigned long long)s->rows.n_rows, (unsigned long long)steps,
+             (unsigned long long)(steps * batch));
+    if (!s->rows.is_stream)
+        return err_set(
+            err, EX_DATAERR,
+            "the input has %s (-n %llu needs no more; whole files are "
+            "read again)",
+            what, (unsigned long long)larger(n, 1));
+    err_warn("the input begins with %s: the run ends early unless more arrays "
+             "follow (-n %llu needs none; a FILE operand is read again)",
+             what, (unsigned long long)larger(n, 1));
     return 0;
 }
 
@@ -125,7 +135,8 @@ open_trainers(struct pass *s, struct err *err)
         if (p->state.step == 0 && p->o.init && take_init(p, err) < 0)
             return -1;
     }
-    if (s->rows.n_rows && s->rows.n_rows < sizes.rows && !s->rows.wraps)
+    if (s->rows.n_rows && s->rows.n_rows < sizes.rows && !s->rows.wraps &&
+        !s->rows.is_stream)
         sizes.rows = (size_t)s->rows.n_rows;
     if (par_open(&s->par, s->cmd->n_threads, err) < 0 ||
         gemm_open(&s->gemm, s->par, err) < 0)
@@ -135,10 +146,17 @@ open_trainers(struct pass *s, struct err *err)
 
 /* ---- where the input is ---- */
 
+/* Without -n a stream has a step for each batch, however many arrays it has. */
 static bool
-is_done(const struct planned *p)
+is_endless(const struct pass *s)
 {
-    return p->total && p->trainer.step >= p->total;
+    return s->rows.is_stream && !s->plan.steps;
+}
+
+static bool
+is_done(const struct pass *s, const struct planned *p)
+{
+    return p->total && p->trainer.step >= p->total && !is_endless(s);
 }
 
 /* The rows that the pass begins with: the last batch of the SAE that is least
@@ -151,7 +169,7 @@ first_row(const struct pass *s)
     for (size_t i = 0; i < s->plan.n; i++) {
         const struct planned *p = &s->plan.list[i];
 
-        if (is_done(p))
+        if (is_done(s, p))
             continue;
         before = fmin(before, p->input[BEFORE]);
         after = fmin(after, p->input[AFTER]);
@@ -209,6 +227,14 @@ step(struct pass *s, struct planned *p, const float *x, size_t n,
 
     if (at == 1 && !p->o.init)
         sae_init(s->work, &p->trainer);
+    if (p->total && at == p->total + 1 && p->o.decay > 0 && !s->has_grown) {
+        s->has_grown = true;
+        err_warn(
+            "more arrays follow the first, whose rows end at step %llu: the "
+            "learning rate fell there, and is --lr again (-n STEPS, of "
+            "all arrays, lets it fall at their end)",
+            (unsigned long long)p->total);
+    }
     if (sae_step(s->work, &p->trainer, &r, err) < 0)
         return -1;
     if (!isfinite(r.loss) && are_equal(x, n, s->rows.d))
@@ -240,7 +266,7 @@ steps(struct pass *s, size_t n, struct err *err)
         struct planned *p = &s->plan.list[i];
         const float *x = rows_layer(&s->rows, p->layer);
 
-        if (is_done(p))
+        if (is_done(s, p))
             continue;
         if (p->trainer.step && at == p->input[BEFORE] &&
             sum_of(x, n * s->rows.d) != p->input[SUM])
@@ -279,7 +305,7 @@ static bool
 all_done(const struct pass *s)
 {
     for (size_t i = 0; i < s->plan.n; i++)
-        if (!is_done(&s->plan.list[i]))
+        if (!is_done(s, &s->plan.list[i]))
             return false;
     return true;
 }
@@ -299,7 +325,7 @@ needs_more(const struct pass *s)
     for (size_t i = 0; i < s->plan.n; i++) {
         const struct planned *p = &s->plan.list[i];
 
-        if (!p->total || p->trainer.step + 1 < p->total)
+        if (!p->total || p->trainer.step + 1 < p->total || is_endless(s))
             return true;
     }
     return false;
@@ -387,10 +413,12 @@ check_end(const struct pass *s, struct err *err)
     if (s->plan.steps && p->trainer.step < p->total)
         return err_set(err, EX_DATAERR,
                        "the input ended after %llu rows, in step %llu of %llu "
-                       "(--resume continues with more)",
+                       "(--resume continues with more; -f -n %llu needs no "
+                       "more)",
                        (unsigned long long)rows_after(&s->rows),
                        (unsigned long long)p->trainer.step + 1,
-                       (unsigned long long)p->total);
+                       (unsigned long long)p->total,
+                       (unsigned long long)p->trainer.step);
     return 0;
 }
 
@@ -453,11 +481,6 @@ run_pass(struct pass *s, struct err *err)
         err_warn("%llu row%s with NaN or Inf %s left out",
                  (unsigned long long)s->rows.n_bad, plural(s->rows.n_bad),
                  s->rows.n_bad == 1 ? "was" : "were");
-    /* A pipe's rows that are less than a batch: SIGPIPE would be the failure of
-     * who writes them, to a shell with pipefail. */
-    while (s->cmd->n_paths == 0 && s->plan.steps == 0 && !s->ended &&
-           !sig_stop() && rows_batch(&s->rows, err) > 0)
-        ;
     return 0;
 }
 

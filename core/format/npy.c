@@ -1,10 +1,13 @@
 #include "core/format/npy.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/le.h"
+#include "core/map.h"
 #include "core/mem.h"
+#include "core/tty.h"
 
 #define MAGIC_NBYTES 6
 #define ALIGN        64 /* numpy.lib.format.ARRAY_ALIGN */
@@ -267,6 +270,69 @@ npy_parse(struct npy *npy, const void *head, size_t nbytes, const char *path,
         return err_data(err, path, "%zu elements of %s overflow 64 bits",
                         npy->n_elements, dtype_table[npy->dtype].name);
     return 0;
+}
+
+int
+npy_read(struct npy *npy, int fd, const char *path, void *head, size_t n,
+         struct err *err)
+{
+    uint8_t *b = head;
+    size_t all = 12; /* as far as the length of the rest */
+
+    for (int part = 0; part < 2; part++) {
+        ssize_t got =
+            n < all ? file_read_full(fd, path, b + n, all - n, err) : 0;
+
+        if (got < 0)
+            return -1;
+        n += (size_t)got;
+        if (n < 12 || !npy_sniff(b, n))
+            break; /* npy_parse() says so */
+        all = b[6] == 1 ? (size_t)10 + le16(b + 8) : (size_t)12 + le32(b + 8);
+        all = smaller(all, NPY_MAX_HEAD);
+    }
+    return npy_parse(npy, head, n, path, err);
+}
+
+/* "F32 [.., 2, 16]": what arrays on a stream have in common. */
+static void
+put_kind(struct str *to, const struct npy *npy, size_t n_last)
+{
+    str_addf(to, "%s [..", dtype_table[npy->dtype].name);
+    for (size_t i = npy->n_dims - smaller(n_last, npy->n_dims); i < npy->n_dims;
+         i++)
+        str_addf(to, ", %llu", (unsigned long long)npy->shape[i]);
+    str_addc(to, ']');
+}
+
+int
+npy_more(struct npy *npy, int fd, const char *path, size_t n_last,
+         struct err *err)
+{
+    uint64_t rows = npy->n_elements / npy->shape[npy->n_dims - 1];
+    uint8_t *head = xcalloc(1, NPY_MAX_HEAD);
+    struct str was = { 0 }, now = { 0 };
+    ssize_t n = file_read_full(fd, path, head, MAGIC_NBYTES, err);
+    int rc = n > 0 ? 1 : (int)n;
+
+    put_kind(&was, npy, n_last);
+    if (n > 0 && !npy_sniff(head, (size_t)n))
+        rc =
+            err_data(err, path, "more data (expected %llu row%s by its header)",
+                     (unsigned long long)rows, plural(rows));
+    else if (n > 0 && npy_read(npy, fd, path, head, (size_t)n, err) < 0)
+        rc = -1;
+    if (rc > 0) {
+        put_kind(&now, npy, n_last);
+        if (strcmp(was.s, now.s) != 0)
+            rc = err_data(err, path,
+                          "an array of %s follows (expected %s, as before)",
+                          now.s, was.s);
+    }
+    str_free(&was);
+    str_free(&now);
+    free(head);
+    return rc;
 }
 
 int

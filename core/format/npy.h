@@ -39,6 +39,21 @@ int npy_parse(struct npy *npy, const void *head, size_t nbytes,
 int npy_fits(const struct npy *npy, size_t size, const char *path,
              struct err *err);
 
+/*
+ * npy_read() reads a header from 'fd' and not a byte more; 'head'
+ * [NPY_MAX_HEAD] has its first 'n' bytes already.  0, or -1 with 'err' set, as
+ * npy_parse().
+ *
+ * npy_more() goes on to the array that follows the one of *npy on a stream,
+ * whose dtype and last 'n_last' dims, of which none is 0, must be the same: 1,
+ * 0 at the end of the input, or -1 with 'err' set (EX_DATAERR: another array,
+ * or none).
+ */
+int npy_read(struct npy *npy, int fd, const char *path, void *head, size_t n,
+             struct err *err);
+int npy_more(struct npy *npy, int fd, const char *path, size_t n_last,
+             struct err *err);
+
 /* npy_sniff(): do these bytes begin a .npy file? */
 bool npy_sniff(const void *head, size_t nbytes);
 

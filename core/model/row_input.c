@@ -88,7 +88,7 @@ static int
 sniff(struct row_input *in, unsigned char *head, struct err *err)
 {
     ssize_t n = file_read_full(in->fd, in->name, head, 12, err);
-    size_t left, n_head;
+    size_t left;
     struct npy npy;
 
     if (n < 0)
@@ -106,17 +106,7 @@ sniff(struct row_input *in, unsigned char *head, struct err *err)
                        "%s: is neither .npy nor safetensors (--x-dtype is for "
                        "raw numbers)",
                        in->name);
-    n_head = head[6] == 1 ? (size_t)10 + le16(head + 8)
-                          : (size_t)12 + le32(head + 8);
-    if (n_head <= NPY_MAX_HEAD && n_head > (size_t)n) {
-        ssize_t more =
-            file_read_full(in->fd, in->name, head + n, n_head - (size_t)n, err);
-
-        if (more < 0)
-            return -1;
-        n += more;
-    }
-    if (npy_parse(&npy, head, (size_t)n, in->name, err) < 0 ||
+    if (npy_read(&npy, in->fd, in->name, head, (size_t)n, err) < 0 ||
         (is_regular(in->fd, &left) &&
          npy_fits(&npy, npy.data_offset + left, in->name, err) < 0))
         return -1;
@@ -193,25 +183,41 @@ row_input_close(struct row_input *in)
     free(in->buf);
 }
 
+/* Goes on to the next array of a stream: 1, 0 if it has none, or -1. */
+static int
+more_rows(struct row_input *in, struct err *err)
+{
+    struct npy npy = { .dtype = in->dtype,
+                       .n_dims = 1,
+                       .shape = { in->width },
+                       .n_elements = in->n_rows * in->width };
+    int rc = npy_more(&npy, in->fd, in->name, 1, err);
+
+    if (rc > 0 && !in->takes_many)
+        return err_set(err, EX_DATAERR,
+                       "%s: another array follows the %llu row%s of its header",
+                       in->name, (unsigned long long)in->n_rows,
+                       plural(in->n_rows));
+    in->n_rows += rc > 0 ? npy.n_elements / in->width : 0;
+    return rc;
+}
+
 ssize_t
 row_input_rows(struct row_input *in, float *x, size_t n, struct err *err)
 {
     size_t row = in->width * (dtype_table[in->dtype].bits / 8), rows;
     ssize_t got;
-    char more;
 
+    while (in->is_npy && in->n_read == in->n_rows) {
+        int rc = more_rows(in, err); /* a pipe's length is known at its end */
+
+        if (rc <= 0)
+            return rc;
+    }
     if (in->n_dims && in->n_rows - in->n_read < n)
         n = (size_t)(in->n_rows - in->n_read);
-    if (n == 0) { /* a pipe's length is known only at its end */
-        got = in->is_npy ? file_read_full(in->fd, in->name, &more, 1, err) : 0;
-        return got <= 0
-                   ? got
-                   : err_set(
-                         err, EX_DATAERR,
-                         "%s: more data (expected %llu row%s by its header)",
-                         in->name, (unsigned long long)in->n_rows,
-                         plural(in->n_rows));
-    }
+    if (n == 0)
+        return 0;
     got = file_read_full(in->fd, in->name, in->buf, n * row, err);
     if (got < 0 || (in->is_raw && in->n_read == 0 &&
                     npy_is_raw(in->buf, (size_t)got, in->name, err) < 0))

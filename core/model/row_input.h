@@ -19,6 +19,7 @@ struct row_input {
     bool close_fd;
     struct st st; /* of a safetensors file */
     bool is_npy, is_raw;
+    bool takes_many; /* of a stream also the arrays that follow */
     enum dtype dtype;
     size_t width;  /* numbers in a row */
     size_t n_dims; /* of x; 0: a stream of unknown length */

@@ -95,7 +95,7 @@ lr_of(const struct sae_settings *s, uint64_t t)
 
     if (t < s->warmup)
         lr *= (double)t / (double)s->warmup;
-    if (s->total && (double)t > (double)s->total - falls)
+    if (t <= s->total && (double)t > (double)s->total - falls)
         lr *= ((double)s->total - (double)t + 1) / (falls + 1);
     return lr;
 }

@@ -51,7 +51,7 @@ struct sae_settings {
     double lr, clip;     /* clip: of the gradient's norm; 0: none */
     uint64_t warmup;     /* step t, from 1 on, has lr * min(1, t / warmup) */
     double decay;        /* the last part of 'total' steps falls to 0 */
-    uint64_t total;      /* 0: not known, no decay */
+    uint64_t total;      /* 0: not known, no decay; nor after it */
     uint64_t seed;
 };
 
