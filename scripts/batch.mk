@@ -151,20 +151,24 @@ dump: $(DUMPS)
 
 # ---- an autoencoder, and tables ----
 
+# A trainer may have enough before the rows end, and its own status says so.
+enough = [ $$? = 141 ]
+
 # What the directory has of a run on another dump goes.
 ifdef SAE_OPTIONS
 trained := done/sae
 done/sae: dump | done
 	cmp -s dump sae.dump || { rm -rf sae; cp dump sae.dump; }
 	mkdir -p sae
-	saev-read -q --shuffle --seed 1 "$$(cat dump)" | sae-train $J -q -o "sae/$$HOOK" --resume --any-isa --hook "$$HOOK" $(SAE_OPTIONS)
+	{ saev-read -q --shuffle --seed 1 "$$(cat dump)" || $(enough); } | \
+	    sae-train $J -q -o "sae/$$HOOK" --resume --any-isa --hook "$$HOOK" $(SAE_OPTIONS)
 	[ -e "sae/$$HOOK/sae.safetensors" ] || [ -e "sae/$$HOOK/sae_weights.safetensors" ]
 	touch $@
 else ifdef TRAINER
 trained := sae
 sae: dump
 	rm -rf $@.tmp
-	saev-read --shuffle --seed 1 --raw "$$(cat dump)" | $(TRAINER) "$@.tmp/$$HOOK"
+	{ saev-read --shuffle --seed 1 --raw "$$(cat dump)" || $(enough); } | $(TRAINER) "$@.tmp/$$HOOK"
 	rm -rf $@ && mv $@.tmp $@
 else
 trained := inputs/SAE

@@ -273,3 +273,10 @@ dense() {
     batch -j2 SAE_OPTIONS= TRAINER="$PYTHON $ROOT/test/ref/story.py trainer" lut.json
     [ "$(ls sae)" = layers.1.mlp.up_proj ] && [ -s lut.json ] && [ ! -e done/sae ]
 }
+
+@test "batch.mk: a training whose steps end before the rows do has not failed" {
+    batch -j2 SAE_OPTIONS="-k 4 --latents 64 --batch 16 --warmup 1 -n 2" done/sae
+    rm done/sae # as after a kill: now sae-train reads nothing
+    batch SAE_OPTIONS="-k 4 --latents 64 --batch 16 --warmup 1 -n 2" done/sae
+    [ "$(tail -n 1 sae/*/log.tsv | cut -f 1)" = 2 ]
+}

@@ -71,7 +71,7 @@ near() {
 
 @test "tensorutils(7): all that it shows to type is in a section that a test types" {
     # SLURM: test/slurm/story.bats
-    for section in "THE STORY" MAKEFILES SLURM CRON; do typed "$section"; done >tested
+    for section in "THE STORY" PIPES MAKEFILES SLURM CRON; do typed "$section"; done >tested
     diff <(sed -n '/^\.Bd -literal/,/^\.Ed/{/^\./!p}' "$ROOT/man/tensorutils.7" | sed 's/\\e/\\/g') tested
     [ "$(wc -l <tested)" -gt 60 ]
     run ! grep '^\.Dl' "$ROOT/man/tensorutils.7"
@@ -307,6 +307,24 @@ closed() {
     closed moe-sft info -b damaged --layer 0
     closed moe-sft train -q -b damaged --layer 0 -l lora.safetensors -i in.npy --target out.npy \
         --length 64 -n 2 -o "$BATS_TEST_TMPDIR/run"
+}
+
+@test "tensorutils(7), README: under pipefail a pipe has the status of a reader that stops early" {
+    ln -s "$S/acts" "$S/dump" "$ROOT/demo" .
+    typed PIPES >script
+    run -0 bash -eo pipefail script
+    [ -s few/sae.safetensors ]
+    # without the words that allow it, 141; and a writer that fails is no success
+    run -141 bash -eo pipefail <(sed '/saev-read/s/^{ \(.*\) ||.*/\1 |/; s/few/other/' script)
+    run ! bash -eo pipefail <(sed 's/--shuffle/& --epoch x/; s/few/third/' script)
+    # the pipes of README's table
+    "$PYTHON" "$ROOT/test/ref/story.py" jsonl demo/training.txt >docs.jsonl
+    sed -n '/^  you have /,/^$/p' "$ROOT/README" | cut -c 40- |
+        sed 's/ M / demo\/qwen3-tiny /; s/ D / again\/* /; s/-o acts/-o again/; s/13/1/' |
+        awk '{ whole = whole $0 "\n" } !/[|\\]$/ { if (whole ~ /\|/) printf "%s", whole; whole = "" }' >rows
+    [ "$(grep -c '|$' rows)" -ge 2 ]
+    run -0 bash -eo pipefail rows
+    [ -s SAE/sae.safetensors ]
 }
 
 @test "pipes: head ends a long stream quietly, and pipefail tells 141" {

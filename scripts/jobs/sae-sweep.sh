@@ -38,9 +38,10 @@ some=()
 while read -r line; do
     some+=(--sae "$line")
 done < <(grep . -- "$saes" | awk -v n="$tasks" -v i="$task" 'NR % n == (i + 1) % n')
-# SAE_OPTIONS is a list of words, and no patterns of files.
+# SAE_OPTIONS is a list of words, and no patterns of files.  With -n, sae-train
+# exits before the rows end.
 set -f
 # shellcheck disable=SC2086
-saev-read -q --shuffle --seed "${SEED-0}" -- "$dump" |
+{ saev-read -q --shuffle --seed "${SEED-0}" -- "$dump" || [ $? = 141 ]; } |
     sae-train -o "$dir/$task" "${some[@]}" --resume --any-isa ${SAE_OPTIONS-} &
 wait_part $! "task $task/$tasks"
