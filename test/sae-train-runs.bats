@@ -169,6 +169,15 @@ dump("single", n=64, p=16, d=32, layers=[5])'
     [ -z "$stderr" ]
 }
 
+@test "sae-train: an SAE that is worse than the mean at the end is a warning" {
+    for lr in 0.001 100; do
+        run -0 --separate-stderr train run$lr -n 2 --warmup 0 --lr $lr --init sae0
+        fvu=$(awk -F '\t' '$1 == 2 && $4 > 1 { printf "%.4g", $4 }' run$lr/log.tsv)
+        [ "$stderr" = "${fvu:+sae-train: run$lr: fvu is $fvu in the last step: worse than the mean of the rows}" ]
+    done
+    [ "$fvu" ]
+}
+
 @test "sae-train info -l: what an SAE is, and the run, finished or not" {
     train top -n 3 --warmup 2 --seed 7 --hook layers.1.mlp
     # numbers as the log has them
@@ -632,7 +641,12 @@ t = dict(encoder_weight=w, encoder_bias=0.1 * r.standard_normal(20), decoder_wei
 write_safetensors("plain/sae.safetensors", t, lambda n: "F32")
 json.dump(dict(k=4, input_centering=False), open("plain/cfg.json", "w"))
 EOF
-    sae-train -o same -k 4 --latents 20 --batch 300 --init plain -n 1 --lr 0 some.npy
+    # of as many latents, if nothing else is asked for
+    sae-train -o same -k 4 --batch 300 --init plain -n 1 --lr 0 some.npy
+    run -65 --separate-stderr sae-train -o other -k 4 --init plain --expansion 3 some.npy
+    [ "$stderr" = "sae-train: plain/sae.safetensors: has 20 latents of 8 inputs (expected 24 of 8)" ]
+    run -65 --separate-stderr sae-train -o many -k 4 --init plain --sae a:latents=9 --sae b:seed=1 some.npy
+    [ "$stderr" = "sae-train: plain/sae.safetensors: has 20 latents of 8 inputs (expected 9 of 8)" ]
     sae-train eval -s plain some.npy >want
     sae-train eval -s same some.npy >got
     paste want got | awk '{ d = $2 - $4; if (d * d > 1e-10 * $2 * $2) exit 1 }'

@@ -55,6 +55,8 @@ followed() {
         BATCH=16 K=1 follows n=20 warmup=2 activation=$a dead_after=1 aux_coef=0.5
     done
     follows n=5 dead_after=256 aux_coef=0
+    follows n=5 dead_after=256 aux_k=0
+    awk -F '\t' '{ aux += $5; dead += $7 } END { exit !(dead && !aux) }' run$((n_runs - 1))/log.tsv
     followed
 }
 

@@ -22,10 +22,11 @@ enum { FORMAT_SPARSIFY, FORMAT_SAELENS };
 /* What a run that is resumed has had: first what may differ between the SAEs of
  * a pass, then what may not. */
 struct sae_options {
-    uint64_t k, latents, expansion; /* latents 0: expansion times d */
+    uint64_t k, latents,
+        expansion; /* latents 0: init's, or expansion times d */
     int activation, compute;
     double aux_coef;
-    uint64_t aux_k; /* 0: d / 2 */
+    uint64_t aux_k; /* 0: no aux; UINT64_MAX: d / 2 */
     uint64_t dead_after;
     double lr; /* < 0: by the number of latents */
     uint64_t warmup;

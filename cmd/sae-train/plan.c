@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/format/sae.h"
 #include "core/format/st.h"
 #include "core/js.h"
 #include "core/map.h"
@@ -41,7 +42,7 @@ static const struct field {
     { "--activation", IS_WORD, AT(activation), "topk|batchtopk", 0, 0, 0 },
     { "--compute", IS_WORD, AT(compute), "f32|bf16", 0, 0, 0 },
     { "--aux-coef", IS_F64, AT(aux_coef), NULL, 0, 1e9, 0 },
-    { "--aux-k", IS_U64, AT(aux_k), NULL, 1, 1e9, 0 },
+    { "--aux-k", IS_U64, AT(aux_k), NULL, 0, 1e9, 0 },
     { "--dead-after", IS_U64, AT(dead_after), NULL, 1, 0x1p63, 0 },
     { "--lr", IS_F64, AT(lr), NULL, 0, 1e9, 0 },
     { "--warmup", IS_U64, AT(warmup), NULL, 0, UINT32_MAX, 0 },
@@ -472,15 +473,33 @@ steps_of(const struct sae_plan *plan, const struct row_stream *rows)
     return n || !rows->n_rows ? n : 1;
 }
 
+/* Where neither --latents nor --expansion says it, as many as --init's. */
+static int
+take_latents(struct planned *p, struct err *err)
+{
+    struct sae sae;
+
+    if (p->o.latents || !p->o.init || p->given & BOTH_SIZES)
+        return 0;
+    if (sae_open(&sae, p->o.init, err) < 0)
+        return -1;
+    p->o.latents = sae.n;
+    sae_close(&sae);
+    return 0;
+}
+
 static int
 settle(struct sae_plan *plan, struct planned *p, const struct row_stream *rows,
        uint64_t steps, struct err *err)
 {
     struct sae_options *o = &p->o;
     struct sae_settings *s = &p->trainer.set;
-    uint64_t latents = o->latents;
+    uint64_t latents;
     size_t d = rows->d;
 
+    if (take_latents(p, err) < 0)
+        return -1;
+    latents = o->latents;
     if (!latents && __builtin_mul_overflow(o->expansion, (uint64_t)d, &latents))
         latents = UINT64_MAX;
     if (latents > UINT32_MAX - 1)
@@ -493,7 +512,7 @@ settle(struct sae_plan *plan, struct planned *p, const struct row_stream *rows,
                        (unsigned long long)o->k, (unsigned long long)latents,
                        plural(latents));
     o->latents = latents;
-    if (o->aux_k == 0)
+    if (o->aux_k == UINT64_MAX)
         o->aux_k = d / 2 ? d / 2 : 1;
     if (o->aux_k > latents)
         o->aux_k = latents;

@@ -423,6 +423,20 @@ check_end(const struct pass *s, struct err *err)
 }
 
 static void
+warn_fvu(const struct planned *p)
+{
+    const struct sae_record *r =
+        p->trainer.step
+            ? (const void *)train_state_at(&p->state, p->trainer.step - 1)
+            : NULL;
+
+    if (r && r->fvu > 1)
+        err_warn("%s: fvu is %.4g in the last step: worse than the mean of the "
+                 "rows",
+                 p->dir.s, r->fvu);
+}
+
+static void
 print_loss(const struct planned *p)
 {
     struct str picture = { 0 };
@@ -475,6 +489,8 @@ run_pass(struct pass *s, struct err *err)
     for (size_t i = 0; i < s->plan.n; i++)
         if (save_result(&s->plan.list[i], err) < 0)
             return -1;
+    for (size_t i = 0; i < s->plan.n; i++)
+        warn_fvu(&s->plan.list[i]);
     for (size_t i = 0; s->cmd->plot && i < s->plan.n; i++)
         print_loss(&s->plan.list[i]);
     if (s->rows.n_bad)

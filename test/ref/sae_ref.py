@@ -34,7 +34,7 @@ import mkst  # noqa: E402
 
 NAMES = "W_enc", "b_enc", "W_dec", "b_dec"
 FILE_NAMES = dict(W_enc="encoder.weight", b_enc="encoder.bias", W_dec="W_dec", b_dec="b_dec")
-DEFAULTS = dict(k=32, batch=16384, n=0, activation="topk", aux_coef=1 / 32, aux_k=0, dead_after=10000000, lr=0.0,
+DEFAULTS = dict(k=32, batch=16384, n=0, activation="topk", aux_coef=1 / 32, aux_k=-1, dead_after=10000000, lr=0.0,
                 warmup=1000, decay=0.2, clip=0.0, normalize=1, compute="f32")
 LOG = "step", "rows", "loss", "fvu", "aux", "l0", "dead", "lr", "grad_norm"
 
@@ -97,10 +97,10 @@ def forward_backward(p, x, dead, o):
     d_h = np.where(h > 0, d_xhat @ p["W_dec"].T, 0)
 
     aux = 0.0
-    if dead.any() and o["aux_coef"] > 0:
+    if dead.any() and o["aux_coef"] > 0 and o["aux_k"]:
         a = np.zeros_like(h)
         of_dead = relu[:, dead]
-        a[:, dead] = np.where(largest(of_dead, o["aux_k"] or d // 2), of_dead, 0)
+        a[:, dead] = np.where(largest(of_dead, d // 2 if o["aux_k"] < 0 else o["aux_k"]), of_dead, 0)
         left = e - a @ p["W_dec"]
         total_e = ((e - e.mean(0)) ** 2).sum()
         with np.errstate(all="ignore"):
