@@ -1,5 +1,6 @@
 #include "core/regex.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -231,11 +232,21 @@ max_seconds(const struct regex_work *work)
     return REGEX_SECONDS + work->nbytes / REGEX_BYTES_PER_SECOND;
 }
 
+/* The seconds that this thread has run. */
+static double
+ran_s(void)
+{
+    struct timespec t = { 0 };
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /*
  * Adds to the work's seconds those that began since 'start', and is the time
  * now.  A search that takes a microsecond adds one once in a million times,
- * which is right on average, and cheaper than a finer clock.  If the process
- * was stopped, as by a laptop's lid, the seconds in which it ran count.
+ * which is right on average, and cheaper than a finer clock.  Seconds in which
+ * this thread did not run, as others had the CPU, do not count.
  */
 static time_t
 take_time(struct regex_work *work, time_t start)
@@ -243,11 +254,9 @@ take_time(struct regex_work *work, time_t start)
     time_t now = time(NULL);
 
     if (now > start) {
-        clock_t ran = clock();
-        double ran_s = (double)(ran - work->ran) / CLOCKS_PER_SEC;
-        double all_s = (double)(now - start);
+        double ran = ran_s();
 
-        work->seconds += all_s < ran_s ? all_s : ran_s;
+        work->seconds += fmin((double)(now - start), fabs(ran - work->ran));
         work->ran = ran;
     }
     return now;
@@ -330,7 +339,7 @@ regex_find(const struct regex *re, struct regex_work *work, const char *s,
         work->state = state = xcalloc(1, sizeof(*state));
         state->match = pcre2_match_data_create(1, NULL);
         state->context = pcre2_match_context_create(NULL);
-        work->ran = clock();
+        work->ran = ran_s();
     }
     if (state->match && state->context) {
         pcre2_set_match_limit(state->context, (uint32_t)max_matches(work));

@@ -64,7 +64,7 @@ void regex_free(struct regex *re);           /* NULL is fine */
 struct regex_work {
     uint64_t nbytes; /* of text: the caller adds them */
     double seconds;  /* that searches took */
-    clock_t ran;     /* the process's time when one was added */
+    double ran;      /* the thread's seconds when one was added */
     struct regex_state *state;
 };
 
