@@ -240,6 +240,7 @@ st-inspect stats -f --svg ./model/model.safetensors model
 st-inspect stats -f -o new --svg ./new model
 hf-infer model --ids 1,2 --nll -f -o model/config.json
 hf-infer model --ids 1,2 -f --logits model/model.safetensors
+hf-infer model --ids 1,2 --nll -f -o model/tokenizer_config.json
 hf-infer model --file ids.npy --acts resid:0 --ctx 4 -f --acts-ids ids.npy -o new
 hf-infer model --file ids.npy --acts resid:0 --ctx 4 --acts-ids new --acts-meta ./new -o a
 hf-infer model --ids 1,2 --acts resid:0 -f --acts-meta model/config.json -o new
@@ -272,6 +273,7 @@ sae-train -o no/new --svg ./no/new/state.safetensors $sae
 sae-train -o one_sae -f --init one_sae $sae
 sae-train -o one_sae -f --init one_sae/sae.safetensors $sae
 sae-train -o saes -f --sae a:init=saes/a $sae
+sae-train eval -s one_sae -f --svg ./x.npy x.npy
 sae-train -o dump -k 4 --batch 8 dump
 sae-train -o dump/no/new -k 4 --batch 8 dump
 saev-read -f -o dump/metadata.json dump

@@ -84,7 +84,7 @@ static const struct opt opts[] = {
       "how many rows of the input the run had, alone" },
     { 0, "json", NULL, "eval info", OPT_FLAG(json), "JSON instead of TSV" },
     TOOL_THREADS("train eval"),
-    TOOL_FORCE("train"),
+    TOOL_FORCE("train eval"),
     { 'v', "verbose", NULL, "train", OPT_FLAG(verbose),
       "a line for each step on stderr" },
     TOOL_QUIET,

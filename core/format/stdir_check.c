@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/format/stdir.h"
+#include "core/inuse.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/str.h"
@@ -155,6 +156,37 @@ is_adapter(const char *dir, struct err *err)
     return -1;
 }
 
+/* A model's small files are inputs, whether this command reads them or not. */
+static int
+input_files(const char *dir, struct err *err)
+{
+    static const char *const names[] = {
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "merges.txt",
+        "tokenizer.model",
+        "chat_template.jinja",
+        "preprocessor_config.json",
+    };
+    struct str path = { 0 };
+    struct stat st;
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names) && rc == 0; i++) {
+        str_clear(&path);
+        str_addf(&path, "%s/%s", dir, names[i]);
+        if (stat(path.s, &st) == 0)
+            rc = inuse_input(path.s, &st, err);
+    }
+    str_free(&path);
+    return rc;
+}
+
 int
 stdir_check(const char *dir, bool weights, struct err *err)
 {
@@ -165,7 +197,7 @@ stdir_check(const char *dir, bool weights, struct err *err)
     if (config || (!weights && stdir_has(dir, "tokenizer.json")))
         if (!weights || stdir_has(dir, STDIR_ONE_FILE) ||
             stdir_has(dir, STDIR_INDEX))
-            return 0;
+            return input_files(dir, err);
     if (stat(dir, &st) < 0)
         return err_sys(err, file_status(errno), "%s", dir);
     if (!S_ISDIR(st.st_mode)) {
