@@ -25,6 +25,10 @@ END
     run -0 --separate-stderr hf-infer towers -p "1+1=" --nll
     [ "$output" = "$want" ]
     [[ $stderr == *"towers: 2 tensors are not weights of this model, ignored (the first is model.layers.99.self_attn.q_norm.weight)"* ]]
+    write mask model.layers.0.self_attn.masked_bias
+    run -0 --separate-stderr hf-infer mask -p "1+1=" --nll
+    [ "$output" = "$want" ]
+    [[ $stderr == *"tensor model.layers.0.self_attn.masked_bias is not a weight of this model, ignored"* ]]
     says="another: tensor model.layers.1.self_attn.sinks is in a layer that is computed, but qwen3 has no such weight: it is another model's"
     run -65 hf-infer another -p "1+1=" --nll
     [ "$output" = "hf-infer: $says" ]

@@ -275,6 +275,19 @@ in_layer(const struct binder *b, const char *name)
     return end && *end == '.';
 }
 
+/* Is it no parameter: a mask, or a scale of a cache's numbers? */
+static bool
+is_buffer(const char *name)
+{
+    static const char *const globs[] = { "*attn.bias", "*.masked_bias",
+                                         "*.inv_freq", "*.[kv]_scale" };
+
+    for (size_t i = 0; i < sizeof(globs) / sizeof(*globs); i++)
+        if (!fnmatch(globs[i], name, 0))
+            return true;
+    return false;
+}
+
 int
 model_open(struct model **model, const char *path, struct err *err)
 {
@@ -305,7 +318,7 @@ model_open(struct model **model, const char *path, struct err *err)
             !fnmatch("*?.rotary_emb.cos_cached", name, 0) ||
             !fnmatch("*?.rotary_emb.sin_cached", name, 0))
             continue;
-        if (in_layer(&b, name)) {
+        if (in_layer(&b, name) && !is_buffer(name)) {
             err_set(
                 err, EX_DATAERR,
                 "%s: tensor %s is in a layer that is computed, but %s has no "
