@@ -271,7 +271,7 @@ END
 
 @test "hf-infer: JSON objects with a prompt are no plain text, unless --as-text says so" {
     # the text's ids, by the library's rule that a text is what it is
-    for line in '{"id":1,"text":"a b"}' '{"prompt":"a"}' '{"ids":[1]}' '[ {"messages":[]},' $'\357\273\277 {"te\\u0078t":"a"}'; do
+    for line in '{"id":1,"text":"a b"}' '{"title":"a"}' '{"prompt":"a"}' '{"ids":[1]}' '[ {"messages":[]},' $'\357\273\277 {"te\\u0078t":"a"}'; do
         printf '%s\n%s\n' "$line" '{"text":"c"}' >d.txt
         for how in '--acts resid:0' --nll '-n 1' '--top 1' --encode '--logits l.npy'; do
             # shellcheck disable=SC2086

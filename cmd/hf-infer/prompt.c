@@ -9,6 +9,8 @@
 #include "core/mem.h"
 #include "core/text/chat.h"
 
+#define FIRST_LINES 8 /* of a text, that may be JSON objects */
+
 #define PROMPT_MAX ((size_t)1 << 30) /* bytes */
 
 void
@@ -104,13 +106,17 @@ prompt_is_text(const struct run *run, const char *name, const struct str *text,
         jpull_enter(&j, '[', "an array");
         jpull_item(&j, ']');
     }
-    if (jpull_enter(&j, '{', "an object"))
+    for (int line = 0; line < FIRST_LINES && found == 4 && !j.expected &&
+                       jpull_peek(&j) == '{';
+         line++) {
+        jpull_enter(&j, '{', "an object");
         while (jpull_member(&j, &key)) {
             for (size_t i = 0; i < 4 && found == 4; i++)
                 if (jspan_is(&key, prompts[i]))
                     found = i;
             jpull_skip(&j);
         }
+    }
     if (j.expected || found == 4)
         return 0;
     return err_set(err, TU_USAGE,
