@@ -493,7 +493,7 @@ class Recorder:
         self._writer, self.path = None, None
 
     def __enter__(self):
-        if self._model.training:
+        if any(m.training for m in self._model.modules()):
             warnings.warn("the model is in training mode: its dropout is in "
                           "the activations", stacklevel=2)
         self._got = [None] * len(self._modules)
