@@ -78,7 +78,7 @@ sound() {
 
 @test "moe-sft train: a warm-up that the schedule does not get through is a warning" {
     run -0 --separate-stderr train run -n 1 --warmup 3 --log log b0.safetensors
-    [ "$stderr" = "moe-sft: 1 step, but --warmup 3: the learning rate does not reach --lr" ]
+    [ "$stderr" = "moe-sft: 1 step, but --warmup 3: the learning rate does not reach --lr (for so few: --warmup 0)" ]
     run -0 --separate-stderr train more -n 1 --total 4 --warmup 3 --log more.log b0.safetensors
     [ -z "$stderr" ]
 }

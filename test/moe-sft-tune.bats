@@ -73,11 +73,11 @@ print(*(sum(n[i:i + 4]) for i in (0, 4, 8)), end=" ")')" ]
 }
 
 @test "moe-sft tune: a warm-up that the steps do not get through is a warning" {
-    run -0 --separate-stderr tune run -n 2 --warmup 2
-    [ "$stderr" = "moe-sft: 2 steps, but --warmup 2: the learning rate does not reach --lr" ]
-    run -0 --separate-stderr tune run -n 3 --resume
+    run -0 --separate-stderr tune run -n 10 --warmup 10
+    [ "$stderr" = "moe-sft: 10 steps, but --warmup 10: the learning rate does not reach --lr (for so few: --warmup 1)" ]
+    run -0 --separate-stderr tune run -n 11 --resume
     [ -z "$stderr" ]
-    run -0 --separate-stderr tune run -f -n 2 --warmup 0.5
+    run -0 --separate-stderr tune run -f -n 10 --warmup 0.1 # 1
     [ -z "$stderr" ]
 }
 

@@ -152,14 +152,15 @@ dump("single", n=64, p=16, d=32, layers=[5])'
 
 @test "sae-train: fewer steps than --warmup are a warning" {
     warns() {
-        run -0 --separate-stderr train run -f "${@:2}"
-        [ "$stderr" = "${1:+sae-train: $1: the learning rate does not reach --lr}" ] || { echo "$stderr"; return 1; }
+        run -0 --separate-stderr train run -f "${@:3}"
+        [ "$stderr" = "${1:+sae-train: $1: the learning rate does not reach --lr (for so few: --warmup $2)}" ] || { echo "$stderr"; return 1; }
     }
-    warns "20 steps, but --warmup 1000"
-    warns "1 step, but --warmup 2" -n 1 --warmup 2
-    warns "" -n 2 --warmup 2
-    warns "" -n 1 --warmup 2 -q
-    warns "3 steps, but --warmup 7" -n 3 --sae a:warmup=7 --sae b:warmup=3 --sae c:warmup=7
+    warns "20 steps, but --warmup 1000" 2
+    warns "" "" --warmup 2
+    warns "1 step, but --warmup 2" 0 -n 1 --warmup 2
+    warns "" "" -n 2 --warmup 2
+    warns "" "" -n 1 --warmup 2 -q
+    warns "3 steps, but --warmup 7" 0 -n 3 --sae a:warmup=7 --sae b:warmup=3 --sae c:warmup=7
     # what is resumed has said it
     train run -f -n 2 --warmup 9 --decay 0
     run -0 --separate-stderr sae-train -o run -n 3 --resume rows.npy

@@ -7,7 +7,6 @@
 #include "core/map.h"
 #include "core/out.h"
 #include "core/str.h"
-#include "core/tty.h"
 
 bool
 train_is_stream(const struct cmd *cmd)
@@ -30,10 +29,7 @@ void
 train_warn_warmup(const struct schedule *s)
 {
     if (s->total && s->warmup >= s->total)
-        err_warn("%llu step%s, but --warmup %llu: the learning rate does not "
-                 "reach --lr",
-                 (unsigned long long)s->total, plural(s->total),
-                 (unsigned long long)s->warmup);
+        schedule_warn(s->total, s->warmup);
 }
 
 int

@@ -18,6 +18,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/autoencoder.h"
+#include "core/model/train/schedule.h"
 #include "core/outdir.h"
 #include "core/sig.h"
 #include "core/tool.h"
@@ -460,10 +461,7 @@ warn_warmup(const struct pass *s)
             p->o.warmup == said)
             continue;
         said = p->o.warmup;
-        err_warn("%llu step%s, but --warmup %llu: the learning rate does not "
-                 "reach --lr",
-                 (unsigned long long)p->total, plural(p->total),
-                 (unsigned long long)said);
+        schedule_warn(p->total, said);
     }
 }
 

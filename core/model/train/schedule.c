@@ -3,7 +3,9 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "core/err.h"
 #include "core/kernel/f64.h"
+#include "core/tty.h"
 
 const char *const schedule_names[] = { "constant", "linear", "cosine", NULL };
 
@@ -21,4 +23,13 @@ schedule_lr(const struct schedule *s, uint64_t step)
         return s->lr * (left / span);
     return s->lr *
            (0.5 * (1 + f64_cos(M_PI * (double)(step - s->warmup) / span)));
+}
+
+void
+schedule_warn(uint64_t steps, uint64_t warmup)
+{
+    err_warn("%llu step%s, but --warmup %llu: the learning rate does not reach "
+             "--lr (for so few: --warmup %llu)",
+             (unsigned long long)steps, plural(steps),
+             (unsigned long long)warmup, (unsigned long long)(steps / 10));
 }

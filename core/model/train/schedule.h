@@ -22,4 +22,8 @@ struct schedule {
 /* schedule_lr() is the rate of a step; the first is 0. */
 double schedule_lr(const struct schedule *s, uint64_t step);
 
+/* Warns that so many steps do not get through the warm-up, and says which one a
+ * run of them has room for: a tenth. */
+void schedule_warn(uint64_t steps, uint64_t warmup);
+
 #endif
