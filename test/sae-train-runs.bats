@@ -566,6 +566,19 @@ np.save("ints.npy", np.zeros((300, 32), "<i4"))'
     refused 2 "" sae-train rows.npy
 }
 
+@test "sae-train, eval: a directory of dumps means its only one, and acts/* the dumps" {
+    py -c 'from saev_dump import *; dump("acts/one", d=32, n=40, layers=(1,))'
+    echo x | tee acts/a.log >acts/m.json && cp rows.npy acts
+    IN=acts/one train want -n 3 && IN=acts train run -n 3 && same want run
+    sae-train eval -s want acts/one rows.npy >eval
+    run -0 --separate-stderr sae-train eval -s want acts/* # the .npy stays
+    [ "$output" = "$(cat eval)" ]
+    [ "$stderr" = "sae-train: acts/a.log: 2 files next to dumps, left out" ]
+    py -c 'from saev_dump import *; dump("acts/two", d=32, n=40, layers=(1,))'
+    run -66 sae-train eval -s want acts
+    [ "$output" = "sae-train: acts: holds 2 dumps, name one: acts/one, acts/two" ]
+}
+
 @test "sae-train: one step on fewer rows than a batch is the same from a file and from a pipe" {
     BATCH=6000 train want -n 1
     BATCH=6000 IN='' train run -n 1 < <(cat rows.npy)

@@ -63,3 +63,34 @@ END
     run -1 saev-read verify -q "$upper"
     [ "${lines[1]}" = "$upper"$'\t'"metadata.json: has the hash $(cat changed) (expected the directory's name)" ]
 }
+
+@test "saev-read: a directory of dumps means its only one, or which there are" {
+    py -c 'from saev_dump import *; dump("acts/one", n=4, layers=(1,))'
+    mkdir acts/lut acts/.two.part
+    for f in acts/lut/metadata.json acts/.two.part/metadata.json acts/acts-0.log acts/one.json acts/5; do echo '{}' >$f; done
+    saev-read -q acts/one >rows
+    saev-read -q acts/ | cmp - rows
+    [ "$(saev-read info acts)" = "$(saev-read info acts/one)" ]
+    run -0 saev-read verify acts
+    # files next to dumps are not in the way of acts/*, but an index may be a file's name
+    run -2 --separate-stderr saev-read -f -o acts/one/x acts
+    [ "${stderr_lines[0]}" = "saev-read: acts/one/x: would be written into acts/one, an input of this command" ]
+    rm -r acts/lut acts/5
+    saev-read info acts/one >info
+    run -0 --separate-stderr saev-read info acts/*
+    [ "$output" = "$(cat info)" ]
+    [ "$stderr" = "saev-read: acts/acts-0.log: 2 files next to dumps, left out" ]
+    cd acts
+    touch 1
+    saev-read -q one 1 | cmp - <(saev-read ./one 1)
+    cd ..
+    py -c 'from saev_dump import *; dump("acts/three", n=4, layers=(1,))'
+    for verb in '' info 'info --json' stats verify; do
+        run --separate-stderr saev-read $verb acts
+        [ "$status" = 66 ] || [ "$verb" = verify ]
+        [[ $output$stderr == *"acts: holds 2 dumps, name one: acts/one, acts/three"* ]]
+    done
+    rm -r acts/one acts/three
+    run -66 saev-read acts
+    [ "$output" = "saev-read: acts/metadata.json: No such file or directory" ]
+}

@@ -3,6 +3,7 @@
 
 #include "cmd/sae-train/cmd.h"
 #include "core/format/sae.h"
+#include "core/format/saevdir.h"
 #include "core/kernel/cpu.h"
 #include "core/mem.h"
 #include "core/tool.h"
@@ -167,6 +168,8 @@ main(int argc, char **argv)
     cmd.line = &line;
     cmd.paths = line.args;
     cmd.n_paths = line.n_args;
+    if (line.verb != INFO && !cmd.dim) /* of raw rows any file may be one */
+        cmd.n_paths = saevdir_operands(cmd.paths, cmd.n_paths);
     if (cmd.dim && cmd.x_dtype < 0)
         cmd.x_dtype = DT_F32;
     if (cmd.dim && cmd.layers && !cmd.tokens)

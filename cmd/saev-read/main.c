@@ -163,16 +163,20 @@ main(int argc, char **argv)
     int status;
 
     tool_parse(&line, &tool, argc, argv, &cmd);
+    line.n_args = saevdir_operands(line.args, line.n_args);
     if (line.n_args == 0)
         die_usage("a DUMP is missing");
     cmd.verb = verbs[line.verb].name;
     cmd.args = line.args;
     cmd.n_args = line.n_args;
     cmd.sharded = opt_given(&line, "shard");
-    for (int i = 0; i < cmd.n_args; i++) /* of rows: a DUMP, and numbers */
-        if ((i == 0 || line.verb != 0) &&
-            inuse_input_dir(cmd.args[i], &err) < 0)
+    for (int i = 0; i < cmd.n_args && (i == 0 || line.verb != 0); i++) {
+        char *dump = saevdir_find(cmd.args[i], &err); /* or the verb says so */
+
+        cmd.args[i] = dump ? dump : cmd.args[i];
+        if (inuse_input_dir(cmd.args[i], &err) < 0)
             die_err(&err);
+    }
     if (cmd.dtype == DT_BF16 && !cmd.raw)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
     sig_install(!cmd.deep); /* what was found until then is printed */

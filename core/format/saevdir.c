@@ -2,28 +2,32 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "core/format/npy.h"
 #include "core/inuse.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/tty.h"
 
-#define META_MAX ((size_t)64 << 20) /* a pickle in "data" can be large */
+#define META_MAX   ((size_t)64 << 20) /* a pickle in "data" can be large */
+#define LISTED_MAX 4                  /* dumps in a message */
 
 int
 saevdir_meta(struct saevdir *dir, const char *path, struct err *err)
 {
     struct str name = { 0 }, text = { 0 };
-    size_t n = strlen(path);
     int rc;
 
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    *dir = (struct saevdir){ .path = xstrndup(path, n) };
+    *dir = (struct saevdir){ .path = saevdir_find(path, err) };
+    if (!dir->path)
+        return -1;
     str_addf(&name, "%s/metadata.json", dir->path);
     rc = file_read_regular(name.s, META_MAX, &text, err);
     if (rc == 0)
@@ -56,6 +60,125 @@ hash_name_of(const char *path)
     return strlen(name) == n && strspn(name, "0123456789abcdefABCDEF") == n
                ? name
                : NULL;
+}
+
+/* Is it a directory of metadata and shards?  Tables have metadata.json, too. */
+static bool
+is_dump(const char *path)
+{
+    struct str name = { 0 };
+    bool yes;
+
+    str_addf(&name, "%s/metadata.json", path);
+    yes = !file_missing(name.s);
+    str_clear(&name);
+    str_addf(&name, "%s/acts000000.bin", path);
+    yes = yes && (hash_name_of(path) || !file_missing(name.s));
+    str_free(&name);
+    return yes;
+}
+
+/* What is hidden is a stage. */
+static int
+is_seen(const struct dirent *e)
+{
+    return e->d_name[0] != '.';
+}
+
+char *
+saevdir_find(const char *path, struct err *err)
+{
+    struct str name = { 0 }, list = { 0 };
+    struct dirent **entries = NULL;
+    size_t n = strlen(path), n_dumps = 0;
+    char *found;
+    int n_entries;
+
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    found = xstrndup(path, n);
+    str_addf(&name, "%s/metadata.json", found);
+    n_entries =
+        file_missing(name.s) ? scandir(path, &entries, is_seen, alphasort) : 0;
+    for (int i = 0; i < n_entries; i++) {
+        str_clear(&name);
+        str_addf(&name, "%.*s/%s", (int)n, path, entries[i]->d_name);
+        if (is_dump(name.s) && n_dumps++ < LISTED_MAX)
+            str_addf(&list, "%s%s", list.n ? ", " : "", name.s);
+        free(entries[i]);
+    }
+    free(entries);
+    if (n_dumps > 0) {
+        free(found);
+        found = n_dumps == 1 ? xstrdup(list.s) : NULL;
+    }
+    if (!found)
+        err_set(err, EX_NOINPUT, "%s: holds %zu dumps, name one: %s%s", path,
+                n_dumps, list.s, n_dumps > LISTED_MAX ? ", .." : "");
+    str_free(&name);
+    str_free(&list);
+    return found;
+}
+
+/* The bytes of a path that name the directory it is in, with a slash. */
+static size_t
+parent_of(const char *path)
+{
+    size_t n = strlen(path);
+
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    while (n > 0 && path[n - 1] != '/')
+        n--;
+    return n;
+}
+
+/* A regular file that is not .npy, and no INDEX. */
+static bool
+is_other_file(const char *path)
+{
+    struct stat st;
+    char head[8];
+    ssize_t n;
+    int fd;
+
+    if (!path[strspn(path, "0123456789:-")] || stat(path, &st) < 0 ||
+        !S_ISREG(st.st_mode))
+        return false;
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? 0 : read(fd, head, sizeof(head));
+    if (fd >= 0)
+        close(fd);
+    return n < 0 || !npy_sniff(head, (size_t)n);
+}
+
+int
+saevdir_operands(char **paths, int n)
+{
+    bool *dumps = xcalloc((size_t)n + 1, sizeof(*dumps));
+    const char *first = NULL;
+    int n_kept = 0;
+
+    for (int i = 0; i < n; i++)
+        dumps[i] = is_dump(paths[i]);
+    for (int i = 0; i < n; i++) {
+        size_t k = 0, n_parent = parent_of(paths[i]);
+        bool other = is_other_file(paths[i]);
+
+        while (other && k < (size_t)n &&
+               !(dumps[k] && parent_of(paths[k]) == n_parent &&
+                 !memcmp(paths[k], paths[i], n_parent)))
+            k++;
+        if (!other || k == (size_t)n)
+            paths[n_kept++] = paths[i];
+        else if (!first)
+            first = paths[i];
+    }
+    if (n_kept < n)
+        err_warn("%s: %d file%s next to dumps, left out", first, n - n_kept,
+                 plural((uint64_t)(n - n_kept)));
+    free(dumps);
+    return n_kept;
 }
 
 bool
@@ -275,8 +398,12 @@ saevdir_open(struct saevdir *dir, const char *path, struct err *err)
     struct err first = { 0 };
     int n;
 
-    if (inuse_input_dir(path, err) < 0 || saevdir_meta(dir, path, err) < 0)
+    if (saevdir_meta(dir, path, err) < 0)
         return -1;
+    if (inuse_input_dir(dir->path, err) < 0) {
+        saevdir_close(dir);
+        return -1;
+    }
     n = saevdir_check(dir, keep_first, &first, err);
     if (n == 0)
         return 0;

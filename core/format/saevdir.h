@@ -19,7 +19,7 @@ struct saevdir_file {
 };
 
 struct saevdir {
-    char *path; /* of the directory, without a slash at its end */
+    char *path; /* of the dump, without a slash at its end */
     struct saev saev;
     /* set by saevdir_check(), freed by saevdir_close() */
     struct saevdir_file *files; /* [n_listed] by shard, wrong ones, too */
@@ -42,6 +42,22 @@ void saevdir_close(struct saevdir *dir); /* a zeroed struct is fine */
 
 /* saevdir_meta() is saevdir_open() without a look at the shards. */
 int saevdir_meta(struct saevdir *dir, const char *path, struct err *err);
+
+/*
+ * saevdir_find() is the dump that 'path' names, by itself or because it is the
+ * only one in that directory, as saev-write -o DIR leaves it: both functions
+ * above begin with it.  The path of what may not be a dump is returned as it
+ * is.  NULL with 'err' set (EX_NOINPUT): there are several.
+ * Owner: the caller, free().
+ */
+char *saevdir_find(const char *path, struct err *err);
+
+/*
+ * saevdir_operands() makes acts/'*' name dumps alone: of operands, files that
+ * lie next to a dump are left out with a warning, unless they are .npy or look
+ * like an index.  Returns how many stay.
+ */
+int saevdir_operands(char **paths, int n);
 
 /*
  * saevdir_check() reports every problem, one line each for neighbours with the
