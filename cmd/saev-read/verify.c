@@ -96,57 +96,6 @@ right_size(const struct saevdir *dir, const struct saevdir_file *f)
            (f->shard == s->n_shards && s->n_imgs % s->shard_imgs == 0);
 }
 
-/* shards.json, one entry a shard: {"name", "n_imgs" or "n_examples"}. */
-static int
-check_shards_json(struct dump_check *c, const char *path, struct err *err)
-{
-    const struct saev *s = &c->dir.saev;
-    json_t *v = js_load(path, err);
-    struct js root = js_root(v, path);
-    size_t n = json_array_size(v);
-    bool extra = s->n_imgs % s->shard_imgs == 0 && n == s->n_shards + 1;
-    int rc = v ? 0 : -1;
-
-    if (v && !json_is_array(v))
-        rc = js_bad(&root, "an array", err);
-    else if (v && n != s->n_shards && !extra)
-        problem(c, "shards.json: lists %zu shard%s (expected %zu)", n,
-                plural(n), s->n_shards);
-    for (size_t i = 0; rc == 0 && i < n && i < s->n_shards + extra; i++) {
-        struct js entry = js_at(&root, i);
-        struct js name = js_get(&entry, "name");
-        struct js count = js_get(&entry, "n_imgs");
-        const char *found, *key = "n_imgs";
-        char expected[32];
-        int64_t n_imgs;
-        size_t want = i < s->n_shards ? saev_shard_imgs(s, i) : 0;
-
-        if (js_absent(&count)) {
-            key = "n_examples";
-            count = js_get(&entry, key);
-        }
-        if (js_str(&name, &found, NULL, err) < 0 ||
-            js_i64(&count, 0, INT64_MAX, &n_imgs, err) < 0) {
-            rc = -1;
-            break;
-        }
-        saev_shard_name(expected, i);
-        if (strcmp(found, expected) != 0)
-            problem(c, "shards.json: [%zu].name is \"%s\" (expected \"%s\")", i,
-                    found, expected);
-        else if ((size_t)n_imgs != want)
-            saevdir_problem(&c->run, i, i,
-                            "%s in shards.json is %zu (expected %zu)", key,
-                            (size_t)n_imgs, want);
-    }
-    saevdir_end_run(&c->run);
-    json_decref(v);
-    if (rc == 0 || err->status == EX_IOERR || err->status == EX_TEMPFAIL)
-        return rc;
-    problem(c, "%s", err->what);
-    return 0;
-}
-
 /* "HEX  acts000012.bin" in [line, end); false: it is not that. */
 static bool
 parse_entry(struct manifest_entry *entry, const char *line, const char *end)
@@ -264,10 +213,8 @@ check_others(struct dump_check *c, struct err *err)
     rc = saevdir_name_problem(&c->dir, &text, err);
     if (rc == 0 && text.n)
         problem(c, "%s", text.s);
-    str_clear(&path);
-    str_addf(&path, "%s/shards.json", c->dir.path);
     if (rc == 0 && s->version >= SAEV_1_0)
-        rc = check_shards_json(c, path.s, err);
+        rc = saevdir_check_list(&c->dir, &c->run, err);
     str_clear(&path);
     str_addf(&path, "%s/" MANIFEST_NAME, c->dir.path);
     if (rc == 0)

@@ -12,6 +12,7 @@
 
 #include "core/format/npy.h"
 #include "core/inuse.h"
+#include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/tty.h"
@@ -331,6 +332,85 @@ saevdir_end_run(struct saevdir_run *run)
     str_free(&line);
     free(run->what);
     run->what = NULL;
+}
+
+/* A problem of no shard. */
+static void
+report_line(struct saevdir_run *run, const char *fmt, ...)
+{
+    struct str line = { 0 };
+    va_list ap;
+
+    saevdir_end_run(run);
+    va_start(ap, fmt);
+    str_addv(&line, fmt, ap);
+    va_end(ap);
+    run->report(run->ctx, line.s);
+    run->n_reported++;
+    str_free(&line);
+}
+
+/* shards.json, one entry a shard: {"name", "n_imgs" or "n_examples"}. */
+static int
+check_entries(const struct saev *s, struct saevdir_run *run, const char *path,
+              json_t *v, struct err *err)
+{
+    struct js root = js_root(v, path);
+    size_t n = json_array_size(v);
+    bool extra = s->n_imgs % s->shard_imgs == 0 && n == s->n_shards + 1;
+
+    if (!json_is_array(v))
+        return js_bad(&root, "an array", err);
+    if (n != s->n_shards && !extra)
+        report_line(run, "%s: lists %zu shard%s (expected %zu)", path, n,
+                    plural(n), s->n_shards);
+    for (size_t i = 0; i < n && i < s->n_shards + extra; i++) {
+        struct js entry = js_at(&root, i);
+        struct js name = js_get(&entry, "name");
+        struct js count = js_get(&entry, "n_imgs");
+        const char *found, *key = "n_imgs";
+        char expected[32];
+        int64_t n_imgs;
+        size_t want = i < s->n_shards ? saev_shard_imgs(s, i) : 0;
+
+        if (js_absent(&count)) {
+            key = "n_examples";
+            count = js_get(&entry, key);
+        }
+        if (js_str(&name, &found, NULL, err) < 0 ||
+            js_i64(&count, 0, INT64_MAX, &n_imgs, err) < 0)
+            return -1;
+        saev_shard_name(expected, i);
+        if (strcmp(found, expected) != 0)
+            report_line(run, "%s: [%zu].name is \"%s\" (expected \"%s\")", path,
+                        i, found, expected);
+        else if ((size_t)n_imgs != want)
+            saevdir_problem(run, i, i,
+                            "%s in shards.json is %zu (expected %zu)", key,
+                            (size_t)n_imgs, want);
+    }
+    return 0;
+}
+
+int
+saevdir_check_list(const struct saevdir *dir, struct saevdir_run *run,
+                   struct err *err)
+{
+    struct str path = { 0 };
+    json_t *v;
+    int rc;
+
+    str_addf(&path, "%s/shards.json", dir->path);
+    v = js_load(path.s, err);
+    rc = v ? check_entries(&dir->saev, run, path.s, v, err) : -1;
+    saevdir_end_run(run);
+    if (rc < 0 && err->status != EX_IOERR && err->status != EX_TEMPFAIL) {
+        report_line(run, "%s", err->what);
+        rc = 0;
+    }
+    json_decref(v);
+    str_free(&path);
+    return rc;
 }
 
 int

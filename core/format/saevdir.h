@@ -85,6 +85,11 @@ void saevdir_problem(struct saevdir_run *run, size_t first, size_t last,
     __attribute__((format(printf, 4, 5)));
 void saevdir_end_run(struct saevdir_run *run);
 
+/* saevdir_check_list() reports what does not match in shards.json, which dumps
+ * have from protocol 1.0.0 on.  0, or -1 with 'err' set (EX_IOERR). */
+int saevdir_check_list(const struct saevdir *dir, struct saevdir_run *run,
+                       struct err *err);
+
 /* saevdir_name_hash(): the last name of the dump's path, or else that of what a
  * link means, if it is 64 hex digits, in any case. */
 bool saevdir_name_hash(const struct saevdir *dir, char name[SAEV_HASH_MAX]);
