@@ -288,14 +288,21 @@ END
     run -1 saev-read verify -q d e f g h
     diff - <(echo "$output") <<END
 dump	problem
-d	labels.bin: 20 bytes (expected 21)
 d	acts000001.bin: n_imgs in shards.json is 4 (expected 3)
 d	acts000002.bin: n_imgs in shards.json is 4 (expected 1)
+d	labels.bin: 20 bytes (expected 21)
 e	shards.json: lists 2 shards (expected 3)
-f	shards.json: No such file or directory
+f	shards.json: missing
 g	shards.json: [1].name is "acts000002.bin" (expected "acts000001.bin")
 h	shards.json: [2].n_imgs is "x" (expected a whole number from 0 to 9223372036854775807)
 END
+    # whoever opens a dump that was interrupted would read zeros
+    sed -i 's/n_imgs/n_examples/g; s/: 3\(.*\): 3/: 3\1: 0/' a/shards.json
+    for verb in '' stats '--shuffle'; do
+        run -65 saev-read -q $verb a
+        [ "$output" = "saev-read: a/acts000001.bin: n_examples in shards.json is 0 (expected 3)" ]
+    done
+    saev-read -q b | cmp - <(saev-read -q f) # there is none to ask
 }
 
 @test "saev-read verify --deep: NaN, infinities, images of zeros and padding are counted as by numpy" {

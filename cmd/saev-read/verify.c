@@ -213,8 +213,10 @@ check_others(struct dump_check *c, struct err *err)
     rc = saevdir_name_problem(&c->dir, &text, err);
     if (rc == 0 && text.n)
         problem(c, "%s", text.s);
-    if (rc == 0 && s->version >= SAEV_1_0)
-        rc = saevdir_check_list(&c->dir, &c->run, err);
+    str_clear(&path);
+    str_addf(&path, "%s/shards.json", c->dir.path);
+    if (s->version >= SAEV_1_0 && file_missing(path.s))
+        problem(c, "shards.json: missing");
     str_clear(&path);
     str_addf(&path, "%s/" MANIFEST_NAME, c->dir.path);
     if (rc == 0)

@@ -392,15 +392,17 @@ check_entries(const struct saev *s, struct saevdir_run *run, const char *path,
     return 0;
 }
 
-int
-saevdir_check_list(const struct saevdir *dir, struct saevdir_run *run,
-                   struct err *err)
+/* If it is there. */
+static int
+check_list(const struct saevdir *dir, struct saevdir_run *run, struct err *err)
 {
     struct str path = { 0 };
-    json_t *v;
-    int rc;
+    json_t *v = NULL;
+    int rc = 0;
 
     str_addf(&path, "%s/shards.json", dir->path);
+    if (dir->saev.version < SAEV_1_0 || file_missing(path.s))
+        goto out;
     v = js_load(path.s, err);
     rc = v ? check_entries(&dir->saev, run, path.s, v, err) : -1;
     saevdir_end_run(run);
@@ -408,6 +410,7 @@ saevdir_check_list(const struct saevdir *dir, struct saevdir_run *run,
         report_line(run, "%s", err->what);
         rc = 0;
     }
+out:
     json_decref(v);
     str_free(&path);
     return rc;
@@ -459,7 +462,7 @@ saevdir_check(struct saevdir *dir, void (*report)(void *ctx, const char *what),
     if (next < s->n_shards)
         saevdir_problem(&run, next, s->n_shards - 1, "missing");
     saevdir_end_run(&run);
-    return run.n_reported;
+    return check_list(dir, &run, err) < 0 ? -1 : run.n_reported;
 }
 
 /* Keeps the first problem. */

@@ -32,7 +32,9 @@ struct saevdir {
 /*
  * saevdir_open() reads the metadata and checks the shards: each exists with
  * its size, the last one short or of full size, and one more of zeros at most
- * where the images fill theirs.
+ * where the images fill theirs.  Where shards.json exists, which dumps have
+ * from protocol 1.0.0 on, it must have as many images of each: a writer that
+ * was interrupted leaves 0, and zeros in the shard.
  * 0, or -1 with 'err' set: EX_NOINPUT (no such dump), EX_DATAERR (the first
  * problem), EX_IOERR.
  * Owner: the caller, until saevdir_close().
@@ -84,11 +86,6 @@ void saevdir_problem(struct saevdir_run *run, size_t first, size_t last,
                      const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 void saevdir_end_run(struct saevdir_run *run);
-
-/* saevdir_check_list() reports what does not match in shards.json, which dumps
- * have from protocol 1.0.0 on.  0, or -1 with 'err' set (EX_IOERR). */
-int saevdir_check_list(const struct saevdir *dir, struct saevdir_run *run,
-                       struct err *err);
 
 /* saevdir_name_hash(): the last name of the dump's path, or else that of what a
  * link means, if it is 64 hex digits, in any case. */
