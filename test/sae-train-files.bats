@@ -122,3 +122,36 @@ np.save("nan.npy", np.load("rows.npy") * np.nan)'
     run -74 --separate-stderr bash -c 'sae-train info run >/dev/full'
     [ "${#stderr_lines[@]}" = 1 ]
 }
+
+@test "sae-train: arrays that follow each other on a stream are one, also to eval and after a stop" {
+    py -c 'import numpy as np
+x = np.random.default_rng(1).normal(size=(750, 16)).astype("f4")
+np.save("x.npy", x)
+for i in range(3):
+    np.save("x%d.npy" % i, x[250 * i:250 * i + 250])
+np.save("narrow.npy", x[:, :8])
+np.save("half.npy", x.astype("f2"))'
+    of=(-q -k 4 --latents 32 --batch 100 --warmup 1 --decay 0)
+    sae-train "${of[@]}" -o want x.npy
+    cat x?.npy | sae-train "${of[@]}" -o all
+    cmp want/log.tsv all/log.tsv
+    cmp want/sae.safetensors all/sae.safetensors
+    cat x0.npy x1.npy | sae-train "${of[@]}" -o cut
+    cat x?.npy | sae-train "${of[@]}" -o cut --resume
+    cmp want/sae.safetensors cut/sae.safetensors
+    cat x?.npy | sae-train "${of[@]}" -o n -n 7
+    cmp want/sae.safetensors n/sae.safetensors
+    cmp <(cat x?.npy | sae-train eval -q -s want) <(sae-train eval -q -s want x.npy)
+    run -0 --separate-stderr bash -c 'cat x?.npy | sae-train "${@:2}" --decay 0.2 -o falls' - "${of[@]}"
+    [[ $stderr == "sae-train: more arrays follow the first, whose rows end at step 2: "* ]]
+    for next in "narrow F32 [.., 8]" "half F16 [.., 16]"; do
+        for to in "-f -k 4 --latents 32 --batch 100 -o other" "eval -s want"; do
+            # shellcheck disable=SC2086 # words
+            run -65 --separate-stderr sae-train -q $to < <(cat x0.npy "${next%% *}.npy")
+            [ "$stderr" = "sae-train: standard input: an array of ${next#* } follows (expected F32 [.., 16], as before)" ]
+        done
+    done
+    run -65 --separate-stderr sae-train -q -f -k 4 --latents 32 -o other < <(cat x0.npy; echo junk)
+    [ "$stderr" = "sae-train: standard input: more data (expected 250 rows by its header)" ]
+    [ ! -e other/sae.safetensors ]
+}

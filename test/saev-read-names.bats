@@ -19,15 +19,15 @@ END
 }
 
 @test "saev-read: metadata that were changed after the dump got its name are read with a warning" {
-    saev-read "$name" >before.npy 2>err
+    saev-read --layer all "$name" >before.npy 2>err
     [ ! -s err ]
     sed -i 's/42/43/' "$name/metadata.json"
     said="saev-read: $name/metadata.json: has the hash $(cat changed) (expected the directory's name), read as it is"
-    saev-read "$name/" >after.npy 2>err
+    saev-read --layer all "$name/" >after.npy 2>err
     [ "$(cat err)" = "$said" ]
     cmp before.npy after.npy
     ln -s "$name" link
-    for verb in stats meta "rows --index" "rows --sample 3"; do
+    for verb in stats meta "rows --index" "rows --layer all --sample 3"; do
         # shellcheck disable=SC2086
         saev-read $verb link 2>err >/dev/null
         [ "$(cat err)" = "${said/$name\//link/}" ]
@@ -56,7 +56,7 @@ END
     said="metadata.json: has the hash $name, but the directory's name has it in upper case, where other readers do not find it"
     run -1 saev-read verify -q "$upper"
     [ "${lines[1]}" = "$upper"$'\t'"$said" ]
-    saev-read "$upper" 2>err >/dev/null
+    saev-read --layer all "$upper" 2>err >/dev/null
     [ "$(cat err)" = "saev-read: $upper/$said, read as it is" ]
     run -65 saev-read --strict "$upper"
     sed -i 's/42/43/' "$upper/metadata.json"

@@ -203,7 +203,7 @@ json.dump(meta(n=1 << 21, p=7, d=1, imgs_a_shard=1 << 21), open("d/metadata.json
     grep -qxE "saev-read: shuffle: seed 0, epoch 9, by way of \.: 12806400 bytes in [0-9]+ parts" err
     saev-read -v --window 7 d 2>err >out
     grep -qx "saev-read: shuffle: seed 0, epoch 0, through 7 slots" err
-    saev-read --shuffle --mem 1M d 2>err >out
+    saev-read --shuffle --layer all --mem 1M d 2>err >out
     [ "$(cat err)" = "saev-read: d/metadata.json: layers is not ascending: its order is kept" ]
 }
 

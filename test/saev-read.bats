@@ -1,6 +1,21 @@
 # saev-read on dumps that numpy made: test/ref/saev_dump.py.
 load helpers
 
+@test "saev-read: rows of several layers without --layer are said, on purpose they are not" {
+    py -c 'from saev_dump import *; dump("d", layers=(1, 3)), dump("one", layers=(3,))'
+    warned="saev-read: d: the rows of all its layers, 1, 3, are used (one alone: --layer N; all of them: --layer all)"
+    for o in "" --shuffle "--window 2" "--sample 3" "--imgs 1-2" "--view cls"; do
+        run -0 --separate-stderr bash -c "saev-read $o d | cat"
+        [ "$stderr" = "$warned" ]
+        for more in "--layer all d" "--layer 3 d" "-q d" one; do
+            run -0 --separate-stderr bash -c "saev-read ${o/1-2/0-0} $more | cat"
+            [ -z "$stderr" ]
+        done
+    done
+    run -0 --separate-stderr bash -c 'saev-read d 3 | cat; saev-read --rows <(echo 3) d | cat; saev-read --index d; saev-read stats d'
+    [ -z "$stderr" ]
+}
+
 @test "saev-read: every view, layer and form of dump is numpy's indexing" {
     py - <<'END'
 import itertools, io, subprocess, numpy as np
@@ -111,10 +126,10 @@ END
 
 @test "saev-read -v: one line sums up; -q is silent" {
     py -c 'from saev_dump import *; dump("d", layers=(1, 2), d=6, n=7)'
-    saev-read -v --dtype f16 --raw d >out 2>err
+    saev-read -v --layer all --dtype f16 --raw d >out 2>err
     grep -qE '^saev-read: 56 rows, 672 bytes in [0-9.]+ s, [0-9.]+ GB/s, .+, [a-z0-9]+, threads: [0-9]+$' err
     [ "$(wc -l <err)" -eq 1 ]
-    saev-read d 2>err >out
+    saev-read --layer all d 2>err >out
     [ ! -s err ]
 }
 
@@ -123,7 +138,7 @@ END
     examples saev-read.1 >script
     PATH=$(dirname "$PYTHON"):$PATH
     run -0 --separate-stderr bash -e script
-    [ -z "$stderr" ]
+    [ -z "$(grep -v "^saev-read: dump: the rows of all its layers, -2, 13, are used" <<<"$stderr")" ]
     [[ $'\n'$output$'\n' == *$'\nsound\nall parts are sound\n'* ]] # -e does not see what stands before &&
     [ "$(wc -c <some.npy)" -eq $((128 + 6 * 20)) ] && [ "$(wc -c <ten.npy)" -eq $((128 + 10 * 20)) ]
 }
@@ -133,7 +148,7 @@ END
     examples saev-read.5 >script
     PATH=$(dirname "$PYTHON"):$PATH
     run -0 --separate-stderr bash -e script
-    [ -z "$stderr" ]
+    [ -z "$(grep -v "^saev-read: dump: the rows of all its layers, -2, 13, are used" <<<"$stderr")" ]
     [ "$(grep -c $'\t' <<<"$output")" -eq $((1 + 6 + 1 + 3)) ] # two tables of places
     [ "$(wc -l <places.tsv)" -eq 101 ]
     [ -s layer13.json ]

@@ -37,18 +37,34 @@ source_close(struct source *s)
     }
 }
 
-/* One SAE for all layers of a dump is seldom what is meant. */
-static void
-warn_layers(const char *path, const struct saev *s)
+/* N of "layers.N" in a hook's name; -1: it has none. */
+static int64_t
+hook_layer(const char *hook)
 {
-    struct str list = { 0 };
+    for (const char *s = hook; s && (s = strstr(s, "layers.")); s++)
+        if ((s == hook || s[-1] == '.') && s[7] >= '0' && s[7] <= '9')
+            return strtoll(s + 7, NULL, 10);
+    return -1;
+}
 
-    for (size_t i = 0; i < s->n_layers; i++)
-        str_addf(&list, "%s%lld", i ? ", " : "", (long long)s->layers[i]);
-    err_warn("%s: the rows of all its layers, %s, are used (one alone: "
-             "saev-read --layer N)",
-             path, list.s);
-    str_free(&list);
+/* Has a dump the layer that the SAE's hook names, and no other?  A negative
+ * one, counted from the model's end, may be any. */
+static int
+check_hook(const struct saevdir *dir, const struct row_options *o, size_t i,
+           struct err *err)
+{
+    const struct saev *s = &dir->saev;
+    int64_t n = hook_layer(o->hooks[i]);
+    size_t k = o->n_layers ? i : 0, end = o->n_layers ? i + 1 : s->n_layers;
+    bool mixed = o->n_layers == 0 && s->n_layers > 1;
+
+    for (; n >= 0 && k < end && k < s->n_layers; k++)
+        if (s->layers[k] != n && (mixed || s->layers[k] >= 0))
+            return err_set(err, EX_DATAERR,
+                           "%s: rows of layer %lld are not of %s (one layer "
+                           "alone: saev-read --layer N)",
+                           dir->path, (long long)s->layers[k], o->hooks[i]);
+    return 0;
 }
 
 /* Each shard is a source: rows image by image, layer by layer. */
@@ -62,8 +78,13 @@ add_dump(struct row_stream *in, const char *path, const struct row_options *o,
 
     if (saevdir_open(&dir, path, err) < 0)
         return -1;
-    if (o->n_layers == 0 && dir.saev.n_layers > 1)
-        warn_layers(path, &dir.saev);
+    for (size_t i = 0; i < o->n_hooks; i++)
+        if (check_hook(&dir, o, i, err) < 0) {
+            saevdir_close(&dir);
+            return -1;
+        }
+    if (o->n_layers == 0)
+        saevdir_warn_layers(&dir, "saev-read --layer N");
     n = dir.saev.n_shards;
     for (size_t i = 0; i < n; i++) {
         struct source *s;

@@ -43,6 +43,7 @@ open_rows(struct pass *s, struct err *err)
     const struct train_cmd *cmd = s->cmd;
     uint64_t batch = s->plan.o.batch, steps = s->plan.steps, n;
     char what[100];
+    int rc;
     const struct row_options o = {
         .paths = cmd->paths,
         .n_paths = cmd->n_paths,
@@ -51,12 +52,18 @@ open_rows(struct pass *s, struct err *err)
         .tokens = cmd->tokens,
         .n_layers = s->plan.n_layers,
         .layers = s->plan.layers,
+        .hooks = xcalloc(s->plan.n, sizeof(char *)),
+        .n_hooks = s->plan.n,
         .batch = (size_t)batch,
         .input_at = cmd->input_at,
         .skip_bad = s->plan.o.skip_bad,
     };
 
-    if (rows_open(&s->rows, &o, err) < 0)
+    for (size_t i = 0; i < s->plan.n; i++)
+        o.hooks[i] = s->plan.list[i].o.hook;
+    rc = rows_open(&s->rows, &o, err);
+    free(o.hooks);
+    if (rc < 0)
         return -1;
     /* files may be gone over as often as it takes; but one step, as a pass,
      * needs no whole batch */

@@ -24,6 +24,7 @@ struct read_cmd {
     int n_args;
     enum saev_tokens tokens; /* --view */
     int64_t layer;           /* --layer; SAEV_ALL_LAYERS */
+    bool layer_given;        /* "all" on purpose, too */
     struct index_range imgs; /* --imgs; first > last: all */
     enum dtype dtype;        /* of the rows written: F32, F16, BF16 */
     bool raw;                /* no .npy header */

@@ -169,6 +169,7 @@ main(int argc, char **argv)
     cmd.verb = verbs[line.verb].name;
     cmd.args = line.args;
     cmd.n_args = line.n_args;
+    cmd.layer_given = opt_given(&line, "layer");
     cmd.sharded = opt_given(&line, "shard");
     for (int i = 0; i < cmd.n_args && (i == 0 || line.verb != 0); i++) {
         char *dump = saevdir_find(cmd.args[i], &err); /* or the verb says so */

@@ -271,6 +271,8 @@ rows_main(struct read_cmd *cmd, struct err *err)
                        "INDEX or --rows");
     if (target_open(&t, cmd, cmd->args[0], err) < 0)
         return -1;
+    if (!cmd->layer_given && !cmd->index && cmd->n_args == 1 && !cmd->rows)
+        saevdir_warn_layers(&t.dir, "--layer N; all of them: --layer all");
     rc = cmd->sample || !random ? copy_rows(cmd, &t, err)
                                 : shuffle_main(cmd, &t, err);
     target_close(&t);

@@ -196,6 +196,20 @@ saevdir_name_hash(const struct saevdir *dir, char hash[SAEV_HASH_MAX])
     return name != NULL;
 }
 
+void
+saevdir_warn_layers(const struct saevdir *dir, const char *option)
+{
+    const struct saev *s = &dir->saev;
+    struct str list = { 0 };
+
+    for (size_t i = 0; i < s->n_layers; i++)
+        str_addf(&list, "%s%lld", i ? ", " : "", (long long)s->layers[i]);
+    if (s->n_layers > 1)
+        err_warn("%s: the rows of all its layers, %s, are used (one alone: %s)",
+                 dir->path, list.s, option);
+    str_free(&list);
+}
+
 int
 saevdir_name_problem(const struct saevdir *dir, struct str *problem,
                      struct err *err)

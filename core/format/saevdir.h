@@ -100,6 +100,10 @@ bool saevdir_name_hash(const struct saevdir *dir, char name[SAEV_HASH_MAX]);
 int saevdir_name_problem(const struct saevdir *dir, struct str *problem,
                          struct err *err);
 
+/* saevdir_warn_layers() warns, where a dump has several layers, that the rows
+ * of all are used as one; 'option' leaves the others out. */
+void saevdir_warn_layers(const struct saevdir *dir, const char *option);
+
 /* saevdir_shard() opens a shard for reading; an fd that the caller closes, or
  * -1 with 'err' set.  saevdir_shard_path() is its name for messages. */
 int saevdir_shard(const struct saevdir *dir, size_t shard, struct err *err);
