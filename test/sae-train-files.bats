@@ -155,3 +155,11 @@ np.save("half.npy", x.astype("f2"))'
     [ "$stderr" = "sae-train: standard input: more data (expected 250 rows by its header)" ]
     [ ! -e other/sae.safetensors ]
 }
+
+@test "sae-train --resume: a log of a run that was killed before its first state is its own" {
+    train want -n 2
+    mkdir run
+    head -n 1 want/log.tsv >run/log.tsv
+    train run -n 2 --resume
+    cmp want/log.tsv run/log.tsv
+}

@@ -77,14 +77,14 @@ set_state(struct planned *p, const struct train_cmd *cmd)
 }
 
 int
-save_claim(const struct planned *p, struct err *err)
+save_claim(const struct planned *p, bool resume, struct err *err)
 {
     const char *svg = p->svg_path.n ? p->svg_path.s : NULL;
 
-    if (outdir_claim(p->dir.s, files, N_FILES, p->has_state, err) < 0)
+    if (outdir_claim(p->dir.s, files, N_FILES, resume, err) < 0)
         return -1;
     return svg && (inuse_check(svg, err) < 0 ||
-                   inuse_claim(svg, p->has_state, err) < 0)
+                   inuse_claim(svg, resume, err) < 0)
                ? -1
                : 0;
 }

@@ -13,7 +13,7 @@
  * that is resumed.  save_state() writes it, and draws the picture;
  * save_result() writes the SAE.  0, or -1 with 'err' set.
  */
-int save_claim(const struct planned *p, struct err *err);
+int save_claim(const struct planned *p, bool resume, struct err *err);
 int save_open(struct planned *p, const struct train_cmd *cmd, struct err *err);
 int save_state(struct planned *p, struct err *err);
 int save_result(struct planned *p, struct err *err);

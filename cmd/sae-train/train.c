@@ -527,7 +527,7 @@ train_main(const struct train_cmd *cmd, struct err *err)
     if (rc == 0 && cmd->resume && !has_states(&s.plan))
         err_warn("%s: there is no run to resume: one begins", cmd->output);
     for (size_t i = 0; i < s.plan.n && rc == 0; i++)
-        rc = save_claim(&s.plan.list[i], err);
+        rc = save_claim(&s.plan.list[i], cmd->resume, err);
     if (rc == 0)
         rc = open_rows(&s, err);
     if (rc == 0)
