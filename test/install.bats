@@ -53,10 +53,10 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     put DESTDIR="$PWD/stage/" PREFIX=/
     [ -x stage/bin/st-inspect ]
     run -2 put PREFIX='~nobody/.local'
+    [[ $output == *"write the directory's whole name"* ]]
     # a line of the list for each name: none may have two
     run -2 put PREFIX=$'x\nf /etc/passwd'
     [[ ${lines[0]} == "install: a directory has a newline in its name" ]]
-    [[ $output == *"write the directory's whole name"* ]]
 }
 
 @test "install: what pkg-config says of a PREFIX with spaces and quotes is one word each" {
