@@ -242,7 +242,8 @@ check_file(struct train_log *log, bool picture, const double *records, size_t n,
             line = end + 1;
         str_add(&log->first, line, strcspn(line, "\n"));
     }
-    if (!same && (rc == 0 || err->status != EX_IOERR))
+    if (!same &&
+        (rc == 0 || (err->status != EX_IOERR && err->status != EX_TEMPFAIL)))
         rc = not_ours(path, picture ? "picture" : "log", err);
     str_free(&found);
     str_free(&ours);
