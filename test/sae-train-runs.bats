@@ -135,15 +135,19 @@ dump("single", n=64, p=16, d=32, layers=[5])'
     [ -z "$stderr" ]
     # negative layers, and names of another form, cannot be compared
     for o in "dump 2 --hook layers.2.mlp" "dump 2 --layers layers.22,layers.5,layers.2" \
-        "single 5 --hook m.layers.2.mlp" "single 5 --sae a --sae b:hook=layers.55"; do
+        "single 5 --hook m.layers.2.mlp" "single 5 --sae a --sae b:hook=layers.55" \
+        "single 5 --hook blocks.2.hook_mlp_out" "single 5 --hook blocks.22.hook_resid_pre"; do
         read -r IN n o <<<"$o"
         # shellcheck disable=SC2086
         IN=$IN run -65 --separate-stderr train x -n 3 --warmup 2 $o
-        [[ $stderr =~ ^"sae-train: $IN: rows of layer "(-2|$n)" are not of "(m\.)?layers\.[25]+(\.mlp)?" (one layer alone: saev-read --layer N)"$ ]]
+        [[ $stderr =~ ^"sae-train: $IN: rows of layer "(-2|$n)" are not of "(m\.)?(lay|block)e?r?s\.[25]+[._a-z]*" (one layer alone: saev-read --layer N)"$ ]]
         [ ! -e x/sae.safetensors ]
     done
-    IN=single run -0 --separate-stderr train other -n 3 --warmup 2 --hook h.3.mlp
-    [ -z "$stderr" ]
+    # before block 6 is the output of layer 5, unless TransformerLens numbered it
+    for h in h.3.mlp blocks.6.hook_resid_pre blocks.5.hook_resid_pre; do
+        IN=single run -0 --separate-stderr train $h -n 3 --warmup 2 --hook $h
+        [ -z "$stderr" ]
+    done
     run -0 --separate-stderr sae-train eval -s all dump
     [[ $stderr == *": the rows of all its layers, -2, 2, 5, are used "* ]]
     IN=single run -0 --separate-stderr train one -n 3 --warmup 2

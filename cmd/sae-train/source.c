@@ -10,6 +10,8 @@
 #include "core/format/saevdir.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/names.h"
+#include "core/model/splice.h"
 #include "core/str.h"
 
 size_t
@@ -37,33 +39,32 @@ source_close(struct source *s)
     }
 }
 
-/* N of "layers.N" in a hook's name; -1: it has none. */
-static int64_t
-hook_layer(const char *hook)
-{
-    for (const char *s = hook; s && (s = strstr(s, "layers.")); s++)
-        if ((s == hook || s[-1] == '.') && s[7] >= '0' && s[7] <= '9')
-            return strtoll(s + 7, NULL, 10);
-    return -1;
-}
-
 /* Has a dump the layer that the SAE's hook names, and no other?  A negative
- * one, counted from the model's end, may be any. */
+ * one, counted from the model's end, may be any.  blocks.N.hook_resid_pre is
+ * the output of layer N - 1, as hf-infer numbers it, or of TransformerLens's
+ * block N. */
 static int
 check_hook(const struct saevdir *dir, const struct row_options *o, size_t i,
            struct err *err)
 {
     const struct saev *s = &dir->saev;
-    int64_t n = hook_layer(o->hooks[i]);
     size_t k = o->n_layers ? i : 0, end = o->n_layers ? i + 1 : s->n_layers;
     bool mixed = o->n_layers == 0 && s->n_layers > 1;
+    const char *hook = o->hooks[i] ? o->hooks[i] : "", *rest;
+    enum tap_point point;
+    int64_t block, layer;
 
-    for (; n >= 0 && k < end && k < s->n_layers; k++)
-        if (s->layers[k] != n && (mixed || s->layers[k] >= 0))
+    if (!names_layer(hook, &block, &rest))
+        return 0;
+    if (!splice_find(hook, &point, &layer))
+        layer = block;
+    for (; k < end && k < s->n_layers; k++)
+        if (s->layers[k] != layer &&
+            (mixed || (s->layers[k] >= 0 && s->layers[k] != block)))
             return err_set(err, EX_DATAERR,
                            "%s: rows of layer %lld are not of %s (one layer "
                            "alone: saev-read --layer N)",
-                           dir->path, (long long)s->layers[k], o->hooks[i]);
+                           dir->path, (long long)s->layers[k], hook);
     return 0;
 }
 

@@ -18,6 +18,23 @@ names_short(const char *name)
 }
 
 const char *
+names_layer(const char *name, int64_t *n, const char **end)
+{
+    for (const char *s = name; *s; s++) {
+        bool starts = s == name || s[-1] == '.';
+        char *after;
+
+        if (!starts || (strncmp(s, "layers.", 7) && strncmp(s, "blocks.", 7)) ||
+            s[7] < '0' || s[7] > '9')
+            continue;
+        *n = strtoll(s + 7, &after, 10);
+        *end = after;
+        return s;
+    }
+    return NULL;
+}
+
+const char *
 names_root(const struct stdir *dir)
 {
     return !stdir_find(dir, ROOT "norm.weight") &&

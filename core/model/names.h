@@ -8,12 +8,20 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/format/stdir.h"
 #include "core/near.h"
 
 /* names_short() is what follows "model." in a name, or all of it. */
 const char *names_short(const char *name);
+
+/*
+ * names_layer() finds "layers.N", or TransformerLens's "blocks.N", at the start
+ * of a name or after a dot: where it begins, what follows it in '*end', and N,
+ * INT64_MAX if it is beyond that; NULL if there is none.
+ */
+const char *names_layer(const char *name, int64_t *n, const char **end);
 
 /* names_root() is what the names of a model's tensors begin with in this
  * directory: "model." or "". */

@@ -1,6 +1,5 @@
 #include "core/model/splice.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +33,7 @@ struct splices {
 /* What follows "layers.N" of a module's name, and "blocks.N" of a
  * TransformerLens hook.  A decoder layer and the halves of it are known by
  * their outputs, linear layers by their inputs. */
-static const struct {
+static const struct hook_name {
     const char *name;
     enum tap_point point;
     int layer; /* added to N */
@@ -59,38 +58,24 @@ static const struct {
     { ".attn.hook_z", TAP_IN_O, 0 },
 };
 
-/* The number after a prefix, and what follows it; NULL if there is none. */
-static const char *
-after_layer(const char *name, const char *prefix, int64_t *layer)
+bool
+splice_find(const char *hook, enum tap_point *point, int64_t *layer)
 {
-    size_t n = strlen(prefix);
-    char *end;
+    const char *name = names_short(hook), *end;
+    bool is_layer = names_layer(name, layer, &end) == name;
+    bool is_tl = *name == 'b';
+    size_t n = is_tl ? sizeof(tl_hooks) / sizeof(*tl_hooks)
+                     : sizeof(modules) / sizeof(*modules);
 
-    if (strncmp(name, prefix, n) != 0 || name[n] < '0' || name[n] > '9')
-        return NULL;
-    errno = 0;
-    *layer = strtoll(name + n, &end, 10);
-    return errno ? NULL : end;
-}
+    for (size_t i = 0; is_layer && *layer < INT64_MAX && i < n; i++) {
+        const struct hook_name *h = is_tl ? &tl_hooks[i] : &modules[i];
 
-static bool
-find_hook(const char *hook, enum tap_point *point, int64_t *layer)
-{
-    const char *name = names_short(hook);
-    const char *end = after_layer(name, "layers.", layer);
-
-    for (size_t i = 0; end && i < sizeof(modules) / sizeof(*modules); i++)
-        if (!strcmp(end, modules[i].name)) {
-            *point = modules[i].point;
-            return true;
-        }
-    end = after_layer(name, "blocks.", layer);
-    for (size_t i = 0; end && i < sizeof(tl_hooks) / sizeof(*tl_hooks); i++)
-        if (!strcmp(end, tl_hooks[i].name)) {
-            *point = tl_hooks[i].point;
-            *layer += tl_hooks[i].layer;
-            return true;
-        }
+        if (strcmp(end, h->name) != 0)
+            continue;
+        *point = h->point;
+        *layer += h->layer;
+        return true;
+    }
     *point = TAP_RESID;
     *layer = -1;
     return !strcmp(name, "embed_tokens");
@@ -102,8 +87,8 @@ splice_compare(const struct sae *sae, const char *at)
     enum tap_point points[2];
     int64_t layers[2];
 
-    if (sae->hook && find_hook(sae->hook, &points[0], &layers[0]) &&
-        find_hook(at, &points[1], &layers[1]) &&
+    if (sae->hook && splice_find(sae->hook, &points[0], &layers[0]) &&
+        splice_find(at, &points[1], &layers[1]) &&
         (points[0] != points[1] || layers[0] != layers[1]))
         err_warn("%s: is of %s, by its configuration, and is used at %s",
                  sae->path, sae->hook, at);
@@ -117,7 +102,7 @@ check_hook(struct splices *ss, struct splice *s, bool is_given, struct err *err)
     const char *path = s->a.sae.path;
     const struct splice **at;
 
-    if (!find_hook(s->hook, &s->point, &s->layer))
+    if (!splice_find(s->hook, &s->point, &s->layer))
         return err_set(err, status,
                        "%s: \"%s\" is not a hook point (layers.3, "
                        "layers.3.mlp, layers.3.mlp.gate_proj, ..)",
