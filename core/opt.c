@@ -273,9 +273,8 @@ print_option(const struct opt_tool *tool, const struct opt *o, FILE *to)
     str_free(&help);
 }
 
-/* The usage, whole; the verbs, or the one that is asked about. */
-static void
-print_usage(const struct opt_line *line, FILE *to)
+void
+opt_print_usage(const struct opt_line *line, FILE *to)
 {
     const struct opt_tool *tool = line->tool;
     const struct opt_verb *verbs = tool->verbs;
@@ -309,7 +308,7 @@ opt_print_help(const struct opt_line *line, FILE *to)
     const struct opt *o;
     int n_hidden = 0;
 
-    print_usage(line, to);
+    opt_print_usage(line, to);
     for (int i = 0; (o = opt_at(tool, i)); i++) {
         for (const struct opt_group *g = tool->groups; g && g->first; g++)
             if (!strcmp(g->first, o->name))
@@ -392,13 +391,16 @@ find_mode(struct opt_line *line, struct err *err)
 }
 
 /* The first operand, if it is a verb; where it need not be one, it can be a
- * file. */
+ * file.  A word of letters that is 'first' on the line was meant as a verb, if
+ * there is no file of that name. */
 static int
-find_verb(struct opt_line *line, struct err *err)
+find_verb(struct opt_line *line, const char *first, struct err *err)
 {
     const struct opt_verb *verbs = line->tool->verbs;
     const char *word = line->n_args ? line->args[0] : "";
     bool needed = line->tool->verb_needed;
+    bool meant = *word && word == first &&
+                 !word[strspn(word, "abcdefghijklmnopqrstuvwxyz")];
     struct str text = { 0 };
     struct near near;
     int rc = 0;
@@ -414,7 +416,7 @@ find_verb(struct opt_line *line, struct err *err)
         near_try(&near, verbs[i].name, strlen(verbs[i].name));
         str_addf(&text, "%s%s", i ? ", " : "", verbs[i].name);
     }
-    if (!needed && (!*near.name || !file_missing(word)))
+    if (!needed && ((!meant && !*near.name) || !file_missing(word)))
         goto out;
     if (!*word)
         rc = err_set(err, TU_USAGE, "a verb is missing: %s", text.s);
@@ -560,7 +562,8 @@ opt_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
     line->args = argv + optind;
     line->n_args = argc - optind;
     if ((tool->modes && find_mode(line, err) < 0) ||
-        (tool->verbs && find_verb(line, err) < 0) || check_verb(line, err) < 0)
+        (tool->verbs && find_verb(line, first, err) < 0) ||
+        check_verb(line, err) < 0)
         return -1;
     return check_rules(line, err);
 }

@@ -185,6 +185,10 @@ int opt_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
 /* opt_given() is how often the option of that long name is given. */
 int opt_given(const struct opt_line *line, const char *name);
 
+/* opt_print_usage() writes the usage, the summary and the verbs, or of --help
+ * the verb that is asked about. */
+void opt_print_usage(const struct opt_line *line, FILE *to);
+
 /* opt_print_help() writes what --help says: usage, summary, tables; of a verb
  * its options, else the common ones, or all. */
 void opt_print_help(const struct opt_line *line, FILE *to);

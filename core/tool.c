@@ -72,12 +72,18 @@ tool_host(void)
     return host;
 }
 
+static void
+try_help(void)
+{
+    fprintf(stderr, "Try '%s --help'\n", self->name);
+}
+
 _Noreturn void
 die_err(const struct err *err)
 {
     say(err->what);
     if (err->status == TU_USAGE)
-        fprintf(stderr, "Try '%s --help'\n", self->name);
+        try_help();
     exit(err->status);
 }
 
@@ -128,6 +134,11 @@ tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
         if (o->letter == 'j')
             *(int *)((char *)to + o->to.at) = par_default();
     c = opt_parse(line, tool, argc, argv, to, &err);
+    if (argc < 2) {
+        opt_print_usage(line, stderr);
+        try_help();
+        exit(TU_USAGE);
+    }
     if (c < 0)
         die_err(&err);
     if (c == 'h')

@@ -42,9 +42,10 @@
  * mapped file that shrank becomes a line and EX_IOERR, and so does a file that
  * outgrows ulimit -f.  Then it is opt_parse() with the common part done:
  * --help, --version and --completions SHELL, which the installation uses, are
- * answered on stdout and exit 0, a usage error prints its line and "Try
- * 'TOOL --help'" and exits TU_USAGE, --quiet, which every table has, drops
- * warnings, and an int that -j sets is par_default() without it.
+ * answered on stdout and exit 0, a usage error prints its line, or without any
+ * arguments the usage, and "Try 'TOOL --help'" and exits TU_USAGE, --quiet,
+ * which every table has, drops warnings, and an int that -j sets is
+ * par_default() without it.
  */
 void tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
                 char **argv, void *to);

@@ -140,7 +140,7 @@ deep() {
     short=$(printf 'm%.0s' $(seq $((n > 255 ? 255 : n))))
     for to in "$d/${C}n" "$d/$short/$C" "$d/$C/$C/$C"; do
         for tool in "st-inspect cat $DEMO model.norm.weight --dtype f32 -o" \
-            "hf-infer $DEMO --ids 1 --logits" "saev-read no -o"; do
+            "hf-infer $DEMO --ids 1 --logits" "saev-read ./no -o"; do
             run --separate-stderr $tool "$to"
             [[ $status == 73 || ($tool == saev-read* && $status == 66) ]]
             [ "${#stderr_lines[@]}" = 1 ]

@@ -385,6 +385,39 @@ said() {
     moe-sft --help tune | cmp - <(moe-sft --help)
 }
 
+@test "every tool without arguments prints its usage on standard error, status 2" {
+    for t in $TOOLS; do
+        run -2 --separate-stderr "$t" </dev/null
+        [ -z "$output" ]
+        # --help up to its first heading
+        diff <("$t" --help | sed '/^[a-zA-Z, ]*:$/,$d') - <<<"${stderr%$'\n'*}"
+        [ "${stderr_lines[-1]}" = "Try '$t --help'" ]
+    done
+}
+
+@test "every tool: a first word that is neither file nor verb is answered with the verbs" {
+    mkdir there
+    n=0
+    for t in $TOOLS; do
+        verbs=$("$t" --help | sed -n '/^[a-zA-Z, ]*:$/q; s/^  \([a-z][a-z]*\) .*/\1/p' | paste -sd ,)
+        for words in help "ls there"; do
+            # shellcheck disable=SC2086
+            run ! --separate-stderr "$t" $words </dev/null
+            [[ $status =~ ^(2|66)$ && $stderr_lines == "$t: "* ]]
+            [ -n "$verbs" ] || continue
+            [[ $status = 2 && $stderr_lines == "$t: \"${words%% *}\" is n"*" a verb: ${verbs//,/, }" ]]
+            n=$((n + 1))
+        done
+    done
+    [ -n "${LEFT_OUT:-}" ] || [ "$n" = 10 ]
+    # names that are no words, a word after an option and a file stay operands
+    run -66 st-inspect ./help
+    run -66 saev-read acts7
+    run -66 st-inspect --json help
+    cp "$DEMO/model.safetensors" help
+    st-inspect help | cmp - <(st-inspect list help)
+}
+
 @test "options: the page has them in the order of --help" {
     for t in $TOOLS; do
         "$t" --help all | sed -n 's/^  \(-., \|    \)\(--[a-z0-9-]*\).*/\2/p' >help

@@ -655,7 +655,7 @@ assert error < float(sys.argv[1]), error' ${dtype#*:}
 
 @test "lut-precompute: usage errors are status 2 with one line and the hint" {
     make_cases
-    for args in "" "-m model" "-m model -s six --dtype fp8" "-m model -s six --fuse kv" \
+    for args in "-q" "-m model" "-m model -s six --dtype fp8" "-m model -s six --fuse kv" \
         "-m model -s six --centering none" "-m model -s six --shard 3/3" "-m model -s six --k 0" \
         "-m model -s six extra" "--index t -m model" \
         "--index t --layers x" "--index t --resume" "-m model -s six --dry-run --verify"; do

@@ -584,7 +584,7 @@ assert d["memory_total"] >= d["memory_base"] + d["memory_cache"]' <<<"$output"
 }
 
 @test "moe-sft: what the command line lacks or has too much of is said" {
-    run -2 moe-sft
+    run -2 moe-sft -q
     [ "${lines[0]}" = "moe-sft: a verb is missing: info, init, forward, backward, train, tune, check, merge, convert, quantize, bench" ]
     run -2 moe-sft fly
     [ "${lines[0]}" = 'moe-sft: "fly" is not a verb: info, init, forward, backward, train, tune, check, merge, convert, quantize, bench' ]

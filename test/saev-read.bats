@@ -68,8 +68,8 @@ END
     truncate -s 480 d/acts000003.bin
     run -65 saev-read -q d
     [ "$output" = "saev-read: d/acts000003.bin: beyond the last shard (n_imgs is 7, 3 a shard)" ]
-    run -66 saev-read nowhere
-    [ "$output" = "saev-read: nowhere/metadata.json: No such file or directory" ]
+    run -66 saev-read ./nowhere
+    [ "$output" = "saev-read: ./nowhere/metadata.json: No such file or directory" ]
 }
 
 @test "saev-read --batch: numpy reads one array after another from a pipe" {

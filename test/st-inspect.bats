@@ -111,8 +111,10 @@ END
     verbs='list, tree, stats, hash, verify, diff, cat, meta'
     run -2 --separate-stderr st-inspect lst a.safetensors
     [ "${stderr_lines[0]}" = "st-inspect: \"lst\" is neither a file nor a verb: $verbs (did you mean \"list\"?)" ]
-    run -66 st-inspect nothing a.safetensors # near none
-    [ "$output" = "st-inspect: nothing: No such file or directory" ]
+    run -2 --separate-stderr st-inspect nothing a.safetensors # near none
+    [ "${stderr_lines[0]}" = "st-inspect: \"nothing\" is neither a file nor a verb: $verbs" ]
+    run -66 st-inspect ./nothing a.safetensors
+    [ "$output" = "st-inspect: ./nothing: No such file or directory" ]
     cp a.safetensors lst
     st-inspect lst >by-name
     st-inspect list lst | cmp - by-name
@@ -261,8 +263,8 @@ END
         run -65 st-inspect "${f%%:*}"
         [[ $output == "st-inspect: ${f%%:*}: "*"${f##*:}"* ]]
     done
-    run -66 st-inspect nothere
-    [ "$output" = "st-inspect: nothere: No such file or directory" ]
+    run -66 st-inspect ./nothere
+    [ "$output" = "st-inspect: ./nothere: No such file or directory" ]
 }
 
 @test "directories: shards are one model, and every fault names its file" {

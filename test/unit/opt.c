@@ -456,9 +456,16 @@ test_line_verbs(void)
     refused(&verbs_tool, "stat --raw",
             "\"stat\" is neither a file nor a verb: list, tree, stats (did you "
             "mean \"stats\"?)");
-    parse(&verbs_tool, "stump --raw", &line, &rc, &err);
-    tap_ok(rc == 0 && line.verb == 0 && line.n_args == 1,
-           "opt_parse: what is like no verb is an operand");
+    refused(&verbs_tool, "fly --raw",
+            "\"fly\" is neither a file nor a verb: list, tree, stats");
+    for (const char *const *w =
+             (const char *const[]){ "fly.st --raw", "--raw fly", "/ --raw",
+                                    NULL };
+         *w; w++) {
+        parse(&verbs_tool, *w, &line, &rc, &err);
+        tap_ok(rc == 0 && line.verb == 0 && line.n_args == 1,
+               "opt_parse: '%s': an operand", *w);
+    }
     refused(&verbs_tool, "stats --raw",
             "option --raw has no meaning for stats");
     refused(&needy_tool, "--json", "a verb is missing: list, tree, stats");
