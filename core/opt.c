@@ -143,6 +143,14 @@ find_name(const struct opt_tool *tool, const char *name, size_t n)
     abort();
 }
 
+const struct opt *
+opt_of(const struct opt_tool *tool, const char *name)
+{
+    if (name[1] != '-')
+        return &tool->opts[find_value(tool, name[1])];
+    return &tool->opts[find_name(tool, name + 2, strlen(name + 2))];
+}
+
 /* "-o", or "--dtype". */
 static void
 add_name(struct str *text, const struct opt *o)

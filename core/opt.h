@@ -189,6 +189,9 @@ int opt_given(const struct opt_line *line, const char *name);
  * the verb that is asked about. */
 void opt_print_usage(const struct opt_line *line, FILE *to);
 
+/* opt_of() is the option that a tool's own tables call "--lr" or "-n". */
+const struct opt *opt_of(const struct opt_tool *tool, const char *name);
+
 /* opt_print_help() writes what --help says: usage, summary, tables; of a verb
  * its options, else the common ones, or all. */
 void opt_print_help(const struct opt_line *line, FILE *to);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/dtype.h"
+#include "core/js.h"
 #include "core/mem.h"
 #include "core/opt.h"
 #include "core/str.h"
@@ -245,6 +246,99 @@ opt_put(const struct opt *o, const char *name, const char *arg, void *to,
     return 0;
 }
 
+const char *
+opt_keep(struct opt_list *list, const char *s, size_t n)
+{
+    list->item = xrealloc(list->item, list->n + 1, sizeof(*list->item));
+    return list->item[list->n++] = xstrndup(s, n);
+}
+
+void
+opt_drop(struct opt_list *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        free((char *)(uintptr_t)list->item[i]);
+    free(list->item);
+    *list = (struct opt_list){ 0 };
+}
+
+void
+opt_save(const struct opt *o, const void *from, struct str *text)
+{
+    const void *at = (const char *)from + o->to.at;
+    const char *next = o->arg, *s;
+    size_t n;
+
+    str_adds(text, "");
+    switch (o->to.kind) {
+    case OPT_IS_FLAG:
+        str_addc(text, *(const bool *)at ? '1' : '0');
+        break;
+    case OPT_IS_TEXT:
+    case OPT_IS_FILE:
+        s = *(const char *const *)at;
+        str_adds(text, s ? s : "");
+        break;
+    case OPT_IS_I64:
+        str_addf(text, "%lld", (long long)*(const int64_t *)at);
+        break;
+    case OPT_IS_U64:
+        str_addf(text, "%llu", (unsigned long long)*(const uint64_t *)at);
+        break;
+    case OPT_IS_F64:
+        js_put_f64(text, *(const double *)at);
+        break;
+    case OPT_IS_WORD:
+    case OPT_IS_DTYPE:
+        for (int i = 0; (s = next_choice(&next, &n)); i++)
+            if (*(const int *)at == value_of(o, i, s, n))
+                str_add(text, s, n);
+        break;
+    default:
+        break;
+    }
+}
+
+void
+opt_copy(const struct opt *o, const void *from, void *to)
+{
+    static const size_t sizes[] = {
+        [OPT_IS_FLAG] = sizeof(bool),    [OPT_IS_TEXT] = sizeof(char *),
+        [OPT_IS_FILE] = sizeof(char *),  [OPT_IS_I64] = sizeof(int64_t),
+        [OPT_IS_U64] = sizeof(uint64_t), [OPT_IS_F64] = sizeof(double),
+        [OPT_IS_WORD] = sizeof(int),     [OPT_IS_DTYPE] = sizeof(int),
+    };
+
+    memcpy((char *)to + o->to.at, (const char *)from + o->to.at,
+           sizes[o->to.kind]);
+}
+
+int
+opt_load(const struct opt *o, const char *name, const char *text,
+         const void *defaults, void *to, struct err *err)
+{
+    void *at = (char *)to + o->to.at;
+    struct str own = { 0 };
+    int rc = 0;
+
+    if (defaults)
+        opt_save(o, defaults, &own);
+    if (own.s && !strcmp(own.s, text)) {
+        opt_copy(o, defaults, to);
+    } else if (o->to.kind == OPT_IS_FLAG) {
+        rc = opt_choice(name, text, "0|1", err);
+        if (rc >= 0)
+            *(bool *)at = rc;
+    } else if (!*text &&
+               (o->to.kind == OPT_IS_FILE || o->to.kind == OPT_IS_TEXT)) {
+        *(const char **)at = NULL;
+    } else {
+        rc = opt_put(o, name, text, to, err);
+    }
+    str_free(&own);
+    return rc < 0 ? -1 : 0;
+}
+
 /* Ranges that end beyond it are of whatever a program can hold. */
 #define MAX_SHOWN 1000000
 
@@ -275,7 +369,6 @@ void
 opt_default(const struct opt *o, const void *defaults, struct str *text)
 {
     const void *at = (const char *)defaults + o->to.at;
-    const char *next = o->arg, *word;
     size_t n;
     double x;
     int i = 0;
@@ -301,9 +394,7 @@ opt_default(const struct opt *o, const void *defaults, struct str *text)
         break;
     case OPT_IS_WORD:
     case OPT_IS_DTYPE:
-        for (; (word = next_choice(&next, &n)); i++)
-            if (*(const int *)at == value_of(o, i, word, n))
-                str_add(text, word, n);
+        opt_save(o, defaults, text);
         break;
     default:
         break;

@@ -45,6 +45,11 @@ struct opt_list {
     size_t n;
 };
 
+/* opt_keep() adds a copy of n bytes of 's' to a list, for what points to it,
+ * and returns it; opt_drop() frees a list of such copies. */
+const char *opt_keep(struct opt_list *list, const char *s, size_t n);
+void opt_drop(struct opt_list *list);
+
 /*
  * opt_put() takes the argument of option 'o', which the user knows as 'name',
  * to its place in the tool's struct: 0, or -1 with 'err' set (TU_USAGE).
@@ -56,5 +61,20 @@ int opt_put(const struct opt *o, const char *name, const char *arg, void *to,
             struct err *err);
 void opt_default(const struct opt *o, const void *defaults, struct str *text);
 void opt_range(const struct opt *o, struct str *text);
+
+/*
+ * An option as text in a file, from which a later command has it, if it is a
+ * flag ("0", "1"), a number, a word or a text.
+ * opt_save() appends its value in 'from', the tool's struct; "": none.
+ * opt_load() takes such a text, which must outlive 'to', to its place there: 0,
+ * or -1 with 'err' set (TU_USAGE): it is not what opt_put() takes.  What the
+ * option is in 'defaults', if they are not NULL, may be out of range, as a 0
+ * for "not given".
+ * opt_copy() gives the option in 'to' the value that it has in 'from'.
+ */
+void opt_save(const struct opt *o, const void *from, struct str *text);
+int opt_load(const struct opt *o, const char *name, const char *text,
+             const void *defaults, void *to, struct err *err);
+void opt_copy(const struct opt *o, const void *from, void *to);
 
 #endif

@@ -471,7 +471,7 @@ assert d.count(was) == 1 and len(was) == len(now), (was, now)
 open("run/state.safetensors", "wb").write(d.replace(was, now))
 EOF
         run -65 --separate-stderr sae-train -o run --resume rows.npy
-        [[ $stderr == "sae-train: run/state.safetensors: is damaged"* || $stderr == *"does not say what --k was" ]] ||
+        [[ $stderr == "sae-train: run/state.safetensors: is damaged"* || $stderr == *"does not say what --k was (now 32; --force starts a new run)" ]] ||
             { echo "$was: $stderr"; false; }
     done <<'END'
 "--lr":"0 "--lr":"1

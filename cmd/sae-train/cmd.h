@@ -41,11 +41,11 @@ struct sae_options {
 };
 
 struct train_cmd {
+    struct sae_options o; /* first: their places are those in it */
     const struct opt_line *line;
     char **paths; /* [n_paths] operands after the verb */
     int n_paths;
     const char *output;
-    struct sae_options o;
     struct opt_list saes; /* --sae NAME:.. */
     const char *layers;   /* --layers NAME,.. */
     uint64_t tokens;      /* of raw rows by layers */

@@ -8,131 +8,52 @@
 
 #include "core/format/sae.h"
 #include "core/format/st.h"
-#include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/opt_value.h"
 #include "core/tty.h"
 
 #define DEFAULT_LR   2e-4    /* at */
 #define DEFAULT_LR_N 16384.0 /* latents; by the root of their number */
 #define MAX_SAES     ((size_t)4096)
 
-/* ---- the fields of struct sae_options ---- */
+/* ---- options that SAEs of a pass, or a resumed run, have ---- */
 
-enum kind { IS_U64, IS_F64, IS_FLAG, IS_WORD, IS_TEXT };
 enum {
     FREE = 1,  /* a resumed run may change it */
     COMMON = 2 /* of all SAEs of a pass */
 };
 
 static const struct field {
-    const char *key; /* an option, and a setting of the state; without dashes
-                      * a key of --sae */
-    enum kind kind;
-    size_t at;
-    const char *words;
-    double min, max;
+    const char *key; /* of the state; without dashes a key of --sae */
     int flags;
 } fields[] = {
-#define AT(f) offsetof(struct sae_options, f)
-    { "--k", IS_U64, AT(k), NULL, 1, 1e9, 0 },
-    { "--latents", IS_U64, AT(latents), NULL, 1, UINT32_MAX - 1, 0 },
-    { "--expansion", IS_U64, AT(expansion), NULL, 1, 1e6, 0 },
-    { "--activation", IS_WORD, AT(activation), "topk|batchtopk", 0, 0, 0 },
-    { "--compute", IS_WORD, AT(compute), "f32|bf16", 0, 0, 0 },
-    { "--aux-coef", IS_F64, AT(aux_coef), NULL, 0, 1e9, 0 },
-    { "--aux-k", IS_U64, AT(aux_k), NULL, 0, 1e9, 0 },
-    { "--dead-after", IS_U64, AT(dead_after), NULL, 1, 0x1p63, 0 },
-    { "--lr", IS_F64, AT(lr), NULL, 0, 1e9, 0 },
-    { "--warmup", IS_U64, AT(warmup), NULL, 0, UINT32_MAX, 0 },
-    { "--decay", IS_F64, AT(decay), NULL, 0, 1, 0 },
-    { "--clip", IS_F64, AT(clip), NULL, 0, 1e9, 0 },
-    { "--no-normalize", IS_FLAG, AT(no_normalize), "0|1", 0, 0, 0 },
-    { "--seed", IS_U64, AT(seed), NULL, 0, 0, 0 },
-    { "--init", IS_TEXT, AT(init), NULL, 0, 0, FREE },
-    { "--hook", IS_TEXT, AT(hook), NULL, 0, 0, FREE },
-    { "--batch", IS_U64, AT(batch), NULL, 1, 1 << 30, COMMON },
-    { "--format", IS_WORD, AT(format), "sparsify|saelens", 0, 0,
-      FREE | COMMON },
-    { "--skip-bad", IS_FLAG, AT(skip_bad), "0|1", 0, 0, FREE | COMMON },
-    { "--log-every", IS_U64, AT(log_every), NULL, 1, UINT32_MAX,
-      FREE | COMMON },
-#undef AT
+    { "--k", 0 },
+    { "--latents", 0 },
+    { "--expansion", 0 },
+    { "--activation", 0 },
+    { "--compute", 0 },
+    { "--aux-coef", 0 },
+    { "--aux-k", 0 },
+    { "--dead-after", 0 },
+    { "--lr", 0 },
+    { "--warmup", 0 },
+    { "--decay", 0 },
+    { "--clip", 0 },
+    { "--no-normalize", 0 },
+    { "--seed", 0 },
+    { "--init", FREE },
+    { "--hook", FREE },
+    { "--batch", COMMON },
+    { "--format", FREE | COMMON },
+    { "--skip-bad", FREE | COMMON },
+    { "--log-every", FREE | COMMON },
 };
 #define N_FIELDS (sizeof(fields) / sizeof(*fields))
 enum { F_LATENTS = 1, F_EXPANSION = 2, F_HOOK = 15 };
 #define BOTH_SIZES (1u << F_LATENTS | 1u << F_EXPANSION)
 
-static void *
-field_at(struct sae_options *o, const struct field *f)
-{
-    return (char *)o + f->at;
-}
-
-/* Takes the text of a value to its field. */
-static int
-put_field(struct planned *p, const struct field *f, const char *name,
-          const char *text, struct err *err)
-{
-    void *at = field_at(&p->o, f);
-    uint64_t max = f->max > 0 ? (uint64_t)f->max : UINT64_MAX;
-    int word;
-
-    switch (f->kind) {
-    case IS_U64:
-        return opt_u64(name, text, (uint64_t)f->min, max, at, err);
-    case IS_F64:
-        return opt_f64(name, text, f->min, f->max, at, err);
-    case IS_FLAG:
-    case IS_WORD:
-        word = opt_choice(name, text, f->words, err);
-        if (word < 0)
-            return -1;
-        if (f->kind == IS_FLAG)
-            *(bool *)at = word;
-        else
-            *(int *)at = word;
-        return 0;
-    case IS_TEXT:
-        p->texts = xrealloc(p->texts, p->n_texts + 1, sizeof(*p->texts));
-        p->texts[p->n_texts] = xstrdup(text);
-        *(const char **)at = *text ? p->texts[p->n_texts] : NULL;
-        p->n_texts++;
-        return 0;
-    }
-    return 0;
-}
-
-static void
-get_field(const struct sae_options *o, const struct field *f, struct str *to)
-{
-    const void *at = field_at((struct sae_options *)(uintptr_t)o, f);
-    const char *word = f->words;
-
-    str_clear(to);
-    str_adds(to, "");
-    switch (f->kind) {
-    case IS_U64:
-        str_addf(to, "%llu", (unsigned long long)*(const uint64_t *)at);
-        break;
-    case IS_F64:
-        js_put_f64(to, *(const double *)at);
-        break;
-    case IS_FLAG:
-        str_addc(to, *(const bool *)at ? '1' : '0');
-        break;
-    case IS_WORD:
-        for (int i = 0; i < *(const int *)at; i++)
-            word = strchr(word, '|') + 1;
-        str_add(to, word, strcspn(word, "|"));
-        break;
-    case IS_TEXT:
-        if (*(const char *const *)at)
-            str_adds(to, *(const char *const *)at);
-        break;
-    }
-}
+_Static_assert(offsetof(struct train_cmd, o) == 0,
+               "options have the same places in both");
 
 /* ---- the list ---- */
 
@@ -196,7 +117,7 @@ add_sae(struct sae_plan *plan, const char *spec, struct err *err)
     for (s += *s == ':'; *s; s += *s == ',') {
         size_t n = strcspn(s, ","), key_n = strcspn(s, "="), i = 0;
         struct str name = { 0 };
-        char *value;
+        const char *value;
         int rc;
 
         while (i < N_FIELDS && (strlen(fields[i].key + 2) != key_n ||
@@ -207,10 +128,10 @@ add_sae(struct sae_plan *plan, const char *spec, struct err *err)
                            "--sae %s: \"%.*s\" is not KEY=VALUE of an option "
                            "that SAEs of a pass may differ in",
                            spec, (int)n, s);
-        value = xstrndup(s + key_n + 1, n - key_n - 1);
+        value = opt_keep(&p->kept, s + key_n + 1, n - key_n - 1);
         str_addf(&name, "--sae %s: %s", p->name, fields[i].key + 2);
-        rc = put_field(p, &fields[i], name.s, value, err);
-        free(value);
+        rc = opt_load(opt_of(plan->cmd->line->tool, fields[i].key), name.s,
+                      value, NULL, &p->o, err);
         str_free(&name);
         if (rc < 0)
             return -1;
@@ -338,9 +259,8 @@ number_of(const struct st *st, const char *key)
 
 /* Options that were not given are the state's; --layers says which layer. */
 static int
-take_state(struct planned *p, bool by_layers, struct err *err)
+take_state(struct planned *p, const struct train_cmd *cmd, struct err *err)
 {
-    struct str name = { 0 };
     struct st st;
     int rc = 0;
 
@@ -350,43 +270,17 @@ take_state(struct planned *p, bool by_layers, struct err *err)
     p->total = number_of(&st, "-n");
     p->asked = number_of(&st, "asked");
     p->saved = number_of(&st, "step");
-    if (!by_layers)
+    if (!cmd->layers)
         p->layer = (size_t)number_of(&st, "layer");
     p->layers = number_of(&st, "layers");
     p->saes = number_of(&st, "saes");
-    for (size_t i = 0; rc == 0 && i < N_FIELDS; i++) {
-        const struct field *f = &fields[i];
-        const char *value = st_meta(&st, f->key);
-
-        if (!value && i != F_EXPANSION && !(f->flags & FREE))
-            rc = err_set(err, EX_DATAERR, "%s: does not say what %s was",
-                         p->state_path.s, f->key);
-        if ((p->given & 1u << i) || !value)
-            continue;
-        if (i == F_LATENTS && (p->given & 1u << F_EXPANSION))
-            continue;
-        str_clear(&name);
-        str_addf(&name, "%s: %s", p->state_path.s, f->key);
-        rc = put_field(p, f, name.s, value, err);
-        if (rc < 0)
-            err->status = EX_DATAERR;
-    }
-    str_free(&name);
+    for (size_t i = 0; rc >= 0 && i < N_FIELDS; i++)
+        if (!(p->given & 1u << i) &&
+            !(i == F_LATENTS && p->given & 1u << F_EXPANSION))
+            rc = train_state_option(&st, cmd->line->tool, fields[i].key, &p->o,
+                                    &p->kept, err);
     st_close(&st);
-    return rc;
-}
-
-static void
-copy_field(struct sae_options *to, const struct sae_options *from,
-           const struct field *f)
-{
-    static const size_t sizes[] = { [IS_U64] = sizeof(uint64_t),
-                                    [IS_F64] = sizeof(double),
-                                    [IS_FLAG] = sizeof(bool),
-                                    [IS_WORD] = sizeof(int),
-                                    [IS_TEXT] = sizeof(char *) };
-
-    memcpy((char *)to + f->at, (const char *)from + f->at, sizes[f->kind]);
+    return rc < 0 ? -1 : 0;
 }
 
 /* Layers differ in nothing but their hooks: one that has no state, as after a
@@ -394,6 +288,7 @@ copy_field(struct sae_options *to, const struct sae_options *from,
 static void
 take_layers(struct sae_plan *plan)
 {
+    const struct opt_tool *tool = plan->cmd->line->tool;
     size_t k = 0;
 
     while (k < plan->n && !plan->list[k].has_state)
@@ -401,7 +296,8 @@ take_layers(struct sae_plan *plan)
     for (size_t i = 0; i < plan->n && k < plan->n; i++)
         for (size_t f = 0; f < N_FIELDS && !plan->list[i].has_state; f++)
             if (f != F_HOOK && !(plan->list[i].given & 1u << f))
-                copy_field(&plan->list[i].o, &plan->list[k].o, &fields[f]);
+                opt_copy(opt_of(tool, fields[f].key), &plan->list[k].o,
+                         &plan->list[i].o);
 }
 
 /* Options of the pass: as given, or of the states, to all its SAEs. */
@@ -414,15 +310,15 @@ take_common(struct sae_plan *plan)
         if (plan->list[k].asked && plan->list[k].total > plan->steps)
             plan->steps = plan->list[k].total;
     for (size_t i = 0; i < N_FIELDS; i++) {
-        const struct field *f = &fields[i];
+        const struct opt *o = opt_of(plan->cmd->line->tool, fields[i].key);
 
-        if (!(f->flags & COMMON))
+        if (!(fields[i].flags & COMMON))
             continue;
         for (size_t k = 0; k < plan->n; k++)
             if (plan->list[k].has_state)
-                copy_field(&plan->o, &plan->list[k].o, f);
+                opt_copy(o, &plan->list[k].o, &plan->o);
         for (size_t k = 0; k < plan->n; k++)
-            copy_field(&plan->list[k].o, &plan->o, f);
+            opt_copy(o, &plan->o, &plan->list[k].o);
     }
 }
 
@@ -445,7 +341,7 @@ plan_open(struct sae_plan *plan, const struct train_cmd *cmd, struct err *err)
         add_planned(plan, NULL, 0);
     for (size_t i = 0; i < plan->n && rc == 0; i++)
         if (cmd->resume && !file_missing(plan->list[i].state_path.s))
-            rc = take_state(&plan->list[i], cmd->layers, err);
+            rc = take_state(&plan->list[i], cmd, err);
     if (rc == 0)
         rc = check_found(plan, n_dirs, err);
     if (rc == 0 && cmd->svg && plan->list[0].name && strchr(cmd->svg, '/'))
@@ -585,17 +481,15 @@ plan_settle(struct sae_plan *plan, const struct row_stream *rows,
 }
 
 void
-plan_set_state(struct planned *p)
+plan_set_state(struct planned *p, const struct opt_tool *tool)
 {
     struct train_state *s = &p->state;
-    struct str text = { 0 };
 
     train_state_set_number(s, "d", (double)p->d);
     for (size_t i = 0; i < N_FIELDS; i++) {
         if (i == F_EXPANSION)
             continue;
-        get_field(&p->o, &fields[i], &text);
-        train_state_set(s, fields[i].key, text.s, NULL);
+        train_state_set_option(s, tool, fields[i].key, &p->o);
         if (fields[i].flags & FREE)
             train_state_may_differ(s);
     }
@@ -608,7 +502,6 @@ plan_set_state(struct planned *p)
     train_state_set_number(s, "layers", (double)p->layers);
     train_state_set_number(s, "saes", (double)p->saes);
     train_state_may_differ(s);
-    str_free(&text);
 }
 
 void
@@ -627,9 +520,7 @@ plan_close(struct sae_plan *plan)
         str_free(&p->state_path);
         str_free(&p->log_path);
         str_free(&p->svg_path);
-        for (size_t k = 0; k < p->n_texts; k++)
-            free(p->texts[k]);
-        free(p->texts);
+        opt_drop(&p->kept);
     }
     free(plan->list);
     free(plan->layers);

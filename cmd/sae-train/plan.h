@@ -41,8 +41,7 @@ struct planned {
     struct train_state state;
     struct train_log log;
     int lock;
-    char **texts; /* [n_texts] that options point to */
-    size_t n_texts;
+    struct opt_list kept; /* texts that options point to */
 
     /* where the input was, before and after the last batch, and a checksum of
      * its rows: what a resumed run compares; whole numbers under 2^53 */
@@ -74,6 +73,6 @@ int plan_settle(struct sae_plan *plan, const struct row_stream *rows,
 void plan_close(struct sae_plan *plan);
 
 /* plan_set_state() says in a state what a resumed run must have in common. */
-void plan_set_state(struct planned *p);
+void plan_set_state(struct planned *p, const struct opt_tool *tool);
 
 #endif

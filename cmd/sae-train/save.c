@@ -73,7 +73,7 @@ set_state(struct planned *p, const struct train_cmd *cmd)
         .others = p->others,
         .n_others = N_OTHERS,
     };
-    plan_set_state(p);
+    plan_set_state(p, cmd->line->tool);
 }
 
 int

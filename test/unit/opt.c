@@ -64,6 +64,78 @@ test_numbers(void)
         "opt_i64: the message names option, value and range");
 }
 
+/* As files have them: decimal, "0" or "1", the word, the text. */
+struct saved {
+    const char *text;
+    uint64_t every;
+    double rate;
+    int word;
+    bool flag;
+};
+#define OPT_INTO struct saved
+static const struct opt saved_opts[] = {
+    { 0, "text", "FILE", NULL, OPT_FILE(text), "" },
+    { 'e', "every", "N", NULL, OPT_U64(every, 1, 10), "" },
+    { 0, "rate", "X", NULL, OPT_F64(rate, 0, 1), "" },
+    { 0, "word", "aa|bb", NULL, OPT_WORD(word, 0), "" },
+    { 0, "flag", NULL, NULL, OPT_FLAG(flag), "" },
+    { 0 },
+};
+#undef OPT_INTO
+
+static void
+test_saved(void)
+{
+    static const struct saved none = { .word = -1 };
+    static const struct {
+        const char *name, *set, *unset, *bad;
+    } cases[] = { { "--text", "a b", "", NULL },
+                  { "-e", "10", "0", "11" },
+                  { "--rate", "0.25", "0", "1.5" },
+                  { "--word", "bb", "", "cc" },
+                  { "--flag", "1", "0", "yes" } };
+    const struct opt_tool t = { .name = "demo", .opts = saved_opts };
+    struct saved to = none, copy = none, bad;
+    struct opt_list kept = { 0 };
+    struct str text = { 0 };
+    struct err err;
+    bool loaded = true, saved = true, unset = true, refused = true;
+
+    for (int i = 0; i < 5; i++)
+        loaded &= opt_load(opt_of(&t, cases[i].name), "x", cases[i].set, NULL,
+                           &to, &err) == 0;
+    tap_ok(loaded && !strcmp(to.text, "a b") && to.every == 10 &&
+               to.rate == 0.25 && to.word == 1 && to.flag,
+           "opt_load: text, number, word and flag at their places");
+    for (int i = 0; i < 5; i++) {
+        const struct opt *o = opt_of(&t, cases[i].name);
+
+        str_clear(&text);
+        opt_save(o, &to, &text);
+        saved &= !strcmp(text.s, cases[i].set);
+        str_clear(&text);
+        opt_save(o, &none, &text);
+        saved &= !strcmp(text.s, cases[i].unset);
+        opt_copy(o, &to, &copy);
+        unset &= opt_load(o, "x", cases[i].unset, &none, &to, &err) == 0;
+        refused &= !cases[i].bad ||
+                   opt_load(o, "x", cases[i].bad, &none, &bad, &err) == -1;
+    }
+    tap_ok(saved, "opt_save: the text that opt_load() takes");
+    tap_ok(unset && !to.text && to.every == 0 && to.word == -1 && !to.flag,
+           "opt_load: a default is possible, even out of range");
+    tap_ok(refused && err.status == TU_USAGE &&
+               !strcmp(err.what, "x: \"yes\" is not one of 0, 1") &&
+               opt_load(opt_of(&t, "-e"), "x", "0", NULL, &to, &err) < 0,
+           "opt_load: else what is out of range is refused");
+    tap_ok(copy.every == 10 && copy.word == 1 && copy.rate == 0.25,
+           "opt_copy: the values alone");
+    opt_keep(&kept, "abc", 2);
+    tap_ok(kept.n == 1 && !strcmp(kept.item[0], "ab"), "opt_keep: a copy");
+    opt_drop(&kept);
+    str_free(&text);
+}
+
 static void
 test_number_lists(void)
 {
@@ -562,6 +634,7 @@ int
 main(void)
 {
     test_numbers();
+    test_saved();
     test_number_lists();
     test_size_arguments();
     test_shards();

@@ -11,6 +11,7 @@
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/opt.h"
 #include "core/out.h"
 #include "core/sig.h"
 #include "core/str.h"
@@ -69,6 +70,39 @@ train_state_set_number(struct train_state *s, const char *name, double value)
     js_put_f64(&text, value);
     train_state_set(s, name, text.s, NULL);
     str_free(&text);
+}
+
+void
+train_state_set_option(struct train_state *s, const struct opt_tool *tool,
+                       const char *name, const void *from)
+{
+    struct str text = { 0 };
+
+    opt_save(opt_of(tool, name), from, &text);
+    train_state_set(s, name, text.s, NULL);
+    str_free(&text);
+}
+
+int
+train_state_option(const struct st *st, const struct opt_tool *tool,
+                   const char *name, void *to, struct opt_list *kept,
+                   struct err *err)
+{
+    const char *value = st_meta(st, name);
+    struct str says = { 0 };
+    int rc;
+
+    if (!value)
+        return 0;
+    str_addf(&says, "%s: %s", st->path, name);
+    rc =
+        opt_load(opt_of(tool, name), says.s,
+                 opt_keep(kept, value, strlen(value)), tool->defaults, to, err);
+    str_free(&says);
+    if (rc == 0)
+        return 1;
+    err->status = EX_DATAERR;
+    return -1;
 }
 
 void

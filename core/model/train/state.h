@@ -11,6 +11,7 @@
 #include "core/format/stw.h"
 #include "core/model/train/adamw.h"
 #include "core/model/train/log.h"
+#include "core/opt_value.h"
 
 /* What must be the same when a run is resumed. */
 struct train_setting {
@@ -70,6 +71,22 @@ void train_state_set_number(struct train_state *state, const char *name,
                             double value);
 
 void train_state_may_differ(struct train_state *state);
+
+/*
+ * An option of a tool's table as a setting, whose name is what the option is
+ * called, "--lr" or "-n", and whose value is opt_save()'s.
+ * train_state_set_option() adds that of 'from', the tool's struct.
+ * train_state_option() takes it from a state to its place in 'to'; 'kept' gets
+ * a copy of a text, for opt_drop().  1; 0: the state does not say; -1 with
+ * 'err' set (EX_DATAERR): it is nothing that the option can be.
+ */
+struct opt_tool;
+void train_state_set_option(struct train_state *state,
+                            const struct opt_tool *tool, const char *name,
+                            const void *from);
+int train_state_option(const struct st *st, const struct opt_tool *tool,
+                       const char *name, void *to, struct opt_list *kept,
+                       struct err *err);
 
 /* train_state_was() fills 'err' (EX_DATAERR): the state at 'path' has another
  * value of a setting; -1. */
