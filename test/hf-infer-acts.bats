@@ -70,12 +70,16 @@ docs() {
 @test "hf-infer --acts --pad: a document a window, zeros behind its end" {
     docs >docs.jsonl
     hf-infer "$DEMO" --acts resid:1 --ctx 6 --pad --jsonl -o got.f32 \
-        --acts-meta meta.json -q <docs.jsonl
+        --acts-meta meta.json --acts-ids ids.npy -q <docs.jsonl
     hf-infer "$DEMO" --ids 16,10,16,28 --acts resid:1 >want.f32
     [ "$(npy "(lambda a, w: (a.shape, (a[1, :4].ravel() == w).all(),
         (a[1, 4:] == 0).all(), (a[2] != 0).any(1).all()))(
         f('got.f32').reshape(3, 6, -1), f('want.f32'))")" = \
         "((3, 6, 128), True, True, True)" ]
+    saev-write -q -m meta.json -o d got.f32
+    cmp <(saev-read --raw d/*) <(py -c 'import numpy as np, sys
+x = np.fromfile("got.f32", "<f4").reshape(18, -1)
+sys.stdout.buffer.write(x[np.load("ids.npy").ravel() >= 0].tobytes())')
 }
 
 @test "hf-infer --acts: .npy in, .npy out" {

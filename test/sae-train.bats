@@ -235,3 +235,34 @@ EOF
     [[ $output == *"fvu"* ]]
     for f in sae many/a many/b; do st-inspect verify -q $f/sae.safetensors; done
 }
+
+@test "sae-train: a dump without its padding is what its rows of data are" {
+    py -c 'from saev_dump import *; padded("d", d=32, n_imgs=300)'
+    rows=$(py -c 'import numpy as np; print(len(np.load("all.npy")))')
+    for o in "" "-n 20"; do # once, and again from the beginning
+        IN=all.npy train want -f --warmup 1 $o
+        IN=d run -0 train run -q -f --warmup 1 $o
+        same want run
+        for layer in 3 7; do
+            IN=$layer.npy train $layer -f --warmup 1 --hook layers.$layer $o
+        done
+        IN=d train each -f --warmup 1 --layers layers.3,layers.7 $o
+        cmp 3/sae.safetensors each/layers.3/sae.safetensors
+        cmp 7/sae.safetensors each/layers.7/sae.safetensors
+    done
+    # stopped within a document, before and after its first pass
+    IN=d train whole --warmup 1 --decay 0 -n 9 --layers layers.3,layers.7
+    for n in 1 3 5 8; do
+        rm -rf run
+        IN=d train run --warmup 1 --decay 0 -n "$n" --layers layers.3,layers.7
+        sae-train -o run --resume -n 9 --layers layers.3,layers.7 d
+        diff -r whole run
+    done
+    [ "$(sae-train eval -q -s sae0 d)" = "$(sae-train eval -s sae0 all.npy)" ]
+    [ "$(sae-train eval -q -s sae0 d | head -n 1)" = "rows	$rows" ]
+    saev-read -q d | cmp - all.npy
+    # a dump without images
+    py -c 'from saev_dump import *; dump("none", n=0, cls=False)'
+    run -65 --separate-stderr sae-train eval -q -s sae0 none
+    [ "$stderr" = "sae-train: none: has no rows" ]
+}

@@ -16,6 +16,36 @@ load helpers
     [ -z "$stderr" ]
 }
 
+@test "saev-read: padding of documents is in no stream, sample or statistic, but in what is named" {
+    py -c 'from saev_dump import *; padded("d")'
+    reads() { # DUMP WANT [OPTION...]
+        saev-read -q "${@:3}" "$1" | cmp - "$2"
+    }
+    reads d all.npy
+    reads d 7.npy --layer 7 -j 1
+    reads d 3.npy --layer 3 --view image -j 3
+    reads d padding.npy --padding
+    reads d <(saev-read -q d) --imgs 0-8
+    reads d <(saev-read -q d 36-38 42-44) --imgs 3
+    sorted='import numpy as np, sys
+x = np.load(sys.argv[1]); print(x[np.lexsort(x.T)].tolist())'
+    for o in --shuffle "--window 5" "--sample 54"; do
+        saev-read -q $o --seed 2 d >some.npy
+        [ "$(py -c "$sorted" some.npy)" = "$(py -c "$sorted" all.npy)" ]
+    done
+    cmp <(saev-read -q --raw --shuffle --skip 50 d) <(saev-read -q --raw --shuffle d | tail -c $((4 * 32)))
+    [ "$(saev-read --index d | tail -n 1 | cut -f 1-4)" = "$(printf '8\t7\t3\t3')" ]
+    saev-read stats --json d >got
+    [ "$(py -c 'import json, numpy as np
+s, x = json.load(open("got")), np.load("all.npy").astype("f8")
+print(s["n_rows"], max(abs(s["dims"][i]["mean"] - x[:, i].mean()) for i in range(8)) < 1e-12)')" = "54 True" ]
+    [ "$(saev-read stats --json --padding d | grep -o 'n_rows":[0-9]*')" = 'n_rows":108' ]
+    # zeros of other dumps are data, as are named rows
+    reads d <(saev-read -q --padding d) --rows <(seq 0 107)
+    py -c 'from saev_dump import *; padded("other", "packed")'
+    reads other padding.npy
+}
+
 @test "saev-read: every view, layer and form of dump is numpy's indexing" {
     py - <<'END'
 import itertools, io, subprocess, numpy as np

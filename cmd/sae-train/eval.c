@@ -85,6 +85,7 @@ open_eval(struct eval *e, const struct train_cmd *cmd, struct err *err)
         .dtype = cmd->x_dtype,
         .batch = 1024,
         .skip_bad = cmd->o.skip_bad,
+        .n_threads = cmd->n_threads,
     };
     struct autoencoder_sizes sizes = { 0 };
     size_t rows;

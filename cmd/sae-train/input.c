@@ -20,14 +20,39 @@
 
 /* ---- opening ---- */
 
+/* By layers, blocks of dumps with padding differ in their tokens. */
+static void
+find_ends(struct row_stream *in)
+{
+    size_t cap = 0, sum = 0;
+
+    for (size_t i = 0; i < in->n_sources; i++) {
+        const struct source *s = &in->sources[i];
+        uint64_t n = in->tokens * in->n_layers;
+
+        for (uint64_t row = 0; row < s->n_rows && s->n_rows != UNKNOWN;
+             row += n) {
+            if (s->view)
+                n = saev_view_run(s->view, s->first + row) * in->n_layers;
+            if (in->n_blocks + 1 >= cap)
+                in->ends = xgrow(in->ends, cap, &cap, sizeof(*in->ends));
+            in->ends[in->n_blocks++] = sum;
+            sum += (size_t)n / in->n_layers;
+            in->ends[in->n_blocks] = sum;
+        }
+    }
+}
+
 /* Do all of them have the same rows? */
 static int
 check_sources(struct row_stream *in, const struct row_options *o,
               struct err *err)
 {
-    const struct source *first = &in->sources[0];
+    const struct source *first = in->sources;
     uint64_t all = 0;
 
+    if (in->n_sources == 0) /* dumps without images */
+        return err_set(err, EX_DATAERR, "%s: has no rows", o->paths[0]);
     in->d = first->last[2];
     in->n_layers = o->n_layers ? o->n_layers : 1;
     in->tokens = o->n_layers ? first->last[1] : 1;
@@ -50,7 +75,7 @@ check_sources(struct row_stream *in, const struct row_options *o,
                            "layer%s, tokens, d)",
                            s->path, s->last[0], s->last[1], s->last[2],
                            o->n_layers, plural(o->n_layers));
-        if (o->n_layers && s->n_rows != UNKNOWN &&
+        if (o->n_layers && s->n_rows != UNKNOWN && !s->view &&
             s->n_rows % (o->n_layers * in->tokens) != 0)
             return err_set(err, EX_DATAERR,
                            "%s: has %llu row%s (expected whole blocks of %zu "
@@ -65,6 +90,8 @@ check_sources(struct row_stream *in, const struct row_options *o,
     }
     if (all == 0)
         return err_set(err, EX_DATAERR, "%s: has no rows", first->path);
+    if (o->n_layers && in->dumps)
+        find_ends(in);
     in->n_rows = all == UNKNOWN ? 0 : all / in->n_layers + o->input_at;
     return 0;
 }
@@ -120,6 +147,8 @@ rows_close(struct row_stream *in)
     if (in->x)
         mem_big_free(in->x, in->n_layers * in->cap, in->d * sizeof(float));
     free(in->sources);
+    source_free_dumps(in->dumps);
+    free(in->ends);
     free(in->raw);
     *in = (struct row_stream){ 0 };
 }
@@ -147,6 +176,7 @@ read_source(struct row_stream *in, struct source *s, char *to, size_t n,
             struct err *err)
 {
     size_t row = in->d * source_item(s), size;
+    uint64_t adjacent;
     ssize_t got;
 
     if (s->fd < 0) {
@@ -157,8 +187,10 @@ read_source(struct row_stream *in, struct source *s, char *to, size_t n,
     if (s->n_rows - in->row < n)
         n = (size_t)(s->n_rows - in->row);
     if (s->is_file) {
-        if (file_pread(s->fd, s->path, to, n * row,
-                       s->offset + (size_t)in->row * row, err) < 0)
+        size_t at = source_place(s, in->row, &adjacent);
+
+        n = smaller(n, (size_t)adjacent);
+        if (file_pread(s->fd, s->path, to, n * row, at, err) < 0)
             return -1;
         got = (ssize_t)(n * row);
     } else {
@@ -297,10 +329,13 @@ check_rows(struct row_stream *in, size_t layer, size_t row, size_t n,
         uint64_t at = number + i;
 
         if (!good && !in->skip_bad) {
-            const char *path = source_of(in, &at)->path;
+            const struct source *s = source_of(in, &at);
+            uint64_t more;
 
+            if (s->view && !in->layers) /* as the file counts it */
+                at = source_place(s, at, &more) / (in->d * sizeof(*x));
             return err_set(err, EX_DATAERR, "%s: row %llu%s%s has NaN or Inf%s",
-                           path, (unsigned long long)at,
+                           s->path, (unsigned long long)at,
                            in->layers ? " of " : "",
                            in->layers ? in->layers[layer] : "",
                            in->layers ? "" : " (--skip-bad leaves such out)");
@@ -316,11 +351,23 @@ check_rows(struct row_stream *in, size_t layer, size_t row, size_t n,
     return (ssize_t)kept;
 }
 
+/* Goes on to the next block: the tokens of a layer there. */
+static size_t
+next_block(struct row_stream *in)
+{
+    size_t i = in->block;
+
+    if (i == in->n_blocks && in->wraps)
+        i = 0;
+    in->block = i < in->n_blocks ? i + 1 : i;
+    return i < in->n_blocks ? in->ends[i + 1] - in->ends[i] : in->tokens;
+}
+
 /* A block: the tokens of each layer.  How many there are, 0 at the end. */
 static ssize_t
 read_block(struct row_stream *in, size_t want, struct err *err)
 {
-    size_t n = in->layers ? in->tokens : want;
+    size_t n = in->layers ? next_block(in) : want;
     ssize_t got = 0, kept = 0;
 
     for (size_t l = 0; l < in->n_layers; l++) {
@@ -398,12 +445,17 @@ too_few(uint64_t row, struct err *err)
 int
 rows_skip(struct row_stream *in, uint64_t row, struct err *err)
 {
-    uint64_t blocks = (row - in->first) / in->tokens;
-    uint64_t n = blocks * in->tokens * in->n_layers;
-    size_t rest = (size_t)((row - in->first) % in->tokens);
+    uint64_t all = row - in->first, n = in->ends ? in->ends[in->n_blocks] : 0;
+    size_t rest;
 
     if (in->wraps) /* whole passes over the files */
-        n %= (in->n_rows - in->first) * in->n_layers;
+        all %= in->n_rows;
+    while (in->block < in->n_blocks && in->ends[in->block + 1] <= all)
+        in->block++;
+    n = in->block < in->n_blocks ? in->ends[in->block]
+                                 : n + (all - n) / in->tokens * in->tokens;
+    rest = (size_t)(all - n);
+    n *= in->n_layers;
     while (n > 0) {
         struct source *s = source_at(in);
         uint64_t left;

@@ -24,6 +24,11 @@ struct row_stream {
     uint64_t n_bad; /* rows left out so far */
 
     /* private */
+    struct source_dump *dumps;
+    size_t *ends;    /* [n_blocks + 1] tokens before each block, where dumps
+                      * with padding are read by layers; or NULL */
+    size_t n_blocks; /* of 'ends' */
+    size_t block;    /* that is read next */
     struct source *sources; /* [n_sources] */
     size_t n_sources, at;
     uint64_t row;   /* of the source, that is read next */
@@ -61,6 +66,7 @@ struct row_options {
     size_t batch;
     uint64_t input_at; /* the input begins with that row */
     bool skip_bad;
+    int n_threads; /* that look for padding */
 };
 
 /*

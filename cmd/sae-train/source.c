@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "core/format/npy.h"
-#include "core/format/saevdir.h"
+#include "core/format/saev_data.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/names.h"
@@ -73,36 +73,68 @@ static int
 add_dump(struct row_stream *in, const char *path, const struct row_options *o,
          struct err *err)
 {
-    struct saevdir dir;
+    struct source_dump *p = xcalloc(1, sizeof(*p));
+    const struct saev *saev = &p->dir.saev;
     struct str name = { 0 };
     size_t n;
 
-    if (saevdir_open(&dir, path, err) < 0)
+    p->next = in->dumps;
+    in->dumps = p;
+    if (saevdir_open(&p->dir, path, err) < 0 ||
+        saev_view_open(&p->view, saev, SAEV_ALL, SAEV_ALL_LAYERS, err) < 0)
         return -1;
     for (size_t i = 0; i < o->n_hooks; i++)
-        if (check_hook(&dir, o, i, err) < 0) {
-            saevdir_close(&dir);
+        if (check_hook(&p->dir, o, i, err) < 0)
             return -1;
-        }
+    if (saev_data_open(&p->before, &p->dir, o->n_threads, err) < 0)
+        return -1;
+    if (p->before)
+        saev_view_data(&p->view, p->before);
     if (o->n_layers == 0)
-        saevdir_warn_layers(&dir, "saev-read --layer N");
-    n = dir.saev.n_shards;
+        saevdir_warn_layers(&p->dir, "saev-read --layer N");
+    n = saev->n_shards;
     for (size_t i = 0; i < n; i++) {
         struct source *s;
 
         str_clear(&name);
-        saevdir_shard_path(&dir, i, &name);
+        saevdir_shard_path(&p->dir, i, &name);
         s = add_source(in, xstrdup(name.s), -1);
         s->is_file = true;
         s->dtype = DT_F32;
-        s->n_rows = saev_shard_nbytes(&dir.saev, i) / 4 / dir.saev.d;
-        s->last[0] = dir.saev.n_layers;
-        s->last[1] = dir.saev.n_tokens;
-        s->last[2] = dir.saev.d;
+        s->view = p->before ? &p->view : NULL;
+        s->first = saev_view_img(&p->view, i * saev->shard_imgs);
+        s->n_rows = saev_view_img(&p->view, i * saev->shard_imgs +
+                                                saev_shard_imgs(saev, i)) -
+                    s->first;
+        s->last[0] = saev->n_layers;
+        s->last[1] = saev->n_tokens;
+        s->last[2] = saev->d;
     }
     str_free(&name);
-    saevdir_close(&dir);
     return 0;
+}
+
+size_t
+source_place(const struct source *s, uint64_t row, uint64_t *n_adjacent)
+{
+    *n_adjacent = s->n_rows - row;
+    if (!s->view)
+        return s->offset + (size_t)row * s->last[2] * source_item(s);
+    *n_adjacent = saev_view_run(s->view, s->first + row);
+    return saev_view_at(s->view, s->first + row).offset;
+}
+
+void
+source_free_dumps(struct source_dump *p)
+{
+    while (p) {
+        struct source_dump *next = p->next;
+
+        saevdir_close(&p->dir);
+        free(p->before);
+        free(p);
+        p = next;
+    }
 }
 
 static int

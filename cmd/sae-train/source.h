@@ -5,6 +5,7 @@
 #define SAE_TRAIN_SOURCE_H
 
 #include "cmd/sae-train/input.h"
+#include "core/format/saevdir.h"
 
 #define UNKNOWN UINT64_MAX
 
@@ -18,6 +19,18 @@ struct source {
     size_t offset;   /* of the rows, in bytes */
     uint64_t n_rows; /* of all layers; UNKNOWN */
     size_t last[3];  /* dims of its blocks: layers, tokens, d; 0: not known */
+
+    /* a shard with padding, which is left out: the view of its dump, and its
+     * first row there; or NULL */
+    const struct saev_view *view;
+    size_t first;
+};
+
+struct source_dump {
+    struct saevdir dir;
+    struct saev_view view;
+    size_t *before; /* of 'view', or NULL */
+    struct source_dump *next;
 };
 
 /* source_add() appends what a path is: a file, standard input ("-"), or the
@@ -31,6 +44,12 @@ int source_more(struct source *s, bool by_layers, struct err *err);
 
 /* source_close() closes a file that can be opened again. */
 void source_close(struct source *s);
+
+/* source_place() is where a row of a file is, in bytes, and how many are next
+ * to each other there. */
+size_t source_place(const struct source *s, uint64_t row, uint64_t *n_adjacent);
+
+void source_free_dumps(struct source_dump *dumps); /* NULL is fine */
 
 size_t source_item(const struct source *s); /* bytes of a number */
 

@@ -57,6 +57,7 @@ open_rows(struct pass *s, struct err *err)
         .batch = (size_t)batch,
         .input_at = cmd->input_at,
         .skip_bad = s->plan.o.skip_bad,
+        .n_threads = cmd->n_threads,
     };
 
     for (size_t i = 0; i < s->plan.n; i++)

@@ -26,6 +26,7 @@ struct read_cmd {
     int64_t layer;           /* --layer; SAEV_ALL_LAYERS */
     bool layer_given;        /* "all" on purpose, too */
     struct index_range imgs; /* --imgs; first > last: all */
+    bool padding;            /* --padding: those rows, too */
     enum dtype dtype;        /* of the rows written: F32, F16, BF16 */
     bool raw;                /* no .npy header */
     uint64_t batch;          /* rows of an array; 0: all in one */

@@ -373,16 +373,7 @@ gather_rows(struct gather *g, const size_t *rows, size_t n, void *to,
 size_t
 gather_run(const struct dump_target *t, size_t row)
 {
-    const struct saev *s = &t->dir.saev;
-    const struct saev_view *v = &t->view;
-    size_t shard_rows = s->shard_imgs * v->img_rows;
-    size_t at = t->first + row, run;
-
-    if (v->img_rows == s->n_layers * s->n_tokens)
-        run = shard_rows - at % shard_rows;
-    else
-        run = v->n_tokens - at % v->n_tokens;
-    return smaller(run, t->n_rows - row);
+    return smaller(saev_view_run(&t->view, t->first + row), t->n_rows - row);
 }
 
 int

@@ -38,6 +38,8 @@ static const struct opt opts[] = {
       "only images A to B, as if the dump had no others" },
     { 0, "rows", "FILE", "rows", OPT_TEXT(rows),
       "indices, one or a range per line, or .npy of integers; - is stdin" },
+    { 0, "padding", NULL, "rows stats", OPT_FLAG(padding),
+      "also rows after a document's end, which --pad filled" },
     { 0, "raw", NULL, "rows", OPT_FLAG(raw),
       "only the numbers, without a .npy header" },
     { 0, "dtype", "f32|f16|bf16", "rows", OPT_DTYPE(dtype),

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "core/dtype.h"
+#include "core/format/saev_data.h"
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -65,6 +66,12 @@ target_open(struct dump_target *t, const struct read_cmd *cmd, const char *path,
     if (check_name(&t->dir, cmd, err) < 0 ||
         saev_view_open(&t->view, s, cmd->tokens, cmd->layer, err) < 0)
         goto bad;
+    if (!cmd->padding && !cmd->rows && cmd->n_args == 1) {
+        if (saev_data_open(&t->before, &t->dir, cmd->n_threads, err) < 0)
+            goto bad;
+        if (t->before)
+            saev_view_data(&t->view, t->before);
+    }
     t->n_rows = t->view.n_rows;
     if (imgs.first > imgs.last)
         return 0;
@@ -73,8 +80,8 @@ target_open(struct dump_target *t, const struct read_cmd *cmd, const char *path,
                 t->dir.path, imgs.first, imgs.last, s->n_imgs);
         goto bad;
     }
-    t->first = imgs.first * t->view.img_rows;
-    t->n_rows = (imgs.last - imgs.first + 1) * t->view.img_rows;
+    t->first = saev_view_img(&t->view, imgs.first);
+    t->n_rows = saev_view_img(&t->view, imgs.last + 1) - t->first;
     return 0;
 bad:
     target_close(t);
@@ -85,6 +92,7 @@ void
 target_close(struct dump_target *t)
 {
     saevdir_close(&t->dir);
+    free(t->before);
     *t = (struct dump_target){ 0 };
 }
 

@@ -18,13 +18,15 @@ int range_parse(struct index_range *range, const char *s);
 
 /*
  * n_rows rows, which are first .. first + n_rows - 1 of 'view'.  Row numbers
- * that users see and that functions take count from 'first'.  The struct must
- * not move: 'view' points into 'dir'.
+ * that users see and that functions take count from 'first'.  Where no row is
+ * named, padding is left out, and not counted.  The struct must not move:
+ * 'view' points into 'dir'.
  */
 struct dump_target {
     struct saevdir dir;
     struct saev_view view;
     size_t first, n_rows;
+    size_t *before; /* of 'view', where padding is left out */
 };
 
 /* check_name() warns if a dump is not named by the hash of its metadata, which

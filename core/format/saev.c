@@ -345,6 +345,8 @@ take_all(struct parser *p, int flags, struct err *err)
     if (s->version <= SAEV_1 && (!parse_int(seed, &end, &v) || *end) &&
         strspn(seed, "-0123456789") != strlen(seed))
         return bad(p, Q_SEED, "an integer", err);
+    /* hf-infer's, as json.dumps() would write it */
+    s->is_padded = !s->cls_token && strstr(data, "\"windows\": \"padded\"");
     /* geometry */
     s->n_tokens = s->n_patches + s->cls_token;
     if (s->n_tokens == 0)

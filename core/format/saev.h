@@ -49,6 +49,7 @@ struct saev {
     bool n_imgs_known; /* false: left out, counted while writing */
     size_t n_imgs;
     size_t max_patches; /* a shard's budget */
+    bool is_padded;     /* rows after a document's end: core/format/saev_data */
     /* geometry */
     size_t n_tokens;     /* n_patches + cls_token; T */
     size_t shard_imgs;   /* images of a full shard; S >= 1 */
@@ -123,7 +124,8 @@ struct saev_view {
     size_t layer0, n_layers; /* places in saev->layers */
     size_t token0, n_tokens; /* of each image and layer */
     size_t img_rows;         /* n_layers * n_tokens */
-    size_t n_rows;           /* n_imgs * img_rows */
+    size_t n_rows;           /* n_imgs * img_rows, or those of data */
+    const size_t *before;    /* [n_imgs + 1] saev_view_data()'s, or NULL */
 };
 
 #define SAEV_ALL_LAYERS INT64_MIN
@@ -136,6 +138,18 @@ struct saev_view {
 int saev_view_open(struct saev_view *view, const struct saev *saev,
                    enum saev_tokens tokens, int64_t layer, struct err *err);
 
+/*
+ * saev_view_data() leaves out padding, of a view of images or all tokens:
+ * 'before' [n_imgs + 1], borrowed, is how many tokens of data the images before
+ * one have.  Rows of the view are those that stay, numbered anew.
+ */
+void saev_view_data(struct saev_view *view, const size_t *before);
+
+/* saev_view_img() is the first row of an image, img <= n_imgs.
+ * saev_view_run(): so many rows from this one on are adjacent in a file. */
+size_t saev_view_img(const struct saev_view *view, size_t img);
+size_t saev_view_run(const struct saev_view *view, size_t row);
+
 /* Where a row is. */
 struct saev_place {
     size_t img;
@@ -146,7 +160,8 @@ struct saev_place {
 };
 
 /* saev_view_at(): row < view->n_rows.  saev_view_row() is its inverse: the
- * row of (img, layer place, token), or -1 if the view does not hold it. */
+ * row of (img, layer place, token), or -1 if the view does not hold it, where
+ * padding is not left out. */
 struct saev_place saev_view_at(const struct saev_view *view, size_t row);
 int64_t saev_view_row(const struct saev_view *view, size_t img, size_t layer,
                       size_t token);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/format/saev.h"
+#include "core/mem.h"
 
 void
 saev_shard_name(char name[32], size_t shard)
@@ -70,15 +71,59 @@ saev_view_open(struct saev_view *v, const struct saev *s,
     return 0;
 }
 
+void
+saev_view_data(struct saev_view *v, const size_t *before)
+{
+    v->before = before;
+    v->n_rows = saev_view_img(v, v->saev->n_imgs);
+}
+
+size_t
+saev_view_img(const struct saev_view *v, size_t img)
+{
+    return v->before ? v->n_layers * v->before[img] : v->img_rows * img;
+}
+
+/* The image of a row, and tokens that it has in the view. */
+static size_t
+img_of(const struct saev_view *v, size_t row, size_t *n_tokens)
+{
+    size_t low = 0, high = v->saev->n_imgs;
+
+    *n_tokens = v->n_tokens;
+    if (!v->before)
+        return row / v->img_rows;
+    while (high - low > 1) { /* the last that does not begin after it */
+        size_t at = low + (high - low) / 2;
+
+        *(v->before[at] * v->n_layers > row ? &high : &low) = at;
+    }
+    *n_tokens = v->before[low + 1] - v->before[low];
+    return low;
+}
+
+size_t
+saev_view_run(const struct saev_view *v, size_t row)
+{
+    const struct saev *s = v->saev;
+    size_t shard_rows = s->shard_imgs * v->img_rows, n_tokens;
+    size_t img = img_of(v, row, &n_tokens), rest = row - saev_view_img(v, img);
+
+    if (!v->before && v->img_rows == s->n_layers * s->n_tokens)
+        return smaller(shard_rows - row % shard_rows, v->n_rows - row);
+    return n_tokens - rest % n_tokens;
+}
+
 struct saev_place
 saev_view_at(const struct saev_view *v, size_t row)
 {
     const struct saev *s = v->saev;
-    struct saev_place p = { .img = row / v->img_rows };
-    size_t rest = row % v->img_rows, vector;
+    size_t n_tokens, img = img_of(v, row, &n_tokens);
+    size_t rest = row - saev_view_img(v, img), vector;
+    struct saev_place p = { .img = img };
 
-    p.layer = v->layer0 + rest / v->n_tokens;
-    p.token = v->token0 + rest % v->n_tokens;
+    p.layer = v->layer0 + rest / n_tokens;
+    p.token = v->token0 + rest % n_tokens;
     p.patch = (int64_t)p.token - s->cls_token;
     p.shard = p.img / s->shard_imgs;
     vector =

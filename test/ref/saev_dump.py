@@ -43,6 +43,22 @@ def dump(path, form="short", seed=0, **kw):
         x.tofile(os.path.join(path, "acts%06d.bin" % i))
     return a
 
+def padded(name, windows="padded", d=8, n_imgs=9):
+    """Documents of 0 to 6 tokens, zeros after their ends: writes the rows of data
+    of layers 3 and 7 as 3.npy and 7.npy, of both as all.npy, and all rows, with
+    padding, as padding.npy."""
+    kw = dict(layers=(3, 7), p=6, cls=False, n=n_imgs, imgs_a_shard=4, d=d,
+              data={"of": {"windows": windows}})
+    a, n = dump(name, **kw), np.resize([6, 1, 0, 3, 2, 6, 0, 5, 4], n_imgs)
+    for x, k in zip(a, n):
+        x[:, k:] = 0
+    for i in range(0, n_imgs, 4):
+        a[i:i + 4].tofile(name + "/acts%06d.bin" % (i // 4))
+    np.save("padding.npy", a.reshape(-1, d))
+    np.save("all.npy", np.concatenate([x[:, :k].reshape(-1, d) for x, k in zip(a, n)]))
+    for i, layer in enumerate(kw["layers"]):
+        np.save("%d.npy" % layer, np.concatenate([x[i, :k] for x, k in zip(a, n)]))
+
 
 def rows(a, m, view, layer):
     """The rows of a view by indexing: [n, D]."""
