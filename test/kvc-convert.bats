@@ -498,6 +498,40 @@ for name, what in ("neg", "torch._utils _rebuild_tensor_v2"), ("quantized", "tor
     run -66 kvc-convert --input none.pth --output Z.bin
 }
 
+@test "kvc-convert: tensors that change a converted weight are named, a layer beyond 32 bits is refused" {
+    py - <<'END'
+from kvc_pth import *
+state, values = build()
+def put(path, *names):
+    more = {n: state["compress_tk.0.0.bias"] for n in names}
+    open(path, "wb").write(archive({"compressor": {**state, **more}}))
+open("want.bin", "wb").write(expected(values))
+put("plain.pth")
+put("other.pth", "attention.0.SCB", "compress_tk.0.1.SCB", "compress_tk.01.0.SCB", "compress_tk.0.03.SCB")
+for n in "SCB", "weight_scale", "weight_mask", "weight.absmax", "lora_A.default.weight":
+    put(n + ".pth", "compress_tv.1.3." + n)
+put("many.pth", *("compress_%s.1.6.SCB" % p for p in "tk tv ik iv".split()), "compress_tk.0.6.lora_B")
+for n in 2**32 - 1, 2**64, 10**20 - 1, 10**300:
+    put("layer%d.pth" % len(str(n)), "compress_tk.%d.0.weight" % n)
+END
+    for f in plain other; do
+        run -0 kvc-convert --input $f.pth --output $f.bin
+        [ -z "$output" ]
+    done
+    for f in SCB weight_scale weight_mask weight.absmax lora_A.default.weight; do
+        run -0 kvc-convert --input $f.pth --output $f.bin
+        [ "$output" = "kvc-convert: $f.pth: 1 tensor that may change a converted weight, ignored: compress_tv.1.3.$f" ]
+    done
+    run -0 kvc-convert --input many.pth --output many.bin
+    [[ $output == "kvc-convert: many.pth: 5 tensors that may change a converted weight, ignored: compress_tk.1.6.SCB, "*", .." ]]
+    for f in *.bin; do cmp want.bin $f; done
+    for n in 10 20 301; do
+        run -65 kvc-convert --input layer$n.pth --output none.bin
+        [[ $output == "kvc-convert: layer$n.pth: compress_tk."*".0.weight is of a layer beyond 4294967294" ]]
+    done
+    [ ! -e none.bin ]
+}
+
 @test "kvc-convert: a safetensors' own kvc. metadata is an input like any other" {
     py - <<'END'
 from kvc_pth import *

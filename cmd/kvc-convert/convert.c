@@ -14,7 +14,8 @@
 #include "core/tool.h"
 #include "core/tty.h"
 
-#define PIECE ((size_t)64 << 10) /* elements converted at a time */
+#define PIECE      ((size_t)64 << 10) /* elements converted at a time */
+#define LISTED_MAX 4                  /* names in a warning */
 
 struct plan {
     const struct convert_cmd *cmd;
@@ -40,7 +41,8 @@ keep_first(void *ctx, const char *what)
         str_adds(problem, what);
 }
 
-/* The layer of "STRIP PREFIX.LAYER.REST", which has a dot in REST, or -1. */
+/* The layer of "STRIP PREFIX.LAYER.REST", which has a dot in REST, or -1; of a
+ * number beyond that, UINT32_MAX or more. */
 static int64_t
 layer_of(const struct plan *p, const char *name, size_t n, const char **rest)
 {
@@ -57,15 +59,67 @@ layer_of(const struct plan *p, const char *name, size_t n, const char **rest)
         if (n <= skip || memcmp(name + strip, prefix, n_prefix) != 0 ||
             at[-1] != '.')
             continue;
-        for (; at < end && *at >= '0' && *at <= '9' && layer < UINT32_MAX; at++)
-            layer = 10 * layer + (*at - '0');
-        if (at > digits && at < end && *at == '.' && layer < UINT32_MAX &&
+        for (; at < end && *at >= '0' && *at <= '9'; at++)
+            if (layer < UINT32_MAX)
+                layer = 10 * layer + (*at - '0');
+        if (at > digits && at < end && *at == '.' &&
             memchr(at + 1, '.', (size_t)(end - at) - 1)) {
             *rest = at + 1;
             return layer;
         }
     }
     return -1;
+}
+
+/* Used is a weight or bias in the order, as find_layer() spells it: 01 names a
+ * layer, but is not spelled so. */
+enum name_role { IS_IGNORED, IS_USED, IS_OF_USED };
+
+static enum name_role
+role_of(const struct plan *p, const char *name, size_t n)
+{
+    const char *rest, *end = name + n;
+    int64_t layer = layer_of(p, name, n, &rest);
+    char number[32];
+    size_t n_number =
+        (size_t)snprintf(number, sizeof(number), ".%lld.", (long long)layer);
+
+    if (layer < 0 || memcmp(rest - n_number, number, n_number) != 0)
+        return IS_IGNORED;
+    for (size_t i = 0; i < KVC_SLOTS; i++) {
+        size_t n_slot = strlen(p->order.slots[i]);
+        const char *kind = rest + n_slot + 1;
+
+        if (kind < end && !memcmp(rest, p->order.slots[i], n_slot) &&
+            kind[-1] == '.')
+            return (end - kind == 6 && !memcmp(kind, "weight", 6)) ||
+                           (end - kind == 4 && !memcmp(kind, "bias", 4))
+                       ? IS_USED
+                       : IS_OF_USED;
+    }
+    return IS_IGNORED;
+}
+
+/* Scales of a quantized weight, masks and adapters: NAME.SCB, .weight_scale,
+ * .weight.absmax, .weight_mask, .lora_A.weight change NAME.weight. */
+static void
+warn_changed(const struct plan *p)
+{
+    struct str names = { 0 };
+    size_t n, n_found = 0;
+
+    for (size_t i = 0; i < source_n(&p->src); i++) {
+        const char *name = source_name(&p->src, i, &n);
+
+        if (role_of(p, name, n) == IS_OF_USED && n_found++ < LISTED_MAX)
+            str_addf(&names, "%s%.*s", names.n ? ", " : "", (int)n, name);
+    }
+    if (n_found)
+        err_warn("%s: %zu tensor%s that may change a converted weight, "
+                 "ignored: %s%s",
+                 p->src.path, n_found, plural(n_found), names.s,
+                 n_found > LISTED_MAX ? ", .." : "");
+    str_free(&names);
 }
 
 /* Refuses what is not a tensor of numbers, and says what it is. */
@@ -405,6 +459,9 @@ plan_header(struct plan *p, struct err *err)
         const char *s = source_name(&p->src, i, &n), *rest;
         int64_t layer = layer_of(p, s, n, &rest);
 
+        if (layer >= UINT32_MAX)
+            return err_data(err, p->src.path, "%.*s is of a layer beyond %u",
+                            (int)n, s, UINT32_MAX - 1);
         last = layer > last ? layer : last;
     }
     if (last < 0) {
@@ -446,14 +503,12 @@ plan_header(struct plan *p, struct err *err)
 }
 
 /* -v: names that were used or ignored, and what the pickle would have called.
- * Used is a weight or bias in the order, as find_layer() spells it: 01 names a
- * layer, but is not spelled so. */
+ */
 static void
 say_all(const struct plan *p, bool done)
 {
     const struct kvc_header *h = &p->header;
     size_t n, n_used = 0, n_names = source_n(&p->src);
-    struct str spelled = { 0 };
 
     if (done)
         tool_say("%s: %u layer%s of %u block%s, %s, compression_factor %u, "
@@ -463,26 +518,13 @@ say_all(const struct plan *p, bool done)
                  dtype_table[p->dtype].name, h->compression_factor, h->head_dim,
                  h->min_seq_len);
     for (size_t i = 0; i < n_names; i++) {
-        const char *name = source_name(&p->src, i, &n), *rest;
-        int64_t layer = layer_of(p, name, n, &rest);
-        bool used = false;
+        const char *name = source_name(&p->src, i, &n);
+        bool used = role_of(p, name, n) == IS_USED;
 
-        for (size_t j = 0; j < 2 * KVC_SLOTS && layer >= 0 && !used; j++) {
-            size_t n_layer;
-
-            str_clear(&spelled);
-            str_addf(&spelled, ".%lld.", (long long)layer);
-            n_layer = spelled.n;
-            str_addf(&spelled, "%s.%s", p->order.slots[j / 2],
-                     j % 2 ? "bias" : "weight");
-            used = rest + spelled.n - n_layer == name + n &&
-                   !memcmp(rest - n_layer, spelled.s, spelled.n);
-        }
         n_used += used;
         if (n > 0)
             tool_say("%s: %.*s", used ? "used" : "ignored", (int)n, name);
     }
-    str_free(&spelled);
     tool_say("%s: %zu tensor%s used, %zu ignored", p->src.path, n_used,
              plural(n_used), n_names - n_used);
     for (const struct pth_global *g = p->src.pth.pickle.globals; g; g = g->next)
@@ -555,6 +597,8 @@ convert(const struct convert_cmd *cmd, struct err *err)
         out_abort(p->out);
     else
         rc = out_commit(p->out, err);
+    if (rc == 0 && !p->src.is_bin)
+        warn_changed(p);
     if (rc == 0 && p->checker.n == 1)
         err_warn("%s: --check will refuse it: %s", cmd->output, p->problem.s);
     else if (rc == 0 && p->checker.n > 1)
