@@ -176,7 +176,9 @@ END
     done
     says 65 "l.safetensors: is of experts, but layer 0 of $DEMO has none" hf-infer "$DEMO" --lora l.safetensors -p x
     # PEFT's file stands for its directory
-    cmp <(hf-infer "$DEMO" --lora a --ids 5,9,1 --nll -q) <(hf-infer "$DEMO" --lora a/adapter_model.safetensors --ids 5,9,1 --nll -q)
+    hf-infer "$DEMO" --lora a --ids 5,9,1 --nll -q >nll
+    cmp nll <(hf-infer "$DEMO" --lora a/adapter_model.safetensors --ids 5,9,1 --nll -q)
+    cmp nll <(cd a && hf-infer "$DEMO" --lora adapter_model.safetensors --ids 5,9,1 --nll -q)
     # examples in other forms
     other="is not JSON lines, an object on each line"
     while IFS=@ read -r name text after; do

@@ -614,13 +614,13 @@ peft_enter(char **path)
 {
     struct str peft = { 0 }, other = { 0 };
     size_t n = strlen(*path), k = strlen("/" PEFT_MODEL);
-    bool is_file = n > k && !strcmp(*path + n - k, "/" PEFT_MODEL);
+    bool is_here = !strcmp(*path, PEFT_MODEL);
+    bool is_file = is_here || (n > k && !strcmp(*path + n - k, "/" PEFT_MODEL));
+    const char *dir = is_here ? "." : *path;
 
-    if (is_file)
-        n -= k;
-    str_addf(&peft, "%.*s/" PEFT_CONFIG, (int)n, *path);
-    str_addf(&other, "%.*s%s", (int)n, *path,
-             is_file ? "" : "/lora.safetensors");
+    n = is_here ? 1 : is_file ? n - k : n;
+    str_addf(&peft, "%.*s/" PEFT_CONFIG, (int)n, dir);
+    str_addf(&other, "%.*s%s", (int)n, dir, is_file ? "" : "/lora.safetensors");
     /* opening them reports what is wrong with either */
     if (file_missing(peft.s) != is_file && !file_missing(other.s)) {
         free(*path);
