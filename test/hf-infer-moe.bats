@@ -192,7 +192,7 @@ END
     cp -rL m copy
     [ "$(said hub/models--meta-llama--Llama/snapshots/0f1e copy)" = "$is hub/models--meta-llama--Llama/snapshots/0f1e, but this model is copy" ]
     # the same one by its other names, and a name that says nothing
-    for base in unsloth/llama m/ "$PWD/hub/models--meta-llama--Llama/snapshots/0f1e" ""; do
+    for base in unsloth/llama m/ "$PWD/hub/models--meta-llama--Llama/snapshots/0f1e" "" /other/hub/models--meta-llama--Llama/snapshots/77/; do
         [ -z "$(said "$base" m)" ]
     done
     [ -z "$(said meta-llama/Other copy)" ]

@@ -127,15 +127,21 @@ bind_tensor(const struct from *p, const struct stdir_tensor *t)
     return rc;
 }
 
-/* The last name of a path or of a Hub's id, "org/name"; [*n]. */
+/* What a path or a Hub's id, "org/name", says that a model is, [*n]: the last
+ * name, or NAME of the Hub's cache: models--ORG--NAME/snapshots/HASH, 'cache'.
+ */
 static const char *
-last_name(const char *path, size_t *n)
+model_name(const char *path, size_t *n, bool *cache)
 {
-    size_t end = strlen(path), begin;
+    const char *hub = strstr(path, "models--");
+    const char *last = hub ? strstr(hub, "/snapshots/") : NULL;
+    size_t end = last ? (size_t)(last - path) : strlen(path), begin;
 
+    *cache = last;
     while (end > 1 && path[end - 1] == '/')
         end--;
-    for (begin = end; begin > 0 && path[begin - 1] != '/';)
+    for (begin = end; begin > 0 && path[begin - 1] != '/' &&
+                      !(last && !strncmp(path + begin - 2, "--", 2));)
         begin--;
     *n = end - begin;
     return path + begin;
@@ -143,7 +149,7 @@ last_name(const char *path, size_t *n)
 
 /* Does the adapter name another model than this one as its base?  A directory's
  * name says which model it is if it has a digit, as all models' names do, or
- * is one of the Hub's cache: models--ORG--NAME/snapshots/HASH. */
+ * is one of the Hub's cache. */
 static void
 compare_base(const struct model *m, const struct peft *p)
 {
@@ -151,21 +157,16 @@ compare_base(const struct model *m, const struct peft *p)
         json_string_value(json_object_get(p->root, "base_model_name_or_path"));
     char *path = realpath(m->dir.path, NULL);
     char *theirs = base ? realpath(base, NULL) : NULL;
-    const char *hub = path ? strstr(path, "/models--") : NULL;
-    const char *end = hub ? strstr(hub, "/snapshots/") : NULL, *name, *of;
+    const char *name, *of;
     size_t n, n_of;
+    bool cache;
 
     if (!base || !*base || !path || (theirs && !strcmp(theirs, path)))
         goto out;
-    of = last_name(base, &n_of);
-    name = last_name(path, &n);
-    if (end) {
-        for (name = end; strncmp(name - 2, "--", 2) != 0;)
-            name--;
-        n = (size_t)(end - name);
-    }
+    of = model_name(base, &n_of, &cache);
+    name = model_name(path, &n, &cache);
     if ((n != n_of || strncasecmp(name, of, n) != 0) &&
-        (theirs || end || strcspn(name, "0123456789") < n))
+        (theirs || cache || strcspn(name, "0123456789") < n))
         err_warn("%s: is of the base %s, but this model is %.*s", p->path, base,
                  (int)n, name);
 out:
