@@ -630,6 +630,8 @@ class SAE:
             ("activation",))]
         jump, batch = "jumprelu" in words, "batchtopk" in words
         odd = set(t) - {weight, bias, "W_dec", "b_dec", "threshold" * jump}
+        if "scaling_factor" in odd and (_floats(t, "scaling_factor", n) == 1).all():
+            odd.remove("scaling_factor")  # SAELens 2 and 3 wrote ones
         if odd or lens and n == d and not {"architecture", "d_sae",
                                            "library"} & set(cfg):
             raise ValueError("%s: what %s means is not known"

@@ -265,7 +265,8 @@ def saes():
         ("sparsify", dict(activation="batchtopk", threshold=.5), {}),
         ("sparsify", dict(activation="BatchTopK"), {}),
         ("sparsify", dict(num_latents=0, signed=False, hook="layers.1"), {}),
-        ("saelens", dict(metadata=dict(hook_name="h"), hook_name="h"), {})]
+        ("saelens", dict(metadata=dict(hook_name="h"), hook_name="h"), {}),
+        ("saelens", {}, dict(scaling_factor=z + 1))]
     refused = [("sparsify", cfg, {}) for cfg in (
         dict(transcode=True), dict(skip_connection=True), dict(signed=True),
         dict(activation="groupmax"), dict(activation="batchtopk", threshold=-1),
@@ -289,6 +290,7 @@ def saes():
         ("saelens", dict(architecture="jumprelu"), dict(threshold=z + np.nan)),
         ("saelens", dict(architecture="jumprelu"), dict(threshold=z[1:])),
         ("saelens", {}, dict(b_enc=z + np.inf)),
+        ("saelens", {}, dict(scaling_factor=z)),
         ("sparsify", {}, dict(W_dec=np.ones((60, 24))))]
     assert len(refused) >= 28
     return plain, refused
