@@ -103,7 +103,7 @@ write_adapter(const struct tune *t, const char *dir, int flags, struct err *err)
     for (int i = 0; i < LM_N_TARGETS; i++)
         if (lora->targets & (1u << i))
             str_addf(&names, "%s\"%s\"", names.n ? ", " : "[",
-                     lm_target_modules[i]);
+                     lm_target_module((enum lm_target)i));
     str_adds(&names, "]");
 
     struct peft_written config = { .base_model = t->t.model,

@@ -1,7 +1,6 @@
 #include "core/model/model.h"
 
 #include <fnmatch.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,16 +10,21 @@
 #include "core/model/linear_file.h"
 #include "core/model/lora.h"
 #include "core/model/names.h"
+#include "core/model/parts.h"
+#include "core/str.h"
 
 #define BY " by config.json" /* what expects a shape */
+
+#define WEIGHT ".weight"
 
 #define TIED_ROWS 64 /* compared of two matrices that should be one, twice */
 
 /* The tensors of a model that is being opened, and which were asked for. */
 struct binder {
     struct model *model;
-    const char *prefix; /* names_root() */
-    bool *used;         /* [dir.n_tensors] */
+    const char *root; /* names_root() */
+    bool *used;       /* [dir.n_tensors] */
+    struct str name;
     struct err *err;
 };
 
@@ -61,126 +65,87 @@ widen(struct binder *b, const struct stdir_tensor *t, size_t n)
     return v;
 }
 
-static int
-bind_norm(struct binder *b, struct norm *norm, const char *name, size_t n)
+/* A part's name in this directory and 'tail', until the next one's. */
+static const char *
+name_of(struct binder *b, struct part_at at, const char *tail)
 {
+    str_clear(&b->name);
+    part_name(&b->name, at);
+    str_adds(&b->name, tail);
+    return *b->root ? b->name.s : names_short(b->name.s);
+}
+
+static int
+bind_norm(struct binder *b, struct part_at at)
+{
+    struct norm *norm = part_norm(b->model, at);
+    const char *name = name_of(b, at, WEIGHT);
     const struct stdir_tensor *t = find(b, name);
+    size_t one;
 
     if (!t)
         return missing(b, name, "");
-    norm->weight = widen(b, t, n);
-    norm->n = n;
+    part_size(&b->model->config, at.part, &norm->n, &one);
+    norm->weight = widen(b, t, norm->n);
     norm->eps = b->model->config.rms_norm_eps;
     return norm->weight ? 0 : -1;
 }
 
-/* What one linear layer of a block is called and has. */
-struct linear_spec {
-    const char *name; /* "self_attn.q_proj" */
-    struct linear *to;
-    size_t out, in;
-    bool need_bias;
-    const struct linear *first; /* the same in layer 0; NULL: an expert's */
-};
-
+/* Biases may be there where config.json does not say so: in all layers then. */
 static int
-bind_linear(struct binder *b, const struct linear_spec *spec, size_t layer)
+bind_linear(struct binder *b, struct part_at at)
 {
-    char name[128];
-    const struct stdir_tensor *t;
+    const struct linear *first =
+        part_linear(b->model, (struct part_at){ .part = at.part });
+    bool first_has = first && first->bias;
+    struct linear *to = part_linear(b->model, at);
+    const char *name = name_of(b, at, WEIGHT);
+    const struct stdir_tensor *t = find(b, name);
+    size_t out, in;
 
-    snprintf(name, sizeof(name), "%slayers.%zu.%s.weight", b->prefix, layer,
-             spec->name);
-    t = find(b, name);
     if (!t)
         return missing(b, name, "");
-    if (linear_file_bind(spec->to, t, spec->out, spec->in, BY, b->err))
+    part_size(&b->model->config, at.part, &out, &in);
+    if (linear_file_bind(to, t, out, in, BY, b->err))
         return -1;
-    if (!spec->first)
+    if (at.part >= PART_ROUTER)
         return 0;
-    snprintf(name, sizeof(name), "%slayers.%zu.%s.bias", b->prefix, layer,
-             spec->name);
+    name = name_of(b, at, ".bias");
     t = find(b, name);
-    if (!t && spec->need_bias)
+    if (!t && part_needs_bias(&b->model->config, at.part))
         return missing(b, name, ", but config.json says there is a bias");
-    if (!t && layer && spec->first->bias)
+    if (!t && at.layer && first_has)
         return missing(b, name, ", but layer 0 has it");
     if (!t)
         return 0;
-    if (layer && !spec->first->bias)
+    if (at.layer && !first_has)
         return err_set(b->err, EX_DATAERR,
                        "%s: %s is there, but layer 0 has no such bias",
                        t->st->path, name);
-    spec->to->bias = widen(b, t, spec->out);
-    return spec->to->bias ? 0 : -1;
+    to->bias = widen(b, t, out);
+    return to->bias ? 0 : -1;
 }
 
 static int
 bind_layer(struct binder *b, size_t i)
 {
     const struct config *c = &b->model->config;
-    struct layer *l = &b->model->layers[i];
-    const struct layer *l0 = &b->model->layers[0];
-    size_t hidden = (size_t)c->hidden_size, d = (size_t)c->head_dim;
-    size_t nq = (size_t)c->n_heads * d, nkv = (size_t)c->n_kv_heads * d;
-    size_t inter = (size_t)c->intermediate_size;
     size_t n_experts = c->sparse[i] ? (size_t)c->n_experts : 0;
-    size_t width = (size_t)c->expert_size;
-    bool qkv = c->need_qkv_bias, mlp = c->need_mlp_bias;
-    const struct linear_spec router = { "mlp.gate", &l->router, n_experts,
-                                        hidden,     false,      NULL };
-    char name[128];
-    const struct {
-        const char *name;
-        struct norm *to;
-        size_t n;
-    } norms[] = {
-        { "input_layernorm", &l->attn_norm, hidden },
-        { "post_attention_layernorm", &l->mlp_norm, hidden },
-        { "self_attn.q_norm", &l->q_norm, d },
-        { "self_attn.k_norm", &l->k_norm, d },
-    };
-    const struct linear_spec linears[] = {
-        { "self_attn.q_proj", &l->q, nq, hidden, qkv, &l0->q },
-        { "self_attn.k_proj", &l->k, nkv, hidden, qkv, &l0->k },
-        { "self_attn.v_proj", &l->v, nkv, hidden, qkv, &l0->v },
-        { "self_attn.o_proj", &l->o, hidden, nq, c->need_o_bias, &l0->o },
-        { "mlp.gate_proj", &l->mlp.gate, inter, hidden, mlp, &l0->mlp.gate },
-        { "mlp.up_proj", &l->mlp.up, inter, hidden, mlp, &l0->mlp.up },
-        { "mlp.down_proj", &l->mlp.down, hidden, inter, mlp, &l0->mlp.down },
-    };
 
-    for (size_t k = 0; k < (c->qk_norm ? 4 : 2); k++) {
-        snprintf(name, sizeof(name), "%slayers.%zu.%s.weight", b->prefix, i,
-                 norms[k].name);
-        if (bind_norm(b, norms[k].to, name, norms[k].n))
+    for (enum model_part p = PART_ATTN_NORM; p < PART_EXPERT_GATE; p++) {
+        struct part_at at = { .part = p, .layer = i };
+
+        if (part_is_in(c, p, i) &&
+            (part_norm(b->model, at) ? bind_norm(b, at) : bind_linear(b, at)))
             return -1;
     }
-    for (size_t k = 0; k < (n_experts ? 4 : 7); k++)
-        if (bind_linear(b, &linears[k], i))
-            return -1;
-    if (n_experts == 0)
-        return 0;
-    l->experts = xcalloc(n_experts, sizeof(*l->experts));
-    if (bind_linear(b, &router, i))
-        return -1;
-    for (size_t k = 0; k < n_experts; k++) {
-        const struct linear_spec specs[] = {
-            { "gate", &l->experts[k].gate, width, hidden, false, NULL },
-            { "up", &l->experts[k].up, width, hidden, false, NULL },
-            { "down", &l->experts[k].down, hidden, width, false, NULL },
-        };
-
-        for (size_t j = 0; j < 3; j++) {
-            struct linear_spec spec = specs[j];
-
-            snprintf(name, sizeof(name), "mlp.experts.%zu.%s_proj", k,
-                     spec.name);
-            spec.name = name;
-            if (bind_linear(b, &spec, i))
+    if (n_experts)
+        b->model->layers[i].experts =
+            xcalloc(n_experts, sizeof(*b->model->layers[i].experts));
+    for (size_t k = 0; k < n_experts; k++)
+        for (enum model_part p = PART_EXPERT_GATE; p <= PART_EXPERT_DOWN; p++)
+            if (bind_linear(b, (struct part_at){ p, i, k }))
                 return -1;
-        }
-    }
     return 0;
 }
 
@@ -220,24 +185,23 @@ head_differs(struct binder *b, const struct stdir_tensor *embed,
 static int
 bind_ends(struct binder *b)
 {
+    const struct part_at at_embed = { .part = PART_EMBED };
+    const struct part_at at_head = { .part = PART_HEAD };
     struct model *m = b->model;
-    size_t vocab = (size_t)m->config.vocab_size;
-    size_t hidden = (size_t)m->config.hidden_size;
-    const struct stdir_tensor *embed, *head;
-    char name[64];
+    const struct stdir_tensor *embed = find(b, name_of(b, at_embed, WEIGHT));
+    const struct stdir_tensor *head = find(b, name_of(b, at_head, WEIGHT));
+    size_t vocab, hidden;
 
-    snprintf(name, sizeof(name), "%sembed_tokens.weight", b->prefix);
-    embed = find(b, name);
-    head = find(b, "lm_head.weight");
     if (!embed && !(head && m->config.tied))
-        return missing(b, name, "");
+        return missing(b, name_of(b, at_embed, WEIGHT), "");
     if (!head && !m->config.tied)
-        return missing(b, "lm_head.weight",
+        return missing(b, name_of(b, at_head, WEIGHT),
                        ", and tie_word_embeddings is not true");
     if (!embed)
         embed = head;
     if (!head)
         head = embed;
+    part_size(&m->config, PART_EMBED, &vocab, &hidden);
     if (linear_file_bind(&m->embed, embed, vocab, hidden, BY, b->err) ||
         linear_file_bind(&m->lm_head, head, vocab, hidden, BY, b->err))
         return -1;
@@ -247,32 +211,7 @@ bind_ends(struct binder *b)
                  m->dir.path);
     else if (m->config.tied)
         m->lm_head = m->embed;
-    snprintf(name, sizeof(name), "%snorm.weight", b->prefix);
-    return bind_norm(b, &m->norm, name, hidden);
-}
-
-/* A number at the start of 'at' below n and what follows it, or NULL. */
-static const char *
-number_below(const char *at, size_t n, size_t *v)
-{
-    char *end;
-
-    if (*at < '0' || *at > '9' || (*at == '0' && at[1] >= '0' && at[1] <= '9'))
-        return NULL;
-    *v = strtoul(at, &end, 10);
-    return *v < n ? end : NULL;
-}
-
-/* Is the tensor inside a layer that is run? */
-static bool
-in_layer(const struct binder *b, const char *name)
-{
-    size_t n = strlen(b->prefix), i;
-    const char *end = NULL;
-
-    if (!strncmp(name, b->prefix, n) && !strncmp(name + n, "layers.", 7))
-        end = number_below(name + n + 7, (size_t)b->model->config.n_layers, &i);
-    return end && *end == '.';
+    return bind_norm(b, (struct part_at){ .part = PART_NORM });
 }
 
 /* Is it no parameter: a mask, or a scale of a cache's numbers? */
@@ -302,7 +241,7 @@ model_open(struct model **model, const char *path, struct err *err)
     if (stdir_check(path, true, err) || config_load(&m->config, path, err) ||
         stdir_open(&m->dir, path, err) || stdir_map(&m->dir, err))
         goto out;
-    b.prefix = names_root(dir);
+    b.root = names_root(dir);
     b.used = xcalloc(dir->n_tensors, sizeof(*b.used));
     m->layers = xcalloc((size_t)m->config.n_layers, sizeof(*m->layers));
     if (bind_ends(&b))
@@ -312,13 +251,15 @@ model_open(struct model **model, const char *path, struct err *err)
             goto out;
     for (size_t i = 0; i < dir->n_tensors; i++) {
         const char *name = dir->tensors[i].t->name;
+        size_t layer;
 
         /* a buffer that older files have follows from config.json */
         if (b.used[i] || !fnmatch("*?.rotary_emb.inv_freq", name, 0) ||
             !fnmatch("*?.rotary_emb.cos_cached", name, 0) ||
             !fnmatch("*?.rotary_emb.sin_cached", name, 0))
             continue;
-        if (in_layer(&b, name) && !is_buffer(name)) {
+        if (part_in_layer(b.root, name, &layer) &&
+            layer < (size_t)m->config.n_layers && !is_buffer(name)) {
             err_set(
                 err, EX_DATAERR,
                 "%s: tensor %s is in a layer that is computed, but %s has no "
@@ -342,6 +283,7 @@ model_open(struct model **model, const char *path, struct err *err)
     *model = m;
     rc = 0;
 out:
+    str_free(&b.name);
     free(b.used);
     if (rc < 0)
         model_close(m);
@@ -369,39 +311,8 @@ model_close(struct model *m)
 struct linear *
 model_linear(struct model *m, const char *name)
 {
-    struct mlp *mlp;
-    struct layer *l;
-    size_t i;
+    struct part_at at;
 
-    if (!strcmp(name, "lm_head"))
-        return &m->lm_head;
-    name = names_short(name);
-    if (strncmp(name, "layers.", 7) != 0)
-        return NULL;
-    name = number_below(name + 7, (size_t)m->config.n_layers, &i);
-    if (!name)
-        return NULL;
-    l = &m->layers[i];
-    if (strncmp(name, ".mlp.", 5) != 0)
-        return !strcmp(name, ".self_attn.q_proj")   ? &l->q
-               : !strcmp(name, ".self_attn.k_proj") ? &l->k
-               : !strcmp(name, ".self_attn.v_proj") ? &l->v
-               : !strcmp(name, ".self_attn.o_proj") ? &l->o
-                                                    : NULL;
-    name += 5;
-    mlp = &l->mlp;
-    if (l->experts) {
-        if (!strcmp(name, "gate"))
-            return &l->router;
-        if (strncmp(name, "experts.", 8) != 0)
-            return NULL;
-        name = number_below(name + 8, (size_t)m->config.n_experts, &i);
-        if (!name || *name++ != '.')
-            return NULL;
-        mlp = &l->experts[i];
-    }
-    return !strcmp(name, "gate_proj")   ? &mlp->gate
-           : !strcmp(name, "up_proj")   ? &mlp->up
-           : !strcmp(name, "down_proj") ? &mlp->down
-                                        : NULL;
+    return part_find(&at, name) && at.part != PART_EMBED ? part_linear(m, at)
+                                                         : NULL;
 }

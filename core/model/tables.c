@@ -13,6 +13,7 @@
 #include "core/model/linear.h"
 #include "core/model/model.h"
 #include "core/model/names.h"
+#include "core/model/parts.h"
 #include "core/model/table.h"
 #include "core/model/table_dims.h"
 #include "core/model/table_stats.h"
@@ -51,15 +52,14 @@ bind_parts(struct tables *ts, struct tabled *tabled, struct err *err)
 
     for (size_t i = 0; i < n && rc == 0; i++) {
         struct linear *l = model_linear(ts->model, parts[i]);
-        const char *module = strstr(parts[i], ".mlp.");
+        struct part_at at;
         size_t col = t->n_bound;
 
         if (!l || l == &ts->model->lm_head)
             rc = err_set(err, EX_DATAERR,
                          "%s/metadata.json: %s is not a linear layer of %s",
                          lut, parts[i], ts->model->dir.path);
-        else if (module && (!strncmp(module, ".mlp.experts.", 13) ||
-                            !strcmp(module, ".mlp.gate")))
+        else if (part_find(&at, parts[i]) && at.part >= PART_ROUTER)
             rc = err_set(err, EX_DATAERR,
                          "%s/metadata.json: %s is a layer of experts, which "
                          "run without tables (--lut-layers selects)",

@@ -8,6 +8,7 @@
 #include "core/kernel/gemm.h"
 #include "core/mem.h"
 #include "core/model/lora.h"
+#include "core/model/names.h"
 #include "core/model/train/lm_impl.h"
 #include "core/rng.h"
 #include "core/sig.h"
@@ -15,57 +16,41 @@
 
 const char *const lm_target_names[LM_N_TARGETS] = { "q",    "k",  "v",   "o",
                                                     "gate", "up", "down" };
-const char *const lm_target_modules[LM_N_TARGETS] = {
-    "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"
-};
 
 /* ---- the list of tensors ---- */
 
 /* The linear layers that may have an adapter, in the order of lm->tensors;
  * returns how many there are, and writes them where 'to' is given. */
 static size_t
-list_linears(const struct model *m, struct lm_adapted *to)
+list_linears(struct model *m, struct lm_adapted *to)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < (size_t)m->config.n_layers; i++) {
-        struct layer *l = &m->layers[i];
-        struct linear *const attention[] = { &l->q, &l->k, &l->v, &l->o };
-        size_t n_mlps = l->experts ? (size_t)m->config.n_experts : 1;
+        bool sparse = m->layers[i].experts;
+        int shift = sparse ? PART_EXPERT_GATE - PART_GATE : 0;
+        size_t n_mlps = sparse ? (size_t)m->config.n_experts : 1;
 
-        for (size_t t = LM_Q; t <= LM_O; t++, n++)
+        /* q, k, v and o, then gate, up and down of each expert */
+        for (size_t k = 0; k < LM_GATE + 3 * n_mlps; k++, n++) {
+            size_t e = k < LM_GATE ? 0 : (k - LM_GATE) / 3;
+            enum lm_target target = (enum lm_target)(k - 3 * e);
+            int part = PART_Q + (int)target + (target < LM_GATE ? 0 : shift);
+            struct part_at at = { (enum model_part)part, i, e };
+
             if (to)
-                to[n] = (struct lm_adapted){ attention[t], i, 0, t, 0, NULL };
-        for (size_t e = 0; e < n_mlps; e++) {
-            struct mlp *mlp = l->experts ? &l->experts[e] : &l->mlp;
-            struct linear *const of[] = { &mlp->gate, &mlp->up, &mlp->down };
-
-            for (size_t t = LM_GATE; t <= LM_DOWN; t++, n++)
-                if (to)
-                    to[n] = (struct lm_adapted){
-                        of[t - LM_GATE], i, e, t, 0, NULL
-                    };
+                to[n] = (struct lm_adapted){ part_linear(m, at), at, target, 0,
+                                             NULL };
         }
     }
     return n;
 }
 
-static bool
-is_expert(const struct lm *lm, const struct lm_adapted *l)
+/* "q_proj", as in PEFT's target_modules; of experts, too. */
+const char *
+lm_target_module(enum lm_target target)
 {
-    return l->target >= LM_GATE && lm->model->layers[l->layer].experts;
-}
-
-/* "layers.0.self_attn.q_proj" */
-static void
-add_name(struct str *to, const struct lm *lm, const struct lm_adapted *l)
-{
-    str_addf(to, "layers.%zu.", l->layer);
-    if (is_expert(lm, l))
-        str_addf(to, "mlp.experts.%zu.", l->expert);
-    else
-        str_adds(to, l->target < LM_GATE ? "self_attn." : "mlp.");
-    str_adds(to, lm_target_modules[l->target]);
+    return part_word((enum model_part)(PART_Q + (int)target));
 }
 
 static int
@@ -76,11 +61,11 @@ add_tensor(struct lm *lm, const struct lm_adapted *l, char which, size_t rows,
     struct str name = { 0 };
     size_t n;
 
-    str_adds(&name, PEFT_ROOT "model.");
-    add_name(&name, lm, l);
+    str_adds(&name, PEFT_ROOT);
+    part_name(&name, l->at);
     str_addf(&name, ".lora_%c.weight", which);
     *t = (struct lm_tensor){ name.s, rows, cols, lm->n_params,
-                             is_expert(lm, l) };
+                             l->at.part >= PART_EXPERT_GATE };
     if (!size_mul(rows, cols, &n) || !size_add(n, lm->n_params, &n) ||
         n > SIZE_MAX / sizeof(float))
         return err_set(err, EX_DATAERR,
@@ -126,19 +111,19 @@ check_linear(const struct lm *lm, const struct lm_adapted *l, const char *dir,
     struct str name = { 0 };
     int rc = 0;
 
-    add_name(&name, lm, l);
+    part_name(&name, l->at);
     if (!lora != !(lm->lora.targets & 1u << l->target))
         rc = err_set(err, EX_DATAERR,
                      "%s: %s is %san adapted layer, unlike the first %s (not "
                      "supported)",
-                     dir, name.s, lora ? "" : "not ",
-                     lm_target_modules[l->target]);
+                     dir, names_short(name.s), lora ? "" : "not ",
+                     lm_target_module(l->target));
     else if (lora &&
              (lora->a.out != lm->lora.rank || lora->scale != (float)scale))
         rc = err_set(err, EX_DATAERR,
                      "%s: %s has another rank or scale than " PEFT_CONFIG
                      " says (not supported)",
-                     dir, name.s);
+                     dir, names_short(name.s));
     str_free(&name);
     return rc;
 }
@@ -296,8 +281,8 @@ lm_start(const struct lm *lm, float *values)
         const struct lm_tensor *t = &lm->tensors[l->tensor];
         float *a = values + t[0].first, *b = values + t[1].first;
         size_t n_a = t[0].rows * t[0].cols, n_b = t[1].rows * t[1].cols;
-        uint64_t stream =
-            ((uint64_t)l->expert << 32) + l->layer * LM_N_TARGETS + l->target;
+        uint64_t stream = ((uint64_t)l->at.expert << 32) +
+                          l->at.layer * LM_N_TARGETS + l->target;
         double bound = 1 / sqrt((double)t[0].cols);
 
         if (l->init) {

@@ -56,7 +56,7 @@ enum lm_target {
 
 /* "q", "k", .. as in --targets; "q_proj", .. as in PEFT's target_modules. */
 extern const char *const lm_target_names[LM_N_TARGETS];
-extern const char *const lm_target_modules[LM_N_TARGETS];
+const char *lm_target_module(enum lm_target target);
 
 /* What an adapter is. */
 struct lm_lora {

@@ -11,14 +11,17 @@
 #include "core/model/block_backward.h"
 #include "core/model/engine.h"
 #include "core/model/lora.h"
+#include "core/model/parts.h"
 #include "core/model/train/lm.h"
 
 /* A linear layer with an adapter, whose A is lm->tensors[tensor], B the next
  * one. */
 struct lm_adapted {
     struct linear *linear;
-    size_t layer, expert, target, tensor; /* expert 0: or there are none */
-    const struct lora *init;              /* or NULL */
+    struct part_at at;
+    enum lm_target target;
+    size_t tensor;
+    const struct lora *init; /* or NULL */
 };
 
 /* Rows of a chunk that belong to one slice, and which of the rows of the linear

@@ -1,0 +1,190 @@
+#include "core/model/parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/model/model.h"
+#include "core/model/names.h"
+
+/* Sizes, by config.json. */
+enum dim { NORM, VOCAB, HIDDEN, HEAD, Q, KV, INNER, EXPERTS, EXPERT };
+
+/* Which layers have it, or which models. */
+enum presence { ALWAYS, QK_NORM, DENSE, SPARSE };
+
+#define LAYER     "model.layers.{i}."
+#define ATTN      LAYER "self_attn."
+#define MLP       LAYER "mlp."
+#define EACH      MLP "experts.{e}."
+#define IN(s, of) offsetof(struct s, of)
+#define BIAS(of)  offsetof(struct config, need_##of##_bias)
+
+static const struct {
+    const char *name; /* {i}: a layer's number, {e}: an expert's */
+    size_t at;        /* in struct model, layer or, of an expert, mlp */
+    enum dim out, in; /* in NORM: it is one, of 'out' */
+    enum presence presence;
+    size_t bias; /* in struct config, whether it must be there; 0: never */
+} parts[N_PARTS] = {
+    /* in the order of enum model_part */
+    { "model.embed_tokens", IN(model, embed), VOCAB, HIDDEN, ALWAYS, 0 },
+    { "lm_head", IN(model, lm_head), VOCAB, HIDDEN, ALWAYS, 0 },
+    { "model.norm", IN(model, norm), HIDDEN, NORM, ALWAYS, 0 },
+    { LAYER "input_layernorm", IN(layer, attn_norm), HIDDEN, NORM, ALWAYS, 0 },
+    { LAYER "post_attention_layernorm", IN(layer, mlp_norm), HIDDEN, NORM,
+      ALWAYS, 0 },
+    { ATTN "q_norm", IN(layer, q_norm), HEAD, NORM, QK_NORM, 0 },
+    { ATTN "k_norm", IN(layer, k_norm), HEAD, NORM, QK_NORM, 0 },
+    { ATTN "q_proj", IN(layer, q), Q, HIDDEN, ALWAYS, BIAS(qkv) },
+    { ATTN "k_proj", IN(layer, k), KV, HIDDEN, ALWAYS, BIAS(qkv) },
+    { ATTN "v_proj", IN(layer, v), KV, HIDDEN, ALWAYS, BIAS(qkv) },
+    { ATTN "o_proj", IN(layer, o), HIDDEN, Q, ALWAYS, BIAS(o) },
+    { MLP "gate_proj", IN(layer, mlp.gate), INNER, HIDDEN, DENSE, BIAS(mlp) },
+    { MLP "up_proj", IN(layer, mlp.up), INNER, HIDDEN, DENSE, BIAS(mlp) },
+    { MLP "down_proj", IN(layer, mlp.down), HIDDEN, INNER, DENSE, BIAS(mlp) },
+    { MLP "gate", IN(layer, router), EXPERTS, HIDDEN, SPARSE, 0 },
+    { EACH "gate_proj", IN(mlp, gate), EXPERT, HIDDEN, SPARSE, 0 },
+    { EACH "up_proj", IN(mlp, up), EXPERT, HIDDEN, SPARSE, 0 },
+    { EACH "down_proj", IN(mlp, down), HIDDEN, EXPERT, SPARSE, 0 },
+};
+
+/* ---- names ---- */
+
+void
+part_name(struct str *to, struct part_at at)
+{
+    for (const char *p = parts[at.part].name; *p; p++)
+        if (*p == '{') {
+            str_addf(to, "%zu", p[1] == 'e' ? at.expert : at.layer);
+            p += 2;
+        } else {
+            str_add(to, p, 1);
+        }
+}
+
+const char *
+part_word(enum model_part part)
+{
+    return strrchr(parts[part].name, '.') + 1;
+}
+
+/* What follows a pattern that the name begins with, or NULL. */
+static const char *
+scan(struct part_at *at, const char *pattern, const char *name)
+{
+    for (const char *p = pattern; *p; p++) {
+        char *end;
+
+        if (*p != '{') {
+            if (*p != *name++)
+                return NULL;
+            continue;
+        }
+        if (*name < '0' || *name > '9' ||
+            (*name == '0' && name[1] >= '0' && name[1] <= '9'))
+            return NULL;
+        *(p[1] == 'e' ? &at->expert : &at->layer) = strtoul(name, &end, 10);
+        name = end;
+        p += 2;
+    }
+    return name;
+}
+
+bool
+part_find(struct part_at *at, const char *name)
+{
+    name = names_short(name);
+    for (int p = 0; p < N_PARTS; p++) {
+        const char *end;
+
+        *at = (struct part_at){ .part = (enum model_part)p };
+        end = scan(at, names_short(parts[p].name), name);
+        if (end && !*end)
+            return true;
+    }
+    return false;
+}
+
+bool
+part_in_layer(const char *root, const char *name, size_t *layer)
+{
+    struct part_at at = { 0 };
+    size_t n = strlen(root);
+    bool yes = !strncmp(name, root, n) && scan(&at, "layers.{i}.", name + n);
+
+    *layer = at.layer;
+    return yes;
+}
+
+/* ---- sizes ---- */
+
+bool
+part_is_in(const struct config *c, enum model_part part, size_t layer)
+{
+    enum presence p = parts[part].presence;
+
+    return p == ALWAYS ||
+           (p == QK_NORM ? c->qk_norm : c->sparse[layer] == (p == SPARSE));
+}
+
+void
+part_size(const struct config *c, enum model_part part, size_t *out, size_t *in)
+{
+    const int64_t sizes[] = {
+        [NORM] = 1,
+        [VOCAB] = c->vocab_size,
+        [HIDDEN] = c->hidden_size,
+        [HEAD] = c->head_dim,
+        [Q] = c->n_heads * c->head_dim,
+        [KV] = c->n_kv_heads * c->head_dim,
+        [INNER] = c->intermediate_size,
+        [EXPERTS] = c->n_experts,
+        [EXPERT] = c->expert_size,
+    };
+
+    *out = (size_t)sizes[parts[part].out];
+    *in = (size_t)sizes[parts[part].in];
+}
+
+bool
+part_needs_bias(const struct config *c, enum model_part part)
+{
+    size_t at = parts[part].bias;
+
+    return at && *(const bool *)((const char *)c + at);
+}
+
+/* ---- places ---- */
+
+static void *
+place(struct model *m, struct part_at at, bool is_norm)
+{
+    char *of = (char *)m;
+    struct layer *l;
+
+    if ((parts[at.part].in == NORM) != is_norm ||
+        at.layer >= (size_t)m->config.n_layers ||
+        !part_is_in(&m->config, at.part, at.layer))
+        return NULL;
+    l = &m->layers[at.layer];
+    if (at.part >= PART_EXPERT_GATE) {
+        if (!l->experts || at.expert >= (size_t)m->config.n_experts)
+            return NULL;
+        of = (char *)&l->experts[at.expert];
+    } else if (at.part >= PART_ATTN_NORM) {
+        of = (char *)l;
+    }
+    return of + parts[at.part].at;
+}
+
+struct norm *
+part_norm(struct model *m, struct part_at at)
+{
+    return place(m, at, true);
+}
+
+struct linear *
+part_linear(struct model *m, struct part_at at)
+{
+    return place(m, at, false);
+}

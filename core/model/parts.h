@@ -1,0 +1,72 @@
+/*
+ * The parts of a model that have weights, norms and linear layers: what files
+ * call them, their sizes, and where struct model has them.  One table for
+ * binding a model's tensors, for layers that are found by name, and for names
+ * that are written.
+ * Source: the modules of Hugging Face transformers' model classes.
+ */
+#ifndef CORE_MODEL_PARTS_H
+#define CORE_MODEL_PARTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/model/config.h"
+#include "core/str.h"
+
+struct model;
+
+/* In the order in which a model's are bound. */
+enum model_part {
+    PART_EMBED,
+    PART_HEAD,
+    PART_NORM,
+    PART_ATTN_NORM, /* from here on, of each layer */
+    PART_MLP_NORM,
+    PART_Q_NORM,
+    PART_K_NORM,
+    PART_Q,
+    PART_K,
+    PART_V,
+    PART_O,
+    PART_GATE,
+    PART_UP,
+    PART_DOWN,
+    PART_ROUTER,
+    PART_EXPERT_GATE, /* from here on, of each expert */
+    PART_EXPERT_UP,
+    PART_EXPERT_DOWN,
+    N_PARTS
+};
+
+/* layer and expert are 0 for a part that is of none. */
+struct part_at {
+    enum model_part part;
+    size_t layer, expert;
+};
+
+/* part_name() appends "model.layers.3.self_attn.q_proj", part_word() is the
+ * last word of it, of any layer. */
+void part_name(struct str *to, struct part_at at);
+const char *part_word(enum model_part part);
+
+/* part_find(): which part has this name, with or without "model."?  Numbers are
+ * as part_name() writes them, of any model.  part_in_layer(): is a name, with
+ * its root before it, one inside of a layer? */
+bool part_find(struct part_at *at, const char *name);
+bool part_in_layer(const char *root, const char *name, size_t *layer);
+
+/* part_is_in(): has the layer this part, a whole model it?  part_size() is
+ * [out, in] of a linear layer, [out] of a norm; part_needs_bias(): does
+ * config.json demand one? */
+bool part_is_in(const struct config *c, enum model_part part, size_t layer);
+void part_size(const struct config *c, enum model_part part, size_t *out,
+               size_t *in);
+bool part_needs_bias(const struct config *c, enum model_part part);
+
+/* part_norm(), part_linear() are where a model has it, NULL where it is of the
+ * other kind, or not in this model. */
+struct norm *part_norm(struct model *m, struct part_at at);
+struct linear *part_linear(struct model *m, struct part_at at);
+
+#endif
