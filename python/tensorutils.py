@@ -240,13 +240,15 @@ class Acts:
     image), meta (metadata.json).  acts[image] is [layer, token, d]."""
 
     def __init__(self, path):
-        def dumps(of):  # of's own, or those in it
-            return [d for d in of
-                    if os.path.exists(os.path.join(d, "metadata.json"))]
+        def has(d, name="metadata.json"):
+            return os.path.exists(os.path.join(d, name))
 
-        found = dumps([path]) or dumps(
+        # tables have a metadata.json, too
+        found = [path] if has(path) else [
             os.path.join(path, name) for name in sorted(os.listdir(path))
-            if name[0] != ".")
+            if name[0] != "." and has(os.path.join(path, name)) and
+            (re.fullmatch("[0-9a-fA-F]{64}", name) or
+             has(os.path.join(path, name), "acts000000.bin"))]
         if len(found) > 1:
             raise ValueError("%s holds %d dumps, name one: %s"
                              % (path, len(found), ", ".join(found)))

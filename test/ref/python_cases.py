@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -128,7 +129,13 @@ def dumps():
     fails(FileNotFoundError, "of/metadata.json", tu.Acts, "of")
     os.rename("d2", "of/x")
     open("of/notes", "w").close()
+    os.mkdir("of/table")  # has metadata, but no shards
+    shutil.copy("of/x/metadata.json", "of/table")
     assert tu.Acts("of").path == "of/x"
+    os.rename("of/table", "of/" + 64 * "a")
+    fails(ValueError, "of holds 2 dumps, name one: of/" + 64 * "a", tu.Acts,
+          "of")
+    shutil.rmtree("of/" + 64 * "a")
     os.rename("d3", "of/y")
     fails(ValueError, "of holds 2 dumps, name one: of/x, of/y", tu.Acts, "of")
 
