@@ -67,6 +67,10 @@ END
     cp -r "$DEMO" m
     mv m/model.safetensors m/model-00002-of-00003.safetensors
     says "$none; model-00002-of-00003.safetensors is one of several shards, whose index is missing" m tensors
+    # 1 of 1 is whole
+    mv m/model{-00002-of-00003,-00001-of-00001}.safetensors
+    cmp <(hf-infer m -q -p x -n 4 --seed 1) <(hf-infer "$DEMO" -q -p x -n 4 --seed 1)
+    lut-precompute -q -m m -s "$ROOT/demo/sae" -o l
     rm m/model*
     echo '{}' >m/pytorch_model.bin.index.json
     says "$none; pytorch_model.bin.index.json is the index of PyTorch's weights: only safetensors are read" m tensors

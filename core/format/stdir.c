@@ -279,15 +279,16 @@ stdir_open(struct stdir *dir, const char *path, struct err *err)
 {
     int rc = file_is_dir(path, err);
     char *file;
+    bool one = rc > 0 && stdir_has(path, STDIR_ONE_FILE);
+    bool index = rc > 0 && !one && stdir_has(path, STDIR_INDEX);
 
     *dir = (struct stdir){ .path = xstrdup(path) };
-    if (rc > 0 && stdir_has(path, STDIR_ONE_FILE)) {
-        file = join(path, STDIR_ONE_FILE);
+    if (one || (rc > 0 && !index && stdir_has(path, STDIR_ONE_SHARD))) {
+        file = join(path, one ? STDIR_ONE_FILE : STDIR_ONE_SHARD);
         rc = open_one(dir, file, err);
         free(file);
     } else if (rc > 0) {
-        rc = stdir_has(path, STDIR_INDEX) ? open_index(dir, err)
-                                          : open_only(dir, err);
+        rc = index ? open_index(dir, err) : open_only(dir, err);
     } else if (rc == 0) {
         rc = open_one(dir, path, err);
     }

@@ -1,8 +1,8 @@
 /*
  * A model's tensors: one safetensors file, or a directory with
  * model.safetensors, or with shards and model.safetensors.index.json, or with
- * exactly one *.safetensors file of another name (adapter_model.safetensors),
- * but not one of several shards.
+ * model-00001-of-00001.safetensors, or with exactly one *.safetensors file of
+ * another name (adapter_model.safetensors), but not one of several shards.
  * The first of these that is there counts, as with transformers.
  */
 #ifndef CORE_FORMAT_STDIR_H
@@ -55,6 +55,7 @@ int stdir_wrong(const char *path, const char *what, struct err *err);
 
 #define STDIR_ONE_FILE   "model.safetensors"
 #define STDIR_INDEX      "model.safetensors.index.json"
+#define STDIR_ONE_SHARD  "model-00001-of-00001.safetensors"
 #define STDIR_NO_WEIGHTS "has no " STDIR_ONE_FILE " and no " STDIR_INDEX
 
 /* stdir_find() finds a tensor by name in O(log n); NULL if there is none.

@@ -48,6 +48,7 @@ sniff_file(const char *path)
 static const struct {
     const char *glob, *text;
 } others[] = {
+    { "*-of-00001.safetensors", "is not named " STDIR_ONE_FILE },
     { "*-of-*.safetensors",
       "is one of several shards, whose index is missing" },
     { "consolidated*.safetensors",
@@ -196,7 +197,7 @@ stdir_check(const char *dir, bool weights, struct err *err)
 
     if (config || (!weights && stdir_has(dir, "tokenizer.json")))
         if (!weights || stdir_has(dir, STDIR_ONE_FILE) ||
-            stdir_has(dir, STDIR_INDEX))
+            stdir_has(dir, STDIR_INDEX) || stdir_has(dir, STDIR_ONE_SHARD))
             return input_files(dir, err);
     if (stat(dir, &st) < 0)
         return err_sys(err, file_status(errno), "%s", dir);
