@@ -168,7 +168,6 @@ put_settings(struct facts *f, const struct st *st, bool has_sae)
         { "--lr", "lr", false },
         { "--warmup", "warmup", false },
         { "--decay", "decay", false },
-        { "-n", "steps_in_all", false },
     };
 
     for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
@@ -183,9 +182,9 @@ static int
 put_run(struct facts *f, const char *path, bool has_sae, struct err *err)
 {
     struct sae_record last = { 0 };
-    const char *total;
+    const char *s;
     double rows = 0;
-    int64_t n = 0;
+    int64_t n = 0, total;
     struct st st;
     int rc = st_open(&st, path, err);
 
@@ -195,12 +194,15 @@ put_run(struct facts *f, const char *path, bool has_sae, struct err *err)
         st_close(&st);
         return -1;
     }
-    total = st_meta(&st, "-n");
-    if (has_sae && total && strtoll(total, NULL, 10) > n)
+    s = st_meta(&st, "-n");
+    total = s ? strtoll(s, NULL, 10) : 0;
+    if (has_sae && total > n)
         err_warn("%s: its run has not ended: the SAE next to it is of an "
                  "earlier one, or of fewer steps",
                  path);
     put_settings(f, &st, has_sae);
+    if (total && total >= n) /* of a stream, the first array's may be fewer */
+        put_number(f, "steps_in_all", (double)total);
     put_number(f, "steps", (double)n);
     put_number(f, "rows", rows);
     if (n > 0) {
