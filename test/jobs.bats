@@ -274,14 +274,14 @@ not_run() {
     [ "$(cd "$odd/saes" && echo */cfg.json)" = "embed_tokens/cfg.json layers.0/cfg.json" ]
 }
 
-@test "wait-part.sh: what is requeued is the task, not the array whose id its last task has" {
+@test "common.sh: what is requeued is the task, not the array whose id its last task has" {
     printf '#!/bin/sh\necho "$*" >>scontrol.said\n' >bin/scontrol
     chmod +x bin/scontrol
     # JOB ARRAY TASK STATUS: with - for none
     while read -r job array task status; do
         export SLURM_JOB_ID=$job SLURM_ARRAY_JOB_ID=$array SLURM_ARRAY_TASK_ID=$task
         [ "$array" != - ] || unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID
-        run "-$status" bash -c '. "$ROOT/scripts/jobs/wait-part.sh"; (exit '"$status"') & wait_part $! part'
+        run "-$status" bash -c '. "$ROOT/scripts/jobs/common.sh"; (exit '"$status"') & wait_part $! part'
     done <<<$'8 7 0 75\n7 7 3 75\n7 7 3 0\n9 - - 75\n9 7 3 75'
     [ "$(cat scontrol.said)" = "requeue 8"$'\n'"requeue 7_3"$'\n'"requeue 9"$'\n'"requeue 9" ]
 }

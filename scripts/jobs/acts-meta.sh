@@ -8,20 +8,15 @@
 # MIN_SHARDS: at least so many, if there are as many documents; default 1.
 # MAX_PATCHES: activations a shard, whatever MIN_SHARDS; default 2400000.
 set -euo pipefail
+here=$(dirname -- "$(realpath -- "$0")")
+# shellcheck source=scripts/jobs/common.sh
+. "$here/common.sh"
 [ $# -eq 5 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 # Names count in HASH: whole ones, however they were typed.
 model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 dir=$5
 max_patches=${MAX_PATCHES:-2400000} min_shards=${MIN_SHARDS:-1}
-for name in max_patches min_shards; do
-    [[ ${!name} =~ ^[1-9][0-9]{0,17}$ ]] || {
-        echo "acts-meta.sh: ${name^^} is ${!name} (expected a number)" >&2
-        exit 2
-    }
-done
-# Tools of TU_BIN come first, then those installed with this script.
-own=$(dirname -- "$(realpath -- "$0")")/../../bin
-[ ! -d "$own" ] || PATH=$own:$PATH
-PATH=${TU_BIN:+$TU_BIN:}$PATH
+number MAX_PATCHES "$max_patches"
+number MIN_SHARDS "$min_shards"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 meta=$tmp/meta.json

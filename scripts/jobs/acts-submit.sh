@@ -12,19 +12,13 @@
 # that is killed, preempted or out of time continues at its first missing shard
 # when it runs again.
 set -euo pipefail
+here=$(dirname -- "$(realpath -- "$0")")
+# shellcheck source=scripts/jobs/common.sh
+. "$here/common.sh"
 [ $# -ge 6 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 dir=$5 parts=$6
 shift 6
-[[ $parts =~ ^[1-9][0-9]*$ ]] || {
-    echo "acts-submit.sh: PARTS is $parts (expected a number)" >&2
-    exit 2
-}
-here=$(dirname "$(realpath -- "$0")")
-# Tools of TU_BIN come first, then those installed with this script; the jobs
-# get this PATH from sbatch.
-[ ! -d "$here/../../bin" ] || PATH=$here/../../bin:$PATH
-PATH=${TU_BIN:+$TU_BIN:}$PATH
-export PATH
+number PARTS "$parts"
 
 mkdir -p -- "$dir"
 dir=$(realpath -- "$dir")

@@ -10,19 +10,13 @@
 # Prints the ids of both jobs.  A task that is killed, preempted or out of time
 # makes the layers that are missing when it runs again.
 set -euo pipefail
+here=$(dirname -- "$(realpath -- "$0")")
+# shellcheck source=scripts/jobs/common.sh
+. "$here/common.sh"
 [ $# -ge 4 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 model=$(realpath -- "$1") sae=$(realpath -- "$2") dir=$3 parts=$4
 shift 4
-[[ $parts =~ ^[1-9][0-9]*$ ]] || {
-    echo "lut-submit.sh: PARTS is $parts (expected a number)" >&2
-    exit 2
-}
-here=$(dirname "$(realpath -- "$0")")
-# Tools of TU_BIN come first, then those installed with this script; the jobs
-# get this PATH from sbatch.
-[ ! -d "$here/../../bin" ] || PATH=$here/../../bin:$PATH
-PATH=${TU_BIN:+$TU_BIN:}$PATH
-export PATH
+number PARTS "$parts"
 
 mkdir -p -- "$dir"
 dir=$(realpath -- "$dir")

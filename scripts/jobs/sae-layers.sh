@@ -13,25 +13,23 @@
 # them before.  Prints the job's id.  A job that is preempted or out of time
 # saves its state, is queued again and goes on there.
 set -euo pipefail
+# Slurm runs a copy of this script: its own directory is the second argument.
+here=${2-}
+[ "${1-}" = --task ] || here=$(dirname -- "$(realpath -- "$0")")
+# shellcheck source=scripts/jobs/common.sh
+. "$here/common.sh"
 if [ "${1-}" != --task ]; then
     [ $# -ge 5 ] || { sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2; }
     model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 dir=$5
     shift 5
-    [[ $ctx =~ ^[1-9][0-9]*$ ]] || {
-        echo "sae-layers.sh: T is $ctx (expected a number)" >&2
-        exit 2
-    }
+    number T "$ctx"
     mkdir -p -- "$dir"
     dir=$(realpath -- "$dir")
     log=${dir//%/%%} # a % is Slurm's
-    here=$(dirname "$(realpath -- "$0")")
     exec sbatch --parsable --job-name=sae-layers -o "$log/sae-%j.log" "$@" \
         --requeue --open-mode=append --signal=B:USR1@120 \
         "$here/sae-layers.sh" --task "$here" "$model" "$docs" "$spec" "$ctx" "$dir"
 fi
-# Slurm runs a copy of this script: its own directory is the second argument.
-# shellcheck source=scripts/jobs/wait-part.sh disable=SC1091
-. "$2/wait-part.sh"
 model=$3 docs=$4 spec=$5 ctx=$6 dir=$7
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -8,13 +8,12 @@
 #
 #   sae-recovered.sh ~/Qwen3-0.6B ~/saes/layers.9 held-out.txt --ctx 1024
 set -euo pipefail
+here=$(dirname -- "$(realpath -- "$0")")
+# shellcheck source=scripts/jobs/common.sh
+. "$here/common.sh"
 [ $# -ge 3 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 model=$1 sae=$2 text=$3
 shift 3
-# Tools of TU_BIN come first, then those installed with this script.
-here=$(dirname "$(realpath -- "$0")")
-[ ! -d "$here/../../bin" ] || PATH=$here/../../bin:$PATH
-PATH=${TU_BIN:+$TU_BIN:}$PATH
 
 # nll OPTION...: the mean of the text's tokens.
 nll() {

@@ -12,6 +12,11 @@
 # id.  A task that is killed, preempted or out of time goes on where it was when
 # it runs again.
 set -euo pipefail
+# Slurm runs a copy of this script: its own directory is the second argument.
+here=${2-}
+[ "${1-}" = --task ] || here=$(dirname -- "$(realpath -- "$0")")
+# shellcheck source=scripts/jobs/common.sh
+. "$here/common.sh"
 if [ "${1-}" != --task ]; then
     [ $# -ge 4 ] || { sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2; }
     dump=$(realpath -- "$1") dir=$2 tasks=$3 saes=$(realpath -- "$4")
@@ -24,14 +29,10 @@ if [ "${1-}" != --task ]; then
     mkdir -p -- "$dir"
     dir=$(realpath -- "$dir")
     log=${dir//%/%%} # a % is Slurm's
-    here=$(dirname "$(realpath -- "$0")")
     exec sbatch --parsable "$@" --array="0-$((tasks - 1))" --job-name=sae-sweep \
         --requeue --open-mode=append --signal=B:USR1@120 -o "$log/sae-%a.log" \
         "$here/sae-sweep.sh" --task "$here" "$dump" "$dir" "$tasks" "$saes"
 fi
-# Slurm runs a copy of this script: its own directory is the second argument.
-# shellcheck source=scripts/jobs/wait-part.sh disable=SC1091
-. "$2/wait-part.sh"
 dump=$3 dir=$4 tasks=$5 saes=$6 task=$SLURM_ARRAY_TASK_ID
 
 some=()

@@ -14,8 +14,12 @@
 # queued again and goes on there; one that failed continues when the same line
 # is submitted again.
 set -euo pipefail
+# Slurm runs a copy of this script: its own directory is the second argument.
+here=${2-}
+[ "${1-}" = --task ] || here=$(dirname -- "$(realpath -- "$0")")
+# shellcheck source=scripts/jobs/common.sh
+. "$here/common.sh"
 if [ "${1-}" != --task ]; then
-    here=$(dirname "$(realpath -- "$0")")
     options=()
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
         options+=("$1")
@@ -26,9 +30,6 @@ if [ "${1-}" != --task ]; then
         "${options[@]}" --requeue --open-mode=append --signal=B:USR1@120 \
         "$here/tune.sh" --task "$here" "${@:2}"
 fi
-# Slurm runs a copy of this script: its own directory is the second argument.
-# shellcheck source=scripts/jobs/wait-part.sh disable=SC1091
-. "$2/wait-part.sh"
 shift 2
 
 # A step of the job does not get the CPUs of each task from sbatch.

@@ -123,7 +123,7 @@ same_dump() {
     # the last one is stopped when one has ended and one computes
     cat >part <<END
 #!/bin/bash
-. "$ROOT/scripts/jobs/wait-part.sh"
+. "$ROOT/scripts/jobs/common.sh"
 echo start
 case \$SLURM_ARRAY_TASK_ID-\${SLURM_RESTART_COUNT-0} in
 2-0) (sleep 3; exit 75) & ;;

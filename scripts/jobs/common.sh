@@ -1,14 +1,24 @@
 # shellcheck shell=bash
-# Sourced by the task scripts.  wait_part PID WHAT [FAILED] waits for the program
-# that does this task's part; signals go to the batch shell, which forwards them.
-# The program finishes what it can and ends with 75: then Slurm runs the task
-# again, unless the file FAILED has the status of a program that it needs.
-# Ends the script with the status of the program, or that one.
-# Tools of TU_BIN come first, then those installed with this file.
+# Sourced by the scripts next to it.
+# Tools of TU_BIN come first, then those installed with this file; jobs get this
+# PATH from sbatch.
 own=$(dirname -- "${BASH_SOURCE[0]}")/../../bin
 [ ! -d "$own" ] || PATH=$own:$PATH
-PATH=${TU_BIN:+$TU_BIN:}$PATH
+export PATH=${TU_BIN:+$TU_BIN:}$PATH
 
+# number NAME VALUE: ends the script unless the argument is a number over 0.
+number() {
+    [[ $2 =~ ^[1-9][0-9]{0,17}$ ]] || {
+        echo "${0##*/}: $1 is $2 (expected a number)" >&2
+        exit 2
+    }
+}
+
+# wait_part PID WHAT [FAILED] waits for the program that does this task's part;
+# signals go to the batch shell, which forwards them.  The program finishes what
+# it can and ends with 75: then Slurm runs the task again, unless the file FAILED
+# has the status of a program that it needs.  Ends the script with the status of
+# the program, or that one.
 wait_part() {
     local pid=$1 what=$2 failed=${3-} job=${SLURM_JOB_ID-} status=0
 
