@@ -201,6 +201,36 @@ not_run() {
     not_run
 }
 
+@test "jobs: -h and too few operands print all of the usage; without Slurm nothing is begun" {
+    rm bin/sbatch
+    : >s && echo 'a:k=2' >saes
+    for script in "$ROOT"/scripts/jobs/*.sh; do
+        name=$(basename "$script")
+        awk 'NR > 1 && !/^#/ { exit } NR > 1' "$script" | sed 's/^#//; s/^ //' >want
+        grep -q "^usage: $name " want || continue
+        [[ $(tail -n 1 want) == *. || $(tail -n 1 want) == "  $name "* ]]
+        for h in -h --help; do "$script" $h 2>&1 | cmp - want; done
+        run -2 --separate-stderr "$script"
+        [ -z "$output" ]
+        cmp want - <<<"$stderr"
+        case $name in
+        acts-submit.sh) right="s s resid:0 8 made 2" wrong="s s resid:0 8 made x" ;;
+        lut-submit.sh) right="s s made 2" wrong="s s made x" ;;
+        sae-layers.sh) right="s s resid:0 8 made" wrong="s s resid:0 x made" ;;
+        sae-sweep.sh) right="s made 1 saes" wrong="s made 2 saes" ;;
+        moe-train.sh | tune.sh) right="-n1 -- -o made" wrong=-n1 ;;
+        *) continue ;;
+        esac
+        # shellcheck disable=SC2086
+        run -2 "$script" $wrong
+        ! command -v sbatch || continue
+        # shellcheck disable=SC2086
+        run -69 "$script" $right
+        [ "$output" = "$name: sbatch is not in PATH (expected Slurm's)" ]
+        [ ! -e made ]
+    done
+}
+
 @test "tune.sh: names of any characters are inputs like others, and not run; moe-sft's status is its own" {
     printf '{"ids":[1,2,3]}\n' >"$odd/d" && sed 's/}/,"labels":[1,2,3]}/' -i "$odd/d"
     export LAUNCH=env TU_BIN=$BUILD

@@ -16,10 +16,11 @@ own=$(dirname -- "$(realpath -- "$0")")/../../bin
 [ -d "$own" ] || own=$HOME/.local/bin
 PATH=${TU_BIN:+$TU_BIN:}$own:$PATH:/usr/local/bin:/usr/bin:/bin
 export PATH
-[ $# -eq 5 ] || {
-    sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
-    exit 2
+usage() {
+    sed -n '1d; /^#/!q; s/^# \{0,1\}//p' "$0"
 }
+case ${1-} in -h | --help) usage && exit ;; esac
+[ $# -eq 5 ] || { usage >&2 && exit 2; }
 set -e
 
 mkdir -p -- "$5"

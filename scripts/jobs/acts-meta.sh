@@ -11,7 +11,8 @@ set -euo pipefail
 here=$(dirname -- "$(realpath -- "$0")")
 # shellcheck source=scripts/jobs/common.sh
 . "$here/common.sh"
-[ $# -eq 5 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage 5 "$@"
+[ $# -le 5 ] || usage 1
 # Names count in HASH: whole ones, however they were typed.
 model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 dir=$5
 max_patches=${MAX_PATCHES:-2400000} min_shards=${MIN_SHARDS:-1}

@@ -15,10 +15,11 @@ set -euo pipefail
 here=$(dirname -- "$(realpath -- "$0")")
 # shellcheck source=scripts/jobs/common.sh
 . "$here/common.sh"
-[ $# -ge 6 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage 6 "$@"
 model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 dir=$5 parts=$6
 shift 6
 number PARTS "$parts"
+need_sbatch
 
 mkdir -p -- "$dir"
 dir=$(realpath -- "$dir")

@@ -6,6 +6,27 @@ own=$(dirname -- "${BASH_SOURCE[0]}")/../../bin
 [ ! -d "$own" ] || PATH=$own:$PATH
 export PATH=${TU_BIN:+$TU_BIN:}$PATH
 
+# usage N ARGUMENT...: ends the script with the comment that it begins with, if
+# the first argument is -h, or if there are fewer than N: then with 2.
+usage() {
+    local status=0
+    [[ ${2-} =~ ^(-h|--help)$ ]] || {
+        [ $# -le "$1" ] || return 0
+        status=2
+        exec >&2
+    }
+    sed -n '1d; /^#/!q; s/^# \{0,1\}//p' "$0"
+    exit $status
+}
+
+# need_sbatch ends the script where there is no Slurm, before any work.
+need_sbatch() {
+    command -v sbatch >/dev/null || {
+        echo "${0##*/}: sbatch is not in PATH (expected Slurm's)" >&2
+        exit 69
+    }
+}
+
 # number NAME VALUE: ends the script unless the argument is a number over 0.
 number() {
     [[ $2 =~ ^[1-9][0-9]{0,17}$ ]] || {

@@ -13,10 +13,11 @@ set -euo pipefail
 here=$(dirname -- "$(realpath -- "$0")")
 # shellcheck source=scripts/jobs/common.sh
 . "$here/common.sh"
-[ $# -ge 4 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage 4 "$@"
 model=$(realpath -- "$1") sae=$(realpath -- "$2") dir=$3 parts=$4
 shift 4
 number PARTS "$parts"
+need_sbatch
 
 mkdir -p -- "$dir"
 dir=$(realpath -- "$dir")

@@ -19,10 +19,11 @@ here=${2-}
 # shellcheck source=scripts/jobs/common.sh
 . "$here/common.sh"
 if [ "${1-}" != --task ]; then
-    [ $# -ge 5 ] || { sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+    usage 5 "$@"
     model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 dir=$5
     shift 5
     number T "$ctx"
+    need_sbatch
     mkdir -p -- "$dir"
     dir=$(realpath -- "$dir")
     log=${dir//%/%%} # a % is Slurm's

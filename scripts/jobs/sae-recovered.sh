@@ -11,7 +11,7 @@ set -euo pipefail
 here=$(dirname -- "$(realpath -- "$0")")
 # shellcheck source=scripts/jobs/common.sh
 . "$here/common.sh"
-[ $# -ge 3 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage 3 "$@"
 model=$1 sae=$2 text=$3
 shift 3
 

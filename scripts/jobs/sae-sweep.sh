@@ -18,7 +18,7 @@ here=${2-}
 # shellcheck source=scripts/jobs/common.sh
 . "$here/common.sh"
 if [ "${1-}" != --task ]; then
-    [ $# -ge 4 ] || { sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+    usage 4 "$@"
     dump=$(realpath -- "$1") dir=$2 tasks=$3 saes=$(realpath -- "$4")
     shift 4
     n=$(grep -c . -- "$saes") || :
@@ -26,6 +26,7 @@ if [ "${1-}" != --task ]; then
         echo "sae-sweep.sh: TASKS is $tasks (expected 1 to $n, the lines of $saes)" >&2
         exit 2
     fi
+    need_sbatch
     mkdir -p -- "$dir"
     dir=$(realpath -- "$dir")
     log=${dir//%/%%} # a % is Slurm's

@@ -20,12 +20,14 @@ here=${2-}
 # shellcheck source=scripts/jobs/common.sh
 . "$here/common.sh"
 if [ "${1-}" != --task ]; then
+    usage 1 "$@"
     options=()
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
         options+=("$1")
         shift
     done
-    [ $# -gt 1 ] || { sed -n '2,17s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+    usage 2 "$@"
+    need_sbatch
     exec sbatch --parsable --job-name=tune --output=tune-%j.log \
         "${options[@]}" --requeue --open-mode=append --signal=B:USR1@120 \
         "$here/tune.sh" --task "$here" "${@:2}"
