@@ -22,8 +22,6 @@
 #include "core/rng.h"
 #include "core/str.h"
 
-#define DIFFERENCE_LIMIT 1e-4 /* exact.c's STEP leaves 1e-8 of a curvature */
-
 /* Of mean|a - b| / mean|b|: forward, backward. */
 static const double limits[2][2] = {
     [MOE_BF16] = { 0.01, 0.015 },
@@ -39,8 +37,6 @@ struct check {
     const float *grad[EXACT_N]; /* the operator's */
     size_t n[EXACT_N];
     struct exact exact;
-    struct exact_sample *samples;
-    size_t n_samples;
     int n_bad;
     struct str table;
 };
@@ -87,43 +83,6 @@ run_operator(struct check *c, struct err *err)
     return 0;
 }
 
-/* ---- samples ---- */
-
-/* Some elements of [first, first + n) of a tensor. */
-static void
-draw(struct check *c, int tensor, size_t first, size_t n)
-{
-    for (size_t i = 0; i < (size_t)c->cmd->samples && n > 0; i++) {
-        uint64_t word = rng_u64(c->cmd->seed, (uint64_t)tensor, c->n_samples);
-
-        c->samples[c->n_samples++] =
-            (struct exact_sample){ .tensor = tensor,
-                                   .i = first + (size_t)(word % n) };
-    }
-}
-
-/* Of each expert that has tokens, and of input and weights. */
-static void
-draw_all(struct check *c)
-{
-    size_t e = c->run.base.n_experts;
-    bool *has_rows = xcalloc(e, sizeof(*has_rows));
-
-    for (size_t i = 0; i < c->n[EXACT_WEIGHTS]; i++)
-        if (c->run.batch.expert_ids[i] >= 0 &&
-            (uint64_t)c->run.batch.expert_ids[i] < e)
-            has_rows[c->run.batch.expert_ids[i]] = true;
-    c->samples = xcalloc((MOE_N_LORA * e + 2) * (size_t)c->cmd->samples + 1,
-                         sizeof(*c->samples));
-    for (int m = 0; m < MOE_N_LORA; m++)
-        for (size_t i = 0; i < e; i++)
-            if (has_rows[i])
-                draw(c, m, i * (c->n[m] / e), c->n[m] / e);
-    draw(c, EXACT_INPUT, 0, c->n[EXACT_INPUT]);
-    draw(c, EXACT_WEIGHTS, 0, c->n[EXACT_WEIGHTS]);
-    free(has_rows);
-}
-
 /* ---- the table ---- */
 
 /* Differences of pairs, in units of the mean of all. */
@@ -168,7 +127,7 @@ put_row(struct check *c, int tensor, const char *expert, const char *compared,
     c->n_bad += !good;
 }
 
-/* The mean of |want| over a range. */
+/* The mean of |want| */
 static double
 unit_of(const double *want, size_t n)
 {
@@ -179,42 +138,41 @@ unit_of(const double *want, size_t n)
     return n > 0 ? sum / (double)n : 0;
 }
 
-/* Three rows about elements [first, first + n) of a tensor's gradient, whose
- * unit is the mean of |want|, or 'size' where cancellation makes that less. */
+/*
+ * A row about elements [first, first + n) of a tensor's gradient: what it says
+ * of each sample, and the slopes.  The unit is the mean of |slope|, or more
+ * where that is small by chance, by the norm of the gradient, or by
+ * cancellation, 'size'.
+ */
 static void
 put_part(struct check *c, int tensor, const char *expert, size_t first,
-         size_t n, double size)
+         size_t n, const double *slopes, double size)
 {
-    const double *want = c->exact.grad[tensor];
-    const float *got = c->grad[tensor];
-    double unit = fmax(unit_of(want + first, n), size),
-           limit = limits[moe_config(c->run.moe)->mode][1];
-    struct tally all = { 0 }, exact = { 0 }, moved = { 0 };
-    double sampled = 0, squares = 0, sample_unit, n_counting;
+    size_t n_samples = c->exact.n_samples;
+    double *said = xcalloc(n_samples + 1, sizeof(*said)), norm = 0;
+    double n_counting = (double)n_samples, unit, squares = 0;
+    struct tally moved = { 0 };
 
-    for (size_t i = first; i < first + n; i++)
-        tally(&all, (double)got[i], want[i]);
-    for (size_t k = 0; k < c->n_samples; k++) {
-        const struct exact_sample *s = &c->samples[k];
+    for (size_t i = first, k; i < first + n && n_samples > 0; i++) {
+        double grad = (double)c->grad[tensor][i];
+        int sign = exact_sign(&c->exact, tensor, i, &k);
 
-        if (s->tensor != tensor || s->i < first || s->i >= first + n)
-            continue;
-        sampled += fabs(want[s->i]);
-        squares += want[s->i] * want[s->i];
-        tally(&exact, want[s->i], s->difference);
-        tally(&moved, (double)got[s->i], s->difference);
+        said[k] += sign * grad;
+        norm += grad * grad;
     }
-    /* of an outlier's column one is far off in units of all the others, and
-     * counts for all the samples */
-    sample_unit = fmax(unit, moved.n ? sampled / (double)moved.n : 0);
-    n_counting = squares > 0 ? sampled * sampled / squares : (double)moved.n;
-    put_row(c, tensor, expert, "exact:difference", &exact, sample_unit,
-            DIFFERENCE_LIMIT);
-    put_row(c, tensor, expert, "operator:exact", &all, unit, limit);
-    /* the mean of a few samples strays from that of all: errors have a long
-     * tail */
-    put_row(c, tensor, expert, "operator:difference", &moved, sample_unit,
-            n_counting > 0 ? limit * (1 + 6 / sqrt(n_counting)) : limit);
+    for (size_t k = 0; k < n_samples && n > 0; k++) {
+        tally(&moved, said[k], slopes[k]);
+        squares += slopes[k] * slopes[k];
+    }
+    unit = unit_of(slopes, n_samples);
+    /* of samples that are far larger than the others there are few */
+    if (squares > 0)
+        n_counting *= n_counting * unit * unit / squares;
+    unit = fmax(unit, sqrt(2 / M_PI * norm / (double)n_samples));
+    put_row(c, tensor, expert, "operator:difference", &moved, fmax(unit, size),
+            limits[moe_config(c->run.moe)->mode][1] *
+                (1 + 2 / sqrt(n_counting)));
+    free(said);
 }
 
 /* ---- the verb ---- */
@@ -254,9 +212,8 @@ check_main(const struct cmd *cmd, struct err *err)
     batch = batch_of(&run->batch);
     problem = (struct exact_problem){ moe_config(run->moe), &run->base.weights,
                                       &lora, &batch, c.grad_output };
-    draw_all(&c);
-    if (exact_run(&c.exact, &problem, c.samples, c.n_samples, run->par, err) <
-        0)
+    if (exact_run(&c.exact, &problem, cmd->seed, (size_t)cmd->samples, run->par,
+                  err) < 0)
         goto out;
     str_adds(&c.table, "tensor\texpert\tcompared\tn\tmax\tmean\tlimit\tok\n");
     for (size_t i = 0; i < c.exact.n_output; i++)
@@ -264,16 +221,17 @@ check_main(const struct cmd *cmd, struct err *err)
     put_row(&c, -1, "-", "operator:exact", &all,
             unit_of(c.exact.output, c.exact.n_output),
             limits[moe_config(run->moe)->mode][0]);
-    put_part(&c, EXACT_INPUT, "-", 0, c.n[EXACT_INPUT], 0);
-    put_part(&c, EXACT_WEIGHTS, "-", 0, c.n[EXACT_WEIGHTS],
-             *c.exact.size[EXACT_WEIGHTS]);
+    for (int t = EXACT_INPUT; t < EXACT_N; t++)
+        put_part(&c, t, "-", 0, c.n[t], c.exact.slope[t], *c.exact.size[t]);
     for (int m = 0; m < MOE_N_LORA; m++)
         for (size_t e = 0; e < run->base.n_experts; e++) {
             size_t n = c.n[m] / run->base.n_experts;
             char expert[24];
 
             snprintf(expert, sizeof(expert), "%zu", e);
-            put_part(&c, m, expert, e * n, n, c.exact.size[m][e]);
+            put_part(&c, m, expert, e * n, n,
+                     c.exact.slope[m] + e * c.exact.n_samples,
+                     c.exact.size[m][e]);
         }
     rc = out_put(cmd->output ? cmd->output : "-", cmd->out_flags, c.table.s,
                  c.table.n, err);
@@ -282,7 +240,6 @@ check_main(const struct cmd *cmd, struct err *err)
 out:
     str_free(&c.table);
     exact_close(&c.exact);
-    free(c.samples);
     if (run->moe)
         grads_close(&c.grads, moe_config(run->moe));
     free(c.grad_input);

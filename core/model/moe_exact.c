@@ -6,36 +6,39 @@
 
 #include "core/kernel/cvt.h"
 #include "core/kernel/f64.h"
+#include "core/le.h"
 #include "core/mem.h"
+#include "core/rng.h"
 
 #define STEP                                                      \
     1e-4 /* d of the central differences: their error is d^2, and \
             1e-16 / d of rounding */
 
-enum { GATE, UP, DOWN };
+enum { GATE, UP, DOWN, N_LAYERS };
+
+/* y = W x + s B A x */
+struct projection {
+    size_t out, in;
+    double *w, *lora[2]; /* [out, in]; A: [r, in], B: [out, r] */
+    double *squares[2];  /* sums of squares: A's columns [in], B's rows [out] */
+};
 
 /* The expert at work, its rows (token, slot) in order, and what each has. */
 struct expert {
     const struct exact_problem *p;
+    struct exact *exact;
     struct par *par;
     size_t h, i, r; /* hidden, intermediate, rank */
     double s;
-    double *w[3];                 /* base: [i, h], [i, h], [h, i] */
-    double *lora[MOE_N_LORA];     /* A: [r, in], B: [out, r] */
-    size_t n;                     /* rows */
-    size_t *at;                   /* [n]: token * top_k + slot */
-    double *weight;               /* [n] */
-    double *x, *g;                /* [n, h]: input, output's gradient */
-    double *out, *dx;             /* [n, h]: output without weight */
-    double *base[2], *q;          /* [n, i]: W x of gate and up; Wd^T g */
-    double *y[2], *act;           /* [n, i]: gate, up, and h of the two */
-    double *dy[2];                /* [n, i]: their gradients */
-    double *xa[2], *ha;           /* [n, r]: what is between A and B */
-    double *t[2], *tg;            /* [n, r]: B^T dy, B^T g */
-    double *xa_size[2], *ha_size; /* [n, r]: without cancellation */
-    double *t_size[2], *tg_size;
-    double *value;    /* [n]: of the loss */
-    double *dot_size; /* [n]: of <da0, h> */
+    struct projection layers[N_LAYERS];
+    size_t n;            /* rows */
+    size_t *at;          /* [n]: token * top_k + slot */
+    double *weight;      /* [n] */
+    double *x, *g, *out; /* [n, h]: input, output's gradient, output */
+    double *base[2], *q; /* [n, i]: W x of gate and up; Wd^T g */
+    double *value;       /* [n]: of the loss, for a weight of 1 */
+    double *slope;       /* [n]: of that, by the row's input */
+    double *size;        /* [n, EXACT_N]: squares, without cancellation */
 };
 
 /* y = W x, or y += s W x */
@@ -66,32 +69,6 @@ mul_t(double *y, double s, const double *w, const double *x, size_t n, size_t k)
             y[b] += s * x[a] * w[a * k + b];
 }
 
-/* y [n] = root of the sum of squares of what W x adds up */
-static void
-mul_size(double *y, const double *w, const double *x, size_t n, size_t k)
-{
-    for (size_t a = 0; a < n; a++) {
-        double sum = 0;
-
-        for (size_t b = 0; b < k; b++)
-            sum += w[a * k + b] * x[b] * w[a * k + b] * x[b];
-        y[a] = sqrt(sum);
-    }
-}
-
-/* y [k], the same of W^T x */
-static void
-mul_t_size(double *y, const double *w, const double *x, size_t n, size_t k)
-{
-    for (size_t b = 0; b < k; b++) {
-        double sum = 0;
-
-        for (size_t a = 0; a < n; a++)
-            sum += x[a] * w[a * k + b] * x[a] * w[a * k + b];
-        y[b] = sqrt(sum);
-    }
-}
-
 static double
 dot(const double *a, const double *b, size_t n)
 {
@@ -107,329 +84,270 @@ sigmoid(double v)
     return 1 / (1 + f64_exp(-v));
 }
 
-/* gate and up of a row, and h, from base products and input. */
-static void
-activate(const struct expert *e, double *const xa[2], double *const y[2],
-         double *act, const double *const base[2], const double *x)
+int
+exact_sign(const struct exact *exact, int tensor, size_t i, size_t *sample)
 {
-    static const int as[] = { MOE_GATE_A, MOE_UP_A };
+    size_t unit = tensor == EXACT_INPUT ? i / exact->hidden : i;
+    uint64_t stream = EXACT_N + 1 + 2 * (uint64_t)tensor;
 
-    for (size_t m = 0; m < 2; m++) {
-        memcpy(y[m], base[m], e->i * sizeof(double));
-        mul(xa[m], 1, false, e->lora[as[m]], x, e->r, e->h);
-        mul(y[m], e->s, true, e->lora[as[m] + 1], xa[m], e->i, e->r);
-    }
-    for (size_t j = 0; j < e->i; j++)
-        act[j] = y[0][j] * sigmoid(y[0][j]) * y[1][j];
+    *sample = (size_t)(rng_u64(exact->seed, stream, unit) % exact->n_samples);
+    return rng_u64(exact->seed, stream + 1, i) & 1 ? 1 : -1;
+}
+
+/* ---- rows ---- */
+
+/* A row on its way. */
+struct way {
+    double *x, *y[2];        /* [h]; [i]: W x of gate and up, then all of it */
+    double *act, *out, *da0; /* h = silu(gate) up; [h]: s B A h; h's gradient */
+    double *u;               /* [r]: between A and B */
+};
+
+static struct way
+way_open(const struct expert *e)
+{
+    size_t h = e->h, i = e->i;
+    double *p = xcalloc(2 * h + 4 * i + e->r, sizeof(*p)), *q = p + 2 * h;
+
+    return (struct way){
+        p, { q, q + i }, q + 2 * i, p + h, q + 3 * i, q + 4 * i,
+    };
+}
+
+/* y += s B A x */
+static void
+add_lora(const struct expert *e, int layer, double *y, const double *x,
+         double *u)
+{
+    const struct projection *l = &e->layers[layer];
+
+    mul(u, 1, false, l->lora[0], x, e->r, l->in);
+    mul(y, e->s, true, l->lora[1], u, l->out, e->r);
 }
 
 /*
- * The loss of a row of weight 1: <g, Wd h + s B A h>.  The first part as
- * <Wd^T g, h>, or each difference would cost a product with Wd.
+ * The loss of a row of weight 1, from x and W x: <g, Wd h + s B A h>.  The
+ * first part as <Wd^T g, h>, or each difference would cost a product with Wd.
  */
 static double
-row_loss(const struct expert *e, size_t row, const double *const base[2],
-         const double *x)
+way_loss(const struct way *w, const struct expert *e, size_t row)
 {
-    double *work = xcalloc(3 * e->i + 3 * e->r + e->h, sizeof(double));
-    double *y[2] = { work, work + e->i }, *act = work + 2 * e->i;
-    double *a = act + e->i, *xa[2] = { a + e->r, a + 2 * e->r };
-    double *out = a + 3 * e->r, loss;
+    for (int m = 0; m < 2; m++)
+        add_lora(e, m, w->y[m], w->x, w->u);
+    for (size_t j = 0; j < e->i; j++)
+        w->act[j] = w->y[GATE][j] * sigmoid(w->y[GATE][j]) * w->y[UP][j];
+    memset(w->out, 0, e->h * sizeof(double));
+    add_lora(e, DOWN, w->out, w->act, w->u);
+    return dot(e->q + row * e->i, w->act, e->i) +
+           dot(e->g + row * e->h, w->out, e->h);
+}
 
-    activate(e, xa, y, act, base, x);
-    mul(a, 1, false, e->lora[MOE_DOWN_A], act, e->r, e->i);
-    mul(out, e->s, false, e->lora[MOE_DOWN_B], a, e->h, e->r);
-    loss =
-        dot(e->q + row * e->i, act, e->i) + dot(e->g + row * e->h, out, e->h);
-    free(work);
-    return loss;
+static double
+row_loss(const struct way *w, const struct expert *e, size_t row)
+{
+    memcpy(w->x, e->x + row * e->h, e->h * sizeof(double));
+    for (int m = 0; m < 2; m++)
+        memcpy(w->y[m], e->base[m] + row * e->i, e->i * sizeof(double));
+    return way_loss(w, e, row);
 }
 
 static void
 loss_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct expert *e = ctx;
+    const struct way w = way_open(e);
 
     (void)thread;
-    for (size_t row = begin; row < end; row++) {
-        const double *const base[] = { e->base[GATE] + row * e->i,
-                                       e->base[UP] + row * e->i };
+    for (size_t row = begin; row < end; row++)
+        e->value[row] = row_loss(&w, e, row);
+    free(w.x);
+}
 
-        e->value[row] =
-            e->weight[row] * row_loss(e, row, base, e->x + row * e->h);
+/* By the row's input, along its signs. */
+static double
+input_slope(const struct way *w, const struct expert *e, size_t row)
+{
+    size_t first = e->at[row] / e->p->config->top_k * e->h, sample;
+    double loss[2];
+
+    for (int minus = 0; minus < 2; minus++) {
+        for (size_t j = 0; j < e->h; j++) {
+            int sign = exact_sign(e->exact, EXACT_INPUT, first + j, &sample);
+
+            w->x[j] = e->x[row * e->h + j] + (minus ? -sign : sign) * STEP;
+        }
+        for (int m = 0; m < 2; m++)
+            mul(w->y[m], 1, false, e->layers[m].w, w->x, e->i, e->h);
+        loss[minus] = way_loss(w, e, row);
     }
+    return (loss[0] - loss[1]) / (2 * STEP);
 }
 
-static double
-expert_loss(struct expert *e)
-{
-    double sum = 0;
-
-    par_for(e->par, e->n, 1, loss_rows, e);
-    for (size_t row = 0; row < e->n; row++)
-        sum += e->value[row];
-    return sum;
-}
-
-/* The loss of a row whose input's element j is v. */
-static double
-moved_input(const struct expert *e, size_t row, size_t j, double v)
-{
-    double *x = xcalloc(e->h + 2 * e->i, sizeof(double));
-    double *base[2] = { x + e->h, x + e->h + e->i }, loss;
-
-    memcpy(x, e->x + row * e->h, e->h * sizeof(double));
-    x[j] = v;
-    for (size_t m = 0; m < 2; m++)
-        mul(base[m], 1, false, e->w[m], x, e->i, e->h);
-    loss = e->weight[row] *
-           row_loss(e, row, (const double *const[]){ base[0], base[1] }, x);
-    free(x);
-    return loss;
-}
-
-static size_t
-lora_elements(const struct exact_problem *p, int m)
-{
-    uint64_t shape[3];
-
-    moe_lora_shape(p->config, (enum moe_lora_matrix)m, shape);
-    return (size_t)(shape[1] * shape[2]);
-}
-
-/* The central difference by an element of an expert's matrix m.  What it is
- * multiplied with may be far from 1, as an outlier dimension of the residual
- * stream is: the step is then smaller by that. */
-static double
-lora_difference(struct expert *e, int m, size_t i)
-{
-    int which = m / 2;
-    bool down = which == DOWN, a = m % 2 == 0;
-    const double *in = a ? (down ? e->act : e->x) : down ? e->ha : e->xa[which];
-    size_t width = !a ? e->r : down ? e->i : e->h;
-    double *v = e->lora[m] + i, was = *v, most = 1, d, up, down_by;
-
-    for (size_t row = 0; row < e->n; row++)
-        most = fmax(most, fabs(in[row * width + i % width]));
-    d = STEP / most;
-    *v = was + d;
-    up = expert_loss(e);
-    *v = was - d;
-    down_by = expert_loss(e);
-    *v = was;
-    return (up - down_by) / (2 * d);
-}
-
+/* Squares of a layer's A and B: see struct exact. */
 static void
-take_samples(struct expert *e, size_t expert, struct exact_sample *samples,
-             size_t n_samples)
+lora_sizes(const struct expert *e, int layer, double size[2], const double *x,
+           const double *dy, double weight)
 {
-    for (size_t k = 0; k < n_samples; k++) {
-        struct exact_sample *s = &samples[k];
-        bool input = s->tensor == EXACT_INPUT;
-        size_t token = s->i / e->h, j = s->i % e->h, n;
-        double sum = 0;
+    const struct projection *l = &e->layers[layer];
+    double sum[2] = { 0 };
 
-        if (s->tensor < MOE_N_LORA) {
-            n = lora_elements(e->p, s->tensor);
-            if (s->i / n == expert)
-                s->difference = lora_difference(e, s->tensor, s->i % n);
-            continue;
-        }
-        for (size_t row = 0; row < e->n; row++) {
-            double x = e->x[row * e->h + j], w = e->weight[row];
-
-            if (input && e->at[row] / e->p->config->top_k == token) {
-                sum += moved_input(e, row, j, x + STEP) -
-                       moved_input(e, row, j, x - STEP);
-            } else if (!input && e->at[row] == s->i) {
-                e->weight[row] = w + STEP;
-                loss_rows(e, row, row + 1, 0);
-                sum = e->value[row];
-                e->weight[row] = w - STEP;
-                loss_rows(e, row, row + 1, 0);
-                sum -= e->value[row];
-                e->weight[row] = w;
-            }
-        }
-        s->difference += sum / (2 * STEP);
-    }
+    for (size_t j = 0; j < l->out; j++)
+        sum[0] += dy[j] * dy[j] * l->squares[1][j];
+    for (size_t j = 0; j < l->in; j++)
+        sum[1] += x[j] * x[j] * l->squares[0][j];
+    weight *= weight * e->s * e->s;
+    size[0] = weight * sum[0] * dot(x, x, l->in);
+    size[1] = weight * sum[1] * dot(dy, dy, l->out);
 }
 
-/* Forward and backward of rows. */
+/* All of a row that has come all the way; gate and up become their gradients,
+ * for a weight of 1. */
+static void
+row_sizes(const struct way *w, const struct expert *e, size_t row)
+{
+    const double *g = e->g + row * e->h, weight = e->weight[row];
+    const struct projection *down = &e->layers[DOWN];
+    double *size = e->size + row * EXACT_N;
+
+    memset(w->u, 0, e->r * sizeof(double));
+    mul_t(w->u, 1, down->lora[1], g, e->h, e->r);
+    memcpy(w->da0, e->q + row * e->i, e->i * sizeof(double));
+    mul_t(w->da0, e->s, down->lora[0], w->u, e->r, e->i);
+    for (size_t j = 0; j < e->i; j++) {
+        double gate = w->y[GATE][j], up = w->y[UP][j], sig = sigmoid(gate);
+
+        size[EXACT_WEIGHTS] += w->da0[j] * w->act[j] * w->da0[j] * w->act[j];
+        w->y[GATE][j] = w->da0[j] * up * sig * (1 + gate * (1 - sig));
+        w->y[UP][j] = w->da0[j] * gate * sig;
+    }
+    lora_sizes(e, GATE, size + MOE_GATE_A, w->x, w->y[GATE], weight);
+    lora_sizes(e, UP, size + MOE_UP_A, w->x, w->y[UP], weight);
+    lora_sizes(e, DOWN, size + MOE_DOWN_A, w->act, g, weight);
+}
+
 static void
 run_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct expert *e = ctx;
-    size_t h = e->h, i = e->i, r = e->r;
+    const struct projection *down = &e->layers[DOWN];
+    const struct way w = way_open(e);
 
     (void)thread;
     for (size_t row = begin; row < end; row++) {
-        const double *x = e->x + row * h, *g = e->g + row * h;
-        double *y[] = { e->y[GATE] + row * i, e->y[UP] + row * i };
-        double *base[] = { e->base[GATE] + row * i, e->base[UP] + row * i };
-        double *xa[] = { e->xa[GATE] + row * r, e->xa[UP] + row * r };
-        double *act = e->act + row * i, *ha = e->ha + row * r;
-        double *out = e->out + row * h, *dx = e->dx + row * h;
-        double *q = e->q + row * i, *tg = e->tg + row * r;
-        double *dy[] = { e->dy[GATE] + row * i, e->dy[UP] + row * i };
+        double *out = e->out + row * e->h;
 
-        for (size_t m = 0; m < 2; m++) {
-            mul(base[m], 1, false, e->w[m], x, i, h);
-            mul_size(e->xa_size[m] + row * r, e->lora[2 * m], x, r, h);
-        }
-        activate(e, xa, y, act, (const double *const[]){ base[0], base[1] }, x);
-        mul(ha, 1, false, e->lora[MOE_DOWN_A], act, r, i);
-        mul_size(e->ha_size + row * r, e->lora[MOE_DOWN_A], act, r, i);
-        mul(out, 1, false, e->w[DOWN], act, h, i);
-        mul(out, e->s, true, e->lora[MOE_DOWN_B], ha, h, r);
-
-        mul_t(q, 1, e->w[DOWN], g, h, i);
-        mul_t(tg, 1, e->lora[MOE_DOWN_B], g, h, r);
-        memcpy(dy[UP], q, i * sizeof(double));
-        mul_t(dy[UP], e->s, e->lora[MOE_DOWN_A], tg, r, i);
-        mul_t_size(e->tg_size + row * r, e->lora[MOE_DOWN_B], g, h, r);
-        mul_size(e->dot_size + row, act, dy[UP], 1, i);
-        for (size_t j = 0; j < i; j++) {
-            double dh = e->weight[row] * dy[UP][j], sig = sigmoid(y[GATE][j]);
-
-            dy[UP][j] = dh * y[GATE][j] * sig;
-            dy[GATE][j] = dh * y[UP][j] * sig * (1 + y[GATE][j] * (1 - sig));
-        }
-        for (size_t m = 0; m < 2; m++) {
-            const double *a = e->lora[2 * m], *b = e->lora[2 * m + 1];
-            double *t = e->t[m] + row * r;
-
-            mul_t(t, 1, b, dy[m], i, r);
-            mul_t_size(e->t_size[m] + row * r, b, dy[m], i, r);
-            mul_t(dx, 1, e->w[m], dy[m], i, h);
-            mul_t(dx, e->s, a, t, r, h);
-        }
+        for (int m = 0; m < 2; m++)
+            mul(e->base[m] + row * e->i, 1, false, e->layers[m].w,
+                e->x + row * e->h, e->i, e->h);
+        mul_t(e->q + row * e->i, 1, down->w, e->g + row * e->h, e->h, e->i);
+        if (e->exact->n_samples > 0)
+            e->slope[row] = input_slope(&w, e, row);
+        e->value[row] = row_loss(&w, e, row);
+        memcpy(out, w.out, e->h * sizeof(double));
+        mul(out, 1, true, down->w, w.act, e->h, e->i);
+        row_sizes(&w, e, row);
     }
+    free(w.x);
 }
 
-/* grad = s times the sum over rows of left right^T, weighted or not. */
+/* ---- an expert ---- */
+
+/* By an expert's matrix m. */
 static void
-outer(double *grad, const struct expert *e, bool weighted, const double *left,
-      size_t n_left, const double *right, size_t n_right)
+lora_slopes(struct expert *e, size_t expert, int m, double step)
 {
-    for (size_t row = 0; row < e->n; row++)
-        for (size_t a = 0; a < n_left; a++) {
-            double v =
-                e->s * left[row * n_left + a] * (weighted ? e->weight[row] : 1);
+    const struct projection *l = &e->layers[m / 2];
+    size_t n = e->r * (m % 2 ? l->out : l->in), n_samples = e->exact->n_samples;
+    double *v = l->lora[m % 2], *was = xcalloc(n, sizeof(*was));
 
-            for (size_t b = 0; b < n_right; b++)
-                grad[a * n_right + b] += v * right[row * n_right + b];
-        }
-}
+    memcpy(was, v, n * sizeof(*was));
+    for (size_t k = 0; k < n_samples; k++) {
+        double sum = 0;
 
-/* Of the root of a sum of squares: see struct exact. */
-static double
-without_cancellation(double n)
-{
-    return sqrt(2 / M_PI) * (0.5 + 2 / sqrt(n));
-}
+        for (int minus = 0; minus < 2; minus++) {
+            double by = minus ? -step : step;
 
-/* struct exact's size of that, one of the two being sums' sizes. */
-static double
-outer_size(const struct expert *e, bool weighted, const double *left,
-           size_t n_left, const double *right, size_t n_right)
-{
-    double total = 0;
+            for (size_t i = 0; i < n; i++) {
+                size_t sample;
+                int sign = exact_sign(e->exact, m, expert * n + i, &sample);
 
-    for (size_t a = 0; a < n_left; a++)
-        for (size_t b = 0; b < n_right; b++) {
-            double sum = 0;
-
-            for (size_t row = 0; row < e->n; row++) {
-                double v = left[row * n_left + a] * right[row * n_right + b] *
-                           (weighted ? e->weight[row] : 1);
-
-                sum += v * v;
+                v[i] = was[i] + (sample == k ? sign * by : 0);
             }
-            total += sqrt(sum);
+            par_for(e->par, e->n, 1, loss_rows, e);
+            for (size_t row = 0; row < e->n; row++)
+                sum += (minus ? -1 : 1) * e->weight[row] * e->value[row];
         }
-    return e->s * total / (double)(n_left * n_right) *
-           without_cancellation((double)(e->n * e->r));
+        e->exact->slope[m][expert * n_samples + k] = sum / (2 * step);
+    }
+    memcpy(v, was, n * sizeof(*was));
+    free(was);
 }
 
-/* The six gradients of an expert, and their sizes. */
-struct gradients {
-    const struct expert *e;
-    double *grad[MOE_N_LORA], *size[MOE_N_LORA];
-};
-
+/* Adds the expert's rows to output, sizes, and slopes of what experts share:
+ * the loss is linear in a weight. */
 static void
-lora_gradient(void *ctx, size_t begin, size_t end, int thread)
+add_rows(struct expert *e, size_t expert)
 {
-    const struct gradients *of = ctx;
-    const struct expert *e = of->e;
+    struct exact *exact = e->exact;
 
-    (void)thread;
-    for (size_t m = begin; m < end; m++) {
-        size_t k = m / 2;
-
-        bool down = k == DOWN, a = m % 2 == 0;
-        const double *dy = down ? e->g : e->dy[k], *x = down ? e->act : e->x;
-        size_t n_dy = down ? e->h : e->i, n_x = down ? e->i : e->h;
-
-        if (a) {
-            outer(of->grad[m], e, down, down ? e->tg : e->t[k], e->r, x, n_x);
-            *of->size[m] = outer_size(e, down, down ? e->tg_size : e->t_size[k],
-                                      e->r, x, n_x);
-        } else {
-            outer(of->grad[m], e, down, dy, n_dy, down ? e->ha : e->xa[k],
-                  e->r);
-            *of->size[m] = outer_size(e, down, dy, n_dy,
-                                      down ? e->ha_size : e->xa_size[k], e->r);
-        }
-    }
-}
-
-/* Adds the expert's rows to the results. */
-static void
-add_results(struct exact *exact, struct expert *e, size_t expert)
-{
-    double n_weights = (double)exact->n[EXACT_WEIGHTS];
-    struct gradients of = { .e = e };
-
-    for (int m = 0; m < MOE_N_LORA; m++) {
-        of.grad[m] = exact->grad[m] + expert * lora_elements(e->p, m);
-        of.size[m] = exact->size[m] + expert;
-    }
-    par_for(e->par, MOE_N_LORA, 1, lora_gradient, &of);
     for (size_t row = 0; row < e->n; row++) {
-        size_t token = e->at[row] / e->p->config->top_k * e->h;
+        size_t slot = e->at[row], sample;
+        size_t token = slot / e->p->config->top_k * e->h;
 
-        for (size_t j = 0; j < e->h; j++) {
+        for (size_t j = 0; j < e->h; j++)
             exact->output[token + j] += e->weight[row] * e->out[row * e->h + j];
-            exact->grad[EXACT_INPUT][token + j] += e->dx[row * e->h + j];
-        }
-        exact->grad[EXACT_WEIGHTS][e->at[row]] =
-            dot(e->g + row * e->h, e->out + row * e->h, e->h);
-        *exact->size[EXACT_WEIGHTS] +=
-            e->dot_size[row] / n_weights * without_cancellation(n_weights);
+        for (int t = 0; t < EXACT_N; t++)
+            exact->size[t][t < MOE_N_LORA ? expert : 0] +=
+                e->size[row * EXACT_N + (size_t)t];
+        if (exact->n_samples == 0)
+            continue;
+        exact_sign(exact, EXACT_INPUT, token, &sample);
+        exact->slope[EXACT_INPUT][sample] += e->weight[row] * e->slope[row];
+        if (exact_sign(exact, EXACT_WEIGHTS, slot, &sample) > 0)
+            exact->slope[EXACT_WEIGHTS][sample] += e->value[row];
+        else
+            exact->slope[EXACT_WEIGHTS][sample] -= e->value[row];
     }
 }
 
-/* n bf16 of any address, in float64. */
+/* n bf16 in float64. */
 static void
-widen(double *to, const void *from, size_t n)
+widen(double *to, const uint16_t *from, size_t n)
 {
-    float f[256];
-
-    for (size_t done = 0; done < n;) {
-        size_t part = n - done < 256 ? n - done : 256;
-
-        cvt_to_f32(f, (const char *)from + done * 2, DT_BF16, part);
-        for (size_t i = 0; i < part; i++)
-            to[done + i] = (double)f[i];
-        done += part;
-    }
+    for (size_t i = 0; i < n; i++)
+        to[i] = (double)bf16_to_f32(le16(&from[i]));
 }
 
-/* Operands in float64: the expert's base weights, as the operator has them,
- * rounded to bf16 or I8 times its scale; its adapter; its rows. */
+/* A layer's base weights, as the operator has them, rounded to bf16 or I8 times
+ * its scale [out], and its adapter. */
+static void
+load_layer(const struct projection *l, const struct gemm_matrix *w,
+           const float *scale, const uint16_t *const lora[2], size_t r)
+{
+    size_t size = dtype_table[w->dtype].bits / 8;
+    float *f = xcalloc(l->in, sizeof(*f));
+
+    for (size_t a = 0; a < l->out; a++) {
+        const char *from = (const char *)w->data + a * w->ld * size;
+        const int8_t *i8 = (const int8_t *)from;
+        double *to = l->w + a * l->in;
+
+        if (w->dtype != DT_I8)
+            cvt_to_f32(f, from, w->dtype, l->in);
+        for (size_t c = 0; c < l->in; c++)
+            to[c] = w->dtype == DT_I8 ? (double)i8[c] * (double)scale[a]
+                                      : (double)bf16_to_f32(f32_to_bf16(f[c]));
+    }
+    free(f);
+    widen(l->lora[0], lora[0], r * l->in);
+    widen(l->lora[1], lora[1], r * l->out);
+    for (size_t i = 0; i < r * l->in; i++)
+        l->squares[0][i % l->in] += l->lora[0][i] * l->lora[0][i];
+    for (size_t i = 0; i < r * l->out; i++)
+        l->squares[1][i / r] += l->lora[1][i] * l->lora[1][i];
+}
+
+/* The expert's operands in float64. */
 static void
 load_expert(struct expert *e, size_t expert)
 {
@@ -437,39 +355,23 @@ load_expert(struct expert *e, size_t expert)
     const struct moe_batch *b = e->p->batch;
     const struct gemm_matrix *const matrices[] = { base->gate, base->up,
                                                    base->down };
-    size_t top_k = e->p->config->top_k, row = 0;
-    float *f = xcalloc(larger(e->h, e->i), sizeof(*f));
-    uint16_t *half = xcalloc(larger(e->h, e->i), sizeof(*half));
+    size_t row = 0;
 
-    for (int m = 0; m < 3; m++) {
-        const struct gemm_matrix *w = &matrices[m][expert];
-        size_t n = m == DOWN ? e->h : e->i, k = m == DOWN ? e->i : e->h;
-        size_t size = dtype_table[w->dtype].bits / 8;
+    for (int m = 0; m < N_LAYERS; m++) {
+        const struct projection *l = &e->layers[m];
+        const uint16_t *const *lora = e->p->lora->m + 2 * m;
 
-        for (size_t a = 0; a < n; a++) {
-            const char *from = (const char *)w->data + a * w->ld * size;
-            double *to = e->w[m] + a * k;
-
-            for (size_t c = 0; c < k && w->dtype == DT_I8; c++)
-                to[c] = (double)((const int8_t *)from)[c] *
-                        (double)base->scale[m][expert * n + a];
-            if (w->dtype == DT_I8)
-                continue;
-            cvt_to_f32(f, from, w->dtype, k);
-            cvt_from_f32(half, DT_BF16, f, k);
-            widen(to, half, k);
-        }
+        load_layer(l, &matrices[m][expert],
+                   base->scale[m] ? base->scale[m] + expert * l->out : NULL,
+                   (const uint16_t *const[]){
+                       lora[0] + expert * e->r * l->in,
+                       lora[1] + expert * e->r * l->out,
+                   },
+                   e->r);
     }
-    free(half);
-    free(f);
-    for (int m = 0; m < MOE_N_LORA; m++) {
-        size_t n = lora_elements(e->p, m);
-
-        widen(e->lora[m], e->p->lora->m[m] + expert * n, n);
-    }
-    for (size_t i = 0; i < b->qlen * top_k; i++)
+    for (size_t i = 0; i < b->qlen * e->p->config->top_k; i++)
         if (b->expert_ids[i] == (int64_t)expert) {
-            size_t token = i / top_k;
+            size_t token = i / e->p->config->top_k;
 
             e->at[row] = i;
             e->weight[row] = (double)b->weights[i];
@@ -480,100 +382,102 @@ load_expert(struct expert *e, size_t expert)
 }
 
 static int
-run_expert(struct exact *exact, struct expert *e, size_t expert,
-           struct exact_sample *samples, size_t n_samples, struct err *err)
+run_expert(struct expert *e, size_t expert, struct err *err)
 {
-    size_t h = e->h, i = e->i, r = e->r, n = e->n, nbytes;
-    const struct mem_array arrays[] = {
-        { &e->w[GATE], i, h, 8 },
-        { &e->w[UP], i, h, 8 },
-        { &e->w[DOWN], h, i, 8 },
-        { &e->lora[MOE_GATE_A], r, h, 8 },
-        { &e->lora[MOE_GATE_B], i, r, 8 },
-        { &e->lora[MOE_UP_A], r, h, 8 },
-        { &e->lora[MOE_UP_B], i, r, 8 },
-        { &e->lora[MOE_DOWN_A], r, i, 8 },
-        { &e->lora[MOE_DOWN_B], h, r, 8 },
+    size_t h = e->h, i = e->i, r = e->r, n = e->n, nbytes, k = 11;
+    struct mem_array arrays[11 + 5 * N_LAYERS] = {
         { &e->x, n, h, 8 },
         { &e->g, n, h, 8 },
         { &e->out, n, h, 8 },
-        { &e->dx, n, h, 8 },
         { &e->base[GATE], n, i, 8 },
         { &e->base[UP], n, i, 8 },
         { &e->q, n, i, 8 },
-        { &e->y[GATE], n, i, 8 },
-        { &e->y[UP], n, i, 8 },
-        { &e->act, n, i, 8 },
-        { &e->dy[GATE], n, i, 8 },
-        { &e->dy[UP], n, i, 8 },
-        { &e->xa[GATE], n, r, 8 },
-        { &e->xa[UP], n, r, 8 },
-        { &e->ha, n, r, 8 },
-        { &e->t[GATE], n, r, 8 },
-        { &e->t[UP], n, r, 8 },
-        { &e->tg, n, r, 8 },
-        { &e->xa_size[GATE], n, r, 8 },
-        { &e->xa_size[UP], n, r, 8 },
-        { &e->ha_size, n, r, 8 },
-        { &e->t_size[GATE], n, r, 8 },
-        { &e->t_size[UP], n, r, 8 },
-        { &e->tg_size, n, r, 8 },
         { &e->weight, n, 1, 8 },
         { &e->value, n, 1, 8 },
-        { &e->dot_size, n, 1, 8 },
+        { &e->slope, n, 1, 8 },
+        { &e->size, n, EXACT_N, 8 },
         { &e->at, n, 1, sizeof(*e->at) },
     };
-    void *memory = mem_arrays(arrays, sizeof(arrays) / sizeof(*arrays), &nbytes,
-                              "the float64 reference", err);
+    double most = 1;
+    void *memory;
 
+    for (struct projection *l = e->layers; l < e->layers + N_LAYERS; l++) {
+        const struct mem_array of_layer[] = {
+            { &l->w, l->out, l->in, 8 },      { &l->lora[0], r, l->in, 8 },
+            { &l->lora[1], l->out, r, 8 },    { &l->squares[0], l->in, 1, 8 },
+            { &l->squares[1], l->out, 1, 8 },
+        };
+
+        memcpy(arrays + k, of_layer, sizeof(of_layer));
+        k += sizeof(of_layer) / sizeof(*of_layer);
+    }
+    memory = mem_arrays(arrays, k, &nbytes, "the float64 reference", err);
     if (!memory)
         return -1;
     load_expert(e, expert);
-    par_for(e->par, e->n, 1, run_rows, e);
-    add_results(exact, e, expert);
-    take_samples(e, expert, samples, n_samples);
+    par_for(e->par, n, 1, run_rows, e);
+    add_rows(e, expert);
+    /* what moves by a step should move gate and up by about as much: an outlier
+     * dimension of the residual stream is far from 1 */
+    for (size_t row = 0; row < n; row++)
+        most = fmax(most, sqrt(dot(e->x + row * h, e->x + row * h, h)));
+    for (int m = 0; m < MOE_N_LORA; m++)
+        lora_slopes(e, expert, m, STEP / most);
     mem_big_free(memory, nbytes, 1);
     return 0;
 }
 
+/* ---- all of it ---- */
+
+/* From squares to struct exact's size, of n sums. */
+static void
+finish_size(double *size, size_t n_samples, size_t n)
+{
+    if (n > 0 && n_samples > 0)
+        *size = sqrt(2 / M_PI * *size / (double)n_samples) *
+                (0.5 + 2 / sqrt((double)n));
+}
+
 int
 exact_run(struct exact *exact, const struct exact_problem *problem,
-          struct exact_sample *samples, size_t n_samples, struct par *par,
-          struct err *err)
+          uint64_t seed, size_t n_samples, struct par *par, struct err *err)
 {
     const struct moe_config *c = problem->config;
-    size_t qlen = problem->batch->qlen;
+    size_t h = c->hidden, i = c->intermediate, qlen = problem->batch->qlen;
     struct expert e = { .p = problem,
+                        .exact = exact,
                         .par = par,
-                        .h = c->hidden,
-                        .i = c->intermediate,
+                        .h = h,
+                        .i = i,
                         .r = c->lora_rank,
-                        .s = (double)c->lora_alpha / (double)c->lora_rank };
+                        .s = (double)c->lora_alpha / (double)c->lora_rank,
+                        .layers = { { .out = i, .in = h },
+                                    { .out = i, .in = h },
+                                    { .out = h, .in = i } } };
     int rc;
 
-    *exact = (struct exact){ .n_output = qlen * c->hidden };
-    for (int m = 0; m < MOE_N_LORA; m++)
-        exact->n[m] = c->n_experts * lora_elements(problem, m);
-    exact->n[EXACT_INPUT] = exact->n_output;
-    exact->n[EXACT_WEIGHTS] = qlen * c->top_k;
+    *exact = (struct exact){
+        .seed = seed, .n_samples = n_samples, .hidden = h, .n_output = qlen * h
+    };
     exact->output =
         mem_big(exact->n_output, sizeof(double), "the float64 output", err);
     rc = exact->output ? 0 : -1;
-    for (int m = 0; m < EXACT_N && rc == 0; m++) {
-        exact->grad[m] =
-            mem_big(exact->n[m], sizeof(double), "a float64 gradient", err);
-        exact->size[m] = xcalloc(c->n_experts, sizeof(double));
-        rc = exact->grad[m] ? 0 : -1;
+    for (int t = 0; t < EXACT_N; t++) {
+        size_t n = t < MOE_N_LORA ? c->n_experts : 1;
+
+        exact->slope[t] = xcalloc(n * n_samples + 1, sizeof(double));
+        exact->size[t] = xcalloc(n, sizeof(double));
     }
-    for (size_t k = 0; k < n_samples; k++)
-        samples[k].difference = 0;
-    for (size_t i = 0; i < c->n_experts && rc == 0; i++) {
+    for (size_t k = 0; k < c->n_experts && rc == 0; k++) {
         e.n = 0;
-        for (size_t k = 0; k < qlen * c->top_k; k++)
-            e.n += problem->batch->expert_ids[k] == (int64_t)i;
+        for (size_t slot = 0; slot < qlen * c->top_k; slot++)
+            e.n += problem->batch->expert_ids[slot] == (int64_t)k;
         if (e.n > 0)
-            rc = run_expert(exact, &e, i, samples, n_samples, err);
+            rc = run_expert(&e, k, err);
+        for (int m = 0; m < MOE_N_LORA; m++)
+            finish_size(exact->size[m] + k, n_samples, e.n * e.r);
     }
+    finish_size(exact->size[EXACT_WEIGHTS], n_samples, qlen * c->top_k);
     if (rc < 0)
         exact_close(exact);
     return rc;
@@ -583,9 +487,9 @@ void
 exact_close(struct exact *exact)
 {
     mem_big_free(exact->output, exact->n_output, sizeof(double));
-    for (int m = 0; m < EXACT_N; m++)
-        free(exact->size[m]);
-    for (int m = 0; m < EXACT_N; m++)
-        mem_big_free(exact->grad[m], exact->n[m], sizeof(double));
+    for (int t = 0; t < EXACT_N; t++) {
+        free(exact->size[t]);
+        free(exact->slope[t]);
+    }
     *exact = (struct exact){ 0 };
 }

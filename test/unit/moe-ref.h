@@ -377,11 +377,25 @@ equal_got(const struct spec *s, const struct got *a, const struct got *b)
     return same;
 }
 
+/* The base weights, those of up 'step' after those of gate, and so on. */
+static __attribute__((unused)) void
+matrices_of(const struct data *d, struct gemm_matrix *w, size_t step)
+{
+    size_t n = d->s.hidden * d->s.intermediate;
+
+    for (size_t b = 0; b < N_BASE; b++)
+        for (size_t e = 0; e < d->s.n_experts; e++)
+            w[b * step + e] = (struct gemm_matrix){
+                .data = d->base[b] + e * n,
+                .dtype = DT_BF16,
+                .ld = b == DOWN ? d->s.intermediate : d->s.hidden,
+            };
+}
+
 static __attribute__((unused)) struct moe *
 open_moe(const struct data *d, const struct moe_config *c, int n_threads,
          struct err *err)
 {
-    size_t e_nbytes = d->s.hidden * d->s.intermediate * 2;
     struct gemm_matrix *w = make(N_BASE * c->n_experts, sizeof(*w));
     struct moe_base base = { .gate = w,
                              .up = w + c->n_experts,
@@ -389,13 +403,7 @@ open_moe(const struct data *d, const struct moe_config *c, int n_threads,
     struct moe_lora lora;
     struct moe *moe = NULL;
 
-    for (size_t i = 0; i < N_BASE * c->n_experts; i++)
-        w[i] = (struct gemm_matrix){
-            .data = (const char *)d->base[i / c->n_experts] +
-                    i % c->n_experts * e_nbytes,
-            .dtype = DT_BF16,
-            .ld = i / c->n_experts == DOWN ? d->s.intermediate : d->s.hidden,
-        };
+    matrices_of(d, w, c->n_experts);
     for (size_t m = 0; m < MOE_N_LORA; m++)
         lora.m[m] = d->lora[m];
     if (moe_open(&moe, c, n_threads, err) == 0 &&
