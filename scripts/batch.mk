@@ -160,6 +160,7 @@ trained := done/sae
 done/sae: dump | done
 	cmp -s dump sae.dump || { rm -rf sae; cp dump sae.dump; }
 	mkdir -p sae
+	saev-read --imgs 0-0 "$$(cat dump)" >/dev/null # warns of several layers
 	{ saev-read -q --shuffle --seed 1 "$$(cat dump)" || $(enough); } | \
 	    sae-train $J -q -o "sae/$$HOOK" --resume --any-isa --hook "$$HOOK" $(SAE_OPTIONS)
 	[ -e "sae/$$HOOK/sae.safetensors" ] || [ -e "sae/$$HOOK/sae_weights.safetensors" ]

@@ -274,8 +274,9 @@ dense() {
     [ "$(ls sae)" = layers.1.mlp.up_proj ] && [ -s lut.json ] && [ ! -e done/sae ]
 }
 
-@test "batch.mk: a training whose steps end before the rows do has not failed" {
-    batch -j2 SAE_OPTIONS="-k 4 --latents 64 --batch 16 --warmup 1 -n 2" done/sae
+@test "batch.mk: a training whose steps end before the rows do has not failed; layers that are mixed are warned of" {
+    run -0 batch -j2 SPEC=in:up_proj:0,1 SAE_OPTIONS="-k 4 --latents 64 --batch 16 --warmup 1 -n 2" done/sae
+    [ "$(grep -c "the rows of all its layers, 0, 1, are used" <<<"$output")" = 1 ]
     rm done/sae # as after a kill: now sae-train reads nothing
     batch SAE_OPTIONS="-k 4 --latents 64 --batch 16 --warmup 1 -n 2" done/sae
     [ "$(tail -n 1 sae/*/log.tsv | cut -f 1)" = 2 ]

@@ -273,6 +273,21 @@ not_run() {
     done
 }
 
+@test "sae-sweep.sh: rows of several layers are warned of where it is typed, and LAYER takes one" {
+    hf-infer "$odd/m" --acts resid:0,3 --ctx 8 --pad --jsonl -q --file "$odd/docs" --acts-meta m.json -o x
+    dump=$(saev-write -q -m m.json -o acts x)
+    echo 'a:k=2' >saes
+    export SAE_OPTIONS='--latents 64 --batch 100 --warmup 2'
+    sweep() { "$ROOT/scripts/jobs/sae-sweep.sh" "$dump" "$1" 1 saes >id 2>said || { cat said logs.said; false; }; }
+    sweep both
+    [ "$(cat said)" = "saev-read: $PWD/$dump: the rows of all its layers, 0, 3, are used (one alone: --layer N; all of them: --layer all)" ]
+    LAYER=3 sweep one
+    [ ! -s said ]
+    # shellcheck disable=SC2086 # words
+    saev-read -q --layer 3 --shuffle --seed 0 "$dump" | sae-train -q -k 2 $SAE_OPTIONS -o alone
+    cmp alone/sae.safetensors one/0/a/sae.safetensors
+}
+
 @test "sae-layers.sh: each layer's SAE is the one of that layer's activations" {
     export SAE_OPTIONS='-k 3 --latents 64 --batch 100 --warmup 2 -n 4'
     seq 90 | sed 's/.*/{"text":"Document & of some, with a few words."}/' >"$odd/docs"

@@ -8,9 +8,9 @@
 #   sae-sweep.sh acts/HASH $SCRATCH/sweep 1 saes --time=8:00:00 -c48
 #
 # They appear as DIR/TASK/NAME/.  SAE_OPTIONS: more options of sae-train, for all,
-# "--batch 8192 --expansion 8"; SEED: the order of the rows.  Prints the array's
-# id.  A task that is killed, preempted or out of time goes on where it was when
-# it runs again.
+# "--batch 8192 --expansion 8"; SEED: the order of the rows; LAYER: rows of that
+# layer alone.  Prints the array's id.  A task that is killed, preempted or out of
+# time goes on where it was when it runs again.
 set -euo pipefail
 # Slurm runs a copy of this script: its own directory is the second argument.
 here=${2-}
@@ -27,6 +27,8 @@ if [ "${1-}" != --task ]; then
         exit 2
     fi
     need_sbatch
+    # warns where the rows are of several layers
+    saev-read --imgs 0-0 ${LAYER:+--layer "$LAYER"} -- "$dump" >/dev/null
     mkdir -p -- "$dir"
     dir=$(realpath -- "$dir")
     log=${dir//%/%%} # a % is Slurm's
@@ -44,6 +46,6 @@ done < <(grep . -- "$saes" | awk -v n="$tasks" -v i="$task" 'NR % n == (i + 1) %
 # exits before the rows end.
 set -f
 # shellcheck disable=SC2086
-{ saev-read -q --shuffle --seed "${SEED-0}" -- "$dump" || [ $? = 141 ]; } |
+{ saev-read -q --shuffle --seed "${SEED-0}" ${LAYER:+--layer "$LAYER"} -- "$dump" || [ $? = 141 ]; } |
     sae-train -o "$dir/$task" "${some[@]}" --resume --any-isa ${SAE_OPTIONS-} &
 wait_part $! "task $task/$tasks"
