@@ -263,7 +263,7 @@ pth_open_at(struct pth *pth, const char *path, size_t skip,
     if (map_open(&pth->map, path, err) < 0)
         return -1;
     skip = smaller(skip, pth->map.size);
-    d = pth->map.data + skip;
+    d = skip ? pth->map.data + skip : pth->map.data; /* NULL: empty */
     size = pth->map.size - skip;
     p->extra = size / FILE_PER_MEMORY;
     if (is_zip(d, size)) {
