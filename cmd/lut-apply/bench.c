@@ -55,7 +55,7 @@ step(struct bench *b, int which)
     struct apply_run *r = b->run;
     const struct table *t = &r->table;
     const struct gemm_job encode = { /* table_encode() but for its top-k */
-                                     .w = table_encoder(t),
+                                     .w = table_latents(t).w,
                                      .c = b->p,
                                      .ldc = t->n_basis,
                                      .end = { .bias = t->encoder_bias }

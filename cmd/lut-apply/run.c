@@ -84,7 +84,7 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
 {
     const char *const what = "a batch of rows";
     const struct table *t = &run->table;
-    struct table_sizes sizes = { 0 };
+    struct latents_sizes sizes = { 0 };
     size_t n;
     char screening[64] = "", active[32];
 

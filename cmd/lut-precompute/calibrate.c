@@ -231,7 +231,7 @@ open_all(struct calibration *c, struct err *err)
 {
     const struct precompute_cmd *cmd = c->cmd;
     struct table *t = &c->table;
-    struct table_sizes sizes = { 0 };
+    struct latents_sizes sizes = { 0 };
     size_t n;
 
     if (cpu_check(err) < 0 || lut_open(&c->lut, cmd->dir, err) < 0 ||

@@ -13,9 +13,6 @@
  *
  * The encoder costs n_basis / out times the layer: a table saves no time
  * where out is small against n_basis.
- * Where table_screen() was called, cheaper products show which few of p can be
- * among the k largest, or over their thresholds, and these alone are computed
- * exactly: no bit differs.
  *
  * A row whose p is not finite becomes NaN; no other row sees it.
  * Source: man/lut.5.
@@ -31,10 +28,10 @@
 #include "core/err.h"
 #include "core/format/lut.h"
 #include "core/kernel/gemm.h"
+#include "core/model/latents.h"
 
 struct linear;
 struct stdir;
-struct screen;
 
 /* The weights of one of the layers that a table stands for. */
 struct table_part {
@@ -104,14 +101,11 @@ bool table_bind_end(struct table *t);
 int table_bind_model(struct table *t, struct stdir *model, const char *path,
                      struct err *err);
 
-/* table_encoder(): encoder_weight as a product has it. */
-struct gemm_matrix table_encoder(const struct table *t);
+/* table_latents(): its encoder. */
+struct latents table_latents(const struct table *t);
 
-/*
- * table_screen() has the table screened, if that pays on this CPU and memory is
- * there: screen_nbytes(), from the first rows that it pays for.
- * Of a table filled by hand, the caller closes 'screen'.
- */
+/* table_screen() has the table screened, by latents_screen().  Of a table
+ * filled by hand, the caller closes 'screen'. */
 void table_screen(struct table *t);
 
 /* Which dims of the input are in C: those with the largest |x - x^|, times
@@ -140,25 +134,17 @@ int table_transpose(struct table *t, const struct table_fix *fix,
 
 /* A workspace for any of some tables.  table_size() makes room for one more in
  * sizes that begin as 0. */
-struct table_sizes {
-    size_t in, k;
-    size_t over;     /* n_basis, of those with thresholds */
-    size_t screened; /* n_basis, of those that are screened */
-};
-void table_size(struct table_sizes *sizes, const struct table *t);
+void table_size(struct latents_sizes *sizes, const struct table *t);
 
 /*
- * table_work_open() makes the workspace for up to 'rows' rows at once: 4 k
- * numbers for each row and thread; if tables are screened, also 8 k for each of
- * 512 rows and thread, 1.5 n_basis for each of 32 rows, and 64 bytes for each
- * of n_basis and 1100 for each of in.  Tables with thresholds take 8 n_basis
- * bytes of a row, and as few rows as 128 MiB hold: table_work_rows(). 'gemm' is
- * borrowed.  0, or -1 with 'err' set (EX_SOFTWARE).  One thread at a time may
- * use it.  Owner: the caller, until table_work_close().
+ * table_work_open() makes the workspace for up to 'rows' rows at once, or as
+ * many as latents_work_open() does: table_work_rows().  'gemm' is borrowed.
+ * 0, or -1 with 'err' set (EX_SOFTWARE).  One thread at a time may use it.
+ * Owner: the caller, until table_work_close().
  */
 struct table_work;
 int table_work_open(struct table_work **work, struct gemm *gemm,
-                    const struct table_sizes *sizes, size_t rows,
+                    const struct latents_sizes *sizes, size_t rows,
                     struct err *err);
 void table_work_close(struct table_work *work); /* NULL is fine */
 size_t table_work_rows(const struct table_work *work);

@@ -5,7 +5,6 @@
 
 #include "core/hash.h"
 #include "core/kernel/cvt.h"
-#include "core/kernel/screen.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/linear.h"
@@ -205,14 +204,21 @@ table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
     return 0;
 }
 
-struct gemm_matrix
-table_encoder(const struct table *t)
+struct latents
+table_latents(const struct table *t)
 {
-    return (struct gemm_matrix){ .data = t->encoder_weight,
-                                 .dtype = t->encoder_dtype,
-                                 .n = t->n_basis,
-                                 .k = t->in,
-                                 .ld = t->in };
+    return (struct latents){
+        .w = { .data = t->encoder_weight,
+               .dtype = t->encoder_dtype,
+               .n = t->n_basis,
+               .k = t->in,
+               .ld = t->in },
+        .bias = t->encoder_bias,
+        .shift = t->centered ? t->decoder_bias : NULL,
+        .thresholds = t->thresholds,
+        .k = t->k,
+        .screen = t->screen,
+    };
 }
 
 void
@@ -220,15 +226,9 @@ table_screen(struct table *t)
 {
     const struct screen_stored stored = { t->file.shadow, t->file.shadow_scale,
                                           t->file.shadow_error };
-    const struct gemm_matrix e = table_encoder(t);
-    struct err err;
+    const struct latents l = table_latents(t);
 
-    /* without memory for it, the exact way is as good */
-    if (screen_open(&t->screen, &e, t->encoder_bias, &stored, &err) == 0 &&
-        screen_nbytes(t->screen) == 0) {
-        screen_close(t->screen);
-        t->screen = NULL;
-    }
+    t->screen = latents_screen(&l, &stored);
 }
 
 void

@@ -35,7 +35,7 @@ struct tables {
     struct model *model;
     size_t n;
     struct tabled *tabled; /* [n] */
-    struct table_sizes sizes;
+    struct latents_sizes sizes;
     size_t max_out;
     bool timed;
 };

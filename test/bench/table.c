@@ -58,7 +58,7 @@ open_bench(struct bench *b, size_t in, size_t out, size_t n, size_t k)
 {
     struct err err;
 
-    const struct table_sizes sizes = { .in = in, .k = k, .screened = n };
+    const struct latents_sizes sizes = { .in = in, .k = k, .screened = n };
     snprintf(b->shape, sizeof(b->shape), "%zu>%zu %zu:%zu", in, out, n, k);
     b->n_table = n * out * 2;
     b->n_sae = n * in * 2;

@@ -1,0 +1,283 @@
+#include "core/model/latents.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/dtype.h"
+#include "core/mem.h"
+
+#define WORK_BYTES ((size_t)128 << 20) /* of all rows' candidates, or idx, v \
+                                        */
+
+struct latents_work {
+    struct gemm *gemm;
+    struct screen_work *screen; /* NULL: none is screened */
+    size_t in, k, rows, threads;
+    size_t ld;         /* the larger of k and n with thresholds */
+    struct topk *top;  /* [threads, rows] a thread's candidates for a row */
+    uint64_t *keys;    /* [threads, rows, topk_cap(k)] */
+    uint64_t *scratch; /* [threads, topk_cap(k)] */
+    float *room;       /* [rows, in] x - shift; those not screened */
+    uint32_t *idx;     /* [rows, ld] */
+    float *v;       /* [rows, ld]; before that, z where there are thresholds */
+    size_t *n;      /* [rows] */
+    bool *bad;      /* [rows] */
+    bool *proved;   /* [rows] */
+    size_t *exact;  /* [rows] those that are not screened, */
+    size_t n_exact; /* how many */
+    void *memory;   /* of all of them */
+    size_t nbytes;
+};
+
+/* What the threads share in one step. */
+struct step {
+    struct latents_work *w;
+    const struct latents *l;
+    const float *x;
+    size_t ldx;
+};
+
+struct screen *
+latents_screen(const struct latents *l, const struct screen_stored *stored)
+{
+    struct screen *screen = NULL;
+    struct err err;
+
+    /* without memory for it, the exact way is as good */
+    if (screen_open(&screen, &l->w, l->bias, stored, &err) == 0 &&
+        screen_nbytes(screen) > 0)
+        return screen;
+    screen_close(screen);
+    return NULL;
+}
+
+/* ---- the workspace ---- */
+
+void
+latents_size(struct latents_sizes *sizes, const struct latents *l)
+{
+    size_t *size = l->thresholds ? &sizes->over : &sizes->k;
+
+    sizes->in = larger(sizes->in, l->w.k);
+    *size = larger(*size, l->thresholds ? l->w.n : l->k);
+    if (l->screen)
+        sizes->screened = larger(sizes->screened, l->w.n);
+}
+
+int
+latents_work_open(struct latents_work **work, struct gemm *gemm,
+                  const struct latents_sizes *sizes, size_t rows,
+                  struct err *err)
+{
+    struct latents_work *w = xcalloc(1, sizeof(*w));
+    size_t threads = (size_t)par_threads(gemm_par(gemm)), in = sizes->in;
+    size_t cap = topk_cap(sizes->k), ld = larger(sizes->k, sizes->over);
+    size_t row = threads * cap * sizeof(*w->keys) +
+                 ld * (sizeof(*w->idx) + sizeof(*w->v));
+
+    rows = smaller(rows, larger(WORK_BYTES / row, 1));
+
+    const struct mem_array arrays[] = {
+        { &w->top, threads, rows, sizeof(*w->top) },
+        { &w->keys, threads * rows, cap, sizeof(*w->keys) },
+        { &w->scratch, threads, cap, sizeof(*w->scratch) },
+        { &w->room, rows, in, sizeof(*w->room) },
+        { &w->idx, rows, ld, sizeof(*w->idx) },
+        { &w->v, rows, ld, sizeof(*w->v) },
+        { &w->n, rows, 1, sizeof(*w->n) },
+        { &w->bad, rows, 1, sizeof(*w->bad) },
+        { &w->proved, rows, 1, sizeof(*w->proved) },
+        { &w->exact, rows, 1, sizeof(*w->exact) },
+    };
+
+    w->gemm = gemm;
+    w->in = in;
+    w->k = sizes->k;
+    w->ld = ld;
+    w->rows = rows;
+    w->threads = threads;
+    w->memory = mem_arrays(arrays, sizeof(arrays) / sizeof(*arrays), &w->nbytes,
+                           "the workspace of latents", err);
+    if (w->memory && (!sizes->screened ||
+                      screen_work_open(&w->screen, gemm, in, sizes->screened,
+                                       sizes->k, err) == 0)) {
+        *work = w;
+        return 0;
+    }
+    latents_work_close(w);
+    *work = NULL;
+    return -1;
+}
+
+void
+latents_work_close(struct latents_work *w)
+{
+    if (!w)
+        return;
+    screen_work_close(w->screen);
+    mem_big_free(w->memory, w->nbytes, 1);
+    free(w);
+}
+
+size_t
+latents_rows(const struct latents_work *w)
+{
+    return w->rows;
+}
+
+float *
+latents_room(const struct latents_work *w)
+{
+    return w->room;
+}
+
+/* ---- z ---- */
+
+static void
+shift(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct step *s = ctx;
+    size_t in = s->l->w.k;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        for (size_t d = 0; d < in; d++)
+            s->w->room[i * in + d] = s->x[i * s->ldx + d] - s->l->shift[d];
+}
+
+/* Offers a block of z to the rows' top-k, or keeps it for latents_select(): see
+ * struct gemm_end. */
+static void
+take_block(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
+           size_t col, size_t n_cols, int thread)
+{
+    const struct step *s = ctx;
+    struct latents_work *w = s->w;
+    struct topk *top = w->top + (size_t)thread * w->rows + row;
+
+    for (size_t i = 0; i < n_rows; i++)
+        if (s->l->thresholds)
+            memcpy(w->v + w->exact[row + i] * w->ld + col, t + i * ldt,
+                   n_cols * sizeof(*t));
+        else
+            topk_put(&top[i], t + i * ldt, (uint32_t)col, n_cols);
+    if (s->l->hook)
+        s->l->hook(s->l->ctx, t, ldt, row, n_rows, col, n_cols, thread);
+}
+
+/* Screens what can be.  The others are left in 'exact', and their x, which is
+ * returned, side by side. */
+static const float *
+screen_rows(struct latents_work *w, const struct latents *l, const float *x,
+            size_t *ldx, size_t n)
+{
+    const struct screen_found found = { w->idx, w->v, w->n, w->proved, w->ld };
+    size_t in = l->w.k;
+
+    if (l->thresholds)
+        screen_over(w->screen, l->screen, l->thresholds, x, *ldx, n, &found);
+    else
+        screen_top(w->screen, l->screen, l->k, x, *ldx, n, &found);
+    for (size_t i = 0; i < n; i++) {
+        w->bad[i] = false;
+        if (w->proved[i])
+            continue;
+        memmove(w->room + w->n_exact * in, x + i * *ldx, in * sizeof(*x));
+        w->exact[w->n_exact++] = i;
+    }
+    *ldx = in;
+    return w->room;
+}
+
+void
+latents_encode(struct latents_work *w, const struct latents *l, const float *x,
+               size_t ldx, size_t n)
+{
+    struct step s = { w, l, x, ldx };
+    const struct gemm_job job = {
+        .w = l->w,
+        .end = { .bias = l->bias, .hook = take_block, .ctx = &s },
+    };
+    size_t cap = topk_cap(w->k);
+
+    w->n_exact = 0;
+    if (l->shift) {
+        par_for(n > 1 ? gemm_par(w->gemm) : NULL, n, 1, shift, &s);
+        x = w->room;
+        ldx = l->w.k;
+    }
+    if (w->screen && l->screen && !l->hook && screen_pays(l->screen, n))
+        x = screen_rows(w, l, x, &ldx, n);
+    else
+        for (; w->n_exact < n; w->n_exact++)
+            w->exact[w->n_exact] = w->n_exact;
+    for (size_t i = 0; i < w->threads && !l->thresholds; i++)
+        for (size_t r = 0; r < w->n_exact; r++)
+            topk_start(&w->top[i * w->rows + r],
+                       w->keys + (i * w->rows + r) * cap, w->scratch + i * cap,
+                       l->k);
+    gemm_exact(w->gemm, &job, 1, x, ldx, w->n_exact);
+}
+
+/* ---- what is active ---- */
+
+static void
+select_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct step *s = ctx;
+    struct latents_work *w = s->w;
+
+    for (size_t e = begin; e < end; e++) {
+        struct topk *top = &w->top[e];
+        size_t i = w->exact[e];
+        uint32_t *idx = w->idx + i * w->ld;
+        float *v = w->v + i * w->ld;
+
+        if (s->l->thresholds) {
+            w->bad[i] = false;
+            w->n[i] =
+                select_over(idx, v, v, s->l->thresholds, s->l->w.n, &w->bad[i]);
+            continue;
+        }
+        top->room = w->scratch + (size_t)thread * topk_cap(w->k);
+        for (size_t k = 1; k < w->threads; k++)
+            topk_add(top, &top[k * w->rows]);
+        w->n[i] = topk_take(top, idx, v);
+        w->bad[i] = top->bad;
+    }
+}
+
+void
+latents_select(struct latents_work *w, const struct latents *l)
+{
+    struct step s = { .w = w, .l = l };
+
+    /* one row alone is not worth waking a thread for little */
+    par_for(w->n_exact > 1 ? gemm_par(w->gemm) : NULL, w->n_exact, 1,
+            select_rows, &s);
+}
+
+struct latents_row
+latents_row(const struct latents_work *w, size_t i)
+{
+    return (struct latents_row){ w->bad[i], w->n[i], w->idx + i * w->ld,
+                                 w->v + i * w->ld };
+}
+
+void
+latents_add(const struct latents_work *w, size_t i, float *y, const void *from,
+            enum dtype dtype, size_t ld, size_t c, size_t n)
+{
+    const struct sparse_sum sum = {
+        .y = y,
+        .w = (const char *)from + c * (dtype == DT_F32 ? 4 : 2),
+        .idx = w->idx + i * w->ld,
+        .v = w->v + i * w->ld,
+        .ldw = ld,
+        .cols = n,
+        .n = w->bad[i] ? 0 : w->n[i],
+        .w_dtype = dtype,
+    };
+
+    sparse_sum(&sum);
+}

@@ -1,0 +1,98 @@
+/*
+ * Rows of activations to their active latents: of lookup tables, of SAEs, and
+ * of SAEs that are trained.
+ *
+ *   z       = W x + bias; with 'shift', of x - shift
+ *   active: the k largest of z that are over 0, of equals those with lower
+ *           indices; or all that are over their thresholds
+ *
+ * Where latents_screen() was called, cheaper products show which few can be
+ * active, and these alone are computed exactly: no bit differs.
+ */
+#ifndef CORE_MODEL_LATENTS_H
+#define CORE_MODEL_LATENTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/err.h"
+#include "core/kernel/gemm.h"
+#include "core/kernel/screen.h"
+#include "core/kernel/sums.h"
+
+/* All of it is borrowed. */
+struct latents {
+    struct gemm_matrix w;    /* [n, in] rows that follow each other */
+    const float *bias;       /* [n] */
+    const float *shift;      /* [in], or NULL */
+    const float *thresholds; /* [n], >= 0; NULL: the k largest */
+    size_t k;                /* 1 .. n */
+    struct screen *screen;   /* NULL: none */
+    /* sees each block of z, as struct gemm_end says; then nothing is screened.
+     * NULL: none */
+    void (*hook)(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
+                 size_t col, size_t n_cols, int thread);
+    void *ctx;
+};
+
+/*
+ * latents_screen() returns what these latents are screened by, or NULL where
+ * that does not pay on this CPU, or memory is missing: screen_nbytes(), from
+ * the first rows that it pays for.  'stored' may be NULL.
+ * Owner: the caller, until screen_close().
+ */
+struct screen *latents_screen(const struct latents *l,
+                              const struct screen_stored *stored);
+
+/* A workspace for any of some latents.  latents_size() makes room for one more
+ * in sizes that begin as 0. */
+struct latents_sizes {
+    size_t in, k;
+    size_t over;     /* n, of those with thresholds */
+    size_t screened; /* n, of those that are screened */
+};
+void latents_size(struct latents_sizes *sizes, const struct latents *l);
+
+/*
+ * latents_work_open() makes the workspace for up to 'rows' rows at once, or as
+ * many as 128 MiB hold, which latents_rows() returns: a row takes 32 k bytes
+ * for each thread, or with thresholds 8 n.  If some are screened, also 8 k
+ * numbers for each of 512 rows and thread, 1.5 n for each of 32 rows, and 64
+ * bytes for each of n and 1100 for each of in.  'gemm' is borrowed.
+ * 0, or -1 with 'err' set (EX_SOFTWARE).  One thread at a time may use it.
+ * Owner: the caller, until latents_work_close().
+ */
+struct latents_work;
+int latents_work_open(struct latents_work **work, struct gemm *gemm,
+                      const struct latents_sizes *sizes, size_t rows,
+                      struct err *err);
+void latents_work_close(struct latents_work *work); /* NULL is fine */
+size_t latents_rows(const struct latents_work *work);
+
+/*
+ * latents_encode(), then latents_select() find what is active in rows x [n,
+ * in], ldx floats apart; n is at most latents_rows().
+ * latents_room() is scratch [rows, in] until the next latents_encode().
+ */
+void latents_encode(struct latents_work *work, const struct latents *l,
+                    const float *x, size_t ldx, size_t n);
+void latents_select(struct latents_work *work, const struct latents *l);
+float *latents_room(const struct latents_work *work);
+
+/* What was found in a row. */
+struct latents_row {
+    bool bad; /* z has a NaN or an infinity: some that are finite follow */
+    size_t n;
+    const uint32_t *idx; /* [n], ascending */
+    const float *v;      /* [n] z */
+};
+struct latents_row latents_row(const struct latents_work *work, size_t i);
+
+/* latents_add() adds to y [n] the sum of a row's v times rows idx of w [.., ld]
+ * from column c on; of a bad row nothing.  Its order is that of idx. */
+void latents_add(const struct latents_work *work, size_t i, float *y,
+                 const void *w, enum dtype dtype, size_t ld, size_t c,
+                 size_t n);
+
+#endif
