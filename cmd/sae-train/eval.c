@@ -37,7 +37,7 @@ struct eval {
     struct gemm *gemm;
     struct evaluated *list;
     size_t n;
-    struct autoencoder_work *work;
+    struct latents_work *work;
     float *decoded; /* [chunk, d] */
     double *row_sum;
     void *memory;
@@ -57,7 +57,7 @@ struct eval_chunk {
 /* ---- opening ---- */
 
 static int
-open_sae(struct eval *e, const char *path, struct autoencoder_sizes *sizes,
+open_sae(struct eval *e, const char *path, struct latents_sizes *sizes,
          struct err *err)
 {
     struct evaluated *s = &e->list[e->n++];
@@ -71,7 +71,7 @@ open_sae(struct eval *e, const char *path, struct autoencoder_sizes *sizes,
                        "input's)",
                        s->a.sae.path, s->a.d, e->rows.d);
     s->count = xcalloc(s->a.n, sizeof(*s->count));
-    autoencoder_size(sizes, &s->a);
+    latents_size(sizes, &s->a.latents);
     return 0;
 }
 
@@ -87,7 +87,7 @@ open_eval(struct eval *e, const struct train_cmd *cmd, struct err *err)
         .skip_bad = cmd->o.skip_bad,
         .n_threads = cmd->n_threads,
     };
-    struct autoencoder_sizes sizes = { 0 };
+    struct latents_sizes sizes = { 0 };
     size_t rows;
 
     if (rows_open(&e->rows, &o, err) < 0)
@@ -98,9 +98,9 @@ open_eval(struct eval *e, const struct train_cmd *cmd, struct err *err)
             return -1;
     if (par_open(&e->par, cmd->n_threads, err) < 0 ||
         gemm_open(&e->gemm, e->par, err) < 0 ||
-        autoencoder_work_open(&e->work, e->gemm, &sizes, o.batch, err) < 0)
+        latents_work_open(&e->work, e->gemm, &sizes, o.batch, err) < 0)
         return -1;
-    rows = autoencoder_rows(e->work);
+    rows = latents_rows(e->work);
 
     const struct mem_array arrays[] = {
         { &e->decoded, rows, e->rows.d, sizeof(*e->decoded) },
@@ -125,7 +125,7 @@ close_eval(struct eval *e)
     free(e->list);
     if (e->memory)
         mem_big_free(e->memory, e->nbytes, 1);
-    autoencoder_work_close(e->work);
+    latents_work_close(e->work);
     gemm_close(e->gemm);
     par_close(e->par);
     rows_close(&e->rows);
@@ -158,12 +158,14 @@ add_chunk(struct eval *e, struct evaluated *s, const float *x, size_t n)
 {
     struct eval_chunk c = { e, x };
 
-    autoencoder_apply(e->work, &s->a, e->decoded, x, n);
+    autoencoder_apply(e->work, e->par, &s->a, e->decoded, x, n);
     par_for(e->par, n, 8, sum_errors, &c);
     for (size_t r = 0; r < n; r++) {
-        const struct autoencoder_row row = autoencoder_row(e->work, r);
+        const struct latents_row row = latents_row(e->work, r);
 
         s->error += e->row_sum[r];
+        if (row.bad)
+            continue;
         s->active += (double)row.n;
         for (size_t i = 0; i < row.n; i++)
             s->count[row.idx[i]]++;
@@ -173,7 +175,7 @@ add_chunk(struct eval *e, struct evaluated *s, const float *x, size_t n)
 static void
 add_rows(struct eval *e, const float *x, size_t n)
 {
-    size_t d = e->rows.d, chunk = autoencoder_rows(e->work);
+    size_t d = e->rows.d, chunk = latents_rows(e->work);
 
     for (size_t i = 0; i < d && e->n_rows == 0; i++)
         e->first[i] = (double)x[i];

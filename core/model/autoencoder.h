@@ -13,22 +13,22 @@
 #ifndef CORE_MODEL_AUTOENCODER_H
 #define CORE_MODEL_AUTOENCODER_H
 
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "core/err.h"
 #include "core/format/sae.h"
-#include "core/kernel/gemm.h"
+#include "core/model/latents.h"
+#include "core/par.h"
 
 struct autoencoder {
-    struct sae sae; /* the file */
-    size_t n, d;    /* latents; numbers of a row */
-    size_t k;       /* active latents of a row, at most: n of JUMPRELU, RELU */
-    const void *encoder, *decoder; /* [n, d], little-endian: in the file, or */
-    enum dtype encoder_dtype, decoder_dtype;
-    float *encoder_copy, *decoder_copy; /* these, or NULL */
+    struct sae sae;         /* the file */
+    size_t n, d;            /* latents; numbers of a row */
+    struct latents latents; /* its encoder */
+    const void *decoder;    /* [n, d], little-endian: in the file, or a copy */
+    enum dtype decoder_dtype;
+    float *encoder_copy, *decoder_copy; /* or NULL */
     float *encoder_bias, *decoder_bias; /* [n], [d] */
+    float *zeros;                       /* [n] RELU's thresholds, or NULL */
 };
 
 /*
@@ -49,45 +49,14 @@ void autoencoder_close(struct autoencoder *a); /* a zeroed struct is fine */
 void autoencoder_tensors(const struct sae *sae, float *encoder, float *decoder,
                          float *encoder_bias, float *decoder_bias);
 
-/* A workspace for any of some autoencoders.  autoencoder_size() makes room for
- * one more in sizes that begin as 0. */
-struct autoencoder_sizes {
-    size_t n, d, k;
-};
-void autoencoder_size(struct autoencoder_sizes *sizes,
-                      const struct autoencoder *a);
-
-/*
- * autoencoder_work_open() makes the workspace for up to 'rows' rows at once, or
- * as many as 32 MiB of pre-activations are, which autoencoder_rows() returns.
- * 'gemm' is borrowed.  0, or -1 with 'err' set (EX_SOFTWARE).
- * Owner: the caller, until autoencoder_work_close().  One thread at a time may
- * use it.
- */
-struct autoencoder_work;
-int autoencoder_work_open(struct autoencoder_work **work, struct gemm *gemm,
-                          const struct autoencoder_sizes *sizes, size_t rows,
-                          struct err *err);
-void autoencoder_work_close(struct autoencoder_work *work); /* NULL is fine */
-size_t autoencoder_rows(const struct autoencoder_work *work);
-
-/* What the last autoencoder_apply() found in a row. */
-struct autoencoder_row {
-    bool is_bad;         /* it became NaN; n is 0 */
-    size_t n;            /* active latents */
-    const uint32_t *idx; /* [n], ascending */
-    const float *f;      /* [n] */
-};
-
 /*
  * autoencoder_apply() computes the reconstruction y [n, d] of rows x [n, d];
- * y may be x.  n is at most autoencoder_rows().  A row's bits depend on nothing
- * but its own numbers.
+ * y may be x.  n is at most latents_rows(), and latents_row() is what it found
+ * in a row; one that is bad became NaN.  'par' may be NULL.
+ * A row's bits depend on nothing but its own numbers.
  */
-void autoencoder_apply(struct autoencoder_work *work,
+void autoencoder_apply(struct latents_work *work, struct par *par,
                        const struct autoencoder *a, float *y, const float *x,
                        size_t n);
-struct autoencoder_row autoencoder_row(const struct autoencoder_work *work,
-                                       size_t i);
 
 #endif

@@ -62,7 +62,7 @@ struct engine {
     struct table_work *table_work;
     float *table_y; /* [2, chunk, table_out]: a table's, the layer's */
     size_t table_out;
-    struct autoencoder_work *splice_work; /* where it has SAEs */
+    struct latents_work *splice_work; /* where it has SAEs */
 };
 
 /*

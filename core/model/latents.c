@@ -6,8 +6,9 @@
 #include "core/dtype.h"
 #include "core/mem.h"
 
-#define WORK_BYTES ((size_t)128 << 20) /* of all rows' candidates, or idx, v \
-                                        */
+#define WORK_BYTES                                            \
+    ((size_t)128 << 20) /* of all rows' candidates, or idx, v \
+                         */
 
 struct latents_work {
     struct gemm *gemm;

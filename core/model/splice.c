@@ -210,20 +210,20 @@ int
 splices_work_open(struct engine *e, struct err *err)
 {
     const struct splices *ss = e->model->splices;
-    struct autoencoder_sizes sizes = { 0 };
+    struct latents_sizes sizes = { 0 };
 
     if (!ss || ss->zero)
         return 0;
     for (size_t i = 0; i < ss->n; i++)
-        autoencoder_size(&sizes, &ss->list[i].a);
-    return autoencoder_work_open(&e->splice_work, e->gemm, &sizes,
-                                 e->options.chunk, err);
+        latents_size(&sizes, &ss->list[i].a.latents);
+    return latents_work_open(&e->splice_work, e->gemm, &sizes, e->options.chunk,
+                             err);
 }
 
 void
 splices_work_close(struct engine *e)
 {
-    autoencoder_work_close(e->splice_work);
+    latents_work_close(e->splice_work);
 }
 
 static const struct splice *
@@ -251,7 +251,7 @@ splice_apply(struct engine *e, int64_t layer, enum tap_point point, float *rows,
     for (size_t i = 0; s && !e->model->splices->zero && i < n; i += k) {
         float *at = rows + i * s->a.d;
 
-        k = smaller(n - i, autoencoder_rows(e->splice_work));
-        autoencoder_apply(e->splice_work, &s->a, at, at, k);
+        k = smaller(n - i, latents_rows(e->splice_work));
+        autoencoder_apply(e->splice_work, e->par, &s->a, at, at, k);
     }
 }
