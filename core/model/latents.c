@@ -19,6 +19,7 @@ struct latents_work {
     uint64_t *keys;    /* [threads, rows, topk_cap(k)] */
     uint64_t *scratch; /* [threads, topk_cap(k)] */
     float *room;       /* [rows, in] x - shift; those not screened */
+    uint16_t *rounded; /* [rows, gemm_ld_bf16(in)], with bf16 */
     uint32_t *idx;     /* [rows, ld] */
     float *v;       /* [rows, ld]; before that, z where there are thresholds */
     size_t *n;      /* [rows] */
@@ -61,6 +62,7 @@ latents_size(struct latents_sizes *sizes, const struct latents *l)
 
     sizes->in = larger(sizes->in, l->w.k);
     *size = larger(*size, l->thresholds ? l->w.n : l->k);
+    sizes->bf16 |= l->bf16;
     if (l->screen)
         sizes->screened = larger(sizes->screened, l->w.n);
 }
@@ -83,6 +85,8 @@ latents_work_open(struct latents_work **work, struct gemm *gemm,
         { &w->keys, threads * rows, cap, sizeof(*w->keys) },
         { &w->scratch, threads, cap, sizeof(*w->scratch) },
         { &w->room, rows, in, sizeof(*w->room) },
+        { &w->rounded, sizes->bf16 ? rows : 0, gemm_ld_bf16(in),
+          sizeof(*w->rounded) },
         { &w->idx, rows, ld, sizeof(*w->idx) },
         { &w->v, rows, ld, sizeof(*w->v) },
         { &w->n, rows, 1, sizeof(*w->n) },
@@ -160,7 +164,7 @@ take_block(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
         if (s->l->thresholds)
             memcpy(w->v + w->exact[row + i] * w->ld + col, t + i * ldt,
                    n_cols * sizeof(*t));
-        else
+        else if (s->l->k)
             topk_put(&top[i], t + i * ldt, (uint32_t)col, n_cols);
     if (s->l->hook)
         s->l->hook(s->l->ctx, t, ldt, row, n_rows, col, n_cols, thread);
@@ -212,12 +216,17 @@ latents_encode(struct latents_work *w, const struct latents *l, const float *x,
     else
         for (; w->n_exact < n; w->n_exact++)
             w->exact[w->n_exact] = w->n_exact;
-    for (size_t i = 0; i < w->threads && !l->thresholds; i++)
+    for (size_t i = 0; i < w->threads && l->k && !l->thresholds; i++)
         for (size_t r = 0; r < w->n_exact; r++)
             topk_start(&w->top[i * w->rows + r],
                        w->keys + (i * w->rows + r) * cap, w->scratch + i * cap,
                        l->k);
-    gemm_exact(w->gemm, &job, 1, x, ldx, w->n_exact);
+    if (l->bf16) {
+        gemm_to_bf16(w->gemm, w->rounded, x, ldx, n, l->w.k);
+        gemm_bf16(w->gemm, &job, 1, w->rounded, NULL, gemm_ld_bf16(l->w.k), n);
+    } else {
+        gemm_exact(w->gemm, &job, 1, x, ldx, w->n_exact);
+    }
 }
 
 /* ---- what is active ---- */

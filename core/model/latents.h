@@ -1,6 +1,6 @@
 /*
  * Rows of activations to their active latents: of lookup tables, of SAEs, and
- * of SAEs that are trained.
+ * of SAEs in training.
  *
  *   z       = W x + bias; with 'shift', of x - shift
  *   active: the k largest of z that are over 0, of equals those with lower
@@ -27,7 +27,8 @@ struct latents {
     const float *bias;       /* [n] */
     const float *shift;      /* [in], or NULL */
     const float *thresholds; /* [n], >= 0; NULL: the k largest */
-    size_t k;                /* 1 .. n */
+    size_t k;                /* 1 .. n; 0: none is active, 'hook' is all */
+    bool bf16;               /* x - shift and W are rounded: gemm_bf16() */
     struct screen *screen;   /* NULL: none */
     /* sees each block of z, as struct gemm_end says; then nothing is screened.
      * NULL: none */
@@ -49,6 +50,7 @@ struct screen *latents_screen(const struct latents *l,
  * in sizes that begin as 0. */
 struct latents_sizes {
     size_t in, k;
+    bool bf16;
     size_t over;     /* n, of those with thresholds */
     size_t screened; /* n, of those that are screened */
 };

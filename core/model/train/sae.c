@@ -102,31 +102,41 @@ lr_of(const struct sae_settings *s, uint64_t t)
 
 /* ---- the workspace ---- */
 
+void
+sae_work_close(struct sae_work *w)
+{
+    if (!w)
+        return;
+    sae_dead_close(w);
+    latents_work_close(w->latents);
+    mem_big_free(w->memory, w->nbytes, 1);
+    free(w);
+}
+
 int
 sae_work_open(struct sae_work **work, struct gemm *gemm,
               const struct sae_sizes *s, struct err *err)
 {
     struct sae_work *w = xcalloc(1, sizeof(*w));
-    size_t threads = (size_t)par_threads(gemm_par(gemm)), cap = topk_cap(s->k);
-    size_t pairs = s->rows * s->k, shared = 0, room = cap, chunk;
+    const struct latents_sizes sizes = { .in = s->d,
+                                         .k = s->k,
+                                         .bf16 = s->bf16 };
+    size_t threads = (size_t)par_threads(gemm_par(gemm)),
+           pairs = s->rows * s->k;
+    size_t shared = s->batchtopk ? topk_shared_cap(pairs) : 0;
+    size_t chunk = KEYS_BYTES / (threads * topk_cap(s->k) * sizeof(*w->keys));
 
-    chunk = KEYS_BYTES / (threads * cap * sizeof(*w->keys));
+    *work = NULL;
     chunk = smaller(larger(smaller(chunk, MAX_CHUNK), MIN_CHUNK), s->rows);
-    if (s->batchtopk) {
-        shared = topk_shared_cap(pairs);
-        room = larger(room, (shared + threads - 1) / threads);
+    if (latents_work_open(&w->latents, gemm, &sizes, chunk, err) < 0) {
+        free(w);
+        return -1;
     }
-    room = larger(room, topk_cap(s->aux_k));
 
     const struct mem_array arrays[] = {
         { &w->mean, s->d, 1, sizeof(*w->mean) },
-        { &w->shifted, chunk, s->d, sizeof(*w->shifted) },
-        { &w->rounded, s->bf16 ? chunk : 0, gemm_ld_bf16(s->d),
-          sizeof(*w->rounded) },
-        { &w->top, threads, chunk, sizeof(*w->top) },
-        { &w->keys, 1, larger(threads * chunk * cap, shared),
-          sizeof(*w->keys) },
-        { &w->room, threads, room, sizeof(*w->room) },
+        { &w->keys, shared, 1, sizeof(*w->keys) },
+        { &w->room, shared, 1, sizeof(*w->room) },
         { &w->offered, s->batchtopk ? threads : 0, TOPK_OFFERS,
           sizeof(*w->offered) },
         { &w->offers, threads, 1, sizeof(*w->offers) },
@@ -155,23 +165,14 @@ sae_work_open(struct sae_work **work, struct gemm *gemm,
     w->par = gemm_par(gemm);
     w->threads = threads;
     w->max = *s;
-    w->chunk = chunk;
+    w->chunk = latents_rows(w->latents);
     w->memory = mem_arrays(arrays, sizeof(arrays) / sizeof(*arrays), &w->nbytes,
                            "the workspace of training", err);
-    *work = w->memory ? w : NULL;
-    if (!w->memory)
-        free(w);
+    if (w->memory)
+        *work = w;
+    else
+        sae_work_close(w);
     return *work ? 0 : -1;
-}
-
-void
-sae_work_close(struct sae_work *w)
-{
-    if (!w)
-        return;
-    sae_dead_close(w);
-    mem_big_free(w->memory, w->nbytes, 1);
-    free(w);
 }
 
 /* ---- sums of rows ---- */

@@ -1,11 +1,10 @@
 /*
  * The active latents of a batch.  Rows are encoded in chunks, each by one
- * product with all of W_enc whose outputs are offered to top-k where they are
- * made: pre-activations are stored of dead latents alone.
+ * product with all of W_enc: pre-activations are stored of dead latents alone.
+ * Nothing is screened: W_enc is another one in each step.
  */
 #include <string.h>
 
-#include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/model/train/sae_impl.h"
 
@@ -16,46 +15,22 @@ struct encode {
     size_t row, rows; /* of the chunk, in the batch */
 };
 
-static void
-shift(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct encode *e = ctx;
-    size_t d = e->w->max.d;
-    const float *b = sae_decoder_bias(e->t, e->t->adamw.master);
-
-    (void)thread;
-    for (size_t r = begin; r < end; r++)
-        for (size_t c = 0; c < d; c++)
-            e->w->shifted[r * d + c] = e->w->x[(e->row + r) * d + c] - b[c];
-}
-
 /* ---- the hooks of the product: see struct gemm_end ---- */
 
 /* Pre-activations of dead latents, side by side. */
 static void
-keep_dead(const struct encode *e, const float *t, size_t ldt, size_t row,
-          size_t n_rows, size_t col, size_t n_cols)
+keep_dead(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
+          size_t col, size_t n_cols, int thread)
 {
+    const struct encode *e = ctx;
     const struct sae_dead *dead = &e->w->dead;
     size_t first = dead->before[col], last = dead->before[col + n_cols];
 
+    (void)thread;
     for (size_t i = 0; i < n_rows; i++)
         for (size_t j = first; j < last; j++)
             dead->pre[(row + i) * dead->n + j] =
                 t[i * ldt + dead->latent[j] - col];
-}
-
-static void
-offer(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
-      size_t n_cols, int thread)
-{
-    const struct encode *e = ctx;
-    struct topk *top = e->w->top + (size_t)thread * e->w->chunk + row;
-
-    for (size_t i = 0; i < n_rows; i++)
-        topk_put(&top[i], t + i * ldt, (uint32_t)col, n_cols);
-    if (e->w->dead.k)
-        keep_dead(e, t, ldt, row, n_rows, col, n_cols);
 }
 
 static void
@@ -72,40 +47,24 @@ offer_batch(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
                    n_cols);
     }
     if (w->dead.k)
-        keep_dead(e, t, ldt, row, n_rows, col, n_cols);
+        keep_dead(ctx, t, ldt, row, n_rows, col, n_cols, thread);
 }
 
 /* ---- a chunk ---- */
 
 static void
-start_rows(struct sae_work *w, const struct sae_trainer *t, size_t rows)
+take_rows(const struct encode *e)
 {
-    size_t cap = topk_cap(t->set.k);
+    const struct sae_active *a = &e->w->active;
 
-    for (size_t i = 0; i < w->threads; i++)
-        for (size_t r = 0; r < rows; r++)
-            topk_start(&w->top[i * w->chunk + r],
-                       w->keys + (i * w->chunk + r) * cap,
-                       w->room + i * (topk_cap(w->max.k)), t->set.k);
-}
+    for (size_t r = 0; r < e->rows; r++) {
+        const struct latents_row row = latents_row(e->w->latents, r);
+        size_t at = (e->row + r) * e->t->set.k;
 
-static void
-take_rows(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct encode *e = ctx;
-    struct sae_work *w = e->w;
-    size_t k = e->t->set.k;
-
-    for (size_t r = begin; r < end; r++) {
-        struct topk *top = &w->top[r];
-        size_t at = (e->row + r) * k;
-
-        top->room = w->room + (size_t)thread * topk_cap(w->max.k);
-        for (size_t i = 1; i < w->threads; i++)
-            topk_add(top, &w->top[i * w->chunk + r]);
-        w->active.begin[e->row + r] = at;
-        w->active.n[e->row + r] =
-            (uint32_t)topk_take(top, w->active.idx + at, w->active.v + at);
+        a->begin[e->row + r] = at;
+        a->n[e->row + r] = (uint32_t)row.n;
+        memcpy(a->idx + at, row.idx, row.n * sizeof(*row.idx));
+        memcpy(a->v + at, row.v, row.n * sizeof(*row.v));
     }
 }
 
@@ -138,30 +97,29 @@ encode_chunk(struct encode *e)
 {
     struct sae_work *w = e->w;
     const struct sae_settings *set = &e->t->set;
-    const struct gemm_job job = {
+    float *master = e->t->adamw.master;
+    const struct latents l = {
         .w = { .data = SAE_SWAPS ? e->t->encoder_le
-                                 : sae_encoder_weight(e->t, e->t->adamw.master),
+                                 : sae_encoder_weight(e->t, master),
                .dtype = DT_F32,
                .n = set->n,
                .k = set->d,
                .ld = set->d },
-        .end = { .bias = sae_encoder_bias(e->t, e->t->adamw.master),
-                 .hook = set->batchtopk ? offer_batch : offer,
-                 .ctx = e },
+        .bias = sae_encoder_bias(e->t, master),
+        .shift = sae_decoder_bias(e->t, master),
+        .k = set->batchtopk ? 0 : set->k,
+        .bf16 = set->bf16,
+        .hook = set->batchtopk ? offer_batch
+                : w->dead.k    ? keep_dead
+                               : NULL,
+        .ctx = e,
     };
 
-    par_for(w->par, e->rows, 16, shift, e);
-    if (!set->batchtopk)
-        start_rows(w, e->t, e->rows);
-    if (set->bf16) {
-        gemm_to_bf16(w->gemm, w->rounded, w->shifted, set->d, e->rows, set->d);
-        gemm_bf16(w->gemm, &job, 1, w->rounded, NULL, gemm_ld_bf16(set->d),
-                  e->rows);
-    } else {
-        gemm_exact(w->gemm, &job, 1, w->shifted, set->d, e->rows);
+    latents_encode(w->latents, &l, w->x + e->row * set->d, set->d, e->rows);
+    if (!set->batchtopk) {
+        latents_select(w->latents, &l);
+        take_rows(e);
     }
-    if (!set->batchtopk)
-        par_for(w->par, e->rows, 16, take_rows, e);
     if (w->dead.k)
         par_for(w->par, e->rows, 4, take_dead, e);
 }

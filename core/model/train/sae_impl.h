@@ -10,6 +10,7 @@
 
 #include "core/kernel/gemm.h"
 #include "core/kernel/sums.h"
+#include "core/model/latents.h"
 #include "core/model/train/sae.h"
 
 /* Active latents of rows: those of row r are idx, v [begin[r] .. + n[r]),
@@ -63,12 +64,9 @@ struct sae_work {
     double *mean;    /* [d] */
     double variance; /* sum |x - mean|^2 */
 
-    size_t chunk;      /* rows encoded at once */
-    float *shifted;    /* [chunk, d] x - b_dec */
-    uint16_t *rounded; /* [chunk, gemm_ld_bf16(d)], with bf16 */
-    struct topk *top;  /* [threads, chunk]; batchtopk: the first alone */
-    uint64_t *keys;    /* [threads, chunk, topk_cap(k)], or batchtopk's */
-    uint64_t *room;    /* [threads, topk_cap(larger of k, aux_k)], or its */
+    struct latents_work *latents;
+    size_t chunk;               /* rows encoded at once */
+    uint64_t *keys, *room;      /* batchtopk's */
     struct topk_shared all;     /* batchtopk's */
     struct topk_offers *offers; /* [threads] */
     uint64_t *offered;          /* [threads, TOPK_OFFERS] */
