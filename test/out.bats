@@ -234,7 +234,8 @@ kvc_ref.save("c.bin", kvc_model.average(3, 8, 2), 8, 2), moe.save_all(".")'
         [[ $output =~ "is both an input and an output"|"would be two outputs"|"would be written into"|"is replaced, but"|"own directory" ]] || { echo "${command[*]}: $output"; false; }
         sums | diff ../before - || { echo "${command[*]}"; false; }
         tools+=" ${command[0]}"
-    done <<END
+    # a picture without -f: it is an input before it exists already
+    done < <(sed '/ -f .*--svg/{p;s/ -f / /;}' <<END
 st-inspect cat --raw -f -o model/model.safetensors model model.norm.weight
 st-inspect stats -f --svg ./model/model.safetensors model
 st-inspect stats -f -o new --svg ./new model
@@ -282,6 +283,7 @@ saev-read info -o dump/no/new dump
 saev-write -q -m $made/metadata.json -o made -f raw
 saev-write -q -m m.json -o made -f $made/acts000000.bin
 END
+    )
     for tool in "$ROOT"/cmd/*/; do
         [[ " $tools " == *" $(basename "$tool") "* ]] || [[ " ${LEFT_OUT-} " == *" $(basename "$tool") "* ]]
     done

@@ -331,13 +331,12 @@ eval_main(const struct train_cmd *cmd, struct err *err)
     struct eval e = { 0 };
     struct out *svg = NULL;
     ssize_t n = 0;
-    int rc = 0;
+    int rc;
 
     sig_install(true);
-    if (cmd->svg)
+    rc = open_eval(&e, cmd, err);
+    if (rc == 0 && cmd->svg) /* which is none of these inputs */
         rc = out_open(&svg, cmd->svg, cmd->out_flags, false, err);
-    if (rc == 0)
-        rc = open_eval(&e, cmd, err);
     while (rc == 0 && (n = rows_batch(&e.rows, err)) > 0)
         add_rows(&e, rows_layer(&e.rows, 0), (size_t)n);
     if (n < 0)
