@@ -61,6 +61,26 @@ check(const struct train_state *s)
     train_state_close(&t);
 }
 
+/* Puts the checksum that the message has in the place of the file's, so that
+ * mutations of all else are read. */
+static bool
+mend(const char *path, const uint8_t *data, size_t n, const struct err *err)
+{
+    const char *hex = strstr(err->what, "(XXH3 ");
+    const char *key =
+        strstr(err->what, "settings") ? "\"settings_xxh3\":\"" : "\"xxh3\":\"";
+    const uint8_t *at = memmem(data, n, key, strlen(key));
+    size_t hex_n = hex ? strcspn(hex += 6, ")") : 0;
+    FILE *f;
+
+    if (!hex || !at || (size_t)(data + n - at) < strlen(key) + hex_n)
+        return false;
+    f = fopen(path, "r+b");
+    MUST(f && fseek(f, 8 + (at - data) + (long)strlen(key), SEEK_SET) == 0 &&
+         fwrite(hex, 1, hex_n, f) == hex_n && fclose(f) == 0);
+    return true;
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
@@ -68,11 +88,16 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct err err = { 0 };
     struct adamw adamw;
     struct train_state s;
+    int rc = -1;
 
     state_new(&s, &adamw);
-    if (train_state_read(&s, path, &err) < 0)
-        MUST(err.status == EX_DATAERR && *err.what);
-    else
+    for (int i = 0; i < 3 && rc < 0; i++) {
+        rc = train_state_read(&s, path, &err);
+        MUST(rc == 0 || (err.status == EX_DATAERR && *err.what));
+        if (rc < 0 && !mend(path, data, n, &err))
+            break;
+    }
+    if (rc == 0)
         check(&s);
     adamw_close(&adamw);
     train_state_close(&s);
