@@ -195,6 +195,12 @@ def save_safetensors(path, tensors, metadata=None, bf16=()):
     """Writes arrays by name, those named in 'bf16' rounded to BF16.  The file
     appears whole or not at all."""
     header, data, at = {}, [], 0
+    for s in (*tensors, *(metadata or {}), *(metadata or {}).values()):
+        if not isinstance(s, str):
+            raise TypeError("%r is no string, as names and metadata are" % (s,))
+        s.encode()  # fails if it has lone surrogates
+    if "__metadata__" in tensors:
+        raise ValueError("__metadata__ is not a tensor's name")
     if metadata:
         header["__metadata__"] = metadata
     for name, a in tensors.items():

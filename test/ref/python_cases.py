@@ -192,6 +192,15 @@ def tensors():
     assert t["one"].shape == () and t["one"] == 2.5
     fails(TypeError, "x is object, which", tu.save_safetensors, "t.safetensors",
           {"x": np.array([None])})
+    # names and metadata are text; by the format's own reader, too
+    for kind, text, *args in (
+            (TypeError, "4 is no string", {"x": a}, {"step": 4}),
+            (TypeError, "1 is no string", {"x": a}, {1: "x"}),
+            (TypeError, "2 is no string", {2: a}),
+            (ValueError, "__metadata__ is not", {"__metadata__": a}),
+            (ValueError, "surrogates", {"x\ud800": a}),
+            (ValueError, "surrogates", {"x": a}, {"y": "\udfff"})):
+        fails(kind, text, tu.save_safetensors, "t.safetensors", *args)
     assert os.listdir(".") == ["t.safetensors"]
     data = open("t.safetensors", "rb").read()
     for bad in data[:7], data[:-1], b"\xff" * 8 + data[8:]:
