@@ -84,7 +84,7 @@ END
     # images and text
     echo '{"model_type":"llava","text_config":{"model_type":"mistral"}}' >m/config.json
     run -65 hf-infer m -p x
-    [ "$output" = 'hf-infer: m/config.json: model_type "llava" is not supported (llama, mistral, qwen2, qwen3, qwen3_moe; the mistral in it, its text_config, would be, alone)' ]
+    [ "$output" = 'hf-infer: m/config.json: model_type "llava" is not supported (llama, mistral, qwen2, qwen3, qwen3_moe; its text_config, a mistral, would be on its own)' ]
 }
 
 @test "the index decides, in every tool: of a directory with older copies and spare shards all read the same, and all refuse a wrong one" {

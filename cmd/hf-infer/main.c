@@ -42,7 +42,7 @@ static const struct opt opts[] = {
     { 0, "strict-utf8", NULL, TEXT_IN, OPT_FLAG(strict_utf8),
       "refuse a prompt that is not UTF-8" },
     { 0, "as-text", NULL, TEXT_IN, OPT_FLAG(as_text),
-      "take JSON objects as the text that they are" },
+      "read a JSON file as text, not as prompts (--jsonl)" },
     { 0, "chat", NULL, TEXT_IN, OPT_FLAG(chat),
       "the prompt is a user's message" },
     { 0, "template", "chatml|llama3|mistral", TEXT_IN,

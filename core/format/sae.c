@@ -129,8 +129,7 @@ in_directory(const char *dir, char **path, struct err *err)
     }
     closedir(d);
     if (rc == 0 && names[1])
-        rc = err_data(err, dir, "has %s and %s (name one of the two)", names[0],
-                      names[1]);
+        rc = err_data(err, dir, "has %s and %s (name one)", names[0], names[1]);
     if (rc == 0 && names[0]) {
         str_addf(&s, "%s/%s", dir, names[0]);
         *path = s.s;

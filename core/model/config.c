@@ -152,7 +152,7 @@ parse_family(struct config *config, const struct js *root,
     for (size_t i = 0; i < N_FAMILIES && !f; i++)
         if (js_is(&text, JSON_STRING) &&
             !strcmp(json_string_value(text.v), families[i].model_type))
-            str_addf(&known, "; the %s in it, its text_config, would be, alone",
+            str_addf(&known, "; its text_config, a %s, would be on its own",
                      families[i].model_type);
     rc = f ? 0 : js_unsupported(&js, s, known.s, err);
     str_free(&known);

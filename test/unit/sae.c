@@ -350,9 +350,8 @@ test_two(void)
 
     tap_ok(sae_open(&s, ref_path(dir, "both"), &err) < 0 &&
                err.status == EX_DATAERR &&
-               strstr(err.what,
-                      "/both: has sae.safetensors and "
-                      "sae_weights.safetensors (name one of the two)"),
+               strstr(err.what, "/both: has sae.safetensors and "
+                                "sae_weights.safetensors (name one)"),
            "sae: a directory with two: %s", err.what);
     sae_close(&s);
 }
