@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/model/router.h"
+
 struct activations;
 struct engine;
 struct layer;
@@ -24,6 +26,15 @@ struct experts_work {
     size_t *first;      /* [n + 1] of the experts' slots */
     float *x, *y;       /* [chunk, hidden] an expert's input, output */
 };
+
+/* experts_slots() is which of them an expert has got. */
+static inline struct router_slots
+experts_slots(const struct experts_work *w, size_t expert)
+{
+    return (struct router_slots){ w->slots + w->first[expert],
+                                  w->first[expert + 1] - w->first[expert],
+                                  w->k };
+}
 
 /*
  * experts_route() lets the layer's router select experts for rows a->mlp_in,

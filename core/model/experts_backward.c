@@ -21,25 +21,9 @@ struct back {
     size_t hidden;
     bool normalize;
     const struct mlp *mlp; /* the expert */
-    const uint32_t *slots; /* [n] its */
-    size_t n;
+    struct router_slots s;
     float *x, *dy, *dx; /* [n, hidden] */
 };
-
-static void
-gather(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct back *b = ctx;
-    size_t hidden = b->hidden, nbytes = hidden * sizeof(float);
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++) {
-        size_t row = b->slots[i] / b->work->k;
-
-        memcpy(b->x + i * hidden, b->a->mlp_in + row * hidden, nbytes);
-        memcpy(b->dy + i * hidden, b->g->resid + row * hidden, nbytes);
-    }
-}
 
 /* All has been of the output's gradient, without the slot's weight, whose
  * gradient that gives: down's product with h is down(h)'s with the output's. */
@@ -53,27 +37,15 @@ weigh(void *ctx, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t i = begin; i < end; i++) {
-        float weight = b->work->weights[b->slots[i]];
+        float weight = b->work->weights[b->s.slots[i]];
 
-        b->g->weights[b->slots[i]] =
+        b->g->weights[b->s.slots[i]] =
             vec_dot(b->g->inner + i * n, a->inner + i * n, n);
         vec_scale(a->gate + i * n, weight, n);
         vec_scale(a->up + i * n, weight, n);
         vec_scale(b->dy + i * b->hidden, weight, b->hidden);
         vec_scale(b->g->low + i * rank, weight, rank);
     }
-}
-
-/* A row is in at most one of an expert's slots. */
-static void
-scatter(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct back *b = ctx;
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        vec_add(b->g->input + b->slots[i] / b->work->k * b->hidden,
-                b->dx + i * b->hidden, b->hidden);
 }
 
 static void
@@ -84,9 +56,9 @@ back_adapter(const struct back *b, const struct linear *l, const float *x,
                                                   .x = x,
                                                   .dy = dy,
                                                   .low = b->g->low,
-                                                  .n_rows = b->n,
-                                                  .slots = b->slots,
-                                                  .per_row = b->work->k });
+                                                  .n_rows = b->s.n,
+                                                  .slots = b->s.slots,
+                                                  .per_row = b->s.k });
 }
 
 static void
@@ -96,24 +68,26 @@ back_expert(struct back *b)
     const struct activations *a = b->a;
     const struct block_grads *g = b->g;
     const struct mlp *m = b->mlp;
+    size_t n = b->s.n, nbytes = b->hidden * sizeof(float);
 
-    par_for(e->par, b->n, 1, gather, b);
+    router_gather(e->par, &b->s, b->x, nbytes, a->mlp_in, nbytes);
+    router_gather(e->par, &b->s, b->dy, nbytes, g->resid, nbytes);
     linear_rows(e,
                 (struct apply[]){
                     { &m->gate, a->gate, false },
                     { &m->up, a->up, false },
                 },
-                2, b->x, b->n);
-    linear_backward(e, &m->down, g->inner, false, b->dy, g->low, b->n);
+                2, b->x, n);
+    linear_backward(e, &m->down, g->inner, false, b->dy, g->low, n);
     mlp_backward(e->par, e->model->config.act, a->inner, a->gate, a->up,
-                 g->inner, m->down.in, b->n);
-    par_for(e->par, b->n, 1, weigh, b);
+                 g->inner, m->down.in, n);
+    par_for(e->par, n, 1, weigh, b);
     back_adapter(b, &m->down, a->inner, b->dy);
-    linear_backward(e, &m->gate, b->dx, false, a->gate, g->low, b->n);
+    linear_backward(e, &m->gate, b->dx, false, a->gate, g->low, n);
     back_adapter(b, &m->gate, b->x, a->gate);
-    linear_backward(e, &m->up, b->dx, true, a->up, g->low, b->n);
+    linear_backward(e, &m->up, b->dx, true, a->up, g->low, n);
     back_adapter(b, &m->up, b->x, a->up);
-    par_for(e->par, b->n, 1, scatter, b);
+    router_scatter(e->par, &b->s, g->input, NULL, b->dx, b->hidden);
 }
 
 static void
@@ -150,8 +124,7 @@ experts_backward(struct engine *e, const struct layer *l,
     memset(g->input, 0, n_rows * b.hidden * sizeof(*g->input));
     for (size_t i = 0; i < w->n; i++) {
         b.mlp = &l->experts[i];
-        b.slots = w->slots + w->first[i];
-        b.n = w->first[i + 1] - w->first[i];
+        b.s = experts_slots(w, i);
         back_expert(&b);
     }
     par_for(e->par, n_rows, 1, back_router, &b);

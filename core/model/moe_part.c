@@ -4,6 +4,7 @@
 
 #include "core/kernel/sums.h"
 #include "core/kernel/vec.h"
+#include "core/model/router.h"
 #include "core/par.h"
 
 const uint16_t *
@@ -15,33 +16,15 @@ moe_lora_at(const struct moe *moe, enum moe_lora_matrix m, size_t expert)
     return moe->lora.m[m] + expert * shape[1] * shape[2];
 }
 
-struct gathering {
-    const struct moe *moe;
-    const struct moe_block *block;
-    uint16_t *to;
-    const uint16_t *from;
-};
-
-static void
-gather_rows(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct gathering *g = ctx;
-    size_t hidden = g->moe->config.hidden, ld = gemm_ld_bf16(hidden);
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        memcpy(g->to + i * ld,
-               g->from + moe_token(g->moe, g->block, i) * hidden,
-               hidden * sizeof(*g->to));
-}
-
 void
 moe_gather(const struct moe *moe, struct moe_part *part,
            const struct moe_block *block, uint16_t *to, const uint16_t *from)
 {
-    struct gathering g = { moe, block, to, from };
+    size_t hidden = moe->config.hidden;
+    const struct router_slots s = { block->slots, block->n, moe->config.top_k };
 
-    par_for(gemm_par(part->gemm), block->n, 8, gather_rows, &g);
+    router_gather(gemm_par(part->gemm), &s, to, gemm_ld_bf16(hidden) * 2, from,
+                  hidden * 2);
 }
 
 /* ---- products ---- */
@@ -178,34 +161,13 @@ moe_clear(const struct moe *moe, float *sum, size_t n_rows)
     par_for(moe->par, n_rows, 16, clear_rows, &c);
 }
 
-struct adding {
-    const struct moe *moe;
-    const struct moe_block *block;
-    float *sum;
-    const float *weights;
-};
-
-static void
-add_rows(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct adding *a = ctx;
-    const struct moe *moe = a->moe;
-    size_t hidden = moe->config.hidden;
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        for (size_t p = 0; p < moe->config.n_parts; p++)
-            vec_axpy(a->sum + moe_token(moe, a->block, i) * hidden,
-                     a->weights ? a->weights[a->block->slots[i]] : 1,
-                     moe->parts[p].partial + i * hidden, hidden);
-}
-
 void
 moe_add_partials(const struct moe *moe, const struct moe_block *block,
                  float *sum, const float *weights)
 {
-    struct adding a = { moe, block, sum, weights };
+    const struct router_slots s = { block->slots, block->n, moe->config.top_k };
 
-    if (moe->config.n_parts > 1)
-        par_for(moe->par, block->n, 8, add_rows, &a);
+    for (size_t p = 0; p < moe->config.n_parts && moe->config.n_parts > 1; p++)
+        router_scatter(moe->par, &s, sum, weights, moe->parts[p].partial,
+                       moe->config.hidden);
 }

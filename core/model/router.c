@@ -55,3 +55,60 @@ router_group(uint32_t *slots, size_t *begin, const uint32_t *keys, size_t n,
     begin[0] = 0;
     return begin[n_keys];
 }
+
+/* A gather or a scatter. */
+struct moving {
+    const struct router_slots *s;
+    char *to;
+    size_t stride;
+    const char *from;
+    size_t nbytes;
+    float *sum;
+    const float *weights, *rows;
+    size_t cols;
+};
+
+static void
+gather(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct moving *m = ctx;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        memcpy(m->to + i * m->stride,
+               m->from + m->s->slots[i] / m->s->k * m->nbytes, m->nbytes);
+}
+
+void
+router_gather(struct par *par, const struct router_slots *s, void *to,
+              size_t stride, const void *from, size_t nbytes)
+{
+    struct moving m = {
+        .s = s, .to = to, .stride = stride, .from = from, .nbytes = nbytes
+    };
+
+    par_for(par, s->n, 8, gather, &m);
+}
+
+static void
+scatter(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct moving *m = ctx;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        vec_axpy(m->sum + m->s->slots[i] / m->s->k * m->cols,
+                 m->weights ? m->weights[m->s->slots[i]] : 1,
+                 m->rows + i * m->cols, m->cols);
+}
+
+void
+router_scatter(struct par *par, const struct router_slots *s, float *sum,
+               const float *weights, const float *rows, size_t cols)
+{
+    struct moving m = {
+        .s = s, .sum = sum, .weights = weights, .rows = rows, .cols = cols
+    };
+
+    par_for(par, s->n, 8, scatter, &m);
+}

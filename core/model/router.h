@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/par.h"
+
 /*
  * router_select() selects k <= n experts for a token: softmax over all logits,
  * the k most probable, whose weights are divided by their sum if 'normalize'.
@@ -37,5 +39,24 @@ void router_backward(float *p, size_t n, const uint32_t *ids,
  */
 size_t router_group(uint32_t *slots, size_t *begin, const uint32_t *keys,
                     size_t n, size_t n_keys);
+
+/* Some of an expert's slots, no two of one row: slot i is row i / k's. */
+struct router_slots {
+    const uint32_t *slots; /* [n] */
+    size_t n, k;
+};
+
+/*
+ * router_gather() copies the slots' rows, of nbytes each, from 'from' to 'to',
+ * 'stride' bytes apart.
+ * router_scatter() adds to the slots' rows: sum += weight * rows, [.., cols],
+ * weights [slots of all rows], or NULL: 1.
+ * 'par' may be NULL.
+ */
+void router_gather(struct par *par, const struct router_slots *slots, void *to,
+                   size_t stride, const void *from, size_t nbytes);
+void router_scatter(struct par *par, const struct router_slots *slots,
+                    float *sum, const float *weights, const float *rows,
+                    size_t cols);
 
 #endif
