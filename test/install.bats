@@ -166,7 +166,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     as_user build/st-inspect -V >/dev/null 2>&1 || skip "closed to other users"
     # On a terminal rm asks before it removes files that are write-protected.
     run -0 as_user timeout 100 "$PYTHON" -c 'import pty, sys
-sys.exit(pty.spawn(["sh", "-e", "../session"]) >> 8)' </dev/null
+sys.exit(pty.spawn(["bash", "-eo", "pipefail", "../session"]) >> 8)' </dev/null
     [[ $output == *Paris* ]]
     [[ $output == *"Minas Tirith"* ]]
     # as the text below says

@@ -224,14 +224,14 @@ END
 @test "moe-sft(5): the examples run as typed" {
     rm lora.safetensors
     examples moe-sft.5 >script
-    run -0 bash -e script
+    run -0 bash -eo pipefail script
     for f in lora hf int8 fwd cache bwd; do st-inspect verify $f.safetensors; done
     st-inspect verify merged peft-new
 }
 
 @test "moe-sft-train(1): the examples run as typed" {
     examples moe-sft-train.1 >script
-    run -0 bash -e script
+    run -0 bash -eo pipefail script
     [ "$(grep -c '^[0-9]' <<<"$output")" = 40 ]
     st-inspect verify run/lora.safetensors learnt.safetensors
     [ -s loss.svg ]

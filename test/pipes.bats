@@ -327,6 +327,10 @@ closed() {
     [ -s SAE/sae.safetensors ]
 }
 
+@test "pages, README: no pipe that is shown has a reader that stops early, which pipefail calls failed" {
+    run ! grep -nE '[|] *(head|sed [0-9]+q)' "$ROOT"/man/*.[1-9] "$ROOT/README"
+}
+
 @test "pipes: head ends a long stream quietly, and pipefail tells 141" {
     cd "$S"
     yes '{"text":"What is the capital of France?"}' | head -n 5000 >"$BATS_TEST_TMPDIR/docs.jsonl"

@@ -167,7 +167,7 @@ END
     py -c 'from saev_dump import *; dump("dump", layers=(-2, 13), n=21)'
     examples saev-read.1 >script
     PATH=$(dirname "$PYTHON"):$PATH
-    run -0 --separate-stderr bash -e script
+    run -0 --separate-stderr bash -eo pipefail script
     [ -z "$(grep -v "^saev-read: dump: the rows of all its layers, -2, 13, are used" <<<"$stderr")" ]
     [[ $'\n'$output$'\n' == *$'\nsound\nall parts are sound\n'* ]] # -e does not see what stands before &&
     [ "$(wc -c <some.npy)" -eq $((128 + 6 * 20)) ] && [ "$(wc -c <ten.npy)" -eq $((128 + 10 * 20)) ]
@@ -177,7 +177,7 @@ END
     py -c 'from saev_dump import *; dump("dump", layers=(-2, 13), n=21)'
     examples saev-read.5 >script
     PATH=$(dirname "$PYTHON"):$PATH
-    run -0 --separate-stderr bash -e script
+    run -0 --separate-stderr bash -eo pipefail script
     [ -z "$(grep -v "^saev-read: dump: the rows of all its layers, -2, 13, are used" <<<"$stderr")" ]
     [ "$(grep -c $'\t' <<<"$output")" -eq $((1 + 6 + 1 + 3)) ] # two tables of places
     [ "$(wc -l <places.tsv)" -eq 101 ]
