@@ -1,5 +1,6 @@
 #include "core/format/peft.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -432,13 +433,15 @@ read_lists(struct peft *p, struct err *err)
         return err_data(err, words.file, "%s has %zu words (at most %d)",
                         words.path, json_array_size(words.v), MAX_WORDS);
     /* what PCRE2 does not read may be a pattern in Python all the same */
-    if (read_whole(&targets, &p->target, err) < 0)
+    if ((!js_is(&targets, JSON_STRING) ||
+         strcasecmp(json_string_value(targets.v), "all-linear") != 0) &&
+        read_whole(&targets, &p->target, err) < 0)
         free_patterns(&p->target);
     return read_whole(&others, &p->excluded, err);
 }
 
 /* The last number N of ".WORD.N." in a module's name, of this word or, if NULL,
- * of any; -1: there is none. */
+ * of any; -1: there is none, or none that 64 bits hold. */
 static int64_t
 number_behind(const char *module, const char *word)
 {
@@ -449,9 +452,12 @@ number_behind(const char *module, const char *word)
         size_t digits = end ? strspn(end + 1, "0123456789") : 0;
         size_t n = end ? (size_t)(end - p) - 1 : 0;
 
-        if (digits > 0 && digits < 10 && end[1 + digits] == '.' &&
-            (!word || (strlen(word) == n && !memcmp(p + 1, word, n))))
-            number = strtoll(end + 1, NULL, 10);
+        if (digits == 0 || end[1 + digits] != '.' ||
+            (word && (strlen(word) != n || memcmp(p + 1, word, n))))
+            continue;
+        errno = 0;
+        number = strtoll(end + 1, NULL, 10);
+        number = errno ? -1 : number;
     }
     return number;
 }
@@ -477,7 +483,7 @@ layer_of(const struct peft *p, const char *module)
 }
 
 /* Sets '*what' to the reason why PEFT does not adapt a module, NULL if it does,
- * or if target_modules is one pattern. */
+ * or if target_modules is a pattern that this does not read. */
 static int
 find_target(const struct peft *p, const char *module, const char **what,
             struct err *err)
@@ -501,6 +507,10 @@ find_target(const struct peft *p, const char *module, const char **what,
     layer = all_layers ? 0 : layer_of(p, module);
     if (pattern || names_module(&p->others, module, true))
         *what = EXCLUDED;
+    else if (find_pattern(p, &p->target, module, &pattern, err) < 0)
+        return -1;
+    else if (p->target.n && !pattern)
+        *what = "target_modules has no";
     else if (!js_is(&targets, JSON_ARRAY) ||
              names_module(&p->targets, module, false)) /* of whatever layer */
         return 0;
@@ -532,14 +542,11 @@ int
 peft_adapts(struct peft *p, const char *module, bool *yes, struct err *err)
 {
     struct js targets = js_get(&p->config, "target_modules");
-    struct peft_pattern *pattern = NULL;
     const char *what;
 
     if (find_target(p, module, &what, err) < 0)
         return -1;
-    if (find_pattern(p, &p->target, module, &pattern, err) < 0)
-        free_patterns(&p->target); /* takes too long */
-    *yes = !what && (pattern || js_is(&targets, JSON_ARRAY));
+    *yes = !what && (p->target.n || js_is(&targets, JSON_ARRAY));
     return 0;
 }
 

@@ -86,8 +86,8 @@ int peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
 
 /*
  * peft_target() is 0 if PEFT would load tensors of this module: target_modules
- * are names or ends of them; one string is a pattern, and not looked at.  -1
- * with 'err' set (EX_DATAERR).
+ * are names or ends of them, or one pattern of whole names; one that this does
+ * not read takes anything.  -1 with 'err' set (EX_DATAERR).
  */
 int peft_target(const struct peft *p, const char *module, struct err *err);
 

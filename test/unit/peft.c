@@ -463,7 +463,15 @@ test_targets(void)
            "what is no target is refused");
     peft_close(&p);
     rc = open_text(&p, "{" LORA ", \"target_modules\": \"all-linear\"}", &err);
-    tap_ok(rc == 0 && !peft_target(&p, "x", &err), "a string takes anything");
+    tap_ok(rc == 0 && !peft_target(&p, "x", &err), "all-linear takes anything");
+    peft_close(&p);
+    rc = open_text(&p, "{" LORA ", \"target_modules\": \".*[qk]_proj\"}", &err);
+    tap_ok(rc == 0 && !peft_target(&p, "model.q_proj", &err) &&
+               peft_target(&p, "model.q_proj.x", &err) == -1 &&
+               peft_target(&p, PEFT_ROOT "model.v_proj", &err) == -1 &&
+               err.status == EX_DATAERR &&
+               strstr(err.what, "target_modules has no model.v_proj, but"),
+           "a pattern is that of whole names: %s", err.what);
     peft_close(&p);
 }
 
@@ -496,6 +504,13 @@ test_layers(void)
         { "\"exclude_modules\": \"x\"", "q\xff",
           "module \"q\xff\" is not UTF-8" },
         { "\"layers_to_transform\": [1]", "up_proj", NULL },
+        { "\"layers_to_transform\": [10000000001]",
+          "model.layers.10000000001.q_proj", NULL },
+        { "\"layers_to_transform\": [1]", "model.layers.10000000001.q_proj",
+          "does not have the layer of model.layers.10000000001.q_proj" },
+        { "\"layers_to_transform\": [1, 9223372036854775807]",
+          "model.layers.1.layers.99999999999999999999.q_proj",
+          "does not have the layer of model.layers.1.layers.9" },
         { "\"layers_to_transform\": null", "model.layers.1.q_proj", NULL },
         { "\"layers_to_transform\": []", "model.layers.1.q_proj", NULL },
         { "\"layers_to_transform\": 1", "model.layers.1.q_proj", NULL },
