@@ -136,6 +136,10 @@ np.save("half.npy", x.astype("f2"))'
     cat x?.npy | sae-train "${of[@]}" -o all
     cmp want/log.tsv all/log.tsv
     cmp want/sae.safetensors all/sae.safetensors
+    cat x?.npy >all.npy
+    sae-train "${of[@]}" -o file <all.npy
+    diff -r all file
+    run -65 sae-train "${of[@]}" -o operand all.npy
     # the steps of the first array are not those of all
     diff <(sae-train info want | grep -v '_in_all\|want/') <(sae-train info all | grep -v all/)
     cat x0.npy x1.npy | sae-train "${of[@]}" -o cut

@@ -172,6 +172,11 @@ read_npy(struct source *s, size_t size, struct err *err)
                     s->path);
     if (rc == 0)
         rc = npy_read(&npy, s->fd, s->path, head, (size_t)n, err);
+    /* more arrays on standard input are read as from a pipe */
+    if (rc == 0 && s->is_file && s->fd == 0 &&
+        pread(0, head, 8, (off_t)(npy.data_offset + npy.nbytes)) == 8 &&
+        npy_sniff(head, 8))
+        s->is_file = false;
     if (rc == 0 && s->is_file)
         rc = npy_fits(&npy, size, s->path, err);
     free(head);
