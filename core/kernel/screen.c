@@ -138,12 +138,6 @@ way_of(const struct screen *s, size_t n)
                                                       : SCREEN_NOT;
 }
 
-bool
-screen_pays(const struct screen *s, size_t n)
-{
-    return way_of(s, n) != SCREEN_NOT;
-}
-
 /* ---- a matrix ---- */
 
 int
@@ -343,26 +337,30 @@ screen_finish(struct screen_batch *b, size_t i, size_t thread,
     b->found.proved[i] = !top.bad;
 }
 
-/* All rows of x, of which 'all' is one batch. */
-static void
-by_batches(struct screen *s, enum screen_way way,
-           const struct screen_batch *all)
+void
+screen_rows_by(struct screen_work *w, struct screen *s, enum screen_way way,
+               size_t k, const float *thresholds, const float *x, size_t ldx,
+               size_t n, const struct screen_found *found)
 {
-    const struct screen_found *found = &all->found;
-    struct screen_work *w = all->w;
     bool by_half = way == SCREEN_HALF;
     struct screen_form *form = by_half ? &s->half : &s->shadow;
     size_t rows = by_half ? SCREEN_ROWS : SHADOW_ROWS;
 
     make_ready(s, w->gemm, way);
-    for (size_t i = 0; i < all->n; i += rows) {
-        struct screen_batch b = *all;
+    for (size_t i = 0; i < n; i += rows) {
+        struct screen_batch b = {
+            .w = w,
+            .s = s,
+            .ops = vec_ops_of(cpu_isa()),
+            .k = k,
+            .thresholds = thresholds,
+            .x = x + i * ldx,
+            .ldx = ldx,
+            .n = smaller(n - i, rows),
+            .found = { found->idx + i * found->ld, found->v + i * found->ld,
+                       found->n + i, found->proved + i, found->ld },
+        };
 
-        b.n = smaller(all->n - i, rows);
-        b.x = all->x + i * all->ldx;
-        b.found = (struct screen_found){ found->idx + i * found->ld,
-                                         found->v + i * found->ld, found->n + i,
-                                         found->proved + i, found->ld };
         if (form->usable && by_half)
             screen_by_half(&b);
         else if (form->usable)
@@ -376,51 +374,15 @@ by_batches(struct screen *s, enum screen_way way,
     }
 }
 
-void
-screen_top_by(struct screen_work *w, struct screen *s, enum screen_way way,
-              size_t k, const float *x, size_t ldx, size_t n,
-              const struct screen_found *found)
-{
-    const struct screen_batch all = { .w = w,
-                                      .s = s,
-                                      .ops = vec_ops_of(cpu_isa()),
-                                      .k = k,
-                                      .ldx = ldx,
-                                      .n = n,
-                                      .x = x,
-                                      .found = *found };
-
-    by_batches(s, way, &all);
-}
-
-void
-screen_over_by(struct screen_work *w, struct screen *s, enum screen_way way,
-               const float *thresholds, const float *x, size_t ldx, size_t n,
-               const struct screen_found *found)
-{
-    const struct screen_batch all = { .w = w,
-                                      .s = s,
-                                      .ops = vec_ops_of(cpu_isa()),
-                                      .thresholds = thresholds,
-                                      .ldx = ldx,
-                                      .n = n,
-                                      .x = x,
-                                      .found = *found };
-
-    by_batches(s, way, &all);
-}
-
-void
-screen_top(struct screen_work *w, struct screen *s, size_t k, const float *x,
-           size_t ldx, size_t n, const struct screen_found *found)
-{
-    screen_top_by(w, s, way_of(s, n), k, x, ldx, n, found);
-}
-
-void
-screen_over(struct screen_work *w, struct screen *s, const float *thresholds,
-            const float *x, size_t ldx, size_t n,
+bool
+screen_rows(struct screen_work *w, struct screen *s, size_t k,
+            const float *thresholds, const float *x, size_t ldx, size_t n,
             const struct screen_found *found)
 {
-    screen_over_by(w, s, way_of(s, n), thresholds, x, ldx, n, found);
+    enum screen_way way = way_of(s, n);
+
+    if (way == SCREEN_NOT)
+        return false;
+    screen_rows_by(w, s, way, k, thresholds, x, ldx, n, found);
+    return true;
 }

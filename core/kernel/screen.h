@@ -46,15 +46,8 @@ size_t screen_nbytes(const struct screen *screen);
 void screen_shadow_row(const struct gemm_matrix *w, size_t i, int8_t *to,
                        float *scale, float *error);
 
-/*
- * screen_pays(): is screening n rows of x faster than the exact products?
- * Never so where W is small, for batches without fast instructions for bf16,
- * nor where most rows failed so far.
- */
-bool screen_pays(const struct screen *screen, size_t n);
-
 /* screen_ready() makes what n rows of x are screened by, if they are; else
- * screen_top() does so on first use. */
+ * screen_rows() does so on first use. */
 void screen_ready(struct screen *screen, struct gemm *gemm, size_t n);
 
 /* A workspace for matrices of up to 'in' columns and n rows, and up to k
@@ -75,21 +68,16 @@ struct screen_found {
 };
 
 /*
- * screen_top() finds the k largest of n rows of x, ldx floats apart, of which
- * screen_pays() is true.  A row is
- * not proved where too many rows of W are near the k-th largest, or numbers
- * are not finite, or too large or too small for the bound.
+ * screen_rows() finds the k largest of n rows of x, ldx floats apart, or with
+ * 'thresholds' [n of W], which are not negative, all over these: found->ld is n
+ * of W at least then.
+ * false, and nothing is found, where the exact products are faster: W is small,
+ * n rows have no fast instructions for bf16, or most rows failed so far.
+ * A row is not proved where too many rows of W are near the k-th largest or
+ * their thresholds, or numbers are not finite, or too large or too small for
+ * the bound.
  */
-void screen_top(struct screen_work *work, struct screen *screen, size_t k,
-                const float *x, size_t ldx, size_t n,
-                const struct screen_found *found);
-
-/*
- * screen_over() finds all that are over their thresholds [n of W], which are
- * not negative: found->ld is n of W at least.  Not proved is a row also where
- * too many must be computed exactly.
- */
-void screen_over(struct screen_work *work, struct screen *screen,
+bool screen_rows(struct screen_work *work, struct screen *screen, size_t k,
                  const float *thresholds, const float *x, size_t ldx, size_t n,
                  const struct screen_found *found);
 

@@ -152,17 +152,14 @@ void screen_by_shadow(struct screen_batch *b);
 struct screen_slack screen_half_slack(const struct screen *s, const float *x,
                                       const uint16_t *half);
 
-/* screen_open() and screen_top() by what the CPU is fast at; here by what a
+/* screen_open() and screen_rows() by what the CPU is fast at; here by what a
  * test wants. */
 enum screen_way { SCREEN_NOT = 0, SCREEN_HALF = 1, SCREEN_SHADOW = 2 };
 int screen_open_by(struct screen **screen, const struct gemm_matrix *w,
                    const float *bias, const struct screen_stored *stored,
                    unsigned ways, struct err *err);
-void screen_top_by(struct screen_work *w, struct screen *s, enum screen_way way,
-                   size_t k, const float *x, size_t ldx, size_t n,
-                   const struct screen_found *found);
-void screen_over_by(struct screen_work *w, struct screen *s,
-                    enum screen_way way, const float *thresholds,
+void screen_rows_by(struct screen_work *w, struct screen *s,
+                    enum screen_way way, size_t k, const float *thresholds,
                     const float *x, size_t ldx, size_t n,
                     const struct screen_found *found);
 

@@ -170,28 +170,27 @@ take_block(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
         s->l->hook(s->l->ctx, t, ldt, row, n_rows, col, n_cols, thread);
 }
 
-/* Screens what can be.  The others are left in 'exact', and their x, which is
- * returned, side by side. */
-static const float *
-screen_rows(struct latents_work *w, const struct latents *l, const float *x,
-            size_t *ldx, size_t n)
+/* Screens rows, if that pays.  Those that are not proved are left in 'exact',
+ * and their x in the room, side by side. */
+static bool
+screened(struct latents_work *w, const struct latents *l, const float *x,
+         size_t ldx, size_t n)
 {
     const struct screen_found found = { w->idx, w->v, w->n, w->proved, w->ld };
     size_t in = l->w.k;
 
-    if (l->thresholds)
-        screen_over(w->screen, l->screen, l->thresholds, x, *ldx, n, &found);
-    else
-        screen_top(w->screen, l->screen, l->k, x, *ldx, n, &found);
+    if (!w->screen || !l->screen || l->hook ||
+        !screen_rows(w->screen, l->screen, l->k, l->thresholds, x, ldx, n,
+                     &found))
+        return false;
     for (size_t i = 0; i < n; i++) {
         w->bad[i] = false;
         if (w->proved[i])
             continue;
-        memmove(w->room + w->n_exact * in, x + i * *ldx, in * sizeof(*x));
+        memmove(w->room + w->n_exact * in, x + i * ldx, in * sizeof(*x));
         w->exact[w->n_exact++] = i;
     }
-    *ldx = in;
-    return w->room;
+    return true;
 }
 
 void
@@ -211,11 +210,13 @@ latents_encode(struct latents_work *w, const struct latents *l, const float *x,
         x = w->room;
         ldx = l->w.k;
     }
-    if (w->screen && l->screen && !l->hook && screen_pays(l->screen, n))
-        x = screen_rows(w, l, x, &ldx, n);
-    else
+    if (screened(w, l, x, ldx, n)) {
+        x = w->room;
+        ldx = l->w.k;
+    } else {
         for (; w->n_exact < n; w->n_exact++)
             w->exact[w->n_exact] = w->n_exact;
+    }
     for (size_t i = 0; i < w->threads && l->k && !l->thresholds; i++)
         for (size_t r = 0; r < w->n_exact; r++)
             topk_start(&w->top[i * w->rows + r],

@@ -109,8 +109,8 @@ worst_by_shadow(const struct set *s, const float *q)
         screen_work_open(&work, gemm, s->in, s->n, 8, &err) < 0)
         exit(1);
     for (size_t r0 = 0; r0 < M; r0 += SHADOW_ROWS) {
-        screen_top_by(work, screen, SCREEN_SHADOW, 8, s->x + r0 * s->in, s->in,
-                      SHADOW_ROWS, &to);
+        screen_rows_by(work, screen, SCREEN_SHADOW, 8, NULL, s->x + r0 * s->in,
+                       s->in, SHADOW_ROWS, &to);
         for (size_t r = 0; r < SHADOW_ROWS && screen->shadow.usable; r++)
             for (size_t i = 0; i < s->n && work->slack[r].a > 0; i++) {
                 double slack = slack_at(work->slack[r], &screen->shadow, i);
@@ -197,7 +197,7 @@ proved_by(const struct set *s, size_t k, enum screen_way way,
     if (screen_open_by(&screen, &w, s->bias, NULL, way, &err) < 0 ||
         screen_work_open(&work, gemm, s->in + 7, s->n + 3, k + 5, &err) < 0)
         exit(1);
-    screen_top_by(work, screen, way, k, s->x, s->in, M, &to);
+    screen_rows_by(work, screen, way, k, NULL, s->x, s->in, M, &to);
     for (size_t i = 0; i < M; i++) {
         size_t at = i * MAX_K;
 

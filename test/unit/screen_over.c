@@ -52,7 +52,7 @@ over_by(const struct set *s, const float *thresholds, enum screen_way way,
     if (screen_open_by(&screen, &w, s->bias, NULL, way, &err) < 0 ||
         screen_work_open(&work, gemm, s->in, s->n + 70, 0, &err) < 0)
         exit(1);
-    screen_over_by(work, screen, way, thresholds, s->x, s->in, M, &to);
+    screen_rows_by(work, screen, way, 0, thresholds, s->x, s->in, M, &to);
     for (size_t i = 0; i < M; i++) {
         bool bad = false;
         size_t m =
