@@ -43,6 +43,38 @@ END
     same_in_batches M -n 6 $sae
 }
 
+@test "hf-infer --sae: an SAE of 1 MiB is screened after 16 chunks of a few tokens, and no bit differs" {
+    py - <<'END'
+import json, os, numpy as np, mkst
+d, r = json.load(open("M/config.json"))["hidden_size"], np.random.default_rng(4)
+n = 2**20 // 4 // d + 1
+for name in "topk", "jumprelu":
+    os.mkdir(name)
+    t = {"W_enc": r.standard_normal((d, n)) / d, "b_enc": np.zeros(n),
+         "W_dec": r.standard_normal((n, d)) / 8, "b_dec": r.standard_normal(d) / 8}
+    if name == "jumprelu":
+        t["threshold"] = np.full(n, .3)
+    mkst.save(name + "/sae_weights.safetensors", {k: np.ascontiguousarray(v, "<f4") for k, v in t.items()})
+    json.dump({"architecture": name, "d_in": d, "d_sae": n, "k": 8, "apply_b_dec_to_input": True,
+               "normalize_activations": "none"}, open(name + "/cfg.json", "w"))
+END
+    for sae in topk jumprelu; do
+        of() {
+            hf-infer M --ids $IDS --logits - --sae $sae@layers.0.mlp --chunk 1 "$@"
+        }
+        of --no-screen -v >exact 2>said
+        run -1 grep screening said
+        of -v 2>said | cmp - exact
+        grep -Eq 'screening takes up to [0-9.]+ MiB$' said
+        grep -Eq 'screening: [0-3] of 4 rows were computed exactly$' said
+        for o in '-j 3 --chunk 3' '--chunk 20'; do
+            of $o | cmp - exact
+        done
+    done
+    run -2 hf-infer M --ids 1,2 --nll --no-screen
+    [ "${lines[0]}" = "hf-infer: --no-screen is for --lut and --sae" ]
+}
+
 @test "hf-infer --sae: an SAE that gives back its rows changes no bit" {
     # x = relu(x) - relu(-x)
     py - <<'END'

@@ -128,6 +128,8 @@ run_open_model(struct run *run, struct err *err)
                                       .report = run->lut_report,
                                       .times = run->mode == MODE_LUT_AUTO,
                                       .screen = !run->no_screen };
+    const struct splices_options so = { run->sae_zero, !run->no_screen };
+    struct screen_counts counts = { 0 };
     int rc = 0;
 
     if ((text && run_open_tok(run, err) < 0) ||
@@ -140,15 +142,17 @@ run_open_model(struct run *run, struct err *err)
         (run->lut &&
          tables_open(&run->tables, run->model, run->lut, &o, err) < 0) ||
         (run->sae.n && splices_open(&run->splices, run->model, run->sae.item,
-                                    run->sae.n, run->sae_zero, err) < 0))
+                                    run->sae.n, &so, err) < 0))
         return -1;
+    tables_screened(run->tables, &counts);
+    splices_screened(run->splices, &counts);
     for (size_t i = 0; i < run->sae.n && run->verbose; i++)
         tool_say("%s at %s",
                  run->sae_zero ? "zeros" : "an SAE's reconstruction",
                  splices_hook(run->splices, i));
     if (run->lut && run->verbose) {
         size_t n = tables_count(run->tables);
-        size_t n_stored = tables_stored(run->tables), nbytes;
+        size_t n_stored = tables_stored(run->tables);
         bool fixes = run->lut_ratio > 0 || run->lut_tau >= 0 || run->lut_dims;
 
         if (run->lut_dims)
@@ -160,10 +164,6 @@ run_open_model(struct run *run, struct err *err)
         else
             tool_say("%zu table%s of %s, ratio %g", n, plural(n), run->lut,
                      run->lut_ratio > 0 ? run->lut_ratio : 0);
-        tables_screened(run->tables, &nbytes);
-        if (nbytes > 0)
-            tool_say("screening takes up to %.1f MiB",
-                     (double)nbytes / (1 << 20));
         if (fixes && n_stored > 0 && n_stored < n)
             tool_say("compensation by the stored weights of %zu table%s, else "
                      "by the model's",
@@ -173,6 +173,9 @@ run_open_model(struct run *run, struct err *err)
                                                ? "the tables' stored weights"
                                                : "the model's weights");
     }
+    if (counts.nbytes > 0 && run->verbose)
+        tool_say("screening takes up to %.1f MiB",
+                 (double)counts.nbytes / (1 << 20));
     for (size_t i = 0; i < run->lora.n; i++) /* --lora PATH,PATH */
         for (const char *at = run->lora.item[i]; rc == 0 && at;) {
             size_t n = strcspn(at, ",");
@@ -331,17 +334,14 @@ int
 outputs_close(struct run *run, int rc, struct err *err)
 {
     struct out *report = run->lut_out;
+    struct screen_counts c = { 0 };
     struct str tsv = { 0 };
 
-    if (rc == 0 && run->verbose && run->tables) {
-        size_t nbytes;
-        struct screen_counts c = tables_screened(run->tables, &nbytes);
-
-        if (c.rows > 0)
-            tool_say("screening: %llu of %llu rows were computed exactly",
-                     (unsigned long long)c.unproved,
-                     (unsigned long long)c.rows);
-    }
+    tables_screened(run->tables, &c);
+    splices_screened(run->splices, &c);
+    if (rc == 0 && run->verbose && c.rows > 0)
+        tool_say("screening: %llu of %llu rows were computed exactly",
+                 (unsigned long long)c.unproved, (unsigned long long)c.rows);
     if (rc == 0 && report && run->verbose)
         say_times(run->tables);
     if (rc == 0 && report) {

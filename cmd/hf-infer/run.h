@@ -80,7 +80,7 @@ struct run {
     double lut_tau;         /* --tau; -1: not given */
     const char *lut_dims;   /* --dims DIR */
     double lut_auto;        /* --lut-auto NATS */
-    bool no_screen;         /* tables: all pre-activations are exact */
+    bool no_screen;         /* all pre-activations are exact */
     int n_threads;
     bool json, verbose, quiet;
 

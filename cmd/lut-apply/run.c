@@ -86,6 +86,7 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
     const struct table *t = &run->table;
     struct latents_sizes sizes = { 0 };
     size_t n;
+    struct screen_counts counts = { 0 };
     char screening[64] = "", active[32];
 
     run->cmd = cmd;
@@ -107,10 +108,11 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
         return -1;
     if (!cmd->verbose)
         return 0;
-    if (t->screen)
+    screen_count(t->screen, &counts);
+    if (counts.nbytes > 0)
         snprintf(screening, sizeof(screening),
                  ", screening takes up to %.1f MiB",
-                 (double)screen_nbytes(t->screen) / (1 << 20));
+                 (double)counts.nbytes / (1 << 20));
     if (t->thresholds)
         snprintf(active, sizeof(active), "those over their thresholds");
     else
@@ -219,8 +221,9 @@ apply_main(struct apply_run *run, struct err *err)
     }
     progress_end(&progress);
     if (n == 0 && run->cmd->verbose && t->screen) {
-        struct screen_counts c = screen_counts(t->screen);
+        struct screen_counts c = { 0 };
 
+        screen_count(t->screen, &c);
         tool_say("screening: %llu of %llu rows were computed exactly",
                  (unsigned long long)c.unproved, (unsigned long long)c.rows);
     }

@@ -1,6 +1,6 @@
 /*
  * sae-train eval: how well SAEs reconstruct rows, in one pass over them.
- * Latents are found by exact products; sums are f64.
+ * Latents are those of exact products; sums are f64.
  */
 #include <math.h>
 #include <stdio.h>
@@ -71,6 +71,7 @@ open_sae(struct eval *e, const char *path, struct latents_sizes *sizes,
                        "input's)",
                        s->a.sae.path, s->a.d, e->rows.d);
     s->count = xcalloc(s->a.n, sizeof(*s->count));
+    autoencoder_screen(&s->a);
     latents_size(sizes, &s->a.latents);
     return 0;
 }

@@ -14,6 +14,14 @@
 #define FEW_ROWS    8  /* read W once by gemm_exact(), too */
 #define ENOUGH_ROWS 64 /* to see whether most fail */
 #define FEW_MIB     1  /* of W: they stay in the caches, and bounds cost more */
+#define FEW         ((size_t)1 << 20) /* numbers of W in f32: so do batches */
+
+/* Exact products of so many rows of a batch take about as long as to prepare W
+ * in f32: of 16384 x 1024 30 to 70 ms on Zen 5, its shadow 20 to 40.  A few
+ * rows alone, which read W for themselves, take as long as so many of a batch.
+ */
+#define WAITS 256
+#define ALONE 16
 
 /* ---- does it pay? ---- */
 
@@ -126,16 +134,18 @@ holds(const struct screen_form *f)
 static enum screen_way
 way_of(const struct screen *s, size_t n)
 {
-    size_t nbytes = s->w.n * s->w.k * weight_nbytes(s->w.dtype);
-    bool shadow = nbytes >= (size_t)FEW_MIB << 20 && holds(&s->shadow);
+    size_t all = s->w.n * s->w.k;
+    bool few = all * weight_nbytes(s->w.dtype) < (size_t)FEW_MIB << 20;
 
     if (s->w.k > SCREEN_MAX_IN)
         return SCREEN_NOT;
     pthread_once(&probe_once, probe);
-    if (n >= FEW_ROWS && is_half_fast && holds(&s->half))
+    if (n >= FEW_ROWS && is_half_fast && !(s->waits && all < FEW) &&
+        holds(&s->half))
         return SCREEN_HALF;
-    return shadow && (n < FEW_ROWS || is_shadow_fast) ? SCREEN_SHADOW
-                                                      : SCREEN_NOT;
+    return !few && holds(&s->shadow) && (n < FEW_ROWS || is_shadow_fast)
+               ? SCREEN_SHADOW
+               : SCREEN_NOT;
 }
 
 /* ---- a matrix ---- */
@@ -180,13 +190,16 @@ screen_open_by(struct screen **screen, const struct gemm_matrix *w,
 
 int
 screen_open(struct screen **screen, const struct gemm_matrix *w,
-            const float *bias, const struct screen_stored *stored,
+            const float *bias, const struct screen_stored *stored, bool waits,
             struct err *err)
 {
-    const struct screen s = { .w = *w };
+    const struct screen s = { .w = *w, .waits = waits };
+    int rc = screen_open_by(screen, w, bias, stored,
+                            way_of(&s, 1) | way_of(&s, SCREEN_ROWS), err);
 
-    return screen_open_by(screen, w, bias, stored,
-                          way_of(&s, 1) | way_of(&s, SCREEN_ROWS), err);
+    if (rc == 0)
+        (*screen)->waits = waits;
+    return rc;
 }
 
 void
@@ -198,19 +211,14 @@ screen_close(struct screen *s)
     free(s);
 }
 
-size_t
-screen_nbytes(const struct screen *s)
+void
+screen_count(const struct screen *s, struct screen_counts *to)
 {
-    return s->nbytes;
-}
-
-struct screen_counts
-screen_counts(const struct screen *s)
-{
-    const struct screen_counts *a = &s->half.counts, *b = &s->shadow.counts;
-
-    return (struct screen_counts){ a->rows + b->rows,
-                                   a->unproved + b->unproved };
+    if (!s)
+        return;
+    to->nbytes += s->nbytes;
+    to->rows += s->half.counts.rows + s->shadow.counts.rows;
+    to->unproved += s->half.counts.unproved + s->shadow.counts.unproved;
 }
 
 /* ---- the workspace ---- */
@@ -374,6 +382,18 @@ screen_rows_by(struct screen_work *w, struct screen *s, enum screen_way way,
     }
 }
 
+/* Are n rows left to the exact products? */
+static bool
+still_waits(struct screen *s, enum screen_way way, size_t n)
+{
+    struct screen_form *form = way == SCREEN_HALF ? &s->half : &s->shadow;
+
+    if (!s->waits || form->ready || form->waited >= WAITS)
+        return false;
+    form->waited += n < FEW_ROWS ? ALONE : n;
+    return true;
+}
+
 bool
 screen_rows(struct screen_work *w, struct screen *s, size_t k,
             const float *thresholds, const float *x, size_t ldx, size_t n,
@@ -381,7 +401,7 @@ screen_rows(struct screen_work *w, struct screen *s, size_t k,
 {
     enum screen_way way = way_of(s, n);
 
-    if (way == SCREEN_NOT)
+    if (way == SCREEN_NOT || still_waits(s, way, n))
         return false;
     screen_rows_by(w, s, way, k, thresholds, x, ldx, n, found);
     return true;

@@ -31,16 +31,16 @@ struct screen_stored {
  * k, not by_k), with bias [n]: both are borrowed, and so is what 'stored' (it
  * may be NULL) points to.  What this CPU screens by is made on first use: a
  * packed copy in bf16, a shadow if none is stored, 24 bytes for each row:
- * screen_nbytes() in all.  0, or -1 with 'err' set (EX_SOFTWARE).  One thread
- * at a time may use it.
- * Owner: the caller, until screen_close().
+ * screen_count()'s nbytes in all.  With 'waits' the first rows are left to the
+ * exact products, until these took as long as that does, and small W
+ * altogether. 0, or -1 with 'err' set (EX_SOFTWARE).  One thread at a time may
+ * use it. Owner: the caller, until screen_close().
  */
 struct screen;
 int screen_open(struct screen **screen, const struct gemm_matrix *w,
                 const float *bias, const struct screen_stored *stored,
-                struct err *err);
+                bool waits, struct err *err);
 void screen_close(struct screen *screen); /* NULL is fine */
-size_t screen_nbytes(const struct screen *screen);
 
 /* screen_shadow_row() makes row i of w's shadow. */
 void screen_shadow_row(const struct gemm_matrix *w, size_t i, int8_t *to,
@@ -72,7 +72,8 @@ struct screen_found {
  * 'thresholds' [n of W], which are not negative, all over these: found->ld is n
  * of W at least then.
  * false, and nothing is found, where the exact products are faster: W is small,
- * n rows have no fast instructions for bf16, or most rows failed so far.
+ * n rows have no fast instructions for bf16, most rows failed so far, or it
+ * still waits.
  * A row is not proved where too many rows of W are near the k-th largest or
  * their thresholds, or numbers are not finite, or too large or too small for
  * the bound.
@@ -81,10 +82,12 @@ bool screen_rows(struct screen_work *work, struct screen *screen, size_t k,
                  const float *thresholds, const float *x, size_t ldx, size_t n,
                  const struct screen_found *found);
 
-/* screen_counts(): rows of x so far, and those that were not proved. */
+/* screen_count() adds up screens (NULL: none): the bytes that they may take,
+ * rows of x so far, and those that were not proved. */
 struct screen_counts {
+    size_t nbytes;
     uint64_t rows, unproved;
 };
-struct screen_counts screen_counts(const struct screen *screen);
+void screen_count(const struct screen *screen, struct screen_counts *to);
 
 #endif

@@ -17,6 +17,7 @@ struct screen_form {
     float *norm; /* [n] |F|, rounded up */
     float *lost; /* [n] |E - F|, rounded up */
     bool lossless, ready, usable;
+    size_t waited; /* rows of batches left to the exact products so far */
     struct screen_counts counts;
 };
 
@@ -24,6 +25,7 @@ struct screen {
     struct gemm_matrix w;
     const float *bias;
     struct screen_stored stored;
+    bool waits;
 
     struct screen_form half; /* in bf16 */
     struct gemm_panels panels;

@@ -94,8 +94,16 @@ autoencoder_open(struct autoencoder *a, const char *path, struct err *err)
 }
 
 void
+autoencoder_screen(struct autoencoder *a)
+{
+    if (!a->zeros)
+        a->latents.screen = latents_screen(&a->latents, NULL, true);
+}
+
+void
 autoencoder_close(struct autoencoder *a)
 {
+    screen_close(a->latents.screen);
     free(a->encoder_copy);
     free(a->decoder_copy);
     free(a->encoder_bias);

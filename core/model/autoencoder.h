@@ -41,6 +41,10 @@ struct autoencoder {
 int autoencoder_open(struct autoencoder *a, const char *path, struct err *err);
 void autoencoder_close(struct autoencoder *a); /* a zeroed struct is fine */
 
+/* autoencoder_screen() has it screened, by latents_screen(); not RELU, of which
+ * about half of the latents are active. */
+void autoencoder_screen(struct autoencoder *a);
+
 /*
  * autoencoder_tensors() widens an SAE's tensors to f32 in the machine's order,
  * as those of an SAE whose activations are not scaled by norms.

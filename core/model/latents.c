@@ -40,14 +40,18 @@ struct step {
 };
 
 struct screen *
-latents_screen(const struct latents *l, const struct screen_stored *stored)
+latents_screen(const struct latents *l, const struct screen_stored *stored,
+               bool waits)
 {
+    struct screen_counts counts = { 0 };
     struct screen *screen = NULL;
     struct err err;
 
     /* without memory for it, the exact way is as good */
-    if (screen_open(&screen, &l->w, l->bias, stored, &err) == 0 &&
-        screen_nbytes(screen) > 0)
+    if (screen_open(&screen, &l->w, l->bias, stored, waits, &err) < 0)
+        return NULL;
+    screen_count(screen, &counts);
+    if (counts.nbytes > 0)
         return screen;
     screen_close(screen);
     return NULL;

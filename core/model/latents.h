@@ -39,12 +39,13 @@ struct latents {
 
 /*
  * latents_screen() returns what these latents are screened by, or NULL where
- * that does not pay on this CPU, or memory is missing: screen_nbytes(), from
- * the first rows that it pays for.  'stored' may be NULL.
+ * that does not pay on this CPU, or memory is missing, which is used from the
+ * first rows on that it pays for.  'stored' may be NULL; 'waits' as in
+ * screen_open().
  * Owner: the caller, until screen_close().
  */
 struct screen *latents_screen(const struct latents *l,
-                              const struct screen_stored *stored);
+                              const struct screen_stored *stored, bool waits);
 
 /* A workspace for any of some latents.  latents_size() makes room for one more
  * in sizes that begin as 0. */

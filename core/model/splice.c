@@ -156,19 +156,23 @@ open_splice(struct splices *ss, const char *spec, struct err *err)
 
 int
 splices_open(struct splices **splices, struct model *model,
-             const char *const *specs, size_t n, bool zero, struct err *err)
+             const char *const *specs, size_t n,
+             const struct splices_options *options, struct err *err)
 {
     struct splices *ss = xcalloc(1, sizeof(*ss));
     int rc = 0;
 
     *splices = NULL;
     ss->model = model;
-    ss->zero = zero;
+    ss->zero = options->zero;
     ss->list = xcalloc(n, sizeof(*ss->list));
     ss->at = xcalloc((size_t)(model->config.n_layers + 1) * N_POINTS,
                      sizeof(*ss->at));
-    for (size_t i = 0; i < n && rc == 0; i++)
+    for (size_t i = 0; i < n && rc == 0; i++) {
         rc = open_splice(ss, specs[i], err);
+        if (rc == 0 && options->screen && !ss->zero)
+            autoencoder_screen(&ss->list[i].a);
+    }
     model->splices = ss;
     if (rc < 0)
         splices_close(ss);
@@ -190,6 +194,13 @@ splices_close(struct splices *ss)
     free(ss->list);
     free(ss->at);
     free(ss);
+}
+
+void
+splices_screened(const struct splices *ss, struct screen_counts *to)
+{
+    for (size_t i = 0; ss && i < ss->n; i++)
+        screen_count(ss->list[i].a.latents.screen, to);
 }
 
 const char *

@@ -10,6 +10,7 @@
 
 #include "core/err.h"
 #include "core/format/sae.h"
+#include "core/kernel/screen.h"
 #include "core/model/block.h"
 
 struct engine;
@@ -26,10 +27,17 @@ struct splices;
  * TU_USAGE for a HOOK that is none.
  * Owner: the caller, until splices_close(), after the engines.
  */
+struct splices_options {
+    bool zero;
+    bool screen; /* see autoencoder_screen() */
+};
 int splices_open(struct splices **splices, struct model *model,
-                 const char *const *specs, size_t n, bool zero,
-                 struct err *err);
+                 const char *const *specs, size_t n,
+                 const struct splices_options *options, struct err *err);
 void splices_close(struct splices *splices); /* NULL is fine */
+
+/* splices_screened() adds up what they are screened by; NULL is fine. */
+void splices_screened(const struct splices *splices, struct screen_counts *to);
 
 /* splice_find(): is a name, as it is in an SAE's configuration, that of a hook
  * point?  That of the embedding is layer -1's. */

@@ -228,7 +228,7 @@ table_screen(struct table *t)
                                           t->file.shadow_error };
     const struct latents l = table_latents(t);
 
-    t->screen = latents_screen(&l, &stored);
+    t->screen = latents_screen(&l, &stored, false);
 }
 
 void

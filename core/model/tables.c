@@ -248,24 +248,11 @@ tables_stored(const struct tables *ts)
     return n;
 }
 
-struct screen_counts
-tables_screened(const struct tables *ts, size_t *nbytes)
+void
+tables_screened(const struct tables *ts, struct screen_counts *to)
 {
-    struct screen_counts all = { 0 };
-
-    *nbytes = 0;
-    for (size_t i = 0; i < ts->n; i++) {
-        const struct table *t = &ts->tabled[i].table;
-        struct screen_counts c;
-
-        if (!t->screen)
-            continue;
-        c = screen_counts(t->screen);
-        *nbytes += screen_nbytes(t->screen);
-        all.rows += c.rows;
-        all.unproved += c.unproved;
-    }
-    return all;
+    for (size_t i = 0; ts && i < ts->n; i++)
+        screen_count(ts->tabled[i].table.screen, to);
 }
 
 /* ---- memory ---- */

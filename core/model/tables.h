@@ -60,10 +60,8 @@ struct table_times tables_times(const struct tables *tables, size_t i);
  * use the model's. */
 size_t tables_stored(const struct tables *tables);
 
-/* tables_screened() adds up the rows that were screened, and the bytes that
- * this may take. */
-struct screen_counts tables_screened(const struct tables *tables,
-                                     size_t *nbytes);
+/* tables_screened() adds up what they are screened by; NULL is fine. */
+void tables_screened(const struct tables *tables, struct screen_counts *to);
 
 /* tables_report() appends a line for each table, of all rows so far. */
 void tables_report(const struct tables *tables, struct str *tsv);

@@ -188,6 +188,7 @@ proved_by(const struct set *s, size_t k, enum screen_way way,
 {
     static struct found quick;
     const struct screen_found to = found_in(&quick);
+    struct screen_counts counts = { 0 };
     const struct gemm_matrix w = matrix_of(s);
     struct screen_work *work;
     struct screen *screen;
@@ -208,8 +209,8 @@ proved_by(const struct set *s, size_t k, enum screen_way way,
              memcmp(exact->v + at, quick.v + at, exact->n[i] * 4) != 0))
             n = SIZE_MAX / 2;
     }
-    if (screen_counts(screen).rows != M ||
-        screen_counts(screen).unproved != M - n)
+    screen_count(screen, &counts);
+    if (counts.rows != M || counts.unproved != M - n)
         n = SIZE_MAX;
     screen_work_close(work);
     screen_close(screen);
