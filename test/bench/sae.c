@@ -1,7 +1,8 @@
 /*
  * A step of an autoencoder's training, d 1024, 16384 latents, k 32, a batch of
  * 16384, and of it what finds the active latents, in rows a second, in ratio to
- * the encoder's product alone: its outputs stored nowhere.  CPU time, medians.
+ * the encoder's product alone: its outputs stored nowhere.  Then that SAE's
+ * active latents, screened, in ratio to exact products.  CPU time, medians.
  * "sae one f32|bf16 THREADS" prints rows a second of wall time in batches of
  * 4096, for peers.py.
  */
@@ -24,7 +25,8 @@ enum {
     K = 32,
     ROWS = 16384,
     PEER_ROWS = 4096,
-    ROUNDS = 3
+    ROUNDS = 3,
+    SCREEN_ROUNDS = 7
 };
 
 static void
@@ -136,6 +138,66 @@ line(const float *x, bool bf16, int threads, bool one)
     par_close(par);
 }
 
+static double
+latents_s(struct latents_work *work, const struct latents *l, const float *x,
+          size_t n)
+{
+    double start = cpu_s();
+
+    latents_encode(work, l, x, D, n);
+    latents_select(work, l);
+    return (cpu_s() - start) / (double)n;
+}
+
+/* n rows at a time: a batch, as sae-train eval and prompts have it, or one, as
+ * generation has it. */
+static void
+screened(const float *x, size_t n)
+{
+    const struct sae_settings set = { .d = D, .n = N, .k = K };
+    double exact[SCREEN_ROUNDS], quick[SCREEN_ROUNDS], ratio[SCREEN_ROUNDS];
+    struct latents_sizes sizes = { 0 };
+    struct latents_work *work;
+    struct sae_trainer t;
+    struct gemm *gemm;
+    struct err err = { 0 };
+    char what[64];
+
+    check(gemm_open(&gemm, NULL, &err), &err);
+    check(sae_trainer_open(&t, &set, &err), &err);
+    for (size_t i = 0; i < N * D; i++)
+        t.adamw.master[i] = rng_f32(2, 0, i) + rng_f32(2, 1, i) - 1;
+
+    const struct latents l = {
+        .w = { .data = sae_encoder_weight(&t, t.adamw.master),
+               .dtype = DT_F32,
+               .n = N,
+               .k = D,
+               .ld = D },
+        .bias = sae_encoder_bias(&t, t.adamw.master),
+        .k = K,
+    };
+    struct latents by = l;
+
+    by.screen = latents_screen(&l, NULL, false);
+    latents_size(&sizes, &by);
+    check(latents_work_open(&work, gemm, &sizes, n, &err), &err);
+    latents_s(work, &by, x, n); /* prepares */
+    for (size_t i = 0; i < SCREEN_ROUNDS; i++) {
+        exact[i] = latents_s(work, &l, x + i * n * D, n);
+        quick[i] = latents_s(work, &by, x + i * n * D, n);
+        ratio[i] = exact[i] / quick[i];
+    }
+    snprintf(what, sizeof(what), "sae latents screened, %zu", n);
+    row(what, "1024x16384:32, f32", isa_name(cpu_isa()), 1,
+        1e6 * median(quick, SCREEN_ROUNDS), "us/row",
+        median(ratio, SCREEN_ROUNDS), "times exact");
+    screen_close(by.screen);
+    latents_work_close(work);
+    sae_trainer_close(&t);
+    gemm_close(gemm);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -152,6 +214,10 @@ main(int argc, char **argv)
     for (int threads = 1; threads <= 2 && !one; threads++) {
         line(x, false, threads, false);
         line(x, true, threads, false);
+    }
+    if (!one) {
+        screened(x, 512);
+        screened(x, 1);
     }
     free(x);
     return 0;
