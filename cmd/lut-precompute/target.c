@@ -7,9 +7,8 @@
 
 #include "core/compat.h"
 #include "core/format/sae.h"
-#include "core/js.h"
-#include "core/map.h"
 #include "core/mem.h"
+#include "core/model/config_file.h"
 #include "core/model/linear_file.h"
 #include "core/model/names.h"
 #include "core/str.h"
@@ -56,22 +55,16 @@ target_model_open(struct target_model *m, const char *path, struct err *err)
     /* Their Conv1D layers are [inputs, outputs], as no shape may show. */
     static const char *const conv1d[] = { "gpt2", "openai-gpt", "imagegpt",
                                           "decision_transformer" };
-    struct str file = { 0 };
-    struct js root, type, text;
-    json_t *v = NULL;
+    struct config_file f = { 0 };
+    struct js type, text;
     int rc = -1;
 
     *m = (struct target_model){ .name = base_name(path, err) };
-    str_addf(&file, "%s/config.json", path);
-    if (!m->name || !(v = js_load(file.s, err))) {
-        if (m->name && file_missing(file.s))
-            stdir_check(path, true, err);
+    if (!m->name || config_file_open(&f, path, err) < 0)
         goto out;
-    }
-    root = js_root(v, file.s);
-    type = js_get(&root, "model_type");
-    text = js_get(&root, "text_config");
-    rc = js_is(&root, JSON_OBJECT) ? 0 : js_bad(&root, "an object", err);
+    type = js_get(&f.root, "model_type");
+    text = js_get(&f.root, "text_config");
+    rc = js_is(&f.root, JSON_OBJECT) ? 0 : js_bad(&f.root, "an object", err);
     for (size_t i = 0; rc == 0 && i < sizeof(conv1d) / sizeof(*conv1d); i++)
         if (json_is_string(type.v) &&
             !strcmp(json_string_value(type.v), conv1d[i]))
@@ -79,7 +72,7 @@ target_model_open(struct target_model *m, const char *path, struct err *err)
                         err);
     m->config = json_object();
     for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
-        struct js js = js_get(&root, keys[i][1]);
+        struct js js = js_get(&f.root, keys[i][1]);
 
         if (js_absent(&js)) /* a model of images and text */
             js = js_get(&text, keys[i][1]);
@@ -90,8 +83,7 @@ target_model_open(struct target_model *m, const char *path, struct err *err)
         (stdir_open(&m->dir, path, err) < 0 || stdir_map(&m->dir, err) < 0))
         rc = -1;
 out:
-    json_decref(v);
-    str_free(&file);
+    config_file_close(&f);
     if (rc < 0)
         target_model_close(m);
     return rc;

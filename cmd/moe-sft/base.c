@@ -10,12 +10,12 @@
 #include "core/format/peft.h"
 #include "core/format/st.h"
 #include "core/format/stwant.h"
-#include "core/js.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/config.h"
+#include "core/model/config_file.h"
 #include "core/model/names.h"
 
 const char *const base_names[BASE_N] = { "gate_proj", "up_proj", "down_proj" };
@@ -237,51 +237,39 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
 /* ---- config.json and the router of a model directory ---- */
 
 static int
-read_routing(struct base *base, const struct js *root, struct err *err)
+read_routing(struct base *base, struct err *err)
 {
-    struct js type = js_get(root, "model_type");
-    struct config_routing r;
-    const char *name = "";
-    size_t n;
+    struct config_file f = { 0 };
+    struct config_routing r = { 0 };
+    int rc = file_is_dir(base->path, err);
 
-    if (config_routing(&r, root, (int64_t)base->n_experts, err) < 0)
-        return -1;
-    if (r.n_experts && (size_t)r.n_experts != base->n_experts)
-        return err_set(
+    if (rc > 0 && stdir_has(base->path, "config.json")) {
+        rc = config_file_open(&f, base->path, err);
+        if (rc == 0)
+            rc = config_routing(&r, &f.root, (int64_t)base->n_experts, err);
+    }
+    if (rc == 0 && r.n_experts && (size_t)r.n_experts != base->n_experts)
+        rc = err_set(
             err, EX_DATAERR, "%s: num_experts is %lld, but there are %zu in %s",
-            root->file, (long long)r.n_experts, base->n_experts, base->prefix);
-    if (!js_absent(&type) && js_str(&type, &name, &n, err) < 0)
-        return -1;
+            f.path.s, (long long)r.n_experts, base->n_experts, base->prefix);
+    config_file_close(&f);
     base->top_k = (size_t)r.n_experts_used;
     base->norm_topk_prob = r.norm_topk_prob;
-    base->qwen = !strcmp(name, "qwen3_moe") || !strcmp(name, "qwen2_moe");
-    return 0;
+    base->qwen = r.softmax_first;
+    return rc < 0 ? -1 : 0;
 }
 
 static int
-read_config(struct base *base, struct err *err)
+find_router(struct base *base, struct err *err)
 {
     const struct st_want want = { .n_dims = 2,
                                   .shape = { base->n_experts, base->hidden } };
     size_t n = strlen(base->prefix), k = strlen("experts.");
     const struct stdir_tensor *t;
-    struct str path = { 0 }, name = { 0 };
-    struct js root;
-    json_t *v;
-    int rc = file_is_dir(base->path, err);
+    struct str name = { 0 };
 
-    if (rc <= 0)
-        return rc;
-    str_addf(&path, "%s/config.json", base->path);
-    if (!file_missing(path.s)) {
-        v = js_load(path.s, err);
-        root = js_root(v, path.s);
-        rc = v ? read_routing(base, &root, err) : -1;
-        json_decref(v);
-    }
-    str_free(&path);
-    if (rc < 0 || !base->qwen || n < k)
-        return rc < 0 ? -1 : 0;
+    if (!base->qwen || n < k)
+        return 0;
     str_add(&name, base->prefix, n - k);
     str_adds(&name, "gate.weight");
     t = stdir_find(base->dir, name.s);
@@ -321,7 +309,8 @@ base_open_in(struct base *base, const struct stdir *dir, const char *path,
     base->matrices = xcalloc(BASE_N * e, sizeof(*base->matrices));
     if (bind(base, BASE_GATE, i, h, err) < 0 ||
         bind(base, BASE_UP, i, h, err) < 0 ||
-        bind(base, BASE_DOWN, h, i, err) < 0 || read_config(base, err) < 0)
+        bind(base, BASE_DOWN, h, i, err) < 0 || read_routing(base, err) < 0 ||
+        find_router(base, err) < 0)
         goto fail;
     base->weights =
         (struct moe_base){ base->matrices,

@@ -5,11 +5,10 @@
 
 #include "cmd/moe-sft/merge.h"
 #include "cmd/moe-sft/peft.h"
-#include "core/jpull.h"
-#include "core/js.h"
 #include "core/kernel/cvt.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/config_file.h"
 #include "core/model/lora.h"
 #include "core/model/model.h"
 #include "core/str.h"
@@ -101,35 +100,6 @@ end_model(void *ctx, struct err *err)
     return 0;
 }
 
-/* The text of config.json, but tie_word_embeddings false: lm_head.weight is
- * another matrix than the embedding now, which some readers would put in its
- * place. */
-static int
-untied_config(const struct cmd *cmd, struct str *to, struct err *err)
-{
-    struct str path = { 0 }, text = { 0 };
-    struct jspan key;
-    struct jpull j;
-    int rc;
-
-    str_addf(&path, "%s/config.json", cmd->base);
-    rc = file_read_regular(path.s, JS_MAX_BYTES, &text, err);
-    j = jpull_start(text.s, text.n, JS_DEPTH);
-    j.python = true;
-    jpull_peek(&j);
-    for (jpull_enter(&j, '{', "an object"); jpull_member(&j, &key);) {
-        const char *value = j.p;
-
-        if (jpull_skip(&j) && jspan_is(&key, "tie_word_embeddings"))
-            str_addf(to, "%.*sfalse%s", (int)(value - text.s), text.s, j.p);
-    }
-    if (rc == 0 && !to->n)
-        rc = err_data(err, path.s, "has changed while it was read");
-    str_free(&text);
-    str_free(&path);
-    return rc;
-}
-
 int
 merge_model(const struct cmd *cmd, struct err *err)
 {
@@ -165,8 +135,10 @@ merge_model(const struct cmd *cmd, struct err *err)
                 g.model->adapters->dir.path);
         goto out;
     }
+    /* lm_head.weight is another matrix than the embedding now, which some
+     * readers would put in its place */
     if (g.model->lm_head.lora && g.model->config.tied &&
-        untied_config(cmd, &config, err) < 0)
+        config_file_untied(&config, cmd->base, err) < 0)
         goto out;
     if (merge_work_open(&g.work, g.par, cmd->n_threads, largest, longest, low,
                         err) == 0)

@@ -22,6 +22,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/attention.h"
+#include "core/model/config_file.h"
 #include "core/opt.h"
 #include "core/sig.h"
 #include "core/str.h"
@@ -34,11 +35,9 @@ digest_base(struct tune *t, struct err *err)
 {
     const struct stdir *dir = &t->lm->model->dir;
     struct hash *hash = hash_new(HASH_XXH3);
-    struct str path = { 0 }, config = { 0 };
-    int rc;
+    struct str config = { 0 };
+    int rc = config_file_text(&config, t->t.model, err);
 
-    str_addf(&path, "%s/config.json", t->t.model);
-    rc = file_read_regular(path.s, SIZE_MAX / 2, &config, err);
     if (rc == 0)
         hash_add(hash, config.s, config.n);
     for (size_t i = 0; rc == 0 && i < dir->n_tensors; i++) {
@@ -58,7 +57,6 @@ digest_base(struct tune *t, struct err *err)
     hash_hex(hash, t->base_digest);
     hash_free(hash);
     str_free(&config);
-    str_free(&path);
     return rc;
 }
 

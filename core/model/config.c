@@ -7,9 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/format/stdir.h"
-#include "core/map.h"
 #include "core/mem.h"
+#include "core/model/config_file.h"
 #include "core/model/config_impl.h"
 #include "core/str.h"
 
@@ -287,6 +286,9 @@ config_routing(struct config_routing *r, const struct js *root, int64_t most,
 {
     struct js js = js_get(root, "num_experts");
     struct js used = js_get(root, "num_experts_per_tok");
+    struct js type = js_get(root, "model_type");
+    const char *name = "";
+    size_t n;
 
     *r = (struct config_routing){ 0 };
     /* newer versions' name */
@@ -298,6 +300,9 @@ config_routing(struct config_routing *r, const struct js *root, int64_t most,
         most = r->n_experts;
     if (!js_absent(&used) && js_i64(&used, 1, most, &r->n_experts_used, err))
         return -1;
+    if (!js_absent(&type) && js_str(&type, &name, &n, err))
+        return -1;
+    r->softmax_first = !strcmp(name, "qwen3_moe") || !strcmp(name, "qwen2_moe");
     return js_bool_or(root, "norm_topk_prob", false, &r->norm_topk_prob, err);
 }
 
@@ -430,33 +435,27 @@ parse_model(struct config *c, const struct js *root, struct err *err)
 int
 config_load(struct config *config, const char *dir, struct err *err)
 {
-    struct str name = { 0 }, generation_name = { 0 };
-    json_t *model, *generation = NULL;
-    struct js root, sampler;
-    size_t n = strlen(dir);
+    struct config_file f;
+    struct str generation_name = { 0 };
+    json_t *generation = NULL;
+    struct js sampler;
     struct stat st;
-    int rc = -1;
+    int rc = config_file_open(&f, dir, err);
 
     *config = (struct config){ 0 };
-    while (n > 1 && dir[n - 1] == '/')
-        n--;
-    str_addf(&name, "%.*s/config.json", (int)n, dir);
-    str_addf(&generation_name, "%.*s/generation_config.json", (int)n, dir);
-    model = js_load(name.s, err);
-    if (!model) {
-        if (file_missing(name.s)) /* what is there, then? */
-            stdir_check(dir, true, err);
+    if (rc < 0)
         goto out;
-    }
+    str_addf(&generation_name, "%.*sgeneration_config.json",
+             (int)(f.path.n - strlen("config.json")), f.path.s);
     /* a dangling link is there: loading it fails */
     if (!lstat(generation_name.s, &st) || errno != ENOENT) {
         generation = js_load(generation_name.s, err);
-        if (!generation)
+        rc = generation ? 0 : -1;
+        if (rc < 0)
             goto out;
     }
-    root = js_root(model, name.s);
     sampler = js_root(generation, generation_name.s);
-    rc = parse_model(config, &root, err);
+    rc = parse_model(config, &f.root, err);
     if (rc == 0 && generation && !js_is(&sampler, JSON_OBJECT))
         rc = js_bad(&sampler, "an object", err);
     if (rc == 0)
@@ -465,9 +464,8 @@ config_load(struct config *config, const char *dir, struct err *err)
         config_free(config);
 out:
     json_decref(generation);
-    json_decref(model);
     str_free(&generation_name);
-    str_free(&name);
+    config_file_close(&f);
     return rc;
 }
 

@@ -62,6 +62,7 @@ void config_free(struct config *config);
 struct config_routing {
     int64_t n_experts, n_experts_used;
     bool norm_topk_prob;
+    bool softmax_first; /* of all experts, of which the largest are kept */
 };
 
 /*

@@ -1,0 +1,32 @@
+/*
+ * DIR/config.json as it is: for keys that config_load() does not read, and for
+ * models that it refuses.
+ */
+#ifndef CORE_MODEL_CONFIG_FILE_H
+#define CORE_MODEL_CONFIG_FILE_H
+
+#include "core/err.h"
+#include "core/js.h"
+#include "core/str.h"
+
+struct config_file {
+    struct str path;
+    struct js root; /* of any type */
+    json_t *v;
+};
+
+/*
+ * config_file_open(): -1 with 'err' set, as js_load(); where the file is
+ * missing, as stdir_check() says what is there instead.
+ * Owner: the caller, until config_file_close(), after an error, too.
+ */
+int config_file_open(struct config_file *f, const char *dir, struct err *err);
+void config_file_close(struct config_file *f); /* a zeroed struct is fine */
+
+/* config_file_text() appends the file's bytes, config_file_untied() those of
+ * one with tie_word_embeddings false, where it has the key.  -1 with 'err' set.
+ */
+int config_file_text(struct str *to, const char *dir, struct err *err);
+int config_file_untied(struct str *to, const char *dir, struct err *err);
+
+#endif
