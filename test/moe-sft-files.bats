@@ -68,8 +68,9 @@ END
     done
     mv peft/adapter_model.safetensors peft/by_another_name.safetensors
     rm peft/lora.safetensors peft/out.safetensors peft/cache.safetensors
-    moe-sft convert -l peft -o once_more.safetensors
-    cmp again.safetensors once_more.safetensors
+    # as PEFT does, which reads no other name
+    run -66 moe-sft convert -l peft -o once_more.safetensors
+    [ "$output" = "moe-sft: peft: has no adapter_model.safetensors" ]
 }
 
 @test "moe-sft train: what it is made of is not what it writes" {
@@ -188,7 +189,7 @@ cut_while() {
 
 @test "moe-sft merge, convert: a file that is cut off while it is read is an error" {
     edit lora.safetensors 'm["layer_idx"] = "1"' # of the base's layer 3: a warning
-    edit peft/adapter_model.safetensors 't["spare"] = np.zeros(1, "<f4")'
+    edit peft/adapter_model.safetensors 't["base_model.model.spare.base_layer.weight"] = np.zeros(1, "<f4")'
     peft=peft/adapter_model.safetensors
     while read -r file verb; do
         n=$(stat -c %s $file)

@@ -153,6 +153,8 @@ try() {
     refuse 65 'lora.safetensors: __metadata__ lora_alpha is "much" (expected a number)' forward
     try lora.safetensors 'm["lora_alpha"] = "1e39"'
     refuse 65 'lora.safetensors: __metadata__ lora_alpha is "1e39", more than F32 holds' forward
+    try lora.safetensors 't["more"] = t["up_lora_b"]'
+    refuse 65 "lora.safetensors: has 7 tensors (expected gate_lora_a to down_lora_b, 6)" forward
     try lora.safetensors 'm["lora_rank"] = "8"'
     refuse 65 'lora.safetensors: __metadata__ lora_rank is "8", but the tensors have 5' forward
     cp good/lora.safetensors .
@@ -551,6 +553,13 @@ a, b = moe.read("lora.safetensors")[0], moe.read("some.safetensors")[0]
 for n in a:
     assert (b[n][[0, 1, 3]] == a[n][[0, 1, 3]]).all() and not b[n][2].any()
 END
+    # what else PEFT saves with a module, of whatever module
+    vector=base_model.model.model.layers.3.self_attn.q_proj.lora_magnitude_vector
+    cp p/adapter_model.safetensors was
+    edit p/adapter_model.safetensors "t['$vector'] = np.zeros((3, 3), '<f4')"
+    refuse 65 "p/adapter_model.safetensors: $vector is not supported (base_model.model.MODULE.lora_A.weight, .lora_B.weight)" \
+        moe-sft convert -l p -o out.safetensors
+    mv was p/adapter_model.safetensors
     edit p/adapter_model.safetensors 'del t[sorted(n for n in t if "experts.1.up_proj.lora_A" in n)[0]]'
     refuse 65 "p/adapter_model.safetensors: tensor base_model.model.model.layers.3.mlp.experts.1.up_proj.lora_A.weight is missing" \
         moe-sft convert -l p -o out.safetensors

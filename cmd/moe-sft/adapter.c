@@ -10,10 +10,10 @@
 #include "core/format/st.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
-#include "core/map.h"
 #include "core/mem.h"
-#include "core/model/lora_stack.h"
+#include "core/model/lora_file.h"
 #include "core/pyjson.h"
+#include "core/tty.h"
 
 struct moe_config
 adapter_config(const struct expert_adapter *a, size_t top_k)
@@ -88,21 +88,12 @@ adapter_new(struct expert_adapter *a, const struct base *base, size_t rank,
     return -1;
 }
 
-/* Lets go of the file. */
-static void
-unmap(struct expert_adapter *a)
-{
-    mem_big_free(a->parts, MOE_N_LORA * a->n_experts, sizeof(*a->parts));
-    stdir_close(&a->dir);
-    a->parts = NULL;
-}
-
 void
 adapter_close(struct expert_adapter *a)
 {
     for (int m = 0; m < MOE_N_LORA; m++)
         mem_big_free(a->m[m], n_numbers(a, m), sizeof(*a->m[m]));
-    unmap(a);
+    free(a->pairs);
     *a = (struct expert_adapter){ 0 };
 }
 
@@ -143,39 +134,28 @@ adapter_digest(const struct expert_adapter *a, struct hash *hash)
 
 /* ---- from files ---- */
 
-int
-adapter_parts(struct expert_adapter *a, struct err *err)
+struct linear
+adapter_matrix(const struct expert_adapter *a, enum moe_lora_matrix m,
+               size_t expert)
 {
-    if (check_sizes(a, err) < 0)
-        return -1;
-    a->parts = mem_big(MOE_N_LORA * a->n_experts, sizeof(*a->parts),
-                       "experts' places in a file", err);
-    return a->parts ? 0 : -1;
-}
+    const struct lora_pair *p =
+        a->pairs ? a->pairs[expert * BASE_N + m / 2] : NULL;
 
-void
-adapter_take(struct expert_adapter *a, enum moe_lora_matrix m, size_t first,
-             size_t n, const struct st *st, const struct st_tensor *t)
-{
-    struct adapter_part *to = a->parts + m * a->n_experts + first;
-    const char *data = st_data(st, t);
-
-    for (size_t e = 0; e < n; e++)
-        to[e] =
-            (struct adapter_part){ data + e * (t->nbytes / n), st, t->dtype };
-    a->dtype =
-        a->dtype < 0 || a->dtype == (int)t->dtype ? (int)t->dtype : (int)DT_F32;
+    if (a->pairs)
+        return !p ? (struct linear){ 0 } : m % 2 ? p->b : p->a;
+    return (struct linear){ .w = a->m[m] + expert * adapter_size(a, m),
+                            .dtype = DT_BF16 };
 }
 
 void
 adapter_f32(const struct expert_adapter *a, enum moe_lora_matrix m,
             size_t expert, float *to)
 {
-    const struct adapter_part *from = a->parts + m * a->n_experts + expert;
+    const struct linear from = adapter_matrix(a, m, expert);
     size_t n = adapter_size(a, m);
 
-    if (from->data)
-        cvt_to_f32(to, from->data, from->dtype, n);
+    if (from.w)
+        cvt_to_f32(to, from.w, from.dtype, n);
     else
         memset(to, 0, n * sizeof(*to));
 }
@@ -183,110 +163,216 @@ adapter_f32(const struct expert_adapter *a, enum moe_lora_matrix m,
 int
 adapter_unchanged(const struct expert_adapter *a, struct err *err)
 {
-    const struct st *last = NULL;
-
-    for (size_t i = 0; a->parts && i < MOE_N_LORA * a->n_experts; i++) {
-        const struct st *st = a->parts[i].st;
-
-        if (st && st != last && st_unchanged(st, err) < 0)
+    for (size_t i = 0; a->pairs && i < a->file->dir.n_files; i++)
+        if (st_unchanged(&a->file->dir.files[i], err) < 0)
             return -1;
-        last = st ? st : last;
-    }
     return 0;
 }
 
-int
-adapter_map(struct expert_adapter *a, const char *path, const struct base *base,
-            struct err *err)
+/* Is a pair one of the experts of the layer, -1: of any? */
+static bool
+is_of(const struct lora_pair *p, int64_t layer)
+{
+    return p->of.expert >= 0 && (layer < 0 || p->of.layer == layer);
+}
+
+/* Finds the layer of a PEFT directory, and its sizes: those of the base, or
+ * else of its tensors. */
+static int
+find_layer(struct expert_adapter *a, int64_t layer, const struct base *base,
+           struct err *err)
+{
+    const struct lora_file *f = a->file;
+    const struct lora_pair *first = NULL;
+    int64_t low = -1, high = -1, last = -1;
+    int64_t most = base ? (int64_t)base->n_experts : MOE_MAX_EXPERTS;
+    bool two = false;
+
+    for (size_t i = 0; i < f->n_pairs; i++) {
+        const struct lora_pair *p = &f->pairs[i];
+        const struct st_tensor *t = p->tensor[0]->t, *b = p->tensor[1]->t;
+        bool down = p->projection == BASE_DOWN;
+
+        if (!is_of(p, -1))
+            continue;
+        low = low < 0 || p->of.layer < low ? p->of.layer : low;
+        high = p->of.layer > high ? p->of.layer : high;
+        if (!is_of(p, layer))
+            continue;
+        first = first ? first : p;
+        a->layer = p->of.layer;
+        if (first->of.prefix_n != p->of.prefix_n ||
+            memcmp(first->tensor[0]->t->name, t->name, p->of.prefix_n) != 0) {
+            two = true;
+            continue;
+        }
+        last = p->of.expert > last ? p->of.expert : last;
+        if (t->n_dims == 2)
+            *(down ? &a->intermediate : &a->hidden) = t->shape[1];
+        if (b->n_dims == 2)
+            *(down ? &a->hidden : &a->intermediate) = b->shape[0];
+    }
+    if (layer < 0 && low != high)
+        return err_set(err, TU_USAGE,
+                       "%s: has adapters of layers %lld to %lld: --layer N "
+                       "names one",
+                       f->dir.path, (long long)low, (long long)high);
+    if (!first || two)
+        return err_set(err, EX_DATAERR, "%s: has %s of experts%s", f->dir.path,
+                       two ? "two adapters" : "no adapter",
+                       layer < 0 ? "" : " of that layer");
+    if (last >= most)
+        return err_set(err, EX_DATAERR,
+                       "%s: has an adapter of expert %lld (expected %lld "
+                       "expert%s%s)",
+                       f->dir.path, (long long)last, (long long)most,
+                       plural(most), base ? "" : " at most");
+    a->n_experts = (size_t)last + 1;
+    if (base) {
+        a->n_experts = base->n_experts;
+        a->hidden = base->hidden;
+        a->intermediate = base->intermediate;
+    }
+    if (a->hidden && a->intermediate)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: does not show the experts' sizes (-b BASE does)",
+                   f->dir.path);
+}
+
+static int
+read_stack(struct expert_adapter *a, struct lora_file *f,
+           const struct base *base, struct err *err)
 {
     struct lora_stack s = { 0 };
-    const struct st *st;
 
-    *a = (struct expert_adapter){ .dtype = -1 };
-    if (base) {
-        s.n_experts = base->n_experts;
-        s.hidden = base->hidden;
-        s.intermediate = base->intermediate;
-    }
-    if (stdir_open(&a->dir, path, err) < 0)
+    if (base)
+        s = (struct lora_stack){ .n_experts = base->n_experts,
+                                 .hidden = base->hidden,
+                                 .intermediate = base->intermediate };
+    if (lora_file_stack(f, &s, f->layer, err) < 0)
         return -1;
-    st = a->dir.files;
-    if (stdir_map(&a->dir, err) == 0 && lora_stack_read(&s, st, err) == 0) {
-        a->n_experts = s.n_experts;
-        a->hidden = s.hidden;
-        a->intermediate = s.intermediate;
-        a->rank = s.rank;
-        a->alpha = (float)s.alpha;
-        a->layer = s.layer;
-        if (adapter_parts(a, err) == 0) {
-            for (int m = 0; m < MOE_N_LORA; m++)
-                adapter_take(a, m, 0, a->n_experts, st, s.m[m]);
-            if (base && base->layer >= 0 && a->layer >= 0 &&
-                base->layer != a->layer)
-                err_warn(
-                    "%s: is for layer %lld, but the base weights are those of "
-                    "layer %lld",
-                    path, (long long)a->layer, (long long)base->layer);
-            return 0;
-        }
+    a->n_experts = s.n_experts;
+    a->hidden = s.hidden;
+    a->intermediate = s.intermediate;
+    a->layer = f->layer;
+    if (base && base->layer >= 0 && a->layer >= 0 && base->layer != a->layer)
+        err_warn("%s: is for layer %lld, but the base weights are those of "
+                 "layer %lld",
+                 f->dir.path, (long long)a->layer, (long long)base->layer);
+    return 0;
+}
+
+/* Checks an expert's pair.  All have one rank and one alpha, whatever patterns
+ * say it. */
+static int
+fit(struct expert_adapter *a, struct lora_file *f, struct lora_pair *p,
+    struct err *err)
+{
+    bool down = p->projection == BASE_DOWN;
+    size_t out = down ? a->hidden : a->intermediate;
+    size_t in = down ? a->intermediate : a->hidden;
+
+    if (lora_pair_fit(f, p, out, in, err) < 0)
+        return -1;
+    if (!a->rank) {
+        a->rank = p->a.out;
+        a->alpha = (float)p->alpha;
+        a->dtype = (int)p->a.dtype;
     }
-    adapter_close(a);
-    return -1;
+    if ((int)p->a.dtype != a->dtype || (int)p->b.dtype != a->dtype)
+        a->dtype = DT_F32;
+    if (a->rank == p->a.out && a->alpha == (float)p->alpha)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: " PEFT_ROOT "%s has rank %zu and alpha %.9g, others "
+                   "have %zu and %.9g: experts of different ones are not "
+                   "supported",
+                   f->config.path, p->module, p->a.out, p->alpha, a->rank,
+                   (double)a->alpha);
+}
+
+int
+adapter_map(struct expert_adapter *a, struct lora_file *f, int64_t layer,
+            const struct base *base, struct err *err)
+{
+    struct lora_pair **pairs;
+    int rc;
+
+    *a = (struct expert_adapter){ .file = f, .layer = -1, .dtype = -1 };
+    layer = f->is_stack ? -1 : layer < 0 && base ? base->layer : layer;
+    rc = f->is_stack ? read_stack(a, f, base, err)
+                     : find_layer(a, layer, base, err);
+    a->pairs = pairs = xcalloc(a->n_experts * BASE_N, sizeof(*pairs));
+    for (size_t i = 0; rc == 0 && i < f->n_pairs; i++) {
+        struct lora_pair *p = &f->pairs[i];
+
+        if (is_of(p, layer))
+            pairs[(size_t)p->of.expert * BASE_N + (size_t)p->projection] = p;
+    }
+    for (size_t i = 0; rc == 0 && i < a->n_experts * BASE_N; i++)
+        if (pairs[i])
+            rc = fit(a, f, pairs[i], err);
+    if (rc == 0)
+        rc = check_sizes(a, err);
+    if (rc < 0)
+        adapter_close(a);
+    return rc;
+}
+
+int
+adapter_warn(struct lora_file *f, const struct stdir *base, const char *under,
+             struct err *err)
+{
+    size_t n = f->dir.n_tensors;
+
+    if (f->is_stack)
+        return 0;
+    for (size_t i = 0; i < f->n_pairs; i++)
+        n -= f->pairs[i].a.w ? 2 : 0;
+    if (n)
+        err_warn("%s: %zu tensor%s not of these experts, ignored", f->dir.path,
+                 n, plural(n));
+    return peft_warn(&f->config, &f->dir, base, under, err);
 }
 
 int
 adapter_open(struct expert_adapter *a, const char *path,
              const struct base *base, struct err *err)
 {
-    struct peft_files peft = { 0 };
-    int rc = file_is_dir(path, err);
+    struct lora_file f;
+    int rc = lora_file_open(&f, path, err);
 
-    if (rc == 0) {
-        rc = adapter_map(a, path, base, err);
-    } else if (rc > 0) {
-        rc = peft_files_open(&peft, path, err);
-        if (rc == 0)
-            rc = adapter_map_layer(a, &peft, -1, base, err);
-        if (rc == 0 &&
-            (rc = peft_files_warn(&peft, base ? base->dir : NULL,
-                                  base ? base->prefix : "", err)) < 0)
-            adapter_close(a);
-    }
-    if (rc == 0 && (rc = alloc(a, err)) < 0)
-        adapter_close(a);
+    *a = (struct expert_adapter){ 0 };
+    if (rc == 0)
+        rc = adapter_map(a, &f, -1, base, err);
+    if (rc == 0)
+        rc = adapter_warn(&f, base ? base->dir : NULL, base ? base->prefix : "",
+                          err);
+    if (rc == 0)
+        rc = alloc(a, err);
     for (size_t i = 0; rc == 0 && i < MOE_N_LORA * a->n_experts; i++) {
         enum moe_lora_matrix m = (enum moe_lora_matrix)(i / a->n_experts);
         size_t n = adapter_size(a, m), e = i % a->n_experts;
+        const struct linear from = adapter_matrix(a, m, e);
         uint16_t *to = a->m[m] + e * n;
         unsigned bad = 0;
 
-        if (!a->parts[i].data)
+        if (!from.w)
             continue;
-        tensor_bf16(to, a->parts[i].data, a->parts[i].dtype, n);
+        tensor_bf16(to, from.w, from.dtype, n);
         for (size_t k = 0; k < n; k++)
             bad |= (le16(&to[k]) & 0x7f80) == 0x7f80;
-        if (bad) {
+        if (bad)
             rc = err_set(err, EX_DATAERR, "%s: %s of expert %zu has NaN or Inf",
                          path, moe_lora_names[m], e);
-            adapter_close(a);
-        }
     }
-    if (rc == 0)
-        unmap(a);
-    peft_files_close(&peft);
-    return rc;
-}
-
-int
-adapter_layer(const char *path, int64_t *layer, struct err *err)
-{
-    struct st st;
-    int rc;
-
-    if (st_open(&st, path, err) < 0)
-        return -1;
-    rc = lora_stack_layer(&st, layer, err);
-    st_close(&st);
+    free(a->pairs);
+    a->pairs = NULL;
+    a->file = NULL;
+    if (rc < 0)
+        adapter_close(a);
+    lora_file_close(&f);
     return rc;
 }
 
@@ -318,7 +404,7 @@ adapter_meta(const struct expert_adapter *a, struct stw *w)
 enum dtype
 adapter_dtype(const struct expert_adapter *a)
 {
-    return a->parts ? (enum dtype)a->dtype : DT_BF16;
+    return a->pairs ? (enum dtype)a->dtype : DT_BF16;
 }
 
 int
@@ -334,13 +420,10 @@ adapter_put(const struct expert_adapter *a, struct stw *w, int tensor,
     int rc = f32 && data ? 0 : -1;
 
     for (size_t e = first; rc == 0 && e < end; e++, at += nbytes) {
-        const struct adapter_part *from =
-            a->parts ? a->parts + m * a->n_experts + e : NULL;
+        const struct linear from = adapter_matrix(a, m, e);
 
-        if (!from) {
-            rc = stw_write(w, tensor, a->m[m] + e * n, nbytes, at, err);
-        } else if (from->data && from->dtype == dtype) {
-            rc = write_mapped(w, tensor, from->data, nbytes, at, err);
+        if (from.w && from.dtype == dtype) {
+            rc = write_mapped(w, tensor, from.w, nbytes, at, err);
         } else {
             adapter_f32(a, m, e, f32);
             cvt_from_f32(data, dtype, f32, n);

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/tensor.h"
 #include "core/format/peft.h"
 #include "core/format/st.h"
 #include "core/format/stwant.h"
@@ -23,7 +22,7 @@ const char *const base_names[BASE_N] = { "gate_proj", "up_proj", "down_proj" };
 /* What is found of gate_proj tensors, of which one layer's are wanted. */
 struct search {
     const struct st_tensor *tensor; /* the first of the layer */
-    struct name name;
+    struct expert_name name;
     bool weight;       /* its name ends in ".weight" */
     size_t n_gates;    /* of the same prefix */
     int64_t last;      /* highest number of an expert */
@@ -35,11 +34,11 @@ struct search {
 static void
 look_at(struct search *s, const struct st_tensor *t, int64_t layer)
 {
-    struct name name;
-    bool weight = name_parse(&name, t, "gate_proj.weight");
+    struct expert_name name;
+    bool weight = names_expert(&name, t, "gate_proj.weight");
 
     /* a layer without experts has a gate_proj, too: of two dims */
-    if ((!weight && !name_parse(&name, t, "gate_proj")) ||
+    if ((!weight && !names_expert(&name, t, "gate_proj")) ||
         (name.expert < 0 && t->n_dims != 3 && name.prefix_n > 0))
         return;
     if (name.layer >= 0) {

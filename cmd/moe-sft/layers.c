@@ -43,10 +43,9 @@ lora_add(struct cmd *cmd, const char *arg, struct err *err)
 
 /* ---- layers ---- */
 
-/* Opens an adapter for 'layer' and that layer of the base: from the PEFT
- * directory 'peft', or from our file at 'path' where that is NULL. */
+/* Adds an adapter for 'layer', and that layer of the base. */
 static int
-add_layer(struct layers *l, const char *path, struct peft_files *peft,
+add_layer(struct layers *l, const char *path, struct lora_file *f,
           int64_t layer, struct err *err)
 {
     const char *base = l->cmd->base;
@@ -54,27 +53,47 @@ add_layer(struct layers *l, const char *path, struct peft_files *peft,
 
     l->list = xrealloc(l->list, l->n + 1, sizeof(*l->list));
     x = &l->list[l->n++];
-    *x = (struct adapted_layer){ .path = path, .is_peft = peft };
+    *x = (struct adapted_layer){ .path = path, .is_peft = !f->is_stack };
     if (base && base_open_in(&x->base, &l->dir, base, layer, err) < 0)
         return -1;
-    if (peft)
-        return adapter_map_layer(&x->adapter, peft, layer,
-                                 base ? &x->base : NULL, err);
-    return adapter_map(&x->adapter, path, base ? &x->base : NULL, err);
+    return adapter_map(&x->adapter, f, layer, base ? &x->base : NULL, err);
+}
+
+static int
+by_number(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The layers that a PEFT directory has adapters of experts of, in order. */
+static int64_t *
+list_layers(const struct lora_file *f, size_t *n)
+{
+    int64_t *layers = xcalloc(f->n_pairs + 1, sizeof(*layers));
+    size_t n_all = 0;
+
+    for (size_t i = 0; i < f->n_pairs; i++)
+        if (f->pairs[i].of.expert >= 0)
+            layers[n_all++] = f->pairs[i].of.layer;
+    qsort(layers, n_all, sizeof(*layers), by_number);
+    *n = 0;
+    for (size_t i = 0; i < n_all; i++)
+        if (!*n || layers[*n - 1] != layers[i])
+            layers[(*n)++] = layers[i];
+    return layers;
 }
 
 /* Adds all layers of a PEFT directory, or only that of --layer or the base. */
 static int
-add_peft(struct layers *l, const char *path, struct err *err)
+add_peft(struct layers *l, const char *path, struct lora_file *f,
+         struct err *err)
 {
-    struct peft_files *peft = &l->pefts[l->n_pefts++];
-    int64_t *layers;
     size_t n;
+    int64_t *layers = list_layers(f, &n);
     int rc = 0;
 
-    if (peft_files_open(peft, path, err) < 0)
-        return -1;
-    layers = peft_files_layers(peft, &n);
     if (l->adapter_says_layer && n && layers[0] < 0 && l->cmd->n_loras > 1)
         rc = err_set(
             err, TU_USAGE,
@@ -85,19 +104,19 @@ add_peft(struct layers *l, const char *path, struct err *err)
         rc = err_set(err, EX_DATAERR,
                      "%s: has adapters of %zu layers (expected at most %d)",
                      path, n, MAX_LAYERS);
-    /* n == 0: adapter_map_layer() reports what is missing */
+    /* n == 0: adapter_map() reports what is missing */
     if (!l->adapter_says_layer || n == 0)
-        rc = add_layer(l, path, peft, l->cmd->layer, err);
+        rc = add_layer(l, path, f, l->cmd->layer, err);
     for (size_t i = 0; l->adapter_says_layer && rc == 0 && i < n; i++)
-        rc = add_layer(l, path, peft, layers[i], err);
+        rc = add_layer(l, path, f, layers[i], err);
     free(layers);
     /* one layer, or all that the base has */
     if (rc == 0)
-        rc = peft_files_warn(peft, l->cmd->base ? &l->dir : NULL,
-                             l->adapter_says_layer || !l->cmd->base
-                                 ? ""
-                                 : l->list[l->n - 1].base.prefix,
-                             err);
+        rc = adapter_warn(f, l->cmd->base ? &l->dir : NULL,
+                          l->adapter_says_layer || !l->cmd->base
+                              ? ""
+                              : l->list[l->n - 1].base.prefix,
+                          err);
     return rc;
 }
 
@@ -106,39 +125,37 @@ add_peft(struct layers *l, const char *path, struct err *err)
 static int
 add_lora(struct layers *l, const struct lora_arg *lora, struct err *err)
 {
-    int is_dir = file_is_dir(lora->path, err);
-    int64_t layer = l->cmd->layer, in_metadata;
+    struct lora_file *f = &l->files[l->n_files++];
+    int64_t layer = l->cmd->layer;
 
-    if (is_dir < 0)
+    if (lora_file_open(f, lora->path, err) < 0)
         return -1;
-    if (is_dir && lora->layer >= 0)
+    if (!f->is_stack && lora->layer >= 0)
         return err_set(
             err, TU_USAGE,
             "-l %s@%lld: the tensors of a directory name their layers, "
             "@LAYER is for files",
             lora->path, (long long)lora->layer);
-    if (is_dir)
-        return add_peft(l, lora->path, err);
+    if (!f->is_stack)
+        return add_peft(l, lora->path, f, err);
     if (lora->layer >= 0 && layer >= 0 && lora->layer != layer)
         return err_set(err, TU_USAGE, "-l %s@%lld: --layer asks for layer %lld",
                        lora->path, (long long)lora->layer, (long long)layer);
-    if (adapter_layer(lora->path, &in_metadata, err) < 0)
-        return -1;
-    if (lora->layer >= 0 && in_metadata >= 0 && lora->layer != in_metadata)
+    if (lora->layer >= 0 && f->layer >= 0 && lora->layer != f->layer)
         return err_set(
             err, EX_DATAERR,
             "%s: is for layer %lld by its metadata, but @%lld asks for another",
-            lora->path, (long long)in_metadata, (long long)lora->layer);
+            lora->path, (long long)f->layer, (long long)lora->layer);
     if (lora->layer >= 0)
         layer = lora->layer;
     else if (l->adapter_says_layer)
-        layer = in_metadata;
+        layer = f->layer;
     if (layer < 0 && l->cmd->n_loras > 1)
         return err_set(
             err, TU_USAGE,
             "%s: does not say which layer it is for (%s@LAYER says it)",
             lora->path, lora->path);
-    if (add_layer(l, lora->path, NULL, layer, err) < 0)
+    if (add_layer(l, lora->path, f, layer, err) < 0)
         return -1;
     if (layer >= 0)
         l->list[l->n - 1].adapter.layer = layer;
@@ -164,7 +181,7 @@ layers_open(struct layers *l, const struct cmd *cmd, struct err *err)
         return err_set(err, TU_USAGE,
                        "--layer is for one adapter (-l FILE@LAYER,.. gives "
                        "each its own)");
-    l->pefts = xcalloc(cmd->n_loras, sizeof(*l->pefts));
+    l->files = xcalloc(cmd->n_loras, sizeof(*l->files));
     if (cmd->base && base_tensors(&l->dir, cmd->base, err) < 0)
         rc = -1;
     else if (cmd->base && cmd->layer < 0)
@@ -201,10 +218,10 @@ layers_close(struct layers *l)
         adapter_close(&l->list[i].adapter);
         base_close(&l->list[i].base);
     }
-    for (size_t i = 0; i < l->n_pefts; i++)
-        peft_files_close(&l->pefts[i]);
+    for (size_t i = 0; i < l->n_files; i++)
+        lora_file_close(&l->files[i]);
     stdir_close(&l->dir);
-    free(l->pefts);
+    free(l->files);
     free(l->list);
     *l = (struct layers){ 0 };
 }

@@ -7,7 +7,6 @@
 
 #include "cmd/moe-sft/adapter.h"
 #include "cmd/moe-sft/base.h"
-#include "cmd/moe-sft/peft.h"
 #include "cmd/moe-sft/verbs.h"
 #include "core/err.h"
 #include "core/format/stdir.h"
@@ -34,10 +33,10 @@ struct adapted_layer {
 };
 struct layers {
     const struct cmd *cmd;
-    struct stdir dir;         /* the base's */
-    bool adapter_says_layer;  /* and not --layer or the base's only layer */
-    struct peft_files *pefts; /* [n_pefts] that the list's adapters map */
-    size_t n_pefts;
+    struct stdir dir;        /* the base's */
+    bool adapter_says_layer; /* and not --layer or the base's only layer */
+    struct lora_file *files; /* [n_files] that the list's adapters map */
+    size_t n_files;
     struct adapted_layer *list; /* [n] */
     size_t n;
 };

@@ -6,7 +6,6 @@
 #include "cmd/moe-sft/base.h"
 #include "cmd/moe-sft/layers.h"
 #include "cmd/moe-sft/merge.h"
-#include "cmd/moe-sft/tensor.h"
 #include "cmd/moe-sft/verbs.h"
 #include "cmd/moe-sft/write.h"
 #include "core/format/st.h"
@@ -14,6 +13,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/moe.h"
+#include "core/model/names.h"
 #include "core/par.h"
 #include "core/str.h"
 
@@ -151,13 +151,13 @@ find_item(const struct merge *g, const struct st_tensor *t, struct item *it)
         const struct base *b = &of->base;
         enum base_matrix m = (enum base_matrix)(i % BASE_N);
         size_t n = strlen(b->prefix);
-        struct name name;
+        struct expert_name name;
 
         if (t->name_n < n || memcmp(t->name, b->prefix, n) != 0)
             continue;
         str_clear(&tail);
         str_addf(&tail, "%s%s", base_names[m], b->suffix);
-        found = name_parse(&name, t, tail.s) &&
+        found = names_expert(&name, t, tail.s) &&
                 (name.expert < 0) == b->stacked && name.prefix_n == n;
         *it = (struct item){ of, m, found ? name.expert : -1 };
     }

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cmd/moe-sft/merge.h"
-#include "cmd/moe-sft/peft.h"
 #include "core/kernel/cvt.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -26,15 +25,15 @@ int
 merge_is_whole(const struct cmd *cmd, struct err *err)
 {
     const char *path = cmd->loras[0].path;
-    struct peft_files p;
+    struct lora_file f;
     int rc = cmd->n_loras == 1 ? file_is_dir(path, err) : 0;
 
     if (rc <= 0)
         return rc;
-    rc = peft_files_open(&p, path, err);
-    if (rc == 0)
-        rc = peft_files_others(&p);
-    peft_files_close(&p);
+    rc = lora_file_open(&f, path, err);
+    for (size_t i = 0; rc == 0 && i < f.n_pairs; i++)
+        rc = f.pairs[i].of.expert < 0;
+    lora_file_close(&f);
     return rc;
 }
 
@@ -76,7 +75,7 @@ put_layer(void *ctx, struct stw *w, int tensor, const struct st_tensor *t,
     cvt_to_f32(g->work.b, lora->b.w, lora->b.dtype, l->out * rank);
     if (!merge_matrix(&g->work, &matrix, rank, (double)lora->scale))
         return err_set(err, EX_DATAERR, "%s: the adapter of %s has NaN or Inf",
-                       g->model->adapters->dir.path, t->name);
+                       g->model->adapters->file.dir.path, t->name);
     for (size_t i = 0; i < n; i++)
         if (!isfinite(dtype_get(l->dtype, g->work.merged, i)))
             return err_set(err, EX_DATAERR,
@@ -94,8 +93,8 @@ end_model(void *ctx, struct err *err)
     for (size_t i = 0; i < g->model->dir.n_files; i++)
         if (st_unchanged(&g->model->dir.files[i], err) < 0)
             return -1;
-    for (size_t i = 0; i < a->dir.n_files; i++)
-        if (st_unchanged(&a->dir.files[i], err) < 0)
+    for (size_t i = 0; i < a->file.dir.n_files; i++)
+        if (st_unchanged(&a->file.dir.files[i], err) < 0)
             return -1;
     return 0;
 }
@@ -132,7 +131,7 @@ merge_model(const struct cmd *cmd, struct err *err)
         err_set(err, EX_DATAERR,
                 "%s: has an adapter of a layer whose weights are another's, as "
                 "a tied lm_head's are: it cannot be merged",
-                g.model->adapters->dir.path);
+                g.model->adapters->file.dir.path);
         goto out;
     }
     /* lm_head.weight is another matrix than the embedding now, which some

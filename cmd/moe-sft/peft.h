@@ -1,6 +1,5 @@
 /*
- * Adapters in PEFT's form: a directory with adapter_config.json and
- * adapter_model.safetensors, a pair of matrices for each linear layer.
+ * Adapters as PEFT's directories: writing them.
  * Source: Hugging Face peft 0.17, LoraConfig, save_pretrained() and
  * get_pattern_key().
  */
@@ -9,38 +8,11 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "cmd/moe-sft/adapter.h"
-#include "cmd/moe-sft/base.h"
 #include "core/err.h"
 #include "core/format/peft.h"
-#include "core/format/stdir.h"
-#include "core/model/moe.h"
 #include "core/str.h"
-
-/*
- * An open PEFT directory, of which adapter_map_layer() maps one layer after the
- * other: they are valid until it is closed.  peft_files_layers() lists the
- * layers that have adapters of experts, in order; the caller frees it.
- * peft_files_warn() counts the tensors that are of no layer mapped so far, and
- * calls peft_warn();
- * peft_files_others(): is any A of another layer than an
- * expert's?
- */
-struct peft_files {
-    struct peft config;
-    struct stdir dir;
-    size_t n_used;
-};
-int peft_files_open(struct peft_files *p, const char *path, struct err *err);
-int64_t *peft_files_layers(const struct peft_files *p, size_t *n);
-int adapter_map_layer(struct expert_adapter *a, struct peft_files *p,
-                      int64_t layer, const struct base *base, struct err *err);
-int peft_files_warn(struct peft_files *p, const struct stdir *base,
-                    const char *under, struct err *err);
-bool peft_files_others(const struct peft_files *p);
-void peft_files_close(struct peft_files *p); /* a zeroed struct is fine */
 
 /* adapter_write_peft() writes DIR/adapter_model.safetensors and
  * DIR/adapter_config.json, whole or not at all, of adapters in order of their

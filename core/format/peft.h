@@ -14,9 +14,10 @@
 #include "core/js.h"
 #include "core/regex.h"
 
-#define PEFT_CONFIG "adapter_config.json"
-#define PEFT_MODEL  "adapter_model.safetensors"
-#define PEFT_ROOT   "base_model.model." /* before a module's name */
+#define PEFT_CONFIG     "adapter_config.json"
+#define PEFT_MODEL      "adapter_model.safetensors"
+#define PEFT_ROOT       "base_model.model."  /* before a module's name */
+#define PEFT_BASE_LAYER ".base_layer.weight" /* after it: what is adapted */
 
 /* rank_pattern or alpha_pattern: a pattern that is only a name, as peft's EVA
  * writes one for each module, is looked up, not matched. */

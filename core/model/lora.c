@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/format/peft.h"
 #include "core/kernel/gemm.h"
@@ -9,8 +10,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/engine.h"
-#include "core/model/lora_peft.h"
-#include "core/model/lora_stack.h"
+#include "core/model/linear_file.h"
 #include "core/model/model.h"
 #include "core/tty.h"
 
@@ -48,16 +48,17 @@ lora_bind(struct model *m, struct adapter *adapter, struct linear *to,
         m->lora_rank = l->a.out;
 }
 
-/* ---- stacked experts ---- */
-
-/* The layer: what was asked for (-1: nothing was), what the file says, or the
- * only one that has experts. */
+/* What a stack is of, and its layer: what was asked for (-1: nothing was), what
+ * the file says, or the only one that has experts. */
 static int
-find_layer(const struct model *m, const struct st *st, int64_t *layer,
-           struct err *err)
+open_stack(struct model *m, struct lora_file *f, int64_t asked, struct err *err)
 {
     const struct config *c = &m->config;
-    int64_t asked = *layer, last = -1, said;
+    struct lora_stack s = { .n_experts = (size_t)c->n_experts,
+                            .hidden = (size_t)c->hidden_size,
+                            .intermediate = (size_t)c->expert_size };
+    const char *path = f->dir.path;
+    int64_t layer = asked >= 0 ? asked : f->layer, last = -1;
     size_t n = 0;
 
     for (int64_t i = 0; i < c->n_layers; i++)
@@ -65,107 +66,166 @@ find_layer(const struct model *m, const struct st *st, int64_t *layer,
             n++;
             last = i;
         }
-    if (lora_stack_layer(st, &said, err) < 0)
-        return -1;
-    if (asked >= 0 && said >= 0 && said != asked)
+    if (asked >= 0 && f->layer >= 0 && f->layer != asked)
         return err_set(
             err, EX_DATAERR,
             "%s: is for layer %lld by its metadata, but @%lld asks for another",
-            st->path, (long long)said, (long long)asked);
-    if (asked < 0 && said < 0 && n > 1)
+            path, (long long)f->layer, (long long)asked);
+    if (layer < 0 && n > 1)
         return err_set(err, EX_DATAERR,
                        "%s: does not say which layer it is for, and %s has %zu "
                        "with experts (--lora FILE@LAYER says it)",
-                       st->path, m->dir.path, n);
-    *layer = asked >= 0 ? asked : said >= 0 ? said : last;
-    if (*layer < 0)
+                       path, m->dir.path, n);
+    layer = layer < 0 ? last : layer;
+    if (layer < 0)
         return err_set(err, EX_DATAERR, "%s: is of experts, but %s has none",
-                       st->path, m->dir.path);
-    if (*layer >= c->n_layers || !c->sparse[*layer])
+                       path, m->dir.path);
+    if (layer >= c->n_layers || !c->sparse[layer])
         return err_set(err, EX_DATAERR,
-                       "%s: is of experts, but layer %lld of %s has none",
-                       st->path, (long long)*layer, m->dir.path);
-    return 0;
+                       "%s: is of experts, but layer %lld of %s has none", path,
+                       (long long)layer, m->dir.path);
+    return lora_file_stack(f, &s, layer, err);
 }
 
-/* An expert's matrix [out, in] of a stack. */
-static struct linear
-matrix_at(const struct st *st, const struct st_tensor *t, size_t expert)
+/* The linear layer of a module that a tensor is of; NULL with 'err' set. */
+static struct linear *
+find_linear(struct model *m, const char *module, const struct stdir_tensor *t,
+            struct err *err)
 {
-    size_t out = t->shape[1], in = t->shape[2];
-    size_t nbytes = out * in * dtype_table[t->dtype].bits / 8;
+    struct linear *l = model_linear(m, module);
 
-    return (struct linear){ .w = (const char *)st_data(st, t) + expert * nbytes,
-                            .dtype = t->dtype,
-                            .out = out,
-                            .in = in };
+    if (!l)
+        err_set(err, EX_DATAERR, "%s: %s is of no linear layer of %s",
+                t->st->path, t->t->name, m->dir.path);
+    return l;
+}
+
+/* PEFT saves the layer itself with the adapter of an lm_head, and loads it in
+ * place of the model's: that must be the same. */
+static int
+check_base(struct model *m, const struct stdir_tensor *t, struct err *err)
+{
+    size_t n = strlen(t->t->name), k = strlen(PEFT_BASE_LAYER);
+    struct linear base, *to;
+    bool same = true;
+    char *module;
+    int rc;
+
+    if (n < k || strcmp(t->t->name + n - k, PEFT_BASE_LAYER) != 0)
+        return 0;
+    module =
+        xstrndup(t->t->name + strlen(PEFT_ROOT), n - k - strlen(PEFT_ROOT));
+    to = find_linear(m, module, t, err);
+    rc = to ? linear_file_bind(&base, t, to->out, to->in, NULL, err) : -1;
+    n = to ? to->out * to->in : 0;
+    if (rc == 0 && base.dtype == to->dtype)
+        same = !memcmp(base.w, to->w, n * dtype_table[to->dtype].bits / 8);
+    else if (rc == 0)
+        for (size_t i = 0; i < n && same; i++)
+            same = dtype_get(base.dtype, base.w, i) ==
+                   dtype_get(to->dtype, to->w, i);
+    if (!same)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: %s is not %s.weight of %s: trained on another model",
+                     t->st->path, t->t->name, module, m->dir.path);
+    free(module);
+    return rc;
 }
 
 static int
-open_stack(struct model *m, struct adapter *adapter, const char *path,
-           int64_t layer, struct err *err)
+bind_all(struct model *m, struct adapter *adapter, struct err *err)
 {
-    struct lora_stack s = { .n_experts = (size_t)m->config.n_experts };
-    struct mlp *experts;
-    const struct st *st;
+    struct lora_file *f = &adapter->file;
 
-    if (stdir_open(&adapter->dir, path, err) || stdir_map(&adapter->dir, err))
-        return -1;
-    st = &adapter->dir.files[0];
-    if (find_layer(m, st, &layer, err))
-        return -1;
-    experts = m->layers[layer].experts;
-    s.hidden = experts->gate.in;
-    s.intermediate = experts->gate.out;
-    if (lora_stack_read(&s, st, err))
-        return -1;
-    if (st->n_tensors != MOE_N_LORA)
-        return err_set(err, EX_DATAERR,
-                       "%s: has %zu tensor%s (expected gate_lora_a to "
-                       "down_lora_b, 6)",
-                       path, st->n_tensors, plural(st->n_tensors));
-    adapter->parts =
-        xcalloc(s.n_experts * MOE_N_LORA / 2, sizeof(*adapter->parts));
-    for (size_t e = 0; e < s.n_experts; e++) {
-        struct linear *const to[] = { &experts[e].gate, &experts[e].up,
-                                      &experts[e].down };
+    adapter->parts = xcalloc(f->n_pairs, sizeof(*adapter->parts));
+    for (size_t i = 0; i < f->n_pairs; i++) {
+        struct lora_pair *p = &f->pairs[i];
+        struct linear *to = find_linear(m, p->module, p->tensor[0], err);
 
-        for (int i = 0; i < MOE_N_LORA / 2; i++)
-            lora_bind(
-                m, adapter, to[i],
-                &(struct lora){ .a = matrix_at(st, s.m[2 * i], e),
-                                .b = matrix_at(st, s.m[2 * i + 1], e),
-                                .scale = (float)(s.alpha / (double)s.rank) });
+        if (!to || lora_pair_fit(f, p, to->out, to->in, err))
+            return -1;
+        lora_bind(
+            m, adapter, to,
+            &(struct lora){ .a = p->a, .b = p->b, .scale = (float)p->scale });
     }
-    return 0;
+    for (size_t i = 0; i < f->dir.n_tensors && !f->is_stack; i++)
+        if (check_base(m, &f->dir.tensors[i], err))
+            return -1;
+    return f->is_stack ? 0 : peft_warn(&f->config, &f->dir, &m->dir, "", err);
 }
 
-/* ---- both ---- */
+/* What a path or a Hub's id, "org/name", says that a model is, [*n]: the last
+ * name, or NAME of the Hub's cache: models--ORG--NAME/snapshots/HASH, 'cache'.
+ */
+static const char *
+model_name(const char *path, size_t *n, bool *cache)
+{
+    const char *hub = strstr(path, "models--");
+    const char *last = hub ? strstr(hub, "/snapshots/") : NULL;
+    size_t end = last ? (size_t)(last - path) : strlen(path), begin;
+
+    *cache = last;
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    for (begin = end; begin > 0 && path[begin - 1] != '/' &&
+                      !(last && !strncmp(path + begin - 2, "--", 2));)
+        begin--;
+    *n = end - begin;
+    return path + begin;
+}
+
+/* Does the adapter name another model than this one as its base?  A directory's
+ * name says which model it is if it has a digit, as all models' names do, or
+ * is one of the Hub's cache. */
+static void
+compare_base(const struct model *m, const struct peft *p)
+{
+    const char *base =
+        json_string_value(json_object_get(p->root, "base_model_name_or_path"));
+    char *path = realpath(m->dir.path, NULL);
+    char *theirs = base ? realpath(base, NULL) : NULL;
+    const char *name, *of;
+    size_t n, n_of;
+    bool cache;
+
+    if (!base || !*base || !path || (theirs && !strcmp(theirs, path)))
+        goto out;
+    of = model_name(base, &n_of, &cache);
+    name = model_name(path, &n, &cache);
+    if ((n != n_of || strncasecmp(name, of, n) != 0) &&
+        (theirs || cache || strcspn(name, "0123456789") < n))
+        err_warn("%s: is of the base %s, but this model is %.*s", p->path, base,
+                 (int)n, name);
+out:
+    free(theirs);
+    free(path);
+}
 
 int
 lora_open(struct model *m, const char *path, struct err *err)
 {
     struct adapter *adapter = xcalloc(1, sizeof(*adapter));
-    char *file = xstrdup(path);
-    int64_t layer = file_cut_layer(&file);
-    int is_dir, rc;
+    struct lora_file *f = &adapter->file;
+    char *name = xstrdup(path);
+    int64_t layer = file_cut_layer(&name);
+    int rc;
 
     adapter->next = m->adapters;
     m->adapters = adapter;
-    peft_enter(&file);
-    is_dir = file_is_dir(file, err);
-    if (is_dir < 0)
-        rc = -1;
-    else if (!is_dir)
-        rc = open_stack(m, adapter, file, layer, err);
-    else if (layer >= 0)
+    peft_enter(&name);
+    rc = lora_file_open(f, name, err);
+    if (rc == 0 && !f->is_stack && layer >= 0)
         rc = err_set(err, TU_USAGE,
                      "--lora %s: the tensors of a directory name their layers, "
                      "@%lld is for files",
                      path, (long long)layer);
-    else
-        rc = lora_peft(m, adapter, file, err);
-    free(file);
+    if (rc == 0 && f->is_stack)
+        rc = open_stack(m, f, layer, err);
+    else if (rc == 0)
+        compare_base(m, &f->config);
+    if (rc == 0)
+        rc = bind_all(m, adapter, err);
+    free(name);
     return rc;
 }
 
@@ -183,8 +243,8 @@ const struct stdir_tensor *
 lora_not_finite(const struct model *m)
 {
     for (const struct adapter *a = m->adapters; a; a = a->next)
-        for (size_t i = 0; i < a->dir.n_tensors; i++) {
-            const struct stdir_tensor *t = &a->dir.tensors[i];
+        for (size_t i = 0; i < a->file.dir.n_tensors; i++) {
+            const struct stdir_tensor *t = &a->file.dir.tensors[i];
             const void *data = st_data(t->st, t->t);
             size_t n = t->t->nbytes * 8 / dtype_table[t->t->dtype].bits;
 
@@ -203,7 +263,7 @@ lora_close(struct model *m)
 
         m->adapters = a->next;
         free(a->parts);
-        stdir_close(&a->dir);
+        lora_file_close(&a->file);
         free(a);
     }
 }

@@ -10,6 +10,7 @@
 #include "core/err.h"
 #include "core/format/stdir.h"
 #include "core/model/linear.h"
+#include "core/model/lora_file.h"
 
 struct model;
 
@@ -22,7 +23,7 @@ struct lora {
 
 /* An open adapter.  Parts stay where they are: layers point at them. */
 struct adapter {
-    struct stdir dir;
+    struct lora_file file;
     struct lora *parts; /* [n_parts] */
     size_t n_parts;
     struct adapter *next;

@@ -32,6 +32,19 @@ const char *names_root(const struct stdir *dir);
 const struct stdir_tensor *names_tensor(const struct stdir *dir,
                                         const char *name, const char *word);
 
+/*
+ * names_expert() takes the name of an expert's tensor apart, or of the stack of
+ * all: PREFIX, the expert's number and a dot where it has one, and the tail
+ * that is asked for, "gate_proj.weight".  False: it has another tail.
+ */
+struct expert_name {
+    size_t prefix_n; /* bytes */
+    int64_t layer;   /* N of the last "layers.N." of the prefix; -1: none */
+    int64_t expert;  /* -1: none */
+};
+bool names_expert(struct expert_name *name, const struct st_tensor *t,
+                  const char *tail);
+
 /* names_match(): does the pattern, as fnmatch(3) has it, match the name, with
  * or without its "model."? */
 bool names_match(const char *glob, const char *name);

@@ -1,0 +1,74 @@
+/*
+ * Adapters on disk, as pairs of matrices, each of a linear layer: PEFT's
+ * directories of adapter_config.json and adapter_model.safetensors, and stacked
+ * files, which have one layer's experts in six matrices, gate_lora_a ..
+ * down_lora_b, with sizes in __metadata__.
+ * Source: Hugging Face peft 0.17, LoraConfig and save_pretrained();
+ * man/moe-sft.5.
+ */
+#ifndef CORE_MODEL_LORA_FILE_H
+#define CORE_MODEL_LORA_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/err.h"
+#include "core/format/peft.h"
+#include "core/format/stdir.h"
+#include "core/model/linear.h"
+#include "core/model/names.h"
+
+#define LORA_N_PROJECTIONS 3 /* of an expert: gate, up, down */
+
+struct lora_pair {
+    char *module;          /* "model.layers.0.self_attn.q_proj" */
+    struct expert_name of; /* of.expert -1: of no expert.  Of A's name */
+    int projection;        /* of an expert */
+    const struct stdir_tensor *tensor[2]; /* A's and B's */
+    /* from lora_pair_fit() on, else zeroed: y += scale b (a x), scale = alpha /
+     * a.out */
+    struct linear a, b; /* [rank, in], [out, rank], mapped */
+    double scale, alpha;
+};
+
+struct lora_file {
+    struct stdir dir;        /* mapped */
+    struct peft config;      /* of a PEFT directory */
+    bool is_stack;           /* a stacked file */
+    int64_t layer;           /* of a stack, by its metadata; -1: not said */
+    struct lora_pair *pairs; /* [n_pairs] in the order of the files; a stack's:
+                              * by expert, then gate, up, down */
+    size_t n_pairs;
+};
+
+/*
+ * lora_file_open() opens either form, and lists a PEFT directory's pairs.
+ * -1 with 'err' set, as stdir_open() and peft_open() do; EX_DATAERR for a
+ * tensor that is neither half of a pair nor a base_layer, for half a pair, and
+ * for a directory without tensors.
+ * Owner: the caller, until lora_file_close(), after an error, too.
+ */
+int lora_file_open(struct lora_file *f, const char *path, struct err *err);
+void lora_file_close(struct lora_file *f); /* a zeroed struct is fine */
+
+/* What experts a stack is of: 0 is whatever the file has. */
+struct lora_stack {
+    size_t n_experts, hidden, intermediate;
+    size_t rank;  /* the file's */
+    double alpha; /* the file's, finite as F32, too */
+};
+
+/* lora_file_stack() lists a stack's pairs as those of a layer, -1 is of none;
+ * 's' is what it has to fit, and gets what the file has.  -1 with 'err' set
+ * (EX_DATAERR). */
+int lora_file_stack(struct lora_file *f, struct lora_stack *s, int64_t layer,
+                    struct err *err);
+
+/* lora_pair_fit() checks that PEFT takes a pair's module, and that the pair
+ * fits a linear layer [out, in], with the rank that the configuration says.
+ * -1 with 'err' set (EX_DATAERR). */
+int lora_pair_fit(const struct lora_file *f, struct lora_pair *pair, size_t out,
+                  size_t in, struct err *err);
+
+#endif
