@@ -189,7 +189,7 @@ check_main(const struct cmd *cmd, struct err *err)
     enum moe_mode mode;
     int rc = -1;
 
-    if (cmd->tune->model || cmd->tune->data)
+    if (cmd->tune.model || cmd->tune.data)
         return check_model(cmd, err);
     if (!cmd->base || !cmd->lora || !cmd->input)
         return err_set(err, TU_USAGE,

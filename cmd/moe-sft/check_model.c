@@ -72,7 +72,7 @@ fill_b(struct model_check *c)
     for (size_t i = 1; i < lm->n_tensors; i += 2)
         for (size_t k = 0; k < lm->tensors[i].rows * lm->tensors[i].cols; k++)
             c->values[lm->tensors[i].first + k] =
-                (float)((2 * rng_f64(c->t.cmd.seed, UINT64_MAX - i, k) - 1) *
+                (float)((2 * rng_f64(c->t.o.seed, UINT64_MAX - i, k) - 1) *
                         bound);
 }
 
@@ -117,7 +117,7 @@ loss_of(void *ctx, double *loss, struct err *err)
     *loss /= (double)c->n_targets;
     if (isfinite(*loss))
         return 0;
-    return err_set(err, SFT_NOT_FINITE, "%s: the loss is %s", c->t.t.data,
+    return err_set(err, SFT_NOT_FINITE, "%s: the loss is %s", c->t.o.tune.data,
                    isnan(*loss) ? "NaN" : "infinite");
 }
 
@@ -126,26 +126,26 @@ static int
 open_gradient(struct model_check *c, struct err *err)
 {
     struct lm *lm = c->t.lm;
-    uint64_t each = c->t.t.batch;
+    uint64_t each = c->t.o.tune.batch;
     double sum;
 
     c->n_seqs = c->t.windows.n < each ? c->t.windows.n : (size_t)each;
     c->n_targets = lm_n_targets(c->t.windows.seqs, c->n_seqs);
     if (c->n_targets == 0)
         return err_set(err, EX_DATAERR,
-                       "%s: no target in the first %zu sequence%s", c->t.t.data,
-                       c->n_seqs, plural(c->n_seqs));
+                       "%s: no target in the first %zu sequence%s",
+                       c->t.o.tune.data, c->n_seqs, plural(c->n_seqs));
     c->values = mem_try(lm->n_params, sizeof(float), "the adapter", err);
     c->grads = mem_try(lm->n_params, sizeof(float), "the gradients", err);
     if (!c->values || !c->grads)
         return -1;
     lm_start(lm, c->values);
-    if (!c->t.t.init)
+    if (!c->t.o.tune.init)
         fill_b(c);
     if (lm_prepare(lm, c->values, err) < 0)
         return -1;
-    if (c->t.cmd.grads) {
-        if (read_grads(c, c->t.cmd.grads, err) < 0)
+    if (c->t.o.grads) {
+        if (read_grads(c, c->t.o.grads, err) < 0)
             return -1;
     } else {
         if (lm_grad(lm, c->t.windows.seqs, c->n_seqs, &sum, err) < 0)
@@ -161,12 +161,12 @@ open_gradient(struct model_check *c, struct err *err)
         return err_set(err, EX_DATAERR,
                        "%s: the loss is %.3g: too small for differences of it "
                        "(expected %g or more)",
-                       c->t.t.data, sum, LEAST_LOSS);
+                       c->t.o.tune.data, sum, LEAST_LOSS);
     c->unit = fmax(LEAST_UNIT * grad_norm(c->grads, lm->n_params, c->t.par) /
                        sqrt((double)lm->n_tensors),
                    ROUNDING_UNIT * fabs(sum) /
                        grad_norm(c->values, lm->n_params, c->t.par));
-    return difference_noise(&c->loss, c->t.cmd.seed, err);
+    return difference_noise(&c->loss, c->t.o.seed, err);
 }
 
 /* ---- a tensor ---- */
@@ -183,7 +183,7 @@ set_direction(const struct model_check *c, const struct check_row *row,
         if (which == ALONG_GRADIENT && row->norm > 0)
             direction[i] = (double)grad[i] / row->norm;
         else
-            direction[i] = rng_u64(c->t.cmd.seed, stream, i) & 1 ? one : -one;
+            direction[i] = rng_u64(c->t.o.seed, stream, i) & 1 ? one : -one;
 }
 
 /* 0 of 0 is no difference; anything else of 0 is infinite. */
@@ -307,7 +307,7 @@ compare(const void *a, const void *b)
 static int
 put_table(struct model_check *c, struct err *err)
 {
-    const struct cmd *cmd = &c->t.cmd;
+    const struct cmd *cmd = &c->t.o;
     struct str text = { 0 };
     int rc;
 
@@ -336,9 +336,9 @@ run_check(struct model_check *c, struct err *err)
 
     if (open_gradient(c, err) < 0)
         return -1;
-    draw_rows(c, (size_t)c->t.cmd.samples);
+    draw_rows(c, (size_t)c->t.o.samples);
     progress.total = c->n;
-    progress.quiet = opt_given(c->t.cmd.line, "quiet") > 0;
+    progress.quiet = opt_given(c->t.o.line, "quiet") > 0;
     progress_start(&progress);
     for (size_t i = 0; i < c->n; i++) {
         if (check_tensor(c, &c->rows[i], err) < 0) {
@@ -362,27 +362,26 @@ check_model(const struct cmd *cmd, struct err *err)
 {
     struct model_check *c;
     struct cmd tune = *cmd;
-    struct tune_options options = *cmd->tune;
+    const struct tune_options *o = &tune.tune;
     int rc;
 
     if (cmd->base)
         return err_set(err, TU_USAGE, "-b is a layer's experts', -m a model");
-    if (!options.model || !options.data)
+    if (!o->model || !o->data)
         return err_set(err, TU_USAGE, "check: -%c is missing",
-                       options.model ? 'd' : 'm');
-    if (cmd->grads && !options.init)
+                       o->model ? 'd' : 'm');
+    if (cmd->grads && !o->init)
         return err_set(err, TU_USAGE,
                        "--grads are those of an adapter: --init is missing");
     if (cmd->samples == 0)
         return err_set(err, TU_USAGE, "--samples 0 is for a layer's experts");
     if (can_write(cmd, cmd->output, err) < 0)
         return -1;
-    options.compute = COMPUTE_F32;
-    tune.tune = &options;
+    tune.tune.compute = COMPUTE_F32;
     tune.output = NULL; /* tune's is a directory */
     c = xcalloc(1, sizeof(*c));
     rc = tune_open(&c->t, &tune, NULL, err);
-    c->t.cmd.output = cmd->output;
+    c->t.o.output = cmd->output;
     if (rc == 0)
         rc = run_check(c, err);
     tune_close(&c->t);

@@ -70,12 +70,12 @@ int
 data_open(struct data *d, const struct cmd *cmd, const struct base *base,
           struct par *par, struct err *err)
 {
-    const char *input = cmd->input, *target = cmd->train->target;
+    const char *input = cmd->input, *target = cmd->train.target;
 
     *d = (struct data){
         .cmd = cmd,
         .base = base,
-        .order = { .seed = cmd->seed, .shuffle = cmd->train->shuffle },
+        .order = { .seed = cmd->seed, .shuffle = cmd->train.shuffle },
     };
     if (gemm_open(&d->gemm, par, err) < 0)
         return -1;

@@ -1,5 +1,6 @@
 /* moe-sft: the command line. */
 #include <limits.h>
+#include <string.h>
 
 #include "cmd/moe-sft/layers.h"
 #include "cmd/moe-sft/run.h"
@@ -10,18 +11,10 @@
 #include "core/sig.h"
 #include "core/tool.h"
 
-/* Where options go. */
-struct all {
-    struct cmd cmd;
-    struct train_options train;
-    struct tune_options tune;
-    struct opt_list loras; /* -l */
-};
-
 static int
 set_betas(void *to, const char *arg, struct err *err)
 {
-    struct train_options *o = &((struct all *)to)->train;
+    struct train_options *o = &((struct cmd *)to)->train;
     double betas[2];
     int n = opt_f64_list("--betas", arg, 0, 1, betas, 2, err);
 
@@ -37,23 +30,23 @@ set_betas(void *to, const char *arg, struct err *err)
     return 0;
 }
 
-#define OPT_INTO struct all
+#define OPT_INTO struct cmd
 static const struct opt opts[] = {
     { 'b', "base", "BASE",
       "info init! forward! backward! merge! convert quantize! train! check "
       "tune",
-      OPT_TEXT(cmd.base),
+      OPT_TEXT(base),
       "frozen weights: stacked safetensors, or a model directory; tune: of "
       "experts, bf16 or int8" },
     { 'l', "lora", "LORA",
       "info forward! backward! merge! convert! train! check",
-      OPT_LIST(loras, SIZE_MAX),
+      OPT_LIST(lora_args, SIZE_MAX),
       "the adapter: safetensors, or a PEFT directory; merge, convert: a list" },
-    { 'i', "input", "BATCH", "info forward! train check", OPT_TEXT(cmd.input),
+    { 'i', "input", "BATCH", "info forward! train check", OPT_TEXT(input),
       "input, expert_ids, weights; - is stdin; train: x, with --target" },
-    { 'c', "cache", "FILE", "forward backward!", OPT_TEXT(cmd.cache),
+    { 'c', "cache", "FILE", "forward backward!", OPT_TEXT(cache),
       "what backward needs from a forward" },
-    { 'g', "grad", "BATCH", "backward!", OPT_TEXT(cmd.grad),
+    { 'g', "grad", "BATCH", "backward!", OPT_TEXT(grad),
       "safetensors with grad_output" },
     { 'm', "model", "MODEL", "tune! check", OPT_TEXT(tune.model),
       "a Hugging Face directory" },
@@ -62,52 +55,50 @@ static const struct opt opts[] = {
     { 'o', "output", "FILE",
       "info init! forward! backward! train! tune check merge! convert! "
       "quantize! bench",
-      OPT_TEXT(cmd.output),
+      OPT_TEXT(output),
       "write there, whole or not at all; train, tune: a directory" },
     { 0, "layer", "N",
       "info init forward backward merge convert quantize train check",
-      OPT_I64(cmd.layer, 0, INT_MAX),
+      OPT_I64(layer, 0, INT_MAX),
       "of a model or PEFT directory (default: the only one)" },
     { 0, "mode", "bf16|int8", "info forward backward bench train check",
-      OPT_WORD(cmd.mode, MOE_BF16),
+      OPT_WORD(mode, MOE_BF16),
       "arithmetic (default: the weights'; backward: the cache's)" },
     { 'j', "threads", "N",
       "info forward backward merge quantize bench train tune check",
-      OPT_INT(cmd.n_threads, 1, 1024),
-      "threads (default: CPUs of this process)" },
+      OPT_INT(n_threads, 1, 1024), "threads (default: CPUs of this process)" },
     { 0, "tp", "N", "info forward backward bench train check",
-      OPT_I64(cmd.n_parts, 1, 1024), "tensor parallelism over N parts" },
-    { 0, "strict-ids", NULL, "forward train", OPT_FLAG(cmd.strict_ids),
+      OPT_I64(n_parts, 1, 1024), "tensor parallelism over N parts" },
+    { 0, "strict-ids", NULL, "forward train", OPT_FLAG(strict_ids),
       "an id that names no expert is an error, not a skip" },
-    { 0, "grads", "TYPE|FILE", "backward tune check", OPT_TEXT(cmd.grads),
+    { 0, "grads", "TYPE|FILE", "backward tune check", OPT_TEXT(grads),
       "gradients' type, f32 or bf16 (default f32); tune: write step 1's to "
       "FILE; check: compare these" },
-    { 0, "rank", "R", "info init bench tune check",
-      OPT_I64(cmd.rank, 1, INT_MAX),
+    { 0, "rank", "R", "info init bench tune check", OPT_I64(rank, 1, INT_MAX),
       "of the adapter (default 8; for bench, tune, check 16)" },
-    { 0, "alpha", "A", "init tune check", OPT_F64(cmd.alpha, -1e30, 1e30),
+    { 0, "alpha", "A", "init tune check", OPT_F64(alpha, -1e30, 1e30),
       "the adapter is scaled by A / rank (default 32; tune, check: 2 R)" },
     { 0, "seed", "S", "init bench train tune check",
-      OPT_U64(cmd.seed, 0, UINT64_MAX), "of random numbers" },
-    { 0, "stacked", NULL, "merge", OPT_FLAG(cmd.stacked),
+      OPT_U64(seed, 0, UINT64_MAX), "of random numbers" },
+    { 0, "stacked", NULL, "merge", OPT_FLAG(stacked),
       "a directory's layer as gate_proj, up_proj, down_proj" },
-    { 0, "top-k", "K", "info bench", OPT_I64(cmd.top_k, 1, INT_MAX),
+    { 0, "top-k", "K", "info bench", OPT_I64(top_k, 1, INT_MAX),
       "experts of a token (default: the batch's, the model's, or 2)" },
-    { 0, "length", "N", "info bench train", OPT_I64(cmd.length, 1, 1 << 30),
+    { 0, "length", "N", "info bench train", OPT_I64(length, 1, 1 << 30),
       "tokens of a batch (default: the batch's, or 512)" },
-    { 0, "depth", "N", "info", OPT_I64(cmd.depth, 1, INT_MAX),
+    { 0, "depth", "N", "info", OPT_I64(depth, 1, INT_MAX),
       "saved forwards (default 1)" },
-    { 0, "experts", "N", "info bench", OPT_I64(cmd.n_experts, 1, INT_MAX),
+    { 0, "experts", "N", "info bench", OPT_I64(n_experts, 1, INT_MAX),
       "without -b (default 8)" },
-    { 0, "hidden", "N", "info bench", OPT_I64(cmd.hidden, 1, INT_MAX),
+    { 0, "hidden", "N", "info bench", OPT_I64(hidden, 1, INT_MAX),
       "without -b (default 2048)" },
-    { 0, "intermediate", "N", "info bench",
-      OPT_I64(cmd.intermediate, 1, INT_MAX), "without -b (default 1408)" },
-    { 0, "rounds", "N", "bench", OPT_I64(cmd.rounds, 1, 10000),
+    { 0, "intermediate", "N", "info bench", OPT_I64(intermediate, 1, INT_MAX),
+      "without -b (default 1408)" },
+    { 0, "rounds", "N", "bench", OPT_I64(rounds, 1, 10000),
       "rounds; prints their median (default 7)" },
-    { 0, "json", NULL, "info quantize bench", OPT_FLAG(cmd.json),
+    { 0, "json", NULL, "info quantize bench", OPT_FLAG(json),
       "JSON instead of TSV" },
-    { 0, "samples", "N", "check", OPT_I64(cmd.samples, 0, 1 << 20),
+    { 0, "samples", "N", "check", OPT_I64(samples, 0, 1 << 20),
       "elements of each tensor to check; of a model: tensors of each kind "
       "(default 8)" },
     { 'n', "steps", "N", "train tune", OPT_U64(train.steps, 1, 1 << 30),
@@ -176,11 +167,10 @@ static const struct opt opts[] = {
       "the loss on stdout, in characters, at the end" },
     TOOL_DEADLINE("train tune", ""),
     { 0, "if-missing", NULL, "init forward backward merge convert quantize",
-      OPT_FLAG(cmd.if_missing),
-      "succeed without writing if sound outputs exist" },
-    { 'f', "force", NULL, NULL, OPT_CONST(cmd.out_flags, OUT_FORCE),
+      OPT_FLAG(if_missing), "succeed without writing if sound outputs exist" },
+    { 'f', "force", NULL, NULL, OPT_CONST(out_flags, OUT_FORCE),
       "replace existing outputs" },
-    { 'v', "verbose", NULL, NULL, OPT_FLAG(cmd.verbose),
+    { 'v', "verbose", NULL, NULL, OPT_FLAG(verbose),
       "skipped ids and set-up on stderr" },
     { 'q', "quiet", NULL, NULL, OPT_NOTHING, "no warnings" },
     { 0 },
@@ -205,8 +195,12 @@ static const struct opt_rule rules[] = {
     { 0 },
 };
 
-static const struct all defaults = {
-    .cmd = { .layer = -1, .mode = -1, .n_parts = 1, .alpha = 32, .samples = 8 },
+static const struct cmd defaults = {
+    .layer = -1,
+    .mode = -1,
+    .n_parts = 1,
+    .alpha = 32,
+    .samples = 8,
     .train = { .lr = 1e-4,
                .beta1 = 0.9,
                .beta2 = 0.999,
@@ -273,45 +267,44 @@ TOOL_MAINS(mains, verbs);
 int
 main(int argc, char **argv)
 {
-    struct all all = defaults;
-    struct cmd *cmd = &all.cmd;
-    const struct opt_list *loras = &all.loras; /* several for some verbs */
+    struct cmd cmd = defaults;
+    const struct opt_list *loras = &cmd.lora_args; /* several for some verbs */
     int (*run)(const struct cmd *, struct err *);
     struct opt_line line;
     struct err err = { 0 };
     int status = 0;
     char *path;
 
-    cmd->train = &all.train;
-    cmd->tune = &all.tune;
-    cmd->line = &line;
-    tool_parse(&line, &tool, argc, argv, &all);
+    cmd.line = &line;
+    tool_parse(&line, &tool, argc, argv, &cmd);
     run = mains[line.verb];
-    cmd->args = line.args;
-    cmd->n_args = line.n_args;
-    if (cmd->n_args && run != train_main)
+    cmd.args = line.args;
+    cmd.n_args = line.n_args;
+    if (cmd.n_args && run != train_main)
         die_usage("%s: \"%s\": files are named by options",
-                  verbs[line.verb].name, cmd->args[0]);
+                  verbs[line.verb].name, cmd.args[0]);
     if (run == merge_main || run == convert_main) {
         for (size_t i = 0; i < loras->n; i++)
-            if (lora_add(cmd, loras->item[i], &err) < 0)
+            if (lora_add(&cmd, loras->item[i], &err) < 0)
                 die_err(&err);
     } else if (loras->n > 1) {
         die_usage("-l is given %zu times", loras->n);
     } else if (loras->n) {
         path = xstrdup(loras->item[0]);
         peft_enter(&path);
-        cmd->lora = path;
+        cmd.lora = path;
     }
+    if (cmd.train.log && !strcmp(cmd.train.log, "-"))
+        cmd.train.log = NULL;
     if (cpu_check(&err) < 0)
         die_err(&err);
     sig_install(true);
-    if (cmd->if_missing)
+    if (cmd.if_missing)
         status =
-            outputs_exist(cmd, run == forward_main ? cmd->cache : NULL, &err);
+            outputs_exist(&cmd, run == forward_main ? cmd.cache : NULL, &err);
     if (status > 0)
         tool_end(0);
-    if (status < 0 || (status = run(cmd, &err)) < 0)
+    if (status < 0 || (status = run(&cmd, &err)) < 0)
         die_err(&err);
     tool_end(status);
 }

@@ -197,7 +197,7 @@ open_dir(struct train *t, struct err *err)
 static int
 train_open(struct train *t, const struct cmd *cmd, struct err *err)
 {
-    const struct train_options *o = cmd->train;
+    const struct train_options *o = &cmd->train;
     uint64_t total = o->total ? o->total : o->steps;
 
     *t = (struct train){ .cmd = cmd, .o = o, .lock = -1, .log.fd = -1 };
@@ -508,8 +508,6 @@ train_main(const struct cmd *cmd, struct err *err)
     struct train *t;
     int rc;
 
-    if (cmd->train->log && !strcmp(cmd->train->log, "-"))
-        cmd->train->log = NULL;
     if (train_check(cmd, err) < 0)
         return -1;
     sig_install(false);

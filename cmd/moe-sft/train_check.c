@@ -58,7 +58,7 @@ check_output(const char *path, struct err *err)
 int
 train_check(const struct cmd *cmd, struct err *err)
 {
-    const struct train_options *o = cmd->train;
+    const struct train_options *o = &cmd->train;
     bool stream = train_is_stream(cmd);
 
     if (cmd->length && !cmd->input)

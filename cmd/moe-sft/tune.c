@@ -36,7 +36,7 @@ digest_base(struct tune *t, struct err *err)
     const struct stdir *dir = &t->lm->model->dir;
     struct hash *hash = hash_new(HASH_XXH3);
     struct str config = { 0 };
-    int rc = config_file_text(&config, t->t.model, err);
+    int rc = config_file_text(&config, t->o.tune.model, err);
 
     if (rc == 0)
         hash_add(hash, config.s, config.n);
@@ -90,19 +90,19 @@ check_shared(const char *path, int n_ranks, struct err *err)
 static int
 check_command(const struct cmd *cmd, int n_ranks, struct err *err)
 {
-    if (!cmd->output && !cmd->grads && !cmd->tune->dry_run)
+    if (!cmd->output && !cmd->grads && !cmd->tune.dry_run)
         return err_set(err, TU_USAGE, "tune: -o is missing");
     if (cmd->output && cmd->grads)
         return err_set(err, TU_USAGE,
                        "--grads trains nothing: -o does not go with it");
     if (cmd->grads && !strcmp(cmd->grads, "-"))
         return err_set(err, TU_USAGE, "--grads needs a file name, not -");
-    if (cmd->tune->eval && !strcmp(cmd->tune->data, "-") &&
-        !strcmp(cmd->tune->eval, "-"))
+    if (cmd->tune.eval && !strcmp(cmd->tune.data, "-") &&
+        !strcmp(cmd->tune.eval, "-"))
         return err_set(err, TU_USAGE, "--data and --eval are both -");
     if (n_ranks > 1 &&
-        (check_shared(cmd->tune->data, n_ranks, err) < 0 ||
-         (cmd->tune->eval && check_shared(cmd->tune->eval, n_ranks, err) < 0)))
+        (check_shared(cmd->tune.data, n_ranks, err) < 0 ||
+         (cmd->tune.eval && check_shared(cmd->tune.eval, n_ranks, err) < 0)))
         return -1;
     return can_write(cmd, cmd->grads, err);
 }
@@ -123,21 +123,19 @@ open_options(struct tune *t, const struct cmd *cmd, struct err *err)
 {
     bool resumed;
 
-    t->cmd = *cmd;
-    t->o = *cmd->train;
-    t->t = *cmd->tune;
+    t->o = *cmd;
     if (ranks_self(t->ranks) > 0) {
-        t->cmd.verbose = false;
-        t->t.log_every = 0;
+        t->o.verbose = false;
+        t->o.tune.log_every = 0;
     }
     if (cmd->output) {
         tune_dir_paths(t);
-        if (check_name("--eval", t->t.eval, err) < 0 ||
-            check_name("--svg", t->o.svg, err) < 0 ||
+        if (check_name("--eval", t->o.tune.eval, err) < 0 ||
+            check_name("--svg", t->o.train.svg, err) < 0 ||
             tune_dir_check(t, err) < 0)
             return -1;
     }
-    resumed = t->o.resume && !file_missing(t->state_path.s);
+    resumed = t->o.train.resume && !file_missing(t->state_path.s);
     return tune_settle(t, resumed ? t->state_path.s : NULL, err);
 }
 
@@ -150,22 +148,23 @@ data_name(const char *path)
 static int
 open_data(struct tune *t, struct err *err)
 {
-    if (config_load(&t->config, t->t.model, err) < 0)
+    if (config_load(&t->config, t->o.tune.model, err) < 0)
         return -1;
-    t->text = (struct tune_text){ .dir = t->t.model,
+    t->text = (struct tune_text){ .dir = t->o.tune.model,
                                   .config = &t->config,
-                                  .chat = t->t.chat };
-    if (tune_data_open(&t->data, t->t.data, &t->text, (size_t)t->t.ctx, err) <
-        0)
+                                  .chat = t->o.tune.chat };
+    if (tune_data_open(&t->data, t->o.tune.data, &t->text,
+                       (size_t)t->o.tune.ctx, err) < 0)
         return -1;
-    tune_windows_open(&t->windows, &t->data, (size_t)t->t.ctx, t->t.pack);
-    if (!t->t.eval)
+    tune_windows_open(&t->windows, &t->data, (size_t)t->o.tune.ctx,
+                      t->o.tune.pack);
+    if (!t->o.tune.eval)
         return 0;
-    if (tune_data_open(&t->eval_data, t->t.eval, &t->text, (size_t)t->t.ctx,
-                       err) < 0) {
+    if (tune_data_open(&t->eval_data, t->o.tune.eval, &t->text,
+                       (size_t)t->o.tune.ctx, err) < 0) {
         struct err cause = *err;
 
-        if (cause.status == EX_NOINPUT && !opt_given(t->cmd.line, "eval"))
+        if (cause.status == EX_NOINPUT && !opt_given(t->o.line, "eval"))
             err_set(err, cause.status,
                     "%s: its --eval: %s (--eval says where it is now)",
                     t->state_path.s, cause.what);
@@ -174,9 +173,9 @@ open_data(struct tune *t, struct err *err)
     if (t->eval_data.n_targets == 0)
         return err_set(err, EX_DATAERR,
                        "%s: no example has a target, so there is no loss on it",
-                       data_name(t->t.eval));
-    tune_windows_open(&t->eval_windows, &t->eval_data, (size_t)t->t.ctx,
-                      t->t.pack);
+                       data_name(t->o.tune.eval));
+    tune_windows_open(&t->eval_windows, &t->eval_data, (size_t)t->o.tune.ctx,
+                      t->o.tune.pack);
     return 0;
 }
 
@@ -185,18 +184,18 @@ open_steps(struct tune *t, struct err *err)
 {
     uint64_t n = t->windows.n, each;
 
-    if (__builtin_mul_overflow(t->t.batch, t->o.accumulate, &each))
+    if (__builtin_mul_overflow(t->o.tune.batch, t->o.train.accumulate, &each))
         return err_set(err, TU_USAGE, "--batch times --accumulate is too much");
     t->per_epoch = (n - 1) / each + 1;
-    if (t->o.steps)
-        t->total = t->o.steps;
-    else if (__builtin_mul_overflow(t->t.epochs ? t->t.epochs : 1, t->per_epoch,
-                                    &t->total) ||
+    if (t->o.train.steps)
+        t->total = t->o.train.steps;
+    else if (__builtin_mul_overflow(t->o.tune.epochs ? t->o.tune.epochs : 1,
+                                    t->per_epoch, &t->total) ||
              t->total > TUNE_MAX_STEPS)
         return err_set(err, TU_USAGE, "--epochs is too much");
-    t->schedule = train_schedule(&t->o, t->total);
-    t->order =
-        (struct train_order){ .seed = t->cmd.seed, .shuffle = t->o.shuffle };
+    t->schedule = train_schedule(&t->o.train, t->total);
+    t->order = (struct train_order){ .seed = t->o.seed,
+                                     .shuffle = t->o.train.shuffle };
     t->step = xcalloc((size_t)(each < n ? each : n), sizeof(*t->step));
     return 0;
 }
@@ -211,7 +210,7 @@ check_rank(const struct tune *t, struct err *err)
     for (size_t i = 0; i + 1 < lm->n_tensors; i += 2)
         most =
             larger(most, smaller(lm->tensors[i].cols, lm->tensors[i + 1].rows));
-    if (!opt_given(t->cmd.line, "rank") || lm->lora.rank <= most)
+    if (!opt_given(t->o.line, "rank") || lm->lora.rank <= most)
         return 0;
     return err_set(err, TU_USAGE,
                    "--rank %zu: the largest matrix that gets an adapter has "
@@ -222,15 +221,16 @@ check_rank(const struct tune *t, struct err *err)
 static int
 open_lm(struct tune *t, struct err *err)
 {
-    uint64_t each = t->t.batch * t->o.accumulate; /* sequences of a step */
+    uint64_t each =
+        t->o.tune.batch * t->o.train.accumulate; /* sequences of a step */
     struct lm_options options = {
         .lora = t->lora,
-        .seed = t->cmd.seed,
-        .init = t->t.init,
-        .compute = t->t.compute,
-        .int8 = t->t.int8,
+        .seed = t->o.seed,
+        .init = t->o.tune.init,
+        .compute = t->o.tune.compute,
+        .int8 = t->o.tune.int8,
         .max_tokens = larger(t->data.longest, t->eval_data.longest),
-        .n_slices = (size_t)(t->t.slices < each ? t->t.slices : each),
+        .n_slices = (size_t)(t->o.tune.slices < each ? t->o.tune.slices : each),
         .ranks = t->ranks,
     };
 
@@ -240,7 +240,7 @@ open_lm(struct tune *t, struct err *err)
                  "do (see --slices, --batch)",
                  ranks_count(t->ranks), options.n_slices,
                  plural(options.n_slices));
-    if (lm_open(&t->lm, t->t.model, &options, t->par, err) < 0)
+    if (lm_open(&t->lm, t->o.tune.model, &options, t->par, err) < 0)
         return -1;
     return check_rank(t, err);
 }
@@ -254,7 +254,7 @@ open_adapter(struct tune *t, struct err *err)
     t->adamw = (struct adamw){ .beta1 = 0.9,
                                .beta2 = 0.999,
                                .eps = 1e-8,
-                               .weight_decay = t->o.weight_decay };
+                               .weight_decay = t->o.train.weight_decay };
     if (adamw_open(&t->adamw, lm->n_params, err) < 0)
         return -1;
     lm_start(lm, t->adamw.master);
@@ -275,7 +275,7 @@ open_state(struct tune *t, struct err *err)
                                                .shape = { lm->tensors[i].rows,
                                                           lm->tensors[i].cols },
                                                .n_dims = 2 };
-    if (t->t.compute == COMPUTE_BF16)
+    if (t->o.tune.compute == COMPUTE_BF16)
         str_addf(&t->arithmetic, "%s, %s", isa_name(cpu_isa()),
                  attention_takes_bf16(&lm->model->config) ? "bf16 attention, "
                                                           : "");
@@ -284,13 +284,13 @@ open_state(struct tune *t, struct err *err)
                                      .table = &train_step_table,
                                      .format = "moe-sft tune state 2",
                                      .arithmetic = t->arithmetic.s,
-                                     .any_isa = t->o.any_isa,
+                                     .any_isa = t->o.train.any_isa,
                                      .tensors = t->tensors,
                                      .n_tensors = lm->n_tensors,
                                      .adamw = &t->adamw };
     if (digest_base(t, err) < 0)
         return -1;
-    if (t->t.init)
+    if (t->o.tune.init)
         digest_init(t);
     tune_set_settings(t);
     return 0;
@@ -304,12 +304,12 @@ open_run(struct tune *t, struct err *err)
     if (ranks_agree(t->ranks, tune_dir_open(t, err), err) < 0 ||
         tune_same(t, err) < 0)
         return -1;
-    if (t->cmd.verbose)
+    if (t->o.verbose)
         tool_say("%s, %s, %d process%s, %d thread%s; %zu parameter%s; from "
                  "step %llu on",
                  tool_host(), isa_name(cpu_isa()), ranks_count(t->ranks),
-                 ranks_count(t->ranks) == 1 ? "" : "es", t->cmd.n_threads,
-                 plural(t->cmd.n_threads), lm->n_params, plural(lm->n_params),
+                 ranks_count(t->ranks) == 1 ? "" : "es", t->o.n_threads,
+                 plural(t->o.n_threads), lm->n_params, plural(lm->n_params),
                  (unsigned long long)t->state.step);
     return 0;
 }
@@ -330,9 +330,9 @@ static int
 tune(struct tune *t, const struct cmd *cmd, struct ranks *ranks,
      struct err *err)
 {
-    const char *what = cmd->tune->dry_run ? "run\t--dry-run\n"
-                       : cmd->grads       ? "run\t--grads\n"
-                                          : "run\tsteps\n";
+    const char *what = cmd->tune.dry_run ? "run\t--dry-run\n"
+                       : cmd->grads      ? "run\t--grads\n"
+                                         : "run\tsteps\n";
     int rc;
 
     if (ranks_agree(ranks, tune_open(t, cmd, ranks, err), err) < 0 ||
@@ -340,8 +340,8 @@ tune(struct tune *t, const struct cmd *cmd, struct ranks *ranks,
         return -1;
     if (t->data.n_targets == 0)
         err_warn("%s: no example has a target: nothing is learned from it",
-                 data_name(t->t.data));
-    if (t->t.dry_run)
+                 data_name(t->o.tune.data));
+    if (t->o.tune.dry_run)
         return tune_print(t, err);
     rc = open_adapter(t, err);
     if (rc == 0)

@@ -25,10 +25,8 @@
 #define TUNE_MAX_STEPS UINT64_C(1000000000000000)
 
 struct tune {
-    struct cmd cmd; /* the command line, completed by the state of the run that
-                     * is resumed */
-    struct train_options o;
-    struct tune_options t;
+    struct cmd o; /* the command line, completed by the state of the run that is
+                   * resumed */
     struct lm_lora lora; /* of a new adapter, or of the state's */
 
     struct par *par;

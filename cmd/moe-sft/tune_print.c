@@ -41,10 +41,10 @@ put_memory(const struct tune *t, struct str *to, struct err *err)
     if (lm_memory(t->lm, &m, err) < 0)
         return -1;
     own[0] = t->lm->n_params * 3 * sizeof(float);
-    own[1] = tokens * 2 * sizeof(int32_t) * (t->t.pack ? 2 : 1) +
+    own[1] = tokens * 2 * sizeof(int32_t) * (t->o.tune.pack ? 2 : 1) +
              (t->data.n + t->eval_data.n) *
                  (sizeof(struct tune_example) + sizeof(struct lm_seq) +
-                  (t->t.pack ? 3 : 2) * sizeof(size_t));
+                  (t->o.tune.pack ? 3 : 2) * sizeof(size_t));
     str_addf(to, "memory: adapter and moments\t%zu\n", own[0]);
     str_addf(to, "memory: examples\t%zu\n", own[1]);
     for (size_t i = 0; i < m.n_items; i++)
@@ -115,13 +115,13 @@ tune_print(const struct tune *t, struct err *err)
     js_put_f64(&text, lora->alpha);
     str_addc(&text, '\n');
     put_count(&text, "parameters", t->lm->n_params);
-    put_count(&text, "slices", t->t.slices);
+    put_count(&text, "slices", t->o.tune.slices);
     if (ranks_count(t->ranks) > 1)
         put_count(&text, "ranks", (uint64_t)ranks_count(t->ranks));
     rc = put_memory(t, &text, err);
     if (rc == 0) {
         put_example(t, &text);
-        if (t->t.pack)
+        if (t->o.tune.pack)
             put_windows(t, &text);
         fputs(text.s, stdout);
     }

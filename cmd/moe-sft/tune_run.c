@@ -34,9 +34,9 @@ find_cause(const struct tune *t, struct str *cause)
                  tensor->name);
         return;
     }
-    if (t->state.step == 0 && t->t.init &&
+    if (t->state.step == 0 && t->o.tune.init &&
         !cvt_fits(t->adamw.master, DT_F32, t->adamw.n))
-        str_addf(cause, "%s: has NaN or Inf: ", t->t.init);
+        str_addf(cause, "%s: has NaN or Inf: ", t->o.tune.init);
 }
 
 static int
@@ -56,7 +56,7 @@ not_finite(const struct tune *t, const char *what, double v, uint64_t step,
     if (cause.n)
         hint = "";
     else
-        str_addf(&cause, "%s: ", t->cmd.output ? t->cmd.output : t->t.model);
+        str_addf(&cause, "%s: ", t->o.output ? t->o.output : t->o.tune.model);
     rc = err_set(err, SFT_NOT_FINITE, "%s%s is %s in step %llu (%s%s)", cause.s,
                  what, isnan(v) ? "NaN" : "infinite", (unsigned long long)step,
                  holds, hint);
@@ -70,7 +70,7 @@ not_finite(const struct tune *t, const char *what, double v, uint64_t step,
 static size_t
 take_sequences(struct tune *t, uint64_t step)
 {
-    uint64_t each = t->t.batch * t->o.accumulate, n = t->windows.n;
+    uint64_t each = t->o.tune.batch * t->o.train.accumulate, n = t->windows.n;
     uint64_t first = step % t->per_epoch * each;
     size_t n_seqs = (size_t)(n - first < each ? n - first : each);
 
@@ -135,7 +135,7 @@ run_step(struct tune *t, struct err *err)
     if (!isfinite(r.grad_norm))
         return not_finite(t, "the gradient's norm", r.grad_norm, step + 1, err);
     if (n_targets) /* else nothing moves, momentum included */
-        move(t, clip_scale(r.grad_norm, t->o.clip), r.lr, step + 1);
+        move(t, clip_scale(r.grad_norm, t->o.train.clip), r.lr, step + 1);
     train_state_record(&t->state, (const double *)&r);
     return 1;
 }
@@ -145,7 +145,7 @@ run_step(struct tune *t, struct err *err)
 static uint64_t
 eval_every(const struct tune *t)
 {
-    return t->t.eval_every ? t->t.eval_every : t->per_epoch;
+    return t->o.tune.eval_every ? t->o.tune.eval_every : t->per_epoch;
 }
 
 static bool
@@ -191,7 +191,7 @@ evaluate(struct tune *t, struct err *err)
         return not_finite(t, "the loss on --eval", loss, t->state.step, err);
     train_state_eval(&t->state, loss);
     /* DIR/best is what it would be if the run went on; DIR has this one */
-    if (t->t.keep_best && !is_extra(t, (double)t->state.step) &&
+    if (t->o.tune.keep_best && !is_extra(t, (double)t->state.step) &&
         ranks_agree(t->ranks, tune_dir_best(t, err), err) < 0)
         return -1;
     return 1;
@@ -229,7 +229,7 @@ start_progress(const struct tune *t, struct progress *p)
                             .unit = "token",
                             .total = tokens_before(t, t->total),
                             .kept = tokens_before(t, t->state.step),
-                            .quiet = opt_given(t->cmd.line, "quiet") > 0 ||
+                            .quiet = opt_given(t->o.line, "quiet") > 0 ||
                                      ranks_self(t->ranks) > 0 };
     progress_start(p);
     progress_at(p, p->kept);
@@ -244,9 +244,9 @@ after_step(struct tune *t, bool going, struct err *err)
     if (train_log_step(&t->log, step, train_state_at(&t->state, step - 1),
                        err) < 0)
         return -1;
-    if (t->t.log_every && step % t->t.log_every == 0)
+    if (t->o.tune.log_every && step % t->o.tune.log_every == 0)
         print_line(t, step);
-    if (going && t->o.save_every && step % t->o.save_every == 0)
+    if (going && t->o.train.save_every && step % t->o.train.save_every == 0)
         return tune_dir_save(t, err);
     return 0;
 }
@@ -267,7 +267,7 @@ one_step(struct tune *t, struct err *err)
         return rc;
     step = t->state.step;
     r = (const void *)train_state_at(&t->state, step - 1);
-    if (t->cmd.verbose)
+    if (t->o.verbose)
         tool_say("step %llu: loss %.4g, %.0f tokens/s",
                  (unsigned long long)step, r->loss,
                  r->tokens / (clock_s() - started + 1e-9));
@@ -292,7 +292,7 @@ run_steps(struct tune *t, struct err *err)
                                    err) < 0)
             rc = -1;
     }
-    if (rc == 1 && t->t.log_every) {
+    if (rc == 1 && t->o.tune.log_every) {
         struct str head = { 0 };
 
         train_log_head(&head, &train_step_table, t->log.evals);
@@ -327,14 +327,14 @@ tune_run(struct tune *t, struct err *err)
         char how[256];
 
         snprintf(how, sizeof(how), "%.160s holds step %llu, --resume continues",
-                 t->cmd.output, (unsigned long long)step);
+                 t->o.output, (unsigned long long)step);
         return sig_stopped(how, err);
     }
     if (t->log.error) {
         errno = t->log.error;
         return err_sys(err, EX_IOERR, "%s: cannot be written", t->log_path.s);
     }
-    if (t->o.plot && ranks_self(t->ranks) == 0) {
+    if (t->o.train.plot && ranks_self(t->ranks) == 0) {
         train_log_plot(&picture, &t->log, t->state.records, (size_t)step);
         fputs(picture.s, stdout);
         str_free(&picture);

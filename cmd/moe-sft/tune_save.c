@@ -26,7 +26,7 @@ static const char *const files[] = { PEFT_MODEL,          PEFT_CONFIG,
 void
 tune_dir_paths(struct tune *t)
 {
-    const char *dir = t->cmd.output;
+    const char *dir = t->o.output;
 
     str_addf(&t->state_path, "%s/state.safetensors", dir);
     str_addf(&t->log_path, "%s/log.tsv", dir);
@@ -89,7 +89,7 @@ tune_write_grads(const struct tune *t, double loss, const char *path,
     if (ranks_self(t->ranks) > 0)
         return 0;
     return commit(
-        write_tensors_of(t, t->lm->grad, &loss, path, t->cmd.out_flags, err),
+        write_tensors_of(t, t->lm->grad, &loss, path, t->o.out_flags, err),
         err);
 }
 
@@ -106,7 +106,7 @@ write_adapter(const struct tune *t, const char *dir, int flags, struct err *err)
                      lm_target_module((enum lm_target)i));
     str_adds(&names, "]");
 
-    struct peft_written config = { .base_model = t->t.model,
+    struct peft_written config = { .base_model = t->o.tune.model,
                                    .rank = lora->rank,
                                    .alpha = lora->alpha,
                                    .rslora = lora->rslora,
@@ -150,7 +150,7 @@ tune_dir_best(struct tune *t, struct err *err)
 int
 tune_dir_check(const struct tune *t, struct err *err)
 {
-    const char *dir = t->cmd.output;
+    const char *dir = t->o.output;
     struct str adapter = { 0 };
     struct stat st;
     int rc = 0;
@@ -159,17 +159,17 @@ tune_dir_check(const struct tune *t, struct err *err)
         return -1;
     if (lstat(dir, &st) < 0)
         return 0;
-    if (file_same(dir, t->t.model))
+    if (file_same(dir, t->o.tune.model))
         return err_set(err, TU_USAGE, "-o %s is the model's own directory",
                        dir);
-    if (!t->o.resume && !(t->cmd.out_flags & OUT_FORCE))
+    if (!t->o.train.resume && !(t->o.out_flags & OUT_FORCE))
         return err_set(err, EX_CANTCREAT,
                        "%s: exists already (--resume continues its run, "
                        "--force starts a new one)",
                        dir);
     /* an adapter that no run of ours has left is not for us to replace */
     str_addf(&adapter, "%s/" PEFT_MODEL, dir);
-    if (t->o.resume && !(t->cmd.out_flags & OUT_FORCE) &&
+    if (t->o.train.resume && !(t->o.out_flags & OUT_FORCE) &&
         file_missing(t->state_path.s) && file_missing(t->log_path.s) &&
         !file_missing(adapter.s))
         rc = err_set(err, EX_NOINPUT,
@@ -196,12 +196,12 @@ check_is_file(const char *path, struct err *err)
 static int
 check_files(const struct tune *t, struct err *err)
 {
-    int rc = t->o.svg ? check_is_file(t->o.svg, err) : 0;
+    int rc = t->o.train.svg ? check_is_file(t->o.train.svg, err) : 0;
 
     for (int i = 0; rc == 0 && i < N_FILES; i++) {
         struct str path = { 0 };
 
-        str_addf(&path, "%s/%s", t->cmd.output, files[i]);
+        str_addf(&path, "%s/%s", t->o.output, files[i]);
         rc = check_is_file(path.s, err);
         str_free(&path);
     }
@@ -213,14 +213,14 @@ check_files(const struct tune *t, struct err *err)
 static int
 claim_files(const struct tune *t, struct err *err)
 {
-    const char *svg = t->o.svg;
+    const char *svg = t->o.train.svg;
 
-    if (outdir_claim(t->cmd.output, files, N_FILES, t->o.resume, err) < 0 ||
-        (svg &&
-         (inuse_check(svg, err) < 0 || inuse_claim(svg, t->o.resume, err) < 0)))
+    if (outdir_claim(t->o.output, files, N_FILES, t->o.train.resume, err) < 0 ||
+        (svg && (inuse_check(svg, err) < 0 ||
+                 inuse_claim(svg, t->o.train.resume, err) < 0)))
         return -1;
     if (svg && (file_same(svg, t->best_path.s) ||
-                (!t->t.keep_best && file_is_in(svg, t->best_path.s))))
+                (!t->o.tune.keep_best && file_is_in(svg, t->best_path.s))))
         return err_set(err, TU_USAGE, "--svg %s: is in a directory of the run",
                        svg);
     return 0;
@@ -230,7 +230,7 @@ claim_files(const struct tune *t, struct err *err)
 static int
 read_state(struct tune *t, struct err *err)
 {
-    if (!t->o.resume || file_missing(t->state_path.s))
+    if (!t->o.train.resume || file_missing(t->state_path.s))
         return 0;
     if (train_state_read(&t->state, t->state_path.s, err) < 0)
         return -1;
@@ -242,11 +242,11 @@ read_state(struct tune *t, struct err *err)
 int
 tune_dir_open(struct tune *t, struct err *err)
 {
-    const char *dir = t->cmd.output;
-    bool force = t->cmd.out_flags & OUT_FORCE;
+    const char *dir = t->o.output;
+    bool force = t->o.out_flags & OUT_FORCE;
     bool is_new = file_missing(dir);
     struct train_log log = { .path = t->log_path.s,
-                             .svg = t->o.svg,
+                             .svg = t->o.train.svg,
                              .title = dir,
                              .unit = "nats per target token",
                              .table = &train_step_table,
@@ -264,8 +264,8 @@ tune_dir_open(struct tune *t, struct err *err)
     t->made_dir = is_new;
     if (check_files(t, err) < 0 || read_state(t, err) < 0)
         return -1;
-    log.evals = t->t.eval ? &t->state.evals : NULL;
-    if (!force && train_log_check(&log, t->o.resume, t->state.records,
+    log.evals = t->o.tune.eval ? &t->state.evals : NULL;
+    if (!force && train_log_check(&log, t->o.train.resume, t->state.records,
                                   (size_t)t->state.step, err) < 0)
         return -1;
     tune_drop_extra(t);
@@ -289,12 +289,13 @@ tune_dir_save(struct tune *t, struct err *err)
     if (ranks_self(t->ranks) > 0)
         return 0;
     /* what an earlier run left there is not this one's best */
-    if (!t->any_saved && !t->t.keep_best && !file_missing(t->best_path.s) &&
+    if (!t->any_saved && !t->o.tune.keep_best &&
+        !file_missing(t->best_path.s) &&
         out_remove_dir(AT_FDCWD, t->best_path.s) < 0)
         return err_sys(err, EX_CANTCREAT, "%s: cannot be removed",
                        t->best_path.s);
     state = train_state_write(&t->state, t->state_path.s, err);
-    rc = state ? write_adapter(t, t->cmd.output, OUT_RUN, err) : -1;
+    rc = state ? write_adapter(t, t->o.output, OUT_RUN, err) : -1;
     /* a state that is done is not resumed: nothing would write lost lines */
     if (rc == 0)
         train_log_sync(&t->log);
@@ -323,9 +324,9 @@ tune_dir_undo(const struct tune *t)
     for (int i = 0; i < 3; i++) {
         struct str path = { 0 };
 
-        str_addf(&path, "%s/%s", t->cmd.output, names[i]);
+        str_addf(&path, "%s/%s", t->o.output, names[i]);
         unlink(path.s);
         str_free(&path);
     }
-    outdir_unmake(t->cmd.output, t->n_old);
+    outdir_unmake(t->o.output, t->n_old);
 }

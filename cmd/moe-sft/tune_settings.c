@@ -37,34 +37,38 @@ static size_t
 settings_of(struct tune *t, struct setting *s)
 {
     const struct setting all[] = {
-        { "--targets", "targets", IS_TEXT, &t->t.targets, NULL, false },
-        { "--rank", "rank", IS_I64, &t->cmd.rank, NULL, false },
-        { "--alpha", "alpha", IS_F64, &t->cmd.alpha, NULL, false },
+        { "--targets", "targets", IS_TEXT, &t->o.tune.targets, NULL, false },
+        { "--rank", "rank", IS_I64, &t->o.rank, NULL, false },
+        { "--alpha", "alpha", IS_F64, &t->o.alpha, NULL, false },
         { "use_rslora", NULL, IS_FLAG, &t->lora.rslora, NULL, false },
-        { "--seed", "seed", IS_U64, &t->cmd.seed, NULL, false },
-        { "-n", "steps", IS_U64, &t->o.steps, NULL,
-          t->o.schedule == SCHEDULE_CONSTANT },
-        { "--batch", "batch", IS_U64, &t->t.batch, NULL, false },
-        { "--accumulate", "accumulate", IS_U64, &t->o.accumulate, NULL, false },
-        { "--slices", "slices", IS_U64, &t->t.slices, NULL, false },
-        { "--ctx", "ctx", IS_U64, &t->t.ctx, NULL, false },
-        { "--pack", "pack", IS_FLAG, &t->t.pack, NULL, false },
-        { "--shuffle", "shuffle", IS_FLAG, &t->o.shuffle, NULL, false },
-        { "--template", "template", IS_WORD, &t->t.chat, chat_names, false },
-        { "--compute", "compute", IS_WORD, &t->t.compute, compute_names,
+        { "--seed", "seed", IS_U64, &t->o.seed, NULL, false },
+        { "-n", "steps", IS_U64, &t->o.train.steps, NULL,
+          t->o.train.schedule == SCHEDULE_CONSTANT },
+        { "--batch", "batch", IS_U64, &t->o.tune.batch, NULL, false },
+        { "--accumulate", "accumulate", IS_U64, &t->o.train.accumulate, NULL,
           false },
-        { "--base", "base", IS_WORD, &t->t.int8, base_names, false },
-        { "--lr", "lr", IS_F64, &t->o.lr, NULL, false },
-        { "--schedule", "schedule", IS_WORD, &t->o.schedule, schedule_names,
+        { "--slices", "slices", IS_U64, &t->o.tune.slices, NULL, false },
+        { "--ctx", "ctx", IS_U64, &t->o.tune.ctx, NULL, false },
+        { "--pack", "pack", IS_FLAG, &t->o.tune.pack, NULL, false },
+        { "--shuffle", "shuffle", IS_FLAG, &t->o.train.shuffle, NULL, false },
+        { "--template", "template", IS_WORD, &t->o.tune.chat, chat_names,
           false },
-        { "--warmup", "warmup", IS_F64, &t->o.warmup, NULL, false },
-        { "--clip", "clip", IS_F64, &t->o.clip, NULL, false },
-        { "--weight-decay", "weight-decay", IS_F64, &t->o.weight_decay, NULL,
+        { "--compute", "compute", IS_WORD, &t->o.tune.compute, compute_names,
           false },
-        { "--eval", "eval", IS_TEXT, &t->t.eval, NULL, true },
-        { "--eval-every", "eval-every", IS_U64, &t->t.eval_every, NULL, false },
-        { "--keep-best", "keep-best", IS_FLAG, &t->t.keep_best, NULL, false },
-        { "--svg", "svg", IS_TEXT, &t->o.svg, NULL, true },
+        { "--base", "base", IS_WORD, &t->o.tune.int8, base_names, false },
+        { "--lr", "lr", IS_F64, &t->o.train.lr, NULL, false },
+        { "--schedule", "schedule", IS_WORD, &t->o.train.schedule,
+          schedule_names, false },
+        { "--warmup", "warmup", IS_F64, &t->o.train.warmup, NULL, false },
+        { "--clip", "clip", IS_F64, &t->o.train.clip, NULL, false },
+        { "--weight-decay", "weight-decay", IS_F64, &t->o.train.weight_decay,
+          NULL, false },
+        { "--eval", "eval", IS_TEXT, &t->o.tune.eval, NULL, true },
+        { "--eval-every", "eval-every", IS_U64, &t->o.tune.eval_every, NULL,
+          false },
+        { "--keep-best", "keep-best", IS_FLAG, &t->o.tune.keep_best, NULL,
+          false },
+        { "--svg", "svg", IS_TEXT, &t->o.train.svg, NULL, true },
     };
     size_t n = sizeof(all) / sizeof(*all);
 
@@ -180,39 +184,40 @@ parse_targets(const char *list, unsigned *targets, struct err *err)
 static int
 own_defaults(struct tune *t, struct err *err)
 {
-    const struct opt_line *line = t->cmd.line;
+    const struct opt_line *line = t->o.line;
     struct lm_lora *lora = &t->lora;
 
-    if (t->cmd.rank == 0)
-        t->cmd.rank = DEFAULT_TUNE_RANK;
+    if (t->o.rank == 0)
+        t->o.rank = DEFAULT_TUNE_RANK;
     if (!opt_given(line, "alpha"))
-        t->cmd.alpha = 2 * (double)t->cmd.rank;
+        t->o.alpha = 2 * (double)t->o.rank;
     if (!opt_given(line, "clip"))
-        t->o.clip = 1;
+        t->o.train.clip = 1;
     if (!opt_given(line, "weight-decay"))
-        t->o.weight_decay = 0;
+        t->o.train.weight_decay = 0;
     lora->targets = LM_ALL_TARGETS;
-    if (t->t.targets && parse_targets(t->t.targets, &lora->targets, err) < 0)
+    if (t->o.tune.targets &&
+        parse_targets(t->o.tune.targets, &lora->targets, err) < 0)
         return -1;
-    t->t.int8 = t->cmd.base && !strcmp(t->cmd.base, base_names[1]);
-    if (t->cmd.base && !t->t.int8 && strcmp(t->cmd.base, base_names[0]) != 0)
+    t->o.tune.int8 = t->o.base && !strcmp(t->o.base, base_names[1]);
+    if (t->o.base && !t->o.tune.int8 && strcmp(t->o.base, base_names[0]) != 0)
         return err_set(
             err, TU_USAGE,
             "--base %s: of tune it is bf16 or int8 (-m is the model)",
-            t->cmd.base);
-    if (t->o.svg && !strcmp(t->o.svg, "-"))
+            t->o.base);
+    if (t->o.train.svg && !strcmp(t->o.train.svg, "-"))
         return err_set(err, TU_USAGE, "--svg needs a file name, not -");
-    return train_check_warmup(&t->o, err);
+    return train_check_warmup(&t->o.train, err);
 }
 
 /* Are options within what the command line takes?  A state may say anything. */
 static bool
 is_possible(const struct tune *t)
 {
-    const uint64_t counts[] = { t->t.batch, t->o.accumulate, t->t.ctx,
-                                (uint64_t)t->cmd.rank };
-    const double numbers[] = { t->o.lr, t->o.warmup, t->o.clip,
-                               t->o.weight_decay };
+    const uint64_t counts[] = { t->o.tune.batch, t->o.train.accumulate,
+                                t->o.tune.ctx, (uint64_t)t->o.rank };
+    const double numbers[] = { t->o.train.lr, t->o.train.warmup,
+                               t->o.train.clip, t->o.train.weight_decay };
 
     for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
         if (counts[i] > INT32_MAX)
@@ -220,9 +225,9 @@ is_possible(const struct tune *t)
     for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
         if (!(numbers[i] >= 0 && numbers[i] <= 1e15))
             return false;
-    return t->t.ctx > 0 && isfinite(t->cmd.alpha) &&
-           t->o.steps <= TUNE_MAX_STEPS && t->t.slices > 0 &&
-           t->t.slices <= LM_MAX_SLICES;
+    return t->o.tune.ctx > 0 && isfinite(t->o.alpha) &&
+           t->o.train.steps <= TUNE_MAX_STEPS && t->o.tune.slices > 0 &&
+           t->o.tune.slices <= LM_MAX_SLICES;
 }
 
 /* By another of these the same lines are other data, which would be what the
@@ -257,14 +262,14 @@ take_state(struct tune *t, const char *path, struct err *err)
         value = st_meta(&st, settings[i].key);
         if (!value)
             continue;
-        if (option && opt_given(t->cmd.line, option)) {
+        if (option && opt_given(t->o.line, option)) {
             put_value(&text, &settings[i]);
             if (rc == 0 && changes_lines(option) && strcmp(text.s, value) != 0)
                 rc = train_state_was(path, settings[i].key, value, text.s, err);
             continue;
         }
         if (option && !strcmp(option, "steps") &&
-            opt_given(t->cmd.line, "epochs"))
+            opt_given(t->o.line, "epochs"))
             continue;
         take_value(t, &settings[i], value);
         put_value(&text, &settings[i]);
@@ -276,12 +281,12 @@ take_state(struct tune *t, const char *path, struct err *err)
     value = st_meta(&st, "adapter");
     snprintf(t->init_digest, sizeof(t->init_digest), "%s", value ? value : "");
     st_close(&st);
-    if (rc == 0 && t->t.targets &&
-        parse_targets(t->t.targets, &t->lora.targets, err) < 0)
-        rc = opt_given(t->cmd.line, "targets")
+    if (rc == 0 && t->o.tune.targets &&
+        parse_targets(t->o.tune.targets, &t->lora.targets, err) < 0)
+        rc = opt_given(t->o.line, "targets")
                  ? -1
                  : err_set(err, EX_DATAERR, "%s: --targets is \"%s\"", path,
-                           t->t.targets);
+                           t->o.tune.targets);
     if (rc == 0 && !is_possible(t))
         rc = err_set(err, EX_DATAERR, "%s: its options are out of range", path);
     return rc;
@@ -292,20 +297,21 @@ tune_settle(struct tune *t, const char *path, struct err *err)
 {
     if (own_defaults(t, err) < 0 || (path && take_state(t, path, err) < 0))
         return -1;
-    t->lora.rank = (size_t)t->cmd.rank;
-    t->lora.alpha = t->cmd.alpha;
-    if (path && (t->lora.rank == 0 || t->t.batch == 0 || t->o.accumulate == 0))
+    t->lora.rank = (size_t)t->o.rank;
+    t->lora.alpha = t->o.alpha;
+    if (path && (t->lora.rank == 0 || t->o.tune.batch == 0 ||
+                 t->o.train.accumulate == 0))
         return err_set(err, EX_DATAERR, "%s: %s is 0 (expected 1 or more)",
                        path,
-                       t->lora.rank == 0 ? "--rank"
-                       : t->t.batch == 0 ? "--batch"
-                                         : "--accumulate");
-    if (t->t.int8 && t->t.compute == COMPUTE_F32)
+                       t->lora.rank == 0      ? "--rank"
+                       : t->o.tune.batch == 0 ? "--batch"
+                                              : "--accumulate");
+    if (t->o.tune.int8 && t->o.tune.compute == COMPUTE_F32)
         return err_set(err, path ? EX_DATAERR : TU_USAGE,
                        "--base int8 is for --compute bf16");
-    if (!t->t.eval && (t->t.keep_best || t->t.eval_every))
+    if (!t->o.tune.eval && (t->o.tune.keep_best || t->o.tune.eval_every))
         return err_set(err, TU_USAGE, "%s is for --eval",
-                       t->t.keep_best ? "--keep-best" : "--eval-every");
+                       t->o.tune.keep_best ? "--keep-best" : "--eval-every");
     return 0;
 }
 
@@ -318,26 +324,26 @@ tune_set_settings(struct tune *t)
     size_t n;
 
     tune_targets(&targets, t->lm->lora.targets, lm_target_names);
-    t->t.targets = targets.s;
-    t->cmd.rank = (int64_t)t->lm->lora.rank;
-    t->cmd.alpha = t->lm->lora.alpha;
+    t->o.tune.targets = targets.s;
+    t->o.rank = (int64_t)t->lm->lora.rank;
+    t->o.alpha = t->lm->lora.alpha;
     t->lora.rslora = t->lm->lora.rslora;
-    t->o.steps = t->total;
-    t->o.warmup = (double)t->schedule.warmup;
+    t->o.train.steps = t->total;
+    t->o.train.warmup = (double)t->schedule.warmup;
     n = settings_of(t, settings);
-    train_state_set(s, "base", t->base_digest, t->t.model);
-    train_state_set(s, "data", t->data.digest, t->t.data);
+    train_state_set(s, "base", t->base_digest, t->o.tune.model);
+    train_state_set(s, "data", t->data.digest, t->o.tune.data);
     train_state_set(s, "adapter", t->init_digest,
-                    t->t.init ? t->t.init : "--init");
+                    t->o.tune.init ? t->o.tune.init : "--init");
     train_state_set(s, "eval", t->eval_data.digest,
-                    t->t.eval ? t->t.eval : "--eval");
+                    t->o.tune.eval ? t->o.tune.eval : "--eval");
     for (size_t i = 0; i < n; i++) {
         put_value(&text, &settings[i]);
         train_state_set(s, settings[i].key, text.s, NULL);
         if (settings[i].is_free)
             train_state_may_differ(s);
     }
-    t->t.targets = NULL;
+    t->o.tune.targets = NULL;
     str_free(&targets);
     str_free(&text);
 }

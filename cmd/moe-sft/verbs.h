@@ -10,6 +10,7 @@
 #include "core/err.h"
 #include "core/model/engine.h"
 #include "core/model/train/schedule.h"
+#include "core/opt.h"
 
 /* Exit status of training whose loss is NaN or infinite. */
 #define SFT_NOT_FINITE 76
@@ -54,10 +55,10 @@ struct tune_options {
     bool pack, keep_best, dry_run;
     int int8; /* the experts' base weights are */
 };
-struct opt_line;
 struct cmd {
     const struct opt_line *line; /* which options are given */
     const char *base, *lora, *input, *grad, *cache, *output; /* or NULL */
+    struct opt_list lora_args;                               /* -l */
     struct lora_arg *loras; /* [n_loras]: for verbs with several */
     size_t n_loras;
     int64_t layer; /* -1: not given */
@@ -67,8 +68,8 @@ struct cmd {
     int64_t rank, top_k, length, depth;              /* 0: not given */
     int64_t n_experts, hidden, intermediate, rounds; /* 0: not given */
     int64_t samples;                                 /* of check */
-    struct train_options *train;                     /* of train and tune */
-    struct tune_options *tune;                       /* of tune and check */
+    struct train_options train;                      /* of train and tune */
+    struct tune_options tune;                        /* of tune and check */
     double alpha;
     uint64_t seed;
     const char *grads; /* backward: f32 or bf16; tune, check: a file; or NULL */
