@@ -304,7 +304,7 @@ print(*(n[i] for i in order), end=" ")')" ]
     [ "$(tail -n 1 run/log.tsv | cut -f 1)" = 4 ]
     sed -i 's/"--batch":"4"/"--batch":"0"/' run/state.safetensors
     cp -r run/* kept
-    refused "--batch is 0 (expected 1 or more)" on
+    refused '--batch: "0" is not a whole number from 1 to' on
     tune run -n 3 --schedule cosine -f
     cp -r run/* kept
     refused "its eval was not given (now four.jsonl; --force starts a new run)" on --eval four.jsonl
@@ -332,18 +332,18 @@ END
         run -65 --separate-stderr moe-sft tune -m "$DEMO" -d ids.jsonl -o run --resume
         [[ $stderr == "moe-sft: run/state.safetensors: $3" ]] || { echo "$stderr"; return 1; }
     }
-    nonsense --lr abc '--lr is "abc"'
-    nonsense --lr -1 'its options are out of range'
-    nonsense --warmup 1e+300 'its options are out of range'
-    nonsense --batch 0 '--batch is 0 (expected 1 or more)'
-    nonsense --batch 99999999999 'its options are out of range'
-    nonsense --accumulate 0 '--accumulate is 0 (expected 1 or more)'
-    nonsense --slices 0 'its options are out of range'
-    nonsense --slices 4097 'its options are out of range'
-    nonsense --ctx 0 'its options are out of range'
-    nonsense --rank -1 'its options are out of range'
-    nonsense --schedule square '--schedule is "square"'
-    nonsense --targets q,x '--targets is "q,x"'
+    nonsense --lr abc '--lr: "abc" is not a number from 0 to 1e+15'
+    nonsense --lr -1 '--lr: "-1" is not a number from 0 to 1e+15'
+    nonsense --warmup 1e+300 '--warmup: "1e+300" is not a number from 0 to 1e+15'
+    nonsense --batch 0 '--batch: "0" is not a whole number from 1 to 1073741824'
+    nonsense --slices 4097 '--slices: "4097" is not a whole number from 1 to 4096'
+    nonsense --ctx 0 '--ctx: "0" is not a whole number from 1 to 1073741824'
+    nonsense --rank -1 '--rank: "-1" is not a whole number from 1 to 2147483647'
+    nonsense --rank 0 '--rank was 0 (now 16; --force starts a new run)'
+    nonsense --pack 2 '--pack: "2" is not one of 0, 1'
+    nonsense --schedule square '--schedule: "square" is not one of constant, linear, cosine'
+    nonsense --base f32 '--base f32: of tune it is bf16 or int8 (-m is the model)'
+    nonsense --targets q,x '--targets: "x" is not one of q,k,v,o,gate,up,down'
     nonsense step 5 'steps is of another shape or dtype'
     nonsense format x 'is not a state of this version of moe-sft tune (format "x", expected "moe-sft tune state 2"; --force starts a new run)'
     head -c 1000 good >run/state.safetensors

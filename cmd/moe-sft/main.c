@@ -101,7 +101,7 @@ static const struct opt opts[] = {
     { 0, "samples", "N", "check", OPT_I64(samples, 0, 1 << 20),
       "elements of each tensor to check; of a model: tensors of each kind "
       "(default 8)" },
-    { 'n', "steps", "N", "train tune", OPT_U64(train.steps, 1, 1 << 30),
+    { 'n', "steps", "N", "train tune", OPT_U64(train.steps, 1, SFT_MAX_STEPS),
       "train up to step N" },
     { 0, "epochs", "E", "tune", OPT_U64(tune.epochs, 1, 1 << 30),
       "instead: go through the examples E times (default 1)" },

@@ -84,24 +84,12 @@ struct train {
 static int
 set_settings(struct train *t, struct err *err)
 {
-    const struct train_options *o = t->o;
-    const struct {
-        const char *name;
-        double value;
-    } numbers[] = {
-        { "--tp", (double)t->cmd->n_parts },
-        { "--lr", o->lr },
-        { "--warmup", (double)t->schedule.warmup },
-        { "--clip", o->clip },
-        { "--betas (the first)", o->beta1 },
-        { "--betas (the second)", o->beta2 },
-        { "--eps", o->eps },
-        { "--weight-decay", o->weight_decay },
-        { "--accumulate", (double)o->accumulate },
-        { "--length", (double)t->data.length },
-        { "--seed", o->shuffle ? (double)t->cmd->seed : 0 },
-        { "--shuffle", o->shuffle },
+    static const char *const options[] = {
+        "--mode",   "--schedule", "--total",  "--tp",           "--lr",
+        "--warmup", "--clip",     "--eps",    "--weight-decay", "--accumulate",
+        "--length", "--seed",     "--shuffle"
     };
+    struct cmd own = *t->cmd; /* as they are, where the files say it */
     const struct {
         const char *name, *path;
     } files[] = { { "base", t->cmd->base },
@@ -125,12 +113,23 @@ set_settings(struct train *t, struct err *err)
             return -1;
         train_state_set(&t->state, files[i].name, hex, files[i].path);
     }
-    train_state_set(&t->state, "--mode", mode_names[t->config.mode], NULL);
-    train_state_set(&t->state, "--schedule", schedule_names[o->schedule], NULL);
-    if (o->schedule != SCHEDULE_CONSTANT)
-        train_state_set_number(&t->state, "--total", (double)t->schedule.total);
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        train_state_set_number(&t->state, numbers[i].name, numbers[i].value);
+    own.mode = (int)t->config.mode;
+    own.train.total = t->schedule.total;
+    own.train.warmup = (double)t->schedule.warmup;
+    own.length = (int64_t)t->data.length;
+    if (!t->o->shuffle)
+        own.seed = 0;
+    for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++) {
+        if (strcmp(options[i], "--total") != 0 ||
+            t->o->schedule != SCHEDULE_CONSTANT)
+            train_state_set_option(&t->state, own.line->tool, options[i], &own);
+        if (!strcmp(options[i], "--clip")) {
+            train_state_set_number(&t->state, "--betas (the first)",
+                                   own.train.beta1);
+            train_state_set_number(&t->state, "--betas (the second)",
+                                   own.train.beta2);
+        }
+    }
     return 0;
 }
 

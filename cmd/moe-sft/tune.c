@@ -191,7 +191,7 @@ open_steps(struct tune *t, struct err *err)
         t->total = t->o.train.steps;
     else if (__builtin_mul_overflow(t->o.tune.epochs ? t->o.tune.epochs : 1,
                                     t->per_epoch, &t->total) ||
-             t->total > TUNE_MAX_STEPS)
+             t->total > SFT_MAX_STEPS)
         return err_set(err, TU_USAGE, "--epochs is too much");
     t->schedule = train_schedule(&t->o.train, t->total);
     t->order = (struct train_order){ .seed = t->o.seed,
@@ -378,7 +378,7 @@ tune_close(struct tune *t)
     free(t->step);
     free(t->tensors);
     str_free(&t->arithmetic);
-    str_free(&t->kept);
+    opt_drop(&t->kept);
     str_free(&t->state_path);
     str_free(&t->log_path);
     str_free(&t->best_path);

@@ -21,9 +21,6 @@
 #include "core/par.h"
 #include "core/str.h"
 
-/* Of a run: as many as --warmup takes. */
-#define TUNE_MAX_STEPS UINT64_C(1000000000000000)
-
 struct tune {
     struct cmd o; /* the command line, completed by the state of the run that is
                    * resumed */
@@ -47,7 +44,7 @@ struct tune {
     struct train_tensor *tensors; /* [lm->n_tensors] */
     struct train_state state;
     struct str arithmetic;
-    struct str kept; /* texts from the state that options point to */
+    struct opt_list kept; /* texts from the state that options point to */
     char base_digest[HASH_MAX_HEX], init_digest[HASH_MAX_HEX];
 
     struct str state_path, log_path, best_path;

@@ -15,6 +15,9 @@
 /* Exit status of training whose loss is NaN or infinite. */
 #define SFT_NOT_FINITE 76
 
+/* Of a run: as many as --warmup takes. */
+#define SFT_MAX_STEPS UINT64_C(1000000000000000)
+
 /* A layer's sizes where neither options nor files give them. */
 enum {
     DEFAULT_EXPERTS = 8,

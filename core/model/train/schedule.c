@@ -7,8 +7,6 @@
 #include "core/kernel/f64.h"
 #include "core/tty.h"
 
-const char *const schedule_names[] = { "constant", "linear", "cosine", NULL };
-
 double
 schedule_lr(const struct schedule *s, uint64_t step)
 {

@@ -11,7 +11,6 @@
  * get_linear_schedule_with_warmup, get_cosine_schedule_with_warmup.
  */
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
-extern const char *const schedule_names[]; /* "constant", .., NULL */
 
 struct schedule {
     enum schedule_kind kind;
