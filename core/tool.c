@@ -1,5 +1,6 @@
 #include "core/tool.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -60,6 +61,16 @@ on_bus(int sig)
     (void)n;
     out_abort_all();
     _exit(EX_IOERR);
+}
+
+int
+tool_print(const struct str *line)
+{
+    errno = 0;
+    return out_stdout_ready() &&
+                   (fputs(line->s, stdout) == EOF || fflush(stdout) == EOF)
+               ? errno
+               : 0;
 }
 
 const char *

@@ -18,6 +18,7 @@
 #include "core/mem.h"
 #include "core/model/train/difference.h"
 #include "core/model/train/loss.h"
+#include "core/model/train/run.h"
 #include "core/opt.h"
 #include "core/out.h"
 #include "core/rng.h"
@@ -117,8 +118,8 @@ loss_of(void *ctx, double *loss, struct err *err)
     *loss /= (double)c->n_targets;
     if (isfinite(*loss))
         return 0;
-    return err_set(err, SFT_NOT_FINITE, "%s: the loss is %s", c->t.o.tune.data,
-                   isnan(*loss) ? "NaN" : "infinite");
+    return err_set(err, TRAIN_NOT_FINITE, "%s: the loss is %s",
+                   c->t.o.tune.data, isnan(*loss) ? "NaN" : "infinite");
 }
 
 /* Values, their gradient, and the noise of the loss. */

@@ -37,6 +37,7 @@
 #include "core/model/train/adamw.h"
 #include "core/model/train/log.h"
 #include "core/model/train/loss.h"
+#include "core/model/train/run.h"
 #include "core/model/train/state.h"
 #include "core/out.h"
 #include "core/outdir.h"
@@ -280,7 +281,7 @@ not_finite(const struct train *t, const char *where, const char *what, double v,
 
     if (t->any_saved)
         snprintf(step, sizeof(step), "step %llu", (unsigned long long)t->saved);
-    return err_set(err, SFT_NOT_FINITE,
+    return err_set(err, TRAIN_NOT_FINITE,
                    "%s: %s is %s in step %llu (%s holds %s)", where, what,
                    isnan(v) ? "nan" : "infinite",
                    (unsigned long long)t->state.step + 1, t->cmd->output, step);

@@ -129,14 +129,14 @@ open_options(struct tune *t, const struct cmd *cmd, struct err *err)
         t->o.tune.log_every = 0;
     }
     if (cmd->output) {
-        tune_dir_paths(t);
+        tune_dir_init(t);
         if (check_name("--eval", t->o.tune.eval, err) < 0 ||
             check_name("--svg", t->o.train.svg, err) < 0 ||
             tune_dir_check(t, err) < 0)
             return -1;
     }
-    resumed = t->o.train.resume && !file_missing(t->state_path.s);
-    return tune_settle(t, resumed ? t->state_path.s : NULL, err);
+    resumed = t->o.train.resume && !file_missing(t->run.state_path.s);
+    return tune_settle(t, resumed ? t->run.state_path.s : NULL, err);
 }
 
 static const char *
@@ -167,7 +167,7 @@ open_data(struct tune *t, struct err *err)
         if (cause.status == EX_NOINPUT && !opt_given(t->o.line, "eval"))
             err_set(err, cause.status,
                     "%s: its --eval: %s (--eval says where it is now)",
-                    t->state_path.s, cause.what);
+                    t->run.state_path.s, cause.what);
         return -1;
     }
     if (t->eval_data.n_targets == 0)
@@ -280,14 +280,14 @@ open_state(struct tune *t, struct err *err)
                  attention_takes_bf16(&lm->model->config) ? "bf16 attention, "
                                                           : "");
     str_adds(&t->arithmetic, GEMM_EXACT_ORDER);
-    t->state = (struct train_state){ .program = "moe-sft tune",
-                                     .table = &train_step_table,
-                                     .format = "moe-sft tune state 2",
-                                     .arithmetic = t->arithmetic.s,
-                                     .any_isa = t->o.train.any_isa,
-                                     .tensors = t->tensors,
-                                     .n_tensors = lm->n_tensors,
-                                     .adamw = &t->adamw };
+    t->run.state = (struct train_state){ .program = "moe-sft tune",
+                                         .table = &train_step_table,
+                                         .format = "moe-sft tune state 2",
+                                         .arithmetic = t->arithmetic.s,
+                                         .any_isa = t->o.train.any_isa,
+                                         .tensors = t->tensors,
+                                         .n_tensors = lm->n_tensors,
+                                         .adamw = &t->adamw };
     if (digest_base(t, err) < 0)
         return -1;
     if (t->o.tune.init)
@@ -310,7 +310,7 @@ open_run(struct tune *t, struct err *err)
                  tool_host(), isa_name(cpu_isa()), ranks_count(t->ranks),
                  ranks_count(t->ranks) == 1 ? "" : "es", t->o.n_threads,
                  plural(t->o.n_threads), lm->n_params, plural(lm->n_params),
-                 (unsigned long long)t->state.step);
+                 (unsigned long long)t->run.state.step);
     return 0;
 }
 
@@ -318,7 +318,7 @@ int
 tune_open(struct tune *t, const struct cmd *cmd, struct ranks *ranks,
           struct err *err)
 {
-    *t = (struct tune){ .lock = -1, .log.fd = -1, .ranks = ranks };
+    *t = (struct tune){ .ranks = ranks };
     if (open_options(t, cmd, err) < 0 ||
         par_open(&t->par, cmd->n_threads, err) < 0 || open_data(t, err) < 0 ||
         open_steps(t, err) < 0)
@@ -363,8 +363,7 @@ tune_close(struct tune *t)
 {
     lm_close(t->lm);
     adamw_close(&t->adamw);
-    train_state_close(&t->state);
-    train_log_close(&t->log);
+    train_run_close(&t->run);
     train_order_close(&t->order);
     tune_windows_close(&t->windows);
     tune_windows_close(&t->eval_windows);
@@ -373,14 +372,10 @@ tune_close(struct tune *t)
     tune_text_close(&t->text);
     config_free(&t->config);
     par_close(t->par);
-    if (t->lock >= 0)
-        close(t->lock);
     free(t->step);
     free(t->tensors);
     str_free(&t->arithmetic);
     opt_drop(&t->kept);
-    str_free(&t->state_path);
-    str_free(&t->log_path);
     str_free(&t->best_path);
 }
 

@@ -13,11 +13,10 @@
 #include "core/model/config.h"
 #include "core/model/train/adamw.h"
 #include "core/model/train/lm.h"
-#include "core/model/train/log.h"
 #include "core/model/train/order.h"
 #include "core/model/train/ranks.h"
+#include "core/model/train/run.h"
 #include "core/model/train/schedule.h"
-#include "core/model/train/state.h"
 #include "core/par.h"
 #include "core/str.h"
 
@@ -42,18 +41,13 @@ struct tune {
 
     struct adamw adamw;
     struct train_tensor *tensors; /* [lm->n_tensors] */
-    struct train_state state;
+    struct train_run run;
     struct str arithmetic;
     struct opt_list kept; /* texts from the state that options point to */
     char base_digest[HASH_MAX_HEX], init_digest[HASH_MAX_HEX];
 
-    struct str state_path, log_path, best_path;
-    int lock; /* DIR, where its file system has locks; or -1 */
-    bool made_dir, any_saved;
-    size_t n_old;     /* bytes of DIR's path that were there before */
-    uint64_t saved;   /* the step that DIR holds */
+    struct str best_path;
     size_t best_from; /* the first evaluation that DIR/best may be of */
-    struct train_log log;
 };
 
 /* ---- tune.c ---- */
@@ -85,16 +79,14 @@ int tune_same(struct tune *t, struct err *err);
 
 /* ---- tune_save.c: DIR ---- */
 
-/* tune_dir_path() fills in the names of files.  tune_dir_open() makes DIR, and
- * reads the state of the run that is resumed; the latter is all that a rank
- * other than 0 does.  tune_dir_save() writes the adapter and the state,
- * tune_dir_best() DIR/best, if the last evaluation has the lowest loss, or the
- * lowest since DIR/best was deleted.  tune_dir_undo() removes what a run that
- * failed before its first checkpoint has made. */
-void tune_dir_paths(struct tune *t);
+/* tune_dir_init() says what the run is, tune_dir_check() whether it may be
+ * there, and tune_dir_open() begins it.  tune_dir_best() writes DIR/best, if
+ * the last evaluation has the lowest loss, or the lowest since DIR/best was
+ * deleted.  tune_dir_undo() removes what a run that failed before its first
+ * checkpoint has made. */
+void tune_dir_init(struct tune *t);
 int tune_dir_check(const struct tune *t, struct err *err);
 int tune_dir_open(struct tune *t, struct err *err);
-int tune_dir_save(struct tune *t, struct err *err);
 int tune_dir_best(struct tune *t, struct err *err);
 void tune_dir_undo(const struct tune *t);
 

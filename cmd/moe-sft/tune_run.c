@@ -1,15 +1,13 @@
 /* moe-sft tune: steps, evaluations, and when to write. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 
 #include "cmd/moe-sft/tune.h"
 #include "core/clock.h"
 #include "core/kernel/cvt.h"
-#include "core/mem.h"
 #include "core/model/train/loss.h"
+#include "core/model/train/run.h"
 #include "core/opt.h"
-#include "core/out.h"
 #include "core/sig.h"
 #include "core/tool.h"
 #include "core/tty.h"
@@ -30,36 +28,26 @@ find_cause(const struct tune *t, struct str *cause)
             dtype_finite(st_data(dir->tensors[i].st, tensor), tensor->dtype,
                          (size_t)tensor->n_elements))
             continue;
-        str_addf(cause, "%s: %s has NaN or Inf: ", dir->tensors[i].st->path,
+        str_addf(cause, "%s: %s has NaN or Inf", dir->tensors[i].st->path,
                  tensor->name);
         return;
     }
-    if (t->state.step == 0 && t->o.tune.init &&
+    if (t->run.state.step == 0 && t->o.tune.init &&
         !cvt_fits(t->adamw.master, DT_F32, t->adamw.n))
-        str_addf(cause, "%s: has NaN or Inf: ", t->o.tune.init);
+        str_addf(cause, "%s: has NaN or Inf", t->o.tune.init);
 }
 
 static int
 not_finite(const struct tune *t, const char *what, double v, uint64_t step,
            struct err *err)
 {
-    char holds[80] = "nothing is saved yet";
-    const char *hint =
-        t->state.step ? "; a lower --lr or more --warmup may help" : "";
+    const char *dir = t->o.output ? t->o.output : t->o.tune.model;
     struct str cause = { 0 };
     int rc;
 
-    if (t->any_saved)
-        snprintf(holds, sizeof(holds), "step %llu is saved",
-                 (unsigned long long)t->saved);
     find_cause(t, &cause);
-    if (cause.n)
-        hint = "";
-    else
-        str_addf(&cause, "%s: ", t->o.output ? t->o.output : t->o.tune.model);
-    rc = err_set(err, SFT_NOT_FINITE, "%s%s is %s in step %llu (%s%s)", cause.s,
-                 what, isnan(v) ? "NaN" : "infinite", (unsigned long long)step,
-                 holds, hint);
+    rc = train_run_not_finite(&t->run, cause.n ? cause.s : dir, what, v, step,
+                              !cause.n && t->run.state.step, err);
     str_free(&cause);
     return rc;
 }
@@ -119,7 +107,7 @@ move(struct tune *t, double scale, double lr, uint64_t step)
 static int
 run_step(struct tune *t, struct err *err)
 {
-    uint64_t step = t->state.step;
+    uint64_t step = t->run.state.step;
     size_t n = take_sequences(t, step), n_targets = lm_n_targets(t->step, n);
     struct step_record r = { .lr = schedule_lr(&t->schedule, step) };
     double sum = 0;
@@ -136,7 +124,7 @@ run_step(struct tune *t, struct err *err)
         return not_finite(t, "the gradient's norm", r.grad_norm, step + 1, err);
     if (n_targets) /* else nothing moves, momentum included */
         move(t, clip_scale(r.grad_norm, t->o.train.clip), r.lr, step + 1);
-    train_state_record(&t->state, (const double *)&r);
+    train_state_record(&t->run.state, (const double *)&r);
     return 1;
 }
 
@@ -151,8 +139,8 @@ eval_every(const struct tune *t)
 static bool
 eval_is_due(const struct tune *t)
 {
-    const struct eval_list *e = &t->state.evals;
-    uint64_t step = t->state.step;
+    const struct eval_list *e = &t->run.state.evals;
+    uint64_t step = t->run.state.step;
 
     return t->eval_data.n > 0 &&
            (step % eval_every(t) == 0 || step == t->total) &&
@@ -171,9 +159,10 @@ is_extra(const struct tune *t, double step)
 void
 tune_drop_extra(struct tune *t)
 {
-    struct eval_list *e = &t->state.evals;
+    struct eval_list *e = &t->run.state.evals;
 
-    if (e->n && t->state.step < t->total && is_extra(t, e->list[e->n - 1].step))
+    if (e->n && t->run.state.step < t->total &&
+        is_extra(t, e->list[e->n - 1].step))
         e->n--;
 }
 
@@ -188,32 +177,17 @@ evaluate(struct tune *t, struct err *err)
         return err->status == EX_TEMPFAIL ? 0 : -1;
     loss = sum / (double)w->n_targets;
     if (!isfinite(loss))
-        return not_finite(t, "the loss on --eval", loss, t->state.step, err);
-    train_state_eval(&t->state, loss);
+        return not_finite(t, "the loss on --eval", loss, t->run.state.step,
+                          err);
+    train_state_eval(&t->run.state, loss);
     /* DIR/best is what it would be if the run went on; DIR has this one */
-    if (t->o.tune.keep_best && !is_extra(t, (double)t->state.step) &&
+    if (t->o.tune.keep_best && !is_extra(t, (double)t->run.state.step) &&
         ranks_agree(t->ranks, tune_dir_best(t, err), err) < 0)
         return -1;
     return 1;
 }
 
 /* ---- all steps ---- */
-
-/* A line of the log on standard output; but a pipe that nobody reads must not
- * keep the run from stopping. */
-static void
-print_line(const struct tune *t, uint64_t step)
-{
-    struct str line = { 0 };
-
-    train_log_line(&line, &train_step_table, step,
-                   train_state_at(&t->state, step - 1), t->log.evals);
-    if (out_stdout_ready()) {
-        fputs(line.s, stdout);
-        fflush(stdout);
-    }
-    str_free(&line);
-}
 
 static uint64_t
 tokens_before(const struct tune *t, uint64_t step)
@@ -228,27 +202,11 @@ start_progress(const struct tune *t, struct progress *p)
     *p = (struct progress){ .what = "tune",
                             .unit = "token",
                             .total = tokens_before(t, t->total),
-                            .kept = tokens_before(t, t->state.step),
+                            .kept = tokens_before(t, t->run.state.step),
                             .quiet = opt_given(t->o.line, "quiet") > 0 ||
                                      ranks_self(t->ranks) > 0 };
     progress_start(p);
     progress_at(p, p->kept);
-}
-
-/* What rank 0 does after a step. */
-static int
-after_step(struct tune *t, bool going, struct err *err)
-{
-    uint64_t step = t->state.step;
-
-    if (train_log_step(&t->log, step, train_state_at(&t->state, step - 1),
-                       err) < 0)
-        return -1;
-    if (t->o.tune.log_every && step % t->o.tune.log_every == 0)
-        print_line(t, step);
-    if (going && t->o.train.save_every && step % t->o.train.save_every == 0)
-        return tune_dir_save(t, err);
-    return 0;
 }
 
 /* One step, and all that follows it: 1, 0 where it is time to stop, or -1. */
@@ -265,15 +223,17 @@ one_step(struct tune *t, struct err *err)
     rc = run_step(t, err);
     if (rc != 1)
         return rc;
-    step = t->state.step;
-    r = (const void *)train_state_at(&t->state, step - 1);
+    step = t->run.state.step;
+    r = (const void *)train_state_at(&t->run.state, step - 1);
     if (t->o.verbose)
         tool_say("step %llu: loss %.4g, %.0f tokens/s",
                  (unsigned long long)step, r->loss,
                  r->tokens / (clock_s() - started + 1e-9));
     if (eval_is_due(t))
         rc = evaluate(t, err);
-    if (rc < 0 || ranks_agree(t->ranks, after_step(t, rc == 1, err), err) < 0)
+    if (rc < 0 ||
+        ranks_agree(t->ranks, train_run_stepped(&t->run, rc == 1, err), err) <
+            0)
         return -1;
     return rc;
 }
@@ -286,24 +246,16 @@ run_steps(struct tune *t, struct err *err)
 
     if (eval_is_due(t)) { /* also one that the run was stopped in */
         rc = evaluate(t, err);
-        if (rc == 1 && ranks_agree(t->ranks,
-                                   train_log_begin(&t->log, t->state.records,
-                                                   (size_t)t->state.step, err),
-                                   err) < 0)
+        if (rc == 1 &&
+            ranks_agree(t->ranks, train_run_begin(&t->run, err), err) < 0)
             rc = -1;
     }
-    if (rc == 1 && t->o.tune.log_every) {
-        struct str head = { 0 };
-
-        train_log_head(&head, &train_step_table, t->log.evals);
-        if (out_stdout_ready())
-            fputs(head.s, stdout);
-        str_free(&head);
-    }
+    if (rc == 1)
+        train_run_head(&t->run);
     start_progress(t, &progress);
-    while (rc == 1 && t->state.step < t->total) {
+    while (rc == 1 && t->run.state.step < t->total) {
         rc = one_step(t, err);
-        progress_at(&progress, tokens_before(t, t->state.step));
+        progress_at(&progress, tokens_before(t, t->run.state.step));
     }
     progress_end(&progress);
     return rc < 0 ? -1 : 0;
@@ -313,29 +265,20 @@ int
 tune_run(struct tune *t, struct err *err)
 {
     struct str picture = { 0 };
-    uint64_t step;
 
-    if (t->state.step == 0)
+    if (t->run.state.step == 0)
         train_warn_warmup(&t->schedule);
     if (run_steps(t, err) < 0)
         return -1;
-    step = t->state.step;
     /* a resumed run's files may be of another step than its state */
-    if (ranks_agree(t->ranks, tune_dir_save(t, err), err) < 0)
+    if (ranks_agree(t->ranks, train_run_save(&t->run, err), err) < 0)
         return -1;
-    if (step < t->total || eval_is_due(t)) {
-        char how[256];
-
-        snprintf(how, sizeof(how), "%.160s holds step %llu, --resume continues",
-                 t->o.output, (unsigned long long)step);
-        return sig_stopped(how, err);
-    }
-    if (t->log.error) {
-        errno = t->log.error;
-        return err_sys(err, EX_IOERR, "%s: cannot be written", t->log_path.s);
-    }
+    if (t->run.state.step < t->total || eval_is_due(t))
+        return train_run_stopped(&t->run, err);
+    if (train_run_end(&t->run, err) < 0)
+        return -1;
     if (t->o.train.plot && ranks_self(t->ranks) == 0) {
-        train_log_plot(&picture, &t->log, t->state.records, (size_t)step);
+        train_run_plot(&t->run, &picture);
         fputs(picture.s, stdout);
         str_free(&picture);
     }

@@ -4,34 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "cmd/moe-sft/peft.h"
 #include "cmd/moe-sft/tune.h"
 #include "cmd/moe-sft/write.h"
 #include "core/format/peft.h"
-#include "core/inuse.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/out.h"
 #include "core/outdir.h"
+#include "core/tool.h"
 
-/* What DIR has: adapters' files first. */
-static const char *const files[] = { PEFT_MODEL,          PEFT_CONFIG,
-                                     "best/" PEFT_MODEL,  "best/" PEFT_CONFIG,
-                                     "state.safetensors", "log.tsv" };
-#define N_ADAPTER_FILES 4
-#define N_FILES         6
-
-void
-tune_dir_paths(struct tune *t)
-{
-    const char *dir = t->o.output;
-
-    str_addf(&t->state_path, "%s/state.safetensors", dir);
-    str_addf(&t->log_path, "%s/log.tsv", dir);
-    str_addf(&t->best_path, "%s/best", dir);
-}
+static const char *const files[] = { PEFT_MODEL, PEFT_CONFIG,
+                                     "best/" PEFT_MODEL, "best/" PEFT_CONFIG,
+                                     OUTDIR_STATE };
 
 /* ---- files ---- */
 
@@ -125,7 +111,7 @@ write_adapter(const struct tune *t, const char *dir, int flags, struct err *err)
 int
 tune_dir_best(struct tune *t, struct err *err)
 {
-    const struct eval_list *e = &t->state.evals;
+    const struct eval_list *e = &t->run.state.evals;
     double loss = e->list[e->n - 1].loss, lowest = INFINITY;
     struct str path = { 0 };
 
@@ -162,16 +148,12 @@ tune_dir_check(const struct tune *t, struct err *err)
     if (file_same(dir, t->o.tune.model))
         return err_set(err, TU_USAGE, "-o %s is the model's own directory",
                        dir);
-    if (!t->o.train.resume && !(t->o.out_flags & OUT_FORCE))
-        return err_set(err, EX_CANTCREAT,
-                       "%s: exists already (--resume continues its run, "
-                       "--force starts a new one)",
-                       dir);
+    if (!t->run.resume && !t->run.force)
+        return train_run_taken(dir, err);
     /* an adapter that no run of ours has left is not for us to replace */
     str_addf(&adapter, "%s/" PEFT_MODEL, dir);
-    if (t->o.train.resume && !(t->o.out_flags & OUT_FORCE) &&
-        file_missing(t->state_path.s) && file_missing(t->log_path.s) &&
-        !file_missing(adapter.s))
+    if (t->run.resume && !t->run.force && file_missing(t->run.state_path.s) &&
+        file_missing(t->run.log_path.s) && !file_missing(adapter.s))
         rc = err_set(err, EX_NOINPUT,
                      "%s: has no state.safetensors, from which --resume "
                      "continues (--init begins with an adapter)",
@@ -180,44 +162,14 @@ tune_dir_check(const struct tune *t, struct err *err)
     return rc;
 }
 
-/* A pipe or directory in the place of a file: a run would wait on the one, and
- * could not replace the other. */
-static int
-check_is_file(const char *path, struct err *err)
-{
-    struct stat st;
-
-    if (stat(path, &st) < 0 || S_ISREG(st.st_mode) || S_ISCHR(st.st_mode))
-        return 0;
-    return err_set(err, EX_CANTCREAT, "%s: is not a file", path);
-}
-
-/* All that a run writes in DIR, which must exist, are files or nothing yet. */
-static int
-check_files(const struct tune *t, struct err *err)
-{
-    int rc = t->o.train.svg ? check_is_file(t->o.train.svg, err) : 0;
-
-    for (int i = 0; rc == 0 && i < N_FILES; i++) {
-        struct str path = { 0 };
-
-        str_addf(&path, "%s/%s", t->o.output, files[i]);
-        rc = check_is_file(path.s, err);
-        str_free(&path);
-    }
-    return rc;
-}
-
 /* No file that is read is replaced, and the picture is none of the others, nor
  * in DIR/best, which a run without --keep-best removes. */
 static int
-claim_files(const struct tune *t, struct err *err)
+claim_files(struct tune *t, struct err *err)
 {
     const char *svg = t->o.train.svg;
 
-    if (outdir_claim(t->o.output, files, N_FILES, t->o.train.resume, err) < 0 ||
-        (svg && (inuse_check(svg, err) < 0 ||
-                 inuse_claim(svg, t->o.train.resume, err) < 0)))
+    if (train_run_claim(&t->run, err) < 0)
         return -1;
     if (svg && (file_same(svg, t->best_path.s) ||
                 (!t->o.tune.keep_best && file_is_in(svg, t->best_path.s))))
@@ -226,107 +178,62 @@ claim_files(const struct tune *t, struct err *err)
     return 0;
 }
 
-/* The state of the run that is resumed, if there is one. */
-static int
-read_state(struct tune *t, struct err *err)
-{
-    if (!t->o.train.resume || file_missing(t->state_path.s))
-        return 0;
-    if (train_state_read(&t->state, t->state_path.s, err) < 0)
-        return -1;
-    t->saved = t->state.step;
-    t->any_saved = true;
-    return 0;
-}
-
 int
 tune_dir_open(struct tune *t, struct err *err)
 {
-    const char *dir = t->o.output;
-    bool force = t->o.out_flags & OUT_FORCE;
-    bool is_new = file_missing(dir);
-    struct train_log log = { .path = t->log_path.s,
-                             .svg = t->o.train.svg,
-                             .title = dir,
-                             .unit = "nats per target token",
-                             .table = &train_step_table,
-                             .fd = -1 };
-
-    if (ranks_self(t->ranks) > 0) {
-        int rc = read_state(t, err);
-
-        tune_drop_extra(t);
-        return rc;
-    }
-    if (tune_dir_check(t, err) < 0 || claim_files(t, err) < 0 ||
-        outdir_lock(dir, "tune", &t->lock, &t->n_old, err) < 0)
+    t->run.log.svg = t->o.train.svg;
+    if (t->o.tune.eval)
+        t->run.log.evals = &t->run.state.evals;
+    if (ranks_self(t->ranks) == 0 &&
+        (tune_dir_check(t, err) < 0 || claim_files(t, err) < 0))
         return -1;
-    t->made_dir = is_new;
-    if (check_files(t, err) < 0 || read_state(t, err) < 0)
-        return -1;
-    log.evals = t->o.tune.eval ? &t->state.evals : NULL;
-    if (!force && train_log_check(&log, t->o.train.resume, t->state.records,
-                                  (size_t)t->state.step, err) < 0)
+    if (train_run_open(&t->run, err) < 0)
         return -1;
     tune_drop_extra(t);
-    log.replaces = force && train_log_exists(&log);
-    t->log = log; /* not before: tune_dir_undo() removes its files */
-    return train_log_begin(&t->log, t->state.records, (size_t)t->state.step,
-                           err);
+    return train_run_begin(&t->run, err);
 }
 
-/*
- * The state is complete on the disk before the adapter gets its name, and gets
- * its own name last: a full disk leaves both as they were, and a run that is
- * killed between the two does the same steps again.
- */
-int
-tune_dir_save(struct tune *t, struct err *err)
+/* The adapter in DIR, whose state has no name yet. */
+static int
+write_run(void *of, struct err *err)
 {
-    struct stw *state;
-    int rc;
+    struct tune *t = of;
 
-    if (ranks_self(t->ranks) > 0)
-        return 0;
     /* what an earlier run left there is not this one's best */
-    if (!t->any_saved && !t->o.tune.keep_best &&
+    if (!t->run.any_saved && !t->o.tune.keep_best &&
         !file_missing(t->best_path.s) &&
         out_remove_dir(AT_FDCWD, t->best_path.s) < 0)
         return err_sys(err, EX_CANTCREAT, "%s: cannot be removed",
                        t->best_path.s);
-    state = train_state_write(&t->state, t->state_path.s, err);
-    rc = state ? write_adapter(t, t->o.output, OUT_RUN, err) : -1;
-    /* a state that is done is not resumed: nothing would write lost lines */
-    if (rc == 0)
-        train_log_sync(&t->log);
-    if (rc == 0)
-        rc = stw_commit(state, err);
-    stw_free(state);
-    if (rc < 0)
-        return -1;
-    t->saved = t->state.step;
-    t->any_saved = true;
-    return train_log_draw(&t->log, t->state.records, (size_t)t->state.step,
-                          err);
+    return write_adapter(t, t->o.output, OUT_RUN, err);
 }
 
-/* The same command again would find them in its way. */
+void
+tune_dir_init(struct tune *t)
+{
+    struct train_run *r = &t->run;
+
+    train_run_init(r, t->o.output);
+    r->what = "tune";
+    r->files = files;
+    r->n_files = sizeof(files) / sizeof(*files);
+    r->resume = t->o.train.resume;
+    r->force = t->o.out_flags & OUT_FORCE;
+    r->save_every = t->o.train.save_every;
+    r->print_every = t->o.tune.log_every;
+    r->ranks = t->ranks;
+    r->print = tool_print;
+    r->write = write_run;
+    r->of = t;
+    r->log.unit = "nats per target token";
+    r->log.table = &train_step_table;
+    str_addf(&t->best_path, "%s/best", t->o.output);
+}
+
 void
 tune_dir_undo(const struct tune *t)
 {
-    static const char *const names[] = { PEFT_MODEL, PEFT_CONFIG,
-                                         "state.safetensors" };
-
-    if (t->any_saved || !t->made_dir)
-        return;
-    train_log_remove(&t->log);
-    out_remove_dir(AT_FDCWD, t->best_path.s);
-    for (int i = 0; i < 3; i++) {
-        struct str path = { 0 };
-
-        str_addf(&path, "%s/%s", t->o.output, names[i]);
-        unlink(path.s);
-        str_free(&path);
-    }
-    outdir_unmake(t->o.output, t->n_old);
+    if (t->run.is_new && !t->run.any_saved)
+        out_remove_dir(AT_FDCWD, t->best_path.s);
+    train_run_undo(&t->run);
 }

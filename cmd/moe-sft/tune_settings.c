@@ -181,7 +181,7 @@ void
 tune_set_settings(struct tune *t)
 {
     struct str targets = { 0 };
-    struct train_state *s = &t->state;
+    struct train_state *s = &t->run.state;
 
     tune_targets(&targets, t->lm->lora.targets, lm_target_names);
     t->o.tune.targets = targets.s;
@@ -215,7 +215,7 @@ static void
 digest_numbers(const struct tune *t, char hex[HASH_MAX_HEX])
 {
     const struct adamw *a = &t->adamw;
-    const struct eval_list *e = &t->state.evals;
+    const struct eval_list *e = &t->run.state.evals;
     struct hash *hash = hash_new(HASH_XXH3);
 
     hash_add_numbers(hash, a->master, a->n, sizeof(*a->master));
@@ -229,7 +229,7 @@ digest_numbers(const struct tune *t, char hex[HASH_MAX_HEX])
 int
 tune_same(struct tune *t, struct err *err)
 {
-    const struct train_state *s = &t->state;
+    const struct train_state *s = &t->run.state;
     char numbers[HASH_MAX_HEX];
     struct str lines = { 0 };
     int rc;

@@ -12,9 +12,6 @@
 #include "core/model/train/schedule.h"
 #include "core/opt.h"
 
-/* Exit status of training whose loss is NaN or infinite. */
-#define SFT_NOT_FINITE 76
-
 /* Of a run: as many as --warmup takes. */
 #define SFT_MAX_STEPS UINT64_C(1000000000000000)
 
