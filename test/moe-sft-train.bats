@@ -290,7 +290,8 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
 @test "moe-sft train: --deadline stops a run, which then continues to the same bits" {
     for s in 0.3 3 30; do # a slow machine has made no step yet
         run -75 --separate-stderr train run -n 1000000 --deadline $s b?.safetensors
-        [[ $stderr == *" holds nothing yet"* ]] || break
+        [[ $stderr == *" holds step 0,"* ]] || break
+        rm -r run
     done
     [[ $stderr =~ ^"moe-sft: stopped by the deadline: run holds step "([0-9]+)", --resume continues"$ ]]
     n=${BASH_REMATCH[1]}
@@ -303,17 +304,18 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
 @test "moe-sft train: a loss that is no number is 76, the last good checkpoint stays" {
     ref nan b2.safetensors bad.safetensors
     run -76 --separate-stderr train run -n 5 --save-every 1 b0.safetensors b1.safetensors bad.safetensors
-    [ "$stderr" = "moe-sft: bad.safetensors: the loss is nan in step 3 (run holds step 2)" ]
+    [ "$stderr" = "moe-sft: bad.safetensors: the loss is NaN in step 3 (step 2 is saved; a lower --lr or more --warmup may help)" ]
     train want -n 2 b0.safetensors b1.safetensors >/dev/null
     cmp want/lora.safetensors run/lora.safetensors
     sound run
     run -76 --separate-stderr train other -n 5 bad.safetensors
-    [ "$stderr" = "moe-sft: bad.safetensors: the loss is nan in step 1 (other holds nothing yet)" ]
+    [ "$stderr" = "moe-sft: bad.safetensors: the loss is NaN in step 1 (nothing is saved yet)" ]
+    [ ! -e other ]
 }
 
 @test "moe-sft train: a rate that blows the numbers up is 76, too" {
     run -76 --separate-stderr train run -n 50 --lr 1e15 b?.safetensors
-    [[ $stderr == *" in step "*"(run holds nothing yet)" ]]
+    [[ $stderr == *" in step "*"(nothing is saved yet; a lower --lr or more --warmup may help)" ]]
 }
 
 @test "moe-sft train: a full disk leaves the last checkpoint" {
@@ -414,7 +416,7 @@ np.save("y.npy", y)'
     train run -n 3 --log log --svg loss.svg b?.safetensors
     before=$(cat run/* log | cksum)
     run -73 --separate-stderr train run -n 3 b?.safetensors
-    [ "$stderr" = "moe-sft: run: already has a run (--resume continues it, --force starts a new one)" ]
+    [ "$stderr" = "moe-sft: run/state.safetensors: exists already (--resume continues its run, --force starts a new one)" ]
     run -73 --separate-stderr train new -n 3 --log log b?.safetensors
     [ "$stderr" = "moe-sft: log: exists already (--force replaces it)" ]
     [ "$before" = "$(cat run/* log | cksum)" ]

@@ -11,13 +11,11 @@
  */
 #include "cmd/moe-sft/verbs.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "cmd/moe-sft/adapter.h"
 #include "cmd/moe-sft/base.h"
@@ -35,10 +33,8 @@
 #include "core/mem.h"
 #include "core/model/moe.h"
 #include "core/model/train/adamw.h"
-#include "core/model/train/log.h"
 #include "core/model/train/loss.h"
 #include "core/model/train/run.h"
-#include "core/model/train/state.h"
 #include "core/out.h"
 #include "core/outdir.h"
 #include "core/par.h"
@@ -66,17 +62,10 @@ struct train {
     uint16_t *grad_output; /* [max_len, hidden] */
     size_t skipped;        /* slots of the step whose id names no expert */
 
-    struct str state_path, lora_path;
-    int lock; /* DIR, where its file system has locks; or -1 */
+    struct str lora_path;
+    struct train_run run;
     struct train_tensor tensors[MOE_N_LORA];
-    struct train_state state;
     char arithmetic[40];
-    uint64_t saved; /* the step that DIR holds */
-    bool any_saved;
-    struct train_log log;
-    bool log_is_new;  /* log and picture were made by this run */
-    int stdout_errno; /* a full disk does not end the run, but its status says
-                         so */
 };
 
 /* ---- opening ---- */
@@ -112,7 +101,7 @@ set_settings(struct train *t, struct err *err)
         hash_free(hash);
         if (rc < 0)
             return -1;
-        train_state_set(&t->state, files[i].name, hex, files[i].path);
+        train_state_set(&t->run.state, files[i].name, hex, files[i].path);
     }
     own.mode = (int)t->config.mode;
     own.train.total = t->schedule.total;
@@ -123,11 +112,12 @@ set_settings(struct train *t, struct err *err)
     for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++) {
         if (strcmp(options[i], "--total") != 0 ||
             t->o->schedule != SCHEDULE_CONSTANT)
-            train_state_set_option(&t->state, own.line->tool, options[i], &own);
+            train_state_set_option(&t->run.state, own.line->tool, options[i],
+                                   &own);
         if (!strcmp(options[i], "--clip")) {
-            train_state_set_number(&t->state, "--betas (the first)",
+            train_state_set_number(&t->run.state, "--betas (the first)",
                                    own.train.beta1);
-            train_state_set_number(&t->state, "--betas (the second)",
+            train_state_set_number(&t->run.state, "--betas (the second)",
                                    own.train.beta2);
         }
     }
@@ -143,55 +133,49 @@ round_parameters(struct train *t)
                      t->at[m + 1] - t->at[m]);
 }
 
+static int
+write_adapter(void *of, struct err *err)
+{
+    struct train *t = of;
+
+    return adapter_write(&t->adapter, t->lora_path.s, OUT_RUN, err);
+}
+
 /* Makes and locks DIR, and reads the state of the run that is resumed. */
 static int
 open_dir(struct train *t, struct err *err)
 {
-    const char *dir = t->cmd->output;
-    bool force = t->cmd->out_flags & OUT_FORCE, any_state, any_lora;
     static const char *const files[] = { OUTDIR_STATE, "lora.safetensors" };
-    const char *const named[] = { t->o->log, t->o->svg };
+    struct train_run *r = &t->run;
     struct stat st;
 
-    str_addf(&t->state_path, "%s/state.safetensors", dir);
-    str_addf(&t->lora_path, "%s/lora.safetensors", dir);
-    if (outdir_check_name(dir, err) < 0)
+    r->what = "train";
+    r->files = files;
+    r->n_files = 2;
+    r->resume = t->o->resume;
+    r->force = t->cmd->out_flags & OUT_FORCE;
+    r->save_every = t->o->save_every;
+    r->print_every = !t->o->log;
+    r->print = tool_print;
+    r->write = write_adapter;
+    r->of = t;
+    r->log.path = t->o->log;
+    r->log.svg = t->o->svg;
+    r->log.unit = "mean square of the differences";
+    r->log.table = &train_step_table;
+    str_addf(&t->lora_path, "%s/%s", r->dir, files[1]);
+    if (outdir_check_name(r->dir, err) < 0)
         return -1;
     /* no file that is read is replaced, nor are the batches still to come */
     for (int i = 0; i < t->cmd->n_args; i++)
         if (stat(t->cmd->args[i], &st) == 0 &&
             inuse_input(t->cmd->args[i], &st, err) < 0)
             return -1;
-    if (outdir_claim(dir, files, 2, t->o->resume, err) < 0)
+    if (train_run_claim(r, err) < 0 || train_run_open(r, err) < 0)
         return -1;
-    for (int i = 0; i < 2; i++)
-        if (named[i] && (inuse_check(named[i], err) < 0 ||
-                         inuse_claim(named[i], t->o->resume, err) < 0))
-            return -1;
-    if (outdir_lock(dir, "train", &t->lock, NULL, err) < 0)
-        return -1;
-    any_state = !file_missing(t->state_path.s);
-    any_lora = !file_missing(t->lora_path.s);
-    if (t->o->resume && any_state) {
-        if (train_state_read(&t->state, t->state_path.s, err) < 0)
-            return -1;
-        t->saved = t->state.step;
-        t->any_saved = true;
+    if (r->any_saved)
         round_parameters(t);
-    } else if (!t->o->resume && !force && (any_state || any_lora)) {
-        return err_set(
-            err, EX_CANTCREAT,
-            "%s: already has a run (--resume continues it, --force starts a "
-            "new one)",
-            dir);
-    }
-    if (!force && train_log_check(&t->log, t->o->resume, t->state.records,
-                                  (size_t)t->state.step, err) < 0)
-        return -1;
-    t->log_is_new = !t->o->resume && !force;
-    t->log.replaces = force && train_log_exists(&t->log);
-    return train_log_begin(&t->log, t->state.records, (size_t)t->state.step,
-                           err); /* a log that cannot be written ends it now */
+    return train_run_begin(r, err);
 }
 
 static int
@@ -200,7 +184,8 @@ train_open(struct train *t, const struct cmd *cmd, struct err *err)
     const struct train_options *o = &cmd->train;
     uint64_t total = o->total ? o->total : o->steps;
 
-    *t = (struct train){ .cmd = cmd, .o = o, .lock = -1, .log.fd = -1 };
+    *t = (struct train){ .cmd = cmd, .o = o };
+    train_run_init(&t->run, cmd->output);
     if (par_open(&t->par, cmd->n_threads, err) < 0 ||
         base_open(&t->base, cmd->base, cmd->layer, err) < 0 ||
         adapter_open(&t->adapter, cmd->lora, &t->base, err) < 0 ||
@@ -232,21 +217,16 @@ train_open(struct train *t, const struct cmd *cmd, struct err *err)
     t->sum = mem_big(t->adamw.n, sizeof(float), "gradients", err);
     if (!t->grad || !t->sum)
         return -1;
-    t->log.path = o->log;
-    t->log.svg = o->svg;
-    t->log.title = cmd->output;
-    t->log.unit = "mean square of the differences";
-    t->log.table = &train_step_table;
     snprintf(t->arithmetic, sizeof(t->arithmetic), "%s, " GEMM_EXACT_ORDER,
              isa_name(cpu_isa()));
-    t->state = (struct train_state){ .program = "moe-sft train",
-                                     .table = &train_step_table,
-                                     .format = "moe-sft state 1",
-                                     .arithmetic = t->arithmetic,
-                                     .any_isa = o->any_isa,
-                                     .tensors = t->tensors,
-                                     .n_tensors = MOE_N_LORA,
-                                     .adamw = &t->adamw };
+    t->run.state = (struct train_state){ .program = "moe-sft train",
+                                         .table = &train_step_table,
+                                         .format = "moe-sft state 1",
+                                         .arithmetic = t->arithmetic,
+                                         .any_isa = o->any_isa,
+                                         .tensors = t->tensors,
+                                         .n_tensors = MOE_N_LORA,
+                                         .adamw = &t->adamw };
     if (set_settings(t, err) < 0 || open_dir(t, err) < 0)
         return -1;
     if (cmd->verbose)
@@ -256,7 +236,7 @@ train_open(struct train *t, const struct cmd *cmd, struct err *err)
             tool_host(), isa_name(cpu_isa()), cmd->n_threads,
             plural(cmd->n_threads), t->base.n_experts,
             plural(t->base.n_experts), t->base.hidden, t->base.intermediate,
-            t->adapter.rank, (unsigned long long)t->state.step);
+            t->adapter.rank, (unsigned long long)t->run.state.step);
     return 0;
 }
 
@@ -277,14 +257,8 @@ static int
 not_finite(const struct train *t, const char *where, const char *what, double v,
            struct err *err)
 {
-    char step[32] = "nothing yet";
-
-    if (t->any_saved)
-        snprintf(step, sizeof(step), "step %llu", (unsigned long long)t->saved);
-    return err_set(err, TRAIN_NOT_FINITE,
-                   "%s: %s is %s in step %llu (%s holds %s)", where, what,
-                   isnan(v) ? "nan" : "infinite",
-                   (unsigned long long)t->state.step + 1, t->cmd->output, step);
+    return train_run_not_finite(&t->run, where, what, v, t->run.state.step + 1,
+                                t->run.state.step > 0, err);
 }
 
 /* The loss of a batch, and its gradients, which overwrite 'grad'.  An operator
@@ -337,8 +311,9 @@ batch_gradients(struct train *t, const struct batch *b, float *grad,
 static int
 run_step(struct train *t, struct err *err)
 {
-    struct step_record r = { .lr = schedule_lr(&t->schedule, t->state.step) };
-    uint64_t n = t->o->accumulate, first = t->state.step * n;
+    struct step_record r = { .lr =
+                                 schedule_lr(&t->schedule, t->run.state.step) };
+    uint64_t n = t->o->accumulate, first = t->run.state.step * n;
     double scale = 1 / (double)n;
 
     t->skipped = 0;
@@ -372,88 +347,36 @@ run_step(struct train *t, struct err *err)
                           r.grad_norm, err);
     adamw_step(&t->adamw, 0, t->adamw.n, t->sum,
                scale * clip_scale(r.grad_norm, t->o->clip), r.lr,
-               t->state.step + 1, t->par);
+               t->run.state.step + 1, t->par);
     round_parameters(t);
-    train_state_record(&t->state, (const double *)&r);
+    train_state_record(&t->run.state, (const double *)&r);
     return 1;
 }
 
 /* ---- all steps ---- */
-
-/*
- * The state is complete on the disk before the adapter gets its name, and gets
- * its own name last: a full disk leaves both as they were, and a run that is
- * killed between the two does the same steps again.
- */
-static int
-save(struct train *t, struct err *err)
-{
-    struct stw *state;
-    int rc;
-
-    state = train_state_write(&t->state, t->state_path.s, err);
-    rc = state ? adapter_write(&t->adapter, t->lora_path.s, OUT_RUN, err) : -1;
-
-    /* a state that is done is not resumed: nothing would write lost lines */
-    if (rc == 0)
-        train_log_sync(&t->log);
-    if (rc == 0)
-        rc = stw_commit(state, err);
-    stw_free(state);
-    if (rc < 0)
-        return -1;
-    t->saved = t->state.step;
-    t->any_saved = true;
-    return train_log_draw(&t->log, t->state.records, (size_t)t->state.step,
-                          err);
-}
-
-/* A line of the log on standard output; but a pipe that nobody reads must not
- * keep the run from stopping. */
-static void
-print(struct train *t, struct str *line)
-{
-    if (out_stdout_ready() &&
-        (fputs(line->s, stdout) == EOF || fflush(stdout) == EOF) &&
-        !t->stdout_errno)
-        t->stdout_errno = errno;
-    str_free(line);
-}
 
 /* The steps that are left, until the stream ends or it is time to stop. */
 static int
 run_steps(struct train *t, struct err *err)
 {
     const struct train_options *o = t->o;
-    struct str line = { 0 };
+    struct train_state *s = &t->run.state;
 
-    if (!o->log) {
-        train_log_head(&line, &train_step_table, NULL);
-        print(t, &line);
-    }
-    while (o->steps == 0 || t->state.step < o->steps) {
+    train_run_head(&t->run);
+    while (o->steps == 0 || s->step < o->steps) {
         double started = clock_s();
         const struct step_record *r;
         int rc = run_step(t, err);
 
         if (rc <= 0)
             return rc;
-        r = (const void *)train_state_at(&t->state, t->state.step - 1);
-        if (!o->log) {
-            train_log_line(&line, &train_step_table, t->state.step,
-                           (const double *)r, NULL);
-            print(t, &line);
-        } else if (train_log_step(&t->log, t->state.step, (const double *)r,
-                                  err) < 0) {
-            return -1;
-        }
+        r = (const void *)train_state_at(s, s->step - 1);
         if (t->cmd->verbose)
             tool_say("step %llu: loss %.4g, %.0f tokens/s, %zu slot%s skipped",
-                     (unsigned long long)t->state.step, r->loss,
+                     (unsigned long long)s->step, r->loss,
                      r->tokens / (clock_s() - started + 1e-9), t->skipped,
                      plural(t->skipped));
-        if (o->save_every && t->state.step % o->save_every == 0 &&
-            save(t, err) < 0)
+        if (train_run_stepped(&t->run, true, err) < 0)
             return -1;
     }
     return 0;
@@ -466,40 +389,34 @@ train(struct train *t, struct err *err)
     struct str picture = { 0 };
     bool done;
 
-    if (t->state.step == 0)
+    if (t->run.state.step == 0)
         train_warn_warmup(&t->schedule);
     /* EX_TEMPFAIL: stopped while it waited for the stream, which is no failure
      * of the steps before */
     if (run_steps(t, err) < 0 && err->status != EX_TEMPFAIL)
         return -1;
-    step = t->state.step;
-    if ((!t->any_saved || t->saved != step || file_missing(t->lora_path.s) ||
-         t->o->resume) &&
-        save(t, err) < 0)
+    step = t->run.state.step;
+    if ((!t->run.any_saved || t->run.saved != step ||
+         file_missing(t->lora_path.s) || t->o->resume) &&
+        train_run_save(&t->run, err) < 0)
         return -1;
     done = steps == 0 ? !sig_stop() : step >= steps;
-    if (!done && sig_stop()) {
-        char how[256];
-
-        snprintf(how, sizeof(how), "%.160s holds step %llu, --resume continues",
-                 t->cmd->output, (unsigned long long)step);
-        return sig_stopped(how, err);
-    }
+    if (!done && sig_stop())
+        return train_run_stopped(&t->run, t->run.dir, err);
     if (!done)
         return err_set(err, EX_DATAERR,
                        "standard input: ended after step %llu of %llu (%s "
                        "holds it)",
                        (unsigned long long)step, (unsigned long long)steps,
                        t->cmd->output);
-    if (t->o->plot && !t->log.error) {
-        train_log_plot(&picture, &t->log, t->state.records, (size_t)step);
+    if (train_run_end(&t->run, err) < 0)
+        return -1;
+    if (t->o->plot) {
+        train_run_plot(&t->run, &picture);
         fputs(picture.s, stdout);
         str_free(&picture);
     }
-    errno = t->log.error ? t->log.error : t->stdout_errno;
-    return errno ? err_sys(err, EX_IOERR, "%s: cannot be written",
-                           t->log.error ? t->o->log : "standard output")
-                 : 0;
+    return 0;
 }
 
 int
@@ -515,9 +432,8 @@ train_main(const struct cmd *cmd, struct err *err)
     rc = train_open(t, cmd, err);
     if (rc == 0)
         rc = train(t, err);
-    /* the same command again would find them in its way */
-    if (rc < 0 && t->log_is_new && !t->any_saved)
-        train_log_remove(&t->log);
+    if (rc < 0)
+        train_run_undo(&t->run);
     close_operator(t);
     mem_big_free(t->grad, t->adamw.n, sizeof(float));
     mem_big_free(t->sum, t->adamw.n, sizeof(float));
@@ -526,11 +442,7 @@ train_main(const struct cmd *cmd, struct err *err)
     adapter_close(&t->adapter);
     base_close(&t->base);
     par_close(t->par);
-    train_state_close(&t->state);
-    train_log_close(&t->log);
-    if (t->lock >= 0)
-        close(t->lock);
-    str_free(&t->state_path);
+    train_run_close(&t->run);
     str_free(&t->lora_path);
     free(t);
     return rc;

@@ -274,7 +274,7 @@ tune_run(struct tune *t, struct err *err)
     if (ranks_agree(t->ranks, train_run_save(&t->run, err), err) < 0)
         return -1;
     if (t->run.state.step < t->total || eval_is_due(t))
-        return train_run_stopped(&t->run, err);
+        return train_run_stopped(&t->run, t->run.dir, err);
     if (train_run_end(&t->run, err) < 0)
         return -1;
     if (t->o.train.plot && ranks_self(t->ranks) == 0) {

@@ -92,8 +92,7 @@ int quantize_main(const struct cmd *cmd, struct err *err);
 int bench_main(const struct cmd *cmd, struct err *err);
 
 /* train_is_stream(): do the batches come from standard input?
- * train_check() checks the command line: -1 with 'err' set, TU_USAGE, or
- * EX_CANTCREAT for a log or picture that cannot be a file. */
+ * train_check() checks the command line: -1 with 'err' set (TU_USAGE). */
 bool train_is_stream(const struct cmd *cmd);
 int train_check(const struct cmd *cmd, struct err *err);
 

@@ -1,6 +1,7 @@
 /* core/model/train against torch (test/ref/train_ref.py) and by hand. */
 #include "core/model/train/adamw.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,9 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/train/loss.h"
+#include "core/model/train/run.h"
 #include "core/model/train/schedule.h"
-#include "core/model/train/state.h"
+#include "core/out.h"
 #include "test/unit/ref.h"
 #include "test/unit/tap.h"
 
@@ -393,6 +395,118 @@ test_state(const char *dir)
     str_free(&path);
 }
 
+/* What is trained, of a run: it is written before the state has its name. */
+struct written {
+    struct train_run *run;
+    int n, n_named; /* how often, and with a state there */
+    bool fails;
+};
+
+static int
+write_trained(void *of, struct err *err)
+{
+    struct written *w = of;
+
+    w->n++;
+    w->n_named += !file_missing(w->run->state_path.s);
+    return w->fails ? err_set(err, EX_IOERR, "full") : 0;
+}
+
+static void
+run_of(struct train_run *r, const char *dir, struct adamw *a, struct written *w)
+{
+    static const char *const files[] = { "state.safetensors", "trained" };
+
+    train_run_init(r, dir);
+    *w = (struct written){ .run = r };
+    r->what = "train";
+    r->files = files;
+    r->n_files = 2;
+    r->save_every = 2;
+    r->write = write_trained;
+    r->of = w;
+    r->log.unit = "loss";
+    r->log.table = &train_step_table;
+    state_of(&r->state, a, "0.1");
+}
+
+static void
+run_free(struct train_run *r)
+{
+    adamw_close(r->state.adamw);
+    train_run_close(r);
+}
+
+/* A step of a run that goes on. */
+static int
+run_step(struct train_run *r, struct err *err)
+{
+    static const struct step_record step = { 0.1, 0.2, 0.3, 40 };
+
+    train_state_record(&r->state, (const double *)&step);
+    return train_run_stepped(r, true, err);
+}
+
+static void
+test_run(const char *dir)
+{
+    struct str path = { 0 };
+    struct train_run r, again;
+    struct written w, v;
+    struct adamw a, b;
+    struct err err = { 0 };
+    int rc;
+
+    str_addf(&path, "%s/new/run", dir);
+    run_of(&r, path.s, &a, &w);
+    w.fails = true;
+    rc = train_run_open(&r, &err) < 0 || train_run_begin(&r, &err) < 0;
+    tap_ok(rc == 0 && r.is_new && run_step(&r, &err) == 0 &&
+               run_step(&r, &err) == -1 && w.n == 1 && !r.any_saved &&
+               file_missing(r.state_path.s),
+           "run: without what is trained there is no state");
+    train_run_undo(&r);
+    *strrchr(path.s, '/') = '\0';
+    tap_ok(file_missing(path.s), "run: what has made nothing leaves nothing");
+    run_free(&r);
+
+    run_of(&r, path.s, &a, &w);
+    rc = train_run_open(&r, &err) < 0 || train_run_begin(&r, &err) < 0;
+    for (int i = 0; i < 5; i++)
+        rc |= run_step(&r, &err);
+    tap_ok(rc == 0 && w.n == 2 && w.n_named == 1 && r.saved == 4,
+           "run: a checkpoint of every 2 steps, what is trained first");
+    run_of(&again, path.s, &b, &v);
+    tap_ok(train_run_open(&again, &err) < 0 &&
+               strstr(err.what, ": another train is running there"),
+           "run: a directory has one at a time");
+    train_run_undo(&again);
+    run_free(&again);
+    train_run_undo(&r);
+    run_free(&r);
+
+    run_of(&r, path.s, &a, &w);
+    tap_ok(train_run_open(&r, &err) < 0 && err.status == EX_CANTCREAT &&
+               strstr(err.what, "new/state.safetensors: exists already"),
+           "run: a new one does not replace another");
+    train_run_undo(&r);
+    run_free(&r);
+
+    run_of(&r, path.s, &a, &w);
+    r.resume = true;
+    tap_ok(train_run_open(&r, &err) == 0 && train_run_begin(&r, &err) == 0 &&
+               r.saved == 4 && r.state.step == 4 && !r.is_new,
+           "run: it is resumed from the last checkpoint");
+    train_run_not_finite(&r, "x", "the loss", NAN, 5, false, &err);
+    tap_ok(
+        err.status == TRAIN_NOT_FINITE &&
+            !strcmp(err.what, "x: the loss is NaN in step 5 (step 4 is saved)"),
+        "run: what is not finite is said: %s", err.what);
+    run_free(&r);
+    out_remove_dir(AT_FDCWD, path.s);
+    str_free(&path);
+}
+
 int
 main(void)
 {
@@ -405,6 +519,7 @@ main(void)
     test_warmup();
     test_threads(par);
     test_state(dir);
+    test_run(dir);
     if (ref_run("train_ref.py", dir, "torch")) {
         test_mse(dir, par);
         test_clip(dir, par);

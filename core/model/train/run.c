@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -91,7 +92,9 @@ find_files(struct train_run *r, struct err *err)
             continue;
         r->found = true;
         if (!r->resume && !r->force)
-            rc = train_run_taken(path.s, err);
+            rc = strcmp(r->files[i], OUTDIR_STATE) == 0
+                     ? train_run_taken(path.s, err)
+                     : out_exists(path.s, err);
     }
     str_free(&path);
     return rc;
@@ -206,15 +209,15 @@ train_run_stepped(struct train_run *r, bool going, struct err *err)
 /* ---- ends ---- */
 
 int
-train_run_stopped(const struct train_run *r, struct err *err)
+train_run_stopped(const struct train_run *r, const char *dir, struct err *err)
 {
     char how[256];
 
     if (r->log.replaces)
-        snprintf(how, sizeof(how), "%.160s is as it was, run it again", r->dir);
+        snprintf(how, sizeof(how), "%.160s is as it was, run it again", dir);
     else
         snprintf(how, sizeof(how), "%.160s holds step %llu, --resume continues",
-                 r->dir, (unsigned long long)r->state.step);
+                 dir, (unsigned long long)r->state.step);
     return sig_stopped(how, err);
 }
 

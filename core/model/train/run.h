@@ -82,12 +82,13 @@ int train_run_save(struct train_run *run, struct err *err);
 
 /*
  * The ends of a run fill 'err' and return -1: train_run_stopped(), by a signal
- * or a deadline (EX_TEMPFAIL), train_run_not_finite() by a number 'v' of 'step'
- * that is not (TRAIN_NOT_FINITE); 'hint': another learning rate may help.
- * train_run_end() says whether lines were lost: 0, or -1 (EX_IOERR).
- * train_run_plot() appends the loss as a picture in characters.
+ * or a deadline (EX_TEMPFAIL), 'dir' is what to resume; train_run_not_finite()
+ * by a number 'v' of 'step' that is not (TRAIN_NOT_FINITE); 'hint': another
+ * learning rate may help. train_run_end() says whether lines were lost: 0, or
+ * -1 (EX_IOERR). train_run_plot() appends the loss as a picture in characters.
  */
-int train_run_stopped(const struct train_run *run, struct err *err);
+int train_run_stopped(const struct train_run *run, const char *dir,
+                      struct err *err);
 int train_run_not_finite(const struct train_run *run, const char *where,
                          const char *what, double v, uint64_t step, bool hint,
                          struct err *err);
