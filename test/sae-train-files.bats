@@ -63,7 +63,7 @@ EOF
     train run -n 2
     cp -r run kept
     run -73 --separate-stderr train run -n 3
-    [ "$stderr" = "sae-train: run/cfg.json: exists already (--force replaces it)" ]
+    [ "$stderr" = "sae-train: run/state.safetensors: exists already (--resume continues its run, --force starts a new one)" ]
     diff -r run kept
     train run -n 3 -f
     train want -n 3

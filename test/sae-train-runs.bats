@@ -285,7 +285,7 @@ END
         wait $pid || status=$?
         exec 7>&-
         [ "$status" = 75 ]
-        [[ $(cat said) =~ ^"sae-train: stopped by SIG$signal: run: --resume continues after step "([0-9]+)$ ]]
+        [[ $(cat said) =~ ^"sae-train: stopped by SIG$signal: run holds step "([0-9]+)", --resume continues"$ ]]
         [ ! -e run/sae.safetensors ]
         [ ! -e run/cfg.json ]
         [ "$(sae-train info --rows run)" = $((BASH_REMATCH[1] * 256)) ]

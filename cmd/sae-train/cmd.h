@@ -16,9 +16,6 @@ enum { ACT_TOPK, ACT_BATCHTOPK };
 enum { COMPUTE_F32, COMPUTE_BF16 };
 enum { FORMAT_SPARSIFY, FORMAT_SAELENS };
 
-/* The status of a loss or gradient that is NaN or infinite. */
-#define SAE_NOT_FINITE 76
-
 /* What a run that is resumed has had: first what may differ between the SAEs of
  * a pass, then what may not. */
 struct sae_options {

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/format/sae.h"
 #include "core/format/st.h"
@@ -65,17 +64,14 @@ add_planned(struct sae_plan *plan, const char *name, size_t name_n)
 
     plan->list = xrealloc(plan->list, plan->n + 1, sizeof(*plan->list));
     p = &plan->list[plan->n++];
-    *p = (struct planned){
-        .o = cmd->o, .lock = -1, .log.fd = -1, .n_old = SIZE_MAX
-    };
+    *p = (struct planned){ .o = cmd->o };
     p->name = name ? xstrndup(name, name_n) : NULL;
     for (size_t i = 0; i < N_FIELDS; i++)
         if (opt_given(cmd->line, fields[i].key + 2))
             p->given |= 1u << i;
     str_addf(&p->dir, "%s%s%s", cmd->output, name ? "/" : "",
              name ? p->name : "");
-    str_addf(&p->state_path, "%s/state.safetensors", p->dir.s);
-    str_addf(&p->log_path, "%s/log.tsv", p->dir.s);
+    train_run_init(&p->run, p->dir.s);
     if (cmd->svg)
         str_addf(&p->svg_path, "%s%s%s", name ? p->dir.s : "", name ? "/" : "",
                  cmd->svg);
@@ -264,12 +260,12 @@ take_state(struct planned *p, const struct train_cmd *cmd, struct err *err)
     struct st st;
     int rc = 0;
 
-    if (train_state_open(&st, p->state_path.s, err) < 0)
+    if (train_state_open(&st, p->run.state_path.s, err) < 0)
         return -1;
     p->has_state = true;
     p->total = number_of(&st, "-n");
     p->asked = number_of(&st, "asked");
-    p->saved = number_of(&st, "step");
+    p->run.saved = number_of(&st, "step");
     if (!cmd->layers)
         p->layer = (size_t)number_of(&st, "layer");
     p->layers = number_of(&st, "layers");
@@ -340,7 +336,7 @@ plan_open(struct sae_plan *plan, const struct train_cmd *cmd, struct err *err)
     if (rc == 0 && plan->n == 0 && n_dirs == 0)
         add_planned(plan, NULL, 0);
     for (size_t i = 0; i < plan->n && rc == 0; i++)
-        if (cmd->resume && !file_missing(plan->list[i].state_path.s))
+        if (cmd->resume && !file_missing(plan->list[i].run.state_path.s))
             rc = take_state(&plan->list[i], cmd, err);
     if (rc == 0)
         rc = check_found(plan, n_dirs, err);
@@ -424,7 +420,8 @@ settle(struct sae_plan *plan, struct planned *p, const struct row_stream *rows,
     /* a run that had more arrays than its stream's first does not count again
      */
     if ((!p->has_state || plan->cmd->steps || (!p->asked && steps)) &&
-        !(rows->is_stream && p->total && p->saved >= p->total && !plan->steps))
+        !(rows->is_stream && p->total && p->run.saved >= p->total &&
+          !plan->steps))
         p->total = steps;
     p->asked = plan->steps;
     p->d = d;
@@ -471,7 +468,7 @@ plan_settle(struct sae_plan *plan, const struct row_stream *rows,
             return err_set(err, EX_DATAERR,
                            "%s: is of layer %zu (expected at most %zu: "
                            "--layers names the input's)",
-                           p->state_path.s, p->layer, rows->n_layers - 1);
+                           p->run.state_path.s, p->layer, rows->n_layers - 1);
         p->layers = rows->n_layers;
         p->saes = plan->n;
         if (settle(plan, p, rows, steps, err) < 0)
@@ -483,7 +480,7 @@ plan_settle(struct sae_plan *plan, const struct row_stream *rows,
 void
 plan_set_state(struct planned *p, const struct opt_tool *tool)
 {
-    struct train_state *s = &p->state;
+    struct train_state *s = &p->run.state;
 
     train_state_set_number(s, "d", (double)p->d);
     for (size_t i = 0; i < N_FIELDS; i++) {
@@ -511,14 +508,9 @@ plan_close(struct sae_plan *plan)
         struct planned *p = &plan->list[i];
 
         sae_trainer_close(&p->trainer);
-        train_state_close(&p->state);
-        train_log_close(&p->log);
-        if (p->lock >= 0)
-            close(p->lock);
+        train_run_close(&p->run);
         free(p->name);
         str_free(&p->dir);
-        str_free(&p->state_path);
-        str_free(&p->log_path);
         str_free(&p->svg_path);
         opt_drop(&p->kept);
     }

@@ -12,9 +12,8 @@
 #include "cmd/sae-train/cmd.h"
 #include "cmd/sae-train/input.h"
 #include "core/err.h"
-#include "core/model/train/log.h"
+#include "core/model/train/run.h"
 #include "core/model/train/sae.h"
-#include "core/model/train/state.h"
 #include "core/str.h"
 
 enum { N_TENSORS = 4, N_OTHERS = 3 };
@@ -30,17 +29,12 @@ struct planned {
     uint64_t saes;          /* of the pass */
     size_t d;
 
-    struct str dir, state_path, log_path, svg_path;
-    bool has_state; /* of a run to resume, in DIR */
-    uint64_t saved; /* the step of the state in DIR */
-    bool made;      /* DIR has files of this run alone */
-    size_t n_old;   /* bytes of 'dir' that were there before */
+    struct str dir, svg_path;
+    struct train_run run;
+    bool has_state; /* of a run to resume, in DIR; its step is run.saved */
     struct sae_trainer trainer;
     struct train_tensor tensors[N_TENSORS];
     struct train_numbers others[N_OTHERS];
-    struct train_state state;
-    struct train_log log;
-    int lock;
     struct opt_list kept; /* texts that options point to */
 
     /* where the input was, before and after the last batch, and a checksum of

@@ -8,18 +8,12 @@
 #include "cmd/sae-train/plan.h"
 
 /*
- * save_claim() says which files the run will write, before its input is opened.
- * save_open() makes the directory, locks it, and reads the state of the run
- * that is resumed.  save_state() writes it, and draws the picture;
- * save_result() writes the SAE.  0, or -1 with 'err' set.
+ * save_claim() says what the run is, and which files it will write, before its
+ * input is opened.  save_open() begins it, or what is resumed.  save_result()
+ * writes the SAE.  0, or -1 with 'err' set.
  */
-int save_claim(const struct planned *p, bool resume, struct err *err);
+int save_claim(struct planned *p, const struct train_cmd *cmd, struct err *err);
 int save_open(struct planned *p, const struct train_cmd *cmd, struct err *err);
-int save_state(struct planned *p, struct err *err);
-int save_result(struct planned *p, struct err *err);
-
-/* save_undo() removes what a run that failed before its first step was saved
- * has made. */
-void save_undo(const struct planned *p);
+int save_result(const struct planned *p, struct err *err);
 
 #endif

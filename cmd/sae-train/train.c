@@ -141,7 +141,7 @@ open_trainers(struct pass *s, struct err *err)
         sizes.batchtopk |= set.batchtopk;
         if (save_open(p, s->cmd, err) < 0)
             return -1;
-        if (p->state.step == 0 && p->o.init && take_init(p, err) < 0)
+        if (p->run.state.step == 0 && p->o.init && take_init(p, err) < 0)
             return -1;
     }
     if (s->rows.n_rows && s->rows.n_rows < sizes.rows && !s->rows.wraps &&
@@ -204,18 +204,6 @@ sum_of(const float *x, size_t n)
 
 /* ---- steps ---- */
 
-static int
-not_finite(const struct planned *p, uint64_t step, const char *what, double v,
-           struct err *err)
-{
-    return err_set(
-        err, SAE_NOT_FINITE,
-        "%s: %s is %s in step %llu (%s; a lower --lr or more "
-        "--warmup may help)",
-        p->dir.s, what, isnan(v) ? "NaN" : "infinite", (unsigned long long)step,
-        p->saved ? "its state is of an earlier one" : "nothing is saved yet");
-}
-
 /* Is there no variance to explain? */
 static bool
 are_equal(const float *x, size_t n, size_t d)
@@ -252,16 +240,18 @@ step(struct pass *s, struct planned *p, const float *x, size_t n,
                        "leaves nothing to explain",
                        p->dir.s, (unsigned long long)at, n);
     if (!isfinite(r.loss))
-        return not_finite(p, at, "the loss", r.loss, err);
+        return train_run_not_finite(&p->run, p->dir.s, "the loss", r.loss, at,
+                                    true, err);
     if (!isfinite(r.grad_norm))
-        return not_finite(p, at, "the gradient's norm", r.grad_norm, err);
-    train_state_record(&p->state, (const double *)&r);
+        return train_run_not_finite(&p->run, p->dir.s, "the gradient's norm",
+                                    r.grad_norm, at, true, err);
+    train_state_record(&p->run.state, (const double *)&r);
     p->input[BEFORE] = (double)s->rows.taken;
     p->input[AFTER] = (double)rows_after(&s->rows);
     p->input[SUM] = sum_of(x, n * s->rows.d);
-    if (train_log_step(&p->log, p->trainer.step, (const double *)&r, err) < 0)
+    if (train_run_stepped(&p->run, true, err) < 0)
         return -1;
-    return p->log.replaces ? save_state(p, err) : 0;
+    return p->run.log.replaces ? train_run_save(&p->run, err) : 0;
 }
 
 /* All SAEs on the batch of n rows. */
@@ -282,7 +272,7 @@ steps(struct pass *s, size_t n, struct err *err)
             return err_set(err, EX_DATAERR,
                            "%s: the input is another: rows %.0f to %.0f are "
                            "not those that the run had",
-                           p->state_path.s, p->input[BEFORE],
+                           p->run.state_path.s, p->input[BEFORE],
                            p->input[AFTER] - 1);
         if (at < p->input[AFTER])
             continue;
@@ -290,7 +280,7 @@ steps(struct pass *s, size_t n, struct err *err)
             return err_set(err, EX_DATAERR,
                            "%s: the run goes on with row %.0f (found %.0f; "
                            "--input-at is the input's first)",
-                           p->state_path.s, p->input[AFTER], at);
+                           p->run.state_path.s, p->input[AFTER], at);
         if (p->layer != layer)
             sae_batch(s->work, x, n);
         layer = p->layer;
@@ -304,8 +294,8 @@ static int
 save_all(struct pass *s, struct err *err)
 {
     for (size_t i = 0; i < s->plan.n; i++)
-        if (s->plan.list[i].trainer.step > s->plan.list[i].saved &&
-            save_state(&s->plan.list[i], err) < 0)
+        if (s->plan.list[i].trainer.step > s->plan.list[i].run.saved &&
+            train_run_save(&s->plan.list[i].run, err) < 0)
             return -1;
     return 0;
 }
@@ -346,7 +336,7 @@ say(const struct pass *s, double seconds, size_t n)
     for (size_t i = 0; i < s->plan.n; i++) {
         const struct planned *p = &s->plan.list[i];
         const struct sae_record *r =
-            (const void *)train_state_at(&p->state, p->trainer.step - 1);
+            (const void *)train_state_at(&p->run.state, p->trainer.step - 1);
 
         tool_say("%s%sstep %llu: fvu %.4g, l0 %.4g, %.0f dead, %.0f rows/s",
                  p->name ? p->name : "", p->name ? ": " : "",
@@ -365,7 +355,6 @@ run_steps(struct pass *s, struct err *err)
                                      s->plan.list[0].total * s->plan.o.batch,
                                  .kept = s->rows.taken,
                                  .quiet = cmd->quiet };
-    uint64_t since = 0;
     struct err later;
     int rc = 0;
 
@@ -390,10 +379,6 @@ run_steps(struct pass *s, struct err *err)
         progress_at(&progress, rows_after(&s->rows));
         if (rc == 0 && cmd->verbose && s->plan.list[0].trainer.step)
             say(s, clock_s() - began, (size_t)n);
-        if (rc == 0 && cmd->save_every && ++since == cmd->save_every) {
-            since = 0;
-            rc = save_all(s, err);
-        }
     }
     progress_end(&progress);
     return rc;
@@ -405,18 +390,8 @@ check_end(const struct pass *s, struct err *err)
 {
     const struct planned *p = &s->plan.list[0];
 
-    if (!s->ended) {
-        char how[300];
-
-        if (p->log.replaces)
-            snprintf(how, sizeof(how), "%.200s is as it was, run it again",
-                     s->cmd->output);
-        else
-            snprintf(how, sizeof(how),
-                     "%.200s: --resume continues after step %llu",
-                     s->cmd->output, (unsigned long long)p->trainer.step);
-        return sig_stopped(how, err);
-    }
+    if (!s->ended)
+        return train_run_stopped(&p->run, s->cmd->output, err);
     if (p->trainer.step == 0)
         return err_set(err, EX_DATAERR, "the input has no rows to train on");
     if (s->plan.steps && p->trainer.step < p->total)
@@ -436,23 +411,13 @@ warn_fvu(const struct planned *p)
 {
     const struct sae_record *r =
         p->trainer.step
-            ? (const void *)train_state_at(&p->state, p->trainer.step - 1)
+            ? (const void *)train_state_at(&p->run.state, p->trainer.step - 1)
             : NULL;
 
     if (r && r->fvu > 1)
         err_warn("%s: fvu is %.4g in the last step: worse than the mean of the "
                  "rows",
                  p->dir.s, r->fvu);
-}
-
-static void
-print_loss(const struct planned *p)
-{
-    struct str picture = { 0 };
-
-    train_log_plot(&picture, &p->log, p->state.records, (size_t)p->state.step);
-    fputs(picture.s, stdout);
-    str_free(&picture);
 }
 
 /* Is the run too short for its learning rate?  Of SAEs with the same --warmup
@@ -477,6 +442,7 @@ static int
 run_pass(struct pass *s, struct err *err)
 {
     uint64_t first = first_row(s);
+    struct str pictures = { 0 };
 
     if (first != UINT64_MAX && first > s->cmd->input_at &&
         rows_skip(&s->rows, first, err) < 0)
@@ -498,7 +464,10 @@ run_pass(struct pass *s, struct err *err)
     for (size_t i = 0; i < s->plan.n; i++)
         warn_fvu(&s->plan.list[i]);
     for (size_t i = 0; s->cmd->plot && i < s->plan.n; i++)
-        print_loss(&s->plan.list[i]);
+        train_run_plot(&s->plan.list[i].run, &pictures);
+    if (pictures.n)
+        fputs(pictures.s, stdout);
+    str_free(&pictures);
     if (s->rows.n_bad)
         err_warn("%llu row%s with NaN or Inf %s left out",
                  (unsigned long long)s->rows.n_bad, plural(s->rows.n_bad),
@@ -528,7 +497,7 @@ train_main(const struct train_cmd *cmd, struct err *err)
     if (rc == 0 && cmd->resume && !has_states(&s.plan))
         err_warn("%s: there is no run to resume: one begins", cmd->output);
     for (size_t i = 0; i < s.plan.n && rc == 0; i++)
-        rc = save_claim(&s.plan.list[i], cmd->resume, err);
+        rc = save_claim(&s.plan.list[i], cmd, err);
     if (rc == 0)
         rc = open_rows(&s, err);
     if (rc == 0)
@@ -540,7 +509,7 @@ train_main(const struct train_cmd *cmd, struct err *err)
     /* one that was stopped is resumed with its options */
     for (size_t i = s.plan.n; i > 0 && rc < 0; i--)
         if (err->status != EX_TEMPFAIL)
-            save_undo(&s.plan.list[i - 1]);
+            train_run_undo(&s.plan.list[i - 1].run);
     sae_work_close(s.work);
     gemm_close(s.gemm);
     par_close(s.par);
