@@ -160,7 +160,7 @@ assert abs(dense - tables) < 0.05 < abs(dense - none), (dense, tables, none)'
     run -65 hf-infer "$BATS_FILE_TMPDIR/lora/llama" --lora "$M/lora0" --ids $IDS --nll
     [[ $output == "hf-infer: $M/lora0/adapter_model.safetensors: base_model.model.model.layers.1.mlp."*" is of no linear layer of $BATS_FILE_TMPDIR/lora/llama" ]]
     run -2 hf-infer "$M" --lora "$M/lora0@1" --ids $IDS --nll
-    [ "${lines[0]}" = "hf-infer: --lora $M/lora0@1: the tensors of a directory name their layers, @1 is for files" ]
+    [ "${lines[0]}" = "hf-infer: $M/lora0@1: the tensors of a directory name their layers, @LAYER is for files" ]
     run -65 hf-infer "$(moe "")" --lora "$BATS_FILE_TMPDIR/lora/moe-stacked/lora0" --ids $IDS --nll
     [ "$output" = "hf-infer: $BATS_FILE_TMPDIR/lora/moe-stacked/lora0: does not say which layer it is for, and $(moe "") has 3 with experts (--lora FILE@LAYER says it)" ]
     run -0 hf-infer "$(moe "")" --lora "$BATS_FILE_TMPDIR/lora/moe-stacked/lora0@2" --ids $IDS --nll -q

@@ -106,7 +106,7 @@ END_PY
             $how --layer 0 -l l0.safetensors -l l1.safetensors -o x
         refuse 65 "l0.safetensors: is for layer 0 by its metadata, but @1 asks for another" \
             $how -l l0.safetensors@1 -o x
-        refuse 2 "-l peft@1: the tensors of a directory name their layers, @LAYER is for files" $how -l peft@1 -o x
+        refuse 2 "peft@1: the tensors of a directory name their layers, @LAYER is for files" $how -l peft@1 -o x
     done
     for how in "merge -b hf" "convert -b hf" convert; do
         refuse 2 "-l unknown.safetensors@1: --layer asks for layer 0" $how --layer 0 -l unknown.safetensors@1 -o x

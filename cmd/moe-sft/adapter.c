@@ -341,7 +341,7 @@ adapter_open(struct expert_adapter *a, const char *path,
              const struct base *base, struct err *err)
 {
     struct lora_file f;
-    int rc = lora_file_open(&f, path, err);
+    int rc = lora_file_open(&f, path, -1, err);
 
     *a = (struct expert_adapter){ 0 };
     if (rc == 0)

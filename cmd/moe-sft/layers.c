@@ -128,27 +128,14 @@ add_lora(struct layers *l, const struct lora_arg *lora, struct err *err)
     struct lora_file *f = &l->files[l->n_files++];
     int64_t layer = l->cmd->layer;
 
-    if (lora_file_open(f, lora->path, err) < 0)
+    if (lora_file_open(f, lora->path, lora->layer, err) < 0)
         return -1;
-    if (!f->is_stack && lora->layer >= 0)
-        return err_set(
-            err, TU_USAGE,
-            "-l %s@%lld: the tensors of a directory name their layers, "
-            "@LAYER is for files",
-            lora->path, (long long)lora->layer);
     if (!f->is_stack)
         return add_peft(l, lora->path, f, err);
     if (lora->layer >= 0 && layer >= 0 && lora->layer != layer)
         return err_set(err, TU_USAGE, "-l %s@%lld: --layer asks for layer %lld",
                        lora->path, (long long)lora->layer, (long long)layer);
-    if (lora->layer >= 0 && f->layer >= 0 && lora->layer != f->layer)
-        return err_set(
-            err, EX_DATAERR,
-            "%s: is for layer %lld by its metadata, but @%lld asks for another",
-            lora->path, (long long)f->layer, (long long)lora->layer);
-    if (lora->layer >= 0)
-        layer = lora->layer;
-    else if (l->adapter_says_layer)
+    if (lora->layer >= 0 || l->adapter_says_layer)
         layer = f->layer;
     if (layer < 0 && l->cmd->n_loras > 1)
         return err_set(

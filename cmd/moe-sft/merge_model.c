@@ -30,7 +30,7 @@ merge_is_whole(const struct cmd *cmd, struct err *err)
 
     if (rc <= 0)
         return rc;
-    rc = lora_file_open(&f, path, err);
+    rc = lora_file_open(&f, path, -1, err);
     for (size_t i = 0; rc == 0 && i < f.n_pairs; i++)
         rc = f.pairs[i].of.expert < 0;
     lora_file_close(&f);

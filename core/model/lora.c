@@ -48,17 +48,17 @@ lora_bind(struct model *m, struct adapter *adapter, struct linear *to,
         m->lora_rank = l->a.out;
 }
 
-/* What a stack is of, and its layer: what was asked for (-1: nothing was), what
- * the file says, or the only one that has experts. */
+/* What a stack is of; its layer, if it does not say, is the only one that has
+ * experts. */
 static int
-open_stack(struct model *m, struct lora_file *f, int64_t asked, struct err *err)
+open_stack(struct model *m, struct lora_file *f, struct err *err)
 {
     const struct config *c = &m->config;
     struct lora_stack s = { .n_experts = (size_t)c->n_experts,
                             .hidden = (size_t)c->hidden_size,
                             .intermediate = (size_t)c->expert_size };
     const char *path = f->dir.path;
-    int64_t layer = asked >= 0 ? asked : f->layer, last = -1;
+    int64_t layer = f->layer, last = -1;
     size_t n = 0;
 
     for (int64_t i = 0; i < c->n_layers; i++)
@@ -66,11 +66,6 @@ open_stack(struct model *m, struct lora_file *f, int64_t asked, struct err *err)
             n++;
             last = i;
         }
-    if (asked >= 0 && f->layer >= 0 && f->layer != asked)
-        return err_set(
-            err, EX_DATAERR,
-            "%s: is for layer %lld by its metadata, but @%lld asks for another",
-            path, (long long)f->layer, (long long)asked);
     if (layer < 0 && n > 1)
         return err_set(err, EX_DATAERR,
                        "%s: does not say which layer it is for, and %s has %zu "
@@ -213,14 +208,9 @@ lora_open(struct model *m, const char *path, struct err *err)
     adapter->next = m->adapters;
     m->adapters = adapter;
     peft_enter(&name);
-    rc = lora_file_open(f, name, err);
-    if (rc == 0 && !f->is_stack && layer >= 0)
-        rc = err_set(err, TU_USAGE,
-                     "--lora %s: the tensors of a directory name their layers, "
-                     "@%lld is for files",
-                     path, (long long)layer);
+    rc = lora_file_open(f, name, layer, err);
     if (rc == 0 && f->is_stack)
-        rc = open_stack(m, f, layer, err);
+        rc = open_stack(m, f, err);
     else if (rc == 0)
         compare_base(m, &f->config);
     if (rc == 0)

@@ -108,8 +108,10 @@ open_peft(struct lora_file *f, const char *dir, struct err *err)
 
 /* ---- stacked files ---- */
 
+/* The layer: what is asked for (-1: nothing is), or what the file says. */
 static int
-open_stack(struct lora_file *f, const char *path, struct err *err)
+open_stack(struct lora_file *f, const char *path, int64_t asked,
+           struct err *err)
 {
     const struct st *st;
     double v;
@@ -127,6 +129,12 @@ open_stack(struct lora_file *f, const char *path, struct err *err)
                        st->path);
     rc = st_meta_f64(st, "layer_idx", &v, err);
     f->layer = rc > 0 && v >= 0 && v < INT32_MAX ? (int64_t)v : -1;
+    if (rc >= 0 && asked >= 0 && f->layer >= 0 && f->layer != asked)
+        return err_set(
+            err, EX_DATAERR,
+            "%s: is for layer %lld by its metadata, but @%lld asks for another",
+            path, (long long)f->layer, (long long)asked);
+    f->layer = asked >= 0 ? asked : f->layer;
     return rc < 0 ? -1 : 0;
 }
 
@@ -266,14 +274,20 @@ lora_file_stack(struct lora_file *f, struct lora_stack *s, int64_t layer,
 /* ---- both ---- */
 
 int
-lora_file_open(struct lora_file *f, const char *path, struct err *err)
+lora_file_open(struct lora_file *f, const char *path, int64_t layer,
+               struct err *err)
 {
     int is_dir = file_is_dir(path, err);
 
     *f = (struct lora_file){ .layer = -1 };
+    if (is_dir > 0 && layer >= 0)
+        return err_set(err, TU_USAGE,
+                       "%s@%lld: the tensors of a directory name their layers, "
+                       "@LAYER is for files",
+                       path, (long long)layer);
     return is_dir < 0 ? -1
            : is_dir   ? open_peft(f, path, err)
-                      : open_stack(f, path, err);
+                      : open_stack(f, path, layer, err);
 }
 
 void

@@ -36,7 +36,7 @@ struct lora_file {
     struct stdir dir;        /* mapped */
     struct peft config;      /* of a PEFT directory */
     bool is_stack;           /* a stacked file */
-    int64_t layer;           /* of a stack, by its metadata; -1: not said */
+    int64_t layer;           /* of a stack; -1: not said */
     struct lora_pair *pairs; /* [n_pairs] in the order of the files; a stack's:
                               * by expert, then gate, up, down */
     size_t n_pairs;
@@ -44,12 +44,16 @@ struct lora_file {
 
 /*
  * lora_file_open() opens either form, and lists a PEFT directory's pairs.
- * -1 with 'err' set, as stdir_open() and peft_open() do; EX_DATAERR for a
- * tensor that is neither half of a pair nor a base_layer, for half a pair, and
- * for a directory without tensors.
+ * 'layer' is what a stack is said to be of, FILE@LAYER; -1: what its metadata
+ * say.
+ * -1 with 'err' set, as stdir_open() and peft_open() do; TU_USAGE for a layer
+ * of a directory; EX_DATAERR for another one than in the metadata, for a tensor
+ * that is neither half of a pair nor a base_layer, for half a pair, and for a
+ * directory without tensors.
  * Owner: the caller, until lora_file_close(), after an error, too.
  */
-int lora_file_open(struct lora_file *f, const char *path, struct err *err);
+int lora_file_open(struct lora_file *f, const char *path, int64_t layer,
+                   struct err *err);
 void lora_file_close(struct lora_file *f); /* a zeroed struct is fine */
 
 /* What experts a stack is of: 0 is whatever the file has. */
