@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "cmd/moe-sft/peft.h"
-#include "cmd/moe-sft/tensor.h"
 #include "cmd/moe-sft/write.h"
 #include "core/format/st.h"
 #include "core/kernel/cvt.h"
@@ -360,7 +359,7 @@ adapter_open(struct expert_adapter *a, const char *path,
 
         if (!from.w)
             continue;
-        tensor_bf16(to, from.w, from.dtype, n);
+        cvt_to_bf16(to, from.w, from.dtype, n);
         for (size_t k = 0; k < n; k++)
             bad |= (le16(&to[k]) & 0x7f80) == 0x7f80;
         if (bad)

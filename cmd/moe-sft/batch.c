@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/tensor.h"
 #include "core/format/st.h"
 #include "core/format/stwant.h"
 #include "core/js.h"
@@ -66,7 +65,7 @@ read_rows(const struct parse *p, const char *name, unsigned flag, size_t size,
     if (to && size == 4)
         cvt_to_f32(to, p->data + t->begin, t->dtype, t->n_elements);
     else if (to)
-        tensor_bf16(to, p->data + t->begin, t->dtype, t->n_elements);
+        cvt_to_bf16(to, p->data + t->begin, t->dtype, t->n_elements);
     *rc = to ? 0 : -1;
     return to;
 }

@@ -5,11 +5,11 @@
 
 #include "cmd/moe-sft/adapter.h"
 #include "cmd/moe-sft/base.h"
-#include "cmd/moe-sft/tensor.h"
 #include "cmd/moe-sft/write.h"
 #include "core/format/st.h"
 #include "core/format/stwant.h"
 #include "core/hash.h"
+#include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
 
@@ -105,7 +105,7 @@ read_values(const struct st *st, const char *name, uint16_t **to, size_t rows,
     *to = mem_try(t->n_elements + 1, sizeof(**to), st->path, err);
     if (!*to)
         return -1;
-    tensor_bf16(*to, st_data(st, t), t->dtype, t->n_elements);
+    cvt_to_bf16(*to, st_data(st, t), t->dtype, t->n_elements);
     return 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/kernel/ops.h"
 #include "core/le.h"
+#include "core/mem.h"
 
 void
 cvt_to_f32(float *to, const void *from, enum dtype dtype, size_t n)
@@ -39,6 +40,21 @@ cvt_from_f32(void *to, enum dtype dtype, const float *from, size_t n)
         for (size_t i = 0; i < n; i++)
             put_le32((char *)to + 4 * i, f32_bits(from[i]));
 #endif
+}
+
+void
+cvt_to_bf16(uint16_t *to, const void *from, enum dtype dtype, size_t n)
+{
+    size_t item = dtype_table[dtype].bits / 8;
+    float piece[256];
+
+    if (dtype == DT_BF16)
+        memcpy(to, from, n * sizeof(*to));
+    for (size_t i = 0, k; dtype != DT_BF16 && i < n; i += k) {
+        k = smaller(n - i, 256);
+        cvt_to_f32(piece, (const char *)from + i * item, dtype, k);
+        cvt_from_f32(to + i, DT_BF16, piece, k);
+    }
 }
 
 /* Sixteen at a time, for vectors: of the largest that rounds to a finite number

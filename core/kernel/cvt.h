@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/dtype.h"
 
@@ -16,6 +17,9 @@ void cvt_to_f32(float *to, const void *from, enum dtype dtype, size_t n);
 
 /* cvt_from_f32() rounds n floats; 'to' at any address, little-endian. */
 void cvt_from_f32(void *to, enum dtype dtype, const float *from, size_t n);
+
+/* cvt_to_bf16() rounds n elements to bf16, as in files. */
+void cvt_to_bf16(uint16_t *to, const void *from, enum dtype dtype, size_t n);
 
 /* cvt_fits(): does cvt_from_f32() make finite numbers of all n? */
 bool cvt_fits(const float *from, enum dtype dtype, size_t n);

@@ -54,22 +54,13 @@ row_to_bf16(uint16_t *to, const void *from, const struct gemm_matrix *w,
             size_t n)
 {
     const bool as_files = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
-    enum dtype dtype = w->dtype;
-    float f[256];
 
-    if (dtype == DT_F32 &&
+    if (w->dtype == DT_F32 &&
         (w->native || (as_files && (uintptr_t)from % 4 == 0))) {
         to_bf16(to, from, n);
         return;
     }
-    for (size_t i = 0, k; i < n && dtype != DT_BF16; i += k) {
-        k = smaller(n - i, 256);
-        cvt_to_f32(f, (const char *)from + i * (dtype_table[dtype].bits / 8),
-                   dtype, k);
-        cvt_from_f32(to + i, DT_BF16, f, k);
-    }
-    if (dtype == DT_BF16)
-        memcpy(to, from, 2 * n);
+    cvt_to_bf16(to, from, w->dtype, n);
     to_native(to, n);
 }
 
