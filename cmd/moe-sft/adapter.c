@@ -276,19 +276,19 @@ fit(struct expert_adapter *a, struct lora_file *f, struct lora_pair *p,
         return -1;
     if (!a->rank) {
         a->rank = p->a.out;
-        a->alpha = (float)p->alpha;
+        a->alpha = (float)p->config.alpha;
         a->dtype = (int)p->a.dtype;
     }
     if ((int)p->a.dtype != a->dtype || (int)p->b.dtype != a->dtype)
         a->dtype = DT_F32;
-    if (a->rank == p->a.out && a->alpha == (float)p->alpha)
+    if (a->rank == p->a.out && a->alpha == (float)p->config.alpha)
         return 0;
     return err_set(err, EX_DATAERR,
                    "%s: " PEFT_ROOT "%s has rank %zu and alpha %.9g, others "
                    "have %zu and %.9g: experts of different ones are not "
                    "supported",
-                   f->config.path, p->module, p->a.out, p->alpha, a->rank,
-                   (double)a->alpha);
+                   f->config.path, p->module, p->a.out, p->config.alpha,
+                   a->rank, (double)a->alpha);
 }
 
 int

@@ -102,11 +102,11 @@ size_t peft_unused(const struct peft_patterns *of, const char **first);
 /*
  * peft_warn() reports, each in one line, what the adapter of these tensors has
  * in vain: members of the configuration that are true or objects, and not
- * known; patterns that are used for no module; and the modules of 'base',
- * unless that is NULL, whose names begin with 'under', for which target_modules
- * promises tensors and there are none, as after a cut upload.  Experts are
- * promised if the adapter has any: PEFT with transformers 5 adapts none by
- * target_modules.  -1 with 'err' set (EX_DATAERR), as peft_pair().
+ * known; patterns that peft_pair() has used for no module; and the modules of
+ * 'base', unless that is NULL, whose names begin with 'under', for which
+ * target_modules promises tensors and there are none, as after a cut upload.
+ * Experts are promised if the adapter has any: PEFT with transformers 5 adapts
+ * none by target_modules.  -1 with 'err' set (EX_DATAERR), as peft_pair().
  */
 int peft_warn(struct peft *p, const struct stdir *tensors,
               const struct stdir *base, const char *under, struct err *err);

@@ -120,29 +120,17 @@ int
 peft_warn(struct peft *p, const struct stdir *tensors, const struct stdir *base,
           const char *under, struct err *err)
 {
-    const char *root = "", *first;
-    bool again = peft_unused(&p->r_of, &first) ||
-                 peft_unused(&p->alpha_of, &first); /* a part was looked up */
+    const char *root = "";
     bool experts = false;
 
     for (size_t i = 0; i < tensors->n_tensors; i++) {
         const struct st_tensor *t = tensors->tensors[i].t;
-        struct peft_pair pair;
-        char *module;
-        int rc = 0;
 
         if (!has_tail(t, TAIL_A))
             continue;
         if (!strncmp(t->name, PEFT_ROOT ROOT, strlen(PEFT_ROOT ROOT)))
             root = ROOT;
         experts = experts || strstr(t->name, ".experts.");
-        if (!again)
-            continue;
-        module = xstrndup(t->name, t->name_n - strlen(TAIL_A));
-        rc = peft_pair(p, module, &pair, err);
-        free(module);
-        if (rc < 0)
-            return -1;
     }
     warn_unknown(p);
     warn_unused(p, &p->r_of);

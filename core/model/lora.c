@@ -139,9 +139,9 @@ bind_all(struct model *m, struct adapter *adapter, struct err *err)
 
         if (!to || lora_pair_fit(f, p, to->out, to->in, err))
             return -1;
-        lora_bind(
-            m, adapter, to,
-            &(struct lora){ .a = p->a, .b = p->b, .scale = (float)p->scale });
+        lora_bind(m, adapter, to,
+                  &(struct lora){
+                      .a = p->a, .b = p->b, .scale = (float)p->config.scale });
     }
     for (size_t i = 0; i < f->dir.n_tensors && !f->is_stack; i++)
         if (check_base(m, &f->dir.tensors[i], err))

@@ -81,6 +81,7 @@ add_tensor(struct lora_file *f, const struct stdir_tensor *t, struct err *err)
         *p = (struct lora_pair){ .tensor = { t, other }, .of.expert = -1 };
         p->module = xstrndup(name + strlen(PEFT_ROOT), n - strlen(PEFT_ROOT));
         find_expert(p);
+        return peft_pair(&f->config, p->module, &p->config, err);
     }
     return other ? 0 : -1;
 }
@@ -264,8 +265,8 @@ lora_file_stack(struct lora_file *f, struct lora_stack *s, int64_t layer,
                 .tensor = { t[2 * i], t[2 * i + 1] },
                 .a = matrix_at(t[2 * i], e),
                 .b = matrix_at(t[2 * i + 1], e),
-                .scale = s->alpha / (double)s->rank,
-                .alpha = s->alpha,
+                .config = { (int64_t)s->rank, s->alpha / (double)s->rank,
+                            s->alpha },
             };
         }
     return 0;
@@ -305,18 +306,15 @@ int
 lora_pair_fit(const struct lora_file *f, struct lora_pair *pair, size_t out,
               size_t in, struct err *err)
 {
-    struct peft_pair p;
+    size_t r = (size_t)pair->config.r;
 
     if (f->is_stack) /* as lora_file_stack() has checked */
         return 0;
-    if (peft_target(&f->config, pair->module, err) ||
-        peft_pair(&f->config, pair->module, &p, err) ||
-        linear_file_bind(&pair->a, pair->tensor[0], (size_t)p.r, in, NULL,
-                         err) ||
-        linear_file_bind(&pair->b, pair->tensor[1], out, (size_t)p.r, NULL,
-                         err))
-        return -1;
-    pair->scale = p.scale;
-    pair->alpha = p.alpha;
-    return 0;
+    return peft_target(&f->config, pair->module, err) ||
+                   linear_file_bind(&pair->a, pair->tensor[0], r, in, NULL,
+                                    err) ||
+                   linear_file_bind(&pair->b, pair->tensor[1], out, r, NULL,
+                                    err)
+               ? -1
+               : 0;
 }

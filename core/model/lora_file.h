@@ -26,10 +26,9 @@ struct lora_pair {
     struct expert_name of; /* of.expert -1: of no expert.  Of A's name */
     int projection;        /* of an expert */
     const struct stdir_tensor *tensor[2]; /* A's and B's */
-    /* from lora_pair_fit() on, else zeroed: y += scale b (a x), scale = alpha /
-     * a.out */
-    struct linear a, b; /* [rank, in], [out, rank], mapped */
-    double scale, alpha;
+    struct peft_pair config;              /* rank, scale: y += scale b (a x) */
+    struct linear a, b; /* [rank, in], [out, rank], mapped; zeroed before
+                         * lora_pair_fit() */
 };
 
 struct lora_file {
@@ -46,10 +45,10 @@ struct lora_file {
  * lora_file_open() opens either form, and lists a PEFT directory's pairs.
  * 'layer' is what a stack is said to be of, FILE@LAYER; -1: what its metadata
  * say.
- * -1 with 'err' set, as stdir_open() and peft_open() do; TU_USAGE for a layer
- * of a directory; EX_DATAERR for another one than in the metadata, for a tensor
- * that is neither half of a pair nor a base_layer, for half a pair, and for a
- * directory without tensors.
+ * -1 with 'err' set, as stdir_open(), peft_open() and peft_pair() do; TU_USAGE
+ * for a layer of a directory; EX_DATAERR for another one than in the metadata,
+ * for a tensor that is neither half of a pair nor a base_layer, for half a
+ * pair, and for a directory without tensors.
  * Owner: the caller, until lora_file_close(), after an error, too.
  */
 int lora_file_open(struct lora_file *f, const char *path, int64_t layer,
@@ -70,7 +69,7 @@ int lora_file_stack(struct lora_file *f, struct lora_stack *s, int64_t layer,
                     struct err *err);
 
 /* lora_pair_fit() checks that PEFT takes a pair's module, and that the pair
- * fits a linear layer [out, in], with the rank that the configuration says.
+ * fits a linear layer [out, in], with the configuration's rank.
  * -1 with 'err' set (EX_DATAERR). */
 int lora_pair_fit(const struct lora_file *f, struct lora_pair *pair, size_t out,
                   size_t in, struct err *err);
