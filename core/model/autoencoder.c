@@ -148,5 +148,5 @@ autoencoder_apply(struct latents_work *work, struct par *par,
 
     latents_encode(work, &a->latents, x, a->d, n);
     latents_select(work, &a->latents);
-    par_for(n > 1 ? par : NULL, n, 8, reconstruct, &t);
+    par_for(par, n, 8, reconstruct, &t);
 }

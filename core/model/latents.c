@@ -210,7 +210,7 @@ latents_encode(struct latents_work *w, const struct latents *l, const float *x,
 
     w->n_exact = 0;
     if (l->shift) {
-        par_for(n > 1 ? gemm_par(w->gemm) : NULL, n, 1, shift, &s);
+        par_for(gemm_par(w->gemm), n, 8, shift, &s);
         x = w->room;
         ldx = l->w.k;
     }
@@ -267,9 +267,8 @@ latents_select(struct latents_work *w, const struct latents *l)
 {
     struct step s = { .w = w, .l = l };
 
-    /* one row alone is not worth waking a thread for little */
-    par_for(w->n_exact > 1 ? gemm_par(w->gemm) : NULL, w->n_exact, 1,
-            select_rows, &s);
+    /* a few rows are not worth waking a thread for little */
+    par_for(gemm_par(w->gemm), w->n_exact, 4, select_rows, &s);
 }
 
 struct latents_row

@@ -98,8 +98,7 @@ apply_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
     } else if (e->options.compute == COMPUTE_F32) {
         gemm_exact(e->gemm, jobs, n, x, k, n_rows);
     } else if (generated || is_widened(to, n)) {
-        par_for(n_rows > 1 ? e->par : NULL, n_rows, 4, round_rows,
-                &(struct rounding){ e, x, k });
+        par_for(e->par, n_rows, 4, round_rows, &(struct rounding){ e, x, k });
         gemm_exact(e->gemm, jobs, n, e->widened, k, n_rows);
     } else {
         gemm_to_bf16(e->gemm, e->rounded, x, k, n_rows, k);
