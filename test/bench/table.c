@@ -229,7 +229,7 @@ table_s(struct bench *b, const struct table *t, size_t n, bool whole)
  * many times faster, or under 1, slower.  A batch of 1 finds nothing in the
  * caches. */
 static void
-screen_rows(struct bench *b, size_t n)
+screened_rows(struct bench *b, size_t n)
 {
     const size_t n_w = b->t.in * b->t.out;
     double exact[ROUNDS], quick[ROUNDS], table[ROUNDS], dense[ROUNDS];
@@ -327,8 +327,8 @@ run_screened(size_t in, size_t out, size_t n, size_t k)
     if (par_open(&b.par, 1, &err) < 0)
         exit(1);
     open_bench(&b, in, out, n, k);
-    screen_rows(&b, BATCH);
-    screen_rows(&b, 1);
+    screened_rows(&b, BATCH);
+    screened_rows(&b, 1);
     dims_row(&b, BATCH, in / 16);
     dims_row(&b, BATCH, in / 4);
     dims_row(&b, 1, in / 16);
