@@ -36,7 +36,8 @@ struct worker {
 };
 
 struct job {
-    void (*fn)(void *ctx, size_t begin, size_t end, int thread);
+    void (*fn)(void *ctx, size_t begin, size_t end); /* or NULL, and: */
+    void (*fn_thread)(void *ctx, size_t begin, size_t end, int thread);
     void *ctx;
     size_t n, grain, first; /* chunk i of the ticket is first + i */
     uint32_t n_chunks;
@@ -100,7 +101,10 @@ do_chunk(const struct job *job, size_t chunk, int thread)
     size_t begin = chunk * job->grain;
     size_t end = job->n - begin < job->grain ? job->n : begin + job->grain;
 
-    job->fn(job->ctx, begin, end, thread);
+    if (job->fn)
+        job->fn(job->ctx, begin, end);
+    else
+        job->fn_thread(job->ctx, begin, end, thread);
 }
 
 static void *
@@ -149,19 +153,17 @@ finish(struct par *par)
     atomic_store(&par->waiting, 0);
 }
 
-void
-par_for(struct par *par, size_t n, size_t grain,
-        void (*fn)(void *ctx, size_t begin, size_t end, int thread), void *ctx)
+static void
+run(struct par *par, struct job job)
 {
-    struct job job = { .fn = fn, .ctx = ctx, .n = n, .grain = grain };
     size_t n_chunks, k;
     uint64_t call;
 
-    if (n == 0)
+    if (job.n == 0)
         return;
-    if (grain == 0)
-        job.grain = grain = 1;
-    n_chunks = (n - 1) / grain + 1;
+    if (job.grain == 0)
+        job.grain = 1;
+    n_chunks = (job.n - 1) / job.grain + 1;
     if (!par || par->n_threads == 1 || n_chunks == 1) {
         for (size_t i = 0; i < n_chunks; i++)
             do_chunk(&job, i, 0);
@@ -179,6 +181,22 @@ par_for(struct par *par, size_t n, size_t grain,
             word_wake(&par->call, (int)smaller(k - 1, INT32_MAX));
         finish(par);
     }
+}
+
+void
+par_for(struct par *par, size_t n, size_t grain,
+        void (*fn)(void *ctx, size_t begin, size_t end), void *ctx)
+{
+    run(par, (struct job){ .fn = fn, .ctx = ctx, .n = n, .grain = grain });
+}
+
+void
+par_for_thread(struct par *par, size_t n, size_t grain,
+               void (*fn)(void *ctx, size_t begin, size_t end, int thread),
+               void *ctx)
+{
+    run(par,
+        (struct job){ .fn_thread = fn, .ctx = ctx, .n = n, .grain = grain });
 }
 
 int

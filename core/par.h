@@ -29,15 +29,18 @@ void par_close(struct par *par); /* NULL is fine */
 int par_threads(const struct par *par);
 
 /*
- * par_for() calls fn(ctx, begin, end, thread) until [0, n) is covered, in
- * chunks of 'grain' (the last may be shorter) that start at multiples of
- * 'grain' (0 is 1); thread is 0 .. n_threads-1, for scratch memory.  Returns
- * when all chunks are done.  'par' NULL, or a single chunk: in this thread, and
- * no other is woken.  Not to be nested, and called by one thread at a time.
+ * par_for() calls fn(ctx, begin, end) until [0, n) is covered, in chunks of
+ * 'grain' (the last may be shorter) that start at multiples of 'grain' (0 is
+ * 1).  Returns when all chunks are done.  'par' NULL, or a single chunk: in
+ * this thread, and no other is woken.  Not to be nested, and called by one
+ * thread at a time. par_for_thread() also says which thread it is, 0 ..
+ * n_threads-1, for scratch memory.
  */
 void par_for(struct par *par, size_t n, size_t grain,
-             void (*fn)(void *ctx, size_t begin, size_t end, int thread),
-             void *ctx);
+             void (*fn)(void *ctx, size_t begin, size_t end), void *ctx);
+void par_for_thread(struct par *par, size_t n, size_t grain,
+                    void (*fn)(void *ctx, size_t begin, size_t end, int thread),
+                    void *ctx);
 
 /*
  * A worker: one thread more, which runs what it is handed one after the other.

@@ -137,11 +137,10 @@ sort_part(const struct sort *s, struct perm_item *p, size_t n, int top)
 }
 
 static void
-sort_bins(void *ctx, size_t begin, size_t end, int thread)
+sort_bins(void *ctx, size_t begin, size_t end)
 {
     const struct sort *s = ctx;
 
-    (void)thread;
     for (size_t b = begin; b < end; b++)
         sort_part(s, s->items + s->first[b], s->first[b + 1] - s->first[b],
                   s->top);

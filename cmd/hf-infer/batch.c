@@ -247,7 +247,7 @@ step(struct prompt_batch *b, struct err *err)
         if (!b->feeds[i].generated &&
             compress(b->run, b->fed[i]->session, err) < 0)
             return -1;
-    par_for(b->run->par, n, 1, select_tokens, b);
+    par_for_thread(b->run->par, n, 1, select_tokens, b);
     b->n_active = 0;
     for (size_t i = 0; i < n; i++) {
         struct entry *e = b->fed[i];

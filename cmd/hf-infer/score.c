@@ -119,12 +119,11 @@ struct nll {
 };
 
 static void
-score_rows(void *ctx, size_t begin, size_t end, int thread)
+score_rows(void *ctx, size_t begin, size_t end)
 {
     const struct nll *nll = ctx;
     size_t vocab_size = (size_t)nll->run->config->vocab_size;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         const float *row = nll->logits + i * vocab_size;
         double max = (double)vec_max(row, vocab_size), sum = 0;

@@ -66,7 +66,7 @@ step(struct bench *b, int which)
         gemm_exact(r->gemm, &encode, 1, r->x, t->in, b->n);
         break;
     case TOPK:
-        par_for(r->par, b->n, 1, topk_rows, b);
+        par_for_thread(r->par, b->n, 1, topk_rows, b);
         break;
     case SCREEN:
         table_encode(r->work, t, r->x, t->in, b->n, 0);

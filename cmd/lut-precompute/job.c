@@ -60,11 +60,10 @@ advance_all(void *ctx)
 }
 
 static void
-advance_each(void *ctx, size_t begin, size_t end, int thread)
+advance_each(void *ctx, size_t begin, size_t end)
 {
     struct layer_job *job = ctx;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         advance(&job->digests[i]);
 }

@@ -222,14 +222,13 @@ shadow_row(const struct sae_rows *r, size_t i)
 }
 
 static void
-round_sae_rows(void *ctx, size_t begin, size_t end, int thread)
+round_sae_rows(void *ctx, size_t begin, size_t end)
 {
     const struct sae_rows *r = ctx;
     struct tiles *t = r->t;
     const struct sae *sae = t->sae;
     size_t in = sae->in;
 
-    (void)thread;
     matrix_rows(NULL, r->decoder ? &sae->decoder_weight : &sae->encoder_weight,
                 r->first + begin, end - begin, t->f32 + begin * in, in);
     for (size_t i = begin; i < end; i++) {
@@ -359,12 +358,11 @@ write_products(struct tiles *t, size_t first, size_t n, struct err *err)
 }
 
 static void
-round_weight_rows(void *ctx, size_t begin, size_t end, int thread)
+round_weight_rows(void *ctx, size_t begin, size_t end)
 {
     struct tiles *t = ctx;
     size_t out = t->target->out;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         round_some(t, t->p + i * out, i, 0, out, out);
 }

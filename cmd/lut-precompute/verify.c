@@ -216,7 +216,7 @@ job_verify(const struct layer_job *job, struct par *par, bool *header,
     /* f32 sums drift, furthest where all terms have one sign */
     c.sum_error =
         job->cmd->dtype == DT_F32 ? 0x1p-23 * sqrt((double)in) : SPLIT_ERROR;
-    par_for(par, job->target->out, 16, check_outputs, &c);
+    par_for_thread(par, job->target->out, 16, check_outputs, &c);
     check_sae(&c, par);
     if (!all_finite(&table.st))
         most = INFINITY;

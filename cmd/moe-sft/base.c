@@ -423,14 +423,13 @@ struct finite_check {
 };
 
 static void
-check_rows(void *ctx, size_t begin, size_t end, int thread)
+check_rows(void *ctx, size_t begin, size_t end)
 {
     struct finite_check *c = ctx;
     size_t item = dtype_table[c->w->dtype].bits / 8;
     uint16_t half[256];
     float f[256];
 
-    (void)thread;
     for (size_t r = begin; r < end; r++) {
         const char *row = (const char *)c->w->data + r * c->w->ld * item;
         unsigned bad = 0;

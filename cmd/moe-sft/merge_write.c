@@ -91,7 +91,7 @@ merge_matrix(struct merge_work *g, const struct gemm_matrix *w, size_t rank,
     if (!cvt_fits(g->a, DT_F32, rank * w->k) ||
         !cvt_fits(g->b, DT_F32, w->n * rank))
         return false;
-    par_for(g->par, w->n, 16, merge_rows, &j);
+    par_for_thread(g->par, w->n, 16, merge_rows, &j);
     return true;
 }
 

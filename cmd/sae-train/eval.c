@@ -135,12 +135,11 @@ close_eval(struct eval *e)
 /* ---- rows ---- */
 
 static void
-sum_errors(void *ctx, size_t begin, size_t end, int thread)
+sum_errors(void *ctx, size_t begin, size_t end)
 {
     const struct eval_chunk *c = ctx;
     size_t d = c->e->rows.d;
 
-    (void)thread;
     for (size_t r = begin; r < end; r++) {
         const float *x = c->x + r * d, *y = c->e->decoded + r * d;
         double error = 0;

@@ -211,7 +211,7 @@ scan_window(struct deep *d, size_t first, size_t n, struct err *err)
         if (d->entry < m->n && m->entries[d->entry].shard == f->shard)
             s->expected = m->entries[d->entry].hex;
     }
-    par_for(c->cmd->par, n, 1, scan_shards, d);
+    par_for_thread(c->cmd->par, n, 1, scan_shards, d);
     for (size_t i = 0; i < n; i++) {
         struct scan *s = &d->scans[i];
 

@@ -301,7 +301,7 @@ read_pieces(struct gather *g, size_t n, struct err *err)
                 return -1;
             f->call = g->call;
         }
-        par_for(g->par, k, grain, read_chunk, &job);
+        par_for_thread(g->par, k, grain, read_chunk, &job);
         for (size_t i = 0; atomic_load(&job.failed) && i < MAX_THREADS; i++)
             if (job.errs[i].status) {
                 *err = job.errs[i];

@@ -117,14 +117,13 @@ struct sample {
 
 /* Counts a chunk's keys up to the bound, or stores them if there is 'items'. */
 static void
-find_keys(void *ctx, size_t begin, size_t end, int thread)
+find_keys(void *ctx, size_t begin, size_t end)
 {
     struct sample *s = ctx;
     uint64_t keys[KEYS];
     size_t found = 0;
     struct perm_item *to = s->items ? s->items + s->first[begin / CHUNK] : NULL;
 
-    (void)thread;
     for (size_t i = begin, n; i < end; i += n) {
         n = smaller(end - i, KEYS);
         perm_keys(s->perm, i, n, keys);

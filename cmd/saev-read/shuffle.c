@@ -152,12 +152,11 @@ fill(const struct row_flow *f, size_t step)
 
 /* Chunk 0 writes a buffer, chunk 1 fills the other. */
 static void
-do_step(void *ctx, size_t begin, size_t end, int thread)
+do_step(void *ctx, size_t begin, size_t end)
 {
     struct row_flow *f = ctx;
     size_t first = f->step * f->step_rows;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         if (i == 0) {
             f->rc =
@@ -238,12 +237,11 @@ struct keying {
 };
 
 static void
-make_items(void *ctx, size_t begin, size_t end, int thread)
+make_items(void *ctx, size_t begin, size_t end)
 {
     const struct keying *k = ctx;
     uint64_t keys[KEYS];
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         size_t j = (i - begin) % KEYS;
 

@@ -158,12 +158,11 @@ plan(struct shuffle_ext *x, struct err *err)
 
 /* Finds the part of each row of the block. */
 static void
-find_parts(void *ctx, size_t begin, size_t end, int thread)
+find_parts(void *ctx, size_t begin, size_t end)
 {
     struct shuffle_ext *x = ctx;
     uint64_t keys[CHUNK];
 
-    (void)thread;
     for (size_t i = begin, n; i < end; i += n) {
         n = smaller(end - i, CHUNK);
         perm_keys(x->s->perm, x->block_first + i, n, keys);
@@ -287,7 +286,7 @@ write_parts(struct shuffle_ext *x, struct err *err)
         }
         for (size_t i = 0; i < x->block_n; i++)
             x->order[x->ends[x->where[i]]++] = (uint32_t)i;
-        par_for(s->par, x->n_parts - x->first_part, 1, append_parts, x);
+        par_for_thread(s->par, x->n_parts - x->first_part, 1, append_parts, x);
         if (map)
             mapped_drop(&x->mapped, s->t, x->block_first + x->block_n);
         rc = first_error(x, err);
@@ -366,7 +365,8 @@ shuffle_external(struct shuffle *s, struct err *err)
                                    .ctx = &x };
 
         x.at = x.parts[p].first;
-        par_for(s->par, n, ((size_t)4 << 20) / x.record, read_records, &x);
+        par_for_thread(s->par, n, ((size_t)4 << 20) / x.record, read_records,
+                       &x);
         rc = first_error(&x, err);
         if (rc < 0)
             break;

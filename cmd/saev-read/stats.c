@@ -61,12 +61,11 @@ struct stats_span {
 };
 
 static void
-find_norms(void *ctx, size_t begin, size_t end, int thread)
+find_norms(void *ctx, size_t begin, size_t end)
 {
     const struct stats_span *s = ctx;
     size_t d = s->st->d;
 
-    (void)thread;
     for (size_t r = begin; r < end; r++) {
         double v = moments_distance(s->x + r * d, s->mean, d);
 
@@ -75,12 +74,11 @@ find_norms(void *ctx, size_t begin, size_t end, int thread)
 }
 
 static void
-find_parts(void *ctx, size_t begin, size_t end, int thread)
+find_parts(void *ctx, size_t begin, size_t end)
 {
     const struct stats_span *s = ctx;
     size_t d = s->st->d;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         size_t row = i / s->n_across * MOMENTS_ROWS;
         size_t column = i % s->n_across * BLOCK_COLUMNS;
@@ -96,11 +94,10 @@ find_parts(void *ctx, size_t begin, size_t end, int thread)
 }
 
 static void
-merge_parts(void *ctx, size_t begin, size_t end, int thread)
+merge_parts(void *ctx, size_t begin, size_t end)
 {
     const struct stats_span *s = ctx;
 
-    (void)thread;
     for (size_t block = 0; block * MOMENTS_ROWS < s->n; block++)
         for (size_t i = begin; i < end; i++)
             moments_merge(&s->st->dims[i], &s->parts[block * s->st->d + i]);

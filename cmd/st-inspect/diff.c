@@ -145,7 +145,7 @@ compare_chunks(struct differ *c, struct part *all, struct err *err)
     for (c->first = 0; c->first < n_chunks; c->first += SPAN_CHUNKS) {
         size_t n = smaller(n_chunks - c->first, SPAN_CHUNKS);
 
-        par_for(c->cmd->par, n, 1, do_chunks, c);
+        par_for_thread(c->cmd->par, n, 1, do_chunks, c);
         for (int i = 0; i < c->n_threads; i++)
             if (c->threads[i].err.status) {
                 *err = c->threads[i].err;

@@ -45,12 +45,11 @@ struct hashing {
 /* The file's digest is the longest task, so it comes first; pieces to read are
  * the shortest, so they come last. */
 static void
-do_tasks(void *ctx, size_t first, size_t last, int thread)
+do_tasks(void *ctx, size_t first, size_t last)
 {
     struct hashing *h = ctx;
     const struct block *now = &h->now, *next = &h->next;
 
-    (void)thread;
     for (size_t i = first; i < last; i++) {
         if (i == 0) {
             hash_add(h->whole, now->data, now->nbytes);
@@ -293,7 +292,7 @@ hash_selected(struct inspect_cmd *cmd, const struct selection *sel,
     h.hex = mem_try(sel->n, sizeof(*h.hex), sel->dir.path, err);
     if (!h.hex)
         goto out;
-    par_for(cmd->par, sel->n, 1, hash_some, &h);
+    par_for_thread(cmd->par, sel->n, 1, hash_some, &h);
     rc = 0;
     for (size_t i = 0; i < n_threads; i++)
         if (h.errs[i].status) {

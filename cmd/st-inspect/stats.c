@@ -39,7 +39,7 @@ stats_for(const struct stats_job *j, size_t n, size_t grain,
           void *ctx)
 {
     if (j->par)
-        par_for(j->par, n, grain, fn, ctx);
+        par_for_thread(j->par, n, grain, fn, ctx);
     else
         fn(ctx, 0, n, j->thread);
 }
@@ -320,7 +320,7 @@ run(struct inspect_cmd *cmd, struct window *w, struct err *err)
             if (j.v.nbytes >= LARGE_NBYTES)
                 stats_of(&j);
         }
-        par_for(cmd->par, end - w->first, 1, stats_some, w);
+        par_for_thread(cmd->par, end - w->first, 1, stats_some, w);
         for (int i = 0; rc == 0 && i < w->scratch->n_threads; i++)
             if (w->scratch->threads[i].err.status) {
                 *err = w->scratch->threads[i].err;

@@ -79,8 +79,8 @@ struct stats_job {
  * depend on threads. */
 void stats_of(struct stats_job *j);
 
-/* stats_for() is par_for() by all threads of the job; stats_thread() says
- * whether the i-th is one. */
+/* stats_for() is par_for_thread() by all threads of the job; stats_thread()
+ * says whether the i-th is one. */
 void stats_for(const struct stats_job *j, size_t n, size_t grain,
                void (*fn)(void *ctx, size_t begin, size_t end, int thread),
                void *ctx);

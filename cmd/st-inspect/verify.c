@@ -20,9 +20,8 @@ struct verify_job {
 };
 
 static void
-verify_some(void *ctx, size_t begin, size_t end, int thread)
+verify_some(void *ctx, size_t begin, size_t end)
 {
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         struct verify_job *job = (struct verify_job *)ctx + i;
         struct stdir dir;

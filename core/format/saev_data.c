@@ -46,12 +46,11 @@ is_padding(const struct data_scan *c, size_t img, size_t token, struct err *err)
 }
 
 static void
-scan_images(void *ctx, size_t begin, size_t end, int thread)
+scan_images(void *ctx, size_t begin, size_t end)
 {
     struct data_scan *c = ctx;
     struct err err = { 0 };
 
-    (void)thread;
     for (size_t i = begin; i < end && !atomic_load(&c->failed); i++) {
         size_t low = 0, high = c->s->n_tokens;
 

@@ -130,5 +130,5 @@ gemm_run(struct gemm_call *call, size_t max, size_t unit)
     n = 0;
     for (size_t i = 0; i < call->n_jobs; i++)
         n += n_chunks(call, &call->jobs[i]);
-    par_for(call->gemm->par, n, 1, run_chunks, call);
+    par_for_thread(call->gemm->par, n, 1, run_chunks, call);
 }

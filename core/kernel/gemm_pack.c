@@ -298,26 +298,25 @@ x_row(const struct round_task *t, size_t i, size_t c)
 }
 
 static void
-round_rows(void *ctx, size_t begin, size_t end, int thread)
+round_rows(void *ctx, size_t begin, size_t end)
 {
     const struct round_task *t = ctx;
     size_t ld = gemm_ld_bf16(t->k);
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         gemm_bf16_row((uint16_t *)t->to + i * ld, x_row(t, i, 0), t->k);
 }
 
 /* hi = bf16(x), lo = bf16(x - hi): x - hi is exact. */
 static void
-split_rows(void *ctx, size_t begin, size_t end, int thread)
+split_rows(void *ctx, size_t begin, size_t end)
 {
     const struct gemm_ops *ops = gemm_ops_of(cpu_isa());
     const struct round_task *t = ctx;
     float rest[256];
     size_t ld = gemm_ld_bf16(t->k);
 
-    round_rows(ctx, begin, end, thread);
+    round_rows(ctx, begin, end);
     for (size_t i = begin; i < end; i++) {
         const uint16_t *hi = (const uint16_t *)t->to + i * ld;
 
@@ -331,13 +330,12 @@ split_rows(void *ctx, size_t begin, size_t end, int thread)
 }
 
 static void
-quantize_rows(void *ctx, size_t begin, size_t end, int thread)
+quantize_rows(void *ctx, size_t begin, size_t end)
 {
     const struct gemm_ops *ops = gemm_ops_of(cpu_isa());
     const struct round_task *t = ctx;
     size_t ld = gemm_ld_int8(t->k);
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         int8_t *to = (int8_t *)t->to + i * ld;
         const void *x = x_row(t, i, 0);

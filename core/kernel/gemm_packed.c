@@ -56,7 +56,8 @@ gemm_pack(struct gemm *g, struct gemm_panels *panels,
 
     panels->n = w->n;
     panels->k = w->k;
-    par_for(g->par, (w->n + GEMM_PANEL - 1) / GEMM_PANEL, 1, pack_panels, &t);
+    par_for_thread(g->par, (w->n + GEMM_PANEL - 1) / GEMM_PANEL, 1, pack_panels,
+                   &t);
 }
 
 /* A job's part, packed before or now. */

@@ -165,11 +165,10 @@ check(struct screen_form *f, const struct screen *s)
 }
 
 static void
-half_rows(void *ctx, size_t begin, size_t end, int thread)
+half_rows(void *ctx, size_t begin, size_t end)
 {
     struct screen *s = ctx;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         half_row(&s->w, i, &s->half.norm[i], &s->half.lost[i]);
 }
@@ -184,12 +183,11 @@ screen_prepare_half(struct screen *s, struct gemm *gemm)
 }
 
 static void
-shadow_rows(void *ctx, size_t begin, size_t end, int thread)
+shadow_rows(void *ctx, size_t begin, size_t end)
 {
     struct screen *s = ctx;
     size_t in = s->w.k;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         if (s->made) {
             screen_shadow_row(&s->w, i, s->made + i * in, &s->scale[i],

@@ -29,13 +29,12 @@ screen_half_slack(const struct screen *s, const float *x, const uint16_t *half)
 }
 
 static void
-start_rows(void *ctx, size_t begin, size_t end, int thread)
+start_rows(void *ctx, size_t begin, size_t end)
 {
     const struct screen_batch *b = ctx;
     struct screen_work *w = b->w;
     size_t cap = topk_cap(screen_kept(w->k));
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         w->slack[i] = screen_half_slack(b->s, b->x + i * b->ldx,
                                         w->half + i * gemm_ld_bf16(b->s->w.k));
@@ -217,5 +216,5 @@ screen_by_half(struct screen_batch *b)
     gemm_to_bf16(w->gemm, w->half, b->x, b->ldx, b->n, m->k);
     par_for(par, b->n, 4, start_rows, b);
     gemm_bf16(w->gemm, &job, 1, w->half, NULL, gemm_ld_bf16(m->k), b->n);
-    par_for(par, b->n, 1, settle_rows, b);
+    par_for_thread(par, b->n, 1, settle_rows, b);
 }

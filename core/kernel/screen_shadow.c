@@ -60,13 +60,12 @@ quantize(int16_t *to, float *scale, const float *x, size_t in)
 }
 
 static void
-start_rows(void *ctx, size_t begin, size_t end, int thread)
+start_rows(void *ctx, size_t begin, size_t end)
 {
     const struct screen_batch *b = ctx;
     struct screen_work *w = b->w;
     size_t cap = topk_cap(screen_kept(w->k)), in = b->s->w.k;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         w->slack[i] = quantize(w->x + i * ld_of(in), &w->x_scale[i],
                                b->x + i * b->ldx, in);
@@ -217,13 +216,12 @@ find_near(void *ctx, size_t begin, size_t end, int thread)
 
 /* Units are SOME of a row's. */
 static void
-rescore_units(void *ctx, size_t begin, size_t end, int thread)
+rescore_units(void *ctx, size_t begin, size_t end)
 {
     const struct screen_batch *b = ctx;
     struct screen_work *w = b->w;
     size_t most = screen_near(b->s->w.n), unit = 0;
 
-    (void)thread;
     for (size_t i = 0; i < b->n; i++)
         for (size_t j = 0; j < w->n_near[i]; j += SOME, unit++)
             if (unit >= begin && unit < end)
@@ -283,10 +281,10 @@ screen_by_shadow(struct screen_batch *b)
     size_t n_units = 0;
 
     par_for(par, b->n, 4, start_rows, b);
-    par_for(par, (b->s->w.n + UNIT - 1) / UNIT, 1, bound_units, b);
-    par_for(par, b->n, 1, find_near, b);
+    par_for_thread(par, (b->s->w.n + UNIT - 1) / UNIT, 1, bound_units, b);
+    par_for_thread(par, b->n, 1, find_near, b);
     for (size_t i = 0; i < b->n; i++)
         n_units += (w->n_near[i] + SOME - 1) / SOME;
     par_for(par, n_units, 1, rescore_units, b);
-    par_for(par, b->n, 1, finish_rows, b);
+    par_for_thread(par, b->n, 1, finish_rows, b);
 }

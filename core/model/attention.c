@@ -326,5 +326,5 @@ attention_run(struct par *par, const struct attention *a)
     c.scratch = scratch_of(a->head_dim, c.group, a->bf16);
     for (size_t i = 0; i < a->n_spans; i++)
         tasks += n_tasks(&c, &a->spans[i]);
-    par_for(par, tasks, 1, run_tasks, &c);
+    par_for_thread(par, tasks, 1, run_tasks, &c);
 }

@@ -236,11 +236,11 @@ attention_backward(struct par *par, const struct attention *a,
     struct pass heads = { a, g, class, tile, a->n_heads };
     struct pass kv_heads = { a, g, class, tile, a->n_kv_heads };
 
-    par_for(par, n_tasks(&heads), 1, prepare, &heads);
+    par_for_thread(par, n_tasks(&heads), 1, prepare, &heads);
     if (n_whole >= TASKS * (size_t)par_threads(par)) {
-        par_for(par, n_whole, 1, whole_tasks, &kv_heads);
+        par_for_thread(par, n_whole, 1, whole_tasks, &kv_heads);
     } else {
-        par_for(par, n_tasks(&heads), 1, dq_tasks, &heads);
-        par_for(par, n_tasks(&kv_heads), 1, dkv_tasks, &kv_heads);
+        par_for_thread(par, n_tasks(&heads), 1, dq_tasks, &heads);
+        par_for_thread(par, n_tasks(&kv_heads), 1, dkv_tasks, &kv_heads);
     }
 }

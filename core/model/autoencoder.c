@@ -122,12 +122,11 @@ struct apply_task {
 };
 
 static void
-reconstruct(void *ctx, size_t begin, size_t end, int thread)
+reconstruct(void *ctx, size_t begin, size_t end)
 {
     const struct apply_task *t = ctx;
     const struct autoencoder *a = t->a;
 
-    (void)thread;
     for (size_t r = begin; r < end; r++) {
         bool bad = latents_row(t->work, r).bad;
         float *y = t->y + r * a->d;

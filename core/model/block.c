@@ -27,7 +27,7 @@ struct step {
 };
 
 static void
-embed(void *ctx, size_t begin, size_t end, int thread)
+embed(void *ctx, size_t begin, size_t end)
 {
     const struct step *s = ctx;
     const struct chunk *chunk = s->chunk;
@@ -36,7 +36,6 @@ embed(void *ctx, size_t begin, size_t end, int thread)
     size_t row = w->in * dtype_table[w->dtype].bits / 8;
     size_t half = (size_t)m->config.head_dim / 2;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         cvt_to_f32(s->a->x + i * w->in,
                    (const char *)w->w + (size_t)chunk->rows[i].id * row,
@@ -65,7 +64,7 @@ rotate(const struct step *s, float *to, const float *heads, size_t n_heads,
 }
 
 static void
-rotate_rows(void *ctx, size_t begin, size_t end, int thread)
+rotate_rows(void *ctx, size_t begin, size_t end)
 {
     const struct step *s = ctx;
     const struct activations *a = s->a;
@@ -73,7 +72,6 @@ rotate_rows(void *ctx, size_t begin, size_t end, int thread)
     const struct config *c = &s->e->model->config;
     size_t n_kv = (size_t)c->n_kv_heads, d = (size_t)c->head_dim;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         const struct row *row = &s->chunk->rows[i];
 
@@ -158,12 +156,11 @@ struct sum {
 };
 
 static void
-add_rows(void *ctx, size_t begin, size_t end, int thread)
+add_rows(void *ctx, size_t begin, size_t end)
 {
     const struct sum *s = ctx;
     size_t at = begin * s->n, n = (end - begin) * s->n;
 
-    (void)thread;
     if (s->to != s->x)
         memcpy(s->to + at, s->x + at, n * sizeof(*s->to));
     vec_add(s->to + at, s->y + at, n);

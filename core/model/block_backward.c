@@ -71,14 +71,13 @@ unrotate(const struct back *b, float *grad, const float *heads, size_t n_heads,
 }
 
 static void
-unrotate_rows(void *ctx, size_t begin, size_t end, int thread)
+unrotate_rows(void *ctx, size_t begin, size_t end)
 {
     const struct back *b = ctx;
     const struct config *c = &b->e->model->config;
     const struct layer *l = b->layer;
     size_t half = (size_t)c->head_dim / 2;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         for (size_t k = i * half; k < (i + 1) * half; k++)
             b->g->sines_back[k] = -b->chunk->sines[k];

@@ -264,7 +264,7 @@ session_compress(struct session *s, const struct compressor *c, struct err *err)
     w.memory = mem_try(threads, room * sizeof(float), "the compressor", err);
     if (!w.memory)
         return -1;
-    par_for(par, s->kv.n_layers * s->kv.n_heads, 1, compress_heads, &w);
+    par_for_thread(par, s->kv.n_layers * s->kv.n_heads, 1, compress_heads, &w);
     free(w.memory);
     s->n_cached = w.n_after;
     return 1;

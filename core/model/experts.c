@@ -14,12 +14,11 @@ struct selecting {
 };
 
 static void
-select_experts(void *ctx, size_t begin, size_t end, int thread)
+select_experts(void *ctx, size_t begin, size_t end)
 {
     const struct selecting *r = ctx;
     const struct experts_work *w = r->work;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         router_select(w->selected + i * w->k, w->weights + i * w->k, w->k,
                       w->probability + i * w->n, w->n, r->normalize);

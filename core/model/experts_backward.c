@@ -28,14 +28,13 @@ struct back {
 /* All has been of the output's gradient, without the slot's weight, whose
  * gradient that gives: down's product with h is down(h)'s with the output's. */
 static void
-weigh(void *ctx, size_t begin, size_t end, int thread)
+weigh(void *ctx, size_t begin, size_t end)
 {
     const struct back *b = ctx;
     const struct activations *a = b->a;
     const struct lora *lora = b->mlp->down.lora;
     size_t n = b->mlp->down.in, rank = lora ? lora->a.out : 0;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         float weight = b->work->weights[b->s.slots[i]];
 
@@ -91,12 +90,11 @@ back_expert(struct back *b)
 }
 
 static void
-back_router(void *ctx, size_t begin, size_t end, int thread)
+back_router(void *ctx, size_t begin, size_t end)
 {
     const struct back *b = ctx;
     const struct experts_work *w = b->work;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         router_backward(w->probability + i * w->n, w->n, w->selected + i * w->k,
                         w->weights + i * w->k, b->g->weights + i * w->k, w->k,

@@ -143,12 +143,11 @@ latents_room(const struct latents_work *w)
 /* ---- z ---- */
 
 static void
-shift(void *ctx, size_t begin, size_t end, int thread)
+shift(void *ctx, size_t begin, size_t end)
 {
     const struct step *s = ctx;
     size_t in = s->l->w.k;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         for (size_t d = 0; d < in; d++)
             s->w->room[i * in + d] = s->x[i * s->ldx + d] - s->l->shift[d];
@@ -268,7 +267,7 @@ latents_select(struct latents_work *w, const struct latents *l)
     struct step s = { .w = w, .l = l };
 
     /* a few rows are not worth waking a thread for little */
-    par_for(gemm_par(w->gemm), w->n_exact, 4, select_rows, &s);
+    par_for_thread(gemm_par(w->gemm), w->n_exact, 4, select_rows, &s);
 }
 
 struct latents_row

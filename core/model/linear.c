@@ -56,11 +56,10 @@ struct rounding {
 };
 
 static void
-round_rows(void *ctx, size_t begin, size_t end, int thread)
+round_rows(void *ctx, size_t begin, size_t end)
 {
     const struct rounding *r = ctx;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         uint16_t *rounded = r->e->rounded + i * r->k; /* as in a file */
 

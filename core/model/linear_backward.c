@@ -12,12 +12,11 @@ struct scaling {
 };
 
 static void
-scale_rows(void *ctx, size_t begin, size_t end, int thread)
+scale_rows(void *ctx, size_t begin, size_t end)
 {
     const struct scaling *s = ctx;
     size_t n = s->l->out;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         for (size_t k = 0; k < n; k++)
             s->scaled[i * n + k] = s->dy[i * n + k] * s->l->scale[k];

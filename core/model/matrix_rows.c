@@ -16,7 +16,7 @@ struct rows_task {
 };
 
 static void
-widen_rows(void *ctx, size_t begin, size_t end, int thread)
+widen_rows(void *ctx, size_t begin, size_t end)
 {
     const struct rows_task *t = ctx;
     const struct matrix *m = t->m;
@@ -24,7 +24,6 @@ widen_rows(void *ctx, size_t begin, size_t end, int thread)
     size_t size = dtype_table[m->dtype].bits / 8, row = t->first + begin;
     float block[BLOCK][BLOCK];
 
-    (void)thread;
     for (size_t i = begin; !m->by_col && i < end; i++)
         cvt_to_f32(t->to + i * t->ld, data + (t->first + i) * m->cols * size,
                    m->dtype, m->cols);
@@ -94,6 +93,6 @@ matrix_times(struct par *par, const struct matrix *m, const double *b,
     float *row = xcalloc(threads * m->cols, sizeof(*row));
     struct times_task task = { m, bias, b, row, sums };
 
-    par_for(par, m->rows, 16, sum_rows, &task);
+    par_for_thread(par, m->rows, 16, sum_rows, &task);
     free(row);
 }

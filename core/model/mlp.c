@@ -12,11 +12,10 @@ struct task {
 };
 
 static void
-run(void *ctx, size_t begin, size_t end, int thread)
+run(void *ctx, size_t begin, size_t end)
 {
     const struct task *t = ctx;
 
-    (void)thread;
     for (size_t i = begin * t->n; i < end * t->n; i += t->n) {
         if (t->inner != t->gate)
             memcpy(t->inner + i, t->gate + i, t->n * sizeof(*t->inner));
@@ -42,12 +41,11 @@ struct back {
 };
 
 static void
-run_back(void *ctx, size_t begin, size_t end, int thread)
+run_back(void *ctx, size_t begin, size_t end)
 {
     const struct back *b = ctx;
     size_t at = begin * b->n;
 
-    (void)thread;
     b->back(b->inner + at, b->gate + at, b->up + at, b->dh + at,
             (end - begin) * b->n);
 }

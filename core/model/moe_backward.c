@@ -133,13 +133,12 @@ transposed(const struct backward_share *p, size_t i)
 }
 
 static void
-transpose_p(void *ctx, size_t begin, size_t end, int thread)
+transpose_p(void *ctx, size_t begin, size_t end)
 {
     const struct backward_share *p = ctx;
     const struct backward *b = p->of;
     size_t rows = b->block.n;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         const struct outer *o = &p->outers[i];
         float *to = transposed(p, i);
@@ -161,12 +160,11 @@ n_chunks(const struct outer *o)
 
 /* Chunks of the outer products, which are numbered one after the other. */
 static void
-add_outer(void *ctx, size_t begin, size_t end, int thread)
+add_outer(void *ctx, size_t begin, size_t end)
 {
     const struct backward_share *p = ctx;
     size_t rows = p->of->block.n;
 
-    (void)thread;
     for (size_t c = begin; c < end; c++) {
         size_t i = 0, at = c;
         const struct outer *o;
@@ -308,13 +306,12 @@ is_shared(enum moe_lora_matrix m)
 
 /* What no slot adds to: a matrix of an expert without rows. */
 static void
-clear_idle(void *ctx, size_t begin, size_t end, int thread)
+clear_idle(void *ctx, size_t begin, size_t end)
 {
     const struct backward *b = ctx;
     const struct moe *moe = b->moe;
     size_t item = dtype_table[b->grads->lora_dtype].bits / 8;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         size_t e = i / MOE_N_LORA, n;
         enum moe_lora_matrix m = (enum moe_lora_matrix)(i % MOE_N_LORA);
@@ -348,14 +345,13 @@ enum { LINE = 16, N_PUTS = 8 };
  * columns [first, first + n) of a part; B [width, rank] has them as rows.
  */
 static void
-put_grads(void *ctx, size_t begin, size_t end, int thread)
+put_grads(void *ctx, size_t begin, size_t end)
 {
     const struct backward *b = ctx;
     const struct moe_config *c = &b->moe->config;
     const struct moe_part *parts = b->moe->parts;
     size_t rank = c->lora_rank, e = b->block.expert;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         enum moe_lora_matrix m = (enum moe_lora_matrix)(i / N_PUTS);
         bool is_b = m == MOE_GATE_B || m == MOE_UP_B || m == MOE_DOWN_B;
@@ -409,11 +405,10 @@ struct rounding {
 };
 
 static void
-round_rows(void *ctx, size_t begin, size_t end, int thread)
+round_rows(void *ctx, size_t begin, size_t end)
 {
     const struct rounding *r = ctx;
 
-    (void)thread;
     cvt_from_f32(r->to + begin * r->hidden, DT_BF16, r->dx + begin * r->hidden,
                  (end - begin) * r->hidden);
 }

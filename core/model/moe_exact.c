@@ -152,12 +152,11 @@ row_loss(const struct way *w, const struct expert *e, size_t row)
 }
 
 static void
-loss_rows(void *ctx, size_t begin, size_t end, int thread)
+loss_rows(void *ctx, size_t begin, size_t end)
 {
     const struct expert *e = ctx;
     const struct way w = way_open(e);
 
-    (void)thread;
     for (size_t row = begin; row < end; row++)
         e->value[row] = row_loss(&w, e, row);
     free(w.x);
@@ -226,13 +225,12 @@ row_sizes(const struct way *w, const struct expert *e, size_t row)
 }
 
 static void
-run_rows(void *ctx, size_t begin, size_t end, int thread)
+run_rows(void *ctx, size_t begin, size_t end)
 {
     const struct expert *e = ctx;
     const struct projection *down = &e->layers[DOWN];
     const struct way w = way_open(e);
 
-    (void)thread;
     for (size_t row = begin; row < end; row++) {
         double *out = e->out + row * e->h;
 

@@ -41,12 +41,11 @@ struct transposing {
 /* A cache line at a time, as rows of 'to' are mostly a multiple of 4 KiB: of
  * these the first cache level keeps few. */
 static void
-transpose_rows(void *ctx, size_t begin, size_t end, int thread)
+transpose_rows(void *ctx, size_t begin, size_t end)
 {
     const struct transposing t = *(const struct transposing *)ctx;
     uint16_t wide[2] = { 0 }; /* a bf16 is the upper half of an f32 */
 
-    (void)thread;
     for (size_t i = begin, some; i < end; i += some) {
         some = smaller(end - i, 16);
         for (size_t j = 0; j < t.rank; j++)
@@ -91,13 +90,12 @@ end_gate_up(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
 
 /* h = silu(gate) * up, rounded once. */
 static void
-activate(void *ctx, size_t begin, size_t end, int thread)
+activate(void *ctx, size_t begin, size_t end)
 {
     const struct forward_share *p = ctx;
     size_t ldh = gemm_ld_bf16(p->part->n);
     float g[256], u[256];
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         for (size_t c = 0, n; c < p->part->n; c += n) {
             n = smaller(p->part->n - c, 256);

@@ -144,11 +144,10 @@ struct clearing {
 };
 
 static void
-clear_rows(void *ctx, size_t begin, size_t end, int thread)
+clear_rows(void *ctx, size_t begin, size_t end)
 {
     const struct clearing *c = ctx;
 
-    (void)thread;
     memset(c->sum + begin * c->cols, 0,
            (end - begin) * c->cols * sizeof(*c->sum));
 }

@@ -69,12 +69,11 @@ widen_row(float *to, const void *from, enum dtype dtype, size_t n)
 }
 
 static void
-widen_rows(void *ctx, size_t begin, size_t end, int thread)
+widen_rows(void *ctx, size_t begin, size_t end)
 {
     const struct quantizing *q = ctx;
     const struct gemm_matrix *w = q->w;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         widen_row(q->f32 + i * w->k,
                   (const char *)w->data +
@@ -84,14 +83,13 @@ widen_rows(void *ctx, size_t begin, size_t end, int thread)
 
 /* Columns of the matrix are rows here: 64 of them at a time. */
 static void
-widen_columns(void *ctx, size_t begin, size_t end, int thread)
+widen_columns(void *ctx, size_t begin, size_t end)
 {
     const struct quantizing *q = ctx;
     const struct gemm_matrix *w = q->w;
     size_t n = end - begin;
     float row[64];
 
-    (void)thread;
     for (size_t c = 0; c < w->k; c++) {
         widen_row(row,
                   (const char *)w->data +

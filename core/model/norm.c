@@ -12,12 +12,11 @@ struct task {
 };
 
 static void
-run(void *ctx, size_t begin, size_t end, int thread)
+run(void *ctx, size_t begin, size_t end)
 {
     const struct task *t = ctx;
     const struct norm *norm = t->norm;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         size_t from = t->from ? t->from[i] : i;
 
@@ -42,13 +41,12 @@ struct back {
 };
 
 static void
-run_back(void *ctx, size_t begin, size_t end, int thread)
+run_back(void *ctx, size_t begin, size_t end)
 {
     const struct back *b = ctx;
     const float *w = b->norm->weight;
     size_t n = b->norm->n;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         const float *x = b->x + i * n;
         float *dy = b->dy + i * n, mean = vec_dot(x, x, n) / (float)n;

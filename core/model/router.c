@@ -69,11 +69,10 @@ struct moving {
 };
 
 static void
-gather(void *ctx, size_t begin, size_t end, int thread)
+gather(void *ctx, size_t begin, size_t end)
 {
     const struct moving *m = ctx;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         memcpy(m->to + i * m->stride,
                m->from + m->s->slots[i] / m->s->k * m->nbytes, m->nbytes);
@@ -91,11 +90,10 @@ router_gather(struct par *par, const struct router_slots *s, void *to,
 }
 
 static void
-scatter(void *ctx, size_t begin, size_t end, int thread)
+scatter(void *ctx, size_t begin, size_t end)
 {
     const struct moving *m = ctx;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         vec_axpy(m->sum + m->s->slots[i] / m->s->k * m->cols,
                  m->weights ? m->weights[m->s->slots[i]] : 1,

@@ -110,14 +110,6 @@ table_work_open(struct table_work **work, struct gemm *gemm,
     return *work ? 0 : -1;
 }
 
-/* One row alone is not worth waking a thread for little. */
-static void
-over_rows(struct step *s,
-          void (*fn)(void *ctx, size_t begin, size_t end, int thread))
-{
-    par_for(s->n > 1 ? gemm_par(s->w->gemm) : NULL, s->n, 1, fn, s);
-}
-
 /* ---- encode ---- */
 
 static void
@@ -162,13 +154,12 @@ table_select(struct table_work *w, const struct table *t, size_t n)
 
 /* Units are rows, or pieces of the columns of one. */
 static void
-combine(void *ctx, size_t begin, size_t end, int thread)
+combine(void *ctx, size_t begin, size_t end)
 {
     struct step *s = ctx;
     const struct table *t = s->t;
     size_t n_pieces = (t->out + s->piece - 1) / s->piece;
 
-    (void)thread;
     for (size_t u = begin; u < end; u++) {
         size_t i = u / n_pieces, c = u % n_pieces * s->piece;
         size_t n = smaller(t->out - c, s->piece);
@@ -227,11 +218,10 @@ reconstruct_row(const struct table_work *w, const struct table *t, size_t i,
 }
 
 static void
-reconstruct(void *ctx, size_t begin, size_t end, int thread)
+reconstruct(void *ctx, size_t begin, size_t end)
 {
     struct step *s = ctx;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         bool bad = latents_row(s->w->latents, i).bad;
         float *to = s->y + i * s->ldy;
@@ -248,7 +238,7 @@ table_reconstruct(struct table_work *w, const struct table *t, float *xhat,
 {
     struct step s = { .w = w, .t = t, .y = xhat, .ldy = ldx, .n = n };
 
-    over_rows(&s, reconstruct);
+    par_for(gemm_par(w->gemm), n, 1, reconstruct, &s);
 }
 
 /*
@@ -358,7 +348,7 @@ table_compensate(struct table_work *w, const struct table *t,
     const float *room = latents_room(w->latents);
 
     if (s.fix->how != FIX_NONE || flags & TABLE_ERROR)
-        over_rows(&s, compensate);
+        par_for_thread(gemm_par(w->gemm), n, 1, compensate, &s);
     if (s.fix->how == FIX_DIMS)
         table_add_dims(gemm_par(w->gemm), t, s.fix->n_dims, y, ldy, room, t->in,
                        n);

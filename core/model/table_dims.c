@@ -143,7 +143,7 @@ prefetch(const struct table *t, size_t at, size_t nbytes)
 
 /* Units are panels. */
 static void
-add_panels(void *ctx, size_t begin, size_t end, int thread)
+add_panels(void *ctx, size_t begin, size_t end)
 {
     float part[ROWS * TABLE_PANEL];
     const struct add *a = ctx;
@@ -151,7 +151,6 @@ add_panels(void *ctx, size_t begin, size_t end, int thread)
     size_t m = a->n_dims;
     size_t row_nbytes = TABLE_PANEL * (t->panels_dtype == DT_F32 ? 4 : 2);
 
-    (void)thread;
     for (size_t u = begin; u < end; u++) {
         size_t c = u * TABLE_PANEL, cols = smaller(t->out - c, TABLE_PANEL);
 

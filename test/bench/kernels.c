@@ -245,11 +245,10 @@ struct attend {
 };
 
 static void
-attend_heads(void *ctx, size_t begin, size_t end, int thread)
+attend_heads(void *ctx, size_t begin, size_t end)
 {
     const struct attend *a = ctx;
 
-    (void)thread;
     for (size_t h = begin; h < end; h++) {
         for (size_t i = 0; i < CONTEXT; i += BLOCK) {
             bool keys = i / BLOCK % 2 == 0;

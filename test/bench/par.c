@@ -27,7 +27,7 @@ call_row(struct par *par, unsigned gap_us)
         while (clock_s() - t < gap_us * 1e-6)
             ;
         t = clock_s();
-        par_for(par, 2, 1, nothing, NULL);
+        par_for_thread(par, 2, 1, nothing, NULL);
         v[i] = clock_s() - t;
     }
     snprintf(shape, sizeof(shape), "%u us after", gap_us);

@@ -23,11 +23,10 @@ struct work {
 };
 
 static void
-run_slice(void *ctx, size_t begin, size_t end, int thread)
+run_slice(void *ctx, size_t begin, size_t end)
 {
     struct work *w = ctx;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         w->done[i % 256] = w->fn(STEPS);
 }
@@ -95,13 +94,12 @@ typedef uint64_t v2 __attribute__((vector_size(16), aligned(1)));
 
 /* Four streams, prefetched 2 KiB ahead: the fastest that was found. */
 static void
-read_pieces(void *ctx, size_t begin, size_t end, int thread)
+read_pieces(void *ctx, size_t begin, size_t end)
 {
     const char *p = (const char *)ctx + begin * PIECE;
     size_t n = (end - begin) * PIECE / 4;
     v2 s[4] = { { 0 } };
 
-    (void)thread;
     for (size_t i = 0; i < n; i += 64)
         for (size_t j = 0; j < 4; j++) {
             const char *q = p + j * n + i;

@@ -45,18 +45,17 @@ covers(struct par *par, size_t n, size_t grain)
     c.grain = grain ? grain : 1;
     c.n = n;
     c.n_threads = par_threads(par);
-    par_for(par, n, grain, count, &c);
+    par_for_thread(par, n, grain, count, &c);
     for (size_t i = 0; i < N; i++)
         good &= atomic_load(&c.hits[i]) == (i < n);
     return good && atomic_load(&c.bad) == 0;
 }
 
 static void
-sum_chunk(void *ctx, size_t begin, size_t end, int thread)
+sum_chunk(void *ctx, size_t begin, size_t end)
 {
     float *sums = ctx, s = 0;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         s += sinf((float)i);
     sums[begin / 64] = s;
@@ -128,7 +127,7 @@ test_late(void)
     if (par_open(&par, 3, &err) < 0)
         return;
     for (int i = 0; i < 20; i++)
-        par_for(par, 8, 1, nap, hits);
+        par_for_thread(par, 8, 1, nap, hits);
     for (int i = 0; i < 8; i++)
         good &= atomic_load(&hits[i]) == 20;
     tap_ok(good, "late workers change nothing");
@@ -178,7 +177,7 @@ status_of_bus(void)
         page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fileno(f), 0);
         sigaction(SIGBUS, &bus, NULL);
         if (page != MAP_FAILED)
-            par_for(par, 1000, 1, touch, page);
+            par_for_thread(par, 1000, 1, touch, page);
         _exit(3);
     }
     if (f)

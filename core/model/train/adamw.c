@@ -68,11 +68,10 @@ struct step {
 };
 
 static void
-step_chunk(void *ctx, size_t begin, size_t end, int thread)
+step_chunk(void *ctx, size_t begin, size_t end)
 {
     const struct step *s = ctx;
 
-    (void)thread;
     adamw_move(s->a, &s->rates, s->first + begin, end - begin,
                s->grad + s->first + begin);
 }

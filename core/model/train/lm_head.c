@@ -42,33 +42,30 @@ cross_entropy(struct lm_wanted *wanted, float *row, size_t vocab, bool back,
 }
 
 static void
-score_rows(void *ctx, size_t begin, size_t end, int thread)
+score_rows(void *ctx, size_t begin, size_t end)
 {
     const struct head *h = ctx;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         cross_entropy(&h->wanted[i], h->w->logits + i * h->vocab, h->vocab,
                       h->resid != NULL, h->by);
 }
 
 static void
-gather(void *ctx, size_t begin, size_t end, int thread)
+gather(void *ctx, size_t begin, size_t end)
 {
     const struct head *h = ctx;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         memcpy(h->w->head_x + i * h->hidden, h->x + h->rows[i] * h->hidden,
                h->hidden * sizeof(float));
 }
 
 static void
-scatter(void *ctx, size_t begin, size_t end, int thread)
+scatter(void *ctx, size_t begin, size_t end)
 {
     const struct head *h = ctx;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         memcpy(h->resid + h->rows[i] * h->hidden, h->w->head_in + i * h->hidden,
                h->hidden * sizeof(float));

@@ -17,12 +17,11 @@ struct widening {
 };
 
 static void
-widen_rows(void *ctx, size_t begin, size_t end, int thread)
+widen_rows(void *ctx, size_t begin, size_t end)
 {
     const struct widening *w = ctx;
     size_t n = w->l->in, size = dtype_table[w->l->dtype].bits / 8;
 
-    (void)thread;
     cvt_to_f32(w->to + begin * n,
                (const char *)w->l->w + (w->first + begin) * n * size,
                w->l->dtype, (end - begin) * n);

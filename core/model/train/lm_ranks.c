@@ -99,14 +99,13 @@ struct adding {
 };
 
 static void
-add_blocks(void *ctx, size_t begin, size_t end, int thread)
+add_blocks(void *ctx, size_t begin, size_t end)
 {
     const struct adding *a = ctx;
     size_t n = end - begin, top = 0;
     float *sums[64];
     size_t slices[64];
 
-    (void)thread;
     for (size_t i = 0; i < a->n_blocks; i++) {
         sums[top] = a->blocks + i * a->n + begin;
         slices[top++] = a->n_slices[i];

@@ -71,11 +71,10 @@ sum_columns(const struct outer *o, size_t col)
 }
 
 static void
-sum_tasks(void *ctx, size_t begin, size_t end, int thread)
+sum_tasks(void *ctx, size_t begin, size_t end)
 {
     const struct outer *outers = ctx;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         const struct outer *o = outers;
         size_t at = i * COLS;
@@ -94,11 +93,10 @@ struct transposing {
 };
 
 static void
-transpose_rows(void *ctx, size_t begin, size_t end, int thread)
+transpose_rows(void *ctx, size_t begin, size_t end)
 {
     const struct transposing *t = ctx;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         for (size_t k = 0; k < t->rank; k++) {
             t->w->low_t[k * t->n_rows + i] = t->w->grads.low[i * t->rank + k];
@@ -175,11 +173,10 @@ struct carrying {
 };
 
 static void
-carry_all(void *ctx, size_t begin, size_t end, int thread)
+carry_all(void *ctx, size_t begin, size_t end)
 {
     const struct carrying *c = ctx;
 
-    (void)thread;
     vec_add(c->to + begin, c->from + begin, end - begin);
 }
 
@@ -195,5 +192,5 @@ lm_sums_finish(struct lm *lm, size_t n_slices)
             par_for(w->par, lm->n_params, 16384, carry_all,
                     &(struct carrying){ w->copies + (i - 1) * lm->n_params,
                                         w->copies + i * lm->n_params });
-    par_for(w->par, w->n_adapted, 1, transpose_b, lm);
+    par_for_thread(w->par, w->n_adapted, 1, transpose_b, lm);
 }

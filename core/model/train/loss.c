@@ -19,12 +19,11 @@ struct parts {
 };
 
 static void
-sum_part(void *ctx, size_t begin, size_t end, int thread)
+sum_part(void *ctx, size_t begin, size_t end)
 {
     struct parts *p = ctx;
     size_t each = (p->n + N_PARTS - 1) / N_PARTS;
 
-    (void)thread;
     for (size_t part = begin; part < end; part++) {
         size_t first = smaller(part * each, p->n);
         size_t last = smaller(first + each, p->n);
@@ -84,11 +83,10 @@ struct addition {
 };
 
 static void
-add_chunk(void *ctx, size_t begin, size_t end, int thread)
+add_chunk(void *ctx, size_t begin, size_t end)
 {
     const struct addition *a = ctx;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         a->sum[i] += a->grad[i];
 }

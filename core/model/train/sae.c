@@ -185,12 +185,11 @@ struct sums {
 };
 
 static void
-block_sums(void *ctx, size_t begin, size_t end, int thread)
+block_sums(void *ctx, size_t begin, size_t end)
 {
     const struct sums *s = ctx;
     size_t d = s->w->max.d;
 
-    (void)thread;
     for (size_t b = begin; b < end; b++) {
         double *to = s->w->part + b * d;
         size_t last = smaller((b + 1) * SAE_ROWS, s->rows);
@@ -231,12 +230,11 @@ sae_sum(const double *x, size_t n)
 }
 
 static void
-distances(void *ctx, size_t begin, size_t end, int thread)
+distances(void *ctx, size_t begin, size_t end)
 {
     const struct sums *s = ctx;
     size_t d = s->w->max.d;
 
-    (void)thread;
     for (size_t r = begin; r < end; r++) {
         const float *x = s->x + r * d;
         double sum = 0;
@@ -297,12 +295,11 @@ random_row(float *row, size_t d, uint64_t seed, uint64_t first)
 }
 
 static void
-random_rows(void *ctx, size_t begin, size_t end, int thread)
+random_rows(void *ctx, size_t begin, size_t end)
 {
     struct sae_trainer *t = ctx;
     size_t d = t->set.d, each = (d + 1) / 2 * 2;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         float *row = sae_decoder_weight(t, t->adamw.master) + i * d;
 

@@ -121,7 +121,7 @@ encode_chunk(struct encode *e)
         take_rows(e);
     }
     if (w->dead.k)
-        par_for(w->par, e->rows, 4, take_dead, e);
+        par_for_thread(w->par, e->rows, 4, take_dead, e);
 }
 
 /* ---- the batch ---- */

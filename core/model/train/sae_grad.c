@@ -46,13 +46,12 @@ add_active(const struct step *s, const struct sae_active *a, size_t r, float *y)
 
 /* error = x^ - x, and its square. */
 static void
-reconstruct(void *ctx, size_t begin, size_t end, int thread)
+reconstruct(void *ctx, size_t begin, size_t end)
 {
     const struct step *s = ctx;
     struct sae_work *w = s->w;
     size_t d = w->max.d;
 
-    (void)thread;
     for (size_t r = begin; r < end; r++) {
         float *e = w->error + r * d;
         const float *x = w->x + r * d;
@@ -70,13 +69,12 @@ reconstruct(void *ctx, size_t begin, size_t end, int thread)
 
 /* dead.error = e^ - e, with e = x - x^, and its square. */
 static void
-reconstruct_dead(void *ctx, size_t begin, size_t end, int thread)
+reconstruct_dead(void *ctx, size_t begin, size_t end)
 {
     const struct step *s = ctx;
     struct sae_work *w = s->w;
     size_t d = w->max.d;
 
-    (void)thread;
     for (size_t r = begin; r < end; r++) {
         float *a = w->dead.error + r * d;
         const float *e = w->error + r * d;
@@ -261,13 +259,12 @@ move_groups(void *ctx, size_t begin, size_t end, int thread)
 }
 
 static void
-move_clipped(void *ctx, size_t begin, size_t end, int thread)
+move_clipped(void *ctx, size_t begin, size_t end)
 {
     struct step *s = ctx;
     struct sae_trainer *t = s->t;
     size_t d = t->set.d;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++)
         move_latent(t, &s->rates, i, sae_encoder_weight(t, t->grad) + i * d,
                     sae_decoder_weight(t, t->grad) + i * d,
@@ -307,8 +304,8 @@ sae_move(struct sae_work *w, struct sae_trainer *t, struct sae_record *r)
         sae_dead_count(w, n);
     for (size_t end; s.first < n; s.first = end) {
         end = w->dead.k ? sae_dead_sort(w, s.first, n) : n;
-        par_for(w->par, (end - s.first + SAE_GROUP - 1) / SAE_GROUP, 1,
-                move_groups, &s);
+        par_for_thread(w->par, (end - s.first + SAE_GROUP - 1) / SAE_GROUP, 1,
+                       move_groups, &s);
     }
     r->grad_norm = sqrt(sae_sum(w->norm2, n) + shift_gradient(&s));
     if (t->grad) {
