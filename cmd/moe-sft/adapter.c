@@ -133,9 +133,9 @@ adapter_digest(const struct expert_adapter *a, struct hash *hash)
 
 /* ---- from files ---- */
 
-struct linear
-adapter_matrix(const struct expert_adapter *a, enum moe_lora_matrix m,
-               size_t expert)
+/* Where an expert's matrix is; w NULL: it is zeros. */
+static struct linear
+matrix_at(const struct expert_adapter *a, enum moe_lora_matrix m, size_t expert)
 {
     const struct lora_pair *p =
         a->pairs ? a->pairs[expert * BASE_N + m / 2] : NULL;
@@ -150,7 +150,7 @@ void
 adapter_f32(const struct expert_adapter *a, enum moe_lora_matrix m,
             size_t expert, float *to)
 {
-    const struct linear from = adapter_matrix(a, m, expert);
+    const struct linear from = matrix_at(a, m, expert);
     size_t n = adapter_size(a, m);
 
     if (from.w)
@@ -353,7 +353,7 @@ adapter_open(struct expert_adapter *a, const char *path,
     for (size_t i = 0; rc == 0 && i < MOE_N_LORA * a->n_experts; i++) {
         enum moe_lora_matrix m = (enum moe_lora_matrix)(i / a->n_experts);
         size_t n = adapter_size(a, m), e = i % a->n_experts;
-        const struct linear from = adapter_matrix(a, m, e);
+        const struct linear from = matrix_at(a, m, e);
         uint16_t *to = a->m[m] + e * n;
         unsigned bad = 0;
 
@@ -419,7 +419,7 @@ adapter_put(const struct expert_adapter *a, struct stw *w, int tensor,
     int rc = f32 && data ? 0 : -1;
 
     for (size_t e = first; rc == 0 && e < end; e++, at += nbytes) {
-        const struct linear from = adapter_matrix(a, m, e);
+        const struct linear from = matrix_at(a, m, e);
 
         if (from.w && from.dtype == dtype) {
             rc = write_mapped(w, tensor, from.w, nbytes, at, err);

@@ -48,11 +48,9 @@ void adapter_close(struct expert_adapter *a); /* a zeroed struct is fine */
 struct moe_lora adapter_lora(const struct expert_adapter *a);
 void adapter_digest(const struct expert_adapter *a, struct hash *hash);
 
-/* adapter_size() are the numbers of an expert's matrix; adapter_matrix() is
- * where they are, w NULL for zeros, adapter_f32() widens them. */
+/* adapter_size() are the numbers of an expert's matrix, adapter_f32() widens
+ * them. */
 size_t adapter_size(const struct expert_adapter *a, enum moe_lora_matrix m);
-struct linear adapter_matrix(const struct expert_adapter *a,
-                             enum moe_lora_matrix m, size_t expert);
 void adapter_f32(const struct expert_adapter *a, enum moe_lora_matrix m,
                  size_t expert, float *to);
 

@@ -1,5 +1,6 @@
 /* Names with and without "model.", and patterns of layers. */
 #include "core/model/names.h"
+#include "core/model/parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,9 +131,64 @@ test_tensors(void)
     stdir_close(&dir);
 }
 
+/* Names of Hugging Face's Qwen3MoeForCausalLM, there and back. */
+static void
+test_parts(void)
+{
+    static const struct {
+        const char *name;
+        struct part_at at;
+    } cases[] = {
+        { "lm_head", { PART_HEAD, 0, 0 } },
+        { "model.embed_tokens", { PART_EMBED, 0, 0 } },
+        { "model." Q, { PART_Q, 0, 0 } },
+        { "model.layers.12.post_attention_layernorm",
+          { PART_MLP_NORM, 12, 0 } },
+        { "model.layers.3.mlp.gate", { PART_ROUTER, 3, 0 } },
+        { "model.layers.3.mlp.gate_proj", { PART_GATE, 3, 0 } },
+        { "model.layers.3.mlp.experts.107.down_proj",
+          { PART_EXPERT_DOWN, 3, 107 } },
+    };
+    static const char *const none[] = {
+        "",
+        "model",
+        "model.lm_head.x",
+        "layers.01.self_attn.q_proj",
+        "layers.0.self_attn.q_projx",
+        "layers.0.self_attn.q_pro",
+        "layers.x.self_attn.q_proj",
+        "layers.-1.self_attn.q_proj",
+        "layers.0.mlp.experts.1",
+        "model.model.norm",
+    };
+    size_t layer, n_found = 0;
+    struct part_at at;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        const char *name = cases[i].name;
+        struct str s = { 0 };
+
+        part_name(&s, cases[i].at);
+        tap_ok(!strcmp(s.s, name) && part_find(&at, name) &&
+                   !memcmp(&at, &cases[i].at, sizeof(at)) &&
+                   part_find(&at, names_short(name)) &&
+                   !memcmp(&at, &cases[i].at, sizeof(at)),
+               "part: %s is %s", name, s.s);
+        str_free(&s);
+    }
+    for (size_t i = 0; i < sizeof(none) / sizeof(*none); i++)
+        n_found += part_find(&at, none[i]);
+    tap_ok(n_found == 0, "part: others are none");
+    tap_ok(part_in_layer("model.", "model.layers.7.mlp.x", &layer) &&
+               layer == 7 && !part_in_layer("", "model.layers.7.x", &layer) &&
+               !part_in_layer("model.", "model.layers.7", &layer),
+           "part: what is in a layer");
+}
+
 int
 main(void)
 {
+    test_parts();
     test_match();
     test_globs();
     test_tensors();
