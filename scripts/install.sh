@@ -137,11 +137,10 @@ for m in "$top"/man/*.[1-9]; do
     sed "s/^\.Os\$/.Os \"tensorutils $version\"/" "$m" >"$text"
     put 644 "$text" "$man/man${m##*.}/${m##*/}"
 done
-for s in "$top"/scripts/jobs/*; do
+for s in "$top"/jobs/*; do
     case $(head -n 1 "$s") in '#!'*) mode=755 ;; *) mode=644 ;; esac
     put $mode "$s" "$data/${s##*/}"
 done
-put 644 "$top/scripts/batch.mk" "$data/batch.mk"
 for p in pyproject.toml tensorutils.py; do
     put 644 "$top/python/$p" "$data/python/$p"
 done

@@ -1,4 +1,4 @@
-# scripts/batch.mk: the story as a Makefile, killed and gone on with.
+# jobs/batch.mk: the story as a Makefile, killed and gone on with.
 load helpers
 NEEDS=${LEFT_OUT-} # every tool
 
@@ -28,7 +28,7 @@ setup() {
 
 # batch [OPTION OF MAKE...]: the whole story, in a directory beside the inputs.
 batch() {
-    MAX_PATCHES=3200 make -f "$ROOT/scripts/batch.mk" MODEL="$S/demo/qwen3-tiny" \
+    MAX_PATCHES=3200 make -f "$ROOT/jobs/batch.mk" MODEL="$S/demo/qwen3-tiny" \
         TEXT="$S/held-out.txt" DOCS="$S/docs.jsonl" SPEC=in:up_proj:1 CTX=32 PARTS=3 \
         SAE_OPTIONS="-k 32 --latents 1024 --batch 512 --lr 4e-3 --warmup 4 --save-every 3" HOOK=layers.1.mlp.up_proj \
         LUT_OPTIONS="--fuse gate_up" PTH="$S/c.pth" \
@@ -101,7 +101,7 @@ equal() {
 
 # dense ARGUMENT OF MAKE...: the model m, in this directory.
 dense() {
-    make -f "$ROOT/scripts/batch.mk" MODEL=m TEXT="$S/held-out.txt" "$@"
+    make -f "$ROOT/jobs/batch.mk" MODEL=m TEXT="$S/held-out.txt" "$@"
 }
 
 @test "batch.mk: no name of a file in the model's directory is run" {
@@ -131,7 +131,7 @@ dense() {
 
 @test "batch.mk: documents that have changed are another dump" {
     cp -L "$S/docs.jsonl" docs
-    of() { make -f "$ROOT/scripts/batch.mk" MODEL="$S/demo/qwen3-tiny" TEXT="$S/held-out.txt" DOCS=docs SPEC=resid:0 CTX=16 PARTS=2 dump; }
+    of() { make -f "$ROOT/jobs/batch.mk" MODEL="$S/demo/qwen3-tiny" TEXT="$S/held-out.txt" DOCS=docs SPEC=resid:0 CTX=16 PARTS=2 dump; }
     for change in p 's/: *"/&New /' s/New/Old/; do
         sed -i "$change;2q" docs # 'p' doubles a line
         for _ in 1 2; do of >/dev/null; done
@@ -178,12 +178,11 @@ dense() {
     # a name is no option, and ~ is home
     cp -rL "$S/demo/qwen3-tiny" -- -f
     HOME=$BATS_TEST_TMPDIR
-    make -f "$ROOT/scripts/batch.mk" MODEL=-f TEXT='~/work/../-f/config.json' dense.json
+    make -f "$ROOT/jobs/batch.mk" MODEL=-f TEXT='~/work/../-f/config.json' dense.json
     # where its own file lies, alone or included
-    mkdir -p 'a  b/jobs'
-    cp "$ROOT/scripts/batch.mk" 'a  b'
-    cp "$ROOT/scripts/jobs/acts-meta.sh" 'a  b/jobs'
-    echo "include $ROOT/scripts/batch.mk" >Makefile
+    mkdir -p 'a  b'
+    cp "$ROOT/jobs/batch.mk" "$ROOT/jobs/acts-meta.sh" "$ROOT/jobs/common.sh" 'a  b'
+    echo "include $ROOT/jobs/batch.mk" >Makefile
     for f in 'a  b/batch.mk' Makefile; do
         make -f "$f" MODEL="$S/demo/qwen3-tiny" TEXT="$S/held-out.txt" DOCS="$S/docs.jsonl" SPEC=resid:0 meta.json
         rm meta.json
@@ -230,7 +229,7 @@ dense() {
 }
 
 @test "batch.mk: kill -9 before metadata has its name: it is not to be seen" {
-    printf '#!/bin/sh\n"%s" "$@"\nkill -9 0\n' "$ROOT/scripts/jobs/acts-meta.sh" >"$S/dies"
+    printf '#!/bin/sh\n"%s" "$@"\nkill -9 0\n' "$ROOT/jobs/acts-meta.sh" >"$S/dies"
     chmod +x "$S/dies"
     setsid bash -c "$(declare -f batch); batch ACTS_META=$S/dies meta.json" >/dev/null 2>&1 &
     status=0
@@ -254,11 +253,11 @@ dense() {
 }
 
 @test "batch.mk: what fails publishes nothing, and says what is missing" {
-    run -2 make -f "$ROOT/scripts/batch.mk" TEXT=t
+    run -2 make -f "$ROOT/jobs/batch.mk" TEXT=t
     [[ $output == *"MODEL and TEXT are needed"* ]]
     for parts in DOCS:SPEC TRAINER:DOCS "SAE_OPTIONS DOCS SPEC:HOOK" MOE:DOCS "MOE DOCS SPEC:TEACHER"; do
         given=${parts%:*}
-        run -2 make -f "$ROOT/scripts/batch.mk" MODEL=m TEXT=t ${given// /=x }=x
+        run -2 make -f "$ROOT/jobs/batch.mk" MODEL=m TEXT=t ${given// /=x }=x
         [[ $output == *"${given%% *} needs ${parts#*:}: see"* ]]
     done
     # a line that is wrong, near the end

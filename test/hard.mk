@@ -29,7 +29,7 @@ coverage:
 coverage-run: all $(UNIT) $(FUZZ)
 	@$(TESTENV) sh scripts/coverage.sh $(COVER_MIN) $(UNIT) $(FUZZ) $(COVER_BATS)
 
-# scripts/jobs on a real Slurm that SLURM_TOOLS=DIR starts and stops; skips
+# jobs on a real Slurm that SLURM_TOOLS=DIR starts and stops; skips
 # where there is none: test/slurm/helpers.bash.
 check-slurm: all
 	@$(TESTENV) bats test/slurm

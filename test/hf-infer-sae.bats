@@ -222,7 +222,7 @@ hf-infer: an SAE's reconstruction at layers.1.mlp"* ]]
     mean >plain
     mean --sae "$sae" >sae
     mean --sae "$sae" --sae-zero >zero
-    "$ROOT/scripts/jobs/sae-recovered.sh" demo "$sae" text --stride 16 >got
+    "$ROOT/jobs/sae-recovered.sh" demo "$sae" text --stride 16 >got
     py - <<'END'
 import json
 p, s, z = (json.load(open(f))["nll_mean"] for f in ("plain", "sae", "zero"))
@@ -230,9 +230,9 @@ got = dict(line.split() for line in open("got"))
 assert [float(got[k]) for k in ("plain", "sae", "zero")] == [p, s, z], got
 assert abs(float(got["recovered"]) - (z - s) / (z - p)) < 1e-6 and p < s < z, got
 END
-    run -2 "$ROOT/scripts/jobs/sae-recovered.sh" demo "$sae"
+    run -2 "$ROOT/jobs/sae-recovered.sh" demo "$sae"
     [ "${lines[0]}" = "usage: sae-recovered.sh MODEL SAE[@HOOK] TEXT [HF-INFER OPTION...]" ]
-    run -2 "$ROOT/scripts/jobs/sae-recovered.sh" demo "$sae@layers.9" text
+    run -2 "$ROOT/jobs/sae-recovered.sh" demo "$sae@layers.9" text
     [[ $output = "hf-infer: "*"is not in demo, which has "* ]]
 }
 

@@ -33,7 +33,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
         # the library is there with all tools, or not at all
         [[ $m == *.3 && ${LEFT_OUT-} ]] || [ -s "share/man/man${m##*.}/${m##*/}" ]
     done
-    for s in "$ROOT"/scripts/jobs/*; do
+    for s in "$ROOT"/jobs/*; do
         [ -s "share/tensorutils/${s##*/}" ]
         [ ! -x "$s" ] || [ -x "share/tensorutils/${s##*/}" ]
     done

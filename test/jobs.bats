@@ -1,4 +1,4 @@
-# scripts/jobs where no Slurm is: names of any characters, with an sbatch that
+# jobs where no Slurm is: names of any characters, with an sbatch that
 # runs a job at once.
 load helpers
 NEEDS=hf-infer
@@ -42,7 +42,7 @@ not_run() {
 
 @test "acts-submit.sh: names of any characters are inputs like others, and not run" {
     export MAX_PATCHES=320
-    "$ROOT/scripts/jobs/acts-submit.sh" "$odd/m" "$odd/docs" resid:0,3 8 "$odd/acts" 2 -n1 >ids || { cat logs.said; false; }
+    "$ROOT/jobs/acts-submit.sh" "$odd/m" "$odd/docs" resid:0,3 8 "$odd/acts" 2 -n1 >ids || { cat logs.said; false; }
     IFS=$'\t' read -r tasks finish dump <ids
     [ "$tasks $finish" = "7 7" ]
     cat logs.said
@@ -57,7 +57,7 @@ not_run() {
 @test "acts-cron.sh: names of any characters are inputs like others, and not run" {
     export MAX_PATCHES=320 TU_BIN=$BUILD
     for _ in 1 2; do
-        "$ROOT/scripts/jobs/acts-cron.sh" "$odd/m" "$odd/docs" resid:0,3 8 "$odd/a	cts"
+        "$ROOT/jobs/acts-cron.sh" "$odd/m" "$odd/docs" resid:0,3 8 "$odd/a	cts"
     done
     saev-read verify "$odd/a	cts"/*/
     not_run
@@ -78,7 +78,7 @@ not_run() {
         model) sed -i 's/"rms_norm_eps": *[0-9.e-]*/"rms_norm_eps": 1e-3/' m/config.json ;;
         *) sed -i "$change" docs ;;
         esac
-        for _ in 1 2; do "$ROOT/scripts/jobs/acts-cron.sh" m docs resid:0,3 8 a; done
+        for _ in 1 2; do "$ROOT/jobs/acts-cron.sh" m docs resid:0,3 8 a; done
         n=$((n + 1))
         [ "$(find a -name metadata.json | wc -l)" = $n ]
         newest
@@ -93,7 +93,7 @@ not_run() {
     for line in '' '  ' '{"text":""}' '{"id":3, "ids": [ ]}' '{"prompt" : ""}'; do
         { head -n 2 good && printf '%s\n' "$line" && tail -n +3 good; } >docs
         for _ in 1 2; do # the second one finds what the first one left
-            run -65 "$ROOT/scripts/jobs/acts-cron.sh" m docs resid:0,3 4 a
+            run -65 "$ROOT/jobs/acts-cron.sh" m docs resid:0,3 4 a
             case $line in
             *'{'*) [ "$output" = "acts-meta.sh: $PWD/docs: 1 of its lines has no tokens (expected a document with tokens in each line)" ] ;;
             *) [ "$output" = "acts-meta.sh: $PWD/docs: line 3 is empty (expected a document with tokens in each line)" ] ;;
@@ -103,7 +103,7 @@ not_run() {
     done
     # text that only looks so, or that this tokenizer has a token for
     sed '3i\{"id":{"text":""},"text":"a \\"text\\": \\"\\""}\n{"text":" "}' good >docs
-    "$ROOT/scripts/jobs/acts-cron.sh" m docs resid:0,3 4 a
+    "$ROOT/jobs/acts-cron.sh" m docs resid:0,3 4 a
     hf-infer m --acts resid:0,3 --ctx 4 --pad --jsonl -q --file docs | cmp - <(cat a/*/acts*.bin)
 }
 
@@ -111,7 +111,7 @@ not_run() {
     small_disk 4k
     head -c 4096 /dev/zero >disk/full || :
     for _ in 1 2; do
-        TU_BIN=$BUILD run -73 "$ROOT/scripts/jobs/acts-meta.sh" "$odd/m" "$odd/docs" resid:0 8 disk
+        TU_BIN=$BUILD run -73 "$ROOT/jobs/acts-meta.sh" "$odd/m" "$odd/docs" resid:0 8 disk
         [[ $output == *"No space left on device"* ]]
         [ "$(ls -A disk)" = full ]
     done
@@ -123,20 +123,20 @@ not_run() {
     cp "$odd/docs" ./-d
     cp -r "$ROOT/demo/sae" ./-s
     mkdir -- -x
-    [[ $("$ROOT/scripts/jobs/acts-meta.sh" -m -d resid:0,3 8 -x) == -x/*.json ]]
+    [[ $("$ROOT/jobs/acts-meta.sh" -m -d resid:0,3 8 -x) == -x/*.json ]]
     rm -r -- -x
-    "$ROOT/scripts/jobs/acts-cron.sh" -m -d resid:0,3 8 -x
+    "$ROOT/jobs/acts-cron.sh" -m -d resid:0,3 8 -x
     saev-read verify ./-x/*/
-    "$ROOT/scripts/jobs/acts-submit.sh" -m -d resid:0,3 8 -y 1 >ids || { cat logs.said; false; }
+    "$ROOT/jobs/acts-submit.sh" -m -d resid:0,3 8 -y 1 >ids || { cat logs.said; false; }
     diff -r --exclude='*.json' --exclude=manifest.xxh3 ./-x/*/ ./-y/*/
-    LUT_OPTIONS='--layers *.up_proj' "$ROOT/scripts/jobs/lut-submit.sh" -m -s -l 1 >ids || { cat logs.said; false; }
+    LUT_OPTIONS='--layers *.up_proj' "$ROOT/jobs/lut-submit.sh" -m -s -l 1 >ids || { cat logs.said; false; }
     [ -e ./-l/metadata.json ]
 }
 
 @test "acts-submit.sh: every part has shards, and what it has is said" {
     unset MAX_PATCHES
     for parts in 1 3 7 40 50; do
-        "$ROOT/scripts/jobs/acts-submit.sh" "$odd/m" "$odd/docs" resid:0,3 8 "a$parts" "$parts" >ids 2>said || { cat logs.said; false; }
+        "$ROOT/jobs/acts-submit.sh" "$odd/m" "$odd/docs" resid:0,3 8 "a$parts" "$parts" >ids 2>said || { cat logs.said; false; }
         IFS=$'\t' read -r _ _ dump <ids
         n=$(ls "$dump"/acts*.bin | wc -l)
         [ "$n" -ge $((parts < 40 ? parts : 40)) ]
@@ -145,13 +145,13 @@ not_run() {
         cat "$dump"/acts*.bin | cmp - <(cat "a1"/*/acts*.bin)
     done
     [ "$(cat said)" = "acts-submit.sh: each part has 0 to 1 documents" ]
-    MAX_PATCHES=640 "$ROOT/scripts/jobs/acts-submit.sh" "$odd/m" "$odd/docs" resid:0,3 8 b 3 >ids 2>said
+    MAX_PATCHES=640 "$ROOT/jobs/acts-submit.sh" "$odd/m" "$odd/docs" resid:0,3 8 b 3 >ids 2>said
     [ "$(cat said)" = "acts-submit.sh: each part has 0 to 40 documents" ]
 }
 
 @test "jobs: tools are those installed with the scripts, then those in PATH" {
     mkdir -p pre/bin pre/share/tensorutils path mine
-    cp "$ROOT"/scripts/jobs/* "$ROOT/scripts/batch.mk" pre/share/tensorutils
+    cp "$ROOT"/jobs/* pre/share/tensorutils
     for d in pre/bin path mine; do
         for t in hf-infer saev-write lut-precompute st-inspect; do
             printf '#!/bin/sh\necho of %s >&2; exit 9\n' $d >$d/$t
@@ -179,7 +179,7 @@ not_run() {
     touch -- '--dtype=f16' # a name that a pattern of LUT_OPTIONS would find
     export LUT_OPTIONS='--layers *.up_proj'
     touch x.up_proj
-    "$ROOT/scripts/jobs/lut-submit.sh" "$odd/m" "$odd/sae" "$odd/lut" 1 >/dev/null
+    "$ROOT/jobs/lut-submit.sh" "$odd/m" "$odd/sae" "$odd/lut" 1 >/dev/null
     cat logs.said
     LUT_OPTIONS='' lut-precompute -q -m "$odd/m" -s "$odd/sae" --layers '*.up_proj' -o want
     diff -r want "$odd/lut"
@@ -189,12 +189,12 @@ not_run() {
 
 @test "acts-submit.sh, lut-submit.sh, acts-meta.sh: a number that is none is refused, and not run" {
     for n in 'a[$(touch PWNED)]' 0 -1 1.5 '1 2' '' '1/e;s/.*/touch PWNED/'; do
-        run -2 "$ROOT/scripts/jobs/acts-submit.sh" "$odd/m" "$odd/docs" resid:0 8 acts "$n"
+        run -2 "$ROOT/jobs/acts-submit.sh" "$odd/m" "$odd/docs" resid:0 8 acts "$n"
         [ "$output" = "acts-submit.sh: PARTS is $n (expected a number)" ]
-        run -2 "$ROOT/scripts/jobs/lut-submit.sh" "$odd/m" "$odd" lut "$n"
+        run -2 "$ROOT/jobs/lut-submit.sh" "$odd/m" "$odd" lut "$n"
         [ "$output" = "lut-submit.sh: PARTS is $n (expected a number)" ]
         [ "$n" ] || continue
-        MAX_PATCHES=$n run -2 "$ROOT/scripts/jobs/acts-meta.sh" "$odd/m" "$odd/docs" resid:0 8 .
+        MAX_PATCHES=$n run -2 "$ROOT/jobs/acts-meta.sh" "$odd/m" "$odd/docs" resid:0 8 .
         [ "$output" = "acts-meta.sh: MAX_PATCHES is $n (expected a number)" ]
     done
     [ ! -e logs ] && [ ! -e acts ] && [ ! -e lut ]
@@ -204,7 +204,7 @@ not_run() {
 @test "jobs: -h and too few operands print all of the usage; without Slurm nothing is begun" {
     rm bin/sbatch
     : >s && echo 'a:k=2' >saes
-    for script in "$ROOT"/scripts/jobs/*.sh; do
+    for script in "$ROOT"/jobs/*.sh; do
         name=$(basename "$script")
         awk 'NR > 1 && !/^#/ { exit } NR > 1' "$script" | sed 's/^#//; s/^ //' >want
         grep -q "^usage: $name " want || continue
@@ -234,7 +234,7 @@ not_run() {
 @test "tune.sh: names of any characters are inputs like others, and not run; moe-sft's status is its own" {
     printf '{"ids":[1,2,3]}\n' >"$odd/d" && sed 's/}/,"labels":[1,2,3]}/' -i "$odd/d"
     export LAUNCH=env TU_BIN=$BUILD
-    tune() { "$ROOT/scripts/jobs/tune.sh" -n1 -- -m "$odd/m" -d "$1" -o "$odd/run" -n 2 -j 1 >id; }
+    tune() { "$ROOT/jobs/tune.sh" -n1 -- -m "$odd/m" -d "$1" -o "$odd/run" -n 2 -j 1 >id; }
     tune "$odd/d"
     [ "$(cat id)" = 7 ]
     [ "$(tail -n 1 logs.said)" = "moe-sft tune: status 0" ]
@@ -242,7 +242,7 @@ not_run() {
     cmp "$odd/run/log.tsv" want/log.tsv
     run -66 tune "$odd/none"
     not_run
-    run -2 --separate-stderr "$ROOT/scripts/jobs/tune.sh" -n1
+    run -2 --separate-stderr "$ROOT/jobs/tune.sh" -n1
     [[ $stderr == "usage: tune.sh "* ]]
 }
 
@@ -251,7 +251,7 @@ not_run() {
     dump=$(saev-write -q -m m.json -o "$odd/acts" x)
     printf 'a:k=2\n\nb:k=3,latents=96,seed=5\nc:k=4,lr=1e-3\n' >"$odd/saes"
     SEED=7 SAE_OPTIONS='--latents 64 --batch 100 --warmup 2' \
-        "$ROOT/scripts/jobs/sae-sweep.sh" "$dump" "$odd/sweep" 2 "$odd/saes" >id || { cat logs.said; false; }
+        "$ROOT/jobs/sae-sweep.sh" "$dump" "$odd/sweep" 2 "$odd/saes" >id || { cat logs.said; false; }
     [ "$(cat id)" = 7 ]
     [ "$(cd "$odd/sweep" && echo */*/sae.safetensors)" = "0/a/sae.safetensors 0/c/sae.safetensors 1/b/sae.safetensors" ]
     alone() {
@@ -268,7 +268,7 @@ not_run() {
     [ "$(sed -n 1p logs)" = "$PWD/${odd//%/%%}/sweep/sae-%a.log" ]
     not_run
     for n in 0 4 x; do
-        run -2 "$ROOT/scripts/jobs/sae-sweep.sh" "$dump" "$odd/sweep" $n "$odd/saes"
+        run -2 "$ROOT/jobs/sae-sweep.sh" "$dump" "$odd/sweep" $n "$odd/saes"
         [[ $output = "sae-sweep.sh: TASKS is $n (expected 1 to 3, the lines of "* ]]
     done
 }
@@ -278,7 +278,7 @@ not_run() {
     dump=$(saev-write -q -m m.json -o acts x)
     echo 'a:k=2' >saes
     export SAE_OPTIONS='--latents 64 --batch 100 --warmup 2'
-    sweep() { "$ROOT/scripts/jobs/sae-sweep.sh" "$dump" "$1" 1 saes >id 2>said || { cat said logs.said; false; }; }
+    sweep() { "$ROOT/jobs/sae-sweep.sh" "$dump" "$1" 1 saes >id 2>said || { cat said logs.said; false; }; }
     sweep both
     [ "$(cat said)" = "saev-read: $PWD/$dump: the rows of all its layers, 0, 3, are used (one alone: --layer N; all of them: --layer all)" ]
     LAYER=3 sweep one
@@ -291,7 +291,7 @@ not_run() {
 @test "sae-layers.sh: each layer's SAE is the one of that layer's activations" {
     export SAE_OPTIONS='-k 3 --latents 64 --batch 100 --warmup 2 -n 4'
     seq 90 | sed 's/.*/{"text":"Document & of some, with a few words."}/' >"$odd/docs"
-    "$ROOT/scripts/jobs/sae-layers.sh" "$odd/m" "$odd/docs" in:down_proj:0,2 8 "$odd/saes" >id || { cat logs.said; false; }
+    "$ROOT/jobs/sae-layers.sh" "$odd/m" "$odd/docs" in:down_proj:0,2 8 "$odd/saes" >id || { cat logs.said; false; }
     for l in 0 2; do
         hf-infer "$odd/m" --acts in:down_proj:$l --ctx 8 --jsonl -q --file "$odd/docs" -o x.npy -f
         # shellcheck disable=SC2086 # words
@@ -309,13 +309,13 @@ not_run() {
     printf '#!/bin/sh\necho "$*" >>scontrol.said\n' >bin/scontrol
     chmod +x bin/scontrol
     sed -i '30s/.*/{"text":/' "$odd/docs"
-    run ! "$ROOT/scripts/jobs/sae-layers.sh" "$odd/m" "$odd/docs" resid:-1,0 8 "$odd/saes"
+    run ! "$ROOT/jobs/sae-layers.sh" "$odd/m" "$odd/docs" resid:-1,0 8 "$odd/saes"
     grep -q "line 30" logs.said
     [ -z "$(find "$odd/saes" -name cfg.json)" ]
     [ ! -e scontrol.said ]
     # mended, the same line goes on
     sed -i '30s/.*/{"text":"A few words."}/' "$odd/docs"
-    "$ROOT/scripts/jobs/sae-layers.sh" "$odd/m" "$odd/docs" resid:-1,0 8 "$odd/saes"
+    "$ROOT/jobs/sae-layers.sh" "$odd/m" "$odd/docs" resid:-1,0 8 "$odd/saes"
     [ "$(cd "$odd/saes" && echo */cfg.json)" = "embed_tokens/cfg.json layers.0/cfg.json" ]
 }
 
@@ -326,7 +326,7 @@ not_run() {
     while read -r job array task status; do
         export SLURM_JOB_ID=$job SLURM_ARRAY_JOB_ID=$array SLURM_ARRAY_TASK_ID=$task
         [ "$array" != - ] || unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID
-        run "-$status" bash -c '. "$ROOT/scripts/jobs/common.sh"; (exit '"$status"') & wait_part $! part'
+        run "-$status" bash -c '. "$ROOT/jobs/common.sh"; (exit '"$status"') & wait_part $! part'
     done <<<$'8 7 0 75\n7 7 3 75\n7 7 3 0\n9 - - 75\n9 7 3 75'
     [ "$(cat scontrol.said)" = "requeue 8"$'\n'"requeue 7_3"$'\n'"requeue 9"$'\n'"requeue 9" ]
 }

@@ -144,7 +144,7 @@ k.save(sys.argv[1], k.random_mlps(np.random.default_rng(0), 4, 2, 32, 2, 8, 8), 
 installed() {
     export HOME=$PWD/home
     mkdir -p home/.local/share/tensorutils
-    cp "$ROOT"/scripts/jobs/* "$ROOT/scripts/batch.mk" home/.local/share/tensorutils
+    cp "$ROOT"/jobs/* home/.local/share/tensorutils
 }
 
 @test "tensorutils(7): the batch of MAKEFILES, typed twice" {
@@ -251,7 +251,7 @@ closed() {
 @test "acts-cron.sh, acts-meta.sh: usage on other than 5 operands; TU_BIN is first" {
     for script in acts-cron.sh acts-meta.sh; do
         for operands in "" "1 2 3 4" "1 2 3 4 5 6"; do
-            run -2 --separate-stderr "$ROOT/scripts/jobs/$script" $operands
+            run -2 --separate-stderr "$ROOT/jobs/$script" $operands
             [ -z "$output" ]
             [ "${stderr_lines[0]}" = "usage: $script MODEL DOCS.jsonl SPEC T DIR" ]
             [[ ${stderr_lines[-1]} == *MAX_PATCHES* ]]
@@ -263,9 +263,9 @@ closed() {
         chmod +x $d/hf-infer
     done
     touch docs
-    run -9 bare HOME="$PWD/home" "$ROOT/scripts/jobs/acts-cron.sh" "$DEMO" docs resid:0 8 acts
+    run -9 bare HOME="$PWD/home" "$ROOT/jobs/acts-cron.sh" "$DEMO" docs resid:0 8 acts
     [ "$output" = home/.local/bin ]
-    run -9 bare HOME="$PWD/home" TU_BIN="$PWD/mine" "$ROOT/scripts/jobs/acts-cron.sh" "$DEMO" docs resid:0 8 acts
+    run -9 bare HOME="$PWD/home" TU_BIN="$PWD/mine" "$ROOT/jobs/acts-cron.sh" "$DEMO" docs resid:0 8 acts
     [ "$output" = mine ]
 }
 
@@ -277,7 +277,7 @@ closed() {
     chmod +x mine/saev-write
     for status in 75 74; do
         run -$((status % 75)) bare STATUS=$status HOME="$PWD/home" TU_BIN="$PWD/mine" \
-            "$ROOT/scripts/jobs/acts-cron.sh" "$DEMO" docs resid:0 8 acts
+            "$ROOT/jobs/acts-cron.sh" "$DEMO" docs resid:0 8 acts
         [ -z "$output" ]
     done
 }

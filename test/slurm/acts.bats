@@ -1,4 +1,4 @@
-# scripts/jobs on a real Slurm: `make check-slurm`.
+# jobs on a real Slurm: `make check-slurm`.
 bats_require_minimum_version 1.5.0
 
 load helpers
@@ -9,14 +9,14 @@ setup_file() {
     seq $N_DOCS | sed 's/.*/{"text":"Document & of some, with a few words in it, and more."}/' >docs.jsonl
     export MAX_PATCHES=6400 # 100 images of 2 layers and 32 tokens
     # the run without Slurm, without parts, without a stop
-    meta=$("$ROOT/scripts/jobs/acts-meta.sh" "$DEMO" docs.jsonl resid:0,3 32 .)
+    meta=$("$ROOT/jobs/acts-meta.sh" "$DEMO" docs.jsonl resid:0,3 32 .)
     hf-infer "$DEMO" --acts resid:0,3 --ctx 32 --pad --jsonl --file docs.jsonl -q |
         saev-write -q -m "$meta" -o want
 }
 
 # submit PARTS [SPEC]: sets tasks, finish and dump.
 submit() {
-    IFS=$'\t' read -r tasks finish dump < <("$ROOT/scripts/jobs/acts-submit.sh" \
+    IFS=$'\t' read -r tasks finish dump < <("$ROOT/jobs/acts-submit.sh" \
         "$DEMO" ../docs.jsonl "${2:-resid:0,3}" 32 acts "$1" -n1 -c2)
 }
 
@@ -92,7 +92,7 @@ same_dump() {
 
 @test "slurm: cron makes the dump, then only looks at it" {
     run() { env -i ${TU_ISA+"TU_ISA=$TU_ISA"} HOME="$HOME" LANG=C TU_BIN="$BUILD" MAX_PATCHES=6400 \
-        "$ROOT/scripts/jobs/acts-cron.sh" "$DEMO" ../docs.jsonl resid:0,3 32 acts; }
+        "$ROOT/jobs/acts-cron.sh" "$DEMO" ../docs.jsonl resid:0,3 32 acts; }
     [ -z "$(run 2>&1)" ]
     meta=$(echo acts/*.json)
     dump=${meta%.json}
@@ -110,7 +110,7 @@ same_dump() {
     mkdir "$odd"
     cp -rL "$DEMO" "$odd/m"
     head -n 200 ../docs.jsonl >"$odd/docs"
-    IFS=$'\t' read -r tasks finish dump < <("$ROOT/scripts/jobs/acts-submit.sh" \
+    IFS=$'\t' read -r tasks finish dump < <("$ROOT/jobs/acts-submit.sh" \
         "$odd/m" "$odd/docs" resid:0,3 32 "$odd/acts" 2 -n1)
     gone "$finish"
     cat "$odd"/acts/*.log
@@ -123,7 +123,7 @@ same_dump() {
     # the last one is stopped when one has ended and one computes
     cat >part <<END
 #!/bin/bash
-. "$ROOT/scripts/jobs/common.sh"
+. "$ROOT/jobs/common.sh"
 echo start
 case \$SLURM_ARRAY_TASK_ID-\${SLURM_RESTART_COUNT-0} in
 2-0) (sleep 3; exit 75) & ;;

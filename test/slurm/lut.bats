@@ -1,4 +1,4 @@
-# scripts/jobs/lut-*.sh on a real Slurm: `make check-slurm`.
+# jobs/lut-*.sh on a real Slurm: `make check-slurm`.
 bats_require_minimum_version 1.5.0
 
 load helpers
@@ -16,7 +16,7 @@ for i in range(4):
 
 # submit PARTS: sets tasks and index.
 submit() {
-    IFS=$'\t' read -r tasks index < <("$ROOT/scripts/jobs/lut-submit.sh" "$DEMO" ../sae lut "$1" -n1)
+    IFS=$'\t' read -r tasks index < <("$ROOT/jobs/lut-submit.sh" "$DEMO" ../sae lut "$1" -n1)
 }
 
 n_files() {

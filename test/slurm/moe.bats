@@ -1,4 +1,4 @@
-# scripts/jobs/moe-train.sh on a real Slurm: `make check-slurm`.
+# jobs/moe-train.sh on a real Slurm: `make check-slurm`.
 bats_require_minimum_version 1.5.0
 
 load helpers
@@ -20,7 +20,7 @@ setup() {
 
 # submit: sets job.
 submit() {
-    job=$("$ROOT/scripts/jobs/moe-train.sh" -n1 -c1 -- -b base.safetensors -l student.safetensors \
+    job=$("$ROOT/jobs/moe-train.sh" -n1 -c1 -- -b base.safetensors -l student.safetensors \
         -o run -n "$STEPS" --schedule cosine --save-every 50 --log log.tsv b?.safetensors)
 }
 

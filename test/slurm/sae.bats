@@ -1,4 +1,4 @@
-# scripts/jobs/sae-sweep.sh and sae-layers.sh on a real Slurm: stopped, queued
+# jobs/sae-sweep.sh and sae-layers.sh on a real Slurm: stopped, queued
 # again, and the bytes of runs that were not.
 bats_require_minimum_version 1.5.0
 
@@ -38,7 +38,7 @@ same() {
     saev-read -q --shuffle --seed 0 "$dump" |
         sae-train -q -o want --sae a:k=4 --sae b:k=8,lr=1e-3 --sae c:k=4,seed=3 $OPTIONS
     steps=$(n_lines want/a/log.tsv)
-    job=$(SAE_OPTIONS=$OPTIONS "$ROOT/scripts/jobs/sae-sweep.sh" "$dump" sweep 2 saes -n1)
+    job=$(SAE_OPTIONS=$OPTIONS "$ROOT/jobs/sae-sweep.sh" "$dump" sweep 2 saes -n1)
     until_under_way 5 $((steps - 2)) n_lines sweep/0/a/log.tsv
     scancel -b -s USR1 "$job"
     gone "$job"
@@ -54,7 +54,7 @@ same() {
     hf-infer "$DEMO" --acts resid:0,2 --ctx 32 --jsonl -q --file docs.jsonl |
         sae-train -q -o want --layers layers.0,layers.2 --dim 128 --tokens 32 -k 4 $OPTIONS
     steps=$(n_lines want/layers.0/log.tsv)
-    job=$(SAE_OPTIONS="-k 4 $OPTIONS" "$ROOT/scripts/jobs/sae-layers.sh" "$DEMO" docs.jsonl resid:0,2 32 saes -n1)
+    job=$(SAE_OPTIONS="-k 4 $OPTIONS" "$ROOT/jobs/sae-layers.sh" "$DEMO" docs.jsonl resid:0,2 32 saes -n1)
     until_under_way 5 $((steps - 2)) n_lines saes/layers.0/log.tsv
     scancel -b -s USR1 "$job"
     gone "$job"

@@ -16,7 +16,7 @@ setup_file() {
     slurm_up
     export HOME=$PWD/home SCRATCH=$PWD/scratch
     mkdir -p home/.local/share scratch
-    ln -s "$ROOT/scripts/jobs" home/.local/share/tensorutils
+    ln -s "$ROOT/jobs" home/.local/share/tensorutils
     ln -s "$ROOT/demo" home/demo
     cp -rL "$ROOT/demo/qwen3-moe-tiny" home/damaged
     story damage home/damaged

@@ -1,4 +1,4 @@
-# scripts/jobs/tune.sh on a real Slurm: `make check-slurm`.  With several tasks
+# jobs/tune.sh on a real Slurm: `make check-slurm`.  With several tasks
 # where MPI is there.
 bats_require_minimum_version 1.5.0
 
@@ -27,7 +27,7 @@ setup() {
 
 # submit [SBATCH OPTION...]: sets job.
 submit() {
-    job=$("$ROOT/scripts/jobs/tune.sh" -c1 "$@" -- -m "$DEMO" -d ids.jsonl -o run -n "$STEPS" --rank 4 -j 1 \
+    job=$("$ROOT/jobs/tune.sh" -c1 "$@" -- -m "$DEMO" -d ids.jsonl -o run -n "$STEPS" --rank 4 -j 1 \
         --schedule cosine --save-every 20)
 }
 

@@ -71,9 +71,9 @@ $(call needs,MOE,DOCS TEACHER)
 # This file's directory, with a space in its path or not.
 HERE      := $(shell p=$$(sed 's/^ *//; s/ *$$//' <<<$(call quote,$(MAKEFILE_LIST))); [[ -e $$p ]] || p=$(call quote,$(lastword $(MAKEFILE_LIST))); cd "$$(dirname "$$p")" && pwd)
 # Tools of TU_BIN come first, then those installed with this file.
-export PATH := $(if $(TU_BIN),$(TU_BIN):)$(if $(wildcard $(subst $() ,\ ,$(HERE))/../../bin/.),$(HERE)/../../bin:)$(PATH)
-ACTS_META := $(shell for d in '' jobs/; do m=$(call quote,$(HERE))/$${d}acts-meta.sh; [[ ! -e $$m ]] || { printf %s "$$m"; break; }; done)
-$(if $(DOCS),$(if $(ACTS_META),,$(error acts-meta.sh is not next to batch.mk in $(HERE))))
+export PATH := $(if $(TU_BIN),$(TU_BIN):)$(if $(wildcard $(subst $() ,\ ,$(HERE))/../../share/tensorutils/.),$(HERE)/../../bin:)$(PATH)
+ACTS_META := $(HERE)/acts-meta.sh
+$(if $(DOCS),$(if $(shell [[ -e $(call quote,$(ACTS_META)) ]] && echo yes),,$(error acts-meta.sh is not next to batch.mk in $(HERE))))
 I         := $(shell p=$(call quote,$(PARTS)); [[ $$p =~ ^[1-9][0-9]{0,3}$$ ]] && seq 0 $$((p - 1)))
 $(if $I,,$(error PARTS is $(PARTS) (expected 1 to 9999)))
 J         := -j "$$THREADS"

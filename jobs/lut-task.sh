@@ -3,7 +3,7 @@
 # an argument because SLURM_ARRAY_TASK_COUNT is the size of one submission.
 set -euo pipefail
 # Slurm runs a copy of this script: its own directory is the first argument.
-# shellcheck source=scripts/jobs/common.sh
+# shellcheck source=jobs/common.sh
 . "$1/common.sh"
 shift
 model=$1 sae=$2 dir=$3 parts=$4

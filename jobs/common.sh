@@ -2,8 +2,8 @@
 # Sourced by the scripts next to it.
 # Tools of TU_BIN come first, then those installed with this file; jobs get this
 # PATH from sbatch.
-own=$(dirname -- "${BASH_SOURCE[0]}")/../../bin
-[ ! -d "$own" ] || PATH=$own:$PATH
+own=$(dirname -- "${BASH_SOURCE[0]}")/../..
+[ ! -d "$own/share/tensorutils" ] || PATH=$own/bin:$PATH
 export PATH=${TU_BIN:+$TU_BIN:}$PATH
 
 # usage N ARGUMENT...: ends the script with the comment that it begins with, if

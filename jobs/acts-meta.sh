@@ -9,7 +9,7 @@
 # MAX_PATCHES: activations a shard, whatever MIN_SHARDS; default 2400000.
 set -euo pipefail
 here=$(dirname -- "$(realpath -- "$0")")
-# shellcheck source=scripts/jobs/common.sh
+# shellcheck source=jobs/common.sh
 . "$here/common.sh"
 usage 5 "$@"
 [ $# -le 5 ] || usage 1

@@ -4,7 +4,7 @@
 # submission, and a part that is submitted again alone would be another one.
 set -euo pipefail
 # Slurm runs a copy of this script: its own directory is the first argument.
-# shellcheck source=scripts/jobs/common.sh
+# shellcheck source=jobs/common.sh
 . "$1/common.sh"
 shift
 model=$1 docs=$2 spec=$3 ctx=$4 meta=$5 parts=$6

@@ -11,7 +11,7 @@
 # makes the layers that are missing when it runs again.
 set -euo pipefail
 here=$(dirname -- "$(realpath -- "$0")")
-# shellcheck source=scripts/jobs/common.sh
+# shellcheck source=jobs/common.sh
 . "$here/common.sh"
 usage 4 "$@"
 model=$(realpath -- "$1") sae=$(realpath -- "$2") dir=$3 parts=$4

@@ -9,7 +9,7 @@
 #   sae-recovered.sh ~/Qwen3-0.6B ~/saes/layers.9 held-out.txt --ctx 1024
 set -euo pipefail
 here=$(dirname -- "$(realpath -- "$0")")
-# shellcheck source=scripts/jobs/common.sh
+# shellcheck source=jobs/common.sh
 . "$here/common.sh"
 usage 3 "$@"
 model=$1 sae=$2 text=$3

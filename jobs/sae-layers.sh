@@ -16,7 +16,7 @@ set -euo pipefail
 # Slurm runs a copy of this script: its own directory is the second argument.
 here=${2-}
 [ "${1-}" = --task ] || here=$(dirname -- "$(realpath -- "$0")")
-# shellcheck source=scripts/jobs/common.sh
+# shellcheck source=jobs/common.sh
 . "$here/common.sh"
 if [ "${1-}" != --task ]; then
     usage 5 "$@"

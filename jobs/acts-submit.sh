@@ -13,7 +13,7 @@
 # when it runs again.
 set -euo pipefail
 here=$(dirname -- "$(realpath -- "$0")")
-# shellcheck source=scripts/jobs/common.sh
+# shellcheck source=jobs/common.sh
 . "$here/common.sh"
 usage 6 "$@"
 model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 dir=$5 parts=$6
