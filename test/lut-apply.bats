@@ -477,6 +477,8 @@ np.save("d.npy", np.zeros((3, 40))); np.save("s.npy", np.zeros((), "<f4"))'
     [ "$output" = "lut-apply: standard input: another array follows the $rows rows of its header" ]
     py -c 'import numpy as np; x = np.load("x.npy"); np.save("twice.npy", np.concatenate([x, x]))'
     cmp <(cat x.npy x.npy | lut-apply --report DIR $LAYER -m DIR) <(lut-apply --report DIR $LAYER -m DIR -i twice.npy)
+    cat x.npy x.npy >both
+    cmp <(lut-apply --report DIR $LAYER -m DIR <both) <(lut-apply --report DIR $LAYER -m DIR -i twice.npy)
 }
 
 @test "lut-apply: y that f16 cannot hold is an error, not Inf" {

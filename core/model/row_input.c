@@ -106,8 +106,9 @@ sniff(struct row_input *in, unsigned char *head, struct err *err)
                        "%s: is neither .npy nor safetensors (--x-dtype is for "
                        "raw numbers)",
                        in->name);
+    /* more arrays on standard input are read as from a pipe */
     if (npy_read(&npy, in->fd, in->name, head, (size_t)n, err) < 0 ||
-        (is_regular(in->fd, &left) &&
+        (is_regular(in->fd, &left) && (in->close_fd || left < npy.nbytes) &&
          npy_fits(&npy, npy.data_offset + left, in->name, err) < 0))
         return -1;
     in->is_npy = true;
