@@ -412,21 +412,39 @@ out_pwrite(struct out *o, const void *data, size_t nbytes, size_t offset,
     return write_all(o, data, nbytes, (off_t)offset, err);
 }
 
+/* Is 'path' the file of 'tmp'?  An NFS server whose answer was lost is asked
+ * again, and says EEXIST of a link that it has made, ENOENT of a file that it
+ * has renamed. */
+static bool
+is_done(const struct stat *tmp, const char *path)
+{
+    struct stat st;
+    int e = errno;
+    bool yes = lstat(path, &st) == 0 && st.st_ino == tmp->st_ino &&
+               st.st_dev == tmp->st_dev;
+
+    errno = e;
+    return yes;
+}
+
 /* Gives the finished temporary its name: the first writer wins, or the last
  * with OUT_FORCE. */
 static int
 publish(struct out *o, struct err *err)
 {
     bool replaces = o->flags & OUT_FORCE;
+    struct stat tmp = { 0 };
 
-    if (!replaces && name_link(o->tmp, o->path) == 0) {
+    stat(o->tmp, &tmp);
+    if (!replaces && (link(o->tmp, o->path) == 0 || is_done(&tmp, o->path))) {
         unlink(o->tmp);
     } else {
         /* no hard links here (EPERM and others): look, then rename; two
          * writers at the same moment can both pass, the later one wins */
         if (!replaces && (errno == EEXIST || access(o->path, F_OK) == 0))
             return out_exists(o->path, err);
-        if ((!replaces && errno != ENOENT) || name_move(o->tmp, o->path) < 0)
+        if ((!replaces && errno != ENOENT) ||
+            (rename(o->tmp, o->path) < 0 && !is_done(&tmp, o->path)))
             return err_sys(err, EX_CANTCREAT, "%s: cannot be created", o->path);
     }
     return o->flags & OUT_NO_SYNC ? 0 : dir_sync(o->path, err);

@@ -18,24 +18,15 @@
 #include "core/sig.h"
 #include "core/tmpname.h"
 
-#define MAX_JOINS 100 /* of a shared one that vanishes again and again */
-
 struct outdir {
     char *parent, *name;
     char *stage;  /* its path until it is published */
     char *inside; /* the same with a '/' after it */
     int slot;     /* of out_remember(); -1: shared */
     bool shared;
-    int fd; /* the directory, whatever its path is by now */
-    dev_t dev;
-    ino_t ino;
+    int fd; /* while it is open, no other directory has its number */
+    struct stat st;
 };
-
-static bool
-is_own(const struct outdir *d, const struct stat *st)
-{
-    return st->st_ino == d->ino && st->st_dev == d->dev;
-}
 
 /* PARENT/NAME, or PARENT/.NAME.old; the caller frees it. */
 static char *
@@ -138,51 +129,31 @@ is_same(const struct stat *a, const struct stat *b)
     return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
 }
 
-/* A directory by what it is: its name may be another's by now. */
-static void
-remove_open(int fd, const char *path)
-{
-    out_remove_dir(fd, ".");
-    rmdir(path);
-}
-
 static int
 open_dir(const char *path)
 {
     return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Has 'path' for good become another directory than that of 'was'?  That of one
- * just 'published' is on the disk. */
-static bool
-is_replaced(const char *path, const struct stat *was,
-            const struct outdir *published)
-{
-    struct stat is;
-    struct err err;
-
-    if (published)
-        return !is_own(published, was);
-    return dir_sync(path, &err) == 0 && lstat(path, &is) == 0 &&
-           !is_same(was, &is);
-}
-
 /* 'old' is a directory that was replaced, and never needed again once the new
- * one's name is on the disk.  Another run may be here as well, and move to
- * .NAME.old what has the name now, or back. */
+ * one's name is on the disk, as that of one's 'own' is.  It is removed by what
+ * it is: another run may move to .NAME.old what has the name now, or back. */
 static void
-settle_old(const char *path, const char *old, const struct outdir *published)
+settle_old(const char *path, const char *old, const struct stat *own)
 {
     int fd = open_dir(old);
-    struct stat was;
+    struct stat was, is;
     struct err err;
 
     if (fd >= 0 && fstat(fd, &was) == 0) {
         if (file_missing(path)) {
-            if (name_move(old, path) == 0)
+            if (rename(old, path) == 0)
                 dir_sync(path, &err);
-        } else if (is_replaced(path, &was, published)) {
-            remove_open(fd, old);
+        } else if (own ? !is_same(&was, own)
+                       : dir_sync(path, &err) == 0 && lstat(path, &is) == 0 &&
+                             !is_same(&was, &is)) {
+            out_remove_dir(fd, ".");
+            rmdir(old);
         }
     }
     if (fd >= 0)
@@ -211,19 +182,11 @@ outdir_drop_part(const char *parent, const char *name)
 {
     char *path = child(parent, name), *own = tmp_name(path);
     struct str part = { 0 };
-    bool is_filled = false;
-    struct dirent *e;
-    DIR *dir;
 
     outdir_part_path(&part, parent, name);
-    dir = opendir(part.s);
-    while (dir && !is_filled && (e = readdir(dir)))
-        is_filled = tmp_is_live(dirfd(dir), e->d_name);
     /* Under its name another run could publish it half removed. */
-    if (dir && !is_filled && name_move(part.s, own) == 0)
-        out_remove_dir(AT_FDCWD, own);
-    if (dir)
-        closedir(dir);
+    rename(part.s, own);
+    out_remove_dir(AT_FDCWD, own);
     str_free(&part);
     free(own);
     free(path);
@@ -236,17 +199,19 @@ free_dir(struct outdir *d)
 {
     free(d->parent);
     free(d->name);
-    if (d->fd >= 0) {
-        /* Another run may have published it after the kernel had found it and
-         * before it made our file there. */
-        if (d->shared)
-            tmp_sweep_own(d->fd);
+    if (d->fd >= 0)
         close(d->fd);
-    }
     out_forget(d->slot);
     free(d->inside);
     free(d->stage);
     free(d);
+}
+
+int
+outdir_second(const char *path, struct err *err)
+{
+    return err_set(err, EX_TEMPFAIL, "%s: another run has just published it",
+                   path);
 }
 
 int
@@ -255,7 +220,6 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
 {
     struct outdir *d = xcalloc(1, sizeof(*d));
     struct str part = { 0 };
-    struct stat st;
     char *path;
     int rc;
 
@@ -281,27 +245,25 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
             out_remove_dir(AT_FDCWD, d->stage); /* by a dead process with
                                                       our PID */
     }
-    for (int i = 0; rc == 0 && d->fd < 0; i++) {
+    if (rc == 0)
         rc = make(d->stage, err) < 0 ? -1 : 0;
-        /* others may have made it, and been killed before they synced it */
-        if (rc == 0 && shared)
-            rc = dir_sync(d->stage, err);
-        if (rc == 0)
-            d->fd = open_dir(d->stage);
-        /* ENOENT: another run has just published it */
-        if (rc == 0 && d->fd < 0 && (errno != ENOENT || i == MAX_JOINS))
-            rc = err_sys(err, EX_CANTCREAT, "%s", d->stage);
-    }
-    if (rc == 0 && fstat(d->fd, &st) < 0)
+    /* others may have made it, and been killed before they synced it */
+    if (rc == 0 && shared)
+        rc = dir_sync(d->stage, err);
+    if (rc == 0)
+        d->fd = open_dir(d->stage);
+    if (rc == 0 && shared && d->fd < 0 && errno == ENOENT) {
+        outdir_second(d->stage, err);
+        rc = 1;
+    } else if (rc == 0 && (d->fd < 0 || fstat(d->fd, &d->st) < 0)) {
         rc = err_sys(err, EX_CANTCREAT, "%s", d->stage);
-    if (rc < 0) {
+    }
+    if (rc != 0) {
         if (!shared)
             rmdir(d->stage);
         free_dir(d);
-        return -1;
+        return rc;
     }
-    d->dev = st.st_dev;
-    d->ino = st.st_ino;
     *dir = d;
     return 0;
 }
@@ -318,15 +280,8 @@ outdir_is_gone(const struct outdir *d)
     struct stat st;
 
     if (lstat(d->stage, &st) == 0)
-        return !is_own(d, &st);
+        return !is_same(&st, &d->st);
     return errno == ENOENT || errno == ENOTDIR;
-}
-
-int
-outdir_second(const char *path, struct err *err)
-{
-    err_set(err, EX_TEMPFAIL, "%s: another run has just published it", path);
-    return -1;
 }
 
 static int
@@ -367,59 +322,49 @@ outdir_replaceable(const char *path, bool own, struct err *err)
     return rc < 0 || own ? rc : inuse_check_files(path, err);
 }
 
-/* The rename that gives it its name.  Another run that shares it may settle
- * .NAME.old between the two renames of a replacement, which puts the old one
- * back: then both are done again.  What has the name because this put it back
- * is no other run's.  0, 1 if another was first, or -1. */
+/* The rename that gives it its name; if it fails, what was moved away for it
+ * comes back.  Where something has the name, another run was first, or,
+ * starting between the two renames, has put back what was moved.  0, 1, or -1.
+ */
 static int
 take_name(const struct outdir *d, const char *path, const char *old,
           bool replace, struct err *err)
 {
-    bool is_in_way = true, moved = false, refused, is_there;
-    struct stat st, was;
-    int rc = 0, e;
+    bool moved = false, is_gone, refused, is_there;
+    struct stat st;
+    int e;
 
-    for (int i = 0; rc == 0 && is_in_way; i++) {
-        if (replace && !outdir_is_gone(d) && lstat(path, &was) == 0) {
-            rc = outdir_replaceable(path, true, err);
-            if (rc < 0)
-                break;
-            settle_old(path, old, NULL);
-            moved = name_move(path, old) == 0;
-            if (!moved && errno != ENOENT && errno != EEXIST &&
-                errno != ENOTEMPTY) {
-                rc = not_replaced(path, err);
-                break;
-            }
-        }
-        if (!outdir_is_gone(d) && name_move(d->stage, path) == 0)
-            break;
-        e = errno;
+    if (replace && !outdir_is_gone(d) && lstat(path, &st) == 0) {
+        if (outdir_replaceable(path, true, err) < 0)
+            return -1;
         settle_old(path, old, NULL);
-        refused = e == EEXIST || e == ENOTEMPTY;
-        is_in_way = replace && i < MAX_JOINS && !outdir_is_gone(d) && refused;
-        if (is_in_way)
-            continue;
-        is_there = lstat(path, &st) == 0;
-        /* file systems differ in how rename(2) refuses an existing one */
-        if (outdir_is_gone(d) ||
-            (is_there && (refused || !moved || !is_same(&st, &was)))) {
-            outdir_second(path, err);
-            rc = 1;
-        } else if (is_there) {
-            errno = e;
-            rc = not_replaced(path, err);
-        } else if (lstat(old, &st) == 0) { /* nothing can be renamed now */
-            rc = err_set(err, EX_CANTCREAT,
-                         "%s: cannot be replaced, and what it was is now %s: "
-                         "%s",
-                         path, old, strerror(e));
-        } else {
-            errno = e;
-            rc = err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
-        }
+        moved = rename(path, old) == 0;
+        if (!moved && errno != ENOENT && errno != EEXIST && errno != ENOTEMPTY)
+            return not_replaced(path, err);
     }
-    return rc;
+    is_gone = outdir_is_gone(d); /* what has that name now is another's */
+    if (!is_gone && rename(d->stage, path) == 0)
+        return 0;
+    e = errno;
+    refused = !is_gone && (e == EEXIST || e == ENOTEMPTY);
+    if (!refused)
+        settle_old(path, old, NULL);
+    is_there = lstat(path, &st) == 0;
+    /* file systems differ in how rename(2) refuses an existing one */
+    if (refused ? is_there || errno == ENOENT
+                : outdir_is_gone(d) || (is_there && !moved)) {
+        outdir_second(path, err);
+        return 1;
+    }
+    errno = e;
+    if (is_there)
+        return not_replaced(path, err);
+    if (lstat(old, &st) == 0) /* nothing can be renamed now */
+        return err_set(err, EX_CANTCREAT,
+                       "%s: cannot be replaced, and what it was is now %s: %s",
+                       path, old, strerror(e));
+    errno = e;
+    return err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
 }
 
 int
@@ -437,7 +382,7 @@ outdir_commit(struct outdir *d, const char *name, bool replace, struct err *err)
     if (rc == 0)
         rc = dir_sync(path, err);
     if (rc == 0)
-        settle_old(path, old, d);
+        settle_old(path, old, &d->st);
     sig_release(&held);
     free(old);
     free(path);
@@ -472,7 +417,7 @@ outdir_keep(struct outdir *d, struct err *err)
         if (e->d_name[0] != '.' &&
             renameat(dirfd(from), e->d_name, to, e->d_name) < 0 &&
             (errno != ENOENT || faccessat(to, e->d_name, F_OK, 0) < 0))
-            break; /* there, but ENOENT: a lost answer, as in name_move() */
+            break; /* there, but ENOENT: NFS's answer was lost */
     if (rc == 0 && (!from || to < 0 || errno))
         rc = err_sys(err, EX_CANTCREAT, "%s: cannot be filled", part.s);
     if (rc == 0)
@@ -490,7 +435,7 @@ outdir_keep(struct outdir *d, struct err *err)
 void
 outdir_abort(struct outdir *d)
 {
-    if (d && !d->shared && !outdir_is_gone(d))
+    if (d && !d->shared)
         out_remove_dir(AT_FDCWD, d->stage);
     if (d)
         free_dir(d);

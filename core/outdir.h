@@ -7,8 +7,8 @@
  *
  * Filled by one process, it is ".NAME.tmp.HOST.PID.SERIAL".  Filled by several,
  * at once or one after the other, it is ".NAME.part", which stays until one of
- * them publishes it.  There are no locks: whoever fills .NAME.part has a
- * temporary file in it, and publishing second is an error.
+ * them publishes it.  There are no locks: publishing second is an error, and
+ * who still fills .NAME.part then has none.
  *
  * To replace a directory, it is renamed to ".NAME.old" first and removed last.
  * The next run that finds .NAME.old restores it where NAME is missing, and
@@ -28,7 +28,8 @@ struct outdir;
 /*
  * outdir_open() starts a directory that will be a child of 'parent', which is
  * made if it is missing.  'shared': ".NAME.part", new or as others left it.
- * 0, or -1 with 'err' set (EX_CANTCREAT).
+ * 0; or 1 where another run has published that meanwhile, with 'err' set
+ * (EX_TEMPFAIL); or -1 with 'err' set (EX_CANTCREAT, EX_IOERR).
  * Owner: the caller, until outdir_commit(), outdir_keep() or outdir_abort().
  */
 int outdir_open(struct outdir **dir, const char *parent, const char *name,
@@ -47,7 +48,8 @@ bool outdir_is_gone(const struct outdir *dir);
  * 0; or 1 where another run was first, with 'err' set (EX_TEMPFAIL); or -1 with
  * 'err' set (EX_CANTCREAT, EX_IOERR).  One that was filled alone is then
  * removed; only where the parent cannot be synced is it visible, whole, but a
- * power cut may still take its name.
+ * power cut may still take its name.  1, too, where an NFS server's answer was
+ * lost: then it is visible.
  */
 int outdir_commit(struct outdir *dir, const char *name, bool replace,
                   struct err *err);
@@ -62,8 +64,8 @@ int outdir_second(const char *path, struct err *err);
  */
 int outdir_keep(struct outdir *dir, struct err *err);
 
-/* outdir_abort() removes a directory filled alone; of a shared one only the
- * temporaries of this process.  NULL is fine. */
+/* outdir_abort() removes a directory filled alone, and leaves a shared one.
+ * NULL is fine. */
 void outdir_abort(struct outdir *dir);
 
 /* outdir_replaceable(): 0 unless 'replace' would be refused: a file or link is
@@ -78,7 +80,7 @@ int outdir_replaceable(const char *path, bool own, struct err *err);
 void outdir_sweep(const char *parent, const char *name);
 
 /* outdir_part_path() appends PARENT/.NAME.part to 'path'.  outdir_drop_part()
- * removes it unless a live temporary in it shows that a run is filling it. */
+ * removes it, whoever fills it. */
 void outdir_part_path(struct str *path, const char *parent, const char *name);
 void outdir_drop_part(const char *parent, const char *name);
 

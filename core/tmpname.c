@@ -145,35 +145,6 @@ tmp_sweep(const char *path, void (*remove)(int dir_fd, const char *name))
     free(prefix);
 }
 
-bool
-tmp_is_live(int dir_fd, const char *name)
-{
-    const char *tail = NULL;
-
-    for (const char *p = name; *name == '.' && (p = strstr(p, ".tmp."));)
-        tail = p += strlen(".tmp.");
-    return tail && !is_waste(dir_fd, name, tail);
-}
-
-void
-tmp_sweep_own(int dir_fd)
-{
-    char host[HOST_MAX], own[HOST_MAX + 40];
-    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *e;
-
-    host_name(host);
-    snprintf(own, sizeof(own), ".tmp.%s.%ld.", host, (long)getpid());
-    while (dir && (e = readdir(dir)))
-        if (e->d_name[0] == '.' && strstr(e->d_name, own))
-            unlinkat(dir_fd, e->d_name, 0);
-    if (dir)
-        closedir(dir);
-    else if (fd >= 0)
-        close(fd);
-}
-
 char *
 tmp_name(const char *path)
 {
@@ -188,39 +159,6 @@ tmp_name(const char *path)
              atomic_fetch_add(&serial, 1));
     free(prefix);
     return name;
-}
-
-static bool
-is_at(const struct stat *st, const char *path)
-{
-    struct stat now;
-    int e = errno;
-    bool yes = lstat(path, &now) == 0 && now.st_ino == st->st_ino &&
-               now.st_dev == st->st_dev;
-
-    errno = e;
-    return yes;
-}
-
-int
-name_move(const char *from, const char *to)
-{
-    struct stat st;
-    bool known = lstat(from, &st) == 0;
-
-    if (rename(from, to) == 0)
-        return 0;
-    return errno == ENOENT && known && is_at(&st, to) ? 0 : -1;
-}
-
-int
-name_link(const char *from, const char *to)
-{
-    struct stat st;
-
-    if (link(from, to) == 0)
-        return 0;
-    return errno == EEXIST && lstat(from, &st) == 0 && is_at(&st, to) ? 0 : -1;
 }
 
 bool

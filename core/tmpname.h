@@ -15,14 +15,6 @@
  * -1 with 'err' set (EX_IOERR). */
 int dir_sync(const char *path, struct err *err);
 
-/*
- * name_move() and name_link() are rename(2) and link(2) of what nobody else
- * moves, but 0, too, where it is done and the answer was lost: asked again, an
- * NFS server says ENOENT or EEXIST.  -1 with errno set.
- */
-int name_move(const char *from, const char *to);
-int name_link(const char *from, const char *to);
-
 /* name_is_fixed(): would another file's rename(2) over 'path' fail for what
  * that is, a mount point (EBUSY) or made immutable or append-only (EPERM)? With
  * errno set; false where the kernel cannot tell. */
@@ -35,12 +27,5 @@ char *tmp_name(const char *path);
 /* tmp_sweep() gives 'remove' the temporaries of 'path' that nobody will
  * finish: of a dead process of this host, or old ones of another host. */
 void tmp_sweep(const char *path, void (*remove)(int dir_fd, const char *name));
-
-/* tmp_is_live(): is it the name of a temporary that somebody may finish? */
-bool tmp_is_live(int dir_fd, const char *name);
-
-/* tmp_sweep_own() removes the temporaries of this process from a directory,
- * whatever that is called by now.  None may be under way. */
-void tmp_sweep_own(int dir_fd);
 
 #endif

@@ -54,6 +54,25 @@ json.dump(meta(**kw), open("m.json", "w"))'
     [ "$(ls -A out | wc -l)" = 1 ]
 }
 
+@test "file systems: where a server's answer is lost, a file is there, and a directory whole" {
+    py -c 'from saev_dump import *; import json, mkst
+kw = dict(n=4, d=8)
+a = dump("want", **kw)
+a.tofile("a.f32")
+json.dump(meta(**kw), open("m.json", "w"))
+mkst.save("x.safetensors", {"a": a})'
+    for how in '' -f; do
+        on twice st-inspect cat $how -o got.npy x.safetensors a
+        cmp <(tail -c "$(wc -c <a.f32)" got.npy) a.f32
+        status=0
+        on twice saev-write -q -m m.json -o out $how a.f32 || status=$?
+        [ $status = 0 ] || [ $status = 75 ] # it may look as if another had published it
+        diff -r want out/*
+        [ "$(ls -A out | wc -l)" = 1 ]
+    done
+    rm got.npy
+}
+
 @test "file systems: a server that is gone is not taken for another run" {
     py -c 'from saev_dump import *; import json
 kw = dict(n=4, d=8)

@@ -60,8 +60,9 @@ write_dump(struct write_run *run, const struct write_cmd *cmd, bool finishes,
                    : -1;
     if (!run->counts)
         rc = run_exists(run, err);
-    if (rc == 0)
-        rc = finishes ? finish(run, err) : run_stream(run, err);
+    if (rc == 0 &&
+        (rc = finishes ? finish(run, err) : run_stream(run, err)) != 0)
+        rc = run_second(run, rc, err);
     if (rc < 0)
         return -1;
     if (!cmd->sharded)

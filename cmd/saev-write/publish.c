@@ -14,7 +14,6 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/sig.h"
-#include "core/tmpname.h"
 
 /* Makes the last shard full, if it was written without --pad.  'extra': the
  * images fill theirs, and Python's writer leaves one shard of zeros after it.
@@ -112,25 +111,24 @@ write_manifest(struct write_run *run, size_t n_files, struct err *err)
     return rc;
 }
 
-/* Removes what is not part of the dump, as temporaries of writers that died.
- * Those of others that fill the stage wait until it has its name: without
- * them, but with the stage, these would not know what happened. */
+/* Removes what is not part of the dump.  Hidden files wait until it is
+ * 'published': those of others that fill the stage have to, which without them,
+ * but with the stage, would not know what happened. */
 static void
-sweep(const struct write_run *run, size_t n_files)
+sweep(const struct write_run *run, size_t n_files, bool published)
 {
-    DIR *d = opendir(outdir_path(run->dir));
+    DIR *d = opendir(published ? run->path.s : outdir_path(run->dir));
     struct dirent *e;
 
     while (d && (e = readdir(d))) {
+        bool hidden = e->d_name[0] == '.';
         size_t shard;
 
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") ||
-            !strcmp(e->d_name, "metadata.json") ||
+        if (hidden != published || !strcmp(e->d_name, "metadata.json") ||
             (run->cmd->manifest && !strcmp(e->d_name, "manifest.xxh3")) ||
-            (saev_shard_of(e->d_name, &shard) && shard < n_files) ||
-            tmp_is_live(dirfd(d), e->d_name))
+            (saev_shard_of(e->d_name, &shard) && shard < n_files))
             continue;
-        unlinkat(dirfd(d), e->d_name, 0);
+        unlinkat(dirfd(d), e->d_name, 0); /* not "." and ".." */
     }
     if (d)
         closedir(d);
@@ -185,8 +183,7 @@ complete(struct write_run *run, struct err *err)
     if (rc < 0 || (run->cmd->pad && pad(run, extra, err) < 0) ||
         (run->cmd->manifest && write_manifest(run, n_files, err) < 0))
         return -1;
-    if (access(run->path.s, F_OK) < 0 || run->cmd->force)
-        sweep(run, n_files);
+    sweep(run, n_files, false);
     return 0;
 }
 
@@ -194,39 +191,20 @@ int
 publish(struct write_run *run, bool shared, struct err *err)
 {
     struct outdir *dir = run->dir;
-    struct dirent *e;
-    DIR *d;
     int rc;
 
     if (saev_set_n_imgs(&run->saev, run->saev.n_imgs, err) < 0 ||
-        run_name(run, err) < 0)
+        run_name(run, err) < 0 || complete(run, err) < 0)
         return -1;
-    if (complete(run, err) < 0) {
-        /* it may have been published before this run made a new stage */
-        bool is_second =
-            outdir_is_gone(dir) || (!run->counts && !run->cmd->force &&
-                                    access(run->path.s, F_OK) == 0);
-
-        return is_second ? run_second(run, err) : -1;
-    }
-    if (!run->cmd->force && access(run->path.s, F_OK) == 0) {
-        /* who counts learns only now which dump it is */
-        if (run->counts && !run->cmd->if_missing)
-            return out_exists(run->path.s, err);
-        return run_second(run, err);
-    }
+    /* who counts learns only now which dump it is */
+    if (run->counts && !run->cmd->force && !run->cmd->if_missing &&
+        access(run->path.s, F_OK) == 0)
+        return out_exists(run->path.s, err);
     run->dir = NULL;
     rc = outdir_commit(dir, run->hash, run->cmd->force, err);
     if (rc != 0)
-        return rc > 0 ? run_second(run, err) : -1;
-    /* Another run that fills the stage may have begun a file in it just before
-     * it got its name; what is made later, core/outdir.c removes. */
-    d = opendir(run->path.s);
-    while (d && (e = readdir(d)))
-        if (e->d_name[0] == '.' && strstr(e->d_name, ".tmp."))
-            unlinkat(dirfd(d), e->d_name, 0);
-    if (d)
-        closedir(d);
+        return rc;
+    sweep(run, 0, true);
     if (!shared)
         outdir_drop_part(run->cmd->parent, run->stage.s);
     return 0;
@@ -235,18 +213,19 @@ publish(struct write_run *run, bool shared, struct err *err)
 int
 finish(struct write_run *run, struct err *err)
 {
+    int rc;
+
     if (run->counts)
         return err_set(err, EX_DATAERR,
                        "%s: the key n_imgs is missing (--finish needs it)",
                        run->saev.name);
     if (!run_part_exists(run)) {
-        outdir_sweep(run->cmd->parent, run->hash);
-        if (!run->cmd->force && !file_missing(run->path.s))
-            return run_second(run, err);
-        return err_set(err, EX_NOINPUT, "%s: no part of it has been written",
-                       run->path.s);
+        err_set(err, EX_NOINPUT, "%s: no part of it has been written",
+                run->path.s);
+        return run->cmd->force || file_missing(run->path.s) ? -1 : 1;
     }
-    if (run_stage(run, true, err) < 0 || run_buffers(run, err) < 0)
-        return -1;
+    rc = run_stage(run, true, err);
+    if (rc != 0 || (rc = run_buffers(run, err)) < 0)
+        return rc;
     return publish(run, true, err);
 }

@@ -111,9 +111,9 @@ check_whole(const struct write_run *run, struct err *err)
 int
 run_exists(struct write_run *run, struct err *err)
 {
+    outdir_sweep(run->cmd->parent, run->hash);
     if (run->cmd->force)
         return outdir_replaceable(run->path.s, false, err);
-    outdir_sweep(run->cmd->parent, run->hash);
     if (file_missing(run->path.s))
         return 0;
     if (run->cmd->if_missing)
@@ -123,14 +123,23 @@ run_exists(struct write_run *run, struct err *err)
 }
 
 int
-run_second(struct write_run *run, struct err *err)
+run_second(struct write_run *run, int rc, struct err *err)
 {
+    bool is_there = *run->hash && access(run->path.s, F_OK) == 0;
+
+    /* who counts, or replaces, may have found it there; without 'dir' it may be
+     * this run's own, not synced */
+    if (rc < 0 &&
+        (!run->dir || (!outdir_is_gone(run->dir) &&
+                       (run->counts || run->cmd->force || !is_there))))
+        return -1;
     if (!*run->hash) /* not counted to the end: nobody knows which dump it is */
-        return outdir_second(outdir_path(run->dir), err);
+        return run->dir ? outdir_second(outdir_path(run->dir), err) : -1;
     outdir_abort(run->dir);
     run->dir = NULL;
-    /* if the first cannot be seen, there may be none, and a part is all */
-    if (access(run->path.s, F_OK) == 0)
+    /* if the first cannot be seen, there may be none, and a part is all, as it
+     * is where what was replaced has been put back */
+    if (is_there && !run->cmd->force)
         outdir_drop_part(run->cmd->parent, run->stage.s);
     if (run->cmd->if_missing)
         return check_whole(run, err);
@@ -144,10 +153,11 @@ run_stage(struct write_run *run, bool shared, struct err *err)
 {
     struct str path = { 0 };
     struct saevdir dir;
-    int rc = 0;
+    int rc =
+        outdir_open(&run->dir, run->cmd->parent, run->stage.s, shared, err);
 
-    if (outdir_open(&run->dir, run->cmd->parent, run->stage.s, shared, err) < 0)
-        return -1;
+    if (rc != 0)
+        return rc;
     /* A run that counted to the stream's end may have put zeros after the last
      * image: the shards from there on are not complete for this one. */
     str_addf(&path, "%s/metadata.json", outdir_path(run->dir));
@@ -231,7 +241,7 @@ run_images(struct write_run *run, size_t *first, size_t *n, struct err *err)
         done = run->end;
     } else if (cmd->parent && (cmd->sharded || cmd->resume) &&
                run_part_exists(run)) {
-        if (run_stage(run, true, err) < 0)
+        if (run_stage(run, true, err) != 0)
             return -1;
         done += count_complete(run);
     }
@@ -271,25 +281,21 @@ bytes_staged(const struct write_run *run)
 static int
 check_space(const struct write_run *run, struct err *err)
 {
-    size_t need = 0, room = 0;
+    size_t need, room;
+    int fd;
 
-    /* Twice, as a file that is just getting its name may be missed.  The room
-     * is asked for before the files are looked at, so that what others write
-     * meanwhile is not counted against it. */
-    for (int i = 0; run->end != SIZE_MAX && i < 2; i++) {
-        int fd =
-            open(outdir_path(run->dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-        room = fd_free(fd, need);
-        if (fd >= 0)
-            close(fd);
-        need = run->saev.n_imgs * run->saev.img_nbytes;
-        if (need > room) /* seldom: each shard is looked at */
-            need -= smaller(need, bytes_staged(run));
-        if (need <= room)
-            return 0;
-    }
     if (run->end == SIZE_MAX)
+        return 0;
+    /* before the files are looked at, so that what others write meanwhile is
+     * not counted against it */
+    need = run->saev.n_imgs * run->saev.img_nbytes;
+    fd = open(outdir_path(run->dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    room = fd_free(fd, need);
+    if (fd >= 0)
+        close(fd);
+    if (need > room) /* seldom: each shard is looked at */
+        need -= smaller(need, bytes_staged(run));
+    if (need <= room)
         return 0;
     return err_set(err, EX_IOERR, "%s: no room for %zu bytes (%zu are free)",
                    run->cmd->parent, need, room);
@@ -399,7 +405,7 @@ run_stream(struct write_run *run, struct err *err)
     size_t first = run_first_img(run), s = run->saev.shard_imgs, n;
     size_t begin = run_imgs_before(run, run->begin);
     size_t last = run_imgs_before(run, run->end);
-    int rc = -1, header = 0;
+    int rc, header = 0;
 
     if (first < begin || first > last || (first != last && first % s != 0))
         return err_set(err, TU_USAGE,
@@ -426,7 +432,8 @@ run_stream(struct write_run *run, struct err *err)
     run->progress = (struct progress){ .what = "saev-write",
                                        .unit = "B",
                                        .quiet = cmd->quiet };
-    if (run_stage(run, shared, err) == 0 && check_space(run, err) == 0) {
+    rc = run_stage(run, shared, err);
+    if (rc == 0 && (rc = check_space(run, err)) == 0) {
         if (run->end != SIZE_MAX)
             run->progress.total =
                 (run_imgs_before(run, run->end) - first) *
@@ -434,8 +441,6 @@ run_stream(struct write_run *run, struct err *err)
         progress_start(&run->progress);
         rc = stream_shards(run, err);
         progress_end(&run->progress);
-        if (rc < 0 && outdir_is_gone(run->dir))
-            return run_second(run, err);
     }
     if (rc == 0 && !cmd->sharded)
         rc = publish(run, shared, err);

@@ -76,8 +76,8 @@ int run_load(struct write_run *run, const struct write_cmd *cmd,
 void run_free(struct write_run *run);
 
 /* run_name() sets hash and path once n_imgs is known; run_stage() opens the
- * stage, which is 'shared' with other runs; run_buffers() allocates buf, old.
- */
+ * stage, which is 'shared' with other runs, as outdir_open(); run_buffers()
+ * allocates buf, old. */
 int run_name(struct write_run *run, struct err *err);
 int run_stage(struct write_run *run, bool shared, struct err *err);
 int run_buffers(struct write_run *run, struct err *err);
@@ -85,10 +85,11 @@ int run_buffers(struct write_run *run, struct err *err);
 /* run_exists(): 1 if the dump is there and --if-missing makes that success. */
 int run_exists(struct write_run *run, struct err *err);
 
-/* run_second(): another run has published the dump meanwhile.  0 with
- * --if-missing if that one is whole; else -1 and EX_TEMPFAIL.  The shards of
- * this run, which nobody needs any more, are removed. */
-int run_second(struct write_run *run, struct err *err);
+/* run_second() looks once more after a run that ended with 'rc', 1 where it was
+ * not the first to publish: if another run has published the dump meanwhile, 0
+ * with --if-missing if that one is whole, else -1 and EX_TEMPFAIL.  The shards
+ * of this run, which nobody needs any more, are then removed. */
+int run_second(struct write_run *run, int rc, struct err *err);
 
 /* run_part_exists(): is there a stage of parts, or of a run that was stopped?
  */
@@ -123,7 +124,8 @@ void shard_set_sum(struct write_run *run, size_t shard, size_t nbytes,
 /* ---- publish.c ---- */
 
 /* publish() takes the last steps of a run, finish() those of shards that were
- * written before, by it or by others. */
+ * written before, by it or by others; 1 with 'err' set, as run_stream(), where
+ * another run was first. */
 int publish(struct write_run *run, bool shared, struct err *err);
 int finish(struct write_run *run, struct err *err);
 

@@ -558,20 +558,6 @@ test_long_name(void)
 }
 
 static void
-test_name_link(void)
-{
-    struct err err = { 0 };
-
-    put("a", 0, 'a', 9, &err);
-    put("b", 0, 'b', 9, &err);
-    tap_ok(name_link("a", "x") == 0 && name_link("a", "x") == 0,
-           "a link that is there already: the answer was lost");
-    tap_ok(name_link("b", "x") < 0 && errno == EEXIST && whole("x", 9) == 'a',
-           "one to another file is in the way");
-    clear();
-}
-
-static void
 test_sweep(void)
 {
     char host[128] = "", tail[180], path[200];
@@ -633,7 +619,6 @@ main(void)
     test_memory();
     test_memory_of_threads();
     test_long_name();
-    test_name_link();
     test_sweep();
     test_copy();
     test_writev();
