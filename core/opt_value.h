@@ -64,7 +64,7 @@ void opt_range(const struct opt *o, struct str *text);
 
 /*
  * An option as text in a file, from which a later command has it, if it is a
- * flag ("0", "1"), a number, a word or a text.
+ * flag ("0", "1"), a number of 64 bits, a word or a text.
  * opt_save() appends its value in 'from', the tool's struct; "": none.
  * opt_load() takes such a text, which must outlive 'to', to its place there: 0,
  * or -1 with 'err' set (TU_USAGE): it is not what opt_put() takes.  What the
