@@ -134,24 +134,28 @@ a, b = (float(mkst.read(d + ".loss")[0]["loss"]) for d in ("f32", "same"))
 assert abs(a - b) < 1e-6 * a, (a, b)'
 }
 
-@test "moe-sft tune --resume: a state of before bf16 attention is continued only with --any-isa" {
+@test "moe-sft tune --resume: a state of before bf16 attention and experts is continued only with --any-isa" {
     tune run -n 1
     tune exact -n 1 --compute f32
     before() {
-        py - $1/state.safetensors <<'END'
+        py - $1/state.safetensors "$2" <<'END'
 import json, mkst, sys
 d = open(sys.argv[1], "rb").read()
 m = json.loads(d[8:8 + int.from_bytes(d[:8], "little")])["__metadata__"]
 print(m["arithmetic"])
-m["arithmetic"] = m["arithmetic"].replace("bf16 attention, ", "")
+m["arithmetic"] = m["arithmetic"].replace(sys.argv[2], "")
 mkst.save(sys.argv[1], mkst.load(sys.argv[1]), m)
 END
     }
-    [ "$(before exact)" = "8 lanes" ]
-    was=$(before run)
-    [[ $was == *", bf16 attention, "* ]] || skip "attention is exact with these instructions ($was)"
+    [ "$(before exact none)" = "8 lanes" ]
+    was=$(before run "bf16 experts, ")
+    [[ $was == *", bf16 experts, "* ]]
     run -65 --separate-stderr tune run -n 2 --resume
-    [[ $stderr == *": was made with ${was/bf16 attention, /}, which gives other bits than $was ("*"--any-isa continues)" ]]
+    [[ $stderr == *": was made with ${was/bf16 experts, /}, which gives other bits than $was ("*"--any-isa continues)" ]]
+    [[ $was == *", bf16 attention, "* ]] || skip "attention is exact with these instructions ($was)"
+    before run "bf16 attention, "
+    run -65 --separate-stderr tune run -n 2 --resume
+    [[ $stderr == *": was made with ${was/bf16 attention, bf16 experts, /}, which gives other bits than $was ("*"--any-isa continues)" ]]
     run -0 --separate-stderr tune run -n 2 --resume --any-isa
     [[ $stderr == *"and continues with $was: its bits will differ"* ]]
 }

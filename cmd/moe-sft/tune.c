@@ -276,9 +276,11 @@ open_state(struct tune *t, struct err *err)
                                                           lm->tensors[i].cols },
                                                .n_dims = 2 };
     if (t->o.tune.compute == COMPUTE_BF16)
-        str_addf(&t->arithmetic, "%s, %s", isa_name(cpu_isa()),
-                 attention_takes_bf16(&lm->model->config) ? "bf16 attention, "
-                                                          : "");
+        str_addf(
+            &t->arithmetic, "%s, %s%s", isa_name(cpu_isa()),
+            attention_takes_bf16(&lm->model->config) ? "bf16 attention, " : "",
+            lm->model->config.n_experts && !t->o.tune.int8 ? "bf16 experts, "
+                                                           : "");
     str_adds(&t->arithmetic, GEMM_EXACT_ORDER);
     t->run.state = (struct train_state){ .program = "moe-sft tune",
                                          .table = &train_step_table,

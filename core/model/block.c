@@ -244,7 +244,7 @@ run_block(struct step *s)
     if (l->experts && !a->out) {
         experts_route(e, l, a, chunk->n_rows);
     } else if (l->experts) {
-        experts_apply(e, l, a, chunk->n_rows);
+        experts_apply(e, l, a, chunk);
         at_point(s, TAP_MLP, a->mlp_out);
         add_output(s, a->out, a->mid, a->mlp_out);
     } else {
@@ -315,7 +315,7 @@ chunk_run(struct engine *e, const struct chunk *chunk,
     /* exact for prompts, too: packing this matrix pays for many rows alone, and
      * one row or all of them must have the same bits */
     linear_rows(e, &(struct apply){ &m->lm_head, logits, false }, 1, e->head_in,
-                chunk->n_wanted);
+                chunk->n_wanted, true);
 }
 
 size_t

@@ -24,8 +24,8 @@ struct model;
  * bf16.  Then the tokens of prompts go through gemm_bf16(), which rounds F16
  * and F32 weights, too, others through gemm_exact(): each token's bits depend
  * on which of the two it is.  Attention of prompts has bf16 operands where the
- * CPU has an instruction for them.  Experts take both through gemm_exact(), as
- * do BF16 weights where the CPU has no instruction for such products.
+ * CPU has an instruction for them.  BF16 weights take all through gemm_exact()
+ * where it has none for such products.
  */
 enum compute { COMPUTE_F32, COMPUTE_BF16 };
 

@@ -38,33 +38,52 @@ experts_route(struct engine *e, const struct layer *l,
     router_group(w->slots, w->first, w->selected, n_rows * w->k, w->n);
 }
 
-void
-experts_apply(struct engine *e, const struct layer *l,
-              const struct activations *a, size_t n_rows)
+/* Rows x and their sums y, all of prompts or all generated. */
+static void
+apply_rows(struct engine *e, const struct layer *l, const struct activations *a,
+           float *y, const float *x, const float *weights, bool generated)
 {
     const struct experts_work *w = &e->experts;
-    size_t hidden = l->experts->gate.in;
+    size_t hidden = l->experts->gate.in, nbytes = hidden * sizeof(*x);
 
-    experts_route(e, l, a, n_rows);
-    memset(a->mlp_out, 0, n_rows * hidden * sizeof(*a->mlp_out));
     for (size_t i = 0; i < w->n; i++) {
         const struct mlp *m = &l->experts[i];
         const struct router_slots s = experts_slots(w, i);
 
         if (s.n == 0)
             continue;
-        router_gather(e->par, &s, w->x, hidden * sizeof(*w->x), a->mlp_in,
-                      hidden * sizeof(*w->x));
+        router_gather(e->par, &s, w->x, nbytes, x, nbytes);
         linear_rows(e,
                     (struct apply[]){
                         { &m->gate, a->gate, false },
                         { &m->up, a->up, false },
                     },
-                    2, w->x, s.n);
+                    2, w->x, s.n, generated);
         mlp_activate(e->par, e->model->config.act, a->gate, a->gate, a->up,
                      m->gate.out, s.n);
         linear_rows(e, &(struct apply){ &m->down, w->y, false }, 1, a->gate,
-                    s.n);
-        router_scatter(e->par, &s, a->mlp_out, w->weights, w->y, hidden);
+                    s.n, generated);
+        router_scatter(e->par, &s, y, weights, w->y, hidden);
+    }
+}
+
+void
+experts_apply(struct engine *e, const struct layer *l,
+              const struct activations *a, const struct chunk *chunk)
+{
+    const struct experts_work *w = &e->experts;
+    size_t hidden = l->experts->gate.in;
+
+    experts_route(e, l, a, chunk->n_rows);
+    memset(a->mlp_out, 0, chunk->n_rows * hidden * sizeof(*a->mlp_out));
+    for (size_t i = 0; i < chunk->n_spans;) {
+        const struct span *span = &chunk->spans[i];
+        size_t n_rows = linear_alike(e, chunk, &i), at = span->row;
+
+        if (n_rows < chunk->n_rows)
+            router_group(w->slots, w->first, w->selected + at * w->k,
+                         n_rows * w->k, w->n);
+        apply_rows(e, l, a, a->mlp_out + at * hidden, a->mlp_in + at * hidden,
+                   w->weights + at * w->k, span->generated);
     }
 }

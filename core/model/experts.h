@@ -12,6 +12,7 @@
 #include "core/model/router.h"
 
 struct activations;
+struct chunk;
 struct engine;
 struct layer;
 
@@ -39,14 +40,15 @@ experts_slots(const struct experts_work *w, size_t expert)
 /*
  * experts_route() lets the layer's router select experts for rows a->mlp_in,
  * and leaves in engine->experts which.
- * experts_apply() does that, puts the rows through these experts, and leaves
- * their sum in a->mlp_out; a->gate and a->up are overwritten.  Outputs of a
+ * experts_apply() does that, puts a chunk's rows through these experts, and
+ * leaves their sum in a->mlp_out; a->gate and a->up are overwritten, and slots
+ * and first if some rows are of prompts and others generated.  Outputs of a
  * token's experts are added in the order of their ids, so that its bits depend
  * on nothing else.
  */
 void experts_route(struct engine *engine, const struct layer *layer,
                    const struct activations *a, size_t n_rows);
 void experts_apply(struct engine *engine, const struct layer *layer,
-                   const struct activations *a, size_t n_rows);
+                   const struct activations *a, const struct chunk *chunk);
 
 #endif

@@ -76,7 +76,7 @@ back_expert(struct back *b)
                     { &m->gate, a->gate, false },
                     { &m->up, a->up, false },
                 },
-                2, b->x, n);
+                2, b->x, n, false);
     linear_backward(e, &m->down, g->inner, false, b->dy, g->low, n);
     mlp_backward(e->par, e->model->config.act, a->inner, a->gate, a->up,
                  g->inner, m->down.in, n);

@@ -105,24 +105,30 @@ apply_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
     }
 }
 
+size_t
+linear_alike(const struct engine *e, const struct chunk *chunk, size_t *span)
+{
+    const struct span *spans = chunk->spans, *first = &spans[*span];
+    size_t n = 0;
+
+    for (; *span < chunk->n_spans; ++*span) {
+        if (e->options.compute != COMPUTE_F32 &&
+            spans[*span].generated != first->generated)
+            break;
+        n += spans[*span].n;
+    }
+    return n;
+}
+
 void
 linear_dense(struct engine *e, const struct chunk *chunk,
              const struct apply *to, size_t n, const float *x)
 {
-    const struct span *spans = chunk->spans;
+    for (size_t i = 0; i < chunk->n_spans;) {
+        const struct span *span = &chunk->spans[i];
+        size_t n_rows = linear_alike(e, chunk, &i);
 
-    if (e->options.compute == COMPUTE_F32) {
-        apply_rows(e, to, n, x, 0, chunk->n_rows, false);
-        return;
-    }
-    for (size_t i = 0, end; i < chunk->n_spans; i = end) {
-        bool generated = spans[i].generated;
-        size_t n_rows = 0;
-
-        for (end = i; end < chunk->n_spans && spans[end].generated == generated;
-             end++)
-            n_rows += spans[end].n;
-        apply_rows(e, to, n, x, spans[i].row, n_rows, generated);
+        apply_rows(e, to, n, x, span->row, n_rows, span->generated);
     }
 }
 
@@ -144,13 +150,11 @@ linear_apply(struct engine *e, const struct chunk *chunk,
         lora_apply(e, &to[i], x, chunk->n_rows);
 }
 
-/* An expert gets few rows of a chunk: packing it would not pay, and without
- * that a row's bits do not depend on where it comes from. */
 void
 linear_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
-            size_t n_rows)
+            size_t n_rows, bool generated)
 {
-    apply_rows(e, to, n, x, 0, n_rows, true);
+    apply_rows(e, to, n, x, 0, n_rows, generated);
     for (size_t i = 0; i < n; i++)
         lora_apply(e, &to[i], x, n_rows);
 }

@@ -51,13 +51,19 @@ struct gemm_job linear_back_job(const struct linear *l, float *dx, bool add);
 void linear_int8(struct engine *engine, const struct gemm_job *jobs, size_t n,
                  const float *x, size_t k, size_t n_rows);
 
+/* linear_alike() is how many rows of a chunk, from a span's first on, are all
+ * of prompts or all generated, or all that is left in COMPUTE_F32, where that
+ * is the same; *span becomes the first span after them. */
+size_t linear_alike(const struct engine *engine, const struct chunk *chunk,
+                    size_t *span);
+
 /*
  * Rows x through n layers, and what their adapters add:
  *                  rows             in COMPUTE_BF16             tables
  *   linear_apply   a chunk's        rounded; those of prompts   yes
  *                                   by gemm_bf16()
  *   linear_dense   the same         the same                    no; no adapters
- *   linear_rows    experts', head's rounded; by gemm_int8()     no
+ *   linear_rows    experts', head's the same; by gemm_int8()    no
  *                                   where w is I8
  *   linear_exact   a router's       f32                         no
  */
@@ -66,7 +72,7 @@ void linear_apply(struct engine *engine, const struct chunk *chunk,
 void linear_dense(struct engine *engine, const struct chunk *chunk,
                   const struct apply *to, size_t n, const float *x);
 void linear_rows(struct engine *engine, const struct apply *to, size_t n,
-                 const float *x, size_t n_rows);
+                 const float *x, size_t n_rows, bool generated);
 void linear_exact(struct engine *engine, const struct apply *to, const float *x,
                   size_t n_rows);
 

@@ -90,12 +90,11 @@ def loss_and_grads(config, tensors, adapter, scale, ids, labels, n_targets,
 
     def linear(name, x):
         w = tensors[name + ".weight"]
-        expert = ".experts." in name
-        if int8 and expert:
+        if int8 and ".experts." in name:
             (q, s), (qx, sx) = to_int8(w), to_int8(x)
             y = (qx @ q.T) * s.T * sx
-        else: # those of experts are only widened (core/model/engine.h)
-            y = rounded(x) @ (w if expert else rounded(w)).T
+        else:
+            y = rounded(x) @ rounded(w).T
         y = y + tensors.get(name + ".bias", 0.0)
         if name in adapter:
             a, b = adapter[name]

@@ -14,8 +14,7 @@
  * hf-infer's logits in bf16 give.  Forward goes by the products that engine.h
  * says, the way back and the head by gemm_bf16().  Adapters and what is between
  * products stay f32.  Bits depend on the instruction set.
- * Experts go by gemm_exact() of the rounded operands in the forward, as in
- * engine.h; the router is f32 and frozen, and gradients flow through it.
+ * The router of experts is f32 and frozen, and gradients flow through it.
  * int8: besides, experts' weights are I8 with a scale for each row, as moe-sft
  * quantize has them; inputs, and gradients times the scales, are rounded to
  * int8 with a scale for each token.
