@@ -260,7 +260,7 @@ lora_slopes(struct expert *e, size_t expert, int m, double step)
 
     memcpy(was, v, n * sizeof(*was));
     for (size_t k = 0; k < n_samples; k++) {
-        double sum = 0;
+        double loss[2] = { 0 }; /* equal where a new adapter's B is 0 */
 
         for (int minus = 0; minus < 2; minus++) {
             double by = minus ? -step : step;
@@ -273,9 +273,10 @@ lora_slopes(struct expert *e, size_t expert, int m, double step)
             }
             par_for(e->par, e->n, 1, loss_rows, e);
             for (size_t row = 0; row < e->n; row++)
-                sum += (minus ? -1 : 1) * e->weight[row] * e->value[row];
+                loss[minus] += e->weight[row] * e->value[row];
         }
-        e->exact->slope[m][expert * n_samples + k] = sum / (2 * step);
+        e->exact->slope[m][expert * n_samples + k] =
+            (loss[0] - loss[1]) / (2 * step);
     }
     memcpy(v, was, n * sizeof(*was));
     free(was);
