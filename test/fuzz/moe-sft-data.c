@@ -17,8 +17,7 @@ try(const char *path)
         .top_k = 1,
         .router = { .data = zeros, .dtype = DT_BF16, .n = 1, .k = 3, .ld = 3 },
     };
-    struct train_options train = { .target = path };
-    const struct cmd cmd = { .input = path, .length = 2, .train = &train };
+    const struct cmd cmd = { .input = path, .length = 2, .train.target = path };
     struct err err = { 0 };
     struct batch batch;
     struct data data;
