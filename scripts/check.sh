@@ -3,9 +3,18 @@
 # there are CPUs, for many wait, and mandoc on man pages.  A line for each test
 # file as it ends; at the end what failed, why tests were skipped, and one line
 # that counts all: "N passed, N failed, N skipped".  With SKIPS=FILE, as
-# test/skips, a reason that the file does not list is a failure.
+# test/skips, a reason that the file does not list is a failure.  Tests with the
+# tag "long" are left out; LONG=only: those alone, LONG=yes: all.
 list=${SKIPS-}
-unset SKIPS # tests run this file, too
+case ${LONG-} in
+yes) tags='' ;;
+only) tags=long ;;
+*)
+    tags='!long'
+    export TU_WAYS="${TU_WAYS-one}" # test/unit/tap.h
+    ;;
+esac
+unset SKIPS LONG # tests run this file, too
 case ${TMPDIR-} in *[[:space:]]*) unset TMPDIR ;; esac # many tests split words
 
 # count PATTERN FILE...: lines of TAP that match.
@@ -33,7 +42,7 @@ log() {
 if [ "${1-}" = -1 ]; then
     log=$(log "$2" "$3") name=${3##*test/} status=0 began=$(date +%s)
     case $3 in
-    *.bats) set -- bats --tap "$3" ;;
+    *.bats) set -- bats --tap ${4:+--filter-tags "$4"} "$3" ;;
     *) set -- "$3" ;;
     esac
     "$@" >"$log.tap" 2>"$log.err" || status=$?
@@ -45,7 +54,7 @@ if [ "${1-}" = -1 ]; then
     *failed*) said="$said  <<<" ;;
     *) said="$said, ended with status $status  <<<" ;;
     esac
-    printf '%-28s %s\n' "$name" "$said"
+    [ "$said" = "0 passed" ] && [ $status -eq 0 ] || printf '%-28s %s\n' "$name" "$said"
     echo "$status" >"$log.status"
     exit 0
 fi
@@ -64,7 +73,7 @@ done
 # by size: none of them is then left alone at the end.
 each() {
     # shellcheck disable=SC2011,SC2012
-    { grep -l '^# It takes minutes' "$@"; ls -S "$@"; } | awk '!begun[$0]++' | xargs -P $(($(getconf _NPROCESSORS_ONLN) + 1)) -I '{}' sh "$0" -1 "$logs" '{}'
+    { grep -l '^# It takes minutes' "$@"; ls -S "$@"; } | awk '!begun[$0]++' | xargs -P $(($(getconf _NPROCESSORS_ONLN) + 1)) -I '{}' sh "$0" -1 "$logs" '{}' "$tags"
 }
 # shellcheck disable=SC2086 # names without spaces
 {

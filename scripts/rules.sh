@@ -55,7 +55,8 @@ awk -v max_file=700 -v max_page=350 -v max_function=120 -v isas="$isas" '
             stands_for[file] = header
     }
 
-    { n_lines[file] = FNR }
+    # a tag of a test is none of its lines
+    { n_lines[file] += !/^# bats test_tags=/ }
 
     # The first lines say what a file is for.
     is_c && FNR == 1 && /^\/\*/ { says[file] = 1 }

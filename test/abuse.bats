@@ -215,10 +215,12 @@ END
     [ "$stderr" = "moe-sft: big.safetensors: cannot be mapped: Cannot allocate memory" ]
 }
 
+# bats test_tags=long
 @test "two at once: one wins, the other as well or with 73 or 75, and what is there is whole" {
     pairs 2
 }
 
+# bats test_tags=long
 @test "two at once: saev-write that continues, replaces, or finishes" {
     pairs 25 saev-write saev-finish
 }

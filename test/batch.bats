@@ -104,6 +104,7 @@ dense() {
     make -f "$ROOT/jobs/batch.mk" MODEL=m TEXT="$S/held-out.txt" "$@"
 }
 
+# bats test_tags=long
 @test "batch.mk: no name of a file in the model's directory is run" {
     cp -rL "$S/demo/qwen3-tiny" m
     chmod -R u+w m
@@ -129,6 +130,7 @@ dense() {
     [ -z "$(find . -name PWNED)" ]
 }
 
+# bats test_tags=long
 @test "batch.mk: documents that have changed are another dump" {
     cp -L "$S/docs.jsonl" docs
     of() { make -f "$ROOT/jobs/batch.mk" MODEL="$S/demo/qwen3-tiny" TEXT="$S/held-out.txt" DOCS=docs SPEC=resid:0 CTX=16 PARTS=2 dump; }
@@ -142,6 +144,7 @@ dense() {
     [ "$(ls -d acts/*/ | wc -l)" = 3 ]
 }
 
+# bats test_tags=long
 @test "batch.mk: names of any characters are inputs like others, and not run" {
     odd="a  b;touch PWNED;#%*?\$(touch PWNED)\`touch PWNED\`'\"\$x\$(shell touch PWNED)&|<>(){}[]:=,~\\"
     mkdir "$odd" work
@@ -189,6 +192,7 @@ dense() {
     done
 }
 
+# bats test_tags=long
 @test "batch.mk: kill -9 of all of it at any moment: nothing half, nothing twice" {
     n=0
     : >"$S/done"
@@ -242,6 +246,7 @@ dense() {
     [ "$(ls -A)" = "$(printf 'hashes\ninputs\nmeta.json')" ]
 }
 
+# bats test_tags=long
 @test "batch.mk: TERM stops it, and the same line continues" {
     setsid bash -c "$(declare -f batch); batch -j2" >"$S/log" 2>&1 &
     until [ -e run/state.safetensors ]; do kill -0 $!; sleep 0.01; done

@@ -61,6 +61,7 @@ holes() {
     saev-read --raw "$d" | cmp - image
 }
 
+# bats test_tags=long
 @test "big: kvc-convert has blocks beyond 4 GiB" {
     holes
     big kvc k.bin
@@ -149,6 +150,7 @@ deep() {
     [ -z "$(ls -A "$d")" ]
 }
 
+# bats test_tags=long
 @test "big: moe-sft tune --dry-run says what the memory of large models is, as moe-sft(7) does, with nothing allocated" {
     holes
     py -c 'import json; [print(json.dumps({"ids": [7] * 512, "labels": [7] * 512})) for _ in range(8)]' >d.jsonl

@@ -166,6 +166,7 @@ END
     [ "$output" -lt $((600 * 1024)) ]
 }
 
+# bats test_tags=long
 @test "bounds: json: a document has 128 MiB, a line of --jsonl as well" {
     not_sanitized "it takes a minute"
     local max=$((128 << 20))
@@ -242,6 +243,7 @@ if m["n_imgs"]:
 END
 }
 
+# bats test_tags=long
 @test "bounds: dump: no memory or time for what metadata promise and no shard has" {
     dump n_imgs=0 d_vit=10**12 max_patches_per_shard=1
     for o in '' --direct --shuffle '--window 10' '--shuffle --index'; do
@@ -414,6 +416,7 @@ END
     [ "$output" = "saev-write: few: ended after 4000 of 4000000 bytes (image 1000 of 1000000)" ]
 }
 
+# bats test_tags=long
 @test "bounds: header: 100 million bytes, of spaces or of levels of names" {
     not_sanitized "they take more"
     local n=100000000

@@ -51,6 +51,7 @@ $PWD/build" ]
     [ -z "$(find .. -name PWNED)" ]
 }
 
+# bats test_tags=long
 @test "layers: each wrong include is found, and a print in core, a file, thread or regex made elsewhere" {
     need_commands git
     git init -q tree && cd tree
@@ -144,6 +145,7 @@ hiding() {
     [[ ${stderr_lines[1]} == make* && ${#stderr_lines[@]} == 2 ]]
 }
 
+# bats test_tags=long
 @test "make check: tests of a tool that is left out are skipped, each with a line" {
     hiding utf8proc.h
     run -0 make -n -C "$ROOT" B="$PWD/b" CC="$PWD/cc" check
@@ -194,7 +196,7 @@ hiding() {
 @test "make check: a line a file as it ends, then what failed, then the count" {
     mkdir scripts test bin man
     cp "$ROOT/scripts/check.sh" scripts
-    printf '#!/bin/sh\ncat "$2"\nexit $(grep -c "^not" "$2")\n' >bin/bats
+    printf '#!/bin/sh\necho "$*" >said\nfor f; do :; done\ncat "$f"\nexit $(grep -c "^not" "$f")\n' >bin/bats
     printf '#!/bin/sh\necho ok 1 - it\n' >bin/works
     printf '#!/bin/sh\necho ok 1 - it\necho "# twice"\necho "not ok 2 - that"\necho "# because"\nexit 1\n' >bin/fails
     printf '#!/bin/sh\necho ok 1 - it\necho why >&2\nexit 139\n' >bin/dies
@@ -204,6 +206,11 @@ hiding() {
     PATH=$PWD/bin:$PATH run -0 sh scripts/check.sh bin/works test/a.bats
     [ "$(sed 's/  */ /' <<<"$output")" = "$(printf '%s\n' 'bin/works 1 passed' \
         'a.bats 1 passed, 1 skipped' '' 'skipped: 1 no c' '2 passed, 0 failed, 1 skipped')" ]
+    [ "$(<said)" = "--tap --filter-tags !long test/a.bats" ]
+    LONG=only PATH=$PWD/bin:$PATH sh scripts/check.sh test/a.bats
+    [ "$(<said)" = "--tap --filter-tags long test/a.bats" ]
+    LONG=yes PATH=$PWD/bin:$PATH sh scripts/check.sh test/a.bats
+    [ "$(<said)" = "--tap test/a.bats" ]
     printf '# reasons\nno [cd] # why\n' >skips
     SKIPS=skips PATH=$PWD/bin:$PATH run -0 sh scripts/check.sh test/a.bats
     printf 'no [cd] or e # why\n' >skips

@@ -47,6 +47,11 @@ check: all $(call of_tool,$(UNIT) $(FUZZ)) $(FAULT)
 	$(if $(filter-out $(TOOLS),$(ONLY)),$(error T=$(ONLY) is none of $(TOOLS)))
 	@$(TESTENV) sh scripts/check.sh $(call of_tool,$(UNIT) $(FUZZ)) $(BATS) $(PAGES)
 
+# What takes long: the bats tests with the tag, and the unit tests with TU_WAYS.
+LONG_UNITS = $(call without,$(B)/test/unit,$(patsubst %.c,$(B)/%,$(shell grep -l tap_one_way test/unit/*.c)))
+check-long: all $(LONG_UNITS) $(FAULT)
+	@$(TESTENV) LONG=only sh scripts/check.sh $(LONG_UNITS) $$(grep -lE '^# bats (file|test)_tags=long$$' $(BATS))
+
 # The tests that compute, which test/computes names, with TU_ISA as each that
 # this machine has, or those of ISA=; BEST=no: but its best, as make check runs;
 # PART=unit: the unit tests of them.
@@ -65,4 +70,4 @@ bench: all $(BENCH)
 check-dead: all $(BENCH)
 	sh scripts/dead.sh $(B)
 
-.PHONY: bench check check-bits check-dead check-isa
+.PHONY: bench check check-bits check-dead check-isa check-long

@@ -16,6 +16,7 @@ stub() {
     chmod +x "bin/$1"
 }
 
+# bats test_tags=long
 @test "rules.sh: each broken rule is found" {
     need_commands git
     git init -q tree && cd tree
@@ -116,6 +117,7 @@ stub() {
     [ "$output" = "dead: core/a.c: nothing but tests refers to used" ]
 }
 
+# bats test_tags=long
 @test "coverage.sh: too few lines, a test that fails, lines without a reason" {
     need_commands gcc gcov gcovr
     tree coverage.sh
@@ -219,6 +221,7 @@ cases() { cat case; }
 END
 }
 
+# bats test_tags=long
 @test "faults.sh: a crash, a hang, no line, no status, half an output are found" {
     writer_tree faults.sh
     mkdir -p b/test/fault
@@ -249,6 +252,7 @@ END
     [ "${lines[-1]}" = "faults: 0 injected, 0 bad" ]
 }
 
+# bats test_tags=long
 @test "limits.sh: a crash, a hang, no line, no status, half an output are found" {
     writer_tree limits.sh
     export CONDITIONS=streams
@@ -287,6 +291,7 @@ judge() {
     [[ ${lines[-1]} == $3 ]]
 }
 
+# bats test_tags=long
 @test "kills.sh: half an output, a temporary left for good, another output are found" {
     not_sanitized "they slow what is killed at a moment"
     kills_tree -
@@ -307,6 +312,7 @@ END
     [[ $output == *"nonesuch: no such writer"* ]]
 }
 
+# bats test_tags=long
 @test "kills.sh -p: bytes, a name, an old file that a power cut may take are found" {
     [ -e "$BUILD/test/fault/power.so" ] || skip "no shim in this build"
     kills_tree f
@@ -352,6 +358,7 @@ cross_tree() {
     PATH=$PWD/build:$PATH
 }
 
+# bats test_tags=long
 @test "check-cross.sh: a unit that fails, a test that fails, one that is killed" {
     cross_tree
     unit() { # unit STATUS SAYS: of the script on standard input
@@ -406,6 +413,7 @@ cross_tree() {
     run -2 sh scripts/check-compilers.sh O9
 }
 
+# bats test_tags=long
 @test "check-isa.sh: an instruction set that fails, the best left out, one that is none" {
     tree check-isa.sh check.sh
     mkdir core/kernel

@@ -2,6 +2,7 @@
 # tokenizer in Python is hf-infer's.
 load helpers
 
+# bats test_tags=long
 @test "demo: the scripts make the same corpus and tokenizer again" {
     "$PYTHON" -B "$ROOT/scripts/demo/corpus.py" corpus
     "$PYTHON" -c 'end = "<|endoftext|>"
@@ -28,6 +29,7 @@ print(*tok.encode(open("corpus/train.txt", newline="").read()))
     cmp back corpus/train.txt
 }
 
+# bats test_tags=long
 @test "demo: sae.sh makes demo/sae again, to the last byte" {
     "$PYTHON" -B "$ROOT/scripts/demo/corpus.py" corpus
     "$ROOT/scripts/demo/sae.sh" "$DEMO" corpus/train.txt sae >eval

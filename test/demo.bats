@@ -54,6 +54,7 @@ copy_demo() {
     [ "$(awk 'length > 79 && !/kept in/ { n++ } END { print n + 0 }' screen)" = 0 ]
 }
 
+# bats test_tags=long
 @test "demo: each command that it shows can be typed after it, and says the same" {
     said
     cd "$BATS_FILE_TMPDIR"
@@ -90,6 +91,7 @@ PY
     [ "${lines[-1]}" = "Something differs: see the lines above." ]
 }
 
+# bats test_tags=long
 @test "demo: a table that is not the layer's is noticed, status 1" {
     copy_demo
     # the right table, then all products, the last tensor, larger by a quarter
@@ -149,6 +151,7 @@ END
         END { exit !(before > 3 && after < 0.1) }'
 }
 
+# bats test_tags=long
 @test "demo: a fact that another dozen of lines says, and an adapter that learnt from another text, are noticed" {
     copy_demo
     sed -i 's/Minas Tirith/Edoras/' copy/facts.jsonl
@@ -158,6 +161,7 @@ END
     [[ $output == *"DIFFERS: less than three quarters of what was lost came back"* ]]
 }
 
+# bats test_tags=long
 @test "demo: a mean that is off by 0.001 is noticed, status 1" {
     copy_demo
     awk -F '\t' -v OFS='\t' 'NR == 3 { $5 += 0.001 } 1' \
@@ -166,6 +170,7 @@ END
     [ "$(grep -c DIFFERS <<<"$output")" -eq 1 ]
 }
 
+# bats test_tags=long
 @test "demo: an empty table of expectations is no agreement" {
     copy_demo
     : >copy/expected.tsv

@@ -11,35 +11,43 @@ faults() {
     [[ ${lines[-1]} == "faults: "*" injected, 0 bad" ]]
 }
 
+# bats test_tags=long
 @test "st-inspect: a call that fails is one line and a status, never an accident" {
     faults 'st-*'
 }
 
+# bats test_tags=long
 @test "hf-infer: a call that fails is one line and a status, never an accident" {
     faults 'hf-*'
 }
 
+# bats test_tags=long
 @test "saev-write, saev-read: the same, and no part of a dump" {
     linux_only # elsewhere scratch has a name for a moment, which unlink() may leave
     faults 'saev-*'
 }
 
+# bats test_tags=long
 @test "saev-write --force: the old dump or the new one, and where it is if nothing can be renamed" {
     FAULTS=2 faults 'saev-force*'
 }
 
+# bats test_tags=long
 @test "lut-precompute, lut-apply: the same, and no part of a table" {
     faults 'lut-*'
 }
 
+# bats test_tags=long
 @test "sae-train: the same, and no part of an autoencoder or state" {
     faults 'sae-*'
 }
 
+# bats test_tags=long
 @test "kvc-convert: the same, and no part of a file" {
     faults 'kvc-*'
 }
 
+# bats test_tags=long
 @test "moe-sft: the same, and no part of an adapter or checkpoint" {
     faults 'moe-*'
 }

@@ -256,6 +256,7 @@ assert m[4]["lut"] == "lut" and m[4]["ratio"] == 0.5
 assert m[5]["lut_layers"] == "*.1.*"'
 }
 
+# bats test_tags=long
 @test "hf-infer --acts-meta: what the numbers depend on makes another name when it changes" {
     command -v saev-write >/dev/null || skip "no saev-write here"
     "$PYTHON" "$BATS_TEST_DIRNAME/ref/lora_cases.py" cases
@@ -358,6 +359,7 @@ assert said.endswith(
 END
 }
 
+# bats test_tags=long
 @test "hf-infer --acts: on a terminal a known number of tokens has a percentage" {
     py - "$DEMO" <<'END'
 import io, re, sys, numpy as np, terminal
@@ -412,6 +414,7 @@ END
     [[ ${stderr_lines[0]} == "hf-infer: --ctx 100000: the model's context is "* ]]
 }
 
+# bats test_tags=long
 @test "hf-infer --acts: head ends it quietly" {
     docs >docs.jsonl
     for _ in $(seq 200); do cat docs.jsonl; done >many.jsonl
@@ -422,6 +425,7 @@ END
     [ ! -s err ]
 }
 
+# bats test_tags=long
 @test "hf-infer --acts: a signal leaves neither half a dump nor metadata" {
     for _ in $(seq 1000); do docs; done >some.jsonl
     for _ in $(seq 20); do cat some.jsonl; done >many.jsonl # 15 s of it
@@ -441,6 +445,7 @@ END
     done
 }
 
+# bats test_tags=long
 @test "hf-infer --acts: 1200 documents need the memory of 120" {
     not_sanitized "sanitizers keep memory"
     for _ in $(seq 400); do docs; done >many.jsonl
@@ -588,6 +593,7 @@ END
     [ -z "$(ls -A | grep two.npy)" ]
 }
 
+# bats test_tags=long
 @test "hf-infer --acts-ids: whole or not at all, and not what is there" {
     acts() { hf-infer "$DEMO" --ids "$(seq -s, 1 64)" --acts resid:0 --ctx 4 -q "$@"; }
     mkdir w

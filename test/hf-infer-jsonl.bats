@@ -158,6 +158,7 @@ is 4, together 514 (expected at most 512, the model's context)"
     cmp out.partial want
 }
 
+# bats test_tags=long
 @test "hf-infer --jsonl --skip-bad: a wrong line is reported, all others are answered" {
     prompts 6 >good
     hf-infer "$DEMO" --jsonl -n 4 --temperature 2 --seed 3 --batch 2 <good | sed 2d >want
@@ -269,6 +270,7 @@ END
     wrong '"stop":[""]' 'stop[0] is "" (expected a string of at least one character, without NUL)'
 }
 
+# bats test_tags=long
 @test "hf-infer: JSON objects with a prompt are no plain text, unless --as-text says so" {
     # the text's ids, by the library's rule that a text is what it is
     for line in '{"id":1,"text":"a b"}' '{"title":"a"}' '{"prompt":"a"}' '{"ids":[1]}' '[ {"messages":[]},' $'\357\273\277 {"te\\u0078t":"a"}'; do

@@ -17,6 +17,7 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
     [ "$output" = 6 ]
 }
 
+# bats test_tags=long
 @test "hf-infer --lut --tau, --dims: float64's on the same inputs; what is missing is named" {
     ref fixed
     [ "$output" = 2 ]

@@ -156,6 +156,7 @@ END
     [ "${lines[0]}" = "hf-infer: $f: layer 1 has experts, and each has its own down_proj" ]
 }
 
+# bats test_tags=long
 @test "hf-infer --sae, lut-precompute: an SAE of another place than it is used at is a warning" {
     cp -r qwen3/layers.1.mlp sae
     said() { # HOOK PLACE: what is said

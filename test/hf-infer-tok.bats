@@ -14,6 +14,7 @@ load helpers
     [ "$stderr" = "hf-infer: m/tokenizer.json: is not a regular file" ]
 }
 
+# bats test_tags=long
 @test "hf-infer --encode, --decode: a text that grows 65-fold is refused with 65 and the bound" {
     mkdir m
     "$PYTHON" - <<'END'

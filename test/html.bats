@@ -1,6 +1,7 @@
 # make html: the pages as a browser shows them.
 load helpers
 
+# bats test_tags=long
 @test "make html: every page, links that lead somewhere, pictures that are drawn" {
     need_commands mandoc
     sh "$ROOT/scripts/html.sh" "$BUILD" 0.1 html >said

@@ -24,6 +24,7 @@ ISA_NAME=".*_($(grep -v scalar <<<"$ALL_ISAS" | paste -sd'|'))\.o"
     [ "$n" -gt 10 ]
 }
 
+# bats test_tags=long
 @test "isa: an object of an instruction set exports one table and nothing else" {
     n=0
     while read -r o; do
@@ -58,6 +59,7 @@ ISA_NAME=".*_($(grep -v scalar <<<"$ALL_ISAS" | paste -sd'|'))\.o"
     TU_ISA=sse st-inspect stats "$DEMO" | cmp - <(st-inspect stats "$DEMO")
 }
 
+# bats test_tags=long
 @test "isa: the objects of an instruction set call no malloc, no threads, no getenv" {
     while read -r o; do
         run -1 grep -E '(alloc|pthread|getenv|err_set|printf)' <(nm -u "$o" | grep -v asan)

@@ -63,6 +63,7 @@ not_run() {
     not_run
 }
 
+# bats test_tags=long
 @test "acts-cron.sh: documents or a model that have changed are another dump" {
     export MAX_PATCHES=320 TU_BIN=$BUILD
     cp -r "$odd/m" m
@@ -86,6 +87,7 @@ not_run() {
     done
 }
 
+# bats test_tags=long
 @test "acts-meta.sh: a line without tokens is refused, as images are counted by lines" {
     export MAX_PATCHES=64 TU_BIN=$BUILD
     cp -r "$odd/m" m
@@ -133,6 +135,7 @@ not_run() {
     [ -e ./-l/metadata.json ]
 }
 
+# bats test_tags=long
 @test "acts-submit.sh: every part has shards, and what it has is said" {
     unset MAX_PATCHES
     for parts in 1 3 7 40 50; do
@@ -149,6 +152,7 @@ not_run() {
     [ "$(cat said)" = "acts-submit.sh: each part has 0 to 40 documents" ]
 }
 
+# bats test_tags=long
 @test "jobs: tools are those installed with the scripts, then those in PATH" {
     mkdir -p pre/bin pre/share/tensorutils path mine
     cp "$ROOT"/jobs/* pre/share/tensorutils

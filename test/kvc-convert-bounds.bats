@@ -83,6 +83,7 @@ in_seconds() {
     [[ ${lines[0]} == *" is not 1 to 16 names of up to 256 bytes" ]]
 }
 
+# bats test_tags=long
 @test "kvc-convert: --info, --check and --diff need six times the file, whatever they print" {
     not_sanitized
     make_file blocks

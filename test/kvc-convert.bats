@@ -87,6 +87,7 @@ open("inf.pth", "wb").write(archive(state))'
     [ "$output" = 3 ]
 }
 
+# bats test_tags=long
 @test "kvc-convert: torch's own files, rounded by torch" {
     need_torch
     converts with_torch
@@ -113,6 +114,7 @@ open("X.pth", "wb").write(archive(state)); open("want.bin", "wb").write(expected
     kvc-convert --diff A.bin B.bin
 }
 
+# bats test_tags=long
 @test "kvc-convert: .bin to safetensors to .bin is the same file" {
     for o in '' 'dtype="bf16"' 'dtype="fp32", min_seq_len=9, num_heads=3' 'n=2' 'bias=False' 'metadata=bytes(range(256))'; do
         rm -f a.* b.*
@@ -634,6 +636,7 @@ open("X.pth", "wb").write(archive(build(layers=8)[0]))'
     [ -z "$(ls -A disk)" ]
 }
 
+# bats test_tags=long
 @test "kvc-convert: a checkpoint of 178 MB in 16 MiB of memory" {
     py -c 'import kvc_pth; kvc_pth.realistic()'
     [ "$(stat -c %s big.pth)" -gt 170000000 ]

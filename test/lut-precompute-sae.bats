@@ -3,6 +3,7 @@
 load helpers
 load lut
 
+# bats test_tags=long
 @test "lut-precompute: every checkpoint layout gives the same tensors" {
     make_cases
     for layout in sparsify six saelens saelens_args dictionary_learning dictionary_topk dictionary_plain; do
@@ -22,6 +23,7 @@ assert all((a[n] == b[n]).all() for n in ref.SIX[:4])' "$f" "again/${f##*/}"
     cmp <(grep -v sae_model of_sparsify/metadata.json) <(grep -v sae_model again/metadata.json)
 }
 
+# bats test_tags=long
 @test "lut-precompute: torch's and numpy's files give the tables of safetensors" {
     make_cases
     py "$ROOT/test/ref/sae_files.py" write files 50 60 7
@@ -115,6 +117,7 @@ END
     [ ! -e v ]
 }
 
+# bats test_tags=long
 @test "lut-precompute: SAEs that are not understood are refused by name" {
     make_cases
     refused() { # LAYOUT CFG TENSORS WHAT

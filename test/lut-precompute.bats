@@ -104,6 +104,7 @@ END
     done
 }
 
+# bats test_tags=long
 @test "lut-precompute: any matrix of a model can have a table, by its name" {
     make_cases
     py - <<'END'
@@ -520,6 +521,7 @@ ref.write_sae("nan", "sparsify", s, 4)'
     run -74 --separate-stderr bash -c 'lut-precompute -m model -s sparsify --dry-run >/dev/full'
 }
 
+# bats test_tags=long
 @test "lut-precompute: kills with -9, then --resume: never broken, never lost" {
     make_cases
     lut-precompute -m model -s sparsify -o want
@@ -552,6 +554,7 @@ ref.write_sae("nan", "sparsify", s, 4)'
     done
 }
 
+# bats test_tags=long
 @test "lut-precompute: of two runs with --resume, the later keeps what the other made" {
     make_cases
     lut-precompute -m model -s sparsify -o want
@@ -570,6 +573,7 @@ ref.write_sae("nan", "sparsify", s, 4)'
     [ "$(ls -A t)" = "$(ls -A want)" ]
 }
 
+# bats test_tags=long
 @test "lut-precompute: SIGTERM and SIGUSR1 end it with 75, finished layers are kept" {
     make_cases
     py -c 'import numpy as np, lut_ref as ref
@@ -623,6 +627,7 @@ for i in range(2):
     [[ $stderr == *": Too many open files" ]]
 }
 
+# bats test_tags=long
 @test "lut-precompute: memory is that of a tile, whatever the number of latents" {
     not_sanitized "ASan takes terabytes"
     make_cases

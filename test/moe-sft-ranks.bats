@@ -60,6 +60,7 @@ ranks_of() {
     done
 }
 
+# bats test_tags=long
 @test "moe-sft tune: adapter, state and log have the same bytes from 1 to 4 ranks, and without MPI" {
     how=(-n 7 --batch 7 --eval ids.jsonl --eval-every 3 --keep-best --pack --ctx 40)
     tune want "${how[@]}"
@@ -71,6 +72,7 @@ ranks_of() {
     done
 }
 
+# bats test_tags=long
 @test "moe-sft tune: so they have in f32 with few slices, and with more than sequences" {
     for how in "--slices 3 --batch 10 --accumulate 2" "--slices 64 --batch 3 --shuffle"; do
         rm -rf want got
@@ -103,6 +105,7 @@ ranks_of() {
     diff -r want run
 }
 
+# bats test_tags=long
 @test "moe-sft tune: a rank that is killed ends all, and the checkpoint is whole" {
     need_commands pgrep
     tune want -n 60 --save-every 5
@@ -122,6 +125,7 @@ ranks_of() {
     diff -r want run
 }
 
+# bats test_tags=long
 @test "moe-sft tune: a signal or deadline stops all ranks after the same step, 75" {
     need_commands pgrep
     tune want -n 60
@@ -138,6 +142,7 @@ ranks_of() {
     diff -r want run
 }
 
+# bats test_tags=long
 @test "moe-sft tune: ranks that differ end with 65, and the message names one" {
     differ() { # differ STATUS MESSAGE COMMAND..., of the last of three ranks
         run "-$1" --separate-stderr "${MPIRUN[@]}" -n 2 "$BUILD/mpi/moe-sft" tune -m "$DEMO" "${args[@]}" -n 2 -o run \

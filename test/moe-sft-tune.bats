@@ -206,6 +206,7 @@ print(*(n[i] for i in order), end=" ")')" ]
     same want run
 }
 
+# bats test_tags=long
 @test "moe-sft tune: TERM drops the unfinished step, saves, and says how to continue, 75" {
     tune want -n 400
     for signal in TERM USR1; do
@@ -226,6 +227,7 @@ print(*(n[i] for i in order), end=" ")')" ]
     done
 }
 
+# bats test_tags=long
 @test "moe-sft tune: kill -9 twenty times, and the bytes of a run that was not" {
     before=$(date +%s%N)
     tune want -n 100 --eval four.jsonl --eval-every 7 --keep-best
@@ -257,6 +259,7 @@ print(*(n[i] for i in order), end=" ")')" ]
     [ -z "$(find run -name '.*' -mindepth 1)" ]
 }
 
+# bats test_tags=long
 @test "moe-sft tune --resume: what continues must be of the same model, data and options" {
     tune run -n 3 --eval four.jsonl --shuffle
     cp -r run kept
@@ -319,6 +322,7 @@ print(*(n[i] for i in order), end=" ")')" ]
     refused "does not say what its data was (now ids.jsonl; --force starts a new run)" on
 }
 
+# bats test_tags=long
 @test "moe-sft tune --resume: a state that says nonsense is refused" {
     tune run -n 2
     cp run/state.safetensors good

@@ -125,6 +125,7 @@ try() {
     edit "$1" "$2"
 }
 
+# bats test_tags=long
 @test "moe-sft: a tensor that is missing or does not fit is named, found and expected" {
     data good
     cp -r good/* .
@@ -273,6 +274,7 @@ try() {
     run -141 bash -c 'exec 3<>pipe 4>pipe 3<&-; moe-sft quantize -b base.safetensors -o q.safetensors >&4'
 }
 
+# bats test_tags=long
 @test "moe-sft backward: a cache of anything else is refused, and what differs is named" {
     data good
     cp -r good/* .
@@ -332,6 +334,7 @@ t["expert_ids"] = a'
     [ ! -e out.safetensors ]
 }
 
+# bats test_tags=long
 @test "moe-sft: duplicates, idle experts, one token, none, primes, one expert, large ranks" {
     data . E=5
     edit batch.safetensors 'a = np.frombuffer(t["expert_ids"][2], "<i8").reshape(37, 2).copy()
@@ -346,6 +349,7 @@ t["expert_ids"] = a'
     done
 }
 
+# bats test_tags=long
 @test "moe-sft: the same bits for any number of threads" {
     data . qlen=130
     both -j 1
@@ -436,6 +440,7 @@ END
     cmp q.safetensors q2.safetensors
 }
 
+# bats test_tags=long
 @test "moe-sft -b: what quantize wrote is what --mode int8 makes of the weights it was made of" {
     data .
     moe-sft quantize -b hf -o q.safetensors >/dev/null
@@ -497,6 +502,7 @@ assert not layer
 END
 }
 
+# bats test_tags=long
 @test "moe-sft convert: what changes numbers and is not done is refused by name, rsLoRA is done" {
     data .
     config() {
@@ -666,6 +672,7 @@ assert lora == peft
 assert abs(merged - lora) < 0.1 * abs(lora - plain), (plain, lora, merged)'
 }
 
+# bats test_tags=long
 @test "moe-sft: every instruction set of this machine, bf16 and int8" {
     data . H=100 I=72
     for isa in $ALL_ISAS; do

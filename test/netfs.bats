@@ -1,6 +1,7 @@
 # File systems that are no local disk: what their clients lack or do otherwise,
 # as test/fault/netfs.c makes every call do it.
 # It takes minutes, and waits for most of them.
+# bats file_tags=long
 load helpers
 NEEDS=${LEFT_OUT-} # every tool
 

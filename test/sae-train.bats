@@ -122,6 +122,7 @@ np.save("skewed.npy", x)'
     [ "$(st-inspect list x/sae.safetensors | awk '$5 == "encoder.weight" || $NF == "encoder.weight"' | grep -c 64)" = 1 ]
 }
 
+# bats test_tags=long
 @test "sae-train: a planted dictionary is recovered, as by numpy" {
     ref plant 102400 32 48 3 1 planted.npy dictionary.npy
     sae-train -o run -k 3 --latents 64 --batch 256 --init sae0 --warmup 20 --lr 0.01 --dead-after 2000 planted.npy
@@ -177,6 +178,7 @@ print(f"threshold_min {t.min():.17g};threshold_max {t.max():.17g};")')
     [ "$(of gemma)" = "activation threshold;${theta}encodes x;" ]
 }
 
+# bats test_tags=long
 @test "sae-train eval: .pt by torch itself" {
     need_torch
     files
@@ -187,6 +189,7 @@ print(f"threshold_min {t.min():.17g};threshold_max {t.max():.17g};")')
     done
 }
 
+# bats test_tags=long
 @test "sae-train --init: every library's SAE is what training begins with" {
     files
     for f in files/*/; do
@@ -227,6 +230,7 @@ assert np.allclose(state / (1 - 0.99 ** 3), want, rtol=1e-6, atol=0), (state, wa
 EOF
 }
 
+# bats test_tags=long
 @test "sae-train(1): the examples run as typed" {
     ln -s "$ROOT/demo" demo
     rm -rf rows.npy sae

@@ -439,6 +439,7 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     diff -r want "R/$H"
 }
 
+# bats test_tags=long
 @test "saev-write: a counted run that ended before it was published continues, padded or not" {
     for n in 5 6 7; do
         make_stream "n=$n"
@@ -489,6 +490,7 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     done
 }
 
+# bats test_tags=long
 @test "saev-write: a pipe without a writer keeps nobody from stopping it" {
     make_stream
     mkfifo pipe
@@ -507,6 +509,7 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     diff -r want "R/$H"
 }
 
+# bats test_tags=long
 @test "saev-write: 200 kills with -9, then --resume: never broken, never lost" {
     make_stream "n=40, imgs_a_shard=2, d=500"
     whole() { # the dump is there: then it is numpy's
@@ -530,6 +533,7 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     [ "$(ls -A K)" = "$H" ]
 }
 
+# bats test_tags=long
 @test "saev-write: of two writers at once one publishes, the other says so" {
     make_stream "n=40, imgs_a_shard=2, d=500"
     for _ in $(seq 10); do
@@ -555,6 +559,7 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     done
 }
 
+# bats test_tags=long
 @test "saev-write: of two that publish the same parts one does, and leaves nothing of the other" {
     make_stream "n=40, imgs_a_shard=2, d=500"
     for _ in $(seq 20); do
@@ -682,6 +687,7 @@ c" a.f32
 c/$H"
 }
 
+# bats test_tags=long
 @test "saev-write: memory does not grow with n_imgs or the stream" {
     make_stream "n=2000, d=5000, imgs_a_shard=700"
     [ "$(stat -c %s a.f32)" -gt 300000000 ]

@@ -52,6 +52,7 @@ END
     [[ ${lines[-1]} == "ValueError: lut/metadata.json: activation, input_centering, target_bias is "* ]]
 }
 
+# bats test_tags=long
 @test "tensorutils.py: what torch modules give, and a DataLoader" {
     torch
     cases torch
@@ -72,6 +73,7 @@ library() {
     cases moe
 }
 
+# bats test_tags=long
 @test "tensorutils-python(7): the experts' example runs as typed" {
     torch
     library
@@ -99,6 +101,7 @@ END
     [[ ${lines[-2]} =~ ^"fvu 0."[0-9]+$ && ${lines[-1]} =~ ^"table 0.0"[0-9]+$ ]]
 }
 
+# bats test_tags=long
 @test "tensorutils-python(7): the recorder's example runs as typed" {
     torch
     sed -n '/^meta = {/,/^\.Ed/{/^\.Ed/!p}' "$ROOT/man/tensorutils-python.7" >example
@@ -121,6 +124,7 @@ END
     saev-read verify -q "${lines[-1]}"
 }
 
+# bats test_tags=long
 @test "tensorutils.py: pip installs it without a network" {
     "$PYTHON" -W ignore -c 'import ensurepip, setuptools, venv' 2>/dev/null || skip "no pip, setuptools or venv"
     "$PYTHON" -m venv --system-site-packages venv
