@@ -226,6 +226,7 @@ lint:
 	clang-format --dry-run -Werror $$(git ls-files '*.[ch]')
 	sh scripts/layers.sh
 	sh scripts/rules.sh
+	sh scripts/lines.sh
 	sh scripts/headers.sh
 	shellcheck .ci/run $$(git ls-files '*.sh')
 	mandoc -Tlint -Wwarning man/*.[1-9]
