@@ -335,7 +335,7 @@ json.dump(c, open("m/tokenizer_config.json", "w"))' "$name"
 @test "moe-sft-tune(1): the examples run as typed" {
     ln -s "$ROOT/demo" demo
     examples moe-sft-tune.1 >script
-    run -0 bash -e script
+    run -0 bash -eo pipefail script
     [[ $output == *" of old cheese."* ]]
     st-inspect verify zorg/adapter_model.safetensors more/best/adapter_model.safetensors
     [ "$(tail -n 1 zorg/log.tsv | cut -f 1)" = 40 ]

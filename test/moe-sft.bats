@@ -618,7 +618,7 @@ assert d["memory_total"] >= d["memory_base"] + d["memory_cache"]' <<<"$output"
     ln -s "$ROOT/demo" demo
     examples moe-sft.1 >script
     [ "$(grep -c moe-sft script)" -ge 9 ]
-    run -0 bash -e script
+    run -0 bash -eo pipefail script
     for f in new fwd cache bwd; do st-inspect verify $f.safetensors; done
     st-inspect verify peft-both merged-both
 }
