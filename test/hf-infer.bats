@@ -524,7 +524,6 @@ END
         [ "${#stderr_lines[@]}" = 2 ]
         [ "${stderr_lines[1]}" = "Try 'hf-infer --help'" ]
     }
-    bad
     bad --nope
     bad "$DEMO" -n
     bad "$DEMO" -p x -n -1
