@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -476,8 +477,10 @@ outdir_lock(const char *dir, const char *run, int *lock, size_t *n_old,
      * (some network file systems) nothing prevents that */
     *lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) < 0 &&
-        errno == EWOULDBLOCK)
+        errno == EWOULDBLOCK) {
+        *n_old = SIZE_MAX; /* the other's now, whoever made it */
         return err_set(err, EX_CANTCREAT, "%s: another %s is running there",
                        dir, run);
+    }
     return 0;
 }

@@ -109,8 +109,8 @@ int outdir_claim(const char *dir, const char *const *names, size_t n,
  * outdir_lock() makes the directory of a run that adds files to it step by
  * step, as outdir_make(), and locks it, where its file system has locks: *lock
  * is closed to unlock it, or -1.  0, or -1 with 'err' set (EX_CANTCREAT,
- * EX_IOERR): another 'run', as "train", is running there, or it cannot be
- * written.
+ * EX_IOERR): another 'run', as "train", is running there, and nothing of it is
+ * this run's to remove (*n_old is SIZE_MAX), or it cannot be written.
  */
 int outdir_lock(const char *dir, const char *run, int *lock, size_t *n_old,
                 struct err *err);

@@ -242,7 +242,7 @@ hiding() {
     mkdir scripts test bin
     cp "$ROOT/scripts/check.sh" scripts
     # instead of bats: $PPID is the shell that would say how it ended
-    printf '#!/bin/sh\n[ "$2" != test/b.bats ] || kill -9 $PPID\necho ok 1 a\n' >bin/bats
+    printf '#!/bin/sh\ncase $* in *test/b.bats) kill -9 $PPID ;; esac\necho ok 1 a\n' >bin/bats
     printf '#!/bin/sh\n' >bin/mandoc
     chmod +x bin/bats bin/mandoc
     : >test/a.bats

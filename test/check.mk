@@ -48,7 +48,7 @@ check: all $(call of_tool,$(UNIT) $(FUZZ)) $(FAULT)
 	@$(TESTENV) sh scripts/check.sh $(call of_tool,$(UNIT) $(FUZZ)) $(BATS) $(PAGES)
 
 # What takes long: the bats tests with the tag, and the unit tests with TU_WAYS.
-LONG_UNITS = $(call without,$(B)/test/unit,$(patsubst %.c,$(B)/%,$(shell grep -l tap_one_way test/unit/*.c)))
+LONG_UNITS = $(call without,$(B)/test/unit,$(patsubst %.c,$(B)/%,$(shell grep -ls tap_one_way test/unit/*.c)))
 check-long: all $(LONG_UNITS) $(FAULT)
 	@$(TESTENV) LONG=only sh scripts/check.sh $(LONG_UNITS) $$(grep -lE '^# bats (file|test)_tags=long$$' $(BATS))
 

@@ -363,6 +363,28 @@ test_sweep(void)
     outdir_remove("p/.k.part");
 }
 
+/* Two runs start at once: the one that makes the directory is not always the
+ * one that locks it, and must not take it away from that. */
+static void
+test_lock(void)
+{
+    struct err err = { 0 };
+    int first = -1, second = -1;
+    size_t n_old = 0;
+
+    tap_ok(outdir_lock("run", "train", &first, &n_old, &err) == 0 && n_old == 0,
+           "a run makes its directory and locks it: %s", err.what);
+    tap_ok(outdir_lock("run", "train", &second, &n_old, &err) < 0 &&
+               err.status == EX_CANTCREAT &&
+               strstr(err.what, "another train") && n_old == SIZE_MAX,
+           "one at a time, and nothing of it is the second's: %s", err.what);
+    outdir_unmake("run", n_old);
+    tap_ok(access("run", F_OK) == 0, "which leaves it there");
+    close(first);
+    close(second);
+    rmdir("run");
+}
+
 int
 main(void)
 {
@@ -396,6 +418,7 @@ main(void)
                outdir_make("f/g/h", &n_old, &err) < 0 &&
                err.status == EX_CANTCREAT && unlink("f") == 0,
            "not below a file: %s", err.what);
+    test_lock();
     if (chdir("/") < 0 || rmdir(dir) < 0)
         return 1;
     return tap_done();
