@@ -1,6 +1,7 @@
 # tensorutils: GNU make, one file, no configure.
-#   make deps       install what is missing       make            build/TOOL for every tool
-#   make demo       the main job, explained       make check      unit tests, bats, man pages (T=TOOL: one tool's)
+#   make deps       install what the build needs  make            build/TOOL for every tool
+#   make deps-check install what tests need, too  make check      unit tests, bats, man pages (T=TOOL: one tool's)
+#   make demo       the main job, explained
 #   make V=1 ...    every command, not a line for each tool
 #   make lint       format, layers, names, sizes  make bench      a table of measurements (PEERS=1: others' too)
 #   make lib        libtensorutils.so and .a, as make does, too
@@ -110,9 +111,9 @@ without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(foreach l,$(LACKING),
 # decides its flags; build/isa.mk has these, and the ISAS that this compiler and
 # this assembler know.
 # Before that and all else, make deps: what was missing may be what asking needs.
-ifneq ($(filter deps,$(MAKECMDGOALS)),)
+ifneq ($(filter deps deps-check,$(MAKECMDGOALS)),)
 ifeq ($(findstring n,$(firstword -$(MAKEFLAGS)))$(MAKE_RESTARTS),)
-$(if $(shell CC='$(CC)' CPPFLAGS='$(CPPFLAGS)' LDFLAGS='$(LDFLAGS)' sh scripts/deps.sh >&2 || echo no),$(error deps has failed))
+$(if $(shell CC='$(CC)' CPPFLAGS='$(CPPFLAGS)' LDFLAGS='$(LDFLAGS)' sh scripts/deps.sh $(filter deps-check,$(MAKECMDGOALS)) >&2 || echo no),$(error deps has failed))
 endif
 endif
 -include $(B)/isa.mk
@@ -215,7 +216,7 @@ $(B)/libtensorutils.a: $(LIB_OBJS) $(LIBRARIES)
 	$(built)
 
 # Done above, before any other goal.
-deps:
+deps deps-check:
 	@:
 
 fmt:

@@ -59,6 +59,13 @@ if [ "${1-}" = -1 ]; then
     exit 0
 fi
 
+lacks=
+command -v bats >/dev/null || lacks=' bats'
+"${PYTHON:-python3}" -c 'import numpy' 2>/dev/null || lacks="$lacks numpy"
+if [ -n "$lacks" ]; then
+    echo "check: the tests need$lacks: make deps-check installs it, or says how" >&2
+    exit 1
+fi
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 units='' bats='' pages=''

@@ -1,8 +1,9 @@
 #!/bin/sh
 # shellcheck disable=SC2086,SC2317  # flags are words; have() calls functions
-# Installs what building and testing need, where it may (apt as root);
-# elsewhere prints the one line to type, and fails.  Silent and quick when
-# nothing is missing to $CC, $CPPFLAGS and $LDFLAGS.
+# deps.sh [deps-check]: installs what the build needs, with deps-check what the
+# tests need, too, where it may (apt as root); elsewhere prints the one line to
+# type, and fails.  Silent and quick when nothing is missing to $CC, $CPPFLAGS
+# and $LDFLAGS.
 missing=
 have() { # have NAME COMMAND...: notes NAME when COMMAND fails
     name=$1
@@ -27,14 +28,24 @@ have libcrypto compiles openssl/evp.h -lcrypto
 have pcre2 compiles features.h -lpcre2-8
 have utf8proc compiles utf8proc.h -lutf8proc
 have zlib compiles zlib.h -lz
-have bats command -v bats
-have mandoc command -v mandoc
-have numpy numpy
-have shellcheck command -v shellcheck
-have clang-format command -v clang-format
+
+apt='gcc libc6-dev make libjansson-dev libxxhash-dev libssl-dev libpcre2-dev libutf8proc-dev zlib1g-dev'
+dnf='gcc make jansson-devel xxhash-devel openssl-devel pcre2-devel utf8proc-devel zlib-devel'
+conda='gcc make jansson xxhash openssl pcre2 libutf8proc zlib'
+spack='gcc gmake jansson xxhash openssl pcre2 utf8proc zlib'
+if [ "${1-}" = deps-check ]; then
+    apt="$apt bats mandoc python3-numpy shellcheck clang-format"
+    dnf="$dnf bats mandoc python3-numpy ShellCheck clang-tools-extra"
+    conda="$conda bats-core numpy shellcheck clang-format"
+    spack="$spack bats py-numpy shellcheck llvm"
+    have bats command -v bats
+    have mandoc command -v mandoc
+    have numpy numpy
+    have shellcheck command -v shellcheck
+    have clang-format command -v clang-format
+fi
 [ -n "$missing" ] || exit 0
 
-apt='gcc libc6-dev make libjansson-dev libxxhash-dev libssl-dev libpcre2-dev libutf8proc-dev zlib1g-dev bats mandoc python3-numpy shellcheck clang-format'
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "deps: installing, missing:$missing"
     export DEBIAN_FRONTEND=noninteractive
@@ -47,9 +58,10 @@ fi
 cat >&2 <<END
 deps: missing:$missing; one of these installs it:
   sudo apt-get install $apt
-  sudo dnf install gcc make jansson-devel xxhash-devel openssl-devel pcre2-devel utf8proc-devel zlib-devel bats mandoc python3-numpy ShellCheck clang-tools-extra
-  conda install -c conda-forge gcc make jansson xxhash openssl pcre2 libutf8proc zlib bats-core numpy shellcheck clang-format
-  spack install gcc gmake jansson xxhash openssl pcre2 utf8proc zlib bats py-numpy shellcheck llvm
-Neither conda-forge nor spack has mandoc: without it, make check leaves the pages.
+  sudo dnf install $dnf
+  conda install -c conda-forge $conda
+  spack install $spack
 END
+[ "${1-}" != deps-check ] ||
+    echo 'Neither conda-forge nor spack has mandoc: without it, make check leaves the pages.' >&2
 exit 1

@@ -13,9 +13,21 @@ commands() {
 @test "deps: says nothing and installs nothing when nothing is missing" {
     commands apt-get cc bats mandoc shellcheck clang-format python3
     echo "touch '$PWD/called'" >>bin/apt-get
-    CC=cc PATH="$PWD/bin:$PATH" run -0 sh "$ROOT/scripts/deps.sh"
+    CC=cc PATH="$PWD/bin:$PATH" run -0 sh "$ROOT/scripts/deps.sh" deps-check
     [ -z "$output" ]
     [ ! -e called ]
+}
+
+@test "deps: the build needs none of the tests' commands, which deps-check and make check name" {
+    commands cc make
+    ln -s "$(command -v id)" "$(command -v cat)" bin
+    sh=$(command -v sh)
+    CC=cc PATH=$PWD/bin run -0 "$sh" "$ROOT/scripts/deps.sh"
+    [ -z "$output" ]
+    CC=cc PATH=$PWD/bin run -1 "$sh" "$ROOT/scripts/deps.sh" deps-check
+    [[ ${lines[0]} == "deps: missing: bats mandoc "*"shellcheck clang-format; one of these installs it:" ]]
+    PATH=$PWD/bin PYTHON=no run -1 "$sh" "$ROOT/scripts/check.sh" test/a.bats
+    [ "$output" = "check: the tests need bats numpy: make deps-check installs it, or says how" ]
 }
 
 @test "deps: without root names what is missing, one line per installer, fails" {
@@ -28,6 +40,9 @@ commands() {
         'spack install '; do
         [ "$(grep -c "^  $how" <<<"$stderr")" -eq 1 ]
     done
+    [[ $stderr != *bats* ]]
+    run -1 --separate-stderr as_user env CC=/nonexistent sh deps.sh deps-check
+    [ "$(grep -c '^  .* bats' <<<"$stderr")" -eq 4 ]
 }
 
 @test "make: the directory's name, whatever characters it has, is not run" {
