@@ -270,3 +270,26 @@ EOF
     run -65 --separate-stderr sae-train eval -q -s sae0 none
     [ "$stderr" = "sae-train: none: has no rows" ]
 }
+
+@test "sae-train: padding of a dump, --input-at and standard input go together or say why not" {
+    py -c 'from saev_dump import *; padded("d", d=32, n_imgs=7)
+a = np.fromfile("d/acts000000.bin", "<f4").reshape(4, 2, 6, 32)
+np.save("x.npy", a[:2])
+a[3, 1, 2] = np.nan
+os.mkdir("bad")
+for f in "metadata.json", "acts000001.bin": os.link("d/" + f, "bad/" + f)
+a.tofile("bad/acts000000.bin")'
+    # rows are numbered as in the file, wherever the input begins
+    for n in 0 5 50; do
+        run -65 --separate-stderr sae-train -q -o at$n --latents 64 -k 8 --batch 8 --input-at $n bad
+        [ "$stderr" = "sae-train: bad/acts000000.bin: row $(((3 * 2 + 1) * 6 + 2)) has NaN or Inf (--skip-bad leaves such out)" ]
+    done
+    # how many arrays come before the documents is not known in time
+    by=(-q --latents 64 -k 8 --batch 8 --warmup 1 --layers layers.3,layers.7)
+    run -2 --separate-stderr sae-train -o by "${by[@]}" - d < <(cat x.npy x.npy)
+    [ "${stderr_lines[0]}" = "sae-train: d/acts000000.bin: has padding: standard input or a pipe by layers has to come after it" ]
+    [ ! -e by ]
+    cat x.npy x.npy | sae-train -o by "${by[@]}" -n 4 d -
+    sae-train -o files "${by[@]}" -n 4 d x.npy x.npy
+    cmp by/layers.7/sae.safetensors files/layers.7/sae.safetensors
+}

@@ -82,6 +82,12 @@ check_sources(struct row_stream *in, const struct row_options *o,
                            "layers and %zu tokens)",
                            s->path, (unsigned long long)s->n_rows,
                            plural(s->n_rows), o->n_layers, in->tokens);
+        /* how many blocks are before it is not known */
+        if (o->n_layers && s->view && in->is_stream)
+            return err_set(err, TU_USAGE,
+                           "%s: has padding: standard input or a pipe by "
+                           "layers has to come after it",
+                           s->path);
         in->is_stream |= !s->is_file;
         if (s->n_rows == UNKNOWN || all == UNKNOWN)
             all = UNKNOWN;
@@ -311,7 +317,7 @@ source_of(const struct row_stream *in, uint64_t *row)
             break;
         *row -= n;
     }
-    *row += i == 0 ? in->first : 0;
+    *row += i == 0 && !in->sources[i].view ? in->first : 0;
     return &in->sources[i];
 }
 
