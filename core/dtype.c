@@ -104,8 +104,7 @@ f32_to_f16(float f)
 double
 dtype_get(enum dtype dtype, const void *data, size_t i)
 {
-    const uint8_t *p =
-        (const uint8_t *)data + i * (dtype_table[dtype].bits / 8);
+    const uint8_t *p = (const uint8_t *)data + i * dtype_size(dtype);
 
     switch (dtype) {
     case DT_BOOL:
@@ -159,7 +158,7 @@ dtype_finite(const void *elements, enum dtype dtype, size_t n)
                                                  : 0x7f807f807f807f80;
     const uint64_t ones = exponents & ~(exponents << 1);
     const uint64_t carries = exponents << 1 & ~exponents;
-    size_t nbytes = n * (dtype_table[dtype].bits / 8), i = 0;
+    size_t nbytes = n * dtype_size(dtype), i = 0;
     uint64_t bad = 0;
 
     for (; i + 8 <= nbytes; i += 8)

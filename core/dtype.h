@@ -59,7 +59,6 @@ extern const struct dtype_info dtype_table[DT_COUNT];
  *   core/kernel/scalar.h    weight()
  *   core/kernel/simd.h      vf_weights(), vf_weights_n()
  *   core/kernel/lanes8.h    v8_weights(), v8_weights_n() of AVX-512
- *   core/model/table.c      sizes of a number, 4 or 2 bytes
  *   callers of this         kvc-convert, lut-apply, moe-sft, moe_weights.c
  * The refusal in core/format/stwant.c and the pages name the types, and
  * test/unit/stwant.c and test/ref/tiny_models.py expect F64 to be refused.
@@ -74,6 +73,13 @@ int dtype_parse(const char *name, size_t nbytes);
  * bits or is not a whole number of bytes.
  */
 bool dtype_nbytes(enum dtype dtype, uint64_t n, uint64_t *nbytes);
+
+/* dtype_size() is the bytes of an element of a type of whole bytes. */
+static inline size_t
+dtype_size(enum dtype dtype)
+{
+    return dtype_table[dtype].bits / 8;
+}
 
 /*
  * dtype_get() reads element i of a little-endian array of a type of whole

@@ -71,8 +71,7 @@ read_more(struct docs *d, void *to, size_t nbytes, struct err *err)
         if (n == 0)
             return err_set(
                 err, EX_DATAERR, "%s: the file ends after %zu of %zu element%s",
-                d->where.s,
-                (size_t)d->i + done / (dtype_table[d->dtype].bits / 8),
+                d->where.s, (size_t)d->i + done / dtype_size(d->dtype),
                 (size_t)d->length, plural(d->length));
         done += (size_t)n;
     }
@@ -104,7 +103,7 @@ integer(enum dtype dtype, const uint8_t *p)
 static int
 next_piece(struct docs *d, struct ids *ids, bool *last, struct err *err)
 {
-    size_t size = dtype_table[d->dtype].bits / 8;
+    size_t size = dtype_size(d->dtype);
     uint64_t left = d->length - d->i;
     size_t n = left < PIECE ? (size_t)left : PIECE;
     uint8_t *bytes = xmalloc(n * size + 1);

@@ -166,7 +166,7 @@ back(const struct convert_cmd *cmd, struct err *err)
     }
     if (rc == 0)
         rc = stw_open(w, cmd->output, cmd->out_flags, err);
-    item = dtype_table[k.dtype].bits / 8;
+    item = dtype_size(k.dtype);
     for (size_t i = 0; i < k.n_blocks && rc == 0; i++) {
         const struct kvc_block *b = &k.blocks[i];
 

@@ -181,7 +181,7 @@ static int
 put_numbers(struct plan *p, const struct source_tensor *t, size_t *n_bad,
             struct err *err)
 {
-    size_t item = dtype_table[p->dtype].bits / 8;
+    size_t item = dtype_size(p->dtype);
     /* NaN and infinities have ones in all bits of the exponent */
     uint32_t ones = p->dtype == DT_F32    ? 0x7f800000
                     : p->dtype == DT_BF16 ? 0x7f80
@@ -249,7 +249,7 @@ plan_tensor(struct plan *p, const struct source_tensor *t)
 
     if (t->pth)
         pth_want(t->pth);
-    if (!size_mul(t->n_elements, dtype_table[p->dtype].bits / 8, &nbytes) ||
+    if (!size_mul(t->n_elements, dtype_size(p->dtype), &nbytes) ||
         !size_add(p->nbytes, nbytes, &p->nbytes))
         p->nbytes = SIZE_MAX;
 }

@@ -295,7 +295,7 @@ int
 source_read(struct weight_source *src, const struct source_tensor *t,
             size_t first, size_t n, void *to, struct err *err)
 {
-    size_t item = dtype_table[t->dtype].bits / 8;
+    size_t item = dtype_size(t->dtype);
 
     if (t->data) {
         memcpy(to, t->data + first * item, n * item);

@@ -155,7 +155,7 @@ static int
 put_head(const struct apply_run *run, struct err *err)
 {
     const struct row_input *in = &run->input;
-    size_t size = dtype_table[run->cmd->dtype].bits / 8, nbytes;
+    size_t size = dtype_size(run->cmd->dtype), nbytes;
     uint64_t shape[NPY_MAX_DIMS];
     struct str head = { 0 };
     int rc = 0;
@@ -185,7 +185,7 @@ apply_main(struct apply_run *run, struct err *err)
 {
     const struct table *t = &run->table;
     enum dtype dtype = run->cmd->dtype;
-    size_t out = t->out, size = dtype_table[dtype].bits / 8;
+    size_t out = t->out, size = dtype_size(dtype);
     struct progress progress = { .what = "apply",
                                  .unit = "row",
                                  .total = run->input.n_rows,

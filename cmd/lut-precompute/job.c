@@ -203,8 +203,7 @@ job_nbytes(const struct layer_job *job)
 
     for (size_t i = 0; i < n_tensors(job); i++)
         n += n_numbers(job, i);
-    return n * (dtype_table[job->cmd->dtype].bits / 8) +
-           n_thresholds(job) * sizeof(float) +
+    return n * dtype_size(job->cmd->dtype) + n_thresholds(job) * sizeof(float) +
            (job->cmd->screen ? job->sae->n * (job->target->in + 8) : 0);
 }
 

@@ -456,7 +456,7 @@ tiles_open(struct tiles *t, const struct layer_job *job, struct gemm *gemm,
                          .dtype = job->cmd->dtype,
                          .fold = sae->centered && !job->cmd->keep_centering,
                          .shadow_tensor = shadow,
-                         .item = dtype_table[job->cmd->dtype].bits / 8,
+                         .item = dtype_size(job->cmd->dtype),
                          .width = larger(in, out),
                          .ld = gemm_ld_bf16(in) };
     t->split = job->cmd->bf16 && t->dtype != DT_F32 && cpu_isa() == ISA_AMX;

@@ -411,7 +411,7 @@ adapter_put(const struct expert_adapter *a, struct stw *w, int tensor,
             enum moe_lora_matrix m, int64_t expert, struct err *err)
 {
     enum dtype dtype = adapter_dtype(a);
-    size_t n = adapter_size(a, m), nbytes = n * dtype_table[dtype].bits / 8;
+    size_t n = adapter_size(a, m), nbytes = n * dtype_size(dtype);
     size_t first = expert < 0 ? 0 : (size_t)expert;
     size_t end = expert < 0 ? a->n_experts : first + 1, at = 0;
     float *f32 = mem_try(n, sizeof(*f32), moe_lora_names[m], err);

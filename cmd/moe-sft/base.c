@@ -146,8 +146,7 @@ bind(struct base *base, enum base_matrix m, size_t n, size_t k, struct err *err)
         }
         to[e] = (struct gemm_matrix){
             .data = (const char *)st_data(t->st, t->t) +
-                    (base->stacked ? e : 0) * n * k *
-                        (dtype_table[t->t->dtype].bits / 8),
+                    (base->stacked ? e : 0) * n * k * dtype_size(t->t->dtype),
             .dtype = t->t->dtype,
             .n = n,
             .k = k,
@@ -378,7 +377,7 @@ base_nbytes(const struct base *base)
     for (size_t i = 0; i < BASE_N * base->n_experts; i++) {
         const struct gemm_matrix *m = base->matrices + i;
 
-        nbytes += m->n * m->k * (dtype_table[m->dtype].bits / 8);
+        nbytes += m->n * m->k * dtype_size(m->dtype);
         if (m->dtype == DT_I8)
             nbytes += m->n * sizeof(float);
     }
@@ -426,7 +425,7 @@ static void
 check_rows(void *ctx, size_t begin, size_t end)
 {
     struct finite_check *c = ctx;
-    size_t item = dtype_table[c->w->dtype].bits / 8;
+    size_t item = dtype_size(c->w->dtype);
     uint16_t half[256];
     float f[256];
 
@@ -498,7 +497,7 @@ base_digest(const struct base *base, struct hash *hash)
 
         put_le64(sizes + 24, m->dtype);
         hash_add(hash, sizes, sizeof(sizes));
-        hash_add(hash, m->data, m->n * m->k * (dtype_table[m->dtype].bits / 8));
+        hash_add(hash, m->data, m->n * m->k * dtype_size(m->dtype));
     }
     for (size_t m = 0; m < BASE_N; m++) {
         size_t e = base->n_experts;

@@ -122,8 +122,7 @@ digest_array(const struct array *a, struct hash *hash)
     put_le64(sizes + 8, a->cols);
     put_le64(sizes + 16, a->dtype);
     hash_add(hash, sizes, sizeof(sizes));
-    hash_add(hash, a->data,
-             a->rows * a->cols * (dtype_table[a->dtype].bits / 8));
+    hash_add(hash, a->data, a->rows * a->cols * dtype_size(a->dtype));
 }
 
 int
@@ -177,7 +176,7 @@ index_of(struct data *d, uint64_t i)
 static void
 array_rows(float *to, const struct array *a, size_t first, size_t n)
 {
-    size_t row = a->cols * (dtype_table[a->dtype].bits / 8);
+    size_t row = a->cols * dtype_size(a->dtype);
 
     cvt_to_f32(to, a->data + first * row, a->dtype, n * a->cols);
 }

@@ -50,7 +50,7 @@ put_merged(struct merge *g, struct stw *w, int tensor, struct item it,
             base->matrices + it.m * base->n_experts + e;
         const struct expert_adapter *a = &it.of->adapter;
         double scale = (double)a->alpha / (double)a->rank;
-        size_t nbytes = x->n * x->k * (dtype_table[x->dtype].bits / 8);
+        size_t nbytes = x->n * x->k * dtype_size(x->dtype);
 
         if (base_check_matrix(base, it.m, e, false, g->par, err) < 0)
             return -1;

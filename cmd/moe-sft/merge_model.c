@@ -70,7 +70,7 @@ put_layer(void *ctx, struct stw *w, int tensor, const struct st_tensor *t,
         .data = l->w, .dtype = l->dtype, .n = l->out, .k = l->in, .ld = l->in
     };
     n = l->out * l->in;
-    nbytes = n * (dtype_table[l->dtype].bits / 8);
+    nbytes = n * dtype_size(l->dtype);
     cvt_to_f32(g->work.a, lora->a.w, lora->a.dtype, rank * l->in);
     cvt_to_f32(g->work.b, lora->b.w, lora->b.dtype, l->out * rank);
     if (!merge_matrix(&g->work, &matrix, rank, (double)lora->scale))

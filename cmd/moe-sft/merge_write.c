@@ -59,7 +59,7 @@ merge_rows(void *ctx, size_t begin, size_t end, int thread)
     const struct job *j = ctx;
     const struct merge_work *g = j->g;
     size_t rank = j->rank, k = j->w->k;
-    size_t item = dtype_table[j->w->dtype].bits / 8;
+    size_t item = dtype_size(j->w->dtype);
     double *sums = g->sums + (size_t)thread * g->longest;
     float *row = g->rounded + (size_t)thread * g->longest;
 

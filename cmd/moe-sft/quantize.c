@@ -40,7 +40,7 @@ put_matrix(struct quantize *z, enum base_matrix m, size_t expert,
 {
     const struct gemm_matrix *w =
         z->base.matrices + m * z->base.n_experts + expert;
-    size_t item = dtype_table[w->dtype].bits / 8, k = w->k;
+    size_t item = dtype_size(w->dtype), k = w->k;
     size_t ld = gemm_ld_int8(k);
     double sum = 0, size = 0, max = 0, relative; /* of |w - q s|, of |w| */
 

@@ -85,7 +85,7 @@ int
 grads_open(struct moe_grads *g, const struct moe_config *c, size_t qlen,
            struct err *err)
 {
-    size_t item = dtype_table[g->lora_dtype].bits / 8;
+    size_t item = dtype_size(g->lora_dtype);
 
     g->input = mem_try(qlen + 1, c->hidden * 2, "gradients", err);
     g->weights = mem_try(qlen + 1, c->top_k * 4, "gradients", err);
@@ -102,7 +102,7 @@ grads_open(struct moe_grads *g, const struct moe_config *c, size_t qlen,
 void
 grads_close(struct moe_grads *g, const struct moe_config *c)
 {
-    size_t item = dtype_table[g->lora_dtype].bits / 8;
+    size_t item = dtype_size(g->lora_dtype);
 
     free(g->input);
     free(g->weights);

@@ -34,7 +34,7 @@ write_tensors(struct stw *w, const struct output_tensor *tensors, size_t n,
         return -1;
     for (size_t i = 0; i < n; i++) {
         const struct output_tensor *t = &tensors[i];
-        size_t item = dtype_table[t->dtype].bits / 8, n_numbers = 1;
+        size_t item = dtype_size(t->dtype), n_numbers = 1;
         int rc;
 
         for (size_t d = 0; d < t->n_dims; d++)

@@ -17,7 +17,7 @@
 size_t
 source_item(const struct source *s)
 {
-    return dtype_table[s->dtype].bits / 8;
+    return dtype_size(s->dtype);
 }
 
 static struct source *

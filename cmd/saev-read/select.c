@@ -195,7 +195,7 @@ parse_word(const struct row_list *l, const char *word, struct index_range *r,
 static int
 next_npy(struct row_list *l, struct index_range *r, struct err *err)
 {
-    unsigned size = dtype_table[l->npy.dtype].bits / 8;
+    unsigned size = (unsigned)dtype_size(l->npy.dtype);
     unsigned char bytes[8];
     char text[24];
     unsigned bits = 8 * size;

@@ -235,7 +235,7 @@ cat_tensor(struct inspect_cmd *cmd, struct stdir *dir,
 
     if (slice_parse(&s, cmd->slice, g.v.n_dims, g.v.shape, err) < 0)
         goto out;
-    g.size = dtype_table[g.v.dtype].bits / 8;
+    g.size = dtype_size(g.v.dtype);
     g.shape = xcalloc(s.n_dims, sizeof(*g.shape));
     for (size_t k = 0; k < s.n_dims; k++)
         if (s.axis[k].keep)

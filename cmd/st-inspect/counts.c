@@ -28,7 +28,7 @@ count_pieces(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct stats_job *j = ctx;
     struct thread_scratch *t = &j->scratch->threads[thread];
-    size_t size = dtype_table[j->v.dtype].bits / 8;
+    size_t size = dtype_size(j->v.dtype);
     size_t per_piece = PIECE_NBYTES / size;
     uint32_t *t0 = t->tables, *t1 = t0 + COUNT_KEYS;
     uint32_t *t2 = t1 + COUNT_KEYS, *t3 = t2 + COUNT_KEYS;

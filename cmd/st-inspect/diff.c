@@ -95,9 +95,9 @@ do_chunks(void *ctx, size_t begin, size_t end, int thread)
         for (int k = 0; k < 2; k++)
             if (view_read(&c->v[k], t->raw[k], at, n, &t->err) < 0)
                 return;
-        p->other_bytes = dtype[0] != dtype[1] ||
-                         memcmp(t->raw[0], t->raw[1],
-                                n * (dtype_table[dtype[0]].bits / 8)) != 0;
+        p->other_bytes =
+            dtype[0] != dtype[1] ||
+            memcmp(t->raw[0], t->raw[1], n * dtype_size(dtype[0])) != 0;
         if (!c->measure)
             continue;
         for (int k = 0; k < 2; k++)

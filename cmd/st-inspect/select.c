@@ -206,7 +206,7 @@ int
 view_read(const struct view *v, void *buf, uint64_t first, size_t n,
           struct err *err)
 {
-    size_t size = dtype_table[v->dtype].bits / 8;
+    size_t size = dtype_size(v->dtype);
 
     return file_pread(v->fd, v->path, buf, n * size, v->offset + first * size,
                       err);

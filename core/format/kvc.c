@@ -109,7 +109,7 @@ static int
 read_blocks(struct kvc *k, struct err *err)
 {
     const struct kvc_header *h = &k->header;
-    size_t item = dtype_table[k->dtype].bits / 8, room = 0;
+    size_t item = dtype_size(k->dtype), room = 0;
 
     k->end = KVC_HEADER_BYTES;
     if (h->metadata_size > k->map.size - k->end)

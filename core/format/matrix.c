@@ -3,7 +3,7 @@
 size_t
 matrix_nbytes(const struct matrix *m)
 {
-    return m->rows * m->cols * (dtype_table[m->dtype].bits / 8);
+    return m->rows * m->cols * dtype_size(m->dtype);
 }
 
 double

@@ -214,7 +214,7 @@ rebuild_tensor(struct pickle *p, struct pth_value *args, int dtype)
         fits = size_mul(n, (size_t)shape[i], &n) &&
                size_mul((size_t)shape[i] - 1, (size_t)strides[i], &extent) &&
                size_add(last, extent, &last);
-    size = dtype_table[dtype].bits / 8;
+    size = dtype_size(dtype);
     if (!fits || !size_mul(n, size, &nbytes) || nbytes > INT64_MAX)
         return pickle_fail(p, "a tensor's shape and strides overflow 63 bits");
     stored = s->n * s->size / size;

@@ -382,7 +382,7 @@ pth_data(struct pth *pth, const struct pth_tensor *t, struct err *err)
     if (t->n_elements == 0)
         return "";
     data = storage_data(pth, t->storage, err);
-    return data ? data + t->offset * (dtype_table[t->dtype].bits / 8) : NULL;
+    return data ? data + t->offset * dtype_size(t->dtype) : NULL;
 }
 
 #define COPY_STEPS(bytes)                                   \
@@ -418,7 +418,7 @@ int
 pth_read(struct pth *pth, const struct pth_tensor *t, size_t first, size_t n,
          void *to_v, struct err *err)
 {
-    size_t size = dtype_table[t->dtype].bits / 8, at = t->offset;
+    size_t size = dtype_size(t->dtype), at = t->offset;
     size_t shape[PTH_MAX_DIMS], strides[PTH_MAX_DIMS], index[PTH_MAX_DIMS];
     size_t n_dims = 0, block = 1, skip;
     const uint8_t *data = n ? storage_data(pth, t->storage, err) : NULL;

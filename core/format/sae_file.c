@@ -53,7 +53,7 @@ set_elements(struct sae_file *f, uint64_t n_elements)
     struct sae_tensor *t = &f->tensors[f->n - 1];
 
     t->t.n_elements = n_elements;
-    t->t.nbytes = n_elements * (dtype_table[t->t.dtype].bits / 8);
+    t->t.nbytes = n_elements * dtype_size(t->t.dtype);
 }
 
 /* What an archive of 'size' bytes unpacks to. */

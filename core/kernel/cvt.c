@@ -45,7 +45,7 @@ cvt_from_f32(void *to, enum dtype dtype, const float *from, size_t n)
 void
 cvt_to_bf16(uint16_t *to, const void *from, enum dtype dtype, size_t n)
 {
-    size_t item = dtype_table[dtype].bits / 8;
+    size_t item = dtype_size(dtype);
     float piece[256];
 
     if (dtype == DT_BF16)

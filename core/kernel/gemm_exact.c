@@ -69,7 +69,7 @@ exact_chunk(const struct gemm_call *call, const struct gemm_job *job,
             .ldt = ldt,
             .w = s.block,
             .from = job->w.by_k ? NULL : element(&job->w, a->col, k0),
-            .ld = job->w.ld * (dtype_table[job->w.dtype].bits / 8),
+            .ld = job->w.ld * dtype_size(job->w.dtype),
             .w_dtype = job->w.dtype,
             .rows = a->n_cols,
             .x = x + k0,
@@ -91,7 +91,7 @@ exact_chunk(const struct gemm_call *call, const struct gemm_job *job,
 static size_t
 gemv_cols(const struct gemm_call *call, const struct gemm_job *job)
 {
-    size_t nbytes = job->w.k * (dtype_table[job->w.dtype].bits / 8) + 1;
+    size_t nbytes = job->w.k * dtype_size(job->w.dtype) + 1;
     size_t cols = GEMV_BYTES / nbytes / 16 * 16;
 
     (void)call;

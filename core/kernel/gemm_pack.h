@@ -35,7 +35,7 @@ element(const struct gemm_matrix *w, size_t r, size_t c)
 {
     size_t i = w->by_k ? c * w->ld + r : r * w->ld + c;
 
-    return (const char *)w->data + i * (dtype_table[w->dtype].bits / 8);
+    return (const char *)w->data + i * dtype_size(w->dtype);
 }
 
 /* pack_layout() is how a class's panels are stored. */

@@ -94,7 +94,7 @@ ahead_of(const struct gemm_call *call, const struct gemm_job *job,
             pack_find(job->panels, col, k, &comp),
             round_up(smaller(l.part, w->k - k0), l.unit) * l.size
         };
-    if (w->by_k || dtype_table[w->dtype].bits / 8 != l.size)
+    if (w->by_k || dtype_size(w->dtype) != l.size)
         return (struct gemm_ahead){ 0 };
     return (struct gemm_ahead){ element(w, col, k), w->ld * l.size };
 }

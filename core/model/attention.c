@@ -145,7 +145,7 @@ exact_block(const struct attention *a, struct tile *t, size_t b,
     }
     weighted_sum(&(struct weighted_sum){
         .y = t->sum + seen->first * d,
-        .w = values + seen->oldest * d * (dtype_table[kv->dtype].bits / 8),
+        .w = values + seen->oldest * d * dtype_size(kv->dtype),
         .p = t->score + seen->first * KV_BLOCK + seen->oldest,
         .ldy = d,
         .ldw = d,

@@ -33,7 +33,7 @@ embed(void *ctx, size_t begin, size_t end)
     const struct chunk *chunk = s->chunk;
     const struct model *m = s->e->model;
     const struct linear *w = &m->embed;
-    size_t row = w->in * dtype_table[w->dtype].bits / 8;
+    size_t row = w->in * dtype_size(w->dtype);
     size_t half = (size_t)m->config.head_dim / 2;
 
     for (size_t i = begin; i < end; i++) {

@@ -11,7 +11,7 @@
 static size_t
 item_nbytes(const struct kv *kv)
 {
-    return dtype_table[kv->dtype].bits / 8;
+    return dtype_size(kv->dtype);
 }
 
 /* A head's keys, or values, of a block. */

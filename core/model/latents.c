@@ -283,7 +283,7 @@ latents_add(const struct latents_work *w, size_t i, float *y, const void *from,
 {
     const struct sparse_sum sum = {
         .y = y,
-        .w = (const char *)from + c * (dtype == DT_F32 ? 4 : 2),
+        .w = (const char *)from + c * dtype_size(dtype),
         .idx = w->idx + i * w->ld,
         .v = w->v + i * w->ld,
         .ldw = ld,

@@ -114,7 +114,7 @@ check_base(struct model *m, const struct stdir_tensor *t, struct err *err)
     rc = to ? linear_file_bind(&base, t, to->out, to->in, NULL, err) : -1;
     n = to ? to->out * to->in : 0;
     if (rc == 0 && base.dtype == to->dtype)
-        same = !memcmp(base.w, to->w, n * dtype_table[to->dtype].bits / 8);
+        same = !memcmp(base.w, to->w, n * dtype_size(to->dtype));
     else if (rc == 0)
         for (size_t i = 0; i < n && same; i++)
             same = dtype_get(base.dtype, base.w, i) ==
@@ -236,7 +236,7 @@ lora_not_finite(const struct model *m)
         for (size_t i = 0; i < a->file.dir.n_tensors; i++) {
             const struct stdir_tensor *t = &a->file.dir.tensors[i];
             const void *data = st_data(t->st, t->t);
-            size_t n = t->t->nbytes * 8 / dtype_table[t->t->dtype].bits;
+            size_t n = t->t->nbytes / dtype_size(t->t->dtype);
 
             for (size_t k = 0; k < n; k++)
                 if (!isfinite(dtype_get(t->t->dtype, data, k)))

@@ -21,7 +21,7 @@ widen_rows(void *ctx, size_t begin, size_t end)
     const struct rows_task *t = ctx;
     const struct matrix *m = t->m;
     const char *data = m->data;
-    size_t size = dtype_table[m->dtype].bits / 8, row = t->first + begin;
+    size_t size = dtype_size(m->dtype), row = t->first + begin;
     float block[BLOCK][BLOCK];
 
     for (size_t i = begin; !m->by_col && i < end; i++)

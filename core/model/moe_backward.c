@@ -310,7 +310,7 @@ clear_idle(void *ctx, size_t begin, size_t end)
 {
     const struct backward *b = ctx;
     const struct moe *moe = b->moe;
-    size_t item = dtype_table[b->grads->lora_dtype].bits / 8;
+    size_t item = dtype_size(b->grads->lora_dtype);
 
     for (size_t i = begin; i < end; i++) {
         size_t e = i / MOE_N_LORA, n;

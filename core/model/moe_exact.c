@@ -323,7 +323,7 @@ static void
 load_layer(const struct projection *l, const struct gemm_matrix *w,
            const float *scale, const uint16_t *const lora[2], size_t r)
 {
-    size_t size = dtype_table[w->dtype].bits / 8;
+    size_t size = dtype_size(w->dtype);
     float *f = xcalloc(l->in, sizeof(*f));
 
     for (size_t a = 0; a < l->out; a++) {

@@ -121,7 +121,7 @@ moe_add_lora(const struct moe_tile *tile, size_t rank, const float *p,
 {
     const struct weighted_sum m = {
         .y = tile->t,
-        .w = (const char *)w + tile->col * (dtype_table[w_dtype].bits / 8),
+        .w = (const char *)w + tile->col * dtype_size(w_dtype),
         .p = p + tile->row * ldp,
         .ldy = tile->ld,
         .ldw = ldw,

@@ -16,7 +16,7 @@ slice(const struct moe *moe, const struct moe_part *part, enum moe_kind kind,
     bool down = kind % K_GATE_T == K_DOWN;
     size_t at = down ? part->first : part->first * w.ld;
 
-    w.data = (const char *)w.data + at * (dtype_table[w.dtype].bits / 8);
+    w.data = (const char *)w.data + at * dtype_size(w.dtype);
     w.by_k = kind >= K_GATE_T;
     w.n = down != w.by_k ? c->hidden : part->n;
     w.k = down != w.by_k ? part->n : c->hidden;
@@ -76,8 +76,7 @@ widen_rows(void *ctx, size_t begin, size_t end)
 
     for (size_t i = begin; i < end; i++)
         widen_row(q->f32 + i * w->k,
-                  (const char *)w->data +
-                      i * w->ld * (dtype_table[w->dtype].bits / 8),
+                  (const char *)w->data + i * w->ld * dtype_size(w->dtype),
                   w->dtype, w->k);
 }
 
@@ -93,7 +92,7 @@ widen_columns(void *ctx, size_t begin, size_t end)
     for (size_t c = 0; c < w->k; c++) {
         widen_row(row,
                   (const char *)w->data +
-                      (c * w->ld + begin) * (dtype_table[w->dtype].bits / 8),
+                      (c * w->ld + begin) * dtype_size(w->dtype),
                   w->dtype, n);
         for (size_t i = 0; i < n; i++)
             q->f32[(begin + i) * w->k + c] =

@@ -144,7 +144,7 @@ open_any(struct row_input *in, const char *path, int dtype, struct err *err)
     if (dtype >= 0) {
         in->is_raw = true;
         in->dtype = (enum dtype)dtype;
-        row = in->width * (dtype_table[dtype].bits / 8);
+        row = in->width * dtype_size(dtype);
         if (!is_regular(in->fd, &left))
             return 0;
         if (left % row != 0)
@@ -170,8 +170,7 @@ row_input_open(struct row_input *in, const char *path, int dtype, size_t width,
     in->width = width;
     if (open_any(in, path, dtype, err) < 0)
         return -1;
-    in->buf = mem_try(batch * width, dtype_table[in->dtype].bits / 8,
-                      "rows of x", err);
+    in->buf = mem_try(batch * width, dtype_size(in->dtype), "rows of x", err);
     return in->buf ? 0 : -1;
 }
 
@@ -206,7 +205,7 @@ more_rows(struct row_input *in, struct err *err)
 ssize_t
 row_input_rows(struct row_input *in, float *x, size_t n, struct err *err)
 {
-    size_t row = in->width * (dtype_table[in->dtype].bits / 8), rows;
+    size_t row = in->width * dtype_size(in->dtype), rows;
     ssize_t got;
 
     while (in->is_npy && in->n_read == in->n_rows) {

@@ -196,7 +196,7 @@ add_many(const struct sparse_sum *all)
     s.y = part;
     for (size_t c = 0; c < all->cols; c += s.cols) {
         s.cols = all->cols - c < PART_COLS ? all->cols - c : PART_COLS;
-        s.w = (const char *)all->w + c * (s.w_dtype == DT_F32 ? 4 : 2);
+        s.w = (const char *)all->w + c * dtype_size(s.w_dtype);
         for (size_t i = 0; i < all->n; i += s.n) {
             s.n = all->n - i < TABLE_TERMS ? all->n - i : TABLE_TERMS;
             s.idx = all->idx + i;

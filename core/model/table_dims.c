@@ -105,8 +105,7 @@ table_pack_dims(struct table *t, const struct table_fix *fix, struct err *err)
     for (size_t i = 1; i < n_parts; i++)
         if (parts[i].dtype != parts[0].dtype)
             t->panels_dtype = DT_F32;
-    t->panels_nbytes =
-        panels * TABLE_PANEL * m * (t->panels_dtype == DT_F32 ? 4 : 2);
+    t->panels_nbytes = panels * TABLE_PANEL * m * dtype_size(t->panels_dtype);
     t->panels =
         mem_big(t->panels_nbytes, 1, "the weights of compensated inputs", err);
     if (!t->panels)
@@ -149,7 +148,7 @@ add_panels(void *ctx, size_t begin, size_t end)
     const struct add *a = ctx;
     const struct table *t = a->t;
     size_t m = a->n_dims;
-    size_t row_nbytes = TABLE_PANEL * (t->panels_dtype == DT_F32 ? 4 : 2);
+    size_t row_nbytes = TABLE_PANEL * dtype_size(t->panels_dtype);
 
     for (size_t u = begin; u < end; u++) {
         size_t c = u * TABLE_PANEL, cols = smaller(t->out - c, TABLE_PANEL);

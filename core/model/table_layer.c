@@ -71,7 +71,7 @@ table_close(struct table *t)
 {
     if (t->transposed)
         mem_big_free(t->transposed, t->in * t->out,
-                     t->weight_dtype == DT_F32 ? 4 : 2);
+                     dtype_size(t->weight_dtype));
     mem_big_free(t->panels, t->panels_nbytes, 1);
     free(t->bias);
     screen_close(t->screen);
@@ -101,8 +101,7 @@ compare_sample(const struct table *t)
 
     for (size_t i = 0; i < t->n_parts; i++)
         lut_sample(hash, t->part[i].w,
-                   t->part[i].out * t->in *
-                       (dtype_table[t->part[i].dtype].bits / 8));
+                   t->part[i].out * t->in * dtype_size(t->part[i].dtype));
     hash_hex(hash, hex);
     hash_free(hash);
     if (made_of && strcmp(made_of, hex) != 0)
@@ -172,7 +171,7 @@ int
 table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
 {
     enum dtype dtype = t->part[0].dtype;
-    size_t size = dtype == DT_F32 ? 4 : 2, col = 0;
+    size_t size = dtype_size(dtype), col = 0;
     bool few = fix->how == FIX_TOP && fix->top <= t->in / FEW_DIMS;
 
     for (size_t i = 0; i < t->n_parts; i++)
@@ -238,7 +237,7 @@ table_norms(float *norms, const struct table *t)
     float *row = xmalloc(larger(t->in, t->out) * sizeof(*row));
 
     for (size_t d = 0; t->weight_t && d < t->in; d++) {
-        size_t nbytes = t->out * (t->weight_dtype == DT_F32 ? 4 : 2);
+        size_t nbytes = t->out * dtype_size(t->weight_dtype);
 
         cvt_to_f32(row, (const char *)t->weight_t + d * nbytes, t->weight_dtype,
                    t->out);
@@ -247,7 +246,7 @@ table_norms(float *norms, const struct table *t)
     }
     for (size_t p = 0; !t->weight_t && p < t->n_parts; p++) {
         const struct table_part *part = &t->part[p];
-        size_t nbytes = t->in * (part->dtype == DT_F32 ? 4 : 2);
+        size_t nbytes = t->in * dtype_size(part->dtype);
 
         for (size_t r = 0; r < part->out; r++) {
             cvt_to_f32(row, (const char *)part->w + r * nbytes, part->dtype,

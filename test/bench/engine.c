@@ -88,7 +88,7 @@ kv_nbytes(const struct session *s)
     const struct kv *kv = &s->kv;
 
     return 2 * kv->n_layers * kv->n_heads * kv->head_dim * s->n_cached *
-           dtype_table[kv->dtype].bits / 8;
+           dtype_size(kv->dtype);
 }
 
 /* Tokens one by one after n, a probe after each, so that neighbours cost both:

@@ -53,7 +53,7 @@ enum { N_RUNS = sizeof(runs) / sizeof(runs[0]) };
 static int
 put_noise(struct stw *w, int tensor, enum dtype dtype, size_t n)
 {
-    size_t size = dtype_table[dtype].bits / 8;
+    size_t size = dtype_size(dtype);
     char *buf = malloc(n * size);
     struct err err;
     int rc;

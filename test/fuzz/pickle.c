@@ -15,7 +15,7 @@ __extension__ typedef unsigned __int128 uint128;
 static void
 check_tensor(const struct pth_tensor *t)
 {
-    size_t size = dtype_table[t->dtype].bits / 8;
+    size_t size = dtype_size(t->dtype);
     uint128 n = 1, last = t->offset;
 
     MUST(t->n_dims <= PTH_MAX_DIMS);

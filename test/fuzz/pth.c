@@ -18,7 +18,7 @@
 static void
 read_window(struct pth *pth, const struct pth_tensor *t, size_t first, size_t n)
 {
-    size_t size = dtype_table[t->dtype].bits / 8;
+    size_t size = dtype_size(t->dtype);
     uint8_t *all = malloc(n * size), one[8];
     struct err err = { 0 };
 

@@ -89,7 +89,7 @@ main(void)
     test_odd("F16", to_f16, f16_to_f32, 0x7c00);
     for (size_t i = 0; i < sizeof(elements) / sizeof(*elements); i++) {
         const struct element *e = &elements[i];
-        size_t size = dtype_table[e->dtype].bits / 8;
+        size_t size = dtype_size(e->dtype);
         unsigned char data[16];
 
         memset(data, 0xff, sizeof(data));

@@ -229,7 +229,7 @@ poison(struct session *s)
     size_t n = kv->n_layers * 2 * kv->n_heads * KV_BLOCK * kv->head_dim;
 
     for (size_t i = 0; i < kv->n_blocks; i++)
-        memset(kv->blocks[i], 0xff, n * dtype_table[kv->dtype].bits / 8);
+        memset(kv->blocks[i], 0xff, n * dtype_size(kv->dtype));
 }
 
 /* How many texts have other logits together than alone? */

@@ -71,7 +71,7 @@ struct data {
 static size_t
 size_of(enum dtype dtype)
 {
-    return dtype_table[dtype].bits / 8;
+    return dtype_size(dtype);
 }
 
 static void

@@ -201,8 +201,7 @@ write_file(const char *odd, uint64_t odd_rows, enum dtype odd_dtype)
         if (shape[0] == 0)
             continue;
         stw_add(w, tensors[i].name, dtype, shape[1] ? 2 : 1, shape, &err);
-        nbytes[n++] =
-            shape[0] * (shape[1] ? shape[1] : 1) * dtype_table[dtype].bits / 8;
+        nbytes[n++] = shape[0] * (shape[1] ? shape[1] : 1) * dtype_size(dtype);
     }
     if (stw_open(w, "d/a", OUT_FORCE | OUT_NO_SYNC, &err) == 0) {
         for (int i = 0; i < n; i++)

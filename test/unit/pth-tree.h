@@ -27,7 +27,7 @@ static void tree_describe(struct str *out, struct pth *pth,
 static void
 describe_tensor(struct str *out, struct pth *pth, const struct pth_tensor *t)
 {
-    size_t size = dtype_table[t->dtype].bits / 8;
+    size_t size = dtype_size(t->dtype);
     uint8_t *data = xmalloc(t->n_elements * size);
     struct err err = { 0 };
 

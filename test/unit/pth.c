@@ -187,7 +187,7 @@ test_parts(const char *name)
     items = pth_items(pth.root, &n_items);
     for (size_t k = 1; k < n_items; k += 2) { /* of a dict */
         const struct pth_tensor *t = items[k]->u.tensor;
-        size_t size = dtype_table[t->dtype].bits / 8;
+        size_t size = dtype_size(t->dtype);
         uint8_t all[1024], part[1024];
 
         n_wrong += pth_read(&pth, t, 0, t->n_elements, all, &err) < 0;

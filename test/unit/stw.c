@@ -138,7 +138,7 @@ test_dtypes(void)
     for (size_t i = 0; i < st.n_tensors; i++) {
         const struct st_tensor *t = st.tensors + i;
         const uint8_t *p = st_data(&st, t);
-        size_t align = dtype_table[t->dtype].bits / 8;
+        size_t align = dtype_size(t->dtype);
 
         good += t->dtype == (enum dtype)(DT_COUNT - 1 - (int)i) &&
                 t->n_elements == 24 && p[0] == t->dtype + 1 &&

@@ -96,7 +96,7 @@ static void
 logits_back(struct lm_work *w, const struct linear *head, size_t n)
 {
     struct gemm *gemm = w->engine->gemm;
-    size_t vocab = head->out, item = dtype_table[head->dtype].bits / 8;
+    size_t vocab = head->out, item = dtype_size(head->dtype);
 
     for (size_t k = 0; k < vocab; k += LM_HEAD_PART) {
         struct linear part = *head;

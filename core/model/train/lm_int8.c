@@ -20,7 +20,7 @@ static void
 widen_rows(void *ctx, size_t begin, size_t end)
 {
     const struct widening *w = ctx;
-    size_t n = w->l->in, size = dtype_table[w->l->dtype].bits / 8;
+    size_t n = w->l->in, size = dtype_size(w->l->dtype);
 
     cvt_to_f32(w->to + begin * n,
                (const char *)w->l->w + (w->first + begin) * n * size,
