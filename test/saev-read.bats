@@ -46,6 +46,15 @@ print(s["n_rows"], max(abs(s["dims"][i]["mean"] - x[:, i].mean()) for i in range
     reads other padding.npy
 }
 
+@test "saev-read: padding is looked for in the shards of --imgs alone" {
+    py -c 'from saev_dump import *; padded("d")'
+    saev-read -q d --imgs 0-7 >want.npy
+    chmod 0 d/acts000002.bin
+    as_user ls d >/dev/null 2>&1 || skip "the test's directory is closed to others"
+    run -66 as_user saev-read -q d
+    cmp want.npy <(as_user saev-read -q d --imgs 0-7)
+}
+
 @test "saev-read: every view, layer and form of dump is numpy's indexing" {
     py - <<'END'
 import itertools, io, subprocess, numpy as np

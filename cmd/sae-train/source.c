@@ -86,7 +86,7 @@ add_dump(struct row_stream *in, const char *path, const struct row_options *o,
     for (size_t i = 0; i < o->n_hooks; i++)
         if (check_hook(&p->dir, o, i, err) < 0)
             return -1;
-    if (saev_data_open(&p->before, &p->dir, o->n_threads, err) < 0)
+    if (saev_data_open(&p->before, &p->dir, 0, SIZE_MAX, o->n_threads, err) < 0)
         return -1;
     if (p->before)
         saev_view_data(&p->view, p->before);

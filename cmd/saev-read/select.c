@@ -59,6 +59,7 @@ target_open(struct dump_target *t, const struct read_cmd *cmd, const char *path,
 {
     const struct saev *s = &t->dir.saev;
     struct index_range imgs = cmd->imgs;
+    bool all = imgs.first > imgs.last;
 
     *t = (struct dump_target){ 0 };
     if (saevdir_open(&t->dir, path, err) < 0)
@@ -67,13 +68,14 @@ target_open(struct dump_target *t, const struct read_cmd *cmd, const char *path,
         saev_view_open(&t->view, s, cmd->tokens, cmd->layer, err) < 0)
         goto bad;
     if (!cmd->padding && !cmd->rows && cmd->n_args == 1) {
-        if (saev_data_open(&t->before, &t->dir, cmd->n_threads, err) < 0)
+        if (saev_data_open(&t->before, &t->dir, all ? 0 : imgs.first,
+                           all ? SIZE_MAX : imgs.last, cmd->n_threads, err) < 0)
             goto bad;
         if (t->before)
             saev_view_data(&t->view, t->before);
     }
     t->n_rows = t->view.n_rows;
-    if (imgs.first > imgs.last)
+    if (all)
         return 0;
     if (imgs.last >= s->n_imgs) {
         err_set(err, EX_DATAERR, "%s: --imgs %zu-%zu, but the dump has %zu",

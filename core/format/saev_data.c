@@ -70,8 +70,8 @@ scan_images(void *ctx, size_t begin, size_t end)
 }
 
 int
-saev_data_open(size_t **before, const struct saevdir *dir, int n_threads,
-               struct err *err)
+saev_data_open(size_t **before, const struct saevdir *dir, size_t first,
+               size_t last, int n_threads, struct err *err)
 {
     const struct saev *s = &dir->saev;
     struct data_scan c = { .s = s, .err = err };
@@ -87,7 +87,12 @@ saev_data_open(size_t **before, const struct saevdir *dir, int n_threads,
         return -1;
     *before = mem_try(s->n_imgs + 1, sizeof(**before), "documents", err);
     for (size_t i = 0; *before && rc == 0 && i < s->n_shards; i++) {
-        c.n_tokens = *before + i * s->shard_imgs;
+        size_t n = saev_shard_imgs(s, i), begin = i * s->shard_imgs;
+
+        c.n_tokens = *before + begin;
+        memset(c.n_tokens, 0, n * sizeof(*c.n_tokens));
+        if (begin > last || begin + n <= first)
+            continue;
         saevdir_shard_path(dir, i, &path);
         c.path = path.s;
         c.fd = saevdir_shard(dir, i, err);
@@ -95,7 +100,7 @@ saev_data_open(size_t **before, const struct saevdir *dir, int n_threads,
             rc = -1;
             break;
         }
-        par_for(par, saev_shard_imgs(s, i), GRAIN, scan_images, &c);
+        par_for(par, n, GRAIN, scan_images, &c);
         close(c.fd);
         rc = atomic_load(&c.failed) ? -1 : 0;
     }
