@@ -26,23 +26,43 @@ struct step {
     struct chunk wanted; /* of these */
 };
 
+struct embedding {
+    const struct linear *w;
+    const int32_t *ids;
+    float *x;
+};
+
 static void
 embed(void *ctx, size_t begin, size_t end)
+{
+    const struct embedding *e = ctx;
+    size_t n = e->w->in, row = n * dtype_size(e->w->dtype);
+
+    for (size_t i = begin; i < end; i++)
+        cvt_to_f32(e->x + i * n,
+                   (const char *)e->w->w + (size_t)e->ids[i] * row, e->w->dtype,
+                   n);
+}
+
+void
+embed_ids(struct engine *e, const struct chunk *chunk, const int32_t *ids,
+          float *x)
+{
+    par_for(e->par, chunk->n_rows, 1, embed,
+            &(struct embedding){ &e->model->embed, ids, x });
+}
+
+static void
+set_positions(void *ctx, size_t begin, size_t end)
 {
     const struct step *s = ctx;
     const struct chunk *chunk = s->chunk;
     const struct model *m = s->e->model;
-    const struct linear *w = &m->embed;
-    size_t row = w->in * dtype_size(w->dtype);
     size_t half = (size_t)m->config.head_dim / 2;
 
-    for (size_t i = begin; i < end; i++) {
-        cvt_to_f32(s->a->x + i * w->in,
-                   (const char *)w->w + (size_t)chunk->rows[i].id * row,
-                   w->dtype, w->in);
+    for (size_t i = begin; i < end; i++)
         rope_table(chunk->cosines + i * half, chunk->sines + i * half,
                    &m->config.rope, m->inv_freq, half, chunk->rows[i].position);
-    }
 }
 
 /* Normalizes (qwen3) and rotates row i's heads. */
@@ -266,12 +286,11 @@ run_block(struct step *s)
 }
 
 void
-chunk_embed(struct engine *e, const struct chunk *chunk,
-            const struct activations *a)
+trunk_begin(struct engine *e, const struct chunk *chunk)
 {
-    struct step s = { .e = e, .chunk = chunk, .a = a };
+    struct step s = { .e = e, .chunk = chunk };
 
-    par_for(e->par, chunk->n_rows, 1, embed, &s);
+    par_for(e->par, chunk->n_rows, 1, set_positions, &s);
 }
 
 void
@@ -287,10 +306,10 @@ block_run(struct engine *e, const struct chunk *chunk,
     run_block(&s);
 }
 
-void
-chunk_run(struct engine *e, const struct chunk *chunk,
+const size_t *
+trunk_run(struct engine *e, const struct chunk *chunk,
           const struct activations *acts, size_t n_acts,
-          const struct tap *shown, float *logits)
+          const struct tap *shown)
 {
     const struct model *m = e->model;
     size_t n_layers = (size_t)m->config.n_layers;
@@ -299,7 +318,7 @@ chunk_run(struct engine *e, const struct chunk *chunk,
     /* nothing is read after the last tapped layer */
     if (shown && chunk->n_wanted == 0)
         n_layers = smaller(n_layers, (size_t)(shown->last_layer + 1));
-    chunk_embed(e, chunk, acts);
+    trunk_begin(e, chunk);
     at_point(&s, TAP_RESID, acts->x);
     for (size_t i = 0; i < n_layers; i++) {
         s.a = &acts[i % n_acts];
@@ -310,12 +329,20 @@ chunk_run(struct engine *e, const struct chunk *chunk,
                         !shown && !m->tables && chunk->n_wanted < chunk->n_rows;
         run_block(&s);
     }
-    norm_rows(e->par, &m->norm, e->head_in, s.a->out,
-              s.wanted_only ? NULL : chunk->wanted, chunk->n_wanted);
+    return s.wanted_only ? NULL : chunk->wanted;
+}
+
+void
+head_logits(struct engine *e, const float *x, const size_t *from, size_t n,
+            float *logits)
+{
+    const struct model *m = e->model;
+
+    norm_rows(e->par, &m->norm, e->head_in, x, from, n);
     /* exact for prompts, too: packing this matrix pays for many rows alone, and
      * one row or all of them must have the same bits */
     linear_rows(e, &(struct apply){ &m->lm_head, logits, false }, 1, e->head_in,
-                chunk->n_wanted, true);
+                n, true);
 }
 
 size_t

@@ -23,25 +23,24 @@ struct span {
     bool generated; /* see COMPUTE_BF16 */
 };
 
-/* One token of a chunk. */
+/* One row of a chunk: where it is in its sequence. */
 struct row {
     struct session *session;
     size_t position, slot;
-    int32_t id;
 };
 
-/* The tokens that go through the layers together: the spans cover the rows, in
- * their order. */
+/* The rows that go through the layers together: the spans cover them, in their
+ * order. */
 struct chunk {
     struct span *spans; /* [n_spans] */
     size_t n_spans;
     struct row *rows; /* [n_rows] */
     size_t n_rows;
-    size_t *wanted; /* [n_wanted] rows whose logits are asked for, ascending:
-                     * of each span the last ones, or none */
+    size_t *wanted; /* [n_wanted] rows that the head gets, ascending: of each
+                     * span the last ones, or none */
     size_t n_wanted;
     float *cosines, *sines; /* [n_rows, head_dim / 2] of the rows' positions,
-                             * filled by chunk_run() */
+                             * filled by trunk_begin() */
 };
 
 /*
@@ -75,24 +74,34 @@ struct activations {
 };
 
 /*
- * chunk_run() puts a chunk, with room for its keys and values and at most as
- * many rows as the engine has, through all layers, and writes the wanted rows'
- * logits, [n_wanted, vocab_size].  acts [n_acts]: 1, which all layers use one
- * after the other, or as many as there are layers.  'tap' may be NULL.
+ * A model is an embedding, a trunk and a head.
+ *
+ * embed_ids() fills x [n_rows, hidden], a chunk's rows of the residual stream
+ * before the first layer, of their tokens' ids [n_rows].
+ *
+ * trunk_run() puts a chunk, with room for its keys and values and at most as
+ * many rows as the engine has, through all layers, from acts->x on, which is
+ * anyone's.  acts [n_acts]: 1, which all layers use one after the other, or as
+ * many as there are layers.  'tap' may be NULL.  It returns where the wanted
+ * rows are in the last out, [n_wanted]; NULL: they are its first ones.
  * With one, no tap and no tables, rows that are not wanted leave their keys and
  * values in the last layer, and nothing else is computed of them there.
+ *
+ * head_logits() writes the logits, [n, vocab_size], of rows from[i], or i where
+ * 'from' is NULL, of the residual stream after the last layer.
  */
-void chunk_run(struct engine *engine, const struct chunk *chunk,
-               const struct activations *acts, size_t n_acts,
-               const struct tap *tap, float *logits);
+void embed_ids(struct engine *engine, const struct chunk *chunk,
+               const int32_t *ids, float *x);
+const size_t *trunk_run(struct engine *engine, const struct chunk *chunk,
+                        const struct activations *acts, size_t n_acts,
+                        const struct tap *tap);
+void head_logits(struct engine *engine, const float *x, const size_t *from,
+                 size_t n, float *logits);
 
-/*
- * Its parts, for a forward that a backward follows: chunk_embed() fills the
- * chunk's cosines and sines and a->x; block_run() is a layer, from a->x to
- * a->out.
+/* The trunk's parts, for a forward that a backward follows: trunk_begin() fills
+ * the chunk's cosines and sines; block_run() is a layer, from a->x to a->out.
  */
-void chunk_embed(struct engine *engine, const struct chunk *chunk,
-                 const struct activations *a);
+void trunk_begin(struct engine *engine, const struct chunk *chunk);
 void block_run(struct engine *engine, const struct chunk *chunk,
                const struct activations *a, size_t layer);
 

@@ -19,7 +19,7 @@
 /* What is allocated for an engine: first for each thread, the others for each
  * token of a chunk.  Returns how many there are; rows are not set but of the
  * first. */
-#define MAX_ARRAYS 26
+#define MAX_ARRAYS 27
 
 static bool
 attends_bf16(const struct model *model, const struct engine_options *options)
@@ -54,6 +54,7 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
           attention_scratch(c, attends_bf16(model, options)), 4 },
         { &e->chunk.spans, 1, 1, sizeof(*e->chunk.spans) },
         { &e->chunk.rows, 1, 1, sizeof(*e->chunk.rows) },
+        { &e->ids, 1, 1, sizeof(*e->ids) },
         { &e->wanted_spans, 1, own, sizeof(*e->wanted_spans) },
         { &e->chunk.wanted, 1, 1, sizeof(*e->chunk.wanted) },
         { &a->x, 1, own * hidden, 4 },
@@ -204,8 +205,11 @@ flush(struct engine *e, const struct tap *tap, float *logits)
 {
     struct chunk *c = &e->chunk;
 
-    if (c->n_rows > 0)
-        chunk_run(e, c, &e->acts, 1, tap, logits);
+    if (c->n_rows > 0) {
+        embed_ids(e, c, e->ids, e->acts.x);
+        head_logits(e, e->acts.out, trunk_run(e, c, &e->acts, 1, tap),
+                    c->n_wanted, logits);
+    }
     for (size_t i = 0; i < c->n_spans; i++) {
         c->spans[i].session->n += c->spans[i].n;
         c->spans[i].session->n_cached += c->spans[i].n;
@@ -255,10 +259,10 @@ engine_feed(struct engine *e, const struct feed *feeds, size_t n_feeds,
             for (size_t i = 0; i < n; i++) {
                 if (f->n - done - i <= f->n_logits)
                     c->wanted[c->n_wanted++] = c->n_rows;
+                e->ids[c->n_rows] = f->ids[done + i];
                 c->rows[c->n_rows++] = (struct row){ .session = s,
                                                      .position = s->n + i,
-                                                     .slot = s->n_cached + i,
-                                                     .id = f->ids[done + i] };
+                                                     .slot = s->n_cached + i };
             }
             if (c->n_rows == e->options.chunk)
                 logits = flush(e, tap, logits);

@@ -43,6 +43,7 @@ struct engine {
     struct engine_options options;
 
     struct chunk chunk;        /* that is filled, then run */
+    int32_t *ids;              /* [chunk] of its rows' tokens */
     struct span *wanted_spans; /* [chunk]: of its wanted rows */
     struct activations acts;   /* of one layer after the other */
 

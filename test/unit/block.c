@@ -111,11 +111,16 @@ run_kept(struct engine *e, struct session *s, const struct sample *m,
     int rc = kv_grow(&s->kv, N, &err);
 
     for (size_t i = 0; i < N; i++) {
-        rows[i] = (struct row){ s, i, i, m->ids[i] };
+        rows[i] = (struct row){ s, i, i };
         wanted[i] = i;
     }
-    if (rc == 0)
-        chunk_run(e, &chunk, acts, (size_t)c->n_layers, NULL, logits);
+    if (rc == 0) {
+        size_t n = (size_t)c->n_layers;
+
+        embed_ids(e, &chunk, m->ids, acts->x);
+        head_logits(e, acts[n - 1].out, trunk_run(e, &chunk, acts, n, NULL), N,
+                    logits);
+    }
     free(chunk.cosines);
     free(chunk.sines);
     return rc;

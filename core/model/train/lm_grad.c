@@ -112,10 +112,9 @@ add_example(struct lm_work *w, const struct example *e, size_t seq,
                 (struct lm_wanted){ .target = labels[i], .seq = seq };
             c->wanted[c->n_wanted++] = c->n_rows;
         }
-        c->rows[c->n_rows++] = (struct row){ .session = s,
-                                             .position = i,
-                                             .slot = i,
-                                             .id = e->seq->ids[e->begin + i] };
+        w->engine->ids[c->n_rows] = e->seq->ids[e->begin + i];
+        c->rows[c->n_rows++] =
+            (struct row){ .session = s, .position = i, .slot = i };
     }
 }
 
@@ -194,8 +193,8 @@ forward(struct lm *lm)
     size_t n_layers = (size_t)lm->model->config.n_layers;
     float *lse = w->acts.lse;
 
-    w->acts.x = kept(lm, 0);
-    chunk_embed(w->engine, &w->engine->chunk, &w->acts);
+    embed_ids(w->engine, &w->engine->chunk, w->engine->ids, kept(lm, 0));
+    trunk_begin(w->engine, &w->engine->chunk);
     for (size_t i = 0; i < n_layers; i++) {
         if (sig_stop())
             return false;
