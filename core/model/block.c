@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/attention.h"
@@ -25,32 +24,6 @@ struct step {
                        * go on: the first ones of the activations */
     struct chunk wanted; /* of these */
 };
-
-struct embedding {
-    const struct linear *w;
-    const int32_t *ids;
-    float *x;
-};
-
-static void
-embed(void *ctx, size_t begin, size_t end)
-{
-    const struct embedding *e = ctx;
-    size_t n = e->w->in, row = n * dtype_size(e->w->dtype);
-
-    for (size_t i = begin; i < end; i++)
-        cvt_to_f32(e->x + i * n,
-                   (const char *)e->w->w + (size_t)e->ids[i] * row, e->w->dtype,
-                   n);
-}
-
-void
-embed_ids(struct engine *e, const struct chunk *chunk, const int32_t *ids,
-          float *x)
-{
-    par_for(e->par, chunk->n_rows, 1, embed,
-            &(struct embedding){ &e->model->embed, ids, x });
-}
 
 static void
 set_positions(void *ctx, size_t begin, size_t end)
@@ -330,19 +303,6 @@ trunk_run(struct engine *e, const struct chunk *chunk,
         run_block(&s);
     }
     return s.wanted_only ? NULL : chunk->wanted;
-}
-
-void
-head_logits(struct engine *e, const float *x, const size_t *from, size_t n,
-            float *logits)
-{
-    const struct model *m = e->model;
-
-    norm_rows(e->par, &m->norm, e->head_in, x, from, n);
-    /* exact for prompts, too: packing this matrix pays for many rows alone, and
-     * one row or all of them must have the same bits */
-    linear_rows(e, &(struct apply){ &m->lm_head, logits, false }, 1, e->head_in,
-                n, true);
 }
 
 size_t

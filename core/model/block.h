@@ -74,11 +74,6 @@ struct activations {
 };
 
 /*
- * A model is an embedding, a trunk and a head.
- *
- * embed_ids() fills x [n_rows, hidden], a chunk's rows of the residual stream
- * before the first layer, of their tokens' ids [n_rows].
- *
  * trunk_run() puts a chunk, with room for its keys and values and at most as
  * many rows as the engine has, through all layers, from acts->x on, which is
  * anyone's.  acts [n_acts]: 1, which all layers use one after the other, or as
@@ -86,19 +81,12 @@ struct activations {
  * rows are in the last out, [n_wanted]; NULL: they are its first ones.
  * With one, no tap and no tables, rows that are not wanted leave their keys and
  * values in the last layer, and nothing else is computed of them there.
- *
- * head_logits() writes the logits, [n, vocab_size], of rows from[i], or i where
- * 'from' is NULL, of the residual stream after the last layer.
  */
-void embed_ids(struct engine *engine, const struct chunk *chunk,
-               const int32_t *ids, float *x);
 const size_t *trunk_run(struct engine *engine, const struct chunk *chunk,
                         const struct activations *acts, size_t n_acts,
                         const struct tap *tap);
-void head_logits(struct engine *engine, const float *x, const size_t *from,
-                 size_t n, float *logits);
 
-/* The trunk's parts, for a forward that a backward follows: trunk_begin() fills
+/* Its parts, for a forward that a backward follows: trunk_begin() fills
  * the chunk's cosines and sines; block_run() is a layer, from a->x to a->out.
  */
 void trunk_begin(struct engine *engine, const struct chunk *chunk);

@@ -6,6 +6,7 @@
 #include "core/kernel/gemm.h"
 #include "core/mem.h"
 #include "core/model/attention.h"
+#include "core/model/ends.h"
 #include "core/model/model.h"
 #include "core/model/splice.h"
 #include "core/model/tables.h"

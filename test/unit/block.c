@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/kernel/cpu.h"
+#include "core/model/ends.h"
 #include "core/model/engine.h"
 #include "test/unit/model-ref.h"
 

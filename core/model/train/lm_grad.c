@@ -4,6 +4,7 @@
 
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
+#include "core/model/ends.h"
 #include "core/model/train/lm_impl.h"
 #include "core/sig.h"
 #include "core/tty.h"
