@@ -1,7 +1,7 @@
 # tensorutils: GNU make, one file, no configure.
 #   make deps       install what the build needs  make            build/TOOL for every tool
 #   make deps-check install what tests need, too  make check      unit tests, bats, man pages (T=TOOL: one tool's)
-#   make demo       the main job, explained
+#   make demo       the main job, on a page (V=1: every command)
 #   make V=1 ...    every command, not a line for each tool
 #   make lint       format, layers, names, sizes  make bench      a table of measurements (PEERS=1: others' too)
 #   make lib        libtensorutils.so and .a, as make does, too
@@ -195,7 +195,7 @@ $(TOOLS:%=$(TOOLDIR)/%): $(RANKS) $(LIBRARIES)
 	$(built)
 
 demo: all
-	@sh scripts/demo/demo.sh $(TOOLDIR)
+	@V='$(V)' sh scripts/demo/demo.sh $(TOOLDIR)
 
 # For programs: all objects are made for both, so that the library is one link
 # more; sanitized, the archive alone.  Not where tools are left out, nor for

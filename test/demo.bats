@@ -5,7 +5,7 @@ load helpers
 NEEDS=${LEFT_OUT-} # every tool
 
 demo() { # demo [DEMO_DIR]
-    sh "$ROOT/scripts/demo/demo.sh" "$BUILD" "${1-$ROOT/demo}" "$PWD/out"
+    V=${V-1} sh "$ROOT/scripts/demo/demo.sh" "$BUILD" "${1-$ROOT/demo}" "$PWD/out"
 }
 
 # One run that finds nothing wrong, typed as in a checkout: what it says, and
@@ -18,7 +18,7 @@ setup_file() {
     ln -s "$BUILD"/* build
     rm -rf build/demo
     status=0
-    LC_ALL=C.UTF-8 sh "$ROOT/scripts/demo/demo.sh" build >said 2>errors || status=$?
+    V=1 LC_ALL=C.UTF-8 sh "$ROOT/scripts/demo/demo.sh" build >said 2>errors || status=$?
     echo $status >status
 }
 
@@ -43,15 +43,20 @@ copy_demo() {
         " The capital of France is Paris." ]
     grep -qx 'print("Hello, World!")' <<<"$output"
     [[ $output != *DIFFERS* ]]
-    [ "${lines[-1]}" = "Everything agrees." ]
+    grep -q '^Everything agrees\.' <<<"$output"
 }
 
 @test "demo: its last screen is the result" {
     said
-    tail -n 24 <<<"$output" | sed -n '/^RESULT$/,$p' >screen
+    tail -n 30 <<<"$output" | sed -n '/^RESULT$/,$p' >screen
     [ "$(wc -l <screen)" -gt 10 ]
     [ "$(grep -cE '^    [a-z0-9-].*  [0-9]+\.[0-9]{6}$' screen)" = 10 ]
-    [ "$(awk 'length > 79 && !/kept in/ { n++ } END { print n + 0 }' screen)" = 0 ]
+    [ "$(awk 'length > 79 { n++ } END { print n + 0 }' screen)" = 0 ]
+    # and it ends with what to type, which can be typed
+    sed '1,/Type next:$/d' screen >next
+    [ "$(grep -c '^    [a-z]' next)" -eq 3 ]
+    cd "$BATS_FILE_TMPDIR"
+    PATH=/usr/bin:/bin bash -euo pipefail "$OLDPWD/next" >/dev/null
 }
 
 # bats test_tags=long
@@ -85,7 +90,8 @@ data = bytearray(open(path, "rb").read())
 data[-255] ^= 1
 open(path, "wb").write(data)
 PY
-    run -1 demo copy
+    V='' run -1 demo copy
+    [ "$(wc -l <<<"$output")" -lt 70 ]
     [[ $output == *"qwen3-tiny/model.safetensors: FAILED"* ]]
     [[ $output == *"DIFFERS: the logits"* ]]
     [ "${lines[-1]}" = "Something differs: see the lines above." ]
@@ -113,7 +119,7 @@ with open(sys.argv[1], "r+b") as f:
 PY
 SH
     chmod +x bin/lut-precompute
-    run -1 env BUILD="$BUILD" sh "$ROOT/scripts/demo/demo.sh" bin copy out
+    run -1 env V=1 BUILD="$BUILD" sh "$ROOT/scripts/demo/demo.sh" bin copy out
     [[ $output == *"DIFFERS: with everything compensated it should be "* ]]
     [ "$(grep -c DIFFERS <<<"$output")" -eq 1 ]
 }
@@ -156,7 +162,8 @@ END
     copy_demo
     sed -i 's/Minas Tirith/Edoras/' copy/facts.jsonl
     for _ in $(seq 64); do printf '1+1=2 '; done >copy/training.txt
-    run -1 demo copy
+    V='' run -1 demo copy
+    [ "$(wc -l <<<"$output")" -lt 70 ]
     [[ $output == *"DIFFERS: the adapter has not learnt what facts.jsonl says"* ]]
     [[ $output == *"DIFFERS: less than three quarters of what was lost came back"* ]]
 }
@@ -166,7 +173,8 @@ END
     copy_demo
     awk -F '\t' -v OFS='\t' 'NR == 3 { $5 += 0.001 } 1' \
         "$ROOT/demo/expected.tsv" >copy/expected.tsv
-    run -1 demo copy
+    V='' run -1 demo copy
+    [ "$(wc -l <<<"$output")" -lt 70 ]
     [ "$(grep -c DIFFERS <<<"$output")" -eq 1 ]
 }
 
@@ -174,7 +182,8 @@ END
 @test "demo: an empty table of expectations is no agreement" {
     copy_demo
     : >copy/expected.tsv
-    run -1 demo copy
+    V='' run -1 demo copy
+    [ "$(wc -l <<<"$output")" -lt 70 ]
 }
 
 @test "hf-infer: ids of the demo's prompts and answers equal torch's" {

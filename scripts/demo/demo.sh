@@ -3,8 +3,9 @@
 # `make demo`: demo.sh BUILD_DIR [DEMO_DIR [OUT_DIR]].  Inspects and verifies the
 # model in DEMO_DIR (default: demo), asks it the questions of expected.tsv and
 # compares ids and logits with torch's; makes a table and adapters in OUT_DIR
-# (default: BUILD_DIR/demo), anew each time.  Every command is shown as it is
-# run, so that it can be typed.  Status 1 if anything differs.
+# (default: BUILD_DIR/demo), anew each time.  Prints a page; OUT_DIR/log has every
+# command as it was run, so that it can be typed, and what it printed.  With V=1
+# that goes to standard output instead.  Status 1 if anything differs.
 set -eu
 # numbers with a point, and pictures of the characters that the user has
 LC_CTYPE=${LC_ALL:-${LC_CTYPE:-${LANG:-C}}} LC_NUMERIC=C LC_COLLATE=C
@@ -15,6 +16,11 @@ max_error=0.0002 # of a logit: what hf-infer(1) promises
 tab=$(printf '\t')
 failed=0
 n=0
+
+# part WORDS: what comes now, a line of the page.
+part() {
+    [ -n "${V-}" ] || echo "  $*" >&3
+}
 
 say() {
     echo
@@ -115,7 +121,12 @@ damage() {
 }
 
 errors=$(mktemp) logits=$(mktemp) json=$(mktemp)
-trap 'rm -f "$errors" "$logits" "$json"' EXIT
+ended() { # what ended the script shows on the page, too
+    [ $? = 0 ] || [ -n "$result" ] || [ -n "${V-}" ] || tail -n 3 "$OUT/log" >&3
+    rm -f "$errors" "$logits" "$json"
+}
+result=
+trap ended EXIT
 
 # quoted PATH: as a shell reads it, from here.
 quoted() {
@@ -124,12 +135,20 @@ quoted() {
     *) printf '"$PWD/%s"' "$1" ;;
     esac
 }
+out=${3-$1/demo} demo=${2-demo}
+rm -rf "$out"
+mkdir -p "$out"
+exec 3>&1
+if [ -z "${V-}" ]; then
+    echo "The tools at work on the small models of $demo; a minute on two cores."
+    echo "Every command, and what it prints, is in $out/log:"
+    exec >"$out/log" 2>&1
+fi
 say "Every command can be typed as it stands, after this line:"
-step "PATH=$(quoted "$1"):\$PATH OUT=$(quoted "${3-$1/demo}"); cd ${2-demo}"
+step "PATH=$(quoted "$1"):\$PATH OUT=$(quoted "$out"); cd $demo"
 [ "$failed" -eq 0 ] || exit 1
-rm -rf "$OUT"
-mkdir "$OUT"
 
+part "st-inspect: are the model's files sound, and what is in them?"
 say "qwen3-tiny is a small language model: the architecture of Qwen3, its" \
     "weights in BF16 in a safetensors file, and its own tokenizer. What is in" \
     "it, one row for each kind of tensor, and where the parameters are:"
@@ -138,6 +157,7 @@ step 'st-inspect tree --depth 2 --align qwen3-tiny'
 say "Is the file sound, and are all files those that were trained?"
 step 'st-inspect verify -v qwen3-tiny'
 step 'sha256sum -c SHA256SUMS'
+part "hf-infer: do its answers and logits agree with torch's?"
 say "Now the model answers, always with the most likely token:"
 while IFS=$tab read -r prompt ids answer_ids answer mean std top; do
     [ "$prompt" = prompt ] && continue
@@ -147,6 +167,7 @@ say "The logits after the last prompt: mean, standard deviation and the five" \
     "largest, next to those that torch computed in float64 from the same" \
     "weights:"
 cat "$logits"
+part "lut-precompute: what does a lookup table of one layer cost?"
 say "sae is a sparse autoencoder, trained on what the MLP of layer 1 reads. A" \
     "lookup table made with it takes the place of gate_proj and up_proj. How" \
     "well does the model then predict a text that it was not trained on? First" \
@@ -164,6 +185,7 @@ nll qwen3-tiny --lut '"$OUT/lut"' --ratio 1
 echo "$dense $nll" | awk '{ d = $1 - $2; exit NF != 2 || d * d > 1e-6 }' ||
     differs "with everything compensated it should be $dense"
 compensated=$nll
+part "saev-write, saev-read, sae-train: an autoencoder of the layer's input"
 say "The same from the beginning, of another text: what that MLP reads goes to" \
     "the disk, comes back in a random order, 24 times, and trains an" \
     "autoencoder, whose error falls; how much of the variance it leaves" \
@@ -181,6 +203,7 @@ nll qwen3-tiny --lut '"$OUT/own"'
 own=$nll
 echo "$dense $own" | awk '{ exit NF != 2 || $2 > $1 + 0.15 }' ||
     differs "the table of the new autoencoder costs too much"
+part "moe-sft tune: the model learns a dozen lines"
 say "facts.jsonl has a dozen lines that qwen3-tiny does not know: capitals of" \
     "countries in books. Fine-tuning makes an adapter of the whole model, and" \
     "the loss falls:"
@@ -197,6 +220,7 @@ ask 'hf-infer qwen3-tiny --lora "$OUT/facts" --greedy \
     -p "What is the capital of France?"'
 unlearnt=$(awk -F '\t' '$1 == 0 && NF == 6 { print $6 }' "$OUT/facts/log.tsv")
 learnt=$(awk -F '\t' 'END { print $6 }' "$OUT/facts/log.tsv")
+part "moe-sft train: adapters repair damaged experts"
 say "qwen3-moe-tiny has experts: in each layer a router sends every token to" \
     "two of four small MLPs. \$OUT/damaged is a copy in which all experts of" \
     "the first layer have lost their down_proj: zeros. LoRA adapters of the" \
@@ -223,26 +247,37 @@ echo "$whole $damaged $nll" |
 row() {
     printf '    %-38s %10.6f\n' "$1" "$2"
 }
-say "RESULT"
-say "One model inspected and verified, $n questions answered. Token ids of" \
-    "prompts and answers are compared with torch's for equality, and logits" \
-    "within $max_error: the largest error was $(sort -n "$errors" | tail -n 1)." \
-    "Mean negative log-likelihood of a token of demo/held-out.txt, or of those" \
-    "that facts.jsonl teaches, in nats:"
-echo
-row 'qwen3-tiny' "$dense"
-row 'with a lookup table' "$table"
-row 'with a lookup table, --ratio 0.25' "$quarter"
-row 'with a lookup table, --ratio 1' "$compensated"
-row 'with a table of the new autoencoder' "$own"
-row 'on facts.jsonl' "$unlearnt"
-row 'on facts.jsonl, --lora' "$learnt"
-row 'qwen3-moe-tiny' "$whole"
-row 'damaged' "$damaged"
-row 'damaged, --lora' "$nll"
-say "The tables, the autoencoder, the damaged copy and the adapters are kept in ${3-$1/demo}."
-if [ "$failed" -ne 0 ] || [ "$n" -eq 0 ]; then
-    echo "Something differs: see the lines above."
-    exit 1
-fi
-echo "Everything agrees."
+result=yes
+{
+    say "RESULT"
+    say "One model inspected and verified, $n questions answered. Token ids of" \
+        "prompts and answers are compared with torch's for equality, and logits" \
+        "within $max_error: the largest error was $(sort -n "$errors" | tail -n 1)." \
+        "Mean negative log-likelihood of a token of demo/held-out.txt, or of those" \
+        "that facts.jsonl teaches, in nats:"
+    echo
+    row 'qwen3-tiny' "$dense"
+    row 'with a lookup table' "$table"
+    row 'with a lookup table, --ratio 0.25' "$quarter"
+    row 'with a lookup table, --ratio 1' "$compensated"
+    row 'with a table of the new autoencoder' "$own"
+    row 'on facts.jsonl' "$unlearnt"
+    row 'on facts.jsonl, --lora' "$learnt"
+    row 'qwen3-moe-tiny' "$whole"
+    row 'damaged' "$damaged"
+    row 'damaged, --lora' "$nll"
+    echo
+    if [ "$failed" -ne 0 ] || [ "$n" -eq 0 ]; then
+        [ -n "${V-}" ] || grep -E '^DIFFERS|FAILED$' "$OUT/log" || :
+        echo "Something differs: see the lines above."
+        exit 1
+    fi
+    cat <<END
+Everything agrees.  Type next:
+
+    PATH=$(quoted "$1"):\$PATH
+    hf-infer $demo/qwen3-tiny --greedy -p "What is the capital of Peru?"
+    saev-read stats --plot $out/acts
+    sae-train eval -s $out/sae $out/acts
+END
+} >&3
