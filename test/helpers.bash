@@ -1,7 +1,10 @@
 # Loaded by every .bats file: `load helpers` at file level.
 bats_require_minimum_version 1.5.0
 
-ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# Loaded for each of a thousand tests: it starts no process.
+ROOT=${BASH_SOURCE[0]%/*}
+[[ $ROOT == /* ]] || ROOT=$PWD/$ROOT
+ROOT=${ROOT%/test}
 if [[ $ROOT == *[[:space:]]* ]]; then # many tests split words with it
     ln -sfn "$ROOT" "$BATS_RUN_TMPDIR/root"
     ROOT=$BATS_RUN_TMPDIR/root
@@ -15,7 +18,7 @@ unset LC_ALL LANGUAGE
 export LC_COLLATE=C LC_NUMERIC=C LC_MESSAGES=C
 umask 022 # some look at modes
 
-. "$(dirname "${BASH_SOURCE[0]}")/../scripts/own-make.sh"
+. "$ROOT/scripts/own-make.sh"
 
 setup() {
     skip_left_out
@@ -27,6 +30,7 @@ setup() {
 # name, its file's and $NEEDS.
 skip_left_out() {
     local tool names=${1-}
+    [ -n "${LEFT_OUT-}" ] || return 0
     [ $# -gt 0 ] || names="${BATS_TEST_FILENAME##*/} $BATS_TEST_DESCRIPTION $(declare -f "$BATS_TEST_NAME") ${NEEDS-}"
     for tool in ${LEFT_OUT-}; do
         [[ $names != *"$tool"* ]] || skip "$tool was left out: see make deps"
@@ -36,7 +40,7 @@ skip_left_out() {
 # What small_disk mounted goes with its test.
 teardown() {
     cd /
-    umount "$BATS_TEST_TMPDIR/disk" 2>/dev/null || :
+    [ ! -d "$BATS_TEST_TMPDIR/disk" ] || umount "$BATS_TEST_TMPDIR/disk" 2>/dev/null || :
 }
 
 # not_sanitized [WHY]: skips the test in a build that has sanitizers.
@@ -157,7 +161,11 @@ need_commands() {
 }
 
 # Every instruction set, this machine's and others'.
-ALL_ISAS=$(sed -n 's/^ISA[^,]*, \([a-z0-9]*\),.*/\1/p' "$ROOT/core/kernel/isa.def")
+ALL_ISAS=
+while IFS=' ,' read -r name isa _; do
+    [[ $name != ISA\(?* ]] || ALL_ISAS+=${ALL_ISAS:+$'\n'}$isa
+done <"$ROOT/core/kernel/isa.def"
+unset name isa
 
 # has_isa NAME: does this machine have it?  A tool that fails for any other
 # reason than that ends the test.
