@@ -7,10 +7,12 @@ applies() {
     run -0 py "$ROOT/test/ref/lut_apply_ref.py" "$1"
 }
 
-# make_case [KEYWORDS OF Case]: DIR/lut, the model DIR, and x.npy.
+# make_case [KEYWORDS OF Case [STATEMENTS]]: DIR/lut, the model DIR, and x.npy,
+# x after these.
 make_case() {
     py -c 'import sys, numpy as np, lut_apply_ref as r
-c = r.Case("DIR", **eval("dict(%s)" % sys.argv[1])); np.save("x.npy", c.x)' "${1:-}"
+c = r.Case("DIR", **eval("dict(%s)" % sys.argv[1])); x = c.x
+exec(sys.argv[2]); np.save("x.npy", x)' "${1:-}" "${2:-}"
 }
 
 LAYER=model.layers.0.self_attn.q_proj
@@ -46,32 +48,37 @@ LAYER=model.layers.0.self_attn.q_proj
 
 @test "lut-apply --dims: what is no ascending list of inputs is refused by its place" {
     make_case "stored=True"
-    dims() { # STATUS MESSAGE NUMPY [OPTIONS]
-        "$PYTHON" -c 'import sys, numpy as np
-np.save("dims.npy", eval(sys.argv[1]))' "$3"
+    "$PYTHON" - <<'END'
+import numpy as np
+for i, dims in enumerate((np.int32([1, 6, 5]), np.int64([6, 6]), np.int32([0, 40]), np.int32([-1, 3]), np.array([1 << 32]),
+                          np.arange(41), np.float32([1]), np.int32([[1, 2]]), np.int32(3), np.int32([1]))):
+    np.save(str(i), dims)
+END
+    refused() { # STATUS MESSAGE FILE [OPTIONS]
+        cp "$3.npy" dims.npy
         run "-$1" lut-apply DIR $LAYER --dims dims.npy "${@:4}" -i x.npy -o y
         [ "${lines[0]}" = "lut-apply: $2" ] || { echo "$output"; return 1; }
         [ ! -e y ]
     }
-    dims 65 "dims.npy: [2] is 5 after 6 (expected ascending inputs)" 'np.int32([1, 6, 5])'
-    dims 65 "dims.npy: [1] is 6 after 6 (expected ascending inputs)" 'np.int64([6, 6])'
-    dims 65 "dims.npy: [1] is 40 (expected 0 to 39: the layer has 40 inputs)" 'np.int32([0, 40])'
-    dims 65 "dims.npy: [0] is -1 (expected 0 to 39: the layer has 40 inputs)" 'np.int32([-1, 3])'
-    dims 65 "dims.npy: [0] is 4294967296 (expected 0 to 39: the layer has 40 inputs)" 'np.array([1 << 32])'
-    dims 65 "dims.npy: has 41 numbers (expected at most 40, the layer's inputs)" 'np.arange(41)'
-    dims 65 "dims.npy: is F32 of 1 dim (expected I32 or I64 of 1)" 'np.float32([1])'
-    dims 65 "dims.npy: is I32 of 2 dims (expected I32 or I64 of 1)" 'np.int32([[1, 2]])'
-    dims 65 "dims.npy: is I32 of 0 dims (expected I32 or I64 of 1)" 'np.int32(3)'
+    refused 65 "dims.npy: [2] is 5 after 6 (expected ascending inputs)" 0
+    refused 65 "dims.npy: [1] is 6 after 6 (expected ascending inputs)" 1
+    refused 65 "dims.npy: [1] is 40 (expected 0 to 39: the layer has 40 inputs)" 2
+    refused 65 "dims.npy: [0] is -1 (expected 0 to 39: the layer has 40 inputs)" 3
+    refused 65 "dims.npy: [0] is 4294967296 (expected 0 to 39: the layer has 40 inputs)" 4
+    refused 65 "dims.npy: has 41 numbers (expected at most 40, the layer's inputs)" 5
+    refused 65 "dims.npy: is F32 of 1 dim (expected I32 or I64 of 1)" 6
+    refused 65 "dims.npy: is I32 of 2 dims (expected I32 or I64 of 1)" 7
+    refused 65 "dims.npy: is I32 of 0 dims (expected I32 or I64 of 1)" 8
     for other in '--ratio 0.1' '--top 1' '--tau 1'; do
-        dims 2 "--ratio, --top, --tau and --dims exclude each other" 'np.int32([1])' $other
+        refused 2 "--ratio, --top, --tau and --dims exclude each other" 9 $other
     done
-    dims 2 "--weighted is for --ratio, --top and --tau" 'np.int32([1])' --weighted
+    refused 2 "--weighted is for --ratio, --top and --tau" 9 --weighted
     truncate -s -1 dims.npy
     run -65 lut-apply DIR $LAYER --dims dims.npy -i x.npy
     [ "$output" = "lut-apply: dims.npy: has 3 bytes of data (expected 4 by its header)" ]
     run -2 lut-apply DIR $LAYER --dims - <dims.npy
     [ "${lines[0]}" = "lut-apply: --dims and x cannot both be standard input" ]
-    "$PYTHON" -c 'import numpy as np; np.save("dims.npy", np.int32([1]))'
+    cp 9.npy dims.npy
     run -2 lut-apply DIR $LAYER --dims dims.npy -i x.npy -f -o dims.npy
     [ "${lines[0]}" = "lut-apply: dims.npy: is both an input and an output of this command" ]
     run -66 lut-apply DIR $LAYER --dims missing.npy -i x.npy
@@ -108,6 +115,7 @@ np.save("dims.npy", eval(sys.argv[1]))' "$3"
     [ "$output" = 7 ]
 }
 
+# bats test_tags=long
 @test "lut-apply --codes --values --xhat: the same bytes for -j, --batch, screened or not, on every ISA" {
     arrays=(--codes c --values v --xhat x)
     for over in "'each'" None; do
@@ -122,6 +130,15 @@ np.save("dims.npy", eval(sys.argv[1]))' "$3"
             done
         done
     done
+}
+
+@test "lut-apply --codes --values --xhat: screened or not, to a pipe, and of no rows" {
+    arrays=(--codes c --values v --xhat x)
+    make_case "n=2048, d=136, rows=150, dtype='BF16', k=32"
+    lut-apply DIR $LAYER "${arrays[@]}" --no-screen -j 1 -i x.npy -o y
+    md5sum c v x y >sums
+    lut-apply DIR $LAYER "${arrays[@]}" -j 3 --batch 7 -f -i x.npy -o y
+    md5sum --quiet -c sums
     lut-apply DIR $LAYER --codes - -i x.npy -f -o y | cmp - c
     lut-apply DIR $LAYER --xhat >(cat >piped) -i x.npy -f -o y
     until cmp -s piped x; do sleep 0.1; done
@@ -186,6 +203,7 @@ for key, v in good.items():
     assert v == bad[key] or abs(v - bad[key]) <= 1e-6 * abs(v), (key, v, bad[key])'
 }
 
+# bats test_tags=long
 @test "lut-apply: the same bits for -j and --batch, on every ISA" {
     isas_here
     applies same_bits
@@ -193,20 +211,23 @@ for key, v in good.items():
 }
 
 @test "lut-apply: the bits are those of --no-screen, for every dtype, k, -j and batch" {
-    for case in "'BF16', k=1" "'BF16', k=32" "'BF16', k=256, centered=True" "'F16', k=32" "'F32', k=8"; do
-        make_case "n=2048, d=136, rows=700, dtype=$case"
-        "$PYTHON" -c 'import numpy as np
-x = np.load("x.npy")
-x[100:200] += 50                       # far from 0
-x[200:300, ::37] *= 1000               # outlier dims
-x[300:306, 5] = np.inf, -np.inf, np.nan, 1e38, -1e38, 1e-38
-x[330:340] *= 1e-20
-x[340:350] *= 1e25
-x[350:360] = 0
-np.save("x.npy", x)'
-        lut-apply -q DIR $LAYER --no-screen <x.npy >exact.npy
-        for options in '-j 1' '-j 2 --batch 8' '-j 3 --batch 700' '-j 2 --batch 513'; do
-            lut-apply -q DIR $LAYER $options <x.npy | cmp - exact.npy
+    py - <<'END'
+import numpy as np, lut_apply_ref as r
+for i, kw in enumerate((dict(dtype="BF16", k=1), dict(dtype="BF16", k=32), dict(dtype="BF16", k=256, centered=True),
+                        dict(dtype="F16", k=32), dict(dtype="F32", k=8))):
+    x = r.Case(str(i), n=2048, d=136, rows=520, **kw).x
+    x[100:200] += 50                       # far from 0
+    x[200:300, ::37] *= 1000               # outlier dims
+    x[300:306, 5] = np.inf, -np.inf, np.nan, 1e38, -1e38, 1e-38
+    x[330:340] *= 1e-20
+    x[340:350] *= 1e25
+    x[350:360] = 0
+    np.save(f"{i}/x", x)
+END
+    for d in 0 1 2 3 4; do
+        lut-apply -q $d $LAYER --no-screen <$d/x.npy >exact.npy
+        for options in '-j 1' '-j 2 --batch 8' '-j 3 --batch 520' '-j 2 --batch 513'; do
+            lut-apply -q $d $LAYER $options <$d/x.npy | cmp - exact.npy
         done
     done
 }
@@ -224,74 +245,66 @@ np.save("x.npy", x)'
     done
 }
 
-# shadow STATEMENT: the table gets numpy's shadow of its encoder, q, scale and
-# error, in 'add', after STATEMENT, and its checksums.
-shadow() {
-    numpy_shadow "$1"
-    st-inspect hash DIR/lut/$LAYER.lut.safetensors | awk -F '\t' '$5 ~ /^encoder_(weight|int8|scale|error)$/ { print $5 "_xxh3", $2 }' >sums
-    numpy_shadow "$1" sums
-}
-
-numpy_shadow() {
+# shadows STATEMENT...: files 1, 2, ..: the table with numpy's shadow of its
+# encoder, q, scale and error, in 'add', after a STATEMENT, and its checksums,
+# which for those that begin with "unsummed" are left out.
+shadows() {
     py - DIR/lut/$LAYER.lut.safetensors "$@" <<'END'
-import sys, numpy as np, mkst
-from tiny_models import write_safetensors
-path, statement, *sums = sys.argv[1:]
-tensors, meta = mkst.load_all(path)
-tensors = {k: v for k, v in tensors.items() if k[:9] != "encoder_i" and k[:10] not in ("encoder_sc", "encoder_er")}
-types = {k: v[0] for k, v in tensors.items()}
-held = {k: mkst.values(*v) for k, v in tensors.items()}
-e = held["encoder_weight"].astype("f8")
-scale = (np.abs(e).max(1) / 100).astype("f4")
-q = np.rint(e / scale.astype("f8")[:, None]).astype("i1")
-error = (np.linalg.norm(e - scale.astype("f8")[:, None] * q, axis=1) * 1.01).astype("f4")
-add = {"encoder_int8": q, "encoder_scale": scale, "encoder_error": error}
-exec(statement)
-held.update(add)
-write_safetensors(path, held, lambda k: types.get(k) or {"i": "I8", "f": "F32"}[add[k].dtype.kind],
-                  meta=dict(line.split() for f in sums for line in open(f)))
+import subprocess, sys, numpy as np, mkst
+path, *statements = sys.argv[1:]
+tensors, _ = mkst.load_all(path)
+e = mkst.values(*tensors["encoder_weight"]).astype("f8")
+true_scale = (np.abs(e).max(1) / 100).astype("f4")
+true_q = np.rint(e / true_scale.astype("f8")[:, None]).astype("i1")
+true_error = (np.linalg.norm(e - true_scale.astype("f8")[:, None] * true_q, axis=1) * 1.01).astype("f4")
+for i, statement in enumerate(statements, 1):
+    q, scale, error = true_q.copy(), true_scale.copy(), true_error.copy()
+    add = {"encoder_int8": q, "encoder_scale": scale, "encoder_error": error}
+    unsummed = statement.startswith("unsummed")
+    exec(statement.removeprefix("unsummed "))
+    mkst.save(str(i), {**tensors, **add})
+    if not unsummed:
+        said = subprocess.run(["st-inspect", "hash", str(i)], capture_output=True, text=True, check=True).stdout
+        rows = (line.split("\t") for line in said.splitlines())
+        mkst.save(str(i), {**tensors, **add}, {r[4] + "_xxh3": r[1] for r in rows if r[4] == "encoder_weight" or r[4] in add})
 END
 }
 
 @test "lut-apply: a stored shadow is read, and what is wrong in it changes no bit" {
     make_case "n=4096, d=136, rows=40, dtype='BF16', k=32"
     lut-apply -q DIR $LAYER --no-screen <x.npy >exact.npy
-    screened() { # STATEMENT COUNT: so many rows are computed exactly
-        shadow "$1"
+    table=DIR/lut/$LAYER.lut.safetensors
+    # a looser one costs more, and proves as well
+    good=("" "add['encoder_error'] *= 2" "q[7, 3] = -128; error[7] *= 40")
+    unsure=("error[7] = np.nan" "error[7] = -1")
+    # bounds that are none: products over them say so
+    none=("error[:] = 0" "scale[:] = 0" "q[:] = q[::-1]")
+    bad=("del add['encoder_scale']" "add['encoder_int8'] = q[:-1]" "add['encoder_int8'] = q.astype('f4')"
+        "scale[4095] = np.inf" "scale[7] *= -1")
+    shadows "${good[@]}" "${unsure[@]}" "${none[@]}" "${bad[@]}"
+    n=0
+    for count in 0 0 0 1 1 40 40 40; do # so many rows are computed exactly
+        cp $((++n)) $table
         lut-apply -v DIR $LAYER --batch 1 -i x.npy -f -o y.npy 2>said
         cmp y.npy exact.npy
-        grep -q "screening: $2 of [1-9][0-9]* rows were computed exactly" said || { cat said; return 1; }
-    }
-    screened "" 0
-    # a looser one costs more, and proves as well
-    screened "add['encoder_error'] *= 2" 0
-    screened "q[7, 3] = -128; error[7] *= 40" 0
-    screened "error[7] = np.nan" 1
-    screened "error[7] = -1" 1
-    # bounds that are none: products over them say so
-    screened "error[:] = 0" 40
-    screened "scale[:] = 0" 40
-    screened "q[:] = q[::-1]" 40
-    refused() { # STATEMENT MESSAGE
-        shadow "$1"
+        grep -q "screening: $count of [1-9][0-9]* rows were computed exactly" said || { cat said; return 1; }
+    done
+    for message in "tensor encoder_scale is missing" "encoder_int8 is [4095, 136] (expected [4096, 136])" \
+        "encoder_int8 is F32 (expected I8)" "encoder_scale[4095] is inf (expected a number from 0 on)" "encoder_scale[7] is -"; do
+        cp $((++n)) $table
         run -65 lut-apply DIR $LAYER --batch 1 -i x.npy -f -o y.npy
-        [[ $output == "lut-apply: DIR/lut/$LAYER.lut.safetensors: $2"* ]] || { echo "$output"; return 1; }
-    }
-    refused "del add['encoder_scale']" "tensor encoder_scale is missing"
-    refused "add['encoder_int8'] = q[:-1]" "encoder_int8 is [4095, 136] (expected [4096, 136])"
-    refused "add['encoder_int8'] = q.astype('f4')" "encoder_int8 is F32 (expected I8)"
-    refused "scale[4095] = np.inf" "encoder_scale[4095] is inf (expected a number from 0 on)"
-    refused "scale[7] *= -1" "encoder_scale[7] is -"
+        [[ $output == "lut-apply: $table: $message"* ]] || { echo "$output"; return 1; }
+    done
+    [ ! -e $((n + 1)) ]
 }
 
 @test "lut-apply: a stored shadow or encoder that is not what was written is refused, and one without checksums is not used" {
     make_case "n=4096, d=136, rows=40, dtype='BF16', k=32"
     lut-apply -q DIR $LAYER --no-screen <x.npy >exact.npy
     f=DIR/lut/$LAYER.lut.safetensors
-    shadow ""
-    cp $f sound
+    shadows "" "unsummed q[5:9] = 0"
     for name in encoder_weight encoder_int8 encoder_scale encoder_error; do
-        py - sound $f $name <<'END'
+        "$PYTHON" - 1 $f $name <<'END'
 import json, struct, sys
 data = bytearray(open(sys.argv[1], "rb").read())
 n = struct.unpack("<Q", data[:8])[0]
@@ -300,22 +313,17 @@ data[8 + n + (a + b) // 2] ^= 1
 open(sys.argv[2], "wb").write(data)
 END
         run -65 --separate-stderr lut-apply DIR $LAYER --batch 1 -i x.npy -f -o y.npy
-        sum=$(st-inspect hash sound | awk -F '\t' -v name=$name '$5 == name { print $2 }')
+        sum=$(st-inspect hash 1 | awk -F '\t' -v name=$name '$5 == name { print $2 }')
         [[ $stderr == "lut-apply: $f: $name has the XXH3 "*" (expected $sum, as the file says)" ]]
     done
-    cp sound $f
-    numpy_shadow "q[5:9] = 0"
+    cp 2 $f
     run -0 --separate-stderr lut-apply DIR $LAYER --batch 1 -i x.npy -f -o y.npy
     cmp y.npy exact.npy
     [ "$stderr" = "lut-apply: $f: its shadow has no encoder_weight_xxh3: it is not used (lut-precompute --screen --force writes a table with it)" ]
 }
 
 @test "lut-apply -v: the memory of screening, and the rows that it did not decide" {
-    make_case "n=2048, d=136, rows=100, dtype='BF16'"
-    "$PYTHON" -c 'import numpy as np
-x = np.load("x.npy")
-x[7] = np.nan
-np.save("x.npy", x)'
+    make_case "n=2048, d=136, rows=100, dtype='BF16'" 'x[7] = np.nan'
     run -0 --separate-stderr lut-apply -v DIR $LAYER -i x.npy -o y.npy
     if [[ $stderr == *"screening takes"* ]]; then # AMX, or a fast AVX512-BF16
         [[ $stderr == *"screening takes up to 0.6 MiB"* ]] # 2048 * (160 * 2 + 8)
@@ -505,11 +513,11 @@ np.save("d.npy", np.zeros((3, 40))); np.save("s.npy", np.zeros((), "<f4"))'
         head -c "$1" /dev/zero | peak lut-apply DIR $LAYER --x-dtype f32 --raw "${@:2}"
     }
     short=$(stream 160000 -j 2)
-    long=$(stream 64000000 -j 2)
+    long=$(stream 32000000 -j 2)
     [ "$long" -lt $((short + 4096)) ]
-    # 400000 batches: a byte that each kept would be 32 of the heap, 12 MiB
+    # 200000 batches: a byte that each kept would be 32 of the heap, 6 MiB
     short=$(stream 160000 -j 1 --batch 1)
-    long=$(stream 64000000 -j 1 --batch 1)
+    long=$(stream 32000000 -j 1 --batch 1)
     [ "$long" -lt $((short + 4096)) ]
 }
 

@@ -10,16 +10,17 @@ applies() {
     run -0 py "$ROOT/test/ref/lut_apply_ref.py" "$1"
 }
 
-# make_case [KEYWORDS OF Case]: DIR/lut with thresholds, the model DIR, x.npy.
+# make_case: DIR/lut with thresholds, the model DIR, x.npy.
 make_case() {
-    py -c 'import sys, numpy as np, lut_apply_ref as r
-c = r.Case("DIR", **dict(dict(over="each"), **eval("dict(%s)" % sys.argv[1]))); np.save("x.npy", c.x)' "${1:-}"
+    py -c 'import numpy as np, lut_apply_ref as r
+np.save("x.npy", r.Case("DIR", over="each").x)'
 }
 
-# make_saes: the models of lut_cases.py, and files/FORM of every form.
-make_saes() {
-    make_cases
-    py "$ROOT/test/ref/sae_files.py" write files 50 60 7
+# make_cases: the models of lut_cases.py, and files/FORM of every form.
+setup_file() {
+    mkdir "$BATS_FILE_TMPDIR/cases"
+    py "$ROOT/test/ref/lut_cases.py" "$BATS_FILE_TMPDIR/cases"
+    py "$ROOT/test/ref/sae_files.py" write "$BATS_FILE_TMPDIR/cases/files" 50 60 7
 }
 
 # table FORM [OPTION...]: the table of it, of_FORM
@@ -42,6 +43,7 @@ table() {
     [ "$output" = 3 ]
 }
 
+# bats test_tags=long
 @test "lut-apply: the same bits of a table with thresholds for -j and --batch, on every ISA" {
     isas_here
     applies over_same_bits
@@ -49,38 +51,41 @@ table() {
 }
 
 @test "lut-precompute: SAEs with thresholds, of every library, have in a table the x^ and l0 of sae-train eval" {
-    make_saes
+    make_cases
     for form in saelens-jumprelu{,-x} saelens-standard saev-{BatchTopK,Relu} gemma{,-packed,-half} \
         AutoEncoder.{safetensors,pt} BatchTopKSAE.{safetensors,pt} MatryoshkaBatchTopKSAE.pt JumpReluAutoEncoder.pt; do
         run -0 --separate-stderr table $form --verify
         [ -z "$stderr" ]
         lut-apply --report of_$form $LAYER -m f32 --json <files/rows.npy >report.json
         sae-train eval -s files/$form files/rows.npy >eval.tsv
-        py - $form <<'END'
-import json, sys, numpy as np, sae_files, lut_ref as ref
-form = sys.argv[1]
-r = json.load(open("report.json"))
-e = dict(line.rstrip("\n").split("\t") for line in open("eval.tsv"))
-assert r["active_mean"] == float(e["l0"]) and r["dead"] == float(e["dead"]), (r, e)
-assert abs(r["fvu_input"] / float(e["fvu"]) - 1) < 1e-6, (r, e)
-entry = json.load(open(f"of_{form}/metadata.json"))["layers"]["model.layers.0.self_attn.q_proj"]
-t, dtypes, meta = ref.read_safetensors(f"of_{form}/{entry['file']}")
-saved = np.load("files/sae.npz")["threshold"].clip(0)
-kind = sae_files.FORMS[form][1]
-assert entry["activation"] == "threshold" and dtypes["threshold"] == "F32"
-assert (t["threshold"] == {"relu": 0, "theta": saved[0], "jumprelu": saved}[kind]).all()
-assert t["threshold"].shape == ((50,) if kind == "jumprelu" else ())
-assert entry["k_active"] == (5 if kind == "theta" else 50)
-assert json.loads(meta["lut"])["entry"] == entry
-END
+        mv report.json eval.tsv of_$form
     done
+    py - <<'END'
+import json, numpy as np, sae_files, lut_ref as ref
+from glob import glob
+assert len(glob("of_*")) == 14
+saved = np.load("files/sae.npz")["threshold"].clip(0)
+for of in glob("of_*"):
+    r = json.load(open(of + "/report.json"))
+    e = dict(line.rstrip("\n").split("\t") for line in open(of + "/eval.tsv"))
+    assert r["active_mean"] == float(e["l0"]) and r["dead"] == float(e["dead"]), (r, e)
+    assert abs(r["fvu_input"] / float(e["fvu"]) - 1) < 1e-6, (r, e)
+    entry = json.load(open(of + "/metadata.json"))["layers"]["model.layers.0.self_attn.q_proj"]
+    t, dtypes, meta = ref.read_safetensors(f"{of}/{entry['file']}")
+    kind = sae_files.FORMS[of[3:]][1]
+    assert entry["activation"] == "threshold" and dtypes["threshold"] == "F32"
+    assert (t["threshold"] == {"relu": 0, "theta": saved[0], "jumprelu": saved}[kind]).all()
+    assert t["threshold"].shape == ((50,) if kind == "jumprelu" else ())
+    assert entry["k_active"] == (5 if kind == "theta" else 50)
+    assert json.loads(meta["lut"])["entry"] == entry
+END
     # the same numbers in a table as bf16, and of another library
     lut-precompute -m model -s files/gemma -o bf16 --layers $LAYER --verify
     same_tensors of_{gemma,JumpReluAutoEncoder.pt}/$LAYER.lut.safetensors
 }
 
 @test "lut-precompute: a table with thresholds is a checkpoint, too" {
-    make_saes
+    make_cases
     for form in gemma saelens-jumprelu saelens-standard saev-BatchTopK; do
         table $form
         lut-precompute -m f32 -s of_$form -o "again_$form" --dtype f32
@@ -93,7 +98,7 @@ END
 }
 
 @test "lut-precompute --k: a top-k table of an SAE with thresholds, with a word about it" {
-    make_saes
+    make_cases
     table saelens-topk
     for form in saelens-jumprelu saelens-standard BatchTopKSAE.pt; do
         run -0 --separate-stderr table $form --k 5
@@ -109,7 +114,7 @@ END
 }
 
 @test "lut-precompute --resume, --verify, --index, --dry-run: thresholds are a part of the table" {
-    make_saes
+    make_cases
     table gemma
     table gemma --resume --verify
     run -73 table gemma --resume --k 50
@@ -150,40 +155,39 @@ END
 
 @test "lut-apply: thresholds that are missing, unsaid, of another shape, NaN or negative are refused by name" {
     make_case
-    cp -r DIR good
     file=DIR/lut/$LAYER.lut.safetensors
-    refused() { # WHAT TENSORS: what is refused where the tensors t are changed so
-        rm -rf DIR
-        cp -r good DIR
-        py - "$file" "$2" <<'END'
+    refused=("tensor threshold is missing" 'del t["threshold"]'
+        "threshold is [95] (expected [96])" 't["threshold"] = t["threshold"][1:]'
+        "threshold is [96, 1] (expected [96])" 't["threshold"] = t["threshold"][:, None]'
+        "threshold is [1] (expected [96])" 't["threshold"] = t["threshold"][:1]'
+        "threshold is I32 (expected BF16, F16 or F32)" 't["threshold"] = np.zeros(96, "<i4")'
+        "threshold[5] is -1 (expected a number from 0 on)" 't["threshold"][5] = -1'
+        "threshold[95] is nan (expected a number from 0 on)" 't["threshold"][95] = np.nan'
+        "threshold[0] is inf (expected a number from 0 on)" 't["threshold"] = np.array(np.inf, "<f4")')
+    py - "$file" "${refused[@]}" <<'END'
 import sys, numpy as np, mkst
-path, change = sys.argv[1:]
-t = {m: mkst.values(*v).astype("<f4") for m, v in mkst.load(path).items()}
-exec(change)
-mkst.save(path, t)
+for i, change in enumerate(sys.argv[3::2]):
+    t = {m: mkst.values(*v).astype("<f4") for m, v in mkst.load(sys.argv[1]).items()}
+    exec(change)
+    mkst.save(str(i), t)
 END
+    mv $file good
+    for n in 0 1 2 3 4 5 6 7; do
+        cp $n $file
         run -65 --separate-stderr lut-apply DIR $LAYER -i x.npy
-        [ "$stderr" = "lut-apply: $file: $1" ] || { echo "$stderr"; return 1; }
+        [ "$stderr" = "lut-apply: $file: ${refused[2 * n]}" ] || { echo "$stderr"; return 1; }
         [ -z "$output" ]
-    }
-    refused "tensor threshold is missing" 'del t["threshold"]'
-    refused "threshold is [95] (expected [96])" 't["threshold"] = t["threshold"][1:]'
-    refused "threshold is [96, 1] (expected [96])" 't["threshold"] = t["threshold"][:, None]'
-    refused "threshold is [1] (expected [96])" 't["threshold"] = t["threshold"][:1]'
-    refused "threshold is I32 (expected BF16, F16 or F32)" 't["threshold"] = np.zeros(96, "<i4")'
-    refused "threshold[5] is -1 (expected a number from 0 on)" 't["threshold"][5] = -1'
-    refused "threshold[95] is nan (expected a number from 0 on)" 't["threshold"][95] = np.nan'
-    refused "threshold[0] is inf (expected a number from 0 on)" 't["threshold"] = np.array(np.inf, "<f4")'
+    done
+    [ ! -e 8 ]
     # what metadata.json and the file say is not the same
-    rm -rf DIR
-    cp -r good DIR
+    mv good $file
     sed -i 's/"threshold"/"topk"/' DIR/lut/metadata.json
     run -65 lut-apply DIR $LAYER -i x.npy
     [ "$output" = "lut-apply: $file: has threshold, but metadata.json does not say that activation is \"threshold\"" ]
     sed -i 's/"topk"/"gelu"/' DIR/lut/metadata.json
     run -65 lut-apply DIR $LAYER -i x.npy
     [[ $output == "lut-apply: DIR/lut/metadata.json: layers."*'activation is "gelu" (expected "topk" or "threshold")' ]]
-    make_saes
+    make_cases
     table gemma
     py - <<'END'
 import json
@@ -197,6 +201,7 @@ END
     lut-apply of_gemma $LAYER -i files/rows.npy -o y.npy
 }
 
+# bats test_tags=long
 @test "lut-apply: a table of 200000 latents that are all active is applied, in few rows at once" {
     py - <<'END'
 import numpy as np, lut_ref as ref, os
@@ -214,30 +219,43 @@ END
     py -c 'import numpy as np; assert abs(np.load("y.npy")[:9] - np.load("want.npy")).max() < 1e-2'
 }
 
-@test "lut-apply: the bits of thresholds are those of --no-screen, for every dtype, ISA, -j and batch" {
-    for case in "'BF16'" "'BF16', over='one', centered=True" "'F16'" "'F32'"; do
-        make_case "n=2048, d=264, rows=700, dtype=$case"
-        py - <<'END'
-import numpy as np
-x = np.load("x.npy")
-x[100:200] += 50                       # far from 0
-x[200:300, ::37] *= 1000               # outlier dims
-x[300:306, 5] = np.inf, -np.inf, np.nan, 1e38, -1e38, 1e-38
-x[330:340] *= 1e-20
-x[340:350] *= 1e25
-x[350:360] = 0
-x[360:400] *= -1
-np.save("x.npy", x)
+# screenable [ROWS]: tables 0 to 3, and in each rows that are near and far.
+screenable() {
+    py - "${1-:}" <<'END'
+import sys, numpy as np, lut_apply_ref as r
+for i, kw in enumerate((dict(dtype="BF16", over="each"), dict(dtype="BF16", over="one", centered=True),
+                        dict(dtype="F16", over="each"), dict(dtype="F32", over="each"))):
+    x = r.Case(str(i), n=2048, d=264, rows=520, **kw).x
+    x[100:200] += 50                       # far from 0
+    x[200:300, ::37] *= 1000               # outlier dims
+    x[300:306, 5] = np.inf, -np.inf, np.nan, 1e38, -1e38, 1e-38
+    x[330:340] *= 1e-20
+    x[340:350] *= 1e25
+    x[350:360] = 0
+    x[360:400] *= -1
+    np.save(f"{i}/x", eval(f"x[{sys.argv[1]}]"))
 END
-        lut-apply -q DIR $LAYER --no-screen --codes exact.codes -f <x.npy >exact.npy
-        for options in '-j 1' '-j 2 --batch 8' '-j 3 --batch 700' '-j 2 --batch 513' '--batch 1'; do
-            lut-apply -q DIR $LAYER $options --codes codes -f <x.npy | cmp - exact.npy
+}
+
+@test "lut-apply: the bits of thresholds are those of --no-screen, for every dtype, -j and batch" {
+    screenable
+    for d in 0 1 2 3; do
+        lut-apply -q $d $LAYER --no-screen --codes exact.codes -f <$d/x.npy >exact.npy
+        for options in '-j 1' '-j 2 --batch 8' '-j 3 --batch 520' '-j 2 --batch 513' '--batch 1'; do
+            lut-apply -q $d $LAYER $options --codes codes -f <$d/x.npy | cmp - exact.npy
             cmp codes exact.codes
         done
+    done
+}
+
+# bats test_tags=long
+@test "lut-apply: the bits of thresholds are those of --no-screen, for every dtype and ISA" {
+    screenable "np.r_[0:400:8, 300:306]"
+    for d in 0 1 2 3; do
         for isa in $ALL_ISAS; do
             has_isa "$isa" || continue
-            TU_ISA=$isa lut-apply -q DIR $LAYER --no-screen <x.npy >isa.npy
-            TU_ISA=$isa lut-apply -q DIR $LAYER <x.npy | cmp - isa.npy
+            TU_ISA=$isa lut-apply -q $d $LAYER --no-screen <$d/x.npy >isa.npy
+            TU_ISA=$isa lut-apply -q $d $LAYER <$d/x.npy | cmp - isa.npy
         done
     done
 }
