@@ -5,7 +5,7 @@
 budgets='core 10800
 core/format 11100
 core/kernel 9000
-core/model 18650
+core/model 18900
 core/text 4250
 cmd 32500
 lib 1650'

@@ -11,6 +11,7 @@
 #include "core/model/config_file.h"
 #include "core/model/linear_file.h"
 #include "core/model/names.h"
+#include "core/model/parts.h"
 #include "core/str.h"
 
 char *
@@ -153,19 +154,17 @@ struct candidates {
 
 /* The rank of a name's word in a layer's computation, a fused one before its
  * parts; others follow. */
-static size_t
+static int
 rank(const char *word, size_t n)
 {
-    static const char *const order[] = {
-        "self_attn", "mlp",          "qkv_proj",  "q_proj",  "k_proj",
-        "v_proj",    "gate_up_proj", "gate_proj", "up_proj", "down_proj",
-    };
-    size_t i = 0;
+    char *parts[LUT_MAX_PARTS], *copy = xstrndup(word, n);
+    size_t n_parts = lut_parts(copy, parts);
+    int of_first = 2 * part_rank(parts[0]);
 
-    while (i < sizeof(order) / sizeof(*order) &&
-           (strlen(order[i]) != n || memcmp(order[i], word, n) != 0))
-        i++;
-    return i;
+    free(copy);
+    for (size_t i = 0; i < n_parts; i++)
+        free(parts[i]);
+    return n_parts > 1 ? of_first - 1 : of_first;
 }
 
 /* Word by word: by rank, else in natural order. */
@@ -174,7 +173,8 @@ by_place(const void *a, const void *b)
 {
     const char *x = ((const struct candidate *)a)->layer;
     const char *y = ((const struct candidate *)b)->layer;
-    size_t n, m, r, s;
+    size_t n, m;
+    int r, s;
 
     for (;; x += n + 1, y += m + 1) {
         n = strcspn(x, ".");

@@ -16,8 +16,13 @@
 #include "core/model/config.h"
 #include "core/model/config_file.h"
 #include "core/model/names.h"
+#include "core/model/parts.h"
 
-const char *const base_names[BASE_N] = { "gate_proj", "up_proj", "down_proj" };
+const char *
+base_word(enum base_matrix m)
+{
+    return part_word(PART_EXPERT_GATE + (int)m);
+}
 
 /* What is found of gate_proj tensors, of which one layer's are wanted. */
 struct search {
@@ -70,7 +75,7 @@ base_tensor_name(const struct base *base, enum base_matrix m, size_t expert,
     str_adds(name, base->prefix);
     if (!base->stacked)
         str_addf(name, "%zu.", expert);
-    str_addf(name, "%s%s", base_names[m], base->suffix);
+    str_addf(name, "%s%s", base_word(m), base->suffix);
 }
 
 /* ---- one tensor, or one for each expert ---- */

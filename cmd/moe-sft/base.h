@@ -25,7 +25,7 @@
  * Owner: the caller, until base_close().
  */
 enum base_matrix { BASE_GATE, BASE_UP, BASE_DOWN, BASE_N };
-extern const char *const base_names[BASE_N]; /* "gate_proj", .. */
+const char *base_word(enum base_matrix m); /* "gate_proj", .. */
 
 struct base {
     const char *path; /* the caller's */

@@ -60,7 +60,7 @@ put_merged(struct merge *g, struct stw *w, int tensor, struct item it,
             return err_set(err, EX_DATAERR,
                            "%s: %s of expert %zu has an adapter with NaN or "
                            "Inf",
-                           it.of->path, base_names[it.m], e);
+                           it.of->path, base_word(it.m), e);
         if (stw_write(w, tensor, g->work.merged, nbytes, at, err) < 0)
             return -1;
         at += nbytes;
@@ -117,7 +117,7 @@ write_experts(struct merge *g, struct err *err)
 
             str_clear(&name);
             if (g->cmd->stacked)
-                str_adds(&name, base_names[it.m]);
+                str_adds(&name, base_word(it.m));
             else
                 base_tensor_name(base, it.m, (size_t)it.expert, &name);
             rc = stw_add(w, name.s, x->dtype, stacked ? 3 : 2,
@@ -156,7 +156,7 @@ find_item(const struct merge *g, const struct st_tensor *t, struct item *it)
         if (t->name_n < n || memcmp(t->name, b->prefix, n) != 0)
             continue;
         str_clear(&tail);
-        str_addf(&tail, "%s%s", base_names[m], b->suffix);
+        str_addf(&tail, "%s%s", base_word(m), b->suffix);
         found = names_expert(&name, t, tail.s) &&
                 (name.expert < 0) == b->stacked && name.prefix_n == n;
         *it = (struct item){ of, m, found ? name.expert : -1 };

@@ -57,7 +57,7 @@ put_matrix(struct quantize *z, enum base_matrix m, size_t expert,
                 return err_set(err, EX_DATAERR,
                                "%s: %s of expert %zu has a number in row %zu "
                                "that is not finite",
-                               z->cmd->base, base_names[m], expert, first + r);
+                               z->cmd->base, base_word(m), expert, first + r);
             for (size_t c = 0; c < k; c++) {
                 double v = (double)z->x[r * k + c];
                 double d =
@@ -78,7 +78,7 @@ put_matrix(struct quantize *z, enum base_matrix m, size_t expert,
     relative = size > 0 ? sum / size : 0;
     if (z->cmd->json) {
         str_addf(&z->report, "%s{\"tensor\": \"%s\", \"expert\": %zu, ",
-                 z->report.n ? ",\n " : "[", base_names[m], expert);
+                 z->report.n ? ",\n " : "[", base_word(m), expert);
         str_adds(&z->report, "\"relative_diff\": ");
         js_put_f64(&z->report, relative);
         str_adds(&z->report, ", \"max_abs_diff\": ");
@@ -88,7 +88,7 @@ put_matrix(struct quantize *z, enum base_matrix m, size_t expert,
     }
     if (z->report.n == 0)
         str_adds(&z->report, "tensor\texpert\trelative_diff\tmax_abs_diff\n");
-    str_addf(&z->report, "%s\t%zu\t%.6f\t%.6g\n", base_names[m], expert,
+    str_addf(&z->report, "%s\t%zu\t%.6f\t%.6g\n", base_word(m), expert,
              relative, max);
     return 0;
 }
@@ -118,8 +118,8 @@ quantize_main(const struct cmd *cmd, struct err *err)
         const struct gemm_matrix *w = z.base.matrices + m * z.base.n_experts;
         const uint64_t shape[] = { z.base.n_experts, w->n, w->k };
 
-        snprintf(name, sizeof(name), "%s_scale", base_names[m]);
-        z.values[m] = stw_add(z.w, base_names[m], DT_I8, 3, shape, err);
+        snprintf(name, sizeof(name), "%s_scale", base_word(m));
+        z.values[m] = stw_add(z.w, base_word(m), DT_I8, 3, shape, err);
         z.scales[m] = stw_add(z.w, name, DT_F32, 2, shape, err);
         if (z.values[m] < 0 || z.scales[m] < 0)
             goto out;

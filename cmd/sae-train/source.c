@@ -11,7 +11,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/names.h"
-#include "core/model/splice.h"
+#include "core/model/places.h"
 #include "core/str.h"
 
 size_t
@@ -51,13 +51,12 @@ check_hook(const struct saevdir *dir, const struct row_options *o, size_t i,
     size_t k = o->n_layers ? i : 0, end = o->n_layers ? i + 1 : s->n_layers;
     bool mixed = o->n_layers == 0 && s->n_layers > 1;
     const char *hook = o->hooks[i] ? o->hooks[i] : "", *rest;
-    enum tap_point point;
     int64_t block, layer;
+    struct place place;
 
     if (!names_layer(hook, &block, &rest))
         return 0;
-    if (!splice_find(hook, &point, &layer))
-        layer = block;
+    layer = place_find(&place, hook) ? place.layer : block;
     for (; k < end && k < s->n_layers; k++)
         if (s->layers[k] != layer &&
             (mixed || (s->layers[k] >= 0 && s->layers[k] != block)))

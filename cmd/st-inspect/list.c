@@ -9,7 +9,7 @@
 #include "core/mem.h"
 
 /* Rows in the order of --sort; equal ones by name. */
-struct place {
+struct list_place {
     const struct fold_row *row;
     uint64_t key[2];
 };
@@ -17,7 +17,7 @@ struct place {
 static int
 by_place(const void *pa, const void *pb)
 {
-    const struct place *a = pa, *b = pb;
+    const struct list_place *a = pa, *b = pb;
 
     for (int i = 0; i < 2; i++)
         if (a->key[i] != b->key[i])
@@ -70,7 +70,7 @@ list_main(struct inspect_cmd *cmd, struct err *err)
     const char *path = one_operand(cmd, err);
     struct str *to = &cmd->text;
     struct folded folded = { 0 };
-    struct place *p = NULL;
+    struct list_place *p = NULL;
     struct selection sel;
     int rc = -1;
 
@@ -82,7 +82,7 @@ list_main(struct inspect_cmd *cmd, struct err *err)
     for (size_t i = 0; i < folded.n; i++) {
         const struct fold_row *r = &folded.rows[i];
 
-        p[i] = (struct place){ .row = r };
+        p[i] = (struct list_place){ .row = r };
         if (cmd->sort == SORT_SIZE) {
             p[i].key[0] = UINT64_MAX - r->count * r->t->t->nbytes;
         } else if (cmd->sort == SORT_FILE) {

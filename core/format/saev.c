@@ -318,6 +318,7 @@ take_all(struct parser *p, int flags, struct err *err)
     bool old = s->version == SAEV_2024_10;
     const char *data = value_of(p, Q_DATA), *dtype = value_of(p, Q_DTYPE);
     const char *seed = value_of(p, Q_SEED), *end;
+    static const char acts[] = "{\"acts\": \"";
     size_t per_img;
     int64_t v;
 
@@ -347,6 +348,9 @@ take_all(struct parser *p, int flags, struct err *err)
         return bad(p, Q_SEED, "an integer", err);
     /* hf-infer's, as json.dumps() would write it */
     s->is_padded = !s->cls_token && strstr(data, "\"windows\": \"padded\"");
+    if (!strncmp(data, acts, strlen(acts)))
+        s->acts =
+            xstrndup(data + strlen(acts), strcspn(data + strlen(acts), "\\\""));
     /* geometry */
     s->n_tokens = s->n_patches + s->cls_token;
     if (s->n_tokens == 0)
@@ -422,6 +426,7 @@ saev_free(struct saev *saev)
     free(saev->protocol);
     free(saev->family);
     free(saev->ckpt);
+    free(saev->acts);
     free(saev->layers);
     memset(saev, 0, sizeof(*saev));
 }

@@ -50,6 +50,7 @@ struct saev {
     size_t n_imgs;
     size_t max_patches; /* a shard's budget */
     bool is_padded;     /* rows after a document's end: core/format/saev_data */
+    char *acts;         /* hf-infer's point, "in:up_proj"; or NULL */
     /* geometry */
     size_t n_tokens;     /* n_patches + cls_token; T */
     size_t shard_imgs;   /* images of a full shard; S >= 1 */

@@ -50,10 +50,22 @@ static const struct {
 
 /* ---- names ---- */
 
-void
-part_name(struct str *to, struct part_at at)
+/* The bytes of a part's pattern, or of the module's 'up' above it. */
+static size_t
+pattern_n(enum model_part part, int up)
 {
-    for (const char *p = parts[at.part].name; *p; p++)
+    size_t n = strlen(parts[part].name);
+
+    for (; up > 0; up--)
+        while (parts[part].name[--n] != '.')
+            ;
+    return n;
+}
+
+static void
+add_name(struct str *to, struct part_at at, const char *pattern, size_t n)
+{
+    for (const char *p = pattern; p < pattern + n; p++)
         if (*p == '{') {
             str_addf(to, "%zu", p[1] == 'e' ? at.expert : at.layer);
             p += 2;
@@ -62,17 +74,23 @@ part_name(struct str *to, struct part_at at)
         }
 }
 
+void
+part_name(struct str *to, struct part_at at)
+{
+    add_name(to, at, parts[at.part].name, pattern_n(at.part, 0));
+}
+
 const char *
 part_word(enum model_part part)
 {
     return strrchr(parts[part].name, '.') + 1;
 }
 
-/* What follows a pattern that the name begins with, or NULL. */
+/* What follows the n bytes of a pattern that the name begins with, or NULL. */
 static const char *
-scan(struct part_at *at, const char *pattern, const char *name)
+scan(struct part_at *at, const char *pattern, size_t n, const char *name)
 {
-    for (const char *p = pattern; *p; p++) {
+    for (const char *p = pattern; p < pattern + n; p++) {
         char *end;
 
         if (*p != '{') {
@@ -90,16 +108,34 @@ scan(struct part_at *at, const char *pattern, const char *name)
     return name;
 }
 
+static size_t
+short_n(enum model_part part, int up)
+{
+    return pattern_n(part, up) -
+           (size_t)(names_short(parts[part].name) - parts[part].name);
+}
+
+void
+part_module(struct str *to, struct part_at at, int up)
+{
+    add_name(to, at, names_short(parts[at.part].name), short_n(at.part, up));
+}
+
+bool
+part_is_module(struct part_at *at, int up, const char *name)
+{
+    const char *end = scan(at, names_short(parts[at->part].name),
+                           short_n(at->part, up), names_short(name));
+
+    return end && !*end;
+}
+
 bool
 part_find(struct part_at *at, const char *name)
 {
-    name = names_short(name);
     for (int p = 0; p < N_PARTS; p++) {
-        const char *end;
-
         *at = (struct part_at){ .part = (enum model_part)p };
-        end = scan(at, names_short(parts[p].name), name);
-        if (end && !*end)
+        if (part_is_module(at, 0, name))
             return true;
     }
     return false;
@@ -110,10 +146,22 @@ part_in_layer(const char *root, const char *name, size_t *layer)
 {
     struct part_at at = { 0 };
     size_t n = strlen(root);
-    bool yes = !strncmp(name, root, n) && scan(&at, "layers.{i}.", name + n);
+    bool yes = !strncmp(name, root, n) &&
+               scan(&at, "layers.{i}.", strlen("layers.{i}."), name + n);
 
     *layer = at.layer;
     return yes;
+}
+
+int
+part_rank(const char *word)
+{
+    for (int p = PART_Q; p <= PART_DOWN; p++)
+        for (const char *s = strchr(parts[p].name, '}'); s; s = strchr(s, '.'))
+            if (!strncmp(++s, word, strlen(word)) &&
+                (!s[strlen(word)] || s[strlen(word)] == '.'))
+                return p;
+    return N_PARTS;
 }
 
 /* ---- sizes ---- */

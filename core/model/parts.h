@@ -56,6 +56,18 @@ const char *part_word(enum model_part part);
 bool part_find(struct part_at *at, const char *name);
 bool part_in_layer(const char *root, const char *name, size_t *layer);
 
+/* part_module() appends the name of the module that is 'up' levels above a
+ * part, without "model.": of PART_UP in layer 3, "layers.3.mlp.up_proj",
+ * "layers.3.mlp", "layers.3".  part_is_module(): is a name, with or without
+ * "model.", that of at->part?  It sets the numbers. */
+void part_module(struct str *to, struct part_at at, int up);
+bool part_is_module(struct part_at *at, int up, const char *name);
+
+/* part_rank() orders what a layer's linear layers are called, word by word, as
+ * they are computed: self_attn, q_proj, .., mlp, gate_proj, ..  N_PARTS for
+ * other words. */
+int part_rank(const char *word);
+
 /* part_is_in(): has the layer this part, a whole model it?  part_size() is
  * [out, in] of a linear layer, [out] of a norm; part_needs_bias(): does
  * config.json demand one? */

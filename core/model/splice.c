@@ -9,15 +9,14 @@
 #include "core/model/autoencoder.h"
 #include "core/model/engine.h"
 #include "core/model/model.h"
-#include "core/model/names.h"
+#include "core/model/places.h"
 
 #define N_POINTS (TAP_IN_DOWN + 1)
 
 struct splice {
     struct autoencoder a;
     char *hook;
-    enum tap_point point;
-    int64_t layer;
+    struct place place;
 };
 
 struct splices {
@@ -30,66 +29,13 @@ struct splices {
 
 /* ---- hook points ---- */
 
-/* What follows "layers.N" of a module's name, and "blocks.N" of a
- * TransformerLens hook.  A decoder layer and the halves of it are known by
- * their outputs, linear layers by their inputs. */
-static const struct hook_name {
-    const char *name;
-    enum tap_point point;
-    int layer; /* added to N */
-} modules[] = {
-    { "", TAP_RESID, 0 },
-    { ".self_attn", TAP_ATTN, 0 },
-    { ".mlp", TAP_MLP, 0 },
-    { ".self_attn.q_proj", TAP_IN_QKV, 0 },
-    { ".self_attn.k_proj", TAP_IN_QKV, 0 },
-    { ".self_attn.v_proj", TAP_IN_QKV, 0 },
-    { ".self_attn.qkv_proj", TAP_IN_QKV, 0 },
-    { ".self_attn.o_proj", TAP_IN_O, 0 },
-    { ".mlp.gate_proj", TAP_IN_GATE_UP, 0 },
-    { ".mlp.up_proj", TAP_IN_GATE_UP, 0 },
-    { ".mlp.gate_up_proj", TAP_IN_GATE_UP, 0 },
-    { ".mlp.down_proj", TAP_IN_DOWN, 0 },
-}, tl_hooks[] = {
-    { ".hook_resid_pre", TAP_RESID, -1 },
-    { ".hook_resid_post", TAP_RESID, 0 },
-    { ".hook_attn_out", TAP_ATTN, 0 },
-    { ".hook_mlp_out", TAP_MLP, 0 },
-    { ".attn.hook_z", TAP_IN_O, 0 },
-};
-
-bool
-splice_find(const char *hook, enum tap_point *point, int64_t *layer)
-{
-    const char *name = names_short(hook), *end;
-    bool is_layer = names_layer(name, layer, &end) == name;
-    bool is_tl = *name == 'b';
-    size_t n = is_tl ? sizeof(tl_hooks) / sizeof(*tl_hooks)
-                     : sizeof(modules) / sizeof(*modules);
-
-    for (size_t i = 0; is_layer && *layer < INT64_MAX && i < n; i++) {
-        const struct hook_name *h = is_tl ? &tl_hooks[i] : &modules[i];
-
-        if (strcmp(end, h->name) != 0)
-            continue;
-        *point = h->point;
-        *layer += h->layer;
-        return true;
-    }
-    *point = TAP_RESID;
-    *layer = -1;
-    return !strcmp(name, "embed_tokens");
-}
-
 void
 splice_compare(const struct sae *sae, const char *at)
 {
-    enum tap_point points[2];
-    int64_t layers[2];
+    struct place is, was;
 
-    if (sae->hook && splice_find(sae->hook, &points[0], &layers[0]) &&
-        splice_find(at, &points[1], &layers[1]) &&
-        (points[0] != points[1] || layers[0] != layers[1]))
+    if (sae->hook && place_find(&was, sae->hook) && place_find(&is, at) &&
+        (was.point != is.point || was.layer != is.layer))
         err_warn("%s: is of %s, by its configuration, and is used at %s",
                  sae->path, sae->hook, at);
 }
@@ -100,27 +46,28 @@ check_hook(struct splices *ss, struct splice *s, bool is_given, struct err *err)
     const struct config *c = &ss->model->config;
     int status = is_given ? TU_USAGE : EX_DATAERR;
     const char *path = s->a.sae.path;
+    const struct place *p = &s->place;
     const struct splice **at;
 
-    if (!splice_find(s->hook, &s->point, &s->layer))
+    if (!place_find(&s->place, s->hook))
         return err_set(err, status,
                        "%s: \"%s\" is not a hook point (layers.3, "
                        "layers.3.mlp, layers.3.mlp.gate_proj, ..)",
                        path, s->hook);
-    if (s->layer >= c->n_layers)
+    if (p->layer >= c->n_layers)
         return err_set(err, status,
                        "%s: %s is not in %s, which has %lld layers", path,
                        s->hook, ss->model->dir.path, (long long)c->n_layers);
-    if (s->point == TAP_IN_DOWN && c->sparse && c->sparse[s->layer])
+    if (place_split(c, p))
         return err_set(err, status,
                        "%s: layer %lld has experts, and each has its own "
                        "down_proj",
-                       path, (long long)s->layer);
-    if (s->a.d != tap_dim(c, s->point))
+                       path, (long long)p->layer);
+    if (s->a.d != tap_dim(c, p->point))
         return err_set(err, EX_DATAERR,
                        "%s: is of rows of %zu numbers, but %s has %zu", path,
-                       s->a.d, s->hook, tap_dim(c, s->point));
-    at = &ss->at[(size_t)(s->layer + 1) * N_POINTS + s->point];
+                       s->a.d, s->hook, tap_dim(c, p->point));
+    at = &ss->at[(size_t)(p->layer + 1) * N_POINTS + p->point];
     if (*at)
         return err_set(err, EX_DATAERR, "%s: is at the same hook point as %s",
                        path, (*at)->a.sae.path);

@@ -39,10 +39,6 @@ void splices_close(struct splices *splices); /* NULL is fine */
 /* splices_screened() adds up what they are screened by; NULL is fine. */
 void splices_screened(const struct splices *splices, struct screen_counts *to);
 
-/* splice_find(): is a name, as it is in an SAE's configuration, that of a hook
- * point?  That of the embedding is layer -1's. */
-bool splice_find(const char *hook, enum tap_point *point, int64_t *layer);
-
 /* splice_compare() warns where an SAE's own hook point is another place of a
  * model than 'at', both being known. */
 void splice_compare(const struct sae *sae, const char *at);

@@ -1,0 +1,65 @@
+/*
+ * The places of a model where its activations can be looked at or replaced, and
+ * what they are called: by hook names, as SAEs have them in their
+ * configuration, by short forms, and by TransformerLens.  One table for --acts,
+ * --sae, the metadata of dumps, and sae-train; the names of modules are those
+ * of parts.h.
+ * Source: man/sae.5, "Hook points".
+ */
+#ifndef CORE_MODEL_PLACES_H
+#define CORE_MODEL_PLACES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/format/saev.h"
+#include "core/model/block.h"
+#include "core/model/config.h"
+#include "core/str.h"
+
+struct place {
+    enum tap_point point;
+    int64_t layer; /* -1: the embedding */
+    size_t row;    /* private: by which name, as modules share inputs */
+};
+
+/* place_find(): which place has this hook name, of any model?  With or without
+ * "model.", TransformerLens's, or of a fused layer, which is its first part. */
+bool place_find(struct place *place, const char *name);
+
+/* place_point() finds a short form without its layer, "in:up_proj", in the
+ * first n bytes of a text; the layer becomes 0. place_set_layer() moves a
+ * place, which may be named by any layer, to one. */
+bool place_point(struct place *place, const char *text, size_t n);
+void place_set_layer(struct place *place, int64_t layer);
+
+/* place_hook() appends "layers.3.mlp.up_proj", place_short() "in:up_proj:3",
+ * and place_lens() TransformerLens's name, or "-" where it has none. */
+void place_hook(struct str *to, const struct place *place);
+void place_short(struct str *to, const struct place *place);
+void place_lens(struct str *to, const struct place *place);
+
+/* place_word() is the short form without its layer. */
+const char *place_word(const struct place *place);
+
+/*
+ * place_hint() appends, after a message about a name that is none of a hook,
+ * what its hook name is, as " (expected layers.3.mlp.up_proj)": where it is a
+ * short form, a weight or a bias, or has ".input" or ".output" at its end.
+ * Nothing where it is none of these.
+ */
+void place_hint(struct str *to, const char *name);
+
+/* place_split(): are these the activations of experts, which have one each? */
+bool place_split(const struct config *config, const struct place *place);
+
+/* place_next() goes on to the next place of a model, from .row SIZE_MAX, in the
+ * order in which they are computed; false after the last. */
+bool place_next(struct place *place, const struct config *config);
+
+/* place_of_dump(): where the rows of its i-th layer are from, if hf-infer made
+ * the dump. */
+bool place_of_dump(struct place *place, const struct saev *saev, size_t i);
+
+#endif
