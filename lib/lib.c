@@ -39,6 +39,21 @@ lib_refuse(struct tu_err *to, const char *fmt, ...)
 }
 
 int
+lib_null(struct tu_err *to, const char *fn, ...)
+{
+    const char *name;
+    va_list ap;
+    int rc = 0;
+
+    va_start(ap, fn);
+    while (rc == 0 && (name = va_arg(ap, const char *)))
+        if (!va_arg(ap, const void *))
+            rc = lib_refuse(to, "%s: %s is NULL", fn, name);
+    va_end(ap);
+    return rc;
+}
+
+int
 lib_struct(void *to, size_t nbytes, const void *from, const char *name,
            struct tu_err *err)
 {

@@ -7,12 +7,20 @@
 #include "core/err.h"
 #include "lib/tensorutils.h"
 
+#define LIB_MAX_THREADS 4096
+
 /* lib_fail() hands the caller an error, who may not want it; returns -1. */
 int lib_fail(struct tu_err *to, const struct err *err);
 
 /* lib_refuse() is a TU_BAD_CALL by a printf format; returns -1. */
 int lib_refuse(struct tu_err *to, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* lib_null() refuses a call of 'fn' with an argument that is NULL: of pairs
+ * name, pointer, up to a NULL name.  LIB_IF() is an array of n, which may be
+ * NULL where n is 0. */
+int lib_null(struct tu_err *to, const char *fn, ...) __attribute__((sentinel));
+#define LIB_IF(n, p) ((n) > 0 ? (const void *)(p) : (const void *)"")
 
 /*
  * lib_struct() copies a struct of the caller's, which begins with its size, to

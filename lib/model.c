@@ -10,8 +10,7 @@
 #include "core/par.h"
 #include "lib/lib.h"
 
-#define MAX_THREADS 4096
-#define MAX_CHUNK   65536 /* as hf-infer --chunk */
+#define MAX_CHUNK 65536 /* as hf-infer --chunk */
 
 _Static_assert(TU_COMPUTE_BF16 == (int)COMPUTE_BF16 &&
                    TU_RESID == (int)TAP_RESID && TU_ATTN == (int)TAP_ATTN &&
@@ -71,9 +70,8 @@ tu_model_open(struct tu_model **model, const char *dir, struct tu_err *to)
     struct err err = { 0 };
     struct model *m;
 
-    if (!model || !dir)
-        return lib_refuse(to, "tu_model_open: %s is NULL",
-                          model ? "dir" : "model");
+    if (lib_null(to, "tu_model_open", "model", model, "dir", dir, NULL) < 0)
+        return -1;
     *model = NULL;
     if (cpu_check(&err) < 0 || model_open(&m, dir, &err) < 0)
         return lib_fail(to, &err);
@@ -107,9 +105,9 @@ check_options(struct tu_session_options *o, const struct tu_model *model,
 {
     const struct tu_model_info *info = &model->info;
 
-    if (o->n_threads < 0 || o->n_threads > MAX_THREADS)
+    if (o->n_threads < 0 || o->n_threads > LIB_MAX_THREADS)
         return lib_refuse(to, "n_threads is %d (expected 0 to %d)",
-                          o->n_threads, MAX_THREADS);
+                          o->n_threads, LIB_MAX_THREADS);
     if (o->compute != TU_COMPUTE_F32 && o->compute != TU_COMPUTE_BF16)
         return lib_refuse(to, "compute is %d, none of enum tu_compute",
                           (int)o->compute);
@@ -142,10 +140,9 @@ tu_session_open(struct tu_session **session, struct tu_model *model,
 
     if (session)
         *session = NULL;
-    if (!session || !model)
-        return lib_refuse(to, "tu_session_open: %s is NULL",
-                          session ? "model" : "session");
-    if ((options &&
+    if (lib_null(to, "tu_session_open", "session", session, "model", model,
+                 NULL) < 0 ||
+        (options &&
          lib_struct(&o, sizeof(o), options, "tu_session_options", to) < 0) ||
         check_options(&o, model, to) < 0)
         return -1;

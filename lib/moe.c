@@ -9,8 +9,7 @@
 #include "core/par.h"
 #include "lib/lib.h"
 
-#define MAX_THREADS 4096
-#define MAX_DEPTH   65536
+#define MAX_DEPTH 65536
 
 _Static_assert(TU_N_LORA == (int)MOE_N_LORA && TU_GATE_A == (int)MOE_GATE_A &&
                    TU_DOWN_B == (int)MOE_DOWN_B && TU_MOE_INT8 == (int)MOE_INT8,
@@ -61,9 +60,9 @@ read_config(struct moe_config *config, int *n_threads,
     if (c.mode != TU_MOE_BF16 && c.mode != TU_MOE_INT8)
         return lib_refuse(to, "mode is %d, none of enum tu_moe_mode",
                           (int)c.mode);
-    if (c.n_threads < 0 || c.n_threads > MAX_THREADS)
+    if (c.n_threads < 0 || c.n_threads > LIB_MAX_THREADS)
         return lib_refuse(to, "n_threads is %d (expected 0 to %d)", c.n_threads,
-                          MAX_THREADS);
+                          LIB_MAX_THREADS);
     if (c.n_experts > MOE_MAX_EXPERTS || c.top_k > MOE_MAX_TOP_K)
         return lib_refuse(to,
                           "n_experts x top_k is %zu x %zu (expected at most %d "
@@ -280,11 +279,9 @@ load_call(struct moe_call *call, const struct tu_moe *m,
     n = m->config.n_experts * m->config.intermediate * m->config.hidden;
     if (w.n != n)
         return lib_refuse(to, "weights of %zu numbers (expected %zu)", w.n, n);
-    if (!w.gate || !w.up || !w.down)
-        return lib_refuse(to, "weights: %s is NULL",
-                          !w.gate ? "gate"
-                          : !w.up ? "up"
-                                  : "down");
+    if (lib_null(to, "weights", "gate", w.gate, "up", w.up, "down", w.down,
+                 NULL) < 0)
+        return -1;
     *call = (struct moe_call){ .run = run_load, .base = w };
     return 0;
 }

@@ -22,8 +22,8 @@ tu_tok_open(struct tu_tok **tok, const char *dir, struct tu_err *to)
     struct tok *t;
     int rc;
 
-    if (!tok || !dir)
-        return lib_refuse(to, "tu_tok_open: %s is NULL", tok ? "dir" : "tok");
+    if (lib_null(to, "tu_tok_open", "tok", tok, "dir", dir, NULL) < 0)
+        return -1;
     *tok = NULL;
     str_addf(&path, "%s/tokenizer.json", dir);
     rc = tok_open(&t, path.s, &err);
@@ -61,13 +61,9 @@ tu_tok_encode(const struct tu_tok *tok, const char *text, size_t nbytes,
 
     if (ids)
         *ids = NULL;
-    if (!tok || !ids || !n || (!text && nbytes > 0))
-        return lib_refuse(to, "tu_tok_encode: %s is NULL",
-                          !tok   ? "tok"
-                          : !ids ? "ids"
-                          : !n   ? "n"
-                                 : "text");
-    if (check_flags(flags, "tu_tok_encode", to) < 0)
+    if (lib_null(to, "tu_tok_encode", "tok", tok, "ids", ids, "n", n, "text",
+                 LIB_IF(nbytes, text), NULL) < 0 ||
+        check_flags(flags, "tu_tok_encode", to) < 0)
         return -1;
     if (tok_encode(tok->tok, text ? text : "", nbytes, flags, &list, &err) <
         0) {
@@ -88,13 +84,9 @@ tu_tok_decode(const struct tu_tok *tok, const int32_t *ids, size_t n, int flags,
 
     if (text)
         *text = NULL;
-    if (!tok || !text || !nbytes || (!ids && n > 0))
-        return lib_refuse(to, "tu_tok_decode: %s is NULL",
-                          !tok      ? "tok"
-                          : !text   ? "text"
-                          : !nbytes ? "nbytes"
-                                    : "ids");
-    if (check_flags(flags, "tu_tok_decode", to) < 0)
+    if (lib_null(to, "tu_tok_decode", "tok", tok, "text", text, "nbytes",
+                 nbytes, "ids", LIB_IF(n, ids), NULL) < 0 ||
+        check_flags(flags, "tu_tok_decode", to) < 0)
         return -1;
     if (tok_decode(tok->tok, ids, n, !(flags & TU_TOK_SPECIAL), &s, &err) < 0) {
         str_free(&s);
