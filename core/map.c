@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/compat.h"
 #include "core/inuse.h"
 #include "core/mem.h"
 #include "core/sig.h"
@@ -130,6 +131,36 @@ map_close(struct map *map)
     if (map->data)
         munmap((void *)(uintptr_t)map->data, map->size);
     *map = (struct map){ 0 };
+}
+
+static void *
+page_of(const void *p, size_t *skip)
+{
+    *skip = (uintptr_t)p % (size_t)sysconf(_SC_PAGESIZE);
+    return (void *)((uintptr_t)p - *skip);
+}
+
+bool
+map_cached(const void *p)
+{
+    unsigned char in_memory = 0;
+    size_t skip;
+    void *page = page_of(p, &skip);
+
+#if ON_LINUX /* others have it with another type, or not */
+    if (mincore(page, 1, &in_memory) < 0)
+        return false;
+#endif
+    return page && in_memory & 1;
+}
+
+void
+map_will_read(const void *p, size_t nbytes)
+{
+    size_t skip;
+    void *page = page_of(p, &skip);
+
+    posix_madvise(page, skip + nbytes, POSIX_MADV_WILLNEED);
 }
 
 bool

@@ -12,7 +12,8 @@
 
 struct tu_st {
     struct stdir dir;
-    struct tu_tensor *tensors; /* [dir.n_tensors] */
+    struct tu_tensor *tensors;    /* [dir.n_tensors] */
+    struct tu_metadata *metadata; /* [dir.files->n_meta] */
 };
 
 int
@@ -21,14 +22,16 @@ tu_st_open(struct tu_st **st, const char *path, struct tu_err *to)
     struct err err = { 0 };
     struct tu_st *s;
 
-    if (!st || !path)
-        return lib_refuse(to, "tu_st_open: %s is NULL", st ? "path" : "st");
+    if (lib_null(to, "tu_st_open", "st", st, "path", path, NULL) < 0)
+        return -1;
     *st = NULL;
     s = xcalloc(1, sizeof(*s));
     if (cpu_check(&err) < 0 || stdir_open(&s->dir, path, &err) < 0 ||
         stdir_map(&s->dir, &err) < 0 ||
         !(s->tensors = mem_try(s->dir.n_tensors, sizeof(*s->tensors), "tensors",
-                               &err))) {
+                               &err)) ||
+        !(s->metadata = mem_try(s->dir.files->n_meta, sizeof(*s->metadata),
+                                "metadata", &err))) {
         tu_st_close(s);
         return lib_fail(to, &err);
     }
@@ -46,6 +49,12 @@ tu_st_open(struct tu_st **st, const char *path, struct tu_err *to)
             .data = st_data(t->st, t->t),
         };
     }
+    for (size_t i = 0; i < s->dir.files->n_meta; i++) {
+        const struct st_meta *m = &s->dir.files->meta[i];
+
+        s->metadata[i] =
+            (struct tu_metadata){ m->key, m->value, m->key_n, m->value_n };
+    }
     *st = s;
     return 0;
 }
@@ -55,6 +64,7 @@ tu_st_close(struct tu_st *st)
 {
     if (!st)
         return;
+    free(st->metadata);
     free(st->tensors);
     stdir_close(&st->dir);
     free(st);
@@ -87,6 +97,12 @@ tu_st_metadata(const struct tu_st *st, const char *key)
     return st && key ? st_meta(st->dir.files, key) : NULL;
 }
 
+const struct tu_metadata *
+tu_st_metadata_at(const struct tu_st *st, size_t i)
+{
+    return st && i < st->dir.files->n_meta ? &st->metadata[i] : NULL;
+}
+
 /* What is in 'raw' [n], as f32. */
 static void
 widen(float *to, const void *raw, enum dtype dtype, size_t n)
@@ -109,11 +125,9 @@ tu_st_read_f32(const struct tu_st *st, const struct tu_tensor *t,
     char raw[PIECE * 8];
     size_t item;
 
-    if (!st || !t || (!to && n > 0))
-        return lib_refuse(to_err, "tu_st_read_f32: %s is NULL",
-                          !st  ? "st"
-                          : !t ? "t"
-                               : "to");
+    if (lib_null(to_err, "tu_st_read_f32", "st", st, "t", t, "to",
+                 LIB_IF(n, to), NULL) < 0)
+        return -1;
     if (t < st->tensors || t >= st->tensors + st->dir.n_tensors)
         return lib_refuse(to_err,
                           "tu_st_read_f32: the tensor is not one of this file");

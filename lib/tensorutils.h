@@ -59,12 +59,19 @@ struct tu_tensor {
                        * see CAVEATS of libtensorutils(3) */
 };
 
+/* An entry of __metadata__: UTF-8, NUL-terminated, and may hold NULs. */
+struct tu_metadata {
+    const char *key, *value;
+    size_t key_n, value_n; /* bytes */
+};
+
 /*
  * tu_st_open() opens a safetensors file, or a directory with one or with shards
  * and their index, and checks all headers; tensors are sorted by name.
  * tu_st_at() is tensor i, tu_st_find() the one of a name, tu_st_metadata() the
- * value of a key in the first file's __metadata__; NULL where there is none.
- * Any number of threads may read an open file.
+ * value of a key in the first file's __metadata__, tu_st_metadata_at() its
+ * entry i, in the file's order; NULL where there is none. Any number of threads
+ * may read an open file.
  */
 struct tu_st;
 TU_API int tu_st_open(struct tu_st **st, const char *path, struct tu_err *err);
@@ -74,6 +81,8 @@ TU_API const struct tu_tensor *tu_st_at(const struct tu_st *st, size_t i);
 TU_API const struct tu_tensor *tu_st_find(const struct tu_st *st,
                                           const char *name);
 TU_API const char *tu_st_metadata(const struct tu_st *st, const char *key);
+TU_API const struct tu_metadata *tu_st_metadata_at(const struct tu_st *st,
+                                                   size_t i);
 
 /*
  * tu_st_read_f32() reads numbers first .. first + n - 1 of a tensor of 'st' as
@@ -83,6 +92,155 @@ TU_API const char *tu_st_metadata(const struct tu_st *st, const char *key);
 TU_API int tu_st_read_f32(const struct tu_st *st, const struct tu_tensor *t,
                           uint64_t first, size_t n, float *to,
                           struct tu_err *err);
+
+/* ---- dumps of activations, saev(5) ---- */
+
+/* What a dump has; later versions may add fields at the end. */
+struct tu_dump_info {
+    const char *path;     /* of the dump itself, which a directory may hold */
+    const char *metadata; /* [metadata_n] metadata.json as it is, then a NUL */
+    size_t metadata_n;
+    size_t n_imgs;         /* images, or windows of a text */
+    size_t n_layers;       /* that are in the dump */
+    const int64_t *layers; /* [n_layers] which of the model, in this order */
+    size_t n_tokens;       /* of an image: its patches, and CLS */
+    size_t n_patches;
+    size_t d; /* floats of an activation */
+    int cls;  /* token 0 is CLS */
+};
+
+/*
+ * tu_dump_open() opens a dump, or the one that a directory holds, and checks
+ * its metadata and shards as saev-read does.  tu_dump_info() says what it is.
+ * tu_dump_images() points at image img < n_imgs and those after it in its file,
+ * *images [*n, n_layers, n_tokens, d], *n >= 1, f32 little-endian, mapped.  All
+ * of these are the dump's, until tu_dump_close().
+ * Any number of threads may use a dump and its rows, and so may children after
+ * fork(2).
+ */
+struct tu_dump;
+TU_API int tu_dump_open(struct tu_dump **dump, const char *path,
+                        struct tu_err *err);
+TU_API void tu_dump_close(struct tu_dump *dump);
+TU_API const struct tu_dump_info *tu_dump_info(const struct tu_dump *dump);
+TU_API int tu_dump_images(struct tu_dump *dump, size_t img,
+                          const float **images, size_t *n, struct tu_err *err);
+
+enum tu_tokens {
+    TU_CLS,   /* CLS alone, of a dump that has it */
+    TU_IMAGE, /* all but CLS */
+    TU_ALL
+};
+#define TU_ALL_LAYERS INT64_MIN
+enum { TU_SKIP_PADDING = 1 }; /* not what follows a document in its window */
+
+/* What a row is of. */
+struct tu_place {
+    int64_t img, patch; /* patch -1: CLS */
+    int64_t layer;      /* as in the dump's layers */
+};
+
+/*
+ * tu_rows_open() takes some tokens of a layer of the dump, or of all, as rows
+ * of d floats, in the order image, layer, token; flags: 0 or TU_SKIP_PADDING,
+ * which reads a few rows of each image.  The dump must stay open until
+ * tu_rows_close().  tu_rows_count() is how many rows there are.
+ * tu_rows_gather() copies the rows index [n], in any order and as often as they
+ * are there, to 'to' [n, d], f32 of this machine; tu_rows_places() says what
+ * they are of, to [n].
+ */
+struct tu_rows;
+TU_API int tu_rows_open(struct tu_rows **rows, struct tu_dump *dump,
+                        enum tu_tokens tokens, int64_t layer, int flags,
+                        struct tu_err *err);
+TU_API void tu_rows_close(struct tu_rows *rows);
+TU_API size_t tu_rows_count(const struct tu_rows *rows);
+TU_API int tu_rows_gather(const struct tu_rows *rows, const uint64_t *index,
+                          size_t n, float *to, struct tu_err *err);
+TU_API int tu_rows_places(const struct tu_rows *rows, const uint64_t *index,
+                          size_t n, struct tu_place *to, struct tu_err *err);
+
+/* ---- sparse autoencoders, sae(5) ---- */
+
+/* Which latents are active: of those over 0 */
+enum tu_activation {
+    TU_TOPK,      /* the k largest of a row */
+    TU_BATCHTOPK, /* the same; k is the mean of the rows it was trained on */
+    TU_JUMPRELU,  /* those over their thresholds */
+    TU_RELU       /* all */
+};
+
+/* What an SAE is; later versions may add fields at the end. */
+struct tu_sae_info {
+    const char *path; /* of the file with its tensors */
+    const char *hook; /* where in a model its inputs are; NULL: it does not
+                       * say */
+    size_t n, d;      /* latents; numbers of a row */
+    enum tu_activation activation;
+    size_t k;                /* 0: it does not say */
+    int centered;            /* it encodes x - decoder_bias */
+    const float *thresholds; /* [n], or NULL */
+};
+
+/*
+ * tu_sae_open() opens an SAE in any form that sae-train reads, refuses what it
+ * refuses, and computes with n_threads threads, 0: all CPUs of this process.
+ * tu_sae_info() says what it is, until tu_sae_close().
+ * tu_sae_weights() copies its tensors as f32: encoder, decoder [n, d],
+ * encoder_bias [n], decoder_bias [d]; of one that scales activations by norms,
+ * those of the same SAE without.
+ * tu_sae_encode() makes z [n_rows, n] of x [n_rows, d]: pre-activations of the
+ * active latents, 0 of the others, NaN in a row with one that is not finite;
+ * tu_sae_decode() makes x [n_rows, d] of any z.  The bits are sae-train's, and
+ * a row's depend on nothing but its numbers.  Both work in a child after
+ * fork(2), too, with threads of its own.
+ */
+struct tu_sae;
+TU_API int tu_sae_open(struct tu_sae **sae, const char *path, int n_threads,
+                       struct tu_err *err);
+TU_API void tu_sae_close(struct tu_sae *sae);
+TU_API const struct tu_sae_info *tu_sae_info(const struct tu_sae *sae);
+TU_API int tu_sae_weights(const struct tu_sae *sae, float *encoder,
+                          float *encoder_bias, float *decoder,
+                          float *decoder_bias, struct tu_err *err);
+TU_API int tu_sae_encode(struct tu_sae *sae, const float *x, size_t n_rows,
+                         float *z, struct tu_err *err);
+TU_API int tu_sae_decode(struct tu_sae *sae, const float *z, size_t n_rows,
+                         float *x, struct tu_err *err);
+
+/* ---- lookup tables of linear layers, lut(5) ---- */
+
+/* What a table is; later versions may add fields at the end. */
+struct tu_table_info {
+    const char *path;  /* of the file with its tensors, next to metadata.json */
+    const char *layer; /* with "model." */
+    size_t n, in, out; /* latents; numbers of an input, of an output */
+    size_t k;          /* active at most */
+    int centered;      /* it encodes x - decoder_bias */
+    int has_bias;      /* the layer's own is in outputs */
+    const float *thresholds; /* [n]; NULL: the k largest are active */
+};
+
+/*
+ * tu_table_open() opens the table of a layer, with or without "model." in its
+ * name, in a directory of tables, and checks it as lut-apply does; n_threads as
+ * of an SAE.  tu_table_info() says what it is, until tu_table_close().
+ * Of x [n_rows, in] tu_table_apply() makes y [n_rows, out], the layer's output
+ * without compensation, tu_table_reconstruct() the inputs that the active
+ * latents stand for, [n_rows, in], and tu_table_encode() z [n_rows, n], as of
+ * an SAE.  The bits are lut-apply's.  All work in a child after fork(2).
+ */
+struct tu_table;
+TU_API int tu_table_open(struct tu_table **table, const char *dir,
+                         const char *layer, int n_threads, struct tu_err *err);
+TU_API void tu_table_close(struct tu_table *table);
+TU_API const struct tu_table_info *tu_table_info(const struct tu_table *table);
+TU_API int tu_table_apply(struct tu_table *table, const float *x, size_t n_rows,
+                          float *y, struct tu_err *err);
+TU_API int tu_table_reconstruct(struct tu_table *table, const float *x,
+                                size_t n_rows, float *xhat, struct tu_err *err);
+TU_API int tu_table_encode(struct tu_table *table, const float *x,
+                           size_t n_rows, float *z, struct tu_err *err);
 
 /* ---- models ---- */
 

@@ -2,13 +2,13 @@
 # Prints the lines of each room, and the most that it may have: a capability
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.
-budgets='core 10800
+budgets='core 10840
 core/format 11100
 core/kernel 9000
 core/model 18900
 core/text 4250
 cmd 32500
-lib 1650'
+lib 2550'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
     BEGIN {

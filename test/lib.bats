@@ -92,6 +92,9 @@ int main(void)
     if (tu_st_at(st, 9) || tu_st_at(NULL, 0) || tu_st_find(st, "none") || tu_st_find(NULL, "f32") ||
         tu_st_find(st, NULL) || tu_st_metadata(st, "on") || strcmp(tu_st_metadata(st, "by"), "numpy"))
         return 2;
+    if (strcmp(tu_st_metadata_at(st, 0)->key, "by") || strcmp(tu_st_metadata_at(st, 0)->value, "numpy") ||
+        tu_st_metadata_at(st, 0)->value_n != 5 || tu_st_metadata_at(st, 1) || tu_st_metadata_at(NULL, 0))
+        return 8;
     for (size_t i = 0; i < tu_st_count(st); i++) {
         char name[80];
         FILE *f;
