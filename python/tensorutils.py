@@ -572,7 +572,7 @@ _SAE_RULES = {
     "null": "(hook|hook_point)_head_index(_out)?|trainer|dict_class",
     "{d}": "d_in|activation_dim|d_model|d_out",
     "{n}": "d_sae|dict_size|width", "{n} or 0": "num_latents",
-    "{hook}": "hook_(name|point|name_out)", "{k}": "k",
+    "{hook}": "hook(_name|_point)?", "{out}": "hook_name_out", "{k}": "k",
     '"topk" or "batchtopk"': "activation",
     '"topk", "standard" or "jumprelu"': "architecture",
     '"topk" or "relu"': "activation_fn(_str)?",
@@ -587,9 +587,11 @@ def _sae_check(members, path, said):
             if v is not None and re.fullmatch(keys, key):
                 if rule in ("{hook}", "{k}"):
                     said.setdefault(rule[1:-1], json.dumps(v))
-                want = rule.format(**said)
+                want = rule.format(
+                    **said, out=json.dumps(members.get("hook_name")))
                 if json.dumps(v).lower() not in \
-                        re.split(", | or ", want.lower()):
+                        re.split(", | or ", want.lower()) or \
+                        rule == "{hook}" and not isinstance(v, str):
                     raise _bad(path, key, v, want)
         if isinstance(v, dict):
             _sae_check(v, path, said)
@@ -660,7 +662,11 @@ class SAE:
                 0 <= self.threshold < 3.5e38):
             raise _bad(name, "threshold", self.threshold,
                        "a float from 0 on, and batchtopk")
-        self.k = k = json.loads(said.get("k", "null"))
+        args = cfg.get("activation_fn_kwargs") if lens else None
+        k = cfg.get("k")
+        if k is None and isinstance(args, dict):
+            k = args.get("k")
+        self.k = k
         relu = lens and not jump and "topk" not in words
         if not (_is_int(k, 1) and k <= n or
                 k is None and (relu or self.threshold is not None)):

@@ -155,6 +155,9 @@ END
     refused dictionary_learning "dict(dict_class='GatedAutoEncoder')" "{}" 'trainer.dict_class is "GatedAutoEncoder"'
     refused dictionary_learning "dict(dict_class='BatchTopKSAE')" "dict(threshold=np.array(-.5))" "threshold is -0.5 (expected a float from 0 on, or -1)"
     refused dictionary_learning "dict(dict_class='AutoEncoder')" "dict(gate_bias=$z)" "gated"
+    refused dictionary_learning "{}" "dict(bias=np.zeros(60), b_dec=np.zeros(60))" "has both bias and b_dec"
+    refused sparsify "dict(trainer=dict(k=5))" "{}" "trainer.k is 5 (expected 4, as it says before)"
+    refused sparsify "dict(hook='layers.1', hook_name='layers.2')" "{}" 'hook_name is "layers.2" (expected "layers.1", as it says before)'
     for beside in hadamard.pt outlier_channels.json; do
         sae "good$beside" sparsify
         touch "good$beside/$beside"

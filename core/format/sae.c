@@ -466,8 +466,12 @@ load(struct sae *s, struct err *err)
         return -1;
     l = &layouts[layout];
     bias = l->names[D_BIAS];
-    if (l->or_bias && !sae_file_find(s->file, bias))
+    if (l->or_bias && sae_file_find(s->file, l->or_bias)) {
+        if (sae_file_find(s->file, bias))
+            return err_data(err, s->path, "has both %s and %s", bias,
+                            l->or_bias);
         bias = l->or_bias;
+    }
     if (find(s, &s->encoder_weight, l->names[E_WEIGHT], l->e_by_col, ST_OPEN,
              ST_OPEN, err) < 0 ||
         find(s, &s->encoder_bias, l->names[E_BIAS], false, 0, s->n, err) < 0 ||

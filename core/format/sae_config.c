@@ -232,6 +232,18 @@ read_hook(const struct js *root, const char *key, struct sae *s,
     return 0;
 }
 
+/* What was read must be the same wherever it is said, by whatever name. */
+static int
+check_again(const struct js *part, struct sae *s, struct err *err)
+{
+    static const char *const hooks[] = { "hook", "hook_name", "hook_point" };
+
+    for (size_t i = 0; i < 3 && s->hook; i++)
+        if (read_hook(part, hooks[i], s, err) < 0)
+            return -1;
+    return s->k ? read_k(part, "k", s, err) : 0;
+}
+
 /* 'hook', 'threshold' and "batchtopk" are sae_write()'s. */
 static int
 sparsify(const struct js *root, struct sae *s, struct err *err)
@@ -320,7 +332,8 @@ saelens(const struct js *root, struct sae *s, struct err *err)
         read_hook(root, "hook_name", s, err) < 0 ||
         read_hook(root, "hook_point", s, err) < 0 ||
         (js_is(&metadata, JSON_OBJECT) &&
-         read_hook(&metadata, "hook_name", s, err) < 0))
+         (read_hook(&metadata, "hook_name", s, err) < 0 ||
+          read_hook(&metadata, "hook_point", s, err) < 0)))
         return -1;
     s->uses_threshold = is_word(root, "architecture", "jumprelu");
     if (s->uses_threshold && s->scaled) {
@@ -597,6 +610,14 @@ sae_read_config(struct sae *sae, enum sae_layout *layout, struct err *err)
             rc = js_bad(&scaled, "off: it is not supported", err);
         if (rc == 0)
             rc = libraries[*layout](&root, sae, err);
+        if (rc == 0)
+            rc = check_again(&root, sae, err);
+        for (size_t i = 0; i < sizeof(parts) / sizeof(*parts) && rc == 0; i++) {
+            struct js part = js_get(&root, parts[i]);
+
+            if (js_is(&part, JSON_OBJECT))
+                rc = check_again(&part, sae, err);
+        }
     }
     if (rc == 0 && *layout == LAYOUT_QWEN && !sae->hook)
         sae->hook = sae_qwen_hook(slash ? slash + 1 : sae->path);

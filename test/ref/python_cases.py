@@ -289,7 +289,9 @@ def saes():
         dict(threshold=.5), dict(num_tiles=4), dict(use_hadamard=True),
         dict(k=25), dict(k=N), dict(k=0), dict(k=True), dict(k=4.),
         dict(rescale_acts_by_decoder_norm=True), dict(num_latents=25),
-        dict(d_in=59), dict(activation=N, normalize_activations="layer_norm"))]
+        dict(d_in=59), dict(activation=N, normalize_activations="layer_norm"),
+        dict(trainer=dict(k=5)), dict(hook="a", hook_name="b"), dict(hook=1),
+        dict(hook_name_out="b"), dict(k=N, other=dict(k=4)))]
     refused += [("saelens", cfg, {}) for cfg in (
         dict(architecture="gated"), dict(architecture="jumprelu"),
         dict(normalize_activations="layer_norm"), dict(activation_fn="tanh"),
@@ -299,6 +301,7 @@ def saes():
         dict(apply_b_dec_to_input="no"), dict(dict_class="GatedAutoEncoder"),
         dict(hook_name="a", hook_name_out="b"), dict(finetuning_scaling_factor=True),
         dict(hook_name="a", metadata=dict(hook_name="b")),
+        dict(metadata=dict(hook_name="a", hook_point="b")), dict(metadata=dict(k=5)),
         dict(metadata=dict(model_from_pretrained_kwargs=dict(fold_ln=True))))]
     refused += [
         ("sparsify", {}, dict(W_skip=np.zeros((60, 60)))),
