@@ -20,9 +20,11 @@
 One file of plain Python: it needs numpy; torch only where it is named.
 See tensorutils-python(7).
 """
+import bisect
 import contextlib
 import ctypes
 import functools
+import itertools
 import json
 import math
 import os
@@ -321,16 +323,28 @@ class Acts:
             raise IndexError("image %d of %d" % (image, self.n_imgs))
         return self._shard(image // self._per)[image % self._per]
 
-    def rows(self, view="all", layer=None):
+    def rows(self, view="all", layer=None, padding=False):
         """The activations of a view as rows: "all", "image" (without CLS) or
-        "cls" tokens, of one layer by its name, or of all."""
-        return Rows(self, view, layer)
+        "cls" tokens, of one layer by its name, or of all.  The zeros after a
+        document of hf-infer --pad are rows only with 'padding'."""
+        return Rows(self, view, layer, padding)
+
+    def _n_data(self, image):
+        """Tokens before those that are 0 in all layers."""
+        low, high = 0, self.n_tokens
+        while low < high:
+            at = (low + high) // 2
+            if self[image][:, at].view("<u4").any():
+                low = at + 1
+            else:
+                high = at
+        return low
 
 
 class Rows:
     """Rows [len, d] of a view, in the order image, layer, token."""
 
-    def __init__(self, acts, view, layer):
+    def __init__(self, acts, view, layer, padding=False):
         if view not in ("all", "image", "cls"):
             raise ValueError("view %r (expected all, image or cls)" % view)
         if view == "cls" and not acts.cls:
@@ -343,14 +357,21 @@ class Rows:
             [acts.layers.index(layer)]
         first = int(view == "image" and acts.cls)
         self._tokens = range(first, 1 if view == "cls" else acts.n_tokens)
-        self._of_image = len(self._places) * len(self._tokens)
+        data = acts.meta.get("data")
+        is_padded = isinstance(data, dict) and data.get("windows") == "padded"
+        self._n = [acts._n_data(i) for i in range(acts.n_imgs)] \
+            if is_padded and not (acts.cls or padding) else \
+            [len(self._tokens)] * acts.n_imgs
+        # rows before each image, and all
+        self._before = [0, *itertools.accumulate(
+            n * len(self._places) for n in self._n)]
 
     def __len__(self):
-        return self.acts.n_imgs * self._of_image
+        return self._before[-1]
 
     def _place(self, i):
-        image, rest = divmod(i, self._of_image)
-        place, token = divmod(rest, len(self._tokens))
+        image = bisect.bisect(self._before, i) - 1
+        place, token = divmod(i - self._before[image], self._n[image])
         return image, self._places[place], self._tokens[token]
 
     def where(self, i):

@@ -82,6 +82,26 @@ def dumps():
         fails(IndexError, "row 20 of 20", acts.rows("cls").__getitem__, 20)
         fails(ValueError, "has no layer 4", acts.rows, "all", 4)
         fails(ValueError, "view 'most'", acts.rows, "most")
+    # documents that hf-infer --pad filled up
+    meta = dict(META, cls_token=False, n_patches_per_img=5, n_imgs=10,
+                data={"windows": "padded"})
+    n = np.array([5, 0, 3, 1, 5, 4, 2, 5, 0, 0])
+    x = np.where((np.arange(5) < n[:, None])[:, None, :, None], X, 0)
+    x[3, 0, 0], x[3, 1, 0] = 0, -0.0  # data, as not all bits are 0
+    acts = tu.Acts(dump("documents", meta, x))
+    for layer, of in (None, [0, 1]), (7, [1]):
+        rows = acts.rows(layer=layer)
+        want = np.concatenate([x[i, l, :n[i]] for i in range(10) for l in of])
+        said = subprocess.run(["saev-read", "-q", "--raw", "--layer",
+                               "all" if layer is None else "7", acts.path],
+                              capture_output=True, check=True)
+        assert want.tobytes() == said.stdout == rows[:].tobytes()
+        assert [rows.where(k)[:2] for k in range(len(rows))] == [
+            (i, t) for i in range(10) for l in of for t in range(n[i])]
+        assert (rows[len(rows) - 1] == want[-1]).all()
+        fails(IndexError, "of %d" % len(want), rows.where, len(want))
+        assert (acts.rows(layer=layer, padding=True)[:] ==
+                x[:, of].reshape(-1, 6)).all()
     shard = os.path.join(path, "acts000001.bin")
     os.chmod(shard, 0o644)
     os.truncate(shard, 100)
