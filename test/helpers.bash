@@ -212,7 +212,7 @@ as_user() {
 
 # need_torch: skips the test where python3 has none.
 need_torch() {
-    "$PYTHON" -c 'import torch' 2>/dev/null || skip "no torch here"
+    "$PYTHON" -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("torch"))' || skip "no torch here"
 }
 
 # refuses_patterns COMMAND...: with rank_patterns of a kilobyte in ./peft that
