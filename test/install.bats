@@ -43,6 +43,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     [ -z "$(find ../.. ! -type l -perm /022)" ]
 }
 
+# bats test_tags=long
 @test "install: a PREFIX with spaces, quotes, a ~, or from where make runs" {
     HOME=$PWD/home put PREFIX='~/.local'
     [ -x home/.local/bin/st-inspect ]
@@ -59,6 +60,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     [[ ${lines[0]} == "install: a directory has a newline in its name" ]]
 }
 
+# bats test_tags=long
 @test "install: what pkg-config says of a PREFIX with spaces and quotes is one word each" {
     need_commands pkg-config
     [ -e "$BUILD/libtensorutils.a" ] || skip "no library is built here"
@@ -74,6 +76,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     done
 }
 
+# bats test_tags=long
 @test "install: says so when the tools are not in PATH" {
     run -0 put PREFIX="$PWD/x"
     [[ $output == *"in $PWD/x/bin"*"not in PATH"* ]]
@@ -92,6 +95,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     [ -z "$(ls closed)" ]
 }
 
+# bats test_tags=long
 @test "install: twice is as good as once; uninstall takes it all, nothing else" {
     mkdir -p p/bin p/share/man/man1 p/share/empty p/share/tensorutils
     echo mine >p/bin/mine
@@ -112,6 +116,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     [ ! -e new ]
 }
 
+# bats test_tags=long
 @test "uninstall: one that cannot continue keeps its list, and continues" {
     put PREFIX="$PWD/p"
     mv p/bin/st-inspect .
@@ -123,6 +128,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     [ ! -e p ]
 }
 
+# bats test_tags=long
 @test "uninstall: a directory in which others' files have come stays with them" {
     put PREFIX="$PWD/p"
     echo mine >p/share/tensorutils/mine
@@ -130,6 +136,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     [ "$(find p -type f)" = p/share/tensorutils/mine ]
 }
 
+# bats test_tags=long
 @test "install: man finds the pages beside the tools, each with the version" {
     need_commands mandoc
     put PREFIX="$PWD/p"
@@ -185,6 +192,7 @@ sys.exit(pty.spawn(["bash", "-eo", "pipefail", "../session"]) >> 8)' </dev/null
     done
 }
 
+# bats test_tags=long
 @test "STATIC=half: of libraries, only libc's are left to the node" {
     not_sanitized
     for l in jansson xxhash crypto pcre2-8 utf8proc z; do
@@ -232,6 +240,7 @@ package() {
     deb=${debs[-1]}
 }
 
+# bats test_tags=long
 @test "deb: what is in it, where Debian wants it" {
     every_tool
     need_commands dpkg-deb dpkg-shlibdeps
@@ -261,6 +270,7 @@ package() {
         sed 1d | sed 's/^ //; s/^\.$//')
 }
 
+# bats test_tags=long
 @test "deb: demo/ as it is here, and a library that programs are linked with" {
     every_tool
     need_commands dpkg-deb dpkg-shlibdeps pkg-config
@@ -282,6 +292,7 @@ package() {
     dpkg-deb --ctrl-tarfile "${debs[0]}" | tar -xO ./symbols | grep -q '^ tu_free@'
 }
 
+# bats test_tags=long
 @test "deb: lintian finds nothing to say" {
     every_tool
     need_commands dpkg-deb dpkg-shlibdeps lintian
@@ -293,6 +304,7 @@ package() {
     [ -z "$output" ]
 }
 
+# bats test_tags=long
 @test "deb: dpkg installs it in a root of its own, and takes it away" {
     need_commands dpkg-deb dpkg-shlibdeps fakeroot
     package "$ROOT"

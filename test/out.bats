@@ -202,6 +202,7 @@ import moe; moe.save_all(".")'
     [ -z "$output" ]
 }
 
+# bats test_tags=long
 @test "out: in every tool, no output is an input, another output or in a dump: 2, and nothing changes" {
     cp -rL "$DEMO" model
     cp -r "$ROOT/demo/sae" sae

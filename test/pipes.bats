@@ -134,6 +134,7 @@ k.save(sys.argv[1], k.random_mlps(np.random.default_rng(0), 4, 2, 32, 2, 8, 8), 
     awk -F '\t' 'NR == 2 { first = $2 } { last = $2 } END { exit !(NR == 101 && last < first / 4) }' log.tsv
 }
 
+# bats test_tags=long
 @test "story: typed again in another directory it leaves the same bytes" {
     ln -s "$ROOT/demo" demo
     bash -eo pipefail "$S/story.sh" >said 2>warned
@@ -147,6 +148,7 @@ installed() {
     cp "$ROOT"/jobs/* home/.local/share/tensorutils
 }
 
+# bats test_tags=long
 @test "tensorutils(7): the batch of MAKEFILES, typed twice" {
     ln -s "$ROOT/demo" demo
     installed
@@ -210,6 +212,7 @@ END
     [ ! -s "$BATS_TEST_TMPDIR.others" ]
 }
 
+# bats test_tags=long
 @test "tensorutils(7): the lines of the crontab do their work, and are silent about it" {
     installed
     mkdir home/.local/bin

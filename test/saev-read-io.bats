@@ -198,6 +198,7 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-read -q $more -o out sparse 2>err &
     [[ $BUILD == */tsan || ${TU_RUN-} == qemu ]] || run -143 bash -c 'saev-read -q sparse > >(sleep 2) & sleep 0.1; kill $!; wait $!'
 }
 
+# bats test_tags=long
 @test "saev-read: memory under 64 MiB and an image, whatever the dump claims" {
     not_sanitized "sanitizers keep memory"
     [ -z "${TU_RUN:-}" ] || skip "an emulator takes more itself"

@@ -55,6 +55,7 @@ END
     [ "${lines[0]}" = "saev-read: --shuffle, --window and --sample take all rows: no INDEX or --rows" ]
 }
 
+# bats test_tags=long
 @test "saev-read --shuffle: all 24 orders of 4 rows are as likely" {
     [ -z "$TU_RUN" ] || skip "480 runs: test/unit/perm counts orders, too"
     py - <<'END'

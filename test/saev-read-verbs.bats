@@ -57,8 +57,8 @@ def run(*args):
     return subprocess.run(args, capture_output=True)
 for name, open_, close in ("arrays", '[', ']'), ("objects", '{"a":', '}'):
     for depth in 64, 65, 890:  # the document is the first level
-        text = json.dumps(meta(n=0))[:-1] + ', "x": ' + open_ * (depth - 1) + ",".join("0" * 300000) * (name == "arrays") \
-            + ('"%s"' % ("y" * 600000)) * (name == "objects") + close * (depth - 1) + "}"
+        text = json.dumps(meta(n=0))[:-1] + ', "x": ' + open_ * (depth - 1) + ",".join("0" * 30000) * (name == "arrays") \
+            + ('"%s"' % ("y" * 60000)) * (name == "objects") + close * (depth - 1) + "}"
         d = f"{name}{depth}"
         os.mkdir(d)
         with open(d + "/metadata.json", "w") as f:
