@@ -382,16 +382,20 @@ END
         run -2 --separate-stderr hf-infer "$DEMO" --ids 1 --acts "$spec"
         [ "${stderr_lines[0]}" = "hf-infer: --acts$message" ]
     done <<'END'
-resid|: "resid" is no POINT:LAYERS (points: resid, attn, mlp, in:q_proj and in: the other projections)
-x:0|: "x:0" is no POINT:LAYERS (points: resid, attn, mlp, in:q_proj and in: the other projections)
-in:q_porj:0|: "in:q_porj:0" is no POINT:LAYERS (points: resid, attn, mlp, in:q_proj and in: the other projections) (did you mean "in:q_proj"?)
+resid|: "resid" is not a place (layers.1, layers.1.mlp.up_proj, .., or resid:1,3; --places prints all)
+x:0|: "x:0" is not a place (layers.1, layers.1.mlp.up_proj, .., or resid:1,3; --places prints all)
+in:q_porj:0|: "in:q_porj:0" is not a place (layers.1, layers.1.mlp.up_proj, .., or resid:1,3; --places prints all) (did you mean "in:q_proj"?)
+layers.1,layers.1.mlp.upproj|: "layers.1.mlp.upproj" is not a place (layers.1, layers.1.mlp.up_proj, .., or resid:1,3; --places prints all) (did you mean "layers.1.mlp.up_proj"?)
+model.layers.1.mlp.up_proj.weight|: "model.layers.1.mlp.up_proj.weight" is not a place (layers.1, layers.1.mlp.up_proj, .., or resid:1,3; --places prints all) (expected layers.1.mlp.up_proj)
+layers.4| layers.4: layers.4: the model has 4 layers
+layers.1,resid:1| layers.1,resid:1: layers.1 is there twice
 mlp:-1| mlp:-1: "-1" is not a layer (0 to 3, A-B, or all)
 resid:-2| resid:-2: "-2" is not a layer (-1 to 3, A-B, or all)
 mlp:| mlp:: "" is not a layer (0 to 3, A-B, or all)
 mlp:0,| mlp:0,: "" is not a layer (0 to 3, A-B, or all)
 mlp:1-0| mlp:1-0: "1-0" is not a layer (0 to 3, A-B, or all)
 mlp:0-9| mlp:0-9: "0-9" is not a layer (0 to 3, A-B, or all)
-mlp:0,0| mlp:0,0: layer 0 is there twice
+mlp:0,0| mlp:0,0: layers.0.mlp is there twice
 mlp:0x| mlp:0x: "0x" is not a layer (0 to 3, A-B, or all)
 END
 }

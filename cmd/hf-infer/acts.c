@@ -483,28 +483,35 @@ begin(struct acts *a, struct err *err)
                                      .unit = "token",
                                      .quiet = run->quiet };
     count_windows(a);
-    a->dim = tap_dim(run->config, a->spec.point);
-    if (!size_mul(a->dim * 4, a->spec.n_layers, &a->row_nbytes))
+    if (acts_spec_mixed(run->acts))
+        return err_set(err, TU_USAGE,
+                       "--acts %s: are places of different points: one array "
+                       "has several layers of one point",
+                       run->acts);
+    a->dim = tap_dim(run->config, a->spec.places->point);
+    if (!size_mul(a->dim * 4, a->spec.n, &a->row_nbytes))
         return err_set(err, EX_SOFTWARE,
                        "%s: %zu layers of %zu floats (expected under 2^64 "
                        "bytes)",
-                       run->dir, a->spec.n_layers, a->dim);
+                       run->dir, a->spec.n, a->dim);
     a->sum = hash_new(HASH_SHA256);
     n_layers = (size_t)run->config->n_layers;
     a->place = xcalloc(n_layers + 1, sizeof(*a->place));
     memset(a->place, 0xff, (n_layers + 1) * sizeof(*a->place));
-    a->tap = (struct tap){ a->spec.point, -1, keep, a };
-    for (size_t i = 0; i < a->spec.n_layers; i++) {
-        a->place[a->spec.layers[i] + 1] = i;
-        if (a->spec.layers[i] > a->tap.last_layer)
-            a->tap.last_layer = a->spec.layers[i];
+    a->tap = (struct tap){ a->spec.places->point, -1, keep, a };
+    for (size_t i = 0; i < a->spec.n; i++) {
+        int64_t layer = a->spec.places[i].layer;
+
+        a->place[layer + 1] = i;
+        if (layer > a->tap.last_layer)
+            a->tap.last_layer = layer;
     }
     a->dump = (struct acts_array){
         .out = run->out,
         .npy = n > 4 && !strcmp(run->output + n - 4, ".npy"),
         .dtype = DT_F32,
         .n_dims = 4,
-        .shape = { 0, a->spec.n_layers, a->n_tokens, a->dim },
+        .shape = { 0, a->spec.n, a->n_tokens, a->dim },
     };
     a->ids_file = (struct acts_array){ .out = a->ids_file.out,
                                        .npy = true,

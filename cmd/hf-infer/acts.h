@@ -11,19 +11,20 @@
 
 #include "cmd/hf-infer/run.h"
 #include "core/hash.h"
-#include "core/model/block.h"
+#include "core/model/places.h"
 #include "core/str.h"
 
-/* What --acts names: "resid:0,3", "attn:all", "in:q_proj:0-5". */
+/* What --acts names, hooks or short forms: "layers.1,layers.3.mlp.up_proj",
+ * "resid:0,3", "in:q_proj:0-5". */
 struct acts_spec {
-    char *name; /* "resid", "in:q_proj" */
-    enum tap_point point;
-    int64_t *layers; /* [n_layers] in the order given, each once */
-    size_t n_layers;
+    struct place *places; /* [n] in the order given, each once */
+    size_t n;
 };
 
 /* acts_spec_parse(): -1 with 'err' set (TU_USAGE), naming what is wrong.
- * Owner: the caller, until acts_spec_free(), after an error, too. */
+ * Owner: the caller, until acts_spec_free(), after an error, too.
+ * acts_spec_mixed(): are they of several points, as far as it can be read? */
+bool acts_spec_mixed(const char *text);
 int acts_spec_parse(struct acts_spec *spec, const char *text,
                     const struct config *config, struct err *err);
 void acts_spec_free(struct acts_spec *spec); /* a zeroed struct is fine */

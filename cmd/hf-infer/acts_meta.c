@@ -277,8 +277,8 @@ static void
 add_layers(struct str *s, const struct acts_spec *spec)
 {
     str_adds(s, "\"layers\": [");
-    for (size_t i = 0; i < spec->n_layers; i++)
-        str_addf(s, "%s%lld", i ? ", " : "", (long long)spec->layers[i]);
+    for (size_t i = 0; i < spec->n; i++)
+        str_addf(s, "%s%lld", i ? ", " : "", (long long)spec->places[i].layer);
     str_addc(s, ']');
 }
 
@@ -290,7 +290,7 @@ acts_ids_json(struct str *s, const struct acts_shape *a, const char *dump)
     str_addf(s, "{\"n_windows\": %zu, \"ctx\": %zu", a->n_windows, a->n_tokens);
     add_text(s, "windows", a->windows);
     add_text(s, "dump", *dump ? dump : NULL);
-    add_text(s, "acts", a->spec->name);
+    add_text(s, "acts", place_word(a->spec->places));
     str_adds(s, ", ");
     add_layers(s, a->spec);
     add_text(s, "input", a->input);
@@ -305,7 +305,7 @@ acts_ids_json(struct str *s, const struct acts_shape *a, const char *dump)
 void
 acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
 {
-    size_t tokens = a->spec->n_layers * a->n_tokens, n = strlen(run->dir);
+    size_t tokens = a->spec->n * a->n_tokens, n = strlen(run->dir);
 
     str_adds(s, "{\n    ");
     put_text(s, "vit_family", run->config->arch);
@@ -323,7 +323,7 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
         str_addf(s, "    \"n_imgs\": %zu,\n", a->n_windows);
     str_addf(s, "    \"max_patches_per_shard\": %zu,\n    \"data\": {",
              tokens > SHARD_TOKENS ? tokens : (size_t)SHARD_TOKENS);
-    put_text(s, "acts", a->spec->name);
+    put_text(s, "acts", place_word(a->spec->places));
     str_adds(s, ", ");
     put_text(s, "input", a->input);
     str_adds(s, ", ");

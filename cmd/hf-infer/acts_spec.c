@@ -1,115 +1,172 @@
-/* --acts SPEC: which point, which layers. */
+/* --acts SPEC: which places. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cmd/hf-infer/acts.h"
 #include "core/mem.h"
 #include "core/near.h"
+#include "core/tty.h"
 
-static const struct {
-    const char *name;
-    enum tap_point point;
-} points[] = {
-    { "resid", TAP_RESID },
-    { "attn", TAP_ATTN },
-    { "mlp", TAP_MLP },
-    { "in:q_proj", TAP_IN_QKV },
-    { "in:k_proj", TAP_IN_QKV },
-    { "in:v_proj", TAP_IN_QKV },
-    { "in:o_proj", TAP_IN_O },
-    { "in:gate_proj", TAP_IN_GATE_UP },
-    { "in:up_proj", TAP_IN_GATE_UP },
-    { "in:down_proj", TAP_IN_DOWN },
-};
+/* One item of the list: a hook's name, or layers of a short form, whose point
+ * an item before it may have. */
+enum item { HOOK, LAYERS, NEITHER };
+
+static enum item
+read_item(struct place *p, bool goes_on, const char *at, const char **layers)
+{
+    char *item = xstrndup(at, strcspn(at, ",")), *colon = strrchr(item, ':');
+    enum item kind = NEITHER;
+
+    *layers = at;
+    if (goes_on &&
+        (!*item || strchr("-0123456789", *item) || !strcmp(item, "all")))
+        kind = LAYERS;
+    else if (colon && place_point(p, item, (size_t)(colon - item)))
+        kind = LAYERS;
+    else if (place_find(p, item))
+        kind = HOOK;
+    if (kind == LAYERS && colon)
+        *layers += colon - item + 1;
+    free(item);
+    return kind;
+}
 
 static int
-bad_layers(const struct acts_spec *s, const char *text, const char *at,
+no_place(const char *at, const struct config *c, struct err *err)
+{
+    char *item = xstrndup(at, strcspn(at, ",")), *colon = strrchr(item, ':');
+    struct place p = { .row = SIZE_MAX };
+    struct str name = { 0 }, hint = { 0 };
+    struct near near;
+
+    place_hint(&hint, item);
+    if (colon)
+        *colon = '\0';
+    near_start(&near, item);
+    while (place_next(&p, c)) {
+        str_clear(&name);
+        place_hook(&name, &p);
+        if (colon)
+            near_try(&near, place_word(&p), strlen(place_word(&p)));
+        else
+            near_try(&near, name.s, name.n);
+    }
+    err_set(err, TU_USAGE,
+            "--acts: \"%.*s\" is not a place (layers.1, layers.1.mlp.up_proj, "
+            ".., or resid:1,3; --places prints all)%s",
+            (int)strcspn(at, ","), at, hint.n ? hint.s : near_hint(&near));
+    str_free(&name);
+    str_free(&hint);
+    free(item);
+    return -1;
+}
+
+static int
+bad_layers(const char *text, const struct place *p, const char *at,
            int64_t n_layers, struct err *err)
 {
     return err_set(
         err, TU_USAGE,
         "--acts %s: \"%.*s\" is not a layer (%s to %lld, A-B, or all)", text,
-        (int)strcspn(at, ","), at, s->point == TAP_RESID ? "-1" : "0",
+        (int)strcspn(at, ","), at, p->point == TAP_RESID ? "-1" : "0",
         (long long)n_layers - 1);
 }
 
-/* "all", or "3", "-1" and "0-5" with commas between. */
 static int
-add_layers(struct acts_spec *s, const char *text, const char *at,
-           const struct config *config, struct err *err)
+add_place(struct acts_spec *s, const char *text, const struct place *p,
+          const struct config *c, struct err *err)
 {
-    int64_t n_layers = config->n_layers, min = s->point == TAP_RESID ? -1 : 0;
+    struct str hook = { 0 };
+    int rc = 0;
 
-    for (bool all = !strcmp(at, "all"), more = true; more;) {
-        long long first = 0, last = n_layers - 1;
-        char *end;
-
-        if (!all) {
-            errno = 0;
-            if ((*at < '0' || *at > '9') && strncmp(at, "-1", 2) != 0)
-                return bad_layers(s, text, at, n_layers, err);
-            first = last = strtoll(at, &end, 10);
-            if (*end == '-' && end[1] >= '0' && end[1] <= '9')
-                last = strtoll(end + 1, &end, 10);
-            if (errno || (*end && *end != ',') || first < min || last < first ||
-                last >= n_layers)
-                return bad_layers(s, text, at, n_layers, err);
-            at = *end ? end + 1 : end;
-        }
-        more = !all && *end;
-        for (long long layer = first; layer <= last; layer++) {
-            if (s->point == TAP_IN_DOWN && config->sparse &&
-                config->sparse[layer])
-                return err_set(
-                    err, TU_USAGE,
-                    "--acts %s: layer %lld has experts, and each has its own "
-                    "down_proj (in:gate_proj and mlp are of all)",
-                    text, layer);
-            for (size_t i = 0; i < s->n_layers; i++)
-                if (s->layers[i] == layer)
-                    return err_set(err, TU_USAGE,
-                                   "--acts %s: layer %lld is there twice", text,
-                                   layer);
-            s->layers =
-                xrealloc(s->layers, s->n_layers + 1, sizeof(*s->layers));
-            s->layers[s->n_layers++] = layer;
-        }
-    }
+    place_hook(&hook, p);
+    if (p->layer >= c->n_layers)
+        rc = err_set(err, TU_USAGE, "--acts %s: %s: the model has %lld layer%s",
+                     text, hook.s, (long long)c->n_layers, plural(c->n_layers));
+    else if (place_split(c, p))
+        rc = err_set(err, TU_USAGE,
+                     "--acts %s: layer %lld has experts, and each has its own "
+                     "down_proj (in:gate_proj and mlp are of all)",
+                     text, (long long)p->layer);
+    for (size_t i = 0; i < s->n && rc == 0; i++)
+        if (s->places[i].point == p->point && s->places[i].layer == p->layer)
+            rc = err_set(err, TU_USAGE, "--acts %s: %s is there twice", text,
+                         hook.s);
+    str_free(&hook);
+    if (rc < 0)
+        return -1;
+    s->places = xrealloc(s->places, s->n + 1, sizeof(*s->places));
+    s->places[s->n++] = *p;
     return 0;
+}
+
+/* "all", "3", "-1" or "0-5". */
+static int
+add_layers(struct acts_spec *s, const char *text, struct place p,
+           const char *at, const struct config *c, struct err *err)
+{
+    long long first = 0, last = c->n_layers - 1;
+    char *end;
+    int rc = 0;
+
+    if (strncmp(at, "all", 3) != 0 || (at[3] && at[3] != ',')) {
+        errno = 0;
+        if ((*at < '0' || *at > '9') && strncmp(at, "-1", 2) != 0)
+            return bad_layers(text, &p, at, c->n_layers, err);
+        first = last = strtoll(at, &end, 10);
+        if (*end == '-' && end[1] >= '0' && end[1] <= '9')
+            last = strtoll(end + 1, &end, 10);
+        if (errno || (*end && *end != ',') ||
+            first < (p.point == TAP_RESID ? -1 : 0) || last < first ||
+            last >= c->n_layers)
+            return bad_layers(text, &p, at, c->n_layers, err);
+    }
+    for (long long layer = first; layer <= last && rc == 0; layer++) {
+        place_set_layer(&p, layer);
+        rc = add_place(s, text, &p, c, err);
+    }
+    return rc;
 }
 
 int
 acts_spec_parse(struct acts_spec *spec, const char *text,
                 const struct config *config, struct err *err)
 {
-    const char *colon = strrchr(text, ':');
-    size_t n = colon ? (size_t)(colon - text) : 0;
-    char point[NEAR_MAX];
-    struct near near;
+    enum item kind = NEITHER;
+    struct place p;
+    int rc = 0;
 
-    memset(spec, 0, sizeof(*spec));
-    snprintf(point, sizeof(point), "%.*s", (int)smaller(n, NEAR_MAX), text);
-    near_start(&near, point);
-    for (size_t i = 0; i < sizeof(points) / sizeof(*points); i++) {
-        near_try(&near, points[i].name, strlen(points[i].name));
-        if (strlen(points[i].name) == n && !memcmp(points[i].name, text, n)) {
-            spec->name = xstrndup(text, n);
-            spec->point = points[i].point;
-            return add_layers(spec, text, colon + 1, config, err);
-        }
+    *spec = (struct acts_spec){ 0 };
+    for (const char *at = text, *layers; at && rc == 0;
+         at = strchr(at, ','), at += at != NULL) {
+        kind = read_item(&p, kind == LAYERS, at, &layers);
+        rc = kind == NEITHER ? no_place(at, config, err)
+             : kind == HOOK  ? add_place(spec, text, &p, config, err)
+                             : add_layers(spec, text, p, layers, config, err);
     }
-    return err_set(err, TU_USAGE,
-                   "--acts: \"%s\" is no POINT:LAYERS (points: resid, attn, "
-                   "mlp, in:q_proj and in: the other projections)%s",
-                   text, near_hint(&near));
+    return rc;
+}
+
+bool
+acts_spec_mixed(const char *text)
+{
+    enum item kind = NEITHER;
+    unsigned points = 0;
+    struct place p;
+
+    for (const char *at = text, *layers; at;
+         at = strchr(at, ','), at += at != NULL) {
+        kind = read_item(&p, kind == LAYERS, at, &layers);
+        if (kind != NEITHER)
+            points |= 1u << p.point;
+    }
+    return points & (points - 1);
 }
 
 void
 acts_spec_free(struct acts_spec *spec)
 {
-    free(spec->name);
-    free(spec->layers);
-    memset(spec, 0, sizeof(*spec));
+    free(spec->places);
+    *spec = (struct acts_spec){ 0 };
 }

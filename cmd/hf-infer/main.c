@@ -31,7 +31,7 @@ add_stop(void *to, const char *arg, struct err *err)
 static const struct opt opts[] = {
     { 'p', "prompt", "TEXT", TEXT_IN, OPT_TEXT(prompt),
       "the prompt (default: standard input)" },
-    { 0, "file", "FILE", NULL, OPT_TEXT(prompt_file),
+    { 0, "file", "FILE", TEXT_IN " decode", OPT_TEXT(prompt_file),
       "file with the prompt (--decode: with ids)" },
     { 0, "ids", "LIST", IDS_IN, OPT_TEXT(ids_text),
       "prompt as ids: 1,47,387; - is standard input" },
@@ -86,7 +86,9 @@ static const struct opt opts[] = {
     { 0, "top", "K", NULL, OPT_I64(top_k_logits, 1, INT32_MAX),
       "mean, std and the K largest of the last logits" },
     { 0, "acts", "SPEC", NULL, OPT_TEXT(acts),
-      "dump activations: resid:0,3 attn:all in:q_proj:0-5" },
+      "dump activations: layers.1,layers.3, or short: resid:1,3 in:up_proj:0-5" },
+    { 0, "places", NULL, NULL, OPT_NOTHING,
+      "print what --acts and --sae can name in this model" },
     { 0, "ctx", "T", "nll acts lut-auto", OPT_I64(ctx, 1, INT32_MAX),
       "windows of T tokens (--nll: default the context)" },
     { 0, "stride", "N", "nll lut-auto", OPT_I64(stride, 1, INT32_MAX),
@@ -107,8 +109,9 @@ static const struct opt opts[] = {
       "print control characters on a terminal, too" },
     { 0, "json", NULL, "generate nll top encode", OPT_FLAG(json),
       "print JSON" },
-    { 'o', "output", "FILE", "generate nll top acts encode decode lut-auto",
-      OPT_TEXT(output), "output file (default: standard output)" },
+    { 'o', "output", "FILE",
+      "generate nll top acts encode decode lut-auto places", OPT_TEXT(output),
+      "output file (default: standard output)" },
     TOOL_FORCE(NULL),
     { 0, "chunk", "N", MODEL_IN, OPT_I64(chunk, 1, 65536),
       "prompt tokens computed together (the bits stay the same)" },
@@ -212,12 +215,12 @@ static const struct opt_tool tool = {
              "hf-infer MODEL --logits FILE.npy | --nll | --top K ...\n"
              "hf-infer MODEL --acts SPEC [--ctx T] [--acts-meta FILE] ...\n"
              "hf-infer MODEL --lut DIR --lut-auto NATS --file FILE\n"
-             "hf-infer MODEL --encode | --decode ...",
+             "hf-infer MODEL --places | --encode | --decode ...",
     .summary = "Runs a Hugging Face model (llama, mistral, qwen2, "
                "qwen3, qwen3_moe) on the CPU.",
     .opts = opts,
     /* enum mode */
-    .modes = "generate logits nll top acts encode decode lut-auto",
+    .modes = "generate logits nll top acts encode decode lut-auto places",
     .rules = rules,
     .defaults = &defaults,
     .groups = groups,
@@ -232,8 +235,8 @@ int
 main(int argc, char **argv)
 {
     static int (*const modes[])(struct run *, struct err *) = {
-        run_generate, run_logits, run_nll,    run_top,
-        run_acts,     run_encode, run_decode, run_lut_auto
+        run_generate, run_logits, run_nll,      run_top,   run_acts,
+        run_encode,   run_decode, run_lut_auto, run_places
     };
     static const struct {
         unsigned bit;
@@ -261,7 +264,8 @@ main(int argc, char **argv)
                   "-p, --file or standard input",
                   line.args[1]);
     run.dir = line.args[0];
-    if (!run.prompt && !run.prompt_file && !run.ids_text && isatty(0))
+    if (run.mode != MODE_PLACES && !run.prompt && !run.prompt_file &&
+        !run.ids_text && isatty(0))
         die_usage("no prompt: give -p, --file or --ids, or pipe it in");
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         if (opt_given(&line, settings[i].option))

@@ -23,7 +23,8 @@ enum mode {
     MODE_ACTS,
     MODE_ENCODE,
     MODE_DECODE,
-    MODE_LUT_AUTO
+    MODE_LUT_AUTO,
+    MODE_PLACES
 };
 
 struct run {
@@ -174,5 +175,6 @@ int run_acts(struct run *run, struct err *err);
 int run_encode(struct run *run, struct err *err);
 int run_decode(struct run *run, struct err *err);
 int run_lut_auto(struct run *run, struct err *err);
+int run_places(struct run *run, struct err *err);
 
 #endif

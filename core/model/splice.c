@@ -48,12 +48,17 @@ check_hook(struct splices *ss, struct splice *s, bool is_given, struct err *err)
     const char *path = s->a.sae.path;
     const struct place *p = &s->place;
     const struct splice **at;
+    struct str hint = { 0 };
 
-    if (!place_find(&s->place, s->hook))
-        return err_set(err, status,
-                       "%s: \"%s\" is not a hook point (layers.3, "
-                       "layers.3.mlp, layers.3.mlp.gate_proj, ..)",
-                       path, s->hook);
+    if (!place_find(&s->place, s->hook)) {
+        place_hint(&hint, s->hook);
+        err_set(err, status, "%s: \"%s\" is not a hook point%s", path, s->hook,
+                hint.n ? hint.s
+                       : " (layers.3, layers.3.mlp, "
+                         "layers.3.mlp.gate_proj, ..)");
+        str_free(&hint);
+        return -1;
+    }
     if (p->layer >= c->n_layers)
         return err_set(err, status,
                        "%s: %s is not in %s, which has %lld layers", path,

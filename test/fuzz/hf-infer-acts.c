@@ -7,7 +7,7 @@
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    bool sparse[12] = { [3] = true }, seen[13] = { false };
+    bool sparse[12] = { [3] = true }, seen[13][8] = { { false } };
     struct config config = { .n_layers = 12, .sparse = sparse };
     char *text = strndup((const char *)data, n);
     struct acts_spec spec = { 0 };
@@ -16,13 +16,14 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (acts_spec_parse(&spec, text, &config, &err) < 0) {
         MUST(err.status == TU_USAGE && *err.what);
     } else {
-        MUST(spec.n_layers > 0 && !strncmp(text, spec.name, strlen(spec.name)));
-        for (size_t i = 0; i < spec.n_layers; i++) {
-            int64_t layer = spec.layers[i];
+        MUST(spec.n > 0);
+        for (size_t i = 0; i < spec.n; i++) {
+            enum tap_point point = spec.places[i].point;
+            int64_t layer = spec.places[i].layer;
 
-            MUST(layer >= (spec.point == TAP_RESID ? -1 : 0) && layer < 12);
-            MUST(!seen[layer + 1]);
-            seen[layer + 1] = true;
+            MUST(layer >= (point == TAP_RESID ? -1 : 0) && layer < 12);
+            MUST(!seen[layer + 1][point]);
+            seen[layer + 1][point] = true;
         }
     }
     acts_spec_free(&spec);

@@ -19,9 +19,9 @@ has(const struct acts_spec *spec, const int64_t *layers)
     size_t n = 0;
 
     for (; layers[n] != -2; n++)
-        if (n >= spec->n_layers || spec->layers[n] != layers[n])
+        if (n >= spec->n || spec->places[n].layer != layers[n])
             return 0;
-    return n == spec->n_layers;
+    return n == spec->n;
 }
 
 static void
@@ -42,6 +42,14 @@ test_spec(void)
         { "in:o_proj:2", TAP_IN_O, { 2, -2 } },
         { "in:up_proj:2", TAP_IN_GATE_UP, { 2, -2 } },
         { "in:down_proj:2", TAP_IN_DOWN, { 2, -2 } },
+        { "layers.3,layers.1", TAP_RESID, { 3, 1, -2 } },
+        { "embed_tokens,resid:1-2,4,layers.0",
+          TAP_RESID,
+          { -1, 1, 2, 4, 0, -2 } },
+        { "model.layers.2.mlp.up_proj,layers.3.mlp.gate_proj",
+          TAP_IN_GATE_UP,
+          { 2, 3, -2 } },
+        { "blocks.5.hook_mlp_out", TAP_MLP, { 5, -2 } },
     };
     static const char *const bad[] = {
         "",
@@ -64,6 +72,13 @@ test_spec(void)
         "resid:+1",
         "in:resid:0",
         "RESID:0",
+        "layers.12",
+        "layers.1,layers.1",
+        "layers.1,resid:1",
+        "layers.1.mlp.up_proj,layers.1.mlp.gate_proj",
+        "layers.1,2",
+        "layers.1,",
+        "layers.1.mlp.up_proj.weight",
     };
     struct acts_spec spec;
     struct err err;
@@ -71,7 +86,7 @@ test_spec(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         int rc = acts_spec_parse(&spec, cases[i].text, &config, &err);
 
-        tap_ok(rc == 0 && spec.point == cases[i].point &&
+        tap_ok(rc == 0 && spec.places->point == cases[i].point &&
                    has(&spec, cases[i].layers),
                "spec: %s", cases[i].text);
         acts_spec_free(&spec);
