@@ -15,23 +15,22 @@
             model(batch)                # goes into saev-write as it runs
 
     moe = MoE(gate, up, down, lora, alpha=32, top_k=8, max_len=512)
-    y = moe(x, expert_ids, weights)     # with autograd, libtensorutils(3)
+    y = moe(x, expert_ids, weights)     # with autograd
 
-One file of plain Python: it needs numpy; torch only where it is named.
-See tensorutils-python(7).
+Files are read, refused and computed with by libtensorutils(3), as by the tools.
+It needs numpy; torch only where it is named.  See tensorutils-python(7).
 """
-import bisect
+import collections
 import contextlib
 import ctypes
+import errno
 import functools
-import itertools
 import json
-import math
 import os
-import re
-import stat
 import subprocess
+import sys
 import tempfile
+import threading
 import warnings
 import weakref
 
@@ -43,58 +42,122 @@ __all__ = ["Acts", "MoE", "Rows", "Recorder", "SAE", "Table", "Writer",
            "save_safetensors", "token_ids"]
 
 
-# ---- what files may say ----
+# ---- libtensorutils ----
 
-def _bad(path, what, found, expected):
-    return ValueError("%s: %s is %s (expected %s)"
-                      % (path, what, json.dumps(found), expected))
+_n, _p, _i, _q = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 
 
-def _open(path):
-    """A regular file; a FIFO would wait for who writes it."""
-    f = open(path, "rb",
-             opener=lambda p, flags: os.open(p, flags | os.O_NONBLOCK))
-    if not stat.S_ISREG(os.fstat(f.fileno()).st_mode):
-        f.close()
-        raise ValueError("%s: is not a regular file" % path)
-    return f
+def _record(name, fields):
+    """A struct of tensorutils.h, as "name:type"."""
+    kinds = {"n": _n, "p": _p, "i": _i, "f": ctypes.c_float,
+             "s": ctypes.c_char_p, "q*": ctypes.POINTER(_q), "n6": _n * 6,
+             "p6": _p * 6, "512": ctypes.c_char * 512}
+    return type(name, (ctypes.Structure,), {"_fields_": [
+        (f, kinds[kind]) for f, kind in
+        (word.split(":") for word in fields.split())]})
 
 
-def _json(data, path):
-    """A document, an object, in which no name is there twice."""
-    def once(members):
-        "".join(name for name, _ in members).encode()  # fails if it is no text
-        if len(dict(members)) != len(members):
-            raise ValueError("a name is there twice")
-        return dict(members)
+_Err = _record("Err", "status:i what:512")
+_Tensor = _record("Tensor", "name:p name_n:n dtype:s n_dims:n shape:q* n:n "
+                  "nbytes:n data:p")
+_Entry = _record("Entry", "key:p value:p key_n:n value_n:n")
+_Dump = _record("Dump", "path:s metadata:p metadata_n:n n_imgs:n n_layers:n "
+                "layers:q* n_tokens:n n_patches:n d:n cls:i")
+_Sae = _record("Sae", "path:s hook:s n:n d:n activation:i k:n centered:i "
+               "thresholds:p")
+_Table = _record("Table", "path:s layer:s n:n in_:n out:n k:n centered:i "
+                 "has_bias:i thresholds:p")
 
-    def no(word):
-        raise ValueError("%s is not JSON" % word)
-
-    try:
-        v = json.loads(bytes(data).decode(), object_pairs_hook=once,
-                       parse_constant=no)
-    except (ValueError, RecursionError) as e:
-        raise ValueError("%s: %s" % (path, e)) from None
-    if not isinstance(v, dict):
-        raise _bad(path, "the document", v, "an object")
-    return v
+_said = collections.deque()  # warnings of a call that still runs
 
 
-def _load(path):
-    with _open(path) as f:
-        return _json(f.read(), path)
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+def _hear(what):
+    _said.append(what.decode(errors="replace"))
 
 
-def _is_int(v, least=0):
-    return type(v) is int and v >= least  # a bool is an int, too
+@functools.lru_cache(None)
+def _library():
+    name = "libtensorutils.so.0"
+    here = os.path.dirname(os.path.abspath(__file__))
+    # next to this file; of the PREFIX whose share has it, of the tree that was
+    # built; as the system finds it
+    near = [os.path.join(here, *path) for path in (
+        [name], ["..", "..", "..", "lib", name],
+        ["..", "build", "libtensorutils.so." + __version__])]
+    paths = [os.environ["TENSORUTILS_LIB"]] if "TENSORUTILS_LIB" in os.environ \
+        else [p for p in near if os.path.exists(p)] + [name]
+    for path in paths:
+        try:
+            lib = ctypes.CDLL(path)
+            lib.tu_dump_open  # an older one has none
+            break
+        except (AttributeError, OSError) as e:
+            why = e
+    else:
+        raise OSError("%s (make install puts it in PREFIX/lib; TENSORUTILS_LIB "
+                      "names it elsewhere)" % why)
+    for f in "st_count", "rows_count", "moe_skipped", "moe_depth":
+        getattr(lib, "tu_" + f).restype = _n
+    for f in "st", "dump", "rows", "sae", "table", "moe":
+        getattr(lib, "tu_%s_close" % f).restype = None
+    for f, struct in (("st_at", _Tensor), ("st_metadata_at", _Entry),
+                      ("dump_info", _Dump), ("sae_info", _Sae),
+                      ("table_info", _Table)):
+        getattr(lib, "tu_" + f).restype = ctypes.POINTER(struct)
+    lib.tu_on_warning.restype = None
+    lib.tu_on_warning(_hear)
+    return lib
 
 
-def _size(members, key, path, least=1):
-    if not _is_int(members.get(key), least):
-        raise _bad(path, key, members.get(key),
-                   "an integer of at least %d" % least)
-    return members[key]
+def _call(name, *args):
+    """A function that can fail; what the tools warn of is a warning."""
+    err = _Err()
+    if getattr(_library(), name)(*args, ctypes.byref(err)) != 0:
+        what = err.what.decode(errors="replace")
+        number = next((e for e in errno.errorcode
+                       if what.endswith(": " + os.strerror(e))), None)
+        if err.status == 70:
+            raise MemoryError(what)
+        if number or err.status == 74:
+            raise OSError(number or errno.EIO, what)
+        raise ValueError(what)
+    level = 1
+    while sys._getframe(level).f_globals is globals():
+        level += 1
+    with contextlib.suppress(IndexError):
+        while True:
+            warnings.warn(_said.popleft(), stacklevel=level + 1)
+
+
+class _Handle:
+    """What tu_KIND_open() opened, closed with its last user."""
+
+    def __init__(self, kind, *args):
+        self._as_parameter_, self._kind = _p(), kind
+        _call("tu_%s_open" % kind, ctypes.byref(self._as_parameter_), *args)
+
+    def info(self):
+        return getattr(_library(), "tu_%s_info" % self._kind)(self).contents
+
+    def __del__(self):
+        if self._as_parameter_:
+            getattr(_library(), "tu_%s_close" % self._kind)(self)
+
+
+class _Mapped:
+    """Numbers of a handle, for numpy, which then keeps it."""
+
+    def __init__(self, handle, at, shape, dtype):
+        self._handle = handle
+        self.__array_interface__ = {
+            "version": 3, "data": (at, True), "shape": tuple(shape),
+            "typestr": np.dtype(dtype).str}
+
+
+def _mapped(handle, at, shape, dtype):
+    return np.asarray(_Mapped(handle, at, shape, dtype)) \
+        if 0 not in shape else np.empty(shape, dtype)
 
 
 # ---- numbers and safetensors ----
@@ -113,83 +176,71 @@ def f32_to_bf16(a):
 
 
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2",
-           "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
+           "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "C64": "<c8",
            "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?"}
 _NAMES = {np.dtype(v): k for k, v in _DTYPES.items() if k != "BF16"}
 
 
 class _Safetensors:
-    """The tensors of a file, mapped: each is read where it is used."""
+    """Tensors by name, mapped: each is read where it is used."""
 
     def __init__(self, path, raw_bf16=False):
+        def text(at, n):
+            return ctypes.string_at(at, n).decode()
+
         self.path, self._raw = path, raw_bf16
-        with _open(path) as f:
-            size = os.fstat(f.fileno()).st_size
-            n = int.from_bytes(f.read(8), "little")
-            if size < 8 or n > min(size - 8, 100000000):
-                raise ValueError("%s: is not a safetensors file" % path)
-            self._header = _json(f.read(n), path)
-            self._data = np.memmap(f, "u1", "r") if size > 8 + n else b""
-        self.metadata = self._header.pop("__metadata__", None) or {}
-        self._at, at = 8 + n, 0
-        if not (isinstance(self.metadata, dict) and
-                all(isinstance(v, str) for v in self.metadata.values())):
-            raise _bad(path, "__metadata__", self.metadata, "strings by name")
-        for name, t in self._header.items():
-            if not isinstance(t, dict):
-                raise _bad(path, name, t, "an object")
-            for key in "shape", "data_offsets":
-                v = t.get(key)
-                if not (isinstance(v, list) and all(map(_is_int, v)) and
-                        (key == "shape" or len(v) == 2)):
-                    raise _bad(path, name + "'s " + key, v, "integers from 0")
-            if t.get("dtype") not in list(_DTYPES):
-                raise _bad(path, name + "'s dtype", t.get("dtype"),
-                           "one that numpy has")
-        # one after the other, so that none is in another's place
-        for name, t in sorted(self._header.items(),
-                              key=lambda item: item[1]["data_offsets"]):
-            nbytes = math.prod(t["shape"]) * np.dtype(
-                _DTYPES[t["dtype"]]).itemsize
-            if t["data_offsets"] != [at, at + nbytes]:
-                raise _bad(path, name + "'s data_offsets", t["data_offsets"],
-                           [at, at + nbytes])
-            at += nbytes
-        if self._at + at != size:
-            raise ValueError("%s: has %d bytes (expected %d)"
-                             % (path, size, self._at + at))
+        self._st, lib = _Handle("st", os.fsencode(path)), _library()
+        self._tensors, self.metadata = {}, {}
+        for i in range(lib.tu_st_count(self._st)):
+            t = lib.tu_st_at(self._st, _n(i)).contents
+            self._tensors[text(t.name, t.name_n)] = t
+        while True:
+            e = lib.tu_st_metadata_at(self._st, _n(len(self.metadata)))
+            if not e:
+                break
+            self.metadata[text(e.contents.key, e.contents.key_n)] = \
+                text(e.contents.value, e.contents.value_n)
 
     def __getitem__(self, name):
-        t = self._header[name]
-        begin, end = t["data_offsets"]
-        data = np.frombuffer(self._data, "u1", end - begin, self._at + begin) \
-            if end > begin else np.empty(0, "u1")
-        a = data.view(_DTYPES[t["dtype"]]).reshape(t["shape"])
-        return bf16_to_f32(a) if t["dtype"] == "BF16" and not self._raw else a
+        t, dtype = self._tensors[name], self.dtype(name)
+        shape = t.shape[:t.n_dims]
+        if dtype in _DTYPES and (self._raw or dtype != "BF16"):
+            return _mapped(self._st, t.data, shape, _DTYPES[dtype])
+        a = np.empty(shape, "f4")
+        _call("tu_st_read_f32", self._st, ctypes.byref(t), _q(0), _n(t.n),
+              a.ctypes)
+        return a
 
     def dtype(self, name):
         """The file's own name of it: "BF16"."""
-        return self._header[name]["dtype"]
+        return self._tensors[name].dtype.decode()
 
     def __iter__(self):
-        return iter(self._header)
+        return iter(self._tensors)
 
     def __len__(self):
-        return len(self._header)
+        return len(self._tensors)
 
     def __contains__(self, name):
-        return name in self._header
+        return name in self._tensors
 
     def keys(self):
-        return self._header.keys()
+        return self._tensors.keys()
 
     def items(self):
-        return ((name, self[name]) for name in self._header)
+        return ((name, self[name]) for name in self)
+
+    def __reduce__(self):
+        return open_safetensors, (os.path.abspath(self.path), self._raw)
+
+    def __repr__(self):
+        return "open_safetensors(%r): %d tensors" % (self.path, len(self))
 
 
 def open_safetensors(path, raw_bf16=False):
-    """The tensors of a file by name, as arrays that are mapped; BF16 is widened
-    to f32, or left as uint16 if 'raw_bf16'.  'metadata' is __metadata__."""
+    """The tensors of a file, or of a model's directory, by name, as arrays that
+    are mapped; BF16 and what numpy has not is widened to f32, but BF16 is left
+    as uint16 if 'raw_bf16'.  'metadata' is __metadata__."""
     return _Safetensors(path, raw_bf16)
 
 
@@ -248,72 +299,13 @@ class Acts:
     image), meta (metadata.json).  acts[image] is [layer, token, d]."""
 
     def __init__(self, path):
-        def has(d, name="metadata.json"):
-            return os.path.exists(os.path.join(d, name))
-
-        # tables have a metadata.json, too
-        found = [path] if has(path) else [
-            os.path.join(path, name) for name in sorted(os.listdir(path))
-            if name[0] != "." and has(os.path.join(path, name)) and
-            (re.fullmatch("[0-9a-fA-F]{64}", name) or
-             has(os.path.join(path, name), "acts000000.bin"))]
-        if len(found) > 1:
-            raise ValueError("%s holds %d dumps, name one: %s"
-                             % (path, len(found), ", ".join(found)))
-        self.path = path = (found or [path])[0]
-        name = os.path.join(path, "metadata.json")
-        self.meta = m = _load(name)
-        for key in ("layers", "d_vit", "n_imgs", "n_patches_per_img",
-                    "cls_token", "max_patches_per_shard"):
-            if key not in m:
-                raise ValueError("%s: has no %r: is it of another version? "
-                                 "(saev-read meta says so)" % (name, key))
-        self.layers, self.cls = m["layers"], m["cls_token"]
-        if type(self.cls) is not bool:
-            raise _bad(name, "cls_token", self.cls, "true or false")
-        if not (isinstance(self.layers, list) and self.layers and
-                all(type(v) is int for v in self.layers) and
-                len(set(self.layers)) == len(self.layers)):
-            raise _bad(name, "layers", self.layers, "integers, each once")
-        self.d, self.n_imgs = _size(m, "d_vit", name), _size(m, "n_imgs", name, 0)
-        self.n_patches = _size(m, "n_patches_per_img", name, not self.cls)
-        self.n_tokens = self.n_patches + self.cls
-        of_image = len(self.layers) * self.n_tokens
-        self._per = _size(m, "max_patches_per_shard", name, of_image) // of_image
-        self._shards = {}
-        self._check_shards(4 * of_image * self.d)
-
-    def _check_shards(self, one):
-        """Each shard has its images, of 'one' byte each, or is padded to full
-        size; a padded dump of full shards has one more."""
-        n, rest = -(-self.n_imgs // self._per), set(os.listdir(self.path))
-        for k in range(n + (self.n_imgs % self._per == 0)):
-            name = "acts%06d.bin" % k
-            if k == n and name not in rest:
-                break
-            rest.discard(name)
-            name = os.path.join(self.path, name)
-            nbytes = os.path.getsize(name)
-            full = self._per * one
-            expected = min(full, (self.n_imgs - k * self._per) * one) or full
-            if nbytes not in (expected, full if k >= n - 1 else expected):
-                raise ValueError("%s: has %d bytes (expected %d)"
-                                 % (name, nbytes, expected))
-        more = [f for f in rest if re.fullmatch("acts[0-9]{6,}[.]bin", f)]
-        if more:
-            raise ValueError("%s: is beyond the last shard (n_imgs is %d, %d a "
-                             "shard)" % (os.path.join(self.path, min(more)),
-                                         self.n_imgs, self._per))
-
-    def _shard(self, k):
-        """Shard k, as an array [images, layer, token, d]."""
-        if k not in self._shards:
-            name = os.path.join(self.path, "acts%06d.bin" % k)
-            shape = (len(self.layers), self.n_tokens, self.d)
-            n = min(self._per, self.n_imgs - k * self._per)
-            with _open(name) as f:
-                self._shards[k] = np.memmap(f, "<f4", "r", 0, (n,) + shape)
-        return self._shards[k]
+        self._dump = _Handle("dump", os.fsencode(path))
+        info = self._dump.info()
+        self.path, self.cls = os.fsdecode(info.path), bool(info.cls)
+        self.meta = json.loads(ctypes.string_at(info.metadata, info.metadata_n))
+        self.layers, self.d = info.layers[:info.n_layers], info.d
+        self.n_imgs, self.n_patches = info.n_imgs, info.n_patches
+        self.n_tokens = info.n_tokens
 
     def __len__(self):
         return self.n_imgs
@@ -321,7 +313,11 @@ class Acts:
     def __getitem__(self, image):
         if not 0 <= image < self.n_imgs:
             raise IndexError("image %d of %d" % (image, self.n_imgs))
-        return self._shard(image // self._per)[image % self._per]
+        at, n = _p(), _n()
+        _call("tu_dump_images", self._dump, _n(int(image)), ctypes.byref(at),
+              ctypes.byref(n))
+        return _mapped(self._dump, at.value,
+                       (len(self.layers), self.n_tokens, self.d), "<f4")
 
     def rows(self, view="all", layer=None, padding=False):
         """The activations of a view as rows: "all", "image" (without CLS) or
@@ -329,108 +325,103 @@ class Acts:
         document of hf-infer --pad are rows only with 'padding'."""
         return Rows(self, view, layer, padding)
 
-    def _n_data(self, image):
-        """Tokens before those that are 0 in all layers."""
-        low, high = 0, self.n_tokens
-        while low < high:
-            at = (low + high) // 2
-            if self[image][:, at].view("<u4").any():
-                low = at + 1
-            else:
-                high = at
-        return low
+    def __reduce__(self):
+        return Acts, (os.path.abspath(self.path),)
+
+    def __repr__(self):
+        return "Acts(%r): %d images, layers %s, %d tokens%s, d %d" % (
+            self.path, self.n_imgs, self.layers, self.n_tokens,
+            " with CLS" * self.cls, self.d)
 
 
 class Rows:
     """Rows [len, d] of a view, in the order image, layer, token."""
 
-    def __init__(self, acts, view, layer, padding=False):
-        if view not in ("all", "image", "cls"):
+    def __init__(self, acts, view="all", layer=None, padding=False):
+        if view not in ("cls", "image", "all"):
             raise ValueError("view %r (expected all, image or cls)" % view)
-        if view == "cls" and not acts.cls:
-            raise ValueError("%s: has no CLS token" % acts.path)
         if layer is not None and layer not in acts.layers:
-            raise ValueError("%s: has no layer %r (of %s)"
-                             % (acts.path, layer, acts.layers))
+            raise ValueError("%s/metadata.json: layer %s is not in the dump"
+                             % (acts.path, layer))
         self.acts, self.view, self.layer = acts, view, layer
-        self._places = range(len(acts.layers)) if layer is None else \
-            [acts.layers.index(layer)]
-        first = int(view == "image" and acts.cls)
-        self._tokens = range(first, 1 if view == "cls" else acts.n_tokens)
-        data = acts.meta.get("data")
-        is_padded = isinstance(data, dict) and data.get("windows") == "padded"
-        self._n = [acts._n_data(i) for i in range(acts.n_imgs)] \
-            if is_padded and not (acts.cls or padding) else \
-            [len(self._tokens)] * acts.n_imgs
-        # rows before each image, and all
-        self._before = [0, *itertools.accumulate(
-            n * len(self._places) for n in self._n)]
+        self.padding = padding
+        self._rows = _Handle(
+            "rows", acts._dump, _i(("cls", "image", "all").index(view)),
+            _q(-2 ** 63 if layer is None else int(layer)), _i(not padding))
 
     def __len__(self):
-        return self._before[-1]
+        return _library().tu_rows_count(self._rows)
 
-    def _place(self, i):
-        image = bisect.bisect(self._before, i) - 1
-        place, token = divmod(i - self._before[image], self._n[image])
-        return image, self._places[place], self._tokens[token]
-
-    def where(self, i):
-        """(image, patch, layer) of row i; patch is -1 for CLS."""
-        image, place, token = self._place(self._index(i))
-        return image, token - self.acts.cls, self.acts.layers[place]
-
-    def _index(self, i):
+    def _ask(self, what, i, width, dtype):
+        """What the library says of rows i, as array [.., width]."""
         n = len(self)
-        if not -n <= i < n:
-            raise IndexError("row %d of %d" % (i, n))
-        return i % n
-
-    def __getitem__(self, i):
-        if isinstance(i, (int, np.integer)):
-            image, place, token = self._place(self._index(int(i)))
-            return np.array(self.acts[image][place, token])
         if isinstance(i, slice):
-            i = range(*i.indices(len(self)))
+            i = np.arange(*i.indices(n))
         i = np.asarray(i)
-        if i.dtype == bool:
+        if i.dtype == bool and i.shape == (n,):
             i = np.flatnonzero(i)
-        out = np.empty((len(i), self.acts.d), "<f4")
-        # in the order of the file, image by image
-        order = np.argsort(i % len(self), kind="stable") if len(i) else []
-        image, at = None, None
-        for k in order:
-            im, place, token = self._place(self._index(int(i[k])))
-            if im != image:
-                image, at = im, self.acts[im]
-            out[k] = at[place, token]
+        if i.dtype.kind not in "iu" and i.size:
+            raise IndexError("rows %s %s (expected integers, or %d booleans)"
+                             % (i.dtype, list(i.shape), n))
+        i = i.astype("i8")
+        if ((i < -n) | (i >= n)).any():
+            raise IndexError("row %d of %d" % (i[(i < -n) | (i >= n)].flat[0], n))
+        i = np.ascontiguousarray(i % max(n, 1), "u8").reshape(i.shape)
+        out = np.empty(i.shape + (width,), dtype)
+        _call("tu_rows_" + what, self._rows, i.ctypes, _n(i.size), out.ctypes)
         return out
 
+    def where(self, i):
+        """(image, patch, layer) of row i, or arrays of them; patch is -1 for
+        CLS."""
+        found = self._ask("places", i, 3, "i8")
+        return tuple(found.tolist() if found.ndim == 1 else
+                     np.moveaxis(found, -1, 0))
+
+    def __getitem__(self, i):
+        return self._ask("gather", i, self.acts.d, "f4")
+
     def __array__(self, dtype=None, copy=None):
-        return self[:].astype(dtype or "<f4", copy=False)
+        return self[:].astype(dtype or "f4", copy=False)
 
     def torch(self):
         """A torch Dataset: {"act": f32 [d], "image": i, "patch": p, "layer": l};
         given a list of indices, as a sampler of batches gives, batches."""
-        import torch
+        return _dataset()(self)
 
-        rows = self
+    def __reduce__(self):
+        return Rows, (self.acts, self.view, self.layer, self.padding)
 
-        class Dataset(torch.utils.data.Dataset):
-            def __len__(self):
-                return len(rows)
+    def __repr__(self):
+        return "Rows(%r, %r, %r): %d rows, d %d" % (
+            self.acts.path, self.view, self.layer, len(self), self.acts.d)
 
-            def __getitem__(self, i):
-                image, patch, layer = rows.where(i)
-                return {"act": torch.from_numpy(rows[i]), "image": image,
-                        "patch": patch, "layer": layer}
 
-            def __getitems__(self, batch):
-                acts = torch.from_numpy(rows[list(batch)])
-                return [dict(zip(("act", "image", "patch", "layer"),
-                                 (a,) + rows.where(i)))
-                        for a, i in zip(acts, batch)]
+@functools.lru_cache(None)
+def _dataset():
+    import torch
 
-        return Dataset()
+    class Dataset(torch.utils.data.Dataset):
+        def __init__(self, rows):
+            self.rows = rows
+
+        def __len__(self):
+            return len(self.rows)
+
+        def __getitem__(self, i):
+            return self.__getitems__([i])[0]
+
+        def __getitems__(self, batch):
+            acts = torch.from_numpy(self.rows[list(batch)])
+            places = zip(*self.rows.where(list(batch)))
+            return [{"act": a, **dict(zip(("image", "patch", "layer"),
+                                          map(int, place)))}
+                    for a, place in zip(acts, places)]
+
+        def __reduce__(self):
+            return Rows.torch, (self.rows,)
+
+    return Dataset
 
 
 def token_ids(path):
@@ -567,277 +558,153 @@ class Recorder:
 
 # ---- sparse autoencoders and lookup tables ----
 
-def _active(p, k, threshold):
-    """p where it is active, else 0: the k largest over 0, of equals the lower
-    index; or those over their thresholds."""
-    if threshold is not None:
-        return np.where(p > np.maximum(threshold, 0), p, 0)
-    z = np.maximum(p, 0)
-    if k is None or k >= z.shape[-1]:
-        return z
-    order = np.argsort(-z, axis=-1, kind="stable")[..., k:]
-    np.put_along_axis(z, order, 0, axis=-1)
-    return z
+class _Coder:
+    """What the library computes with; threads take turns."""
+    _all = weakref.WeakSet()
+
+    def __init__(self, kind, *args):
+        self._handle = _Handle(kind, *args)
+        info = self._handle.info()
+        self.file, self.n_latents = os.fsdecode(info.path), info.n
+        self.centered, self.k, self.threshold = bool(info.centered), info.k, None
+        if info.thresholds:
+            self.k = None
+            self.threshold = _mapped(self._handle, info.thresholds, (info.n,),
+                                     "f4")
+        self._forked()
+        _Coder._all.add(self)
+
+    def _forked(self):  # a thread that is not here may have had its turn
+        self._turn = threading.Lock()
+
+    def _run(self, what, x, n_in, n_out):
+        x = np.ascontiguousarray(x, "f4")
+        if x.shape[-1] != n_in:
+            raise ValueError("%s: x is %s (expected [.., %d])"
+                             % (self.file, list(x.shape), n_in))
+        y = np.empty(x.shape[:-1] + (n_out,), "f4")
+        with self._turn:
+            _call(what, self._handle, x.ctypes, _n(x.size // n_in), y.ctypes)
+        return y
 
 
-# What the members of a configuration may be, by the tools' rules, sae(5): JSON
-# for the keys that match; null and no such key always are.  n and d are the
-# tensors' latents and inputs, hook and k those that it has said before.
-_SAE_RULES = {
-    'false, 0, "" or "none"':
-        "transcode|skip_connection|signed|tiled|gated|normalize_activations|"
-        "is_gated|is_transcoder|W_skip|finetuning_scaling_factor|use_threshold|"
-        "affine_connection|rescale_acts_by_decoder_norm|fold_ln|"
-        "center_(writing_weights|unembed)|fold_value_biases|"
-        "refactor_factored_attn_matrices|(?i:.*(hadamard|outlier).*)",
-    "null": "(hook|hook_point)_head_index(_out)?|trainer|dict_class",
-    "{d}": "d_in|activation_dim|d_model|d_out",
-    "{n}": "d_sae|dict_size|width", "{n} or 0": "num_latents",
-    "{hook}": "hook(_name|_point)?", "{out}": "hook_name_out", "{k}": "k",
-    '"topk" or "batchtopk"': "activation",
-    '"topk", "standard" or "jumprelu"': "architecture",
-    '"topk" or "relu"': "activation_fn(_str)?",
-    '"none" or "hook_z"': "reshape_activations", '"saelens"': "library",
-    "true or false": "apply_b_dec_to_input", "0 or 1": "num_tiles"}
+os.register_at_fork(after_in_child=lambda: [c._forked() for c in _Coder._all])
 
 
-def _sae_check(members, path, said):
-    """All of a configuration, and of the objects in it."""
-    for key, v in members.items():
-        for rule, keys in _SAE_RULES.items():
-            if v is not None and re.fullmatch(keys, key):
-                if rule in ("{hook}", "{k}"):
-                    said.setdefault(rule[1:-1], json.dumps(v))
-                want = rule.format(
-                    **said, out=json.dumps(members.get("hook_name")))
-                if json.dumps(v).lower() not in \
-                        re.split(", | or ", want.lower()) or \
-                        rule == "{hook}" and not isinstance(v, str):
-                    raise _bad(path, key, v, want)
-        if isinstance(v, dict):
-            _sae_check(v, path, said)
-
-
-def _floats(t, name, *shape):
-    """A tensor of an autoencoder or a table."""
-    if name not in t:
-        raise ValueError("%s: tensor %s is missing" % (t.path, name))
-    a, dtype = t[name], t.dtype(name)
-    if dtype not in ("BF16", "F16", "F32") or a.shape != shape:
-        raise _bad(t.path, name, [dtype, *a.shape],
-                   "BF16, F16 or F32, %s" % list(shape))
-    return a
-
-
-class SAE:
-    """A sparse autoencoder of sae-train or sparsify (sae.safetensors) or of
-    SAELens (sae_weights.safetensors), a directory with its cfg.json; the tools
-    read others, too, sae(5).
+class SAE(_Coder):
+    """A sparse autoencoder in any form that the tools read, sae(5).
 
     encode(x) is what is active, [.., n_latents]; decode(z) is x again.
-    W_enc [n, d], b_enc [n], W_dec [n, d], b_dec [d]; k, or threshold, or
-    neither (ReLU); centered: it encodes x - b_dec."""
+    W_enc [n, d], b_enc [n], W_dec [n, d], b_dec [d], copies in f32; activation
+    ("topk", "batchtopk", "jumprelu", "relu"), k or threshold [n], or neither;
+    centered: it encodes x - b_dec; hook: where in a model; cfg."""
 
-    def __init__(self, path):
-        files = [f for f in sorted(os.listdir(path)) if re.fullmatch(
-            r"(ae|sae|sae_weights|params)\.safetensors|params\.npz|"
-            r"(ae|sae|layer\d+\.sae)\.pt|(?i:.*(hadamard|outlier).*)", f)]
-        if files not in (["sae.safetensors"], ["sae_weights.safetensors"]):
-            raise ValueError(
-                "%s: has %s (expected one of sae.safetensors and sae_weights."
-                "safetensors; sae-train --init reads other libraries' files)"
-                % (path, " and ".join(files) or "no autoencoder"))
-        t = open_safetensors(os.path.join(path, files[0]))
-        name = os.path.join(path, "cfg.json")
-        self.cfg = cfg = _load(name)
-        lens = "W_enc" in t
-        weight, bias = ("W_enc", "b_enc") if lens else ("encoder.weight",
-                                                        "encoder.bias")
-        n, d = (t[v].size if v in t else 0 for v in (bias, "b_dec"))
-        said = {"n": n, "d": d}
-        _sae_check(cfg, name, said)
-        words = [str(cfg.get(key) or "").lower() for key in (
-            ("architecture", "activation_fn", "activation_fn_str") if lens else
-            ("activation",))]
-        jump, batch = "jumprelu" in words, "batchtopk" in words
-        odd = set(t) - {weight, bias, "W_dec", "b_dec", "threshold" * jump}
-        if "scaling_factor" in odd and (_floats(t, "scaling_factor", n) == 1).all():
-            odd.remove("scaling_factor")  # SAELens 2 and 3 wrote ones
-        if odd or lens and n == d and not {"architecture", "d_sae",
-                                           "library"} & set(cfg):
-            raise ValueError("%s: what %s means is not known"
-                             % (t.path, " and ".join(odd) or "W_enc's axes"))
-        self.W_enc = _floats(t, weight, d, n).T if lens else \
-            _floats(t, weight, n, d)
-        self.b_enc, self.b_dec = _floats(t, bias, n), _floats(t, "b_dec", d)
-        self.W_dec, self.n_latents, self.d = _floats(t, "W_dec", n, d), n, d
-        self.centered = not lens or cfg.get("apply_b_dec_to_input") is not False
-        self.threshold = _floats(t, "threshold", n) if jump else \
-            None if lens else cfg.get("threshold")
-        for a in (self.W_enc, self.b_enc, self.W_dec, self.b_dec,
-                  *[self.threshold] * jump):
-            if not np.isfinite(a).all():
-                raise ValueError("%s: has a NaN or an infinity" % t.path)
-        if not (jump or self.threshold is None or batch and
-                type(self.threshold) in (int, float) and
-                0 <= self.threshold < 3.5e38):
-            raise _bad(name, "threshold", self.threshold,
-                       "a float from 0 on, and batchtopk")
-        args = cfg.get("activation_fn_kwargs") if lens else None
-        k = cfg.get("k")
-        if k is None and isinstance(args, dict):
-            k = args.get("k")
-        self.k = k
-        relu = lens and not jump and "topk" not in words
-        if not (_is_int(k, 1) and k <= n or
-                k is None and (relu or self.threshold is not None)):
-            raise _bad(name, "k", k, "1 to %d, the latents" % n)
-        if relu or self.threshold is not None:
+    def __init__(self, path, threads=0):
+        super().__init__("sae", os.fsencode(path), _i(threads))
+        info = self._handle.info()
+        self.path, self.d, self._threads = path, info.d, threads
+        self.hook = info.hook and info.hook.decode()
+        self.activation = ("topk", "batchtopk", "jumprelu",
+                           "relu")[info.activation]
+        if self.activation == "relu":
             self.k = None
 
+    @functools.cached_property
+    def _weights(self):
+        n, d = self.n_latents, self.d
+        a = [np.empty(s, "f4") for s in ((n, d), (n,), (n, d), (d,))]
+        _call("tu_sae_weights", self._handle, *(v.ctypes for v in a))
+        return a
+
+    W_enc, b_enc, W_dec, b_dec = (
+        property(lambda self, i=i: self._weights[i]) for i in range(4))
+
+    @functools.cached_property
+    def cfg(self):
+        for name in "cfg.json", "config.json":
+            with contextlib.suppress(FileNotFoundError), open(
+                    os.path.join(os.path.dirname(self.file), name), "rb") as f:
+                return json.load(f)
+        return {}
+
     def encode(self, x):
-        x = np.asarray(x, "f4") - (self.b_dec if self.centered else 0)
-        return _active(x @ self.W_enc.T + self.b_enc, self.k, self.threshold)
+        return self._run("tu_sae_encode", x, self.d, self.n_latents)
 
     def decode(self, z):
-        return z @ self.W_dec + self.b_dec
+        return self._run("tu_sae_decode", z, self.n_latents, self.d)
+
+    def __reduce__(self):
+        return SAE, (os.path.abspath(self.path), self._threads)
+
+    def __repr__(self):
+        return "SAE(%r): %d latents, d %d, %s%s%s" % (
+            self.path, self.n_latents, self.d, self.activation,
+            " %d" % self.k if self.k else "",
+            ", at " + self.hook if self.hook else "")
 
 
-class Table:
+class Table(_Coder):
     """A linear layer's lookup table, lut(5): table(x) is the layer's output by
-    it, and table.encode(x) what is active.  The tensors are attributes.
+    it, without compensation, table.encode(x) what is active, and
+    table.reconstruct(x) the x that this stands for.  The tensors are
+    attributes; entry is the layer's in metadata.json."""
 
-    It is the formula, in f32, to compare with: lut-apply is the fast way."""
+    def __init__(self, directory, layer, threads=0):
+        super().__init__("table", os.fsencode(directory), layer.encode(),
+                         _i(threads))
+        info = self._handle.info()
+        self.layer, self.d_in, self.d_out = \
+            info.layer.decode(), info.in_, info.out
+        self._made = os.path.abspath(directory), layer, threads
 
-    def __init__(self, directory, layer):
-        if not os.path.exists(os.path.join(directory, "metadata.json")):
-            directory = os.path.join(directory, "lut")
-        path = os.path.join(directory, "metadata.json")
-        meta = _load(path)
-        if not str(meta.get("version")).startswith("1."):
-            raise _bad(path, "version", meta.get("version"), "1.x")
-        layers = meta.get("layers")
-        plain = re.sub("^model[.]", "", layer)
-        of = [v for v in (plain, "model." + plain)
-              if isinstance(layers, dict) and v in layers]
-        if len(of) != 1 or not isinstance(layers[of[0]], dict):
-            raise ValueError("%s: has %s layer %s"
-                             % (path, "twice the" if of[1:] else "no", layer))
-        self.entry = entry = layers[of[0]]
-        both = {**(meta.get("sae_config") or {}), **entry}
-        n, d, out, self.k = (_size(both, key, path) for key in (
-            "num_basis", "input_dim", "output_dim", "k_active"))
-        file, kind = entry.get("file"), entry.get("activation") or "topk"
-        centered = (entry.get("encoder") or {}).get("input_centering")
-        bias = entry.get("target_bias")
-        for key, v, good, expected in (
-                ("k_active", self.k, self.k <= n, "at most num_basis, %d" % n),
-                ("file", file, isinstance(file, str) and "/" not in file and
-                 file[:1] not in ("", "."), "the name of a file there"),
-                ("activation", kind, kind in ("topk", "threshold"),
-                 "topk or threshold"),
-                *((key, v, type(v) in (bool, type(None)), "true or false") for
-                  key, v in (("input_centering", centered),
-                             ("target_bias", bias)))):
-            if not good:
-                raise _bad(path, key, v, expected)
-        # the mark of the Python exporter, whose tables are all centred
-        self.centered = "script_version" in (meta.get("creation_info") or {}) \
-            if centered is None else centered
-        t = open_safetensors(os.path.join(directory, file))
-        for tensor, *shape in (
-                ("encoder_weight", n, d), ("encoder_bias", n),
-                ("decoder_weight", n, d), ("decoder_bias", d),
-                ("precomputed_products", n, out), ("bias_product", out)):
-            setattr(self, tensor, _floats(t, tensor, *shape))
-        self.threshold = None
-        if "threshold" in t or kind == "threshold":
-            self.threshold = _floats(t, "threshold", *(
-                [] if "threshold" in t and t["threshold"].ndim == 0 else [n]))
-            if kind == "topk" or not ((self.threshold >= 0) &
-                                      (self.threshold < np.inf)).all():
-                raise _bad(t.path, "threshold", self.threshold.tolist(),
-                           "at least 0, and an activation that uses it")
-        # what changes y and shows in no shape, as the file itself says it
-        own = _json(t.metadata.get("lut", "{}").encode(), t.path).get("entry")
-        theirs = own and [own.get("activation") or "topk", *(
-            ours if v is None else v for ours, v in (
-                (self.centered, own.get("encoder", {}).get("input_centering")),
-                (bool(bias), own.get("target_bias"))))]
-        if own and theirs != [kind, self.centered, bool(bias)]:
-            raise _bad(path, "activation, input_centering, target_bias",
-                       [kind, self.centered, bool(bias)],
-                       "%s, as its file says" % theirs)
+    def __getattr__(self, name):
+        if name not in ("encoder_weight", "encoder_bias", "decoder_weight",
+                        "decoder_bias", "precomputed_products",
+                        "bias_product"):
+            raise AttributeError(name)
+        self.__dict__[name] = open_safetensors(self.file)[name]
+        return self.__dict__[name]
+
+    @functools.cached_property
+    def entry(self):
+        with open(os.path.join(os.path.dirname(self.file), "metadata.json"),
+                  "rb") as f:
+            layers = json.load(f)["layers"]
+        return layers.get(self.layer) or layers[self.layer[len("model."):]]
 
     def encode(self, x):
-        x = np.asarray(x, "f4") - (self.decoder_bias if self.centered else 0)
-        p = x @ self.encoder_weight.T + self.encoder_bias
-        return _active(p, self.k, self.threshold)
+        return self._run("tu_table_encode", x, self.d_in, self.n_latents)
 
     def __call__(self, x):
-        return self.encode(x) @ self.precomputed_products + self.bias_product
+        return self._run("tu_table_apply", x, self.d_in, self.d_out)
 
     def reconstruct(self, x):
-        """x by its active latents alone."""
-        return self.encode(x) @ self.decoder_weight + self.decoder_bias
+        return self._run("tu_table_reconstruct", x, self.d_in, self.d_in)
+
+    def __reduce__(self):
+        return Table, self._made
+
+    def __repr__(self):
+        return "Table(%r, %r): %d -> %d by %d latents%s" % (
+            os.path.dirname(self.file), self.layer, self.d_in, self.d_out,
+            self.n_latents, ", %d active" % self.k if self.k else "")
 
 
-# ---- a layer's experts with LoRA, by libtensorutils ----
+# ---- a layer's experts with LoRA ----
 
-@functools.lru_cache(None)
-def _library():
-    name = "libtensorutils.so.0"
-    here = os.path.dirname(os.path.abspath(__file__))
-    # next to this file; of the PREFIX whose share has it; as the system finds it
-    near = [os.path.join(here, name),
-            os.path.join(here, "..", "..", "..", "lib", name)]
-    paths = [os.environ["TENSORUTILS_LIB"]] if "TENSORUTILS_LIB" in os.environ \
-        else [p for p in near if os.path.exists(p)] + [name]
-    for path in paths:
-        try:
-            lib = ctypes.CDLL(path)
-            break
-        except OSError as e:
-            why = e
-    else:
-        raise OSError("%s (make install puts it in PREFIX/lib; TENSORUTILS_LIB "
-                      "names it elsewhere)" % why)
-    for f in ("tu_moe_skipped", "tu_moe_depth"):
-        getattr(lib, f).restype = ctypes.c_size_t
-    lib.tu_moe_close.restype = None
-    return lib
-
-
-def _struct(name, *fields):
-    """A struct of tensorutils.h that begins with its size."""
-    new = type(name, (ctypes.Structure,),
-               {"_fields_": [("size", ctypes.c_size_t), *fields]})
+def _sized(name, fields):
+    """A struct that begins with its size."""
+    new = _record(name, "size:n " + fields)
     return lambda **given: new(ctypes.sizeof(new), **given)
 
 
-_n, _p, _i = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int
-_Config = _struct(
-    "Config", ("n_experts", _n), ("top_k", _n), ("hidden", _n),
-    ("intermediate", _n), ("lora_rank", _n), ("lora_alpha", ctypes.c_float),
-    ("mode", _i), ("max_len", _n), ("max_cache_depth", _n), ("n_parts", _n),
-    ("n_threads", _i), ("strict_ids", _i))
-_Weights = _struct("Weights", ("n", _n), ("gate", _p), ("up", _p), ("down", _p))
-_Lora = _struct("Lora", ("n", _n * 6), ("m", _p * 6))
-_Batch = _struct("Batch", ("qlen", _n), ("top_k", _n), ("hidden", _n),
-                 ("expert_ids", _p), ("weights", _p), ("input", _p))
-_Grads = _struct("Grads", ("qlen", _n), ("input", _p), ("weights", _p),
-                 ("lora_is_bf16", _i), ("n", _n * 6), ("lora", _p * 6))
-
-
-class _Err(ctypes.Structure):
-    _fields_ = [("status", _i), ("what", ctypes.c_char * 512)]
-
-
-def _call(name, *args):
-    err = _Err()
-    if getattr(_library(), name)(*args, ctypes.byref(err)) != 0:
-        what = err.what.decode(errors="replace")
-        raise MemoryError(what) if err.status == 70 else ValueError(what)
+_Config = _sized("Config", "n_experts:n top_k:n hidden:n intermediate:n "
+                 "lora_rank:n lora_alpha:f mode:i max_len:n max_cache_depth:n "
+                 "n_parts:n n_threads:i strict_ids:i")
+_Weights = _sized("Weights", "n:n gate:p up:p down:p")
+_Lora = _sized("Lora", "n:n6 m:p6")
+_Batch = _sized("Batch", "qlen:n top_k:n hidden:n expert_ids:p weights:p input:p")
+_Grads = _sized("Grads", "qlen:n input:p weights:p lora_is_bf16:i n:n6 lora:p6")
 
 
 class _Kept:

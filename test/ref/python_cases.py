@@ -1,5 +1,6 @@
 """python/tensorutils.py against numpy: python_cases.py CASE, in a directory of
 its own; "torch" and "moe" need torch."""
+import concurrent.futures
 import copy
 import json
 import os
@@ -33,19 +34,20 @@ def fails(kind, text, function, *args):
 
 
 def fits(*command):
-    """Does a tool take these files?  Its words where it does not."""
+    """Does a tool take these files?  What it prints, or why not."""
     p = subprocess.run(command, capture_output=True, text=True)
     assert p.returncode in (0, 65, 66), (command, p)
-    return p.stdout if p.returncode == 0 else None
+    return (p.stdout, None) if p.returncode == 0 else (
+        None, p.stderr.splitlines()[-1].split(": ", 1)[1])
 
 
 def same_verdict(name, theirs, function):
-    """An error where a tool refuses, and nowhere else."""
+    """An error where a tool refuses, in its words, and nowhere else."""
     try:
-        ours = function()
-    except (ValueError, FileNotFoundError):
-        ours = None
-    assert (ours is None) == (theirs is None), (name, ours, theirs)
+        ours, why = function(), None
+    except (ValueError, FileNotFoundError) as e:
+        ours, why = None, e.strerror if isinstance(e, OSError) else str(e)
+    assert why == theirs[1], (name, why, theirs)
     return ours
 
 
@@ -80,7 +82,8 @@ def dumps():
                             == want[i]).all()
         fails(IndexError, "image 10 of 10", acts.__getitem__, 10)
         fails(IndexError, "row 20 of 20", acts.rows("cls").__getitem__, 20)
-        fails(ValueError, "has no layer 4", acts.rows, "all", 4)
+        fails(ValueError, "layer 4 is not in the dump", acts.rows, "all", 4)
+        fails(ValueError, "layer x is not in the dump", acts.rows, "all", "x")
         fails(ValueError, "view 'most'", acts.rows, "most")
     # documents that hf-infer --pad filled up
     meta = dict(META, cls_token=False, n_patches_per_img=5, n_imgs=10,
@@ -105,11 +108,11 @@ def dumps():
     shard = os.path.join(path, "acts000001.bin")
     os.chmod(shard, 0o644)
     os.truncate(shard, 100)
-    fails(ValueError, "acts000001.bin: has 100 bytes (expected 720)",
+    fails(ValueError, "acts000001.bin: 100 bytes (expected 720)",
           tu.Acts, path)
     with open(os.path.join(path, "metadata.json"), "w") as f:
         json.dump({"vit_family": "x"}, f)
-    fails(ValueError, "metadata.json: has no 'layers'", tu.Acts, path)
+    fails(ValueError, "metadata.json: ", tu.Acts, path)
 
     # what saev-read refuses, and does not
     for i, (good, meta, shards) in enumerate([
@@ -135,11 +138,11 @@ def dumps():
                 with open(path + "/acts%06d.bin" % k, "wb") as f:
                     f.write(bytes(sizes[k]))
         theirs = fits("saev-read", "-q", "--raw", path, "0")
-        assert (theirs is not None) == good, (meta, shards)
+        assert (theirs[0] is not None) == good, (meta, shards)
         same_verdict((meta, shards), theirs, lambda: tu.Acts(path))
     with open("d0/metadata.json", "w") as f:
         f.write('{"n_imgs": 10, ' + json.dumps(META)[1:])
-    fails(ValueError, "a name is there twice", tu.Acts, "d0")
+    same_verdict("twice", fits("saev-read", "-q", "d0", "0"), lambda: tu.Acts("d0"))
     os.remove("d1/acts000001.bin")
     os.mkfifo("d1/acts000001.bin")
     fails(ValueError, "d1/acts000001.bin: ", tu.Acts, "d1")
@@ -153,11 +156,11 @@ def dumps():
     shutil.copy("of/x/metadata.json", "of/table")
     assert tu.Acts("of").path == "of/x"
     os.rename("of/table", "of/" + 64 * "a")
-    fails(ValueError, "of holds 2 dumps, name one: of/" + 64 * "a", tu.Acts,
+    fails(ValueError, "of: holds 2 dumps, name one: of/" + 64 * "a", tu.Acts,
           "of")
     shutil.rmtree("of/" + 64 * "a")
     os.rename("d3", "of/y")
-    fails(ValueError, "of holds 2 dumps, name one: of/x, of/y", tu.Acts, "of")
+    fails(ValueError, "of: holds 2 dumps, name one: of/x, of/y", tu.Acts, "of")
 
 
 def writer():
@@ -237,11 +240,13 @@ def tensors():
         open("bad", "wb").write(records[at + 8:at + 8 + size])
         at += 8 + size + good * dump
         try:
-            read = [a.shape for _, a in tu.open_safetensors("bad").items()]
-        except ValueError as e:
-            read = None
-            good = good and "expected one that numpy has" not in str(e)
-        assert good == (read is not None), (n, read)
+            t = tu.open_safetensors("bad")
+        except ValueError:
+            t = None
+        assert good == (t is not None), n
+        for name in t or ():
+            if t.dtype(name)[:2] not in ("F4", "F6"):  # 4 and 6 bits
+                assert t[name].ndim >= 0
         n[good] += 1
     assert min(n) > 100
     os.remove("bad")
@@ -256,7 +261,7 @@ def tensors():
 
 
 def layers():
-    """Tables and autoencoders are lut_ref's."""
+    """Tables and autoencoders are lut_ref's, of all forms."""
     rng = np.random.default_rng(2)
     x = rng.standard_normal((50, 20)).astype("f4")
     sae = lut_ref.tiny_sae(rng, 48, 20)
@@ -272,7 +277,7 @@ def layers():
         assert np.allclose(table(x), lut_ref.combine(t, z, sets), atol=1e-4)
         assert np.allclose(table.reconstruct(x),
                            lut_ref.reconstruct(t, z, sets), atol=1e-4)
-    for layout in "sparsify", "saelens":
+    for layout in "sparsify", "saelens", "six", "dictionary_topk":
         lut_ref.write_sae(layout, layout, sae, 5)
         got = tu.SAE(layout)
         p = (x - sae["decoder_bias"]) @ sae["encoder_weight"].T + \
@@ -283,8 +288,60 @@ def layers():
         assert np.allclose(got.encode(x), want, atol=1e-4), layout
         assert np.allclose(got.decode(want), want @ sae["decoder_weight"]
                            + sae["decoder_bias"], atol=1e-4)
+        assert (got.W_dec == sae["decoder_weight"]).all() and \
+            (got.b_enc == sae["encoder_bias"]).all() and got.k == 5
+        assert repr(got) == "SAE('%s'): 48 latents, d 20, topk 5" % layout
+    for shape in (20,), (0, 20), (2, 5, 20):
+        one = x[:np.prod(shape, dtype=int) // 20].reshape(shape)
+        assert (got.encode(one).reshape(-1, 48)
+                == got.encode(x)[:one.size // 20]).all()
+    fails(ValueError, "x is [50, 12] (expected [.., 20])", got.encode, x[:, :12])
     fails(ValueError, "has no layer layers.1.mlp.up_proj", tu.Table, "t0",
           "layers.1.mlp.up_proj")
+    assert (table.encoder_weight == sae["encoder_weight"]).all()
+    assert table.entry["file"] == os.path.basename(table.file)
+    lut_ref.write_lut("t4", {"model.layers.0.mlp.up_proj": lut_ref.table(sae, w)},
+                      5, "F32", exporter=True)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        tu.Table("t4", "layers.0.mlp.up_proj")
+    assert "leaves out the layer's bias" in str(said[0].message) and \
+        said[0].filename == __file__
+
+
+def shared():
+    """Threads, children and other processes have the same numbers."""
+    acts = tu.Acts(dump())
+    rows, sae = acts.rows("image", 7), lut_ref.tiny_sae(np.random.default_rng(5), 48, 6)
+    lut_ref.write_sae("sae", "sparsify", sae, 5)
+    lut_ref.write_lut("lut", {"model.layers.0.mlp.up_proj": lut_ref.table(
+        sae, np.ones((12, 6)))}, 5, "F32")
+    tu.save_safetensors("w.safetensors", {"x": X})
+    opened = [acts, rows, tu.SAE("sae"), tu.Table("lut", "layers.0.mlp.up_proj"),
+              tu.open_safetensors("w.safetensors")]
+
+    def numbers(acts, rows, sae, table, st):
+        return acts[4], rows[[9, 0]], sae.encode(rows), table(rows), st["x"]
+
+    def same(*objects):
+        return all(map(np.array_equal, numbers(*objects), wanted))
+
+    wanted = numbers(*opened)
+    assert np.array_equal(wanted[1], X[:, 1, 1:].reshape(-1, 6)[[9, 0]])
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda _: same(*opened), range(200)))
+        busy = [pool.submit(same, *opened) for _ in range(200)]
+        for _ in range(5):  # while these threads compute
+            child = os.fork() or os._exit(not same(*opened))
+            assert os.waitpid(child, 0)[1] == 0
+        assert all(f.result() for f in busy)
+    copies = pickle.loads(pickle.dumps(opened))
+    assert copies[1].acts is copies[0] and same(*copies)
+    assert repr(opened[3]) == "Table('lut', 'model.layers.0.mlp.up_proj'): " \
+        "6 -> 12 by 48 latents, 5 active"
+    # what an array is of stays, and it cannot be changed
+    image, tensor = tu.Acts(acts.path)[9], tu.open_safetensors("w.safetensors")["x"]
+    assert (image == X[9]).all() and (tensor == X).all() and not image.flags.writeable
 
 
 def saes():
@@ -344,11 +401,11 @@ def forms():
     for i, (layout, cfg, extra) in enumerate(plain + refused):
         lut_ref.write_sae("s%d" % i, layout, sae, 4, cfg=cfg, extra=extra)
         said = fits("sae-train", "eval", "-s", "s%d" % i, "x.npy")
-        assert (said is None) == (i >= len(plain)), (layout, cfg)
+        assert (said[0] is None) == (i >= len(plain)), (layout, cfg)
         got = same_verdict((layout, cfg, list(extra)), said,
                            lambda: tu.SAE("s%d" % i))
         if got:
-            mse = float(re.search(r"mse\s(\S+)", said)[1])
+            mse = float(re.search(r"mse\s(\S+)", said[0])[1])
             assert abs(((got.decode(got.encode(x)) - x) ** 2).sum() / len(x)
                        - mse) < 1e-3 * mse, (layout, cfg)
     for beside in "hadamard.pt", "sae_weights.safetensors", "ae.pt":
@@ -382,16 +439,17 @@ def forms():
             json.dump(meta, f)
         said = fits("lut-apply", "t%d" % i, layer, "-q", "-i", "x.npy",
                     "-fo", "y.npy")
-        assert (said is None) == (i >= len(tables)), entry
+        assert (said[0] is None) == (i >= len(tables)), entry
         table = same_verdict(entry, said, lambda: tu.Table("t%d" % i, layer))
         if table:
-            assert np.allclose(table(x), np.load("y.npy"), atol=1e-4), entry
+            assert (table(x) == np.load("y.npy")).all(), entry
     for meta, threshold in (dict(version="2.0"), None), ({}, -.5), ({}, np.nan), \
             ({}, rng.random(23)), (dict(layers={layer: {}, layer[6:]: {}}), None):
         lut_ref.write_lut("bad", {layer: lut_ref.table(sae, w)}, 5, "F32",
                           meta=meta, threshold=threshold)
-        assert fits("lut-apply", "bad", layer, "-i", "x.npy", "-fo", "y.npy") is None
-        fails(ValueError, "bad/", tu.Table, "bad", layer)
+        said = fits("lut-apply", "bad", layer, "-i", "x.npy", "-fo", "y.npy")
+        assert said[1].startswith("bad/")
+        same_verdict(meta, said, lambda: tu.Table("bad", layer))
 
 
 def torch():
@@ -419,13 +477,15 @@ def torch():
     assert acts.meta["vit_family"] == "Model" and acts.n_imgs == 7
     got = np.stack([acts[i] for i in range(7)])
     assert np.allclose(got, want, atol=1e-6)
-    n = 0
-    for batch in torch.utils.data.DataLoader(acts.rows(layer=1).torch(),
-                                             batch_size=4, shuffle=True):
-        for act, i, p in zip(batch["act"], batch["image"], batch["patch"]):
-            assert (act.numpy() == got[i, 1, p]).all()
-            n += 1
-    assert n == 35
+    for how in None, "fork", "spawn":
+        n = 0
+        for batch in torch.utils.data.DataLoader(
+                acts.rows(layer=1).torch(), batch_size=4, shuffle=True,
+                num_workers=2 if how else 0, multiprocessing_context=how):
+            for act, i, p in zip(batch["act"], batch["image"], batch["patch"]):
+                assert (act.numpy() == got[i, 1, p]).all()
+                n += 1
+        assert n == 35
     model(x)  # no hook is left
 
     class InPlace(torch.nn.Module):
