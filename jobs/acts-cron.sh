@@ -7,7 +7,7 @@
 # in one line of the crontab:
 #
 #   17 2 * * *  $HOME/.local/share/tensorutils/acts-cron.sh $HOME/Qwen3-0.6B
-#               $HOME/docs.jsonl resid:13 512 /fs/scratch/acts
+#               $HOME/docs.jsonl layers.13 512 /fs/scratch/acts
 #
 # Tools are those of TU_BIN, a directory, if it is set, then those installed with
 # this script, then those in PATH.

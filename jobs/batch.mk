@@ -1,8 +1,8 @@
 # The story of tensorutils(7) as a batch, in an empty directory, for GNU make:
 #
 #   make -f ~/.local/share/tensorutils/batch.mk -j4 MODEL=~/Qwen3-0.6B \
-#       TEXT=~/held-out.txt DOCS=~/docs.jsonl SPEC=in:up_proj:13 CTX=512 \
-#       SAE_OPTIONS='-k 64 --expansion 8' HOOK=layers.13.mlp.up_proj
+#       TEXT=~/held-out.txt DOCS=~/docs.jsonl SPEC=layers.13.mlp.up_proj CTX=512 \
+#       SAE_OPTIONS='-k 64 --expansion 8'
 #
 # Whatever ends it, kill -9, too: the same line continues, does nothing twice and
 # leaves nothing half.  Every tool writes its file whole or not at all, and what
@@ -18,7 +18,7 @@
 #            windows of CTX tokens, padded with zeros, become the dump of which
 #            the file "dump" has the name
 #   SAE_OPTIONS  options of sae-train, which makes an autoencoder of the dump,
-#            sae/HOOK
+#            sae/HOOK; HOOK is SPEC, unless that is a short form as in:up_proj:13
 #   TRAINER  or a command that reads rows of f32 and writes one into the
 #            directory that is its last argument
 #   SAE      or a directory of autoencoders that are there: tables in lut/
@@ -57,6 +57,9 @@ $(foreach v,$(PATHS) $(WORDS),$(if $(findstring $(newline),$($v)),\
 # As the shell would have it that reads ~ in no argument; no name is an option.
 whole = $(shell p=$(call quote,$($1)); case $$p in ('~'/*) p=~/$${p:2} ;; (-*) p=./$$p ;; esac; printf %s "$$p")
 $(foreach v,$(PATHS),$(if $($v),$(eval override $v := $$(call whole,$v))))
+
+comma := ,
+HOOK := $(if $(HOOK),$(HOOK),$(if $(findstring :,$(SPEC))$(findstring $(comma),$(SPEC)),,$(SPEC)))
 
 ifeq ($(and $(MODEL),$(TEXT)),)
 $(error MODEL and TEXT are needed: see the first lines of batch.mk)

@@ -39,18 +39,14 @@ trap 'rm -rf "$work"' EXIT
 hf-infer "$model" --ids 0 --acts "$spec" -q -o "$work/x" --acts-meta "$work/meta"
 dim=$(sed -n 's/.*"d_vit": \([0-9]*\),.*/\1/p' "$work/meta")
 layers=$(sed -n 's/.*"layers": \[\(.*\)\].*/\1/p' "$work/meta")
-case $spec in
-resid:*) module= ;;
-attn:*) module=.self_attn ;;
-mlp:*) module=.mlp ;;
-in:[qkvo]_proj:*) module=.self_attn.${spec:3:6} ;;
-in:*) module=${spec#in:} module=.mlp.${module%%:*} ;;
-esac
-names=
-for layer in ${layers//,/ }; do
-    names+=,layers.$layer$module
-done
-names=${names//layers.-1/embed_tokens}
+point=$(sed -n 's/.*"acts": "\([^"]*\)".*/\1/p' "$work/meta")
+names=$(hf-infer "$model" -q --places | awk -F '\t' -v point="$point" -v layers="$layers" '
+    { hook[$2] = $1 }
+    END {
+        n = split(layers, layer, ", ")
+        for (i = 1; i <= n; i++)
+            printf "%s%s", (i > 1 ? "," : ""), hook[point ":" layer[i]]
+    }')
 
 # Where the model fails, sae-train is not to take the end of its rows for the end
 # of the documents: it is stopped as by Slurm, and the job fails.
@@ -58,7 +54,7 @@ mkfifo "$work/rows"
 # SAE_OPTIONS is a list of words, and no patterns of files.
 set -f
 # shellcheck disable=SC2086
-sae-train -o "$dir" --layers "${names#,}" --dim "$dim" --tokens "$ctx" --resume --any-isa \
+sae-train -o "$dir" --layers "$names" --dim "$dim" --tokens "$ctx" --resume --any-isa \
     ${SAE_OPTIONS-} <"$work/rows" &
 trainer=$!
 {

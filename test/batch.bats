@@ -260,11 +260,13 @@ dense() {
 @test "batch.mk: what fails publishes nothing, and says what is missing" {
     run -2 make -f "$ROOT/jobs/batch.mk" TEXT=t
     [[ $output == *"MODEL and TEXT are needed"* ]]
-    for parts in DOCS:SPEC TRAINER:DOCS "SAE_OPTIONS DOCS SPEC:HOOK" MOE:DOCS "MOE DOCS SPEC:TEACHER"; do
+    for parts in DOCS:SPEC TRAINER:DOCS MOE:DOCS "MOE DOCS SPEC:TEACHER"; do
         given=${parts%:*}
         run -2 make -f "$ROOT/jobs/batch.mk" MODEL=m TEXT=t ${given// /=x }=x
         [[ $output == *"${given%% *} needs ${parts#*:}: see"* ]]
     done
+    run -2 make -f "$ROOT/jobs/batch.mk" MODEL=m TEXT=t SAE_OPTIONS=x DOCS=x SPEC=resid:1
+    [[ $output == *"SAE_OPTIONS needs HOOK: see"* ]]
     # a line that is wrong, near the end
     { cat "$S/docs.jsonl" && echo '{"text":'; } >docs.jsonl
     run -2 batch -k DOCS=docs.jsonl

@@ -50,3 +50,51 @@ END
         [ "${stderr_lines[0]}" = "hf-infer: $ROOT/demo/sae/layers.1.mlp.up_proj/sae.safetensors: \"$at\" is not a hook point (expected layers.1.mlp.up_proj)" ]
     done
 }
+
+# dump SPEC [OPTION...]: rows of the demo model in acts/HASH, the path.
+dump() {
+    hf-infer "$DEMO" --file "$ROOT/demo/held-out.txt" --ctx 16 --acts "$1" --acts-meta meta.json -qf "${@:2}" |
+        saev-write -q -m meta.json -o acts
+}
+
+@test "sae-train: an SAE of a dump says where its rows are from, and lut-precompute and --sae know it" {
+    o=(-q --latents 64 -k 4 --batch 256 -n 3 --warmup 1)
+    d=$(dump in:up_proj:1)
+    sae-train -o sae "${o[@]}" "$d"
+    grep -q '"hook": "layers.1.mlp.up_proj"' sae/cfg.json
+    hf-infer "$DEMO" --ids 1,2,3 --logits want --sae sae@layers.1.mlp.up_proj
+    hf-infer "$DEMO" --ids 1,2,3 --logits - --sae sae | cmp - want
+    lut-precompute -q -m "$DEMO" -s sae -o lut
+    [ "$(ls lut)" = "$(printf '%s\n' metadata.json model.layers.1.mlp.up_proj.lut.safetensors)" ]
+    # all of a pass; one that says it keeps its name of the same place
+    sae-train -o many "${o[@]}" --decay 0 --sae a --sae b:hook=model.layers.1.mlp.gate_proj "$d"
+    grep -q '"hook": "layers.1.mlp.up_proj"' many/a/cfg.json
+    grep -q '"hook": "model.layers.1.mlp.gate_proj"' many/b/cfg.json
+    sae-train -o many -q --resume -n 4 "$d"
+    grep -q '"hook": "layers.1.mlp.up_proj"' many/a/cfg.json
+    for at in embed_tokens:resid:-1 layers.2:layers.2 layers.0.self_attn:attn:0; do
+        sae-train -o sae -f "${o[@]}" "$(dump "${at#*:}")"
+        grep -q "\"hook\": \"${at%%:*}\"" sae/cfg.json
+    done
+    # a part of a dump is of the same place; rows of several layers have none
+    d=$(dump layers.1.mlp,layers.2.mlp)
+    saev-read meta --layer 2 "$d" >part.json
+    saev-read -q --raw --layer 2 "$d" | saev-write -q -m part.json -o part >/dev/null
+    sae-train -o sae -f "${o[@]}" part/*
+    grep -q '"hook": "layers.2.mlp"' sae/cfg.json
+    sae-train -o sae -f "${o[@]}" "$d"
+    run -1 grep hook sae/cfg.json
+}
+
+@test "sae-train: a hook that is not the dump's, or a short form, is refused with the right name" {
+    d=$(dump in:up_proj:1)
+    run -65 --separate-stderr sae-train -o sae --hook layers.1.mlp.down_proj "$d"
+    [ "$stderr" = "sae-train: $d: is of layers.1.mlp.up_proj, not of layers.1.mlp.down_proj" ]
+    run -65 --separate-stderr sae-train -o sae --hook embed_tokens "$d"
+    [[ $stderr == "sae-train: $d: rows of layer 1 are not of embed_tokens "* ]]
+    for o in --hook=in:up_proj:1 --layers=in:up_proj:1 --sae=a:hook=in:up_proj:1; do
+        run -2 --separate-stderr sae-train -o sae $o "$d"
+        [ "${stderr_lines[0]}" = 'sae-train: "in:up_proj:1" is not the name of a hook (expected layers.1.mlp.up_proj)' ]
+    done
+    [ ! -e sae ]
+}

@@ -61,7 +61,8 @@ struct row_options {
     uint64_t tokens; /* of raw rows by layers */
     size_t n_layers; /* 0: not by layers */
     const char *const *layers;
-    const char **hooks; /* [n_hooks] of the SAEs, or NULL: as a dump's layers */
+    char **hooks; /* [n_hooks] of the SAEs, each NULL, which a dump's becomes,
+                   * or compared to it; the caller frees each */
     size_t n_hooks;
     size_t batch;
     uint64_t input_at; /* the input begins with that row */

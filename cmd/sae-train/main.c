@@ -51,7 +51,7 @@ static const struct opt opts[] = {
     { 0, "layers", "NAME,..", "train", OPT_TEXT(layers),
       "rows are [.., layers, tokens, d]: train one SAE per layer" },
     { 0, "hook", "NAME", "train", OPT_TEXT(o.hook),
-      "place in the model that the rows come from, for cfg.json" },
+      "place that the rows come from (default: as the dump says)" },
     { 0, "format", "sparsify|saelens", "train", OPT_WORD(o.format, 0),
       "names of files and tensors" },
     { 's', "saes", "SAE", "eval!", OPT_LIST(eval, 4096),

@@ -9,6 +9,7 @@
 #include "core/format/st.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/places.h"
 #include "core/tty.h"
 
 #define DEFAULT_LR   2e-4    /* at */
@@ -193,6 +194,22 @@ by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* A short form is not what readers of an SAE know. */
+static int
+check_hook(const struct planned *p, struct err *err)
+{
+    struct str hint = { 0 };
+    int rc = 0;
+
+    if (p->o.hook)
+        place_hint(&hint, p->o.hook);
+    if (hint.n)
+        rc = err_set(err, TU_USAGE, "\"%s\" is not the name of a hook%s",
+                     p->o.hook, hint.s);
+    str_free(&hint);
+    return rc;
+}
+
 /* A run that was killed before all its SAEs had a state does not say which
  * there were. */
 static int
@@ -335,6 +352,8 @@ plan_open(struct sae_plan *plan, const struct train_cmd *cmd, struct err *err)
         rc = add_found(plan, &n_dirs, err);
     if (rc == 0 && plan->n == 0 && n_dirs == 0)
         add_planned(plan, NULL, 0);
+    for (size_t i = 0; i < plan->n && rc == 0; i++)
+        rc = check_hook(&plan->list[i], err);
     for (size_t i = 0; i < plan->n && rc == 0; i++)
         if (cmd->resume && !file_missing(plan->list[i].run.state_path.s))
             rc = take_state(&plan->list[i], cmd, err);

@@ -39,32 +39,48 @@ source_close(struct source *s)
     }
 }
 
-/* Has a dump the layer that the SAE's hook names, and no other?  A negative
- * one, counted from the model's end, may be any.  blocks.N.hook_resid_pre is
- * the output of layer N - 1, as hf-infer numbers it, or of TransformerLens's
- * block N. */
+/* Has a dump the layer that the SAE's hook names, and no other, at its point?
+ * A negative one, counted from the model's end, may be any.
+ * blocks.N.hook_resid_pre is the output of layer N - 1, as hf-infer numbers it,
+ * or of TransformerLens's block N.  An SAE without a hook gets the dump's. */
 static int
-check_hook(const struct saevdir *dir, const struct row_options *o, size_t i,
-           struct err *err)
+take_hook(const struct saevdir *dir, const struct row_options *o, size_t i,
+          struct err *err)
 {
     const struct saev *s = &dir->saev;
     size_t k = o->n_layers ? i : 0, end = o->n_layers ? i + 1 : s->n_layers;
-    bool mixed = o->n_layers == 0 && s->n_layers > 1;
-    const char *hook = o->hooks[i] ? o->hooks[i] : "", *rest;
+    bool mixed = o->n_layers == 0 && s->n_layers > 1, known, placed;
+    const char *hook = o->hooks[i], *rest;
+    struct str own = { 0 };
+    struct place of, place;
     int64_t block, layer;
-    struct place place;
+    int rc = 0;
 
-    if (!names_layer(hook, &block, &rest))
+    placed = k < s->n_layers && !mixed && place_of_dump(&of, s, k);
+    if (placed)
+        place_hook(&own, &of);
+    if (!hook) {
+        o->hooks[i] = own.s;
         return 0;
-    layer = place_find(&place, hook) ? place.layer : block;
-    for (; k < end && k < s->n_layers; k++)
+    }
+    known = place_find(&place, hook);
+    if (!names_layer(hook, &block, &rest)) {
+        block = known ? place.layer : 0;
+        end = known ? end : 0;
+    }
+    layer = known ? place.layer : block;
+    for (; k < end && k < s->n_layers && rc == 0; k++)
         if (s->layers[k] != layer &&
             (mixed || (s->layers[k] >= 0 && s->layers[k] != block)))
-            return err_set(err, EX_DATAERR,
-                           "%s: rows of layer %lld are not of %s (one layer "
-                           "alone: saev-read --layer N)",
-                           dir->path, (long long)s->layers[k], hook);
-    return 0;
+            rc = err_set(err, EX_DATAERR,
+                         "%s: rows of layer %lld are not of %s (one layer "
+                         "alone: saev-read --layer N)",
+                         dir->path, (long long)s->layers[k], hook);
+    if (placed && known && of.point != place.point && rc == 0)
+        rc = err_set(err, EX_DATAERR, "%s: is of %s, not of %s", dir->path,
+                     own.s, hook);
+    str_free(&own);
+    return rc;
 }
 
 /* Each shard is a source: rows image by image, layer by layer. */
@@ -83,7 +99,7 @@ add_dump(struct row_stream *in, const char *path, const struct row_options *o,
         saev_view_open(&p->view, saev, SAEV_ALL, SAEV_ALL_LAYERS, err) < 0)
         return -1;
     for (size_t i = 0; i < o->n_hooks; i++)
-        if (check_hook(&p->dir, o, i, err) < 0)
+        if (take_hook(&p->dir, o, i, err) < 0)
             return -1;
     if (saev_data_open(&p->before, &p->dir, 0, SIZE_MAX, o->n_threads, err) < 0)
         return -1;

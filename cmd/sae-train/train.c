@@ -61,8 +61,16 @@ open_rows(struct pass *s, struct err *err)
     };
 
     for (size_t i = 0; i < s->plan.n; i++)
-        o.hooks[i] = s->plan.list[i].o.hook;
+        if (s->plan.list[i].o.hook)
+            o.hooks[i] = xstrdup(s->plan.list[i].o.hook);
     rc = rows_open(&s->rows, &o, err);
+    for (size_t i = 0; i < s->plan.n; i++) {
+        struct planned *p = &s->plan.list[i];
+
+        if (!p->o.hook && o.hooks[i])
+            p->o.hook = opt_keep(&p->kept, o.hooks[i], strlen(o.hooks[i]));
+        free(o.hooks[i]);
+    }
     free(o.hooks);
     if (rc < 0)
         return -1;
