@@ -506,6 +506,11 @@ np.save("bad.npy", x)'
     [[ $stderr == "sae-train: bad.npy: row 3 "* ]] || { echo "$stderr"; false; }
     [ "${#stderr_lines[@]}" = 1 ]
     [ ! -e run/sae.safetensors ]
+    # nothing is left but what was there
+    mkdir half
+    echo '{}' >half/cfg.json
+    IN=bad.npy run -65 train half --resume -n 4 --warmup 4
+    [ "$(ls -A half)" = cfg.json ]
     # of files one after the other, the file and its row
     IN="good.npy bad.npy good.npy" run -65 --separate-stderr train run -f --warmup 4
     [[ $stderr == "sae-train: bad.npy: row 3 has NaN or Inf ("* ]] || { echo "$stderr"; false; }

@@ -90,7 +90,7 @@ find_files(struct train_run *r, struct err *err)
         rc = check_is_file(path.s, err);
         if (rc < 0 || file_missing(path.s))
             continue;
-        r->found = true;
+        r->found |= UINT32_C(1) << i;
         if (!r->resume && !r->force)
             rc = strcmp(r->files[i], OUTDIR_STATE) == 0
                      ? train_run_taken(path.s, err)
@@ -124,9 +124,11 @@ train_run_open(struct train_run *r, struct err *err)
     if (!r->force && train_log_check(&r->log, r->resume, r->state.records,
                                      (size_t)r->state.step, err) < 0)
         return -1;
-    r->is_new = !r->found && !train_log_exists(&r->log);
+    r->had_log = train_log_exists(&r->log);
+    r->is_new = !r->found && !r->had_log;
     /* else a kill would leave the old state with a log that is not its own */
     r->log.replaces = r->force && !r->is_new;
+    r->is_made = !r->log.replaces;
     return 0;
 }
 
@@ -259,9 +261,11 @@ train_run_undo(const struct train_run *r)
 
     if (r->any_saved)
         return;
-    if (r->is_new)
+    if (r->is_made && !r->had_log)
         train_log_remove(&r->log);
-    for (size_t i = 0; r->is_new && i < r->n_files; i++) {
+    for (size_t i = 0; r->is_made && i < r->n_files; i++) {
+        if (r->found & UINT32_C(1) << i)
+            continue;
         str_clear(&path);
         str_addf(&path, "%s/%s", r->dir, r->files[i]);
         unlink(path.s);

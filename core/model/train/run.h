@@ -46,7 +46,9 @@ struct train_run {
 
     /* private */
     int lock;         /* DIR, where its file system has locks; or -1 */
-    bool found;       /* one of 'files' was there */
+    uint32_t found;   /* a bit for each of 'files' that was there, */
+    bool had_log;     /* and for the log */
+    bool is_made;     /* what was not there is this run's to remove */
     size_t n_old;     /* bytes of DIR's path that were there before */
     int stdout_errno; /* of the first line that was lost, or 0 */
 };
