@@ -102,6 +102,14 @@ inuse_input(const char *path, const struct stat *st, struct err *err)
     return is_output ? read_and_written(path, err) : 0;
 }
 
+int
+inuse_will_read(const char *path, struct err *err)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 ? inuse_input(path, &st, err) : 0;
+}
+
 void
 inuse_begin(void)
 {

@@ -40,6 +40,10 @@ void inuse_begin(void);
  * 0, or -1 with 'err' set (TU_USAGE): it is an output as well. */
 int inuse_input(const char *path, const struct stat *st, struct err *err);
 
+/* inuse_will_read(): as inuse_input(), of a file that is opened later than an
+ * output.  0 also where there is none, or -1 with 'err' set (TU_USAGE). */
+int inuse_will_read(const char *path, struct err *err);
+
 /*
  * inuse_output() begins an output.  'own': what it replaces may have been read,
  * as a program's own earlier state.  'path' must live until inuse_end(), which

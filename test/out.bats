@@ -247,13 +247,19 @@ hf-infer model --file ids.npy --acts resid:0 --ctx 4 -f --acts-ids ids.npy -o ne
 hf-infer model --file ids.npy --acts resid:0 --ctx 4 --acts-ids new --acts-meta ./new -o a
 hf-infer model --ids 1,2 --acts resid:0 -f --acts-meta model/config.json -o new
 hf-infer model --lut lut --ids 1,2 --nll -f --lut-report lut/metadata.json
+hf-infer model --file ids.npy --acts resid:0 --ctx 4 -o ids.npy
+st-inspect cat --raw -o ./base.safetensors base.safetensors up_proj
+st-inspect list -o model/model.safetensors model/model.safetensors
 lut-apply lut $up -i x.npy -f -o link
+lut-apply lut $up -i x.npy -o hard
+lut-apply lut $up -m model -i x.npy --report -o x.npy
 lut-apply lut $up -i x.npy -o new --codes ./new
 lut-apply lut $up -i x.npy -f -o new --codes hard
 lut-apply lut $up -i x.npy -f -o new --values x.npy
 lut-apply lut $up -m model -i x.npy --report -f --svg lut/metadata.json
 lut-precompute -q -m model -s lut -f -o lut
 lut-precompute calibrate -m model lut $up -i x.npy --top 4 -f --dims x.npy
+lut-precompute calibrate -m model lut $up -i x.npy --top 4 --dims x.npy
 kvc-convert --input c.bin -f --output ./c.bin
 moe-sft forward $moe -i batch.safetensors -f -o base.safetensors
 moe-sft forward $moe -i batch.safetensors -f -o new -c ./new

@@ -7,6 +7,7 @@
 
 #include "cmd/hf-infer/prompt.h"
 #include "core/format/stdir.h"
+#include "core/inuse.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/vec.h"
 #include "core/map.h"
@@ -309,6 +310,8 @@ outputs_open(struct run *run, struct err *err)
                        : run->output    ? run->output
                                         : "-";
 
+    if (run->prompt_file && inuse_will_read(run->prompt_file, err) < 0)
+        return -1;
     if (out_open(&run->out, path, run->out_flags, binary, err) < 0)
         return -1;
     return run->lut_report ? out_open(&run->lut_out, run->lut_report,

@@ -4,6 +4,7 @@
 
 #include "cmd/lut-apply/apply.h"
 #include "core/format/stdir.h"
+#include "core/inuse.h"
 #include "core/kernel/cpu.h"
 #include "core/sig.h"
 #include "core/tool.h"
@@ -111,7 +112,7 @@ main(int argc, char **argv)
     if (cmd.dtype == DT_BF16 && !cmd.raw)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
     sig_install(true);
-    if (cpu_check(&err) < 0 ||
+    if (cpu_check(&err) < 0 || inuse_will_read(cmd.input, &err) < 0 ||
         out_open(&cmd.out, cmd.out_path, cmd.out_flags,
                  mains[line.verb] == apply_main, &err) < 0)
         die_err(&err);

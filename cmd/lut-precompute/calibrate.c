@@ -16,6 +16,7 @@
 #include "cmd/lut-precompute/cmd.h"
 #include "core/format/npy.h"
 #include "core/format/stdir.h"
+#include "core/inuse.h"
 #include "core/js.h"
 #include "core/kernel/cpu.h"
 #include "core/le.h"
@@ -262,6 +263,8 @@ open_all(struct calibration *c, struct err *err)
         c->y ? mem_big(N_BUCKETS, sizeof(*c->buckets), "magnitudes", err)
              : NULL;
     c->missed = xcalloc(t->in, sizeof(*c->missed));
+    if (inuse_will_read(cmd->input, err) < 0)
+        return -1;
     if (cmd->dims &&
         out_open(&c->dims, cmd->dims, cmd->out_flags, true, err) < 0)
         return -1;

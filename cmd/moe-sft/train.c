@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "cmd/moe-sft/adapter.h"
 #include "cmd/moe-sft/base.h"
@@ -147,7 +146,6 @@ open_dir(struct train *t, struct err *err)
 {
     static const char *const files[] = { OUTDIR_STATE, "lora.safetensors" };
     struct train_run *r = &t->run;
-    struct stat st;
 
     r->what = "train";
     r->files = files;
@@ -168,8 +166,7 @@ open_dir(struct train *t, struct err *err)
         return -1;
     /* no file that is read is replaced, nor are the batches still to come */
     for (int i = 0; i < t->cmd->n_args; i++)
-        if (stat(t->cmd->args[i], &st) == 0 &&
-            inuse_input(t->cmd->args[i], &st, err) < 0)
+        if (inuse_will_read(t->cmd->args[i], err) < 0)
             return -1;
     if (train_run_claim(r, err) < 0 || train_run_open(r, err) < 0)
         return -1;

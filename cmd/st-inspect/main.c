@@ -5,6 +5,7 @@
 #include "cmd/st-inspect/cmd.h"
 #include "cmd/st-inspect/text.h"
 #include "core/format/stdir.h"
+#include "core/inuse.h"
 #include "core/map.h"
 #include "core/sig.h"
 #include "core/tool.h"
@@ -163,6 +164,10 @@ main(int argc, char **argv)
             die_err(&err);
         }
     sig_install(true);
+    for (int i = 0; i < cmd.n_args; i++)
+        if ((i == 0 || strcmp(cmd.verb, "cat") != 0) &&
+            inuse_will_read(cmd.args[i], &err) < 0)
+            die_err(&err);
     if (out_open(&cmd.out, cmd.out_path, cmd.out_flags,
                  !strcmp(cmd.verb, "cat") && !cmd.json, &err) < 0)
         die_err(&err);
