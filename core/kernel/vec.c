@@ -58,6 +58,26 @@ vec_rmsnorm(float *y, const float *x, const float *weight, float eps, size_t n)
     ops()->scale_mul(y, x, (float)r, weight, n);
 }
 
+void
+vec_center(float *y, const float *x, size_t n)
+{
+    double lane[8] = { 0 };
+    float mean;
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        for (size_t k = 0; k < 8; k++)
+            lane[k] += (double)x[i + k];
+    for (; i < n; i++)
+        lane[i % 8] += (double)x[i];
+    for (size_t h = 4; h > 0; h /= 2)
+        for (size_t k = 0; k < h; k++)
+            lane[k] += lane[k + h];
+    mean = (float)(lane[0] / (double)n);
+    for (i = 0; i < n; i++)
+        y[i] = x[i] - mean;
+}
+
 float
 vec_exp_sum(float *x, float max, size_t n)
 {

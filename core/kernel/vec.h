@@ -31,6 +31,10 @@ float vec_max(const float *x, size_t n);
 void vec_rmsnorm(float *y, const float *x, const float *weight, float eps,
                  size_t n);
 
+/* vec_center(): y[i] = x[i] - mean(x), the mean rounded from f64, where i is in
+ * lane i % 8.  y may be x. */
+void vec_center(float *y, const float *x, size_t n);
+
 /*
  * vec_exp_sum(): x[i] = exp(x[i] - max), and returns their sum: a softmax's
  * middle step.  Relative error of each exp under 2 ulp; exp(-inf) = 0.  The sum

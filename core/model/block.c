@@ -47,10 +47,7 @@ rotate(const struct step *s, float *to, const float *heads, size_t n_heads,
 
     to += i * n_heads * d;
     heads += i * n_heads * d;
-    if (norm->weight)
-        norm_rows(NULL, norm, to, heads, NULL, n_heads);
-    else if (to != heads)
-        memcpy(to, heads, n_heads * d * sizeof(*to));
+    norm_rows(NULL, norm, to, heads, NULL, n_heads);
     for (size_t j = 0; j < n_heads; j++)
         vec_rope(to + j * d, s->chunk->cosines + i * half,
                  s->chunk->sines + i * half, half);

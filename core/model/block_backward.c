@@ -56,7 +56,7 @@ back_mlp(const struct back *b)
 
 /* Row i's heads: rotated back and, in qwen3, back through their norm. */
 static void
-unrotate(const struct back *b, float *grad, const float *heads, size_t n_heads,
+unrotate(const struct back *b, float *grad, float *heads, size_t n_heads,
          const struct norm *norm, size_t i)
 {
     size_t d = (size_t)b->e->model->config.head_dim, half = d / 2;
@@ -66,8 +66,7 @@ unrotate(const struct back *b, float *grad, const float *heads, size_t n_heads,
     for (size_t j = 0; j < n_heads; j++)
         vec_rope(grad + j * d, b->chunk->cosines + i * half,
                  b->g->sines_back + i * half, half);
-    if (norm->weight)
-        norm_backward(NULL, norm, NULL, grad, heads, n_heads);
+    norm_backward(NULL, norm, NULL, grad, heads, n_heads);
 }
 
 static void

@@ -41,8 +41,8 @@ block_grads_add(const struct block_grads *g, const struct linear_grads *part)
 /*
  * block_backward() goes back through block_run() of the same chunk, all of
  * whose activations are there, but for out, inner and mlp_out; it overwrites
- * q_rotated, gate, up and inner.  Spans are all of their sessions.
- * is_first: the gradient of x is not wanted.
+ * q_rotated, gate, up and inner, and what has been normalized by NORM_LAYER.
+ * Spans are all of their sessions. is_first: the gradient of x is not wanted.
  * In COMPUTE_BF16 the operands of products with weights are rounded; those of
  * attention's if they are in the forward.
  */

@@ -31,6 +31,7 @@ enum window_rule {
  * hf-infer's --help and page list them. */
 struct family {
     const char *model_type, *causal_lm, *base;
+    struct norm_kind norm;
     bool qk_norm, experts;
     bool attention_bias, mlp_bias; /* are these keys its own? */
     enum window_rule window;
@@ -43,6 +44,7 @@ static const struct family families[] = {
         .model_type = "llama",
         .causal_lm = "LlamaForCausalLM",
         .base = "LlamaModel",
+        .norm.form = NORM_RMS,
         .attention_bias = true,
         .mlp_bias = true,
         .window = WINDOW_NEVER,
@@ -52,6 +54,7 @@ static const struct family families[] = {
         .model_type = "mistral",
         .causal_lm = "MistralForCausalLM",
         .base = "MistralModel",
+        .norm.form = NORM_RMS,
         .window = WINDOW_ALWAYS,
         .absent_window = 4096,
         .max_positions = 131072,
@@ -60,6 +63,7 @@ static const struct family families[] = {
         .model_type = "qwen2",
         .causal_lm = "Qwen2ForCausalLM",
         .base = "Qwen2Model",
+        .norm.form = NORM_RMS,
         .window = WINDOW_BY_LAYER,
         .max_positions = 32768,
     },
@@ -67,6 +71,7 @@ static const struct family families[] = {
         .model_type = "qwen3",
         .causal_lm = "Qwen3ForCausalLM",
         .base = "Qwen3Model",
+        .norm.form = NORM_RMS,
         .qk_norm = true,
         .attention_bias = true,
         .window = WINDOW_BY_LAYER,
@@ -76,6 +81,7 @@ static const struct family families[] = {
         .model_type = "qwen3_moe",
         .causal_lm = "Qwen3MoeForCausalLM",
         .base = "Qwen3MoeModel",
+        .norm.form = NORM_RMS,
         .qk_norm = true,
         .experts = true,
         .attention_bias = true,
@@ -158,6 +164,7 @@ parse_family(struct config *config, const struct js *root,
     if (rc < 0)
         return -1;
     snprintf(config->arch, sizeof(config->arch), "%s", s);
+    config->norm = f->norm;
     config->qk_norm = f->qk_norm;
 
     if (js_absent(&classes))
@@ -412,7 +419,7 @@ parse_model(struct config *c, const struct js *root, struct err *err)
     c->act = !strcmp(name, "gelu_pytorch_tanh") ? ACT_GELU_TANH : ACT_SILU;
     if (c->act == ACT_SILU && strcmp(name, "silu") != 0)
         return js_unsupported(&act, name, "silu, gelu_pytorch_tanh", err);
-    c->rms_norm_eps = (float)eps;
+    c->norm_eps = (float)eps;
     if (rope_parse(&c->rope, root, err) ||
         (family->attention_bias &&
          js_bool_or(root, "attention_bias", false, &c->need_o_bias, err)) ||

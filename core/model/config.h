@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "core/err.h"
+#include "core/model/norm.h"
 #include "core/model/rope.h"
 
 enum act { ACT_SILU, ACT_GELU_TANH };
@@ -24,7 +25,8 @@ struct config {
     int64_t n_layers, n_heads, n_kv_heads, head_dim;
     int64_t vocab_size;
     int64_t max_positions; /* the context: longer is an error */
-    float rms_norm_eps;
+    struct norm_kind norm; /* of all its norms */
+    float norm_eps;
     enum act act;
     struct rope_config rope;
     bool qk_norm; /* qwen3: RMSNorm of each head of q and k */

@@ -16,6 +16,7 @@
 #define BY " by config.json" /* what expects a shape */
 
 #define WEIGHT ".weight"
+#define BIAS   ".bias"
 
 #define TIED_ROWS 64 /* compared of two matrices that should be one, twice */
 
@@ -47,7 +48,7 @@ missing(struct binder *b, const char *name, const char *why)
 }
 
 /* A norm or a bias, widened to f32; NULL with 'err' set. */
-static const float *
+static float *
 widen(struct binder *b, const struct stdir_tensor *t, size_t n)
 {
     const struct st_want want = { .n_dims = 1, .shape = { n }, .by = BY };
@@ -75,20 +76,31 @@ name_of(struct binder *b, struct part_at at, const char *tail)
     return *b->root ? b->name.s : names_short(b->name.s);
 }
 
+/* One that is not in this layer is NORM_NONE, of the same size. */
 static int
 bind_norm(struct binder *b, struct part_at at)
 {
+    const struct config *c = &b->model->config;
     struct norm *norm = part_norm(b->model, at);
-    const char *name = name_of(b, at, WEIGHT);
-    const struct stdir_tensor *t = find(b, name);
+    const char *const tails[] = { WEIGHT, BIAS };
+    float *found[] = { NULL, NULL };
     size_t one;
 
-    if (!t)
-        return missing(b, name, "");
-    part_size(&b->model->config, at.part, &norm->n, &one);
-    norm->weight = widen(b, t, norm->n);
-    norm->eps = b->model->config.rms_norm_eps;
-    return norm->weight ? 0 : -1;
+    part_size(c, at.part, &norm->n, &one);
+    if (!part_is_in(c, at.part, at.layer))
+        return 0;
+    for (int i = 0; i < (c->norm.has_bias ? 2 : 1); i++) {
+        const char *name = name_of(b, at, tails[i]);
+        const struct stdir_tensor *t = find(b, name);
+
+        if (!t)
+            return missing(b, name, "");
+        found[i] = widen(b, t, norm->n);
+        if (!found[i])
+            return -1;
+    }
+    norm_bind(norm, &c->norm, found[0], found[1], norm->n, c->norm_eps);
+    return 0;
 }
 
 /* Biases may be there where config.json does not say so: in all layers then. */
@@ -110,7 +122,7 @@ bind_linear(struct binder *b, struct part_at at)
         return -1;
     if (at.part >= PART_ROUTER)
         return 0;
-    name = name_of(b, at, ".bias");
+    name = name_of(b, at, BIAS);
     t = find(b, name);
     if (!t && part_needs_bias(&b->model->config, at.part))
         return missing(b, name, ", but config.json says there is a bias");
@@ -135,8 +147,8 @@ bind_layer(struct binder *b, size_t i)
     for (enum model_part p = PART_ATTN_NORM; p < PART_EXPERT_GATE; p++) {
         struct part_at at = { .part = p, .layer = i };
 
-        if (part_is_in(c, p, i) &&
-            (part_norm(b->model, at) ? bind_norm(b, at) : bind_linear(b, at)))
+        if (part_norm(b->model, at) ? bind_norm(b, at)
+                                    : part_is_in(c, p, i) && bind_linear(b, at))
             return -1;
     }
     if (n_experts)

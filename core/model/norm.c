@@ -1,8 +1,18 @@
 #include "core/model/norm.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "core/kernel/vec.h"
+
+void
+norm_bind(struct norm *norm, const struct norm_kind *kind, float *weight,
+          const float *bias, size_t n, float eps)
+{
+    for (size_t i = 0; kind->plus_one && i < n; i++)
+        weight[i] += 1;
+    *norm = (struct norm){ kind->form, weight, bias, n, eps };
+}
 
 struct task {
     const struct norm *norm;
@@ -16,12 +26,23 @@ run(void *ctx, size_t begin, size_t end)
 {
     const struct task *t = ctx;
     const struct norm *norm = t->norm;
+    size_t n = norm->n;
 
     for (size_t i = begin; i < end; i++) {
-        size_t from = t->from ? t->from[i] : i;
+        const float *x = t->x + (t->from ? t->from[i] : i) * n;
+        float *y = t->y + i * n;
 
-        vec_rmsnorm(t->y + i * norm->n, t->x + from * norm->n, norm->weight,
-                    norm->eps, norm->n);
+        if (norm->form == NORM_NONE && y != x)
+            memcpy(y, x, n * sizeof(*y));
+        if (norm->form == NORM_NONE)
+            continue;
+        if (norm->form == NORM_LAYER) {
+            vec_center(y, x, n);
+            x = y;
+        }
+        vec_rmsnorm(y, x, norm->weight, norm->eps, n);
+        if (norm->bias)
+            vec_add(y, norm->bias, n);
     }
 }
 
@@ -36,8 +57,7 @@ norm_rows(struct par *par, const struct norm *norm, float *y, const float *x,
 
 struct back {
     const struct norm *norm;
-    float *sum, *dy;
-    const float *x;
+    float *sum, *dy, *x;
 };
 
 static void
@@ -45,18 +65,26 @@ run_back(void *ctx, size_t begin, size_t end)
 {
     const struct back *b = ctx;
     const float *w = b->norm->weight;
+    bool centers = b->norm->form == NORM_LAYER;
     size_t n = b->norm->n;
 
     for (size_t i = begin; i < end; i++) {
-        const float *x = b->x + i * n;
-        float *dy = b->dy + i * n, mean = vec_dot(x, x, n) / (float)n;
-        double r = 1 / sqrt((double)mean + (double)b->norm->eps);
+        float *x = b->x + i * n, *dy = b->dy + i * n, mean;
+        double r;
 
-        for (size_t k = 0; k < n; k++)
-            dy[k] *= w[k];
-        mean = vec_dot(dy, x, n) / (float)n;
-        vec_scale(dy, (float)r, n);
-        vec_axpy(dy, (float)(-r * r * r * (double)mean), x, n);
+        if (centers)
+            vec_center(x, x, n);
+        if (w) {
+            mean = vec_dot(x, x, n) / (float)n;
+            r = 1 / sqrt((double)mean + (double)b->norm->eps);
+            for (size_t k = 0; k < n; k++)
+                dy[k] *= w[k];
+            mean = vec_dot(dy, x, n) / (float)n;
+            vec_scale(dy, (float)r, n);
+            vec_axpy(dy, (float)(-r * r * r * (double)mean), x, n);
+        }
+        if (centers)
+            vec_center(dy, dy, n);
         if (b->sum)
             vec_add(b->sum + i * n, dy, n);
     }
@@ -64,7 +92,7 @@ run_back(void *ctx, size_t begin, size_t end)
 
 void
 norm_backward(struct par *par, const struct norm *norm, float *sum, float *dy,
-              const float *x, size_t n_rows)
+              float *x, size_t n_rows)
 {
     struct back back = { norm, sum, dy, x };
 

@@ -1,20 +1,43 @@
 /*
- * RMSNorm: of the residual stream before each half of a block, and of the
- * heads of q and k.
+ * Norms of rows: of the residual stream before the halves of a block, of what
+ * they give it, and of the heads of q and k.
  */
 #ifndef CORE_MODEL_NORM_H
 #define CORE_MODEL_NORM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "core/par.h"
 
-/* y = x / sqrt(mean(x^2) + eps) * weight */
+enum norm_form {
+    NORM_NONE,  /* y = x: a model has no such norm */
+    NORM_RMS,   /* y = x / sqrt(mean(x^2) + eps) * weight + bias */
+    NORM_LAYER, /* the same of x - mean(x) */
+};
+
+/* What a family's norms are. */
+struct norm_kind {
+    enum norm_form form;
+    bool plus_one; /* a file has w of weight = 1 + w */
+    bool has_bias;
+};
+
 struct norm {
-    const float *weight; /* [n]; NULL: there is no such norm */
-    size_t n;
+    enum norm_form form;
+    const float *weight; /* [n] as it is multiplied by; of NORM_NONE NULL */
+    const float *bias;   /* [n], or NULL: 0 */
+    size_t n;            /* of NORM_NONE, too */
     float eps;
 };
+
+/*
+ * norm_bind() makes a norm of a file's weight [n], to which it adds 1 if that
+ * is how the file means it, and bias [n], or NULL.  Both are the caller's, as
+ * long as the norm is there.
+ */
+void norm_bind(struct norm *norm, const struct norm_kind *kind, float *weight,
+               const float *bias, size_t n, float eps);
 
 /*
  * norm_rows() normalizes rows into y [n_rows, n]: those of x, which may be y,
@@ -29,8 +52,9 @@ void norm_rows(struct par *par, const struct norm *norm, float *y,
  * of x, or where 'sum' is given is lost, and that of x is added to 'sum':
  *   dx = r (weight dy - x r^2 mean(weight dy x)),  r = 1 / sqrt(mean(x^2) +
  * eps)
+ * and of NORM_LAYER this of x - mean(x), which x becomes, without its mean.
  */
 void norm_backward(struct par *par, const struct norm *norm, float *sum,
-                   float *dy, const float *x, size_t n_rows);
+                   float *dy, float *x, size_t n_rows);
 
 #endif

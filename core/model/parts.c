@@ -212,7 +212,7 @@ place(struct model *m, struct part_at at, bool is_norm)
 
     if ((parts[at.part].in == NORM) != is_norm ||
         at.layer >= (size_t)m->config.n_layers ||
-        !part_is_in(&m->config, at.part, at.layer))
+        (!is_norm && !part_is_in(&m->config, at.part, at.layer)))
         return NULL;
     l = &m->layers[at.layer];
     if (at.part >= PART_EXPERT_GATE) {

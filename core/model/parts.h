@@ -77,7 +77,7 @@ void part_size(const struct config *c, enum model_part part, size_t *out,
 bool part_needs_bias(const struct config *c, enum model_part part);
 
 /* part_norm(), part_linear() are where a model has it, NULL where it is of the
- * other kind, or not in this model. */
+ * other kind, or not in this model; norms have a place in each layer. */
 struct norm *part_norm(struct model *m, struct part_at at);
 struct linear *part_linear(struct model *m, struct part_at at);
 

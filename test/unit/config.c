@@ -113,7 +113,7 @@ test_shape(void)
     GIVES("-num_key_value_heads", NULL, "no num_key_value_heads: one a head",
           c.n_kv_heads == 8);
     GIVES("-rms_norm_eps", NULL, "rms_norm_eps is 1e-6 when absent",
-          c.rms_norm_eps == 1e-6f);
+          c.norm_eps == 1e-6f);
     GIVES("-max_position_embeddings", NULL, "llama's context is 2048 if absent",
           c.max_positions == 2048);
     GIVES("-hidden_act", NULL, "hidden_act is silu when absent",

@@ -1,4 +1,4 @@
-/* RMSNorm of rows against its formula in f64. */
+/* Norms of rows against their formulas in f64. */
 #include "core/model/norm.h"
 
 #include <math.h>
@@ -9,51 +9,60 @@
 
 enum { ROWS = 13, MAX_N = 130 };
 
-static float x[ROWS * MAX_N], y[ROWS * MAX_N], weight[MAX_N];
+static float x[ROWS * MAX_N], y[ROWS * MAX_N], weight[MAX_N], bias[MAX_N];
 
 static double
-expected(const float *row, size_t n, double eps, size_t i)
+expected(const struct norm *norm, const float *row, size_t i)
 {
-    double sum = 0;
+    double n = (double)norm->n, mean = 0, sum = 0;
 
-    for (size_t k = 0; k < n; k++)
-        sum += (double)row[k] * (double)row[k];
-    return (double)row[i] / sqrt(sum / (double)n + eps) * (double)weight[i];
+    if (norm->form == NORM_NONE)
+        return (double)row[i];
+    for (size_t k = 0; norm->form == NORM_LAYER && k < norm->n; k++)
+        mean += (double)row[k] / n;
+    for (size_t k = 0; k < norm->n; k++)
+        sum += pow((double)row[k] - mean, 2);
+    return ((double)row[i] - mean) / sqrt(sum / n + (double)norm->eps) *
+               (double)weight[i] +
+           (norm->bias ? (double)bias[i] : 0);
 }
 
 /* Row i of y is that of row from[i] of x, or i? */
 static bool
 near(const struct norm *norm, const size_t *from, size_t n_rows)
 {
-    bool near = true;
+    bool near = true, loses = norm->form == NORM_LAYER || norm->bias;
 
     for (size_t i = 0; i < n_rows; i++)
         for (size_t k = 0; k < norm->n; k++) {
             const float *row = x + (from ? from[i] : i) * norm->n;
-            double want = expected(row, norm->n, (double)norm->eps, k);
+            double want = expected(norm, row, k);
 
+            /* x - mean(x) and + bias lose what is small beside them */
             near &= fabs((double)y[i * norm->n + k] - want) <=
-                    1e-6 * (fabs(want) + 1e-3);
+                    1e-6 * (fabs(want) + (loses ? 1 : 1e-3));
         }
     return near;
 }
 
 static void
-test(size_t n, float eps, struct par *par)
+test(const struct norm *norm, const char *name, struct par *par)
 {
     static const size_t from[] = { 12, 0, 3, 3, 7 };
-    const struct norm norm = { weight, n, eps };
     static float in_place[ROWS * MAX_N];
+    size_t n = norm->n;
 
-    norm_rows(par, &norm, y, x, NULL, ROWS);
-    tap_ok(near(&norm, NULL, ROWS), "norm_rows: %zu numbers, eps %g", n,
-           (double)eps);
+    norm_rows(par, norm, y, x, NULL, ROWS);
+    tap_ok(near(norm, NULL, ROWS), "norm_rows: %s of %zu, eps %g", name, n,
+           (double)norm->eps);
     memcpy(in_place, x, sizeof(x));
-    norm_rows(NULL, &norm, in_place, in_place, NULL, ROWS);
+    norm_rows(NULL, norm, in_place, in_place, NULL, ROWS);
     tap_ok(!memcmp(in_place, y, ROWS * n * sizeof(*y)),
-           "norm_rows: %zu numbers in place, by one thread: the same bits", n);
-    norm_rows(par, &norm, y, x, from, 5);
-    tap_ok(near(&norm, from, 5), "norm_rows: some rows of %zu, one twice", n);
+           "norm_rows: %s of %zu in place, by one thread: the same bits", name,
+           n);
+    norm_rows(par, norm, y, x, from, 5);
+    tap_ok(near(norm, from, 5), "norm_rows: %s of some rows of %zu, one twice",
+           name, n);
 }
 
 /* Against differences of the f64 formula, which the gradient dy weighs. */
@@ -71,8 +80,8 @@ back_near(const struct norm *norm, const float *dx, const float *dy)
                 memcpy(moved, x + i * norm->n, norm->n * sizeof(*moved));
                 moved[k] += (float)(side * h);
                 for (size_t j = 0; j < norm->n; j++) {
-                    double v = (double)dy[i * norm->n + j] *
-                               expected(moved, norm->n, (double)norm->eps, j);
+                    double v =
+                        (double)dy[i * norm->n + j] * expected(norm, moved, j);
 
                     change += side * v;
                     size += fabs(v);
@@ -85,27 +94,62 @@ back_near(const struct norm *norm, const float *dx, const float *dy)
 }
 
 static void
-test_backward(size_t n, struct par *par)
+test_backward(const struct norm *norm, const char *name, struct par *par)
 {
-    const struct norm norm = { weight, n, 0.1f };
     static float dy[ROWS * MAX_N], dx[ROWS * MAX_N], sum[ROWS * MAX_N];
+    static float lost[ROWS * MAX_N];
+    size_t n = norm->n;
     bool added = true;
 
     for (size_t i = 0; i < ROWS * n; i++)
         dy[i] = dx[i] = rnd();
-    norm_backward(par, &norm, NULL, dx, x, ROWS);
-    tap_ok(back_near(&norm, dx, dy), "norm_backward: %zu numbers", n);
+    memcpy(lost, x, sizeof(x));
+    norm_backward(par, norm, NULL, dx, lost, ROWS);
+    tap_ok(back_near(norm, dx, dy), "norm_backward: %s of %zu", name, n);
     for (size_t i = 0; i < ROWS * n; i++)
         sum[i] = (float)i;
-    norm_backward(NULL, &norm, sum, dy, x, ROWS);
+    memcpy(lost, x, sizeof(x));
+    norm_backward(NULL, norm, sum, dy, lost, ROWS);
     for (size_t i = 0; i < ROWS * n; i++)
         added &= sum[i] == (float)i + dx[i];
-    tap_ok(added, "norm_backward: %zu numbers, added to others", n);
+    tap_ok(added, "norm_backward: %s of %zu, added to others", name, n);
+}
+
+/* What a file says, and what of it is multiplied by. */
+static void
+test_bind(void)
+{
+    struct norm_kind kind = { NORM_LAYER, false, true };
+    float w[] = { 0.5f, -1, 0x1p-24f }, b[] = { 1, 2, 3 };
+    struct norm norm;
+
+    norm_bind(&norm, &kind, w, b, 3, 1e-5f);
+    tap_ok(norm.form == NORM_LAYER && norm.weight == w && w[0] == 0.5f &&
+               norm.bias == b && norm.n == 3 && norm.eps == 1e-5f,
+           "norm_bind: a weight as it is");
+    kind.plus_one = true;
+    norm_bind(&norm, &kind, w, NULL, 3, 1e-5f);
+    tap_ok(w[0] == 1.5f && w[1] == 0 && w[2] == 1 && !norm.bias,
+           "norm_bind: 1 + w");
 }
 
 int
 main(void)
 {
+    static const struct {
+        const char *name;
+        struct norm norm;
+    } forms[] = {
+        { "RMS", { NORM_RMS, weight, NULL, 0, 0 } },
+        { "RMS + bias", { NORM_RMS, weight, bias, 0, 0 } },
+        { "layer", { NORM_LAYER, weight, NULL, 0, 0 } },
+        { "layer + bias", { NORM_LAYER, weight, bias, 0, 0 } },
+        { "none", { NORM_NONE, NULL, NULL, 0, 0 } },
+    };
+    static const struct {
+        size_t n;
+        float eps;
+    } sizes[] = { { 1, 1e-6f }, { 8, 1e-5f }, { MAX_N, 0 } };
     struct par *par;
     struct err err;
 
@@ -115,14 +159,25 @@ main(void)
         x[i] = 3 * rnd();
     for (size_t i = 0; i < MAX_N; i++)
         weight[i] = 1 + rnd();
-    test(1, 1e-6f, par);
-    test(8, 1e-5f, par);
-    test(MAX_N, 0, par);
-    test_backward(1, par);
-    test_backward(8, par);
-    test_backward(MAX_N, par);
+    for (size_t i = 0; i < MAX_N; i++)
+        bias[i] = rnd();
+    for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++)
+        for (size_t k = 0; k < sizeof(sizes) / sizeof(*sizes); k++) {
+            struct norm norm = forms[i].norm;
+
+            norm.n = sizes[k].n;
+            norm.eps = sizes[k].eps;
+            test(&norm, forms[i].name, par);
+            norm.eps = 0.1f;
+            test_backward(&norm, forms[i].name, par);
+        }
+    test_bind();
     memset(x, 0, sizeof(x));
-    test(64, 1e-6f, par);
+    test(&(struct norm){ NORM_RMS, weight, NULL, 64, 1e-6f }, "zeros", par);
+    for (size_t i = 0; i < ROWS * MAX_N; i++)
+        x[i] = 1000;
+    test(&(struct norm){ NORM_LAYER, weight, bias, 64, 1e-6f }, "a constant",
+         par);
     par_close(par);
     return tap_done();
 }

@@ -422,12 +422,20 @@ static void
 test_public(void)
 {
     float x[] = { 1, 2, 3, 4 }, w[] = { 1, 1, 2, 1 }, y[4];
+    float long_x[19], long_y[19];
 
+    for (int i = 0; i < 19; i++)
+        long_x[i] = (float)(i + 1);
     vec_rmsnorm(y, x, w, 0.5f, 4); /* mean 7.5, + 0.5 = 8 */
     tap_ok(near(1 / sqrt(8), y[0], 1e-7) && near(6 / sqrt(8), y[2], 3e-7),
            "vec_rmsnorm: by hand");
     vec_rmsnorm(x, x, w, 0.5f, 4);
     tap_ok(!memcmp(x, y, sizeof(x)), "vec_rmsnorm: y may be x");
+    vec_center(long_y, long_x, 19); /* sum 190 */
+    tap_ok(long_y[0] == -9 && long_y[10] == 1 && long_y[18] == 9,
+           "vec_center: by hand");
+    vec_center(long_x, long_x, 19);
+    tap_ok(!memcmp(long_x, long_y, sizeof(long_x)), "vec_center: y may be x");
     tap_ok(vec_max(y, 0) == -INFINITY, "vec_max of nothing is -inf");
     y[1] = NAN;
     tap_ok(isnan(vec_max(y, 4)), "vec_max: a NaN gives NaN");
