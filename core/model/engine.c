@@ -31,7 +31,7 @@ attends_bf16(const struct model *model, const struct engine_options *options)
 
 static size_t
 list_arrays(struct engine *e, const struct model *model, size_t n_threads,
-            const struct engine_options *options, bool bare,
+            const struct engine_options *options,
             struct mem_array to[MAX_ARRAYS])
 {
     const struct config *c = &model->config;
@@ -42,7 +42,7 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
     size_t nq = (size_t)c->n_heads * d, nkv = (size_t)c->n_kv_heads * d;
     size_t inter = (size_t)c->expert_size, widest;
     size_t of_experts = n_experts ? hidden : 0;
-    size_t own = bare ? 0 : 1; /* activations */
+    size_t own = options->bare ? 0 : 1; /* activations */
     bool bf16 = options->compute == COMPUTE_BF16;
 
     for (int64_t i = 0; i < c->n_layers; i++)
@@ -92,7 +92,7 @@ engine_bare_nbytes(const struct model *model, int n_threads,
 {
     struct engine e = { 0 };
     struct mem_array arrays[MAX_ARRAYS];
-    size_t n = list_arrays(&e, model, (size_t)n_threads, options, true, arrays);
+    size_t n = list_arrays(&e, model, (size_t)n_threads, options, arrays);
 
     for (size_t i = 1; i < n; i++)
         arrays[i].rows = options->chunk;
@@ -100,9 +100,9 @@ engine_bare_nbytes(const struct model *model, int n_threads,
            size_add(*nbytes, gemm_workspace(n_threads), nbytes);
 }
 
-static int
-open_engine(struct engine **engine, const struct model *model, struct par *par,
-            const struct engine_options *options, bool bare, struct err *err)
+int
+engine_open(struct engine **engine, const struct model *model, struct par *par,
+            const struct engine_options *options, struct err *err)
 {
     struct engine *e = xcalloc(1, sizeof(*e));
     struct activations *a = &e->acts;
@@ -110,13 +110,13 @@ open_engine(struct engine **engine, const struct model *model, struct par *par,
     size_t n_experts = (size_t)model->config.n_experts;
     struct mem_array arrays[MAX_ARRAYS];
     size_t n_arrays =
-        list_arrays(e, model, (size_t)par_threads(par), options, bare, arrays);
+        list_arrays(e, model, (size_t)par_threads(par), options, arrays);
     size_t nbytes = tables_floats(model->tables) * sizeof(float);
     size_t chunk = options->chunk;
 
     for (size_t i = 1; i < n_arrays; i++)
         nbytes += arrays[i].cols * arrays[i].size;
-    if (!bare)
+    if (!options->bare)
         chunk = smaller(larger(ACTIVATIONS_MAX / nbytes, 1), chunk);
     for (size_t i = 1; i < n_arrays; i++)
         arrays[i].rows = chunk;
@@ -146,21 +146,6 @@ open_engine(struct engine **engine, const struct model *model, struct par *par,
     a->inner = a->gate;
     *engine = e;
     return 0;
-}
-
-int
-engine_open(struct engine **engine, const struct model *model, struct par *par,
-            const struct engine_options *options, struct err *err)
-{
-    return open_engine(engine, model, par, options, false, err);
-}
-
-int
-engine_open_bare(struct engine **engine, const struct model *model,
-                 struct par *par, const struct engine_options *options,
-                 struct err *err)
-{
-    return open_engine(engine, model, par, options, true, err);
 }
 
 void

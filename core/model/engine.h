@@ -34,6 +34,9 @@ struct engine_options {
                    * fewer where their activations take over 512 MiB */
     enum compute compute;
     enum dtype kv; /* of keys and values in the cache: F32, F16 or BF16 */
+    bool bare;     /* without activations, for whoever runs block.h's steps with
+                    * theirs: it is not fed, and a chunk may always have as many
+                    * tokens as 'chunk' says */
 };
 
 struct engine {
@@ -78,15 +81,8 @@ int engine_open(struct engine **engine, const struct model *model,
                 struct err *err);
 void engine_close(struct engine *engine); /* NULL is fine */
 
-/*
- * engine_open_bare() opens one without activations, for whoever runs block.h's
- * steps with theirs: it is not fed, and a chunk may always have as many tokens
- * as the options say.
- * engine_bare_nbytes() is what that allocates; false if it leaves 64 bits.
- */
-int engine_open_bare(struct engine **engine, const struct model *model,
-                     struct par *par, const struct engine_options *options,
-                     struct err *err);
+/* engine_bare_nbytes() is what a bare one allocates; false if it leaves 64
+ * bits. */
 bool engine_bare_nbytes(const struct model *model, int n_threads,
                         const struct engine_options *options, size_t *nbytes);
 

@@ -36,8 +36,8 @@
 #define N_BATCH  16
 #define ROUNDS   5
 
-static const struct engine_options one = { 1, COMPUTE_F32, DT_F32 };
-static const struct engine_options many = { CHUNK, COMPUTE_F32, DT_F32 };
+static const struct engine_options one = { 1, COMPUTE_F32, DT_F32, false };
+static const struct engine_options many = { CHUNK, COMPUTE_F32, DT_F32, false };
 static struct map weights;
 
 static void
@@ -262,7 +262,7 @@ static void
 prompt_open(struct prompt *p, const struct model *model, struct par *par,
             enum compute compute)
 {
-    const struct engine_options options = { CHUNK, compute, DT_F32 };
+    const struct engine_options options = { CHUNK, compute, DT_F32, false };
     struct err err = { 0 };
 
     for (int i = 0; i < N_PROMPT; i++)

@@ -21,7 +21,7 @@ is_small(const struct config *c)
 static void
 run(const struct model *model)
 {
-    const struct engine_options options = { 2, COMPUTE_F32, DT_F32 };
+    const struct engine_options options = { 2, COMPUTE_F32, DT_F32, false };
     const int32_t ids[] = { 0, 0, 0 };
     float logits[3 * SMALL];
     struct engine *engine;

@@ -49,7 +49,8 @@ static int
 run(const struct sample *m, const struct way *way, int threads, size_t chunk,
     size_t most, float *logits)
 {
-    const struct engine_options options = { chunk, way->compute, way->kv };
+    const struct engine_options options = { chunk, way->compute, way->kv,
+                                            false };
     struct engine *engine = NULL;
     struct session *s = NULL;
     struct par *par = NULL;
@@ -254,7 +255,8 @@ differ_together(const struct sample *m, struct text *texts,
 static void
 test_batch(const struct sample *m, const struct way *way, size_t chunk)
 {
-    const struct engine_options options = { chunk, way->compute, way->kv };
+    const struct engine_options options = { chunk, way->compute, way->kv,
+                                            false };
     struct text texts[N_BATCH];
     struct engine *engine = NULL;
     struct par *par = NULL;

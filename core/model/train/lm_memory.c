@@ -176,7 +176,8 @@ engine_options(const struct lm *lm)
 {
     return (struct engine_options){ .chunk = lm->work->rows,
                                     .compute = lm->work->options.compute,
-                                    .kv = DT_F32 };
+                                    .kv = DT_F32,
+                                    .bare = true };
 }
 
 int
@@ -267,7 +268,7 @@ lm_prepare(struct lm *lm, const float *values, struct err *err)
             return -1;
     }
     bind(lm);
-    if (engine_open_bare(&w->engine, lm->model, w->par, &options, err))
+    if (engine_open(&w->engine, lm->model, w->par, &options, err))
         return -1;
     for (size_t i = 0; i < w->n_blocks; i++)
         w->blocks[i] = w->kv + i * kv_block_nbytes(&kv);
