@@ -429,6 +429,12 @@ parse_model(struct config *c, const struct js *root, struct err *err)
         parse_windows(c, root, family, err) ||
         parse_experts(c, root, family, err))
         return -1;
+    for (int64_t i = 0; i < c->n_layers; i++) {
+        int64_t width = c->sparse[i] ? c->expert_size : c->intermediate_size;
+
+        c->n_sparse += c->sparse[i];
+        c->widest_mlp = width > c->widest_mlp ? width : c->widest_mlp;
+    }
     c->need_qkv_bias = c->need_o_bias;
     /* YaRN's context is the original one times the factor; files of Qwen keep
      * the unstretched length in max_position_embeddings */

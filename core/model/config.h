@@ -35,6 +35,8 @@ struct config {
     int64_t *window; /* [n_layers] sliding window, 0: full */
     /* qwen3_moe */
     bool *sparse;                /* [n_layers] has experts in place of an MLP */
+    int64_t n_sparse;            /* of which there are so many */
+    int64_t widest_mlp;          /* intermediate size of an MLP or an expert */
     int64_t n_experts;           /* 0: a model without */
     int64_t n_experts_used;      /* by a token */
     int64_t expert_size;         /* their intermediate size */

@@ -40,15 +40,11 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
     size_t n_experts = (size_t)c->n_experts, k = (size_t)c->n_experts_used;
     size_t hidden = (size_t)c->hidden_size, d = (size_t)c->head_dim;
     size_t nq = (size_t)c->n_heads * d, nkv = (size_t)c->n_kv_heads * d;
-    size_t inter = (size_t)c->expert_size, widest;
+    size_t inter = (size_t)c->widest_mlp;
+    size_t widest = larger(larger(hidden, nq), inter);
     size_t of_experts = n_experts ? hidden : 0;
     size_t own = options->bare ? 0 : 1; /* activations */
     bool bf16 = options->compute == COMPUTE_BF16;
-
-    for (int64_t i = 0; i < c->n_layers; i++)
-        if (!c->sparse[i])
-            inter = larger(inter, (size_t)c->intermediate_size);
-    widest = larger(larger(hidden, nq), inter);
 
     const struct mem_array arrays[] = {
         { &e->attention_scratch, n_threads,

@@ -213,11 +213,7 @@ check_int8(const struct model *m, struct err *err)
 {
     const struct config *c = &m->config;
 
-    size_t n = 0;
-
-    for (int64_t i = 0; i < c->n_layers; i++)
-        n += c->sparse[i];
-    if (n == 0)
+    if (c->n_sparse == 0)
         return err_set(err, EX_DATAERR,
                        "%s: has no experts, whose weights could be int8",
                        m->dir.path);

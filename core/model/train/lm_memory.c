@@ -58,32 +58,10 @@ add(struct lm_region *r, void *to, size_t rows, size_t cols, size_t size)
     r->array[r->n_arrays++] = (struct mem_array){ to, rows, cols, size };
 }
 
-/* Of an MLP, or of an expert. */
-static size_t
-widest_mlp(const struct config *c)
-{
-    size_t n = 0;
-
-    for (int64_t i = 0; i < c->n_layers; i++)
-        n = larger(
-            n, (size_t)(c->sparse[i] ? c->expert_size : c->intermediate_size));
-    return n;
-}
-
-static size_t
-n_sparse(const struct config *c)
-{
-    size_t n = 0;
-
-    for (int64_t i = 0; i < c->n_layers; i++)
-        n += c->sparse[i];
-    return n;
-}
-
 static void
 list_int8(const struct config *c, struct lm_work *w)
 {
-    size_t n = n_sparse(c) * (size_t)c->n_experts;
+    size_t n = (size_t)(c->n_sparse * c->n_experts);
     size_t width = (size_t)c->expert_size, hidden = (size_t)c->hidden_size;
     struct lm_region *r = add_region(w, "the experts' weights in int8");
 
@@ -99,7 +77,7 @@ list_regions(struct lm *lm, struct lm_work *w)
     size_t n = w->rows, nb = w->n_blocks, hidden = (size_t)c->hidden_size;
     size_t d = (size_t)c->head_dim, heads = (size_t)c->n_heads;
     size_t kv_heads = (size_t)c->n_kv_heads, nq = heads * d, nkv = kv_heads * d;
-    size_t inter = widest_mlp(c), rank = lm->lora.rank;
+    size_t inter = (size_t)c->widest_mlp, rank = lm->lora.rank;
     size_t n_used = c->n_experts ? (size_t)c->n_experts_used : 0;
     size_t vocab = (size_t)c->vocab_size;
     size_t threads = (size_t)par_threads(w->par);
