@@ -23,6 +23,7 @@ struct step {
     bool wanted_only; /* once keys and values are kept, wanted rows are all that
                        * go on: the first ones of the activations */
     struct chunk wanted; /* of these */
+    bool for_backward;
 };
 
 static void
@@ -138,7 +139,7 @@ wanted_rows(const struct step *s)
     return to;
 }
 
-/* to = x + y, rows of n numbers; 'to' may be x. */
+/* to = x + y, rows of n numbers; 'to' may be x or y. */
 struct sum {
     float *to;
     const float *x, *y;
@@ -151,36 +152,54 @@ add_rows(void *ctx, size_t begin, size_t end)
     const struct sum *s = ctx;
     size_t at = begin * s->n, n = (end - begin) * s->n;
 
-    if (s->to != s->x)
+    if (s->to != s->x && s->to != s->y)
         memcpy(s->to + at, s->x + at, n * sizeof(*s->to));
-    vec_add(s->to + at, s->y + at, n);
+    vec_add(s->to + at, (s->to == s->y ? s->x : s->y) + at, n);
 }
 
-static void
-add_output(const struct step *s, float *to, const float *x, const float *y)
-{
-    struct sum sum = { to, x, y, (size_t)s->e->model->config.hidden_size };
+/* What a half of a block reads and adds to: to = from + post(y). */
+struct half {
+    enum tap_point point; /* of y */
+    const struct norm *post;
+    float *y, *to;
+    const float *from;
+};
 
+/* The half's output y joins the residual stream. */
+static void
+add_output(const struct step *s, const struct half *h)
+{
+    size_t hidden = (size_t)s->e->model->config.hidden_size;
+    bool has_post = h->post->form != NORM_NONE;
+    /* a backward, which has memory of its own for 'to', reads y */
+    float *normed = has_post && h->to != h->from ? h->to : h->y;
+    struct sum sum = { h->to, h->from, normed, hidden };
+
+    at_point(s, h->point, h->y);
+    if (has_post)
+        norm_rows(s->e->par, h->post, normed, h->y, NULL, s->chunk->n_rows);
     par_for(s->e->par, s->chunk->n_rows, 1, add_rows, &sum);
 }
 
 /*
- * to = x + y: the output y of a half's last layer joins the residual stream.
- * A tap, an SAE and an adapter get y by itself first; else it is added on the
- * way.  The sum is the same: of two numbers, in either order.
+ * The output of a half's last layer joins the residual stream.  A norm, a tap,
+ * an SAE and an adapter get y by itself first; else it is added on the way.
+ * The sum is the same: of two numbers, in either order.
  */
 static void
 apply_output(const struct step *s, const struct linear *l, const float *input,
-             float *y, enum tap_point point, float *to, const float *x)
+             const struct half *h)
 {
-    if (tapped(s, point) || l->lora ||
-        splice_is_at(s->e->model, layer_of(s), point)) {
-        linear_apply(s->e, s->chunk, &(struct apply){ l, y, false }, 1, input);
-        at_point(s, point, y);
-        add_output(s, to, x, y);
+    float *to = h->to;
+
+    if (h->post->form != NORM_NONE || tapped(s, h->point) || l->lora ||
+        splice_is_at(s->e->model, layer_of(s), h->point)) {
+        linear_apply(s->e, s->chunk, &(struct apply){ l, h->y, false }, 1,
+                     input);
+        add_output(s, h);
     } else {
-        if (to != x)
-            memcpy(to, x, s->chunk->n_rows * l->out * sizeof(*to));
+        if (to != h->from)
+            memcpy(to, h->from, s->chunk->n_rows * l->out * sizeof(*to));
         linear_apply(s->e, s->chunk, &(struct apply){ l, to, true }, 1, input);
     }
 }
@@ -195,6 +214,11 @@ run_block(struct step *s)
     const struct activations *a = s->a;
     const struct layer *l = s->layer;
     const struct mlp *m = &l->mlp;
+    const struct half attn = { TAP_ATTN, &l->attn_post, a->attn_out, a->mid,
+                               a->x };
+    const struct half mlp = { TAP_MLP, &l->mlp_post, a->mlp_out, a->out,
+                              a->mid };
+    bool cut = s->for_backward && l->mlp_post.form == NORM_NONE;
 
     norm_rows(e->par, &l->attn_norm, a->attn_in, a->x, NULL, chunk->n_rows);
     at_point(s, TAP_IN_QKV, a->attn_in);
@@ -227,16 +251,17 @@ run_block(struct step *s)
                               .scratch = e->attention_scratch,
                           });
     at_point(s, TAP_IN_O, a->attended);
-    apply_output(s, &l->o, a->attended, a->attn_out, TAP_ATTN, a->mid, a->x);
+    apply_output(s, &l->o, a->attended, &attn);
 
     norm_rows(e->par, &l->mlp_norm, a->mlp_in, a->mid, NULL, chunk->n_rows);
     at_point(s, TAP_IN_GATE_UP, a->mlp_in);
-    if (l->experts && !a->out) {
+    if (l->experts && cut) {
         experts_route(e, l, a, chunk->n_rows);
-    } else if (l->experts) {
+        return;
+    }
+    if (l->experts) {
         experts_apply(e, l, a, chunk);
-        at_point(s, TAP_MLP, a->mlp_out);
-        add_output(s, a->out, a->mid, a->mlp_out);
+        add_output(s, &mlp);
     } else {
         linear_apply(e, chunk,
                      (struct apply[]){
@@ -244,13 +269,12 @@ run_block(struct step *s)
                          { &m->up, a->up, false },
                      },
                      2, a->mlp_in);
-        if (!a->out)
+        if (cut)
             return;
         mlp_activate(e->par, c->act, a->inner, a->gate, a->up, m->gate.out,
                      chunk->n_rows);
         at_point(s, TAP_IN_DOWN, a->inner);
-        apply_output(s, &m->down, a->inner, a->mlp_out, TAP_MLP, a->out,
-                     a->mid);
+        apply_output(s, &m->down, a->inner, &mlp);
     }
     at_point(s, TAP_RESID, a->out);
 }
@@ -265,13 +289,14 @@ trunk_begin(struct engine *e, const struct chunk *chunk)
 
 void
 block_run(struct engine *e, const struct chunk *chunk,
-          const struct activations *a, size_t layer)
+          const struct activations *a, size_t layer, bool for_backward)
 {
     struct step s = { .e = e,
                       .chunk = chunk,
                       .a = a,
                       .layer = &e->model->layers[layer],
-                      .index = layer };
+                      .index = layer,
+                      .for_backward = for_backward };
 
     run_block(&s);
 }

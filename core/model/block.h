@@ -69,8 +69,7 @@ struct activations {
     float *inner;     /* intermediate: act(gate) * up; not with experts */
     float *mlp_out;   /* hidden: room for the output of down_proj; the sum of
                        * the experts' */
-    float *out;       /* hidden: the residual stream after the block; NULL:
-                       * the block ends with gate and up, or the routing */
+    float *out;       /* hidden: the residual stream after the block */
 };
 
 /*
@@ -86,21 +85,24 @@ const size_t *trunk_run(struct engine *engine, const struct chunk *chunk,
                         const struct activations *acts, size_t n_acts,
                         const struct tap *tap);
 
-/* Its parts, for a forward that a backward follows: trunk_begin() fills
- * the chunk's cosines and sines; block_run() is a layer, from a->x to a->out.
+/*
+ * Its parts, for a forward that a backward follows: trunk_begin() fills the
+ * chunk's cosines and sines; block_run() is a layer, from a->x to a->out.
+ * for_backward: nothing is needed but what block_backward() reads, and without
+ * a norm of what the MLP adds the block ends with gate and up, or the routing.
  */
 void trunk_begin(struct engine *engine, const struct chunk *chunk);
 void block_run(struct engine *engine, const struct chunk *chunk,
-               const struct activations *a, size_t layer);
+               const struct activations *a, size_t layer, bool for_backward);
 
 /* Points of a block.  q_proj, k_proj and v_proj share an input, and so do
  * gate_proj and up_proj. */
 enum tap_point {
     TAP_RESID,      /* the residual stream after the block; layer -1: before
                      * the first one, the embedding */
-    TAP_ATTN,       /* output of o_proj, before it is added */
-    TAP_MLP,        /* output of down_proj, or of all a token's experts,
-                     * before it is added */
+    TAP_ATTN,       /* output of o_proj, before its norm, and before it is
+                     * added */
+    TAP_MLP,        /* the same of down_proj, or of all a token's experts */
     TAP_IN_QKV,     /* input of q_proj, k_proj, v_proj: after the norm */
     TAP_IN_O,       /* input of o_proj: the heads, concatenated */
     TAP_IN_GATE_UP, /* input of gate_proj, up_proj: after the norm */

@@ -1,5 +1,7 @@
 #include "core/model/block_backward.h"
 
+#include <string.h>
+
 #include "core/kernel/vec.h"
 #include "core/model/engine.h"
 #include "core/model/experts_backward.h"
@@ -37,8 +39,23 @@ back_linear(const struct back *b, const struct linear *l, const float *x,
 
 /* ---- the halves ---- */
 
+/* The gradient of what a half adds, y or y normalized, which the residual
+ * stream's is, too: becomes that of y. */
+static const float *
+back_output(const struct back *b, const struct norm *post, float *y)
+{
+    const struct block_grads *g = b->g;
+    size_t n_rows = b->chunk->n_rows;
+
+    if (post->form == NORM_NONE)
+        return g->resid;
+    memcpy(g->output, g->resid, n_rows * post->n * sizeof(*g->output));
+    norm_backward(b->e->par, post, NULL, g->output, y, n_rows);
+    return g->output;
+}
+
 static void
-back_mlp(const struct back *b)
+back_mlp(const struct back *b, const float *dy)
 {
     const struct activations *a = b->a;
     const struct block_grads *g = b->g;
@@ -46,10 +63,10 @@ back_mlp(const struct back *b)
     size_t n = b->chunk->n_rows;
     struct par *par = b->e->par;
 
-    linear_backward(b->e, &m->down, g->inner, false, g->resid, g->low, n);
+    linear_backward(b->e, &m->down, g->inner, false, dy, g->low, n);
     mlp_backward(par, b->e->model->config.act, a->inner, a->gate, a->up,
                  g->inner, m->gate.out, n);
-    back_adapter(b, &m->down, a->inner, g->resid);
+    back_adapter(b, &m->down, a->inner, dy);
     back_linear(b, &m->gate, a->mlp_in, g->input, false, a->gate);
     back_linear(b, &m->up, a->mlp_in, g->input, true, a->up);
 }
@@ -109,7 +126,8 @@ back_attention(struct back *b, size_t layer, bool is_first)
         .bf16 = b->e->attention_bf16,
     };
 
-    back_linear(b, &l->o, a->attended, g->attended, false, g->resid);
+    back_linear(b, &l->o, a->attended, g->attended, false,
+                back_output(b, &l->attn_post, a->attn_out));
     attention_backward(par, &forward,
                        &(struct attention_grads){
                            .k = a->k_rotated,
@@ -135,11 +153,12 @@ block_backward(struct engine *e, const struct chunk *chunk,
                size_t layer, bool is_first)
 {
     struct back b = { e, chunk, acts, g, &e->model->layers[layer] };
+    const float *dy = back_output(&b, &b.layer->mlp_post, acts->mlp_out);
 
     if (b.layer->experts)
-        experts_backward(e, b.layer, acts, g, chunk->n_rows);
+        experts_backward(e, b.layer, acts, g, dy, chunk->n_rows);
     else
-        back_mlp(&b);
+        back_mlp(&b, dy);
     norm_backward(e->par, &b.layer->mlp_norm, g->resid, g->input, acts->mid,
                   chunk->n_rows);
     back_attention(&b, layer, is_first);

@@ -23,6 +23,7 @@ struct back {
     const struct mlp *mlp; /* the expert */
     struct router_slots s;
     float *x, *dy, *dx; /* [n, hidden] */
+    const float *grad;  /* of the layer's output, of all rows */
 };
 
 /* All has been of the output's gradient, without the slot's weight, whose
@@ -70,7 +71,7 @@ back_expert(struct back *b)
     size_t n = b->s.n, nbytes = b->hidden * sizeof(float);
 
     router_gather(e->par, &b->s, b->x, nbytes, a->mlp_in, nbytes);
-    router_gather(e->par, &b->s, b->dy, nbytes, g->resid, nbytes);
+    router_gather(e->par, &b->s, b->dy, nbytes, b->grad, nbytes);
     linear_rows(e,
                 (struct apply[]){
                     { &m->gate, a->gate, false },
@@ -104,7 +105,7 @@ back_router(void *ctx, size_t begin, size_t end)
 void
 experts_backward(struct engine *e, const struct layer *l,
                  const struct activations *a, const struct block_grads *g,
-                 size_t n_rows)
+                 const float *dy, size_t n_rows)
 {
     const struct config *c = &e->model->config;
     const struct experts_work *w = &e->experts;
@@ -117,7 +118,8 @@ experts_backward(struct engine *e, const struct layer *l,
                       .normalize = c->norm_topk_prob,
                       .x = w->x,
                       .dy = w->y,
-                      .dx = a->mlp_out };
+                      .dx = a->mlp_out,
+                      .grad = dy };
 
     memset(g->input, 0, n_rows * b.hidden * sizeof(*g->input));
     for (size_t i = 0; i < w->n; i++) {

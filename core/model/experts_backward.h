@@ -13,16 +13,16 @@ struct engine;
 struct layer;
 
 /*
- * experts_backward() goes back from g->resid, the gradient of the layer's
- * output, to g->input, that of a->mlp_in, which experts_route() has routed
- * last.  An expert's forward is computed anew; a->mlp_out, gate, up and inner
- * are overwritten.  g->linear is called for every expert's layers that have an
- * adapter, those without rows included.
- *   da0 = the output's gradient;  of a slot's weight: da0 . down(h)
- * Sums of a token's experts go in the order of their ids.
+ * experts_backward() goes back from dy [n_rows, hidden], the gradient of the
+ * layer's output, to g->input, that of a->mlp_in, which experts_route() has
+ * routed last.  An expert's forward is computed anew; a->mlp_out, gate, up and
+ * inner are overwritten.  g->linear is called for every expert's layers that
+ * have an adapter, those without rows included. da0 = the output's gradient; of
+ * a slot's weight: da0 . down(h) Sums of a token's experts go in the order of
+ * their ids.
  */
 void experts_backward(struct engine *engine, const struct layer *layer,
                       const struct activations *a, const struct block_grads *g,
-                      size_t n_rows);
+                      const float *dy, size_t n_rows);
 
 #endif

@@ -19,8 +19,9 @@ struct splices;
 struct tables;
 
 struct layer {
-    struct norm attn_norm, mlp_norm; /* of hidden */
-    struct norm q_norm, k_norm;      /* of each head; some have none */
+    struct norm attn_norm, mlp_norm; /* of hidden: what a half reads */
+    struct norm attn_post, mlp_post; /* of what it adds */
+    struct norm q_norm, k_norm;      /* of each head */
     struct linear q, k, v, o;
     struct mlp mlp;       /* or: */
     struct linear router; /* [n_experts, hidden] */

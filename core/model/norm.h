@@ -16,10 +16,14 @@ enum norm_form {
     NORM_LAYER, /* the same of x - mean(x) */
 };
 
+/* Before a half of a block, and of what it adds: with both, sandwiches. */
+enum norm_place { NORM_PRE = 1, NORM_POST = 2 };
+
 /* What a family's norms are. */
 struct norm_kind {
     enum norm_form form;
-    bool plus_one; /* a file has w of weight = 1 + w */
+    unsigned places; /* enum norm_place, ored */
+    bool plus_one;   /* a file has w of weight = 1 + w */
     bool has_bias;
 };
 

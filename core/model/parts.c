@@ -10,7 +10,7 @@
 enum dim { NORM, VOCAB, HIDDEN, HEAD, Q, KV, INNER, EXPERTS, EXPERT };
 
 /* Which layers have it, or which models. */
-enum presence { ALWAYS, QK_NORM, DENSE, SPARSE };
+enum presence { ALWAYS, PRE_NORM, POST_NORM, QK_NORM, DENSE, SPARSE };
 
 #define LAYER     "model.layers.{i}."
 #define ATTN      LAYER "self_attn."
@@ -30,9 +30,14 @@ static const struct {
     { "model.embed_tokens", IN(model, embed), VOCAB, HIDDEN, ALWAYS, 0 },
     { "lm_head", IN(model, lm_head), VOCAB, HIDDEN, ALWAYS, 0 },
     { "model.norm", IN(model, norm), HIDDEN, NORM, ALWAYS, 0 },
-    { LAYER "input_layernorm", IN(layer, attn_norm), HIDDEN, NORM, ALWAYS, 0 },
+    { LAYER "input_layernorm", IN(layer, attn_norm), HIDDEN, NORM, PRE_NORM,
+      0 },
     { LAYER "post_attention_layernorm", IN(layer, mlp_norm), HIDDEN, NORM,
-      ALWAYS, 0 },
+      PRE_NORM, 0 },
+    { LAYER "post_self_attn_layernorm", IN(layer, attn_post), HIDDEN, NORM,
+      POST_NORM, 0 },
+    { LAYER "post_mlp_layernorm", IN(layer, mlp_post), HIDDEN, NORM, POST_NORM,
+      0 },
     { ATTN "q_norm", IN(layer, q_norm), HEAD, NORM, QK_NORM, 0 },
     { ATTN "k_norm", IN(layer, k_norm), HEAD, NORM, QK_NORM, 0 },
     { ATTN "q_proj", IN(layer, q), Q, HIDDEN, ALWAYS, BIAS(qkv) },
@@ -169,10 +174,16 @@ part_rank(const char *word)
 bool
 part_is_in(const struct config *c, enum model_part part, size_t layer)
 {
-    enum presence p = parts[part].presence;
+    const bool has[] = {
+        [ALWAYS] = true,
+        [PRE_NORM] = c->norm.places & NORM_PRE,
+        [POST_NORM] = c->norm.places & NORM_POST,
+        [QK_NORM] = c->qk_norm,
+        [DENSE] = !c->sparse[layer],
+        [SPARSE] = c->sparse[layer],
+    };
 
-    return p == ALWAYS ||
-           (p == QK_NORM ? c->qk_norm : c->sparse[layer] == (p == SPARSE));
+    return has[parts[part].presence];
 }
 
 void

@@ -23,6 +23,8 @@ enum model_part {
     PART_NORM,
     PART_ATTN_NORM, /* from here on, of each layer */
     PART_MLP_NORM,
+    PART_ATTN_POST,
+    PART_MLP_POST,
     PART_Q_NORM,
     PART_K_NORM,
     PART_Q,

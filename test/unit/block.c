@@ -13,7 +13,9 @@
 #include "core/kernel/cpu.h"
 #include "core/model/ends.h"
 #include "core/model/engine.h"
+#include "test/unit/isa.h"
 #include "test/unit/model-ref.h"
+#include "test/unit/norm-ref.h"
 
 enum { N = 40, N_POINTS = TAP_IN_DOWN + 1 };
 
@@ -127,13 +129,20 @@ run_kept(struct engine *e, struct session *s, const struct sample *m,
     return rc;
 }
 
-/* Is z[i] the sum x[i] + y[i]? */
+/* Is z = x + norm(y), of N rows?  x NULL: z = norm(y). */
 static bool
-is_sum(const float *z, const float *x, const float *y, size_t n)
+is_sum(const float *z, const float *x, const float *y, const struct norm *norm)
 {
-    for (size_t i = 0; i < n; i++)
-        if (z[i] != x[i] + y[i])
+    for (size_t i = 0; i < N * norm->n; i++) {
+        const float *row = y + i / norm->n * norm->n;
+        double to = x ? (double)x[i] : 0;
+        double v = norm_ref(norm, row, i % norm->n);
+
+        if (norm->form == NORM_NONE ? z[i] != (float)(to + v)
+                                    : !(fabs((double)z[i] - to - v) <=
+                                        1e-6 * (1 + fabs(to) + fabs(v))))
             return false;
+    }
     return true;
 }
 
@@ -192,6 +201,7 @@ check_layer(const struct sample *m, const struct session *s, size_t layer,
             const struct activations *a, const struct seen *seen)
 {
     const struct config *c = &m->model->config;
+    const struct layer *l = &m->model->layers[layer];
     size_t n = N * (size_t)c->hidden_size;
 
     tap_ok(same(a->attn_in, &seen[TAP_IN_QKV], layer) &&
@@ -200,10 +210,15 @@ check_layer(const struct sample *m, const struct session *s, size_t layer,
                same(a->out, &seen[TAP_RESID], layer) &&
                (c->sparse[layer] || same(a->inner, &seen[TAP_IN_DOWN], layer)),
            "%s: layer %zu keeps what the taps show", m->name, layer);
-    tap_ok(is_sum(a->mid, a->x, seen[TAP_ATTN].rows + layer * n, n) &&
-               is_sum(a->out, a->mid, seen[TAP_MLP].rows + layer * n, n),
-           "%s: layer %zu: the residual stream before, between and after",
-           m->name, layer);
+    tap_ok(is_sum(a->attn_in, NULL, a->x, &l->attn_norm) &&
+               is_sum(a->mlp_in, NULL, a->mid, &l->mlp_norm),
+           "%s: layer %zu: what the halves read", m->name, layer);
+    tap_ok(
+        is_sum(a->mid, a->x, seen[TAP_ATTN].rows + layer * n, &l->attn_post) &&
+            is_sum(a->out, a->mid, seen[TAP_MLP].rows + layer * n,
+                   &l->mlp_post),
+        "%s: layer %zu: the residual stream before, between and after", m->name,
+        layer);
     tap_ok(keys_are_cached(s, layer, a) && is_kept(c, a),
            "%s: layer %zu: heads before and after rotation", m->name, layer);
 }
@@ -281,6 +296,46 @@ test(const struct sample *m)
     par_close(par);
 }
 
+/* The same where norms are others, and elsewhere, than a family here has. */
+static void
+test_norms(struct sample *m)
+{
+    static const struct {
+        const char *name;
+        enum norm_form pre, post;
+    } ways[] = {
+        { "norms on both sides", NORM_RMS, NORM_RMS },
+        { "norms after the halves alone", NORM_NONE, NORM_RMS },
+        { "LayerNorm on both sides", NORM_LAYER, NORM_LAYER },
+    };
+    size_t n_layers = (size_t)m->model->config.n_layers;
+    size_t hidden = (size_t)m->model->config.hidden_size;
+    const char *model = m->name;
+    float *numbers = xcalloc(n_layers * 8 * hidden, sizeof(*numbers));
+
+    for (size_t i = 0; i < n_layers * 8 * hidden; i++)
+        numbers[i] = 1 + rnd();
+    for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+        char name[100];
+        const float *at = numbers;
+
+        for (struct layer *l = m->model->layers;
+             l < m->model->layers + n_layers; l++) {
+            struct norm *const norms[] = { &l->attn_norm, &l->mlp_norm,
+                                           &l->attn_post, &l->mlp_post };
+
+            for (size_t k = 0; k < 4; k++, at += 2 * hidden)
+                *norms[k] = (struct norm){ k < 2 ? ways[i].pre : ways[i].post,
+                                           at, at + hidden, hidden, 1e-5f };
+        }
+        snprintf(name, sizeof(name), "%s, %s", model, ways[i].name);
+        m->name = name;
+        test(m);
+    }
+    m->name = model;
+    free(numbers);
+}
+
 int
 main(void)
 {
@@ -303,8 +358,11 @@ main(void)
         if (!sample_open(&m, dir, names[i]) && tap_ok(m.n >= N,
                                                       "%s: is long "
                                                       "enough",
-                                                      names[i]))
+                                                      names[i])) {
             test(&m);
+            if (i == 0 || i == 4)
+                test_norms(&m);
+        }
         sample_close(&m);
     }
     str_addf(&command, "rm -r '%s'", dir);

@@ -131,7 +131,8 @@ test_tensors(void)
     stdir_close(&dir);
 }
 
-/* Names of Hugging Face's Qwen3MoeForCausalLM, there and back. */
+/* Names of Hugging Face's Qwen3MoeForCausalLM and, of a norm after a half,
+ * Glm4ForCausalLM, there and back. */
 static void
 test_parts(void)
 {
@@ -144,6 +145,7 @@ test_parts(void)
         { "model." Q, { PART_Q, 0, 0 } },
         { "model.layers.12.post_attention_layernorm",
           { PART_MLP_NORM, 12, 0 } },
+        { "model.layers.12.post_mlp_layernorm", { PART_MLP_POST, 12, 0 } },
         { "model.layers.3.mlp.gate", { PART_ROUTER, 3, 0 } },
         { "model.layers.3.mlp.gate_proj", { PART_GATE, 3, 0 } },
         { "model.layers.3.mlp.experts.107.down_proj",

@@ -1,31 +1,15 @@
 /* Norms of rows against their formulas in f64. */
 #include "core/model/norm.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "test/unit/isa.h"
+#include "test/unit/norm-ref.h"
 #include "test/unit/tap.h"
 
 enum { ROWS = 13, MAX_N = 130 };
 
 static float x[ROWS * MAX_N], y[ROWS * MAX_N], weight[MAX_N], bias[MAX_N];
-
-static double
-expected(const struct norm *norm, const float *row, size_t i)
-{
-    double n = (double)norm->n, mean = 0, sum = 0;
-
-    if (norm->form == NORM_NONE)
-        return (double)row[i];
-    for (size_t k = 0; norm->form == NORM_LAYER && k < norm->n; k++)
-        mean += (double)row[k] / n;
-    for (size_t k = 0; k < norm->n; k++)
-        sum += pow((double)row[k] - mean, 2);
-    return ((double)row[i] - mean) / sqrt(sum / n + (double)norm->eps) *
-               (double)weight[i] +
-           (norm->bias ? (double)bias[i] : 0);
-}
 
 /* Row i of y is that of row from[i] of x, or i? */
 static bool
@@ -36,7 +20,7 @@ near(const struct norm *norm, const size_t *from, size_t n_rows)
     for (size_t i = 0; i < n_rows; i++)
         for (size_t k = 0; k < norm->n; k++) {
             const float *row = x + (from ? from[i] : i) * norm->n;
-            double want = expected(norm, row, k);
+            double want = norm_ref(norm, row, k);
 
             /* x - mean(x) and + bias lose what is small beside them */
             near &= fabs((double)y[i * norm->n + k] - want) <=
@@ -81,7 +65,7 @@ back_near(const struct norm *norm, const float *dx, const float *dy)
                 moved[k] += (float)(side * h);
                 for (size_t j = 0; j < norm->n; j++) {
                     double v =
-                        (double)dy[i * norm->n + j] * expected(norm, moved, j);
+                        (double)dy[i * norm->n + j] * norm_ref(norm, moved, j);
 
                     change += side * v;
                     size += fabs(v);
@@ -119,7 +103,7 @@ test_backward(const struct norm *norm, const char *name, struct par *par)
 static void
 test_bind(void)
 {
-    struct norm_kind kind = { NORM_LAYER, false, true };
+    struct norm_kind kind = { NORM_LAYER, .has_bias = true };
     float w[] = { 0.5f, -1, 0x1p-24f }, b[] = { 1, 2, 3 };
     struct norm norm;
 

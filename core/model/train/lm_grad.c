@@ -202,7 +202,7 @@ forward(struct lm *lm)
         w->acts.x = kept(lm, i);
         w->acts.out = kept(lm, i + 1);
         w->acts.lse = i + 1 < n_layers ? NULL : lse;
-        block_run(w->engine, &w->engine->chunk, &w->acts, i);
+        block_run(w->engine, &w->engine->chunk, &w->acts, i, false);
         w->acts.lse = lse;
     }
     return true;
@@ -221,9 +221,9 @@ backward(struct lm *lm)
         if (sig_stop())
             return false;
         w->acts.x = kept(lm, i);
-        w->acts.out = NULL;
+        w->acts.out = kept(lm, i + 1);
         if (i < last)
-            block_run(w->engine, c, &w->acts, i);
+            block_run(w->engine, c, &w->acts, i, true);
         block_backward(w->engine, c, &w->acts, &w->grads, i, i == 0);
     }
     return true;

@@ -82,6 +82,7 @@ list_regions(struct lm *lm, struct lm_work *w)
     size_t vocab = (size_t)c->vocab_size;
     size_t threads = (size_t)par_threads(w->par);
     bool bf16 = w->options.compute == COMPUTE_BF16;
+    bool posts = c->norm.places & NORM_POST;
     struct activations *a = &w->acts;
     struct block_grads *g = &w->grads;
     struct kv kv = cache_of(c);
@@ -104,6 +105,7 @@ list_regions(struct lm *lm, struct lm_work *w)
     add(r, &a->attended, n, nq, 4);
     add(r, &a->lse, n, heads, 4);
     add(r, &a->attn_out, n, hidden, 4);
+    add(r, &a->mlp_out, posts ? n : 0, hidden, 4);
     add(r, &a->mid, n, hidden, 4);
     add(r, &a->mlp_in, n, hidden, 4);
     add(r, &a->gate, n, inter, 4);
@@ -114,6 +116,7 @@ list_regions(struct lm *lm, struct lm_work *w)
     add(r, &w->sessions, n, 1, sizeof(*w->sessions));
     r = add_region(w, "their gradients");
     add(r, &g->resid, n, hidden, 4);
+    add(r, &g->output, posts ? n : 0, hidden, 4);
     add(r, &g->input, n, hidden, 4);
     add(r, &g->inner, n, inter, 4);
     add(r, &g->attended, n, nq, 4);
@@ -252,7 +255,8 @@ lm_prepare(struct lm *lm, const float *values, struct err *err)
         w->blocks[i] = w->kv + i * kv_block_nbytes(&kv);
     for (size_t i = 0; i < w->rows; i++)
         w->sessions[i] = (struct session){ .engine = w->engine, .kv = kv };
-    w->acts.mlp_out = w->acts.attn_out;
+    if (!(lm->model->config.norm.places & NORM_POST))
+        w->acts.mlp_out = w->acts.attn_out;
     if (w->options.int8 && lm_quantize(lm, err))
         return -1;
     w->grads.linear = lm_sums_add;
