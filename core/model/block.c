@@ -204,6 +204,28 @@ apply_output(const struct step *s, const struct linear *l, const float *input,
     }
 }
 
+struct attention
+block_attention(const struct engine *e, const struct chunk *chunk,
+                const struct activations *a, size_t layer)
+{
+    const struct config *c = &e->model->config;
+
+    return (struct attention){
+        .n_heads = (size_t)c->n_heads,
+        .n_kv_heads = (size_t)c->n_kv_heads,
+        .head_dim = (size_t)c->head_dim,
+        .window = (size_t)c->window[layer],
+        .layer = layer,
+        .spans = chunk->spans,
+        .n_spans = chunk->n_spans,
+        .q = a->q_rotated,
+        .out = a->attended,
+        .lse = a->lse,
+        .bf16 = e->attention_bf16,
+        .scratch = e->attention_scratch,
+    };
+}
+
 /* Both halves of a block, one step after another. */
 static void
 run_block(struct step *s)
@@ -219,6 +241,7 @@ run_block(struct step *s)
     const struct half mlp = { TAP_MLP, &l->mlp_post, a->mlp_out, a->out,
                               a->mid };
     bool cut = s->for_backward && l->mlp_post.form == NORM_NONE;
+    struct attention attention;
 
     norm_rows(e->par, &l->attn_norm, a->attn_in, a->x, NULL, chunk->n_rows);
     at_point(s, TAP_IN_QKV, a->attn_in);
@@ -236,20 +259,8 @@ run_block(struct step *s)
         if (chunk->n_rows == 0)
             return;
     }
-    attention_run(e->par, &(struct attention){
-                              .n_heads = (size_t)c->n_heads,
-                              .n_kv_heads = (size_t)c->n_kv_heads,
-                              .head_dim = (size_t)c->head_dim,
-                              .window = (size_t)c->window[s->index],
-                              .layer = s->index,
-                              .spans = chunk->spans,
-                              .n_spans = chunk->n_spans,
-                              .q = a->q_rotated,
-                              .out = a->attended,
-                              .lse = a->lse,
-                              .bf16 = e->attention_bf16,
-                              .scratch = e->attention_scratch,
-                          });
+    attention = block_attention(e, chunk, a, s->index);
+    attention_run(e->par, &attention);
     at_point(s, TAP_IN_O, a->attended);
     apply_output(s, &l->o, a->attended, &attn);
 

@@ -11,6 +11,7 @@
 
 #include "core/model/config.h"
 
+struct attention;
 struct engine;
 struct session;
 struct tap;
@@ -94,6 +95,11 @@ const size_t *trunk_run(struct engine *engine, const struct chunk *chunk,
 void trunk_begin(struct engine *engine, const struct chunk *chunk);
 void block_run(struct engine *engine, const struct chunk *chunk,
                const struct activations *a, size_t layer, bool for_backward);
+
+/* block_attention() is what a layer's attention is of, forward and back. */
+struct attention block_attention(const struct engine *engine,
+                                 const struct chunk *chunk,
+                                 const struct activations *a, size_t layer);
 
 /* Points of a block.  q_proj, k_proj and v_proj share an input, and so do
  * gate_proj and up_proj. */

@@ -105,26 +105,13 @@ unrotate_rows(void *ctx, size_t begin, size_t end)
 static void
 back_attention(struct back *b, size_t layer, bool is_first)
 {
-    const struct config *c = &b->e->model->config;
     const struct activations *a = b->a;
     const struct block_grads *g = b->g;
     const struct layer *l = b->layer;
     size_t n = b->chunk->n_rows;
     struct par *par = b->e->par;
     float *input = is_first ? NULL : g->input;
-    const struct attention forward = {
-        .n_heads = (size_t)c->n_heads,
-        .n_kv_heads = (size_t)c->n_kv_heads,
-        .head_dim = (size_t)c->head_dim,
-        .window = (size_t)c->window[layer],
-        .layer = layer,
-        .spans = b->chunk->spans,
-        .n_spans = b->chunk->n_spans,
-        .q = a->q_rotated,
-        .out = a->attended,
-        .lse = a->lse,
-        .bf16 = b->e->attention_bf16,
-    };
+    const struct attention forward = block_attention(b->e, b->chunk, a, layer);
 
     back_linear(b, &l->o, a->attended, g->attended, false,
                 back_output(b, &l->attn_post, a->attn_out));
