@@ -5,7 +5,7 @@
 budgets='core 10840
 core/format 11100
 core/kernel 9000
-core/model 18900
+core/model 18940
 core/text 4250
 cmd 32750
 lib 2550'
