@@ -8,6 +8,7 @@
 #   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, next to the normal build
 #   make uninstall  what install put there        make STATIC=half  only libc is left to the node that runs it
 #   make MPI=1      build/mpi/moe-sft, for several processes; of the same objects
+#   make wheel      tensorutils.py with the library inside, for pip
 #   make deb        a Debian package              make html       the pages for a browser
 #   make dist       a tarball of the last commit    make fmt        clang-format
 # test/check.mk has the tests, test/hard.mk what takes longer; test/README lists them all.
@@ -26,6 +27,7 @@ Q       := $(if $(V),,@)
 built    = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@echo 'built $@')
 
 CFLAGS  ?= -O2 -g
+STRIP   ?= strip
 OBJCOPY ?= $(shell $(CC) -print-prog-name=objcopy)
 WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
            -Wcast-qual -Wwrite-strings -Wformat=2 -Wundef -Wconversion -Wno-sign-conversion
@@ -250,6 +252,11 @@ html: all
 deb: all
 	@sh scripts/deb.sh $(TOOLDIR) $(VERSION)
 
+# For pip: python/tensorutils.py and the library, without what debuggers ask.
+wheel: $(B)/libtensorutils.so.$(VERSION)
+	@$(STRIP) --strip-unneeded -o $(B)/wheel.so $<
+	@TENSORUTILS_LIB='$(abspath $(B))/wheel.so' $(PYTHON) -B python/build_wheel.py $(B)
+
 # What git has of the last commit: the same commit gives the same bytes.
 dist:
 	@mkdir -p build
@@ -264,6 +271,6 @@ clean:
 include $(wildcard test/*.mk)
 
 -include $(shell test -d $(B) && find $(B) -name '*.d')
-.PHONY: all deb demo deps dist fmt html lib lint install uninstall clean FORCE
+.PHONY: all deb demo deps dist fmt html lib lint install uninstall wheel clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -1,7 +1,7 @@
 #!/bin/sh
 # deb.sh BUILD VERSION: makes tensorutils_VERSION_ARCH.deb in the directory BUILD
 # of what "make install" puts below /usr and of demo/, and libtensorutils0 and
-# libtensorutils-dev of its library.  Prints their names.  The same tree gives
+# libtensorutils-dev of its library, python3-tensorutils of tensorutils.py.  Prints their names.  The same tree gives
 # the same bytes: times are SOURCE_DATE_EPOCH, or the last commit's.
 set -eu
 umask 022
@@ -56,6 +56,14 @@ soname=$(cd "$root" && echo "usr/lib/$multiarch"/*.so.? | sed 's/.*\.so\.//')
 library=libtensorutils$soname
 # shellcheck disable=SC2046
 take "$library" $(cd "$root" && echo "usr/lib/$multiarch"/*.so.*)
+# The module is where Debian's python3 looks; pip is not needed.
+if [ -d "$work/debian/$library" ]; then
+    take python3-tensorutils usr/share/man/man7/tensorutils-python.7.gz
+    modules=$work/debian/python3-tensorutils/usr/lib/python3/dist-packages
+    mkdir -p "$modules"
+    mv "$root/usr/share/tensorutils/python/tensorutils.py" "$modules"
+    rm -r "$root/usr/share/tensorutils/python"
+fi
 find "$root" -type d -empty -delete
 [ ! -d "$work/debian/$library" ] ||
     find "$work/debian" \( -name '*.so.*' -o -name '*.a' \) -type f -exec "${STRIP:-strip}" --strip-unneeded \
@@ -125,6 +133,18 @@ Multi-Arch: same" <<DESCRIPTION
 Description: library for the tensors of language models (development)
  The header, the static library, pkg-config's file and the manual page of
  libtensorutils, which reads safetensors, runs models and trains experts.
+DESCRIPTION
+    (
+        arch=all
+        pack python3-tensorutils "Depends: $library (= $version), python3-numpy, python3:any
+Suggests: python3-torch
+Section: python"
+    ) <<DESCRIPTION
+Description: activations, autoencoders and tables of language models in Python
+ One module that opens what tensorutils writes, in numpy and torch, by
+ libtensorutils: dumps of activations, sparse autoencoders, lookup tables and
+ safetensors.  It also caches the activations of torch models, and trains
+ layers of experts.
 DESCRIPTION
 fi
 gzip -9nc README >"$work/README.gz"

@@ -128,6 +128,7 @@ if [ -n "${LIB-}" ]; then
           to("@VERSION@", "V"); to("@LIBS@", "LIBS"); print }' \
         "$top/lib/tensorutils.pc.in" >"$text"
     put 644 "$text" "$lib/pkgconfig/tensorutils.pc"
+    put_link tensorutils.pc "$lib/pkgconfig/libtensorutils.pc"
     for f in "$top"/lib/examples/*.c; do
         put 644 "$f" "$data/examples/${f##*/}"
     done
@@ -141,7 +142,7 @@ for s in "$top"/jobs/*; do
     case $(head -n 1 "$s") in '#!'*) mode=755 ;; *) mode=644 ;; esac
     put $mode "$s" "$data/${s##*/}"
 done
-for p in pyproject.toml tensorutils.py; do
+for p in build_wheel.py pyproject.toml tensorutils.py; do
     put 644 "$top/python/$p" "$data/python/$p"
 done
 echo "tensorutils $version: $# tools in $DESTDIR$bin"

@@ -275,7 +275,7 @@ package() {
     every_tool
     need_commands dpkg-deb dpkg-shlibdeps pkg-config
     package "$ROOT"
-    [ ${#debs[@]} = 3 ] || skip "no library of this build"
+    [ ${#debs[@]} = 4 ] || skip "no library of this build"
     for d in "${debs[@]}"; do
         dpkg-deb -x "$d" d
     done
@@ -290,6 +290,10 @@ package() {
     [[ $output == *model.embed_tokens.weight* ]]
     [[ $(dpkg-deb -f "${debs[1]}" Depends) == "libtensorutils0 (= $(dpkg-deb -f "$deb" Version))" ]]
     dpkg-deb --ctrl-tarfile "${debs[0]}" | tar -xO ./symbols | grep -q '^ tu_free@'
+    LD_LIBRARY_PATH=$lib PYTHONPATH=d/usr/lib/python3/dist-packages run -0 "$PYTHON" -c 'import sys, tensorutils as tu
+print(repr(tu.open_safetensors(sys.argv[1])))' "$DEMO/model.safetensors"
+    [[ $output == "open_safetensors("*" tensors" ]]
+    [[ ${debs[2]} == */python3-tensorutils_*_all.deb && $(dpkg-deb -f "${debs[2]}" Depends) == "libtensorutils0 (= "*"python3-numpy"* ]]
 }
 
 # bats test_tags=long

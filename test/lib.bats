@@ -14,6 +14,7 @@ load lib
     readelf -d "$P/lib/libtensorutils.so" | grep -q 'SONAME.*\[libtensorutils\.so\.0\]'
     [ "$(readlink "$P/lib/libtensorutils.so")" = libtensorutils.so.0 ]
     for f in "$P"/lib/libtensorutils.so*; do [ -s "$f" ]; done
+    cmp "$P"/lib/pkgconfig/{lib,}tensorutils.pc
 }
 
 @test "lib: the page shows the header's functions, and no other" {

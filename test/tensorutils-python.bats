@@ -132,11 +132,22 @@ END
 }
 
 # bats test_tags=long
-@test "tensorutils.py: pip installs it without a network" {
-    "$PYTHON" -W ignore -c 'import ensurepip, setuptools, venv' 2>/dev/null || skip "no pip, setuptools or venv"
-    "$PYTHON" -m venv --system-site-packages venv
+@test "tensorutils.py: pip installs it without a network, and make wheel with the library inside" {
+    library
+    "$PYTHON" -W ignore -c 'import ensurepip, venv' 2>/dev/null || skip "no pip or venv"
+    version=$(hf-infer --version | sed 's/.* //')
     cp -r "$ROOT/python" .
-    venv/bin/python -m pip install -q --no-index --no-build-isolation ./python
-    [ "$(cd / && "$OLDPWD/venv/bin/python" -c 'import tensorutils; print(tensorutils.__version__)')" = "$(hf-infer --version | sed 's/.* //')" ]
-    grep -qx "version = \"$(hf-infer --version | sed 's/.* //')\"" python/pyproject.toml
+    run -0 make --no-print-directory -s -C "$ROOT" SAN= wheel
+    [[ $output == build/tensorutils-"$version"-py3-none-linux_*.whl ]]
+    for from in ./python "$ROOT/$output"; do
+        rm -rf venv
+        "$PYTHON" -m venv --system-site-packages venv
+        venv/bin/python -m pip install -q --no-index "$from"
+        run -0 env -u TENSORUTILS_LIB -C / "$PWD/venv/bin/python" -c 'import sys, tensorutils as tu
+print(tu.__version__, *(len(tu.open_safetensors(sys.argv[1])) > 9 and [line.split()[-1]
+    for line in open("/proc/self/maps") if "libtensorutils" in line][:1]))' "$DEMO"
+        [[ $output == "$version $PWD/venv/lib/"*"/site-packages/libtensorutils.so.0" ]]
+        venv/bin/python -m pip uninstall -q -y tensorutils
+        [ -z "$(find venv -name '*tensorutils*')" ]
+    done
 }
