@@ -204,6 +204,14 @@ void opt_help(const struct opt_tool *tool, const struct opt *o,
 /* opt_at(): option i of a tool, its own and then the common ones, or NULL. */
 const struct opt *opt_at(const struct opt_tool *tool, int i);
 
+/* opt_applies(): is the option for that verb or mode, of n_verb bytes?  2: it
+ * is needed. */
+int opt_applies(const struct opt *o, const char *verb, size_t n_verb);
+
+/* opt_add_names() appends the options of a set: "--hist, --svg and -o". */
+void opt_add_names(struct str *text, const struct opt_tool *tool,
+                   const char *set);
+
 /* opt_set_next() is the next name of a set, *n bytes without the "!" that may
  * follow, and advances *set to the one after it; NULL after the last. */
 const char *opt_set_next(const char **set, size_t *n);
