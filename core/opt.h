@@ -53,7 +53,9 @@ struct opt {
                         * NULL: everywhere */
     struct opt_to to;
     const char *help; /* one line, lower case, with unit; range and default are
-                       * added, the default unless "(default" ends it */
+                       * added, the default unless "(default" ends it.  What it
+                       * is for other verbs, "\ntune check: rank (default 16)",
+                       * may follow */
 };
 
 /* A table stands after '#define OPT_INTO struct cmd', the tool's struct:
@@ -121,6 +123,7 @@ struct opt_verb {
     const char *name;
     const char *args; /* "FILE..." */
     const char *help;
+    const char *examples; /* command lines, separated by \n; or NULL */
 };
 
 /* What options need or exclude.  Sets are names with spaces between: "ratio
@@ -145,9 +148,10 @@ struct opt_group {
 };
 
 struct opt_tool {
-    const char *name;    /* "st-inspect" */
-    const char *usage;   /* after "usage: ", lines separated by \n */
-    const char *summary; /* one or two lines on what it does */
+    const char *name;     /* "st-inspect" */
+    const char *usage;    /* after "usage: ", lines separated by \n */
+    const char *summary;  /* one or two lines on what it does */
+    const char *examples; /* of a tool without verbs, as those of a verb */
     const struct opt *opts;
     const struct opt_verb *verbs; /* NULL, or ends with { 0 } */
     bool verb_needed;             /* else the first is the default */
@@ -197,9 +201,10 @@ const struct opt *opt_of(const struct opt_tool *tool, const char *name);
 void opt_print_help(const struct opt_line *line, FILE *to);
 
 /* opt_help() appends an option's help, with the modes that it is for, unless
- * the default is among them, with its range and its default. */
+ * the default is among them, with its range and its default: what it says of
+ * that verb, or of all (NULL). */
 void opt_help(const struct opt_tool *tool, const struct opt *o,
-              struct str *text);
+              const char *verb, struct str *text);
 
 /* opt_at(): option i of a tool, its own and then the common ones, or NULL. */
 const struct opt *opt_at(const struct opt_tool *tool, int i);

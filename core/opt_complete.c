@@ -206,7 +206,7 @@ zsh_completion(const struct opt_tool *tool, FILE *to)
             fprintf(to, "--%s%s", o->name, equals);
         fputs("'[", to);
         str_clear(&help);
-        opt_help(tool, o, &help);
+        opt_help(tool, o, NULL, &help);
         print_quoted(help.s, "[]\\:", to);
         fputc(']', to);
         if (o->arg)

@@ -23,7 +23,7 @@ bad 'model includes its sibling' '^#include "core/text/' $(git ls-files 'core/mo
 bad 'text includes its sibling' '^#include "core/model/' $(git ls-files 'core/text/*.[ch]')
 bad 'only a tool includes core/tool.h' '^#include "core/tool.h"' $(git ls-files 'core/*.[ch]' 'lib/*.[ch]' | grep -v '^core/tool.c')
 bad 'core or lib prints or exits' '\b(v?f?printf|f?puts|f?putc|putchar|fwrite|perror|_?exit|abort)\(|\bwrite\([12],' \
-    $(git ls-files 'core/*.c' 'lib/*.c' | grep -vE '^lib/examples/|^core/(tool|mem|sig|tty|opt|opt_complete)\.c')
+    $(git ls-files 'core/*.c' 'lib/*.c' | grep -vE '^lib/examples/|^core/(tool|mem|sig|tty|opt|opt_help|opt_complete)\.c')
 bad 'only core/out, outdir, spill and compat create files' '\bO_(CREAT|TMPFILE)\b|\bcreat(64)?\(|\bmk(s|os|d)temps?\(|\btmpfile\(|\bf(re)?open\([^)]*"[wa]' \
     $(git ls-files 'core/*.[ch]' 'cmd/*.[ch]' 'lib/*.[ch]' | grep -vE '^core/(compat|out|outdir|spill)\.c')
 bad 'only core/par.c makes threads' '\b(pthread|thrd)_create\(' $(git ls-files 'core/*.[ch]' 'cmd/*.[ch]' 'lib/*.[ch]' | grep -v '^core/par.c')

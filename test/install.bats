@@ -434,6 +434,28 @@ said() {
     st-inspect help | cmp - <(st-inspect list help)
 }
 
+@test "options: --help's examples, two for most verbs, are no usage errors" {
+    n=0
+    for t in $TOOLS; do
+        for v in '' $("$t" --help | sed -n '/^[a-zA-Z, ]*:$/q; s/^  \([a-z][a-z]*\) .*/\1/p'); do
+            # shellcheck disable=SC2086
+            "$t" $v --help | sed -n '/^examples:$/,/^[^ e]/s/^  //p' >examples
+            [ -s examples ] || { [ -z "$v" ] && continue; } || { echo "$t $v has none" && false; }
+            # what it is given is not there: 66; a reader in a pipe has the status
+            while read -r line; do
+                mkdir empty && cd empty
+                touch x x.npy text rows.npy && status=0
+                bash -o pipefail -c "$line" >/dev/null 2>../said || status=$?
+                cd .. && rm -r empty
+                n=$((n + 1))
+                [ $status != 2 ] && [ $status != 127 ] || { echo "$line: $(cat said)" && false; }
+                ! grep -q 'Try ' said || { echo "$line: $(cat said)" && false; }
+            done < <(sed -e :a -e '/|$/N; s/|\n */| /; ta' examples)
+        done
+    done
+    [ $n -gt 40 ]
+}
+
 @test "options: the page has them in the order of --help" {
     for t in $TOOLS; do
         "$t" --help all | sed -n 's/^  \(-., \|    \)\(--[a-z0-9-]*\).*/\2/p' >help

@@ -218,6 +218,8 @@ static const struct opt_tool tool = {
              "hf-infer MODEL --places | --encode | --decode ...",
     .summary = "Runs a Hugging Face model (llama, mistral, qwen2, "
                "qwen3, qwen3_moe) on the CPU.",
+    .examples = "hf-infer MODEL --chat -p \"What is the capital of France?\"\n"
+                "hf-infer MODEL --nll < text > nll.tsv",
     .opts = opts,
     /* enum mode */
     .modes = "generate logits nll top acts encode decode lut-auto places",

@@ -74,6 +74,8 @@ static const struct opt_tool tool = {
              "kvc-convert --diff A.bin B.bin",
     .summary = "Converts KV-cache compressor checkpoints to the .bin that "
                "engines load, or back.",
+    .examples = "kvc-convert --input c.pth --output c.bin\n"
+                "kvc-convert --check --layers 28 c.bin",
     .opts = opts,
     .modes = "convert info check diff",
     .rules = rules,

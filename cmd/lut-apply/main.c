@@ -84,6 +84,9 @@ static const struct opt_tool tool = {
              "lut-apply --report [OPTION...] DIR LAYER -m MODEL < x\n"
              "lut-apply --bench [OPTION...] DIR LAYER < x",
     .summary = "Runs a linear layer on its lookup table.",
+    .examples =
+        "lut-apply lut layers.0.self_attn.qkv_proj < x.npy > y.npy\n"
+        "lut-apply --report lut layers.0.self_attn.qkv_proj -m MODEL < x.npy",
     .opts = opts,
     .modes = "apply report bench",
     .rules = rules,

@@ -99,8 +99,11 @@ static const struct opt_rule rules[] = {
 
 enum { MAKE, CALIBRATE };
 static const struct opt_verb verbs[] = {
-    { "make", "", "the tables (the default verb)" },
-    { "calibrate", "DIR LAYER", "set what lut-apply --tau and --dims go by" },
+    { "make", "", "makes the tables (the default verb)",
+      "lut-precompute -m MODEL -s SAE -o lut\n"
+      "lut-precompute -m MODEL -s SAE --fuse qkv,gate_up --dry-run" },
+    { "calibrate", "DIR LAYER", "sets what lut-apply --tau and --dims go by",
+      "lut-precompute calibrate -m MODEL lut layers.0.mlp.up_proj < x" },
     { 0 },
 };
 

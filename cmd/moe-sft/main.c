@@ -21,10 +21,10 @@ set_betas(void *to, const char *arg, struct err *err)
     if (n < 0)
         return -1;
     if (n != 2 || betas[0] == 1 || betas[1] == 1)
-        return err_set(err, TU_USAGE,
-                       "--betas: \"%s\" is not two numbers below 1, such as "
-                       "0.9,0.999",
-                       arg);
+        return err_set(
+            err, TU_USAGE,
+            "--betas: \"%s\" is not two numbers below 1, such as 0.9,0.999",
+            arg);
     o->beta1 = betas[0];
     o->beta2 = betas[1];
     return 0;
@@ -36,14 +36,17 @@ static const struct opt opts[] = {
       "info init! forward! backward! merge! convert quantize! train! check "
       "tune",
       OPT_TEXT(base),
-      "frozen weights: stacked safetensors, or a model directory; tune: of "
-      "experts, bf16 or int8" },
+      "frozen weights: stacked safetensors, or a model directory\n"
+      "tune: the experts' weights in memory, bf16 or int8" },
     { 'l', "lora", "LORA",
       "info forward! backward! merge! convert! train! check",
       OPT_LIST(lora_args, SIZE_MAX),
-      "the adapter: safetensors, or a PEFT directory; merge, convert: a list" },
+      "the adapter: safetensors, or a PEFT directory\n"
+      "merge convert: adapters: safetensors or PEFT directories; repeat it "
+      "for more" },
     { 'i', "input", "BATCH", "info forward! train check", OPT_TEXT(input),
-      "input, expert_ids, weights; - is stdin; train: x, needs --target" },
+      "input, expert_ids, weights; - is stdin\n"
+      "train: rows x of the layer's input, with --target" },
     { 'c', "cache", "FILE", "forward backward!", OPT_TEXT(cache),
       "a forward's results that its backward needs" },
     { 'g', "grad", "BATCH", "backward!", OPT_TEXT(grad),
@@ -56,7 +59,8 @@ static const struct opt opts[] = {
       "info init! forward! backward! train! tune check merge! convert! "
       "quantize! bench",
       OPT_TEXT(output),
-      "write there, whole or not at all; train, tune: a directory" },
+      "write there, whole or not at all\n"
+      "train tune: directory of the run" },
     { 0, "layer", "N",
       "info init forward backward merge convert quantize train check",
       OPT_I64(layer, 0, INT_MAX),
@@ -72,12 +76,15 @@ static const struct opt opts[] = {
     { 0, "strict-ids", NULL, "forward train", OPT_FLAG(strict_ids),
       "refuse an id that names no expert instead of skipping it" },
     { 0, "grads", "TYPE|FILE", "backward tune check", OPT_TEXT(grads),
-      "gradients' type, f32 or bf16 (default f32); tune: write step 1's to "
-      "FILE; check: compare these" },
+      "type of the gradients, f32 or bf16 (default f32)\n"
+      "tune: write the gradients of step 1 to FILE\n"
+      "check: compare the gradients in FILE" },
     { 0, "rank", "R", "info init bench tune check", OPT_I64(rank, 1, INT_MAX),
-      "rank of the adapter (default 8; bench, tune, check: 16)" },
+      "rank of the adapter (default 8)\n"
+      "bench tune check: rank of the adapter (default 16)" },
     { 0, "alpha", "A", "init tune check", OPT_F64(alpha, -1e30, 1e30),
-      "scale the adapter by A / rank (default 32; tune, check: 2 R)" },
+      "scale the adapter by A / rank (default 32)\n"
+      "tune check: scale the adapter by A / rank (default twice the rank)" },
     { 0, "seed", "S", "init bench train tune check",
       OPT_U64(seed, 0, UINT64_MAX), "seed of the random numbers (default 0)" },
     { 0, "stacked", NULL, "merge", OPT_FLAG(stacked),
@@ -139,10 +146,12 @@ static const struct opt opts[] = {
     { 0, "warmup", "N", "train tune", OPT_F64(train.warmup, 0, 1e15),
       "steps over which the rate grows; below 1: a fraction of all" },
     { 0, "clip", "NORM", "train tune", OPT_F64(train.clip, 0, 1e15),
-      "largest norm of a gradient; 0: no limit (default 0; tune: 1)" },
+      "largest norm of a gradient; 0: no limit (default 0)\n"
+      "tune: largest norm of a gradient; 0: no limit (default 1)" },
     { 0, "weight-decay", "D", "train tune",
       OPT_F64(train.weight_decay, 0, 1e15),
-      "AdamW's weight decay (default 0.01; tune: 0)" },
+      "AdamW's weight decay (default 0.01)\n"
+      "tune: AdamW's weight decay (default 0)" },
     { 0, "betas", "B1,B2", "train", OPT_CALL(set_betas),
       "AdamW's betas (default 0.9,0.999)" },
     { 0, "eps", "E", "train", OPT_F64(train.eps, 1e-30, 1e15),
@@ -181,8 +190,8 @@ static const struct opt opts[] = {
 static const struct opt_rule rules[] = {
     /* else one of two would be ignored */
     { OPT_ONCE,
-      "base input cache grad output layer target log svg model data init eval "
-      "targets grads",
+      "base input cache grad output layer target log svg model data init "
+      "eval targets grads",
       NULL, NULL },
     { OPT_ONE_OF, "steps epochs", NULL, "-n and --epochs both say how long" },
     { OPT_NOT, "rank alpha targets", "init",
@@ -190,8 +199,8 @@ static const struct opt_rule rules[] = {
     { OPT_NOT, "plot", "log-every grads dry-run", NULL },
     { OPT_ONE_OF, "grads dry-run resume", NULL, NULL },
     { OPT_NOT, "lora input layer mode tp", "model data",
-      "-m and -d are a model's, -b, -l, -i, --layer, --mode and --tp a layer's "
-      "experts'" },
+      "-m and -d are a model's, -b, -l, -i, --layer, --mode and --tp a "
+      "layer's experts'" },
     { OPT_NEEDS, "batch ctx pack template targets init", "model", NULL },
     { OPT_NOT, "if-missing", "force", TOOL_IF_MISSING },
     { 0 },
@@ -218,18 +227,45 @@ static const struct cmd defaults = {
 };
 
 static const struct opt_verb verbs[] = {
-    { "info", "", "prints shapes, bytes, and the memory that a run will take" },
-    { "init", "", "makes a new adapter: A uniform, B zero" },
-    { "forward", "", "computes the experts' output for a batch" },
-    { "backward", "", "computes gradients from a forward's cache" },
-    { "train", "BATCH...", "trains an adapter of one layer's experts" },
-    { "tune", "", "trains an adapter of a whole model on text" },
-    { "check", "",
-      "checks the gradients by differences of the loss; 1: wrong" },
-    { "merge", "", "adds the adapter to the base weights, rounding once" },
-    { "convert", "", "converts an adapter to PEFT's form, or back" },
-    { "quantize", "", "writes base weights as int8 with a scale per row" },
-    { "bench", "", "measures tokens per second" },
+    { "info", "", "prints shapes, bytes, and the memory that a run will take",
+      "moe-sft info -b MODEL --layer 3 --rank 16\n"
+      "moe-sft info --experts 256 --top-k 8 --hidden 7168 --intermediate 2048" },
+    { "init", "", "makes a new adapter: A uniform, B zero",
+      "moe-sft init -b MODEL --layer 3 --rank 16 -o lora.safetensors\n"
+      "moe-sft init -b base.safetensors -o lora.safetensors" },
+    { "forward", "", "computes the experts' output for a batch",
+      "moe-sft forward -b base.safetensors -l lora -i batch -o y -c cache\n"
+      "moe-sft forward -b MODEL --layer 3 -l PEFT_DIR -i batch.safetensors "
+      "-o y" },
+    { "backward", "", "computes gradients from a forward's cache",
+      "moe-sft backward -b base.safetensors -l lora.safetensors -c cache -g "
+      "dy -o dx\n"
+      "moe-sft backward -b MODEL --layer 3 -l PEFT_DIR -c cache -g dy -o dx" },
+    { "train", "BATCH...", "trains an adapter of one layer's experts",
+      "moe-sft train -b MODEL --layer 3 -l PEFT_DIR -o run -n 200 "
+      "*.safetensors\n"
+      "moe-sft train -b M --layer 3 -l DIR -o run -n 9 -i x.npy --target y.npy" },
+    { "tune", "", "trains an adapter of a whole model on text",
+      "moe-sft tune -m MODEL -d chats.jsonl -o adapter\n"
+      "moe-sft tune -m MODEL -d chats.jsonl -o DIR --eval other.jsonl "
+      "--keep-best" },
+    { "check", "", "checks the gradients by differences of the loss; 1: wrong",
+      "moe-sft check -m MODEL -d chats.jsonl --samples 2\n"
+      "moe-sft check -b MODEL --layer 3 -l lora.safetensors -i "
+      "batch.safetensors" },
+    { "merge", "", "adds the adapter to the base weights, rounding once",
+      "moe-sft merge -b MODEL -l adapter -o merged\n"
+      "moe-sft merge -b MODEL -l adapter -l other -o merged" },
+    { "convert", "", "converts an adapter to PEFT's form, or back",
+      "moe-sft convert -l lora.safetensors -o PEFT_DIR\n"
+      "moe-sft convert -l layer0.safetensors -l layer1.safetensors -o PEFT_DIR" },
+    { "quantize", "", "writes base weights as int8 with a scale per row",
+      "moe-sft quantize -b MODEL --layer 3 -o int8.safetensors\n"
+      "moe-sft quantize -b base.safetensors -o int8.safetensors --json" },
+    { "bench", "", "measures tokens per second",
+      "moe-sft bench --length 1024\n"
+      "moe-sft bench --experts 64 --hidden 2048 --intermediate 1408 --mode "
+      "int8" },
     { 0 },
 };
 
@@ -252,11 +288,11 @@ static const struct opt_tool tool = {
     .rules = rules,
     .defaults = &defaults,
     .groups = groups,
-    .rare = "cache grad strict-ids grads seed alpha stacked top-k length "
-            "depth experts hidden intermediate rounds json samples tp pack "
-            "template init eval-every keep-best target schedule total clip "
-            "weight-decay betas eps accumulate slices any-isa log "
-            "log-every deadline if-missing",
+    .rare = "cache grad strict-ids grads seed alpha stacked top-k length depth "
+            "experts hidden intermediate rounds json samples tp pack template "
+            "init eval-every keep-best target schedule total clip weight-decay "
+            "betas eps accumulate slices any-isa log log-every deadline "
+            "if-missing",
     .pages = "train tune",
 };
 

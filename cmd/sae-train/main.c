@@ -125,9 +125,15 @@ static const struct train_cmd defaults = {
 
 enum { TRAIN, EVAL, INFO };
 static const struct opt_verb verbs[] = {
-    { "train", "[FILE...]", "train SAEs on rows of activations (the default)" },
-    { "eval", "[FILE...]", "how well SAEs reconstruct rows" },
-    { "info", "DIR...", "what an SAE is, and the run that trained it" },
+    { "train", "[FILE...]", "train SAEs on rows of activations (the default)",
+      "sae-train -o SAE -k 32 DUMP\n"
+      "saev-read --shuffle DUMP | sae-train -o SAE --latents 16384" },
+    { "eval", "[FILE...]", "how well SAEs reconstruct rows",
+      "sae-train eval -s SAE DUMP\n"
+      "sae-train eval -s SAE -s OTHER --json rows.npy" },
+    { "info", "DIR...", "what an SAE is, and the run that trained it",
+      "sae-train info SAE\n"
+      "sae-train info --rows SAE" },
     { 0 },
 };
 

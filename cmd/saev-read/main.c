@@ -115,12 +115,18 @@ static const struct read_cmd defaults = {
 };
 
 static const struct opt_verb verbs[] = {
-    { "rows", "DUMP [INDEX...]", "activations of a view (the default verb)" },
-    { "verify", "DUMP...",
-      "is the dump complete and sound? lists all problems" },
-    { "info", "DUMP...", "shape, version, bytes expected and found" },
-    { "stats", "DUMP", "moments of each dim, NaN, norms, the SAE scalar" },
-    { "meta", "DUMP...", "metadata.json of a view, of images, of a merge" },
+    { "rows", "DUMP [INDEX...]", "activations of a view (the default verb)",
+      "saev-read --shuffle --seed 1 DUMP > rows.npy\n"
+      "saev-read --layer 13 --view image --raw DUMP 0 5 17-20 > rows.f32" },
+    { "verify", "DUMP...", "is the dump complete and sound? lists all problems",
+      "saev-read verify --deep DUMP" },
+    { "info", "DUMP...", "shape, version, bytes expected and found",
+      "saev-read info DUMP" },
+    { "stats", "DUMP", "moments of each dim, NaN, norms, the SAE scalar",
+      "saev-read stats --plot DUMP\n"
+      "saev-read stats --layer 13 --svg spectrum.svg DUMP > stats.tsv" },
+    { "meta", "DUMP...", "metadata.json of a view, of images, of a merge",
+      "saev-read meta --imgs 0-99 DUMP > meta.json" },
     { 0 },
 };
 

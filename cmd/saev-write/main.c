@@ -60,6 +60,10 @@ static const struct opt_tool tool = {
              "saev-write -m META -o DIR --finish\n"
              "saev-write -m META --hash | --images [-o DIR]",
     .summary = "Caches a stream of activations on disk, in the SAEV protocol.",
+    .examples =
+        "hf-infer M --acts resid:3 --ctx 64 --acts-meta m.json < text |\n"
+        "    saev-write -m m.json -o dumps\n"
+        "saev-write -m m.json -o dumps --if-missing rows.f32",
     .opts = opts,
     .modes = "stream hash images finish",
     .rules = rules,

@@ -100,14 +100,30 @@ static const struct inspect_cmd defaults = {
 };
 
 static const struct opt_verb verbs[] = {
-    { "list", "FILE|DIR", "one row a tensor (the default verb)" },
-    { "tree", "FILE|DIR", "parameters and bytes by module" },
-    { "stats", "FILE|DIR", "range, moments, quantiles, NaN, histogram" },
-    { "hash", "FILE|DIR...", "digests of files and tensors" },
-    { "verify", "FILE|DIR...", "is the file whole? names the bad ones" },
-    { "diff", "A B", "structure, then values; .npy, too" },
-    { "cat", "FILE TENSOR", "one tensor as .npy" },
-    { "meta", "FILE|DIR...", "the header's __metadata__" },
+    { "list", "FILE|DIR", "one row a tensor (the default verb)",
+      "st-inspect list --fold --align MODEL\n"
+      "st-inspect list --long --sort size model.safetensors" },
+    { "tree", "FILE|DIR", "parameters and bytes by module",
+      "st-inspect tree --align MODEL\n"
+      "st-inspect tree --depth 2 MODEL" },
+    { "stats", "FILE|DIR", "range, moments, quantiles, NaN, histogram",
+      "st-inspect stats --align MODEL\n"
+      "st-inspect stats --hist -t '*embed*' MODEL" },
+    { "hash", "FILE|DIR...", "digests of files and tensors",
+      "st-inspect hash --sha256 MODEL > sums\n"
+      "st-inspect hash --check sums" },
+    { "verify", "FILE|DIR...", "is the file whole? names the bad ones",
+      "st-inspect verify MODEL && echo sound\n"
+      "st-inspect verify *.safetensors" },
+    { "diff", "A B", "structure, then values; .npy, too",
+      "st-inspect diff before.safetensors after.safetensors\n"
+      "st-inspect diff --ignore-dtype -t lm_head.weight MODEL OTHER" },
+    { "cat", "FILE TENSOR", "one tensor as .npy",
+      "st-inspect cat MODEL model.norm.weight --dtype f32 > norm.npy\n"
+      "st-inspect cat --slice 0:2,:4 --json MODEL lm_head.weight" },
+    { "meta", "FILE|DIR...", "the header's __metadata__",
+      "st-inspect meta model.safetensors\n"
+      "st-inspect meta --json MODEL" },
     { 0 },
 };
 
