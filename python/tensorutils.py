@@ -122,11 +122,11 @@ def _call(name, *args):
         if number or err.status == 74:
             raise OSError(number or errno.EIO, what)
         raise ValueError(what)
-    level = 1
-    while sys._getframe(level).f_globals is globals():
-        level += 1
-    with contextlib.suppress(IndexError):
-        while True:
+    while _said:
+        level = 1
+        while sys._getframe(level).f_globals is globals():
+            level += 1
+        with contextlib.suppress(IndexError):  # another thread was first
             warnings.warn(_said.popleft(), stacklevel=level + 1)
 
 
@@ -348,27 +348,32 @@ class Rows:
         self._rows = _Handle(
             "rows", acts._dump, _i(("cls", "image", "all").index(view)),
             _q(-2 ** 63 if layer is None else int(layer)), _i(not padding))
+        self._n = _library().tu_rows_count(self._rows)
 
     def __len__(self):
-        return _library().tu_rows_count(self._rows)
+        return self._n
 
     def _ask(self, what, i, width, dtype):
         """What the library says of rows i, as array [.., width]."""
-        n = len(self)
-        if isinstance(i, slice):
-            i = np.arange(*i.indices(n))
-        i = np.asarray(i)
-        if i.dtype == bool and i.shape == (n,):
-            i = np.flatnonzero(i)
-        if i.dtype.kind not in "iu" and i.size:
-            raise IndexError("rows %s %s (expected integers, or %d booleans)"
-                             % (i.dtype, list(i.shape), n))
-        i = i.astype("i8")
-        if ((i < -n) | (i >= n)).any():
-            raise IndexError("row %d of %d" % (i[(i < -n) | (i >= n)].flat[0], n))
-        i = np.ascontiguousarray(i % max(n, 1), "u8").reshape(i.shape)
-        out = np.empty(i.shape + (width,), dtype)
-        _call("tu_rows_" + what, self._rows, i.ctypes, _n(i.size), out.ctypes)
+        n = self._n
+        if type(i) is int and -n <= i < n:  # the shortest way
+            shape, size, at = (), 1, ctypes.byref(_q(i % n))
+        else:
+            i = np.asarray(np.arange(*i.indices(n)) if isinstance(i, slice)
+                           else i)
+            if i.dtype == bool and i.shape == (n,):
+                i = np.flatnonzero(i)
+            if i.dtype.kind not in "iu" and i.size:
+                raise IndexError("rows %s %s (expected integers, or %d booleans)"
+                                 % (i.dtype, list(i.shape), n))
+            i = i.astype("i8", "C")
+            bad = i[(i < -n) | (i >= n)]
+            if bad.size:
+                raise IndexError("row %d of %d" % (bad.flat[0], n))
+            i += (i < 0) * n
+            shape, size, at = i.shape, i.size, i.ctypes
+        out = np.empty(shape + (width,), dtype)
+        _call("tu_rows_" + what, self._rows, at, _n(size), out.ctypes)
         return out
 
     def where(self, i):
@@ -754,6 +759,7 @@ class MoE:
     def __init__(self, gate, up, down, lora, alpha, top_k, max_len,
                  mode="bf16", parts=1, threads=0, depth=1, strict_ids=False):
         self._moe, self._kept, self._at = _p(), [], None
+        self._pid = os.getpid()
         self.lora = list(lora)
         if len(gate.shape) != 3:
             raise ValueError("gate is %s (expected [n_experts, intermediate, "
@@ -804,7 +810,7 @@ class MoE:
             self._check(t, shape, name)
 
     def __del__(self):
-        if getattr(self, "_moe", None):
+        if getattr(self, "_moe", None) and os.getpid() == self._pid:
             _library().tu_moe_close(self._moe)
             self._moe = _p()
 
@@ -823,6 +829,8 @@ class MoE:
     def __call__(self, x, expert_ids, weights):
         import torch
 
+        if os.getpid() != self._pid:
+            raise RuntimeError("MoE: works in the process that made it alone")
         if x.dtype != torch.bfloat16 or x.shape[-1:] != (self._hidden,):
             raise ValueError("x is %s %s (expected torch.bfloat16 [.., %d])"
                              % (x.dtype, list(x.shape), self._hidden))
