@@ -484,3 +484,52 @@ outdir_lock(const char *dir, const char *run, int *lock, size_t *n_old,
     }
     return 0;
 }
+
+int
+outdir_at_open(struct outdir_at *f, const char *path, int flags,
+               struct err *err)
+{
+    size_t n = strlen(path);
+    const char *slash;
+    char *whole, *parent;
+    int rc;
+
+    if (outdir_check_name(path, err) < 0)
+        return -1;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    whole = xstrndup(path, n);
+    slash = strrchr(whole, '/');
+    parent = slash ? xstrndup(whole, slash == whole ? 1 : slash - whole)
+                   : xstrdup(".");
+    *f = (struct outdir_at){ .name = xstrdup(slash ? slash + 1 : whole),
+                             .flags = flags };
+    if (!(flags & OUT_FORCE) && access(whole, F_OK) == 0)
+        rc = out_exists(whole, err);
+    else if ((rc = outdir_replaceable(whole, flags & OUT_OWN, err)) == 0)
+        rc = outdir_open(&f->dir, parent, f->name, false, err);
+    free(whole);
+    free(parent);
+    if (rc < 0)
+        outdir_at_abort(f);
+    return rc;
+}
+
+int
+outdir_at_commit(struct outdir_at *f, struct err *err)
+{
+    int rc = outdir_commit(f->dir, f->name, f->flags & OUT_FORCE, err) ? -1 : 0;
+
+    free(f->name);
+    *f = (struct outdir_at){ 0 };
+    return rc;
+}
+
+void
+outdir_at_abort(struct outdir_at *f)
+{
+    if (f->dir)
+        outdir_abort(f->dir);
+    free(f->name);
+    *f = (struct outdir_at){ 0 };
+}

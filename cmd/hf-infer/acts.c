@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cmd/hf-infer/acts_array.h"
 #include "core/clock.h"
-#include "core/format/npy.h"
 #include "core/format/saev.h"
 #include "core/hash.h"
 #include "core/kernel/cvt.h"
@@ -30,16 +30,6 @@ struct window {
     size_t first, n_ids; /* a->ids: the tokens that are run */
     size_t n_tokens;     /* n_ids, or more: padding */
     uint8_t *acts;       /* [layers, n_tokens, dim] f32, little-endian */
-};
-
-/* An output with 4 bytes for each number of each window. */
-struct acts_array {
-    struct out *out;
-    bool npy; /* else no header */
-    enum dtype dtype;
-    size_t n_dims;
-    uint64_t shape[4];          /* [windows written, ..] */
-    size_t head_nbytes, nbytes; /* of the header; of what is after it */
 };
 
 struct acts {
@@ -75,56 +65,6 @@ struct acts {
 };
 
 /* ---- what is written ---- */
-
-/* A .npy's header, which has the same length for any number of windows. */
-static int
-write_head(struct acts_array *x, struct err *err)
-{
-    struct str head = { 0 };
-    int rc = npy_header(&head, x->dtype, x->n_dims, x->shape, err);
-
-    if (rc == 0)
-        rc = out_pwrite(x->out, head.s, head.n, 0, err);
-    x->head_nbytes = head.n;
-    str_free(&head);
-    return rc;
-}
-
-static int
-write_array(struct acts_array *x, size_t n_windows, const void *data,
-            size_t nbytes, struct err *err)
-{
-    size_t at = x->nbytes;
-
-    x->shape[0] += n_windows;
-    x->nbytes += nbytes;
-    if (!x->npy)
-        return out_write(x->out, data, nbytes, err);
-    if (at == 0 && write_head(x, err) < 0)
-        return -1;
-    return out_pwrite(x->out, data, nbytes, x->head_nbytes + at, err);
-}
-
-/* Asks for room for all windows on the disk. */
-static int
-reserve(const struct acts_array *x, size_t n_windows, struct err *err)
-{
-    struct str head = { 0 };
-    size_t n = 4;
-    bool fits = size_mul(n, n_windows, &n);
-    int rc = 0;
-
-    for (size_t i = 1; i < x->n_dims; i++)
-        fits = fits && size_mul(n, x->shape[i], &n);
-    if (n == 0 || !fits)
-        return 0; /* not known, or too much: writing fails */
-    if (x->npy)
-        rc = npy_header(&head, x->dtype, x->n_dims, x->shape, err);
-    if (rc == 0 && size_add(n, head.n, &n))
-        rc = out_reserve(x->out, n, err);
-    str_free(&head);
-    return rc;
-}
 
 /* What is known of the dump so far. */
 static struct acts_shape
@@ -192,7 +132,7 @@ publish_ids(struct acts *a, struct err *err)
     }
     acts_ids_json(&text, &shape, dump);
     if (rc == 0)
-        rc = write_head(&a->ids_file, err);
+        rc = acts_write_head(&a->ids_file, err);
     if (rc == 0)
         rc = publish(&a->ids_json, &text, err);
     if (rc == 0) {
@@ -228,15 +168,16 @@ write_windows(struct acts *a, size_t n_tokens, struct err *err)
     }
     hash_add(a->sum, le, n_tokens * 4);
     if (rc == 0 && a->ids_file.out)
-        rc = write_array(&a->ids_file, a->n_windows, le, n_tokens * 4, err);
+        rc =
+            acts_write_array(&a->ids_file, a->n_windows, le, n_tokens * 4, err);
     free(le);
     if (rc < 0)
         return -1;
     a->n_written += a->n_windows;
     a->n_real += a->ids.n;
     progress_at(&a->progress, a->n_real);
-    return write_array(&a->dump, a->n_windows, a->acts,
-                       n_tokens * a->row_nbytes, err);
+    return acts_write_array(&a->dump, a->n_windows, a->acts,
+                            n_tokens * a->row_nbytes, err);
 }
 
 /* ---- windows through the model ---- */
@@ -520,9 +461,9 @@ begin(struct acts *a, struct err *err)
                                        .shape = { 0, a->n_tokens } };
     a->started = clock_s();
     progress_start(&a->progress);
-    if (run->acts_ids && reserve(&a->ids_file, a->n_expected, err) < 0)
+    if (run->acts_ids && acts_reserve(&a->ids_file, a->n_expected, err) < 0)
         return -1;
-    return reserve(&a->dump, a->n_expected, err);
+    return acts_reserve(&a->dump, a->n_expected, err);
 }
 
 static int
@@ -559,7 +500,7 @@ end(struct acts *a, struct err *err)
                  a->n_written, plural(a->n_written), a->n_real,
                  plural(a->n_real), seconds, (double)a->n_real / seconds);
     hash_hex(a->sum, a->sha256);
-    return a->dump.npy ? write_head(&a->dump, err) : 0;
+    return a->dump.npy ? acts_write_head(&a->dump, err) : 0;
 }
 
 int

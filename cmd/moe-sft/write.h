@@ -37,21 +37,4 @@ int write_tensors(struct stw *w, const struct output_tensor *tensors, size_t n,
 int write_mapped(struct stw *w, int tensor, const void *data, size_t nbytes,
                  size_t offset, struct err *err);
 
-/*
- * A directory that appears whole or not at all, at any path: outdir_at_open()
- * fails if it exists and 'flags' have no OUT_FORCE (EX_CANTCREAT), else files
- * are made in outdir_path(f->dir).  With OUT_OWN, too, it is the run's own:
- * what has been read is not looked for in it, as an earlier state of the run
- * may have had the inode of a file there.
- */
-struct outdir_at {
-    struct outdir *dir;
-    char *name;
-    int flags;
-};
-int outdir_at_open(struct outdir_at *f, const char *path, int flags,
-                   struct err *err);
-int outdir_at_commit(struct outdir_at *f, struct err *err);
-void outdir_at_abort(struct outdir_at *f);
-
 #endif

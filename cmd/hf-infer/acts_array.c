@@ -1,0 +1,55 @@
+#include "cmd/hf-infer/acts_array.h"
+
+#include "core/format/npy.h"
+#include "core/mem.h"
+#include "core/str.h"
+
+/* A .npy's header, which has the same length for any number of windows. */
+int
+acts_write_head(struct acts_array *x, struct err *err)
+{
+    struct str head = { 0 };
+    int rc = npy_header(&head, x->dtype, x->n_dims, x->shape, err);
+
+    if (rc == 0)
+        rc = out_pwrite(x->out, head.s, head.n, 0, err);
+    x->head_nbytes = head.n;
+    str_free(&head);
+    return rc;
+}
+
+int
+acts_write_array(struct acts_array *x, size_t n_windows, const void *data,
+                 size_t nbytes, struct err *err)
+{
+    size_t at = x->nbytes;
+
+    x->shape[0] += n_windows;
+    x->nbytes += nbytes;
+    if (!x->npy)
+        return out_write(x->out, data, nbytes, err);
+    if (at == 0 && acts_write_head(x, err) < 0)
+        return -1;
+    return out_pwrite(x->out, data, nbytes, x->head_nbytes + at, err);
+}
+
+/* Asks for room for all windows on the disk. */
+int
+acts_reserve(const struct acts_array *x, size_t n_windows, struct err *err)
+{
+    struct str head = { 0 };
+    size_t n = 4;
+    bool fits = size_mul(n, n_windows, &n);
+    int rc = 0;
+
+    for (size_t i = 1; i < x->n_dims; i++)
+        fits = fits && size_mul(n, x->shape[i], &n);
+    if (n == 0 || !fits)
+        return 0; /* not known, or too much: writing fails */
+    if (x->npy)
+        rc = npy_header(&head, x->dtype, x->n_dims, x->shape, err);
+    if (rc == 0 && size_add(n, head.n, &n))
+        rc = out_reserve(x->out, n, err);
+    str_free(&head);
+    return rc;
+}
