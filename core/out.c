@@ -22,7 +22,7 @@
 #define PIPE_BYTES (1 << 20) /* the most that anyone may ask for */
 #define BUF_BYTES  ((size_t)256 << 10)
 #define MAX_PIECES 1024 /* of one writev(2) */
-#define MAX_OPEN   64
+#define MAX_OPEN   512
 #define POLL_MS    200
 #define WRITEBACK  ((size_t)32 << 20) /* bytes between hints to the disk */
 #define MIN_HINT   ((size_t)1 << 20)  /* where the next piece lies elsewhere */

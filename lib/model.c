@@ -315,6 +315,6 @@ tu_session_tap(struct tu_session *s, enum tu_point point, int64_t last_layer,
                           (long long)last_layer);
     s->fn = fn;
     s->ctx = ctx;
-    s->tap = (struct tap){ (enum tap_point)point, last_layer, show, s };
+    s->tap = (struct tap){ (enum tap_point)point, last_layer, show, s, NULL };
     return 0;
 }

@@ -2,12 +2,12 @@
 # Prints the lines of each room, and the most that it may have: a capability
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.
-budgets='core 10940
+budgets='core 11010
 core/format 11100
 core/kernel 9000
 core/model 18940
 core/text 4250
-cmd 32750
+cmd 32900
 lib 2550'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

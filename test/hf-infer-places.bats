@@ -98,3 +98,56 @@ dump() {
     done
     [ ! -e sae ]
 }
+
+@test "hf-infer --acts -o DIR: places of several points in one pass are what each is alone" {
+    one() {
+        hf-infer "$DEMO" --file "$ROOT/demo/held-out.txt" -q --ctx 16 "$@"
+    }
+    one --acts embed_tokens,layers.3.mlp.up_proj,layers.1,in:down_proj:0,attn:2 -o dir
+    [ "$(find dir -name '*.meta.json' | wc -l)" = 5 ]
+    for p in embed_tokens layers.3.mlp.up_proj layers.1 layers.0.mlp.down_proj layers.2.self_attn; do
+        one --acts $p -f -o x.npy --acts-meta m.json --acts-ids i.npy
+        cmp x.npy dir/$p.npy
+        cmp m.json dir/$p.meta.json
+        cmp i.npy dir/$p.ids.npy
+        cmp i.npy.json dir/$p.ids.npy.json
+    done
+    [ "$(find dir -type f | wc -l)" = 20 ]
+    saev-write -q -m dir/layers.1.meta.json -o acts <dir/layers.1.npy >dump
+    [[ $(cat dir/layers.1.ids.npy.json) == *"\"dump\": \"$(basename "$(cat dump)")\""* ]]
+    # more files than most programs have open
+    one --acts resid:all,mlp:all,attn:all,in:q_proj:all,in:o_proj:all,in:up_proj:all,in:down_proj:all -o all
+    [ "$(find all -name '*.npy' ! -name '*.ids.npy' | wc -l)" = 28 ]
+    cmp all/layers.1.npy dir/layers.1.npy
+    # padding, too
+    printf '{"ids":[1]}\n{"ids":[4,5,6,7]}\n' >docs
+    for p in layers.0 layers.1.mlp layers.0,layers.1.mlp; do
+        hf-infer "$DEMO" --jsonl --file docs --ctx 3 --pad -q --acts $p -o pad-$p
+    done
+    tail -c +129 pad-layers.0,layers.1.mlp/layers.1.mlp.npy | cmp - pad-layers.1.mlp
+    tail -c +129 pad-layers.0,layers.1.mlp/layers.0.npy | cmp - pad-layers.0
+}
+
+@test "hf-infer --acts -o DIR: whole or not at all, and only where there are several points" {
+    s=layers.1,mlp:1
+    for o in "" "-o -" "-o x.npy"; do
+        run -2 --separate-stderr hf-infer "$DEMO" --ids 1,2 --acts $s $o
+        [ "${stderr_lines[0]}" = "hf-infer: --acts $s: places of different points need -o DIR, which gets a file of each" ]
+    done
+    for o in --acts-ids --acts-meta; do
+        run -2 --separate-stderr hf-infer "$DEMO" --ids 1,2 --acts $s -o d $o x
+        [ "${stderr_lines[0]}" = "hf-infer: --acts $s: -o DIR gets the metadata and the ids of each place: not with --acts-meta or --acts-ids" ]
+    done
+    printf '{"ids":[1]}\n{"ids":[1,2]}\n' >two
+    run -65 hf-infer "$DEMO" --acts $s --jsonl --file two -o d
+
+    [ -z "$(find . -name "*d.tmp*" -o -name d)" ]
+    hf-infer "$DEMO" --ids 1,2 --acts $s -o d
+    run -73 --separate-stderr hf-infer "$DEMO" --ids 1,2 --acts $s -o d
+    [ "$stderr" = "hf-infer: d: exists already (--force replaces it)" ]
+    hf-infer "$DEMO" --ids 1,2 --acts layers.0,mlp:1 -o d -f
+    [ ! -e d/layers.1.npy ] && [ -e d/layers.0.npy ]
+    # as before, several layers of one point are one array
+    hf-infer "$DEMO" --ids 1,2 --acts layers.1,layers.3 -o x.npy
+    py -c 'import numpy as np; assert np.load("x.npy").shape[:3] == (1, 2, 2)'
+}

@@ -3,17 +3,12 @@
  * some at a time, and what the tap was passed for each is written in their
  * order: [window, layer, token, dim].
  */
-#include "cmd/hf-infer/acts.h"
+#include "cmd/hf-infer/acts_run.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "cmd/hf-infer/acts_array.h"
 #include "core/clock.h"
-#include "core/format/saev.h"
-#include "core/hash.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
@@ -22,127 +17,7 @@
 #include "core/tool.h"
 #include "core/tty.h"
 
-#define MAX_WINDOWS 64 /* at once */
-
-/* A window that is run with others. */
-struct window {
-    struct session *session;
-    size_t first, n_ids; /* a->ids: the tokens that are run */
-    size_t n_tokens;     /* n_ids, or more: padding */
-    uint8_t *acts;       /* [layers, n_tokens, dim] f32, little-endian */
-};
-
-struct acts {
-    struct run *run;
-    struct docs *docs;
-    struct acts_spec spec;
-    struct tap tap;
-    size_t *place;     /* [model layers + 1] of layer + 1 in spec.layers */
-    size_t dim;        /* floats of a token in a layer */
-    size_t row_nbytes; /* of a token in all layers */
-    size_t n_tokens;   /* of a window; the first one's where they differ */
-    size_t n_expected; /* windows, or 0: not known before the end */
-    struct ids ids;    /* of the windows, one after another */
-    uint8_t *acts;     /* room for acts_tokens rows of the windows */
-    size_t acts_tokens;
-    struct window windows[MAX_WINDOWS];
-    size_t n_windows;
-    struct ids stream; /* packed documents, in no window yet */
-    struct acts_array dump;
-    struct out *meta;           /* of --acts-meta, or NULL */
-    bool meta_first;            /* it was written before the dump */
-    struct acts_array ids_file; /* of --acts-ids; .out NULL without */
-    struct out *ids_json;
-    struct acts_sources sources;
-    struct hash *sum; /* of all ids */
-    char sha256[HASH_MAX_HEX];
-    size_t n_written; /* windows */
-    size_t n_real;    /* tokens that were run */
-    size_t n_cut;     /* documents longer than a window */
-    size_t n_empty;   /* documents without a token */
-    struct progress progress;
-    double started;
-};
-
 /* ---- what is written ---- */
-
-/* What is known of the dump so far. */
-static struct acts_shape
-shape_of(const struct acts *a)
-{
-    return (struct acts_shape){
-        .spec = &a->spec,
-        .dim = a->dim,
-        .n_tokens = a->n_tokens,
-        .n_windows = a->n_written ? a->n_written : a->n_expected,
-        .input = docs_input(a->docs),
-        .windows = a->run->ctx == 0 ? "whole"
-                   : a->run->pad    ? "padded"
-                                    : "packed",
-        .sha256 = a->sha256[0] ? a->sha256 : NULL,
-        .sources = &a->sources,
-    };
-}
-
-static int
-publish(struct out **out, const struct str *text, struct err *err)
-{
-    int rc = out_write(*out, text->s, text->n, err);
-
-    if (rc == 0)
-        rc = out_commit(*out, err);
-    else
-        out_abort(*out);
-    *out = NULL;
-    return rc;
-}
-
-/* The metadata is written before the first activation where a pipe's reader
- * waits for both, else after the last, when all of it is known. */
-static int
-publish_meta(struct acts *a, struct err *err)
-{
-    struct acts_shape shape = shape_of(a);
-    struct str text = { 0 };
-    int rc;
-
-    acts_meta(&text, a->run, &shape);
-    rc = publish(&a->meta, &text, err);
-    str_free(&text);
-    return rc;
-}
-
-/* The ids, after what is known of them: with --acts-meta the name of the dump,
- * by the hash of the metadata that are on the disk, but for n_imgs where
- * saev-write counts them. */
-static int
-publish_ids(struct acts *a, struct err *err)
-{
-    struct acts_shape shape = shape_of(a);
-    struct str text = { 0 }, meta = { 0 };
-    char dump[SAEV_HASH_MAX] = "";
-    int rc = 0;
-
-    if (a->run->acts_meta) {
-        if (a->meta_first)
-            shape.sha256 = NULL;
-        acts_meta(&meta, a->run, &shape);
-        rc = saev_hash_text(meta.s, meta.n, a->run->acts_meta, dump, err);
-        shape.sha256 = a->sha256;
-    }
-    acts_ids_json(&text, &shape, dump);
-    if (rc == 0)
-        rc = acts_write_head(&a->ids_file, err);
-    if (rc == 0)
-        rc = publish(&a->ids_json, &text, err);
-    if (rc == 0) {
-        rc = out_commit(a->ids_file.out, err);
-        a->ids_file.out = NULL;
-    }
-    str_free(&text);
-    str_free(&meta);
-    return rc;
-}
 
 /* Writes the activations of all windows, and their ids, as int32 [window,
  * token], -1 where padded; these make a sum, too. */
@@ -156,28 +31,33 @@ write_windows(struct acts *a, size_t n_tokens, struct err *err)
 
     if (a->n_written == 0 && to_stdout && a->meta) {
         a->meta_first = true;
-        rc = publish_meta(a, err);
+        rc = acts_publish_meta(a, err);
     }
-    a->dump.shape[2] = a->ids_file.shape[1] = a->n_tokens;
+    for (size_t i = 0; i < a->n_dumps; i++)
+        a->dumps[i].array.shape[2] = a->dumps[i].ids.shape[1] = a->n_tokens;
     for (size_t k = 0; k < a->n_windows; k++) {
-        const struct window *w = &a->windows[k];
+        const struct acts_window *w = &a->windows[k];
 
         for (size_t i = 0; i < w->n_tokens; i++, to += 4)
             put_le32(to, i < w->n_ids ? (uint32_t)a->ids.id[w->first + i]
                                       : UINT32_MAX);
     }
     hash_add(a->sum, le, n_tokens * 4);
-    if (rc == 0 && a->ids_file.out)
-        rc =
-            acts_write_array(&a->ids_file, a->n_windows, le, n_tokens * 4, err);
+    for (size_t i = 0; i < a->n_dumps && rc == 0; i++) {
+        struct acts_dump *d = &a->dumps[i];
+
+        if (d->ids.out)
+            rc = acts_write_array(&d->ids, a->n_windows, le, n_tokens * 4, err);
+        if (rc == 0)
+            rc = acts_write_array(&d->array, a->n_windows, d->acts,
+                                  n_tokens * d->row_nbytes, err);
+    }
     free(le);
-    if (rc < 0)
-        return -1;
     a->n_written += a->n_windows;
     a->n_real += a->ids.n;
-    progress_at(&a->progress, a->n_real);
-    return acts_write_array(&a->dump, a->n_windows, a->acts,
-                            n_tokens * a->row_nbytes, err);
+    if (rc == 0)
+        progress_at(&a->progress, a->n_real);
+    return rc;
 }
 
 /* ---- windows through the model ---- */
@@ -187,16 +67,48 @@ static void
 keep(void *ctx, struct session *session, int64_t layer, size_t first, size_t n,
      const float *rows)
 {
-    struct acts *a = ctx;
-    const struct window *w = a->windows;
-    size_t place = a->place[layer + 1];
+    const struct acts_tap *tap = ctx;
+    struct acts *a = tap->acts;
+    const struct acts_window *w = a->windows;
+    size_t place = tap->place[layer + 1];
+    struct acts_dump *d = a->dumps;
 
     if (place == SIZE_MAX)
         return;
+    if (a->n_dumps > 1) {
+        d += place;
+        place = 0;
+    }
     while (w->session != session)
         w++;
-    cvt_from_f32(w->acts + (place * w->n_tokens + first) * a->dim * 4, DT_F32,
-                 rows, n * a->dim);
+    cvt_from_f32(d->acts + w->at * d->row_nbytes +
+                     (place * w->n_tokens + first) * d->dim * 4,
+                 DT_F32, rows, n * d->dim);
+}
+
+static int
+make_room(struct acts *a, size_t n_tokens, struct err *err)
+{
+    size_t before = a->acts_tokens;
+
+    if (n_tokens <= before)
+        return 0;
+    a->acts_tokens = 0;
+    for (size_t i = 0; i < a->n_dumps; i++) {
+        struct acts_dump *d = &a->dumps[i];
+
+        mem_big_free(d->acts, before, d->row_nbytes);
+        d->acts = NULL;
+    }
+    a->acts_tokens = n_tokens;
+    for (size_t i = 0; i < a->n_dumps; i++) {
+        struct acts_dump *d = &a->dumps[i];
+
+        d->acts = mem_big(n_tokens, d->row_nbytes, "the activations", err);
+        if (!d->acts)
+            return -1;
+    }
+    return 0;
 }
 
 static int
@@ -204,32 +116,27 @@ run_windows(struct acts *a, struct err *err)
 {
     struct feed feeds[MAX_WINDOWS] = { 0 };
     size_t n_tokens = 0;
-    uint8_t *at;
     int rc;
 
-    for (size_t i = 0; i < a->n_windows; i++)
-        n_tokens += a->windows[i].n_tokens;
-    if (n_tokens > a->acts_tokens) {
-        mem_big_free(a->acts, a->acts_tokens, a->row_nbytes);
-        a->acts = mem_big(n_tokens, a->row_nbytes, "the activations", err);
-        a->acts_tokens = a->acts ? n_tokens : 0;
-        if (!a->acts)
-            return -1;
-    }
-    at = a->acts;
     for (size_t i = 0; i < a->n_windows; i++) {
-        struct window *w = &a->windows[i];
+        a->windows[i].at = n_tokens;
+        n_tokens += a->windows[i].n_tokens;
+    }
+    if (make_room(a, n_tokens, err) < 0)
+        return -1;
+    for (size_t i = 0; i < a->n_windows; i++) {
+        struct acts_window *w = &a->windows[i];
 
-        w->acts = at;
-        at += w->n_tokens * a->row_nbytes;
-        if (w->n_ids < w->n_tokens) /* padding is zeros */
-            memset(w->acts, 0, w->n_tokens * a->row_nbytes);
+        for (size_t k = 0; k < a->n_dumps; k++) /* padding is zeros */
+            if (w->n_ids < w->n_tokens)
+                memset(a->dumps[k].acts + w->at * a->dumps[k].row_nbytes, 0,
+                       w->n_tokens * a->dumps[k].row_nbytes);
         w->session = session_new(a->run->engine, w->n_ids);
         feeds[i].session = w->session;
         feeds[i].ids = a->ids.id + w->first;
         feeds[i].n = w->n_ids;
     }
-    rc = engine_feed(a->run->engine, feeds, a->n_windows, &a->tap, NULL, err);
+    rc = engine_feed(a->run->engine, feeds, a->n_windows, a->taps, NULL, err);
     for (size_t i = 0; i < a->n_windows; i++)
         session_close(a->windows[i].session);
     if (rc == 0)
@@ -250,14 +157,15 @@ add_window(struct acts *a, size_t first, struct err *err)
     if (a->n_written + a->n_windows == 0)
         a->n_tokens = n_tokens;
     if (n_tokens != a->n_tokens &&
-        (a->dump.npy || a->run->acts_meta || a->run->acts_ids))
+        (a->dumps->array.npy || a->run->acts_meta || a->run->acts_ids))
         return err_set(err, EX_DATAERR,
                        "%s: %zu token%s, but those before have %zu (expected "
                        "one length: --ctx makes windows)",
                        docs_where(a->docs), n_tokens, plural(n_tokens),
                        a->n_tokens);
-    a->windows[a->n_windows++] =
-        (struct window){ .first = first, .n_ids = n, .n_tokens = n_tokens };
+    a->windows[a->n_windows++] = (struct acts_window){ .first = first,
+                                                       .n_ids = n,
+                                                       .n_tokens = n_tokens };
     return a->n_windows == MAX_WINDOWS || a->ids.n >= chunk ||
                    (a->n_windows + 1) * ctx > chunk
                ? run_windows(a, err)
@@ -370,38 +278,74 @@ count_windows(struct acts *a)
         a->n_tokens = n_ids / n_docs;
 }
 
-/* --acts-ids FILE, and FILE.json. */
+/* The dumps, and the taps that fill them. */
 static int
-open_ids(struct acts *a, struct err *err)
+open_dumps(struct acts *a, struct err *err)
 {
     const struct run *run = a->run;
-    struct str name = { 0 };
-    struct stat st;
-    int rc;
+    size_t n = run->output ? strlen(run->output) : 0, each = a->spec.n;
+    size_t n_layers = (size_t)run->config->n_layers;
 
-    if (strcmp(run->acts_ids, "-") == 0 ||
-        (stat(run->acts_ids, &st) == 0 && !S_ISREG(st.st_mode) &&
-         !S_ISDIR(st.st_mode)))
-        return err_set(err, TU_USAGE,
-                       "--acts-ids %s: must be a file, whose header is written "
-                       "at the end",
-                       run->acts_ids);
-    str_addf(&name, "%s.json", run->acts_ids);
-    rc = out_open(&a->ids_file.out, run->acts_ids, run->out_flags, true, err);
-    if (rc == 0)
-        rc = out_open(&a->ids_json, name.s, run->out_flags, false, err);
-    str_free(&name);
-    return rc;
+    a->n_dumps = a->dir.dir ? a->spec.n : 1;
+    each /= a->n_dumps;
+    a->dumps = xcalloc(a->n_dumps, sizeof(*a->dumps));
+    for (size_t i = 0; i < a->n_dumps; i++) {
+        struct acts_dump *d = &a->dumps[i];
+
+        d->spec = (struct acts_spec){ a->spec.places + i, each };
+        d->dim = tap_dim(run->config, d->spec.places->point);
+        if (!size_mul(d->dim * 4, each, &d->row_nbytes))
+            return err_set(err, EX_SOFTWARE,
+                           "%s: %zu layers of %zu floats (expected under 2^64 "
+                           "bytes)",
+                           run->dir, each, d->dim);
+        d->array = (struct acts_array){
+            .out = a->dir.dir ? NULL : run->out,
+            .npy =
+                a->dir.dir || (n > 4 && !strcmp(run->output + n - 4, ".npy")),
+            .dtype = DT_F32,
+            .n_dims = 4,
+            .shape = { 0, each, a->n_tokens, d->dim },
+        };
+        d->ids = (struct acts_array){ .npy = true,
+                                      .dtype = DT_I32,
+                                      .n_dims = 2,
+                                      .shape = { 0, a->n_tokens } };
+        if (a->dir.dir && acts_open_place(a, d, err) < 0)
+            return -1;
+    }
+    for (size_t i = 0; i < a->spec.n; i++) {
+        const struct place *p = &a->spec.places[i];
+        size_t k = 0;
+
+        while (k < a->n_taps && a->taps[k].point != p->point)
+            k++;
+        if (k == a->n_taps) {
+            a->tapped[k].acts = a;
+            a->tapped[k].place =
+                xcalloc(n_layers + 1, sizeof(*a->tapped[k].place));
+            memset(a->tapped[k].place, 0xff,
+                   (n_layers + 1) * sizeof(*a->tapped[k].place));
+            a->taps[k] =
+                (struct tap){ p->point, -1, keep, &a->tapped[k], NULL };
+            if (k > 0)
+                a->taps[k - 1].next = &a->taps[k];
+            a->n_taps++;
+        }
+        a->tapped[k].place[p->layer + 1] = i;
+        if (p->layer > a->taps->last_layer)
+            a->taps->last_layer = p->layer;
+    }
+    return 0;
 }
 
 static int
 begin(struct acts *a, struct err *err)
 {
     struct run *run = a->run;
-    size_t n = run->output ? strlen(run->output) : 0;
-    size_t n_layers;
 
-    if (run_open_model(run, err) < 0 ||
+    if ((acts_spec_mixed(run->acts) && acts_open_dir(a, err) < 0) ||
+        run_open_model(run, err) < 0 ||
         acts_spec_parse(&a->spec, run->acts, run->config, err) < 0)
         return -1;
     if (run->ctx > run->config->max_positions)
@@ -414,56 +358,31 @@ begin(struct acts *a, struct err *err)
     if (docs_open(&a->docs, run, err) < 0 ||
         run_open_engine(run, (size_t)run->chunk, err) < 0)
         return -1;
-    if (run->acts_meta &&
+    a->n_tokens = (size_t)run->ctx;
+    if (open_dumps(a, err) < 0)
+        return -1;
+    if (run->acts_meta && !a->dir.dir &&
         out_open(&a->meta, run->acts_meta, run->out_flags, false, err) < 0)
         return -1;
-    if (run->acts_ids && open_ids(a, err) < 0)
+    if (run->acts_ids && !a->dir.dir && acts_open_ids(a, err) < 0)
         return -1;
-    a->n_tokens = (size_t)run->ctx;
     a->progress = (struct progress){ .what = "acts",
                                      .unit = "token",
                                      .quiet = run->quiet };
     count_windows(a);
-    if (acts_spec_mixed(run->acts))
-        return err_set(err, TU_USAGE,
-                       "--acts %s: are places of different points: one array "
-                       "has several layers of one point",
-                       run->acts);
-    a->dim = tap_dim(run->config, a->spec.places->point);
-    if (!size_mul(a->dim * 4, a->spec.n, &a->row_nbytes))
-        return err_set(err, EX_SOFTWARE,
-                       "%s: %zu layers of %zu floats (expected under 2^64 "
-                       "bytes)",
-                       run->dir, a->spec.n, a->dim);
     a->sum = hash_new(HASH_SHA256);
-    n_layers = (size_t)run->config->n_layers;
-    a->place = xcalloc(n_layers + 1, sizeof(*a->place));
-    memset(a->place, 0xff, (n_layers + 1) * sizeof(*a->place));
-    a->tap = (struct tap){ a->spec.places->point, -1, keep, a };
-    for (size_t i = 0; i < a->spec.n; i++) {
-        int64_t layer = a->spec.places[i].layer;
-
-        a->place[layer + 1] = i;
-        if (layer > a->tap.last_layer)
-            a->tap.last_layer = layer;
-    }
-    a->dump = (struct acts_array){
-        .out = run->out,
-        .npy = n > 4 && !strcmp(run->output + n - 4, ".npy"),
-        .dtype = DT_F32,
-        .n_dims = 4,
-        .shape = { 0, a->spec.n, a->n_tokens, a->dim },
-    };
-    a->ids_file = (struct acts_array){ .out = a->ids_file.out,
-                                       .npy = true,
-                                       .dtype = DT_I32,
-                                       .n_dims = 2,
-                                       .shape = { 0, a->n_tokens } };
     a->started = clock_s();
     progress_start(&a->progress);
-    if (run->acts_ids && acts_reserve(&a->ids_file, a->n_expected, err) < 0)
-        return -1;
-    return acts_reserve(&a->dump, a->n_expected, err);
+    for (size_t i = 0; i < a->n_dumps; i++) {
+        struct acts_dump *d = &a->dumps[i];
+
+        /* a window's length is known by now, or the room is not */
+        d->array.shape[2] = d->ids.shape[1] = a->n_tokens;
+        if ((d->ids.out && acts_reserve(&d->ids, a->n_expected, err) < 0) ||
+            acts_reserve(&d->array, a->n_expected, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int
@@ -500,7 +419,9 @@ end(struct acts *a, struct err *err)
                  a->n_written, plural(a->n_written), a->n_real,
                  plural(a->n_real), seconds, (double)a->n_real / seconds);
     hash_hex(a->sum, a->sha256);
-    return a->dump.npy ? acts_write_head(&a->dump, err) : 0;
+    return a->dumps->array.npy && !a->dir.dir
+               ? acts_write_head(&a->dumps->array, err)
+               : 0;
 }
 
 int
@@ -513,26 +434,25 @@ run_acts(struct run *run, struct err *err)
         rc = run->ctx && !run->pad ? pack(&a, err) : one_each(&a, err);
     if (rc == 0)
         rc = end(&a, err);
-    /* The activations first: metadata and ids must not be there without the
-     * dump. */
-    if (rc == 0 && (a.meta || a.ids_file.out)) {
-        rc = out_commit(run->out, err);
-        run->out = NULL;
-    }
-    if (rc == 0 && a.meta)
-        rc = publish_meta(&a, err);
-    if (rc == 0 && a.ids_file.out)
-        rc = publish_ids(&a, err);
+    if (rc == 0)
+        rc = acts_publish(&a, err);
     progress_end(&a.progress);
     out_abort(a.meta);
     out_abort(a.ids_json);
-    out_abort(a.ids_file.out);
+    for (size_t i = 0; i < a.n_dumps; i++) {
+        out_abort(a.dumps[i].ids.out);
+        if (a.dir.dir)
+            out_abort(a.dumps[i].array.out);
+        mem_big_free(a.dumps[i].acts, a.acts_tokens, a.dumps[i].row_nbytes);
+    }
+    outdir_at_abort(&a.dir);
+    for (size_t i = 0; i < a.n_taps; i++)
+        free(a.tapped[i].place);
+    free(a.dumps);
     str_free(&a.sources.text);
-    mem_big_free(a.acts, a.acts_tokens, a.row_nbytes);
     hash_free(a.sum);
     ids_free(&a.ids);
     ids_free(&a.stream);
-    free(a.place);
     docs_close(a.docs);
     acts_spec_free(&a.spec);
     return rc;

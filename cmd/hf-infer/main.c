@@ -111,7 +111,7 @@ static const struct opt opts[] = {
       "print JSON" },
     { 'o', "output", "FILE",
       "generate nll top acts encode decode lut-auto places", OPT_TEXT(output),
-      "output file (default: standard output)" },
+      "output file; a directory for --acts of several points" },
     TOOL_FORCE(NULL),
     { 0, "chunk", "N", MODEL_IN, OPT_I64(chunk, 1, 65536),
       "prompt tokens computed together (the bits stay the same)" },

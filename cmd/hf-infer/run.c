@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/hf-infer/acts.h"
 #include "cmd/hf-infer/prompt.h"
 #include "core/format/stdir.h"
 #include "core/inuse.h"
@@ -312,7 +313,9 @@ outputs_open(struct run *run, struct err *err)
 
     if (run->prompt_file && inuse_will_read(run->prompt_file, err) < 0)
         return -1;
-    if (out_open(&run->out, path, run->out_flags, binary, err) < 0)
+    /* places of several points get a directory */
+    if ((run->mode != MODE_ACTS || !acts_spec_mixed(run->acts)) &&
+        out_open(&run->out, path, run->out_flags, binary, err) < 0)
         return -1;
     return run->lut_report ? out_open(&run->lut_out, run->lut_report,
                                       run->out_flags, false, err)

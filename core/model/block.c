@@ -81,10 +81,14 @@ layer_of(const struct step *s)
     return s->layer ? (int64_t)s->index : -1;
 }
 
-static bool
+static const struct tap *
 tapped(const struct step *s, enum tap_point point)
 {
-    return s->tap && s->tap->point == point;
+    const struct tap *tap = s->tap;
+
+    while (tap && tap->point != point)
+        tap = tap->next;
+    return tap;
 }
 
 /* Replaces the chunk's rows at a point where an SAE is spliced in, and passes
@@ -92,14 +96,15 @@ tapped(const struct step *s, enum tap_point point)
 static void
 at_point(const struct step *s, enum tap_point point, float *rows)
 {
+    const struct tap *tap = tapped(s, point);
     size_t dim = tap_dim(&s->e->model->config, point);
 
     splice_apply(s->e, layer_of(s), point, rows, s->chunk->n_rows);
-    for (size_t i = 0; tapped(s, point) && i < s->chunk->n_spans; i++) {
+    for (size_t i = 0; tap && i < s->chunk->n_spans; i++) {
         const struct span *span = &s->chunk->spans[i];
 
-        s->tap->fn(s->tap->ctx, span->session, layer_of(s), span->first,
-                   span->n, rows + span->row * dim);
+        tap->fn(tap->ctx, span->session, layer_of(s), span->first, span->n,
+                rows + span->row * dim);
     }
 }
 

@@ -117,12 +117,12 @@ enum tap_point {
 };
 
 /*
- * A tap at one point.  'fn' gets rows [n, tap_dim()] f32, the tokens at
- * positions first .. first + n - 1 of a session, layer by layer, from the
- * thread that feeds; they are valid during the call.  A tap changes no bit.
- * Where an SAE is spliced in, it sees the reconstruction.
- * Where no logits are asked for, the layers after 'last_layer' are not run: a
- * session fed so cannot give logits later.
+ * A tap at one point, and those at others.  'fn' gets rows [n, tap_dim()] f32,
+ * the tokens at positions first .. first + n - 1 of a session, layer by layer,
+ * from the thread that feeds; they are valid during the call.  A tap changes no
+ * bit. Where an SAE is spliced in, it sees the reconstruction. Where no logits
+ * are asked for, the layers after 'last_layer' are not run: a session fed so
+ * cannot give logits later.
  */
 struct tap {
     enum tap_point point;
@@ -130,6 +130,8 @@ struct tap {
     void (*fn)(void *ctx, struct session *session, int64_t layer, size_t first,
                size_t n, const float *rows);
     void *ctx;
+    const struct tap *next; /* of another point, whose last_layer is not asked
+                             * for: NULL */
 };
 
 /* tap_dim() is the size of a point's activations. */

@@ -57,7 +57,7 @@ look(struct engine *e, const struct sample *m, enum tap_point point,
      struct seen *seen, float *logits)
 {
     const struct config *c = &m->model->config;
-    struct tap tap = { point, c->n_layers - 1, keep, seen };
+    struct tap tap = { point, c->n_layers - 1, keep, seen, NULL };
 
     seen->dim = tap_dim(c, point);
     seen->rows =

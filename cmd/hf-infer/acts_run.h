@@ -1,0 +1,91 @@
+/*
+ * A run of --acts: acts.c runs the windows, acts_write.c names what is written
+ * of them.
+ */
+#ifndef HF_INFER_ACTS_RUN_H
+#define HF_INFER_ACTS_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cmd/hf-infer/acts.h"
+#include "cmd/hf-infer/acts_array.h"
+#include "core/hash.h"
+#include "core/model/block.h"
+#include "core/outdir.h"
+#include "core/tty.h"
+
+#define MAX_WINDOWS 64 /* at once */
+#define N_TAPS      ((size_t)TAP_IN_DOWN + 1)
+
+/* A window that is run with others. */
+struct acts_window {
+    struct session *session;
+    size_t first, n_ids; /* a->ids: the tokens that are run */
+    size_t n_tokens;     /* n_ids, or more: padding */
+    size_t at;           /* tokens of the windows before it */
+};
+
+/* An array of places of one point. */
+struct acts_dump {
+    struct acts_spec spec; /* of the run's */
+    size_t dim;            /* floats of a token in a place */
+    size_t row_nbytes;     /* of a token in all of them */
+    uint8_t *acts; /* room for acts_tokens rows: [window, place, token, dim]
+                    * f32, little-endian */
+    struct acts_array array;
+    struct acts_array ids; /* .out NULL without */
+};
+
+/* What a tap is of: places by layer + 1, SIZE_MAX for none. */
+struct acts_tap {
+    struct acts *acts;
+    size_t *place; /* [model layers + 1] in spec */
+};
+
+struct acts {
+    struct run *run;
+    struct docs *docs;
+    struct acts_spec spec;
+    struct tap taps[N_TAPS]; /* [n_taps] */
+    struct acts_tap tapped[N_TAPS];
+    size_t n_taps;
+    struct outdir_at dir; /* of places of several points; .dir NULL without */
+    struct acts_dump *dumps; /* [n_dumps]: one, or one of each place */
+    size_t n_dumps;
+    size_t n_tokens;   /* of a window; the first one's where they differ */
+    size_t n_expected; /* windows, or 0: not known before the end */
+    struct ids ids;    /* of the windows, one after another */
+    size_t acts_tokens;
+    struct acts_window windows[MAX_WINDOWS];
+    size_t n_windows;
+    struct ids stream; /* packed documents, in no window yet */
+    struct out *meta;  /* of --acts-meta, or NULL */
+    bool meta_first;   /* it was written before the dump */
+    struct out *ids_json;
+    struct acts_sources sources;
+    struct hash *sum; /* of all ids */
+    char sha256[HASH_MAX_HEX];
+    size_t n_written; /* windows */
+    size_t n_real;    /* tokens that were run */
+    size_t n_cut;     /* documents longer than a window */
+    size_t n_empty;   /* documents without a token */
+    struct progress progress;
+    double started;
+};
+
+/*
+ * acts_open_dir() starts -o DIR, for places of several points, and
+ * acts_open_place() the files there of one; acts_open_ids() starts
+ * --acts-ids FILE, and FILE.json.
+ * acts_publish_meta() writes --acts-meta, of what is known.  acts_publish()
+ * gives all files their names.  0, or -1 with 'err' set.
+ */
+int acts_open_dir(struct acts *a, struct err *err);
+int acts_open_place(struct acts *a, struct acts_dump *d, struct err *err);
+int acts_open_ids(struct acts *a, struct err *err);
+int acts_publish_meta(struct acts *a, struct err *err);
+int acts_publish(struct acts *a, struct err *err);
+
+#endif
