@@ -3,6 +3,7 @@
 load helpers
 NEEDS=${LEFT_OUT-} # every tool
 
+# bats test_tags=long
 @test "limits: what surrounds a tool never makes it crash, hang or publish a part" {
     [ -e "$BUILD/test/fault/shim.so" ] || skip "no shim in this build"
     # shellcheck disable=SC2086 # words

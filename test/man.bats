@@ -27,9 +27,8 @@ load helpers
     for p in "$ROOT"/man/*; do
         grep -q '^\.Sh EXAMPLES' "$p" || continue
         LC_ALL=C.UTF-8 mandoc -Tutf8 -Owidth=78 "$p" | sed 's/.\x08//g; s/^[ \t]*//' >seen
-        sh "$ROOT/test/typed.sh" "${p##*/}" EXAMPLES | sed 's/^ *//' | while read -r line; do
-            grep -qxF -e "$line" seen || { echo "$p: $line" && false; }
-        done
+        sh "$ROOT/test/typed.sh" "${p##*/}" EXAMPLES | sed 's/^ *//; s/ *$//; /^$/d' >lines
+        ! grep -vxFf seen lines | sed "s|^|${p##*/}: |" | grep . || false
     done
 }
 

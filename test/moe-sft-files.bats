@@ -124,6 +124,7 @@ a[2, 7, 5] = float('$bad'); t['up_proj'] = mkst.bf16(a)"
     [[ $output == *"hidden"$'\t'"96"* ]]
 }
 
+# bats test_tags=long
 @test "moe-sft info: a forward takes the memory that it says, its files, and little else" {
     not_sanitized
     data . E=8 H=1024 I=704 r=8 qlen=512 # weights of 35 MB
@@ -187,6 +188,7 @@ cut_while() {
     cat was >"$file"
 }
 
+# bats test_tags=long
 @test "moe-sft merge, convert: a file that is cut off while it is read is an error" {
     edit lora.safetensors 'm["layer_idx"] = "1"' # of the base's layer 3: a warning
     edit peft/adapter_model.safetensors 't["base_model.model.spare.base_layer.weight"] = np.zeros(1, "<f4")'

@@ -1,6 +1,7 @@
 # make dist and packaging/: the same version and libraries everywhere.
 load helpers
 
+# bats test_tags=long
 @test "make dist: what git has, the same bytes twice, and a tree that make takes" {
     git -C "$ROOT" rev-parse HEAD >/dev/null 2>&1 || skip "not a clone"
     git clone -q "$ROOT" tree

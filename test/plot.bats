@@ -148,23 +148,30 @@ plot.check(open("picture").read(), range(1, 10), loss)'
     [ -e run/sae.safetensors ]
 }
 
-@test "--svg: no text upon another, of 3 and of 300 bins, dims, steps and autoencoders" {
+# no_text_upon_another N: in pictures of N bins, dims, steps and autoencoders.
+no_text_upon_another() {
+    local n=$1
     make_rows
-    py -c 'import saev_dump
-for d in 3, 300:
-    saev_dump.dump("d%d" % d, d=d)'
-    seq 300 | sed 's/.*/--sae s&:k=2/' >three-hundred
-    for n in 3 300; do
-        st-inspect stats -q --bins $n -t '*norm*' -t '*embed*' --svg bins$n.svg "$DEMO" >table
-        "$PYTHON" "$ROOT/test/ref/svg.py" bins$n.svg "$(($(wc -l <table) - 1))"
-        saev-read stats -q --svg dims$n.svg d$n >/dev/null
-        sae-train -q -o run$n -k 2 --latents 64 --batch 64 -n $n --warmup 1 --svg steps$n.svg x.npy
-        head -n $n three-hundred | xargs sae-train -q -o saes$n --latents 4 --batch 512 -n 1 x.npy
-        printf -- '-s %s\n' saes$n/s* | xargs sae-train eval -q --svg saes$n.svg x.npy >/dev/null
-        for p in dims$n steps$n saes$n; do
-            "$PYTHON" "$ROOT/test/ref/svg.py" $p.svg 1
-        done
+    py -c 'import sys, saev_dump
+saev_dump.dump("of_dims", d=int(sys.argv[1]))' "$n"
+    st-inspect stats -q --bins $n -t '*norm*' -t '*embed*' --svg bins.svg "$DEMO" >table
+    "$PYTHON" "$ROOT/test/ref/svg.py" bins.svg "$(($(wc -l <table) - 1))"
+    saev-read stats -q --svg dims.svg of_dims >/dev/null
+    sae-train -q -o run -k 2 --latents 64 --batch 64 -n $n --warmup 1 --svg steps.svg x.npy
+    seq $n | sed 's/.*/--sae s&:k=2/' | xargs sae-train -q -o saes --latents 4 --batch 512 -n 1 x.npy
+    printf -- '-s %s\n' saes/s* | xargs sae-train eval -q --svg saes.svg x.npy >/dev/null
+    for p in dims steps saes; do
+        "$PYTHON" "$ROOT/test/ref/svg.py" $p.svg 1
     done
+}
+
+@test "--svg: no text upon another, of 3 bins, dims, steps and autoencoders" {
+    no_text_upon_another 3
+}
+
+# bats test_tags=long
+@test "--svg: no text upon another, of 300 bins, dims, steps and autoencoders" {
+    no_text_upon_another 300
 }
 
 @test "--svg, --plot: of one step, one dim, one row and one bin" {

@@ -1,6 +1,7 @@
 # The references of test/ref, against a program that is not ours.
 load helpers
 
+# bats test_tags=long
 @test "references: a model's loss and gradients are those of torch's autograd in float64" {
     need_torch
     run -0 py "$ROOT/test/ref/lm_cases.py" --autograd .

@@ -103,6 +103,7 @@ END
     fails 65 'list: line 2: "5" is followed by a NUL byte' --rows list d
 }
 
+# bats test_tags=long
 @test "saev-read --rows: a file that grows or shrinks while it is read is an error" {
     py - <<'END'
 import os, subprocess

@@ -57,6 +57,7 @@ END
     run -65 bash -c 'set -o pipefail; saev-read -q --view image --layer 13 --batch 8 dump | "$PYTHON" example.py'
 }
 
+# bats test_tags=long
 @test "saev(5): the torch example gets every row" {
     "$PYTHON" -c 'import torch' 2>err || skip "no torch"
     dump
