@@ -48,8 +48,9 @@ def activation_back(config, g):
 
 def to_bf16(x):
     """Rounded to bf16, by way of float32, nearest even."""
-    u = np.ascontiguousarray(x, "<f4").view("<u4").astype(np.uint64)
-    u = ((u + 0x7fff + (u >> 16 & 1)) >> 16 << 16).astype("<u4")
+    u = np.array(x, "<f4", order="C", ndmin=1).view("<u4")
+    u += (u >> 16 & 1) + 0x7fff
+    u &= 0xffff0000
     return u.view("<f4").astype(np.float64)
 
 
