@@ -72,7 +72,8 @@ layer_of(const struct plan *p, const char *name, size_t n, const char **rest)
 }
 
 /* Used is a weight or bias in the order, as find_layer() spells it: 01 names a
- * layer, but is not spelled so. */
+ * layer, but is not spelled so.  What else a converted layer has may change
+ * what it computes: a norm between its matrices, a scale. */
 enum name_role { IS_IGNORED, IS_USED, IS_OF_USED };
 
 static enum name_role
@@ -84,8 +85,10 @@ role_of(const struct plan *p, const char *name, size_t n)
     size_t n_number =
         (size_t)snprintf(number, sizeof(number), ".%lld.", (long long)layer);
 
-    if (layer < 0 || memcmp(rest - n_number, number, n_number) != 0)
+    if (layer < 0)
         return IS_IGNORED;
+    if (memcmp(rest - n_number, number, n_number) != 0)
+        return IS_OF_USED;
     for (size_t i = 0; i < KVC_SLOTS; i++) {
         size_t n_slot = strlen(p->order.slots[i]);
         const char *kind = rest + n_slot + 1;
@@ -97,11 +100,12 @@ role_of(const struct plan *p, const char *name, size_t n)
                        ? IS_USED
                        : IS_OF_USED;
     }
-    return IS_IGNORED;
+    return IS_OF_USED;
 }
 
 /* Scales of a quantized weight, masks and adapters: NAME.SCB, .weight_scale,
- * .weight.absmax, .weight_mask, .lora_A.weight change NAME.weight. */
+ * .weight.absmax, .weight_mask, .lora_A.weight change NAME.weight; and layers
+ * that the order does not name. */
 static void
 warn_changed(const struct plan *p)
 {
@@ -115,7 +119,7 @@ warn_changed(const struct plan *p)
             str_addf(&names, "%s%.*s", names.n ? ", " : "", (int)n, name);
     }
     if (n_found)
-        err_warn("%s: %zu tensor%s that may change a converted weight, "
+        err_warn("%s: %zu tensor%s that may change a converted layer, "
                  "ignored: %s%s",
                  p->src.path, n_found, plural(n_found), names.s,
                  n_found > LISTED_MAX ? ", .." : "");
