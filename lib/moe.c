@@ -232,17 +232,13 @@ check_array(const void *p, size_t align, const char *name, struct tu_err *to)
 /* ---- weights and adapter ---- */
 
 /* The experts' matrices of one kind. */
-static struct gemm_matrix *
+static struct weight *
 split(const uint16_t *w, size_t n_experts, size_t rows, size_t cols)
 {
-    struct gemm_matrix *m = xcalloc(n_experts, sizeof(*m));
+    struct weight *m = xcalloc(n_experts, sizeof(*m));
 
-    for (size_t e = 0; e < n_experts; e++) {
-        m[e].data = w + e * rows * cols;
-        m[e].dtype = DT_BF16;
-        m[e].n = rows;
-        m[e].k = m[e].ld = cols;
-    }
+    for (size_t e = 0; e < n_experts; e++)
+        m[e] = (struct weight){ w, DT_BF16, cols, .row = e * rows };
     return m;
 }
 
@@ -252,9 +248,9 @@ run_load(void *ctx, struct err *err)
     const struct moe_call *call = ctx;
     const struct moe_config *c = moe_config(call->moe);
     size_t n = c->n_experts, in = c->hidden, out = c->intermediate;
-    struct gemm_matrix *gate = split(call->base.gate, n, out, in);
-    struct gemm_matrix *up = split(call->base.up, n, out, in);
-    struct gemm_matrix *down = split(call->base.down, n, in, out);
+    struct weight *gate = split(call->base.gate, n, out, in);
+    struct weight *up = split(call->base.up, n, out, in);
+    struct weight *down = split(call->base.down, n, in, out);
     const struct moe_base base = { .gate = gate, .up = up, .down = down };
     int rc = moe_load(call->moe, &base, err);
 

@@ -211,11 +211,10 @@ static void
 shadow_row(const struct sae_rows *r, size_t i)
 {
     struct tiles *t = r->t;
-    const struct gemm_matrix rows = { .data = t->rounded[t->filling],
-                                      .dtype = t->dtype,
+    const struct gemm_matrix rows = { .weight = { t->rounded[t->filling],
+                                                  t->dtype, t->sae->in },
                                       .n = r->n,
-                                      .k = t->sae->in,
-                                      .ld = t->sae->in };
+                                      .k = t->sae->in };
 
     screen_shadow_row(&rows, i, t->shadow + i * t->sae->in,
                       &t->scale[r->first + i], &t->error[r->first + i]);
@@ -480,11 +479,9 @@ tiles_open(struct tiles *t, const struct layer_job *job, struct gemm *gemm,
 
         t->parts[i] = (struct tile_part){ t, col };
         *g = (struct gemm_job){
-            .w = { .data = w->data,
-                   .dtype = w->dtype,
+            .w = { .weight = { w->data, w->dtype, w->cols },
                    .n = w->rows,
-                   .k = w->cols,
-                   .ld = w->cols },
+                   .k = w->cols },
             .end = { .hook = round_block, .ctx = &t->parts[i] },
         };
         col += w->rows;

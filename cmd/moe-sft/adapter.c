@@ -133,17 +133,20 @@ adapter_digest(const struct expert_adapter *a, struct hash *hash)
 
 /* ---- from files ---- */
 
-/* Where an expert's matrix is; w NULL: it is zeros. */
+/* Where an expert's matrix is, as one row if it is our own; w.data NULL: it is
+ * zeros. */
 static struct linear
 matrix_at(const struct expert_adapter *a, enum moe_lora_matrix m, size_t expert)
 {
     const struct lora_pair *p =
         a->pairs ? a->pairs[expert * BASE_N + m / 2] : NULL;
+    size_t n = adapter_size(a, m);
 
     if (a->pairs)
         return !p ? (struct linear){ 0 } : m % 2 ? p->b : p->a;
-    return (struct linear){ .w = a->m[m] + expert * adapter_size(a, m),
-                            .dtype = DT_BF16 };
+    return (struct linear){ .w = { a->m[m], DT_BF16, n, .row = expert },
+                            .in = n,
+                            .out = 1 };
 }
 
 void
@@ -151,12 +154,11 @@ adapter_f32(const struct expert_adapter *a, enum moe_lora_matrix m,
             size_t expert, float *to)
 {
     const struct linear from = matrix_at(a, m, expert);
-    size_t n = adapter_size(a, m);
 
-    if (from.w)
-        cvt_to_f32(to, from.w, from.dtype, n);
+    if (from.w.data)
+        weight_rows(to, &from.w, 0, from.out, from.in);
     else
-        memset(to, 0, n * sizeof(*to));
+        memset(to, 0, adapter_size(a, m) * sizeof(*to));
 }
 
 int
@@ -277,9 +279,9 @@ fit(struct expert_adapter *a, struct lora_file *f, struct lora_pair *p,
     if (!a->rank) {
         a->rank = p->a.out;
         a->alpha = (float)p->config.alpha;
-        a->dtype = (int)p->a.dtype;
+        a->dtype = (int)p->a.w.dtype;
     }
-    if ((int)p->a.dtype != a->dtype || (int)p->b.dtype != a->dtype)
+    if ((int)p->a.w.dtype != a->dtype || (int)p->b.w.dtype != a->dtype)
         a->dtype = DT_F32;
     if (a->rank == p->a.out && a->alpha == (float)p->config.alpha)
         return 0;
@@ -328,7 +330,7 @@ adapter_warn(struct lora_file *f, const struct stdir *base, const char *under,
     if (f->is_stack)
         return 0;
     for (size_t i = 0; i < f->n_pairs; i++)
-        n -= f->pairs[i].a.w ? 2 : 0;
+        n -= f->pairs[i].a.w.data ? 2 : 0;
     if (n)
         err_warn("%s: %zu tensor%s not of these experts, ignored", f->dir.path,
                  n, plural(n));
@@ -356,10 +358,12 @@ adapter_open(struct expert_adapter *a, const char *path,
         const struct linear from = matrix_at(a, m, e);
         uint16_t *to = a->m[m] + e * n;
         unsigned bad = 0;
+        size_t nbytes;
 
-        if (!from.w)
+        if (!from.w.data)
             continue;
-        cvt_to_bf16(to, from.w, from.dtype, n);
+        cvt_to_bf16(to, weight_stored(&from.w, from.out, &nbytes), from.w.dtype,
+                    n);
         for (size_t k = 0; k < n; k++)
             bad |= (le16(&to[k]) & 0x7f80) == 0x7f80;
         if (bad)
@@ -421,8 +425,10 @@ adapter_put(const struct expert_adapter *a, struct stw *w, int tensor,
     for (size_t e = first; rc == 0 && e < end; e++, at += nbytes) {
         const struct linear from = matrix_at(a, m, e);
 
-        if (from.w && from.dtype == dtype) {
-            rc = write_mapped(w, tensor, from.w, nbytes, at, err);
+        if (from.w.data && from.w.dtype == dtype) {
+            const void *stored = weight_stored(&from.w, from.out, &nbytes);
+
+            rc = write_mapped(w, tensor, stored, nbytes, at, err);
         } else {
             adapter_f32(a, m, e, f32);
             cvt_from_f32(data, dtype, f32, n);

@@ -137,7 +137,7 @@ bind(struct base *base, enum base_matrix m, size_t n, size_t k, struct err *err)
     const struct st_want one = { .n_dims = 2, .shape = { n, k } };
     const struct st_want stack = { .n_dims = 3,
                                    .shape = { base->n_experts, n, k } };
-    struct gemm_matrix *to = base->matrices + m * base->n_experts;
+    struct weight *to = base->matrices + m * base->n_experts;
     const struct stdir_tensor *t = NULL;
 
     for (size_t e = 0; e < base->n_experts; e++) {
@@ -149,14 +149,9 @@ bind(struct base *base, enum base_matrix m, size_t n, size_t k, struct err *err)
             if (t->t->dtype == DT_I8 && bind_scale(base, m, n, err) < 0)
                 return -1;
         }
-        to[e] = (struct gemm_matrix){
-            .data = (const char *)st_data(t->st, t->t) +
-                    (base->stacked ? e : 0) * n * k * dtype_size(t->t->dtype),
-            .dtype = t->t->dtype,
-            .n = n,
-            .k = k,
-            .ld = k,
-        };
+        to[e] =
+            (struct weight){ st_data(t->st, t->t), t->t->dtype, k,
+                             base->scale[m], .row = base->stacked ? e * n : 0 };
     }
     return 0;
 }
@@ -279,11 +274,11 @@ find_router(struct base *base, struct err *err)
     str_free(&name);
     if (!t)
         return 0;
-    base->router = (struct gemm_matrix){ .data = st_data(t->st, t->t),
-                                         .dtype = t->t->dtype,
-                                         .n = base->n_experts,
-                                         .k = base->hidden,
-                                         .ld = base->hidden };
+    base->router =
+        (struct gemm_matrix){ .weight = { st_data(t->st, t->t), t->t->dtype,
+                                          base->hidden },
+                              .n = base->n_experts,
+                              .k = base->hidden };
     return st_want(base->path, t->t, &want, err);
 }
 
@@ -315,11 +310,8 @@ base_open_in(struct base *base, const struct stdir *dir, const char *path,
         bind(base, BASE_DOWN, h, i, err) < 0 || read_routing(base, err) < 0 ||
         find_router(base, err) < 0)
         goto fail;
-    base->weights =
-        (struct moe_base){ base->matrices,
-                           base->matrices + e,
-                           base->matrices + 2 * e,
-                           { base->scale[0], base->scale[1], base->scale[2] } };
+    base->weights = (struct moe_base){ base->matrices, base->matrices + e,
+                                       base->matrices + 2 * e };
     if (base->layer < 0)
         base->layer = layer;
     return 0;
@@ -374,19 +366,31 @@ base_close(struct base *base)
     *base = (struct base){ 0 };
 }
 
+struct gemm_matrix
+base_weights(const struct base *base, enum base_matrix m, size_t expert)
+{
+    size_t n = base->intermediate, k = base->hidden;
+
+    return (struct gemm_matrix){
+        .weight = base->matrices[m * base->n_experts + expert],
+        .n = m == BASE_DOWN ? k : n,
+        .k = m == BASE_DOWN ? n : k,
+    };
+}
+
 size_t
 base_nbytes(const struct base *base)
 {
-    size_t nbytes = 0;
+    size_t all = 0, nbytes;
 
     for (size_t i = 0; i < BASE_N * base->n_experts; i++) {
-        const struct gemm_matrix *m = base->matrices + i;
+        const struct gemm_matrix w = base_weights(
+            base, (enum base_matrix)(i / base->n_experts), i % base->n_experts);
 
-        nbytes += m->n * m->k * dtype_size(m->dtype);
-        if (m->dtype == DT_I8)
-            nbytes += m->n * sizeof(float);
+        weight_stored(&w.weight, w.n, &nbytes);
+        all += nbytes + (w.weight.scale ? w.n * sizeof(float) : 0);
     }
-    return nbytes;
+    return all;
 }
 
 static bool
@@ -421,27 +425,26 @@ base_want_float(const struct base *base, struct err *err)
 
 /* A matrix in which threads look for NaN and Inf. */
 struct finite_check {
-    const struct gemm_matrix *w;
+    struct gemm_matrix w;
     bool rounded;
-    _Atomic size_t bad; /* row; w->n: none */
+    _Atomic size_t bad; /* row; w.n: none */
 };
 
 static void
 check_rows(void *ctx, size_t begin, size_t end)
 {
     struct finite_check *c = ctx;
-    size_t item = dtype_size(c->w->dtype);
+    bool rounds = c->rounded && c->w.weight.dtype != DT_BF16;
     uint16_t half[256];
     float f[256];
 
     for (size_t r = begin; r < end; r++) {
-        const char *row = (const char *)c->w->data + r * c->w->ld * item;
         unsigned bad = 0;
 
-        for (size_t i = 0, n; i < c->w->k; i += n) {
-            n = smaller(c->w->k - i, 256);
-            cvt_to_f32(f, row + i * item, c->w->dtype, n);
-            if (c->rounded && c->w->dtype != DT_BF16) {
+        for (size_t i = 0, n; i < c->w.k; i += n) {
+            n = smaller(c->w.k - i, 256);
+            weight_read(f, &c->w.weight, r, i, n);
+            if (rounds) {
                 cvt_from_f32(half, DT_BF16, f, n);
                 cvt_to_f32(f, half, DT_BF16, n);
             }
@@ -462,19 +465,20 @@ int
 base_check_matrix(const struct base *base, enum base_matrix m, size_t expert,
                   bool rounded, struct par *par, struct err *err)
 {
-    const struct gemm_matrix *w = base->matrices + m * base->n_experts + expert;
-    struct finite_check c = { w, rounded, w->n };
+    struct finite_check c = { .w = base_weights(base, m, expert),
+                              .rounded = rounded };
     struct str name = { 0 };
 
-    if (w->dtype == DT_I8)
+    if (c.w.weight.scale)
         return 0;
-    par_for(par, w->n, 16, check_rows, &c);
-    if (c.bad == w->n)
+    c.bad = c.w.n;
+    par_for(par, c.w.n, 16, check_rows, &c);
+    if (c.bad == c.w.n)
         return 0;
     base_tensor_name(base, m, expert, &name);
     err_set(err, EX_DATAERR, "%s: %s of expert %zu, row %zu has NaN or Inf%s",
             base->path, name.s, expert, (size_t)c.bad,
-            rounded && w->dtype != DT_BF16 ? " in bf16" : "");
+            rounded && c.w.weight.dtype != DT_BF16 ? " in bf16" : "");
     str_free(&name);
     return -1;
 }
@@ -498,17 +502,19 @@ base_digest(const struct base *base, struct hash *hash)
     put_le64(sizes + 8, base->hidden);
     put_le64(sizes + 16, base->intermediate);
     for (size_t i = 0; i < BASE_N * base->n_experts; i++) {
-        const struct gemm_matrix *m = base->matrices + i;
+        const struct gemm_matrix w = base_weights(
+            base, (enum base_matrix)(i / base->n_experts), i % base->n_experts);
+        size_t nbytes;
+        const void *stored = weight_stored(&w.weight, w.n, &nbytes);
 
-        put_le64(sizes + 24, m->dtype);
+        put_le64(sizes + 24, w.weight.dtype);
         hash_add(hash, sizes, sizeof(sizes));
-        hash_add(hash, m->data, m->n * m->k * dtype_size(m->dtype));
+        hash_add(hash, stored, nbytes);
     }
     for (size_t m = 0; m < BASE_N; m++) {
-        size_t e = base->n_experts;
+        size_t n = m == BASE_DOWN ? base->hidden : base->intermediate;
 
-        for (size_t i = 0; base->scale[m] && i < e * base->matrices[m * e].n;
-             i++) {
+        for (size_t i = 0; base->scale[m] && i < base->n_experts * n; i++) {
             put_le32(sizes, f32_bits(base->scale[m][i]));
             hash_add(hash, sizes, 4);
         }

@@ -34,8 +34,8 @@ struct base {
     int64_t layer;           /* -1: stacked, without a number */
     size_t n_experts, hidden, intermediate;
     struct moe_base weights;
-    struct gemm_matrix *matrices; /* [BASE_N, n_experts] */
-    float *scale[BASE_N];         /* of I8: [n_experts, rows]; else NULL */
+    struct weight *matrices; /* [BASE_N, n_experts] */
+    float *scale[BASE_N];    /* of I8: [n_experts, rows]; else NULL */
     /* tensors are PREFIX gate_proj SUFFIX, or PREFIX E.gate_proj SUFFIX */
     bool stacked;
     char *prefix;
@@ -59,6 +59,10 @@ void base_close(struct base *base);            /* a zeroed struct is fine */
 /* base_tensor_name() appends a tensor's name; 'expert' where not stacked. */
 void base_tensor_name(const struct base *base, enum base_matrix m,
                       size_t expert, struct str *name);
+
+/* base_weights() is an expert's matrix. */
+struct gemm_matrix base_weights(const struct base *base, enum base_matrix m,
+                                size_t expert);
 
 size_t base_nbytes(const struct base *base); /* of all weights, in the file */
 

@@ -279,7 +279,7 @@ batch_route(struct batch *b, const struct base *base, struct gemm *gemm,
 
     if (b->expert_ids)
         return 0;
-    if (!base->router.data || !k)
+    if (!base->router.weight.data || !k)
         return err_set(err, EX_DATAERR,
                        "%s: has no expert_ids, and %s no router that is known "
                        "(qwen3_moe, num_experts_per_tok)",

@@ -108,13 +108,8 @@ prepare(struct bench *b, struct err *err)
         size_t cols = down ? c->intermediate : h;
 
         fill(b->weights + i * one, one, cols, seed, 10 + i);
-        base->matrices[i] = (struct gemm_matrix){
-            .data = b->weights + i * one,
-            .dtype = DT_BF16,
-            .n = one / cols,
-            .k = cols,
-            .ld = cols,
-        };
+        base->matrices[i] =
+            (struct weight){ b->weights + i * one, DT_BF16, .ld = cols };
     }
     base->weights =
         (struct moe_base){ .gate = base->matrices,

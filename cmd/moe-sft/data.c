@@ -96,7 +96,7 @@ data_open(struct data *d, const struct cmd *cmd, const struct base *base,
                        d->input.rows);
     if (d->input.rows == 0)
         return err_set(err, EX_DATAERR, "%s: has no tokens", input);
-    if (!base->router.data || base->top_k == 0)
+    if (!base->router.weight.data || base->top_k == 0)
         return err_set(
             err, EX_DATAERR,
             "%s: has no router for --input (a model directory has one; or use "

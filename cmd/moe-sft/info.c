@@ -119,7 +119,7 @@ info_main(const struct cmd *cmd, struct err *err)
         put_word(&r, "base_form", base.stacked ? "stacked" : "folder");
         if (base.layer >= 0)
             put_size(&r, "layer", (size_t)base.layer);
-        put_word(&r, "router", base.router.data ? "yes" : "no");
+        put_word(&r, "router", base.router.weight.data ? "yes" : "no");
     }
     if (a.rank)
         put_size(&r, "lora_nbytes", adapter_nbytes(&a));

@@ -46,17 +46,16 @@ put_merged(struct merge *g, struct stw *w, int tensor, struct item it,
     size_t at = 0;
 
     for (size_t e = first; e < end; e++) {
-        const struct gemm_matrix *x =
-            base->matrices + it.m * base->n_experts + e;
+        const struct gemm_matrix x = base_weights(base, it.m, e);
         const struct expert_adapter *a = &it.of->adapter;
         double scale = (double)a->alpha / (double)a->rank;
-        size_t nbytes = x->n * x->k * dtype_size(x->dtype);
+        size_t nbytes = x.n * x.k * dtype_size(x.weight.dtype);
 
         if (base_check_matrix(base, it.m, e, false, g->par, err) < 0)
             return -1;
         adapter_f32(a, 2 * it.m, e, g->work.a);
         adapter_f32(a, 2 * it.m + 1, e, g->work.b);
-        if (!merge_matrix(&g->work, x, a->rank, scale))
+        if (!merge_matrix(&g->work, &x, a->rank, scale))
             return err_set(err, EX_DATAERR,
                            "%s: %s of expert %zu has an adapter with NaN or "
                            "Inf",
@@ -110,17 +109,16 @@ write_experts(struct merge *g, struct err *err)
         for (size_t k = 0; rc >= 0 && item_at(g, &l->list[i], k, &it); k++) {
             const struct base *base = &it.of->base;
             bool stacked = it.expert < 0;
-            const struct gemm_matrix *x = base->matrices +
-                                          it.m * base->n_experts +
-                                          (stacked ? 0 : it.expert);
-            const uint64_t shape[] = { base->n_experts, x->n, x->k };
+            const struct gemm_matrix x =
+                base_weights(base, it.m, stacked ? 0 : (size_t)it.expert);
+            const uint64_t shape[] = { base->n_experts, x.n, x.k };
 
             str_clear(&name);
             if (g->cmd->stacked)
                 str_adds(&name, base_word(it.m));
             else
                 base_tensor_name(base, it.m, (size_t)it.expert, &name);
-            rc = stw_add(w, name.s, x->dtype, stacked ? 3 : 2,
+            rc = stw_add(w, name.s, x.weight.dtype, stacked ? 3 : 2,
                          stacked ? shape : shape + 1, err);
         }
     if (rc >= 0)

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cmd/moe-sft/merge.h"
-#include "core/kernel/cvt.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/config_file.h"
@@ -66,18 +65,16 @@ put_layer(void *ctx, struct stw *w, int tensor, const struct st_tensor *t,
 
     if (!l)
         return 0;
-    matrix = (struct gemm_matrix){
-        .data = l->w, .dtype = l->dtype, .n = l->out, .k = l->in, .ld = l->in
-    };
+    matrix = (struct gemm_matrix){ .weight = l->w, .n = l->out, .k = l->in };
     n = l->out * l->in;
-    nbytes = n * dtype_size(l->dtype);
-    cvt_to_f32(g->work.a, lora->a.w, lora->a.dtype, rank * l->in);
-    cvt_to_f32(g->work.b, lora->b.w, lora->b.dtype, l->out * rank);
+    nbytes = n * dtype_size(l->w.dtype);
+    weight_rows(g->work.a, &lora->a.w, 0, rank, l->in);
+    weight_rows(g->work.b, &lora->b.w, 0, l->out, rank);
     if (!merge_matrix(&g->work, &matrix, rank, (double)lora->scale))
         return err_set(err, EX_DATAERR, "%s: the adapter of %s has NaN or Inf",
                        g->model->adapters->file.dir.path, t->name);
     for (size_t i = 0; i < n; i++)
-        if (!isfinite(dtype_get(l->dtype, g->work.merged, i)))
+        if (!isfinite(dtype_get(l->w.dtype, g->work.merged, i)))
             return err_set(err, EX_DATAERR,
                            "%s: %s with its adapter has NaN or Inf",
                            g->model->dir.path, t->name);
@@ -120,7 +117,7 @@ merge_model(const struct cmd *cmd, struct err *err)
 
         /* a head that the embedding is read from cannot change alone */
         if (!l || (l == &g.model->lm_head &&
-                   st_data(x->st, x->t) == g.model->embed.w))
+                   st_data(x->st, x->t) == g.model->embed.w.data))
             continue;
         n++;
         largest = larger(largest, l->out * l->in);

@@ -59,7 +59,7 @@ merge_rows(void *ctx, size_t begin, size_t end, int thread)
     const struct job *j = ctx;
     const struct merge_work *g = j->g;
     size_t rank = j->rank, k = j->w->k;
-    size_t item = dtype_size(j->w->dtype);
+    enum dtype dtype = j->w->weight.dtype;
     double *sums = g->sums + (size_t)thread * g->longest;
     float *row = g->rounded + (size_t)thread * g->longest;
 
@@ -71,14 +71,14 @@ merge_rows(void *ctx, size_t begin, size_t end, int thread)
             for (size_t c = 0; c < k; c++)
                 sums[c] += b * (double)g->a[i * k + c];
         }
-        cvt_to_f32(row, (const char *)j->w->data + r * j->w->ld * item,
-                   j->w->dtype, k);
+        weight_read(row, &j->w->weight, r, 0, k);
         for (size_t c = 0; c < k; c++) {
             double v = (double)row[c] + j->scale * sums[c];
 
-            row[c] = j->w->dtype == DT_F32 ? (float)v : f64_to_odd(v);
+            row[c] = dtype == DT_F32 ? (float)v : f64_to_odd(v);
         }
-        cvt_from_f32((char *)g->merged + r * k * item, j->w->dtype, row, k);
+        cvt_from_f32((char *)g->merged + r * k * dtype_size(dtype), dtype, row,
+                     k);
     }
 }
 

@@ -38,19 +38,16 @@ static int
 put_matrix(struct quantize *z, enum base_matrix m, size_t expert,
            struct err *err)
 {
-    const struct gemm_matrix *w =
-        z->base.matrices + m * z->base.n_experts + expert;
-    size_t item = dtype_size(w->dtype), k = w->k;
-    size_t ld = gemm_ld_int8(k);
+    const struct gemm_matrix w = base_weights(&z->base, m, expert);
+    size_t k = w.k, ld = gemm_ld_int8(k);
     double sum = 0, size = 0, max = 0, relative; /* of |w - q s|, of |w| */
 
-    for (size_t first = 0, n; first < w->n; first += n) {
-        size_t row = expert * w->n + first;
+    for (size_t first = 0, n; first < w.n; first += n) {
+        size_t row = expert * w.n + first;
         uint8_t bytes[ROWS * 4];
 
-        n = smaller(w->n - first, ROWS);
-        cvt_to_f32(z->x, (const char *)w->data + first * w->ld * item, w->dtype,
-                   n * k);
+        n = smaller(w.n - first, ROWS);
+        weight_rows(z->x, &w.weight, first, n, k);
         gemm_to_int8(z->gemm, z->q, z->scale, z->x, k, n, k);
         for (size_t r = 0; r < n; r++) {
             if (!isfinite(z->scale[r]))
@@ -115,8 +112,9 @@ quantize_main(const struct cmd *cmd, struct err *err)
     stw_meta(z.w, "format", "pt");
     stw_meta(z.w, "quantization", "int8, symmetric, a scale for each row");
     for (int m = 0; m < BASE_N; m++) {
-        const struct gemm_matrix *w = z.base.matrices + m * z.base.n_experts;
-        const uint64_t shape[] = { z.base.n_experts, w->n, w->k };
+        const struct gemm_matrix w =
+            base_weights(&z.base, (enum base_matrix)m, 0);
+        const uint64_t shape[] = { z.base.n_experts, w.n, w.k };
 
         snprintf(name, sizeof(name), "%s_scale", base_word(m));
         z.values[m] = stw_add(z.w, base_word(m), DT_I8, 3, shape, err);

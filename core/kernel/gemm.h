@@ -40,6 +40,7 @@
 
 #include "core/dtype.h"
 #include "core/err.h"
+#include "core/kernel/weight.h"
 #include "core/par.h"
 
 /* Names the exact class's order in what files say of their numbers: another
@@ -62,16 +63,14 @@ struct par *gemm_par(const struct gemm *gemm);
 size_t gemm_workspace(int n_threads); /* bytes that gemm_open() takes */
 
 /*
- * Weights in memory, little-endian, at any address.  Element
- * (r, c) is at data[r * ld + c], or at data[c * ld + r] if 'by_k' (a
- * transposed matrix, as backward wants it).
- * BF16, F16 or F32; I8 for the int8 class alone.  'native', for the bf16 class
- * alone: F32 in the machine's order, as activations are.
+ * W [n, k] is the first n rows and k columns of 'weight', or, 'by_k', its first
+ * k rows and n columns transposed, as backward wants it: then without scales.
+ * I8 is for the int8 class alone.  'native', for the bf16 class alone: F32 in
+ * the machine's order, as activations are.
  */
 struct gemm_matrix {
-    const void *data;
-    enum dtype dtype;
-    size_t n, k, ld;
+    struct weight weight;
+    size_t n, k;
     bool by_k, native;
 };
 
@@ -82,6 +81,7 @@ struct gemm_panels {
     enum gemm_class class;
     size_t n, k;
     void *data;
+    float *scale; /* int8: [n] of W's rows; NULL: 1 */
 };
 
 /* gemm_packed_nbytes() is the size of a packed [n, k] matrix. */
@@ -89,7 +89,7 @@ size_t gemm_packed_nbytes(enum gemm_class class, size_t n, size_t k);
 
 /*
  * gemm_pack() packs w: into BF16 panels (other dtypes are rounded to bf16,
- * nearest even), or I8 into INT8 panels.
+ * nearest even), or I8 into INT8 panels, whose scales are the caller's.
  */
 void gemm_pack(struct gemm *gemm, struct gemm_panels *panels,
                const struct gemm_matrix *w);
@@ -114,7 +114,6 @@ struct gemm_end {
 struct gemm_job {
     struct gemm_matrix w;
     const struct gemm_panels *panels; /* instead of w, not for exact */
-    const float *scale;               /* int8: [n] of W's rows; NULL: 1 */
     float *c;                         /* [m, n], rows ldc apart; may be NULL */
     size_t ldc;
     struct gemm_end end;

@@ -29,7 +29,7 @@ fill_block(const struct gemm_ops *ops, float *to, const struct gemm_matrix *w,
             size_t k = k0 + c + i;
 
             if (c + i < n_k)
-                cvt_to_f32(columns[i], element(w, a->col, k), w->dtype,
+                cvt_to_f32(columns[i], element(w, a->col, k), w->weight.dtype,
                            a->n_cols);
             else
                 memset(columns[i], 0, a->n_cols * sizeof(float));
@@ -69,8 +69,8 @@ exact_chunk(const struct gemm_call *call, const struct gemm_job *job,
             .ldt = ldt,
             .w = s.block,
             .from = job->w.by_k ? NULL : element(&job->w, a->col, k0),
-            .ld = job->w.ld * dtype_size(job->w.dtype),
-            .w_dtype = job->w.dtype,
+            .ld = job->w.weight.ld * dtype_size(job->w.weight.dtype),
+            .w_dtype = job->w.weight.dtype,
             .rows = a->n_cols,
             .x = x + k0,
             .ldx = call->ldx,
@@ -91,7 +91,7 @@ exact_chunk(const struct gemm_call *call, const struct gemm_job *job,
 static size_t
 gemv_cols(const struct gemm_call *call, const struct gemm_job *job)
 {
-    size_t nbytes = job->w.k * dtype_size(job->w.dtype) + 1;
+    size_t nbytes = job->w.k * dtype_size(job->w.weight.dtype) + 1;
     size_t cols = GEMV_BYTES / nbytes / 16 * 16;
 
     (void)call;
@@ -119,7 +119,7 @@ gemv_chunk(const struct gemm_call *call, const struct gemm_job *job,
         .rows = a->n_cols,
         .cols = job->w.k,
         .n_x = a->n_rows,
-        .w_dtype = job->w.dtype,
+        .w_dtype = job->w.weight.dtype,
         .ahead = gemv_ahead(a->n_rows),
     };
 
@@ -131,7 +131,7 @@ static bool
 suits_gemv(const struct gemm_job *jobs, size_t n_jobs, size_t m)
 {
     for (size_t i = 0; i < n_jobs; i++)
-        if (jobs[i].w.by_k || jobs[i].w.ld != jobs[i].w.k)
+        if (jobs[i].w.by_k || jobs[i].w.weight.ld != jobs[i].w.k)
             return false;
     return m <= GEMV_ROWS;
 }

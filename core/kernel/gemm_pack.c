@@ -55,12 +55,12 @@ row_to_bf16(uint16_t *to, const void *from, const struct gemm_matrix *w,
 {
     const bool as_files = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
 
-    if (w->dtype == DT_F32 &&
+    if (w->weight.dtype == DT_F32 &&
         (w->native || (as_files && (uintptr_t)from % 4 == 0))) {
         to_bf16(to, from, n);
         return;
     }
-    cvt_to_bf16(to, from, w->dtype, n);
+    cvt_to_bf16(to, from, w->weight.dtype, n);
     to_native(to, n);
 }
 
@@ -108,7 +108,7 @@ has_words(const struct gemm_matrix *w, enum gemm_class class, size_t n_cols,
     return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ &&
            n_cols == cols_packed(class, n_cols) &&
            n_k % pack_layout(class).word == 0 &&
-           w->dtype == (class == GEMM_BF16 ? DT_BF16 : DT_I8);
+           w->weight.dtype == (class == GEMM_BF16 ? DT_BF16 : DT_I8);
 }
 
 /* A transposed matrix has a row for each k: rows 2 i and 2 i + 1 become one row
@@ -122,8 +122,8 @@ pack_bf16_by_k(const struct gemm_ops *ops, uint32_t *to, char *stage,
     size_t ld = cols * sizeof(uint16_t);
 
     if (has_words(w, GEMM_BF16, a->n_cols, n_k)) {
-        ops->interleave(to, element(w, a->col, k0), w->ld * sizeof(uint16_t),
-                        cols, n_k / 2);
+        ops->interleave(to, element(w, a->col, k0),
+                        w->weight.ld * sizeof(uint16_t), cols, n_k / 2);
         return;
     }
     memset(stage, 0, round_up(n_k, 2) * ld);
@@ -167,7 +167,8 @@ pack_part(const struct gemm_ops *ops, void *to, int32_t *comp, char *stage,
     } else if (has_words(w, class, a->n_cols, n_k)) {
         size_t n = n_k / l.word;
 
-        ops->transpose(to, element(w, a->col, k0), w->ld * l.size, cols, n);
+        ops->transpose(to, element(w, a->col, k0), w->weight.ld * l.size, cols,
+                       n);
         memset((char *)to + n * 256, 0, (padded / l.word - n) * 256);
     } else {
         memset(stage, 0, padded * cols * l.size);
@@ -230,7 +231,7 @@ stage_rows(uint16_t *to, size_t ld, const struct gemm_matrix *w, size_t k0,
 
     memset(to, 0, first * ld * sizeof(*to));
     memset(to + last * ld, 0, (n - last) * ld * sizeof(*to));
-    if (w->ld == ld && w->n == ld) { /* as they lie */
+    if (w->weight.ld == ld && w->n == ld) { /* as they lie */
         row_to_bf16(to + first * ld, element(w, 0, k0 + first), w,
                     (last - first) * ld);
         return;

@@ -29,13 +29,11 @@ round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Element (r, c) of the weights. */
+/* Element (r, c) of W, as it is stored. */
 static inline const char *
 element(const struct gemm_matrix *w, size_t r, size_t c)
 {
-    size_t i = w->by_k ? c * w->ld + r : r * w->ld + c;
-
-    return (const char *)w->data + i * dtype_size(w->dtype);
+    return weight_at(&w->weight, w->by_k ? c : r, w->by_k ? r : c);
 }
 
 /* pack_layout() is how a class's panels are stored. */

@@ -94,9 +94,9 @@ ahead_of(const struct gemm_call *call, const struct gemm_job *job,
             pack_find(job->panels, col, k, &comp),
             round_up(smaller(l.part, w->k - k0), l.unit) * l.size
         };
-    if (w->by_k || dtype_size(w->dtype) != l.size)
+    if (w->by_k || dtype_size(w->weight.dtype) != l.size)
         return (struct gemm_ahead){ 0 };
-    return (struct gemm_ahead){ element(w, col, k), w->ld * l.size };
+    return (struct gemm_ahead){ element(w, col, k), w->weight.ld * l.size };
 }
 
 /* C's lines, before their sums are computed: its rows are pages apart, which
@@ -213,8 +213,12 @@ scale_of(const struct gemm_job *job, const struct area *a)
     static const float ones[] = { ONES8, ONES8, ONES8, ONES8,
                                   ONES8, ONES8, ONES8, ONES8 };
 
+    const struct weight *w = &job->w.weight;
+
     _Static_assert(sizeof(ones) == GEMM_PANEL * sizeof(*ones), "a panel");
-    return job->scale ? job->scale + a->col : ones;
+    if (job->panels)
+        return job->panels->scale ? job->panels->scale + a->col : ones;
+    return w->scale && !job->w.by_k ? w->scale + w->row + a->col : ones;
 }
 
 static void

@@ -13,6 +13,7 @@
 
 #include "core/dtype.h"
 #include "core/kernel/cpu.h"
+#include "core/kernel/weight.h"
 #include "core/mem.h"
 
 struct cvt_ops {
@@ -267,6 +268,14 @@ INLINE size_t
 weight_nbytes(enum dtype dtype)
 {
     return dtype == DT_F32 ? 4 : 2;
+}
+
+/* Where a number is stored. */
+static inline const void *
+weight_at(const struct weight *w, size_t row, size_t col)
+{
+    return (const char *)w->data +
+           ((w->row + row) * w->ld + w->col + col) * dtype_size(w->dtype);
 }
 
 /* topk's key of a number that is not negative: of two keys that of the larger

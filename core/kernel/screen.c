@@ -135,7 +135,7 @@ static enum screen_way
 way_of(const struct screen *s, size_t n)
 {
     size_t all = s->w.n * s->w.k;
-    bool few = all * weight_nbytes(s->w.dtype) < (size_t)FEW_MIB << 20;
+    bool few = all * weight_nbytes(s->w.weight.dtype) < (size_t)FEW_MIB << 20;
 
     if (s->w.k > SCREEN_MAX_IN)
         return SCREEN_NOT;
@@ -292,12 +292,12 @@ screen_rescore(const struct screen_batch *b, size_t i, const uint32_t *idx,
 {
     gemv_ops_of(cpu_isa())->rows(&(struct gemv_rows){
         .y = p,
-        .w = b->s->w.data,
+        .w = weight_at(&b->s->w.weight, 0, 0),
         .idx = idx,
         .x = b->x + i * b->ldx,
         .n = n,
         .cols = b->s->w.k,
-        .w_dtype = b->s->w.dtype,
+        .w_dtype = b->s->w.weight.dtype,
     });
 }
 

@@ -59,15 +59,6 @@
 
 /* ---- rows of W ---- */
 
-/* Columns c to c + n of row i, n <= PART. */
-static void
-load(float *e, const struct gemm_matrix *w, size_t i, size_t c, size_t n)
-{
-    cvt_to_f32(e,
-               (const char *)w->data + (i * w->k + c) * weight_nbytes(w->dtype),
-               w->dtype, n);
-}
-
 /* Of a square that f32 summed, rounded up. */
 static float
 norm_of(double square)
@@ -96,8 +87,8 @@ half_row(const struct gemm_matrix *w, size_t i, float *norm, float *lost)
 
     for (size_t c = 0, n; c < w->k; c += n) {
         n = smaller(w->k - c, PART);
-        load(e, w, i, c, n);
-        if (w->dtype != DT_BF16) {
+        weight_read(e, &w->weight, i, c, n);
+        if (w->weight.dtype != DT_BF16) {
             cvt_from_f32(half, DT_BF16, e, n);
             cvt_to_f32(f, half, DT_BF16, n);
             for (size_t j = 0; j < n; j++)
@@ -108,7 +99,7 @@ half_row(const struct gemm_matrix *w, size_t i, float *norm, float *lost)
         all += (double)vec_dot(e, e, n);
     }
     *norm = norm_of(all);
-    *lost = w->dtype == DT_BF16 ? 0 : lost_of(rest, *norm);
+    *lost = w->weight.dtype == DT_BF16 ? 0 : lost_of(rest, *norm);
 }
 
 void
@@ -121,7 +112,7 @@ screen_shadow_row(const struct gemm_matrix *w, size_t i, int8_t *to,
 
     for (size_t c = 0, n; c < w->k; c += n) {
         n = smaller(w->k - c, PART);
-        load(e, w, i, c, n);
+        weight_read(e, &w->weight, i, c, n);
         max = fmaxf(max, ops->absmax(e, DT_F32, n));
         all += (double)vec_dot(e, e, n);
     }
@@ -129,7 +120,7 @@ screen_shadow_row(const struct gemm_matrix *w, size_t i, int8_t *to,
     *scale = max >= 0x1p-60f && max <= 0x1p60f ? max / 127 : 0;
     for (size_t c = 0, n; c < w->k; c += n) {
         n = smaller(w->k - c, PART);
-        load(e, w, i, c, n);
+        weight_read(e, &w->weight, i, c, n);
         if (*scale > 0)
             ops->quantize(to + c, e, DT_F32, 1 / *scale, n);
         else

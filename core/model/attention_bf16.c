@@ -94,19 +94,15 @@ pack(const struct attention *a, struct tile *t, size_t b,
     const struct kv *kv = &t->span->session->kv;
     size_t d = a->head_dim;
     const struct gemm_matrix keys = {
-        .data = kv_keys(kv, a->layer, t->kv_head, b),
-        .dtype = kv->dtype,
+        .weight = { kv_keys(kv, a->layer, t->kv_head, b), kv->dtype, KV_BLOCK },
         .n = KV_BLOCK,
         .k = d,
-        .ld = KV_BLOCK,
         .by_k = true,
     };
     const struct gemm_matrix values = {
-        .data = kv_values(kv, a->layer, t->kv_head, b),
-        .dtype = kv->dtype,
+        .weight = { kv_values(kv, a->layer, t->kv_head, b), kv->dtype, d },
         .n = d,
         .k = KV_BLOCK,
-        .ld = d,
         .by_k = true,
     };
 

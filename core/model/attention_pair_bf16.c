@@ -122,11 +122,9 @@ queries(const struct pair *p)
 static struct gemm_matrix
 block_columns(const float *w, size_t k)
 {
-    return (struct gemm_matrix){ .data = w,
-                                 .dtype = DT_F32,
+    return (struct gemm_matrix){ .weight = { w, DT_F32, KV_BLOCK },
                                  .n = KV_BLOCK,
                                  .k = k,
-                                 .ld = KV_BLOCK,
                                  .by_k = true,
                                  .native = true };
 }
@@ -150,11 +148,9 @@ keys(const struct pair *p)
     const float *k = p->g->k + pair_key(p, 0), *v = p->g->v + pair_key(p, 0);
     float *transposed = tile_of(p).dv_t;
     struct keys to = keys_of(p);
-    const struct gemm_matrix rows = { .data = k,
-                                      .dtype = DT_F32,
+    const struct gemm_matrix rows = { .weight = { k, DT_F32, ld },
                                       .n = d,
                                       .k = KV_BLOCK,
-                                      .ld = ld,
                                       .by_k = true,
                                       .native = true };
 

@@ -79,15 +79,15 @@ autoencoder_open(struct autoencoder *a, const char *path, struct err *err)
     if (!s->thresholds && s->activation == SAE_RELU)
         a->zeros = xcalloc(a->n, sizeof(float));
     a->latents = (struct latents){
-        .w = { .n = a->n, .k = a->d, .ld = a->d },
+        .w = { .weight = { .ld = a->d }, .n = a->n, .k = a->d },
         .bias = a->encoder_bias,
         .shift = s->centered ? a->decoder_bias : NULL,
         .thresholds = a->zeros ? a->zeros : s->thresholds,
         .k = smaller(s->k, s->n),
     };
-    a->latents.w.data =
-        matrix_data(s, false, &a->encoder_copy, &a->latents.w.dtype, err);
-    if (a->latents.w.data)
+    a->latents.w.weight.data = matrix_data(s, false, &a->encoder_copy,
+                                           &a->latents.w.weight.dtype, err);
+    if (a->latents.w.weight.data)
         a->decoder =
             matrix_data(s, true, &a->decoder_copy, &a->decoder_dtype, err);
     return a->decoder ? 0 : -1;

@@ -1,6 +1,5 @@
 #include "core/model/ends.h"
 
-#include "core/kernel/cvt.h"
 #include "core/model/block.h"
 #include "core/model/engine.h"
 #include "core/model/model.h"
@@ -16,12 +15,10 @@ static void
 embed(void *ctx, size_t begin, size_t end)
 {
     const struct embedding *e = ctx;
-    size_t n = e->w->in, row = n * dtype_size(e->w->dtype);
+    size_t n = e->w->in;
 
     for (size_t i = begin; i < end; i++)
-        cvt_to_f32(e->x + i * n,
-                   (const char *)e->w->w + (size_t)e->ids[i] * row, e->w->dtype,
-                   n);
+        weight_read(e->x + i * n, &e->w->w, (size_t)e->ids[i], 0, n);
 }
 
 void

@@ -11,12 +11,7 @@ struct gemm_job
 linear_job(const struct linear *l, float *y, bool add)
 {
     return (struct gemm_job){
-        .w = { .data = l->w,
-               .dtype = l->dtype,
-               .n = l->out,
-               .k = l->in,
-               .ld = l->in },
-        .scale = l->scale,
+        .w = { .weight = l->w, .n = l->out, .k = l->in },
         .c = y,
         .ldc = l->out,
         .end = { .bias = l->bias, .accumulate = add },
@@ -27,12 +22,7 @@ struct gemm_job
 linear_back_job(const struct linear *l, float *dx, bool add)
 {
     return (struct gemm_job){
-        .w = { .data = l->w,
-               .dtype = l->dtype,
-               .n = l->in,
-               .k = l->out,
-               .ld = l->in,
-               .by_k = true },
+        .w = { .weight = l->w, .n = l->in, .k = l->out, .by_k = true },
         .c = dx,
         .ldc = l->in,
         .end = { .accumulate = add },
@@ -74,7 +64,7 @@ static bool
 is_widened(const struct apply *to, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (to[i].linear->dtype != DT_BF16)
+        if (to[i].linear->w.dtype != DT_BF16)
             return false;
     return !gemm_bf16_is_native();
 }
@@ -92,7 +82,7 @@ apply_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
     for (size_t i = 0; i < n; i++)
         jobs[i] = linear_job(to[i].linear, to[i].y + row * to[i].linear->out,
                              to[i].add);
-    if (to[0].linear->dtype == DT_I8) {
+    if (to[0].linear->w.dtype == DT_I8) {
         linear_int8(e, jobs, n, x, k, n_rows);
     } else if (e->options.compute == COMPUTE_F32) {
         gemm_exact(e->gemm, jobs, n, x, k, n_rows);

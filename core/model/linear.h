@@ -8,7 +8,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/dtype.h"
 #include "core/kernel/gemm.h"
 
 struct chunk;
@@ -18,9 +17,7 @@ struct tabled;
 
 /* A linear layer: y = w x + bias, and what its adapters add. */
 struct linear {
-    const void *w; /* [out, in] in the mapped file, at any address */
-    enum dtype dtype;
-    const float *scale; /* [out] of w's rows, if it is I8; else NULL */
+    struct weight w; /* [out, in] in the mapped file */
     size_t in, out;
     const float *bias;          /* [out], or NULL */
     const struct tabled *table; /* instead of w, from this column of its

@@ -19,7 +19,7 @@ scale_rows(void *ctx, size_t begin, size_t end)
 
     for (size_t i = begin; i < end; i++)
         for (size_t k = 0; k < n; k++)
-            s->scaled[i * n + k] = s->dy[i * n + k] * s->l->scale[k];
+            s->scaled[i * n + k] = s->dy[i * n + k] * s->l->w.scale[k];
 }
 
 static void
@@ -39,7 +39,7 @@ linear_backward(struct engine *e, const struct linear *l, float *dx, bool add,
     const struct lora *lora = l->lora;
     size_t k = l->out;
 
-    if (dx && l->dtype == DT_I8) {
+    if (dx && l->w.dtype == DT_I8) {
         back_int8(e, l, &job, dy, n_rows);
     } else if (dx && e->options.compute == COMPUTE_F32) {
         gemm_exact(e->gemm, &job, 1, dy, k, n_rows);

@@ -7,10 +7,11 @@
 static struct linear
 layer_of(const struct stdir_tensor *t)
 {
-    return (struct linear){ .w = st_data(t->st, t->t),
-                            .dtype = t->t->dtype,
-                            .out = (size_t)t->t->shape[0],
-                            .in = (size_t)t->t->shape[1] };
+    return (struct linear){
+        .w = { st_data(t->st, t->t), t->t->dtype, (size_t)t->t->shape[1] },
+        .out = (size_t)t->t->shape[0],
+        .in = (size_t)t->t->shape[1],
+    };
 }
 
 int

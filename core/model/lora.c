@@ -103,6 +103,7 @@ check_base(struct model *m, const struct stdir_tensor *t, struct err *err)
     size_t n = strlen(t->t->name), k = strlen(PEFT_BASE_LAYER);
     struct linear base, *to;
     bool same = true;
+    float *row;
     char *module;
     int rc;
 
@@ -112,13 +113,13 @@ check_base(struct model *m, const struct stdir_tensor *t, struct err *err)
         xstrndup(t->t->name + strlen(PEFT_ROOT), n - k - strlen(PEFT_ROOT));
     to = find_linear(m, module, t, err);
     rc = to ? linear_file_bind(&base, t, to->out, to->in, NULL, err) : -1;
-    n = to ? to->out * to->in : 0;
-    if (rc == 0 && base.dtype == to->dtype)
-        same = !memcmp(base.w, to->w, n * dtype_size(to->dtype));
-    else if (rc == 0)
-        for (size_t i = 0; i < n && same; i++)
-            same = dtype_get(base.dtype, base.w, i) ==
-                   dtype_get(to->dtype, to->w, i);
+    row = to ? xcalloc(2 * to->in, sizeof(*row)) : NULL;
+    for (size_t i = 0; rc == 0 && i < to->out && same; i++) {
+        weight_read(row, &base.w, i, 0, to->in);
+        weight_read(row + to->in, &to->w, i, 0, to->in);
+        same = !memcmp(row, row + to->in, to->in * sizeof(*row));
+    }
+    free(row);
     if (!same)
         rc = err_set(err, EX_DATAERR,
                      "%s: %s is not %s.weight of %s: trained on another model",

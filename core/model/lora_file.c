@@ -183,13 +183,12 @@ static struct linear
 matrix_at(const struct stdir_tensor *t, size_t expert)
 {
     size_t out = t->t->shape[1], in = t->t->shape[2];
-    size_t nbytes = out * in * dtype_size(t->t->dtype);
 
-    return (struct linear){ .w = (const char *)st_data(t->st, t->t) +
-                                 expert * nbytes,
-                            .dtype = t->t->dtype,
-                            .out = out,
-                            .in = in };
+    return (struct linear){
+        .w = { st_data(t->st, t->t), t->t->dtype, in, .row = expert * out },
+        .out = out,
+        .in = in,
+    };
 }
 
 static int

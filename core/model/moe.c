@@ -43,8 +43,8 @@ moe_open(struct moe **moe, const struct moe_config *config, int n_threads,
         part->gemm = m->teams[i % m->n_teams].gemm;
         moe_slice(config, i, &part->first, &part->n);
         for (size_t kind = 0; kind < N_KINDS; kind++)
-            part->weights[kind] =
-                xcalloc(config->n_experts, sizeof(struct moe_weight));
+            part->packed[kind] =
+                xcalloc(config->n_experts, sizeof(*part->packed[kind]));
         rc = moe_allocate_part(m, part, err);
     }
     if (rc < 0) {
@@ -70,9 +70,9 @@ moe_close(struct moe *m)
         struct moe_part *part = &m->parts[i];
 
         close_region(&part->scratch);
-        close_region(&part->packed);
+        close_region(&part->weights);
         for (size_t kind = 0; kind < N_KINDS; kind++)
-            free(part->weights[kind]);
+            free(part->packed[kind]);
     }
     moe_teams_close(m);
     par_close(m->par);

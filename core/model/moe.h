@@ -58,13 +58,11 @@ struct moe_config {
 /*
  * The base weights, each expert's by itself, BF16, F16 or F32 (rounded to
  * bf16): gate and up [intermediate, hidden], down [hidden, intermediate].
- * For MOE_INT8 they may be I8, a row times its scale; the operator has the
- * rows as they are, and quantizes the columns that backward needs.
- * Of each gemm_matrix data, dtype and ld are read.
+ * For MOE_INT8 they may be I8 with scales; the operator has the rows as they
+ * are, and quantizes the columns that backward needs.
  */
 struct moe_base {
-    const struct gemm_matrix *gate, *up, *down; /* [n_experts] */
-    const float *scale[3]; /* of I8: [n_experts, rows]; else NULL */
+    const struct weight *gate, *up, *down; /* [n_experts] */
 };
 
 /* The six matrices of an adapter, in the order of everything that lists them.

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/kernel/cvt.h"
 #include "core/kernel/f64.h"
 #include "core/le.h"
 #include "core/mem.h"
@@ -320,22 +319,20 @@ widen(double *to, const uint16_t *from, size_t n)
 /* A layer's base weights, as the operator has them, rounded to bf16 or I8 times
  * its scale [out], and its adapter. */
 static void
-load_layer(const struct projection *l, const struct gemm_matrix *w,
-           const float *scale, const uint16_t *const lora[2], size_t r)
+load_layer(const struct projection *l, struct weight w,
+           const uint16_t *const lora[2], size_t r)
 {
-    size_t size = dtype_size(w->dtype);
+    const float *scale = w.scale ? w.scale + w.row : NULL;
     float *f = xcalloc(l->in, sizeof(*f));
 
+    w.scale = NULL; /* in float64 */
     for (size_t a = 0; a < l->out; a++) {
-        const char *from = (const char *)w->data + a * w->ld * size;
-        const int8_t *i8 = (const int8_t *)from;
         double *to = l->w + a * l->in;
 
-        if (w->dtype != DT_I8)
-            cvt_to_f32(f, from, w->dtype, l->in);
+        weight_read(f, &w, a, 0, l->in);
         for (size_t c = 0; c < l->in; c++)
-            to[c] = w->dtype == DT_I8 ? (double)i8[c] * (double)scale[a]
-                                      : (double)bf16_to_f32(f32_to_bf16(f[c]));
+            to[c] = scale ? (double)f[c] * (double)scale[a]
+                          : (double)bf16_to_f32(f32_to_bf16(f[c]));
     }
     free(f);
     widen(l->lora[0], lora[0], r * l->in);
@@ -352,16 +349,14 @@ load_expert(struct expert *e, size_t expert)
 {
     const struct moe_base *base = e->p->base;
     const struct moe_batch *b = e->p->batch;
-    const struct gemm_matrix *const matrices[] = { base->gate, base->up,
-                                                   base->down };
+    const struct weight *const weights[] = { base->gate, base->up, base->down };
     size_t row = 0;
 
     for (int m = 0; m < N_LAYERS; m++) {
         const struct projection *l = &e->layers[m];
         const uint16_t *const *lora = e->p->lora->m + 2 * m;
 
-        load_layer(l, &matrices[m][expert],
-                   base->scale[m] ? base->scale[m] + expert * l->out : NULL,
+        load_layer(l, weights[m][expert],
                    (const uint16_t *const[]){
                        lora[0] + expert * e->r * l->in,
                        lora[1] + expert * e->r * l->out,

@@ -82,7 +82,7 @@ packed_stride(const struct gemm_panels *p)
  * 'first' gets the first expert's. */
 static void
 list_weights(struct list *l, const struct moe_config *c,
-             const struct moe_part *part, struct moe_weight first[N_KINDS])
+             const struct moe_part *part, struct gemm_panels first[N_KINDS])
 {
     enum gemm_class class = c->mode == MOE_INT8 ? GEMM_INT8 : GEMM_BF16;
     size_t n_kinds = c->mode == MOE_INT8 ? N_KINDS : K_GATE_T;
@@ -90,14 +90,14 @@ list_weights(struct list *l, const struct moe_config *c,
 
     for (; kind < n_kinds; kind++) {
         bool by_row = kind == K_GATE || kind == K_UP || kind == K_DOWN_T;
-        struct moe_weight *w = &first[kind];
+        struct gemm_panels *w = &first[kind];
 
-        w->panels.class = class;
-        w->panels.n = by_row ? part->n : c->hidden;
-        w->panels.k = by_row ? c->hidden : part->n;
-        add(l, &w->panels.data, c->n_experts, packed_stride(&w->panels), 1);
+        w->class = class;
+        w->n = by_row ? part->n : c->hidden;
+        w->k = by_row ? c->hidden : part->n;
+        add(l, &w->data, c->n_experts, packed_stride(w), 1);
         if (class == GEMM_INT8)
-            add(l, &w->scale, c->n_experts, (w->panels.n + 15) / 16 * 16, 4);
+            add(l, &w->scale, c->n_experts, (w->n + 15) / 16 * 16, 4);
     }
 }
 
@@ -175,24 +175,23 @@ allocate(struct moe_region *r, const struct list *l, const char *what,
 int
 moe_allocate_part(const struct moe *moe, struct moe_part *part, struct err *err)
 {
-    struct moe_weight first[N_KINDS] = { 0 };
+    struct gemm_panels first[N_KINDS] = { 0 };
     struct list weights = { 0 }, scratch = { 0 };
 
     list_weights(&weights, &moe->config, part, first);
     list_scratch(&scratch, &moe->config, part);
-    if (allocate(&part->packed, &weights, "base weights", err) < 0 ||
+    if (allocate(&part->weights, &weights, "base weights", err) < 0 ||
         allocate(&part->scratch, &scratch, "scratch memory", err) < 0)
         return -1;
     for (size_t kind = 0; kind < N_KINDS; kind++)
         for (size_t e = 0; e < moe->config.n_experts; e++) {
-            struct moe_weight *w = &part->weights[kind][e];
+            struct gemm_panels *w = &part->packed[kind][e];
 
             *w = first[kind];
-            if (w->panels.data)
-                w->panels.data =
-                    (char *)w->panels.data + e * packed_stride(&w->panels);
+            if (w->data)
+                w->data = (char *)w->data + e * packed_stride(w);
             if (w->scale)
-                w->scale += e * ((w->panels.n + 15) / 16 * 16);
+                w->scale += e * ((w->n + 15) / 16 * 16);
         }
     return 0;
 }
@@ -243,7 +242,7 @@ moe_memory(const struct moe_config *c, int n_threads, struct moe_memory *m,
         struct moe_part part = { 0 };
 
         moe_slice(c, i, &part.first, &part.n);
-        list_weights(&weights, c, &part, (struct moe_weight[N_KINDS]){ 0 });
+        list_weights(&weights, c, &part, (struct gemm_panels[N_KINDS]){ 0 });
         list_scratch(&scratch, c, &part);
         fits = add_size(&m->base, &weights) && add_size(&m->scratch, &scratch);
     }

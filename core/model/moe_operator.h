@@ -25,11 +25,6 @@
 /* The base products: x W^T, and with the transposed W of backward. */
 enum moe_kind { K_GATE, K_UP, K_DOWN, K_GATE_T, K_UP_T, K_DOWN_T, N_KINDS };
 
-struct moe_weight {
-    struct gemm_panels panels; /* data NULL: bf16, read from the caller's */
-    float *scale;              /* int8: [n] */
-};
-
 /* One allocation for several arrays. */
 struct moe_region {
     void *data;
@@ -41,8 +36,9 @@ struct moe_region {
 struct moe_part {
     size_t index, first, n;
     struct gemm *gemm;
-    struct moe_weight *weights[N_KINDS]; /* [n_experts] */
-    struct moe_region packed, scratch;   /* memory of the pointers below */
+    struct gemm_panels *packed[N_KINDS]; /* [n_experts]; data NULL: bf16, read
+                                          * from the caller's */
+    struct moe_region weights, scratch;  /* memory of the pointers */
 
     uint16_t *x, *dy;       /* [block, hidden] */
     uint16_t *h, *dg, *du;  /* [block, n] */
@@ -101,8 +97,7 @@ struct moe {
     struct moe_team *teams;
     size_t n_teams;
     struct moe_part *parts;
-    struct gemm_matrix *base[3]; /* gate, up, down: [n_experts] */
-    const float *base_scale[3];  /* of I8: [n_experts, rows] */
+    struct weight *base[3]; /* gate, up, down: [n_experts] */
     struct moe_lora lora;
     bool has_base, has_lora;
     struct moe_route route;

@@ -87,11 +87,9 @@ moe_lora_gate_up(const struct moe *moe, struct moe_part *part, float *xa,
                  uint16_t *x, const struct moe_block *block)
 {
     size_t hidden = moe->config.hidden, r = moe->config.lora_rank;
-    const struct gemm_matrix w = { .data = part->a_gate_up,
-                                   .dtype = DT_BF16,
-                                   .n = 2 * r,
-                                   .k = hidden,
-                                   .ld = hidden };
+    const struct gemm_matrix w = {
+        .weight = { part->a_gate_up, DT_BF16, hidden }, .n = 2 * r, .k = hidden
+    };
 
     memcpy(part->a_gate_up, moe_lora_at(moe, MOE_GATE_A, block->expert),
            r * hidden * 2);
@@ -105,11 +103,10 @@ moe_lora_down(const struct moe *moe, struct moe_part *part, float *ha,
               uint16_t *h, const struct moe_block *block)
 {
     const struct gemm_matrix w = {
-        .data = moe_lora_at(moe, MOE_DOWN_A, block->expert) + part->first,
-        .dtype = DT_BF16,
+        .weight = { moe_lora_at(moe, MOE_DOWN_A, block->expert), DT_BF16,
+                    moe->config.intermediate, .col = part->first },
         .n = moe->config.lora_rank,
         .k = part->n,
-        .ld = moe->config.intermediate,
     };
 
     moe_lora_product(moe, part, ha, &w, h, block->n);

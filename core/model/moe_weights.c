@@ -12,12 +12,11 @@ slice(const struct moe *moe, const struct moe_part *part, enum moe_kind kind,
       size_t e)
 {
     const struct moe_config *c = &moe->config;
-    struct gemm_matrix w = moe->base[kind % K_GATE_T][e];
+    struct gemm_matrix w = { .weight = moe->base[kind % K_GATE_T][e],
+                             .by_k = kind >= K_GATE_T };
     bool down = kind % K_GATE_T == K_DOWN;
-    size_t at = down ? part->first : part->first * w.ld;
 
-    w.data = (const char *)w.data + at * dtype_size(w.dtype);
-    w.by_k = kind >= K_GATE_T;
+    *(down ? &w.weight.col : &w.weight.row) += part->first;
     w.n = down != w.by_k ? c->hidden : part->n;
     w.k = down != w.by_k ? part->n : c->hidden;
     return w;
@@ -28,13 +27,11 @@ moe_base_job(const struct moe *moe, const struct moe_part *part,
              enum moe_kind kind, size_t expert, float *c, size_t ldc,
              struct gemm_end end)
 {
-    const struct moe_weight *w = &part->weights[kind][expert];
-    bool packed = w->panels.data != NULL;
+    const struct gemm_panels *packed = &part->packed[kind][expert];
 
     return (struct gemm_job){
         .w = slice(moe, part, kind, expert),
-        .panels = packed ? &w->panels : NULL,
-        .scale = packed ? w->scale : NULL,
+        .panels = packed->data ? packed : NULL,
         .c = c,
         .ldc = ldc,
         .end = end,
@@ -45,23 +42,18 @@ moe_base_job(const struct moe *moe, const struct moe_part *part,
 
 struct quantizing {
     const struct gemm_matrix *w;
-    const float *scale; /* of w's rows, if it is I8 */
-    float *f32;         /* [n, k] */
+    float *f32; /* [n, k] */
 };
 
-/* A row, rounded to bf16 as all base weights are but those of I8. */
+/* Part of a row, rounded to bf16 as all base weights are but those of I8. */
 static void
-widen_row(float *to, const void *from, enum dtype dtype, size_t n)
+widen_row(float *to, const struct weight *w, size_t row, size_t col, size_t n)
 {
+    bool rounds = w->dtype != DT_BF16 && w->dtype != DT_I8;
     uint16_t half[256];
 
-    if (dtype == DT_I8) {
-        for (size_t i = 0; i < n; i++)
-            to[i] = ((const int8_t *)from)[i];
-        return;
-    }
-    cvt_to_f32(to, from, dtype, n);
-    for (size_t i = 0, some; i < n && dtype != DT_BF16; i += some) {
+    weight_read(to, w, row, col, n);
+    for (size_t i = 0, some; i < n && rounds; i += some) {
         some = smaller(n - i, 256);
         cvt_from_f32(half, DT_BF16, to + i, some);
         cvt_to_f32(to + i, half, DT_BF16, some);
@@ -75,9 +67,7 @@ widen_rows(void *ctx, size_t begin, size_t end)
     const struct gemm_matrix *w = q->w;
 
     for (size_t i = begin; i < end; i++)
-        widen_row(q->f32 + i * w->k,
-                  (const char *)w->data + i * w->ld * dtype_size(w->dtype),
-                  w->dtype, w->k);
+        widen_row(q->f32 + i * w->k, &w->weight, i, 0, w->k);
 }
 
 /* Columns of the matrix are rows here: 64 of them at a time. */
@@ -90,13 +80,9 @@ widen_columns(void *ctx, size_t begin, size_t end)
     float row[64];
 
     for (size_t c = 0; c < w->k; c++) {
-        widen_row(row,
-                  (const char *)w->data +
-                      (c * w->ld + begin) * dtype_size(w->dtype),
-                  w->dtype, n);
+        widen_row(row, &w->weight, c, begin, n);
         for (size_t i = 0; i < n; i++)
-            q->f32[(begin + i) * w->k + c] =
-                q->scale ? row[i] * q->scale[c] : row[i];
+            q->f32[(begin + i) * w->k + c] = row[i];
     }
 }
 
@@ -108,33 +94,28 @@ static void
 load_matrix(const struct moe *moe, const struct moe_part *part,
             enum moe_kind kind, size_t e, char *temp)
 {
-    const struct moe_config *c = &moe->config;
-    struct moe_weight *to = &part->weights[kind][e];
+    struct gemm_panels *to = &part->packed[kind][e];
     const struct gemm_matrix w = slice(moe, part, kind, e);
-    const float *scale = moe->base_scale[kind % K_GATE_T];
     size_t ld = gemm_ld_int8(w.k);
     struct quantizing q = { .w = &w };
 
-    if (scale)
-        q.scale = kind % K_GATE_T == K_DOWN
-                      ? scale + e * c->hidden
-                      : scale + e * c->intermediate + part->first;
-    if (to->panels.class != GEMM_INT8) {
-        gemm_pack(part->gemm, &to->panels, &w);
-    } else if (w.dtype == DT_I8 && !w.by_k) {
-        memcpy(to->scale, q.scale, w.n * sizeof(*scale));
-        gemm_pack(part->gemm, &to->panels, &w);
+    if (to->class != GEMM_INT8) {
+        gemm_pack(part->gemm, to, &w);
+    } else if (w.weight.dtype == DT_I8 && !w.by_k) {
+        memcpy(to->scale, w.weight.scale + w.weight.row,
+               w.n * sizeof(*to->scale));
+        gemm_pack(part->gemm, to, &w);
     } else {
-        const struct gemm_matrix rows = {
-            .data = temp, .dtype = DT_I8, .n = w.n, .k = w.k, .ld = ld
-        };
+        const struct gemm_matrix rows = { .weight = { temp, DT_I8, ld },
+                                          .n = w.n,
+                                          .k = w.k };
 
         q.f32 = (float *)(void *)(temp + (w.n * ld + 63) / 64 * 64);
         par_for(gemm_par(part->gemm), w.n, w.by_k ? 64 : 4,
                 w.by_k ? widen_columns : widen_rows, &q);
         gemm_to_int8(part->gemm, (int8_t *)temp, to->scale, q.f32, w.k, w.n,
                      w.k);
-        gemm_pack(part->gemm, &to->panels, &rows);
+        gemm_pack(part->gemm, to, &rows);
     }
 }
 
@@ -165,20 +146,20 @@ load_part(void *ctx, struct moe_part *part)
 
     for (enum moe_kind kind = 0; kind < N_KINDS; kind++)
         for (size_t e = 0; e < moe->config.n_experts; e++)
-            if (part->weights[kind][e].panels.data)
+            if (part->packed[kind][e].data)
                 load_matrix(moe, part, kind, e, temp);
 }
 
 int
 moe_load(struct moe *moe, const struct moe_base *base, struct err *err)
 {
-    const struct gemm_matrix *from[3] = { base->gate, base->up, base->down };
+    const struct weight *from[3] = { base->gate, base->up, base->down };
     struct loading l = { .moe = moe, .nbytes = moe_weights_temp(&moe->config) };
 
     for (size_t i = 0; i < 3; i++)
         for (size_t e = 0; e < moe->config.n_experts; e++) {
             enum dtype dtype = from[i][e].dtype;
-            bool int8 = moe->config.mode == MOE_INT8 && base->scale[i];
+            bool int8 = moe->config.mode == MOE_INT8 && from[i][e].scale;
 
             if (!dtype_computes(dtype) && !(int8 && dtype == DT_I8))
                 return err_set(err, EX_DATAERR,
@@ -187,7 +168,6 @@ moe_load(struct moe *moe, const struct moe_base *base, struct err *err)
                                e, dtype_table[dtype].name);
             moe->base[i][e] = from[i][e];
         }
-    memcpy(moe->base_scale, base->scale, sizeof(moe->base_scale));
     l.temp = mem_big(moe->n_teams, l.nbytes, "base weights", err);
     if (!l.temp)
         return -1;

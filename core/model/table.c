@@ -317,11 +317,7 @@ apply_parts(struct gemm *gemm, const struct table *t, float *y, size_t ldy,
         const struct table_part *p = &t->part[i];
 
         jobs[i] = (struct gemm_job){
-            .w = { .data = p->w,
-                   .dtype = p->dtype,
-                   .n = p->out,
-                   .k = t->in,
-                   .ld = t->in },
+            .w = { .weight = p->w, .n = p->out, .k = t->in },
             .c = y + col,
             .ldc = ldy,
             .end = { .accumulate = add },

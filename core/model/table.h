@@ -35,8 +35,7 @@ struct stdir;
 
 /* The weights of one of the layers that a table stands for. */
 struct table_part {
-    const void *w; /* [out, in] as in a model's file */
-    enum dtype dtype;
+    struct weight w; /* [out, in] as in a model's file */
     size_t out;
 };
 

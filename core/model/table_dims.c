@@ -76,34 +76,21 @@ out:
     return rc;
 }
 
-/* Number i of 'from' as element j of 'to'. */
-static void
-put_weight(void *to, enum dtype dtype, size_t j, const void *from,
-           enum dtype from_dtype, size_t i)
-{
-    float v;
-
-    if (dtype == DT_F32 && from_dtype != DT_F32) {
-        v = (float)dtype_get(from_dtype, from, i);
-        cvt_from_f32((char *)to + 4 * j, DT_F32, &v, 1);
-    } else if (dtype == DT_F32) {
-        memcpy((char *)to + 4 * j, (const char *)from + 4 * i, 4);
-    } else {
-        memcpy((char *)to + 2 * j, (const char *)from + 2 * i, 2);
-    }
-}
-
 int
 table_pack_dims(struct table *t, const struct table_fix *fix, struct err *err)
 {
-    const struct table_part stored = { t->weight_t, t->weight_dtype, t->out };
+    const struct table_part stored = {
+        .w = { .data = t->weight_t, .dtype = t->weight_dtype, .ld = t->out },
+        .out = t->out,
+    };
     const struct table_part *parts = t->weight_t ? &stored : t->part;
     size_t n_parts = t->weight_t ? 1 : t->n_parts, m = fix->n_dims, at = 0;
+    float v;
     size_t panels = (t->out + TABLE_PANEL - 1) / TABLE_PANEL;
 
-    t->panels_dtype = parts[0].dtype;
+    t->panels_dtype = parts[0].w.dtype;
     for (size_t i = 1; i < n_parts; i++)
-        if (parts[i].dtype != parts[0].dtype)
+        if (parts[i].w.dtype != parts[0].w.dtype)
             t->panels_dtype = DT_F32;
     t->panels_nbytes = panels * TABLE_PANEL * m * dtype_size(t->panels_dtype);
     t->panels =
@@ -112,13 +99,16 @@ table_pack_dims(struct table *t, const struct table_fix *fix, struct err *err)
         return -1;
     for (size_t p = 0; p < n_parts; p++)
         for (size_t o = 0; o < parts[p].out; o++, at++)
-            for (size_t k = 0; k < m; k++)
-                put_weight(t->panels, t->panels_dtype,
-                           (at / TABLE_PANEL * m + k) * TABLE_PANEL +
-                               at % TABLE_PANEL,
-                           parts[p].w, parts[p].dtype,
-                           t->weight_t ? fix->dims[k] * t->out + o
-                                       : o * t->in + fix->dims[k]);
+            for (size_t k = 0; k < m; k++) {
+                size_t d = fix->dims[k], to = at / TABLE_PANEL * m + k;
+
+                weight_read(&v, &parts[p].w, t->weight_t ? d : o,
+                            t->weight_t ? o : d, 1);
+                to = to * TABLE_PANEL + at % TABLE_PANEL;
+                cvt_from_f32((char *)t->panels +
+                                 to * dtype_size(t->panels_dtype),
+                             t->panels_dtype, &v, 1);
+            }
     return 0;
 }
 

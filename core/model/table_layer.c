@@ -84,7 +84,7 @@ table_bind(struct table *t, const struct linear *l)
 {
     if (l->in != t->in || l->out > t->out - t->n_bound)
         return false;
-    t->part[t->n_parts++] = (struct table_part){ l->w, l->dtype, l->out };
+    t->part[t->n_parts++] = (struct table_part){ l->w, l->out };
     if (l->bias)
         memcpy(t->bias + t->n_bound, l->bias, l->out * sizeof(*l->bias));
     t->n_bound += l->out;
@@ -98,10 +98,14 @@ compare_sample(const struct table *t)
     const char *made_of = st_meta(&t->file.st, LUT_WEIGHTS);
     struct hash *hash = hash_new(HASH_XXH3);
     char hex[HASH_MAX_HEX];
+    size_t nbytes;
 
-    for (size_t i = 0; i < t->n_parts; i++)
-        lut_sample(hash, t->part[i].w,
-                   t->part[i].out * t->in * dtype_size(t->part[i].dtype));
+    for (size_t i = 0; i < t->n_parts; i++) {
+        const void *stored =
+            weight_stored(&t->part[i].w, t->part[i].out, &nbytes);
+
+        lut_sample(hash, stored, nbytes);
+    }
     hash_hex(hash, hex);
     hash_free(hash);
     if (made_of && strcmp(made_of, hex) != 0)
@@ -167,37 +171,46 @@ table_bind_model(struct table *t, struct stdir *model, const char *path,
     return rc;
 }
 
+/* The part's rows from r on, columns from c on; row r is the layer's output
+ * 'to'. */
+static void
+transpose_block(struct table *t, const struct table_part *part, size_t r,
+                size_t c, size_t to)
+{
+    size_t rows = smaller(BLOCK, part->out - r);
+    size_t cols = smaller(BLOCK, t->in - c);
+    float block[BLOCK][BLOCK], column[BLOCK];
+
+    for (size_t i = 0; i < rows; i++)
+        weight_read(block[i], &part->w, r + i, c, cols);
+    for (size_t j = 0; j < cols; j++) {
+        for (size_t i = 0; i < rows; i++)
+            column[i] = block[i][j];
+        cvt_from_f32((char *)t->transposed +
+                         ((c + j) * t->out + to) * dtype_size(part->w.dtype),
+                     part->w.dtype, column, rows);
+    }
+}
+
 int
 table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
 {
-    enum dtype dtype = t->part[0].dtype;
-    size_t size = dtype_size(dtype), col = 0;
+    enum dtype dtype = t->part[0].w.dtype;
+    size_t col = 0;
     bool few = fix->how == FIX_TOP && fix->top <= t->in / FEW_DIMS;
 
     for (size_t i = 0; i < t->n_parts; i++)
-        few &= t->part[i].dtype == dtype;
+        few &= t->part[i].w.dtype == dtype;
     if (!few || t->n_parts == 0 || t->weight_t)
         return 0;
-    t->transposed =
-        mem_big(t->in * t->out, size, "a layer's transposed weights", err);
+    t->transposed = mem_big(t->in * t->out, dtype_size(dtype),
+                            "a layer's transposed weights", err);
     if (!t->transposed)
         return -1;
     for (size_t p = 0; p < t->n_parts; col += t->part[p++].out)
-        for (size_t r0 = 0; r0 < t->part[p].out; r0 += BLOCK)
-            for (size_t c0 = 0; c0 < t->in; c0 += BLOCK)
-                for (size_t c = c0; c < smaller(c0 + BLOCK, t->in); c++)
-                    for (size_t r = r0; r < smaller(r0 + BLOCK, t->part[p].out);
-                         r++) {
-                        char *to = (char *)t->transposed +
-                                   (c * t->out + col + r) * size;
-                        const char *from =
-                            (const char *)t->part[p].w + (r * t->in + c) * size;
-
-                        if (size == 4)
-                            memcpy(to, from, 4);
-                        else
-                            memcpy(to, from, 2);
-                    }
+        for (size_t r = 0; r < t->part[p].out; r += BLOCK)
+            for (size_t c = 0; c < t->in; c += BLOCK)
+                transpose_block(t, &t->part[p], r, c, col + r);
     t->weight_t = t->transposed;
     t->weight_dtype = dtype;
     return 0;
@@ -207,11 +220,9 @@ struct latents
 table_latents(const struct table *t)
 {
     return (struct latents){
-        .w = { .data = t->encoder_weight,
-               .dtype = t->encoder_dtype,
+        .w = { .weight = { t->encoder_weight, t->encoder_dtype, t->in },
                .n = t->n_basis,
-               .k = t->in,
-               .ld = t->in },
+               .k = t->in },
         .bias = t->encoder_bias,
         .shift = t->centered ? t->decoder_bias : NULL,
         .thresholds = t->thresholds,
@@ -246,11 +257,9 @@ table_norms(float *norms, const struct table *t)
     }
     for (size_t p = 0; !t->weight_t && p < t->n_parts; p++) {
         const struct table_part *part = &t->part[p];
-        size_t nbytes = t->in * dtype_size(part->dtype);
 
         for (size_t r = 0; r < part->out; r++) {
-            cvt_to_f32(row, (const char *)part->w + r * nbytes, part->dtype,
-                       t->in);
+            weight_read(row, &part->w, r, 0, t->in);
             for (size_t d = 0; d < t->in; d++)
                 sum[d] += (double)row[d] * (double)row[d];
         }

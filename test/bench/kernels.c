@@ -106,10 +106,11 @@ product_open(struct product *p, struct par *par)
     p->x_scale = big(p->m, 4);
     p->rounded = big(p->m * (p->k + 64), 2);
     p->job = (struct gemm_job){
-        .w = { p->w, is_int8(p) ? DT_I8 : DT_BF16, p->n, p->k, p->k, false },
+        .w = { { p->w, is_int8(p) ? DT_I8 : DT_BF16, p->k, p->scale, 0, 0 },
+               .n = p->n,
+               .k = p->k },
         .c = p->c,
         .ldc = p->n,
-        .scale = p->scale,
     };
     if (hooked(p)) {
         p->job.c = NULL;
@@ -119,6 +120,7 @@ product_open(struct product *p, struct par *par)
     if (!packed(p))
         return;
     p->panels.class = is_int8(p) ? GEMM_INT8 : GEMM_BF16;
+    p->panels.scale = p->scale;
     p->panels.data =
         big(gemm_packed_nbytes(p->panels.class, p->n, p->k) + 64, 1);
     gemm_pack(p->gemm, &p->panels, &p->job.w);
@@ -203,9 +205,7 @@ gemv_row(struct par *par, enum dtype dtype, size_t m, const char *what)
     double v[ROUNDS], read[ROUNDS], rate;
     char *w = big(nbytes, 1);
     float *x = big(m * K, 4), *y = big(m * N, 4);
-    struct gemm_job job = { .w = { w, dtype, N, K, K, false },
-                            .c = y,
-                            .ldc = N };
+    struct gemm_job job = { .w = { { w, dtype, K }, N, K }, .c = y, .ldc = N };
     struct gemm *gemm;
     struct err err;
 

@@ -94,12 +94,12 @@ linear_s(struct bench *b, const struct linear *l, const struct rows *rows,
          double forwards, double backs)
 {
     float *w = b->x;
-    const struct linear low = {
-        .w = w, .dtype = DT_F32, .in = l->in, .out = RANK
-    };
-    const struct linear high = {
-        .w = w, .dtype = DT_F32, .in = RANK, .out = l->out
-    };
+    const struct linear low = { .w = { w, DT_F32, l->in },
+                                .in = l->in,
+                                .out = RANK };
+    const struct linear high = { .w = { w, DT_F32, RANK },
+                                 .in = RANK,
+                                 .out = l->out };
     const struct {
         enum compute compute;
         struct gemm_job job;

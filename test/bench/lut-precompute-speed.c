@@ -230,7 +230,9 @@ products(struct par *par, const struct layer *l)
 {
     const size_t n = TILE * (l->in + l->out) * 4 + l->out * l->in * 2;
     struct gemm_job job = {
-        .w = { .dtype = DT_BF16, .n = l->out, .k = l->in, .ld = l->in },
+        .w = { .weight = { .dtype = DT_BF16, .ld = l->in },
+               .n = l->out,
+               .k = l->in },
         .ldc = l->out,
     };
     struct gemm *gemm = NULL;
@@ -243,7 +245,7 @@ products(struct par *par, const struct layer *l)
         exit(1);
     }
     job.c = x + TILE * l->in;
-    job.w.data = job.c + TILE * l->out;
+    job.w.weight.data = job.c + TILE * l->out;
     memset(x, 0x3c, n); /* else all of it is one page, of zeros, in the cache */
     gemm_exact(gemm, &job, 1, x, l->in, TILE);
     began = par ? clock_s() : cpu_s();

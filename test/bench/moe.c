@@ -93,12 +93,11 @@ fill(struct layer *l)
 static struct gemm_matrix
 matrix(const struct layer *l, size_t i, size_t e)
 {
-    struct gemm_matrix w = { .data = l->base[i] + e * HIDDEN * INTER,
-                             .dtype = DT_BF16 };
+    size_t n = i == 2 ? HIDDEN : INTER, k = i == 2 ? INTER : HIDDEN;
 
-    w.n = i == 2 ? HIDDEN : INTER;
-    w.k = w.ld = i == 2 ? INTER : HIDDEN;
-    return w;
+    return (struct gemm_matrix){
+        .weight = { l->base[i] + e * n * k, DT_BF16, k }, .n = n, .k = k
+    };
 }
 
 static int
@@ -106,13 +105,13 @@ open_moe(struct layer *l, enum moe_mode mode, size_t rank, int n_threads,
          struct err *err)
 {
     struct moe_config c = config_of(mode);
-    struct gemm_matrix w[3][N_EXPERTS];
+    struct weight w[3][N_EXPERTS];
     struct moe_base base = { .gate = w[0], .up = w[1], .down = w[2] };
     struct moe_lora lora;
 
     for (size_t i = 0; i < 3; i++)
         for (size_t e = 0; e < N_EXPERTS; e++)
-            w[i][e] = matrix(l, i, e);
+            w[i][e] = matrix(l, i, e).weight;
     for (size_t m = 0; m < MOE_N_LORA; m++)
         lora.m[m] = l->lora[m];
     c.lora_rank = rank;
@@ -165,14 +164,14 @@ product_matrix(const struct products *p, const struct layer *l, size_t back,
     struct gemm_matrix w = matrix(l, i, e);
 
     if (p->mode == MOE_INT8) /* any bytes */
-        w.dtype = DT_I8;
+        w.weight.dtype = DT_I8;
     if (back) {
         size_t n = w.n;
 
         w.n = w.k;
         w.k = n;
         w.by_k = p->mode == MOE_BF16;
-        w.ld = w.by_k ? w.ld : w.k;
+        w.weight.ld = w.by_k ? w.weight.ld : w.k;
     }
     return w;
 }
@@ -199,6 +198,7 @@ products_open(struct products *p, const struct layer *l, struct par *par,
                 if (!is_packed(p, back))
                     continue;
                 to->class = class;
+                to->scale = p->mode == MOE_INT8 ? p->ones : NULL;
                 to->data = mem_big(gemm_packed_nbytes(class, w.n, w.k), 1,
                                    "weights", err);
                 if (!to->data)
@@ -241,7 +241,6 @@ products_run(struct products *p, const struct layer *l)
                 .w = product_matrix(p, l, back, i % 3, e),
                 .panels =
                     is_packed(p, back) ? &p->panels[back][i % 3][e] : NULL,
-                .scale = p->mode == MOE_INT8 ? p->ones : NULL,
                 .c = p->c,
             };
 

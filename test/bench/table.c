@@ -109,11 +109,9 @@ static void
 encode_plain(struct bench *b)
 {
     const struct gemm_job job = {
-        .w = { .data = b->t.encoder_weight,
-               .dtype = DT_BF16,
+        .w = { .weight = { b->t.encoder_weight, DT_BF16, b->t.in },
                .n = b->t.n_basis,
-               .k = b->t.in,
-               .ld = b->t.in },
+               .k = b->t.in },
         .c = b->p,
         .ldc = b->t.n_basis,
     };
@@ -238,7 +236,8 @@ screened_rows(struct bench *b, size_t n)
     uint16_t *w = weights(n_w);
     char what[64];
 
-    screened.part[0] = (struct table_part){ w, DT_BF16, t.out };
+    screened.part[0] =
+        (struct table_part){ .w = { w, DT_BF16, t.in }, .out = t.out };
     screened.n_parts = 1;
     screened.bias = big(t.out, 4);
     table_screen(&screened);

@@ -16,7 +16,8 @@ check(const struct model *m)
         for (size_t i = 0; i < a->n_parts; i++) {
             const struct lora *l = &a->parts[i];
 
-            MUST(l->a.w && l->b.w && l->a.out == l->b.in && l->a.out > 0);
+            MUST(l->a.w.data && l->b.w.data && l->a.out == l->b.in &&
+                 l->a.out > 0);
         }
 }
 

@@ -9,15 +9,11 @@ static void
 run_new(struct sft_run *run)
 {
     static uint16_t zeros[3 * 2];
-    static struct gemm_matrix m[3];
+    static struct weight m[3];
     struct err err;
 
     for (int i = 0; i < 3; i++)
-        m[i] = (struct gemm_matrix){ .data = zeros,
-                                     .dtype = DT_BF16,
-                                     .n = i == 2 ? 2 : 3,
-                                     .k = i == 2 ? 3 : 2,
-                                     .ld = i == 2 ? 3 : 2 };
+        m[i] = (struct weight){ zeros, DT_BF16, .ld = i == 2 ? 3 : 2 };
     *run = (struct sft_run){ .base = { .layer = -1,
                                        .n_experts = 1,
                                        .hidden = 2,

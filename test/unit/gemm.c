@@ -172,11 +172,9 @@ static struct gemm_job
 job_of(const struct data *d, int end)
 {
     return (struct gemm_job){
-        .w = { .data = d->w + 1,
-               .dtype = d->dtype,
+        .w = { .weight = { d->w + 1, d->dtype, d->ldw },
                .n = d->s.n,
                .k = d->s.k,
-               .ld = d->ldw,
                .by_k = d->by_k },
         .c = d->c,
         .ldc = d->s.n + 1,
@@ -453,8 +451,8 @@ test_int8(struct gemm *g, bool by_k)
         float *first = make(n, sizeof(*first));
 
         for (size_t r = 0; r < d.s.n; r++)
-            scale[r] = rnd();
-        plain.scale = end.scale = scale;
+            scale[r] = by_k ? 1 : rnd();
+        plain.w.weight.scale = end.w.weight.scale = p.scale = scale;
         gemm_to_int8(g, x, x_scale, d.x, d.ldx, d.s.m, d.s.k);
         reference_int8(&d, x, x_scale, scale);
         gemm_x_int8(g, x, x_scale, d.x, DT_F32, d.ldx, d.s.m, d.s.k);
@@ -626,7 +624,7 @@ test_streamed(struct gemm *g)
     float *c[4];
     struct err err;
 
-    job8.scale = d8.bias;
+    job8.w.weight.scale = d8.bias;
     gemm_to_bf16(g, x, d.x, d.ldx, s.m, s.k);
     gemm_x_int8(g, x8, x_scale, d.x, DT_F32, d.ldx, s.m, s.k);
     for (int i = 0; i < 4; i++)

@@ -33,13 +33,13 @@ static void
 products(struct gemm *g, enum dtype dtype, size_t k, size_t begin, size_t end,
          float t[M][GEMM_PANEL])
 {
-    const struct gemm_matrix w = { .data = dtype == DT_F32 ? (void *)f32 : bf16,
-                                   .dtype = dtype,
-                                   .n = N,
-                                   .k = k,
-                                   .ld = LD_W,
-                                   .by_k = true,
-                                   .native = dtype == DT_F32 };
+    const struct gemm_matrix w = {
+        .weight = { dtype == DT_F32 ? (void *)f32 : bf16, dtype, LD_W },
+        .n = N,
+        .k = k,
+        .by_k = true,
+        .native = dtype == DT_F32
+    };
     const struct gemm_job job = { .w = w, .c = c[0], .ldc = N };
     size_t ld = gemm_ld_bf16(k);
     uint16_t *rounded = aligned_alloc(64, M * ld * sizeof(*rounded));
@@ -97,11 +97,9 @@ static void
 test_outside(void)
 {
     const struct gemm_matrix w = {
-        .data = f32,
-        .dtype = DT_F32,
+        .weight = { f32, DT_F32, LD_W },
         .n = N,
         .k = 40,
-        .ld = LD_W,
         .by_k = true,
         .native = true,
     };
@@ -133,7 +131,7 @@ test_added(struct gemm *g)
     }
     for (size_t k = 40; k <= K; k += K - 40) {
         struct gemm_job stored = {
-            .w = { .data = w, .dtype = DT_BF16, .n = N, .k = k, .ld = K },
+            .w = { .weight = { w, DT_BF16, K }, .n = N, .k = k },
             .c = c[0],
             .ldc = N
         };

@@ -164,7 +164,7 @@ try_all(struct gemm *gemm, int threads)
 {
     for (int shifted = 0; shifted < 2; shifted++) {
         struct latents l = {
-            .w = { .data = weight, .dtype = DT_F32, .n = N, .k = IN, .ld = IN },
+            .w = { .weight = { weight, DT_F32, IN }, .n = N, .k = IN },
             .bias = bias,
             .shift = shifted ? shift : NULL,
         };

@@ -69,7 +69,7 @@ test_found(void)
                 { "x.k.weight", 2, 5 }) == 0,
            "a file is opened");
     tap_ok(linear_file_find(&l, &bias, &dir, "model.x.q", &err) == 1 &&
-               l.out == 3 && l.in == 5 && l.w && !l.bias && bias &&
+               l.out == 3 && l.in == 5 && l.w.data && !l.bias && bias &&
                !strcmp(bias->t->name, "x.q.bias"),
            "a layer with its bias, of a file without \"model.\"");
     tap_ok(linear_file_find(&l, &bias, &dir, "x.k", &err) == 1 && l.out == 2 &&

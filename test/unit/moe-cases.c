@@ -413,7 +413,7 @@ allocated(const struct moe *moe, int n_threads)
     size_t n = moe->scratch.nbytes + gemm_workspace(n_threads);
 
     for (size_t i = 0; i < moe->config.n_parts; i++)
-        n += moe->parts[i].packed.nbytes + moe->parts[i].scratch.nbytes;
+        n += moe->parts[i].weights.nbytes + moe->parts[i].scratch.nbytes;
     for (size_t i = 0; i < moe->config.max_cache_depth; i++)
         n += moe->saved[i].memory.nbytes;
     return n;

@@ -29,8 +29,8 @@ test(const struct spec *s)
     struct data d = data_new(*s);
     struct ref ref = ref_new(&d);
     struct moe_config c = config_of(s);
-    struct gemm_matrix w[N_BASE][8];
-    struct moe_base base = { w[GATE], w[UP], w[DOWN], { NULL } };
+    struct weight w[N_BASE][8];
+    struct moe_base base = { w[GATE], w[UP], w[DOWN] };
     struct moe_lora lora;
     struct moe_batch batch = batch_of(&d);
     struct exact_problem p = { &c, &base, &lora, &batch, d.grad };

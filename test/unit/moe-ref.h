@@ -379,24 +379,24 @@ equal_got(const struct spec *s, const struct got *a, const struct got *b)
 
 /* The base weights, those of up 'step' after those of gate, and so on. */
 static __attribute__((unused)) void
-matrices_of(const struct data *d, struct gemm_matrix *w, size_t step)
+matrices_of(const struct data *d, struct weight *w, size_t step)
 {
     size_t n = d->s.hidden * d->s.intermediate;
 
     for (size_t b = 0; b < N_BASE; b++)
         for (size_t e = 0; e < d->s.n_experts; e++)
-            w[b * step + e] = (struct gemm_matrix){
-                .data = d->base[b] + e * n,
-                .dtype = DT_BF16,
-                .ld = b == DOWN ? d->s.intermediate : d->s.hidden,
-            };
+            w[b * step + e] =
+                (struct weight){ .data = d->base[b] + e * n,
+                                 .dtype = DT_BF16,
+                                 .ld = b == DOWN ? d->s.intermediate
+                                                 : d->s.hidden };
 }
 
 static __attribute__((unused)) struct moe *
 open_moe(const struct data *d, const struct moe_config *c, int n_threads,
          struct err *err)
 {
-    struct gemm_matrix *w = make(N_BASE * c->n_experts, sizeof(*w));
+    struct weight *w = make(N_BASE * c->n_experts, sizeof(*w));
     struct moe_base base = { .gate = w,
                              .up = w + c->n_experts,
                              .down = w + 2 * c->n_experts };

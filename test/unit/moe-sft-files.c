@@ -59,7 +59,7 @@ test_base(void)
     tap_ok(!strcmp(a, b), "base: stacked and directory are the same weights");
     base_open(&base, path("hf"), -1, &err);
     tap_ok(base.layer == 3 && base.top_k == 2 && base.norm_topk_prob &&
-               base.router.data,
+               base.router.weight.data,
            "base: a directory's only layer, its router and configuration");
     base_close(&base);
     tap_ok(base_open(&base, path("hf"), 7, &err) < 0 &&

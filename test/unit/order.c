@@ -115,11 +115,9 @@ products(enum dtype dtype, size_t k, size_t n, size_t m, int form)
     static char data[ROWS * (MAX_K + 1) * 4];
     size_t size = dtype == DT_F32 ? 4 : 2;
     const char *rows = weights(dtype, n * k);
-    struct gemm_job job = { .w = { .data = data,
-                                   .dtype = dtype,
+    struct gemm_job job = { .w = { .weight = { data, dtype, ld },
                                    .n = n,
                                    .k = k,
-                                   .ld = ld,
                                    .by_k = form == 2 },
                             .c = c,
                             .ldc = n };

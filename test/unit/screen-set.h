@@ -164,9 +164,9 @@ free_set(struct set *s)
 static struct gemm_matrix
 matrix_of(const struct set *s)
 {
-    return (struct gemm_matrix){
-        .data = s->e, .dtype = s->dtype, .n = s->n, .k = s->in, .ld = s->in
-    };
+    return (struct gemm_matrix){ .weight = { s->e, s->dtype, s->in },
+                                 .n = s->n,
+                                 .k = s->in };
 }
 
 #endif

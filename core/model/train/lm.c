@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "core/format/peft.h"
-#include "core/kernel/cvt.h"
 #include "core/kernel/gemm.h"
 #include "core/mem.h"
 #include "core/model/lora.h"
@@ -282,8 +281,8 @@ lm_start(const struct lm *lm, float *values)
         double bound = 1 / sqrt((double)t[0].cols);
 
         if (l->init) {
-            cvt_to_f32(a, l->init->a.w, l->init->a.dtype, n_a);
-            cvt_to_f32(b, l->init->b.w, l->init->b.dtype, n_b);
+            weight_rows(a, &l->init->a.w, 0, t[0].rows, t[0].cols);
+            weight_rows(b, &l->init->b.w, 0, t[1].rows, t[1].cols);
             continue;
         }
         for (size_t k = 0; k < n_a; k++)

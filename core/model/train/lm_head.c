@@ -96,13 +96,13 @@ static void
 logits_back(struct lm_work *w, const struct linear *head, size_t n)
 {
     struct gemm *gemm = w->engine->gemm;
-    size_t vocab = head->out, item = dtype_size(head->dtype);
+    size_t vocab = head->out;
 
     for (size_t k = 0; k < vocab; k += LM_HEAD_PART) {
         struct linear part = *head;
         struct gemm_job job;
 
-        part.w = (const char *)head->w + k * head->in * item;
+        part.w.row = k;
         part.out = smaller(vocab - k, LM_HEAD_PART);
         job = linear_back_job(&part, w->head_in, k > 0);
         if (w->options.compute == COMPUTE_F32) {

@@ -1,7 +1,6 @@
 /* Experts' base weights in int8, symmetric, a scale for each row. */
 #include <string.h>
 
-#include "core/kernel/cvt.h"
 #include "core/kernel/gemm.h"
 #include "core/mem.h"
 #include "core/model/train/lm_impl.h"
@@ -20,11 +19,9 @@ static void
 widen_rows(void *ctx, size_t begin, size_t end)
 {
     const struct widening *w = ctx;
-    size_t n = w->l->in, size = dtype_size(w->l->dtype);
+    size_t n = w->l->in;
 
-    cvt_to_f32(w->to + begin * n,
-               (const char *)w->l->w + (w->first + begin) * n * size,
-               w->l->dtype, (end - begin) * n);
+    weight_rows(w->to + begin * n, &w->l->w, w->first + begin, end - begin, n);
 }
 
 static void
@@ -42,9 +39,7 @@ quantize(struct engine *e, struct linear *l, int8_t *to, float *scale)
         for (size_t k = 0; k < n; k++)
             memcpy(to + (i + k) * l->in, rows + k * ld, l->in);
     }
-    l->w = to;
-    l->dtype = DT_I8;
-    l->scale = scale;
+    l->w = (struct weight){ to, DT_I8, l->in, .scale = scale };
 }
 
 int

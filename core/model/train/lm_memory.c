@@ -217,15 +217,14 @@ bind(struct lm *lm)
 
         l->lora = NULL; /* init's */
         lora_bind(m, adapter, l,
-                  &(struct lora){ .a = { .w = values + t[0].first,
-                                         .dtype = DT_F32,
-                                         .in = t[0].cols,
-                                         .out = t[0].rows },
-                                  .b = { .w = values + t[1].first,
-                                         .dtype = DT_F32,
-                                         .in = t[1].cols,
-                                         .out = t[1].rows },
-                                  .scale = (float)scale });
+                  &(struct lora){
+                      .a = { .w = { values + t[0].first, DT_F32, t[0].cols },
+                             .in = t[0].cols,
+                             .out = t[0].rows },
+                      .b = { .w = { values + t[1].first, DT_F32, t[1].cols },
+                             .in = t[1].cols,
+                             .out = t[1].rows },
+                      .scale = (float)scale });
     }
 }
 

@@ -99,12 +99,11 @@ encode_chunk(struct encode *e)
     const struct sae_settings *set = &e->t->set;
     float *master = e->t->adamw.master;
     const struct latents l = {
-        .w = { .data = SAE_SWAPS ? e->t->encoder_le
-                                 : sae_encoder_weight(e->t, master),
-               .dtype = DT_F32,
+        .w = { .weight = { SAE_SWAPS ? e->t->encoder_le
+                                     : sae_encoder_weight(e->t, master),
+                           DT_F32, set->d },
                .n = set->n,
-               .k = set->d,
-               .ld = set->d },
+               .k = set->d },
         .bias = sae_encoder_bias(e->t, master),
         .shift = sae_decoder_bias(e->t, master),
         .k = set->batchtopk ? 0 : set->k,
