@@ -5,6 +5,7 @@
 #include "core/hash.h"
 #include "core/js.h"
 #include "core/map.h"
+#include "core/text/pieces.h"
 #include "core/text/tok_impl.h"
 #include "core/text/tok_norm.h"
 
@@ -195,55 +196,24 @@ chat_recognise(const struct tok *tok, struct err *err)
                    tok_name(tok));
 }
 
-/* A prompt as it grows: text waits until the next special token, so that
- * it is tokenized as one piece. */
 struct builder {
-    const struct tok *tok;
     struct format f;
-    int flags;
-    struct str text;
-    struct ids *ids;
+    struct pieces pieces;
 };
 
-static int
-flush(struct builder *b, struct err *err)
-{
-    int flags = b->flags | TOK_PLAIN | (b->ids->n ? TOK_MORE : 0);
-    int rc = 0;
-
-    if (b->text.n)
-        rc = tok_encode(b->tok, b->text.s, b->text.n, flags, b->ids, err);
-    str_clear(&b->text);
-    return rc;
-}
-
 /* A piece of the template: its marks become special tokens. */
-static int
-put_template(struct builder *b, const char *s, struct err *err)
+static void
+put_template(struct builder *b, const char *s)
 {
-    while (*s) {
+    for (size_t n; *s; s += n) {
         const char *mark = NULL;
 
         for (int i = 0; i < N_MARKS && b->f.mark[i] && !mark; i++)
             if (!strncmp(s, b->f.mark[i], strlen(b->f.mark[i])))
                 mark = b->f.mark[i];
-        if (!mark) {
-            str_addc(&b->text, *s++);
-            continue;
-        }
-
-        int32_t id = tok_id(b->tok, mark);
-
-        if (id < 0)
-            return err_set(err, EX_DATAERR,
-                           "%s: has no %s, which template %s needs",
-                           tok_name(b->tok), mark, b->f.name);
-        if (flush(b, err) < 0)
-            return -1;
-        ids_add(b->ids, id);
-        s += strlen(mark);
+        n = mark ? strlen(mark) : 1;
+        pieces_add(&b->pieces, s, n, mark != NULL);
     }
-    return 0;
 }
 
 /* The bytes of the character that s begins with if Jinja's trim, Python's
@@ -277,16 +247,15 @@ trim(const char **s, size_t *n)
         }
 }
 
-static int
+static void
 put_message(struct builder *b, const char *before, const char *s, size_t n,
-            const char *after, struct err *err)
+            const char *after)
 {
-    if (put_template(b, before, err) < 0)
-        return -1;
+    put_template(b, before);
     if (b->f.trim)
         trim(&s, &n);
-    str_add(&b->text, s, n);
-    return put_template(b, after, err);
+    pieces_add(&b->pieces, s, n, false);
+    put_template(b, after);
 }
 
 static size_t
@@ -315,14 +284,13 @@ last_of(const char *s, size_t n, const char *word)
  * after the last question alone, where the last reply has a place for it even
  * if it did not think.
  */
-static int
+static void
 put_thinking(struct builder *b, const char **s, size_t *n, bool current,
-             bool last, struct err *err)
+             bool last)
 {
     static const char open[] = "<think>", close[] = "</think>";
     const char *thought = *s, *end = memmem(*s, *n, close, strlen(close));
     size_t n_thought = 0, k;
-    int rc;
 
     if (end) {
         const char *answer = last_of(*s, *n, close) + strlen(close), *begin;
@@ -345,36 +313,31 @@ put_thinking(struct builder *b, const char **s, size_t *n, bool current,
         *n -= k;
     }
     if (!current || (!last && n_thought == 0))
-        return 0;
-    rc = put_template(b, "<think>\n", err);
-    str_add(&b->text, thought, n_thought);
-    if (rc == 0)
-        rc = put_template(b, "\n</think>\n\n", err);
+        return;
+    put_template(b, "<think>\n");
+    pieces_add(&b->pieces, thought, n_thought, false);
+    put_template(b, "\n</think>\n\n");
     k = skip_newlines(*s, *n);
     *s += k;
     *n -= k;
-    return rc;
 }
 
 /* A reply.  Its text is encoded apart from what is before it, as it is when the
  * model continues that. */
-static int
-put_reply(struct builder *b, struct chat_message *m, bool current, bool last,
-          struct err *err)
+static void
+put_reply(struct builder *b, const struct chat_message *m, bool current,
+          bool last)
 {
     const char *s = m->text;
     size_t n = m->nbytes;
 
-    if (put_template(b, b->f.answer, err) < 0 || flush(b, err) < 0)
-        return -1;
-    m->begin = b->ids->n;
-    if (b->f.thinks && put_thinking(b, &s, &n, current, last, err) < 0)
-        return -1;
-    if (put_message(b, b->f.reply_before, s, n, b->f.reply_end, err) < 0 ||
-        flush(b, err) < 0)
-        return -1;
-    m->end = b->ids->n;
-    return put_template(b, b->f.reply_after, err);
+    put_template(b, b->f.answer);
+    b->pieces.scored = true;
+    if (b->f.thinks)
+        put_thinking(b, &s, &n, current, last);
+    put_message(b, b->f.reply_before, s, n, b->f.reply_end);
+    b->pieces.scored = false;
+    put_template(b, b->f.reply_after);
 }
 
 /* Mistral's users and assistants alternate. */
@@ -399,20 +362,17 @@ check_order(const struct chat_message *messages, size_t n, size_t first,
                                "mistral needs");
 }
 
-static int
+static void
 put_user(struct builder *b, const struct chat_message *system,
-         const struct chat_message *m, struct err *err)
+         const struct chat_message *m)
 {
     const struct format *f = &b->f;
 
-    if (!system)
-        return put_message(b, f->user_before, m->text, m->nbytes, f->user_after,
-                           err);
-    if (put_template(b, f->user_before, err) < 0 ||
+    put_template(b, f->user_before);
+    if (system)
         put_message(b, f->system_before, system->text, system->nbytes,
-                    f->system_after, err) < 0)
-        return -1;
-    return put_message(b, "", m->text, m->nbytes, f->user_after, err);
+                    f->system_after);
+    put_message(b, "", m->text, m->nbytes, f->user_after);
 }
 
 /* Does qwen3 take a user's message for a question, after which replies keep
@@ -429,7 +389,7 @@ is_question(const struct chat_message *m)
 }
 
 static int
-put_all(struct builder *b, struct chat_message *messages, size_t n,
+put_all(struct builder *b, const struct chat_message *messages, size_t n,
         struct err *err)
 {
     const struct format *f = &b->f;
@@ -448,20 +408,33 @@ put_all(struct builder *b, struct chat_message *messages, size_t n,
     }
     with_system = f->system_first ? first : last_user;
     for (size_t i = first; i < n; i++) {
-        struct chat_message *m = &messages[i];
-        int rc;
+        const struct chat_message *m = &messages[i];
 
+        b->pieces.message = i;
         if (m->role == CHAT_ASSISTANT)
-            rc = put_reply(b, m, i > last_question, i + 1 == n, err);
+            put_reply(b, m, i > last_question, i + 1 == n);
         else if (m->role == CHAT_USER)
-            rc = put_user(b, i == with_system ? system : NULL, m, err);
+            put_user(b, i == with_system ? system : NULL, m);
         else
-            rc = put_message(b, f->system_before, m->text, m->nbytes,
-                             f->system_after, err);
-        if (rc < 0)
-            return -1;
+            put_message(b, f->system_before, m->text, m->nbytes,
+                        f->system_after);
     }
     return 0;
+}
+
+/* The ids of a message's pieces that are scored. */
+static void
+set_spans(struct chat_message *messages, const struct pieces *p, size_t begin)
+{
+    for (size_t i = 0; i < p->n; begin = p->list[i++].ids_end) {
+        struct chat_message *m = &messages[p->list[i].message];
+
+        if (!p->list[i].scored)
+            continue;
+        if (m->end == 0)
+            m->begin = begin;
+        m->end = p->list[i].ids_end;
+    }
 }
 
 int
@@ -469,11 +442,10 @@ chat_encode(const struct tok *tok, enum chat chat,
             struct chat_message *messages, size_t n, bool answer, int flags,
             struct ids *ids, struct err *err)
 {
-    struct builder b = {
-        .tok = tok, .f = formats[chat], .flags = flags, .ids = ids
-    };
+    struct builder b = { .f = formats[chat] };
     struct format *f = &b.f;
-    int rc = 0;
+    size_t begin = ids->n;
+    int rc;
 
     for (size_t i = 0; i < n; i++)
         messages[i].begin = messages[i].end = 0;
@@ -488,10 +460,14 @@ chat_encode(const struct tok *tok, enum chat chat,
         f->user_before = "[INST]";
         f->reply_before = "";
     }
-    if (put_template(&b, f->start, err) < 0 ||
-        put_all(&b, messages, n, err) < 0 ||
-        (answer && put_template(&b, f->answer, err) < 0) || flush(&b, err) < 0)
-        rc = -1;
-    str_free(&b.text);
+    put_template(&b, f->start);
+    rc = put_all(&b, messages, n, err);
+    if (answer)
+        put_template(&b, f->answer);
+    if (rc == 0)
+        rc = pieces_encode(&b.pieces, tok, f->name, flags, ids, err);
+    if (rc == 0)
+        set_spans(messages, &b.pieces, begin);
+    pieces_free(&b.pieces);
     return rc;
 }
