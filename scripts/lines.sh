@@ -4,7 +4,7 @@
 # commit that raises a number says why.
 budgets='core 11010
 core/format 11100
-core/kernel 9000
+core/kernel 9100
 core/model 18940
 core/text 4300
 cmd 32900
