@@ -44,6 +44,7 @@ hf-nll       |                          | -i in/text | hf-infer in/demo -q -j 1 
 hf-logits    |                          |        | hf-infer in/m -q -j 1 --ids 1,2,3 --logits out/l.npy
 hf-force     | cp in/sums out/l.npy     |        | hf-infer in/m -q -j 1 --ids 1,2,3 --logits out/l.npy -f
 hf-acts      |                          | -m -r -f | hf-infer in/m -q -j 1 --ids 1,2,3,4 --ctx 2 --acts resid:0,1 -o out/a --acts-meta out/m.json
+hf-places    |                          | -m -r -f | hf-infer in/m -q -j 1 --ids 1,2,3,4 --ctx 2 --acts resid:0,mlp:1 -o out/a
 hf-acts-pipe |                          | -P -i in/p.jsonl | hf-infer in/demo -q -j 1 --acts attn:0 --ctx 4 --jsonl
 hf-jsonl     |                          | -i in/p.jsonl | hf-infer in/demo -q -j 2 --jsonl -n 2 --greedy --batch 2 -o out/answers
 hf-lut       |                          |        | hf-infer in/m -q -j 1 --ids 1,2,3 --nll --lut in/m --ratio 0.2
