@@ -759,7 +759,7 @@ class MoE:
     def __init__(self, gate, up, down, lora, alpha, top_k, max_len,
                  mode="bf16", parts=1, threads=0, depth=1, strict_ids=False):
         self._moe, self._kept, self._at = _p(), [], None
-        self._pid = os.getpid()
+        self._pid = os.getpid() if parts > 1 else None
         self.lora = list(lora)
         if len(gate.shape) != 3:
             raise ValueError("gate is %s (expected [n_experts, intermediate, "
@@ -810,7 +810,7 @@ class MoE:
             self._check(t, shape, name)
 
     def __del__(self):
-        if getattr(self, "_moe", None) and os.getpid() == self._pid:
+        if getattr(self, "_moe", None) and self._pid in (None, os.getpid()):
             _library().tu_moe_close(self._moe)
             self._moe = _p()
 
@@ -829,8 +829,9 @@ class MoE:
     def __call__(self, x, expert_ids, weights):
         import torch
 
-        if os.getpid() != self._pid:
-            raise RuntimeError("MoE: works in the process that made it alone")
+        if self._pid not in (None, os.getpid()):
+            raise RuntimeError("MoE: with parts it works in the process that "
+                               "made it alone")
         if x.dtype != torch.bfloat16 or x.shape[-1:] != (self._hidden,):
             raise ValueError("x is %s %s (expected torch.bfloat16 [.., %d])"
                              % (x.dtype, list(x.shape), self._hidden))

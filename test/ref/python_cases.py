@@ -686,9 +686,9 @@ def moe():
     assert not skipping(x, ids + 9, w).any() and skipping.skipped == ids.numel()
     for copied in copy.copy, copy.deepcopy, pickle.dumps:
         fails(TypeError, "cannot be copied", copied, skipping)
-    child = os.fork() or os._exit(fails(RuntimeError, "alone", skipping, x, ids, w)
-                                  or skipping.__del__() or 0)
-    assert os.waitpid(child, 0)[1] == 0
+    op = tu.MoE(*base, lora, 10, K, 2 * N, parts=2)  # whose threads stay here
+    assert os.waitpid(os.fork() or os._exit(bool(fails(
+        RuntimeError, "alone", op, x, ids, w) or op.__del__())), 0)[1] == 0
     y = skipping(x, ids, w)
     for _ in range(2):
         skipping.__del__()
