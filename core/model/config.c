@@ -30,7 +30,8 @@ enum window_rule {
 /* A family is a row: what a model_type means where config.json does not say.
  * hf-infer's --help and page list them. */
 struct family {
-    const char *model_type, *causal_lm, *base;
+    const char *model_type;
+    const char *classes[2]; /* that have it: with a head, and without */
     struct norm_kind norm;
     bool qk_norm, experts;
     bool attention_bias, mlp_bias; /* are these keys its own? */
@@ -42,8 +43,7 @@ struct family {
 static const struct family families[] = {
     {
         .model_type = "llama",
-        .causal_lm = "LlamaForCausalLM",
-        .base = "LlamaModel",
+        .classes = { "LlamaForCausalLM", "LlamaModel" },
         .norm = { NORM_RMS, .places = NORM_PRE },
         .attention_bias = true,
         .mlp_bias = true,
@@ -52,8 +52,7 @@ static const struct family families[] = {
     },
     {
         .model_type = "mistral",
-        .causal_lm = "MistralForCausalLM",
-        .base = "MistralModel",
+        .classes = { "MistralForCausalLM", "MistralModel" },
         .norm = { NORM_RMS, .places = NORM_PRE },
         .window = WINDOW_ALWAYS,
         .absent_window = 4096,
@@ -61,16 +60,14 @@ static const struct family families[] = {
     },
     {
         .model_type = "qwen2",
-        .causal_lm = "Qwen2ForCausalLM",
-        .base = "Qwen2Model",
+        .classes = { "Qwen2ForCausalLM", "Qwen2Model" },
         .norm = { NORM_RMS, .places = NORM_PRE },
         .window = WINDOW_BY_LAYER,
         .max_positions = 32768,
     },
     {
         .model_type = "qwen3",
-        .causal_lm = "Qwen3ForCausalLM",
-        .base = "Qwen3Model",
+        .classes = { "Qwen3ForCausalLM", "Qwen3Model" },
         .norm = { NORM_RMS, .places = NORM_PRE },
         .qk_norm = true,
         .attention_bias = true,
@@ -79,8 +76,7 @@ static const struct family families[] = {
     },
     {
         .model_type = "qwen3_moe",
-        .causal_lm = "Qwen3MoeForCausalLM",
-        .base = "Qwen3MoeModel",
+        .classes = { "Qwen3MoeForCausalLM", "Qwen3MoeModel" },
         .norm = { NORM_RMS, .places = NORM_PRE },
         .qk_norm = true,
         .experts = true,
@@ -176,9 +172,9 @@ parse_family(struct config *config, const struct js *root,
     js = js_at(&classes, 0);
     if (js_str(&js, &s, &n, err))
         return -1;
-    if (!strcmp(s, f->causal_lm) || !strcmp(s, f->base))
+    if (!strcmp(s, f->classes[0]) || !strcmp(s, f->classes[1]))
         return 0;
-    str_addf(&known, "%s, %s", f->causal_lm, f->base);
+    str_addf(&known, "%s, %s", f->classes[0], f->classes[1]);
     js_unsupported(&js, s, known.s, err);
     str_free(&known);
     return -1;

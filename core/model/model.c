@@ -190,12 +190,12 @@ head_differs(struct binder *b, const struct stdir_tensor *embed,
 }
 
 /*
- * The first and the last matrix.  Tied, they are one, under either name; two
- * that differ are two all the same, as in transformers 5: 4 took the
+ * The matrices from ids and to logits.  Tied, they are one, under either name;
+ * two that differ are two all the same, as in transformers 5: 4 took the
  * embedding for both.
  */
 static int
-bind_ends(struct binder *b)
+bind_tokens(struct binder *b)
 {
     const struct part_at at_embed = { .part = PART_EMBED };
     const struct part_at at_head = { .part = PART_HEAD };
@@ -223,7 +223,7 @@ bind_ends(struct binder *b)
                  m->dir.path);
     else if (m->config.tied)
         m->lm_head = m->embed;
-    return bind_norm(b, (struct part_at){ .part = PART_NORM });
+    return 0;
 }
 
 /* Is it no parameter: a mask, or a scale of a cache's numbers? */
@@ -256,7 +256,8 @@ model_open(struct model **model, const char *path, struct err *err)
     b.root = names_root(dir);
     b.used = xcalloc(dir->n_tensors, sizeof(*b.used));
     m->layers = xcalloc((size_t)m->config.n_layers, sizeof(*m->layers));
-    if (bind_ends(&b))
+    if ((part_is_in(&m->config, PART_EMBED, 0) && bind_tokens(&b)) ||
+        bind_norm(&b, (struct part_at){ .part = PART_NORM }))
         goto out;
     for (size_t i = 0; i < (size_t)m->config.n_layers; i++)
         if (bind_layer(&b, i))

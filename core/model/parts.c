@@ -10,7 +10,7 @@
 enum dim { NORM, VOCAB, HIDDEN, HEAD, Q, KV, INNER, EXPERTS, EXPERT };
 
 /* Which layers have it, or which models. */
-enum presence { ALWAYS, PRE_NORM, POST_NORM, QK_NORM, DENSE, SPARSE };
+enum presence { ALWAYS, TOKENS, PRE_NORM, POST_NORM, QK_NORM, DENSE, SPARSE };
 
 #define LAYER     "model.layers.{i}."
 #define ATTN      LAYER "self_attn."
@@ -27,8 +27,8 @@ static const struct {
     size_t bias; /* in struct config, whether it must be there; 0: never */
 } parts[N_PARTS] = {
     /* in the order of enum model_part */
-    { "model.embed_tokens", IN(model, embed), VOCAB, HIDDEN, ALWAYS, 0 },
-    { "lm_head", IN(model, lm_head), VOCAB, HIDDEN, ALWAYS, 0 },
+    { "model.embed_tokens", IN(model, embed), VOCAB, HIDDEN, TOKENS, 0 },
+    { "lm_head", IN(model, lm_head), VOCAB, HIDDEN, TOKENS, 0 },
     { "model.norm", IN(model, norm), HIDDEN, NORM, ALWAYS, 0 },
     { LAYER "input_layernorm", IN(layer, attn_norm), HIDDEN, NORM, PRE_NORM,
       0 },
@@ -176,6 +176,7 @@ part_is_in(const struct config *c, enum model_part part, size_t layer)
 {
     const bool has[] = {
         [ALWAYS] = true,
+        [TOKENS] = c->vocab_size > 0,
         [PRE_NORM] = c->norm.places & NORM_PRE,
         [POST_NORM] = c->norm.places & NORM_POST,
         [QK_NORM] = c->qk_norm,
