@@ -246,7 +246,7 @@ run_own(struct lm *lm, const struct lm_seq *seqs, size_t n_seqs,
             return -1;
     lm_own_slices(w, n_slices, (size_t)ranks_self(w->options.ranks), &at.slice,
                   &at.end);
-    w->first_slice = n_begun = at.seq = at.slice;
+    w->sums.first_slice = n_begun = at.seq = at.slice;
     if (LM_SWAPS)
         cvt_from_f32(w->swapped, DT_F32, w->values, lm->n_params);
     while (going && fill(w, &at, &n_begun)) {
@@ -261,9 +261,9 @@ run_own(struct lm *lm, const struct lm_seq *seqs, size_t n_seqs,
             losses[w->wanted[i].seq] += w->wanted[i].loss;
     }
     if (back && !any)
-        memset(w->copies, 0,
-               larger(1, lm_n_blocks(w->first_slice, at.end)) * lm->n_params *
-                   sizeof(*w->copies));
+        memset(w->sums.copies, 0,
+               larger(1, lm_n_blocks(w->sums.first_slice, at.end)) *
+                   lm->n_params * sizeof(*w->sums.copies));
     return going ? 0 : sig_stopped("the step is not done", err);
 }
 

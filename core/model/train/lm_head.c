@@ -47,7 +47,7 @@ score_rows(void *ctx, size_t begin, size_t end)
     const struct head *h = ctx;
 
     for (size_t i = begin; i < end; i++)
-        cross_entropy(&h->wanted[i], h->w->logits + i * h->vocab, h->vocab,
+        cross_entropy(&h->wanted[i], h->w->head.logits + i * h->vocab, h->vocab,
                       h->resid != NULL, h->by);
 }
 
@@ -57,7 +57,7 @@ gather(void *ctx, size_t begin, size_t end)
     const struct head *h = ctx;
 
     for (size_t i = begin; i < end; i++)
-        memcpy(h->w->head_x + i * h->hidden, h->x + h->rows[i] * h->hidden,
+        memcpy(h->w->head.x + i * h->hidden, h->x + h->rows[i] * h->hidden,
                h->hidden * sizeof(float));
 }
 
@@ -67,7 +67,7 @@ scatter(void *ctx, size_t begin, size_t end)
     const struct head *h = ctx;
 
     for (size_t i = begin; i < end; i++)
-        memcpy(h->resid + h->rows[i] * h->hidden, h->w->head_in + i * h->hidden,
+        memcpy(h->resid + h->rows[i] * h->hidden, h->w->head.in + i * h->hidden,
                h->hidden * sizeof(float));
 }
 
@@ -75,14 +75,14 @@ static void
 logits_of(struct lm_work *w, const struct linear *head, size_t n)
 {
     struct gemm *gemm = w->engine->gemm;
-    struct gemm_job job = linear_job(head, w->logits, false);
+    struct gemm_job job = linear_job(head, w->head.logits, false);
     uint16_t *rounded = w->engine->rounded;
     size_t k = head->in;
 
     if (w->options.compute == COMPUTE_F32) {
-        gemm_exact(gemm, &job, 1, w->head_in, k, n);
+        gemm_exact(gemm, &job, 1, w->head.in, k, n);
     } else {
-        gemm_to_bf16(gemm, rounded, w->head_in, k, n, k);
+        gemm_to_bf16(gemm, rounded, w->head.in, k, n, k);
         gemm_bf16(gemm, &job, 1, rounded, NULL, gemm_ld_bf16(k), n);
     }
 }
@@ -104,13 +104,13 @@ logits_back(struct lm_work *w, const struct linear *head, size_t n)
 
         part.w.row = k;
         part.out = smaller(vocab - k, LM_HEAD_PART);
-        job = linear_back_job(&part, w->head_in, k > 0);
+        job = linear_back_job(&part, w->head.in, k > 0);
         if (w->options.compute == COMPUTE_F32) {
-            gemm_exact(gemm, &job, 1, w->logits + k, vocab, n);
+            gemm_exact(gemm, &job, 1, w->head.logits + k, vocab, n);
         } else {
-            gemm_to_bf16(gemm, w->head_rounded, w->logits + k, vocab, n,
+            gemm_to_bf16(gemm, w->head.rounded, w->head.logits + k, vocab, n,
                          part.out);
-            gemm_bf16(gemm, &job, 1, w->head_rounded, NULL,
+            gemm_bf16(gemm, &job, 1, w->head.rounded, NULL,
                       gemm_ld_bf16(part.out), n);
         }
     }
@@ -131,15 +131,15 @@ lm_head(struct lm *lm, const float *x, float *resid, double by)
             w, c->wanted + i, w->wanted + i, hidden, vocab, x, resid, by
         };
 
-        n = smaller(c->n_wanted - i, w->head_rows);
+        n = smaller(c->n_wanted - i, w->head.rows);
         par_for(w->par, n, 16, gather, &h);
-        norm_rows(w->par, &m->norm, w->head_in, w->head_x, NULL, n);
+        norm_rows(w->par, &m->norm, w->head.in, w->head.x, NULL, n);
         logits_of(w, &m->lm_head, n);
         par_for(w->par, n, 1, score_rows, &h);
         if (!resid)
             continue;
         logits_back(w, &m->lm_head, n);
-        norm_backward(w->par, &m->norm, NULL, w->head_in, w->head_x, n);
+        norm_backward(w->par, &m->norm, NULL, w->head.in, w->head.x, n);
         par_for(w->par, n, 16, scatter, &h);
     }
 }

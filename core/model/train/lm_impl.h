@@ -55,6 +55,35 @@ struct lm_region {
 
 #define LM_MAX_REGIONS 8
 
+/* lm_head.c's: of so many rows at once. */
+struct lm_head_work {
+    size_t rows;
+    float *logits;     /* [rows, vocab], then their gradient */
+    float *x, *in;     /* [rows, hidden]; 'in' also its gradient, x gathered */
+    uint16_t *rounded; /* COMPUTE_BF16: [rows, a part] */
+};
+
+/* lm_sums.c's. */
+struct lm_sums_work {
+    size_t n_copies;
+    float *copies; /* [n_copies, n_params], B's transposed: of the blocks of
+                    * this rank's slices, which begin at first_slice */
+    size_t first_slice;
+    float *high;           /* [rows, rank]: scale a x */
+    float *high_t, *low_t; /* [rank, rows] */
+    size_t widest;         /* out of all adapted layers */
+    float *b_t;            /* [threads, rank, widest] */
+};
+
+/* lm_ranks.c's. */
+struct lm_exchange {
+    size_t n_received; /* blocks of all ranks */
+    size_t n_window;   /* numbers of a block that are exchanged at once */
+    size_t n_part;     /* of which a rank adds so many; 0, 0: one rank */
+    float *sent;       /* [n_copies, n_window] */
+    float *received;   /* [n_received, n_part] */
+};
+
 /* Weights are little-endian, as in files: are values not? */
 #define LM_SWAPS (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)
 
@@ -88,29 +117,9 @@ struct lm_work {
     size_t n_segments;
     struct lm_wanted *wanted; /* [rows] */
 
-    /* lm_head.c: of LM_HEAD_ROWS rows, or fewer */
-    size_t head_rows;
-    float *logits;           /* [head_rows, vocab], then their gradient */
-    float *head_x, *head_in; /* [head_rows, hidden]; head_in also its
-                              * gradient, head_x gathered */
-    uint16_t *head_rounded;  /* COMPUTE_BF16: [head_rows, a part] */
-
-    /* lm_sums.c */
-    size_t n_copies;
-    float *copies; /* [n_copies, n_params], B's transposed: of the blocks of
-                    * this rank's slices, which begin at first_slice */
-    size_t first_slice;
-    float *high;           /* [rows, rank]: scale a x */
-    float *high_t, *low_t; /* [rank, rows] */
-    size_t widest;         /* out of all adapted layers */
-    float *b_t;            /* [threads, rank, widest] */
-
-    /* lm_ranks.c */
-    size_t n_received; /* blocks of all ranks */
-    size_t n_window;   /* numbers of a block that are exchanged at once */
-    size_t n_part;     /* of which a rank adds so many; 0, 0: one rank */
-    float *sent;       /* [n_copies, n_window] */
-    float *received;   /* [n_received, n_part] */
+    struct lm_head_work head;
+    struct lm_sums_work sums;
+    struct lm_exchange exchange;
 };
 
 /* lm_memory.c: the sizes that follow from the options, without n_params. */

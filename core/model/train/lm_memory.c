@@ -37,10 +37,10 @@ lm_sizes(struct lm *lm)
                                                   : LM_CHUNK);
     /* the examples' last blocks are not full: 48 for 1024 rows */
     w->n_blocks = w->rows / KV_BLOCK + w->rows / 32 + 1;
-    w->head_rows = smaller(head_rows, larger(1, HEAD_BYTES / 4 / vocab));
+    w->head.rows = smaller(head_rows, larger(1, HEAD_BYTES / 4 / vocab));
     lm_ranks_sizes(lm);
     for (size_t i = 0; i < w->n_adapted; i++)
-        w->widest = larger(w->widest, w->adapted[i].linear->out);
+        w->sums.widest = larger(w->sums.widest, w->adapted[i].linear->out);
 }
 
 static struct lm_region *
@@ -130,26 +130,27 @@ list_regions(struct lm *lm, struct lm_work *w)
     add(r, &g->attention.keys, nb * kv_heads, attention.keys, 1);
     add(r, &g->attention.tiles, threads, attention.tile, 1);
     r = add_region(w, "logits");
-    add(r, &w->logits, w->head_rows, vocab, 4);
-    add(r, &w->head_rounded, bf16 ? w->head_rows : 0,
+    add(r, &w->head.logits, w->head.rows, vocab, 4);
+    add(r, &w->head.rounded, bf16 ? w->head.rows : 0,
         gemm_ld_bf16(LM_HEAD_PART), 2);
-    add(r, &w->head_x, w->head_rows, hidden, 4);
-    add(r, &w->head_in, w->head_rows, hidden, 4);
+    add(r, &w->head.x, w->head.rows, hidden, 4);
+    add(r, &w->head.in, w->head.rows, hidden, 4);
     add(r, &w->wanted, n, 1, sizeof(*w->wanted));
     r = add_region(w, "the adapter's gradients");
-    add(r, &w->copies, w->n_copies, lm->n_params, 4);
+    add(r, &w->sums.copies, w->sums.n_copies, lm->n_params, 4);
     add(r, &w->swapped, LM_SWAPS, lm->n_params, 4);
     add(r, &g->low, n, rank, 4);
-    add(r, &w->high, n, rank, 4);
-    add(r, &w->low_t, n, rank, 4);
-    add(r, &w->high_t, n, rank, 4);
-    add(r, &w->b_t, threads * rank, w->widest, 4);
+    add(r, &w->sums.high, n, rank, 4);
+    add(r, &w->sums.low_t, n, rank, 4);
+    add(r, &w->sums.high_t, n, rank, 4);
+    add(r, &w->sums.b_t, threads * rank, w->sums.widest, 4);
     add(r, &w->segments, w->options.n_slices, 1, sizeof(*w->segments));
-    if (w->n_window == 0)
+    if (w->exchange.n_window == 0)
         return;
     r = add_region(w, "exchange with other ranks");
-    add(r, &w->sent, w->n_copies, w->n_window, 4);
-    add(r, &w->received, w->n_received, w->n_part, 4);
+    add(r, &w->exchange.sent, w->sums.n_copies, w->exchange.n_window, 4);
+    add(r, &w->exchange.received, w->exchange.n_received, w->exchange.n_part,
+        4);
 }
 
 static struct engine_options
@@ -260,7 +261,7 @@ lm_prepare(struct lm *lm, const float *values, struct err *err)
         return -1;
     w->grads.linear = lm_sums_add;
     w->grads.ctx = lm;
-    lm->grad = w->copies;
+    lm->grad = w->sums.copies;
     return 0;
 }
 

@@ -70,23 +70,24 @@ lm_ranks_sizes(struct lm *lm)
     size_t n_ranks = (size_t)ranks_count(w->options.ranks);
     size_t self = (size_t)ranks_self(w->options.ranks);
 
-    w->n_copies = 1;
+    w->sums.n_copies = 1;
     for (size_t n = 1, begin, end, next; n <= w->options.n_slices; n++) {
         size_t all = 0;
 
         for (size_t r = 0; r < n_ranks; r++)
             all += n_blocks_of(w, n, r);
-        w->n_received = larger(w->n_received, all);
+        w->exchange.n_received = larger(w->exchange.n_received, all);
         lm_own_slices(w, n + 1, self, &next, &end);
         lm_own_slices(w, n, self, &begin, &end);
         /* a longer range from there on has as many at some time */
         if (n < w->options.n_slices && begin == next)
             continue;
         for (size_t s = begin; s < end; s++)
-            w->n_copies = larger(w->n_copies, lm_n_blocks(begin, s) + 1);
+            w->sums.n_copies =
+                larger(w->sums.n_copies, lm_n_blocks(begin, s) + 1);
     }
-    w->n_window = n_ranks == 1 ? 0 : smaller(WINDOW, lm->n_params);
-    w->n_part = n_ranks == 1 ? 0 : w->n_window / n_ranks + 1;
+    w->exchange.n_window = n_ranks == 1 ? 0 : smaller(WINDOW, lm->n_params);
+    w->exchange.n_part = n_ranks == 1 ? 0 : w->exchange.n_window / n_ranks + 1;
 }
 
 /* The part of a window that this rank adds: blocks [n_blocks, n], of so many
@@ -136,8 +137,9 @@ exchange(struct lm *lm, size_t n_slices, size_t at, size_t n, size_t *counts)
         n_parts[r] = part(n, r + 1, n_ranks) - first;
         n_sent[r] = own * n_parts[r];
         for (size_t i = 0; i < own; i++, to += n_parts[r])
-            memcpy(w->sent + to, w->copies + i * lm->n_params + at + first,
-                   n_parts[r] * sizeof(*w->sent));
+            memcpy(w->exchange.sent + to,
+                   w->sums.copies + i * lm->n_params + at + first,
+                   n_parts[r] * sizeof(*w->exchange.sent));
     }
     for (size_t r = 0; r < n_ranks; r++) {
         lm_own_slices(w, n_slices, r, &begin, &end);
@@ -145,11 +147,13 @@ exchange(struct lm *lm, size_t n_slices, size_t at, size_t n, size_t *counts)
         for (; begin < end; begin += sizes[blocks++])
             sizes[blocks] = block_size(begin, end);
     }
-    ranks_swap(ranks, w->sent, n_sent, w->received, n_received);
+    ranks_swap(ranks, w->exchange.sent, n_sent, w->exchange.received,
+               n_received);
     par_for(w->par, n_parts[self], 16384, add_blocks,
-            &(struct adding){ w->received, sizes, blocks, n_parts[self],
-                              w->copies + at + part(n, self, n_ranks) });
-    ranks_gather(ranks, w->copies + at, n_parts);
+            &(struct adding){ w->exchange.received, sizes, blocks,
+                              n_parts[self],
+                              w->sums.copies + at + part(n, self, n_ranks) });
+    ranks_gather(ranks, w->sums.copies + at, n_parts);
 }
 
 void
@@ -157,10 +161,11 @@ lm_ranks_add(struct lm *lm, size_t n_slices)
 {
     struct lm_work *w = lm->work;
     size_t n_ranks = (size_t)ranks_count(w->options.ranks), n;
-    size_t *counts = xcalloc(3 * n_ranks + w->n_received, sizeof(*counts));
+    size_t *counts =
+        xcalloc(3 * n_ranks + w->exchange.n_received, sizeof(*counts));
 
     for (size_t at = 0; at < lm->n_params; at += n) {
-        n = smaller(lm->n_params - at, w->n_window);
+        n = smaller(lm->n_params - at, w->exchange.n_window);
         exchange(lm, n_slices, at, n, counts);
     }
     free(counts);

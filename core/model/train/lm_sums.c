@@ -31,7 +31,7 @@ static void
 carry(const struct outer *o, size_t i, size_t col, size_t n)
 {
     const struct lm_work *w = o->lm->work;
-    float *from = w->copies + i * o->lm->n_params + o->first + col;
+    float *from = w->sums.copies + i * o->lm->n_params + o->first + col;
     float *to = from - o->lm->n_params;
 
     for (size_t r = 0; r < o->lm->lora.rank; r++)
@@ -46,9 +46,9 @@ sum_columns(const struct outer *o, size_t col)
 
     for (size_t i = 0; i < w->n_segments; i++) {
         const struct lm_segment *s = &w->segments[i];
-        size_t copy = lm_n_blocks(w->first_slice, s->slice);
+        size_t copy = lm_n_blocks(w->sums.first_slice, s->slice);
         struct weighted_sum sum = {
-            .y = w->copies + copy * o->lm->n_params + o->first + col,
+            .y = w->sums.copies + copy * o->lm->n_params + o->first + col,
             .w = o->w + s->at * o->cols + col,
             .p = o->p_t + s->at,
             .ldy = o->cols,
@@ -64,7 +64,7 @@ sum_columns(const struct outer *o, size_t col)
 
         weighted_sum(&sum);
         for (size_t bit = 1; s->is_last && (s->slice & bit) &&
-                             s->slice + 1 >= w->first_slice + 2 * bit;
+                             s->slice + 1 >= w->sums.first_slice + 2 * bit;
              bit *= 2)
             carry(o, copy--, col, n);
     }
@@ -99,8 +99,10 @@ transpose_rows(void *ctx, size_t begin, size_t end)
 
     for (size_t i = begin; i < end; i++)
         for (size_t k = 0; k < t->rank; k++) {
-            t->w->low_t[k * t->n_rows + i] = t->w->grads.low[i * t->rank + k];
-            t->w->high_t[k * t->n_rows + i] = t->w->high[i * t->rank + k];
+            t->w->sums.low_t[k * t->n_rows + i] =
+                t->w->grads.low[i * t->rank + k];
+            t->w->sums.high_t[k * t->n_rows + i] =
+                t->w->sums.high[i * t->rank + k];
         }
 }
 
@@ -132,15 +134,15 @@ lm_sums_add(void *ctx, const struct linear_grads *g)
     const struct lm_tensor *t =
         &lm->tensors[w->adapted[lora - w->parts].tensor];
     size_t n = g->n_rows, rank = lm->lora.rank;
-    struct gemm_job job = linear_job(&lora->a, w->high, false);
+    struct gemm_job job = linear_job(&lora->a, w->sums.high, false);
     struct outer outers[] = {
-        { lm, t[0].first, w->low_t, g->x, n, lora->a.in },
-        { lm, t[1].first, w->high_t, g->dy, n, lora->b.out },
+        { lm, t[0].first, w->sums.low_t, g->x, n, lora->a.in },
+        { lm, t[1].first, w->sums.high_t, g->dy, n, lora->b.out },
     };
 
     find_rows(w, g);
     gemm_exact(w->engine->gemm, &job, 1, g->x, lora->a.in, n);
-    vec_scale(w->high, lora->scale, n * rank);
+    vec_scale(w->sums.high, lora->scale, n * rank);
     par_for(w->par, n, 64, transpose_rows, &(struct transposing){ w, n, rank });
     par_for(w->par,
             (lora->a.in + COLS - 1) / COLS + (lora->b.out + COLS - 1) / COLS, 1,
@@ -157,8 +159,8 @@ transpose_b(void *ctx, size_t begin, size_t end, int thread)
     for (size_t i = begin; i < end; i++) {
         const struct lm_tensor *t = &lm->tensors[w->adapted[i].tensor + 1];
         size_t rank = t->cols, out = t->rows;
-        float *b = w->copies + t->first;
-        float *b_t = w->b_t + (size_t)thread * rank * w->widest;
+        float *b = w->sums.copies + t->first;
+        float *b_t = w->sums.b_t + (size_t)thread * rank * w->sums.widest;
 
         memcpy(b_t, b, rank * out * sizeof(*b));
         for (size_t k = 0; k < out; k++)
@@ -190,7 +192,7 @@ lm_sums_finish(struct lm *lm, size_t n_slices)
     else
         for (size_t i = lm_n_blocks(0, n_slices) - 1; i > 0; i--)
             par_for(w->par, lm->n_params, 16384, carry_all,
-                    &(struct carrying){ w->copies + (i - 1) * lm->n_params,
-                                        w->copies + i * lm->n_params });
+                    &(struct carrying){ w->sums.copies + (i - 1) * lm->n_params,
+                                        w->sums.copies + i * lm->n_params });
     par_for_thread(w->par, w->n_adapted, 1, transpose_b, lm);
 }
