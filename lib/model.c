@@ -7,6 +7,7 @@
 #include "core/mem.h"
 #include "core/model/engine.h"
 #include "core/model/model.h"
+#include "core/model/places.h"
 #include "core/par.h"
 #include "lib/lib.h"
 
@@ -292,6 +293,28 @@ show(void *ctx, struct session *session, int64_t layer, size_t first, size_t n,
     if (layer <= s->tap.last_layer)
         s->fn(s->ctx, layer, first, n,
               tap_dim(&s->model->model->config, s->tap.point), rows);
+}
+
+int
+tu_hook(const char *name, enum tu_point *point, int64_t *layer,
+        struct tu_err *to)
+{
+    struct str hint = { 0 };
+    struct place place;
+
+    if (lib_null(to, "tu_hook", "name", name, "point", point, "layer", layer,
+                 NULL) < 0)
+        return -1;
+    if (!place_find(&place, name)) {
+        place_hint(&hint, name);
+        lib_refuse(to, "\"%s\" is not a hook point%s", name,
+                   hint.n ? hint.s : "");
+        str_free(&hint);
+        return -1;
+    }
+    *point = (enum tu_point)place.point;
+    *layer = place.layer;
+    return 0;
 }
 
 int

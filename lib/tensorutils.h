@@ -323,6 +323,14 @@ enum tu_point {
 };
 
 /*
+ * tu_hook() finds the point and layer of a hook name as SAEs have it, sae(5):
+ * "layers.3.mlp.up_proj", "blocks.3.hook_resid_post", of any model.  -1: it is
+ * none (TU_BAD_CALL).
+ */
+TU_API int tu_hook(const char *name, enum tu_point *point, int64_t *layer,
+                   struct tu_err *err);
+
+/*
  * tu_session_tap() shows 'fn' all that is fed from then on: for each layer up
  * to last_layer rows [n, dim] f32, of tokens first .. first + n - 1.  It is
  * called from the thread that feeds, 'rows' are valid during the call, and it

@@ -204,6 +204,39 @@ END
     [ "$(wc -c <more)" -gt 10 ]
 }
 
+@test "hooks: the points and layers that sae(5) says; a name that is none is refused" {
+    refusals >x.c
+    cat >>x.c <<'END'
+int main(void)
+{
+    static const struct { const char *name; enum tu_point point; int64_t layer; } hooks[] = {
+        { "embed_tokens", TU_RESID, -1 },              { "hook_embed", TU_RESID, -1 },
+        { "model.layers.1", TU_RESID, 1 },             { "blocks.1.hook_resid_post", TU_RESID, 1 },
+        { "layers.1.self_attn", TU_ATTN, 1 },          { "layers.12.mlp", TU_MLP, 12 },
+        { "layers.1.self_attn.k_proj", TU_IN_QKV, 1 }, { "blocks.2.attn.hook_z", TU_IN_O, 2 },
+        { "layers.1.mlp.up_proj", TU_IN_GATE_UP, 1 },  { "layers.0.mlp.down_proj", TU_IN_DOWN, 0 },
+    };
+    enum tu_point point;
+    int64_t layer;
+
+    for (size_t i = 0; i < sizeof(hooks) / sizeof(*hooks); i++) {
+        yes(tu_hook(hooks[i].name, &point, &layer, &err));
+        if (point != hooks[i].point || layer != hooks[i].layer)
+            return puts(hooks[i].name), 1;
+    }
+    no(tu_hook("layers.1.mlp.sideways", &point, &layer, &err), TU_BAD_CALL);
+    no(tu_hook("in:up_proj:1", &point, &layer, &err), TU_BAD_CALL);
+    no(tu_hook(NULL, &point, &layer, &err), TU_BAD_CALL);
+    no(tu_hook("layers.1", NULL, &layer, &err), TU_BAD_CALL);
+    return 0;
+}
+END
+    build x.c
+    run -0 ./x
+    [ "${lines[0]}" = '"layers.1.mlp.sideways" is not a hook point' ]
+    [ "${lines[1]}" = '"in:up_proj:1" is not a hook point (expected layers.1.mlp.up_proj)' ]
+}
+
 @test "model: every wrong call is an error, and leaves the session as it was" {
     refusals >x.c
     cat >>x.c <<'END'
