@@ -81,6 +81,7 @@ copy_demo() {
     return 1
 }
 
+# bats test_tags=long
 @test "demo: one changed bit of a weight is noticed, status 1" {
     copy_demo
     # A bit in the exponent of the first weight of model.norm, 128 BF16.

@@ -16,7 +16,7 @@ ISA_NAME=".*_($(grep -v scalar <<<"$ALL_ISAS" | paste -sd'|'))\.o"
     n=0
     while read -r o; do
         n=$((n + 1))
-        if objdump -d "$o" | grep -E -m 3 '%[yzt]mm[0-9]|[[:space:]]v[a-z0-9]+[[:space:]].*%xmm'; then
+        if objdump -d --no-show-raw-insn "$o" | LC_ALL=C grep -E -m 3 '%[yzt]mm[0-9]|[[:space:]]v[a-z0-9]+[[:space:]].*%xmm'; then
             echo "in $o"
             return 1
         fi

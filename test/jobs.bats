@@ -205,6 +205,7 @@ not_run() {
     not_run
 }
 
+# bats test_tags=long
 @test "jobs: -h and too few operands print all of the usage; without Slurm nothing is begun" {
     rm bin/sbatch
     : >s && echo 'a:k=2' >saes
