@@ -26,6 +26,7 @@ import ctypes
 import errno
 import functools
 import json
+import operator
 import os
 import subprocess
 import sys
@@ -130,6 +131,14 @@ def _call(name, *args):
             warnings.warn(_said.popleft(), stacklevel=level + 1)
 
 
+def _text(path):
+    """A path or a name, for C, in which a NUL would end it."""
+    path = os.fsencode(path)
+    if b"\0" in path:
+        raise ValueError("%r: has a NUL" % path)
+    return path
+
+
 class _Handle:
     """What tu_KIND_open() opened, closed with its last user."""
 
@@ -189,7 +198,7 @@ class _Safetensors:
             return ctypes.string_at(at, n).decode()
 
         self.path, self._raw = path, raw_bf16
-        self._st, lib = _Handle("st", os.fsencode(path)), _library()
+        self._st, lib = _Handle("st", _text(path)), _library()
         self._tensors, self.metadata = {}, {}
         for i in range(lib.tu_st_count(self._st)):
             t = lib.tu_st_at(self._st, _n(i)).contents
@@ -299,7 +308,7 @@ class Acts:
     image), meta (metadata.json).  acts[image] is [layer, token, d]."""
 
     def __init__(self, path):
-        self._dump = _Handle("dump", os.fsencode(path))
+        self._dump = _Handle("dump", _text(path))
         info = self._dump.info()
         self.path, self.cls = os.fsdecode(info.path), bool(info.cls)
         self.meta = json.loads(ctypes.string_at(info.metadata, info.metadata_n))
@@ -314,7 +323,7 @@ class Acts:
         if not 0 <= image < self.n_imgs:
             raise IndexError("image %d of %d" % (image, self.n_imgs))
         at, n = _p(), _n()
-        _call("tu_dump_images", self._dump, _n(int(image)), ctypes.byref(at),
+        _call("tu_dump_images", self._dump, _n(operator.index(image)), ctypes.byref(at),
               ctypes.byref(n))
         return _mapped(self._dump, at.value,
                        (len(self.layers), self.n_tokens, self.d), "<f4")
@@ -605,7 +614,7 @@ class SAE(_Coder):
     centered: it encodes x - b_dec; hook: where in a model; cfg."""
 
     def __init__(self, path, threads=0):
-        super().__init__("sae", os.fsencode(path), _i(threads))
+        super().__init__("sae", _text(path), _i(threads))
         info = self._handle.info()
         self.path, self.d, self._threads = path, info.d, threads
         self.hook = info.hook and info.hook.decode()
@@ -655,8 +664,7 @@ class Table(_Coder):
     attributes; entry is the layer's in metadata.json."""
 
     def __init__(self, directory, layer, threads=0):
-        super().__init__("table", os.fsencode(directory), layer.encode(),
-                         _i(threads))
+        super().__init__("table", _text(directory), _text(layer), _i(threads))
         info = self._handle.info()
         self.layer, self.d_in, self.d_out = \
             info.layer.decode(), info.in_, info.out
