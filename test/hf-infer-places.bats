@@ -99,6 +99,16 @@ dump() {
     [ ! -e sae ]
 }
 
+@test "sae-train eval: rows of another place than the SAE's are evaluated with a warning" {
+    d=$(dump in:up_proj:1)
+    sae-train -q -o sae --latents 64 -k 4 --batch 256 -n 3 --warmup 1 "$d"
+    run -0 --separate-stderr sae-train eval -s sae "$d"
+    [ -z "$stderr" ] && [[ $output == *fvu* ]]
+    other=$(dump layers.1)
+    run -0 --separate-stderr sae-train eval -s sae "$other"
+    [ "$stderr" = "sae-train: sae: was trained elsewhere: $other: is of layers.1, not of layers.1.mlp.up_proj" ]
+}
+
 @test "hf-infer --acts -o DIR: places of several points in one pass are what each is alone" {
     one() {
         hf-infer "$DEMO" --file "$ROOT/demo/held-out.txt" -q --ctx 16 "$@"

@@ -61,6 +61,7 @@ open_sae(struct eval *e, const char *path, struct latents_sizes *sizes,
          struct err *err)
 {
     struct evaluated *s = &e->list[e->n++];
+    struct err other;
 
     *s = (struct evaluated){ .path = path };
     if (autoencoder_open(&s->a, path, err) < 0)
@@ -70,6 +71,8 @@ open_sae(struct eval *e, const char *path, struct latents_sizes *sizes,
                        "%s: is of rows of %zu numbers (expected %zu, as the "
                        "input's)",
                        s->a.sae.path, s->a.d, e->rows.d);
+    if (s->a.sae.hook && rows_check_hook(&e->rows, s->a.sae.hook, &other) < 0)
+        err_warn("%s: was trained elsewhere: %s", path, other.what);
     s->count = xcalloc(s->a.n, sizeof(*s->count));
     autoencoder_screen(&s->a);
     latents_size(sizes, &s->a.latents);

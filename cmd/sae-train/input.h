@@ -70,6 +70,11 @@ struct row_options {
     int n_threads; /* that look for padding */
 };
 
+/* rows_check_hook(): -1 with 'err' set if a dump says that its rows are of
+ * another place than that hook. */
+int rows_check_hook(const struct row_stream *rows, const char *hook,
+                    struct err *err);
+
 /*
  * rows_open() reads what the inputs say of themselves.  rows_wrap(): at the end
  * of files, they begin again; false where they are not files, or 'input_at'

@@ -83,6 +83,19 @@ take_hook(const struct saevdir *dir, const struct row_options *o, size_t i,
     return rc;
 }
 
+int
+rows_check_hook(const struct row_stream *in, const char *hook, struct err *err)
+{
+    char *hooks[] = { xstrdup(hook) };
+    const struct row_options o = { .hooks = hooks, .n_hooks = 1 };
+    int rc = 0;
+
+    for (const struct source_dump *p = in->dumps; p && rc == 0; p = p->next)
+        rc = take_hook(&p->dir, &o, 0, err);
+    free(hooks[0]);
+    return rc;
+}
+
 /* Each shard is a source: rows image by image, layer by layer. */
 static int
 add_dump(struct row_stream *in, const char *path, const struct row_options *o,
