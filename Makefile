@@ -12,7 +12,7 @@
 #   make deb        a Debian package              make html       the pages for a browser
 #   make dist       a tarball of the last commit    make fmt        clang-format
 # test/check.mk has the tests, test/hard.mk what takes longer; test/README lists them all.
-VERSION := 0.1
+VERSION := 0.2
 PREFIX  ?= /usr/local
 BINDIR  ?= $(PREFIX)/bin
 DATADIR ?= $(PREFIX)/share

@@ -37,7 +37,7 @@ import weakref
 
 import numpy as np
 
-__version__ = "0.1"
+__version__ = "0.2"
 __all__ = ["Acts", "MoE", "Rows", "Recorder", "SAE", "Table", "Writer",
            "bf16_to_f32", "f32_to_bf16", "open_safetensors",
            "save_safetensors", "token_ids"]

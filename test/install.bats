@@ -185,7 +185,7 @@ sys.exit(pty.spawn(["bash", "-eo", "pipefail", "../session"]) >> 8)' </dev/null
 
 @test "version: Makefile, -V, NEWS and the page's foot say the same" {
     version=$(sed -n 's/^VERSION := //p' "$ROOT/Makefile")
-    [ "$(head -n 1 "$ROOT/NEWS")" = "tensorutils $version" ]
+    [[ $(head -n 1 "$ROOT/NEWS") == "tensorutils $version ("*" 20"[0-9][0-9]")" ]]
     for t in $TOOLS; do
         [ "$($t -V)" = "$t (tensorutils) $version" ]
         [ "$($t --version)" = "$t (tensorutils) $version" ]

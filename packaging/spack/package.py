@@ -8,10 +8,10 @@ class Tensorutils(MakefilePackage):
 
     homepage = "https://tensorutils.invalid"  # none yet
     # of a checkout: make dist; spack mirror create -d DIR, or spack develop
-    url = "file:///tmp/tensorutils-0.1.tar.gz"
+    url = "file:///tmp/tensorutils-0.2.tar.gz"
 
     license("ISC")
-    version("0.1")
+    version("0.2")
 
     variant("mpi", default=False, description="moe-sft tune on several machines")
 

@@ -26,8 +26,8 @@ static const struct opt opts[] = {
     { 0, "shard", "I/N", "stats", OPT_SHARD(part, n_parts), "" },
     { 0 },
 };
-static const struct opt_verb verbs[] = { { "list", "", "" },
-                                         { "stats", "", "" },
+static const struct opt_verb verbs[] = { { "list", "", "", NULL },
+                                         { "stats", "", "", NULL },
                                          { 0 } };
 static const struct opt_rule rules[] = {
     { OPT_NOT, "all", "number lists", NULL },

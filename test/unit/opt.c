@@ -18,8 +18,8 @@ static const struct opt opts[] = {
     { 0 },
 };
 static const struct opt_verb verbs[] = {
-    { "cat", "FILE", "print" },
-    { "stats", "FILE", "count" },
+    { "cat", "FILE", "print", NULL },
+    { "stats", "FILE", "count", NULL },
     { 0 },
 };
 static const struct opt_tool tool = { .name = "demo",
@@ -363,9 +363,9 @@ static const struct opt_rule rules[] = {
     { 0 },
 };
 static const struct opt_verb all_verbs[] = {
-    { "list", "FILE", "rows" },
-    { "tree", "FILE", "a tree" },
-    { "stats", "FILE", "numbers" },
+    { "list", "FILE", "rows", NULL },
+    { "tree", "FILE", "a tree", NULL },
+    { "stats", "FILE", "numbers", NULL },
     { 0 },
 };
 static const struct demo defaults = {

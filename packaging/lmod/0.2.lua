@@ -2,7 +2,7 @@
 help([[Small Unix tools for the tensors around language and vision models.
 man tensorutils begins; each tool has --help.]])
 whatis("Name: tensorutils")
-whatis("Version: 0.1")
+whatis("Version: 0.2")
 whatis("Description: safetensors, activations, sparse autoencoders, tables, LoRA")
 local prefix = "/path/to/PREFIX"
 prepend_path("PATH", pathJoin(prefix, "bin"))
