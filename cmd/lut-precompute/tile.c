@@ -211,8 +211,10 @@ static void
 shadow_row(const struct sae_rows *r, size_t i)
 {
     struct tiles *t = r->t;
-    const struct gemm_matrix rows = { .weight = { t->rounded[t->filling],
-                                                  t->dtype, t->sae->in },
+    const struct gemm_matrix rows = { .weight = { .data =
+                                                      t->rounded[t->filling],
+                                                  .dtype = t->dtype,
+                                                  .ld = t->sae->in },
                                       .n = r->n,
                                       .k = t->sae->in };
 
@@ -479,7 +481,9 @@ tiles_open(struct tiles *t, const struct layer_job *job, struct gemm *gemm,
 
         t->parts[i] = (struct tile_part){ t, col };
         *g = (struct gemm_job){
-            .w = { .weight = { w->data, w->dtype, w->cols },
+            .w = { .weight = { .data = w->data,
+                               .dtype = w->dtype,
+                               .ld = w->cols },
                    .n = w->rows,
                    .k = w->cols },
             .end = { .hook = round_block, .ctx = &t->parts[i] },

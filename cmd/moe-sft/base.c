@@ -275,8 +275,9 @@ find_router(struct base *base, struct err *err)
     if (!t)
         return 0;
     base->router =
-        (struct gemm_matrix){ .weight = { st_data(t->st, t->t), t->t->dtype,
-                                          base->hidden },
+        (struct gemm_matrix){ .weight = { .data = st_data(t->st, t->t),
+                                          .dtype = t->t->dtype,
+                                          .ld = base->hidden },
                               .n = base->n_experts,
                               .k = base->hidden };
     return st_want(base->path, t->t, &want, err);

@@ -94,13 +94,17 @@ pack(const struct attention *a, struct tile *t, size_t b,
     const struct kv *kv = &t->span->session->kv;
     size_t d = a->head_dim;
     const struct gemm_matrix keys = {
-        .weight = { kv_keys(kv, a->layer, t->kv_head, b), kv->dtype, KV_BLOCK },
+        .weight = { .data = kv_keys(kv, a->layer, t->kv_head, b),
+                    .dtype = kv->dtype,
+                    .ld = KV_BLOCK },
         .n = KV_BLOCK,
         .k = d,
         .by_k = true,
     };
     const struct gemm_matrix values = {
-        .weight = { kv_values(kv, a->layer, t->kv_head, b), kv->dtype, d },
+        .weight = { .data = kv_values(kv, a->layer, t->kv_head, b),
+                    .dtype = kv->dtype,
+                    .ld = d },
         .n = d,
         .k = KV_BLOCK,
         .by_k = true,

@@ -122,11 +122,13 @@ queries(const struct pair *p)
 static struct gemm_matrix
 block_columns(const float *w, size_t k)
 {
-    return (struct gemm_matrix){ .weight = { w, DT_F32, KV_BLOCK },
-                                 .n = KV_BLOCK,
-                                 .k = k,
-                                 .by_k = true,
-                                 .native = true };
+    return (struct gemm_matrix){
+        .weight = { .data = w, .dtype = DT_F32, .ld = KV_BLOCK },
+        .n = KV_BLOCK,
+        .k = k,
+        .by_k = true,
+        .native = true
+    };
 }
 
 /* n keys or values [n, d], ld apart, as columns. */
@@ -148,11 +150,13 @@ keys(const struct pair *p)
     const float *k = p->g->k + pair_key(p, 0), *v = p->g->v + pair_key(p, 0);
     float *transposed = tile_of(p).dv_t;
     struct keys to = keys_of(p);
-    const struct gemm_matrix rows = { .weight = { k, DT_F32, ld },
-                                      .n = d,
-                                      .k = KV_BLOCK,
-                                      .by_k = true,
-                                      .native = true };
+    const struct gemm_matrix rows = {
+        .weight = { .data = k, .dtype = DT_F32, .ld = ld },
+        .n = d,
+        .k = KV_BLOCK,
+        .by_k = true,
+        .native = true
+    };
 
     put_columns(to.k_t, transposed, k, ld, n, d);
     put_columns(to.v_t, transposed, v, ld, n, d);

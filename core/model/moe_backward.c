@@ -203,8 +203,9 @@ lora_back(const struct backward_share *p, float *c, enum moe_lora_matrix b,
     const struct moe *moe = p->of->moe;
     size_t r = moe->config.lora_rank;
     const struct gemm_matrix w = {
-        .weight = { moe_lora_at(moe, b, p->of->block.expert) + at * r, DT_BF16,
-                    r },
+        .weight = { .data = moe_lora_at(moe, b, p->of->block.expert) + at * r,
+                    .dtype = DT_BF16,
+                    .ld = r },
         .n = r,
         .k = n,
         .by_k = true,

@@ -88,7 +88,9 @@ moe_lora_gate_up(const struct moe *moe, struct moe_part *part, float *xa,
 {
     size_t hidden = moe->config.hidden, r = moe->config.lora_rank;
     const struct gemm_matrix w = {
-        .weight = { part->a_gate_up, DT_BF16, hidden }, .n = 2 * r, .k = hidden
+        .weight = { .data = part->a_gate_up, .dtype = DT_BF16, .ld = hidden },
+        .n = 2 * r,
+        .k = hidden
     };
 
     memcpy(part->a_gate_up, moe_lora_at(moe, MOE_GATE_A, block->expert),

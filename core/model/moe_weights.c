@@ -106,9 +106,11 @@ load_matrix(const struct moe *moe, const struct moe_part *part,
                w.n * sizeof(*to->scale));
         gemm_pack(part->gemm, to, &w);
     } else {
-        const struct gemm_matrix rows = { .weight = { temp, DT_I8, ld },
-                                          .n = w.n,
-                                          .k = w.k };
+        const struct gemm_matrix rows = {
+            .weight = { .data = temp, .dtype = DT_I8, .ld = ld },
+            .n = w.n,
+            .k = w.k
+        };
 
         q.f32 = (float *)(void *)(temp + (w.n * ld + 63) / 64 * 64);
         par_for(gemm_par(part->gemm), w.n, w.by_k ? 64 : 4,

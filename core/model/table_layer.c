@@ -220,7 +220,9 @@ struct latents
 table_latents(const struct table *t)
 {
     return (struct latents){
-        .w = { .weight = { t->encoder_weight, t->encoder_dtype, t->in },
+        .w = { .weight = { .data = t->encoder_weight,
+                           .dtype = t->encoder_dtype,
+                           .ld = t->in },
                .n = t->n_basis,
                .k = t->in },
         .bias = t->encoder_bias,

@@ -205,7 +205,13 @@ gemv_row(struct par *par, enum dtype dtype, size_t m, const char *what)
     double v[ROUNDS], read[ROUNDS], rate;
     char *w = big(nbytes, 1);
     float *x = big(m * K, 4), *y = big(m * N, 4);
-    struct gemm_job job = { .w = { { w, dtype, K }, N, K }, .c = y, .ldc = N };
+    struct gemm_job job = {
+        .w = { .weight = { .data = w, .dtype = dtype, .ld = K },
+               .n = N,
+               .k = K },
+        .c = y,
+        .ldc = N
+    };
     struct gemm *gemm;
     struct err err;
 

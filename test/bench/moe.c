@@ -96,7 +96,9 @@ matrix(const struct layer *l, size_t i, size_t e)
     size_t n = i == 2 ? HIDDEN : INTER, k = i == 2 ? INTER : HIDDEN;
 
     return (struct gemm_matrix){
-        .weight = { l->base[i] + e * n * k, DT_BF16, k }, .n = n, .k = k
+        .weight = { .data = l->base[i] + e * n * k, .dtype = DT_BF16, .ld = k },
+        .n = n,
+        .k = k
     };
 }
 

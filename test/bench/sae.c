@@ -51,7 +51,9 @@ product_s(struct gemm *gemm, const struct sae_trainer *t, const float *x,
           uint16_t *rounded)
 {
     const struct gemm_job job = {
-        .w = { .weight = { sae_encoder_weight(t, t->adamw.master), DT_F32, D },
+        .w = { .weight = { .data = sae_encoder_weight(t, t->adamw.master),
+                           .dtype = DT_F32,
+                           .ld = D },
                .n = N,
                .k = D },
         .end = { .hook = nothing },
@@ -167,7 +169,9 @@ screened(const float *x, size_t n)
         t.adamw.master[i] = rng_f32(2, 0, i) + rng_f32(2, 1, i) - 1;
 
     const struct latents l = {
-        .w = { .weight = { sae_encoder_weight(&t, t.adamw.master), DT_F32, D },
+        .w = { .weight = { .data = sae_encoder_weight(&t, t.adamw.master),
+                           .dtype = DT_F32,
+                           .ld = D },
                .n = N,
                .k = D },
         .bias = sae_encoder_bias(&t, t.adamw.master),

@@ -109,7 +109,9 @@ static void
 encode_plain(struct bench *b)
 {
     const struct gemm_job job = {
-        .w = { .weight = { b->t.encoder_weight, DT_BF16, b->t.in },
+        .w = { .weight = { .data = b->t.encoder_weight,
+                           .dtype = DT_BF16,
+                           .ld = b->t.in },
                .n = b->t.n_basis,
                .k = b->t.in },
         .c = b->p,
@@ -237,7 +239,8 @@ screened_rows(struct bench *b, size_t n)
     char what[64];
 
     screened.part[0] =
-        (struct table_part){ .w = { w, DT_BF16, t.in }, .out = t.out };
+        (struct table_part){ .w = { .data = w, .dtype = DT_BF16, .ld = t.in },
+                             .out = t.out };
     screened.n_parts = 1;
     screened.bias = big(t.out, 4);
     table_screen(&screened);

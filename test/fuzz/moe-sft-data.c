@@ -15,7 +15,9 @@ try(const char *path)
         .n_experts = 1,
         .hidden = 3,
         .top_k = 1,
-        .router = { .weight = { zeros, DT_BF16, 3 }, .n = 1, .k = 3 },
+        .router = { .weight = { .data = zeros, .dtype = DT_BF16, .ld = 3 },
+                    .n = 1,
+                    .k = 3 },
     };
     const struct cmd cmd = { .input = path, .length = 2, .train.target = path };
     struct err err = { 0 };

@@ -172,7 +172,7 @@ static struct gemm_job
 job_of(const struct data *d, int end)
 {
     return (struct gemm_job){
-        .w = { .weight = { d->w + 1, d->dtype, d->ldw },
+        .w = { .weight = { .data = d->w + 1, .dtype = d->dtype, .ld = d->ldw },
                .n = d->s.n,
                .k = d->s.k,
                .by_k = d->by_k },

@@ -34,7 +34,9 @@ products(struct gemm *g, enum dtype dtype, size_t k, size_t begin, size_t end,
          float t[M][GEMM_PANEL])
 {
     const struct gemm_matrix w = {
-        .weight = { dtype == DT_F32 ? (void *)f32 : bf16, dtype, LD_W },
+        .weight = { .data = dtype == DT_F32 ? (void *)f32 : bf16,
+                    .dtype = dtype,
+                    .ld = LD_W },
         .n = N,
         .k = k,
         .by_k = true,
@@ -97,7 +99,7 @@ static void
 test_outside(void)
 {
     const struct gemm_matrix w = {
-        .weight = { f32, DT_F32, LD_W },
+        .weight = { .data = f32, .dtype = DT_F32, .ld = LD_W },
         .n = N,
         .k = 40,
         .by_k = true,
@@ -131,7 +133,9 @@ test_added(struct gemm *g)
     }
     for (size_t k = 40; k <= K; k += K - 40) {
         struct gemm_job stored = {
-            .w = { .weight = { w, DT_BF16, K }, .n = N, .k = k },
+            .w = { .weight = { .data = w, .dtype = DT_BF16, .ld = K },
+                   .n = N,
+                   .k = k },
             .c = c[0],
             .ldc = N
         };

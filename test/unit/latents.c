@@ -164,7 +164,9 @@ try_all(struct gemm *gemm, int threads)
 {
     for (int shifted = 0; shifted < 2; shifted++) {
         struct latents l = {
-            .w = { .weight = { weight, DT_F32, IN }, .n = N, .k = IN },
+            .w = { .weight = { .data = weight, .dtype = DT_F32, .ld = IN },
+                   .n = N,
+                   .k = IN },
             .bias = bias,
             .shift = shifted ? shift : NULL,
         };

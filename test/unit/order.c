@@ -115,12 +115,14 @@ products(enum dtype dtype, size_t k, size_t n, size_t m, int form)
     static char data[ROWS * (MAX_K + 1) * 4];
     size_t size = dtype == DT_F32 ? 4 : 2;
     const char *rows = weights(dtype, n * k);
-    struct gemm_job job = { .w = { .weight = { data, dtype, ld },
-                                   .n = n,
-                                   .k = k,
-                                   .by_k = form == 2 },
-                            .c = c,
-                            .ldc = n };
+    struct gemm_job job = {
+        .w = { .weight = { .data = data, .dtype = dtype, .ld = ld },
+               .n = n,
+               .k = k,
+               .by_k = form == 2 },
+        .c = c,
+        .ldc = n
+    };
     struct gemm *gemm;
     struct err err;
     bool good = true;

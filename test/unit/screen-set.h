@@ -164,9 +164,11 @@ free_set(struct set *s)
 static struct gemm_matrix
 matrix_of(const struct set *s)
 {
-    return (struct gemm_matrix){ .weight = { s->e, s->dtype, s->in },
-                                 .n = s->n,
-                                 .k = s->in };
+    return (struct gemm_matrix){
+        .weight = { .data = s->e, .dtype = s->dtype, .ld = s->in },
+        .n = s->n,
+        .k = s->in
+    };
 }
 
 #endif

@@ -99,9 +99,10 @@ encode_chunk(struct encode *e)
     const struct sae_settings *set = &e->t->set;
     float *master = e->t->adamw.master;
     const struct latents l = {
-        .w = { .weight = { SAE_SWAPS ? e->t->encoder_le
-                                     : sae_encoder_weight(e->t, master),
-                           DT_F32, set->d },
+        .w = { .weight = { .data = SAE_SWAPS ? e->t->encoder_le
+                                             : sae_encoder_weight(e->t, master),
+                           .dtype = DT_F32,
+                           .ld = set->d },
                .n = set->n,
                .k = set->d },
         .bias = sae_encoder_bias(e->t, master),
