@@ -448,8 +448,10 @@ said() {
                 bash -o pipefail -c "$line" >/dev/null 2>../said || status=$?
                 cd .. && rm -r empty
                 n=$((n + 1))
-                [ $status != 2 ] && [ $status != 127 ] || { echo "$line: $(cat said)" && false; }
-                ! grep -q 'Try ' said || { echo "$line: $(cat said)" && false; }
+                if [ $status = 2 ] || [ $status = 127 ] || grep 'Try ' said; then
+                    echo "$line: status $status: $(cat said)"
+                    return 1
+                fi
             done < <(sed -e :a -e '/|$/N; s/|\n */| /; ta' examples)
         done
     done
