@@ -23,7 +23,7 @@ struct step {
     bool wanted_only; /* once keys and values are kept, wanted rows are all that
                        * go on: the first ones of the activations */
     struct chunk wanted; /* of these */
-    bool for_backward;
+    enum block_wants wants;
 };
 
 static void
@@ -245,7 +245,7 @@ run_block(struct step *s)
                                a->x };
     const struct half mlp = { TAP_MLP, &l->mlp_post, a->mlp_out, a->out,
                               a->mid };
-    bool cut = s->for_backward && l->mlp_post.form == NORM_NONE;
+    bool cut = s->wants == BLOCK_BACKWARD && l->mlp_post.form == NORM_NONE;
     struct attention attention;
 
     norm_rows(e->par, &l->attn_norm, a->attn_in, a->x, NULL, chunk->n_rows);
@@ -265,6 +265,8 @@ run_block(struct step *s)
             return;
     }
     attention = block_attention(e, chunk, a, s->index);
+    if (s->wants == BLOCK_OUT)
+        attention.lse = NULL;
     attention_run(e->par, &attention);
     at_point(s, TAP_IN_O, a->attended);
     apply_output(s, &l->o, a->attended, &attn);
@@ -305,14 +307,14 @@ trunk_begin(struct engine *e, const struct chunk *chunk)
 
 void
 block_run(struct engine *e, const struct chunk *chunk,
-          const struct activations *a, size_t layer, bool for_backward)
+          const struct activations *a, size_t layer, enum block_wants wants)
 {
     struct step s = { .e = e,
                       .chunk = chunk,
                       .a = a,
                       .layer = &e->model->layers[layer],
                       .index = layer,
-                      .for_backward = for_backward };
+                      .wants = wants };
 
     run_block(&s);
 }

@@ -62,7 +62,8 @@ struct activations {
     float *q_rotated; /* as q: normalized (qwen3) and rotated */
     float *k_rotated; /* as k */
     float *attended;  /* as q: the heads, concatenated */
-    float *lse;       /* heads: as struct attention leaves it; or NULL */
+    float *lse;       /* heads: as struct attention leaves it; NULL where no
+                       * backward follows */
     float *attn_out;  /* hidden: room for the output of o_proj */
     float *mid;       /* hidden: the residual stream between the halves */
     float *mlp_in;    /* hidden: mid, normalized */
@@ -89,12 +90,18 @@ const size_t *trunk_run(struct engine *engine, const struct chunk *chunk,
 /*
  * Its parts, for a forward that a backward follows: trunk_begin() fills the
  * chunk's cosines and sines; block_run() is a layer, from a->x to a->out.
- * for_backward: nothing is needed but what block_backward() reads, and without
- * a norm of what the MLP adds the block ends with gate and up, or the routing.
  */
+enum block_wants {
+    BLOCK_ALL,      /* all of struct activations */
+    BLOCK_OUT,      /* all but lse, which is not cheap */
+    BLOCK_BACKWARD, /* what block_backward() reads: where the MLP's output is
+                     * not normalized the block ends with gate and up, or with
+                     * the routing */
+};
 void trunk_begin(struct engine *engine, const struct chunk *chunk);
 void block_run(struct engine *engine, const struct chunk *chunk,
-               const struct activations *a, size_t layer, bool for_backward);
+               const struct activations *a, size_t layer,
+               enum block_wants wants);
 
 /* block_attention() is what a layer's attention is of, forward and back. */
 struct attention block_attention(const struct engine *engine,

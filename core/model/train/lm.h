@@ -15,15 +15,15 @@
  * says, the way back and the head by gemm_bf16().  Adapters and what is between
  * products stay f32.  Bits depend on the instruction set.
  * The router of experts is f32 and frozen, and gradients flow through it.
- * int8: besides, experts' weights are I8 with a scale for each row, as moe-sft
- * quantize has them; inputs, and gradients times the scales, are rounded to
- * int8 with a scale for each token.
- * In both they depend on neither threads, nor on how a step is cut into
- * chunks.  Examples that share a window give what they give apart, but for the
- * order of sums, as they share its slice, too.
+ * int8: COMPUTE_BF16 whose experts' weights are I8 with a scale for each row,
+ * as moe-sft quantize writes them; inputs, and gradients times the scales, are
+ * rounded to int8 with a scale for each token.
+ * No bit depends on the number of threads, or on how a step is cut into chunks.
+ * Examples that share a window also share its slice: only the order of sums
+ * tells their gradient from that of examples apart.
  *
- * What is kept of a layer is its input; the backward computes the layer's
- * forward anew.
+ * The forward keeps the input of each layer alone; the backward computes the
+ * rest of the layer's forward anew.
  */
 #ifndef CORE_MODEL_TRAIN_LM_H
 #define CORE_MODEL_TRAIN_LM_H

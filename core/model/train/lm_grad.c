@@ -119,8 +119,8 @@ add_example(struct lm_work *w, const struct example *e, size_t seq,
     }
 }
 
-/* All slices before 'end' begin, the next one is *n_begun; they end at once,
- * but for one that gets rows. */
+/* Begins the slices *n_begun .. end - 1.  They are marked as ended, too:
+ * segment_of() takes the mark from the one that gets rows. */
 static void
 begin_slices(struct lm_work *w, size_t end, size_t *n_begun)
 {
@@ -134,7 +134,7 @@ begin_slices(struct lm_work *w, size_t end, size_t *n_begun)
         };
 }
 
-/* The segment of a slice, which is the last that has begun. */
+/* The segment of the slice that has begun last, which gets rows. */
 static struct lm_segment *
 segment_of(struct lm_work *w, size_t slice)
 {
@@ -185,14 +185,13 @@ kept(const struct lm *lm, size_t layer)
     return lm->work->kept + layer * lm->work->rows * hidden;
 }
 
-/* The log-sum-exp of attention is not cheap: only the last layer's is needed
- * now.  False: it was stopped. */
+/* backward() finds the last layer's activations as they are left here, and has
+ * the other layers' computed anew.  False: it was stopped. */
 static bool
 forward(struct lm *lm)
 {
     struct lm_work *w = lm->work;
     size_t n_layers = (size_t)lm->model->config.n_layers;
-    float *lse = w->acts.lse;
 
     embed_ids(w->engine, &w->engine->chunk, w->engine->ids, kept(lm, 0));
     trunk_begin(w->engine, &w->engine->chunk);
@@ -201,15 +200,13 @@ forward(struct lm *lm)
             return false;
         w->acts.x = kept(lm, i);
         w->acts.out = kept(lm, i + 1);
-        w->acts.lse = i + 1 < n_layers ? NULL : lse;
-        block_run(w->engine, &w->engine->chunk, &w->acts, i, false);
-        w->acts.lse = lse;
+        block_run(w->engine, &w->engine->chunk, &w->acts, i,
+                  i + 1 < n_layers ? BLOCK_OUT : BLOCK_ALL);
     }
     return true;
 }
 
-/* The last layer's activations are still those of forward().  False: it was
- * stopped. */
+/* False: it was stopped. */
 static bool
 backward(struct lm *lm)
 {
@@ -223,13 +220,14 @@ backward(struct lm *lm)
         w->acts.x = kept(lm, i);
         w->acts.out = kept(lm, i + 1);
         if (i < last)
-            block_run(w->engine, c, &w->acts, i, true);
+            block_run(w->engine, c, &w->acts, i, BLOCK_BACKWARD);
         block_backward(w->engine, c, &w->acts, &w->grads, i, i == 0);
     }
     return true;
 }
 
-/* What this rank does of the sequences: losses [n_seqs] get its own. */
+/* This rank's share of the sequences: it adds their losses to losses [n_seqs]
+ * and, if 'back', leaves their gradient in the copies of its sums. */
 static int
 run_own(struct lm *lm, const struct lm_seq *seqs, size_t n_seqs,
         size_t n_slices, bool back, double *losses, struct err *err)
@@ -267,8 +265,8 @@ run_own(struct lm *lm, const struct lm_seq *seqs, size_t n_seqs,
     return going ? 0 : sig_stopped("the step is not done", err);
 }
 
-/* Loss, and gradient if it is wanted, of some sequences, whose losses are
- * summed in their order. */
+/* The loss of a step by all ranks, summed in the order of its sequences; if
+ * 'back', its gradient, too. */
 static int
 run(struct lm *lm, const struct lm_seq *seqs, size_t n_seqs, bool back,
     double *loss_sum, struct err *err)
