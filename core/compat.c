@@ -187,18 +187,6 @@ pread_cached(int fd, void *to, size_t nbytes, off_t offset)
     return syscall(SYS_preadv2, fd, &v, 1L, (long)offset, 0L, (long)NOWAIT);
 }
 
-ssize_t
-copy_range(int from, int to, size_t nbytes)
-{
-    return copy_file_range(from, NULL, to, NULL, nbytes, 0);
-}
-
-ssize_t
-copy_spliced(int from, int to, size_t nbytes)
-{
-    return splice(from, NULL, to, NULL, nbytes, SPLICE_F_MOVE);
-}
-
 void
 pipe_enlarge(int fd, int nbytes)
 {
@@ -368,18 +356,6 @@ file_direct(int fd)
 
 ssize_t
 pread_cached(int fd, void *to, size_t nbytes, off_t offset)
-{
-    return missing();
-}
-
-ssize_t
-copy_range(int from, int to, size_t nbytes)
-{
-    return missing();
-}
-
-ssize_t
-copy_spliced(int from, int to, size_t nbytes)
 {
     return missing();
 }

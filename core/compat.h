@@ -80,11 +80,6 @@ void file_direct(int fd);
  * nothing, or unknown. */
 ssize_t pread_cached(int fd, void *to, size_t nbytes, off_t offset);
 
-/* copy_range(), copy_spliced() move up to n bytes between two descriptors
- * inside the kernel: how many, or -1 with errno. */
-ssize_t copy_range(int from, int to, size_t nbytes);
-ssize_t copy_spliced(int from, int to, size_t nbytes);
-
 /* pipe_enlarge() asks for a pipe of that many bytes; pipe_lend() passes it the
  * pages of memory that will not change: bytes, or -1. */
 void pipe_enlarge(int fd, int nbytes);

@@ -30,13 +30,6 @@
 /* How lent memory goes out: its pages themselves, or a copy. */
 enum lend_way { LEND_UNKNOWN, LEND_PAGES, LEND_COPY };
 
-/*
- * Ways to copy, each refused by some pairs of files: then the next.  splice()
- * is for pipes: saev-read of 512 MiB into a pipe takes 0.12 s with it, 0.21 s
- * by reading and writing; what sendfile() does, these do as fast.
- */
-enum copy_way { COPY_RANGE, COPY_SPLICE, COPY_BUFFER };
-
 struct out {
     char *path; /* as the user named it */
     char *tmp;  /* NULL: written in place (standard output, a device) */
@@ -45,7 +38,6 @@ struct out {
     int slot; /* in 'temporaries' */
     unsigned char *buf;
     size_t buf_n;
-    enum copy_way way; /* what out_copy() tries first */
     enum lend_way lend;
     size_t begin, end; /* written without a gap, no hint of it given yet */
     struct inuse_output use;
@@ -327,18 +319,6 @@ out_copy(struct out *o, int fd, const char *name, size_t nbytes,
 
     if (out_flush(o, err) < 0)
         return -1;
-    while (o->way != COPY_BUFFER) {
-        n = o->way == COPY_RANGE ? copy_range(fd, o->fd, nbytes)
-                                 : copy_spliced(fd, o->fd, nbytes);
-        if (n > 0) {
-            count_written(o, -1, (size_t)n);
-            return n;
-        }
-        /* Not these two files, an end, or a fault: reading and writing shows
-         * which.  0, too: files of /proc have no size, but can be read. */
-        if (n == 0 || errno != EINTR)
-            o->way++;
-    }
     if (!o->buf)
         o->buf = xmalloc(BUF_BYTES);
     n = read_some(fd, o->buf, nbytes < BUF_BYTES ? nbytes : BUF_BYTES);

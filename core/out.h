@@ -62,8 +62,7 @@ int out_pwrite(struct out *out, const void *data, size_t nbytes, size_t offset,
                struct err *err);
 
 /*
- * out_copy() appends what 'fd' has next, up to 'nbytes' > 0, without a way
- * through this program's memory where the kernel knows one; 'name' is fd's.
+ * out_copy() appends what 'fd' has next, up to 'nbytes' > 0; 'name' is fd's.
  * Returns how much, 0 at the end of the input, or -1 with 'err' set.
  */
 ssize_t out_copy(struct out *out, int fd, const char *name, size_t nbytes,

@@ -517,18 +517,16 @@ def odd_dir(case, word, name, mode):
 
 # What netfs.c makes of one.
 FILE_SYSTEMS = {
-    "NFS 3": "no-lock no-room no-copy no-tmpfile no-seek silly"
-             " odd-stat rights",
-    "NFS 4": "no-copy:EINVAL no-tmpfile silly rights:EROFS"
-             " lease",
+    "NFS 3": "no-lock no-room no-tmpfile no-seek silly odd-stat"
+             " rights",
+    "NFS 4": "no-tmpfile silly rights:EROFS lease",
     "Lustre": "no-lock:ENOSYS no-room no-tmpfile:EISDIR"
-              " no-copy:EOPNOTSUPP odd-stat",
-    "GPFS": "no-tmpfile no-hint:EOPNOTSUPP no-copy:ENOSYS",
+              " odd-stat",
+    "GPFS": "no-tmpfile no-hint:EOPNOTSUPP",
     "SMB": "no-lock:EOPNOTSUPP no-link:EOPNOTSUPP"
            " no-tmpfile:EINVAL no-dirsync:EBADF no-over:EXDEV",
     "FUSE": "no-link no-sync no-dirsync no-hint no-direct no-seek"
-            " no-room:ENOSYS no-copy:EPERM no-shared"
-            " no-statvfs skip short no-over",
+            " no-room:ENOSYS no-shared no-statvfs skip short no-over",
 }
 # Of these it may be told.
 LACKING = {

@@ -34,7 +34,6 @@ enum quirk {
     NO_DIRSYNC,
     NO_SYNC,
     NO_ROOM,
-    NO_COPY,
     NO_HINT,
     NO_DIRECT,
     NO_TMPFILE,
@@ -68,7 +67,6 @@ static struct {
     [NO_DIRSYNC] = { "no-dirsync", EINVAL, 0 }, /* fsync() of directories */
     [NO_SYNC] = { "no-sync", EINVAL, 0 },       /* of files */
     [NO_ROOM] = { "no-room", EOPNOTSUPP, 0 },   /* fallocate() */
-    [NO_COPY] = { "no-copy", EXDEV, 0 },        /* but by read and write */
     [NO_HINT] = { "no-hint", EINVAL, 0 },       /* what may fail */
     [NO_DIRECT] = { "no-direct", EINVAL, 0 },
     [NO_TMPFILE] = { "no-tmpfile", EOPNOTSUPP, 0 },
@@ -138,14 +136,6 @@ fsync(int fd)
 WRAP(NO_SYNC, true, int, -1, fdatasync, (int fd), (fd))
 WRAP(NO_ROOM, true, int, -1, fallocate, (int fd, int mode, off_t at, off_t n),
      (fd, mode, at, n))
-WRAP(NO_COPY, true, ssize_t, -1, copy_file_range,
-     (int in, off64_t *at, int to, off64_t *to_at, size_t n, unsigned flags),
-     (in, at, to, to_at, n, flags))
-WRAP(NO_COPY, true, ssize_t, -1, splice,
-     (int in, off64_t *at, int to, off64_t *to_at, size_t n, unsigned flags),
-     (in, at, to, to_at, n, flags))
-WRAP(NO_COPY, true, ssize_t, -1, sendfile,
-     (int to, int in, off_t *at, size_t n), (to, in, at, n))
 WRAP(NO_HINT, true, int, -1, sync_file_range,
      (int fd, off64_t at, off64_t n, unsigned flags), (fd, at, n, flags))
 WRAP(NO_HINT, true, int, -1, madvise, (void *p, size_t n, int advice),

@@ -300,16 +300,6 @@ WRAP_PIECES(FAULT_WRITE, writev, (int fd, const struct iovec *v, int n),
 WRAP_PIECES(FAULT_WRITE, pwritev,
             (int fd, const struct iovec *v, int n, off_t at), (fd, v, n, at))
 
-WRAP_PART(FAULT_COPY, copy_file_range,
-          (int in, off64_t *at, int to, off64_t *to_at, size_t n,
-           unsigned flags),
-          (in, at, to, to_at, n, flags), 0)
-WRAP_PART(FAULT_COPY, splice,
-          (int in, off64_t *at, int to, off64_t *to_at, size_t n,
-           unsigned flags),
-          (in, at, to, to_at, n, flags), 0)
-WRAP_PART(FAULT_COPY, sendfile, (int to, int in, off_t *at, size_t n),
-          (to, in, at, n), 0)
 WRAP_PIECES(FAULT_COPY, vmsplice,
             (int fd, const struct iovec *v, size_t n, unsigned flags),
             (fd, v, n, flags))

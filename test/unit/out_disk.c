@@ -23,7 +23,7 @@
 
 /* The errors that calls fail with; 0: they do not. */
 static struct {
-    int sync, directory, open, close, link, allocate, copy;
+    int sync, directory, open, close, link, allocate;
 } fails;
 
 /* Whether "x" had its name when files and directories were synced, a letter
@@ -117,15 +117,6 @@ int
 posix_fallocate(int fd, off_t offset, off_t nbytes)
 {
     return fallocate(fd, 0, offset, nbytes) < 0 ? errno : 0;
-}
-
-ssize_t
-copy_file_range(int in, off64_t *in_at, int to, off64_t *to_at, size_t nbytes,
-                unsigned flags)
-{
-    return fails.copy ? fail(fails.copy)
-                      : syscall(SYS_copy_file_range, in, in_at, to, to_at,
-                                nbytes, flags);
 }
 
 /* What stands in "x", "" if it is not there. */
@@ -237,17 +228,13 @@ test_room(void)
     const size_t page = 4096, mine = (geteuid() ? 10 : 15) * page;
     struct out *o;
     struct spill s;
-    int in = open("x", O_RDONLY);
 
     out_open(&o, "y", 0, false, &err);
     for (size_t i = 0; i < 3; i++) {
-        fails.allocate = fails.copy = full[i];
+        fails.allocate = full[i];
         tap_ok(out_reserve(o, 10, &err) < 0 && err.status == EX_IOERR &&
                    err.error == full[i],
                "%s", err.what);
-        tap_ok(lseek(in, 0, SEEK_SET) == 0 &&
-                   out_copy(o, in, "x", 3, &err) == 3,
-               "what copy_file_range() refuses is read and written");
     }
     fails.allocate = EOPNOTSUPP;
     tap_ok(out_reserve(o, 10, &err) == 0, "who cannot reserve need not");
@@ -275,9 +262,8 @@ test_room(void)
            "unless there is too little: %s", err.what);
     n_late = 0;
     n_free = 0;
-    fails.allocate = fails.copy = 0;
+    fails.allocate = 0;
     out_abort(o);
-    close(in);
 }
 
 static void
