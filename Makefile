@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # tensorutils: GNU make, one file, no configure.
 #   make deps       install what the build needs  make            build/TOOL for every tool
 #   make deps-check install what tests need, too  make check      unit tests, bats, man pages (T=TOOL: one tool's)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Pictures of numbers: lines or columns between two axes.  One struct says what
  * is shown; chart_svg() draws it for a browser or a paper, chart_text() in

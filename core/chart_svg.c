@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* chart.h as SVG: one picture with a margin for names, or a grid of small ones.
  */
 #include "core/chart.h"

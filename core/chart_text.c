@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* chart.h in characters: bars, columns and lines. */
 #include "core/chart.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Time as it passes.
  */

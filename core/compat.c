@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/compat.h"
 
 #include <dirent.h>

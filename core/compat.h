@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What Linux has and other systems, or their C libraries, may lack, with what
  * they do instead.  With -DTU_PORTABLE nothing of Linux is used, as on the BSDs

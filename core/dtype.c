@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/dtype.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Element types of tensors: names as in safetensors, sizes in bits, what numpy
  * calls them, and exact scalar conversion of the small floats.  Conversion in

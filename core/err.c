@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/err.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * One error: an exit status and one line saying what is wrong.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/fd.h"
 
 #include <errno.h>

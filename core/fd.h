@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What output files, directories and scratch files do with descriptors.
  */

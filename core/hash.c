@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/hash.h"
 
 #include <openssl/crypto.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Checksums: XXH3-128 (fast; finds accidents) and SHA-256 (libcrypto).
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/inuse.h"
 
 #include <dirent.h>

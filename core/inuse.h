@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What a command reads it never replaces, and no two of its outputs have one
  * name.  core/map reports each file that it opens and core/out each that it

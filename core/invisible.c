@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Written by scripts/invisible.py from Unicode 15.0. */
 #include "core/str.h"
 

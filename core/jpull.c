@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/jpull.h"
 
 #include <string.h>

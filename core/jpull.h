@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A pull reader for JSON that must not become a tree: headers of safetensors,
  * vocabularies, texts that are hashed.  Strict UTF-8 and strict grammar, exact

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/js.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * JSON through jansson, with the file and the path in every message:
  * "config.json: rope_scaling.factor is "x" (expected a number)".

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/keyed.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Hash tables whose keys come from a file: under a random key, no file
  * can be made whose keys all collide.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Little-endian integers in files: read and written byte by byte, so that
  * neither alignment nor the machine's own order matters.  Compilers turn each

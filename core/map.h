@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Read-only files: mapped whole for random access (weights), or read in
  * pieces (headers, streaming passes, standard input).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Memory: checked arithmetic on sizes from outside, small allocations that
  * die, and big ones that are checked, aligned and on huge pages.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/near.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What a user meant by a name that is not found: the one of those that exist
  * that it is a part of, or that a typing error turns into it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/node.h"
 
 #include "core/compat.h"

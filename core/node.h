@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * NUMA nodes, as Linux lists them in /sys: memory is on the node of the
  * thread that first touches it, so binding threads is all there is to do.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Options: one table per tool gives getopt_long, where each value goes and its
  * range, --help, the check of verbs, and the shell completions.  A second one

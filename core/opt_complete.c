@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The completion scripts of bash and zsh, from a tool's table of options. */
 #include "core/opt.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* What --help prints: usage, verbs, options with defaults, examples. */
 #include "core/opt.h"
 

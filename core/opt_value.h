@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The arguments of options: numbers, sizes, parts, words, and how they get to
  * their places.

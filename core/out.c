@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/out.h"
 
 #include <errno.h>

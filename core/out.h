@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Output files: whole or not at all.
  *

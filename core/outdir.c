@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/outdir.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/par.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Threads: the only file of the project that starts them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/perm.h"
 
 #include "core/rng.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Permutations of 0 .. n - 1 that are a pure function of (seed, epoch, n): the
  * same on every machine, made whole or in parts.

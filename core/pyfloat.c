@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Floats as Python writes them: py_float_repr() of pyjson.h. */
 #include <math.h>
 #include <stdio.h>

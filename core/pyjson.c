@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/pyjson.h"
 
 #include <stdarg.h>

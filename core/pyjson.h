@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The bytes that Python's json.dumps(json.loads(text), sort_keys=True) gives,
  * exactly: metadata is hashed in this form. Not through jansson, because Python

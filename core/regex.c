@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/regex.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Regular expressions that come with files, and are bounded: PCRE2 is included
  * here alone.

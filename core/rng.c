@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/rng.h"
 
 /* Multipliers and key steps of Philox4x64 (Salmon et al., table 2). */

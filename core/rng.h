@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Counter-based random numbers: element i of stream s under a seed is a pure
  * function of the three, so any part of a sequence can be made anywhere, in

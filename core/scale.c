@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/scale.h"
 
 #include <math.h>

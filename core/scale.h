@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The scale of a picture's axis, whose ticks are 1, 2 or 5 times powers of ten.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/sig.h"
 
 #include <errno.h>

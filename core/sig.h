@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Stopping soon: TERM, INT, USR1, HUP, XCPU (ulimit -St) and --deadline all
  * ask for the same thing, and long loops look at sig_stop() between units of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/spill.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Scratch on disk: one file without a name, so that nothing of it stays
  * whatever ends the program, SIGKILL included.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/str.h"
 
 #include <stdio.h>

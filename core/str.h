@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Growing byte strings, UTF-8, and the escaping of everything that comes from
  * a file before a person's terminal sees it.

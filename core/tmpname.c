@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/tmpname.h"
 
 #include <dirent.h>

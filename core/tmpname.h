@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Names of what is not finished: ".NAME.tmp.HOST.PID.SERIAL" next to NAME.
  * Shared by core/out (files) and core/outdir (directories); nothing else needs

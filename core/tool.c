@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/tool.h"
 
 #include <errno.h>

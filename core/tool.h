@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What the mains of all tools share: messages, statuses, the end.  Nothing but
  * cmd/ includes it.

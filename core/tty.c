@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/tty.h"
 
 #include <stdio.h>

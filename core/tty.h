@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Progress on stderr, and numbers as people read them.
  */

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # usage: acts-cron.sh MODEL DOCS.jsonl SPEC T DIR
 # For cron: makes the dump of DOCS if it is missing, continues one that was
 # stopped, stops itself after an hour, and says nothing when all is well.
@@ -17,7 +18,7 @@ own=$(dirname -- "$(realpath -- "$0")")/../../bin
 PATH=${TU_BIN:+$TU_BIN:}$own:$PATH:/usr/local/bin:/usr/bin:/bin
 export PATH
 usage() {
-    sed -n '1d; /^#/!q; s/^# \{0,1\}//p' "$0"
+    sed -n '1,2d; /^#/!q; s/^# \{0,1\}//p' "$0"
 }
 case ${1-} in -h | --help) usage && exit ;; esac
 [ $# -eq 5 ] || { usage >&2 && exit 2; }

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: ISC
 # usage: acts-meta.sh MODEL DOCS.jsonl SPEC T DIR
 # Writes the metadata of the dump that "hf-infer MODEL --acts SPEC --ctx T --pad
 # --jsonl" makes of all documents, a document an image, before any is made, and

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: ISC
 # usage: acts-submit.sh MODEL DOCS.jsonl SPEC T DIR PARTS [SBATCH OPTION...]
 # A dump of the activations of all documents, made by PARTS tasks of a Slurm
 # array and published by one more job when all are done:

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: ISC
 # One task of acts-submit.sh's array: part SLURM_ARRAY_TASK_ID of PARTS.
 # The number of parts is an argument: SLURM_ARRAY_TASK_COUNT is the size of one
 # submission, and a part that is submitted again alone would be another one.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # The story of tensorutils(7) as a batch, in an empty directory, for GNU make:
 #
 #   make -f ~/.local/share/tensorutils/batch.mk -j4 MODEL=~/Qwen3-0.6B \

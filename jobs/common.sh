@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # shellcheck shell=bash
 # Sourced by the scripts next to it.
 # Tools of TU_BIN come first, then those installed with this file; jobs get this
@@ -15,7 +16,7 @@ usage() {
         status=2
         exec >&2
     }
-    sed -n '1d; /^#/!q; s/^# \{0,1\}//p' "$0"
+    sed -n '1,2d; /^#/!q; s/^# \{0,1\}//p' "$0"
     exit $status
 }
 

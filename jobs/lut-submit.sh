@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: ISC
 # usage: lut-submit.sh MODEL SAE DIR PARTS [SBATCH OPTION...]
 # Lookup tables of all layers of MODEL that SAE has, made by PARTS tasks of a
 # Slurm array (as many as there are layers: one each) and listed by one more

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: ISC
 # One task of lut-submit.sh's array: part SLURM_ARRAY_TASK_ID of PARTS, which is
 # an argument because SLURM_ARRAY_TASK_COUNT is the size of one submission.
 set -euo pipefail

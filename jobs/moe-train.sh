@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: ISC
 # usage: moe-train.sh [SBATCH OPTION...] -- -b BASE -l LORA -o DIR -n STEPS \
 #            [OPTION of moe-sft train...] BATCH...
 # Trains an adapter in one Slurm job, in this directory:

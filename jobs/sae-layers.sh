@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: ISC
 # usage: sae-layers.sh MODEL DOCS.jsonl SPEC T DIR [SBATCH OPTION...]
 # Trains an SAE for each layer of SPEC in one Slurm job: the model runs on the
 # documents, in windows of T tokens, and its activations go through a pipe to

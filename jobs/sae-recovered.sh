@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: ISC
 # usage: sae-recovered.sh MODEL SAE[@HOOK] TEXT [HF-INFER OPTION...]
 # What an SAE's reconstruction costs the model, in nats of cross-entropy on a
 # text: alone (plain), with the reconstruction in the place of the activation

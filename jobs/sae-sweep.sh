@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: ISC
 # usage: sae-sweep.sh DUMP DIR TASKS SAES [SBATCH OPTION...]
 # Trains SAEs on the rows of a dump of saev-write, shuffled, by TASKS tasks of a
 # Slurm array.  SAES is a file with a line for each SAE, as sae-train's --sae

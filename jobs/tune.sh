@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: ISC
 # usage: tune.sh [SBATCH OPTION...] -- -m MODEL -d DATA -o DIR \
 #            [OPTION of moe-sft tune...]
 # Fine-tunes a model in one Slurm job, in this directory, on one node or more:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Dumps of activations for programs: images that are mapped, and rows. */
 #include <stdatomic.h>
 #include <stdlib.h>

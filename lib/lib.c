@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "lib/lib.h"
 
 #include <stdarg.h>

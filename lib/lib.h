@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* What the files of the library share: errors and structs that cross it. */
 #ifndef LIB_LIB_H
 #define LIB_LIB_H

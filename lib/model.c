@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Models and sessions for programs. */
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The operator for programs: a layer's experts with LoRA, also in a thread. */
 #include <stdlib.h>
 #include <string.h>

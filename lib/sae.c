@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Sparse autoencoders and lookup tables for programs: rows to latents, and
  * latents to rows. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Safetensors for programs: tensors of a file or of a model's directory. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * tensorutils from C: libtensorutils(3) is the manual, with examples.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Tokenizers for programs. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """The wheel of tensorutils.py, with libtensorutils inside where it is found: what
 pip builds it with, and make wheel: build_wheel.py DIRECTORY."""
 import base64

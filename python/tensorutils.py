@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """What the tools of tensorutils read and write, for numpy and torch.
 
     acts = Acts("dump")                 # a SAEV dump, saev(5)

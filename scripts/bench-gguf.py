@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: ISC
 """Write a model directory as GGUF, so that llama-bench runs the same model:
 
     bench-gguf.py [--dtype bf16|f16|f32] DIR FILE

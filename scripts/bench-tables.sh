@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # Tokens per second of decoding, and of a prompt of 512, with lookup tables of
 # all qkv and gate_up in ratio to those without, alternately: four layers of
 # Qwen3-0.6B's shape, whose random weights make no text, and tables of an SAE

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # One table: the machine's limits, then kernels and tools in ratio to them.
 # PEERS=1: other libraries on the same shapes, too, and LLAMA_BENCH=PROGRAM on
 # the same model.  Files go to $TMPDIR.

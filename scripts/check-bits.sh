@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # check-bits.sh [-w]: what test/bits/commands computes has the same bytes for
 # every instruction set of this machine and at 1 and 3 threads, and those that
 # test/bits/hashes has.  ISA='scalar avx2': only these.  EMULATOR runs the tools

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # Builds of the same sources by other compilers and options: each without a
 # warning, its unit tests pass, and its tools' outputs are, for every
 # instruction set of this machine, those of build/ to the last bit.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # The tests on CPUs that are not this one, under qemu's user emulation: x86-64
 # without AVX (Nehalem) and with AVX2 (Haswell), aarch64 (NEON) and s390x
 # (big-endian).  What cannot run here prints SKIP and what to install.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # check-isa.sh UNIT_DIR: the tests that compute, as test/computes says, once for
 # each instruction set of $ISA (without it: of this machine), by TU_ISA.
 # BEST=no leaves out this machine's best, which make check runs, PART=unit the

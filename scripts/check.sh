@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # check.sh FILE...: runs unit tests, then .bats files, one more at a time than
 # there are CPUs, for many wait, and mandoc on man pages.  A line for each test
 # file as it ends; at the end what failed, why tests were skipped, and one line

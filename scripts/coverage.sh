@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # coverage.sh MIN TEST...: runs the tests (unit tests, fuzzers' seeds, bats
 # files) on the build in build/cov and prints which lines of core/ they reach.
 # Fails where a test does; in the base, format and kernel, which everything

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # dead.sh BUILD: fails where a function or table is public and no other file of
 # core, cmd or lib refers to it: unless its own file uses it and a test calls it, it
 # is dead, or can be static.  A test alone is no user.

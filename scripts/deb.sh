@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # deb.sh BUILD VERSION: makes tensorutils_VERSION_ARCH.deb in the directory BUILD
 # of what "make install" puts below /usr and of demo/, and libtensorutils0 and
 # libtensorutils-dev of its library, python3-tensorutils of tensorutils.py.  Prints their names.  The same tree gives

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # shellcheck disable=SC2086,SC2317  # flags are words; have() calls functions
 # deps.sh [deps-check]: installs what the build needs, with deps-check what the
 # tests need, too, where it may (apt as root); elsewhere prints the one line to

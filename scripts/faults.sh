@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # faults.sh [-n MOST] [GLOB...]: makes each call of libc that can fail do so, in
 # one run after another of every tool, and judges what the tool makes of it:
 # test/fault/run.c says how.  GLOB: only cases of such names.  -n: MOST faults

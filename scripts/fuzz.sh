@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # fuzz.sh NAME SECONDS: builds test/fuzz/NAME.c with clang's libFuzzer, ASan
 # and UBSan, and runs it from the seeds in test/fuzz/NAME.seeds/.  Fails if it
 # finds anything; the input then lies in build/fuzz/NAME.found/.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # shellcheck disable=SC2046  # file names here have no spaces
 # Fails where a header is a directory's, not a file's: where it declares more
 # functions than one subject has; and where a struct, union or enum of a header

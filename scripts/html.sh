@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # html.sh BUILD VERSION DIR: all man pages as HTML in DIR, with an index, links
 # between them and, where a page has --svg, the picture that the tools in BUILD
 # draw of the models in demo/.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # shellcheck disable=SC2016,SC2088,SC2153  # ~ and $HOME as text
 # install.sh BUILD VERSION TOOL...: puts the tools of the directory BUILD, their
 # pages, completions and job scripts where DESTDIR, PREFIX, BINDIR, MANDIR,

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: ISC
 """Print core/invisible.c from Unicode's DerivedCoreProperties.txt:
 
     invisible.py /usr/share/unicode/DerivedCoreProperties.txt

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # Prints for make which instruction sets of core/kernel/isa.def $CC and its
 # assembler accept for this target, and the flags of their files.  Both are
 # asked: gcc can know an instruction that its binutils do not.  Fails where

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: ISC
 # kills.sh [-s SECONDS] [-n KILLS] [NAME...]: kills every writer of
 # test/writers.bash, or those named, with -9: at random moments, and where
 # strace may, at system calls that change a file.  What is published must be

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # shellcheck disable=SC2046  # file names here have no spaces
 # Fails where an #include goes against the house: cmd -> core/model, core/text
 # -> core/format, core/kernel -> core; lib, for programs, -> core; neither siblings nor tools include each

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # Prints "LACKING := ..." for the libraries whose headers $CC does not find
 # with $CPPFLAGS.
 # shellcheck disable=SC2086  # flags are several words

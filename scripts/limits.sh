@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # limits.sh [GLOB...]: runs the commands of test/fault/cases.sh whose names match
 # with too little memory, stack, files, room or threads, with streams that are
 # closed or full, inputs that are changed while they are read, clocks that jump,

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # mpi.sh cflags|libs: how to compile with MPI, and to link; nothing where there
 # is none.  Asks $MPICC, the compiler that MPI brings (default: mpicc), which is
 # that of the mpirun next to it, then pkg-config.

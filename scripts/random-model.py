@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: ISC
 """Write a model directory with random weights, for benchmarks and tests:
 
     random-model.py [--shape NAME] [--set KEY=JSON]... [--lm-head]

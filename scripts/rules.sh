@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # shellcheck disable=SC2046,SC2086  # file names here have no spaces
 # Fails where a file breaks a rule of the house that no compiler knows: its
 # size, what its first lines say, comments of headers, options nobody reads,
@@ -49,20 +50,33 @@ awk -v max_file=700 -v max_page=350 -v max_function=120 -v isas="$isas" '
         is_c = kind == "c" || kind == "h"
         is_page = kind ~ /^[1357]$/
         is_header = kind == "h" && file ~ /^(core|cmd|lib)\//
-        # The header of a module says for both files what they are for.
+        n_licences = 0
+    }
+
+    # The licence and a tag of a test are no lines of a file: "at" counts
+    # without them.
+    FNR <= 2 && /SPDX-License-Identifier: ISC/ {
+        licensed[file] = 1
+        n_licences = 1
+        next
+    }
+    {
+        at = FNR - n_licences
+        n_lines[file] += !/^# bats test_tags=/
+    }
+
+    # The header of a module says for both files what they are for.
+    at == 1 {
         header = file
         if (sub(/\.c$/, ".h", header) && index($0, "#include \"" header "\""))
             stands_for[file] = header
     }
 
-    # a tag of a test is none of its lines
-    { n_lines[file] += !/^# bats test_tags=/ }
-
     # The first lines say what a file is for.
-    is_c && FNR == 1 && /^\/\*/ { says[file] = 1 }
+    is_c && at == 1 && /^\/\*/ { says[file] = 1 }
     is_page && /^\.Nd / { says[file] = 1 }
-    kind == "py" && FNR <= 3 && /"""/ { says[file] = 1 }
-    !is_c && !is_page && kind != "py" && FNR <= 4 && /^# / && !/^# shellcheck/ {
+    kind == "py" && at <= 3 && /"""/ { says[file] = 1 }
+    !is_c && !is_page && kind != "py" && at <= 4 && /^# / && !/^# shellcheck/ {
         says[file] = 1
     }
 
@@ -95,6 +109,8 @@ awk -v max_file=700 -v max_page=350 -v max_function=120 -v isas="$isas" '
         for (i = 1; i < ARGC; i++) {
             f = ARGV[i]
             max = f ~ /^man\/.*\.1$/ ? max_page : max_file
+            if (f !~ /^man\// && !licensed[f])
+                bad(f, "has no SPDX-License-Identifier: ISC in lines 1 and 2")
             if (n_lines[f] > max && !(f in reason))
                 bad(f, "has " n_lines[f] " lines (at most " max ", or a reason in scripts/rules.sh)")
             g = f in stands_for ? stands_for[f] : f

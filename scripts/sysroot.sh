@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # sysroot.sh ARCH DIR: unpacks the libraries that tensorutils needs, for
 # Debian's ARCH (arm64, s390x), into DIR.  Nothing on this machine changes:
 # apt gets lists and a cache of its own there.

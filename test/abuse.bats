@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # What surrounds a tool is not as it should be: signals, streams that are
 # closed, full or nobody's, files that change, and too little of everything.
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # jobs/batch.mk: the story as a Makefile, killed and gone on with.
 load helpers
 NEEDS=${LEFT_OUT-} # every tool

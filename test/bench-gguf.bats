@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # scripts/bench-gguf.py: a model as GGUF, for llama-bench.
 
 load helpers

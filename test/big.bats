@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # Files over 4 GiB, which are holes (test/ref/big.py), and names as long as a
 # file system takes.  Memory is limited where files are large.
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # What hostile input may cost: each row of the table in tensorutils(7), BOUNDS,
 # has a test here, "bounds: NAME: ...", or in the file that 'elsewhere' names.
 # Bytes are counted where they can be; else CPU time has twenty times the room

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # What make does: deps, the layer check, tools left out, another make's words.
 load helpers
 

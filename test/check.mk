@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # How the tests are built and run; the Makefile includes this file, and hard.mk,
 # which has what takes longer.  test/README lists all of them.
 

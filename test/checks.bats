@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # The checks themselves: each of them says no where something is wrong, in small
 # trees that have a fault of one kind.
 load helpers
@@ -38,8 +39,15 @@ stub() {
     mkdir -p core cmd/t man
     lines() { seq "$1" | sed 's/.*/    x();/'; } # a body of so many
     body() { printf '/* It. */\nint\nf(void)\n{\n%s\n}\n' "$(lines "$1")"; }
+    licence="SPDX-License-Identifier: ISC"
     try() { # try STATUS FILE SAYS: with standard input as this file of the tree
-        cat >"$2"
+        {
+            case $2 in
+                *.[ch]) echo "/* $licence */" ;;
+                core/* | Makefile) echo "# $licence" ;;
+            esac
+            cat
+        } >"$2"
         git add -A
         run "-$1" sh "$ROOT/scripts/rules.sh"
         [[ $output == "${3:+rules: $2: $3}" ]]
@@ -72,16 +80,19 @@ stub() {
     run -1 sh "$ROOT/scripts/rules.sh"
     [ "$output" = "rules: test/fuzz/x.seeds: has 65 seeds (at most 64)" ]
     git rm -qrf test
-    printf '/* It. */\n/* TO%s: more */\n' DO >core/a.c
+    printf '/* It. */\n' >core/a.c
     git add -A
+    run -1 sh "$ROOT/scripts/rules.sh"
+    [ "$output" = "rules: core/a.c: has no $licence in lines 1 and 2" ]
+    printf '/* It. */\n/* TO%s: more */\n' DO >core/a.c
     run -1 sh "$ROOT/scripts/rules.sh"
     [[ $output == *"rules: a note to oneself"* ]]
-    printf '/* It. */\n/* no qsort_r() */\n' >core/a.c
+    printf '/* %s */\n/* It. */\n/* no qsort_r() */\n' "$licence" >core/a.c
     git add -A
     run -0 sh "$ROOT/scripts/rules.sh"
-    printf '/* It. */\n#include <linux/futex.h>\n' >core/a.c
+    printf '/* %s */\n/* It. */\n#include <linux/futex.h>\n' "$licence" >core/a.c
     run -1 sh "$ROOT/scripts/rules.sh"
-    [[ $output == "core/a.c:2:"*"rules: not every system has that: core/compat.h" ]]
+    [[ $output == "core/a.c:3:"*"rules: not every system has that: core/compat.h" ]]
 }
 
 @test "headers.sh: one for a directory, and a name that is defined twice, are found" {

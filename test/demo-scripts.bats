@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # What made the demo model's texts: scripts/demo makes them again, and its
 # tokenizer in Python is hf-infer's.
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # The demo model: `make demo`, and torch's numbers for it (expected.json,
 # computed by scripts/demo/expected.py, never by our tools).
 

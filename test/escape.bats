@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # What strings of files, and a model's text, bring to a terminal.
 load helpers
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # Calls of libc that fail: a few of each kind in each tool's runs; `make
 # check-faults` is all of them.
 # It takes minutes, and waits for most of them.

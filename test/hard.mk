@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # The hard checks: minutes to hours each, and what they need is in test/README.
 # The Makefile includes this file.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # Loaded by every .bats file: `load helpers` at file level.
 bats_require_minimum_version 1.5.0
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # hf-infer --acts: activations out of the model.
 load helpers
 

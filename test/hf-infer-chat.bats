@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # hf-infer --chat: which template is used, and what is said of others.
 load helpers
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # hf-infer --jsonl: many prompts, answers as each would get alone.
 load helpers
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # hf-infer --kvc: a KV cache made shorter, against float64.
 load helpers
 

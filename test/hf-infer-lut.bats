@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # hf-infer --lut: linear layers on their tables, against float64.
 load helpers
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # hf-infer: models with experts, and adapters, against float64.
 load helpers
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # hf-infer --nll: many texts, and texts longer than the context.
 load helpers
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # Places by their names: --acts, --places, --sae, sae-train.
 load helpers
 

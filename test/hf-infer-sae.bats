@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # hf-infer --sae: reconstructions of SAEs in the place of activations.
 load helpers
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # hf-infer: how the next token is chosen, and what generation_config.json says
 # of it.  Expectations are numpy's, by the formulas of Hugging Face.
 load helpers

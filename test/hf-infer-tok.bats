@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # hf-infer: what a hostile tokenizer.json may cost, and what stands in its place;
 # a model directory that cannot be looked at.
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # hf-infer: a model's vocabulary is larger than its tokenizer's, as Qwen's are.
 # The ids behind have logits and no text.
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # hf-infer: what a user types.  The demo model's expectations were computed by
 # torch (demo/expected.tsv), those of stories260K by its reference.
 load helpers

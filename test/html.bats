@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # make html: the pages as a browser shows them.
 load helpers
 

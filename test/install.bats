@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # make install and uninstall, what --help, the pages and the completions say,
 # and both shells completing.
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 load helpers
 
 # A CPU dies of the first instruction it does not know, so those of an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # jobs where no Slurm is: names of any characters, with an sbatch that
 # runs a job at once.
 load helpers

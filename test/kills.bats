@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # kill -9 at any moment, and a power cut, of all that writes: scripts/kills.sh,
 # with all of either in make check-kills and check-power.
 # It takes minutes, and waits for most of them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # kvc-convert: small files that ask for much work, memory or disk.  What CPU
 # time is allowed is twenty times what it takes, or more, and a fraction of what
 # work that grows with the square of the file takes.

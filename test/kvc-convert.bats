@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # kvc-convert: whole files against numpy and torch (test/ref/kvc_pth.py), and
 # what a user types.
 load helpers

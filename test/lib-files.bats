@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # Dumps, autoencoders and lookup tables by the library, libtensorutils(3): numpy's
 # numbers, the tools' bits and words.
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # Models, sessions, taps and tokenizers of the library: libtensorutils(3).
 load helpers
 load lib

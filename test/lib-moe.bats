@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # The experts' operator of the library: libtensorutils(3).
 load helpers
 load lib

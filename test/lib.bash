@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # What tests of the library share: installed in a directory of their own,
 # programs compiled with it, and the calls that must be refused.
 

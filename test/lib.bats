@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # The library for programs, libtensorutils(3): what make install puts, compiled and
 # run without anything of the build tree.
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # Too little of everything, streams that are closed, files that change: of some
 # commands; `make check-limits` is all of them.
 load helpers

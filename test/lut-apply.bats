@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # lut-apply: values against numpy (test/ref/lut_apply_ref.py), and what a user
 # types.
 load helpers

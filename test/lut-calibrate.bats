@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # lut-precompute calibrate: elbow thresholds and the inputs of --dims, against
 # numpy (test/ref/lut_calibrate_ref.py), and what a user types.
 load helpers

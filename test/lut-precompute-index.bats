@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # metadata.json: what lut-precompute writes, keeps and refuses, beside tables.
 load helpers
 load lut

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # What readers of the Python exporter's directories need, and when a table was
 # made.
 load helpers

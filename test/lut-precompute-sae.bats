@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # SAE checkpoints that lut-precompute reads: each library's gives the same
 # tables (test/ref/lut_cases.py), what is not understood is refused.
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # lut-precompute: tables against float64 numpy (test/ref/lut_cases.py), and
 # what a user types.
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # Tables of SAEs whose latents are active over thresholds, lut(5): made, applied
 # and run by hf-infer (whose part of it is in hf-infer-lut.bats).
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # lut-precompute's inputs, of test/ref/lut_cases.py: made once for a file.
 
 setup_file() {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # The man pages as their readers use them.  What each page's examples need is
 # laid out in the test of its tool: "examples PAGE" there.
 load helpers

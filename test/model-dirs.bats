@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # Model directories as people have them: what runs, and what is said of the rest.
 load helpers
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # moe-sft check: right gradients are right, wrong ones are named.
 load helpers
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # moe-sft: what its files are read from and written to, in every type and form.
 load helpers
 load sft

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # moe-sft: adapters of several layers, merged and converted together.
 load helpers
 load sft

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # moe-sft --tp on a machine of several NUMA nodes, of which only the kernel's
 # files that tell of them are made up: each part's team stays on its node.
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # moe-sft tune in several processes, by what `make MPI=1` builds: the bytes of
 # one process.  Skipped where no MPI is installed.
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # moe-sft train: an adapter that learns, continues where it was stopped,
 # and is what torch's AdamW makes of it (test/ref/moe_train.py).
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # moe-sft tune: lines of JSON as tokens and labels.  What is expected is read
 # off by hand: from the texts, from trl's documentation of its data formats, and
 # from what LLaMA-Factory's supervised.py does otherwise.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: ISC
 # moe-sft tune of a model with experts: what unit/lm says of the gradients, as
 # its files show it.
 load helpers

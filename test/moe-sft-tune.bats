@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # moe-sft tune: whole models learn, continue where they were stopped, and are
 # what numpy makes of the same gradients (test/ref/tune_ref.py).
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # moe-sft: the operator through its files, against float64 (test/ref/moe.py),
 # adapters in PEFT's form, and what a user types.
 load helpers

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What Debian's static libraries, compiled for glibc, want of it and musl has
  * not, so that programs can be linked with musl here

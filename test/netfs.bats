@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # File systems that are no local disk: what their clients lack or do otherwise,
 # as test/fault/netfs.c makes every call do it.
 # It takes minutes, and waits for most of them.

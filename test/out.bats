@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # Output files where there is no room, no right, or another writer: through
 # hf-infer --logits and st-inspect cat.
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # make dist and packaging/: the same version and libraries everywhere.
 load helpers
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # The story of tensorutils(7) from end to end, through pipes: every step is
 # proven by its effect on the model.
 load helpers

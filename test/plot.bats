@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # --plot: pictures of characters on standard output, read back with
 # test/ref/plot.py and held against the numbers that they are of.
 load helpers

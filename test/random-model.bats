@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # scripts/random-model.py: model directories of published shapes for benchmarks.
 
 load helpers

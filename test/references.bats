@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # The references of test/ref, against a program that is not ours.
 load helpers
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A fuzzer without libFuzzer: the inputs in test/fuzz/NAME.seeds, or those
  * named as arguments, one after another, in a process of their own.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # sae-train: the files of a run: what is kept, what is replaced, what is refused.
 load helpers
 load sae

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # sae-train: the same bytes for any threads, company, stops and ways in; what it
 # refuses.
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # sae-train: its steps are numpy's, in float64 (test/ref/sae_ref.py).
 load helpers
 load sae

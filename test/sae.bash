@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # sae-train's files: sae0, 64 latents of 32 dimensions, and rows.npy, 5200 rows
 # for it, both random.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # saev-read DUMP INDEX...: rows by number and place, against numpy's indexing.
 load helpers
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # saev-read and what it stands on: versions of dumps, pipes, disks, memory.
 load helpers
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # saev-read: a dump's directory is named by the hash of its metadata; what reads
 # it under another name says so, --strict refuses.  The hash is Python's.
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # saev-read verify --deep in parts, and stopped in the middle.
 load helpers
 

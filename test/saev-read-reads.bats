@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # saev-read: how it reads, as strace sees it.
 load helpers
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # saev-read --shuffle: orders are numpy's argsort of Philox's words.
 load helpers
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # saev-read --skip: an order gone on with.
 load helpers
 

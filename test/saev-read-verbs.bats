@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # saev-read's verbs about dumps: meta, verify, info, stats.  Dumps are made by numpy
 # (test/ref/saev_dump.py); what is expected comes from Python.
 load helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # saev-read on dumps that numpy made: test/ref/saev_dump.py.
 load helpers
 

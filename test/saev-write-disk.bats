@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # saev-write on a disk with room for the dump once, or not even that.
 load helpers
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # saev-write: directories that several users share.
 load helpers
 

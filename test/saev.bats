@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # saev(5): the page's own words on a dump that numpy made.
 load helpers
 

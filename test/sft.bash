@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # moe-sft's files: made by test/ref/moe.py, and changed.
 
 # data DIR [NAME=VALUE...]: base, lora, batch, hf and peft, LoRA half of all.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # st-inspect hash, cat, diff: what is in the tensors.  Files are made by
 # test/ref/mkst.py, which shares nothing with our reader; expectations are
 # numpy's, or sha256sum's.

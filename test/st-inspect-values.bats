@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # Numbers at the edges of their types.  Files are made by test/ref/mkst.py;
 # expectations are numpy's, or Python's exact integers.
 load helpers

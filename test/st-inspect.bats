@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # Files are made by test/ref/mkst.py, which shares nothing with our reader;
 # expectations are numpy's, Python's, sha256sum's, or the format's text.
 load helpers

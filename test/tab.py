@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """tab.py SHELL...: types the lines of standard input into an interactive
 shell, <TAB> for that key, each when the one before has run: a line shall end
 in a command that appends a line to the file $ARGS."""

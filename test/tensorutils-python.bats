@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # python/tensorutils.py: against numpy and torch, installed, and its page's
 # examples.
 load helpers

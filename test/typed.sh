@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # typed.sh PAGE SECTION: what a section of a man page shows to type, as a
 # script, for EXAMPLES after those at the top of DESCRIPTION; fails where a
 # reader would see something else.

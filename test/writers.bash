@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # Every command that writes a file or directory, and what each reads: for
 # abuse.bats and scripts/kills.sh.  To be sourced, with ROOT, DEMO and PYTHON
 # set, in an empty directory.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * --acts: documents become windows of tokens, windows go through the model
  * some at a time, and what the tap was passed for each is written in their

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * --acts: activations of many tokens, in windows, for sparse autoencoders,
  * lookup tables and caches on disk.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/hf-infer/acts_array.h"
 
 #include "core/format/npy.h"

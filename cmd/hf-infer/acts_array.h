@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Arrays that --acts writes as they come: activations and ids.
  */

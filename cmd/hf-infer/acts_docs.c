@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Documents as token ids, whichever way they come in. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* --acts-meta: the metadata.json that saev-write takes with the dump; and what
  * --acts-ids says of the ids. */
 #include <dirent.h>

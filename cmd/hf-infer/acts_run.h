@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A run of --acts: acts.c runs the windows, acts_write.c names what is written
  * of them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* --acts SPEC: which places. */
 #include <errno.h>
 #include <stdlib.h>

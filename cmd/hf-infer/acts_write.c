@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* What --acts writes: arrays, metadata and ids, as files or a directory. */
 #include <string.h>
 #include <sys/stat.h>

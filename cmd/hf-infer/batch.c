@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * --jsonl: generates from many prompts, --batch of them at once.  When an
  * answer is complete, the next prompt takes its place.  Answers are printed in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* --encode and --decode: the tokenizer alone. */
 #include "cmd/hf-infer/run.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Generation: one token after another, printed as they come. */
 #include "cmd/hf-infer/sequence.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/hf-infer/jsonl.h"
 
 #include <poll.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Prompts as JSON objects, one a line:
  *   {"id": anything, "prompt": "text"}   or   {"id": ..., "ids": [1, 47, 387]}

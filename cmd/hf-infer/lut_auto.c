@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * --lut-auto: which tables are worth their nats.  Each is measured alone: what
  * it adds to the mean nll of a text's tokens, and how much faster than its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* hf-infer: the command line, and the start of the mode that it selects. */
 #include <unistd.h>
 

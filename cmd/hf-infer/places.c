@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* --places: what --acts, --sae and sae-train --hook can name. */
 #include "core/model/places.h"
 #include "cmd/hf-infer/run.h"

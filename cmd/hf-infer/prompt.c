@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/hf-infer/prompt.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The prompt: as text or as ids, wherever it comes from.
  */

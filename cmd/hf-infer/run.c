@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Opening and closing what a run needs: model, session, outputs. */
 #include "cmd/hf-infer/run.h"
 

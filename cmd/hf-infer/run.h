@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What the modes of hf-infer share: options, the open model, the output.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Selecting the next token, in the order of Hugging Face's generate():
  * repetition penalty, temperature, top-k, top-p, min-p, then the draw.

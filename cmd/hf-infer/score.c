@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* --logits, --nll, --top: how the model scores a given text. */
 #include "cmd/hf-infer/run.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A prompt and what is generated after it: one, or one of many at once.
  */

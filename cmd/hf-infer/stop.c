@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/hf-infer/stop.h"
 
 #include <string.h>

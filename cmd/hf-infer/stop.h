@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Stop strings: text passes through, and ends before the first of them, even
  * where it is spread over tokens.  What may be the beginning of one is held

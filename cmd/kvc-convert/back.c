@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Converts a .bin to safetensors with the names of a state dict; what names do
  * not say goes to __metadata__, so that converting back gives the same file. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* A state dict's linear layers, in the order of the options, or a .bin's, to
  * .bin. */
 #include <errno.h>

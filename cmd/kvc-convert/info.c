@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* --info, --check and --diff: what a .bin says, whether engines can use it, and
  * how far two of them are apart. */
 #include <math.h>

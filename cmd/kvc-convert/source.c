@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/kvc-convert/source.h"
 
 #include <ctype.h>

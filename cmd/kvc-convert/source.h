@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Tensors by name, from a checkpoint or from safetensors, and which names:
  * PREFIX.LAYER.SLOT.weight and .bias; or those of a .bin, by number.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * lut-apply: its command line as parsed, what is open while rows pass through,
  * and its modes.  Only main.c prints errors and exits.

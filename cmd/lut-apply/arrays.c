@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* --codes, --values, --xhat: .npy files with a row for each of x. */
 #include <stdlib.h>
 #include <string.h>

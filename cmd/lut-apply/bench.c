@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* --bench: what each step costs, on the first batch of x. */
 #include <stdlib.h>
 

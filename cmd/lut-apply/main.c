@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* lut-apply: the command line. */
 #include <math.h>
 #include <string.h>

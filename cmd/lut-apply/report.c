@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* --report: the table against the layer; --svg, --plot: the output's FVU
  * against the ratio of compensated inputs. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* A layer's table, the layer's own weights and its compensation; and rows
  * through the table, a batch at a time. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * calibrate: from rows of a layer's inputs, the elbow of their magnitudes,
  * which --tau of lut-apply goes by, and which inputs a table misses most.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * lut-precompute's command line as parsed, and what it does.  Only main.c
  * prints errors and exits.

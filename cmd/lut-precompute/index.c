@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * metadata.json from the files of a directory.  Array jobs write files without
  * coordination; any of them, or a last one, writes the index.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* A layer's file: its description of itself, and what it was made from. */
 #include "cmd/lut-precompute/job.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A layer's file: its tensors, its description of itself, and whether it is
  * right.

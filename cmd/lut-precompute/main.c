@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* lut-precompute: the command line. */
 #include <stdlib.h>
 #include <string.h>

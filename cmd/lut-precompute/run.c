@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* A run: the layers of a plan, each made, checked or estimated. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/lut-precompute/target.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The linear layers of a model's directory, single and fused, and which of them
  * are made, each from which SAE.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * P = W_dec W^T and the other tensors of a table, some rows at a time.
  *

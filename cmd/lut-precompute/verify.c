@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A layer's file against sums in double: some rows, selected by a seed, of
  * every tensor that has rows, and the biases of inputs and outputs whole.  No

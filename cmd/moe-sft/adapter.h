@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Adapters of one layer's experts: in memory, and as our files. */
 #ifndef MOE_SFT_ADAPTER_H
 #define MOE_SFT_ADAPTER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Base weights of one layer's experts, as files have them. */
 #ifndef MOE_SFT_BASE_H
 #define MOE_SFT_BASE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/moe-sft/batch.h"
 
 #include <stdlib.h>

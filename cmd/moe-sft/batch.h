@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Batches: the input of a layer's experts, from a file or a stream. */
 #ifndef MOE_SFT_BATCH_H
 #define MOE_SFT_BATCH_H

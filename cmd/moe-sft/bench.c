@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* bench: what the operator does in a second, on numbers made up. */
 #include <math.h>
 #include <stdlib.h>

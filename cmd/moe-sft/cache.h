@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* A forward's cache as a file. */
 #ifndef MOE_SFT_CACHE_H
 #define MOE_SFT_CACHE_H

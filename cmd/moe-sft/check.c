@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* moe-sft check: are the operator's gradients right, for this base, adapter and
  * batch?  Those of a whole model: check_model.c. */
 #include <math.h>

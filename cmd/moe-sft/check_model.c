@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * moe-sft check of a whole model: are the gradients right that tune trains by?
  * Each tensor of the adapter is moved along two directions, and the loss of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* convert: stacked adapters to a PEFT directory, and back. */
 #include <stdlib.h>
 #include <string.h>

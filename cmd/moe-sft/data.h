@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Batches for training: files, slices of activations, a stream. */
 #ifndef MOE_SFT_DATA_H
 #define MOE_SFT_DATA_H

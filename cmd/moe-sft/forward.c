@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * forward: the experts' output for a batch, and a cache for backward.
  * backward: gradients, from that cache.

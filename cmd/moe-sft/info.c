@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* info: shapes, bytes, and the memory that a run needs. */
 #include "cmd/moe-sft/adapter.h"
 #include "cmd/moe-sft/base.h"

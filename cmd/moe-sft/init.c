@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * init: a new adapter.  A is uniform in +-1 / sqrt(in_features), which is
  * PEFT's default, kaiming_uniform_(a = sqrt(5)); B is zero, so that the model

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/moe-sft/layers.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The adapters of the command line, each with the base layer that it adapts. */
 #ifndef MOE_SFT_LAYERS_H
 #define MOE_SFT_LAYERS_H

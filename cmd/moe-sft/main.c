@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* moe-sft: the command line. */
 #include <limits.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* merge: W + s B A, summed in f64 and rounded once to the base's type. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* What merges share: the numbers, and the directory that they go to. */
 #ifndef MOE_SFT_MERGE_H
 #define MOE_SFT_MERGE_H

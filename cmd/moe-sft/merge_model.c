@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* merge: an adapter of a whole model, attention, MLPs and experts. */
 #include <math.h>
 #include <stdlib.h>

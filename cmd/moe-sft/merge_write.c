@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* merge: the numbers of a matrix, and the directory that a model goes to. */
 #include <dirent.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Adapters as PEFT's directories: writing them.
  * Source: Hugging Face peft 0.17, LoraConfig, save_pretrained() and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * quantize: int8 with a scale for each row, absmax / 127, as the operator's
  * int8 mode has its weights; and how far that is from them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/moe-sft/run.h"
 
 #include <stdlib.h>

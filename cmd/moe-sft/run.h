@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* What forward, backward and check open alike. */
 #ifndef MOE_SFT_RUN_H
 #define MOE_SFT_RUN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * moe-sft train: AdamW brings the experts' output to a target, in the mean of
  * squares.

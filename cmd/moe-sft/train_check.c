@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* moe-sft train: checks of the command line. */
 #include <math.h>
 #include <string.h>

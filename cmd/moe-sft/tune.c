@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * moe-sft tune: AdamW fits a low-rank adapter of a whole model to text.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* What the files of moe-sft tune share: a run. */
 #ifndef MOE_SFT_TUNE_H
 #define MOE_SFT_TUNE_H

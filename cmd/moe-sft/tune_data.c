@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/moe-sft/tune_data.h"
 
 #include <stdlib.h>

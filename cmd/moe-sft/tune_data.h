@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Examples for moe-sft tune: lines of JSON as tokens and labels. */
 #ifndef MOE_SFT_TUNE_DATA_H
 #define MOE_SFT_TUNE_DATA_H

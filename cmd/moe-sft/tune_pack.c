@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/moe-sft/tune_pack.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Windows of examples: what goes through the model as one sequence. */
 #ifndef MOE_SFT_TUNE_PACK_H
 #define MOE_SFT_TUNE_PACK_H

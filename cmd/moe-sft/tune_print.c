@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* moe-sft tune --dry-run: what would be trained, and what it takes. */
 #include <stdio.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* moe-sft tune: steps, evaluations, and when to write. */
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* moe-sft tune: DIR, with the adapter, the state and the log. */
 #include <fcntl.h>
 #include <math.h>

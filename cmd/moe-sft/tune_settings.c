@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* moe-sft tune: options, from the command line and from a state. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The command line of moe-sft, and a main for each verb. */
 #ifndef MOE_SFT_VERBS_H
 #define MOE_SFT_VERBS_H

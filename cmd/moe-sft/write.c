@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/moe-sft/write.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Outputs: checks before the work, tensors, text, directories. */
 #ifndef MOE_SFT_WRITE_H
 #define MOE_SFT_WRITE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * sae-train's command line, as parsed, and its verbs; only main.c prints errors
  * and exits.

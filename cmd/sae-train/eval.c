@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * sae-train eval: how well SAEs reconstruct rows, in one pass over them.
  * Latents are those of exact products; sums are f64.

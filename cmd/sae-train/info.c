@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* sae-train info: what a run had, and what its SAE is. */
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/sae-train/input.h"
 
 #include <math.h>

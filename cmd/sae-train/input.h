@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Rows of activations: from standard input, from .npy files, or from dumps, one
  * after the other.  By layers, they come as [.., layers, tokens, d].

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* sae-train: the command line. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/sae-train/plan.h"
 
 #include <dirent.h>

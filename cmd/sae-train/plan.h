@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The SAEs of a pass: what the command line says, what the states of a run that
  * is resumed say, and what is left to defaults.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/sae-train/save.h"
 
 #include "core/format/sae.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * DIR of an SAE: state.safetensors and log.tsv while it is trained, then
  * cfg.json and its weights, so that what failed does not look finished.

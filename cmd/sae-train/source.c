@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/sae-train/source.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What rows are read from: input.c reads it.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * sae-train: steps.  Each batch is read once for all SAEs of the pass.  One
  * whose state is of a later place in the input than the others', as after a

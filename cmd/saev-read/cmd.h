@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * saev-read's command line, as parsed, and its verbs, which get it; only main.c
  * prints errors and exits.

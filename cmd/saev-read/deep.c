@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* verify: the data of a dump, read once, a shard a thread; and holes. */
 #include <stdlib.h>
 #include <string.h>

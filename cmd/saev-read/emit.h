@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The answer of the default verb: rows as .npy, a sequence of .npy arrays
  * (--batch) or raw, of any of the dtypes, with progress; or, with --index,

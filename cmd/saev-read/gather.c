@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/saev-read/gather.h"
 
 #include <errno.h>

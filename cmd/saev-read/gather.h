@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Rows of a target by their numbers, into memory, as they are in the files: f32
  * little-endian.  Some 8 MiB of its own, whatever n.

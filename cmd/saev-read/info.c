@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* info: what a dump is, and how much of it is there. */
 #include <string.h>
 

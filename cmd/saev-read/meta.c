@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* meta: the metadata that a view, a subset or a merge of dumps would have. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The default verb: rows of a view, in the order that was asked for. */
 #include <math.h>
 #include <stdlib.h>

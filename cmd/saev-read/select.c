@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/saev-read/select.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Which rows: a view of a dump, of all images or some, and the rows of it that
  * operands and --rows FILE name.

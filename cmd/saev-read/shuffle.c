@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * --shuffle in memory: the rows are read once, in the dump's order, and
  * written in that of their keys.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Rows in another order than the dump's: in memory (shuffle.c), by way of
  * the disk (shuffle_ext.c), through a window of slots (window.c).

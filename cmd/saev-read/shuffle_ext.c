@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * --shuffle of more rows than --mem holds, in two passes over the disk.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * stats: moments of each dim, and the numbers that scale an SAE's input.
  *

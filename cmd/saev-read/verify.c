@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* verify: is a dump whole?  What is found, and how it is reported. */
 #include "cmd/saev-read/verify.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What is wrong with one dump, as lines that say it without the dump's own
  * name: what verify prints, and what info shows of it.

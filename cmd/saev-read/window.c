@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * --window: rows are read in the dump's order into W slots; each step writes
  * the row of one slot, drawn at random, and the next row replaces it.

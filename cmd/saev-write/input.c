@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/saev-write/input.h"
 
 #include <errno.h>

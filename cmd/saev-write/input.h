@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Numbers from a file or pipe, whatever their form there: .npy or raw, any
  * dtype.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* saev-write: the command line. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* What each mode does and prints. */
 #include <errno.h>
 #include <stdio.h>

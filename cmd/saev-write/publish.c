@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* From shards to a dump: zeros, checksums, metadata, one rename. */
 #include <dirent.h>
 #include <errno.h>

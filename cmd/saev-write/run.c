@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* A run from its metadata to its last shard. */
 #include "cmd/saev-write/run.h"
 

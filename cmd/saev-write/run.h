@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * saev-write: the command line, a run, and its steps.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* One shard: is it complete in the stage, and its images from the stream. */
 #include "cmd/saev-write/run.h"
 

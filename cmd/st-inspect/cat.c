@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* cat: one tensor, or a slice of it, as .npy, raw bytes or JSON. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * hash --check: the digests of a list, computed again.  A file is read once,
  * however many lines name it, by whatever names and in whatever order.

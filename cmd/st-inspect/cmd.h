@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * st-inspect's command line, parsed, and its verbs.  Only main.c prints errors
  * and exits.

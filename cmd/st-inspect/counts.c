@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Types of at most 16 bits have so few values that counting each of them gives
  * exact results in one pass over the data.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * diff: compares the tensors that two models have, then their values.  Chunks
  * are compared independently and merged in their order.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Rows of tensors: those that differ only in numbers between dots, of one dtype
  * and shape, can be one row, "layers.{0..31}.mlp.up_proj.weight".

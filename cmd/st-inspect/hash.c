@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * hash: digests of files and of their tensors, in one pass over each file.
  * While a block is hashed, with one thread for each digest, other threads read

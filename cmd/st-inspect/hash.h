@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Digests of a file and its tensors in one pass.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Histograms: their range and bins, and the drawing, as rows and as SVG. */
 #include "cmd/st-inspect/stats.h"
 

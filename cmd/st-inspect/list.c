@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* list: one row a tensor, or with --fold one for those of repeated layers. */
 #include <stdlib.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* st-inspect: the command line. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* meta: what files say in __metadata__. */
 #include "cmd/st-inspect/cmd.h"
 #include "cmd/st-inspect/text.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Exact quantiles of 32-bit types, by two more passes: one counts the upper
  * halves of the elements, which says where each wanted rank falls; the other

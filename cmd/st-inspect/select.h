@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * One file or directory and the tensors in it that -t selects, in natural order
  * of names (layers.2 before layers.10); and their bytes, for the verbs that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/st-inspect/slice.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * numpy's basic indexing, "0:4,:,-1" of a shape.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* stats: ranges, moments, quantiles and histograms of tensors. */
 #include "cmd/st-inspect/stats.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Statistics of a tensor.  NaN and infinities are counted; everything else is
  * over the finite elements.  stats.c has the verb, and types of 32 and 64 bits;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "cmd/st-inspect/sums.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The list of hash --check.
  */

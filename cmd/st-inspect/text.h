@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Output: rows are collected in cmd->text and written in large pieces.
  */

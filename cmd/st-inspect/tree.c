@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* tree: parameters and bytes by module. */
 #include <stdlib.h>
 #include <string.h>

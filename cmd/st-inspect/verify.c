@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* verify: is each file whole?  The bad ones are named. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/format/kvc.h"
 
 #include <math.h>

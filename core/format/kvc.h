@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The .bin file of a KV-cache compressor: for each layer of a model, small
  * MLPs that make one key (or value) of 'factor' consecutive ones.

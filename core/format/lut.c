@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/format/lut.h"
 
 #include <float.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Lookup tables instead of linear layers: a directory with metadata.json and
  * one safetensors file for each layer.  Everything is checked on opening.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/format/matrix.h"
 
 size_t

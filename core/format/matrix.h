@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A matrix that lies in a mapped file, transposed or not.
  */

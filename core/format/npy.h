@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * numpy's .npy, format versions 1 to 3: little-endian, C order.
  * Source: numpy.lib.format.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * PEFT's adapter_config.json: rank and scale of a pair of LoRA's matrices, and
  * what would change the numbers but is not supported, refused by its name.

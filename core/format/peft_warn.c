@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* What of an adapter has no effect, or is not there. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The machine: memory, values, stack, marks. */
 #include "core/format/pickle.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Python's pickles, protocols 2 to 5, read without Python: a stack machine
  * that builds plain values and calls nothing.  Where a pickle calls a function

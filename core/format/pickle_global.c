@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Which classes and functions a pickle may name. */
 #include "core/format/pickle.h"
 

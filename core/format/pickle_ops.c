@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The opcodes, in the order of pickletools. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What the objects of a PyTorch checkpoint become: storages, which a persistent
  * id names, tensors, parameters and the standard containers.  A pickle makes

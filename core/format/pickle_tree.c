@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* What a finished tree promises, and finding in it. */
 #include <stdlib.h>
 #include <string.h>

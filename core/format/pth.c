@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/format/pth.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * PyTorch checkpoints (torch.save): the zip archives of 1.6 and later and the
  * stream before that, pickle protocols 2 to 5.  Nothing in a file is ever

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * SAE checkpoints.  The names of the tensors say which library wrote one and
  * so which way they are stored; shapes are only checked.

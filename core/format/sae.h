@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * SAE checkpoints, by the names of their tensors and their config: man/sae.5.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/format/sae_config.h"
 
 #include <dirent.h>

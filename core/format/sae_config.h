@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What stands next to the tensors of an SAE: for core/format/sae.c alone.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Three kinds of files with an SAE's tensors: safetensors, torch.save()'s, and
  * numpy's .npz.

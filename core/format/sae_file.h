@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The tensors of an SAE's file, whatever kind of file that is: for
  * core/format/sae.c and sae_config.c alone.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Writing SAE checkpoints: sae_write() of sae.h.
  * Source: EleutherAI sparsify 9d3b136 (sparse_coder.py, save_to_disk), SAELens

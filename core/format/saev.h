@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * SAEV: activations cached on disk, and where each of them is.  A dump is a
  * directory named by the hash of its metadata, with shards of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/format/saev_data.h"
 
 #include <stdatomic.h>

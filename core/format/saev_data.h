@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Which rows of a dump are data.  hf-infer --pad makes a window of each
  * document, with zeros after its end, and says so in the metadata ("windows":

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* SAEV's geometry: names and sizes of shards, and where a view's rows are. */
 #include <stdio.h>
 #include <string.h>

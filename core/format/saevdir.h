@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A SAEV dump on disk: its metadata.json, and whether the shards next to it are
  * those that it promises.  Names and sizes only; the data is not touched.

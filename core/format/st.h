@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * safetensors, reading: validate everything on opening, then never fail.
  * Source: huggingface/safetensors README and, where they differ, its Rust

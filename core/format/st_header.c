@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/format/st_header.h"
 
 #include <stdarg.h>

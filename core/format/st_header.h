@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The JSON of a safetensors header, read in one pass; only core/format/st.c
  * includes this.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* What a file that is not safetensors seems to be. */
 #include "core/format/st.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A model's tensors: one safetensors file, or a directory with
  * model.safetensors, or with shards and model.safetensors.index.json, or with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Is it a model directory, and if not, what? */
 #include <dirent.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * safetensors, writing: compact JSON, __metadata__ first with its keys sorted,
  * tensors by dtype (largest alignment first) then name, header padded with

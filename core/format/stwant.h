@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Checks of tensors' types and shapes, with messages of one form:
  * "FILE: NAME is FOUND (expected WANTED)".  'path' is the file or the

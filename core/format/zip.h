@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Zip archives in memory, as torch.save() and miniz write them: ZIP64, STORED
  * and DEFLATE.  Only the central directory is read: the local

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/kernel/cpu.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Which instructions this CPU and this kernel let us use.
  */

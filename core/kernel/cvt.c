@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/kernel/cvt.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Bulk conversion between element types; exact where the target holds more,
  * else nearest with ties to even.  Source: IEEE 754; core/dtype.h in scalar.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/dtype.h"
 #include "core/kernel/ops.h"
 #include "core/le.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * cvt by vectors: compiled for each instruction set that simd.h knows.  Tails
  * go through the scalar functions of core/dtype.h, to the same bits.

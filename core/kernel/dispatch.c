@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * From an instruction set to each family's table, its own or the best below.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The constants of every instruction set's exp(): e^x = 2^n e^r with
  * n = round(x / ln 2) and |r| <= ln 2 / 2, where n * EXP_LN2_HI is exact

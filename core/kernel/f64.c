@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Arguments are reduced exactly, or to the sum of two doubles; Taylor's series
  * do the rest, as their coefficients can be read.  f64_exp(), which sums over

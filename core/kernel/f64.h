@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * exp, log, pow, sin and cos in double, the same bits on every machine: only
  * IEEE's + - * / are used, in one order.  (A C library selects variants of

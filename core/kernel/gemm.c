@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What gemm.h promises, over the inner loops of gemm_ISA.c.
  *

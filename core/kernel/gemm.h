@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Matrix products C = X W^T: X [m, k] is activations, W [n, k] weights, as a
  * linear layer has them, C [m, n] f32.  m, n, k may be anything, 0 included

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* TDPBF16PS: of gemm_tiles_simd.h, X as it is or split. */
 #include "core/kernel/gemm_tiles_simd.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * VDPBF16PS: acc = fma(a1, b1, acc), then fma(a0, b0, acc), of the halves of a
  * word, each rounded to nearest even whatever MXCSR says.  Denormals flush:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The reference of gemm.h's bf16 products. */
 #include "core/kernel/ops.h"
 

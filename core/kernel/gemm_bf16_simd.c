@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * For instruction sets without a product of bf16: f32 by shift and mask, then
  * FMA of the high half of a word before the low one, which is VDPBF16PS's order

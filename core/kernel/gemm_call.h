@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What gemm.c, gemm_exact.c and gemm_packed.c share: a call, and its chunks.
  * Private to them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The exact class: see gemm.h. */
 #include <string.h>
 

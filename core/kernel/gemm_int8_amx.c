@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* TDPBSSD: of gemm_tiles_simd.h. */
 #include "core/kernel/gemm_tiles_simd.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * VPDPBUSD multiplies unsigned by signed bytes, so a goes in as a + 128, and
  * 'comp' takes 128 times the column's sum off again.

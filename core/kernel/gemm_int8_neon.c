@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Baseline armv8-a: SMULL (products of 8 bits in 16) and SADALP (pairs of them
  * into 32): exact, -128 * -128 included.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The reference of gemm.h's int8 products. */
 #include "core/kernel/ops.h"
 

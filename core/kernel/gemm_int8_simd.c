@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * For instruction sets without a product of int8:
  * s16 by shifts, VPMADDWD: exact (VPMADDUBSW would saturate).

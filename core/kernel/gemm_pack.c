@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Weights into panels, and activations into what the kernels read.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Packing for gemm_packed.c: weights into panels.  Private to gemm's files.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The packed classes, bf16 and int8: see gemm.h. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The reference of gemm.h's inner loops: what the others do in registers.  Its
  * exact sums are those of gemv_scalar.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * gemm by vectors: compiled for each instruction set that simd.h knows.
  *

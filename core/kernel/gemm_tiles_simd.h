@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Of gemm_bf16_amx.c and gemm_int8_amx.c.
  *

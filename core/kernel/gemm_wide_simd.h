@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Of gemm_bf16_simd.c and gemm_int8_simd.c, for instruction sets without such
  * a product: words are widened to two each, once for a block of W that stays in

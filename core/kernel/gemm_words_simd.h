@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Template of gemm_ISA.c: the packed classes' products, as sums over words of
  * 32 bits.

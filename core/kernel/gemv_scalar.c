@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The reference: column c adds to lane c % LANES; after EXACT_PART columns the
  * lanes are added in halves, and such sums in order.

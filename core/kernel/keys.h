@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Keys of top-k, one by one: see struct sums_ops.  The reference, and what an
  * instruction set has that knows no quicker way.

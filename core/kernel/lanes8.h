@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The exact class sums in eight lanes on every CPU.  A v8 has the lanes of V8
  * outputs: V8 rows of W that meet one row of X.

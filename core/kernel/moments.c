@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/kernel/moments.h"
 
 /* Sums side by side: with MOMENTS_ROWS, 32 KiB of float64 in the first cache.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Means, deviations and ranges, in float64.  A set of numbers comes in blocks:
  * the moments of each are computed on their own, from its mean, and merged in

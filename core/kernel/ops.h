@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What the objects of one instruction set export, each one table a family,
  * and the functions that find the right one.  Private to core/kernel and its

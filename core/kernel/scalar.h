@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What the references share: weights, and the order of a sum.  Products are
  * added by fmaf(), as vectors do; where the CPU has no FMA the C library

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The k largest of W x + bias that are over 0, without all of the exact
  * products: cheaper products of all rows of W, with a bound on their errors,

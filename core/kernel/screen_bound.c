@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The bound.  u = 2^-24; E is a row of W, F what is known of it: the same row
  * in bf16, or int8 times a scale.  b is what is known of x: x in bf16, or int16

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Screening by bf16 products of all rows of W: for batches. */
 #include <float.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* What the files of screening share. */
 #ifndef CORE_KERNEL_SCREEN_IMPL_H
 #define CORE_KERNEL_SCREEN_IMPL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Screening by a shadow of W in int8, which is half as long as bf16: for a few
  * rows of x, where reading W takes the time, and for CPUs without fast products

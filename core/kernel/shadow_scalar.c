@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The reference of a shadow's products and bounds. */
 #include "core/kernel/ops.h"
 

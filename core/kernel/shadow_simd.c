@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A shadow's products by vectors: int8 widened to int16, pairs of products
  * added to int32.  No sum leaves int32, so that any order is the same.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Vectors of floats, as much of them as the kernels need, in the widest form
  * that the including file's flags allow: FAMILY_simd.c is written once over

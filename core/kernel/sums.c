@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/kernel/sums.h"
 
 #include <float.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Weighted sums of rows: of all rows of a matrix, as attention's of its values
  * (and of its keys, transposed); of a few rows of a lookup table; and which

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The reference: the sums of sums.h, one number at a time. */
 #include "core/kernel/sums.h"
 

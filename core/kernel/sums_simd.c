@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * sums by vectors: compiled for each instruction set that simd.h knows.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Vectors of f32: what is between the matrices of a transformer.  All run
  * in the calling thread; pointers need no alignment.  Bits are the same on

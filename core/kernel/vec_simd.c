@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * vec by vectors: compiled for each instruction set that simd.h knows.  Every
  * tail goes through the same operations in the same lanes as a full vector.

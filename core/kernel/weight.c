@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/kernel/weight.h"
 
 #include "core/kernel/cvt.h"

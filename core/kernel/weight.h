@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Weights as a file has them.  How their rows are stored is known to few:
  * weight.c, gemm_pack.c's packing, and what reads rows in gemv's and gemm's

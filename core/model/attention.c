@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The queries of a call are cut into tiles; and a tile that is exact. */
 #include "core/model/attention_tile.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Attention of a chunk's queries over the KV cache.
  */

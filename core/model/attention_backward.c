@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Goes over all pairs; what is computed of one is attention_pair_CLASS.c's. */
 #include "core/model/attention_backward.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The backward of attention_run(): of whole sequences, whose queries, keys and
  * values are all there.

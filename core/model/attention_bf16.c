@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* A tile whose products have bf16 operands. */
 #include "core/model/attention_tile.h"
 

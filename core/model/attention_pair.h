@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What attention_backward.c, attention_pair_exact.c and attention_pair_bf16.c
  * share: a backward goes over pairs, a query head's block of queries and a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Pairs whose products have bf16 operands: the queries, keys and values that
  * the forward had, dout, P and dS.  In P and dS a row is a query. */
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Pairs whose products are exact.  P and dS are transposed: a row is a key. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What attention.c and attention_bf16.c share: a tile is some queries of one KV
  * head, which pass over its keys and values block by block.  Private to them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/model/autoencoder.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What an SAE makes of activations: its forward, by exact products.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The order of a model's steps: what goes through a block, what its steps leave
  * behind, and the points where that can be looked at.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The backward of a block: from the gradient of its output to that of its
  * input, past frozen weights.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/model/compressor.h"
 
 #include <stdlib.h>

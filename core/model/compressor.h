@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * --kvc: a session's cache made shorter by the MLPs of a kvc(5) file, each of
  * which makes one key (or value) of 'factor' consecutive ones.

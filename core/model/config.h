@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What config.json says about a model: its family, its sizes, how its next
  * token is drawn.  llama, mistral, qwen2, qwen3, qwen3_moe: differences are

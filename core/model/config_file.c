@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/model/config_file.h"
 
 #include <stdint.h>

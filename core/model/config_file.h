@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * DIR/config.json as it is: for keys that config_load() does not read, and for
  * models that it refuses.

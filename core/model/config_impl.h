@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What the files that read a model's configuration share: config.c,
  * config_sampler.c, rope.c.

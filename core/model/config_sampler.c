@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* generation_config.json: how the next token is drawn. */
 #include <string.h>
 

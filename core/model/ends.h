@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The two ends of a model: what makes rows for its trunk, which is block.h's,
  * and what is made of the rows that come out.

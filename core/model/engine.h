@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What runs a model on the CPU: threads, the activations of a chunk of tokens
  * of one or more sequences, and those sequences.

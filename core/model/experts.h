@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Layers of experts: a router sends each token through some MLPs of many, in
  * f32 rows; experts_backward.h goes back.  moe.h is one layer's experts alone,

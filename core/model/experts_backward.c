@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/model/experts_backward.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The backward of a layer of experts: through each expert's MLP, the routing
  * weights and the router, all of whose weights are frozen.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The KV cache of one sequence.
  */

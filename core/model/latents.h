@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Rows of activations to their active latents: of lookup tables, of SAEs, and
  * of SAEs in training.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/model/linear.h"
 
 #include "core/kernel/cvt.h"

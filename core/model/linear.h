@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Linear layers: weights as they lie in the mapped file, and a chunk's rows
  * through them in the class of exactness that is asked for.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/model/linear_backward.h"
 
 #include "core/kernel/gemm.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The backward of a linear layer past its frozen weights, and what its
  * adapter's gradients follow from. */
 #ifndef CORE_MODEL_LINEAR_BACKWARD_H

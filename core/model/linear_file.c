@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/model/linear_file.h"
 
 #include "core/format/stwant.h"

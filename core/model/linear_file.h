@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Linear layers of a directory: from tensors of known shape, or by names alone,
  * single or fused, without a config.json.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Low-rank adapters, --lora: what they add to linear layers, and moe-sft's
  * files of them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Adapters on disk, as pairs of matrices, each of a linear layer: PEFT's
  * directories of adapter_config.json and adapter_model.safetensors, and stacked

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/model/matrix_rows.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Rows of a file's matrix as f32, and sums of them in f64.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The feed-forward part of a block, or of one of its experts:
  * down (act(gate x) * up x).

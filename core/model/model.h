@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The weights of a decoder-only transformer and its configuration, shared and
  * read-only: engine.h runs it.

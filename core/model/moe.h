@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * LoRA fine-tuning of one layer's experts: forward, backward, nothing else.
  * (Inference has experts.h: f32 rows, weights where a model's files have them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The backward pass.  For a block's rows, with dY the output's gradient:
  *   da0 = dY W_down + s (dY B_d) A_d     of h, before the routing weight w

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The stack of forwards that wait for a backward. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The maths of moe.h once more, in float64 and without a rounding after the
  * operands': its output, and differences of a loss, which the operator's

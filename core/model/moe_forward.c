@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The forward pass: expert by expert, block by block, each part its columns. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* How much memory the operator takes, and its allocation. */
 #include "core/model/moe_operator.h"
 

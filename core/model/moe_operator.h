@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The operator from inside: its memory, and the functions that its files share
  * (but for the arithmetic of a block, which is moe_part.h).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The arithmetic that forward and backward share: a part's products for a
  * block, what LoRA adds to them, and sums over parts.

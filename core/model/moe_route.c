@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* From expert ids to rows. */
 #include <inttypes.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Teams of threads that share the parts of the operator. */
 #include <stdlib.h>
 

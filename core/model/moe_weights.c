@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Base weights in the form that the products read, and the adapter. */
 #include <string.h>
 

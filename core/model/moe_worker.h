@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Tasks one after the other in a thread of their own. */
 #ifndef CORE_MODEL_MOE_WORKER_H
 #define CORE_MODEL_MOE_WORKER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/model/names.h"
 
 #include <fnmatch.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Names of layers and tensors: "model.layers.0.self_attn.q_proj".  Files saved
  * from the base class of a model lack the "model.", and so may what a user

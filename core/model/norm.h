@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Norms of rows: of the residual stream before the halves of a block, of what
  * they give it, and of the heads of q and k.

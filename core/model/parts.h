@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The parts of a model that have weights, norms and linear layers: what files
  * call them, their sizes, and where struct model has them.  One table for

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The places of a model where its activations can be looked at or replaced, and
  * what they are called: by hook names, as SAEs have them in their

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Rotary positions: what config.json says about them, and the cosines and sines
  * of a position.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The router of a layer of experts: which of them a token gets, and which rows
  * they get. */
 #ifndef CORE_MODEL_ROUTER_H

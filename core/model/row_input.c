@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* x: .npy, a tensor of a safetensors file, or raw numbers. */
 #include "core/model/row_input.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Rows of a linear layer's inputs, x, from a file or a stream.
  */

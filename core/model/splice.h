@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Reconstructions of SAEs in the place of a model's activations: --sae.
  */

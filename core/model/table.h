@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A linear layer by its lookup table: an encoder finds the few directions that
  * an input is made of, and their products with the layer's weights, computed

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/model/table_dims.h"
 
 #include <stdlib.h>

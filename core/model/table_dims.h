@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The same inputs of all rows are compensated: their weights are a small dense
  * matrix.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* A table's file, and the layer's own weights next to it. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * How close tables are to their layers: sums over all rows in f64, never means
  * of batches' means, so that they do not depend on the batches.

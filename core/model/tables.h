@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Linear layers that run on their lookup tables: --lut.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Chat templates by name: chatml, llama3, mistral, qwen3.  Messages of the
  * system, of users and of the assistant become the ids of a conversation.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A conversation between its messages and its ids: pieces, each a special token
  * or text, and of each whose it is and whether the model is to say it.

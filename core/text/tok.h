@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Tokenizers: a Hugging Face tokenizer.json of the BPE kind, both directions.
  */

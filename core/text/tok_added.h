@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Added tokens: a text is cut at them before anything else.
  */

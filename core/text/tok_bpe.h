@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Byte-pair merges: a word to ids, with a cache of words.
  */

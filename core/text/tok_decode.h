@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Ids to text: the chain of decoders.
  */

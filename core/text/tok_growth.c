@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/text/tok_growth.h"
 
 int

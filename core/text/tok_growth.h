@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Limits of the tokenizer's tables and texts, and how far the steps of a part
  * may make a text longer.

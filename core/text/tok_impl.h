@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The tokenizer's tables, which tok_load.c builds from tokenizer.json and the
  * other tok_*.c files read.  The flow of tok_encode():

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* tokenizer.json to tables; what is not supported is named. */
 #include <stdlib.h>
 #include <string.h>

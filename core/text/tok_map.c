@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/text/tok_map.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The hash tables of the vocabulary: strings to ids, and pairs of ids to their
  * merge. No file can make keys collide, as 'key' (core/keyed.h) differs in each

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/text/tok_norm.h"
 
 #include <stdlib.h>

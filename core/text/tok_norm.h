@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Normalizers: Unicode forms, replacements, lower case, strip.
  */

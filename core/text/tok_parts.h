@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The parts of tokenizer.json that add tokens, and what the parsers of all
  * parts share: each is -1 with 'err' set (EX_DATAERR) at what is not supported.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/text/tok_regex.h"
 #include "core/compat.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Regular expressions of Oniguruma's kind, as the reference has them, by PCRE2.
  */

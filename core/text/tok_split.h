@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Pre-tokenizers: a text cut into words.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Invalid UTF-8, and ByteLevel's alphabet: a printable character for each byte.
  */

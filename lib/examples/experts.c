@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* experts: a forward and a backward of four experts with LoRA. */
 #include <stdio.h>
 #include <tensorutils.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* next MODEL TEXT: the most likely token after a text. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* tensors FILE: the tensors of a file or model directory, and their means. */
 #include <stdio.h>
 #include <stdlib.h>

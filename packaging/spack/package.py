@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """Spack's recipe: spack repo create, then a directory tensorutils with this."""
 from spack.package import *
 

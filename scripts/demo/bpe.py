@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: ISC
 """Train the demo model's byte-level BPE: bpe.py TRAIN.TXT MODEL_DIR
 
 Writes MODEL_DIR/tokenizer.json and tokenizer_config.json in the form of

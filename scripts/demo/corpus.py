@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: ISC
 """Write the demo model's corpus: corpus.py DIR
 
 DIR/train.txt and DIR/held-out.txt hold documents with "<|endoftext|>"

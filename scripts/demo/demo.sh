@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # shellcheck disable=SC2016 # what is shown is expanded when it is run
 # `make demo`: demo.sh BUILD_DIR [DEMO_DIR [OUT_DIR]].  Inspects and verifies the
 # model in DEMO_DIR (default: demo), asks it the questions of expected.tsv and

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: ISC
 """Write what torch says about the demo model: expected.py DEMO_DIR
 
 Reads DEMO_DIR/qwen3-tiny and writes, computed in float64 from the weights as

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: ISC
 """Train the demo's model with experts: moe.py CORPUS_DIR MODEL_DIR [STEPS]
 
 As train.py does, but much smaller and for fewer steps: it is there to be

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """Qwen3 in torch, from the architecture's definition, and its files.
 
 Tensors are named as in Hugging Face's checkpoints.  B is the batch, T the

@@ -1,10 +1,11 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # sae.sh MODEL TEXT DIR: trains demo/sae, a TopK sparse autoencoder of 1024
 # latents, 32 at once, on what the MLP of layer 1 reads of the text, 16 times in
 # other orders.  Needs the project's tools in PATH; DIR gets the same bytes on
 # every CPU.
 set -eu
-[ $# -eq 3 ] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -eq 3 ] || { sed -n '3,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 hf-infer "$1" --acts in:up_proj:1 --ctx 64 --file "$2" -q \

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: ISC
 """Train the demo model: train.py CORPUS_DIR MODEL_DIR [STEPS]
 
 CORPUS_DIR holds corpus.py's train.txt and held-out.txt, MODEL_DIR the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * One table for all benchmarks: a row is a value and, where there is one, its
  * ratio to a limit of this machine that was measured in turns with it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * engine [DIR]: speed and memory on a random model of Qwen3-0.6B's
  * shape (written to a temporary directory without DIR): decode beside a read of

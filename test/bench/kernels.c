@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * kernels: products and conversions, each beside its probe, in turns.
  *   kernels products                  no gemv, no weights packed before: what

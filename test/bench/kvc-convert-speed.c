@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * kvc-convert-speed FILE.pth: the whole tool, from start to a synced .bin, in
  * ratio to cp(1) of the checkpoint, in turns in the same run.

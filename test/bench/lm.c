@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * lm [dense|experts|whole], lm one COMPUTE THREADS: a step of a whole model's
  * fine-tuning in tokens a second, in ratio to its matrix products alone, each

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * lut-precompute-speed: whole runs, files read and written, in ratio to exact
  * products of the layer's weights alone, which are measured in turns with them:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The table's head and its first rows: what this machine can do at most. */
 #include <sys/mman.h>
 

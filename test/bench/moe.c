@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * moe: forward and backward of one layer in tokens a second, in
  * ratio to the machine's peak of the six base products alone, and to what

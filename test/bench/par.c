@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What a call of par_for() costs when there is nothing to do: workers that
  * still spin answer sooner than workers that sleep.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """peers.py KERNELS TABLE MOE ENGINE LM SAE: other libraries' products on the shapes of the table,
 run in turns with ours (KERNELS is build/test/bench/kernels), as our speed in
 ratio to theirs; and a lookup table's formula as lut(5) has it, word for word,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "test/bench/probe.h"
 
 #include <unistd.h>

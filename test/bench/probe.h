@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The machine's limits: as many operations as an instruction set can do on
  * registers alone, and bytes as fast as they can be read.

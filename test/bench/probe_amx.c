@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include <immintrin.h>
 #include <string.h>
 

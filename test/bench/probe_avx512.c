@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include <immintrin.h>
 
 #include "test/bench/probe.h"

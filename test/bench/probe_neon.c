@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include <arm_neon.h>
 
 #include "test/bench/probe.h"

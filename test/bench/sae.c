@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A step of an autoencoder's training, d 1024, 16384 latents, k 32, a batch of
  * 16384, and of it what finds the active latents, in rows a second, in ratio to

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * saev-read-speed: views of a cached dump down a pipe and what reads all of it
  * in ratio to cat, shuffles in ratio to those, and 4 KiB rows in random order,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * saev-write-speed: a stream of 512 MiB from a pipe into shards, in ratio to dd
  * with its best block size into one file, waiting for the disk and not; in

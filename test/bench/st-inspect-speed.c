@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * st-inspect-speed: what one thread hashes and counts of a cached file of 16
  * BF16 and 4 F32 tensors, in ratio to reading it, in turns in the same run.

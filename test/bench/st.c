@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * st_open() on headers of 311 and 100 000 tensors, as time, peak memory and
  * in ratio to reading the header's bytes into fresh memory and scanning them

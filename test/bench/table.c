@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Layers on lookup tables: the steps of table_apply(), each against what
  * limits it. */
 #include <stdio.h>

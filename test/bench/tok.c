@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The tokenizer: loading, in ratio to what jansson needs for the same file,
  * and encoding and decoding in MB/s; a megabyte without a space costs as much

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: ISC
 # The commands that scripts/faults.sh and scripts/limits.sh run, and what they
 # read.  To be sourced at the root, with BUILD's tools in PATH and PYTHON set.
 set -eu

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What run.c tells shim.c, and hears from it: one page that both map.
  *

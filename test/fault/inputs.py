@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """inputs.py DIR: small inputs of every tool, for scripts/faults.sh."""
 import json
 import os

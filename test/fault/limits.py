@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """limits.py DIR: runs the commands of cases.sh, whose lines are standard input,
 where what surrounds them is not as it should be, and judges what they do.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Preloaded into a tool, takes from its file systems what clients of NFS,
  * Lustre, GPFS, SMB or FUSE lack or do otherwise: FAULT_FS="QUIRK ...", each

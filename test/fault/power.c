@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Preloaded into a tool, writes down what a power cut may take of its files:
  * each name that it gives, moves or removes, and each sync, with a copy of what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """power.py OUT STATES COMMAND: runs COMMAND, and makes what a power cut may
 leave of the directory OUT, at each of its steps, each a directory in STATES.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * For shims that are preloaded: the function that one of theirs stands before.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * run [OPTION...] -- TOOL [ARG...]: makes the nth call of each class of
  * functions fail in a run of TOOL, for every n up to the end, and judges what

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Preloaded into a tool, makes a call of its libc fail: see fault.h.
  * glibc on Linux alone.  Calls before main (libraries' constructors) and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "test/fault/tree.h"
 
 #include <err.h>

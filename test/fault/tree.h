@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A directory with all that is in it, held in memory: to be compared with
  * another and to be put back.

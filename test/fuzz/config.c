@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A hostile config.json, and a generation_config.json after "\n%%\n": it is
  * refused, or its numbers are safe to compute sizes and positions with.

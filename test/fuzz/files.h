@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * For the fuzzers of what reads files: an input cut into pieces, and a
  * directory to lay them in, which is gone at exit.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* cmd/hf-infer/acts_spec: any word as --acts; what is taken are layers of the
  * model, each once. */
 #include "cmd/hf-infer/acts.h"

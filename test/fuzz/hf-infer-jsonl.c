@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Hostile JSON lines: each is refused, or gives a prompt or ids and an id that
  * is one JSON value again.

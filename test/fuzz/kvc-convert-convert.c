@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * cmd/kvc-convert/convert: a header of safetensors, or any bytes as a
  * checkpoint; the .bin that is made of them is a sound one.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/format/kvc: any bytes are a file or an error; what opens can be checked
  * and its small MLPs run. */
 #include "core/format/kvc.h"

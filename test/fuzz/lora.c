@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * --lora: a hostile adapter_config.json and header of the adapter's tensors,
  * or that alone: moe-sft's file.  The model is a seed of model.

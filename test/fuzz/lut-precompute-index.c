@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * cmd/lut-precompute/index: a hostile metadata.json and header of a table's
  * file; the index that is made of them is made again from itself.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * cmd/lut-precompute/target: a hostile config.json and header of a
  * model, and --layers; the layers that are planned can be opened, or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/format/lut: any bytes as metadata.json, and as the header of a table's
  * file; what is taken keeps its promises. */
 #include "core/format/lut.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * cmd/hf-infer/model: a hostile config.json and header of model.safetensors;
  * a small model that opens can be run.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * cmd/moe-sft's adapters: a hostile adapter_config.json and header of PEFT's
  * tensors, or that alone: our own file.  What opens can be read, and comes back

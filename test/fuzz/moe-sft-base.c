@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* cmd/moe-sft/base: a hostile config.json and header of base weights, the
  * layer named or not; what opens can be read, all of it. */
 #include "cmd/moe-sft/base.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* cmd/moe-sft/batch: any bytes are a batch or an error, the same from memory
  * and from a stream; every number of a batch can be read. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* cmd/moe-sft/cache: a hostile header of a forward's cache. */
 #include "cmd/moe-sft/adapter.h"
 #include "cmd/moe-sft/cache.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* cmd/moe-sft's activations: any bytes as a .npy, and as the header of a
  * tensor's file; all batches of what opens can be read. */
 #include "cmd/moe-sft/base.h"

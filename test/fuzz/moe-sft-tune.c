@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Hostile lines of moe-sft tune's DATA, by the tokenizer of demo/qwen3-tiny:
  * the first byte selects template, positions and --ctx.  What is read are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What a fuzzer is: a function of any bytes that ends in abort() where what
  * must hold does not.

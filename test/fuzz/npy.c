@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The .npy reader on any bytes.  What is accepted must keep the promises of
  * core/format/npy.h and come back from its own header.

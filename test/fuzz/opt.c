@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/opt: any words as numbers, sizes and options. */
 #include "core/opt.h"
 

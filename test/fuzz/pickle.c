@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * core/format/pickle with torch's globals on any bytes.  A tree that is
  * accepted can be walked by recursion, finds its keys, and has no tensor that

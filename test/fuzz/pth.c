@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * core/format/pth on any bytes as a file: the first and last elements of
  * each tensor are read, together and one by one, for every other size of the

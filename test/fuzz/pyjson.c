@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/pyjson: any bytes; what is taken must be a fixed point, in lines, too,
  * and those of a bounded size. */
 #include "core/pyjson.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/model/row_input: any bytes as x, a .npy, and as the header of a tensor's
  * file; as many rows come as were promised. */
 #include "core/model/row_input.h"

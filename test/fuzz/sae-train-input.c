@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* cmd/sae-train/input: any bytes as rows: .npy, or raw, whole or by layers, in
  * batches of 3, from a row on. */
 #include <math.h>

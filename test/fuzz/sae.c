@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * core/format/sae: a hostile header of safetensors, or a file of torch.save(),
  * after saev's line or not, or of numpy's; cfg.json, and metadata.json beside

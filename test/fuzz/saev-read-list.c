@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* cmd/saev-read/select: any operand, and any bytes as --rows FILE, text or
  * .npy; the rows that come are of the view, and as many as were counted. */
 #include "cmd/saev-read/cmd.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * cmd/saev-read's verify, shards left out: a hostile metadata.json,
  * shards.json, manifest and names of files with their sizes, in this order.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* cmd/saev-write/input: any bytes as a stream of activations. */
 #include "cmd/saev-write/input.h"
 #include "test/fuzz/files.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/format/saev: any bytes as metadata; what is taken keeps its promises. */
 #include "core/format/saev.h"
 

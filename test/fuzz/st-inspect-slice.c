@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* cmd/st-inspect/slice: any word as --slice of a shape; what is taken lies in
  * the tensor. */
 #include "cmd/st-inspect/slice.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* cmd/st-inspect/sums: any bytes as the list of hash --check, and as names in
  * it; written as hash writes it, what was read is read again. */
 #include "cmd/st-inspect/sums.h"

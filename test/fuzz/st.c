@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The safetensors reader on any bytes: as a whole file, and as a header whose
  * length and file size fit, so that mutations of the JSON get far.  What is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/format/stdir: any bytes as a model.safetensors.index.json beside two
  * shards; what opens finds each of its tensors where the index says. */
 #include "core/format/stdir.h"

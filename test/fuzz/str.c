@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/str and core/js: any bytes, made fit for a terminal, XML and JSON. */
 #include "core/str.h"
 

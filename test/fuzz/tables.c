@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * --lut: a hostile metadata.json, header of a table's tensors, and
  * --lut-layers.  The model is a seed of model.

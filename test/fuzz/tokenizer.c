@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A hostile tokenizer.json and a text to encode with it: what stands before
  * and after "\n%%\n" (the text is the whole input, where that is missing).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/model/train/state: a hostile header of a training run's state; what is
  * read can be drawn, and comes back from a file as it was. */
 #include "core/model/train/log.h"

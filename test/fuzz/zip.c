@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/format/zip on any bytes: what is accepted keeps its promises, and
  * every member's data lies in the archive or unpacks to its size. */
 #include "core/format/zip.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """Files over 4 GiB that cost no disk: they are holes but for some numbers.
 
 big.py FUNCTION ARGUMENT...: see each of them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """check_acts.py MODELS NAME...: hf-infer --acts against float64, every point
 and layer of the tiny models (tiny_models.py's MODELS/NAME).  Prints each
 model's largest error of a token, relative to its norm; exits 1 above 1e-4."""

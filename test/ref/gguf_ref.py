@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """A reader of GGUF after ggml's docs/gguf.md, for what bench-gguf.py wrote."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """kvc_bounds.py CASE...: small checkpoints that ask for much, as CASE.pth.
 
 Their pickles are written by hand.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """hf-infer --nll --kvc against float64.
 
     kvc_model.py MODEL FACTOR N_IDS N_BEFORE KV_DTYPE [OPTION...]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """kvc-convert against numpy, and torch where it is: whole .bin files.
 
     kvc_pth.py GROUP    makes checkpoints in the working directory, converts them

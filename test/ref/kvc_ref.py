@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """KV-cache compressors in numpy: the .bin file and the forward pass, written
 from the format's text.
 

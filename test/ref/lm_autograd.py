@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """What lm_ref.py derives by hand, by torch's autograd in float64: the forward
 is written once more, in terms of torch's own functions.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """lm_cases.py [--exact-attention] DIR: small random models, each with an adapter
 and a step's sequences, their loss and the adapter's gradients in float64.
 lm_cases.py --autograd DIR: the same models; the gradients are compared with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """The loss of a decoder-only transformer and its gradient in low-rank adapters,
 in float64: the reference that moe-sft tune is held to.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """lora_cases.py DIR: small models with adapters, and their float64 logits.
 
 Each case is DIR/NAME/, a model as tiny_models.py writes it, ids.i32, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """lut-apply against lut_ref, in float64: python lut_apply_ref.py CHECK.
 
 Each check makes tables, models and rows from a seed in the working directory,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """lut-precompute calibrate against numpy, in float64:
 python lut_calibrate_ref.py CHECK.  Prints how many cases it compared."""
 import json

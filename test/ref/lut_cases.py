@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """lut_cases.py DIR: models and SAEs for lut-precompute; lut_cases.py check
 DIR MODEL SAES ..: is a directory of tables what float64 says?
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """hf-infer --lut against float64: lut_model.py CHECK.
 
 Models are tiny_models' and the demo's size; tables are lut_ref's.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """Lookup tables in float64: what lut(5) says, in numpy alone.
 
 tiny_sae() and write_sae() make an SAE and any checkpoint of it; table() is

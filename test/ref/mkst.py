@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """An independent safetensors writer, and numbers in the types numpy lacks."""
 
 import json

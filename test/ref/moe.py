@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """LoRA fine-tuning of a layer's experts in float64, and data for it.
 
 moe.py DIR [NAME=VALUE...]   writes base.safetensors, lora.safetensors,

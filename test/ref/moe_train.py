@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """Training a layer's adapter: data to learn from, and torch's way of it.
 
 moe_train.py make DIR [NAME=VALUE...]  base, teacher and student (A of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """near.py LIMIT A B: are two outputs equal but for the last digits of numbers?
 
 A and B are files or directories with the same names: .safetensors (equal headers),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """What numpy.save() writes, as records for test/unit/npy.c.
 
 Each record is the line "DTYPE VERSION NBYTES OFFSET DIM...", with the name

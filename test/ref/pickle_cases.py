@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """pickle_cases.py DIR: pickles, and what Python's pickle.loads() makes of them.
 
 DIR/cases has a line for each: its name.  DIR/NAME is the pickle, DIR/NAME.want

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """What a picture of characters shows: plot.py reads --plot's output back.
 
 columns(text): of each column its height, as a number on the axis, and an eighth

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """pth_cases.py DIR: checkpoints that are read, and what is in them.
 
 DIR/cases has a line for each: its name.  DIR/NAME is the file, DIR/NAME.want

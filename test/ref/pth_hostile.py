@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """pth_hostile.py DIR: files that must be refused.
 
 DIR/hostile has a line for each: its name, a tab, what the message must say.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """Checkpoints as torch.save() writes them, made without torch.
 
 Tensor and Storage stand for torch's; dumps() pickles a tree of them, archive()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """pth_torch.py DIR: checkpoints by the torch that is installed.
 
 DIR/torch has a line for each: its name.  DIR/NAME is what torch.save() wrote,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """Prints JSON texts and what Python makes of them, for test/unit/pyjson.c.
 
 Two lines a case: the text, then json.dumps(json.loads(text), sort_keys=True),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """python/tensorutils.py against numpy: python_cases.py CASE, in a directory of
 its own; "torch" and "moe" need torch."""
 import concurrent.futures

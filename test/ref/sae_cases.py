@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """SAE checkpoints for test/unit/sae.c: check those that it wrote, of numbers
 that both know, against what sparsify and SAELens dump; make those that it
 reads."""

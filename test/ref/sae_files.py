@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """SAE checkpoints in the files of every library, and what each computes.
 
 write(path, form, sae, k, threshold): the directory 'path' with one; 'sae' has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """Sparse autoencoders trained in numpy, float64: what sae-train must do.
 
 sae_ref.py check

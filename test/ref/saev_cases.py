@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """saev_cases.py DIR: metadata of activation dumps, and what Python says of it.
 
 DIR/NAME.json is the document as a writer would get or leave it; DIR/cases has

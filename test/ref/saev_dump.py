@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """SAEV dumps made by numpy: dump(DIR, form, ...) returns the array [n_imgs, L, T, D].
 
 form: "short" ends with the last image; "padded" fills the last shard with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """Random safetensors files, most of them broken, and what the rules say.
 
 usage: safetensors_mutate.py SEED COUNT >records

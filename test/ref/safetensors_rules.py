@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """The rules of the safetensors format, as plainly as Python can say them.
 
 Written from the format's text alone, to be compared with core/format/st.c:

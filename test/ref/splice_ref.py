@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """splice_ref.py MODELS NAME...: hf-infer --sae against float64: SAEs of each
 kind and library at every hook point of the tiny models, one at a time, two at
 once, and zeros.  Prints each model's largest error of a token's logits,

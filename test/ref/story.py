@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """What the tests of tensorutils(7) need and no tool makes.
 
     story.py trainer DIR < ROWS.f32    a TopK SAE of rows of 128 numbers, for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """Can a picture be read: svg.py FILE N_PLOTS.  It has a background of its own,
 and colors for a dark viewer; each plot three ticks on both axes; a line has two
 points, as one alone is not shown; no text leaves it (0.62 em a character, which is wide for a sans-serif), or is upon another

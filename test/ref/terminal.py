@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """What a command says on a terminal."""
 
 import array

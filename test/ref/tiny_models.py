@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """tiny_models.py DIR: small random models of every kind that hf-infer reads.
 
 Each is DIR/NAME/ with config.json, safetensors, ids.i32 (token ids) and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """train_ref.py DIR: what torch makes of made-up losses and gradients.
 
 DIR/mse: n, then output, target, loss, gradient (as f32 of bf16).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """A decoder-only transformer in float64: the reference hf-infer is held to.
 
 Written from the papers (RMSNorm, RoFormer, GQA, Llama 3, YaRN, Mistral, Qwen)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """tune_ref.py steps MODEL DATA N [NAME=VALUE...]: moe-sft tune's N steps in numpy.
 
 Each step's gradients are those that moe-sft tune --grads gives for its lines,

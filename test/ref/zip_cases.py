@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 """zip_cases.py DIR: zip archives, and what Python's zipfile finds in them.
 
 DIR/cases has a line for each: its name.  DIR/NAME is the archive,

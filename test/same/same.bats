@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # Two builds of the tools give the same bytes: for another CPU (under qemu) or
 # by another compiler.  $REF is the directory of the first, the other's is $BUILD;
 # scripts/check-cross.sh and scripts/check-compilers.sh run this.

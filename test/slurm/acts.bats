@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # jobs on a real Slurm: `make check-slurm`.
 bats_require_minimum_version 1.5.0
 

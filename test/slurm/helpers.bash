@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # What the tests of job scripts share; they skip where no Slurm is installed.
 # SLURM_TOOLS: a directory with slurm-up and slurm-down.  "slurm-up DIR NODES"
 # starts a Slurm whose files are in DIR and prints shell commands that make it

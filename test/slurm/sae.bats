@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # jobs/sae-sweep.sh and sae-layers.sh on a real Slurm: stopped, queued
 # again, and the bytes of runs that were not.
 bats_require_minimum_version 1.5.0

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # The story of tensorutils(7) as arrays and jobs that wait for each other, on a
 # real Slurm: what section SLURM of the page shows is typed.
 bats_require_minimum_version 1.5.0

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: ISC
 # jobs/tune.sh on a real Slurm: `make check-slurm`.  With several tasks
 # where MPI is there.
 bats_require_minimum_version 1.5.0

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * gemm's AMX code, executed instruction by instruction on a model of the
  * tiles: a process that never asks the kernel for tile data gets SIGILL for

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Attention and its log-sum-exp against their formulas in f64, for any window
  * and cut, exact and in bf16, where queries and weights are rounded; a number

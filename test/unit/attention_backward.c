@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Attention's backward against its formulas in f64, of two sequences, for any
  * window, exact and with operands rounded to bf16; the same bits in both ways,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Attention of several spans in one call, generated ones among prompts, in
  * slots that are not their positions, has each query's bits of a call of its

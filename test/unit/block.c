@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A forward in which each layer keeps its activations: the bits of the
  * engine's, which has one memory for all layers, and at each point what its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Pictures of characters: bars, columns and curves that were drawn by hand; as
  * SVG: what is where, by its pixels; the properties of any scale. */
 #include "core/chart.h"

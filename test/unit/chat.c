@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Chat templates.  Expected are the strings that the published chat_templates
  * give, read off by hand, a special token in braces.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* What stands for Linux's and glibc's own calls, by hand: the same with
  * -DTU_PORTABLE, where none of these is used. */
 #include "core/compat.h"

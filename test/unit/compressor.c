@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/model/compressor_mlp against numpy: test/ref/kvc_ref.py. */
 #include "core/model/compressor.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * config.json and generation_config.json, key by key: what each means is
  * from Hugging Face's configuration classes, the numbers by hand.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/err, mem, str, dtype, le, js, fd and clock: each against its rule,
  * written anew. */
 #include <errno.h>

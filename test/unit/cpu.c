@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* TU_ISA and what the processor has; CPU_WANT names the best, under qemu. */
 #include "core/kernel/cpu.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Conversions against IEEE 754's formulas, on every instruction set. */
 #include "core/kernel/cvt.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Published models that are not in this tree: TEST_DATA=DIR. */
 #ifndef TEST_UNIT_DATA_H
 #define TEST_UNIT_DATA_H

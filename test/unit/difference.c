@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/model/train/difference on a function whose gradient and noise are known:
  * the sum of a sin(x), rounded to f32. */
 #include "core/model/train/difference.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/dtype: one element of each type, little-endian, against values written
  * out by hand from the formats; numbers rounded twice, against where the middle
  * of two neighbours is. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Memory that ends where nothing more may be read, for the tests of kernels. */
 #ifndef TEST_UNIT_EDGE_H
 #define TEST_UNIT_EDGE_H

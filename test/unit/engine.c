@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * How exact the engine is in each of its ways to compute and to store keys and
  * values, against float64; and that every way has the same bits for any

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/kernel/f64 against the C library's long double, which has 11 bits more
  * at least: how many ulp of a double they are apart. */
 #include "core/kernel/f64.h"

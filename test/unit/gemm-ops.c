@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The inner loops of core/kernel/gemm on every instruction set that runs here:
  * each result is a formula of core/kernel/ops.h computed another way, and what

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Products against sums in float64, on every instruction set. */
 #include "core/kernel/gemm.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* gemm_bf16_block() has the bits of gemm_bf16(), and its sums go on; what
  * gemm_bf16() adds to a C is what it stores in one. */
 #include "core/kernel/gemm.h"

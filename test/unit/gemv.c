@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Decode's products against sums in float64, on every instruction set. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * core/hash and core/rng.  SHA-256: FIPS 180-2, appendix B.  XXH3-128 of
  * nothing: xxHash's own sanity table; of more: its function for all at once.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What --acts-meta writes, read by the code that reads it for saev-write; and
  * the layers that a SPEC means.

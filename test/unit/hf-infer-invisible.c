@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/invisible's table against utf8proc's, another reading of Unicode: of the
  * code points that the latter's version has assigned, for a newer one may give
  * others the property.  It has none for those that are only reserved. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* hf-infer's sampler and stop strings. */
 #include "cmd/hf-infer/sample.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* HOST in the names of this machine's temporaries. */
 #ifndef HOST_H
 #define HOST_H

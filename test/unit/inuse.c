@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/inuse: what is read is not replaced.  Each expectation is inuse.h's
  * text. */
 #include "core/inuse.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The instruction sets that have tables of their own and run here. */
 #ifndef TEST_UNIT_ISA_H
 #define TEST_UNIT_ISA_H

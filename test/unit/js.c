@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * JSON as Python's json writes it: what is no JSON in it, and numbers.
  * Expectations are Python's repr() and json.dumps().

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/format/kvc: refusals are those of the format's text, made by hand from
  * a sound file of test/ref/kvc_ref.py. */
 #include "core/format/kvc.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Latents of whole numbers, of which every sum is exact in any order and class,
  * and many are equal: against sums of int and qsort().

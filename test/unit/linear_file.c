@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Linear layers of a directory by their names alone: what is found, and what is
  * refused, by messages written by hand. */
 #include "core/model/linear_file.h"

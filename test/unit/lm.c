@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A whole model's loss and gradient against test/ref/lm_ref.py's in float64;
  * the same bytes for any number of threads and any chunk, of which each model

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A model's gradient where its norms are others, and elsewhere, than a family
  * has them: against differences of the loss.

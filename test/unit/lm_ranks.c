@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A step that several processes share, without MPI: here they are forked, and
  * ranks.h is shared memory.  All get the bytes of one process.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Adapters: the models of test/ref/lora_cases.py with theirs, against float64
  * logits of merged weights, on the ISA of TU_ISA; the same bits for any

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/format/lut: what man/lut.5 says metadata.json means, and files that
  * are not as it says. */
 #include "core/format/lut.h"

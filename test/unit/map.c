@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/map: what is a file, and what stands in it.  Each expectation is map.h's
  * text. */
 #include "core/map.h"

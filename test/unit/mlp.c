@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The activation of an MLP against its formulas in f64. */
 #include "core/model/mlp.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The models that test/ref/tiny_models.py makes, with ids and their float64
  * logits: for the tests of the engine.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * model [DIR]: every model that test/ref/tiny_models.py has written
  * to DIR (made now without one) against its float64 logits, on the ISA of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What the operator promises beside its numbers: the stack, threads, parts,
  * what it refuses, what it takes.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The float64 forward and its differences against moe-ref.h's gradients. */
 #include "core/model/moe_exact.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What the tests of the operator share: data of which LoRA is about half, the
  * same formulas in float64 from the same bf16 numbers, and runs of ours.

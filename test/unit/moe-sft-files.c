@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * cmd/moe-sft's files: the same numbers stacked, as a model directory and as
  * PEFT's directory are the same weights; what does not fit is named.  The files

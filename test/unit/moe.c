@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The operator against the same formulas in float64: each tensor and each
  * expert by itself.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * core/kernel/moments against sums in long double: tails of vectors, columns of
  * rows that lie apart, NaN and infinities, sets merged in parts.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Names with and without "model.", and patterns of layers. */
 #include "core/model/names.h"
 #include "core/model/parts.h"

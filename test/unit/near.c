@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Names that a typing error turns into what was typed: distances by hand. */
 #include "core/near.h"
 

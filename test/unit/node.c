@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* NUMA nodes, on whatever machine this is. */
 #include "core/node.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* A norm's formula in f64. */
 #ifndef TEST_UNIT_NORM_REF_H
 #define TEST_UNIT_NORM_REF_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Norms of rows against their formulas in f64. */
 #include "core/model/norm.h"
 

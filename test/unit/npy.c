@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * .npy headers: what numpy writes is read and written byte for byte; what is
  * odd or broken is judged by numpy.lib.format's text.

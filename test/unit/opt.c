@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/opt, core/tty: options, numbers, sizes. */
 #include "core/opt.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The exact class has one answer on every CPU: each sum has the bits of the
  * order that gemm.h and vec.h promise, computed here by fmaf() alone, for every

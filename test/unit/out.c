@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * core/out: after any end of a writer the destination is absent, the old file
  * whole or the new one whole.  Each expectation is out.h's or POSIX's text.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * core/out, outdir, spill and fd on a disk that fails: calls of libc stand
  * here, and say what they are asked to.  Each expectation is out.h's or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * core/outdir: a directory is there whole or not at all.  Each expectation is
  * outdir.h's text.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Threads: every index once, in any number of them. */
 #include "core/par.h"
 

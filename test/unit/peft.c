@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * adapter_config.json: expectations are peft 0.17's rules, by hand:
  * get_pattern_key() takes the first key for which

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/perm: orders and draws against numpy, chances, any split. */
 #include "core/perm.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * core/format/pickle against Python's pickle.loads() on random values of
  * each protocol and on every opcode: test/ref/pickle_cases.py.  What torch's

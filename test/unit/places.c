@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Names of places: each spelling by hand, as sae(5) has them, and back.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The tree of a checkpoint as text, in the notation of test/ref/pth_make.py. */
 #ifndef TEST_UNIT_PTH_TREE_H
 #define TEST_UNIT_PTH_TREE_H

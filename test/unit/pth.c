@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * core/format/pth against trees that Python wrote down: hand-made archives
  * by numpy (test/ref/pth_cases.py), and torch.save()'s own where torch is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/pyjson against Python itself: test/ref/pyjson_corpus.py. */
 #include "core/pyjson.h"
 

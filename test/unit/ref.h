@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Expectations that Python computes: the directory of a script of test/ref. */
 #ifndef TEST_UNIT_REF_H
 #define TEST_UNIT_REF_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Regular expressions: matches are those of PCRE2's own search over the whole
  * text at once, or worked out by hand; what goes beyond a bound is refused.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/model/router against a plain reference in double, as the formula of
  * transformers' Qwen3MoeSparseMoeBlock stands there, and by hand. */
 #include "core/model/router.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * core/format/sae: what sae_write() writes is what sparsify and SAELens dump,
  * byte for byte of cfg.json, by test/ref/sae_cases.py, and sae_open() reads it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/format/saev against Python's json and hashlib and numpy's indexing:
  * test/ref/saev_cases.py. */
 #include "core/format/saev.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Rows of W and x that screening's bound and its tests must stand. */
 #ifndef TEST_UNIT_SCREEN_SET_H
 #define TEST_UNIT_SCREEN_SET_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Screening's bound, hunted on pairs of rows that come near it, and its k
  * largest against those of the exact products.

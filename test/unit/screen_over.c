@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Screening against thresholds: what is proved, and the bits, against
  * select_over() of the exact products, whose numbers the thresholds are made

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The rules of st.h, one line each: expectations come from the format's text.
  * test/unit/st_file.c has files, hints and the comparison with Python.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * safetensors files: opening, hints, cuts, order, data; and some thousand
  * random files judged by test/ref/safetensors_rules.py as well.

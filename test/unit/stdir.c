@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Model directories: expectations are the rules of stdir.h, one by one.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A trained model of 260K parameters (Llama, BF16, head_dim 8, inner size 172)
  * against logits and greedy continuations that were computed in float64.

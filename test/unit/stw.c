@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Writing safetensors: bytes by hand from the rules of stw.h, and what
  * st_open() reads back.

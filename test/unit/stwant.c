@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/format/stwant: what fits passes, what does not is told as found and
  * expected; the lines are written by hand. */
 #include "core/format/stwant.h"

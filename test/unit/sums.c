@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* sparse_sum() and topk against plain loops, on every instruction set. */
 #include "core/kernel/sums.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The Test Anything Protocol in one header: each test program prints one line
  * a check and ends with tap_done().

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What a tokenizer.json may cost: tables that no keys make slow, added tokens
  * of any length found at one speed, and a text that no step makes longer than

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The model, decoders, post-processors and ids of small tokenizers.
  * Expectations are the documented behaviour of the reference library, most of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The parts of a tokenizer.json, one small file each.  Expectations are the
  * documented behaviour of the reference library, most of them its own tests',

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What a tokenizer.json may not have is refused, by its name and with 65.
  */

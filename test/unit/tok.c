@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The tokenizer against the reference library: ids and text that it gave for
  * a real byte-level vocabulary and for a SentencePiece-like one.

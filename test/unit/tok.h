@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* What the tests of the tokenizer share. */
 #ifndef TEST_UNIT_TOK_H
 #define TEST_UNIT_TOK_H

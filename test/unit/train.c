@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/model/train against torch (test/ref/train_ref.py) and by hand. */
 #include "core/model/train/adamw.h"
 

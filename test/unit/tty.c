@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* core/tty: sizes by hand, and progress on a log and on a terminal.  Time is
  * not waited for: the last drawing is moved back. */
 #include "core/tty.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Functions of vectors against libm and float64, on every instruction set. */
 #include "core/kernel/vec.h"
 

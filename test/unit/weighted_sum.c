@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* weighted_sum() against sums in f64, on every instruction set that runs here.
  */
 #include "core/kernel/sums.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * core/format/zip against archives by Python's zipfile, which is an
  * independent reader of what it finds in them: test/ref/zip_cases.py.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * AdamW: Adam with decoupled weight decay, f32 parameters and moments, each
  * step computed in double and rounded once.  The same bits for any number of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/model/train/difference.h"
 
 #include <math.h>

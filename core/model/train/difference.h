@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Is a gradient right?  Differences of the loss along a direction, against
  * what the gradient says of it: they share the forward pass alone.

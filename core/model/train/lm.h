@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A whole model's loss on text, and the gradient of it in low-rank adapters of
  * its linear layers: what moe-sft tune trains.  The base weights are frozen,

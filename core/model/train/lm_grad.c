@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* A step: its examples in chunks, through the layers and back. */
 #include <stdlib.h>
 #include <string.h>

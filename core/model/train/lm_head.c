@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The end of the model, from the residual stream to the loss and back:
  *   loss = log(sum of exp(logits)) - logits[target]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * struct lm from inside: what its files share.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Experts' base weights in int8, symmetric, a scale for each row. */
 #include <string.h>
 

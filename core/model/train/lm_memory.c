@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* How much memory a whole model's gradient takes, and its allocation. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A step that several processes share: each has a range of its slices, whose
  * sums are exchanged and added in the order of one process.

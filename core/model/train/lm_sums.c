@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The adapter's gradients: sums over the tokens of a slice, and over slices.
  *

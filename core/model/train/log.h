@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The log of a training run: a line of TSV for each step, and a picture. */
 #ifndef CORE_MODEL_TRAIN_LOG_H
 #define CORE_MODEL_TRAIN_LOG_H

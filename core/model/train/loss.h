@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * What training lowers, and what is done to the gradients of it.  The same bits
  * for any number of threads.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* In which order each epoch of a training run has its items. */
 #ifndef CORE_MODEL_TRAIN_ORDER_H
 #define CORE_MODEL_TRAIN_ORDER_H

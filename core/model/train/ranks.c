@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/model/train/ranks.h"
 
 #include "core/sig.h"

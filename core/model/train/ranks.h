@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The processes of a training run, ranks 0, 1, .., which mpirun or srun has
  * started on one machine or on several.

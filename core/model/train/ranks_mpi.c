@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* What ranks.h says, by MPI: Open MPI, MPICH, or another with their interface.
  */
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * A training run: the directory that it fills step by step, and how it begins,
  * goes on and ends.  DIR has state.safetensors, from which --resume continues

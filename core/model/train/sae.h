@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Training of sparse autoencoders on rows of activations, x [rows, d]:
  *

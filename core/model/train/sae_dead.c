@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* Dead latents: which are, and the memory that their part takes. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * The active latents of a batch.  Rows are encoded in chunks, each by one
  * product with all of W_enc: pre-activations are stored of dead latents alone.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * Reconstruction, gradients, moves.  Gradients are made latent by latent, from
  * the rows in which it was active, ascending: the order fixes their bits, and a

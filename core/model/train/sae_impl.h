@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /*
  * struct sae_work from inside: what the files of sae.h share.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The learning rate of each step. */
 #ifndef CORE_MODEL_TRAIN_SCHEDULE_H
 #define CORE_MODEL_TRAIN_SCHEDULE_H

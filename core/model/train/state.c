@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 #include "core/model/train/state.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: ISC */
 /* The state of a training run as a file: man/moe-sft.5. */
 #ifndef CORE_MODEL_TRAIN_STATE_H
 #define CORE_MODEL_TRAIN_STATE_H
