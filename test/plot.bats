@@ -96,8 +96,8 @@ for name, text in zip("ab", texts):
     assert text.split("\n")[-2] == "step 1: %.4g; step 40: %.4g" % (loss[0], loss[-1])
 END
     sae-train eval -q --plot -s run/a x.npy >seen
-    sae-train eval -q -s run/a x.npy | cmp - <(head -n 5 seen)
-    [ "$(sed 1,6d seen | awk '{ n += $(/never/ ? 2 : 3) } END { print NR, n }')" = "17 256" ]
+    sae-train eval -q -s run/a x.npy | cmp - <(head -n 8 seen)
+    [ "$(sed 1,9d seen | awk '{ n += $(/never/ ? 2 : 3) } END { print NR, n }')" = "17 256" ]
     grep -c '█' seen
     run -2 sae-train eval --json --plot -s run/a x.npy
     run -2 --separate-stderr sae-train -o other --plot --svg - x.npy

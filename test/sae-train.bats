@@ -144,6 +144,46 @@ np.save("skewed.npy", x)'
     done
 }
 
+@test "sae-train eval: without the 1 % largest rows fvu is numpy's, of a file, a pipe, a dump and a raw stream" {
+    py - <<'END'
+import numpy as np, saev_dump
+x = np.load("rows.npy")
+at = np.random.default_rng(5).permutation(len(x))[:50]
+x[at] *= 1e4  # fewer than 52, with nearly all of the variance
+x[0] *= 1e4   # that sums are from
+x[at[:9]] = x[at[0]]
+np.save("big.npy", x)
+x.tofile("big.raw")
+for i in range(4): np.save(f"part{i}.npy", x[i * 1300:(i + 1) * 1300])
+# more than are kept of a stream: the largest last, and first
+x = np.repeat(x, 20, axis=0)
+x = x[np.argsort((x.astype(float) ** 2).sum(1), kind="stable")]
+np.save("up.npy", x)
+x.tofile("up.raw")
+np.repeat(x, 3, axis=0)[::-1].tofile("down.raw")
+saev_dump.padded("d", d=32, n_imgs=300)
+END
+    for f in big up; do
+        sae-train eval -s sae0 $f.npy >want
+        ref eval $f.npy sae0 <want
+        for j in 1 2 3; do
+            cat $f.npy | sae-train eval -j $j -s sae0 | cmp - want
+            cat $f.raw | sae-train eval -j $j --dim 32 -s sae0 | cmp - want
+        done
+    done
+    sae-train eval -s sae0 big.npy | cmp - <(cat part?.npy | sae-train eval -s sae0)
+    sae-train eval -q -s sae0 d >of_dump
+    saev-read -q d | sae-train eval -s sae0 | cmp - of_dump
+    ref eval all.npy sae0 <of_dump
+    # several at once, and JSON
+    sae-train eval --json -s sae0 -s ./sae0 big.npy | sed 's|"./|"|' | uniq -c | grep ' 2 .*,"rows_without_largest":5148,"fvu_without_largest":1\.'
+    # which rows those are is known where they are counted
+    sae-train eval --dim 32 -s sae0 down.raw | grep '^rows_without_largest.308880$'
+    run -0 --separate-stderr sae-train eval --dim 32 -s sae0 < <(cat down.raw)
+    [ "$stderr" = "sae-train: the largest rows came first, and the input does not say how many there are: without them nothing is known" ]
+    [ "$(tail -n 3 <<<"$output")" = "$(printf '%s_without_largest\tnull\n' rows fvu mse)" ]
+}
+
 # files: every library's, of one SAE.
 files() {
     py "$ROOT/test/ref/sae_files.py" write files 64 24 3

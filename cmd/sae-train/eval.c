@@ -11,6 +11,7 @@
 
 #include "cmd/sae-train/cmd.h"
 #include "cmd/sae-train/input.h"
+#include "cmd/sae-train/largest.h"
 #include "core/chart.h"
 #include "core/js.h"
 #include "core/kernel/gemm.h"
@@ -21,6 +22,7 @@
 #include "core/str.h"
 #include "core/tool.h"
 
+#define BATCH   ((size_t)1024)    /* rows at once */
 #define DECADES 8                 /* of densities, down to 1e-8 */
 #define BINS    (2 * DECADES + 1) /* the first: never active */
 
@@ -28,8 +30,9 @@
 struct evaluated {
     const char *path;
     struct autoencoder a;
-    double error, active; /* sums over rows */
-    uint64_t *count;      /* [n] rows in which a latent was active */
+    struct moments_sum error; /* over rows: of |x - x^|^2 */
+    double active;
+    uint64_t *count; /* [n] rows in which a latent was active */
 };
 
 struct eval {
@@ -39,20 +42,24 @@ struct eval {
     struct evaluated *list;
     size_t n;
     struct latents_work *work;
-    float *decoded; /* [chunk, d] */
-    double *row_sum;
+    float *decoded;       /* [chunk, d] */
+    const float **x_rows; /* [BATCH] */
+    double *errors;       /* [n, BATCH] of each row, by SAE */
+    double *norms;        /* [BATCH] |x|^2 */
     void *memory;
     size_t nbytes;
 
-    /* of the rows: sums of x - the first row, and of its squares */
-    double *first, *sum, *square; /* [d] */
-    uint64_t n_rows;
+    double *first;              /* [d] row, from which sums are */
+    struct row_sums all, large; /* rows; the largest of them */
+    struct largest largest;
+    struct moments_sum *large_error; /* [n] theirs, by SAE */
 };
 
 /* What the threads share while a chunk is evaluated. */
 struct eval_chunk {
     struct eval *e;
     const float *x;
+    double *errors, *norms; /* of these rows */
 };
 
 /* ---- opening ---- */
@@ -88,12 +95,12 @@ open_eval(struct eval *e, const struct train_cmd *cmd, struct err *err)
         .n_paths = cmd->n_paths,
         .dim = (size_t)cmd->dim,
         .dtype = cmd->x_dtype,
-        .batch = 1024,
+        .batch = BATCH,
         .skip_bad = cmd->o.skip_bad,
         .n_threads = cmd->n_threads,
     };
     struct latents_sizes sizes = { 0 };
-    size_t rows;
+    size_t rows, d;
 
     if (rows_open(&e->rows, &o, err) < 0)
         return -1;
@@ -106,18 +113,31 @@ open_eval(struct eval *e, const struct train_cmd *cmd, struct err *err)
         latents_work_open(&e->work, e->gemm, &sizes, o.batch, err) < 0)
         return -1;
     rows = latents_rows(e->work);
+    d = e->rows.d;
 
     const struct mem_array arrays[] = {
-        { &e->decoded, rows, e->rows.d, sizeof(*e->decoded) },
-        { &e->row_sum, rows, 1, sizeof(*e->row_sum) },
-        { &e->first, e->rows.d, 1, sizeof(*e->first) },
-        { &e->sum, e->rows.d, 1, sizeof(*e->sum) },
-        { &e->square, e->rows.d, 1, sizeof(*e->square) },
+        { &e->decoded, rows, d, sizeof(*e->decoded) },
+        { &e->x_rows, BATCH, 1, sizeof(*e->x_rows) },
+        { &e->errors, e->n, BATCH, sizeof(*e->errors) },
+        { &e->norms, BATCH, 1, sizeof(*e->norms) },
+        { &e->first, d, 1, sizeof(*e->first) },
+        { &e->all.sum, d, 1, sizeof(*e->all.sum) },
+        { &e->all.square, d, 1, sizeof(*e->all.square) },
+        { &e->large.sum, d, 1, sizeof(*e->large.sum) },
+        { &e->large.square, d, 1, sizeof(*e->large.square) },
+        { &e->large_error, e->n, 1, sizeof(*e->large_error) },
     };
 
     e->memory = mem_arrays(arrays, sizeof(arrays) / sizeof(*arrays), &e->nbytes,
                            "the workspace of eval", err);
-    return e->memory ? 0 : -1;
+    if (!e->memory)
+        return -1;
+    e->all.d = e->large.d = d;
+    e->all.from = e->large.from = e->first;
+    e->largest =
+        (struct largest){ .d = d, .n_errors = e->n, .known = e->rows.n_rows };
+    largest_open(&e->largest);
+    return 0;
 }
 
 static void
@@ -128,6 +148,7 @@ close_eval(struct eval *e)
         free(e->list[i].count);
     }
     free(e->list);
+    largest_close(&e->largest);
     if (e->memory)
         mem_big_free(e->memory, e->nbytes, 1);
     latents_work_close(e->work);
@@ -146,28 +167,32 @@ sum_errors(void *ctx, size_t begin, size_t end)
 
     for (size_t r = begin; r < end; r++) {
         const float *x = c->x + r * d, *y = c->e->decoded + r * d;
-        double error = 0;
+        double error = 0, norm = 0;
 
         for (size_t i = 0; i < d; i++) {
-            double by = (double)x[i] - (double)y[i];
+            double v = (double)x[i], by = v - (double)y[i];
 
             error += by * by;
+            norm += v * v;
         }
-        c->e->row_sum[r] = error;
+        c->errors[r] = error;
+        c->norms[r] = norm;
     }
 }
 
 static void
-add_chunk(struct eval *e, struct evaluated *s, const float *x, size_t n)
+add_chunk(struct eval *e, struct evaluated *s, const float *x, size_t at,
+          size_t n)
 {
-    struct eval_chunk c = { e, x };
+    double *errors = e->errors + (size_t)(s - e->list) * BATCH + at;
+    struct eval_chunk c = { e, x, errors, e->norms + at };
 
     autoencoder_apply(e->work, e->par, &s->a, e->decoded, x, n);
     par_for(e->par, n, 8, sum_errors, &c);
     for (size_t r = 0; r < n; r++) {
         const struct latents_row row = latents_row(e->work, r);
 
-        s->error += e->row_sum[r];
+        moments_add(&s->error, errors[r]);
         if (row.bad)
             continue;
         s->active += (double)row.n;
@@ -176,35 +201,20 @@ add_chunk(struct eval *e, struct evaluated *s, const float *x, size_t n)
     }
 }
 
-static void
-add_rows(struct eval *e, const float *x, size_t n)
+static int
+add_rows(struct eval *e, const float *x, size_t n, struct err *err)
 {
     size_t d = e->rows.d, chunk = latents_rows(e->work);
 
-    for (size_t i = 0; i < d && e->n_rows == 0; i++)
+    for (size_t i = 0; i < d && e->all.n == 0; i++)
         e->first[i] = (double)x[i];
-    e->n_rows += n;
     for (size_t r = 0; r < n; r++)
-        for (size_t i = 0; i < d; i++) {
-            double by = (double)x[r * d + i] - e->first[i];
-
-            e->sum[i] += by;
-            e->square[i] += by * by;
-        }
+        e->x_rows[r] = x + r * d;
+    row_sums_add(&e->all, e->par, e->x_rows, n);
     for (size_t i = 0; i < e->n; i++)
         for (size_t at = 0; at < n; at += chunk)
-            add_chunk(e, &e->list[i], x + at * d, smaller(chunk, n - at));
-}
-
-/* sum |x - mean|^2 */
-static double
-variance(const struct eval *e)
-{
-    double all = 0;
-
-    for (size_t i = 0; i < e->rows.d; i++)
-        all += e->square[i] - e->sum[i] * e->sum[i] / (double)e->n_rows;
-    return all;
+            add_chunk(e, &e->list[i], x + at * d, at, smaller(chunk, n - at));
+    return largest_add(&e->largest, x, e->norms, n, e->errors, BATCH, err);
 }
 
 /* ---- what is printed ---- */
@@ -216,7 +226,7 @@ bins_of(const struct eval *e, const struct evaluated *s, uint64_t bins[BINS])
 {
     memset(bins, 0, BINS * sizeof(*bins));
     for (size_t i = 0; i < s->a.n; i++) {
-        double density = (double)s->count[i] / (double)e->n_rows;
+        double density = (double)s->count[i] / (double)e->all.n;
         double at = s->count[i] ? 2 * (DECADES + log10(density)) : -1;
 
         bins[at < 0 ? s->count[i] > 0 : smaller((size_t)at + 1, BINS - 1)]++;
@@ -256,15 +266,26 @@ print_sae(const struct eval *e, const struct evaluated *s,
           const struct train_cmd *cmd)
 {
     bool json = cmd->json;
-    double rows = (double)e->n_rows;
+    const struct moments_sum *large = &e->large_error[s - e->list];
+    double rows = (double)e->all.n, error = s->error.s + s->error.c;
+    double rest = e->largest.lost ? NAN : rows - (double)e->large.n;
+    double rest_error = s->error.s - large->s + (s->error.c - large->c);
     const struct {
         const char *name;
         double v;
-    } values[] = { { "rows", rows },
-                   { "fvu", s->error / variance(e) },
-                   { "mse", s->error / rows },
-                   { "l0", s->active / rows },
-                   { "dead", (double)n_dead(s) } };
+    } values[] = {
+        { "rows", rows },
+        { "fvu", error / row_sums_variance(&e->all, NULL) },
+        { "mse", error / rows },
+        { "l0", s->active / rows },
+        { "dead", (double)n_dead(s) },
+        { "rows_without_largest", rest },
+        { "fvu_without_largest",
+          e->largest.lost
+              ? NAN
+              : rest_error / row_sums_variance(&e->all, &e->large) },
+        { "mse_without_largest", rest_error / rest },
+    };
     struct str text = { 0 };
     uint64_t bins[BINS];
 
@@ -342,9 +363,14 @@ eval_main(const struct train_cmd *cmd, struct err *err)
     if (rc == 0 && cmd->svg) /* which is none of these inputs */
         rc = out_open(&svg, cmd->svg, cmd->out_flags, false, err);
     while (rc == 0 && (n = rows_batch(&e.rows, err)) > 0)
-        add_rows(&e, rows_layer(&e.rows, 0), (size_t)n);
+        rc = add_rows(&e, rows_layer(&e.rows, 0), (size_t)n, err);
     if (n < 0)
         rc = -1;
+    if (rc == 0)
+        largest_end(&e.largest, &e.large, e.large_error);
+    if (rc == 0 && e.largest.lost)
+        err_warn("the largest rows came first, and the input does not say how "
+                 "many there are: without them nothing is known");
     for (size_t i = 0; i < e.n && rc == 0; i++)
         print_sae(&e, &e.list[i], cmd);
     if (rc == 0 && svg && (rc = draw(&e, svg, err)) == 0)

@@ -25,6 +25,7 @@ import numpy as np
 
 import mkst
 import pth_make as pth
+import sae_ref
 
 K = 5
 # centred, kind
@@ -253,15 +254,7 @@ def check_eval(rows, root, form):
     z = (x - s["decoder_bias"] * FORMS[form][0]) @ s["encoder_weight"].T + s["encoder_bias"]
     assert edge(form, z, K, threshold) > 1e-6, edge(form, z, K, threshold)
     f = np.where(active(form, z, K, threshold), z, 0)
-    sse = ((x - f @ s["decoder_weight"] - s["decoder_bias"]) ** 2).sum()
-    want = dict(rows=len(x), fvu=sse / ((x - x.mean(0)) ** 2).sum(),
-                mse=sse / len(x), l0=(f > 0).sum() / len(x),
-                dead=(~(f > 0).any(0)).sum())
-    found = dict(line.rstrip("\n").split("\t") for line in sys.stdin)
-    assert found.keys() == want.keys(), found
-    for name, value in want.items():
-        assert abs(float(found[name]) - value) <= 2e-6 * abs(value), (form, name, found[name], value)
-    print(form, want)
+    sae_ref.compare_eval(x, f @ s["decoder_weight"] + s["decoder_bias"], f)
 
 
 def check_init(root, form, path):
