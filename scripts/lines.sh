@@ -4,11 +4,11 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 10965
-core/format 11100
+core/format 11320
 core/kernel 9100
 core/model 18940
 core/text 4300
-cmd 33230
+cmd 33420
 lib 2550'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -534,7 +534,8 @@ meta = json.load(open('file.json'))['data']
 want = {'n_windows': len(ids), 'ctx': ids.shape[1], 'windows': meta['windows'],
         'acts': 'resid', 'layers': [2, 0], 'input_xxh3': xxh3('docs.jsonl'),
         'tokenizer_xxh3': xxh3(sys.argv[1] + '/tokenizer.json'),
-        'ids_sha256': hashlib.sha256(ids.tobytes()).hexdigest()}
+        'ids_sha256': hashlib.sha256(ids.tobytes()).hexdigest(),
+        'special': [1021, 1022, 1023]}
 assert meta['ids_sha256'] == want['ids_sha256']
 dumps = [os.path.basename(line.rstrip()) for line in open('dumps')]
 got = [json.load(open(name + '.npy.json')) for name in ('pipe', 'file', 'alone')]

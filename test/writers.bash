@@ -19,6 +19,7 @@ open("c.pth", "wb").write(archive(build()[0]))
 kw = dict(n=12, d=40, imgs_a_shard=3)
 a = saev_dump.dump("dump", **kw)
 a.tofile("a.f32")
+np.save("ids.npy", np.zeros((a.shape[0], a.shape[2]), "<i4"))
 saev_dump.dump("big", n=100, d=1000)
 json.dump(saev_dump.meta(**kw), open("m.json", "w"))
 kw["n"] = 11
@@ -71,6 +72,7 @@ hf-logits f hf-infer $DEMO --ids $IDS --logits out/x.npy
 hf-lut f hf-infer $DEMO --ids $IDS --lut lut --lut-report out/x.tsv --top 3
 saev-write fr saev-write -q -m m.json -o out --resume a.f32
 saev-pad f saev-write -q -m m.json -o out --pad --manifest a.f32
+saev-ids f saev-write -q -m m.json -o out --ids ids.npy a.f32
 saev-shard r saev-write -q -m m.json -o out --shard 1/4 a.1
 saev-finish r saev-write -q -m m.json -o out --manifest --finish --if-missing
 saev-last r saev-write -q -m 11.json -o out --pad --finish --if-missing

@@ -353,12 +353,18 @@ begin(struct acts *a, struct err *err)
         return err_set(err, TU_USAGE, "--ctx %lld: the model's context is %lld",
                        (long long)run->ctx,
                        (long long)run->config->max_positions);
+    acts_place_ids(a);
     if ((run->acts_meta || run->acts_ids) &&
         acts_sources(&a->sources, run, err) < 0)
         return -1;
     if (docs_open(&a->docs, run, err) < 0 ||
         run_open_engine(run, (size_t)run->chunk, err) < 0)
         return -1;
+    if (run->acts_ids && !run->tok) { /* which ids are special? */
+        struct err unknown = { 0 };
+
+        run_open_tok(run, &unknown);
+    }
     a->n_tokens = (size_t)run->ctx;
     if (open_dumps(a, err) < 0)
         return -1;
@@ -440,6 +446,7 @@ run_acts(struct run *run, struct err *err)
     progress_end(&a.progress);
     out_abort(a.meta);
     out_abort(a.ids_json);
+    out_abort(a.beside);
     for (size_t i = 0; i < a.n_dumps; i++) {
         out_abort(a.dumps[i].ids.out);
         if (a.dir.dir)
@@ -451,6 +458,7 @@ run_acts(struct run *run, struct err *err)
         free(a.tapped[i].place);
     free(a.dumps);
     str_free(&a.sources.text);
+    str_free(&a.ids_beside);
     hash_free(a.sum);
     ids_free(&a.ids);
     ids_free(&a.stream);

@@ -95,8 +95,8 @@ void acts_meta(struct str *s, const struct run *run,
                const struct acts_shape *shape);
 
 /* acts_ids_json() appends what --acts-ids writes next to the ids; 'dump' is the
- * name that saev-write gives the dump, or "": not known. */
+ * name that saev-write gives the dump, or "": not known; 'tok' or NULL. */
 void acts_ids_json(struct str *s, const struct acts_shape *shape,
-                   const char *dump);
+                   const char *dump, const struct tok *tok);
 
 #endif

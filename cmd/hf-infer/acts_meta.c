@@ -284,9 +284,11 @@ add_layers(struct str *s, const struct acts_spec *spec)
 }
 
 void
-acts_ids_json(struct str *s, const struct acts_shape *a, const char *dump)
+acts_ids_json(struct str *s, const struct acts_shape *a, const char *dump,
+              const struct tok *tok)
 {
     const struct acts_sources *sources = a->sources;
+    int32_t n = tok ? (int32_t)tok_size(tok) : 0, n_special = 0;
 
     str_addf(s, "{\"n_windows\": %zu, \"ctx\": %zu", a->n_windows, a->n_tokens);
     add_text(s, "windows", a->windows);
@@ -300,7 +302,10 @@ acts_ids_json(struct str *s, const struct acts_shape *a, const char *dump)
     add_text(s, "tokenizer_xxh3",
              *sources->tokenizer_xxh3 ? sources->tokenizer_xxh3 : NULL);
     add_text(s, "ids_sha256", a->sha256);
-    str_adds(s, "}\n");
+    for (int32_t id = 0; id < n; id++)
+        if (tok_is_special(tok, id))
+            str_addf(s, "%s%d", n_special++ ? ", " : ", \"special\": [", id);
+    str_adds(s, n_special ? "]}\n" : tok ? ", \"special\": []}\n" : "}\n");
 }
 
 void

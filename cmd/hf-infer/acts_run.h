@@ -65,6 +65,8 @@ struct acts {
     struct out *meta;  /* of --acts-meta, or NULL */
     bool meta_first;   /* it was written before the dump */
     struct out *ids_json;
+    struct str ids_beside; /* the metadata, where saev-write looks, or "" */
+    struct out *beside;    /* FILE.json there, where the ids are elsewhere */
     struct acts_sources sources;
     struct hash *sum; /* of all ids */
     char sha256[HASH_MAX_HEX];
@@ -78,13 +80,15 @@ struct acts {
 
 /*
  * acts_open_dir() starts -o DIR, for places of several points, and
- * acts_open_place() the files there of one; acts_open_ids() starts
- * --acts-ids FILE, and FILE.json.
+ * acts_open_place() the files there of one.  acts_place_ids() says where the
+ * ids go: to --acts-ids FILE, or next to metadata that are a file;
+ * acts_open_ids() starts that FILE, and FILE.json.
  * acts_publish_meta() writes --acts-meta, of what is known.  acts_publish()
  * gives all files their names.  0, or -1 with 'err' set.
  */
 int acts_open_dir(struct acts *a, struct err *err);
 int acts_open_place(struct acts *a, struct acts_dump *d, struct err *err);
+void acts_place_ids(struct acts *a);
 int acts_open_ids(struct acts *a, struct err *err);
 int acts_publish_meta(struct acts *a, struct err *err);
 int acts_publish(struct acts *a, struct err *err);

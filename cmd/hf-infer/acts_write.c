@@ -1,12 +1,29 @@
 /* SPDX-License-Identifier: ISC */
 /* What --acts writes: arrays, metadata and ids, as files or a directory. */
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "cmd/hf-infer/acts_run.h"
-#include "core/format/saev.h"
+#include "core/format/saev_ids.h"
+#include "core/js.h"
 
-/* --acts-ids FILE, and FILE.json. */
+void
+acts_place_ids(struct acts *a)
+{
+    struct run *run = a->run;
+    struct stat st;
+
+    if (a->dir.dir || !run->acts_meta ||
+        (stat(run->acts_meta, &st) == 0 && !S_ISREG(st.st_mode)))
+        return;
+    saev_ids_beside(&a->ids_beside, run->acts_meta);
+    if (!run->acts_ids)
+        run->acts_ids = a->ids_beside.s;
+}
+
+/* --acts-ids FILE, and FILE.json; to the latter leads one next to the metadata.
+ */
 int
 acts_open_ids(struct acts *a, struct err *err)
 {
@@ -26,6 +43,11 @@ acts_open_ids(struct acts *a, struct err *err)
     rc = out_open(&a->dumps->ids.out, run->acts_ids, run->out_flags, true, err);
     if (rc == 0)
         rc = out_open(&a->ids_json, name.s, run->out_flags, false, err);
+    if (a->ids_beside.n && run->acts_ids != a->ids_beside.s && rc == 0) {
+        str_clear(&name);
+        str_addf(&name, "%s.json", a->ids_beside.s);
+        rc = out_open(&a->beside, name.s, run->out_flags, false, err);
+    }
     str_free(&name);
     return rc;
 }
@@ -135,7 +157,7 @@ publish_ids(struct acts *a, struct acts_dump *d, struct err *err)
         rc = saev_hash_text(meta.s, meta.n, a->run->acts_meta, dump, err);
         shape.sha256 = a->sha256;
     }
-    acts_ids_json(&text, &shape, dump);
+    acts_ids_json(&text, &shape, dump, a->run->tok);
     if (rc == 0)
         rc = acts_write_head(&d->ids, err);
     if (rc == 0)
@@ -143,6 +165,16 @@ publish_ids(struct acts *a, struct acts_dump *d, struct err *err)
     if (rc == 0) {
         rc = out_commit(d->ids.out, err);
         d->ids.out = NULL;
+    }
+    if (rc == 0 && a->beside) {
+        char *file = realpath(a->run->acts_ids, NULL);
+
+        text.n -= strlen("}\n");
+        str_adds(&text, ", \"file\": ");
+        js_put_str(&text, file ? file : "", file ? strlen(file) : 0);
+        str_adds(&text, "}\n");
+        free(file);
+        rc = publish(&a->beside, &text, err);
     }
     str_free(&text);
     str_free(&meta);

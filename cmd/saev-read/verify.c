@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "core/format/saev_ids.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -192,6 +193,7 @@ check_others(struct dump_check *c, struct err *err)
 {
     const struct saev *s = &c->dir.saev;
     struct str path = { 0 }, text = { 0 };
+    struct saev_ids ids = { 0 };
     struct dirent *e;
     DIR *d = NULL;
     struct stat st;
@@ -218,6 +220,17 @@ check_others(struct dump_check *c, struct err *err)
     str_addf(&path, "%s/shards.json", c->dir.path);
     if (s->version >= SAEV_1_0 && file_missing(path.s))
         problem(c, "shards.json: missing");
+    str_clear(&path);
+    str_addf(&path, "%s/" SAEV_IDS, c->dir.path);
+    if (rc == 0 && (saev_ids_of(&ids, &c->dir, err) < 0 ||
+                    (ids.ids && c->cmd->deep &&
+                     saev_ids_check(&ids, s, path.s, err) < 0))) {
+        rc = err->status == EX_DATAERR ? 0 : -1;
+        if (rc == 0)
+            problem(c, "%s", err->what);
+        *err = rc == 0 ? (struct err){ 0 } : *err;
+    }
+    saev_ids_close(&ids);
     str_clear(&path);
     str_addf(&path, "%s/" MANIFEST_NAME, c->dir.path);
     if (rc == 0)

@@ -32,6 +32,8 @@ static const struct opt opts[] = {
       "fill the last shard with zeros, as the Python writer does" },
     { 0, "manifest", NULL, NULL, OPT_FLAG(manifest),
       "write the XXH3 of each shard to manifest.xxh3" },
+    { 0, "ids", "FILE", NULL, OPT_TEXT(ids_path),
+      "token ids of the dump, as hf-infer --acts-ids writes them" },
     { 0, "if-missing", NULL, NULL, OPT_FLAG(if_missing),
       "succeed without writing if a complete dump exists" },
     { 'f', "force", NULL, NULL, OPT_FLAG(force),
@@ -46,8 +48,8 @@ static const struct opt opts[] = {
 
 static const struct opt_rule rules[] = {
     { OPT_NOT, "if-missing", "force", TOOL_IF_MISSING },
-    { OPT_NOT, "shard", "pad manifest",
-      "--pad and --manifest are for --finish, not for one --shard" },
+    { OPT_NOT, "shard", "pad manifest ids",
+      "--pad, --manifest and --ids are for --finish, not for one --shard" },
     { 0 },
 };
 

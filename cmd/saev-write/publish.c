@@ -11,7 +11,7 @@
 
 #include "cmd/saev-write/run.h"
 #include "core/fd.h"
-#include "core/format/saevdir.h"
+#include "core/format/saev_ids.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/sig.h"
@@ -127,6 +127,8 @@ sweep(const struct write_run *run, size_t n_files, bool published)
 
         if (hidden != published || !strcmp(e->d_name, "metadata.json") ||
             (run->cmd->manifest && !strcmp(e->d_name, "manifest.xxh3")) ||
+            (run->ids && !strcmp(e->d_name, SAEV_IDS)) ||
+            (run->ids_json && !strcmp(e->d_name, SAEV_IDS ".json")) ||
             (saev_shard_of(e->d_name, &shard) && shard < n_files))
             continue;
         unlinkat(dirfd(d), e->d_name, 0); /* not "." and ".." */
@@ -181,7 +183,8 @@ complete(struct write_run *run, struct err *err)
         rc = out_put(path.s, OUT_RUN, json.s, json.n, err);
     str_free(&path);
     str_free(&json);
-    if (rc < 0 || (run->cmd->pad && pad(run, extra, err) < 0) ||
+    if (rc < 0 || ids_store(run, err) < 0 ||
+        (run->cmd->pad && pad(run, extra, err) < 0) ||
         (run->cmd->manifest && write_manifest(run, n_files, err) < 0))
         return -1;
     sweep(run, n_files, false);

@@ -31,6 +31,7 @@ struct write_cmd {
     const char *meta_path;  /* -m */
     const char *parent;     /* -o, without a slash at its end */
     const char *input_path; /* "-": standard input */
+    const char *ids_path;   /* --ids, or NULL */
     enum dtype dtype;       /* of raw input */
     bool dtype_given;
     bool raw; /* do not look for a .npy header */
@@ -64,6 +65,7 @@ struct write_run {
     size_t *made, n_made;   /* [n_made], shards written */
     struct shard_sum *sums; /* [n_sums] of shards, for the manifest */
     size_t n_sums;
+    bool ids, ids_json; /* stored with the shards: ids.npy, and its .json */
     unsigned char *buf, *old; /* [INPUT_FLOATS] f32 each */
     struct progress progress;
 };
@@ -129,6 +131,12 @@ void shard_set_sum(struct write_run *run, size_t shard, size_t nbytes,
  * another run was first. */
 int publish(struct write_run *run, bool shared, struct err *err);
 int finish(struct write_run *run, struct err *err);
+
+/* ---- ids.c ---- */
+
+/* ids_store() puts the ids of --ids FILE, or else those that hf-infer left for
+ * this dump next to the metadata, if any, into the stage. */
+int ids_store(struct write_run *run, struct err *err);
 
 /* ---- mode.c ---- */
 

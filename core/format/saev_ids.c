@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: ISC */
+#include "core/format/saev_ids.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/format/npy.h"
+#include "core/js.h"
+#include "core/le.h"
+#include "core/mem.h"
+
+#define JSON_MAX ((size_t)16 << 20)
+
+static int
+by_id(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* FILE.json, of which only the special tokens matter here. */
+static int
+read_json(struct saev_ids *ids, const char *path, struct err *err)
+{
+    json_t *v = js_parse(ids->json.s, ids->json.n, path, err);
+    struct js root = js_root(v, path), special;
+    int rc = v ? 0 : -1;
+
+    if (v && !json_is_object(v))
+        rc = js_bad(&root, "an object", err);
+    special = js_get(&root, "special");
+    ids->knows_special = rc == 0 && !js_absent(&special);
+    if (ids->knows_special && !js_is(&special, JSON_ARRAY))
+        rc = js_bad(&special, "an array of ids", err);
+    if (ids->knows_special && rc == 0) {
+        size_t n = json_array_size(special.v);
+
+        ids->special = xcalloc(n + 1, sizeof(*ids->special));
+        for (; ids->n_special < n && rc == 0; ids->n_special++) {
+            struct js item = js_at(&special, ids->n_special);
+            int64_t id = 0;
+
+            rc = js_i64(&item, 0, INT32_MAX, &id, err);
+            ids->special[ids->n_special] = (int32_t)id;
+        }
+        qsort(ids->special, ids->n_special, sizeof(*ids->special), by_id);
+    }
+    json_decref(v);
+    return rc;
+}
+
+int
+saev_ids_open(struct saev_ids *ids, const char *path, const struct saev *s,
+              struct err *err)
+{
+    struct str name = { 0 };
+    struct npy npy;
+    int rc;
+
+    *ids = (struct saev_ids){ .n_tokens = s->n_tokens };
+    if (map_open(&ids->map, path, err) < 0)
+        return -1;
+    rc = npy_parse(&npy, ids->map.data, smaller(ids->map.size, NPY_MAX_HEAD),
+                   path, err);
+    if (rc == 0 && npy.dtype != DT_I32)
+        rc = err_set(err, EX_DATAERR, "%s: dtype is %s (expected I32)", path,
+                     dtype_table[npy.dtype].name);
+    else if (rc == 0 && (npy.n_dims != 2 || npy.shape[0] != s->n_imgs ||
+                         npy.shape[1] != s->n_tokens))
+        rc = err_set(err, EX_DATAERR,
+                     "%s: has %zu dim%s, %llu x %llu (expected 2, %zu images x "
+                     "%zu tokens)",
+                     path, npy.n_dims, npy.n_dims == 1 ? "" : "s",
+                     (unsigned long long)(npy.n_dims ? npy.shape[0] : 0),
+                     (unsigned long long)(npy.n_dims > 1 ? npy.shape[1] : 0),
+                     s->n_imgs, s->n_tokens);
+    if (rc == 0)
+        rc = npy_fits(&npy, ids->map.size, path, err);
+    if (rc == 0)
+        ids->ids = (const uint8_t *)ids->map.data + npy.data_offset;
+    str_addf(&name, "%s.json", path);
+    if (rc == 0 && !file_missing(name.s)) {
+        rc = file_read_regular(name.s, JSON_MAX, &ids->json, err);
+        if (rc == 0)
+            rc = read_json(ids, name.s, err);
+    }
+    str_free(&name);
+    if (rc < 0)
+        saev_ids_close(ids);
+    return rc;
+}
+
+int
+saev_ids_of(struct saev_ids *ids, const struct saevdir *dir, struct err *err)
+{
+    struct str path = { 0 };
+    int rc = 0;
+
+    *ids = (struct saev_ids){ 0 };
+    str_addf(&path, "%s/" SAEV_IDS, dir->path);
+    if (!file_missing(path.s))
+        rc = saev_ids_open(ids, path.s, &dir->saev, err);
+    str_free(&path);
+    return rc;
+}
+
+void
+saev_ids_close(struct saev_ids *ids)
+{
+    map_close(&ids->map);
+    str_free(&ids->json);
+    free(ids->special);
+    *ids = (struct saev_ids){ 0 };
+}
+
+int32_t
+saev_ids_at(const struct saev_ids *ids, size_t img, size_t token)
+{
+    return (int32_t)le32(ids->ids + (img * ids->n_tokens + token) * 4);
+}
+
+int
+saev_ids_check(const struct saev_ids *ids, const struct saev *s,
+               const char *path, struct err *err)
+{
+    for (size_t img = 0; img < s->n_imgs; img++)
+        for (size_t t = 0, padded = 0; t < s->n_tokens; t++) {
+            int32_t id = saev_ids_at(ids, img, t);
+
+            padded |= s->is_padded && id == -1;
+            if (padded ? id != -1 : id < 0)
+                return err_set(err, EX_DATAERR,
+                               "%s: image %zu, token %zu: %d (expected %s)",
+                               path, img, t, id,
+                               padded         ? "-1, as it is padded before"
+                               : s->is_padded ? "an id, or -1 where padded"
+                                              : "an id");
+        }
+    return 0;
+}
+
+void
+saev_ids_beside(struct str *path, const char *meta)
+{
+    static const char *const ends[] = { ".meta.json", ".json" };
+    size_t n = strlen(meta);
+
+    for (size_t i = 0; i < 2; i++) {
+        size_t k = strlen(ends[i]);
+
+        if (n > k && meta[n - k - 1] != '/' && !strcmp(meta + n - k, ends[i])) {
+            n -= k;
+            break;
+        }
+    }
+    str_add(path, meta, n);
+    str_adds(path, "." SAEV_IDS);
+}

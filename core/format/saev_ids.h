@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: ISC */
+/*
+ * Token ids of a dump of text, which lie next to its shards, outside of HASH:
+ * ids.npy, int32 [images, tokens], -1 where padded, and ids.npy.json, what
+ * hf-infer says of them; as --acts-ids ids.npy writes both.
+ * Source: man/saev.5, ids.npy.
+ */
+#ifndef CORE_FORMAT_SAEV_IDS_H
+#define CORE_FORMAT_SAEV_IDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/err.h"
+#include "core/format/saevdir.h"
+#include "core/map.h"
+#include "core/str.h"
+
+#define SAEV_IDS "ids.npy"
+
+struct saev_ids {
+    struct map map;
+    struct str json;    /* FILE.json; empty: there is none */
+    const uint8_t *ids; /* [images, tokens] le32, in 'map'; NULL: none */
+    size_t n_tokens;
+    bool knows_special;
+    int32_t *special; /* [n_special] ascending: special tokens' ids */
+    size_t n_special;
+};
+
+/*
+ * saev_ids_open() maps FILE, of so many images and tokens as 's', and reads
+ * FILE.json, if it is there; saev_ids_of() those of a dump: 0 and 'ids' NULL if
+ * it has none.  -1 with 'err' set: EX_NOINPUT, EX_DATAERR (another dtype or
+ * shape, bytes that are missing or too many, JSON that is not hf-infer's),
+ * EX_IOERR.  Owner: the caller, until saev_ids_close(), which takes a zeroed
+ * struct, too.
+ */
+int saev_ids_open(struct saev_ids *ids, const char *path, const struct saev *s,
+                  struct err *err);
+int saev_ids_of(struct saev_ids *ids, const struct saevdir *dir,
+                struct err *err);
+void saev_ids_close(struct saev_ids *ids);
+
+/* saev_ids_at(): the id of a token of an image. */
+int32_t saev_ids_at(const struct saev_ids *ids, size_t img, size_t token);
+
+/* saev_ids_check() reads all of them: are they ids, or -1 at the end of images
+ * of a padded dump?  0, or -1 with 'err' set (EX_DATAERR), naming 'path'. */
+int saev_ids_check(const struct saev_ids *ids, const struct saev *s,
+                   const char *path, struct err *err);
+
+/* saev_ids_beside() appends where hf-infer puts the ids of metadata in 'meta':
+ * PLACE.ids.npy for PLACE.meta.json, NAME.ids.npy for NAME.json or NAME. */
+void saev_ids_beside(struct str *path, const char *meta);
+
+#endif

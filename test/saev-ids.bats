@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: ISC
+# Token ids that a dump of text keeps next to its shards.
+load helpers
+
+# pipe NAME OPTION...: NAME.json and D/HASH, whose path is $dump.
+pipe() {
+    dump=$(hf-infer "$DEMO" --acts resid:1 --ctx 8 --file "$ROOT/demo/held-out.txt" -q \
+        --acts-meta "$1.json" "${@:2}" | saev-write -q -m "$1.json" -o D)
+}
+
+# made: m.json, a.f32 and ids.npy of a dump [6 windows, 1 layer, 4 tokens, 2].
+made() {
+    py - <<'END'
+import json, numpy as np
+from saev_dump import *
+kw = dict(layers=[0], p=4, cls=False, d=2, n=6, imgs_a_shard=2)
+json.dump(meta(**kw), open("m.json", "w"))
+dump("want", **kw).tofile("a.f32")
+ids = np.arange(24, dtype="<i4").reshape(6, 4)
+np.save("ids.npy", ids)
+np.save("i64.npy", ids.astype("<i8"))
+np.save("short.npy", ids[:5])
+np.save("flat.npy", ids.ravel())
+ids[3, 2] = -1
+np.save("minus.npy", ids)
+open("cut.npy", "wb").write(open("ids.npy", "rb").read()[:-1])
+END
+    H=$(saev-write -q --hash -m m.json)
+}
+
+@test "saev-write: a dump of hf-infer's text gets its ids and special tokens, and its name is the same" {
+    hf-infer "$DEMO" --acts resid:1 --ctx 8 --file "$ROOT/demo/held-out.txt" -q --acts-ids want.npy -o /dev/null
+    pipe meta
+    cmp "$dump/ids.npy" want.npy
+    py - "$dump" "$DEMO" <<'END'
+import hashlib, json, os, sys
+dump, model = sys.argv[1:]
+text = json.dumps(json.load(open("meta.json")), sort_keys=True)
+assert os.path.basename(dump) == hashlib.sha256(text.encode()).hexdigest()
+want = [t["id"] for t in json.load(open(model + "/tokenizer.json"))["added_tokens"] if t["special"]]
+assert json.load(open(dump + "/ids.npy.json"))["special"] == sorted(want)
+END
+    [ "$(find "$dump" -name 'ids*' -perm /222)" = "" ]
+    saev-read verify --deep "$dump"
+    # where --acts-ids names another file, that one
+    mkdir elsewhere
+    rm -r D
+    pipe two --acts-ids elsewhere/x.npy
+    [ ! -e two.ids.npy ]
+    cmp "$dump/ids.npy" want.npy
+}
+
+@test "saev-write: ids of padded windows, and of each place of -o DIR" {
+    printf '{"text":"The sun is a star."}\n{"ids":[1,2]}\n' >docs
+    hf-infer "$DEMO" --acts resid:0,mlp:1 --ctx 4 --pad --jsonl -q -o P <docs
+    for place in layers.0 layers.1.mlp; do
+        dump=$(saev-write -q -m P/$place.meta.json -o D P/$place.npy)
+        cmp "$dump/ids.npy" P/$place.ids.npy
+        cmp "$dump/ids.npy.json" P/$place.ids.npy.json
+        saev-read verify --deep "$dump"
+    done
+    [ "$(py -c 'import numpy, sys; print(numpy.load(sys.argv[1])[1].tolist())' "$dump/ids.npy")" = "[1, 2, -1, -1]" ]
+}
+
+@test "saev-write: ids next to metadata that are another dump's are left out, with a line" {
+    pipe meta
+    sed -i 's/"seed": 0/"seed": 1/' meta.json
+    hf-infer "$DEMO" --acts resid:1 --ctx 8 --file "$ROOT/demo/held-out.txt" -q >a.f32
+    run -0 --separate-stderr saev-write -m meta.json -o D a.f32
+    [ "$stderr" = "saev-write: meta.ids.npy.json: is of another dump, its ids are left out (--ids FILE stores them)" ]
+    [ ! -e "$output/ids.npy" ]
+    run -0 --separate-stderr saev-write -m meta.json -o E --ids meta.ids.npy a.f32
+    [ -z "$stderr" ]
+    cmp meta.ids.npy "$output/ids.npy"
+}
+
+@test "saev-write --ids: with parts, --finish stores them" {
+    made
+    for i in 0 1; do
+        tail -c +$((i * 64 + 1)) a.f32 | head -c $((64 + i * 64)) |
+            saev-write -q -m m.json -o D --shard $i/2
+    done
+    run -2 --separate-stderr saev-write -m m.json -o D --shard 0/2 --ids ids.npy a.f32
+    [ "${stderr_lines[0]}" = "saev-write: --pad, --manifest and --ids are for --finish, not for one --shard" ]
+    saev-write -q -m m.json -o D --finish --ids ids.npy
+    cmp ids.npy "D/$H/ids.npy"
+    [ ! -e "D/$H/ids.npy.json" ]
+}
+
+@test "saev-write --ids: what is not one id a token is refused, and nothing is published" {
+    made
+    shape="(expected 2, 6 images x 4 tokens)"
+    cp ids.npy bad.npy
+    echo '{"special": [3, -1]}' >bad.npy.json
+    while read -r file what; do
+        run -65 --separate-stderr saev-write -m m.json -o D --ids "$file" a.f32
+        [ "$stderr" = "saev-write: $file: $what" ]
+        [ ! -e "D/$H" ]
+    done <<END
+i64.npy dtype is I64 (expected I32)
+short.npy has 2 dims, 5 x 4 $shape
+flat.npy has 1 dim, 24 x 0 $shape
+minus.npy image 3, token 2: -1 (expected an id)
+END
+    run -65 --separate-stderr saev-write -m m.json -o D --ids cut.npy a.f32
+    [[ $stderr == "saev-write: cut.npy: "* ]]
+    run -65 --separate-stderr saev-write -m m.json -o D --ids bad.npy a.f32
+    [[ $stderr == "saev-write: bad.npy.json: special[1] is -1 "* ]]
+    run -66 --separate-stderr saev-write -m m.json -o D --ids none.npy a.f32
+    [ -z "$(ls D)" ]
+}
+
+@test "saev-read verify: finds ids of another shape, cut, and with --deep negative ones" {
+    made
+    saev-write -q -m m.json -o D a.f32
+    for file in i64 short cut; do
+        cp $file.npy "D/$H/ids.npy"
+        run -1 saev-read verify "D/$H"
+        [[ ${lines[1]} == "D/$H"$'\tids.npy: '* ]]
+        rm "D/$H/ids.npy"
+    done
+    cp minus.npy "D/$H/ids.npy"
+    saev-read verify "D/$H"
+    run -1 saev-read verify --deep "D/$H"
+    [ "${lines[1]}" = "D/$H"$'\tids.npy: image 3, token 2: -1 (expected an id)' ]
+}
+
+@test "saev-write --ids: a disk that is full at the ids publishes nothing" {
+    py - <<'END'
+import json, numpy as np
+from saev_dump import *
+kw = dict(layers=[0], p=1000, cls=False, d=1, n=100, imgs_a_shard=100)
+json.dump(meta(**kw), open("m.json", "w"))
+dump("want", **kw).tofile("a.f32")
+np.save("ids.npy", np.zeros((100, 1000), "<i4"))
+END
+    small_disk 600k
+    run -74 --separate-stderr saev-write -q -m m.json -o disk --ids ids.npy a.f32
+    [[ $stderr == "saev-write: disk/"*"/ids.npy: "* ]]
+    [ -z "$(ls -A disk)" ]
+}
