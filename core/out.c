@@ -19,6 +19,7 @@
 #include "core/mem.h"
 #include "core/sig.h"
 #include "core/tmpname.h"
+#include "core/tsv.h"
 
 #define PIPE_BYTES (1 << 20) /* the most that anyone may ask for */
 #define BUF_BYTES  ((size_t)256 << 10)
@@ -39,6 +40,7 @@ struct out {
     int slot; /* in 'temporaries' */
     unsigned char *buf;
     size_t buf_n;
+    struct tsv *table; /* NULL: bytes as they are */
     enum lend_way lend;
     size_t begin, end; /* written without a gap, no hint of it given yet */
     struct inuse_output use;
@@ -225,6 +227,10 @@ out_open(struct out **out, const char *path, int flags, bool binary,
         out_abort(o);
         return -1;
     }
+    if ((flags & OUT_ALIGN) || ((flags & OUT_TABLE) && out_is_terminal(o))) {
+        o->table = xcalloc(1, sizeof(*o->table));
+        o->table->counts = out_is_terminal(o);
+    }
     *out = o;
     return 0;
 }
@@ -288,8 +294,8 @@ write_all(struct out *o, const void *data, size_t nbytes, off_t offset,
     return 0;
 }
 
-int
-out_flush(struct out *o, struct err *err)
+static int
+empty_buffer(struct out *o, struct err *err)
 {
     size_t n = o->buf_n;
 
@@ -297,10 +303,10 @@ out_flush(struct out *o, struct err *err)
     return write_all(o, o->buf, n, -1, err);
 }
 
-int
-out_write(struct out *o, const void *data, size_t nbytes, struct err *err)
+static int
+put_bytes(struct out *o, const void *data, size_t nbytes, struct err *err)
 {
-    if (o->buf_n + nbytes > BUF_BYTES && out_flush(o, err) < 0)
+    if (o->buf_n + nbytes > BUF_BYTES && empty_buffer(o, err) < 0)
         return -1;
     if (nbytes >= BUF_BYTES)
         return write_all(o, data, nbytes, -1, err);
@@ -310,6 +316,34 @@ out_write(struct out *o, const void *data, size_t nbytes, struct err *err)
         memcpy(o->buf + o->buf_n, data, nbytes);
     o->buf_n += nbytes;
     return 0;
+}
+
+/* To a table's columns, if it is one. */
+static int
+put_table(struct out *o, const void *data, size_t nbytes, enum tsv_when when,
+          struct err *err)
+{
+    struct str lines = { 0 };
+    int rc;
+
+    if (!o->table)
+        return put_bytes(o, data, nbytes, err);
+    tsv_add(o->table, data, nbytes, when, &lines);
+    rc = put_bytes(o, lines.s, lines.n, err);
+    str_free(&lines);
+    return rc;
+}
+
+int
+out_write(struct out *o, const void *data, size_t nbytes, struct err *err)
+{
+    return put_table(o, data, nbytes, TSV_BLOCK, err);
+}
+
+int
+out_flush(struct out *o, struct err *err)
+{
+    return put_table(o, NULL, 0, TSV_END, err) < 0 ? -1 : empty_buffer(o, err);
 }
 
 ssize_t
@@ -443,6 +477,9 @@ forget(struct out *o, bool remove_tmp)
     free(o->tmp);
     free(o->path);
     free(o->buf);
+    if (o->table)
+        str_free(&o->table->held);
+    free(o->table);
     free(o);
 }
 

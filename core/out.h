@@ -20,11 +20,14 @@
 #include "core/err.h"
 
 enum {
-    OUT_FORCE = 1,     /* replace an existing file, unless it is an input */
-    OUT_READ_ONLY = 2, /* published without write permission, if it can be */
-    OUT_NO_SYNC = 4,   /* a power cut may take it: for scratch */
-    OUT_OWN = 8,       /* with OUT_FORCE: even what this command has read */
-    OUT_NO_FOLLOW = 16 /* a link is replaced, not the file that it leads to */
+    OUT_FORCE = 1,      /* replace an existing file, unless it is an input */
+    OUT_READ_ONLY = 2,  /* published without write permission, if it can be */
+    OUT_NO_SYNC = 4,    /* a power cut may take it: for scratch */
+    OUT_OWN = 8,        /* with OUT_FORCE: even what this command has read */
+    OUT_NO_FOLLOW = 16, /* a link is replaced, not the file that it leads to */
+    OUT_TABLE = 32, /* lines with tabs are TSV: in columns on a terminal, with
+                       separators in counts (core/tsv.h) */
+    OUT_ALIGN = 64  /* in columns anywhere; separators on a terminal */
 };
 enum { /* a file in a run's directory, with a name of the tool's */
        OUT_RUN = OUT_FORCE | OUT_OWN | OUT_NO_FOLLOW

@@ -16,8 +16,25 @@
 #include "core/par.h"
 #include "core/sig.h"
 #include "core/str.h"
+#include "core/tsv.h"
 
 static const struct opt_tool *self;
+static struct tsv table = { .counts = true }; /* of tool_put() */
+
+/* On a terminal a table has columns. */
+static void
+put(const char *text, size_t nbytes, enum tsv_when when)
+{
+    struct str lines = { 0 };
+
+    if (nbytes && !isatty(1))
+        str_add(&lines, text, nbytes);
+    else
+        tsv_add(&table, text, nbytes, when, &lines);
+    if (lines.n)
+        fwrite(lines.s, 1, lines.n, stdout);
+    str_free(&lines);
+}
 
 static void
 say(const char *what)
@@ -27,6 +44,7 @@ say(const char *what)
     str_addf(&line, "%s: ", self->name);
     str_esc(&line, what, strlen(what));
     str_addc(&line, '\n');
+    put(NULL, 0, TSV_END);
     fflush(stdout); /* the order a terminal shows is the order it happened */
     fwrite(line.s, 1, line.n, stderr);
     str_free(&line);
@@ -64,14 +82,27 @@ on_bus(int sig)
     _exit(EX_IOERR);
 }
 
+void
+tool_put(const char *fmt, ...)
+{
+    struct str text = { 0 };
+    va_list ap;
+
+    va_start(ap, fmt);
+    str_addv(&text, fmt, ap);
+    va_end(ap);
+    put(text.s, text.n, TSV_NOW);
+    str_free(&text);
+}
+
 int
 tool_print(const struct str *line)
 {
     errno = 0;
-    return out_stdout_ready() &&
-                   (fputs(line->s, stdout) == EOF || fflush(stdout) == EOF)
-               ? errno
-               : 0;
+    if (!out_stdout_ready())
+        return 0;
+    put(line->s, line->n, TSV_NOW);
+    return ferror(stdout) || fflush(stdout) == EOF ? errno : 0;
 }
 
 const char *
@@ -116,6 +147,7 @@ tool_end(int status)
 {
     struct err err;
 
+    put(NULL, 0, TSV_END);
     if (out_close_stdout(&err) < 0)
         die_err(&err);
     exit(status);

@@ -58,8 +58,11 @@ int tool_deadline(void *to, const char *arg, struct err *err);
  * a newline. */
 void tool_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* tool_print() prints a line of a run to stdout at once: 0, or errno.  If it is
- * time to stop before a pipe takes the line, it is left out. */
+/* tool_put() is printf(), but on a terminal TSV has columns (core/tsv.h). */
+void tool_put(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* tool_print() is tool_put() of a line of a run, at once: 0, or errno.  If it
+ * is time to stop before a pipe takes the line, it is left out. */
 int tool_print(const struct str *line);
 
 /* tool_host() is this machine's name, which -v of a long run says, or "?".

@@ -308,6 +308,9 @@ int
 outputs_open(struct run *run, struct err *err)
 {
     bool binary = run->mode == MODE_LOGITS || run->mode == MODE_ACTS;
+    bool table = run->mode == MODE_NLL || run->mode == MODE_TOP ||
+                 run->mode == MODE_LUT_AUTO || run->mode == MODE_PLACES;
+    int flags = run->out_flags | (table ? OUT_TABLE : 0);
     const char *path = run->logits_path ? run->logits_path
                        : run->output    ? run->output
                                         : "-";
@@ -316,10 +319,10 @@ outputs_open(struct run *run, struct err *err)
         return -1;
     /* places of several points get a directory */
     if ((run->mode != MODE_ACTS || !acts_spec_mixed(run->acts)) &&
-        out_open(&run->out, path, run->out_flags, binary, err) < 0)
+        out_open(&run->out, path, flags, binary, err) < 0)
         return -1;
     return run->lut_report ? out_open(&run->lut_out, run->lut_report,
-                                      run->out_flags, false, err)
+                                      run->out_flags | OUT_TABLE, false, err)
                            : 0;
 }
 

@@ -2,7 +2,6 @@
 /* --info, --check and --diff: what a .bin says, whether engines can use it, and
  * how far two of them are apart. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "cmd/kvc-convert/cmd.h"
@@ -10,6 +9,7 @@
 #include "core/hash.h"
 #include "core/js.h"
 #include "core/le.h"
+#include "core/tool.h"
 
 #define PIECE ((size_t)64 << 10) /* bytes printed at once */
 
@@ -19,7 +19,7 @@ print_some(struct str *s)
 {
     if (s->n < PIECE)
         return;
-    fwrite(s->s, 1, s->n, stdout);
+    tool_put("%s", s->s);
     str_clear(s);
 }
 
@@ -27,7 +27,7 @@ print_some(struct str *s)
 static int
 answer(struct str *s, int status)
 {
-    fwrite(s->s ? s->s : "", 1, s->n, stdout);
+    tool_put("%s", s->s ? s->s : "");
     str_free(s);
     return status;
 }

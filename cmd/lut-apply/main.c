@@ -117,7 +117,7 @@ main(int argc, char **argv)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
     sig_install(true);
     if (cpu_check(&err) < 0 || inuse_will_read(cmd.input, &err) < 0 ||
-        out_open(&cmd.out, cmd.out_path, cmd.out_flags,
+        out_open(&cmd.out, cmd.out_path, cmd.out_flags | OUT_TABLE,
                  mains[line.verb] == apply_main, &err) < 0)
         die_err(&err);
     if (run_open(&run, &cmd, &err) == 0)

@@ -9,7 +9,6 @@
  * Source: the exporter's thresholds (Kneedle, Satopaa et al. 2011).
  */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,6 +25,7 @@
 #include "core/model/table.h"
 #include "core/out.h"
 #include "core/str.h"
+#include "core/tool.h"
 #include "core/tty.h"
 
 #define BATCH   64
@@ -355,7 +355,7 @@ calibrate(const struct precompute_cmd *cmd, struct err *err)
     c.dims = NULL;
     rc = dims ? out_commit(dims, err) : 0;
     if (rc == 0)
-        fputs(report.s, stdout);
+        tool_put("%s", report.s);
 out:
     str_free(&report);
     close_all(&c);

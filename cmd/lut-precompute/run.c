@@ -99,7 +99,7 @@ static void
 print_header(struct precompute_run *run)
 {
     if (!run->header)
-        printf("layer\tin\tout\tnum_basis\tk\tbytes\tGFLOP\tseconds\n");
+        tool_put("layer\tin\tout\tnum_basis\tk\tbytes\tGFLOP\tseconds\n");
     run->header = true;
 }
 
@@ -115,9 +115,9 @@ estimate(struct precompute_run *run, struct layer_job *job, struct err *err)
     if (!job->over)
         snprintf(k, sizeof(k), "%zu", job->k);
     print_header(run);
-    printf("%s\t%zu\t%zu\t%zu\t%s\t%llu\t%.6g\t%.3g\n", job->target->name,
-           job->target->in, job->target->out, job->sae->n, k,
-           (unsigned long long)job_nbytes(job), gflop, gflop / run->rate);
+    tool_put("%s\t%zu\t%zu\t%zu\t%s\t%llu\t%.6g\t%.3g\n", job->target->name,
+             job->target->in, job->target->out, job->sae->n, k,
+             (unsigned long long)job_nbytes(job), gflop, gflop / run->rate);
     run->nbytes += job_nbytes(job);
     run->gflop += gflop;
     return 0;
@@ -210,9 +210,9 @@ run_all(const struct precompute_cmd *cmd, struct err *err)
                           : make_all(&run, err);
     if (rc == 0 && cmd->dry_run) {
         print_header(&run);
-        printf("total\t-\t-\t-\t-\t%llu\t%.6g\t%.3g\n",
-               (unsigned long long)run.nbytes, run.gflop,
-               run.gflop > 0 ? run.gflop / run.rate : 0);
+        tool_put("total\t-\t-\t-\t-\t%llu\t%.6g\t%.3g\n",
+                 (unsigned long long)run.nbytes, run.gflop,
+                 run.gflop > 0 ? run.gflop / run.rate : 0);
     }
     par_worker_close(t->hashing);
     par_worker_close(t->writing);

@@ -5,13 +5,13 @@
  * number may be NaN or infinite.
  */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "cmd/lut-precompute/job.h"
 #include "core/mem.h"
 #include "core/model/matrix_rows.h"
 #include "core/rng.h"
+#include "core/tool.h"
 
 #define N_ROWS 16
 #define SEED   0x6c7574 /* "lut" */
@@ -229,8 +229,8 @@ job_verify(const struct layer_job *job, struct par *par, bool *header,
     free(c.errors);
     lut_table_close(&table);
     if (!*header)
-        printf("layer\trows\terror\n");
+        tool_put("layer\trows\terror\n");
     *header = true;
-    printf("%s\t%zu\t%.3f\n", layer.name, c.n_rows, most);
+    tool_put("%s\t%zu\t%.3f\n", layer.name, c.n_rows, most);
     return most > 1;
 }

@@ -225,8 +225,8 @@ bench_main(const struct cmd *cmd, struct err *err)
     }
     str_adds(&s, cmd->json ? "]\n" : "");
     if (rc == 0)
-        rc = out_put(cmd->output ? cmd->output : "-", cmd->out_flags, s.s, s.n,
-                     err);
+        rc = out_put(cmd->output ? cmd->output : "-",
+                     cmd->out_flags | OUT_TABLE, s.s, s.n, err);
     str_free(&s);
     moe_close(b.moe);
     for (int i = 0; i < STEPS; i++)

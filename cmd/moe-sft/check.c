@@ -234,8 +234,8 @@ check_main(const struct cmd *cmd, struct err *err)
                      c.exact.slope[m] + e * c.exact.n_samples,
                      c.exact.size[m][e]);
         }
-    rc = out_put(cmd->output ? cmd->output : "-", cmd->out_flags, c.table.s,
-                 c.table.n, err);
+    rc = out_put(cmd->output ? cmd->output : "-", cmd->out_flags | OUT_TABLE,
+                 c.table.s, c.table.n, err);
     if (rc == 0 && c.n_bad)
         rc = TU_NEGATIVE;
 out:

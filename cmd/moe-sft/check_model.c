@@ -323,8 +323,8 @@ put_table(struct model_check *c, struct err *err)
                  r->tensor->name, r->norm, r->error[0], r->limit[0],
                  r->error[1], r->limit[1], r->ok);
     }
-    rc = out_put(cmd->output ? cmd->output : "-", cmd->out_flags, text.s,
-                 text.n, err);
+    rc = out_put(cmd->output ? cmd->output : "-", cmd->out_flags | OUT_TABLE,
+                 text.s, text.n, err);
     str_free(&text);
     return rc;
 }

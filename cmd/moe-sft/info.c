@@ -134,8 +134,8 @@ info_main(const struct cmd *cmd, struct err *err)
     put_size(&r, "memory_total", m.total);
     put_size(&r, "origin_slot", m.origin_slot);
     str_adds(&r.s, r.json ? "}\n" : "");
-    rc = out_put(cmd->output ? cmd->output : "-", cmd->out_flags, r.s.s, r.s.n,
-                 err);
+    rc = out_put(cmd->output ? cmd->output : "-", cmd->out_flags | OUT_TABLE,
+                 r.s.s, r.s.n, err);
 out:
     str_free(&r.s);
     batch_close(&batch);

@@ -131,7 +131,7 @@ quantize_main(const struct cmd *cmd, struct err *err)
                 goto out;
     str_adds(&z.report, cmd->json ? "]\n" : "");
     if (stw_commit(z.w, err) == 0)
-        rc = out_put("-", 0, z.report.s, z.report.n, err);
+        rc = out_put("-", OUT_TABLE, z.report.s, z.report.n, err);
 out:
     str_free(&z.report);
     stw_free(z.w);

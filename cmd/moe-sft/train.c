@@ -411,7 +411,7 @@ train(struct train *t, struct err *err)
         return -1;
     if (t->o->plot) {
         train_run_plot(&t->run, &picture);
-        fputs(picture.s, stdout);
+        tool_put("%s", picture.s);
         str_free(&picture);
     }
     return 0;

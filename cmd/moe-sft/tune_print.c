@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: ISC */
 /* moe-sft tune --dry-run: what would be trained, and what it takes. */
-#include <stdio.h>
-
 #include "cmd/moe-sft/tune.h"
 #include "core/js.h"
+#include "core/tool.h"
 
 static void
 put_count(struct str *to, const char *name, uint64_t n)
@@ -124,7 +123,7 @@ tune_print(const struct tune *t, struct err *err)
         put_example(t, &text);
         if (t->o.tune.pack)
             put_windows(t, &text);
-        fputs(text.s, stdout);
+        tool_put("%s", text.s);
     }
     str_free(&text);
     return rc;

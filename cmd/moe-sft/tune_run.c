@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: ISC */
 /* moe-sft tune: steps, evaluations, and when to write. */
 #include <math.h>
-#include <stdio.h>
 
 #include "cmd/moe-sft/tune.h"
 #include "core/clock.h"
@@ -280,7 +279,7 @@ tune_run(struct tune *t, struct err *err)
         return -1;
     if (t->o.train.plot && ranks_self(t->ranks) == 0) {
         train_run_plot(&t->run, &picture);
-        fputs(picture.s, stdout);
+        tool_put("%s", picture.s);
         str_free(&picture);
     }
     return 0;

@@ -247,7 +247,7 @@ print_bins(const uint64_t bins[BINS])
     }
     str_adds(&to, "latents by density\n");
     chart_bars(&to, bars, BINS);
-    fputs(to.s, stdout);
+    tool_put("%s", to.s);
     str_free(&to);
 }
 
@@ -306,7 +306,8 @@ print_sae(const struct eval *e, const struct evaluated *s,
         if (!json)
             str_addc(&text, '\n');
     }
-    printf("%s%s", text.s, json ? "}\n" : "");
+    str_adds(&text, json ? "}\n" : "");
+    tool_put("%s", text.s);
     str_free(&text);
     if (json || !(cmd->plot || isatty(1)))
         return;

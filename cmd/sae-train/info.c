@@ -13,6 +13,7 @@
 #include "core/map.h"
 #include "core/model/train/sae.h"
 #include "core/str.h"
+#include "core/tool.h"
 
 /* ---- what the state says ---- */
 
@@ -232,7 +233,7 @@ print_long(const char *dir, const char *state, bool several, struct err *err)
     if (rc == 0 && !(has_sae && file_missing(state)))
         rc = put_run(&f, state, has_sae, err);
     if (rc == 0)
-        fputs(f.to.s, stdout);
+        tool_put("%s", f.to.s);
     str_free(&f.to);
     return rc;
 }

@@ -475,7 +475,7 @@ run_pass(struct pass *s, struct err *err)
     for (size_t i = 0; s->cmd->plot && i < s->plan.n; i++)
         train_run_plot(&s->plan.list[i].run, &pictures);
     if (pictures.n)
-        fputs(pictures.s, stdout);
+        tool_put("%s", pictures.s);
     str_free(&pictures);
     if (s->rows.n_bad)
         err_warn("%llu row%s with NaN or Inf %s left out",

@@ -190,7 +190,7 @@ main(int argc, char **argv)
     if (cmd.dtype == DT_BF16 && !cmd.raw)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
     sig_install(!cmd.deep); /* what was found until then is printed */
-    if (out_open(&cmd.out, cmd.out_path, cmd.out_flags,
+    if (out_open(&cmd.out, cmd.out_path, cmd.out_flags | OUT_TABLE,
                  mains[line.verb].binary && !cmd.index, &err) < 0)
         die_err(&err);
     status = mains[line.verb].main(&cmd, &err);

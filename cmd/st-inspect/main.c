@@ -185,7 +185,8 @@ main(int argc, char **argv)
         if ((i == 0 || strcmp(cmd.verb, "cat") != 0) &&
             inuse_will_read(cmd.args[i], &err) < 0)
             die_err(&err);
-    if (out_open(&cmd.out, cmd.out_path, cmd.out_flags,
+    if (out_open(&cmd.out, cmd.out_path,
+                 cmd.out_flags | (cmd.align ? OUT_ALIGN : OUT_TABLE),
                  !strcmp(cmd.verb, "cat") && !cmd.json, &err) < 0)
         die_err(&err);
     status = mains[line.verb](&cmd, &err);

@@ -6,7 +6,6 @@
 
 #include "core/js.h"
 #include "core/out.h"
-#include "core/tsv.h"
 
 #define FLUSH_AT 65536 /* bytes */
 
@@ -27,8 +26,6 @@ text_finish(struct inspect_cmd *cmd, struct err *err)
 {
     struct out *out = cmd->out;
 
-    if (cmd->align && cmd->text.n)
-        tsv_align(&cmd->text);
     if (cmd->text.n && out_write(out, cmd->text.s, cmd->text.n, err) < 0)
         return -1;
     cmd->out = NULL;
