@@ -23,6 +23,15 @@ load helpers
     for p in "$ROOT"/cmd/*; do grep -q '^\.Sh EXAMPLES' "$ROOT/man/$(basename "$p").1"; done
 }
 
+@test "examples: each tool's page has two commands before its options" {
+    for p in "$ROOT"/man/*.1; do
+        name=$(basename "$p" .1)
+        sed -n '/^\.Sh DESCRIPTION/,/^\.It /p' "$p" | sed '/^\.S[hs] [^D]/q' >top
+        n=$(sed -n '/^\.Bd -literal/,/^\.Ed/p' top | grep -cE "(^|\| *)${name/moe-sft-*/moe-sft}( |$)" || :)
+        [ "$n" -ge 2 ] || { echo "$name(1) begins with $n examples" && false; }
+    done
+}
+
 @test "examples: a reader sees each line as it is typed" {
     need_commands mandoc
     for p in "$ROOT"/man/*; do
