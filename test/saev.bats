@@ -32,7 +32,8 @@ END
 }
 
 @test "saev(5): the token of a row is that of its image and place" {
-    "$PYTHON" -c 'import numpy as np; np.save("ids.npy", 7 * np.arange(1250).reshape(250, 5))'
+    mkdir dump
+    "$PYTHON" -c 'import numpy as np; np.save("dump/ids.npy", 7 * np.arange(1250).reshape(250, 5))'
     echo 'import numpy as np' >example.py
     example 2 >>example.py
     echo 'print(token)' >>example.py
