@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/format/saev_data.h"
+#include "core/format/saev_mask.h"
 #include "core/format/saevdir.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
@@ -36,7 +36,7 @@ struct tu_dump {
 struct tu_rows {
     struct tu_dump *dump;
     struct saev_view view;
-    size_t *before; /* of 'view', where padding is left out */
+    struct saev_kept *kept; /* of 'view', where padding is left out */
 };
 
 /* As saev-read without --strict: a name that is another dump's is a warning. */
@@ -170,6 +170,7 @@ int
 tu_rows_open(struct tu_rows **rows, struct tu_dump *dump, enum tu_tokens tokens,
              int64_t layer, int flags, struct tu_err *to)
 {
+    const struct saev_mask padding = { 0 };
     struct err err = { 0 };
     struct tu_rows *r;
 
@@ -186,13 +187,12 @@ tu_rows_open(struct tu_rows **rows, struct tu_dump *dump, enum tu_tokens tokens,
     if (saev_view_open(&r->view, &dump->dir.saev, (enum saev_tokens)tokens,
                        layer, &err) < 0 ||
         (flags & TU_SKIP_PADDING && tokens != TU_CLS &&
-         saev_data_open(&r->before, &dump->dir, 0, SIZE_MAX, par_default(),
-                        &err) < 0)) {
+         saev_mask_open(&r->kept, &dump->dir, &r->view, &padding, 0, SIZE_MAX,
+                        par_default(), &err) < 0)) {
         tu_rows_close(r);
         return lib_fail(to, &err);
     }
-    if (r->before)
-        saev_view_data(&r->view, r->before);
+    saev_view_keep(&r->view, r->kept);
     *rows = r;
     return 0;
 }
@@ -202,7 +202,7 @@ tu_rows_close(struct tu_rows *rows)
 {
     if (!rows)
         return;
-    free(rows->before);
+    saev_kept_free(rows->kept);
     free(rows);
 }
 

@@ -21,25 +21,37 @@
 
 /* ---- opening ---- */
 
-/* By layers, blocks of dumps with padding differ in their tokens. */
+/* By layers, a block of n rows of each comes next. */
+static void
+add_block(struct row_stream *in, size_t *cap, size_t n)
+{
+    size_t sum = in->n_blocks ? in->ends[in->n_blocks] : 0;
+
+    if (in->n_blocks + 1 >= *cap)
+        in->ends = xgrow(in->ends, *cap, cap, sizeof(*in->ends));
+    in->ends[in->n_blocks++] = sum;
+    in->ends[in->n_blocks] = sum + n;
+}
+
+/* Blocks of dumps of which not all rows count differ in their tokens. */
 static void
 find_ends(struct row_stream *in)
 {
-    size_t cap = 0, sum = 0;
+    size_t cap = 0;
 
     for (size_t i = 0; i < in->n_sources; i++) {
         const struct source *s = &in->sources[i];
-        uint64_t n = in->tokens * in->n_layers;
 
-        for (uint64_t row = 0; row < s->n_rows && s->n_rows != UNKNOWN;
-             row += n) {
-            if (s->view)
-                n = saev_view_run(s->view, s->first + row) * in->n_layers;
-            if (in->n_blocks + 1 >= cap)
-                in->ends = xgrow(in->ends, cap, &cap, sizeof(*in->ends));
-            in->ends[in->n_blocks++] = sum;
-            sum += (size_t)n / in->n_layers;
-            in->ends[in->n_blocks] = sum;
+        for (size_t row = 0;
+             !s->view && s->n_rows != UNKNOWN && row < s->n_rows;
+             row += in->tokens * in->n_layers)
+            add_block(in, &cap, in->tokens);
+        for (size_t img = s->first_img; s->view && img < s->end_img; img++) {
+            size_t n =
+                saev_view_img(s->view, img + 1) - saev_view_img(s->view, img);
+
+            if (n > 0)
+                add_block(in, &cap, n / in->n_layers);
         }
     }
 }

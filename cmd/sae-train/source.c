@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "core/format/npy.h"
-#include "core/format/saev_data.h"
+#include "core/format/saev_mask.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/names.h"
@@ -102,6 +102,7 @@ static int
 add_dump(struct row_stream *in, const char *path, const struct row_options *o,
          struct err *err)
 {
+    const struct saev_mask mask = { 0 };
     struct source_dump *p = xcalloc(1, sizeof(*p));
     const struct saev *saev = &p->dir.saev;
     struct str name = { 0 };
@@ -115,10 +116,10 @@ add_dump(struct row_stream *in, const char *path, const struct row_options *o,
     for (size_t i = 0; i < o->n_hooks; i++)
         if (take_hook(&p->dir, o, i, err) < 0)
             return -1;
-    if (saev_data_open(&p->before, &p->dir, 0, SIZE_MAX, o->n_threads, err) < 0)
+    if (saev_mask_open(&p->kept, &p->dir, &p->view, &mask, 0, SIZE_MAX,
+                       o->n_threads, err) < 0)
         return -1;
-    if (p->before)
-        saev_view_data(&p->view, p->before);
+    saev_view_keep(&p->view, p->kept);
     if (o->n_layers == 0)
         saevdir_warn_layers(&p->dir, "saev-read --layer N");
     n = saev->n_shards;
@@ -130,11 +131,11 @@ add_dump(struct row_stream *in, const char *path, const struct row_options *o,
         s = add_source(in, xstrdup(name.s), -1);
         s->is_file = true;
         s->dtype = DT_F32;
-        s->view = p->before ? &p->view : NULL;
-        s->first = saev_view_img(&p->view, i * saev->shard_imgs);
-        s->n_rows = saev_view_img(&p->view, i * saev->shard_imgs +
-                                                saev_shard_imgs(saev, i)) -
-                    s->first;
+        s->view = p->kept ? &p->view : NULL;
+        s->first_img = i * saev->shard_imgs;
+        s->end_img = s->first_img + saev_shard_imgs(saev, i);
+        s->first = saev_view_img(&p->view, s->first_img);
+        s->n_rows = saev_view_img(&p->view, s->end_img) - s->first;
         s->last[0] = saev->n_layers;
         s->last[1] = saev->n_tokens;
         s->last[2] = saev->d;
@@ -160,7 +161,7 @@ source_free_dumps(struct source_dump *p)
         struct source_dump *next = p->next;
 
         saevdir_close(&p->dir);
-        free(p->before);
+        saev_kept_free(p->kept);
         free(p);
         p = next;
     }

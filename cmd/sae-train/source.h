@@ -21,16 +21,16 @@ struct source {
     uint64_t n_rows; /* of all layers; UNKNOWN */
     size_t last[3];  /* dims of its blocks: layers, tokens, d; 0: not known */
 
-    /* a shard with padding, which is left out: the view of its dump, and its
-     * first row there; or NULL */
+    /* a shard of which not all rows count: the view of its dump, its first row
+     * there, and its images; or NULL */
     const struct saev_view *view;
-    size_t first;
+    size_t first, first_img, end_img;
 };
 
 struct source_dump {
     struct saevdir dir;
     struct saev_view view;
-    size_t *before; /* of 'view', or NULL */
+    struct saev_kept *kept; /* of 'view', or NULL */
     struct source_dump *next;
 };
 

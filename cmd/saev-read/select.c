@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "core/dtype.h"
-#include "core/format/saev_data.h"
+#include "core/format/saev_mask.h"
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -69,11 +69,13 @@ target_open(struct dump_target *t, const struct read_cmd *cmd, const char *path,
         saev_view_open(&t->view, s, cmd->tokens, cmd->layer, err) < 0)
         goto bad;
     if (!cmd->padding && !cmd->rows && cmd->n_args == 1) {
-        if (saev_data_open(&t->before, &t->dir, all ? 0 : imgs.first,
-                           all ? SIZE_MAX : imgs.last, cmd->n_threads, err) < 0)
+        const struct saev_mask mask = { 0 };
+
+        if (saev_mask_open(&t->kept, &t->dir, &t->view, &mask,
+                           all ? 0 : imgs.first, all ? SIZE_MAX : imgs.last,
+                           cmd->n_threads, err) < 0)
             goto bad;
-        if (t->before)
-            saev_view_data(&t->view, t->before);
+        saev_view_keep(&t->view, t->kept);
     }
     t->n_rows = t->view.n_rows;
     if (all)
@@ -95,7 +97,7 @@ void
 target_close(struct dump_target *t)
 {
     saevdir_close(&t->dir);
-    free(t->before);
+    saev_kept_free(t->kept);
     *t = (struct dump_target){ 0 };
 }
 

@@ -27,7 +27,7 @@ struct dump_target {
     struct saevdir dir;
     struct saev_view view;
     size_t first, n_rows;
-    size_t *before; /* of 'view', where padding is left out */
+    struct saev_kept *kept; /* of 'view', or NULL: all rows count */
 };
 
 /* check_name() warns if a dump is not named by the hash of its metadata, which

@@ -50,7 +50,7 @@ struct saev {
     bool n_imgs_known; /* false: left out, counted while writing */
     size_t n_imgs;
     size_t max_patches; /* a shard's budget */
-    bool is_padded;     /* rows after a document's end: core/format/saev_data */
+    bool is_padded;     /* rows after a document's end: core/format/saev_mask */
     char *acts;         /* hf-infer's point, "in:up_proj"; or NULL */
     /* geometry */
     size_t n_tokens;     /* n_patches + cls_token; T */
@@ -120,14 +120,22 @@ size_t saev_part_begin(const struct saev *saev, size_t part, size_t n_parts);
  */
 enum saev_tokens { SAEV_CLS, SAEV_IMAGE, SAEV_ALL };
 
+/* Which rows of a view count: core/format/saev_mask makes it. */
+#define SAEV_KEPT_BLOCK ((size_t)512)
+struct saev_kept {
+    size_t n_rows;  /* of the view, with those that do not count */
+    uint64_t *bits; /* row i: bit i % 64 of bits[i / 64]; whole blocks */
+    size_t *before; /* [blocks + 1]: rows that count before each block */
+};
+
 struct saev_view {
     const struct saev *saev;
     enum saev_tokens tokens;
-    size_t layer0, n_layers; /* places in saev->layers */
-    size_t token0, n_tokens; /* of each image and layer */
-    size_t img_rows;         /* n_layers * n_tokens */
-    size_t n_rows;           /* n_imgs * img_rows, or those of data */
-    const size_t *before;    /* [n_imgs + 1] saev_view_data()'s, or NULL */
+    size_t layer0, n_layers;      /* places in saev->layers */
+    size_t token0, n_tokens;      /* of each image and layer */
+    size_t img_rows;              /* n_layers * n_tokens */
+    size_t n_rows;                /* n_imgs * img_rows, or those that count */
+    const struct saev_kept *kept; /* NULL: all do */
 };
 
 #define SAEV_ALL_LAYERS INT64_MIN
@@ -140,12 +148,9 @@ struct saev_view {
 int saev_view_open(struct saev_view *view, const struct saev *saev,
                    enum saev_tokens tokens, int64_t layer, struct err *err);
 
-/*
- * saev_view_data() leaves out padding, of a view of images or all tokens:
- * 'before' [n_imgs + 1], borrowed, is how many tokens of data the images before
- * one have.  Rows of the view are those that stay, numbered anew.
- */
-void saev_view_data(struct saev_view *view, const size_t *before);
+/* saev_view_keep(): rows of the view are those that count from now on, numbered
+ * anew.  'kept' is borrowed; NULL: all do. */
+void saev_view_keep(struct saev_view *view, const struct saev_kept *kept);
 
 /* saev_view_img() is the first row of an image, img <= n_imgs.
  * saev_view_run(): so many rows from this one on are adjacent in a file. */
@@ -163,7 +168,7 @@ struct saev_place {
 
 /* saev_view_at(): row < view->n_rows.  saev_view_row() is its inverse: the
  * row of (img, layer place, token), or -1 if the view does not hold it, where
- * padding is not left out. */
+ * all rows count. */
 struct saev_place saev_view_at(const struct saev_view *view, size_t row);
 int64_t saev_view_row(const struct saev_view *view, size_t img, size_t layer,
                       size_t token);

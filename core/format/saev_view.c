@@ -73,58 +73,103 @@ saev_view_open(struct saev_view *v, const struct saev *s,
 }
 
 void
-saev_view_data(struct saev_view *v, const size_t *before)
+saev_view_keep(struct saev_view *v, const struct saev_kept *kept)
 {
-    v->before = before;
+    v->kept = kept;
     v->n_rows = saev_view_img(v, v->saev->n_imgs);
+}
+
+/* Rows that count before one of the view. */
+static size_t
+kept_before(const struct saev_kept *k, size_t row)
+{
+    size_t block = row / SAEV_KEPT_BLOCK, n = k->before[block];
+    size_t word = block * (SAEV_KEPT_BLOCK / 64);
+
+    for (; word < row / 64; word++)
+        n += (size_t)__builtin_popcountll(k->bits[word]);
+    if (row % 64)
+        n += (size_t)__builtin_popcountll(k->bits[word] << (64 - row % 64));
+    return n;
+}
+
+/* The row of the view that is this one of those that count. */
+static size_t
+kept_row(const struct saev_kept *k, size_t at)
+{
+    size_t low = 0, high = k->n_rows / SAEV_KEPT_BLOCK + 1, word;
+    uint64_t bits;
+
+    while (high - low > 1) { /* the last that has not more before it */
+        size_t block = low + (high - low) / 2;
+
+        *(k->before[block] > at ? &high : &low) = block;
+    }
+    at -= k->before[low];
+    word = low * (SAEV_KEPT_BLOCK / 64);
+    for (size_t n; (n = (size_t)__builtin_popcountll(k->bits[word])) <= at;
+         word++)
+        at -= n;
+    for (bits = k->bits[word]; at > 0; at--)
+        bits &= bits - 1;
+    return word * 64 + (size_t)__builtin_ctzll(bits);
+}
+
+/* Rows from this one of the view on that count, at most 'most'. */
+static size_t
+kept_run(const struct saev_kept *k, size_t row, size_t most)
+{
+    size_t n = 0;
+
+    while (n < most) {
+        size_t at = (row + n) % 64;
+        uint64_t gaps = ~(k->bits[(row + n) / 64] >> at);
+        size_t ones = gaps ? (size_t)__builtin_ctzll(gaps) : 64;
+
+        n += smaller(ones, 64 - at);
+        if (ones < 64 - at)
+            break;
+    }
+    return smaller(n, most);
 }
 
 size_t
 saev_view_img(const struct saev_view *v, size_t img)
 {
-    return v->before ? v->n_layers * v->before[img] : v->img_rows * img;
-}
+    size_t row = v->img_rows * img;
 
-/* The image of a row, and tokens that it has in the view. */
-static size_t
-img_of(const struct saev_view *v, size_t row, size_t *n_tokens)
-{
-    size_t low = 0, high = v->saev->n_imgs;
-
-    *n_tokens = v->n_tokens;
-    if (!v->before)
-        return row / v->img_rows;
-    while (high - low > 1) { /* the last that does not begin after it */
-        size_t at = low + (high - low) / 2;
-
-        *(v->before[at] * v->n_layers > row ? &high : &low) = at;
-    }
-    *n_tokens = v->before[low + 1] - v->before[low];
-    return low;
+    return v->kept ? kept_before(v->kept, row) : row;
 }
 
 size_t
 saev_view_run(const struct saev_view *v, size_t row)
 {
     const struct saev *s = v->saev;
-    size_t shard_rows = s->shard_imgs * v->img_rows, n_tokens;
-    size_t img = img_of(v, row, &n_tokens), rest = row - saev_view_img(v, img);
+    size_t shard_rows = s->shard_imgs * v->img_rows, most;
 
-    if (!v->before && v->img_rows == s->n_layers * s->n_tokens)
-        return smaller(shard_rows - row % shard_rows, v->n_rows - row);
-    return n_tokens - rest % n_tokens;
+    if (v->kept)
+        row = kept_row(v->kept, row);
+    if (v->img_rows == s->n_layers * s->n_tokens)
+        most = smaller(shard_rows - row % shard_rows,
+                       s->n_imgs * v->img_rows - row);
+    else
+        most = v->n_tokens - row % v->n_tokens;
+    return v->kept ? kept_run(v->kept, row, most) : most;
 }
 
 struct saev_place
 saev_view_at(const struct saev_view *v, size_t row)
 {
     const struct saev *s = v->saev;
-    size_t n_tokens, img = img_of(v, row, &n_tokens);
-    size_t rest = row - saev_view_img(v, img), vector;
-    struct saev_place p = { .img = img };
+    struct saev_place p;
+    size_t rest, vector;
 
-    p.layer = v->layer0 + rest / n_tokens;
-    p.token = v->token0 + rest % n_tokens;
+    if (v->kept)
+        row = kept_row(v->kept, row);
+    p.img = row / v->img_rows;
+    rest = row % v->img_rows;
+    p.layer = v->layer0 + rest / v->n_tokens;
+    p.token = v->token0 + rest % v->n_tokens;
     p.patch = (int64_t)p.token - s->cls_token;
     p.shard = p.img / s->shard_imgs;
     vector =

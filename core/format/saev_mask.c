@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: ISC */
+#include "core/format/saev_mask.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/format/saev_ids.h"
+#include "core/le.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/par.h"
+#include "core/sig.h"
+
+#define GROUP ((size_t)64) /* images of a thread: whole words of bits */
+#define PIECE ((size_t)16 << 10)
+#define LANES 8
+
+/* ---- options ---- */
+
+static int
+by_id(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Ascending, each once. */
+static void
+sort_ids(struct saev_mask *m)
+{
+    size_t n = 0;
+
+    if (m->n_ids)
+        qsort(m->ids, m->n_ids, sizeof(*m->ids), by_id);
+    for (size_t i = 0; i < m->n_ids; i++)
+        if (n == 0 || m->ids[i] != m->ids[n - 1])
+            m->ids[n++] = m->ids[i];
+    m->n_ids = n;
+}
+
+int
+saev_mask_ids(struct saev_mask *m, const char *list, struct err *err)
+{
+    free(m->ids);
+    m->ids = NULL;
+    m->n_ids = 0;
+    m->special = false;
+    for (const char *at = list, *end;; at = end + 1) {
+        size_t n = strcspn(at, ",");
+        long v = -1;
+        char *stop;
+
+        end = at + n;
+        if (n == strlen("special") && !strncmp(at, "special", n)) {
+            m->special = true;
+        } else {
+            if (n > 0 && n < 11 && strspn(at, "0123456789") == n)
+                v = strtol(at, &stop, 10);
+            if (v < 0 || v > INT32_MAX)
+                return err_set(err, TU_USAGE,
+                               "--skip-ids: \"%.*s\" is not an id or "
+                               "\"special\"",
+                               (int)smaller(n, 40), at);
+            m->ids = xrealloc(m->ids, m->n_ids + 1, sizeof(*m->ids));
+            m->ids[m->n_ids++] = (int32_t)v;
+        }
+        if (!*end)
+            break;
+    }
+    sort_ids(m);
+    return 0;
+}
+
+bool
+saev_mask_given(const struct saev_mask *m)
+{
+    return m->special || m->n_ids || m->positions || m->max_norm > 0;
+}
+
+/* ---- bits ---- */
+
+struct saev_kept *
+saev_kept_new(size_t n_rows, struct err *err)
+{
+    size_t n_blocks = n_rows / SAEV_KEPT_BLOCK + 1;
+    struct saev_kept *k = xcalloc(1, sizeof(*k));
+
+    k->n_rows = n_rows;
+    k->bits = mem_try(n_blocks * (SAEV_KEPT_BLOCK / 64), sizeof(*k->bits),
+                      "which rows count", err);
+    k->before =
+        mem_try(n_blocks + 1, sizeof(*k->before), "which rows count", err);
+    if (!k->bits || !k->before) {
+        saev_kept_free(k);
+        return NULL;
+    }
+    memset(k->bits, 0, n_blocks * (SAEV_KEPT_BLOCK / 8));
+    return k;
+}
+
+void
+saev_kept_count(struct saev_kept *k)
+{
+    size_t n = 0, i = 0;
+
+    for (; i <= k->n_rows / SAEV_KEPT_BLOCK; i++) {
+        k->before[i] = n;
+        for (size_t w = 0; w < SAEV_KEPT_BLOCK / 64; w++)
+            n += (size_t)__builtin_popcountll(
+                k->bits[i * (SAEV_KEPT_BLOCK / 64) + w]);
+    }
+    k->before[i] = n;
+}
+
+void
+saev_kept_free(struct saev_kept *k)
+{
+    if (!k)
+        return;
+    free(k->bits);
+    free(k->before);
+    free(k);
+}
+
+/* ---- finding them ---- */
+
+/* Images of a shard that threads look at. */
+struct mask_scan {
+    const struct saev *s;
+    const struct saev_view *v;
+    const struct saev_mask *mask;
+    const struct saev_ids *ids;
+    struct saev_kept *kept;
+    const char *path;
+    int fd;
+    size_t shard, first, last; /* images of it that are looked at */
+    atomic_bool failed;
+    struct err *err; /* of the first that failed */
+};
+
+/* Where the rows of a layer of an image begin, from 'token' on. */
+static size_t
+offset_of(const struct mask_scan *c, size_t img, size_t layer, size_t token)
+{
+    const struct saev *s = c->s;
+
+    return (((img - c->shard * s->shard_imgs) * s->n_layers + layer) *
+                s->n_tokens +
+            token) *
+           s->row_nbytes;
+}
+
+/* Are the rows of a token 0 in all layers?  1, 0, or -1. */
+static int
+is_padding(const struct mask_scan *c, size_t img, size_t token, struct err *err)
+{
+    static const char zeros[PIECE];
+    const struct saev *s = c->s;
+    char x[PIECE];
+
+    for (size_t l = 0; l < s->n_layers; l++)
+        for (size_t at = 0, n; at < s->row_nbytes; at += n) {
+            n = smaller(s->row_nbytes - at, PIECE);
+            if (file_pread(c->fd, c->path, x, n,
+                           offset_of(c, img, l, token) + at, err) < 0)
+                return -1;
+            if (memcmp(x, zeros, n) != 0)
+                return 0;
+        }
+    return 1;
+}
+
+/* The tokens of data of an image; SIZE_MAX with 'err' set. */
+static size_t
+count_data(const struct mask_scan *c, size_t img, struct err *err)
+{
+    size_t low = 0, high = c->s->n_tokens;
+
+    while (low < high && c->s->is_padded && !c->mask->padding) {
+        size_t at = low + (high - low) / 2;
+        int rc = is_padding(c, img, at, err);
+
+        if (rc < 0)
+            return SIZE_MAX;
+        *(rc ? &high : &low) = at + (rc ? 0 : 1);
+    }
+    return high;
+}
+
+/* Is the norm of a row at 'offset' of the shard at most the mask's?  1, 0, or
+ * -1 with 'err' set. */
+static int
+is_short(const struct mask_scan *c, size_t offset, struct err *err)
+{
+    double lane[LANES] = { 0 };
+    float x[PIECE / sizeof(float)];
+
+    for (size_t at = 0, n; at < c->s->row_nbytes; at += n) {
+        n = smaller(c->s->row_nbytes - at, PIECE);
+        if (file_pread(c->fd, c->path, x, n, offset + at, err) < 0)
+            return -1;
+        for (size_t i = 0; i < n / sizeof(*x); i++) {
+            double v = le_f32(&x[i]);
+
+            lane[i % LANES] += v * v;
+        }
+    }
+    for (size_t n = LANES / 2; n > 0; n /= 2)
+        for (size_t i = 0; i < n; i++)
+            lane[i] += lane[i + n];
+    return sqrt(lane[0]) > c->mask->max_norm ? 0 : 1;
+}
+
+/* The bits of an image's rows in the view. */
+static int
+scan_image(const struct mask_scan *c, size_t img, struct err *err)
+{
+    const struct saev_view *v = c->v;
+    const struct saev_mask *m = c->mask;
+    size_t n_data = count_data(c, img, err), row = img * v->img_rows;
+
+    if (n_data == SIZE_MAX)
+        return -1;
+    for (size_t t = v->token0; t < v->token0 + v->n_tokens; t++) {
+        int32_t id = c->ids->ids ? saev_ids_at(c->ids, img, t) : -1;
+        size_t n_short = 0, at = row + t - v->token0;
+
+        if (t >= n_data || t < m->positions ||
+            (m->n_ids && bsearch(&id, m->ids, m->n_ids, sizeof(id), by_id)))
+            continue;
+        for (size_t l = 0; l < v->n_layers; l++) {
+            size_t bit = at + l * v->n_tokens;
+            int rc = 1;
+
+            if (m->max_norm > 0)
+                rc = is_short(c, offset_of(c, img, v->layer0 + l, t), err);
+            if (rc < 0)
+                return -1;
+            n_short += rc;
+            c->kept->bits[bit / 64] |= (uint64_t)rc << bit % 64;
+        }
+        for (size_t l = 0;
+             m->by_token && n_short < v->n_layers && l < v->n_layers; l++) {
+            size_t bit = at + l * v->n_tokens;
+
+            c->kept->bits[bit / 64] &= ~((uint64_t)1 << bit % 64);
+        }
+    }
+    return 0;
+}
+
+static void
+scan_groups(void *ctx, size_t begin, size_t end)
+{
+    struct mask_scan *c = ctx;
+    size_t base = c->first / GROUP;
+    size_t i = larger(c->first, (base + begin) * GROUP);
+    size_t last = smaller(c->last + 1, (base + end) * GROUP);
+    struct err err = { 0 };
+
+    for (; i < last && !atomic_load(&c->failed); i++)
+        if ((sig_stop() ? sig_stopped("nothing was written", &err)
+                        : scan_image(c, i, &err)) < 0 &&
+            !atomic_exchange(&c->failed, true))
+            *c->err = err;
+}
+
+/* The ids of the mask, and those that the dump says are special. */
+static int
+find_ids(struct saev_mask *m, struct saev_ids *ids, const struct saevdir *dir,
+         struct err *err)
+{
+    int32_t *given = m->ids;
+
+    m->ids = NULL;
+    if (!m->special && m->n_ids == 0)
+        return 0;
+    if (saev_ids_of(ids, dir, err) < 0)
+        return -1;
+    if (!ids->ids)
+        return err_set(err, EX_DATAERR,
+                       "%s: has no " SAEV_IDS
+                       ", so which tokens its rows are of is unknown "
+                       "(hf-infer --acts-ids FILE writes them: copy it there)",
+                       dir->path);
+    if (m->special && !ids->knows_special)
+        return err_set(err, EX_DATAERR,
+                       "%s: " SAEV_IDS
+                       ".json does not list special tokens (--skip-ids with "
+                       "their ids leaves them out)",
+                       dir->path);
+    m->ids = xcalloc(m->n_ids + ids->n_special + 1, sizeof(*m->ids));
+    if (m->n_ids)
+        memcpy(m->ids, given, m->n_ids * sizeof(*m->ids));
+    for (size_t i = 0; m->special && i < ids->n_special; i++)
+        m->ids[m->n_ids++] = ids->special[i];
+    sort_ids(m);
+    return 0;
+}
+
+int
+saev_mask_open(struct saev_kept **kept, const struct saevdir *dir,
+               const struct saev_view *view, const struct saev_mask *given,
+               size_t first, size_t last, int n_threads, struct err *err)
+{
+    const struct saev *s = &dir->saev;
+    struct saev_mask mask = *given;
+    struct saev_ids ids = { 0 };
+    struct mask_scan c = {
+        .s = s, .v = view, .mask = &mask, .ids = &ids, .err = err
+    };
+    struct str path = { 0 };
+    struct par *par = NULL;
+    int rc = 0;
+
+    *kept = NULL;
+    if (!saev_mask_given(given) && (given->padding || !s->is_padded))
+        return 0;
+    if (find_ids(&mask, &ids, dir, err) < 0 ||
+        par_open(&par, n_threads, err) < 0 ||
+        !(c.kept = saev_kept_new(s->n_imgs * view->img_rows, err)))
+        rc = -1;
+    for (size_t i = 0; rc == 0 && i < s->n_shards; i++) {
+        size_t begin = i * s->shard_imgs, n = saev_shard_imgs(s, i);
+
+        c.shard = i;
+        c.first = larger(begin, first);
+        c.last = smaller(begin + n - 1, last);
+        if (n == 0 || c.first > c.last)
+            continue;
+        saevdir_shard_path(dir, i, &path);
+        c.path = path.s;
+        c.fd = saevdir_shard(dir, i, err);
+        if (c.fd < 0) {
+            rc = -1;
+            break;
+        }
+        par_for(par, c.last / GROUP - c.first / GROUP + 1, 1, scan_groups, &c);
+        close(c.fd);
+        rc = atomic_load(&c.failed) ? -1 : 0;
+    }
+    str_free(&path);
+    par_close(par);
+    saev_ids_close(&ids);
+    free(mask.ids);
+    if (rc < 0) {
+        saev_kept_free(c.kept);
+        return -1;
+    }
+    saev_kept_count(c.kept);
+    *kept = c.kept;
+    return 0;
+}
