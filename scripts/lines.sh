@@ -4,11 +4,11 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11211
-core/format 11320
+core/format 11640
 core/kernel 9100
 core/model 18940
 core/text 4300
-cmd 33420
+cmd 33450
 lib 2550'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

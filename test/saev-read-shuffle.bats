@@ -53,7 +53,7 @@ for mem in ("2M", "1M"):
     assert got == [head] + [want[i] for i in order(80000, 3)]
 END
     run -2 saev-read -q --shuffle d 0-9
-    [ "${lines[0]}" = "saev-read: --shuffle, --window and --sample take all rows: no INDEX or --rows" ]
+    [ "${lines[0]}" = "saev-read: --shuffle, --window and --sample take all rows, or those of --rows: no INDEX" ]
 }
 
 # bats test_tags=long

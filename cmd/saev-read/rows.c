@@ -8,6 +8,7 @@
 #include "cmd/saev-read/gather.h"
 #include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
+#include "core/tool.h"
 #include "core/tty.h"
 
 #define COPY_MIN   ((size_t)256 << 10) /* a run worth a copy by the kernel */
@@ -265,12 +266,21 @@ rows_main(struct read_cmd *cmd, struct err *err)
         return err_set(err, TU_USAGE, "a DUMP is missing");
     if (cmd->json && !cmd->index)
         return err_set(err, TU_USAGE, "--json of rows needs --index");
-    if (random && (cmd->n_args > 1 || cmd->rows))
+    if (random && cmd->n_args > 1)
         return err_set(err, TU_USAGE,
-                       "--shuffle, --window and --sample take all rows: no "
-                       "INDEX or --rows");
+                       "--shuffle, --window and --sample take all rows, or "
+                       "those of --rows: no INDEX");
+    if (!random && (cmd->n_args > 1 || cmd->rows) &&
+        saev_mask_given(&cmd->mask))
+        return err_set(err, TU_USAGE,
+                       "--skip-ids, --skip-positions and --max-norm are not "
+                       "for an INDEX, nor for --rows without --shuffle, "
+                       "--window or --sample");
     if (target_open(&t, cmd, cmd->args[0], err) < 0)
         return -1;
+    if (cmd->verbose && t.kept)
+        tool_say("%s: %zu of %zu rows count", t.dir.path, t.n_rows,
+                 t.kept->n_rows);
     if (!cmd->layer_given && !cmd->index && cmd->n_args == 1 && !cmd->rows)
         saevdir_warn_layers(&t.dir, "--layer N; all of them: --layer all");
     rc = cmd->sample || !random ? copy_rows(cmd, &t, err)

@@ -54,53 +54,6 @@ check_name(const struct saevdir *dir, const struct read_cmd *cmd,
     return rc;
 }
 
-int
-target_open(struct dump_target *t, const struct read_cmd *cmd, const char *path,
-            struct err *err)
-{
-    const struct saev *s = &t->dir.saev;
-    struct index_range imgs = cmd->imgs;
-    bool all = imgs.first > imgs.last;
-
-    *t = (struct dump_target){ 0 };
-    if (saevdir_open(&t->dir, path, err) < 0)
-        return -1;
-    if (check_name(&t->dir, cmd, err) < 0 ||
-        saev_view_open(&t->view, s, cmd->tokens, cmd->layer, err) < 0)
-        goto bad;
-    if (!cmd->padding && !cmd->rows && cmd->n_args == 1) {
-        const struct saev_mask mask = { 0 };
-
-        if (saev_mask_open(&t->kept, &t->dir, &t->view, &mask,
-                           all ? 0 : imgs.first, all ? SIZE_MAX : imgs.last,
-                           cmd->n_threads, err) < 0)
-            goto bad;
-        saev_view_keep(&t->view, t->kept);
-    }
-    t->n_rows = t->view.n_rows;
-    if (all)
-        return 0;
-    if (imgs.last >= s->n_imgs) {
-        err_set(err, EX_DATAERR, "%s: --imgs %zu-%zu, but the dump has %zu",
-                t->dir.path, imgs.first, imgs.last, s->n_imgs);
-        goto bad;
-    }
-    t->first = saev_view_img(&t->view, imgs.first);
-    t->n_rows = saev_view_img(&t->view, imgs.last + 1) - t->first;
-    return 0;
-bad:
-    target_close(t);
-    return -1;
-}
-
-void
-target_close(struct dump_target *t)
-{
-    saevdir_close(&t->dir);
-    saev_kept_free(t->kept);
-    *t = (struct dump_target){ 0 };
-}
-
 /* "N", "-N": a whole number up to 'end'; false if it is not that. */
 static bool
 number(const char *s, const char *end, int64_t *v)
@@ -393,4 +346,87 @@ list_close(struct row_list *l)
     free(l->ranges);
     free(l->layers);
     *l = (struct row_list){ 0 };
+}
+
+/* ---- a target ---- */
+
+static void
+set_imgs_rows(struct dump_target *t, struct index_range imgs)
+{
+    t->first = saev_view_img(&t->view, imgs.first);
+    t->n_rows = saev_view_img(&t->view, imgs.last + 1) - t->first;
+}
+
+/* Of the rows that count, those that --rows FILE names stay, each once. */
+static int
+keep_named(struct dump_target *t, const char *path, struct err *err)
+{
+    struct saev_kept *named = saev_kept_new(t->view.n_rows, err);
+    struct index_range r;
+    struct row_list list;
+    int rc = named ? list_open(&list, t, NULL, 0, path, err) : -1;
+
+    if (rc == 0) {
+        while ((rc = list_next(&list, &r, err)) > 0)
+            for (size_t i = t->first + r.first; i <= t->first + r.last; i++)
+                named->bits[i / 64] |= (uint64_t)1 << i % 64;
+        list_close(&list);
+    }
+    for (size_t i = 0; rc == 0 && t->kept && i <= named->n_rows / 64; i++)
+        named->bits[i] &= t->kept->bits[i];
+    if (rc == 0)
+        saev_kept_count(named);
+    saev_kept_free(t->kept);
+    t->kept = named;
+    return rc;
+}
+
+int
+target_open(struct dump_target *t, const struct read_cmd *cmd, const char *path,
+            struct err *err)
+{
+    const struct saev *s = &t->dir.saev;
+    struct index_range imgs = cmd->imgs;
+    bool all = imgs.first > imgs.last, named = cmd->rows || cmd->n_args > 1;
+    bool random = cmd->shuffle || cmd->window || cmd->sample;
+    struct saev_mask mask = cmd->mask;
+
+    *t = (struct dump_target){ 0 };
+    if (saevdir_open(&t->dir, path, err) < 0)
+        return -1;
+    if (check_name(&t->dir, cmd, err) < 0 ||
+        saev_view_open(&t->view, s, cmd->tokens, cmd->layer, err) < 0)
+        goto bad;
+    t->n_rows = t->view.n_rows;
+    if (!all && imgs.last >= s->n_imgs) {
+        err_set(err, EX_DATAERR, "%s: --imgs %zu-%zu, but the dump has %zu",
+                t->dir.path, imgs.first, imgs.last, s->n_imgs);
+        goto bad;
+    }
+    if (all)
+        imgs = (struct index_range){ 0, s->n_imgs - 1 };
+    if (s->n_imgs == 0)
+        return 0;
+    set_imgs_rows(t, imgs);
+    if (!named || random) {
+        mask.padding |= named;
+        if (saev_mask_open(&t->kept, &t->dir, &t->view, &mask, imgs.first,
+                           imgs.last, cmd->n_threads, err) < 0 ||
+            (cmd->rows && keep_named(t, cmd->rows, err) < 0))
+            goto bad;
+        saev_view_keep(&t->view, t->kept);
+        set_imgs_rows(t, imgs);
+    }
+    return 0;
+bad:
+    target_close(t);
+    return -1;
+}
+
+void
+target_close(struct dump_target *t)
+{
+    saevdir_close(&t->dir);
+    saev_kept_free(t->kept);
+    *t = (struct dump_target){ 0 };
 }

@@ -20,8 +20,8 @@ int range_parse(struct index_range *range, const char *s);
 /*
  * n_rows rows, which are first .. first + n_rows - 1 of 'view'.  Row numbers
  * that users see and that functions take count from 'first'.  Where no row is
- * named, padding is left out, and not counted.  The struct must not move:
- * 'view' points into 'dir'.
+ * named, or in a random order, the view has only those that count.  The struct
+ * must not move: 'view' points into 'dir'.
  */
 struct dump_target {
     struct saevdir dir;

@@ -24,7 +24,7 @@ struct saev_mask {
     bool special; /* not the tokens that the dump says are special */
     int32_t *ids; /* [n_ids] ascending, each once: nor these */
     size_t n_ids;
-    size_t positions; /* nor the first so many tokens of an image */
+    uint64_t positions; /* nor the first so many tokens of an image */
     double max_norm; /* nor rows with a larger L2 norm; 0: all norms are fine */
     bool by_token;   /* with max_norm: nor is that token in the view's other
                       * layers */
