@@ -124,3 +124,29 @@ END
     done
     run -0 hf-infer m --ids 1,2,3 --nll --kv-dtype bf16
 }
+
+@test "hf-infer --ppl: one number, that of the rows of --nll" {
+    head -c 300 "$ROOT/demo/held-out.txt" >text
+    for how in '' '--ctx 16 --stride 5'; do
+        # shellcheck disable=SC2086
+        hf-infer "$DEMO" --nll -q --file text $how >tsv
+        # shellcheck disable=SC2086
+        run -0 --separate-stderr hf-infer "$DEMO" --ppl --file text $how
+        [ -z "$stderr" ]
+        "$PYTHON" - "$output" <<'END'
+import sys, numpy as np
+nll = [float(line.split('\t')[2]) for line in open('tsv').read().split('\n')[1:-1]]
+assert sys.argv[1] == "%.6g" % float(sys.argv[1])
+assert abs(float(sys.argv[1]) / np.exp(np.mean(nll)) - 1) < 1e-5
+END
+    done
+    hf-infer "$DEMO" --nll --json -q --file text >json
+    hf-infer "$DEMO" --ppl --json --file text | cmp - json
+    hf-infer "$DEMO" --ppl --file text -o file && [ "$(wc -l <file)" = 1 ]
+    for bad in --jsonl '--kvc c.bin' '--top 3' --nll; do
+        # shellcheck disable=SC2086
+        run -2 hf-infer "$DEMO" --ppl --file text $bad
+    done
+    run -65 --separate-stderr hf-infer "$DEMO" --ppl --ids 1
+    [ "$stderr" = "hf-infer: --ids: the prompt has 1 token (--ppl needs at least 2)" ]
+}

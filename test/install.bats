@@ -178,7 +178,7 @@ sys.exit(pty.spawn(["bash", "-eo", "pipefail", "../session"]) >> 8)' </dev/null
     [[ $output == *Paris* ]]
     [[ $output == *"Minas Tirith"* ]]
     # as the text below says
-    cost=$(grep -o '"perplexity":[0-9.]*' <<<"$output" | cut -d : -f 2 | xargs printf ' %.2f')
+    cost=$(tr -d '\r' <<<"$output" | grep -xE '[0-9]+\.[0-9]+' | xargs printf ' %.2f')
     [ "$cost" = " 2.73 2.92" ]
     grep -q 'perplexity of 2.92 instead of 2.73' README
     ls | diff ../before -

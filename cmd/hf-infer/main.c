@@ -24,9 +24,9 @@ add_stop(void *to, const char *arg, struct err *err)
 }
 
 /* The modes that an option is for. */
-#define TEXT_IN  "generate logits nll top acts encode lut-auto"
-#define IDS_IN   "generate logits nll top acts decode lut-auto"
-#define MODEL_IN "generate logits nll top acts lut-auto"
+#define TEXT_IN  "generate logits nll top acts encode lut-auto ppl"
+#define IDS_IN   "generate logits nll top acts decode lut-auto ppl"
+#define MODEL_IN "generate logits nll top acts lut-auto ppl"
 
 #define OPT_INTO struct run
 static const struct opt opts[] = {
@@ -84,15 +84,16 @@ static const struct opt opts[] = {
       "write f32 [tokens, vocab] as .npy" },
     { 0, "nll", NULL, NULL, OPT_NOTHING,
       "negative log-likelihood of each token, and the perplexity" },
+    { 0, "ppl", NULL, NULL, OPT_NOTHING, "print the perplexity alone" },
     { 0, "top", "K", NULL, OPT_I64(top_k_logits, 1, INT32_MAX),
       "mean, std and the K largest of the last logits" },
     { 0, "acts", "SPEC", NULL, OPT_TEXT(acts),
       "dump activations: layers.1,layers.3, or short: resid:1,3 in:up_proj:0-5" },
     { 0, "places", NULL, NULL, OPT_NOTHING,
       "print what --acts and --sae can name in this model" },
-    { 0, "ctx", "T", "nll acts lut-auto", OPT_I64(ctx, 1, INT32_MAX),
+    { 0, "ctx", "T", "nll acts lut-auto ppl", OPT_I64(ctx, 1, INT32_MAX),
       "windows of T tokens (--nll: default the context)" },
-    { 0, "stride", "N", "nll lut-auto", OPT_I64(stride, 1, INT32_MAX),
+    { 0, "stride", "N", "nll lut-auto ppl", OPT_I64(stride, 1, INT32_MAX),
       "start a window every N tokens of a longer text" },
     { 0, "pad", NULL, "acts", OPT_FLAG(pad),
       "one document per window, padded with zeros" },
@@ -108,10 +109,11 @@ static const struct opt opts[] = {
       "leave special tokens out" },
     { 0, "raw-text", NULL, "generate decode", OPT_FLAG(raw_text),
       "print control characters on a terminal, too" },
-    { 0, "json", NULL, "generate nll top encode", OPT_FLAG(json),
+    { 0, "json", NULL, "generate nll top encode ppl", OPT_FLAG(json),
       "print JSON" },
     { 'o', "output", "FILE",
-      "generate nll top acts encode decode lut-auto places", OPT_TEXT(output),
+      "generate nll top acts encode decode lut-auto places ppl",
+      OPT_TEXT(output),
       "output file; a directory for --acts of several points" },
     TOOL_FORCE(NULL),
     { 0, "chunk", "N", MODEL_IN, OPT_I64(chunk, 1, 65536),
@@ -140,7 +142,7 @@ static const struct opt opts[] = {
       "compensate inputs with an error over T times the elbow threshold" },
     { 0, "dims", "DIR", MODEL_IN, OPT_TEXT(lut_dims),
       "compensate the inputs in DIR/LAYER.npy, the same for all tokens" },
-    { 0, "lut-report", "FILE", "generate logits nll top acts",
+    { 0, "lut-report", "FILE", "generate logits nll top acts ppl",
       OPT_TEXT(lut_report),
       "write the error of each table against its layer; -v: their times" },
     { 0, "lut-auto", "NATS", NULL, OPT_F64(lut_auto, 0, 1e6),
@@ -213,17 +215,17 @@ static const struct opt_tool tool = {
     .usage = "hf-infer MODEL [-p TEXT | --file FILE | --ids LIST] [-n N] "
              "[--greedy]\n"
              "hf-infer MODEL --jsonl [-n N] [--batch N] < PROMPTS.jsonl\n"
-             "hf-infer MODEL --logits FILE.npy | --nll | --top K ...\n"
+             "hf-infer MODEL --logits FILE.npy | --nll | --ppl | --top K ...\n"
              "hf-infer MODEL --acts SPEC [--ctx T] [--acts-meta FILE] ...\n"
              "hf-infer MODEL --lut DIR --lut-auto NATS --file FILE\n"
              "hf-infer MODEL --places | --encode | --decode ...",
     .summary = "Runs a Hugging Face model (llama, mistral, qwen2, "
                "qwen3, qwen3_moe) on the CPU.",
     .examples = "hf-infer MODEL --chat -p \"What is the capital of France?\"\n"
-                "hf-infer MODEL --nll < text > nll.tsv",
+                "hf-infer MODEL --ppl < text",
     .opts = opts,
     /* enum mode */
-    .modes = "generate logits nll top acts encode decode lut-auto places",
+    .modes = "generate logits nll top acts encode decode lut-auto places ppl",
     .rules = rules,
     .defaults = &defaults,
     .groups = groups,
@@ -238,8 +240,8 @@ int
 main(int argc, char **argv)
 {
     static int (*const modes[])(struct run *, struct err *) = {
-        run_generate, run_logits, run_nll,      run_top,   run_acts,
-        run_encode,   run_decode, run_lut_auto, run_places
+        run_generate, run_logits, run_nll,      run_top,    run_acts,
+        run_encode,   run_decode, run_lut_auto, run_places, run_nll
     };
     static const struct {
         unsigned bit;

@@ -25,7 +25,8 @@ enum mode {
     MODE_ENCODE,
     MODE_DECODE,
     MODE_LUT_AUTO,
-    MODE_PLACES
+    MODE_PLACES,
+    MODE_PPL
 };
 
 struct run {

@@ -407,7 +407,7 @@ score_open(struct run *run, const char *option, struct err *err)
         .what = "prompt",
         .unit = "token",
         .total = nll->text.n <= window_of(run) ? nll->text.n : 0,
-        .quiet = !run->verbose || run->mode != MODE_NLL,
+        .quiet = !run->verbose || run->mode == MODE_LUT_AUTO,
     };
     return nll;
 }
@@ -448,7 +448,7 @@ run_nll(struct run *run, struct err *err)
     if (run->jsonl && run->kvc)
         return err_set(err, TU_USAGE,
                        "--nll --kvc scores one text: not --jsonl");
-    nll = score_open(run, "--nll", err);
+    nll = score_open(run, run->mode == MODE_NLL ? "--nll" : "--ppl", err);
     if (!nll)
         return -1;
     started = clock_s();
@@ -465,7 +465,13 @@ run_nll(struct run *run, struct err *err)
         say_speed(run, nll->n_fed, started);
     if (rc == 0 && run->json)
         rc = put_nll(run, NULL, nll->n, nll->sum, json.s, err);
-    if (rc == 0 && !run->quiet)
+    else if (rc == 0 && run->mode == MODE_PPL) {
+        str_addf(&json, "%.6g\n", f64_exp(nll->sum / (double)nll->n));
+        rc = out_write(run->out, json.s, json.n, err);
+    }
+    if (rc == 0) /* a terminal shows the rows before what is said of them */
+        rc = out_flush(run->out, err);
+    if (rc == 0 && !run->quiet && run->mode == MODE_NLL)
         tool_say("%zu token%s, mean nll %.6f nats, perplexity %.6g", nll->n,
                  plural(nll->n), nll->sum / (double)nll->n,
                  f64_exp(nll->sum / (double)nll->n));
