@@ -7,7 +7,7 @@ budgets='core 11211
 core/format 11640
 core/kernel 9100
 core/model 18940
-core/text 4300
+core/text 4340
 cmd 33450
 lib 2550'
 # shellcheck disable=SC2046 # file names here have no spaces

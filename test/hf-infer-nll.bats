@@ -150,3 +150,30 @@ END
     run -65 --separate-stderr hf-infer "$DEMO" --ppl --ids 1
     [ "$stderr" = "hf-infer: --ids: the prompt has 1 token (--ppl needs at least 2)" ]
 }
+
+@test "hf-infer --nll, --top: tokens are text, and a part of a character its bytes" {
+    printf 'the capital of Par\303\244is' >text # no token of the demo's has an a with dots
+    hf-infer "$DEMO" --nll -q --file text --raw | sed 1d | cut -f 4 >tokens
+    [ "$(paste -sd '|' tokens)" = 'he| capital| of| P|ar|\xc3|\xa4|is' ]
+    hf-infer "$DEMO" --top 1024 --json -p "1+1=" >top.json
+    hf-infer "$DEMO" --top 1024 -p "1+1=" >top.tsv
+    "$PYTHON" - "$DEMO/tokenizer.json" <<'END'
+import json, sys
+vocab = {i: t for t, i in json.load(open(sys.argv[1]))["model"]["vocab"].items()}
+rows = dict(l.split("\t")[::2] for l in open("top.tsv").read().split("\n")[4:-1])
+# the alphabet of GPT-2's encoder.py
+bs = [*range(33, 127), *range(161, 173), *range(174, 256)]
+byte = {chr(b): b for b in bs} | {chr(256 + i): b for i, b in enumerate(b for b in range(256) if b not in bs)}
+n = 0
+for x in json.load(open("top.json"))["top"]:
+    if x["id"] not in vocab:
+        continue
+    assert x["token"] == vocab[x["id"]]
+    raw = bytes(byte[c] for c in x["token"])
+    assert x["text"] == raw.decode(errors="replace"), x
+    if raw.isascii() and raw.decode().isprintable() and b"\\" not in raw:
+        n += 1
+        assert rows.get(str(x["id"]), raw.decode()) == raw.decode(), x
+assert n > 500, n
+END
+}

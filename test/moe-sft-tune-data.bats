@@ -19,7 +19,7 @@ masked() {
     awk -F '\t' 'example { on = $4 != -100
         text = text (on && !was ? "{" : !on && was ? "}" : "") $5; was = on }
         $1 == "line" { example = 1 } $1 == "" { example = 0 }
-        END { text = text (was ? "}" : ""); gsub("Ġ", " ", text); gsub("Ċ", "\\n", text); print text }'
+        END { text = text (was ? "}" : ""); print text }'
 }
 
 # shows LINE TEXT: what becomes of a line.

@@ -29,6 +29,17 @@ say_speed(const struct run *run, size_t n_tokens, double started)
                  plural(n_tokens), seconds, (double)n_tokens / seconds);
 }
 
+/* The text of a token, escaped; nothing where there is no tokenizer. */
+static void
+put_token(const struct run *run, int32_t id, struct str *to)
+{
+    struct str bytes = { 0 };
+
+    if (run->tok && tok_bytes(run->tok, id, &bytes))
+        str_esc(to, bytes.s, bytes.n);
+    str_free(&bytes);
+}
+
 /* Reads the prompt, of at least so many tokens, and opens the model. */
 static int
 read_prompt(struct run *run, size_t min, const char *what, struct ids *ids,
@@ -162,9 +173,6 @@ feed_scored(struct nll *nll, size_t begin, size_t end, size_t first,
         nll->next = nll->ids + i + 1;
         par_for(run->par, n_scored, 1, score_rows, nll);
         for (size_t k = 0; rc == 0 && k < n_scored; k++) {
-            size_t nbytes = 0;
-            const char *text;
-
             if (!isfinite(nll->of_row[k])) /* where the logits are not */
                 rc = check_logits(run, run->session, nll->where,
                                   nll->logits + k * vocab_size, i + k + 1, err);
@@ -177,9 +185,7 @@ feed_scored(struct nll *nll, size_t begin, size_t end, size_t first,
                 continue;
             str_addf(&tsv, "%zu\t%d\t%.6f\t", i + k + 1, (int)nll->next[k],
                      nll->of_row[k]);
-            text = run->tok ? tok_text(run->tok, nll->next[k], &nbytes) : NULL;
-            if (text)
-                str_esc(&tsv, text, nbytes);
+            put_token(run, nll->next[k], &tsv);
             str_addc(&tsv, '\n');
         }
         if (tsv.n && out_write(run->out, tsv.s, tsv.n, err) < 0)
@@ -487,7 +493,7 @@ int
 run_top(struct run *run, struct err *err)
 {
     struct ids ids = { 0 };
-    struct str text = { 0 };
+    struct str text = { 0 }, bytes = { 0 };
     uint32_t *idx = NULL;
     float *x = NULL; /* the last logits */
     double mean = 0, var = 0, started;
@@ -532,11 +538,15 @@ run_top(struct run *run, struct err *err)
             str_adds(&text, s ? ",\"token\":" : "");
             if (s)
                 js_put_str(&text, s, nbytes);
+            str_clear(&bytes);
+            if (s && tok_bytes(run->tok, (int32_t)idx[i], &bytes)) {
+                str_adds(&text, ",\"text\":");
+                js_put_str(&text, bytes.s, bytes.n);
+            }
             str_addc(&text, '}');
         } else {
             str_addf(&text, "%u\t%.6f\t", idx[i], (double)x[idx[i]]);
-            if (s)
-                str_esc(&text, s, nbytes);
+            put_token(run, (int32_t)idx[i], &text);
             str_addc(&text, '\n');
         }
     }
@@ -544,6 +554,7 @@ run_top(struct run *run, struct err *err)
     rc = out_write(run->out, text.s, text.n, err);
 out:
     str_free(&text);
+    str_free(&bytes);
     free(idx);
     free(x);
     ids_free(&ids);

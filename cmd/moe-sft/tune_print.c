@@ -60,7 +60,7 @@ static void
 put_example(const struct tune *t, struct str *to)
 {
     const struct tune_data *d = &t->data;
-    size_t i = 0, k = 0, n;
+    size_t i = 0, k = 0;
 
     while (k < d->labels.n && d->labels.id[k] == LM_NO_LABEL)
         k++;
@@ -69,12 +69,13 @@ put_example(const struct tune *t, struct str *to)
     str_addf(to, "\nline\tposition\tid\tlabel\ttext\n");
     for (k = 0; k < d->examples[i].n; k++) {
         size_t at = d->examples[i].first + k;
-        const char *s;
+        struct str bytes = { 0 };
 
         str_addf(to, "%zu\t%zu\t%d\t%d\t", d->examples[i].line, k,
                  (int)d->ids.id[at], (int)d->labels.id[at]);
-        if (t->text.tok && (s = tok_text(t->text.tok, d->ids.id[at], &n)))
-            str_esc(to, s, n);
+        if (t->text.tok && tok_bytes(t->text.tok, d->ids.id[at], &bytes))
+            str_esc(to, bytes.s, bytes.n);
+        str_free(&bytes);
         str_addc(to, '\n');
     }
 }

@@ -112,6 +112,13 @@ void tok_stream_free(struct tok_stream *stream);
 int32_t tok_id(const struct tok *tok, const char *token);
 const char *tok_text(const struct tok *tok, int32_t id, size_t *nbytes);
 bool tok_is_special(const struct tok *tok, int32_t id);
+
+/*
+ * tok_bytes() appends what a token is in the middle of a text, which may be
+ * part of a character: " is" where the vocabulary has "\u0120is".  False: no
+ * token. What its decoder does to whole texts (Strip, Fuse) is not done.
+ */
+bool tok_bytes(const struct tok *tok, int32_t id, struct str *to);
 size_t tok_size(const struct tok *tok);      /* ids are 0 .. tok_size()-1 */
 const char *tok_name(const struct tok *tok); /* of its file, for messages */
 

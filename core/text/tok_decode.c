@@ -13,6 +13,8 @@
 #include "core/text/tok_parts.h"
 #include "core/text/tok_utf8.h"
 
+#define TOKEN_GROWTH 64 /* times its bytes, at most, by a Replace */
+
 /*
  * A decoder is a chain of steps, each from a list of tokens to another.  To
  * stream, a list is passed on in fragments: what a step is certain of, in
@@ -343,6 +345,50 @@ tok_decode(const struct tok *tok, const int32_t *ids, size_t n,
         rc = tok_stream_end(stream, text, err);
     tok_stream_free(stream);
     return rc;
+}
+
+bool
+tok_bytes(const struct tok *tok, int32_t id, struct str *to)
+{
+    struct dec_state state = { .n_tokens = 1 }; /* others were before it */
+    struct list list = { 0 };
+    struct str now = { 0 };
+    struct err none;
+    size_t n;
+    const char *s = tok_text(tok, id, &n);
+    int byte, rc = 0;
+
+    str_add(&now, s ? s : "", n);
+    for (size_t i = 0; s && tok->added_of[id] < 0 && i < tok->n_dec; i++) {
+        const struct dec_step *step = &tok->dec[i];
+
+        str_clear(&list.text);
+        list.n = 0;
+        if (step->type == DEC_BYTE_LEVEL) {
+            byte_level(&list.text, now.s, now.n);
+        } else if (step->type == DEC_BYTE_FALLBACK) {
+            byte = fallback_byte(now.s, now.n);
+            if (byte < 0)
+                continue;
+            str_addc(&list.text, (char)byte);
+        } else if (step->type == DEC_METASPACE || step->type == DEC_REPLACE) {
+            rc = step_token(step, &state, now.s, now.n, true,
+                            TOKEN_GROWTH * now.n, &list, &none);
+            if (rc < 0)
+                break; /* what no decoder can do is shown as it is */
+        } else {
+            continue;
+        }
+        str_clear(&now);
+        str_add(&now, list.text.s ? list.text.s : "", list.text.n);
+    }
+    str_add(to, now.s, now.n);
+    str_free(&now);
+    str_free(&list.text);
+    free(list.fragment);
+    str_free(&state.held);
+    regex_work_free(&state.regexes);
+    return s != NULL;
 }
 
 int

@@ -197,6 +197,46 @@ joins(const char *name, const char *parts, const char *const *words,
     "{\"type\":\"Strip\",\"content\":\"" c "\",\"start\":" start \
     ",\"stop\":" stop "}"
 
+/* One token in the middle of a text, part of a character or not. */
+static void
+shows(const char *name, const char *parts, const char *word, const char *want)
+{
+    struct str json = { 0 }, text = { 0 };
+    struct tok *tok = NULL;
+    struct err err = { 0 };
+    bool ok;
+
+    make_json(&json, parts, WORDS(word));
+    ok = tok_parse(&tok, json.s, json.n, "t", &err) == 0 &&
+         tok_bytes(tok, 1, &text) && same_text(&text, want, strlen(want)) &&
+         !tok_bytes(tok, 2, &text) && !tok_bytes(tok, -1, &text);
+    tap_ok(ok, "tok_bytes(): %s %s", name, err.what);
+    tok_close(tok);
+    str_free(&text);
+    str_free(&json);
+}
+
+static void
+test_bytes(void)
+{
+    static const char llama[] =
+        SEQUENCE("{\"type\":\"Replace\",\"pattern\":{\"String\":\"" M
+                 "\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{"
+                 "\"type\":\"Fuse\"}," STRIP(" ", "1", "0"));
+
+    shows("no decoder", "", G "is", G "is");
+    shows("ByteLevel's space", BYTES, G "is", " is");
+    shows("ByteLevel's first byte of three", BYTES, "\xc3\xa2", "\xe2");
+    shows("a byte in the middle of a character", BYTES, "\xc5\x83", "\xad");
+    shows("SentencePiece's space, which Strip takes from texts", llama, M "x",
+          " x");
+    shows("SentencePiece's byte", llama, "<0x8f>", "\x8f");
+    shows("Metaspace, as after a first token",
+          DECODER("{\"type\":\"Metaspace\",\"replacement\":\"" M
+                  "\",\"prepend_scheme\":\"always\"}"),
+          M "Hey", " Hey");
+}
+
 static void
 test_decoders(void)
 {
@@ -386,6 +426,7 @@ main(void)
     test_long_word();
     test_long_text();
     test_decoders();
+    test_bytes();
     test_decoder_chains();
     test_post_processors();
     test_utf8();
