@@ -8,7 +8,7 @@ core/format 11640
 core/kernel 9100
 core/model 18940
 core/text 4340
-cmd 33450
+cmd 33475
 lib 2550'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -95,3 +95,23 @@ END
     run -66 saev-read acts
     [ "$output" = "saev-read: acts/metadata.json: No such file or directory" ]
 }
+
+@test "saev-read info: a dump of text has windows, tokens, dim and hook" {
+    ids='5,9,1,7,300,2,16,10,16,28'
+    hf-infer "$DEMO" -q --acts layers.1.mlp.up_proj,layers.3.mlp.up_proj --ctx 4 --ids "$ids" \
+        --acts-meta m.json | saev-write -q -m m.json -o acts
+    saev-read info acts | cut -f 2,3 | sed -n '/^hook/,/^dim/p' >facts
+    # ten tokens, and the demo's bos is none: two whole windows of four
+    d=$("$PYTHON" -c 'import json, sys; print(json.load(open(sys.argv[1]))["hidden_size"])' "$DEMO/config.json")
+    printf '%s\t%s\n' hook layers.1.mlp.up_proj,layers.3.mlp.up_proj windows 2 tokens 8 dim "$d" | cmp - facts
+    saev-read info --json acts | "$PYTHON" -c 'import json, sys
+(x,) = json.load(sys.stdin)
+assert (x["hook"], x["windows"], x["tokens"], x["dim"]) == ("layers.1.mlp.up_proj,layers.3.mlp.up_proj", 2, 8, x["d_vit"]), x'
+    "$PYTHON" -c 'import json
+m = json.load(open("m.json"))
+m["data"] = "pictures"
+json.dump(m, open("p.json", "w"))'
+    cat acts/*/*.bin | saev-write -q -m p.json -o pictures
+    run -0 saev-read info pictures
+    [[ $output != *windows* && $output == *vit_family* ]]
+}

@@ -6,6 +6,7 @@
 #include "cmd/saev-read/verify.h"
 #include "core/js.h"
 #include "core/map.h"
+#include "core/model/places.h"
 #include "core/pyjson.h"
 
 #define DATA_MAX 200 /* bytes of "data" that are shown */
@@ -56,6 +57,28 @@ put_escaped(struct facts *f, const char *key, const char *s)
 {
     begin(f, key);
     str_addf(&f->to, f->json ? "\"%s\"" : "%s\n", s);
+}
+
+/* A dump of text by the words of text, as the names of vit_family are those of
+ * pictures; nothing of another. */
+static void
+put_text_dump(struct facts *f)
+{
+    const struct saev *s = &f->dir->saev;
+    struct str hooks = { 0 };
+    struct place place;
+
+    for (size_t i = 0; i < s->n_layers && place_of_dump(&place, s, i); i++) {
+        str_adds(&hooks, i ? "," : "");
+        place_hook(&hooks, &place);
+    }
+    if (hooks.n) {
+        put_text(f, "hook", hooks.s);
+        put_size(f, "windows", s->n_imgs);
+        put_size(f, "tokens", s->n_imgs * s->n_tokens);
+        put_size(f, "dim", s->d);
+    }
+    str_free(&hooks);
 }
 
 /* The shape, and rows of each view: of one layer, and of all. */
@@ -142,6 +165,7 @@ put_facts(struct facts *f, const struct lines *problems, struct err *err)
     put_escaped(f, "protocol", s->protocol);
     put_text(f, "hash", *hash ? hash : NULL);
     put_text(f, "folder_hash", named ? name : NULL);
+    put_text_dump(f);
     put_geometry(f);
     put_size(f, "shards", s->n_shards);
     put_size(f, "shards_found", dir->n_files);
