@@ -4,11 +4,11 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11211
-core/format 11640
+core/format 11805
 core/kernel 9100
-core/model 18940
+core/model 19007
 core/text 4340
-cmd 33475
+cmd 33533
 lib 2550'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -269,3 +269,102 @@ END
     # each kind is another
     [ "$(cksum want.* | cut -d ' ' -f 1 | sort -u | wc -l)" = 4 ]
 }
+
+# keys SAE JSON: its cfg.json has these, too.
+keys() {
+    py - "$@" <<'END'
+import json, sys
+path = sys.argv[1] + "/cfg.json"
+c = json.load(open(path))
+for k in "exclude_special_tokens", "seqpos_slice", "max_norm":
+    c.pop(k, 0)
+json.dump({**c, **json.loads(sys.argv[2])}, open(path, "w"))
+END
+}
+
+@test "hf-infer --sae: rows that an SAE was trained without stay, with the same bits however they come" {
+    cp -r qwen3/layers.1 sae
+    keys sae '{"exclude_special_tokens": [2, 9], "seqpos_slice": [1, null, 3], "max_norm": 1e3}'
+    hf-infer M --ids $IDS --logits all --sae qwen3/layers.1
+    hf-infer M --ids $IDS --logits some --sae sae
+    run -1 cmp -s all some
+    same_for '-j 1' '-j 2' '-j 3 --chunk 5' '--chunk 1' -- hf-infer M --ids $IDS --logits - --sae sae
+    same_in_batches M -n 6 --sae sae
+    # positions go on while text is generated: as those of the whole text
+    py - <<'END'
+import io, json, subprocess, numpy as np
+def run(*a):
+    return subprocess.run(["hf-infer", "M", "--sae", "sae", *a], check=True, stdout=subprocess.PIPE).stdout
+for line in open("one"):
+    ids = json.loads(line)["ids"]
+    first = json.loads(next(l for l in open("lines") if json.loads(l)["id"] == json.loads(line)["id"]))["ids"]
+    logits = np.load(io.BytesIO(run("--ids", ",".join(map(str, first + ids)), "--logits", "-")))
+    assert (logits[len(first) - 1:-1].argmax(1) == ids).all(), line
+END
+    # a document of --jsonl has positions of its own, also from its end
+    keys sae '{"seqpos_slice": [-4, -1]}'
+    for n in 5 9; do
+        seq -s, 3 $((n + 3)) | sed 's/.*/{"ids":[&]}/'
+    done >docs
+    hf-infer M --nll -q --jsonl <docs --sae sae >lines
+    for n in 5 9; do
+        hf-infer M --nll -q --json --ids "$(seq -s, 3 $((n + 3)))" --sae sae
+    done | cmp - lines
+    run -65 hf-infer M --ids 1,2 -n 3 --sae sae
+    [ "$output" = "hf-infer: $(echo sae/sae*.safetensors): its seqpos_slice counts from the end, which a text that is being generated does not have" ]
+    # no rows: as without
+    keys sae '{"seqpos_slice": [50, null]}'
+    hf-infer M --ids $IDS --logits - --sae sae | cmp - <(hf-infer M --ids $IDS --logits -)
+    run -0 --separate-stderr hf-infer M --ids 1,2 --logits x -f -v --sae sae
+    [[ $stderr == *"hf-infer: an SAE's reconstruction at layers.1, except for rows that it was trained without"* ]]
+}
+
+@test "hf-infer --sae: exclude_special_tokens true is every special token of the tokenizer" {
+    cp -r "$DEMO" demo
+    cp -r "$ROOT/demo/sae/layers.1.mlp.up_proj" sae
+    echo 'One<|endoftext|>two<|im_start|>three' >text
+    of() {
+        keys sae "$1"
+        hf-infer demo --file text --logits "$2" -f --sae sae
+    }
+    special=$(py -c 'import json; print([t["id"] for t in json.load(open("demo/tokenizer.json"))["added_tokens"] if t["special"]])')
+    of '{}' all
+    of '{"exclude_special_tokens": false, "seqpos_slice": [null]}' none
+    of "{\"exclude_special_tokens\": $special}" list
+    of '{"exclude_special_tokens": true}' true
+    cmp all none
+    cmp list true
+    run -1 cmp -s all true
+    ids=$(hf-infer demo --encode --file text | tr '\n' , | sed 's/,$//')
+    hf-infer demo --ids "$ids" --logits - --sae sae | cmp - true
+    rm demo/tokenizer.json
+    run -66 hf-infer demo --ids 1,2 --logits - --sae sae
+    [ "$output" = "hf-infer: sae/sae.safetensors: its exclude_special_tokens is true: demo/tokenizer.json: No such file or directory" ]
+}
+
+@test "hf-infer --sae, sae-train info: what rows an SAE was trained without is refused by the key's name where it means nothing" {
+    cp -r qwen3/layers.1 sae
+    no() {
+        keys sae "$1"
+        run -65 hf-infer M --ids 1,2 --logits - --sae sae
+        [ "$output" = "hf-infer: sae/cfg.json: $2" ]
+        run -65 sae-train info sae
+        [ "$output" = "sae-train: sae/cfg.json: $2" ]
+    }
+    no '{"exclude_special_tokens": "bos"}' 'exclude_special_tokens is "bos" (expected true, false or a list of token ids)'
+    no '{"exclude_special_tokens": [3, -1]}' 'exclude_special_tokens[1] is -1 (expected a whole number from 0 to 2147483647)'
+    no '{"exclude_special_tokens": [3, true]}' 'exclude_special_tokens[1] is true (expected a whole number from 0 to 2147483647)'
+    no '{"seqpos_slice": 5}' 'seqpos_slice is 5 (expected [start, end] or [start, end, step])'
+    no '{"seqpos_slice": [0, 5, -1]}' 'seqpos_slice[2] is -1 (expected a whole number from 1 to 2147483647)'
+    no '{"seqpos_slice": [0, 5, 1, 2]}' 'seqpos_slice is an array (expected [start, end] or [start, end, step])'
+    no '{"seqpos_slice": [0.5]}' 'seqpos_slice[0] is 0.5 (expected a whole number from -2147483648 to 2147483647)'
+    no '{"max_norm": 0}' 'max_norm is 0 (expected a number over 0)'
+    no '{"seqpos_slice": [1, 5], "metadata": {"seqpos_slice": [1, 6]}}' 'metadata.seqpos_slice is an array (expected the same as at the top level)'
+    rm -r sae
+    cp -r qwen3/layers.1.mlp sae
+    keys sae '{"exclude_special_tokens": [7, 2], "seqpos_slice": [1, null, 2], "max_norm": 12.5}'
+    sae-train info sae | tail -n 3 | cmp - <(printf '%s\t%s\n' exclude_special_tokens 7,2 seqpos_slice '[1,null,2]' max_norm 12.5)
+    # a table has no such rule
+    run -0 --separate-stderr lut-precompute -m M -s sae -o t --layers layers.1.mlp.up_proj
+    [[ $stderr == *"was trained without some rows (exclude_special_tokens), which a table of it approximates, too" ]]
+}

@@ -116,6 +116,25 @@ run_open_engine(struct run *run, size_t chunk, struct err *err)
     return 0;
 }
 
+/* For SAEs that leave them alone.  A tokenizer that the mode does not have
+ * would change what it prints. */
+static int
+find_special(void *ctx, bool *is_special, size_t n, struct err *err)
+{
+    struct run *run = ctx;
+    bool had = run->tok;
+
+    if (run_open_tok(run, err) < 0)
+        return -1;
+    for (size_t i = 0; i < n && i < tok_size(run->tok); i++)
+        is_special[i] |= tok_is_special(run->tok, (int32_t)i);
+    if (!had) {
+        tok_close(run->tok);
+        run->tok = NULL;
+    }
+    return 0;
+}
+
 int
 run_open_model(struct run *run, struct err *err)
 {
@@ -131,7 +150,11 @@ run_open_model(struct run *run, struct err *err)
                                       .report = run->lut_report,
                                       .times = run->mode == MODE_LUT_AUTO,
                                       .screen = !run->no_screen };
-    const struct splices_options so = { run->sae_zero, !run->no_screen };
+    const struct splices_options so = { .zero = run->sae_zero,
+                                        .screen = !run->no_screen,
+                                        .open_end = run->mode == MODE_GENERATE,
+                                        .special = find_special,
+                                        .ctx = run };
     struct screen_counts counts = { 0 };
     int rc = 0;
 
@@ -150,9 +173,12 @@ run_open_model(struct run *run, struct err *err)
     tables_screened(run->tables, &counts);
     splices_screened(run->splices, &counts);
     for (size_t i = 0; i < run->sae.n && run->verbose; i++)
-        tool_say("%s at %s",
+        tool_say("%s at %s%s",
                  run->sae_zero ? "zeros" : "an SAE's reconstruction",
-                 splices_hook(run->splices, i));
+                 splices_hook(run->splices, i),
+                 sae_without_any(splices_without(run->splices, i))
+                     ? ", except for rows that it was trained without"
+                     : "");
     if (run->lut && run->verbose) {
         size_t n = tables_count(run->tables);
         size_t n_stored = tables_stored(run->tables);

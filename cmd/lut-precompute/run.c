@@ -41,6 +41,14 @@ look(struct precompute_run *run, struct layer_job *job, struct err *err)
                  "not x - decoder_bias",
                  s->path);
     splice_compare(s, job->target->name);
+    if (sae_without_any(&s->without))
+        err_warn("%s: was trained without some rows (%s), which a table of it "
+                 "approximates, too",
+                 s->path,
+                 s->without.special || s->without.n_ids
+                     ? "exclude_special_tokens"
+                 : s->without.is_slice ? "seqpos_slice"
+                                       : "max_norm");
     if (!job->over && (s->thresholds || s->activation == SAE_RELU))
         err_warn("%s: its latents are active over thresholds: by --k the table "
                  "takes the %zu largest instead",

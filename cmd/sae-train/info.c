@@ -120,6 +120,32 @@ put_number(struct facts *f, const char *name, double v)
     str_free(&text);
 }
 
+/* The keys of its configuration, as they are there. */
+static void
+put_without(struct facts *f, const struct sae_without *w)
+{
+    struct str text = { 0 };
+
+    for (size_t i = 0; i < w->n_ids; i++)
+        str_addf(&text, "%s%ld", i ? "," : "", (long)w->ids[i]);
+    if (w->special || text.n)
+        put_text(f, "exclude_special_tokens", w->special ? "true" : text.s);
+    str_clear(&text);
+    str_addf(&text, "[%lld,", (long long)w->start);
+    if (w->end == INT64_MAX)
+        str_adds(&text, "null");
+    else
+        str_addf(&text, "%lld", (long long)w->end);
+    if (w->step > 1)
+        str_addf(&text, ",%lld", (long long)w->step);
+    str_addc(&text, ']');
+    if (w->is_slice)
+        put_text(f, "seqpos_slice", text.s);
+    if (w->max_norm > 0)
+        put_number(f, "max_norm", w->max_norm);
+    str_free(&text);
+}
+
 static void
 put_sae(struct facts *f, const struct sae *s)
 {
@@ -149,6 +175,7 @@ put_sae(struct facts *f, const struct sae *s)
     put_text(f, "encodes", s->centered ? "x - b_dec" : "x");
     if (s->hook)
         put_text(f, "hook", s->hook);
+    put_without(f, &s->without);
 }
 
 /* Settings of the run, first those of an SAE that is not written yet. */

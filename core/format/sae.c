@@ -561,6 +561,7 @@ sae_close(struct sae *s)
     free(s->file);
     free(s->thresholds);
     free(s->hook);
+    sae_without_free(&s->without);
     free(s->norms);
     free(s->path);
     *s = (struct sae){ 0 };

@@ -10,6 +10,7 @@
 
 #include "core/err.h"
 #include "core/format/matrix.h"
+#include "core/format/sae_without.h"
 
 /* Which latents of a row are active: of all whose pre-activation is over 0, */
 enum sae_activation {
@@ -41,6 +42,7 @@ struct sae {
     float *thresholds; /* [n], >= 0, of JUMPRELU: latent i is active where its
                         * pre-activation is greater; or NULL */
     double threshold;  /* of all latents; -1: they have none, or differ */
+    struct sae_without without; /* rows that it was trained without */
 };
 
 /*

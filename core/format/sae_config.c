@@ -613,6 +613,8 @@ sae_read_config(struct sae *sae, enum sae_layout *layout, struct err *err)
             rc = libraries[*layout](&root, sae, err);
         if (rc == 0)
             rc = check_again(&root, sae, err);
+        if (rc == 0)
+            rc = sae_without_read(&sae->without, &root, err);
         for (size_t i = 0; i < sizeof(parts) / sizeof(*parts) && rc == 0; i++) {
             struct js part = js_get(&root, parts[i]);
 

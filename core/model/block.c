@@ -100,7 +100,7 @@ at_point(const struct step *s, enum tap_point point, float *rows)
     const struct tap *tap = tapped(s, point);
     size_t dim = tap_dim(&s->e->model->config, point);
 
-    splice_apply(s->e, layer_of(s), point, rows, s->chunk->n_rows);
+    splice_apply(s->e, s->chunk, layer_of(s), point, rows);
     for (size_t i = 0; tap && i < s->chunk->n_spans; i++) {
         const struct span *span = &s->chunk->spans[i];
 
@@ -127,6 +127,8 @@ wanted_rows(const struct step *s)
         memmove(a->x + i * hidden, a->x + row * hidden, hidden * sizeof(float));
         memmove(a->q_rotated + i * nq, a->q_rotated + row * nq,
                 nq * sizeof(float));
+        if (s->e->model->splices)
+            s->e->ids[i] = s->e->ids[row];
         while (row >= from->row + from->n)
             from++;
         if (from != last) {

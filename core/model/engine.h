@@ -47,7 +47,8 @@ struct engine {
     struct engine_options options;
 
     struct chunk chunk;        /* that is filled, then run */
-    int32_t *ids;              /* [chunk] of its rows' tokens */
+    int32_t *ids;              /* [chunk] of its rows' tokens; of those that
+                                * are left where only wanted rows are */
     struct span *wanted_spans; /* [chunk]: of its wanted rows */
     struct activations acts;   /* of one layer after the other */
 

@@ -18,6 +18,7 @@ struct splice {
     struct autoencoder a;
     char *hook;
     struct place place;
+    bool *without; /* [vocab_size] ids whose rows stay; or NULL */
 };
 
 struct splices {
@@ -83,8 +84,37 @@ check_hook(struct splices *ss, struct splice *s, bool is_given, struct err *err)
 
 /* ---- opening ---- */
 
+/* Which rows the SAE leaves alone. */
 static int
-open_splice(struct splices *ss, const char *spec, struct err *err)
+open_rows(struct splices *ss, struct splice *s, const struct splices_options *o,
+          struct err *err)
+{
+    const struct sae_without *r = &s->a.sae.without;
+    size_t n = (size_t)ss->model->config.vocab_size;
+
+    if (o->open_end && sae_without_from_end(r))
+        return err_set(err, EX_DATAERR,
+                       "%s: its seqpos_slice counts from the end, which a text "
+                       "that is being generated does not have",
+                       s->a.sae.path);
+    if (r->special || r->n_ids)
+        s->without = xcalloc(n, sizeof(*s->without));
+    for (size_t i = 0; i < r->n_ids; i++)
+        if ((size_t)r->ids[i] < n)
+            s->without[r->ids[i]] = true;
+    if (r->special && o->special(o->ctx, s->without, n, err) < 0) {
+        struct err cause = *err;
+
+        return err_set(err, cause.status,
+                       "%s: its exclude_special_tokens is true: %s",
+                       s->a.sae.path, cause.what);
+    }
+    return 0;
+}
+
+static int
+open_splice(struct splices *ss, const char *spec,
+            const struct splices_options *o, struct err *err)
 {
     struct splice *s = &ss->list[ss->n];
     const char *hook = NULL;
@@ -104,7 +134,7 @@ open_splice(struct splices *ss, const char *spec, struct err *err)
     rc = check_hook(ss, s, hook != NULL, err);
     if (rc == 0)
         splice_compare(&s->a.sae, s->hook);
-    return rc;
+    return rc < 0 ? -1 : open_rows(ss, s, o, err);
 }
 
 int
@@ -122,7 +152,7 @@ splices_open(struct splices **splices, struct model *model,
     ss->at = xcalloc((size_t)(model->config.n_layers + 1) * N_POINTS,
                      sizeof(*ss->at));
     for (size_t i = 0; i < n && rc == 0; i++) {
-        rc = open_splice(ss, specs[i], err);
+        rc = open_splice(ss, specs[i], options, err);
         if (rc == 0 && options->screen && !ss->zero)
             autoencoder_screen(&ss->list[i].a);
     }
@@ -142,6 +172,7 @@ splices_close(struct splices *ss)
     for (size_t i = 0; i < ss->n; i++) {
         autoencoder_close(&ss->list[i].a);
         free(ss->list[i].hook);
+        free(ss->list[i].without);
     }
     ss->model->splices = NULL;
     free(ss->list);
@@ -166,6 +197,12 @@ const char *
 splices_hook(const struct splices *ss, size_t i)
 {
     return ss->list[i].hook;
+}
+
+const struct sae_without *
+splices_without(const struct splices *ss, size_t i)
+{
+    return &ss->list[i].a.sae.without;
 }
 
 /* ---- running ---- */
@@ -203,19 +240,74 @@ splice_is_at(const struct model *m, int64_t layer, enum tap_point point)
     return find(m, layer, point) != NULL;
 }
 
+/* Moves the rows that the SAE leaves alone to 'kept', or back. */
+static void
+move_rows(float *rows, float *kept, const bool *stays, size_t n, size_t d,
+          bool back)
+{
+    for (size_t i = 0; i < n; i++)
+        if (stays[i]) {
+            float *row = rows + i * d;
+
+            memcpy(back ? row : kept, back ? kept : row, d * sizeof(*row));
+            kept += d;
+        }
+}
+
+/* Which rows of the chunk the SAE leaves alone; returns how many. */
+static size_t
+rows_that_stay(bool *stays, const struct engine *e, const struct splice *s,
+               const struct chunk *chunk, const float *rows)
+{
+    const struct sae_without *r = &s->a.sae.without;
+    size_t n = 0;
+
+    for (size_t i = 0; i < chunk->n_spans; i++) {
+        const struct span *span = &chunk->spans[i];
+
+        for (size_t k = 0; k < span->n; k++) {
+            size_t at = span->row + k;
+            const float *x = rows + at * s->a.d;
+            double norm = 0;
+
+            for (size_t j = 0; j < s->a.d && r->max_norm > 0; j++)
+                norm += (double)x[j] * (double)x[j];
+            stays[at] = (s->without && s->without[e->ids[at]]) ||
+                        !sae_without_at(r, span->first + k,
+                                        span->session->max_tokens) ||
+                        norm > r->max_norm * r->max_norm;
+            n += stays[at];
+        }
+    }
+    return n;
+}
+
 void
-splice_apply(struct engine *e, int64_t layer, enum tap_point point, float *rows,
-             size_t n)
+splice_apply(struct engine *e, const struct chunk *chunk, int64_t layer,
+             enum tap_point point, float *rows)
 {
     const struct splice *s = find(e->model, layer, point);
-    size_t k;
+    size_t n = chunk->n_rows, n_stay = 0, k;
+    float *kept = NULL;
+    bool *stays = NULL;
 
-    if (s && e->model->splices->zero)
+    if (!s)
+        return;
+    if (sae_without_any(&s->a.sae.without)) {
+        stays = xcalloc(n, sizeof(*stays));
+        n_stay = rows_that_stay(stays, e, s, chunk, rows);
+        kept = xcalloc(n_stay, s->a.d * sizeof(*kept));
+        move_rows(rows, kept, stays, n_stay ? n : 0, s->a.d, false);
+    }
+    if (e->model->splices->zero)
         memset(rows, 0, n * s->a.d * sizeof(*rows));
-    for (size_t i = 0; s && !e->model->splices->zero && i < n; i += k) {
+    for (size_t i = 0; !e->model->splices->zero && i < n; i += k) {
         float *at = rows + i * s->a.d;
 
         k = smaller(n - i, latents_rows(e->splice_work));
         autoencoder_apply(e->splice_work, e->par, &s->a, at, at, k);
     }
+    move_rows(rows, kept, stays, n_stay ? n : 0, s->a.d, true);
+    free(kept);
+    free(stays);
 }

@@ -14,6 +14,7 @@
 #include "core/kernel/screen.h"
 #include "core/model/block.h"
 
+struct chunk;
 struct engine;
 struct model;
 struct splices;
@@ -26,11 +27,18 @@ struct splices;
  * -1 with 'err' set, as sae_open() does; EX_DATAERR for one of no hook point of
  * this model or of another size, and for the second one of a hook point;
  * TU_USAGE for a HOOK that is none.
+ * Rows that an SAE was trained without, by core/format/sae_without.h, stay as
+ * they are, with 'zero', too; EX_DATAERR where 'open_end' does not say which.
  * Owner: the caller, until splices_close(), after the engines.
  */
 struct splices_options {
     bool zero;
-    bool screen; /* see autoencoder_screen() */
+    bool screen;   /* see autoencoder_screen() */
+    bool open_end; /* how long texts become is not known: else they have a
+                    * session's max_tokens */
+    /* which tokens [n] are special: 0, or -1 with 'err' set */
+    int (*special)(void *ctx, bool *is_special, size_t n, struct err *err);
+    void *ctx;
 };
 int splices_open(struct splices **splices, struct model *model,
                  const char *const *specs, size_t n,
@@ -45,16 +53,20 @@ void splices_screened(const struct splices *splices, struct screen_counts *to);
 void splice_compare(const struct sae *sae, const char *at);
 
 /* splices_file() is the file with the tensors of the i-th, splices_hook()
- * where it acts, as in its configuration.  They die with it. */
+ * where it acts, as in its configuration, splices_without() what it leaves
+ * alone.  They die with it. */
 const char *splices_file(const struct splices *splices, size_t i);
 const char *splices_hook(const struct splices *splices, size_t i);
+const struct sae_without *splices_without(const struct splices *splices,
+                                          size_t i);
 
-/* splice_is_at(): is there one at this point?  splice_apply() replaces rows
- * [n, tap_dim()] by theirs if so. */
+/* splice_is_at(): is there one at this point?  splice_apply() replaces a
+ * chunk's rows [n_rows, tap_dim()] by theirs if so; the engine's ids are those
+ * of the chunk. */
 bool splice_is_at(const struct model *model, int64_t layer,
                   enum tap_point point);
-void splice_apply(struct engine *engine, int64_t layer, enum tap_point point,
-                  float *rows, size_t n);
+void splice_apply(struct engine *engine, const struct chunk *chunk,
+                  int64_t layer, enum tap_point point, float *rows);
 
 /* An engine has the memory for it from splices_work_open() to
  * splices_work_close(). */

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: ISC
 """splice_ref.py MODELS NAME...: hf-infer --sae against float64: SAEs of each
 kind and library at every hook point of the tiny models, one at a time, two at
-once, and zeros.  Prints each model's largest error of a token's logits,
+once, zeros, and rows that an SAE leaves alone.  Prints each model's largest error of a token's logits,
 relative to their norm; exits 1 above 1e-4.  Leaves SAEs in the working
 directory."""
 import io
@@ -100,6 +100,19 @@ def logits(model, ids, *options):
     return np.load(io.BytesIO(raw)).astype(np.float64)
 
 
+def with_keys(path, keys):
+    """Its configuration has these, where its library has them, and no others."""
+    path = os.path.join(path, "cfg.json")
+    with open(path) as f:
+        config = json.load(f)
+    part = config.get("metadata", config)
+    for key in "exclude_special_tokens", "seqpos_slice", "max_norm":
+        part.pop(key, None)
+    part.update(keys)
+    with open(path, "w") as f:
+        json.dump(config, f)
+
+
 def check(model, out):
     ids = np.fromfile(os.path.join(model, "ids.i32"), "<i4")
     config, tensors = transformer.load(model)
@@ -138,6 +151,30 @@ def check(model, out):
             zero = {(points[0], layer): (points, np.zeros_like)}
             worst = max(worst,
                         compare(zero, "--sae", path, "--sae-zero"))
+    # what it was trained without: these tokens and positions, and large rows
+    hook = "layers.0.mlp.gate_proj"
+    (point, layer), (points, forward) = saes[hook]
+    norms = np.linalg.norm(seen[point, layer], axis=1)
+    all_of, every = np.arange(len(ids)), np.ones(len(ids), bool)
+    for keys, counts in (
+            ({"exclude_special_tokens": [int(ids[2]), int(ids[5]), 10 ** 9]},
+             ~np.isin(ids, ids[[2, 5]])),
+            ({"seqpos_slice": [1, -3, 2]}, np.isin(all_of, all_of[1:-3:2])),
+            ({"seqpos_slice": [-4, None]}, np.isin(all_of, all_of[-4:])),
+            ({"seqpos_slice": [3]}, all_of < 3),
+            ({"seqpos_slice": [None], "exclude_special_tokens": False}, every),
+            ({"max_norm": float(np.median(norms)) + 1e-4, "seqpos_slice": [2, 99999]},
+             (norms <= np.median(norms) + 1e-4) & (all_of >= 2))):
+        with_keys(os.path.join(out, hook), keys)
+        partly = {(point, layer): (points, lambda x: np.where(
+            counts[:, None], forward(x), x))}
+        worst = max(worst, compare(partly, "--sae", os.path.join(out, hook)))
+        if not counts.all():
+            zero = {(point, layer): (points, lambda x: np.where(
+                counts[:, None], 0, x))}
+            worst = max(worst, compare(
+                zero, "--sae", os.path.join(out, hook), "--sae-zero"))
+    with_keys(os.path.join(out, hook), {})
     # by the name on the command line, with another in an earlier layer
     some = ["layers.0.self_attn.q_proj", "layers.1.mlp.up_proj"]
     paths = [os.path.join(out, hook) for hook in some]
