@@ -22,7 +22,6 @@ _Static_assert(TU_TOPK == (int)SAE_TOPK && TU_BATCHTOPK == (int)SAE_BATCHTOPK &&
  * child after fork(), which has none of the threads. */
 struct coder {
     struct latents latents;
-    size_t n, in;
     int n_threads;
     pid_t pid; /* of the process that has what follows; 0: none yet */
     struct par *par;
@@ -30,14 +29,6 @@ struct coder {
     struct latents_work *work;
     uint32_t *idx; /* [threads, n] */
     float *v;      /* [threads, n] */
-};
-
-/* What latents are multiplied by: y = bias + sum of v[i] w[i]. */
-struct decoder {
-    const void *w; /* [n, out] */
-    enum dtype dtype;
-    const float *bias;
-    size_t out;
 };
 
 /* What the threads share: rows of x or z, and what is made of them. */
@@ -89,21 +80,17 @@ coder_ready(struct coder *c, struct err *err)
 {
     struct latents_sizes sizes = { 0 };
     int n = c->n_threads ? c->n_threads : par_default();
+    size_t n_all = (size_t)n * c->latents.w.n;
 
     if (c->pid == getpid())
         return 0;
-    c->par = NULL;
-    c->gemm = NULL;
-    c->work = NULL;
-    c->idx = NULL;
-    c->v = NULL;
-    c->pid = getpid();
+    *c = (struct coder){ c->latents, c->n_threads, .pid = getpid() };
     latents_size(&sizes, &c->latents);
     if (par_open(&c->par, n, err) == 0 &&
         gemm_open(&c->gemm, c->par, err) == 0 &&
         latents_work_open(&c->work, c->gemm, &sizes, ROWS, err) == 0 &&
-        (c->idx = mem_try((size_t)n * c->n, sizeof(*c->idx), "latents", err)) &&
-        (c->v = mem_try((size_t)n * c->n, sizeof(*c->v), "latents", err)))
+        (c->idx = mem_try(n_all, sizeof(*c->idx), "latents", err)) &&
+        (c->v = mem_try(n_all, sizeof(*c->v), "latents", err)))
         return 0;
     coder_close(c);
     return -1;
@@ -114,7 +101,7 @@ static void
 put_latents(void *ctx, size_t begin, size_t end)
 {
     const struct coder_job *job = ctx;
-    size_t n = job->c->n;
+    size_t n = job->c->latents.w.n;
 
     for (size_t r = begin; r < end; r++) {
         const struct latents_row row = latents_row(job->c->work, r);
@@ -128,41 +115,27 @@ put_latents(void *ctx, size_t begin, size_t end)
     }
 }
 
-/* The same as what they are multiplied by makes of it. */
-static void
-put_product(void *ctx, size_t begin, size_t end)
-{
-    const struct coder_job *job = ctx;
-    const struct decoder *by = job->by;
-
-    for (size_t r = begin; r < end; r++) {
-        bool bad = latents_row(job->c->work, r).bad;
-        float *y = job->to + r * by->out;
-
-        memcpy(y, by->bias, by->out * sizeof(*y));
-        latents_add(job->c->work, r, y, by->w, by->dtype, by->out, 0, by->out);
-        for (size_t i = 0; i < by->out && bad; i++)
-            y[i] = NAN;
-    }
-}
-
-/* Rows x [n, in] to 'to', [n, all latents], or [n, out] of 'by'. */
+/* Rows x [n, in] to 'to', [n, all latents], or what 'by' makes of these. */
 static int
 encode(struct coder *c, const struct decoder *by, const float *x, size_t n,
        float *to, struct tu_err *to_err)
 {
-    struct coder_job job = { .c = c, .by = by, .to = to };
+    size_t in = c->latents.w.k, out = by ? by->n : c->latents.w.n;
     struct err err = { 0 };
 
     if (coder_ready(c, &err) < 0)
         return lib_fail(to_err, &err);
     for (size_t some; n > 0; n -= some) {
         some = smaller(n, latents_rows(c->work));
-        latents_encode(c->work, &c->latents, x, c->in, some);
+        latents_encode(c->work, &c->latents, x, in, some);
         latents_select(c->work, &c->latents);
-        par_for(c->par, some, 1, by ? put_product : put_latents, &job);
-        x += some * c->in;
-        job.to += some * (by ? by->out : c->n);
+        if (by)
+            latents_decode(c->work, by, to, out, some);
+        else
+            par_for(c->par, some, 1, put_latents,
+                    &(struct coder_job){ .c = c, .to = to });
+        x += some * in;
+        to += some * out;
     }
     return 0;
 }
@@ -172,19 +145,19 @@ decode_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct coder_job *job = ctx;
     const struct decoder *by = job->by;
-    size_t n = job->c->n;
+    size_t n = job->c->latents.w.n;
     uint32_t *idx = job->c->idx + (size_t)thread * n;
     float *v = job->c->v + (size_t)thread * n;
 
     for (size_t r = begin; r < end; r++) {
         const float *z = job->from + r * n;
         struct sparse_sum sum = {
-            .y = job->to + r * by->out,
+            .y = job->to + r * by->n,
             .w = by->w,
             .idx = idx,
             .v = v,
-            .ldw = by->out,
-            .cols = by->out,
+            .ldw = by->n,
+            .cols = by->n,
             .w_dtype = by->dtype,
         };
 
@@ -193,7 +166,7 @@ decode_rows(void *ctx, size_t begin, size_t end, int thread)
                 idx[sum.n] = (uint32_t)i;
                 v[sum.n++] = z[i];
             }
-        memcpy(sum.y, by->bias, by->out * sizeof(*sum.y));
+        memcpy(sum.y, by->bias, by->n * sizeof(*sum.y));
         sparse_sum(&sum);
     }
 }
@@ -217,10 +190,8 @@ tu_sae_open(struct tu_sae **sae, const char *path, int n_threads,
         return lib_fail(to, &err);
     }
     autoencoder_screen(&s->a);
-    s->coder = (struct coder){ .latents = s->a.latents,
-                               .n = s->a.n,
-                               .in = s->a.d,
-                               .n_threads = n_threads };
+    s->coder =
+        (struct coder){ .latents = s->a.latents, .n_threads = n_threads };
     s->info = (struct tu_sae_info){
         .path = s->a.sae.path,
         .hook = s->a.sae.hook,
@@ -280,15 +251,12 @@ tu_sae_decode(struct tu_sae *sae, const float *z, size_t n_rows, float *x,
 {
     struct coder_job job = { .from = z, .to = x };
     struct err err = { 0 };
-    struct decoder by;
 
     if (lib_null(to_err, "tu_sae_decode", "sae", sae, "z", LIB_IF(n_rows, z),
                  "x", LIB_IF(n_rows, x), NULL) < 0)
         return -1;
-    by = (struct decoder){ sae->a.decoder, sae->a.decoder_dtype,
-                           sae->a.decoder_bias, sae->a.d };
     job.c = &sae->coder;
-    job.by = &by;
+    job.by = &sae->a.decoder;
     if (coder_ready(&sae->coder, &err) < 0)
         return lib_fail(to_err, &err);
     par_for_thread(sae->coder.par, n_rows, 1, decode_rows, &job);
@@ -320,20 +288,18 @@ tu_table_open(struct tu_table **table, const char *dir, const char *layer,
         err_warn("%s: is from the Python exporter, which leaves out the "
                  "layer's bias: if it has one, it is missing in outputs",
                  t->t.file.st.path);
-    t->coder = (struct coder){ .latents = table_latents(&t->t),
-                               .n = t->t.n_basis,
-                               .in = t->t.in,
-                               .n_threads = n_threads };
+    t->coder =
+        (struct coder){ .latents = t->t.latents, .n_threads = n_threads };
     t->info = (struct tu_table_info){
         .path = t->t.file.st.path,
         .layer = t->t.file.layer->name,
         .n = t->t.n_basis,
         .in = t->t.in,
         .out = t->t.out,
-        .k = t->t.k,
-        .centered = t->t.centered,
+        .k = t->t.latents.k,
+        .centered = t->t.latents.shift != NULL,
         .has_bias = t->t.file.layer->target_bias,
-        .thresholds = t->t.thresholds,
+        .thresholds = t->t.latents.thresholds,
     };
     *table = t;
     return 0;
@@ -370,26 +336,18 @@ int
 tu_table_apply(struct tu_table *table, const float *x, size_t n_rows, float *y,
                struct tu_err *err)
 {
-    struct decoder by;
-
     if (lib_null(err, "tu_table_apply", "table", table, "x", LIB_IF(n_rows, x),
                  "y", LIB_IF(n_rows, y), NULL) < 0)
         return -1;
-    by = (struct decoder){ table->t.products, table->t.products_dtype,
-                           table->t.bias_product, table->t.out };
-    return encode(&table->coder, &by, x, n_rows, y, err);
+    return encode(&table->coder, &table->t.products, x, n_rows, y, err);
 }
 
 int
 tu_table_reconstruct(struct tu_table *table, const float *x, size_t n_rows,
                      float *xhat, struct tu_err *err)
 {
-    struct decoder by;
-
     if (lib_null(err, "tu_table_reconstruct", "table", table, "x",
                  LIB_IF(n_rows, x), "xhat", LIB_IF(n_rows, xhat), NULL) < 0)
         return -1;
-    by = (struct decoder){ table->t.decoder_weight, table->t.decoder_dtype,
-                           table->t.decoder_bias, table->t.in };
-    return encode(&table->coder, &by, x, n_rows, xhat, err);
+    return encode(&table->coder, &table->t.decoder, x, n_rows, xhat, err);
 }

@@ -80,7 +80,7 @@ arrays_open(struct apply_run *run, struct err *err)
             return err_set(err, TU_USAGE,
                            "a stream of unknown length gives standard output "
                            "no .npy header: a file has one");
-        a->width = i == XHAT ? t->in : t->k;
+        a->width = i == XHAT ? t->in : t->latents.k;
         width = larger(width, a->width);
         if (out_open(&a->out, cmd->arrays[i], cmd->out_flags, true, err) < 0 ||
             start(a, i, &run->input, err) < 0)

@@ -29,23 +29,23 @@ static void
 topk_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct bench *b = ctx;
-    const struct table *t = &b->run->table;
-    size_t cap = topk_cap(t->k);
+    const struct latents *l = &b->run->table.latents;
+    size_t cap = topk_cap(l->k);
     uint64_t *key = b->key + (size_t)thread * 2 * cap;
-    uint32_t *idx = b->idx + (size_t)thread * t->k;
-    float *v = b->v + (size_t)thread * t->k;
+    uint32_t *idx = b->idx + (size_t)thread * l->k;
+    float *v = b->v + (size_t)thread * l->k;
     struct topk top;
     bool bad = false;
 
     for (size_t i = begin; i < end; i++) {
-        const float *p = b->p + i * t->n_basis;
+        const float *p = b->p + i * l->w.n;
 
-        if (t->thresholds) {
-            select_over(idx, v, p, t->thresholds, t->n_basis, &bad);
+        if (l->thresholds) {
+            select_over(idx, v, p, l->thresholds, l->w.n, &bad);
             continue;
         }
-        topk_start(&top, key, key + cap, t->k);
-        topk_put(&top, p, 0, t->n_basis);
+        topk_start(&top, key, key + cap, l->k);
+        topk_put(&top, p, 0, l->w.n);
         topk_take(&top, idx, v);
     }
 }
@@ -56,10 +56,10 @@ step(struct bench *b, int which)
     struct apply_run *r = b->run;
     const struct table *t = &r->table;
     const struct gemm_job encode = { /* table_encode() but for its top-k */
-                                     .w = table_latents(t).w,
+                                     .w = t->latents.w,
                                      .c = b->p,
                                      .ldc = t->n_basis,
-                                     .end = { .bias = t->encoder_bias }
+                                     .end = { .bias = t->latents.bias }
     };
 
     switch (which) {
@@ -111,9 +111,9 @@ bench_main(struct apply_run *run, struct err *err)
         err_set(err, EX_DATAERR, "%s: has no rows", run->input.name);
     if (n <= 0)
         return -1;
-    b.key = xcalloc(threads * 2 * topk_cap(t->k), sizeof(*b.key));
-    b.idx = xcalloc(threads * t->k, sizeof(*b.idx));
-    b.v = xcalloc(threads * t->k, sizeof(*b.v));
+    b.key = xcalloc(threads * 2 * topk_cap(t->latents.k), sizeof(*b.key));
+    b.idx = xcalloc(threads * t->latents.k, sizeof(*b.idx));
+    b.v = xcalloc(threads * t->latents.k, sizeof(*b.v));
     b.p = mem_big(b.n, t->n_basis * sizeof(float), "pre-activations", err);
     if (!b.p)
         goto out;
@@ -130,12 +130,13 @@ bench_main(struct apply_run *run, struct err *err)
         qsort(us[k], ROUNDS, sizeof(double), by_value);
     str_addf(&s, "step\trows\tus_per_row\tof_%s\n", names[whole]);
     for (int k = 0; k < STEPS; k++)
-        if ((k != SCREEN || t->screen) &&
+        if ((k != SCREEN || t->latents.screen) &&
             (k != COMPENSATE || run->fix.how != FIX_NONE) &&
             (k != DENSE || whole == DENSE))
             str_addf(&s, "%s\t%zu\t%.3f\t%.4f\n",
-                     k == TOPK && t->thresholds ? "threshold" : names[k], b.n,
-                     us[k][ROUNDS / 2],
+                     k == TOPK && t->latents.thresholds ? "threshold"
+                                                        : names[k],
+                     b.n, us[k][ROUNDS / 2],
                      us[k][ROUNDS / 2] / us[whole][ROUNDS / 2]);
     rc = out_write(run->cmd->out, s.s, s.n, err);
 out:

@@ -48,7 +48,8 @@ put_picture(struct str *to, const struct curve *c, const struct apply_run *run,
             str_addf(&says, "%s%g: %.3g", i ? ", " : "ratio ", x[i], fvu[i]);
     }
     str_addf(&subtitle, "%.0f row%s, %zu of %zu directions", v[TABLE_ROWS],
-             plural((uint64_t)v[TABLE_ROWS]), run->table.k, run->table.n_basis);
+             plural((uint64_t)v[TABLE_ROWS]), run->table.latents.k,
+             run->table.n_basis);
     chart.subtitle = subtitle.s;
     line.says = says.s;
     chart.n_lines = v[TABLE_ROWS] > 0;

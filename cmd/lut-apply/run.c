@@ -74,9 +74,10 @@ open_layer(struct apply_run *run, struct err *err)
 static const char *
 type_name(const struct table *t)
 {
-    return t->encoder_dtype == t->decoder_dtype &&
-                   t->encoder_dtype == t->products_dtype
-               ? dtype_table[t->encoder_dtype].name
+    enum dtype dtype = t->products.dtype;
+
+    return t->latents.w.weight.dtype == dtype && t->decoder.dtype == dtype
+               ? dtype_table[dtype].name
                : "mixed types";
 }
 
@@ -95,7 +96,7 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
         par_open(&run->par, cmd->n_threads, err) < 0 ||
         gemm_open(&run->gemm, run->par, err) < 0)
         return -1;
-    table_size(&sizes, t);
+    latents_size(&sizes, &t->latents);
     if (table_work_open(&run->work, run->gemm, &sizes, (size_t)cmd->batch,
                         err) < 0)
         return -1;
@@ -109,18 +110,19 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
         return -1;
     if (!cmd->verbose)
         return 0;
-    screen_count(t->screen, &counts);
+    screen_count(t->latents.screen, &counts);
     if (counts.nbytes > 0)
         snprintf(screening, sizeof(screening),
                  ", screening takes up to %.1f MiB",
                  (double)counts.nbytes / (1 << 20));
-    if (t->thresholds)
+    if (t->latents.thresholds)
         snprintf(active, sizeof(active), "those over their thresholds");
     else
-        snprintf(active, sizeof(active), "%zu", t->k);
+        snprintf(active, sizeof(active), "%zu", t->latents.k);
     tool_say("%s: %zu -> %zu, %s of %zu direction%s, %s%s%s%s",
              t->file.layer->name, t->in, t->out, active, t->n_basis,
-             plural(t->n_basis), type_name(t), t->centered ? ", centred" : "",
+             plural(t->n_basis), type_name(t),
+             t->latents.shift ? ", centred" : "",
              t->file.layer->target_bias ? "" : ", without the layer's bias",
              screening);
     if (run->fix.how != FIX_NONE)
@@ -221,10 +223,10 @@ apply_main(struct apply_run *run, struct err *err)
         progress_at(&progress, run->input.n_read);
     }
     progress_end(&progress);
-    if (n == 0 && run->cmd->verbose && t->screen) {
+    if (n == 0 && run->cmd->verbose && t->latents.screen) {
         struct screen_counts c = { 0 };
 
-        screen_count(t->screen, &c);
+        screen_count(t->latents.screen, &c);
         tool_say("screening: %llu of %llu rows were computed exactly",
                  (unsigned long long)c.unproved, (unsigned long long)c.rows);
     }

@@ -252,7 +252,7 @@ open_all(struct calibration *c, struct err *err)
     if (access(c->lut.path, W_OK) < 0)
         return err_sys(err, EX_CANTCREAT, "%s", c->lut.path);
     table_screen(t);
-    table_size(&sizes, t);
+    latents_size(&sizes, &t->latents);
     if (par_open(&c->par, cmd->n_threads, err) < 0 ||
         gemm_open(&c->gemm, c->par, err) < 0 ||
         table_work_open(&c->work, c->gemm, &sizes, BATCH, err) < 0)

@@ -187,7 +187,7 @@ add_chunk(struct eval *e, struct evaluated *s, const float *x, size_t at,
     double *errors = e->errors + (size_t)(s - e->list) * BATCH + at;
     struct eval_chunk c = { e, x, errors, e->norms + at };
 
-    autoencoder_apply(e->work, e->par, &s->a, e->decoded, x, n);
+    autoencoder_apply(e->work, &s->a, e->decoded, x, n);
     par_for(e->par, n, 8, sum_errors, &c);
     for (size_t r = 0; r < n; r++) {
         const struct latents_row row = latents_row(e->work, r);

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: ISC */
 #include "core/model/autoencoder.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/model/matrix_rows.h"
-
-/* ---- an autoencoder ---- */
 
 /* Rows of one of the matrices, without norms. */
 static void
@@ -86,12 +83,14 @@ autoencoder_open(struct autoencoder *a, const char *path, struct err *err)
         .thresholds = a->zeros ? a->zeros : s->thresholds,
         .k = smaller(s->k, s->n),
     };
+    a->decoder.bias = a->decoder_bias;
+    a->decoder.n = a->d;
     a->latents.w.weight.data = matrix_data(s, false, &a->encoder_copy,
                                            &a->latents.w.weight.dtype, err);
     if (a->latents.w.weight.data)
-        a->decoder =
-            matrix_data(s, true, &a->decoder_copy, &a->decoder_dtype, err);
-    return a->decoder ? 0 : -1;
+        a->decoder.w =
+            matrix_data(s, true, &a->decoder_copy, &a->decoder.dtype, err);
+    return a->decoder.w ? 0 : -1;
 }
 
 void
@@ -114,39 +113,11 @@ autoencoder_close(struct autoencoder *a)
     *a = (struct autoencoder){ 0 };
 }
 
-/* ---- rows ---- */
-
-struct apply_task {
-    const struct latents_work *work;
-    const struct autoencoder *a;
-    float *y;
-};
-
-static void
-reconstruct(void *ctx, size_t begin, size_t end)
-{
-    const struct apply_task *t = ctx;
-    const struct autoencoder *a = t->a;
-
-    for (size_t r = begin; r < end; r++) {
-        bool bad = latents_row(t->work, r).bad;
-        float *y = t->y + r * a->d;
-
-        memcpy(y, a->decoder_bias, a->d * sizeof(*y));
-        latents_add(t->work, r, y, a->decoder, a->decoder_dtype, a->d, 0, a->d);
-        for (size_t i = 0; i < a->d && bad; i++)
-            y[i] = NAN;
-    }
-}
-
 void
-autoencoder_apply(struct latents_work *work, struct par *par,
-                  const struct autoencoder *a, float *y, const float *x,
-                  size_t n)
+autoencoder_apply(struct latents_work *work, const struct autoencoder *a,
+                  float *y, const float *x, size_t n)
 {
-    struct apply_task t = { work, a, y };
-
     latents_encode(work, &a->latents, x, a->d, n);
     latents_select(work, &a->latents);
-    par_for(par, n, 8, reconstruct, &t);
+    latents_decode(work, &a->decoder, y, a->d, n);
 }

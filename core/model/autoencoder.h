@@ -19,14 +19,12 @@
 #include "core/err.h"
 #include "core/format/sae.h"
 #include "core/model/latents.h"
-#include "core/par.h"
 
 struct autoencoder {
-    struct sae sae;         /* the file */
-    size_t n, d;            /* latents; numbers of a row */
-    struct latents latents; /* its encoder */
-    const void *decoder;    /* [n, d], little-endian: in the file, or a copy */
-    enum dtype decoder_dtype;
+    struct sae sae;                     /* the file */
+    size_t n, d;                        /* latents; numbers of a row */
+    struct latents latents;             /* its encoder */
+    struct decoder decoder;             /* w is in the file, or a copy */
     float *encoder_copy, *decoder_copy; /* or NULL */
     float *encoder_bias, *decoder_bias; /* [n], [d] */
     float *zeros;                       /* [n] RELU's thresholds, or NULL */
@@ -57,11 +55,10 @@ void autoencoder_tensors(const struct sae *sae, float *encoder, float *decoder,
 /*
  * autoencoder_apply() computes the reconstruction y [n, d] of rows x [n, d];
  * y may be x.  n is at most latents_rows(), and latents_row() is what it found
- * in a row; one that is bad became NaN.  'par' may be NULL.
+ * in a row; one that is bad became NaN.
  * A row's bits depend on nothing but its own numbers.
  */
-void autoencoder_apply(struct latents_work *work, struct par *par,
-                       const struct autoencoder *a, float *y, const float *x,
-                       size_t n);
+void autoencoder_apply(struct latents_work *work, const struct autoencoder *a,
+                       float *y, const float *x, size_t n);
 
 #endif

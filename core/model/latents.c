@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 #include "core/model/latents.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -278,20 +279,53 @@ latents_row(const struct latents_work *w, size_t i)
                                  w->v + i * w->ld };
 }
 
+/* ---- what they are multiplied by ---- */
+
 void
-latents_add(const struct latents_work *w, size_t i, float *y, const void *from,
-            enum dtype dtype, size_t ld, size_t c, size_t n)
+latents_sum(const struct latents_work *w, size_t i, const struct decoder *by,
+            float *y, size_t c, size_t n)
 {
     const struct sparse_sum sum = {
         .y = y,
-        .w = (const char *)from + c * dtype_size(dtype),
+        .w = (const char *)by->w + c * dtype_size(by->dtype),
         .idx = w->idx + i * w->ld,
         .v = w->v + i * w->ld,
-        .ldw = ld,
+        .ldw = by->n,
         .cols = n,
         .n = w->bad[i] ? 0 : w->n[i],
-        .w_dtype = dtype,
+        .w_dtype = by->dtype,
     };
 
+    memcpy(y, by->bias + c, n * sizeof(*y));
     sparse_sum(&sum);
+}
+
+struct decoding {
+    const struct latents_work *w;
+    const struct decoder *by;
+    float *y;
+    size_t ldy;
+};
+
+static void
+decode(void *ctx, size_t begin, size_t end)
+{
+    const struct decoding *d = ctx;
+
+    for (size_t i = begin; i < end; i++) {
+        float *y = d->y + i * d->ldy;
+
+        latents_sum(d->w, i, d->by, y, 0, d->by->n);
+        for (size_t c = 0; d->w->bad[i] && c < d->by->n; c++)
+            y[c] = NAN;
+    }
+}
+
+void
+latents_decode(const struct latents_work *w, const struct decoder *by, float *y,
+               size_t ldy, size_t n_rows)
+{
+    struct decoding d = { w, by, y, ldy };
+
+    par_for(gemm_par(w->gemm), n_rows, 1 + 8192 / by->n, decode, &d);
 }

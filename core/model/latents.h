@@ -93,10 +93,23 @@ struct latents_row {
 };
 struct latents_row latents_row(const struct latents_work *work, size_t i);
 
-/* latents_add() adds to y [n] the sum of a row's v times rows idx of w [.., ld]
- * from column c on; of a bad row nothing.  Its order is that of idx. */
-void latents_add(const struct latents_work *work, size_t i, float *y,
-                 const void *w, enum dtype dtype, size_t ld, size_t c,
-                 size_t n);
+/* What active latents are multiplied by: y = bias + sum over i of v_i w_i, in
+ * the order of idx.  All of it is borrowed. */
+struct decoder {
+    const void *w; /* [latents, n], BF16, F16 or F32, at any address */
+    enum dtype dtype;
+    const float *bias; /* [n] */
+    size_t n;
+};
+
+/*
+ * latents_sum() makes n columns of y of a row, from column c on; of a bad row
+ * the bias.  latents_decode() makes rows y [n_rows, n], ldy floats apart, of
+ * the first ones; a bad one becomes NaN.
+ */
+void latents_sum(const struct latents_work *work, size_t i,
+                 const struct decoder *by, float *y, size_t c, size_t n);
+void latents_decode(const struct latents_work *work, const struct decoder *by,
+                    float *y, size_t ldy, size_t n_rows);
 
 #endif

@@ -305,7 +305,7 @@ splice_apply(struct engine *e, const struct chunk *chunk, int64_t layer,
         float *at = rows + i * s->a.d;
 
         k = smaller(n - i, latents_rows(e->splice_work));
-        autoencoder_apply(e->splice_work, e->par, &s->a, at, at, k);
+        autoencoder_apply(e->splice_work, &s->a, at, at, k);
     }
     move_rows(rows, kept, stays, n_stay ? n : 0, s->a.d, true);
     free(kept);

@@ -61,14 +61,6 @@ table_work_close(struct table_work *w)
     free(w);
 }
 
-void
-table_size(struct latents_sizes *sizes, const struct table *t)
-{
-    const struct latents l = table_latents(t);
-
-    latents_size(sizes, &l);
-}
-
 size_t
 table_work_rows(const struct table_work *w)
 {
@@ -130,7 +122,7 @@ void
 table_encode(struct table_work *w, const struct table *t, const float *x,
              size_t ldx, size_t n, int flags)
 {
-    struct latents l = table_latents(t);
+    struct latents l = t->latents;
 
     w->width = t->in;
     w->count = flags & TABLE_COUNT;
@@ -145,9 +137,7 @@ table_encode(struct table_work *w, const struct table *t, const float *x,
 void
 table_select(struct table_work *w, const struct table *t, size_t n)
 {
-    const struct latents l = table_latents(t);
-
-    latents_select(w->latents, &l);
+    latents_select(w->latents, &t->latents);
     memset(w->n_fixed, 0, n * sizeof(*w->n_fixed));
 }
 
@@ -163,12 +153,9 @@ combine(void *ctx, size_t begin, size_t end)
 
     for (size_t u = begin; u < end; u++) {
         size_t i = u / n_pieces, c = u % n_pieces * s->piece;
-        size_t n = smaller(t->out - c, s->piece);
-        float *y = s->y + i * s->ldy + c;
 
-        memcpy(y, t->bias_product + c, n * sizeof(*y));
-        latents_add(s->w->latents, i, y, t->products, t->products_dtype, t->out,
-                    c, n);
+        latents_sum(s->w->latents, i, &t->products, s->y + i * s->ldy + c, c,
+                    smaller(t->out - c, s->piece));
     }
 }
 
@@ -209,37 +196,11 @@ add_many(const struct sparse_sum *all)
     }
 }
 
-static void
-reconstruct_row(const struct table_work *w, const struct table *t, size_t i,
-                float *to)
-{
-    memcpy(to, t->decoder_bias, t->in * sizeof(*to));
-    latents_add(w->latents, i, to, t->decoder_weight, t->decoder_dtype, t->in,
-                0, t->in);
-}
-
-static void
-reconstruct(void *ctx, size_t begin, size_t end)
-{
-    struct step *s = ctx;
-
-    for (size_t i = begin; i < end; i++) {
-        bool bad = latents_row(s->w->latents, i).bad;
-        float *to = s->y + i * s->ldy;
-
-        reconstruct_row(s->w, s->t, i, to);
-        for (size_t d = 0; bad && d < s->t->in; d++)
-            to[d] = NAN;
-    }
-}
-
 void
 table_reconstruct(struct table_work *w, const struct table *t, float *xhat,
                   size_t ldx, size_t n)
 {
-    struct step s = { .w = w, .t = t, .y = xhat, .ldy = ldx, .n = n };
-
-    par_for(gemm_par(w->gemm), n, 1, reconstruct, &s);
+    latents_decode(w->latents, &t->decoder, xhat, ldx, n);
 }
 
 /*
@@ -264,7 +225,7 @@ compensate(void *ctx, size_t begin, size_t end, int thread)
         size_t n = 0;
 
         w->n_fixed[i] = 0;
-        reconstruct_row(w, t, i, error);
+        latents_sum(w->latents, i, &t->decoder, error, 0, in);
         for (size_t d = 0; d < in; d++)
             error[d] = s->x[i * s->ldx + d] - error[d];
         if (fix->how == FIX_NONE)

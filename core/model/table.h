@@ -43,17 +43,8 @@ struct table_part {
 /* A table, by table_open(), or filled by hand: all of it is borrowed then. */
 struct table {
     size_t in, out, n_basis;
-    size_t k; /* active at most, 1 .. n_basis */
-    /* BF16, F16 or F32 each, at any address: */
-    enum dtype encoder_dtype, decoder_dtype, products_dtype;
-    const void *encoder_weight; /* [n_basis, in] */
-    const void *decoder_weight; /* [n_basis, in] */
-    const void *products;       /* [n_basis, out] */
-    const float *encoder_bias;  /* [n_basis] */
-    const float *decoder_bias;  /* [in] */
-    const float *bias_product;  /* [out] */
-    const float *thresholds;    /* [n_basis], >= 0; NULL: the k largest */
-    bool centered;
+    struct latents latents;           /* with thresholds, k is n_basis */
+    struct decoder decoder, products; /* of x^, and of y */
 
     /* weights for compensation: these, or else the parts, in their order */
     const void *weight_t; /* [in, out], or NULL */
@@ -65,8 +56,6 @@ struct table {
     void *transposed; /* weight_t, if table_transpose() made it */
     struct table_part part[LUT_MAX_PARTS];
     size_t n_parts;
-
-    struct screen *screen; /* NULL: none */
 
     struct lut_table file;
     float *bias;    /* [out] of the layers, zeros where they have none */
@@ -101,11 +90,8 @@ bool table_bind_end(struct table *t);
 int table_bind_model(struct table *t, struct stdir *model, const char *path,
                      struct err *err);
 
-/* table_latents(): its encoder. */
-struct latents table_latents(const struct table *t);
-
 /* table_screen() has the table screened, by latents_screen().  Of a table
- * filled by hand, the caller closes 'screen'. */
+ * filled by hand, the caller closes latents.screen. */
 void table_screen(struct table *t);
 
 /* Which dims of the input are in C: those with the largest |x - x^|, times
@@ -132,13 +118,10 @@ size_t table_ratio(size_t in, double ratio);
 int table_transpose(struct table *t, const struct table_fix *fix,
                     struct err *err);
 
-/* A workspace for any of some tables.  table_size() makes room for one more in
- * sizes that begin as 0. */
-void table_size(struct latents_sizes *sizes, const struct table *t);
-
 /*
- * table_work_open() makes the workspace for up to 'rows' rows at once, or as
- * many as latents_work_open() does: table_work_rows().  'gemm' is borrowed.
+ * table_work_open() makes the workspace for up to 'rows' rows at once of any of
+ * some tables, whose latents the sizes are of, or for as many as
+ * latents_work_open() does: table_work_rows().  'gemm' is borrowed.
  * 0, or -1 with 'err' set (EX_SOFTWARE).  One thread at a time may use it.
  * Owner: the caller, until table_work_close().
  */

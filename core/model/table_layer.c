@@ -29,19 +29,23 @@ table_open(struct table *t, const struct lut *lut, const struct lut_layer *l,
     t->in = l->in;
     t->out = l->out;
     t->n_basis = l->n_basis;
-    t->k = f->thresholds ? l->n_basis : l->k;
-    t->encoder_dtype = f->dtypes[LUT_ENCODER_WEIGHT];
-    t->decoder_dtype = f->dtypes[LUT_DECODER_WEIGHT];
-    t->products_dtype = f->dtypes[LUT_PRODUCTS];
+    t->latents = (struct latents){
+        .w = { .weight = { .data = f->encoder_weight,
+                           .dtype = f->dtypes[LUT_ENCODER_WEIGHT],
+                           .ld = l->in },
+               .n = l->n_basis,
+               .k = l->in },
+        .bias = f->encoder_bias,
+        .shift = l->centered ? f->decoder_bias : NULL,
+        .thresholds = f->thresholds,
+        .k = f->thresholds ? l->n_basis : l->k,
+    };
+    t->decoder =
+        (struct decoder){ f->decoder_weight, f->dtypes[LUT_DECODER_WEIGHT],
+                          f->decoder_bias, l->in };
+    t->products = (struct decoder){ f->products, f->dtypes[LUT_PRODUCTS],
+                                    f->bias_product, l->out };
     t->weight_dtype = f->dtypes[LUT_WEIGHT_T];
-    t->encoder_weight = f->encoder_weight;
-    t->decoder_weight = f->decoder_weight;
-    t->products = f->products;
-    t->encoder_bias = f->encoder_bias;
-    t->decoder_bias = f->decoder_bias;
-    t->bias_product = f->bias_product;
-    t->thresholds = f->thresholds;
-    t->centered = l->centered;
     t->weight_t = f->compensation_weight_t;
     t->bias = xcalloc(l->out, sizeof(*t->bias));
     return 0;
@@ -75,7 +79,7 @@ table_close(struct table *t)
                      dtype_size(t->weight_dtype));
     mem_big_free(t->panels, t->panels_nbytes, 1);
     free(t->bias);
-    screen_close(t->screen);
+    screen_close(t->latents.screen);
     lut_table_close(&t->file);
     *t = (struct table){ 0 };
 }
@@ -217,31 +221,13 @@ table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
     return 0;
 }
 
-struct latents
-table_latents(const struct table *t)
-{
-    return (struct latents){
-        .w = { .weight = { .data = t->encoder_weight,
-                           .dtype = t->encoder_dtype,
-                           .ld = t->in },
-               .n = t->n_basis,
-               .k = t->in },
-        .bias = t->encoder_bias,
-        .shift = t->centered ? t->decoder_bias : NULL,
-        .thresholds = t->thresholds,
-        .k = t->k,
-        .screen = t->screen,
-    };
-}
-
 void
 table_screen(struct table *t)
 {
     const struct screen_stored stored = { t->file.shadow, t->file.shadow_scale,
                                           t->file.shadow_error };
-    const struct latents l = table_latents(t);
 
-    t->screen = latents_screen(&l, &stored, false);
+    t->latents.screen = latents_screen(&t->latents, &stored, false);
 }
 
 void

@@ -160,7 +160,7 @@ tables_open(struct tables **tables, struct model *model, const char *dir,
             rc = -1;
         if (rc == 0 && o->screen)
             table_screen(&t->table);
-        table_size(&ts->sizes, &t->table);
+        latents_size(&ts->sizes, &t->table.latents);
         if (rc == 0 && o->report)
             t->stats = table_stats_new(&t->table, l->elbow);
         ts->max_out = larger(ts->max_out, l->out);
@@ -253,7 +253,7 @@ void
 tables_screened(const struct tables *ts, struct screen_counts *to)
 {
     for (size_t i = 0; ts && i < ts->n; i++)
-        screen_count(ts->tabled[i].table.screen, to);
+        screen_count(ts->tabled[i].table.latents.screen, to);
 }
 
 /* ---- memory ---- */
@@ -365,8 +365,8 @@ tables_apply(struct engine *e, const struct chunk *chunk,
         }
         t = &tabled->table;
         if (tabled != last && ts->timed) {
-            if (t->screen)
-                screen_ready(t->screen, e->gemm, chunk->n_rows);
+            if (t->latents.screen)
+                screen_ready(t->latents.screen, e->gemm, chunk->n_rows);
             time_layer(e, tabled, chunk, x);
         }
         if (tabled != last)

@@ -67,17 +67,15 @@ open_bench(struct bench *b, size_t in, size_t out, size_t n, size_t k)
         .in = in,
         .out = out,
         .n_basis = n,
-        .k = k,
-        .encoder_dtype = DT_BF16,
-        .decoder_dtype = DT_BF16,
-        .products_dtype = DT_BF16,
-        .encoder_weight = weights(n * in),
-        .products = weights(n * out),
-        .encoder_bias = big(n, 4),
-        .decoder_bias = big(in, 4),
-        .bias_product = big(out, 4),
+        .latents = { .w = { .weight = { weights(n * in), DT_BF16, in },
+                            .n = n,
+                            .k = in },
+                     .bias = big(n, 4),
+                     .k = k },
+        .products = { weights(n * out), DT_BF16, big(out, 4), out },
     };
-    b->t.decoder_weight = b->t.encoder_weight;
+    b->t.decoder =
+        (struct decoder){ b->t.latents.w.weight.data, DT_BF16, big(in, 4), in };
     b->x = big(BATCH * in, 4);
     b->y = big(BATCH * out, 4);
     b->p = big(BATCH * n, 4);
@@ -89,17 +87,23 @@ open_bench(struct bench *b, size_t in, size_t out, size_t n, size_t k)
 }
 
 static void
+drop(const void *p, size_t n, size_t item)
+{
+    mem_big_free((void *)(uintptr_t)p, n, item);
+}
+
+static void
 close_bench(struct bench *b)
 {
     const struct table *t = &b->t;
 
     table_work_close(b->work);
     gemm_close(b->gemm);
-    mem_big_free((void *)(uintptr_t)t->encoder_weight, t->n_basis * t->in, 2);
-    mem_big_free((void *)(uintptr_t)t->products, t->n_basis * t->out, 2);
-    mem_big_free((void *)(uintptr_t)t->encoder_bias, t->n_basis, 4);
-    mem_big_free((void *)(uintptr_t)t->decoder_bias, t->in, 4);
-    mem_big_free((void *)(uintptr_t)t->bias_product, t->out, 4);
+    drop(t->latents.w.weight.data, t->n_basis * t->in, 2);
+    drop(t->products.w, t->n_basis * t->out, 2);
+    drop(t->latents.bias, t->n_basis, 4);
+    drop(t->decoder.bias, t->in, 4);
+    drop(t->products.bias, t->out, 4);
     mem_big_free(b->x, BATCH * t->in, 4);
     mem_big_free(b->y, BATCH * t->out, 4);
     mem_big_free(b->p, BATCH * t->n_basis, 4);
@@ -110,11 +114,7 @@ static void
 encode_plain(struct bench *b)
 {
     const struct gemm_job job = {
-        .w = { .weight = { .data = b->t.encoder_weight,
-                           .dtype = DT_BF16,
-                           .ld = b->t.in },
-               .n = b->t.n_basis,
-               .k = b->t.in },
+        .w = b->t.latents.w,
         .c = b->p,
         .ldc = b->t.n_basis,
     };
@@ -126,10 +126,10 @@ encode_plain(struct bench *b)
 static double
 topk_s(struct bench *b)
 {
-    size_t cap = topk_cap(b->t.k), n = b->t.n_basis;
+    size_t cap = topk_cap(b->t.latents.k), n = b->t.n_basis;
     uint64_t *key = malloc(2 * cap * sizeof(*key));
-    uint32_t *idx = malloc(b->t.k * sizeof(*idx));
-    float *v = malloc(b->t.k * sizeof(*v)), *p = malloc(n * sizeof(*p));
+    uint32_t *idx = malloc(b->t.latents.k * sizeof(*idx));
+    float *v = malloc(b->t.latents.k * sizeof(*v)), *p = malloc(n * sizeof(*p));
     double t[BATCH];
 
     for (size_t i = 0; i < BATCH; i++) {
@@ -137,7 +137,7 @@ topk_s(struct bench *b)
 
         memcpy(p, b->p + i * n, n * sizeof(*p));
         t[i] = clock_s();
-        topk_start(&top, key, key + cap, b->t.k);
+        topk_start(&top, key, key + cap, b->t.latents.k);
         topk_put(&top, p, 0, n);
         topk_take(&top, idx, v);
         t[i] = clock_s() - t[i];
@@ -203,7 +203,7 @@ combine_row(struct bench *b, size_t n, const char *what)
         probe_evict(b->par);
         s = clock_s();
         table_combine(b->work, &t, b->y, t.out, n);
-        v[i] = (double)(n * t.k * t.out * 2) / (clock_s() - s);
+        v[i] = (double)(n * t.latents.k * t.out * 2) / (clock_s() - s);
     }
     rate = median(v, ROUNDS);
     row(what, b->shape, isa_name(cpu_isa()), par_threads(b->par), 1e-9 * rate,
@@ -271,7 +271,7 @@ screened_rows(struct bench *b, size_t n)
     snprintf(what, sizeof(what), "lut table, %zu", n);
     row(what, b->shape, isa_name(cpu_isa()), 1, 1e6 * median(table, ROUNDS),
         "us/row", median(by_dense, ROUNDS), "times its layer");
-    screen_close(screened.screen);
+    screen_close(screened.latents.screen);
     mem_big_free((void *)(uintptr_t)screened.bias, t.out, 4);
     mem_big_free(w, n_w, 2);
 }
