@@ -83,6 +83,14 @@ str_free(struct str *str)
     *str = (struct str){ 0 };
 }
 
+const char *
+str_ends(const char *s, const char *end)
+{
+    size_t n = strlen(s), k = strlen(end);
+
+    return n >= k && !memcmp(s + n - k, end, k) ? s + n - k : NULL;
+}
+
 bool
 utf8_deceives(uint32_t c)
 {

@@ -33,6 +33,9 @@ void str_reserve(struct str *str, size_t nbytes); /* room for nbytes more */
 void str_clear(struct str *str);                  /* n = 0, memory is kept */
 void str_free(struct str *str);
 
+/* str_ends() is where the end of a string begins, or NULL if it has another. */
+const char *str_ends(const char *s, const char *end);
+
 /*
  * str_esc() appends 'nbytes' of 's' made safe to print on one line: valid,
  * printable UTF-8 stays; a backslash becomes \\, newline, tab and return \n

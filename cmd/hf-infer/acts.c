@@ -15,6 +15,7 @@
 #include "core/mem.h"
 #include "core/model/block.h"
 #include "core/model/engine.h"
+#include "core/str.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
@@ -284,7 +285,7 @@ static int
 open_dumps(struct acts *a, struct err *err)
 {
     const struct run *run = a->run;
-    size_t n = run->output ? strlen(run->output) : 0, each = a->spec.n;
+    size_t each = a->spec.n;
     size_t n_layers = (size_t)run->config->n_layers;
 
     a->n_dumps = a->dir.dir ? a->spec.n : 1;
@@ -302,8 +303,7 @@ open_dumps(struct acts *a, struct err *err)
                            run->dir, each, d->dim);
         d->array = (struct acts_array){
             .out = a->dir.dir ? NULL : run->out,
-            .npy =
-                a->dir.dir || (n > 4 && !strcmp(run->output + n - 4, ".npy")),
+            .npy = a->dir.dir || (run->output && str_ends(run->output, ".npy")),
             .dtype = DT_F32,
             .n_dims = 4,
             .shape = { 0, each, a->n_tokens, d->dim },

@@ -18,6 +18,7 @@
 #include "core/mem.h"
 #include "core/model/splice.h"
 #include "core/model/tables.h"
+#include "core/str.h"
 #include "core/text/chat.h"
 
 /* Activations a shard, the SAEV default, if one window does not need more. */
@@ -80,14 +81,6 @@ is_visible(const struct dirent *e)
     return e->d_name[0] != '.';
 }
 
-static bool
-ends_in(const char *name, const char *suffix)
-{
-    size_t n = strlen(name), k = strlen(suffix);
-
-    return n > k && !strcmp(name + n - k, suffix);
-}
-
 /*
  * A file's bytes, or those of the .json and .safetensors files in a directory,
  * in the order of their names, each after its name, a 0 and its size (u64); and
@@ -125,10 +118,10 @@ hash_path(struct hash *hash, const char *path, int depth, struct err *err)
         if (rc == 0 && stat(inner.s, &st) < 0) {
             if (file_status(errno) == EX_IOERR)
                 rc = err_sys(err, EX_IOERR, "%s", inner.s);
-        } else if (rc == 0 &&
-                   ((S_ISDIR(st.st_mode) && depth > 0) ||
-                    (S_ISREG(st.st_mode) && (ends_in(name, ".json") ||
-                                             ends_in(name, ".safetensors"))))) {
+        } else if (rc == 0 && ((S_ISDIR(st.st_mode) && depth > 0) ||
+                               (S_ISREG(st.st_mode) &&
+                                (str_ends(name, ".json") ||
+                                 str_ends(name, ".safetensors"))))) {
             put_le64(le, S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0);
             hash_add(hash, name, strlen(name) + 1);
             hash_add(hash, le, sizeof(le));

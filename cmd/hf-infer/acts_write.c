@@ -7,6 +7,7 @@
 #include "cmd/hf-infer/acts_run.h"
 #include "core/format/saev_ids.h"
 #include "core/js.h"
+#include "core/str.h"
 
 void
 acts_place_ids(struct acts *a)
@@ -57,10 +58,9 @@ int
 acts_open_dir(struct acts *a, struct err *err)
 {
     struct run *run = a->run;
-    size_t n = run->output ? strlen(run->output) : 0;
 
-    if (n == 0 || !strcmp(run->output, "-") ||
-        (n > 4 && !strcmp(run->output + n - 4, ".npy")))
+    if (!run->output || !*run->output || !strcmp(run->output, "-") ||
+        str_ends(run->output, ".npy"))
         return err_set(err, TU_USAGE,
                        "--acts %s: places of different points need -o DIR, "
                        "which gets a file of each",

@@ -7,6 +7,7 @@
 #include "cmd/kvc-convert/source.h"
 #include "core/mem.h"
 #include "core/sig.h"
+#include "core/str.h"
 #include "core/tool.h"
 
 #define OPT_INTO struct convert_cmd
@@ -83,14 +84,6 @@ static const struct opt_tool tool = {
     .defaults = &defaults,
 };
 
-static bool
-has_end(const char *path, const char *end)
-{
-    size_t n = strlen(path), n_end = strlen(end);
-
-    return n > n_end && !strcmp(path + n - n_end, end);
-}
-
 static int
 convert_main(const struct convert_cmd *cmd, struct err *err)
 {
@@ -132,18 +125,18 @@ convert_main(const struct convert_cmd *cmd, struct err *err)
     order_free(&order);
     if (rc < 0 || (form == FORM_AUTO && form_of(cmd->input, &form, err) < 0))
         return -1;
-    if (has_end(cmd->output, ".pth"))
+    if (str_ends(cmd->output, ".pth"))
         return err_set(err, TU_USAGE,
                        "--output: %s: checkpoints are not written (expected "
                        ".bin or .safetensors)",
                        cmd->output);
     if ((form == FORM_PTH || form == FORM_SAFETENSORS) &&
-        has_end(cmd->output, ".safetensors"))
+        str_ends(cmd->output, ".safetensors"))
         return err_set(
             err, TU_USAGE,
             "--output: %s is converted to a .bin, not to safetensors",
             cmd->input);
-    to_bin = form != FORM_BIN || has_end(cmd->output, ".bin");
+    to_bin = form != FORM_BIN || str_ends(cmd->output, ".bin");
     if (form == FORM_BIN && (of_names || (to_bin ? orders : of_bin)))
         return err_set(err, TU_USAGE,
                        "--input: %s is a .bin already: only %s apply",

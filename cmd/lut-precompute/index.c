@@ -19,6 +19,7 @@
 #include "core/out.h"
 #include "core/pyjson.h"
 #include "core/sig.h"
+#include "core/str.h"
 
 #define MAX_TRIES 100
 
@@ -61,7 +62,6 @@ names_free(struct names *l)
 static int
 list_files(struct names *l, const char *dir, struct err *err)
 {
-    const size_t n_end = strlen(LUT_SUFFIX);
     DIR *d = opendir(dir);
     struct dirent *e;
     int rc;
@@ -69,13 +69,9 @@ list_files(struct names *l, const char *dir, struct err *err)
     *l = (struct names){ 0 };
     if (!d)
         return err_sys(err, file_status(errno), "%s", dir);
-    while ((rc = dir_next(d, dir, &e, err)) > 0) {
-        size_t n = strlen(e->d_name);
-
-        if (e->d_name[0] != '.' && n > n_end &&
-            strcmp(e->d_name + n - n_end, LUT_SUFFIX) == 0)
+    while ((rc = dir_next(d, dir, &e, err)) > 0)
+        if (e->d_name[0] != '.' && str_ends(e->d_name, LUT_SUFFIX))
             names_add(l, e->d_name);
-    }
     closedir(d);
     names_sort(l);
     return rc;

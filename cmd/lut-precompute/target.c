@@ -266,10 +266,8 @@ consider(const struct candidates *c, struct candidate *x,
     /* named: by a pattern that ends in the layer's last word */
     for (size_t i = 0; i < globs->n; i++)
         if (names_match(globs->glob[i], x->layer)) {
-            size_t n = strlen(globs->glob[i]), n_word = strlen(word);
-
             selected = true;
-            named |= n >= n_word && !strcmp(globs->glob[i] + n - n_word, word);
+            named |= str_ends(globs->glob[i], word) != NULL;
         }
     if (!selected)
         return 0;

@@ -10,6 +10,7 @@
 #include "cmd/moe-sft/write.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/str.h"
 
 #define SUFFIX ".safetensors"
 
@@ -60,13 +61,12 @@ int
 convert_main(const struct cmd *cmd, struct err *err)
 {
     struct layers l;
-    size_t n = strlen(cmd->output), k = strlen(SUFFIX);
     int is_dir = file_is_dir(cmd->loras[0].path, err), rc;
     bool to_stacked = is_dir && cmd->n_loras == 1; /* else to PEFT */
 
     if (is_dir < 0)
         return -1;
-    if (!to_stacked && n > k && !strcmp(cmd->output + n - k, SUFFIX))
+    if (!to_stacked && str_ends(cmd->output, SUFFIX))
         return err_set(
             err, TU_USAGE,
             "-o %s: the output of %s is a PEFT directory, whose name must not "

@@ -164,14 +164,6 @@ find_item(const struct merge *g, const struct st_tensor *t, struct item *it)
     return found;
 }
 
-static bool
-has_suffix(const char *s)
-{
-    size_t n = strlen(s), k = strlen(SUFFIX);
-
-    return n >= k && !strcmp(s + n - k, SUFFIX);
-}
-
 /* merge_put_fn of the experts of layers. */
 static int
 put_expert(void *ctx, struct stw *w, int tensor, const struct st_tensor *t,
@@ -203,7 +195,7 @@ merge_main(const struct cmd *cmd, struct err *err)
 
     if (is_dir < 0 || can_write(cmd, cmd->output, err) < 0)
         return -1;
-    if (is_dir && !cmd->stacked && !has_suffix(cmd->output))
+    if (is_dir && !cmd->stacked && !str_ends(cmd->output, SUFFIX))
         whole = merge_is_whole(cmd, err);
     if (whole)
         return whole < 0 ? -1 : merge_model(cmd, err);
@@ -233,7 +225,7 @@ merge_main(const struct cmd *cmd, struct err *err)
         merge_work_open(&g.work, g.par, cmd->n_threads, largest, longest, low,
                         err) < 0)
         goto out;
-    if (is_dir && !cmd->stacked && !has_suffix(cmd->output))
+    if (is_dir && !cmd->stacked && !str_ends(cmd->output, SUFFIX))
         rc = merge_directory(cmd, &l->dir, NULL, put_expert, end_experts, &g,
                              err);
     else

@@ -157,15 +157,6 @@ write_shard(const struct stdir *dir, const struct st *st, const char *path,
     return rc;
 }
 
-static bool
-is_safetensors(const char *s)
-{
-    static const char suffix[] = ".safetensors";
-    size_t n = strlen(s), k = strlen(suffix);
-
-    return n >= k && !strcmp(s + n - k, suffix);
-}
-
 /* Does a file have the weights as they were, for a reader that prefers it? */
 static bool
 is_unmerged(const struct stdir *dir, const char *name)
@@ -213,7 +204,7 @@ copy_others(const struct cmd *cmd, const struct stdir *dir, const char *config,
         str_clear(&path);
         str_addf(&from, "%s/%s", cmd->base, e->d_name);
         str_addf(&path, "%s/%s", to, e->d_name);
-        if (e->d_name[0] == '.' || is_safetensors(e->d_name))
+        if (e->d_name[0] == '.' || str_ends(e->d_name, ".safetensors"))
             continue;
         if (stat(from.s, &st) < 0 && errno == ENOENT)
             continue;

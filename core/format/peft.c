@@ -8,6 +8,7 @@
 
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/str.h"
 
 /* Of rank_pattern and alpha_pattern each.  A regex takes less than a kilobyte
  * compiled. */
@@ -621,12 +622,11 @@ void
 peft_enter(char **path)
 {
     struct str peft = { 0 }, other = { 0 };
-    size_t n = strlen(*path), k = strlen("/" PEFT_MODEL);
-    bool is_here = !strcmp(*path, PEFT_MODEL);
-    bool is_file = is_here || (n > k && !strcmp(*path + n - k, "/" PEFT_MODEL));
+    const char *end = str_ends(*path, "/" PEFT_MODEL);
+    bool is_here = !strcmp(*path, PEFT_MODEL), is_file = is_here || end;
     const char *dir = is_here ? "." : *path;
+    size_t n = end ? (size_t)(end - dir) : strlen(dir);
 
-    n = is_here ? 1 : is_file ? n - k : n;
     str_addf(&peft, "%.*s/" PEFT_CONFIG, (int)n, dir);
     str_addf(&other, "%.*s%s", (int)n, dir, is_file ? "" : "/lora.safetensors");
     /* opening them reports what is wrong with either */

@@ -25,14 +25,6 @@ join(const char *dir, const char *name)
     return s.s;
 }
 
-static bool
-has_suffix(const char *s, size_t nbytes)
-{
-    size_t n = strlen(SUFFIX);
-
-    return nbytes >= n && !memcmp(s + nbytes - n, SUFFIX, n);
-}
-
 static int
 compare_tensors(const void *a, const void *b)
 {
@@ -73,7 +65,7 @@ safe_path(const char *s, size_t nbytes)
     size_t start = 0;
 
     if (memchr(s, '\0', nbytes) || memchr(s, '\\', nbytes) ||
-        !has_suffix(s, nbytes))
+        !str_ends(s, SUFFIX))
         return false;
     for (size_t i = 0; i <= nbytes; i++) {
         size_t n = i - start;
@@ -256,8 +248,8 @@ open_only(struct stdir *dir, struct err *err)
     if (!d)
         return err_sys(err, file_status(errno), "%s", dir->path);
     while ((rc = dir_next(d, dir->path, &entry, err)) > 0)
-        if (entry->d_name[0] != '.' &&
-            has_suffix(entry->d_name, strlen(entry->d_name)) && n++ == 0)
+        if (entry->d_name[0] != '.' && str_ends(entry->d_name, SUFFIX) &&
+            n++ == 0)
             name = xstrdup(entry->d_name);
     closedir(d);
     if (rc == 0 && (n == 0 || (n == 1 && is_shard(name))))

@@ -13,6 +13,7 @@
 #include "core/model/engine.h"
 #include "core/model/linear_file.h"
 #include "core/model/model.h"
+#include "core/str.h"
 #include "core/tty.h"
 
 /* ---- running ---- */
@@ -101,17 +102,17 @@ find_linear(struct model *m, const char *module, const struct stdir_tensor *t,
 static int
 check_base(struct model *m, const struct stdir_tensor *t, struct err *err)
 {
-    size_t n = strlen(t->t->name), k = strlen(PEFT_BASE_LAYER);
+    const char *end = str_ends(t->t->name, PEFT_BASE_LAYER);
     struct linear base, *to;
     bool same = true;
     float *row;
     char *module;
     int rc;
 
-    if (n < k || strcmp(t->t->name + n - k, PEFT_BASE_LAYER) != 0)
+    if (!end)
         return 0;
-    module =
-        xstrndup(t->t->name + strlen(PEFT_ROOT), n - k - strlen(PEFT_ROOT));
+    module = xstrndup(t->t->name + strlen(PEFT_ROOT),
+                      (size_t)(end - t->t->name) - strlen(PEFT_ROOT));
     to = find_linear(m, module, t, err);
     rc = to ? linear_file_bind(&base, t, to->out, to->in, NULL, err) : -1;
     row = to ? xcalloc(2 * to->in, sizeof(*row)) : NULL;

@@ -8,6 +8,7 @@
 #include "core/mem.h"
 #include "core/model/names.h"
 #include "core/model/parts.h"
+#include "core/str.h"
 
 /*
  * A module is known by its output, a linear layer by its input.  Modules
@@ -155,10 +156,10 @@ place_hint(struct str *to, const char *name)
         place_set_layer(&p, layer);
     }
     for (size_t i = 0; i < sizeof(ends) / sizeof(*ends) && !found; i++) {
-        size_t n = strlen(name), k = strlen(ends[i]);
-        char *stem = xstrndup(name, n > k ? n - k : 0);
+        const char *end = str_ends(name, ends[i]);
+        char *stem = xstrndup(name, end ? (size_t)(end - name) : 0);
 
-        found = n > k && !strcmp(name + n - k, ends[i]) && place_find(&p, stem);
+        found = place_find(&p, stem);
         free(stem);
     }
     if (!found)

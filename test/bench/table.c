@@ -199,7 +199,7 @@ combine_row(struct bench *b, size_t n, const char *what)
         table_encode(b->work, &t, b->x, t.in, n, 0);
         table_select(b->work, &t, n);
         probe_evict(b->par);
-        read[i] = probe_read(b->par, t.products, b->n_table);
+        read[i] = probe_read(b->par, t.products.w, b->n_table);
         probe_evict(b->par);
         s = clock_s();
         table_combine(b->work, &t, b->y, t.out, n);
