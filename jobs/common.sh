@@ -28,6 +28,24 @@ need_sbatch() {
     }
 }
 
+# submit NAME [OPTION of sbatch...] -- ARGUMENT...: has Slurm run NAME.sh --task
+# DIRECTORY ARGUMENT... as a job that may be queued again, and ends the script.
+submit() {
+    local name=$1 options=()
+
+    shift
+    usage 1 "$@"
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        options+=("$1")
+        shift
+    done
+    usage 2 "$@"
+    need_sbatch
+    exec sbatch --parsable --job-name="$name" --output="$name-%j.log" \
+        "${options[@]}" --requeue --open-mode=append --signal=B:USR1@120 \
+        "${here:?}/$name.sh" --task "$here" "${@:2}"
+}
+
 # number NAME VALUE: ends the script unless the argument is a number over 0.
 number() {
     [[ $2 =~ ^[1-9][0-9]{0,17}$ ]] || {

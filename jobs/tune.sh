@@ -20,19 +20,7 @@ here=${2-}
 [ "${1-}" = --task ] || here=$(dirname -- "$(realpath -- "$0")")
 # shellcheck source=jobs/common.sh
 . "$here/common.sh"
-if [ "${1-}" != --task ]; then
-    usage 1 "$@"
-    options=()
-    while [ $# -gt 0 ] && [ "$1" != -- ]; do
-        options+=("$1")
-        shift
-    done
-    usage 2 "$@"
-    need_sbatch
-    exec sbatch --parsable --job-name=tune --output=tune-%j.log \
-        "${options[@]}" --requeue --open-mode=append --signal=B:USR1@120 \
-        "$here/tune.sh" --task "$here" "${@:2}"
-fi
+[ "${1-}" = --task ] || submit tune "$@"
 shift 2
 
 # A step of the job does not get the CPUs of each task from sbatch.
