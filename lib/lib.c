@@ -55,6 +55,17 @@ lib_null(struct tu_err *to, const char *fn, ...)
 }
 
 int
+lib_threads(int n_threads, struct tu_err *err)
+{
+    const int most = 4096;
+
+    return n_threads >= 0 && n_threads <= most
+               ? 0
+               : lib_refuse(err, "n_threads is %d (expected 0 to %d)",
+                            n_threads, most);
+}
+
+int
 lib_struct(void *to, size_t nbytes, const void *from, const char *name,
            struct tu_err *err)
 {

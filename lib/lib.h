@@ -8,8 +8,6 @@
 #include "core/err.h"
 #include "lib/tensorutils.h"
 
-#define LIB_MAX_THREADS 4096
-
 /* lib_fail() hands the caller an error, who may not want it; returns -1. */
 int lib_fail(struct tu_err *to, const struct err *err);
 
@@ -22,6 +20,9 @@ int lib_refuse(struct tu_err *to, const char *fmt, ...)
  * NULL where n is 0. */
 int lib_null(struct tu_err *to, const char *fn, ...) __attribute__((sentinel));
 #define LIB_IF(n, p) ((n) > 0 ? (const void *)(p) : (const void *)"")
+
+/* lib_threads() refuses an n_threads that no machine has. */
+int lib_threads(int n_threads, struct tu_err *err);
 
 /*
  * lib_struct() copies a struct of the caller's, which begins with its size, to

@@ -107,9 +107,8 @@ check_options(struct tu_session_options *o, const struct tu_model *model,
 {
     const struct tu_model_info *info = &model->info;
 
-    if (o->n_threads < 0 || o->n_threads > LIB_MAX_THREADS)
-        return lib_refuse(to, "n_threads is %d (expected 0 to %d)",
-                          o->n_threads, LIB_MAX_THREADS);
+    if (lib_threads(o->n_threads, to) < 0)
+        return -1;
     if (o->compute != TU_COMPUTE_F32 && o->compute != TU_COMPUTE_BF16)
         return lib_refuse(to, "compute is %d, none of enum tu_compute",
                           (int)o->compute);

@@ -61,9 +61,8 @@ read_config(struct moe_config *config, int *n_threads,
     if (c.mode != TU_MOE_BF16 && c.mode != TU_MOE_INT8)
         return lib_refuse(to, "mode is %d, none of enum tu_moe_mode",
                           (int)c.mode);
-    if (c.n_threads < 0 || c.n_threads > LIB_MAX_THREADS)
-        return lib_refuse(to, "n_threads is %d (expected 0 to %d)", c.n_threads,
-                          LIB_MAX_THREADS);
+    if (lib_threads(c.n_threads, to) < 0)
+        return -1;
     if (c.n_experts > MOE_MAX_EXPERTS || c.top_k > MOE_MAX_TOP_K)
         return lib_refuse(to,
                           "n_experts x top_k is %zu x %zu (expected at most %d "
@@ -162,6 +161,9 @@ tu_moe_close(struct tu_moe *m)
 
 /* ---- calls, now or in the thread ---- */
 
+typedef int start_fn(struct tu_moe *m, struct moe_call *call,
+                     struct tu_err *to);
+
 static int
 run_now(struct tu_moe *m, struct moe_call *call, struct tu_err *to)
 {
@@ -174,7 +176,7 @@ run_now(struct tu_moe *m, struct moe_call *call, struct tu_err *to)
 }
 
 static int
-submit(struct tu_moe *m, const struct moe_call *call, struct tu_err *to)
+submit(struct tu_moe *m, struct moe_call *call, struct tu_err *to)
 {
     struct err err = { 0 };
     struct moe_call *copy;
@@ -262,9 +264,10 @@ run_load(void *ctx, struct err *err)
 }
 
 static int
-load_call(struct moe_call *call, const struct tu_moe *m,
-          const struct tu_moe_weights *weights, struct tu_err *to)
+load(struct tu_moe *m, const struct tu_moe_weights *weights, start_fn *start,
+     struct tu_err *to)
 {
+    struct moe_call call = { .run = run_load };
     struct tu_moe_weights w;
     size_t n;
 
@@ -279,26 +282,22 @@ load_call(struct moe_call *call, const struct tu_moe *m,
     if (lib_null(to, "weights", "gate", w.gate, "up", w.up, "down", w.down,
                  NULL) < 0)
         return -1;
-    *call = (struct moe_call){ .run = run_load, .base = w };
-    return 0;
+    call.base = w;
+    return start(m, &call, to);
 }
 
 int
 tu_moe_load(struct tu_moe *m, const struct tu_moe_weights *weights,
             struct tu_err *to)
 {
-    struct moe_call call;
-
-    return load_call(&call, m, weights, to) < 0 ? -1 : run_now(m, &call, to);
+    return load(m, weights, run_now, to);
 }
 
 int
 tu_moe_submit_load(struct tu_moe *m, const struct tu_moe_weights *weights,
                    struct tu_err *to)
 {
-    struct moe_call call;
-
-    return load_call(&call, m, weights, to) < 0 ? -1 : submit(m, &call, to);
+    return load(m, weights, submit, to);
 }
 
 /* Matrices of an adapter's shapes, some of which may be left out. */
@@ -356,10 +355,10 @@ run_forward(void *ctx, struct err *err)
 }
 
 static int
-forward_call(struct moe_call *call, const struct tu_moe *m,
-             const struct tu_moe_batch *batch, float *output, int save,
-             struct tu_err *to)
+forward(struct tu_moe *m, const struct tu_moe_batch *batch, float *output,
+        int save, start_fn *start, struct tu_err *to)
 {
+    struct moe_call call;
     struct tu_moe_batch b;
 
     if (!m)
@@ -380,35 +379,27 @@ forward_call(struct moe_call *call, const struct tu_moe *m,
          check_array(b.input, 1, "input", to) < 0 ||
          check_array(output, sizeof(float), "output", to) < 0))
         return -1;
-    *call = (struct moe_call){
+    call = (struct moe_call){
         .run = run_forward,
         .batch = { b.qlen, b.expert_ids, b.weights, b.input },
         .output = output,
         .save = save != 0,
     };
-    return 0;
+    return start(m, &call, to);
 }
 
 int
 tu_moe_forward(struct tu_moe *m, const struct tu_moe_batch *batch,
                float *output, int save, struct tu_err *to)
 {
-    struct moe_call call;
-
-    if (forward_call(&call, m, batch, output, save, to) < 0)
-        return -1;
-    return run_now(m, &call, to);
+    return forward(m, batch, output, save, run_now, to);
 }
 
 int
 tu_moe_submit_forward(struct tu_moe *m, const struct tu_moe_batch *batch,
                       float *output, int save, struct tu_err *to)
 {
-    struct moe_call call;
-
-    if (forward_call(&call, m, batch, output, save, to) < 0)
-        return -1;
-    return submit(m, &call, to);
+    return forward(m, batch, output, save, submit, to);
 }
 
 size_t
@@ -435,11 +426,11 @@ run_backward(void *ctx, struct err *err)
 }
 
 static int
-backward_call(struct moe_call *call, const struct tu_moe *m,
-              const uint16_t *grad_output, const struct tu_moe_grads *grads,
-              struct tu_err *to)
+backward(struct tu_moe *m, const uint16_t *grad_output,
+         const struct tu_moe_grads *grads, start_fn *start, struct tu_err *to)
 {
     const void *p[TU_N_LORA];
+    struct moe_call call;
     struct tu_moe_grads g;
 
     if (!m)
@@ -448,7 +439,7 @@ backward_call(struct moe_call *call, const struct tu_moe *m,
         (g.qlen > 0 && check_array(grad_output, 1, "grad_output", to) < 0) ||
         (g.weights && check_array(g.weights, sizeof(float), "weights", to) < 0))
         return -1;
-    *call = (struct moe_call){
+    call = (struct moe_call){
         .run = run_backward,
         .grad_output = grad_output,
         .grads = { .input = g.input,
@@ -457,34 +448,26 @@ backward_call(struct moe_call *call, const struct tu_moe *m,
         .qlen = g.qlen,
     };
     for (int i = 0; i < TU_N_LORA; i++) {
-        p[i] = call->grads.lora[i] = g.lora[i];
+        p[i] = call.grads.lora[i] = g.lora[i];
         if (g.lora[i] && !g.lora_is_bf16 &&
             check_array(g.lora[i], sizeof(float), moe_lora_names[i], to) < 0)
             return -1;
     }
-    return check_lora(m, g.n, p, to);
+    return check_lora(m, g.n, p, to) < 0 ? -1 : start(m, &call, to);
 }
 
 int
 tu_moe_backward(struct tu_moe *m, const uint16_t *grad_output,
                 const struct tu_moe_grads *grads, struct tu_err *to)
 {
-    struct moe_call call;
-
-    if (backward_call(&call, m, grad_output, grads, to) < 0)
-        return -1;
-    return run_now(m, &call, to);
+    return backward(m, grad_output, grads, run_now, to);
 }
 
 int
 tu_moe_submit_backward(struct tu_moe *m, const uint16_t *grad_output,
                        const struct tu_moe_grads *grads, struct tu_err *to)
 {
-    struct moe_call call;
-
-    if (backward_call(&call, m, grad_output, grads, to) < 0)
-        return -1;
-    return submit(m, &call, to);
+    return backward(m, grad_output, grads, submit, to);
 }
 
 size_t

@@ -52,15 +52,6 @@ struct tu_table {
     struct coder coder;
 };
 
-static int
-check_threads(int n, struct tu_err *to)
-{
-    return n >= 0 && n <= LIB_MAX_THREADS
-               ? 0
-               : lib_refuse(to, "n_threads is %d (expected 0 to %d)", n,
-                            LIB_MAX_THREADS);
-}
-
 static void
 coder_close(struct coder *c)
 {
@@ -181,7 +172,7 @@ tu_sae_open(struct tu_sae **sae, const char *path, int n_threads,
     struct tu_sae *s;
 
     if (lib_null(to, "tu_sae_open", "sae", sae, "path", path, NULL) < 0 ||
-        check_threads(n_threads, to) < 0)
+        lib_threads(n_threads, to) < 0)
         return -1;
     *sae = NULL;
     s = xcalloc(1, sizeof(*s));
@@ -274,7 +265,7 @@ tu_table_open(struct tu_table **table, const char *dir, const char *layer,
 
     if (lib_null(to, "tu_table_open", "table", table, "dir", dir, "layer",
                  layer, NULL) < 0 ||
-        check_threads(n_threads, to) < 0)
+        lib_threads(n_threads, to) < 0)
         return -1;
     *table = NULL;
     t = xcalloc(1, sizeof(*t));
