@@ -118,7 +118,17 @@ hash_add_numbers(struct hash *hash, const void *numbers, size_t n, size_t item)
 }
 
 void
-hash_hex(struct hash *h, char hex[HASH_MAX_HEX])
+hash_free(struct hash *h)
+{
+    if (!h)
+        return;
+    XXH3_freeState(h->xxh3);
+    EVP_MD_CTX_free(h->sha256);
+    free(h);
+}
+
+void
+hash_end(struct hash *h, char hex[HASH_MAX_HEX])
 {
     static const char digits[] = "0123456789abcdef";
     unsigned char sum[32];
@@ -138,16 +148,7 @@ hash_hex(struct hash *h, char hex[HASH_MAX_HEX])
         hex[2 * i + 1] = digits[sum[i] & 15];
     }
     hex[2 * n] = '\0';
-}
-
-void
-hash_free(struct hash *h)
-{
-    if (!h)
-        return;
-    XXH3_freeState(h->xxh3);
-    EVP_MD_CTX_free(h->sha256);
-    free(h);
+    hash_free(h);
 }
 
 const char *

@@ -20,8 +20,9 @@ void hash_add(struct hash *hash, const void *data, size_t nbytes);
  * on every machine; none may be at NULL. */
 void hash_add_numbers(struct hash *hash, const void *numbers, size_t n,
                       size_t item);
-/* hash_hex() ends it: lower-case hex, XXH3-128 canonical (big-endian). */
-void hash_hex(struct hash *hash, char hex[HASH_MAX_HEX]);
+/* hash_end() frees it, and gives the sum in lower-case hex, XXH3-128 canonical
+ * (big-endian).  hash_free() forgets it. */
+void hash_end(struct hash *hash, char hex[HASH_MAX_HEX]);
 void hash_free(struct hash *hash);
 
 const char *hash_name(enum hash_kind kind); /* "xxh3", "sha256" */

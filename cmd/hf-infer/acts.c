@@ -425,7 +425,8 @@ end(struct acts *a, struct err *err)
         tool_say("%zu window%s, %zu token%s in %.3f s (%.1f tokens/s)",
                  a->n_written, plural(a->n_written), a->n_real,
                  plural(a->n_real), seconds, (double)a->n_real / seconds);
-    hash_hex(a->sum, a->sha256);
+    hash_end(a->sum, a->sha256);
+    a->sum = NULL;
     return a->dumps->array.npy && !a->dir.dir
                ? acts_write_head(&a->dumps->array, err)
                : 0;

@@ -256,12 +256,11 @@ acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
                                       : tokenizer.s,
                            i == LUT ? MAX_DEPTH : 0, err);
         }
-        hash_hex(hash, hex);
+        hash_end(hash, hex);
         if (rc >= 0 && known && i != TOKENIZER)
             add_text(&s->text, keys[i], hex);
         if (rc >= 0 && known && (i == INPUT || i == TOKENIZER))
             strcpy(i == INPUT ? s->input_xxh3 : s->tokenizer_xxh3, hex);
-        hash_free(hash);
     }
     str_free(&tokenizer);
     return rc < 0 ? -1 : 0;

@@ -75,8 +75,7 @@ info(const struct convert_cmd *cmd, struct err *err)
 
         hash_add(h, k.map.data + b->weight,
                  b->bias - b->weight + (b->has_bias ? b->rows * bits / 8 : 0));
-        hash_hex(h, hex);
-        hash_free(h);
+        hash_end(h, hex);
         if (cmd->json)
             str_adds(&s, i ? ",\n" : "\n");
         str_addf(&s,

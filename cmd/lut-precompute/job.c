@@ -29,8 +29,7 @@ advance(struct digest *d)
     if (!d->hash)
         return;
     if (d->at == d->n) {
-        hash_hex(d->hash, d->hex);
-        hash_free(d->hash);
+        hash_end(d->hash, d->hex);
         d->hash = NULL;
         return;
     }
@@ -116,8 +115,7 @@ threshold_digest(const struct layer_job *job, char hex[HASH_MAX_HEX])
         put_le32(v, f32_bits(job_threshold(job, i)));
         hash_add(hash, v, sizeof(v));
     }
-    hash_hex(hash, hex);
-    hash_free(hash);
+    hash_end(hash, hex);
 }
 
 /* __metadata__'s "lut": the layer's entry in metadata.json, and what else that
@@ -409,8 +407,7 @@ job_write(struct layer_job *job, const struct job_threads *threads,
     for (size_t i = 0; i < job->target->n_parts; i++)
         lut_sample(sample, job->target->parts[i].w.data,
                    matrix_nbytes(&job->target->parts[i].w));
-    hash_hex(sample, hex);
-    hash_free(sample);
+    hash_end(sample, hex);
     stw_meta(w, LUT_WEIGHTS, hex);
     for (size_t i = 0; i < n_tensors(job) && rc >= 0; i++) {
         uint64_t shape[2];

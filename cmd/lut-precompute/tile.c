@@ -293,7 +293,8 @@ write_shadow_vectors(struct tiles *t, struct err *err)
     hash_add_numbers(t->file_sums[LUT_SUM_SCALE], t->scale, n, 4);
     hash_add_numbers(t->file_sums[LUT_SUM_ERROR], t->error, n, 4);
     for (size_t i = 0; i < LUT_SUMS && rc == 0; i++) {
-        hash_hex(t->file_sums[i], hex);
+        hash_end(t->file_sums[i], hex);
+        t->file_sums[i] = NULL;
         rc = stw_late(w, lut_sums[i], hex, err);
     }
     if (rc < 0 ||

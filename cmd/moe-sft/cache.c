@@ -49,10 +49,8 @@ digest_all(char hex[N_DIGESTS][HASH_MAX_HEX], const struct sft_run *run,
              batch->qlen * batch->hidden * sizeof(*batch->input));
     hash_add(h[D_VALUES], gate, n * sizeof(*gate));
     hash_add(h[D_VALUES], up, n * sizeof(*up));
-    for (int i = 0; i < N_DIGESTS; i++) {
-        hash_hex(h[i], hex[i]);
-        hash_free(h[i]);
-    }
+    for (int i = 0; i < N_DIGESTS; i++)
+        hash_end(h[i], hex[i]);
 }
 
 /* ---- writing ---- */

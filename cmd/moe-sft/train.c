@@ -97,8 +97,7 @@ set_settings(struct train *t, struct err *err)
             adapter_digest(&t->adapter, hash);
         else
             rc = data_digest(&t->data, hash, err);
-        hash_hex(hash, hex);
-        hash_free(hash);
+        hash_end(hash, hex);
         if (rc < 0)
             return -1;
         train_state_set(&t->run.state, files[i].name, hex, files[i].path);

@@ -55,8 +55,7 @@ digest_base(struct tune *t, struct err *err)
         if (sig_stop())
             rc = sig_stopped("no step was begun", err);
     }
-    hash_hex(hash, t->base_digest);
-    hash_free(hash);
+    hash_end(hash, t->base_digest);
     str_free(&config);
     return rc;
 }
@@ -67,8 +66,7 @@ digest_init(struct tune *t)
     struct hash *hash = hash_new(HASH_XXH3);
 
     hash_add_numbers(hash, t->adamw.master, t->adamw.n, sizeof(float));
-    hash_hex(hash, t->init_digest);
-    hash_free(hash);
+    hash_end(hash, t->init_digest);
 }
 
 /* ---- opening ---- */

@@ -503,8 +503,7 @@ digest(struct tune_data *d)
         hash_add_numbers(hash, &d->examples[i].n, 1, sizeof(size_t));
     hash_add_numbers(hash, d->ids.id, d->ids.n, sizeof(*d->ids.id));
     hash_add_numbers(hash, d->labels.id, d->labels.n, sizeof(*d->labels.id));
-    hash_hex(hash, d->digest);
-    hash_free(hash);
+    hash_end(hash, d->digest);
 }
 
 int

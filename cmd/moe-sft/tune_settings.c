@@ -223,8 +223,7 @@ digest_numbers(const struct tune *t, char hex[HASH_MAX_HEX])
     hash_add_numbers(hash, a->m, a->n, sizeof(*a->m));
     hash_add_numbers(hash, a->v, a->n, sizeof(*a->v));
     hash_add_numbers(hash, e->list, 2 * e->n, sizeof(double));
-    hash_hex(hash, hex);
-    hash_free(hash);
+    hash_end(hash, hex);
 }
 
 int

@@ -205,8 +205,7 @@ sum_of(const float *x, size_t n)
     char hex[HASH_MAX_HEX];
 
     hash_add_numbers(hash, x, n, sizeof(*x));
-    hash_hex(hash, hex);
-    hash_free(hash);
+    hash_end(hash, hex);
     hex[13] = '\0';
     return (double)strtoull(hex, NULL, 16);
 }

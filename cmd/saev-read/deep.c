@@ -146,8 +146,7 @@ scan_shards(void *ctx, size_t begin, size_t end, int thread)
                 hash_add(hash, buf, n);
         }
         if (hash)
-            hash_hex(hash, s->hex);
-        hash_free(hash);
+            hash_end(hash, s->hex);
         if (fd >= 0)
             close(fd);
     }

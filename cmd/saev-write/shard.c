@@ -56,8 +56,7 @@ shard_set_sum(struct write_run *run, size_t shard, size_t nbytes,
         while (run->n_sums <= shard)
             run->sums[run->n_sums++].hex[0] = '\0';
     }
-    hash_hex(hash, run->sums[shard].hex);
-    hash_free(hash);
+    hash_end(hash, run->sums[shard].hex);
     run->sums[shard].nbytes = nbytes;
 }
 

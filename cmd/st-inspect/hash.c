@@ -66,8 +66,7 @@ do_tasks(void *ctx, size_t first, size_t last)
                 h->open[k] = hash_new(h->kind);
             hash_add(h->open[k], now->data + (from - now->at), to - from);
             if (to == end) {
-                hash_hex(h->open[k], h->to->tensors[k]);
-                hash_free(h->open[k]);
+                hash_end(h->open[k], h->to->tensors[k]);
                 h->open[k] = NULL;
             }
         } else {
@@ -108,12 +107,8 @@ prepare(struct hashing *h, struct err *err)
         return -1;
     for (size_t i = 0; i < n; i++) {
         h->order[i] = (uint32_t)i; /* a header has room for fewer than 2^32 */
-        if (h->st->tensors[i].nbytes == 0) {
-            struct hash *none = hash_new(h->kind);
-
-            hash_hex(none, h->to->tensors[i]);
-            hash_free(none);
-        }
+        if (h->st->tensors[i].nbytes == 0)
+            hash_end(hash_new(h->kind), h->to->tensors[i]);
     }
     sort_with(h->order, n, sizeof(*h->order), by_begin,
               (void *)(uintptr_t)h->st->tensors);
@@ -165,7 +160,8 @@ hash_st(struct file_hash *fh, const struct st *st, enum hash_kind kind,
         h.now = h.next;
         h.next = done;
     } while (h.now.nbytes > 0);
-    hash_hex(h.whole, fh->whole);
+    hash_end(h.whole, fh->whole);
+    h.whole = NULL;
     rc = 0;
 out:
     for (size_t i = 0; h.open && h.order && i < st->n_tensors; i++)
@@ -195,9 +191,7 @@ hash_range(char hex[HASH_MAX_HEX], const struct view *v, enum hash_kind kind,
         if (rc == 0)
             hash_add(hash, piece, n);
     }
-    if (rc == 0)
-        hash_hex(hash, hex);
-    hash_free(hash);
+    hash_end(hash, hex);
     mem_big_free(piece, PIECE_NBYTES, 1);
     return rc;
 }

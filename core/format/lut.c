@@ -519,8 +519,7 @@ check_shadow(struct lut_table *t, struct err *err)
         }
         hash = hash_new(HASH_XXH3);
         hash_add(hash, st_data(&t->st, x), x->nbytes);
-        hash_hex(hash, hex);
-        hash_free(hash);
+        hash_end(hash, hex);
         if (strcmp(sum, hex) != 0)
             return err_data(err, t->st.path,
                             "%s has the XXH3 %s (expected %s, as the file "

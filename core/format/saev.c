@@ -483,8 +483,7 @@ saev_hash_text(const char *text, size_t nbytes, const char *name,
         struct hash *h = hash_new(HASH_SHA256);
 
         hash_add(h, canonical.s, canonical.n);
-        hash_hex(h, hash);
-        hash_free(h);
+        hash_end(h, hash);
     }
     str_free(&canonical);
     return rc;

@@ -111,8 +111,7 @@ compare_sample(const struct table *t)
 
         lut_sample(hash, stored, nbytes);
     }
-    hash_hex(hash, hex);
-    hash_free(hash);
+    hash_end(hash, hex);
     if (made_of && strcmp(made_of, hex) != 0)
         err_warn("%s: was made from other weights than this model's",
                  t->file.st.path);

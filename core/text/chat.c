@@ -125,8 +125,7 @@ find_template(const char *text, size_t nbytes)
     while (nbytes > 0 && text[nbytes - 1] == '\n')
         nbytes--;
     hash_add(hash, text, nbytes);
-    hash_hex(hash, sum);
-    hash_free(hash);
+    hash_end(hash, sum);
     for (size_t i = 0; i < sizeof(same_templates) / sizeof(*same_templates);
          i++)
         if (!strcmp(same_templates[i].sha256, sum))

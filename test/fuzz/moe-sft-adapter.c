@@ -14,8 +14,7 @@ digest(const struct expert_adapter *a, char hex[HASH_MAX_HEX])
     struct hash *hash = hash_new(HASH_XXH3);
 
     adapter_digest(a, hash);
-    hash_hex(hash, hex);
-    hash_free(hash);
+    hash_end(hash, hex);
 }
 
 static void

@@ -23,8 +23,7 @@ hex_of(enum hash_kind kind, const char *s, size_t n, size_t step,
 
     for (size_t i = 0; i < n; i += step)
         hash_add(h, s + i, n - i < step ? n - i : step);
-    hash_hex(h, hex);
-    hash_free(h);
+    hash_end(h, hex);
 }
 
 static void
@@ -101,8 +100,7 @@ test_numbers(void)
     hash_add_numbers(h, NULL, 0, 8);
     hash_add_numbers(h, f32, 2, 4);
     hash_add_numbers(h, f64, 1, 8);
-    hash_hex(h, hex);
-    hash_free(h);
+    hash_end(h, hex);
     hex_of(HASH_SHA256, (const char *)bytes, sizeof(bytes), 64, want);
     tap_ok(!strcmp(hex, want), "hash_add_numbers: little-endian bytes");
 }

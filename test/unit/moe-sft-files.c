@@ -41,8 +41,7 @@ digest_of_base(const char *name, int64_t layer, char hex[HASH_MAX_HEX])
                 "base: %s opens: %s", name, err.what))
         return;
     base_digest(&b, h);
-    hash_hex(h, hex);
-    hash_free(h);
+    hash_end(h, hex);
     tap_ok(b.n_experts == 4 && b.hidden == 96 && b.intermediate == 80,
            "base: %s has 4 experts, 96 x 80", name);
     base_close(&b);
@@ -83,8 +82,7 @@ digest_of_adapter(const char *name, const struct base *base,
                 "adapter: %s opens: %s", name, err.what))
         return;
     adapter_digest(&a, h);
-    hash_hex(h, hex);
-    hash_free(h);
+    hash_end(h, hex);
     tap_ok(a.rank == 5 && a.alpha == 10 && a.layer == 3,
            "adapter: %s has rank 5, alpha 10, layer 3", name);
     adapter_close(&a);

@@ -175,8 +175,7 @@ checksum(const struct train_state *s, char hex[HASH_MAX_HEX])
     for (size_t i = 0; i < s->n_others; i++)
         hash_add_numbers(hash, s->others[i].at, (size_t)s->others[i].n, 8);
     str_free(&name);
-    hash_hex(hash, hex);
-    hash_free(hash);
+    hash_end(hash, hex);
 }
 
 /* That of the settings: as they are, or as a file has those that are there. */
@@ -195,8 +194,7 @@ settings_checksum(const struct train_state *s, const struct st *st,
         hash_add(hash, name, strlen(name) + 1);
         hash_add(hash, value, strlen(value) + 1);
     }
-    hash_hex(hash, hex);
-    hash_free(hash);
+    hash_end(hash, hex);
 }
 
 /* Is what was read what was written? */
