@@ -49,6 +49,23 @@ larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* by_i64(), by_f64(): the order of numbers, for qsort(3); none is NaN. */
+static inline int
+by_i64(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static inline int
+by_f64(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
 /*
  * xmalloc() and its family are for small things whose size this program
  * chose: they die with one line and EX_SOFTWARE when memory is gone.  Sizes

@@ -88,14 +88,6 @@ step(struct bench *b, int which)
     }
 }
 
-static int
-by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 int
 bench_main(struct apply_run *run, struct err *err)
 {
@@ -127,7 +119,7 @@ bench_main(struct apply_run *run, struct err *err)
             us[k][i] = 1e6 * (clock_s() - from) / (double)b.n;
         }
     for (int k = 0; k < STEPS; k++)
-        qsort(us[k], ROUNDS, sizeof(double), by_value);
+        qsort(us[k], ROUNDS, sizeof(double), by_f64);
     str_addf(&s, "step\trows\tus_per_row\tof_%s\n", names[whole]);
     for (int k = 0; k < STEPS; k++)
         if ((k != SCREEN || t->latents.screen) &&

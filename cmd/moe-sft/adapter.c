@@ -165,10 +165,7 @@ adapter_f32(const struct expert_adapter *a, enum moe_lora_matrix m,
 int
 adapter_unchanged(const struct expert_adapter *a, struct err *err)
 {
-    for (size_t i = 0; a->pairs && i < a->file->dir.n_files; i++)
-        if (st_unchanged(&a->file->dir.files[i], err) < 0)
-            return -1;
-    return 0;
+    return a->pairs ? stdir_unchanged(&a->file->dir, err) : 0;
 }
 
 /* Is a pair one of the experts of the layer, -1: of any? */

@@ -144,14 +144,6 @@ prepare(struct bench *b, struct err *err)
     return moe_warm_up(b->moe, err);
 }
 
-static int
-by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static size_t
 given(int64_t v, size_t otherwise)
 {
@@ -211,7 +203,7 @@ bench_main(const struct cmd *cmd, struct err *err)
     for (int i = 0; rc == 0 && i < STEPS; i++) {
         double median;
 
-        qsort(b.seconds[i], b.rounds, sizeof(double), by_value);
+        qsort(b.seconds[i], b.rounds, sizeof(double), by_f64);
         median = b.seconds[i][b.rounds / 2];
         str_addf(&s,
                  cmd->json

@@ -60,14 +60,6 @@ add_layer(struct layers *l, const char *path, struct lora_file *f,
     return adapter_map(&x->adapter, f, layer, base ? &x->base : NULL, err);
 }
 
-static int
-by_number(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* The layers that a PEFT directory has adapters of experts of, in order. */
 static int64_t *
 list_layers(const struct lora_file *f, size_t *n)
@@ -78,7 +70,7 @@ list_layers(const struct lora_file *f, size_t *n)
     for (size_t i = 0; i < f->n_pairs; i++)
         if (f->pairs[i].of.expert >= 0)
             layers[n_all++] = f->pairs[i].of.layer;
-    qsort(layers, n_all, sizeof(*layers), by_number);
+    qsort(layers, n_all, sizeof(*layers), by_i64);
     *n = 0;
     for (size_t i = 0; i < n_all; i++)
         if (!*n || layers[*n - 1] != layers[i])

@@ -74,9 +74,8 @@ inputs_unchanged(const struct merge *g, struct err *err)
 {
     const struct layers *l = &g->layers;
 
-    for (size_t i = 0; i < l->dir.n_files; i++)
-        if (st_unchanged(&l->dir.files[i], err) < 0)
-            return -1;
+    if (stdir_unchanged(&l->dir, err) < 0)
+        return -1;
     for (size_t i = 0; i < l->n; i++)
         if (adapter_unchanged(&l->list[i].adapter, err) < 0)
             return -1;

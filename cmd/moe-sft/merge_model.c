@@ -86,15 +86,10 @@ static int
 end_model(void *ctx, struct err *err)
 {
     const struct whole *g = ctx;
-    const struct adapter *a = g->model->adapters;
 
-    for (size_t i = 0; i < g->model->dir.n_files; i++)
-        if (st_unchanged(&g->model->dir.files[i], err) < 0)
-            return -1;
-    for (size_t i = 0; i < a->file.dir.n_files; i++)
-        if (st_unchanged(&a->file.dir.files[i], err) < 0)
-            return -1;
-    return 0;
+    return stdir_unchanged(&g->model->dir, err) < 0
+               ? -1
+               : stdir_unchanged(&g->model->adapters->file.dir, err);
 }
 
 int

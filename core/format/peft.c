@@ -376,14 +376,6 @@ names_module(const struct peft_list *names, const char *module, bool tail)
     return false;
 }
 
-static int
-by_number(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 static void
 free_patterns(struct peft_patterns *of)
 {
@@ -430,7 +422,7 @@ read_lists(struct peft *p, struct err *err)
     for (size_t i = 0; i < n; i++)
         p->layers[p->n_layers++] =
             json_integer_value(json_array_get(layers.v, i));
-    qsort(p->layers, p->n_layers, sizeof(*p->layers), by_number);
+    qsort(p->layers, p->n_layers, sizeof(*p->layers), by_i64);
     if (json_array_size(words.v) > MAX_WORDS)
         return err_data(err, words.file, "%s has %zu words (at most %d)",
                         words.path, json_array_size(words.v), MAX_WORDS);
@@ -520,7 +512,7 @@ find_target(const struct peft *p, const char *module, const char **what,
         *what = "target_modules has no";
     else if (!all_layers &&
              (layer < 0 || !bsearch(&layer, p->layers, p->n_layers,
-                                    sizeof(*p->layers), by_number)))
+                                    sizeof(*p->layers), by_i64)))
         *what = "layers_to_transform does not have the layer of";
     return 0;
 }

@@ -203,14 +203,6 @@ take_bool(const struct parser *p, enum quantity q, bool *b, struct err *err)
 }
 
 static int
-by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
-static int
 take_layers(const struct parser *p, struct err *err)
 {
     static const char expected[] = "1 to 65536 integers";
@@ -235,7 +227,7 @@ take_layers(const struct parser *p, struct err *err)
     }
     sorted = xcalloc(s->n_layers + 1, sizeof(*sorted));
     memcpy(sorted, s->layers, s->n_layers * sizeof(*sorted));
-    qsort(sorted, s->n_layers, sizeof(*sorted), by_value);
+    qsort(sorted, s->n_layers, sizeof(*sorted), by_i64);
     for (size_t i = 1; i < s->n_layers && rc == 0; i++) {
         ascending &= s->layers[i - 1] < s->layers[i];
         if (sorted[i - 1] == sorted[i])

@@ -299,6 +299,15 @@ stdir_map(struct stdir *dir, struct err *err)
     return 0;
 }
 
+int
+stdir_unchanged(const struct stdir *dir, struct err *err)
+{
+    for (size_t i = 0; i < dir->n_files; i++)
+        if (st_unchanged(dir->files + i, err) < 0)
+            return -1;
+    return 0;
+}
+
 void
 stdir_close(struct stdir *dir)
 {

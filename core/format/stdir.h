@@ -37,8 +37,10 @@ struct stdir {
  * made of them.
  */
 int stdir_open(struct stdir *dir, const char *path, struct err *err);
-int stdir_map(struct stdir *dir, struct err *err); /* st_map() of every file */
-void stdir_close(struct stdir *dir);               /* a zeroed struct is fine */
+/* st_map(), st_unchanged() of every file */
+int stdir_map(struct stdir *dir, struct err *err);
+int stdir_unchanged(const struct stdir *dir, struct err *err);
+void stdir_close(struct stdir *dir); /* a zeroed struct is fine */
 
 /* stdir_has(): is there an entry of that name?  A dangling link is one, which
  * must be reported, and so is what cannot be looked at. */
