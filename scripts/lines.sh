@@ -4,11 +4,11 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11246
-core/format 11796
+core/format 11835
 core/kernel 9100
 core/model 18957
 core/text 4340
-cmd 33455
+cmd 33500
 lib 2487'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

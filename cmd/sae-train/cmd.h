@@ -36,6 +36,9 @@ struct sae_options {
     uint64_t batch, log_every;
     int format;
     bool skip_bad;
+    const char *skip_ids; /* or NULL */
+    uint64_t skip_positions;
+    double max_norm; /* 0: any */
 };
 
 struct train_cmd {

@@ -97,6 +97,7 @@ open_eval(struct eval *e, const struct train_cmd *cmd, struct err *err)
         .dtype = cmd->x_dtype,
         .batch = BATCH,
         .skip_bad = cmd->o.skip_bad,
+        .which = &cmd->o,
         .n_threads = cmd->n_threads,
     };
     struct latents_sizes sizes = { 0 };

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/sae-train/cmd.h"
 #include "cmd/sae-train/source.h"
 #include "core/format/npy.h"
 #include "core/kernel/cvt.h"
@@ -127,6 +128,11 @@ rows_open(struct row_stream *in, const struct row_options *o, struct err *err)
                                .batch = o->batch,
                                .first = o->input_at,
                                .taken = o->input_at };
+    in->mask = (struct saev_mask){ .positions = o->which->skip_positions,
+                                   .max_norm = o->which->max_norm,
+                                   .by_token = o->n_layers > 0 };
+    if (o->which->skip_ids)
+        rc = saev_mask_ids(&in->mask, o->which->skip_ids, err);
     for (int i = 0; i < n && rc == 0; i++)
         rc = source_add(in, paths[i], o, err);
     if (rc < 0 || check_sources(in, o, err) < 0)
@@ -166,6 +172,7 @@ rows_close(struct row_stream *in)
     if (in->x)
         mem_big_free(in->x, in->n_layers * in->cap, in->d * sizeof(float));
     free(in->sources);
+    free(in->mask.ids);
     source_free_dumps(in->dumps);
     free(in->ends);
     free(in->raw);

@@ -13,7 +13,10 @@
 
 #include "core/dtype.h"
 #include "core/err.h"
+#include "core/format/saev_mask.h"
 #include "core/par.h"
+
+struct sae_options;
 
 struct source;
 
@@ -22,7 +25,8 @@ struct row_stream {
     uint64_t n_rows; /* of each layer, from the beginning; 0: not known */
     bool is_stream;  /* more arrays of rows may follow these */
     bool skip_bad;
-    uint64_t n_bad; /* rows left out so far */
+    uint64_t n_bad;        /* rows left out so far */
+    struct saev_mask mask; /* of dumps */
 
     /* private */
     struct source_dump *dumps;
@@ -68,7 +72,8 @@ struct row_options {
     size_t batch;
     uint64_t input_at; /* the input begins with that row */
     bool skip_bad;
-    int n_threads; /* that look for padding */
+    const struct sae_options *which; /* rows of dumps, --skip-ids and so on */
+    int n_threads;                   /* that look for padding */
 };
 
 /* rows_check_hook(): -1 with 'err' set if a dump says that its rows are of

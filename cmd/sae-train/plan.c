@@ -20,8 +20,9 @@
 /* ---- options that SAEs of a pass, or a resumed run, have ---- */
 
 enum {
-    FREE = 1,  /* a resumed run may change it */
-    COMMON = 2 /* of all SAEs of a pass */
+    FREE = 1,   /* a resumed run may change it */
+    COMMON = 2, /* of all SAEs of a pass */
+    MASK = 4    /* a state has none of them unless rows are left out */
 };
 
 static const struct field {
@@ -48,6 +49,9 @@ static const struct field {
     { "--format", FREE | COMMON },
     { "--skip-bad", FREE | COMMON },
     { "--log-every", FREE | COMMON },
+    { "--skip-ids", COMMON | MASK },
+    { "--skip-positions", COMMON | MASK },
+    { "--max-norm", COMMON | MASK },
 };
 #define N_FIELDS (sizeof(fields) / sizeof(*fields))
 enum { F_LATENTS = 1, F_EXPANSION = 2, F_HOOK = 15 };
@@ -497,6 +501,18 @@ plan_settle(struct sae_plan *plan, const struct row_stream *rows,
     return 0;
 }
 
+/* Does this option, of a MASK, leave rows out, or was it given? */
+static bool
+is_set(const struct planned *p, size_t field)
+{
+    const char *key = fields[field].key;
+
+    return p->given & 1u << field ||
+           (!strcmp(key, "--skip-ids")   ? p->o.skip_ids != NULL
+            : !strcmp(key, "--max-norm") ? p->o.max_norm > 0
+                                         : p->o.skip_positions > 0);
+}
+
 void
 plan_set_state(struct planned *p, const struct opt_tool *tool)
 {
@@ -504,7 +520,7 @@ plan_set_state(struct planned *p, const struct opt_tool *tool)
 
     train_state_set_number(s, "d", (double)p->d);
     for (size_t i = 0; i < N_FIELDS; i++) {
-        if (i == F_EXPANSION)
+        if (i == F_EXPANSION || (fields[i].flags & MASK && !is_set(p, i)))
             continue;
         train_state_set_option(s, tool, fields[i].key, &p->o);
         if (fields[i].flags & FREE)

@@ -126,7 +126,8 @@ save_open(struct planned *p, const struct train_cmd *cmd, struct err *err)
 }
 
 int
-save_result(const struct planned *p, struct err *err)
+save_result(const struct planned *p, const struct saev_mask *mask,
+            struct err *err)
 {
     const struct sae_trainer *t = &p->trainer;
     const struct sae_write out = {
@@ -142,6 +143,7 @@ save_result(const struct planned *p, struct err *err)
         /* as readers keep it */
         .threshold = t->set.batchtopk ? (double)(float)sae_threshold(t) : -1,
         .hook = p->o.hook,
+        .mask = mask,
         .format = p->o.format == FORMAT_SAELENS ? SAE_SAELENS : SAE_SPARSIFY,
     };
 

@@ -15,6 +15,7 @@
  */
 int save_claim(struct planned *p, const struct train_cmd *cmd, struct err *err);
 int save_open(struct planned *p, const struct train_cmd *cmd, struct err *err);
-int save_result(const struct planned *p, struct err *err);
+int save_result(const struct planned *p, const struct saev_mask *mask,
+                struct err *err);
 
 #endif

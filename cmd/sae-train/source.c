@@ -102,7 +102,6 @@ static int
 add_dump(struct row_stream *in, const char *path, const struct row_options *o,
          struct err *err)
 {
-    const struct saev_mask mask = { 0 };
     struct source_dump *p = xcalloc(1, sizeof(*p));
     const struct saev *saev = &p->dir.saev;
     struct str name = { 0 };
@@ -116,7 +115,8 @@ add_dump(struct row_stream *in, const char *path, const struct row_options *o,
     for (size_t i = 0; i < o->n_hooks; i++)
         if (take_hook(&p->dir, o, i, err) < 0)
             return -1;
-    if (saev_mask_open(&p->kept, &p->dir, &p->view, &mask, 0, SIZE_MAX,
+    if (saev_mask_resolve(&in->mask, &p->dir, err) < 0 ||
+        saev_mask_open(&p->kept, &p->dir, &p->view, &in->mask, 0, SIZE_MAX,
                        o->n_threads, err) < 0)
         return -1;
     saev_view_keep(&p->view, p->kept);
@@ -240,6 +240,11 @@ source_add(struct row_stream *in, const char *path, const struct row_options *o,
 
     if (!is_stdin && file_is_dir(path, err) != 0)
         return file_is_dir(path, err) < 0 ? -1 : add_dump(in, path, o, err);
+    if (saev_mask_given(&in->mask))
+        return err_set(err, TU_USAGE,
+                       "%s: --skip-ids, --skip-positions and --max-norm are of "
+                       "a dump named here (before a pipe, of saev-read)",
+                       is_stdin ? "standard input" : path);
     s = add_source(in, xstrdup(is_stdin ? "standard input" : path),
                    is_stdin ? 0 : file_open_any(path, err));
     if (s->fd < 0 || fstat(s->fd, &st) < 0)

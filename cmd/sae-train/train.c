@@ -58,6 +58,7 @@ open_rows(struct pass *s, struct err *err)
         .batch = (size_t)batch,
         .input_at = cmd->input_at,
         .skip_bad = s->plan.o.skip_bad,
+        .which = &s->plan.o,
         .n_threads = cmd->n_threads,
     };
 
@@ -467,7 +468,7 @@ run_pass(struct pass *s, struct err *err)
     if (!all_done(s) && check_end(s, err) < 0)
         return -1;
     for (size_t i = 0; i < s->plan.n; i++)
-        if (save_result(&s->plan.list[i], err) < 0)
+        if (save_result(&s->plan.list[i], &s->rows.mask, err) < 0)
             return -1;
     for (size_t i = 0; i < s->plan.n; i++)
         warn_fvu(&s->plan.list[i]);

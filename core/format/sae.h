@@ -11,6 +11,7 @@
 #include "core/err.h"
 #include "core/format/matrix.h"
 #include "core/format/sae_without.h"
+#include "core/format/saev_mask.h"
 
 /* Which latents of a row are active: of all whose pre-activation is over 0, */
 enum sae_activation {
@@ -85,6 +86,8 @@ struct sae_write {
     bool normalize;   /* rows of decoder_weight have norm 1 */
     double threshold; /* of batchtopk; < 0: there is none */
     const char *hook; /* where in the model its inputs are; or NULL */
+    const struct saev_mask
+        *mask; /* rows that it was trained without; or NULL */
     enum sae_format format;
 };
 

@@ -42,6 +42,13 @@ sort_ids(struct saev_mask *m)
     m->n_ids = n;
 }
 
+static void
+add_id(struct saev_mask *m, int32_t id)
+{
+    m->ids = xrealloc(m->ids, m->n_ids + 1, sizeof(*m->ids));
+    m->ids[m->n_ids++] = id;
+}
+
 int
 saev_mask_ids(struct saev_mask *m, const char *list, struct err *err)
 {
@@ -65,8 +72,7 @@ saev_mask_ids(struct saev_mask *m, const char *list, struct err *err)
                                "--skip-ids: \"%.*s\" is not an id or "
                                "\"special\"",
                                (int)smaller(n, 40), at);
-            m->ids = xrealloc(m->ids, m->n_ids + 1, sizeof(*m->ids));
-            m->ids[m->n_ids++] = (int32_t)v;
+            add_id(m, (int32_t)v);
         }
         if (!*end)
             break;
@@ -269,16 +275,11 @@ scan_groups(void *ctx, size_t begin, size_t end)
             *c->err = err;
 }
 
-/* The ids of the mask, and those that the dump says are special. */
+/* The ids of a dump, for a mask; the word special becomes what they say. */
 static int
-find_ids(struct saev_mask *m, struct saev_ids *ids, const struct saevdir *dir,
+open_ids(struct saev_mask *m, struct saev_ids *ids, const struct saevdir *dir,
          struct err *err)
 {
-    int32_t *given = m->ids;
-
-    m->ids = NULL;
-    if (!m->special && m->n_ids == 0)
-        return 0;
     if (saev_ids_of(ids, dir, err) < 0)
         return -1;
     if (!ids->ids)
@@ -293,13 +294,22 @@ find_ids(struct saev_mask *m, struct saev_ids *ids, const struct saevdir *dir,
                        ".json does not list special tokens (--skip-ids with "
                        "their ids leaves them out)",
                        dir->path);
-    m->ids = xcalloc(m->n_ids + ids->n_special + 1, sizeof(*m->ids));
-    if (m->n_ids)
-        memcpy(m->ids, given, m->n_ids * sizeof(*m->ids));
     for (size_t i = 0; m->special && i < ids->n_special; i++)
-        m->ids[m->n_ids++] = ids->special[i];
+        add_id(m, ids->special[i]);
+    m->special = false;
     sort_ids(m);
     return 0;
+}
+
+int
+saev_mask_resolve(struct saev_mask *m, const struct saevdir *dir,
+                  struct err *err)
+{
+    struct saev_ids ids = { 0 };
+    int rc = m->special && m->n_ids ? open_ids(m, &ids, dir, err) : 0;
+
+    saev_ids_close(&ids);
+    return rc;
 }
 
 int
@@ -320,7 +330,11 @@ saev_mask_open(struct saev_kept **kept, const struct saevdir *dir,
     *kept = NULL;
     if (!saev_mask_given(given) && (given->padding || !s->is_padded))
         return 0;
-    if (find_ids(&mask, &ids, dir, err) < 0 ||
+    mask.ids = NULL;
+    mask.n_ids = 0;
+    for (size_t i = 0; i < given->n_ids; i++)
+        add_id(&mask, given->ids[i]);
+    if (((mask.special || mask.n_ids) && open_ids(&mask, &ids, dir, err) < 0) ||
         par_open(&par, n_threads, err) < 0 ||
         !(c.kept = saev_kept_new(s->n_imgs * view->img_rows, err)))
         rc = -1;

@@ -34,6 +34,11 @@ struct saev_mask {
  * with 'err' set (TU_USAGE).  Owner: the caller of mask->ids. */
 int saev_mask_ids(struct saev_mask *mask, const char *list, struct err *err);
 
+/* saev_mask_resolve(): of a mask with both, ids take the place of the word, as
+ * this dump lists them.  0, or -1 with 'err' set as by saev_mask_open(). */
+int saev_mask_resolve(struct saev_mask *mask, const struct saevdir *dir,
+                      struct err *err);
+
 /* saev_mask_given(): does it leave out more than padding? */
 bool saev_mask_given(const struct saev_mask *mask);
 
