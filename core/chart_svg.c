@@ -12,7 +12,7 @@
 /* Pixels. */
 #define LEFT   70 /* of the y axis */
 #define TITLE  12 /* left of the title */
-#define TOP    44 /* of the space between the axes */
+#define TOP    68 /* of the space between the axes */
 #define BOTTOM 44 /* below it, without what the lines say */
 #define MARGIN 160
 #define ROW    15
@@ -25,8 +25,9 @@
 #define CELL_TITLE   38 /* characters; names differ at the end */
 #define GRID_TOP     28
 
-#define X_CHARS 11 /* of a number below an axis */
-#define Y_CHARS 9  /* left of one, which has 60 pixels */
+#define X_CHARS 11  /* of a number below an axis */
+#define X_CHAR  6.9 /* pixels of one, with its part of a space */
+#define Y_CHARS 9   /* left of one, which has 60 pixels */
 
 /* Colors that the color-blind tell apart (Okabe and Ito's), on white, and what
  * each is where the viewer is dark. */
@@ -48,10 +49,9 @@ line_color(size_t i)
     return colors[4 + i % N_LINE][0];
 }
 
-/* The space between the axes, in pixels, and what it has room for. */
+/* The space between the axes, in pixels. */
 struct panel {
     double left, top, width, height;
-    int n_ticks; /* of x: spaces between them */
 };
 
 /* Text from a file, escaped, in XML; of one of more columns than 'max' the end
@@ -129,10 +129,10 @@ static void
 put_ticks(struct str *to, const struct chart *c, const struct panel *p,
           const struct scale *s)
 {
-    double x[8], right = p->top + p->height;
-    double step = (c->right / 2 - c->left / 2) / p->n_ticks * 2;
-    int n = 0,
-        digits = digits_for(s->tick, s->n, scale_tick_digits(s, 6), Y_CHARS);
+    double x[SCALE_TICKS], bottom = p->top + p->height;
+    size_t n = scale_ticks(c->left, c->right, c->whole_x, x), each = 1,
+           chars = 0;
+    int digits = digits_for(s->tick, s->n, scale_tick_digits(s, 6), Y_CHARS);
 
     for (size_t i = 0; i < s->n; i++) {
         double y = y_of(s, p, s->tick[i]);
@@ -144,27 +144,26 @@ put_ticks(struct str *to, const struct chart *c, const struct panel *p,
                  p->left - 4, y, p->width + 4, p->left - 6, y + 4, digits,
                  s->tick[i]);
     }
-    for (int i = 0; i <= p->n_ticks; i++) {
-        double part = (double)i / p->n_ticks;
-        double v = c->left * (1 - part) + c->right * part;
-
-        v = c->whole_x ? floor(v) : v;
-        if (n == 0 || v != x[n - 1])
-            x[n++] = v;
-    }
-    digits = c->whole_x
-                 ? 10
-                 : digits_for(x, (size_t)n,
-                              scale_digits(fmax(fabs(c->left), fabs(c->right)),
-                                           step, 3),
-                              X_CHARS);
-    for (int i = 0; i < n; i++)
+    digits = digits_for(x, n,
+                        scale_digits(fmax(fabs(x[0]), fabs(x[n - 1])),
+                                     (n > 1 ? x[1] - x[0] : 0) / 10, 3),
+                        X_CHARS);
+    for (size_t i = 0; i < n; i++)
+        chars = larger(chars, (size_t)snprintf(NULL, 0, "%.*g", digits, x[i]));
+    while (n > 1 && (double)each * (x_of(c, p, x[1]) - x_of(c, p, x[0])) <
+                        (double)chars * X_CHAR)
+        each++;
+    for (size_t i = 0; i < n; i++) {
         str_addf(to,
-                 "<path class=\"x\" d=\"M%.1f %.1fv5\" stroke=\"" TICK "\"/>"
-                 "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%.*g"
-                 "</text>\n",
-                 x_of(c, p, x[i]), right, x_of(c, p, x[i]), right + 18, digits,
-                 x[i]);
+                 "<path class=\"x\" d=\"M%.1f %.1fv5\" stroke=\"" TICK "\"/>",
+                 x_of(c, p, x[i]), bottom);
+        if (i % each == 0)
+            str_addf(to,
+                     "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%.*g"
+                     "</text>",
+                     x_of(c, p, x[i]), bottom + 18, digits, x[i]);
+        str_addc(to, '\n');
+    }
 }
 
 /* At most two points a pixel: the eye sees no more.  A line of one point is
@@ -261,7 +260,7 @@ put_margin(struct str *to, const struct chart *c, const struct panel *p,
 void
 chart_svg(struct str *to, const struct chart *c)
 {
-    struct panel p = { LEFT, TOP, 560, 300, 5 };
+    struct panel p = { LEFT, TOP, 560, 300 };
     bool margin = c->n_marks || (c->n_lines && c->lines[0].name);
     struct scale s = chart_scale(c);
     double y = TOP + p.height + BOTTOM;
@@ -276,8 +275,12 @@ chart_svg(struct str *to, const struct chart *c)
         put_text(to, TITLE, 36, NULL, c->subtitle);
     put_panel(to, c, &p, &s);
     put_margin(to, c, &p, &s);
-    str_addf(&axes, "%s; y: %s%s", c->x, c->y, s.log ? ", on a log scale" : "");
-    put_text(to, LEFT, y - 8, NULL, axes.s);
+    str_addf(&axes, "%s%s", c->y, s.log ? ", on a log scale" : "");
+    put_text(to, TITLE, TOP - 10, NULL, axes.s);
+    str_addf(to, "<text x=\"%.0f\" y=\"%.0f\" text-anchor=\"middle\">",
+             LEFT + p.width / 2, y - 8);
+    str_xml(to, c->x, strlen(c->x));
+    str_adds(to, "</text>\n");
     for (size_t k = 0; k < c->n_lines; k++)
         if (c->lines[k].says)
             put_text(to, LEFT, y += ROW, c->n_lines > 1 ? line_color(k) : NULL,
@@ -299,7 +302,7 @@ chart_grid_begin(struct str *to, const char *title, const char *about, size_t n)
 void
 chart_grid_add(struct str *to, const struct chart *c, size_t i)
 {
-    const struct panel p = { 0, 26, 236, 72, 2 };
+    const struct panel p = { 0, 26, 236, 72 };
     struct scale s = chart_scale(c);
 
     str_addf(to, "<g transform=\"translate(%zu,%zu)\"><title>",

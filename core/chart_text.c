@@ -12,7 +12,7 @@
 #include "core/mem.h"
 
 #define LINE_ROWS   14
-#define COLUMN_ROWS 6
+#define COLUMN_ROWS 6 /* some */
 #define MAX_ROWS    LINE_ROWS
 #define BAR_WIDTH   40 /* of the longest bar */
 #define N_X_TICKS   5
@@ -156,15 +156,15 @@ struct grid {
     bool utf8;
     size_t rows, width;
     uint32_t cell[MAX_ROWS][CHART_WIDTH]; /* 0: nothing */
-    double tick[MAX_ROWS];                /* NaN: the row has none */
+    double tick[MAX_ROWS + 1]; /* the last is the axis below; NaN: none */
 };
 
 static size_t
-put_y_numbers(const struct grid *g, int digits, char text[MAX_ROWS][NUMBER])
+put_y_numbers(const struct grid *g, int digits, char text[][NUMBER])
 {
     size_t most = 0;
 
-    for (size_t r = 0; r < g->rows; r++) {
+    for (size_t r = 0; r <= g->rows; r++) {
         *text[r] = '\0';
         if (!isnan(g->tick[r]))
             most = larger(most, (size_t)number(text[r], g->tick[r], digits));
@@ -176,7 +176,7 @@ put_y_numbers(const struct grid *g, int digits, char text[MAX_ROWS][NUMBER])
  * there, and those between them that have room are in the middle. */
 static void
 put_x(struct str *to, const struct grid *g, const struct chart *a,
-      size_t margin)
+      const char *y, size_t margin)
 {
     char text[N_X_TICKS][NUMBER];
     long at[N_X_TICKS], from, done = 0, last_from;
@@ -199,7 +199,7 @@ put_x(struct str *to, const struct grid *g, const struct chart *a,
         n +=
             n == 0 || (at[n] != at[n - 1] && strcmp(text[n], text[n - 1]) != 0);
     }
-    put_spaces(to, margin);
+    str_addf(to, "%*s ", (int)margin - 1, y);
     put_char(to, g->utf8 ? 0x2514 : '+');
     for (size_t c = 0, i = 0; c < g->width; c++) {
         bool is_tick = i < n && at[i] == (long)c;
@@ -229,7 +229,7 @@ static void
 put_grid(struct str *to, const struct grid *g, const struct chart *a,
          const struct scale *s)
 {
-    char text[MAX_ROWS][NUMBER];
+    char text[MAX_ROWS + 1][NUMBER];
     size_t most = put_y_numbers(g, scale_tick_digits(s, 6), text);
 
     str_addf(to, "%s%s\n", a->y, s->log ? " (log scale)" : "");
@@ -243,7 +243,7 @@ put_grid(struct str *to, const struct grid *g, const struct chart *a,
             put_char(to, g->cell[r][c] ? g->cell[r][c] : ' ');
         end_line(to);
     }
-    put_x(to, g, a, most + 1);
+    put_x(to, g, a, text[g->rows], most + 1);
 }
 
 /* ---- columns ---- */
@@ -253,16 +253,13 @@ put_columns(struct grid *g, const struct chart *a, const struct scale *s)
 {
     size_t n = a->n_columns, each = n < CHART_WIDTH ? CHART_WIDTH / n : 1;
 
-    g->rows = COLUMN_ROWS;
+    /* as many rows between each two ticks; a tick's row is filled by a column
+     * of its height, and 0 is at the axis */
+    g->rows = (size_t)lrint((double)COLUMN_ROWS / (double)(s->n - 1));
+    g->rows = larger(g->rows, 1) * (s->n - 1);
     g->width = n < CHART_WIDTH ? n * each : CHART_WIDTH;
-    for (size_t i = 0; i < s->n; i++) {
-        size_t up =
-            (size_t)(scale_part(s, s->tick[i]) * (double)g->rows + 1e-9);
-
-        up = up ? up - 1 : 0; /* a column of that height fills the row */
-        if (up < g->rows && isnan(g->tick[g->rows - 1 - up]))
-            g->tick[g->rows - 1 - up] = s->tick[i];
-    }
+    for (size_t i = 0; i < s->n; i++)
+        g->tick[g->rows - i * g->rows / (s->n - 1)] = s->tick[i];
     for (size_t c = 0; c < g->width; c++) {
         size_t first = c * n / g->width, end = (c + 1) * n / g->width;
         double most = 0;
@@ -398,7 +395,7 @@ chart_text(struct str *to, const struct chart *c)
 
     if (c->title)
         put_title(to, c);
-    for (size_t r = 0; r < MAX_ROWS; r++)
+    for (size_t r = 0; r <= MAX_ROWS; r++)
         g.tick[r] = (double)NAN;
     if (!s.n) {
         str_addf(to, "%s: no numbers\n", c->y);

@@ -101,6 +101,35 @@ scale_part(const struct scale *s, double v)
     return fmax(0, fmin(part, 1));
 }
 
+size_t
+scale_ticks(double left, double right, bool whole, double tick[SCALE_TICKS])
+{
+    double span, unit, part, step, first;
+    size_t n = 0;
+
+    left = scale_clip(left, false);
+    right = scale_clip(right, false);
+    span = (right - left) / 6;
+    if (!(span > LEAST)) {
+        tick[0] = left;
+        return 1;
+    }
+    unit = pow(10, floor(log10(span)));
+    part = span / unit * (1 - 1e-12);
+    step = unit * (part <= 1     ? 1
+                   : part <= 2   ? 2
+                   : part <= 2.5 ? 2.5
+                   : part <= 5   ? 5
+                                 : 10);
+    if (whole)
+        step = step < 1 ? 1 : step < 2.6 && step > 2 ? 5 : step;
+    first = ceil(left / step - 1e-9);
+    for (; n < SCALE_TICKS && (first + (double)n) * step <= right + step * 1e-9;
+         n++)
+        tick[n] = (first + (double)n) * step + 0.0; /* not -0 */
+    return n;
+}
+
 int
 scale_digits(double largest, double step, int least)
 {

@@ -30,6 +30,11 @@ double scale_clip(double v, bool log);
 struct scale scale_of(double low, double high, bool log, bool whole);
 double scale_part(const struct scale *s, double v);
 
+/* scale_ticks() finds the ticks of an axis that ends at its numbers: three to
+ * seven multiples of 1, 2, 2.5 or 5 times a power of ten, and their number. */
+size_t scale_ticks(double left, double right, bool whole,
+                   double tick[SCALE_TICKS]);
+
 /*
  * scale_digits(): with how many significant digits, 'least' to 15, numbers that
  * differ by 'step' differ as text, too, where none is beyond +-largest.

@@ -239,15 +239,20 @@ print_bins(const uint64_t bins[BINS])
 {
     struct chart_mark bars[BINS] = { { "never", .v = (double)bins[0] } };
     char labels[BINS][CHART_LABEL_MAX + 1];
+    size_t first = 1, end = BINS, n = 1;
     struct str to = { 0 };
 
-    for (size_t i = 1; i < BINS; i++) {
-        snprintf(labels[i], sizeof(labels[i]), ">= %5.0e",
+    for (; first < end && !bins[first]; first++)
+        continue;
+    for (; first < end && !bins[end - 1]; end--)
+        continue;
+    for (size_t i = first; i < end; i++, n++) {
+        snprintf(labels[n], sizeof(labels[n]), ">= %5.0e",
                  pow(10, ((double)i - 1) / 2 - DECADES));
-        bars[i] = (struct chart_mark){ labels[i], .v = (double)bins[i] };
+        bars[n] = (struct chart_mark){ labels[n], .v = (double)bins[i] };
     }
     str_adds(&to, "latents by density\n");
-    chart_bars(&to, bars, BINS);
+    chart_bars(&to, bars, n);
     tool_put("%s", to.s);
     str_free(&to);
 }
@@ -316,39 +321,57 @@ print_sae(const struct eval *e, const struct evaluated *s,
     print_bins(bins);
 }
 
-/* Of each SAE a line: how many latents are in each bin. */
+/* Latents by density, in bars, or of several SAEs in a line each, without the
+ * bins outside of what all of them have. */
 static int
 draw(const struct eval *e, struct out *out, struct err *err)
 {
     struct chart_line *lines = xcalloc(e->n, sizeof(*lines));
     double *x = xcalloc((e->n + 1) * BINS, sizeof(*x)), *y = x + BINS;
-    const struct chart chart = { .title = "latents by density",
-                                 .about = " (left: never active)",
-                                 .x = "log10 of the density",
-                                 .y = "latents",
-                                 .left = -DECADES - 1,
-                                 .whole_x = true,
-                                 .whole_y = true,
-                                 .lines = lines,
-                                 .n_lines = e->n };
-    struct str text = { 0 };
+    struct chart c = { .title = e->n == 1 ? e->list->path : "",
+                       .about = e->n == 1 ? ": latents by density"
+                                          : "latents by density",
+                       .x = "log10 of the density",
+                       .y = "latents",
+                       .whole_y = true };
+    size_t first = BINS, end = 1, n;
+    struct str text = { 0 }, says = { 0 };
     uint64_t bins[BINS];
     int rc;
 
-    x[0] = chart.left;
-    for (size_t b = 1; b < BINS; b++)
-        x[b] = ((double)b - 1) / 2 - DECADES;
-    for (size_t i = 0; i < e->n; i++, y += BINS) {
+    for (size_t i = 0; i < e->n; i++) {
         bins_of(e, &e->list[i], bins);
-        for (size_t b = 0; b < BINS; b++)
-            y[b] = (double)bins[b];
-        lines[i] = (struct chart_line){ x, y, BINS, .name = e->list[i].path };
+        for (size_t b = 1; b < BINS; b++) {
+            y[i * BINS + b] = (double)bins[b];
+            first = bins[b] ? smaller(first, b) : first;
+            end = bins[b] ? larger(end, b + 1) : end;
+        }
     }
-    chart_svg(&text, &chart);
+    first = smaller(first, end - 1);
+    n = end - first;
+    for (size_t b = 0; b < BINS; b++) /* the middle of a bin */
+        x[b] = ((double)b - 0.5) / 2 - DECADES;
+    for (size_t i = 0; i < e->n; i++)
+        lines[i] = (struct chart_line){ x + first, y + i * BINS + first, n,
+                                        .name = e->list[i].path };
+    c.left = x[first] - 0.25;
+    c.right = x[end - 1] + 0.25;
+    if (e->n == 1) {
+        str_addf(&says, "%llu of %zu are never active",
+                 (unsigned long long)bins[0], e->list->a.n);
+        c.subtitle = says.s;
+        c.columns = y + first;
+        c.n_columns = n;
+    } else {
+        c.lines = lines;
+        c.n_lines = e->n;
+    }
+    chart_svg(&text, &c);
     free(lines);
     free(x);
     rc = out_write(out, text.s, text.n, err);
     str_free(&text);
+    str_free(&says);
     return rc;
 }
 

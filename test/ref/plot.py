@@ -18,6 +18,7 @@ def rows_of(text):
     lines = text.split("\n")
     first = next(i for i, s in enumerate(lines) if re.match(r" *[-+.e0-9]* ?[│┤]", s))
     end = next(i for i, s in enumerate(lines) if "└" in s)
+    at_axis = lines[end].split("└")[0].strip()
     rows, ticks = [], {}
     for i, s in enumerate(lines[first:end]):
         number, bar, inside = re.match(r" *([-+.e0-9]*) ?([│┤])(.*)", s).groups()
@@ -25,6 +26,8 @@ def rows_of(text):
         rows.append(inside)
         if number:
             ticks[i] = float(number)
+    if at_axis:
+        ticks[end - first] = float(at_axis)
     width = len(lines[end]) - lines[end].index("└") - 1
     assert all(len(s) <= 80 for s in lines)
     return lines[first - 1], [s.ljust(width) for s in rows], ticks
@@ -34,7 +37,10 @@ def columns(text):
     _, rows, ticks = rows_of(text)
     n = len(rows)
     top = ticks[0]
-    assert top == max(ticks.values()) and ticks[n - 1] == 0, ticks
+    assert top == max(ticks.values()) and ticks[n] == 0, ticks
+    rows_of_ticks = sorted(ticks)  # as many rows, and as much, between each two
+    assert len({b - a for a, b in zip(rows_of_ticks, rows_of_ticks[1:])}) == 1, ticks
+    assert all(abs(ticks[r] - top * (n - r) / n) <= 1e-9 * top for r in ticks), ticks
     for column in zip(*rows):  # nothing hangs in the air
         assert set("".join(column).lstrip()[1:]) <= {"█"}, column
     return [sum(map(BLOCKS.index, c)) * top / (8 * n) for c in zip(*rows)], top / (8 * n)

@@ -113,8 +113,8 @@ test_columns(void)
        "4 +                                ################\n"
        "  |################                ################\n"
        "2 +################                ################\n"
-       "0 +################                ################\n"
-       "  ++---------------+---------------+--------------+---------------+\n"
+       "  |################                ################\n"
+       "0 ++---------------+---------------+--------------+---------------+\n"
        "   0               1               2              3               4\n"
        "   value\n",
        "columns");
@@ -130,8 +130,8 @@ test_columns(void)
        "  |################################################################\n"
        "  |################################################################\n"
        "  |################################################################\n"
-       "0 +################################################################\n"
-       "  ++---------------+---------------+--------------+---------------+\n"
+       "  |################################################################\n"
+       "0 ++---------------+---------------+--------------+---------------+\n"
        "   1000000     1000000.1       1000000.2      1000000.3   1000000.4\n"
        "   value\n",
        "columns whose edges differ in the eighth digit");
@@ -182,7 +182,7 @@ test_lines(void)
 static void
 test_svg(void)
 {
-    /* the axes are 560 x 300 pixels from (70, 44); 0 to 10 has those ends */
+    /* the axes are 560 x 300 pixels from (70, 68); 0 to 10 has those ends */
     const double x[] = { 1, 2, 3, 5 }, y[] = { 0, NAN, 10, 5 };
     const struct chart_line line = { x, y, .n = 4, .says = "5 & 6" };
     const struct chart_line dot = { x, y, .n = 1 };
@@ -205,12 +205,16 @@ test_svg(void)
     tap_ok(strstr(s.s, ">a&lt;b&amp;\xc3\xa4\\n: loss</text>") &&
                strstr(s.s, ">5 &amp; 6</text>"),
            "svg: text is escaped for a line and for XML");
-    tap_ok(!!strstr(s.s, " points=\"70.0,344.0 350.0,44.0 630.0,194.0\"/>"),
+    tap_ok(!!strstr(s.s, " points=\"70.0,368.0 350.0,68.0 630.0,218.0\"/>"),
            "svg: a line's points, a NaN is a gap");
+    tap_ok(strstr(s.s, "<text x=\"12\" y=\"58\">loss</text>") &&
+               strstr(s.s, "<text x=\"350\" y=\"404\" "
+                           "text-anchor=\"middle\">step</text>"),
+           "svg: the axes' names are at them");
     str_clear(&s);
     c.lines = &dot;
     chart_svg(&s, &c);
-    tap_ok(!!strstr(s.s, " points=\"70.0,344.0 78.0,344.0\"/>"),
+    tap_ok(!!strstr(s.s, " points=\"70.0,368.0 78.0,368.0\"/>"),
            "svg: a line of one point has 8 pixels");
     str_clear(&s);
     c.n_lines = 0;
@@ -220,7 +224,7 @@ test_svg(void)
     strcpy(name + sizeof(name) - 5, "tail");
     c.title = name;
     chart_svg(&s, &c);
-    tap_ok(strstr(s.s, "<rect x=\"70.00\" y=\"44.00\" width=\"257.60\" "
+    tap_ok(strstr(s.s, "<rect x=\"70.00\" y=\"68.00\" width=\"257.60\" "
                        "height=\"300.00\"/>") &&
                !strstr(s.s, "<rect x=\"350"),
            "svg: a column of 0.92 of its width, none for 0");
@@ -276,6 +280,42 @@ scale_holds(double low, double high, bool log, bool whole)
             return false;
     }
     return true;
+}
+
+/* An axis from a to b has ticks of equal steps, and none is missing. */
+static bool
+ticks_hold(double a, double b, bool whole)
+{
+    double t[SCALE_TICKS], slack = 1e-6 * (b - a), step;
+    size_t n = scale_ticks(a, b, whole, t);
+
+    if (n < 2 || (n < 3 && !whole) || n > 7)
+        return false;
+    step = t[1] - t[0];
+    for (size_t i = 0; i < n; i++)
+        if (!(t[i] >= a - slack && t[i] <= b + slack) ||
+            !(fabs(t[i] / step - round(t[i] / step)) < 1e-3) ||
+            (whole && t[i] != floor(t[i])) ||
+            (i && fabs(t[i] - t[i - 1] - step) > slack))
+            return false;
+    return t[0] - step < a + slack && t[n - 1] + step > b - slack &&
+           (is_round(step, step) || is_round(2 * step, 2 * step));
+}
+
+static void
+test_ticks(void)
+{
+    size_t n_bad = 0;
+
+    for (size_t i = 0; i < 100000; i++) {
+        double unit = pow(10, 500 * uniform() - 250);
+        double a = (uniform() - 0.5) * unit;
+
+        n_bad += !ticks_hold(a, a + unit * pow(10, -3 * uniform()), false);
+        a = floor(100 * uniform());
+        n_bad += !ticks_hold(a, a + 1 + floor(uniform() * 1e6), true);
+    }
+    tap_ok(n_bad == 0, "ticks of an axis: %zu are not round", n_bad);
 }
 
 static void
@@ -363,6 +403,7 @@ main(void)
     test_columns();
     test_lines();
     test_svg();
+    test_ticks();
     test_scales();
     test_width();
     return tap_done();
