@@ -483,7 +483,7 @@ said() {
         tail -n 1 help | grep -qx "See $page(1) for the whole story."
         all='threads|if-missing|force|verbose|quiet|help|version|completions'
         sed -n 's/^  \(-., \|    \)--\([a-z0-9-]*\).*/\2/p' help | grep -vxE "$all" >own
-        [ "$verb" != tune ] || echo samples >>own # check -m is there, too
+        [ "$verb" != tune ] || printf "%s\n" samples against >>own # check -m is there, too
         grep '^\.It Fl' "$p" | sed 's/.* -\([a-z0-9-]*\).*/\1/' | sort | diff <(sort own) - ||
             { echo "$page has other options than $t $verb --help" && false; }
         n=$((n + 1))

@@ -156,7 +156,7 @@ END
     four_lines >d.jsonl
     moe-sft tune -m "$DEMO" -d d.jsonl -o run -n 3 --lr 1e-2 --rank 4
     moe-sft tune -m "$DEMO" -d d.jsonl --init run --compute f32 --grads right.safetensors
-    check() { moe-sft check -m "$DEMO" -d d.jsonl --init run --samples 2 --grads "$1" -o table -f; }
+    check() { moe-sft check -m "$DEMO" -d d.jsonl --init run --samples 2 --against "$1" -o table -f; }
     check right.safetensors
     py - <<'PY'
 import mkst
@@ -195,8 +195,8 @@ PY
     usage "check: -d is missing" -m "$DEMO"
     usage "check: -m is missing" -d d.jsonl
     usage "--ctx is for -m" -b base.safetensors -l teacher.safetensors -i b0.safetensors --ctx 5
-    usage "--rank, --alpha and --grads are for --model" -b base.safetensors -l teacher.safetensors -i b0.safetensors --alpha 5
-    usage "--grads are those of an adapter: --init is missing" -m "$DEMO" -d d.jsonl --grads g
+    usage "--rank, --alpha and --against are for --model" -b base.safetensors -l teacher.safetensors -i b0.safetensors --alpha 5
+    usage "--against is for an adapter's gradients: --init is missing" -m "$DEMO" -d d.jsonl --against g
     usage "--samples 0 is for a layer's experts" -m "$DEMO" -d d.jsonl --samples 0
     echo '{"ids": [1, 2], "labels": [1, -100]}' >none.jsonl
     run -65 --separate-stderr moe-sft check -m "$DEMO" -d none.jsonl

@@ -402,11 +402,11 @@ END
     judge forward fwd.safetensors 0.01
 }
 
-@test "moe-sft backward --grads bf16: the same gradients, rounded" {
+@test "moe-sft backward --grad-dtype bf16: the same gradients, rounded" {
     data .
     both
     moe-sft backward -b base.safetensors -l lora.safetensors -c cache.safetensors -g batch.safetensors \
-        -o b16.safetensors --grads bf16
+        -o b16.safetensors --grad-dtype bf16
     py - <<'END'
 import moe
 a, b = moe.read("bwd.safetensors")[0], moe.read("b16.safetensors")[0]

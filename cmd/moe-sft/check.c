@@ -200,9 +200,9 @@ check_main(const struct cmd *cmd, struct err *err)
                        : !cmd->lora ? "-l"
                                     : "-i");
     if (opt_given(cmd->line, "rank") || opt_given(cmd->line, "alpha") ||
-        cmd->grads)
+        cmd->against)
         return err_set(err, TU_USAGE,
-                       "--rank, --alpha and --grads are for --model");
+                       "--rank, --alpha and --against are for --model");
     if (can_write(cmd, cmd->output, err) < 0 || run_files(run, cmd, err) < 0 ||
         run_batch(run, err) < 0 ||
         base_mode(&run->base, cmd->mode, &mode, err) < 0 ||

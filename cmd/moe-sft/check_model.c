@@ -78,7 +78,7 @@ fill_b(struct model_check *c)
                         bound);
 }
 
-/* The gradients of --grads. */
+/* The gradients of --against. */
 static int
 read_grads(struct model_check *c, const char *path, struct err *err)
 {
@@ -146,8 +146,8 @@ open_gradient(struct model_check *c, struct err *err)
         fill_b(c);
     if (lm_prepare(lm, c->values, err) < 0)
         return -1;
-    if (c->t.o.grads) {
-        if (read_grads(c, c->t.o.grads, err) < 0)
+    if (c->t.o.against) {
+        if (read_grads(c, c->t.o.against, err) < 0)
             return -1;
     } else {
         if (lm_grad(lm, c->t.windows.seqs, c->n_seqs, &sum, err) < 0)
@@ -372,9 +372,10 @@ check_model(const struct cmd *cmd, struct err *err)
     if (!o->model || !o->data)
         return err_set(err, TU_USAGE, "check: -%c is missing",
                        o->model ? 'd' : 'm');
-    if (cmd->grads && !o->init)
-        return err_set(err, TU_USAGE,
-                       "--grads are those of an adapter: --init is missing");
+    if (cmd->against && !o->init)
+        return err_set(
+            err, TU_USAGE,
+            "--against is for an adapter's gradients: --init is missing");
     if (cmd->samples == 0)
         return err_set(err, TU_USAGE, "--samples 0 is for a layer's experts");
     if (can_write(cmd, cmd->output, err) < 0)

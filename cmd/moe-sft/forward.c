@@ -98,9 +98,7 @@ check_batch(const struct sft_run *run, const struct cache *c, struct err *err)
 int
 backward_main(const struct cmd *cmd, struct err *err)
 {
-    const char *dtype = cmd->grads ? cmd->grads : "f32";
-    int words = opt_choice("--grads", dtype, "f32|bf16", err);
-    struct moe_grads grads = { .lora_dtype = words == 1 ? DT_BF16 : DT_F32 };
+    struct moe_grads grads = { .lora_dtype = cmd->grad_dtype };
     struct output_tensor tensors[2 + MOE_N_LORA];
     char names[MOE_N_LORA][32];
     const struct moe_config *config;
@@ -111,8 +109,7 @@ backward_main(const struct cmd *cmd, struct err *err)
     size_t qlen;
     int rc = -1;
 
-    if (words < 0 || can_write(cmd, cmd->output, err) < 0 ||
-        run_files(&run, cmd, err) < 0 ||
+    if (can_write(cmd, cmd->output, err) < 0 || run_files(&run, cmd, err) < 0 ||
         batch_open(&run.batch, cmd->grad, BATCH_GRAD_OUTPUT, run.base.hidden,
                    err) < 0 ||
         cache_open(&c, &run, cmd->cache, cmd->mode, err) < 0 ||

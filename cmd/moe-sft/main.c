@@ -76,10 +76,12 @@ static const struct opt opts[] = {
       OPT_I64(n_parts, 1, 1024), "tensor parallelism over N parts" },
     { 0, "strict-ids", NULL, "forward train", OPT_FLAG(strict_ids),
       "refuse an id that names no expert instead of skipping it" },
-    { 0, "grads", "TYPE|FILE", "backward tune check", OPT_TEXT(grads),
-      "type of the gradients, f32 or bf16 (default f32)\n"
-      "tune: write the gradients of step 1 to FILE\n"
-      "check: compare the gradients in FILE" },
+    { 0, "grad-dtype", "f32|bf16", "backward", OPT_DTYPE(grad_dtype),
+      "type of the gradients (default f32)" },
+    { 0, "grads", "FILE", "tune", OPT_TEXT(grads),
+      "write the gradients of step 1 to FILE, and train nothing" },
+    { 0, "against", "FILE", "check", OPT_TEXT(against),
+      "check the gradients in FILE, as tune --grads writes them" },
     { 0, "rank", "R", "info init bench tune check", OPT_I64(rank, 1, INT_MAX),
       "rank of the adapter (default 8)\n"
       "bench tune check: rank of the adapter (default 16)" },
@@ -192,7 +194,7 @@ static const struct opt_rule rules[] = {
     /* else one of two would be ignored */
     { OPT_ONCE,
       "base input cache grad output layer target log svg model data init "
-      "eval targets grads",
+      "eval targets grads against",
       NULL, NULL },
     { OPT_ONE_OF, "steps epochs", NULL, "-n and --epochs both say how long" },
     { OPT_NOT, "rank alpha targets", "init",
@@ -213,6 +215,7 @@ static const struct cmd defaults = {
     .n_parts = 1,
     .alpha = 32,
     .samples = 8,
+    .grad_dtype = DT_F32,
     .train = { .lr = 1e-4,
                .beta1 = 0.9,
                .beta2 = 0.999,
@@ -289,11 +292,12 @@ static const struct opt_tool tool = {
     .rules = rules,
     .defaults = &defaults,
     .groups = groups,
-    .rare = "cache grad strict-ids grads seed alpha stacked top-k length depth "
-            "experts hidden intermediate rounds json samples tp pack template "
-            "init eval-every keep-best target schedule total clip weight-decay "
-            "betas eps accumulate slices any-isa log log-every deadline "
-            "if-missing",
+    .rare =
+        "cache grad strict-ids grad-dtype grads against seed alpha stacked top-k length depth "
+        "experts hidden intermediate rounds json samples tp pack template "
+        "init eval-every keep-best target schedule total clip weight-decay "
+        "betas eps accumulate slices any-isa log log-every deadline "
+        "if-missing",
     .pages = "train tune",
 };
 

@@ -73,7 +73,8 @@ struct cmd {
     struct tune_options tune;                        /* of tune and check */
     double alpha;
     uint64_t seed;
-    const char *grads; /* backward: f32 or bf16; tune, check: a file; or NULL */
+    enum dtype grad_dtype;       /* of backward */
+    const char *grads, *against; /* files of tune and check, or NULL */
     bool strict_ids, stacked, json, if_missing, verbose;
     int out_flags;
     char **args;
