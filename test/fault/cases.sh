@@ -58,6 +58,7 @@ hf-encode    |                          | -i in/text | hf-infer in/demo --encode
 hf-decode    |                          |        | hf-infer in/demo --decode --ids 3,14,15,92
 saev-write   |                          | -i in/a.f32 | saev-write -q -m in/saev.json -o out
 saev-npy     |                          |        | saev-write -q -m in/saev.json -o out --manifest --pad in/a.npy
+saev-ids     |                          |        | saev-write -q -m in/saev.json -o out --ids in/ids.npy in/a.f32
 saev-force   | cp -r in/dump out/$HASH  | -i in/a.f32 | saev-write -q -m in/saev.json -o out -f
 saev-there   | cp -r in/dump out/$HASH  |        | saev-write -q -m in/saev.json -o out --if-missing in/a.f32
 saev-shard   |                          | -m -i in/first -k .*.part* | saev-write -q -m in/saev.json -o out --shard 0/2

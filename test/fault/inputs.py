@@ -65,6 +65,7 @@ with open("listed/manifest.xxh3", "w") as f:
 saev_dump.dump("large", d=128, n=1500, p=1, imgs_a_shard=700)
 a = saev_dump.numbers(saev_dump.meta())
 a.tofile("a.f32")
+np.save("ids.npy", np.zeros((a.shape[0], a.shape[2]), "<i4"))
 a[:3].tofile("first")
 np.save("a.npy", a)
 np.save("acts.npy", rng.standard_normal((3, 2, 4, 6)).astype("<f4"))
