@@ -85,7 +85,10 @@ m = of("lens")["metadata"]
 assert [m.get(k) for k in keys] == [[3, 7], [2, None], None]
 assert not set(keys) & (set(of("none")) | set(of("lens")))
 END
-    sae-train eval -q -s one -s lens d
+    run -0 --separate-stderr sae-train eval -s two -s none d
+    [ "$(grep -v ' layers, ' <<<"$stderr")" = "sae-train: two: was trained without some rows, as its cfg.json says: --skip-ids, --skip-positions or --max-norm leaves them out" ]
+    run -0 --separate-stderr sae-train eval -s two -s lens --skip-ids special d
+    [[ $stderr != *"without some rows"* ]]
 }
 
 @test "sae-train --resume: goes on without the same rows, and not without others" {

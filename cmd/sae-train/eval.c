@@ -81,6 +81,11 @@ open_sae(struct eval *e, const char *path, struct latents_sizes *sizes,
                        s->a.sae.path, s->a.d, e->rows.d);
     if (s->a.sae.hook && rows_check_hook(&e->rows, s->a.sae.hook, &other) < 0)
         err_warn("%s: was trained elsewhere: %s", path, other.what);
+    if (sae_without_any(&s->a.sae.without) && e->rows.dumps &&
+        !saev_mask_given(&e->rows.mask))
+        err_warn("%s: was trained without some rows, as its cfg.json says: "
+                 "--skip-ids, --skip-positions or --max-norm leaves them out",
+                 path);
     s->count = xcalloc(s->a.n, sizeof(*s->count));
     autoencoder_screen(&s->a);
     latents_size(sizes, &s->a.latents);
