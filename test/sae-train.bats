@@ -184,6 +184,58 @@ END
     [ "$(tail -n 3 <<<"$output")" = "$(printf '%s_without_largest\tnull\n' rows fvu mse)" ]
 }
 
+@test "sae-train eval --by token: the ids with most of the error, their shares and fvu are numpy's" {
+    printf '{"text":"The sun is a star, and so is this one."}\n{"ids":[7]}\n{"ids":[9,7,7,1]}\n' >docs
+    cat docs docs | hf-infer "$DEMO" --acts resid:1 --ctx 16 --pad --jsonl -q --acts-meta m.json --acts-ids ids.npy -o - |
+        saev-write -q -m m.json -o padded
+    hf-infer "$DEMO" --acts resid:1 --ctx 8 --file "$ROOT/demo/held-out.txt" -q --acts-meta n.json --acts-ids n.npy -o - |
+        saev-write -q -m n.json -o windows
+    sae-train -q -o one -k 4 --latents 256 --batch 64 --lr 2e-3 --warmup 1 -n 40 windows
+    sae-train -q -o two -k 2 --latents 64 --batch 64 --lr 2e-3 --warmup 1 -n 4 windows
+    for d in padded windows; do
+        sae-train eval --by token -s one -s two $d >$d.tsv
+        sae-train eval --by token -s one $d | cmp - <(sed -n '1,/^two/{s/^one\t//;s/^sae\t//;/^two/d;p}' $d.tsv)
+        same_for '-j 1' '-j 3' -- sae-train eval --by token --json -s one -s two $d
+        sae-train eval --by token --json -s one -s two $d >$d.json
+        saev-read -q $d >$d.npy
+        py - $d "$(echo $d/*/ids.npy)" <<'END'
+import json, sys, numpy as np, mkst
+d, ids = sys.argv[1], np.load(sys.argv[2]).ravel()
+ids, x = ids[ids >= 0], np.load(sys.argv[1] + ".npy").astype(float)
+assert len(x) == len(ids)
+head, *lines = [l.rstrip("\n").split("\t") for l in open(d + ".tsv")]
+variance = ((x - x.mean(0)) ** 2).sum(1)
+for sae, text in zip(("one", "two"), open(d + ".json")):
+    p, k = mkst.read(sae + "/sae.safetensors")[0], json.load(open(sae + "/cfg.json"))["k"]
+    z = np.maximum((x - p["b_dec"]) @ p["encoder.weight"].T.astype(float) + p["encoder.bias"], 0)
+    f = np.zeros_like(z)
+    most = np.argsort(-z, axis=1, kind="stable")[:, :k]
+    np.put_along_axis(f, most, np.take_along_axis(z, most, 1), 1)
+    error = ((x - f @ p["W_dec"] - p["b_dec"]) ** 2).sum(1)
+    want = []
+    for i in np.unique(ids):
+        of = ids == i
+        want.append([i, of.sum(), error[of].sum() / error.sum(), variance[of].sum() / variance.sum(),
+                     error[of].sum() / variance[of].sum()])
+    want = np.array(sorted(want, key=lambda w: -w[2])[:20], float)
+    found = json.loads(text)["by_token"]
+    names = ["id", "rows", "error_share", "variance_share", "fvu"]
+    assert head == ["sae", *names] and all(list(f) == names for f in found)
+    found = np.array([list(f.values()) for f in found], float)
+    assert found.shape == want.shape, (found, want)
+    assert np.allclose(found[:, 2:], want[:, 2:], rtol=1e-4), (found, want)
+    assert (found[:, :2] == want[:, :2]).all(), (found, want)
+    assert (np.array([l[1:] for l in lines if l[0] == sae], float) == found).all()
+END
+    done
+    rm -f windows/*/ids.npy*
+    run -65 sae-train eval --by token -s one windows/*
+    [ "$output" = "sae-train: $(echo windows/*): has no ids.npy, which --by token needs" ]
+    run -2 sae-train eval --by token -s one windows.npy
+    [ "${lines[0]}" = "sae-train: windows.npy: --by token needs dumps that are named here" ]
+    run -2 sae-train eval --by token --skip-bad -s one padded
+}
+
 # files: every library's, of one SAE.
 files() {
     py "$ROOT/test/ref/sae_files.py" write files 64 24 3

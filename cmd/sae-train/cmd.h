@@ -56,6 +56,7 @@ struct train_cmd {
     bool resume, any_isa, long_info, rows, json, plot, verbose, quiet;
     const char *svg;
     struct opt_list eval; /* -s */
+    int by;               /* eval --by: 0, or 1 + the word's place */
     int n_threads, out_flags;
 };
 

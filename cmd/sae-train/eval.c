@@ -12,6 +12,7 @@
 #include "cmd/sae-train/cmd.h"
 #include "cmd/sae-train/input.h"
 #include "cmd/sae-train/largest.h"
+#include "cmd/sae-train/tokens.h"
 #include "core/chart.h"
 #include "core/js.h"
 #include "core/kernel/gemm.h"
@@ -52,6 +53,7 @@ struct eval {
     double *first;              /* [d] row, from which sums are */
     struct row_sums all, large; /* rows; the largest of them */
     struct largest largest;
+    struct tokens tokens;            /* of --by token */
     struct moments_sum *large_error; /* [n] theirs, by SAE */
 };
 
@@ -103,6 +105,7 @@ open_eval(struct eval *e, const struct train_cmd *cmd, struct err *err)
         .batch = BATCH,
         .skip_bad = cmd->o.skip_bad,
         .which = &cmd->o,
+        .ids = cmd->by > 0,
         .n_threads = cmd->n_threads,
     };
     struct latents_sizes sizes = { 0 };
@@ -143,6 +146,8 @@ open_eval(struct eval *e, const struct train_cmd *cmd, struct err *err)
     e->largest =
         (struct largest){ .d = d, .n_errors = e->n, .known = e->rows.n_rows };
     largest_open(&e->largest);
+    if (cmd->by)
+        tokens_open(&e->tokens, &e->rows, BATCH, e->n);
     return 0;
 }
 
@@ -155,6 +160,7 @@ close_eval(struct eval *e)
     }
     free(e->list);
     largest_close(&e->largest);
+    tokens_close(&e->tokens);
     if (e->memory)
         mem_big_free(e->memory, e->nbytes, 1);
     latents_work_close(e->work);
@@ -220,7 +226,31 @@ add_rows(struct eval *e, const float *x, size_t n, struct err *err)
     for (size_t i = 0; i < e->n; i++)
         for (size_t at = 0; at < n; at += chunk)
             add_chunk(e, &e->list[i], x + at * d, at, smaller(chunk, n - at));
+    if (e->tokens.n)
+        tokens_add(&e->tokens, &e->rows, n, e->errors, BATCH);
     return largest_add(&e->largest, x, e->norms, n, e->errors, BATCH, err);
+}
+
+/* The rows again, now that their mean is known. */
+static int
+add_variance(struct eval *e, struct err *err)
+{
+    double *mean = xcalloc(e->rows.d, sizeof(*mean));
+    ssize_t n = 0;
+
+    for (size_t i = 0; i < e->rows.d; i++)
+        mean[i] = e->first[i] +
+                  (e->all.sum[i].s + e->all.sum[i].c) / (double)e->all.n;
+    rows_wrap(&e->rows);
+    for (uint64_t left = e->all.n; left > 0; left -= (uint64_t)n) {
+        n = rows_batch(&e->rows, err);
+        if (n <= 0)
+            break;
+        n = (ssize_t)smaller((size_t)n, (size_t)left);
+        tokens_variance(&e->tokens, &e->rows, (size_t)n, mean);
+    }
+    free(mean);
+    return n < 0 ? -1 : 0;
 }
 
 /* ---- what is printed ---- */
@@ -297,14 +327,27 @@ print_sae(const struct eval *e, const struct evaluated *s,
               : rest_error / row_sums_variance(&e->all, &e->large) },
         { "mse_without_largest", rest_error / rest },
     };
-    struct str text = { 0 };
+    size_t n_values =
+        e->tokens.n && !json ? 0 : sizeof(values) / sizeof(*values);
+    struct str text = { 0 }, prefix = { 0 };
+    size_t i_sae = (size_t)(s - e->list);
     uint64_t bins[BINS];
 
     if (json) {
         str_adds(&text, "{\"sae\":");
         js_put_str(&text, s->path, strlen(s->path));
     }
-    for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {
+    if (e->tokens.n && !json) {
+        if (s == e->list)
+            str_addf(&text, "%sid\trows\terror_share\tvariance_share\tfvu\n",
+                     e->n > 1 ? "sae\t" : "");
+        if (e->n > 1) {
+            str_esc(&prefix, s->path, strlen(s->path));
+            str_addc(&prefix, '\t');
+        }
+        tokens_put(&e->tokens, i_sae, false, prefix.n ? prefix.s : "", &text);
+    }
+    for (size_t i = 0; i < n_values; i++) {
         if (json) {
             str_addf(&text, ",\"%s\":", values[i].name);
         } else if (e->n > 1) {
@@ -317,10 +360,15 @@ print_sae(const struct eval *e, const struct evaluated *s,
         if (!json)
             str_addc(&text, '\n');
     }
+    if (e->tokens.n && json) {
+        str_adds(&text, ",\"by_token\":");
+        tokens_put(&e->tokens, i_sae, true, NULL, &text);
+    }
     str_adds(&text, json ? "}\n" : "");
     tool_put("%s", text.s);
     str_free(&text);
-    if (json || !(cmd->plot || isatty(1)))
+    str_free(&prefix);
+    if (json || e->tokens.n || !(cmd->plot || isatty(1)))
         return;
     bins_of(e, s, bins);
     print_bins(bins);
@@ -401,6 +449,8 @@ eval_main(const struct train_cmd *cmd, struct err *err)
     if (rc == 0 && e.largest.lost)
         err_warn("the largest rows came first, and the input does not say how "
                  "many there are: without them nothing is known");
+    if (rc == 0 && e.tokens.n)
+        rc = add_variance(&e, err);
     for (size_t i = 0; i < e.n && rc == 0; i++)
         print_sae(&e, &e.list[i], cmd);
     if (rc == 0 && svg && (rc = draw(&e, svg, err)) == 0)

@@ -454,6 +454,41 @@ rows_layer(const struct row_stream *in, size_t layer)
     return room_at(in, layer, 0);
 }
 
+void
+rows_ids(const struct row_stream *in, int32_t *ids)
+{
+    for (size_t i = 0; i < in->used; i++) {
+        uint64_t row = in->taken + i;
+        const struct source *s = source_of(in, &row);
+        struct saev_place at =
+            saev_view_at(&s->dump->view, s->first + (size_t)row);
+
+        ids[i] = saev_ids_at(&s->dump->ids, at.img, at.token);
+    }
+}
+
+int32_t *
+rows_all_ids(const struct row_stream *in, size_t *n)
+{
+    int32_t *ids = NULL;
+    size_t cap = 0;
+
+    *n = 0;
+    for (const struct source_dump *p = in->dumps; p; p = p->next) {
+        const struct saev *s = &p->dir.saev;
+
+        for (size_t i = 0; i < s->n_imgs * s->n_tokens; i++) {
+            int32_t id = saev_ids_at(&p->ids, i / s->n_tokens, i % s->n_tokens);
+
+            if (*n == cap)
+                ids = xgrow(ids, *n, &cap, sizeof(*ids));
+            if (id >= 0)
+                ids[(*n)++] = id;
+        }
+    }
+    return ids;
+}
+
 uint64_t
 rows_after(const struct row_stream *in)
 {

@@ -72,6 +72,7 @@ struct row_options {
     size_t batch;
     uint64_t input_at; /* the input begins with that row */
     bool skip_bad;
+    bool ids; /* all are dumps that have their tokens' ids */
     const struct sae_options *which; /* rows of dumps, --skip-ids and so on */
     int n_threads;                   /* that look for padding */
 };
@@ -106,6 +107,12 @@ ssize_t rows_batch(struct row_stream *rows, struct err *err);
  * MiB, until rows_batch() is called again: which must be, or rows_close(). */
 void rows_ahead(struct row_stream *rows);
 const float *rows_layer(const struct row_stream *rows, size_t layer);
+
+/* rows_ids(): the token of each row of the batch, of dumps opened with 'ids',
+ * not by layers and without 'skip_bad'.  rows_all_ids() are those of all tokens
+ * that are no padding, [*n], in no order.  Owner: the caller, free(). */
+void rows_ids(const struct row_stream *rows, int32_t *ids);
+int32_t *rows_all_ids(const struct row_stream *rows, size_t *n);
 
 /* rows_after() is how many rows of each layer there were up to the end of the
  * batch. */

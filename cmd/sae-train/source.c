@@ -120,6 +120,13 @@ add_dump(struct row_stream *in, const char *path, const struct row_options *o,
                        o->n_threads, err) < 0)
         return -1;
     saev_view_keep(&p->view, p->kept);
+    if (o->ids &&
+        (saev_ids_of(&p->ids, &p->dir, err) < 0 ||
+         (p->ids.ids && saev_ids_check(&p->ids, saev, path, err) < 0)))
+        return -1;
+    if (o->ids && !p->ids.ids)
+        return err_set(err, EX_DATAERR,
+                       "%s: has no " SAEV_IDS ", which --by token needs", path);
     if (o->n_layers == 0)
         saevdir_warn_layers(&p->dir, "saev-read --layer N");
     n = saev->n_shards;
@@ -132,6 +139,7 @@ add_dump(struct row_stream *in, const char *path, const struct row_options *o,
         s->is_file = true;
         s->dtype = DT_F32;
         s->view = p->kept ? &p->view : NULL;
+        s->dump = p;
         s->first_img = i * saev->shard_imgs;
         s->end_img = s->first_img + saev_shard_imgs(saev, i);
         s->first = saev_view_img(&p->view, s->first_img);
@@ -160,6 +168,7 @@ source_free_dumps(struct source_dump *p)
     while (p) {
         struct source_dump *next = p->next;
 
+        saev_ids_close(&p->ids);
         saevdir_close(&p->dir);
         saev_kept_free(p->kept);
         free(p);
@@ -244,6 +253,10 @@ source_add(struct row_stream *in, const char *path, const struct row_options *o,
         return err_set(err, TU_USAGE,
                        "%s: --skip-ids, --skip-positions and --max-norm are of "
                        "a dump named here (before a pipe, of saev-read)",
+                       is_stdin ? "standard input" : path);
+    if (o->ids)
+        return err_set(err, TU_USAGE,
+                       "%s: --by token needs dumps that are named here",
                        is_stdin ? "standard input" : path);
     s = add_source(in, xstrdup(is_stdin ? "standard input" : path),
                    is_stdin ? 0 : file_open_any(path, err));

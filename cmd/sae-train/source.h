@@ -6,6 +6,7 @@
 #define SAE_TRAIN_SOURCE_H
 
 #include "cmd/sae-train/input.h"
+#include "core/format/saev_ids.h"
 #include "core/format/saevdir.h"
 
 #define UNKNOWN UINT64_MAX
@@ -25,12 +26,14 @@ struct source {
      * there, and its images; or NULL */
     const struct saev_view *view;
     size_t first, first_img, end_img;
+    const struct source_dump *dump; /* or NULL */
 };
 
 struct source_dump {
     struct saevdir dir;
     struct saev_view view;
     struct saev_kept *kept; /* of 'view', or NULL */
+    struct saev_ids ids;    /* where they are asked for */
     struct source_dump *next;
 };
 
