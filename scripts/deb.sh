@@ -148,8 +148,8 @@ Description: activations, autoencoders and tables of language models in Python
  layers of experts.
 DESCRIPTION
 fi
-gzip -9nc README >"$work/README.gz"
-mv "$work/README.gz" "$root/$doc"
+gzip -9nc README.md >"$work/README.md.gz"
+mv "$work/README.md.gz" "$root/$doc"
 pack tensorutils "Depends: $(needs 'debian/tensorutils/usr/bin/*')
 Suggests: slurm-client
 Section: science" <<DESCRIPTION

@@ -665,7 +665,7 @@ assert np.abs(a - b).max() < 1e-4 * np.abs(b).max()' "$@"
 }
 
 @test "hf-infer(1): the examples run as typed" {
-    ln -s "$ROOT/demo" "$ROOT/README" .
+    ln -s "$ROOT/demo" .
     examples hf-infer.1 >script
     [ "$(grep -c hf-infer script)" -ge 8 ]
     run -0 --separate-stderr bash -eo pipefail script
@@ -674,7 +674,7 @@ assert np.abs(a - b).max() < 1e-4 * np.abs(b).max()' "$@"
 }
 
 @test "hf-infer(5): the examples run as typed" {
-    ln -s "$ROOT/demo" "$ROOT/README" .
+    ln -s "$ROOT/demo" .
     examples hf-infer.5 >script
     run -0 --separate-stderr bash -eo pipefail script
     grep -q '"id":"a"' answers.1

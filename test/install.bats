@@ -155,35 +155,6 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     grep -q 'moe-sft train' page
 }
 
-@test "README: at most 150 lines of 80 columns, and the first ten say who needs it" {
-    [ "$(wc -l <"$ROOT/README")" -le 150 ]
-    run -1 grep -E '.{81}' "$ROOT/README"
-    head -n 10 "$ROOT/README" | grep -q '^For researchers'
-}
-
-@test "README: what there is to see at a shell, as typed, by a normal user" {
-    every_tool
-    mkdir -p tree/build && cd tree
-    cp -r "$ROOT/demo" "$ROOT/README" .
-    for t in $TOOLS; do cp "$(command -v "$t")" build; done
-    ls >../before
-    sed -n '/^SEE IT/,/^The two/s/^    //p' README >../session
-    [ "$(wc -l <../session)" -ge 8 ]
-    chmod o+x "$BATS_RUN_TMPDIR" "$BATS_RUN_TMPDIR"/test ..
-    chmod o+rwx .
-    as_user build/st-inspect -V >/dev/null 2>&1 || skip "closed to other users"
-    # On a terminal rm asks before it removes files that are write-protected.
-    run -0 as_user timeout 100 "$PYTHON" -c 'import pty, sys
-sys.exit(pty.spawn(["bash", "-eo", "pipefail", "../session"]) >> 8)' </dev/null
-    [[ $output == *Paris* ]]
-    [[ $output == *"Minas Tirith"* ]]
-    # as the text below says
-    cost=$(tr -d '\r' <<<"$output" | grep -xE '[0-9]+\.[0-9]+' | xargs printf ' %.2f')
-    [ "$cost" = " 2.73 2.92" ]
-    grep -q 'perplexity of 2.92 instead of 2.73' README
-    ls | diff ../before -
-}
-
 @test "version: Makefile, -V, NEWS and the page's foot say the same" {
     version=$(sed -n 's/^VERSION := //p' "$ROOT/Makefile")
     [[ $(head -n 1 "$ROOT/NEWS") == "tensorutils $version ("*" 20"[0-9][0-9]")" ]]

@@ -622,7 +622,7 @@ open("c.pth", "wb").write(archive(build()[0]))'
 }
 
 @test "kvc-convert(1): the examples run as typed" {
-    ln -s "$ROOT/demo" "$ROOT/README" .
+    ln -s "$ROOT/demo" .
     py -c 'from kvc_pth import *
 open("c.pth", "wb").write(archive(build(layers=4, dk=32, factor=5, dims=(32, 32))[0]))'
     examples kvc-convert.1 >script

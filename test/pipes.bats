@@ -313,7 +313,7 @@ closed() {
         --length 64 -n 2 -o "$BATS_TEST_TMPDIR/run"
 }
 
-@test "tensorutils(7), README: under pipefail a pipe has the status of a reader that stops early" {
+@test "tensorutils(7): under pipefail a pipe has the status of a reader that stops early" {
     ln -s "$S/acts" "$S/dump" "$ROOT/demo" .
     typed PIPES >script
     run -0 bash -eo pipefail script
@@ -321,18 +321,10 @@ closed() {
     # without the words that allow it, 141; and a writer that fails is no success
     run -141 bash -eo pipefail <(sed '/saev-read/s/^{ \(.*\) ||.*/\1 |/; s/few/other/' script)
     run ! bash -eo pipefail <(sed 's/--shuffle/& --epoch x/; s/few/third/' script)
-    # the pipes of README's table
-    "$PYTHON" "$ROOT/test/ref/story.py" jsonl demo/training.txt >docs.jsonl
-    sed -n '/^  you have /,/^$/p' "$ROOT/README" | cut -c 40- |
-        sed 's/ M / demo\/qwen3-tiny /; s/ D / again\/* /; s/-o acts/-o again/; s/13/1/' |
-        awk '{ whole = whole $0 "\n" } !/[|\\]$/ { if (whole ~ /\|/) printf "%s", whole; whole = "" }' >rows
-    [ "$(grep -c '|$' rows)" -ge 2 ]
-    run -0 bash -eo pipefail rows
-    [ -s SAE/sae.safetensors ]
 }
 
 @test "pages, README: no pipe that is shown has a reader that stops early, which pipefail calls failed" {
-    run ! grep -nE '[|] *(head|sed [0-9]+q)' "$ROOT"/man/*.[1-9] "$ROOT/README"
+    run ! grep -nE '[|] *(head|sed [0-9]+q)' "$ROOT"/man/*.[1-9] "$ROOT/README.md"
 }
 
 @test "pipes: head ends a long stream quietly, and pipefail tells 141" {

@@ -698,7 +698,7 @@ c/$H"
 }
 
 @test "saev-write(1): the examples run as typed" {
-    ln -s "$ROOT/demo" "$ROOT/README" .
+    ln -s "$ROOT/demo" .
     examples saev-write.1 >script
     run -0 bash -euxo pipefail script
     [ "$(ls two again)" = "$(saev-write --hash -m m.json | sed 's/.*/again:\n&\n\ntwo:\n&/')" ]
