@@ -72,7 +72,7 @@ near() {
 
 @test "tensorutils(7): all that it shows to type is in a section that a test types" {
     # SLURM: test/slurm/story.bats
-    for section in "THE STORY" PIPES MAKEFILES SLURM CRON; do typed "$section"; done >tested
+    for section in "A FIRST JOB" "THE STORY" PIPES MAKEFILES SLURM CRON; do typed "$section"; done >tested
     diff <(sed -n '/^\.Bd -literal/,/^\.Ed/{/^\./!p}' "$ROOT/man/tensorutils.7" | sed 's/\\e/\\/g') tested
     [ "$(wc -l <tested)" -gt 60 ]
     run ! grep '^\.Dl' "$ROOT/man/tensorutils.7"

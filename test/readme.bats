@@ -54,3 +54,21 @@ sys.exit(pty.spawn(["bash", "-eo", "pipefail", "../session"]) >> 8)' </dev/null
     grep -xE '[0-9]+\.[0-9]+' <<<"$output" | awk 'NR == 1 { m = $1 } NR > 1 && $1 <= m { exit 1 } END { exit NR != 4 }'
     st-inspect verify sae/sae.safetensors lut/*.safetensors facts/adapter_model.safetensors new
 }
+
+# bats test_tags=long
+@test "tensorutils(7): the first job, as typed: two layers of 10 000 documents" {
+    every_tool
+    ln -s "$ROOT/demo" .
+    sh "$ROOT/test/typed.sh" tensorutils.7 "A FIRST JOB" >script
+    run -0 --separate-stderr bash -eo pipefail script
+    [ "$(wc -l <docs.jsonl)" = 10000 ]
+    "$PYTHON" -c 'import json
+texts = [json.loads(line)["text"] for line in open("docs.jsonl")]
+demo = open("demo/training.txt").read().split("<|endoftext|>")
+demo = [t for t in demo if t]
+assert texts == [demo[i % len(demo)] for i in range(10000)]'
+    [ "$(awk '$1 == "rows" { print $2 }' <<<"$output")" = 20000 ]
+    # the model, with two SAEs, with two tables: each costs, and not too much
+    grep -xE '[0-9]+\.[0-9]+' <<<"$output" |
+        awk 'NR == 1 { m = $1 } NR > 1 && !($1 > m && $1 < 1.5 * m) { exit 1 } END { exit NR != 3 }'
+}
