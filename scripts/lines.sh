@@ -8,7 +8,7 @@ core/format 11835
 core/kernel 9100
 core/model 18957
 core/text 4340
-cmd 33803
+cmd 33988
 lib 2487'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

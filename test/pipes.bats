@@ -47,7 +47,7 @@ near() {
     for t in st-inspect hf-infer saev-write saev-read kvc-convert lut-precompute lut-apply sae-train moe-sft; do
         grep -q "$t" "$S/story.sh"
     done
-    run ! grep -vE 'fills? no window of 64, dropped$|tokens, mean nll .* perplexity|^hf-infer: after the first ' "$S/warned"
+    run ! grep -vE 'fills? no window of 64, dropped$|tokens, mean nll .* perplexity| rows, --batch .* steps|^hf-infer: after the first ' "$S/warned"
 }
 
 @test "story: the page names every tool, and each tool's page names it" {

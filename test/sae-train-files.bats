@@ -133,7 +133,7 @@ for i in range(3):
 np.save("narrow.npy", x[:, :8])
 np.save("half.npy", x.astype("f2"))'
     of=(-q -k 4 --latents 32 --batch 100 --warmup 1 --decay 0)
-    sae-train "${of[@]}" -o want x.npy
+    sae-train "${of[@]}" --epochs 1 -o want x.npy
     cat x?.npy | sae-train "${of[@]}" -o all
     cmp want/log.tsv all/log.tsv
     cmp want/sae.safetensors all/sae.safetensors
@@ -149,7 +149,7 @@ np.save("half.npy", x.astype("f2"))'
     cat x?.npy | sae-train "${of[@]}" -o n -n 7
     cmp want/sae.safetensors n/sae.safetensors
     cmp <(cat x?.npy | sae-train eval -q -s want) <(sae-train eval -q -s want x.npy)
-    run -0 --separate-stderr bash -c 'cat x?.npy | sae-train "${@:2}" --decay 0.2 -o falls' - "${of[@]}"
+    run -0 --separate-stderr bash -c 'cat x?.npy | sae-train "${@:2}" --epochs 1 --decay 0.2 -o falls' - "${of[@]}"
     [[ $stderr == "sae-train: more arrays follow the first, whose rows end at step 2: "* ]]
     for next in "narrow F32 [.., 8]" "half F16 [.., 16]"; do
         for to in "-f -k 4 --latents 32 --batch 100 -o other" "eval -s want"; do

@@ -171,7 +171,8 @@ dump("single", n=64, p=16, d=32, layers=[5])'
         run -0 --separate-stderr train run -f "${@:3}"
         [ "$stderr" = "${1:+sae-train: $1: the learning rate does not reach --lr (for so few: --warmup $2)}" ] || { echo "$stderr"; return 1; }
     }
-    warns "20 steps, but --warmup 1000" 2
+    warns "20 steps, but --warmup 1000" 2 --warmup 1000
+    warns "" ""
     warns "" "" --warmup 2
     warns "1 step, but --warmup 2" 0 -n 1 --warmup 2
     warns "" "" -n 2 --warmup 2
@@ -209,7 +210,7 @@ encodes	x - b_dec
 hook	layers.1.mlp
 seed	7
 batch	256
-lr	0.0032
+lr	0.0128
 warmup	2
 decay	0.2
 steps_in_all	3
@@ -276,7 +277,7 @@ END
     mkfifo pipe
     for signal in TERM USR1; do
         rm -rf run
-        sae-train -o run -k 4 --latents 64 --batch 256 --log-every 1 --warmup 2 <pipe 2>said &
+        sae-train -o run -k 4 --latents 64 --batch 256 --epochs 1 --log-every 1 --warmup 2 <pipe 2>said &
         pid=$!
         exec 7>pipe
         head -c 300000 rows.npy >&7 # 9 steps, and some rows
@@ -339,7 +340,7 @@ END
     refused "--activation was topk (now batchtopk" --activation batchtopk
     refused "--lr was " --lr 1
     refused "--clip was " --clip 1
-    refused "--warmup was 1000 (now 9" --warmup 9
+    refused "--warmup was 0 (now 9" --warmup 9
     refused "--decay was 0.2 (now 0.5" --decay 0.5
     head -c 1000 kept/state.safetensors >run/state.safetensors
     run -65 sae-train -o run --resume rows.npy
@@ -409,12 +410,24 @@ np.save("few.npy", np.load("rows.npy")[:700])'
     done
     sae-train -o run --resume few.npy
     same want run
-    # rows of a pipe, or that are missing, cannot be
+    # of a pipe there is a copy, also of rows that were used; a raw one, whose
+    # rows nobody knows, ends early
     stopped
-    IN='' run -65 --separate-stderr sae-train -o run --resume < <(cat few.npy)
+    run -0 --separate-stderr sae-train -o run --resume < <(cat few.npy)
+    [ "$stderr" = "sae-train: the input begins with 700 rows, and 12 steps need 3072: a copy in ${TMPDIR:-/tmp}, 87.5 KiB, is read again" ]
+    same want run
+    IN=few.npy train flat -n 12 --decay 0
+    for n in 2 9; do
+        IN='' train part -f -n $n --decay 0 < <(cat few.npy)
+        sae-train -o part --resume -n 12 < <(cat few.npy)
+        same flat part
+    done
+    IN='' run -65 --separate-stderr train raw -n 12 --dim 32 < <(tail -c +129 few.npy)
     [[ ${stderr_lines[-1]} == "sae-train: the input ended after 700 rows, in step 3 of 12 (--resume continues with more; -f -n 2 needs no more)" ]]
+    # nor of one that is missing rows
+    stopped
     run -65 --separate-stderr sae-train -o run --resume --input-at 256 few.npy
-    [ "$stderr" = "sae-train: the input has 956 rows, and -n 12 needs 3072 (-n 3 needs no more; whole files are read again)" ]
+    [ "$stderr" = "sae-train: the input has 956 rows, and 12 steps need 3072 (-n 3 needs no more; whole files are read again)" ]
     [ -e run/state.safetensors ]
 }
 
@@ -461,7 +474,7 @@ np.save("bad.npy", np.full((300, 32), np.nan, "<f4"))'
 }
 
 @test "sae-train --resume: a state whose options are damaged is refused, and so is one without them" {
-    train run -n 3
+    train run -n 3 --warmup 1000
     cp -r run kept
     while read -r was now; do
         py - "$was" "$now" <<'EOF'

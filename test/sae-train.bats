@@ -118,7 +118,7 @@ np.save("skewed.npy", x)'
     same run again
     run -1 cmp -s run/sae.safetensors other/sae.safetensors
     # as many rows as -n needs, or all; --expansion is of d
-    sae-train -o x --expansion 2 -k 4 --batch 100 --log-every 1 rows.npy
+    sae-train -o x --expansion 2 -k 4 --batch 100 --epochs 1 --log-every 1 rows.npy
     [ "$(tail -n 1 x/log.tsv | cut -f 1,2)" = "$(printf '52\t5200')" ]
     [ "$(st-inspect list x/sae.safetensors | awk '$5 == "encoder.weight" || $NF == "encoder.weight"' | grep -c 64)" = 1 ]
 }
@@ -126,7 +126,7 @@ np.save("skewed.npy", x)'
 # bats test_tags=long
 @test "sae-train: a planted dictionary is recovered, as by numpy" {
     ref plant 102400 32 48 3 1 planted.npy dictionary.npy
-    sae-train -o run -k 3 --latents 64 --batch 256 --init sae0 --warmup 20 --lr 0.01 --dead-after 2000 planted.npy
+    sae-train -o run -k 3 --latents 64 --batch 256 --epochs 1 --init sae0 --warmup 20 --lr 0.01 --dead-after 2000 planted.npy
     ref train planted.npy sae0 want k=3 batch=256 n=400 warmup=20 lr=0.01 dead_after=2000
     found=$(ref planted dictionary.npy run)
     want=$(ref planted dictionary.npy want)
@@ -135,8 +135,8 @@ np.save("skewed.npy", x)'
 }
 
 @test "sae-train eval: what it prints is numpy's" {
-    train top -n 12
-    train theta -n 12 --activation batchtopk
+    train top -n 12 --lr 0.0032
+    train theta -n 12 --lr 0.0032 --activation batchtopk
     for s in top theta; do
         sae-train eval -s $s rows.npy | ref eval rows.npy $s
         # as in training, also after few steps

@@ -18,8 +18,9 @@ ref() {
     py "$ROOT/test/ref/sae_ref.py" "$@"
 }
 
-# train DIR [OPTION...]: 64 latents on rows.npy, unless IN names others.
+# train DIR [OPTION...]: 64 latents on rows.npy, once, unless IN names others.
 train() {
+    [[ " $* " == *" -n "* || " $* " == *" --epochs "* || " $* " == *" --resume "* ]] || set -- "$@" --epochs 1
     # shellcheck disable=SC2086
     sae-train -o "$1" -k "${K-4}" --latents "${N-64}" --batch "${BATCH-256}" --log-every 1 "${@:2}" ${IN-rows.npy}
 }

@@ -26,14 +26,15 @@ struct sae_options {
     double aux_coef;
     uint64_t aux_k; /* 0: no aux; UINT64_MAX: d / 2 */
     uint64_t dead_after;
-    double lr; /* < 0: by the number of latents */
-    uint64_t warmup;
+    double lr;       /* < 0: by the latents and the rows */
+    uint64_t warmup; /* UINT64_MAX: by the steps */
     double decay, clip;
     bool no_normalize;
     uint64_t seed;
     const char *init, *hook; /* or NULL */
 
-    uint64_t batch, log_every;
+    uint64_t batch, epochs; /* 0: by the rows */
+    uint64_t log_every;
     int format;
     bool skip_bad;
     const char *skip_ids; /* or NULL */

@@ -102,7 +102,6 @@ open_eval(struct eval *e, const struct train_cmd *cmd, struct err *err)
         .n_paths = cmd->n_paths,
         .dim = (size_t)cmd->dim,
         .dtype = cmd->x_dtype,
-        .batch = BATCH,
         .skip_bad = cmd->o.skip_bad,
         .which = &cmd->o,
         .ids = cmd->by > 0,
@@ -111,7 +110,7 @@ open_eval(struct eval *e, const struct train_cmd *cmd, struct err *err)
     struct latents_sizes sizes = { 0 };
     size_t rows, d;
 
-    if (rows_open(&e->rows, &o, err) < 0)
+    if (rows_open(&e->rows, &o, err) < 0 || rows_room(&e->rows, BATCH, err) < 0)
         return -1;
     e->list = xcalloc(cmd->eval.n, sizeof(*e->list));
     for (size_t i = 0; i < cmd->eval.n; i++)
@@ -119,7 +118,7 @@ open_eval(struct eval *e, const struct train_cmd *cmd, struct err *err)
             return -1;
     if (par_open(&e->par, cmd->n_threads, err) < 0 ||
         gemm_open(&e->gemm, e->par, err) < 0 ||
-        latents_work_open(&e->work, e->gemm, &sizes, o.batch, err) < 0)
+        latents_work_open(&e->work, e->gemm, &sizes, BATCH, err) < 0)
         return -1;
     rows = latents_rows(e->work);
     d = e->rows.d;
@@ -236,13 +235,12 @@ static int
 add_variance(struct eval *e, struct err *err)
 {
     double *mean = xcalloc(e->rows.d, sizeof(*mean));
-    ssize_t n = 0;
+    ssize_t n = rows_wrap(&e->rows, err);
 
     for (size_t i = 0; i < e->rows.d; i++)
         mean[i] = e->first[i] +
                   (e->all.sum[i].s + e->all.sum[i].c) / (double)e->all.n;
-    rows_wrap(&e->rows);
-    for (uint64_t left = e->all.n; left > 0; left -= (uint64_t)n) {
+    for (uint64_t left = e->all.n; n >= 0 && left > 0; left -= (uint64_t)n) {
         n = rows_batch(&e->rows, err);
         if (n <= 0)
             break;

@@ -125,7 +125,6 @@ rows_open(struct row_stream *in, const struct row_options *o, struct err *err)
 
     *in = (struct row_stream){ .skip_bad = o->skip_bad,
                                .layers = o->layers,
-                               .batch = o->batch,
                                .first = o->input_at,
                                .taken = o->input_at };
     in->mask = (struct saev_mask){ .positions = o->which->skip_positions,
@@ -135,8 +134,13 @@ rows_open(struct row_stream *in, const struct row_options *o, struct err *err)
         rc = saev_mask_ids(&in->mask, o->which->skip_ids, err);
     for (int i = 0; i < n && rc == 0; i++)
         rc = source_add(in, paths[i], o, err);
-    if (rc < 0 || check_sources(in, o, err) < 0)
-        return -1;
+    return rc < 0 ? -1 : check_sources(in, o, err);
+}
+
+int
+rows_room(struct row_stream *in, size_t batch, struct err *err)
+{
+    in->batch = batch;
     in->cap = in->batch + in->tokens - 1;
     in->x =
         mem_big(in->n_layers * in->cap, in->d * sizeof(float), "a batch", err);
@@ -149,11 +153,24 @@ rows_open(struct row_stream *in, const struct row_options *o, struct err *err)
     return in->ahead ? 0 : -1;
 }
 
-bool
-rows_wrap(struct row_stream *in)
+int
+rows_wrap(struct row_stream *in, struct err *err)
 {
-    in->wraps = !in->is_stream && in->first == 0;
-    return in->wraps;
+    const char *dir = getenv("TMPDIR");
+    size_t nbytes = 0;
+
+    if (in->first || (in->is_stream && (in->ends || !in->n_rows)))
+        return 0;
+    for (size_t i = 0; i < in->n_sources; i++)
+        if (!in->sources[i].is_file)
+            nbytes += (size_t)in->sources[i].n_rows * in->d *
+                      source_item(&in->sources[i]);
+    if (in->is_stream &&
+        spill_open(&in->copy, dir && *dir ? dir : "/tmp", nbytes, err) < 0)
+        return -1;
+    in->copies = in->is_stream;
+    in->wraps = true;
+    return 1;
 }
 
 void
@@ -164,8 +181,10 @@ rows_close(struct row_stream *in)
     par_worker_close(in->reader);
     if (in->ahead)
         mem_big_free(in->ahead, in->n_room, in->d * sizeof(float));
+    if (in->copy.dir)
+        spill_close(&in->copy);
     for (size_t i = 0; i < in->n_sources; i++) {
-        if (in->sources[i].fd > 2)
+        if (in->sources[i].fd > 2 && !in->sources[i].is_copy)
             close(in->sources[i].fd);
         free(in->sources[i].path);
     }
@@ -181,11 +200,34 @@ rows_close(struct row_stream *in)
 
 /* ---- reading ---- */
 
+/* What was read once is a part of the copy from now on. */
+static void
+use_copy(struct row_stream *in)
+{
+    uint64_t all = 0;
+
+    for (size_t i = 0; i < in->n_sources; i++) {
+        struct source *s = &in->sources[i];
+
+        all += s->n_rows;
+        if (s->is_file)
+            continue;
+        if (s->fd > 2)
+            close(s->fd);
+        s->fd = in->copy.fd;
+        s->is_file = s->is_copy = true;
+    }
+    in->n_rows = all / in->n_layers;
+    in->copies = false;
+}
+
 /* The source that has more, NULL at the end. */
 static struct source *
 source_at(struct row_stream *in)
 {
     for (;; in->at++, in->row = 0) {
+        if (in->at == in->n_sources && in->copies)
+            use_copy(in);
         if (in->at == in->n_sources && in->wraps)
             in->at = 0;
         if (in->at == in->n_sources)
@@ -232,6 +274,13 @@ read_source(struct row_stream *in, struct source *s, char *to, size_t n,
                        "bytes)",
                        s->path,
                        (unsigned long long)(in->row + (size_t)got / row), row);
+    if (in->copies && !s->is_file) {
+        if (in->row == 0)
+            s->offset = in->n_copied;
+        if (spill_write(&in->copy, to, (size_t)got, in->n_copied, err) < 0)
+            return -1;
+        in->n_copied += (size_t)got;
+    }
     in->row += (size_t)got / row;
     if ((size_t)got < n * row)
         s->n_rows = in->row; /* now it is known */
@@ -328,7 +377,7 @@ source_of(const struct row_stream *in, uint64_t *row)
     size_t i = 0;
 
     *row -= in->first;
-    if (in->wraps)
+    if (in->wraps && !in->copies)
         *row %= in->n_rows;
     for (; i + 1 < in->n_sources; i++) {
         uint64_t n = in->sources[i].n_rows / in->n_layers;
@@ -414,7 +463,7 @@ read_block(struct row_stream *in, size_t want, struct err *err)
     in->fill += (size_t)kept;
     in->n_taken += (uint64_t)got;
     in->n_barren = kept ? 0 : in->n_barren + (uint64_t)got;
-    if (in->wraps && in->n_barren >= in->n_rows)
+    if (in->wraps && !in->copies && in->n_barren >= in->n_rows)
         return err_set(err, EX_DATAERR, "%s: all rows have NaN or Inf",
                        in->sources[0].path);
     return got;
@@ -509,7 +558,7 @@ rows_skip(struct row_stream *in, uint64_t row, struct err *err)
     uint64_t all = row - in->first, n = in->ends ? in->ends[in->n_blocks] : 0;
     size_t rest;
 
-    if (in->wraps) /* whole passes over the files */
+    if (in->wraps && !in->copies) /* whole passes over the files */
         all %= in->n_rows;
     while (in->block < in->n_blocks && in->ends[in->block + 1] <= all)
         in->block++;

@@ -15,6 +15,7 @@
 #include "core/err.h"
 #include "core/format/saev_mask.h"
 #include "core/par.h"
+#include "core/spill.h"
 
 struct sae_options;
 
@@ -39,7 +40,7 @@ struct row_stream {
     uint64_t row;   /* of the source, that is read next */
     uint64_t first; /* of the input, that the stream begins with */
     uint64_t taken; /* of each layer, before the batch */
-    bool ended, wraps;
+    bool wraps, copies;
     const char *const *layers; /* names for messages, or NULL */
     size_t batch, cap;         /* rows of a batch; of room */
     float *x;                  /* [n_layers, cap, d] */
@@ -48,6 +49,8 @@ struct row_stream {
     uint64_t n_taken;          /* rows of the input that the batch took */
     uint64_t n_barren;         /* bad rows since the last that was kept */
     char *raw;                 /* rows as they are in a file */
+    struct spill copy;         /* of what can be read once, as it is read */
+    size_t n_copied;           /* bytes */
 
     /* rows that a thread reads while a batch is worked on */
     struct par_worker *reader;
@@ -69,7 +72,6 @@ struct row_options {
     char **hooks; /* [n_hooks] of the SAEs, each NULL, which a dump's becomes,
                    * or compared to it; the caller frees each */
     size_t n_hooks;
-    size_t batch;
     uint64_t input_at; /* the input begins with that row */
     bool skip_bad;
     bool ids; /* all are dumps that have their tokens' ids */
@@ -83,15 +85,18 @@ int rows_check_hook(const struct row_stream *rows, const char *hook,
                     struct err *err);
 
 /*
- * rows_open() reads what the inputs say of themselves.  rows_wrap(): at the end
- * of files, they begin again; false where they are not files, or 'input_at'
- * says that their first rows are missing. rows_skip() passes over rows up to
- * 'row' of each layer, from the beginning. 0, or -1 with 'err' set.  Owner: the
- * caller, until rows_close(); a zeroed struct is fine.
+ * rows_open() reads what the inputs say of themselves; rows_room() makes room
+ * for batches, before anything else is called.  rows_wrap(): at the end of all
+ * rows they begin again; those of a pipe are copied to a file in $TMPDIR that
+ * has no name, with a warning, as they are read.  Not where 'input_at' says
+ * that the first rows are missing.  rows_skip() passes over rows up to 'row' of
+ * each layer, from the beginning.  0, or -1 with 'err' set.  Owner: the caller,
+ * until rows_close(); a zeroed struct is fine.
  */
 int rows_open(struct row_stream *rows, const struct row_options *o,
               struct err *err);
-bool rows_wrap(struct row_stream *rows);
+int rows_room(struct row_stream *rows, size_t batch, struct err *err);
+int rows_wrap(struct row_stream *rows, struct err *err);
 int rows_skip(struct row_stream *rows, uint64_t row, struct err *err);
 void rows_close(struct row_stream *rows);
 

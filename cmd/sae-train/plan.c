@@ -13,9 +13,7 @@
 #include "core/model/places.h"
 #include "core/tty.h"
 
-#define DEFAULT_LR   2e-4    /* at */
-#define DEFAULT_LR_N 16384.0 /* latents; by the root of their number */
-#define MAX_SAES     ((size_t)4096)
+#define MAX_SAES ((size_t)4096)
 
 /* ---- options that SAEs of a pass, or a resumed run, have ---- */
 
@@ -46,6 +44,7 @@ static const struct field {
     { "--init", FREE },
     { "--hook", FREE },
     { "--batch", COMMON },
+    { "--epochs", COMMON },
     { "--format", FREE | COMMON },
     { "--skip-bad", FREE | COMMON },
     { "--log-every", FREE | COMMON },
@@ -54,7 +53,7 @@ static const struct field {
     { "--max-norm", COMMON | MASK },
 };
 #define N_FIELDS (sizeof(fields) / sizeof(*fields))
-enum { F_LATENTS = 1, F_EXPANSION = 2, F_HOOK = 15 };
+enum { F_LATENTS = 1, F_EXPANSION = 2, F_HOOK = 15, F_EPOCHS = 17 };
 #define BOTH_SIZES (1u << F_LATENTS | 1u << F_EXPANSION)
 
 _Static_assert(offsetof(struct train_cmd, o) == 0,
@@ -297,6 +296,9 @@ take_state(struct planned *p, const struct train_cmd *cmd, struct err *err)
             !(i == F_LATENTS && p->given & 1u << F_EXPANSION))
             rc = train_state_option(&st, cmd->line->tool, fields[i].key, &p->o,
                                     &p->kept, err);
+    /* one of a version without it, as of one pass, does not say */
+    if (rc >= 0 && !p->o.epochs)
+        p->o.epochs = 1;
     st_close(&st);
     return rc < 0 ? -1 : 0;
 }
@@ -324,7 +326,8 @@ take_common(struct sae_plan *plan)
 {
     plan->o = plan->cmd->o;
     plan->steps = plan->cmd->steps;
-    for (size_t k = 0; k < plan->n && !plan->cmd->steps; k++)
+    for (size_t k = 0; k < plan->n && !plan->cmd->steps && !plan->cmd->o.epochs;
+         k++)
         if (plan->list[k].asked && plan->list[k].total > plan->steps)
             plan->steps = plan->list[k].total;
     for (size_t i = 0; i < N_FIELDS; i++) {
@@ -378,17 +381,6 @@ plan_open(struct sae_plan *plan, const struct train_cmd *cmd, struct err *err)
 
 /* ---- defaults ---- */
 
-/* Steps of a run: as asked for, or in so many rows; 0: not known. */
-static uint64_t
-steps_of(const struct sae_plan *plan, const struct row_stream *rows)
-{
-    uint64_t n = rows->n_rows / plan->o.batch;
-
-    if (plan->steps)
-        return plan->steps;
-    return n || !rows->n_rows ? n : 1;
-}
-
 /* Where neither --latents nor --expansion says it, as many as --init's. */
 static int
 take_latents(struct planned *p, struct err *err)
@@ -432,8 +424,6 @@ settle(struct sae_plan *plan, struct planned *p, const struct row_stream *rows,
         o->aux_k = d / 2 ? d / 2 : 1;
     if (o->aux_k > latents)
         o->aux_k = latents;
-    if (o->lr < 0)
-        o->lr = DEFAULT_LR / sqrt((double)latents / DEFAULT_LR_N);
     if (o->activation == ACT_BATCHTOPK &&
         o->batch > SAE_MAX_BATCH_PAIRS / latents)
         return err_set(err, TU_USAGE,
@@ -448,6 +438,10 @@ settle(struct sae_plan *plan, struct planned *p, const struct row_stream *rows,
           !plan->steps))
         p->total = steps;
     p->asked = plan->steps;
+    if (o->warmup == UINT64_MAX)
+        o->warmup = default_warmup(p->total);
+    if (o->lr < 0)
+        o->lr = default_lr(latents, (double)p->total * (double)o->batch);
     p->d = d;
     *s = (struct sae_settings){
         .d = d,
@@ -481,8 +475,6 @@ int
 plan_settle(struct sae_plan *plan, const struct row_stream *rows,
             struct err *err)
 {
-    uint64_t steps = steps_of(plan, rows);
-
     if (plan->n > 1)
         qsort(plan->list, plan->n, sizeof(*plan->list), by_layer);
     for (size_t i = 0; i < plan->n; i++) {
@@ -495,7 +487,7 @@ plan_settle(struct sae_plan *plan, const struct row_stream *rows,
                            p->run.state_path.s, p->layer, rows->n_layers - 1);
         p->layers = rows->n_layers;
         p->saes = plan->n;
-        if (settle(plan, p, rows, steps, err) < 0)
+        if (settle(plan, p, rows, plan->in_all, err) < 0)
             return -1;
     }
     return 0;
@@ -520,7 +512,9 @@ plan_set_state(struct planned *p, const struct opt_tool *tool)
 
     train_state_set_number(s, "d", (double)p->d);
     for (size_t i = 0; i < N_FIELDS; i++) {
-        if (i == F_EXPANSION || (fields[i].flags & MASK && !is_set(p, i)))
+        /* as states of one pass were before there was --epochs */
+        if (i == F_EXPANSION || (i == F_EPOCHS && p->o.epochs == 1) ||
+            (fields[i].flags & MASK && !is_set(p, i)))
             continue;
         train_state_set_option(s, tool, fields[i].key, &p->o);
         if (fields[i].flags & FREE)

@@ -48,6 +48,8 @@ struct sae_plan {
     const struct train_cmd *cmd;
     struct sae_options o; /* of the pass: what SAEs may not differ in */
     uint64_t steps;       /* -n, as given now or to the run; or 0 */
+    uint64_t in_all;      /* steps, by plan_rows(); 0: not known */
+    bool is_default;      /* something of the pass was left to plan_rows() */
     struct planned *list; /* [n] by layer */
     size_t n;
     char *names;         /* what the layers' names are pieces of */
@@ -57,15 +59,24 @@ struct sae_plan {
 
 /*
  * plan_open() makes the list, with what the states in DIR say.
- * plan_settle() completes it for rows of d numbers, of which there are n_rows
- * (0: not known).  0, or -1 with 'err' set: TU_USAGE, EX_DATAERR.
+ * plan_rows() sets batch, epochs and steps where neither the command line nor a
+ * state does: by the number of rows, if it is known.
+ * plan_settle() completes it for these rows.
+ * 0, or -1 with 'err' set: TU_USAGE, EX_DATAERR.
  * Owner: the caller, until plan_close(); a zeroed struct is fine.
  */
 int plan_open(struct sae_plan *plan, const struct train_cmd *cmd,
               struct err *err);
+int plan_rows(struct sae_plan *plan, const struct row_stream *rows,
+              struct err *err);
 int plan_settle(struct sae_plan *plan, const struct row_stream *rows,
                 struct err *err);
 void plan_close(struct sae_plan *plan);
+
+/* The default of --warmup for so many steps, and of --lr for so many rows of
+ * these steps; 0: not known. */
+uint64_t default_warmup(uint64_t steps);
+double default_lr(uint64_t latents, double rows);
 
 /* plan_set_state() says in a state what a resumed run must have in common. */
 void plan_set_state(struct planned *p, const struct opt_tool *tool);

@@ -34,7 +34,7 @@ add_source(struct row_stream *in, char *path, int fd)
 void
 source_close(struct source *s)
 {
-    if (s->is_file && s->fd > 2) {
+    if (s->is_file && s->fd > 2 && !s->is_copy) {
         close(s->fd);
         s->fd = -1;
     }

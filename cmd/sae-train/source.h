@@ -16,6 +16,7 @@ struct source {
     char *path;
     int fd;       /* -1: a file that is not open */
     bool is_file; /* it can be read again, from anywhere */
+    bool is_copy; /* 'fd' is the stream's, and closed with it */
     bool is_raw;  /* numbers without a header, by --dim */
     enum dtype dtype;
     size_t offset;   /* of the rows, in bytes */

@@ -42,8 +42,6 @@ static int
 open_rows(struct pass *s, struct err *err)
 {
     const struct train_cmd *cmd = s->cmd;
-    uint64_t batch = s->plan.o.batch, steps = s->plan.steps, n;
-    char what[100];
     int rc;
     const struct row_options o = {
         .paths = cmd->paths,
@@ -55,7 +53,6 @@ open_rows(struct pass *s, struct err *err)
         .layers = s->plan.layers,
         .hooks = xcalloc(s->plan.n, sizeof(char *)),
         .n_hooks = s->plan.n,
-        .batch = (size_t)batch,
         .input_at = cmd->input_at,
         .skip_bad = s->plan.o.skip_bad,
         .which = &s->plan.o,
@@ -76,14 +73,27 @@ open_rows(struct pass *s, struct err *err)
     free(o.hooks);
     if (rc < 0)
         return -1;
-    /* files may be gone over as often as it takes; but one step, as a pass,
-     * needs no whole batch */
-    n = s->rows.n_rows / batch;
-    if (steps <= (s->rows.n_rows < batch) || rows_wrap(&s->rows) ||
-        !s->rows.n_rows || n >= steps)
+    return plan_rows(&s->plan, &s->rows, err);
+}
+
+/* Rows are gone over again where the steps need more of them; but one step, as
+ * a pass, needs no whole batch. */
+static int
+wrap_rows(struct pass *s, struct err *err)
+{
+    uint64_t batch = s->plan.o.batch, steps = s->plan.in_all;
+    uint64_t n = s->rows.n_rows / batch;
+    char what[100], size[16];
+    int rc;
+
+    if (steps <= (s->rows.n_rows < batch) || !s->rows.n_rows || n >= steps)
         return 0;
-    snprintf(what, sizeof(what), "%llu rows, and -n %llu needs %llu",
+    rc = rows_wrap(&s->rows, err);
+    if (rc < 0 || (rc > 0 && !s->rows.is_stream))
+        return rc < 0 ? -1 : 0;
+    snprintf(what, sizeof(what), "%llu rows, and %llu step%s need%s %llu",
              (unsigned long long)s->rows.n_rows, (unsigned long long)steps,
+             plural(steps), steps == 1 ? "s" : "",
              (unsigned long long)(steps * batch));
     if (!s->rows.is_stream)
         return err_set(
@@ -91,9 +101,14 @@ open_rows(struct pass *s, struct err *err)
             "the input has %s (-n %llu needs no more; whole files are "
             "read again)",
             what, (unsigned long long)larger(n, 1));
-    err_warn("the input begins with %s: the run ends early unless more arrays "
-             "follow (-n %llu needs none; a FILE operand is read again)",
-             what, (unsigned long long)larger(n, 1));
+    if (rc > 0)
+        err_warn("the input begins with %s: a copy in %s, %s, is read again",
+                 what, s->rows.copy.dir, size_iec(size, s->rows.copy.nbytes));
+    else
+        err_warn("the input begins with %s: the run ends early unless more "
+                 "arrays follow (-n %llu needs none; a FILE operand is read "
+                 "again)",
+                 what, (unsigned long long)larger(n, 1));
     return 0;
 }
 
@@ -165,11 +180,12 @@ open_trainers(struct pass *s, struct err *err)
 
 /* ---- where the input is ---- */
 
-/* Without -n a stream has a step for each batch, however many arrays it has. */
+/* Without -n and --epochs a stream has a step for each batch, however many
+ * arrays it has. */
 static bool
 is_endless(const struct pass *s)
 {
-    return s->rows.is_stream && !s->plan.steps;
+    return s->rows.is_stream && !s->plan.steps && s->plan.o.epochs == 1;
 }
 
 static bool
@@ -447,6 +463,29 @@ warn_warmup(const struct pass *s)
     }
 }
 
+/* What the defaults became. */
+static void
+say_defaults(const struct pass *s)
+{
+    const struct planned *p = &s->plan.list[0];
+    const struct sae_options *o = &p->o;
+    struct str line = { 0 };
+
+    if (s->rows.n_rows)
+        str_addf(&line, "%llu row%s, ", (unsigned long long)s->rows.n_rows,
+                 plural(s->rows.n_rows));
+    str_addf(&line, "--batch %llu", (unsigned long long)o->batch);
+    if (s->rows.n_rows && !s->plan.steps)
+        str_addf(&line, " --epochs %llu", (unsigned long long)o->epochs);
+    if (p->total)
+        str_addf(&line, ": %llu step%s", (unsigned long long)p->total,
+                 plural(p->total));
+    str_addf(&line, ", --warmup %llu --lr %.3g", (unsigned long long)o->warmup,
+             o->lr);
+    tool_say("%s", line.s);
+    str_free(&line);
+}
+
 static int
 run_pass(struct pass *s, struct err *err)
 {
@@ -462,6 +501,8 @@ run_pass(struct pass *s, struct err *err)
                  plural((uint64_t)s->cmd->n_threads), s->plan.n,
                  plural(s->plan.n), s->rows.d,
                  (unsigned long long)s->rows.taken);
+    if (s->plan.is_default && !s->cmd->quiet)
+        say_defaults(s);
     warn_warmup(s);
     if (run_steps(s, err) < 0 || save_all(s, err) < 0)
         return -1;
@@ -509,6 +550,10 @@ train_main(const struct train_cmd *cmd, struct err *err)
         rc = save_claim(&s.plan.list[i], cmd, err);
     if (rc == 0)
         rc = open_rows(&s, err);
+    if (rc == 0)
+        rc = wrap_rows(&s, err);
+    if (rc == 0)
+        rc = rows_room(&s.rows, (size_t)s.plan.o.batch, err);
     if (rc == 0)
         rc = plan_settle(&s.plan, &s.rows, err);
     if (rc == 0)

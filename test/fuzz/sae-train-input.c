@@ -43,17 +43,16 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         .tokens = raw && by_layers ? 5 : 0,
         .n_layers = by_layers ? 2 : 0,
         .layers = by_layers ? names : NULL,
-        .batch = BATCH,
         .skip_bad = !by_layers && how & 8,
     };
     struct row_stream in = { 0 };
     struct err err = { 0 };
 
-    if (rows_open(&in, &o, &err) < 0) {
+    if (rows_open(&in, &o, &err) < 0 || rows_room(&in, BATCH, &err) < 0) {
         MUST(err.status == EX_DATAERR && *err.what);
     } else {
         if (how & 16)
-            rows_wrap(&in);
+            (void)rows_wrap(&in, &err);
         if (!(how & 32) || rows_skip(&in, how >> 6, &err) == 0)
             read_all(&in, by_layers);
     }

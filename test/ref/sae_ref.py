@@ -36,7 +36,7 @@ import mkst  # noqa: E402
 NAMES = "W_enc", "b_enc", "W_dec", "b_dec"
 FILE_NAMES = dict(W_enc="encoder.weight", b_enc="encoder.bias", W_dec="W_dec", b_dec="b_dec")
 DEFAULTS = dict(k=32, batch=16384, n=0, activation="topk", aux_coef=1 / 32, aux_k=-1, dead_after=10000000, lr=0.0,
-                warmup=1000, decay=0.2, clip=0.0, normalize=1, compute="f32")
+                warmup=-1, decay=0.2, clip=0.0, normalize=1, compute="f32")
 LOG = "step", "rows", "loss", "fvu", "aux", "l0", "dead", "lr", "grad_norm"
 
 
@@ -44,6 +44,9 @@ def options(given):
     o = dict(DEFAULTS)
     for name, value in given.items():
         o[name] = type(o[name])(value)
+    # what the page says of the defaults
+    if o["warmup"] < 0:
+        o["warmup"] = min(1000, o["n"] // 20) if o["n"] else 1000
     return o
 
 
@@ -127,7 +130,8 @@ class Trainer:
         self.o = o
         self.step_no = self.rows = 0
         self.least = []  # values kept, of a step
-        self.lr = o["lr"] or 2e-4 / np.sqrt(len(p["b_enc"]) / 16384)
+        short = np.sqrt(2 ** 27 / (o["n"] * o["batch"])) if o["n"] else 1
+        self.lr = o["lr"] or 2e-4 / np.sqrt(len(p["b_enc"]) / 16384) * min(max(short, 1), 4)
         self.log = []
 
     def rate(self, t):
