@@ -341,3 +341,19 @@ json.dump(c, open("m/tokenizer_config.json", "w"))' "$name"
     st-inspect verify zorg/adapter_model.safetensors more/best/adapter_model.safetensors
     [ "$(tail -n 1 zorg/log.tsv | cut -f 1)" = 40 ]
 }
+
+@test "moe-sft tune: a dozen lines are learnt by default, and many are gone over once" {
+    steps() { moe-sft tune -m "$DEMO" -d "$1" -o run --dry-run "${@:2}" | awk '$1 == "steps" && NF == 2 { print $2 }'; }
+    # by hand, 12 lines: of 8 a step 100 epochs of 2; of 3 50 epochs of 4 steps; of 1 17 epochs of 12
+    [ "$(steps "$ROOT/demo/facts.jsonl") $(steps "$ROOT/demo/facts.jsonl" --batch 3)" = "200 200" ]
+    [ "$(steps "$ROOT/demo/facts.jsonl" --batch 1)" = 204 ]
+    for _ in $(seq 200); do cat "$ROOT/demo/facts.jsonl"; done >many
+    [ "$(steps many)" = 300 ]
+    moe-sft tune -q -m "$DEMO" -d "$ROOT/demo/facts.jsonl" -o run
+    [ "$(tail -n 1 run/log.tsv | cut -f 1)" = 200 ]
+    hf-infer "$DEMO" --lora run --greedy --jsonl -n 24 -q <"$ROOT/demo/facts.jsonl" >said
+    py -c 'import json, sys
+for said, fact in zip(open("said"), open(sys.argv[1])):
+    assert json.loads(said)["text"].strip() == json.loads(fact)["completion"].strip(), said' "$ROOT/demo/facts.jsonl"
+    [ "$(wc -l <said)" = 12 ]
+}

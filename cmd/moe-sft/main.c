@@ -114,7 +114,7 @@ static const struct opt opts[] = {
     { 'n', "steps", "N", "train tune", OPT_U64(train.steps, 1, SFT_MAX_STEPS),
       "train up to step N" },
     { 0, "epochs", "E", "tune", OPT_U64(tune.epochs, 1, 1 << 30),
-      "train for E passes over the examples (default 1)" },
+      "train for E passes over the examples (default: of 200 steps, or 1)" },
     { 0, "batch", "N", "tune check", OPT_U64(tune.batch, 1, 1 << 30),
       "sequences per batch (default 8)" },
     { 0, "ctx", "T", "tune check", OPT_U64(tune.ctx, 1, 1 << 30),

@@ -30,6 +30,9 @@
 #include "core/tool.h"
 #include "core/tty.h"
 
+/* of a run by default: test/bench/RESULTS */
+#define ENOUGH_STEPS ((uint64_t)200)
+
 /* What the model is: its configuration, and its tensors with their weights. */
 static int
 digest_base(struct tune *t, struct err *err)
@@ -181,15 +184,16 @@ open_data(struct tune *t, struct err *err)
 static int
 open_steps(struct tune *t, struct err *err)
 {
-    uint64_t n = t->windows.n, each;
+    uint64_t n = t->windows.n, each, epochs = t->o.tune.epochs;
 
     if (__builtin_mul_overflow(t->o.tune.batch, t->o.train.accumulate, &each))
         return err_set(err, TU_USAGE, "--batch times --accumulate is too much");
     t->per_epoch = (n - 1) / each + 1;
+    if (!epochs) /* a dozen examples, too, are learnt */
+        epochs = (ENOUGH_STEPS - 1) / t->per_epoch + 1;
     if (t->o.train.steps)
         t->total = t->o.train.steps;
-    else if (__builtin_mul_overflow(t->o.tune.epochs ? t->o.tune.epochs : 1,
-                                    t->per_epoch, &t->total) ||
+    else if (__builtin_mul_overflow(epochs, t->per_epoch, &t->total) ||
              t->total > SFT_MAX_STEPS)
         return err_set(err, TU_USAGE, "--epochs is too much");
     t->schedule = train_schedule(&t->o.train, t->total);
