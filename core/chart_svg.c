@@ -146,7 +146,7 @@ put_ticks(struct str *to, const struct chart *c, const struct panel *p,
     }
     digits = digits_for(x, n,
                         scale_digits(fmax(fabs(x[0]), fabs(x[n - 1])),
-                                     (n > 1 ? x[1] - x[0] : 0) / 10, 3),
+                                     (n > 1 ? x[1] - x[0] : 0) / 10, 6),
                         X_CHARS);
     for (size_t i = 0; i < n; i++)
         chars = larger(chars, (size_t)snprintf(NULL, 0, "%.*g", digits, x[i]));

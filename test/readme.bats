@@ -12,6 +12,7 @@ load helpers
     picture=$(sed -n 's/^!\[.*\](\(.*\))$/\1/p' "$ROOT/README.md")
     grep -q 'prefers-color-scheme:dark' "$ROOT/$picture"
     grep -q '^<text .*>sae: loss</text>$' "$ROOT/$picture"
+    grep -q '>5000<' "$ROOT/$picture" # not 5e+03
     [ "$(git -C "$ROOT" ls-files "$picture")" = "$picture" ]
 }
 
