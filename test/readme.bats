@@ -13,7 +13,6 @@ load helpers
     grep -q 'prefers-color-scheme:dark' "$ROOT/$picture"
     grep -q '^<text .*>sae: loss</text>$' "$ROOT/$picture"
     grep -q '>5000<' "$ROOT/$picture" # not 5e+03
-    [ "$(git -C "$ROOT" ls-files "$picture")" = "$picture" ]
 }
 
 @test "README: the lines below the picture, as typed, by a normal user" {
