@@ -89,10 +89,13 @@ progress_at(struct progress *p, uint64_t done)
     p->dirty = true;
 }
 
-void
+bool
 progress_end(struct progress *p)
 {
+    bool tells = !p->quiet && (p->on_tty || p->dirty);
+
     if (p->on_tty && p->dirty)
         fputs("\r\033[K", stderr);
     p->dirty = false;
+    return tells;
 }

@@ -25,7 +25,9 @@ struct progress {
 
 void progress_start(struct progress *p);
 void progress_at(struct progress *p, uint64_t done);
-void progress_end(struct progress *p); /* clears the line on a terminal */
+/* progress_end() clears the line on a terminal.  Should a line say how it
+ * ended? On a terminal, and in a log that has others; not when quiet. */
+bool progress_end(struct progress *p);
 
 /* plural() ends a noun after its number: "%zu token%s", n, plural(n). */
 static inline const char *

@@ -6,9 +6,9 @@
 budgets='core 11275
 core/format 11835
 core/kernel 9100
-core/model 18957
+core/model 18966
 core/text 4340
-cmd 33988
+cmd 34010
 lib 2487'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -93,3 +93,16 @@ np.save("few.npy", np.load("rows.npy")[:700])'
     run -65 --separate-stderr sae-train -o run --resume --epochs 3 few.npy
     [ "$stderr" = "sae-train: run/state.safetensors: --epochs was 64 (now 3; --force starts a new run)" ]
 }
+
+@test "sae-train, moe-sft tune: on a terminal the last line says how the run ended, -q and a pipe have none" {
+    on_tty() { "$PYTHON" -c 'import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)' "$@" </dev/null | tr -d '\r' | sed 's/.*\x1b\[K//' | tail -n 1; }
+    said=$(on_tty sae-train -o run -k 4 --latents 64 --batch 256 -n 3 rows.npy)
+    want=$(awk -F '\t' 'NR == 2 { a = $4 } END { printf "run: 3 steps, fvu %.4g to %.4g, %d dead", a, $4, $7 }' run/log.tsv)
+    [[ $said =~ ^"sae-train: $want, "[0-9]+" s"$ ]] || { echo "$said" && false; }
+    said=$(on_tty moe-sft tune -m "$DEMO" -d "$ROOT/demo/facts.jsonl" -o facts -n 3 --rank 2)
+    want=$(awk -F '\t' 'NR == 2 { a = $2 } END { printf "facts: 3 steps, loss %.4g to %.4g", a, $2 }' facts/log.tsv)
+    [[ $said =~ ^"moe-sft: $want, "[0-9]+" s"$ ]] || { echo "$said" && false; }
+    [ -z "$(on_tty sae-train -q -f -o run -k 4 --latents 64 --batch 256 -n 3 rows.npy)" ]
+    run -0 --separate-stderr sae-train -f -o run -k 4 --latents 64 --batch 256 -n 3 rows.npy
+    [[ $stderr != *" steps, fvu "* ]]
+}

@@ -257,7 +257,8 @@ run_steps(struct tune *t, struct err *err)
         rc = one_step(t, err);
         progress_at(&progress, tokens_before(t, t->run.state.step));
     }
-    progress_end(&progress);
+    t->tells = progress_end(&progress);
+    t->seconds = clock_s() - progress.started;
     return rc < 0 ? -1 : 0;
 }
 
@@ -281,6 +282,13 @@ tune_run(struct tune *t, struct err *err)
         train_run_plot(&t->run, &picture);
         tool_put("%s", picture.s);
         str_free(&picture);
+    }
+    if (t->tells && ranks_self(t->ranks) == 0 && t->run.state.step > 0) {
+        struct str line = { 0 };
+
+        train_run_summary(&t->run, train_step_table.loss, &line);
+        tool_say("%s, %.0f s", line.s, t->seconds);
+        str_free(&line);
     }
     return 0;
 }

@@ -32,6 +32,8 @@ struct pass {
     struct par *par;
     struct gemm *gemm;
     struct sae_work *work;
+    double seconds; /* of the steps */
+    bool tells;     /* a line says how they ended */
     bool ended;     /* the input */
     bool has_grown; /* the run is longer than the input's first array said */
 };
@@ -405,7 +407,8 @@ run_steps(struct pass *s, struct err *err)
         if (rc == 0 && cmd->verbose && s->plan.list[0].trainer.step)
             say(s, clock_s() - began, (size_t)n);
     }
-    progress_end(&progress);
+    s->tells = progress_end(&progress);
+    s->seconds = clock_s() - progress.started;
     return rc;
 }
 
@@ -486,6 +489,19 @@ say_defaults(const struct pass *s)
     str_free(&line);
 }
 
+static void
+say_end(const struct pass *s, const struct planned *p)
+{
+    const struct sae_record *r =
+        (const void *)train_state_at(&p->run.state, p->trainer.step - 1);
+    struct str line = { 0 };
+
+    train_run_summary(&p->run,
+                      offsetof(struct sae_record, fvu) / sizeof(r->fvu), &line);
+    tool_say("%s, %.0f dead, %.0f s", line.s, r->dead, s->seconds);
+    str_free(&line);
+}
+
 static int
 run_pass(struct pass *s, struct err *err)
 {
@@ -513,6 +529,8 @@ run_pass(struct pass *s, struct err *err)
             return -1;
     for (size_t i = 0; i < s->plan.n; i++)
         warn_fvu(&s->plan.list[i]);
+    for (size_t i = 0; s->tells && i < s->plan.n; i++)
+        say_end(s, &s->plan.list[i]);
     for (size_t i = 0; s->cmd->plot && i < s->plan.n; i++)
         train_run_plot(&s->plan.list[i].run, &pictures);
     if (pictures.n)

@@ -13,6 +13,7 @@
 #include "core/out.h"
 #include "core/outdir.h"
 #include "core/sig.h"
+#include "core/tty.h"
 
 void
 train_run_init(struct train_run *r, const char *dir)
@@ -253,6 +254,18 @@ void
 train_run_plot(const struct train_run *r, struct str *to)
 {
     train_log_plot(to, &r->log, r->state.records, (size_t)r->state.step);
+}
+
+void
+train_run_summary(const struct train_run *r, size_t column, struct str *to)
+{
+    uint64_t n = r->state.step;
+
+    str_addf(to, "%s: %llu step%s, %s %.4g to %.4g", r->dir,
+             (unsigned long long)n, plural(n),
+             r->log.table->columns[column].name,
+             train_state_at(&r->state, 0)[column],
+             train_state_at(&r->state, n - 1)[column]);
 }
 
 void

@@ -98,6 +98,11 @@ int train_run_not_finite(const struct train_run *run, const char *where,
 int train_run_end(const struct train_run *run, struct err *err);
 void train_run_plot(const struct train_run *run, struct str *to);
 
+/* train_run_summary() appends a line's text: DIR, the steps, and a column of
+ * the log from the first to the last.  The run has at least one step. */
+void train_run_summary(const struct train_run *run, size_t column,
+                       struct str *to);
+
 /* train_run_undo() removes what a run has made that failed before anything was
  * saved: the same command again would find it in its way. */
 void train_run_undo(const struct train_run *run);
