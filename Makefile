@@ -58,7 +58,7 @@ quote    = '$(subst ','\'',$1)'
 # Results must not depend on the compiler: fma only where the source says so.
 # Binaries must not depend on the directory they were built in.
 # (s390x alone computes float as double in ISO C: gcc's FLT_EVAL_METHOD is 1.)
-EXCESS  := $(if $(findstring s390,$(shell $(CC) -dumpmachine 2>&1)),-fexcess-precision=fast)
+EXCESS  := $(if $(findstring s390,$(shell { $(CC) -dumpmachine; } 2>/dev/null)),-fexcess-precision=fast)
 FLAGS    = -std=c11 -ffp-contract=off $(EXCESS) -pthread -fPIC -fvisibility=hidden $(call quote,-ffile-prefix-map=$(CURDIR)=.) $(HARDEN) $(WARN) \
            -I. -D_GNU_SOURCE -DVERSION='"$(VERSION)"' $(CPPFLAGS) $(CFLAGS)
 # Each tool is linked with those that it needs; macOS has another linker, and
@@ -119,6 +119,7 @@ ifeq ($(findstring n,$(firstword -$(MAKEFLAGS)))$(MAKE_RESTARTS),)
 $(if $(shell CC='$(CC)' CPPFLAGS='$(CPPFLAGS)' LDFLAGS='$(LDFLAGS)' sh scripts/deps.sh $(filter deps-check,$(MAKECMDGOALS)) >&2 || echo no),$(error deps has failed))
 endif
 endif
+$(if $(shell command -v $(firstword $(CC))),,$(error there is no $(firstword $(CC)): make deps installs a C compiler))
 -include $(B)/isa.mk
 ISA_ALL := $(shell sed -n 's/^ISA[^,]*, \([a-z0-9]*\),.*/\1/p' core/kernel/isa.def)
 # FAMILY_simd.c, over the vectors of core/kernel/simd.h, is compiled for each of
