@@ -103,10 +103,10 @@ lut-arrays   |                          | -m -r -f | lut-apply -q -j 1 -i in/x.n
 lut-apply-over |                        |        | lut-apply -q -j 1 -i in/x.npy in/over_case model.layers.0.self_attn.q_proj
 lut-report   |                          | -m -r -f | lut-apply -q -j 1 -i in/x.npy -m in/case --report --svg out/r.svg in/case model.layers.0.self_attn.q_proj
 lut-plot     |                          | -m -r -f | lut-apply -q -j 1 -i in/x.npy -m in/case --report --plot --svg out/r.svg in/case model.layers.0.self_attn.q_proj
-sae-train    |                          | -o -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 --save-every 2 in/acts.npy
+sae-train    |                          | -o -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 --epochs 1 --save-every 2 in/acts.npy
 sae-pipe     |                          | -o -r --resume -m -k run* -i in/acts.npy | sae-train -q -j 2 -o out/run -k 2 --latents 8 --batch 6 --activation batchtopk --dead-after 6 --clip 1 -n 4
-sae-layers   |                          | -o -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 --layers a,b --svg x.svg in/acts.npy
-sae-plot     |                          | -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 --layers a,b --plot in/acts.npy
+sae-layers   |                          | -o -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 --epochs 1 --layers a,b --svg x.svg in/acts.npy
+sae-plot     |                          | -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 --epochs 1 --layers a,b --plot in/acts.npy
 sae-resume   | cp -r in/run out/run; rm out/run/cfg.json out/run/sae.s* | -o -m -k run* | sae-train -q -j 1 -o out/run -n 4 --resume in/acts.npy
 sae-init     |                          | -o -r --resume -m -k run* | sae-train -q -j 1 -o out/run -k 2 --latents 8 --batch 6 -n 1 --init in/run --format saelens in/acts.npy
 sae-eval     |                          | -m     | sae-train eval -j 1 -s in/run --svg out/e.svg in/acts.npy
