@@ -26,7 +26,8 @@ struct progress {
 void progress_start(struct progress *p);
 void progress_at(struct progress *p, uint64_t done);
 /* progress_end() clears the line on a terminal.  Should a line say how it
- * ended? On a terminal, and in a log that has others; not when quiet. */
+ * ended? On a terminal, and in a log that has others; not when quiet.  p->dirty
+ * says before whether it was long enough to draw any. */
 bool progress_end(struct progress *p);
 
 /* plural() ends a noun after its number: "%zu token%s", n, plural(n). */

@@ -3,12 +3,12 @@
 # Prints the lines of each room, and the most that it may have: a capability
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
-budgets='core 11275
+budgets='core 11280
 core/format 11835
 core/kernel 9100
 core/model 18966
 core/text 4340
-cmd 34010
+cmd 34020
 lib 2487'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -100,3 +100,39 @@ np.save("x.npy", np.random.default_rng(1).standard_normal((9, 128), "f4"))'
     both moe-sft tune -m "$DEMO" -d "$ROOT/demo/facts.jsonl" --dry-run -o x >/dev/null
     TIMES=1 both moe-sft bench --experts 3 --top-k 2 --hidden 64 --intermediate 48 --rank 4 --length 16 --rounds 1 >/dev/null
 }
+
+# slowly FILE COMMAND...: the last line of a terminal that is its standard
+# error, where its input takes half a second.
+slowly() {
+    "$PYTHON" - "$@" <<'END' | tr -d '\r' | sed 's/.*\x1b\[K//' | tail -n 1
+import os, pty, subprocess, sys, time
+data = open(sys.argv[1], "rb").read()
+ours, theirs = pty.openpty()
+run = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE, stderr=theirs, stdout=subprocess.DEVNULL)
+os.close(theirs)
+for i in range(5):
+    run.stdin.write(data[i * len(data) // 5:(i + 1) * len(data) // 5])
+    run.stdin.flush()
+    time.sleep(0.12)
+run.stdin.close()
+seen = b""
+try:
+    while piece := os.read(ours, 65536):
+        seen += piece
+except OSError:
+    pass
+assert run.wait() == 0
+sys.stdout.buffer.write(seen)
+END
+}
+
+@test "saev-write: a long run leaves a last line on a terminal, with -q none" {
+    py -c 'import json, numpy as np
+from saev_dump import *
+json.dump(meta(n=200, d=64, imgs_a_shard=40), open("m.json", "w"))
+dump("want", n=200, d=64, imgs_a_shard=40).tofile("a.f32")'
+    H=$(saev-write -q --hash -m m.json)
+    said=$(slowly a.f32 saev-write -m m.json -o D)
+    [[ $said == "saev-write: $H: 5 shards written, 0 kept, 200 images in all; "*" s, "* ]]
+    [ -z "$(slowly a.f32 saev-write -q -f -m m.json -o D)" ]
+}

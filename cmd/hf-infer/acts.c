@@ -396,11 +396,13 @@ static int
 end(struct acts *a, struct err *err)
 {
     const char *input = docs_input(a->docs);
+    bool tells = a->run->verbose;
     double seconds;
 
     if (a->n_windows > 0 && run_windows(a, err) < 0)
         return -1;
     seconds = clock_s() - a->started;
+    tells |= a->progress.dirty;
     progress_end(&a->progress);
     if (a->n_written == 0 && a->run->ctx && !a->run->pad)
         return err_set(err, EX_DATAERR,
@@ -421,7 +423,7 @@ end(struct acts *a, struct err *err)
     if (a->n_empty)
         err_warn("%s: %zu document%s without tokens, left out", input,
                  a->n_empty, plural(a->n_empty));
-    if (a->run->verbose)
+    if (tells)
         tool_say("%zu window%s, %zu token%s in %.3f s (%.1f tokens/s)",
                  a->n_written, plural(a->n_written), a->n_real,
                  plural(a->n_real), seconds, (double)a->n_real / seconds);

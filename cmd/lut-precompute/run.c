@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cmd/lut-precompute/job.h"
+#include "core/clock.h"
 #include "core/kernel/cpu.h"
 #include "core/mem.h"
 #include "core/model/splice.h"
@@ -170,6 +171,7 @@ make_all(struct precompute_run *run, struct err *err)
     const struct precompute_cmd *cmd = run->cmd;
     struct str shard = { 0 };
     struct err other;
+    double made = 0; /* seconds, if progress was drawn */
     size_t n_old;
     int rc;
 
@@ -189,7 +191,12 @@ make_all(struct precompute_run *run, struct err *err)
     run->progress.quiet = cmd->quiet;
     progress_start(&run->progress);
     rc = for_layers(run, make, err);
+    if (run->progress.dirty && rc == 0)
+        made = clock_s() - run->progress.started;
     progress_end(&run->progress);
+    if (made > 0)
+        tool_say("%s: %zu table%s made in %.0f s", cmd->output, run->n_made,
+                 plural(run->n_made), made);
     /* but tasks of an array may just be about to write there */
     if (rc < 0 && run->n_made == 0 && cmd->n_parts == 0)
         outdir_unmake(cmd->output, n_old);

@@ -203,7 +203,7 @@ emit_end(struct emit *emit, struct err *err)
         str_adds(&emit->text, cmd->json ? "]}\n" : "");
         return put_text(emit, 0, err);
     }
-    if (!cmd->verbose)
+    if (!cmd->verbose && !emit->progress.dirty)
         return 0;
     progress_end(&emit->progress);
     s = clock_s() - emit->progress.started;

@@ -68,7 +68,7 @@ write_dump(struct write_run *run, const struct write_cmd *cmd, bool finishes,
         return -1;
     if (!cmd->sharded)
         printf("%s\n", run->path.s);
-    if (!cmd->verbose)
+    if (!cmd->verbose && !run->tells)
         return 0;
     seconds = clock_s() - started;
     tool_say(

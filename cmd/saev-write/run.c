@@ -441,6 +441,7 @@ run_stream(struct write_run *run, struct err *err)
                 (run->saev.img_nbytes / (run->in.dtype == DT_F32 ? 1 : 2));
         progress_start(&run->progress);
         rc = stream_shards(run, err);
+        run->tells = run->progress.dirty;
         progress_end(&run->progress);
     }
     if (rc == 0 && !cmd->sharded)

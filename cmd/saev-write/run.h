@@ -68,6 +68,7 @@ struct write_run {
     bool ids, ids_json; /* stored with the shards: ids.npy, and its .json */
     unsigned char *buf, *old; /* [INPUT_FLOATS] f32 each */
     struct progress progress;
+    bool tells; /* it was drawn */
 };
 
 /* ---- run.c ---- */
