@@ -149,7 +149,7 @@ test_keys(void)
     struct hash_key a = { { 0 } }, b = { { 0 } };
 
     if (file_read_all(DEMO, 1 << 30, &json, &err) < 0 ||
-        file_read_all("README", 1 << 30, &text, &err) < 0) {
+        file_read_all("README.md", 1 << 30, &text, &err) < 0) {
         tap_ok(false, "%s", err.what);
         return;
     }
