@@ -119,7 +119,7 @@ ifeq ($(findstring n,$(firstword -$(MAKEFLAGS)))$(MAKE_RESTARTS),)
 $(if $(shell CC='$(CC)' CPPFLAGS='$(CPPFLAGS)' LDFLAGS='$(LDFLAGS)' sh scripts/deps.sh $(filter deps-check,$(MAKECMDGOALS)) >&2 || echo no),$(error deps has failed))
 endif
 endif
-$(if $(shell command -v $(firstword $(CC))),,$(error there is no $(firstword $(CC)): make deps installs a C compiler))
+$(if $(shell command -v $(firstword $(CC)) 2>&1)$(filter clean uninstall fmt lint,$(MAKECMDGOALS)),,$(error there is no $(firstword $(CC)): make deps installs a C compiler))
 -include $(B)/isa.mk
 ISA_ALL := $(shell sed -n 's/^ISA[^,]*, \([a-z0-9]*\),.*/\1/p' core/kernel/isa.def)
 # FAMILY_simd.c, over the vectors of core/kernel/simd.h, is compiled for each of

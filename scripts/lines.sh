@@ -8,7 +8,7 @@ core/format 11835
 core/kernel 9100
 core/model 18966
 core/text 4340
-cmd 34020
+cmd 34075
 lib 2487'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -106,3 +106,36 @@ np.save("few.npy", np.load("rows.npy")[:700])'
     run -0 --separate-stderr sae-train -f -o run -k 4 --latents 64 --batch 256 -n 3 rows.npy
     [[ $stderr != *" steps, fvu "* ]]
 }
+
+@test "sae-train: what follows from a pipe's first array holds for one array alone" {
+    py -c 'import numpy as np
+x = np.random.default_rng(0).standard_normal((4000, 8)).astype("f4")
+np.save("all.npy", x)
+for i in range(4): np.save(f"p{i}.npy", x[1000 * i:1000 * i + 1000])'
+    train() { sae-train -f -o run -k 4 --latents 16 "$@"; }
+    first="more arrays follow the first, so how many rows there are is not known"
+    run -65 train --epochs 2 < <(cat p?.npy)
+    [ "${lines[-1]}" = "sae-train: standard input: $first (--epochs needs a FILE; or -n STEPS)" ]
+    # without a copy, as one array of these rows that is a file
+    run -0 --separate-stderr train --batch 1000 -n 3 < <(cat p?.npy)
+    [ "${stderr_lines[-1]}" = "sae-train: more arrays follow the first: there is no copy of them, and the run ends with the last" ]
+    cp run/sae.safetensors pipe
+    train --batch 1000 -n 3 all.npy
+    cmp pipe run/sae.safetensors
+    run -0 --separate-stderr train < <(cat p?.npy)
+    [[ $stderr == *"follow the first; the defaults, --batch and what follows from it, are those of its rows alone"* ]]
+    run -0 --separate-stderr train < <(cat all.npy)
+    [[ $stderr != *"more arrays"* ]]
+}
+
+@test "sae-train --epochs: all epochs in less than a batch are one step of all their rows; -n of a run by epochs continues it" {
+    py -c 'import numpy as np
+np.save("x.npy", np.random.default_rng(0).standard_normal((1000, 8)).astype("f4"))
+np.save("four.npy", np.tile(np.load("x.npy"), (4, 1)))'
+    train() { sae-train -q -f -k 4 --latents 16 "$@"; }
+    train --batch 4000 --epochs 4 -o a x.npy
+    train --batch 4000 --epochs 1 --warmup 0 -o b four.npy
+    cmp a/sae.safetensors b/sae.safetensors
+    train --epochs 20 --batch 100 -o c x.npy
+    run -0 sae-train --resume -n 200 -o c x.npy
+}

@@ -25,7 +25,9 @@ plan_rows(struct sae_plan *plan, const struct row_stream *rows, struct err *err)
 {
     struct sae_options *o = &plan->o;
     uint64_t n = rows->n_rows, all;
+    bool goes_on = false;
 
+    plan->by_first = !o->batch && n && rows->is_stream;
     plan->is_default = !o->batch || (n && !plan->steps && !o->epochs);
     if (o->epochs > 1 && !n)
         return err_set(err, TU_USAGE,
@@ -47,7 +49,9 @@ plan_rows(struct sae_plan *plan, const struct row_stream *rows, struct err *err)
     plan->in_all = plan->steps ? plan->steps
                    : n         ? larger(all / o->batch, 1)
                                : 0;
-    if (plan->steps) /* they say it themselves */
+    for (size_t i = 0; i < plan->n; i++)
+        goes_on |= plan->list[i].has_state;
+    if (plan->steps && !goes_on) /* they say it themselves */
         o->epochs = 1;
     for (size_t i = 0; i < plan->n; i++) {
         plan->list[i].o.batch = o->batch;

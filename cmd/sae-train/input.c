@@ -127,6 +127,7 @@ rows_open(struct row_stream *in, const struct row_options *o, struct err *err)
                                .layers = o->layers,
                                .first = o->input_at,
                                .taken = o->input_at };
+    in->is_whole = o->which->epochs > 1;
     in->mask = (struct saev_mask){ .positions = o->which->skip_positions,
                                    .max_norm = o->which->max_norm,
                                    .by_token = o->n_layers > 0 };
@@ -238,13 +239,30 @@ source_at(struct row_stream *in)
     }
 }
 
+/* More arrays follow the first of a pipe, whose rows alone were counted. */
+static int
+more_arrays(struct row_stream *in, const struct source *s, struct err *err)
+{
+    in->has_more = true;
+    if (in->copies && in->is_whole)
+        return err_set(err, EX_DATAERR,
+                       "%s: more arrays follow the first, so how many rows "
+                       "there are is not known (--epochs needs a FILE; or -n "
+                       "STEPS)",
+                       s->path);
+    if (in->copies)
+        spill_close(&in->copy);
+    in->wraps = in->copies = false;
+    return 0;
+}
+
 /* Rows of a source as they are there: how many, or -1. */
 static ssize_t
 read_source(struct row_stream *in, struct source *s, char *to, size_t n,
             struct err *err)
 {
     size_t row = in->d * source_item(s), size;
-    uint64_t adjacent;
+    uint64_t adjacent, n_rows;
     ssize_t got;
 
     if (s->fd < 0) {
@@ -282,10 +300,13 @@ read_source(struct row_stream *in, struct source *s, char *to, size_t n,
         in->n_copied += (size_t)got;
     }
     in->row += (size_t)got / row;
+    n_rows = s->n_rows;
     if ((size_t)got < n * row)
         s->n_rows = in->row; /* now it is known */
-    else if (in->row == s->n_rows && !s->is_file &&
+    else if (in->row == n_rows && !s->is_file &&
              source_more(s, in->layers, err) < 0)
+        return -1;
+    if (s->n_rows > n_rows && !in->has_more && more_arrays(in, s, err) < 0)
         return -1;
     return got / (ssize_t)row;
 }

@@ -24,7 +24,8 @@ struct source;
 struct row_stream {
     size_t d, n_layers, tokens; /* of a layer, in a block */
     uint64_t n_rows; /* of each layer, from the beginning; 0: not known */
-    bool is_stream;  /* more arrays of rows may follow these */
+    bool is_stream;  /* more arrays of rows may follow these: */
+    bool has_more;   /* they do */
     bool skip_bad;
     uint64_t n_bad;        /* rows left out so far */
     struct saev_mask mask; /* of dumps */
@@ -41,6 +42,7 @@ struct row_stream {
     uint64_t first; /* of the input, that the stream begins with */
     uint64_t taken; /* of each layer, before the batch */
     bool wraps, copies;
+    bool is_whole; /* n_rows was promised: more arrays are an error */
     const char *const *layers; /* names for messages, or NULL */
     size_t batch, cap;         /* rows of a batch; of room */
     float *x;                  /* [n_layers, cap, d] */
@@ -88,7 +90,8 @@ int rows_check_hook(const struct row_stream *rows, const char *hook,
  * rows_open() reads what the inputs say of themselves; rows_room() makes room
  * for batches, before anything else is called.  rows_wrap(): at the end of all
  * rows they begin again; those of a pipe are copied to a file in $TMPDIR that
- * has no name, with a warning, as they are read.  Not where 'input_at' says
+ * has no name, as they are read, but not if more arrays follow the first: then
+ * they end, or where 'is_whole' reading fails.  Not where 'input_at' says
  * that the first rows are missing.  rows_skip() passes over rows up to 'row' of
  * each layer, from the beginning.  0, or -1 with 'err' set.  Owner: the caller,
  * until rows_close(); a zeroed struct is fine.

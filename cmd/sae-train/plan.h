@@ -50,6 +50,7 @@ struct sae_plan {
     uint64_t steps;       /* -n, as given now or to the run; or 0 */
     uint64_t in_all;      /* steps, by plan_rows(); 0: not known */
     bool is_default;      /* something of the pass was left to plan_rows() */
+    bool by_first;        /* the batch is that of a pipe's first array */
     struct planned *list; /* [n] by layer */
     size_t n;
     char *names;         /* what the layers' names are pieces of */

@@ -35,6 +35,7 @@ struct pass {
     double seconds; /* of the steps */
     bool tells;     /* a line says how they ended */
     bool ended;     /* the input */
+    bool told_more; /* that more arrays follow the first */
     bool has_grown; /* the run is longer than the input's first array said */
 };
 
@@ -88,7 +89,8 @@ wrap_rows(struct pass *s, struct err *err)
     char what[100], size[16];
     int rc;
 
-    if (steps <= (s->rows.n_rows < batch) || !s->rows.n_rows || n >= steps)
+    if (steps == 0 || !s->rows.n_rows || n >= steps ||
+        (steps == 1 && s->plan.o.epochs == 1))
         return 0;
     rc = rows_wrap(&s->rows, err);
     if (rc < 0 || (rc > 0 && !s->rows.is_stream))
@@ -239,6 +241,23 @@ are_equal(const float *x, size_t n, size_t d)
         if (memcmp(x, x + r * d, d * sizeof(*x)) != 0)
             return false;
     return true;
+}
+
+/* What was decided by the first array of a pipe holds no more. */
+static void
+tell_more(struct pass *s)
+{
+    const char *copy = s->rows.copy.dir ? "there is no copy of them, and the "
+                                          "run ends with the last"
+                                        : NULL;
+
+    s->told_more = true;
+    if (copy || s->plan.by_first)
+        err_warn("more arrays follow the first%s%s%s", copy ? ": " : "",
+                 copy ? copy : "",
+                 s->plan.by_first ? "; the defaults, --batch and what follows "
+                                    "from it, are those of its rows alone"
+                                  : "");
 }
 
 /* A step of an SAE on the batch. */
@@ -396,6 +415,8 @@ run_steps(struct pass *s, struct err *err)
                 (void)save_all(s, &later);
             break;
         }
+        if (s->rows.has_more && !s->told_more)
+            tell_more(s);
         if ((size_t)n < s->plan.o.batch && !is_all(s, (size_t)n)) {
             s->ended = true;
             break;
