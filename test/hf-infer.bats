@@ -669,7 +669,7 @@ assert np.abs(a - b).max() < 1e-4 * np.abs(b).max()' "$@"
     examples hf-infer.1 >script
     [ "$(grep -c hf-infer script)" -ge 8 ]
     run -0 --separate-stderr bash -eo pipefail script
-    [ "$(wc -l <nll.tsv)" -gt 2 ]
+    [ -s out.npy ]
     [[ $output == *'"id":"a"'* ]]
 }
 

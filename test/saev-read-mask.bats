@@ -137,6 +137,11 @@ END
         run -2 --separate-stderr saev-read -q --max-norm 3 d $words
         [[ ${stderr_lines[0]} == *"are not for an INDEX, nor for --rows without --shuffle"* ]]
     done
+    for verb in rows "rows --shuffle" stats; do
+        # shellcheck disable=SC2086 # words
+        run -65 --separate-stderr saev-read ${verb/#rows/} -q --skip-positions 6 d
+        [ "$stderr" = "saev-read: d: no row is left by --skip-ids, --skip-positions and --max-norm" ]
+    done
     head -c 200 d/ids.npy >cut
     cp cut d/ids.npy
     run -65 --separate-stderr saev-read -q --skip-ids 1 d

@@ -108,6 +108,11 @@ check_sources(struct row_stream *in, const struct row_options *o,
         else if (__builtin_add_overflow(all, s->n_rows, &all))
             return err_set(err, EX_DATAERR, "%s: too many rows", s->path);
     }
+    if (all == 0 && saev_mask_given(&in->mask))
+        return err_set(err, EX_DATAERR,
+                       "%s: no row is left by --skip-ids, --skip-positions and "
+                       "--max-norm",
+                       first->path);
     if (all == 0)
         return err_set(err, EX_DATAERR, "%s: has no rows", first->path);
     if (o->n_layers && in->dumps)

@@ -416,6 +416,13 @@ target_open(struct dump_target *t, const struct read_cmd *cmd, const char *path,
             goto bad;
         saev_view_keep(&t->view, t->kept);
         set_imgs_rows(t, imgs);
+        if (t->n_rows == 0 && saev_mask_given(&mask)) {
+            err_set(err, EX_DATAERR,
+                    "%s: no row is left by --skip-ids, --skip-positions and "
+                    "--max-norm",
+                    t->dir.path);
+            goto bad;
+        }
     }
     return 0;
 bad:

@@ -2,6 +2,7 @@
 #include "core/format/sae_without.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "core/js.h"
@@ -123,4 +124,20 @@ sae_without_at(const struct sae_without *r, size_t position, size_t n)
 
     return !r->is_slice || (at >= start && at < clip(r->end, (int64_t)n) &&
                             (at - start) % r->step == 0);
+}
+
+void
+sae_norm_add(double *lane, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        lane[i % SAE_NORM_LANES] += (double)x[i] * (double)x[i];
+}
+
+double
+sae_norm(double *lane)
+{
+    for (size_t n = SAE_NORM_LANES / 2; n > 0; n /= 2)
+        for (size_t i = 0; i < n; i++)
+            lane[i] += lane[i + n];
+    return sqrt(lane[0]);
 }

@@ -40,4 +40,12 @@ bool sae_without_any(const struct sae_without *r);
 bool sae_without_from_end(const struct sae_without *r);
 bool sae_without_at(const struct sae_without *r, size_t position, size_t n);
 
+/* sae_norm_add() adds the squares of x [n] to lane [SAE_NORM_LANES], zeros at
+ * first, of a row: n is a multiple of that but for the row's end.  Then
+ * sae_norm() is the row's L2 norm, in f64, in an order that its length fixes,
+ * which max_norm is compared with. */
+#define SAE_NORM_LANES 8
+void sae_norm_add(double *lane, const float *x, size_t n);
+double sae_norm(double *lane);
+
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: ISC */
 #include "core/format/saev_mask.h"
 
-#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "core/format/sae_without.h"
 #include "core/format/saev_ids.h"
 #include "core/le.h"
 #include "core/map.h"
@@ -16,7 +16,6 @@
 
 #define GROUP ((size_t)64) /* images of a thread: whole words of bits */
 #define PIECE ((size_t)16 << 10)
-#define LANES 8
 
 /* ---- options ---- */
 
@@ -202,23 +201,18 @@ count_data(const struct mask_scan *c, size_t img, struct err *err)
 static int
 is_short(const struct mask_scan *c, size_t offset, struct err *err)
 {
-    double lane[LANES] = { 0 };
+    double lane[SAE_NORM_LANES] = { 0 };
     float x[PIECE / sizeof(float)];
 
     for (size_t at = 0, n; at < c->s->row_nbytes; at += n) {
         n = smaller(c->s->row_nbytes - at, PIECE);
         if (file_pread(c->fd, c->path, x, n, offset + at, err) < 0)
             return -1;
-        for (size_t i = 0; i < n / sizeof(*x); i++) {
-            double v = le_f32(&x[i]);
-
-            lane[i % LANES] += v * v;
-        }
+        for (size_t i = 0; i < n / sizeof(*x); i++)
+            x[i] = le_f32(&x[i]);
+        sae_norm_add(lane, x, n / sizeof(*x));
     }
-    for (size_t n = LANES / 2; n > 0; n /= 2)
-        for (size_t i = 0; i < n; i++)
-            lane[i] += lane[i + n];
-    return sqrt(lane[0]) > c->mask->max_norm ? 0 : 1;
+    return sae_norm(lane) > c->mask->max_norm ? 0 : 1;
 }
 
 /* The bits of an image's rows in the view. */

@@ -268,14 +268,14 @@ rows_that_stay(bool *stays, const struct engine *e, const struct splice *s,
         for (size_t k = 0; k < span->n; k++) {
             size_t at = span->row + k;
             const float *x = rows + at * s->a.d;
-            double norm = 0;
+            double lane[SAE_NORM_LANES] = { 0 };
 
-            for (size_t j = 0; j < s->a.d && r->max_norm > 0; j++)
-                norm += (double)x[j] * (double)x[j];
+            if (r->max_norm > 0)
+                sae_norm_add(lane, x, s->a.d);
             stays[at] = (s->without && s->without[e->ids[at]]) ||
                         !sae_without_at(r, span->first + k,
                                         span->session->max_tokens) ||
-                        norm > r->max_norm * r->max_norm;
+                        sae_norm(lane) > r->max_norm;
             n += stays[at];
         }
     }
