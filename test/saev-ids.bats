@@ -70,7 +70,7 @@ END
     [ "$stderr" = "saev-write: meta.ids.npy.json: is of another dump, its ids are left out (--ids FILE stores them)" ]
     [ ! -e "$output/ids.npy" ]
     run -0 --separate-stderr saev-write -m meta.json -o E --ids meta.ids.npy a.f32
-    [ -z "$stderr" ]
+    [ "$stderr" = "saev-write: meta.ids.npy.json: is of another dump" ]
     cmp meta.ids.npy "$output/ids.npy"
 }
 
@@ -110,7 +110,7 @@ END
     [ -z "$(ls D)" ]
 }
 
-@test "saev-read verify: finds ids of another shape, cut, and with --deep negative ones" {
+@test "saev-read verify: finds ids of another shape, cut, and negative ones" {
     made
     saev-write -q -m m.json -o D a.f32
     for file in i64 short cut; do
@@ -120,8 +120,7 @@ END
         rm "D/$H/ids.npy"
     done
     cp minus.npy "D/$H/ids.npy"
-    saev-read verify "D/$H"
-    run -1 saev-read verify --deep "D/$H"
+    run -1 saev-read verify "D/$H"
     [ "${lines[1]}" = "D/$H"$'\tids.npy: image 3, token 2: -1 (expected an id)' ]
 }
 
@@ -138,4 +137,29 @@ END
     run -74 --separate-stderr saev-write -q -m m.json -o disk --ids ids.npy a.f32
     [[ $stderr == "saev-write: disk/"*"/ids.npy: "* ]]
     [ -z "$(ls -A disk)" ]
+}
+
+@test "saev-read, sae-train: ids that are not those of the rows are refused, or doubted" {
+    # documents of other lengths: padding that the rows do not have
+    for n in p q; do
+        for i in 1 2 3 4 5 6; do
+            [ $n = p ] && k=$i || k=$((7 - i))
+            echo "{\"text\": \"$(seq -s ' ' $((2 * k)))\"}"
+        done >$n.jsonl
+        hf-infer "$DEMO" --acts resid:1 --ctx 16 --pad --jsonl --file $n.jsonl -q \
+            --acts-meta $n.json -o $n.npy
+    done
+    dump=$(saev-write -q -m p.json -o D p.npy)
+    run -0 sae-train -q -o S -k 2 --latents 8 -n 3 "$dump"
+    run -0 --separate-stderr saev-write -m p.json --ids q.ids.npy -o E p.npy
+    [[ $stderr == *"saev-write: q.ids.npy.json: is of another dump"* ]]
+    run -65 --separate-stderr sae-train eval --by token -s S E/*
+    [[ $stderr == *"ids.npy: image "*", token "*": -1, but its row is no padding (expected an id)" ]]
+    run -65 saev-read -q --skip-ids special E/*
+    run -0 --separate-stderr saev-read verify --deep E/*
+    [[ $stderr == *"ids.npy.json: names another dump: are these its ids?"* ]]
+    py -c 'import numpy as np, sys
+x = np.load(sys.argv[1]); x[:] = -7; np.save(sys.argv[1], x)' "$dump/ids.npy"
+    run -65 --separate-stderr saev-read -q --skip-ids special "$dump"
+    [[ $stderr == "saev-read: $dump/ids.npy: image 0, token 0: -7 (expected "* ]]
 }

@@ -135,6 +135,7 @@ rows_open(struct row_stream *in, const struct row_options *o, struct err *err)
     in->is_whole = o->which->epochs > 1;
     in->mask = (struct saev_mask){ .positions = o->which->skip_positions,
                                    .max_norm = o->which->max_norm,
+                                   .has_ids = o->ids,
                                    .by_token = o->n_layers > 0 };
     if (o->which->skip_ids)
         rc = saev_mask_ids(&in->mask, o->which->skip_ids, err);

@@ -87,6 +87,14 @@ ids_store(struct write_run *run, struct err *err)
         rc = saev_ids_open(&ids, path.s, &run->saev, err);
     if (rc == 0 && ids.ids)
         rc = saev_ids_check(&ids, &run->saev, path.s, err);
+    if (rc == 0 && ids.ids && !saev_ids_are_of(&ids, run->hash)) {
+        err_warn("%s.json: is of another dump%s", path.s,
+                 cmd->ids_path ? ""
+                               : ", its ids are left out (--ids FILE stores "
+                                 "them)");
+        if (!cmd->ids_path)
+            saev_ids_close(&ids);
+    }
     if (rc == 0 && ids.ids) {
         run->ids = true;
         run->ids_json = ids.json.n > 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 #include "core/format/saev_ids.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,16 +20,21 @@ by_id(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* FILE.json, of which only the special tokens matter here. */
+/* FILE.json, of which special tokens and the dump's HASH matter here. */
 static int
 read_json(struct saev_ids *ids, const char *path, struct err *err)
 {
     json_t *v = js_parse(ids->json.s, ids->json.n, path, err);
-    struct js root = js_root(v, path), special;
+    struct js root = js_root(v, path), special, dump;
+    const char *hash = "";
     int rc = v ? 0 : -1;
 
     if (v && !json_is_object(v))
         rc = js_bad(&root, "an object", err);
+    dump = js_get(&root, "dump");
+    if (rc == 0 && !js_absent(&dump))
+        rc = js_str(&dump, &hash, NULL, err);
+    snprintf(ids->dump, sizeof(ids->dump), "%s", hash);
     special = js_get(&root, "special");
     ids->knows_special = rc == 0 && !js_absent(&special);
     if (ids->knows_special && !js_is(&special, JSON_ARRAY))
@@ -95,14 +101,29 @@ int
 saev_ids_of(struct saev_ids *ids, const struct saevdir *dir, struct err *err)
 {
     struct str path = { 0 };
+    char hash[SAEV_HASH_MAX] = "";
     int rc = 0;
 
     *ids = (struct saev_ids){ 0 };
     str_addf(&path, "%s/" SAEV_IDS, dir->path);
     if (!file_missing(path.s))
         rc = saev_ids_open(ids, path.s, &dir->saev, err);
+    if (rc == 0 && ids->ids &&
+        (saev_ids_check(ids, &dir->saev, path.s, err) < 0 ||
+         saev_hash(&dir->saev, hash, err) < 0)) {
+        saev_ids_close(ids);
+        rc = -1;
+    }
+    if (rc == 0 && !saev_ids_are_of(ids, hash))
+        err_warn("%s.json: names another dump: are these its ids?", path.s);
     str_free(&path);
     return rc;
+}
+
+bool
+saev_ids_are_of(const struct saev_ids *ids, const char *hash)
+{
+    return !*ids->dump || !*hash || strcmp(ids->dump, hash) == 0;
 }
 
 void

@@ -21,8 +21,9 @@
 
 struct saev_ids {
     struct map map;
-    struct str json;    /* FILE.json; empty: there is none */
-    const uint8_t *ids; /* [images, tokens] le32, in 'map'; NULL: none */
+    struct str json;          /* FILE.json; empty: there is none */
+    char dump[SAEV_HASH_MAX]; /* the HASH that it names, or "" */
+    const uint8_t *ids;       /* [images, tokens] le32, in 'map'; NULL: none */
     size_t n_tokens;
     bool knows_special;
     int32_t *special; /* [n_special] ascending: special tokens' ids */
@@ -32,10 +33,10 @@ struct saev_ids {
 /*
  * saev_ids_open() maps FILE, of so many images and tokens as 's', and reads
  * FILE.json, if it is there; saev_ids_of() those of a dump: 0 and 'ids' NULL if
- * it has none.  -1 with 'err' set: EX_NOINPUT, EX_DATAERR (another dtype or
- * shape, bytes that are missing or too many, JSON that is not hf-infer's),
- * EX_IOERR.  Owner: the caller, until saev_ids_close(), which takes a zeroed
- * struct, too.
+ * it has none; it checks them, and warns if they name another dump.  -1 with
+ * 'err' set: EX_NOINPUT, EX_DATAERR (another dtype or shape, bytes that are
+ * missing or too many, JSON that is not hf-infer's), EX_IOERR.  Owner: the
+ * caller, until saev_ids_close(), which takes a zeroed struct, too.
  */
 int saev_ids_open(struct saev_ids *ids, const char *path, const struct saev *s,
                   struct err *err);
@@ -54,5 +55,8 @@ int saev_ids_check(const struct saev_ids *ids, const struct saev *s,
 /* saev_ids_beside() appends where hf-infer puts the ids of metadata in 'meta':
  * PLACE.ids.npy for PLACE.meta.json, NAME.ids.npy for NAME.json or NAME. */
 void saev_ids_beside(struct str *path, const char *meta);
+
+/* saev_ids_are_of(): false if they name another dump than 'hash'. */
+bool saev_ids_are_of(const struct saev_ids *ids, const char *hash);
 
 #endif

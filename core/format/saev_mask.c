@@ -140,7 +140,7 @@ struct mask_scan {
     const struct saev_mask *mask;
     const struct saev_ids *ids;
     struct saev_kept *kept;
-    const char *path;
+    const char *path, *dir;
     int fd;
     size_t shard, first, last; /* images of it that are looked at */
     atomic_bool failed;
@@ -229,6 +229,12 @@ scan_image(const struct mask_scan *c, size_t img, struct err *err)
         int32_t id = c->ids->ids ? saev_ids_at(c->ids, img, t) : -1;
         size_t n_short = 0, at = row + t - v->token0;
 
+        if (c->ids->ids && t < n_data && id < 0 && !m->padding)
+            return err_set(err, EX_DATAERR,
+                           "%s/" SAEV_IDS
+                           ": image %zu, token %zu: -1, but its row is no "
+                           "padding (expected an id)",
+                           c->dir, img, t);
         if (t >= n_data || t < m->positions ||
             (m->n_ids && bsearch(&id, m->ids, m->n_ids, sizeof(id), by_id)))
             continue;
@@ -314,9 +320,12 @@ saev_mask_open(struct saev_kept **kept, const struct saevdir *dir,
     const struct saev *s = &dir->saev;
     struct saev_mask mask = *given;
     struct saev_ids ids = { 0 };
-    struct mask_scan c = {
-        .s = s, .v = view, .mask = &mask, .ids = &ids, .err = err
-    };
+    struct mask_scan c = { .s = s,
+                           .v = view,
+                           .mask = &mask,
+                           .ids = &ids,
+                           .dir = dir->path,
+                           .err = err };
     struct str path = { 0 };
     struct par *par = NULL;
     int rc = 0;
@@ -328,7 +337,8 @@ saev_mask_open(struct saev_kept **kept, const struct saevdir *dir,
     mask.n_ids = 0;
     for (size_t i = 0; i < given->n_ids; i++)
         add_id(&mask, given->ids[i]);
-    if (((mask.special || mask.n_ids) && open_ids(&mask, &ids, dir, err) < 0) ||
+    if (((mask.special || mask.n_ids || mask.has_ids) &&
+         open_ids(&mask, &ids, dir, err) < 0) ||
         par_open(&par, n_threads, err) < 0 ||
         !(c.kept = saev_kept_new(s->n_imgs * view->img_rows, err)))
         rc = -1;

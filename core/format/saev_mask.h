@@ -26,6 +26,7 @@ struct saev_mask {
     size_t n_ids;
     uint64_t positions; /* nor the first so many tokens of an image */
     double max_norm; /* nor rows with a larger L2 norm; 0: all norms are fine */
+    bool has_ids;    /* each row that counts must have an id */
     bool by_token;   /* with max_norm: nor is that token in the view's other
                       * layers */
 };
