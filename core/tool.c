@@ -27,7 +27,8 @@ put(const char *text, size_t nbytes, enum tsv_when when)
 {
     struct str lines = { 0 };
 
-    if (nbytes && !isatty(1))
+    /* mpirun gives ranks a terminal, wherever its own output goes */
+    if (nbytes && (!isatty(1) || getenv("OMPI_COMM_WORLD_RANK")))
         str_add(&lines, text, nbytes);
     else
         tsv_add(&table, text, nbytes, when, &lines);

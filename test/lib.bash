@@ -48,7 +48,7 @@ build() {
 
 example() {
     cp "$P/share/tensorutils/examples/$1.c" .
-    [ "$(wc -l <"$1.c")" -le 30 ]
+    [ "$(grep -vc SPDX "$1.c")" -le 30 ]
     build "$1.c"
 }
 

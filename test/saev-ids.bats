@@ -72,6 +72,12 @@ END
     run -0 --separate-stderr saev-write -m meta.json -o E --ids meta.ids.npy a.f32
     [ "$stderr" = "saev-write: meta.ids.npy.json: is of another dump" ]
     cmp meta.ids.npy "$output/ids.npy"
+    run -0 --separate-stderr saev-write -m meta.json -o D --if-missing --ids meta.ids.npy a.f32
+    [ "$stderr" = "saev-write: $output: is there without ids: --ids is left out (--force writes it again, with them)" ]
+    # the default place, named
+    hf-infer "$DEMO" -q --acts resid:1 --ctx 8 --file "$ROOT/demo/held-out.txt" \
+        --acts-meta n.json --acts-ids n.ids.npy >b.f32
+    cmp meta.ids.npy n.ids.npy
 }
 
 @test "saev-write --ids: with parts, --finish stores them" {

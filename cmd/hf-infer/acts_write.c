@@ -44,7 +44,8 @@ acts_open_ids(struct acts *a, struct err *err)
     rc = out_open(&a->dumps->ids.out, run->acts_ids, run->out_flags, true, err);
     if (rc == 0)
         rc = out_open(&a->ids_json, name.s, run->out_flags, false, err);
-    if (a->ids_beside.n && run->acts_ids != a->ids_beside.s && rc == 0) {
+    if (a->ids_beside.n && strcmp(run->acts_ids, a->ids_beside.s) != 0 &&
+        rc == 0) {
         str_clear(&name);
         str_addf(&name, "%s.json", a->ids_beside.s);
         rc = out_open(&a->beside, name.s, run->out_flags, false, err);

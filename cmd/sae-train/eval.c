@@ -66,6 +66,18 @@ struct eval_chunk {
 
 /* ---- opening ---- */
 
+/* Does a mask leave out at least what an SAE was trained without? */
+static bool
+leaves_out(const struct saev_mask *m, const struct sae_without *r)
+{
+    bool has_ids = r->special ? m->special || m->n_ids : m->n_ids >= r->n_ids;
+    bool has_norm =
+        r->max_norm == 0 || (m->max_norm > 0 && m->max_norm <= r->max_norm);
+
+    return has_ids && has_norm &&
+           (!r->is_slice || (int64_t)m->positions >= r->start);
+}
+
 static int
 open_sae(struct eval *e, const char *path, struct latents_sizes *sizes,
          struct err *err)
@@ -83,8 +95,7 @@ open_sae(struct eval *e, const char *path, struct latents_sizes *sizes,
                        s->a.sae.path, s->a.d, e->rows.d);
     if (s->a.sae.hook && rows_check_hook(&e->rows, s->a.sae.hook, &other) < 0)
         err_warn("%s: was trained elsewhere: %s", path, other.what);
-    if (sae_without_any(&s->a.sae.without) && e->rows.dumps &&
-        !saev_mask_given(&e->rows.mask))
+    if (e->rows.dumps && !leaves_out(&e->rows.mask, &s->a.sae.without))
         err_warn("%s: was trained without some rows, as its cfg.json says: "
                  "--skip-ids, --skip-positions or --max-norm leaves them out",
                  path);

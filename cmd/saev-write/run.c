@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/fd.h"
+#include "core/format/saev_ids.h"
 #include "core/format/saevdir.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -112,13 +113,24 @@ check_whole(const struct write_run *run, struct err *err)
 int
 run_exists(struct write_run *run, struct err *err)
 {
+    struct str ids = { 0 };
+
     outdir_sweep(run->cmd->parent, run->hash);
     if (run->cmd->force)
         return outdir_replaceable(run->path.s, false, err);
     if (file_missing(run->path.s))
         return 0;
-    if (run->cmd->if_missing)
-        return check_whole(run, err) < 0 ? -1 : 1;
+    if (run->cmd->if_missing) {
+        if (check_whole(run, err) < 0)
+            return -1;
+        str_addf(&ids, "%s/" SAEV_IDS, run->path.s);
+        if (run->cmd->ids_path && file_missing(ids.s))
+            err_warn("%s: is there without ids: --ids is left out (--force "
+                     "writes it again, with them)",
+                     run->path.s);
+        str_free(&ids);
+        return 1;
+    }
     /* where that cannot be known, the files that are made next will tell */
     return access(run->path.s, F_OK) < 0 ? 0 : out_exists(run->path.s, err);
 }
