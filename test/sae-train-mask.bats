@@ -119,6 +119,8 @@ END
             done
         done
     done
+    run -2 --separate-stderr sae-train -o x --skip-ids special,1 d d
+    [ "${stderr_lines[0]}" = 'sae-train: --skip-ids special,1: of several dumps it is "special", of each its own, or a list of ids' ]
     rm d/ids.npy
     run -65 --separate-stderr sae-train -o x --skip-ids 1 d
     [[ $stderr == "sae-train: d: has no ids.npy, "* ]]
