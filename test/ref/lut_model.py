@@ -246,12 +246,15 @@ def auto():
         total += cost - before
         assert abs(total - v["nats_sum"]) < 1e-5
         assert abs(v["us_layer"] - v["us_table"] - v["us_saved"]) < 0.02
-        # what a nat saves falls, but for those that cost none or save none
-        worth = (v["us_saved"] <= 0, v["nats"] > 0 < v["us_saved"],
-                 -v["us_saved"] / (v["nats"] if v["nats"] > 0 < v["us_saved"]
-                                   else 1))
-        assert last is None or last <= (worth[:2] + (worth[2] * 0.99 + 0.1,))
-        last = worth
+        # what a nat saves falls, but for those that cost none or save none;
+        # as far as it can be known from two and six digits
+        saves = v["us_saved"] > 0
+        group = (not saves, v["nats"] > 0 and saves)
+        ratio = group == (False, True)
+        nats = (v["nats"] + 6e-7, max(v["nats"] - 6e-7, 1e-9)) if ratio else (1, 1)
+        least, most = (v["us_saved"] - 0.006) / nats[0], (v["us_saved"] + 0.006) / nats[1]
+        assert last is None or last[0] < group or (last[0] == group and last[1] >= least), rows
+        last = group, most
         going = going and v["us_saved"] > 0 and total <= 0.3
         assert row["kept"] == ("yes" if going else "no"), row
         kept += [row["layer"]] if going else []
