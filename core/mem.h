@@ -49,7 +49,16 @@ larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* by_i64(), by_f64(): the order of numbers, for qsort(3); none is NaN. */
+/* by_i32(), by_i64(), by_f64(): the order of numbers, for qsort(3); none is
+ * NaN. */
+static inline int
+by_i32(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+
+    return (x > y) - (x < y);
+}
+
 static inline int
 by_i64(const void *a, const void *b)
 {

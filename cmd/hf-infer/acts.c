@@ -449,7 +449,7 @@ run_acts(struct run *run, struct err *err)
     progress_end(&a.progress);
     out_abort(a.meta);
     out_abort(a.ids_json);
-    out_abort(a.beside);
+    out_abort(a.ids_pointer);
     for (size_t i = 0; i < a.n_dumps; i++) {
         out_abort(a.dumps[i].ids.out);
         if (a.dir.dir)
@@ -461,7 +461,7 @@ run_acts(struct run *run, struct err *err)
         free(a.tapped[i].place);
     free(a.dumps);
     str_free(&a.sources.text);
-    str_free(&a.ids_beside);
+    str_free(&a.ids_default);
     hash_free(a.sum);
     ids_free(&a.ids);
     ids_free(&a.stream);

@@ -65,8 +65,8 @@ struct acts {
     struct out *meta;  /* of --acts-meta, or NULL */
     bool meta_first;   /* it was written before the dump */
     struct out *ids_json;
-    struct str ids_beside; /* the metadata, where saev-write looks, or "" */
-    struct out *beside;    /* FILE.json there, where the ids are elsewhere */
+    struct str ids_default;  /* the metadata, where saev-write looks, or "" */
+    struct out *ids_pointer; /* FILE.json there, where the ids are elsewhere */
     struct acts_sources sources;
     struct hash *sum; /* of all ids */
     char sha256[HASH_MAX_HEX];

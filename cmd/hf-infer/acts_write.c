@@ -18,9 +18,9 @@ acts_place_ids(struct acts *a)
     if (a->dir.dir || !run->acts_meta ||
         (stat(run->acts_meta, &st) == 0 && !S_ISREG(st.st_mode)))
         return;
-    saev_ids_beside(&a->ids_beside, run->acts_meta);
+    saev_ids_default(&a->ids_default, run->acts_meta);
     if (!run->acts_ids)
-        run->acts_ids = a->ids_beside.s;
+        run->acts_ids = a->ids_default.s;
 }
 
 /* --acts-ids FILE, and FILE.json; to the latter leads one next to the metadata.
@@ -44,11 +44,11 @@ acts_open_ids(struct acts *a, struct err *err)
     rc = out_open(&a->dumps->ids.out, run->acts_ids, run->out_flags, true, err);
     if (rc == 0)
         rc = out_open(&a->ids_json, name.s, run->out_flags, false, err);
-    if (a->ids_beside.n && strcmp(run->acts_ids, a->ids_beside.s) != 0 &&
+    if (a->ids_default.n && strcmp(run->acts_ids, a->ids_default.s) != 0 &&
         rc == 0) {
         str_clear(&name);
-        str_addf(&name, "%s.json", a->ids_beside.s);
-        rc = out_open(&a->beside, name.s, run->out_flags, false, err);
+        str_addf(&name, "%s.json", a->ids_default.s);
+        rc = out_open(&a->ids_pointer, name.s, run->out_flags, false, err);
     }
     str_free(&name);
     return rc;
@@ -167,7 +167,7 @@ publish_ids(struct acts *a, struct acts_dump *d, struct err *err)
         rc = out_commit(d->ids.out, err);
         d->ids.out = NULL;
     }
-    if (rc == 0 && a->beside) {
+    if (rc == 0 && a->ids_pointer) {
         char *file = realpath(a->run->acts_ids, NULL);
 
         text.n -= strlen("}\n");
@@ -175,7 +175,7 @@ publish_ids(struct acts *a, struct acts_dump *d, struct err *err)
         js_put_str(&text, file ? file : "", file ? strlen(file) : 0);
         str_adds(&text, "}\n");
         free(file);
-        rc = publish(&a->beside, &text, err);
+        rc = publish(&a->ids_pointer, &text, err);
     }
     str_free(&text);
     str_free(&meta);

@@ -8,14 +8,6 @@
 
 #define WORST ((size_t)20)
 
-static int
-by_id(const void *a, const void *b)
-{
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 void
 tokens_open(struct tokens *t, const struct row_stream *rows, size_t batch,
             size_t n_saes)
@@ -23,7 +15,7 @@ tokens_open(struct tokens *t, const struct row_stream *rows, size_t batch,
     size_t n = 0;
 
     t->id = rows_all_ids(rows, &n);
-    qsort(t->id, n, sizeof(*t->id), by_id);
+    qsort(t->id, n, sizeof(*t->id), by_i32);
     for (size_t i = 0; i < n; i++)
         if (i == 0 || t->id[i] != t->id[i - 1])
             t->id[t->n++] = t->id[i];
@@ -47,7 +39,7 @@ tokens_close(struct tokens *t)
 static size_t
 place_of(const struct tokens *t, int32_t id)
 {
-    const int32_t *at = bsearch(&id, t->id, t->n, sizeof(id), by_id);
+    const int32_t *at = bsearch(&id, t->id, t->n, sizeof(id), by_i32);
 
     return (size_t)(at - t->id);
 }

@@ -16,17 +16,17 @@
 /* Where hf-infer left the ids of this dump: next to the metadata, or where the
  * .json there says; nothing is appended where that is of another dump. */
 static int
-find_beside(const struct write_run *run, struct str *path, struct err *err)
+find_default(const struct write_run *run, struct str *path, struct err *err)
 {
     struct str name = { 0 };
     const char *file, *hash = "";
-    char *beside;
+    char *place;
     struct js root, dump, elsewhere;
     json_t *v;
     int rc = 0;
 
-    saev_ids_beside(&name, run->cmd->meta_path);
-    file = beside = xstrdup(name.s);
+    saev_ids_default(&name, run->cmd->meta_path);
+    file = place = xstrdup(name.s);
     str_adds(&name, ".json");
     v = file_missing(name.s) ? NULL : js_load(name.s, err);
     root = js_root(v, name.s);
@@ -45,7 +45,7 @@ find_beside(const struct write_run *run, struct str *path, struct err *err)
     else
         str_adds(path, file);
     json_decref(v);
-    free(beside);
+    free(place);
     str_free(&name);
     return rc;
 }
@@ -82,7 +82,7 @@ ids_store(struct write_run *run, struct err *err)
     if (cmd->ids_path)
         str_adds(&path, cmd->ids_path);
     else if (strcmp(cmd->meta_path, "-") != 0)
-        rc = find_beside(run, &path, err);
+        rc = find_default(run, &path, err);
     if (rc == 0 && path.n)
         rc = saev_ids_open(&ids, path.s, &run->saev, err);
     if (rc == 0 && ids.ids)

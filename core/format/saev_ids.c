@@ -12,14 +12,6 @@
 
 #define JSON_MAX ((size_t)16 << 20)
 
-static int
-by_id(const void *a, const void *b)
-{
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 /* FILE.json, of which special tokens and the dump's HASH matter here. */
 static int
 read_json(struct saev_ids *ids, const char *path, struct err *err)
@@ -50,7 +42,7 @@ read_json(struct saev_ids *ids, const char *path, struct err *err)
             rc = js_i64(&item, 0, INT32_MAX, &id, err);
             ids->special[ids->n_special] = (int32_t)id;
         }
-        qsort(ids->special, ids->n_special, sizeof(*ids->special), by_id);
+        qsort(ids->special, ids->n_special, sizeof(*ids->special), by_i32);
     }
     json_decref(v);
     return rc;
@@ -162,7 +154,7 @@ saev_ids_check(const struct saev_ids *ids, const struct saev *s,
 }
 
 void
-saev_ids_beside(struct str *path, const char *meta)
+saev_ids_default(struct str *path, const char *meta)
 {
     static const char *const ends[] = { ".meta.json", ".json" };
     size_t n = strlen(meta);

@@ -52,9 +52,9 @@ int32_t saev_ids_at(const struct saev_ids *ids, size_t img, size_t token);
 int saev_ids_check(const struct saev_ids *ids, const struct saev *s,
                    const char *path, struct err *err);
 
-/* saev_ids_beside() appends where hf-infer puts the ids of metadata in 'meta':
+/* saev_ids_default() appends where hf-infer puts the ids of metadata in 'meta':
  * PLACE.ids.npy for PLACE.meta.json, NAME.ids.npy for NAME.json or NAME. */
-void saev_ids_beside(struct str *path, const char *meta);
+void saev_ids_default(struct str *path, const char *meta);
 
 /* saev_ids_are_of(): false if they name another dump than 'hash'. */
 bool saev_ids_are_of(const struct saev_ids *ids, const char *hash);

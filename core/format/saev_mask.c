@@ -19,14 +19,6 @@
 
 /* ---- options ---- */
 
-static int
-by_id(const void *a, const void *b)
-{
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 /* Ascending, each once. */
 static void
 sort_ids(struct saev_mask *m)
@@ -34,7 +26,7 @@ sort_ids(struct saev_mask *m)
     size_t n = 0;
 
     if (m->n_ids)
-        qsort(m->ids, m->n_ids, sizeof(*m->ids), by_id);
+        qsort(m->ids, m->n_ids, sizeof(*m->ids), by_i32);
     for (size_t i = 0; i < m->n_ids; i++)
         if (n == 0 || m->ids[i] != m->ids[n - 1])
             m->ids[n++] = m->ids[i];
@@ -236,7 +228,7 @@ scan_image(const struct mask_scan *c, size_t img, struct err *err)
                            "padding (expected an id)",
                            c->dir, img, t);
         if (t >= n_data || t < m->positions ||
-            (m->n_ids && bsearch(&id, m->ids, m->n_ids, sizeof(id), by_id)))
+            (m->n_ids && bsearch(&id, m->ids, m->n_ids, sizeof(id), by_i32)))
             continue;
         for (size_t l = 0; l < v->n_layers; l++) {
             size_t bit = at + l * v->n_tokens;
