@@ -8,7 +8,7 @@ core/format 11870
 core/kernel 9100
 core/model 18970
 core/text 4340
-cmd 34110
+cmd 34115
 lib 2487'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -89,6 +89,13 @@ END
     [ "$(grep -v ' layers, ' <<<"$stderr")" = "sae-train: two: was trained without some rows, as its cfg.json says: --skip-ids, --skip-positions or --max-norm leaves them out" ]
     run -0 --separate-stderr sae-train eval -s two --skip-ids special d
     [[ $stderr != *"without some rows"* ]]
+    for o in "--skip-ids 1,2,5" "--skip-ids 1,2,7 --skip-positions 1 --max-norm 5"; do
+        # shellcheck disable=SC2086 # words
+        run -0 --separate-stderr sae-train eval -s one $o d
+        [[ $stderr == *"sae-train: one: was trained without some rows"* ]]
+    done
+    run -0 --separate-stderr sae-train eval -s one --skip-ids 1,2,5,7 --skip-positions 2 --max-norm 4 d
+    [[ $stderr != *"without some rows"* ]]
 }
 
 @test "sae-train --resume: goes on without the same rows, and not without others" {

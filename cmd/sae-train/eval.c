@@ -66,16 +66,20 @@ struct eval_chunk {
 
 /* ---- opening ---- */
 
-/* Does a mask leave out at least what an SAE was trained without? */
+/* Does a mask leave out at least what an SAE was trained without?  Which tokens
+ * are special the dump alone says: a list of them is taken at its word. */
 static bool
 leaves_out(const struct saev_mask *m, const struct sae_without *r)
 {
-    bool has_ids = r->special ? m->special || m->n_ids : m->n_ids >= r->n_ids;
-    bool has_norm =
-        r->max_norm == 0 || (m->max_norm > 0 && m->max_norm <= r->max_norm);
-
-    return has_ids && has_norm &&
-           (!r->is_slice || (int64_t)m->positions >= r->start);
+    for (size_t i = 0; i < r->n_ids && !m->special; i++)
+        if (!m->n_ids ||
+            !bsearch(&r->ids[i], m->ids, m->n_ids, sizeof(*m->ids), by_i32))
+            return false;
+    if (r->special && !m->special && !m->n_ids)
+        return false;
+    if (r->max_norm > 0 && !(m->max_norm > 0 && m->max_norm <= r->max_norm))
+        return false;
+    return !r->is_slice || (int64_t)m->positions >= r->start;
 }
 
 static int
