@@ -168,7 +168,6 @@ is_bf16(const struct attention *a, const struct span *span)
 static void
 start(const struct attention *a, struct tile *t, bool bf16)
 {
-    const float by = (float)(1 / sqrt((double)a->head_dim));
     size_t d = a->head_dim;
 
     for (size_t r = 0; r < t->n_rows; r++) {
@@ -177,10 +176,10 @@ start(const struct attention *a, struct tile *t, bool bf16)
         t->max[r] = -INFINITY;
         t->total[r] = 0;
         if (bf16) {
-            attention_bf16_query(t, r, q, d, by);
+            attention_bf16_query(t, r, q, d, a->scale);
         } else {
             memcpy(t->q + r * d, q, d * sizeof(*q));
-            vec_scale(t->q + r * d, by, d);
+            vec_scale(t->q + r * d, a->scale, d);
         }
     }
     if (bf16)

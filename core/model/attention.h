@@ -16,6 +16,7 @@
  * cache already. */
 struct attention {
     size_t n_heads, n_kv_heads, head_dim;
+    float scale;   /* of scores: q k^T scale */
     size_t window; /* 0: none */
     size_t layer;
     const struct span *spans;

@@ -2,8 +2,6 @@
 /* Goes over all pairs; what is computed of one is attention_pair_CLASS.c's. */
 #include "core/model/attention_backward.h"
 
-#include <math.h>
-
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/attention_pair.h"
@@ -84,7 +82,6 @@ prepare(void *ctx, size_t begin, size_t end, int thread)
     const struct pass *p = ctx;
     const struct attention_grads *g = p->g;
     size_t d = p->a->head_dim, group = p->a->n_heads / p->a->n_kv_heads;
-    float by = (float)(1 / sqrt((double)d));
 
     for (size_t i = begin; i < end; i++) {
         struct rows rows;
@@ -95,7 +92,7 @@ prepare(void *ctx, size_t begin, size_t end, int thread)
         for (size_t r = 0; r < rows.n; r++) {
             size_t at = pair_query(&pair, r);
 
-            vec_scale(g->scaled + at, by, d);
+            vec_scale(g->scaled + at, p->a->scale, d);
             g->work.delta[at / d] = vec_dot(g->dout + at, p->a->out + at, d);
         }
         p->class->queries(&pair);
@@ -124,10 +121,8 @@ sum_dq(const struct pass *p, const struct pair *pair)
 static void
 scale_dq(const struct pair *p)
 {
-    float by = (float)(1 / sqrt((double)p->a->head_dim));
-
     for (size_t i = 0; i < p->queries.n; i++)
-        vec_scale(p->g->dq + pair_query(p, i), by, p->a->head_dim);
+        vec_scale(p->g->dq + pair_query(p, i), p->a->scale, p->a->head_dim);
 }
 
 static void

@@ -28,7 +28,7 @@ struct attention_sizes attention_sizes(size_t head_dim, bool bf16);
 struct attention_grads {
     const float *k, *v;  /* [rows, n_kv_heads, head_dim], of the cache */
     const float *dout;   /* [rows, n_heads, head_dim] of out */
-    float *scaled;       /* a->q: becomes q / sqrt(head_dim) */
+    float *scaled;       /* a->q: becomes q scale */
     float *dq, *dk, *dv; /* as q, k and v; overwritten */
     struct attention_work work;
 };
@@ -36,8 +36,8 @@ struct attention_grads {
 /*
  * attention_backward(): 'a' is the forward's call, its out and lse filled; a
  * span is all of its session, which nothing was left out of.
- *   P = exp(S - lse), S = q k^T / sqrt(head_dim);  dv = P^T dout
- *   dS = P (dout v^T - delta);  dq = dS k / sqrt(head_dim), dk = dS^T q
+ *   P = exp(S - lse), S = q k^T scale;  dv = P^T dout
+ *   dS = P (dout v^T - delta);  dq = dS k scale, dk = dS^T q scale
  * P is computed anew in blocks.  Sums go over keys, or over a KV head's query
  * heads and their queries, in ascending order.  In bf16 the operands of all
  * five products are rounded, those of S as the forward's.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 #include "core/model/block.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/kernel/vec.h"
@@ -217,11 +218,15 @@ block_attention(const struct engine *e, const struct chunk *chunk,
                 const struct activations *a, size_t layer)
 {
     const struct config *c = &e->model->config;
+    double scale =
+        c->attn_scale > 0 ? c->attn_scale : 1 / sqrt((double)c->head_dim);
 
     return (struct attention){
         .n_heads = (size_t)c->n_heads,
         .n_kv_heads = (size_t)c->n_kv_heads,
         .head_dim = (size_t)c->head_dim,
+        .scale =
+            (float)(c->scale_by_layer ? scale / (double)(layer + 1) : scale),
         .window = (size_t)c->window[layer],
         .layer = layer,
         .spans = chunk->spans,

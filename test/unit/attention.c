@@ -39,12 +39,13 @@ sees_bad(enum bad bad, size_t p, size_t head, size_t window)
     return bad && head < GROUP && p >= BAD && (window == 0 || p - BAD < window);
 }
 
+static const float scale = 0.3f;
+
 static double
 scaled(float x)
 {
-    float y = x * (float)(1 / sqrt(DIM));
-
-    return bf16 ? (double)bf16_to_f32(f32_to_bf16(y)) : x / sqrt(DIM);
+    return bf16 ? (double)bf16_to_f32(f32_to_bf16(x * scale))
+                : (double)x * (double)scale;
 }
 
 static double
@@ -108,6 +109,7 @@ run(struct session *s, size_t window, size_t step, float *out, float *lse)
             .n_heads = HEADS,
             .n_kv_heads = KV_HEADS,
             .head_dim = DIM,
+            .scale = scale,
             .window = window,
             .spans = &span,
             .n_spans = 1,

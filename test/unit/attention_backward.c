@@ -20,6 +20,7 @@
  * number / GROUP.  DIM is a panel and a part, of no whole vectors. */
 enum { N = 220, FIRST = 70, HEADS = 8, KV_HEADS = 4, GROUP = 2, DIM = 74 };
 enum { BLOCKS = 5, MAX_THREADS = 5 };
+static const float scale = 0.1f;
 
 static float q[N][HEADS][DIM], k[N][KV_HEADS][DIM], v[N][KV_HEADS][DIM];
 static float dout[N][HEADS][DIM], out[N][HEADS][DIM], lse[N][HEADS];
@@ -101,7 +102,7 @@ query_back(struct result_f64 *want, size_t p, size_t head, size_t window,
     if (window && p - first >= window)
         oldest = p - window + 1;
     for (size_t d = 0; d < DIM; d++)
-        scaled[d] = q[p][head][d] * (float)(1 / sqrt(DIM));
+        scaled[d] = q[p][head][d] * scale;
     for (size_t i = oldest; i <= p; i++) {
         score[i] = dot(scaled, k[i][kv], bf16);
         total += exp(score[i]);
@@ -117,7 +118,7 @@ query_back(struct result_f64 *want, size_t p, size_t head, size_t window,
             want->dv[i][kv][d] +=
                 weight * operand((double)dout[p][head][d], bf16);
             want->dq[p][head][d] +=
-                ds * operand((double)k[i][kv][d], bf16) / sqrt(DIM);
+                ds * operand((double)k[i][kv][d], bf16) * (double)scale;
             want->dk[i][kv][d] += ds * operand((double)scaled[d], bf16);
         }
     }
@@ -174,6 +175,7 @@ run(struct session *s, size_t window, bool bf16, int threads, struct result *r)
         .n_heads = HEADS,
         .n_kv_heads = KV_HEADS,
         .head_dim = DIM,
+        .scale = scale,
         .window = window,
         .spans = spans,
         .n_spans = 2,

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/kernel/cpu.h"
+#include "core/model/attention.h"
 #include "core/model/ends.h"
 #include "core/model/engine.h"
 #include "test/unit/isa.h"
@@ -337,6 +338,32 @@ test_norms(struct sample *m)
     free(numbers);
 }
 
+static bool
+scale_is(const struct model *m, size_t layer, double scale)
+{
+    const struct engine e = { .model = m };
+    const struct activations a = { .x = NULL };
+    const struct chunk chunk = { .n_rows = 0 };
+
+    return block_attention(&e, &chunk, &a, layer).scale == (float)scale;
+}
+
+static void
+test_scales(void)
+{
+    int64_t window[3] = { 0 };
+    struct model m = { .config = { .head_dim = 80, .window = window } };
+
+    tap_ok(scale_is(&m, 2, 1 / sqrt(80)),
+           "scores are divided by sqrt(head_dim)");
+    m.config.scale_by_layer = true;
+    tap_ok(scale_is(&m, 0, 1 / sqrt(80)) && scale_is(&m, 2, 1 / sqrt(80) / 3),
+           "scale_by_layer: in layer i also by i + 1");
+    m.config.scale_by_layer = false;
+    m.config.attn_scale = 0.0625;
+    tap_ok(scale_is(&m, 2, 0.0625), "attn_scale: they are multiplied by it");
+}
+
 int
 main(void)
 {
@@ -347,6 +374,7 @@ main(void)
     struct str command = { 0 };
     struct err err = { 0 };
 
+    test_scales();
     if (cpu_check(&err)) {
         tap_skip("the models of test/ref/tiny_models.py", err.what);
         return tap_done();
