@@ -4,7 +4,7 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11290
-core/format 11870
+core/format 11875
 core/kernel 9100
 core/model 18970
 core/text 4340

@@ -5,8 +5,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "core/format/saev_mask.h"
 #include "core/js.h"
 #include "core/mem.h"
+#include "core/pyjson.h"
 
 /* A key's value, wherever it is. */
 static int
@@ -89,6 +91,23 @@ sae_without_read(struct sae_without *r, const struct js *root, struct err *err)
     return r->max_norm > 0 && r->max_norm <= DBL_MAX
                ? 0
                : js_bad(&js, "a number over 0", err);
+}
+
+void
+sae_without_put(struct str *to, const struct saev_mask *m)
+{
+    if (m && m->special)
+        str_adds(to, ", \"exclude_special_tokens\": true");
+    for (size_t i = 0; m && i < m->n_ids; i++)
+        str_addf(to, "%s%d%s", i ? ", " : ", \"exclude_special_tokens\": [",
+                 m->ids[i], i + 1 < m->n_ids ? "" : "]");
+    if (m && m->positions)
+        str_addf(to, ", \"seqpos_slice\": [%llu, null]",
+                 (unsigned long long)m->positions);
+    if (m && m->max_norm > 0) {
+        str_adds(to, ", \"max_norm\": ");
+        py_float_repr(to, m->max_norm);
+    }
 }
 
 void

@@ -15,6 +15,8 @@
 #include "core/err.h"
 
 struct js;
+struct saev_mask;
+struct str;
 
 struct sae_without {
     bool special; /* exclude_special_tokens: all that the tokenizer has, */
@@ -32,6 +34,10 @@ struct sae_without {
 int sae_without_read(struct sae_without *r, const struct js *root,
                      struct err *err);
 void sae_without_free(struct sae_without *r); /* a zeroed struct is fine */
+
+/* sae_without_put() appends these keys for rows that a mask leaves out, each
+ * after ", ": SAELens's where it has one. */
+void sae_without_put(struct str *to, const struct saev_mask *mask);
 
 /* sae_without_any(): are there any?  sae_without_from_end(): does that depend
  * on the length of a text?  sae_without_at() is false of positions that a text

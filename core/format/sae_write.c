@@ -35,24 +35,6 @@ add_hook(struct str *to, const char *key, const struct sae_write *s)
     js_put_str(to, s->hook, strlen(s->hook));
 }
 
-/* Rows that it was trained without: SAELens's keys where it has one. */
-static void
-add_mask(struct str *to, const struct saev_mask *m)
-{
-    if (m && m->special)
-        str_adds(to, ", \"exclude_special_tokens\": true");
-    for (size_t i = 0; m && i < m->n_ids; i++)
-        str_addf(to, "%s%d%s", i ? ", " : ", \"exclude_special_tokens\": [",
-                 m->ids[i], i + 1 < m->n_ids ? "" : "]");
-    if (m && m->positions)
-        str_addf(to, ", \"seqpos_slice\": [%llu, null]",
-                 (unsigned long long)m->positions);
-    if (m && m->max_norm > 0) {
-        str_adds(to, ", \"max_norm\": ");
-        py_float_repr(to, m->max_norm);
-    }
-}
-
 /* As json.dump() writes it; 'hook', 'threshold' and a mask are ours, and its
  * reader drops what it does not know. */
 static void
@@ -68,7 +50,7 @@ sparsify_config(struct str *to, const struct sae_write *s)
              s->activation, factor ? factor : 1,
              s->normalize ? "true" : "false", s->n, s->k, s->in);
     add_hook(to, "hook", s);
-    add_mask(to, s->mask);
+    sae_without_put(to, s->mask);
     if (s->threshold >= 0) {
         str_adds(to, ", \"threshold\": ");
         py_float_repr(to, s->threshold);
@@ -90,7 +72,7 @@ saelens_config(struct str *to, const struct sae_write *s)
              "\"sae_lens_training_version\": null",
              s->in, s->n);
     add_hook(to, "hook_name", s);
-    add_mask(to, s->mask);
+    sae_without_put(to, s->mask);
     if (is_batchtopk(s))
         str_adds(to, "}, \"architecture\": \"jumprelu\"}");
     else
