@@ -4,11 +4,11 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11290
-core/format 11875
+core/format 11925
 core/kernel 9100
 core/model 18970
 core/text 4340
-cmd 34115
+cmd 34250
 lib 2487'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

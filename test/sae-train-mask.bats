@@ -98,6 +98,44 @@ END
     [[ $stderr != *"without some rows"* ]]
 }
 
+@test "saev-read | sae-train: cfg.json says the same as of the dump, and numpy reads the same rows" {
+    text
+    # the metadata of hf-infer's dump, which say the hook
+    hf-infer "$DEMO" --acts mlp:1 --ctx 8 --file "$ROOT/demo/held-out.txt" -q \
+        --acts-meta m.json | saev-write -q -m m.json -o D
+    dump=$(echo D/*)
+    for o in "--skip-ids special --max-norm 1e9" "--skip-ids special,5 --skip-positions 2" \
+        "--skip-positions 1" ""; do
+        # shellcheck disable=SC2086 # words
+        {
+            sae-train -qf -o want -k 4 --latents 32 -n 5 --batch 64 --format saelens $o "$dump"
+            saev-read -q $o "$dump" |
+                sae-train -qf -o got -k 4 --latents 32 -n 5 --batch 64 --format saelens
+            saev-read -qf -o rows.npy $o "$dump"
+            saev-read -q --raw $o "$dump" >rows.f32
+        }
+        diff want got -x 'state*'
+        cmp want/sae_weights.safetensors got/sae_weights.safetensors
+        py -c 'import numpy as np
+x = np.load("rows.npy"); assert x.shape[1] == 128 and x.tobytes() == open("rows.f32", "rb").read()'
+        sae-train -qf -o got -k 4 --latents 32 -n 5 --batch 64 --format saelens rows.npy
+        cmp want/cfg.json got/cfg.json
+    done
+    grep -q '"hook_name": "layers.1.mlp"' got/cfg.json
+    # an SAE says one mask and one hook
+    saev-read -qf --skip-positions 1 -o one.npy "$dump"
+    run -65 --separate-stderr sae-train -q -o x one.npy rows.npy
+    [ "$stderr" = "sae-train: rows.npy: one.npy has no rows of the same tokens (an SAE says only one --skip-ids, --skip-positions, --max-norm)" ]
+    run -65 --separate-stderr sae-train -q -o x --hook layers.0.mlp one.npy
+    [ "$stderr" = "sae-train: one.npy: is of layers.1.mlp, not of layers.0.mlp" ]
+    run -0 --separate-stderr sae-train eval -s want one.npy
+    [ -z "$stderr" ]
+    # a list that numpy's limit of a header has no room for
+    run -0 --separate-stderr saev-read -f --skip-ids "$(seq -s, 1100 3500)" -o one.npy "$dump"
+    [ "$stderr" = "saev-read: a .npy has no room for a list of so many ids: sae-train will not know which rows are left out" ]
+    py -c 'import numpy; numpy.load("one.npy")'
+}
+
 @test "sae-train --resume: goes on without the same rows, and not without others" {
     text
     train want -n 30 --decay 0 "${mask[@]}" d

@@ -99,7 +99,8 @@ open_sae(struct eval *e, const char *path, struct latents_sizes *sizes,
                        s->a.sae.path, s->a.d, e->rows.d);
     if (s->a.sae.hook && rows_check_hook(&e->rows, s->a.sae.hook, &other) < 0)
         err_warn("%s: was trained elsewhere: %s", path, other.what);
-    if (e->rows.dumps && !leaves_out(&e->rows.mask, &s->a.sae.without))
+    if ((e->rows.dumps || saev_mask_given(&e->rows.mask)) &&
+        !leaves_out(&e->rows.mask, &s->a.sae.without))
         err_warn("%s: was trained without some rows, as its cfg.json says: "
                  "--skip-ids, --skip-positions or --max-norm leaves them out",
                  path);

@@ -102,6 +102,11 @@ check_sources(struct row_stream *in, const struct row_options *o,
                            "%s: has padding: standard input or a pipe by "
                            "layers has to come after it",
                            s->path);
+        if (!saev_mask_same(&s->mask, &first->mask))
+            return err_set(err, EX_DATAERR,
+                           "%s: %s has no rows of the same tokens (an SAE says "
+                           "only one --skip-ids, --skip-positions, --max-norm)",
+                           s->path, first->path);
         in->is_stream |= !s->is_file;
         if (s->n_rows == UNKNOWN || all == UNKNOWN)
             all = UNKNOWN;
@@ -117,6 +122,11 @@ check_sources(struct row_stream *in, const struct row_options *o,
         return err_set(err, EX_DATAERR, "%s: has no rows", first->path);
     if (o->n_layers && in->dumps)
         find_ends(in);
+    if (saev_mask_given(&first->mask)) {
+        free(in->mask.ids); /* none: the mask is of dumps */
+        in->mask = first->mask;
+        in->sources->mask.ids = NULL;
+    }
     in->n_rows = all == UNKNOWN ? 0 : all / in->n_layers + o->input_at;
     return 0;
 }
@@ -199,6 +209,8 @@ rows_close(struct row_stream *in)
         if (in->sources[i].fd > 2 && !in->sources[i].is_copy)
             close(in->sources[i].fd);
         free(in->sources[i].path);
+        free(in->sources[i].hook);
+        free(in->sources[i].mask.ids);
     }
     if (in->x)
         mem_big_free(in->x, in->n_layers * in->cap, in->d * sizeof(float));

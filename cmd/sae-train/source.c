@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "core/format/npy.h"
+#include "core/format/sae_without.h"
 #include "core/format/saev_mask.h"
+#include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/names.h"
@@ -84,6 +86,22 @@ take_hook(const struct saevdir *dir, const struct row_options *o, size_t i,
     return rc;
 }
 
+/* The same of a .npy that says its hook. */
+static int
+take_noted(const struct source *s, const struct row_options *o, struct err *err)
+{
+    struct place of, place;
+
+    for (size_t i = 0; i < o->n_hooks && s->hook; i++)
+        if (!o->hooks[i])
+            o->hooks[i] = xstrdup(s->hook);
+        else if (place_find(&of, s->hook) && place_find(&place, o->hooks[i]) &&
+                 (of.point != place.point || of.layer != place.layer))
+            return err_set(err, EX_DATAERR, "%s: is of %s, not of %s", s->path,
+                           s->hook, o->hooks[i]);
+    return 0;
+}
+
 int
 rows_check_hook(const struct row_stream *in, const char *hook, struct err *err)
 {
@@ -93,6 +111,8 @@ rows_check_hook(const struct row_stream *in, const char *hook, struct err *err)
 
     for (const struct source_dump *p = in->dumps; p && rc == 0; p = p->next)
         rc = take_hook(&p->dir, &o, 0, err);
+    for (size_t i = 0; i < in->n_sources && rc == 0; i++)
+        rc = take_noted(&in->sources[i], &o, err);
     free(hooks[0]);
     return rc;
 }
@@ -192,6 +212,39 @@ set_npy(struct source *s, const struct npy *npy, struct err *err)
     return 0;
 }
 
+/* The note that saev-read puts into a header, if this is one. */
+static int
+read_note(struct source *s, const char *note, size_t nbytes, struct err *err)
+{
+    struct sae_without w = { 0 };
+    struct js root, hook;
+    const char *name;
+    json_t *v;
+    int rc;
+
+    if (!memchr(note, '{', nbytes))
+        return 0;
+    v = js_parse(note, nbytes, s->path, err);
+    root = js_root(v, s->path);
+    hook = js_get(&root, "hook");
+    rc = v ? sae_without_read(&w, &root, err) : -1;
+    if (rc == 0 && !js_absent(&hook) &&
+        (rc = js_str(&hook, &name, NULL, err)) == 0)
+        s->hook = xstrdup(name);
+    if (rc == 0 && w.is_slice &&
+        (w.start < 0 || w.end != INT64_MAX || w.step != 1))
+        rc =
+            err_set(err, EX_DATAERR,
+                    "%s: seqpos_slice of its header is not [N, null]", s->path);
+    s->mask = (struct saev_mask){ .special = w.special,
+                                  .ids = w.ids,
+                                  .n_ids = w.n_ids,
+                                  .positions = (uint64_t)w.start,
+                                  .max_norm = w.max_norm };
+    json_decref(v);
+    return rc;
+}
+
 static int
 read_npy(struct source *s, size_t size, struct err *err)
 {
@@ -216,6 +269,8 @@ read_npy(struct source *s, size_t size, struct err *err)
         s->is_file = false;
     if (rc == 0 && s->is_file)
         rc = npy_fits(&npy, size, s->path, err);
+    if (rc == 0)
+        rc = read_note(s, (char *)head + npy.note_offset, npy.note_nbytes, err);
     free(head);
     return rc == 0 ? set_npy(s, &npy, err) : -1;
 }
@@ -267,6 +322,8 @@ source_add(struct row_stream *in, const char *path, const struct row_options *o,
     at = lseek(s->fd, 0, SEEK_CUR);
     s->is_file = S_ISREG(st.st_mode) && at == 0;
     if (o->dtype < 0 && read_npy(s, (size_t)st.st_size, err) < 0)
+        return -1;
+    if (o->n_layers == 0 && take_noted(s, o, err) < 0)
         return -1;
     if (!s->is_file && s->n_rows == 0 && source_more(s, o->n_layers, err) < 0)
         return -1;

@@ -28,6 +28,10 @@ struct source {
     const struct saev_view *view;
     size_t first, first_img, end_img;
     const struct source_dump *dump; /* or NULL */
+
+    /* what the .npy of saev-read says of itself */
+    char *hook; /* or NULL */
+    struct saev_mask mask;
 };
 
 struct source_dump {

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/format/sae_without.h"
 #include "core/js.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
+#include "core/model/places.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
@@ -23,6 +25,36 @@ out_nbytes(const struct emit *emit, size_t n_rows)
     return n_rows * emit->d * (emit->cmd->dtype == DT_F32 ? 4 : 2);
 }
 
+/* JSON of what sae-train would learn of the dump itself: its hook, and which
+ * rows are left out.  Nothing if neither is known. */
+static int
+make_note(struct emit *emit, struct err *err)
+{
+    const struct dump_target *t = emit->t;
+    struct saev_mask mask = { .positions = emit->cmd->mask.positions,
+                              .max_norm = emit->cmd->mask.max_norm };
+    struct str keys = { 0 }, hook = { 0 };
+    struct place place;
+    int rc = 0;
+
+    if (t->view.n_layers == 1 &&
+        place_of_dump(&place, &t->dir.saev, t->view.layer0)) {
+        place_hook(&hook, &place);
+        str_adds(&keys, ", \"hook\": ");
+        js_put_str(&keys, hook.s, hook.n);
+    }
+    if (emit->cmd->skip_ids)
+        rc = saev_mask_ids(&mask, emit->cmd->skip_ids, err);
+    if (rc == 0 && (rc = saev_mask_resolve(&mask, &t->dir, err)) == 0)
+        sae_without_put(&keys, &mask);
+    if (rc == 0 && keys.n)
+        str_addf(&emit->note, "{%s}", keys.s + 2);
+    free(mask.ids);
+    str_free(&keys);
+    str_free(&hook);
+    return rc;
+}
+
 static int
 put_header(struct emit *emit, size_t n_rows, struct err *err)
 {
@@ -30,6 +62,11 @@ put_header(struct emit *emit, size_t n_rows, struct err *err)
     struct str header = { 0 };
     int rc = npy_header(&header, emit->cmd->dtype, 2, shape, err);
 
+    if (rc == 0 && emit->note.n && !npy_note(&header, emit->note.s)) {
+        err_warn("a .npy has no room for a list of so many ids: sae-train "
+                 "will not know which rows are left out");
+        str_clear(&emit->note);
+    }
     if (rc == 0)
         rc = out_write(emit->cmd->out, header.s, header.n, err);
     str_free(&header);
@@ -66,7 +103,8 @@ emit_open(struct emit *emit, const struct read_cmd *cmd,
                                         .total = out_nbytes(emit, n_rows),
                                         .quiet = cmd->quiet };
     progress_start(&emit->progress);
-    if (out_reserve(cmd->out, emit->progress.total, err) < 0)
+    if ((!cmd->raw && make_note(emit, err) < 0) ||
+        out_reserve(cmd->out, emit->progress.total, err) < 0)
         return -1;
     return cmd->raw || cmd->batch ? 0 : put_header(emit, n_rows, err);
 }
@@ -222,5 +260,6 @@ emit_close(struct emit *emit)
     free(emit->native);
     free(emit->converted);
     str_free(&emit->text);
+    str_free(&emit->note);
     *emit = (struct emit){ 0 };
 }

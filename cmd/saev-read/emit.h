@@ -25,6 +25,7 @@ struct emit {
     float *native;         /* [EMIT_FLOATS] in this machine's order */
     void *converted;       /* [EMIT_FLOATS] of dtype; both NULL for F32 */
     struct str text;       /* of --index, not written yet */
+    struct str note;       /* of .npy: the rows' hook, and which are left out */
     struct progress progress;
 };
 

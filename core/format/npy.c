@@ -13,6 +13,8 @@
 #define MAGIC_NBYTES 6
 #define ALIGN        64 /* numpy.lib.format.ARRAY_ALIGN */
 
+#define NUMPY_MAX_HEADER 10000 /* numpy.lib.format._MAX_HEADER_SIZE */
+
 /* Blanks after the dict, so that the first dim can grow in place. */
 #define GROWTH_AXIS_MAX_DIGITS 21
 
@@ -199,7 +201,15 @@ read_dict(struct reader *r, struct npy *npy)
     for (int i = 0; i < 3; i++)
         if (!seen[i])
             return err_data(r->err, r->path, ".npy header has no %s", keys[i]);
-    peek(r);
+    if (peek(r) == '#') { /* a comment, as Python has it, to the line's end */
+        const char *note = ++r->p, *last = note;
+
+        for (; r->p < r->end && *r->p != '\n'; r->p++)
+            last = *r->p == ' ' ? last : r->p + 1;
+        npy->note_offset = (size_t)(note - r->text);
+        npy->note_nbytes = (size_t)(last - note);
+        peek(r);
+    }
     return r->p == r->end ? 0 : bad(r, "blanks after the dict");
 }
 
@@ -262,6 +272,7 @@ npy_parse(struct npy *npy, const void *head, size_t nbytes, const char *path,
     r.end = r.p + n;
     if (read_dict(&r, npy) < 0)
         return -1;
+    npy->note_offset += fixed;
     npy->n_elements = 1;
     for (size_t i = 0; i < npy->n_dims; i++)
         if (!size_mul(npy->n_elements, npy->shape[i], &npy->n_elements))
@@ -369,4 +380,21 @@ npy_header(struct str *out, enum dtype dtype, size_t n_dims,
     str_add(out, s.s, s.n);
     str_free(&s);
     return 0;
+}
+
+bool
+npy_note(struct str *header, const char *note)
+{
+    size_t n = header->n;
+
+    while (n > 0 && strchr(" \n", header->s[n - 1]))
+        n--;
+    if (n + strlen(note) + 4 + ALIGN > NUMPY_MAX_HEADER)
+        return false;
+    header->n = n;
+    str_addf(header, "  # %s", note);
+    n = ALIGN - (header->n + 1) % ALIGN;
+    str_addf(header, "%*s\n", (int)n, "");
+    put_le16(header->s + MAGIC_NBYTES + 2, (uint16_t)(header->n - 10));
+    return true;
 }

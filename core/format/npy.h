@@ -6,6 +6,7 @@
 #ifndef CORE_FORMAT_NPY_H
 #define CORE_FORMAT_NPY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,8 @@ struct npy {
     uint64_t n_elements;
     size_t nbytes;      /* of the data */
     size_t data_offset; /* bytes before them */
+    size_t note_offset; /* of a comment after the dict, without its "#" */
+    size_t note_nbytes; /* 0: none */
 };
 
 /*
@@ -72,5 +75,12 @@ int npy_is_raw(const void *head, size_t nbytes, const char *path,
  */
 int npy_header(struct str *out, enum dtype dtype, size_t n_dims,
                const uint64_t *shape, struct err *err);
+
+/*
+ * npy_note() adds a comment, one line, to a header that is all of 'header':
+ * numpy's reader, which is Python's, passes over it.  false: it is too long, as
+ * numpy refuses a header of over 10000 characters, and nothing was added.
+ */
+bool npy_note(struct str *header, const char *note);
 
 #endif

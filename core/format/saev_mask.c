@@ -78,6 +78,15 @@ saev_mask_given(const struct saev_mask *m)
     return m->special || m->n_ids || m->positions || m->max_norm > 0;
 }
 
+bool
+saev_mask_same(const struct saev_mask *a, const struct saev_mask *b)
+{
+    return a->special == b->special && a->n_ids == b->n_ids &&
+           a->positions == b->positions && a->max_norm == b->max_norm &&
+           (a->n_ids == 0 ||
+            !memcmp(a->ids, b->ids, a->n_ids * sizeof(*a->ids)));
+}
+
 /* ---- bits ---- */
 
 struct saev_kept *

@@ -40,8 +40,10 @@ int saev_mask_ids(struct saev_mask *mask, const char *list, struct err *err);
 int saev_mask_resolve(struct saev_mask *mask, const struct saevdir *dir,
                       struct err *err);
 
-/* saev_mask_given(): does it leave out more than padding? */
+/* saev_mask_given(): does it leave out more than padding?  saev_mask_same(): do
+ * two of them leave out the same, but for padding? */
 bool saev_mask_given(const struct saev_mask *mask);
+bool saev_mask_same(const struct saev_mask *a, const struct saev_mask *b);
 
 /*
  * saev_mask_open() finds what counts of a view of 'dir': *kept is for

@@ -19,6 +19,7 @@ check(const struct npy *npy, size_t size)
     struct npy again;
 
     MUST(npy->data_offset <= size && npy->n_dims <= NPY_MAX_DIMS);
+    MUST(npy->note_offset + npy->note_nbytes <= npy->data_offset);
     for (size_t i = 0; i < npy->n_dims; i++)
         n *= npy->shape[i];
     MUST(n == npy->n_elements);

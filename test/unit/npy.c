@@ -195,6 +195,41 @@ test_cuts(void)
     str_free(&s);
 }
 
+/* The dict, a comment, blanks to a multiple of 64, as Python reads it. */
+static void
+test_note(void)
+{
+    static const char want[] =
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }  # {a b}";
+    struct str s = { 0 }, long_note = { 0 };
+    uint64_t shape[2] = { 2, 3 };
+    struct err err = { 0 };
+    struct npy npy;
+
+    npy_header(&s, DT_F32, 2, shape, &err);
+    tap_ok(npy_note(&s, "{a b}") && s.n == 128 && s.s[8] == 118 &&
+               s.s[127] == '\n' && !memcmp(s.s + 10, want, sizeof(want) - 1),
+           "a note is a comment after the dict");
+    tap_ok(npy_parse(&npy, s.s, s.n, "f", &err) == 0 && npy.shape[1] == 3 &&
+               npy.note_nbytes == 6 &&
+               !memcmp(s.s + npy.note_offset, " {a b}", 6),
+           "it is found again");
+    s.s[76] = '\n';
+    tap_ok(npy_parse(&npy, s.s, s.n, "f", &err) < 0 &&
+               strstr(err.what, "blanks after the dict"),
+           "a second line of it is refused: %s", err.what);
+    for (int i = 0; i < 9900; i++)
+        str_addc(&long_note, 'x');
+    s.n = 0;
+    npy_header(&s, DT_F32, 2, shape, &err);
+    tap_ok(!npy_note(&s, long_note.s) && s.n == 128 &&
+               npy_parse(&npy, s.s, s.n, "f", &err) == 0 &&
+               npy.note_nbytes == 0,
+           "one too long for numpy is not added");
+    str_free(&s);
+    str_free(&long_note);
+}
+
 static void
 test_unsayable(void)
 {
@@ -288,6 +323,7 @@ main(void)
     test_rules();
     test_versions();
     test_cuts();
+    test_note();
     test_unsayable();
     test_numpy();
     return tap_done();
