@@ -164,8 +164,16 @@ x = np.load("rows.npy"); assert x.shape[1] == 128 and x.tobytes() == open("rows.
             done
         done
     done
-    run -2 --separate-stderr sae-train -o x --skip-ids special,1 d d
-    [ "${stderr_lines[0]}" = 'sae-train: --skip-ids special,1: of several dumps it is "special", of each its own, or a list of ids' ]
+    # ids besides the word: of several dumps with the same special tokens
+    cp -r d e
+    train want -n 2 --skip-ids 1,2,5 d e
+    train got -n 2 --skip-ids 5,special d e
+    cmp want/cfg.json got/cfg.json
+    cmp want/sae.safetensors got/sae.safetensors
+    echo '{"special": [1]}' >e/ids.npy.json
+    run -65 --separate-stderr sae-train -q -o x --skip-ids special,5 d e
+    [ "$stderr" = "sae-train: e: its special tokens are not those of d (--skip-ids special alone leaves out those of each)" ]
+    train got -n 2 --skip-ids special d e
     rm d/ids.npy
     run -65 --separate-stderr sae-train -o x --skip-ids 1 d
     [[ $stderr == "sae-train: d: has no ids.npy, "* ]]

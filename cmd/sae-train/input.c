@@ -149,11 +149,6 @@ rows_open(struct row_stream *in, const struct row_options *o, struct err *err)
                                    .by_token = o->n_layers > 0 };
     if (o->which->skip_ids)
         rc = saev_mask_ids(&in->mask, o->which->skip_ids, err);
-    if (rc == 0 && n > 1 && in->mask.special && in->mask.n_ids)
-        rc = err_set(err, TU_USAGE,
-                     "--skip-ids %s: of several dumps it is \"special\", of "
-                     "each its own, or a list of ids",
-                     o->which->skip_ids);
     for (int i = 0; i < n && rc == 0; i++)
         rc = source_add(in, paths[i], o, err);
     return rc < 0 ? -1 : check_sources(in, o, err);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cmd/sae-train/cmd.h"
 #include "core/format/npy.h"
 #include "core/format/sae_without.h"
 #include "core/format/saev_mask.h"
@@ -117,6 +118,31 @@ rows_check_hook(const struct row_stream *in, const char *hook, struct err *err)
     return rc;
 }
 
+/* The mask of a dump, whose own list the word special stands for.  An SAE says
+ * one list of ids: where others are given as well, all dumps need the same. */
+static int
+take_mask(struct row_stream *in, const struct saevdir *dir,
+          const struct row_options *o, struct err *err)
+{
+    struct saev_mask mask = in->mask;
+    int rc = 0;
+
+    mask.ids = NULL;
+    mask.n_ids = 0;
+    if (o->which->skip_ids)
+        rc = saev_mask_ids(&mask, o->which->skip_ids, err);
+    if (rc == 0)
+        rc = saev_mask_resolve(&mask, dir, err);
+    if (rc == 0 && in->dumps->next && !saev_mask_same(&mask, &in->mask))
+        rc = err_set(err, EX_DATAERR,
+                     "%s: its special tokens are not those of %s (--skip-ids "
+                     "special alone leaves out those of each)",
+                     dir->path, in->dumps->next->dir.path);
+    free(in->mask.ids);
+    in->mask = mask;
+    return rc;
+}
+
 /* Each shard is a source: rows image by image, layer by layer. */
 static int
 add_dump(struct row_stream *in, const char *path, const struct row_options *o,
@@ -135,7 +161,7 @@ add_dump(struct row_stream *in, const char *path, const struct row_options *o,
     for (size_t i = 0; i < o->n_hooks; i++)
         if (take_hook(&p->dir, o, i, err) < 0)
             return -1;
-    if (saev_mask_resolve(&in->mask, &p->dir, err) < 0 ||
+    if (take_mask(in, &p->dir, o, err) < 0 ||
         saev_mask_open(&p->kept, &p->dir, &p->view, &in->mask, 0, SIZE_MAX,
                        o->n_threads, err) < 0)
         return -1;
