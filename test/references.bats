@@ -11,3 +11,24 @@ load helpers
         grep -q "^$kind: loss " <<<"$output"
     done
 }
+
+# bats test_tags=long
+@test "references: families' logits are transformer.py's, torch's for GPT-2, and far nearer in f32 than is asked" {
+    need_torch
+    run -0 py "$ROOT/test/ref/family_ref.py" selftest
+    [ "$(grep -c ' in f32: ' <<<"$output")" -ge "$(py "$ROOT/test/ref/family_ref.py" list | wc -l)" ]
+    grep -q '^gpt2 by torch: ' <<<"$output"
+}
+
+# bats test_tags=long
+@test "references: each way to read a family wrongly moves logits by 20 times what its test allows" {
+    run -0 py "$ROOT/test/ref/family_ref.py" trap
+    [ "$(wc -l <<<"$output")" -ge 400 ]
+    py "$ROOT/test/ref/family_ref.py" make gpt2 gpt2
+    ids=$(py "$ROOT/test/ref/family_ref.py" ids gpt2)
+    py "$ROOT/test/ref/family_ref.py" logits gpt2 --ids "$ids" -o got.npy
+    py "$ROOT/test/ref/family_ref.py" check gpt2 --ids "$ids" --got got.npy
+    py -c 'import numpy as np; x = np.load("got.npy"); x[3, 5] += 0.01; np.save("got.npy", x)'
+    run -1 py "$ROOT/test/ref/family_ref.py" check gpt2 --ids "$ids" --got got.npy
+    [[ $output == "worst: row 3, column 5: "* ]]
+}

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: ISC
+"""A decoder of any family in float64: one plain forward over what
+family_read.py makes of a model's files.
+
+Written from what the families are: attention by full matrices, one sequence,
+no cache.  A model is read into fields that say each step, so nothing here asks
+for a family's name.
+"""
+import math
+
+import numpy as np
+
+ERF = np.vectorize(math.erf, otypes=[float])
+
+
+def gelu_tanh(x):
+    return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi)
+                                * (x + 0.044715 * x ** 3)))
+
+
+def gelu_erf(x):
+    return x / 2 * (1 + ERF(x / math.sqrt(2)))
+
+
+def silu(x):
+    return x / 2 * (1 + np.tanh(x / 2))
+
+
+def linear(layer, x):
+    """layer: (weight [out, in], bias or None)"""
+    weight, bias = layer
+    y = x @ weight.T
+    return y if bias is None else y + bias
+
+
+def normed(norm, x):
+    """Over the last axis; norm: None, or its fields centred, weight (1 + w
+    where the family adds it), bias or None, eps."""
+    if norm is None:
+        return x
+    if norm.centred:
+        x = x - x.mean(axis=-1, keepdims=True)
+    x = x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + norm.eps)
+    return x * norm.weight + (0 if norm.bias is None else norm.bias)
+
+
+def normed_heads(norm, x):
+    """q or k [n, heads, d]: each head, or all of a token's as one row."""
+    if norm is None:
+        return x
+    if norm.whole:
+        return normed(norm, x.reshape(len(x), -1)).reshape(x.shape)
+    return normed(norm, x)
+
+
+def rotated(rope, x):
+    """x [n, heads, d]: turns the first 2 * len(freq) dims of each head."""
+    if rope is None:
+        return x
+    angle = np.arange(len(x))[:, None, None] * rope.freq
+    z = np.exp(1j * angle) * rope.factor
+    half = len(rope.freq)
+    out = x.copy()
+    if rope.pairs:
+        a, b = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+    else:
+        a, b = slice(0, half), slice(half, 2 * half)
+    turned = (x[..., a] + 1j * x[..., b]) * z
+    out[..., a], out[..., b] = turned.real, turned.imag
+    return out
+
+
+def capped(x, cap):
+    return x if cap is None else cap * np.tanh(x / cap)
+
+
+def attended(layer, q, k, v):
+    """q [n, heads, d], k and v [n, kv_heads, d] -> [n, heads * d]"""
+    n, heads, _ = q.shape
+    group = heads // k.shape[1]
+    k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
+    distance = np.arange(n)[:, None] - np.arange(n)[None, :]
+    hidden = distance < 0
+    if layer.window is not None:
+        hidden |= distance >= layer.window
+    s = np.einsum("ihd,jhd->hij", q, k) * layer.scale
+    if not layer.cap_after_mask:
+        s = capped(s, layer.attn_cap)
+    s = np.where(hidden, -np.inf, s)
+    if layer.cap_after_mask:
+        s = capped(s, layer.attn_cap)
+    p = np.exp(s - s.max(axis=-1, keepdims=True))
+    p /= p.sum(axis=-1, keepdims=True)
+    return np.einsum("hij,jhd->ihd", p, v).reshape(n, -1)
+
+
+def mlp(layer, x, record):
+    y = layer.act(linear(layer.gate, x))
+    if layer.up is not None:
+        y = y * linear(layer.up, x)
+    record("in_down", y)
+    return linear(layer.down, y)
+
+
+def forward(model, ids, seen=None):
+    """Logits [len(ids), vocab].  seen: a dict that gets each place's rows."""
+    seen = {} if seen is None else seen
+    n = len(ids)
+    x = model.embedding[ids] * model.embed_scale
+    seen["embed"] = x
+    if model.positions is not None:
+        x = x + model.positions[:n]
+    seen["layers.-1"] = x
+    for i, layer in enumerate(model.layers):
+        def record(place, rows, i=i):
+            seen["%s:%d" % (place, i)] = rows
+
+        h = normed(layer.pre_attn, x)
+        record("in_qkv", h)
+        q, k, v = (linear(w, h).reshape(n, -1, model.head_dim)
+                   for w in (layer.q, layer.k, layer.v))
+        if layer.norm_rotated:
+            q, k = rotated(layer.rope, q), rotated(layer.rope, k)
+        q, k = normed_heads(layer.q_norm, q), normed_heads(layer.k_norm, k)
+        if not layer.norm_rotated:
+            q, k = rotated(layer.rope, q), rotated(layer.rope, k)
+        z = attended(layer, q, k, v)
+        record("attn.hook_z", z)
+        y = linear(layer.o, z)
+        record("attn", y)
+        added = normed(layer.post_attn, y) * model.residual_scale
+        record("attn_out", y if model.outs_before_norm else added)
+        middle = x + added
+        if not layer.parallel:
+            record("resid_mid", middle)
+        h = normed(layer.pre_mlp, x if layer.parallel else middle)
+        record("in_mlp", h)
+        y = mlp(layer, h, record)
+        record("mlp", y)
+        added = normed(layer.post_mlp, y) * model.residual_scale
+        record("mlp_out", y if model.outs_before_norm else added)
+        x = middle + added
+        seen["layers.%d" % i] = x
+    x = normed(model.final_norm, x)
+    return capped(linear(model.head, x) * model.logit_scale, model.final_cap)

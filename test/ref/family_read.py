@@ -1,0 +1,556 @@
+# SPDX-License-Identifier: ISC
+"""A model's files as family_forward.py's fields, for each family.
+
+read() takes every tensor that the family has by its name in the file; what is
+left over must be what the family's files have besides (buffers, towers of other
+modes).  Where one could read a family wrongly, the wrong way has a name here, a
+trap: read(wrong={name}) goes that way, so that a test knows how far off the
+logits of a reader with that fault would be.
+"""
+import json
+import math
+import os
+import re
+from types import SimpleNamespace
+
+import numpy as np
+
+import family_forward as ff
+import mkst
+import transformer
+
+ACTS = {"silu": ff.silu, "gelu": ff.gelu_erf, "gelu_new": ff.gelu_tanh,
+        "gelu_fast": ff.gelu_tanh, "gelu_pytorch_tanh": ff.gelu_tanh}
+
+
+def same(a, b):
+    """Are two fields the same?  Arrays, tuples of them, numbers, functions."""
+    if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, SimpleNamespace) and isinstance(b, SimpleNamespace):
+        return all(same(x, y) for x, y in zip(vars(a).values(),
+                                              vars(b).values()))
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return (a is not None and b is not None and np.array_equal(a, b))
+    return a == b
+
+
+class Reader:
+    """The tensors of a file, and which traps there are and are gone into."""
+
+    def __init__(self, directory, n, wrong):
+        with open(os.path.join(directory, "config.json")) as f:
+            self.top = json.load(f)
+        path = os.path.join(directory, "model.safetensors")
+        raw = mkst.load(path)
+        self.dtype = {name: x[0] for name, x in raw.items()}
+        self.left = {name: mkst.values(*x) for name, x in raw.items()
+                     if x[0] in ("F32", "F16", "BF16")}
+        self.ignored = {name for name in raw if name not in self.left}
+        self.n, self.wrong, self.traps = n, set(wrong), []
+
+    def trap(self, name, right, wrong):
+        if not same(right, wrong) and name not in self.traps:
+            self.traps.append(name)
+        return wrong if name in self.wrong else right
+
+    def take(self, name):
+        return self.left.pop(name)
+
+    def linear(self, name, conv=False, short=None):
+        """(weight [out, in], bias or None); conv: the file has [in, out]."""
+        weight = self.take(name + ".weight")
+        if conv:
+            other = weight if weight.shape[0] == weight.shape[1] else weight.T
+            weight = self.trap("[in, out] weights as they lie", weight.T, other)
+        bias = self.left.pop(name + ".bias", None)
+        short = short or ".".join(name.split(".")[-2:])
+        return weight, self.trap("no bias of %s" % short, bias, None)
+
+    def norm(self, name, eps, centred=False, offset=0, whole=None):
+        weight = self.take(name + ".weight")
+        bias = self.left.pop(name + ".bias", None)
+        return SimpleNamespace(
+            centred=self.trap("LayerNorm as RMSNorm", centred, False),
+            weight=self.trap("w, not 1 + w", offset, 0) + weight,
+            bias=self.trap("no bias of norms", bias, None),
+            eps=self.trap("eps 1e-6", eps, 1e-6) if eps > 1e-3 else eps,
+            whole=whole)
+
+    def ignore(self, *patterns):
+        """What the files have besides; all else is a tensor nobody took."""
+        self.ignored |= {x for x in self.left
+                         if any(re.search(p, x) for p in patterns)}
+        left = set(self.left) - self.ignored
+        assert not left, "nobody reads %s" % sorted(left)
+
+
+def rope_of(r, c, d, theta=1e4, partial=1.0, pairs=False, scaled=True):
+    """The rotation that a configuration says for heads of d dims."""
+    p = c.get("rope_parameters") or {}
+    p = dict(p, **{k: v for k, v in (c.get("rope_scaling") or {}).items()})
+    p["rope_theta"] = p.get("rope_theta", c.get("rope_theta", theta))
+    kind = p.get("rope_type", p.get("type", "default"))
+    if kind == "mrope" or not scaled: # text: all three positions are equal
+        kind = "default"
+    p["rope_type"] = kind
+    partial = p.get("partial_rotary_factor",
+                    c.get("partial_rotary_factor", partial))
+    dim = r.trap("RoPE on whole heads", int(d * partial), d)
+    base = r.trap("theta 1e4", p["rope_theta"], 1e4)
+    if kind == "longrope":
+        freq, factor = longrope(r, c, p, base, dim)
+    else:
+        freq, factor = transformer.rope_frequencies(
+            dict(rope_parameters=dict(p, rope_theta=base)), dim)
+    plain = base ** (-np.arange(0, dim, 2) / dim)
+    return SimpleNamespace(
+        freq=r.trap("rope_scaling not read", freq, plain),
+        factor=r.trap("no attention factor", factor, 1.0),
+        pairs=r.trap("halves, not pairs" if pairs else "pairs, not halves",
+                     pairs, not pairs))
+
+
+def longrope(r, c, p, base, dim):
+    """Long factors once the whole sequence is longer than the first limit; the
+    factor on cos and sin is of both."""
+    limit = c.get("original_max_position_embeddings",
+                  p.get("original_max_position_embeddings"))
+    ratio = c["max_position_embeddings"] / limit
+    factor = p.get("attention_factor")
+    if factor is None:
+        factor = 1.0 if ratio <= 1 else math.sqrt(
+            1 + math.log(ratio) / math.log(limit))
+    long = r.trap("longrope of the other length", r.n > limit, r.n <= limit)
+    by = np.array(p["long_factor" if long else "short_factor"])
+    by = np.resize(by, dim // 2)
+    return base ** (-np.arange(0, dim, 2) / dim) / by, factor
+
+
+def windows(r, kinds, window):
+    """Of each layer, by kinds ("sliding_attention", ...)."""
+    right = [window if k == "sliding_attention" else None for k in kinds]
+    if window is None or window >= r.n: # nothing to see
+        return right
+    more = [w and w + 1 for w in right]
+    swapped = [window if w is None else None for w in right]
+    right = r.trap("no window", right, [None] * len(right))
+    if None in swapped and window in swapped:
+        right = r.trap("window on the other layers", right, swapped)
+    return r.trap("window off by one", right, more)
+
+
+def every(n, period):
+    """Layer kinds where each 'period'th layer is full."""
+    return ["full_attention" if (i + 1) % period == 0 else "sliding_attention"
+            for i in range(n)]
+
+
+def layer(**fields):
+    """With what a llama has where nothing is said."""
+    return SimpleNamespace(**dict(
+        dict(pre_attn=None, post_attn=None, pre_mlp=None, post_mlp=None,
+             q_norm=None, k_norm=None, rope=None, norm_rotated=False,
+             attn_cap=None, cap_after_mask=False, window=None, up=None,
+             parallel=False), **fields))
+
+
+def model(**fields):
+    return SimpleNamespace(**dict(
+        dict(embed_scale=1.0, positions=None, residual_scale=1.0,
+             outs_before_norm=False, logit_scale=1.0, final_cap=None),
+        **fields))
+
+
+def head_of(r, c, at, embedding, tied_default):
+    tied = c.get("tie_word_embeddings", tied_default)
+    if tied:
+        own = r.left.get(at + ".weight")
+        r.ignored.add(at + ".weight")
+        return embedding if own is None else r.trap(
+            "lm_head though tied", embedding, own), None
+    return r.trap("tied", r.linear(at, short="lm_head"), (embedding, None))
+
+
+def gpt2(r, c):
+    h, heads, eps = c["n_embd"], c["n_head"], c["layer_norm_epsilon"]
+    at = "transformer." if "transformer.wte.weight" in r.left else ""
+    embedding, positions = r.take(at + "wte.weight"), r.take(at + "wpe.weight")
+    layers = []
+    for i in range(c["n_layer"]):
+        name = "%sh.%d." % (at, i)
+        w, b = r.linear(name + "attn.c_attn", conv=True)
+        parts = list(zip(np.split(w, 3), np.split(b, 3) if b is not None
+                         else [None] * 3))
+        scale = 1 / math.sqrt(h / heads) if c.get("scale_attn_weights",
+                                                  True) else 1.0
+        scale = r.trap("scaled by 1/sqrt(d)", scale, 1 / math.sqrt(h / heads))
+        if c.get("scale_attn_by_inverse_layer_idx"):
+            scale /= r.trap("not by 1 / (i + 1)", i + 1, 1)
+        act = ACTS[c.get("activation_function", "gelu_new")]
+        layers.append(layer(
+            q=parts[0], k=parts[1], v=parts[2], scale=scale,
+            pre_attn=r.norm(name + "ln_1", eps, True),
+            o=r.linear(name + "attn.c_proj", conv=True),
+            pre_mlp=r.norm(name + "ln_2", eps, True),
+            gate=r.linear(name + "mlp.c_fc", conv=True),
+            down=r.linear(name + "mlp.c_proj", conv=True),
+            act=r.trap("gelu by erf", act, ff.gelu_erf)))
+    final = r.norm(at + "ln_f", eps, True)
+    head = head_of(r, c, "lm_head", embedding, True)
+    r.ignore(r"\.attn\.(masked_)?bias$")
+    return model(embedding=embedding, head_dim=h // heads, layers=layers,
+                 positions=r.trap("no wpe", positions, None),
+                 final_norm=final, head=head)
+
+
+def gpt_neox(r, c):
+    h, heads = c["hidden_size"], c["num_attention_heads"]
+    eps, d = c.get("layer_norm_eps", 1e-5), h // heads
+    at = "gpt_neox."
+    c = dict(c, rope_theta=c.get("rotary_emb_base", 1e4),
+             partial_rotary_factor=c.get("rotary_pct", 0.25))
+    embedding = r.take(at + "embed_in.weight")
+    parallel = c.get("use_parallel_residual", True)
+    layers = []
+    for i in range(c["num_hidden_layers"]):
+        name = "%slayers.%d." % (at, i)
+        w, b = r.linear(name + "attention.query_key_value")
+        # rows by head, of each its q, k and v
+        rows = np.arange(3 * h).reshape(heads, 3, d).swapaxes(0, 1)
+        rows = r.trap("query_key_value as [q; k; v]", rows,
+                      np.arange(3 * h).reshape(3, heads, d)).reshape(3, h)
+        q, k, v = ((w[x], None if b is None else b[x]) for x in rows)
+        act = ACTS[c.get("hidden_act", "gelu")]
+        other = ff.gelu_tanh if act == ff.gelu_erf else ff.gelu_erf
+        layers.append(layer(
+            q=q, k=k, v=v, scale=1 / math.sqrt(d), rope=rope_of(r, c, d),
+            o=r.linear(name + "attention.dense"),
+            pre_attn=r.norm(name + "input_layernorm", eps, True),
+            pre_mlp=r.norm(name + "post_attention_layernorm", eps, True),
+            gate=r.linear(name + "mlp.dense_h_to_4h"),
+            down=r.linear(name + "mlp.dense_4h_to_h"),
+            act=r.trap("the other gelu", act, other),
+            parallel=r.trap("sequential, not parallel" if parallel else
+                            "parallel, not sequential", parallel,
+                            not parallel)))
+    final = r.norm(at + "final_layer_norm", eps, True)
+    head = head_of(r, c, "embed_out", embedding, False)
+    r.ignore(r"\.attention\.(masked_)?bias$", r"\.rotary_emb\.inv_freq$")
+    return model(embedding=embedding, head_dim=d, layers=layers,
+                 final_norm=final, head=head)
+
+
+def prefix_of(r):
+    """Where a text model is: alone, or in one that has other modes, too."""
+    for at in ("model.", "language_model.model.", "model.language_model."):
+        if at + "embed_tokens.weight" in r.left:
+            return at
+    raise ValueError("no embed_tokens")
+
+
+def fused(r, name, rows, trap, order):
+    """Parts of one matrix by their rows, in the order that the trap swaps."""
+    w, b = r.linear(name)
+    at = np.cumsum([0] + rows)
+    parts = [(w[a:z], None if b is None else b[a:z])
+             for a, z in zip(at, at[1:])]
+    return r.trap(trap, parts, [parts[i] for i in order])
+
+
+def decoder(r, c, tied=False, theta=1e4, norms=None, eps=None, centred=False,
+            offset=0, partial=1.0, pairs=False, act=None, qk=None, mlp="gated",
+            fused_qkv=False, fused_mlp=False, o="o_proj", final="norm",
+            parallel=None, window_of=None, rope_of_layer=None, scale=None,
+            attn_cap=None, **ends):
+    """llama's names, and what differs from it.
+
+    norms: names of (pre_attn, post_attn, pre_mlp, post_mlp), None for none.
+    qk: None, or how q_norm and k_norm are read: fn(name, heads) -> norm.
+    rope_of_layer: fn(i) -> rope or None.  parallel: one norm for both.
+    """
+    at = prefix_of(r)
+    norms = norms or ("input_layernorm", None, "post_attention_layernorm", None)
+    heads = c["num_attention_heads"]
+    kv = c.get("num_key_value_heads") or heads
+    d = c.get("head_dim") or c["hidden_size"] // heads
+    eps = c.get("rms_norm_eps", 1e-6) if eps is None else eps
+    act = ACTS[c.get("hidden_act", "silu")] if act is None else act
+    other = {ff.gelu_tanh: ff.gelu_erf, ff.gelu_erf: ff.gelu_tanh,
+             ff.silu: ff.gelu_tanh}[act]
+    embedding = r.take(at + "embed_tokens.weight")
+    n_layers = c["num_hidden_layers"]
+    window = window_of or [None] * n_layers
+    default = 1 / math.sqrt(d)
+    layers = []
+    for i in range(n_layers):
+        name = "%slayers.%d." % (at, i)
+        attn = name + "self_attn."
+        if fused_qkv:
+            q, k, v = fused(r, attn + "qkv_proj", [heads * d, kv * d, kv * d],
+                            "qkv_proj as [q; v; k]", (0, 2, 1))
+        else:
+            q, k, v = (r.linear(attn + x + "_proj") for x in "qkv")
+        if fused_mlp:
+            size = c["intermediate_size"]
+            gate, up = fused(r, name + "mlp.gate_up_proj", [size, size],
+                             "up before gate", (1, 0))
+        elif mlp == "gated":
+            gate, up = (r.linear("%smlp.%s_proj" % (name, x))
+                        for x in ("gate", "up"))
+        else:
+            gate, up = r.linear(name + "mlp." + mlp[0]), None
+        pre_attn, post_attn, pre_mlp, post_mlp = (
+            x and r.norm(name + x, eps, centred, offset) for x in norms)
+        if parallel:
+            pre_mlp = pre_attn
+        if rope_of_layer:
+            rope = rope_of_layer(i, d)
+        else:
+            rope = rope_of(r, c, d, theta, partial, pairs)
+        layers.append(layer(
+            q=q, k=k, v=v, gate=gate, up=up, act=r.trap(
+                "another activation", act, other),
+            o=r.linear(attn + o),
+            down=r.linear(name + "mlp." + ("down_proj" if mlp == "gated"
+                                           else mlp[1])),
+            pre_attn=pre_attn, pre_mlp=pre_mlp,
+            post_attn=r.trap("no norm after attention", post_attn, None),
+            post_mlp=r.trap("no norm after the MLP", post_mlp, None),
+            q_norm=qk and r.trap("no q_norm", qk(attn + "q", heads), None),
+            k_norm=qk and r.trap("no k_norm", qk(attn + "k", kv), None),
+            norm_rotated=bool(qk) and r.trap("q_norm after RoPE", False, True),
+            rope=rope, window=window[i], attn_cap=r.trap(
+                "no softcap of scores", attn_cap, None),
+            cap_after_mask=attn_cap is not None and attn_cap < 20 and r.trap(
+                "softcap after the mask", False, True),
+            scale=default if scale is None else r.trap(
+                "scale 1/sqrt(d)", scale, default),
+            parallel=parallel is not None and r.trap(
+                "sequential, not parallel" if parallel else
+                "parallel, not sequential", parallel, not parallel)))
+    final_norm = r.norm(at + final, eps, centred, offset)
+    head = head_of(r, c, at.replace("model.", "", 1) + "lm_head"
+                   if at.startswith("language") else "lm_head", embedding, tied)
+    r.ignore(r"^(model\.)?(vision_tower|multi_modal_projector|visual)\.",
+             r"\.rotary_emb\.inv_freq$")
+    return model(embedding=embedding, head_dim=d, layers=layers, head=head,
+                 final_norm=final_norm, **ends)
+
+
+GEMMA_NORMS = ("input_layernorm", "post_attention_layernorm",
+               "pre_feedforward_layernorm", "post_feedforward_layernorm")
+
+
+def gemma_of(r, c, **fields):
+    """What all Gemmas have: 1 + w, a tanh gelu whatever hidden_act says, and
+    embeddings times sqrt(h) in their own dtype."""
+    exact = math.sqrt(c["hidden_size"])
+    rounded = exact
+    if r.dtype[prefix_of(r) + "embed_tokens.weight"] == "BF16":
+        rounded = float(mkst.from_bf16(mkst.bf16([exact])[2])[0])
+    scale = r.trap("embed scale not rounded", rounded, exact)
+    return decoder(r, c, **dict(dict(
+        tied=True, offset=1, act=ff.gelu_tanh,
+        embed_scale=r.trap("embeddings not scaled", scale, 1.0)), **fields))
+
+
+def gemma(r, c):
+    return gemma_of(r, c)
+
+
+def gemma2(r, c):
+    n = c["num_hidden_layers"]
+    return gemma_of(
+        r, c, norms=GEMMA_NORMS, attn_cap=c.get("attn_logit_softcapping", 50.0),
+        scale=c.get("query_pre_attn_scalar", 256) ** -0.5,
+        final_cap=r.trap("no softcap of logits",
+                         c.get("final_logit_softcapping", 30.0), None),
+        window_of=windows(r, c.get("layer_types") or every(n, 2),
+                          c.get("sliding_window", 4096)))
+
+
+def gemma3_text(r, c):
+    c = dict(dict(num_attention_heads=8, num_key_value_heads=4, head_dim=256,
+                  sliding_window=4096), **c)
+    n, eps = c["num_hidden_layers"], c.get("rms_norm_eps", 1e-6)
+    kinds = c.get("layer_types") or every(n, c.get("sliding_window_pattern", 6))
+    by_kind = c.get("rope_parameters") or {}
+    ropes = {
+        "full_attention": dict(c, rope_parameters=by_kind.get("full_attention")),
+        "sliding_attention": dict(
+            rope_theta=c.get("rope_local_base_freq", 1e4),
+            rope_parameters=by_kind.get("sliding_attention"))}
+    other = dict(zip(ropes, reversed(ropes)))
+    kind_of = r.trap("thetas swapped", kinds, [other[k] for k in kinds])
+    kind_of = r.trap("one theta", kind_of, ["full_attention"] * n)
+    return gemma_of(
+        r, c, norms=GEMMA_NORMS, scale=c.get("query_pre_attn_scalar", 256) ** -0.5,
+        attn_cap=c.get("attn_logit_softcapping"),
+        final_cap=c.get("final_logit_softcapping"),
+        qk=lambda name, heads: r.norm(name + "_norm", eps, offset=1),
+        rope_of_layer=lambda i, d: rope_of(r, ropes[kind_of[i]], d, 1e6),
+        window_of=windows(r, kinds, c["sliding_window"]))
+
+
+def phi3(r, c):
+    n = c["num_hidden_layers"]
+    window = c.get("sliding_window")
+    return decoder(r, c, fused_qkv=True, fused_mlp=True, window_of=windows(
+        r, ["sliding_attention" if window else "full_attention"] * n, window))
+
+
+def granite(r, c):
+    return decoder(
+        r, c, scale=c["attention_multiplier"],
+        embed_scale=r.trap("no embedding_multiplier",
+                           c["embedding_multiplier"], 1.0),
+        residual_scale=r.trap("no residual_multiplier",
+                              c["residual_multiplier"], 1.0),
+        logit_scale=r.trap("logits times logits_scaling",
+                           r.trap("no logits_scaling",
+                                  1 / c["logits_scaling"], 1.0),
+                           c["logits_scaling"]))
+
+
+def smollm3(r, c):
+    n = c["num_hidden_layers"]
+    has = c.get("no_rope_layers")
+    if has is None:
+        period = c.get("no_rope_layer_interval", 4)
+        has = [int((i + 1) % period != 0) for i in range(n)]
+    has = r.trap("RoPE on every layer", has, [1] * n)
+    has = r.trap("NoPE on the other layers", has, [1 - x for x in has])
+    return decoder(r, c, tied=True, rope_of_layer=lambda i, d: rope_of(
+        r, c, d, 2e6) if has[i] else None)
+
+
+def olmo(r, c, **fields):
+    eps = c.get("rms_norm_eps", 1e-5)
+    d = c["hidden_size"] // c["num_attention_heads"]
+
+    def qk(name, heads):
+        norm = r.norm(name + "_norm", eps)
+        norm.weight = norm.weight.reshape(heads, d)
+        norm.whole = r.trap("q_norm of each head", True, False)
+        if norm.whole:
+            norm.weight = norm.weight.reshape(-1)
+        return norm
+
+    return decoder(r, c, qk=qk, eps=eps, outs_before_norm=True, norms=(
+        None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
+        **fields)
+
+
+def olmo2(r, c):
+    return olmo(r, c, theta=5e5)
+
+
+def olmo3(r, c):
+    kinds = c.get("layer_types") or every(c["num_hidden_layers"], 4)
+    plain = r.trap("yarn on windowed layers", False, True)
+    return olmo(r, c, window_of=windows(r, kinds, c["sliding_window"]),
+                rope_of_layer=lambda i, d: rope_of(
+                    r, c, d, 5e5, scaled=kinds[i] == "full_attention" or plain))
+
+
+def glm4(r, c):
+    norms = ("input_layernorm", "post_self_attn_layernorm",
+             "post_attention_layernorm", "post_mlp_layernorm")
+    swapped = (norms[0], norms[2], norms[1], norms[3])
+    return decoder(r, c, partial=0.5, pairs=True, fused_mlp=True, norms=r.trap(
+        "post_attention_layernorm after attention", norms, swapped))
+
+
+ONE_NORM = ("input_layernorm", None, None, None)
+
+
+def phi(r, c):
+    return decoder(r, c, norms=ONE_NORM, parallel=True, centred=True,
+                   partial=0.5, eps=c.get("layer_norm_eps", 1e-5), o="dense",
+                   mlp=("fc1", "fc2"), final="final_layernorm",
+                   act=ACTS[c.get("hidden_act", "gelu_new")])
+
+
+def stablelm(r, c):
+    eps, parallel = c.get("layer_norm_eps", 1e-5), c["use_parallel_residual"]
+
+    def qk(name, heads):
+        norms = [r.norm("%s_layernorm.norms.%d" % (name, i), eps, True)
+                 for i in range(heads)]
+        weight = np.array([x.weight for x in norms])
+        norms[0].weight = r.trap("the first head's norm for all", weight,
+                                 weight[:1])
+        return norms[0]
+
+    return decoder(r, c, centred=True, partial=0.25, eps=eps, parallel=parallel,
+                   norms=ONE_NORM if parallel else None,
+                   qk=qk if c.get("qk_layernorm") else None)
+
+
+def starcoder2(r, c):
+    n = c["num_hidden_layers"]
+    window = c.get("sliding_window")
+    return decoder(
+        r, c, tied=True, centred=True, eps=c["norm_epsilon"],
+        mlp=("c_fc", "c_proj"),
+        act=ACTS[c.get("hidden_act", "gelu_pytorch_tanh")], window_of=windows(
+            r, ["sliding_attention" if window else "full_attention"] * n,
+            window))
+
+
+def cohere_of(r, c, **fields):
+    eps = c.get("layer_norm_eps", 1e-5)
+    scale = c.get("logit_scale", 0.0625)
+    return decoder(r, c, **dict(dict(
+        tied=True, norms=ONE_NORM, parallel=True, centred=True, eps=eps,
+        pairs=True, qk=(lambda name, heads: r.norm(name + "_norm", eps, True))
+        if c.get("use_qk_norm") else None,
+        logit_scale=r.trap("logits / logit_scale", r.trap(
+            "no logit_scale", scale, 1.0), 1 / scale)), **fields))
+
+
+def cohere(r, c):
+    return cohere_of(r, c)
+
+
+def cohere2(r, c):
+    kinds = c.get("layer_types") or every(c["num_hidden_layers"],
+                                          c.get("sliding_window_pattern", 4))
+    turned = [k == "sliding_attention" for k in kinds]
+    turned = r.trap("RoPE on full layers, too", turned, [True] * len(kinds))
+    return cohere_of(
+        r, c, window_of=windows(r, kinds, c["sliding_window"]),
+        rope_of_layer=lambda i, d: rope_of(r, c, d, pairs=True)
+        if turned[i] else None)
+
+
+def qwen3(r, c):
+    return decoder(r, c, qk=lambda name, heads: r.norm(
+        name + "_norm", c["rms_norm_eps"]))
+
+
+def mistral(r, c):
+    window = c.get("sliding_window", 4096)
+    return decoder(r, c, window_of=[window] * c["num_hidden_layers"])
+
+
+FAMILIES = dict(
+    gpt2=gpt2, gpt_neox=gpt_neox, gemma=gemma, gemma2=gemma2,
+    gemma3_text=gemma3_text, phi3=phi3, granite=granite, smollm3=smollm3,
+    olmo2=olmo2, olmo3=olmo3, glm4=glm4, phi=phi, stablelm=stablelm,
+    starcoder2=starcoder2, cohere=cohere, cohere2=cohere2, llama=decoder,
+    mistral=mistral, qwen2=decoder, qwen3=qwen3, qwen2_5_vl=decoder,
+    qwen2_5_vl_text=decoder)
+
+
+def read(directory, n, wrong=()):
+    """The model for sequences of n tokens, and the traps that its family has;
+    'wrong' are those to go into."""
+    r = Reader(directory, n, wrong)
+    c = r.top
+    if "text_config" in c: # what is said only beside it is said of both
+        c = dict({k: c[k] for k in ("tie_word_embeddings",) if k in c},
+                 **c["text_config"])
+    found = FAMILIES[c["model_type"]](r, c)
+    return found, r.traps
