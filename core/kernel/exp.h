@@ -22,7 +22,7 @@
 #define EXP_P4         1.6666665459e-1f
 #define EXP_P5         5.0000001201e-1f
 
-/* gelu's sqrt(2/pi) (g + 0.044715 g^3), doubled: see vec_gelu_tanh_mul(). */
+/* gelu's sqrt(2/pi) (g + 0.044715 g^3), doubled: see vec_act(). */
 #define GELU_A 1.5957691216057308f
 #define GELU_B 0.044715f
 

@@ -14,6 +14,7 @@
 
 #include "core/dtype.h"
 #include "core/kernel/cpu.h"
+#include "core/kernel/vec.h"
 #include "core/kernel/weight.h"
 #include "core/mem.h"
 
@@ -119,12 +120,9 @@ struct vec_ops {
                       size_t n); /* y[i] = x[i] * s * w[i] */
     float (*exp_sum)(float *x, float max, size_t n);
     void (*softmax_block)(const struct softmax_block *b);
-    void (*silu_mul)(float *gate, const float *up, size_t n);
-    void (*silu_back)(float *h, float *gate, float *up, const float *dh,
-                      size_t n);
-    void (*gelu_tanh_mul)(float *gate, const float *up, size_t n);
-    void (*gelu_tanh_back)(float *h, float *gate, float *up, const float *dh,
-                           size_t n);
+    void (*act[N_ACTS])(float *gate, const float *up, size_t n);
+    void (*act_back[N_ACTS])(float *h, float *gate, float *up, const float *dh,
+                             size_t n);
     void (*rope)(float *x, const float *c, const float *s, size_t half);
 };
 

@@ -92,27 +92,16 @@ vec_softmax_block(const struct softmax_block *b)
 }
 
 void
-vec_silu_mul(float *gate, const float *up, size_t n)
+vec_act(enum act act, float *gate, const float *up, size_t n)
 {
-    ops()->silu_mul(gate, up, n);
+    ops()->act[act](gate, up, n);
 }
 
 void
-vec_silu_back(float *h, float *gate, float *up, const float *dh, size_t n)
+vec_act_back(enum act act, float *h, float *gate, float *up, const float *dh,
+             size_t n)
 {
-    ops()->silu_back(h, gate, up, dh, n);
-}
-
-void
-vec_gelu_tanh_back(float *h, float *gate, float *up, const float *dh, size_t n)
-{
-    ops()->gelu_tanh_back(h, gate, up, dh, n);
-}
-
-void
-vec_gelu_tanh_mul(float *gate, const float *up, size_t n)
-{
-    ops()->gelu_tanh_mul(gate, up, n);
+    ops()->act_back[act](h, gate, up, dh, n);
 }
 
 void

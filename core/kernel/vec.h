@@ -60,19 +60,18 @@ struct softmax_block {
 };
 void vec_softmax_block(const struct softmax_block *b);
 
-/* gate[i] = act(gate[i]) * up[i]; silu(g) = g / (1 + exp(-g));
- * gelu_tanh(g) = g/2 * (1 + tanh(sqrt(2/pi) * (g + 0.044715 g^3))). */
-void vec_silu_mul(float *gate, const float *up, size_t n);
-void vec_gelu_tanh_mul(float *gate, const float *up, size_t n);
-
 /*
- * vec_silu_back() goes back through h[i] = silu(gate[i]) * up[i], of which it
- * gets dh and gives h again; gate and up become their gradients.
- * vec_gelu_tanh_back(): of gelu_tanh.
+ * vec_act(): gate[i] = act(gate[i]) * up[i].
+ *   silu       g / (1 + exp(-g))
+ *   gelu_tanh  g/2 * (1 + tanh(sqrt(2/pi) * (g + 0.044715 g^3)))
  */
-void vec_silu_back(float *h, float *gate, float *up, const float *dh, size_t n);
-void vec_gelu_tanh_back(float *h, float *gate, float *up, const float *dh,
-                        size_t n);
+enum act { ACT_SILU, ACT_GELU_TANH, N_ACTS };
+void vec_act(enum act act, float *gate, const float *up, size_t n);
+
+/* vec_act_back() goes back through h[i] = act(gate[i]) * up[i], of which it
+ * gets dh and gives h again; gate and up become their gradients. */
+void vec_act_back(enum act act, float *h, float *gate, float *up,
+                  const float *dh, size_t n);
 
 /*
  * vec_rope() rotates one head in place, half rotation, as Hugging Face's llama:

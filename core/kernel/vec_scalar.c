@@ -154,50 +154,59 @@ softmax_block(const struct softmax_block *b)
         softmax_row(b, r);
 }
 
-static void
-silu_mul(float *gate, const float *up, size_t n)
+static inline float
+silu(float g)
 {
-    for (size_t i = 0; i < n; i++)
-        gate[i] = gate[i] / (1 + exp1(-gate[i])) * up[i];
+    return g / (1 + exp1(-g));
 }
 
-static void
-silu_back(float *h, float *gate, float *up, const float *dh, size_t n)
+static inline float
+silu_slope(float g, float *slope)
 {
-    for (size_t i = 0; i < n; i++) {
-        float sig = 1 / (1 + exp1(-gate[i])), silu = gate[i] * sig;
+    float sig = 1 / (1 + exp1(-g)), act = g * sig;
 
-        h[i] = silu * up[i];
-        gate[i] = dh[i] * up[i] * (sig + silu * (1 - sig));
-        up[i] = dh[i] * silu;
-    }
+    *slope = sig + act * (1 - sig);
+    return act;
 }
 
 /* (1 + tanh u) / 2 = 1 / (1 + exp(-2u)). */
-static void
-gelu_tanh_mul(float *gate, const float *up, size_t n)
+static inline float
+gelu_tanh(float g)
 {
-    for (size_t i = 0; i < n; i++) {
-        float g = gate[i];
-        float u2 = GELU_A * (g + GELU_B * g * g * g);
-
-        gate[i] = g / (1 + exp1(-u2)) * up[i];
-    }
+    return g / (1 + exp1(-(GELU_A * (g + GELU_B * g * g * g))));
 }
 
-static void
-gelu_tanh_back(float *h, float *gate, float *up, const float *dh, size_t n)
+static inline float
+gelu_tanh_slope(float g, float *slope)
 {
-    for (size_t i = 0; i < n; i++) {
-        float g = gate[i], gg = GELU_B * g * g;
-        float sig = 1 / (1 + exp1(-(GELU_A * (g + gg * g)))), act = g * sig;
+    float gg = GELU_B * g * g;
+    float sig = 1 / (1 + exp1(-(GELU_A * (g + gg * g)))), act = g * sig;
 
-        h[i] = act * up[i];
-        gate[i] =
-            dh[i] * up[i] * (sig + act * (1 - sig) * (GELU_A * (1 + 3 * gg)));
-        up[i] = dh[i] * act;
-    }
+    *slope = sig + act * (1 - sig) * (GELU_A * (1 + 3 * gg));
+    return act;
 }
+
+#define ACT(name)                                                              \
+    static void name##_mul(float *gate, const float *up, size_t n)             \
+    {                                                                          \
+        for (size_t i = 0; i < n; i++)                                         \
+            gate[i] = name(gate[i]) * up[i];                                   \
+    }                                                                          \
+                                                                               \
+    static void name##_back(float *h, float *gate, float *up, const float *dh, \
+                            size_t n)                                          \
+    {                                                                          \
+        for (size_t i = 0; i < n; i++) {                                       \
+            float slope, act = name##_slope(gate[i], &slope);                  \
+                                                                               \
+            h[i] = act * up[i];                                                \
+            gate[i] = dh[i] * up[i] * slope;                                   \
+            up[i] = dh[i] * act;                                               \
+        }                                                                      \
+    }
+
+ACT(silu)
+ACT(gelu_tanh)
 
 static void
 rope(float *x, const float *c, const float *s, size_t half)
@@ -222,9 +231,7 @@ const struct vec_ops vec_scalar = {
     .scale_mul = scale_mul,
     .exp_sum = exp_sum,
     .softmax_block = softmax_block,
-    .silu_mul = silu_mul,
-    .silu_back = silu_back,
-    .gelu_tanh_mul = gelu_tanh_mul,
-    .gelu_tanh_back = gelu_tanh_back,
+    .act = { silu_mul, gelu_tanh_mul },
+    .act_back = { silu_back, gelu_tanh_back },
     .rope = rope,
 };

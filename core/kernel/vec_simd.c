@@ -314,74 +314,77 @@ gelu_tanh(vf g)
     return g / (vf_set1(1) + vf_exp(u2));
 }
 
-#define ACT_MUL(name, act)                                                \
-    static void name(float *gate, const float *up, size_t n)              \
-    {                                                                     \
-        size_t i = 0;                                                     \
-                                                                          \
-        for (; i + VF <= n; i += VF)                                      \
-            vf_store(gate + i, act(vf_load(gate + i)) * vf_load(up + i)); \
-        if (i < n)                                                        \
-            vf_store_n(gate + i,                                          \
-                       act(vf_load_n(gate + i, n - i)) *                  \
-                           vf_load_n(up + i, n - i),                      \
-                       n - i);                                            \
-    }
-
-ACT_MUL(silu_mul, silu)
-ACT_MUL(gelu_tanh_mul, gelu_tanh)
-
-/* h, and the gradients of gate and up in their places. */
 INLINE vf
-silu_back1(vf *gate, vf *up, vf dh)
+silu_slope(vf g, vf *slope)
 {
     const vf one = vf_set1(1);
-    vf sig = one / (one + vf_exp(vf_set1(0) - *gate)), s = *gate * sig;
-    vf h = s * *up;
+    vf sig = one / (one + vf_exp(vf_set1(0) - g)), act = g * sig;
 
-    *gate = dh * *up * (sig + s * (one - sig));
-    *up = dh * s;
-    return h;
+    *slope = sig + act * (one - sig);
+    return act;
 }
 
-/* As vec_scalar.c has it. */
 INLINE vf
-gelu_tanh_back1(vf *gate, vf *up, vf dh)
+gelu_tanh_slope(vf g, vf *slope)
 {
-    const vf one = vf_set1(1), g = *gate, gg = vf_set1(GELU_B) * g * g;
+    const vf one = vf_set1(1), gg = vf_set1(GELU_B) * g * g;
     vf u = vf_set1(GELU_A) * (g + gg * g);
     vf sig = one / (one + vf_exp(vf_set1(0) - u)), act = g * sig;
-    vf h = act * *up, slope = vf_set1(GELU_A) * (one + vf_set1(3) * gg);
 
-    *gate = dh * *up * (sig + act * (one - sig) * slope);
-    *up = dh * act;
-    return h;
+    *slope =
+        sig + act * (one - sig) * (vf_set1(GELU_A) * (one + vf_set1(3) * gg));
+    return act;
 }
 
-#define ACT_BACK(name, back1)                                                  \
-    static void name(float *h, float *gate, float *up, const float *dh,        \
-                     size_t n)                                                 \
+#define ACT(name)                                                              \
+    static void name##_mul(float *gate, const float *up, size_t n)             \
+    {                                                                          \
+        size_t i = 0;                                                          \
+                                                                               \
+        for (; i + VF <= n; i += VF)                                           \
+            vf_store(gate + i, name(vf_load(gate + i)) * vf_load(up + i));     \
+        if (i < n)                                                             \
+            vf_store_n(gate + i,                                               \
+                       name(vf_load_n(gate + i, n - i)) *                      \
+                           vf_load_n(up + i, n - i),                           \
+                       n - i);                                                 \
+    }                                                                          \
+                                                                               \
+    /* h, and the gradients of gate and up in their places. */                 \
+    INLINE vf name##_back1(vf *gate, vf *up, vf dh)                            \
+    {                                                                          \
+        vf slope, act = name##_slope(*gate, &slope), h = act * *up;            \
+                                                                               \
+        *gate = dh * *up * slope;                                              \
+        *up = dh * act;                                                        \
+        return h;                                                              \
+    }                                                                          \
+                                                                               \
+    static void name##_back(float *h, float *gate, float *up, const float *dh, \
+                            size_t n)                                          \
     {                                                                          \
         size_t i = 0;                                                          \
                                                                                \
         for (; i + VF <= n; i += VF) {                                         \
             vf g = vf_load(gate + i), u = vf_load(up + i);                     \
                                                                                \
-            vf_store(h + i, back1(&g, &u, vf_load(dh + i)));                   \
+            vf_store(h + i, name##_back1(&g, &u, vf_load(dh + i)));            \
             vf_store(gate + i, g);                                             \
             vf_store(up + i, u);                                               \
         }                                                                      \
         if (i < n) {                                                           \
-            vf g = vf_load_n(gate + i, n - i), u = vf_load_n(up + i, n - i);   \
+            vf g = vf_load_n(gate + i, n - i);                                 \
+            vf u = vf_load_n(up + i, n - i);                                   \
                                                                                \
-            vf_store_n(h + i, back1(&g, &u, vf_load_n(dh + i, n - i)), n - i); \
+            vf_store_n(h + i, name##_back1(&g, &u, vf_load_n(dh + i, n - i)),  \
+                       n - i);                                                 \
             vf_store_n(gate + i, g, n - i);                                    \
             vf_store_n(up + i, u, n - i);                                      \
         }                                                                      \
     }
 
-ACT_BACK(silu_back, silu_back1)
-ACT_BACK(gelu_tanh_back, gelu_tanh_back1)
+ACT(silu)
+ACT(gelu_tanh)
 
 static void
 rope(float *x, const float *c, const float *s, size_t half)
@@ -414,9 +417,7 @@ const struct vec_ops TABLE(vec) = {
     .scale_mul = scale_mul,
     .exp_sum = exp_sum,
     .softmax_block = softmax_block,
-    .silu_mul = silu_mul,
-    .silu_back = silu_back,
-    .gelu_tanh_mul = gelu_tanh_mul,
-    .gelu_tanh_back = gelu_tanh_back,
+    .act = { silu_mul, gelu_tanh_mul },
+    .act_back = { silu_back, gelu_tanh_back },
     .rope = rope,
 };

@@ -12,10 +12,9 @@
 #include <stdint.h>
 
 #include "core/err.h"
+#include "core/kernel/vec.h"
 #include "core/model/norm.h"
 #include "core/model/rope.h"
-
-enum act { ACT_SILU, ACT_GELU_TANH };
 
 #define CONFIG_MAX_EOS   16
 #define CONFIG_MAX_VOCAB (1 << 24)

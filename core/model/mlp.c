@@ -6,7 +6,7 @@
 #include "core/kernel/vec.h"
 
 struct task {
-    void (*act_mul)(float *gate, const float *up, size_t n);
+    enum act act;
     float *inner;
     const float *gate, *up;
     size_t n;
@@ -20,7 +20,7 @@ run(void *ctx, size_t begin, size_t end)
     for (size_t i = begin * t->n; i < end * t->n; i += t->n) {
         if (t->inner != t->gate)
             memcpy(t->inner + i, t->gate + i, t->n * sizeof(*t->inner));
-        t->act_mul(t->inner + i, t->up + i, t->n);
+        vec_act(t->act, t->inner + i, t->up + i, t->n);
     }
 }
 
@@ -28,14 +28,13 @@ void
 mlp_activate(struct par *par, enum act act, float *inner, const float *gate,
              const float *up, size_t n, size_t n_rows)
 {
-    struct task task = { act == ACT_SILU ? vec_silu_mul : vec_gelu_tanh_mul,
-                         inner, gate, up, n };
+    struct task task = { act, inner, gate, up, n };
 
     par_for(par, n_rows, 1, run, &task);
 }
 
 struct back {
-    void (*back)(float *h, float *gate, float *up, const float *dh, size_t n);
+    enum act act;
     float *inner, *gate, *up;
     const float *dh;
     size_t n;
@@ -47,20 +46,15 @@ run_back(void *ctx, size_t begin, size_t end)
     const struct back *b = ctx;
     size_t at = begin * b->n;
 
-    b->back(b->inner + at, b->gate + at, b->up + at, b->dh + at,
-            (end - begin) * b->n);
+    vec_act_back(b->act, b->inner + at, b->gate + at, b->up + at, b->dh + at,
+                 (end - begin) * b->n);
 }
 
 void
 mlp_backward(struct par *par, enum act act, float *inner, float *gate,
              float *up, const float *dh, size_t n, size_t n_rows)
 {
-    struct back back = { act == ACT_SILU ? vec_silu_back : vec_gelu_tanh_back,
-                         inner,
-                         gate,
-                         up,
-                         dh,
-                         n };
+    struct back back = { act, inner, gate, up, dh, n };
 
     par_for(par, n_rows, 1, run_back, &back);
 }

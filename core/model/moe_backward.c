@@ -85,7 +85,7 @@ end_da0(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
 
         cvt_to_f32(g, b->saved->gate + at, DT_BF16, n_cols);
         cvt_to_f32(u, b->saved->up + at, DT_BF16, n_cols);
-        vec_silu_back(h, g, u, da0, n_cols);
+        vec_act_back(ACT_SILU, h, g, u, da0, n_cols);
         vec_scale(g, w, n_cols);
         vec_scale(u, w, n_cols);
         cvt_from_f32(part->h + to, DT_BF16, h, n_cols);

@@ -102,7 +102,7 @@ activate(void *ctx, size_t begin, size_t end)
             n = smaller(p->part->n - c, 256);
             cvt_to_f32(g, p->gate + i * p->ld + c, DT_BF16, n);
             cvt_to_f32(u, p->up + i * p->ld + c, DT_BF16, n);
-            vec_silu_mul(g, u, n);
+            vec_act(ACT_SILU, g, u, n);
             cvt_from_f32(p->part->h + i * ldh + c, DT_BF16, g, n);
         }
 }

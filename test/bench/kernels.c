@@ -333,7 +333,7 @@ round_bf16(float *x, void *other)
 static void
 silu(float *x, void *other)
 {
-    vec_silu_mul(x, other, N_CACHED);
+    vec_act(ACT_SILU, x, other, N_CACHED);
 }
 
 /* What is done to vectors lies in the cache: against a copy of one there. */
@@ -382,7 +382,7 @@ table(int threads, bool products_alone)
         if (threads == 1) { /* bytes read and written an element */
             vec_row("cvt bf16 to f32", widen, 6);
             vec_row("cvt f32 to bf16", round_bf16, 6);
-            vec_row("vec silu_mul", silu, 12);
+            vec_row("vec silu", silu, 12);
         }
     }
     for (enum class c = EXACT; c < CLASSES; c++) {

@@ -98,13 +98,13 @@ check_acts(const struct vec_ops *ops, size_t n)
     bool good = true;
 
     fill(n);
-    ops->silu_mul(a, b, n);
+    ops->act[ACT_SILU](a, b, n);
     for (size_t i = 0; i < n; i++)
         good &= near((double)d[i] / (1 + exp(-(double)d[i])) * (double)b[i],
                      a[i], 1e-6);
     good &= a[n] == GUARD;
     fill(n);
-    ops->gelu_tanh_mul(a, b, n);
+    ops->act[ACT_GELU_TANH](a, b, n);
     for (size_t i = 0; i < n; i++) {
         double g = (double)d[i];
         double t = tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g));
@@ -123,7 +123,7 @@ check_silu_back(const struct vec_ops *ops, size_t n)
     fill(n);
     memcpy(u, b, sizeof(u));
     u[n] = h[n] = GUARD;
-    ops->silu_back(h, a, u, c, n);
+    ops->act_back[ACT_SILU](h, a, u, c, n);
     for (size_t i = 0; i < n; i++) {
         double g = (double)d[i], sig = 1 / (1 + exp(-g)), up = (double)b[i];
 
@@ -145,7 +145,7 @@ check_gelu_back(const struct vec_ops *ops, size_t n)
     fill(n);
     memcpy(u, b, sizeof(u));
     u[n] = h[n] = GUARD;
-    ops->gelu_tanh_back(h, a, u, c, n);
+    ops->act_back[ACT_GELU_TANH](h, a, u, c, n);
     for (size_t i = 0; i < n; i++) {
         double g = (double)d[i], up = (double)b[i], dh = (double)c[i];
         double k = sqrt(2 / M_PI), t = tanh(k * (g + 0.044715 * g * g * g));
@@ -360,13 +360,13 @@ test_special(enum isa isa)
         x[i] = i % 3 ? -3e38f : -200;
         one[i] = 1;
     }
-    ops->silu_mul(x, one, 33);
+    ops->act[ACT_SILU](x, one, 33);
     good = true;
     for (size_t i = 0; i < 33; i++)
         good &= x[i] == 0;
     for (size_t i = 0; i < 33; i++)
         x[i] = i % 3 ? 3e38f : 200;
-    ops->gelu_tanh_mul(x, one, 33);
+    ops->act[ACT_GELU_TANH](x, one, 33);
     for (size_t i = 0; i < 33; i++)
         good &= x[i] == (i % 3 ? 3e38f : 200);
     tap_ok(good, "vec %s: silu and gelu of huge numbers", isa_name(isa));
@@ -502,16 +502,16 @@ call(const struct vec_ops *ops, int function, float (*v)[N], float s, size_t n)
         v[3][0] = ops->exp_sum(v[0], s, n);
         break;
     case SILU:
-        ops->silu_mul(v[0], v[1], n);
+        ops->act[ACT_SILU](v[0], v[1], n);
         break;
     case SILU_BACK:
-        ops->silu_back(v[3], v[0], v[1], v[2], n);
+        ops->act_back[ACT_SILU](v[3], v[0], v[1], v[2], n);
         break;
     case GELU:
-        ops->gelu_tanh_mul(v[0], v[1], n);
+        ops->act[ACT_GELU_TANH](v[0], v[1], n);
         break;
     case GELU_BACK:
-        ops->gelu_tanh_back(v[3], v[0], v[1], v[2], n);
+        ops->act_back[ACT_GELU_TANH](v[3], v[0], v[1], v[2], n);
         break;
     default:
         ops->rope(v[0], v[1], v[2], n / 2);
