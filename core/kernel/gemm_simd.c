@@ -319,12 +319,6 @@ vf_s32(const int32_t *p)
     return __builtin_convertvector((vs)bits, vf);
 }
 
-INLINE vf
-abs_bits(vf a)
-{
-    return (vf)((vu)a & 0x7fffffffu);
-}
-
 /* Words of two bf16: the low halves from a, the high ones from b. */
 INLINE vf
 interleaved(const uint16_t *a, const uint16_t *b)
@@ -411,16 +405,16 @@ absmax_of(const char *x, size_t n, enum dtype dtype)
     size_t i = 0;
 
     for (; i + 2 * VF <= n; i += 2 * VF, x += 2 * step) {
-        m0 = max_bits(m0, abs_bits(vf_weights(dtype, x)));
-        m1 = max_bits(m1, abs_bits(vf_weights(dtype, x + step)));
+        m0 = max_bits(m0, vf_abs(vf_weights(dtype, x)));
+        m1 = max_bits(m1, vf_abs(vf_weights(dtype, x + step)));
     }
     if (i + VF <= n) {
-        m0 = max_bits(m0, abs_bits(vf_weights(dtype, x)));
+        m0 = max_bits(m0, vf_abs(vf_weights(dtype, x)));
         i += VF;
         x += step;
     }
     if (i < n)
-        m1 = max_bits(m1, abs_bits(vf_weights_n(dtype, x, n - i)));
+        m1 = max_bits(m1, vf_abs(vf_weights_n(dtype, x, n - i)));
     vf_store(lanes, max_bits(m0, m1));
     for (i = 0; i < VF; i++)
         if (!(lanes[i] <= max)) /* true for a NaN, which stays */

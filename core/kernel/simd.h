@@ -17,6 +17,7 @@
  *   vf_largest      of the lanes, none of which is a NaN
  *   vf_sum          lanes added in halves: i and i + VF / 2 first
  *   vf_pow2(t)      2^n of EXP_ROUND + n
+ *   vf_abs          the sign's bit is cleared
  *   vf_f16_exact    vf_f16() that keeps a NaN's bits
  *   vf_to_bf16, _f16  VF floats rounded to nearest even
  *   vu              a vector's bits: C's own operators, (vu)v and (vf)u
@@ -501,6 +502,19 @@ INLINE vf
 vf_pow2(vf t)
 {
     return (vf)(((vu)t + 127u) << 23);
+}
+
+/* a where a lane's bits are all set, b where none is. */
+INLINE vf
+vf_select(vu mask, vf a, vf b)
+{
+    return (vf)((mask & (vu)a) | (~mask & (vu)b));
+}
+
+INLINE vf
+vf_abs(vf v)
+{
+    return (vf)((vu)v & 0x7fffffffu);
 }
 
 /* The conversion sets a NaN's quiet bit, 0x200 of the half: cleared again if

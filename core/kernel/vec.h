@@ -61,11 +61,13 @@ struct softmax_block {
 void vec_softmax_block(const struct softmax_block *b);
 
 /*
- * vec_act(): gate[i] = act(gate[i]) * up[i].
+ * vec_act(): gate[i] = act(gate[i]) * up[i]; up NULL: 1.
  *   silu       g / (1 + exp(-g))
  *   gelu_tanh  g/2 * (1 + tanh(sqrt(2/pi) * (g + 0.044715 g^3)))
+ *   gelu_erf   g/2 * (1 + erf(g / sqrt(2))), within 7 ulp
+ *   relu       g where g > 0, else 0
  */
-enum act { ACT_SILU, ACT_GELU_TANH, N_ACTS };
+enum act { ACT_SILU, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, N_ACTS };
 void vec_act(enum act act, float *gate, const float *up, size_t n);
 
 /* vec_act_back() goes back through h[i] = act(gate[i]) * up[i], of which it

@@ -186,11 +186,65 @@ gelu_tanh_slope(float g, float *slope)
     return act;
 }
 
+/* Phi(-x) / e, e = exp(-x^2 / 2); x^2 is rounded, and what that lost made up
+ * for. */
+static inline float
+normal_tail(float x, float *e)
+{
+    float xx = x * x, lost = fmaf(x, x, -xx), exp_xx = exp1(-0.5f * xx);
+    float u = 1 / fmaf(NORMAL_U, x, 1), p;
+
+    *e = fmaf(-0.5f * lost, exp_xx, exp_xx);
+    p = fmaf(NORMAL_P0, u, NORMAL_P1);
+    p = fmaf(p, u, NORMAL_P2);
+    p = fmaf(p, u, NORMAL_P3);
+    p = fmaf(p, u, NORMAL_P4);
+    p = fmaf(p, u, NORMAL_P5);
+    p = fmaf(p, u, NORMAL_P6);
+    p = fmaf(p, u, NORMAL_P7);
+    p = fmaf(p, u, NORMAL_P8);
+    return p * u;
+}
+
+/* g Phi(g) is -x Phi(-x) of x = |g|, plus g where g > 0: nothing cancels. */
+static inline float
+gelu_erf_slope(float g, float *slope)
+{
+    float x = fabsf(g), tail, e, s;
+
+    x = x > NORMAL_MAX ? NORMAL_MAX : x; /* a NaN stays */
+    tail = normal_tail(x, &e);
+    s = e * fmaf(-NORMAL_PEAK, x, tail);
+    *slope = g > 0 ? 1 - s : s;
+    return (g > 0 ? g : 0) - e * (x * tail);
+}
+
+static inline float
+gelu_erf(float g)
+{
+    float slope;
+
+    return gelu_erf_slope(g, &slope);
+}
+
+static inline float
+relu(float g)
+{
+    return (g < 0 ? 0 : g) + 0; /* -0 is 0 */
+}
+
+static inline float
+relu_slope(float g, float *slope)
+{
+    *slope = g > 0 ? 1 : 0;
+    return relu(g);
+}
+
 #define ACT(name)                                                              \
     static void name##_mul(float *gate, const float *up, size_t n)             \
     {                                                                          \
         for (size_t i = 0; i < n; i++)                                         \
-            gate[i] = name(gate[i]) * up[i];                                   \
+            gate[i] = name(gate[i]) * (up ? up[i] : 1);                        \
     }                                                                          \
                                                                                \
     static void name##_back(float *h, float *gate, float *up, const float *dh, \
@@ -199,14 +253,17 @@ gelu_tanh_slope(float g, float *slope)
         for (size_t i = 0; i < n; i++) {                                       \
             float slope, act = name##_slope(gate[i], &slope);                  \
                                                                                \
-            h[i] = act * up[i];                                                \
-            gate[i] = dh[i] * up[i] * slope;                                   \
-            up[i] = dh[i] * act;                                               \
+            h[i] = act * (up ? up[i] : 1);                                     \
+            gate[i] = dh[i] * (up ? up[i] : 1) * slope;                        \
+            if (up)                                                            \
+                up[i] = dh[i] * act;                                           \
         }                                                                      \
     }
 
 ACT(silu)
 ACT(gelu_tanh)
+ACT(gelu_erf)
+ACT(relu)
 
 static void
 rope(float *x, const float *c, const float *s, size_t half)
@@ -231,7 +288,7 @@ const struct vec_ops vec_scalar = {
     .scale_mul = scale_mul,
     .exp_sum = exp_sum,
     .softmax_block = softmax_block,
-    .act = { silu_mul, gelu_tanh_mul },
-    .act_back = { silu_back, gelu_tanh_back },
+    .act = { silu_mul, gelu_tanh_mul, gelu_erf_mul, relu_mul },
+    .act_back = { silu_back, gelu_tanh_back, gelu_erf_back, relu_back },
     .rope = rope,
 };

@@ -236,12 +236,11 @@ from_to(vf s, size_t i, size_t begin, size_t end)
 {
     static const uint32_t lanes[16] = { 0, 1, 2,  3,  4,  5,  6,  7,
                                         8, 9, 10, 11, 12, 13, 14, 15 };
-    const vu none = (vu)vf_set1(-INFINITY);
     vu at, in;
 
     memcpy(&at, lanes, sizeof(at));
     in = (vu)(at + (uint32_t)(i - begin) < (uint32_t)(end - begin));
-    return (vf)(((vu)s & in) | (none & ~in));
+    return vf_select(in, s, vf_set1(-INFINITY));
 }
 
 /* Row r, whose scores are in registers until they are weights; those of no key
@@ -336,17 +335,79 @@ gelu_tanh_slope(vf g, vf *slope)
     return act;
 }
 
+/* As vec_scalar.c has it. */
+INLINE vf
+normal_tail(vf x, vf *e)
+{
+    const vf half = vf_set1(-0.5f), one = vf_set1(1);
+    vf xx = x * x, lost = vf_fma(x, x, vf_set1(0) - xx);
+    vf u = one / vf_fma(vf_set1(NORMAL_U), x, one), p;
+
+    *e = vf_exp(half * xx);
+    *e = vf_fma(half * lost, *e, *e);
+    p = vf_fma(vf_set1(NORMAL_P0), u, vf_set1(NORMAL_P1));
+    p = vf_fma(p, u, vf_set1(NORMAL_P2));
+    p = vf_fma(p, u, vf_set1(NORMAL_P3));
+    p = vf_fma(p, u, vf_set1(NORMAL_P4));
+    p = vf_fma(p, u, vf_set1(NORMAL_P5));
+    p = vf_fma(p, u, vf_set1(NORMAL_P6));
+    p = vf_fma(p, u, vf_set1(NORMAL_P7));
+    p = vf_fma(p, u, vf_set1(NORMAL_P8));
+    return p * u;
+}
+
+INLINE vf
+gelu_erf_slope(vf g, vf *slope)
+{
+    const vf zero = vf_set1(0);
+    vu over = (vu)(g > zero);
+    vf x = vf_min(vf_set1(NORMAL_MAX), vf_abs(g)), e; /* a NaN stays */
+    vf tail = normal_tail(x, &e);
+    vf s = e * vf_fma(vf_set1(-NORMAL_PEAK), x, tail);
+
+    *slope = vf_select(over, vf_set1(1) - s, s);
+    return vf_select(over, g, zero) - e * (x * tail);
+}
+
+INLINE vf
+gelu_erf(vf g)
+{
+    vf slope;
+
+    return gelu_erf_slope(g, &slope);
+}
+
+INLINE vf
+relu(vf g)
+{
+    return vf_max(vf_set1(0), g) + vf_set1(0); /* a NaN stays; -0 is 0 */
+}
+
+INLINE vf
+relu_slope(vf g, vf *slope)
+{
+    *slope = vf_select((vu)(g > vf_set1(0)), vf_set1(1), vf_set1(0));
+    return relu(g);
+}
+
+/* n numbers from i on; where there are none, ones. */
+INLINE vf
+or_ones(const float *p, size_t i, size_t n)
+{
+    return !p ? vf_set1(1) : n == VF ? vf_load(p + i) : vf_load_n(p + i, n);
+}
+
 #define ACT(name)                                                              \
     static void name##_mul(float *gate, const float *up, size_t n)             \
     {                                                                          \
         size_t i = 0;                                                          \
                                                                                \
         for (; i + VF <= n; i += VF)                                           \
-            vf_store(gate + i, name(vf_load(gate + i)) * vf_load(up + i));     \
+            vf_store(gate + i, name(vf_load(gate + i)) * or_ones(up, i, VF));  \
         if (i < n)                                                             \
             vf_store_n(gate + i,                                               \
                        name(vf_load_n(gate + i, n - i)) *                      \
-                           vf_load_n(up + i, n - i),                           \
+                           or_ones(up, i, n - i),                              \
                        n - i);                                                 \
     }                                                                          \
                                                                                \
@@ -366,25 +427,28 @@ gelu_tanh_slope(vf g, vf *slope)
         size_t i = 0;                                                          \
                                                                                \
         for (; i + VF <= n; i += VF) {                                         \
-            vf g = vf_load(gate + i), u = vf_load(up + i);                     \
+            vf g = vf_load(gate + i), u = or_ones(up, i, VF);                  \
                                                                                \
             vf_store(h + i, name##_back1(&g, &u, vf_load(dh + i)));            \
             vf_store(gate + i, g);                                             \
-            vf_store(up + i, u);                                               \
+            if (up)                                                            \
+                vf_store(up + i, u);                                           \
         }                                                                      \
         if (i < n) {                                                           \
-            vf g = vf_load_n(gate + i, n - i);                                 \
-            vf u = vf_load_n(up + i, n - i);                                   \
+            vf g = vf_load_n(gate + i, n - i), u = or_ones(up, i, n - i);      \
                                                                                \
             vf_store_n(h + i, name##_back1(&g, &u, vf_load_n(dh + i, n - i)),  \
                        n - i);                                                 \
             vf_store_n(gate + i, g, n - i);                                    \
-            vf_store_n(up + i, u, n - i);                                      \
+            if (up)                                                            \
+                vf_store_n(up + i, u, n - i);                                  \
         }                                                                      \
     }
 
 ACT(silu)
 ACT(gelu_tanh)
+ACT(gelu_erf)
+ACT(relu)
 
 static void
 rope(float *x, const float *c, const float *s, size_t half)
@@ -417,7 +481,7 @@ const struct vec_ops TABLE(vec) = {
     .scale_mul = scale_mul,
     .exp_sum = exp_sum,
     .softmax_block = softmax_block,
-    .act = { silu_mul, gelu_tanh_mul },
-    .act_back = { silu_back, gelu_tanh_back },
+    .act = { silu_mul, gelu_tanh_mul, gelu_erf_mul, relu_mul },
+    .act_back = { silu_back, gelu_tanh_back, gelu_erf_back, relu_back },
     .rope = rope,
 };

@@ -92,69 +92,45 @@ check_elements(const struct vec_ops *ops, size_t n)
     return good && a[n] == GUARD;
 }
 
-static bool
-check_acts(const struct vec_ops *ops, size_t n)
+static const char *const act_names[N_ACTS] = { "silu", "gelu_tanh", "gelu_erf",
+                                               "relu" };
+
+static double
+act_f64(int act, double g)
 {
+    return act == ACT_SILU ? g / (1 + exp(-g))
+           : act == ACT_GELU_TANH
+               ? g / 2 * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)))
+           : act == ACT_GELU_ERF ? g / 2 * erfc(-g / sqrt(2))
+                                 : fmax(g, 0);
+}
+
+/* With 'up' or without, forward and back, whose slope is that of a difference
+ * in f64. */
+static bool
+check_act(const struct vec_ops *ops, int act, bool with_up, size_t n)
+{
+    static float h[N + 1], u[N + 1];
     bool good = true;
 
     fill(n);
-    ops->act[ACT_SILU](a, b, n);
+    ops->act[act](a, with_up ? b : NULL, n);
     for (size_t i = 0; i < n; i++)
-        good &= near((double)d[i] / (1 + exp(-(double)d[i])) * (double)b[i],
+        good &= near(act_f64(act, (double)d[i]) * (with_up ? (double)b[i] : 1),
                      a[i], 1e-6);
     good &= a[n] == GUARD;
     fill(n);
-    ops->act[ACT_GELU_TANH](a, b, n);
-    for (size_t i = 0; i < n; i++) {
-        double g = (double)d[i];
-        double t = tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g));
-
-        good &= near(g / 2 * (1 + t) * (double)b[i], a[i], 1e-6);
-    }
-    return good && a[n] == GUARD;
-}
-
-static bool
-check_silu_back(const struct vec_ops *ops, size_t n)
-{
-    static float h[N + 1], u[N + 1];
-    bool good = true;
-
-    fill(n);
     memcpy(u, b, sizeof(u));
     u[n] = h[n] = GUARD;
-    ops->act_back[ACT_SILU](h, a, u, c, n);
+    ops->act_back[act](h, a, with_up ? u : NULL, c, n);
     for (size_t i = 0; i < n; i++) {
-        double g = (double)d[i], sig = 1 / (1 + exp(-g)), up = (double)b[i];
+        double g = (double)d[i], up = with_up ? (double)b[i] : 1, by = 1e-5;
+        double slope = (act_f64(act, g + by) - act_f64(act, g - by)) / (2 * by);
 
-        good &=
-            near(g * sig * up, h[i], 1e-6) &&
-            near((double)c[i] * up * sig * (1 + g * (1 - sig)), a[i], 1e-6) &&
-            near((double)c[i] * g * sig, u[i], 1e-6);
-    }
-    return good && a[n] == GUARD && u[n] == GUARD && h[n] == GUARD;
-}
-
-/* Its derivative by the formula, with t = tanh(u). */
-static bool
-check_gelu_back(const struct vec_ops *ops, size_t n)
-{
-    static float h[N + 1], u[N + 1];
-    bool good = true;
-
-    fill(n);
-    memcpy(u, b, sizeof(u));
-    u[n] = h[n] = GUARD;
-    ops->act_back[ACT_GELU_TANH](h, a, u, c, n);
-    for (size_t i = 0; i < n; i++) {
-        double g = (double)d[i], up = (double)b[i], dh = (double)c[i];
-        double k = sqrt(2 / M_PI), t = tanh(k * (g + 0.044715 * g * g * g));
-        double slope =
-            (1 + t) / 2 + g / 2 * (1 - t * t) * k * (1 + 3 * 0.044715 * g * g);
-
-        good &= near(g / 2 * (1 + t) * up, h[i], 1e-6) &&
-                near(dh * up * slope, a[i], 1e-6) &&
-                near(dh * g / 2 * (1 + t), u[i], 1e-6);
+        good &= near(act_f64(act, g) * up, h[i], 1e-6) &&
+                near((double)c[i] * up * slope, a[i], 1e-6) &&
+                near(with_up ? (double)c[i] * act_f64(act, g) : (double)b[i],
+                     u[i], 1e-6);
     }
     return good && a[n] == GUARD && u[n] == GUARD && h[n] == GUARD;
 }
@@ -200,14 +176,15 @@ test_lengths(enum isa isa)
     for (size_t n = 0; n < 150; n++) {
         sums &= check_sums(ops, n);
         elements &= check_elements(ops, n);
-        acts &= check_acts(ops, n) && check_silu_back(ops, n) &&
-                check_gelu_back(ops, n);
+        for (int act = 0; act < N_ACTS; act++)
+            acts &=
+                check_act(ops, act, true, n) && check_act(ops, act, false, n);
         exps &= check_exp_sum(ops, n);
         rope &= check_rope(ops, n);
     }
     tap_ok(sums, "vec %s: dot and max, n 0..149", isa_name(isa));
     tap_ok(elements, "vec %s: axpy, add, scale, n 0..149", isa_name(isa));
-    tap_ok(acts, "vec %s: silu and gelu to 1e-6, n 0..149", isa_name(isa));
+    tap_ok(acts, "vec %s: activations to 1e-6, n 0..149", isa_name(isa));
     tap_ok(exps, "vec %s: exp_sum against exp, n 0..149", isa_name(isa));
     tap_ok(rope, "vec %s: rope turns by the formula", isa_name(isa));
 }
@@ -330,6 +307,35 @@ test_exp_accuracy(enum isa isa)
     tap_ok(worst < 2, "vec %s: exp within 2 ulp from -104 to 104",
            isa_name(isa));
     printf("# worst %.3f ulp, of denormals %.3f\n", worst, worst_small);
+}
+
+/* Every 501st float from -15 to 15, and what is not finite. */
+static void
+test_gelu_accuracy(enum isa isa)
+{
+    const struct vec_ops *ops = vec_ops_of(isa);
+    float x[] = { INFINITY, -INFINITY, NAN, 3e38f, -3e38f, -15.5f, 15.5f, 0 };
+    double worst = 0;
+
+    for (uint32_t u = 0; u < 0x41700000; u += 501)
+        for (uint32_t sign = 0; sign < 2; sign++) {
+            float g = f32_from_bits(u | sign << 31), y = g;
+
+            ops->act[ACT_GELU_ERF](&y, NULL, 1);
+            worst = fmax(worst, ulps(act_f64(ACT_GELU_ERF, (double)g), y));
+        }
+    tap_ok(worst < 7, "vec %s: gelu_erf within 7 ulp", isa_name(isa));
+    printf("# worst %.3f ulp\n", worst);
+    ops->act[ACT_GELU_ERF](x, NULL, 8);
+    tap_ok(x[0] == INFINITY && x[1] == 0 && isnan(x[2]) && x[3] == 3e38f &&
+               x[4] == 0 && x[5] == 0 && x[6] == 15.5f && x[7] == 0,
+           "vec %s: gelu_erf of huge numbers", isa_name(isa));
+    x[0] = NAN;
+    x[1] = -0.0f;
+    x[2] = -INFINITY;
+    ops->act[ACT_RELU](x, NULL, 3);
+    tap_ok(isnan(x[0]) && f32_bits(x[1]) == 0 && x[2] == 0,
+           "vec %s: relu of NaN, -0 and -infinity", isa_name(isa));
 }
 
 static void
@@ -455,20 +461,18 @@ enum {
     SCALE,
     SCALE_MUL,
     EXP_SUM,
-    SILU,
-    SILU_BACK,
-    GELU,
-    GELU_BACK,
     ROPE,
-    N_FUNCTIONS
+    N_FUNCTIONS, /* and four of each activation */
+    N_ALL = N_FUNCTIONS + 4 * N_ACTS
 };
 
 static const char *const functions[N_FUNCTIONS] = {
-    "dot",      "max",       "axpy",          "axpy_diff",
-    "add",      "scale",     "scale_mul",     "exp_sum",
-    "silu_mul", "silu_back", "gelu_tanh_mul", "gelu_tanh_back",
-    "rope"
+    "dot",   "max",       "axpy",    "axpy_diff", "add",
+    "scale", "scale_mul", "exp_sum", "rope"
 };
+
+static const char *const act_functions[] = { "", " back", " without up",
+                                             " back without up" };
 
 /* v [4]: what the function reads and writes; a sum goes to v[3][0]. */
 static void
@@ -501,20 +505,16 @@ call(const struct vec_ops *ops, int function, float (*v)[N], float s, size_t n)
     case EXP_SUM:
         v[3][0] = ops->exp_sum(v[0], s, n);
         break;
-    case SILU:
-        ops->act[ACT_SILU](v[0], v[1], n);
-        break;
-    case SILU_BACK:
-        ops->act_back[ACT_SILU](v[3], v[0], v[1], v[2], n);
-        break;
-    case GELU:
-        ops->act[ACT_GELU_TANH](v[0], v[1], n);
-        break;
-    case GELU_BACK:
-        ops->act_back[ACT_GELU_TANH](v[3], v[0], v[1], v[2], n);
+    case ROPE:
+        ops->rope(v[0], v[1], v[2], n / 2);
         break;
     default:
-        ops->rope(v[0], v[1], v[2], n / 2);
+        function -= N_FUNCTIONS;
+        if (function % 2 == 0)
+            ops->act[function / 4](v[0], function % 4 ? NULL : v[1], n);
+        else
+            ops->act_back[function / 4](
+                v[3], v[0], function % 4 == 3 ? NULL : v[1], v[2], n);
     }
 }
 
@@ -544,7 +544,8 @@ test_bits(enum isa isa)
 {
     static float v[2][4][N];
 
-    for (int f = 0; f < N_FUNCTIONS; f++) {
+    for (int f = 0; f < N_ALL; f++) {
+        int act = f - N_FUNCTIONS;
         bool good = true;
 
         for (size_t n = 0; n < 150; n++) {
@@ -557,8 +558,9 @@ test_bits(enum isa isa)
             call(vec_ops_of(ISA_SCALAR), f, v[1], s, n);
             good &= same_bits(v[0][0], v[1][0], 4 * N);
         }
-        tap_ok(good, "vec %s: %s has the scalar's bits, n 0..149",
-               isa_name(isa), functions[f]);
+        tap_ok(good, "vec %s: %s%s has the scalar's bits, n 0..149",
+               isa_name(isa), act < 0 ? functions[f] : act_names[act / 4],
+               act < 0 ? "" : act_functions[act % 4]);
     }
 }
 
@@ -569,6 +571,7 @@ main(void)
     {
         test_lengths(isa);
         test_exp_accuracy(isa);
+        test_gelu_accuracy(isa);
         test_softmax_block(isa);
         test_special(isa);
         test_bits(isa);
