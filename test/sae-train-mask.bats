@@ -149,6 +149,11 @@ x = np.load("rows.npy"); assert x.shape[1] == 128 and x.tobytes() == open("rows.
         [[ $stderr == "sae-train: other/state.safetensors: ${o% *} was "*"; --force starts a new run)" ]]
     done
     train all -n 11 --decay 0 d
+    # what leaves out nothing is what the run had
+    sae-train -q -o all --resume -n 20 --skip-positions 0 --max-norm 0 d
+    sae-train -q -o all --resume -n 25 d
+    train want -n 25 --decay 0 d
+    cmp want/sae.safetensors all/sae.safetensors
     run -65 --separate-stderr sae-train -q -o all --resume -n 30 --max-norm 6 d
     [[ $stderr == "sae-train: all/state.safetensors: does not say what --max-norm was (now 6;"* ]]
 }

@@ -291,6 +291,8 @@ take_state(struct planned *p, const struct train_cmd *cmd, struct err *err)
         p->layer = (size_t)number_of(&st, "layer");
     p->layers = number_of(&st, "layers");
     p->saes = number_of(&st, "saes");
+    for (size_t i = 0; i < N_FIELDS; i++)
+        p->stated |= st_meta(&st, fields[i].key) ? 1u << i : 0;
     for (size_t i = 0; rc >= 0 && i < N_FIELDS; i++)
         if (!(p->given & 1u << i) &&
             !(i == F_LATENTS && p->given & 1u << F_EXPANSION))
@@ -493,13 +495,14 @@ plan_settle(struct sae_plan *plan, const struct row_stream *rows,
     return 0;
 }
 
-/* Does this option, of a MASK, leave rows out, or was it given? */
+/* Does this option, of a MASK, leave rows out, or did it in the run to resume?
+ */
 static bool
 is_set(const struct planned *p, size_t field)
 {
     const char *key = fields[field].key;
 
-    return p->given & 1u << field ||
+    return p->stated & 1u << field ||
            (!strcmp(key, "--skip-ids")   ? p->o.skip_ids != NULL
             : !strcmp(key, "--max-norm") ? p->o.max_norm > 0
                                          : p->o.skip_positions > 0);
