@@ -54,6 +54,9 @@ opt_f64(const char *name, const char *arg, double min, double max,
 
     errno = 0;
     *value = strtod(arg, &end);
+    if (*value == 0 && errno == ERANGE) /* and 0 may mean: no limit */
+        return err_set(err, TU_USAGE, "%s: \"%s\" is too small: write 0", name,
+                       arg);
     if (end == arg || *end || *arg == ' ' || !isfinite(*value) ||
         *value < min || *value > max)
         return err_set(err, TU_USAGE,

@@ -58,6 +58,12 @@ test_numbers(void)
                opt_f64("-t", "0.5x", 0, 1, &f, &err) < 0 &&
                !opt_f64("-t", "2.5e-1", 0, 1, &f, &err) && f == 0.25,
            "opt_f64: finite numbers only");
+    tap_ok(opt_f64("-t", "1e-400", 0, 1, &f, &err) < 0 &&
+               !strcmp(err.what, "-t: \"1e-400\" is too small: write 0") &&
+               opt_f64("-t", "-1e-400", 0, 1, &f, &err) < 0 &&
+               !opt_f64("-t", "1e-310", 0, 1, &f, &err) && f > 0 &&
+               !opt_f64("-t", "0e-400", 0, 1, &f, &err) && f == 0,
+           "opt_f64: one that is no 0 does not become 0");
     opt_i64("--top", "x", 1, 5, &i, &err);
     tap_ok(
         err.status == TU_USAGE &&
