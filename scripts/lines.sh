@@ -4,7 +4,7 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11290
-core/format 11925
+core/format 11960
 core/kernel 9203
 core/model 18970
 core/text 4340

@@ -78,6 +78,22 @@ for view, layers in ((both, (0, 1)), (one, (1,))):
 END
 }
 
+@test "saev-read --max-norm: rows longer than what is read at a time, and any view" {
+    py - <<'END'
+from saev_dump import *
+for name, d, n in (("wide", 70001, 5), ("narrow", 3000, 70), ("short", 50, 400)):
+    a = dump(name, d=d, n=n, p=3, cls=True, imgs_a_shard=33)
+    norm = np.linalg.norm(a.astype("f8"), axis=3)
+    most = np.median(norm)
+    for view, tokens in (("all", slice(None)), ("cls", slice(0, 1)), ("image", slice(1, None))):
+        for layer, layers in (("all", slice(None)), (13, slice(0, 1)), (-2, slice(1, 2))):
+            want = a[:, layers, tokens][norm[:, layers, tokens] <= most]
+            assert 0 < len(want) < n * 8
+            got = saev_read(name, "--raw", "--view", view, "--layer", layer, "--max-norm", most)
+            assert got == want.tobytes(), (name, view, layer)
+END
+}
+
 @test "saev-read --shuffle: the external shuffle leaves out the same rows" {
     py - <<'END'
 import json

@@ -16,6 +16,7 @@
 
 #define GROUP ((size_t)64) /* images of a thread: whole words of bits */
 #define PIECE ((size_t)16 << 10)
+#define BLOCK ((size_t)256 << 10) /* read at a time, for norms */
 
 /* ---- options ---- */
 
@@ -197,23 +198,65 @@ count_data(const struct mask_scan *c, size_t img, struct err *err)
     return high;
 }
 
-/* Is the norm of a row at 'offset' of the shard at most the mask's?  1, 0, or
- * -1 with 'err' set. */
+/* Bytes of the shard that a thread has read. */
+struct mask_block {
+    char *bytes; /* [BLOCK] */
+    size_t at, n;
+};
+
+/* Is the norm of a row at 'offset' of the shard at most the mask's?  Up to
+ * 'end' what follows is read with it.  1, 0, or -1 with 'err' set. */
 static int
-is_short(const struct mask_scan *c, size_t offset, struct err *err)
+is_short(const struct mask_scan *c, struct mask_block *b, size_t offset,
+         size_t end, struct err *err)
 {
     double lane[SAE_NORM_LANES] = { 0 };
     float x[PIECE / sizeof(float)];
 
-    for (size_t at = 0, n; at < c->s->row_nbytes; at += n) {
-        n = smaller(c->s->row_nbytes - at, PIECE);
-        if (file_pread(c->fd, c->path, x, n, offset + at, err) < 0)
-            return -1;
+    for (size_t left = c->s->row_nbytes, n; left > 0; left -= n, offset += n) {
+        n = smaller(left, PIECE);
+        if (offset < b->at || offset + n > b->at + b->n) {
+            b->at = offset;
+            b->n = smaller(end - offset, BLOCK);
+            if (file_pread(c->fd, c->path, b->bytes, b->n, offset, err) < 0)
+                return -1;
+        }
+        memcpy(x, b->bytes + (offset - b->at), n);
         for (size_t i = 0; i < n / sizeof(*x); i++)
             x[i] = le_f32(&x[i]);
         sae_norm_add(lane, x, n / sizeof(*x));
     }
     return sae_norm(lane) > c->mask->max_norm ? 0 : 1;
+}
+
+/* Clears the bits of an image's long rows. */
+static int
+scan_norms(const struct mask_scan *c, struct mask_block *b, size_t img,
+           size_t end_img, struct err *err)
+{
+    const struct saev_view *v = c->v;
+    uint64_t *bits = c->kept->bits;
+    size_t row = img * v->img_rows;
+    bool all = v->n_layers == c->s->n_layers && /* but for CLS */
+               v->n_tokens + 1 >= c->s->n_tokens;
+
+    for (size_t i = 0; i < v->img_rows; i++) {
+        size_t l = v->layer0 + i / v->n_tokens, t = i % v->n_tokens;
+        size_t end = all ? offset_of(c, end_img, 0, 0)
+                         : offset_of(c, img, l, v->token0 + v->n_tokens);
+        int rc = 1;
+
+        if (bits[(row + i) / 64] >> (row + i) % 64 & 1)
+            rc = is_short(c, b, offset_of(c, img, l, v->token0 + t), end, err);
+        if (rc < 0)
+            return -1;
+        for (size_t k = 0; rc == 0 && k < v->n_layers; k++) {
+            size_t bit = row + (c->mask->by_token ? k * v->n_tokens + t : i);
+
+            bits[bit / 64] &= ~((uint64_t)1 << bit % 64);
+        }
+    }
+    return 0;
 }
 
 /* The bits of an image's rows in the view. */
@@ -228,7 +271,6 @@ scan_image(const struct mask_scan *c, size_t img, struct err *err)
         return -1;
     for (size_t t = v->token0; t < v->token0 + v->n_tokens; t++) {
         int32_t id = c->ids->ids ? saev_ids_at(c->ids, img, t) : -1;
-        size_t n_short = 0, at = row + t - v->token0;
 
         if (c->ids->ids && t < n_data && id < 0 && !m->padding)
             return err_set(err, EX_DATAERR,
@@ -240,21 +282,9 @@ scan_image(const struct mask_scan *c, size_t img, struct err *err)
             (m->n_ids && bsearch(&id, m->ids, m->n_ids, sizeof(id), by_i32)))
             continue;
         for (size_t l = 0; l < v->n_layers; l++) {
-            size_t bit = at + l * v->n_tokens;
-            int rc = 1;
+            size_t bit = row + l * v->n_tokens + t - v->token0;
 
-            if (m->max_norm > 0)
-                rc = is_short(c, offset_of(c, img, v->layer0 + l, t), err);
-            if (rc < 0)
-                return -1;
-            n_short += rc;
-            c->kept->bits[bit / 64] |= (uint64_t)rc << bit % 64;
-        }
-        for (size_t l = 0;
-             m->by_token && n_short < v->n_layers && l < v->n_layers; l++) {
-            size_t bit = at + l * v->n_tokens;
-
-            c->kept->bits[bit / 64] &= ~((uint64_t)1 << bit % 64);
+            c->kept->bits[bit / 64] |= (uint64_t)1 << bit % 64;
         }
     }
     return 0;
@@ -267,13 +297,16 @@ scan_groups(void *ctx, size_t begin, size_t end)
     size_t base = c->first / GROUP;
     size_t i = larger(c->first, (base + begin) * GROUP);
     size_t last = smaller(c->last + 1, (base + end) * GROUP);
+    struct mask_block b = { .bytes = xmalloc(BLOCK) };
     struct err err = { 0 };
 
     for (; i < last && !atomic_load(&c->failed); i++)
-        if ((sig_stop() ? sig_stopped("nothing was written", &err)
-                        : scan_image(c, i, &err)) < 0 &&
+        if (((sig_stop() ? sig_stopped("nothing was written", &err)
+                         : scan_image(c, i, &err)) < 0 ||
+             (c->mask->max_norm > 0 && scan_norms(c, &b, i, last, &err) < 0)) &&
             !atomic_exchange(&c->failed, true))
             *c->err = err;
+    free(b.bytes);
 }
 
 /* The ids of a dump, for a mask; the word special becomes what they say. */
