@@ -504,6 +504,13 @@ def qwen2_5_vl(seed, v):
                 vision_config=vision), t
 
 
+def llama(seed, v):
+    c = with_sizes("llama", "LlamaForCausalLM", hidden_act="silu",
+                   rms_norm_eps=EPS, rope_theta=3000.0,
+                   tie_word_embeddings=False)
+    return decoder(seed, c, head="lm_head")
+
+
 def llava(seed, v):
     c = with_sizes("llama", "LlamaForCausalLM", hidden_act="silu",
                    rms_norm_eps=EPS, rope_theta=3000.0)
@@ -536,6 +543,7 @@ def mistral3(seed, v):
 
 # FAMILY:VARIANT, and what of it is easily read wrongly
 MODELS = {
+    "llama": "what the others differ from",
     "gpt2": "names without prefix, a mask to ignore, [in, out] weights, wpe, "
             "biases, n_inner absent, tied though nothing says so",
     "gpt2:prefix": "transformer., masked_bias, an lm_head.weight that is not "
@@ -597,7 +605,7 @@ MODELS = {
 }
 # Lengths of the prompts of tests, where not one of 24.
 LENGTHS = {"phi3:longrope": (12, 16, 17, 40),
-           "phi3:longrope-partial": (16, 40)}
+           "phi3:longrope-partial": (12, 40)}
 
 
 def make(name, directory, seed=1):

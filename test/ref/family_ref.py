@@ -2,7 +2,7 @@
 """family_ref.py list | make FAMILY[:VARIANT] DIR [--seed S] | ids DIR |
 logits DIR --ids LIST -o F.npy | acts DIR --ids LIST --place PLACE -o F.npy |
 check DIR --ids LIST [--place PLACE] --got F | places DIR |
-trap FAMILY[:VARIANT]... | selftest
+trap FAMILY[:VARIANT]... | run [FAMILY[:VARIANT]...] | selftest
 
 Tiny random models of families (family_models.py), and their logits and
 activations in float64 (family_read.py, family_forward.py), which hf-infer is
@@ -89,7 +89,8 @@ def trap(name, seed):
 def main():
     p = argparse.ArgumentParser(usage=__doc__)
     p.add_argument("verb", choices=("list", "make", "ids", "logits", "acts",
-                                    "check", "places", "trap", "selftest"))
+                                    "check", "places", "trap", "run",
+                                    "selftest"))
     p.add_argument("names", nargs="*")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--ids", type=family_models.parse)
@@ -97,6 +98,7 @@ def main():
     p.add_argument("--got")
     p.add_argument("-o", dest="out")
     o = p.parse_args()
+    names = o.names or list(family_models.MODELS)
     if o.verb == "list":
         for name, what in family_models.MODELS.items():
             print("%s\t%s" % (name, what))
@@ -117,8 +119,10 @@ def main():
     elif o.verb == "selftest":
         import family_selftest
         family_selftest.run(tolerance)
+    elif o.verb == "run":
+        import family_run
+        family_run.run(names, tolerance)
     elif o.verb == "trap":
-        names = o.names or family_models.MODELS
         sys.exit(not all([trap(name, o.seed) for name in names]))
 
 

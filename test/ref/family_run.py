@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: ISC
+"""family_ref.py run NAME...: hf-infer held to the reference on tiny models.
+
+Of each model whose model_type `hf-infer --help` names: logits of each prompt,
+the same bytes with other threads and chunks, rows at each place, and greedy
+tokens.  Any other must be refused by its model_type.
+"""
+import json
+import os
+import re
+import subprocess
+import tempfile
+
+import numpy as np
+
+import family_forward as ff
+import family_models
+import family_read
+
+# Where the reference's places are among those of hf-infer --places, which are
+# of layer 0 here: its short form, or TransformerLens's name.
+PLACES = {
+    "embed": "hook_embed", "layers.0": "resid:0", "attn:0": "attn:0",
+    "mlp:0": "mlp:0", "attn.hook_z:0": "blocks.0.attn.hook_z",
+    "resid_mid:0": "blocks.0.hook_resid_mid",
+    "attn_out:0": "blocks.0.hook_attn_out",
+    "mlp_out:0": "blocks.0.hook_mlp_out", "in_qkv:0": "in:q_proj:0",
+    "in_mlp:0": "in:up_proj:0", "in_down:0": "in:down_proj:0",
+    "layers.-1": "resid:-1"}
+# hf-infer has these whatever the family.
+NEEDED = ("layers.0", "attn:0", "mlp:0", "attn.hook_z:0")
+WAYS = (("-j", "1"), ("-j", "2", "--chunk", "1"), ("--chunk", "7"))
+
+
+def hf_infer(*arguments):
+    return subprocess.run(("hf-infer",) + arguments, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE)
+
+
+def output(*arguments):
+    done = hf_infer(*arguments)
+    assert done.returncode == 0, (arguments, done.stderr.decode())
+    return done.stdout
+
+
+def held(what, got, ref, tolerance):
+    off = np.abs(got - ref).max() / tolerance(ref)
+    assert off <= 1, "%s: %.3g times what may be" % (what, off)
+    return off
+
+
+def at_places(path, ids, model, tolerance):
+    """The worst of all rows at all places that hf-infer lists."""
+    seen, worst, found = {}, 0, set()
+    ff.forward(model, ids, seen)
+    listed = set(output(path, "--places").decode().split())
+    listed.add("resid:-1")
+    for place, name in PLACES.items():
+        if name not in listed or place not in seen:
+            continue
+        found.add(place)
+        for i in range(len(model.layers) if place.endswith("0") else 1):
+            raw = output(path, "--ids", ",".join(map(str, ids)), "--acts",
+                         name.replace("0", str(i)))
+            ref = seen[place.replace("0", str(i))]
+            got = np.frombuffer(raw, "<f4").reshape(ref.shape)
+            worst = max(worst, held("%s %d" % (place, i), got, ref, tolerance))
+    assert found.issuperset(NEEDED), found
+    return worst
+
+
+def greedy(path, ids, n):
+    """n tokens that the reference has as the most likely, each time anew."""
+    ids = list(ids)
+    for _ in range(n):
+        model, _ = family_read.read(path, len(ids))
+        ids.append(int(ff.forward(model, ids)[-1].argmax()))
+    return ids[-n:]
+
+
+def check(name, path, tolerance):
+    file = os.path.join(path, "got.npy")
+    worst = 0
+    for k, ids in enumerate(family_models.prompts(path)):
+        text = ",".join(map(str, ids))
+        model, _ = family_read.read(path, len(ids))
+        output(path, "--ids", text, "--logits", file)
+        worst = max(worst, held("logits", np.load(file),
+                                ff.forward(model, ids), tolerance))
+        with open(file, "rb") as f:
+            first = f.read()
+        for way in WAYS:
+            output(path, "--ids", text, "--logits", file, "-f", *way)
+            with open(file, "rb") as f:
+                assert f.read() == first, "%s: other bytes" % (way,)
+        os.remove(file)
+        if k == 0:
+            acts = at_places(path, ids, model, tolerance)
+            got = output(path, "--ids", text, "-n", "4", "--greedy",
+                         "--ids-out").decode().split()
+            assert list(map(int, got)) == greedy(path, ids, 4), got
+    print("%s: logits %.2g, places %.2g of what may be" % (name, worst, acts))
+
+
+def run(names, tolerance):
+    named = hf_infer("--help", "all").stdout.decode()
+    for name in names:
+        with tempfile.TemporaryDirectory() as tmp:
+            path = os.path.join(tmp, "m")
+            family_models.make(name, path)
+            with open(os.path.join(path, "config.json")) as f:
+                kind = json.load(f)["model_type"]
+            if re.search(r"\b%s\b" % kind, named):
+                check(name, path, tolerance)
+                continue
+            done = hf_infer(path, "--ids", "1", "--logits", "-")
+            says = 'config.json: model_type "%s" is not supported (' % kind
+            assert done.returncode == 65 and says in done.stderr.decode(), (
+                name, done.returncode, done.stderr)
+            print("%s: refused" % name)
