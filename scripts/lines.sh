@@ -4,11 +4,11 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11290
-core/format 11960
+core/format 11990
 core/kernel 9203
 core/model 18970
 core/text 4340
-cmd 34250
+cmd 34255
 lib 2487'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

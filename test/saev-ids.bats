@@ -75,9 +75,12 @@ END
     run -0 --separate-stderr saev-write -m meta.json -o D --if-missing --ids meta.ids.npy a.f32
     [ "$stderr" = "saev-write: $output: is there without ids: --ids is left out (--force writes it again, with them)" ]
     # the default place, named
-    hf-infer "$DEMO" -q --acts resid:1 --ctx 8 --file "$ROOT/demo/held-out.txt" \
-        --acts-meta n.json --acts-ids n.ids.npy >b.f32
-    cmp meta.ids.npy n.ids.npy
+    for name in n.ids.npy ./n.ids.npy "$PWD/n.ids.npy"; do
+        hf-infer "$DEMO" -qf --acts resid:1 --ctx 8 --file "$ROOT/demo/held-out.txt" \
+            --acts-meta n.json --acts-ids "$name" >b.f32
+        cmp meta.ids.npy n.ids.npy
+        run ! grep '"file"' n.ids.npy.json
+    done
 }
 
 @test "saev-write --ids: with parts, --finish stores them" {
@@ -128,6 +131,26 @@ END
     cp minus.npy "D/$H/ids.npy"
     run -1 saev-read verify "D/$H"
     [ "${lines[1]}" = "D/$H"$'\tids.npy: image 3, token 2: -1 (expected an id)' ]
+}
+
+@test "saev-read verify: finds ids that were changed, and lists those of another dump" {
+    pipe meta
+    saev-read verify "$dump"
+    py -c 'import hashlib, json, numpy as np, sys
+x = np.load(sys.argv[1])
+assert hashlib.sha256(x.tobytes()).hexdigest() == json.load(open(sys.argv[1] + ".json"))["ids_sha256"]
+x[3, 4] ^= 1; np.save("other.npy", x)' "$dump/ids.npy"
+    cp -f other.npy "$dump/ids.npy"
+    run -1 saev-read verify "$dump"
+    [ "${lines[1]}" = "$dump"$'\tids.npy: has another SHA-256 than ids.npy.json says' ]
+    # other layers have the same ids, so that is a note
+    cp -f meta.ids.npy "$dump/ids.npy"
+    sed -i 's/"dump": "./"dump": "z/' "$dump/ids.npy.json"
+    run -0 --separate-stderr saev-read verify --json "$dump"
+    [ "$(py -c 'import json, sys; d = json.loads(sys.argv[1])["dumps"][0]; print(d["status"], d["problems"], d["notes"])' "$output")" = "0 [] ['ids.npy.json: names another dump: are these its ids?']" ]
+    [ -z "$stderr" ]
+    run -0 --separate-stderr saev-read verify "$dump"
+    [ "$stderr" = "saev-read: $dump: ids.npy.json: names another dump: are these its ids?" ]
 }
 
 @test "saev-write --ids: a disk that is full at the ids publishes nothing" {

@@ -7,6 +7,7 @@
 #include "cmd/hf-infer/acts_run.h"
 #include "core/format/saev_ids.h"
 #include "core/js.h"
+#include "core/map.h"
 #include "core/str.h"
 
 void
@@ -44,8 +45,8 @@ acts_open_ids(struct acts *a, struct err *err)
     rc = out_open(&a->dumps->ids.out, run->acts_ids, run->out_flags, true, err);
     if (rc == 0)
         rc = out_open(&a->ids_json, name.s, run->out_flags, false, err);
-    if (a->ids_default.n && strcmp(run->acts_ids, a->ids_default.s) != 0 &&
-        rc == 0) {
+    if (a->ids_default.n && rc == 0 &&
+        !file_same(run->acts_ids, a->ids_default.s)) {
         str_clear(&name);
         str_addf(&name, "%s.json", a->ids_default.s);
         rc = out_open(&a->ids_pointer, name.s, run->out_flags, false, err);

@@ -192,7 +192,7 @@ int
 check_others(struct dump_check *c, struct err *err)
 {
     const struct saev *s = &c->dir.saev;
-    struct str path = { 0 }, text = { 0 };
+    struct str path = { 0 }, text = { 0 }, note = { 0 };
     struct saev_ids ids = { 0 };
     struct dirent *e;
     DIR *d = NULL;
@@ -220,14 +220,17 @@ check_others(struct dump_check *c, struct err *err)
     str_addf(&path, "%s/shards.json", c->dir.path);
     if (s->version >= SAEV_1_0 && file_missing(path.s))
         problem(c, "shards.json: missing");
-    str_clear(&path);
-    str_addf(&path, "%s/" SAEV_IDS, c->dir.path);
-    if (rc == 0 && saev_ids_of(&ids, &c->dir, err) < 0) {
+    if (rc == 0 && saev_ids_of(&ids, &c->dir, &note, err) < 0) {
         rc = err->status == EX_DATAERR ? 0 : -1;
         if (rc == 0)
             problem(c, "%s", err->what);
         *err = rc == 0 ? (struct err){ 0 } : *err;
     }
+    if (ids.ids && !saev_ids_sha256(&ids))
+        problem(c,
+                SAEV_IDS ": has another SHA-256 than " SAEV_IDS ".json says");
+    if (note.n)
+        lines_add(&c->notes, note.s);
     saev_ids_close(&ids);
     str_clear(&path);
     str_addf(&path, "%s/" MANIFEST_NAME, c->dir.path);

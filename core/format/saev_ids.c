@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/format/npy.h"
+#include "core/hash.h"
 #include "core/js.h"
 #include "core/le.h"
 #include "core/mem.h"
@@ -17,8 +18,8 @@ static int
 read_json(struct saev_ids *ids, const char *path, struct err *err)
 {
     json_t *v = js_parse(ids->json.s, ids->json.n, path, err);
-    struct js root = js_root(v, path), special, dump;
-    const char *hash = "";
+    struct js root = js_root(v, path), special, dump, sum;
+    const char *hash = "", *sha256 = "";
     int rc = v ? 0 : -1;
 
     if (v && !json_is_object(v))
@@ -26,7 +27,11 @@ read_json(struct saev_ids *ids, const char *path, struct err *err)
     dump = js_get(&root, "dump");
     if (rc == 0 && !js_absent(&dump))
         rc = js_str(&dump, &hash, NULL, err);
+    sum = js_get(&root, "ids_sha256");
+    if (rc == 0 && !js_absent(&sum))
+        rc = js_str(&sum, &sha256, NULL, err);
     snprintf(ids->dump, sizeof(ids->dump), "%s", hash);
+    snprintf(ids->sha256, sizeof(ids->sha256), "%s", sha256);
     special = js_get(&root, "special");
     ids->knows_special = rc == 0 && !js_absent(&special);
     if (ids->knows_special && !js_is(&special, JSON_ARRAY))
@@ -90,7 +95,8 @@ saev_ids_open(struct saev_ids *ids, const char *path, const struct saev *s,
 }
 
 int
-saev_ids_of(struct saev_ids *ids, const struct saevdir *dir, struct err *err)
+saev_ids_of(struct saev_ids *ids, const struct saevdir *dir, struct str *note,
+            struct err *err)
 {
     struct str path = { 0 };
     char hash[SAEV_HASH_MAX] = "";
@@ -106,8 +112,13 @@ saev_ids_of(struct saev_ids *ids, const struct saevdir *dir, struct err *err)
         saev_ids_close(ids);
         rc = -1;
     }
-    if (rc == 0 && !saev_ids_are_of(ids, hash))
-        err_warn("%s.json: names another dump: are these its ids?", path.s);
+    if (rc == 0 && !saev_ids_are_of(ids, hash)) {
+        if (note)
+            str_adds(note, SAEV_IDS ".json: names another dump: are these its "
+                                    "ids?");
+        else
+            err_warn("%s.json: names another dump: are these its ids?", path.s);
+    }
     str_free(&path);
     return rc;
 }
@@ -151,6 +162,19 @@ saev_ids_check(const struct saev_ids *ids, const struct saev *s,
                                               : "an id");
         }
     return 0;
+}
+
+bool
+saev_ids_sha256(const struct saev_ids *ids)
+{
+    struct hash *hash = hash_new(HASH_SHA256);
+    char hex[HASH_MAX_HEX];
+
+    hash_add(hash, ids->ids,
+             ids->map.size -
+                 (size_t)(ids->ids - (const uint8_t *)ids->map.data));
+    hash_end(hash, hex);
+    return !*ids->sha256 || strcmp(hex, ids->sha256) == 0;
 }
 
 void
