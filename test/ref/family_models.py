@@ -320,6 +320,8 @@ def phi3(seed, v):
         c.update(sliding_window=None, original_max_position_embeddings=16,
                  rope_scaling=dict(type="longrope", short_factor=list(factors),
                                    long_factor=list(factors[::-1] * 3)))
+    if v == "longrope-su": # its first name
+        c["rope_scaling"].update(type="su")
     if v == "longrope-partial": # Phi-4-mini
         c.update(partial_rotary_factor=0.5, sliding_window=64,
                  tie_word_embeddings=True)
@@ -336,6 +338,11 @@ def granite(seed, v):
                    attention_multiplier=0.15, embedding_multiplier=3.0,
                    residual_multiplier=0.4, logits_scaling=2.0,
                    tie_word_embeddings=v == "tied", torch_dtype="bfloat16")
+    if v == "defaults":
+        for key in ("attention_multiplier", "embedding_multiplier",
+                    "residual_multiplier", "logits_scaling"):
+            del c[key]
+        return decoder(seed, c, gain=0.8, head="lm_head")
     if v == "tied":
         return decoder(seed, c)
     c.update(attention_bias=True, mlp_bias=True, tie_word_embeddings=False)
@@ -355,6 +362,9 @@ def smollm3(seed, v):
         for key in ("layer_types", "no_rope_layers", "rope_theta"):
             del c[key]
         c.update(no_rope_layer_interval=2)
+    if v == "window":
+        del c["layer_types"]
+        c.update(use_sliding_window=True, sliding_window=5)
     if v == "irregular":
         c.update(no_rope_layers=[0, 1, 1, 0, 0], tie_word_embeddings=True)
     return decoder(seed, c)
@@ -403,13 +413,21 @@ def glm4(seed, v):
                           "post_attention_layernorm", "post_mlp_layernorm"))
 
 
+def phi_qk(m, name, heads, d):
+    m.norm(name + "_layernorm", d, True)
+
+
 def phi(seed, v):
     c = with_sizes("phi", "PhiForCausalLM", hidden_act="gelu_new",
                    hidden_size=40, layer_norm_eps=EPS, rope_theta=600.0,
                    partial_rotary_factor=0.4, qk_layernorm=False,
                    rope_scaling=None, num_key_value_heads=4, embd_pdrop=0.0,
                    resid_pdrop=0.1, tie_word_embeddings=False)
+    if v == "qk-norm":
+        c.update(qk_layernorm=True, hidden_size=48)
+        del c["partial_rotary_factor"] # 0.5
     made = decoder(seed, c, norms=("input_layernorm",), norm_bias=True,
+                   qk=phi_qk if v == "qk-norm" else None,
                    qkv_bias=True, o="dense", o_bias=True, mlp=("fc1", "fc2"),
                    mlp_bias=True, final="final_layernorm", head="lm_head",
                    head_bias=True)
@@ -576,11 +594,14 @@ MODELS = {
     "phi3": "qkv_proj and gate_up_proj, a window on all layers",
     "phi3:longrope": "factors by the prompt's length, and one on cos and sin",
     "phi3:longrope-partial": "of half of a head; tied",
-    "granite": "five multipliers, biases",
+    "phi3:longrope-su": "the same under its first name",
+    "granite": "four multipliers, biases",
     "granite:tied": "without biases",
+    "granite:defaults": "no multipliers: scores are not divided",
     "smollm3": "a layer without RoPE, tied though nothing says so",
     "smollm3:interval": "no_rope_layer_interval",
     "smollm3:irregular": "no_rope_layers that no interval gives",
+    "smollm3:window": "windows on layers without RoPE",
     "olmo2": "norms after blocks only, q_norm of all heads as one row",
     "olmo2:mha": "as many key-value heads",
     "olmo3": "windows on 3 of 4 layers, yarn on the fourth only",
@@ -589,6 +610,8 @@ MODELS = {
     "glm4:bias": "attention_bias: of q, k, v",
     "phi": "one norm for both blocks, dense, rotary 0.4, lm_head.bias",
     "phi:null-kv": "num_key_value_heads null",
+    "phi:qk-norm": "q_layernorm of each head; rotary 0.5 though nothing says "
+                   "so",
     "stablelm": "LayerNorm, biases of q, k, v, RoPE on a quarter",
     "stablelm:parallel": "one norm for both blocks, a norm of each head",
     "starcoder2": "c_fc, c_proj, biases, a window, norm_epsilon, tied",
@@ -604,7 +627,7 @@ MODELS = {
     "mistral3": "text_config mistral, head_dim is not h / heads",
 }
 # Lengths of the prompts of tests, where not one of 24.
-LENGTHS = {"phi3:longrope": (12, 16, 17, 40),
+LENGTHS = {"phi3:longrope": (12, 16, 17, 40), "phi3:longrope-su": (12, 40),
            "phi3:longrope-partial": (12, 40)}
 
 

@@ -98,7 +98,7 @@ def rope_of(r, c, d, theta=1e4, partial=1.0, pairs=False, scaled=True):
                     c.get("partial_rotary_factor", partial))
     dim = r.trap("RoPE on whole heads", int(d * partial), d)
     base = r.trap("theta 1e4", p["rope_theta"], 1e4)
-    if kind == "longrope":
+    if kind in ("longrope", "su"):
         freq, factor = longrope(r, c, p, base, dim)
     else:
         freq, factor = transformer.rope_frequencies(
@@ -401,6 +401,8 @@ def phi3(r, c):
 
 
 def granite(r, c):
+    c = dict(dict(attention_multiplier=1.0, embedding_multiplier=1.0,
+                  residual_multiplier=1.0, logits_scaling=1.0), **c)
     return decoder(
         r, c, scale=c["attention_multiplier"],
         embed_scale=r.trap("no embedding_multiplier",
@@ -419,10 +421,13 @@ def smollm3(r, c):
     if has is None:
         period = c.get("no_rope_layer_interval", 4)
         has = [int((i + 1) % period != 0) for i in range(n)]
+    kinds = c.get("layer_types") or ["sliding_attention" if c.get(
+        "use_sliding_window") and not x else "full_attention" for x in has]
     has = r.trap("RoPE on every layer", has, [1] * n)
     has = r.trap("NoPE on the other layers", has, [1 - x for x in has])
-    return decoder(r, c, tied=True, rope_of_layer=lambda i, d: rope_of(
-        r, c, d, 2e6) if has[i] else None)
+    return decoder(r, c, tied=True, window_of=windows(
+        r, kinds, c.get("sliding_window")), rope_of_layer=lambda i, d: rope_of(
+            r, c, d, 2e6) if has[i] else None)
 
 
 def olmo(r, c, **fields):
@@ -466,8 +471,14 @@ ONE_NORM = ("input_layernorm", None, None, None)
 
 
 def phi(r, c):
+    eps = c.get("layer_norm_eps", 1e-5)
+
+    def qk(name, heads):
+        return r.norm(name + "_layernorm", eps, True)
+
     return decoder(r, c, norms=ONE_NORM, parallel=True, centred=True,
-                   partial=0.5, eps=c.get("layer_norm_eps", 1e-5), o="dense",
+                   partial=0.5, eps=eps, o="dense",
+                   qk=qk if c.get("qk_layernorm") else None,
                    mlp=("fc1", "fc2"), final="final_layernorm",
                    act=ACTS[c.get("hidden_act", "gelu_new")])
 
