@@ -298,7 +298,7 @@ run_block(struct step *s)
         if (cut)
             return;
         mlp_activate(e->par, c->act, a->inner, a->gate, a->up, m->gate.out,
-                     chunk->n_rows);
+                     m->gate.out, chunk->n_rows);
         at_point(s, TAP_IN_DOWN, a->inner);
         apply_output(s, &m->down, a->inner, &mlp);
     }

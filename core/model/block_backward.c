@@ -66,7 +66,7 @@ back_mlp(const struct back *b, const float *dy)
 
     linear_backward(b->e, &m->down, g->inner, false, dy, g->low, n);
     mlp_backward(par, b->e->model->config.act, a->inner, a->gate, a->up,
-                 g->inner, m->gate.out, n);
+                 m->gate.out, g->inner, m->gate.out, n);
     back_adapter(b, &m->down, a->inner, dy);
     back_linear(b, &m->gate, a->mlp_in, g->input, false, a->gate);
     back_linear(b, &m->up, a->mlp_in, g->input, true, a->up);

@@ -61,7 +61,7 @@ apply_rows(struct engine *e, const struct layer *l, const struct activations *a,
                     },
                     2, w->x, s.n, generated);
         mlp_activate(e->par, e->model->config.act, a->gate, a->gate, a->up,
-                     m->gate.out, s.n);
+                     m->gate.out, m->gate.out, s.n);
         linear_rows(e, &(struct apply){ &m->down, w->y, false }, 1, a->gate,
                     s.n, generated);
         router_scatter(e->par, &s, y, weights, w->y, hidden);

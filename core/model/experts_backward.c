@@ -81,7 +81,7 @@ back_expert(struct back *b)
                 2, b->x, n, false);
     linear_backward(e, &m->down, g->inner, false, b->dy, g->low, n);
     mlp_backward(e->par, e->model->config.act, a->inner, a->gate, a->up,
-                 g->inner, m->down.in, n);
+                 m->down.in, g->inner, m->down.in, n);
     par_for(e->par, n, 1, weigh, b);
     back_adapter(b, &m->down, a->inner, b->dy);
     linear_backward(e, &m->gate, b->dx, false, a->gate, g->low, n);

@@ -9,7 +9,7 @@ struct task {
     enum act act;
     float *inner;
     const float *gate, *up;
-    size_t n;
+    size_t ld, n;
 };
 
 static void
@@ -17,18 +17,20 @@ run(void *ctx, size_t begin, size_t end)
 {
     const struct task *t = ctx;
 
-    for (size_t i = begin * t->n; i < end * t->n; i += t->n) {
+    for (size_t i = begin; i < end; i++) {
+        float *inner = t->inner + i * t->n;
+
         if (t->inner != t->gate)
-            memcpy(t->inner + i, t->gate + i, t->n * sizeof(*t->inner));
-        vec_act(t->act, t->inner + i, t->up + i, t->n);
+            memcpy(inner, t->gate + i * t->ld, t->n * sizeof(*inner));
+        vec_act(t->act, inner, t->up ? t->up + i * t->ld : NULL, t->n);
     }
 }
 
 void
 mlp_activate(struct par *par, enum act act, float *inner, const float *gate,
-             const float *up, size_t n, size_t n_rows)
+             const float *up, size_t ld, size_t n, size_t n_rows)
 {
-    struct task task = { act, inner, gate, up, n };
+    struct task task = { act, inner, gate, up, ld, n };
 
     par_for(par, n_rows, 1, run, &task);
 }
@@ -37,24 +39,24 @@ struct back {
     enum act act;
     float *inner, *gate, *up;
     const float *dh;
-    size_t n;
+    size_t ld, n;
 };
 
 static void
 run_back(void *ctx, size_t begin, size_t end)
 {
     const struct back *b = ctx;
-    size_t at = begin * b->n;
 
-    vec_act_back(b->act, b->inner + at, b->gate + at, b->up + at, b->dh + at,
-                 (end - begin) * b->n);
+    for (size_t i = begin; i < end; i++)
+        vec_act_back(b->act, b->inner + i * b->n, b->gate + i * b->ld,
+                     b->up ? b->up + i * b->ld : NULL, b->dh + i * b->n, b->n);
 }
 
 void
 mlp_backward(struct par *par, enum act act, float *inner, float *gate,
-             float *up, const float *dh, size_t n, size_t n_rows)
+             float *up, size_t ld, const float *dh, size_t n, size_t n_rows)
 {
-    struct back back = { act, inner, gate, up, dh, n };
+    struct back back = { act, inner, gate, up, dh, ld, n };
 
     par_for(par, n_rows, 1, run_back, &back);
 }

@@ -17,17 +17,21 @@ struct mlp {
 };
 
 /*
- * mlp_activate() makes inner = act(gate) * up of rows [n_rows, n].  'inner' may
- * be 'gate'; where it is not, gate and up stay as they are.  'par' may be NULL.
+ * mlp_activate() makes inner [n_rows, n] = act(gate) * up, whose rows are 'ld'
+ * apart: n, or more where a row of both is one of a fused layer.  Without an
+ * up (NULL) it is act(gate).  'inner' may be 'gate' where ld is n; where it is
+ * not, gate and up stay as they are.  'par' may be NULL.
  */
 void mlp_activate(struct par *par, enum act act, float *inner,
-                  const float *gate, const float *up, size_t n, size_t n_rows);
+                  const float *gate, const float *up, size_t ld, size_t n,
+                  size_t n_rows);
 
 /*
  * mlp_backward() goes back through it: it is given dh [n_rows, n], the gradient
  * of inner, and gives inner again; gate and up become their gradients.
  */
 void mlp_backward(struct par *par, enum act act, float *inner, float *gate,
-                  float *up, const float *dh, size_t n, size_t n_rows);
+                  float *up, size_t ld, const float *dh, size_t n,
+                  size_t n_rows);
 
 #endif

@@ -12,37 +12,46 @@ enum { ROWS = 9, N = 45 };
 
 static float gate[ROWS * N], up[ROWS * N], inner[ROWS * N], kept[ROWS * N];
 
+static const char *const names[N_ACTS] = { "silu", "gelu_pytorch_tanh", "gelu",
+                                           "relu" };
+
 static double
 expected(enum act act, double g, double u)
 {
     if (act == ACT_SILU)
         return g / (1 + exp(-g)) * u;
-    return g / 2 * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * u;
+    if (act == ACT_GELU_TANH)
+        return g / 2 * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) *
+               u;
+    return act == ACT_RELU ? fmax(g, 0) * u : g / 2 * erfc(-g / sqrt(2)) * u;
 }
 
 static void
-test(enum act act, const char *name, struct par *par)
+test(enum act act, bool plain, struct par *par)
 {
+    const float *by = plain ? NULL : up;
+    const char *how = plain ? ", plain" : "";
     bool near = true;
 
     for (size_t i = 0; i < ROWS * N; i++)
         kept[i] = gate[i] = 8 * rnd();
-    mlp_activate(par, act, inner, gate, up, N, ROWS);
+    mlp_activate(par, act, inner, gate, by, N, N, ROWS);
     for (size_t i = 0; i < ROWS * N; i++) {
-        double want = expected(act, (double)gate[i], (double)up[i]);
+        double want = expected(act, (double)gate[i], by ? (double)by[i] : 1);
 
         near &= fabs((double)inner[i] - want) <= 1e-6 * (fabs(want) + 1);
     }
-    tap_ok(near, "mlp_activate: %s is near the f64 formula", name);
-    tap_ok(!memcmp(gate, kept, sizeof(gate)), "%s: gate stays as it is", name);
-    mlp_activate(NULL, act, gate, gate, up, N, ROWS);
+    tap_ok(near, "mlp_activate: %s%s is near the f64 formula", names[act], how);
+    tap_ok(!memcmp(gate, kept, sizeof(gate)), "%s%s: gate stays as it is",
+           names[act], how);
+    mlp_activate(NULL, act, gate, gate, by, N, N, ROWS);
     tap_ok(!memcmp(gate, inner, sizeof(gate)),
-           "%s in place, by one thread: the same bits", name);
+           "%s%s in place, by one thread: the same bits", names[act], how);
 }
 
 /* Against differences of the f64 formula. */
 static void
-test_backward(enum act act, const char *name, struct par *par)
+test_backward(enum act act, bool plain, struct par *par)
 {
     static float dh[ROWS * N], g[ROWS * N], u[ROWS * N];
     bool near = true;
@@ -52,16 +61,45 @@ test_backward(enum act act, const char *name, struct par *par)
         u[i] = up[i];
         dh[i] = rnd();
     }
-    mlp_backward(par, act, inner, g, u, dh, N, ROWS);
+    mlp_backward(par, act, inner, g, plain ? NULL : u, N, dh, N, ROWS);
     for (size_t i = 0; i < ROWS * N; i++) {
-        double x = (double)gate[i], y = (double)up[i], h = 1e-5;
+        double x = (double)gate[i], y = plain ? 1 : (double)up[i], h = 1e-5;
         double dx = expected(act, x + h, y) - expected(act, x - h, y);
+        double du = (double)dh[i] * expected(act, x, 1);
 
         near &= fabs((double)inner[i] - expected(act, x, y)) < 1e-5 &&
                 fabs((double)g[i] - (double)dh[i] * dx / (2 * h)) < 1e-5 &&
-                fabs((double)u[i] - (double)dh[i] * expected(act, x, 1)) < 1e-5;
+                (plain ? u[i] == up[i] : fabs((double)u[i] - du) < 1e-5);
     }
-    tap_ok(near, "mlp_backward: %s is near the f64 formula", name);
+    tap_ok(near, "mlp_backward: %s%s is near the f64 formula", names[act],
+           plain ? ", plain" : "");
+}
+
+/* Rows of gate and up next to each other: what both alone give. */
+static void
+test_fused(struct par *par)
+{
+    static float fused[ROWS * 2 * N], alone[ROWS * N], dh[ROWS * N];
+    bool same;
+
+    for (size_t i = 0; i < ROWS * N; i++) {
+        size_t at = i / N * 2 * N + i % N;
+
+        fused[at] = gate[i] = 8 * rnd();
+        fused[at + N] = up[i];
+        dh[i] = rnd();
+    }
+    mlp_activate(NULL, ACT_SILU, alone, gate, up, N, N, ROWS);
+    mlp_activate(par, ACT_SILU, inner, fused, fused + N, 2 * N, N, ROWS);
+    tap_ok(!memcmp(inner, alone, sizeof(inner)),
+           "mlp_activate: fused rows have the same bits");
+    mlp_backward(NULL, ACT_SILU, alone, gate, up, N, dh, N, ROWS);
+    mlp_backward(par, ACT_SILU, inner, fused, fused + N, 2 * N, dh, N, ROWS);
+    same = !memcmp(inner, alone, sizeof(inner));
+    for (size_t i = 0; i < ROWS; i++)
+        same &= !memcmp(fused + 2 * i * N, gate + i * N, N * sizeof(float)) &&
+                !memcmp(fused + (2 * i + 1) * N, up + i * N, N * sizeof(float));
+    tap_ok(same, "mlp_backward: fused rows have the same bits");
 }
 
 int
@@ -74,10 +112,12 @@ main(void)
         return 1;
     for (size_t i = 0; i < ROWS * N; i++)
         up[i] = rnd();
-    test(ACT_SILU, "silu", par);
-    test(ACT_GELU_TANH, "gelu_pytorch_tanh", par);
-    test_backward(ACT_SILU, "silu", par);
-    test_backward(ACT_GELU_TANH, "gelu_pytorch_tanh", par);
+    for (int act = 0; act < N_ACTS; act++)
+        for (int plain = 0; plain < 2; plain++) {
+            test((enum act)act, plain, par);
+            test_backward((enum act)act, plain, par);
+        }
+    test_fused(par);
     par_close(par);
     return tap_done();
 }
