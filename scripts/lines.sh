@@ -5,7 +5,7 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11290
 core/format 11990
-core/kernel 9203
+core/kernel 9299
 core/model 18970
 core/text 4340
 cmd 34255

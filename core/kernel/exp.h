@@ -44,4 +44,13 @@
 #define NORMAL_P8   0.1396212911f
 #define NORMAL_PEAK 0.39894228040143268f /* 1 / sqrt(2 pi) */
 
+/* tanh z = z + z^3 P(z^2) of |z| < TANH_SMALL, P of degree 4 (coefficients:
+ * Cephes' tanhf), else 1 - 2 / (exp(2 z) + 1). */
+#define TANH_SMALL 0.625f
+#define TANH_P0    -5.70498872745e-3f
+#define TANH_P1    2.06390887954e-2f
+#define TANH_P2    -5.37397155531e-2f
+#define TANH_P3    1.33314422036e-1f
+#define TANH_P4    -3.33332819422e-1f
+
 #endif

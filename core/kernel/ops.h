@@ -124,6 +124,7 @@ struct vec_ops {
     void (*act_back[N_ACTS])(float *h, float *gate, float *up, const float *dh,
                              size_t n);
     void (*rope)(float *x, const float *c, const float *s, size_t half);
+    void (*softcap)(float *x, float cap, size_t n);
 };
 
 /* A block of exact sums, which may be a part of k: see gemm_exact.c. */

@@ -110,6 +110,32 @@ vec_rope(float *x, const float *cos, const float *sin, size_t half)
     ops()->rope(x, cos, sin, half);
 }
 
+void
+vec_rope_pairs(float *x, const float *cos, const float *sin, size_t half)
+{
+    for (size_t i = 0; i < half; i++, x += 2) {
+        float a = x[0], b = x[1];
+
+        x[0] = a * cos[i] - b * sin[i];
+        x[1] = b * cos[i] + a * sin[i];
+    }
+}
+
+void
+vec_softcap(float *x, float cap, size_t n)
+{
+    ops()->softcap(x, cap, n);
+}
+
+void
+vec_softcap_back(float *dx, const float *y, float cap, size_t n)
+{
+    float by = 1 / cap;
+
+    for (size_t i = 0; i < n; i++)
+        dx[i] *= 1 - y[i] * by * (y[i] * by);
+}
+
 size_t
 vec_argmax(const float *x, size_t n)
 {

@@ -82,6 +82,18 @@ void vec_act_back(enum act act, float *h, float *gate, float *up,
  */
 void vec_rope(float *x, const float *cos, const float *sin, size_t half);
 
+/* vec_rope_pairs() is the same where x1 is x[0], x[2], .. and x2 is x[1],
+ * x[3], ..: interleaved pairs, as GLM-4 and Cohere have them. */
+void vec_rope_pairs(float *x, const float *cos, const float *sin, size_t half);
+
+/*
+ * vec_softcap(): x[i] = cap * tanh(x[i] / cap), within 3 ulp; a NaN stays.
+ * vec_softcap_back() goes back through it, of which it gets y: dx[i] becomes
+ * dx[i] * (1 - (y[i] / cap)^2).
+ */
+void vec_softcap(float *x, float cap, size_t n);
+void vec_softcap_back(float *dx, const float *y, float cap, size_t n);
+
 /* vec_argmax(): index of the largest, the lowest of equals; NaNs never win
  * (all NaN: 0). */
 size_t vec_argmax(const float *x, size_t n);

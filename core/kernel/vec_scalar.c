@@ -278,6 +278,23 @@ rope(float *x, const float *c, const float *s, size_t half)
     }
 }
 
+static void
+softcap(float *x, float cap, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float z = fabsf(x[i]) / cap, zz = z * z, p;
+
+        p = fmaf(TANH_P0, zz, TANH_P1);
+        p = fmaf(p, zz, TANH_P2);
+        p = fmaf(p, zz, TANH_P3);
+        p = fmaf(p, zz, TANH_P4);
+        if (z < TANH_SMALL)
+            x[i] = fmaf(x[i], p * zz, x[i]);
+        else
+            x[i] = copysignf(cap * (1 - 2 / (exp1(2 * z) + 1)), x[i]);
+    }
+}
+
 const struct vec_ops vec_scalar = {
     .dot = dot,
     .axpy = axpy,
@@ -291,4 +308,5 @@ const struct vec_ops vec_scalar = {
     .act = { silu_mul, gelu_tanh_mul, gelu_erf_mul, relu_mul },
     .act_back = { silu_back, gelu_tanh_back, gelu_erf_back, relu_back },
     .rope = rope,
+    .softcap = softcap,
 };

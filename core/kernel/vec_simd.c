@@ -471,6 +471,35 @@ rope(float *x, const float *c, const float *s, size_t half)
     }
 }
 
+/* As vec_scalar.c has it. */
+INLINE vf
+capped(vf x, vf cap)
+{
+    const vf one = vf_set1(1);
+    vf z = vf_abs(x) / cap, zz = z * z, p, large;
+
+    p = vf_fma(vf_set1(TANH_P0), zz, vf_set1(TANH_P1));
+    p = vf_fma(p, zz, vf_set1(TANH_P2));
+    p = vf_fma(p, zz, vf_set1(TANH_P3));
+    p = vf_fma(p, zz, vf_set1(TANH_P4));
+    large = cap * (one - vf_set1(2) / (vf_exp(z + z) + one));
+    large = (vf)((vu)vf_abs(large) | ((vu)x & 0x80000000u));
+    return vf_select((vu)(z < vf_set1(TANH_SMALL)), vf_fma(x, p * zz, x),
+                     large);
+}
+
+static void
+softcap(float *x, float cap, size_t n)
+{
+    const vf c = vf_set1(cap);
+    size_t i = 0;
+
+    for (; i + VF <= n; i += VF)
+        vf_store(x + i, capped(vf_load(x + i), c));
+    if (i < n)
+        vf_store_n(x + i, capped(vf_load_n(x + i, n - i), c), n - i);
+}
+
 const struct vec_ops TABLE(vec) = {
     .dot = dot,
     .axpy = axpy,
@@ -484,4 +513,5 @@ const struct vec_ops TABLE(vec) = {
     .act = { silu_mul, gelu_tanh_mul, gelu_erf_mul, relu_mul },
     .act_back = { silu_back, gelu_tanh_back, gelu_erf_back, relu_back },
     .rope = rope,
+    .softcap = softcap,
 };

@@ -338,6 +338,40 @@ test_gelu_accuracy(enum isa isa)
            "vec %s: relu of NaN, -0 and -infinity", isa_name(isa));
 }
 
+/* Every 30011th float, infinity too, of the caps that Gemma 2 has. */
+static void
+test_softcap(enum isa isa)
+{
+    const struct vec_ops *ops = vec_ops_of(isa);
+    float x[] = { INFINITY, -INFINITY, NAN, 3e38f, 0x1p-149f, -0.0f };
+    double worst = 0;
+    bool good = true;
+
+    for (uint32_t u = 0; u < 0x7f800000; u += 30011)
+        for (uint32_t sign = 0; sign < 2; sign++)
+            for (int cap = 30; cap <= 50; cap += 20) {
+                float v = f32_from_bits(u | sign << 31), y = v;
+
+                ops->softcap(&y, (float)cap, 1);
+                worst = fmax(worst, ulps(cap * tanh((double)v / cap), y));
+            }
+    tap_ok(worst < 3, "vec %s: softcap within 3 ulp", isa_name(isa));
+    printf("# worst %.3f ulp\n", worst);
+    ops->softcap(x, 50, 6);
+    tap_ok(x[0] == 50 && x[1] == -50 && isnan(x[2]) && x[3] == 50 &&
+               x[4] == 0x1p-149f && x[5] == 0,
+           "vec %s: softcap of what is not finite, and of zeros",
+           isa_name(isa));
+    for (size_t n = 0; n < 150; n++) {
+        fill(n);
+        ops->softcap(a, 2, n);
+        for (size_t i = 0; i < n; i++)
+            good &= near(2 * tanh((double)d[i] / 2), a[i], 1e-6);
+        good &= a[n] == GUARD;
+    }
+    tap_ok(good, "vec %s: softcap, n 0..149", isa_name(isa));
+}
+
 static void
 test_special(enum isa isa)
 {
@@ -426,6 +460,44 @@ test_topk(void)
 }
 
 static void
+test_pairs(void)
+{
+    bool good = true;
+
+    fill(2 * 9);
+    vec_rope_pairs(a, b, c, 9);
+    for (size_t i = 0; i < 9; i++) {
+        double x1 = (double)d[2 * i], x2 = (double)d[2 * i + 1];
+
+        good &= near(x1 * (double)b[i] - x2 * (double)c[i], a[2 * i], 1e-6) &&
+                near(x2 * (double)b[i] + x1 * (double)c[i], a[2 * i + 1], 1e-6);
+    }
+    tap_ok(good && a[18] == GUARD, "vec_rope_pairs turns by the formula");
+}
+
+/* Against differences in f64. */
+static void
+test_softcap_back(void)
+{
+    float x[64], y[64], dx[64], dy[64];
+    bool good = true;
+
+    for (size_t i = 0; i < 64; i++) {
+        y[i] = x[i] = 8 * rnd();
+        dx[i] = dy[i] = rnd();
+    }
+    vec_softcap(y, 2, 64);
+    vec_softcap_back(dx, y, 2, 64);
+    for (size_t i = 0; i < 64; i++) {
+        double at = (double)x[i], by = 1e-5;
+        double slope = (tanh((at + by) / 2) - tanh((at - by) / 2)) / by;
+
+        good &= near((double)dy[i] * slope, dx[i], 1e-6);
+    }
+    tap_ok(good, "vec_softcap_back: the slope of a difference in f64");
+}
+
+static void
 test_public(void)
 {
     float x[] = { 1, 2, 3, 4 }, w[] = { 1, 1, 2, 1 }, y[4];
@@ -462,13 +534,14 @@ enum {
     SCALE_MUL,
     EXP_SUM,
     ROPE,
+    SOFTCAP,
     N_FUNCTIONS, /* and four of each activation */
     N_ALL = N_FUNCTIONS + 4 * N_ACTS
 };
 
 static const char *const functions[N_FUNCTIONS] = {
     "dot",   "max",       "axpy",    "axpy_diff", "add",
-    "scale", "scale_mul", "exp_sum", "rope"
+    "scale", "scale_mul", "exp_sum", "rope",      "softcap"
 };
 
 static const char *const act_functions[] = { "", " back", " without up",
@@ -507,6 +580,9 @@ call(const struct vec_ops *ops, int function, float (*v)[N], float s, size_t n)
         break;
     case ROPE:
         ops->rope(v[0], v[1], v[2], n / 2);
+        break;
+    case SOFTCAP:
+        ops->softcap(v[0], s, n);
         break;
     default:
         function -= N_FUNCTIONS;
@@ -572,11 +648,14 @@ main(void)
         test_lengths(isa);
         test_exp_accuracy(isa);
         test_gelu_accuracy(isa);
+        test_softcap(isa);
         test_softmax_block(isa);
         test_special(isa);
         test_bits(isa);
     }
     test_topk();
+    test_pairs();
+    test_softcap_back();
     test_public();
     return tap_done();
 }
