@@ -8,7 +8,7 @@ core/format 11990
 core/kernel 9299
 core/model 18970
 core/text 4340
-cmd 34255
+cmd 34375
 lib 2487'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

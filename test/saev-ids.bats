@@ -96,6 +96,43 @@ END
     [ ! -e "D/$H/ids.npy.json" ]
 }
 
+@test "saev-read meta -o: a dump that is cut from others, or merged, gets their ids" {
+    pipe meta
+    first=$dump
+    head -c 1000 "$ROOT/demo/training.txt" >some
+    hf-infer "$DEMO" --acts resid:1 --ctx 8 --file some -q \
+        --acts-meta n.json | saev-write -q -m n.json -o D2 >second
+    second=$(cat second)
+    saev-read meta -q -o cut.json --imgs 3-9 "$first"
+    saev-read --raw --imgs 3-9 "$first" | saev-write -q -m cut.json -o E >cut
+    saev-read meta -q -o all.json "$first" "$second"
+    { saev-read --raw "$first"; saev-read --raw "$second"; } | saev-write -q -m all.json -o E >all
+    py - "$first" "$second" "$(cat cut)" "$(cat all)" <<'END'
+import json, sys, numpy as np
+a, b, cut, all = (np.load(d + "/ids.npy") for d in sys.argv[1:])
+assert len(b) > 20
+assert (cut == a[3:10]).all() and (all == np.concatenate([a, b])).all()
+special = [json.load(open(d + "/ids.npy.json"))["special"] for d in sys.argv[1:]]
+assert special == 4 * special[:1]
+END
+    run -0 --separate-stderr saev-read verify "$(cat cut)" "$(cat all)"
+    [ -z "$output$stderr" ]
+    # all or none have ids
+    chmod -R u+w "$second"
+    rm "$second/ids.npy"
+    run -0 --separate-stderr saev-read meta -o none.json "$first" "$second"
+    [[ $stderr == *"saev-read: $second: has no ids.npy as the others have: the new dump gets none" ]]
+    [ ! -e none.ids.npy ]
+    saev-read meta -qf -o none.json "$second"
+    saev-read meta -q "$first" >none.json
+    [ ! -e none.ids.npy ]
+    # what is there is not replaced
+    rm cut.json
+    run -73 saev-read meta -q -o cut.json --imgs 3-8 "$first"
+    [[ $output == "saev-read: cut.ids.npy: exists already"* ]]
+    saev-read meta -qf -o cut.json --imgs 3-8 "$first"
+}
+
 @test "saev-write --ids: what is not one id a token is refused, and nothing is published" {
     made
     shape="(expected 2, 6 images x 4 tokens)"

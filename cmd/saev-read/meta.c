@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: ISC */
 /* meta: the metadata that a view, a subset or a merge of dumps would have. */
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cmd/saev-read/cmd.h"
 #include "cmd/saev-read/select.h"
+#include "core/format/npy.h"
+#include "core/format/saev_ids.h"
+#include "core/hash.h"
 #include "core/mem.h"
 #include "core/pyjson.h"
 #include "core/tty.h"
@@ -280,6 +285,117 @@ select_part(struct meta_doc *doc, const struct read_cmd *cmd, struct err *err)
     return 0;
 }
 
+/* ---- ids ---- */
+
+/* The ids of all dumps; a warning names one without, or whose special tokens or
+ * padding are not the first's.  1, 0 if there is none for the new dump, or -1
+ * with 'err' set. */
+static int
+open_ids(struct saev_ids *ids, const struct meta_doc *doc,
+         const struct read_cmd *cmd, struct err *err)
+{
+    const char *odd = NULL, *has = NULL;
+    int rc = 0;
+
+    for (int i = 0; i < cmd->n_args && rc == 0; i++) {
+        struct saevdir dir;
+
+        if (saevdir_meta(&dir, cmd->args[i], err) < 0)
+            return -1;
+        rc = saev_ids_of(&ids[i], &dir, NULL, err);
+        if (ids[i].ids)
+            has = cmd->args[i];
+        if (!ids[i].ids || dir.saev.is_padded != doc->saev->is_padded ||
+            ids[i].knows_special != ids->knows_special ||
+            ids[i].n_special != ids->n_special ||
+            (ids->n_special &&
+             memcmp(ids[i].special, ids->special,
+                    ids->n_special * sizeof(*ids->special)) != 0))
+            odd = cmd->args[i];
+        saevdir_close(&dir);
+    }
+    if (rc == 0 && odd && has)
+        err_warn("%s: has no " SAEV_IDS " as the others have: the new dump "
+                 "gets none",
+                 odd);
+    return rc < 0 ? -1 : has && !odd;
+}
+
+/* Where saev-write looks for the ids of these metadata: those of the dumps. */
+static int
+put_ids(const struct meta_doc *doc, const struct read_cmd *cmd,
+        struct saev_ids *ids, struct err *err)
+{
+    const uint64_t shape[] = { doc->n_imgs, ids->n_tokens };
+    size_t first = cmd->imgs.first <= cmd->imgs.last ? cmd->imgs.first : 0;
+    struct str path = { 0 }, head = { 0 }, json = { 0 };
+    struct hash *sum = hash_new(HASH_SHA256);
+    char dump[SAEV_HASH_MAX], sha256[HASH_MAX_HEX];
+    struct out *out = NULL;
+    int rc;
+
+    saev_ids_default(&path, cmd->out_path);
+    rc = saev_hash_text(doc->text.s, doc->text.n, doc->saev->name, dump, err);
+    if (rc == 0)
+        rc = npy_header(&head, DT_I32, 2, shape, err);
+    if (rc == 0)
+        rc = out_open(&out, path.s, cmd->out_flags, true, err);
+    if (rc == 0)
+        rc = out_write(out, head.s, head.n, err);
+    for (int i = 0; i < cmd->n_args && rc == 0; i++) {
+        const uint8_t *from = ids[i].ids + first * ids->n_tokens * 4;
+        size_t n =
+            ids[i].map.size - (size_t)(from - (const uint8_t *)ids[i].map.data);
+
+        if (cmd->n_args == 1)
+            n = doc->n_imgs * ids->n_tokens * 4;
+        hash_add(sum, from, n);
+        rc = out_write(out, from, n, err);
+    }
+    hash_end(sum, sha256);
+    if (rc == 0)
+        rc = out_commit(out, err);
+    else
+        out_abort(out);
+    str_addf(&json,
+             "{\"n_windows\": %zu, \"ctx\": %zu, \"dump\": \"%s\", "
+             "\"ids_sha256\": \"%s\"",
+             doc->n_imgs, ids->n_tokens, dump, sha256);
+    for (size_t i = 0; i < ids->n_special; i++)
+        str_addf(&json, "%s%d", i ? ", " : ", \"special\": [", ids->special[i]);
+    str_adds(&json, ids->n_special       ? "]}\n"
+                    : ids->knows_special ? ", \"special\": []}\n"
+                                         : "}\n");
+    str_adds(&path, ".json");
+    if (rc == 0)
+        rc = out_put(path.s, cmd->out_flags, json.s, json.n, err);
+    str_free(&path);
+    str_free(&head);
+    str_free(&json);
+    return rc;
+}
+
+static int
+write_ids(const struct meta_doc *doc, const struct read_cmd *cmd,
+          struct err *err)
+{
+    struct saev_ids *ids;
+    struct stat st;
+    int rc;
+
+    if (!strcmp(cmd->out_path, "-") ||
+        (stat(cmd->out_path, &st) == 0 && !S_ISREG(st.st_mode)))
+        return 0;
+    ids = xcalloc((size_t)cmd->n_args, sizeof(*ids));
+    rc = open_ids(ids, doc, cmd, err);
+    if (rc > 0)
+        rc = put_ids(doc, cmd, ids, err);
+    for (int i = 0; i < cmd->n_args; i++)
+        saev_ids_close(&ids[i]);
+    free(ids);
+    return rc;
+}
+
 int
 meta_main(struct read_cmd *cmd, struct err *err)
 {
@@ -316,7 +432,8 @@ meta_main(struct read_cmd *cmd, struct err *err)
                 dir.saev.name);
     else if (make_text(&doc, err) == 0 &&
              pyjson_indent(&json, doc.text.s, doc.text.n, 4, dir.saev.name,
-                           err) == 0)
+                           err) == 0 &&
+             (n_tokens != dir.saev.n_tokens || write_ids(&doc, cmd, err) == 0))
         rc = out_write(cmd->out, json.s, json.n, err);
 out:
     str_free(&doc.origin_value);
