@@ -36,6 +36,7 @@ if [ -e "$dump" ]; then
     printf '%s\n' "$said" >&2
     exit $status
 fi
+"$(dirname -- "$0")/acts-ids.sh" "$model" "$docs" "$ctx" "$meta"
 first=$(saev-write -q --images --resume -m "$meta" -o "$dir" | cut -f 1)
 status=0
 tail -n "+$((first + 1))" "$docs" |

@@ -8,7 +8,8 @@
 #       --account=PAS1234 --time=4:00:00 --cpus-per-task=8
 #
 # Prints the ids of both jobs and the path that the dump will have, and says on
-# standard error how many documents each part has.  Shards are so small that no
+# standard error how many documents each part has.  The last job stores the ids
+# of all tokens with the dump.  Shards are so small that no
 # part is without one, unless MAX_PATCHES, activations a shard, is set.  A task
 # that is killed, preempted or out of time continues at its first missing shard
 # when it runs again.
@@ -35,9 +36,10 @@ tasks=$(sbatch --parsable "$@" --array="0-$((parts - 1))" --job-name=acts \
     --requeue --open-mode=append --signal=B:USR1@120 -o "$log/acts-%a.log" \
     "$here/acts-task.sh" "$here" "$model" "$docs" "$spec" "$ctx" "$meta" \
     "$parts")
+word() { printf "'%s' " "${@//\'/\'\\\'\'}"; } # of sh
 finish=$(sbatch --parsable "$@" --job-name=acts-finish \
     --dependency="afterok:$tasks" --kill-on-invalid-dep=yes \
-    -o "$log/acts-finish.log" --wrap "exec saev-write --finish --manifest \
---if-missing -m '${meta//\'/\'\\\'\'}' -o '${dir//\'/\'\\\'\'}'")
+    -o "$log/acts-finish.log" --wrap "$(word "$here/acts-ids.sh" "$model" "$docs" "$ctx" "$meta")&& \
+exec saev-write --finish --manifest --if-missing $(word -m "$meta" -o "$dir")")
 printf '%s\t%s\t%s\n' "$tasks" "$finish" \
     "$(saev-write -q --hash -m "$meta" -o "$dir" | cut -f 2-)"

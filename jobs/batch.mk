@@ -151,6 +151,7 @@ $(DUMPS): done/acts-%-of-$(PARTS): meta.json | done
 	touch $@
 
 dump: $(DUMPS)
+	"$${ACTS_META%/*}/acts-ids.sh" "$$MODEL" "$$DOCS" "$$CTX" meta.json
 	path=$$(saev-write -q --finish --manifest --if-missing -m meta.json -o acts); $(call put,"$$path")
 
 # ---- an autoencoder, and tables ----

@@ -139,7 +139,9 @@ dense() {
         sed -i "$change;2q" docs # 'p' doubles a line
         for _ in 1 2; do of >/dev/null; done
         dump=$(ls -td acts/*/ | head -n 1)
-        hf-infer "$S/demo/qwen3-tiny" --acts resid:0 --ctx 16 --pad --jsonl -q --file docs | cmp - <(cat "$dump"/acts*.bin)
+        hf-infer "$S/demo/qwen3-tiny" --acts resid:0 --ctx 16 --pad --jsonl -q --file docs --acts-ids want.npy -f |
+            cmp - <(cat "$dump"/acts*.bin)
+        cmp want.npy "$dump/ids.npy"
         sleep 0.01
     done
     [ "$(ls -d acts/*/ | wc -l)" = 3 ]
@@ -185,7 +187,7 @@ dense() {
     make -f "$ROOT/jobs/batch.mk" MODEL=-f TEXT='~/work/../-f/config.json' dense.json
     # where its own file lies, alone or included
     mkdir -p 'a  b'
-    cp "$ROOT/jobs/batch.mk" "$ROOT/jobs/acts-meta.sh" "$ROOT/jobs/common.sh" 'a  b'
+    cp "$ROOT/jobs/batch.mk" "$ROOT/jobs/acts-meta.sh" "$ROOT/jobs/acts-ids.sh" "$ROOT/jobs/common.sh" 'a  b'
     echo "include $ROOT/jobs/batch.mk" >Makefile
     for f in 'a  b/batch.mk' Makefile; do
         make -f "$f" MODEL="$S/demo/qwen3-tiny" TEXT="$S/held-out.txt" DOCS="$S/docs.jsonl" SPEC=resid:0 meta.json

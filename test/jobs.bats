@@ -49,7 +49,10 @@ not_run() {
     cat logs.said
     saev-read verify "$dump"
     [ "$dump" = "$PWD/$odd/acts/$(basename "$dump")" ]
-    hf-infer "$odd/m" --acts resid:0,3 --ctx 8 --pad --jsonl -q --file "$odd/docs" | cmp - <(cat "$dump"/acts*.bin)
+    hf-infer "$odd/m" --acts resid:0,3 --ctx 8 --pad --jsonl -q --file "$odd/docs" \
+        --acts-meta want.json --acts-ids want.npy | cmp - <(cat "$dump"/acts*.bin)
+    cmp want.npy "$dump/ids.npy"
+    saev-read --skip-ids special -q --index "$dump" >places
     # Slurm's %j in a log's name would be a job's number
     [ "$(sed -n 1p logs)" = "$PWD/${odd//%/%%}/acts/acts-%a.log" ]
     not_run
@@ -61,6 +64,8 @@ not_run() {
         "$ROOT/jobs/acts-cron.sh" "$odd/m" "$odd/docs" resid:0,3 8 "$odd/a	cts"
     done
     saev-read verify "$odd/a	cts"/*/
+    hf-infer "$odd/m" --acts resid:0 --ctx 8 --pad --jsonl -q --file "$odd/docs" --acts-ids want.npy >/dev/null
+    cmp want.npy "$odd/a	cts"/*/ids.npy
     not_run
 }
 
