@@ -6,7 +6,7 @@
 budgets='core 11290
 core/format 11990
 core/kernel 9299
-core/model 18970
+core/model 18993
 core/text 4340
 cmd 34375
 lib 2487'

@@ -106,9 +106,11 @@ static void
 weigh(const struct attention *a, struct tile *t, size_t r, size_t begin,
       size_t end)
 {
-    float *s = t->score + r * KV_BLOCK;
-    float max = vec_max(s + begin, end - begin), by = t->max[r];
+    float *s = t->score + r * KV_BLOCK, by = t->max[r], max;
 
+    if (a->softcap > 0)
+        vec_softcap(s + begin, a->softcap, end - begin);
+    max = vec_max(s + begin, end - begin);
     if (!(max <= by)) {           /* larger, or NaN */
         vec_exp_sum(&by, max, 1); /* exp(old - new) */
         vec_scale(t->sum + r * a->head_dim, by, a->head_dim);

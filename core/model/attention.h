@@ -17,6 +17,7 @@
 struct attention {
     size_t n_heads, n_kv_heads, head_dim;
     float scale;   /* of scores: q k^T scale */
+    float softcap; /* they become cap tanh(score / cap); 0: none; not 'bf16' */
     size_t window; /* 0: none */
     size_t layer;
     const struct span *spans;
@@ -30,8 +31,9 @@ struct attention {
     float *scratch; /* [threads, attention_scratch()], 64-byte aligned */
 };
 
-/* attention_takes_bf16(): is 'bf16' faster on this CPU, and has it room?  It
- * decides for prompts and for training, whose losses must agree. */
+/* attention_takes_bf16(): is 'bf16' faster on this CPU, and has it room?  Not
+ * where scores are capped, which it cannot do.  It decides for prompts and for
+ * training, whose losses must agree. */
 bool attention_takes_bf16(const struct config *config);
 
 /* attention_scratch() is the number of floats each thread needs. */

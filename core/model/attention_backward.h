@@ -36,8 +36,9 @@ struct attention_grads {
 /*
  * attention_backward(): 'a' is the forward's call, its out and lse filled; a
  * span is all of its session, which nothing was left out of.
- *   P = exp(S - lse), S = q k^T scale;  dv = P^T dout
- *   dS = P (dout v^T - delta);  dq = dS k scale, dk = dS^T q scale
+ *   P = exp(S - lse), S = q k^T scale, capped;  dv = P^T dout
+ *   dS = P (dout v^T - delta), times 1 - (S / softcap)^2 where it is capped;
+ *   dq = dS k scale, dk = dS^T q scale
  * P is computed anew in blocks.  Sums go over keys, or over a KV head's query
  * heads and their queries, in ascending order.  In bf16 the operands of all
  * five products are rounded, those of S as the forward's.

@@ -22,7 +22,7 @@ bool
 attention_takes_bf16(const struct config *c)
 {
     /* wider heads, which no model has, are not worth a tile's memory */
-    return gemm_bf16_is_native() && c->head_dim <= 1024;
+    return gemm_bf16_is_native() && c->head_dim <= 1024 && c->attn_softcap <= 0;
 }
 
 size_t

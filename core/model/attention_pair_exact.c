@@ -56,6 +56,23 @@ visible_queries(const struct pair *p, size_t key, size_t *begin, size_t *end)
             key + window <= first ? *begin : smaller(key + window - first, n);
 }
 
+/* Where lse and delta have query i. */
+static size_t
+query_row(const struct pair *p, size_t i)
+{
+    return (p->queries.first + i) * p->a->n_heads + p->head;
+}
+
+/* S becomes S - lse, capped, and dP - delta is multiplied by the slope. */
+static void
+cap(const struct pair *p, float *s, float *ds, size_t begin, size_t end)
+{
+    vec_softcap(s + begin, p->a->softcap, end - begin);
+    vec_softcap_back(ds + begin, s + begin, p->a->softcap, end - begin);
+    for (size_t i = begin; i < end; i++)
+        s[i] -= p->a->lse[query_row(p, i)];
+}
+
 /* Their P and dS, from S - lse and dP - delta in their places. */
 static void
 weigh_row(float *restrict w, float *restrict ds, size_t begin, size_t end,
@@ -75,6 +92,7 @@ weigh(const struct pair *p)
 {
     const struct attention_grads *g = p->g;
     size_t d = p->a->head_dim, n = p->queries.n;
+    const bool is_capped = p->a->softcap > 0;
     const float *transposed = pair_queries(p, sizes(d).queries);
     float *weights = p->tile, *ds = weights + KV_BLOCK * KV_BLOCK;
     struct weighted_sum sum = {
@@ -93,10 +111,8 @@ weigh(const struct pair *p)
     };
 
     for (size_t i = 0; i < n; i++) {
-        size_t row = (p->queries.first + i) * p->a->n_heads + p->head;
-
-        weights[i] = -p->a->lse[row];
-        ds[i] = -g->work.delta[row];
+        weights[i] = is_capped ? 0 : -p->a->lse[query_row(p, i)];
+        ds[i] = -g->work.delta[query_row(p, i)];
     }
     for (size_t k = 1; k < p->keys.n; k++) {
         memcpy(weights + k * KV_BLOCK, weights, n * sizeof(*weights));
@@ -111,6 +127,8 @@ weigh(const struct pair *p)
         size_t begin, end;
 
         visible_queries(p, k, &begin, &end);
+        if (is_capped)
+            cap(p, weights + k * KV_BLOCK, ds + k * KV_BLOCK, begin, end);
         weigh_row(weights + k * KV_BLOCK, ds + k * KV_BLOCK, begin, end, n);
     }
 }

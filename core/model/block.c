@@ -227,6 +227,7 @@ block_attention(const struct engine *e, const struct chunk *chunk,
         .head_dim = (size_t)c->head_dim,
         .scale =
             (float)(c->scale_by_layer ? scale / (double)(layer + 1) : scale),
+        .softcap = c->attn_softcap,
         .window = (size_t)c->window[layer],
         .layer = layer,
         .spans = chunk->spans,

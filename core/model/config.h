@@ -32,6 +32,7 @@ struct config {
     bool qk_norm;        /* qwen3: RMSNorm of each head of q and k */
     double attn_scale;   /* of attention's scores; 0: head_dim^-1/2 */
     bool scale_by_layer; /* in layer i also / (i + 1) */
+    float attn_softcap;  /* of them: cap tanh(score / cap); 0: none */
     bool need_qkv_bias, need_o_bias, need_mlp_bias; /* demanded by config */
     bool tied;                                      /* tie_word_embeddings */
     int64_t *window; /* [n_layers] sliding window, 0: full */

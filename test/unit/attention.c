@@ -40,6 +40,7 @@ sees_bad(enum bad bad, size_t p, size_t head, size_t window)
 }
 
 static const float scale = 0.3f;
+static float softcap;
 
 static double
 scaled(float x)
@@ -55,7 +56,7 @@ score(size_t p, size_t head, size_t key)
 
     for (size_t i = 0; i < DIM; i++)
         sum += scaled(q[p][head][i]) * (double)k[key][head / GROUP][i];
-    return sum;
+    return softcap > 0 ? (double)softcap * tanh(sum / (double)softcap) : sum;
 }
 
 static size_t
@@ -110,6 +111,7 @@ run(struct session *s, size_t window, size_t step, float *out, float *lse)
             .n_kv_heads = KV_HEADS,
             .head_dim = DIM,
             .scale = scale,
+            .softcap = softcap,
             .window = window,
             .spans = &span,
             .n_spans = 1,
@@ -129,7 +131,7 @@ test_window(struct session *s, size_t window, enum bad bad)
 {
     static float out[N * HEADS * DIM], cut[N * HEADS * DIM];
     static float lse[N * HEADS], lse_cut[N * HEADS];
-    const char *form = bf16 ? " in bf16" : "";
+    const char *form = bf16 ? " in bf16" : softcap > 0 ? " capped" : "";
     bool near = true, apart = true, same = true, near_lse = true;
 
     run(s, window, 1, out, lse);
@@ -204,6 +206,9 @@ main(void)
         bf16 = false;
         test_dtype(DT_F32, bad);
         test_dtype(DT_BF16, bad);
+        softcap = 4; /* scores are up to 40 */
+        test_dtype(DT_F32, bad);
+        softcap = 0;
         bf16 = true;
         test_dtype(DT_F32, bad);
         test_dtype(DT_BF16, bad);

@@ -21,6 +21,7 @@
 enum { N = 220, FIRST = 70, HEADS = 8, KV_HEADS = 4, GROUP = 2, DIM = 74 };
 enum { BLOCKS = 5, MAX_THREADS = 5 };
 static const float scale = 0.1f;
+static float softcap;
 
 static float q[N][HEADS][DIM], k[N][KV_HEADS][DIM], v[N][KV_HEADS][DIM];
 static float dout[N][HEADS][DIM], out[N][HEADS][DIM], lse[N][HEADS];
@@ -105,6 +106,8 @@ query_back(struct result_f64 *want, size_t p, size_t head, size_t window,
         scaled[d] = q[p][head][d] * scale;
     for (size_t i = oldest; i <= p; i++) {
         score[i] = dot(scaled, k[i][kv], bf16);
+        if (softcap > 0)
+            score[i] = (double)softcap * tanh(score[i] / (double)softcap);
         total += exp(score[i]);
     }
     delta = delta_of(p, head, first, oldest, score, bf16);
@@ -112,6 +115,8 @@ query_back(struct result_f64 *want, size_t p, size_t head, size_t window,
         double weight = exp(score[i]) / total;
         double ds = weight * (dot(dout[p][head], v[i][kv], bf16) - delta);
 
+        if (softcap > 0)
+            ds *= 1 - pow(score[i] / (double)softcap, 2);
         weight = operand(weight, bf16);
         ds = operand(ds, bf16);
         for (size_t d = 0; d < DIM; d++) {
@@ -176,6 +181,7 @@ run(struct session *s, size_t window, bool bf16, int threads, struct result *r)
         .n_kv_heads = KV_HEADS,
         .head_dim = DIM,
         .scale = scale,
+        .softcap = softcap,
         .window = window,
         .spans = spans,
         .n_spans = 2,
@@ -224,7 +230,7 @@ test_window(struct session *s, size_t window, bool bf16)
 {
     static struct result whole, blocks;
     struct result_f64 *want = formulas(window, bf16);
-    const char *name = bf16 ? "bf16" : "exact";
+    const char *name = bf16 ? "bf16" : softcap > 0 ? "capped" : "exact";
     struct distance far;
 
     memset(&whole, 0xff, sizeof(whole)); /* NaNs, to be overwritten */
@@ -277,6 +283,9 @@ main(void)
     for (size_t i = 0; i < sizeof(windows) / sizeof(*windows); i++)
         for (int bf16 = 0; bf16 < 2; bf16++)
             test_window(s, windows[i], bf16);
+    softcap = 1; /* scores are up to 4 */
+    for (size_t i = 0; i < sizeof(windows) / sizeof(*windows); i++)
+        test_window(s, windows[i], false);
     kv_free(&s[0].kv);
     kv_free(&s[1].kv);
     return tap_done();

@@ -361,6 +361,8 @@ test_scales(void)
            "scale_by_layer: in layer i also by i + 1");
     m.config.scale_by_layer = false;
     m.config.attn_scale = 0.0625;
+    m.config.attn_softcap = 50;
+    tap_ok(!attention_takes_bf16(&m.config), "capped scores are not in bf16");
     tap_ok(scale_is(&m, 2, 0.0625), "attn_scale: they are multiplied by it");
 }
 
