@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/format/saev_ids.h"
 #include "core/format/saev_mask.h"
 #include "core/format/saevdir.h"
 #include "core/kernel/cpu.h"
@@ -30,7 +31,8 @@ _Static_assert(TU_CLS == (int)SAEV_CLS && TU_IMAGE == (int)SAEV_IMAGE &&
 struct tu_dump {
     struct saevdir dir;
     struct tu_dump_info info;
-    _Atomic(const char *) *shards; /* [n_shards] mapped; NULL: not yet */
+    _Atomic(const char *) *shards;  /* [n_shards] mapped; NULL: not yet */
+    _Atomic(struct saev_ids *) ids; /* NULL: not yet */
 };
 
 struct tu_rows {
@@ -85,8 +87,17 @@ tu_dump_open(struct tu_dump **dump, const char *path, struct tu_err *to)
         .d = s->d,
         .cls = s->cls_token,
     };
+    atomic_init(&d->ids, NULL);
     *dump = d;
     return 0;
+}
+
+static void
+close_ids(struct saev_ids *ids)
+{
+    if (ids)
+        saev_ids_close(ids);
+    free(ids);
 }
 
 void
@@ -101,6 +112,7 @@ tu_dump_close(struct tu_dump *d)
             munmap(p, saev_shard_nbytes(&d->dir.saev, i));
     }
     free(d->shards);
+    close_ids(atomic_load(&d->ids));
     saevdir_close(&d->dir);
     free(d);
 }
@@ -161,6 +173,33 @@ tu_dump_images(struct tu_dump *d, size_t img, const float **images, size_t *n,
     *images =
         (const float *)(const void *)(p + img % s->shard_imgs * s->img_nbytes);
     *n = saev_shard_imgs(s, img / s->shard_imgs) - img % s->shard_imgs;
+    return 0;
+}
+
+int
+tu_dump_ids(struct tu_dump *d, const int32_t **ids, struct tu_err *to)
+{
+    struct saev_ids *found, *other = NULL;
+    struct err err = { 0 };
+
+    if (lib_null(to, "tu_dump_ids", "dump", d, "ids", ids, NULL) < 0)
+        return -1;
+    found = atomic_load(&d->ids);
+    if (!found) {
+        found = xcalloc(1, sizeof(*found));
+        if (saev_ids_of(found, &d->dir, NULL, &err) < 0 ||
+            ((uintptr_t)found->ids % sizeof(**ids) &&
+             err_data(&err, d->dir.path, SAEV_IDS " begins at an odd byte") <
+                 0)) {
+            close_ids(found);
+            return lib_fail(to, &err);
+        }
+        if (!atomic_compare_exchange_strong(&d->ids, &other, found)) {
+            close_ids(found);
+            found = other;
+        }
+    }
+    *ids = (const int32_t *)(const void *)found->ids;
     return 0;
 }
 

@@ -114,8 +114,10 @@ struct tu_dump_info {
  * tu_dump_open() opens a dump, or the one that a directory holds, and checks
  * its metadata and shards as saev-read does.  tu_dump_info() says what it is.
  * tu_dump_images() points at image img < n_imgs and those after it in its file,
- * *images [*n, n_layers, n_tokens, d], *n >= 1, f32 little-endian, mapped.  All
- * of these are the dump's, until tu_dump_close().
+ * *images [*n, n_layers, n_tokens, d], *n >= 1, f32 little-endian, mapped.
+ * tu_dump_ids() points at the token ids of a dump of text, *ids [n_imgs,
+ * n_tokens], little-endian, mapped, each 0 or more, or -1 where padded; at NULL
+ * where the dump has none.  All of these are the dump's, until tu_dump_close().
  * Any number of threads may use a dump and its rows, and so may children after
  * fork(2).
  */
@@ -126,6 +128,8 @@ TU_API void tu_dump_close(struct tu_dump *dump);
 TU_API const struct tu_dump_info *tu_dump_info(const struct tu_dump *dump);
 TU_API int tu_dump_images(struct tu_dump *dump, size_t img,
                           const float **images, size_t *n, struct tu_err *err);
+TU_API int tu_dump_ids(struct tu_dump *dump, const int32_t **ids,
+                       struct tu_err *err);
 
 enum tu_tokens {
     TU_CLS,   /* CLS alone, of a dump that has it */

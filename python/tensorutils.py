@@ -5,6 +5,7 @@
     rows = acts.rows(layer=13)          # one layer's activations, as rows
     x = rows[:256]                      # f32 [256, d]
     image, patch, layer = rows.where(0) # what row 0 is of
+    acts.ids[image, patch]              # its token, of a dump of text
     data = rows.torch()                 # a torch Dataset of the same
 
     w = open_safetensors("model.safetensors")["model.norm.weight"]
@@ -328,6 +329,15 @@ class Acts:
               ctypes.byref(n))
         return _mapped(self._dump, at.value,
                        (len(self.layers), self.n_tokens, self.d), "<f4")
+
+    @property
+    def ids(self):
+        """Token ids of a dump of text, int32 [image, token], -1 where padded,
+        mapped; None if it has none."""
+        at = _p()
+        _call("tu_dump_ids", self._dump, ctypes.byref(at))
+        return None if at.value is None else _mapped(
+            self._dump, at.value, (self.n_imgs, self.n_tokens), "<i4")
 
     def rows(self, view="all", layer=None, padding=False):
         """The activations of a view as rows: "all", "image" (without CLS) or

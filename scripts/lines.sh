@@ -9,7 +9,7 @@ core/kernel 9299
 core/model 18993
 core/text 4340
 cmd 34375
-lib 2487'
+lib 2520'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
     BEGIN {

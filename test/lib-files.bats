@@ -78,6 +78,7 @@ int main(void)
     struct tu_rows *r;
     pthread_t t[4];
     const float *images;
+    const int32_t *ids;
     size_t n;
     uint64_t index[100];
 
@@ -107,6 +108,13 @@ int main(void)
     no(tu_dump_images(NULL, 0, &images, &n, &err), TU_BAD_CALL);
     no(tu_dump_images(d, 0, NULL, &n, &err), TU_BAD_CALL);
     no(tu_dump_images(d, 0, &images, NULL, &err), TU_BAD_CALL);
+
+    ids = (void *)d;
+    yes(tu_dump_ids(d, &ids, &err));
+    if (ids)
+        return 12;
+    no(tu_dump_ids(NULL, &ids, &err), TU_BAD_CALL);
+    no(tu_dump_ids(d, NULL, &err), TU_BAD_CALL);
 
     no(tu_rows_open(&rows, d, TU_ALL, 4, 0, &err), TU_BAD_DATA);
     no(tu_rows_open(&rows, d, 3, 7, 0, &err), TU_BAD_CALL);

@@ -25,6 +25,32 @@ torch() {
     cases dumps
 }
 
+@test "tensorutils.py: Acts.ids are a dump's ids.npy, checked, or None" {
+    library
+    PYTHONPATH=$ROOT/python py - <<'END'
+import os, pickle, numpy as np, tensorutils as tu
+from saev_dump import dump
+dump("d", layers=(3,), p=5, cls=False, n=10, d=2, data={"of": {"windows": "padded"}})
+assert tu.Acts("d").ids is None
+ids = np.where(np.arange(5) < np.arange(10)[:, None], np.arange(50).reshape(10, 5), -1)
+np.save("d/ids.npy", ids.astype("<i4"))
+acts = tu.Acts("d")
+assert acts.ids.dtype == "<i4" and acts.ids.shape == (10, 5) and (acts.ids == ids).all()
+assert (pickle.loads(pickle.dumps(acts)).ids == ids).all()
+ids[4, 0] = -2
+for bad, what in ((ids, "ids.npy: image 4, token 0: -2 (expected an id, or -1 where padded)"),
+                  (ids[:9], "ids.npy: has 2 dims, 9 x 5 (expected 2, 10 images x 5 tokens)")):
+    os.remove("d/ids.npy")
+    np.save("d/ids.npy", bad.astype("<i4"))
+    try:
+        tu.Acts("d").ids
+    except ValueError as e:
+        assert str(e) == "d/" + what, e
+    else:
+        raise AssertionError(what)
+END
+}
+
 @test "tensorutils.py: Writer gives a whole dump or none" {
     cases writer
 }
