@@ -3,6 +3,7 @@
 #include "core/opt.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -48,13 +49,15 @@ opt_help(const struct opt_tool *tool, const struct opt *o, const char *verb,
     /* "VERB VERB: help", a line each, in place of the first */
     for (const char *next = at + n; *next; next += strcspn(next, "\n")) {
         size_t n_verbs = strcspn(++next, ":");
-        struct opt other = { .verbs = next };
+        char *verbs = xstrndup(next, n_verbs);
+        struct opt other = { .verbs = verbs };
         const char *help = next + n_verbs + 2;
 
         if (verb && opt_applies(&other, verb, strlen(verb))) {
             at = help;
             n = strcspn(help, "\n");
         }
+        free(verbs);
     }
     add_help(tool, o, at, n, text);
     for (const char *next = at + n; !verb && *next; next += n) {

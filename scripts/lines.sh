@@ -3,12 +3,12 @@
 # Prints the lines of each room, and the most that it may have: a capability
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
-budgets='core 11290
+budgets='core 11295
 core/format 11990
 core/kernel 9299
 core/model 18993
 core/text 4340
-cmd 34375
+cmd 34385
 lib 2520'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

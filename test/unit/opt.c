@@ -617,6 +617,25 @@ test_defaults(void)
     free(text);
 }
 
+/* A line of help for some verbs: for each of them, and for no other. */
+static void
+test_verb_help(void)
+{
+    static const struct opt o = { .name = "x",
+                                  .help = "one\n"
+                                          "tree stats: two" };
+    static const char *const of[] = { "list", "tree", "stats", "tre" };
+    static const char *const want[] = { "one", "two", "two", "one" };
+
+    for (int i = 0; i < 4; i++) {
+        struct str text = { 0 };
+
+        opt_help(&plain_tool, &o, of[i], &text);
+        tap_ok(!strcmp(text.s, want[i]), "opt_help of %s: %s", of[i], text.s);
+        str_free(&text);
+    }
+}
+
 static void
 test_sizes(void)
 {
@@ -654,6 +673,7 @@ main(void)
     test_modes();
     test_rules();
     test_defaults();
+    test_verb_help();
     test_sizes();
     return tap_done();
 }
