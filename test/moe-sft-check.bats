@@ -173,6 +173,8 @@ wrong[at % (1, "mlp.up", "A")] = 0 * t[at % (1, "mlp.up", "A")]  # not among the
 mkst.save("wrong.safetensors", {k: v.astype("<f4") for k, v in wrong.items()})
 del wrong[at % (3, "mlp.down", "B")]
 mkst.save("short.safetensors", {k: v.astype("<f4") for k, v in wrong.items()})
+t[at % (9, "mlp.up", "A")] = t[at % (3, "mlp.up", "A")]
+mkst.save("more.safetensors", {k: v.astype("<f4") for k, v in t.items()})
 PY
     run -1 check wrong.safetensors
     [ "$(awk -F '\t' '$7 == "no" { print $1 }' table | sort)" = "$(printf 'base_model.model.model.layers.%s.weight\n' \
@@ -181,6 +183,8 @@ PY
     awk -F '\t' 'NR == 2 { exit !($1 ~ /3.mlp.up_proj.lora_A/ && $3 > 1.99 && $3 < 2.01) }' table
     run -65 --separate-stderr check short.safetensors
     [ "$stderr" = "moe-sft: short.safetensors: base_model.model.model.layers.3.mlp.down_proj.lora_B.weight is missing" ]
+    run -65 --separate-stderr check more.safetensors
+    [ "$stderr" = "moe-sft: more.safetensors: base_model.model.model.layers.9.mlp.up_proj.lora_A.weight is not a tensor of the adapter" ]
 }
 
 @test "moe-sft check: of a model or of experts, not of both" {

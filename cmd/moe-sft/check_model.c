@@ -105,6 +105,19 @@ read_grads(struct model_check *c, const char *path, struct err *err)
             cvt_to_f32(c->grads + want->first, c->grads + want->first, DT_F32,
                        n);
     }
+    for (size_t i = 0; rc == 0 && i < st.n_tensors; i++) {
+        size_t k = 0;
+
+        if (!strcmp(st.tensors[i].name, "loss")) /* of tune --grads */
+            continue;
+        while (k < lm->n_tensors &&
+               strcmp(st.tensors[i].name, lm->tensors[k].name) != 0)
+            k++;
+        if (k == lm->n_tensors)
+            rc = err_set(err, EX_DATAERR,
+                         "%s: %s is not a tensor of the adapter", path,
+                         st.tensors[i].name);
+    }
     st_close(&st);
     return rc;
 }
