@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 /* Models and sessions for programs. */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,8 +62,7 @@ info_of(const struct config *c)
         .eos = c->eos,
     };
 
-    _Static_assert(sizeof(info.family) == sizeof(c->arch), "names");
-    memcpy(info.family, c->arch, sizeof(info.family));
+    snprintf(info.family, sizeof(info.family), "%s", c->family->model_type);
     return info;
 }
 

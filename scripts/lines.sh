@@ -6,9 +6,9 @@
 budgets='core 11295
 core/format 11990
 core/kernel 9299
-core/model 18993
+core/model 19820
 core/text 4340
-cmd 34385
+cmd 34410
 lib 2520'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: ISC
 # Families of models: tiny ones with the keys, names and layouts of their files,
-# against float64.  A family that --help does not name must be refused by name.
+# against float64.  A family that --families does not list must be refused by name.
 load helpers
 
 # held FAMILY...: all its variants; a line for each.

@@ -306,7 +306,7 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
     size_t tokens = a->spec->n * a->n_tokens, n = strlen(run->dir);
 
     str_adds(s, "{\n    ");
-    put_text(s, "vit_family", run->config->arch);
+    put_text(s, "vit_family", run->config->family->model_type);
     str_adds(s, ",\n    \"vit_ckpt\": ");
     while (n > 1 && run->dir[n - 1] == '/')
         n--;

@@ -91,6 +91,8 @@ static const struct opt opts[] = {
       "dump activations: layers.1,layers.3, or short: resid:1,3 in:up_proj:0-5" },
     { 0, "places", NULL, NULL, OPT_NOTHING,
       "print what --acts and --sae can name in this model" },
+    { 0, "families", NULL, NULL, OPT_NOTHING,
+      "print the families of models that run here; needs no MODEL" },
     { 0, "ctx", "T", "nll acts lut-auto ppl", OPT_I64(ctx, 1, INT32_MAX),
       "windows of T tokens (--nll: default the context)" },
     { 0, "stride", "N", "nll lut-auto ppl", OPT_I64(stride, 1, INT32_MAX),
@@ -112,7 +114,8 @@ static const struct opt opts[] = {
     { 0, "json", NULL, "generate nll top encode ppl", OPT_FLAG(json),
       "print JSON" },
     { 'o', "output", "FILE",
-      "generate nll top acts encode decode lut-auto places ppl",
+      "generate nll top acts encode decode lut-auto places ppl "
+      "families",
       OPT_TEXT(output),
       "output file; a directory for --acts of several points" },
     TOOL_FORCE(NULL),
@@ -218,14 +221,16 @@ static const struct opt_tool tool = {
              "hf-infer MODEL --logits FILE.npy | --nll | --ppl | --top K ...\n"
              "hf-infer MODEL --acts SPEC [--ctx T] [--acts-meta FILE] ...\n"
              "hf-infer MODEL --lut DIR --lut-auto NATS --file FILE\n"
-             "hf-infer MODEL --places | --encode | --decode ...",
-    .summary = "Runs a Hugging Face model (llama, mistral, qwen2, "
-               "qwen3, qwen3_moe) on the CPU.",
+             "hf-infer MODEL --places | --encode | --decode ...\n"
+             "hf-infer --families",
+    .summary = "Runs a Hugging Face model on the CPU (--families lists them: "
+               "llama, qwen3, gemma2, gpt2, ...).",
     .examples = "hf-infer MODEL --chat -p \"What is the capital of France?\"\n"
                 "hf-infer MODEL --ppl < text",
     .opts = opts,
     /* enum mode */
-    .modes = "generate logits nll top acts encode decode lut-auto places ppl",
+    .modes = "generate logits nll top acts encode decode lut-auto places ppl "
+             "families",
     .rules = rules,
     .defaults = &defaults,
     .groups = groups,
@@ -240,8 +245,8 @@ int
 main(int argc, char **argv)
 {
     static int (*const modes[])(struct run *, struct err *) = {
-        run_generate, run_logits, run_nll,      run_top,    run_acts,
-        run_encode,   run_decode, run_lut_auto, run_places, run_nll
+        run_generate, run_logits,   run_nll,    run_top, run_acts,  run_encode,
+        run_decode,   run_lut_auto, run_places, run_nll, run_places
     };
     static const struct {
         unsigned bit;
@@ -262,15 +267,15 @@ main(int argc, char **argv)
 
     tool_parse(&line, &tool, argc, argv, &run);
     run.mode = (enum mode)line.verb;
-    if (line.n_args == 0)
+    if (line.n_args == 0 && run.mode != MODE_FAMILIES)
         die_usage("no model directory given");
     if (line.n_args > 1)
         die_usage("\"%s\": there is one model, and the prompt is given by "
                   "-p, --file or standard input",
                   line.args[1]);
-    run.dir = line.args[0];
-    if (run.mode != MODE_PLACES && !run.prompt && !run.prompt_file &&
-        !run.ids_text && isatty(0))
+    run.dir = line.n_args ? line.args[0] : NULL;
+    if (run.mode != MODE_PLACES && run.mode != MODE_FAMILIES && !run.prompt &&
+        !run.prompt_file && !run.ids_text && isatty(0))
         die_usage("no prompt: give -p, --file or --ids, or pipe it in");
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         if (opt_given(&line, settings[i].option))

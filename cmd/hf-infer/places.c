@@ -1,7 +1,22 @@
 /* SPDX-License-Identifier: ISC */
-/* --places: what --acts, --sae and sae-train --hook can name. */
+/* --places: what --acts, --sae and sae-train --hook can name.  --families:
+ * which models run. */
 #include "core/model/places.h"
 #include "cmd/hf-infer/run.h"
+
+static int
+list_families(struct out *out, struct err *err)
+{
+    struct str tsv = { 0 };
+    int rc;
+
+    str_adds(&tsv, "model_type\tclass\n");
+    for (const struct model_family *f = NULL; (f = family_next(f));)
+        str_addf(&tsv, "%s\t%s\n", f->model_type, f->classes[0]);
+    rc = out_write(out, tsv.s, tsv.n, err);
+    str_free(&tsv);
+    return rc;
+}
 
 int
 run_places(struct run *run, struct err *err)
@@ -11,6 +26,8 @@ run_places(struct run *run, struct err *err)
     struct config config;
     int rc;
 
+    if (run->mode == MODE_FAMILIES)
+        return list_families(run->out, err);
     if (config_load(&config, run->dir, err) < 0)
         return -1;
     str_adds(&tsv, "hook\tshort\ttransformer_lens\tdim\n");

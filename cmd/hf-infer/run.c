@@ -102,7 +102,7 @@ run_open_engine(struct run *run, size_t chunk, struct err *err)
     if (!run->verbose)
         return 0;
     tool_say("%s, %lld layer%s, hidden %lld, context %lld; %s, %s, %d thread%s",
-             c->arch, (long long)c->n_layers, plural(c->n_layers),
+             c->family->model_type, (long long)c->n_layers, plural(c->n_layers),
              (long long)c->hidden_size, (long long)c->max_positions,
              tool_host(), isa_name(cpu_isa()), par_threads(run->par),
              plural(par_threads(run->par)));

@@ -26,7 +26,8 @@ enum mode {
     MODE_DECODE,
     MODE_LUT_AUTO,
     MODE_PLACES,
-    MODE_PPL
+    MODE_PPL,
+    MODE_FAMILIES
 };
 
 struct run {

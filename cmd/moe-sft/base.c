@@ -22,7 +22,7 @@
 const char *
 base_word(enum base_matrix m)
 {
-    return part_word(PART_EXPERT_GATE + (int)m);
+    return part_word(NULL, PART_EXPERT_GATE + (int)m);
 }
 
 /* What is found of gate_proj tensors, of which one layer's are wanted. */

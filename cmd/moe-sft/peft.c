@@ -140,8 +140,9 @@ write_model(const struct expert_adapter *const *adapters, size_t n,
             moe_lora_shape(&config, m, shape);
             str_clear(&s);
             str_adds(&s, PEFT_ROOT);
-            part_name(&s, (struct part_at){ PART_EXPERT_GATE + m / 2,
-                                            (size_t)a->layer, k / MOE_N_LORA });
+            part_name(&s, NULL,
+                      (struct part_at){ PART_EXPERT_GATE + m / 2,
+                                        (size_t)a->layer, k / MOE_N_LORA });
             str_addf(&s, ".lora_%c.weight", m % 2 ? 'B' : 'A');
             rc = stw_add(w, s.s, adapter_dtype(a), 2, shape + 1, err);
         }

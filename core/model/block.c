@@ -12,6 +12,7 @@
 #include "core/model/mlp.h"
 #include "core/model/model.h"
 #include "core/model/norm.h"
+#include "core/model/qkv.h"
 #include "core/model/splice.h"
 
 /* One block of a chunk.  Nothing in it changes while its steps run. */
@@ -28,32 +29,46 @@ struct step {
     enum block_wants wants;
 };
 
+size_t
+block_rotation(const struct config *c, size_t layer, size_t row)
+{
+    return (row * config_ropes(c) + c->rotation[layer]) *
+           (size_t)c->rotary_dim / 2;
+}
+
 static void
 set_positions(void *ctx, size_t begin, size_t end)
 {
     const struct step *s = ctx;
     const struct chunk *chunk = s->chunk;
     const struct model *m = s->e->model;
-    size_t half = (size_t)m->config.head_dim / 2;
+    size_t half = (size_t)m->config.rotary_dim / 2;
+    size_t n = config_ropes(&m->config);
 
     for (size_t i = begin; i < end; i++)
-        rope_table(chunk->cosines + i * half, chunk->sines + i * half,
-                   &m->config.rope, m->inv_freq, half, chunk->rows[i].position);
+        for (size_t k = 0; k < n; k++)
+            rope_table(chunk->cosines + (i * n + k) * half,
+                       chunk->sines + (i * n + k) * half, &m->config.rope[k],
+                       m->inv_freq + k * half, half, chunk->rows[i].position);
 }
 
-/* Normalizes (qwen3) and rotates row i's heads. */
+/* Normalizes, where the model does, and rotates row i's heads. */
 static void
 rotate(const struct step *s, float *to, const float *heads, size_t n_heads,
        const struct norm *norm, size_t i)
 {
-    size_t d = (size_t)s->e->model->config.head_dim, half = d / 2;
+    const struct config *c = &s->e->model->config;
+    size_t d = (size_t)c->head_dim, half = (size_t)c->rotary_dim / 2, at;
 
     to += i * n_heads * d;
     heads += i * n_heads * d;
-    norm_rows(NULL, norm, to, heads, NULL, n_heads);
+    norm_rows(NULL, norm, to, heads, NULL, n_heads * d / norm->n);
+    if (c->rotation[s->index] == ROTATION_NONE)
+        return;
+    at = block_rotation(c, s->index, i);
     for (size_t j = 0; j < n_heads; j++)
-        vec_rope(to + j * d, s->chunk->cosines + i * half,
-                 s->chunk->sines + i * half, half);
+        (c->form.pairs ? vec_rope_pairs : vec_rope)(
+            to + j * d, s->chunk->cosines + at, s->chunk->sines + at, half);
 }
 
 static void
@@ -110,7 +125,8 @@ at_point(const struct step *s, enum tap_point point, float *rows)
     }
 }
 
-/* The chunk of the wanted rows, whose x and q_rotated become the first. */
+/* The chunk of the wanted rows, whose x, q_rotated and, of parallel halves,
+ * mlp_in become the first. */
 static struct chunk
 wanted_rows(const struct step *s)
 {
@@ -126,6 +142,9 @@ wanted_rows(const struct step *s)
         size_t row = s->chunk->wanted[i];
 
         memmove(a->x + i * hidden, a->x + row * hidden, hidden * sizeof(float));
+        if (c->form.residual != RESIDUAL_SEQUENTIAL)
+            memmove(a->mlp_in + i * hidden, a->mlp_in + row * hidden,
+                    hidden * sizeof(float));
         memmove(a->q_rotated + i * nq, a->q_rotated + row * nq,
                 nq * sizeof(float));
         if (s->e->model->splices)
@@ -148,11 +167,12 @@ wanted_rows(const struct step *s)
     return to;
 }
 
-/* to = x + y, rows of n numbers; 'to' may be x or y. */
+/* to = x + by y, rows of n numbers; 'to' may be x, or y where 'by' is 1. */
 struct sum {
     float *to;
     const float *x, *y;
     size_t n;
+    float by;
 };
 
 static void
@@ -163,7 +183,10 @@ add_rows(void *ctx, size_t begin, size_t end)
 
     if (s->to != s->x && s->to != s->y)
         memcpy(s->to + at, s->x + at, n * sizeof(*s->to));
-    vec_add(s->to + at, (s->to == s->y ? s->x : s->y) + at, n);
+    if (s->by != 1)
+        vec_axpy(s->to + at, s->by, s->y + at, n);
+    else
+        vec_add(s->to + at, (s->to == s->y ? s->x : s->y) + at, n);
 }
 
 /* What a half of a block reads and adds to: to = from + post(y). */
@@ -178,11 +201,13 @@ struct half {
 static void
 add_output(const struct step *s, const struct half *h)
 {
-    size_t hidden = (size_t)s->e->model->config.hidden_size;
+    const struct config *c = &s->e->model->config;
+    size_t hidden = (size_t)c->hidden_size;
     bool has_post = h->post->form != NORM_NONE;
     /* a backward, which has memory of its own for 'to', reads y */
     float *normed = has_post && h->to != h->from ? h->to : h->y;
-    struct sum sum = { h->to, h->from, normed, hidden };
+    struct sum sum = { h->to, h->from, normed, hidden,
+                       c->residual_scale > 0 ? (float)c->residual_scale : 1 };
 
     at_point(s, h->point, h->y);
     if (has_post)
@@ -202,6 +227,7 @@ apply_output(const struct step *s, const struct linear *l, const float *input,
     float *to = h->to;
 
     if (h->post->form != NORM_NONE || tapped(s, h->point) || l->lora ||
+        s->e->model->config.residual_scale > 0 ||
         splice_is_at(s->e->model, layer_of(s), h->point)) {
         linear_apply(s->e, s->chunk, &(struct apply){ l, h->y, false }, 1,
                      input);
@@ -218,8 +244,10 @@ block_attention(const struct engine *e, const struct chunk *chunk,
                 const struct activations *a, size_t layer)
 {
     const struct config *c = &e->model->config;
-    double scale =
-        c->attn_scale > 0 ? c->attn_scale : 1 / sqrt((double)c->head_dim);
+    double d = c->query_scalar > 0 ? c->query_scalar : (double)c->head_dim;
+    double scale = c->unscaled         ? 1
+                   : c->attn_scale > 0 ? c->attn_scale
+                                       : 1 / sqrt(d);
 
     return (struct attention){
         .n_heads = (size_t)c->n_heads,
@@ -240,6 +268,56 @@ block_attention(const struct engine *e, const struct chunk *chunk,
     };
 }
 
+/* q, k and v of attn_in. */
+static void
+apply_qkv(const struct step *s)
+{
+    const struct activations *a = s->a;
+    const struct layer *l = s->layer;
+    const struct apply apart[] = { { &l->q, a->q, false },
+                                   { &l->k, a->k, false },
+                                   { &l->v, a->v, false } };
+    const struct apply fused = { &l->qkv, a->qkv, false };
+    const struct config *c = &s->e->model->config;
+
+    if (c->form.qkv == FUSED_NOT) {
+        linear_apply(s->e, s->chunk, apart, 3, a->attn_in);
+        return;
+    }
+    linear_apply(s->e, s->chunk, &fused, 1, a->attn_in);
+    qkv_split(s->e->par, c,
+              &(struct qkv){ a->qkv, a->q, a->k, a->v, s->chunk->n_rows });
+}
+
+/* gate and up of mlp_in, or one of them. */
+static void
+apply_gate_up(const struct step *s)
+{
+    const struct activations *a = s->a;
+    const struct mlp *m = &s->layer->mlp;
+    const struct model_form *f = &s->e->model->config.form;
+    const struct linear *first = f->gate_up     ? &m->gate_up
+                                 : f->plain_mlp ? &m->up
+                                                : &m->gate;
+
+    linear_apply(
+        s->e, s->chunk,
+        (struct apply[]){ { first, a->gate, false }, { &m->up, a->up, false } },
+        f->gate_up || f->plain_mlp ? 1 : 2, a->mlp_in);
+}
+
+static void
+activate(const struct step *s)
+{
+    const struct activations *a = s->a;
+    const struct model_form *f = &s->e->model->config.form;
+    size_t n = s->layer->mlp.down.in;
+
+    mlp_activate(s->e->par, f->act, a->inner, a->gate,
+                 f->plain_mlp ? NULL : a->up, f->gate_up ? 2 * n : n, n,
+                 s->chunk->n_rows);
+}
+
 /* Both halves of a block, one step after another. */
 static void
 run_block(struct step *s)
@@ -249,23 +327,19 @@ run_block(struct step *s)
     const struct config *c = &e->model->config;
     const struct activations *a = s->a;
     const struct layer *l = s->layer;
-    const struct mlp *m = &l->mlp;
     const struct half attn = { TAP_ATTN, &l->attn_post, a->attn_out, a->mid,
                                a->x };
     const struct half mlp = { TAP_MLP, &l->mlp_post, a->mlp_out, a->out,
                               a->mid };
     bool cut = s->wants == BLOCK_BACKWARD && l->mlp_post.form == NORM_NONE;
+    bool parallel = c->form.residual != RESIDUAL_SEQUENTIAL;
     struct attention attention;
 
+    if (parallel)
+        norm_rows(e->par, &l->mlp_norm, a->mlp_in, a->x, NULL, chunk->n_rows);
     norm_rows(e->par, &l->attn_norm, a->attn_in, a->x, NULL, chunk->n_rows);
     at_point(s, TAP_IN_QKV, a->attn_in);
-    linear_apply(e, chunk,
-                 (struct apply[]){
-                     { &l->q, a->q, false },
-                     { &l->k, a->k, false },
-                     { &l->v, a->v, false },
-                 },
-                 3, a->attn_in);
+    apply_qkv(s);
     par_for(e->par, chunk->n_rows, 1, rotate_rows, s);
     if (s->wanted_only) {
         s->wanted = wanted_rows(s);
@@ -280,7 +354,8 @@ run_block(struct step *s)
     at_point(s, TAP_IN_O, a->attended);
     apply_output(s, &l->o, a->attended, &attn);
 
-    norm_rows(e->par, &l->mlp_norm, a->mlp_in, a->mid, NULL, chunk->n_rows);
+    if (!parallel)
+        norm_rows(e->par, &l->mlp_norm, a->mlp_in, a->mid, NULL, chunk->n_rows);
     at_point(s, TAP_IN_GATE_UP, a->mlp_in);
     if (l->experts && cut) {
         experts_route(e, l, a, chunk->n_rows);
@@ -290,18 +365,12 @@ run_block(struct step *s)
         experts_apply(e, l, a, chunk);
         add_output(s, &mlp);
     } else {
-        linear_apply(e, chunk,
-                     (struct apply[]){
-                         { &m->gate, a->gate, false },
-                         { &m->up, a->up, false },
-                     },
-                     2, a->mlp_in);
+        apply_gate_up(s);
         if (cut)
             return;
-        mlp_activate(e->par, c->act, a->inner, a->gate, a->up, m->gate.out,
-                     m->gate.out, chunk->n_rows);
+        activate(s);
         at_point(s, TAP_IN_DOWN, a->inner);
-        apply_output(s, &m->down, a->inner, &mlp);
+        apply_output(s, &l->mlp.down, a->inner, &mlp);
     }
     at_point(s, TAP_RESID, a->out);
 }

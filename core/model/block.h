@@ -41,8 +41,8 @@ struct chunk {
     size_t *wanted; /* [n_wanted] rows that the head gets, ascending: of each
                      * span the last ones, or none */
     size_t n_wanted;
-    float *cosines, *sines; /* [n_rows, head_dim / 2] of the rows' positions,
-                             * filled by trunk_begin() */
+    float *cosines, *sines; /* [n_rows, tables, rotary_dim / 2] of the rows'
+                             * positions, filled by trunk_begin() */
 };
 
 /*
@@ -53,12 +53,14 @@ struct chunk {
  *
  * An engine has one for all layers, in which names share memory where a step
  * may overwrite what it reads: x, mid and out; q and q_rotated; k and
- * k_rotated; gate and inner; attn_in, attn_out, mlp_in and, in a model without
- * experts, mlp_out.
+ * k_rotated; gate and inner, where gate and up are not fused; attn_in, attn_out
+ * and, unless the halves are parallel, mlp_in and, in a model without experts,
+ * mlp_out.
  */
 struct activations {
     float *x;         /* hidden: the residual stream before the block */
     float *attn_in;   /* hidden: x, normalized */
+    float *qkv;       /* all heads x head_dim, where they are fused */
     float *q, *k, *v; /* heads, KV heads, KV heads x head_dim: of the layers */
     float *q_rotated; /* as q: normalized (qwen3) and rotated */
     float *k_rotated; /* as k */
@@ -67,8 +69,9 @@ struct activations {
                        * backward follows */
     float *attn_out;  /* hidden: room for the output of o_proj */
     float *mid;       /* hidden: the residual stream between the halves */
-    float *mlp_in;    /* hidden: mid, normalized */
-    float *gate, *up; /* intermediate; with experts, room for one of them */
+    float *mlp_in;    /* hidden: mid, normalized; of parallel halves x */
+    float *gate, *up; /* intermediate; with experts, room for one of them.  A
+                       * plain MLP has no up; fused, rows of gate and then up */
     float *inner;     /* intermediate: act(gate) * up; not with experts */
     float *mlp_out;   /* hidden: room for the output of down_proj; the sum of
                        * the experts' */
@@ -108,6 +111,9 @@ void block_run(struct engine *engine, const struct chunk *chunk,
 struct attention block_attention(const struct engine *engine,
                                  const struct chunk *chunk,
                                  const struct activations *a, size_t layer);
+
+/* block_rotation() is where a row's cosines and sines for a layer begin. */
+size_t block_rotation(const struct config *config, size_t layer, size_t row);
 
 /* Points of a block.  q_proj, k_proj and v_proj share an input, and so do
  * gate_proj and up_proj. */

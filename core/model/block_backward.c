@@ -65,7 +65,7 @@ back_mlp(const struct back *b, const float *dy)
     struct par *par = b->e->par;
 
     linear_backward(b->e, &m->down, g->inner, false, dy, g->low, n);
-    mlp_backward(par, b->e->model->config.act, a->inner, a->gate, a->up,
+    mlp_backward(par, b->e->model->config.form.act, a->inner, a->gate, a->up,
                  m->gate.out, g->inner, m->gate.out, n);
     back_adapter(b, &m->down, a->inner, dy);
     back_linear(b, &m->gate, a->mlp_in, g->input, false, a->gate);
@@ -77,14 +77,18 @@ static void
 unrotate(const struct back *b, float *grad, float *heads, size_t n_heads,
          const struct norm *norm, size_t i)
 {
-    size_t d = (size_t)b->e->model->config.head_dim, half = d / 2;
+    const struct config *c = &b->e->model->config;
+    size_t d = (size_t)c->head_dim, half = (size_t)c->rotary_dim / 2;
+    size_t layer = (size_t)(b->layer - b->e->model->layers);
+    bool rotates = c->rotation[layer] != ROTATION_NONE;
 
     grad += i * n_heads * d;
     heads += i * n_heads * d;
-    for (size_t j = 0; j < n_heads; j++)
-        vec_rope(grad + j * d, b->chunk->cosines + i * half,
-                 b->g->sines_back + i * half, half);
-    norm_backward(NULL, norm, NULL, grad, heads, n_heads);
+    for (size_t j = 0; j < n_heads && rotates; j++)
+        (c->form.pairs ? vec_rope_pairs : vec_rope)(
+            grad + j * d, b->chunk->cosines + block_rotation(c, layer, i),
+            b->g->sines_back + i * half, half);
+    norm_backward(NULL, norm, NULL, grad, heads, n_heads * d / norm->n);
 }
 
 static void
@@ -93,11 +97,13 @@ unrotate_rows(void *ctx, size_t begin, size_t end)
     const struct back *b = ctx;
     const struct config *c = &b->e->model->config;
     const struct layer *l = b->layer;
-    size_t half = (size_t)c->head_dim / 2;
+    size_t half = (size_t)c->rotary_dim / 2;
+    size_t layer = (size_t)(l - b->e->model->layers);
 
     for (size_t i = begin; i < end; i++) {
-        for (size_t k = i * half; k < (i + 1) * half; k++)
-            b->g->sines_back[k] = -b->chunk->sines[k];
+        for (size_t k = 0; k < half && c->rotation[layer] != ROTATION_NONE; k++)
+            b->g->sines_back[i * half + k] =
+                -b->chunk->sines[block_rotation(c, layer, i) + k];
         unrotate(b, b->g->q, b->a->q, (size_t)c->n_heads, &l->q_norm, i);
         unrotate(b, b->g->k, b->a->k, (size_t)c->n_kv_heads, &l->k_norm, i);
     }

@@ -21,73 +21,6 @@
 #define MAX_EXPERTS   (1 << 12)
 #define MAX_POSITIONS ((int64_t)1 << 30)
 
-enum window_rule {
-    WINDOW_NEVER,
-    WINDOW_ALWAYS,
-    WINDOW_IF_USED, /* on every layer, by use_sliding_window */
-    WINDOW_BY_LAYER
-};
-
-/* A family is a row: what a model_type means where config.json does not say.
- * hf-infer's --help and page list them. */
-struct family {
-    const char *model_type;
-    const char *classes[2]; /* that have it: with a head, and without */
-    struct norm_kind norm;
-    bool qk_norm, experts;
-    bool attention_bias, mlp_bias; /* are these keys its own? */
-    enum window_rule window;
-    int64_t absent_window; /* WINDOW_ALWAYS; as in Hugging Face's */
-    int64_t max_positions; /* configuration class, both */
-};
-
-static const struct family families[] = {
-    {
-        .model_type = "llama",
-        .classes = { "LlamaForCausalLM", "LlamaModel" },
-        .norm = { NORM_RMS, .places = NORM_PRE },
-        .attention_bias = true,
-        .mlp_bias = true,
-        .window = WINDOW_NEVER,
-        .max_positions = 2048,
-    },
-    {
-        .model_type = "mistral",
-        .classes = { "MistralForCausalLM", "MistralModel" },
-        .norm = { NORM_RMS, .places = NORM_PRE },
-        .window = WINDOW_ALWAYS,
-        .absent_window = 4096,
-        .max_positions = 131072,
-    },
-    {
-        .model_type = "qwen2",
-        .classes = { "Qwen2ForCausalLM", "Qwen2Model" },
-        .norm = { NORM_RMS, .places = NORM_PRE },
-        .window = WINDOW_BY_LAYER,
-        .max_positions = 32768,
-    },
-    {
-        .model_type = "qwen3",
-        .classes = { "Qwen3ForCausalLM", "Qwen3Model" },
-        .norm = { NORM_RMS, .places = NORM_PRE },
-        .qk_norm = true,
-        .attention_bias = true,
-        .window = WINDOW_BY_LAYER,
-        .max_positions = 32768,
-    },
-    {
-        .model_type = "qwen3_moe",
-        .classes = { "Qwen3MoeForCausalLM", "Qwen3MoeModel" },
-        .norm = { NORM_RMS, .places = NORM_PRE },
-        .qk_norm = true,
-        .experts = true,
-        .attention_bias = true,
-        .window = WINDOW_IF_USED,
-        .max_positions = 32768,
-    },
-};
-#define N_FAMILIES (sizeof(families) / sizeof(*families))
-
 int
 js_unsupported(const struct js *js, const char *s, const char *known,
                struct err *err)
@@ -99,10 +32,10 @@ js_unsupported(const struct js *js, const char *s, const char *known,
 /* A whole number in 1 .. max; 'absent' is what it is where config.json does not
  * say, 0 that it must. */
 static int
-count(const struct js *root, const char *key, int64_t max, int64_t absent,
-      int64_t *v, struct err *err)
+count(const struct config *c, const struct js *root, const char *key,
+      int64_t max, int64_t absent, int64_t *v, struct err *err)
 {
-    struct js js = js_get(root, key);
+    struct js js = js_get(root, family_key(c->family, key));
 
     *v = absent;
     return js_absent(&js) && absent ? 0 : js_i64(&js, 1, max, v, err);
@@ -129,41 +62,45 @@ config_range(const struct js *root, const char *key, double min, double max,
     return 0;
 }
 
-/* The row of model_type; a class that architectures names must be of it. */
 static int
-parse_family(struct config *config, const struct js *root,
-             const struct family **family, struct err *err)
+refuse_family(const struct js *type, struct err *err)
+{
+    struct str known = { 0 };
+
+    family_list(&known);
+    js_unsupported(type, json_string_value(type->v), known.s, err);
+    str_free(&known);
+    return -1;
+}
+
+/*
+ * The row of model_type; a class that architectures names must be of it.  Where
+ * model_type is of several models together, *root becomes the text_config of
+ * one that is known.
+ */
+static int
+parse_family(struct config *c, struct js *root, struct err *err)
 {
     struct js js = js_get(root, "model_type");
     struct js classes = js_get(root, "architectures");
     struct js text = js_get(root, "text_config");
+    struct js type = js_get(&text, "model_type");
     struct str known = { 0 };
-    const struct family *f = NULL;
+    const struct model_family *f;
     const char *s;
     size_t n;
-    int rc;
 
     if (js_str(&js, &s, &n, err))
         return -1;
-    for (size_t i = 0; i < N_FAMILIES; i++) {
-        if (strcmp(s, families[i].model_type) == 0)
-            *family = f = &families[i];
-        str_addf(&known, "%s%s", i ? ", " : "", families[i].model_type);
+    f = c->family = family_find(s);
+    if (!f && js_is(&type, JSON_STRING)) {
+        c->family = family_find(json_string_value(type.v));
+        c->of = c->family ? xstrdup(s) : NULL;
+        *root = text;
+        return c->family ? 0 : refuse_family(&type, err);
     }
-    text = js_get(&text, "model_type");
-    for (size_t i = 0; i < N_FAMILIES && !f; i++)
-        if (js_is(&text, JSON_STRING) &&
-            !strcmp(json_string_value(text.v), families[i].model_type))
-            str_addf(&known, "; its text_config, a %s, would be on its own",
-                     families[i].model_type);
-    rc = f ? 0 : js_unsupported(&js, s, known.s, err);
-    str_free(&known);
-    if (rc < 0)
-        return -1;
-    snprintf(config->arch, sizeof(config->arch), "%s", s);
-    config->norm = f->norm;
-    config->qk_norm = f->qk_norm;
-
+    if (!f)
+        return refuse_family(&js, err);
     if (js_absent(&classes))
         return 0;
     if (!js_is(&classes, JSON_ARRAY))
@@ -197,24 +134,40 @@ refuse_quantized(const struct js *root, struct err *err)
     return js_unsupported(&js, s, "weights in BF16, F16 or F32", err);
 }
 
+/* The sizes; a text_config leaves out what its class has anyway. */
 static int
-parse_heads(struct config *c, const struct js *root, struct err *err)
+parse_sizes(struct config *c, const struct js *root, struct err *err)
 {
+    const struct family_sizes none = { 0 };
+    const struct family_sizes *d = c->of ? &c->family->sizes : &none;
     struct js head_dim = js_get(root, "head_dim");
     struct js kv = js_get(root, "num_key_value_heads");
+    int64_t inner;
 
-    if (count(root, "num_attention_heads", MAX_HEADS, 0, &c->n_heads, err) ||
-        count(root, "num_key_value_heads", MAX_HEADS, c->n_heads,
-              &c->n_kv_heads, err))
+    if (count(c, root, "hidden_size", MAX_WIDTH, d->hidden, &c->hidden_size,
+              err))
+        return -1;
+    inner = c->form.learned ? 4 * c->hidden_size : d->intermediate;
+    if (count(c, root, "intermediate_size", MAX_WIDTH, inner,
+              &c->intermediate_size, err) ||
+        count(c, root, "num_hidden_layers", MAX_LAYERS, d->layers, &c->n_layers,
+              err) ||
+        count(c, root, "vocab_size", CONFIG_MAX_VOCAB, d->vocab, &c->vocab_size,
+              err) ||
+        count(c, root, "num_attention_heads", MAX_HEADS, d->heads, &c->n_heads,
+              err) ||
+        count(c, root, "num_key_value_heads", MAX_HEADS,
+              d->kv_heads ? d->kv_heads : c->n_heads, &c->n_kv_heads, err))
         return -1;
     if (c->n_heads % c->n_kv_heads)
         return js_bad(&kv, "a divisor of num_attention_heads", err);
-    if (js_absent(&head_dim) && c->hidden_size % c->n_heads)
+    if (js_absent(&head_dim) && !d->head_dim && c->hidden_size % c->n_heads)
         return js_bad(&head_dim,
                       "a number, as num_attention_heads does not divide "
                       "hidden_size",
                       err);
-    if (count(root, "head_dim", MAX_HEAD_DIM, c->hidden_size / c->n_heads,
+    if (count(c, root, "head_dim", MAX_HEAD_DIM,
+              d->head_dim ? d->head_dim : c->hidden_size / c->n_heads,
               &c->head_dim, err))
         return -1;
     if (c->head_dim % 2 || c->head_dim < 2 || c->head_dim > MAX_HEAD_DIM)
@@ -222,19 +175,49 @@ parse_heads(struct config *c, const struct js *root, struct err *err)
                        "%s: head_dim is %lld (expected an even number up to "
                        "%d)",
                        root->file, (long long)c->head_dim, MAX_HEAD_DIM);
+    return count(c, root, "max_position_embeddings", MAX_POSITIONS,
+                 c->family->max_positions, &c->max_positions, err);
+}
+
+/* The keys that the family has alone. */
+static int
+parse_keys(struct config *c, const struct js *root, struct err *err)
+{
+    for (const struct family_key *k = c->family->keys; k && k->key; k++) {
+        struct js js = js_get(root, k->key);
+        bool flag = k->absent != 0;
+        double v = js.v ? 0 : k->absent;
+        void *to = (char *)c + k->at;
+
+        if (k->kind == KEY_NUMBER) {
+            if (config_range(root, k->key, k->min, k->max, &v, err))
+                return -1;
+            *(double *)to = v;
+            continue;
+        }
+        if (js_bool_or(root, k->key, flag, &flag, err))
+            return -1;
+        if (k->kind == KEY_FLAG || k->kind == KEY_NOT)
+            *(bool *)to = flag != (k->kind == KEY_NOT);
+        else if (flag != (k->absent != 0))
+            return js_bad(&js, k->absent != 0 ? "true" : "false", err);
+    }
     return 0;
 }
 
 /* In Hugging Face's classes a sliding_window of null is none. */
 static int
-parse_windows(struct config *c, const struct js *root,
-              const struct family *family, struct err *err)
+parse_windows(struct config *c, const struct js *root, struct err *err)
 {
+    const struct model_family *family = c->family;
     struct js js = js_get(root, "sliding_window");
     struct js types = js_get(root, "layer_types");
     struct js first_layer = js_get(root, "max_window_layers");
     int64_t window = 0, first = 0;
-    bool use = family->window == WINDOW_ALWAYS;
+    bool by_layer = family->window >= WINDOW_BY_LAYER;
+    bool use =
+        family->window == WINDOW_ALWAYS || family->window == WINDOW_PERIOD;
+    int64_t period = family->period;
     const char *s;
     size_t n;
 
@@ -248,12 +231,17 @@ parse_windows(struct config *c, const struct js *root,
     if (use && !window && !js_is(&js, JSON_NULL) &&
         js_i64(&js, 1, MAX_POSITIONS, &window, err))
         return -1;
-    if (family->window != WINDOW_BY_LAYER || js_absent(&types)) {
+    if (!by_layer || js_absent(&types)) {
         if (family->window == WINDOW_BY_LAYER && window &&
             js_i64(&first_layer, 0, MAX_LAYERS, &first, err))
             return -1;
+        if (family->window == WINDOW_PERIOD &&
+            count(c, root, "sliding_window_pattern", MAX_LAYERS, period,
+                  &period, err))
+            return -1;
         for (int64_t i = first; i < c->n_layers; i++)
-            c->window[i] = window;
+            if (family->window != WINDOW_PERIOD || (i + 1) % period)
+                c->window[i] = window;
         return 0;
     }
     /* one name a layer, which says whether its window is on */
@@ -311,29 +299,28 @@ config_routing(struct config_routing *r, const struct js *root, int64_t most,
 }
 
 static int
-parse_experts(struct config *c, const struct js *root,
-              const struct family *family, struct err *err)
+parse_experts(struct config *c, const struct js *root, struct err *err)
 {
     struct js no_experts = js_get(root, "mlp_only_layers");
     struct config_routing r;
     int64_t step, layer;
 
     c->sparse = xcalloc((size_t)c->n_layers, sizeof(*c->sparse));
-    if (!family->experts)
+    if (!c->family->experts)
         return 0;
     if (config_routing(&r, root, MAX_EXPERTS, err))
         return -1;
     if (!r.n_experts)
-        return count(root, "num_experts", MAX_EXPERTS, 0, &r.n_experts, err);
+        return count(c, root, "num_experts", MAX_EXPERTS, 0, &r.n_experts, err);
     if (!r.n_experts_used)
-        return count(root, "num_experts_per_tok", MAX_EXPERTS, 0,
+        return count(c, root, "num_experts_per_tok", MAX_EXPERTS, 0,
                      &r.n_experts_used, err);
     c->n_experts = r.n_experts;
     c->n_experts_used = r.n_experts_used;
     c->norm_topk_prob = r.norm_topk_prob;
-    if (count(root, "moe_intermediate_size", MAX_WIDTH, 0, &c->expert_size,
+    if (count(c, root, "moe_intermediate_size", MAX_WIDTH, 0, &c->expert_size,
               err) ||
-        count(root, "decoder_sparse_step", MAX_LAYERS, 1, &step, err))
+        count(c, root, "decoder_sparse_step", MAX_LAYERS, 1, &step, err))
         return -1;
     for (int64_t i = step - 1; i < c->n_layers; i += step)
         c->sparse[i] = true;
@@ -390,56 +377,105 @@ config_ends(struct config *c, const struct js *root, struct err *err)
     return 0;
 }
 
+/* Which of the tables of rotations a layer has. */
 static int
-parse_model(struct config *c, const struct js *root, struct err *err)
+parse_rotations(struct config *c, const struct js *root, struct err *err)
 {
-    const struct family *family = NULL;
-    struct js act = js_get(root, "hidden_act");
-    const char *name = "silu";
-    double eps = 1e-6, stretched;
+    struct js list = js_get(root, "no_rope_layers");
+    int64_t period = c->family->period, v;
+
+    c->rotation = xcalloc((size_t)c->n_layers, sizeof(*c->rotation));
+    if (c->form.rope == ROPE_LISTED && count(c, root, "no_rope_layer_interval",
+                                             MAX_LAYERS, period, &period, err))
+        return -1;
+    for (int64_t i = 0; i < c->n_layers; i++) {
+        bool none =
+            c->form.learned || (c->form.rope == ROPE_WINDOWED && !c->window[i]);
+
+        if (c->form.rope == ROPE_LISTED && js_absent(&list)) {
+            none = (i + 1) % period == 0;
+        } else if (c->form.rope == ROPE_LISTED) {
+            struct js js = js_at(&list, (size_t)i);
+
+            if (js_i64(&js, 0, 1, &v, err))
+                return -1;
+            none = v == 0;
+        }
+        c->rotation[i] =
+            none ? ROTATION_NONE : c->form.rope == ROPE_TWO && c->window[i];
+    }
+    return rope_parse(c->rope, root, c, err);
+}
+
+static int
+parse_act(struct config *c, const struct js *root, struct err *err)
+{
+    static const struct {
+        const char *name;
+        enum act act;
+    } acts[] = {
+        { "silu", ACT_SILU },          { "gelu_pytorch_tanh", ACT_GELU_TANH },
+        { "gelu_new", ACT_GELU_TANH }, { "gelu_fast", ACT_GELU_TANH },
+        { "gelu", ACT_GELU_ERF },      { "relu", ACT_RELU },
+        { "swish", ACT_SILU },
+    };
+    struct js js = js_get(root, family_key(c->family, "hidden_act"));
+    const char *name;
     size_t n;
 
-    if (!js_is(root, JSON_OBJECT))
-        return js_bad(root, "an object", err);
-    if (parse_family(c, root, &family, err) || refuse_quantized(root, err) ||
-        count(root, "hidden_size", MAX_WIDTH, 0, &c->hidden_size, err) ||
-        count(root, "intermediate_size", MAX_WIDTH, 0, &c->intermediate_size,
-              err) ||
-        count(root, "num_hidden_layers", MAX_LAYERS, 0, &c->n_layers, err) ||
-        count(root, "vocab_size", CONFIG_MAX_VOCAB, 0, &c->vocab_size, err) ||
-        parse_heads(c, root, err) ||
-        count(root, "max_position_embeddings", MAX_POSITIONS,
-              family->max_positions, &c->max_positions, err) ||
-        config_range(root, "rms_norm_eps", 0, 1, &eps, err) ||
-        (!js_absent(&act) && js_str(&act, &name, &n, err)))
+    if (js_absent(&js))
+        return 0;
+    if (js_str(&js, &name, &n, err))
         return -1;
-    c->act = !strcmp(name, "gelu_pytorch_tanh") ? ACT_GELU_TANH : ACT_SILU;
-    if (c->act == ACT_SILU && strcmp(name, "silu") != 0)
-        return js_unsupported(&act, name, "silu, gelu_pytorch_tanh", err);
+    for (size_t i = 0; i < sizeof(acts) / sizeof(*acts); i++)
+        if (!strcmp(name, acts[i].name)) {
+            c->form.act = acts[i].act;
+            return 0;
+        }
+    return js_unsupported(&js, name, "silu, gelu, gelu_pytorch_tanh, relu",
+                          err);
+}
+
+static int
+parse_model(struct config *c, const struct js *file, struct err *err)
+{
+    struct js root = *file;
+    double eps, stretched;
+    bool tied;
+
+    if (!js_is(&root, JSON_OBJECT))
+        return js_bad(&root, "an object", err);
+    if (refuse_quantized(file, err) || parse_family(c, &root, err) ||
+        refuse_quantized(&root, err))
+        return -1;
+    c->form = c->family->form;
+    eps = c->family->norm_eps ? c->family->norm_eps : 1e-6;
+    tied = c->family->tied;
+    if (parse_sizes(c, &root, err) ||
+        config_range(&root, family_key(c->family, "rms_norm_eps"), 0, 1, &eps,
+                     err) ||
+        parse_act(c, &root, err) || parse_keys(c, &root, err) ||
+        js_bool_or(file, "tie_word_embeddings", tied, &tied, err) ||
+        js_bool_or(&root, "tie_word_embeddings", tied, &c->tied, err) ||
+        parse_windows(c, &root, err) || parse_rotations(c, &root, err) ||
+        parse_experts(c, &root, err))
+        return -1;
     c->norm_eps = (float)eps;
-    if (rope_parse(&c->rope, root, err) ||
-        (family->attention_bias &&
-         js_bool_or(root, "attention_bias", false, &c->need_o_bias, err)) ||
-        (family->mlp_bias &&
-         js_bool_or(root, "mlp_bias", false, &c->need_mlp_bias, err)) ||
-        js_bool_or(root, "tie_word_embeddings", false, &c->tied, err) ||
-        parse_windows(c, root, family, err) ||
-        parse_experts(c, root, family, err))
-        return -1;
+    if (c->sequential)
+        c->form.residual = RESIDUAL_SEQUENTIAL;
     for (int64_t i = 0; i < c->n_layers; i++) {
         int64_t width = c->sparse[i] ? c->expert_size : c->intermediate_size;
 
         c->n_sparse += c->sparse[i];
         c->widest_mlp = width > c->widest_mlp ? width : c->widest_mlp;
     }
-    c->need_qkv_bias = c->need_o_bias;
     /* YaRN's context is the original one times the factor; files of Qwen keep
      * the unstretched length in max_position_embeddings */
-    stretched = (double)c->rope.original_max_positions * c->rope.factor;
-    if (c->rope.type == ROPE_YARN && stretched > (double)c->max_positions)
+    stretched = (double)c->rope->original_max_positions * c->rope->factor;
+    if (c->rope->type == ROPE_YARN && stretched > (double)c->max_positions)
         c->max_positions = (int64_t)fmin(stretched, (double)MAX_POSITIONS);
     c->bos = -1;
-    return config_ends(c, root, err);
+    return config_ends(c, file, err) || config_ends(c, &root, err) ? -1 : 0;
 }
 
 int
@@ -487,5 +523,7 @@ config_free(struct config *config)
     free(config->passed_over);
     free(config->sparse);
     free(config->window);
+    free(config->rotation);
+    free(config->of);
     *config = (struct config){ 0 };
 }

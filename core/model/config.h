@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 /*
- * What config.json says about a model: its family, its sizes, how its next
- * token is drawn.  llama, mistral, qwen2, qwen3, qwen3_moe: differences are
- * fields.
+ * What config.json says about a model: its family, its sizes, how it computes
+ * and how its next token is drawn.
  */
 #ifndef CORE_MODEL_CONFIG_H
 #define CORE_MODEL_CONFIG_H
@@ -12,30 +11,42 @@
 #include <stdint.h>
 
 #include "core/err.h"
-#include "core/kernel/vec.h"
-#include "core/model/norm.h"
+#include "core/model/family.h"
 #include "core/model/rope.h"
 
 #define CONFIG_MAX_EOS   16
 #define CONFIG_MAX_VOCAB (1 << 24)
 
+#define CONFIG_MAX_ROPES 2
+
+enum { ROTATION_NONE = CONFIG_MAX_ROPES }; /* of a layer */
+
 struct config {
-    char arch[32]; /* model_type: "qwen3" */
+    const struct model_family *family;
+    char *of; /* model_type, if that is of several models, of which this is the
+               * text's; or NULL */
+    struct model_form form; /* the family's, and what config.json says of it */
     int64_t hidden_size, intermediate_size;
     int64_t n_layers, n_heads, n_kv_heads, head_dim;
     int64_t vocab_size;
     int64_t max_positions; /* the context: longer is an error */
-    struct norm_kind norm; /* of all its norms */
     float norm_eps;
-    enum act act;
-    struct rope_config rope;
-    bool qk_norm;        /* qwen3: RMSNorm of each head of q and k */
-    double attn_scale;   /* of attention's scores; 0: head_dim^-1/2 */
-    bool scale_by_layer; /* in layer i also / (i + 1) */
-    float attn_softcap;  /* of them: cap tanh(score / cap); 0: none */
-    bool need_qkv_bias, need_o_bias, need_mlp_bias; /* demanded by config */
-    bool tied;                                      /* tie_word_embeddings */
-    int64_t *window; /* [n_layers] sliding window, 0: full */
+    int64_t rotary_dim; /* the first numbers of a head that are rotated */
+    struct rope_config rope[CONFIG_MAX_ROPES];
+    uint8_t *rotation;     /* [n_layers] in rope, or ROTATION_NONE */
+    bool sequential;       /* a key that makes form.residual so */
+    bool tied;             /* tie_word_embeddings */
+    int64_t *window;       /* [n_layers] sliding window, 0: full */
+    bool unscaled;         /* attention's scores are not */
+    double attn_scale;     /* of a score; 0: 1 / sqrt(query_scalar) */
+    double query_scalar;   /* 0: head_dim */
+    bool scale_by_layer;   /* / (layer + 1), too */
+    double attn_softcap;   /* of scores: cap tanh(score / cap); 0: none */
+    double embed_scale;    /* of an embedding; 0: 1 */
+    double residual_scale; /* of what is added to the residual stream; 0: 1 */
+    double logit_scale;    /* of logits; 0: 1 */
+    double logit_divisor;  /* the same, the other way round; 0: 1 */
+    double logit_softcap;  /* 0: none */
     /* qwen3_moe */
     bool *sparse;                /* [n_layers] has experts in place of an MLP */
     int64_t n_sparse;            /* of which there are so many */
@@ -64,6 +75,13 @@ struct config {
  */
 int config_load(struct config *config, const char *dir, struct err *err);
 void config_free(struct config *config);
+
+/* config_ropes() is how many of its tables of rotations a model has. */
+static inline size_t
+config_ropes(const struct config *c)
+{
+    return c->form.learned ? 0 : c->form.rope == ROPE_TWO ? 2 : 1;
+}
 
 /* How tokens are routed to experts; 0: config.json does not say. */
 struct config_routing {

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: ISC */
 #include "core/model/ends.h"
 
+#include "core/kernel/vec.h"
+#include "core/mem.h"
 #include "core/model/block.h"
 #include "core/model/engine.h"
 #include "core/model/model.h"
 #include "core/model/norm.h"
 
 struct embedding {
-    const struct linear *w;
+    const struct model *m;
+    const struct row *rows;
     const int32_t *ids;
     float *x;
 };
@@ -16,18 +19,63 @@ static void
 embed(void *ctx, size_t begin, size_t end)
 {
     const struct embedding *e = ctx;
-    size_t n = e->w->in;
+    size_t n = e->m->embed.in;
+
+    for (size_t i = begin; i < end; i++) {
+        float *x = e->x + i * n;
+
+        weight_read(x, &e->m->embed.w, (size_t)e->ids[i], 0, n);
+        if (e->m->embed_scale > 0)
+            vec_scale(x, e->m->embed_scale, n);
+    }
+}
+
+/* Learned positions. */
+static void
+add_positions(void *ctx, size_t begin, size_t end)
+{
+    const struct embedding *e = ctx;
+    size_t n = e->m->positions.in, step;
+    float part[1024];
 
     for (size_t i = begin; i < end; i++)
-        weight_read(e->x + i * n, &e->w->w, (size_t)e->ids[i], 0, n);
+        for (size_t k = 0; k < n; k += step) {
+            step = smaller(n - k, sizeof(part) / sizeof(*part));
+            weight_read(part, &e->m->positions.w, e->rows[i].position, k, step);
+            vec_add(e->x + i * n + k, part, step);
+        }
 }
 
 void
 embed_ids(struct engine *e, const struct chunk *chunk, const int32_t *ids,
           float *x)
 {
-    par_for(e->par, chunk->n_rows, 1, embed,
-            &(struct embedding){ &e->model->embed, ids, x });
+    struct embedding embedding = { e->model, chunk->rows, ids, x };
+
+    par_for(e->par, chunk->n_rows, 1, embed, &embedding);
+    if (e->model->positions.out)
+        par_for(e->par, chunk->n_rows, 1, add_positions, &embedding);
+}
+
+/* What is done to logits: times 'by', and a cap. */
+struct logits {
+    float *logits;
+    size_t n;
+    float by, cap;
+};
+
+enum { LOGITS = 4096 }; /* of a task */
+
+static void
+end_logits(void *ctx, size_t begin, size_t end)
+{
+    const struct logits *l = ctx;
+    size_t at = begin * LOGITS, n = smaller(end * LOGITS, l->n) - at;
+
+    if (l->by != 1)
+        vec_scale(l->logits + at, l->by, n);
+    if (l->cap > 0)
+        vec_softcap(l->logits + at, l->cap, n);
 }
 
 void
@@ -35,10 +83,19 @@ head_logits(struct engine *e, const float *x, const size_t *from, size_t n,
             float *logits)
 {
     const struct model *m = e->model;
+    const struct config *c = &m->config;
+    struct logits l = { logits, n * (size_t)c->vocab_size, 1,
+                        (float)c->logit_softcap };
 
     norm_rows(e->par, &m->norm, e->head_in, x, from, n);
     /* exact for prompts, too: packing this matrix pays for many rows alone, and
      * one row or all of them must have the same bits */
     linear_rows(e, &(struct apply){ &m->lm_head, logits, false }, 1, e->head_in,
                 n, true);
+    if (c->logit_scale > 0)
+        l.by = (float)c->logit_scale;
+    if (c->logit_divisor > 0)
+        l.by /= (float)c->logit_divisor;
+    if (l.by != 1 || l.cap > 0)
+        par_for(e->par, (l.n + LOGITS - 1) / LOGITS, 1, end_logits, &l);
 }

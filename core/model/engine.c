@@ -21,7 +21,7 @@
 /* What is allocated for an engine: first for each thread, the others for each
  * token of a chunk.  Returns how many there are; rows are not set but of the
  * first. */
-#define MAX_ARRAYS 27
+#define MAX_ARRAYS 30
 
 static bool
 attends_bf16(const struct model *model, const struct engine_options *options)
@@ -45,6 +45,10 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
     size_t widest = larger(larger(hidden, nq), inter);
     size_t of_experts = n_experts ? hidden : 0;
     size_t own = options->bare ? 0 : 1; /* activations */
+    const struct model_form *f = &c->form;
+    size_t fused_qkv = f->qkv != FUSED_NOT, gate_up = f->gate_up;
+    size_t parallel = f->residual != RESIDUAL_SEQUENTIAL;
+    size_t rope = config_ropes(c) * (size_t)c->rotary_dim / 2;
     bool bf16 = options->compute == COMPUTE_BF16;
 
     const struct mem_array arrays[] = {
@@ -58,14 +62,17 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
         { &a->x, 1, own * hidden, 4 },
         { &a->attn_in, 1, own * hidden, 4 },
         { &a->mlp_out, 1, own * of_experts, 4 },
+        { &a->mlp_in, 1, own * parallel * hidden, 4 },
+        { &a->qkv, 1, own * fused_qkv * (nq + 2 * nkv), 4 },
         { &a->q, 1, own * nq, 4 },
         { &a->attended, 1, own * nq, 4 },
         { &a->k, 1, own * nkv, 4 },
         { &a->v, 1, own * nkv, 4 },
-        { &a->gate, 1, own * inter, 4 },
-        { &a->up, 1, own * inter, 4 },
-        { &e->chunk.cosines, 1, d / 2, 4 },
-        { &e->chunk.sines, 1, d / 2, 4 },
+        { &a->gate, 1, own * inter * (1 + gate_up), 4 },
+        { &a->up, 1, own * !gate_up * !f->plain_mlp * inter, 4 },
+        { &a->inner, 1, own * gate_up * inter, 4 },
+        { &e->chunk.cosines, 1, rope, 4 },
+        { &e->chunk.sines, 1, rope, 4 },
         { &e->low, 1, model->lora_rank, 4 },
         { &e->rounded, 1, bf16 ? gemm_ld_bf16(widest) : 0, 2 },
         { &e->widened, 1, bf16 ? widest : 0, 4 },
@@ -135,12 +142,17 @@ engine_open(struct engine **engine, const struct model *model, struct par *par,
         return -1;
     }
     a->mid = a->out = a->x;
-    a->attn_out = a->mlp_in = e->head_in = a->attn_in;
+    a->attn_out = e->head_in = a->attn_in;
+    if (model->config.form.residual == RESIDUAL_SEQUENTIAL)
+        a->mlp_in = a->attn_in;
     if (!n_experts)
-        a->mlp_out = a->mlp_in;
+        a->mlp_out = a->attn_in;
     a->q_rotated = a->q;
     a->k_rotated = a->k;
-    a->inner = a->gate;
+    if (model->config.form.gate_up)
+        a->up = a->gate + model->config.widest_mlp;
+    else
+        a->inner = a->gate;
     *engine = e;
     return 0;
 }
@@ -165,7 +177,10 @@ session_new(struct engine *engine, size_t max_tokens)
     struct session *s = xcalloc(1, sizeof(*s));
 
     s->engine = engine;
-    s->max_tokens = max_tokens;
+    /* a learned position is there, or not */
+    s->max_tokens = c->form.learned
+                        ? smaller(max_tokens, (size_t)c->max_positions)
+                        : max_tokens;
     s->kv.n_layers = (size_t)c->n_layers;
     s->kv.n_heads = (size_t)c->n_kv_heads;
     s->kv.head_dim = (size_t)c->head_dim;

@@ -60,7 +60,7 @@ apply_rows(struct engine *e, const struct layer *l, const struct activations *a,
                         { &m->up, a->up, false },
                     },
                     2, w->x, s.n, generated);
-        mlp_activate(e->par, e->model->config.act, a->gate, a->gate, a->up,
+        mlp_activate(e->par, e->model->config.form.act, a->gate, a->gate, a->up,
                      m->gate.out, m->gate.out, s.n);
         linear_rows(e, &(struct apply){ &m->down, w->y, false }, 1, a->gate,
                     s.n, generated);

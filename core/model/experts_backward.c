@@ -80,7 +80,7 @@ back_expert(struct back *b)
                 },
                 2, b->x, n, false);
     linear_backward(e, &m->down, g->inner, false, b->dy, g->low, n);
-    mlp_backward(e->par, e->model->config.act, a->inner, a->gate, a->up,
+    mlp_backward(e->par, e->model->config.form.act, a->inner, a->gate, a->up,
                  m->down.in, g->inner, m->down.in, n);
     par_for(e->par, n, 1, weigh, b);
     back_adapter(b, &m->down, a->inner, b->dy);

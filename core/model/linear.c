@@ -12,7 +12,7 @@ struct gemm_job
 linear_job(const struct linear *l, float *y, bool add)
 {
     return (struct gemm_job){
-        .w = { .weight = l->w, .n = l->out, .k = l->in },
+        .w = { .weight = l->w, .n = l->out, .k = l->in, .by_k = l->by_k },
         .c = y,
         .ldc = l->out,
         .end = { .bias = l->bias, .accumulate = add },
@@ -23,7 +23,7 @@ struct gemm_job
 linear_back_job(const struct linear *l, float *dx, bool add)
 {
     return (struct gemm_job){
-        .w = { .weight = l->w, .n = l->in, .k = l->out, .by_k = true },
+        .w = { .weight = l->w, .n = l->in, .k = l->out, .by_k = !l->by_k },
         .c = dx,
         .ldc = l->in,
         .end = { .accumulate = add },

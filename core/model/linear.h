@@ -19,6 +19,7 @@ struct tabled;
 /* A linear layer: y = w x + bias, and what its adapters add. */
 struct linear {
     struct weight w; /* [out, in] in the mapped file */
+    bool by_k;       /* but it is [in, out] */
     size_t in, out;
     const float *bias;          /* [out], or NULL */
     const struct tabled *table; /* instead of w, from this column of its

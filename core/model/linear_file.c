@@ -6,12 +6,13 @@
 #include "core/model/names.h"
 
 static struct linear
-layer_of(const struct stdir_tensor *t)
+layer_of(const struct stdir_tensor *t, bool by_k)
 {
     return (struct linear){
         .w = { st_data(t->st, t->t), t->t->dtype, (size_t)t->t->shape[1] },
-        .out = (size_t)t->t->shape[0],
-        .in = (size_t)t->t->shape[1],
+        .by_k = by_k,
+        .out = (size_t)t->t->shape[by_k],
+        .in = (size_t)t->t->shape[!by_k],
     };
 }
 
@@ -19,11 +20,14 @@ int
 linear_file_bind(struct linear *l, const struct stdir_tensor *t, size_t out,
                  size_t in, const char *by, struct err *err)
 {
-    const struct st_want want = { .n_dims = 2, .shape = { out, in }, .by = by };
+    bool by_k = l->by_k;
+    const struct st_want want = { .n_dims = 2,
+                                  .shape = { by_k ? in : out, by_k ? out : in },
+                                  .by = by };
 
     if (st_want(t->st->path, t->t, &want, err))
         return -1;
-    *l = layer_of(t);
+    *l = layer_of(t, by_k);
     return 0;
 }
 
@@ -65,7 +69,7 @@ linear_file_find(struct linear *l, const struct stdir_tensor **bias,
         return 0;
     if (check(w, 2, err) < 0 || (b && check(b, 1, err) < 0))
         return -1;
-    *l = layer_of(w);
+    *l = layer_of(w, false);
     if (b && b->t->shape[0] != l->out)
         return err_set(err, EX_DATAERR,
                        "%s: %s.bias has %zu numbers (expected %zu, the rows "

@@ -15,8 +15,8 @@
 
 /*
  * linear_file_bind() makes the layer of a tensor that must be [out, in] of
- * numbers; 'by' is what says so, " by config.json", or NULL.  l->bias is not
- * set.  -1 with 'err' set (EX_DATAERR).
+ * numbers, or with l->by_k [in, out]; 'by' is what says so, " by config.json",
+ * or NULL.  l->bias is not set.  -1 with 'err' set (EX_DATAERR).
  */
 int linear_file_bind(struct linear *l, const struct stdir_tensor *t, size_t out,
                      size_t in, const char *by, struct err *err);

@@ -103,7 +103,7 @@ static int
 check_base(struct model *m, const struct stdir_tensor *t, struct err *err)
 {
     const char *end = str_ends(t->t->name, PEFT_BASE_LAYER);
-    struct linear base, *to;
+    struct linear base = { .by_k = false }, *to;
     bool same = true;
     float *row;
     char *module;

@@ -46,7 +46,8 @@ find_expert(struct lora_pair *p)
     for (int i = 0; i < LORA_N_PROJECTIONS && p->of.expert < 0; i++) {
         struct str tail = { 0 };
 
-        str_addf(&tail, "%s%s", part_word(PART_EXPERT_GATE + i), tails[0]);
+        str_addf(&tail, "%s%s", part_word(NULL, PART_EXPERT_GATE + i),
+                 tails[0]);
         if (!names_expert(&p->of, p->tensor[0]->t, tail.s))
             p->of.expert = -1;
         p->projection = i;
@@ -257,7 +258,7 @@ lora_file_stack(struct lora_file *f, struct lora_stack *s, int64_t layer,
                                   layer < 0 ? 0 : (size_t)layer, e };
             struct str name = { 0 };
 
-            part_name(&name, at);
+            part_name(&name, NULL, at);
             f->pairs[f->n_pairs++] = (struct lora_pair){
                 .module = name.s,
                 .of = { 0, layer, (int64_t)e },

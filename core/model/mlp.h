@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 /*
  * The feed-forward part of a block, or of one of its experts:
- * down (act(gate x) * up x).
+ * down (act(gate x) * up x), or without a gate down (act(up x)).
  */
 #ifndef CORE_MODEL_MLP_H
 #define CORE_MODEL_MLP_H
@@ -14,6 +14,7 @@
 
 struct mlp {
     struct linear gate, up, down;
+    struct linear gate_up; /* instead of these two */
 };
 
 /*

@@ -2,6 +2,7 @@
 #include "core/model/model.h"
 
 #include <fnmatch.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@
 /* The tensors of a model that is being opened, and which were asked for. */
 struct binder {
     struct model *model;
-    const char *root; /* names_root() */
+    const char *root; /* of names in this directory; "": none */
     bool *used;       /* [dir.n_tensors] */
     struct str name;
     struct err *err;
@@ -71,10 +72,14 @@ widen(struct binder *b, const struct stdir_tensor *t, size_t n)
 static const char *
 name_of(struct binder *b, struct part_at at, const char *tail)
 {
+    static const char of_two[] = "language_model."; /* whose head is outside */
+    bool outside = !strcmp(b->root, "language_model.model.");
+
     str_clear(&b->name);
-    part_name(&b->name, at);
+    str_adds(&b->name, at.part != PART_HEAD ? b->root : outside ? of_two : "");
+    part_module(&b->name, b->model->config.family, at, 0);
     str_adds(&b->name, tail);
-    return *b->root ? b->name.s : names_short(b->name.s);
+    return b->name.s;
 }
 
 /* One that is not in this layer is NORM_NONE, of the same size. */
@@ -90,7 +95,7 @@ bind_norm(struct binder *b, struct part_at at)
     part_size(c, at.part, &norm->n, &one);
     if (!part_is_in(c, at.part, at.layer))
         return 0;
-    for (int i = 0; i < (c->norm.has_bias ? 2 : 1); i++) {
+    for (int i = 0; i < (c->form.norm.has_bias ? 2 : 1); i++) {
         const char *name = name_of(b, at, tails[i]);
         const struct stdir_tensor *t = find(b, name);
 
@@ -100,7 +105,7 @@ bind_norm(struct binder *b, struct part_at at)
         if (!found[i])
             return -1;
     }
-    norm_bind(norm, &c->norm, found[0], found[1], norm->n, c->norm_eps);
+    norm_bind(norm, &c->form.norm, found[0], found[1], norm->n, c->norm_eps);
     return 0;
 }
 
@@ -108,6 +113,7 @@ bind_norm(struct binder *b, struct part_at at)
 static int
 bind_linear(struct binder *b, struct part_at at)
 {
+    const struct config *c = &b->model->config;
     const struct linear *first =
         part_linear(b->model, (struct part_at){ .part = at.part });
     bool first_has = first && first->bias;
@@ -118,14 +124,15 @@ bind_linear(struct binder *b, struct part_at at)
 
     if (!t)
         return missing(b, name, "");
-    part_size(&b->model->config, at.part, &out, &in);
+    part_size(c, at.part, &out, &in);
+    to->by_k = c->form.in_out && at.part >= PART_QKV;
     if (linear_file_bind(to, t, out, in, BY, b->err))
         return -1;
-    if (at.part >= PART_ROUTER)
+    if (at.part >= PART_ROUTER || at.part == PART_POSITIONS)
         return 0;
     name = name_of(b, at, BIAS);
     t = find(b, name);
-    if (!t && part_needs_bias(&b->model->config, at.part))
+    if (!t && part_needs_bias(c, at.part))
         return missing(b, name, ", but config.json says there is a bias");
     if (!t && at.layer && first_has)
         return missing(b, name, ", but layer 0 has it");
@@ -152,6 +159,8 @@ bind_layer(struct binder *b, size_t i)
                                     : part_is_in(c, p, i) && bind_linear(b, at))
             return -1;
     }
+    if (c->form.residual == RESIDUAL_ONE_NORM)
+        b->model->layers[i].mlp_norm = b->model->layers[i].attn_norm;
     if (n_experts)
         b->model->layers[i].experts =
             xcalloc(n_experts, sizeof(*b->model->layers[i].experts));
@@ -190,16 +199,29 @@ head_differs(struct binder *b, const struct stdir_tensor *embed,
     return false;
 }
 
+/* sqrt(n), rounded to the type of a model's numbers. */
+static float
+root_of(size_t n, enum dtype dtype)
+{
+    float root = (float)sqrt((double)n);
+    char rounded[4];
+
+    cvt_from_f32(rounded, dtype, &root, 1);
+    cvt_to_f32(&root, rounded, dtype, 1);
+    return root;
+}
+
 /*
  * The matrices from ids and to logits.  Tied, they are one, under either name;
  * two that differ are two all the same, as in transformers 5: 4 took the
- * embedding for both.
+ * embedding for both, as all do in a family that is tied unless told.
  */
 static int
-bind_tokens(struct binder *b)
+bind_ends(struct binder *b)
 {
     const struct part_at at_embed = { .part = PART_EMBED };
     const struct part_at at_head = { .part = PART_HEAD };
+    const struct stdir_tensor *bias;
     struct model *m = b->model;
     const struct stdir_tensor *embed = find(b, name_of(b, at_embed, WEIGHT));
     const struct stdir_tensor *head = find(b, name_of(b, at_head, WEIGHT));
@@ -212,9 +234,12 @@ bind_tokens(struct binder *b)
                        ", and tie_word_embeddings is not true");
     if (!embed)
         embed = head;
-    if (!head)
+    if (!head || (m->config.tied && m->config.family->tied))
         head = embed;
     part_size(&m->config, PART_EMBED, &vocab, &hidden);
+    if (part_is_in(&m->config, PART_POSITIONS, 0) &&
+        bind_linear(b, (struct part_at){ .part = PART_POSITIONS }))
+        return -1;
     if (linear_file_bind(&m->embed, embed, vocab, hidden, BY, b->err) ||
         linear_file_bind(&m->lm_head, head, vocab, hidden, BY, b->err))
         return -1;
@@ -224,6 +249,17 @@ bind_tokens(struct binder *b)
                  m->dir.path);
     else if (m->config.tied)
         m->lm_head = m->embed;
+    if (m->config.form.head_bias) {
+        bias = find(b, name_of(b, at_head, BIAS));
+        if (!bias)
+            return missing(b, b->name.s, "");
+        m->lm_head.bias = widen(b, bias, vocab);
+        if (!m->lm_head.bias)
+            return -1;
+    }
+    m->embed_scale = m->config.form.embed_root
+                         ? root_of(hidden, embed->t->dtype)
+                         : (float)m->config.embed_scale;
     return 0;
 }
 
@@ -231,8 +267,10 @@ bind_tokens(struct binder *b)
 static bool
 is_buffer(const char *name)
 {
-    static const char *const globs[] = { "*attn.bias", "*.masked_bias",
-                                         "*.inv_freq", "*.[kv]_scale" };
+    static const char *const globs[] = {
+        "*attn.bias", "*attention.bias",          "*.masked_bias",
+        "*.inv_freq", "*?.rotary_emb.???_cached", "*.[kv]_scale"
+    };
 
     for (size_t i = 0; i < sizeof(globs) / sizeof(*globs); i++)
         if (!fnmatch(globs[i], name, 0))
@@ -247,17 +285,24 @@ model_open(struct model **model, const char *path, struct err *err)
     struct binder b = { .model = m, .err = err };
     const struct stdir *dir = &m->dir;
     const char *first = NULL; /* of the unused tensors */
-    size_t n_unused = 0, head_dim;
+    size_t n_unused = 0, half;
     int rc = -1;
 
     *model = NULL;
     if (stdir_check(path, true, err) || config_load(&m->config, path, err) ||
         stdir_open(&m->dir, path, err) || stdir_map(&m->dir, err))
         goto out;
-    b.root = names_root(dir);
+    part_module(&b.name, m->config.family,
+                (struct part_at){ .part = PART_NORM }, 0);
+    str_adds(&b.name, WEIGHT);
+    b.root = names_root(dir, b.name.s);
+    if (!b.root && stdir_find(dir, b.name.s))
+        b.root = "";
+    if (!b.root)
+        b.root = m->config.family->root ? m->config.family->root : "model.";
     b.used = xcalloc(dir->n_tensors, sizeof(*b.used));
     m->layers = xcalloc((size_t)m->config.n_layers, sizeof(*m->layers));
-    if ((part_is_in(&m->config, PART_EMBED, 0) && bind_tokens(&b)) ||
+    if ((part_is_in(&m->config, PART_EMBED, 0) && bind_ends(&b)) ||
         bind_norm(&b, (struct part_at){ .part = PART_NORM }))
         goto out;
     for (size_t i = 0; i < (size_t)m->config.n_layers; i++)
@@ -268,17 +313,15 @@ model_open(struct model **model, const char *path, struct err *err)
         size_t layer;
 
         /* a buffer that older files have follows from config.json */
-        if (b.used[i] || !fnmatch("*?.rotary_emb.inv_freq", name, 0) ||
-            !fnmatch("*?.rotary_emb.cos_cached", name, 0) ||
-            !fnmatch("*?.rotary_emb.sin_cached", name, 0))
+        if (b.used[i] || is_buffer(name))
             continue;
-        if (part_in_layer(b.root, name, &layer) &&
-            layer < (size_t)m->config.n_layers && !is_buffer(name)) {
+        if (part_in_layer(m->config.family, b.root, name, &layer) &&
+            layer < (size_t)m->config.n_layers) {
             err_set(
                 err, EX_DATAERR,
                 "%s: tensor %s is in a layer that is computed, but %s has no "
                 "such weight: it is another model's",
-                dir->path, name, m->config.arch);
+                dir->path, name, m->config.family->model_type);
             goto out;
         }
         first = first ? first : name;
@@ -291,9 +334,13 @@ model_open(struct model **model, const char *path, struct err *err)
         err_warn("%s: %zu tensors are not weights of this model, ignored "
                  "(the first is %s)",
                  dir->path, n_unused, first);
-    head_dim = (size_t)m->config.head_dim;
-    m->inv_freq = xcalloc(head_dim / 2, sizeof(*m->inv_freq));
-    rope_inv_freq(m->inv_freq, &m->config.rope, head_dim);
+    if (m->config.of)
+        err_warn("%s: is a %s; its text model, a %s, is what runs", dir->path,
+                 m->config.of, m->config.family->model_type);
+    half = (size_t)m->config.rotary_dim / 2;
+    m->inv_freq = xcalloc(CONFIG_MAX_ROPES * half, sizeof(*m->inv_freq));
+    for (size_t i = 0; i < CONFIG_MAX_ROPES; i++)
+        rope_inv_freq(m->inv_freq + i * half, &m->config.rope[i], 2 * half);
     *model = m;
     rc = 0;
 out:
@@ -327,6 +374,7 @@ model_linear(struct model *m, const char *name)
 {
     struct part_at at;
 
-    return part_find(&at, name) && at.part != PART_EMBED ? part_linear(m, at)
-                                                         : NULL;
+    return part_find(&at, m->config.family, name) && at.part >= PART_HEAD
+               ? part_linear(m, at)
+               : NULL;
 }

@@ -22,8 +22,10 @@ struct tables;
 struct layer {
     struct norm attn_norm, mlp_norm; /* of hidden: what a half reads */
     struct norm attn_post, mlp_post; /* of what it adds */
-    struct norm q_norm, k_norm;      /* of each head */
-    struct linear q, k, v, o;
+    struct norm q_norm, k_norm;      /* of each head, or of all */
+    struct linear qkv;               /* or: */
+    struct linear q, k, v;
+    struct linear o;
     struct mlp mlp;       /* or: */
     struct linear router; /* [n_experts, hidden] */
     struct mlp *experts;  /* [n_experts]; NULL: there is an MLP */
@@ -33,9 +35,11 @@ struct model {
     struct config config;
     struct stdir dir;
     struct linear embed, lm_head;  /* the same w when tied */
+    struct linear positions;       /* [max_positions, hidden], or .out 0 */
+    float embed_scale;             /* of embeddings; 0: 1 */
     struct norm norm;              /* of hidden */
     struct layer *layers;          /* [n_layers] */
-    double *inv_freq;              /* [head_dim / 2] */
+    double *inv_freq;              /* [CONFIG_MAX_ROPES, rotary_dim / 2] */
     const struct tables *tables;   /* that some layers run on, or NULL */
     const struct splices *splices; /* of activations, or NULL */
     struct adapter *adapters;      /* the last one first, or NULL */

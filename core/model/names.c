@@ -8,14 +8,19 @@
 #include "core/mem.h"
 #include "core/str.h"
 
-#define ROOT "model."
+/* The longer one of two that begin alike is first. */
+static const char *const roots[] = { "model.language_model.",
+                                     "language_model.model.", "model.",
+                                     "transformer.", "gpt_neox." };
+enum { N_ROOTS = sizeof(roots) / sizeof(*roots) };
 
 const char *
 names_short(const char *name)
 {
-    size_t n = strlen(ROOT);
-
-    return strncmp(name, ROOT, n) == 0 ? name + n : name;
+    for (size_t i = 0; i < N_ROOTS; i++)
+        if (!strncmp(name, roots[i], strlen(roots[i])))
+            return name + strlen(roots[i]);
+    return name;
 }
 
 const char *
@@ -25,10 +30,13 @@ names_layer(const char *name, int64_t *n, const char **end)
         bool starts = s == name || s[-1] == '.';
         char *after;
 
-        if (!starts || (strncmp(s, "layers.", 7) && strncmp(s, "blocks.", 7)) ||
-            s[7] < '0' || s[7] > '9')
+        size_t k = !strncmp(s, "h.", 2) ? 2 : 7;
+
+        if (!starts ||
+            (k == 7 && strncmp(s, "layers.", k) && strncmp(s, "blocks.", k)) ||
+            s[k] < '0' || s[k] > '9')
             continue;
-        *n = strtoll(s + 7, &after, 10);
+        *n = strtoll(s + k, &after, 10);
         *end = after;
         return s;
     }
@@ -36,12 +44,18 @@ names_layer(const char *name, int64_t *n, const char **end)
 }
 
 const char *
-names_root(const struct stdir *dir)
+names_root(const struct stdir *dir, const char *name)
 {
-    return !stdir_find(dir, ROOT "norm.weight") &&
-                   stdir_find(dir, "norm.weight")
-               ? ""
-               : ROOT;
+    struct str s = { 0 };
+    const char *root = NULL;
+
+    for (size_t i = 0; i < N_ROOTS && !root; i++) {
+        str_clear(&s);
+        str_addf(&s, "%s%s", roots[i], name);
+        root = stdir_find(dir, s.s) ? roots[i] : NULL;
+    }
+    str_free(&s);
+    return root;
 }
 
 const struct stdir_tensor *
@@ -54,6 +68,11 @@ names_tensor(const struct stdir *dir, const char *name, const char *word)
     t = stdir_find(dir, s.s);
     if (!t)
         t = stdir_find(dir, names_short(s.s));
+    for (size_t i = 0; i < N_ROOTS && !t; i++) {
+        str_clear(&s);
+        str_addf(&s, "%s%s.%s", roots[i], names_short(name), word);
+        t = stdir_find(dir, s.s);
+    }
     str_free(&s);
     return t;
 }

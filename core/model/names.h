@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: ISC */
 /*
- * Names of layers and tensors: "model.layers.0.self_attn.q_proj".  Files saved
- * from the base class of a model lack the "model.", and so may what a user
- * types.  Only this file knows where.
+ * Names of layers and tensors: "model.layers.0.self_attn.q_proj".  A family has
+ * a root of its own, as "transformer.", and a model of several another one, as
+ * "model.language_model.".  Files saved from the base class of a model lack
+ * the root, and so may what a user types.  Only this file knows where.
  */
 #ifndef CORE_MODEL_NAMES_H
 #define CORE_MODEL_NAMES_H
@@ -14,19 +15,21 @@
 #include "core/format/stdir.h"
 #include "core/near.h"
 
-/* names_short() is what follows "model." in a name, or all of it. */
+/* names_short() is what follows the root in a name, or all of it. */
 const char *names_short(const char *name);
 
 /*
- * names_layer() finds "layers.N", or TransformerLens's "blocks.N", at the start
- * of a name or after a dot: where it begins, what follows it in '*end', and N,
- * INT64_MAX if it is beyond that; NULL if there is none.
+ * names_layer() finds "layers.N", GPT-2's "h.N", or TransformerLens's
+ * "blocks.N", at the start of a name or after a dot: where it begins, what
+ * follows it in '*end', and N, INT64_MAX if it is beyond that; NULL if there is
+ * none.
  */
 const char *names_layer(const char *name, int64_t *n, const char **end);
 
 /* names_root() is what the names of a model's tensors begin with in this
- * directory: "model." or "". */
-const char *names_root(const struct stdir *dir);
+ * directory: the root before 'name', of a tensor that is there with one; NULL:
+ * it is there with none. */
+const char *names_root(const struct stdir *dir, const char *name);
 
 /* names_tensor() finds the tensor NAME.WORD, "q_proj" and "weight", with or
  * without the "model." of its name; NULL if there is none. */

@@ -8,17 +8,46 @@
 #include "core/model/names.h"
 
 /* Sizes, by config.json. */
-enum dim { NORM, VOCAB, HIDDEN, HEAD, Q, KV, INNER, EXPERTS, EXPERT };
+enum dim {
+    NORM,
+    VOCAB,
+    POSITIONS,
+    HIDDEN,
+    HEAD_Q,
+    HEAD_K,
+    Q,
+    KV,
+    QKV,
+    INNER,
+    INNER2,
+    EXPERTS,
+    EXPERT
+};
 
 /* Which layers have it, or which models. */
-enum presence { ALWAYS, TOKENS, PRE_NORM, POST_NORM, QK_NORM, DENSE, SPARSE };
+enum presence {
+    ALWAYS,
+    TOKENS,
+    LEARNED,
+    PRE_NORM,
+    MLP_NORM,
+    POST_NORM,
+    QK_NORM,
+    SPLIT,
+    FUSED,
+    GATED,
+    GATE_UP,
+    UNGATED,
+    DENSE,
+    SPARSE
+};
 
-#define LAYER     "model.layers.{i}."
+#define LAYER     "layers.{i}."
 #define ATTN      LAYER "self_attn."
 #define MLP       LAYER "mlp."
 #define EACH      MLP "experts.{e}."
 #define IN(s, of) offsetof(struct s, of)
-#define BIAS(of)  offsetof(struct config, need_##of##_bias)
+#define BIAS(of)  offsetof(struct config, form.of##_bias)
 
 static const struct {
     const char *name; /* {i}: a layer's number, {e}: an expert's */
@@ -27,26 +56,30 @@ static const struct {
     enum presence presence;
     size_t bias; /* in struct config, whether it must be there; 0: never */
 } parts[N_PARTS] = {
-    /* in the order of enum model_part */
-    { "model.embed_tokens", IN(model, embed), VOCAB, HIDDEN, TOKENS, 0 },
-    { "lm_head", IN(model, lm_head), VOCAB, HIDDEN, TOKENS, 0 },
-    { "model.norm", IN(model, norm), HIDDEN, NORM, ALWAYS, 0 },
+    /* in the order of enum model_part, as llama calls them */
+    { "embed_tokens", IN(model, embed), VOCAB, HIDDEN, TOKENS, 0 },
+    { "embed_positions", IN(model, positions), POSITIONS, HIDDEN, LEARNED, 0 },
+    { "lm_head", IN(model, lm_head), VOCAB, HIDDEN, TOKENS, BIAS(head) },
+    { "norm", IN(model, norm), HIDDEN, NORM, ALWAYS, 0 },
     { LAYER "input_layernorm", IN(layer, attn_norm), HIDDEN, NORM, PRE_NORM,
       0 },
     { LAYER "post_attention_layernorm", IN(layer, mlp_norm), HIDDEN, NORM,
-      PRE_NORM, 0 },
+      MLP_NORM, 0 },
     { LAYER "post_self_attn_layernorm", IN(layer, attn_post), HIDDEN, NORM,
       POST_NORM, 0 },
     { LAYER "post_mlp_layernorm", IN(layer, mlp_post), HIDDEN, NORM, POST_NORM,
       0 },
-    { ATTN "q_norm", IN(layer, q_norm), HEAD, NORM, QK_NORM, 0 },
-    { ATTN "k_norm", IN(layer, k_norm), HEAD, NORM, QK_NORM, 0 },
-    { ATTN "q_proj", IN(layer, q), Q, HIDDEN, ALWAYS, BIAS(qkv) },
-    { ATTN "k_proj", IN(layer, k), KV, HIDDEN, ALWAYS, BIAS(qkv) },
-    { ATTN "v_proj", IN(layer, v), KV, HIDDEN, ALWAYS, BIAS(qkv) },
+    { ATTN "q_norm", IN(layer, q_norm), HEAD_Q, NORM, QK_NORM, 0 },
+    { ATTN "k_norm", IN(layer, k_norm), HEAD_K, NORM, QK_NORM, 0 },
+    { ATTN "qkv_proj", IN(layer, qkv), QKV, HIDDEN, FUSED, BIAS(qkv) },
+    { MLP "gate_up_proj", IN(layer, mlp.gate_up), INNER2, HIDDEN, GATE_UP,
+      BIAS(mlp) },
+    { ATTN "q_proj", IN(layer, q), Q, HIDDEN, SPLIT, BIAS(qkv) },
+    { ATTN "k_proj", IN(layer, k), KV, HIDDEN, SPLIT, BIAS(qkv) },
+    { ATTN "v_proj", IN(layer, v), KV, HIDDEN, SPLIT, BIAS(qkv) },
     { ATTN "o_proj", IN(layer, o), HIDDEN, Q, ALWAYS, BIAS(o) },
-    { MLP "gate_proj", IN(layer, mlp.gate), INNER, HIDDEN, DENSE, BIAS(mlp) },
-    { MLP "up_proj", IN(layer, mlp.up), INNER, HIDDEN, DENSE, BIAS(mlp) },
+    { MLP "gate_proj", IN(layer, mlp.gate), INNER, HIDDEN, GATED, BIAS(mlp) },
+    { MLP "up_proj", IN(layer, mlp.up), INNER, HIDDEN, UNGATED, BIAS(mlp) },
     { MLP "down_proj", IN(layer, mlp.down), HIDDEN, INNER, DENSE, BIAS(mlp) },
     { MLP "gate", IN(layer, router), EXPERTS, HIDDEN, SPARSE, 0 },
     { EACH "gate_proj", IN(mlp, gate), EXPERT, HIDDEN, SPARSE, 0 },
@@ -56,14 +89,23 @@ static const struct {
 
 /* ---- names ---- */
 
-/* The bytes of a part's pattern, or of the module's 'up' above it. */
-static size_t
-pattern_n(enum model_part part, int up)
+static const char *
+name_of(const struct model_family *f, enum model_part part)
 {
-    size_t n = strlen(parts[part].name);
+    for (const struct family_name *n = f ? f->names : NULL; n && n->name; n++)
+        if (n->part == (int)part)
+            return n->name;
+    return parts[part].name;
+}
+
+/* The bytes of a pattern, or of the module's 'up' above it. */
+static size_t
+pattern_n(const char *name, int up)
+{
+    size_t n = strlen(name);
 
     for (; up > 0; up--)
-        while (parts[part].name[--n] != '.')
+        while (name[--n] != '.')
             ;
     return n;
 }
@@ -81,15 +123,17 @@ add_name(struct str *to, struct part_at at, const char *pattern, size_t n)
 }
 
 void
-part_name(struct str *to, struct part_at at)
+part_name(struct str *to, const struct model_family *f, struct part_at at)
 {
-    add_name(to, at, parts[at.part].name, pattern_n(at.part, 0));
+    if (at.part != PART_HEAD)
+        str_adds(to, f && f->root ? f->root : "model.");
+    part_module(to, f, at, 0);
 }
 
 const char *
-part_word(enum model_part part)
+part_word(const struct model_family *f, enum model_part part)
 {
-    return strrchr(parts[part].name, '.') + 1;
+    return strrchr(name_of(f, part), '.') + 1;
 }
 
 /* What follows the n bytes of a pattern that the name begins with, or NULL. */
@@ -114,46 +158,46 @@ scan(struct part_at *at, const char *pattern, size_t n, const char *name)
     return name;
 }
 
-static size_t
-short_n(enum model_part part, int up)
-{
-    return pattern_n(part, up) -
-           (size_t)(names_short(parts[part].name) - parts[part].name);
-}
-
 void
-part_module(struct str *to, struct part_at at, int up)
+part_module(struct str *to, const struct model_family *f, struct part_at at,
+            int up)
 {
-    add_name(to, at, names_short(parts[at.part].name), short_n(at.part, up));
+    const char *name = name_of(f, at.part);
+
+    add_name(to, at, name, pattern_n(name, up));
 }
 
 bool
-part_is_module(struct part_at *at, int up, const char *name)
+part_is_module(struct part_at *at, const struct model_family *f, int up,
+               const char *name)
 {
-    const char *end = scan(at, names_short(parts[at->part].name),
-                           short_n(at->part, up), names_short(name));
+    const char *pattern = name_of(f, at->part);
+    const char *end =
+        scan(at, pattern, pattern_n(pattern, up), names_short(name));
 
     return end && !*end;
 }
 
 bool
-part_find(struct part_at *at, const char *name)
+part_find(struct part_at *at, const struct model_family *f, const char *name)
 {
     for (int p = 0; p < N_PARTS; p++) {
         *at = (struct part_at){ .part = (enum model_part)p };
-        if (part_is_module(at, 0, name))
+        if (part_is_module(at, f, 0, name))
             return true;
     }
     return false;
 }
 
 bool
-part_in_layer(const char *root, const char *name, size_t *layer)
+part_in_layer(const struct model_family *f, const char *root, const char *name,
+              size_t *layer)
 {
+    const char *pattern = name_of(f, PART_DOWN);
+    size_t n = strlen(root), n_pattern = strcspn(pattern, "}") + 2;
     struct part_at at = { 0 };
-    size_t n = strlen(root);
-    bool yes = !strncmp(name, root, n) &&
-               scan(&at, "layers.{i}.", strlen("layers.{i}."), name + n);
+    bool yes =
+        !strncmp(name, root, n) && scan(&at, pattern, n_pattern, name + n);
 
     *layer = at.layer;
     return yes;
@@ -175,14 +219,24 @@ part_rank(const char *word)
 bool
 part_is_in(const struct config *c, enum model_part part, size_t layer)
 {
+    const struct model_form *f = &c->form;
+    bool dense = !c->sparse[layer];
     const bool has[] = {
         [ALWAYS] = true,
         [TOKENS] = c->vocab_size > 0,
-        [PRE_NORM] = c->norm.places & NORM_PRE,
-        [POST_NORM] = c->norm.places & NORM_POST,
-        [QK_NORM] = c->qk_norm,
-        [DENSE] = !c->sparse[layer],
-        [SPARSE] = c->sparse[layer],
+        [LEARNED] = f->learned,
+        [PRE_NORM] = f->norm.places & NORM_PRE,
+        [MLP_NORM] =
+            f->norm.places & NORM_PRE && f->residual != RESIDUAL_ONE_NORM,
+        [POST_NORM] = f->norm.places & NORM_POST,
+        [QK_NORM] = f->qk_norm != QK_NONE,
+        [SPLIT] = f->qkv == FUSED_NOT,
+        [FUSED] = f->qkv != FUSED_NOT,
+        [GATED] = dense && !f->plain_mlp && !f->gate_up,
+        [GATE_UP] = dense && f->gate_up,
+        [UNGATED] = dense && !f->gate_up,
+        [DENSE] = dense,
+        [SPARSE] = !dense,
     };
 
     return has[parts[part].presence];
@@ -191,14 +245,20 @@ part_is_in(const struct config *c, enum model_part part, size_t layer)
 void
 part_size(const struct config *c, enum model_part part, size_t *out, size_t *in)
 {
+    int64_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    bool whole = c->form.qk_norm == QK_WHOLE;
     const int64_t sizes[] = {
         [NORM] = 1,
         [VOCAB] = c->vocab_size,
+        [POSITIONS] = c->max_positions,
         [HIDDEN] = c->hidden_size,
-        [HEAD] = c->head_dim,
-        [Q] = c->n_heads * c->head_dim,
-        [KV] = c->n_kv_heads * c->head_dim,
+        [HEAD_Q] = whole ? q : c->head_dim,
+        [HEAD_K] = whole ? kv : c->head_dim,
+        [Q] = q,
+        [KV] = kv,
+        [QKV] = q + 2 * kv,
         [INNER] = c->intermediate_size,
+        [INNER2] = 2 * c->intermediate_size,
         [EXPERTS] = c->n_experts,
         [EXPERT] = c->expert_size,
     };

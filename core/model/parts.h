@@ -20,6 +20,7 @@ struct model;
 /* In the order in which a model's are bound. */
 enum model_part {
     PART_EMBED,
+    PART_POSITIONS,
     PART_HEAD,
     PART_NORM,
     PART_ATTN_NORM, /* from here on, of each layer */
@@ -28,6 +29,8 @@ enum model_part {
     PART_MLP_POST,
     PART_Q_NORM,
     PART_K_NORM,
+    PART_QKV,
+    PART_GATE_UP,
     PART_Q,
     PART_K,
     PART_V,
@@ -48,23 +51,30 @@ struct part_at {
     size_t layer, expert;
 };
 
-/* part_name() appends "model.layers.3.self_attn.q_proj", part_word() is the
+/* Names are a family's; NULL is llama.
+ * part_name() appends "model.layers.3.self_attn.q_proj", part_word() is the
  * last word of it, of any layer. */
-void part_name(struct str *to, struct part_at at);
-const char *part_word(enum model_part part);
+struct model_family;
+void part_name(struct str *to, const struct model_family *family,
+               struct part_at at);
+const char *part_word(const struct model_family *family, enum model_part part);
 
-/* part_find(): which part has this name, with or without "model."?  Numbers are
+/* part_find(): which part has this name, with or without its root?  Numbers are
  * as part_name() writes them, of any model.  part_in_layer(): is a name, with
  * its root before it, one inside of a layer? */
-bool part_find(struct part_at *at, const char *name);
-bool part_in_layer(const char *root, const char *name, size_t *layer);
+bool part_find(struct part_at *at, const struct model_family *family,
+               const char *name);
+bool part_in_layer(const struct model_family *family, const char *root,
+                   const char *name, size_t *layer);
 
 /* part_module() appends the name of the module that is 'up' levels above a
- * part, without "model.": of PART_UP in layer 3, "layers.3.mlp.up_proj",
- * "layers.3.mlp", "layers.3".  part_is_module(): is a name, with or without
- * "model.", that of at->part?  It sets the numbers. */
-void part_module(struct str *to, struct part_at at, int up);
-bool part_is_module(struct part_at *at, int up, const char *name);
+ * part, without its root: of PART_UP in layer 3, "layers.3.mlp.up_proj",
+ * "layers.3.mlp", "layers.3".  part_is_module(): is a name, with or without its
+ * root, that of at->part?  It sets the numbers. */
+void part_module(struct str *to, const struct model_family *family,
+                 struct part_at at, int up);
+bool part_is_module(struct part_at *at, const struct model_family *family,
+                    int up, const char *name);
 
 /* part_rank() orders what a layer's linear layers are called, word by word, as
  * they are computed: self_attn, q_proj, .., mlp, gate_proj, ..  N_PARTS for

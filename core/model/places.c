@@ -75,7 +75,8 @@ place_find(struct place *p, const char *name)
     for (size_t i = 0; i < N_ROWS && !found; i++) {
         struct part_at at = { .part = rows[i].part };
 
-        found = part_is_module(&at, rows[i].up, name) && at.layer < INT32_MAX;
+        found =
+            part_is_module(&at, NULL, rows[i].up, name) && at.layer < INT32_MAX;
         if (found)
             set(p, i, i == EMBED ? -1 : (int64_t)at.layer);
     }
@@ -110,7 +111,7 @@ place_set_layer(struct place *p, int64_t layer)
 void
 place_hook(struct str *to, const struct place *p)
 {
-    part_module(to,
+    part_module(to, NULL,
                 (struct part_at){ rows[p->row].part,
                                   p->layer < 0 ? 0 : (size_t)p->layer, 0 },
                 rows[p->row].up);

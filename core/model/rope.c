@@ -100,16 +100,18 @@ parse_type(struct rope_config *rope, const struct js *obj, struct err *err)
                            &rope->attention_factor, err);
 }
 
-/* Some models rotate a part of each head. */
+/* What part of each head is rotated: all of it in most families. */
 static int
-refuse_partial(const struct js *obj, struct err *err)
+parse_partial(const struct model_family *f, const struct js *obj,
+              const char *key, double *part, struct err *err)
 {
-    struct js js = js_get(obj, "partial_rotary_factor");
-    double v = 1;
+    struct js js = js_get(obj, key);
 
-    if (!js_absent(&js) && js_f64(&js, &v, err))
+    if (config_range(obj, key, 0, 1, part, err))
         return -1;
-    return v == 1 ? 0 : js_bad(&js, "1: whole heads are rotated", err);
+    if (!f->rotary && *part < 1)
+        return js_bad(&js, "1: whole heads are rotated", err);
+    return *part > 0 ? 0 : js_bad(&js, "more than 0", err);
 }
 
 static const struct rope_config plain = { .factor = 1, .attention_factor = 1 };
@@ -155,31 +157,65 @@ find_rope(struct js *obj, const struct js *root, struct err *err)
     return 0;
 }
 
-int
-rope_parse(struct rope_config *rope, const struct js *root, struct err *err)
+/* One table's object, which may be absent. */
+static int
+parse_table(struct rope_config *rope, const struct model_family *f,
+            const struct js *obj, double *part, struct err *err)
 {
-    static const char *const kinds[] = { "full_attention",
-                                         "sliding_attention" };
-    struct js obj, theta;
+    struct js theta = js_get(obj, "rope_theta");
 
-    *rope = plain;
-    if (find_rope(&obj, root, err) || refuse_partial(root, err) ||
-        number_or(root, "rope_theta", 1.0001, 10000, &rope->theta, err))
-        return -1;
-    if (js_absent(&obj))
+    if (js_absent(obj))
         return 0;
-    if (!js_is(&obj, JSON_OBJECT))
-        return js_bad(&obj, "an object", err);
-    for (size_t i = 0; i < 2; i++)
-        if (json_object_get(obj.v, kinds[i]))
+    if (!js_is(obj, JSON_OBJECT))
+        return js_bad(obj, "an object", err);
+    return parse_partial(f, obj, "partial_rotary_factor", part, err) ||
+                   (!js_absent(&theta) &&
+                    number(obj, "rope_theta", 1.0001, &rope->theta, err)) ||
+                   parse_type(rope, obj, err)
+               ? -1
+               : 0;
+}
+
+int
+rope_parse(struct rope_config *rope, const struct js *root, struct config *c,
+           struct err *err)
+{
+    static const char *const kinds[CONFIG_MAX_ROPES] = { "full_attention",
+                                                         "sliding_attention" };
+    const struct model_family *f = c->family;
+    double part = f->rotary ? f->rotary : 1, theta = f->theta ? f->theta : 1e4;
+    struct js obj, of[CONFIG_MAX_ROPES];
+    size_t n_kinds = 0;
+
+    rope[0] = rope[1] = plain;
+    if (c->form.learned)
+        return 0;
+    if (find_rope(&obj, root, err) ||
+        parse_partial(f, root, family_key(f, "partial_rotary_factor"), &part,
+                      err) ||
+        number_or(root, family_key(f, "rope_theta"), 1.0001, theta,
+                  &rope[0].theta, err) ||
+        number_or(root, "rope_local_base_freq", 1.0001,
+                  f->local_theta ? f->local_theta : rope[0].theta,
+                  &rope[1].theta, err))
+        return -1;
+    for (size_t i = 0; i < CONFIG_MAX_ROPES; i++) {
+        of[i] = js_get(&obj, kinds[i]);
+        n_kinds += of[i].v != NULL;
+        if (of[i].v && c->form.rope != ROPE_TWO)
             return js_unsupported(&obj, kinds[i], "one rotation for all layers",
                                   err);
-    theta = js_get(&obj, "rope_theta");
-    if (refuse_partial(&obj, err) ||
-        (!js_absent(&theta) &&
-         number(&obj, "rope_theta", 1.0001, &rope->theta, err)))
+    }
+    if (parse_table(&rope[0], f, n_kinds ? &of[0] : &obj, &part, err) ||
+        (n_kinds && parse_table(&rope[1], f, &of[1], &part, err)))
         return -1;
-    return parse_type(rope, &obj, err);
+    c->rotary_dim = (int64_t)((double)c->head_dim * part);
+    if (c->rotary_dim < 2 || c->rotary_dim % 2)
+        return err_set(err, EX_DATAERR,
+                       "%s: rotates %lld numbers of each head (expected an "
+                       "even number)",
+                       root->file, (long long)c->rotary_dim);
+    return 0;
 }
 
 /* YaRN: the dimension that makes so many rotations in the original context. */
@@ -193,9 +229,10 @@ yarn_dim(const struct rope_config *rope, double rotations, double head_dim)
 }
 
 void
-rope_inv_freq(double *inv_freq, const struct rope_config *rope, size_t head_dim)
+rope_inv_freq(double *inv_freq, const struct rope_config *rope,
+              size_t rotary_dim)
 {
-    double d = (double)head_dim, low = 0, high = 0;
+    double d = (double)rotary_dim, low = 0, high = 0;
 
     if (rope->type == ROPE_YARN) {
         low = yarn_dim(rope, rope->beta_fast, d);
@@ -205,7 +242,7 @@ rope_inv_freq(double *inv_freq, const struct rope_config *rope, size_t head_dim)
         if (low == high)
             high += 0.001; /* as Hugging Face does: a step, not 0 / 0 */
     }
-    for (size_t i = 0; i < head_dim / 2; i++) {
+    for (size_t i = 0; i < rotary_dim / 2; i++) {
         double freq = f64_pow(rope->theta, -2 * (double)i / d), ramp;
 
         inv_freq[i] = freq;

@@ -12,6 +12,7 @@
 
 #include "core/err.h"
 
+struct config;
 struct js;
 
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
@@ -29,14 +30,15 @@ struct rope_config {
 
 /*
  * rope_parse() reads rope_parameters, or rope_scaling and rope_theta, from a
- * config.json.  -1 with 'err' set (EX_DATAERR).
+ * config.json: of a family's tables, and c->rotary_dim.  -1 with 'err' set
+ * (EX_DATAERR).
  */
 int rope_parse(struct rope_config *rope, const struct js *root,
-               struct err *err);
+               struct config *c, struct err *err);
 
-/* rope_inv_freq() fills inv_freq [head_dim / 2]: radians a position. */
+/* rope_inv_freq() fills inv_freq [rotary_dim / 2]: radians a position. */
 void rope_inv_freq(double *inv_freq, const struct rope_config *rope,
-                   size_t head_dim);
+                   size_t rotary_dim);
 
 /* rope_table() fills both tables [half] for one position, scaled by the
  * type's attention factor. */

@@ -60,7 +60,8 @@ bind_parts(struct tables *ts, struct tabled *tabled, struct err *err)
             rc = err_set(err, EX_DATAERR,
                          "%s/metadata.json: %s is not a linear layer of %s",
                          lut, parts[i], ts->model->dir.path);
-        else if (part_find(&at, parts[i]) && at.part >= PART_ROUTER)
+        else if (part_find(&at, ts->model->config.family, parts[i]) &&
+                 at.part >= PART_ROUTER)
             rc = err_set(err, EX_DATAERR,
                          "%s/metadata.json: %s is a layer of experts, which "
                          "run without tables (--lut-layers selects)",
@@ -198,6 +199,7 @@ tables_close(struct tables *ts)
     for (size_t i = 0; i < (size_t)ts->model->config.n_layers; i++) {
         struct layer *l = &ts->model->layers[i];
 
+        l->qkv.table = l->mlp.gate_up.table = NULL;
         l->q.table = l->k.table = l->v.table = l->o.table = NULL;
         l->mlp.gate.table = l->mlp.up.table = l->mlp.down.table = NULL;
     }

@@ -186,7 +186,8 @@ is_kept(const struct config *c, const struct activations *a)
     size_t d = (size_t)c->head_dim, n = N * (size_t)c->n_heads;
     bool near = true;
 
-    for (size_t i = 0; i < n && !c->qk_norm && c->rope.type != ROPE_YARN; i++) {
+    for (size_t i = 0; i < n && !c->form.qk_norm && c->rope->type != ROPE_YARN;
+         i++) {
         double before = 0, after = 0;
 
         for (size_t k = i * d; k < (i + 1) * d; k++) {

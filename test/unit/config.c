@@ -118,80 +118,83 @@ test_shape(void)
     GIVES("-max_position_embeddings", NULL, "llama's context is 2048 if absent",
           c.max_positions == 2048);
     GIVES("-hidden_act", NULL, "hidden_act is silu when absent",
-          c.act == ACT_SILU);
+          c.form.act == ACT_SILU);
     GIVES("\"hidden_act\":\"gelu_pytorch_tanh\"", NULL, "gelu_pytorch_tanh",
-          c.act == ACT_GELU_TANH);
+          c.form.act == ACT_GELU_TANH);
     GIVES("\"tie_word_embeddings\":true", NULL, "tie_word_embeddings", c.tied);
     GIVES("", NULL, "embeddings are not tied unless it says so", !c.tied);
     GIVES("\"model_type\":\"qwen3\",\"architectures\":[\"Qwen3ForCausalLM\"]",
-          NULL, "qwen3 normalizes heads", c.qk_norm);
+          NULL, "qwen3 normalizes heads", c.form.qk_norm);
     GIVES("\"model_type\":\"qwen2\",\"architectures\":[\"Qwen2Model\"]", NULL,
-          "qwen2 does not", !c.qk_norm && !strcmp(c.arch, "qwen2"));
+          "qwen2 does not",
+          !c.form.qk_norm && !strcmp(c.family->model_type, "qwen2"));
 }
 
 static void
 test_biases(void)
 {
     GIVES("", NULL, "no bias is demanded",
-          !c.need_qkv_bias && !c.need_o_bias && !c.need_mlp_bias);
+          !c.form.qkv_bias && !c.form.o_bias && !c.form.mlp_bias);
     GIVES("\"attention_bias\":true", NULL,
           "attention_bias demands those of q, k, v and o",
-          c.need_qkv_bias && c.need_o_bias && !c.need_mlp_bias);
+          c.form.qkv_bias && c.form.o_bias && !c.form.mlp_bias);
     GIVES("\"mlp_bias\":true", NULL, "mlp_bias demands the others",
-          !c.need_qkv_bias && c.need_mlp_bias);
+          !c.form.qkv_bias && c.form.mlp_bias);
     GIVES("\"model_type\":\"qwen2\"", NULL,
-          "qwen2 has biases but no key that demands them", !c.need_qkv_bias);
+          "qwen2 has biases but no key that demands them", !c.form.qkv_bias);
 }
 
 static void
 test_rope(void)
 {
     GIVES("", NULL, "rope: theta is 10000 when absent",
-          c.rope.type == ROPE_DEFAULT && c.rope.theta == 10000);
+          c.rope->type == ROPE_DEFAULT && c.rope->theta == 10000);
     GIVES("\"rope_theta\":1000000,\"rope_scaling\":null,"
           "\"torch_dtype\":\"bfloat16\"",
-          NULL, "rope: the older spelling", c.rope.theta == 1e6);
+          NULL, "rope: the older spelling", c.rope->theta == 1e6);
     GIVES("\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"default\"},"
           "\"dtype\":\"bfloat16\"",
-          NULL, "rope: the newer spelling", c.rope.theta == 5e5);
+          NULL, "rope: the newer spelling", c.rope->theta == 5e5);
     GIVES("\"rope_theta\":1e4,\"rope_parameters\":{\"rope_theta\":5e5}", NULL,
-          "rope: rope_parameters wins", c.rope.theta == 5e5);
+          "rope: rope_parameters wins", c.rope->theta == 5e5);
     GIVES("\"rope_parameters\":{},\"rope_scaling\":{\"type\":\"linear\","
           "\"factor\":2}",
-          NULL, "rope: an empty one is none", c.rope.type == ROPE_LINEAR);
+          NULL, "rope: an empty one is none", c.rope->type == ROPE_LINEAR);
     GIVES("\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"linear\","
           "\"factor\":2.0},\"rope_scaling\":{\"factor\":2,\"type\":"
           "\"linear\"}",
           NULL, "rope: two that say the same",
-          c.rope.type == ROPE_LINEAR && c.rope.theta == 5e5);
+          c.rope->type == ROPE_LINEAR && c.rope->theta == 5e5);
     GIVES("\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2},"
           "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,"
           "\"rope_theta\":5e5}",
           NULL, "rope: of two, the one that has the base",
-          c.rope.type == ROPE_LINEAR && c.rope.theta == 5e5);
+          c.rope->type == ROPE_LINEAR && c.rope->theta == 5e5);
     GIVES("\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}", NULL,
           "rope: type is the older rope_type",
-          c.rope.type == ROPE_LINEAR && c.rope.factor == 2);
+          c.rope->type == ROPE_LINEAR && c.rope->factor == 2);
     GIVES("\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":32.0,"
           "\"low_freq_factor\":1,\"high_freq_factor\":4,"
           "\"original_max_position_embeddings\":8192}",
           NULL, "rope: llama3",
-          c.rope.type == ROPE_LLAMA3 && c.rope.factor == 32 &&
-              c.rope.high_freq_factor == 4 &&
-              c.rope.original_max_positions == 8192 && c.max_positions == 1024);
+          c.rope->type == ROPE_LLAMA3 && c.rope->factor == 32 &&
+              c.rope->high_freq_factor == 4 &&
+              c.rope->original_max_positions == 8192 &&
+              c.max_positions == 1024);
     GIVES("\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,"
           "\"original_max_position_embeddings\":512.0}",
           NULL, "rope: yarn's defaults, and its context",
-          c.rope.type == ROPE_YARN && c.rope.beta_fast == 32 &&
-              c.rope.beta_slow == 1 && c.rope.truncate &&
-              near(c.rope.attention_factor, 0.1 * log(4) + 1) &&
+          c.rope->type == ROPE_YARN && c.rope->beta_fast == 32 &&
+              c.rope->beta_slow == 1 && c.rope->truncate &&
+              near(c.rope->attention_factor, 0.1 * log(4) + 1) &&
               c.max_positions == 2048);
     GIVES("\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":40,"
           "\"original_max_position_embeddings\":8,\"mscale\":0.5,"
           "\"mscale_all_dim\":1.0,\"truncate\":false}",
           NULL, "rope: yarn's mscale",
-          !c.rope.truncate && near(c.rope.attention_factor,
-                                   (0.05 * log(40) + 1) / (0.1 * log(40) + 1)));
+          !c.rope->truncate &&
+              near(c.rope->attention_factor,
+                   (0.05 * log(40) + 1) / (0.1 * log(40) + 1)));
 }
 
 /* Frequencies by hand: head_dim 4 has the pairs theta^0 and theta^-1/2. */
@@ -270,7 +273,8 @@ test_experts(void)
           c.n_experts == 0 && SPARSE(false, false, false, false));
     GIVES(MOE, NULL, "experts: on every layer, not normalized, if not said",
           c.n_experts == 6 && c.n_experts_used == 2 && c.expert_size == 32 &&
-              !c.norm_topk_prob && c.qk_norm && SPARSE(true, true, true, true));
+              !c.norm_topk_prob && c.form.qk_norm &&
+              SPARSE(true, true, true, true));
     GIVES(MOE ",\"decoder_sparse_step\":2,\"mlp_only_layers\":null,"
               "\"norm_topk_prob\":true",
           NULL, "experts: decoder_sparse_step counts from 1",
@@ -369,9 +373,9 @@ test_generation(void)
 
 /* Changes that must be refused, and how the message begins. */
 static const char *const refused[][2] = {
-    { "\"model_type\":\"gpt2\"",
-      "config.json: model_type \"gpt2\" is not supported (llama, mistral, "
-      "qwen2, qwen3, qwen3_moe)" },
+    { "\"model_type\":\"bert\"",
+      "config.json: model_type \"bert\" is not supported (llama, mistral, "
+      "qwen2, qwen3, qwen3_moe, " },
     { "-model_type", "config.json: model_type is missing" },
     { "\"model_type\":\"qwen3_moe\"", "config.json: num_experts is missing" },
     { "\"model_type\":\"qwen3_moe\",\"num_experts\":4,"
@@ -395,7 +399,7 @@ static const char *const refused[][2] = {
       "supported (LlamaForCausalLM, LlamaModel)" },
     { "\"hidden_act\":\"relu2\"",
       "config.json: hidden_act \"relu2\" is not supported (silu, "
-      "gelu_pytorch_tanh)" },
+      "gelu, gelu_pytorch_tanh, relu)" },
     { "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}",
       "config.json: rope_scaling.type \"dynamic\" is not supported (default, "
       "linear, llama3, yarn)" },

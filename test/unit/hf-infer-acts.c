@@ -9,9 +9,7 @@
 #include "core/format/saev.h"
 #include "test/unit/tap.h"
 
-static const struct config config = { .arch = "llama",
-                                      .n_layers = 12,
-                                      .hidden_size = 60 };
+static struct config config = { .n_layers = 12, .hidden_size = 60 };
 
 /* Are these the layers?  They end with -2. */
 static int
@@ -172,6 +170,7 @@ test_meta(bool known, size_t n_tokens)
 int
 main(void)
 {
+    config.family = family_find("llama");
     test_spec();
     test_sparse();
     test_meta(true, 64);

@@ -52,7 +52,7 @@ set_norm(struct model *m, struct norm *norm, enum norm_form form)
 static void
 set_norms(struct model *m, const struct way *way)
 {
-    m->config.norm.places =
+    m->config.form.norm.places =
         (way->pre ? NORM_PRE : 0u) | (way->post ? NORM_POST : 0u);
     for (int64_t i = 0; i < m->config.n_layers; i++) {
         struct layer *l = &m->layers[i];

@@ -117,18 +117,23 @@ test_tensors(void)
                found(&dir, Q, "weight", Q ".weight") &&
                found(&dir, "model." Q, "bias", NULL),
            "names_tensor: with or without \"model.\" in the file");
-    tap_ok(!strcmp(names_root(&dir), "model."), "names_root: \"model.\"");
+    tap_ok(!strcmp(names_root(&dir, "norm.weight"), "model."),
+           "names_root: \"model.\"");
     stdir_close(&dir);
     tap_ok(!open_tensors(&dir, "norm.weight", "lm_head.weight") &&
-               !strcmp(names_root(&dir), ""),
-           "names_root: \"\" of a file saved from the base class");
+               !names_root(&dir, "norm.weight"),
+           "names_root: none of a file saved from the base class");
     stdir_close(&dir);
     tap_ok(!open_tensors(&dir, "norm.weight", "model.norm.weight") &&
-               !strcmp(names_root(&dir), "model."),
+               !strcmp(names_root(&dir, "norm.weight"), "model."),
            "names_root: \"model.\" where there are both");
     stdir_close(&dir);
-    tap_ok(!open_tensors(&dir, "a", "b") && !strcmp(names_root(&dir), "model."),
-           "names_root: \"model.\" where there is neither");
+    tap_ok(
+        !open_tensors(&dir, "language_model.model.norm.weight",
+                      "transformer." Q ".weight") &&
+            !strcmp(names_root(&dir, "norm.weight"), "language_model.model.") &&
+            found(&dir, Q, "weight", "transformer." Q ".weight"),
+        "names_root: others");
     stdir_close(&dir);
 }
 
@@ -171,20 +176,21 @@ test_parts(void)
         const char *name = cases[i].name;
         struct str s = { 0 };
 
-        part_name(&s, cases[i].at);
-        tap_ok(!strcmp(s.s, name) && part_find(&at, name) &&
+        part_name(&s, NULL, cases[i].at);
+        tap_ok(!strcmp(s.s, name) && part_find(&at, NULL, name) &&
                    !memcmp(&at, &cases[i].at, sizeof(at)) &&
-                   part_find(&at, names_short(name)) &&
+                   part_find(&at, NULL, names_short(name)) &&
                    !memcmp(&at, &cases[i].at, sizeof(at)),
                "part: %s is %s", name, s.s);
         str_free(&s);
     }
     for (size_t i = 0; i < sizeof(none) / sizeof(*none); i++)
-        n_found += part_find(&at, none[i]);
+        n_found += part_find(&at, NULL, none[i]);
     tap_ok(n_found == 0, "part: others are none");
-    tap_ok(part_in_layer("model.", "model.layers.7.mlp.x", &layer) &&
-               layer == 7 && !part_in_layer("", "model.layers.7.x", &layer) &&
-               !part_in_layer("model.", "model.layers.7", &layer),
+    tap_ok(part_in_layer(NULL, "model.", "model.layers.7.mlp.x", &layer) &&
+               layer == 7 &&
+               !part_in_layer(NULL, "", "model.layers.7.x", &layer) &&
+               !part_in_layer(NULL, "model.", "model.layers.7", &layer),
            "part: what is in a layer");
 }
 

@@ -50,7 +50,7 @@ list_linears(struct model *m, struct lm_adapted *to)
 const char *
 lm_target_module(enum lm_target target)
 {
-    return part_word((enum model_part)(PART_Q + (int)target));
+    return part_word(NULL, (enum model_part)(PART_Q + (int)target));
 }
 
 static int
@@ -62,7 +62,7 @@ add_tensor(struct lm *lm, const struct lm_adapted *l, char which, size_t rows,
     size_t n;
 
     str_adds(&name, PEFT_ROOT);
-    part_name(&name, l->at);
+    part_name(&name, lm->model->config.family, l->at);
     str_addf(&name, ".lora_%c.weight", which);
     *t = (struct lm_tensor){ name.s, rows, cols, lm->n_params,
                              l->at.part >= PART_EXPERT_GATE };
@@ -111,7 +111,7 @@ check_linear(const struct lm *lm, const struct lm_adapted *l, const char *dir,
     struct str name = { 0 };
     int rc = 0;
 
-    part_name(&name, l->at);
+    part_name(&name, lm->model->config.family, l->at);
     if (!lora != !(lm->lora.targets & 1u << l->target))
         rc = err_set(err, EX_DATAERR,
                      "%s: %s is %san adapted layer, unlike the first %s (not "

@@ -83,7 +83,7 @@ list_regions(struct lm *lm, struct lm_work *w)
     size_t vocab = (size_t)c->vocab_size;
     size_t threads = (size_t)par_threads(w->par);
     bool bf16 = w->options.compute == COMPUTE_BF16;
-    bool posts = c->norm.places & NORM_POST;
+    bool posts = c->form.norm.places & NORM_POST;
     struct activations *a = &w->acts;
     struct block_grads *g = &w->grads;
     struct kv kv = cache_of(c);
@@ -256,7 +256,7 @@ lm_prepare(struct lm *lm, const float *values, struct err *err)
         w->blocks[i] = w->kv + i * kv_block_nbytes(&kv);
     for (size_t i = 0; i < w->rows; i++)
         w->sessions[i] = (struct session){ .engine = w->engine, .kv = kv };
-    if (!(lm->model->config.norm.places & NORM_POST))
+    if (!(lm->model->config.form.norm.places & NORM_POST))
         w->acts.mlp_out = w->acts.attn_out;
     if (w->options.int8 && lm_quantize(lm, err))
         return -1;

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: ISC */
+#include "core/model/family.h"
+
+#include <string.h>
+
+#include "core/model/config.h"
+#include "core/model/parts.h"
+
+#define LAYER                        "layers.{i}."
+#define AT(of)                       offsetof(struct config, of)
+#define NUMBER(of, absent, min, max) KEY_NUMBER, AT(of), absent, min, max
+#define FLAG(of, absent)             KEY_FLAG, AT(of), absent, 0, 1
+#define NOT(of, absent)              KEY_NOT, AT(of), absent, 0, 1
+#define ONLY(absent)                 KEY_ONLY, 0, absent, 0, 1
+#define BIG                          1e9
+
+#define QKV_BIAS                                 \
+    {                                            \
+        "attention_bias", FLAG(form.qkv_bias, 0) \
+    }
+#define O_BIAS                                 \
+    {                                          \
+        "attention_bias", FLAG(form.o_bias, 0) \
+    }
+#define MLP_BIAS                           \
+    {                                      \
+        "mlp_bias", FLAG(form.mlp_bias, 0) \
+    }
+
+static const struct family_key attention_bias[] = { QKV_BIAS, O_BIAS, { 0 } };
+static const struct family_key both_biases[] = {
+    QKV_BIAS, O_BIAS, MLP_BIAS, { 0 }
+};
+
+/* ---- GPT-2 and Pythia ---- */
+
+static const struct family_name gpt2_names[] = {
+    { PART_EMBED, "wte" },
+    { PART_POSITIONS, "wpe" },
+    { PART_NORM, "ln_f" },
+    { PART_ATTN_NORM, "h.{i}.ln_1" },
+    { PART_MLP_NORM, "h.{i}.ln_2" },
+    { PART_QKV, "h.{i}.attn.c_attn" },
+    { PART_O, "h.{i}.attn.c_proj" },
+    { PART_UP, "h.{i}.mlp.c_fc" },
+    { PART_DOWN, "h.{i}.mlp.c_proj" },
+    { 0 },
+};
+static const struct family_alias gpt2_aliases[] = {
+    { "hidden_size", "n_embd" },
+    { "intermediate_size", "n_inner" },
+    { "num_hidden_layers", "n_layer" },
+    { "num_attention_heads", "n_head" },
+    { "max_position_embeddings", "n_positions" },
+    { "rms_norm_eps", "layer_norm_epsilon" },
+    { "hidden_act", "activation_function" },
+    { 0 },
+};
+static const struct family_key gpt2_keys[] = {
+    { "scale_attn_weights", NOT(unscaled, 1) },
+    { "scale_attn_by_inverse_layer_idx", FLAG(scale_by_layer, 0) },
+    { "add_cross_attention", ONLY(0) },
+    { 0 },
+};
+
+static const struct family_name gpt_neox_names[] = {
+    { PART_EMBED, "embed_in" },
+    { PART_HEAD, "embed_out" },
+    { PART_NORM, "final_layer_norm" },
+    { PART_QKV, LAYER "attention.query_key_value" },
+    { PART_O, LAYER "attention.dense" },
+    { PART_UP, LAYER "mlp.dense_h_to_4h" },
+    { PART_DOWN, LAYER "mlp.dense_4h_to_h" },
+    { 0 },
+};
+static const struct family_alias gpt_neox_aliases[] = {
+    { "rms_norm_eps", "layer_norm_eps" },
+    { "partial_rotary_factor", "rotary_pct" },
+    { "rope_theta", "rotary_emb_base" },
+    { 0 },
+};
+static const struct family_key gpt_neox_keys[] = {
+    { "attention_bias", FLAG(form.qkv_bias, 1) },
+    { "attention_bias", FLAG(form.o_bias, 1) },
+    { "use_parallel_residual", NOT(sequential, 1) },
+    { 0 },
+};
+
+/* ---- the rows ---- */
+
+static const struct model_family families[] = {
+    {
+        .model_type = "llama",
+        .classes = { "LlamaForCausalLM", "LlamaModel" },
+        .keys = both_biases,
+        .form.norm = { NORM_RMS, .places = NORM_PRE },
+        .window = WINDOW_NEVER,
+        .max_positions = 2048,
+        .sizes = { 4096, 11008, 32, 32, 0, 0, 32000 },
+    },
+    {
+        .model_type = "mistral",
+        .classes = { "MistralForCausalLM", "MistralModel" },
+        .form.norm = { NORM_RMS, .places = NORM_PRE },
+        .window = WINDOW_ALWAYS,
+        .absent_window = 4096,
+        .max_positions = 131072,
+        .sizes = { 4096, 14336, 32, 32, 8, 0, 32000 },
+    },
+    {
+        .model_type = "qwen2",
+        .classes = { "Qwen2ForCausalLM", "Qwen2Model" },
+        .form.norm = { NORM_RMS, .places = NORM_PRE },
+        .window = WINDOW_BY_LAYER,
+        .max_positions = 32768,
+    },
+    {
+        .model_type = "qwen3",
+        .classes = { "Qwen3ForCausalLM", "Qwen3Model" },
+        .keys = attention_bias,
+        .form = { .norm = { NORM_RMS, .places = NORM_PRE },
+                  .qk_norm = QK_HEAD },
+        .window = WINDOW_BY_LAYER,
+        .max_positions = 32768,
+    },
+    {
+        .model_type = "qwen3_moe",
+        .classes = { "Qwen3MoeForCausalLM", "Qwen3MoeModel" },
+        .keys = attention_bias,
+        .form = { .norm = { NORM_RMS, .places = NORM_PRE },
+                  .qk_norm = QK_HEAD },
+        .experts = true,
+        .window = WINDOW_IF_USED,
+        .max_positions = 32768,
+    },
+    {
+        .model_type = "gpt2",
+        .classes = { "GPT2LMHeadModel", "GPT2Model" },
+        .root = "transformer.",
+        .names = gpt2_names,
+        .aliases = gpt2_aliases,
+        .keys = gpt2_keys,
+        .form = { .norm = { NORM_LAYER, .places = NORM_PRE, .has_bias = true },
+                  .qkv = FUSED_ROWS,
+                  .plain_mlp = true,
+                  .in_out = true,
+                  .learned = true,
+                  .qkv_bias = true,
+                  .o_bias = true,
+                  .mlp_bias = true,
+                  .act = ACT_GELU_TANH },
+        .tied = true,
+        .norm_eps = 1e-5,
+        .window = WINDOW_NEVER,
+        .max_positions = 1024,
+    },
+    {
+        .model_type = "gpt_neox",
+        .classes = { "GPTNeoXForCausalLM", "GPTNeoXModel" },
+        .root = "gpt_neox.",
+        .names = gpt_neox_names,
+        .aliases = gpt_neox_aliases,
+        .keys = gpt_neox_keys,
+        .form = { .norm = { NORM_LAYER, .places = NORM_PRE, .has_bias = true },
+                  .qkv = FUSED_HEADS,
+                  .plain_mlp = true,
+                  .residual = RESIDUAL_PARALLEL,
+                  .mlp_bias = true,
+                  .act = ACT_GELU_ERF },
+        .norm_eps = 1e-5,
+        .rotary = .25,
+        .window = WINDOW_NEVER,
+        .max_positions = 2048,
+    },
+};
+#define N_FAMILIES (sizeof(families) / sizeof(*families))
+
+const struct model_family *
+family_next(const struct model_family *f)
+{
+    f = f ? f + 1 : families;
+    return f < families + N_FAMILIES ? f : NULL;
+}
+
+const struct model_family *
+family_find(const char *model_type)
+{
+    const struct model_family *f = NULL;
+
+    while ((f = family_next(f)) && strcmp(f->model_type, model_type) != 0)
+        ;
+    return f;
+}
+
+void
+family_list(struct str *to)
+{
+    for (const struct model_family *f = NULL; (f = family_next(f));)
+        str_addf(to, "%s%s", f == families ? "" : ", ", f->model_type);
+}
+
+const char *
+family_key(const struct model_family *f, const char *key)
+{
+    for (const struct family_alias *a = f->aliases; a && a->key; a++)
+        if (!strcmp(a->key, key))
+            return a->own;
+    return key;
+}

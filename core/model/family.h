@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: ISC */
+/*
+ * Families of models: what a model_type means.  A family is a row of family.c:
+ * what its files call their tensors and keys, and what is not llama's in what
+ * it computes.  Nothing else knows a family by its name.
+ * Source: Hugging Face transformers' configuration and model classes.
+ */
+#ifndef CORE_MODEL_FAMILY_H
+#define CORE_MODEL_FAMILY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/kernel/vec.h"
+#include "core/model/norm.h"
+#include "core/str.h"
+
+/* Norms of q and k: of each head, or of all heads together. */
+enum qk_norm { QK_NONE, QK_HEAD, QK_WHOLE };
+
+/* Whose weights are one matrix: its rows are those of q, then k, then v; or of
+ * q, k, v of head 0, then of head 1, ... */
+enum fused { FUSED_NOT, FUSED_ROWS, FUSED_HEADS };
+
+/* x + attn(norm(x)) is what the MLP reads; or x is, through its own norm, or
+ * through the same norm. */
+enum residual { RESIDUAL_SEQUENTIAL, RESIDUAL_PARALLEL, RESIDUAL_ONE_NORM };
+
+/* Which layers rotate, and by which table: the second is windowed layers'. */
+enum rope_layers { ROPE_ALL, ROPE_TWO, ROPE_WINDOWED, ROPE_LISTED };
+
+/* Which layers have a window, sliding_window. */
+enum window_rule {
+    WINDOW_NEVER,
+    WINDOW_ALWAYS,
+    WINDOW_IF_USED,  /* every layer, by use_sliding_window */
+    WINDOW_BY_LAYER, /* the same, by layer_types or from max_window_layers on */
+    WINDOW_PERIOD,   /* by layer_types, or all but every so many-th layer */
+};
+
+/* How a model computes.  Zeros are llama's. */
+struct model_form {
+    struct norm_kind norm; /* of all its norms */
+    enum qk_norm qk_norm;
+    enum fused qkv;
+    bool gate_up;   /* fused: gate's rows, then those of up */
+    bool plain_mlp; /* down(act(up(x))): no gate */
+    bool in_out;    /* a layer's matrices are [in, out] in the file */
+    bool learned;   /* positions are learned rows that are added to embeddings,
+                     * and nothing is rotated */
+    bool pairs;     /* rotated are numbers 2i and 2i + 1 of a head */
+    enum rope_layers rope;
+    enum residual residual;
+    bool embed_root; /* embeddings times the square root of hidden_size */
+    bool qkv_bias, o_bias, mlp_bias,
+        head_bias; /* must be there; those of a
+                    * layer may be elsewhere, too */
+    enum act act;
+};
+
+/* A part with another name than in parts.c's table, without the root. */
+struct family_name {
+    int part; /* enum model_part */
+    const char *name;
+};
+
+/* A key of config.json that has another name. */
+struct family_alias {
+    const char *key, *own;
+};
+
+/* A key that others do not have, and where struct config has it. */
+struct family_key {
+    const char *key;
+    enum {
+        KEY_NUMBER, /* double, in [min, max]; null is 0 */
+        KEY_FLAG,   /* bool */
+        KEY_NOT,    /* bool: the field is true where the key is false */
+        KEY_ONLY,   /* bool, of which only 'absent' is supported */
+    } kind;
+    size_t at;
+    double absent, min, max;
+};
+
+/* Lists end with a row of 0. */
+struct model_family {
+    const char *model_type;
+    const char *classes[2]; /* that have it: with a head, and without */
+    const char *root;       /* of its tensors' names, where not "model." */
+    const struct family_name *names;
+    const struct family_alias *aliases;
+    const struct family_key *keys;
+    struct model_form form;
+    bool experts;
+    bool tied;          /* tie_word_embeddings where it is absent */
+    double norm_eps;    /* where absent; 0: 1e-6 */
+    double theta;       /* 0: 1e4 */
+    double local_theta; /* of windowed layers; 0: theta */
+    double rotary;      /* partial_rotary_factor; 0: 1 */
+    enum window_rule window;
+    int64_t absent_window; /* WINDOW_ALWAYS, WINDOW_PERIOD */
+    int64_t period;        /* WINDOW_PERIOD, ROPE_LISTED */
+    int64_t max_positions; /* where absent */
+    struct family_sizes {  /* where a text_config does not say; 0: it must */
+        int64_t hidden, intermediate, layers, heads, kv_heads, head_dim, vocab;
+    } sizes;
+};
+
+/* family_find() is the row of a model_type, or NULL; family_list() appends all
+ * of them, "llama, mistral, ..", family_next() the row after one, NULL the
+ * first. */
+const struct model_family *family_find(const char *model_type);
+const struct model_family *family_next(const struct model_family *family);
+void family_list(struct str *to);
+
+/* family_key() is what the family calls a key of config.json. */
+const char *family_key(const struct model_family *family, const char *key);
+
+#endif
