@@ -36,6 +36,15 @@ block_rotation(const struct config *c, size_t layer, size_t row)
            (size_t)c->rotary_dim / 2;
 }
 
+/* A sequence has the long factors from its first token on where it may become
+ * long: its keys in the cache are rotated once. */
+static bool
+is_long(const struct config *c, const struct row *row)
+{
+    return c->rope->type == ROPE_LONG &&
+           row->session->max_tokens > (size_t)c->rope->original_max_positions;
+}
+
 static void
 set_positions(void *ctx, size_t begin, size_t end)
 {
@@ -46,10 +55,14 @@ set_positions(void *ctx, size_t begin, size_t end)
     size_t n = config_ropes(&m->config);
 
     for (size_t i = begin; i < end; i++)
-        for (size_t k = 0; k < n; k++)
+        for (size_t k = 0; k < n; k++) {
+            size_t table = k + is_long(&m->config, &chunk->rows[i]);
+
             rope_table(chunk->cosines + (i * n + k) * half,
-                       chunk->sines + (i * n + k) * half, &m->config.rope[k],
-                       m->inv_freq + k * half, half, chunk->rows[i].position);
+                       chunk->sines + (i * n + k) * half,
+                       &m->config.rope[table], m->inv_freq + table * half, half,
+                       chunk->rows[i].position);
+        }
 }
 
 /* Normalizes, where the model does, and rotates row i's heads. */
@@ -255,7 +268,7 @@ block_attention(const struct engine *e, const struct chunk *chunk,
         .head_dim = (size_t)c->head_dim,
         .scale =
             (float)(c->scale_by_layer ? scale / (double)(layer + 1) : scale),
-        .softcap = c->attn_softcap,
+        .softcap = (float)c->attn_softcap,
         .window = (size_t)c->window[layer],
         .layer = layer,
         .spans = chunk->spans,

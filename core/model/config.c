@@ -93,7 +93,7 @@ parse_family(struct config *c, struct js *root, struct err *err)
     if (js_str(&js, &s, &n, err))
         return -1;
     f = c->family = family_find(s);
-    if (!f && js_is(&type, JSON_STRING)) {
+    if (js_is(&type, JSON_STRING)) {
         c->family = family_find(json_string_value(type.v));
         c->of = c->family ? xstrdup(s) : NULL;
         *root = text;
@@ -229,10 +229,11 @@ parse_windows(struct config *c, const struct js *root, struct err *err)
     if (!js.v) /* only where the class has no default it must be said */
         window = family->absent_window;
     if (use && !window && !js_is(&js, JSON_NULL) &&
+        (js.v || family->window >= WINDOW_IF_USED) &&
         js_i64(&js, 1, MAX_POSITIONS, &window, err))
         return -1;
     if (!by_layer || js_absent(&types)) {
-        if (family->window == WINDOW_BY_LAYER && window &&
+        if (family->window == WINDOW_BY_LAYER && !family->period && window &&
             js_i64(&first_layer, 0, MAX_LAYERS, &first, err))
             return -1;
         if (family->window == WINDOW_PERIOD &&
@@ -382,6 +383,7 @@ static int
 parse_rotations(struct config *c, const struct js *root, struct err *err)
 {
     struct js list = js_get(root, "no_rope_layers");
+    struct js types = js_get(root, "layer_types");
     int64_t period = c->family->period, v;
 
     c->rotation = xcalloc((size_t)c->n_layers, sizeof(*c->rotation));
@@ -401,6 +403,8 @@ parse_rotations(struct config *c, const struct js *root, struct err *err)
                 return -1;
             none = v == 0;
         }
+        if (!none && c->form.rope == ROPE_LISTED && !types.v)
+            c->window[i] = 0;
         c->rotation[i] =
             none ? ROTATION_NONE : c->form.rope == ROPE_TWO && c->window[i];
     }
@@ -524,6 +528,8 @@ config_free(struct config *config)
     free(config->sparse);
     free(config->window);
     free(config->rotation);
+    for (size_t i = 0; i < CONFIG_MAX_ROPES; i++)
+        free(config->rope[i].factors);
     free(config->of);
     *config = (struct config){ 0 };
 }

@@ -86,6 +86,56 @@ static const struct family_key gpt_neox_keys[] = {
     { 0 },
 };
 
+/* ---- Gemma ---- */
+
+static const struct family_name sandwich[] = {
+    { PART_ATTN_POST, LAYER "post_attention_layernorm" },
+    { PART_MLP_NORM, LAYER "pre_feedforward_layernorm" },
+    { PART_MLP_POST, LAYER "post_feedforward_layernorm" },
+    { 0 },
+};
+/* what hidden_act says, "gelu" even, is not what runs */
+static const struct family_alias gemma_aliases[] = {
+    { "hidden_act", "hidden_activation" },
+    { 0 },
+};
+static const struct family_key gemma2_keys[] = {
+    QKV_BIAS,
+    O_BIAS,
+    { "query_pre_attn_scalar", NUMBER(query_scalar, 256, 1e-3, BIG) },
+    { "attn_logit_softcapping", NUMBER(attn_softcap, 50, 0, BIG) },
+    { "final_logit_softcapping", NUMBER(logit_softcap, 30, 0, BIG) },
+    { 0 },
+};
+static const struct family_key gemma3_keys[] = {
+    QKV_BIAS,
+    O_BIAS,
+    { "query_pre_attn_scalar", NUMBER(query_scalar, 256, 1e-3, BIG) },
+    { "attn_logit_softcapping", NUMBER(attn_softcap, 0, 0, BIG) },
+    { "final_logit_softcapping", NUMBER(logit_softcap, 0, 0, BIG) },
+    { "use_bidirectional_attention", ONLY(0) },
+    { 0 },
+};
+
+/* ---- others ---- */
+
+static const struct family_key granite_keys[] = {
+    QKV_BIAS,
+    O_BIAS,
+    MLP_BIAS,
+    { "attention_multiplier", NUMBER(attn_scale, 1, 1e-9, BIG) },
+    { "embedding_multiplier", NUMBER(embed_scale, 1, 1e-9, BIG) },
+    { "residual_multiplier", NUMBER(residual_scale, 1, 1e-9, BIG) },
+    { "logits_scaling", NUMBER(logit_divisor, 1, 1e-9, BIG) },
+    { 0 },
+};
+static const struct family_name olmo_names[] = {
+    { PART_ATTN_POST, LAYER "post_attention_layernorm" },
+    { PART_MLP_POST, LAYER "post_feedforward_layernorm" },
+    { 0 },
+};
+static const struct family_key qkv_bias[] = { QKV_BIAS, { 0 } };
+
 /* ---- the rows ---- */
 
 static const struct model_family families[] = {
@@ -171,6 +221,123 @@ static const struct model_family families[] = {
         .rotary = .25,
         .window = WINDOW_NEVER,
         .max_positions = 2048,
+    },
+    {
+        .model_type = "gemma",
+        .classes = { "GemmaForCausalLM", "GemmaModel" },
+        .aliases = gemma_aliases,
+        .keys = attention_bias,
+        .form = { .norm = { NORM_RMS, .places = NORM_PRE, .plus_one = true },
+                  .embed_root = true,
+                  .act = ACT_GELU_TANH },
+        .tied = true,
+        .window = WINDOW_NEVER,
+        .max_positions = 8192,
+    },
+    {
+        .model_type = "gemma2",
+        .classes = { "Gemma2ForCausalLM", "Gemma2Model" },
+        .names = sandwich,
+        .aliases = gemma_aliases,
+        .keys = gemma2_keys,
+        .form = { .norm = { NORM_RMS, .places = NORM_PRE | NORM_POST,
+                            .plus_one = true },
+                  .embed_root = true,
+                  .act = ACT_GELU_TANH },
+        .tied = true,
+        .window = WINDOW_PERIOD,
+        .absent_window = 4096,
+        .period = 2,
+        .max_positions = 8192,
+    },
+    {
+        .model_type = "gemma3_text",
+        .classes = { "Gemma3ForCausalLM", "Gemma3TextModel" },
+        .names = sandwich,
+        .aliases = gemma_aliases,
+        .keys = gemma3_keys,
+        .form = { .norm = { NORM_RMS, .places = NORM_PRE | NORM_POST,
+                            .plus_one = true },
+                  .qk_norm = QK_HEAD,
+                  .rope = ROPE_TWO,
+                  .embed_root = true,
+                  .act = ACT_GELU_TANH },
+        .tied = true,
+        .theta = 1e6,
+        .local_theta = 1e4,
+        .window = WINDOW_PERIOD,
+        .absent_window = 4096,
+        .period = 6,
+        .max_positions = 131072,
+        .sizes = { 2304, 9216, 26, 8, 4, 256, 262208 },
+    },
+    {
+        .model_type = "phi3",
+        .classes = { "Phi3ForCausalLM", "Phi3Model" },
+        .form = { .norm = { NORM_RMS, .places = NORM_PRE },
+                  .qkv = FUSED_ROWS,
+                  .gate_up = true },
+        .norm_eps = 1e-5,
+        .rotary = 1,
+        .window = WINDOW_ALWAYS,
+        .max_positions = 4096,
+    },
+    {
+        .model_type = "granite",
+        .classes = { "GraniteForCausalLM", "GraniteModel" },
+        .keys = granite_keys,
+        .form.norm = { NORM_RMS, .places = NORM_PRE },
+        .window = WINDOW_NEVER,
+        .max_positions = 2048,
+    },
+    {
+        .model_type = "smollm3",
+        .classes = { "SmolLM3ForCausalLM", "SmolLM3Model" },
+        .keys = both_biases,
+        .form = { .norm = { NORM_RMS, .places = NORM_PRE },
+                  .rope = ROPE_LISTED },
+        .tied = true,
+        .theta = 2e6,
+        .window = WINDOW_BY_LAYER,
+        .period = 4,
+        .max_positions = 32768,
+    },
+    {
+        .model_type = "olmo2",
+        .classes = { "Olmo2ForCausalLM", "Olmo2Model" },
+        .names = olmo_names,
+        .keys = attention_bias,
+        .form = { .norm = { NORM_RMS, .places = NORM_POST },
+                  .qk_norm = QK_WHOLE },
+        .norm_eps = 1e-5,
+        .window = WINDOW_NEVER,
+        .max_positions = 2048,
+    },
+    {
+        .model_type = "olmo3",
+        .classes = { "Olmo3ForCausalLM", "Olmo3Model" },
+        .names = olmo_names,
+        .keys = attention_bias,
+        .form = { .norm = { NORM_RMS, .places = NORM_POST },
+                  .qk_norm = QK_WHOLE,
+                  .rope = ROPE_TWO },
+        .norm_eps = 1e-5,
+        .window = WINDOW_PERIOD,
+        .absent_window = 4096,
+        .period = 4,
+        .max_positions = 2048,
+    },
+    {
+        .model_type = "glm4",
+        .classes = { "Glm4ForCausalLM", "Glm4Model" },
+        .keys = qkv_bias,
+        .form = { .norm = { NORM_RMS, .places = NORM_PRE | NORM_POST },
+                  .gate_up = true,
+                  .pairs = true },
+        .norm_eps = 0.00000015625,
+        .rotary = .5,
+        .window = WINDOW_NEVER,
+        .max_positions = 131072,
     },
 };
 #define N_FAMILIES (sizeof(families) / sizeof(*families))

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/kernel/f64.h"
+#include "core/mem.h"
 #include "core/model/config_impl.h"
 
 /* Reads the number at 'key', 'min' to 1e30. */
@@ -46,8 +47,10 @@ mscale(double factor, double weight)
 static int
 parse_type(struct rope_config *rope, const struct js *obj, struct err *err)
 {
-    static const char *const names[] = { "default", "linear", "llama3",
-                                         "yarn" }; /* enum rope_type */
+    /* enum rope_type, then other names; of text, mrope is the default */
+    static const char *const names[] = { "default",  "linear", "llama3", "yarn",
+                                         "longrope", "su",     "mrope" };
+    enum { N_NAMES = sizeof(names) / sizeof(*names) };
     struct js js = js_get(obj, "rope_type"), factor = js_get(obj, "factor");
     struct js original = js_get(obj, "original_max_position_embeddings");
     struct js high = js_get(obj, "high_freq_factor");
@@ -64,12 +67,15 @@ parse_type(struct rope_config *rope, const struct js *obj, struct err *err)
     }
     if (!js_absent(&js) && js_str(&js, &name, &n, err))
         return -1;
-    while (type < 4 && strcmp(name, names[type]) != 0)
+    while (type < N_NAMES && strcmp(name, names[type]) != 0)
         type++;
-    if (type == 4)
-        return js_unsupported(&js, name, "default, linear, llama3, yarn", err);
+    if (type == N_NAMES)
+        return js_unsupported(&js, name,
+                              "default, linear, llama3, yarn, longrope", err);
+    if (type > ROPE_LONG)
+        type = type == N_NAMES - 1 ? ROPE_DEFAULT : ROPE_LONG;
     rope->type = (enum rope_type)type;
-    if (type == ROPE_DEFAULT)
+    if (type == ROPE_DEFAULT || type == ROPE_LONG)
         return 0;
     if (number(obj, "factor", 1, &rope->factor, err))
         return -1;
@@ -176,6 +182,57 @@ parse_table(struct rope_config *rope, const struct model_family *f,
                : 0;
 }
 
+/* The factors of one table of longrope. */
+static int
+parse_factors(struct rope_config *rope, const struct js *obj, const char *key,
+              size_t n, struct err *err)
+{
+    struct js js = js_get(obj, key);
+    char expected[64];
+
+    snprintf(expected, sizeof(expected), "%zu numbers", n);
+    if (!js_is(&js, JSON_ARRAY) || json_array_size(js.v) != n)
+        return js_bad(&js, expected, err);
+    rope->factors = xcalloc(n, sizeof(*rope->factors));
+    for (size_t i = 0; i < n; i++) {
+        struct js v = js_at(&js, i);
+
+        if (js_f64(&v, &rope->factors[i], err))
+            return -1;
+        if (!(rope->factors[i] >= 1e-6 && rope->factors[i] <= 1e30))
+            return js_bad(&v, "a number from 1e-6 to 1e30", err);
+    }
+    return 0;
+}
+
+/* Both tables of longrope. */
+static int
+parse_long(struct rope_config *rope, const struct js *root,
+           const struct js *obj, const struct config *c, struct err *err)
+{
+    static const char *const limits = "original_max_position_embeddings";
+    struct js limit = js_get(root, limits);
+    size_t n = (size_t)c->rotary_dim / 2;
+    double ratio, factor = 1;
+
+    if (js_absent(&limit))
+        limit = js_get(obj, limits);
+    if (js_whole(&limit, 2, INT32_MAX, &rope[0].original_max_positions, err))
+        return -1;
+    ratio = (double)c->max_positions / (double)rope->original_max_positions;
+    if (ratio > 1)
+        factor = sqrt(1 + f64_log(ratio) /
+                              f64_log((double)rope->original_max_positions));
+    if (number_or(obj, "attention_factor", 1e-6, factor,
+                  &rope[0].attention_factor, err))
+        return -1;
+    rope[1] = rope[0];
+    return parse_factors(&rope[0], obj, "short_factor", n, err) ||
+                   parse_factors(&rope[1], obj, "long_factor", n, err)
+               ? -1
+               : 0;
+}
+
 int
 rope_parse(struct rope_config *rope, const struct js *root, struct config *c,
            struct err *err)
@@ -215,7 +272,7 @@ rope_parse(struct rope_config *rope, const struct js *root, struct config *c,
                        "%s: rotates %lld numbers of each head (expected an "
                        "even number)",
                        root->file, (long long)c->rotary_dim);
-    return 0;
+    return rope->type == ROPE_LONG ? parse_long(rope, root, &obj, c, err) : 0;
 }
 
 /* YaRN: the dimension that makes so many rotations in the original context. */
@@ -255,6 +312,8 @@ rope_inv_freq(double *inv_freq, const struct rope_config *rope,
                    (rope->high_freq_factor - rope->low_freq_factor);
             ramp = fmin(fmax(ramp, 0), 1);
             inv_freq[i] = (1 - ramp) * freq / rope->factor + ramp * freq;
+        } else if (rope->type == ROPE_LONG) {
+            inv_freq[i] = freq / rope->factors[i];
         } else if (rope->type == ROPE_YARN) {
             ramp = fmin(fmax(((double)i - low) / (high - low), 0), 1);
             inv_freq[i] = freq / rope->factor * ramp + freq * (1 - ramp);

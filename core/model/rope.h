@@ -15,7 +15,14 @@
 struct config;
 struct js;
 
-enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
+enum rope_type {
+    ROPE_DEFAULT,
+    ROPE_LINEAR,
+    ROPE_LLAMA3,
+    ROPE_YARN,
+    ROPE_LONG /* a second table is of sequences beyond
+               * original_max_positions */
+};
 
 struct rope_config {
     enum rope_type type;
@@ -25,7 +32,8 @@ struct rope_config {
     double beta_fast, beta_slow;              /* yarn */
     double attention_factor;                  /* yarn; scales cos and sin */
     bool truncate;                            /* yarn: whole-number bounds */
-    int64_t original_max_positions;           /* llama3, yarn */
+    int64_t original_max_positions;           /* llama3, yarn, long */
+    double *factors; /* long: [rotary_dim / 2] of wave lengths */
 };
 
 /*

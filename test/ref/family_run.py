@@ -59,6 +59,9 @@ def at_places(path, ids, model, tolerance):
             continue
         if place == "embed" and model.positions is not None:
             continue  # hf-infer has only the sum with the positions
+        if "_out" in place and (model.residual_scale != 1 or
+                                model.layers[0].post_attn):
+            continue  # hf-infer has only the modules' own outputs
         found.add(place)
         for i in range(len(model.layers) if place.endswith("0") else 1):
             raw = output(path, "--ids", ",".join(map(str, ids)), "--acts",
