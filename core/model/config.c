@@ -467,6 +467,8 @@ parse_model(struct config *c, const struct js *file, struct err *err)
     c->norm_eps = (float)eps;
     if (c->sequential)
         c->form.residual = RESIDUAL_SEQUENTIAL;
+    if (c->no_qk_norm)
+        c->form.qk_norm = QK_NONE;
     for (int64_t i = 0; i < c->n_layers; i++) {
         int64_t width = c->sparse[i] ? c->expert_size : c->intermediate_size;
 

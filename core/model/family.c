@@ -135,6 +135,51 @@ static const struct family_name olmo_names[] = {
     { 0 },
 };
 static const struct family_key qkv_bias[] = { QKV_BIAS, { 0 } };
+static const struct family_name phi_names[] = {
+    { PART_NORM, "final_layernorm" },
+    { PART_Q_NORM, LAYER "self_attn.q_layernorm" },
+    { PART_K_NORM, LAYER "self_attn.k_layernorm" },
+    { PART_O, LAYER "self_attn.dense" },
+    { PART_UP, LAYER "mlp.fc1" },
+    { PART_DOWN, LAYER "mlp.fc2" },
+    { 0 },
+};
+static const struct family_alias layer_norm_eps[] = {
+    { "rms_norm_eps", "layer_norm_eps" },
+    { 0 },
+};
+static const struct family_key phi_keys[] = {
+    { "qk_layernorm", NOT(no_qk_norm, 0) },
+    { 0 },
+};
+static const struct family_key stablelm_keys[] = {
+    { "use_qkv_bias", FLAG(form.qkv_bias, 0) },
+    { "use_parallel_residual", NOT(sequential, 0) },
+    { "qk_layernorm", ONLY(0) },
+    { 0 },
+};
+static const struct family_name starcoder2_names[] = {
+    { PART_UP, LAYER "mlp.c_fc" },
+    { PART_DOWN, LAYER "mlp.c_proj" },
+    { 0 },
+};
+static const struct family_alias starcoder2_aliases[] = {
+    { "rms_norm_eps", "norm_epsilon" },
+    { 0 },
+};
+static const struct family_key starcoder2_keys[] = {
+    { "use_bias", FLAG(form.qkv_bias, 1) },
+    { "use_bias", FLAG(form.o_bias, 1) },
+    { "use_bias", FLAG(form.mlp_bias, 1) },
+    { 0 },
+};
+static const struct family_key cohere_keys[] = {
+    QKV_BIAS,
+    O_BIAS,
+    { "logit_scale", NUMBER(logit_scale, 0.0625, 1e-9, BIG) },
+    { "use_qk_norm", ONLY(0) },
+    { 0 },
+};
 
 /* ---- the rows ---- */
 
@@ -338,6 +383,79 @@ static const struct model_family families[] = {
         .rotary = .5,
         .window = WINDOW_NEVER,
         .max_positions = 131072,
+    },
+    {
+        .model_type = "phi",
+        .classes = { "PhiForCausalLM", "PhiModel" },
+        .names = phi_names,
+        .aliases = layer_norm_eps,
+        .keys = phi_keys,
+        .form = { .norm = { NORM_LAYER, .places = NORM_PRE, .has_bias = true },
+                  .qk_norm = QK_HEAD,
+                  .plain_mlp = true,
+                  .residual = RESIDUAL_ONE_NORM,
+                  .qkv_bias = true,
+                  .o_bias = true,
+                  .mlp_bias = true,
+                  .head_bias = true,
+                  .act = ACT_GELU_TANH },
+        .norm_eps = 1e-5,
+        .rotary = .5,
+        .window = WINDOW_NEVER,
+        .max_positions = 2048,
+    },
+    {
+        .model_type = "stablelm",
+        .classes = { "StableLmForCausalLM", "StableLmModel" },
+        .aliases = layer_norm_eps,
+        .keys = stablelm_keys,
+        .form = { .norm = { NORM_LAYER, .places = NORM_PRE, .has_bias = true },
+                  .residual = RESIDUAL_ONE_NORM },
+        .norm_eps = 1e-5,
+        .rotary = .25,
+        .window = WINDOW_NEVER,
+        .max_positions = 4096,
+    },
+    {
+        .model_type = "starcoder2",
+        .classes = { "Starcoder2ForCausalLM", "Starcoder2Model" },
+        .names = starcoder2_names,
+        .aliases = starcoder2_aliases,
+        .keys = starcoder2_keys,
+        .form = { .norm = { NORM_LAYER, .places = NORM_PRE, .has_bias = true },
+                  .plain_mlp = true,
+                  .act = ACT_GELU_TANH },
+        .tied = true,
+        .norm_eps = 1e-5,
+        .window = WINDOW_ALWAYS,
+        .max_positions = 4096,
+    },
+    {
+        .model_type = "cohere",
+        .classes = { "CohereForCausalLM", "CohereModel" },
+        .aliases = layer_norm_eps,
+        .keys = cohere_keys,
+        .form = { .norm = { NORM_LAYER, .places = NORM_PRE },
+                  .pairs = true,
+                  .residual = RESIDUAL_ONE_NORM },
+        .tied = true,
+        .norm_eps = 1e-5,
+        .window = WINDOW_NEVER,
+        .max_positions = 8192,
+    },
+    {
+        .model_type = "qwen2_5_vl",
+        .classes = { "Qwen2_5_VLForConditionalGeneration", "Qwen2_5_VLModel" },
+        .form.norm = { NORM_RMS, .places = NORM_PRE },
+        .window = WINDOW_BY_LAYER,
+        .max_positions = 32768,
+    },
+    {
+        .model_type = "qwen2_5_vl_text",
+        .classes = { "Qwen2_5_VLTextModel", "Qwen2_5_VLTextModel" },
+        .form.norm = { NORM_RMS, .places = NORM_PRE },
+        .window = WINDOW_BY_LAYER,
+        .max_positions = 32768,
     },
 };
 #define N_FAMILIES (sizeof(families) / sizeof(*families))

@@ -272,6 +272,9 @@ rope_parse(struct rope_config *rope, const struct js *root, struct config *c,
                        "%s: rotates %lld numbers of each head (expected an "
                        "even number)",
                        root->file, (long long)c->rotary_dim);
+    if (c->form.rope == ROPE_TWO &&
+        (rope[0].type == ROPE_LONG || rope[1].type == ROPE_LONG))
+        return js_unsupported(&obj, "longrope", "default, linear, yarn", err);
     return rope->type == ROPE_LONG ? parse_long(rope, root, &obj, c, err) : 0;
 }
 

@@ -437,10 +437,10 @@ def phi(seed, v):
 
 
 def stablelm(seed, v):
-    parallel = v == "parallel"
+    parallel, qk_norm = v != "", v == "qk-norm"
     c = with_sizes("stablelm", "StableLmForCausalLM", hidden_act="silu",
                    hidden_size=64, layer_norm_eps=EPS, rope_theta=600,
-                   partial_rotary_factor=0.25, qk_layernorm=parallel,
+                   partial_rotary_factor=0.25, qk_layernorm=qk_norm,
                    use_parallel_residual=parallel, use_qkv_bias=not parallel,
                    tie_word_embeddings=False, torch_dtype="bfloat16")
 
@@ -450,7 +450,7 @@ def stablelm(seed, v):
 
     return decoder(seed, c, norm_bias=True, qkv_bias=not parallel,
                    norms=("input_layernorm",) if parallel else None,
-                   qk=qk if parallel else None, head="lm_head")
+                   qk=qk if qk_norm else None, head="lm_head")
 
 
 def starcoder2(seed, v):
@@ -613,11 +613,12 @@ MODELS = {
     "phi:qk-norm": "q_layernorm of each head; rotary 0.5 though nothing says "
                    "so",
     "stablelm": "LayerNorm, biases of q, k, v, RoPE on a quarter",
-    "stablelm:parallel": "one norm for both blocks, a norm of each head",
+    "stablelm:parallel": "one norm for both blocks",
+    "stablelm:qk-norm": "the same, and a norm of each head (refused)",
     "starcoder2": "c_fc, c_proj, biases, a window, norm_epsilon, tied",
     "starcoder2:no-bias": "use_bias false, no window",
     "cohere": "LayerNorm without bias, pairs, logit_scale, tied",
-    "cohere:qk-norm": "weights of q_norm [heads, head_dim]",
+    "cohere:qk-norm": "weights of q_norm [heads, head_dim] (refused)",
     "cohere2": "windows on 3 of 4 layers, no RoPE on the fourth",
     "cohere2:layer-types": "layer_types in place of the pattern",
     "qwen2_5_vl": "model. next to visual., mrope that is RoPE",

@@ -402,13 +402,20 @@ static const char *const refused[][2] = {
       "gelu, gelu_pytorch_tanh, relu)" },
     { "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}",
       "config.json: rope_scaling.type \"dynamic\" is not supported (default, "
-      "linear, llama3, yarn)" },
+      "linear, llama3, yarn, longrope)" },
     { "\"rope_parameters\":{\"rope_type\":\"default\"},\"rope_scaling\":{"
       "\"rope_type\":\"linear\",\"factor\":2}",
       "config.json: rope_parameters and rope_scaling differ "
       "(expected one of them)" },
     { "\"rope_parameters\":{\"rope_type\":\"longrope\"}",
-      "config.json: rope_parameters.rope_type \"longrope\" is not supported" },
+      "config.json: rope_parameters.original_max_position_embeddings is "
+      "missing" },
+    { "\"rope_parameters\":{\"rope_type\":\"longrope\","
+      "\"original_max_position_embeddings\":64,\"short_factor\":[1]}",
+      "config.json: rope_parameters.short_factor is an array (expected" },
+    { "\"model_type\":\"gemma3_text\",\"architectures\":[],"
+      "\"rope_parameters\":{\"rope_type\":\"longrope\"}",
+      "config.json: rope_parameters \"longrope\" is not supported (default" },
     { "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}",
       "config.json: rope_parameters \"full_attention\" is not supported" },
     { "\"rope_scaling\":{\"factor\":2}",
