@@ -6,7 +6,7 @@
 budgets='core 11295
 core/format 11990
 core/kernel 9299
-core/model 20179
+core/model 20195
 core/text 4340
 cmd 34410
 lib 2520'
