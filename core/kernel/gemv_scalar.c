@@ -51,6 +51,25 @@ products_of_rows(const struct gemv_rows *a, enum dtype t)
                           a->cols);
 }
 
+INLINE void
+products_by_k(const struct gemv_by_k *a, enum dtype t)
+{
+    for (size_t c = 0; c < a->n_k; c++)
+        for (size_t i = 0; i < a->n_x && c % LANES < a->n_lanes; i++) {
+            float *lane = a->lanes + (c % LANES * a->n_x + i) * a->ld;
+
+            for (size_t r = 0; r < a->cols; r++)
+                lane[r] = fmaf(weight(a->w + c * a->ldw, t, r),
+                               a->x[i * a->ldx + c], lane[r]);
+        }
+}
+
+static void
+by_k(const struct gemv_by_k *a)
+{
+    BY_DTYPE(products_by_k, a);
+}
+
 static void
 gemv(const struct gemv_args *a)
 {
@@ -63,4 +82,6 @@ rows(const struct gemv_rows *a)
     BY_DTYPE(products_of_rows, a);
 }
 
-const struct gemv_ops gemv_scalar = { .gemv = gemv, .rows = rows };
+const struct gemv_ops gemv_scalar = { .gemv = gemv,
+                                      .by_k = by_k,
+                                      .rows = rows };

@@ -168,6 +168,106 @@ gemv(const struct gemv_args *a)
     BY_DTYPE(products, a);
 }
 
+/* ---- weights by k ---- */
+
+enum { CHAIN = 4 }; /* rows that add to a lane between its load and its store */
+
+/* n <= VF outputs of X rows of x: R rows of w, 'step' bytes apart, add to one
+ * of their lanes. */
+INLINE void
+chain_step(enum dtype t, const char *w, size_t step, vf (*x)[CHAIN],
+           float *lane, size_t ld, size_t n, const size_t R, const size_t X)
+{
+    vf wv[CHAIN];
+
+#pragma GCC unroll 4
+    for (size_t r = 0; r < R; r++)
+        wv[r] = n == VF ? vf_weights(t, w + r * step)
+                        : vf_weights_n(t, w + r * step, n);
+#pragma GCC unroll 4
+    for (size_t i = 0; i < X; i++) {
+        vf sum = vf_load(lane + i * ld);
+
+#pragma GCC unroll 4
+        for (size_t r = 0; r < R; r++)
+            sum = vf_fma(wv[r], x[i][r], sum);
+        vf_store(lane + i * ld, sum);
+    }
+}
+
+/* The same of all outputs.  What is 'ahead' in these rows is asked for
+ * meanwhile, and then the heads of the next ones. */
+INLINE void
+chain(const struct gemv_by_k *a, enum dtype t, const char *w, const char *next,
+      const float *x, float *lane, const size_t R, const size_t X)
+{
+    const size_t nbytes = weight_nbytes(t), step = 8 * a->ldw;
+    const size_t line = 64 / nbytes, all = a->cols * nbytes;
+    const size_t ahead = smaller(a->ahead, all);
+    vf xv[BY_K_X][CHAIN];
+    size_t j = 0;
+
+#pragma GCC unroll 4
+    for (size_t i = 0; i < X; i++)
+#pragma GCC unroll 4
+        for (size_t r = 0; r < R; r++)
+            xv[i][r] = vf_set1(x[i * a->ldx + 8 * r]);
+    for (; j + line <= a->cols; j += line) {
+        size_t at = j * nbytes + ahead;
+        const char *p = at < all ? w + at : next + (at - all);
+
+#pragma GCC unroll 4
+        for (size_t r = 0; r < R; r++)
+            __builtin_prefetch(p + r * step);
+#pragma GCC unroll 8
+        for (size_t v = j; v < j + line; v += VF)
+            chain_step(t, w + v * nbytes, step, xv, lane + v, a->ld, VF, R, X);
+    }
+    for (; j + VF <= a->cols; j += VF)
+        chain_step(t, w + j * nbytes, step, xv, lane + j, a->ld, VF, R, X);
+    if (j < a->cols)
+        chain_step(t, w + j * nbytes, step, xv, lane + j, a->ld, a->cols - j, R,
+                   X);
+}
+
+INLINE void
+x_by_k(const struct gemv_by_k *a, enum dtype t, const size_t X)
+{
+    for (size_t c = 0; c < a->n_k; c += 8 * CHAIN)
+        for (size_t l = 0; l < a->n_lanes && c + l < a->n_k; l++) {
+            size_t at = c + l, left = (a->n_k - at + 7) / 8;
+            size_t next = l + 1 < a->n_lanes ? at + 1 : c + 8 * CHAIN;
+            float *lane = a->lanes + l * X * a->ld;
+
+            if (left >= CHAIN)
+                chain(a, t, a->w + at * a->ldw, a->w + next * a->ldw, a->x + at,
+                      lane, CHAIN, X);
+            else
+                for (size_t r = at; r < a->n_k; r += 8)
+                    chain(a, t, a->w + r * a->ldw, a->w + r * a->ldw, a->x + r,
+                          lane, 1, X);
+        }
+}
+
+INLINE void
+products_by_k(const struct gemv_by_k *a, enum dtype t)
+{
+    if (a->n_x == 4)
+        x_by_k(a, t, 4);
+    else if (a->n_x == 3)
+        x_by_k(a, t, 3);
+    else if (a->n_x == 2)
+        x_by_k(a, t, 2);
+    else
+        x_by_k(a, t, 1);
+}
+
+static void
+by_k(const struct gemv_by_k *a)
+{
+    BY_DTYPE(products_by_k, a);
+}
+
 /* ---- rows from anywhere ---- */
 
 enum { SOME = 4 * V8 }; /* rows at once: 4 accumulators, which one tree adds */
@@ -258,4 +358,6 @@ rows(const struct gemv_rows *a)
     BY_DTYPE(all_rows, a);
 }
 
-const struct gemv_ops TABLE(gemv) = { .gemv = gemv, .rows = rows };
+const struct gemv_ops TABLE(gemv) = { .gemv = gemv,
+                                      .by_k = by_k,
+                                      .rows = rows };

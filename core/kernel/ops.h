@@ -55,8 +55,24 @@ struct gemv_rows {
     enum dtype w_dtype;
 };
 
+/* lanes[l][i][r] += w[c][r] * x[i][c] for c = l, l + 8, .., in order: of w by
+ * k, 'n_k' rows 'ldw' bytes apart, which belong to the lanes of one part. */
+#define BY_K_X 4
+struct gemv_by_k {
+    float *lanes; /* [n_lanes, n_x, ld], 64-byte aligned, ld a multiple of 16:
+                   * what is beyond 'cols' may be written */
+    const char *w;
+    const float *x;
+    size_t ld, ldw, ldx;
+    size_t n_lanes, n_x, n_k, cols; /* n_x <= BY_K_X */
+    enum dtype w_dtype;
+    size_t
+        ahead; /* bytes of each row from what is read to what is prefetched */
+};
+
 struct gemv_ops {
     void (*gemv)(const struct gemv_args *a);
+    void (*by_k)(const struct gemv_by_k *a);
     void (*rows)(const struct gemv_rows *a);
 };
 

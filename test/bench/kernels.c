@@ -199,7 +199,8 @@ product_row(struct par *par, enum class class, size_t m, size_t n, size_t k)
 
 /* m rows of X by weights that no cache has, against reading them. */
 static void
-gemv_row(struct par *par, enum dtype dtype, size_t m, const char *what)
+gemv_row(struct par *par, enum dtype dtype, size_t m, bool by_k,
+         const char *what)
 {
     enum { N = 65536, K = 1024 };
     size_t size = dtype == DT_F32 ? 4 : 2, nbytes = (size_t)N * K * size;
@@ -207,9 +208,10 @@ gemv_row(struct par *par, enum dtype dtype, size_t m, const char *what)
     char *w = big(nbytes, 1);
     float *x = big(m * K, 4), *y = big(m * N, 4);
     struct gemm_job job = {
-        .w = { .weight = { .data = w, .dtype = dtype, .ld = K },
+        .w = { .weight = { .data = w, .dtype = dtype, .ld = by_k ? N : K },
                .n = N,
-               .k = K },
+               .k = K,
+               .by_k = by_k },
         .c = y,
         .ldc = N
     };
@@ -374,9 +376,12 @@ table(int threads, bool products_alone)
     if (par_open(&par, threads, &err) < 0)
         exit(1);
     if (!products_alone) {
-        gemv_row(par, DT_BF16, 1, "gemv bf16");
-        gemv_row(par, DT_BF16, 5, "  5 rows of X");
-        gemv_row(par, DT_F32, 1, "gemv f32");
+        gemv_row(par, DT_BF16, 1, false, "gemv bf16");
+        gemv_row(par, DT_BF16, 1, true, "  by k");
+        gemv_row(par, DT_BF16, 4, true, "  by k, 4 of X");
+        gemv_row(par, DT_BF16, 5, false, "  5 rows of X");
+        gemv_row(par, DT_F32, 1, false, "gemv f32");
+        gemv_row(par, DT_F32, 1, true, "  by k");
         weighted_sum_row(par, 2);
         weighted_sum_row(par, 64);
         if (threads == 1) { /* bytes read and written an element */

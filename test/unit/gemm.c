@@ -14,7 +14,8 @@
 #include "test/unit/tap.h"
 
 /* Sizes about the kernels' edges: panels of 64, tiles of 4, 6, 16, 32 rows,
- * parts of k, gemm_exact()'s 48 rows of X, gemm_int8()'s panels at once. */
+ * parts of k, gemm_exact()'s 48 rows of X, and 6144 outputs by k at once,
+ * gemm_int8()'s panels at once. */
 static const struct shape {
     size_t m, n, k;
 } shapes[] = {
@@ -25,7 +26,7 @@ static const struct shape {
     { 17, 5, 2111 },  { 31, 67, 64 },   { 32, 128, 96 },  { 33, 129, 63 },
     { 63, 10, 65 },   { 64, 100, 128 }, { 70, 70, 70 },   { 530, 9, 40 },
     { 3, 1400, 4 },   { 48, 700, 3 },   { 49, 70, 3 },    { 50, 69, 3100 },
-    { 29, 1100, 68 },
+    { 29, 1100, 68 }, { 4, 6160, 9 },
 };
 #define N_EDGES (sizeof(shapes) / sizeof(*shapes))
 

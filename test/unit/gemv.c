@@ -124,6 +124,62 @@ test_shapes(char *end, enum isa isa, enum dtype dtype)
         printf("# %zu x %zu, n_x %zu\n", bad.rows, bad.cols, bad.n_x);
 }
 
+/* Lanes of weights by k, some at a time, have fmaf()'s bits. */
+static bool
+check_by_k(char *end, const struct gemv_ops *ops, enum dtype dtype,
+           const struct shape *s, size_t n_lanes)
+{
+    enum { LD = 80 };
+    static double v[LD * 80];
+    static _Alignas(64) float lanes[8][BY_K_X * LD];
+    float x[BY_K_X][LD];
+    const char *w = edge_weights(end, dtype, s->rows * s->cols, v);
+    bool good = true;
+
+    memset(lanes, 0, sizeof(lanes));
+    for (size_t i = 0; i < BY_K_X * LD; i++)
+        x[i / LD][i % LD] = rnd();
+    for (size_t l = 0; l < 8; l += n_lanes)
+        ops->by_k(&(struct gemv_by_k){ .lanes = lanes[0] + l * s->n_x * LD,
+                                       .w = w + l * s->cols * size_of(dtype),
+                                       .x = x[0] + l,
+                                       .ld = LD,
+                                       .ldw = s->cols * size_of(dtype),
+                                       .ldx = LD,
+                                       .n_lanes = n_lanes,
+                                       .n_x = s->n_x,
+                                       .n_k = s->rows > l ? s->rows - l : 0,
+                                       .cols = s->cols,
+                                       .w_dtype = dtype });
+    for (size_t l = 0; l < 8; l++)
+        for (size_t i = 0; i < s->n_x; i++)
+            for (size_t r = 0; r < s->cols; r++) {
+                float sum = 0;
+
+                for (size_t c = l; c < s->rows; c += 8)
+                    sum = fmaf((float)v[c * s->cols + r], x[i][c], sum);
+                good &= f32_bits(sum) ==
+                        f32_bits(lanes[0][(l * s->n_x + i) * LD + r]);
+            }
+    return good;
+}
+
+static void
+test_by_k(char *end, enum isa isa, enum dtype dtype)
+{
+    static const size_t rows[] = { 1, 7, 8, 9, 31, 32, 33, 64, 71 };
+    bool good = true;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        for (size_t cols = 1; cols <= 70; cols++)
+            for (size_t n_x = 1; n_x <= BY_K_X; n_x++)
+                good &= check_by_k(end, gemv_ops_of(isa), dtype,
+                                   &(struct shape){ rows[i], cols, n_x },
+                                   (size_t)1 << (cols + i) % 4);
+    tap_ok(good, "gemv %s %s: lanes of weights by k have fmaf()'s bits",
+           isa_name(isa), dtype_table[dtype].name);
+}
+
 /* Infinity and NaN weights, and what is smaller than normal f16. */
 static void
 test_special(enum isa isa)
@@ -165,8 +221,10 @@ main(void)
 
     FOR_EACH_ISA(isa)
     {
-        for (size_t i = 0; i < sizeof(dtypes) / sizeof(*dtypes); i++)
+        for (size_t i = 0; i < sizeof(dtypes) / sizeof(*dtypes); i++) {
             test_shapes(end, isa, dtypes[i]);
+            test_by_k(end, isa, dtypes[i]);
+        }
         test_special(isa);
     }
     return tap_done();
