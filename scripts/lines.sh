@@ -6,7 +6,7 @@
 budgets='core 11295
 core/format 11990
 core/kernel 9578
-core/model 20195
+core/model 20198
 core/text 4340
 cmd 34410
 lib 2520'

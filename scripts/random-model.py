@@ -80,6 +80,39 @@ SHAPES = {
         "tie_word_embeddings": False,
         "vocab_size": 151936,
     },
+    "gpt2": {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "activation_function": "gelu_new",
+        "bos_token_id": 50256,
+        "eos_token_id": 50256,
+        "layer_norm_epsilon": 1e-05,
+        "n_embd": 768,
+        "n_head": 12,
+        "n_layer": 12,
+        "n_positions": 1024,
+        "vocab_size": 50257,
+    },
+    "gemma-2-2b": {
+        "architectures": ["Gemma2ForCausalLM"],
+        "model_type": "gemma2",
+        "attn_logit_softcapping": 50.0,
+        "bos_token_id": 2,
+        "eos_token_id": 1,
+        "final_logit_softcapping": 30.0,
+        "head_dim": 256,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_size": 2304,
+        "intermediate_size": 9216,
+        "max_position_embeddings": 8192,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 26,
+        "num_key_value_heads": 4,
+        "query_pre_attn_scalar": 256,
+        "rope_theta": 10000.0,
+        "sliding_window": 4096,
+        "vocab_size": 256000,
+    },
     "qwen2.5-0.5b": {
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",
@@ -153,6 +186,9 @@ def layer_tensors(cfg, i):
         "self_attn.q_proj.weight": (heads * dim, hidden),
         "self_attn.v_proj.weight": (kv_heads * dim, hidden),
     }
+    if cfg["model_type"] == "gemma2":
+        out["pre_feedforward_layernorm.weight"] = (hidden,)
+        out["post_feedforward_layernorm.weight"] = (hidden,)
     if cfg["model_type"] in ("qwen3", "qwen3_moe"):
         out["self_attn.k_norm.weight"] = (dim,)
         out["self_attn.q_norm.weight"] = (dim,)
@@ -163,8 +199,32 @@ def layer_tensors(cfg, i):
     return out
 
 
+def gpt2_tensors(cfg):
+    """The same of GPT-2, whose matrices are [inputs, outputs]."""
+    hidden = cfg["n_embd"]
+    out = {
+        "wpe.weight": (cfg["n_positions"], hidden),
+        "wte.weight": (cfg["vocab_size"], hidden),
+    }
+    for i in range(cfg["n_layer"]):
+        for name, columns, rows in (
+            ("attn.c_attn", 3 * hidden, hidden),
+            ("attn.c_proj", hidden, hidden),
+            ("mlp.c_fc", 4 * hidden, hidden),
+            ("mlp.c_proj", hidden, 4 * hidden),
+        ):
+            out[f"h.{i}.{name}.weight"] = (rows, columns)
+            out[f"h.{i}.{name}.bias"] = (columns,)
+    norms = [f"h.{i}.ln_{k}" for i in range(cfg["n_layer"]) for k in (1, 2)]
+    for name in [*norms, "ln_f"]:
+        out[name + ".weight"] = out[name + ".bias"] = (hidden,)
+    return dict(sorted(out.items()))
+
+
 def tensors(cfg, lm_head):
     """All tensors, name -> shape, sorted by name."""
+    if cfg["model_type"] == "gpt2":
+        return gpt2_tensors(cfg)
     hidden, vocab = cfg["hidden_size"], cfg["vocab_size"]
     out = {
         "model.embed_tokens.weight": (vocab, hidden),

@@ -44,6 +44,12 @@ held() {
     held gemma3 qwen2_5_vl llava mistral3
 }
 
+@test "hf-infer: a model of images and text says in one line that its text part runs" {
+    py "$ROOT/test/ref/family_ref.py" make llava m
+    run -0 --separate-stderr hf-infer m --ids 1,2,3 --top 1
+    [ "$stderr" = "hf-infer: m: is a llava: its text model runs, as a llama, and 18 tensors of other parts are ignored" ]
+}
+
 @test "families.bats: a test holds each family that the reference has" {
     for family in $(py "$ROOT/test/ref/family_ref.py" list | sed 's/[:\t].*//' | sort -u); do
         grep -qE "^    held .*\b$family( |$)" "$BATS_TEST_FILENAME"

@@ -14,6 +14,7 @@
 #include "core/model/names.h"
 #include "core/model/parts.h"
 #include "core/str.h"
+#include "core/tty.h"
 
 #define BY " by config.json" /* what expects a shape */
 
@@ -327,16 +328,18 @@ model_open(struct model **model, const char *path, struct err *err)
         first = first ? first : name;
         n_unused++;
     }
-    if (n_unused == 1)
+    if (m->config.of)
+        err_warn("%s: is a %s: its text model runs, as a %s, and %zu tensor%s "
+                 "of other parts %s ignored",
+                 dir->path, m->config.of, m->config.family->model_type,
+                 n_unused, plural(n_unused), n_unused == 1 ? "is" : "are");
+    else if (n_unused == 1)
         err_warn("%s: tensor %s is not a weight of this model, ignored",
                  dir->path, first);
     else if (n_unused > 1)
         err_warn("%s: %zu tensors are not weights of this model, ignored "
                  "(the first is %s)",
                  dir->path, n_unused, first);
-    if (m->config.of)
-        err_warn("%s: is a %s; its text model, a %s, is what runs", dir->path,
-                 m->config.of, m->config.family->model_type);
     half = (size_t)m->config.rotary_dim / 2;
     m->inv_freq = xcalloc(CONFIG_MAX_ROPES * half, sizeof(*m->inv_freq));
     for (size_t i = 0; i < CONFIG_MAX_ROPES; i++)

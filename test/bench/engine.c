@@ -2,9 +2,10 @@
 /*
  * engine [DIR]: speed and memory on a random model of Qwen3-0.6B's
  * shape (written to a temporary directory without DIR): decode beside a read of
- * the same bytes, a prompt beside the FMA peak, in the same run.
- *   engine one decode|f32|bf16 DIR THREADS  prints tokens a second alone, of
- *   decode or of a prompt: what test/bench/peers.py measures others against
+ * the same bytes, a prompt beside the FMA peak, in the same run; and of those
+ * of GPT-2 and, where there is memory, Gemma 2 2B. engine one decode|f32|bf16
+ * DIR THREADS  prints tokens a second alone, of decode or of a prompt: what
+ * test/bench/peers.py measures others against
  */
 #include <math.h>
 #include <sched.h>
@@ -24,11 +25,10 @@
 #include "core/model/engine.h"
 #include "core/model/kv.h"
 #include "core/model/model.h"
+#include "core/model/parts.h"
 #include "core/str.h"
 #include "test/bench/bench.h"
 #include "test/bench/probe.h"
-
-#define MODEL_NBYTES ((size_t)1200 << 20) /* of the file */
 
 #define N_DECODE 12
 #define N_LONG   4096 /* tokens before them, of a long context */
@@ -40,6 +40,7 @@
 static const struct engine_options one = { 1, COMPUTE_F32, DT_F32, false };
 static const struct engine_options many = { CHUNK, COMPUTE_F32, DT_F32, false };
 static struct map weights;
+static const char *shape; /* what its rows are called */
 
 static void
 check(int rc, const struct err *err)
@@ -132,19 +133,21 @@ decode_line(const struct model *model, int threads)
     struct engine *engine;
     struct par *par;
     struct err err = { 0 };
-    struct speed s, after;
+    struct speed s, after = { 0 };
 
     check(par_open(&par, threads, &err), &err);
     probe(par);
     check(engine_open(&engine, model, par, &one, &err), &err);
-    after = decode(engine, model, par, N_LONG, 1);
+    if (model->config.max_positions > N_LONG)
+        after = decode(engine, model, par, N_LONG, 1);
     s = decode(engine, model, par, 0, 1);
     engine_close(engine);
-    row("hf-infer decode", "Qwen3-0.6B", isa_name(cpu_isa()), threads,
-        1 / s.token_s, "token/s", s.probe_s / s.token_s, "read weights");
-    row("  after 4096", "Qwen3-0.6B", isa_name(cpu_isa()), threads,
-        1 / after.token_s, "token/s", after.probe_s / after.token_s,
-        "read weights, K, V");
+    row("hf-infer decode", shape, isa_name(cpu_isa()), threads, 1 / s.token_s,
+        "token/s", s.probe_s / s.token_s, "read weights");
+    if (after.token_s > 0)
+        row("  after 4096", shape, isa_name(cpu_isa()), threads,
+            1 / after.token_s, "token/s", after.probe_s / after.token_s,
+            "read weights, K, V");
     par_close(par);
     return s.token_s;
 }
@@ -200,7 +203,7 @@ neighbour_line(const struct model *model, double alone_s)
     check(engine_open(&engine, model, par, &one, &err), &err);
     s = decode(engine, model, par, 0, 0);
     engine_close(engine);
-    row("  beside a hog", "Qwen3-0.6B", isa_name(cpu_isa()), 2, 1 / s.token_s,
+    row("  beside a hog", shape, isa_name(cpu_isa()), 2, 1 / s.token_s,
         "token/s", alone_s / s.token_s, "1 thread alone");
     par_close(par);
     sched_setaffinity(0, sizeof(all), &all);
@@ -208,9 +211,23 @@ neighbour_line(const struct model *model, double alone_s)
     waitpid(pid, NULL, 0);
 }
 
-/* Multiplications and additions of a token: 440 million weights, the
- * embedding left out. */
-#define FLOP_TOKEN (2.0 * 28 * 1024 * (4096 + 2048 + 3 * 3072))
+/* Multiplications and additions of a token, those of the ends left out. */
+static double
+flop_token(const struct model *m)
+{
+    double n = 0;
+
+    for (size_t i = 0; i < (size_t)m->config.n_layers; i++)
+        for (int p = PART_QKV; p <= PART_DOWN; p++) {
+            size_t out, in;
+
+            if (!part_is_in(&m->config, (enum model_part)p, i))
+                continue;
+            part_size(&m->config, (enum model_part)p, &out, &in);
+            n += (double)out * (double)in;
+        }
+    return 2 * n;
+}
 
 /* 16 sequences at once, against as many tokens one by one. */
 static void
@@ -241,7 +258,7 @@ batch_line(const struct model *model, int threads, double token_s)
         check(engine_feed(engine, feeds, N_BATCH, NULL, logits, &err), &err);
         v[i] = clock_s() - start;
     }
-    row("  batch of 16", "Qwen3-0.6B", isa_name(cpu_isa()), threads,
+    row("  batch of 16", shape, isa_name(cpu_isa()), threads,
         N_BATCH / median(v, ROUNDS), "token/s",
         N_BATCH * token_s / median(v, ROUNDS), "one by one");
     for (int i = 0; i < N_BATCH; i++)
@@ -300,6 +317,7 @@ prompt_line(const struct model *model, int threads, enum compute compute)
 {
     enum probe_kind kind = compute == COMPUTE_F32 ? PROBE_F32 : PROBE_BF16;
     double speed[ROUNDS], peak[ROUNDS], v;
+    struct str what = { 0 };
     struct prompt p;
     struct par *par;
     struct err err = { 0 };
@@ -313,13 +331,15 @@ prompt_line(const struct model *model, int threads, enum compute compute)
         speed[i] = prompt_run(&p);
     }
     v = median(speed, ROUNDS);
-    row("hf-infer prompt", compute == COMPUTE_F32 ? "512, f32" : "512, bf16",
-        isa_name(cpu_isa()), threads, v, "token/s",
-        v * FLOP_TOKEN / median(peak, ROUNDS), "its peak");
+    str_addf(&what, "%s, 512, %s", shape,
+             compute == COMPUTE_F32 ? "f32" : "bf16");
+    row("hf-infer prompt", what.s, isa_name(cpu_isa()), threads, v, "token/s",
+        v * flop_token(model) / median(peak, ROUNDS), "its peak");
     if (compute == COMPUTE_F32)
         row("  memory", "anonymous", "-", threads,
             (double)proc_kib("/proc/self/smaps_rollup", "Anonymous:") / 1024,
             "MiB", 0, "");
+    str_free(&what);
     prompt_close(&p);
     par_close(par);
 }
@@ -395,7 +415,7 @@ many_lines(const struct model *model, int threads, double token_s)
 }
 
 static void
-run(const char *dir)
+run(const char *dir, const char *name)
 {
     struct model *model;
     struct str path = { 0 };
@@ -403,6 +423,7 @@ run(const char *dir)
     double alone_s, token_s;
     int all = par_default();
 
+    shape = name;
     str_addf(&path, "%s/model.safetensors", dir);
     check(map_open(&weights, path.s, &err), &err);
     probe(NULL); /* brings the file into memory */
@@ -423,6 +444,28 @@ run(const char *dir)
         many_lines(model, all, token_s);
     model_close(model);
     start_line(dir, all);
+    map_close(&weights);
+    str_free(&path);
+}
+
+/* The same of another shape, in fewer rows. */
+static void
+run_other(const char *dir, const char *name)
+{
+    struct model *model;
+    struct str path = { 0 };
+    struct err err = { 0 };
+    int threads = par_default() > 1 ? 2 : 1;
+
+    shape = name;
+    str_addf(&path, "%s/model.safetensors", dir);
+    check(map_open(&weights, path.s, &err), &err);
+    probe(NULL);
+    check(model_open(&model, dir, &err), &err);
+    decode_line(model, threads);
+    prompt_line(model, threads, COMPUTE_F32);
+    prompt_line(model, threads, COMPUTE_BF16);
+    model_close(model);
     map_close(&weights);
     str_free(&path);
 }
@@ -471,17 +514,18 @@ shell(const char *what, const char *dir)
     str_free(&command);
 }
 
-/* Room for the random model, and for it and the activations in memory? */
+/* Room for a random model of so many MiB, and for it and the activations in
+ * memory? */
 static bool
-room_for_model(const char *dir)
+room_for_model(const char *dir, const char *name, size_t mib)
 {
     struct statvfs fs;
 
-    if (!memory_for("hf-infer", (size_t)3 << 30))
+    if (!memory_for(name, (mib << 20) + ((size_t)1800 << 20)))
         return false;
-    if (statvfs(dir, &fs) == 0 && fs.f_bavail * fs.f_frsize < MODEL_NBYTES) {
-        fprintf(stderr, "bench: hf-infer left out: %s lacks room for %zu MiB\n",
-                dir, MODEL_NBYTES >> 20);
+    if (statvfs(dir, &fs) == 0 && fs.f_bavail * fs.f_frsize < mib << 20) {
+        fprintf(stderr, "bench: %s left out: %s lacks room for %zu MiB\n", name,
+                dir, mib);
         return false;
     }
     return true;
@@ -490,26 +534,33 @@ room_for_model(const char *dir)
 int
 main(int argc, char **argv)
 {
+    static const struct {
+        const char *name, *maker;
+        size_t mib; /* of the file */
+    } shapes[] = {
+#define MAKER "${PYTHON:-python3} scripts/random-model.py --shape "
+        { "Qwen3-0.6B", MAKER "qwen3-0.6b", 1200 },
+        { "GPT-2", MAKER "gpt2", 240 },
+        { "Gemma 2 2B", MAKER "gemma-2-2b", 5000 },
+    };
     char *made;
 
     if (argc == 5 && !strcmp(argv[1], "one"))
         return one_speed(argv[2], argv[3], atoi(argv[4]));
     if (argc > 1) {
-        run(argv[1]);
+        run(argv[1], argc > 2 ? argv[2] : shapes[0].name);
         return 0;
     }
-    made = scratch_name("engine");
-    if (!mkdtemp(made))
-        return 1;
-    if (!room_for_model(made)) {
-        rmdir(made);
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
+        made = scratch_name("engine");
+        if (!mkdtemp(made))
+            return 1;
+        if (room_for_model(made, shapes[i].name, shapes[i].mib)) {
+            shell(shapes[i].maker, made);
+            (i ? run_other : run)(made, shapes[i].name);
+        }
+        shell("rm -r", made);
         free(made);
-        return 0;
     }
-    shell("${PYTHON:-python3} scripts/random-model.py --shape qwen3-0.6b",
-          made);
-    run(made);
-    shell("rm -r", made);
-    free(made);
     return 0;
 }
