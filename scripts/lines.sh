@@ -5,7 +5,7 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11295
 core/format 11990
-core/kernel 9578
+core/kernel 9587
 core/model 20198
 core/text 4340
 cmd 34410

@@ -132,16 +132,19 @@ gemv_chunk(const struct gemm_call *call, const struct gemm_job *job,
 /* ---- weights by k, few rows of X ---- */
 
 /*
- * Some columns of a product.  First each task has some lanes of a part of k:
- * whole rows of W, as no prefetcher of the CPU stops at the end of a piece of
- * one.  Then each adds the lanes, and the parts, of some outputs.
+ * Some columns of a product, of up to BY_K_X rows of X: more take several
+ * passes over W, which are still faster than to pack it.  First each task has
+ * some lanes of a part of k: whole rows of W, as no prefetcher of the CPU stops
+ * at the end of a piece of one.  Then each adds the lanes, and the parts, of
+ * some outputs.
  */
 struct by_k {
     struct gemm *gemm;
     const struct gemm_job *job;
     const float *x;
     float *lanes; /* [parts, 8, m, ld] */
-    size_t ldx, m, ld;
+    size_t ldx, ld;
+    size_t row, m; /* of X */
     size_t col, n_cols;
     size_t n_lanes; /* of a task, 1 to 8 */
 };
@@ -164,7 +167,7 @@ add_to_lanes(void *ctx, size_t begin, size_t end)
         const struct gemv_by_k args = {
             .lanes = b->lanes + first * b->m * b->ld,
             .w = element(w, b->col, k0),
-            .x = b->x + k0,
+            .x = b->x + b->row * b->ldx + k0,
             .ld = b->ld,
             .ldw = w->weight.ld * dtype_size(w->weight.dtype),
             .ldx = b->ldx,
@@ -209,7 +212,7 @@ add_lanes(void *ctx, size_t begin, size_t end, int thread)
 
     for (size_t i = begin; i < end; i++) {
         size_t col = i * GEMM_PANEL, n = smaller(GEMM_PANEL, b->n_cols - col);
-        struct area a = { 0, b->m, b->col + col, n };
+        struct area a = { b->row, b->m, b->col + col, n };
 
         for (size_t part = 0; part < parts_of(b->job->w.k); part++)
             add_part(b, part, col, n);
@@ -251,8 +254,8 @@ suits_by_k(const struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
            size_t m)
 {
     for (size_t i = 0; i < n_jobs; i++)
-        if (!jobs[i].w.by_k || jobs[i].w.k == 0 || m == 0 || m > BY_K_X ||
-            by_k_most(g, &jobs[i], m) == 0)
+        if (!jobs[i].w.by_k || jobs[i].w.k == 0 || m == 0 || m > GEMV_ROWS ||
+            by_k_most(g, &jobs[i], smaller(m, BY_K_X)) == 0)
             return false;
     return true;
 }
@@ -286,14 +289,20 @@ gemm_exact(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
         gemm_run(&call, GEMV_ROWS,
                  GEMV_ROWS); /* one cut: W is to be read once */
     } else if (suits_by_k(g, jobs, n_jobs, m)) {
-        for (size_t i = 0; i < n_jobs; i++)
+        size_t passes = (m + BY_K_X - 1) / BY_K_X;
+
+        for (size_t i = 0; i < n_jobs * passes; i++) {
+            size_t row = m * (i % passes) / passes;
+
             run_by_k(&(struct by_k){ .gemm = g,
-                                     .job = &jobs[i],
+                                     .job = &jobs[i / passes],
                                      .x = x,
                                      .lanes = scratch_of(g, 0).tile,
                                      .ldx = ldx,
-                                     .m = m,
+                                     .row = row,
+                                     .m = m * (i % passes + 1) / passes - row,
                                      .n_lanes = 8 });
+        }
     } else {
         gemm_run(&call, EXACT_ROWS, GEMM_X);
     }

@@ -15,7 +15,7 @@
 #include "test/unit/isa.h"
 #include "test/unit/tap.h"
 
-enum { MAX_K = 3000, PART = 1024, ROWS = 19, N_X = 13 };
+enum { MAX_K = 3000, PART = 1024, ROWS = 19, N_X = 13, MANY = 49 };
 
 static float w[ROWS * MAX_K], x[N_X * MAX_K];
 static uint16_t half[ROWS * MAX_K];
@@ -106,13 +106,13 @@ put_little(char *to, const char *from, size_t size, size_t n, size_t step)
             to[i * step * size + b] = from[i * size + (big ? size - 1 - b : b)];
 }
 
-/* gemm_exact() takes gemv's way for rows that follow each other, and the
- * blocks' for those with a gap or by k. */
+/* gemm_exact() takes gemv's way for rows that follow each other or are by k,
+ * and the blocks' for those with a gap, and for MANY rows of X. */
 static bool
 products(enum dtype dtype, size_t k, size_t n, size_t m, int form)
 {
     size_t ld = form == 2 ? n : k + (form == 1);
-    static float c[N_X * ROWS], first[N_X * ROWS];
+    static float c[MANY * ROWS], first[MANY * ROWS];
     static char data[ROWS * (MAX_K + 1) * 4];
     size_t size = dtype == DT_F32 ? 4 : 2;
     const char *rows = weights(dtype, n * k);
@@ -160,8 +160,10 @@ test_products(const char *isa)
         for (int t = 0; t < 3; t++) {
             bool good = true;
 
-            for (size_t k = 0; k <= 64; k++)
+            for (size_t k = 0; k <= 64; k++) {
                 good &= products(dtypes[t], k, 1 + k % ROWS, 1 + k % N_X, form);
+                good &= products(dtypes[t], k, 1 + k % ROWS, MANY, form);
+            }
             for (size_t k = 65; k <= MAX_K; k += k % 1024 < 6 ? 1 : 173)
                 good &= products(dtypes[t], k, 1 + k % 11, 1 + k % 8, form);
             tap_ok(good, "%s: products, %s of %s: fmaf()'s bits, k 0 to %d",
@@ -180,6 +182,7 @@ test_underflow(const char *isa)
         for (int t = 0; t < 2; t++)
             for (size_t k = 0; k <= 24; k++) {
                 good &= products(dtypes[t], k, ROWS, N_X, form);
+                good &= products(dtypes[t], k, ROWS, MANY, form);
                 good &= products(dtypes[t], PART + k, ROWS, 1, form);
             }
     for (size_t n = 0; n <= 200; n++) {
