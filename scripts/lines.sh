@@ -6,7 +6,7 @@
 budgets='core 11295
 core/format 11990
 core/kernel 9587
-core/model 20198
+core/model 20288
 core/text 4340
 cmd 34410
 lib 2520'

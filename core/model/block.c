@@ -309,14 +309,11 @@ apply_gate_up(const struct step *s)
     const struct activations *a = s->a;
     const struct mlp *m = &s->layer->mlp;
     const struct model_form *f = &s->e->model->config.form;
-    const struct linear *first = f->gate_up     ? &m->gate_up
-                                 : f->plain_mlp ? &m->up
-                                                : &m->gate;
+    const struct apply to[] = { { mlp_first(m, f), a->gate, false },
+                                { &m->up, a->up, false } };
 
-    linear_apply(
-        s->e, s->chunk,
-        (struct apply[]){ { first, a->gate, false }, { &m->up, a->up, false } },
-        f->gate_up || f->plain_mlp ? 1 : 2, a->mlp_in);
+    linear_apply(s->e, s->chunk, to, f->gate_up || f->plain_mlp ? 1 : 2,
+                 a->mlp_in);
 }
 
 static void

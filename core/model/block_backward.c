@@ -9,6 +9,7 @@
 #include "core/model/mlp.h"
 #include "core/model/model.h"
 #include "core/model/norm.h"
+#include "core/model/qkv.h"
 
 /* One block of a chunk. */
 struct back {
@@ -40,17 +41,20 @@ back_linear(const struct back *b, const struct linear *l, const float *x,
 
 /* ---- the halves ---- */
 
-/* The gradient of what a half adds, y or y normalized, which the residual
- * stream's is, too: becomes that of y. */
+/* The gradient of what a half adds, y, or y normalized and times
+ * residual_scale, which the residual stream's is, too: becomes that of y. */
 static const float *
 back_output(const struct back *b, const struct norm *post, float *y)
 {
     const struct block_grads *g = b->g;
-    size_t n_rows = b->chunk->n_rows;
+    size_t n_rows = b->chunk->n_rows, n = n_rows * post->n;
+    double by = b->e->model->config.residual_scale;
 
-    if (post->form == NORM_NONE)
+    if (post->form == NORM_NONE && !(by > 0))
         return g->resid;
-    memcpy(g->output, g->resid, n_rows * post->n * sizeof(*g->output));
+    memcpy(g->output, g->resid, n * sizeof(*g->output));
+    if (by > 0)
+        vec_scale(g->output, (float)by, n);
     norm_backward(b->e->par, post, NULL, g->output, y, n_rows);
     return g->output;
 }
@@ -61,15 +65,18 @@ back_mlp(const struct back *b, const float *dy)
     const struct activations *a = b->a;
     const struct block_grads *g = b->g;
     const struct mlp *m = &b->layer->mlp;
+    const struct model_form *f = &b->e->model->config.form;
+    const struct linear *first = mlp_first(m, f);
     size_t n = b->chunk->n_rows;
     struct par *par = b->e->par;
 
     linear_backward(b->e, &m->down, g->inner, false, dy, g->low, n);
-    mlp_backward(par, b->e->model->config.form.act, a->inner, a->gate, a->up,
-                 m->gate.out, g->inner, m->gate.out, n);
+    mlp_backward(par, f->act, a->inner, a->gate, f->plain_mlp ? NULL : a->up,
+                 first->out, g->inner, m->down.in, n);
     back_adapter(b, &m->down, a->inner, dy);
-    back_linear(b, &m->gate, a->mlp_in, g->input, false, a->gate);
-    back_linear(b, &m->up, a->mlp_in, g->input, true, a->up);
+    back_linear(b, first, a->mlp_in, g->input, false, a->gate);
+    if (!f->gate_up && !f->plain_mlp)
+        back_linear(b, &m->up, a->mlp_in, g->input, true, a->up);
 }
 
 /* Row i's heads: rotated back and, in qwen3, back through their norm. */
@@ -110,18 +117,42 @@ unrotate_rows(void *ctx, size_t begin, size_t end)
 }
 
 static void
-back_attention(struct back *b, size_t layer, bool is_first)
+back_o(const struct back *b)
+{
+    back_linear(b, &b->layer->o, b->a->attended, b->g->attended, false,
+                back_output(b, &b->layer->attn_post, b->a->attn_out));
+}
+
+/* From the gradients of q, k and v to that of attn_in, unless it is NULL. */
+static void
+back_qkv(const struct back *b, float *input)
 {
     const struct activations *a = b->a;
     const struct block_grads *g = b->g;
     const struct layer *l = b->layer;
+    const struct config *c = &b->e->model->config;
+
+    if (c->form.qkv != FUSED_NOT) {
+        qkv_join(b->e->par, c,
+                 &(struct qkv){ a->qkv, g->q, g->k, g->v, b->chunk->n_rows });
+        back_linear(b, &l->qkv, a->attn_in, input, false, a->qkv);
+        return;
+    }
+    back_linear(b, &l->q, a->attn_in, input, false, g->q);
+    back_linear(b, &l->k, a->attn_in, input, true, g->k);
+    back_linear(b, &l->v, a->attn_in, input, true, g->v);
+}
+
+/* From the gradient of the heads' sums on. */
+static void
+back_attention(struct back *b, size_t layer, bool is_first)
+{
+    const struct activations *a = b->a;
+    const struct block_grads *g = b->g;
     size_t n = b->chunk->n_rows;
     struct par *par = b->e->par;
-    float *input = is_first ? NULL : g->input;
     const struct attention forward = block_attention(b->e, b->chunk, a, layer);
 
-    back_linear(b, &l->o, a->attended, g->attended, false,
-                back_output(b, &l->attn_post, a->attn_out));
     attention_backward(par, &forward,
                        &(struct attention_grads){
                            .k = a->k_rotated,
@@ -134,11 +165,9 @@ back_attention(struct back *b, size_t layer, bool is_first)
                            .work = g->attention,
                        });
     par_for(par, n, 1, unrotate_rows, b);
-    back_linear(b, &l->q, a->attn_in, input, false, g->q);
-    back_linear(b, &l->k, a->attn_in, input, true, g->k);
-    back_linear(b, &l->v, a->attn_in, input, true, g->v);
+    back_qkv(b, is_first ? NULL : g->input);
     if (!is_first)
-        norm_backward(par, &l->attn_norm, g->resid, g->input, a->x, n);
+        norm_backward(par, &b->layer->attn_norm, g->resid, g->input, a->x, n);
 }
 
 void
@@ -147,13 +176,19 @@ block_backward(struct engine *e, const struct chunk *chunk,
                size_t layer, bool is_first)
 {
     struct back b = { e, chunk, acts, g, &e->model->layers[layer] };
+    bool parallel = e->model->config.form.residual != RESIDUAL_SEQUENTIAL;
     const float *dy = back_output(&b, &b.layer->mlp_post, acts->mlp_out);
 
     if (b.layer->experts)
         experts_backward(e, b.layer, acts, g, dy, chunk->n_rows);
     else
         back_mlp(&b, dy);
-    norm_backward(e->par, &b.layer->mlp_norm, g->resid, g->input, acts->mid,
-                  chunk->n_rows);
+    /* the halves of a block that are parallel both add to its out */
+    if (parallel)
+        back_o(&b);
+    norm_backward(e->par, &b.layer->mlp_norm, g->resid, g->input,
+                  parallel ? acts->x : acts->mid, chunk->n_rows);
+    if (!parallel)
+        back_o(&b);
     back_attention(&b, layer, is_first);
 }

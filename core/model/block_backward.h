@@ -16,13 +16,13 @@
 /* Gradients of what struct activations has, [rows, ...]. */
 struct block_grads {
     float *resid;      /* hidden: of the block's out; becomes that of its x */
-    float *output;     /* hidden: of attn_out and mlp_out, which a model without
-                        * norms of these does not need */
+    float *output;     /* hidden: of attn_out and mlp_out; not needed where they
+                        * are added as they are */
     float *input;      /* hidden: of attn_in and mlp_in */
     float *inner;      /* intermediate; may share memory with what follows */
     float *attended;   /* heads */
     float *q, *k, *v;  /* heads, KV heads */
-    float *sines_back; /* head_dim / 2: the chunk's, negative */
+    float *sines_back; /* rotary_dim / 2: the chunk's, negative */
     float *low;        /* [rows, lora_rank] */
     float *weights;    /* experts used: of the routing weights */
     struct attention_work attention;
@@ -44,7 +44,7 @@ block_grads_add(const struct block_grads *g, const struct linear_grads *part)
 /*
  * block_backward() goes back through block_run() of the same chunk, all of
  * whose activations are there, but for out, inner and, without mlp_post,
- * mlp_out; it overwrites q_rotated, gate, up and inner, and what has been
+ * mlp_out; it overwrites qkv, q_rotated, gate, up and inner, and what has been
  * normalized by NORM_LAYER.
  * Spans are all of their sessions. is_first: the gradient of x is not wanted.
  * In COMPUTE_BF16 the operands of products with weights are rounded; those of

@@ -57,11 +57,36 @@ embed_ids(struct engine *e, const struct chunk *chunk, const int32_t *ids,
         par_for(e->par, chunk->n_rows, 1, add_positions, &embedding);
 }
 
-/* What is done to logits: times 'by', and a cap. */
+static float
+scale_of(const struct config *c)
+{
+    float by = c->logit_scale > 0 ? (float)c->logit_scale : 1;
+
+    return c->logit_divisor > 0 ? by / (float)c->logit_divisor : by;
+}
+
+void
+head_end(const struct config *c, float *logits, size_t n)
+{
+    if (scale_of(c) != 1)
+        vec_scale(logits, scale_of(c), n);
+    if (c->logit_softcap > 0)
+        vec_softcap(logits, (float)c->logit_softcap, n);
+}
+
+void
+head_end_back(const struct config *c, float *d, const float *logits, size_t n)
+{
+    if (c->logit_softcap > 0)
+        vec_softcap_back(d, logits, (float)c->logit_softcap, n);
+    if (scale_of(c) != 1)
+        vec_scale(d, scale_of(c), n);
+}
+
 struct logits {
+    const struct config *c;
     float *logits;
     size_t n;
-    float by, cap;
 };
 
 enum { LOGITS = 4096 }; /* of a task */
@@ -70,12 +95,9 @@ static void
 end_logits(void *ctx, size_t begin, size_t end)
 {
     const struct logits *l = ctx;
-    size_t at = begin * LOGITS, n = smaller(end * LOGITS, l->n) - at;
+    size_t at = begin * LOGITS;
 
-    if (l->by != 1)
-        vec_scale(l->logits + at, l->by, n);
-    if (l->cap > 0)
-        vec_softcap(l->logits + at, l->cap, n);
+    head_end(l->c, l->logits + at, smaller(end * LOGITS, l->n) - at);
 }
 
 void
@@ -84,18 +106,13 @@ head_logits(struct engine *e, const float *x, const size_t *from, size_t n,
 {
     const struct model *m = e->model;
     const struct config *c = &m->config;
-    struct logits l = { logits, n * (size_t)c->vocab_size, 1,
-                        (float)c->logit_softcap };
+    struct logits l = { c, logits, n * (size_t)c->vocab_size };
 
     norm_rows(e->par, &m->norm, e->head_in, x, from, n);
     /* exact for prompts, too: packing this matrix pays for many rows alone, and
      * one row or all of them must have the same bits */
     linear_rows(e, &(struct apply){ &m->lm_head, logits, false }, 1, e->head_in,
                 n, true);
-    if (c->logit_scale > 0)
-        l.by = (float)c->logit_scale;
-    if (c->logit_divisor > 0)
-        l.by /= (float)c->logit_divisor;
-    if (l.by != 1 || l.cap > 0)
+    if (scale_of(c) != 1 || c->logit_softcap > 0)
         par_for(e->par, (l.n + LOGITS - 1) / LOGITS, 1, end_logits, &l);
 }

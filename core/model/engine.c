@@ -48,6 +48,10 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
     const struct model_form *f = &c->form;
     size_t fused_qkv = f->qkv != FUSED_NOT, gate_up = f->gate_up;
     size_t parallel = f->residual != RESIDUAL_SEQUENTIAL;
+    /* a bare one's products go back, too */
+    size_t back = own ? 0
+                      : larger(fused_qkv * (nq + 2 * nkv),
+                               (1 + gate_up) * (size_t)c->widest_mlp);
     size_t rope = config_ropes(c) * (size_t)c->rotary_dim / 2;
     bool bf16 = options->compute == COMPUTE_BF16;
 
@@ -74,7 +78,7 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
         { &e->chunk.cosines, 1, rope, 4 },
         { &e->chunk.sines, 1, rope, 4 },
         { &e->low, 1, model->lora_rank, 4 },
-        { &e->rounded, 1, bf16 ? gemm_ld_bf16(widest) : 0, 2 },
+        { &e->rounded, 1, bf16 ? gemm_ld_bf16(larger(widest, back)) : 0, 2 },
         { &e->widened, 1, bf16 ? widest : 0, 4 },
         { &e->row_scale, 1, bf16 && n_experts, 4 },
         { &w->x, 1, of_experts, 4 },

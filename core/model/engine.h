@@ -58,8 +58,9 @@ struct engine {
     float *attention_scratch; /* [threads, attention_scratch()] */
     bool attention_bf16;      /* of prompts and training */
     /* COMPUTE_BF16: the input of a linear layer, rounded, and in f32 again */
-    uint16_t *rounded;           /* [chunk, gemm_ld_bf16(widest input)]; or
-                                  * int8 of them, which is less */
+    uint16_t *rounded;           /* [chunk, gemm_ld_bf16(widest input, of a
+                                  * bare one also output)]; or int8 of them,
+                                  * which is less */
     float *row_scale;            /* [chunk] of int8; with experts */
     float *widened;              /* [chunk, widest input] */
     struct experts_work experts; /* if the model has experts */

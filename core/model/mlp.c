@@ -5,6 +5,12 @@
 
 #include "core/kernel/vec.h"
 
+const struct linear *
+mlp_first(const struct mlp *m, const struct model_form *f)
+{
+    return f->gate_up ? &m->gate_up : f->plain_mlp ? &m->up : &m->gate;
+}
+
 struct task {
     enum act act;
     float *inner;

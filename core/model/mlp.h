@@ -17,6 +17,11 @@ struct mlp {
     struct linear gate_up; /* instead of these two */
 };
 
+/* mlp_first() is whose outputs act() gets, or begins to: gate_up, or gate, or
+ * without one up. */
+const struct linear *mlp_first(const struct mlp *mlp,
+                               const struct model_form *form);
+
 /*
  * mlp_activate() makes inner [n_rows, n] = act(gate) * up, whose rows are 'ld'
  * apart: n, or more where a row of both is one of a fused layer.  Without an

@@ -3,6 +3,7 @@
  * The end of the model, from the residual stream to the loss and back:
  *   loss = log(sum of exp(logits)) - logits[target]
  *   d logits = (exp(logits) / sum of exp - [target]) / number of targets
+ * and of logits that are scaled and capped the way back through that.
  */
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "core/kernel/gemm.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
+#include "core/model/ends.h"
 #include "core/model/train/lm_impl.h"
 
 /* Some of the wanted rows. */
@@ -23,22 +25,38 @@ struct head {
     double by;
 };
 
-/* A row's loss; the logits become exp(logit - the largest), or where it is
- * wanted the gradient.  Parts of the sum are f32, the sum of them f64. */
+/* A row's loss; where it is wanted the row becomes the gradient of the head's
+ * product, which it is.  Parts of the sum are f32, the sum of them f64.  What
+ * goes back through a cap needs logits, which exp() does not overwrite then. */
 static void
-cross_entropy(struct lm_wanted *wanted, float *row, size_t vocab, bool back,
-              double by)
+cross_entropy(const struct config *c, struct lm_wanted *wanted, float *row,
+              size_t vocab, bool back, double by)
 {
     enum { PART = 1024 };
-    float max = vec_max(row, vocab), target = row[wanted->target];
+    float max, target, part[PART];
+    bool keep = back && c->logit_softcap > 0;
+    size_t at = (size_t)wanted->target, n;
     double sum = 0;
 
-    for (size_t k = 0; k < vocab; k += PART)
-        sum += (double)vec_exp_sum(row + k, max, smaller(PART, vocab - k));
+    head_end(c, row, vocab);
+    max = vec_max(row, vocab);
+    target = row[at];
+    for (size_t k = 0; k < vocab; k += n) {
+        n = smaller(PART, vocab - k);
+        if (keep)
+            memcpy(part, row + k, n * sizeof(*part));
+        sum += (double)vec_exp_sum(keep ? part : row + k, max, n);
+    }
     wanted->loss = (double)max + f64_log(sum) - (double)target;
-    if (back) {
-        vec_scale(row, (float)(by / sum), vocab);
-        row[wanted->target] -= (float)by;
+    for (size_t k = 0; back && k < vocab; k += n) {
+        n = smaller(PART, vocab - k);
+        memcpy(part, row + k, n * sizeof(*part));
+        if (keep)
+            vec_exp_sum(row + k, max, n);
+        vec_scale(row + k, (float)(by / sum), n);
+        if (at >= k && at < k + n)
+            row[at] -= (float)by;
+        head_end_back(c, row + k, part, n);
     }
 }
 
@@ -48,7 +66,8 @@ score_rows(void *ctx, size_t begin, size_t end)
     const struct head *h = ctx;
 
     for (size_t i = begin; i < end; i++)
-        cross_entropy(&h->wanted[i], h->w->head.logits + i * h->vocab, h->vocab,
+        cross_entropy(&h->w->engine->model->config, &h->wanted[i],
+                      h->w->head.logits + i * h->vocab, h->vocab,
                       h->resid != NULL, h->by);
 }
 

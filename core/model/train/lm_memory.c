@@ -83,7 +83,12 @@ list_regions(struct lm *lm, struct lm_work *w)
     size_t vocab = (size_t)c->vocab_size;
     size_t threads = (size_t)par_threads(w->par);
     bool bf16 = w->options.compute == COMPUTE_BF16;
-    bool posts = c->form.norm.places & NORM_POST;
+    const struct model_form *f = &c->form;
+    size_t posts = f->norm.places & NORM_POST ? n : 0;
+    size_t outputs = c->residual_scale > 0 ? n : posts;
+    size_t fused_qkv = f->qkv != FUSED_NOT ? nq + 2 * nkv : 0;
+    size_t up = f->plain_mlp || f->gate_up ? 0 : inter;
+    size_t half = config_ropes(c) ? (size_t)c->rotary_dim / 2 : 0;
     struct activations *a = &w->acts;
     struct block_grads *g = &w->grads;
     struct kv kv = cache_of(c);
@@ -98,6 +103,7 @@ list_regions(struct lm *lm, struct lm_work *w)
     add(r, &w->kept, n * ((size_t)c->n_layers + 1), hidden, 4);
     r = add_region(w, "a layer's activations");
     add(r, &a->attn_in, n, hidden, 4);
+    add(r, &a->qkv, n, fused_qkv, 4);
     add(r, &a->q, n, nq, 4);
     add(r, &a->k, n, nkv, 4);
     add(r, &a->v, n, nkv, 4);
@@ -106,25 +112,25 @@ list_regions(struct lm *lm, struct lm_work *w)
     add(r, &a->attended, n, nq, 4);
     add(r, &a->lse, n, heads, 4);
     add(r, &a->attn_out, n, hidden, 4);
-    add(r, &a->mlp_out, posts ? n : 0, hidden, 4);
+    add(r, &a->mlp_out, posts, hidden, 4);
     add(r, &a->mid, n, hidden, 4);
     add(r, &a->mlp_in, n, hidden, 4);
-    add(r, &a->gate, n, inter, 4);
-    add(r, &a->up, n, inter, 4);
+    add(r, &a->gate, n, f->gate_up ? 2 * inter : inter, 4);
+    add(r, &a->up, n, up, 4);
     add(r, &a->inner, n, inter, 4);
     add(r, &w->kv, nb, kv_block_nbytes(&kv), 1);
     add(r, &w->blocks, nb, 1, sizeof(*w->blocks));
     add(r, &w->sessions, n, 1, sizeof(*w->sessions));
     r = add_region(w, "their gradients");
     add(r, &g->resid, n, hidden, 4);
-    add(r, &g->output, posts ? n : 0, hidden, 4);
+    add(r, &g->output, outputs, hidden, 4);
     add(r, &g->input, n, hidden, 4);
     add(r, &g->inner, n, inter, 4);
     add(r, &g->attended, n, nq, 4);
     add(r, &g->q, n, nq, 4);
     add(r, &g->k, n, nkv, 4);
     add(r, &g->v, n, nkv, 4);
-    add(r, &g->sines_back, n, d / 2, 4);
+    add(r, &g->sines_back, n, half, 4);
     add(r, &g->weights, n, n_used, 4);
     add(r, &g->attention.delta, n, heads, 4);
     add(r, &g->attention.queries, nb * heads, attention.queries, 1);
@@ -258,6 +264,8 @@ lm_prepare(struct lm *lm, const float *values, struct err *err)
         w->sessions[i] = (struct session){ .engine = w->engine, .kv = kv };
     if (!(lm->model->config.form.norm.places & NORM_POST))
         w->acts.mlp_out = w->acts.attn_out;
+    if (lm->model->config.form.gate_up)
+        w->acts.up = w->acts.gate + lm->model->config.widest_mlp;
     if (w->options.int8 && lm_quantize(lm, err))
         return -1;
     w->grads.linear = lm_sums_add;
