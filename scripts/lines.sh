@@ -8,7 +8,7 @@ core/format 11990
 core/kernel 9587
 core/model 20288
 core/text 4340
-cmd 34410
+cmd 34428
 lib 2520'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

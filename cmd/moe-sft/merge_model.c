@@ -53,6 +53,18 @@ adapted(const struct whole *g, const struct st_tensor *t)
     return l && l->lora ? l : NULL;
 }
 
+/* to [cols, rows] of a mapped matrix. */
+static void
+read_transposed(float *to, const struct weight *w, size_t rows, size_t cols,
+                float *row)
+{
+    for (size_t i = 0; i < rows; i++) {
+        weight_read(row, w, i, 0, cols);
+        for (size_t k = 0; k < cols; k++)
+            to[k * rows + i] = row[k];
+    }
+}
+
 /* merge_put_fn of every linear layer. */
 static int
 put_layer(void *ctx, struct stw *w, int tensor, const struct st_tensor *t,
@@ -69,8 +81,15 @@ put_layer(void *ctx, struct stw *w, int tensor, const struct st_tensor *t,
     matrix = (struct gemm_matrix){ .weight = l->w, .n = l->out, .k = l->in };
     n = l->out * l->in;
     nbytes = n * dtype_size(l->w.dtype);
-    weight_rows(g->work.a, &lora->a.w, 0, rank, l->in);
-    weight_rows(g->work.b, &lora->b.w, 0, l->out, rank);
+    if (l->by_k) { /* (B A)^T = A^T B^T */
+        matrix.n = l->in;
+        matrix.k = l->out;
+        read_transposed(g->work.b, &lora->a.w, rank, l->in, g->work.rounded);
+        read_transposed(g->work.a, &lora->b.w, l->out, rank, g->work.rounded);
+    } else {
+        weight_rows(g->work.a, &lora->a.w, 0, rank, l->in);
+        weight_rows(g->work.b, &lora->b.w, 0, l->out, rank);
+    }
     if (!merge_matrix(&g->work, &matrix, rank, (double)lora->scale))
         return err_set(err, EX_DATAERR, "%s: the adapter of %s has NaN or Inf",
                        g->model->adapters->file.dir.path, t->name);
@@ -117,6 +136,7 @@ merge_model(const struct cmd *cmd, struct err *err)
             continue;
         n++;
         largest = larger(largest, l->out * l->in);
+        longest = larger(longest, l->by_k ? larger(l->out, l->lora->a.out) : 0);
         longest = larger(longest, l->in);
         low = larger(low, l->lora->a.out * larger(l->in, l->out));
     }
