@@ -4,9 +4,9 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11295
-core/format 11990
+core/format 12021
 core/kernel 9587
-core/model 20288
+core/model 20410
 core/text 4340
 cmd 34428
 lib 2520'

@@ -348,7 +348,7 @@ END
     nonsense --pack 2 '--pack: "2" is not one of 0, 1'
     nonsense --schedule square '--schedule: "square" is not one of constant, linear, cosine'
     nonsense --base f32 '--base f32: of tune it is bf16 or int8 (-m is the model)'
-    nonsense --targets q,x '--targets: "x" is not one of q,k,v,o,gate,up,down'
+    nonsense --targets q,x '--targets: "x" is not one of q,k,v,o,gate,up,down, or of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj'
     nonsense step 5 'steps is of another shape or dtype'
     nonsense format x 'is not a state of this version of moe-sft tune (format "x", expected "moe-sft tune state 2"; --force starts a new run)'
     head -c 1000 good >run/state.safetensors
@@ -442,7 +442,6 @@ END
     [ "${lines[0]}" = "moe-sft: --init keeps the adapter's rank, alpha and targets" ]
     for change in 's/"use_dora": false/"use_dora": true/' 's/"bias": "none"/"bias": "all"/' \
         's/"lora_dropout": 0.0/"lora_dropout": 0.1/' \
-        's/"fan_in_fan_out": false/"fan_in_fan_out": true/' \
         's/"modules_to_save": null/"modules_to_save": ["lm_head"]/'; do
         rm -rf bad
         cp -r run bad
@@ -683,7 +682,7 @@ END
     }
     usage "-o $DEMO is the model's own directory" moe-sft tune -m "$DEMO" -d ids.jsonl -o "$DEMO" -f -n 1
     usage "tune: -o is missing" moe-sft tune -m "$DEMO" -d ids.jsonl
-    usage "--targets: \"x\" is not one of q,k,v,o,gate,up,down" tune run --targets q,x
+    usage "--targets: \"x\" is not one of q,k,v,o,gate,up,down, or of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj" tune run --targets q,x
     usage "--rank 129: the largest matrix that gets an adapter has rank 128, at most" tune run --rank 129
     usage "--rank 100000: the largest matrix that gets an adapter has rank 64, at most" tune run --rank 100000 --targets v
     usage "-n and --epochs both say how long" tune run -n 1 --epochs 1

@@ -243,34 +243,15 @@ check_tensor(struct model_check *c, struct check_row *row, struct err *err)
 
 /* ---- which tensors, and the table ---- */
 
-/* "q_proj.lora_A.weight", by which tensors are of one kind. */
-static const char *
-kind_of(const struct lm_tensor *t)
-{
-    const char *s = t->name + strlen(t->name);
-
-    for (int dots = 0; s > t->name; s--)
-        if (s[-1] == '.' && ++dots == 3)
-            break;
-    return s;
-}
-
-enum { MAX_KINDS = 2 * LM_N_TARGETS };
-
 struct tensor_kind {
-    const char *name;
     size_t n, seen;
 };
 
+/* All targets' A and B are kinds. */
 static struct tensor_kind *
-find_kind(struct tensor_kind *kinds, const struct lm_tensor *t)
+find_kind(struct tensor_kind *kinds, const struct lm *lm, size_t tensor)
 {
-    const char *name = kind_of(t);
-
-    while (kinds->name && strcmp(kinds->name, name) != 0)
-        kinds++;
-    kinds->name = name;
-    return kinds;
+    return &kinds[2 * lm->tensors[tensor].target + tensor % 2];
 }
 
 /* --samples of each kind, evenly from the first to the last: number i of n,
@@ -278,14 +259,14 @@ find_kind(struct tensor_kind *kinds, const struct lm_tensor *t)
 static void
 draw_rows(struct model_check *c, size_t samples)
 {
-    struct tensor_kind kinds[MAX_KINDS + 1] = { 0 };
+    struct tensor_kind kinds[2 * LM_N_TARGETS] = { 0 };
     const struct lm *lm = c->t.lm;
 
     c->rows = xcalloc(lm->n_tensors, sizeof(*c->rows));
     for (size_t i = 0; i < lm->n_tensors; i++)
-        find_kind(kinds, &lm->tensors[i])->n++;
+        find_kind(kinds, lm, i)->n++;
     for (size_t i = 0; i < lm->n_tensors; i++) {
-        struct tensor_kind *kind = find_kind(kinds, &lm->tensors[i]);
+        struct tensor_kind *kind = find_kind(kinds, lm, i);
         size_t k = kind->seen++, last = larger(1, kind->n - 1);
 
         if (k == 0 ||

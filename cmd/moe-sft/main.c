@@ -124,7 +124,8 @@ static const struct opt opts[] = {
     { 0, "template", "chatml|llama3|mistral|qwen3", "tune check",
       OPT_WORD(tune.chat, 0), "template of messages (default: the model's)" },
     { 0, "targets", "LIST", "tune check", OPT_TEXT(tune.targets),
-      "layers with an adapter: q,k,v,o,gate,up,down (default: all)" },
+      "layers with an adapter: q,k,v,o,gate,up,down, qkv, gate_up, or words "
+      "of PEFT's target_modules (default: all)" },
     { 0, "init", "PEFT_DIR", "tune check", OPT_TEXT(tune.init),
       "start from this adapter, with its rank, alpha and targets" },
     { 0, "compute", "f32|bf16", "tune", OPT_WORD(tune.compute, COMPUTE_F32),

@@ -39,11 +39,12 @@ peft_write_config(const struct peft_written *p, const char *dir, int flags,
     else
         str_adds(&text, "null");
     str_addf(&text,
-             ", \"bias\": \"none\", \"fan_in_fan_out\": false, "
+             ", \"bias\": \"none\", \"fan_in_fan_out\": %s, "
              "\"inference_mode\": true, \"init_lora_weights\": true, "
              "\"layers_pattern\": %s, \"layers_to_transform\": %s, "
              "\"lora_alpha\": ",
-             p->layers ? "\"layers\"" : "null", p->layers ? p->layers : "null");
+             p->in_out ? "true" : "false", p->layers ? "\"layers\"" : "null",
+             p->layers ? p->layers : "null");
     peft_put_alpha(&text, p->alpha);
     str_addf(&text,
              ", \"lora_dropout\": 0.0, \"modules_to_save\": null, "

@@ -27,7 +27,7 @@ struct peft_written {
     const char *base_model;
     size_t rank;
     double alpha;
-    bool rslora;
+    bool rslora, in_out; /* weights of the base are [in, out] */
     const char *rank_pattern, *alpha_pattern; /* JSON; NULL: {} */
     const char *layers, *targets;             /* JSON: arrays */
 };

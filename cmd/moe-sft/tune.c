@@ -137,6 +137,8 @@ open_options(struct tune *t, const struct cmd *cmd, struct err *err)
             tune_dir_check(t, err) < 0)
             return -1;
     }
+    if (config_load(&t->config, t->o.tune.model, err) < 0)
+        return -1;
     resumed = t->o.train.resume && !file_missing(t->run.state_path.s);
     return tune_settle(t, resumed ? t->run.state_path.s : NULL, err);
 }
@@ -150,8 +152,6 @@ data_name(const char *path)
 static int
 open_data(struct tune *t, struct err *err)
 {
-    if (config_load(&t->config, t->o.tune.model, err) < 0)
-        return -1;
     t->text = (struct tune_text){ .dir = t->o.tune.model,
                                   .config = &t->config,
                                   .chat = t->o.tune.chat };

@@ -65,7 +65,8 @@ void tune_close(struct tune *t);
 
 /* ---- tune_settings.c: options, from the command line and from a state ---- */
 
-/* tune_settle() completes the options: with those of the state at 'path', which
+/* tune_settle() completes the options, of a model whose config is there: with
+ * those of the state at 'path', which
  * were not given again (NULL: there is none), and defaults.  -1 with 'err' set:
  * TU_USAGE, EX_DATAERR. */
 int tune_settle(struct tune *t, const char *path, struct err *err);
@@ -75,7 +76,8 @@ int tune_settle(struct tune *t, const char *path, struct err *err);
 void tune_set_settings(struct tune *t);
 
 /* tune_targets() is the list of --targets, "q,k,v", of a set. */
-void tune_targets(struct str *to, unsigned targets, const char *const *names);
+void tune_targets(struct str *to, const struct config *config,
+                  unsigned targets);
 
 /* tune_same() compares what this run is with that of rank 0. */
 int tune_same(struct tune *t, struct err *err);

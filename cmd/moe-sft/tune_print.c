@@ -111,7 +111,7 @@ tune_print(const struct tune *t, struct err *err)
     put_count(&text, "steps of an epoch", t->per_epoch);
     put_count(&text, "steps", t->total);
     str_adds(&text, "targets of the adapter\t");
-    tune_targets(&text, lora->targets, lm_target_names);
+    tune_targets(&text, &t->config, lora->targets);
     str_addf(&text, "\nrank\t%zu\nalpha\t", lora->rank);
     js_put_f64(&text, lora->alpha);
     str_addc(&text, '\n');

@@ -87,16 +87,15 @@ write_adapter(const struct tune *t, const char *dir, int flags, struct err *err)
     struct str names = { 0 }, path = { 0 };
     int rc;
 
-    for (int i = 0; i < LM_N_TARGETS; i++)
-        if (lora->targets & (1u << i))
-            str_addf(&names, "%s\"%s\"", names.n ? ", " : "[",
-                     lm_target_module((enum lm_target)i));
-    str_adds(&names, "]");
+    str_addc(&names, '[');
+    lm_target_modules(&names, &t->config, lora->targets, "\"");
+    str_addc(&names, ']');
 
     struct peft_written config = { .base_model = t->o.tune.model,
                                    .rank = lora->rank,
                                    .alpha = lora->alpha,
                                    .rslora = lora->rslora,
+                                   .in_out = t->config.form.in_out,
                                    .targets = names.s };
 
     str_addf(&path, "%s/" PEFT_MODEL, dir);

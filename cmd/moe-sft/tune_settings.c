@@ -26,26 +26,31 @@ static const char *const settings[] = {
 
 /* ---- the command line ---- */
 
-static int
-find_target(const char *name, size_t n)
-{
-    for (int i = 0; i < LM_N_TARGETS; i++)
-        if (strlen(lm_target_names[i]) == n &&
-            !memcmp(lm_target_names[i], name, n))
-            return i;
-    return -1;
-}
-
 void
-tune_targets(struct str *to, unsigned targets, const char *const *names)
+tune_targets(struct str *to, const struct config *c, unsigned targets)
 {
     const char *comma = "";
 
-    for (int i = 0; i < LM_N_TARGETS; i++)
-        if (targets & (1u << i)) {
-            str_addf(to, "%s%s", comma, names[i]);
+    for (enum lm_target i = LM_Q; i < LM_N_TARGETS; i++)
+        if (targets & (1u << i) && lm_target_part(c, i) != N_PARTS) {
+            str_addf(to, "%s%s", comma, lm_target_name(c, i));
             comma = ",";
         }
+}
+
+static int
+unknown_target(const struct tune *t, const char *word, size_t n,
+               struct err *err)
+{
+    struct str names = { 0 }, modules = { 0 };
+
+    tune_targets(&names, &t->config, LM_ALL_TARGETS);
+    lm_target_modules(&modules, &t->config, LM_ALL_TARGETS, "");
+    err_set(err, TU_USAGE, "--targets: \"%.*s\" is not one of %s, or of %s",
+            (int)smaller(n, 40), word, names.s, modules.s);
+    str_free(&names);
+    str_free(&modules);
+    return -1;
 }
 
 static int
@@ -61,14 +66,11 @@ parse_targets(struct tune *t, struct err *err)
     *targets = 0;
     for (const char *s = list; s; s = *s == ',' ? s + 1 : NULL) {
         size_t n = strcspn(s, ",");
-        int i = find_target(s, n);
+        unsigned found = lm_target_find(&t->config, s, n);
 
-        if (i < 0)
-            return err_set(err, TU_USAGE,
-                           "--targets: \"%.*s\" is not one of "
-                           "q,k,v,o,gate,up,down",
-                           (int)smaller(n, 40), s);
-        *targets |= 1u << i;
+        if (!found)
+            return unknown_target(t, s, n, err);
+        *targets |= found;
         s += n;
     }
     return 0;
@@ -184,7 +186,7 @@ tune_set_settings(struct tune *t)
     struct str targets = { 0 };
     struct train_state *s = &t->run.state;
 
-    tune_targets(&targets, t->lm->lora.targets, lm_target_names);
+    tune_targets(&targets, &t->config, t->lm->lora.targets);
     t->o.tune.targets = targets.s;
     t->o.rank = (int64_t)t->lm->lora.rank;
     t->o.alpha = t->lm->lora.alpha;

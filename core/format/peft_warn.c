@@ -8,7 +8,7 @@
 #include "core/str.h"
 #include "core/tty.h"
 
-#define ROOT   "model." /* of a model's names, but for lm_head */
+#define ROOT   "model." /* of most models' names, but for lm_head */
 #define TAIL   ".weight"
 #define TAIL_A ".lora_A.weight"
 
@@ -78,7 +78,36 @@ has_a(const struct stdir *tensors, const char *module)
     return yes;
 }
 
-/* 'root': what the adapter has before "layers.".  'experts': has it any? */
+/* The name of a tensor of the base, without its root. */
+static const char *
+short_name(const struct st_tensor *t)
+{
+    return strncmp(t->name, ROOT, strlen(ROOT)) ? t->name
+                                                : t->name + strlen(ROOT);
+}
+
+/* What the adapter has before the names of the base: "model.", "", or as of a
+ * GPT-2 whose file has "h.0.." "transformer.". */
+static void
+add_root(struct str *to, const struct st_tensor *a, const struct stdir *base)
+{
+    const char *module = a->name + strlen(PEFT_ROOT);
+    size_t n = strlen(module) - strlen(TAIL_A);
+
+    for (size_t i = 0; i < base->n_tensors; i++) {
+        const char *name = short_name(base->tensors[i].t);
+        const char *end = str_ends(name, TAIL);
+        size_t k = end ? (size_t)(end - name) : 0;
+
+        if (k > 0 && k <= n && !memcmp(module + n - k, name, k) &&
+            (k == n || module[n - k - 1] == '.')) {
+            str_add(to, module, n - k);
+            return;
+        }
+    }
+}
+
+/* 'root': what the adapter has before names.  'experts': has it any? */
 static int
 warn_missing(struct peft *p, const struct stdir *tensors,
              const struct stdir *base, const char *under, const char *root,
@@ -90,15 +119,13 @@ warn_missing(struct peft *p, const struct stdir *tensors,
 
     for (size_t i = 0; rc == 0 && i < base->n_tensors; i++) {
         const struct st_tensor *t = base->tensors[i].t;
-        const char *name = t->name;
+        const char *name = short_name(t);
         bool yes = false;
 
         if (t->n_dims != 2 || !has_tail(t, TAIL) ||
-            strncmp(name, under, strlen(under)) != 0 ||
+            strncmp(t->name, under, strlen(under)) != 0 ||
             (!experts && strstr(name, ".experts.")))
             continue;
-        if (!strncmp(name, ROOT, strlen(ROOT)))
-            name += strlen(ROOT);
         str_clear(&module);
         str_addf(&module, "%s%.*s", strcmp(name, "lm_head" TAIL) ? root : "",
                  (int)(strlen(name) - strlen(TAIL)), name);
@@ -121,20 +148,28 @@ int
 peft_warn(struct peft *p, const struct stdir *tensors, const struct stdir *base,
           const char *under, struct err *err)
 {
-    const char *root = "";
+    const struct st_tensor *a = NULL; /* the first one in a layer */
+    struct str root = { 0 };
     bool experts = false;
+    int rc = 0;
 
     for (size_t i = 0; i < tensors->n_tensors; i++) {
         const struct st_tensor *t = tensors->tensors[i].t;
 
         if (!has_tail(t, TAIL_A))
             continue;
-        if (!strncmp(t->name, PEFT_ROOT ROOT, strlen(PEFT_ROOT ROOT)))
-            root = ROOT;
+        if (!a && !has_tail(t, "lm_head" TAIL_A))
+            a = t;
         experts = experts || strstr(t->name, ".experts.");
     }
     warn_unknown(p);
     warn_unused(p, &p->r_of);
     warn_unused(p, &p->alpha_of);
-    return base ? warn_missing(p, tensors, base, under, root, experts, err) : 0;
+    if (base && a)
+        add_root(&root, a, base);
+    if (base)
+        rc = warn_missing(p, tensors, base, under, root.s ? root.s : "",
+                          experts, err);
+    str_free(&root);
+    return rc;
 }

@@ -199,6 +199,21 @@ out:
     free(path);
 }
 
+/* PEFT takes what the weights are, whatever this says: so does this. */
+static int
+compare_fan_in(const struct model *m, const struct peft *p, struct err *err)
+{
+    bool in_out = m->config.form.in_out, says;
+
+    if (js_bool_or(&p->config, "fan_in_fan_out", in_out, &says, err) < 0)
+        return -1;
+    if (says != in_out)
+        err_warn("%s: fan_in_fan_out is %s, but %s has weights [%s]: ignored",
+                 p->path, says ? "true" : "false", m->config.family->model_type,
+                 in_out ? "in, out" : "out, in");
+    return 0;
+}
+
 int
 lora_open(struct model *m, const char *path, struct err *err)
 {
@@ -215,6 +230,8 @@ lora_open(struct model *m, const char *path, struct err *err)
     if (rc == 0 && f->is_stack)
         rc = open_stack(m, f, err);
     else if (rc == 0)
+        rc = compare_fan_in(m, &f->config, err);
+    if (rc == 0 && !f->is_stack)
         compare_base(m, &f->config);
     if (rc == 0)
         rc = bind_all(m, adapter, err);

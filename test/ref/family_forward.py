@@ -89,8 +89,8 @@ def attended(layer, q, k, v):
     s = np.where(hidden, -np.inf, s)
     if layer.cap_after_mask:
         s = capped(s, layer.attn_cap)
-    p = np.exp(s - s.max(axis=-1, keepdims=True))
-    p /= p.sum(axis=-1, keepdims=True)
+    p = np.exp(s - np.max(s, axis=-1, keepdims=True))
+    p = p / p.sum(axis=-1, keepdims=True)
     return np.einsum("hij,jhd->ihd", p, v).reshape(n, -1)
 
 

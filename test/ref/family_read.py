@@ -38,7 +38,7 @@ def same(a, b):
 class Reader:
     """The tensors of a file, and which traps there are and are gone into."""
 
-    def __init__(self, directory, n, wrong):
+    def __init__(self, directory, n, wrong, instead):
         with open(os.path.join(directory, "config.json")) as f:
             self.top = json.load(f)
         path = os.path.join(directory, "model.safetensors")
@@ -47,6 +47,7 @@ class Reader:
         self.left = {name: mkst.values(*x) for name, x in raw.items()
                      if x[0] in ("F32", "F16", "BF16")}
         self.ignored = {name for name in raw if name not in self.left}
+        self.left.update(instead)
         self.n, self.wrong, self.traps = n, set(wrong), []
 
     def trap(self, name, right, wrong):
@@ -555,10 +556,10 @@ FAMILIES = dict(
     qwen2_5_vl_text=decoder)
 
 
-def read(directory, n, wrong=()):
+def read(directory, n, wrong=(), instead={}):
     """The model for sequences of n tokens, and the traps that its family has;
-    'wrong' are those to go into."""
-    r = Reader(directory, n, wrong)
+    'wrong' are those to go into.  instead: tensors, by name, for the file's."""
+    r = Reader(directory, n, wrong, instead)
     c = r.top
     if "text_config" in c: # what is said only beside it is said of both
         c = dict({k: c[k] for k in ("tie_word_embeddings",) if k in c},

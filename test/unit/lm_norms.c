@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: ISC */
 /*
  * A model's gradient where its norms are others, and elsewhere, than a family
- * has them: against differences of the loss.
+ * has them, and those of families (test/ref/family_models.py): against
+ * differences of the loss, and the same bytes for any threads and chunk.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 #include "test/unit/isa.h"
 #include "test/unit/model-ref.h"
 
-enum { N = 30 };
+enum { N = 30, N_SEQS = 4 };
 
 static const struct way {
     const char *name;
@@ -73,8 +74,8 @@ loss_of(void *ctx, double *loss, struct err *err)
     return lm_loss(ctx, &seq, 1, loss, err);
 }
 
-/* The worst error along a tensor's gradient of all of layer 0, which is the
- * farthest from the loss, and its bound, over its norm. */
+/* The worst error along a tensor's gradient of all of layer 0, ".0.", which is
+ * the farthest from the loss, and its bound, over its norm. */
 static int
 worst_slope(struct lm *lm, float *values, double *error, double *bound,
             struct err *err)
@@ -89,7 +90,7 @@ worst_slope(struct lm *lm, float *values, double *error, double *bound,
     for (size_t i = 0; rc == 0 && i < lm->n_params; i++)
         grad[i] = lm->grad[i] * (float)lm_n_targets(&seq, 1);
     rc = rc ? rc : difference_noise(&d, 1, err);
-    for (size_t i = 0; rc == 0 && i < 14; i++) {
+    for (size_t i = 0; rc == 0 && strstr(lm->tensors[i].name, ".0."); i++) {
         const struct lm_tensor *t = &lm->tensors[i];
         size_t n = t->rows * t->cols;
         const float *g = grad + t->first;
@@ -114,14 +115,16 @@ worst_slope(struct lm *lm, float *values, double *error, double *bound,
     return rc;
 }
 
+static const struct lm_options usual = {
+    .lora = { LM_ALL_TARGETS, 3, 6, false },
+    .max_tokens = N,
+    .n_slices = 1,
+};
+
+/* way NULL: as the model's family has them. */
 static void
 test(const char *dir, const char *name, const struct way *way)
 {
-    const struct lm_options options = {
-        .lora = { LM_ALL_TARGETS, 3, 6, false },
-        .max_tokens = N,
-        .n_slices = 1,
-    };
     struct str path = { 0 };
     struct err err = { 0 };
     struct lm *lm = NULL;
@@ -130,9 +133,10 @@ test(const char *dir, const char *name, const struct way *way)
     int rc;
 
     str_addf(&path, "%s/%s", dir, name);
-    rc = lm_open(&lm, path.s, &options, NULL, &err);
+    rc = lm_open(&lm, path.s, &usual, NULL, &err);
     if (rc == 0) {
-        set_norms(lm->model, way);
+        if (way)
+            set_norms(lm->model, way);
         values = xcalloc(lm->n_params, sizeof(*values));
         for (size_t i = 0; i < lm->n_params; i++)
             values[i] = rnd() / 4;
@@ -141,15 +145,99 @@ test(const char *dir, const char *name, const struct way *way)
     if (rc == 0)
         rc = worst_slope(lm, values, &error, &bound, &err);
     if (rc)
-        tap_ok(0, "%s, norms %s: %s", name, way->name, err.what);
+        tap_ok(0, "%s, norms %s: %s", name, way ? way->name : "its own",
+               err.what);
     else
         tap_ok(error <= 1 && bound <= 0.01,
                "%s, norms %s: gradients within %.2g of their bounds, %.2g of "
                "their norms",
-               name, way->name, error, bound);
+               name, way ? way->name : "its own", error, bound);
     lm_close(lm);
     free(values);
     str_free(&path);
+}
+
+/* The loss and the gradient of the same four examples; free(). */
+static float *
+gradient(const char *path, int threads, size_t chunk, enum compute compute,
+         size_t *n)
+{
+    struct lm_seq seqs[N_SEQS];
+    struct lm_options options = usual;
+    struct err err = { 0 };
+    struct par *par = NULL;
+    struct lm *lm = NULL;
+    float *values = NULL, *got = NULL;
+    double loss;
+
+    options.chunk = chunk;
+    options.compute = compute;
+    options.n_slices = 2;
+    for (size_t i = 0; i < N_SEQS; i++)
+        seqs[i] =
+            (struct lm_seq){ .ids = ids + i, .labels = labels + i, .n = N - i };
+    if (par_open(&par, threads, &err) == 0 &&
+        lm_open(&lm, path, &options, par, &err) == 0) {
+        values = xcalloc(lm->n_params, sizeof(*values));
+        for (size_t i = 0; i < lm->n_params; i++)
+            values[i] = (float)rng_f64(1, 3, i) / 4;
+    }
+    if (values && lm_prepare(lm, values, &err) == 0 &&
+        lm_grad(lm, seqs, N_SEQS, &loss, &err) == 0) {
+        *n = lm->n_params + 1;
+        got = xcalloc(*n, sizeof(*got));
+        memcpy(got, lm->grad, lm->n_params * sizeof(*got));
+        got[lm->n_params] = (float)loss;
+    }
+    if (!got)
+        printf("# %s: %s\n", path, err.what);
+    free(values);
+    lm_close(lm);
+    par_close(par);
+    return got;
+}
+
+static void
+test_bytes(const char *dir, const char *name)
+{
+    struct str path = { 0 };
+
+    str_addf(&path, "%s/%s", dir, name);
+    for (enum compute c = COMPUTE_F32; c <= COMPUTE_BF16; c++) {
+        size_t n = 0, n_other = 0;
+        float *one = gradient(path.s, 1, 0, c, &n);
+        float *other = gradient(path.s, 3, N, c, &n_other);
+
+        tap_ok(n > 0 && n == n_other && !memcmp(one, other, n * sizeof(*one)),
+               "%s: the same bytes from 3 threads in smaller chunks, in %s",
+               name, c == COMPUTE_F32 ? "f32" : "bf16");
+        free(one);
+        free(other);
+    }
+    str_free(&path);
+}
+
+/* Each has what others do not. */
+static void
+test_families(const char *dir)
+{
+    static const char *const names[] = { "gpt2:inner", "gpt_neox",
+                                         "gpt_neox:sequential" };
+
+    for (size_t i = 0; i < N; i++)
+        labels[i] = ids[i] %= 97; /* their vocabulary */
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        struct str path = { 0 }, make = { 0 };
+
+        str_addf(&path, "%s/%s", dir, names[i]);
+        str_addf(&make, "test/ref/family_ref.py make %s", names[i]);
+        if (python(make.s, path.s))
+            tap_ok(0, "%s runs", make.s);
+        test(dir, names[i], NULL);
+        test_bytes(dir, names[i]);
+        str_free(&make);
+        str_free(&path);
+    }
 }
 
 int
@@ -172,6 +260,7 @@ main(void)
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         for (size_t k = 0; k < sizeof(ways) / sizeof(*ways); k++)
             test(dir, names[i], &ways[k]);
+    test_families(dir);
     str_addf(&command, "rm -r '%s'", dir);
     tap_ok(system(command.s) == 0, "the models are removed");
     str_free(&command);

@@ -14,9 +14,6 @@
 #include "core/sig.h"
 #include "core/str.h"
 
-const char *const lm_target_names[LM_N_TARGETS] = { "q",    "k",  "v",   "o",
-                                                    "gate", "up", "down" };
-
 /* ---- the list of tensors ---- */
 
 /* The linear layers that may have an adapter, in the order of lm->tensors;
@@ -28,29 +25,26 @@ list_linears(struct model *m, struct lm_adapted *to)
 
     for (size_t i = 0; i < (size_t)m->config.n_layers; i++) {
         bool sparse = m->layers[i].experts;
-        int shift = sparse ? PART_EXPERT_GATE - PART_GATE : 0;
         size_t n_mlps = sparse ? (size_t)m->config.n_experts : 1;
 
         /* q, k, v and o, then gate, up and down of each expert */
-        for (size_t k = 0; k < LM_GATE + 3 * n_mlps; k++, n++) {
+        for (size_t k = 0; k < LM_GATE + 3 * n_mlps; k++) {
             size_t e = k < LM_GATE ? 0 : (k - LM_GATE) / 3;
             enum lm_target target = (enum lm_target)(k - 3 * e);
-            int part = PART_Q + (int)target + (target < LM_GATE ? 0 : shift);
-            struct part_at at = { (enum model_part)part, i, e };
+            struct part_at at = { sparse && target >= LM_GATE
+                                      ? PART_EXPERT_GATE + (target - LM_GATE)
+                                      : lm_target_part(&m->config, target),
+                                  i, e };
 
+            if (at.part == N_PARTS)
+                continue;
             if (to)
                 to[n] = (struct lm_adapted){ part_linear(m, at), at, target, 0,
                                              NULL };
+            n++;
         }
     }
     return n;
-}
-
-/* "q_proj", as in PEFT's target_modules; of experts, too. */
-const char *
-lm_target_module(enum lm_target target)
-{
-    return part_word(NULL, (enum model_part)(PART_Q + (int)target));
 }
 
 static int
@@ -64,8 +58,9 @@ add_tensor(struct lm *lm, const struct lm_adapted *l, char which, size_t rows,
     str_adds(&name, PEFT_ROOT);
     part_name(&name, lm->model->config.family, l->at);
     str_addf(&name, ".lora_%c.weight", which);
-    *t = (struct lm_tensor){ name.s, rows, cols, lm->n_params,
-                             l->at.part >= PART_EXPERT_GATE };
+    *t = (struct lm_tensor){ name.s,    rows,
+                             cols,      lm->n_params,
+                             l->target, l->at.part >= PART_EXPERT_GATE };
     if (!size_mul(rows, cols, &n) || !size_add(n, lm->n_params, &n) ||
         n > SIZE_MAX / sizeof(float))
         return err_set(err, EX_DATAERR,
@@ -117,7 +112,7 @@ check_linear(const struct lm *lm, const struct lm_adapted *l, const char *dir,
                      "%s: %s is %san adapted layer, unlike the first %s (not "
                      "supported)",
                      dir, names_short(name.s), lora ? "" : "not ",
-                     lm_target_module(l->target));
+                     part_word(lm->model->config.family, l->at.part));
     else if (lora &&
              (lora->a.out != lm->lora.rank || lora->scale != (float)scale))
         rc = err_set(err, EX_DATAERR,
@@ -134,6 +129,7 @@ check_init(struct lm *lm, const char *dir, double scale, struct err *err)
     struct model *m = lm->model;
     size_t n = list_linears(m, NULL), n_found = 0;
     struct lm_adapted *all = xcalloc(n, sizeof(*all));
+    struct str words = { 0 };
     unsigned seen = 0;
     int rc = 0;
 
@@ -151,11 +147,12 @@ check_init(struct lm *lm, const char *dir, double scale, struct err *err)
         rc = check_linear(lm, &all[i], dir, scale, err);
     }
     free(all);
+    lm_target_modules(&words, &m->config, LM_ALL_TARGETS, "");
     if (rc == 0 && (n_found == 0 || n_found != lora_count(m)))
         rc = err_set(err, EX_DATAERR,
-                     "%s: adapts other layers than q_proj, k_proj, v_proj, "
-                     "o_proj, gate_proj, up_proj, down_proj (not supported)",
-                     dir);
+                     "%s: adapts other layers than %s (not supported)", dir,
+                     words.s);
+    str_free(&words);
     return rc;
 }
 
@@ -172,20 +169,6 @@ check_dropout(const struct peft *p, struct err *err)
     return dropout == 0 ? 0 : js_bad(&js, "0: dropout is not supported", err);
 }
 
-/* PEFT has it for layers whose weights are transposed, which no model here has:
- * such an adapter is of another implementation. */
-static int
-check_fan_in(const struct peft *p, struct err *err)
-{
-    struct js js = js_get(&p->config, "fan_in_fan_out");
-    bool v = false;
-
-    if (!js_absent(&js) && js_bool(&js, &v, err) < 0)
-        return -1;
-    return v ? js_bad(&js, "false: transposed weights are not supported", err)
-             : 0;
-}
-
 static int
 open_init(struct lm *lm, const char *dir, struct err *err)
 {
@@ -193,7 +176,7 @@ open_init(struct lm *lm, const char *dir, struct err *err)
     int rc = -1;
 
     if (peft_open(&p, dir, err) == 0 && check_dropout(&p, err) == 0 &&
-        check_fan_in(&p, err) == 0 && lora_open(lm->model, dir, err) == 0) {
+        lora_open(lm->model, dir, err) == 0) {
         lm->lora = (struct lm_lora){ .rank = (size_t)p.r,
                                      .alpha = p.alpha,
                                      .rslora = p.rslora };
@@ -241,6 +224,9 @@ lm_open(struct lm **to, const char *dir, const struct lm_options *options,
         goto fail;
     if (options->int8 && check_int8(lm->model, err))
         goto fail;
+    if (lm->model->positions.out) /* a learned position is there, or not */
+        lm->work->options.max_tokens =
+            smaller(options->max_tokens, lm->model->positions.out);
     if ((options->init && open_init(lm, options->init, err)) ||
         list_tensors(lm, err))
         goto fail;

@@ -36,31 +36,13 @@
 #include "core/err.h"
 #include "core/model/engine.h"
 #include "core/model/model.h"
+#include "core/model/train/lm_target.h"
 #include "core/model/train/ranks.h"
 #include "core/par.h"
 
-/* The layers that may have an adapter, in the order of everything that lists
- * them. */
-enum lm_target {
-    LM_Q,
-    LM_K,
-    LM_V,
-    LM_O,
-    LM_GATE,
-    LM_UP,
-    LM_DOWN,
-    LM_N_TARGETS
-};
-
-#define LM_ALL_TARGETS ((1u << LM_N_TARGETS) - 1)
-
-/* "q", "k", .. as in --targets; "q_proj", .. as in PEFT's target_modules. */
-extern const char *const lm_target_names[LM_N_TARGETS];
-const char *lm_target_module(enum lm_target target);
-
 /* What an adapter is. */
 struct lm_lora {
-    unsigned targets; /* bit 1 << LM_Q, .. */
+    unsigned targets; /* a set of enum lm_target */
     size_t rank;      /* 1 or more */
     double alpha;
     bool rslora; /* s = alpha / sqrt(rank) */
@@ -93,6 +75,7 @@ struct lm_tensor {
                  * ".lora_A.weight" */
     size_t rows, cols;
     size_t first; /* at which number it begins */
+    enum lm_target target;
     bool is_expert;
 };
 
@@ -100,8 +83,8 @@ struct lm_tensor {
 struct lm {
     struct model *model;
     struct lm_lora lora;       /* as asked for, or init's */
-    struct lm_tensor *tensors; /* [n_tensors]: by layer, then q, k, v, o, then
-                                * expert, then gate, up, down; A, then B; no
+    struct lm_tensor *tensors; /* [n_tensors]: by layer, then targets, of
+                                * experts each expert's last; A, then B; no
                                 * gaps between them */
     size_t n_tensors, n_params;
     const float *grad;    /* [n_params] of the last lm_grad() */

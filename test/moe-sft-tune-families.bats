@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: ISC
+# moe-sft tune of families: tiny models with the keys, names and layouts of their
+# files, with adapters on each of their linear layers (test/ref/family_tune.py).
+load helpers
+
+# of WHAT FAMILY...: all its variants; a line for each.
+of() {
+    local all family names what=$1
+    all=$(py "$ROOT/test/ref/family_ref.py" list | cut -f 1)
+    for family in "${@:2}"; do
+        names=$(grep -E "^$family(:|$)" <<<"$all")
+        # shellcheck disable=SC2086
+        run -0 py "$ROOT/test/ref/family_tune.py" "$what" $names
+        [ "${#lines[@]}" = "$(wc -l <<<"$names")" ]
+    done
+}
+
+# model NAME: m, adapter, d.jsonl.
+model() {
+    py -c 'import sys, numpy as np, family_tune
+family_tune.make(sys.argv[1], np.random.default_rng(3))' "$1"
+}
+
+@test "moe-sft tune: gradients of GPT-2 and NeoX are those of torch's autograd" {
+    need_torch
+    of grads gpt2 gpt_neox
+}
+
+@test "moe-sft check: all gradients of GPT-2 and NeoX are right" {
+    of check gpt2 gpt_neox
+}
+
+@test "moe-sft tune: GPT-2 and NeoX learn, and hf-infer --lora and merge have the loss" {
+    of steps gpt2 gpt_neox
+}
+
+@test "moe-sft tune --targets: letters or PEFT's words for the modules, of which one may be two" {
+    model gpt2
+    tune() {
+        moe-sft tune -m m -d d.jsonl -o run -f --ctx 64 -n 1 --rank 2 --targets "$1" || return
+        py -c 'import json; c = json.load(open("run/adapter_config.json")); print(c["target_modules"], c["fan_in_fan_out"])'
+        st-inspect list run/adapter_model.safetensors | sed -n 's/.*model\.transformer\.h\.0\.\(.*\)\.lora_A.*/\1/p'
+    }
+    [ "$(tune c_proj)" = "$(printf '%s\n' "['c_proj'] True" attn.c_proj mlp.c_proj)" ]
+    [ "$(tune o,down)" = "$(printf '%s\n' "['c_proj'] True" attn.c_proj mlp.c_proj)" ]
+    # as PEFT matches ends of names, this is not the MLP's
+    for t in o attn.c_proj; do
+        [ "$(tune $t)" = "$(printf '%s\n' "['attn.c_proj'] True" attn.c_proj)" ]
+        run -0 hf-infer m --lora run --ids 1,2 --logits l.npy -f
+        [ -z "$output" ]
+    done
+    [ "$(tune qkv,mlp.c_proj)" = "$(printf '%s\n' "['c_attn', 'mlp.c_proj'] True" attn.c_attn mlp.c_proj)" ]
+    for t in q gate x attn h.0.attn.c_proj ""; do
+        run -2 tune "o,$t"
+        [ "${lines[0]}" = "moe-sft: --targets: \"$t\" is not one of qkv,o,up,down, or of c_attn, c_proj, c_fc" ]
+    done
+    moe-sft tune -m m -d d.jsonl -o run -f --ctx 64 -n 1 --rank 2 --targets c_attn
+    moe-sft tune -m m -d d.jsonl -o run --ctx 64 -n 2 --resume --targets qkv
+    run -65 moe-sft tune -m m -d d.jsonl -o run --ctx 64 -n 3 --resume --targets c_fc
+    [[ $output == *"--targets was qkv (now up"* ]]
+}
+
+@test "moe-sft tune --init, hf-infer --lora: fan_in_fan_out that is not the family's is said" {
+    model gpt2
+    hf-infer m --lora adapter --ids 1,2,3 --logits right.npy
+    sed -i 's/"fan_in_fan_out": true/"fan_in_fan_out": false/' adapter/adapter_config.json
+    run -0 hf-infer m --lora adapter --ids 1,2,3 --logits other.npy
+    [ "$output" = "hf-infer: adapter/adapter_config.json: fan_in_fan_out is false, but gpt2 has weights [in, out]: ignored" ]
+    cmp right.npy other.npy
+    run -0 moe-sft tune -m m -d d.jsonl --ctx 64 -o run -n 1 --lr 0 --init adapter
+    [[ $output == "moe-sft: adapter/adapter_config.json: fan_in_fan_out is false, but"* ]]
+    grep -q '"fan_in_fan_out": true' run/adapter_config.json
+    sed -i 's/"fan_in_fan_out": false, //' adapter/adapter_config.json # PEFT 0.1's
+    run -0 hf-infer m --lora adapter --ids 1,2,3 --logits other.npy -f
+    [ -z "$output" ]
+}
+
+@test "moe-sft tune: an example is no longer than the positions that are learned" {
+    model gpt2
+    py -c 'import json; print(json.dumps(dict(ids=[1] * 80, labels=[1] * 80)))' >long.jsonl
+    run -65 moe-sft tune -m m -d long.jsonl -o run -n 1
+    [[ $output == *"long.jsonl: line 1"*80*64* ]]
+}

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: ISC
+"""family_tune.py grads|check|steps FAMILY[:VARIANT]...: moe-sft tune of tiny models
+of families (family_models.py), with adapters on every linear layer.
+
+grads: loss and gradients are those of torch's autograd in float64 through
+family_forward.py, and have the same bytes for any number of threads.
+check: moe-sft check -m finds no gradient wrong.
+steps: 20 steps lower the loss, and with the adapter they leave hf-infer's
+logits have the loss that tune gives; so have those of the merged model.
+"""
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from types import SimpleNamespace
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import family_forward  # noqa: E402
+import family_models  # noqa: E402
+import family_read  # noqa: E402
+import mkst  # noqa: E402
+
+RANK, ALPHA = 3, 6
+SCALE = ALPHA / RANK
+ROOTS = dict(gpt2="transformer.", gpt_neox="gpt_neox.")
+PARTS = ("q", "k", "v", "o", "gate", "up", "down")
+
+
+def run(*command, status=0):
+    done = subprocess.run(command, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE)
+    assert done.returncode == status, (command, done.returncode,
+                                       done.stderr.decode())
+    return done.stdout.decode(), done.stderr.decode()
+
+
+def config():
+    with open("m/config.json") as f:
+        return json.load(f)
+
+
+def modules():
+    """The linear layers of the file, [out, in] of each, and PEFT's name."""
+    found = {}
+    for name, (_, shape, _) in mkst.load("m/model.safetensors").items():
+        if len(shape) != 2 or "norm" in name or not name.endswith(".weight"):
+            continue
+        if not any(x in name for x in ("layers.", "h.")):
+            continue
+        name = name[:-len(".weight")]
+        kind = config()["model_type"]
+        root = ROOTS.get(kind, "")
+        peft = name if name.startswith(root) else root + name
+        found[name] = (shape[::-1] if kind == "gpt2" else shape, peft)
+    return found
+
+
+def sequences(rng, n):
+    """Lines of ids and labels: one without a target, one of two tokens, one
+    whose last tokens are no targets."""
+    some = [rng.integers(0, family_models.VOCAB, k) for k in (n, 9, 2, n // 2)]
+    labels = [np.where(rng.random(len(x)) < 0.7, x, -100) for x in some]
+    labels[1][:], labels[2][:], labels[3][5:] = -100, some[2], -100
+    return list(zip(some, labels))
+
+
+def make(name, rng):
+    """m, adapter and d.jsonl in this directory; what the last two have."""
+    family_models.make(name, "m")
+    adapter, weights = {}, {}
+    for module, ((out, width), peft) in modules().items():
+        a = rng.normal(0, 1 / math.sqrt(width), (RANK, width)).astype("<f4")
+        b = rng.normal(0, 0.3, (out, RANK)).astype("<f4")
+        adapter[module] = a.astype(float), b.astype(float)
+        weights["base_model.model.%s.lora_A.weight" % peft] = a
+        weights["base_model.model.%s.lora_B.weight" % peft] = b
+    os.mkdir("adapter")
+    mkst.save("adapter/adapter_model.safetensors", weights)
+    with open("adapter/adapter_config.json", "w") as f:
+        json.dump(dict(
+            peft_type="LORA", task_type="CAUSAL_LM", r=RANK, lora_alpha=ALPHA,
+            lora_dropout=0.0, bias="none", inference_mode=True,
+            fan_in_fan_out=config()["model_type"] == "gpt2",
+            target_modules=sorted({x.split(".")[-1] for x in adapter})), f)
+    seqs = sequences(rng, max(map(len, family_models.prompts("m"))))
+    with open("d.jsonl", "w") as f:
+        for ids, labels in seqs:
+            f.write(json.dumps(dict(ids=ids.tolist(), labels=labels.tolist()))
+                    + "\n")
+    return adapter, seqs
+
+
+# ---- by torch ----
+
+def torch_forward():
+    """family_forward.py with torch for numpy."""
+    import torch
+    spec = importlib.util.spec_from_file_location("torch_forward",
+                                                  family_forward.__file__)
+    forward = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(forward)
+    torch.Tensor.copy = torch.Tensor.clone
+    forward.ERF = torch.erf
+    forward.np = SimpleNamespace(
+        inf=math.inf, sqrt=torch.sqrt, tanh=torch.tanh, exp=torch.exp,
+        mean=torch.mean, max=torch.amax, einsum=torch.einsum,
+        arange=lambda n: torch.arange(n, dtype=torch.float64),
+        repeat=lambda x, n, axis: torch.repeat_interleave(x, n, axis),
+        where=lambda c, a, b: b.masked_fill(c, a))
+    return forward
+
+
+def to_torch(x, forward):
+    import torch
+    if isinstance(x, np.ndarray):
+        return torch.tensor(x)
+    if isinstance(x, SimpleNamespace):
+        return SimpleNamespace(**{k: to_torch(v, forward)
+                                  for k, v in vars(x).items()})
+    if isinstance(x, (list, tuple)):
+        return type(x)(to_torch(v, forward) for v in x)
+    return getattr(forward, x.__name__) if callable(x) else x
+
+
+def by_torch(adapter, seqs):
+    """The mean loss, and the adapter's gradients.  Those of a module's weight
+    are put where its numbers are in the file: where the reader has taken them
+    from, it says when each number is its place."""
+    import torch
+    from torch.nn import functional
+    forward, turn = torch_forward(), config()["model_type"] == "gpt2"
+    raw = mkst.load("m/model.safetensors")
+    sums, moved, places = {}, {}, {}
+    for module, (a, b) in adapter.items():
+        name = module + ".weight"
+        by = SCALE * b @ a
+        moved[name] = mkst.values(*raw[name]) + (by.T if turn else by)
+        places[name] = np.arange(by.size, dtype=float).reshape(
+            moved[name].shape) + 1e6 * len(places)
+        sums[name] = np.zeros(by.size)
+    names, loss, n_targets = list(moved), 0, 0
+    for ids, labels in seqs:
+        n = int(np.sum(labels[1:] != -100))
+        n_targets += n
+        if n == 0:
+            continue
+        at = family_read.read("m", len(ids), instead=places)[0]
+        model = to_torch(family_read.read("m", len(ids), instead=moved)[0],
+                         forward)
+        leaves = []
+        for i, layer in enumerate(model.layers):
+            for part in PARTS:
+                field = getattr(layer, part)
+                if field is not None:
+                    field[0].requires_grad_(True)
+                    leaves.append((field[0], getattr(at.layers[i], part)[0]))
+        logits = forward.forward(model, ids)
+        one = functional.cross_entropy(
+            logits[:-1], torch.tensor(labels[1:]), ignore_index=-100,
+            reduction="sum")
+        one.backward()
+        loss += float(one)
+        for leaf, where in leaves:
+            of, where = np.divmod(where.astype(int), 10 ** 6)
+            sums[names[of.flat[0]]][where] += leaf.grad.numpy()
+    grads = {}
+    for module, (a, b) in adapter.items():
+        g = sums[module + ".weight"].reshape(moved[module + ".weight"].shape)
+        g = (g.T if turn else g) * SCALE / n_targets
+        grads[module] = b.T @ g, g @ a.T
+    return loss / n_targets, grads
+
+
+# ---- what moe-sft makes ----
+
+TUNE = ("moe-sft", "tune", "-m", "m", "-d", "d.jsonl", "--ctx", "64", "-f")
+
+
+def read_grads(path, adapter):
+    found = {k: x.astype(float) for k, x in mkst.read(path)[0].items()}
+    loss, peft = float(found.pop("loss")), modules()
+    assert len(found) == 2 * len(adapter)
+    return loss, {module: [found["base_model.model.%s.lora_%s.weight" % (
+        peft[module][1], x)] for x in "AB"] for module in adapter}
+
+
+def worst(grads, ref):
+    return max(np.linalg.norm(x - y) / np.linalg.norm(y)
+               for module in ref for x, y in zip(grads[module], ref[module]))
+
+
+def grads(name, rng):
+    adapter, seqs = make(name, rng)
+    want, ref = by_torch(adapter, seqs)
+    command = TUNE + ("--init", "adapter")
+    said = run(*command, "--compute", "f32", "--grads", "g", "-j", "1")[1]
+    assert not said, said
+    loss, got = read_grads("g", adapter)
+    off = worst(got, ref)
+    assert abs(loss - want) <= 1e-6 * want and off <= 1e-4, (loss, want, off)
+    run(*command, "--compute", "bf16", "--grads", "h", "-j", "1")
+    loss, got = read_grads("h", adapter)
+    rounded = worst(got, ref)
+    assert abs(loss - want) <= 0.05 * want and rounded <= 0.5, (loss, rounded)
+    for compute, path in ("f32", "g"), ("bf16", "h"):
+        run(*command, "--compute", compute, "--grads", "again", "-j", "3")
+        with open(path, "rb") as x, open("again", "rb") as y:
+            assert x.read() == y.read(), "other bytes from 3 threads"
+    print("%s: loss %.6f, gradients differ by %.2g, in bf16 by %.2g"
+          % (name, want, off, rounded))
+
+
+def check(name, rng):
+    make(name, rng)
+    rows = run("moe-sft", "check", "-m", "m", "-d", "d.jsonl", "--samples",
+               "2", "--init", "adapter")[0].splitlines()[1:]
+    oks = [row.split("\t")[-1] for row in rows]
+    kinds = len({row.split("\t")[0].split(".lora_")[0].replace("h.", "layers.")
+                 .split("layers.")[1].split(".", 1)[1] for row in rows})
+    assert len(rows) == 4 * kinds and oks.count("no") == 0
+    assert oks.count("yes") > len(oks) / 2, oks
+    print("%s: %d modules, %d tensors are right, %d unclear"
+          % (name, kinds, oks.count("yes"), oks.count("unclear")))
+
+
+def nll(seqs, *options):
+    """By the logits of hf-infer in f32."""
+    loss, n = 0, 0
+    for ids, labels in seqs:
+        run("hf-infer", *options, "--ids", ",".join(map(str, ids)), "--logits",
+            "l.npy", "-f")
+        logits = np.load("l.npy").astype(float)
+        for t in range(1, len(ids)):
+            if labels[t] != -100:
+                row = logits[t - 1]
+                top = row.max()
+                loss += np.log(np.exp(row - top).sum()) + top - row[labels[t]]
+                n += 1
+    return loss / n
+
+
+def steps(name, rng):
+    adapter, seqs = make(name, rng)
+    run(*TUNE, "-o", "run", "-n", "20", "--lr", "1e-2", "--compute", "f32",
+        "--eval", "d.jsonl")
+    with open("run/log.tsv") as f:
+        rows = [x.rstrip("\n").split("\t") for x in f]
+    at = rows[0].index("eval_loss")
+    first, last = float(rows[1][at]), float(rows[-1][at])
+    assert last < 0.7 * first, (first, last)
+    base, got = nll(seqs, "m"), nll(seqs, "m", "--lora", "run")
+    assert abs(base - first) < 1e-5 * first and abs(got - last) < 1e-5 * last
+    said = run("hf-infer", "m", "--lora", "run", "--ids", "1", "--logits",
+               "l.npy", "-f")[1]
+    assert not said, said
+    with open("run/adapter_config.json") as f:
+        c = json.load(f)
+    with open("adapter/adapter_config.json") as f:
+        want = json.load(f)
+    for key in ("target_modules", "fan_in_fan_out"):
+        found = sorted(c[key]) if key == "target_modules" else c[key]
+        assert found == want[key], (key, found)
+    names = set(mkst.load("run/adapter_model.safetensors"))
+    assert names == set(mkst.load("adapter/adapter_model.safetensors"))
+    run("moe-sft", "merge", "-b", "m", "-l", "run", "-o", "merged")
+    merged = nll(seqs, "merged")
+    assert abs(merged - last) < 2e-2 * max(1, last), (merged, last)
+    print("%s: loss %.4f to %.4f, merged %.4f" % (name, first, last, merged))
+
+
+def main():
+    what = dict(grads=grads, check=check, steps=steps)[sys.argv[1]]
+    for name in sys.argv[2:]:
+        with tempfile.TemporaryDirectory() as tmp:
+            os.chdir(tmp)
+            what(name, np.random.default_rng(3))
+            os.chdir("/")
+
+
+if __name__ == "__main__":
+    main()
