@@ -6,7 +6,7 @@
 budgets='core 11295
 core/format 12021
 core/kernel 9587
-core/model 20410
+core/model 20541
 core/text 4340
 cmd 34428
 lib 2520'

@@ -101,3 +101,25 @@ END
         [ ! -e e ]
     done
 }
+
+# bats test_tags=long
+@test "lut-precompute, hf-infer --lut: tables of families are as numpy's, their weights [in, out] or fused" {
+    py "$ROOT/test/ref/lut_family.py" gpt2:prefix gpt_neox gemma2 phi3 cohere2 starcoder2
+}
+
+@test "lut-precompute, lut-apply: a relative of GPT-2's, of these names but unknown layout, is refused" {
+    py "$ROOT/test/ref/family_ref.py" make gpt2:prefix m
+    py -c 'import numpy as np, lut_ref as ref
+ref.write_sae("sae/h.0.attn.c_proj", "sparsify", ref.tiny_sae(np.random.default_rng(0), 9, 48), 3)'
+    lut-precompute -q -m m -s sae -o t --dtype f32
+    grep -q '"num_layers": 3' t/metadata.json
+    sed -i 's/"model_type": "gpt2"/"model_type": "gpt_bigcode"/' m/config.json
+    run -65 --separate-stderr lut-precompute -m m -s sae -o u
+    says='model.transformer.h.0.attn.c_proj.weight is [inputs, outputs] in a gpt2, and no model_type of hf-infer --families says whether it is here'
+    [ "$stderr" = "lut-precompute: m: $says" ]
+    [ ! -e u ]
+    mv m/config.json .
+    py -c 'import numpy as np; np.save("x.npy", np.ones((2, 48), "<f4"))'
+    run -65 --separate-stderr lut-apply t h.0.attn.c_proj -m m/model.safetensors --ratio 0.5 <x.npy
+    [ "$stderr" = "lut-apply: m/model.safetensors: $says" ]
+}

@@ -54,30 +54,24 @@ target_model_open(struct target_model *m, const char *path, struct err *err)
         { "num_attention_heads", "num_attention_heads" },
         { "hidden_size", "hidden_size" },
     };
-    /* Their Conv1D layers are [inputs, outputs], as no shape may show. */
-    static const char *const conv1d[] = { "gpt2", "openai-gpt", "imagegpt",
-                                          "decision_transformer" };
     struct config_file f = { 0 };
-    struct js type, text;
+    struct js text;
     int rc = -1;
 
     *m = (struct target_model){ .name = base_name(path, err) };
     if (!m->name || config_file_open(&f, path, err) < 0)
         goto out;
-    type = js_get(&f.root, "model_type");
+    m->family = config_file_family(&f);
     text = js_get(&f.root, "text_config");
     rc = js_is(&f.root, JSON_OBJECT) ? 0 : js_bad(&f.root, "an object", err);
-    for (size_t i = 0; rc == 0 && i < sizeof(conv1d) / sizeof(*conv1d); i++)
-        if (json_is_string(type.v) &&
-            !strcmp(json_string_value(type.v), conv1d[i]))
-            rc = js_bad(&type, "a model whose weights are [outputs, inputs]",
-                        err);
     m->config = json_object();
     for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
-        struct js js = js_get(&f.root, keys[i][1]);
+        const char *key =
+            m->family ? family_key(m->family, keys[i][1]) : keys[i][1];
+        struct js js = js_get(&f.root, key);
 
         if (js_absent(&js)) /* a model of images and text */
-            js = js_get(&text, keys[i][1]);
+            js = js_get(&text, key);
         if (!js_absent(&js))
             json_object_set_new(m->config, keys[i][0], json_deep_copy(js.v));
     }
@@ -108,17 +102,17 @@ target_open(struct target_layer *t, const struct target_model *m,
         const struct stdir_tensor *bias;
         struct linear l;
 
-        found = linear_file_find(&l, &bias, &m->dir, p->name, err);
+        found = linear_file_find(&l, &bias, &m->dir, m->family, p->name, err);
         if (found <= 0)
             break;
         if (i > 0 && l.in != t->in) {
             found =
                 err_set(err, EX_DATAERR,
-                        "%s: %s.weight has %zu columns, but %s.weight %zu",
+                        "%s: %s.weight has %zu inputs, but %s.weight %zu",
                         m->dir.path, p->name, l.in, t->parts[0].name, t->in);
             break;
         }
-        p->w = (struct matrix){ l.w.data, l.w.dtype, l.out, l.in, false };
+        p->w = (struct matrix){ l.w.data, l.w.dtype, l.out, l.in, l.by_k };
         if (bias)
             p->bias = (struct matrix){ st_data(bias->st, bias->t),
                                        bias->t->dtype, 1, l.out, false };
@@ -246,11 +240,15 @@ candidates_open(struct candidates *c, const struct stdir *dir)
     c->n = kept;
 }
 
-/* The SAE of a layer, or NULL; of either of its names. */
+/* The SAE of a layer, or NULL; by its name with "model.", as in the model's
+ * file, or without the root. */
 static char *
 layer_sae(const char *dir, const char *layer, struct err *err)
 {
-    return sae_path(dir, layer, names_short(layer), err);
+    const char *own = layer + strlen("model."), *name = names_short(layer);
+    char *sae = sae_path(dir, layer, own, err);
+
+    return sae || err->status ? sae : sae_path(dir, name, name, err);
 }
 
 /* Sets the SAE of a layer that is in the plan. */
@@ -313,7 +311,7 @@ hook_layer(const struct precompute_cmd *cmd, struct err *err)
     if (sae_open(&sae, cmd->sae, err) < 0)
         return NULL;
     if (sae.hook && !strpbrk(sae.hook, "*?[\\,"))
-        layer = lut_name(sae.hook);
+        layer = xstrdup(names_short(sae.hook));
     else
         err_set(err, TU_USAGE,
                 "%s: is one SAE: --layers has to name its layers", cmd->sae);
@@ -378,7 +376,7 @@ plan_make(struct table_plan *plan, const struct precompute_cmd *given,
         rc = err_set(err, EX_DATAERR,
                      "%s: is of %s, which is not a linear layer of %s: "
                      "--layers has to name its layers",
-                     cmd->sae, names_short(hook), cmd->model);
+                     cmd->sae, hook, cmd->model);
     else if (rc == 0 && unused)
         rc = err_set(err, EX_DATAERR,
                      "--layers: \"%s\" matches no layer of %s%s", unused,

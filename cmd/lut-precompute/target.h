@@ -14,10 +14,11 @@
 #include "core/format/lut.h"
 #include "core/format/matrix.h"
 #include "core/format/stdir.h"
+#include "core/model/family.h"
 
 struct target_part {
     char *name;         /* "model.layers.0.self_attn.q_proj" */
-    struct matrix w;    /* [its outputs, in] */
+    struct matrix w;    /* [its outputs, in], or by_col as stored */
     struct matrix bias; /* [1, its outputs], or none */
 };
 
@@ -32,8 +33,9 @@ struct target_layer {
 
 struct target_model {
     struct stdir dir;
-    json_t *config; /* model_config of metadata.json */
-    char *name;     /* source_model */
+    const struct model_family *family; /* or NULL */
+    json_t *config;                    /* model_config of metadata.json */
+    char *name;                        /* source_model */
 };
 
 /* target_model_open(): -1 with 'err' set, as stdir_open() or for its

@@ -382,7 +382,8 @@ write_weight_t(struct tiles *t, struct err *err)
 
         for (size_t i = 0; i < t->target->n_parts; i++) {
             const struct matrix *w = &t->target->parts[i].w;
-            const struct matrix w_t = { w->data, w->dtype, in, w->rows, true };
+            const struct matrix w_t = { w->data, w->dtype, in, w->rows,
+                                        !w->by_col };
 
             matrix_rows(par, &w_t, first, n, t->p + t->parts[i].col, out);
         }
@@ -485,9 +486,10 @@ tiles_open(struct tiles *t, const struct layer_job *job, struct gemm *gemm,
         *g = (struct gemm_job){
             .w = { .weight = { .data = w->data,
                                .dtype = w->dtype,
-                               .ld = w->cols },
+                               .ld = w->by_col ? w->rows : w->cols },
                    .n = w->rows,
-                   .k = w->cols },
+                   .k = w->cols,
+                   .by_k = w->by_col },
             .end = { .hook = round_block, .ctx = &t->parts[i] },
         };
         col += w->rows;

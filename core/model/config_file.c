@@ -2,11 +2,14 @@
 #include "core/model/config_file.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/format/stdir.h"
 #include "core/jpull.h"
 #include "core/map.h"
+#include "core/mem.h"
 
 static void
 add_path(struct str *to, const char *dir)
@@ -36,6 +39,44 @@ config_file_close(struct config_file *f)
     json_decref(f->v);
     str_free(&f->path);
     *f = (struct config_file){ 0 };
+}
+
+const struct model_family *
+config_file_family(const struct config_file *f)
+{
+    struct js text = js_get(&f->root, "text_config");
+    struct js type = js_get(&text, "model_type");
+
+    if (!js_is(&type, JSON_STRING))
+        type = js_get(&f->root, "model_type");
+    return js_is(&type, JSON_STRING) ? family_find(json_string_value(type.v))
+                                     : NULL;
+}
+
+int
+config_family(const struct model_family **family, const char *path,
+              struct err *err)
+{
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    bool is_file = stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
+    char *dir = !is_file ? xstrdup(path)
+                : slash  ? xstrndup(path, (size_t)(slash - path) + 1)
+                         : xstrdup(".");
+    struct config_file f = { 0 };
+    struct str name = { 0 };
+    int rc = 0;
+
+    *family = NULL;
+    add_path(&name, dir);
+    if (!file_missing(name.s)) {
+        rc = config_file_open(&f, dir, err);
+        *family = rc == 0 ? config_file_family(&f) : NULL;
+    }
+    config_file_close(&f);
+    str_free(&name);
+    free(dir);
+    return rc;
 }
 
 int

@@ -8,6 +8,7 @@
 
 #include "core/err.h"
 #include "core/js.h"
+#include "core/model/family.h"
 #include "core/str.h"
 
 struct config_file {
@@ -23,6 +24,16 @@ struct config_file {
  */
 int config_file_open(struct config_file *f, const char *dir, struct err *err);
 void config_file_close(struct config_file *f); /* a zeroed struct is fine */
+
+/* config_file_family() is the row of its model_type, or of that of its
+ * text_config; NULL: of neither. */
+const struct model_family *config_file_family(const struct config_file *f);
+
+/* config_family() is that of the model in a directory, or next to a file of
+ * its weights; *family is NULL where no config.json is there, too.  -1 with
+ * 'err' set: it cannot be read. */
+int config_family(const struct model_family **family, const char *path,
+                  struct err *err);
 
 /* config_file_text() appends the file's bytes, config_file_untied() those of
  * one with tie_word_embeddings false, where it has the key.  -1 with 'err' set.

@@ -4,6 +4,7 @@
 #include "core/format/stwant.h"
 #include "core/mem.h"
 #include "core/model/names.h"
+#include "core/model/parts.h"
 
 static struct linear
 layer_of(const struct stdir_tensor *t, bool by_k)
@@ -57,9 +58,38 @@ check(const struct stdir_tensor *t, size_t n_dims, struct err *err)
     return 0;
 }
 
+/* A layer of a family whose matrices are [in, out]? */
+static bool
+is_in_out(const struct model_family *f, const char *name)
+{
+    struct part_at at;
+
+    return f->form.in_out && part_find(&at, f, name) && at.part >= PART_QKV;
+}
+
+/* Two of GPT-2's relatives have its names, but only one of them its layout, and
+ * a square matrix does not show which. */
+static int
+refuse_unknown(const struct stdir *dir, const char *name, struct err *err)
+{
+    struct part_at at;
+
+    if (part_find(&at, NULL, name)) /* llama's, which others have, too */
+        return 0;
+    for (const struct model_family *f = NULL; (f = family_next(f));)
+        if (is_in_out(f, name))
+            return err_set(err, EX_DATAERR,
+                           "%s: %s.weight is [inputs, outputs] in a %s, and no "
+                           "model_type of hf-infer --families says whether it "
+                           "is here",
+                           dir->path, name, f->model_type);
+    return 0;
+}
+
 int
 linear_file_find(struct linear *l, const struct stdir_tensor **bias,
-                 const struct stdir *dir, const char *name, struct err *err)
+                 const struct stdir *dir, const struct model_family *family,
+                 const char *name, struct err *err)
 {
     const struct stdir_tensor *w = names_tensor(dir, name, "weight");
     const struct stdir_tensor *b = names_tensor(dir, name, "bias");
@@ -67,13 +97,14 @@ linear_file_find(struct linear *l, const struct stdir_tensor **bias,
     *bias = b;
     if (!w)
         return 0;
-    if (check(w, 2, err) < 0 || (b && check(b, 1, err) < 0))
+    if (check(w, 2, err) < 0 || (b && check(b, 1, err) < 0) ||
+        (!family && refuse_unknown(dir, name, err) < 0))
         return -1;
-    *l = layer_of(w, false);
+    *l = layer_of(w, family && is_in_out(family, name));
     if (b && b->t->shape[0] != l->out)
         return err_set(err, EX_DATAERR,
-                       "%s: %s.bias has %zu numbers (expected %zu, the rows "
-                       "of its weight)",
+                       "%s: %s.bias has %zu numbers (expected %zu, the "
+                       "outputs of its weight)",
                        dir->path, name, (size_t)b->t->shape[0], l->out);
     return 1;
 }

@@ -11,6 +11,7 @@
 #include "core/err.h"
 #include "core/format/lut.h"
 #include "core/format/stdir.h"
+#include "core/model/family.h"
 #include "core/model/linear.h"
 
 /*
@@ -31,13 +32,14 @@ size_t linear_file_parts(const struct stdir *dir, const char *name,
 
 /*
  * linear_file_find() finds NAME.weight [out, in] and NAME.bias [out], with
- * or without "model.".  'bias' is NULL where there is none; l->bias, which is
- * f32, is not set.
+ * or without the root.  The family, NULL if it is not known, says whether the
+ * weight is [in, out]: l->by_k.  'bias' is NULL where there is none; l->bias,
+ * which is f32, is not set.
  * 1; 0: there is no such weight; -1 with 'err' set (EX_DATAERR): of another
- * type or shape, or empty.
+ * type or shape, or empty; or it may be [in, out], and nothing says so.
  */
 int linear_file_find(struct linear *l, const struct stdir_tensor **bias,
-                     const struct stdir *dir, const char *name,
-                     struct err *err);
+                     const struct stdir *dir, const struct model_family *family,
+                     const char *name, struct err *err);
 
 #endif

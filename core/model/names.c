@@ -14,13 +14,23 @@ static const char *const roots[] = { "model.language_model.",
                                      "transformer.", "gpt_neox." };
 enum { N_ROOTS = sizeof(roots) / sizeof(*roots) };
 
-const char *
-names_short(const char *name)
+static const char *
+after_root(const char *name)
 {
     for (size_t i = 0; i < N_ROOTS; i++)
         if (!strncmp(name, roots[i], strlen(roots[i])))
             return name + strlen(roots[i]);
-    return name;
+    return NULL;
+}
+
+const char *
+names_short(const char *name)
+{
+    const char *rest = after_root(name), *inner = NULL;
+
+    if (rest && strncmp(rest, "model.", 6) != 0)
+        inner = after_root(rest); /* a table's name */
+    return inner ? inner : rest ? rest : name;
 }
 
 const char *
@@ -130,7 +140,10 @@ names_expert(struct expert_name *name, const struct st_tensor *t,
 bool
 names_match(const char *glob, const char *name)
 {
+    const char *rest = after_root(name);
+
     return fnmatch(glob, name, 0) == 0 ||
+           (rest && fnmatch(glob, rest, 0) == 0) ||
            fnmatch(glob, names_short(name), 0) == 0;
 }
 

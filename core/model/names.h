@@ -15,7 +15,8 @@
 #include "core/format/stdir.h"
 #include "core/near.h"
 
-/* names_short() is what follows the root in a name, or all of it. */
+/* names_short() is what follows the root in a name, or all of it; tables have
+ * "model." before a root, too: "model.transformer.h.0.mlp.c_fc". */
 const char *names_short(const char *name);
 
 /*
@@ -50,7 +51,7 @@ bool names_expert(struct expert_name *name, const struct st_tensor *t,
                   const char *tail);
 
 /* names_match(): does the pattern, as fnmatch(3) has it, match the name, with
- * or without its "model."? */
+ * or without its root? */
 bool names_match(const char *glob, const char *name);
 
 /* Patterns of layers, GLOB,GLOB,.., and which of them some layer has matched.

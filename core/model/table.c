@@ -279,7 +279,7 @@ apply_parts(struct gemm *gemm, const struct table *t, float *y, size_t ldy,
         const struct table_part *p = &t->part[i];
 
         jobs[i] = (struct gemm_job){
-            .w = { .weight = p->w, .n = p->out, .k = t->in },
+            .w = { .weight = p->w, .n = p->out, .k = t->in, .by_k = p->by_k },
             .c = y + col,
             .ldc = ldy,
             .end = { .accumulate = add },

@@ -37,8 +37,13 @@ struct stdir;
 /* The weights of one of the layers that a table stands for. */
 struct table_part {
     struct weight w; /* [out, in] as in a model's file */
+    bool by_k;       /* but it is [in, out] */
     size_t out;
 };
+
+/* table_part_read() makes f32 of n weights of an output, from an input on. */
+void table_part_read(float *to, const struct table_part *part, size_t out,
+                     size_t in, size_t n);
 
 /* A table, by table_open(), or filled by hand: all of it is borrowed then. */
 struct table {
@@ -69,7 +74,7 @@ struct table {
 int table_open(struct table *t, const struct lut *lut,
                const struct lut_layer *layer, struct err *err);
 /* table_open_name(): the table of the layer of that name, with or without
- * "model."; EX_DATAERR where there is none. */
+ * the root; EX_DATAERR where there is none. */
 int table_open_name(struct table *t, const struct lut *lut, const char *name,
                     struct err *err);
 void table_close(struct table *t); /* a zeroed struct is fine */

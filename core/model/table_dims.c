@@ -82,6 +82,7 @@ table_pack_dims(struct table *t, const struct table_fix *fix, struct err *err)
 {
     const struct table_part stored = {
         .w = { .data = t->weight_t, .dtype = t->weight_dtype, .ld = t->out },
+        .by_k = true,
         .out = t->out,
     };
     const struct table_part *parts = t->weight_t ? &stored : t->part;
@@ -103,8 +104,7 @@ table_pack_dims(struct table *t, const struct table_fix *fix, struct err *err)
             for (size_t k = 0; k < m; k++) {
                 size_t d = fix->dims[k], to = at / TABLE_PANEL * m + k;
 
-                weight_read(&v, &parts[p].w, t->weight_t ? d : o,
-                            t->weight_t ? o : d, 1);
+                table_part_read(&v, &parts[p], o, d, 1);
                 to = to * TABLE_PANEL + at % TABLE_PANEL;
                 cvt_from_f32((char *)t->panels +
                                  to * dtype_size(t->panels_dtype),

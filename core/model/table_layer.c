@@ -8,8 +8,10 @@
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
+#include "core/model/config_file.h"
 #include "core/model/linear.h"
 #include "core/model/linear_file.h"
+#include "core/model/names.h"
 #include "core/model/table.h"
 #include "core/near.h"
 #include "core/tty.h"
@@ -58,6 +60,9 @@ table_open_name(struct table *t, const struct lut *lut, const char *name,
     const struct lut_layer *layer = lut_find(lut, name);
     struct near near;
 
+    for (size_t i = 0; i < lut->n_layers && !layer; i++)
+        if (!strcmp(names_short(lut->layers[i].name), names_short(name)))
+            layer = &lut->layers[i];
     if (layer)
         return table_open(t, lut, layer, err);
     near_start(&near, name);
@@ -84,12 +89,22 @@ table_close(struct table *t)
     *t = (struct table){ 0 };
 }
 
+void
+table_part_read(float *to, const struct table_part *p, size_t out, size_t in,
+                size_t n)
+{
+    if (!p->by_k)
+        weight_read(to, &p->w, out, in, n);
+    for (size_t i = 0; p->by_k && i < n; i++)
+        weight_read(to + i, &p->w, in + i, out, 1);
+}
+
 bool
 table_bind(struct table *t, const struct linear *l)
 {
     if (l->in != t->in || l->out > t->out - t->n_bound)
         return false;
-    t->part[t->n_parts++] = (struct table_part){ l->w, l->out };
+    t->part[t->n_parts++] = (struct table_part){ l->w, l->by_k, l->out };
     if (l->bias)
         memcpy(t->bias + t->n_bound, l->bias, l->out * sizeof(*l->bias));
     t->n_bound += l->out;
@@ -106,8 +121,9 @@ compare_sample(const struct table *t)
     size_t nbytes;
 
     for (size_t i = 0; i < t->n_parts; i++) {
+        const struct table_part *p = &t->part[i];
         const void *stored =
-            weight_stored(&t->part[i].w, t->part[i].out, &nbytes);
+            weight_stored(&p->w, p->by_k ? t->in : p->out, &nbytes);
 
         lut_sample(hash, stored, nbytes);
     }
@@ -133,19 +149,21 @@ table_bind_model(struct table *t, struct stdir *model, const char *path,
                  struct err *err)
 {
     const char *name = t->file.layer->name;
+    const struct model_family *family;
     char *parts[LUT_MAX_PARTS];
     bool fits = true;
     size_t n;
     int rc = 0;
 
-    if (stdir_open(model, path, err) < 0 || stdir_map(model, err) < 0)
+    if (stdir_open(model, path, err) < 0 || stdir_map(model, err) < 0 ||
+        config_family(&family, path, err) < 0)
         return -1;
     n = linear_file_parts(model, name, parts);
     for (size_t i = 0; i < n && rc == 0 && fits; i++) {
         const struct stdir_tensor *b;
         struct linear part;
         float *bias = NULL;
-        int found = linear_file_find(&part, &b, model, parts[i], err);
+        int found = linear_file_find(&part, &b, model, family, parts[i], err);
 
         if (found <= 0) {
             rc = found < 0 ? -1
@@ -186,7 +204,7 @@ transpose_block(struct table *t, const struct table_part *part, size_t r,
     float block[BLOCK][BLOCK], column[BLOCK];
 
     for (size_t i = 0; i < rows; i++)
-        weight_read(block[i], &part->w, r + i, c, cols);
+        table_part_read(block[i], part, r + i, c, cols);
     for (size_t j = 0; j < cols; j++) {
         for (size_t i = 0; i < rows; i++)
             column[i] = block[i][j];
@@ -207,6 +225,11 @@ table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
         few &= t->part[i].w.dtype == dtype;
     if (!few || t->n_parts == 0 || t->weight_t)
         return 0;
+    if (t->n_parts == 1 && t->part[0].by_k) { /* as it lies in the file */
+        t->weight_t = t->part[0].w.data;
+        t->weight_dtype = dtype;
+        return 0;
+    }
     t->transposed = mem_big(t->in * t->out, dtype_size(dtype),
                             "a layer's transposed weights", err);
     if (!t->transposed)
@@ -247,7 +270,7 @@ table_norms(float *norms, const struct table *t)
         const struct table_part *part = &t->part[p];
 
         for (size_t r = 0; r < part->out; r++) {
-            weight_read(row, &part->w, r, 0, t->in);
+            table_part_read(row, part, r, 0, t->in);
             for (size_t d = 0; d < t->in; d++)
                 sum[d] += (double)row[d] * (double)row[d];
         }

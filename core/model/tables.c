@@ -47,10 +47,14 @@ bind_parts(struct tables *ts, struct tabled *tabled, struct err *err)
 {
     struct table *t = &tabled->table;
     const char *name = t->file.layer->name, *lut = ts->lut.path;
-    char *parts[LUT_MAX_PARTS];
-    size_t n = lut_parts(name, parts);
+    char *parts[LUT_MAX_PARTS] = { xstrdup(name) };
+    size_t n = 1;
     int rc = 0;
 
+    if (!model_linear(ts->model, name)) { /* none that is fused in the model */
+        free(parts[0]);
+        n = lut_parts(name, parts);
+    }
     for (size_t i = 0; i < n && rc == 0; i++) {
         struct linear *l = model_linear(ts->model, parts[i]);
         struct part_at at;

@@ -67,16 +67,26 @@ test_found(void)
     struct err err = { 0 };
 
     tap_ok(OPEN(dir, { "x.q.weight", 3, 5 }, { "x.q.bias", 3, -1 },
-                { "x.k.weight", 2, 5 }) == 0,
+                { "x.k.weight", 2, 5 }, { "h.1.mlp.c_fc.weight", 3, 5 }) == 0,
            "a file is opened");
-    tap_ok(linear_file_find(&l, &bias, &dir, "model.x.q", &err) == 1 &&
+    tap_ok(linear_file_find(&l, &bias, &dir, NULL, "model.x.q", &err) == 1 &&
                l.out == 3 && l.in == 5 && l.w.data && !l.bias && bias &&
                !strcmp(bias->t->name, "x.q.bias"),
            "a layer with its bias, of a file without \"model.\"");
-    tap_ok(linear_file_find(&l, &bias, &dir, "x.k", &err) == 1 && l.out == 2 &&
-               !bias,
+    tap_ok(linear_file_find(&l, &bias, &dir, NULL, "x.k", &err) == 1 &&
+               l.out == 2 && !bias,
            "a layer without a bias");
-    tap_ok(linear_file_find(&l, &bias, &dir, "x.v", &err) == 0,
+    tap_ok(linear_file_find(&l, &bias, &dir, family_find("gpt2"),
+                            "model.transformer.h.1.mlp.c_fc", &err) == 1 &&
+               l.by_k && l.out == 5 && l.in == 3 &&
+               linear_file_find(&l, &bias, &dir, family_find("gpt2"), "x.k",
+                                &err) == 1 &&
+               !l.by_k &&
+               linear_file_find(&l, &bias, &dir, family_find("llama"),
+                                "h.1.mlp.c_fc", &err) == 1 &&
+               !l.by_k && l.out == 3,
+           "[in, out] is a layer of a family that stores it so, and no other");
+    tap_ok(linear_file_find(&l, &bias, &dir, NULL, "x.v", &err) == 0,
            "a layer that is not there");
     stdir_close(&dir);
 }
@@ -112,21 +122,25 @@ test_refused(void)
         { "vector", "vector.weight is [3] (expected [outputs, inputs])" },
         { "empty", "empty.weight is empty" },
         { "bias", "bias.bias is [2, 2] (expected [outputs])" },
-        { "short", "short.bias has 1 numbers (expected 2, the rows of its "
-                   "weight)" },
+        { "short", "short.bias has 1 numbers (expected 2, the outputs of "
+                   "its weight)" },
+        { "h.0.mlp.c_fc", "h.0.mlp.c_fc.weight is [inputs, outputs] in a gpt2, "
+                          "and no model_type" },
     };
     struct stdir dir = { 0 };
 
     tap_ok(OPEN(dir, { "vector.weight", 3, -1 }, { "empty.weight", 0, 4 },
                 { "bias.weight", 2, 2 }, { "bias.bias", 2, 2 },
-                { "short.weight", 2, 2 }, { "short.bias", 1, -1 }) == 0,
+                { "short.weight", 2, 2 }, { "short.bias", 1, -1 },
+                { "transformer.h.0.mlp.c_fc.weight", 3, 3 }) == 0,
            "a file is opened");
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         const struct stdir_tensor *bias;
         struct linear l;
         struct err err = { 0 };
 
-        tap_ok(linear_file_find(&l, &bias, &dir, cases[i].name, &err) == -1 &&
+        tap_ok(linear_file_find(&l, &bias, &dir, NULL, cases[i].name, &err) ==
+                       -1 &&
                    err.status == EX_DATAERR && strstr(err.what, cases[i].what),
                "refused: %s", err.what);
     }

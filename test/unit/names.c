@@ -28,6 +28,8 @@ test_match(void)
         { "*.k_proj", "model." Q, false },
         { "self_attn.q_proj", "model." Q, false },
         { "layers.[0-2].*", "model." Q, true },
+        { "h.0.*", "model.transformer.h.0.mlp.c_fc", true },
+        { "transformer.*", "model.transformer.h.0.mlp.c_fc", true },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
@@ -35,8 +37,10 @@ test_match(void)
                "names_match: %s %s %s", cases[i].glob,
                cases[i].match ? "matches" : "does not match", cases[i].name);
     tap_ok(!strcmp(names_short("model." Q), Q) && !strcmp(names_short(Q), Q) &&
-               !strcmp(names_short("models.x"), "models.x"),
-           "names_short: what follows \"model.\", or all of it");
+               !strcmp(names_short("models.x"), "models.x") &&
+               !strcmp(names_short("model.gpt_neox.layers.0"), "layers.0") &&
+               !strcmp(names_short("model.language_model." Q), Q),
+           "names_short: what follows the root, or all of it");
 }
 
 static void
