@@ -8,7 +8,7 @@ core/format 12021
 core/kernel 9587
 core/model 20541
 core/text 4340
-cmd 34428
+cmd 34455
 lib 2520'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -137,3 +137,21 @@ dump("want", n=200, d=64, imgs_a_shard=40).tofile("a.f32")'
     [[ $said == "saev-write: $H: 5 shards written, 0 kept, 200 images in all; "*" s, "* ]]
     [ -z "$(slowly a.f32 saev-write -q -f -m m.json -o D)" ]
 }
+
+@test "lut-apply, lut-precompute calibrate, moe-sft train: a long run leaves a last line, too" {
+    lut-precompute -q -m "$DEMO" -s "$ROOT/demo/sae" --layers '*.1.mlp.up_proj' -o lut
+    py -c 'import numpy as np; np.save("x.npy", np.random.default_rng(1).standard_normal((500, 128), "f4"))'
+    layer=layers.1.mlp.up_proj
+    said=$(slowly x.npy lut-apply lut $layer -o y.npy)
+    [[ $said =~ ^"lut-apply: standard input: 500 rows in "[0-9]+" s"$ ]] || { echo "$said"; false; }
+    [ -z "$(slowly x.npy lut-apply -q lut $layer -f -o y.npy)" ]
+    said=$(slowly x.npy lut-precompute calibrate -m "$DEMO" lut $layer)
+    [[ $said =~ ^"lut-precompute: lut: elbow "[0-9.]+" of model.$layer, from 500 rows in "[0-9]+" s"$ ]] || { echo "$said"; false; }
+    "$PYTHON" "$ROOT/test/ref/moe_train.py" make data qlen=64
+    cd data
+    said=$(slowly /dev/null moe-sft train -b base.safetensors -l student.safetensors -o run -n 200 --log log b?.safetensors)
+    [[ $said =~ ^"moe-sft: run: 200 steps, loss "[0-9.e+-]+" to "[0-9.e+-]+", "[0-9]+" s"$ ]] || { echo "$said"; false; }
+    # the numbers are the log's
+    [ "$(sed 's/.*loss \(.*\) to \(.*\),.*/\1 \2/' <<<"$said")" = "$(awk 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "loss") c = i }
+        NR == 2 { a = $c } END { printf "%.4g %.4g", a, $c }' log)" ]
+}

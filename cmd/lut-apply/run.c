@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cmd/lut-apply/apply.h"
+#include "core/clock.h"
 #include "core/kernel/cvt.h"
 #include "core/kernel/screen.h"
 #include "core/mem.h"
@@ -194,6 +195,7 @@ apply_main(struct apply_run *run, struct err *err)
                                  .total = run->input.n_rows,
                                  .quiet = run->cmd->quiet };
     uint64_t n_bad = 0, n_bad_p = 0;
+    double seconds;
     ssize_t n = put_head(run, err) < 0 ? -1 : arrays_open(run, err);
 
     progress_start(&progress);
@@ -222,6 +224,7 @@ apply_main(struct apply_run *run, struct err *err)
             n = arrays_write(run, n_rows, err);
         progress_at(&progress, run->input.n_read);
     }
+    seconds = progress.dirty ? clock_s() - progress.started : 0;
     progress_end(&progress);
     if (n == 0 && run->cmd->verbose && t->latents.screen) {
         struct screen_counts c = { 0 };
@@ -243,5 +246,9 @@ apply_main(struct apply_run *run, struct err *err)
     /* they appear when y is out of its buffer */
     if (n == 0)
         n = out_flush(run->cmd->out, err) < 0 ? -1 : arrays_commit(run, err);
+    if (n == 0 && seconds > 0)
+        tool_say("%s: %llu row%s in %.0f s", run->input.name,
+                 (unsigned long long)run->input.n_read,
+                 plural(run->input.n_read), seconds);
     return n < 0 ? -1 : 0;
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cmd/lut-precompute/cmd.h"
+#include "core/clock.h"
 #include "core/format/npy.h"
 #include "core/format/stdir.h"
 #include "core/inuse.h"
@@ -52,6 +53,7 @@ struct calibration {
     struct gemm *gemm;
     struct table_work *work;
     size_t batch;
+    double seconds;    /* where a line says how it ended */
     float *x, *y;      /* [batch, in], [batch, out] */
     uint64_t *buckets; /* [N_BUCKETS] */
     double *missed;    /* [in] sums of squares of x - x^ */
@@ -320,6 +322,7 @@ read_rows(struct calibration *c, struct err *err)
         }
         progress_at(&progress, c->n_rows);
     }
+    c->seconds = progress.dirty ? clock_s() - progress.started : 0;
     progress_end(&progress);
     if (n == 0 && c->n_bad == c->n_rows)
         n = err_set(err, EX_DATAERR, "%s: has no rows%s", c->input.name,
@@ -356,6 +359,10 @@ calibrate(const struct precompute_cmd *cmd, struct err *err)
     rc = dims ? out_commit(dims, err) : 0;
     if (rc == 0)
         tool_put("%s", report.s);
+    if (rc == 0 && c.seconds > 0)
+        tool_say("%s: elbow %.4g of %s, from %llu row%s in %.0f s", c.lut.path,
+                 c.elbow_value, c.table.file.layer->name,
+                 (unsigned long long)c.n_rows, plural(c.n_rows), c.seconds);
 out:
     str_free(&report);
     close_all(&c);

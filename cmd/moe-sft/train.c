@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cmd/moe-sft/adapter.h"
 #include "cmd/moe-sft/base.h"
@@ -66,6 +67,7 @@ struct train {
     struct train_run run;
     struct train_tensor tensors[MOE_N_LORA];
     char arithmetic[40];
+    double seconds; /* where a line says how it ended */
 };
 
 /* ---- opening ---- */
@@ -359,24 +361,37 @@ run_steps(struct train *t, struct err *err)
     const struct train_options *o = t->o;
     struct train_state *s = &t->run.state;
 
+    struct progress progress = { .what = "train",
+                                 .unit = "step",
+                                 .total = o->steps,
+                                 .kept = s->step,
+                                 /* the log's lines are there, too */
+                                 .quiet = opt_given(t->cmd->line, "quiet") ||
+                                          (!o->log && isatty(1)) };
+    int rc = 1;
+
     train_run_head(&t->run);
-    while (o->steps == 0 || s->step < o->steps) {
+    progress_start(&progress);
+    while (rc > 0 && (o->steps == 0 || s->step < o->steps)) {
         double started = clock_s();
         const struct step_record *r;
-        int rc = run_step(t, err);
 
+        rc = run_step(t, err);
         if (rc <= 0)
-            return rc;
+            break;
         r = (const void *)train_state_at(s, s->step - 1);
         if (t->cmd->verbose)
             tool_say("step %llu: loss %.4g, %.0f tokens/s, %zu slot%s skipped",
                      (unsigned long long)s->step, r->loss,
                      r->tokens / (clock_s() - started + 1e-9), t->skipped,
                      plural(t->skipped));
+        progress_at(&progress, s->step);
         if (train_run_stepped(&t->run, true, err) < 0)
-            return -1;
+            rc = -1;
     }
-    return 0;
+    t->seconds = progress.dirty ? clock_s() - progress.started : 0;
+    progress_end(&progress);
+    return rc < 0 ? -1 : 0;
 }
 
 static int
@@ -412,6 +427,13 @@ train(struct train *t, struct err *err)
         train_run_plot(&t->run, &picture);
         tool_put("%s", picture.s);
         str_free(&picture);
+    }
+    if (t->seconds > 0) {
+        struct str line = { 0 };
+
+        train_run_summary(&t->run, train_step_table.loss, &line);
+        tool_say("%s, %.0f s", line.s, t->seconds);
+        str_free(&line);
     }
     return 0;
 }
