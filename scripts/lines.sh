@@ -5,7 +5,7 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11295
 core/format 12021
-core/kernel 9587
+core/kernel 9590
 core/model 20541
 core/text 4340
 cmd 34455
