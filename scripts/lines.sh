@@ -6,7 +6,7 @@
 budgets='core 11295
 core/format 12021
 core/kernel 9590
-core/model 20541
+core/model 20552
 core/text 4340
 cmd 34455
 lib 2520'

@@ -453,7 +453,7 @@ parse_model(struct config *c, const struct js *file, struct err *err)
         refuse_quantized(&root, err))
         return -1;
     c->form = c->family->form;
-    eps = c->family->norm_eps ? c->family->norm_eps : 1e-6;
+    eps = c->family->norm_eps > 0 ? c->family->norm_eps : 1e-6;
     tied = c->family->tied;
     if (parse_sizes(c, &root, err) ||
         config_range(&root, family_key(c->family, "rms_norm_eps"), 0, 1, &eps,

@@ -115,7 +115,7 @@ parse_partial(const struct model_family *f, const struct js *obj,
 
     if (config_range(obj, key, 0, 1, part, err))
         return -1;
-    if (!f->rotary && *part < 1)
+    if (f->rotary <= 0 && *part < 1)
         return js_bad(&js, "1: whole heads are rotated", err);
     return *part > 0 ? 0 : js_bad(&js, "more than 0", err);
 }
@@ -240,7 +240,8 @@ rope_parse(struct rope_config *rope, const struct js *root, struct config *c,
     static const char *const kinds[CONFIG_MAX_ROPES] = { "full_attention",
                                                          "sliding_attention" };
     const struct model_family *f = c->family;
-    double part = f->rotary ? f->rotary : 1, theta = f->theta ? f->theta : 1e4;
+    double part = f->rotary > 0 ? f->rotary : 1;
+    double theta = f->theta > 0 ? f->theta : 1e4;
     struct js obj, of[CONFIG_MAX_ROPES];
     size_t n_kinds = 0;
 
@@ -253,7 +254,7 @@ rope_parse(struct rope_config *rope, const struct js *root, struct config *c,
         number_or(root, family_key(f, "rope_theta"), 1.0001, theta,
                   &rope[0].theta, err) ||
         number_or(root, "rope_local_base_freq", 1.0001,
-                  f->local_theta ? f->local_theta : rope[0].theta,
+                  f->local_theta > 0 ? f->local_theta : rope[0].theta,
                   &rope[1].theta, err))
         return -1;
     for (size_t i = 0; i < CONFIG_MAX_ROPES; i++) {

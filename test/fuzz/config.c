@@ -12,17 +12,19 @@
 static void
 check_positions(const struct config *c)
 {
-    size_t half = (size_t)c->head_dim / 2;
+    size_t half = (size_t)c->rotary_dim / 2;
     double *freq = calloc(half, sizeof(*freq));
     float *cosines = calloc(half, sizeof(*cosines));
     float *sines = calloc(half, sizeof(*sines));
 
-    rope_inv_freq(freq, &c->rope, (size_t)c->head_dim);
-    rope_table(cosines, sines, &c->rope, freq, half,
-               (size_t)c->max_positions - 1);
-    for (size_t i = 0; i < half; i++)
-        MUST(freq[i] >= 0 && freq[i] <= 1 && isfinite(cosines[i]) &&
-             isfinite(sines[i]));
+    for (const struct rope_config *r = c->rope;
+         r < c->rope + CONFIG_MAX_ROPES && half; r++) {
+        rope_inv_freq(freq, r, 2 * half);
+        rope_table(cosines, sines, r, freq, half, (size_t)c->max_positions - 1);
+        for (size_t i = 0; i < half; i++)
+            MUST(freq[i] >= 0 && freq[i] <= 1e6 && isfinite(cosines[i]) &&
+                 isfinite(sines[i]));
+    }
     free(freq);
     free(cosines);
     free(sines);
@@ -40,7 +42,7 @@ check_config(const struct config *c)
     MUST(c->n_eos <= CONFIG_MAX_EOS && c->temperature >= 0);
     MUST(c->repetition_penalty > 0 && c->top_k >= 0);
     for (int64_t i = 0; i < c->n_layers; i++) {
-        MUST(c->window[i] >= 0);
+        MUST(c->window[i] >= 0 && c->rotation[i] <= ROTATION_NONE);
         MUST(!c->sparse[i] || c->n_experts > 0);
     }
     MUST(c->n_experts >= 0 && c->n_experts <= 4096);

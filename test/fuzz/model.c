@@ -31,7 +31,8 @@ run(const struct model *model)
 
     MUST(engine_open(&engine, model, NULL, &options, &err) == 0);
     session = session_new(engine, 3);
-    MUST(session_feed(session, ids, 3, logits, 3, &err) == 0);
+    MUST(session_feed(session, ids, 3, logits, 3, &err) ==
+         (session->max_tokens < 3 ? -1 : 0));
     session_close(session);
     engine_close(engine);
 }
