@@ -25,6 +25,22 @@ kvc_ref.save(sys.argv[2], kvc_model.average(4, 32, int(sys.argv[1])), 32, int(sy
     done
 }
 
+# bats test_tags=long
+@test "hf-infer --kvc: of any family it is float64's, but where a layer has a window, which is named" {
+    for m in gpt2 gpt_neox gemma cohere smollm3 olmo2 phi; do # positions learned, in pairs, none
+        py "$ROOT/test/ref/family_ref.py" make $m $m
+        py "$ROOT/test/ref/kvc_model.py" $m 3 50 31 f32
+    done
+    for m in gemma2 gemma3_text phi3 cohere2; do
+        py "$ROOT/test/ref/family_ref.py" make $m $m
+        py -c 'import sys, kvc_ref, kvc_model
+layers, d, _, _ = kvc_model.reference(sys.argv[1], 9)
+kvc_ref.save("c.bin", kvc_model.average(layers, d, 2), d, 2)' $m
+        run -65 hf-infer $m --ids 1,2,3,4,5 --nll --kvc c.bin
+        [ "$output" = "hf-infer: c.bin: layer 0 of the model has a sliding window, which a shorter cache cannot have" ]
+    done
+}
+
 @test "hf-infer --kvc: the bits do not depend on -j, --chunk or --batch" {
     average 2 c.bin
     same_for '-j 1' '-j 2' '-j 3 --chunk 5' -- \

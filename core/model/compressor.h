@@ -44,7 +44,9 @@ size_t compressor_mlp_run(const struct compressor_mlp *mlp, float *y,
 
 /*
  * A KV-cache compressor, as kvc(5) describes it.  compressor_open() reads the
- * file and checks that it fits: layers, head_dim, no sliding windows.
+ * file and checks that it fits: layers, head_dim, no sliding windows: a
+ * window is of positions, and a key made of several has none.  Keys are
+ * compressed as they are: rotated or not, or as learned positions left them.
  * -1 with 'err' set, as kvc_open() does; EX_DATAERR for a model it is not of.
  * Owner: the caller, until compressor_close().  Read-only after opening.
  */

@@ -225,9 +225,9 @@ table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
         few &= t->part[i].w.dtype == dtype;
     if (!few || t->n_parts == 0 || t->weight_t)
         return 0;
+    t->weight_dtype = dtype;
     if (t->n_parts == 1 && t->part[0].by_k) { /* as it lies in the file */
         t->weight_t = t->part[0].w.data;
-        t->weight_dtype = dtype;
         return 0;
     }
     t->transposed = mem_big(t->in * t->out, dtype_size(dtype),
@@ -239,7 +239,6 @@ table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
             for (size_t c = 0; c < t->in; c += BLOCK)
                 transpose_block(t, &t->part[p], r, c, col + r);
     t->weight_t = t->transposed;
-    t->weight_dtype = dtype;
     return 0;
 }
 

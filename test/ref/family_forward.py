@@ -102,8 +102,21 @@ def mlp(layer, x, record):
     return linear(layer.down, y)
 
 
-def forward(model, ids, seen=None):
-    """Logits [len(ids), vocab].  seen: a dict that gets each place's rows."""
+def shortened(layer, i, q, k, v, shorten):
+    """As attended(), with a cache that is made shorter after n0 tokens."""
+    n0, fewer = shorten
+    both = [np.concatenate([few, x[n0:]])
+            for few, x in zip(fewer(i, k[:n0], v[:n0]), (k, v))]
+    m = len(both[0]) - len(k) + n0
+    padded = np.concatenate([np.zeros_like(q[:m]), q[n0:]])
+    return np.concatenate([attended(layer, q[:n0], k[:n0], v[:n0]),
+                           attended(layer, padded, *both)[m:]])
+
+
+def forward(model, ids, seen=None, shorten=None):
+    """Logits [len(ids), vocab].  seen: a dict that gets each place's rows.
+    shorten: (n0, fewer): the keys and values that all later tokens see of the
+    first n0 are those that fewer(layer, k, v) returns."""
     seen = {} if seen is None else seen
     n = len(ids)
     x = model.embedding[ids] * model.embed_scale
@@ -124,7 +137,8 @@ def forward(model, ids, seen=None):
         q, k = normed_heads(layer.q_norm, q), normed_heads(layer.k_norm, k)
         if not layer.norm_rotated:
             q, k = rotated(layer.rope, q), rotated(layer.rope, k)
-        z = attended(layer, q, k, v)
+        z = (shortened(layer, i, q, k, v, shorten) if shorten
+             else attended(layer, q, k, v))
         record("attn.hook_z", z)
         y = linear(layer.o, z)
         record("attn", y)

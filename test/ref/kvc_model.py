@@ -15,6 +15,8 @@ import tempfile
 
 import numpy as np
 
+import family_forward
+import family_read
 import kvc_ref
 import transformer
 
@@ -36,14 +38,25 @@ def nll(logits, ids):
     return lse - logits[np.arange(len(ids) - 1), ids[1:]]
 
 
+def reference(path, n):
+    """Layers, head_dim, vocabulary and forward() of a model: transformer.py's,
+    or of another family."""
+    if os.path.exists(os.path.join(path, "ids")):  # of family_models.py
+        m, _ = family_read.read(path, n)
+        return (len(m.layers), m.head_dim, len(m.embedding),
+                lambda ids, **more: family_forward.forward(m, ids, **more))
+    c, tensors = transformer.load(path)
+    return (c["num_hidden_layers"], c.get("head_dim") or (
+        c["hidden_size"] // c["num_attention_heads"]), c["vocab_size"],
+        lambda ids, **more: transformer.forward(c, tensors, ids, **more))
+
+
 def main(model, factor, n, n0, kv, *options):
     factor, n, n0 = int(factor), int(n), int(n0)
-    config, tensors = transformer.load(model)
-    layers, d = config["num_hidden_layers"], config.get("head_dim") or (
-        config["hidden_size"] // config["num_attention_heads"])
+    layers, d, vocab, forward = reference(model, n)
     rng = np.random.default_rng(n)
-    ids = rng.integers(0, config["vocab_size"], n)
-    plain = nll(transformer.forward(config, tensors, ids), ids)
+    ids = rng.integers(0, vocab, n)
+    plain = nll(forward(ids), ids)
     for name, mlps in ("random", kvc_ref.random_mlps(rng, layers, 4, d, factor, 3 * d, 2 * d)), (
             "average", average(layers, d, factor)):
         def shorten(i, k, v):
@@ -59,7 +72,7 @@ def main(model, factor, n, n0, kv, *options):
                 assert np.abs(both[0][:g] - by_hand).max() < 0.01 * np.abs(k).max()
             return both
 
-        want = nll(transformer.forward(config, tensors, ids, shorten=(n0, shorten)), ids)
+        want = nll(forward(ids, shorten=(n0, shorten)), ids)
         with tempfile.TemporaryDirectory() as tmp:
             path = os.path.join(tmp, "c.bin")
             kvc_ref.save(path, mlps, d, factor, "fp16" if name == "average" else "fp32")
