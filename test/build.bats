@@ -67,6 +67,23 @@ $PWD/build" ]
     [ -z "$(find .. -name PWNED)" ]
 }
 
+@test "make: a build takes all CPUs unless -j or MAKEFLAGS says how many; other goals do not" {
+    unset MAKEFLAGS MAKELEVEL SAN
+    # the lines of the Makefile, and what they make of a command line
+    sed -n '/^# A build takes all CPUs/,/^endif/p' "$ROOT/Makefile" >Makefile
+    [ "$(wc -l <Makefile)" = 4 ]
+    printf 'all lib check: ; @echo "$(filter -j%%,$(MAKEFLAGS))"\n' >>Makefile
+    for goals in '' all 'all lib'; do
+        # shellcheck disable=SC2086 # words
+        [ "$(make -s $goals | head -n 1)" = "-j$(nproc)" ]
+    done
+    [ "$(make -s -j7)" = -j7 ]
+    [ "$(MAKEFLAGS=-j7 make -s)" = -j7 ]
+    [ "$(make -s -j1)" = -j1 ]
+    [ -z "$(make -s check)" ]
+    [ -z "$(make -s all check | head -n 1)" ]
+}
+
 # bats test_tags=long
 @test "layers: each wrong include is found, and a print in core, a file, thread or regex made elsewhere" {
     need_commands git
