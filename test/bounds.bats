@@ -507,3 +507,17 @@ compressor test/kvc-convert.bats blocks that a sparse file promises take no memo
         false
     }
 }
+
+@test "bounds: mask: which rows are left out takes 1.1 bits for each" {
+    not_sanitized "it measures memory"
+    # 2^26 rows of one number, in holes
+    py -c 'import json, os
+from saev_dump import *
+os.mkdir("d")
+json.dump(meta(layers=[0], p=64, cls=False, d=1, n=1 << 20, imgs_a_shard=1 << 20), open("d/metadata.json", "w"))
+os.truncate(os.open("d/acts000000.bin", os.O_CREAT | os.O_WRONLY), 4 << 26)'
+    saev-read -q -j 1 --sample 3 --raw d >/dev/null # its pages are in the cache
+    run -0 peak saev-read -q -j 1 --sample 3 --raw --skip-positions 1 d
+    # 1.1 bits of 2^26 are 9011 KiB, and the program some 4 MiB
+    [ "$output" -gt 9011 ] && [ "$output" -lt 16000 ]
+}
