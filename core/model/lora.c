@@ -149,7 +149,10 @@ bind_all(struct model *m, struct adapter *adapter, struct err *err)
     for (size_t i = 0; i < f->dir.n_tensors && !f->is_stack; i++)
         if (check_base(m, &f->dir.tensors[i], err))
             return -1;
-    return f->is_stack ? 0 : peft_warn(&f->config, &f->dir, &m->dir, "", err);
+    /* of several models, an adapter may be of this one alone */
+    return f->is_stack ? 0
+                       : peft_warn(&f->config, &f->dir,
+                                   m->config.of ? NULL : &m->dir, "", err);
 }
 
 /* What a path or a Hub's id, "org/name", says that a model is, [*n]: the last

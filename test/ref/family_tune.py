@@ -7,11 +7,13 @@ family_forward.py, and have the same bytes for any number of threads.
 check: moe-sft check -m finds no gradient wrong.
 steps: 20 steps lower the loss, and with the adapter they leave hf-infer's
 logits have the loss that tune gives; so have those of the merged model.
+What hf-infer does not run must be refused.
 """
 import importlib.util
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,7 +29,7 @@ import mkst  # noqa: E402
 
 RANK, ALPHA = 3, 6
 SCALE = ALPHA / RANK
-ROOTS = dict(gpt2="transformer.", gpt_neox="gpt_neox.")
+ROOTS = dict(gpt2="transformer.", gpt_neox="gpt_neox.") # others: "model."
 PARTS = ("q", "k", "v", "o", "gate", "up", "down")
 
 
@@ -50,13 +52,11 @@ def modules():
     for name, (_, shape, _) in mkst.load("m/model.safetensors").items():
         if len(shape) != 2 or "norm" in name or not name.endswith(".weight"):
             continue
-        if not any(x in name for x in ("layers.", "h.")):
-            continue
-        name = name[:-len(".weight")]
-        kind = config()["model_type"]
-        root = ROOTS.get(kind, "")
-        peft = name if name.startswith(root) else root + name
-        found[name] = (shape[::-1] if kind == "gpt2" else shape, peft)
+        name, kind = name[:-len(".weight")], config()["model_type"]
+        at = re.search(r"^(?!.*(?:vis|projector)).*?((h|layers)\.\d.*)", name)
+        if at:
+            found[name] = (shape[::-1] if kind == "gpt2" else shape,
+                           ROOTS.get(kind, "model.") + at[1])
     return found
 
 
@@ -178,6 +178,13 @@ def by_torch(adapter, seqs):
 
 # ---- what moe-sft makes ----
 
+def quiet(said):
+    """No warnings, but of what a directory has besides its text model."""
+    said = [x for x in said.splitlines() if " ignored" not in x and
+            "visual." not in x]
+    assert not said, said
+
+
 TUNE = ("moe-sft", "tune", "-m", "m", "-d", "d.jsonl", "--ctx", "64", "-f")
 
 
@@ -198,8 +205,7 @@ def grads(name, rng):
     adapter, seqs = make(name, rng)
     want, ref = by_torch(adapter, seqs)
     command = TUNE + ("--init", "adapter")
-    said = run(*command, "--compute", "f32", "--grads", "g", "-j", "1")[1]
-    assert not said, said
+    quiet(run(*command, "--compute", "f32", "--grads", "g", "-j", "1")[1])
     loss, got = read_grads("g", adapter)
     off = worst(got, ref)
     assert abs(loss - want) <= 1e-6 * want and off <= 1e-4, (loss, want, off)
@@ -254,10 +260,10 @@ def steps(name, rng):
     first, last = float(rows[1][at]), float(rows[-1][at])
     assert last < 0.7 * first, (first, last)
     base, got = nll(seqs, "m"), nll(seqs, "m", "--lora", "run")
-    assert abs(base - first) < 1e-5 * first and abs(got - last) < 1e-5 * last
-    said = run("hf-infer", "m", "--lora", "run", "--ids", "1", "--logits",
-               "l.npy", "-f")[1]
-    assert not said, said
+    for x, y in (base, first), (got, last): # f32 has 1 - p of a small loss
+        assert abs(x - y) < 1e-5 * y + 2e-7, (x, y)
+    quiet(run("hf-infer", "m", "--lora", "run", "--ids", "1", "--logits",
+              "l.npy", "-f")[1])
     with open("run/adapter_config.json") as f:
         c = json.load(f)
     with open("adapter/adapter_config.json") as f:
@@ -273,13 +279,30 @@ def steps(name, rng):
     print("%s: loss %.4f to %.4f, merged %.4f" % (name, first, last, merged))
 
 
+def refused(name, rng):
+    """What hf-infer does not run, tune refuses in the same words."""
+    make(name, rng)
+    done = subprocess.run(("hf-infer", "m", "--ids", "1", "--logits", "l.npy"),
+                          stderr=subprocess.PIPE)
+    if done.returncode == 0:
+        return False
+    said = run(*TUNE, "-o", "run", "-n", "1", status=65)[1]
+    assert said == done.stderr.decode().replace("hf-infer: ", "moe-sft: ")
+    assert not os.path.exists("run")
+    print("%s: refused" % name)
+    return True
+
+
 def main():
     what = dict(grads=grads, check=check, steps=steps)[sys.argv[1]]
     for name in sys.argv[2:]:
-        with tempfile.TemporaryDirectory() as tmp:
-            os.chdir(tmp)
-            what(name, np.random.default_rng(3))
-            os.chdir("/")
+        for do in refused, what:
+            with tempfile.TemporaryDirectory() as tmp:
+                os.chdir(tmp)
+                stop = do(name, np.random.default_rng(3))
+                os.chdir("/")
+            if stop:
+                break
 
 
 if __name__ == "__main__":

@@ -221,8 +221,11 @@ test_bytes(const char *dir, const char *name)
 static void
 test_families(const char *dir)
 {
-    static const char *const names[] = { "gpt2:inner", "gpt_neox",
-                                         "gpt_neox:sequential" };
+    static const char *const names[] = {
+        "gpt2:inner",  "gpt_neox", "gpt_neox:sequential",   "gemma2:caps",
+        "gemma3_text", "phi3",     "phi3:longrope-partial", "granite",
+        "smollm3",     "olmo2"
+    };
 
     for (size_t i = 0; i < N; i++)
         labels[i] = ids[i] %= 97; /* their vocabulary */

@@ -18,10 +18,11 @@ struct cursor {
     size_t slice, seq, example;   /* the next one */
 };
 
-/* Tokens [begin, begin + n) of a window, as far as a label needs them. */
+/* Tokens [begin, begin + n) of a window, as far as a label needs them, of
+ * n_all. */
 struct example {
     const struct lm_seq *seq;
-    size_t begin, n;
+    size_t begin, n, n_all;
 };
 
 static size_t
@@ -43,8 +44,8 @@ look(struct cursor *c, struct example *e)
 
                 e->seq = s;
                 e->begin = s->n_starts ? s->starts[c->example] : 0;
-                for (e->n = end > e->begin ? end - e->begin - 1 : 0; e->n > 0;
-                     e->n--)
+                e->n_all = end - e->begin;
+                for (e->n = e->n_all > 0 ? e->n_all - 1 : 0; e->n > 0; e->n--)
                     if (s->labels[e->begin + e->n] != LM_NO_LABEL)
                         return true;
             }
@@ -104,6 +105,7 @@ add_example(struct lm_work *w, const struct example *e, size_t seq,
     struct session *s = &w->sessions[c->n_spans];
     const int32_t *labels = e->seq->labels + e->begin + 1;
 
+    s->max_tokens = e->n_all; /* positions may depend on it */
     s->kv.blocks = w->blocks + block;
     s->kv.n_blocks = (e->n + KV_BLOCK - 1) / KV_BLOCK;
     c->spans[c->n_spans++] =
