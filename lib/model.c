@@ -20,7 +20,11 @@ _Static_assert(TU_COMPUTE_BF16 == (int)COMPUTE_BF16 &&
                    TU_MLP == (int)TAP_MLP && TU_IN_QKV == (int)TAP_IN_QKV &&
                    TU_IN_O == (int)TAP_IN_O &&
                    TU_IN_GATE_UP == (int)TAP_IN_GATE_UP &&
-                   TU_IN_DOWN == (int)TAP_IN_DOWN,
+                   TU_IN_DOWN == (int)TAP_IN_DOWN &&
+                   TU_EMBED == (int)TAP_EMBED &&
+                   TU_ATTN_OUT == (int)TAP_ATTN_OUT &&
+                   TU_MLP_OUT == (int)TAP_MLP_OUT &&
+                   TU_RESID_MID == (int)TAP_RESID_MID,
                "the header's numbers are those of core");
 
 struct tu_model {
@@ -321,21 +325,24 @@ int
 tu_session_tap(struct tu_session *s, enum tu_point point, int64_t last_layer,
                tu_tap_fn *fn, void *ctx, struct tu_err *to)
 {
-    int64_t n_layers;
+    const struct place place = { (enum tap_point)point, last_layer, SIZE_MAX };
+    struct str why = { 0 };
+    int64_t n_layers, first, last;
 
     if (check_session(s, "tu_session_tap", to) < 0)
         return -1;
     n_layers = s->model->model->config.n_layers;
-    if (fn && ((int)point < TU_RESID || point > TU_IN_DOWN))
+    if (fn && ((int)point < TU_RESID || point > TU_RESID_MID))
         return lib_refuse(to, "point is %d, none of enum tu_point", (int)point);
-    if (fn &&
-        (last_layer < (point == TU_RESID ? -1 : 0) || last_layer >= n_layers))
+    place_layers(&place, n_layers, &first, &last);
+    if (fn && (last_layer < first || last_layer > last))
         return lib_refuse(to, "last_layer is %lld, but the model has %lld",
                           (long long)last_layer, (long long)n_layers);
-    if (fn && point == TU_IN_DOWN && s->model->model->config.sparse &&
-        s->model->model->config.sparse[last_layer])
-        return lib_refuse(to, "TU_IN_DOWN: layer %lld has experts",
-                          (long long)last_layer);
+    if (fn && place_missing(&why, &s->model->model->config, &place)) {
+        lib_refuse(to, "%s", why.s);
+        str_free(&why);
+        return -1;
+    }
     s->fn = fn;
     s->ctx = ctx;
     s->tap = (struct tap){ (enum tap_point)point, last_layer, show, s, NULL };

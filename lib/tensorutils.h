@@ -314,8 +314,8 @@ TU_API int tu_session_step(struct tu_session *session, int32_t id,
 TU_API size_t tu_session_count(const struct tu_session *session);
 TU_API int tu_session_reset(struct tu_session *session, struct tu_err *err);
 
-/* Points of a layer; in hf-infer(5): resid, attn, mlp, in:q_proj, in:o_proj,
- * in:up_proj, in:down_proj. */
+/* Points of a layer; in sae(5): resid, attn, mlp, in:q_proj, in:o_proj,
+ * in:up_proj, in:down_proj, embed, attn_out, mlp_out, resid_mid. */
 enum tu_point {
     TU_RESID,      /* the residual stream after the layer; layer -1: before
                     * the first one */
@@ -324,7 +324,12 @@ enum tu_point {
     TU_IN_QKV,     /* input of q_proj, k_proj, v_proj */
     TU_IN_O,       /* input of o_proj */
     TU_IN_GATE_UP, /* input of gate_proj, up_proj */
-    TU_IN_DOWN     /* input of down_proj; not with experts */
+    TU_IN_DOWN,    /* input of down_proj; not with experts */
+    TU_EMBED,      /* layer -1: the embedding, without learned positions */
+    TU_ATTN_OUT,   /* what attention adds to the residual stream */
+    TU_MLP_OUT,    /* the same of the MLP */
+    TU_RESID_MID   /* the residual stream between these; not where they are
+                    * parallel */
 };
 
 /*

@@ -6,10 +6,10 @@
 budgets='core 11295
 core/format 12021
 core/kernel 9590
-core/model 20552
+core/model 20773
 core/text 4340
-cmd 34455
-lib 2520'
+cmd 34468
+lib 2532'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
     BEGIN {

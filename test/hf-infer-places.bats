@@ -12,8 +12,11 @@ load helpers
 resid:3,-1 layers.3,embed_tokens
 resid:-1 hook_embed
 attn:0 blocks.0.hook_attn_out
+attn_out:0 blocks.0.attn.hook_out
+resid_mid:1-2 blocks.1.hook_resid_mid,blocks.2.ln2.hook_in
+resid:0,2 model.layers.1.input,model.layers.2.output
 mlp:0-1 model.layers.0.mlp,mlp:1
-in:up_proj:1,3 layers.1.mlp.up_proj,layers.3.mlp.up_proj
+in:up_proj:1,3 layers.1.mlp.up_proj,model.layers.3.mlp.up_proj.input
 in:q_proj:2 layers.2.self_attn.qkv_proj
 END
 }
@@ -30,11 +33,12 @@ for n in range(c["num_hidden_layers"]):
     for module, short, lens, dim in [
             *((f".self_attn.{x}_proj", f"in:{x}_proj", None, d) for x in "qkv"),
             (".self_attn.o_proj", "in:o_proj", "attn.hook_z", heads),
-            (".self_attn", "attn", "hook_attn_out", d),
-            *((f".mlp.{x}_proj", f"in:{x}_proj", None, d) for x in ("gate", "up")),
+            (".self_attn", "attn", "hook_attn_out", d), (None, "resid_mid", "hook_resid_mid", d),
+            (".mlp.gate_proj", "in:gate_proj", None, d), (".mlp.up_proj", "in:up_proj", "mlp.hook_in", d),
             (".mlp.down_proj", "in:down_proj", "mlp.hook_post", c["intermediate_size"]),
             (".mlp", "mlp", "hook_mlp_out", d), ("", "resid", "hook_resid_post", d)]:
-        want.append(f"layers.{n}{module}\t{short}:{n}\t{f'blocks.{n}.{lens}' if lens else '-'}\t{dim}")
+        lens = f"blocks.{n}.{lens}" if lens else "-"
+        want.append(f"{lens if module is None else f'layers.{n}{module}'}\t{short}:{n}\t{lens}\t{dim}")
 assert open("places.tsv").read().split("\n") == want + [""]
 END
     grep -F .1. places.tsv | while IFS=$'\t' read -r hook short lens dim; do
@@ -46,7 +50,7 @@ END
 }
 
 @test "hf-infer --sae: what is no hook is refused by its hook name" {
-    for at in in:up_proj:1 model.layers.1.mlp.up_proj.weight layers.1.mlp.up_proj.input; do
+    for at in in:up_proj:1 model.layers.1.mlp.up_proj.weight layers.1.mlp.up_proj.output; do
         run -2 --separate-stderr hf-infer "$DEMO" --ids 1,2 --nll --sae "$ROOT/demo/sae/layers.1.mlp.up_proj@$at"
         [ "${stderr_lines[0]}" = "hf-infer: $ROOT/demo/sae/layers.1.mlp.up_proj/sae.safetensors: \"$at\" is not a hook point (expected layers.1.mlp.up_proj)" ]
     done

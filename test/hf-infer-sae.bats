@@ -154,7 +154,7 @@ END
     no 65 sae "$f: does not say where in a model its rows are from (as sae@layers.3.mlp.gate_proj does)"
     no 66 nowhere "nowhere: No such file or directory"
     run -2 hf-infer models/qwen3_moe --ids 1,2 --nll --sae sae@layers.1.mlp.down_proj
-    [ "${lines[0]}" = "hf-infer: $f: layer 1 has experts, and each has its own down_proj" ]
+    [ "${lines[0]}" = "hf-infer: $f: layer 1 has experts, and each has its own down_proj (in:gate_proj and mlp are of all)" ]
 }
 
 # bats test_tags=long

@@ -211,7 +211,9 @@ END
 int main(void)
 {
     static const struct { const char *name; enum tu_point point; int64_t layer; } hooks[] = {
-        { "embed_tokens", TU_RESID, -1 },              { "hook_embed", TU_RESID, -1 },
+        { "embed_tokens", TU_EMBED, -1 },              { "blocks.0.hook_resid_pre", TU_RESID, -1 },
+        { "blocks.3.hook_attn_out", TU_ATTN_OUT, 3 },  { "blocks.3.hook_mlp_out", TU_MLP_OUT, 3 },
+        { "blocks.0.hook_resid_mid", TU_RESID_MID, 0 }, { "transformer.h.4.attn", TU_ATTN, 4 },
         { "model.layers.1", TU_RESID, 1 },             { "blocks.1.hook_resid_post", TU_RESID, 1 },
         { "layers.1.self_attn", TU_ATTN, 1 },          { "layers.12.mlp", TU_MLP, 12 },
         { "layers.1.self_attn.k_proj", TU_IN_QKV, 1 }, { "blocks.2.attn.hook_z", TU_IN_O, 2 },

@@ -18,7 +18,7 @@
 #include "core/tty.h"
 
 #define MAX_WINDOWS 64 /* at once */
-#define N_TAPS      ((size_t)TAP_IN_DOWN + 1)
+#define N_TAPS      ((size_t)N_TAP_POINTS)
 
 /* A window that is run with others. */
 struct acts_window {

@@ -47,7 +47,7 @@ no_place(const char *at, const struct config *c, struct err *err)
     near_start(&near, item);
     while (place_next(&p, c)) {
         str_clear(&name);
-        place_hook(&name, &p);
+        place_hook(&name, &p, c->family);
         if (colon)
             near_try(&near, place_word(&p), strlen(place_word(&p)));
         else
@@ -67,38 +67,41 @@ static int
 bad_layers(const char *text, const struct place *p, const char *at,
            int64_t n_layers, struct err *err)
 {
+    int64_t first, last;
+
+    place_layers(p, n_layers, &first, &last);
     return err_set(
         err, TU_USAGE,
-        "--acts %s: \"%.*s\" is not a layer (%s to %lld, A-B, or all)", text,
-        (int)strcspn(at, ","), at, p->point == TAP_RESID ? "-1" : "0",
-        (long long)n_layers - 1);
+        "--acts %s: \"%.*s\" is not a layer (%lld to %lld, A-B, or all)", text,
+        (int)strcspn(at, ","), at, (long long)first, (long long)last);
 }
 
 static int
 add_place(struct acts_spec *s, const char *text, const struct place *p,
           const struct config *c, struct err *err)
 {
-    struct str hook = { 0 };
+    struct str hook = { 0 }, why = { 0 };
+    struct place settled = *p;
     int rc = 0;
 
-    place_hook(&hook, p);
+    place_settle(&settled, c);
+    p = &settled;
+    place_hook(&hook, p, c->family);
     if (p->layer >= c->n_layers)
         rc = err_set(err, TU_USAGE, "--acts %s: %s: the model has %lld layer%s",
                      text, hook.s, (long long)c->n_layers, plural(c->n_layers));
-    else if (place_split(c, p))
-        rc = err_set(err, TU_USAGE,
-                     "--acts %s: layer %lld has experts, and each has its own "
-                     "down_proj (in:gate_proj and mlp are of all)",
-                     text, (long long)p->layer);
+    else if (place_missing(&why, c, p))
+        rc = err_set(err, TU_USAGE, "--acts %s: %s", text, why.s);
     for (size_t i = 0; i < s->n && rc == 0; i++)
         if (s->places[i].point == p->point && s->places[i].layer == p->layer)
             rc = err_set(err, TU_USAGE, "--acts %s: %s is there twice", text,
                          hook.s);
     str_free(&hook);
+    str_free(&why);
     if (rc < 0)
         return -1;
     s->places = xrealloc(s->places, s->n + 1, sizeof(*s->places));
-    s->places[s->n++] = *p;
+    s->places[s->n++] = settled;
     return 0;
 }
 
@@ -107,10 +110,14 @@ static int
 add_layers(struct acts_spec *s, const char *text, struct place p,
            const char *at, const struct config *c, struct err *err)
 {
-    long long first = 0, last = c->n_layers - 1;
+    int64_t least, most;
+    long long first, last;
     char *end;
     int rc = 0;
 
+    place_layers(&p, c->n_layers, &least, &most);
+    first = most < 0 ? most : 0;
+    last = most;
     if (strncmp(at, "all", 3) != 0 || (at[3] && at[3] != ',')) {
         errno = 0;
         if ((*at < '0' || *at > '9') && strncmp(at, "-1", 2) != 0)
@@ -118,9 +125,8 @@ add_layers(struct acts_spec *s, const char *text, struct place p,
         first = last = strtoll(at, &end, 10);
         if (*end == '-' && end[1] >= '0' && end[1] <= '9')
             last = strtoll(end + 1, &end, 10);
-        if (errno || (*end && *end != ',') ||
-            first < (p.point == TAP_RESID ? -1 : 0) || last < first ||
-            last >= c->n_layers)
+        if (errno || (*end && *end != ',') || first < least || last < first ||
+            last > most)
             return bad_layers(text, &p, at, c->n_layers, err);
     }
     for (long long layer = first; layer <= last && rc == 0; layer++) {
@@ -146,6 +152,12 @@ acts_spec_parse(struct acts_spec *spec, const char *text,
              : kind == HOOK  ? add_place(spec, text, &p, config, err)
                              : add_layers(spec, text, p, layers, config, err);
     }
+    for (size_t i = 1; i < spec->n && rc == 0 && !acts_spec_mixed(text); i++)
+        if (spec->places[i].point != spec->places->point)
+            rc = err_set(err, TU_USAGE,
+                         "--acts %s: these are of different points in this "
+                         "model (one --acts each)",
+                         text);
     return rc;
 }
 
@@ -159,8 +171,10 @@ acts_spec_mixed(const char *text)
     for (const char *at = text, *layers; at;
          at = strchr(at, ','), at += at != NULL) {
         kind = read_item(&p, kind == LAYERS, at, &layers);
-        if (kind != NEITHER)
-            points |= 1u << p.point;
+        if (kind == NEITHER)
+            continue;
+        place_settle(&p, NULL);
+        points |= 1u << p.point;
     }
     return points & (points - 1);
 }

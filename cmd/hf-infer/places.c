@@ -32,11 +32,11 @@ run_places(struct run *run, struct err *err)
         return -1;
     str_adds(&tsv, "hook\tshort\ttransformer_lens\tdim\n");
     while (place_next(&p, &config)) {
-        place_hook(&tsv, &p);
+        place_hook(&tsv, &p, config.family);
         str_addc(&tsv, '\t');
         place_short(&tsv, &p);
         str_addc(&tsv, '\t');
-        place_lens(&tsv, &p);
+        place_lens(&tsv, &p, &config);
         str_addf(&tsv, "\t%zu\n", tap_dim(&config, p.point));
     }
     rc = out_write(run->out, tsv.s, tsv.n, err);

@@ -41,7 +41,7 @@ look(struct precompute_run *run, struct layer_job *job, struct err *err)
         err_warn("%s: does not say input_centering: it is assumed to encode x, "
                  "not x - decoder_bias",
                  s->path);
-    splice_compare(s, job->target->name);
+    splice_compare(s, job->target->name, NULL);
     if (sae_without_any(&s->without))
         err_warn("%s: was trained without some rows (%s), which a table of it "
                  "approximates, too",

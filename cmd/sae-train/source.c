@@ -62,7 +62,7 @@ take_hook(const struct saevdir *dir, const struct row_options *o, size_t i,
 
     placed = k < s->n_layers && !mixed && place_of_dump(&of, s, k);
     if (placed)
-        place_hook(&own, &of);
+        place_hook(&own, &of, family_find(s->family));
     if (!hook) {
         o->hooks[i] = own.s;
         return 0;
@@ -80,7 +80,9 @@ take_hook(const struct saevdir *dir, const struct row_options *o, size_t i,
                          "%s: rows of layer %lld are not of %s (one layer "
                          "alone: saev-read --layer N)",
                          dir->path, (long long)s->layers[k], hook);
-    if (placed && known && of.point != place.point && rc == 0)
+    if (placed && known)
+        place.layer = of.layer; /* which is compared above */
+    if (placed && known && !place_same(&of, &place, NULL) && rc == 0)
         rc = err_set(err, EX_DATAERR, "%s: is of %s, not of %s", dir->path,
                      own.s, hook);
     str_free(&own);
@@ -97,7 +99,7 @@ take_noted(const struct source *s, const struct row_options *o, struct err *err)
         if (!o->hooks[i])
             o->hooks[i] = xstrdup(s->hook);
         else if (place_find(&of, s->hook) && place_find(&place, o->hooks[i]) &&
-                 (of.point != place.point || of.layer != place.layer))
+                 !place_same(&of, &place, NULL))
             return err_set(err, EX_DATAERR, "%s: is of %s, not of %s", s->path,
                            s->hook, o->hooks[i]);
     return 0;

@@ -70,7 +70,7 @@ put_text_dump(struct facts *f)
 
     for (size_t i = 0; i < s->n_layers && place_of_dump(&place, s, i); i++) {
         str_adds(&hooks, i ? "," : "");
-        place_hook(&hooks, &place);
+        place_hook(&hooks, &place, family_find(s->family));
     }
     if (hooks.n) {
         put_text(f, "hook", hooks.s);

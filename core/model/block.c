@@ -112,30 +112,41 @@ layer_of(const struct step *s)
 }
 
 static const struct tap *
-tapped(const struct step *s, enum tap_point point)
+tapped(const struct tap *tap, enum tap_point point)
 {
-    const struct tap *tap = s->tap;
-
     while (tap && tap->point != point)
         tap = tap->next;
     return tap;
 }
 
-/* Replaces the chunk's rows at a point where an SAE is spliced in, and passes
- * what the model goes on with to the tap, if it is of this point. */
+void
+trunk_point(struct engine *e, const struct chunk *chunk, const struct tap *tap,
+            int64_t layer, enum tap_point point, float *rows)
+{
+    size_t dim = tap_dim(&e->model->config, point);
+
+    tap = tapped(tap, point);
+    splice_apply(e, chunk, layer, point, rows);
+    for (size_t i = 0; tap && i < chunk->n_spans; i++) {
+        const struct span *span = &chunk->spans[i];
+
+        tap->fn(tap->ctx, span->session, layer, span->first, span->n,
+                rows + span->row * dim);
+    }
+}
+
 static void
 at_point(const struct step *s, enum tap_point point, float *rows)
 {
-    const struct tap *tap = tapped(s, point);
-    size_t dim = tap_dim(&s->e->model->config, point);
+    trunk_point(s->e, s->chunk, s->tap, layer_of(s), point, rows);
+}
 
-    splice_apply(s->e, s->chunk, layer_of(s), point, rows);
-    for (size_t i = 0; tap && i < s->chunk->n_spans; i++) {
-        const struct span *span = &s->chunk->spans[i];
-
-        tap->fn(tap->ctx, span->session, layer_of(s), span->first, span->n,
-                rows + span->row * dim);
-    }
+/* Does a tap or an SAE get the rows of this point? */
+static bool
+is_seen(const struct step *s, enum tap_point point)
+{
+    return tapped(s->tap, point) ||
+           splice_is_at(s->e->model, layer_of(s), point);
 }
 
 /* The chunk of the wanted rows, whose x, q_rotated and, of parallel halves,
@@ -180,12 +191,11 @@ wanted_rows(const struct step *s)
     return to;
 }
 
-/* to = x + by y, rows of n numbers; 'to' may be x, or y where 'by' is 1. */
+/* to = x + y, rows of n numbers; 'to' may be x or y. */
 struct sum {
     float *to;
     const float *x, *y;
     size_t n;
-    float by;
 };
 
 static void
@@ -196,15 +206,26 @@ add_rows(void *ctx, size_t begin, size_t end)
 
     if (s->to != s->x && s->to != s->y)
         memcpy(s->to + at, s->x + at, n * sizeof(*s->to));
-    if (s->by != 1)
-        vec_axpy(s->to + at, s->by, s->y + at, n);
-    else
-        vec_add(s->to + at, (s->to == s->y ? s->x : s->y) + at, n);
+    vec_add(s->to + at, (s->to == s->y ? s->x : s->y) + at, n);
 }
 
-/* What a half of a block reads and adds to: to = from + post(y). */
+struct scaling {
+    float *y;
+    size_t n;
+    float by;
+};
+
+static void
+scale_rows(void *ctx, size_t begin, size_t end)
+{
+    const struct scaling *s = ctx;
+
+    vec_scale(s->y + begin * s->n, s->by, (end - begin) * s->n);
+}
+
+/* What a half of a block reads and adds to: to = from + scale post(y). */
 struct half {
-    enum tap_point point; /* of y */
+    enum tap_point point, added; /* of y, and of what is added */
     const struct norm *post;
     float *y, *to;
     const float *from;
@@ -216,16 +237,24 @@ add_output(const struct step *s, const struct half *h)
 {
     const struct config *c = &s->e->model->config;
     size_t hidden = (size_t)c->hidden_size;
+    size_t n_rows = s->chunk->n_rows;
     bool has_post = h->post->form != NORM_NONE;
+    bool post_alone = c->form.norm.places == NORM_POST;
     /* a backward, which has memory of its own for 'to', reads y */
-    float *normed = has_post && h->to != h->from ? h->to : h->y;
-    struct sum sum = { h->to, h->from, normed, hidden,
-                       c->residual_scale > 0 ? (float)c->residual_scale : 1 };
+    float *added = has_post && h->to != h->from ? h->to : h->y;
+    struct scaling scaling = { added, hidden, (float)c->residual_scale };
+    struct sum sum = { h->to, h->from, added, hidden };
 
     at_point(s, h->point, h->y);
+    if (post_alone)
+        at_point(s, h->added, h->y);
     if (has_post)
-        norm_rows(s->e->par, h->post, normed, h->y, NULL, s->chunk->n_rows);
-    par_for(s->e->par, s->chunk->n_rows, 1, add_rows, &sum);
+        norm_rows(s->e->par, h->post, added, h->y, NULL, n_rows);
+    if (c->residual_scale > 0)
+        par_for(s->e->par, n_rows, 1, scale_rows, &scaling);
+    if (!post_alone)
+        at_point(s, h->added, added);
+    par_for(s->e->par, n_rows, 1, add_rows, &sum);
 }
 
 /*
@@ -239,9 +268,9 @@ apply_output(const struct step *s, const struct linear *l, const float *input,
 {
     float *to = h->to;
 
-    if (h->post->form != NORM_NONE || tapped(s, h->point) || l->lora ||
-        s->e->model->config.residual_scale > 0 ||
-        splice_is_at(s->e->model, layer_of(s), h->point)) {
+    if (h->post->form != NORM_NONE || is_seen(s, h->point) ||
+        is_seen(s, h->added) || l->lora ||
+        s->e->model->config.residual_scale > 0) {
         linear_apply(s->e, s->chunk, &(struct apply){ l, h->y, false }, 1,
                      input);
         add_output(s, h);
@@ -337,10 +366,10 @@ run_block(struct step *s)
     const struct config *c = &e->model->config;
     const struct activations *a = s->a;
     const struct layer *l = s->layer;
-    const struct half attn = { TAP_ATTN, &l->attn_post, a->attn_out, a->mid,
-                               a->x };
-    const struct half mlp = { TAP_MLP, &l->mlp_post, a->mlp_out, a->out,
-                              a->mid };
+    const struct half attn = { TAP_ATTN,    TAP_ATTN_OUT, &l->attn_post,
+                               a->attn_out, a->mid,       a->x };
+    const struct half mlp = { TAP_MLP,    TAP_MLP_OUT, &l->mlp_post,
+                              a->mlp_out, a->out,      a->mid };
     bool cut = s->wants == BLOCK_BACKWARD && l->mlp_post.form == NORM_NONE;
     bool parallel = c->form.residual != RESIDUAL_SEQUENTIAL;
     struct attention attention;
@@ -364,8 +393,10 @@ run_block(struct step *s)
     at_point(s, TAP_IN_O, a->attended);
     apply_output(s, &l->o, a->attended, &attn);
 
-    if (!parallel)
+    if (!parallel) {
+        at_point(s, TAP_RESID_MID, a->mid);
         norm_rows(e->par, &l->mlp_norm, a->mlp_in, a->mid, NULL, chunk->n_rows);
+    }
     at_point(s, TAP_IN_GATE_UP, a->mlp_in);
     if (l->experts && cut) {
         experts_route(e, l, a, chunk->n_rows);

@@ -128,6 +128,14 @@ enum tap_point {
     TAP_IN_GATE_UP, /* input of gate_proj, up_proj: after the norm */
     TAP_IN_DOWN,    /* input of down_proj: act(gate) * up; not with experts,
                      * which have one each */
+    TAP_EMBED,      /* layer -1: the embedding as scaled, without learned
+                     * positions */
+    TAP_ATTN_OUT,   /* what attention adds to the residual stream, scaled; of
+                     * norms after it alone (olmo2), before its norm */
+    TAP_MLP_OUT,    /* the same of the MLP */
+    TAP_RESID_MID,  /* the residual stream between the halves; not where these
+                     * are parallel */
+    N_TAP_POINTS
 };
 
 /*
@@ -147,6 +155,15 @@ struct tap {
     const struct tap *next; /* of another point, whose last_layer is not asked
                              * for: NULL */
 };
+
+/*
+ * trunk_point() replaces the chunk's rows [n_rows, tap_dim()] at a point where
+ * an SAE is spliced in, and passes what the model goes on with to the taps of
+ * this point; 'tap' may be NULL.
+ */
+void trunk_point(struct engine *engine, const struct chunk *chunk,
+                 const struct tap *tap, int64_t layer, enum tap_point point,
+                 float *rows);
 
 /* tap_dim() is the size of a point's activations. */
 size_t tap_dim(const struct config *config, enum tap_point point);

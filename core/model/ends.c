@@ -48,11 +48,12 @@ add_positions(void *ctx, size_t begin, size_t end)
 
 void
 embed_ids(struct engine *e, const struct chunk *chunk, const int32_t *ids,
-          float *x)
+          float *x, const struct tap *tap)
 {
     struct embedding embedding = { e->model, chunk->rows, ids, x };
 
     par_for(e->par, chunk->n_rows, 1, embed, &embedding);
+    trunk_point(e, chunk, tap, -1, TAP_EMBED, x);
     if (e->model->positions.out)
         par_for(e->par, chunk->n_rows, 1, add_positions, &embedding);
 }

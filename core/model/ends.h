@@ -11,11 +11,12 @@
 
 struct chunk;
 struct engine;
+struct tap;
 
 /* embed_ids() fills x [n_rows, hidden], a chunk's rows of the residual stream
- * before the first layer, of their tokens' ids [n_rows]. */
+ * before the first layer, of their tokens' ids [n_rows]; 'tap' may be NULL. */
 void embed_ids(struct engine *engine, const struct chunk *chunk,
-               const int32_t *ids, float *x);
+               const int32_t *ids, float *x, const struct tap *tap);
 
 /* head_end() is what is done to each of n logits after their product: times
  * logit_scale, capped.  head_end_back() goes back through it: d becomes the

@@ -13,32 +13,53 @@
 /*
  * A module is known by its output, a linear layer by its input.  Modules
  * without weights are so many levels above a part.  In the order in which a
- * layer computes them.
+ * layer computes them; what has no module is known by TransformerLens's name.
  */
 static const struct {
     const char *word; /* of the short form */
     enum model_part part;
     int up;
     enum tap_point point;
-    const char *lens; /* what follows "blocks.N.", or NULL */
+    const char *lens, *also; /* what follows "blocks.N.", or NULL */
 } rows[] = {
-    { "resid", PART_EMBED, 0, TAP_RESID, "hook_embed" },
-    { "in:q_proj", PART_Q, 0, TAP_IN_QKV, NULL },
-    { "in:k_proj", PART_K, 0, TAP_IN_QKV, NULL },
-    { "in:v_proj", PART_V, 0, TAP_IN_QKV, NULL },
-    { "in:o_proj", PART_O, 0, TAP_IN_O, "attn.hook_z" },
-    { "attn", PART_O, 1, TAP_ATTN, "hook_attn_out" },
-    { "in:gate_proj", PART_GATE, 0, TAP_IN_GATE_UP, NULL },
-    { "in:up_proj", PART_UP, 0, TAP_IN_GATE_UP, NULL },
-    { "in:down_proj", PART_DOWN, 0, TAP_IN_DOWN, "mlp.hook_post" },
-    { "mlp", PART_DOWN, 1, TAP_MLP, "hook_mlp_out" },
-    { "resid", PART_DOWN, 2, TAP_RESID, "hook_resid_post" },
+    { "embed", PART_EMBED, 0, TAP_EMBED, "hook_embed", NULL },
+    { "resid", N_PARTS, 0, TAP_RESID, "hook_resid_pre", "hook_in" },
+    { "in:q_proj", PART_Q, 0, TAP_IN_QKV, NULL, NULL },
+    { "in:k_proj", PART_K, 0, TAP_IN_QKV, NULL, NULL },
+    { "in:v_proj", PART_V, 0, TAP_IN_QKV, NULL, NULL },
+    { "in:o_proj", PART_O, 0, TAP_IN_O, "attn.hook_z", NULL },
+    { "attn", PART_O, 1, TAP_ATTN, "attn.hook_out", NULL },
+    { "attn_out", N_PARTS, 0, TAP_ATTN_OUT, "hook_attn_out", NULL },
+    { "resid_mid", N_PARTS, 0, TAP_RESID_MID, "hook_resid_mid", "ln2.hook_in" },
+    { "in:gate_proj", PART_GATE, 0, TAP_IN_GATE_UP, NULL, NULL },
+    { "in:up_proj", PART_UP, 0, TAP_IN_GATE_UP, "mlp.hook_in", NULL },
+    { "in:down_proj", PART_DOWN, 0, TAP_IN_DOWN, "mlp.hook_post", NULL },
+    { "mlp", PART_DOWN, 1, TAP_MLP, "mlp.hook_out", NULL },
+    { "mlp_out", N_PARTS, 0, TAP_MLP_OUT, "hook_mlp_out", NULL },
+    { "resid", PART_DOWN, 2, TAP_RESID, "hook_resid_post", "hook_out" },
+    /* other names: of fused layers, and of a norm after the MLP, whose output
+     * is what is added */
+    { "in:q_proj", PART_QKV, 0, TAP_IN_QKV, NULL, NULL },
+    { "in:gate_proj", PART_GATE_UP, 0, TAP_IN_GATE_UP, NULL, NULL },
+    { "mlp_out", PART_MLP_POST, 0, TAP_MLP_OUT, "hook_mlp_out", NULL },
 };
-enum { N_ROWS = sizeof(rows) / sizeof(*rows), EMBED = 0, RESID = N_ROWS - 1 };
+enum {
+    N_ROWS = sizeof(rows) / sizeof(*rows),
+    EMBED = 0,
+    PRE = 1, /* the residual stream before the first layer */
+    ATTN = 6,
+    MLP = 12,
+    NORMED = N_ROWS - 1,
+    RESID = N_ROWS - 4,
+    N_LISTED = RESID + 1,
+};
 
 static void
 set(struct place *p, size_t row, int64_t layer)
 {
+    for (size_t i = 0; row > RESID && row != NORMED && i < N_LISTED; i++)
+        if (!strcmp(rows[i].word, rows[row].word))
+            row = i;
     *p = (struct place){ rows[row].point, layer, row };
 }
 
@@ -55,14 +76,55 @@ find_lens(struct place *p, const char *name)
     if (*name != 'b' || names_layer(name, &layer, &rest) != name ||
         layer >= INT32_MAX || *rest++ != '.')
         return false;
-    for (size_t i = EMBED + 1; i < N_ROWS; i++)
-        if (rows[i].lens && strcmp(rest, rows[i].lens) == 0) {
+    for (size_t i = PRE; i < N_LISTED; i++)
+        if ((rows[i].lens && strcmp(rest, rows[i].lens) == 0) ||
+            (rows[i].also && strcmp(rest, rows[i].also) == 0)) {
             set(p, i, layer);
+            if (i == PRE)
+                place_set_layer(p, layer - 1);
             return true;
         }
-    set(p, RESID, 0);
-    place_set_layer(p, layer - 1);
-    return strcmp(rest, "hook_resid_pre") == 0;
+    return false;
+}
+
+/* A module of any family; names mean the same in all that have them. */
+static bool
+find_module(struct place *p, const char *name)
+{
+    const struct model_family *f = NULL;
+
+    do
+        for (size_t i = 0; i < N_ROWS; i++) {
+            struct part_at at = { .part = rows[i].part };
+
+            if (rows[i].part == N_PARTS ||
+                !part_is_module(&at, f, rows[i].up, name) ||
+                at.layer >= INT32_MAX)
+                continue;
+            set(p, i, i == EMBED ? -1 : (int64_t)at.layer);
+            return true;
+        }
+    while ((f = family_next(f)));
+    return false;
+}
+
+/* With the side of a module that is meant, as in "model.layers.3.output". */
+static bool
+find_side(struct place *p, const char *name)
+{
+    const char *output = str_ends(name, ".output");
+    const char *end = output ? output : str_ends(name, ".input");
+    char *stem = xstrndup(name, end ? (size_t)(end - name) : 0);
+    bool found = end && find_module(p, stem), is_layer, is_input;
+
+    free(stem);
+    if (!found)
+        return false;
+    is_layer = p->row == RESID;
+    is_input = rows[p->row].up == 0 && p->row != EMBED && p->row != NORMED;
+    if (is_layer && !output)
+        place_set_layer(p, p->layer - 1);
+    return is_layer || is_input == !output;
 }
 
 bool
@@ -70,16 +132,9 @@ place_find(struct place *p, const char *name)
 {
     char *parts[LUT_MAX_PARTS];
     size_t n;
-    bool found = find_lens(p, name);
+    bool found =
+        find_lens(p, name) || find_module(p, name) || find_side(p, name);
 
-    for (size_t i = 0; i < N_ROWS && !found; i++) {
-        struct part_at at = { .part = rows[i].part };
-
-        found =
-            part_is_module(&at, NULL, rows[i].up, name) && at.layer < INT32_MAX;
-        if (found)
-            set(p, i, i == EMBED ? -1 : (int64_t)at.layer);
-    }
     if (found)
         return true;
     n = lut_parts(name, parts);
@@ -92,12 +147,23 @@ place_find(struct place *p, const char *name)
 bool
 place_point(struct place *p, const char *text, size_t n)
 {
-    for (size_t i = EMBED + 1; i < N_ROWS; i++)
-        if (strlen(rows[i].word) == n && !memcmp(rows[i].word, text, n)) {
-            set(p, i, 0);
+    for (size_t i = 0; i < N_LISTED; i++)
+        if (i != PRE && strlen(rows[i].word) == n &&
+            !memcmp(rows[i].word, text, n)) {
+            set(p, i, i == EMBED ? -1 : 0);
             return true;
         }
     return false;
+}
+
+void
+place_layers(const struct place *p, int64_t n_layers, int64_t *first,
+             int64_t *last)
+{
+    bool is_embed = p->point == TAP_EMBED;
+
+    *first = is_embed || p->point == TAP_RESID ? -1 : 0;
+    *last = is_embed ? -1 : n_layers - 1;
 }
 
 void
@@ -105,16 +171,66 @@ place_set_layer(struct place *p, int64_t layer)
 {
     p->layer = layer;
     if (p->point == TAP_RESID)
-        p->row = layer < 0 ? EMBED : RESID;
+        p->row = layer < 0 ? PRE : RESID;
+}
+
+static void
+add_lens(struct str *to, const struct place *p, size_t row)
+{
+    const char *lens = rows[row].lens;
+
+    if (lens && row != EMBED)
+        str_addf(to, "blocks.%lld.", (long long)p->layer + (row == PRE));
+    str_adds(to, lens ? lens : "-");
+}
+
+/* The row of the same place that has the name of what is added, or of the
+ * embedding; or 'row'. */
+static size_t
+twin(size_t row, const struct config *c)
+{
+    bool changed = c && (c->residual_scale > 0 ||
+                         c->form.norm.places == (NORM_PRE | NORM_POST));
+
+    if (row == PRE)
+        return c && c->form.learned ? PRE : EMBED;
+    return (row == ATTN || row == MLP) && !changed ? row + 1 : row;
 }
 
 void
-place_hook(struct str *to, const struct place *p)
+place_settle(struct place *p, const struct config *c)
 {
-    part_module(to, NULL,
-                (struct part_at){ rows[p->row].part,
-                                  p->layer < 0 ? 0 : (size_t)p->layer, 0 },
-                rows[p->row].up);
+    for (size_t i = PRE; i <= RESID && p->row != NORMED; i++)
+        if (twin(i, c) != i && rows[twin(i, c)].point == p->point)
+            set(p, i, p->layer);
+}
+
+bool
+place_same(const struct place *a, const struct place *b, const struct config *c)
+{
+    struct place x = *a, y = *b;
+
+    place_settle(&x, c);
+    place_settle(&y, c);
+    return x.layer == y.layer && x.point == y.point;
+}
+
+void
+place_hook(struct str *to, const struct place *p, const struct model_family *f)
+{
+    enum model_part part = rows[p->row].part;
+    size_t layer = p->layer < 0 ? 0 : (size_t)p->layer;
+
+    if (f && f->form.qkv != FUSED_NOT && p->point == TAP_IN_QKV)
+        part = PART_QKV;
+    if (f && f->form.gate_up && p->point == TAP_IN_GATE_UP)
+        part = PART_GATE_UP;
+    if (p->row == PRE && !(f && f->form.learned))
+        part = PART_EMBED;
+    if (part == N_PARTS || p->row == NORMED)
+        add_lens(to, p, p->row);
+    else
+        part_module(to, f, (struct part_at){ part, layer, 0 }, rows[p->row].up);
 }
 
 void
@@ -124,13 +240,9 @@ place_short(struct str *to, const struct place *p)
 }
 
 void
-place_lens(struct str *to, const struct place *p)
+place_lens(struct str *to, const struct place *p, const struct config *c)
 {
-    const char *lens = rows[p->row].lens;
-
-    if (lens && p->layer >= 0)
-        str_addf(to, "blocks.%lld.", (long long)p->layer);
-    str_adds(to, lens ? lens : "-");
+    add_lens(to, p, twin(p->row, c));
 }
 
 const char *
@@ -144,6 +256,7 @@ place_hint(struct str *to, const char *name)
 {
     static const char *const ends[] = { ".weight", ".bias", ".input",
                                         ".output" };
+    int64_t first, last;
     const char *colon = strrchr(name, ':');
     struct place p;
     bool found = false;
@@ -152,8 +265,8 @@ place_hint(struct str *to, const char *name)
         char *end;
         long long layer = strtoll(colon + 1, &end, 10);
 
-        found = end > colon + 1 && !*end && layer < INT32_MAX &&
-                layer >= (p.point == TAP_RESID ? -1 : 0);
+        place_layers(&p, INT32_MAX, &first, &last);
+        found = end > colon + 1 && !*end && layer >= first && layer <= last;
         place_set_layer(&p, layer);
     }
     for (size_t i = 0; i < sizeof(ends) / sizeof(*ends) && !found; i++) {
@@ -166,14 +279,51 @@ place_hint(struct str *to, const char *name)
     if (!found)
         return;
     str_adds(to, " (expected ");
-    place_hook(to, &p);
+    place_hook(to, &p, NULL);
     str_addc(to, ')');
 }
 
 bool
-place_split(const struct config *c, const struct place *p)
+place_missing(struct str *why, const struct config *c, const struct place *p)
 {
-    return p->point == TAP_IN_DOWN && c->sparse && c->sparse[p->layer];
+    const struct model_form *f = &c->form;
+    enum model_part part = p->row < N_ROWS ? rows[p->row].part : N_PARTS;
+
+    if (p->point == TAP_IN_DOWN && c->sparse && c->sparse[p->layer])
+        str_addf(why,
+                 "layer %lld has experts, and each has its own down_proj "
+                 "(in:gate_proj and mlp are of all)",
+                 (long long)p->layer);
+    else if (p->point == TAP_RESID_MID && f->residual != RESIDUAL_SEQUENTIAL)
+        str_addf(why,
+                 "blocks.%lld.hook_resid_mid: nothing is between attention and "
+                 "the MLP, which are parallel in this model",
+                 (long long)p->layer);
+    else if (part == PART_GATE && f->plain_mlp)
+        str_adds(why, "in:gate_proj: the MLP has none in this model "
+                      "(in:up_proj)");
+    else if (part == PART_MLP_POST && f->norm.places != (NORM_PRE | NORM_POST))
+        str_adds(why, "the output of the norm after the MLP is no place of "
+                      "this model");
+    else
+        return false;
+    return true;
+}
+
+/* A place with two points is listed by one, a layer that is fused once. */
+static bool
+is_listed(const struct config *c, const struct place *p)
+{
+    struct str why = { 0 };
+    enum model_part part = rows[p->row].part;
+    bool no = place_missing(&why, c, p);
+    struct place settled = *p;
+
+    place_settle(&settled, c);
+    str_free(&why);
+    return !no && settled.point == p->point &&
+           !(c->form.qkv != FUSED_NOT && (part == PART_K || part == PART_V)) &&
+           !(c->form.gate_up && part == PART_GATE);
 }
 
 bool
@@ -182,19 +332,23 @@ place_next(struct place *p, const struct config *c)
     do {
         if (p->row == SIZE_MAX)
             set(p, EMBED, -1);
-        else if (p->row + 1 == N_ROWS || p->row == EMBED)
-            set(p, EMBED + 1, p->layer + 1);
+        else if (p->row == RESID || p->row == PRE)
+            set(p, PRE + 1, p->layer + 1);
         else
             set(p, p->row + 1, p->layer);
-    } while (p->layer < c->n_layers && place_split(c, p));
+    } while (p->layer < c->n_layers && !is_listed(c, p));
     return p->layer < c->n_layers;
 }
 
 bool
 place_of_dump(struct place *p, const struct saev *s, size_t i)
 {
-    if (!s->acts || !place_point(p, s->acts, strlen(s->acts)) ||
-        s->layers[i] < (p->point == TAP_RESID ? -1 : 0))
+    int64_t first, last;
+
+    if (!s->acts || !place_point(p, s->acts, strlen(s->acts)))
+        return false;
+    place_layers(p, INT64_MAX, &first, &last);
+    if (s->layers[i] < first || s->layers[i] > last)
         return false;
     place_set_layer(p, s->layers[i]);
     return true;

@@ -25,8 +25,9 @@ struct place {
     size_t row;    /* private: by which name, as modules share inputs */
 };
 
-/* place_find(): which place has this hook name, of any model?  With or without
- * "model.", TransformerLens's, or of a fused layer, which is its first part. */
+/* place_find(): which place has this hook name, of any family?  With or without
+ * its root, "model.", TransformerLens's, or of a fused layer, which is its
+ * first part; ".output" and ".input" may follow a module's. */
 bool place_find(struct place *place, const char *name);
 
 /* place_point() finds a short form without its layer, "in:up_proj", in the
@@ -35,11 +36,19 @@ bool place_find(struct place *place, const char *name);
 bool place_point(struct place *place, const char *text, size_t n);
 void place_set_layer(struct place *place, int64_t layer);
 
-/* place_hook() appends "layers.3.mlp.up_proj", place_short() "in:up_proj:3",
- * and place_lens() TransformerLens's name, or "-" where it has none. */
-void place_hook(struct str *to, const struct place *place);
+/* place_layers(): which layers a place like this can be of, in a model of so
+ * many. */
+void place_layers(const struct place *place, int64_t n_layers, int64_t *first,
+                  int64_t *last);
+
+/* place_hook() appends "layers.3.mlp.up_proj", as a family calls it, NULL:
+ * llama; place_short() "in:up_proj:3", and place_lens() TransformerLens's name
+ * in a model, or "-" where it has none. */
+void place_hook(struct str *to, const struct place *place,
+                const struct model_family *family);
 void place_short(struct str *to, const struct place *place);
-void place_lens(struct str *to, const struct place *place);
+void place_lens(struct str *to, const struct place *place,
+                const struct config *config);
 
 /* place_word() is the short form without its layer. */
 const char *place_word(const struct place *place);
@@ -52,8 +61,19 @@ const char *place_word(const struct place *place);
  */
 void place_hint(struct str *to, const char *name);
 
-/* place_split(): are these the activations of experts, which have one each? */
-bool place_split(const struct config *config, const struct place *place);
+/* place_missing(): is there no such place in a model, for the reason that it
+ * appends?  place.row SIZE_MAX: by any name.  The layer must be one of its. */
+bool place_missing(struct str *why, const struct config *config,
+                   const struct place *place);
+
+/* place_settle() gives a place that has two points in this model, or of NULL in
+ * most models, the one that it is listed by: the embedding is the residual
+ * stream before the first layer unless positions are added to it, and what a
+ * half adds is its module's output unless that is normalized or scaled first.
+ * place_same(): are these the same then? */
+void place_settle(struct place *place, const struct config *config);
+bool place_same(const struct place *a, const struct place *b,
+                const struct config *config);
 
 /* place_next() goes on to the next place of a model, from .row SIZE_MAX, in the
  * order in which they are computed; false after the last. */

@@ -12,8 +12,6 @@
 #include "core/model/model.h"
 #include "core/model/places.h"
 
-#define N_POINTS (TAP_IN_DOWN + 1)
-
 struct splice {
     struct autoencoder a;
     char *hook;
@@ -26,18 +24,18 @@ struct splices {
     struct splice *list; /* [n] */
     size_t n;
     bool zero;
-    const struct splice **at; /* [n_layers + 1, N_POINTS]: of layers from -1 */
+    const struct splice **at; /* [n_layers + 1, points]: of layers from -1 */
 };
 
 /* ---- hook points ---- */
 
 void
-splice_compare(const struct sae *sae, const char *at)
+splice_compare(const struct sae *sae, const char *at, const struct config *c)
 {
     struct place is, was;
 
     if (sae->hook && place_find(&was, sae->hook) && place_find(&is, at) &&
-        (was.point != is.point || was.layer != is.layer))
+        !place_same(&was, &is, c))
         err_warn("%s: is of %s, by its configuration, and is used at %s",
                  sae->path, sae->hook, at);
 }
@@ -50,7 +48,7 @@ check_hook(struct splices *ss, struct splice *s, bool is_given, struct err *err)
     const char *path = s->a.sae.path;
     const struct place *p = &s->place;
     const struct splice **at;
-    struct str hint = { 0 };
+    struct str hint = { 0 }, why = { 0 };
 
     if (!place_find(&s->place, s->hook)) {
         place_hint(&hint, s->hook);
@@ -61,20 +59,21 @@ check_hook(struct splices *ss, struct splice *s, bool is_given, struct err *err)
         str_free(&hint);
         return -1;
     }
+    place_settle(&s->place, c);
     if (p->layer >= c->n_layers)
         return err_set(err, status,
                        "%s: %s is not in %s, which has %lld layers", path,
                        s->hook, ss->model->dir.path, (long long)c->n_layers);
-    if (place_split(c, p))
-        return err_set(err, status,
-                       "%s: layer %lld has experts, and each has its own "
-                       "down_proj",
-                       path, (long long)p->layer);
+    if (place_missing(&why, c, p)) {
+        err_set(err, status, "%s: %s", path, why.s);
+        str_free(&why);
+        return -1;
+    }
     if (s->a.d != tap_dim(c, p->point))
         return err_set(err, EX_DATAERR,
                        "%s: is of rows of %zu numbers, but %s has %zu", path,
                        s->a.d, s->hook, tap_dim(c, p->point));
-    at = &ss->at[(size_t)(p->layer + 1) * N_POINTS + p->point];
+    at = &ss->at[(size_t)(p->layer + 1) * N_TAP_POINTS + p->point];
     if (*at)
         return err_set(err, EX_DATAERR, "%s: is at the same hook point as %s",
                        path, (*at)->a.sae.path);
@@ -133,7 +132,7 @@ open_splice(struct splices *ss, const char *spec,
     s->hook = xstrdup(hook ? hook : s->a.sae.hook);
     rc = check_hook(ss, s, hook != NULL, err);
     if (rc == 0)
-        splice_compare(&s->a.sae, s->hook);
+        splice_compare(&s->a.sae, s->hook, &ss->model->config);
     return rc < 0 ? -1 : open_rows(ss, s, o, err);
 }
 
@@ -149,7 +148,7 @@ splices_open(struct splices **splices, struct model *model,
     ss->model = model;
     ss->zero = options->zero;
     ss->list = xcalloc(n, sizeof(*ss->list));
-    ss->at = xcalloc((size_t)(model->config.n_layers + 1) * N_POINTS,
+    ss->at = xcalloc((size_t)(model->config.n_layers + 1) * N_TAP_POINTS,
                      sizeof(*ss->at));
     for (size_t i = 0; i < n && rc == 0; i++) {
         rc = open_splice(ss, specs[i], options, err);
@@ -230,8 +229,9 @@ splices_work_close(struct engine *e)
 static const struct splice *
 find(const struct model *m, int64_t layer, enum tap_point point)
 {
-    return m->splices ? m->splices->at[(size_t)(layer + 1) * N_POINTS + point]
-                      : NULL;
+    return m->splices
+               ? m->splices->at[(size_t)(layer + 1) * N_TAP_POINTS + point]
+               : NULL;
 }
 
 bool

@@ -49,8 +49,9 @@ void splices_close(struct splices *splices); /* NULL is fine */
 void splices_screened(const struct splices *splices, struct screen_counts *to);
 
 /* splice_compare() warns where an SAE's own hook point is another place of a
- * model than 'at', both being known. */
-void splice_compare(const struct sae *sae, const char *at);
+ * model, or NULL, than 'at', both being known. */
+void splice_compare(const struct sae *sae, const char *at,
+                    const struct config *config);
 
 /* splices_file() is the file with the tensors of the i-th, splices_hook()
  * where it acts, as in its configuration, splices_without() what it leaves

@@ -94,12 +94,11 @@ def attended(layer, q, k, v):
     return np.einsum("hij,jhd->ihd", p, v).reshape(n, -1)
 
 
-def mlp(layer, x, record):
+def mlp(layer, x, at):
     y = layer.act(linear(layer.gate, x))
     if layer.up is not None:
         y = y * linear(layer.up, x)
-    record("in_down", y)
-    return linear(layer.down, y)
+    return linear(layer.down, at("in_down", y))
 
 
 def shortened(layer, i, q, k, v, shorten):
@@ -113,23 +112,33 @@ def shortened(layer, i, q, k, v, shorten):
                            attended(layer, padded, *both)[m:]])
 
 
-def forward(model, ids, seen=None, shorten=None):
+def forward(model, ids, seen=None, shorten=None, change=None):
     """Logits [len(ids), vocab].  seen: a dict that gets each place's rows.
     shorten: (n0, fewer): the keys and values that all later tokens see of the
-    first n0 are those that fewer(layer, k, v) returns."""
+    first n0 are those that fewer(layer, k, v) returns.
+    change: what is made of the rows at a place, by its name."""
     seen = {} if seen is None else seen
+    change = change or {}
     n = len(ids)
-    x = model.embedding[ids] * model.embed_scale
-    seen["embed"] = x
+
+    def see(place, rows):
+        seen[place] = change[place](rows) if place in change else rows
+        return seen[place]
+
+    def added(place, y, norm, at):
+        if model.outs_before_norm:
+            return normed(norm, at(place, y)) * model.residual_scale
+        return at(place, normed(norm, y) * model.residual_scale)
+
+    x = see("embed", model.embedding[ids] * model.embed_scale)
     if model.positions is not None:
         x = x + model.positions[:n]
-    seen["layers.-1"] = x
+    x = see("layers.-1", x)
     for i, layer in enumerate(model.layers):
-        def record(place, rows, i=i):
-            seen["%s:%d" % (place, i)] = rows
+        def at(place, rows, i=i):
+            return see("%s:%d" % (place, i), rows)
 
-        h = normed(layer.pre_attn, x)
-        record("in_qkv", h)
+        h = at("in_qkv", normed(layer.pre_attn, x))
         q, k, v = (linear(w, h).reshape(n, -1, model.head_dim)
                    for w in (layer.q, layer.k, layer.v))
         if layer.norm_rotated:
@@ -137,23 +146,16 @@ def forward(model, ids, seen=None, shorten=None):
         q, k = normed_heads(layer.q_norm, q), normed_heads(layer.k_norm, k)
         if not layer.norm_rotated:
             q, k = rotated(layer.rope, q), rotated(layer.rope, k)
-        z = (shortened(layer, i, q, k, v, shorten) if shorten
-             else attended(layer, q, k, v))
-        record("attn.hook_z", z)
-        y = linear(layer.o, z)
-        record("attn", y)
-        added = normed(layer.post_attn, y) * model.residual_scale
-        record("attn_out", y if model.outs_before_norm else added)
-        middle = x + added
+        z = at("attn.hook_z", shortened(layer, i, q, k, v, shorten) if shorten
+               else attended(layer, q, k, v))
+        y = at("attn", linear(layer.o, z))
+        middle = x + added("attn_out", y, layer.post_attn, at)
         if not layer.parallel:
-            record("resid_mid", middle)
-        h = normed(layer.pre_mlp, x if layer.parallel else middle)
-        record("in_mlp", h)
-        y = mlp(layer, h, record)
-        record("mlp", y)
-        added = normed(layer.post_mlp, y) * model.residual_scale
-        record("mlp_out", y if model.outs_before_norm else added)
-        x = middle + added
-        seen["layers.%d" % i] = x
+            middle = at("resid_mid", middle)
+        h = at("in_mlp", normed(layer.pre_mlp,
+                                x if layer.parallel else middle))
+        y = at("mlp", mlp(layer, h, at))
+        x = see("layers.%d" % i,
+                middle + added("mlp_out", y, layer.post_mlp, at))
     x = normed(model.final_norm, x)
     return capped(linear(model.head, x) * model.logit_scale, model.final_cap)

@@ -15,6 +15,7 @@ import numpy as np
 import family_forward as ff
 import family_models
 import family_read
+import splice_ref
 
 # Where the reference's places are among those of hf-infer --places, which are
 # of layer 0 here: its short form, or TransformerLens's name.
@@ -26,8 +27,6 @@ PLACES = {
     "mlp_out:0": "blocks.0.hook_mlp_out", "in_qkv:0": "in:q_proj:0",
     "in_mlp:0": "in:up_proj:0", "in_down:0": "in:down_proj:0",
     "layers.-1": "resid:-1"}
-# hf-infer has these whatever the family.
-NEEDED = ("layers.0", "attn:0", "mlp:0", "attn.hook_z:0")
 # Keys that are refused where they are true: heads with norms of their own.
 REFUSED = {"stablelm:qk-norm": "qk_layernorm", "cohere:qk-norm": "use_qk_norm"}
 WAYS = (("-j", "1"), ("-j", "2", "--chunk", "1"), ("--chunk", "7"))
@@ -55,15 +54,9 @@ def at_places(path, ids, model, tolerance):
     seen, worst, found = {}, 0, set()
     ff.forward(model, ids, seen)
     listed = set(output(path, "--places").decode().split())
-    listed.add("resid:-1")
     for place, name in PLACES.items():
         if name not in listed or place not in seen:
             continue
-        if place == "embed" and model.positions is not None:
-            continue  # hf-infer has only the sum with the positions
-        if "_out" in place and (model.residual_scale != 1 or
-                                model.layers[0].post_attn):
-            continue  # hf-infer has only the modules' own outputs
         found.add(place)
         for i in range(len(model.layers) if place.endswith("0") else 1):
             raw = output(path, "--ids", ",".join(map(str, ids)), "--acts",
@@ -71,8 +64,39 @@ def at_places(path, ids, model, tolerance):
             ref = seen[place.replace("0", str(i))]
             got = np.frombuffer(raw, "<f4").reshape(ref.shape)
             worst = max(worst, held("%s %d" % (place, i), got, ref, tolerance))
-    assert found.issuperset(NEEDED), found
+    assert found == seen.keys() & PLACES.keys(), found
     return worst
+
+
+def spliced(path, ids, model, tolerance):
+    """The worst logits with an SAE at each place, of the last layer."""
+    seen, worst = {}, 0
+    listed = set(output(path, "--places").decode().split())
+    ff.forward(model, ids, seen)
+    for place, name in PLACES.items():
+        if place not in seen:
+            continue
+        last = str(len(model.layers) - 1)
+        at, hook = place.replace("0", last), name.replace("0", last)
+        if hook not in listed or ":" in hook:  # a short form is not a hook
+            hook = hook_of(path, hook)
+        with tempfile.TemporaryDirectory() as tmp:
+            sae = os.path.join(tmp, "sae")
+            forward = splice_ref.make(sae, "relu", hook, seen[at], 1)
+            file = os.path.join(tmp, "got.npy")
+            output(path, "--ids", ",".join(map(str, ids)), "--logits", file,
+                   "--sae", sae)
+            ref = ff.forward(model, ids, change={at: forward})
+            worst = max(worst, held("--sae at " + hook, np.load(file), ref,
+                                    tolerance))
+    return worst
+
+
+def hook_of(path, short):
+    for line in output(path, "--places").decode().splitlines():
+        if short in line.split("\t")[1:3]:
+            return line.split("\t")[0]
+    raise AssertionError("no %s in --places" % short)
 
 
 def greedy(path, ids, n):
@@ -101,7 +125,8 @@ def check(name, path, tolerance):
                 assert f.read() == first, "%s: other bytes" % (way,)
         os.remove(file)
         if k == 0:
-            acts = at_places(path, ids, model, tolerance)
+            acts = max(at_places(path, ids, model, tolerance),
+                       spliced(path, ids, model, tolerance))
             got = output(path, "--ids", text, "-n", "4", "--greedy",
                          "--ids-out").decode().split()
             assert list(map(int, got)) == greedy(path, ids, 4), got

@@ -182,8 +182,13 @@ def check(model, out):
     return max(worst, compare(dict(saes[hook] for hook in some), *options))
 
 
-for name in sys.argv[2:]:
-    error = check(os.path.join(sys.argv[1], name), name)
-    print("%s: %.2g" % (name, error))
-    if not error < 1e-4:
-        sys.exit(1)
+def main():
+    for name in sys.argv[2:]:
+        error = check(os.path.join(sys.argv[1], name), name)
+        print("%s: %.2g" % (name, error))
+        if not error < 1e-4:
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

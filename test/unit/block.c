@@ -19,7 +19,7 @@
 #include "test/unit/model-ref.h"
 #include "test/unit/norm-ref.h"
 
-enum { N = 40, N_POINTS = TAP_IN_DOWN + 1 };
+enum { N = 40, N_POINTS = N_TAP_POINTS };
 
 /* What the taps of one point saw: [n_layers, N, dim]. */
 struct seen {
@@ -122,7 +122,7 @@ run_kept(struct engine *e, struct session *s, const struct sample *m,
     if (rc == 0) {
         size_t n = (size_t)c->n_layers;
 
-        embed_ids(e, &chunk, m->ids, acts->x);
+        embed_ids(e, &chunk, m->ids, acts->x, NULL);
         head_logits(e, acts[n - 1].out, trunk_run(e, &chunk, acts, n, NULL), N,
                     logits);
     }
@@ -199,6 +199,15 @@ is_kept(const struct config *c, const struct activations *a)
     return near;
 }
 
+/* to = x + y, in f32 */
+static bool
+adds(const float *to, const float *x, const float *y, size_t n)
+{
+    while (n > 0 && to[n - 1] == x[n - 1] + y[n - 1])
+        n--;
+    return n == 0;
+}
+
 static void
 check_layer(const struct sample *m, const struct session *s, size_t layer,
             const struct activations *a, const struct seen *seen)
@@ -211,6 +220,7 @@ check_layer(const struct sample *m, const struct session *s, size_t layer,
                same(a->attended, &seen[TAP_IN_O], layer) &&
                same(a->mlp_in, &seen[TAP_IN_GATE_UP], layer) &&
                same(a->out, &seen[TAP_RESID], layer) &&
+               same(a->mid, &seen[TAP_RESID_MID], layer) &&
                (c->sparse[layer] || same(a->inner, &seen[TAP_IN_DOWN], layer)),
            "%s: layer %zu keeps what the taps show", m->name, layer);
     tap_ok(is_sum(a->attn_in, NULL, a->x, &l->attn_norm) &&
@@ -222,6 +232,9 @@ check_layer(const struct sample *m, const struct session *s, size_t layer,
                    &l->mlp_post),
         "%s: layer %zu: the residual stream before, between and after", m->name,
         layer);
+    tap_ok(adds(a->mid, a->x, seen[TAP_ATTN_OUT].rows + layer * n, n) &&
+               adds(a->out, a->mid, seen[TAP_MLP_OUT].rows + layer * n, n),
+           "%s: layer %zu: what the halves add", m->name, layer);
     tap_ok(keys_are_cached(s, layer, a) && is_kept(c, a),
            "%s: layer %zu: heads before and after rotation", m->name, layer);
 }

@@ -196,7 +196,7 @@ forward(struct lm *lm)
     struct lm_work *w = lm->work;
     size_t n_layers = (size_t)lm->model->config.n_layers;
 
-    embed_ids(w->engine, &w->engine->chunk, w->engine->ids, kept(lm, 0));
+    embed_ids(w->engine, &w->engine->chunk, w->engine->ids, kept(lm, 0), NULL);
     trunk_begin(w->engine, &w->engine->chunk);
     for (size_t i = 0; i < n_layers; i++) {
         if (sig_stop())
