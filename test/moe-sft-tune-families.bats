@@ -98,9 +98,57 @@ family_tune.make(sys.argv[1], np.random.default_rng(3))' "$1"
     [ -z "$output" ]
 }
 
+@test "hf-infer --lora: modules that a cut adapter lacks are named, if the file has no root, too" {
+    for name in gpt2 gpt2:prefix; do
+        rm -rf m adapter
+        model $name
+        py -c 'import mkst
+path = "adapter/adapter_model.safetensors"
+mkst.save(path, {k: v for k, v in mkst.load(path).items() if ".h.2." not in k})'
+        run -0 hf-infer m --lora adapter --ids 1 --logits l.npy -f
+        [ "$output" = "hf-infer: adapter/adapter_model.safetensors: no tensors of 4 modules that target_modules has, which stay as in the base (the first is transformer.h.2.attn.c_attn)" ]
+    done
+}
+
 @test "moe-sft tune: an example is no longer than the positions that are learned" {
     model gpt2
     py -c 'import json; print(json.dumps(dict(ids=[1] * 80, labels=[1] * 80)))' >long.jsonl
     run -65 moe-sft tune -m m -d long.jsonl -o run -n 1
     [[ $output == *"long.jsonl: line 1"*80*64* ]]
+}
+
+@test "moe-sft merge: of weights [in, out] each is W + s (B A)^T, rounded once" {
+    model gpt2
+    py - <<'END'
+import mkst
+t = mkst.load("m/model.safetensors")
+x = {k: mkst.values(*v) for k, v in t.items() if v[0] == "F32"}
+for k in x: # one file of three types
+    t[k] = mkst.bf16(x[k]) if ".1." in k else x[k].astype("<f2") if ".2." in k else t[k]
+mkst.save("m/model.safetensors", t)
+END
+    moe-sft merge -b m -l adapter -o merged
+    moe-sft merge -b m -l adapter -o again -j 3
+    cmp merged/model.safetensors again/model.safetensors
+    py - <<'END'
+import mkst, numpy as np
+base, merged = mkst.load("m/model.safetensors"), mkst.load("merged/model.safetensors")
+lora = mkst.read("adapter/adapter_model.safetensors")[0]
+types = set()
+assert base.keys() == merged.keys()
+for name, (dtype, shape, data) in base.items():
+    at = "base_model.model.transformer." + name[:-len("weight")] + "lora_%s.weight"
+    if at % "A" not in lora:
+        assert merged[name] == base[name], name
+        continue
+    a, b = (lora[at % x].astype(float) for x in "AB")
+    w = mkst.values(dtype, shape, data) + 2 * (b @ a).T
+    want = mkst.bf16(w) if dtype == "BF16" else mkst.entry(w.astype(dict(F32="<f4", F16="<f2")[dtype]))
+    got, want = mkst.values(*merged[name]), mkst.values(*want)
+    # numpy's sum of three may be another f64, next to a tie
+    assert merged[name][:2] == (dtype, shape) and np.mean(got != want) < 1e-3, name
+    assert np.allclose(got, want, rtol=2 ** -7), name
+    types.add((dtype, name.split(".", 2)[2]))
+assert len(types) == 3 * 4, types
+END
 }
