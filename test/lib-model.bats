@@ -79,7 +79,10 @@ int main(int argc, char **argv)
     n = fread(ids, 4, 100, f);
     fclose(f);
     yes(argc != 3 || tu_model_open(&m, argv[1], &err));
-    vocab = tu_model_info(m)->vocab_size;
+    const struct tu_model_info *i = tu_model_info(m);
+    printf("%s %zu %zu %zu %zu %zu %zu %zu\n", i->family, i->n_layers, i->hidden, i->intermediate, i->n_heads,
+           i->n_kv_heads, i->head_dim, i->max_positions);
+    vocab = i->vocab_size;
     y = run(n, 2);
     f = fopen("logits", "wb");
     fwrite(y, 4, n * vocab, f);
@@ -88,7 +91,7 @@ int main(int argc, char **argv)
     pthread_create(&b, NULL, other, y);
     pthread_join(a, NULL);
     pthread_join(b, NULL);
-    for (int p = TU_RESID; p <= (argv[2][0] == 'e' ? TU_IN_GATE_UP : TU_IN_DOWN); p++) {
+    for (int p = TU_RESID; p <= (!strcmp(argv[2], "experts") ? TU_IN_GATE_UP : TU_IN_DOWN); p++) {
         char name[20];
         struct seen seen = { NULL, (int64_t)tu_model_info(m)->n_layers - 1 };
 
@@ -106,18 +109,36 @@ int main(int argc, char **argv)
 }
 END
     build x.c -pthread
-    for kind in dense experts; do
-        model=$DEMO
-        [ $kind = dense ] || model=$ROOT/demo/qwen3-moe-tiny
-        py -c 'import numpy as np; np.random.default_rng(3).integers(0, 300, 41).astype("<i4").tofile("ids")'
+    for kind in dense experts gpt2 gpt_neox gemma2 phi3 cohere2; do
+        model=$kind
+        case $kind in
+        dense) model=$DEMO ;;
+        experts) model=$ROOT/demo/qwen3-moe-tiny ;;
+        *) py "$ROOT/test/ref/family_ref.py" make $kind $kind ;;
+        esac
+        py -c 'import numpy as np; np.random.default_rng(3).integers(0, 97, 41).astype("<i4").tofile("ids")'
         rm -f tap*
-        ./x "$model" $kind
+        ./x "$model" $kind >info
+        case $kind in # their keys have other names, or are not there
+        gpt2) [ "$(cat info)" = "gpt2 3 48 192 4 4 12 64" ] ;;
+        gemma2) [ "$(cat info)" = "gemma2 4 40 88 4 2 16 64" ] ;;
+        esac
         py - "$model" <<'END'
-import numpy as np, os, sys, transformer
+import numpy as np, os, sys, transformer, family_forward, family_read
 ids = np.fromfile("ids", "<i4")
-config, tensors = transformer.load(sys.argv[1])
 seen = {}
-z = transformer.forward(config, tensors, ids, lambda p, i, x: seen.update({(p, i): x}))
+if os.path.exists(sys.argv[1] + "/ids"):
+    places = {"layers": "resid", "attn": "attn", "mlp": "mlp", "in_qkv": "in:q_proj", "attn.hook_z": "in:o_proj",
+              "in_mlp": "in:up_proj", "in_down": "in:down_proj"}
+    every = {}
+    z = family_forward.forward(family_read.read(sys.argv[1], len(ids))[0], ids, every)
+    for name, rows in every.items():
+        place, _, i = name.replace("layers.", "layers:").partition(":")
+        if place in places:
+            seen[places[place], int(i)] = rows
+else:
+    config, tensors = transformer.load(sys.argv[1])
+    z = transformer.forward(config, tensors, ids, lambda p, i, x: seen.update({(p, i): x}))
 y = np.fromfile("logits", "<f4").reshape(z.shape)
 assert abs(y - z).max() < 2e-4 * abs(z).max(), abs(y - z).max()
 points = ["resid", "attn", "mlp", "in:q_proj", "in:o_proj", "in:up_proj", "in:down_proj"]

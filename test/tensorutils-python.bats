@@ -95,6 +95,31 @@ END
 }
 
 # bats test_tags=long
+@test "tensorutils.py: tables of weights that are [in, out] or fused, and their SAEs, are numpy's" {
+    library
+    for m in gpt2:prefix gpt_neox phi3; do
+        py "$ROOT/test/ref/family_ref.py" make $m m
+        PYTHONPATH=$ROOT/python py - $m <<'END'
+import subprocess, sys, numpy as np, lut_family, lut_ref as ref, tensorutils as tu
+rng = np.random.default_rng(3)
+layers = lut_family.layers_of("m", sys.argv[1].partition(":")[0])
+for name, (w, bias) in sorted(layers.items())[:4]:
+    short = lut_family.short(name)
+    sae = ref.tiny_sae(rng, 40, w.shape[1])
+    ref.write_sae("sae/" + short, "sparsify", sae, 40)
+    subprocess.run(["lut-precompute", "-q", "-m", "m", "-s", "sae", "--layers", short, "-o", "lut", "--dtype", "f32"], check=True)
+    x = rng.normal(size=(7, w.shape[1])).astype("f4")
+    z = np.maximum((x - sae["decoder_bias"]) @ sae["encoder_weight"].T + sae["encoder_bias"], 0)
+    xhat = z @ sae["decoder_weight"] + sae["decoder_bias"]
+    table, held = tu.Table("lut", short), tu.SAE("sae/" + short)
+    assert (table.d_in, table.d_out) == w.shape[::-1] and table.entry["output_dim"] == len(w)
+    assert abs(held.decode(held.encode(x)) - xhat).max() < 1e-4 and abs(table.reconstruct(x) - xhat).max() < 1e-4
+    assert abs(table(x) - xhat @ w.T - (0 if bias is None else bias)).max() < 1e-4, name
+END
+        rm -r m sae lut
+    done
+}
+
 @test "tensorutils.py: what torch modules give, and a DataLoader" {
     torch
     cases torch
