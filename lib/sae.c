@@ -180,6 +180,11 @@ tu_sae_open(struct tu_sae **sae, const char *path, int n_threads,
         tu_sae_close(s);
         return lib_fail(to, &err);
     }
+    if (s->a.sae.transform) { /* its way back needs the row */
+        err_set(&err, EX_DATAERR, "%s", s->a.sae.transform);
+        tu_sae_close(s);
+        return lib_fail(to, &err);
+    }
     autoencoder_screen(&s->a);
     s->coder =
         (struct coder){ .latents = s->a.latents, .n_threads = n_threads };

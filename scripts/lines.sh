@@ -4,12 +4,12 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11295
-core/format 12021
+core/format 12113
 core/kernel 9590
-core/model 20773
+core/model 20824
 core/text 4340
-cmd 34468
-lib 2532'
+cmd 34475
+lib 2537'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
     BEGIN {

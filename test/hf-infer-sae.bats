@@ -368,3 +368,23 @@ END
     run -0 --separate-stderr lut-precompute -m M -s sae -o t --layers layers.1.mlp.up_proj
     [[ $stderr == *"was trained without some rows (exclude_special_tokens), which a table of it approximates, too" ]]
 }
+
+@test "hf-infer --sae, sae-train eval: normalize_activations and center_writing_weights are SAELens's formulas" {
+    run -0 py "$ROOT/test/ref/sae_input.py"
+    [ "${#lines[@]}" = 3 ]
+}
+
+@test "hf-infer --sae: a normalization without its factor, or an unknown one, is refused by its key" {
+    cp -r "$(find qwen3/ -name sae_weights.safetensors -printf '%h\n' | sort | sed 1q)" sae
+    for how in expected_average_only_in batch_norm; do
+        py - $how <<'END'
+import json, sys
+c = json.load(open("sae/cfg.json"))
+c["normalize_activations"] = sys.argv[1]
+json.dump(c, open("sae/cfg.json", "w"))
+END
+        run -65 --separate-stderr hf-infer M --ids 1,2 --nll --sae sae
+        [[ $stderr == "hf-infer: sae/cfg.json: normalize_activations is \"$how\" (expected off"* ]]
+        [ $how = batch_norm ] || [[ $stderr == *"as there is no norm_scaling_factor)" ]]
+    done
+}

@@ -173,6 +173,13 @@ put_sae(struct facts *f, const struct sae *s)
         put_number(f, "threshold_max", (double)most);
     }
     put_text(f, "encodes", s->centered ? "x - b_dec" : "x");
+    if (s->input != SAE_INPUT_PLAIN)
+        put_text(f, "normalize_activations",
+                 s->input == SAE_INPUT_LAYER  ? "layer_norm"
+                 : s->input == SAE_INPUT_NORM ? "constant_norm_rescale"
+                                              : "expected_average_only_in");
+    if (s->mean_off)
+        put_text(f, "center_writing_weights", "true");
     if (s->hook)
         put_text(f, "hook", s->hook);
     put_without(f, &s->without);
@@ -251,7 +258,7 @@ print_long(const char *dir, const char *state, bool several, struct err *err)
     struct sae sae;
 
     if (has_sae > 0) {
-        rc = sae_open(&sae, dir, err);
+        rc = sae_open_any(&sae, dir, err);
         if (rc == 0)
             put_sae(&f, &sae);
         sae_close(&sae);

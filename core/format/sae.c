@@ -522,7 +522,7 @@ sae_fold(const struct sae *s, size_t i, bool decoder, float *row)
 }
 
 int
-sae_open(struct sae *s, const char *path, struct err *err)
+sae_open_any(struct sae *s, const char *path, struct err *err)
 {
     int is_dir = file_is_dir(path, err);
 
@@ -553,6 +553,18 @@ sae_open(struct sae *s, const char *path, struct err *err)
     return -1;
 }
 
+int
+sae_open(struct sae *s, const char *path, struct err *err)
+{
+    if (sae_open_any(s, path, err) < 0)
+        return -1;
+    if (!s->transform)
+        return 0;
+    err_set(err, EX_DATAERR, "%s", s->transform);
+    sae_close(s);
+    return -1;
+}
+
 void
 sae_close(struct sae *s)
 {
@@ -561,6 +573,7 @@ sae_close(struct sae *s)
     free(s->file);
     free(s->thresholds);
     free(s->hook);
+    free(s->transform);
     sae_without_free(&s->without);
     free(s->norms);
     free(s->path);

@@ -21,6 +21,15 @@ enum sae_activation {
     SAE_RELU,      /* each */
 };
 
+/* What a row is made before it is encoded, x' = (x - m) s; its reconstruction
+ * y' becomes y' / s + m.  SAELens's normalize_activations. */
+enum sae_input {
+    SAE_INPUT_PLAIN,
+    SAE_INPUT_LAYER, /* m the mean, s = 1 / (std + 1e-5), but y' std + m */
+    SAE_INPUT_NORM,  /* s = sqrt(d) / |x| */
+    SAE_INPUT_FACTOR /* s = norm_scaling_factor */
+};
+
 struct sae {
     char *path;            /* the file with the tensors */
     struct sae_file *file; /* private */
@@ -38,8 +47,13 @@ struct sae {
     struct matrix decoder_weight, decoder_bias; /* [n, in], [1, in] */
     double *norms; /* [n] of decoder_weight's rows, which scale activations; or
                     * NULL: see sae_fold() */
-    char *hook;    /* where in the model its inputs are, as its library names
-                    * places; or NULL */
+    enum sae_input input;
+    double factor;   /* of INPUT_FACTOR */
+    bool mean_off;   /* center_writing_weights: x - mean(x) is what is made so,
+                      * and the mean is added to y */
+    char *transform; /* what the configuration says of these; or NULL */
+    char *hook;      /* where in the model its inputs are, as its library names
+                      * places; or NULL */
     float *thresholds; /* [n], >= 0, of JUMPRELU: latent i is active where its
                         * pre-activation is greater; or NULL */
     double threshold;  /* of all latents; -1: they have none, or differ */
@@ -50,11 +64,12 @@ struct sae {
  * sae_open() opens a checkpoint as sae_is_one() or sae_path() finds it.
  * 0, or -1 with 'err' set: EX_NOINPUT, EX_IOERR, EX_CANTCREAT (scratch for what
  * an archive has compressed), EX_DATAERR for all that is damaged or that would
- * compute something else.
+ * compute something else: sae_open() takes none that has a 'transform'.
  * Owner: the caller, until sae_close(); the matrices are in the mapped file and
  * die with it.
  */
 int sae_open(struct sae *sae, const char *path, struct err *err);
+int sae_open_any(struct sae *sae, const char *path, struct err *err);
 void sae_close(struct sae *sae); /* a zeroed struct is fine */
 
 /*

@@ -58,9 +58,53 @@ is_on(const json_t *v)
     return v && !json_is_null(v) && !json_is_false(v);
 }
 
+/* Keeps the refusal of what only some readers can do. */
+static void
+set_transform(struct sae *s, const struct err *refusal)
+{
+    free(s->transform);
+    s->transform = xstrdup(refusal->what);
+}
+
+/* SAELens's normalize_activations, with the factor of the second. */
+static int
+read_input(const struct js *root, struct sae *s, struct err *err)
+{
+    static const char *const words[] = {
+        [SAE_INPUT_LAYER] = "layer_norm",
+        [SAE_INPUT_NORM] = "constant_norm_rescale",
+        [SAE_INPUT_FACTOR] = "expected_average_only_in",
+    };
+    struct js js = js_get(root, "normalize_activations");
+    struct js factor = js_get(root, "norm_scaling_factor");
+    struct js metadata = js_get(root, "metadata");
+
+    if (!is_on(js.v))
+        return 0;
+    for (int i = SAE_INPUT_LAYER; i <= SAE_INPUT_FACTOR; i++)
+        if (json_is_string(js.v) && !strcmp(json_string_value(js.v), words[i]))
+            s->input = (enum sae_input)i;
+    js_bad(&js, "off: it is not supported", err);
+    if (s->input == SAE_INPUT_PLAIN)
+        return -1;
+    set_transform(s, err);
+    if (s->input != SAE_INPUT_FACTOR)
+        return 0;
+    if (js_absent(&factor) && js_is(&metadata, JSON_OBJECT))
+        factor = js_get(&metadata, "norm_scaling_factor");
+    if (js_absent(&factor))
+        return js_bad(&js, "off, as there is no norm_scaling_factor", err);
+    if (js_f64(&factor, &s->factor, err) < 0)
+        return -1;
+    return s->factor > 0 && s->factor <= FLT_MAX
+               ? 0
+               : js_bad(&factor, "a float over 0", err);
+}
+
 /* Keys that are refused where they are on, by any library's name. */
 static int
-check_switches(const struct js *root, struct err *err)
+check_switches(const struct js *root, struct sae *s, enum sae_layout layout,
+               struct err *err)
 {
     static const char *const off[] = {
         "transcode", "skip_connection", "signed",
@@ -83,15 +127,20 @@ check_switches(const struct js *root, struct err *err)
     for (size_t i = 0; i < sizeof(off) / sizeof(off[0]); i++) {
         struct js js = js_get(root, off[i]);
 
-        if (is_on(js.v))
+        if (is_on(js.v) && !(layout == LAYOUT_SAELENS &&
+                             !strcmp(off[i], "normalize_activations")))
             return js_bad(&js, "off: it is not supported", err);
     }
     for (size_t i = 0; i < sizeof(processing) / sizeof(*processing); i++) {
         struct js js = js_get(&kwargs, processing[i]);
 
-        if (is_on(js.v))
-            return js_bad(&js, "off: the model's weights are used as they are",
-                          err);
+        if (!is_on(js.v))
+            continue;
+        js_bad(&js, "off: the model's weights are used as they are", err);
+        if (strcmp(processing[i], "center_writing_weights") != 0)
+            return -1;
+        s->mean_off = true;
+        set_transform(s, err);
     }
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
         struct js js = js_get(root, heads[i]);
@@ -597,14 +646,18 @@ sae_read_config(struct sae *sae, enum sae_layout *layout, struct err *err)
     if (rc > 0) {
         struct js scaled = js_get(&root, "rescale_acts_by_decoder_norm");
 
-        rc = check_switches(&root, err) < 0 || check_sizes(&root, sae, err) < 0
+        rc = check_switches(&root, sae, *layout, err) < 0 ||
+                     check_sizes(&root, sae, err) < 0
                  ? -1
                  : 0;
+        if (rc == 0 && *layout == LAYOUT_SAELENS)
+            rc = read_input(&root, sae, err);
         for (size_t i = 0; i < sizeof(parts) / sizeof(*parts) && rc == 0; i++) {
             struct js part = js_get(&root, parts[i]);
 
-            if (js_is(&part, JSON_OBJECT) && (check_switches(&part, err) < 0 ||
-                                              check_sizes(&part, sae, err) < 0))
+            if (js_is(&part, JSON_OBJECT) &&
+                (check_switches(&part, sae, LAYOUT_SPARSIFY, err) < 0 ||
+                 check_sizes(&part, sae, err) < 0))
                 rc = -1;
         }
         if (rc == 0 && *layout != LAYOUT_SAELENS && is_on(scaled.v))
@@ -620,6 +673,17 @@ sae_read_config(struct sae *sae, enum sae_layout *layout, struct err *err)
 
             if (js_is(&part, JSON_OBJECT))
                 rc = check_again(&part, sae, err);
+        }
+    }
+    /* no write to the residual stream: centring has no part in these rows */
+    if (rc == 0 && sae->mean_off && sae->hook &&
+        (strstr(sae->hook, "attn.hook_z") ||
+         strstr(sae->hook, "mlp.hook_post") ||
+         strstr(sae->hook, "mlp.hook_in"))) {
+        sae->mean_off = false;
+        if (sae->input == SAE_INPUT_PLAIN) {
+            free(sae->transform);
+            sae->transform = NULL;
         }
     }
     if (rc == 0 && *layout == LAYOUT_QWEN && !sae->hook)

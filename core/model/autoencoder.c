@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 #include "core/model/autoencoder.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,7 +64,7 @@ autoencoder_open(struct autoencoder *a, const char *path, struct err *err)
     const struct sae *s = &a->sae;
 
     *a = (struct autoencoder){ 0 };
-    if (sae_open(&a->sae, path, err) < 0)
+    if (sae_open_any(&a->sae, path, err) < 0)
         return -1;
     if (s->k == 0 && !s->thresholds && s->activation != SAE_RELU)
         return err_data(err, s->path,
@@ -113,11 +114,56 @@ autoencoder_close(struct autoencoder *a)
     *a = (struct autoencoder){ 0 };
 }
 
+/* x' = (x - mean) in, and x^ = y' out + mean. */
+struct transform {
+    double mean, in, out;
+};
+
+/* In f64, one number after another: the order is a row's length alone. */
+static struct transform
+transform_row(const struct sae *s, float *to, const float *x)
+{
+    struct transform t = { 0, 1, 1 };
+    double d = (double)s->in, square = 0, sum = 0;
+
+    for (size_t i = 0; i < s->in; i++)
+        sum += (double)x[i];
+    if (s->mean_off || s->input == SAE_INPUT_LAYER)
+        t.mean = sum / d;
+    for (size_t i = 0; i < s->in; i++)
+        square += ((double)x[i] - t.mean) * ((double)x[i] - t.mean);
+    if (s->input == SAE_INPUT_LAYER) {
+        t.out = sqrt(square / (d - 1));
+        t.in = 1 / (t.out + 1e-5);
+    } else if (s->input == SAE_INPUT_NORM) {
+        t.in = sqrt(d) / sqrt(square);
+        t.out = 1 / t.in;
+    } else if (s->input == SAE_INPUT_FACTOR) {
+        t.in = s->factor;
+        t.out = 1 / s->factor;
+    }
+    for (size_t i = 0; i < s->in; i++)
+        to[i] = (float)(((double)x[i] - t.mean) * t.in);
+    return t;
+}
+
 void
 autoencoder_apply(struct latents_work *work, const struct autoencoder *a,
                   float *y, const float *x, size_t n)
 {
+    const struct sae *s = &a->sae;
+    struct transform *t = NULL;
+
+    if (s->input != SAE_INPUT_PLAIN || s->mean_off) {
+        t = xcalloc(n, sizeof(*t));
+        for (size_t r = 0; r < n; r++)
+            t[r] = transform_row(s, y + r * a->d, x + r * a->d);
+        x = y;
+    }
     latents_encode(work, &a->latents, x, a->d, n);
     latents_select(work, &a->latents);
     latents_decode(work, &a->decoder, y, a->d, n);
+    for (size_t i = 0; t && i < n * a->d; i++)
+        y[i] = (float)((double)y[i] * t[i / a->d].out + t[i / a->d].mean);
+    free(t);
 }

@@ -8,6 +8,8 @@
  *        thresholds
  *   x^ = decoder_bias + sum over i of f_i decoder[i]
  *
+ * x is the row as the SAE's 'transform' has it, if any, which is undone of x^:
+ * by enum sae_input.
  * A row whose z is not finite becomes NaN; no other row sees it.
  * Source: man/sae.5.
  */

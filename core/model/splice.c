@@ -124,6 +124,9 @@ open_splice(struct splices *ss, const char *spec,
     ss->n++;
     if (rc < 0)
         return -1;
+    /* TransformerLens centres no weights before an RMSNorm */
+    if (ss->model->config.form.norm.form != NORM_LAYER)
+        s->a.sae.mean_off = false;
     if (!hook && !s->a.sae.hook)
         return err_set(err, EX_DATAERR,
                        "%s: does not say where in a model its rows are from "

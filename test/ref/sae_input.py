@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: ISC
+"""sae_input.py: SAEs that change a row before they encode it, in a tiny GPT-2 and
+a tiny llama: hf-infer --sae and sae-train eval against SAELens's formulas in
+float64, written from their definitions.  Prints the worst of each, as a part of
+what may be; exits 1 above that."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import family_forward  # noqa: E402
+import family_models  # noqa: E402
+import family_read  # noqa: E402
+import family_ref  # noqa: E402
+import splice_ref  # noqa: E402
+
+FACTOR = 0.37
+KWARGS = {"center_writing_weights": True, "fold_ln": False}
+# keys of cfg.json; whether rows of GPT-2's residual stream are centred by them
+CASES = [
+    ({"normalize_activations": "layer_norm"}, False),
+    ({"normalize_activations": "constant_norm_rescale"}, False),
+    ({"normalize_activations": "expected_average_only_in",
+      "norm_scaling_factor": FACTOR}, False),
+    ({"model_from_pretrained_kwargs": KWARGS}, True),
+    ({"metadata": {"model_from_pretrained_kwargs": KWARGS}}, True),
+    ({"normalize_activations": "constant_norm_rescale",
+      "model_from_pretrained_kwargs": KWARGS}, True),
+    ({"normalize_activations": "expected_average_only_in",
+      "metadata": {"norm_scaling_factor": FACTOR},
+      "model_from_pretrained_kwargs": KWARGS}, True),
+]
+
+
+def changed(kind, centres, inner, x):
+    """The reconstruction of rows x, by an SAE 'inner' of changed rows."""
+    mean = x.mean(axis=1, keepdims=True) if centres else 0
+    x = x - mean
+    if kind == "layer_norm":
+        mu, std = x.mean(axis=1, keepdims=True), x.std(axis=1, ddof=1)[:, None]
+        y = inner((x - mu) / (std + 1e-5)) * std + mu
+    elif kind == "constant_norm_rescale":
+        s = np.sqrt(x.shape[1]) / np.linalg.norm(x, axis=1)[:, None]
+        y = inner(x * s) / s
+    elif kind == "expected_average_only_in":
+        y = inner(x * FACTOR) / FACTOR
+    else:
+        y = inner(x)
+    return y + mean
+
+
+def configure(path, keys):
+    path = os.path.join(path, "cfg.json")
+    with open(path) as f:
+        config = json.load(f)
+    for key, value in keys.items():
+        if key == "metadata":
+            config[key].update(value)
+        else:
+            config[key] = value
+    with open(path, "w") as f:
+        json.dump(config, f)
+
+
+def check(name, hook, place, centring):
+    """The worst logits, and the worst error of eval."""
+    worst, worst_eval = 0, 0
+    with tempfile.TemporaryDirectory() as tmp:
+        path = os.path.join(tmp, "m")
+        family_models.make(name, path)
+        ids = family_models.prompts(path)[0]
+        model, _ = family_read.read(path, len(ids))
+        seen = {}
+        family_forward.forward(model, ids, seen)
+        rows = seen[place]
+        np.save(os.path.join(tmp, "x.npy"), rows.astype("<f4"))
+        x = rows.astype("<f4").astype(np.float64)
+        for i, (keys, centres) in enumerate(CASES):
+            kind = keys.get("normalize_activations")
+            sae, file = os.path.join(tmp, "s%d" % i), os.path.join(tmp, "got")
+            inner = splice_ref.make(sae, "relu", hook, rows, i)
+            configure(sae, keys)
+
+            def whole(x, kind=kind, centres=centres, inner=inner):
+                return changed(kind, centres and centring, inner, x)
+
+            ref = family_forward.forward(model, ids, change={place: whole})
+            # another way would be seen
+            as_is = family_forward.forward(model, ids, change={place: inner})
+            if centring or not centres or kind:
+                assert (np.abs(ref - as_is).max()
+                        > 20 * family_ref.tolerance(ref)), keys
+            subprocess.run(["hf-infer", path, "--ids", ",".join(map(str, ids)),
+                            "--sae", sae, "--logits", file + ".npy", "-f"],
+                           check=True)
+            off = np.abs(np.load(file + ".npy") - ref).max()
+            worst = max(worst, off / family_ref.tolerance(ref))
+            # eval knows no model: it centres by the file alone
+            out = subprocess.run(["sae-train", "eval", "--json", "-s", sae,
+                                  os.path.join(tmp, "x.npy")], check=True,
+                                 stdout=subprocess.PIPE).stdout
+            mse = ((x - changed(kind, centres and "hook_z" not in hook, inner,
+                                x)) ** 2).sum(axis=1).mean()
+            off = abs(json.loads(out)["mse"] - mse) / mse
+            worst_eval = max(worst_eval, off / 1e-4)
+    print("%s %s: logits %.2g, eval %.2g of what may be"
+          % (name, hook, worst, worst_eval))
+    return max(worst, worst_eval) <= 1
+
+
+good = [check("gpt2", "blocks.1.hook_resid_pre", "layers.0", True),
+        check("gpt2", "blocks.1.attn.hook_z", "attn.hook_z:1", False),
+        check("llama", "blocks.1.hook_resid_pre", "layers.0", False)]
+sys.exit(not all(good))
