@@ -200,6 +200,14 @@ out_is_terminal(const struct out *o)
     return isatty(o->fd);
 }
 
+bool
+out_is_pipe(const struct out *o)
+{
+    struct stat st;
+
+    return fstat(o->fd, &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
 int
 out_open(struct out **out, const char *path, int flags, bool binary,
          struct err *err)
@@ -365,13 +373,11 @@ out_copy(struct out *o, int fd, const char *name, size_t nbytes,
 int
 out_writev(struct out *o, struct iovec *v, int n, bool lend, struct err *err)
 {
-    struct stat st;
-
     if (out_flush(o, err) < 0)
         return -1;
     if (o->lend == LEND_UNKNOWN) {
         o->lend = LEND_COPY;
-        if (fstat(o->fd, &st) == 0 && S_ISFIFO(st.st_mode)) {
+        if (out_is_pipe(o)) {
             o->lend = LEND_PAGES; /* as many as a pipe may have, for fewer
                                      changes of tasks: */
             pipe_enlarge(o->fd, PIPE_BYTES);

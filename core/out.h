@@ -51,6 +51,9 @@ int out_open(struct out **out, const char *path, int flags, bool binary,
 /* out_is_terminal(): does a person read it as it is written? */
 bool out_is_terminal(const struct out *out);
 
+/* out_is_pipe(): does another command read it as it is written? */
+bool out_is_pipe(const struct out *out);
+
 /* out_reserve() asks for room, so that a full disk or quota is an error before
  * the work. */
 int out_reserve(struct out *out, size_t nbytes, struct err *err);

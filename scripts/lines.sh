@@ -3,12 +3,12 @@
 # Prints the lines of each room, and the most that it may have: a capability
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
-budgets='core 11295
+budgets='core 11306
 core/format 12113
 core/kernel 9590
 core/model 20824
 core/text 4340
-cmd 34475
+cmd 34481
 lib 2537'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -103,7 +103,8 @@ emit_open(struct emit *emit, const struct read_cmd *cmd,
                                         .total = out_nbytes(emit, n_rows),
                                         .quiet = cmd->quiet };
     progress_start(&emit->progress);
-    if ((!cmd->raw && make_note(emit, err) < 0) ||
+    /* a file is for everyone's readers, which may know no comments */
+    if ((!cmd->raw && out_is_pipe(cmd->out) && make_note(emit, err) < 0) ||
         out_reserve(cmd->out, emit->progress.total, err) < 0)
         return -1;
     return cmd->raw || cmd->batch ? 0 : put_header(emit, n_rows, err);
