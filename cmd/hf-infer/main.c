@@ -223,8 +223,8 @@ static const struct opt_tool tool = {
              "hf-infer MODEL --lut DIR --lut-auto NATS --file FILE\n"
              "hf-infer MODEL --places | --encode | --decode ...\n"
              "hf-infer --families",
-    .summary = "Runs a Hugging Face model on the CPU (--families lists them: "
-               "llama, qwen3, gemma2, gpt2, ...).",
+    .summary = "Runs a Hugging Face model on the CPU: llama, gemma2, gpt2, ... "
+               "(--families).",
     .examples = "hf-infer MODEL --chat -p \"What is the capital of France?\"\n"
                 "hf-infer MODEL --ppl < text",
     .opts = opts,
