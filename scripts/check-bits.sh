@@ -12,9 +12,10 @@ BITS=$PWD/test/bits
 DEMO=../demo/qwen3-tiny MOE=../demo/qwen3-moe-tiny SAE=../demo/sae
 TEXT=../demo/held-out.txt TRAINING=../demo/training.txt
 COMPRESSOR=../demo/compressor.pth
-export DEMO MOE SAE TEXT TRAINING COMPRESSOR
+MAKER="${PYTHON-python3} ../scripts/random-model.py"
+export MAKER DEMO MOE SAE TEXT TRAINING COMPRESSOR
 tmp=$(mktemp -d)
-ln -s "$PWD/demo" "$tmp/demo"
+ln -s "$PWD/demo" "$PWD/scripts" "$tmp"
 trap 'rm -rf "$tmp"' EXIT
 known=$(sed -n 's/^ISA[^,]*, \([a-z0-9]*\),.*/\1/p' core/kernel/isa.def)
 passed=0 failed=0

@@ -55,3 +55,71 @@ held() {
         grep -qE "^    held .*\b$family( |$)" "$BATS_TEST_FILENAME"
     done
 }
+
+# bats test_tags=long
+@test "hf-infer: families' prompts in batches are as alone; in bf16 they are near, by any instruction set" {
+    isas_here
+    for m in gpt2 gpt_neox gemma2 phi3 glm4 cohere2; do
+        py "$ROOT/test/ref/family_ref.py" make $m $m
+        for o in '--compute f32' '--compute bf16' '--kv-dtype bf16'; do
+            # shellcheck disable=SC2086
+            same_in_batches $m -n 6 $o
+            mv one "one${o##* }"
+        done
+        for isa in $ISAS; do
+            TU_ISA=$isa same_in_batches $m -n 6 --compute f32 -j 1
+            cmp one onef32
+        done
+        ids=$(head -n 1 $m/ids)
+        hf-infer $m --ids "$ids" --logits compute.npy -f --compute bf16
+        hf-infer $m --ids "$ids" --logits cache.npy -f --kv-dtype bf16
+        py - $m "$ids" <<'END'
+import sys, numpy as np, family_models, family_ref
+want = family_ref.rows(sys.argv[1], family_models.parse(sys.argv[2]))
+for file in "compute.npy", "cache.npy": # 8 bits of a number: 2^-9 of each, of many
+    off = np.linalg.norm(np.load(file) - want) / np.linalg.norm(want)
+    assert 1e-4 < off < 0.03, (file, off)
+END
+    done
+}
+
+@test "hf-infer: GPT-2's positions end where its table does: longer is refused, or scored in windows" {
+    py "$ROOT/test/ref/family_ref.py" make gpt2 m
+    all=$(seq -s, 0 69)
+    echo "{\"ids\":[$all]}" >long.jsonl
+    expected="(expected at most 64, the model's context"
+    while IFS='|' read -r options says; do
+        # shellcheck disable=SC2086
+        run -65 hf-infer m --ids "$all" $options
+        [ "$output" = "hf-infer: --ids: $says" ]
+    done <<END
+--nll|the prompt has 70 tokens $expected; --stride scores it in windows)
+--logits -|the prompt has 70 tokens $expected)
+-n 4 --ids-out|the prompt has 70 tokens and -n is 4, together 74 $expected)
+--acts resid:0 -o a.f32|more than 64 tokens, the model's context (--ctx makes windows)
+END
+    run -65 hf-infer m --ids "$(seq -s, 0 59)" -n 8 --ids-out
+    [ "$output" = "hf-infer: --ids: the prompt has 60 tokens and -n is 8, together 68 $expected)" ]
+    run -2 hf-infer m --ids "$all" --nll --ctx 65
+    [ "${lines[0]}" = "hf-infer: --ctx 65: the model's context is 64" ]
+    run -65 hf-infer m --jsonl --nll <long.jsonl
+    [ "$output" = "hf-infer: standard input: line 1: the prompt has 70 tokens $expected; --stride scores it in windows)" ]
+    hf-infer m --ids "$all" --nll --stride 16 -q >by64
+    hf-infer m --ids "$all" --nll --ctx 32 --stride 8 -q >by32
+    [ "$(hf-infer m --jsonl --nll --stride 16 -q <long.jsonl)" = "$(hf-infer m --ids "$all" --nll --stride 16 -q --json)" ]
+    py - <<'END'
+import numpy as np, family_ref
+for file, window, stride in ("by64", 64, 16), ("by32", 32, 8):
+    got, want, end, begin = [], [], 0, 0
+    while end < 70: # each token once, in the first window that has it
+        first, end = max(end, begin + 1), min(begin + window, 70)
+        ids = np.arange(begin, end)
+        x = family_ref.rows("m", ids)
+        logp = x - np.log(np.exp(x).sum(axis=1, keepdims=True))
+        want += [-logp[i - begin - 1, i] for i in range(first, end)]
+        begin += stride
+    for line in open(file).read().splitlines()[1:]:
+        got.append(float(line.split("\t")[2]))
+    assert len(got) == len(want) == 69 and abs(np.array(got) - want).max() < 2e-4, file
+END
+}
