@@ -4,11 +4,11 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11306
-core/format 12113
+core/format 12117
 core/kernel 9590
-core/model 20824
+core/model 20837
 core/text 4340
-cmd 34481
+cmd 34539
 lib 2537'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -388,3 +388,68 @@ END
         [ $how = batch_norm ] || [[ $stderr == *"as there is no norm_scaling_factor)" ]]
     done
 }
+
+# A GPT-2, whose ids have no bos unless it is put there: 256 tokens, bos 255.
+gpt2() {
+    py "$ROOT/test/ref/family_ref.py" make gpt2 gpt2
+    py - <<'END'
+import json
+c = json.load(open("gpt2/config.json"))
+c["bos_token_id"] = c["eos_token_id"] = c["vocab_size"] - 1
+json.dump(c, open("gpt2/config.json", "w"))
+open("bos", "w").write(str(c["bos_token_id"]))
+END
+    bos=$(<bos)
+}
+
+@test "hf-infer --prepend-bos: logits and tokens are those of ids that begin with bos, put there once" {
+    gpt2
+    hf-infer gpt2 --ids $bos,3,1,2 --logits want.npy
+    for ids in 3,1,2 $bos,3,1,2; do
+        hf-infer gpt2 --ids $ids --prepend-bos --logits - | cmp - want.npy
+        [ "$(hf-infer gpt2 --ids $ids --prepend-bos -n 4 --greedy --ids-out)" = "$(hf-infer gpt2 --ids $bos,3,1,2 -n 4 --greedy --ids-out)" ]
+    done
+    run -2 --separate-stderr hf-infer gpt2 --ids 1,2,3,4,5 --nll --ctx 3 --prepend-bos
+    [ "${stderr_lines[0]}" = "hf-infer: --prepend-bos: of several windows only the first would begin with bos (6 tokens, windows of 3)" ]
+}
+
+@test "hf-infer --acts --prepend-bos: each window begins with bos" {
+    gpt2
+    echo '{"ids":[1,2,3,4,5]}' >docs
+    echo '{"ids":[6]}' >>docs
+    rows() {
+        hf-infer gpt2 --acts resid:1 -q "$@"
+    }
+    # 1 2 3 4 5 eos 6, by two after bos; eos is bos here
+    rows --jsonl --file docs --ctx 3 --prepend-bos --acts-ids ids.npy >got
+    py -c 'import numpy as np, sys; b = int(sys.argv[1]); x = np.load("ids.npy").tolist(); assert x == [[b, 1, 2], [b, 3, 4], [b, 5, b]], x' $bos
+    { rows --ids $bos,1,2; rows --ids $bos,3,4; rows --ids $bos,5,$bos; } | cmp - got
+    rows --jsonl --file docs --ctx 3 --pad --prepend-bos >padded
+    { rows --ids $bos,1,2; rows --ids $bos,6; } | cmp -n "$(($(stat -c %s got) * 5 / 9))" - padded
+    rows --ids 1,2 --prepend-bos >one
+    rows --ids $bos,1,2 | cmp - one
+    hf-infer gpt2 --ids 1,2 --acts resid:1 --prepend-bos -o x --acts-meta m.json
+    grep -q '"prepend_bos": true' m.json
+    run -2 --separate-stderr hf-infer gpt2 --ids 1,2 --acts resid:1 --ctx 1 --prepend-bos
+    [[ ${stderr_lines[0]} == "hf-infer: --ctx 1: "* ]]
+}
+
+@test "hf-infer --sae: an SAE that was trained after bos warns once where a text begins without it" {
+    gpt2
+    py - "$ROOT" <<'END'
+import json, os, sys
+sys.path.insert(0, sys.argv[1] + "/test/ref")
+import numpy as np, splice_ref
+d = json.load(open("gpt2/config.json"))["n_embd"]
+splice_ref.make("sae", "relu", "blocks.1.hook_resid_pre", np.random.default_rng(1).normal(size=(9, d)), 1)
+c = json.load(open("sae/cfg.json"))
+c["metadata"]["prepend_bos"] = True
+json.dump(c, open("sae/cfg.json", "w"))
+END
+    run -0 --separate-stderr hf-infer gpt2 --ids 1,2 --logits x.npy --sae sae
+    [ "$stderr" = "hf-infer: sae/sae_weights.safetensors: was trained on texts that begin with bos, by its prepend_bos, and this one does not (--prepend-bos)" ]
+    for o in "--ids $bos,1,2" "--ids 1,2 --prepend-bos"; do
+        run -0 --separate-stderr hf-infer gpt2 $o --logits x.npy -f --sae sae
+        [ -z "$stderr" ]
+    done
+}

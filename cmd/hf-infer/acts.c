@@ -5,6 +5,7 @@
  * order: [window, layer, token, dim].
  */
 #include "cmd/hf-infer/acts_run.h"
+#include "cmd/hf-infer/prompt.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -182,7 +183,7 @@ static int
 pack(struct acts *a, struct err *err)
 {
     const struct config *c = a->run->config;
-    size_t ctx = (size_t)a->run->ctx;
+    size_t ctx = (size_t)a->run->ctx, n;
     struct ids *s = &a->stream;
     bool last = false, join = false; /* a document ended: eos, the next one */
 
@@ -206,12 +207,17 @@ pack(struct acts *a, struct err *err)
                            "documents with (--pad needs none)",
                            a->run->dir);
         join = last;
-        for (; s->n - at >= ctx; at += ctx) {
+        for (;; at += n) {
             size_t first = a->ids.n;
 
-            for (size_t i = 0; i < ctx; i++)
+            n = ctx -
+                (a->run->prepend_bos && !(s->n > at && s->id[at] == c->bos));
+            if (s->n - at < n)
+                break;
+            for (size_t i = 0; i < n; i++)
                 ids_add(&a->ids, s->id[at + i]);
-            if (add_window(a, first, err) < 0)
+            if (prompt_bos(a->run, &a->ids, first, err) < 0 ||
+                add_window(a, first, err) < 0)
                 return -1;
         }
         s->n -= at;
@@ -233,8 +239,12 @@ one_each(struct acts *a, struct err *err)
         bool last = false, cut = false;
 
         while (!last) {
+            bool begins = a->ids.n == first;
             int rc = docs_next(a->docs, &a->ids, &last, err);
 
+            if (rc > 0 && begins && a->ids.n > first &&
+                prompt_bos(a->run, &a->ids, first, err) < 0)
+                return -1;
             if (rc <= 0)
                 return rc;
             if (a->ids.n - first <= most)
@@ -268,8 +278,10 @@ count_windows(struct acts *a)
     size_t n_docs = docs_count(a->docs), n_joins = n_docs ? n_docs - 1 : 0;
     size_t n_ids = docs_n_ids(a->docs), ctx = (size_t)a->run->ctx;
 
-    a->n_expected = n_docs;
     a->progress.total = n_ids;
+    if (a->run->prepend_bos) /* some may begin with it already */
+        return;
+    a->n_expected = n_docs;
     if (ctx && a->run->pad && n_docs && n_ids / n_docs > ctx) {
         a->progress.total = n_docs * ctx;
     } else if (ctx && !a->run->pad) {
@@ -353,6 +365,9 @@ begin(struct acts *a, struct err *err)
         return err_set(err, TU_USAGE, "--ctx %lld: the model's context is %lld",
                        (long long)run->ctx,
                        (long long)run->config->max_positions);
+    if (run->prepend_bos && run->ctx == 1)
+        return err_set(err, TU_USAGE,
+                       "--ctx 1: with --prepend-bos a window is bos alone");
     acts_place_ids(a);
     if ((run->acts_meta || run->acts_ids) &&
         acts_sources(&a->sources, run, err) < 0)

@@ -354,6 +354,7 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
     if (run->kv_dtype != DT_F32)
         add_text(s, "kv_dtype", run->kv_dtype == DT_F16 ? "f16" : "bf16");
     add_true(s, "raw", run->raw);
+    add_true(s, "prepend_bos", run->prepend_bos);
     add_true(s, "plain", run->plain);
     add_true(s, "chat", run->chat);
     if (run->format >= 0)

@@ -108,6 +108,8 @@ run_generate(struct run *run, struct err *err)
     rc = prompt_ids(run, &seq.ids, err);
     if (rc == 0)
         rc = run_open_model(run, err);
+    if (rc == 0)
+        rc = prompt_bos(run, &seq.ids, 0, err);
     if (rc == 0 && !run->ids_out && !run->json)
         rc = run_open_tok(run, err);
     sequence_init(&seq, run, prompt_name(run));

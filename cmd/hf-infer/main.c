@@ -38,6 +38,8 @@ static const struct opt opts[] = {
       "prompt as ids: 1,47,387; - is standard input" },
     { 0, "raw", NULL, MODEL_IN, OPT_FLAG(raw),
       "add no special tokens to the prompt" },
+    { 0, "prepend-bos", NULL, MODEL_IN, OPT_FLAG(prepend_bos),
+      "begin the prompt, or each window of --acts, with bos" },
     { 0, "plain", NULL, TEXT_IN, OPT_FLAG(plain),
       "read names of special tokens as plain text" },
     { 0, "strict-utf8", NULL, TEXT_IN, OPT_FLAG(strict_utf8),
@@ -235,7 +237,7 @@ static const struct opt_tool tool = {
     .defaults = &defaults,
     .groups = groups,
     .rare =
-        "raw plain strict-utf8 as-text template top-k min-p repetition-penalty "
+        "raw prepend-bos plain strict-utf8 as-text template top-k min-p repetition-penalty "
         "batch skip-bad resume ids-out stride pad acts-ids special "
         "skip-special raw-text chunk kv-dtype kvc-after sae-zero "
         "lut-layers ratio tau dims lut-report no-screen",

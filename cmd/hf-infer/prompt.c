@@ -8,6 +8,7 @@
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/splice.h"
 #include "core/text/chat.h"
 
 #define FIRST_LINES 8 /* of a text, that may be JSON objects */
@@ -189,6 +190,33 @@ out:
     str_free(&system);
     str_free(&fixed);
     return rc;
+}
+
+int
+prompt_bos(struct run *run, struct ids *ids, size_t first, struct err *err)
+{
+    const char *sae = splices_bos(run->splices);
+    int32_t bos = run->config->bos;
+
+    if (bos >= 0 && ids->n > first && ids->id[first] == bos)
+        return 0;
+    if (!run->prepend_bos) {
+        if (sae && bos >= 0 && !run->said_bos)
+            err_warn("%s: was trained on texts that begin with bos, by its "
+                     "prepend_bos, and this one does not (--prepend-bos)",
+                     sae);
+        run->said_bos = true;
+        return 0;
+    }
+    if (bos < 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: config.json has no bos_token_id, for --prepend-bos",
+                       run->dir);
+    ids_add(ids, bos);
+    memmove(ids->id + first + 1, ids->id + first,
+            (ids->n - first - 1) * sizeof(*ids->id));
+    ids->id[first] = bos;
+    return 0;
 }
 
 int

@@ -20,6 +20,11 @@ const char *prompt_name(const struct run *run);
 /* prompt_ids() appends the prompt's ids, whichever way it came. */
 int prompt_ids(struct run *run, struct ids *ids, struct err *err);
 
+/* prompt_bos() puts bos before the ids from 'first' on, if --prepend-bos asks
+ * for it and they do not begin with it; else it warns once where an SAE was
+ * trained with it.  After the model is open. */
+int prompt_bos(struct run *run, struct ids *ids, size_t first, struct err *err);
+
 /* prompt_encode() appends the ids of a text as a prompt; 'name' is the text's,
  * for messages. */
 int prompt_encode(struct run *run, const char *name, const struct str *text,

@@ -343,6 +343,9 @@ outputs_open(struct run *run, struct err *err)
 
     if (run->prompt_file && inuse_will_read(run->prompt_file, err) < 0)
         return -1;
+    if (run->prepend_bos && run->jsonl && run->mode != MODE_ACTS)
+        return err_set(err, TU_USAGE,
+                       "--prepend-bos: with --jsonl only for --acts");
     /* places of several points get a directory */
     if ((run->mode != MODE_ACTS || !acts_spec_mixed(run->acts)) &&
         out_open(&run->out, path, flags, binary, err) < 0)

@@ -36,7 +36,9 @@ struct run {
 
     /* the prompt: one of the first three, or standard input */
     const char *prompt, *prompt_file, *ids_text;
-    int said;          /* of tok_warn_added() */
+    int said; /* of tok_warn_added() */
+    bool prepend_bos;
+    bool said_bos;     /* that an SAE expects it */
     bool raw;          /* add no special tokens to the prompt */
     bool plain;        /* text that spells a special token is text */
     bool special;      /* --encode adds special tokens */

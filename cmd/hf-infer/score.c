@@ -51,7 +51,7 @@ read_prompt(struct run *run, size_t min, const char *what, struct ids *ids,
         return err_set(err, EX_DATAERR,
                        "%s: the prompt has %zu token%s (%s needs at least %zu)",
                        prompt_name(run), ids->n, plural(ids->n), what, min);
-    if (run_open_model(run, err) < 0)
+    if (run_open_model(run, err) < 0 || prompt_bos(run, ids, 0, err) < 0)
         return -1;
     return ids_check(ids->id, ids->n, run->config->vocab_size, prompt_name(run),
                      err);
@@ -380,6 +380,11 @@ check_windows(const struct run *run, const struct ids *ids, struct err *err)
                        "--stride %lld: windows have %zu tokens, and some "
                        "tokens would be in none",
                        (long long)run->stride, window_of(run));
+    if (run->prepend_bos && ids->n > window_of(run))
+        return err_set(err, TU_USAGE,
+                       "--prepend-bos: of several windows only the first would "
+                       "begin with bos (%zu tokens, windows of %zu)",
+                       ids->n, window_of(run));
     return check_length(run, prompt_name(run), ids->n, err);
 }
 

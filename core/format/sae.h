@@ -48,12 +48,13 @@ struct sae {
     double *norms; /* [n] of decoder_weight's rows, which scale activations; or
                     * NULL: see sae_fold() */
     enum sae_input input;
-    double factor;   /* of INPUT_FACTOR */
-    bool mean_off;   /* center_writing_weights: x - mean(x) is what is made so,
-                      * and the mean is added to y */
-    char *transform; /* what the configuration says of these; or NULL */
-    char *hook;      /* where in the model its inputs are, as its library names
-                      * places; or NULL */
+    double factor;    /* of INPUT_FACTOR */
+    bool mean_off;    /* center_writing_weights: x - mean(x) is what is made so,
+                       * and the mean is added to y */
+    char *transform;  /* what the configuration says of these; or NULL */
+    bool prepend_bos; /* the texts that it was trained on began with bos */
+    char *hook;       /* where in the model its inputs are, as its library names
+                       * places; or NULL */
     float *thresholds; /* [n], >= 0, of JUMPRELU: latent i is active where its
                         * pre-activation is greater; or NULL */
     double threshold;  /* of all latents; -1: they have none, or differ */

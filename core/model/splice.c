@@ -190,6 +190,15 @@ splices_screened(const struct splices *ss, struct screen_counts *to)
 }
 
 const char *
+splices_bos(const struct splices *ss)
+{
+    for (size_t i = 0; ss && i < ss->n; i++)
+        if (ss->list[i].a.sae.prepend_bos)
+            return ss->list[i].a.sae.path;
+    return NULL;
+}
+
+const char *
 splices_file(const struct splices *ss, size_t i)
 {
     return ss->list[i].a.sae.path;

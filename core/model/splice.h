@@ -53,6 +53,10 @@ void splices_screened(const struct splices *splices, struct screen_counts *to);
 void splice_compare(const struct sae *sae, const char *at,
                     const struct config *config);
 
+/* splices_bos() is the file of one that was trained on texts that began with
+ * bos, or NULL, as where there are none. */
+const char *splices_bos(const struct splices *splices);
+
 /* splices_file() is the file with the tensors of the i-th, splices_hook()
  * where it acts, as in its configuration, splices_without() what it leaves
  * alone.  They die with it. */
