@@ -371,7 +371,8 @@ END
 
 @test "hf-infer --sae, sae-train eval: normalize_activations and center_writing_weights are SAELens's formulas" {
     run -0 py "$ROOT/test/ref/sae_input.py"
-    [ "${#lines[@]}" = 3 ]
+    [ "${#lines[@]}" = 4 ]
+    [[ ${lines[3]} == *"Gemma Scope 2: logits "* ]]
 }
 
 @test "hf-infer --sae: a normalization without its factor, or an unknown one, is refused by its key" {

@@ -16,6 +16,7 @@ import family_forward  # noqa: E402
 import family_models  # noqa: E402
 import family_read  # noqa: E402
 import family_ref  # noqa: E402
+import mkst  # noqa: E402
 import splice_ref  # noqa: E402
 
 FACTOR = 0.37
@@ -112,7 +113,51 @@ def check(name, hook, place, centring):
     return max(worst, worst_eval) <= 1
 
 
+def scope_2(name):
+    """Gemma Scope 2's files, at the places of its three kinds of SAEs."""
+    worst = 0
+    with tempfile.TemporaryDirectory() as tmp:
+        path, sae = os.path.join(tmp, "m"), os.path.join(tmp, "sae")
+        family_models.make(name, path)
+        ids = family_models.prompts(path)[0]
+        model, _ = family_read.read(path, len(ids))
+        seen = {}
+        family_forward.forward(model, ids, seen)
+        os.mkdir(sae)
+        for hook, place in (
+                ("model.layers.1.output", "layers.1"),
+                ("model.layers.1.self_attn.o_proj.input", "attn.hook_z:1"),
+                ("model.layers.1.post_feedforward_layernorm.output",
+                 "mlp_out:1")):
+            rng, d = np.random.default_rng(1), seen[place].shape[1]
+            t = {"w_enc": rng.normal(size=(d, 64)) / np.sqrt(d),
+                 "w_dec": rng.normal(size=(64, d)) / 8,
+                 "b_enc": rng.normal(size=64) / 4,
+                 "b_dec": rng.normal(size=d) / 4,
+                 "threshold": rng.uniform(.01, .1, size=64)}
+            t = {key: v.astype("<f4") for key, v in t.items()}
+            mkst.save(os.path.join(sae, "params.safetensors"), t)
+            with open(os.path.join(sae, "config.json"), "w") as f:
+                json.dump({"hf_hook_point_in": hook, "width": 64, "l0": 9,
+                           "architecture": "jump_relu", "type": "sae"}, f)
+
+            def whole(x, t=t):
+                z = x @ t["w_enc"].astype(float) + t["b_enc"]
+                return (np.where(z > t["threshold"], z, 0)
+                        @ t["w_dec"].astype(float) + t["b_dec"])
+
+            ref = family_forward.forward(model, ids, change={place: whole})
+            got = os.path.join(tmp, "got.npy")
+            subprocess.run(["hf-infer", path, "--ids", ",".join(map(str, ids)),
+                            "--sae", sae, "--logits", got, "-f"], check=True)
+            off = np.abs(np.load(got) - ref).max()
+            worst = max(worst, off / family_ref.tolerance(ref))
+    print("%s, Gemma Scope 2: logits %.2g of what may be" % (name, worst))
+    return worst <= 1
+
+
 good = [check("gpt2", "blocks.1.hook_resid_pre", "layers.0", True),
         check("gpt2", "blocks.1.attn.hook_z", "attn.hook_z:1", False),
-        check("llama", "blocks.1.hook_resid_pre", "layers.0", False)]
+        check("llama", "blocks.1.hook_resid_pre", "layers.0", False),
+        scope_2("gemma3_text")]
 sys.exit(not all(good))
