@@ -365,3 +365,45 @@ END
     [[ $output == *"tokens before went through 1 of "* ]]
     [[ $output == *"tu_session_close: called by the session's tap"* ]]
 }
+
+@test "session: max_tokens selects LongRoPE's factors, and no text is longer than GPT-2's positions" {
+    refusals >x.c
+    cat >>x.c <<'END'
+int main(int argc, char **argv)
+{
+    struct tu_session_options o = { .size = sizeof(o), .max_tokens = strtoul(argv[argc - 1], NULL, 10) };
+    struct tu_session *s;
+    struct tu_model *m;
+    int32_t ids[12];
+    size_t v;
+    float *y;
+
+    yes(tu_model_open(&m, argv[1], &err));
+    v = tu_model_info(m)->vocab_size;
+    if (tu_session_open(&s, m, &o, &err) < 0)
+        return puts(err.what), err.status;
+    for (int i = 0; i < 12; i++)
+        ids[i] = 5 * i;
+    y = malloc(12 * v * sizeof(*y));
+    yes(tu_session_feed(s, ids, 12, y, 12 * v, &err));
+    fwrite(y, sizeof(*y), 12 * v, stdout);
+    return 0;
+}
+END
+    build x.c
+    for m in phi3:longrope gpt2; do
+        py "$ROOT/test/ref/family_ref.py" make $m $m
+    done
+    ./x phi3:longrope 12 >12
+    ./x phi3:longrope 0 >0
+    py - <<'END'
+import numpy as np, family_forward, family_read, family_ref
+for file, n in ("12", 12), ("0", 64): # 16 is the original context
+    want = family_forward.forward(family_read.read("phi3:longrope", n)[0], np.arange(12) * 5)
+    got = np.fromfile(file, "<f4").reshape(want.shape)
+    assert abs(got - want).max() < family_ref.tolerance(want), file
+END
+    run ! cmp -s 12 0
+    run ! ./x gpt2 65
+    [ "$output" = "max_tokens is 65, but the model's context 64" ]
+}

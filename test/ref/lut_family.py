@@ -5,6 +5,7 @@ Of each tiny model of family_models.py, a table of each matrix inside its layers
 products and biases of what lut-precompute writes, outputs of lut-apply with and
 without compensation, and the logits of hf-infer --lut.
 """
+import json
 import os
 import re
 import subprocess
@@ -105,6 +106,10 @@ def one_layer(directory, layer, w, bias, rng):
         off = abs(got - want).max(axis=1) / abs(want).max()
         assert np.median(off) < 1e-5 and (off[clear] < 1e-5).mean() > 0.8, (
             layer, args, off)
+    found = json.loads(run("lut-apply", os.path.join(directory, "lut"), layer,
+                           "-m", directory, "--report", "--json", "--ratio",
+                           "1", stdin=raw))
+    assert found["rel_l2"] < 1e-5 < found["fvu_input"], (layer, found)
 
 
 def check(name, directory):
