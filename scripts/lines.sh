@@ -5,7 +5,7 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11306
 core/format 12117
-core/kernel 9590
+core/kernel 9613
 core/model 20837
 core/text 4340
 cmd 34539

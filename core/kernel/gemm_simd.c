@@ -8,21 +8,27 @@
  *
  * A tile is ROWS rows of W by MAX_X of X: 24 accumulators (AVX2: 12), where an
  * FMA's latency of 4 cycles needs 8, and 10 loads (AVX2: 7) for as many FMAs.
- * The rows of X, 24 KiB of a part, stay in the first cache while the 256 KiB of
- * W come from the second, 1 KiB ahead.  The first rows of X meet W as it is in
- * memory: it is widened in their tiles, not in a pass of its own.
+ * The rows of X, 24 KiB of a part (AVX2: 16), stay in the first cache while W
+ * comes from the second.  The first rows of X meet W as it is in memory: it is
+ * widened in their tiles, not in a pass of its own.
  */
 #include "core/kernel/lanes8.h"
 
-#define AHEAD_W 256 /* floats, 1 KiB */
-
-enum { ROWS = 4 * V8 }; /* of w in a tile, and in a group of the block */
-
-#if VF == 8
-enum { MAX_X = 3 }; /* 12 of 16 registers accumulate */
+/*
+ * With AVX2, 3 rows of W that pass 4 of X take 96 bytes a step from the second
+ * cache, 4 that pass 3 take 128: 5 % on a Zen 3, whose second cache gives 32
+ * bytes a cycle.  There prefetching costs loads, of which 7 are enough already
+ * (8 %), and a branch after each step 5 %.
+ */
+#if V8 == 2
+enum { TILE_W = 4, MAX_X = 6, AHEAD_W = 256 }; /* floats, 1 KiB */
+#define UNROLL_K
 #else
-enum { MAX_X = 6 }; /* 24 of 32 */
+enum { TILE_W = 3, MAX_X = 4, AHEAD_W = 0 };
+#define UNROLL_K _Pragma("GCC unroll 4")
 #endif
+
+enum { ROWS = TILE_W * V8 }; /* of w in a tile, and in a group of the block */
 
 /* A tile's sums, and where its next columns are. */
 struct exact_tile {
@@ -38,27 +44,29 @@ exact_step(struct exact_tile *to, size_t ldx, size_t c, const size_t X,
            const bool WIDEN, enum dtype t, size_t n)
 {
     float *w = to->w + c * ROWS;
-    v8 xv[MAX_X], wv;
+    v8 wv[TILE_W], xv;
 
-#pragma GCC unroll 8
-    for (size_t i = 0; i < X; i++)
-        xv[i] =
-            n == 8 ? v8_x(to->x + i * ldx + c) : v8_x_n(to->x + i * ldx + c, n);
 #pragma GCC unroll 4
-    for (size_t r = 0; r < 4; r++, w += 8 * V8) {
+    for (size_t r = 0; r < TILE_W; r++, w += 8 * V8) {
         if (WIDEN) {
             const char *p = to->from[r * V8] + c * weight_nbytes(t);
             const char *q = to->from[r * V8 + V8 - 1] + c * weight_nbytes(t);
 
-            wv = n == 8 ? v8_weights(t, p, q) : v8_weights_n(t, p, q, n);
-            v8_store(w, wv);
+            wv[r] = n == 8 ? v8_weights(t, p, q) : v8_weights_n(t, p, q, n);
+            v8_store(w, wv[r]);
         } else {
-            wv = v8_load(w);
-            __builtin_prefetch(w + AHEAD_W);
+            wv[r] = v8_load(w);
+            if (AHEAD_W)
+                __builtin_prefetch(w + AHEAD_W);
         }
+    }
 #pragma GCC unroll 8
-        for (size_t i = 0; i < X; i++)
-            to->acc[i][r] = v8_fma(wv, xv[i], to->acc[i][r]);
+    for (size_t i = 0; i < X; i++) {
+        xv =
+            n == 8 ? v8_x(to->x + i * ldx + c) : v8_x_n(to->x + i * ldx + c, n);
+#pragma GCC unroll 4
+        for (size_t r = 0; r < TILE_W; r++)
+            to->acc[i][r] = v8_fma(wv[r], xv, to->acc[i][r]);
     }
 }
 
@@ -73,6 +81,7 @@ exact_tile(const struct gemm_block *b, size_t row, size_t i0, const size_t X,
 {
     struct exact_tile tile = { .x = b->x + i0 * b->ldx,
                                .w = b->w + row * ((b->k + 7) / 8 * 8) };
+    const bool apart = b->add || TILE_W < 4;
     size_t c = 0;
 
     if (WIDEN)
@@ -85,17 +94,19 @@ exact_tile(const struct gemm_block *b, size_t row, size_t i0, const size_t X,
 #pragma GCC unroll 4
         for (size_t r = 0; r < 4; r++)
             tile.acc[i][r] = v8_zero();
+    UNROLL_K
     for (; c + 8 <= b->k; c += 8)
         exact_step(&tile, b->ldx, c, X, WIDEN, t, 8);
     if (c < b->k)
         exact_step(&tile, b->ldx, c, X, WIDEN, t, b->k - c);
 #pragma GCC unroll 8
     for (size_t i = 0; i < X; i++) {
-        float *to = b->t + (i0 + i) * b->ldt + row, sum[ROWS];
+        float *to = b->t + (i0 + i) * b->ldt + row, sum[4 * V8];
 
-        v8_sum4(b->add ? sum : to, tile.acc[i]);
-        for (size_t r = 0; r < ROWS && b->add; r++)
-            to[r] += sum[r];
+        v8_sum4(apart ? sum : to, tile.acc[i]);
+#pragma GCC unroll 8
+        for (size_t r = 0; r < ROWS && apart; r++)
+            to[r] = b->add ? to[r] + sum[r] : sum[r];
     }
 }
 

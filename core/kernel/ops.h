@@ -160,7 +160,7 @@ struct gemm_block {
     bool add;
 };
 
-#define GEMM_X 6 /* rows of x that a kernel may take at once, at most */
+#define GEMM_X 12 /* a multiple of the rows of x that kernels take at once */
 
 /*
  * The inner loops of gemm.h, in three tables: of each, an instruction set has
