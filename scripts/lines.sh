@@ -6,9 +6,9 @@
 budgets='core 11306
 core/format 12117
 core/kernel 9613
-core/model 20837
+core/model 20842
 core/text 4340
-cmd 34539
+cmd 34544
 lib 2537'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

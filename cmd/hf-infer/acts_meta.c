@@ -338,6 +338,7 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
     }
     str_adds(s, run->sae.n ? "]" : "");
     add_true(s, "sae_zero", run->sae_zero);
+    add_true(s, "sae_center", run->sae_center);
     add_text(s, "lut", run->lut);
     add_text(s, "lut_layers", run->lut_layers);
     if (run->lut_tau >= 0) {

@@ -135,6 +135,8 @@ static const struct opt opts[] = {
       "tokens before --kvc compresses (default: half of the text)" },
     { 0, "sae", "SAE[@HOOK]", MODEL_IN, OPT_LIST(sae, 1024),
       "replace activations by an SAE's reconstruction" },
+    { 0, "sae-center", NULL, MODEL_IN, OPT_FLAG(sae_center),
+      "encode rows less their mean: centred writing weights" },
     { 0, "sae-zero", NULL, MODEL_IN, OPT_FLAG(sae_zero),
       "put zeros there instead" },
     { 0, "lut", "DIR", MODEL_IN, OPT_TEXT(lut),
@@ -179,7 +181,7 @@ static const struct opt_rule rules[] = {
     { OPT_NEEDS, "pad", "ctx", NULL },
     { OPT_NOT, "kvc", "ctx stride", NULL },
     { OPT_NEEDS, "kvc-after", "kvc", NULL },
-    { OPT_NEEDS, "sae-zero", "sae", NULL },
+    { OPT_NEEDS, "sae-zero sae-center", "sae", NULL },
     { OPT_ONE_OF, "ratio tau dims", NULL, NULL },
     { OPT_NEEDS, "lut-layers ratio tau dims lut-report lut-auto", "lut", NULL },
     { OPT_NEEDS, "no-screen", "lut sae", NULL },
@@ -239,7 +241,7 @@ static const struct opt_tool tool = {
     .rare =
         "raw prepend-bos plain strict-utf8 as-text template top-k min-p repetition-penalty "
         "batch skip-bad resume ids-out stride pad acts-ids special "
-        "skip-special raw-text chunk kv-dtype kvc-after sae-zero "
+        "skip-special raw-text chunk kv-dtype kvc-after sae-center sae-zero "
         "lut-layers ratio tau dims lut-report no-screen",
 };
 

@@ -151,6 +151,7 @@ run_open_model(struct run *run, struct err *err)
                                       .times = run->mode == MODE_LUT_AUTO,
                                       .screen = !run->no_screen };
     const struct splices_options so = { .zero = run->sae_zero,
+                                        .center = run->sae_center,
                                         .screen = !run->no_screen,
                                         .open_end = run->mode == MODE_GENERATE,
                                         .special = find_special,

@@ -79,6 +79,7 @@ struct run {
     int64_t kvc_after;      /* --kvc-after N; 0: half of the text */
     struct opt_list sae;    /* --sae SAE[@HOOK] */
     bool sae_zero;          /* --sae-zero */
+    bool sae_center;        /* --sae-center */
     const char *lut;        /* --lut DIR */
     const char *lut_layers; /* --lut-layers GLOB,.. */
     const char *lut_report; /* --lut-report FILE */

@@ -124,9 +124,6 @@ open_splice(struct splices *ss, const char *spec,
     ss->n++;
     if (rc < 0)
         return -1;
-    /* TransformerLens centres no weights before an RMSNorm */
-    if (ss->model->config.form.norm.form != NORM_LAYER)
-        s->a.sae.mean_off = false;
     if (!hook && !s->a.sae.hook)
         return err_set(err, EX_DATAERR,
                        "%s: does not say where in a model its rows are from "
@@ -134,6 +131,13 @@ open_splice(struct splices *ss, const char *spec,
                        s->a.sae.path, spec);
     s->hook = xstrdup(hook ? hook : s->a.sae.hook);
     rc = check_hook(ss, s, hook != NULL, err);
+    /* what is written to the stream; TransformerLens centres no weights before
+     * an RMSNorm */
+    s->a.sae.mean_off =
+        (s->a.sae.mean_off || o->center) &&
+        ss->model->config.form.norm.form == NORM_LAYER &&
+        s->place.point != TAP_IN_O && s->place.point != TAP_IN_DOWN &&
+        s->place.point != TAP_IN_GATE_UP && s->place.point != TAP_IN_QKV;
     if (rc == 0)
         splice_compare(&s->a.sae, s->hook, &ss->model->config);
     return rc < 0 ? -1 : open_rows(ss, s, o, err);

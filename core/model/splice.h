@@ -33,6 +33,7 @@ struct splices;
  */
 struct splices_options {
     bool zero;
+    bool center;   /* all are of centred writing weights */
     bool screen;   /* see autoencoder_screen() */
     bool open_end; /* how long texts become is not known: else they have a
                     * session's max_tokens */
