@@ -110,6 +110,7 @@ check_options(struct tu_session_options *o, const struct tu_model *model,
               struct tu_err *to)
 {
     const struct tu_model_info *info = &model->info;
+    const struct rope_config *rope = model->model->config.rope;
 
     if (lib_threads(o->n_threads, to) < 0)
         return -1;
@@ -124,8 +125,10 @@ check_options(struct tu_session_options *o, const struct tu_model *model,
     if (o->chunk > MAX_CHUNK)
         return lib_refuse(to, "chunk is %zu (expected 0 to %d)", o->chunk,
                           MAX_CHUNK);
-    if (o->max_tokens == 0)
-        o->max_tokens = info->max_positions;
+    if (o->max_tokens == 0) /* more of longrope would be another model */
+        o->max_tokens = rope->type == ROPE_LONG
+                            ? (size_t)rope->original_max_positions
+                            : info->max_positions;
     if (o->chunk == 0)
         o->chunk = 512;
     if (o->n_threads == 0)

@@ -286,7 +286,9 @@ struct tu_session_options {
     int n_threads; /* 0: all CPUs of this process */
     enum tu_compute compute;
     enum tu_kv kv;
-    size_t max_tokens; /* 0: the model's context, which is the most */
+    size_t max_tokens; /* 0: the model's context, which is the most; with
+                        * longrope original_max_position_embeddings, beyond
+                        * which a session has the long factors */
     size_t chunk;      /* tokens that share a pass over the weights; 0: 512 */
 };
 

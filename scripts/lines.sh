@@ -6,10 +6,10 @@
 budgets='core 11306
 core/format 12117
 core/kernel 9613
-core/model 20842
+core/model 20893
 core/text 4340
 cmd 34544
-lib 2537'
+lib 2547'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
     BEGIN {

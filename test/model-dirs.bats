@@ -81,7 +81,10 @@ END
     # images and text
     echo '{"model_type":"mllama","text_config":{"model_type":"mllama_text_model"}}' >m/config.json
     run -65 hf-infer m -p x
-    [[ "$output" = 'hf-infer: m/config.json: text_config.model_type "mllama_text_model" is not supported (llama, '* ]]
+    [[ "$output" = 'hf-infer: m/config.json: model_type "mllama" is not supported (llama, '* ]]
+    echo '{"model_type":"llava","text_config":{"model_type":"opt"}}' >m/config.json
+    run -65 hf-infer m -p x
+    [[ "$output" = 'hf-infer: m/config.json: text_config.model_type "opt" is not supported (llama, '* ]]
 }
 
 @test "the index decides, in every tool: of a directory with older copies and spare shards all read the same, and all refuse a wrong one" {

@@ -110,6 +110,33 @@ mkst.save(path, {k: v for k, v in mkst.load(path).items() if ".h.2." not in k})'
     done
 }
 
+@test "hf-infer --lora: a base layer that PEFT saved is the model's, of weights [in, out], too" {
+    model gpt2
+    base() { # BYTE: the base layer of c_attn, with its last bytes changed so
+        py -c 'import sys, mkst
+path = "adapter/adapter_model.safetensors"
+own, add = mkst.load("m/model.safetensors"), mkst.load(path)
+dtype, shape, data = own["h.0.attn.c_attn.weight"]
+name = "base_model.model.transformer.h.0.attn.c_attn.base_layer.weight"
+add[name] = (dtype, shape, data[:-4] + bytes([int(sys.argv[1])]) * 4 if sys.argv[1] != "-" else data)
+mkst.save(path, add)' "$1"
+    }
+    hf-infer m --lora adapter --ids 1,2,3 --logits want.npy
+    base -
+    hf-infer m --lora adapter --ids 1,2,3 --logits got.npy
+    cmp want.npy got.npy
+    base 1
+    run -65 hf-infer m --lora adapter --ids 1,2,3 --logits x.npy
+    [[ $output == *"c_attn.base_layer.weight is not "*"trained on another model" ]]
+}
+
+@test "moe-sft tune: an adapter of a model of images and text has that model's names" {
+    model gemma3:model-first
+    moe-sft tune -q -m m -d d.jsonl -o run --ctx 64 -n 1 --rank 2 --targets q
+    st-inspect list run/adapter_model.safetensors | grep -q "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_A.weight"
+    hf-infer m -q --lora run --ids 1,2 --logits l.npy
+}
+
 @test "moe-sft tune: an example is no longer than the positions that are learned" {
     model gpt2
     py -c 'import json; print(json.dumps(dict(ids=[1] * 80, labels=[1] * 80)))' >long.jsonl

@@ -62,7 +62,7 @@ struct activations {
     float *attn_in;   /* hidden: x, normalized */
     float *qkv;       /* all heads x head_dim, where they are fused */
     float *q, *k, *v; /* heads, KV heads, KV heads x head_dim: of the layers */
-    float *q_rotated; /* as q: normalized (qwen3) and rotated */
+    float *q_rotated; /* as q: normalized, where q is, and rotated */
     float *k_rotated; /* as k */
     float *attended;  /* as q: the heads, concatenated */
     float *lse;       /* heads: as struct attention leaves it; NULL where no

@@ -93,7 +93,7 @@ parse_family(struct config *c, struct js *root, struct err *err)
     if (js_str(&js, &s, &n, err))
         return -1;
     f = c->family = family_find(s);
-    if (js_is(&type, JSON_STRING)) {
+    if (js_is(&type, JSON_STRING) && family_has_text(s)) {
         c->family = family_find(json_string_value(type.v));
         c->of = c->family ? xstrdup(s) : NULL;
         *root = text;
@@ -101,6 +101,7 @@ parse_family(struct config *c, struct js *root, struct err *err)
     }
     if (!f)
         return refuse_family(&js, err);
+    c->of = f->is_part ? xstrdup(s) : NULL;
     if (js_absent(&classes))
         return 0;
     if (!js_is(&classes, JSON_ARRAY))
@@ -403,7 +404,7 @@ parse_rotations(struct config *c, const struct js *root, struct err *err)
                 return -1;
             none = v == 0;
         }
-        if (!none && c->form.rope == ROPE_LISTED && !types.v)
+        if (!none && c->form.rope == ROPE_LISTED && js_absent(&types))
             c->window[i] = 0;
         c->rotation[i] =
             none ? ROTATION_NONE : c->form.rope == ROPE_TWO && c->window[i];

@@ -88,6 +88,13 @@ static const struct family_key gpt_neox_keys[] = {
 
 /* ---- Gemma ---- */
 
+static const struct family_key gemma_keys[] = {
+    QKV_BIAS,
+    O_BIAS,
+    { "use_bidirectional_attention", ONLY(0) },
+    { 0 },
+};
+
 static const struct family_name sandwich[] = {
     { PART_ATTN_POST, LAYER "post_attention_layernorm" },
     { PART_MLP_NORM, LAYER "pre_feedforward_layernorm" },
@@ -105,6 +112,7 @@ static const struct family_key gemma2_keys[] = {
     { "query_pre_attn_scalar", NUMBER(query_scalar, 256, 1e-3, BIG) },
     { "attn_logit_softcapping", NUMBER(attn_softcap, 50, 0, BIG) },
     { "final_logit_softcapping", NUMBER(logit_softcap, 30, 0, BIG) },
+    { "use_bidirectional_attention", ONLY(0) },
     { 0 },
 };
 static const struct family_key gemma3_keys[] = {
@@ -271,7 +279,7 @@ static const struct model_family families[] = {
         .model_type = "gemma",
         .classes = { "GemmaForCausalLM", "GemmaModel" },
         .aliases = gemma_aliases,
-        .keys = attention_bias,
+        .keys = gemma_keys,
         .form = { .norm = { NORM_RMS, .places = NORM_PRE, .plus_one = true },
                   .embed_root = true,
                   .act = ACT_GELU_TANH },
@@ -463,13 +471,9 @@ static const struct model_family families[] = {
         .model_type = "qwen2_5_vl",
         .classes = { "Qwen2_5_VLForConditionalGeneration", "Qwen2_5_VLModel" },
         .form.norm = { NORM_RMS, .places = NORM_PRE },
-        .window = WINDOW_BY_LAYER,
-        .max_positions = 32768,
-    },
-    {
-        .model_type = "qwen2_5_vl_text",
-        .classes = { "Qwen2_5_VLTextModel", "Qwen2_5_VLTextModel" },
-        .form.norm = { NORM_RMS, .places = NORM_PRE },
+        .is_part = true,
+        .norm_eps = 1e-5,
+        .theta = 1e6,
         .window = WINDOW_BY_LAYER,
         .max_positions = 32768,
     },
@@ -487,10 +491,32 @@ const struct model_family *
 family_find(const char *model_type)
 {
     const struct model_family *f = NULL;
+    size_t n;
 
-    while ((f = family_next(f)) && strcmp(f->model_type, model_type) != 0)
-        ;
+    do {
+        f = family_next(f);
+        n = f ? strlen(f->model_type) : 0;
+    } while (f && (strncmp(f->model_type, model_type, n) != 0 ||
+                   (model_type[n] && strcmp(model_type + n, "_text") != 0)));
     return f;
+}
+
+bool
+family_has_text(const char *model_type)
+{
+    /* not those that tell their text model more than its text_config does:
+     * paligemma to look both ways, mllama to look at images in its layers */
+    static const char *const types[] = {
+        "aya_vision",      "cohere2_vision", "gemma3",
+        "internvl",        "llava",          "llava_next",
+        "mistral3",        "qwen2_5_vl",     "llava_next_video",
+        "llava_onevision", "vipllava",
+    };
+
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
+        if (!strcmp(model_type, types[i]))
+            return true;
+    return false;
 }
 
 void

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: ISC */
 /*
  * Families of models: what a model_type means.  A family is a row of family.c:
- * what its files call their tensors and keys, and what is not llama's in what
- * it computes.  Nothing else knows a family by its name.
+ * what its files call their tensors and keys, and what it computes in another
+ * way than llama.  Nothing else knows a family by its name.
  * Source: Hugging Face transformers' configuration and model classes.
  */
 #ifndef CORE_MODEL_FAMILY_H
@@ -27,7 +27,8 @@ enum fused { FUSED_NOT, FUSED_ROWS, FUSED_HEADS };
  * through the same norm. */
 enum residual { RESIDUAL_SEQUENTIAL, RESIDUAL_PARALLEL, RESIDUAL_ONE_NORM };
 
-/* Which layers rotate, and by which table: the second is windowed layers'. */
+/* Which layers rotate their heads: all, by one table, or windowed ones by a
+ * second one; windowed layers alone; or those that no_rope_layers lists. */
 enum rope_layers { ROPE_ALL, ROPE_TWO, ROPE_WINDOWED, ROPE_LISTED };
 
 /* Which layers have a window, sliding_window. */
@@ -93,6 +94,7 @@ struct model_family {
     const struct family_key *keys;
     struct model_form form;
     bool experts;
+    bool is_part;       /* of a model of images and text */
     bool tied;          /* tie_word_embeddings where it is absent */
     double norm_eps;    /* where absent; 0: 1e-6 */
     double theta;       /* 0: 1e4 */
@@ -107,10 +109,13 @@ struct model_family {
     } sizes;
 };
 
-/* family_find() is the row of a model_type, or NULL; family_list() appends all
+/* family_find() is the row of a model_type, or of what it is before "_text", or
+ * NULL; family_has_text(): is this the model_type of several models, of which
+ * the text's is as its text_config says? family_list() appends all
  * of them, "llama, mistral, ..", family_next() the row after one, NULL the
  * first. */
 const struct model_family *family_find(const char *model_type);
+bool family_has_text(const char *model_type);
 const struct model_family *family_next(const struct model_family *family);
 void family_list(struct str *to);
 

@@ -105,6 +105,7 @@ check_base(struct model *m, const struct stdir_tensor *t, struct err *err)
     const char *end = str_ends(t->t->name, PEFT_BASE_LAYER);
     struct linear base = { .by_k = false }, *to;
     bool same = true;
+    size_t n_rows, n;
     float *row;
     char *module;
     int rc;
@@ -114,12 +115,15 @@ check_base(struct model *m, const struct stdir_tensor *t, struct err *err)
     module = xstrndup(t->t->name + strlen(PEFT_ROOT),
                       (size_t)(end - t->t->name) - strlen(PEFT_ROOT));
     to = find_linear(m, module, t, err);
+    base.by_k = to && to->by_k;
     rc = to ? linear_file_bind(&base, t, to->out, to->in, NULL, err) : -1;
-    row = to ? xcalloc(2 * to->in, sizeof(*row)) : NULL;
-    for (size_t i = 0; rc == 0 && i < to->out && same; i++) {
-        weight_read(row, &base.w, i, 0, to->in);
-        weight_read(row + to->in, &to->w, i, 0, to->in);
-        same = !memcmp(row, row + to->in, to->in * sizeof(*row));
+    n_rows = to ? to->by_k ? to->in : to->out : 0;
+    n = to ? to->by_k ? to->out : to->in : 0;
+    row = xcalloc(2 * n, sizeof(*row));
+    for (size_t i = 0; rc == 0 && i < n_rows && same; i++) {
+        weight_read(row, &base.w, i, 0, n);
+        weight_read(row + n, &to->w, i, 0, n);
+        same = !memcmp(row, row + n, n * sizeof(*row));
     }
     free(row);
     if (!same)

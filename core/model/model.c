@@ -299,8 +299,11 @@ model_open(struct model **model, const char *path, struct err *err)
     b.root = names_root(dir, b.name.s);
     if (!b.root && stdir_find(dir, b.name.s))
         b.root = "";
+    m->root = m->config.family->root ? m->config.family->root : "model.";
     if (!b.root)
-        b.root = m->config.family->root ? m->config.family->root : "model.";
+        b.root = m->root;
+    if (m->config.of && *b.root)
+        m->root = b.root;
     b.used = xcalloc(dir->n_tensors, sizeof(*b.used));
     m->layers = xcalloc((size_t)m->config.n_layers, sizeof(*m->layers));
     if ((part_is_in(&m->config, PART_EMBED, 0) && bind_ends(&b)) ||

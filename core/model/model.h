@@ -34,6 +34,8 @@ struct layer {
 struct model {
     struct config config;
     struct stdir dir;
+    const char *root; /* of its modules' names: "model.", or a longer one where
+                       * it is part of a larger model */
     struct linear embed, lm_head;  /* the same w when tied */
     struct linear positions;       /* [max_positions, hidden], or .out 0 */
     float embed_scale;             /* of embeddings; 0: 1 */

@@ -148,7 +148,8 @@ find_rope(struct js *obj, const struct js *root, struct err *err)
         !(js_is(obj, JSON_OBJECT) && js_is(&scaling, JSON_OBJECT) &&
           parse_type(&x, obj, &differs) == 0 &&
           parse_type(&y, &scaling, &differs) == 0 && x.type == y.type &&
-          x.factor == y.factor && x.low_freq_factor == y.low_freq_factor &&
+          x.type != ROPE_LONG && x.factor == y.factor &&
+          x.low_freq_factor == y.low_freq_factor &&
           x.high_freq_factor == y.high_freq_factor &&
           x.beta_fast == y.beta_fast && x.beta_slow == y.beta_slow &&
           x.attention_factor == y.attention_factor &&
@@ -220,6 +221,8 @@ parse_long(struct rope_config *rope, const struct js *root,
     if (js_whole(&limit, 2, INT32_MAX, &rope[0].original_max_positions, err))
         return -1;
     ratio = (double)c->max_positions / (double)rope->original_max_positions;
+    if (number_or(obj, "factor", 1, ratio, &ratio, err))
+        return -1;
     if (ratio > 1)
         factor = sqrt(1 + f64_log(ratio) /
                               f64_log((double)rope->original_max_positions));
@@ -252,10 +255,7 @@ rope_parse(struct rope_config *rope, const struct js *root, struct config *c,
         parse_partial(f, root, family_key(f, "partial_rotary_factor"), &part,
                       err) ||
         number_or(root, family_key(f, "rope_theta"), 1.0001, theta,
-                  &rope[0].theta, err) ||
-        number_or(root, "rope_local_base_freq", 1.0001,
-                  f->local_theta > 0 ? f->local_theta : rope[0].theta,
-                  &rope[1].theta, err))
+                  &rope[0].theta, err))
         return -1;
     for (size_t i = 0; i < CONFIG_MAX_ROPES; i++) {
         of[i] = js_get(&obj, kinds[i]);
@@ -265,6 +265,9 @@ rope_parse(struct rope_config *rope, const struct js *root, struct config *c,
                                   err);
     }
     if (parse_table(&rope[0], f, n_kinds ? &of[0] : &obj, &part, err) ||
+        number_or(root, "rope_local_base_freq", 1.0001,
+                  f->local_theta > 0 ? f->local_theta : rope[0].theta,
+                  &rope[1].theta, err) ||
         (n_kinds && parse_table(&rope[1], f, &of[1], &part, err)))
         return -1;
     c->rotary_dim = (int64_t)((double)c->head_dim * part);

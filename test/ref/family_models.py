@@ -399,6 +399,9 @@ def olmo3(seed, v):
                        "sliding_attention"], torch_dtype="bfloat16")
     if v == "no-types":
         del c["layer_types"]
+    if v == "rope-parameters":
+        c["rope_parameters"] = dict(c.pop("rope_scaling"),
+                                    rope_theta=c.pop("rope_theta"))
     return decoder(seed, c, norms=OLMO_NORMS, qk=olmo_qk, head="lm_head")
 
 
@@ -606,6 +609,7 @@ MODELS = {
     "olmo2:mha": "as many key-value heads",
     "olmo3": "windows on 3 of 4 layers, yarn on the fourth only",
     "olmo3:no-types": "the same without layer_types",
+    "olmo3:rope-parameters": "transformers 5's keys: one theta for both tables",
     "glm4": "four norms whose names mislead, RoPE in pairs on half of a head",
     "glm4:bias": "attention_bias: of q, k, v",
     "phi": "one norm for both blocks, dense, rotary 0.4, lm_head.bias",

@@ -170,6 +170,19 @@ test_rope(void)
           "\"rope_theta\":5e5}",
           NULL, "rope: of two, the one that has the base",
           c.rope->type == ROPE_LINEAR && c.rope->theta == 5e5);
+    GIVES("\"model_type\":\"smollm3\",\"architectures\":[],"
+          "\"layer_types\":null,\"use_sliding_window\":true,"
+          "\"sliding_window\":5,\"no_rope_layers\":[1,0,1,0]",
+          NULL, "smollm3: windows are of the layers that do not rotate",
+          !c.window[0] && c.window[1] == 5 && !c.window[2] &&
+              c.rotation[0] == 0 && c.rotation[1] == ROTATION_NONE);
+    GIVES("\"model_type\":\"phi3\",\"architectures\":[],"
+          "\"rope_scaling\":{\"type\":\"longrope\",\"factor\":4.0,"
+          "\"original_max_position_embeddings\":16,"
+          "\"short_factor\":[1,1,1,1],\"long_factor\":[2,2,2,2]}",
+          NULL, "longrope: factor is before the ratio of the contexts",
+          near(c.rope[1].attention_factor, sqrt(1.5)) &&
+              c.rope[1].factors[3] == 2 && c.rope[0].factors[3] == 1);
     GIVES("\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}", NULL,
           "rope: type is the older rope_type",
           c.rope->type == ROPE_LINEAR && c.rope->factor == 2);
@@ -377,6 +390,14 @@ static const char *const refused[][2] = {
       "config.json: model_type \"bert\" is not supported (llama, mistral, "
       "qwen2, qwen3, qwen3_moe, " },
     { "-model_type", "config.json: model_type is missing" },
+    { "\"model_type\":\"paligemma\",\"text_config\":{\"model_type\":\"gemma\"}",
+      "config.json: model_type \"paligemma\" is not supported (llama, " },
+    { "\"model_type\":\"gemma2\",\"architectures\":[],"
+      "\"use_bidirectional_attention\":true",
+      "config.json: use_bidirectional_attention is true (expected false)" },
+    { "\"model_type\":\"gemma\",\"architectures\":[],"
+      "\"use_bidirectional_attention\":true",
+      "config.json: use_bidirectional_attention is true (expected false)" },
     { "\"model_type\":\"qwen3_moe\"", "config.json: num_experts is missing" },
     { "\"model_type\":\"qwen3_moe\",\"num_experts\":4,"
       "\"num_experts_per_tok\":5",

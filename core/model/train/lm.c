@@ -56,7 +56,8 @@ add_tensor(struct lm *lm, const struct lm_adapted *l, char which, size_t rows,
     size_t n;
 
     str_adds(&name, PEFT_ROOT);
-    part_name(&name, lm->model->config.family, l->at);
+    str_adds(&name, lm->model->root);
+    part_module(&name, lm->model->config.family, l->at, 0);
     str_addf(&name, ".lora_%c.weight", which);
     *t = (struct lm_tensor){ name.s,    rows,
                              cols,      lm->n_params,
@@ -106,7 +107,8 @@ check_linear(const struct lm *lm, const struct lm_adapted *l, const char *dir,
     struct str name = { 0 };
     int rc = 0;
 
-    part_name(&name, lm->model->config.family, l->at);
+    str_adds(&name, lm->model->root);
+    part_module(&name, lm->model->config.family, l->at, 0);
     if (!lora != !(lm->lora.targets & 1u << l->target))
         rc = err_set(err, EX_DATAERR,
                      "%s: %s is %san adapted layer, unlike the first %s (not "

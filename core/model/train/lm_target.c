@@ -56,9 +56,9 @@ lm_target_find(const struct config *c, const char *word, size_t n)
         str_clear(&module);
         str_addc(&module, '.');
         module_of(&module, c, t);
-        end = module.s + module.n - n;
+        end = n > 0 && n < module.n ? module.s + module.n - n : NULL;
         if ((strlen(name) == n && !memcmp(name, word, n)) ||
-            (n > 0 && n < module.n && end[-1] == '.' && !memcmp(end, word, n)))
+            (end && end[-1] == '.' && !memcmp(end, word, n)))
             found |= 1u << t;
     }
     str_free(&module);
