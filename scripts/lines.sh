@@ -6,9 +6,9 @@
 budgets='core 11306
 core/format 12117
 core/kernel 9613
-core/model 20893
+core/model 20911
 core/text 4340
-cmd 34544
+cmd 34559
 lib 2547'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -188,3 +188,16 @@ assert x.tobytes() == np.load("plain.npy").tobytes()'
     run -65 --separate-stderr sae-train -q -o x --max-norm 1e-3 d
     [ "$stderr" = "sae-train: d/acts000000.bin: no row is left by --skip-ids, --skip-positions and --max-norm" ]
 }
+
+@test "sae-train --hook: what a module puts out is what is added, but where the family norms it" {
+    py "$ROOT/test/ref/family_ref.py" make gemma2 m
+    hf-infer m --ids "$(seq -s, 1 40)" --acts mlp:1 --ctx 8 --acts-meta m.json -q | saev-write -q -m m.json -o D
+    dump=$(echo D/*)
+    trained() { sae-train -qf -o sae -k 4 --latents 32 -n 5 --batch 8 --hook "$@"; }
+    trained blocks.1.mlp.hook_out "$dump"
+    run -65 trained blocks.1.hook_mlp_out "$dump"
+    [ "$output" = "sae-train: $dump: is of layers.1.mlp, not of blocks.1.hook_mlp_out" ]
+    saev-read -q "$dump" | trained blocks.1.mlp.hook_out
+    run -65 trained blocks.1.hook_mlp_out < <(saev-read -q "$dump")
+    [ "$output" = "sae-train: standard input: is of layers.1.mlp, not of blocks.1.hook_mlp_out" ]
+}

@@ -205,6 +205,7 @@ rows_close(struct row_stream *in)
             close(in->sources[i].fd);
         free(in->sources[i].path);
         free(in->sources[i].hook);
+        free(in->sources[i].family);
         free(in->sources[i].mask.ids);
     }
     if (in->x)

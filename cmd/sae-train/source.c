@@ -82,7 +82,8 @@ take_hook(const struct saevdir *dir, const struct row_options *o, size_t i,
                          dir->path, (long long)s->layers[k], hook);
     if (placed && known)
         place.layer = of.layer; /* which is compared above */
-    if (placed && known && !place_same(&of, &place, NULL) && rc == 0)
+    if (placed && known && rc == 0 &&
+        !place_same_in(&of, &place, family_find(s->family)))
         rc = err_set(err, EX_DATAERR, "%s: is of %s, not of %s", dir->path,
                      own.s, hook);
     str_free(&own);
@@ -99,7 +100,8 @@ take_noted(const struct source *s, const struct row_options *o, struct err *err)
         if (!o->hooks[i])
             o->hooks[i] = xstrdup(s->hook);
         else if (place_find(&of, s->hook) && place_find(&place, o->hooks[i]) &&
-                 !place_same(&of, &place, NULL))
+                 !place_same_in(&of, &place,
+                                s->family ? family_find(s->family) : NULL))
             return err_set(err, EX_DATAERR, "%s: is of %s, not of %s", s->path,
                            s->hook, o->hooks[i]);
     return 0;
@@ -245,7 +247,7 @@ static int
 read_note(struct source *s, const char *note, size_t nbytes, struct err *err)
 {
     struct sae_without w = { 0 };
-    struct js root, hook;
+    struct js root, hook, family;
     const char *name;
     json_t *v;
     int rc;
@@ -255,10 +257,14 @@ read_note(struct source *s, const char *note, size_t nbytes, struct err *err)
     v = js_parse(note, nbytes, s->path, err);
     root = js_root(v, s->path);
     hook = js_get(&root, "hook");
+    family = js_get(&root, "family");
     rc = v ? sae_without_read(&w, &root, err) : -1;
     if (rc == 0 && !js_absent(&hook) &&
         (rc = js_str(&hook, &name, NULL, err)) == 0)
         s->hook = xstrdup(name);
+    if (rc == 0 && !js_absent(&family) &&
+        (rc = js_str(&family, &name, NULL, err)) == 0)
+        s->family = xstrdup(name);
     if (rc == 0 && w.is_slice &&
         (w.start < 0 || w.end != INT64_MAX || w.step != 1))
         rc =

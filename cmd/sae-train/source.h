@@ -30,7 +30,7 @@ struct source {
     const struct source_dump *dump; /* or NULL */
 
     /* what the .npy of saev-read says of itself */
-    char *hook; /* or NULL */
+    char *hook, *family; /* of the model; or NULL */
     struct saev_mask mask;
 };
 

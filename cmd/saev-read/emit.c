@@ -33,6 +33,7 @@ make_note(struct emit *emit, struct err *err)
     const struct dump_target *t = emit->t;
     struct saev_mask mask = { .positions = emit->cmd->mask.positions,
                               .max_norm = emit->cmd->mask.max_norm };
+    const char *family = t->dir.saev.family;
     struct str keys = { 0 }, hook = { 0 };
     struct place place;
     int rc = 0;
@@ -42,6 +43,8 @@ make_note(struct emit *emit, struct err *err)
         place_hook(&hook, &place, family_find(t->dir.saev.family));
         str_adds(&keys, ", \"hook\": ");
         js_put_str(&keys, hook.s, hook.n);
+        str_adds(&keys, ", \"family\": ");
+        js_put_str(&keys, family, strlen(family));
     }
     if (emit->cmd->skip_ids)
         rc = saev_mask_ids(&mask, emit->cmd->skip_ids, err);

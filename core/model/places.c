@@ -215,6 +215,21 @@ place_same(const struct place *a, const struct place *b, const struct config *c)
     return x.layer == y.layer && x.point == y.point;
 }
 
+bool
+place_same_in(const struct place *a, const struct place *b,
+              const struct model_family *f)
+{
+    struct config c = { .family = f };
+
+    if (!f)
+        return place_same(a, b, NULL);
+    c.form = f->form;
+    for (const struct family_key *k = f->keys; k && k->key; k++)
+        if (k->at == offsetof(struct config, residual_scale))
+            c.residual_scale = k->absent;
+    return place_same(a, b, &c);
+}
+
 void
 place_hook(struct str *to, const struct place *p, const struct model_family *f)
 {

@@ -70,10 +70,13 @@ bool place_missing(struct str *why, const struct config *config,
  * most models, the one that it is listed by: the embedding is the residual
  * stream before the first layer unless positions are added to it, and what a
  * half adds is its module's output unless that is normalized or scaled first.
- * place_same(): are these the same then? */
+ * place_same(): are these the same then?  place_same_in(): of a family, NULL as
+ * before. */
 void place_settle(struct place *place, const struct config *config);
 bool place_same(const struct place *a, const struct place *b,
                 const struct config *config);
+bool place_same_in(const struct place *a, const struct place *b,
+                   const struct model_family *family);
 
 /* place_next() goes on to the next place of a model, from .row SIZE_MAX, in the
  * order in which they are computed; false after the last. */
