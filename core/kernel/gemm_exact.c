@@ -22,12 +22,13 @@ fill_block(const struct gemm_ops *ops, float *to, const struct gemm_matrix *w,
            const struct area *a, size_t k0, size_t n_k)
 {
     const size_t group = ops->group, k8 = round_up(n_k, 8);
-    float columns[8][GEMM_PANEL];
+    float columns[16][GEMM_PANEL];
+    uint32_t rows[GEMM_PANEL][64];
 
     if (a->n_cols % group)
         memset(to, 0, round_up(a->n_cols, group) * k8 * sizeof(*to));
-    for (size_t c = 0; c < k8; c += 8) {
-        for (size_t i = 0; i < 8; i++) {
+    for (size_t c = 0; c < k8; c += 16) {
+        for (size_t i = 0; i < 16; i++) {
             size_t k = k0 + c + i;
 
             if (c + i < n_k)
@@ -39,11 +40,16 @@ fill_block(const struct gemm_ops *ops, float *to, const struct gemm_matrix *w,
             for (size_t r = 0; r < a->n_cols && k + FILL_AHEAD < w->k; r += 16)
                 __builtin_prefetch(element(w, a->col + r, k + FILL_AHEAD));
         }
-        for (size_t r = 0; r < a->n_cols; r++) {
-            float *at = to + r / group * group * k8 + c * group + r % group * 8;
+        ops->transpose(rows[0], columns, sizeof(*columns), 16, a->n_cols);
+        for (size_t r = 0; r < a->n_cols; r += group) {
+            float *at = to + r * k8 + c * group;
 
-            for (size_t i = 0; i < 8; i++)
-                at[i] = columns[i][r];
+            for (size_t i = 0; i < smaller(group, a->n_cols - r);
+                 i++, at += 8) {
+                memcpy(at, rows[r + i], 8 * sizeof(*at));
+                if (c + 8 < k8)
+                    memcpy(at + 8 * group, rows[r + i] + 8, 8 * sizeof(*at));
+            }
         }
     }
 }
