@@ -50,10 +50,13 @@ END
 }
 
 @test "hf-infer --sae: what is no hook is refused by its hook name" {
-    for at in in:up_proj:1 model.layers.1.mlp.up_proj.weight layers.1.mlp.up_proj.output; do
+    for at in in:up_proj:1 model.layers.1.mlp.up_proj.weight; do
         run -2 --separate-stderr hf-infer "$DEMO" --ids 1,2 --nll --sae "$ROOT/demo/sae/layers.1.mlp.up_proj@$at"
         [ "${stderr_lines[0]}" = "hf-infer: $ROOT/demo/sae/layers.1.mlp.up_proj/sae.safetensors: \"$at\" is not a hook point (expected layers.1.mlp.up_proj)" ]
     done
+    # another place than that of the hook, which is its input
+    run -2 hf-infer "$DEMO" --ids 1,2 --nll --sae "$ROOT/demo/sae/layers.1.mlp.up_proj@layers.1.mlp.up_proj.output"
+    [[ ${lines[0]} == *"layers.1.mlp.up_proj.output\" is not a hook point" ]]
 }
 
 # dump SPEC [OPTION...]: rows of the demo model in acts/HASH, the path.

@@ -269,8 +269,7 @@ place_word(const struct place *p)
 void
 place_hint(struct str *to, const char *name)
 {
-    static const char *const ends[] = { ".weight", ".bias", ".input",
-                                        ".output" };
+    static const char *const ends[] = { ".weight", ".bias" };
     int64_t first, last;
     const char *colon = strrchr(name, ':');
     struct place p;

@@ -56,7 +56,8 @@ const char *place_word(const struct place *place);
 /*
  * place_hint() appends, after a message about a name that is none of a hook,
  * what its hook name is, as " (expected layers.3.mlp.up_proj)": where it is a
- * short form, a weight or a bias, or has ".input" or ".output" at its end.
+ * short form, a weight or a bias; not the other side of a module, which is
+ * another place.
  * Nothing where it is none of these.
  */
 void place_hint(struct str *to, const char *name);

@@ -184,7 +184,7 @@ test_hint(void)
           " (expected layers.1.mlp.up_proj)" },
         { "layers.0.self_attn.q_proj.bias",
           " (expected layers.0.self_attn.q_proj)" },
-        { "layers.3.mlp.up_proj.output", " (expected layers.3.mlp.up_proj)" },
+        { "layers.3.mlp.up_proj.output", "" },
         { "embed:-1", " (expected embed_tokens)" },
         { "embed:0", "" },
         { "resid_mid:2", " (expected blocks.2.hook_resid_mid)" },
