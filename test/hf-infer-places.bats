@@ -56,7 +56,7 @@ END
     done
     # another place than that of the hook, which is its input
     run -2 hf-infer "$DEMO" --ids 1,2 --nll --sae "$ROOT/demo/sae/layers.1.mlp.up_proj@layers.1.mlp.up_proj.output"
-    [[ ${lines[0]} == *"layers.1.mlp.up_proj.output\" is not a hook point" ]]
+    [[ ${lines[0]} == *"layers.1.mlp.up_proj.output\" is not a hook point (layers.3, layers.3.mlp, "* ]]
 }
 
 # dump SPEC [OPTION...]: rows of the demo model in acts/HASH, the path.
