@@ -5,7 +5,7 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11306
 core/format 12117
-core/kernel 9619
+core/kernel 9617
 core/model 20911
 core/text 4340
 cmd 34559

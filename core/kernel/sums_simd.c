@@ -17,9 +17,9 @@
 /* ---- dense ---- */
 
 #if defined(__AVX2__) && VF == 8
-enum { TILE_N = 6, TILE_C = 2 }; /* 12 of 16 registers accumulate */
+enum { TILE_N = 3, TILE_C = 4, WIDE_C = 4 }; /* 12 of 16 accumulate */
 #else
-enum { TILE_N = 6, TILE_C = 4 }; /* 24 of 32 */
+enum { TILE_N = 6, TILE_C = 4, WIDE_C = 8 }; /* 24 of 32 */
 #endif
 
 /* Rows of w from what is read to what is prefetched: 100 ns of 12 cycles.  Rows
@@ -47,7 +47,7 @@ tile(const struct weighted_sum *s, enum dtype t, size_t i, const size_t N,
     const size_t n_fetched = s->cols > SHORT_ROW ? C * VF
                              : c == 0            ? s->cols
                                                  : 0;
-    vf acc[TILE_N][2 * TILE_C], wv[2 * TILE_C];
+    vf acc[TILE_N][WIDE_C], pv[TILE_N];
 
 #pragma GCC unroll 8
     for (size_t k = 0; k < N; k++)
@@ -61,20 +61,18 @@ tile(const struct weighted_sum *s, enum dtype t, size_t i, const size_t N,
         if (i == 0)
             fetch(s, t, r + AHEAD_ROWS, c, n_fetched);
 #pragma GCC unroll 8
+        for (size_t k = 0; k < N; k++)
+            pv[k] = vf_set1(p[k * s->ldp + r]);
+#pragma GCC unroll 8
         for (size_t v = 0; v < C; v++) {
             const char *w = (const char *)s->w +
                             (r * s->ldw + c + v * VF) * weight_nbytes(t);
-
-            wv[v] =
+            vf wv =
                 n_last == VF ? vf_weights(t, w) : vf_weights_n(t, w, n_last);
-        }
-#pragma GCC unroll 8
-        for (size_t k = 0; k < N; k++) {
-            vf pv = vf_set1(p[k * s->ldp + r]);
 
 #pragma GCC unroll 8
-            for (size_t v = 0; v < C; v++)
-                acc[k][v] = vf_fma(pv, wv[v], acc[k][v]);
+            for (size_t k = 0; k < N; k++)
+                acc[k][v] = vf_fma(pv[k], wv, acc[k][v]);
         }
     }
 #pragma GCC unroll 8
@@ -94,8 +92,8 @@ columns(const struct weighted_sum *s, enum dtype t, size_t i, const size_t N)
 {
     size_t c = 0;
 
-    for (; N <= 2 && c + 2 * TILE_C * VF <= s->cols; c += 2 * TILE_C * VF)
-        tile(s, t, i, N, c, 2 * TILE_C, VF);
+    for (; N <= 2 && c + WIDE_C * VF <= s->cols; c += WIDE_C * VF)
+        tile(s, t, i, N, c, WIDE_C, VF);
     for (; c + TILE_C * VF <= s->cols; c += TILE_C * VF)
         tile(s, t, i, N, c, TILE_C, VF);
     for (; c + VF <= s->cols; c += VF)
@@ -111,7 +109,7 @@ weighted_by(const struct weighted_sum *s, enum dtype t)
 
     for (; i + TILE_N <= s->n; i += TILE_N)
         columns(s, t, i, TILE_N);
-    if (i + 4 <= s->n) {
+    if (TILE_N > 4 && i + 4 <= s->n) {
         columns(s, t, i, 4);
         i += 4;
     }
