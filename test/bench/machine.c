@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 /* The table's head and its first rows: what this machine can do at most. */
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "test/bench/bench.h"
 #include "test/bench/probe.h"
@@ -66,6 +67,23 @@ reads(struct par *par, int advice, const char *shape)
     munmap(p, READ_NBYTES);
 }
 
+/* Which CPU the table is of: what is tuned for one is not for another. */
+static void
+name_cpu(int threads)
+{
+    long family = proc_kib("/proc/cpuinfo", "cpu family\t:");
+    long model = proc_kib("/proc/cpuinfo", "model\t\t:"), l2 = 0;
+    char shape[32];
+
+#ifdef _SC_LEVEL2_CACHE_SIZE /* musl has none */
+    l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+    snprintf(shape, sizeof(shape), "%ld, %ld", family, model);
+    if (family >= 0)
+        row("CPU family, model", shape, isa_name(cpu_isa()), threads,
+            l2 > 0 ? (double)(l2 >> 10) : 0, "KiB L2", 0, "");
+}
+
 int
 main(void)
 {
@@ -74,6 +92,7 @@ main(void)
     struct err err;
 
     puts(BENCH_HEAD);
+    name_cpu(all);
     for (int j = 1;; j = all) {
         if (par_open(&par, j, &err) < 0)
             return 1;
