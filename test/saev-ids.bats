@@ -229,3 +229,20 @@ x = np.load(sys.argv[1]); x[:] = -7; np.save(sys.argv[1], x)' "$dump/ids.npy"
     run -65 --separate-stderr saev-read -q --skip-ids special "$dump"
     [[ $stderr == "saev-read: $dump/ids.npy: image 0, token 0: -7 (expected "* ]]
 }
+
+@test "saev-read meta -o: a disk that is full for one of its files gets none of them" {
+    hf-infer "$DEMO" --ids "$(seq -s, 1 320)" --acts layers.0 --ctx 8 --acts-meta m.json -q | saev-write -q -m m.json -o D
+    mkdir full
+    cat >try <<'END'
+mount -t tmpfs -o size=64k tmpfs full || exit 99
+for left in 0 1 2; do
+    rm -f full/*
+    head -c $((65536 - 4096 * left)) /dev/zero >full/z
+    ! saev-read meta D/* -o full/x.json && [ "$(ls full)" = z ] || exit 1
+done
+rm full/z
+saev-read meta D/* -o full/x.json && [ "$(ls full | wc -l)" = 3 ]
+END
+    unshare -m mount -t tmpfs tmpfs full 2>/dev/null || skip "cannot mount"
+    unshare -m bash try
+}

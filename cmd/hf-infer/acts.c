@@ -424,7 +424,7 @@ end(struct acts *a, struct err *err)
                        "%s: %zu token%s, not one window (expected at least "
                        "%zu)",
                        docs_where(a->docs), a->stream.n, plural(a->stream.n),
-                       a->n_tokens);
+                       a->n_tokens - a->run->prepend_bos);
     if (a->n_written == 0)
         return err_set(err, EX_DATAERR, "%s: there is no document with tokens",
                        input);

@@ -331,7 +331,7 @@ put_ids(const struct meta_doc *doc, const struct read_cmd *cmd,
     struct str path = { 0 }, head = { 0 }, json = { 0 };
     struct hash *sum = hash_new(HASH_SHA256);
     char dump[SAEV_HASH_MAX], sha256[HASH_MAX_HEX];
-    struct out *out = NULL;
+    struct out *out = NULL, *json_out = NULL;
     int rc;
 
     saev_ids_default(&path, cmd->out_path);
@@ -353,10 +353,6 @@ put_ids(const struct meta_doc *doc, const struct read_cmd *cmd,
         rc = out_write(out, from, n, err);
     }
     hash_end(sum, sha256);
-    if (rc == 0)
-        rc = out_commit(out, err);
-    else
-        out_abort(out);
     str_addf(&json,
              "{\"n_windows\": %zu, \"ctx\": %zu, \"dump\": \"%s\", "
              "\"ids_sha256\": \"%s\"",
@@ -367,8 +363,23 @@ put_ids(const struct meta_doc *doc, const struct read_cmd *cmd,
                     : ids->knows_special ? ", \"special\": []}\n"
                                          : "}\n");
     str_adds(&path, ".json");
+    /* no name before the disk has room for both */
     if (rc == 0)
-        rc = out_put(path.s, cmd->out_flags, json.s, json.n, err);
+        rc = out_open(&json_out, path.s, cmd->out_flags, false, err);
+    if (rc == 0)
+        rc = out_write(json_out, json.s, json.n, err);
+    if (rc == 0)
+        rc = out_flush(json_out, err);
+    if (rc == 0)
+        rc = out_flush(out, err);
+    if (rc == 0)
+        rc = out_commit(out, err);
+    else
+        out_abort(out);
+    if (rc == 0)
+        rc = out_commit(json_out, err);
+    else
+        out_abort(json_out);
     str_free(&path);
     str_free(&head);
     str_free(&json);
@@ -433,8 +444,9 @@ meta_main(struct read_cmd *cmd, struct err *err)
     else if (make_text(&doc, err) == 0 &&
              pyjson_indent(&json, doc.text.s, doc.text.n, 4, dir.saev.name,
                            err) == 0 &&
-             (n_tokens != dir.saev.n_tokens || write_ids(&doc, cmd, err) == 0))
-        rc = out_write(cmd->out, json.s, json.n, err);
+             out_write(cmd->out, json.s, json.n, err) == 0 &&
+             out_flush(cmd->out, err) == 0)
+        rc = n_tokens == dir.saev.n_tokens ? write_ids(&doc, cmd, err) : 0;
 out:
     str_free(&doc.origin_value);
     str_free(&doc.text);

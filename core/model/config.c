@@ -36,8 +36,13 @@ count(const struct config *c, const struct js *root, const char *key,
       int64_t max, int64_t absent, int64_t *v, struct err *err)
 {
     struct js js = js_get(root, family_key(c->family, key));
+    struct js other = js_get(root, key);
 
     *v = absent;
+    if (!js_absent(&js) && !js_absent(&other) && !json_equal(js.v, other.v))
+        return err_set(err, EX_DATAERR,
+                       "%s: %s and %s differ (expected one of them)",
+                       root->file, js.path, other.path);
     return js_absent(&js) && absent ? 0 : js_i64(&js, 1, max, v, err);
 }
 
@@ -233,6 +238,9 @@ parse_windows(struct config *c, const struct js *root, struct err *err)
         (js.v || family->window >= WINDOW_IF_USED) &&
         js_i64(&js, 1, MAX_POSITIONS, &window, err))
         return -1;
+    /* which rotation a layer has follows from its window */
+    if (c->form.rope == ROPE_TWO && !window)
+        return js_bad(&js, "a number", err);
     if (!by_layer || js_absent(&types)) {
         if (family->window == WINDOW_BY_LAYER && !family->period && window &&
             js_i64(&first_layer, 0, MAX_LAYERS, &first, err))

@@ -8,10 +8,14 @@
 #include "core/mem.h"
 #include "core/str.h"
 
-/* The longer one of two that begin alike is first. */
-static const char *const roots[] = { "model.language_model.",
-                                     "language_model.model.", "model.",
-                                     "transformer.", "gpt_neox." };
+/* The longer one of two that begin alike is first: the first of all is a
+ * table's, of the third. */
+static const char *const roots[] = { "model.language_model.model.",
+                                     "model.language_model.",
+                                     "language_model.model.",
+                                     "model.",
+                                     "transformer.",
+                                     "gpt_neox." };
 enum { N_ROOTS = sizeof(roots) / sizeof(*roots) };
 
 static const char *

@@ -159,7 +159,9 @@ find_rope(struct js *obj, const struct js *root, struct err *err)
                        "%s: rope_parameters and rope_scaling differ "
                        "(expected one of them)",
                        root->file);
-    if (!json_object_get(obj->v, "rope_theta")) /* or it is empty */
+    if (!json_object_get(obj->v, "rope_theta") && /* or it is empty */
+        !json_object_get(obj->v, "full_attention") &&
+        !json_object_get(obj->v, "sliding_attention"))
         *obj = scaling;
     return 0;
 }

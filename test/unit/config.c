@@ -183,6 +183,12 @@ test_rope(void)
           NULL, "longrope: factor is before the ratio of the contexts",
           near(c.rope[1].attention_factor, sqrt(1.5)) &&
               c.rope[1].factors[3] == 2 && c.rope[0].factors[3] == 1);
+    GIVES("\"model_type\":\"gemma3_text\",\"architectures\":[],"
+          "\"rope_scaling\":{\"rope_type\":\"default\"},\"rope_parameters\":{"
+          "\"full_attention\":{\"rope_theta\":7},"
+          "\"sliding_attention\":{\"rope_theta\":5}}",
+          NULL, "rope: a rope_scaling of nothing leaves a table of each kind",
+          c.rope[0].theta == 7 && c.rope[1].theta == 5);
     GIVES("\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}", NULL,
           "rope: type is the older rope_type",
           c.rope->type == ROPE_LINEAR && c.rope->factor == 2);
@@ -392,6 +398,11 @@ static const char *const refused[][2] = {
     { "-model_type", "config.json: model_type is missing" },
     { "\"model_type\":\"paligemma\",\"text_config\":{\"model_type\":\"gemma\"}",
       "config.json: model_type \"paligemma\" is not supported (llama, " },
+    { "\"model_type\":\"gpt2\",\"architectures\":[],\"n_embd\":48",
+      "config.json: n_embd and hidden_size differ (expected one of them)" },
+    { "\"model_type\":\"gemma3_text\",\"architectures\":[],"
+      "\"sliding_window\":null",
+      "config.json: sliding_window is null (expected a number)" },
     { "\"model_type\":\"gemma2\",\"architectures\":[],"
       "\"use_bidirectional_attention\":true",
       "config.json: use_bidirectional_attention is true (expected false)" },
