@@ -8,7 +8,7 @@ core/format 12117
 core/kernel 9617
 core/model 20925
 core/text 4340
-cmd 34571
+cmd 34593
 lib 2547'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -240,3 +240,21 @@ assert abs(y - (x_hat @ w.T + b))[sure].max() < 1e-4' $layer
     [ "${stderr_lines[0]}" = "lut-precompute: three: is one SAE: --layers has to name its layers" ]
     [ ! -e out ]
 }
+
+@test "lut-precompute: an SAE's hook may be any name of the place" {
+    lut-precompute -q -m "$DEMO" -s "$ROOT/demo/sae/layers.1.mlp.up_proj" -o want
+    for hook in blocks.1.mlp.hook_in model.layers.1.mlp.up_proj.input; do
+        rm -rf sae got
+        cp -r "$ROOT/demo/sae/layers.1.mlp.up_proj" sae
+        sed -i "s/layers.1.mlp.up_proj/$hook/" sae/cfg.json
+        lut-precompute -q -m "$DEMO" -s sae -o got
+        [ "$(ls got)" = "$(ls want)" ]
+        st-inspect diff -q want/*.safetensors got/*.safetensors
+    done
+    # a llama's name of it, in a GPT-2
+    py "$ROOT/test/ref/family_ref.py" make gpt2 m
+    py -c 'import numpy as np, lut_ref as ref
+ref.write_sae("s", "sparsify", ref.tiny_sae(np.random.default_rng(1), 64, 48), 4, cfg={"hook": "layers.0.mlp.up_proj"})'
+    lut-precompute -q -m m -s s -o t
+    [ "$(ls t)" = "$(printf '%s\n' metadata.json model.h.0.mlp.c_fc.lut.safetensors)" ]
+}

@@ -13,6 +13,7 @@
 #include "core/model/linear_file.h"
 #include "core/model/names.h"
 #include "core/model/parts.h"
+#include "core/model/places.h"
 #include "core/str.h"
 
 char *
@@ -300,17 +301,38 @@ consider(const struct candidates *c, struct candidate *x,
     return x->sae || !err->status ? 0 : -1;
 }
 
-/* --layers of one SAE that says where in a model its rows are from: the layer
- * that reads them, or the fused one that --fuse asks for instead. */
+/* Is this the name of a layer of the model, or of some together? */
+static bool
+is_layer(const struct target_model *m, const char *name)
+{
+    char *parts[LUT_MAX_PARTS];
+    size_t n = lut_parts(name, parts);
+
+    for (size_t i = 0; i < n; i++)
+        free(parts[i]);
+    return n > 1 || names_tensor(&m->dir, name, "weight");
+}
+
+/* --layers of one SAE that says where in a model its rows are from, in any
+ * name of the place: the layer that reads them, or the fused one that --fuse
+ * asks for instead. */
 static char *
-hook_layer(const struct precompute_cmd *cmd, struct err *err)
+hook_layer(const struct precompute_cmd *cmd, const struct target_model *m,
+           struct err *err)
 {
     char *layer = NULL, *fused, *word;
+    struct str hook = { 0 };
+    struct place place;
     struct sae sae;
 
     if (sae_open(&sae, cmd->sae, err) < 0)
         return NULL;
-    if (sae.hook && !strpbrk(sae.hook, "*?[\\,"))
+    if (sae.hook && is_layer(m, sae.hook))
+        layer = xstrdup(names_short(sae.hook));
+    else if (sae.hook && place_find(&place, sae.hook)) {
+        place_hook(&hook, &place, m->family);
+        layer = hook.s;
+    } else if (sae.hook && !strpbrk(sae.hook, "*?[\\,"))
         layer = xstrdup(names_short(sae.hook));
     else
         err_set(err, TU_USAGE,
@@ -348,7 +370,7 @@ plan_make(struct table_plan *plan, const struct precompute_cmd *given,
     if (one < 0)
         return -1;
     if (one && !cmd->layers) {
-        cmd->layers = hook = hook_layer(cmd, err);
+        cmd->layers = hook = hook_layer(cmd, m, err);
         if (!hook)
             return -1;
     }
