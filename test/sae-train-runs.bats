@@ -145,7 +145,7 @@ dump("single", n=64, p=16, d=32, layers=[5])'
         [ ! -e x/sae.safetensors ]
     done
     # before block 6 is the output of layer 5, unless TransformerLens numbered it
-    for h in h.3.mlp blocks.6.hook_resid_pre blocks.5.hook_resid_pre; do
+    for h in encoder.3.mlp h.5.mlp blocks.6.hook_resid_pre blocks.5.hook_resid_pre; do
         IN=single run -0 --separate-stderr train $h -n 3 --warmup 2 --hook $h
         [ -z "$stderr" ]
     done

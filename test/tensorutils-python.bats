@@ -68,6 +68,18 @@ END
 }
 
 @test "tensorutils.py: SAE and Table compute what the tools do, and refuse what they refuse" {
+    # what only a model's rows have is refused by the key's name
+    py - <<'END'
+import numpy as np, lut_ref, tensorutils as tu
+lut_ref.write_sae("norm", "saelens", lut_ref.tiny_sae(np.random.default_rng(1), 24, 60), 4,
+                  cfg=dict(normalize_activations="layer_norm"))
+try:
+    tu.SAE("norm")
+except Exception as error:
+    assert "normalize_activations" in str(error), error
+else:
+    raise AssertionError("normalize_activations is ignored")
+END
     cases forms
 }
 

@@ -50,7 +50,7 @@ no_place(const char *at, const struct config *c, struct err *err)
         place_hook(&name, &p, c->family);
         if (colon)
             near_try(&near, place_word(&p), strlen(place_word(&p)));
-        else
+        else if (strncmp(name.s, "blocks.", 7) || *item == 'b')
             near_try(&near, name.s, name.n);
     }
     err_set(err, TU_USAGE,

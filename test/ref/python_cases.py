@@ -371,7 +371,7 @@ def saes():
         dict(hook_name_out="b"), dict(k=N, other=dict(k=4)))]
     refused += [("saelens", cfg, {}) for cfg in (
         dict(architecture="gated"), dict(architecture="jumprelu"),
-        dict(normalize_activations="layer_norm"), dict(activation_fn="tanh"),
+        dict(normalize_activations="batch_norm"), dict(activation_fn="tanh"),
         dict(reshape_activations="hook_q"), dict(d_sae=25), dict(d_out=6),
         dict(activation_fn_kwargs=dict(k=4, signed=True)),
         dict(activation_fn_kwargs=dict(k=5)), dict(hook_head_index=0),
