@@ -70,7 +70,8 @@ END
 @test "tensorutils.py: SAE and Table compute what the tools do, and refuse what they refuse" {
     # what only a model's rows have is refused by the key's name
     py - <<'END'
-import numpy as np, lut_ref, tensorutils as tu
+import numpy as np, lut_ref
+from python_cases import tu
 lut_ref.write_sae("norm", "saelens", lut_ref.tiny_sae(np.random.default_rng(1), 24, 60), 4,
                   cfg=dict(normalize_activations="layer_norm"))
 try:
