@@ -68,10 +68,10 @@ END
 }
 
 @test "tensorutils.py: SAE and Table compute what the tools do, and refuse what they refuse" {
+    cases forms
     # what only a model's rows have is refused by the key's name
-    py - <<'END'
-import numpy as np, lut_ref
-from python_cases import tu
+    PYTHONPATH=$ROOT/python py - <<'END'
+import numpy as np, lut_ref, tensorutils as tu
 lut_ref.write_sae("norm", "saelens", lut_ref.tiny_sae(np.random.default_rng(1), 24, 60), 4,
                   cfg=dict(normalize_activations="layer_norm"))
 try:
@@ -81,7 +81,6 @@ except Exception as error:
 else:
     raise AssertionError("normalize_activations is ignored")
 END
-    cases forms
 }
 
 @test "tensorutils.py: a table is lut-apply's, an autoencoder sae-train eval's" {
