@@ -132,6 +132,7 @@ check_by_k(char *end, const struct gemv_ops *ops, enum dtype dtype,
     enum { LD = 80 };
     static double v[LD * 80];
     static _Alignas(64) float lanes[8][BY_K_X * LD];
+    const float *all = lanes[0]; /* of n_x rows each */
     float x[BY_K_X][LD];
     const char *w = edge_weights(end, dtype, s->rows * s->cols, v);
     bool good = true;
@@ -140,7 +141,7 @@ check_by_k(char *end, const struct gemv_ops *ops, enum dtype dtype,
     for (size_t i = 0; i < BY_K_X * LD; i++)
         x[i / LD][i % LD] = rnd();
     for (size_t l = 0; l < 8; l += n_lanes)
-        ops->by_k(&(struct gemv_by_k){ .lanes = lanes[0] + l * s->n_x * LD,
+        ops->by_k(&(struct gemv_by_k){ .lanes = &lanes[0][0] + l * s->n_x * LD,
                                        .w = w + l * s->cols * size_of(dtype),
                                        .x = x[0] + l,
                                        .ld = LD,
@@ -158,8 +159,8 @@ check_by_k(char *end, const struct gemv_ops *ops, enum dtype dtype,
 
                 for (size_t c = l; c < s->rows; c += 8)
                     sum = fmaf((float)v[c * s->cols + r], x[i][c], sum);
-                good &= f32_bits(sum) ==
-                        f32_bits(lanes[0][(l * s->n_x + i) * LD + r]);
+                good &=
+                    f32_bits(sum) == f32_bits(all[(l * s->n_x + i) * LD + r]);
             }
     return good;
 }
