@@ -215,7 +215,7 @@ root_of(size_t n, enum dtype dtype)
 /*
  * The matrices from ids and to logits.  Tied, they are one, under either name;
  * two that differ are two all the same, as in transformers 5: 4 took the
- * embedding for both, as all do in a family that is tied unless told.
+ * embedding for both, as all do in a family whose default is tied.
  */
 static int
 bind_ends(struct binder *b)
