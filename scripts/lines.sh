@@ -3,12 +3,12 @@
 # Prints the lines of each room, and the most that it may have: a capability
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
-budgets='core 11306
+budgets='core 11350
 core/format 12117
 core/kernel 9617
 core/model 20925
 core/text 4340
-cmd 34593
+cmd 34563
 lib 2547'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

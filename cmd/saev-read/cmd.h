@@ -12,12 +12,9 @@
 
 #include "core/dtype.h"
 #include "core/format/saev_mask.h"
+#include "core/numbers.h"
 #include "core/out.h"
 #include "core/perm.h"
-
-struct index_range {
-    size_t first, last; /* inclusive */
-};
 
 struct read_cmd {
     const char *verb;

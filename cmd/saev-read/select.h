@@ -14,9 +14,6 @@
 #include "core/format/npy.h"
 #include "core/format/saevdir.h"
 
-/* range_parse(): "A-B" or "A"; -1 if it is not that, or B < A. */
-int range_parse(struct index_range *range, const char *s);
-
 /*
  * n_rows rows, which are first .. first + n_rows - 1 of 'view'.  Row numbers
  * that users see and that functions take count from 'first'.  Where no row is
