@@ -119,7 +119,9 @@ open_eval(struct eval *e, const struct train_cmd *cmd, struct err *err)
         .dim = (size_t)cmd->dim,
         .dtype = cmd->x_dtype,
         .skip_bad = cmd->o.skip_bad,
-        .which = &cmd->o,
+        .skip_ids = cmd->o.skip_ids,
+        .skip_positions = cmd->o.skip_positions,
+        .max_norm = cmd->o.max_norm,
         .ids = cmd->by > 0,
         .n_threads = cmd->n_threads,
     };

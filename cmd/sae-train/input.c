@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/sae-train/cmd.h"
 #include "cmd/sae-train/source.h"
 #include "core/format/npy.h"
 #include "core/kernel/cvt.h"
@@ -142,13 +141,13 @@ rows_open(struct row_stream *in, const struct row_options *o, struct err *err)
                                .layers = o->layers,
                                .first = o->input_at,
                                .taken = o->input_at };
-    in->is_whole = o->which->epochs > 1;
-    in->mask = (struct saev_mask){ .positions = o->which->skip_positions,
-                                   .max_norm = o->which->max_norm,
+    in->is_whole = o->is_whole;
+    in->mask = (struct saev_mask){ .positions = o->skip_positions,
+                                   .max_norm = o->max_norm,
                                    .has_ids = o->ids,
                                    .by_token = o->n_layers > 0 };
-    if (o->which->skip_ids)
-        rc = saev_mask_ids(&in->mask, o->which->skip_ids, err);
+    if (o->skip_ids)
+        rc = saev_mask_ids(&in->mask, o->skip_ids, err);
     for (int i = 0; i < n && rc == 0; i++)
         rc = source_add(in, paths[i], o, err);
     return rc < 0 ? -1 : check_sources(in, o, err);

@@ -17,8 +17,6 @@
 #include "core/par.h"
 #include "core/spill.h"
 
-struct sae_options;
-
 struct source;
 
 struct row_stream {
@@ -76,9 +74,12 @@ struct row_options {
     size_t n_hooks;
     uint64_t input_at; /* the input begins with that row */
     bool skip_bad;
-    bool ids; /* all are dumps that have their tokens' ids */
-    const struct sae_options *which; /* rows of dumps, --skip-ids and so on */
-    int n_threads;                   /* that look for padding */
+    bool ids;             /* all are dumps that have their tokens' ids */
+    bool is_whole;        /* more arrays of a stream are an error */
+    const char *skip_ids; /* of dumps: --skip-ids LIST, or NULL, */
+    uint64_t skip_positions;
+    double max_norm; /* or 0 */
+    int n_threads;   /* that look for padding */
 };
 
 /* rows_check_hook(): -1 with 'err' set if a dump says that its rows are of

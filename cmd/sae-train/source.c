@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/sae-train/cmd.h"
 #include "core/format/npy.h"
 #include "core/format/sae_without.h"
 #include "core/format/saev_mask.h"
@@ -133,8 +132,8 @@ take_mask(struct row_stream *in, const struct saevdir *dir,
 
     mask.ids = NULL;
     mask.n_ids = 0;
-    if (o->which->skip_ids)
-        rc = saev_mask_ids(&mask, o->which->skip_ids, err);
+    if (o->skip_ids)
+        rc = saev_mask_ids(&mask, o->skip_ids, err);
     if (rc == 0)
         rc = saev_mask_resolve(&mask, dir, err);
     if (rc == 0 && in->dumps->next && !saev_mask_same(&mask, &in->mask))

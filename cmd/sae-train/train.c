@@ -58,7 +58,10 @@ open_rows(struct pass *s, struct err *err)
         .n_hooks = s->plan.n,
         .input_at = cmd->input_at,
         .skip_bad = s->plan.o.skip_bad,
-        .which = &s->plan.o,
+        .is_whole = s->plan.o.epochs > 1,
+        .skip_ids = s->plan.o.skip_ids,
+        .skip_positions = s->plan.o.skip_positions,
+        .max_norm = s->plan.o.max_norm,
         .n_threads = cmd->n_threads,
     };
 

@@ -3,7 +3,6 @@
  * batches of 3, from a row on. */
 #include <math.h>
 
-#include "cmd/sae-train/cmd.h"
 #include "cmd/sae-train/input.h"
 #include "test/fuzz/files.h"
 
@@ -31,7 +30,6 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static const char *const names[] = { "a", "b" };
-    static const struct sae_options all_rows;
     unsigned how = n ? data[0] : 0;
     const char *path =
         fuzz_file("x.npy", (struct bytes){ data + (n > 0), n ? n - 1 : 0 });
@@ -40,7 +38,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     const struct row_options o = {
         .paths = paths,
         .n_paths = 1,
-        .which = &all_rows,
         .dim = raw ? 2 : 0,
         .dtype = raw ? (how & 4 ? DT_BF16 : DT_F16) : -1,
         .tokens = raw && by_layers ? 5 : 0,
