@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "cmd/sae-train/cmd.h"
-#include "cmd/sae-train/input.h"
 #include "cmd/sae-train/largest.h"
 #include "cmd/sae-train/tokens.h"
 #include "core/chart.h"
@@ -18,6 +17,7 @@
 #include "core/kernel/gemm.h"
 #include "core/mem.h"
 #include "core/model/autoencoder.h"
+#include "core/model/rows.h"
 #include "core/out.h"
 #include "core/sig.h"
 #include "core/str.h"

@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 #include "cmd/sae-train/cmd.h"
-#include "cmd/sae-train/input.h"
 #include "core/err.h"
+#include "core/model/rows.h"
 #include "core/model/train/run.h"
 #include "core/model/train/sae.h"
 #include "core/str.h"

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cmd/sae-train/input.h"
+#include "core/model/rows.h"
 #include "core/str.h"
 
 struct tokens {

@@ -3,8 +3,8 @@
  * Rows of activations: from standard input, from .npy files, or from dumps, one
  * after the other.  By layers, they come as [.., layers, tokens, d].
  */
-#ifndef SAE_TRAIN_INPUT_H
-#define SAE_TRAIN_INPUT_H
+#ifndef CORE_MODEL_ROWS_H
+#define CORE_MODEL_ROWS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: ISC */
-#include "cmd/sae-train/input.h"
+#include "core/model/rows.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/sae-train/source.h"
 #include "core/format/npy.h"
 #include "core/kernel/cvt.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/row_source.h"
 #include "core/sig.h"
 #include "core/tty.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: ISC */
-/* cmd/sae-train/input: any bytes as rows: .npy, or raw, whole or by layers, in
+/* core/model/rows: any bytes as rows: .npy, or raw, whole or by layers, in
  * batches of 3, from a row on. */
 #include <math.h>
 
-#include "cmd/sae-train/input.h"
+#include "core/model/rows.h"
 #include "test/fuzz/files.h"
 
 #define BATCH 3

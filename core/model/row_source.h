@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: ISC */
 /*
- * What rows are read from: input.c reads it.
+ * What rows are read from: rows.c reads it.
  */
-#ifndef SAE_TRAIN_SOURCE_H
-#define SAE_TRAIN_SOURCE_H
+#ifndef CORE_MODEL_ROW_SOURCE_H
+#define CORE_MODEL_ROW_SOURCE_H
 
-#include "cmd/sae-train/input.h"
 #include "core/format/saev_ids.h"
 #include "core/format/saevdir.h"
+#include "core/model/rows.h"
 
 #define UNKNOWN UINT64_MAX
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: ISC */
-#include "cmd/sae-train/source.h"
+#include "core/model/row_source.h"
 
 #include <errno.h>
 #include <stdlib.h>
