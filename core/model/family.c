@@ -3,199 +3,13 @@
 
 #include <string.h>
 
-#include "core/model/config.h"
-#include "core/model/parts.h"
-
-#define LAYER                        "layers.{i}."
-#define AT(of)                       offsetof(struct config, of)
-#define NUMBER(of, absent, min, max) KEY_NUMBER, AT(of), absent, min, max
-#define FLAG(of, absent)             KEY_FLAG, AT(of), absent, 0, 1
-#define NOT(of, absent)              KEY_NOT, AT(of), absent, 0, 1
-#define ONLY(absent)                 KEY_ONLY, 0, absent, 0, 1
-#define BIG                          1e9
-
-#define QKV_BIAS                                 \
-    {                                            \
-        "attention_bias", FLAG(form.qkv_bias, 0) \
-    }
-#define O_BIAS                                 \
-    {                                          \
-        "attention_bias", FLAG(form.o_bias, 0) \
-    }
-#define MLP_BIAS                           \
-    {                                      \
-        "mlp_bias", FLAG(form.mlp_bias, 0) \
-    }
-
-static const struct family_key attention_bias[] = { QKV_BIAS, O_BIAS, { 0 } };
-static const struct family_key both_biases[] = {
-    QKV_BIAS, O_BIAS, MLP_BIAS, { 0 }
-};
-
-/* ---- GPT-2 and Pythia ---- */
-
-static const struct family_name gpt2_names[] = {
-    { PART_EMBED, "wte" },
-    { PART_POSITIONS, "wpe" },
-    { PART_NORM, "ln_f" },
-    { PART_ATTN_NORM, "h.{i}.ln_1" },
-    { PART_MLP_NORM, "h.{i}.ln_2" },
-    { PART_QKV, "h.{i}.attn.c_attn" },
-    { PART_O, "h.{i}.attn.c_proj" },
-    { PART_UP, "h.{i}.mlp.c_fc" },
-    { PART_DOWN, "h.{i}.mlp.c_proj" },
-    { 0 },
-};
-static const struct family_alias gpt2_aliases[] = {
-    { "hidden_size", "n_embd" },
-    { "intermediate_size", "n_inner" },
-    { "num_hidden_layers", "n_layer" },
-    { "num_attention_heads", "n_head" },
-    { "max_position_embeddings", "n_positions" },
-    { "rms_norm_eps", "layer_norm_epsilon" },
-    { "hidden_act", "activation_function" },
-    { 0 },
-};
-static const struct family_key gpt2_keys[] = {
-    { "scale_attn_weights", NOT(unscaled, 1) },
-    { "scale_attn_by_inverse_layer_idx", FLAG(scale_by_layer, 0) },
-    { "add_cross_attention", ONLY(0) },
-    { 0 },
-};
-
-static const struct family_name gpt_neox_names[] = {
-    { PART_EMBED, "embed_in" },
-    { PART_HEAD, "embed_out" },
-    { PART_NORM, "final_layer_norm" },
-    { PART_QKV, LAYER "attention.query_key_value" },
-    { PART_O, LAYER "attention.dense" },
-    { PART_UP, LAYER "mlp.dense_h_to_4h" },
-    { PART_DOWN, LAYER "mlp.dense_4h_to_h" },
-    { 0 },
-};
-static const struct family_alias gpt_neox_aliases[] = {
-    { "rms_norm_eps", "layer_norm_eps" },
-    { "partial_rotary_factor", "rotary_pct" },
-    { "rope_theta", "rotary_emb_base" },
-    { 0 },
-};
-static const struct family_key gpt_neox_keys[] = {
-    { "attention_bias", FLAG(form.qkv_bias, 1) },
-    { "attention_bias", FLAG(form.o_bias, 1) },
-    { "use_parallel_residual", NOT(sequential, 1) },
-    { 0 },
-};
-
-/* ---- Gemma ---- */
-
-static const struct family_key gemma_keys[] = {
-    QKV_BIAS,
-    O_BIAS,
-    { "use_bidirectional_attention", ONLY(0) },
-    { 0 },
-};
-
-static const struct family_name sandwich[] = {
-    { PART_ATTN_POST, LAYER "post_attention_layernorm" },
-    { PART_MLP_NORM, LAYER "pre_feedforward_layernorm" },
-    { PART_MLP_POST, LAYER "post_feedforward_layernorm" },
-    { 0 },
-};
-/* what hidden_act says, "gelu" even, is not what runs */
-static const struct family_alias gemma_aliases[] = {
-    { "hidden_act", "hidden_activation" },
-    { 0 },
-};
-static const struct family_key gemma2_keys[] = {
-    QKV_BIAS,
-    O_BIAS,
-    { "query_pre_attn_scalar", NUMBER(query_scalar, 256, 1e-3, BIG) },
-    { "attn_logit_softcapping", NUMBER(attn_softcap, 50, 0, BIG) },
-    { "final_logit_softcapping", NUMBER(logit_softcap, 30, 0, BIG) },
-    { "use_bidirectional_attention", ONLY(0) },
-    { 0 },
-};
-static const struct family_key gemma3_keys[] = {
-    QKV_BIAS,
-    O_BIAS,
-    { "query_pre_attn_scalar", NUMBER(query_scalar, 256, 1e-3, BIG) },
-    { "attn_logit_softcapping", NUMBER(attn_softcap, 0, 0, BIG) },
-    { "final_logit_softcapping", NUMBER(logit_softcap, 0, 0, BIG) },
-    { "use_bidirectional_attention", ONLY(0) },
-    { 0 },
-};
-
-/* ---- others ---- */
-
-static const struct family_key granite_keys[] = {
-    QKV_BIAS,
-    O_BIAS,
-    MLP_BIAS,
-    { "attention_multiplier", NUMBER(attn_scale, 1, 1e-9, BIG) },
-    { "embedding_multiplier", NUMBER(embed_scale, 1, 1e-9, BIG) },
-    { "residual_multiplier", NUMBER(residual_scale, 1, 1e-9, BIG) },
-    { "logits_scaling", NUMBER(logit_divisor, 1, 1e-9, BIG) },
-    { 0 },
-};
-static const struct family_name olmo_names[] = {
-    { PART_ATTN_POST, LAYER "post_attention_layernorm" },
-    { PART_MLP_POST, LAYER "post_feedforward_layernorm" },
-    { 0 },
-};
-static const struct family_key qkv_bias[] = { QKV_BIAS, { 0 } };
-static const struct family_name phi_names[] = {
-    { PART_NORM, "final_layernorm" },
-    { PART_Q_NORM, LAYER "self_attn.q_layernorm" },
-    { PART_K_NORM, LAYER "self_attn.k_layernorm" },
-    { PART_O, LAYER "self_attn.dense" },
-    { PART_UP, LAYER "mlp.fc1" },
-    { PART_DOWN, LAYER "mlp.fc2" },
-    { 0 },
-};
-static const struct family_alias layer_norm_eps[] = {
-    { "rms_norm_eps", "layer_norm_eps" },
-    { 0 },
-};
-static const struct family_key phi_keys[] = {
-    { "qk_layernorm", NOT(no_qk_norm, 0) },
-    { 0 },
-};
-static const struct family_key stablelm_keys[] = {
-    { "use_qkv_bias", FLAG(form.qkv_bias, 0) },
-    { "use_parallel_residual", NOT(sequential, 0) },
-    { "qk_layernorm", ONLY(0) },
-    { 0 },
-};
-static const struct family_name starcoder2_names[] = {
-    { PART_UP, LAYER "mlp.c_fc" },
-    { PART_DOWN, LAYER "mlp.c_proj" },
-    { 0 },
-};
-static const struct family_alias starcoder2_aliases[] = {
-    { "rms_norm_eps", "norm_epsilon" },
-    { 0 },
-};
-static const struct family_key starcoder2_keys[] = {
-    { "use_bias", FLAG(form.qkv_bias, 1) },
-    { "use_bias", FLAG(form.o_bias, 1) },
-    { "use_bias", FLAG(form.mlp_bias, 1) },
-    { 0 },
-};
-static const struct family_key cohere_keys[] = {
-    QKV_BIAS,
-    O_BIAS,
-    { "logit_scale", NUMBER(logit_scale, 0.0625, 1e-9, BIG) },
-    { "use_qk_norm", ONLY(0) },
-    { 0 },
-};
-
-/* ---- the rows ---- */
+#include "core/model/family_keys.h"
 
 static const struct model_family families[] = {
     {
         .model_type = "llama",
         .classes = { "LlamaForCausalLM", "LlamaModel" },
-        .keys = both_biases,
+        .keys = family_both_biases_keys,
         .form.norm = { NORM_RMS, .places = NORM_PRE },
         .window = WINDOW_NEVER,
         .max_positions = 2048,
@@ -220,7 +34,7 @@ static const struct model_family families[] = {
     {
         .model_type = "qwen3",
         .classes = { "Qwen3ForCausalLM", "Qwen3Model" },
-        .keys = attention_bias,
+        .keys = family_attention_bias_keys,
         .form = { .norm = { NORM_RMS, .places = NORM_PRE },
                   .qk_norm = QK_HEAD },
         .window = WINDOW_BY_LAYER,
@@ -229,7 +43,7 @@ static const struct model_family families[] = {
     {
         .model_type = "qwen3_moe",
         .classes = { "Qwen3MoeForCausalLM", "Qwen3MoeModel" },
-        .keys = attention_bias,
+        .keys = family_attention_bias_keys,
         .form = { .norm = { NORM_RMS, .places = NORM_PRE },
                   .qk_norm = QK_HEAD },
         .experts = true,
@@ -240,9 +54,9 @@ static const struct model_family families[] = {
         .model_type = "gpt2",
         .classes = { "GPT2LMHeadModel", "GPT2Model" },
         .root = "transformer.",
-        .names = gpt2_names,
-        .aliases = gpt2_aliases,
-        .keys = gpt2_keys,
+        .names = family_gpt2_names,
+        .aliases = family_gpt2_aliases,
+        .keys = family_gpt2_keys,
         .form = { .norm = { NORM_LAYER, .places = NORM_PRE, .has_bias = true },
                   .qkv = FUSED_ROWS,
                   .plain_mlp = true,
@@ -261,9 +75,9 @@ static const struct model_family families[] = {
         .model_type = "gpt_neox",
         .classes = { "GPTNeoXForCausalLM", "GPTNeoXModel" },
         .root = "gpt_neox.",
-        .names = gpt_neox_names,
-        .aliases = gpt_neox_aliases,
-        .keys = gpt_neox_keys,
+        .names = family_gpt_neox_names,
+        .aliases = family_gpt_neox_aliases,
+        .keys = family_gpt_neox_keys,
         .form = { .norm = { NORM_LAYER, .places = NORM_PRE, .has_bias = true },
                   .qkv = FUSED_HEADS,
                   .plain_mlp = true,
@@ -278,8 +92,8 @@ static const struct model_family families[] = {
     {
         .model_type = "gemma",
         .classes = { "GemmaForCausalLM", "GemmaModel" },
-        .aliases = gemma_aliases,
-        .keys = gemma_keys,
+        .aliases = family_gemma_aliases,
+        .keys = family_gemma_keys,
         .form = { .norm = { NORM_RMS, .places = NORM_PRE, .plus_one = true },
                   .embed_root = true,
                   .act = ACT_GELU_TANH },
@@ -290,9 +104,9 @@ static const struct model_family families[] = {
     {
         .model_type = "gemma2",
         .classes = { "Gemma2ForCausalLM", "Gemma2Model" },
-        .names = sandwich,
-        .aliases = gemma_aliases,
-        .keys = gemma2_keys,
+        .names = family_sandwich_names,
+        .aliases = family_gemma_aliases,
+        .keys = family_gemma2_keys,
         .form = { .norm = { NORM_RMS, .places = NORM_PRE | NORM_POST,
                             .plus_one = true },
                   .embed_root = true,
@@ -306,9 +120,9 @@ static const struct model_family families[] = {
     {
         .model_type = "gemma3_text",
         .classes = { "Gemma3ForCausalLM", "Gemma3TextModel" },
-        .names = sandwich,
-        .aliases = gemma_aliases,
-        .keys = gemma3_keys,
+        .names = family_sandwich_names,
+        .aliases = family_gemma_aliases,
+        .keys = family_gemma3_keys,
         .form = { .norm = { NORM_RMS, .places = NORM_PRE | NORM_POST,
                             .plus_one = true },
                   .qk_norm = QK_HEAD,
@@ -338,7 +152,7 @@ static const struct model_family families[] = {
     {
         .model_type = "granite",
         .classes = { "GraniteForCausalLM", "GraniteModel" },
-        .keys = granite_keys,
+        .keys = family_granite_keys,
         .form.norm = { NORM_RMS, .places = NORM_PRE },
         .window = WINDOW_NEVER,
         .max_positions = 2048,
@@ -346,7 +160,7 @@ static const struct model_family families[] = {
     {
         .model_type = "smollm3",
         .classes = { "SmolLM3ForCausalLM", "SmolLM3Model" },
-        .keys = both_biases,
+        .keys = family_both_biases_keys,
         .form = { .norm = { NORM_RMS, .places = NORM_PRE },
                   .rope = ROPE_LISTED },
         .tied = true,
@@ -358,8 +172,8 @@ static const struct model_family families[] = {
     {
         .model_type = "olmo2",
         .classes = { "Olmo2ForCausalLM", "Olmo2Model" },
-        .names = olmo_names,
-        .keys = attention_bias,
+        .names = family_olmo_names,
+        .keys = family_attention_bias_keys,
         .form = { .norm = { NORM_RMS, .places = NORM_POST },
                   .qk_norm = QK_WHOLE },
         .norm_eps = 1e-5,
@@ -369,8 +183,8 @@ static const struct model_family families[] = {
     {
         .model_type = "olmo3",
         .classes = { "Olmo3ForCausalLM", "Olmo3Model" },
-        .names = olmo_names,
-        .keys = attention_bias,
+        .names = family_olmo_names,
+        .keys = family_attention_bias_keys,
         .form = { .norm = { NORM_RMS, .places = NORM_POST },
                   .qk_norm = QK_WHOLE,
                   .rope = ROPE_TWO },
@@ -383,7 +197,7 @@ static const struct model_family families[] = {
     {
         .model_type = "glm4",
         .classes = { "Glm4ForCausalLM", "Glm4Model" },
-        .keys = qkv_bias,
+        .keys = family_qkv_bias_keys,
         .form = { .norm = { NORM_RMS, .places = NORM_PRE | NORM_POST },
                   .gate_up = true,
                   .pairs = true },
@@ -395,9 +209,9 @@ static const struct model_family families[] = {
     {
         .model_type = "phi",
         .classes = { "PhiForCausalLM", "PhiModel" },
-        .names = phi_names,
-        .aliases = layer_norm_eps,
-        .keys = phi_keys,
+        .names = family_phi_names,
+        .aliases = family_layer_norm_eps_aliases,
+        .keys = family_phi_keys,
         .form = { .norm = { NORM_LAYER, .places = NORM_PRE, .has_bias = true },
                   .qk_norm = QK_HEAD,
                   .plain_mlp = true,
@@ -415,8 +229,8 @@ static const struct model_family families[] = {
     {
         .model_type = "stablelm",
         .classes = { "StableLmForCausalLM", "StableLmModel" },
-        .aliases = layer_norm_eps,
-        .keys = stablelm_keys,
+        .aliases = family_layer_norm_eps_aliases,
+        .keys = family_stablelm_keys,
         .form = { .norm = { NORM_LAYER, .places = NORM_PRE, .has_bias = true },
                   .residual = RESIDUAL_ONE_NORM },
         .norm_eps = 1e-5,
@@ -427,9 +241,9 @@ static const struct model_family families[] = {
     {
         .model_type = "starcoder2",
         .classes = { "Starcoder2ForCausalLM", "Starcoder2Model" },
-        .names = starcoder2_names,
-        .aliases = starcoder2_aliases,
-        .keys = starcoder2_keys,
+        .names = family_starcoder2_names,
+        .aliases = family_starcoder2_aliases,
+        .keys = family_starcoder2_keys,
         .form = { .norm = { NORM_LAYER, .places = NORM_PRE, .has_bias = true },
                   .plain_mlp = true,
                   .act = ACT_GELU_TANH },
@@ -441,8 +255,8 @@ static const struct model_family families[] = {
     {
         .model_type = "cohere",
         .classes = { "CohereForCausalLM", "CohereModel" },
-        .aliases = layer_norm_eps,
-        .keys = cohere_keys,
+        .aliases = family_layer_norm_eps_aliases,
+        .keys = family_cohere_keys,
         .form = { .norm = { NORM_LAYER, .places = NORM_PRE },
                   .pairs = true,
                   .residual = RESIDUAL_ONE_NORM },
@@ -454,8 +268,8 @@ static const struct model_family families[] = {
     {
         .model_type = "cohere2",
         .classes = { "Cohere2ForCausalLM", "Cohere2Model" },
-        .aliases = layer_norm_eps,
-        .keys = cohere_keys,
+        .aliases = family_layer_norm_eps_aliases,
+        .keys = family_cohere_keys,
         .form = { .norm = { NORM_LAYER, .places = NORM_PRE },
                   .pairs = true,
                   .rope = ROPE_WINDOWED,

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: ISC */
+#include "core/model/family_keys.h"
+
+#include <stddef.h>
+
+#include "core/model/config.h"
+#include "core/model/parts.h"
+
+#define LAYER                        "layers.{i}."
+#define AT(of)                       offsetof(struct config, of)
+#define NUMBER(of, absent, min, max) KEY_NUMBER, AT(of), absent, min, max
+#define FLAG(of, absent)             KEY_FLAG, AT(of), absent, 0, 1
+#define NOT(of, absent)              KEY_NOT, AT(of), absent, 0, 1
+#define ONLY(absent)                 KEY_ONLY, 0, absent, 0, 1
+#define BIG                          1e9
+
+#define QKV_BIAS                                 \
+    {                                            \
+        "attention_bias", FLAG(form.qkv_bias, 0) \
+    }
+#define O_BIAS                                 \
+    {                                          \
+        "attention_bias", FLAG(form.o_bias, 0) \
+    }
+#define MLP_BIAS                           \
+    {                                      \
+        "mlp_bias", FLAG(form.mlp_bias, 0) \
+    }
+
+const struct family_key family_attention_bias_keys[] = { QKV_BIAS,
+                                                         O_BIAS,
+                                                         { 0 } };
+const struct family_key family_both_biases_keys[] = {
+    QKV_BIAS, O_BIAS, MLP_BIAS, { 0 }
+};
+
+/* ---- GPT-2 and Pythia ---- */
+
+const struct family_name family_gpt2_names[] = {
+    { PART_EMBED, "wte" },
+    { PART_POSITIONS, "wpe" },
+    { PART_NORM, "ln_f" },
+    { PART_ATTN_NORM, "h.{i}.ln_1" },
+    { PART_MLP_NORM, "h.{i}.ln_2" },
+    { PART_QKV, "h.{i}.attn.c_attn" },
+    { PART_O, "h.{i}.attn.c_proj" },
+    { PART_UP, "h.{i}.mlp.c_fc" },
+    { PART_DOWN, "h.{i}.mlp.c_proj" },
+    { 0 },
+};
+const struct family_alias family_gpt2_aliases[] = {
+    { "hidden_size", "n_embd" },
+    { "intermediate_size", "n_inner" },
+    { "num_hidden_layers", "n_layer" },
+    { "num_attention_heads", "n_head" },
+    { "max_position_embeddings", "n_positions" },
+    { "rms_norm_eps", "layer_norm_epsilon" },
+    { "hidden_act", "activation_function" },
+    { 0 },
+};
+const struct family_key family_gpt2_keys[] = {
+    { "scale_attn_weights", NOT(unscaled, 1) },
+    { "scale_attn_by_inverse_layer_idx", FLAG(scale_by_layer, 0) },
+    { "add_cross_attention", ONLY(0) },
+    { 0 },
+};
+
+const struct family_name family_gpt_neox_names[] = {
+    { PART_EMBED, "embed_in" },
+    { PART_HEAD, "embed_out" },
+    { PART_NORM, "final_layer_norm" },
+    { PART_QKV, LAYER "attention.query_key_value" },
+    { PART_O, LAYER "attention.dense" },
+    { PART_UP, LAYER "mlp.dense_h_to_4h" },
+    { PART_DOWN, LAYER "mlp.dense_4h_to_h" },
+    { 0 },
+};
+const struct family_alias family_gpt_neox_aliases[] = {
+    { "rms_norm_eps", "layer_norm_eps" },
+    { "partial_rotary_factor", "rotary_pct" },
+    { "rope_theta", "rotary_emb_base" },
+    { 0 },
+};
+const struct family_key family_gpt_neox_keys[] = {
+    { "attention_bias", FLAG(form.qkv_bias, 1) },
+    { "attention_bias", FLAG(form.o_bias, 1) },
+    { "use_parallel_residual", NOT(sequential, 1) },
+    { 0 },
+};
+
+/* ---- Gemma ---- */
+
+const struct family_key family_gemma_keys[] = {
+    QKV_BIAS,
+    O_BIAS,
+    { "use_bidirectional_attention", ONLY(0) },
+    { 0 },
+};
+
+const struct family_name family_sandwich_names[] = {
+    { PART_ATTN_POST, LAYER "post_attention_layernorm" },
+    { PART_MLP_NORM, LAYER "pre_feedforward_layernorm" },
+    { PART_MLP_POST, LAYER "post_feedforward_layernorm" },
+    { 0 },
+};
+/* what hidden_act says, "gelu" even, is not what runs */
+const struct family_alias family_gemma_aliases[] = {
+    { "hidden_act", "hidden_activation" },
+    { 0 },
+};
+const struct family_key family_gemma2_keys[] = {
+    QKV_BIAS,
+    O_BIAS,
+    { "query_pre_attn_scalar", NUMBER(query_scalar, 256, 1e-3, BIG) },
+    { "attn_logit_softcapping", NUMBER(attn_softcap, 50, 0, BIG) },
+    { "final_logit_softcapping", NUMBER(logit_softcap, 30, 0, BIG) },
+    { "use_bidirectional_attention", ONLY(0) },
+    { 0 },
+};
+const struct family_key family_gemma3_keys[] = {
+    QKV_BIAS,
+    O_BIAS,
+    { "query_pre_attn_scalar", NUMBER(query_scalar, 256, 1e-3, BIG) },
+    { "attn_logit_softcapping", NUMBER(attn_softcap, 0, 0, BIG) },
+    { "final_logit_softcapping", NUMBER(logit_softcap, 0, 0, BIG) },
+    { "use_bidirectional_attention", ONLY(0) },
+    { 0 },
+};
+
+/* ---- others ---- */
+
+const struct family_key family_granite_keys[] = {
+    QKV_BIAS,
+    O_BIAS,
+    MLP_BIAS,
+    { "attention_multiplier", NUMBER(attn_scale, 1, 1e-9, BIG) },
+    { "embedding_multiplier", NUMBER(embed_scale, 1, 1e-9, BIG) },
+    { "residual_multiplier", NUMBER(residual_scale, 1, 1e-9, BIG) },
+    { "logits_scaling", NUMBER(logit_divisor, 1, 1e-9, BIG) },
+    { 0 },
+};
+const struct family_name family_olmo_names[] = {
+    { PART_ATTN_POST, LAYER "post_attention_layernorm" },
+    { PART_MLP_POST, LAYER "post_feedforward_layernorm" },
+    { 0 },
+};
+const struct family_key family_qkv_bias_keys[] = { QKV_BIAS, { 0 } };
+const struct family_name family_phi_names[] = {
+    { PART_NORM, "final_layernorm" },
+    { PART_Q_NORM, LAYER "self_attn.q_layernorm" },
+    { PART_K_NORM, LAYER "self_attn.k_layernorm" },
+    { PART_O, LAYER "self_attn.dense" },
+    { PART_UP, LAYER "mlp.fc1" },
+    { PART_DOWN, LAYER "mlp.fc2" },
+    { 0 },
+};
+const struct family_alias family_layer_norm_eps_aliases[] = {
+    { "rms_norm_eps", "layer_norm_eps" },
+    { 0 },
+};
+const struct family_key family_phi_keys[] = {
+    { "qk_layernorm", NOT(no_qk_norm, 0) },
+    { 0 },
+};
+const struct family_key family_stablelm_keys[] = {
+    { "use_qkv_bias", FLAG(form.qkv_bias, 0) },
+    { "use_parallel_residual", NOT(sequential, 0) },
+    { "qk_layernorm", ONLY(0) },
+    { 0 },
+};
+const struct family_name family_starcoder2_names[] = {
+    { PART_UP, LAYER "mlp.c_fc" },
+    { PART_DOWN, LAYER "mlp.c_proj" },
+    { 0 },
+};
+const struct family_alias family_starcoder2_aliases[] = {
+    { "rms_norm_eps", "norm_epsilon" },
+    { 0 },
+};
+const struct family_key family_starcoder2_keys[] = {
+    { "use_bias", FLAG(form.qkv_bias, 1) },
+    { "use_bias", FLAG(form.o_bias, 1) },
+    { "use_bias", FLAG(form.mlp_bias, 1) },
+    { 0 },
+};
+const struct family_key family_cohere_keys[] = {
+    QKV_BIAS,
+    O_BIAS,
+    { "logit_scale", NUMBER(logit_scale, 0.0625, 1e-9, BIG) },
+    { "use_qk_norm", ONLY(0) },
+    { 0 },
+};

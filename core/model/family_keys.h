@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: ISC */
+/*
+ * What families call their tensors and keys: tables that the rows of family.c
+ * refer to.
+ */
+#ifndef CORE_MODEL_FAMILY_KEYS_H
+#define CORE_MODEL_FAMILY_KEYS_H
+
+#include "core/model/family.h"
+
+extern const struct family_name family_gpt2_names[], family_gpt_neox_names[],
+    family_sandwich_names[], family_olmo_names[], family_phi_names[],
+    family_starcoder2_names[];
+extern const struct family_alias family_gpt2_aliases[],
+    family_gpt_neox_aliases[], family_gemma_aliases[],
+    family_layer_norm_eps_aliases[], family_starcoder2_aliases[];
+extern const struct family_key family_attention_bias_keys[],
+    family_both_biases_keys[], family_gpt2_keys[], family_gpt_neox_keys[],
+    family_gemma_keys[], family_gemma2_keys[], family_gemma3_keys[],
+    family_granite_keys[], family_qkv_bias_keys[], family_phi_keys[],
+    family_stablelm_keys[], family_starcoder2_keys[], family_cohere_keys[];
+
+#endif
