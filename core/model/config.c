@@ -203,10 +203,12 @@ parse_keys(struct config *c, const struct js *root, struct err *err)
         }
         if (js_bool_or(root, k->key, flag, &flag, err))
             return -1;
+        if (k->kind == KEY_ONLY && flag != (k->absent != 0))
+            return js_bad(&js, k->absent != 0 ? "true" : "false", err);
         if (k->kind == KEY_FLAG || k->kind == KEY_NOT)
             *(bool *)to = flag != (k->kind == KEY_NOT);
-        else if (flag != (k->absent != 0))
-            return js_bad(&js, k->absent != 0 ? "true" : "false", err);
+        if (k->kind == KEY_KEEPS && !flag)
+            memset(to, 0, sizeof(enum residual)); /* as all enums */
     }
     return 0;
 }
@@ -474,10 +476,6 @@ parse_model(struct config *c, const struct js *file, struct err *err)
         parse_experts(c, &root, err))
         return -1;
     c->norm_eps = (float)eps;
-    if (c->sequential)
-        c->form.residual = RESIDUAL_SEQUENTIAL;
-    if (c->no_qk_norm)
-        c->form.qk_norm = QK_NONE;
     for (int64_t i = 0; i < c->n_layers; i++) {
         int64_t width = c->sparse[i] ? c->expert_size : c->intermediate_size;
 

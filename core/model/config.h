@@ -34,8 +34,6 @@ struct config {
     int64_t rotary_dim; /* the first numbers of a head that are rotated */
     struct rope_config rope[CONFIG_MAX_ROPES];
     uint8_t *rotation;     /* [n_layers] in rope, or ROTATION_NONE */
-    bool sequential;       /* a key: form.residual is not the family's */
-    bool no_qk_norm;       /* a key: nor is form.qk_norm */
     bool tied;             /* tie_word_embeddings */
     int64_t *window;       /* [n_layers] sliding window, 0: full */
     bool unscaled;         /* attention's scores are not */

@@ -78,6 +78,7 @@ struct family_key {
         KEY_NUMBER, /* double, in [min, max]; null is 0 */
         KEY_FLAG,   /* bool */
         KEY_NOT,    /* bool: the field is true where the key is false */
+        KEY_KEEPS,  /* an enum of the form: 0 where the key is false */
         KEY_ONLY,   /* bool, of which only 'absent' is supported */
     } kind;
     size_t at;

@@ -11,6 +11,7 @@
 #define NUMBER(of, absent, min, max) KEY_NUMBER, AT(of), absent, min, max
 #define FLAG(of, absent)             KEY_FLAG, AT(of), absent, 0, 1
 #define NOT(of, absent)              KEY_NOT, AT(of), absent, 0, 1
+#define KEEPS(of, absent)            KEY_KEEPS, AT(form.of), absent, 0, 1
 #define ONLY(absent)                 KEY_ONLY, 0, absent, 0, 1
 #define BIG                          1e9
 
@@ -84,7 +85,7 @@ const struct family_alias family_gpt_neox_aliases[] = {
 const struct family_key family_gpt_neox_keys[] = {
     { "attention_bias", FLAG(form.qkv_bias, 1) },
     { "attention_bias", FLAG(form.o_bias, 1) },
-    { "use_parallel_residual", NOT(sequential, 1) },
+    { "use_parallel_residual", KEEPS(residual, 1) },
     { 0 },
 };
 
@@ -159,12 +160,12 @@ const struct family_alias family_layer_norm_eps_aliases[] = {
     { 0 },
 };
 const struct family_key family_phi_keys[] = {
-    { "qk_layernorm", NOT(no_qk_norm, 0) },
+    { "qk_layernorm", KEEPS(qk_norm, 0) },
     { 0 },
 };
 const struct family_key family_stablelm_keys[] = {
     { "use_qkv_bias", FLAG(form.qkv_bias, 0) },
-    { "use_parallel_residual", NOT(sequential, 0) },
+    { "use_parallel_residual", KEEPS(residual, 0) },
     { "qk_layernorm", ONLY(0) },
     { 0 },
 };
