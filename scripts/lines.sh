@@ -6,7 +6,7 @@
 budgets='core 11438
 core/format 12117
 core/kernel 9617
-core/model 22169
+core/model 22214
 core/text 4340
 cmd 34563
 lib 2547'

@@ -16,8 +16,9 @@
 #include "core/model/norm.h"
 #include "core/str.h"
 
-/* Norms of q and k: of each head, or of all heads together. */
-enum qk_norm { QK_NONE, QK_HEAD, QK_WHOLE };
+/* Norms of q and k: of each head, or of all heads together; or of each head
+ * with weights of its own, in one tensor [heads, head_dim] or a tensor each. */
+enum qk_norm { QK_NONE, QK_HEAD, QK_WHOLE, QK_OWN, QK_OWN_TENSORS };
 
 /* Whose weights are one matrix: its rows are those of q, then k, then v; or of
  * q, k, v of head 0, then of head 1, ... */

@@ -163,10 +163,15 @@ const struct family_key family_phi_keys[] = {
     { "qk_layernorm", KEEPS(qk_norm, 0) },
     { 0 },
 };
+const struct family_name family_stablelm_names[] = {
+    { PART_Q_NORM, LAYER "self_attn.q_layernorm.norms.{e}" },
+    { PART_K_NORM, LAYER "self_attn.k_layernorm.norms.{e}" },
+    { 0 },
+};
 const struct family_key family_stablelm_keys[] = {
     { "use_qkv_bias", FLAG(form.qkv_bias, 0) },
     { "use_parallel_residual", KEEPS(residual, 0) },
-    { "qk_layernorm", ONLY(0) },
+    { "qk_layernorm", KEEPS(qk_norm, 0) },
     { 0 },
 };
 const struct family_name family_starcoder2_names[] = {
@@ -184,10 +189,13 @@ const struct family_key family_starcoder2_keys[] = {
     { "use_bias", FLAG(form.mlp_bias, 1) },
     { 0 },
 };
+#define COHERE_SCALE                                          \
+    {                                                         \
+        "logit_scale", NUMBER(logit_scale, 0.0625, 1e-9, BIG) \
+    }
 const struct family_key family_cohere_keys[] = {
-    QKV_BIAS,
-    O_BIAS,
-    { "logit_scale", NUMBER(logit_scale, 0.0625, 1e-9, BIG) },
-    { "use_qk_norm", ONLY(0) },
-    { 0 },
+    QKV_BIAS, O_BIAS, COHERE_SCALE, { "use_qk_norm", KEEPS(qk_norm, 0) }, { 0 },
+};
+const struct family_key family_cohere2_keys[] = {
+    QKV_BIAS, O_BIAS, COHERE_SCALE, { "use_qk_norm", ONLY(0) }, { 0 },
 };

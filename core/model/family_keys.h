@@ -10,7 +10,7 @@
 
 extern const struct family_name family_gpt2_names[], family_gpt_neox_names[],
     family_sandwich_names[], family_olmo_names[], family_phi_names[],
-    family_starcoder2_names[];
+    family_stablelm_names[], family_starcoder2_names[];
 extern const struct family_alias family_gpt2_aliases[],
     family_gpt_neox_aliases[], family_gemma_aliases[],
     family_layer_norm_eps_aliases[], family_starcoder2_aliases[];
@@ -18,6 +18,7 @@ extern const struct family_key family_attention_bias_keys[],
     family_both_biases_keys[], family_gpt2_keys[], family_gpt_neox_keys[],
     family_gemma_keys[], family_gemma2_keys[], family_gemma3_keys[],
     family_granite_keys[], family_qkv_bias_keys[], family_phi_keys[],
-    family_stablelm_keys[], family_starcoder2_keys[], family_cohere_keys[];
+    family_stablelm_keys[], family_starcoder2_keys[], family_cohere_keys[],
+    family_cohere2_keys[];
 
 #endif

@@ -50,22 +50,38 @@ missing(struct binder *b, const char *name, const char *why)
                    b->model->dir.path, name, why);
 }
 
-/* A norm or a bias, widened to f32; NULL with 'err' set. */
+/* A norm or a bias [n], or if 'rows' [rows, n], widened to f32 into the
+ * numbers from 'at' on of *v, of which there are 'room'; *v NULL is allocated
+ * first. */
+static int
+widen_to(struct binder *b, const struct stdir_tensor *t, size_t rows, size_t n,
+         float **v, size_t at, size_t room)
+{
+    const struct st_want want = { .n_dims = rows ? 2 : 1,
+                                  .shape = { rows ? rows : n, n },
+                                  .by = BY };
+    struct model *m = b->model;
+
+    if (st_want(t->st->path, t->t, &want, b->err))
+        return -1;
+    if (!*v) {
+        *v = mem_try(room, sizeof(**v), t->t->name, b->err);
+        if (!*v)
+            return -1;
+        m->owned = xrealloc(m->owned, m->n_owned + 1, sizeof(*m->owned));
+        m->owned[m->n_owned++] = *v;
+    }
+    cvt_to_f32(*v + at, st_data(t->st, t->t), t->t->dtype, rows ? rows * n : n);
+    return 0;
+}
+
+/* A bias, NULL with 'err' set. */
 static float *
 widen(struct binder *b, const struct stdir_tensor *t, size_t n)
 {
-    const struct st_want want = { .n_dims = 1, .shape = { n }, .by = BY };
-    struct model *m = b->model;
-    float *v;
+    float *v = NULL;
 
-    if (st_want(t->st->path, t->t, &want, b->err))
-        return NULL;
-    v = mem_try(n, sizeof(*v), t->t->name, b->err);
-    if (!v)
-        return NULL;
-    cvt_to_f32(v, st_data(t->st, t->t), t->t->dtype, n);
-    m->owned = xrealloc(m->owned, m->n_owned + 1, sizeof(*m->owned));
-    m->owned[m->n_owned++] = v;
+    widen_to(b, t, 0, n, &v, 0, n);
     return v;
 }
 
@@ -91,22 +107,27 @@ bind_norm(struct binder *b, struct part_at at)
     struct norm *norm = part_norm(b->model, at);
     const char *const tails[] = { WEIGHT, BIAS };
     float *found[] = { NULL, NULL };
-    size_t one;
+    bool of_heads = at.part == PART_Q_NORM || at.part == PART_K_NORM;
+    bool own = of_heads && c->form.qk_norm >= QK_OWN;
+    bool tensors = own && c->form.qk_norm == QK_OWN_TENSORS;
+    size_t sets;
 
-    part_size(c, at.part, &norm->n, &one);
+    part_size(c, at.part, &norm->n, &sets);
     if (!part_is_in(c, at.part, at.layer))
         return 0;
-    for (int i = 0; i < (c->form.norm.has_bias ? 2 : 1); i++) {
-        const char *name = name_of(b, at, tails[i]);
-        const struct stdir_tensor *t = find(b, name);
+    for (int i = 0; i < (c->form.norm.has_bias && !own ? 2 : 1); i++)
+        for (at.expert = 0; at.expert < (tensors ? sets : 1); at.expert++) {
+            const char *name = name_of(b, at, tails[i]);
+            const struct stdir_tensor *t = find(b, name);
 
-        if (!t)
-            return missing(b, name, "");
-        found[i] = widen(b, t, norm->n);
-        if (!found[i])
-            return -1;
-    }
-    norm_bind(norm, &c->form.norm, found[0], found[1], norm->n, c->norm_eps);
+            if (!t)
+                return missing(b, name, "");
+            if (widen_to(b, t, own && !tensors ? sets : 0, norm->n, &found[i],
+                         at.expert * norm->n, sets * norm->n))
+                return -1;
+        }
+    norm_bind(norm, &c->form.norm, found[0], found[1], sets, norm->n,
+              c->norm_eps);
     return 0;
 }
 

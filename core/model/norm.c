@@ -8,11 +8,18 @@
 
 void
 norm_bind(struct norm *norm, const struct norm_kind *kind, float *weight,
-          const float *bias, size_t n, float eps)
+          const float *bias, size_t n_sets, size_t n, float eps)
 {
-    for (size_t i = 0; kind->plus_one && i < n; i++)
+    for (size_t i = 0; kind->plus_one && i < n_sets * n; i++)
         weight[i] += 1;
-    *norm = (struct norm){ kind->form, weight, bias, n, eps };
+    *norm = (struct norm){ kind->form, weight, bias, n, eps, n_sets };
+}
+
+/* Where the numbers of row i's set begin in weight and bias. */
+static size_t
+set_of(const struct norm *norm, size_t i)
+{
+    return norm->n_sets > 1 ? i % norm->n_sets * norm->n : 0;
 }
 
 struct task {
@@ -41,9 +48,9 @@ run(void *ctx, size_t begin, size_t end)
             vec_center(y, x, n);
             x = y;
         }
-        vec_rmsnorm(y, x, norm->weight, norm->eps, n);
+        vec_rmsnorm(y, x, norm->weight + set_of(norm, i), norm->eps, n);
         if (norm->bias)
-            vec_add(y, norm->bias, n);
+            vec_add(y, norm->bias + set_of(norm, i), n);
     }
 }
 
@@ -65,12 +72,12 @@ static void
 run_back(void *ctx, size_t begin, size_t end)
 {
     const struct back *b = ctx;
-    const float *w = b->norm->weight;
     bool centers = b->norm->form == NORM_LAYER;
     size_t n = b->norm->n;
 
     for (size_t i = begin; i < end; i++) {
         float *x = b->x + i * n, *dy = b->dy + i * n, mean;
+        const float *w = b->norm->weight;
         double r;
 
         if (centers)
@@ -78,6 +85,7 @@ run_back(void *ctx, size_t begin, size_t end)
         if (w) {
             mean = vec_dot(x, x, n) / (float)n;
             r = 1 / sqrt((double)mean + (double)b->norm->eps);
+            w += set_of(b->norm, i);
             for (size_t k = 0; k < n; k++)
                 dy[k] *= w[k];
             mean = vec_dot(dy, x, n) / (float)n;

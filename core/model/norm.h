@@ -34,15 +34,17 @@ struct norm {
     const float *bias;   /* [n], or NULL: 0 */
     size_t n;            /* of NORM_NONE, too */
     float eps;
+    size_t n_sets; /* of weights and bias, [n_sets, n], for rows in turn: row i
+                    * has set i % n_sets; 0: 1 */
 };
 
 /*
- * norm_bind() makes a norm of a file's weight [n], to which it adds 1 if that
- * is how the file means it, and bias [n], or NULL.  Both are the caller's, as
- * long as the norm is there.
+ * norm_bind() makes a norm of a file's weight [n_sets, n], to which it adds 1
+ * if that is how the file means it, and bias, as it, or NULL.  Both are the
+ * caller's, as long as the norm is there.
  */
 void norm_bind(struct norm *norm, const struct norm_kind *kind, float *weight,
-               const float *bias, size_t n, float eps);
+               const float *bias, size_t n_sets, size_t n, float eps);
 
 /*
  * norm_rows() normalizes rows into y [n_rows, n]: those of x, which may be y,

@@ -246,9 +246,11 @@ void
 part_size(const struct config *c, enum model_part part, size_t *out, size_t *in)
 {
     int64_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
-    bool whole = c->form.qk_norm == QK_WHOLE;
+    bool whole = c->form.qk_norm == QK_WHOLE, own = c->form.qk_norm >= QK_OWN;
     const int64_t sizes[] = {
-        [NORM] = 1,
+        [NORM] = own && part == PART_Q_NORM   ? c->n_heads
+                 : own && part == PART_K_NORM ? c->n_kv_heads
+                                              : 1,
         [VOCAB] = c->vocab_size,
         [POSITIONS] = c->max_positions,
         [HIDDEN] = c->hidden_size,

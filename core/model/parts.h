@@ -45,7 +45,8 @@ enum model_part {
     N_PARTS
 };
 
-/* layer and expert are 0 for a part that is of none. */
+/* layer and expert, which is a head where each has a norm of its own, are 0 for
+ * a part that is of none. */
 struct part_at {
     enum model_part part;
     size_t layer, expert;
@@ -82,8 +83,8 @@ bool part_is_module(struct part_at *at, const struct model_family *family,
 int part_rank(const char *word);
 
 /* part_is_in(): has the layer this part, a whole model it?  part_size() is
- * [out, in] of a linear layer, [out] of a norm; part_needs_bias(): does
- * config.json demand one? */
+ * [out, in] of a linear layer, [out] of a norm with 'in' sets of weights, 1 or
+ * one for each head; part_needs_bias(): does config.json demand one? */
 bool part_is_in(const struct config *c, enum model_part part, size_t layer);
 void part_size(const struct config *c, enum model_part part, size_t *out,
                size_t *in);

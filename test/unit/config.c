@@ -409,6 +409,9 @@ static const char *const refused[][2] = {
     { "\"model_type\":\"gemma\",\"architectures\":[],"
       "\"use_bidirectional_attention\":true",
       "config.json: use_bidirectional_attention is true (expected false)" },
+    { "\"model_type\":\"cohere2\",\"architectures\":[],"
+      "\"use_qk_norm\":true",
+      "config.json: use_qk_norm is true (expected false)" },
     { "\"model_type\":\"qwen3_moe\"", "config.json: num_experts is missing" },
     { "\"model_type\":\"qwen3_moe\",\"num_experts\":4,"
       "\"num_experts_per_tok\":5",

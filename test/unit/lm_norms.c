@@ -46,8 +46,8 @@ set_norm(struct model *m, struct norm *norm, enum norm_form form)
         numbers[i] = rnd() / 2;
     *norm = (struct norm){ .n = norm->n };
     if (form != NORM_NONE)
-        *norm =
-            (struct norm){ form, numbers, numbers + norm->n, norm->n, 1e-5f };
+        *norm = (struct norm){ form,    numbers, numbers + norm->n,
+                               norm->n, 1e-5f,   1 };
 }
 
 static void

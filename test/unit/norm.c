@@ -8,9 +8,23 @@
 #include "test/unit/norm-ref.h"
 #include "test/unit/tap.h"
 
-enum { ROWS = 13, MAX_N = 130 };
+enum { ROWS = 13, MAX_N = 130, SETS = 3 };
 
-static float x[ROWS * MAX_N], y[ROWS * MAX_N], weight[MAX_N], bias[MAX_N];
+static float x[ROWS * MAX_N], y[ROWS * MAX_N];
+static float weight[SETS * MAX_N], bias[SETS * MAX_N];
+
+/* With the weights that row i has, alone. */
+static struct norm
+norm_of(const struct norm *norm, size_t i)
+{
+    size_t set = norm->n_sets ? i % norm->n_sets : 0;
+    struct norm one = *norm;
+
+    one.weight += norm->weight ? set * norm->n : 0;
+    one.bias += norm->bias ? set * norm->n : 0;
+    one.n_sets = 1;
+    return one;
+}
 
 /* Row i of y is that of row from[i] of x, or i? */
 static bool
@@ -21,7 +35,8 @@ near(const struct norm *norm, const size_t *from, size_t n_rows)
     for (size_t i = 0; i < n_rows; i++)
         for (size_t k = 0; k < norm->n; k++) {
             const float *row = x + (from ? from[i] : i) * norm->n;
-            double want = norm_ref(norm, row, k);
+            const struct norm one = norm_of(norm, i);
+            double want = norm_ref(&one, row, k);
 
             /* x - mean(x) and + bias lose what is small beside them */
             near &= fabs((double)y[i * norm->n + k] - want) <=
@@ -59,6 +74,7 @@ back_near(const struct norm *norm, const float *dx, const float *dy)
 
     for (size_t i = 0; i < ROWS; i++)
         for (size_t k = 0; k < norm->n; k++) {
+            const struct norm one = norm_of(norm, i);
             double h = 0x1p-8, change = 0, size = 0;
 
             for (int side = -1; side <= 1; side += 2) {
@@ -66,7 +82,7 @@ back_near(const struct norm *norm, const float *dx, const float *dy)
                 moved[k] += (float)(side * h);
                 for (size_t j = 0; j < norm->n; j++) {
                     double v =
-                        (double)dy[i * norm->n + j] * norm_ref(norm, moved, j);
+                        (double)dy[i * norm->n + j] * norm_ref(&one, moved, j);
 
                     change += side * v;
                     size += fabs(v);
@@ -105,17 +121,20 @@ static void
 test_bind(void)
 {
     struct norm_kind kind = { NORM_LAYER, .has_bias = true };
-    float w[] = { 0.5f, -1, 0x1p-24f }, b[] = { 1, 2, 3 };
+    float w[] = { 0.5f, -1, 0x1p-24f, 2 }, b[] = { 1, 2, 3 };
     struct norm norm;
 
-    norm_bind(&norm, &kind, w, b, 3, 1e-5f);
+    norm_bind(&norm, &kind, w, b, 1, 3, 1e-5f);
     tap_ok(norm.form == NORM_LAYER && norm.weight == w && w[0] == 0.5f &&
                norm.bias == b && norm.n == 3 && norm.eps == 1e-5f,
            "norm_bind: a weight as it is");
     kind.plus_one = true;
-    norm_bind(&norm, &kind, w, NULL, 3, 1e-5f);
+    norm_bind(&norm, &kind, w, NULL, 1, 3, 1e-5f);
     tap_ok(w[0] == 1.5f && w[1] == 0 && w[2] == 1 && !norm.bias,
            "norm_bind: 1 + w");
+    norm_bind(&norm, &kind, w, NULL, 2, 2, 1e-5f);
+    tap_ok(w[0] == 2.5f && w[3] == 3 && norm.n == 2 && norm.n_sets == 2,
+           "norm_bind: 1 + w of two heads");
 }
 
 int
@@ -125,11 +144,13 @@ main(void)
         const char *name;
         struct norm norm;
     } forms[] = {
-        { "RMS", { NORM_RMS, weight, NULL, 0, 0 } },
-        { "RMS + bias", { NORM_RMS, weight, bias, 0, 0 } },
-        { "layer", { NORM_LAYER, weight, NULL, 0, 0 } },
-        { "layer + bias", { NORM_LAYER, weight, bias, 0, 0 } },
-        { "none", { NORM_NONE, NULL, NULL, 0, 0 } },
+        { "RMS", { NORM_RMS, weight, NULL, 0, 0, 0 } },
+        { "RMS + bias", { NORM_RMS, weight, bias, 0, 0, 0 } },
+        { "layer", { NORM_LAYER, weight, NULL, 0, 0, 0 } },
+        { "layer + bias", { NORM_LAYER, weight, bias, 0, 0, 0 } },
+        { "layer of each of 3 heads",
+          { NORM_LAYER, weight, bias, 0, 0, SETS } },
+        { "none", { NORM_NONE, NULL, NULL, 0, 0, 0 } },
     };
     static const struct {
         size_t n;
@@ -142,9 +163,9 @@ main(void)
         return 1;
     for (size_t i = 0; i < ROWS * MAX_N; i++)
         x[i] = 3 * rnd();
-    for (size_t i = 0; i < MAX_N; i++)
+    for (size_t i = 0; i < SETS * MAX_N; i++)
         weight[i] = 1 + rnd();
-    for (size_t i = 0; i < MAX_N; i++)
+    for (size_t i = 0; i < SETS * MAX_N; i++)
         bias[i] = rnd();
     for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++)
         for (size_t k = 0; k < sizeof(sizes) / sizeof(*sizes); k++) {
@@ -158,10 +179,10 @@ main(void)
         }
     test_bind();
     memset(x, 0, sizeof(x));
-    test(&(struct norm){ NORM_RMS, weight, NULL, 64, 1e-6f }, "zeros", par);
+    test(&(struct norm){ NORM_RMS, weight, NULL, 64, 1e-6f, 1 }, "zeros", par);
     for (size_t i = 0; i < ROWS * MAX_N; i++)
         x[i] = 1000;
-    test(&(struct norm){ NORM_LAYER, weight, bias, 64, 1e-6f }, "a constant",
+    test(&(struct norm){ NORM_LAYER, weight, bias, 64, 1e-6f, 1 }, "a constant",
          par);
     par_close(par);
     return tap_done();
