@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: ISC */
 /* --acts-meta: the metadata.json that saev-write takes with the dump; and what
  * --acts-ids says of the ids. */
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +8,12 @@
 #include <unistd.h>
 
 #include "cmd/hf-infer/acts.h"
+#include "core/format/sae.h"
 #include "core/hash.h"
+#include "core/hash_path.h"
 #include "core/js.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/gemm.h"
-#include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/splice.h"
@@ -49,90 +49,7 @@ add_true(struct str *s, const char *key, bool value)
 
 /* ---- what the numbers depend on ---- */
 
-#define PIECE     ((size_t)1 << 20)
 #define MAX_DEPTH 4 /* directories of tables in each other */
-
-/* A file from 'at' on, without moving where it stands. */
-static int
-hash_fd(struct hash *hash, int fd, const char *name, off_t at, struct err *err)
-{
-    char *buf = xmalloc(PIECE);
-    ssize_t n;
-
-    while ((n = pread(fd, buf, PIECE, at)) > 0 || (n < 0 && errno == EINTR)) {
-        if (n < 0)
-            continue;
-        hash_add(hash, buf, (size_t)n);
-        at += n;
-    }
-    free(buf);
-    return n < 0 ? err_sys(err, EX_IOERR, "%s: cannot be read", name) : 0;
-}
-
-static int
-by_name(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-static int
-is_visible(const struct dirent *e)
-{
-    return e->d_name[0] != '.';
-}
-
-/*
- * A file's bytes, or those of the .json and .safetensors files in a directory,
- * in the order of their names, each after its name, a 0 and its size (u64); and
- * so in the directories in it, 'depth' deep.  What cannot be looked at might be
- * one of them; a link to nothing is none.
- */
-static int
-hash_path(struct hash *hash, const char *path, int depth, struct err *err)
-{
-    struct dirent **list;
-    int n, fd, rc = file_is_dir(path, err);
-    size_t size;
-
-    if (rc < 0)
-        return -1;
-    if (rc == 0) {
-        fd = file_open(path, &size, err);
-        if (fd < 0)
-            return -1;
-        rc = hash_fd(hash, fd, path, 0, err);
-        close(fd);
-        return rc;
-    }
-    n = scandir(path, &list, is_visible, by_name);
-    if (n < 0)
-        return err_sys(err, EX_IOERR, "%s: cannot be listed", path);
-    rc = 0;
-    for (int i = 0; i < n; i++) {
-        const char *name = list[i]->d_name;
-        struct str inner = { 0 };
-        uint8_t le[8];
-        struct stat st;
-
-        str_addf(&inner, "%s/%s", path, name);
-        if (rc == 0 && stat(inner.s, &st) < 0) {
-            if (file_status(errno) == EX_IOERR)
-                rc = err_sys(err, EX_IOERR, "%s", inner.s);
-        } else if (rc == 0 && ((S_ISDIR(st.st_mode) && depth > 0) ||
-                               (S_ISREG(st.st_mode) &&
-                                (str_ends(name, ".json") ||
-                                 str_ends(name, ".safetensors"))))) {
-            put_le64(le, S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0);
-            hash_add(hash, name, strlen(name) + 1);
-            hash_add(hash, le, sizeof(le));
-            rc = hash_path(hash, inner.s, depth - 1, err);
-        }
-        str_free(&inner);
-        free(list[i]);
-    }
-    free(list);
-    return rc;
-}
 
 /* The list of inputs of each table, after the layer's name and a 0. */
 static int
@@ -150,27 +67,6 @@ hash_dims(struct hash *hash, const struct run *run, struct err *err)
         str_free(&path);
     }
     return rc;
-}
-
-/* An SAE's configuration, then its tensors. */
-static int
-hash_sae(struct hash *hash, const char *file, struct err *err)
-{
-    const char *slash = strrchr(file, '/');
-    char *dir =
-        slash ? xstrndup(file, (size_t)(slash - file) + 1) : xstrdup("./");
-    int rc = 0;
-
-    for (int i = 0; i < 2 && rc == 0; i++) {
-        struct str path = { 0 };
-
-        str_addf(&path, "%s%s", dir, i ? "config.json" : "cfg.json");
-        if (!file_missing(path.s))
-            rc = hash_path(hash, path.s, 0, err);
-        str_free(&path);
-    }
-    free(dir);
-    return rc < 0 ? -1 : hash_path(hash, file, 0, err);
 }
 
 /* 1, or 0 if the input cannot be read twice. */
@@ -246,7 +142,7 @@ acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
                 }
         } else if (known && i == SAE) {
             for (size_t k = 0; k < run->sae.n && rc >= 0; k++)
-                rc = hash_sae(hash, splices_file(run->splices, k), err);
+                rc = sae_hash(hash, splices_file(run->splices, k), err);
         } else if (known && i == DIMS) {
             rc = hash_dims(hash, run, err);
         } else if (known) {

@@ -18,6 +18,7 @@
 #include "core/format/sae_config.h"
 #include "core/format/sae_file.h"
 #include "core/format/stwant.h"
+#include "core/hash_path.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
@@ -578,4 +579,24 @@ sae_close(struct sae *s)
     free(s->norms);
     free(s->path);
     *s = (struct sae){ 0 };
+}
+
+int
+sae_hash(struct hash *hash, const char *file, struct err *err)
+{
+    const char *slash = strrchr(file, '/');
+    char *dir =
+        slash ? xstrndup(file, (size_t)(slash - file) + 1) : xstrdup("./");
+    int rc = 0;
+
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        struct str path = { 0 };
+
+        str_addf(&path, "%s%s", dir, i ? "config.json" : "cfg.json");
+        if (!file_missing(path.s))
+            rc = hash_path(hash, path.s, 0, err);
+        str_free(&path);
+    }
+    free(dir);
+    return rc < 0 ? -1 : hash_path(hash, file, 0, err);
 }

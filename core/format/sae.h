@@ -12,6 +12,7 @@
 #include "core/format/matrix.h"
 #include "core/format/sae_without.h"
 #include "core/format/saev_mask.h"
+#include "core/hash.h"
 
 /* Which latents of a row are active: of all whose pre-activation is over 0, */
 enum sae_activation {
@@ -88,6 +89,10 @@ void sae_fold(const struct sae *sae, size_t i, bool decoder, float *row);
 int sae_is_one(const char *path, struct err *err);
 char *sae_path(const char *dir, const char *layer, const char *or_name,
                struct err *err);
+
+/* sae_hash() adds the configuration next to a file with tensors, then that
+ * file, as metadata name an SAE.  0, or -1 with 'err' set. */
+int sae_hash(struct hash *hash, const char *file, struct err *err);
 
 #define SAE_SPARSIFY_FILE "sae.safetensors"
 #define SAE_SAELENS_FILE  "sae_weights.safetensors"
