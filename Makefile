@@ -108,6 +108,7 @@ NEEDS_moe-sft     := pcre2 utf8proc zlib
 NEEDS_kvc-convert := zlib
 NEEDS_lut-precompute := zlib
 NEEDS_sae-train   := zlib
+NEEDS_sae-look    := pcre2 utf8proc zlib
 -include $(B)/libs.mk
 LEFT_OUT := $(strip $(foreach t,$(TOOLS),$(if $(filter $(LACKING),$(NEEDS_$t)),$t)))
 TOOLS   := $(filter-out $(LEFT_OUT),$(if $(MPI),moe-sft,$(TOOLS)))

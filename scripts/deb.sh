@@ -160,7 +160,7 @@ Description: small tools for the tensors around language and vision models
  .
  st-inspect looks into safetensors; hf-infer runs Hugging Face models on the
  CPU; saev-write and saev-read cache activations; sae-train trains sparse
- autoencoders on them, of which lut-precompute and lut-apply make and use
- lookup tables; kvc-convert converts KV-cache compressors; moe-sft fine-tunes
- models and layers of experts by LoRA.
+ autoencoders on them, sae-look shows what these have found, and lut-precompute
+ and lut-apply make and use lookup tables of them; kvc-convert converts KV-cache
+ compressors; moe-sft fine-tunes models and layers of experts by LoRA.
 DESCRIPTION

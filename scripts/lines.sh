@@ -4,7 +4,7 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11559
-core/format 12148
+core/format 12833
 core/kernel 9617
 core/model 22214
 core/text 4340

@@ -142,11 +142,11 @@ hiding() {
 @test "make: a tool whose library is not there is left out, with a line; others are built" {
     hiding pcre2.h zlib.h
     make -n -C "$ROOT" B="$PWD/b" CC="$PWD/cc" all >said
-    grep -qx "echo 'left out: hf-infer kvc-convert lut-precompute moe-sft sae-train (no pcre2 zlib here: see make deps)' >&2" said
+    grep -qx "echo 'left out: hf-infer kvc-convert lut-precompute moe-sft sae-look sae-train (no pcre2 zlib here: see make deps)' >&2" said
     for t in lut-apply saev-read saev-write st-inspect; do
         grep -q -- "-o $PWD/b/$t " said
     done
-    run -1 grep -E -- "-o [^ ]*/(hf-infer|kvc-convert|lut-precompute|moe-sft|sae-train|peft|regex|zip) " said
+    run -1 grep -E -- "-o [^ ]*/(hf-infer|kvc-convert|lut-precompute|moe-sft|sae-look|sae-train|peft|regex|zip) " said
     run -1 grep -E -- "-l(pcre2|z)|core/(regex|format/zip)\\.c" said
     # and they come when it does
     rm -r hidden
@@ -182,7 +182,7 @@ hiding() {
 @test "make check: tests of a tool that is left out are skipped, each with a line" {
     hiding utf8proc.h
     run -0 make -n -C "$ROOT" B="$PWD/b" CC="$PWD/cc" check
-    [[ $output == *" LEFT_OUT='hf-infer moe-sft' "* && $output != *"unit/hf-infer-"* && $output != *"fuzz/hf-infer-"* ]]
+    [[ $output == *" LEFT_OUT='hf-infer moe-sft sae-look' "* && $output != *"unit/hf-infer-"* && $output != *"fuzz/hf-infer-"* ]]
     mkdir man test scripts
     cp "$ROOT/test/helpers.bash" "$ROOT/test/typed.sh" test
     cp "$ROOT/scripts/own-make.sh" scripts

@@ -397,7 +397,7 @@ said() {
             n=$((n + 1))
         done
     done
-    [ -n "${LEFT_OUT:-}" ] || [ "$n" = 10 ]
+    [ -n "${LEFT_OUT:-}" ] || [ "$n" = 12 ]
     # names that are no words, a word after an option and a file stay operands
     run -66 st-inspect ./help
     run -66 saev-read acts7
@@ -510,7 +510,7 @@ enumerated() {
     n=0
     for t in $TOOLS; do
         while read -r option words; do
-            case $t in st-inspect | saev-read) verb= ;; moe-sft) verb=train ;; *) verb= ;; esac
+            case $t in st-inspect | saev-read) verb= ;; moe-sft) verb=train ;; sae-look) verb=list ;; *) verb= ;; esac
             # shellcheck disable=SC2086
             run -2 $t $verb "$option" nonesuch x
             for w in ${words//|/ }; do

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: ISC */
+/* sae-look: the command line. */
+#include "cmd/sae-look/cmd.h"
+#include "core/tool.h"
+
+#define OPT_INTO struct look_cmd
+static const struct opt opts[] = {
+    { 0, "sort", "index|density|mean|max", "list", OPT_WORD(sort, SORT_INDEX),
+      "order of latents; all but index are largest first" },
+    { 'n', "most", "N", "list", OPT_U64(n, 1, INT64_MAX),
+      "show the first N of them (default: all)" },
+    { 0, "min-density", "X", "list", OPT_F64(min_density, 0, 1),
+      "only latents that are active in at least this share of rows" },
+    { 0, "max-density", "X", "list", OPT_F64(max_density, 0, 1),
+      "only latents that are active in at most that share" },
+    TOOL_QUIET,
+    { 0 },
+};
+
+static const struct look_cmd defaults = {
+    .max_density = 1,
+};
+
+static const struct opt_verb verbs[] = {
+    { "list", "RUN", "a row for each latent: how often, how strongly",
+      "sae-look list RUN\n"
+      "sae-look list --sort density -n 20 RUN" },
+    { 0 },
+};
+
+/* In the order of 'verbs'. */
+static int (*const mains[])(const struct look_cmd *cmd,
+                            struct err *err) = { list_main };
+TOOL_MAINS(mains, verbs);
+
+static const struct opt_tool tool = {
+    .name = "sae-look",
+    .usage = "sae-look VERB [OPTION...] RUN...",
+    .summary = "Shows what the latents of sparse autoencoders are.",
+    .opts = opts,
+    .verbs = verbs,
+    .verb_needed = true,
+    .defaults = &defaults,
+};
+
+int
+main(int argc, char **argv)
+{
+    struct look_cmd cmd = defaults;
+    struct opt_line line;
+    struct err err = { 0 };
+
+    tool_parse(&line, &tool, argc, argv, &cmd);
+    cmd.line = &line;
+    cmd.args = line.args;
+    cmd.n_args = line.n_args;
+    if (mains[line.verb](&cmd, &err) < 0)
+        die_err(&err);
+    tool_end(0);
+}
