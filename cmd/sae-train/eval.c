@@ -66,22 +66,6 @@ struct eval_chunk {
 
 /* ---- opening ---- */
 
-/* Does a mask leave out at least what an SAE was trained without?  Which tokens
- * are special the dump alone says: a list of them is taken at its word. */
-static bool
-leaves_out(const struct saev_mask *m, const struct sae_without *r)
-{
-    for (size_t i = 0; i < r->n_ids && !m->special; i++)
-        if (!m->n_ids ||
-            !bsearch(&r->ids[i], m->ids, m->n_ids, sizeof(*m->ids), by_i32))
-            return false;
-    if (r->special && !m->special && !m->n_ids)
-        return false;
-    if (r->max_norm > 0 && !(m->max_norm > 0 && m->max_norm <= r->max_norm))
-        return false;
-    return !r->is_slice || (int64_t)m->positions >= r->start;
-}
-
 static int
 open_sae(struct eval *e, const char *path, struct latents_sizes *sizes,
          struct err *err)
@@ -100,7 +84,7 @@ open_sae(struct eval *e, const char *path, struct latents_sizes *sizes,
     if (s->a.sae.hook && rows_check_hook(&e->rows, s->a.sae.hook, &other) < 0)
         err_warn("%s: was trained elsewhere: %s", path, other.what);
     if ((e->rows.dumps || saev_mask_given(&e->rows.mask)) &&
-        !leaves_out(&e->rows.mask, &s->a.sae.without))
+        !sae_without_covered(&s->a.sae.without, &e->rows.mask))
         err_warn("%s: was trained without some rows, as its cfg.json says: "
                  "--skip-ids, --skip-positions or --max-norm leaves them out",
                  path);

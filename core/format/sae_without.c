@@ -160,3 +160,17 @@ sae_norm(double *lane)
             lane[i] += lane[i + n];
     return sqrt(lane[0]);
 }
+
+bool
+sae_without_covered(const struct sae_without *r, const struct saev_mask *m)
+{
+    for (size_t i = 0; i < r->n_ids && !m->special; i++)
+        if (!m->n_ids ||
+            !bsearch(&r->ids[i], m->ids, m->n_ids, sizeof(*m->ids), by_i32))
+            return false;
+    if (r->special && !m->special && !m->n_ids)
+        return false;
+    if (r->max_norm > 0 && !(m->max_norm > 0 && m->max_norm <= r->max_norm))
+        return false;
+    return !r->is_slice || (int64_t)m->positions >= r->start;
+}

@@ -46,6 +46,11 @@ bool sae_without_any(const struct sae_without *r);
 bool sae_without_from_end(const struct sae_without *r);
 bool sae_without_at(const struct sae_without *r, size_t position, size_t n);
 
+/* sae_without_covered(): does a mask leave out at least these rows?  Which
+ * tokens are special only ids say: a list of them is taken at its word. */
+bool sae_without_covered(const struct sae_without *r,
+                         const struct saev_mask *by);
+
 /* sae_norm_add() adds the squares of x [n] to lane [SAE_NORM_LANES], zeros at
  * first, of a row: n is a multiple of that but for the row's end.  Then
  * sae_norm() is the row's L2 norm, in f64, in an order that its length fixes,
