@@ -53,6 +53,24 @@ read_json(struct saev_ids *ids, const char *path, struct err *err)
     return rc;
 }
 
+/* Those that no dump is there for. */
+static int
+check_any(const struct saev_ids *ids, const char *path, struct err *err)
+{
+    for (size_t i = 0; i < ids->n_imgs * ids->n_tokens; i++) {
+        int64_t id = ids->wide ? (int64_t)le64(ids->ids + i * 8)
+                               : (int32_t)le32(ids->ids + i * 4);
+
+        if (id < -1 || id > INT32_MAX)
+            return err_set(err, EX_DATAERR,
+                           "%s: sequence %zu, token %zu: %lld (expected an id, "
+                           "or -1 where padded)",
+                           path, i / ids->n_tokens, i % ids->n_tokens,
+                           (long long)id);
+    }
+    return 0;
+}
+
 int
 saev_ids_open(struct saev_ids *ids, const char *path, const struct saev *s,
               struct err *err)
@@ -61,16 +79,22 @@ saev_ids_open(struct saev_ids *ids, const char *path, const struct saev *s,
     struct npy npy;
     int rc;
 
-    *ids = (struct saev_ids){ .n_tokens = s->n_tokens };
+    *ids = (struct saev_ids){ 0 };
     if (map_open(&ids->map, path, err) < 0)
         return -1;
     rc = npy_parse(&npy, ids->map.data, smaller(ids->map.size, NPY_MAX_HEAD),
                    path, err);
-    if (rc == 0 && npy.dtype != DT_I32)
+    ids->wide = rc == 0 && npy.dtype == DT_I64 && !s;
+    if (rc == 0 && !ids->wide && npy.dtype != DT_I32)
         rc = err_set(err, EX_DATAERR, "%s: dtype is %s (expected I32)", path,
                      dtype_table[npy.dtype].name);
-    else if (rc == 0 && (npy.n_dims != 2 || npy.shape[0] != s->n_imgs ||
-                         npy.shape[1] != s->n_tokens))
+    else if (rc == 0 && !s && npy.n_dims != 2)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: has %zu dim%s (expected 2, sequences x tokens)", path,
+                     npy.n_dims, npy.n_dims == 1 ? "" : "s");
+    else if (rc == 0 && s &&
+             (npy.n_dims != 2 || npy.shape[0] != s->n_imgs ||
+              npy.shape[1] != s->n_tokens))
         rc = err_set(err, EX_DATAERR,
                      "%s: has %zu dim%s, %llu x %llu (expected 2, %zu images x "
                      "%zu tokens)",
@@ -80,8 +104,13 @@ saev_ids_open(struct saev_ids *ids, const char *path, const struct saev *s,
                      s->n_imgs, s->n_tokens);
     if (rc == 0)
         rc = npy_fits(&npy, ids->map.size, path, err);
-    if (rc == 0)
+    if (rc == 0) {
         ids->ids = (const uint8_t *)ids->map.data + npy.data_offset;
+        ids->n_imgs = (size_t)npy.shape[0];
+        ids->n_tokens = (size_t)npy.shape[1];
+        if (!s)
+            rc = check_any(ids, path, err);
+    }
     str_addf(&name, "%s.json", path);
     if (rc == 0 && !file_missing(name.s)) {
         rc = file_read_regular(name.s, JSON_MAX, &ids->json, err);
@@ -141,7 +170,10 @@ saev_ids_close(struct saev_ids *ids)
 int32_t
 saev_ids_at(const struct saev_ids *ids, size_t img, size_t token)
 {
-    return (int32_t)le32(ids->ids + (img * ids->n_tokens + token) * 4);
+    size_t i = img * ids->n_tokens + token;
+
+    return ids->wide ? (int32_t)le64(ids->ids + i * 8)
+                     : (int32_t)le32(ids->ids + i * 4);
 }
 
 int
@@ -164,16 +196,28 @@ saev_ids_check(const struct saev_ids *ids, const struct saev *s,
     return 0;
 }
 
+void
+saev_ids_hash(const struct saev_ids *ids, char hex[SAEV_HASH_MAX])
+{
+    struct hash *hash = hash_new(HASH_SHA256);
+    size_t n = ids->n_imgs * ids->n_tokens;
+
+    if (!ids->wide)
+        hash_add(hash, ids->ids, n * sizeof(int32_t));
+    for (size_t i = 0; i < n && ids->wide; i++) {
+        int32_t id = saev_ids_at(ids, 0, i);
+
+        hash_add_numbers(hash, &id, 1, sizeof(id));
+    }
+    hash_end(hash, hex);
+}
+
 bool
 saev_ids_sha256(const struct saev_ids *ids)
 {
-    struct hash *hash = hash_new(HASH_SHA256);
-    char hex[HASH_MAX_HEX];
+    char hex[SAEV_HASH_MAX];
 
-    hash_add(hash, ids->ids,
-             ids->map.size -
-                 (size_t)(ids->ids - (const uint8_t *)ids->map.data));
-    hash_end(hash, hex);
+    saev_ids_hash(ids, hex);
     return !*ids->sha256 || strcmp(hex, ids->sha256) == 0;
 }
 

@@ -24,21 +24,24 @@ struct saev_ids {
     struct str json;            /* FILE.json; empty: there is none */
     char dump[SAEV_HASH_MAX];   /* the HASH that it names, or "" */
     char sha256[SAEV_HASH_MAX]; /* of all ids, as it says; or "" */
-    const uint8_t *ids; /* [images, tokens] le32, in 'map'; NULL: none */
-    size_t n_tokens;
+    const uint8_t *ids; /* [n_imgs, n_tokens] little-endian, in 'map'; or NULL:
+                         * none */
+    bool wide;          /* I64, not I32 */
+    size_t n_imgs, n_tokens;
     bool knows_special;
     int32_t *special; /* [n_special] ascending: special tokens' ids */
     size_t n_special;
 };
 
 /*
- * saev_ids_open() maps FILE, of so many images and tokens as 's', and reads
- * FILE.json, if it is there; saev_ids_of() those of a dump: 0 and 'ids' NULL if
- * it has none; it checks them, and says in a 'note', or in a warning if that is
- * NULL, if they name another dump.  -1 with 'err' set: EX_NOINPUT, EX_DATAERR
- * (another dtype or shape, bytes that are missing or too many, JSON that is not
- * hf-infer's), EX_IOERR.  Owner: the caller, until saev_ids_close(), which
- * takes a zeroed struct, too.
+ * saev_ids_open() maps FILE, of so many images and tokens as 's', or, if that
+ * is NULL, of any, which may be I64, too, and are checked to be ids or -1; and
+ * reads FILE.json, if it is there.  saev_ids_of() those of a dump: 0 and 'ids'
+ * NULL if it has none; it checks them, and says in a 'note', or in a warning if
+ * that is NULL, if they name another dump.  -1 with 'err' set: EX_NOINPUT,
+ * EX_DATAERR (another dtype or shape, bytes that are missing or too many, JSON
+ * that is not hf-infer's), EX_IOERR.  Owner: the caller, until
+ * saev_ids_close(), which takes a zeroed struct, too.
  */
 int saev_ids_open(struct saev_ids *ids, const char *path, const struct saev *s,
                   struct err *err);
@@ -54,8 +57,10 @@ int32_t saev_ids_at(const struct saev_ids *ids, size_t img, size_t token);
 int saev_ids_check(const struct saev_ids *ids, const struct saev *s,
                    const char *path, struct err *err);
 
-/* saev_ids_sha256(): are they those that FILE.json has the SHA-256 of?  Also
+/* saev_ids_hash() is the SHA-256 of all of them as I32.
+ * saev_ids_sha256(): are they those that FILE.json has the SHA-256 of?  Also
  * where it has none. */
+void saev_ids_hash(const struct saev_ids *ids, char hex[SAEV_HASH_MAX]);
 bool saev_ids_sha256(const struct saev_ids *ids);
 
 /* saev_ids_default() appends where hf-infer puts the ids of metadata in 'meta':

@@ -73,6 +73,15 @@ saev_mask_ids(struct saev_mask *m, const char *list, struct err *err)
     return 0;
 }
 
+void
+saev_mask_special(struct saev_mask *m, const struct saev_ids *ids)
+{
+    for (size_t i = 0; m->special && i < ids->n_special; i++)
+        add_id(m, ids->special[i]);
+    m->special = false;
+    sort_ids(m);
+}
+
 bool
 saev_mask_given(const struct saev_mask *m)
 {
@@ -86,6 +95,13 @@ saev_mask_same(const struct saev_mask *a, const struct saev_mask *b)
            a->positions == b->positions && a->max_norm == b->max_norm &&
            (a->n_ids == 0 ||
             !memcmp(a->ids, b->ids, a->n_ids * sizeof(*a->ids)));
+}
+
+bool
+saev_mask_skips(const struct saev_mask *m, int32_t id, size_t t)
+{
+    return t < m->positions ||
+           (m->n_ids && bsearch(&id, m->ids, m->n_ids, sizeof(id), by_i32));
 }
 
 /* ---- bits ---- */
@@ -278,8 +294,7 @@ scan_image(const struct mask_scan *c, size_t img, struct err *err)
                            ": image %zu, token %zu: -1, but its row is no "
                            "padding (expected an id)",
                            c->dir, img, t);
-        if (t >= n_data || t < m->positions ||
-            (m->n_ids && bsearch(&id, m->ids, m->n_ids, sizeof(id), by_i32)))
+        if (t >= n_data || saev_mask_skips(m, id, t))
             continue;
         for (size_t l = 0; l < v->n_layers; l++) {
             size_t bit = row + l * v->n_tokens + t - v->token0;
@@ -328,10 +343,7 @@ open_ids(struct saev_mask *m, struct saev_ids *ids, const struct saevdir *dir,
                        ".json does not list special tokens (--skip-ids with "
                        "their ids leaves them out)",
                        dir->path);
-    for (size_t i = 0; m->special && i < ids->n_special; i++)
-        add_id(m, ids->special[i]);
-    m->special = false;
-    sort_ids(m);
+    saev_mask_special(m, ids);
     return 0;
 }
 

@@ -40,6 +40,15 @@ int saev_mask_ids(struct saev_mask *mask, const char *list, struct err *err);
 int saev_mask_resolve(struct saev_mask *mask, const struct saevdir *dir,
                       struct err *err);
 
+/* saev_mask_special(): the special tokens that 'ids' know take the place of the
+ * word. */
+struct saev_ids;
+void saev_mask_special(struct saev_mask *mask, const struct saev_ids *ids);
+
+/* saev_mask_skips(): is a token left out by its id, or as token t of its image?
+ */
+bool saev_mask_skips(const struct saev_mask *mask, int32_t id, size_t t);
+
 /* saev_mask_given(): does it leave out more than padding?  saev_mask_same(): do
  * two of them leave out the same, but for padding? */
 bool saev_mask_given(const struct saev_mask *mask);
