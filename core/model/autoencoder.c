@@ -147,9 +147,11 @@ transform_row(const struct sae *s, float *to, const float *x)
     return t;
 }
 
-void
-autoencoder_apply(struct latents_work *work, const struct autoencoder *a,
-                  float *y, const float *x, size_t n)
+/* Finds what is active in rows x; y has room for them as the SAE's transform
+ * has them.  How each was transformed, free(); or NULL. */
+static struct transform *
+encode(struct latents_work *work, const struct autoencoder *a, float *y,
+       const float *x, size_t n)
 {
     const struct sae *s = &a->sae;
     struct transform *t = NULL;
@@ -162,6 +164,22 @@ autoencoder_apply(struct latents_work *work, const struct autoencoder *a,
     }
     latents_encode(work, &a->latents, x, a->d, n);
     latents_select(work, &a->latents);
+    return t;
+}
+
+void
+autoencoder_encode(struct latents_work *work, const struct autoencoder *a,
+                   float *x, size_t n)
+{
+    free(encode(work, a, x, x, n));
+}
+
+void
+autoencoder_apply(struct latents_work *work, const struct autoencoder *a,
+                  float *y, const float *x, size_t n)
+{
+    struct transform *t = encode(work, a, y, x, n);
+
     latents_decode(work, &a->decoder, y, a->d, n);
     for (size_t i = 0; t && i < n * a->d; i++)
         y[i] = (float)((double)y[i] * t[i / a->d].out + t[i / a->d].mean);

@@ -63,4 +63,9 @@ void autoencoder_tensors(const struct sae *sae, float *encoder, float *decoder,
 void autoencoder_apply(struct latents_work *work, const struct autoencoder *a,
                        float *y, const float *x, size_t n);
 
+/* autoencoder_encode() finds only what is active in rows x [n, d], of which the
+ * SAE's transform leaves others. */
+void autoencoder_encode(struct latents_work *work, const struct autoencoder *a,
+                        float *x, size_t n);
+
 #endif
