@@ -4,9 +4,9 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11559
-core/format 12833
+core/format 12922
 core/kernel 9617
-core/model 22214
+core/model 22284
 core/text 4340
 cmd 34563
 lib 2547'

@@ -168,7 +168,8 @@ add_dump(struct row_stream *in, const char *path, const struct row_options *o,
         saev_mask_open(&p->kept, &p->dir, &p->view, &in->mask, 0, SIZE_MAX,
                        o->n_threads, err) < 0)
         return -1;
-    saev_view_keep(&p->view, p->kept);
+    if (!o->all)
+        saev_view_keep(&p->view, p->kept);
     if (o->ids && saev_ids_of(&p->ids, &p->dir, NULL, err) < 0)
         return -1;
     if (o->ids && !p->ids.ids)
@@ -185,7 +186,7 @@ add_dump(struct row_stream *in, const char *path, const struct row_options *o,
         s = add_source(in, xstrdup(name.s), -1);
         s->is_file = true;
         s->dtype = DT_F32;
-        s->view = p->kept ? &p->view : NULL;
+        s->view = p->view.kept ? &p->view : NULL;
         s->dump = p;
         s->first_img = i * saev->shard_imgs;
         s->end_img = s->first_img + saev_shard_imgs(saev, i);

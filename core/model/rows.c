@@ -138,6 +138,7 @@ rows_open(struct row_stream *in, const struct row_options *o, struct err *err)
     char *const *paths = o->n_paths ? o->paths : std;
 
     *in = (struct row_stream){ .skip_bad = o->skip_bad,
+                               .all = o->all,
                                .layers = o->layers,
                                .first = o->input_at,
                                .taken = o->input_at };
@@ -429,6 +430,21 @@ source_of(const struct row_stream *in, uint64_t *row)
     return &in->sources[i];
 }
 
+/* Row 'at' of a layer of the input is not finite. */
+static int
+bad_row(const struct row_stream *in, size_t layer, uint64_t at, struct err *err)
+{
+    const struct source *s = source_of(in, &at);
+    uint64_t more;
+
+    if (s->view && !in->layers) /* as the file counts it */
+        at = source_place(s, at, &more) / (in->d * sizeof(float));
+    return err_set(err, EX_DATAERR, "%s: row %llu%s%s has NaN or Inf%s",
+                   s->path, (unsigned long long)at, in->layers ? " of " : "",
+                   in->layers ? in->layers[layer] : "",
+                   in->layers ? "" : " (--skip-bad leaves such out)");
+}
+
 /* Rows at 'row' of a layer's room that are not finite are an error, or left
  * out; returns how many stay. */
 static ssize_t
@@ -437,23 +453,14 @@ check_rows(struct row_stream *in, size_t layer, size_t row, size_t n,
 {
     size_t kept = 0;
 
+    if (in->all)
+        return (ssize_t)n;
     for (size_t i = 0; i < n; i++) {
         float *x = room_at(in, layer, row + i);
         bool good = is_finite(x, in->d);
-        uint64_t at = number + i;
 
-        if (!good && !in->skip_bad) {
-            const struct source *s = source_of(in, &at);
-            uint64_t more;
-
-            if (s->view && !in->layers) /* as the file counts it */
-                at = source_place(s, at, &more) / (in->d * sizeof(*x));
-            return err_set(err, EX_DATAERR, "%s: row %llu%s%s has NaN or Inf%s",
-                           s->path, (unsigned long long)at,
-                           in->layers ? " of " : "",
-                           in->layers ? in->layers[layer] : "",
-                           in->layers ? "" : " (--skip-bad leaves such out)");
-        }
+        if (!good && !in->skip_bad)
+            return bad_row(in, layer, number + i, err);
         if (!good) {
             in->n_bad++;
             continue;
@@ -575,6 +582,35 @@ rows_all_ids(const struct row_stream *in, size_t *n)
         }
     }
     return ids;
+}
+
+void
+rows_padding(const struct row_stream *in, bool *padding)
+{
+    for (size_t i = 0; i < in->used;) {
+        uint64_t row = in->taken + i;
+        const struct source *s = source_of(in, &row);
+        const struct saev_kept *kept = s->dump ? s->dump->kept : NULL;
+
+        row -= s == in->sources && !s->view ? in->first : 0;
+        for (; i < in->used && row < s->n_rows; i++, row++) {
+            uint64_t bit = s->first + row;
+
+            padding[i] = kept && !(kept->bits[bit / 64] >> bit % 64 & 1);
+        }
+    }
+}
+
+bool
+rows_bad(const struct row_stream *in, size_t i)
+{
+    return !is_finite(room_at(in, 0, i), in->d);
+}
+
+int
+rows_bad_error(const struct row_stream *in, size_t i, struct err *err)
+{
+    return bad_row(in, 0, in->taken + i, err);
 }
 
 uint64_t

@@ -24,7 +24,7 @@ struct row_stream {
     uint64_t n_rows; /* of each layer, from the beginning; 0: not known */
     bool is_stream;  /* more arrays of rows may follow these: */
     bool has_more;   /* they do */
-    bool skip_bad;
+    bool skip_bad, all;
     uint64_t n_bad;        /* rows left out so far */
     struct saev_mask mask; /* of dumps */
 
@@ -74,7 +74,8 @@ struct row_options {
     size_t n_hooks;
     uint64_t input_at; /* the input begins with that row */
     bool skip_bad;
-    bool ids;             /* all are dumps that have their tokens' ids */
+    bool ids; /* all are dumps that have their tokens' ids */
+    bool all; /* rows of dumps that do not count, and bad ones, come, too */
     bool is_whole;        /* more arrays of a stream are an error */
     const char *skip_ids; /* of dumps: --skip-ids LIST, or NULL, */
     uint64_t skip_positions;
@@ -122,6 +123,15 @@ const float *rows_layer(const struct row_stream *rows, size_t layer);
  * that are no padding, [*n], in no order.  Owner: the caller, free(). */
 void rows_ids(const struct row_stream *rows, int32_t *ids);
 int32_t *rows_all_ids(const struct row_stream *rows, size_t *n);
+
+/*
+ * Of rows opened with 'all', not by layers: rows_padding() says of each row of
+ * the batch whether it is padding of its dump.  rows_bad() is true if row i has
+ * a NaN or Inf; rows_bad_error() names it: -1, EX_DATAERR.
+ */
+void rows_padding(const struct row_stream *rows, bool *padding);
+bool rows_bad(const struct row_stream *rows, size_t i);
+int rows_bad_error(const struct row_stream *rows, size_t i, struct err *err);
 
 /* rows_after() is how many rows of each layer there were up to the end of the
  * batch. */
