@@ -146,8 +146,170 @@ refused("json: No such file", 66)
 END
 }
 
+@test "sae-look lens: the logits are float64's, of each norm, head and form of an SAE; zero rows and ties take the lower ids" {
+    py "$ROOT/test/ref/family_ref.py" make gemma2 gemma2
+    py "$ROOT/test/ref/family_ref.py" make gpt2 gpt2
+    py "$ROOT/test/ref/family_ref.py" make cohere cohere
+    py "$ROOT/test/ref/family_ref.py" make llama llama
+    py - <<'END'
+import os, shutil, subprocess, sys, numpy as np
+import mkst, sae_files, sae_ref
+rng = np.random.default_rng(5)
+def lens(sae, model, n, *words):
+    out = subprocess.run(["sae-look", "lens", "-s", sae, "-m", model, "-n", str(n), *words], check=True,
+                         capture_output=True, text=True).stdout.splitlines()
+    assert out[0] == "latent\tsign\trank\tid\tlogit\ttoken"
+    return [line.split("\t") for line in out[1:]]
+def check(rows, latents, n, E, g, D):
+    assert len(rows) == 2 * n * len(latents)
+    for i, latent in enumerate(latents):
+        norm = np.sqrt((D[latent] ** 2).sum())
+        logits = E @ (g * (D[latent] / norm if norm else D[latent]))
+        scale = np.abs(E).max() * np.abs(g).max() * 10
+        for s, sign in enumerate("+-"):
+            got = rows[(2 * i + s) * n:(2 * i + s + 1) * n]
+            ids = [int(r[3]) for r in got]
+            assert [r[:3] for r in got] == [[str(latent), sign, str(k + 1)] for k in range(n)] and len(set(ids)) == n
+            v = logits if s == 0 else -logits
+            np.testing.assert_allclose([float(r[4]) for r in got], logits[ids], rtol=2e-6, atol=1e-6 * scale)
+            np.testing.assert_allclose(v[ids], np.sort(v)[::-1][:n], rtol=0, atol=1e-6 * scale)
+            for a, b in zip(ids, ids[1:]): # of equal rows of E the lower id comes first
+                assert a < b or not (E[a] == E[b]).all(), (a, b)
+            if norm == 0:
+                assert ids == list(range(n))
+for model, embed, norm, plus, hook in (
+        ("gemma2", "model.embed_tokens.weight", "model.norm.weight", 1, "layers.1"),
+        ("gpt2", "wte.weight", "ln_f.weight", 0, "h.1.mlp"),
+        ("cohere", "model.embed_tokens.weight", "model.norm.weight", 0, "embed_tokens"),
+        ("llama", "lm_head.weight", "model.norm.weight", 0, "layers.0.self_attn"),
+        (os.environ["DEMO"], "model.embed_tokens.weight", "model.norm.weight", 0, "blocks.2.hook_resid_post")):
+    if not os.path.isabs(model): # equal tokens
+        t = mkst.load(f"{model}/model.safetensors")
+        dtype, shape, data = t[embed]
+        size = len(data) // shape[0]
+        t[embed] = (dtype, shape, data[:9 * size] + data[:9 * size] + data[18 * size:])
+        mkst.save(f"{model}/model.safetensors", t)
+    t = mkst.read(f"{model}/model.safetensors")[0]
+    E, g = np.asarray(t[embed], float), np.asarray(t[norm], float) + plus
+    d = E.shape[1]
+    sae = f"sae-{len(E)}-{d}-{hook}"
+    D = rng.normal(0, 3, (7, d)).astype("f4")
+    D[4] = 0
+    p = dict(W_enc=D, b_enc=np.zeros(7, "f4"), W_dec=D, b_dec=np.zeros(d, "f4"))
+    sae_ref.write_sae(sae, p, 3)
+    words = ["--hook", hook]
+    check(lens(sae, model, 10, *words), range(7), 10, E, g, D.astype(float))
+    check(lens(sae, model, len(E), *words, "4-5,2"), [2, 4, 5], len(E), E, g, D.astype(float))
+    check(lens(sae, model, 3, *words, "--no-norm", "1", "6"), [1, 6], 3, E, g * 0 + 1, D.astype(float))
+    print(model, "done")
+# each library's files
+os.mkdir("files")
+subprocess.run([sys.executable, os.path.join(os.environ["ROOT"], "test/ref/sae_files.py"), "write", "files", "20", str(d), "7"], check=True)
+D = np.load("files/sae.npz")["decoder_weight"].astype(float)
+n_forms = 0
+for form in sorted(os.listdir("files")):
+    if not os.path.isdir(f"files/{form}") or "half" in form or form == "gemma-packed":
+        continue
+    rows = lens(f"files/{form}", model, 4, "--hook", "layers.1", "0-19")
+    check(rows, range(20), 4, E, g, D)
+    n_forms += 1
+assert n_forms > 12, n_forms
+END
+    same_for '-j 1' '-j 3' -- sae-look lens -s files/sparsify -m "$DEMO" --hook layers.1 -n 20
+}
+
+# demo_run: sae, 12 latents at layers.1 of the demo model, and run, of rows that
+# its ids, ids.npy, made; the RUN has the checksum that hf-infer says.
+demo_run() {
+    rm -r run sae
+    py - <<'END'
+import json, os, subprocess, numpy as np, look_ref, sae_ref
+look_ref.sae(12, 128, 4, 1, "first")
+p = sae_ref.read_sae("first")
+p["W_dec"][5] = 0
+cfg = json.load(open("first/cfg.json"))
+sae_ref.write_sae("sae", p, 4)
+json.dump({**cfg, "hook": "layers.1"}, open("sae/cfg.json", "w"))
+demo = os.environ["DEMO"]
+subprocess.run(["hf-infer", demo, "--sae", "sae", "--acts", "layers.1", "--ids", "1,2,3", "--acts-meta", "m.json", "-o", "a.npy"], check=True)
+xxh3 = json.load(open("m.json"))["data"]["sae_xxh3"]
+ids = np.random.default_rng(3).integers(0, 1024, (8, 16)).astype("<i4")
+ids[3, 9:] = ids[0] = -1
+ids[1, :] = range(16)
+ids[2] = [1021, 1023] * 8
+meta, t = look_ref.scan("sae", look_ref.rows(128, 128, 2), ids=ids, skip_ids=[5, 6, 1023], top=4, sample=7, context=(5, 3), pairs=[1, 3])
+assert (t["rows_active"] > 0).sum() > 6 and (t["rows_active"] == 0).any()
+look_ref.write("run", {**meta, "sae_xxh3": xxh3}, t)
+END
+}
+
+@test "sae-look lens -o: the RUN gets all latents, with moments over the vocabulary" {
+    demo_run
+    sae-look lens -s sae -m "$DEMO" -o run -n 6
+    sae-look lens -s sae -m "$DEMO" -n 6 >lens.tsv
+    py - <<'END'
+import os, numpy as np, mkst, sae_ref
+t = mkst.read(os.environ["DEMO"] + "/model.safetensors")[0]
+E, g = np.asarray(t["model.embed_tokens.weight"], float), np.asarray(t["model.norm.weight"], float)
+D = sae_ref.read_sae("sae")["W_dec"].astype(float)
+n = np.linalg.norm(D, axis=1, keepdims=True)
+logits = np.divide(D, n, out=np.zeros_like(D), where=n > 0) * g @ E.T
+raw = mkst.load("run/lens.safetensors")
+assert {k: v[:2] for k, v in raw.items()} == {"lens_id": ("I32", [12, 2, 6]), "lens_value": ("F32", [12, 2, 6]),
+                                               "lens_mean": ("F32", [12]), "lens_std": ("F32", [12])}
+a = {k: np.frombuffer(v[2], "<i4" if k == "lens_id" else "<f4").reshape(v[1]) for k, v in raw.items()}
+np.testing.assert_allclose(a["lens_mean"], logits.mean(1), rtol=1e-5, atol=1e-6)
+np.testing.assert_allclose(a["lens_std"], logits.std(1), rtol=1e-5)
+rows = [line.split("\t") for line in open("lens.tsv").read().splitlines()[1:]]
+assert [int(r[3]) for r in rows] == a["lens_id"].reshape(-1).tolist()
+np.testing.assert_allclose([float(r[4]) for r in rows], a["lens_value"].reshape(-1), rtol=1e-5)
+END
+    cp run/lens.safetensors before
+    run -73 sae-look lens -s sae -m "$DEMO" -o run
+    [ "$output" = "sae-look: run/lens.safetensors: exists already (--force replaces it)" ]
+    cmp before run/lens.safetensors
+    for o in '-j 1' '-j 3'; do
+        # shellcheck disable=SC2086
+        sae-look lens -s sae -m "$DEMO" -o run -n 6 -f $o
+        cmp before run/lens.safetensors
+    done
+    sed -i 's/"sae_xxh3": "./"sae_xxh3": "g/' run/look.json
+    run -65 sae-look lens -s sae -m "$DEMO" -o run -f
+    [[ $output == "sae-look: run: is of another SAE (g"* ]]
+    run -2 sae-look lens -s sae -m "$DEMO" -o run -f 3
+}
+
+@test "sae-look lens: what is no place of the residual stream, or does not fit, is refused" {
+    demo_run
+    look() { sae-look lens -s sae -m "$DEMO" "$@"; }
+    for h in layers.1.mlp.gate_proj blocks.1.attn.hook_z layers.0.self_attn.q_proj layers.2.mlp.down_proj; do
+        run -2 look --hook $h
+        [[ ${lines[0]} == "sae-look: sae/sae.safetensors: $h is the input of a linear layer, and does not reach the logits (expected layers.N, "* ]]
+    done
+    run -2 look --hook resid:1
+    [[ ${lines[0]} == 'sae-look: sae/sae.safetensors: "resid:1" is not a hook point (expected layers.1)' ]]
+    run -2 look --hook layers.4
+    [[ ${lines[0]} == "sae-look: sae/sae.safetensors: layers.4 is not in $DEMO, which has 4 layers" ]]
+    run -2 look 12
+    [[ ${lines[0]} == "sae-look: LATENT: latent 12, but there are 12 (from 0)" ]]
+    run -2 look -n 1025
+    run -0 --separate-stderr look --hook layers.2 3
+    [ "$stderr" = "sae-look: sae/sae.safetensors: is of layers.1, by its configuration, and is used at layers.2" ]
+    sed -i 's/"layers.1"/"layers.1.mlp.up_proj"/' sae/cfg.json
+    run -65 look
+    sed -i 's/, "hook": "layers.1.mlp.up_proj"//' sae/cfg.json
+    run -65 look
+    [ "$output" = "sae-look: sae/sae.safetensors: does not say where in a model its rows are from (--hook layers.3 does)" ]
+    ref sae 24 8 4 1 small
+    run -65 sae-look lens -s small -m "$DEMO" --hook layers.1
+    [[ $output == "sae-look: small/sae.safetensors: is of rows of 8 numbers, but layers.1 has 128" ]]
+}
+
 @test "sae-look: the examples of its page work as typed" {
+    demo_run
+    ln -s "$ROOT/demo" demo
     examples sae-look.1 >script
     bash -e script >got
     [ "$(grep -c ^latent got)" = 3 ]
+    [ -s run/lens.safetensors ]
 }

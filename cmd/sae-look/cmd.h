@@ -23,10 +23,14 @@ struct look_cmd {
     enum look_sort sort;
     uint64_t n; /* -n; 0: not given */
     double min_density, max_density;
-    bool quiet;
+    const char *sae, *model, *hook, *output; /* or NULL */
+    bool no_norm, json, quiet;
+    uint64_t quantiles, pairs_shown;
+    int n_threads, out_flags;
 };
 
 /* The verbs, each in the file of its name: 0, or -1 with 'err' set. */
+int lens_main(const struct look_cmd *cmd, struct err *err);
 int list_main(const struct look_cmd *cmd, struct err *err);
 
 #endif
