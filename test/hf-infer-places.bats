@@ -146,6 +146,24 @@ dump() {
     tail -c +129 pad-layers.0,layers.1.mlp/layers.0.npy | cmp - pad-layers.0
 }
 
+@test "hf-infer --acts -o DIR: all that --places prints at once, and points that only some families tell apart" {
+    py "$ROOT/test/ref/family_ref.py" make gemma2 m
+    hf-infer m --ids 1,2,3 --acts attn:1,attn_out:1 -o two # before and after a norm
+    for p in layers.1.self_attn blocks.1.hook_attn_out; do
+        hf-infer m --ids 1,2,3 --acts $p -o $p.npy
+        cmp $p.npy two/$p.npy
+    done
+    run ! cmp -s two/*.npy
+    hf-infer m --places | tail -n +2 >places
+    run -0 --separate-stderr hf-infer m --ids 1,2,3 --acts "$(cut -f 1 places | paste -sd,)" -o all
+    # of each of 4 layers q_proj, k_proj and v_proj read one input, gate_proj and up_proj another
+    [ "$stderr" = "hf-infer: --acts: layers.0.self_attn.q_proj and layers.0.self_attn.k_proj are one place, written once, and so are others" ]
+    [ "$(find all -name '*.meta.json' | wc -l)" = $(($(wc -l <places) - 4 * 3)) ]
+    s=in:q_proj:1,in:k_proj:1
+    run -2 --separate-stderr hf-infer m --ids 1,2,3 --acts $s -o x.npy
+    [ "${stderr_lines[0]}" = "hf-infer: --acts $s: layers.1.self_attn.q_proj and layers.1.self_attn.k_proj are one place" ]
+}
+
 @test "hf-infer --acts -o DIR: whole or not at all, and only where there are several points" {
     s=layers.1,mlp:1
     for o in "" "-o -" "-o x.npy"; do

@@ -306,7 +306,7 @@ open_dumps(struct acts *a, struct err *err)
     for (size_t i = 0; i < a->n_dumps; i++) {
         struct acts_dump *d = &a->dumps[i];
 
-        d->spec = (struct acts_spec){ a->spec.places + i, each };
+        d->spec = (struct acts_spec){ .places = a->spec.places + i, .n = each };
         d->dim = tap_dim(run->config, d->spec.places->point);
         if (!size_mul(d->dim * 4, each, &d->row_nbytes))
             return err_set(err, EX_SOFTWARE,
@@ -357,10 +357,13 @@ begin(struct acts *a, struct err *err)
 {
     struct run *run = a->run;
 
-    if ((acts_spec_mixed(run->acts) && acts_open_dir(a, err) < 0) ||
-        run_open_model(run, err) < 0 ||
-        acts_spec_parse(&a->spec, run->acts, run->config, err) < 0)
+    if (run_open_model(run, err) < 0 ||
+        acts_spec_parse(&a->spec, run->acts, run->config, err) < 0 ||
+        acts_open_output(a, err) < 0)
         return -1;
+    if (a->spec.n_again > 0)
+        err_warn("--acts: %s, written once%s", a->spec.again.s,
+                 a->spec.n_again > 1 ? ", and so are others" : "");
     if (run->ctx > run->config->max_positions)
         return err_set(err, TU_USAGE, "--ctx %lld: the model's context is %lld",
                        (long long)run->ctx,

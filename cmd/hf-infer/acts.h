@@ -20,12 +20,14 @@
 struct acts_spec {
     struct place *places; /* [n] in the order given, each once */
     size_t n;
+    bool is_mixed;    /* of several points */
+    size_t n_again;   /* names of places that other names had */
+    struct str again; /* of which the first is: "X and Y are one place" */
 };
 
-/* acts_spec_parse(): -1 with 'err' set (TU_USAGE), naming what is wrong.
- * Owner: the caller, until acts_spec_free(), after an error, too.
- * acts_spec_mixed(): are they of several points, as far as it can be read? */
-bool acts_spec_mixed(const char *text);
+/* acts_spec_parse(): -1 with 'err' set (TU_USAGE), naming what is wrong.  Two
+ * names of one place, as of layers that share an input, are wrong unless it is
+ * mixed.  Owner: the caller, until acts_spec_free(), after an error, too. */
 int acts_spec_parse(struct acts_spec *spec, const char *text,
                     const struct config *config, struct err *err);
 void acts_spec_free(struct acts_spec *spec); /* a zeroed struct is fine */

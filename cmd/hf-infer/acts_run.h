@@ -79,14 +79,14 @@ struct acts {
 };
 
 /*
- * acts_open_dir() starts -o DIR, for places of several points, and
- * acts_open_place() the files there of one.  acts_place_ids() says where the
- * ids go: to --acts-ids FILE, or next to metadata that are a file;
+ * acts_open_output() starts -o FILE, or -o DIR for places of several points,
+ * and acts_open_place() the files there of one.  acts_place_ids() says where
+ * the ids go: to --acts-ids FILE, or next to metadata that are a file;
  * acts_open_ids() starts that FILE, and FILE.json.
  * acts_publish_meta() writes --acts-meta, of what is known.  acts_publish()
  * gives all files their names.  0, or -1 with 'err' set.
  */
-int acts_open_dir(struct acts *a, struct err *err);
+int acts_open_output(struct acts *a, struct err *err);
 int acts_open_place(struct acts *a, struct acts_dump *d, struct err *err);
 void acts_place_ids(struct acts *a);
 int acts_open_ids(struct acts *a, struct err *err);

@@ -80,8 +80,9 @@ static int
 add_place(struct acts_spec *s, const char *text, const struct place *p,
           const struct config *c, struct err *err)
 {
-    struct str hook = { 0 }, why = { 0 };
+    struct str hook = { 0 }, why = { 0 }, other = { 0 };
     struct place settled = *p;
+    bool again = false;
     int rc = 0;
 
     place_settle(&settled, c);
@@ -92,14 +93,23 @@ add_place(struct acts_spec *s, const char *text, const struct place *p,
                      text, hook.s, (long long)c->n_layers, plural(c->n_layers));
     else if (place_missing(&why, c, p))
         rc = err_set(err, TU_USAGE, "--acts %s: %s", text, why.s);
-    for (size_t i = 0; i < s->n && rc == 0; i++)
-        if (s->places[i].point == p->point && s->places[i].layer == p->layer)
+    for (size_t i = 0; i < s->n && rc == 0 && !again; i++) {
+        again =
+            s->places[i].point == p->point && s->places[i].layer == p->layer;
+        if (!again)
+            continue;
+        place_hook(&other, &s->places[i], c->family);
+        if (!strcmp(other.s, hook.s))
             rc = err_set(err, TU_USAGE, "--acts %s: %s is there twice", text,
                          hook.s);
+        else if (s->n_again++ == 0)
+            str_addf(&s->again, "%s and %s are one place", other.s, hook.s);
+    }
     str_free(&hook);
     str_free(&why);
-    if (rc < 0)
-        return -1;
+    str_free(&other);
+    if (rc < 0 || again)
+        return rc;
     s->places = xrealloc(s->places, s->n + 1, sizeof(*s->places));
     s->places[s->n++] = settled;
     return 0;
@@ -152,36 +162,17 @@ acts_spec_parse(struct acts_spec *spec, const char *text,
              : kind == HOOK  ? add_place(spec, text, &p, config, err)
                              : add_layers(spec, text, p, layers, config, err);
     }
-    for (size_t i = 1; i < spec->n && rc == 0 && !acts_spec_mixed(text); i++)
-        if (spec->places[i].point != spec->places->point)
-            rc = err_set(err, TU_USAGE,
-                         "--acts %s: these are of different points in this "
-                         "model (one --acts each)",
-                         text);
+    for (size_t i = 1; i < spec->n; i++)
+        spec->is_mixed |= spec->places[i].point != spec->places->point;
+    if (rc == 0 && spec->n_again > 0 && !spec->is_mixed)
+        rc = err_set(err, TU_USAGE, "--acts %s: %s", text, spec->again.s);
     return rc;
-}
-
-bool
-acts_spec_mixed(const char *text)
-{
-    enum item kind = NEITHER;
-    unsigned points = 0;
-    struct place p;
-
-    for (const char *at = text, *layers; at;
-         at = strchr(at, ','), at += at != NULL) {
-        kind = read_item(&p, kind == LAYERS, at, &layers);
-        if (kind == NEITHER)
-            continue;
-        place_settle(&p, NULL);
-        points |= 1u << p.point;
-    }
-    return points & (points - 1);
 }
 
 void
 acts_spec_free(struct acts_spec *spec)
 {
     free(spec->places);
+    str_free(&spec->again);
     *spec = (struct acts_spec){ 0 };
 }

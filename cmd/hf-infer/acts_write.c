@@ -55,12 +55,15 @@ acts_open_ids(struct acts *a, struct err *err)
     return rc;
 }
 
-/* -o DIR, which has metadata and ids of its own. */
+/* -o FILE, or -o DIR, which has metadata and ids of its own. */
 int
-acts_open_dir(struct acts *a, struct err *err)
+acts_open_output(struct acts *a, struct err *err)
 {
     struct run *run = a->run;
 
+    if (!a->spec.is_mixed)
+        return out_open(&run->out, run->output ? run->output : "-",
+                        run->out_flags, true, err);
     if (!run->output || !*run->output || !strcmp(run->output, "-") ||
         str_ends(run->output, ".npy"))
         return err_set(err, TU_USAGE,

@@ -334,7 +334,7 @@ feed_prompt(struct run *run, const int32_t *ids, size_t n, float *last,
 int
 outputs_open(struct run *run, struct err *err)
 {
-    bool binary = run->mode == MODE_LOGITS || run->mode == MODE_ACTS;
+    bool binary = run->mode == MODE_LOGITS;
     bool table = run->mode == MODE_NLL || run->mode == MODE_TOP ||
                  run->mode == MODE_LUT_AUTO || run->mode == MODE_PLACES;
     int flags = run->out_flags | (table ? OUT_TABLE : 0);
@@ -347,8 +347,8 @@ outputs_open(struct run *run, struct err *err)
     if (run->prepend_bos && run->jsonl && run->mode != MODE_ACTS)
         return err_set(err, TU_USAGE,
                        "--prepend-bos: with --jsonl only for --acts");
-    /* places of several points get a directory */
-    if ((run->mode != MODE_ACTS || !acts_spec_mixed(run->acts)) &&
+    /* what --acts writes depends on the model */
+    if (run->mode != MODE_ACTS &&
         out_open(&run->out, path, flags, binary, err) < 0)
         return -1;
     return run->lut_report ? out_open(&run->lut_out, run->lut_report,
