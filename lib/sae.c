@@ -180,7 +180,8 @@ tu_sae_open(struct tu_sae **sae, const char *path, int n_threads,
         tu_sae_close(s);
         return lib_fail(to, &err);
     }
-    if (s->a.sae.transform) { /* its way back needs the row */
+    if (s->a.sae.input != SAE_INPUT_PLAIN || s->a.centers) {
+        /* its way back needs the row */
         err_set(&err, EX_DATAERR, "%s", s->a.sae.transform);
         tu_sae_close(s);
         return lib_fail(to, &err);

@@ -6,7 +6,7 @@
 budgets='core 11559
 core/format 12922
 core/kernel 9617
-core/model 22284
+core/model 22359
 core/text 4340
 cmd 34563
 lib 2547'

@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "core/kernel/cpu.h"
 #include "core/mem.h"
+#include "core/model/autoencoder.h"
 #include "core/model/splice.h"
 #include "core/out.h"
 #include "core/outdir.h"
@@ -154,7 +155,8 @@ for_layers(struct precompute_run *run,
         rc = target_open(&target, &run->model, run->plan.work[i].layer, err);
         if (rc <= 0)
             continue;
-        rc = sae_open(&sae, run->plan.work[i].sae, err);
+        rc =
+            sae_open_plain(&sae, run->plan.work[i].sae, run->model.family, err);
         if (rc == 0) {
             rc = job_open(&job, err) < 0 ? -1 : each(run, &job, err);
             job_close(&job); /* before what its digests are of */

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "core/compat.h"
-#include "core/format/sae.h"
 #include "core/mem.h"
+#include "core/model/autoencoder.h"
 #include "core/model/config_file.h"
 #include "core/model/linear_file.h"
 #include "core/model/names.h"
@@ -325,7 +325,7 @@ hook_layer(const struct precompute_cmd *cmd, const struct target_model *m,
     struct place place;
     struct sae sae;
 
-    if (sae_open(&sae, cmd->sae, err) < 0)
+    if (sae_open_plain(&sae, cmd->sae, m->family, err) < 0)
         return NULL;
     if (sae.hook && is_layer(m, sae.hook))
         layer = xstrdup(names_short(sae.hook));

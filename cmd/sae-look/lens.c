@@ -88,7 +88,7 @@ open_lens(struct lens_run *r, struct err *err)
     const struct look_cmd *cmd = r->cmd;
     const char *hook = cmd->hook;
 
-    if (sae_open_any(&r->sae, cmd->sae, err) < 0 ||
+    if (sae_open(&r->sae, cmd->sae, err) < 0 ||
         model_open(&r->model, cmd->model, err) < 0 ||
         tokens_open(&r->tok, cmd->model, false, err) < 0 ||
         check_hook(r, hook ? hook : r->sae.hook, hook ? TU_USAGE : EX_DATAERR,

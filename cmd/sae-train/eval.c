@@ -88,6 +88,7 @@ open_sae(struct eval *e, const char *path, struct latents_sizes *sizes,
         err_warn("%s: was trained without some rows, as its cfg.json says: "
                  "--skip-ids, --skip-positions or --max-norm leaves them out",
                  path);
+    s->a.centers = autoencoder_centers(&s->a.sae, NULL, rows_family(&e->rows));
     s->count = xcalloc(s->a.n, sizeof(*s->count));
     autoencoder_screen(&s->a);
     latents_size(sizes, &s->a.latents);

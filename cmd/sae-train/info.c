@@ -258,7 +258,7 @@ print_long(const char *dir, const char *state, bool several, struct err *err)
     struct sae sae;
 
     if (has_sae > 0) {
-        rc = sae_open_any(&sae, dir, err);
+        rc = sae_open(&sae, dir, err);
         if (rc == 0)
             put_sae(&f, &sae);
         sae_close(&sae);

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/format/sae.h"
 #include "core/format/st.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/autoencoder.h"
 #include "core/model/places.h"
 #include "core/tty.h"
 
@@ -391,7 +391,7 @@ take_latents(struct planned *p, struct err *err)
 
     if (p->o.latents || !p->o.init || p->given & BOTH_SIZES)
         return 0;
-    if (sae_open(&sae, p->o.init, err) < 0)
+    if (sae_open_plain(&sae, p->o.init, NULL, err) < 0)
         return -1;
     p->o.latents = sae.n;
     sae_close(&sae);

@@ -12,7 +12,6 @@
 #include "cmd/sae-train/plan.h"
 #include "cmd/sae-train/save.h"
 #include "core/clock.h"
-#include "core/format/sae.h"
 #include "core/hash.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/vec.h"
@@ -130,7 +129,7 @@ take_init(struct planned *p, struct err *err)
     size_t n = t->set.n, d = t->set.d;
     struct sae sae;
 
-    if (sae_open(&sae, p->o.init, err) < 0)
+    if (sae_open_plain(&sae, p->o.init, NULL, err) < 0)
         return -1;
     if (sae.n != n || sae.in != d) {
         err_set(err, EX_DATAERR,

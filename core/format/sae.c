@@ -523,7 +523,7 @@ sae_fold(const struct sae *s, size_t i, bool decoder, float *row)
 }
 
 int
-sae_open_any(struct sae *s, const char *path, struct err *err)
+sae_open(struct sae *s, const char *path, struct err *err)
 {
     int is_dir = file_is_dir(path, err);
 
@@ -550,18 +550,6 @@ sae_open_any(struct sae *s, const char *path, struct err *err)
     s->file = xcalloc(1, sizeof(*s->file));
     if (sae_file_open(s->file, s->path, err) == 0 && load(s, err) == 0)
         return 0;
-    sae_close(s);
-    return -1;
-}
-
-int
-sae_open(struct sae *s, const char *path, struct err *err)
-{
-    if (sae_open_any(s, path, err) < 0)
-        return -1;
-    if (!s->transform)
-        return 0;
-    err_set(err, EX_DATAERR, "%s", s->transform);
     sae_close(s);
     return -1;
 }

@@ -51,7 +51,7 @@ struct sae {
     enum sae_input input;
     double factor;    /* of INPUT_FACTOR */
     bool mean_off;    /* center_writing_weights: x - mean(x) is what is made so,
-                       * and the mean is added to y */
+                       * and the mean is added to y, by autoencoder_centers() */
     char *transform;  /* what the configuration says of these; or NULL */
     bool prepend_bos; /* the texts that it was trained on began with bos */
     char *hook;       /* where in the model its inputs are, as its library names
@@ -66,12 +66,12 @@ struct sae {
  * sae_open() opens a checkpoint as sae_is_one() or sae_path() finds it.
  * 0, or -1 with 'err' set: EX_NOINPUT, EX_IOERR, EX_CANTCREAT (scratch for what
  * an archive has compressed), EX_DATAERR for all that is damaged or that would
- * compute something else: sae_open() takes none that has a 'transform'.
+ * compute something else.  Who does not change rows before they are encoded
+ * opens it by core/model/autoencoder.h's sae_open_plain().
  * Owner: the caller, until sae_close(); the matrices are in the mapped file and
  * die with it.
  */
 int sae_open(struct sae *sae, const char *path, struct err *err);
-int sae_open_any(struct sae *sae, const char *path, struct err *err);
 void sae_close(struct sae *sae); /* a zeroed struct is fine */
 
 /*

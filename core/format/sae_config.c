@@ -678,17 +678,6 @@ sae_read_config(struct sae *sae, enum sae_layout *layout, struct err *err)
                 rc = check_again(&part, sae, err);
         }
     }
-    /* no write to the residual stream: centring has no part in these rows */
-    if (rc == 0 && sae->mean_off && sae->hook &&
-        (strstr(sae->hook, "attn.hook_z") ||
-         strstr(sae->hook, "mlp.hook_post") ||
-         strstr(sae->hook, "mlp.hook_in"))) {
-        sae->mean_off = false;
-        if (sae->input == SAE_INPUT_PLAIN) {
-            free(sae->transform);
-            sae->transform = NULL;
-        }
-    }
     if (rc == 0 && *layout == LAYOUT_QWEN && !sae->hook)
         sae->hook = sae_qwen_hook(slash ? slash + 1 : sae->path);
     json_decref(v);

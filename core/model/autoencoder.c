@@ -8,6 +8,7 @@
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/model/matrix_rows.h"
+#include "core/model/places.h"
 
 /* Rows of one of the matrices, without norms. */
 static void
@@ -58,18 +59,45 @@ matrix_data(const struct sae *s, bool decoder, float **copy, enum dtype *dtype,
     return *copy;
 }
 
+bool
+autoencoder_centers(const struct sae *s, const struct place *at,
+                    const struct model_family *family)
+{
+    struct place own;
+
+    if (!at && s->hook && place_find(&own, s->hook))
+        at = &own;
+    return s->mean_off && (!family || family->form.norm.form == NORM_LAYER) &&
+           (!at || (at->point != TAP_IN_O && at->point != TAP_IN_DOWN &&
+                    at->point != TAP_IN_GATE_UP && at->point != TAP_IN_QKV));
+}
+
+int
+sae_open_plain(struct sae *s, const char *path,
+               const struct model_family *family, struct err *err)
+{
+    if (sae_open(s, path, err) < 0)
+        return -1;
+    if (s->input == SAE_INPUT_PLAIN && !autoencoder_centers(s, NULL, family))
+        return 0;
+    err_set(err, EX_DATAERR, "%s", s->transform);
+    sae_close(s);
+    return -1;
+}
+
 int
 autoencoder_open(struct autoencoder *a, const char *path, struct err *err)
 {
     const struct sae *s = &a->sae;
 
     *a = (struct autoencoder){ 0 };
-    if (sae_open_any(&a->sae, path, err) < 0)
+    if (sae_open(&a->sae, path, err) < 0)
         return -1;
     if (s->k == 0 && !s->thresholds && s->activation != SAE_RELU)
         return err_data(err, s->path,
                         "does not say how many latents are active (\"k\" in "
                         "a cfg.json next to it does)");
+    a->centers = autoencoder_centers(s, NULL, NULL);
     a->n = s->n;
     a->d = s->in;
     a->encoder_bias = xcalloc(a->n, sizeof(float));
@@ -121,14 +149,15 @@ struct transform {
 
 /* In f64, one number after another: the order is a row's length alone. */
 static struct transform
-transform_row(const struct sae *s, float *to, const float *x)
+transform_row(const struct autoencoder *a, float *to, const float *x)
 {
+    const struct sae *s = &a->sae;
     struct transform t = { 0, 1, 1 };
     double d = (double)s->in, square = 0, sum = 0;
 
     for (size_t i = 0; i < s->in; i++)
         sum += (double)x[i];
-    if (s->mean_off || s->input == SAE_INPUT_LAYER)
+    if (a->centers || s->input == SAE_INPUT_LAYER)
         t.mean = sum / d;
     for (size_t i = 0; i < s->in; i++)
         square += ((double)x[i] - t.mean) * ((double)x[i] - t.mean);
@@ -153,13 +182,12 @@ static struct transform *
 encode(struct latents_work *work, const struct autoencoder *a, float *y,
        const float *x, size_t n)
 {
-    const struct sae *s = &a->sae;
     struct transform *t = NULL;
 
-    if (s->input != SAE_INPUT_PLAIN || s->mean_off) {
+    if (a->sae.input != SAE_INPUT_PLAIN || a->centers) {
         t = xcalloc(n, sizeof(*t));
         for (size_t r = 0; r < n; r++)
-            t[r] = transform_row(s, y + r * a->d, x + r * a->d);
+            t[r] = transform_row(a, y + r * a->d, x + r * a->d);
         x = y;
     }
     latents_encode(work, &a->latents, x, a->d, n);

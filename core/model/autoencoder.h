@@ -9,21 +9,24 @@
  *   x^ = decoder_bias + sum over i of f_i decoder[i]
  *
  * x is the row as the SAE's 'transform' has it, if any, which is undone of x^:
- * by enum sae_input.
+ * by enum sae_input, after its mean where it 'centers'.
  * A row whose z is not finite becomes NaN; no other row sees it.
  * Source: man/sae.5.
  */
 #ifndef CORE_MODEL_AUTOENCODER_H
 #define CORE_MODEL_AUTOENCODER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "core/err.h"
 #include "core/format/sae.h"
+#include "core/model/family.h"
 #include "core/model/latents.h"
 
 struct autoencoder {
     struct sae sae;                     /* the file */
+    bool centers;                       /* by autoencoder_centers() */
     size_t n, d;                        /* latents; numbers of a row */
     struct latents latents;             /* its encoder */
     struct decoder decoder;             /* w is in the file, or a copy */
@@ -38,9 +41,25 @@ struct autoencoder {
  * activations by norms: 4 bytes an element. 0, or -1 with 'err' set,
  * EX_DATAERR, too, where k is not known. Owner: the caller, until
  * autoencoder_close(), also after an error.
+ * Whether it centers rows is what its file alone says.
  */
 int autoencoder_open(struct autoencoder *a, const char *path, struct err *err);
 void autoencoder_close(struct autoencoder *a); /* a zeroed struct is fine */
+
+/*
+ * autoencoder_centers(): are rows at a place, NULL: where the SAE's file says,
+ * less their mean, as an SAE of centred writing weights (sae.mean_off) needs
+ * it?  Those that are written to the residual stream, where TransformerLens
+ * centres weights: not before RMSNorm, 'family' being NULL where it is not
+ * known.
+ * sae_open_plain() is sae_open() of an SAE for such a family's rows, EX_DATAERR
+ * where these are changed in any way before they are encoded.
+ */
+struct place;
+bool autoencoder_centers(const struct sae *sae, const struct place *at,
+                         const struct model_family *family);
+int sae_open_plain(struct sae *sae, const char *path,
+                   const struct model_family *family, struct err *err);
 
 /* autoencoder_screen() has it screened, by latents_screen(); not RELU, of which
  * about half of the latents are active. */

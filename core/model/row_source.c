@@ -121,6 +121,24 @@ rows_check_hook(const struct row_stream *in, const char *hook, struct err *err)
     return rc;
 }
 
+const struct model_family *
+rows_family(const struct row_stream *in)
+{
+    const struct model_family *family = NULL;
+
+    for (size_t i = 0; i < in->n_sources; i++) {
+        const struct source *s = &in->sources[i];
+        const struct saev *dump = s->dump ? &s->dump->dir.saev : NULL;
+        const char *name = !dump ? s->family : dump->acts ? dump->family : NULL;
+        const struct model_family *f = name ? family_find(name) : NULL;
+
+        if (!f || (i > 0 && f != family))
+            return NULL;
+        family = f;
+    }
+    return family;
+}
+
 /* The mask of a dump, whose own list the word special stands for.  An SAE says
  * one list of ids: where others are given as well, all dumps need the same. */
 static int

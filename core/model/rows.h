@@ -88,6 +88,11 @@ struct row_options {
 int rows_check_hook(const struct row_stream *rows, const char *hook,
                     struct err *err);
 
+/* rows_family(): of which models are all rows, as hf-infer's dumps say?  NULL:
+ * that is not known, or of several. */
+struct model_family;
+const struct model_family *rows_family(const struct row_stream *rows);
+
 /*
  * rows_open() reads what the inputs say of themselves; rows_room() makes room
  * for batches, before anything else is called.  rows_wrap(): at the end of all

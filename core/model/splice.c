@@ -131,13 +131,9 @@ open_splice(struct splices *ss, const char *spec,
                        s->a.sae.path, spec);
     s->hook = xstrdup(hook ? hook : s->a.sae.hook);
     rc = check_hook(ss, s, hook != NULL, err);
-    /* what is written to the stream; TransformerLens centres no weights before
-     * an RMSNorm */
-    s->a.sae.mean_off =
-        (s->a.sae.mean_off || o->center) &&
-        ss->model->config.form.norm.form == NORM_LAYER &&
-        s->place.point != TAP_IN_O && s->place.point != TAP_IN_DOWN &&
-        s->place.point != TAP_IN_GATE_UP && s->place.point != TAP_IN_QKV;
+    s->a.sae.mean_off |= o->center;
+    s->a.centers = rc == 0 && autoencoder_centers(&s->a.sae, &s->place,
+                                                  ss->model->config.family);
     if (rc == 0)
         splice_compare(&s->a.sae, s->hook, &ss->model->config);
     return rc < 0 ? -1 : open_rows(ss, s, o, err);
@@ -149,6 +145,7 @@ splices_open(struct splices **splices, struct model *model,
              const struct splices_options *options, struct err *err)
 {
     struct splices *ss = xcalloc(1, sizeof(*ss));
+    bool centers = false;
     int rc = 0;
 
     *splices = NULL;
@@ -159,9 +156,16 @@ splices_open(struct splices **splices, struct model *model,
                      sizeof(*ss->at));
     for (size_t i = 0; i < n && rc == 0; i++) {
         rc = open_splice(ss, specs[i], options, err);
+        centers |= ss->list[i].a.centers;
         if (rc == 0 && options->screen && !ss->zero)
             autoencoder_screen(&ss->list[i].a);
     }
+    if (rc == 0 && options->center && !centers)
+        rc = err_set(err, TU_USAGE, "--sae-center: no rows are centred: %s",
+                     model->config.form.norm.form == NORM_LAYER
+                         ? "these SAEs are of none that are written to the "
+                           "residual stream"
+                         : "the model's norms are RMSNorm");
     model->splices = ss;
     if (rc < 0)
         splices_close(ss);

@@ -26,7 +26,8 @@ struct splices;
  * or for another one.  Engines are opened after it.
  * -1 with 'err' set, as sae_open() does; EX_DATAERR for one of no hook point of
  * this model or of another size, and for the second one of a hook point;
- * TU_USAGE for a HOOK that is none.
+ * TU_USAGE for a HOOK that is none, and for 'center' where that changes no
+ * SAE's rows.
  * Rows that an SAE was trained without, by core/format/sae_without.h, stay as
  * they are, with 'zero', too; EX_DATAERR where 'open_end' does not say which.
  * Owner: the caller, until splices_close(), after the engines.

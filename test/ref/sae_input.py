@@ -81,6 +81,13 @@ def check(name, hook, place, centring):
         rows = seen[place]
         np.save(os.path.join(tmp, "x.npy"), rows.astype("<f4"))
         x = rows.astype("<f4").astype(np.float64)
+        meta = os.path.join(tmp, "meta.json")
+        acts = subprocess.run(["hf-infer", path, "--ids", ",".join(map(
+            str, ids)), "--acts", hook, "--acts-meta", meta], check=True,
+            stdout=subprocess.PIPE).stdout
+        dump = subprocess.run(["saev-write", "-q", "-m", meta, "-o", tmp],
+                              check=True, stdout=subprocess.PIPE, input=acts
+                              ).stdout.decode().strip()
         for i, (keys, centres) in enumerate(CASES):
             kind = keys.get("normalize_activations")
             sae, file = os.path.join(tmp, "s%d" % i), os.path.join(tmp, "got")
@@ -91,6 +98,13 @@ def check(name, hook, place, centring):
             def whole(x, kind=kind, centres=centres, inner=inner):
                 return changed(kind, centres and centring, inner, x)
 
+            if given and not centring:
+                done = subprocess.run(
+                    ["hf-infer", path, "--ids", "1,2", "--nll", "--sae", sae] + given,
+                    stderr=subprocess.PIPE)
+                assert done.returncode == 2 and done.stderr.startswith(
+                    b"hf-infer: --sae-center: no rows are centred: "), done
+                continue
             ref = family_forward.forward(model, ids, change={place: whole})
             # another way would be seen
             as_is = family_forward.forward(model, ids, change={place: inner})
@@ -104,14 +118,16 @@ def check(name, hook, place, centring):
             worst = max(worst, off / family_ref.tolerance(ref))
             if given:
                 continue
-            # eval knows no model: it centres by the file alone
-            out = subprocess.run(["sae-train", "eval", "--json", "-s", sae,
-                                  os.path.join(tmp, "x.npy")], check=True,
-                                 stdout=subprocess.PIPE).stdout
-            mse = ((x - changed(kind, centres and "hook_z" not in hook, inner,
-                                x)) ** 2).sum(axis=1).mean()
-            off = abs(json.loads(out)["mse"] - mse) / mse
-            worst_eval = max(worst_eval, off / 1e-4)
+            # of numbers eval knows no model, and goes by the file alone
+            for source, does in ((os.path.join(tmp, "x.npy"),
+                                  "hook_z" not in hook), (dump, centring)):
+                out = subprocess.run(["sae-train", "eval", "--json", "-s", sae,
+                                      source], check=True,
+                                     stdout=subprocess.PIPE).stdout
+                mse = ((x - changed(kind, centres and does, inner, x)) ** 2
+                       ).sum(axis=1).mean()
+                off = abs(json.loads(out)["mse"] - mse) / mse
+                worst_eval = max(worst_eval, off / 1e-4)
     print("%s %s: logits %.2g, eval %.2g of what may be"
           % (name, hook, worst, worst_eval))
     return max(worst, worst_eval) <= 1

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "core/map.h"
+#include "core/model/autoencoder.h"
 #include "core/out.h"
 #include "test/unit/ref.h"
 #include "test/unit/tap.h"
@@ -194,8 +195,8 @@ test_reads(void)
         struct err err = { 0 };
         struct sae s;
 
-        if (tap_ok(sae_open(&s, path, &err) == 0, "sae: reads %s: %s", c->name,
-                   err.what)) {
+        if (tap_ok(sae_open_plain(&s, path, NULL, &err) == 0,
+                   "sae: reads %s: %s", c->name, err.what)) {
             tap_ok(same_numbers(&s), "sae: %s: weights and biases", c->name);
             tap_ok(same_thresholds(&s, c->thresholds), "sae: %s: thresholds",
                    c->name);
@@ -312,7 +313,7 @@ test_refusals(void)
         size_t at = strlen(dir) + strlen(r->name) + 2;
         struct sae s;
 
-        tap_ok(sae_open(&s, ref_path(dir, r->name), &err) < 0 &&
+        tap_ok(sae_open_plain(&s, ref_path(dir, r->name), NULL, &err) < 0 &&
                    err.status == EX_DATAERR && strlen(err.what) > at &&
                    !strncmp(err.what + at, r->what, strlen(r->what)),
                "sae: %s is refused: %s", r->name, err.what);
@@ -331,7 +332,7 @@ test_square(void)
         struct err err = { 0 };
         struct sae s;
 
-        if (tap_ok(sae_open(&s, ref_path(dir, said[i]), &err) == 0,
+        if (tap_ok(sae_open_plain(&s, ref_path(dir, said[i]), NULL, &err) == 0,
                    "sae: reads %s: %s", said[i], err.what))
             tap_ok(matrix_get(&s.encoder_weight, i ? 3 : 2, i ? 2 : 3) ==
                            (double)e_weight[2 * D + 3] &&
@@ -349,7 +350,7 @@ test_two(void)
     struct err err = { 0 };
     struct sae s;
 
-    tap_ok(sae_open(&s, ref_path(dir, "both"), &err) < 0 &&
+    tap_ok(sae_open_plain(&s, ref_path(dir, "both"), NULL, &err) < 0 &&
                err.status == EX_DATAERR &&
                strstr(err.what, "/both: has sae.safetensors and "
                                 "sae_weights.safetensors (name one)"),
