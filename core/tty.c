@@ -2,7 +2,9 @@
 #include "core/tty.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "core/clock.h"
@@ -98,4 +100,22 @@ progress_end(struct progress *p)
         fputs("\r\033[K", stderr);
     p->dirty = false;
     return tells;
+}
+
+size_t
+tty_columns(void)
+{
+    struct winsize size;
+
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col
+               ? size.ws_col
+               : 80;
+}
+
+bool
+tty_has_color(void)
+{
+    const char *no = getenv("NO_COLOR");
+
+    return isatty(STDOUT_FILENO) && !(no && *no);
 }

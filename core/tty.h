@@ -30,6 +30,11 @@ void progress_at(struct progress *p, uint64_t done);
  * says before whether it was long enough to draw any. */
 bool progress_end(struct progress *p);
 
+/* tty_columns() is the width of the terminal that standard output is; 80 where
+ * it is none.  tty_has_color(): is it one, and does NO_COLOR not forbid it? */
+size_t tty_columns(void);
+bool tty_has_color(void);
+
 /* plural() ends a noun after its number: "%zu token%s", n, plural(n). */
 static inline const char *
 plural(uint64_t n)

@@ -3,12 +3,12 @@
 # Prints the lines of each room, and the most that it may have: a capability
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
-budgets='core 11559
+budgets='core 11584
 core/format 12922
 core/kernel 9617
 core/model 22359
 core/text 4340
-cmd 34563
+cmd 34659
 lib 2547'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

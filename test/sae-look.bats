@@ -310,6 +310,148 @@ END
     ln -s "$ROOT/demo" demo
     examples sae-look.1 >script
     bash -e script >got
-    [ "$(grep -c ^latent got)" = 3 ]
+    [ "$(grep -c $'^latent\t' got)" = 3 ]
+    [ "$(grep -c '^latent [0-9]' got)" = 4 ]
     [ -s run/lens.safetensors ]
+}
+
+@test "sae-look show --json: facts, examples, quantiles, spellings, lens and pairs are numpy's" {
+    demo_run
+    sae-look lens -s sae -m "$DEMO" -o run -n 3
+    printf 'latent\tlabel\n3\ta "label"\xff\n' >run/labels.tsv
+    sae-look show --json run 0-11 -m "$DEMO" --quantiles 3 --pairs-shown 4 >shown
+    sae-look show --json run 3 4 | grep -cE '"tokens"|"token"' | grep -qx 0
+    py - <<'END'
+import json, os, re, numpy as np, look_ref, mkst
+demo = os.environ["DEMO"]
+tok = json.load(open(demo + "/tokenizer.json"))
+printable = [*range(33, 127), *range(161, 173), *range(174, 256)] # GPT-2's bytes_to_unicode()
+byte_of = {chr(b): b for b in printable}
+byte_of.update({chr(256 + i): b for i, b in enumerate(b for b in range(256) if b not in printable)})
+spell = {i: bytes(byte_of[c] for c in t) for t, i in tok["model"]["vocab"].items()}
+spell.update({t["id"]: t["content"].encode() for t in tok["added_tokens"]})
+def same_text(got, id): # how many U+FFFD stand for what is not UTF-8 is not said
+    want = re.sub("\ufffd+", "\ufffd", spell[id].decode(errors="replace")) if id >= 0 else None
+    assert (got and re.sub("\ufffd+", "\ufffd", got)) == want, (got, want)
+meta, t = look_ref.read("run")
+lens = {k: np.frombuffer(d, "<i4" if k == "lens_id" else "<f4").reshape(s) for k, (_, s, d) in mkst.load("run/lens.safetensors").items()}
+ids = np.random.default_rng(3).integers(0, 1024, (8, 16)).astype("<i4")
+ids[3, 9:] = ids[0] = -1
+ids[1, :] = range(16)
+ids[2] = [1021, 1023] * 8
+lines = [json.loads(line) for line in open("shown", encoding="utf-8")]
+assert [o["latent"] for o in lines] == list(range(12))
+n_padded = n_quantiles = 0
+for i, o in enumerate(lines):
+    active = int(t["rows_active"][i])
+    assert o["rows_active"] == active and o["density"] == active / meta["rows"] and o["hist"] == t["hist"][i].tolist()
+    assert o["mean"] == (t["sum"][i] / active if active else 0) and o["max"] == float(t["max"][i])
+    assert o["label"] == ('a "label"\ufffd' if i == 3 else None)
+    used = [j for j in range(7) if t["sample_row"][i, j] >= 0]
+    order = sorted(used, key=lambda j: (-t["sample_value"][i, j], t["sample_row"][i, j]))
+    assert [s["quantile"] for s in o["sample"]] == [j * 3 // len(used) for j in range(len(used))]
+    n_quantiles += len(set(s["quantile"] for s in o["sample"])) == 3
+    for kind, places in ("top", [j for j in range(4) if t["top_row"][i, j] >= 0]), ("sample", order):
+        assert len(o[kind]) == len(places)
+        for e, j in zip(o[kind], places):
+            row = int(t[kind + "_row"][i, j])
+            assert e["row"] == row and e["value"] == float(t[kind + "_value"][i, j])
+            s, p = divmod(row, 16)
+            place = [q for q in range(max(0, p - 5), min(16, p + 4)) if ids[s, q] >= 0]
+            n_padded += s == 3
+            assert e["ids"] == ids[s, place].tolist() and place[e["at"]] == p
+            assert e["acts"] == [float(t[kind + "_acts"][i, j, q - p + 5]) for q in place]
+            assert len(e["tokens"]) == len(place)
+            for got, id in zip(e["tokens"], e["ids"]):
+                same_text(got, id)
+    for k, sign in enumerate(("promoted", "suppressed")):
+        assert [v["id"] for v in o[sign]] == lens["lens_id"][i, k].tolist()
+        assert [v["logit"] for v in o[sign]] == [float(v) for v in lens["lens_value"][i, k]]
+        for v in o[sign]:
+            same_text(v["token"], v["id"])
+    pairs = []
+    if i in (1, 3):
+        both = t["pairs"][[1, 3].index(i)]
+        others = sorted((j for j in range(12) if j != i), key=lambda j: (-both[j], j))[:4]
+        pairs = [dict(latent=j, rows=int(both[j]), jaccard=float(both[j] / (t["rows_active"][[i, j]].sum() - both[j]))) for j in others]
+    assert o["pairs"] == pairs
+assert n_padded and n_quantiles > 3
+END
+    run -2 sae-look show run
+    run -2 sae-look show run 12
+    cp -r run other
+    sed -i 's/"sae_xxh3": "./"sae_xxh3": "g/' other/look.json
+    run -65 sae-look show other 3
+    [ "$output" = "sae-look: other/lens.safetensors: is of another SAE than look.json" ]
+}
+
+@test "sae-look show: text for a terminal, cut to the width around the peak, safe whatever the tokens are" {
+    demo_run
+    mkdir m
+    cp "$DEMO"/{config,tokenizer}.json m
+    py - <<'END'
+import json, os, re, subprocess, look_ref, terminal
+tok = json.load(open("m/tokenizer.json"))
+text = {1024: "<b>\u202edrow", 1025: "\x1b[31m\n\t\x9b", 1026: "\u200b\ufeff", 1027: "x" * 200, 1028: "\u4e2d\u6587"}
+tok["added_tokens"] += [{**tok["added_tokens"][0], "id": i, "content": c} for i, c in text.items()]
+json.dump(tok, open("m/tokenizer.json", "w"))
+zero = next(i for t, i in tok["model"]["vocab"].items() if t == "\u0100") # the byte 0
+bad = next(i for t, i in tok["model"]["vocab"].items() if t == "\u00ff") # the byte 255
+meta, t = look_ref.read("run")
+i = int(t["rows_active"].argmax())
+for kind in "top", "sample":
+    ids = t[kind + "_ids"]
+    ids = ids.copy()
+    at = ids[i] >= 0
+    ids[i][at] = [[1024, 1025, zero, bad, 1026, 1028, 1027][k % 7] for k in range(at.sum())]
+    t[kind + "_ids"] = ids
+    value = t[kind + "_value"][i]
+look_ref.write("odd", meta, t)
+open("odd/labels.tsv", "wb").write(b"latent\tlabel\n%d\t\x1b[32m \xe2\x80\xae \xff\n" % i)
+def columns(line):
+    return sum(2 if c in "\u4e2d\u6587" else 1 for c in line)
+plain = subprocess.run(["sae-look", "show", "odd", str(i), "-m", "m"], check=True, capture_output=True).stdout
+lines = plain.decode("utf-8").splitlines()
+assert max(map(columns, lines)) <= 80 and not terminal.raw(plain.replace(b"\n", b"\r\n")), plain
+examples = [l for l in lines if "[[" in l]
+n_top = int((t["top_row"][i] >= 0).sum())
+assert len(examples) == n_top + int((t["sample_row"][i] >= 0).sum())
+for j, line in enumerate(examples[:n_top]):
+    value, row, peak = line.split(None, 2)
+    assert float(value) == float("%.6g" % t["top_value"][i, j]) and int(row) == t["top_row"][i, j]
+    assert peak.count("[[") == peak.count("]]") == 1
+    shown = {1024: "<b>\\u{202e}drow", 1025: "\\x1b[31m\\n\\t", zero: "\\x00", bad: "\\xff", 1026: "\\u{200b}\\u{feff}", 1028: "\u4e2d\u6587", 1027: "x" * 20}
+    assert peak[peak.index("[[") + 2:].startswith(shown[int(t["top_ids"][i, j, 5])]), (peak, t["top_ids"][i, j, 5])
+assert "\\x1b[32m \\u{202e} \\xff" in lines[1]
+os.environ["NO_COLOR"] = "1"
+status, said = terminal.run(["sae-look", "show", "odd", str(i), "-m", "m"], stdout=True)
+assert status == 0 and said.replace(b"\r\n", b"\n") == plain
+os.environ["NO_COLOR"] = ""
+status, said = terminal.run(["sae-look", "show", "odd", str(i), "-m", "m"], stdout=True)
+assert status == 0 and re.sub(rb"\x1b\[(30;48;5;\d+|0)m", b"", said.replace(b"\r\n", b"\n")) == plain and said.count(b"\x1b[30") >= len(examples)
+END
+    # without a model, ids
+    sae-look show run 3 | grep -qE '\[\[ ?[0-9]+\]\]'
+}
+
+@test "sae-look show: acts and ids that cannot be are refused with 65" {
+    demo_run
+    py - <<'END'
+import shutil, subprocess, numpy as np, look_ref
+meta, tensors = look_ref.read("run")
+i = int(np.argmax(tensors["rows_active"]))
+at = 5
+for kind in "top", "sample":
+    for name, place, value in (("acts", at, np.nan), ("acts", at, tensors[kind + "_value"][i, 0] / 2), ("acts", at - 1, np.inf), ("acts", at - 1, -2),
+                               ("acts", at - 1, tensors["max"][i] * 2), ("ids", at, -2)):
+        j = int(np.argmax(tensors[kind + "_row"][i] % 16 > 0))
+        t = {k: v.copy() for k, v in tensors.items()}
+        t[f"{kind}_{name}"][i, j, place] = value
+        shutil.rmtree("bad", ignore_errors=True)
+        look_ref.write("bad", meta, t)
+        for o in [], ["--json"]:
+            p = subprocess.run(["sae-look", "show", "bad", str(i), *o], capture_output=True, text=True)
+            assert p.returncode == 65 and not p.stdout, p
+            assert p.stderr.startswith(f"sae-look: bad/look.safetensors: {kind}_{name}[{i}, {j}, {place}] is ") and p.stderr.count("\n") == 1, p
+END
 }

@@ -32,5 +32,6 @@ struct look_cmd {
 /* The verbs, each in the file of its name: 0, or -1 with 'err' set. */
 int lens_main(const struct look_cmd *cmd, struct err *err);
 int list_main(const struct look_cmd *cmd, struct err *err);
+int show_main(const struct look_cmd *cmd, struct err *err);
 
 #endif

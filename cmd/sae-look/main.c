@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 /* sae-look: the command line. */
 #include "cmd/sae-look/cmd.h"
+#include "core/format/look.h"
 #include "core/kernel/cpu.h"
 #include "core/sig.h"
 #include "core/tool.h"
@@ -8,7 +9,7 @@
 #define OPT_INTO struct look_cmd
 static const struct opt opts[] = {
     { 's', "sae", "SAE", "lens!", OPT_FILE(sae), "the SAE, see sae(5)" },
-    { 'm', "model", "MODEL", "lens!", OPT_FILE(model),
+    { 'm', "model", "MODEL", "lens! show", OPT_FILE(model),
       "the model that the rows are of" },
     { 'o', "output", "RUN", "lens", OPT_FILE(output),
       "write RUN/lens.safetensors, of all latents" },
@@ -25,6 +26,12 @@ static const struct opt opts[] = {
       "only latents that are active in at least this share of rows" },
     { 0, "max-density", "X", "list", OPT_F64(max_density, 0, 1),
       "only latents that are active in at most that share" },
+    { 0, "quantiles", "Q", "show", OPT_U64(quantiles, 1, LOOK_MAX_EXAMPLES),
+      "equal parts of a sample, by value" },
+    { 0, "pairs-shown", "N", "show", OPT_U64(pairs_shown, 0, LOOK_MAX_LATENTS),
+      "latents that one was most often active with" },
+    { 0, "json", NULL, "show", OPT_FLAG(json),
+      "an object a line for each latent" },
     TOOL_THREADS("lens"),
     TOOL_FORCE("lens"),
     TOOL_QUIET,
@@ -33,6 +40,8 @@ static const struct opt opts[] = {
 
 static const struct look_cmd defaults = {
     .max_density = 1,
+    .quantiles = 5,
+    .pairs_shown = 10,
 };
 
 static const struct opt_verb verbs[] = {
@@ -42,12 +51,16 @@ static const struct opt_verb verbs[] = {
     { "list", "RUN", "a row for each latent: how often, how strongly",
       "sae-look list RUN\n"
       "sae-look list --sort density -n 20 RUN" },
+    { "show", "RUN LATENT...", "what latents are: examples, tokens, histogram",
+      "sae-look show RUN 17 -m MODEL\n"
+      "sae-look show --json RUN 0-99" },
     { 0 },
 };
 
 /* In the order of 'verbs'. */
 static int (*const mains[])(const struct look_cmd *cmd,
-                            struct err *err) = { lens_main, list_main };
+                            struct err *err) = { lens_main, list_main,
+                                                 show_main };
 TOOL_MAINS(mains, verbs);
 
 static const struct opt_tool tool = {

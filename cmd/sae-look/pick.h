@@ -17,6 +17,36 @@
 size_t *pick_sorted(const struct look *l, const struct look_cmd *cmd,
                     size_t most, size_t *n, struct err *err);
 
+/*
+ * pick_sample() sorts the sample of the i-th of m by value, largest first, of
+ * equals the lower row: 'order' [l->sample.n] becomes their places in it, and
+ * how many there are is returned.  Place j of n in that order is in quantile
+ * pick_quantile(), 0 the strongest of 'q' equal parts.
+ */
+size_t pick_sample(const struct look *l, size_t i, size_t *order);
+
+static inline size_t
+pick_quantile(size_t j, size_t n, size_t q)
+{
+    return j * q / n;
+}
+
+/* pick_level() is how strong an f over 0 is, 1 to 10, of a latent's largest;
+ * 0: it is not active. */
+int pick_level(float f, float max);
+
+/*
+ * pick_pairs() is what the k-th of p goes with: the 'most' other latents of all
+ * n with most rows in common, of equals the lower ones.  *n_pairs of them; NULL
+ * with 'err' set (EX_SOFTWARE).  Owner: the caller, free().
+ */
+struct look_pair {
+    int64_t latent, rows;
+    double jaccard; /* NaN: rows of the other alone are not known */
+};
+struct look_pair *pick_pairs(const struct look *l, size_t k, size_t most,
+                             size_t *n_pairs, struct err *err);
+
 /* RUN/labels.tsv: a line "latent TAB label" for each latent that has one,
  * after one of names; a label is all up to the line's end, as it is. */
 #define LABELS_FILE "labels.tsv"
