@@ -1,18 +1,87 @@
 /* SPDX-License-Identifier: ISC */
 /* sae-look: the command line. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "cmd/sae-look/cmd.h"
 #include "core/format/look.h"
 #include "core/kernel/cpu.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
+/* --context A,B or all. */
+static int
+set_context(void *to, const char *arg, struct err *err)
+{
+    struct look_cmd *cmd = to;
+    const char *rest = arg;
+
+    cmd->context_all = !strcmp(arg, "all");
+    for (int i = 0; i < 2 && !cmd->context_all; i++) {
+        size_t n = strspn(rest, "0123456789");
+        unsigned long v = n ? strtoul(rest, NULL, 10) : ULONG_MAX;
+
+        if (v > LOOK_MAX_TOKENS || rest[n] != (i ? 0 : ','))
+            return err_set(err, TU_USAGE,
+                           "--context: \"%s\" is not A,B, of at most %d tokens "
+                           "each, or all",
+                           arg, LOOK_MAX_TOKENS);
+        cmd->context[i] = v;
+        rest += n + 1;
+    }
+    return 0;
+}
+
 #define OPT_INTO struct look_cmd
 static const struct opt opts[] = {
-    { 's', "sae", "SAE", "lens!", OPT_FILE(sae), "the SAE, see sae(5)" },
+    { 's', "sae", "SAE", "scan! lens!", OPT_FILE(sae), "the SAE, see sae(5)" },
+    { 'o', "output", "RUN", "scan! merge! lens", OPT_FILE(output),
+      "directory to write, whole or not at all\n"
+      "lens: write RUN/lens.safetensors, of all latents" },
+    { 0, "acts-ids", "FILE", "scan", OPT_FILE(acts_ids),
+      "token ids of all rows, as hf-infer --acts-ids writes them" },
+    { 0, "tokens", "T", "scan", OPT_U64(tokens, 1, LOOK_MAX_TOKENS),
+      "tokens of a sequence (default: of the ids or dump, or 1)" },
+    { 0, "input-at", "ROW", "scan", OPT_U64(input_at, 0, INT64_MAX),
+      "the input is a part that begins with that row" },
+    { 0, "dim", "D", "scan", OPT_U64(dim, 1, 1 << 24),
+      "the input is raw rows of D numbers" },
+    { 0, "x-dtype", "f32|f16|bf16", "scan", OPT_DTYPE(x_dtype),
+      "type of raw numbers (default f32)" },
+    { 0, "skip-ids", "LIST", "scan", OPT_TEXT(skip_ids),
+      "leave out tokens of these ids; special: all special ones" },
+    { 0, "skip-positions", "N", "scan", OPT_U64(skip_positions, 0, INT64_MAX),
+      "leave out the first N tokens of each sequence" },
+    { 0, "max-norm", "X", "scan", OPT_F64(max_norm, 0, 1e300),
+      "leave out rows with a larger L2 norm (0: none)" },
+    { 0, "skip-bad", NULL, "scan", OPT_FLAG(skip_bad),
+      "leave out rows with NaN or Inf" },
+    { 0, "per", "sequence|row", "scan", OPT_WORD(per, LOOK_PER_SEQUENCE),
+      "what an example is" },
+    { 0, "top", "K", "scan", OPT_U64(top, 0, LOOK_MAX_EXAMPLES),
+      "examples of the largest values, for each latent" },
+    { 0, "sample", "M", "scan", OPT_U64(sample, 0, LOOK_MAX_EXAMPLES),
+      "examples at random" },
+    { 0, "seed", "S", "scan", OPT_U64(seed, 0, INT64_MAX), "of these" },
+    { 0, "context", "A,B|all", "scan", OPT_CALL(set_context),
+      "tokens before and after (default 20,11, or all without ids)" },
+    { 0, "latents", "LATENTS", "scan", OPT_TEXT(latents),
+      "only these, such as 3,17,100-120" },
+    { 0, "pairs", "LATENTS", "scan", OPT_TEXT(pairs),
+      "count what is active together with these" },
+    { 0, "codes", "DIR", "scan", OPT_FILE(codes),
+      "write all activations, too, as delphi's cache" },
+    { 0, "splits", "N", "scan", OPT_U64(splits, 1, 256),
+      "files of these, by latents" },
+    { 0, "model-id", "NAME", "scan", OPT_TEXT(model_id),
+      "the model, for their config.json" },
+    { 0, "mem", "SIZE", "scan", OPT_SIZE(mem, 1),
+      "fail if more memory than that is needed" },
+    { 0, "gaps", NULL, "merge", OPT_FLAG(gaps),
+      "rows between the parts may be missing" },
     { 'm', "model", "MODEL", "lens! show", OPT_FILE(model),
       "the model that the rows are of" },
-    { 'o', "output", "RUN", "lens", OPT_FILE(output),
-      "write RUN/lens.safetensors, of all latents" },
     { 0, "hook", "NAME", "lens", OPT_TEXT(hook),
       "where the rows are from (default: as the SAE says)" },
     { 0, "no-norm", NULL, "lens", OPT_FLAG(no_norm),
@@ -32,8 +101,8 @@ static const struct opt opts[] = {
       "latents that one was most often active with" },
     { 0, "json", NULL, "show", OPT_FLAG(json),
       "an object a line for each latent" },
-    TOOL_THREADS("lens"),
-    TOOL_FORCE("lens"),
+    TOOL_THREADS("scan merge lens"),
+    TOOL_FORCE("scan merge lens"),
     TOOL_QUIET,
     { 0 },
 };
@@ -42,9 +111,27 @@ static const struct look_cmd defaults = {
     .max_density = 1,
     .quantiles = 5,
     .pairs_shown = 10,
+    .x_dtype = -1,
+    .top = 20,
+    .sample = 40,
+    .context = { 20, 11 },
+    .model_id = "",
+    .splits = 5,
+    .mem = (size_t)4 << 30,
+};
+
+static const struct opt_rule rules[] = {
+    { OPT_NEEDS, "x-dtype", "dim", NULL },
+    { OPT_NEEDS, "splits model-id", "codes", NULL },
+    { 0 },
 };
 
 static const struct opt_verb verbs[] = {
+    { "scan", "[FILE...]", "what each latent does in rows, in one pass",
+      "sae-look scan -s SAE --acts-ids ids.npy -o RUN rows.npy\n"
+      "sae-look scan -s SAE --skip-ids special -o RUN DUMP" },
+    { "merge", "RUN...", "RUNs of parts of the rows become one",
+      "sae-look merge -o RUN PART..." },
     { "lens", "[LATENT...]", "tokens that latents promote and suppress",
       "sae-look lens -s SAE -m MODEL 3,17 100-120\n"
       "sae-look lens -s SAE -m MODEL -o RUN" },
@@ -58,9 +145,9 @@ static const struct opt_verb verbs[] = {
 };
 
 /* In the order of 'verbs'. */
-static int (*const mains[])(const struct look_cmd *cmd,
-                            struct err *err) = { lens_main, list_main,
-                                                 show_main };
+static int (*const mains[])(const struct look_cmd *cmd, struct err *err) = {
+    scan_main, merge_main, lens_main, list_main, show_main
+};
 TOOL_MAINS(mains, verbs);
 
 static const struct opt_tool tool = {
@@ -68,6 +155,7 @@ static const struct opt_tool tool = {
     .usage = "sae-look VERB [OPTION...] [RUN|SAE|LATENT...]",
     .summary = "Shows what the latents of sparse autoencoders are.",
     .opts = opts,
+    .rules = rules,
     .verbs = verbs,
     .verb_needed = true,
     .defaults = &defaults,

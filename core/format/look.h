@@ -34,8 +34,8 @@ struct look_examples {
     size_t n;     /* of a latent, at most */
     float *value; /* [m, n]; 0 where there are fewer */
     int64_t *row; /* [m, n]; -1 where there are fewer */
-    float *acts;  /* [m, n, c]; 0: not active; -1: not in its sequence, or left
-                   * out; 0 where there is no example */
+    float *acts;  /* [m, n, c]; 0: not active; -1: not in its sequence, left
+                   * out, or no example */
     int32_t *ids; /* [m, n, c], -1: none; NULL: the rows have no ids */
 };
 
@@ -101,6 +101,10 @@ size_t look_shape(const struct look *l, const struct look_tensor *t,
  * Owner: the caller, until look_close(), also after an error.
  */
 int look_open(struct look *l, const char *path, struct err *err);
+
+/* look_write() writes both files of a RUN into a directory that exists, the
+ * JSON first.  0, or -1 with 'err' set. */
+int look_write(const struct look *l, const char *dir, struct err *err);
 
 /* look_close() frees what look_open() has made, and of a struct that was filled
  * by others its strings, 'input' and 'mask.ids'; a zeroed struct is fine. */

@@ -1,0 +1,572 @@
+/* SPDX-License-Identifier: ISC */
+#include "core/model/look_pass.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/le.h"
+#include "core/mem.h"
+#include "core/rng.h"
+
+#define GRAIN ((size_t)16) /* latents of a thread */
+
+/* The examples of m latents: a heap of slots for each, the worst first. */
+struct look_heap {
+    struct look_examples *e;
+    uint64_t *key;  /* [m, e->n] of the sample; NULL: values decide */
+    uint16_t *slot; /* [m, e->n] */
+    uint16_t *n;    /* [m] */
+};
+
+struct look_pass {
+    struct look *l;
+    struct par *par;
+    struct look_heap top, sample;
+    void *memory;
+    size_t nbytes;
+
+    /* the codes of look_pass_add() by latent, then row */
+    uint32_t *begin; /* [l->n + 1] */
+    uint32_t *row;   /* [cap] from the first */
+    float *f;
+    size_t cap;
+    const struct look_codes *codes;
+    const struct look *part;    /* or of look_pass_merge() */
+    const struct saev_ids *ids; /* of look_pass_end(), or NULL */
+};
+
+/* ---- memory ---- */
+
+#define N_ARRAYS 22
+
+/* Both uses need the same: 'p' may be a pass without arrays. */
+static void
+list_arrays(struct look_pass *p, struct look *l, struct mem_array *arrays)
+{
+    size_t m = l->m, k = l->top.n, s = l->sample.n;
+    size_t ids = l->ids_sha256 ? l->c : 0;
+    const struct mem_array all[N_ARRAYS] = {
+        { &l->rows_active, m, 1, sizeof(*l->rows_active) },
+        { &l->seqs_active, m, 1, sizeof(*l->seqs_active) },
+        { &l->sum_limbs, m, LOOK_LIMBS, sizeof(*l->sum_limbs) },
+        { &l->sum, m, 1, sizeof(*l->sum) },
+        { &l->max, m, 1, sizeof(*l->max) },
+        { &l->hist, m, LOOK_BINS, sizeof(*l->hist) },
+        { &l->top.value, m, k, sizeof(*l->top.value) },
+        { &l->top.row, m, k, sizeof(*l->top.row) },
+        { &l->top.acts, m * k, l->c, sizeof(*l->top.acts) },
+        { &l->top.ids, m * k, ids, sizeof(*l->top.ids) },
+        { &l->sample.value, m, s, sizeof(*l->sample.value) },
+        { &l->sample.row, m, s, sizeof(*l->sample.row) },
+        { &l->sample.acts, m * s, l->c, sizeof(*l->sample.acts) },
+        { &l->sample.ids, m * s, ids, sizeof(*l->sample.ids) },
+        { &l->pairs, l->p, l->n, sizeof(*l->pairs) },
+        { &p->top.slot, m, k, sizeof(*p->top.slot) },
+        { &p->top.n, m, 1, sizeof(*p->top.n) },
+        { &p->sample.key, m, s, sizeof(*p->sample.key) },
+        { &p->sample.slot, m, s, sizeof(*p->sample.slot) },
+        { &p->sample.n, m, 1, sizeof(*p->sample.n) },
+        { &p->begin, l->n + 1, 1, sizeof(*p->begin) },
+    };
+
+    memcpy(arrays, all, sizeof(all));
+}
+
+bool
+look_pass_nbytes(const struct look *l, size_t *nbytes)
+{
+    struct look_pass p = { 0 };
+    struct look copy = *l;
+    struct mem_array arrays[N_ARRAYS];
+
+    list_arrays(&p, &copy, arrays);
+    return mem_arrays_nbytes(arrays, N_ARRAYS, nbytes);
+}
+
+int
+look_pass_open(struct look_pass **pass, struct look *l, struct par *par,
+               struct err *err)
+{
+    struct look_pass *p = xcalloc(1, sizeof(*p));
+    struct mem_array arrays[N_ARRAYS];
+
+    p->l = l;
+    p->par = par;
+    p->top.e = &l->top;
+    p->sample.e = &l->sample;
+    list_arrays(p, l, arrays);
+    p->memory = mem_arrays(arrays, N_ARRAYS, &p->nbytes,
+                           "the examples of latents (--top, --sample, "
+                           "--context and --latents make them fewer)",
+                           err);
+    *pass = p;
+    if (!p->memory)
+        return -1;
+    if (!l->ids_sha256)
+        l->top.ids = l->sample.ids = NULL;
+    return 0;
+}
+
+void
+look_pass_close(struct look_pass *p)
+{
+    if (!p)
+        return;
+    if (p->memory)
+        mem_big_free(p->memory, p->nbytes, 1);
+    free(p->row);
+    free(p->f);
+    free(p);
+}
+
+/* ---- examples ---- */
+
+/* Lower is better: a higher value, or a lower key of the sample. */
+static uint64_t
+key_at(const struct look_heap *h, size_t at)
+{
+    return h->key ? h->key[at] : UINT32_MAX - f32_bits(h->e->value[at]);
+}
+
+/* Is one slot of a latent, whose first is at 'base', worse than another? */
+static bool
+is_worse(const struct look_heap *h, size_t base, size_t a, size_t b)
+{
+    uint64_t x = key_at(h, base + a), y = key_at(h, base + b);
+
+    return x != y ? x > y : h->e->row[base + a] > h->e->row[base + b];
+}
+
+/* Offers an example to latent i; where it goes, or SIZE_MAX if it is worse than
+ * those that are there. */
+static size_t
+offer(const struct look_heap *h, size_t i, float value, uint64_t key,
+      int64_t row)
+{
+    size_t cap = h->e->n, base = i * cap, n = h->n[i], k = 0, s;
+    uint16_t *slot = h->slot + base;
+
+    if (cap == 0)
+        return SIZE_MAX;
+    if (n == cap) { /* takes the place of the worst */
+        uint64_t worst = key_at(h, base + slot[0]);
+
+        if (key > worst || (key == worst && row > h->e->row[base + slot[0]]))
+            return SIZE_MAX;
+    }
+    s = n < cap ? n : slot[0];
+    h->e->value[base + s] = value;
+    h->e->row[base + s] = row;
+    if (h->key)
+        h->key[base + s] = key;
+    if (n < cap) {
+        for (k = n; k > 0 && is_worse(h, base, s, slot[(k - 1) / 2]);
+             k = (k - 1) / 2)
+            slot[k] = slot[(k - 1) / 2];
+        h->n[i]++;
+    } else {
+        for (size_t child; (child = 2 * k + 1) < cap; k = child) {
+            if (child + 1 < cap &&
+                is_worse(h, base, slot[child + 1], slot[child]))
+                child++;
+            if (!is_worse(h, base, slot[child], s))
+                break;
+            slot[k] = slot[child];
+        }
+    }
+    slot[k] = (uint16_t)s;
+    return base + s;
+}
+
+/* The words of a latent's stream, of which the last four are kept. */
+struct look_keys {
+    uint64_t key[2];
+    uint64_t block; /* UINT64_MAX: none yet */
+    uint64_t word[4];
+};
+
+static uint64_t
+sample_key(struct look_keys *k, uint64_t q)
+{
+    /* numpy counts up before it makes a block */
+    const uint64_t counter[4] = { q / 4 + 1, 0, 2, 0 };
+
+    if (k->block != q / 4)
+        rng_philox(k->key, counter, k->word);
+    k->block = q / 4;
+    return k->word[q % 4];
+}
+
+static uint64_t
+example_number(const struct look *l, int64_t row)
+{
+    return l->per_row ? (uint64_t)row : (uint64_t)row / l->n_tokens;
+}
+
+/* What is active around a row: 'begin' .. 'end' are the codes of the latent in
+ * the sequence, of p->row and p->f. */
+static void
+fill_acts(const struct look_pass *p, float *acts, size_t row, size_t begin,
+          size_t end)
+{
+    const struct look *l = p->l;
+    const struct look_codes *c = p->codes;
+    size_t before = l->context[0], first = row - row % l->n_tokens;
+
+    for (size_t k = 0; k < l->c; k++) {
+        size_t at = row + k - before; /* may wrap: then it is not less */
+        bool inside = row + k >= before + first && at < first + l->n_tokens;
+
+        acts[k] = inside && c->counts[at] ? 0 : -1;
+    }
+    for (; begin < end; begin++)
+        if (p->row[begin] + before >= row &&
+            p->row[begin] + before - row < l->c)
+            acts[p->row[begin] + before - row] = p->f[begin];
+}
+
+/* ---- adding rows ---- */
+
+/* f = m 2^(e - 149) adds m 2^(e % 32) to limb e / 32 and the next. */
+static void
+add_limbs(int64_t *limb, float f)
+{
+    uint32_t bits = f32_bits(f), e = bits >> 23;
+    uint64_t m = bits & 0x7fffff;
+
+    if (e > 0) {
+        m |= 0x800000;
+        e--;
+    }
+    m <<= e % 32;
+    limb[e / 32] += (int64_t)(m & UINT32_MAX);
+    limb[e / 32 + 1] += (int64_t)(m >> 32);
+}
+
+static void
+carry(int64_t *limb)
+{
+    for (size_t k = 0; k + 1 < LOOK_LIMBS; k++) {
+        limb[k + 1] += limb[k] >> 32;
+        limb[k] &= UINT32_MAX;
+    }
+}
+
+/* An example in codes begin .. end - 1 of a sequence, at code 'best'. */
+static void
+add_example(const struct look_pass *p, size_t i, size_t begin, size_t end,
+            size_t best, struct look_keys *keys)
+{
+    const struct look *l = p->l;
+    size_t row = p->row[best], at;
+    int64_t number = (int64_t)(p->codes->first + row);
+    float f = p->f[best];
+
+    at = offer(&p->top, i, f, UINT32_MAX - f32_bits(f), number);
+    if (at != SIZE_MAX)
+        fill_acts(p, l->top.acts + at * l->c, row, begin, end);
+    if (l->sample.n == 0)
+        return;
+    at = offer(&p->sample, i, f, sample_key(keys, example_number(l, number)),
+               number);
+    if (at != SIZE_MAX)
+        fill_acts(p, l->sample.acts + at * l->c, row, begin, end);
+}
+
+static void
+add_latent(const struct look_pass *p, size_t i)
+{
+    const struct look *l = p->l;
+    size_t latent = (size_t)l->latent[i];
+    size_t begin = p->begin[latent], last = p->begin[latent + 1], end, best;
+    int64_t *limb = l->sum_limbs + i * LOOK_LIMBS;
+    struct look_keys keys = { { l->seed, latent }, UINT64_MAX, { 0 } };
+
+    l->rows_active[i] += (int64_t)(last - begin);
+    for (; begin < last; begin = end) {
+        size_t next = p->row[begin] - p->row[begin] % l->n_tokens + l->n_tokens;
+
+        best = begin;
+        for (end = begin; end < last && p->row[end] < next; end++) {
+            float f = p->f[end];
+
+            if (f > p->f[best])
+                best = end;
+            add_limbs(limb, f);
+            l->hist[i * LOOK_BINS + (size_t)look_bin(f)]++;
+        }
+        l->seqs_active[i]++;
+        if (p->f[best] > l->max[i])
+            l->max[i] = p->f[best];
+        if (!l->per_row)
+            add_example(p, i, begin, end, best, &keys);
+        for (size_t k = begin; l->per_row && k < end; k++)
+            add_example(p, i, begin, end, k, &keys);
+    }
+    carry(limb);
+}
+
+static void
+add_latents(void *ctx, size_t begin, size_t end)
+{
+    for (; begin < end; begin++)
+        add_latent(ctx, begin);
+}
+
+static void
+add_pairs(void *ctx, size_t begin, size_t end)
+{
+    const struct look_pass *p = ctx;
+    const struct look_codes *c = p->codes;
+
+    for (size_t i = begin; i < end; i++) {
+        size_t latent = (size_t)p->l->pair_latent[i];
+        int64_t *pairs = p->l->pairs + i * p->l->n;
+
+        for (size_t k = p->begin[latent]; k < p->begin[latent + 1]; k++)
+            for (size_t j = c->begin[p->row[k]]; j < c->begin[p->row[k] + 1];
+                 j++)
+                pairs[c->idx[j]]++;
+    }
+}
+
+/* Sorts the codes by latent; those of one stay in the order of their rows. */
+static int
+sort_codes(struct look_pass *p, const struct look_codes *c, struct err *err)
+{
+    size_t n = c->begin[c->n_rows], sum = 0, all = p->l->n;
+
+    if (n > p->cap) {
+        free(p->row);
+        free(p->f);
+        p->cap = 0;
+        p->row = mem_try(n, sizeof(*p->row), "active latents", err);
+        p->f = mem_try(n, sizeof(*p->f), "active latents", err);
+        if (!p->row || !p->f)
+            return -1;
+        p->cap = n;
+    }
+    memset(p->begin, 0, (all + 1) * sizeof(*p->begin));
+    for (size_t k = 0; k < n; k++)
+        p->begin[c->idx[k]]++;
+    for (size_t i = 0; i <= all; i++) { /* becomes the end, minus what is put */
+        sum += p->begin[i];
+        p->begin[i] = (uint32_t)sum;
+    }
+    for (size_t r = c->n_rows; r-- > 0;)
+        for (size_t k = c->begin[r]; k < c->begin[r + 1]; k++) {
+            size_t at = --p->begin[c->idx[k]];
+
+            p->row[at] = (uint32_t)r;
+            p->f[at] = c->f[k];
+        }
+    return 0;
+}
+
+int
+look_pass_add(struct look_pass *p, const struct look_codes *c, struct err *err)
+{
+    struct look *l = p->l;
+
+    if (sort_codes(p, c, err) < 0)
+        return -1;
+    p->codes = c;
+    for (size_t r = 0; r < c->n_rows; r += l->n_tokens) {
+        size_t n = 0;
+
+        for (size_t t = 0; t < l->n_tokens; t++)
+            n += c->counts[r + t];
+        l->rows += n;
+        l->left_out += l->n_tokens - n;
+        l->sequences += n > 0;
+    }
+    par_for(p->par, l->m, GRAIN, add_latents, p);
+    par_for(p->par, l->p, 1, add_pairs, p);
+    return 0;
+}
+
+/* ---- merging ---- */
+
+static void
+merge_examples(const struct look_pass *p, const struct look_heap *h,
+               const struct look_examples *from, size_t i)
+{
+    const struct look *l = p->l;
+    struct look_keys keys = { { l->seed, (uint64_t)l->latent[i] },
+                              UINT64_MAX,
+                              { 0 } };
+
+    for (size_t k = i * from->n; k < (i + 1) * from->n; k++) {
+        float v = from->value[k];
+        int64_t row = from->row[k];
+        size_t at;
+
+        if (row < 0)
+            break;
+        at = offer(h, i, v,
+                   h->key ? sample_key(&keys, example_number(l, row))
+                          : UINT32_MAX - f32_bits(v),
+                   row);
+        if (at == SIZE_MAX)
+            continue;
+        memcpy(h->e->acts + at * l->c, from->acts + k * l->c,
+               l->c * sizeof(*from->acts));
+        if (h->e->ids)
+            memcpy(h->e->ids + at * l->c, from->ids + k * l->c,
+                   l->c * sizeof(*from->ids));
+    }
+}
+
+static void
+merge_latents(void *ctx, size_t begin, size_t end)
+{
+    const struct look_pass *p = ctx;
+    const struct look *l = p->l, *from = p->part;
+
+    for (size_t i = begin; i < end; i++) {
+        l->rows_active[i] += from->rows_active[i];
+        l->seqs_active[i] += from->seqs_active[i];
+        if (from->max[i] > l->max[i])
+            l->max[i] = from->max[i];
+        for (size_t k = i * LOOK_BINS; k < (i + 1) * LOOK_BINS; k++)
+            l->hist[k] += from->hist[k];
+        for (size_t k = i * LOOK_LIMBS; k < (i + 1) * LOOK_LIMBS; k++)
+            l->sum_limbs[k] += from->sum_limbs[k];
+        carry(l->sum_limbs + i * LOOK_LIMBS);
+        merge_examples(p, &p->top, &from->top, i);
+        merge_examples(p, &p->sample, &from->sample, i);
+    }
+}
+
+void
+look_pass_merge(struct look_pass *p, const struct look *part)
+{
+    struct look *l = p->l;
+
+    p->part = part;
+    par_for(p->par, l->m, GRAIN, merge_latents, p);
+    for (size_t k = 0; k < l->p * l->n; k++)
+        l->pairs[k] += part->pairs[k];
+    l->rows += part->rows;
+    l->left_out += part->left_out;
+    l->sequences += part->sequences;
+}
+
+/* ---- the end ---- */
+
+/* Rounds once: the three highest limbs, and whether there is more below. */
+static double
+round_sum(const int64_t *limb)
+{
+    __extension__ unsigned __int128 v = 0;
+    int high = LOOK_LIMBS - 1;
+
+    while (high > 0 && limb[high] == 0)
+        high--;
+    for (int k = high; k > high - 3; k--)
+        v = v << 32 | (uint64_t)(k >= 0 ? limb[k] : 0);
+    for (int k = 0; k <= high - 3; k++)
+        v |= limb[k] != 0;
+    return ldexp((double)v, 32 * (high - 2) - 149);
+}
+
+/* The worst first, as a heap that is taken apart puts them last. */
+static void
+sort_slots(const struct look_heap *h, size_t i)
+{
+    size_t base = i * h->e->n;
+    uint16_t *slot = h->slot + base;
+
+    for (size_t n = h->n[i]; n-- > 1;) {
+        uint16_t s = slot[n];
+        size_t k = 0;
+
+        slot[n] = slot[0];
+        for (size_t child; (child = 2 * k + 1) < n; k = child) {
+            if (child + 1 < n &&
+                is_worse(h, base, slot[child + 1], slot[child]))
+                child++;
+            if (!is_worse(h, base, slot[child], s))
+                break;
+            slot[k] = slot[child];
+        }
+        slot[k] = s;
+    }
+}
+
+/* Moves a latent's items of 'size' bytes to where the slots say. */
+static void
+permute(const struct look_heap *h, size_t i, void *items, size_t size,
+        char *room)
+{
+    char *at = (char *)items + i * h->e->n * size;
+    const uint16_t *slot = h->slot + i * h->e->n;
+
+    if (size == 0 || !items)
+        return;
+    for (size_t k = 0; k < h->n[i]; k++)
+        memcpy(room + k * size, at + slot[k] * size, size);
+    memcpy(at, room, h->n[i] * size);
+}
+
+static void
+fill_ids(const struct look_pass *p, int32_t *to, int64_t row)
+{
+    const struct look *l = p->l;
+    size_t t = (size_t)row % l->n_tokens, seq = (size_t)row / l->n_tokens;
+
+    for (size_t k = 0; k < l->c; k++) {
+        size_t at = t + k - l->context[0]; /* may wrap: then it is not less */
+
+        to[k] = at < l->n_tokens ? saev_ids_at(p->ids, seq, at) : -1;
+    }
+}
+
+static void
+end_examples(const struct look_pass *p, const struct look_heap *h, size_t i,
+             char *room)
+{
+    const struct look_examples *e = h->e;
+    size_t c = p->l->c, first = i * e->n;
+
+    sort_slots(h, i);
+    permute(h, i, e->value, sizeof(*e->value), room);
+    permute(h, i, e->row, sizeof(*e->row), room);
+    permute(h, i, e->acts, c * sizeof(*e->acts), room);
+    if (!p->ids)
+        permute(h, i, e->ids, c * sizeof(*e->ids), room);
+    for (size_t k = first; k < first + h->n[i] && p->ids && e->ids; k++)
+        fill_ids(p, e->ids + k * c, e->row[k]);
+    for (size_t k = first + h->n[i]; k < first + e->n; k++) {
+        e->row[k] = -1;
+        for (size_t j = k * c; j < (k + 1) * c; j++) {
+            e->acts[j] = -1;
+            if (e->ids)
+                e->ids[j] = -1;
+        }
+    }
+}
+
+static void
+end_latents(void *ctx, size_t begin, size_t end)
+{
+    const struct look_pass *p = ctx;
+    const struct look *l = p->l;
+    size_t most = larger(l->top.n, l->sample.n);
+    char *room = xcalloc(most + 1, larger(l->c * sizeof(float), 8));
+
+    for (size_t i = begin; i < end; i++) {
+        l->sum[i] = round_sum(l->sum_limbs + i * LOOK_LIMBS);
+        end_examples(p, &p->top, i, room);
+        end_examples(p, &p->sample, i, room);
+    }
+    free(room);
+}
+
+void
+look_pass_end(struct look_pass *p, const struct saev_ids *ids)
+{
+    p->ids = ids;
+    par_for(p->par, p->l->m, GRAIN, end_latents, p);
+}
