@@ -8,7 +8,7 @@ core/format 13019
 core/kernel 9617
 core/model 22989
 core/text 4340
-cmd 35862
+cmd 36234
 lib 2547'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -455,3 +455,108 @@ for kind in "top", "sample":
             assert p.stderr.startswith(f"sae-look: bad/look.safetensors: {kind}_{name}[{i}, {j}, {place}] is ") and p.stderr.count("\n") == 1, p
 END
 }
+
+@test "sae-look compare: the best cosines are float64's; ties, zero rows and rows of any size, of each form" {
+    py - <<'END'
+import json, os, subprocess, sys, numpy as np, sae_files, sae_ref
+rng = np.random.default_rng(8)
+os.mkdir("forms")
+subprocess.run([sys.executable, os.path.join(os.environ["ROOT"], "test/ref/sae_files.py"), "write", "forms", "40", "24", "7"], check=True)
+def save(name, D, W):
+    sae_ref.write_sae(name, dict(W_enc=W.astype("f4"), b_enc=np.zeros(len(D), "f4"), W_dec=D.astype("f4"), b_dec=np.zeros(D.shape[1], "f4")), 3)
+    return D.astype("f4").astype(float), W.astype("f4").astype(float)
+def unit(x):
+    with np.errstate(invalid="ignore"):
+        return x / np.linalg.norm(x, axis=1, keepdims=True)
+def best(A, B):
+    c = np.round(unit(A) @ unit(B).T, 12)
+    c[np.isnan(c)] = -9
+    at = c.argmax(1) # the first of equals
+    v = c[np.arange(len(A)), at]
+    return np.where(v == -9, -1, at), np.where(v == -9, np.nan, v)
+def check(a, b, A, B):
+    out = subprocess.run(["sae-look", "compare", a, b], check=True, capture_output=True, text=True).stdout.splitlines()
+    for o in ["-j", "1"], ["-j", "3"]:
+        assert subprocess.run(["sae-look", "compare", a, b, *o], check=True, capture_output=True, text=True).stdout.splitlines() == out
+    assert out[0] == "latent\tbest\tcosine\tencoder_cosine\tmutual"
+    (ab, ac), (ba, bc) = best(A[0], B[0]), best(B[0], A[0])
+    encoder = unit(A[1]) @ unit(B[1]).T
+    mutual = [j >= 0 and ba[j] == i for i, j in enumerate(ab)]
+    for i, line in enumerate(out[1:]):
+        got = line.split("\t")
+        assert got[0] == str(i) and got[1] == (str(ab[i]) if ab[i] >= 0 else "-") and got[4] == str(int(mutual[i])), (got, ab[i], ac[i])
+        want = [ac[i], encoder[i, ab[i]] if ab[i] >= 0 else np.nan]
+        np.testing.assert_allclose([float(got[2]), float(got[3])], want, rtol=6e-6, atol=1e-12)
+    assert len(out) == 1 + len(ab)
+    got = json.loads(subprocess.run(["sae-look", "compare", "--json", a, b], check=True, capture_output=True, text=True).stdout)
+    real = [np.linalg.norm(x[0], axis=1) > 0 for x in (A, B)]
+    def both(f):
+        return [f(c[r]) for c, r in ((ac, real[0]), (bc, real[1]))]
+    assert got["latents"] == [len(ab), len(ba)] and got["mutual"] == sum(mutual)
+    np.testing.assert_allclose(got["mean_max"], both(np.mean), rtol=1e-12)
+    assert got["over_0.7"] == both(lambda c: float((c > 0.7).mean())) and got["over_0.9"] == both(lambda c: float((c > 0.9).mean()))
+    return sum(mutual)
+d = 24
+D, W = rng.normal(size=(150, d)), rng.normal(size=(150, d))
+D[7] = D[3]                     # equal rows, and multiples of one
+D[9], D[11] = 2 * D[3], -D[3]
+D[20] = D[149] = 0
+W[30] = 0
+D[40] *= 1e-36; D[41] *= 1e-33; D[42] *= 1e34; D[43] *= 1e-42
+a = save("a", D, W)
+p = rng.permutation(150)[:130]
+E = D[p] + rng.normal(size=(130, d)) * rng.choice([0, 0.02, 0.5, 3], (130, 1)) * np.linalg.norm(D[p], axis=1, keepdims=True)
+E[5] = 0
+E[60:80] = D[3] + 1e-7 * rng.normal(size=(20, d)) # nearer than f32 can say
+b = save("b", E, W[p])
+assert check("a", "b", a, b) > 30
+check("b", "a", b, a)
+n = check("a", "a", a, a)
+assert n < 150 - 2 # 7 and 9 have the direction of 3
+z = save("z", D[:3] * 0, W[:3])
+out = subprocess.run(["sae-look", "compare", "a", "z"], check=True, capture_output=True, text=True).stdout.splitlines()
+assert all(l.split("\t")[1:] == ["-", "nan", "nan", "0"] for l in out[1:])
+assert json.loads(subprocess.run(["sae-look", "compare", "--json", "z", "a"], check=True, capture_output=True).stdout) == {
+    "latents": [3, 150], "mean_max": [None, None], "over_0.7": [None, 0], "over_0.9": [None, 0], "mutual": 0}
+f = np.load("forms/sae.npz")
+F = f["decoder_weight"].astype(float), f["encoder_weight"].astype(float)
+n_forms = 0
+for form in sorted(os.listdir("forms")):
+    if os.path.isdir("forms/" + form) and "half" not in form and form != "gemma-packed":
+        check("a", "forms/" + form, a, F)
+        check("forms/" + form, "b", F, b)
+        n_forms += 1
+assert n_forms > 12
+END
+    ref sae 24 9 4 1 nine
+    run -65 sae-look compare sae nine
+    [ "$output" = "sae-look: nine: is of rows of 9 numbers (expected 8, as sae)" ]
+    run -2 sae-look compare sae
+}
+
+@test "sae-look diff: the largest change of density first; two RUNs of one SAE" {
+    ref rows 80 8 9 y.npy
+    ref scan sae y.npy later tokens=10 top=1 sample=1 latents=2,3,5,7,9,11,20,21,22
+    py - <<'END'
+import subprocess, numpy as np, look_ref
+(ma, a), (mb, b) = look_ref.read("plain"), look_ref.read("later")
+def facts(meta, t):
+    n = t["rows_active"]
+    return {int(i): (n[k] / meta["rows"], t["sum"][k] / n[k] if n[k] else 0, float(t["max"][k])) for k, i in enumerate(t["latent"])}
+fa, fb = facts(ma, a), facts(mb, b)
+both = sorted((i for i in fa if i in fb), key=lambda i: (-abs(fb[i][0] - fa[i][0]), i))
+assert both and both != sorted(both)
+def diff(*words):
+    out = subprocess.run(["sae-look", "diff", "plain", "later", *words], check=True, capture_output=True, text=True).stdout.splitlines()
+    assert out[0] == "latent\tdensity_a\tdensity_b\tmean_a\tmean_b\tmax_a\tmax_b"
+    return [[float(v) for v in line.split("\t")] for line in out[1:]]
+want = [[i, *(v for pair in zip(fa[i], fb[i]) for v in pair)] for i in both]
+np.testing.assert_allclose(diff(), want, rtol=1e-5)
+np.testing.assert_allclose(diff("-n", "2"), want[:2], rtol=1e-5)
+END
+    sed -i 's/"sae_xxh3": "0/"sae_xxh3": "1/' later/look.json
+    run -65 sae-look diff plain later
+    [ "$output" = "sae-look: later: is of another SAE (1$(printf %031d 0), but plain is of $(printf %032d 0))" ]
+    run -66 sae-look diff plain nowhere
+    run -2 sae-look diff plain
+}

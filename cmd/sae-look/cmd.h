@@ -58,5 +58,7 @@ int merge_main(const struct look_cmd *cmd, struct err *err);
 int lens_main(const struct look_cmd *cmd, struct err *err);
 int list_main(const struct look_cmd *cmd, struct err *err);
 int show_main(const struct look_cmd *cmd, struct err *err);
+int compare_main(const struct look_cmd *cmd, struct err *err);
+int diff_main(const struct look_cmd *cmd, struct err *err);
 
 #endif

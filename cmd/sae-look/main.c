@@ -88,7 +88,7 @@ static const struct opt opts[] = {
       "without the factor of the final norm" },
     { 0, "sort", "index|density|mean|max", "list", OPT_WORD(sort, SORT_INDEX),
       "order of latents; all but index are largest first" },
-    { 'n', "most", "N", "lens list", OPT_U64(n, 1, INT64_MAX),
+    { 'n', "most", "N", "lens list diff", OPT_U64(n, 1, INT64_MAX),
       "show the first N of them (default: all)\n"
       "lens: tokens of each sign (default 10)" },
     { 0, "min-density", "X", "list", OPT_F64(min_density, 0, 1),
@@ -99,9 +99,10 @@ static const struct opt opts[] = {
       "equal parts of a sample, by value" },
     { 0, "pairs-shown", "N", "show", OPT_U64(pairs_shown, 0, LOOK_MAX_LATENTS),
       "latents that one was most often active with" },
-    { 0, "json", NULL, "show", OPT_FLAG(json),
-      "an object a line for each latent" },
-    TOOL_THREADS("scan merge lens"),
+    { 0, "json", NULL, "show compare", OPT_FLAG(json),
+      "an object a line for each latent\n"
+      "compare: one object, of all latents" },
+    TOOL_THREADS("scan merge lens compare"),
     TOOL_FORCE("scan merge lens"),
     TOOL_QUIET,
     { 0 },
@@ -141,12 +142,20 @@ static const struct opt_verb verbs[] = {
     { "show", "RUN LATENT...", "what latents are: examples, tokens, histogram",
       "sae-look show RUN 17 -m MODEL\n"
       "sae-look show --json RUN 0-99" },
+    { "compare", "SAE SAE",
+      "for each latent the most similar one of another SAE",
+      "sae-look compare SAE OTHER\n"
+      "sae-look compare --json SAE OTHER" },
+    { "diff", "RUN RUN", "where the densities of latents differ",
+      "sae-look diff RUN OTHER\n"
+      "sae-look diff -n 20 RUN OTHER" },
     { 0 },
 };
 
 /* In the order of 'verbs'. */
 static int (*const mains[])(const struct look_cmd *cmd, struct err *err) = {
-    scan_main, merge_main, lens_main, list_main, show_main
+    scan_main, merge_main,   lens_main, list_main,
+    show_main, compare_main, diff_main
 };
 TOOL_MAINS(mains, verbs);
 
