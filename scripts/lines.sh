@@ -5,7 +5,7 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11584
 core/format 13019
-core/kernel 9617
+core/kernel 9641
 core/model 22989
 core/text 4340
 cmd 36234

@@ -21,15 +21,32 @@ enum { MAX_X = V8 == 2 ? 6 : 5, STRIP_X = V8 == 2 ? 6 : 4 };
  * than 4 streams are read at 0.87 of memory's rate. */
 #define ROWS(X) (V8 == 2 || (X) <= 3 ? 4 : (X) == 4 ? 3 : 2)
 
+/* Registers that accumulate: R rows of W by one of x, and at most. */
+#define REGS(R) (((R) + V8 - 1) / V8)
+enum { MAX_ACC = 12 };
+
+/* Compilers load x again for each row of W, 12 loads for the 10 FMAs of 2 rows
+ * by 5 of x, which AVX2's CPUs begin two and two.  Some rows of x are loaded
+ * once: of all of them the instructions would be too many. */
+#if VF == 8
+#define LOAD_ONCE(i, X, v)         \
+    do {                           \
+        if ((X) == 5 && (i) < 3)   \
+            __asm__("" : "+x"(v)); \
+    } while (0)
+#else
+#define LOAD_ONCE(i, X, v) (void)(v)
+#endif
+
 /*
  * Columns 8 j to 8 j + 7 of the n at w, or all n < 8, of R rows 'w_step' bytes
  * apart by X rows of x.  The shorter of both lists stays in registers.
  */
 INLINE void
-step(v8 (*acc)[4], enum dtype t, const char *w, size_t w_step, const float *x,
+step(v8 *acc, enum dtype t, const char *w, size_t w_step, const float *x,
      size_t ldx, const size_t R, const size_t X, const int j, size_t n)
 {
-    const size_t second = R > 1 ? (V8 - 1) * w_step : 0;
+    const size_t second = R > 1 ? (V8 - 1) * w_step : 0, regs = REGS(R);
     v8 wv[4], xv[MAX_X];
 
 #define W(p)                                          \
@@ -39,25 +56,26 @@ step(v8 (*acc)[4], enum dtype t, const char *w, size_t w_step, const float *x,
 #define X_ROW(p) (n < 8 ? v8_x_n(p, n) : v8_x((p) + 8 * j))
     if (R <= X * V8) {
 #pragma GCC unroll 4
-        for (size_t r = 0; r < R; r += V8)
-            wv[r / V8] = W(w + r * w_step);
+        for (size_t r = 0; r < regs; r++)
+            wv[r] = W(w + r * V8 * w_step);
 #pragma GCC unroll 8
         for (size_t i = 0; i < X; i++) {
             xv[0] = X_ROW(x + i * ldx);
+            LOAD_ONCE(i, X, xv[0]);
 #pragma GCC unroll 4
-            for (size_t r = 0; r < R; r += V8)
-                acc[i][r / V8] = v8_fma(wv[r / V8], xv[0], acc[i][r / V8]);
+            for (size_t r = 0; r < regs; r++)
+                acc[i * regs + r] = v8_fma(wv[r], xv[0], acc[i * regs + r]);
         }
     } else {
 #pragma GCC unroll 8
         for (size_t i = 0; i < X; i++)
             xv[i] = X_ROW(x + i * ldx);
 #pragma GCC unroll 4
-        for (size_t r = 0; r < R; r += V8) {
-            wv[0] = W(w + r * w_step);
+        for (size_t r = 0; r < regs; r++) {
+            wv[0] = W(w + r * V8 * w_step);
 #pragma GCC unroll 8
             for (size_t i = 0; i < X; i++)
-                acc[i][r / V8] = v8_fma(wv[0], xv[i], acc[i][r / V8]);
+                acc[i * regs + r] = v8_fma(wv[0], xv[i], acc[i * regs + r]);
         }
     }
 #undef W
@@ -71,14 +89,13 @@ tile_part(const struct gemv_args *a, enum dtype t, const char *w, size_t w_step,
           const size_t R, const size_t X)
 {
     const size_t nbytes = weight_nbytes(t);
-    v8 acc[MAX_X][4];
+    v8 acc[MAX_ACC];
+    float sum[MAX_ACC * V8];
     size_t c = 0;
 
-#pragma GCC unroll 8
-    for (size_t i = 0; i < X; i++)
-#pragma GCC unroll 4
-        for (size_t r = 0; r < 4; r++)
-            acc[i][r] = v8_zero();
+#pragma GCC unroll 16
+    for (size_t i = 0; i < MAX_ACC; i++)
+        acc[i] = v8_zero();
     for (; c + LINE <= n; c += LINE) {
 #pragma GCC unroll 4
         for (size_t r = 0; r < R; r++)
@@ -92,14 +109,16 @@ tile_part(const struct gemv_args *a, enum dtype t, const char *w, size_t w_step,
         step(acc, t, w + c * nbytes, w_step, x + c, a->ldx, R, X, 0, 8);
     if (c < n)
         step(acc, t, w + c * nbytes, w_step, x + c, a->ldx, R, X, 0, n - c);
-#pragma GCC unroll 8
-    for (size_t i = 0; i < X; i++) {
-        float *to = y + i * a->ldy, sum[4 * V8];
+#pragma GCC unroll 3
+    for (size_t i = 0; i < REGS(R) * X; i += 4)
+        v8_sum4(sum + i * V8, acc + i);
+    for (size_t i = 0; i < X; i++)
+        for (size_t r = 0; r < R; r++) {
+            float *to = y + i * a->ldy + r * y_step;
+            float v = sum[i * REGS(R) * V8 + r];
 
-        v8_sum4(sum, acc[i]);
-        for (size_t r = 0; r < R; r++)
-            to[r * y_step] = add ? to[r * y_step] + sum[r] : sum[r];
-    }
+            *to = add ? *to + v : v;
+        }
 }
 
 /* y of R rows, 'step' apart, for X of the x. */
