@@ -165,6 +165,10 @@ assert abs(dense - tables) < 0.05 < abs(dense - none), (dense, tables, none)'
     [[ $output == "hf-infer: empty/adapter_config.json: "* ]]
     run -65 hf-infer "$BATS_FILE_TMPDIR/lora/llama" --lora "$M/lora0" --ids $IDS --nll
     [[ $output == "hf-infer: $M/lora0/adapter_model.safetensors: base_model.model.model.layers.1.mlp."*" is of no linear layer of $BATS_FILE_TMPDIR/lora/llama" ]]
+    cp -r "$M/lora0" turned # gets no warning as well
+    sed -i 's/"fan_in_fan_out": false/"fan_in_fan_out": true/' turned/adapter_config.json
+    run -65 hf-infer "$BATS_FILE_TMPDIR/lora/llama" --lora turned --ids $IDS --nll
+    [[ $output == "hf-infer: turned/adapter_model.safetensors: base_model."*" is of no linear layer of "* ]]
     run -2 hf-infer "$M" --lora "$M/lora0@1" --ids $IDS --nll
     [ "${lines[0]}" = "hf-infer: $M/lora0@1: the tensors of a directory name their layers, @LAYER is for files" ]
     run -65 hf-infer "$(moe "")" --lora "$BATS_FILE_TMPDIR/lora/moe-stacked/lora0" --ids $IDS --nll

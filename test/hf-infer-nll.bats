@@ -113,7 +113,7 @@ w["model.layers.1.self_attn.k_norm.weight"] *= 1e6
 write_safetensors("m/model.safetensors", w, lambda n: "F32")
 END
     echo '{"peft_type":"LORA","r":1,"lora_alpha":1,"target_modules":["q_proj"],"layers_to_transform":[1]}' >a/adapter_config.json
-    for how in "--nll" "-n 1" "--top 1" "--jsonl -n 1"; do
+    for how in "--nll" "-n 1" "--top 1" "--logits l.npy" "--jsonl -n 1"; do
         # shellcheck disable=SC2086
         said() { run -65 --separate-stderr hf-infer "$@" $how <<<'{"ids":[1,2,3]}'; }
         [[ $how == *jsonl* ]] || said() { run -65 --separate-stderr hf-infer "$@" $how --ids 1,2,3; }
@@ -122,6 +122,7 @@ END
         said m --kv-dtype f16
         [[ $stderr == "hf-infer: "*": --kv-dtype f16: a key or value of layer 1 is beyond 65504: the logits after "*" not finite" ]]
     done
+    [ ! -e l.npy ]
     run -0 hf-infer m --ids 1,2,3 --nll --kv-dtype bf16
 }
 

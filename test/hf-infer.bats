@@ -434,6 +434,9 @@ END
     run -65 --separate-stderr hf-infer m --ids 1,2,3 --nll -o nll.tsv
     [ "$stderr" = "hf-infer: m: the logits after 1 token are not finite" ]
     [ ! -e nll.tsv ]
+    run -65 --separate-stderr hf-infer m --ids 1,2,3 --logits l.npy
+    [ "$stderr" = "hf-infer: m: the logits after 1 token are not finite" ]
+    [ ! -e l.npy ]
 }
 
 @test "hf-infer: a terminal gets a new line at the end, a pipe does not" {

@@ -98,7 +98,12 @@ run_logits(struct run *run, struct err *err)
         n = smaller(ids.n - i, rows);
         rc = session_feed(run->session, ids.id + i, n, logits, n, err);
         for (size_t k = 0; rc == 0 && k < n; k++) {
-            cvt_from_f32(le, DT_F32, logits + k * vocab_size, vocab_size);
+            const float *row = logits + k * vocab_size;
+
+            rc = check_logits(run, run->session, run->dir, row, i + k + 1, err);
+            if (rc < 0)
+                break;
+            cvt_from_f32(le, DT_F32, row, vocab_size);
             rc = out_write(run->out, le, vocab_size * 4, err);
         }
         progress_at(&progress, i + n);

@@ -153,10 +153,7 @@ bind_all(struct model *m, struct adapter *adapter, struct err *err)
     for (size_t i = 0; i < f->dir.n_tensors && !f->is_stack; i++)
         if (check_base(m, &f->dir.tensors[i], err))
             return -1;
-    /* of several models, an adapter may be of this one alone */
-    return f->is_stack ? 0
-                       : peft_warn(&f->config, &f->dir,
-                                   m->config.of ? NULL : &m->dir, "", err);
+    return 0;
 }
 
 /* What a path or a Hub's id, "org/name", says that a model is, [*n]: the last
@@ -236,12 +233,17 @@ lora_open(struct model *m, const char *path, struct err *err)
     rc = lora_file_open(f, name, layer, err);
     if (rc == 0 && f->is_stack)
         rc = open_stack(m, f, err);
-    else if (rc == 0)
-        rc = compare_fan_in(m, &f->config, err);
-    if (rc == 0 && !f->is_stack)
-        compare_base(m, &f->config);
     if (rc == 0)
         rc = bind_all(m, adapter, err);
+    /* an adapter that is refused gets no warnings, too; of several models, one
+     * may be of this one alone */
+    if (rc == 0 && !f->is_stack)
+        rc = compare_fan_in(m, &f->config, err);
+    if (rc == 0 && !f->is_stack) {
+        compare_base(m, &f->config);
+        rc = peft_warn(&f->config, &f->dir, m->config.of ? NULL : &m->dir, "",
+                       err);
+    }
     free(name);
     return rc;
 }
