@@ -170,6 +170,20 @@ END
     [ "${lines[1]}" = "D/$H"$'\tids.npy: image 3, token 2: -1 (expected an id)' ]
 }
 
+@test "saev-read, and verify: ids.npy.json of another count or length than ids.npy's is refused" {
+    pipe meta
+    cp "$dump/ids.npy.json" right.json
+    read -r n ctx < <(py -c 'import numpy as np, sys; print(*np.load(sys.argv[1]).shape)' "$dump/ids.npy")
+    for key in "n_windows $n" "ctx $ctx"; do
+        sed "s/\"${key% *}\": ${key#* }/\"${key% *}\": 99/" right.json >"$dump/ids.npy.json"
+        says="ids.npy.json: ${key% *} is 99 (expected ${key#* }, as the ids' shape)"
+        run -1 saev-read verify --deep "$dump"
+        [ "${lines[1]}" = "$dump"$'\t'"$says" ]
+        run -65 saev-read --skip-ids 1 "$dump" -o x.npy
+        [ "$output" = "saev-read: $dump/$says" ]
+    done
+}
+
 @test "saev-read verify: finds ids that were changed, and lists those of another dump" {
     pipe meta
     saev-read verify "$dump"

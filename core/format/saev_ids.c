@@ -13,7 +13,23 @@
 
 #define JSON_MAX ((size_t)16 << 20)
 
-/* FILE.json, of which special tokens and the dump's HASH matter here. */
+/* A size that FILE.json may say is FILE's. */
+static int
+check_size(const struct js *root, const char *key, size_t size, struct err *err)
+{
+    struct js js = js_get(root, key);
+    char expected[64];
+    int64_t v;
+
+    if (js_absent(&js))
+        return 0;
+    if (js_i64(&js, 0, INT64_MAX, &v, err) < 0)
+        return -1;
+    snprintf(expected, sizeof(expected), "%zu, as the ids' shape", size);
+    return (size_t)v == size ? 0 : js_bad(&js, expected, err);
+}
+
+/* FILE.json, of which sizes, special tokens and the dump's HASH matter here. */
 static int
 read_json(struct saev_ids *ids, const char *path, struct err *err)
 {
@@ -24,6 +40,10 @@ read_json(struct saev_ids *ids, const char *path, struct err *err)
 
     if (v && !json_is_object(v))
         rc = js_bad(&root, "an object", err);
+    if (rc == 0)
+        rc = check_size(&root, "n_windows", ids->n_imgs, err);
+    if (rc == 0)
+        rc = check_size(&root, "ctx", ids->n_tokens, err);
     dump = js_get(&root, "dump");
     if (rc == 0 && !js_absent(&dump))
         rc = js_str(&dump, &hash, NULL, err);
