@@ -657,4 +657,12 @@ END
         --acts-ids disk/ids.npy -o /dev/null
     [ "$stderr" = "hf-infer: disk/ids.npy: cannot be written: No space left on device" ]
     [ -z "$(ls -A disk)" ]
+    # one that is full after the last activation: all files or none
+    for meta in m.json disk/m.json; do
+        head -c 98304 /dev/zero >disk/filled # 100k are 25 pages: 1 is left
+        run -74 --separate-stderr hf-infer "$DEMO" --ids "$(seq -s, 1 64)" --acts resid:-1 --ctx 4 -q \
+            --acts-meta $meta --acts-ids disk/ids.npy -o a.f32
+        [[ $stderr == "hf-infer: disk/"*"No space left on device" ]]
+        [ "$(ls -A disk . | grep -E '^(a.f32|m.json|ids|.*tmp)')" = "" ]
+    done
 }

@@ -8,6 +8,7 @@
 #include "core/format/saev_ids.h"
 #include "core/js.h"
 #include "core/map.h"
+#include "core/mem.h"
 #include "core/str.h"
 
 void
@@ -116,16 +117,34 @@ shape_of(const struct acts *a, const struct acts_dump *d)
     };
 }
 
+/* Files are filled before the first of them gets its name: a disk has room for
+ * all of them, or none is there. */
 static int
-publish(struct out **out, const struct str *text, struct err *err)
+fill(struct out *out, const struct str *text, struct err *err)
 {
-    int rc = out_write(*out, text->s, text->n, err);
+    return out_write(out, text->s, text->n, err) < 0 ? -1 : out_flush(out, err);
+}
 
-    if (rc == 0)
-        rc = out_commit(*out, err);
-    else
-        out_abort(*out);
+/* NULL is fine. */
+static int
+commit(struct out **out, struct err *err)
+{
+    struct out *o = *out;
+
     *out = NULL;
+    return o ? out_commit(o, err) : 0;
+}
+
+static int
+fill_meta(struct acts *a, struct err *err)
+{
+    struct acts_shape shape = shape_of(a, a->dumps);
+    struct str text = { 0 };
+    int rc;
+
+    acts_meta(&text, a->run, &shape);
+    rc = fill(a->meta, &text, err);
+    str_free(&text);
     return rc;
 }
 
@@ -134,24 +153,36 @@ publish(struct out **out, const struct str *text, struct err *err)
 int
 acts_publish_meta(struct acts *a, struct err *err)
 {
-    struct acts_shape shape = shape_of(a, a->dumps);
-    struct str text = { 0 };
-    int rc;
+    return fill_meta(a, err) < 0 ? -1 : commit(&a->meta, err);
+}
 
-    acts_meta(&text, a->run, &shape);
-    rc = publish(&a->meta, &text, err);
-    str_free(&text);
-    return rc;
+/* The absolute path of a file that may not be there yet. */
+static void
+add_real_path(struct str *to, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = xstrndup(path, slash ? (size_t)(slash - path) + 1 : 0);
+    char *real = realpath(path, NULL), *above = NULL;
+
+    if (real) {
+        str_adds(to, real);
+    } else if ((above = realpath(*dir ? dir : ".", NULL))) {
+        str_addf(to, "%s/%s", strcmp(above, "/") != 0 ? above : "",
+                 slash ? slash + 1 : path);
+    }
+    free(above);
+    free(real);
+    free(dir);
 }
 
 /* The ids, after what is known of them: with --acts-meta the name of the dump,
  * by the hash of the metadata that are on the disk, but for n_imgs where
  * saev-write counts them. */
 static int
-publish_ids(struct acts *a, struct acts_dump *d, struct err *err)
+fill_ids(struct acts *a, struct acts_dump *d, struct err *err)
 {
     struct acts_shape shape = shape_of(a, d);
-    struct str text = { 0 }, meta = { 0 };
+    struct str text = { 0 }, meta = { 0 }, file = { 0 };
     char dump[SAEV_HASH_MAX] = "";
     int rc = 0;
 
@@ -166,24 +197,28 @@ publish_ids(struct acts *a, struct acts_dump *d, struct err *err)
     if (rc == 0)
         rc = acts_write_head(&d->ids, err);
     if (rc == 0)
-        rc = publish(&a->ids_json, &text, err);
-    if (rc == 0) {
-        rc = out_commit(d->ids.out, err);
-        d->ids.out = NULL;
-    }
+        rc = fill(a->ids_json, &text, err);
     if (rc == 0 && a->ids_pointer) {
-        char *file = realpath(a->run->acts_ids, NULL);
-
+        add_real_path(&file, a->run->acts_ids);
         text.n -= strlen("}\n");
         str_adds(&text, ", \"file\": ");
-        js_put_str(&text, file ? file : "", file ? strlen(file) : 0);
+        js_put_str(&text, file.n ? file.s : "", file.n);
         str_adds(&text, "}\n");
-        free(file);
-        rc = publish(&a->ids_pointer, &text, err);
+        rc = fill(a->ids_pointer, &text, err);
     }
     str_free(&text);
     str_free(&meta);
+    str_free(&file);
     return rc;
+}
+
+static int
+commit_ids(struct acts *a, struct acts_dump *d, struct err *err)
+{
+    return commit(&a->ids_json, err) < 0 || commit(&d->ids.out, err) < 0 ||
+                   commit(&a->ids_pointer, err) < 0
+               ? -1
+               : 0;
 }
 
 /* DIR/PLACE.npy, PLACE.meta.json and PLACE.ids.npy with its .json. */
@@ -211,7 +246,7 @@ publish_dump(struct acts *a, struct acts_dump *d, struct err *err)
     if (rc == 0)
         rc = out_open(&a->ids_json, path.s, OUT_RUN, false, err);
     if (rc == 0)
-        rc = publish_ids(a, d, err);
+        rc = fill_ids(a, d, err) < 0 ? -1 : commit_ids(a, d, err);
     str_free(&path);
     str_free(&text);
     return rc;
@@ -222,17 +257,15 @@ publish_dump(struct acts *a, struct acts_dump *d, struct err *err)
 static int
 publish_one(struct acts *a, struct err *err)
 {
-    int rc = 0;
-
-    if (a->meta || a->dumps->ids.out) {
-        rc = out_commit(a->run->out, err);
-        a->run->out = NULL;
-    }
-    if (rc == 0 && a->meta)
-        rc = acts_publish_meta(a, err);
-    if (rc == 0 && a->dumps->ids.out)
-        rc = publish_ids(a, a->dumps, err);
-    return rc;
+    if (!a->meta && !a->dumps->ids.out)
+        return 0;
+    return out_flush(a->run->out, err) < 0 ||
+                   (a->meta && fill_meta(a, err) < 0) ||
+                   (a->dumps->ids.out && fill_ids(a, a->dumps, err) < 0) ||
+                   commit(&a->run->out, err) < 0 || commit(&a->meta, err) < 0 ||
+                   commit_ids(a, a->dumps, err) < 0
+               ? -1
+               : 0;
 }
 
 int
