@@ -85,6 +85,17 @@ END
     done
 }
 
+@test "hf-infer -n: the last token, which nothing reads, needs no position" {
+    py "$ROOT/test/ref/family_ref.py" make gpt2 m
+    ids=$(seq -s, 0 63)
+    next=$(hf-infer m --ids "$ids" --top 1 | tail -n 1 | cut -f 1)
+    [ "$(hf-infer m --ids "$ids" -n 1 --greedy --ids-out)" = "$next" ]
+    [[ $(hf-infer m --jsonl -n 1 --greedy <<<"{\"ids\":[$ids]}") == *"\"ids\":[$next]"* ]]
+    run -65 hf-infer m --ids "$ids" -n 2 --ids-out
+    run -65 hf-infer m --jsonl -n 2 <<<"{\"ids\":[$ids]}"
+    run -65 hf-infer m --ids "$ids,1" -n 0 --ids-out
+}
+
 @test "hf-infer: GPT-2's positions end where its table does: longer is refused, or scored in windows" {
     py "$ROOT/test/ref/family_ref.py" make gpt2 m
     all=$(seq -s, 0 69)
@@ -97,11 +108,11 @@ END
     done <<END
 --nll|the prompt has 70 tokens $expected; --stride scores it in windows)
 --logits -|the prompt has 70 tokens $expected)
--n 4 --ids-out|the prompt has 70 tokens and -n is 4, together 74 $expected)
+-n 4 --ids-out|the prompt has 70 tokens and -n is 4, together 74 (expected at most 65, one more than the model's context)
 --acts resid:0 -o a.f32|more than 64 tokens, the model's context (--ctx makes windows)
 END
     run -65 hf-infer m --ids "$(seq -s, 0 59)" -n 8 --ids-out
-    [ "$output" = "hf-infer: --ids: the prompt has 60 tokens and -n is 8, together 68 $expected)" ]
+    [ "$output" = "hf-infer: --ids: the prompt has 60 tokens and -n is 8, together 68 (expected at most 65, one more than the model's context)" ]
     run -2 hf-infer m --ids "$all" --nll --ctx 65
     [ "${lines[0]}" = "hf-infer: --ctx 65: the model's context is 64" ]
     run -65 hf-infer m --jsonl --nll <long.jsonl

@@ -150,7 +150,7 @@ END
         'token id 99999 is not in the vocabulary (0 to 1023)'
     refused '{"ids":[]}' 'the prompt has no tokens (expected at least 1)'
     refused "{\"ids\":[$(seq -s, 1 510)]}" "the prompt has 510 tokens and -n \
-is 4, together 514 (expected at most 512, the model's context)"
+is 4, together 514 (expected at most 513, one more than the model's context)"
     { cat good; echo '{"id":3'; } >p.jsonl
     run -65 --separate-stderr hf-infer "$DEMO" --jsonl -n 4 --greedy <p.jsonl
     [[ $stderr == "hf-infer: standard input: line 6, column "* ]]
@@ -261,7 +261,7 @@ END
         [ "$stderr" = "hf-infer: standard input: line 1: $2" ]
     }
     wrong '"max_tokens":-1' 'max_tokens is -1 (expected a whole number from 0 to 2147483647)'
-    wrong '"max_tokens":600' "the prompt has 1 token and max_tokens is 600, together 601 (expected at most 512, the model's context)"
+    wrong '"max_tokens":600' "the prompt has 1 token and max_tokens is 600, together 601 (expected at most 513, one more than the model's context)"
     wrong '"temperature":-1' 'temperature is -1 (expected a number from 0 to 1e+06)'
     wrong '"top_p":1.5' 'top_p is 1.5 (expected a number from 0 to 1)'
     wrong '"top_k":"a"' 'top_k is "a" (expected a whole number from 0 to 2147483647)'

@@ -112,7 +112,7 @@ begin(struct prompt_batch *b, struct entry *e, struct err *err)
     str_free(&e->doc.text);
     ids_free(&e->doc.ids);
     e->seq.session = e->session =
-        session_new(run->engine, e->seq.n_prompt + (size_t)e->seq.max_tokens);
+        session_new(run->engine, sequence_positions(&e->seq));
     b->active[b->n_active++] = e;
     return 0;
 }

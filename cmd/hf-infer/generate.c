@@ -116,7 +116,7 @@ run_generate(struct run *run, struct err *err)
     if (rc == 0)
         rc = sequence_plan(&seq, err);
     if (rc == 0)
-        rc = run_open_session(run, seq.n_prompt + (size_t)seq.max_tokens, err);
+        rc = run_open_session(run, sequence_positions(&seq), err);
     if (rc == 0)
         rc = generate(run, &seq, err);
     sequence_free(&seq);

@@ -38,14 +38,15 @@ sequence_plan(struct sequence *seq, struct err *err)
                        "%s: the prompt has %lld tokens (expected at most %lld, "
                        "the model's context)",
                        seq->where, (long long)n, (long long)context);
-    if (asked > room)
+    /* nothing reads the last token: it needs no position */
+    if (asked >= 0 && (room < 0 || asked > room + 1))
         return err_set(err, EX_DATAERR,
                        "%s: the prompt has %lld token%s and %s is %lld, "
-                       "together %lld (expected at most %lld, the model's "
-                       "context)",
+                       "together %lld (expected at most %lld, one more than "
+                       "the model's context)",
                        seq->where, (long long)n, plural(n), seq->asked_by,
                        (long long)asked, (long long)(n + asked),
-                       (long long)context);
+                       (long long)context + 1);
     if (ids_check(seq->ids.id, seq->n_prompt, run->config->vocab_size,
                   seq->where, err) < 0)
         return -1;
@@ -65,6 +66,13 @@ sequence_plan(struct sequence *seq, struct err *err)
         rc = tok_stream_add(seq->stream, seq->ids.id[i], &unseen, err);
     str_free(&unseen);
     return rc;
+}
+
+size_t
+sequence_positions(const struct sequence *seq)
+{
+    return seq->n_prompt +
+           (seq->max_tokens > 0 ? (size_t)seq->max_tokens - 1 : 0);
 }
 
 /* Adds a piece of text as far as no stop string begins in it; true: one

@@ -34,6 +34,10 @@ void sequence_init(struct sequence *seq, const struct run *run,
  */
 int sequence_plan(struct sequence *seq, struct err *err);
 
+/* sequence_positions() is how many tokens the model reads of it at most: all
+ * but the last one. */
+size_t sequence_positions(const struct sequence *seq);
+
 /*
  * sequence_next() selects a token by its logits [vocab_size], which it
  * overwrites, and adds its text to seq->text.  Once finish_reason is set
