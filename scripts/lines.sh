@@ -5,7 +5,7 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11584
 core/format 13039
-core/kernel 9641
+core/kernel 9791
 core/model 22989
 core/text 4340
 cmd 36284

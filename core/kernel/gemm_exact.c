@@ -2,7 +2,6 @@
 /* The exact class: see gemm.h. */
 #include <string.h>
 
-#include "core/kernel/cvt.h"
 #include "core/kernel/gemm_call.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
@@ -13,45 +12,10 @@
  * chunk some 0.1 us. */
 #define GEMV_BYTES (256u << 10)
 
-#define FILL_AHEAD 16 /* columns */
-
-/* The area's rows of W, which are a matrix by k, columns [k0, k0 + n_k), in a
- * block: see struct gemm_block. */
-static void
-fill_block(const struct gemm_ops *ops, float *to, const struct gemm_matrix *w,
-           const struct area *a, size_t k0, size_t n_k)
+static size_t
+group_of(const struct gemm_call *call, const struct gemm_job *job)
 {
-    const size_t group = ops->group, k8 = round_up(n_k, 8);
-    float columns[16][GEMM_PANEL];
-    uint32_t rows[GEMM_PANEL][64];
-
-    if (a->n_cols % group)
-        memset(to, 0, round_up(a->n_cols, group) * k8 * sizeof(*to));
-    for (size_t c = 0; c < k8; c += 16) {
-        for (size_t i = 0; i < 16; i++) {
-            size_t k = k0 + c + i;
-
-            if (c + i < n_k)
-                cvt_to_f32(columns[i], element(w, a->col, k), w->weight.dtype,
-                           a->n_cols);
-            else
-                memset(columns[i], 0, a->n_cols * sizeof(float));
-            /* another page each: no prefetcher of the CPU sees them coming */
-            for (size_t r = 0; r < a->n_cols && k + FILL_AHEAD < w->k; r += 16)
-                __builtin_prefetch(element(w, a->col + r, k + FILL_AHEAD));
-        }
-        ops->transpose(rows[0], columns, sizeof(*columns), 16, a->n_cols);
-        for (size_t r = 0; r < a->n_cols; r += group) {
-            float *at = to + r * k8 + c * group;
-
-            for (size_t i = 0; i < smaller(group, a->n_cols - r);
-                 i++, at += 8) {
-                memcpy(at, rows[r + i], 8 * sizeof(*at));
-                if (c + 8 < k8)
-                    memcpy(at + 8 * group, rows[r + i] + 8, 8 * sizeof(*at));
-            }
-        }
-    }
+    return job->w.by_k ? call->ops->group_by_k : call->ops->group;
 }
 
 /* As many groups as a tile of sums has room for. */
@@ -60,8 +24,7 @@ exact_cols(const struct gemm_call *call, const struct gemm_job *job)
 {
     size_t cols = GEMM_PANEL;
 
-    (void)job;
-    while (cols % call->ops->group)
+    while (cols % group_of(call, job))
         cols -= 16;
     return cols;
 }
@@ -75,8 +38,8 @@ exact_chunk(const struct gemm_call *call, const struct gemm_job *job,
     size_t k = job->w.k;
     /* C plus a sum of parts is not C plus each of them. */
     bool added = is_added(job) && k <= EXACT_PART;
-    bool direct =
-        (added || is_plain(job)) && a->n_cols % call->ops->group == 0 && k > 0;
+    bool direct = (added || is_plain(job)) &&
+                  a->n_cols % group_of(call, job) == 0 && k > 0;
     float *t = direct ? job->c + a->row * job->ldc + a->col : s.tile;
     size_t ldt = direct ? job->ldc : GEMM_PANEL;
 
@@ -88,7 +51,7 @@ exact_chunk(const struct gemm_call *call, const struct gemm_job *job,
             .t = t,
             .ldt = ldt,
             .w = s.block,
-            .from = job->w.by_k ? NULL : element(&job->w, a->col, k0),
+            .from = element(&job->w, a->col, k0),
             .ld = job->w.weight.ld * dtype_size(job->w.weight.dtype),
             .w_dtype = job->w.weight.dtype,
             .rows = a->n_cols,
@@ -100,8 +63,9 @@ exact_chunk(const struct gemm_call *call, const struct gemm_job *job,
         };
 
         if (job->w.by_k)
-            fill_block(call->ops, s.block, &job->w, a, k0, n_k);
-        call->ops->exact(&b);
+            call->ops->exact_by_k(&b);
+        else
+            call->ops->exact(&b);
     }
     if (!direct)
         gemm_finish(job, a, s.tile, GEMM_PANEL, thread);

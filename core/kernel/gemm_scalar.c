@@ -43,6 +43,23 @@ exact(const struct gemm_block *b)
 }
 
 static void
+exact_by_k(const struct gemm_block *b)
+{
+    for (size_t i = 0; i < b->m; i++)
+        for (size_t r = 0; r < b->rows; r++) {
+            float *t = b->t + i * b->ldt + r, lane[LANES] = { 0 };
+
+            for (size_t c = 0; c < b->k; c++)
+                lane[c % LANES] = fmaf(
+                    weight((const char *)b->from + c * b->ld, b->w_dtype, r),
+                    b->x[i * b->ldx + c], lane[c % LANES]);
+            for (size_t l = b->k % LANES; l % LANES; l++)
+                lane[l] += 0;
+            *t = b->add ? *t + sum_lanes(lane, LANES) : sum_lanes(lane, LANES);
+        }
+}
+
+static void
 transpose(uint32_t *to, const void *from, size_t ld, size_t rows, size_t n)
 {
     for (size_t r = 0; r < rows; r++)
@@ -120,6 +137,8 @@ sums(int32_t *sum, const int8_t *b, size_t k)
 const struct gemm_ops gemm_scalar = {
     .exact = exact,
     .group = GROUP,
+    .exact_by_k = exact_by_k,
+    .group_by_k = 16,
     .transpose = transpose,
     .interleave = interleave,
     .rescale = rescale,

@@ -12,6 +12,7 @@
  * comes from the second.  The first rows of X meet W as it is in memory: it is
  * widened in their tiles, not in a pass of its own.
  */
+#include "core/kernel/gemm_by_k_simd.h"
 #include "core/kernel/lanes8.h"
 
 /*
@@ -502,6 +503,8 @@ sums(int32_t *sum, const int8_t *b, size_t k)
 const struct gemm_ops TABLE(gemm) = {
     .exact = exact,
     .group = ROWS,
+    .exact_by_k = exact_by_k,
+    .group_by_k = LANE_GROUP,
     .transpose = transpose,
     .interleave = interleave,
     .rescale = rescale,

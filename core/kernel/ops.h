@@ -149,9 +149,11 @@ struct gemm_block {
                * Sums of up to the next multiple of 'group' rows are written */
     size_t ldt;
     float *w;         /* [rows / group][k / 8][group][8]: one stream for the
-                       * prefetcher; 64-byte aligned, zeros from k on */
-    const void *from; /* if not NULL, w is filled from here: rows 'ld' bytes
-                       * apart of w_dtype */
+                       * prefetcher; 64-byte aligned, zeros from k on.  By k:
+                       * [rows / group][8][k / 8][group], groups of 16 at the
+                       * end */
+    const void *from; /* w is filled from here: rows 'ld' bytes apart of
+                       * w_dtype, or, by k, columns */
     size_t ld;
     enum dtype w_dtype;
     size_t rows;
@@ -165,7 +167,8 @@ struct gemm_block {
 /*
  * The inner loops of gemm.h, in three tables: of each, an instruction set has
  * all or none.  b is one panel's part of k, t [m][64].
- *   exact        see struct gemm_block; 'group' of its rows are side by side
+ *   exact        see struct gemm_block; 'group' of its rows are side by side;
+ *                exact_by_k, of weights by k
  *   transpose    to[i][r] = word i of row r: n words of 'rows', ld bytes apart
  *   interleave   to[i][j] = element j of rows 2 i and 2 i + 1, bf16, as one
  *                word: n pairs of rows of 'cols', ld bytes apart
@@ -185,6 +188,8 @@ struct gemm_block {
 struct gemm_ops {
     void (*exact)(const struct gemm_block *b);
     size_t group;
+    void (*exact_by_k)(const struct gemm_block *b);
+    size_t group_by_k;
     void (*transpose)(uint32_t *to, const void *from, size_t ld, size_t rows,
                       size_t n);
     void (*interleave)(uint32_t *to, const void *from, size_t ld, size_t cols,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: ISC */
 /* gemm_bf16_block() has the bits of gemm_bf16(), and its sums go on; what
- * gemm_bf16() adds to a C is what it stores in one. */
+ * gemm_bf16() adds to a C is what it stores in one; the sign of exact sums. */
 #include "core/kernel/gemm.h"
 
 #include <math.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/kernel/cvt.h"
+#include "core/le.h"
 #include "core/mem.h"
 #include "test/unit/isa.h"
 #include "test/unit/tap.h"
@@ -162,6 +163,38 @@ test_added(struct gemm *g)
     tap_ok(same, "gemm_bf16: added to C, and nothing beside it");
 }
 
+/* Products of -1e-60 are -0, and so are sums of 8 lanes that have some; but a
+ * lane that has one fewer than others adds 0 * 0, and is +0. */
+static void
+test_zeros(struct gemm *g)
+{
+    static float rows[M][16], weights[16][N];
+    const size_t m[] = { 1, M }, k[] = { 12, 16 };
+    bool good = true;
+
+    for (size_t i = 0; i < 16; i++) {
+        for (size_t j = 0; j < M; j++)
+            rows[j][i] = -1e-30f;
+        for (size_t j = 0; j < N; j++)
+            put_le32((char *)&weights[i][j], f32_bits(1e-30f));
+    }
+    for (size_t way = 0; way < 8; way++) {
+        const bool by_k = way & 4;
+        struct gemm_job job = { .w = { .weight = { weights, DT_F32,
+                                                   by_k ? N : k[way & 1] },
+                                       .n = N,
+                                       .k = k[way & 1],
+                                       .by_k = by_k },
+                                .c = c[0],
+                                .ldc = N };
+
+        gemm_exact(g, &job, 1, rows[0], 16, m[way / 2 % 2]);
+        for (size_t i = 0; i < m[way / 2 % 2] * N; i++)
+            good &= f32_bits(c[0][i]) == (way & 1 ? 0x80000000u : 0);
+    }
+    tap_ok(good, "gemm_exact: the sign of sums of products that underflow");
+}
+
 int
 main(void)
 {
@@ -177,6 +210,7 @@ main(void)
     test(g, DT_BF16);
     test_outside();
     test_added(g);
+    test_zeros(g);
     gemm_close(g);
     return tap_done();
 }
