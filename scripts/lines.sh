@@ -6,7 +6,7 @@
 budgets='core 11584
 core/format 13158
 core/kernel 9791
-core/model 22989
+core/model 23030
 core/text 4340
 cmd 36184
 lib 2547'

@@ -142,74 +142,96 @@ autoencoder_close(struct autoencoder *a)
     *a = (struct autoencoder){ 0 };
 }
 
-/* x' = (x - mean) in, and x^ = y' out + mean. */
-struct transform {
-    double mean, in, out;
+/* Rows x, and y, which has room for them as the SAE's transform has them:
+ * x' = (x - mean) in, and x^ = y' out + mean, with 'notes' of mean and out. */
+struct transformed {
+    const struct autoencoder *a;
+    float *y;
+    const float *x;
+    double *notes; /* [n, 2] */
 };
 
 /* In f64, one number after another: the order is a row's length alone. */
-static struct transform
-transform_row(const struct autoencoder *a, float *to, const float *x)
+static void
+transform_rows(void *ctx, size_t begin, size_t end)
 {
-    const struct sae *s = &a->sae;
-    struct transform t = { 0, 1, 1 };
-    double d = (double)s->in, square = 0, sum = 0;
+    const struct transformed *rows = ctx;
+    const struct sae *s = &rows->a->sae;
+    double d = (double)s->in;
 
-    for (size_t i = 0; i < s->in; i++)
-        sum += (double)x[i];
-    if (a->centers || s->input == SAE_INPUT_LAYER)
-        t.mean = sum / d;
-    for (size_t i = 0; i < s->in; i++)
-        square += ((double)x[i] - t.mean) * ((double)x[i] - t.mean);
-    if (s->input == SAE_INPUT_LAYER) {
-        t.out = sqrt(square / (d - 1));
-        t.in = 1 / (t.out + 1e-5);
-    } else if (s->input == SAE_INPUT_NORM) {
-        t.in = sqrt(d) / sqrt(square);
-        t.out = 1 / t.in;
-    } else if (s->input == SAE_INPUT_FACTOR) {
-        t.in = s->factor;
-        t.out = 1 / s->factor;
+    for (size_t r = begin; r < end; r++) {
+        const float *x = rows->x + r * s->in;
+        float *to = rows->y + r * s->in;
+        double mean = 0, in = 1, out = 1, square = 0, sum = 0;
+
+        for (size_t i = 0; i < s->in; i++)
+            sum += (double)x[i];
+        if (rows->a->centers || s->input == SAE_INPUT_LAYER)
+            mean = sum / d;
+        for (size_t i = 0; i < s->in; i++)
+            square += ((double)x[i] - mean) * ((double)x[i] - mean);
+        if (s->input == SAE_INPUT_LAYER) {
+            out = sqrt(square / (d - 1));
+            in = 1 / (out + 1e-5);
+        } else if (s->input == SAE_INPUT_NORM) {
+            in = sqrt(d) / sqrt(square);
+            out = 1 / in;
+        } else if (s->input == SAE_INPUT_FACTOR) {
+            in = s->factor;
+            out = 1 / s->factor;
+        }
+        for (size_t i = 0; i < s->in; i++)
+            to[i] = (float)(((double)x[i] - mean) * in);
+        rows->notes[2 * r] = mean;
+        rows->notes[2 * r + 1] = out;
     }
-    for (size_t i = 0; i < s->in; i++)
-        to[i] = (float)(((double)x[i] - t.mean) * t.in);
-    return t;
 }
 
-/* Finds what is active in rows x; y has room for them as the SAE's transform
- * has them.  How each was transformed, free(); or NULL. */
-static struct transform *
+static void
+undo_rows(void *ctx, size_t begin, size_t end)
+{
+    const struct transformed *rows = ctx;
+    size_t d = rows->a->d;
+
+    for (size_t i = begin * d; i < end * d; i++)
+        rows->y[i] = (float)((double)rows->y[i] * rows->notes[i / d * 2 + 1] +
+                             rows->notes[i / d * 2]);
+}
+
+static bool
+transforms(const struct autoencoder *a)
+{
+    return a->sae.input != SAE_INPUT_PLAIN || a->centers;
+}
+
+/* Finds what is active in rows x; y has room for them. */
+static void
 encode(struct latents_work *work, const struct autoencoder *a, float *y,
        const float *x, size_t n)
 {
-    struct transform *t = NULL;
+    struct transformed rows = { a, y, x, latents_notes(work) };
 
-    if (a->sae.input != SAE_INPUT_PLAIN || a->centers) {
-        t = xcalloc(n, sizeof(*t));
-        for (size_t r = 0; r < n; r++)
-            t[r] = transform_row(a, y + r * a->d, x + r * a->d);
-        x = y;
-    }
-    latents_encode(work, &a->latents, x, a->d, n);
+    if (transforms(a))
+        par_for(latents_par(work), n, 4, transform_rows, &rows);
+    latents_encode(work, &a->latents, transforms(a) ? y : x, a->d, n);
     latents_select(work, &a->latents);
-    return t;
 }
 
 void
 autoencoder_encode(struct latents_work *work, const struct autoencoder *a,
                    float *x, size_t n)
 {
-    free(encode(work, a, x, x, n));
+    encode(work, a, x, x, n);
 }
 
 void
 autoencoder_apply(struct latents_work *work, const struct autoencoder *a,
                   float *y, const float *x, size_t n)
 {
-    struct transform *t = encode(work, a, y, x, n);
+    struct transformed rows = { a, y, NULL, latents_notes(work) };
 
+    encode(work, a, y, x, n);
     latents_decode(work, &a->decoder, y, a->d, n);
-    for (size_t i = 0; t && i < n * a->d; i++)
-        y[i] = (float)((double)y[i] * t[i / a->d].out + t[i / a->d].mean);
-    free(t);
+    if (transforms(a))
+        par_for(latents_par(work), n, 4, undo_rows, &rows);
 }

@@ -24,6 +24,7 @@ struct latents_work {
     uint16_t *rounded; /* [rows, gemm_ld_bf16(in)], with bf16 */
     uint32_t *idx;     /* [rows, ld] */
     float *v;       /* [rows, ld]; before that, z where there are thresholds */
+    double *notes;  /* [rows, 2] the caller's */
     size_t *n;      /* [rows] */
     bool *bad;      /* [rows] */
     bool *proved;   /* [rows] */
@@ -95,6 +96,7 @@ latents_work_open(struct latents_work **work, struct gemm *gemm,
           sizeof(*w->rounded) },
         { &w->idx, rows, ld, sizeof(*w->idx) },
         { &w->v, rows, ld, sizeof(*w->v) },
+        { &w->notes, rows, 2, sizeof(*w->notes) },
         { &w->n, rows, 1, sizeof(*w->n) },
         { &w->bad, rows, 1, sizeof(*w->bad) },
         { &w->proved, rows, 1, sizeof(*w->proved) },
@@ -140,6 +142,18 @@ float *
 latents_room(const struct latents_work *w)
 {
     return w->room;
+}
+
+double *
+latents_notes(const struct latents_work *w)
+{
+    return w->notes;
+}
+
+struct par *
+latents_par(const struct latents_work *w)
+{
+    return gemm_par(w->gemm);
 }
 
 /* ---- z ---- */

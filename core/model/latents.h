@@ -77,12 +77,15 @@ size_t latents_rows(const struct latents_work *work);
 /*
  * latents_encode(), then latents_select() find what is active in rows x [n,
  * in], ldx floats apart; n is at most latents_rows().
- * latents_room() is scratch [rows, in] until the next latents_encode().
+ * latents_room() is scratch [rows, in] until the next latents_encode(),
+ * latents_notes() room [rows, 2] for what the caller keeps of rows.
  */
 void latents_encode(struct latents_work *work, const struct latents *l,
                     const float *x, size_t ldx, size_t n);
 void latents_select(struct latents_work *work, const struct latents *l);
 float *latents_room(const struct latents_work *work);
+double *latents_notes(const struct latents_work *work);
+struct par *latents_par(const struct latents_work *work);
 
 /* What was found in a row. */
 struct latents_row {

@@ -111,9 +111,13 @@ def check(name, hook, place, centring):
             if centring or not centres or kind:
                 assert (np.abs(ref - as_is).max()
                         > 20 * family_ref.tolerance(ref)), keys
-            subprocess.run(["hf-infer", path, "--ids", ",".join(map(str, ids)),
-                            "--sae", sae, "--logits", file + ".npy", "-f"]
-                           + given, check=True)
+            for name_of, threads in (".npy", "1"), (".other", "3"):
+                subprocess.run(["hf-infer", path, "--ids", ",".join(map(
+                    str, ids)), "--sae", sae, "--logits", file + name_of, "-f",
+                    "-j", threads] + given, check=True)
+            with open(file + ".npy", "rb") as f, open(file + ".other",
+                                                      "rb") as g:
+                assert f.read() == g.read(), "other bytes with 3 threads"
             off = np.abs(np.load(file + ".npy") - ref).max()
             worst = max(worst, off / family_ref.tolerance(ref))
             if given:
