@@ -111,6 +111,24 @@ for it in range(24):
 END
 }
 
+@test "sae-look scan: rows of a model with RMSNorm keep their mean, whatever the SAE says of centred weights" {
+    hf-infer "$DEMO" --acts resid:0 --ctx 16 -q --file "$ROOT/demo/held-out.txt" --acts-meta m.json -o a.f32
+    dump=$(saev-write -q -m m.json -o . a.f32)
+    py - <<'END'
+import json, shutil, numpy as np, splice_ref
+x = np.fromfile("a.f32", "<f4").reshape(-1, json.load(open("m.json"))["d_vit"])
+splice_ref.make("plain", "relu", "blocks.1.hook_resid_pre", x, 1)
+shutil.copytree("plain", "said")
+c = json.load(open("said/cfg.json"))
+c["model_from_pretrained_kwargs"] = {"center_writing_weights": True}
+json.dump(c, open("said/cfg.json", "w"))
+END
+    for s in plain said; do sae-look scan -s $s -o run-$s "$dump"; done
+    py -c 'import numpy as np, look_ref
+a, b = (look_ref.read("run-" + s)[1] for s in ("plain", "said"))
+assert all(np.array_equal(a[k], b[k]) for k in a)'
+}
+
 @test "sae-look scan: f of every size: bins, exact sums and ties by hand" {
     py - <<'END'
 import numpy as np, look_ref as ref

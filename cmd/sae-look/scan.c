@@ -88,6 +88,7 @@ open_rows(struct scan *s, struct err *err)
         }
     if (s->a.sae.hook && rows_check_hook(&s->rows, s->a.sae.hook, &other) < 0)
         err_warn("%s: was trained elsewhere: %s", cmd->sae, other.what);
+    s->a.centers = autoencoder_centers(&s->a.sae, NULL, rows_family(&s->rows));
     s->l.hook = s->a.sae.hook ? xstrdup(s->a.sae.hook) : hook;
     if (s->a.sae.hook)
         free(hook);
