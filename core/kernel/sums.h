@@ -22,6 +22,8 @@
  *                    machine's order, as activations are
  *   p  [n, rows]     f32, rows 'ldp' floats apart
  *   y  [n, cols]     f32, rows 'ldy' floats apart; must not overlap p
+ *   next             what the caller reads next, as many bytes as [rows, cols]:
+ *                    prefetched meanwhile; NULL: unknown
  *
  * sparse_sum() computes y[c] += sum over i of v[i] * w[idx[i]][c].
  *   w    as above
@@ -35,7 +37,7 @@
  */
 struct weighted_sum {
     float *y;
-    const void *w;
+    const void *w, *next;
     const float *p;
     size_t ldy, ldw, ldp;
     size_t rows, cols, n;

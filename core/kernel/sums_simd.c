@@ -22,18 +22,16 @@ enum { TILE_N = 3, TILE_C = 4, WIDE_C = 4 }; /* 12 of 16 accumulate */
 enum { TILE_N = 6, TILE_C = 4, WIDE_C = 8 }; /* 24 of 32 */
 #endif
 
-/* Rows of w from what is read to what is prefetched: 100 ns of 12 cycles.  Rows
- * of up to SHORT_ROW columns, such as a head's keys and values, lie one after
- * the other: each is prefetched whole, while the first columns are summed. */
-enum { AHEAD_ROWS = 24, SHORT_ROW = 256 };
+/* Of a wide w, rows from what is read to what is prefetched: 100 ns of 12
+ * cycles.  'next' is prefetched as fast as w is read, so that memory is never
+ * idle: the columns of a narrow w take several passes, all but the first of
+ * which find it in a cache. */
+enum { AHEAD_ROWS = 24, WIDE_ROW = 256 /* columns */ };
 
 INLINE void
-fetch(const struct weighted_sum *s, enum dtype t, size_t row, size_t c,
-      size_t n)
+fetch(const char *w, size_t nbytes)
 {
-    const char *w = (const char *)s->w + (row * s->ldw + c) * weight_nbytes(t);
-
-    for (size_t b = 0; b < n * weight_nbytes(t); b += 64)
+    for (size_t b = 0; b < nbytes; b += 64)
         __builtin_prefetch(w + b);
 }
 
@@ -44,9 +42,10 @@ tile(const struct weighted_sum *s, enum dtype t, size_t i, const size_t N,
 {
     const float *p = s->p + i * s->ldp;
     float *y = s->y + i * s->ldy + c;
-    const size_t n_fetched = s->cols > SHORT_ROW ? C * VF
-                             : c == 0            ? s->cols
-                                                 : 0;
+    const size_t size = weight_nbytes(t), piece = C * VF * size;
+    const char *w = (const char *)s->w + c * size, *ahead = s->next;
+    const size_t step = s->ldw * size, ahead_step = ahead ? piece : step;
+    const bool fetches = i == 0 && (ahead || s->cols > WIDE_ROW);
     vf acc[TILE_N][WIDE_C], pv[TILE_N];
 
 #pragma GCC unroll 8
@@ -57,18 +56,20 @@ tile(const struct weighted_sum *s, enum dtype t, size_t i, const size_t N,
                         : n_last == VF
                             ? vf_load(y + k * s->ldy + v * VF)
                             : vf_load_n(y + k * s->ldy + v * VF, n_last);
-    for (size_t r = 0; r < s->rows; r++) {
-        if (i == 0)
-            fetch(s, t, r + AHEAD_ROWS, c, n_fetched);
+    ahead = ahead ? ahead + c * s->rows * size : w + AHEAD_ROWS * step;
+    for (size_t r = 0; r < s->rows; r++, w += step) {
+        if (fetches) {
+            fetch(ahead, piece);
+            ahead += ahead_step;
+        }
 #pragma GCC unroll 8
         for (size_t k = 0; k < N; k++)
             pv[k] = vf_set1(p[k * s->ldp + r]);
 #pragma GCC unroll 8
         for (size_t v = 0; v < C; v++) {
-            const char *w = (const char *)s->w +
-                            (r * s->ldw + c + v * VF) * weight_nbytes(t);
+            const char *at = w + v * VF * size;
             vf wv =
-                n_last == VF ? vf_weights(t, w) : vf_weights_n(t, w, n_last);
+                n_last == VF ? vf_weights(t, at) : vf_weights_n(t, at, n_last);
 
 #pragma GCC unroll 8
             for (size_t k = 0; k < N; k++)

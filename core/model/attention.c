@@ -133,6 +133,7 @@ exact_block(const struct attention *a, struct tile *t, size_t b,
     weighted_sum(&(struct weighted_sum){
         .y = t->score + seen->first * KV_BLOCK,
         .w = kv_keys(kv, a->layer, t->kv_head, b),
+        .next = values,
         .p = t->q + seen->first * d,
         .ldy = KV_BLOCK,
         .ldw = KV_BLOCK,
@@ -149,6 +150,8 @@ exact_block(const struct attention *a, struct tile *t, size_t b,
     weighted_sum(&(struct weighted_sum){
         .y = t->sum + seen->first * d,
         .w = values + seen->oldest * d * dtype_size(kv->dtype),
+        .next = b + 1 < kv->n_blocks ? kv_keys(kv, a->layer, t->kv_head, b + 1)
+                                     : NULL,
         .p = t->score + seen->first * KV_BLOCK + seen->oldest,
         .ldy = d,
         .ldw = d,

@@ -265,6 +265,7 @@ attend_heads(void *ctx, size_t begin, size_t end)
             weighted_sum(&(struct weighted_sum){
                 .y = a->y + h * a->n * HEAD_DIM,
                 .w = a->w + (h * CONTEXT + i) * HEAD_DIM * 4,
+                .next = a->w + (h * CONTEXT + i + BLOCK) * HEAD_DIM * 4,
                 .p = a->p + i / 2,
                 .ldy = HEAD_DIM,
                 .ldw = keys ? BLOCK : HEAD_DIM,

@@ -54,6 +54,7 @@ check_shape(char *end, const struct sums_ops *ops, struct weighted_sum m)
     m.w = edge_weights(end, m.w_dtype, m.rows * m.cols, v);
     m.p = p;
     m.y = y;
+    m.next = m.rows % 2 ? end : NULL; /* is never read */
     for (size_t i = 0; i < sizeof(p) / sizeof(*p); i++)
         p[i] = rnd();
     for (size_t i = 0; i < sizeof(y) / sizeof(*y); i++)
