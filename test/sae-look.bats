@@ -560,3 +560,12 @@ END
     run -66 sae-look diff plain nowhere
     run -2 sae-look diff plain
 }
+
+@test "sae-look scan: raw rows of --dim are F32, unless --x-dtype says what they are" {
+    py -c 'import numpy as np; x = np.load("x.npy"); x.tofile("raw"); x.astype("f2").tofile("half")'
+    sae-look scan -s sae -o a x.npy
+    sae-look scan -s sae --dim 8 -o b raw
+    sae-look scan -s sae --dim 8 --x-dtype f16 -o c half
+    diff -r a b
+    diff -r a c
+}

@@ -181,6 +181,8 @@ main(int argc, char **argv)
     cmd.line = &line;
     cmd.args = line.args;
     cmd.n_args = line.n_args;
+    if (cmd.dim && cmd.x_dtype < 0)
+        cmd.x_dtype = DT_F32;
     if (cpu_check(&err) < 0)
         die_err(&err);
     sig_install(true);
