@@ -138,7 +138,7 @@ END
 hostile_files() {
     py - "$DEMO" <<'END'
 import json, os, shutil, sys, numpy as np
-import kvc_model, kvc_ref, lut_apply_ref, mkst, saev_dump, terminal
+import kvc_model, kvc_ref, look_ref, lut_apply_ref, mkst, saev_dump, terminal
 h = terminal.HOSTILE
 directory = os.fsencode(h) + b"\xff"  # a name that is no UTF-8, either
 os.mkdir(directory)
@@ -161,6 +161,10 @@ json.dump({**config, "hidden_act": h}, open("act/config.json", "w"))
 json.dump({"model": {"type": h}}, open("act/tokenizer.json", "w"))
 os.mkdir("lora")
 json.dump({"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": [h]}, open("lora/adapter_config.json", "w"))
+look_ref.sae(8, 4, 2, 1, "sae")
+meta, look = look_ref.scan("sae", look_ref.rows(20, 4, 2), top=2, sample=2)
+look_ref.write("run", {**meta, "sae": h, "hook": h, h: h}, look)
+open("run/labels.tsv", "w", newline="").write("latent\tlabel\n3\t" + h.replace("\n", "") + "\n")
 mkst.save("lora/adapter_model.safetensors", {h + ".lora_A.weight": np.zeros((1, 4), "f4")})
 END
 }
@@ -182,6 +186,11 @@ def commands():
         yield f"lut-apply --report{json} -m D/case -i D/x.npy D/case/lut model.layers.0.self_attn.q_proj"
         yield f"moe-sft info{json} -b D/x.safetensors"
         yield f"hf-infer D/model -p D -n 3{json} -v --raw"
+        yield f"sae-look show{json} D/run 3"
+        yield f"sae-look compare{json} D/run D/x.safetensors"
+    yield "sae-look list D/run"
+    yield "sae-look diff D/run D/lora"
+    yield "sae-look lens -s D/sae -m D/model --hook D"
     for m in "other", "act", "no":
         yield f"hf-infer D/{m} -p a"
         yield f"hf-infer D/{m} --ids 1,2"

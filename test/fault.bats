@@ -44,6 +44,11 @@ faults() {
 }
 
 # bats test_tags=long
+@test "sae-look: the same, and no part of a RUN" {
+    faults 'look-*'
+}
+
+# bats test_tags=long
 @test "kvc-convert: the same, and no part of a file" {
     faults 'kvc-*'
 }

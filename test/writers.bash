@@ -52,6 +52,7 @@ prepare() {
         saev-write -q -m 11.json -o out --shard $i/4 "11/acts00000$i.bin"
         cp a.0 "$(echo out/.*.part)/manifest.xxh3" # no part of it
     done
+    [ "$1" != look-lens ] || sae-look scan -q -s over --dim 128 -o out/run x.raw
     if [ "$1" = lut-dims ]; then # tables that stay, an index that changes
         mkdir out/t
         ln -s "$PWD"/lut/*.safetensors out/t
@@ -93,6 +94,8 @@ kvc-bin f kvc-convert --input c.pth --output out/c.bin
 kvc-back f kvc-convert --input c.bin --output out/c.safetensors
 sae r sae-train -q -o out/run -k 2 --latents 8 --batch 8 -n 6 --save-every 2 --svg out/run/x.svg --resume dump
 sae-many f sae-train -q -o out/run --sae a:k=2 --sae b:k=1,latents=9 --latents 8 --batch 8 -n 3 --save-every 2 dump
+look f sae-look scan -q -s over --dim 128 -o out/run x.raw
+look-lens f sae-look lens -q -s over -m $DEMO --hook layers.1 -o out/run
 moe-init f moe-sft init -b base.safetensors -o out/l.safetensors
 moe-forward f moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -o out/o.safetensors -c out/c.safetensors
 moe-backward f moe-sft backward -b base.safetensors -l lora.safetensors -c cache.safetensors -g batch.safetensors -o out/g.safetensors

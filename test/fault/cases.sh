@@ -112,6 +112,15 @@ sae-init     |                          | -o -r --resume -m -k run* | sae-train 
 sae-eval     |                          | -m     | sae-train eval -j 1 -s in/run --svg out/e.svg in/acts.npy
 sae-bins     |                          | -P     | sae-train eval -j 1 -s in/run --plot in/acts.npy
 sae-info     |                          |        | sae-train info -l in/run
+look-scan    |                          | -m     | sae-look scan -q -j 1 -s in/run -o out/look --top 2 --sample 3 in/acts.npy
+look-merge   |                          | -m     | sae-look merge -q -j 1 -o out/look in/look
+look-lens    |                          |        | sae-look lens -q -j 1 -s in/over --hook layers.0 -m in/m -n 2 0-3
+look-file    | cp -r in/looked out/look |        | sae-look lens -q -j 1 -s in/over --hook layers.0 -m in/m -n 2 -o out/look
+look-list    |                          |        | sae-look list --sort max in/look
+look-show    |                          |        | sae-look show -m in/demo in/look 0-3
+look-json    |                          |        | sae-look show --json in/look 0-3
+look-compare |                          |        | sae-look compare -j 2 in/run in/run
+look-diff    |                          |        | sae-look diff in/look in/look
 kvc-pth      |                          |        | kvc-convert --input in/c.pth --output out/c.bin
 kvc-deflated |                          |        | kvc-convert --input in/deflated.pth --output out/c.bin --provenance --dtype bf16
 kvc-back     |                          |        | kvc-convert --input in/k.bin --output out/c.safetensors
@@ -165,6 +174,8 @@ finish_inputs() (
     saev-write -q -m saev.json -o parts --shard 0/2 first
     sae-train -q -o run -k 2 --latents 8 --batch 6 -n 2 --decay 0 acts.npy
     sae-train -q -o over -k 2 --latents 8 --batch 6 -n 2 --activation batchtopk --hook layers.0.self_attn.q_proj wide.npy
+    sae-look scan -q -s run -o look acts.npy
+    sae-look scan -q -s over -o looked wide.npy
     tail -c +$(($(wc -c <first) + 1)) a.f32 | saev-write -q -m saev.json -o parts --shard 1/2
     if saev-write -q --resume -m saev.json -o half first 2>half.err; then exit 1; fi
     for l in 0 1; do moe-sft init -q -b moe --layer $l -o l$l.safetensors; done
