@@ -4,11 +4,11 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11584
-core/format 13158
+core/format 13177
 core/kernel 9791
 core/model 23030
 core/text 4340
-cmd 36184
+cmd 36190
 lib 2547'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

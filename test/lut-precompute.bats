@@ -453,6 +453,9 @@ END
     [ "$(lut-precompute -m model -s sparsify --dry-run --shard 8/9 | cut -f 1,6 | xargs)" = "layer bytes total 0" ]
     [[ ${lines[1]} == "$(printf 'model.layers.0.self_attn.qkv_proj\t60\t96\t181\t6\t')"* ]]
     printf '%s\n' "${lines[@]}" >plan
+    run -0 lut-precompute -m model -s sparsify --shard 100/200 -o none
+    [ "$output" = "lut-precompute: --shard 100/200: has no layer, and makes nothing" ]
+    [ ! -e none ]
     lut-precompute -m model -s sparsify -o t --fuse qkv
     py - <<'END'
 import lut_ref as ref, struct

@@ -177,6 +177,12 @@ make_all(struct precompute_run *run, struct err *err)
     size_t n_old;
     int rc;
 
+    if (run->plan.n == 0) { /* of --shard I/N with fewer layers */
+        err_warn("--shard %llu/%llu: has no layer, and makes nothing",
+                 (unsigned long long)cmd->part,
+                 (unsigned long long)cmd->n_parts);
+        return 0;
+    }
     if (index_check(cmd->output, err) < 0 || for_layers(run, look, err) < 0 ||
         outdir_make(cmd->output, &n_old, err) < 0)
         return -1;
