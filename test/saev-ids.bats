@@ -135,7 +135,7 @@ END
 
 @test "saev-write --ids: what is not one id a token is refused, and nothing is published" {
     made
-    shape="(expected 2, 6 images x 4 tokens)"
+    shape="(expected [6, 4], images and tokens)"
     cp ids.npy bad.npy
     echo '{"special": [3, -1]}' >bad.npy.json
     while read -r file what; do
@@ -144,8 +144,8 @@ END
         [ ! -e "D/$H" ]
     done <<END
 i64.npy dtype is I64 (expected I32)
-short.npy has 2 dims, 5 x 4 $shape
-flat.npy has 1 dim, 24 x 0 $shape
+short.npy is [5, 4] $shape
+flat.npy is [24] $shape
 minus.npy image 3, token 2: -1 (expected an id)
 END
     run -65 --separate-stderr saev-write -m m.json -o D --ids cut.npy a.f32

@@ -39,7 +39,7 @@ assert acts.ids.dtype == "<i4" and acts.ids.shape == (10, 5) and (acts.ids == id
 assert (pickle.loads(pickle.dumps(acts)).ids == ids).all()
 ids[4, 0] = -2
 for bad, what in ((ids, "ids.npy: image 4, token 0: -2 (expected an id, or -1 where padded)"),
-                  (ids[:9], "ids.npy: has 2 dims, 9 x 5 (expected 2, 10 images x 5 tokens)")):
+                  (ids[:9], "ids.npy: is [9, 5] (expected [10, 5], images and tokens)")):
     os.remove("d/ids.npy")
     np.save("d/ids.npy", bad.astype("<i4"))
     try:

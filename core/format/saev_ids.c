@@ -91,6 +91,16 @@ check_any(const struct saev_ids *ids, const char *path, struct err *err)
     return 0;
 }
 
+static const char *
+shape_of(struct str *to, const struct npy *npy)
+{
+    str_adds(to, "");
+    for (size_t i = 0; i < npy->n_dims; i++)
+        str_addf(to, "%s%llu", i ? ", " : "",
+                 (unsigned long long)npy->shape[i]);
+    return to->s;
+}
+
 int
 saev_ids_open(struct saev_ids *ids, const char *path, const struct saev *s,
               struct err *err)
@@ -116,12 +126,9 @@ saev_ids_open(struct saev_ids *ids, const char *path, const struct saev *s,
              (npy.n_dims != 2 || npy.shape[0] != s->n_imgs ||
               npy.shape[1] != s->n_tokens))
         rc = err_set(err, EX_DATAERR,
-                     "%s: has %zu dim%s, %llu x %llu (expected 2, %zu images x "
-                     "%zu tokens)",
-                     path, npy.n_dims, npy.n_dims == 1 ? "" : "s",
-                     (unsigned long long)(npy.n_dims ? npy.shape[0] : 0),
-                     (unsigned long long)(npy.n_dims > 1 ? npy.shape[1] : 0),
-                     s->n_imgs, s->n_tokens);
+                     "%s: is [%s] (expected [%zu, %zu], images and tokens)",
+                     path, shape_of(&name, &npy), s->n_imgs, s->n_tokens);
+    str_clear(&name);
     if (rc == 0)
         rc = npy_fits(&npy, ids->map.size, path, err);
     if (rc == 0) {
