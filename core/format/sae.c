@@ -403,16 +403,18 @@ load_thresholds(struct sae *s, enum sae_layout layout, struct err *err)
     return 0;
 }
 
-/* Do W_enc's rows have the latents, whose number b_enc has?  Where it is the
- * inputs', too, the configuration has to say so. */
+/* Do W_enc's rows and W_dec's columns have the latents, whose number b_enc has?
+ * Where it is the inputs', too, the configuration has to say so. */
 static bool
 is_by_row(const struct sae *s)
 {
     const struct sae_tensor *w = sae_file_find(s->file, "W_enc");
+    const struct sae_tensor *d = sae_file_find(s->file, "W_dec");
     const struct sae_tensor *b = sae_file_find(s->file, "b_enc");
 
     return b && b->t.n_dims == 1 && w->t.n_dims == 2 &&
-           w->t.shape[0] == b->t.shape[0] && w->t.shape[1] != b->t.shape[0];
+           w->t.shape[0] == b->t.shape[0] && w->t.shape[1] != b->t.shape[0] &&
+           !(d->t.n_dims == 2 && d->t.shape[0] == b->t.shape[0]);
 }
 
 /* Whose names the tensors have: the file's form says so, or the two weights'
@@ -453,7 +455,7 @@ load(struct sae *s, struct err *err)
 {
     enum sae_layout layout = LAYOUT_SPARSIFY;
     const struct layout_info *l;
-    const struct sae_tensor *t;
+    const struct sae_tensor *t, *b, *d;
     const char *bias;
 
     if (find_layout(s, &layout, err) < 0)
@@ -463,6 +465,14 @@ load(struct sae *s, struct err *err)
     if (t && t->t.n_dims == 2) {
         s->n = (size_t)t->t.shape[l->e_by_col];
         s->in = (size_t)t->t.shape[!l->e_by_col];
+    }
+    /* one that is transposed is not what the others are measured by */
+    b = sae_file_find(s->file, l->names[E_BIAS]);
+    d = sae_file_find(s->file, l->names[D_WEIGHT]);
+    if (b && b->t.n_dims == 1 && d && d->t.n_dims == 2 &&
+        s->n != b->t.shape[0] && d->t.shape[l->d_by_col] == b->t.shape[0]) {
+        s->n = (size_t)b->t.shape[0];
+        s->in = (size_t)d->t.shape[!l->d_by_col];
     }
     if (sae_read_config(s, &layout, err) < 0 || check_names(s, layout, err) < 0)
         return -1;
@@ -474,8 +484,8 @@ load(struct sae *s, struct err *err)
                             l->or_bias);
         bias = l->or_bias;
     }
-    if (find(s, &s->encoder_weight, l->names[E_WEIGHT], l->e_by_col, ST_OPEN,
-             ST_OPEN, err) < 0 ||
+    if (find(s, &s->encoder_weight, l->names[E_WEIGHT], l->e_by_col,
+             s->n ? s->n : ST_OPEN, s->n ? s->in : ST_OPEN, err) < 0 ||
         find(s, &s->encoder_bias, l->names[E_BIAS], false, 0, s->n, err) < 0 ||
         find(s, &s->decoder_weight, l->names[D_WEIGHT], l->d_by_col, s->n,
              s->in, err) < 0 ||

@@ -385,9 +385,11 @@ saelens(const struct js *root, struct sae *s, struct err *err)
          (read_hook(&metadata, "hook_name", s, err) < 0 ||
           read_hook(&metadata, "hook_point", s, err) < 0)))
         return -1;
-    s->prepend_bos = is_on(js_get(root, "prepend_bos").v) ||
-                     (js_is(&metadata, JSON_OBJECT) &&
-                      is_on(js_get(&metadata, "prepend_bos").v));
+    if (js_bool_or(root, "prepend_bos", false, &s->prepend_bos, err) < 0 ||
+        (js_is(&metadata, JSON_OBJECT) &&
+         js_bool_or(&metadata, "prepend_bos", s->prepend_bos, &s->prepend_bos,
+                    err) < 0))
+        return -1;
     s->uses_threshold = is_word(root, "architecture", "jumprelu");
     if (s->uses_threshold && s->scaled) {
         struct js js = js_get(root, "rescale_acts_by_decoder_norm");

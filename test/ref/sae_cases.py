@@ -247,6 +247,8 @@ def make_contradictions(root):
     lens("ones", {"hook_point": HOOK, "hook_point_head_index": None, "d_out": D, **kwargs(
         center_writing_weights=False, n_ctx=128)}, scaling_factor=np.ones(N))
     lens("tuned", {}, scaling_factor=np.where(np.arange(N) == 3, 1.25, 1))
+    lens("turned", {}, W_enc=s["encoder_weight"])
+    lens("bos-word", {"prepend_bos": "x"})
     lens("wide", {"d_in": 32})
     lens("many-latents", {"d_sae": 38})
     lens("out", {"d_out": 7})

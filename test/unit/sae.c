@@ -246,6 +246,9 @@ static const struct read_refusal {
     { "unpacks", "params.npz: unpacks to 134" },
     { "tuned", "sae_weights.safetensors: scaling_factor[3] is 1.25 (expected "
                "1: a fine-tuned SAE is not supported)" },
+    { "turned",
+      "sae_weights.safetensors: W_enc is [37, 19] (expected [19, 37" },
+    { "bos-word", "cfg.json: prepend_bos is \"x\" (expected" },
     { "wide", "cfg.json: d_in is 32 (expected 19, as the tensors have)" },
     { "many-latents", "cfg.json: d_sae is 38 (expected 37, as the tensors" },
     { "out", "cfg.json: d_out is 7 (expected 19, as the tensors have: "
