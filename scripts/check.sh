@@ -5,7 +5,8 @@
 # file as it ends; at the end what failed, why tests were skipped, and one line
 # that counts all: "N passed, N failed, N skipped".  With SKIPS=FILE, as
 # test/skips, a reason that the file does not list is a failure.  Tests with the
-# tag "long" are left out; LONG=only: those alone, LONG=yes: all.
+# tag "long" are left out; LONG=only: those alone, LONG=yes: all.  $PYTHON of the
+# tests is $WARM, if given, with its server: test/warm/python.c.
 list=${SKIPS-}
 case ${LONG-} in
 yes) tags='' ;;
@@ -68,7 +69,12 @@ if [ -n "$lacks" ]; then
     exit 1
 fi
 logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+trap 'rm -rf "$logs"; [ -z "${server-}" ] || kill "$server"' EXIT
+if [ -x "${WARM-}" ] && [ -z "${WARM_SERVER-}" ]; then
+    export WARM_PYTHON="${PYTHON:-python3}" WARM_SERVER="$logs/python" PYTHON="$WARM"
+    "$WARM_PYTHON" test/warm/server.py "$WARM_SERVER" </dev/null >/dev/null 2>&1 &
+    server=$!
+fi
 units='' bats='' pages=''
 for t; do
     case $t in

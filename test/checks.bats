@@ -499,3 +499,54 @@ cross_tree() {
     T=saev-write run -0 make -s -n -C "$ROOT" check
     [[ ${lines[-1]} == *" test/saev-read.bats "* ]]
 }
+
+@test "test/warm: what its Python does, prints and ends with is what Python's does" {
+    [ -x "$BUILD/test/warm/python" ] || skip "make check builds it"
+    real=${WARM_PYTHON:-$PYTHON}
+    "$real" "$ROOT/test/warm/server.py" "$PWD/socket" >/dev/null 2>&1 3>&- &
+    until [ -S socket ]; do kill -0 $!; sleep 0.05; done
+    cat >script.py <<'END'
+import atexit, os, resource, signal, subprocess, sys
+atexit.register(print, "at exit")
+print(sys.argv, __name__, __file__, os.path.relpath(sys.path[0]), os.getcwd(), oct(os.umask(0)))
+print(os.environ["OF_US"], resource.getrlimit(resource.RLIMIT_NOFILE)[0], repr(sys.stdin.read()))
+left_open = open("left", "w")
+left_open.write("\udcff" if len(sys.argv) > 3 else "text")
+print("\udcff\u00e9", file=sys.stderr, flush=True)
+subprocess.run("echo $OF_US; pwd", shell=True)
+what = sys.argv[1]
+if what == "signal":
+    os.kill(os.getpid(), signal.SIGUSR1)
+if what == "raise":
+    {}["no"]
+sys.exit({"number": 258, "text": "a text", "none": None}[what])
+END
+    how() {
+        local python=$1
+        shift
+        rm -f left
+        (umask 027 && ulimit -Sn 40 && OF_US='a  b' "$python" script.py "$@" <<<"in put" 2>&1) || echo "status $?"
+        echo "left: $(cat left)"
+        PYTHONPATH=$ROOT/test/ref "$python" - "$@" <<<'import near, sys; print(near.__name__, sys.argv, sys.path[0]); 1 / 0' 2>&1 || echo "status $?"
+        "$python" -c 'import sys; print(sys.argv); assert 0' "$@" 2>&1 || echo "status $?"
+        "$python" none.py 2>/dev/null || echo "status $?"
+    }
+    for what in number text none raise signal 'raise and more'; do
+        # shellcheck disable=SC2086
+        how "$real" $what >want
+        # shellcheck disable=SC2086
+        WARM_PYTHON=false WARM_SERVER=$PWD/socket how "$BUILD/test/warm/python" $what >got
+        diff want got
+    done
+    WARM_PYTHON=$real WARM_SERVER=$PWD/none how "$BUILD/test/warm/python" number >got
+    how "$real" number | diff - got
+    # who kills it kills the script
+    WARM_SERVER=$PWD/socket timeout 0.5 "$BUILD/test/warm/python" -c 'import time
+open("began", "w")
+time.sleep(60)' || [ $? -eq 124 ]
+    [ -e began ]
+    sleep 0.3
+    run pgrep -P $!
+    [ -z "$output" ]
+    kill $!
+}
