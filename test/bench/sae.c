@@ -3,9 +3,9 @@
  * A step of an autoencoder's training, d 1024, 16384 latents, k 32, a batch of
  * 16384, and of it what finds the active latents, in rows a second, in ratio to
  * the encoder's product alone: its outputs stored nowhere.  Then that SAE's
- * active latents, screened, in ratio to exact products.  CPU time, medians.
- * "sae one f32|bf16 THREADS" prints rows a second of wall time in batches of
- * 4096, for peers.py.
+ * active latents, screened, in ratio to exact products, and sae-look scan.  CPU
+ * time, medians. "sae one f32|bf16 THREADS" prints rows a second of wall time
+ * in batches of 4096, for peers.py.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +15,7 @@
 #include "core/kernel/cpu.h"
 #include "core/kernel/gemm.h"
 #include "core/mem.h"
+#include "core/model/look_pass.h"
 #include "core/model/train/sae.h"
 #include "core/model/train/sae_impl.h"
 #include "core/rng.h"
@@ -150,6 +151,59 @@ latents_s(struct latents_work *work, const struct latents *l, const float *x,
     return (cpu_s() - start) / (double)n;
 }
 
+/* What sae-look scan does with the latents of a row after it has found them,
+ * which takes 'encode' seconds: rows of sequences of 64 tokens, at the start of
+ * a pass, when most examples are among the best so far. */
+static void
+looked(struct latents_work *work, const struct latents *by, const float *x,
+       size_t n, double encode)
+{
+    enum { TOKENS = 64, BATCHES = 16 };
+    struct look l = { .n = N,
+                      .m = N,
+                      .n_tokens = TOKENS,
+                      .context = { 20, 11 },
+                      .c = 32,
+                      .top.n = 20,
+                      .sample.n = 40 };
+    size_t *begin = xcalloc(BATCHES * n + 1, sizeof(*begin));
+    uint32_t *idx = xcalloc(BATCHES * n * K, sizeof(*idx));
+    float *f = xcalloc(BATCHES * n * K, sizeof(*f));
+    bool *counts = xcalloc(BATCHES * n, sizeof(*counts));
+    struct look_codes codes = { 0, BATCHES * n, counts, begin, idx, f };
+    struct look_pass *pass;
+    struct err err = { 0 };
+    double rows_s;
+
+    l.latent = xcalloc(N, sizeof(*l.latent));
+    for (size_t i = 0; i < N; i++)
+        l.latent[i] = (int32_t)i;
+    for (size_t i = 0; i < BATCHES * n; i++) {
+        struct latents_row r;
+
+        if (i % n == 0)
+            latents_s(work, by, x + i * D, n);
+        r = latents_row(work, i % n);
+        memcpy(idx + begin[i], r.idx, r.n * sizeof(*idx));
+        memcpy(f + begin[i], r.v, r.n * sizeof(*f));
+        begin[i + 1] = begin[i] + r.n;
+        counts[i] = true;
+    }
+    check(look_pass_open(&pass, &l, NULL, &err), &err);
+    rows_s = cpu_s();
+    check(look_pass_add(pass, &codes, &err), &err);
+    rows_s = (cpu_s() - rows_s) / (double)(BATCHES * n);
+    row("sae-look scan's pass", "1024x16384:32, f32", isa_name(cpu_isa()), 1,
+        1e6 * rows_s, "us/row", encode / (encode + rows_s),
+        "of sae latents alone");
+    look_pass_close(pass);
+    free(l.latent);
+    free(begin);
+    free(idx);
+    free(f);
+    free(counts);
+}
+
 /* n rows at a time: a batch, as sae-train eval and prompts have it, or one, as
  * generation has it. */
 static void
@@ -193,6 +247,8 @@ screened(const float *x, size_t n)
     row(what, "1024x16384:32, f32", isa_name(cpu_isa()), 1,
         1e6 * median(quick, SCREEN_ROUNDS), "us/row",
         median(ratio, SCREEN_ROUNDS), "times exact");
+    if (n > 1)
+        looked(work, &by, x, n, median(quick, SCREEN_ROUNDS));
     screen_close(by.screen);
     latents_work_close(work);
     sae_trainer_close(&t);
