@@ -198,10 +198,19 @@ undo_rows(void *ctx, size_t begin, size_t end)
                              rows->notes[i / d * 2]);
 }
 
-static bool
-transforms(const struct autoencoder *a)
+bool
+autoencoder_transforms(const struct autoencoder *a)
 {
     return a->sae.input != SAE_INPUT_PLAIN || a->centers;
+}
+
+void
+autoencoder_transform(const struct autoencoder *a, struct par *par, float *to,
+                      const float *x, double *notes, size_t n)
+{
+    struct transformed rows = { a, to, x, notes };
+
+    par_for(par, n, 4, transform_rows, &rows);
 }
 
 /* Finds what is active in rows x; y has room for them. */
@@ -209,11 +218,12 @@ static void
 encode(struct latents_work *work, const struct autoencoder *a, float *y,
        const float *x, size_t n)
 {
-    struct transformed rows = { a, y, x, latents_notes(work) };
-
-    if (transforms(a))
-        par_for(latents_par(work), n, 4, transform_rows, &rows);
-    latents_encode(work, &a->latents, transforms(a) ? y : x, a->d, n);
+    if (autoencoder_transforms(a)) {
+        autoencoder_transform(a, latents_par(work), y, x, latents_notes(work),
+                              n);
+        x = y;
+    }
+    latents_encode(work, &a->latents, x, a->d, n);
     latents_select(work, &a->latents);
 }
 
@@ -232,6 +242,6 @@ autoencoder_apply(struct latents_work *work, const struct autoencoder *a,
 
     encode(work, a, y, x, n);
     latents_decode(work, &a->decoder, y, a->d, n);
-    if (transforms(a))
+    if (autoencoder_transforms(a))
         par_for(latents_par(work), n, 4, undo_rows, &rows);
 }

@@ -74,6 +74,18 @@ void autoencoder_tensors(const struct sae *sae, float *encoder, float *decoder,
                          float *encoder_bias, float *decoder_bias);
 
 /*
+ * autoencoder_transforms(): are rows changed before they are encoded?
+ * autoencoder_transform() makes rows x [n, d] what they are encoded as, 'to',
+ * which may be x.  A reconstruction y' of that is one of x as x^ = y' out +
+ * mean, so a direction is 'out' times as long in the model; notes [n, 2] get
+ * mean and out of each row.  'par' may be NULL.
+ */
+struct par;
+bool autoencoder_transforms(const struct autoencoder *a);
+void autoencoder_transform(const struct autoencoder *a, struct par *par,
+                           float *to, const float *x, double *notes, size_t n);
+
+/*
  * autoencoder_apply() computes the reconstruction y [n, d] of rows x [n, d];
  * y may be x.  n is at most latents_rows(), and latents_row() is what it found
  * in a row; one that is bad became NaN.
