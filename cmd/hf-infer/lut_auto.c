@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/hf-infer/run.h"
+#include "cmd/hf-infer/score.h"
 #include "core/js.h"
 #include "core/mem.h"
 #include "core/model/tables.h"

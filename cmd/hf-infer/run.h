@@ -157,20 +157,6 @@ int compress(struct run *run, struct session *session, struct err *err);
  * --raw-text. */
 int print_text(const struct run *run, const struct str *text, struct err *err);
 
-/*
- * A text that is scored several times.  score_open() reads the prompt and opens
- * the model and an engine; score_again() gives the nats of all tokens, how many
- * they are, and of how many the text is; score_close() takes NULL, too.
- */
-struct nll;
-struct score {
-    double nats;
-    size_t n_scored, n_tokens;
-};
-struct nll *score_open(struct run *run, const char *option, struct err *err);
-int score_again(struct nll *nll, struct score *score, struct err *err);
-void score_close(struct nll *nll);
-
 /* The modes. */
 int run_generate(struct run *run, struct err *err);
 int run_batch(struct run *run, struct err *err);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: ISC */
-/* --logits, --nll, --top: how the model scores a given text. */
-#include "cmd/hf-infer/run.h"
+/* --logits, --nll, --top. */
+#include "cmd/hf-infer/score.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "cmd/hf-infer/jsonl.h"
-#include "cmd/hf-infer/prompt.h"
 #include "core/clock.h"
 #include "core/format/npy.h"
 #include "core/js.h"
@@ -118,22 +117,6 @@ out:
     ids_free(&ids);
     return rc;
 }
-
-struct nll {
-    struct run *run;
-    const char *where;  /* the text, in messages */
-    const int32_t *ids; /* [n_ids] the text, up to a window's end */
-    size_t n_ids;
-    size_t rows;         /* positions whose logits are asked for in one call */
-    float *logits;       /* [rows, vocab_size] */
-    const int32_t *next; /* [rows] what they are about: the token after each */
-    double *of_row;      /* [rows] nats */
-    double sum, part;    /* nats of all tokens, and since part was set to 0 */
-    size_t n, n_fed;     /* tokens in sum; all that were run */
-    bool silent;         /* no line for each token */
-    struct ids text;     /* of the prompt */
-    struct progress progress;
-};
 
 static void
 score_rows(void *ctx, size_t begin, size_t end)

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: ISC */
+/*
+ * How likely a model takes a text to be: --nll, --ppl, and those that score a
+ * text several times.
+ */
+#ifndef HF_INFER_SCORE_H
+#define HF_INFER_SCORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cmd/hf-infer/prompt.h"
+#include "cmd/hf-infer/run.h"
+#include "core/tty.h"
+
+struct nll {
+    struct run *run;
+    const char *where;  /* the text, in messages */
+    const int32_t *ids; /* [n_ids] the text, up to a window's end */
+    size_t n_ids;
+    size_t rows;         /* positions whose logits are asked for in one call */
+    float *logits;       /* [rows, vocab_size] */
+    const int32_t *next; /* [rows] what they are about: the token after each */
+    double *of_row;      /* [rows] nats */
+    double sum, part;    /* nats of all tokens, and since part was set to 0 */
+    size_t n, n_fed;     /* tokens in sum; all that were run */
+    bool silent;         /* no line for each token */
+    struct ids text;     /* of the prompt */
+    struct progress progress;
+};
+
+/*
+ * A text that is scored several times.  score_open() reads the prompt and opens
+ * the model and an engine; score_again() gives the nats of all tokens, how many
+ * they are, and of how many the text is; score_close() takes NULL, too.
+ */
+struct score {
+    double nats;
+    size_t n_scored, n_tokens;
+};
+struct nll *score_open(struct run *run, const char *option, struct err *err);
+int score_again(struct nll *nll, struct score *score, struct err *err);
+void score_close(struct nll *nll);
+
+#endif
