@@ -6,9 +6,9 @@
 budgets='core 11584
 core/format 13177
 core/kernel 9791
-core/model 23055
+core/model 23566
 core/text 4340
-cmd 36206
+cmd 36457
 lib 2547'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -73,7 +73,7 @@ END
         done
     done
     run -2 hf-infer M --ids 1,2 --nll --no-screen
-    [ "${lines[0]}" = "hf-infer: --no-screen is for --lut and --sae" ]
+    [ "${lines[0]}" = "hf-infer: --no-screen is for --lut, --sae, --steer, --ablate and --ablate-each" ]
 }
 
 @test "hf-infer --sae: an SAE that gives back its rows changes no bit" {

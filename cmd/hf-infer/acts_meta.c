@@ -47,6 +47,18 @@ add_true(struct str *s, const char *key, bool value)
         str_addf(s, ", \"%s\": true", key);
 }
 
+static void
+add_list(struct str *s, const char *key, const struct opt_list *list)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        if (i == 0)
+            str_addf(s, ", \"%s\": [", key);
+        str_adds(s, i ? ", " : "");
+        js_put_str(s, list->item[i], strlen(list->item[i]));
+    }
+    str_adds(s, list->n ? "]" : "");
+}
+
 /* ---- what the numbers depend on ---- */
 
 #define MAX_DEPTH 4 /* directories of tables in each other */
@@ -112,7 +124,7 @@ acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
         bool known = i == TOKENIZER
                          ? run->acts_ids && !file_missing(tokenizer.s)
                      : i == LORA  ? run->acts_meta && run->lora.n > 0
-                     : i == SAE   ? run->acts_meta && run->sae.n > 0
+                     : i == SAE   ? run->acts_meta && run->splices
                      : i == LUT   ? run->acts_meta && run->lut
                      : i == DIMS  ? run->acts_meta && run->lut_dims
                      : i == MODEL ? run->acts_meta != NULL
@@ -141,7 +153,7 @@ acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
                     at = at[n] ? at + n + 1 : NULL;
                 }
         } else if (known && i == SAE) {
-            for (size_t k = 0; k < run->sae.n && rc >= 0; k++)
+            for (size_t k = 0; k < splices_count(run->splices) && rc >= 0; k++)
                 rc = sae_hash(hash, splices_file(run->splices, k), err);
         } else if (known && i == DIMS) {
             rc = hash_dims(hash, run, err);
@@ -223,16 +235,16 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
     str_adds(s, ", ");
     put_text(s, "windows", a->windows);
     /* options that change the numbers, where they were given */
-    for (size_t i = 0; i < run->lora.n; i++) {
-        str_adds(s, i ? ", " : ", \"lora\": [");
-        js_put_str(s, run->lora.item[i], strlen(run->lora.item[i]));
-    }
-    str_adds(s, run->lora.n ? "]" : "");
-    for (size_t i = 0; i < run->sae.n; i++) {
-        str_adds(s, i ? ", " : ", \"sae\": [");
-        js_put_str(s, run->sae.item[i], strlen(run->sae.item[i]));
-    }
-    str_adds(s, run->sae.n ? "]" : "");
+    add_list(s, "lora", &run->lora);
+    add_list(s, "sae", &run->sae);
+    add_list(s, "steer", &run->steer);
+    add_list(s, "ablate", &run->ablate);
+    if (run->steer_at.where == STEER_RANGE)
+        str_addf(s, ", \"steer_at\": \"%zu-%zu\"", run->steer_at.range.first,
+                 run->steer_at.range.last);
+    else if (run->steer_at.where != STEER_ALL)
+        add_text(s, "steer_at",
+                 run->steer_at.where == STEER_PROMPT ? "prompt" : "generated");
     add_true(s, "sae_zero", run->sae_zero);
     add_true(s, "sae_center", run->sae_center);
     add_text(s, "lut", run->lut);

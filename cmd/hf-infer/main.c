@@ -23,6 +23,12 @@ add_stop(void *to, const char *arg, struct err *err)
     return 0;
 }
 
+static int
+set_steer_at(void *to, const char *arg, struct err *err)
+{
+    return steer_at_parse(&((struct run *)to)->steer_at, arg, err);
+}
+
 /* The modes that an option is for. */
 #define TEXT_IN  "generate logits nll top acts encode lut-auto ppl"
 #define IDS_IN   "generate logits nll top acts decode lut-auto ppl"
@@ -139,6 +145,14 @@ static const struct opt opts[] = {
       "encode rows less their mean: centred writing weights" },
     { 0, "sae-zero", NULL, MODEL_IN, OPT_FLAG(sae_zero),
       "put zeros there instead" },
+    { 0, "steer", "SAE[@HOOK]:CHANGE,..", MODEL_IN, OPT_LIST(steer, 1024),
+      "change an SAE's latents: 17+8 adds, 17=0 sets, 17*2 scales" },
+    { 0, "ablate", "SAE[@HOOK]:LATENTS", MODEL_IN, OPT_LIST(ablate, 1024),
+      "set these latents to 0: 3,17,100-120" },
+    { 0, "ablate-each", "SAE[@HOOK]:LATENTS", "nll", OPT_LIST(ablate_each, 1),
+      "print what ablating each latent alone does to the nll" },
+    { 0, "steer-at", "all|prompt|generated|A-B", MODEL_IN,
+      OPT_CALL(set_steer_at), "tokens that are steered (default all)" },
     { 0, "lut", "DIR", MODEL_IN, OPT_TEXT(lut),
       "run linear layers on the lookup tables of DIR" },
     { 0, "lut-layers", "GLOB,..", MODEL_IN, OPT_TEXT(lut_layers),
@@ -181,10 +195,13 @@ static const struct opt_rule rules[] = {
     { OPT_NEEDS, "pad", "ctx", NULL },
     { OPT_NOT, "kvc", "ctx stride", NULL },
     { OPT_NEEDS, "kvc-after", "kvc", NULL },
-    { OPT_NEEDS, "sae-zero sae-center", "sae", NULL },
+    { OPT_NEEDS, "sae-zero", "sae", NULL },
+    { OPT_NEEDS, "sae-center", "sae steer ablate ablate-each", NULL },
+    { OPT_NEEDS, "steer-at", "steer ablate ablate-each", NULL },
+    { OPT_NOT, "ablate-each", "json jsonl kvc", NULL },
     { OPT_ONE_OF, "ratio tau dims", NULL, NULL },
     { OPT_NEEDS, "lut-layers ratio tau dims lut-report lut-auto", "lut", NULL },
-    { OPT_NEEDS, "no-screen", "lut sae", NULL },
+    { OPT_NEEDS, "no-screen", "lut sae steer ablate ablate-each", NULL },
     { OPT_NEEDS, "batch skip-bad resume", "jsonl", NULL },
     { OPT_NEEDS, "resume", "output", NULL },
     { OPT_ONE_OF, "verbose quiet", NULL, NULL },
@@ -242,7 +259,7 @@ static const struct opt_tool tool = {
         "raw prepend-bos plain strict-utf8 as-text template top-k min-p repetition-penalty "
         "batch skip-bad resume ids-out stride pad acts-ids special "
         "skip-special raw-text chunk kv-dtype kvc-after sae-center sae-zero "
-        "lut-layers ratio tau dims lut-report no-screen",
+        "ablate-each steer-at lut-layers ratio tau dims lut-report no-screen",
 };
 
 int

@@ -135,6 +135,24 @@ find_special(void *ctx, bool *is_special, size_t n, struct err *err)
     return 0;
 }
 
+/* With -v, what an SAE does where. */
+static void
+say_splice(const struct run *run, size_t i)
+{
+    const struct steer *steer = splices_steer(run->splices, i);
+    const char *except = sae_without_any(splices_without(run->splices, i))
+                             ? ", except for rows that it was trained without"
+                             : "";
+
+    if (steer)
+        tool_say("%zu latent%s changed at %s%s", steer->n, plural(steer->n),
+                 splices_hook(run->splices, i), except);
+    else
+        tool_say("%s at %s%s",
+                 run->sae_zero ? "zeros" : "an SAE's reconstruction",
+                 splices_hook(run->splices, i), except);
+}
+
 int
 run_open_model(struct run *run, struct err *err)
 {
@@ -150,12 +168,18 @@ run_open_model(struct run *run, struct err *err)
                                       .report = run->lut_report,
                                       .times = run->mode == MODE_LUT_AUTO,
                                       .screen = !run->no_screen };
-    const struct splices_options so = { .zero = run->sae_zero,
-                                        .center = run->sae_center,
-                                        .screen = !run->no_screen,
-                                        .open_end = run->mode == MODE_GENERATE,
-                                        .special = find_special,
-                                        .ctx = run };
+    const struct splices_options so = {
+        .specs = { &run->sae, &run->steer, &run->ablate, &run->ablate_each },
+        .at = run->steer_at,
+        .zero = run->sae_zero,
+        .center = run->sae_center,
+        .screen = !run->no_screen,
+        .open_end = run->mode == MODE_GENERATE,
+        .special = find_special,
+        .ctx = run
+    };
+    bool splices =
+        run->sae.n || run->steer.n || run->ablate.n || run->ablate_each.n;
     struct screen_counts counts = { 0 };
     int rc = 0;
 
@@ -168,18 +192,12 @@ run_open_model(struct run *run, struct err *err)
          compressor_open(&run->compressor, run->kvc, run->config, err) < 0) ||
         (run->lut &&
          tables_open(&run->tables, run->model, run->lut, &o, err) < 0) ||
-        (run->sae.n && splices_open(&run->splices, run->model, run->sae.item,
-                                    run->sae.n, &so, err) < 0))
+        (splices && splices_open(&run->splices, run->model, &so, err) < 0))
         return -1;
     tables_screened(run->tables, &counts);
     splices_screened(run->splices, &counts);
-    for (size_t i = 0; i < run->sae.n && run->verbose; i++)
-        tool_say("%s at %s%s",
-                 run->sae_zero ? "zeros" : "an SAE's reconstruction",
-                 splices_hook(run->splices, i),
-                 sae_without_any(splices_without(run->splices, i))
-                     ? ", except for rows that it was trained without"
-                     : "");
+    for (size_t i = 0; i < splices_count(run->splices) && run->verbose; i++)
+        say_splice(run, i);
     if (run->lut && run->verbose) {
         size_t n = tables_count(run->tables);
         size_t n_stored = tables_stored(run->tables);

@@ -134,14 +134,9 @@ score_rows(void *ctx, size_t begin, size_t end)
     }
 }
 
-/*
- * Feeds tokens begin .. end - 1 of the text and scores the token after each
- * that has one, from token 'first' on.  Rows are scored by any thread, and
- * summed in their order.
- */
-static int
-feed_scored(struct nll *nll, size_t begin, size_t end, size_t first,
-            struct err *err)
+int
+score_tokens(struct nll *nll, size_t begin, size_t end, size_t first,
+             struct err *err)
 {
     struct run *run = nll->run;
     size_t vocab_size = (size_t)run->config->vocab_size;
@@ -169,6 +164,8 @@ feed_scored(struct nll *nll, size_t begin, size_t end, size_t first,
             nll->n++;
             nll->sum += nll->of_row[k];
             nll->part += nll->of_row[k];
+            if (nll->kept)
+                nll->kept[nll->n_kept++] = nll->of_row[k];
             if (nll->silent)
                 continue;
             str_addf(&tsv, "%zu\t%d\t%.6f\t", i + k + 1, (int)nll->next[k],
@@ -186,8 +183,8 @@ feed_scored(struct nll *nll, size_t begin, size_t end, size_t first,
     return rc;
 }
 
-static size_t
-window_of(const struct run *run)
+size_t
+score_window(const struct run *run)
 {
     return (size_t)(run->ctx ? run->ctx : run->config->max_positions);
 }
@@ -197,12 +194,12 @@ static int
 check_length(const struct run *run, const char *where, size_t n_tokens,
              struct err *err)
 {
-    if (n_tokens <= window_of(run) || run->ctx || run->stride)
+    if (n_tokens <= score_window(run) || run->ctx || run->stride)
         return 0;
     return err_set(err, EX_DATAERR,
                    "%s: the prompt has %zu tokens (expected at most %zu, the "
                    "model's context; --stride scores it in windows)",
-                   where, n_tokens, window_of(run));
+                   where, n_tokens, score_window(run));
 }
 
 /*
@@ -216,7 +213,7 @@ score_text(struct nll *nll, const char *where, const struct ids *ids,
            struct err *err)
 {
     struct run *run = nll->run;
-    size_t window = window_of(run);
+    size_t window = score_window(run);
     size_t stride = run->stride ? (size_t)run->stride : window;
     int rc = 0;
 
@@ -232,7 +229,9 @@ score_text(struct nll *nll, const char *where, const struct ids *ids,
         nll->n_ids = end;
         session_close(run->session);
         run->session = session_new(run->engine, end - begin);
-        rc = feed_scored(nll, begin, end, larger(first, begin + 1), err);
+        rc = nll->window
+                 ? nll->window(nll, begin, end, first - begin, err)
+                 : score_tokens(nll, begin, end, larger(first, begin + 1), err);
     }
     return rc;
 }
@@ -267,12 +266,12 @@ score_compressed(struct nll *nll, const struct ids *ids, struct str *json,
     nll->ids = ids->id;
     nll->n_ids = ids->n;
     run->session = session_new(run->engine, ids->n);
-    if (feed_scored(nll, 0, n_before, 1, err) < 0 ||
+    if (score_tokens(nll, 0, n_before, 1, err) < 0 ||
         compress(run, run->session, err) < 0)
         return -1;
     n_cached = run->session->n_cached;
     nll->part = 0;
-    if (feed_scored(nll, n_before, ids->n, 1, err) < 0)
+    if (score_tokens(nll, n_before, ids->n, 1, err) < 0)
         return -1;
     if (n_cached == n_before) {
         err_warn("%s: %zu token%s: too few groups, nothing is compressed",
@@ -363,16 +362,16 @@ check_windows(const struct run *run, const struct ids *ids, struct err *err)
         return err_set(err, TU_USAGE,
                        "--ctx 1: a window's first token has no score, and "
                        "there is no other");
-    if (run->stride > (int64_t)window_of(run))
+    if (run->stride > (int64_t)score_window(run))
         return err_set(err, TU_USAGE,
                        "--stride %lld: windows have %zu tokens, and some "
                        "tokens would be in none",
-                       (long long)run->stride, window_of(run));
-    if (run->prepend_bos && ids->n > window_of(run))
+                       (long long)run->stride, score_window(run));
+    if (run->prepend_bos && ids->n > score_window(run))
         return err_set(err, TU_USAGE,
                        "--prepend-bos: of several windows only the first would "
                        "begin with bos (%zu tokens, windows of %zu)",
-                       ids->n, window_of(run));
+                       ids->n, score_window(run));
     return check_length(run, prompt_name(run), ids->n, err);
 }
 
@@ -383,7 +382,8 @@ score_open(struct run *run, const char *option, struct err *err)
     size_t vocab_size;
 
     nll->run = run;
-    nll->silent = run->json || run->jsonl || run->mode != MODE_NLL;
+    nll->silent =
+        run->json || run->jsonl || run->ablate_each.n || run->mode != MODE_NLL;
     if ((run->jsonl ? run_open_model(run, err)
                     : read_prompt(run, 2, option, &nll->text, err)) < 0 ||
         check_windows(run, &nll->text, err) < 0 ||
@@ -405,7 +405,9 @@ score_open(struct run *run, const char *option, struct err *err)
     nll->progress = (struct progress){
         .what = "prompt",
         .unit = "token",
-        .total = nll->text.n <= window_of(run) ? nll->text.n : 0,
+        .total = nll->text.n <= score_window(run) && !run->ablate_each.n
+                     ? nll->text.n
+                     : 0,
         .quiet = !run->verbose || run->mode == MODE_LUT_AUTO,
     };
     return nll;
@@ -455,7 +457,8 @@ run_nll(struct run *run, struct err *err)
         rc = out_write(run->out, head, sizeof(head) - 1, err);
     progress_start(&nll->progress);
     if (rc == 0)
-        rc = run->jsonl ? score_lines(nll, err)
+        rc = run->jsonl           ? score_lines(nll, err)
+             : run->ablate_each.n ? score_each(nll, err)
              : run->compressor
                  ? score_compressed(nll, &nll->text, &json, &said, err)
                  : score_text(nll, prompt_name(run), &nll->text, err);

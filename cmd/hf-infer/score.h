@@ -14,6 +14,7 @@
 #include "cmd/hf-infer/run.h"
 #include "core/tty.h"
 
+/* A text that is scored. */
 struct nll {
     struct run *run;
     const char *where;  /* the text, in messages */
@@ -26,7 +27,14 @@ struct nll {
     double sum, part;    /* nats of all tokens, and since part was set to 0 */
     size_t n, n_fed;     /* tokens in sum; all that were run */
     bool silent;         /* no line for each token */
-    struct ids text;     /* of the prompt */
+    double *kept;        /* [window] gets each token's nats; or NULL */
+    size_t n_kept;
+    /* is called for each window instead of score_tokens(): its tokens are
+     * begin .. end - 1, of which the first 'seen' were in one before; NULL */
+    int (*window)(struct nll *nll, size_t begin, size_t end, size_t seen,
+                  struct err *err);
+    void *ctx;       /* of 'window' */
+    struct ids text; /* of the prompt */
     struct progress progress;
 };
 
@@ -42,5 +50,18 @@ struct score {
 struct nll *score_open(struct run *run, const char *option, struct err *err);
 int score_again(struct nll *nll, struct score *score, struct err *err);
 void score_close(struct nll *nll);
+
+/*
+ * score_tokens() feeds tokens begin .. end - 1 of the text and scores the token
+ * after each that has one, from token 'first' on.  Rows are scored by any
+ * thread, and summed in their order.  score_window() is how long windows are.
+ */
+int score_tokens(struct nll *nll, size_t begin, size_t end, size_t first,
+                 struct err *err);
+size_t score_window(const struct run *run);
+
+/* score_each() is --ablate-each: it scores the text as it is, and again without
+ * each latent, and prints the table. */
+int score_each(struct nll *nll, struct err *err);
 
 #endif

@@ -14,6 +14,7 @@
 #include "core/model/norm.h"
 #include "core/model/qkv.h"
 #include "core/model/splice.h"
+#include "core/model/steer.h"
 
 /* One block of a chunk.  Nothing in it changes while its steps run. */
 struct step {
@@ -413,7 +414,6 @@ run_block(struct step *s)
         at_point(s, TAP_IN_DOWN, a->inner);
         apply_output(s, &l->mlp.down, a->inner, &mlp);
     }
-    at_point(s, TAP_RESID, a->out);
 }
 
 void
@@ -436,6 +436,28 @@ block_run(struct engine *e, const struct chunk *chunk,
                       .wants = wants };
 
     run_block(&s);
+    at_point(&s, TAP_RESID, a->out);
+}
+
+bool
+trunk_goes_on(const struct engine *e)
+{
+    return e->each && e->each->rows && e->each->now != STEER_NONE;
+}
+
+/* What the first layers have left of a window: to 'each', or back. */
+static void
+keep_rows(const struct step *s, bool back)
+{
+    size_t hidden = (size_t)s->e->model->config.hidden_size;
+
+    for (size_t i = 0; i < s->chunk->n_spans; i++) {
+        const struct span *span = &s->chunk->spans[i];
+        float *x = s->a->x + span->row * hidden;
+        float *kept = s->e->each->rows + span->first * hidden;
+
+        memcpy(back ? x : kept, back ? kept : x, span->n * hidden * sizeof(*x));
+    }
 }
 
 const size_t *
@@ -445,14 +467,23 @@ trunk_run(struct engine *e, const struct chunk *chunk,
 {
     const struct model *m = e->model;
     size_t n_layers = (size_t)m->config.n_layers;
+    size_t first = trunk_goes_on(e) ? e->each->n_layers : 0;
     struct step s = { .e = e, .chunk = chunk, .a = acts, .tap = shown };
 
     /* nothing is read after the last tapped layer */
     if (shown && chunk->n_wanted == 0)
         n_layers = smaller(n_layers, (size_t)(shown->last_layer + 1));
     trunk_begin(e, chunk);
-    at_point(&s, TAP_RESID, acts->x);
-    for (size_t i = 0; i < n_layers; i++) {
+    for (size_t i = first;; i++) {
+        if (i > 0) {
+            s.layer = &m->layers[i - 1];
+            s.index = i - 1;
+        }
+        if (e->each && e->each->rows && e->each->n_layers == i)
+            keep_rows(&s, i == first && first > 0);
+        at_point(&s, TAP_RESID, i > 0 ? s.a->out : acts->x);
+        if (i == n_layers)
+            break;
         s.a = &acts[i % n_acts];
         s.layer = &m->layers[i];
         s.index = i;

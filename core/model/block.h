@@ -91,6 +91,10 @@ const size_t *trunk_run(struct engine *engine, const struct chunk *chunk,
                         const struct activations *acts, size_t n_acts,
                         const struct tap *tap);
 
+/* trunk_goes_on(): does an engine with a steer_each go on from what its first
+ * layers have left there, instead of acts->x? */
+bool trunk_goes_on(const struct engine *engine);
+
 /*
  * Its parts, for a forward that a backward follows: trunk_begin() fills the
  * chunk's cosines and sines; block_run() is a layer, from a->x to a->out.

@@ -208,7 +208,8 @@ flush(struct engine *e, const struct tap *tap, float *logits)
     struct chunk *c = &e->chunk;
 
     if (c->n_rows > 0) {
-        embed_ids(e, c, e->ids, e->acts.x, tap);
+        if (!trunk_goes_on(e))
+            embed_ids(e, c, e->ids, e->acts.x, tap);
         head_logits(e, e->acts.out, trunk_run(e, c, &e->acts, 1, tap),
                     c->n_wanted, logits);
     }

@@ -19,6 +19,7 @@
 
 struct gemm;
 struct model;
+struct steer_each;
 
 /*
  * How exact the linear layers are: all in f32, or with their inputs rounded to
@@ -70,6 +71,7 @@ struct engine {
     float *table_y; /* [2, chunk, table_out]: a table's, the layer's */
     size_t table_out;
     struct latents_work *splice_work; /* where it has SAEs */
+    struct steer_each *each;          /* the caller's; NULL: none */
 };
 
 /*

@@ -13,7 +13,9 @@
 #include "core/model/places.h"
 
 struct splice {
+    enum splice_kind kind;
     struct autoencoder a;
+    struct steer steer; /* not of SPLICE_SAE */
     char *hook;
     struct place place;
     bool *without; /* [vocab_size] ids whose rows stay; or NULL */
@@ -24,6 +26,7 @@ struct splices {
     struct splice *list; /* [n] */
     size_t n;
     bool zero;
+    struct steer_at steer_at;
     const struct splice **at; /* [n_layers + 1, points]: of layers from -1 */
 };
 
@@ -75,8 +78,13 @@ check_hook(struct splices *ss, struct splice *s, bool is_given, struct err *err)
                        s->a.d, s->hook, tap_dim(c, p->point));
     at = &ss->at[(size_t)(p->layer + 1) * N_TAP_POINTS + p->point];
     if (*at)
-        return err_set(err, EX_DATAERR, "%s: is at the same hook point as %s",
-                       path, (*at)->a.sae.path);
+        return err_set(err, s->kind == SPLICE_SAE ? EX_DATAERR : TU_USAGE,
+                       "%s: is at the same hook point as %s%s", path,
+                       (*at)->a.sae.path,
+                       s->kind == SPLICE_SAE ? ""
+                       : (*at)->kind == SPLICE_SAE
+                           ? ", which replaces what is to be changed"
+                           : " (one --steer has all changes of a hook)");
     *at = s;
     return 0;
 }
@@ -111,56 +119,93 @@ open_rows(struct splices *ss, struct splice *s, const struct splices_options *o,
     return 0;
 }
 
-static int
-open_splice(struct splices *ss, const char *spec,
-            const struct splices_options *o, struct err *err)
+/* Are rows encoded for it? */
+static bool
+encodes(const struct splices *ss, const struct splice *s)
 {
-    struct splice *s = &ss->list[ss->n];
-    const char *hook = NULL;
-    char *path = file_split(spec, '@', &hook);
+    return s->kind == SPLICE_SAE ? !ss->zero : s->steer.reads;
+}
+
+/* Opens SAE[@HOOK], and gets a HOOK: where the SAE acts. */
+static int
+open_sae(struct splice *s, const char *spec, const char **hook, struct err *err)
+{
+    char *path = file_split(spec, '@', hook);
     int rc = autoencoder_open(&s->a, path ? path : spec, err);
 
     free(path);
-    ss->n++;
-    if (rc < 0)
-        return -1;
-    if (!hook && !s->a.sae.hook)
+    if (rc == 0 && !*hook && !s->a.sae.hook)
         return err_set(err, EX_DATAERR,
                        "%s: does not say where in a model its rows are from "
                        "(as %s@layers.3.mlp.gate_proj does)",
                        s->a.sae.path, spec);
-    s->hook = xstrdup(hook ? hook : s->a.sae.hook);
-    rc = check_hook(ss, s, hook != NULL, err);
-    s->a.sae.mean_off |= o->center;
-    s->a.centers = rc == 0 && autoencoder_centers(&s->a.sae, &s->place,
-                                                  ss->model->config.family);
     if (rc == 0)
-        splice_compare(&s->a.sae, s->hook, &ss->model->config);
-    return rc < 0 ? -1 : open_rows(ss, s, o, err);
+        s->hook = xstrdup(*hook ? *hook : s->a.sae.hook);
+    return rc;
+}
+
+static int
+open_splice(struct splices *ss, enum splice_kind kind, const char *spec,
+            const struct splices_options *o, struct err *err)
+{
+    static const char *const names[] = { "--sae", "--steer", "--ablate",
+                                         "--ablate-each" };
+    struct splice *s = &ss->list[ss->n++];
+    const char *colon = kind == SPLICE_SAE ? NULL : strrchr(spec, ':');
+    const char *hook = NULL;
+    char *of = xstrndup(spec, colon ? (size_t)(colon - spec) : strlen(spec));
+    int rc = 0;
+
+    s->kind = kind;
+    if (kind != SPLICE_SAE && !colon)
+        rc = err_set(err, TU_USAGE, "%s: \"%s\" says no %s (as %s:%s does)",
+                     names[kind], spec,
+                     kind == SPLICE_STEER ? "changes" : "latents", spec,
+                     kind == SPLICE_STEER ? "17+8" : "17");
+    if (rc == 0)
+        rc = open_sae(s, of, &hook, err);
+    if (rc == 0 && kind != SPLICE_SAE)
+        rc = (kind == SPLICE_STEER ? steer_parse : steer_ablate)(
+            &s->steer, names[kind], colon + 1, s->a.n, err);
+    if (rc == 0)
+        rc = check_hook(ss, s, hook != NULL, err);
+    free(of);
+    if (rc < 0)
+        return -1;
+    s->a.sae.mean_off |= o->center;
+    s->a.centers =
+        autoencoder_centers(&s->a.sae, &s->place, ss->model->config.family);
+    splice_compare(&s->a.sae, s->hook, &ss->model->config);
+    if (o->screen && encodes(ss, s))
+        autoencoder_screen(&s->a);
+    return open_rows(ss, s, o, err);
 }
 
 int
 splices_open(struct splices **splices, struct model *model,
-             const char *const *specs, size_t n,
-             const struct splices_options *options, struct err *err)
+             const struct splices_options *o, struct err *err)
 {
     struct splices *ss = xcalloc(1, sizeof(*ss));
     bool centers = false;
+    size_t n = 0;
     int rc = 0;
 
+    for (int kind = 0; kind < N_SPLICE_KINDS; kind++)
+        n += o->specs[kind]->n;
     *splices = NULL;
     ss->model = model;
-    ss->zero = options->zero;
+    ss->zero = o->zero;
+    ss->steer_at = o->at;
     ss->list = xcalloc(n, sizeof(*ss->list));
     ss->at = xcalloc((size_t)(model->config.n_layers + 1) * N_TAP_POINTS,
                      sizeof(*ss->at));
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        rc = open_splice(ss, specs[i], options, err);
+    for (int kind = 0; kind < N_SPLICE_KINDS; kind++)
+        for (size_t i = 0; i < o->specs[kind]->n && rc == 0; i++)
+            rc = open_splice(ss, (enum splice_kind)kind,
+                             o->specs[kind]->item[i], o, err);
+    for (size_t i = 0; i < ss->n; i++)
         centers |= ss->list[i].a.centers;
-        if (rc == 0 && options->screen && !ss->zero)
-            autoencoder_screen(&ss->list[i].a);
-    }
-    if (rc == 0 && options->center && !centers)
+    if (rc == 0 && o->center && !centers)
         rc = err_set(err, TU_USAGE, "--sae-center: no rows are centred: %s",
                      model->config.form.norm.form == NORM_LAYER
                          ? "these SAEs are of none that are written to the "
@@ -181,6 +226,7 @@ splices_close(struct splices *ss)
         return;
     for (size_t i = 0; i < ss->n; i++) {
         autoencoder_close(&ss->list[i].a);
+        steer_free(&ss->list[i].steer);
         free(ss->list[i].hook);
         free(ss->list[i].without);
     }
@@ -206,6 +252,12 @@ splices_bos(const struct splices *ss)
     return NULL;
 }
 
+size_t
+splices_count(const struct splices *ss)
+{
+    return ss ? ss->n : 0;
+}
+
 const char *
 splices_file(const struct splices *ss, size_t i)
 {
@@ -218,6 +270,12 @@ splices_hook(const struct splices *ss, size_t i)
     return ss->list[i].hook;
 }
 
+const struct steer *
+splices_steer(const struct splices *ss, size_t i)
+{
+    return ss->list[i].kind == SPLICE_SAE ? NULL : &ss->list[i].steer;
+}
+
 const struct sae_without *
 splices_without(const struct splices *ss, size_t i)
 {
@@ -226,16 +284,26 @@ splices_without(const struct splices *ss, size_t i)
 
 /* ---- running ---- */
 
+size_t
+splices_before(const struct splices *ss)
+{
+    const struct place *p = &ss->list[ss->n - 1].place;
+
+    /* after a layer it is its last step; the embedding's layer is -1 */
+    return (size_t)(p->layer + (p->layer < 0 || p->point == TAP_RESID ? 1 : 0));
+}
+
 int
 splices_work_open(struct engine *e, struct err *err)
 {
     const struct splices *ss = e->model->splices;
     struct latents_sizes sizes = { 0 };
 
-    if (!ss || ss->zero)
+    for (size_t i = 0; ss && i < ss->n; i++)
+        if (encodes(ss, &ss->list[i]))
+            latents_size(&sizes, &ss->list[i].a.latents);
+    if (sizes.in == 0)
         return 0;
-    for (size_t i = 0; i < ss->n; i++)
-        latents_size(&sizes, &ss->list[i].a.latents);
     return latents_work_open(&e->splice_work, e->gemm, &sizes, e->options.chunk,
                              err);
 }
@@ -274,11 +342,12 @@ move_rows(float *rows, float *kept, const bool *stays, size_t n, size_t d,
         }
 }
 
-/* Which rows of the chunk the SAE leaves alone; returns how many. */
+/* Which rows of the chunk stay as they are; returns how many. */
 static size_t
 rows_that_stay(bool *stays, const struct engine *e, const struct splice *s,
                const struct chunk *chunk, const float *rows)
 {
+    const struct steer_at *steer_at = &e->model->splices->steer_at;
     const struct sae_without *r = &s->a.sae.without;
     size_t n = 0;
 
@@ -292,14 +361,39 @@ rows_that_stay(bool *stays, const struct engine *e, const struct splice *s,
 
             if (r->max_norm > 0)
                 sae_norm_add(lane, x, s->a.d);
-            stays[at] = (s->without && s->without[e->ids[at]]) ||
-                        !sae_without_at(r, span->first + k,
-                                        span->session->max_tokens) ||
-                        sae_norm(lane) > r->max_norm;
+            stays[at] =
+                (s->without && s->without[e->ids[at]]) ||
+                !sae_without_at(r, span->first + k,
+                                span->session->max_tokens) ||
+                sae_norm(lane) > r->max_norm ||
+                (s->kind != SPLICE_SAE &&
+                 !steer_is_at(steer_at, span->first + k, span->generated));
             n += stays[at];
         }
     }
     return n;
+}
+
+/* Changes the rows that do not stay: several at once, where they follow each
+ * other. */
+static void
+steer_chunk(struct engine *e, const struct splice *s, const struct chunk *chunk,
+            const bool *stays, float *rows)
+{
+    const struct steering steering = { &s->a, &s->steer, e->splice_work, e->par,
+                                       s->kind == SPLICE_EACH ? e->each
+                                                              : NULL };
+    size_t most = s->steer.reads ? latents_rows(e->splice_work) : chunk->n_rows;
+
+    for (size_t i = 0, n; i < chunk->n_rows; i += n) {
+        for (n = 0; n < most && i + n < chunk->n_rows && !stays[i + n];)
+            n++;
+        if (n > 0) /* a window is fed alone: its chunks have one span */
+            steer_rows(&steering, rows + i * s->a.d, n,
+                       chunk->spans->first + i);
+        else
+            n = 1;
+    }
 }
 
 void
@@ -311,11 +405,18 @@ splice_apply(struct engine *e, const struct chunk *chunk, int64_t layer,
     float *kept = NULL;
     bool *stays = NULL;
 
-    if (!s)
+    if (!s || n == 0)
         return;
-    if (sae_without_any(&s->a.sae.without)) {
+    if (s->kind != SPLICE_SAE || sae_without_any(&s->a.sae.without)) {
         stays = xcalloc(n, sizeof(*stays));
         n_stay = rows_that_stay(stays, e, s, chunk, rows);
+    }
+    if (s->kind != SPLICE_SAE) {
+        steer_chunk(e, s, chunk, stays, rows);
+        free(stays);
+        return;
+    }
+    if (stays) {
         kept = xcalloc(n_stay, s->a.d * sizeof(*kept));
         move_rows(rows, kept, stays, n_stay ? n : 0, s->a.d, false);
     }

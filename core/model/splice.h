@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 /*
- * Reconstructions of SAEs in the place of a model's activations: --sae.
+ * SAEs at a model's hook points: their reconstructions in the place of its
+ * activations, --sae, or changes of latents in these, --steer and --ablate.
  */
 #ifndef CORE_MODEL_SPLICE_H
 #define CORE_MODEL_SPLICE_H
@@ -13,6 +14,8 @@
 #include "core/format/sae.h"
 #include "core/kernel/screen.h"
 #include "core/model/block.h"
+#include "core/model/steer.h"
+#include "core/opt_value.h"
 
 struct chunk;
 struct engine;
@@ -21,18 +24,31 @@ struct splices;
 
 /*
  * splices_open() opens SAEs, and has the model's blocks go on with what they
- * make of the activations at their hook points, or with 0 if 'zero'.  Each of
- * specs [n] is a path, or PATH@HOOK where the file does not say which that is,
- * or for another one.  Engines are opened after it.
+ * make of the activations at their hook points: by kind, their reconstructions,
+ * or 0 if 'zero'; rows whose latents are changed by steer_parse(), or by
+ * steer_ablate(); and those of an engine's steer_each.  Each spec is a path, or
+ * PATH@HOOK where the file does not say which that is, or for another one; all
+ * kinds but the first have ":" and the changes after it.  Engines are opened
+ * after it.
  * -1 with 'err' set, as sae_open() does; EX_DATAERR for one of no hook point of
  * this model or of another size, and for the second one of a hook point;
- * TU_USAGE for a HOOK that is none, and for 'center' where that changes no
- * SAE's rows.
+ * TU_USAGE for a HOOK that is none, for changes that are none, for a change at
+ * a hook point that has one, and for 'center' where that changes no SAE's rows.
  * Rows that an SAE was trained without, by core/format/sae_without.h, stay as
- * they are, with 'zero', too; EX_DATAERR where 'open_end' does not say which.
+ * they are, with 'zero' and changes, too; EX_DATAERR where 'open_end' does not
+ * say which.
  * Owner: the caller, until splices_close(), after the engines.
  */
+enum splice_kind {
+    SPLICE_SAE,
+    SPLICE_STEER,
+    SPLICE_ABLATE,
+    SPLICE_EACH, /* at most one */
+    N_SPLICE_KINDS
+};
 struct splices_options {
+    const struct opt_list *specs[N_SPLICE_KINDS];
+    struct steer_at at; /* of changes */
     bool zero;
     bool center;   /* all are of centred writing weights */
     bool screen;   /* see autoencoder_screen() */
@@ -43,7 +59,6 @@ struct splices_options {
     void *ctx;
 };
 int splices_open(struct splices **splices, struct model *model,
-                 const char *const *specs, size_t n,
                  const struct splices_options *options, struct err *err);
 void splices_close(struct splices *splices); /* NULL is fine */
 
@@ -59,17 +74,25 @@ void splice_compare(const struct sae *sae, const char *at,
  * bos, or NULL, as where there are none. */
 const char *splices_bos(const struct splices *splices);
 
-/* splices_file() is the file with the tensors of the i-th, splices_hook()
- * where it acts, as in its configuration, splices_without() what it leaves
- * alone.  They die with it. */
+/* splices_count() is how many there are, in the order of their kinds; 0 of
+ * NULL.  splices_file() is the file with the tensors of the i-th,
+ * splices_hook() where it acts, as in its configuration, splices_steer() what
+ * it changes, or NULL, splices_without() what it leaves alone.  They die with
+ * it. */
+size_t splices_count(const struct splices *splices);
 const char *splices_file(const struct splices *splices, size_t i);
 const char *splices_hook(const struct splices *splices, size_t i);
+const struct steer *splices_steer(const struct splices *splices, size_t i);
 const struct sae_without *splices_without(const struct splices *splices,
                                           size_t i);
 
+/* splices_before() is how many layers run before the hook point of the last
+ * one, the one of --ablate-each. */
+size_t splices_before(const struct splices *splices);
+
 /* splice_is_at(): is there one at this point?  splice_apply() replaces a
- * chunk's rows [n_rows, tap_dim()] by theirs if so; the engine's ids are those
- * of the chunk. */
+ * chunk's rows [n_rows, tap_dim()] by theirs, or changes them, if so; the
+ * engine's ids are those of the chunk. */
 bool splice_is_at(const struct model *model, int64_t layer,
                   enum tap_point point);
 void splice_apply(struct engine *engine, const struct chunk *chunk,

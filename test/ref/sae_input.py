@@ -180,8 +180,9 @@ def scope_2(name):
     return worst <= 1
 
 
-good = [check("gpt2", "blocks.1.hook_resid_pre", "layers.0", True),
-        check("gpt2", "blocks.1.attn.hook_z", "attn.hook_z:1", False),
-        check("llama", "blocks.1.hook_resid_pre", "layers.0", False),
-        scope_2("gemma3_text")]
-sys.exit(not all(good))
+if __name__ == "__main__":
+    good = [check("gpt2", "blocks.1.hook_resid_pre", "layers.0", True),
+            check("gpt2", "blocks.1.attn.hook_z", "attn.hook_z:1", False),
+            check("llama", "blocks.1.hook_resid_pre", "layers.0", False),
+            scope_2("gemma3_text")]
+    sys.exit(not all(good))

@@ -41,7 +41,8 @@ HOOKS = {
 
 
 def make(path, kind, hook, x, seed):
-    """An SAE that rows x are near to; returns its forward in float64."""
+    """An SAE that rows x are near to; returns its forward in float64, whose
+    attributes are encode(x), the latents, and the decoder [N, d]."""
     rng = np.random.default_rng(seed)
     d = x.shape[1]
     scale = np.sqrt((x ** 2).mean())
@@ -77,7 +78,7 @@ def make(path, kind, hook, x, seed):
         json.dump(config, f)
     e, b, w, c = (a.astype(np.float64) for a in (w_enc, b_enc, w_dec, b_dec))
 
-    def forward(x):
+    def encode(x):
         z = (x - c if centered else x) @ e.T + b
         if kind == "threshold":
             f = np.where(z > threshold, z, 0)
@@ -88,8 +89,12 @@ def make(path, kind, hook, x, seed):
             best = np.argsort(-z, axis=1, kind="stable")[:, :K]
             np.put_along_axis(
                 f, best, np.maximum(np.take_along_axis(z, best, 1), 0), 1)
-        return f @ w + c
+        return f
 
+    def forward(x):
+        return encode(x) @ w + c
+
+    forward.encode, forward.decoder = encode, w
     return forward
 
 
