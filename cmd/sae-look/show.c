@@ -94,8 +94,10 @@ static void
 put_chart(struct show *s, size_t i)
 {
     double counts[LOOK_BINS];
+    char subtitle[64];
     struct chart c = { .title = "f of active rows",
-                       .x = "log2 f, two bins an octave",
+                       .subtitle = subtitle,
+                       .x = "log2 f",
                        .y = "rows",
                        .whole_y = true,
                        .columns = counts };
@@ -110,6 +112,8 @@ put_chart(struct show *s, size_t i)
         return;
     for (size_t k = first; k <= last; k++)
         counts[k - first] = (double)s->l.hist[i * LOOK_BINS + k];
+    snprintf(subtitle, sizeof(subtitle), "f from %g to %g, two bins an octave",
+             look_bin_low((int)first), look_bin_low((int)last + 1));
     c.n_columns = last + 1 - first;
     c.left = (double)first / 2 - 16;
     c.right = (double)(last + 1) / 2 - 16;
