@@ -532,6 +532,7 @@ END
         "$python" none.py 2>/dev/null || echo "status $?"
     }
     for what in number text none raise signal 'raise and more'; do
+        [ "$what" != text ] || unset PYTHONUNBUFFERED
         # shellcheck disable=SC2086
         how "$real" $what >want
         # shellcheck disable=SC2086

@@ -98,11 +98,13 @@ def run(argv):
     except SystemExit as e:
         if e.code is None or isinstance(e.code, int):
             return (e.code or 0) & 255
+        sys.stdout.flush()
         print(e.code, file=sys.stderr)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     except BaseException as e:
+        sys.stdout.flush()
         trace = e.__traceback__.tb_next  # without this function
         traceback.print_exception(type(e), e, trace)
     return 1
