@@ -27,7 +27,8 @@ load helpers
     for p in "$ROOT"/man/*.1; do
         name=$(basename "$p" .1)
         sed -n '/^\.Sh DESCRIPTION/,/^\.It /p' "$p" | sed '/^\.S[hs] [^D]/q' >top
-        n=$(sed -n '/^\.Bd -literal/,/^\.Ed/p' top | grep -cE "(^|\| *)${name/moe-sft-*/moe-sft}( |$)" || :)
+        tool=${name/moe-sft-*/moe-sft}
+        n=$(sed -n '/^\.Bd -literal/,/^\.Ed/p' top | grep -cE "(^|\| *)${tool/sae-look-*/sae-look}( |$)" || :)
         [ "$n" -ge 2 ] || { echo "$name(1) begins with $n examples" && false; }
     done
 }

@@ -49,6 +49,12 @@ struct look_cmd {
     uint64_t splits;
     size_t mem; /* bytes */
     bool gaps;
+
+    /* html */
+    uint64_t examples;
+    const char *images; /* a list, or NULL */
+    uint64_t grid[2];   /* patches of a row, rows */
+    size_t max_bytes;
     int n_threads, out_flags;
 };
 
@@ -60,5 +66,6 @@ int list_main(const struct look_cmd *cmd, struct err *err);
 int show_main(const struct look_cmd *cmd, struct err *err);
 int compare_main(const struct look_cmd *cmd, struct err *err);
 int diff_main(const struct look_cmd *cmd, struct err *err);
+int html_main(const struct look_cmd *cmd, struct err *err);
 
 #endif

@@ -7,6 +7,7 @@
 #include "cmd/sae-look/cmd.h"
 #include "core/format/look.h"
 #include "core/kernel/cpu.h"
+#include "core/mem.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
@@ -33,12 +34,27 @@ set_context(void *to, const char *arg, struct err *err)
     return 0;
 }
 
+/* --grid WxH. */
+static int
+set_grid(void *to, const char *arg, struct err *err)
+{
+    uint64_t *grid = ((struct look_cmd *)to)->grid;
+    const char *x = strchr(arg, 'x');
+    char *w = x ? xstrndup(arg, (size_t)(x - arg)) : NULL;
+    int rc = !w ? err_set(err, TU_USAGE, "--grid: \"%s\" is not WxH", arg)
+                : opt_u64("--grid", w, 1, 1024, &grid[0], err);
+
+    free(w);
+    return rc < 0 ? -1 : opt_u64("--grid", x + 1, 1, 1024, &grid[1], err);
+}
+
 #define OPT_INTO struct look_cmd
 static const struct opt opts[] = {
     { 's', "sae", "SAE", "scan! lens!", OPT_FILE(sae), "the SAE, see sae(5)" },
-    { 'o', "output", "RUN", "scan! merge! lens", OPT_FILE(output),
+    { 'o', "output", "RUN", "scan! merge! lens html", OPT_FILE(output),
       "directory to write, whole or not at all\n"
-      "lens: write RUN/lens.safetensors, of all latents" },
+      "lens: write RUN/lens.safetensors, of all latents\n"
+      "html: file to write, whole or not at all" },
     { 0, "acts-ids", "FILE", "scan", OPT_FILE(acts_ids),
       "token ids of all rows, as hf-infer --acts-ids writes them" },
     { 0, "tokens", "T", "scan", OPT_U64(tokens, 1, LOOK_MAX_TOKENS),
@@ -66,7 +82,7 @@ static const struct opt opts[] = {
     { 0, "seed", "S", "scan", OPT_U64(seed, 0, INT64_MAX), "of these" },
     { 0, "context", "A,B|all", "scan", OPT_CALL(set_context),
       "tokens before and after (default 20,11, or all without ids)" },
-    { 0, "latents", "LATENTS", "scan", OPT_TEXT(latents),
+    { 0, "latents", "LATENTS", "scan html", OPT_TEXT(latents),
       "only these, such as 3,17,100-120" },
     { 0, "pairs", "LATENTS", "scan", OPT_TEXT(pairs),
       "count what is active together with these" },
@@ -80,30 +96,41 @@ static const struct opt opts[] = {
       "fail if more memory than that is needed" },
     { 0, "gaps", NULL, "merge", OPT_FLAG(gaps),
       "rows between the parts may be missing" },
-    { 'm', "model", "MODEL", "lens! show", OPT_FILE(model),
+    { 'm', "model", "MODEL", "lens! show html", OPT_FILE(model),
       "the model that the rows are of" },
     { 0, "hook", "NAME", "lens", OPT_TEXT(hook),
       "where the rows are from (default: as the SAE says)" },
     { 0, "no-norm", NULL, "lens", OPT_FLAG(no_norm),
       "without the factor of the final norm" },
-    { 0, "sort", "index|density|mean|max", "list", OPT_WORD(sort, SORT_INDEX),
+    { 0, "sort", "index|density|mean|max", "list html",
+      OPT_WORD(sort, SORT_INDEX),
       "order of latents; all but index are largest first" },
-    { 'n', "most", "N", "lens list diff", OPT_U64(n, 1, INT64_MAX),
+    { 'n', "most", "N", "lens list diff html", OPT_U64(n, 1, INT64_MAX),
       "show the first N of them (default: all)\n"
-      "lens: tokens of each sign (default 10)" },
-    { 0, "min-density", "X", "list", OPT_F64(min_density, 0, 1),
+      "lens: tokens of each sign (default 10)\n"
+      "html: show the first N of them (default 200)" },
+    { 0, "min-density", "X", "list html", OPT_F64(min_density, 0, 1),
       "only latents that are active in at least this share of rows" },
-    { 0, "max-density", "X", "list", OPT_F64(max_density, 0, 1),
+    { 0, "max-density", "X", "list html", OPT_F64(max_density, 0, 1),
       "only latents that are active in at most that share" },
-    { 0, "quantiles", "Q", "show", OPT_U64(quantiles, 1, LOOK_MAX_EXAMPLES),
+    { 0, "quantiles", "Q", "show html",
+      OPT_U64(quantiles, 1, LOOK_MAX_EXAMPLES),
       "equal parts of a sample, by value" },
     { 0, "pairs-shown", "N", "show", OPT_U64(pairs_shown, 0, LOOK_MAX_LATENTS),
       "latents that one was most often active with" },
     { 0, "json", NULL, "show compare", OPT_FLAG(json),
       "an object a line for each latent\n"
       "compare: one object, of all latents" },
+    { 0, "examples", "N", "html", OPT_U64(examples, 0, LOOK_MAX_EXAMPLES),
+      "strongest examples of a latent" },
+    { 0, "images", "LIST", "html", OPT_FILE(images),
+      "file with the path of a picture for each image, one per line" },
+    { 0, "grid", "WxH", "html", OPT_CALL(set_grid),
+      "patches of an image: W in a row, H rows" },
+    { 0, "max-bytes", "SIZE", "html", OPT_SIZE(max_bytes, 1),
+      "refuse to write a larger page" },
     TOOL_THREADS("scan merge lens compare"),
-    TOOL_FORCE("scan merge lens"),
+    TOOL_FORCE("scan merge lens html"),
     TOOL_QUIET,
     { 0 },
 };
@@ -119,11 +146,16 @@ static const struct look_cmd defaults = {
     .model_id = "",
     .splits = 5,
     .mem = (size_t)4 << 30,
+    .examples = 10,
+    .max_bytes = (size_t)32 << 20,
 };
 
 static const struct opt_rule rules[] = {
     { OPT_NEEDS, "x-dtype", "dim", NULL },
     { OPT_NEEDS, "splits model-id", "codes", NULL },
+    { OPT_NEEDS, "images", "grid", "--images needs --grid" },
+    { OPT_NEEDS, "grid", "images", NULL },
+    { OPT_NOT, "latents", "sort most min-density max-density", NULL },
     { 0 },
 };
 
@@ -149,13 +181,16 @@ static const struct opt_verb verbs[] = {
     { "diff", "RUN RUN", "where the densities of latents differ",
       "sae-look diff RUN OTHER\n"
       "sae-look diff -n 20 RUN OTHER" },
+    { "html", "RUN", "one page of them, which opens from disk",
+      "sae-look html -m MODEL -o latents.html RUN\n"
+      "sae-look html --images LIST --grid 16x16 -o latents.html RUN" },
     { 0 },
 };
 
 /* In the order of 'verbs'. */
 static int (*const mains[])(const struct look_cmd *cmd, struct err *err) = {
     scan_main, merge_main,   lens_main, list_main,
-    show_main, compare_main, diff_main
+    show_main, compare_main, diff_main, html_main
 };
 TOOL_MAINS(mains, verbs);
 
@@ -168,6 +203,7 @@ static const struct opt_tool tool = {
     .verbs = verbs,
     .verb_needed = true,
     .defaults = &defaults,
+    .pages = "html",
 };
 
 int
