@@ -459,7 +459,7 @@ said() {
             { echo "$page has other options than $t $verb --help" && false; }
         n=$((n + 1))
     done
-    [ -n "${LEFT_OUT:-}" ] || [ "$n" = 3 ]
+    [ -n "${LEFT_OUT:-}" ] || [ "$n" = 4 ]
     run -0 moe-sft check --help
     [ "${lines[-1]}" = "See moe-sft(1) for the whole story." ]
 }

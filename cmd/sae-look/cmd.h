@@ -50,11 +50,12 @@ struct look_cmd {
     size_t mem; /* bytes */
     bool gaps;
 
-    /* html */
-    uint64_t examples;
+    /* html, prompts and export; model_id, too */
+    uint64_t examples, negatives;
     const char *images; /* a list, or NULL */
     uint64_t grid[2];   /* patches of a row, rows */
     size_t max_bytes;
+    const char *neuronpedia, *source;
     int n_threads, out_flags;
 };
 
@@ -67,5 +68,8 @@ int show_main(const struct look_cmd *cmd, struct err *err);
 int compare_main(const struct look_cmd *cmd, struct err *err);
 int diff_main(const struct look_cmd *cmd, struct err *err);
 int html_main(const struct look_cmd *cmd, struct err *err);
+int prompts_main(const struct look_cmd *cmd, struct err *err);
+int label_main(const struct look_cmd *cmd, struct err *err);
+int export_main(const struct look_cmd *cmd, struct err *err);
 
 #endif

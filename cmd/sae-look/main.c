@@ -51,10 +51,10 @@ set_grid(void *to, const char *arg, struct err *err)
 #define OPT_INTO struct look_cmd
 static const struct opt opts[] = {
     { 's', "sae", "SAE", "scan! lens!", OPT_FILE(sae), "the SAE, see sae(5)" },
-    { 'o', "output", "RUN", "scan! merge! lens html", OPT_FILE(output),
+    { 'o', "output", "RUN", "scan! merge! lens html prompts", OPT_FILE(output),
       "directory to write, whole or not at all\n"
       "lens: write RUN/lens.safetensors, of all latents\n"
-      "html: file to write, whole or not at all" },
+      "html prompts: file to write, whole or not at all" },
     { 0, "acts-ids", "FILE", "scan", OPT_FILE(acts_ids),
       "token ids of all rows, as hf-infer --acts-ids writes them" },
     { 0, "tokens", "T", "scan", OPT_U64(tokens, 1, LOOK_MAX_TOKENS),
@@ -82,7 +82,7 @@ static const struct opt opts[] = {
     { 0, "seed", "S", "scan", OPT_U64(seed, 0, INT64_MAX), "of these" },
     { 0, "context", "A,B|all", "scan", OPT_CALL(set_context),
       "tokens before and after (default 20,11, or all without ids)" },
-    { 0, "latents", "LATENTS", "scan html", OPT_TEXT(latents),
+    { 0, "latents", "LATENTS", "scan html prompts export", OPT_TEXT(latents),
       "only these, such as 3,17,100-120" },
     { 0, "pairs", "LATENTS", "scan", OPT_TEXT(pairs),
       "count what is active together with these" },
@@ -90,14 +90,15 @@ static const struct opt opts[] = {
       "write all activations, too, as delphi's cache" },
     { 0, "splits", "N", "scan", OPT_U64(splits, 1, 256),
       "files of these, by latents" },
-    { 0, "model-id", "NAME", "scan", OPT_TEXT(model_id),
-      "the model, for their config.json" },
+    { 0, "model-id", "NAME", "scan export!", OPT_TEXT(model_id),
+      "the model, for their config.json\n"
+      "export: the model's name at neuronpedia.org" },
     { 0, "mem", "SIZE", "scan", OPT_SIZE(mem, 1),
       "fail if more memory than that is needed" },
     { 0, "gaps", NULL, "merge", OPT_FLAG(gaps),
       "rows between the parts may be missing" },
-    { 'm', "model", "MODEL", "lens! show html", OPT_FILE(model),
-      "the model that the rows are of" },
+    { 'm', "model", "MODEL", "lens! show html prompts! export!",
+      OPT_FILE(model), "the model that the rows are of" },
     { 0, "hook", "NAME", "lens", OPT_TEXT(hook),
       "where the rows are from (default: as the SAE says)" },
     { 0, "no-norm", NULL, "lens", OPT_FLAG(no_norm),
@@ -113,7 +114,7 @@ static const struct opt opts[] = {
       "only latents that are active in at least this share of rows" },
     { 0, "max-density", "X", "list html", OPT_F64(max_density, 0, 1),
       "only latents that are active in at most that share" },
-    { 0, "quantiles", "Q", "show html",
+    { 0, "quantiles", "Q", "show html export",
       OPT_U64(quantiles, 1, LOOK_MAX_EXAMPLES),
       "equal parts of a sample, by value" },
     { 0, "pairs-shown", "N", "show", OPT_U64(pairs_shown, 0, LOOK_MAX_LATENTS),
@@ -129,8 +130,14 @@ static const struct opt opts[] = {
       "patches of an image: W in a row, H rows" },
     { 0, "max-bytes", "SIZE", "html", OPT_SIZE(max_bytes, 1),
       "refuse to write a larger page" },
+    { 0, "negatives", "N", "prompts", OPT_U64(negatives, 0, 100),
+      "add texts in which the latent is not active" },
+    { 0, "neuronpedia", "DIR", "export!", OPT_FILE(neuronpedia),
+      "write SAEDashboard's batch-0.json, .. there" },
+    { 0, "source", "ID", "export!", OPT_TEXT(source),
+      "the SAE's name at neuronpedia.org" },
     TOOL_THREADS("scan merge lens compare"),
-    TOOL_FORCE("scan merge lens html"),
+    TOOL_FORCE("scan merge lens html prompts label export"),
     TOOL_QUIET,
     { 0 },
 };
@@ -152,7 +159,8 @@ static const struct look_cmd defaults = {
 
 static const struct opt_rule rules[] = {
     { OPT_NEEDS, "x-dtype", "dim", NULL },
-    { OPT_NEEDS, "splits model-id", "codes", NULL },
+    { OPT_NEEDS, "splits", "codes", NULL },
+    { OPT_NEEDS, "model-id", "codes neuronpedia", NULL },
     { OPT_NEEDS, "images", "grid", "--images needs --grid" },
     { OPT_NEEDS, "grid", "images", NULL },
     { OPT_NOT, "latents", "sort most min-density max-density", NULL },
@@ -184,13 +192,20 @@ static const struct opt_verb verbs[] = {
     { "html", "RUN", "one page of them, which opens from disk",
       "sae-look html -m MODEL -o latents.html RUN\n"
       "sae-look html --images LIST --grid 16x16 -o latents.html RUN" },
+    { "prompts", "RUN", "a question for each latent, for hf-infer --jsonl",
+      "sae-look prompts -m MODEL RUN | hf-infer BIG --jsonl > answers.jsonl" },
+    { "label", "RUN ANSWERS", "labels, from a model's answers to these",
+      "sae-look label RUN answers.jsonl" },
+    { "export", "RUN", "batches for neuronpedia.org",
+      "sae-look export --neuronpedia DIR --model-id gpt2-small "
+      "--source 5-res-jb -m gpt2 RUN" },
     { 0 },
 };
 
 /* In the order of 'verbs'. */
 static int (*const mains[])(const struct look_cmd *cmd, struct err *err) = {
-    scan_main, merge_main,   lens_main, list_main,
-    show_main, compare_main, diff_main, html_main
+    scan_main, merge_main, lens_main,    list_main,  show_main,  compare_main,
+    diff_main, html_main,  prompts_main, label_main, export_main
 };
 TOOL_MAINS(mains, verbs);
 
@@ -203,7 +218,9 @@ static const struct opt_tool tool = {
     .verbs = verbs,
     .verb_needed = true,
     .defaults = &defaults,
-    .pages = "html",
+    .pages = "html export",
+    .rare = "input-at dim x-dtype per seed splits mem gaps no-norm min-density "
+            "max-density pairs-shown negatives",
 };
 
 int
