@@ -19,6 +19,14 @@ low_bf16(vf w)
 }
 
 INLINE vf
+both_bf16(const char *words)
+{
+    vf w = load_twice(words);
+
+    return alternate(high_bf16(w), low_bf16(w));
+}
+
+INLINE vf
 dot_f32(vf acc, vf a, vf b)
 {
     return vf_fma(a, b, acc);
@@ -31,7 +39,7 @@ bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
      size_t n, size_t k, bool add)
 {
     wide_product(t, (const char *)a, 2 * lda, (const char *)b, m, n, k / 2, add,
-                 high_bf16, low_bf16, rows_f32);
+                 high_bf16, low_bf16, both_bf16, rows_f32);
 }
 
 const struct gemm_bf16_ops TABLE(gemm_bf16) = {

@@ -20,6 +20,22 @@ low_int8(vf w)
     return (vf)((v16)((vu)w << 8) >> 8);
 }
 
+/* Both, of VF / 2 words. */
+INLINE vf
+both_int8(const char *words)
+{
+    const __m128i order =
+        _mm_setr_epi8(1, 3, 0, 2, 5, 7, 4, 6, 9, 11, 8, 10, 13, 15, 12, 14);
+#if VF == 16
+    return (vf)_mm512_cvtepi8_epi16(
+        _mm256_shuffle_epi8(_mm256_loadu_si256((const void *)words),
+                            _mm256_broadcastsi128_si256(order)));
+#else
+    return (vf)_mm256_cvtepi8_epi16(
+        _mm_shuffle_epi8(_mm_loadu_si128((const void *)words), order));
+#endif
+}
+
 INLINE vf
 dot_s16(vf acc, vf a, vf b)
 {
@@ -38,7 +54,7 @@ int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
 {
     (void)comp;
     wide_product((float *)(void *)t, (const char *)a, lda, (const char *)b, m,
-                 COLS, k / 4, add, high_int8, low_int8, rows_s16);
+                 COLS, k / 4, add, high_int8, low_int8, both_int8, rows_s16);
 }
 
 const struct gemm_int8_ops TABLE(gemm_int8) = {

@@ -2,14 +2,18 @@
 /*
  * Of gemm_bf16_simd.c and gemm_int8_simd.c, for instruction sets without such
  * a product: words are widened to two each, once for a block of W that stays in
- * the first cache while all rows of X pass, and once for each of these.
+ * the second cache while all rows of X pass, and once for each of these.
  */
 #include "core/kernel/gemm_words_simd.h"
 
-/* Words: 24 KiB of widened W and 2 KiB of X, of a first cache of 32. */
-enum { WIDE_BLOCK = 48 };
+/* Words: 128 KiB of widened W, and 12 KiB of X, which stay in the first cache.
+ * In smaller blocks sums would be loaded and stored more often, and rows of X
+ * come in pieces that no prefetcher follows: a sixth of the time.  With few
+ * rows, widening W is more, and the first cache has it, too. */
+enum { WIDE_BLOCK = 256, FEW_BLOCK = 48, FEW_ROWS = 128 };
 
 typedef vf half_fn(vf words);
+typedef vf pair_fn(const char *words); /* both halves of VF / 2 */
 
 #if VF == 16
 /* VF / 2 words, each twice. */
@@ -63,49 +67,51 @@ alternate(vf a, vf b)
 
 #endif
 
-/* n words of the columns that the product reads, of 64. */
+/* n words of the columns that the product reads, of 64, a tile's after
+ * another's: streams for the prefetcher. */
 INLINE void
 widen_b(float *to, const char *b, size_t n, size_t cols, half_fn *const high,
         half_fn *const low)
 {
-    for (size_t w = 0; w < n; w++, to += 2 * COLS, b += 4 * COLS)
-        for (size_t j = 0; j < cols; j += VF) {
+    const size_t tile = tile_vectors(cols) * VF;
+
+    for (size_t w = 0; w < n; w++, to += 2 * tile, b += 4 * COLS)
+        for (size_t j = 0; j < words_read(cols); j += VF) {
+            float *at = to + j / tile * tile * 2 * n + j % tile;
             vf v = vf_load((const void *)(b + 4 * j));
 
-            vf_store(to + j, high(v));
-            vf_store(to + COLS + j, low(v));
+            vf_store(at, high(v));
+            vf_store(at + tile, low(v));
         }
 }
 
 /* n words of m rows, rows 2 * WIDE_BLOCK words apart then. */
 INLINE void
 widen_a(float *to, const char *a, size_t lda, size_t n, size_t m,
-        half_fn *const high, half_fn *const low)
+        pair_fn *const both)
 {
     for (size_t i = 0; i < m; i++)
-        for (size_t w = 0; w < n; w += VF / 2) {
-            vf v = load_twice(a + i * lda + 4 * w);
-
+        for (size_t w = 0; w < n; w += VF / 2)
             vf_store(to + i * 2 * WIDE_BLOCK + 2 * w,
-                     alternate(high(v), low(v)));
-        }
+                     both(a + i * lda + 4 * w));
 }
 
 /* n words (a multiple of 16) of m rows, lda bytes apart. */
 INLINE void
 wide_product(float *t, const char *a, size_t lda, const char *b, size_t m,
              size_t cols, size_t n, bool add, half_fn *const high,
-             half_fn *const low, words_fn *const *rows)
+             half_fn *const low, pair_fn *const both, words_fn *const *rows)
 {
     _Alignas(64) float wide_b[WIDE_BLOCK * 2 * COLS];
     _Alignas(64) float wide_a[TILE_X * 2 * WIDE_BLOCK];
+    const size_t block = m < FEW_ROWS ? FEW_BLOCK : WIDE_BLOCK;
     size_t w = 0;
 
     do {
-        size_t n_w = n - w < WIDE_BLOCK ? n - w : WIDE_BLOCK;
+        size_t n_w = n - w < block ? n - w : block;
         bool on = add || w > 0;
 
-        widen_b(wide_b, b + w * 4 * COLS, n_w, words_read(cols), high, low);
+        widen_b(wide_b, b + w * 4 * COLS, n_w, cols, high, low);
         for (size_t i = 0; i < m; i += TILE_X) {
             size_t x = m - i < TILE_X ? m - i : TILE_X;
             struct words p = { .t = t + i * COLS,
@@ -114,10 +120,11 @@ wide_product(float *t, const char *a, size_t lda, const char *b, size_t m,
                                .a = (const char *)wide_a,
                                .lda = sizeof(wide_a) / TILE_X,
                                .b = wide_b,
+                               .tiled = true,
                                .n = 2 * n_w,
                                .cols = cols };
 
-            widen_a(wide_a, a + i * lda + 4 * w, lda, n_w, x, high, low);
+            widen_a(wide_a, a + i * lda + 4 * w, lda, n_w, x, both);
             rows[x](&p);
         }
         w += n_w;

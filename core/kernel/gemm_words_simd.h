@@ -42,6 +42,7 @@ struct words {
     const char *a;
     size_t lda; /* in bytes */
     const float *b;
+    bool tiled; /* b: [cols of tiles][n][cols of a tile], not [n][64] */
     size_t n;
     size_t cols; /* of t that are wanted; the others may stay as they are */
 };
@@ -53,7 +54,8 @@ INLINE void
 words_tile(struct words p, size_t j, dot_fn *const dot, const size_t X,
            const size_t V)
 {
-    const float *b = p.b + j;
+    const size_t ldb = p.tiled ? V * VF : COLS;
+    const float *b = p.b + (p.tiled ? j * p.n : j);
     vf acc[TILE_X][TILE_V];
 
     UNROLL
@@ -67,7 +69,7 @@ words_tile(struct words p, size_t j, dot_fn *const dot, const size_t X,
 
         UNROLL
         for (size_t v = 0; v < V; v++)
-            bv[v] = vf_load(b + w * COLS + v * VF);
+            bv[v] = vf_load(b + w * ldb + v * VF);
         UNROLL
         for (size_t i = 0; i < X; i++) {
             vf av = set1_word(p.a + i * p.lda + w * 4);
