@@ -176,6 +176,27 @@ assert (t["pairs"][:, :10].diagonal() == t["rows_active"][:10]).all()
 END
 }
 
+@test "sae-look scan: SAEs of every form are active where sae-train eval finds it" {
+    py "$ROOT/test/ref/sae_files.py" write forms 64 16 4
+    cp -r forms/saelens-standard forms/layer_norm
+    sed -i 's/"normalize_activations": "none"/"normalize_activations": "layer_norm"/' forms/layer_norm/cfg.json
+    grep -q layer_norm forms/layer_norm/cfg.json
+    py -c 'import numpy as np; np.save("x.npy", np.random.default_rng(3).standard_normal((200, 16)).astype("<f4"))'
+    n=0
+    for sae in forms/*/; do
+        sae-look scan -qf -s "$sae" -o run --top 1 --sample 0 x.npy
+        sae-train eval -q -s "$sae" x.npy >eval.tsv
+        py -c '
+import look_ref
+t = look_ref.read("run")[1]
+e = dict(line.split() for line in open("eval.tsv"))
+assert abs(t["rows_active"].sum() / 200 - float(e["l0"])) < 1e-9 and float(e["l0"]) > 0
+assert (t["rows_active"] == 0).sum() == int(e["dead"])'
+        n=$((n + 1))
+    done
+    [ $n -gt 15 ]
+}
+
 # text: dump d of 12 documents of up to 8 tokens, padded, with ids and what is
 # special; x.npy has its rows.
 text() {
@@ -322,6 +343,14 @@ END
     cp -r p0 again
     refused 65 "p0 and again both have rows from 0 on" sae-look merge -o run p0 p1 again
     refused 65 "no part has rows 32 to 63, between p0 and p2 (--gaps allows that)" sae-look merge -o run p2 p0
+    # the path is that of the first rows
+    ln -s sae link
+    py -c "import numpy as np; np.save('x.npy', np.load('rows.npy')[64:])"
+    sae-look scan -s link -o linked --tokens 8 --input-at 64 x.npy
+    sae-look merge --gaps -o there linked p0
+    sae-look merge --gaps -o back p0 linked
+    diff -r there back
+    grep -qF '"sae": "sae"' back/look.json
     refused 65 "other: its top is not that of p0" sae-look merge -o run p0 p1 p2 other
     refused 66 "none/look.json: No such file or directory" sae-look merge -o run p0 none
     sae-look merge --gaps -o gaps p2 p0

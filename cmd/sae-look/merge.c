@@ -192,8 +192,13 @@ add_part(struct merge *m, int i, struct err *err)
         rc = check_examples(&part, &part.top, err);
     if (rc == 0)
         rc = check_examples(&part, &part.sample, err);
-    if (rc == 0)
+    if (rc == 0) {
         look_pass_merge(m->pass, &part);
+        if (m->ranges[0].part == i) { /* whatever their order here */
+            free(m->l.sae);
+            m->l.sae = xstrdup(part.sae);
+        }
+    }
     look_close(&part);
     return rc;
 }
