@@ -51,7 +51,8 @@ ISA_NAME=".*_($(grep -v scalar <<<"$ALL_ISAS" | paste -sd'|'))\.o"
 
 @test "isa: a TU_ISA that is not here is refused by the tools that tensorutils(7) names" {
     for command in "hf-infer m -p a" "lut-apply d l" "lut-precompute -m m -s s" "lut-precompute calibrate d l" \
-        "moe-sft tune -m m -d d -o o" "sae-train -o o x.npy" "sae-train eval -s s x.npy"; do
+        "moe-sft tune -m m -d d -o o" "sae-train -o o x.npy" "sae-train eval -s s x.npy" \
+        "sae-look lens -s s -m m"; do
         # shellcheck disable=SC2086
         TU_ISA=sse run -2 $command
         [[ ${lines[0]} == "${command%% *}: TU_ISA is \"sse\" (expected scalar, "* ]] || { echo "$command: $output"; return 1; }
