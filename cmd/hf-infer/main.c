@@ -266,8 +266,9 @@ int
 main(int argc, char **argv)
 {
     static int (*const modes[])(struct run *, struct err *) = {
-        run_generate, run_logits,   run_nll,    run_top, run_acts,  run_encode,
-        run_decode,   run_lut_auto, run_places, run_nll, run_places
+        run_generate, run_logits, run_nll,     run_top,
+        run_acts,     run_encode, run_decode,  run_lut_auto,
+        run_places,   run_nll,    run_families
     };
     static const struct {
         unsigned bit;

@@ -4,8 +4,8 @@
 #include "core/model/places.h"
 #include "cmd/hf-infer/run.h"
 
-static int
-list_families(struct out *out, struct err *err)
+int
+run_families(struct run *run, struct err *err)
 {
     struct str tsv = { 0 };
     int rc;
@@ -13,7 +13,7 @@ list_families(struct out *out, struct err *err)
     str_adds(&tsv, "model_type\tclass\n");
     for (const struct model_family *f = NULL; (f = family_next(f));)
         str_addf(&tsv, "%s\t%s\n", f->model_type, f->classes[0]);
-    rc = out_write(out, tsv.s, tsv.n, err);
+    rc = out_write(run->out, tsv.s, tsv.n, err);
     str_free(&tsv);
     return rc;
 }
@@ -26,8 +26,6 @@ run_places(struct run *run, struct err *err)
     struct config config;
     int rc;
 
-    if (run->mode == MODE_FAMILIES)
-        return list_families(run->out, err);
     if (config_load(&config, run->dir, err) < 0)
         return -1;
     str_adds(&tsv, "hook\tshort\ttransformer_lens\tdim\n");

@@ -153,6 +153,64 @@ say_splice(const struct run *run, size_t i)
                  splices_hook(run->splices, i), except);
 }
 
+/* -v: what SAEs and --lut change. */
+static void
+say_changes(const struct run *run)
+{
+    struct screen_counts counts = { 0 };
+
+    tables_screened(run->tables, &counts);
+    splices_screened(run->splices, &counts);
+    for (size_t i = 0; i < splices_count(run->splices); i++)
+        say_splice(run, i);
+    if (run->lut) {
+        size_t n = tables_count(run->tables);
+        size_t n_stored = tables_stored(run->tables);
+        bool fixes = run->lut_ratio > 0 || run->lut_tau >= 0 || run->lut_dims;
+
+        if (run->lut_dims)
+            tool_say("%zu table%s of %s, dims of %s", n, plural(n), run->lut,
+                     run->lut_dims);
+        else if (run->lut_tau >= 0)
+            tool_say("%zu table%s of %s, tau %g", n, plural(n), run->lut,
+                     run->lut_tau);
+        else
+            tool_say("%zu table%s of %s, ratio %g", n, plural(n), run->lut,
+                     run->lut_ratio > 0 ? run->lut_ratio : 0);
+        if (fixes && n_stored > 0 && n_stored < n)
+            tool_say("compensation by the stored weights of %zu table%s, else "
+                     "by the model's",
+                     n_stored, plural(n_stored));
+        else if (fixes)
+            tool_say("compensation by %s", n_stored
+                                               ? "the tables' stored weights"
+                                               : "the model's weights");
+    }
+    if (counts.nbytes > 0)
+        tool_say("screening takes up to %.1f MiB",
+                 (double)counts.nbytes / (1 << 20));
+}
+
+/* --lora PATH,PATH */
+static int
+open_lora(struct run *run, struct err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < run->lora.n; i++)
+        for (const char *at = run->lora.item[i]; rc == 0 && at;) {
+            size_t n = strcspn(at, ",");
+            char *path = xstrndup(at, n);
+
+            rc = lora_open(run->model, path, err);
+            free(path);
+            at = at[n] ? at + n + 1 : NULL;
+        }
+    if (rc == 0 && run->lora.n && run->verbose)
+        tool_say("adapters for %zu linear layers", lora_count(run->model));
+    return rc;
+}
+
 int
 run_open_model(struct run *run, struct err *err)
 {
@@ -180,8 +238,6 @@ run_open_model(struct run *run, struct err *err)
     };
     bool splices =
         run->sae.n || run->steer.n || run->ablate.n || run->ablate_each.n;
-    struct screen_counts counts = { 0 };
-    int rc = 0;
 
     if ((text && run_open_tok(run, err) < 0) ||
         model_open(&run->model, run->dir, err) < 0)
@@ -194,48 +250,9 @@ run_open_model(struct run *run, struct err *err)
          tables_open(&run->tables, run->model, run->lut, &o, err) < 0) ||
         (splices && splices_open(&run->splices, run->model, &so, err) < 0))
         return -1;
-    tables_screened(run->tables, &counts);
-    splices_screened(run->splices, &counts);
-    for (size_t i = 0; i < splices_count(run->splices) && run->verbose; i++)
-        say_splice(run, i);
-    if (run->lut && run->verbose) {
-        size_t n = tables_count(run->tables);
-        size_t n_stored = tables_stored(run->tables);
-        bool fixes = run->lut_ratio > 0 || run->lut_tau >= 0 || run->lut_dims;
-
-        if (run->lut_dims)
-            tool_say("%zu table%s of %s, dims of %s", n, plural(n), run->lut,
-                     run->lut_dims);
-        else if (run->lut_tau >= 0)
-            tool_say("%zu table%s of %s, tau %g", n, plural(n), run->lut,
-                     run->lut_tau);
-        else
-            tool_say("%zu table%s of %s, ratio %g", n, plural(n), run->lut,
-                     run->lut_ratio > 0 ? run->lut_ratio : 0);
-        if (fixes && n_stored > 0 && n_stored < n)
-            tool_say("compensation by the stored weights of %zu table%s, else "
-                     "by the model's",
-                     n_stored, plural(n_stored));
-        else if (fixes)
-            tool_say("compensation by %s", n_stored
-                                               ? "the tables' stored weights"
-                                               : "the model's weights");
-    }
-    if (counts.nbytes > 0 && run->verbose)
-        tool_say("screening takes up to %.1f MiB",
-                 (double)counts.nbytes / (1 << 20));
-    for (size_t i = 0; i < run->lora.n; i++) /* --lora PATH,PATH */
-        for (const char *at = run->lora.item[i]; rc == 0 && at;) {
-            size_t n = strcspn(at, ",");
-            char *path = xstrndup(at, n);
-
-            rc = lora_open(run->model, path, err);
-            free(path);
-            at = at[n] ? at + n + 1 : NULL;
-        }
-    if (rc == 0 && run->lora.n && run->verbose)
-        tool_say("adapters for %zu linear layers", lora_count(run->model));
-    return rc;
+    if (run->verbose)
+        say_changes(run);
+    return open_lora(run, err);
 }
 
 int

@@ -173,5 +173,6 @@ int run_encode(struct run *run, struct err *err);
 int run_decode(struct run *run, struct err *err);
 int run_lut_auto(struct run *run, struct err *err);
 int run_places(struct run *run, struct err *err);
+int run_families(struct run *run, struct err *err);
 
 #endif
