@@ -195,10 +195,10 @@ parse_keys(struct config *c, const struct js *root, struct err *err)
         double v = js.v ? 0 : k->absent;
         void *to = (char *)c + k->at;
 
-        if (k->kind == KEY_NUMBER) {
+        if (k->kind == KEY_NUMBER || k->kind == KEY_INVERSE) {
             if (config_range(root, k->key, k->min, k->max, &v, err))
                 return -1;
-            *(double *)to = v;
+            *(double *)to = k->kind == KEY_INVERSE && v > 0 ? 1 / v : v;
             continue;
         }
         if (js_bool_or(root, k->key, flag, &flag, err))

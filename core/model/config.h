@@ -44,7 +44,6 @@ struct config {
     double embed_scale;    /* of an embedding; 0: 1 */
     double residual_scale; /* of what is added to the residual stream; 0: 1 */
     double logit_scale;    /* of logits; 0: 1 */
-    double logit_divisor;  /* the same, the other way round; 0: 1 */
     double logit_softcap;  /* 0: none */
     /* qwen3_moe */
     bool *sparse;                /* [n_layers] has experts in place of an MLP */

@@ -61,9 +61,7 @@ embed_ids(struct engine *e, const struct chunk *chunk, const int32_t *ids,
 static float
 scale_of(const struct config *c)
 {
-    float by = c->logit_scale > 0 ? (float)c->logit_scale : 1;
-
-    return c->logit_divisor > 0 ? by / (float)c->logit_divisor : by;
+    return c->logit_scale > 0 ? (float)c->logit_scale : 1;
 }
 
 void

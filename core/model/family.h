@@ -76,11 +76,12 @@ struct family_alias {
 struct family_key {
     const char *key;
     enum {
-        KEY_NUMBER, /* double, in [min, max]; null is 0 */
-        KEY_FLAG,   /* bool */
-        KEY_NOT,    /* bool: the field is true where the key is false */
-        KEY_KEEPS,  /* an enum of the form: 0 where the key is false */
-        KEY_ONLY,   /* bool, of which only 'absent' is supported */
+        KEY_NUMBER,  /* double, in [min, max]; null is 0 */
+        KEY_INVERSE, /* the same, of 1 / the number */
+        KEY_FLAG,    /* bool */
+        KEY_NOT,     /* bool: the field is true where the key is false */
+        KEY_KEEPS,   /* an enum of the form: 0 where the key is false */
+        KEY_ONLY,    /* bool, of which only 'absent' is supported */
     } kind;
     size_t at;
     double absent, min, max;

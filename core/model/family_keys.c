@@ -6,14 +6,15 @@
 #include "core/model/config.h"
 #include "core/model/parts.h"
 
-#define LAYER                        "layers.{i}."
-#define AT(of)                       offsetof(struct config, of)
-#define NUMBER(of, absent, min, max) KEY_NUMBER, AT(of), absent, min, max
-#define FLAG(of, absent)             KEY_FLAG, AT(of), absent, 0, 1
-#define NOT(of, absent)              KEY_NOT, AT(of), absent, 0, 1
-#define KEEPS(of, absent)            KEY_KEEPS, AT(form.of), absent, 0, 1
-#define ONLY(absent)                 KEY_ONLY, 0, absent, 0, 1
-#define BIG                          1e9
+#define LAYER                         "layers.{i}."
+#define AT(of)                        offsetof(struct config, of)
+#define NUMBER(of, absent, min, max)  KEY_NUMBER, AT(of), absent, min, max
+#define INVERSE(of, absent, min, max) KEY_INVERSE, AT(of), absent, min, max
+#define FLAG(of, absent)              KEY_FLAG, AT(of), absent, 0, 1
+#define NOT(of, absent)               KEY_NOT, AT(of), absent, 0, 1
+#define KEEPS(of, absent)             KEY_KEEPS, AT(form.of), absent, 0, 1
+#define ONLY(absent)                  KEY_ONLY, 0, absent, 0, 1
+#define BIG                           1e9
 
 #define QKV_BIAS                                 \
     {                                            \
@@ -137,7 +138,7 @@ const struct family_key family_granite_keys[] = {
     { "attention_multiplier", NUMBER(attn_scale, 1, 1e-9, BIG) },
     { "embedding_multiplier", NUMBER(embed_scale, 1, 1e-9, BIG) },
     { "residual_multiplier", NUMBER(residual_scale, 1, 1e-9, BIG) },
-    { "logits_scaling", NUMBER(logit_divisor, 1, 1e-9, BIG) },
+    { "logits_scaling", INVERSE(logit_scale, 1, 1e-9, BIG) },
     { 0 },
 };
 const struct family_name family_olmo_names[] = {
