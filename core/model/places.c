@@ -11,53 +11,72 @@
 #include "core/str.h"
 
 /*
- * A module is known by its output, a linear layer by its input.  Modules
- * without weights are so many levels above a part.  In the order in which a
- * layer computes them; what has no module is known by TransformerLens's name.
+ * Names of places.  A module is known by its output, a linear layer by its
+ * input.  Modules without weights are so many levels above a part.  In the
+ * order in which a layer computes them; what has no module is known by
+ * TransformerLens's name.
  */
+enum {
+    EMBED,
+    PRE, /* the residual stream before the first layer */
+    IN_Q,
+    IN_K,
+    IN_V,
+    IN_O,
+    ATTN,
+    ATTN_OUT,
+    RESID_MID,
+    IN_GATE,
+    IN_UP,
+    IN_DOWN,
+    MLP,
+    MLP_OUT,
+    RESID,
+    N_LISTED,
+    /* other names: of fused layers, and of a norm after the MLP, whose output
+     * is what is added */
+    FUSED_QKV = N_LISTED,
+    FUSED_GATE_UP,
+    NORMED,
+    N_ROWS
+};
 static const struct {
     const char *word; /* of the short form */
     enum model_part part;
     int up;
     enum tap_point point;
     const char *lens, *also; /* what follows "blocks.N.", or NULL */
-} rows[] = {
-    { "embed", PART_EMBED, 0, TAP_EMBED, "hook_embed", NULL },
-    { "resid", N_PARTS, 0, TAP_RESID, "hook_resid_pre", "hook_in" },
-    { "in:q_proj", PART_Q, 0, TAP_IN_QKV, NULL, NULL },
-    { "in:k_proj", PART_K, 0, TAP_IN_QKV, NULL, NULL },
-    { "in:v_proj", PART_V, 0, TAP_IN_QKV, NULL, NULL },
-    { "in:o_proj", PART_O, 0, TAP_IN_O, "attn.hook_z", NULL },
-    { "attn", PART_O, 1, TAP_ATTN, "attn.hook_out", NULL },
-    { "attn_out", N_PARTS, 0, TAP_ATTN_OUT, "hook_attn_out", NULL },
-    { "resid_mid", N_PARTS, 0, TAP_RESID_MID, "hook_resid_mid", "ln2.hook_in" },
-    { "in:gate_proj", PART_GATE, 0, TAP_IN_GATE_UP, NULL, NULL },
-    { "in:up_proj", PART_UP, 0, TAP_IN_GATE_UP, "mlp.hook_in", NULL },
-    { "in:down_proj", PART_DOWN, 0, TAP_IN_DOWN, "mlp.hook_post", NULL },
-    { "mlp", PART_DOWN, 1, TAP_MLP, "mlp.hook_out", NULL },
-    { "mlp_out", N_PARTS, 0, TAP_MLP_OUT, "hook_mlp_out", NULL },
-    { "resid", PART_DOWN, 2, TAP_RESID, "hook_resid_post", "hook_out" },
-    /* other names: of fused layers, and of a norm after the MLP, whose output
-     * is what is added */
-    { "in:q_proj", PART_QKV, 0, TAP_IN_QKV, NULL, NULL },
-    { "in:gate_proj", PART_GATE_UP, 0, TAP_IN_GATE_UP, NULL, NULL },
-    { "mlp_out", PART_MLP_POST, 0, TAP_MLP_OUT, "hook_mlp_out", NULL },
-};
-enum {
-    N_ROWS = sizeof(rows) / sizeof(*rows),
-    EMBED = 0,
-    PRE = 1, /* the residual stream before the first layer */
-    ATTN = 6,
-    MLP = 12,
-    NORMED = N_ROWS - 1,
-    RESID = N_ROWS - 4,
-    N_LISTED = RESID + 1,
+} rows[N_ROWS] = {
+    [EMBED] = { "embed", PART_EMBED, 0, TAP_EMBED, "hook_embed", NULL },
+    [PRE] = { "resid", N_PARTS, 0, TAP_RESID, "hook_resid_pre", "hook_in" },
+    [IN_Q] = { "in:q_proj", PART_Q, 0, TAP_IN_QKV, NULL, NULL },
+    [IN_K] = { "in:k_proj", PART_K, 0, TAP_IN_QKV, NULL, NULL },
+    [IN_V] = { "in:v_proj", PART_V, 0, TAP_IN_QKV, NULL, NULL },
+    [IN_O] = { "in:o_proj", PART_O, 0, TAP_IN_O, "attn.hook_z", NULL },
+    [ATTN] = { "attn", PART_O, 1, TAP_ATTN, "attn.hook_out", NULL },
+    [ATTN_OUT] = { "attn_out", N_PARTS, 0, TAP_ATTN_OUT, "hook_attn_out",
+                   NULL },
+    [RESID_MID] = { "resid_mid", N_PARTS, 0, TAP_RESID_MID, "hook_resid_mid",
+                    "ln2.hook_in" },
+    [IN_GATE] = { "in:gate_proj", PART_GATE, 0, TAP_IN_GATE_UP, NULL, NULL },
+    [IN_UP] = { "in:up_proj", PART_UP, 0, TAP_IN_GATE_UP, "mlp.hook_in", NULL },
+    [IN_DOWN] = { "in:down_proj", PART_DOWN, 0, TAP_IN_DOWN, "mlp.hook_post",
+                  NULL },
+    [MLP] = { "mlp", PART_DOWN, 1, TAP_MLP, "mlp.hook_out", NULL },
+    [MLP_OUT] = { "mlp_out", N_PARTS, 0, TAP_MLP_OUT, "hook_mlp_out", NULL },
+    [RESID] = { "resid", PART_DOWN, 2, TAP_RESID, "hook_resid_post",
+                "hook_out" },
+    [FUSED_QKV] = { "in:q_proj", PART_QKV, 0, TAP_IN_QKV, NULL, NULL },
+    [FUSED_GATE_UP] = { "in:gate_proj", PART_GATE_UP, 0, TAP_IN_GATE_UP, NULL,
+                        NULL },
+    [NORMED] = { "mlp_out", PART_MLP_POST, 0, TAP_MLP_OUT, "hook_mlp_out",
+                 NULL },
 };
 
 static void
 set(struct place *p, size_t row, int64_t layer)
 {
-    for (size_t i = 0; row > RESID && row != NORMED && i < N_LISTED; i++)
+    for (size_t i = 0; row >= N_LISTED && row != NORMED && i < N_LISTED; i++)
         if (!strcmp(rows[i].word, rows[row].word))
             row = i;
     *p = (struct place){ rows[row].point, layer, row };
@@ -194,7 +213,9 @@ twin(size_t row, const struct config *c)
 
     if (row == PRE)
         return c && c->form.learned ? PRE : EMBED;
-    return (row == ATTN || row == MLP) && !changed ? row + 1 : row;
+    if (row == ATTN && !changed)
+        return ATTN_OUT;
+    return row == MLP && !changed ? MLP_OUT : row;
 }
 
 void
