@@ -20,6 +20,7 @@ kw = dict(n=12, d=40, imgs_a_shard=3)
 a = saev_dump.dump("dump", **kw)
 a.tofile("a.f32")
 np.save("ids.npy", np.zeros((a.shape[0], a.shape[2]), "<i4"))
+np.save("x-ids.npy", np.arange(24, dtype="<i4").reshape(3, 8))
 saev_dump.dump("big", n=100, d=1000)
 json.dump(saev_dump.meta(**kw), open("m.json", "w"))
 kw["n"] = 11
@@ -32,6 +33,8 @@ END
     hf-infer "$DEMO" --ids "$IDS" --acts "in:up_proj:1" -o x.raw
     sae-train -q --dim 128 -k 2 --latents 8 --batch 8 -n 3 --activation batchtopk --hook layers.1.mlp.up_proj -o over \
         x.raw
+    sae-look scan -q -s over --dim 128 --acts-ids x-ids.npy -o looked x.raw
+    echo '{"id":3,"text":"a label"}' >answers.jsonl
     kvc-convert --input c.pth --output c.bin
     moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -o fwd.safetensors \
         -c cache.safetensors
@@ -53,6 +56,7 @@ prepare() {
         cp a.0 "$(echo out/.*.part)/manifest.xxh3" # no part of it
     done
     [ "$1" != look-lens ] || sae-look scan -q -s over --dim 128 -o out/run x.raw
+    [ "$1" != look-label ] || cp -r looked out/run
     if [ "$1" = lut-dims ]; then # tables that stay, an index that changes
         mkdir out/t
         ln -s "$PWD"/lut/*.safetensors out/t
@@ -96,6 +100,10 @@ sae r sae-train -q -o out/run -k 2 --latents 8 --batch 8 -n 6 --save-every 2 --s
 sae-many f sae-train -q -o out/run --sae a:k=2 --sae b:k=1,latents=9 --latents 8 --batch 8 -n 3 --save-every 2 dump
 look f sae-look scan -q -s over --dim 128 -o out/run x.raw
 look-lens f sae-look lens -q -s over -m $DEMO --hook layers.1 -o out/run
+look-html f sae-look html -m $DEMO -o out/x.html looked
+look-prompts f sae-look prompts -m $DEMO -o out/x.jsonl looked
+look-label f sae-look label out/run answers.jsonl
+look-export f sae-look export --neuronpedia out/np --model-id a --source b -m $DEMO looked
 moe-init f moe-sft init -b base.safetensors -o out/l.safetensors
 moe-forward f moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -o out/o.safetensors -c out/c.safetensors
 moe-backward f moe-sft backward -b base.safetensors -l lora.safetensors -c cache.safetensors -g batch.safetensors -o out/g.safetensors

@@ -121,6 +121,11 @@ look-show    |                          |        | sae-look show -m in/demo in/l
 look-json    |                          |        | sae-look show --json in/look 0-3
 look-compare |                          |        | sae-look compare -j 2 in/run in/run
 look-diff    |                          |        | sae-look diff in/look in/look
+look-html    |                          |        | sae-look html -m in/demo -o out/l.html in/spelled
+look-images  |                          |        | sae-look html --images in/pictures --grid 3x2 in/spelled
+look-prompts |                          |        | sae-look prompts -m in/demo --negatives 1 -o out/p.jsonl in/spelled
+look-label   | cp -r in/spelled out/look |        | sae-look label out/look in/answers
+look-export  |                          |        | sae-look export -q --neuronpedia out/np --model-id a --source b -m in/demo in/spelled
 kvc-pth      |                          |        | kvc-convert --input in/c.pth --output out/c.bin
 kvc-deflated |                          |        | kvc-convert --input in/deflated.pth --output out/c.bin --provenance --dtype bf16
 kvc-back     |                          |        | kvc-convert --input in/k.bin --output out/c.safetensors
@@ -176,6 +181,10 @@ finish_inputs() (
     sae-train -q -o over -k 2 --latents 8 --batch 6 -n 2 --activation batchtopk --hook layers.0.self_attn.q_proj wide.npy
     sae-look scan -q -s run -o look acts.npy
     sae-look scan -q -s over -o looked wide.npy
+    sae-look scan -q -s over --acts-ids wide-ids.npy -o spelled wide.npy
+    printf 'GIF89a' >p.gif
+    printf 'in/p.gif\nin/p.gif\nin/p.gif\n' >pictures
+    echo '{"id":3,"text":"a label"}' >answers
     tail -c +$(($(wc -c <first) + 1)) a.f32 | saev-write -q -m saev.json -o parts --shard 1/2
     if saev-write -q --resume -m saev.json -o half first 2>half.err; then exit 1; fi
     for l in 0 1; do moe-sft init -q -b moe --layer $l -o l$l.safetensors; done

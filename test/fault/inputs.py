@@ -69,6 +69,7 @@ np.save("ids.npy", np.zeros((a.shape[0], a.shape[2]), "<i4"))
 a[:3].tofile("first")
 np.save("a.npy", a)
 np.save("acts.npy", rng.standard_normal((3, 2, 4, 6)).astype("<f4"))
+np.save("wide-ids.npy", np.arange(18, dtype="<i4").reshape(3, 6))
 np.save("wide.npy", rng.standard_normal((18, config["hidden_size"]), "f4"))
 with open("saev.json", "w") as f:
     json.dump(saev_dump.meta(), f)
