@@ -6,7 +6,7 @@
 budgets='core 11584
 core/format 13177
 core/kernel 9827
-core/model 23586
+core/model 23604
 core/text 4340
 cmd 37935
 lib 2547'

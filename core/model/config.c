@@ -306,7 +306,7 @@ config_routing(struct config_routing *r, const struct js *root, int64_t most,
         return -1;
     if (!js_absent(&type) && js_str(&type, &name, &n, err))
         return -1;
-    r->softmax_first = !strcmp(name, "qwen3_moe") || !strcmp(name, "qwen2_moe");
+    r->softmax_first = family_softmax_first(name);
     return js_bool_or(root, "norm_topk_prob", false, &r->norm_topk_prob, err);
 }
 

@@ -47,6 +47,8 @@ static const struct model_family families[] = {
         .form = { .norm = { NORM_RMS, .places = NORM_PRE },
                   .qk_norm = QK_HEAD },
         .experts = true,
+        .softmax_first = true,
+        .routed_as_this = "qwen2_moe",
         .window = WINDOW_IF_USED,
         .max_positions = 32768,
     },
@@ -332,6 +334,17 @@ family_has_text(const char *model_type)
 
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
         if (!strcmp(model_type, types[i]))
+            return true;
+    return false;
+}
+
+bool
+family_softmax_first(const char *model_type)
+{
+    for (const struct model_family *f = NULL; (f = family_next(f));)
+        if (f->softmax_first &&
+            (!strcmp(f->model_type, model_type) ||
+             (f->routed_as_this && !strcmp(f->routed_as_this, model_type))))
             return true;
     return false;
 }

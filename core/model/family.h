@@ -96,13 +96,15 @@ struct model_family {
     const struct family_alias *aliases;
     const struct family_key *keys;
     struct model_form form;
-    bool experts;
-    bool is_part;       /* of a model of images and text */
-    bool tied;          /* tie_word_embeddings where it is absent */
-    double norm_eps;    /* where absent; 0: 1e-6 */
-    double theta;       /* 0: 1e4 */
-    double local_theta; /* of windowed layers; 0: theta */
-    double rotary;      /* partial_rotary_factor; 0: 1 */
+    bool experts, softmax_first; /* see struct config_routing */
+    const char *routed_as_this;  /* a model_type that does not run, whose
+                                  * experts are chosen in the same way */
+    bool is_part;                /* of a model of images and text */
+    bool tied;                   /* tie_word_embeddings where it is absent */
+    double norm_eps;             /* where absent; 0: 1e-6 */
+    double theta;                /* 0: 1e4 */
+    double local_theta;          /* of windowed layers; 0: theta */
+    double rotary;               /* partial_rotary_factor; 0: 1 */
     enum window_rule window;
     int64_t absent_window; /* WINDOW_ALWAYS, WINDOW_PERIOD */
     int64_t period;        /* WINDOW_PERIOD, ROPE_LISTED */
@@ -121,6 +123,9 @@ const struct model_family *family_find(const char *model_type);
 bool family_has_text(const char *model_type);
 const struct model_family *family_next(const struct model_family *family);
 void family_list(struct str *to);
+
+/* family_softmax_first(): are a model_type's experts chosen so? */
+bool family_softmax_first(const char *model_type);
 
 /* family_key() is what the family calls a key of config.json. */
 const char *family_key(const struct model_family *family, const char *key);

@@ -573,16 +573,21 @@ test_routing(void)
         const char *json;
         int rc;
         int64_t n_experts, used;
-        bool normalize;
+        bool normalize, softmax_first;
     } cases[] = {
-        { "{}", 0, 0, 0, false },
+        { "{}", 0, 0, 0, false, false },
+        { "{\"model_type\":\"qwen3_moe\"}", 0, 0, 0, false, true },
+        { "{\"model_type\":\"qwen2_moe\"}", 0, 0, 0, false, true },
+        { "{\"model_type\":\"qwen3\"}", 0, 0, 0, false, false },
+        { "{\"model_type\":\"mixtral\"}", 0, 0, 0, false, false },
         { "{\"num_experts\":8,\"num_experts_per_tok\":2,"
           "\"norm_topk_prob\":true}",
-          0, 8, 2, true },
-        { "{\"num_local_experts\":8}", 0, 8, 0, false },
-        { "{\"num_experts_per_tok\":5}", 0, 0, 5, false },
-        { "{\"num_experts_per_tok\":6}", -1, 0, 0, false },
-        { "{\"num_experts\":4,\"num_experts_per_tok\":5}", -1, 0, 0, false },
+          0, 8, 2, true, false },
+        { "{\"num_local_experts\":8}", 0, 8, 0, false, false },
+        { "{\"num_experts_per_tok\":5}", 0, 0, 5, false, false },
+        { "{\"num_experts_per_tok\":6}", -1, 0, 0, false, false },
+        { "{\"num_experts\":4,\"num_experts_per_tok\":5}", -1, 0, 0, false,
+          false },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -595,7 +600,8 @@ test_routing(void)
         tap_ok(rc == cases[i].rc &&
                    (rc < 0 || (r.n_experts == cases[i].n_experts &&
                                r.n_experts_used == cases[i].used &&
-                               r.norm_topk_prob == cases[i].normalize)),
+                               r.norm_topk_prob == cases[i].normalize &&
+                               r.softmax_first == cases[i].softmax_first)),
                "config_routing: %s, at most 5: %s", cases[i].json, err.what);
         json_decref(v);
     }
