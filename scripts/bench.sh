@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: ISC
-# One table: the machine's limits, then kernels and tools in ratio to them.
-# PEERS=1: other libraries on the same shapes, too, and LLAMA_BENCH=PROGRAM on
-# the same model.  Files go to $TMPDIR.
+# One table: the machine's limits, then kernels and tools in ratio to them, and
+# exact products to OpenBLAS's, if it is installed.  PEERS=1: other libraries on
+# the same shapes, too, and LLAMA_BENCH=PROGRAM on the same model.  Files go to
+# $TMPDIR.
 b=$BUILD/test/bench
 set -e
 TMPDIR=$(mktemp -d)
@@ -12,6 +13,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 "$b/machine"
 "$b/kernels"
+"$PYTHON" test/bench/peers.py openblas "$b/kernels"
 # The paths of lesser CPUs, where this one has more.
 for isa in avx2 avx512bf16; do
     if "$b/kernels" below "$isa"; then

@@ -15,8 +15,11 @@ LLAMA_SHAPE is one of random-model.py's, qwen3-0.6b if it is not set: llama-benc
 from before April 2025 knows llama-3.2-1b, but not that.
 
 oneDNN is called through its C interface, version 2 (Debian: libdnnl2),
-OpenBLAS (libopenblas0-pthread) through cblas_sgemm, torch (python3-torch)
-through torch.mm.  Each runs in a process of its own for each thread count.
+OpenBLAS (libopenblas0-pthread) through numpy, if numpy has it, or cblas_sgemm,
+torch (python3-torch) through torch.mm.  Each runs in a process of its own for
+each thread count.
+
+peers.py openblas KERNELS: OpenBLAS alone, which make bench always asks for.
 """
 import ctypes
 import glob
@@ -56,11 +59,14 @@ def fastest(run, m, n, k):
 def openblas(kind, m, n, k):
     import numpy as np
 
+    a, b = np.ones((m, k), "f4"), np.ones((n, k), "f4")
+    c = np.zeros((m, n), "f4")
+    with open("/proc/self/maps") as loaded:
+        if "openblas" in loaded.read():  # numpy's own
+            return fastest(lambda: np.matmul(a, b.T, out=c), m, n, k)
     # Debian's lies in a directory of its own, not where the loader looks
     found = glob.glob("/usr/lib/*/openblas-pthread/libopenblas.so.0")
     lib = ctypes.CDLL(found[0] if found else "libopenblas.so.0")
-    a, b = np.ones((m, k), "f4"), np.ones((n, k), "f4")
-    c = np.zeros((m, n), "f4")
     p, i, f = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
 
     def run():
@@ -355,7 +361,6 @@ def llama(kind, path):
 
 # peer, its class, ours, what to install
 PEERS = [
-    (openblas, "f32", "exact", "libopenblas0-pthread"),
     (torch, "f32", "exact", "python3-torch"),
     (onednn, "bf16", "bf16-packed", "libdnnl2"),
     (torch, "bf16", "bf16", "python3-torch"),
@@ -455,7 +460,7 @@ def compare_llama(engine, shape, directory):
                    ["bench-gguf.py", model, gguf]):
         subprocess.run([sys.executable, "scripts/" + script[0], *script[1:]],
                        check=True)
-    for threads in sorted({1, len(os.sched_getaffinity(0))}):
+    for threads in thread_counts():
         for kind, ours in ("decode", "decode"), ("prompt", "bf16"):
             got = in_turns(["llama", kind, gguf],
                            [engine, "one", ours, model], threads)
@@ -473,18 +478,26 @@ def left_out(what, package):
           % (what, package), file=sys.stderr)
 
 
+def thread_counts():
+    return sorted({1, len(os.sched_getaffinity(0))})
+
+
+def compare_products(kernels, counts, peer, kind, ours, package):
+    if not all(compare(kernels, peer, kind, ours, t, s)
+               for t in counts for s in SHAPES):
+        left_out("%s %s" % (peer.__name__, kind), package)
+
+
 def main(kernels, table, moe_bench, engine, lm_bench, sae_bench):
-    counts = sorted({1, len(os.sched_getaffinity(0))})
+    counts = thread_counts()
     # torch's bf16 makes 1 GFLOP/s where the CPU has no instruction for it
     bf16 = cpu_has("avx512_bf16", "amx_bf16", "bf16")
     for peer, kind, ours, package in PEERS:
-        rows = [(t, s) for t in counts for s in SHAPES]
         if peer is torch and kind == "bf16" and not bf16:
             print("bench: torch bf16 left out: the CPU has no bf16",
                   file=sys.stderr)
             continue
-        if not all(compare(kernels, peer, kind, ours, t, s) for t, s in rows):
-            left_out("%s %s" % (peer.__name__, kind), package)
+        compare_products(kernels, counts, peer, kind, ours, package)
     kinds = ("f32", "bf16") if bf16 else ("f32",)
     rows = [(k, s, t) for t in counts for k in kinds
             for s in ("combine", "all")]
@@ -519,5 +532,8 @@ elif sys.argv[1:3] == ["run", "llama"]:
 elif sys.argv[1] == "run":
     peer = {"openblas": openblas, "onednn": onednn, "torch": torch}
     print(peer[sys.argv[2]](sys.argv[3], *map(int, sys.argv[4:7])))
+elif sys.argv[1] == "openblas":
+    compare_products(sys.argv[2], thread_counts(), openblas, "f32", "exact",
+                     "libopenblas0-pthread")
 else:
     main(*sys.argv[1:7])
