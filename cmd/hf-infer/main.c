@@ -130,7 +130,7 @@ static const struct opt opts[] = {
     { 0, "chunk", "N", MODEL_IN, OPT_I64(chunk, 1, 65536),
       "prompt tokens computed together (the bits stay the same)" },
     { 0, "compute", "f32|bf16", MODEL_IN, OPT_WORD(compute, COMPUTE_F32),
-      "bf16 is faster and less exact (default f32)" },
+      "bf16 is less exact, faster if the CPU has it (default f32)" },
     { 0, "kv-dtype", "f32|f16|bf16", MODEL_IN, OPT_DTYPE(kv_dtype),
       "f16 and bf16 take half the cache (default f32)" },
     { 0, "lora", "PATH,..", MODEL_IN, OPT_LIST(lora, 16),
