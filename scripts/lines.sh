@@ -8,7 +8,7 @@ core/format 13177
 core/kernel 9827
 core/model 23604
 core/text 4340
-cmd 37935
+cmd 37942
 lib 2547'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

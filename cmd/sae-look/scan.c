@@ -371,8 +371,10 @@ put_row(struct scan *s, bool counts, const struct latents_row *row,
 
     if (n + row->n > s->cap && grow_codes(s, n + row->n, err) < 0)
         return -1;
-    memcpy(s->idx + n, row->idx, row->n * sizeof(*s->idx));
-    memcpy(s->f + n, row->v, row->n * sizeof(*s->f));
+    if (row->n) {
+        memcpy(s->idx + n, row->idx, row->n * sizeof(*s->idx));
+        memcpy(s->f + n, row->v, row->n * sizeof(*s->f));
+    }
     s->counts[c->n_rows++] = counts;
     s->begin[c->n_rows] = n + row->n;
     s->at++;
