@@ -5,7 +5,7 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11584
 core/format 13177
-core/kernel 9827
+core/kernel 9836
 core/model 23604
 core/text 4340
 cmd 37942

@@ -86,40 +86,49 @@ tile(const struct weighted_sum *s, enum dtype t, size_t i, const size_t N,
                 vf_store_n(y + k * s->ldy + v * VF, acc[k][v], n_last);
 }
 
-/* All columns for N rows of p.  For one or two reading w is all of the work,
- * and wider pieces of its rows are read faster. */
+/* C vectors of columns for the rows of p from i to 'end'. */
 INLINE void
-columns(const struct weighted_sum *s, enum dtype t, size_t i, const size_t N)
+columns(const struct weighted_sum *s, enum dtype t, size_t i, size_t end,
+        size_t c, const size_t C, size_t n_last)
 {
-    size_t c = 0;
-
-    for (; N <= 2 && c + WIDE_C * VF <= s->cols; c += WIDE_C * VF)
-        tile(s, t, i, N, c, WIDE_C, VF);
-    for (; c + TILE_C * VF <= s->cols; c += TILE_C * VF)
-        tile(s, t, i, N, c, TILE_C, VF);
-    for (; c + VF <= s->cols; c += VF)
-        tile(s, t, i, N, c, 1, VF);
-    if (c < s->cols)
-        tile(s, t, i, N, c, 1, s->cols - c);
+    for (; i + TILE_N <= end; i += TILE_N)
+        tile(s, t, i, TILE_N, c, C, n_last);
+    if (TILE_N > 4 && i + 4 <= end) {
+        tile(s, t, i, 4, c, C, n_last);
+        i += 4;
+    }
+    if (i + 2 <= end) {
+        tile(s, t, i, 2, c, C, n_last);
+        i += 2;
+    }
+    if (i < end)
+        tile(s, t, i, 1, c, C, n_last);
 }
 
+/*
+ * For one or two rows of p reading w is all of the work, and wider pieces of
+ * its rows are read faster.  A long w that comes from memory is read once for
+ * all rows of p, some columns after the other, which stay in the first cache.
+ */
 INLINE void
 weighted_by(const struct weighted_sum *s, enum dtype t)
 {
-    size_t i = 0;
+    const size_t step = s->next ? s->n : TILE_N;
 
-    for (; i + TILE_N <= s->n; i += TILE_N)
-        columns(s, t, i, TILE_N);
-    if (TILE_N > 4 && i + 4 <= s->n) {
-        columns(s, t, i, 4);
-        i += 4;
+    for (size_t i = 0; i < s->n; i += step) {
+        size_t end = smaller(i + step, s->n), c = 0;
+
+        for (; end - i == 2 && c + WIDE_C * VF <= s->cols; c += WIDE_C * VF)
+            tile(s, t, i, 2, c, WIDE_C, VF);
+        for (; end - i == 1 && c + WIDE_C * VF <= s->cols; c += WIDE_C * VF)
+            tile(s, t, i, 1, c, WIDE_C, VF);
+        for (; c + TILE_C * VF <= s->cols; c += TILE_C * VF)
+            columns(s, t, i, end, c, TILE_C, VF);
+        for (; c + VF <= s->cols; c += VF)
+            columns(s, t, i, end, c, 1, VF);
+        if (c < s->cols)
+            columns(s, t, i, end, c, 1, s->cols - c);
     }
-    if (i + 2 <= s->n) {
-        columns(s, t, i, 2);
-        i += 2;
-    }
-    if (i < s->n)
-        columns(s, t, i, 1);
 }
 
 static void
