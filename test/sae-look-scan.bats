@@ -393,3 +393,28 @@ END
     sae-look scan -f -s real -o run x.npy
     [ -z "$(find . -name '.run*')" ]
 }
+
+@test "sae-look: from a text to a latent, as typed" {
+    ln -s "$ROOT/demo" demo
+    rm -r sae ids.npy rows.npy
+    M=demo/qwen3-tiny
+    hf-infer -q $M --acts resid:1 --ctx 64 --file demo/training.txt --acts-ids ids.npy -o rows.npy
+    sae-train -q -o sae -k 8 --latents 256 --batch 512 -n 40 --lr 2e-3 --warmup 5 --hook layers.1 rows.npy
+    sae-look scan -s sae --acts-ids ids.npy --skip-ids 1021,1023 -o run rows.npy
+    hf-infer -q $M --acts resid:1 --ctx 64 --file demo/training.txt --sae sae --acts-meta m.json -f -o other.npy
+    py - <<'END'
+import hashlib, json, numpy as np, look_ref
+meta, t = look_ref.read("run")
+ids = np.load("ids.npy")
+said = json.load(open("ids.npy.json"))
+assert meta["ids_sha256"] == said["ids_sha256"] == hashlib.sha256(ids.tobytes()).hexdigest()
+assert meta["hook"] == "layers.1" and meta["T"] == 64 and meta["rows"] == (~np.isin(ids, (1021, 1023, -1))).sum()
+assert meta["sae_xxh3"] == json.load(open("m.json"))["data"]["sae_xxh3"]
+assert 0 < t["rows_active"].sum() <= 8 * meta["rows"]
+for i, j in np.argwhere(t["top_row"] >= 0):
+    row = t["top_row"][i, j]
+    assert t["top_ids"][i, j, 20] == ids.flat[row] and t["top_acts"][i, j, 20] == t["top_value"][i, j]
+END
+    sae-look list --sort density -n 5 run >list.tsv
+    [ "$(wc -l <list.tsv)" = 6 ]
+}
