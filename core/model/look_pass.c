@@ -38,7 +38,7 @@ struct look_pass {
 
 /* ---- memory ---- */
 
-#define N_ARRAYS 22
+#define N_ARRAYS 21
 
 /* Both uses need the same: 'p' may be a pass without arrays. */
 static void
@@ -350,7 +350,7 @@ sort_codes(struct look_pass *p, const struct look_codes *c, struct err *err)
     memset(p->begin, 0, (all + 1) * sizeof(*p->begin));
     for (size_t k = 0; k < n; k++)
         p->begin[c->idx[k]]++;
-    for (size_t i = 0; i <= all; i++) { /* becomes the end, minus what is put */
+    for (size_t i = 0; i <= all; i++) { /* ends, then beginnings */
         sum += p->begin[i];
         p->begin[i] = (uint32_t)sum;
     }
