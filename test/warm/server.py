@@ -93,18 +93,20 @@ def run(argv):
     sys.path[:] = [first] + [p for p in extra if p] + PATH
     sys.argv = argv
     try:
-        exec(compile(code, name, "exec"), main.__dict__)
+        try:
+            exec(compile(code, name, "exec"), main.__dict__)
+        finally:
+            if argv[0] != "-c":  # Python does this before it reports an error
+                sys.stdout.flush()
         return 0
     except SystemExit as e:
         if e.code is None or isinstance(e.code, int):
             return (e.code or 0) & 255
-        sys.stdout.flush()
         print(e.code, file=sys.stderr)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     except BaseException as e:
-        sys.stdout.flush()
         trace = e.__traceback__.tb_next  # without this function
         traceback.print_exception(type(e), e, trace)
     return 1
