@@ -213,6 +213,44 @@ TU_API int tu_sae_encode(struct tu_sae *sae, const float *x, size_t n_rows,
 TU_API int tu_sae_decode(struct tu_sae *sae, const float *z, size_t n_rows,
                          float *x, struct tu_err *err);
 
+/* ---- what latents did in some rows, sae-look(5) ---- */
+
+/* What a RUN is of; later versions may add fields at the end. */
+struct tu_look_info {
+    const char *path;        /* of the RUN */
+    const char *sae;         /* as it was given */
+    const char *hook;        /* NULL: the SAE does not say */
+    size_t n_latents, d;     /* of the SAE */
+    uint64_t rows, left_out; /* that count, and the others */
+    uint64_t sequences;      /* with a row that counts */
+    size_t n_tokens;         /* of a sequence: row r is token r % n_tokens */
+    size_t before, after;    /* places of an example around its row */
+    int per_row;             /* an example is a row, not a sequence */
+};
+
+/*
+ * tu_look_open() opens a RUN of sae-look scan or merge, and refuses what
+ * sae-look list refuses.  tu_look_info() says what it is of.
+ * tu_look_tensor() sets *tensor to the one of a name in sae-look(5), as
+ * "top_value", or to NULL where the RUN has none; its numbers are aligned and
+ * in this machine's order.  The first time that acts or ids are asked for,
+ * those of all examples are checked, as sae-look show does; all else was when
+ * it was opened.
+ * tu_look_label() sets label i of those in labels.tsv, [*nbytes], not
+ * NUL-terminated, and returns its latent; -1: there are not so many.
+ * All of these are the RUN's, until tu_look_close().  Any number of threads may
+ * use a RUN, and so may children after fork(2).
+ */
+struct tu_look;
+TU_API int tu_look_open(struct tu_look **look, const char *path,
+                        struct tu_err *err);
+TU_API void tu_look_close(struct tu_look *look);
+TU_API const struct tu_look_info *tu_look_info(const struct tu_look *look);
+TU_API int tu_look_tensor(struct tu_look *look, const char *name,
+                          const struct tu_tensor **tensor, struct tu_err *err);
+TU_API int64_t tu_look_label(const struct tu_look *look, size_t i,
+                             const char **label, size_t *nbytes);
+
 /* ---- lookup tables of linear layers, lut(5) ---- */
 
 /* What a table is; later versions may add fields at the end. */

@@ -11,6 +11,7 @@
     w = open_safetensors("model.safetensors")["model.norm.weight"]
     table = Table("lut", "layers.0.mlp.up_proj"); y = table(x)    # lut(5)
     sae = SAE("sae"); z = sae.encode(x)                           # sae(5)
+    look = Look("run"); look.top.ids[3, 0]  # latent 3's best, sae-look(5)
 
     with Recorder(model, ["encoder.layers.3"], "acts", meta) as r:
         for batch in batches:
@@ -40,8 +41,8 @@ import weakref
 import numpy as np
 
 __version__ = "0.2"
-__all__ = ["Acts", "MoE", "Rows", "Recorder", "SAE", "Table", "Writer",
-           "bf16_to_f32", "f32_to_bf16", "open_safetensors",
+__all__ = ["Acts", "Look", "MoE", "Rows", "Recorder", "SAE", "Table",
+           "Writer", "bf16_to_f32", "f32_to_bf16", "open_safetensors",
            "save_safetensors", "token_ids"]
 
 
@@ -68,6 +69,8 @@ _Dump = _record("Dump", "path:s metadata:p metadata_n:n n_imgs:n n_layers:n "
                 "layers:q* n_tokens:n n_patches:n d:n cls:i")
 _Sae = _record("Sae", "path:s hook:s n:n d:n activation:i k:n centered:i "
                "thresholds:p")
+_Look = _record("Look", "path:s sae:s hook:s n:n d:n rows:n left_out:n "
+                "sequences:n n_tokens:n before:n after:n per_row:i")
 _Table = _record("Table", "path:s layer:s n:n in_:n out:n k:n centered:i "
                  "has_bias:i thresholds:p")
 
@@ -93,7 +96,7 @@ def _library():
     for path in paths:
         try:
             lib = ctypes.CDLL(path)
-            lib.tu_dump_open  # an older one has none
+            lib.tu_look_open  # an older one has none
             break
         except (AttributeError, OSError) as e:
             why = e
@@ -102,11 +105,12 @@ def _library():
                       "names it elsewhere)" % why)
     for f in "st_count", "rows_count", "moe_skipped", "moe_depth":
         getattr(lib, "tu_" + f).restype = _n
-    for f in "st", "dump", "rows", "sae", "table", "moe":
+    lib.tu_look_label.restype = _q
+    for f in "st", "dump", "rows", "sae", "look", "table", "moe":
         getattr(lib, "tu_%s_close" % f).restype = None
     for f, struct in (("st_at", _Tensor), ("st_metadata_at", _Entry),
                       ("dump_info", _Dump), ("sae_info", _Sae),
-                      ("table_info", _Table)):
+                      ("look_info", _Look), ("table_info", _Table)):
         getattr(lib, "tu_" + f).restype = ctypes.POINTER(struct)
     lib.tu_on_warning.restype = None
     lib.tu_on_warning(_hear)
@@ -712,6 +716,78 @@ class Table(_Coder):
         return "Table(%r, %r): %d -> %d by %d latents%s" % (
             os.path.dirname(self.file), self.layer, self.d_in, self.d_out,
             self.n_latents, ", %d active" % self.k if self.k else "")
+
+
+# ---- what latents did in some rows ----
+
+_Examples = collections.namedtuple("Examples", "value row acts ids")
+
+
+class Look:
+    """A RUN of sae-look, sae-look(5): what m latents of an SAE did in some rows.
+
+    latent, rows_active, seqs_active, sum, max, density and mean (of its active
+    rows) [m], hist [m, 64], sum_limbs [m, 11]; top and sample have value and
+    row [m, n], acts and ids [m, n, c]: place context[0] of c is the example's
+    row; ids is None without ids.  pair_latent [p] and pairs [p, n_latents]; or
+    None.  labels is a dict by latent; meta is look.json."""
+
+    def __init__(self, path):
+        self._look = _Handle("look", _text(path))
+        info = self._look.info()
+        self.path, self.sae = os.fsdecode(info.path), os.fsdecode(info.sae)
+        self.hook = info.hook and info.hook.decode()
+        self.n_latents, self.d = info.n, info.d
+        self.rows, self.left_out = info.rows, info.left_out
+        self.sequences, self.n_tokens = info.sequences, info.n_tokens
+        self.context = info.before, info.after
+        self.per = "row" if info.per_row else "sequence"
+        self.labels, label, n = {}, _p(), _n()
+        while (i := _library().tu_look_label(
+                self._look, _n(len(self.labels)), ctypes.byref(label),
+                ctypes.byref(n))) >= 0:
+            self.labels[i] = ctypes.string_at(label, n.value).decode(
+                errors="replace")
+
+    def _tensor(self, name):
+        t = ctypes.POINTER(_Tensor)()
+        _call("tu_look_tensor", self._look, name.encode(), ctypes.byref(t))
+        return _mapped(
+            self._look, t.contents.data, t.contents.shape[:t.contents.n_dims],
+            np.dtype(_DTYPES[t.contents.dtype.decode()]).newbyteorder("=")
+        ) if t else None
+
+    latent, rows_active, seqs_active, sum_limbs, sum, max, hist, \
+        pair_latent, pairs = (
+            functools.cached_property(lambda self, name=name: self._tensor(name))
+            for name in "latent rows_active seqs_active sum_limbs sum max hist "
+                        "pair_latent pairs".split())
+
+    top, sample = (
+        functools.cached_property(lambda self, of=of: _Examples(
+            *(self._tensor("%s_%s" % (of, what)) for what in _Examples._fields)))
+        for of in ("top", "sample"))
+
+    @property
+    def density(self):
+        return self.rows_active / max(self.rows, 1)
+
+    @property
+    def mean(self):
+        return self.sum / np.maximum(self.rows_active, 1)
+
+    @functools.cached_property
+    def meta(self):
+        with open(os.path.join(self.path, "look.json"), "rb") as f:
+            return json.load(f)
+
+    def __reduce__(self):
+        return Look, (os.path.abspath(self.path),)
+
+    def __repr__(self):
+        return "Look(%r): %d of %d latents%s, in %d rows" % (
+            self.path, len(self.latent), self.n_latents,
+            ", at " + self.hook if self.hook else "", self.rows)
 
 
 # ---- a layer's experts with LoRA ----

@@ -9,7 +9,7 @@ core/kernel 9836
 core/model 23604
 core/text 4340
 cmd 37942
-lib 2547'
+lib 2736'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
     BEGIN {

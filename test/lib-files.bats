@@ -19,14 +19,14 @@ __attribute__((unused)) static void put(const char *name, int i, const void *x, 
     fwrite(x, 1, nbytes, f);
     fclose(f);
 }
-static void get(const char *name, void *x, size_t nbytes)
+__attribute__((unused)) static void get(const char *name, void *x, size_t nbytes)
 {
     FILE *f = fopen(name, "rb");
     if (fread(x, 1, nbytes, f) != nbytes)
         exit(100);
     fclose(f);
 }
-static int child_failed(void)
+__attribute__((unused)) static int child_failed(void)
 {
     int status;
     return wait(&status) < 0 || status != 0;
@@ -323,4 +323,77 @@ assert np.isnan(want[3]).all() and np.allclose(f4("z1.got", 48), want, atol=1e-4
 END
     [[ $output == *"s2/"*"does not say how many latents are active"* ]]
     [ "$(grep -c 'is NULL$' <<<"$output")" -eq 21 ]
+}
+
+@test "RUNs of sae-look: tensors and labels are what was written; the rest is refused" {
+    ref="$ROOT/test/ref/look_ref.py"
+    py "$ref" sae 24 8 4 1 sae
+    py "$ref" rows 60 8 2 x.npy
+    py "$ref" ids 6 10 3 ids.npy
+    py "$ref" scan sae x.npy run ids=ids.npy top=4 sample=6 context=2,3 max_norm=40
+    printf 'latent\tlabel\n4\tcats\n' >run/labels.tsv
+    cp -r run bad
+    py - <<'END'
+import look_ref, numpy as np
+meta, t = look_ref.read("run")
+for name in "latent", "top_value", "sample_ids", "sum_limbs": t[name].tofile(name + "0.want")
+print(meta["rows"], meta["left_out"], meta["sequences"])
+i = int(np.argmax(t["rows_active"]))
+ids = t["sample_ids"].copy()
+ids[i, 0, 2] = -7
+look_ref.write("worse", meta, {**t, "sample_ids": ids})
+END
+    rm bad/look.safetensors
+    begin >x.c
+    cat >>x.c <<'END'
+int main(void)
+{
+    const char *const names[] = { "latent", "top_value", "sample_ids", "sum_limbs" };
+    const struct tu_look_info *info;
+    const struct tu_tensor *t;
+    struct tu_look *look, *none;
+    const char *label;
+    size_t n;
+
+    no(tu_look_open(NULL, "run", &err), TU_BAD_CALL);
+    no(tu_look_open(&none, NULL, &err), TU_BAD_CALL);
+    no(tu_look_open(&none, "bad", &err), TU_NO_INPUT);
+    no(tu_look_open(&none, "sae", &err), TU_NO_INPUT);
+    yes(tu_look_open(&look, "worse", &err));
+    yes(tu_look_tensor(look, "top_acts", &t, &err));
+    no(tu_look_tensor(look, "sample_ids", &t, &err), TU_BAD_DATA);
+    no(tu_look_tensor(look, "sample_acts", &t, NULL), 0);
+    if (t || tu_look_label(look, 0, &label, &n) != -1)
+        return 1;
+    tu_look_close(look);
+    yes(tu_look_open(&look, "run", &err));
+    info = tu_look_info(look);
+    printf("%d %d %d\n", (int)info->rows, (int)info->left_out, (int)info->sequences);
+    if (none || tu_look_info(NULL) || strcmp(info->path, "run") || info->n_latents != 24 || info->d != 8 ||
+        info->n_tokens != 10 || info->before != 2 || info->after != 3 || info->per_row || info->hook)
+        return 2;
+    for (int i = 0; i < 4; i++) {
+        yes(tu_look_tensor(look, names[i], &t, &err));
+        if (strcmp(t->name, names[i]) || t->shape[0] != 24)
+            return 3;
+        put(names[i], 0, t->data, t->nbytes);
+        if (i == 2 && (t->n_dims != 3 || t->shape[1] != 6 || t->shape[2] != 6 || t->n != 24 * 36 || strcmp(t->dtype, "I32")))
+            return 4;
+    }
+    if (tu_look_tensor(look, "pairs", &t, &err) != 0 || t || tu_look_tensor(look, "x", &t, &err) != 0 || t)
+        return 5;
+    no(tu_look_tensor(NULL, "hist", &t, &err), TU_BAD_CALL);
+    no(tu_look_tensor(look, NULL, &t, &err), TU_BAD_CALL);
+    no(tu_look_tensor(look, "hist", NULL, &err), TU_BAD_CALL);
+    if (tu_look_label(look, 0, &label, &n) != 4 || n != 4 || memcmp(label, "cats", 4) || tu_look_label(look, 1, &label, &n) != -1 ||
+        tu_look_label(NULL, 0, &label, &n) != -1)
+        return 6;
+    tu_look_close(look);
+    tu_look_close(NULL);
+    return 0;
+}
+END
+    build x.c
+    ASAN_OPTIONS=detect_leaks=1 run -0 ./x
+    for f in *.want; do cmp "$f" "${f%.want}.got"; done
 }

@@ -83,6 +83,11 @@ else:
 END
 }
 
+@test "tensorutils.py: Look has numpy's counts and examples, and refuses what sae-look refuses" {
+    library
+    PYTHONPATH=$ROOT/python py "$ROOT/test/ref/look_python.py"
+}
+
 @test "tensorutils.py: a table is lut-apply's, an autoencoder sae-train eval's" {
     library
     lut-precompute -q -m "$ROOT/demo/qwen3-tiny" -s "$ROOT/demo/sae" -o lut
@@ -167,8 +172,9 @@ END
     mkdir bin
     ln -s "$(command -v "$PYTHON")" bin/python3
     examples tensorutils-python.7 >script
-    PYTHONPATH=$ROOT/python PATH=$PWD/bin:$PATH run -0 bash -eo pipefail script
-    [[ ${lines[-2]} =~ ^"fvu 0."[0-9]+$ && ${lines[-1]} =~ ^"table 0.0"[0-9]+$ ]]
+    PYTHONPATH=$ROOT/python PATH=$PWD/bin:$PATH run -0 --separate-stderr bash -eo pipefail script
+    [[ ${lines[-3]} =~ ^"fvu 0."[0-9]+$ && ${lines[-2]} =~ ^"table 0.0"[0-9]+$ ]]
+    [[ ${lines[-1]} =~ ^"latents "[1-9][0-9]*" tokens "[1-9][0-9]+$ ]]
 }
 
 # bats test_tags=long
