@@ -280,7 +280,7 @@ attend_heads(void *ctx, size_t begin, size_t end)
     }
 }
 
-/* What attention over them costs: the two queries that share a head of keys
+/* What attention over them costs: one query, or two that share a head of keys,
  * when a token is made, against reading them; a tile of a prompt's, 64,
  * against the peak. */
 static void
@@ -383,6 +383,7 @@ table(int threads, bool products_alone)
         gemv_row(par, DT_BF16, 5, false, "  5 rows of X");
         gemv_row(par, DT_F32, 1, false, "gemv f32");
         gemv_row(par, DT_F32, 1, true, "  by k");
+        weighted_sum_row(par, 1);
         weighted_sum_row(par, 2);
         weighted_sum_row(par, 64);
         if (threads == 1) { /* bytes read and written an element */
