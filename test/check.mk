@@ -41,8 +41,11 @@ $(WARM): test/warm/python.c
 	@mkdir -p $(@D)
 	$Q$(CC) -std=c11 $(WARN) $(CPPFLAGS) -O2 -o $@ $<
 
+# What their references have computed, for any build: test/unit/kept.sh.
+KEPT    := build/kept
+
 PYTHON  ?= $(shell for p in python3 /usr/bin/python3; do $$p -c 'import numpy' 2>/dev/null && { echo $$p; exit; }; done; echo python3)
-TESTENV  = PATH=$(call quote,$(CURDIR)/$(TOOLDIR)):"$$PATH" PYTHON=$(call quote,$(PYTHON)) BUILD=$(call quote,$(CURDIR)/$B) WARM=$(call quote,$(CURDIR)/$(WARM)) LEFT_OUT='$(LEFT_OUT)'
+TESTENV  = PATH=$(call quote,$(CURDIR)/$(TOOLDIR)):"$$PATH" PYTHON=$(call quote,$(PYTHON)) BUILD=$(call quote,$(CURDIR)/$B) WARM=$(call quote,$(CURDIR)/$(WARM)) KEPT=$(call quote,$(CURDIR)/$(KEPT)) LEFT_OUT='$(LEFT_OUT)'
 
 # T=saev-read: the tests of one tool (from the command line alone: an
 # environment may have a T); BATS="test/out.bats ..": some bats files.

@@ -551,9 +551,10 @@ main(void)
         return tap_done();
     }
     if (!mkdtemp(dir) ||
-        python(gemm_bf16_is_native() ? "test/ref/lm_cases.py"
-                                     : "test/ref/lm_cases.py --exact-attention",
-               dir) ||
+        python_kept(gemm_bf16_is_native()
+                        ? "test/ref/lm_cases.py"
+                        : "test/ref/lm_cases.py --exact-attention",
+                    dir) ||
         open_file(&names, dir, "models"))
         tap_ok(0, "test/ref/lm_cases.py runs");
     for (size_t at = 0, i = 0, n; at < names.size; at += n + 1, i++) {

@@ -1,0 +1,26 @@
+#!/bin/sh
+# SPDX-License-Identifier: ISC
+# kept.sh SCRIPT [ARGUMENT...] DIR: what $PYTHON SCRIPT ARGUMENT... DIR puts into
+# DIR.  With $KEPT, a directory, that is computed once for all builds and
+# instruction sets: the name of what is kept there is a hash of all scripts, the
+# arguments, and the versions of Python and NumPy.
+set -e
+for dir; do :; done
+if [ -n "${KEPT-}" ]; then
+    key=$({
+        cat test/ref/*.py
+        "${PYTHON:-python3}" -c 'import sys, numpy; print(sys.version, numpy.__version__)'
+        for word; do [ "$word" = "$dir" ] || echo "$word"; done
+    } | sha256sum | cut -d ' ' -f 1)
+    if [ -d "$KEPT/$key" ]; then
+        mkdir -p "$dir"
+        exec cp -Rp "$KEPT/$key/." "$dir"
+    fi
+fi
+"${PYTHON:-python3}" "$@"
+if [ -n "${KEPT-}" ]; then
+    mkdir -p "$KEPT"
+    part=$(mktemp -d "$KEPT/part.XXXXXX")
+    cp -Rp "$dir/." "$part"
+    mv -T "$part" "$KEPT/$key" 2>/dev/null || rm -rf "$part" # another was first
+fi
