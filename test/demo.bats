@@ -47,6 +47,25 @@ copy_demo() {
     grep -q '^Everything agrees\.' <<<"$output"
 }
 
+@test "demo: it ends with a page of latents, whose strongest have the same token in their examples" {
+    said
+    page=$(sed -n 's|^    \(.*/latents.html\)$|\1|p' <<<"$output")
+    [ "$page" = build/demo/latents.html ]
+    "$PYTHON" - "$BATS_FILE_TMPDIR/$page" <<'END'
+import re, sys
+page = open(sys.argv[1], encoding="utf-8").read()
+latents = page.split("<section ")[1:]
+assert len(latents) == 50 and "<script" not in page
+one = 0
+for text in latents:
+    peaks = re.findall(r'<p class="x".*?</p>', text, re.S)
+    tokens = [re.findall(r'<span class="a\d+ p"[^>]*>(.*?)</span>', p, re.S) for p in peaks]
+    assert len(tokens) == 10 and all(len(t) == 1 for t in tokens), tokens
+    one += len({t[0] for t in tokens}) == 1
+assert one >= 25, one
+END
+}
+
 @test "demo: its last screen is the result" {
     said
     tail -n 30 <<<"$output" | sed -n '/^RESULT$/,$p' >screen

@@ -204,6 +204,28 @@ nll qwen3-tiny --lut '"$OUT/own"'
 own=$nll
 echo "$dense $own" | awk '{ exit NF != 2 || $2 > $1 + 0.15 }' ||
     differs "the table of the new autoencoder costs too much"
+part "sae-look: what do an autoencoder's latents stand for?"
+say "Another autoencoder, of what layer 1 passes on: 8 of its 256 latents are" \
+    "active in a token. One pass over the same rows counts how often and how" \
+    "strongly each is, and keeps its examples:"
+step 'hf-infer qwen3-tiny --acts resid:1 --ctx 64 --file training.txt -q -f \
+    --acts-ids "$OUT/ids.npy" -o "$OUT/rows.npy"'
+step 'sae-train -q -f -o "$OUT/resid" -k 8 --latents 256 --batch 512 -n 120 \
+    --lr 2e-3 --warmup 10 --hook layers.1 "$OUT/rows.npy"'
+step 'sae-look scan -q -f -s "$OUT/resid" --acts-ids "$OUT/ids.npy" \
+    --skip-ids special -o "$OUT/run" "$OUT/rows.npy"'
+step 'sae-look lens -q -f -s "$OUT/resid" -m qwen3-tiny -o "$OUT/run"'
+step 'sae-look list --sort max -n 5 "$OUT/run"'
+say "Where is the strongest active, and which tokens does it promote?"
+ask 'sae-look show "$OUT/run" -m qwen3-tiny \
+    "$(sae-look list --sort max -n 1 "$OUT/run" | sed 1d | cut -f 1)" |
+    sed "/^sample/,\$d"'
+printf '%s\n' "$got" | awk '/^ .*]]/ { n++; sub(/.*\[\[/, ""); sub(/]].*/, "")
+    token[$0] } END { for (t in token) k++; exit n != 20 || k != 1 }' ||
+    differs "its 20 strongest examples are not of one token"
+say "The 50 strongest on one page, for a browser:"
+step 'sae-look html -q -f "$OUT/run" -m qwen3-tiny --sort max -n 50 \
+    -o "$OUT/latents.html"'
 part "moe-sft tune: the model learns a dozen lines"
 say "facts.jsonl has a dozen lines that qwen3-tiny does not know: capitals of" \
     "countries in books. Fine-tuning makes an adapter of the whole model, and" \
@@ -274,7 +296,11 @@ result=yes
         exit 1
     fi
     cat <<END
-Everything agrees.  Type next:
+Everything agrees.  What the autoencoder's latents stand for, in a browser:
+
+    $out/latents.html
+
+Type next:
 
     PATH=$(quoted "$1"):\$PATH
     hf-infer $demo/qwen3-tiny --greedy -p "What is the capital of Peru?"
