@@ -53,6 +53,7 @@ sys.exit(pty.spawn(["bash", "-eo", "pipefail", "../session"]) >> 8)' </dev/null
     [ "$(saev-read info acts | awk '$2 == "rows.all.all" { print $3 }')" -gt 100000 ]
     # the perplexity of the model; on an SAE, a table, and an adapter: all higher
     grep -xE '[0-9]+\.[0-9]+' <<<"$output" | awk 'NR == 1 { m = $1 } NR > 1 && $1 <= m { exit 1 } END { exit NR != 4 }'
+    [ "$(grep -o '<section ' latents.html | wc -l)" = 200 ]
     st-inspect verify sae/sae.safetensors lut/*.safetensors facts/adapter_model.safetensors new
 }
 
