@@ -403,3 +403,30 @@ closed() {
         saev-write -q --if-missing -m meta.json -o acts >"$BATS_TEST_TMPDIR/again" || status=$?
     cmp dump "$BATS_TEST_TMPDIR/again"
 }
+
+# bats test_tags=long
+@test "latents: an autoencoder is trained, looked at, shown, steered, ablated and compared, as typed" {
+    ln -s "$ROOT/demo" .
+    cat >typed <<'END'
+M=demo/qwen3-tiny
+hf-infer $M --acts resid:1 --ctx 64 --file demo/training.txt --acts-ids ids.npy -o rows.npy
+sae-train -q -o sae -k 8 --latents 256 --batch 512 -n 40 --lr 2e-3 --warmup 5 --hook layers.1 rows.npy
+sae-look scan -s sae --acts-ids ids.npy --skip-ids 1021,1023 -o run rows.npy
+sae-look lens -s sae -m $M -o run && sae-look list --sort density -n 5 run
+i=$(sae-look list --sort max -n 1 run | awk 'NR == 2 { print $1 }')
+sae-look show run $i -m $M; sae-look html run -m $M -n 50 -o latents.html
+hf-infer $M -p "1+1=" -n 20 --greedy --steer sae:$i+8
+hf-infer $M --nll --json --ablate sae:$i --file demo/held-out.txt
+sae-look compare sae sae | awk 'NR > 1 && $1 != $2' | wc -l            # 0, if no two directions are equal
+END
+    run -0 --separate-stderr bash -eo pipefail typed
+    [ "${lines[-1]}" = 0 ]
+    [ "$(awk -F '\t' 'NF == 7 && $1 ~ /^[0-9]+$/' <<<"$output" | wc -l)" = 5 ]
+    [ "$(grep -o '<section ' latents.html | wc -l)" = 50 ]
+    # what is ablated changes what the model expects, as what is steered to 0
+    i=$(sae-look list --sort max -n 1 run | sed 1d | cut -f 1)
+    hf-infer demo/qwen3-tiny --nll --json --file demo/held-out.txt -q -o plain.json
+    hf-infer demo/qwen3-tiny --nll --json --file demo/held-out.txt -q -o zero.json --steer "sae:$i=0"
+    ablated=$(grep nll_sum <<<"$output" | nll /dev/stdin)
+    [ "$ablated" = "$(nll zero.json)" ] && [ "$ablated" != "$(nll plain.json)" ]
+}
