@@ -223,7 +223,7 @@ not_run() {
     run ! command -v sbatch
     for script in "$ROOT"/jobs/*.sh; do
         name=$(basename "$script")
-        awk 'NR > 1 && !/^#/ { exit } NR > 1' "$script" | sed 's/^#//; s/^ //' >want
+        awk 'NR > 2 && !/^#/ { exit } NR > 2' "$script" | sed 's/^#//; s/^ //' >want
         grep -q "^usage: $name " want || continue
         [[ $(tail -n 1 want) == *. || $(tail -n 1 want) == "  $name "* ]]
         for h in -h --help; do "$script" $h 2>&1 | cmp - want; done
@@ -234,6 +234,7 @@ not_run() {
         acts-submit.sh) right="s s resid:0 8 made 2" wrong="s s resid:0 8 made x" ;;
         lut-submit.sh) right="s s made 2" wrong="s s made x" ;;
         sae-layers.sh) right="s s resid:0 8 made" wrong="s s resid:0 x made" ;;
+        sae-look.sh) right="s s s made 2" wrong="s s s made x" ;;
         sae-sweep.sh) right="s made 1 saes" wrong="s made 2 saes" ;;
         moe-train.sh | tune.sh) right="-n1 -- -o made" wrong=-n1 ;;
         *) continue ;;
@@ -302,6 +303,39 @@ not_run() {
     # shellcheck disable=SC2086 # words
     saev-read -q --layer 3 --shuffle --seed 0 "$dump" | sae-train -q -k 2 $SAE_OPTIONS -o alone
     cmp alone/sae.safetensors one/0/a/sae.safetensors
+}
+
+@test "sae-look.sh: its tasks and its merge make the bytes of one scan, and a page" {
+    for i in $(seq 40); do
+        echo "{\"text\":\"$(seq -s " and " "$i")\"}"
+    done >"$odd/docs"
+    hf-infer "$odd/m" --acts resid:0 --ctx 8 --pad --jsonl -q --file "$odd/docs" --acts-meta m.json \
+        --acts-ids ids.npy -o x
+    dump=$(saev-write -q -m m.json --ids ids.npy -o "$odd/acts" x)
+    [ "$(saev-read --padding -q "$dump" | wc -c)" -gt "$(saev-read -q "$dump" | wc -c)" ]
+    saev-read -q "$dump" | sae-train -q -k 2 --latents 64 --batch 100 --warmup 2 -n 20 --hook layers.0 -o "$odd/s"
+    export LOOK_OPTIONS='--skip-ids special --top 3 --sample 5'
+    look() { "$ROOT/jobs/sae-look.sh" "$dump" "$odd/s" "$odd/m" "$odd/look" "$@" >id || { cat logs.said; false; }; }
+    look 3 -n1
+    [ "$(cat id)" = "7	7" ]
+    # shellcheck disable=SC2086 # words
+    sae-look scan -q -s "$PWD/$odd/s" $LOOK_OPTIONS -o want "$dump"
+    for f in look.json look.safetensors; do cmp want/$f "$odd/look/run/$f"; done
+    sae-look lens -s "$odd/s" -m "$odd/m" -o want
+    sae-look html want -m "$odd/m" --sort max -n 200 -o want.html
+    grep -q '<ol class="plus">' want.html
+    cmp want.html "$odd/look/latents.html"
+    [ "$(sed -n 1p logs)" = "$PWD/${odd//%/%%}/look/look-%a.log" ]
+    # a part that is missing is made again, and no other
+    rm -r "$odd/look/part-1-of-3" logs.said
+    look 3
+    [ "$(grep -c 'status 0$' logs.said)" = 1 ]
+    cmp want/look.safetensors "$odd/look/run/look.safetensors"
+    not_run
+    for n in 0 999 x; do
+        run -2 "$ROOT/jobs/sae-look.sh" "$dump" "$odd/s" "$odd/m" "$odd/look" $n
+        [[ $output == "sae-look.sh: TASKS is $n (expected "* ]]
+    done
 }
 
 @test "sae-layers.sh: each layer's SAE is the one of that layer's activations" {
