@@ -119,12 +119,19 @@ for name in "top", "sample":
     for v in np.nan, -1, tensors["max"][i] * 2:
         bad(s + f"{name}_value[{i}, 1] is ", name + "_value", (i, 1), v)
     bad(s + f"{name}_row[{dead}, 2] is 5", name + "_row", (dead, 2), 5)
+    bad(s + f"{name}_row[{i}, 3] is -1 (expected a row of the input for the first ", name + "_row", (i, 3), -1)
+    t = {k: v.copy() for k, v in tensors.items()}
+    t[name + "_row"][i], t[name + "_value"][i] = -1, 0
+    shutil.rmtree("bad")
+    look_ref.write("bad", meta, t)
+    refused(s + f"{name}_row[{i}, 0] is -1 (expected a row")
 bad(s + "pairs[1, 4] is 61", "pairs", (1, 4), 61)
 bad(s + "pairs[0, 2] is 0", "pairs", (0, 2), 0)
 for key, value in dict(format=2, latents=0, T=0, rows=61, left_out=1, sequences=61, top=5000, context=[1], per="x", seed=-1,
                        sae=None, input=[[0, 60], [50, 70]], max_norm="1", skip_ids=[-1], hook=1, d="8", sample=-1).items():
     bad("json: " + key, **{key: value})
 bad("json: input[0][1] is 65 (expected a multiple of T)", input=[[0, 65]])
+bad(f"json: input[0][0] is {2 ** 63 - 1} ", input=[[2 ** 63 - 1, -2 ** 63]], T=1)
 bad(s + "latent is [24] (expected [23])", latents=23)
 bad(s + "top_acts is [24, 4, 6] (expected [24, 4, 7])", context=[3, 3])
 for name in tensors:

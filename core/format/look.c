@@ -113,8 +113,8 @@ read_input(struct look *l, const struct js *root, uint64_t *total,
             return js_bad(&at, "[first, end]", err);
         for (size_t k = 0; k < 2; k++) {
             ends[k] = js_at(&at, k);
-            if (read_u64(&ends[k], k ? range[0] + 1 : last, INT64_MAX,
-                         &range[k], err) < 0)
+            if (read_u64(&ends[k], k ? range[0] + 1 : last,
+                         (uint64_t)INT64_MAX - (k == 0), &range[k], err) < 0)
                 return -1;
             if (range[k] % l->n_tokens)
                 return js_bad(&ends[k], "a multiple of T", err);
@@ -365,17 +365,17 @@ check_examples(const struct look *l, const char *name,
 {
     const float *value = e->value + i * e->n;
     const int64_t *row = e->row + i * e->n;
+    int64_t active = l->per_row ? l->rows_active[i] : l->seqs_active[i];
+    size_t n = smaller(e->n, (size_t)active);
 
-    for (size_t j = 0, used = e->n; j < e->n; j++) {
-        if (row[j] == -1 && value[j] == 0) {
-            used = smaller(used, j);
+    for (size_t j = 0; j < e->n; j++) {
+        if (j >= n && row[j] == -1 && value[j] == 0)
             continue;
-        }
-        if (!is_input(l, row[j]) || j > used)
+        if (j >= n || !is_input(l, row[j]))
             return err_data(err, l->st.path,
                             "%s_row[%zu, %zu] is %lld (expected a row of the "
-                            "input, or -1 after the last)",
-                            name, i, j, (long long)row[j]);
+                            "input for the first %zu, then -1)",
+                            name, i, j, (long long)row[j], n);
         if (!(value[j] > 0 && value[j] <= l->max[i]))
             return err_data(err, l->st.path,
                             "%s_value[%zu, %zu] is %g (expected up to max, %g)",
