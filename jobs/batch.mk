@@ -23,6 +23,8 @@
 #   TRAINER  or a command that reads rows of f32 and writes one into the
 #            directory that is its last argument
 #   SAE      or a directory of autoencoders that are there: tables in lut/
+#   LOOK_OPTIONS  options of sae-look scan, as --per sequence: what the latents of
+#            SAE/HOOK do in the dump becomes look/ and a page, latents.html
 #   PTH      a checkpoint of a compressor, with KVC_OPTIONS of kvc-convert
 #   MOE      a model of which layer LAYER's experts learn to do what TEACHER's
 #            do on DOCS, with LORA_OPTIONS of init, TRAIN_OPTIONS of train
@@ -71,6 +73,7 @@ needs = $(if $($1),$(foreach v,$2,$(if $($v),,\
 $(call needs,DOCS,SPEC)
 $(call needs,TRAINER,DOCS HOOK)
 $(call needs,SAE_OPTIONS,DOCS HOOK)
+$(call needs,LOOK_OPTIONS,DOCS HOOK $(if $(SAE_OPTIONS)$(TRAINER),,SAE))
 $(call needs,MOE,DOCS TEACHER)
 # This file's directory, with a space in its path or not.
 HERE      := $(shell p=$$(sed 's/^ *//; s/ *$$//' <<<$(call quote,$(MAKEFILE_LIST))); [[ -e $$p ]] || p=$(call quote,$(lastword $(MAKEFILE_LIST))); cd "$$(dirname "$$p")" && pwd)
@@ -192,6 +195,19 @@ lut.json: lut/metadata.json inputs/TEXT
 	$(NLL) "$$MODEL" --lut lut
 lut-ratio.json: lut/metadata.json inputs/TEXT
 	$(NLL) "$$MODEL" --lut lut --ratio "$$RATIO"
+
+# ---- what an autoencoder's latents do in the dump ----
+
+ifdef LOOK_OPTIONS
+nll.tsv: latents.html
+endif
+# Inputs of linear layers have no direction in the logits.
+done/look: dump hashes $(trained) | done
+	sae-look scan $J -q -f -s "$$SAE/$$HOOK" -o look $(LOOK_OPTIONS) "$$(cat dump)"
+	sae-look lens $J -q -f -s "$$SAE/$$HOOK" -m "$$MODEL" -o look || [ $$? = 65 ]
+	touch $@
+latents.html: done/look
+	sae-look html -q -f -m "$$MODEL" --sort max -n 200 -o $@ look
 
 # ---- a shorter cache ----
 

@@ -32,7 +32,7 @@ batch() {
     MAX_PATCHES=3200 make -f "$ROOT/jobs/batch.mk" MODEL="$S/demo/qwen3-tiny" \
         TEXT="$S/held-out.txt" DOCS="$S/docs.jsonl" SPEC=in:up_proj:1 CTX=32 PARTS=3 \
         SAE_OPTIONS="-k 32 --latents 1024 --batch 512 --lr 4e-3 --warmup 4 --save-every 3" HOOK=layers.1.mlp.up_proj \
-        LUT_OPTIONS="--fuse gate_up" PTH="$S/c.pth" \
+        LUT_OPTIONS="--fuse gate_up" LOOK_OPTIONS="--skip-ids special --top 5" PTH="$S/c.pth" \
         KVC_OPTIONS="--head-dim 32 --prefix-order compress_tk,compress_tv" \
         MOE="$S/damaged" TEACHER="$S/demo/qwen3-moe-tiny" LORA_OPTIONS="--rank 16 --alpha 16" \
         TRAIN_OPTIONS="-n 100 --length 64 --lr 1e-2 --schedule cosine --shuffle --save-every 10" "$@"
@@ -66,6 +66,9 @@ equal() {
         cmp - <(cat "$(cat dump)"/acts*.bin)
     lut-precompute -q -m ../demo/qwen3-tiny -s sae --fuse gate_up -o "$BATS_TEST_TMPDIR/lut"
     diff -r lut "$BATS_TEST_TMPDIR/lut"
+    sae-look scan -q -s sae/layers.1.mlp.up_proj --skip-ids special --top 5 -o "$BATS_TEST_TMPDIR/look" "$(cat dump)"
+    diff -r look "$BATS_TEST_TMPDIR/look"
+    [ "$(grep -o '<section ' latents.html | wc -l)" = 200 ]
     [ -z "$(find . -name '.*' -mindepth 1)" ]
 }
 
