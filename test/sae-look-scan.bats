@@ -305,7 +305,8 @@ END
     refused 2 "--context: \"3\" is not A,B, of at most 1048576 tokens each, or all" scan run --context 3 rows.npy
     refused 2 "--top 4000 and --sample 97 are more than 4096 examples" scan run --top 4000 --sample 97 rows.npy
     printf '{"ids_sha256": "%064d"}' 0 >ids.npy.json
-    refused 65 "ids.npy: are not the ids that its .json has the SHA-256 of" scan run --acts-ids ids.npy rows.npy
+    sum=$(py -c 'import hashlib, numpy as np; print(hashlib.sha256(np.load("ids.npy").tobytes()).hexdigest())')
+    refused 65 "ids.npy: has another SHA-256 ($sum) than its .json says ($(printf %064d 0))" scan run --acts-ids ids.npy rows.npy
     mkdir is
     refused 73 "is: exists already (--force replaces it)" scan is rows.npy
     run -2 sae-look scan -s sae -o run --latents 3,64 rows.npy

@@ -193,7 +193,17 @@ assert hashlib.sha256(x.tobytes()).hexdigest() == json.load(open(sys.argv[1] + "
 x[3, 4] ^= 1; np.save("other.npy", x)' "$dump/ids.npy"
     cp -f other.npy "$dump/ids.npy"
     run -1 saev-read verify "$dump"
-    [ "${lines[1]}" = "$dump"$'\tids.npy: has another SHA-256 than ids.npy.json says' ]
+    sum=$(py -c 'import hashlib, numpy as np; print(hashlib.sha256(np.load("other.npy").tobytes()).hexdigest())')
+    says="has another SHA-256 ($sum) than its .json says ($(py -c 'import json, sys; print(json.load(open(sys.argv[1]))["ids_sha256"])' "$dump/ids.npy.json"))"
+    [ "${lines[1]}" = "$dump"$'\tids.npy: '"$says" ]
+    # reading and storing them fail with the same words
+    run -65 saev-read --skip-ids 1 "$dump" -o x.npy
+    [ "$output" = "saev-read: $dump/ids.npy: $says" ]
+    cp other.npy x.npy
+    cp "$dump/ids.npy.json" x.npy.json
+    hf-infer "$DEMO" --acts resid:1 --ctx 8 --file "$ROOT/demo/held-out.txt" -q -o rows.npy
+    run -65 saev-write -q -m meta.json --ids x.npy -o E rows.npy
+    [ "$output" = "saev-write: x.npy: $says" ]
     # other layers have the same ids, so that is a note
     cp -f meta.ids.npy "$dump/ids.npy"
     sed -i 's/"dump": "./"dump": "z/' "$dump/ids.npy.json"
@@ -240,7 +250,8 @@ END
     [[ $stderr == *"ids.npy.json: names another dump: are these its ids?"* ]]
     py -c 'import numpy as np, sys
 x = np.load(sys.argv[1]); x[:] = -7; np.save(sys.argv[1], x)' "$dump/ids.npy"
-    run -65 --separate-stderr saev-read -q --skip-ids special "$dump"
+    rm "$dump/ids.npy.json"
+    run -65 --separate-stderr saev-read -q --skip-ids 1 "$dump"
     [[ $stderr == "saev-read: $dump/ids.npy: image 0, token 0: -7 (expected "* ]]
 }
 

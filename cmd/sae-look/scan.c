@@ -114,12 +114,9 @@ open_ids(struct scan *s, struct err *err)
         return -1;
     if (!s->ids.ids)
         return 0;
-    saev_ids_hash(&s->ids, hex);
-    s->l.ids_sha256 = xstrdup(hex);
-    if (*s->ids.sha256 && strcmp(s->ids.sha256, hex) != 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: are not the ids that its .json has the SHA-256 of",
-                       path ? path : dump->dir.path);
+    if (!*s->ids.sha256)
+        saev_ids_hash(&s->ids, hex);
+    s->l.ids_sha256 = xstrdup(*s->ids.sha256 ? s->ids.sha256 : hex);
     return 0;
 }
 

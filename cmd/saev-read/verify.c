@@ -226,9 +226,6 @@ check_others(struct dump_check *c, struct err *err)
             problem(c, "%s", err->what);
         *err = rc == 0 ? (struct err){ 0 } : *err;
     }
-    if (ids.ids && !saev_ids_sha256(&ids))
-        problem(c,
-                SAEV_IDS ": has another SHA-256 than " SAEV_IDS ".json says");
     if (note.n)
         lines_add(&c->notes, note.s);
     saev_ids_close(&ids);

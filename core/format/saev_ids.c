@@ -91,6 +91,46 @@ check_any(const struct saev_ids *ids, const char *path, struct err *err)
     return 0;
 }
 
+int32_t
+saev_ids_at(const struct saev_ids *ids, size_t img, size_t token)
+{
+    size_t i = img * ids->n_tokens + token;
+
+    return ids->wide ? (int32_t)le64(ids->ids + i * 8)
+                     : (int32_t)le32(ids->ids + i * 4);
+}
+
+void
+saev_ids_hash(const struct saev_ids *ids, char hex[SAEV_HASH_MAX])
+{
+    struct hash *hash = hash_new(HASH_SHA256);
+    size_t n = ids->n_imgs * ids->n_tokens;
+
+    if (!ids->wide)
+        hash_add(hash, ids->ids, n * sizeof(int32_t));
+    for (size_t i = 0; i < n && ids->wide; i++) {
+        int32_t id = saev_ids_at(ids, 0, i);
+
+        hash_add_numbers(hash, &id, 1, sizeof(id));
+    }
+    hash_end(hash, hex);
+}
+
+static int
+check_sha256(const struct saev_ids *ids, const char *path, struct err *err)
+{
+    char hex[SAEV_HASH_MAX];
+
+    if (!*ids->sha256)
+        return 0;
+    saev_ids_hash(ids, hex);
+    return !strcmp(hex, ids->sha256)
+               ? 0
+               : err_data(err, path,
+                          "has another SHA-256 (%s) than its .json says (%s)",
+                          hex, ids->sha256);
+}
+
 static const char *
 shape_of(struct str *to, const struct npy *npy)
 {
@@ -143,6 +183,8 @@ saev_ids_open(struct saev_ids *ids, const char *path, const struct saev *s,
         rc = file_read_regular(name.s, JSON_MAX, &ids->json, err);
         if (rc == 0)
             rc = read_json(ids, name.s, err);
+        if (rc == 0)
+            rc = check_sha256(ids, path, err);
     }
     str_free(&name);
     if (rc < 0)
@@ -194,15 +236,6 @@ saev_ids_close(struct saev_ids *ids)
     *ids = (struct saev_ids){ 0 };
 }
 
-int32_t
-saev_ids_at(const struct saev_ids *ids, size_t img, size_t token)
-{
-    size_t i = img * ids->n_tokens + token;
-
-    return ids->wide ? (int32_t)le64(ids->ids + i * 8)
-                     : (int32_t)le32(ids->ids + i * 4);
-}
-
 int
 saev_ids_check(const struct saev_ids *ids, const struct saev *s,
                const char *path, struct err *err)
@@ -221,31 +254,6 @@ saev_ids_check(const struct saev_ids *ids, const struct saev *s,
                                               : "an id");
         }
     return 0;
-}
-
-void
-saev_ids_hash(const struct saev_ids *ids, char hex[SAEV_HASH_MAX])
-{
-    struct hash *hash = hash_new(HASH_SHA256);
-    size_t n = ids->n_imgs * ids->n_tokens;
-
-    if (!ids->wide)
-        hash_add(hash, ids->ids, n * sizeof(int32_t));
-    for (size_t i = 0; i < n && ids->wide; i++) {
-        int32_t id = saev_ids_at(ids, 0, i);
-
-        hash_add_numbers(hash, &id, 1, sizeof(id));
-    }
-    hash_end(hash, hex);
-}
-
-bool
-saev_ids_sha256(const struct saev_ids *ids)
-{
-    char hex[SAEV_HASH_MAX];
-
-    saev_ids_hash(ids, hex);
-    return !*ids->sha256 || strcmp(hex, ids->sha256) == 0;
 }
 
 void

@@ -23,7 +23,7 @@ struct saev_ids {
     struct map map;
     struct str json;            /* FILE.json; empty: there is none */
     char dump[SAEV_HASH_MAX];   /* the HASH that it names, or "" */
-    char sha256[SAEV_HASH_MAX]; /* of all ids, as it says; or "" */
+    char sha256[SAEV_HASH_MAX]; /* of all ids, if it says so; or "" */
     const uint8_t *ids; /* [n_imgs, n_tokens] little-endian, in 'map'; or NULL:
                          * none */
     bool wide;          /* I64, not I32 */
@@ -40,8 +40,8 @@ struct saev_ids {
  * NULL if it has none; it checks them, and says in a 'note', or in a warning if
  * that is NULL, if they name another dump.  -1 with 'err' set: EX_NOINPUT,
  * EX_DATAERR (another dtype or shape, bytes that are missing or too many, JSON
- * that is not hf-infer's), EX_IOERR.  Owner: the caller, until
- * saev_ids_close(), which takes a zeroed struct, too.
+ * that is not hf-infer's or has the SHA-256 of other ids), EX_IOERR.  Owner:
+ * the caller, until saev_ids_close(), which takes a zeroed struct, too.
  */
 int saev_ids_open(struct saev_ids *ids, const char *path, const struct saev *s,
                   struct err *err);
@@ -57,11 +57,8 @@ int32_t saev_ids_at(const struct saev_ids *ids, size_t img, size_t token);
 int saev_ids_check(const struct saev_ids *ids, const struct saev *s,
                    const char *path, struct err *err);
 
-/* saev_ids_hash() is the SHA-256 of all of them as I32.
- * saev_ids_sha256(): are they those that FILE.json has the SHA-256 of?  Also
- * where it has none. */
+/* saev_ids_hash() is the SHA-256 of all of them as I32. */
 void saev_ids_hash(const struct saev_ids *ids, char hex[SAEV_HASH_MAX]);
-bool saev_ids_sha256(const struct saev_ids *ids);
 
 /* saev_ids_default() appends where hf-infer puts the ids of metadata in 'meta':
  * PLACE.ids.npy for PLACE.meta.json, NAME.ids.npy for NAME.json or NAME. */
