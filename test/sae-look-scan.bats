@@ -352,6 +352,7 @@ END
     sae-look merge --gaps -o back p0 linked
     diff -r there back
     grep -qF '"sae": "sae"' back/look.json
+    refused 2 "merge takes RUNs" sae-look merge -o run
     refused 65 "other: its top is not that of p0" sae-look merge -o run p0 p1 p2 other
     refused 66 "none/look.json: No such file or directory" sae-look merge -o run p0 none
     sae-look merge --gaps -o gaps p2 p0

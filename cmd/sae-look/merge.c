@@ -210,6 +210,8 @@ merge_main(const struct look_cmd *cmd, struct err *err)
     struct outdir_at out = { 0 };
     int rc = 0;
 
+    if (cmd->n_args == 0)
+        return err_set(err, TU_USAGE, "merge takes RUNs");
     for (int i = 0; i < cmd->n_args && rc == 0; i++)
         rc = read_part(&m, i, err);
     if (rc == 0)
