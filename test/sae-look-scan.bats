@@ -290,6 +290,8 @@ END
     refused 65 "ids.npy: has ids of 96 rows, but the input ends with row 184" \
         scan run --acts-ids ids.npy --input-at 88 rows.npy
     refused 2 "--input-at 90 is within a sequence of 8 tokens" scan run --acts-ids ids.npy --input-at 90 rows.npy
+    refused 2 "--input-at: \"9223372036854775800\" is not a whole number from 0 to 4611686018427387903" \
+        scan run --input-at 9223372036854775800 rows.npy
     refused 65 "ids.npy: has sequences of 8 tokens (expected 4)" scan run --acts-ids ids.npy --tokens 4 rows.npy
     refused 65 "flat.npy: has 1 dim (expected 2, sequences x tokens)" scan run --acts-ids flat.npy rows.npy
     refused 65 "float.npy: dtype is F64 (expected I32)" scan run --acts-ids float.npy rows.npy

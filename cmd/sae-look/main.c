@@ -59,7 +59,7 @@ static const struct opt opts[] = {
       "token ids of all rows, as hf-infer --acts-ids writes them" },
     { 0, "tokens", "T", "scan", OPT_U64(tokens, 1, LOOK_MAX_TOKENS),
       "tokens of a sequence (default: of the ids or dump, or 1)" },
-    { 0, "input-at", "ROW", "scan", OPT_U64(input_at, 0, INT64_MAX),
+    { 0, "input-at", "ROW", "scan", OPT_U64(input_at, 0, INT64_MAX / 2),
       "the input is a part that begins with that row" },
     { 0, "dim", "D", "scan", OPT_U64(dim, 1, 1 << 24),
       "the input is raw rows of D numbers" },
