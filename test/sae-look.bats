@@ -125,6 +125,9 @@ for name in "top", "sample":
     shutil.rmtree("bad")
     look_ref.write("bad", meta, t)
     refused(s + f"{name}_row[{i}, 0] is -1 (expected a row")
+top = tensors["top_value"][i]
+assert top[0] > top[2]
+bad(s + f"top_value[{i}, 2] is {top[0]:g} (expected up to {top[1]:g})", "top_value", (i, 2), top[0])
 bad(s + "pairs[1, 4] is 61", "pairs", (1, 4), 61)
 bad(s + "pairs[0, 2] is 0", "pairs", (0, 2), 0)
 for key, value in dict(format=2, latents=0, T=0, rows=61, left_out=1, sequences=61, top=5000, context=[1], per="x", seed=-1,

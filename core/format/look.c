@@ -367,6 +367,7 @@ check_examples(const struct look *l, const char *name,
     const int64_t *row = e->row + i * e->n;
     int64_t active = l->per_row ? l->rows_active[i] : l->seqs_active[i];
     size_t n = smaller(e->n, (size_t)active);
+    float most = l->max[i];
 
     for (size_t j = 0; j < e->n; j++) {
         if (j >= n && row[j] == -1 && value[j] == 0)
@@ -376,10 +377,12 @@ check_examples(const struct look *l, const char *name,
                             "%s_row[%zu, %zu] is %lld (expected a row of the "
                             "input for the first %zu, then -1)",
                             name, i, j, (long long)row[j], n);
-        if (!(value[j] > 0 && value[j] <= l->max[i]))
+        if (!(value[j] > 0 && value[j] <= most))
             return err_data(err, l->st.path,
-                            "%s_value[%zu, %zu] is %g (expected up to max, %g)",
-                            name, i, j, (double)value[j], (double)l->max[i]);
+                            "%s_value[%zu, %zu] is %g (expected up to %g)",
+                            name, i, j, (double)value[j], (double)most);
+        if (e == &l->top)
+            most = value[j];
     }
     return 0;
 }
