@@ -433,6 +433,13 @@ for j, line in enumerate(examples[:n_top]):
     shown = {1024: "<b>\\u{202e}drow", 1025: "\\x1b[31m\\n\\t", zero: "\\x00", bad: "\\xff", 1026: "\\u{200b}\\u{feff}", 1028: "\u4e2d\u6587", 1027: "x" * 20}
     assert peak[peak.index("[[") + 2:].startswith(shown[int(t["top_ids"][i, j, 5])]), (peak, t["top_ids"][i, j, 5])
 assert "\\x1b[32m \\u{202e} \\xff" in lines[1]
+# of many rows, the line ends within the counts: not before max, mean and density
+many = {**meta, "input": [[0, meta["T"] << 40]], "rows": meta["T"] << 40, "left_out": 0, "sequences": 1 << 40}
+look_ref.write("many", many, t)
+facts = subprocess.run(["sae-look", "show", "many", str(i)], check=True, capture_output=True, text=True).stdout.splitlines()[0]
+mean = t["sum"][i] / t["rows_active"][i]
+density = t["rows_active"][i] / many["rows"]
+assert len(facts) == 80 and facts.startswith(f"latent {i}  max {t['max'][i]:.6g}  mean {mean:.6g}  density {density:.6g}  rows "), facts
 os.environ["NO_COLOR"] = "1"
 status, said = terminal.run(["sae-look", "show", "odd", str(i), "-m", "m"], stdout=True)
 assert status == 0 and said.replace(b"\r\n", b"\n") == plain

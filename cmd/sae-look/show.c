@@ -74,12 +74,12 @@ put_facts(struct show *s, size_t i)
     struct str line = { 0 };
 
     str_addf(&line,
-             "latent %ld  density %.6g  rows %lld of %llu  sequences %lld of "
-             "%llu  mean %.6g  max %.6g",
-             (long)l->latent[i], look_density(l, i),
-             (long long)l->rows_active[i], (unsigned long long)l->rows,
-             (long long)l->seqs_active[i], (unsigned long long)l->sequences,
-             look_mean(l, i), (double)l->max[i]);
+             "latent %ld  max %.6g  mean %.6g  density %.6g  rows %lld of %llu"
+             "  sequences %lld of %llu",
+             (long)l->latent[i], (double)l->max[i], look_mean(l, i),
+             look_density(l, i), (long long)l->rows_active[i],
+             (unsigned long long)l->rows, (long long)l->seqs_active[i],
+             (unsigned long long)l->sequences);
     add_line(s, &line);
     str_clear(&line);
     if (label && label->n) {
