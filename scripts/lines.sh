@@ -8,7 +8,7 @@ core/format 13180
 core/kernel 9836
 core/model 23604
 core/text 4340
-cmd 37942
+cmd 37978
 lib 2736'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

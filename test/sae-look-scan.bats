@@ -267,6 +267,20 @@ END
             sae-look scan -s one -o run --codes new --acts-ids four.npy x.npy
         [ ! -e new ]
     done
+    # the RUN and the codes are apart, and one that fails leaves neither
+    sed -i 's/"hook": .*/"hook": "layers.1"}/' one/cfg.json
+    for pair in 'new/layers.1 new' 'new new' 'new/layers.1/b new' './new new/a'; do
+        run -2 --separate-stderr sae-look scan -s one -o "${pair% *}" --codes "${pair#* }" --acts-ids four.npy x.npy
+        [ "${stderr_lines[0]}" = "sae-look: ${pair#* }/layers.1 of --codes and ${pair% *} of -o are the same directory, or one is in the other" ]
+        [ -z "$(find . -path '*new*' -type f)" ]
+        rm -rf new
+    done
+    small_disk 16k
+    run -74 sae-look scan -s one -o disk/run --codes new --acts-ids four.npy x.npy
+    [ ! -e new ] && [ -z "$(ls -A disk)" ]
+    sae-look scan -s one -o run --codes new --top 0 --sample 0 --acts-ids four.npy x.npy
+    [ "$(ls -A new)" = layers.1 ]
+    rm -r run
     refused 2 "--splits is for --codes" scan run --splits 3 rows.npy
 }
 

@@ -37,6 +37,8 @@ struct codes_out {
     const struct look *l;
     const struct saev_ids *ids;
     struct outdir_at dir;
+    const char *parent;        /* --codes */
+    size_t n_old;              /* of it was there before */
     struct codes_split *split; /* [n] */
     size_t n;
     uint64_t n_large;
@@ -60,6 +62,39 @@ check_hook(const struct look *l, struct err *err)
                    l->sae, l->hook);
 }
 
+/* Where a directory will be, and a slash. */
+static void
+final_path(struct str *to, const struct outdir_at *dir)
+{
+    char *at = realpath(outdir_path(dir->dir), NULL); /* the hidden one */
+    char *slash = at ? strrchr(at, '/') : NULL;
+
+    if (slash)
+        str_add(to, at, (size_t)(slash - at));
+    str_addf(to, "/%s/", dir->name);
+    free(at);
+}
+
+/* Neither may be the other, or in it: they appear one after the other. */
+static int
+check_apart(const struct outdir_at *codes, const struct outdir_at *run,
+            const struct look_cmd *cmd, struct err *err)
+{
+    struct str a = { 0 }, b = { 0 };
+    int rc = 0;
+
+    final_path(&a, codes);
+    final_path(&b, run);
+    if (!strncmp(a.s, b.s, smaller(a.n, b.n)))
+        rc = err_set(err, TU_USAGE,
+                     "%s/%s of --codes and %s of -o are the same directory, or "
+                     "one is in the other",
+                     cmd->codes, codes->name, cmd->output);
+    str_free(&a);
+    str_free(&b);
+    return rc;
+}
+
 static int
 write_config(const struct codes_out *c, const char *model, struct err *err)
 {
@@ -81,7 +116,8 @@ write_config(const struct codes_out *c, const char *model, struct err *err)
 
 int
 codes_open(struct codes_out **codes, const struct look_cmd *cmd,
-           const struct look *l, const struct saev_ids *ids, struct err *err)
+           const struct look *l, const struct saev_ids *ids,
+           const struct outdir_at *run, struct err *err)
 {
     struct codes_out *c = xcalloc(1, sizeof(*c));
     struct str path = { 0 };
@@ -90,6 +126,8 @@ codes_open(struct codes_out **codes, const struct look_cmd *cmd,
     *codes = c;
     c->l = l;
     c->ids = ids;
+    c->parent = cmd->codes;
+    c->n_old = SIZE_MAX;
     c->n = smaller(cmd->splits, l->n);
     c->split = mem_try(c->n, sizeof(*c->split), "--codes", err);
     if (rc == 0 && !ids->ids)
@@ -104,9 +142,11 @@ codes_open(struct codes_out **codes, const struct look_cmd *cmd,
     if (rc < 0 || !c->split)
         return -1;
     str_addf(&path, "%s/%s", cmd->codes, l->hook);
-    rc = outdir_make(cmd->codes, NULL, err);
+    rc = outdir_make(cmd->codes, &c->n_old, err);
     if (rc == 0)
         rc = outdir_at_open(&c->dir, path.s, cmd->out_flags, err);
+    if (rc == 0)
+        rc = check_apart(&c->dir, run, cmd, err);
     for (size_t i = 0; i < c->n && rc == 0; i++)
         rc = spill_open(&c->split[i].spill, outdir_path(c->dir.dir), 0, err);
     if (rc == 0)
@@ -264,5 +304,6 @@ codes_close(struct codes_out *c)
             spill_close(&c->split[i].spill);
     free(c->split);
     outdir_at_abort(&c->dir);
+    outdir_unmake(c->parent, c->n_old); /* where it is empty */
     free(c);
 }

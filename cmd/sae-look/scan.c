@@ -544,13 +544,13 @@ scan_main(const struct look_cmd *cmd, struct err *err)
         outdir_at_open(&out, cmd->output, cmd->out_flags, err) == 0)
         rc = 0;
     if (rc == 0 && cmd->codes)
-        rc = codes_open(&s.codes_out, cmd, &s.l, &s.ids, err);
+        rc = codes_open(&s.codes_out, cmd, &s.l, &s.ids, &out, err);
     if (rc == 0)
         rc = scan_rows(&s, err);
-    if (rc == 0 && s.codes_out)
-        rc = codes_commit(s.codes_out, err);
     if (rc == 0)
         rc = look_write(&s.l, outdir_path(out.dir), err);
+    if (rc == 0 && s.codes_out)
+        rc = codes_commit(s.codes_out, err);
     if (rc == 0)
         rc = outdir_at_commit(&out, err);
     outdir_at_abort(&out);
