@@ -269,7 +269,7 @@ END
     done
     # the RUN and the codes are apart, and one that fails leaves neither
     sed -i 's/"hook": .*/"hook": "layers.1"}/' one/cfg.json
-    for pair in 'new/layers.1 new' 'new new' 'new/layers.1/b new' './new new/a'; do
+    for pair in 'new/layers.1 new' 'new new' './new new/a'; do
         run -2 --separate-stderr sae-look scan -s one -o "${pair% *}" --codes "${pair#* }" --acts-ids four.npy x.npy
         [ "${stderr_lines[0]}" = "sae-look: ${pair#* }/layers.1 of --codes and ${pair% *} of -o are the same directory, or one is in the other" ]
         [ -z "$(find . -path '*new*' -type f)" ]
