@@ -301,7 +301,7 @@ np.save("big.npy", big)
 END
     refused 65 "ids.npy: has ids of 96 rows, but the input has 90" scan run --acts-ids ids.npy short.npy
     refused 65 "the input ends with row 89, within a sequence of 8 tokens" scan run --tokens 8 short.npy
-    refused 65 "ids.npy: has ids of 96 rows, but the input ends with row 184" \
+    refused 65 "ids.npy: has ids of 96 rows, but the input ends with row 183" \
         scan run --acts-ids ids.npy --input-at 88 rows.npy
     refused 2 "--input-at 90 is within a sequence of 8 tokens" scan run --acts-ids ids.npy --input-at 90 rows.npy
     refused 2 "--input-at: \"9223372036854775800\" is not a whole number from 0 to 4611686018427387903" \

@@ -151,11 +151,11 @@ set_sequences(struct scan *s, struct err *err)
                        (unsigned long long)cmd->input_at, s->l.n_tokens);
     all = (uint64_t)s->ids.n_imgs * s->l.n_tokens;
     if (n && s->ids.ids && (part ? n > all : n != all))
-        return err_set(err, EX_DATAERR,
-                       "%s: has ids of %llu rows, but the input%s %llu",
-                       cmd->acts_ids ? cmd->acts_ids : cmd->args[0],
-                       (unsigned long long)all,
-                       part ? " ends with row" : " has", (unsigned long long)n);
+        return err_set(
+            err, EX_DATAERR, "%s: has ids of %llu rows, but the input%s %llu",
+            cmd->acts_ids ? cmd->acts_ids : cmd->args[0],
+            (unsigned long long)all, part ? " ends with row" : " has",
+            (unsigned long long)n - part);
     return 0;
 }
 
