@@ -6,9 +6,8 @@
 #include <string.h>
 
 #include "cmd/sae-look/cmd.h"
-#include "cmd/sae-look/lens_file.h"
-#include "cmd/sae-look/pick.h"
 #include "cmd/sae-look/tokens.h"
+#include "cmd/sae-look/view.h"
 #include "core/chart.h"
 #include "core/js.h"
 #include "core/mem.h"
@@ -17,10 +16,7 @@
 
 struct show {
     const struct look_cmd *cmd;
-    struct look l;
-    struct labels labels;
-    struct lens lens;
-    struct tok *tok; /* or NULL */
+    struct look_view v;
     struct numbers which;
     size_t width;
     bool color;
@@ -60,8 +56,8 @@ add_line(struct show *s, const struct str *line)
 static void
 add_token(struct str *to, const struct show *s, int32_t id)
 {
-    if (s->tok)
-        tokens_esc(to, s->tok, id);
+    if (s->v.tok)
+        tokens_esc(to, s->v.tok, id);
     else
         str_addf(to, "%ld", (long)id);
 }
@@ -69,8 +65,8 @@ add_token(struct str *to, const struct show *s, int32_t id)
 static void
 put_facts(struct show *s, size_t i)
 {
-    const struct look *l = &s->l;
-    const struct label *label = labels_find(&s->labels, l->latent[i]);
+    const struct look *l = &s->v.l;
+    const struct label *label = labels_find(&s->v.labels, l->latent[i]);
     struct str line = { 0 };
 
     str_addf(&line,
@@ -104,14 +100,14 @@ put_chart(struct show *s, size_t i)
     size_t first = LOOK_BINS, last = 0;
 
     for (size_t k = 0; k < LOOK_BINS; k++)
-        if (s->l.hist[i * LOOK_BINS + k]) {
+        if (s->v.l.hist[i * LOOK_BINS + k]) {
             first = smaller(first, k);
             last = k;
         }
     if (first > last)
         return;
     for (size_t k = first; k <= last; k++)
-        counts[k - first] = (double)s->l.hist[i * LOOK_BINS + k];
+        counts[k - first] = (double)s->v.l.hist[i * LOOK_BINS + k];
     snprintf(subtitle, sizeof(subtitle), "f from %g to %g, two bins an octave",
              look_bin_low((int)first), look_bin_low((int)last + 1));
     c.n_columns = last + 1 - first;
@@ -129,13 +125,13 @@ put_lens(struct show *s, size_t latent, enum lens_sign sign, struct err *err)
     int rc = 0;
 
     str_addf(&line, "%-11s", sign == LENS_PLUS ? "promoted" : "suppressed");
-    for (size_t k = 0; k < s->lens.n && rc == 0; k++) {
-        rc = lens_get(&s->lens, latent, sign, k, &id, &value, err);
+    for (size_t k = 0; k < s->v.lens.n && rc == 0; k++) {
+        rc = lens_get(&s->v.lens, latent, sign, k, &id, &value, err);
         str_addc(&line, ' ');
         add_token(&line, s, id);
         str_addf(&line, " (%.3g)", (double)value);
     }
-    if (rc == 0 && s->lens.n)
+    if (rc == 0 && s->v.lens.n)
         add_line(s, &line);
     str_free(&line);
     return rc;
@@ -146,7 +142,7 @@ put_pairs(struct show *s, size_t k, struct err *err)
 {
     struct str line = { 0 };
     size_t n;
-    struct look_pair *p = pick_pairs(&s->l, k, s->cmd->pairs_shown, &n, err);
+    struct look_pair *p = pick_pairs(&s->v.l, k, s->cmd->pairs_shown, &n, err);
 
     if (!p)
         return -1;
@@ -193,7 +189,7 @@ put_example(struct show *s, const struct look_example *e, float max)
     str_add(&s->to, head.s, head.n);
     str_reserve(&text, 1);
     for (size_t k = 0; e->ids && k < e->n; k++) {
-        if (!s->tok && k)
+        if (!s->v.tok && k)
             str_addc(&text, ' ');
         add_token(&text, s, e->ids[k]);
         end[k + 1] = text.n;
@@ -228,8 +224,8 @@ put_example(struct show *s, const struct look_example *e, float max)
 static int
 put_text(struct show *s, size_t i, size_t k_pair, struct err *err)
 {
-    size_t order[LOOK_MAX_EXAMPLES], n = pick_sample(&s->l, i, order);
-    size_t latent = (size_t)s->l.latent[i], q = s->cmd->quantiles;
+    size_t order[LOOK_MAX_EXAMPLES], n = pick_sample(&s->v.l, i, order);
+    size_t latent = (size_t)s->v.l.latent[i], q = s->cmd->quantiles;
     struct look_example e;
     int rc = 1;
 
@@ -237,21 +233,21 @@ put_text(struct show *s, size_t i, size_t k_pair, struct err *err)
     put_chart(s, i);
     if (put_lens(s, latent, LENS_PLUS, err) < 0 ||
         put_lens(s, latent, LENS_MINUS, err) < 0 ||
-        (k_pair < s->l.p && put_pairs(s, k_pair, err) < 0))
+        (k_pair < s->v.l.p && put_pairs(s, k_pair, err) < 0))
         return -1;
-    for (size_t j = 0; j < s->l.top.n && rc > 0; j++) {
-        rc = look_example(&s->l, &s->l.top, i, j, &e, err);
+    for (size_t j = 0; j < s->v.l.top.n && rc > 0; j++) {
+        rc = look_example(&s->v.l, &s->v.l.top, i, j, &e, err);
         if (rc > 0)
-            put_example(s, &e, s->l.max[i]);
+            put_example(s, &e, s->v.l.max[i]);
     }
     for (size_t j = 0; j < n && rc >= 0; j++) {
         size_t quantile = pick_quantile(j, n, q);
 
         if (j == 0 || quantile != pick_quantile(j - 1, n, q))
             str_addf(&s->to, "sample, quantile %zu of %zu\n", quantile, q);
-        rc = look_example(&s->l, &s->l.sample, i, order[j], &e, err);
+        rc = look_example(&s->v.l, &s->v.l.sample, i, order[j], &e, err);
         if (rc > 0)
-            put_example(s, &e, s->l.max[i]);
+            put_example(s, &e, s->v.l.max[i]);
     }
     return rc < 0 ? -1 : 0;
 }
@@ -274,9 +270,9 @@ json_example(struct show *s, const struct look_example *e)
     for (size_t k = 0; e->ids && k < e->n; k++)
         str_addf(to, "%s%ld", k ? "," : ",\"ids\":[", (long)e->ids[k]);
     str_adds(to, e->ids ? "]" : "");
-    if (e->ids && s->tok) {
+    if (e->ids && s->v.tok) {
         str_adds(to, ",\"tokens\":");
-        tokens_json(to, s->tok, e->ids, e->n);
+        tokens_json(to, s->v.tok, e->ids, e->n);
     }
 }
 
@@ -288,14 +284,14 @@ json_lens(struct show *s, size_t latent, enum lens_sign sign, struct err *err)
     int32_t id;
 
     str_adds(to, sign == LENS_PLUS ? ",\"promoted\":[" : ",\"suppressed\":[");
-    for (size_t k = 0; k < s->lens.n; k++) {
-        if (lens_get(&s->lens, latent, sign, k, &id, &value, err) < 0)
+    for (size_t k = 0; k < s->v.lens.n; k++) {
+        if (lens_get(&s->v.lens, latent, sign, k, &id, &value, err) < 0)
             return -1;
         str_addf(to, "%s{\"id\":%ld,\"logit\":", k ? "," : "", (long)id);
         js_put_f64(to, (double)value);
-        if (s->tok) {
+        if (s->v.tok) {
             str_adds(to, ",\"token\":");
-            tokens_one(to, s->tok, id);
+            tokens_one(to, s->v.tok, id);
         }
         str_addc(to, '}');
     }
@@ -308,7 +304,7 @@ json_pairs(struct show *s, size_t k, struct err *err)
 {
     struct str *to = &s->to;
     size_t n;
-    struct look_pair *p = pick_pairs(&s->l, k, s->cmd->pairs_shown, &n, err);
+    struct look_pair *p = pick_pairs(&s->v.l, k, s->cmd->pairs_shown, &n, err);
 
     for (size_t j = 0; p && j < n; j++) {
         str_addf(to,
@@ -324,9 +320,9 @@ json_pairs(struct show *s, size_t k, struct err *err)
 static int
 put_json(struct show *s, size_t i, size_t k_pair, struct err *err)
 {
-    size_t order[LOOK_MAX_EXAMPLES], n = pick_sample(&s->l, i, order);
-    const struct look *l = &s->l;
-    const struct label *label = labels_find(&s->labels, l->latent[i]);
+    size_t order[LOOK_MAX_EXAMPLES], n = pick_sample(&s->v.l, i, order);
+    const struct look *l = &s->v.l;
+    const struct label *label = labels_find(&s->v.labels, l->latent[i]);
     struct str *to = &s->to;
     struct look_example e;
     int rc = 1;
@@ -381,14 +377,14 @@ put_json(struct show *s, size_t i, size_t k_pair, struct err *err)
 static int
 show_one(struct show *s, int64_t latent, struct err *err)
 {
-    size_t i = look_find(&s->l, latent), k_pair = 0;
+    size_t i = look_find(&s->v.l, latent), k_pair = 0;
     int rc;
 
     if (i == SIZE_MAX)
         return err_set(err, TU_USAGE,
                        "%s: has nothing of latent %lld (scan --latents)",
-                       s->l.path, (long long)latent);
-    while (k_pair < s->l.p && s->l.pair_latent[k_pair] != latent)
+                       s->v.l.path, (long long)latent);
+    while (k_pair < s->v.l.p && s->v.l.pair_latent[k_pair] != latent)
         k_pair++;
     str_clear(&s->to);
     rc = (s->cmd->json ? put_json : put_text)(s, i, k_pair, err);
@@ -407,13 +403,10 @@ show_main(const struct look_cmd *cmd, struct err *err)
 
     if (cmd->n_args < 2)
         return err_set(err, TU_USAGE, "show takes a RUN and a LATENT");
-    if (look_open(&s.l, cmd->args[0], err) < 0 ||
-        labels_open(&s.labels, &s.l, err) < 0 ||
-        lens_open(&s.lens, &s.l, err) < 0 ||
-        tokens_open(&s.tok, cmd->model, true, err) < 0)
+    if (view_open(&s.v, cmd, 0, err) < 0)
         goto out;
     for (int k = 1; k < cmd->n_args; k++)
-        if (numbers_add(&s.which, "LATENT", cmd->args[k], "latent", s.l.n,
+        if (numbers_add(&s.which, "LATENT", cmd->args[k], "latent", s.v.l.n,
                         err) < 0)
             goto out;
     rc = 0;
@@ -424,10 +417,7 @@ show_main(const struct look_cmd *cmd, struct err *err)
     }
 out:
     numbers_free(&s.which);
-    tok_close(s.tok);
-    lens_close(&s.lens);
-    labels_free(&s.labels);
-    look_close(&s.l);
+    view_close(&s.v);
     str_free(&s.to);
     return rc;
 }
