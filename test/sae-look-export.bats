@@ -99,6 +99,14 @@ END
     run -2 sae-look prompts run
     run -65 sae-look prompts plain -m "$DEMO"
     [ "$output" = "sae-look: plain: has no token ids (scan --acts-ids)" ]
+    py - <<'END'
+import look_ref
+meta, t = look_ref.read("run")
+look_ref.write("sample", {**meta, "top": 0}, {k: v[:, :0] if k.startswith("top") else v for k, v in t.items()})
+END
+    run -65 --separate-stderr sae-look prompts sample -m "$DEMO"
+    [ "$stderr" = "sae-look: sample: has no strongest examples (scan --top)" ]
+    [ -z "$output" ]
 }
 
 @test "sae-look prompts: a negative is in no sequence that is known to have the latent" {

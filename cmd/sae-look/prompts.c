@@ -147,8 +147,10 @@ prompts_main(const struct look_cmd *cmd, struct err *err)
         return err_set(err, TU_USAGE, "prompts takes one RUN");
     if (view_open(&v, cmd, SIZE_MAX, err) < 0)
         goto out;
-    if (!v.l.ids_sha256) {
-        err_data(err, v.l.path, "has no token ids (scan --acts-ids)");
+    if (!v.l.ids_sha256 || v.l.top.n == 0) {
+        err_data(err, v.l.path, "has no %s",
+                 v.l.ids_sha256 ? "strongest examples (scan --top)"
+                                : "token ids (scan --acts-ids)");
         goto out;
     }
     rc = out_open(&out, cmd->output ? cmd->output : "-", cmd->out_flags, false,
