@@ -337,6 +337,10 @@ sort_codes(struct look_pass *p, const struct look_codes *c, struct err *err)
 {
     size_t n = c->begin[c->n_rows], sum = 0, all = p->l->n;
 
+    if (n > UINT32_MAX)
+        return err_set(err, EX_DATAERR,
+                       "%zu active latents at once (at most %u)", n,
+                       UINT32_MAX);
     if (n > p->cap) {
         free(p->row);
         free(p->f);

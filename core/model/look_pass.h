@@ -44,8 +44,9 @@ int look_pass_open(struct look_pass **pass, struct look *l, struct par *par,
 bool look_pass_nbytes(const struct look *l, size_t *nbytes);
 void look_pass_close(struct look_pass *pass); /* NULL is fine */
 
-/* look_pass_add() adds rows; each sequence comes once, in any order.  Up to
- * 2^31 rows and 2^32 codes. */
+/* look_pass_add() adds rows, up to 2^31; each sequence comes once, in any
+ * order. 0, or -1 with 'err' set: EX_SOFTWARE, EX_DATAERR (2^32 codes or more).
+ */
 int look_pass_add(struct look_pass *pass, const struct look_codes *codes,
                   struct err *err);
 
