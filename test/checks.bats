@@ -512,6 +512,8 @@ print(sys.argv, __name__, __file__, os.path.relpath(sys.path[0]), os.getcwd(), o
 print(os.environ["OF_US"], resource.getrlimit(resource.RLIMIT_NOFILE)[0], repr(sys.stdin.read()))
 left_open = open("left", "w")
 left_open.write("\udcff" if len(sys.argv) > 3 else "text")
+both = open("both", "w+b")
+both.write(b"both")
 print("\udcff\u00e9", file=sys.stderr, flush=True)
 subprocess.run("echo $OF_US; pwd", shell=True)
 what = sys.argv[1]
@@ -524,9 +526,9 @@ END
     how() {
         local python=$1
         shift
-        rm -f left
+        rm -f left both
         (umask 027 && ulimit -Sn 40 && OF_US='a  b' "$python" script.py "$@" <<<"in put" 2>&1) || echo "status $?"
-        echo "left: $(cat left)"
+        echo "left: $(cat left both)"
         PYTHONPATH=$ROOT/test/ref "$python" - "$@" <<<'import near, sys; print(near.__name__, sys.argv, sys.path[0]); 1 / 0' 2>&1 || echo "status $?"
         "$python" -c 'import sys; print(sys.argv); assert 0' "$@" 2>&1 || echo "status $?"
         "$python" none.py 2>/dev/null || echo "status $?"

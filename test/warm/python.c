@@ -32,6 +32,10 @@ is_utf8(const char *locale)
 static bool
 differs(char **argv)
 {
+    /* what this process has or becomes, and its size, below which no child's
+     * is seen */
+    static const char *const own[] = { "/dev/fd/", "/proc/self", "os.exec",
+                                       "ru_maxrss" };
     static const char *const same[] = { "PYTHON=", "PYTHONPATH=",
                                         "PYTHONUNBUFFERED=",
                                         "PYTHONDONTWRITEBYTECODE=" };
@@ -41,10 +45,10 @@ differs(char **argv)
     if (!argv[first] || (argv[first][0] == '-' && argv[first][1] &&
                          (strcmp(argv[first], "-c") != 0 || !argv[first + 1])))
         return true;
-    for (size_t i = first; argv[i]; i++) /* what this process has, or becomes */
-        if (strstr(argv[i], "/dev/fd/") || strstr(argv[i], "/proc/self") ||
-            strstr(argv[i], "os.exec"))
-            return true;
+    for (size_t i = first; argv[i]; i++)
+        for (size_t j = 0; j < sizeof(own) / sizeof(*own); j++)
+            if (strstr(argv[i], own[j]))
+                return true;
     for (char **e = environ; *e; e++) {
         bool known = false;
 

@@ -31,6 +31,7 @@ import types
 import numpy  # noqa: F401
 
 PATH = sys.path[1:]
+OPEN = io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom
 
 
 def streams(descriptors):
@@ -118,9 +119,8 @@ def ended(status):
         threading._shutdown()
         atexit._run_exitfuncs()
         for o in gc.get_objects():  # files that the script left open, too
-            if isinstance(o, (io.TextIOWrapper, io.BufferedWriter)):
-                if not o.closed and o.writable():
-                    o.flush()
+            if isinstance(o, OPEN) and not o.closed and o.writable():
+                o.flush()
     except BaseException:
         status = 120
     os._exit(status)
