@@ -115,7 +115,8 @@ tty_columns(void)
 bool
 tty_has_color(void)
 {
-    const char *no = getenv("NO_COLOR");
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
 
-    return isatty(STDOUT_FILENO) && !(no && *no);
+    return isatty(STDOUT_FILENO) && !(no && *no) && term && *term &&
+           strcmp(term, "dumb") != 0;
 }

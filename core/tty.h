@@ -31,7 +31,8 @@ void progress_at(struct progress *p, uint64_t done);
 bool progress_end(struct progress *p);
 
 /* tty_columns() is the width of the terminal that standard output is; 80 where
- * it is none.  tty_has_color(): is it one, and does NO_COLOR not forbid it? */
+ * it is none.  tty_has_color(): is it one that TERM does not call dumb, or
+ * leaves without a name, and does NO_COLOR not forbid it? */
 size_t tty_columns(void);
 bool tty_has_color(void);
 

@@ -440,13 +440,15 @@ facts = subprocess.run(["sae-look", "show", "many", str(i)], check=True, capture
 mean = t["sum"][i] / t["rows_active"][i]
 density = t["rows_active"][i] / many["rows"]
 assert len(facts) == 80 and facts.startswith(f"latent {i}  max {t['max'][i]:.6g}  mean {mean:.6g}  density {density:.6g}  rows "), facts
-os.environ["NO_COLOR"] = "1"
-status, said = terminal.run(["sae-look", "show", "odd", str(i), "-m", "m"], stdout=True)
-assert status == 0 and said.replace(b"\r\n", b"\n") == plain
-os.environ["NO_COLOR"] = ""
+for os.environ["NO_COLOR"], os.environ["TERM"] in ("1", "xterm"), ("", "dumb"), ("", ""):
+    status, said = terminal.run(["sae-look", "show", "odd", str(i), "-m", "m"], stdout=True)
+    assert status == 0 and said.replace(b"\r\n", b"\n") == plain
+os.environ["TERM"] = "xterm"
 status, said = terminal.run(["sae-look", "show", "odd", str(i), "-m", "m"], stdout=True)
 assert status == 0 and re.sub(rb"\x1b\[(30;48;5;\d+|0)m", b"", said.replace(b"\r\n", b"\n")) == plain and said.count(b"\x1b[30") >= len(examples)
 END
+    run -74 bash -c 'sae-look show --json run 0-11 >/dev/full'
+    [ "$output" = "sae-look: standard output: No space left on device" ]
     # without a model, ids
     sae-look show run 3 | grep -qE '\[\[ ?[0-9]+\]\]'
 }
