@@ -388,8 +388,8 @@ show_one(struct show *s, int64_t latent, struct err *err)
         k_pair++;
     str_clear(&s->to);
     rc = (s->cmd->json ? put_json : put_text)(s, i, k_pair, err);
-    if (rc == 0)
-        fwrite(s->to.s, 1, s->to.n, stdout);
+    if (rc == 0 && fwrite(s->to.s, 1, s->to.n, stdout) < s->to.n)
+        return err_sys(err, EX_IOERR, "standard output");
     return rc;
 }
 
