@@ -450,7 +450,9 @@ END
     run -74 bash -c 'sae-look show --json run 0-11 >/dev/full'
     [ "$output" = "sae-look: standard output: No space left on device" ]
     # without a model, ids
-    sae-look show run 3 | grep -qE '\[\[ ?[0-9]+\]\]'
+    sae-look show run 3 | grep '\[\[' >ids
+    run -1 grep -vE '^ *[0-9.]+ +[0-9]+  ([0-9]+ )*\[\[[0-9]+\]\]( [0-9]+)*$' ids
+    grep -qE '  ([0-9]+ )+\[\[[0-9]+\]\]( [0-9]+)+$' ids
 }
 
 @test "sae-look show: acts and ids that cannot be are refused with 65" {

@@ -189,9 +189,9 @@ put_example(struct show *s, const struct look_example *e, float max)
     str_add(&s->to, head.s, head.n);
     str_reserve(&text, 1);
     for (size_t k = 0; e->ids && k < e->n; k++) {
-        if (!s->v.tok && k)
-            str_addc(&text, ' ');
+        str_adds(&text, !s->v.tok && k > e->at ? " " : "");
         add_token(&text, s, e->ids[k]);
+        str_adds(&text, !s->v.tok && k < e->at ? " " : "");
         end[k + 1] = text.n;
     }
     left = head.n + 4 < s->width ? s->width - head.n - 4 : 0;
