@@ -119,7 +119,7 @@ def ended(status):
         threading._shutdown()
         atexit._run_exitfuncs()
         for o in gc.get_objects():  # files that the script left open, too
-            if isinstance(o, OPEN) and not o.closed and o.writable():
+            if type(o) in OPEN and not o.closed and o.writable():
                 o.flush()
     except BaseException:
         status = 120
