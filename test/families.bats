@@ -108,7 +108,7 @@ END
     done <<END
 --nll|the prompt has 70 tokens $expected; --stride scores it in windows)
 --logits -|the prompt has 70 tokens $expected)
--n 4 --ids-out|the prompt has 70 tokens and -n is 4, together 74 (expected at most 65, one more than the model's context)
+-n 4 --ids-out|the prompt has 70 tokens $expected)
 --acts resid:0 -o a.f32|more than 64 tokens, the model's context (--ctx makes windows)
 END
     run -65 hf-infer m --ids "$(seq -s, 0 59)" -n 8 --ids-out

@@ -393,6 +393,9 @@ print(json.load(open('$DEMO/config.json'))['max_position_embeddings'])")
     ids=$(seq -s, 1 $((max + 1)))
     run -65 --separate-stderr hf-infer "$DEMO" --ids "$ids"
     [ "$stderr" = "hf-infer: --ids: the prompt has $((max + 1)) tokens (expected at most $max, the model's context)" ]
+    said=$stderr
+    run -65 --separate-stderr hf-infer "$DEMO" --ids "$ids" -n 0
+    [ "$stderr" = "$said" ]
     run -65 --separate-stderr hf-infer "$DEMO" --ids "$ids" --logits x.npy
     [ ! -e x.npy ]
     [ -z "$(ls -A | grep tmp)" ]

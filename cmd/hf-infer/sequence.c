@@ -33,13 +33,13 @@ sequence_plan(struct sequence *seq, struct err *err)
         return err_set(err, EX_DATAERR,
                        "%s: the prompt has no tokens (expected at least 1)",
                        seq->where);
-    if (asked < 0 && room < 0)
+    if (room < 0)
         return err_set(err, EX_DATAERR,
                        "%s: the prompt has %lld tokens (expected at most %lld, "
                        "the model's context)",
                        seq->where, (long long)n, (long long)context);
     /* nothing reads the last token: it needs no position */
-    if (asked >= 0 && (room < 0 || asked > room + 1))
+    if (asked > room + 1)
         return err_set(err, EX_DATAERR,
                        "%s: the prompt has %lld token%s and %s is %lld, "
                        "together %lld (expected at most %lld, one more than "
