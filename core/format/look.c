@@ -281,6 +281,22 @@ read_tensors(struct look *l, struct err *err)
     return 0;
 }
 
+/* Rounds once: the three highest limbs, and whether there is more below. */
+double
+look_sum(const int64_t *limb)
+{
+    __extension__ unsigned __int128 v = 0;
+    int high = LOOK_LIMBS - 1;
+
+    while (high > 0 && limb[high] == 0)
+        high--;
+    for (int k = high; k > high - 3; k--)
+        v = v << 32 | (uint64_t)(k >= 0 ? limb[k] : 0);
+    for (int k = 0; k <= high - 3; k++)
+        v |= limb[k] != 0;
+    return ldexp((double)v, 32 * (high - 2) - 149);
+}
+
 /* ---- what is read is checked ---- */
 
 static int

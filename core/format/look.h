@@ -121,6 +121,9 @@ look_bin(float f)
 }
 double look_bin_low(int bin);
 
+/* look_sum() is the exact sum of LOOK_LIMBS carried limbs, rounded once. */
+double look_sum(const int64_t *limb);
+
 /* look_find(): which of the m is a latent?  SIZE_MAX: none is. */
 size_t look_find(const struct look *l, int64_t latent);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: ISC */
 #include "core/model/look_pass.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -459,22 +458,6 @@ look_pass_merge(struct look_pass *p, const struct look *part)
 
 /* ---- the end ---- */
 
-/* Rounds once: the three highest limbs, and whether there is more below. */
-static double
-round_sum(const int64_t *limb)
-{
-    __extension__ unsigned __int128 v = 0;
-    int high = LOOK_LIMBS - 1;
-
-    while (high > 0 && limb[high] == 0)
-        high--;
-    for (int k = high; k > high - 3; k--)
-        v = v << 32 | (uint64_t)(k >= 0 ? limb[k] : 0);
-    for (int k = 0; k <= high - 3; k++)
-        v |= limb[k] != 0;
-    return ldexp((double)v, 32 * (high - 2) - 149);
-}
-
 /* The worst first, as a heap that is taken apart puts them last. */
 static void
 sort_slots(const struct look_heap *h, size_t i)
@@ -561,7 +544,7 @@ end_latents(void *ctx, size_t begin, size_t end)
     char *room = xcalloc(most + 1, larger(l->c * sizeof(float), 8));
 
     for (size_t i = begin; i < end; i++) {
-        l->sum[i] = round_sum(l->sum_limbs + i * LOOK_LIMBS);
+        l->sum[i] = look_sum(l->sum_limbs + i * LOOK_LIMBS);
         end_examples(p, &p->top, i, room);
         end_examples(p, &p->sample, i, room);
     }
