@@ -4,7 +4,7 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11584
-core/format 13199
+core/format 13203
 core/kernel 9836
 core/model 23604
 core/text 4340

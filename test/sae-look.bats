@@ -112,6 +112,9 @@ bad(s + f"sum_limbs[{i}, 10] is -5", "sum_limbs", (i, 10), -5)
 for v in np.nan, np.inf, -1, 0:
     bad(s + f"sum[{i}] is {v}", "sum", i, v)
     bad(s + f"max[{i}] is {v}", "max", i, v)
+total = float(tensors["sum"][i])
+for v in np.nextafter(total, 0), total * 2:
+    bad(s + f"sum[{i}] is {v:.17g}, of {tensors['rows_active'][i]} active rows (sum_limbs are {total:.17g})", "sum", i, v)
 bad(s + f"max[{dead}] is 1", "max", dead, 1)
 for name in "top", "sample":
     for row in -2, 60, 2 ** 40:

@@ -318,6 +318,7 @@ check_counts(const struct look *l, size_t i, struct err *err)
     const char *path = l->st.path;
     int64_t rows = l->rows_active[i], seqs = l->seqs_active[i];
     uint64_t left = l->rows;
+    double sum;
 
     if (rows < 0 || (uint64_t)rows > l->rows)
         return err_data(err, path, "rows_active[%zu] is %lld (of %llu rows)", i,
@@ -347,9 +348,12 @@ check_counts(const struct look *l, size_t i, struct err *err)
             return err_data(err, path, "sum_limbs[%zu, %zu] is %lld", i, k,
                             (long long)limb);
     }
-    if (!isfinite(l->sum[i]) || (rows ? l->sum[i] <= 0 : l->sum[i] != 0))
-        return err_data(err, path, "sum[%zu] is %g, of %lld active rows", i,
-                        l->sum[i], (long long)rows);
+    sum = look_sum(l->sum_limbs + i * LOOK_LIMBS);
+    if (l->sum[i] != sum || (sum > 0) != (rows > 0))
+        return err_data(err, path,
+                        "sum[%zu] is %.17g, of %lld active rows (sum_limbs "
+                        "are %.17g)",
+                        i, l->sum[i], (long long)rows, sum);
     if (!isfinite(l->max[i]) || (rows ? l->max[i] <= 0 : l->max[i] != 0))
         return err_data(err, path, "max[%zu] is %g, of %lld active rows", i,
                         (double)l->max[i], (long long)rows);
