@@ -210,15 +210,17 @@ fill_acts(const struct look_pass *p, float *acts, size_t row, size_t begin,
           size_t end)
 {
     const struct look *l = p->l;
-    const struct look_codes *c = p->codes;
-    size_t before = l->context[0], first = row - row % l->n_tokens;
+    size_t before = l->context[0], t = row % l->n_tokens;
+    size_t inside = before > t ? before - t : 0; /* the first place that is */
+    size_t outside = smaller(l->c, before - t + l->n_tokens);
+    const bool *counts = p->codes->counts;
 
-    for (size_t k = 0; k < l->c; k++) {
-        size_t at = row + k - before; /* may wrap: then it is not less */
-        bool inside = row + k >= before + first && at < first + l->n_tokens;
-
-        acts[k] = inside && c->counts[at] ? 0 : -1;
-    }
+    for (size_t k = 0; k < inside; k++)
+        acts[k] = -1;
+    for (size_t k = inside; k < outside; k++)
+        acts[k] = (float)counts[row + k - before] - 1;
+    for (size_t k = outside; k < l->c; k++)
+        acts[k] = -1;
     for (; begin < end; begin++)
         if (p->row[begin] + before >= row &&
             p->row[begin] + before - row < l->c)
