@@ -351,6 +351,20 @@ END
     [ ! -e run ]
 }
 
+@test "sae-look scan: examples take the memory that the page says, and no more" {
+    linux_only
+    not_sanitized "its memory is not its own"
+    real
+    ref ids 64 64 3 ids.npy
+    many=$(peak sae-look scan -q -s real --acts-ids ids.npy --context 150,149 -o many x.npy)
+    one=$(peak sae-look scan -q -s real --acts-ids ids.npy --context 150,149 --latents 7 -o one x.npy)
+    # of 511 latents more, each of 20 + 40 examples of 300 places
+    page=$((511 * (60 * (8 * 300 + 24) + 700) / 1024))
+    echo "$((many - one)) KiB, $page KiB"
+    [ $((many - one)) -gt $((page * 95 / 100)) ]
+    [ $((many - one)) -lt $((page * 105 / 100)) ]
+}
+
 @test "sae-look merge: parts that do not fit together are named, two at a time" {
     for i in 0 1 2; do
         py -c "import numpy as np; np.save('x.npy', np.load('rows.npy')[32 * $i:32 * $i + 32])"
