@@ -46,4 +46,4 @@ if (cd "$TMPDIR" && PYTHONPATH=$root/test/ref "$PYTHON" -c 'import kvc_pth; kvc_
     "$b/kvc-convert-speed" "$TMPDIR/big.pth"
 fi
 [ -z "$PEERS" ] || "$PYTHON" test/bench/peers.py "$b/kernels" "$b/table" "$b/moe" \
-    "$b/engine" "$b/lm" "$b/sae"
+    "$b/engine" "$b/lm" "$b/sae" "$BUILD/sae-look"

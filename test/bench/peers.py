@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: ISC
-"""peers.py KERNELS TABLE MOE ENGINE LM SAE: other libraries' products on the shapes of the table,
-run in turns with ours (KERNELS is build/test/bench/kernels), as our speed in
-ratio to theirs; and a lookup table's formula as lut(5) has it, word for word,
+"""peers.py KERNELS TABLE MOE ENGINE LM SAE LOOK: other libraries' products on
+the shapes of the table, run in turns with ours (KERNELS is
+build/test/bench/kernels), as our speed in ratio to theirs; and a lookup table's formula as lut(5) has it, word for word,
 in torch, a batch of 64 (TABLE is build/test/bench/table); and LoRA of experts
 by torch's autograd (MOE is build/test/bench/moe), and of a model's two layers
 (LM is build/test/bench/lm), whose forwards it keeps or, as we do, does again
 (torch.utils.checkpoint); and a step of an autoencoder (SAE is
 build/test/bench/sae), dense as autograd has it, or with gradients of active
-latents alone.  What is not installed is left out with a line that says so.
+latents alone; and the sequences where latents are strongest, which must be
+those of sae-look (LOOK).  torch's products are those of the system's BLAS,
+which should be libopenblas0-pthread: libblas3's are slow.  What is not installed is left out with a line that says so.
 
 LLAMA_BENCH names a llama-bench, which then runs the same random model as GGUF
 (ENGINE is build/test/bench/engine): BF16, tokens one by one and a prompt of 512.
@@ -349,6 +351,63 @@ def sae(how):
     return rows / typical(step)
 
 
+LOOK = dict(n=8192, d=512, k=16, tokens=128, rows=4096, top=4)
+
+
+def look_files(directory):
+    """An SAE and rows whose sums f32 holds, in any order: all find the same."""
+    import numpy as np
+
+    sys.path.insert(0, "test/ref")
+    import sae_ref
+
+    rng = np.random.default_rng(1)
+    n, d = LOOK["n"], LOOK["d"]
+    w = rng.integers(-127, 128, (n, d)).astype("<f4")
+    p = dict(W_enc=w, W_dec=w, b_enc=np.zeros(n), b_dec=np.zeros(d))
+    sae_ref.write_sae(directory + "/sae", p, LOOK["k"])
+    np.save(directory + "/x.npy",
+            rng.integers(-1023, 1024, (LOOK["rows"], d)).astype("<f4"))
+    np.save(directory + "/w.npy", w)
+
+
+def look(directory):
+    """Rows a second, from files to the tops, their rows and values."""
+    import numpy as np
+    import torch
+
+    if not os.path.exists(directory + "/x.npy"):
+        look_files(directory)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    start, tokens, values, rows = time.perf_counter(), LOOK["tokens"], [], []
+    x = torch.from_numpy(np.load(directory + "/x.npy"))
+    w = torch.from_numpy(np.load(directory + "/w.npy"))
+    for at in range(0, LOOK["rows"], 8 * tokens):
+        f = torch.relu(x[at:at + 8 * tokens] @ w.t())
+        v, i = f.topk(LOOK["k"], sorted=False)
+        f = torch.zeros_like(f).scatter_(1, i, v)
+        best, token = f.view(8, tokens, -1).max(1)
+        values.append(best)
+        rows.append(token + at + tokens * torch.arange(8)[:, None])
+    value, order = torch.cat(values).t().sort(stable=True, descending=True)
+    value, order = (t[:, :LOOK["top"]] for t in (value, order))
+    row = torch.cat(rows).t().gather(1, order)
+    taken = time.perf_counter() - start
+    np.savez(directory + "/tops.npz", value=value.numpy(),
+             row=torch.where(value > 0, row, -1).numpy())
+    return LOOK["rows"] / taken
+
+
+def look_ours(tool, directory, threads):
+    """The same of sae-look, contexts and a RUN on disk, too."""
+    start = time.perf_counter()
+    subprocess.run([tool, "scan", "-qf", "-j", threads, "-s",
+                    directory + "/sae", "-o", directory + "/run", "--tokens",
+                    str(LOOK["tokens"]), "--top", str(LOOK["top"]), "--context",
+                    "20,11", "--sample", "0", directory + "/x.npy"], check=True)
+    return LOOK["rows"] / (time.perf_counter() - start)
+
+
 def llama(kind, path):
     """Tokens a second of a prompt of 512, or of 12 tokens, as engine's."""
     n = {"decode": ("0", "12"), "prompt": ("512", "0")}[kind]
@@ -453,6 +512,29 @@ def compare_sae(bench, how, threads):
     return bool(got)
 
 
+def compare_look(tool, directory, threads):
+    """One row; both must find the same."""
+    got = in_turns(["look", directory],
+                   [sys.executable, __file__, "run", "look-ours", tool,
+                    directory], threads)
+    if got:
+        import numpy as np
+
+        sys.path.insert(0, "test/ref")
+        import look_ref
+
+        they, we = got
+        theirs = np.load(directory + "/tops.npz")
+        ours = look_ref.read(directory + "/run")[1]
+        assert (theirs["row"] >= 0).mean() > 0.9
+        for name in "value", "row":
+            assert (theirs[name] == ours["top_" + name]).all(), name
+        print(LAYOUT % ("torch tops", "%(d)sx%(n)s:%(k)s" % LOOK, "f32",
+                        threads, they, "row/s", we / they,
+                        "ours (sae-look scan) over it"), flush=True)
+    return bool(got)
+
+
 def compare_llama(engine, shape, directory):
     """Both rows of each thread count, or False if it does not run here."""
     model, gguf = directory + "/model", directory + "/model.gguf"
@@ -488,7 +570,7 @@ def compare_products(kernels, counts, peer, kind, ours, package):
         left_out("%s %s" % (peer.__name__, kind), package)
 
 
-def main(kernels, table, moe_bench, engine, lm_bench, sae_bench):
+def main(kernels, table, moe_bench, engine, lm_bench, sae_bench, sae_look):
     counts = thread_counts()
     # torch's bf16 makes 1 GFLOP/s where the CPU has no instruction for it
     bf16 = cpu_has("avx512_bf16", "amx_bf16", "bf16")
@@ -511,6 +593,9 @@ def main(kernels, table, moe_bench, engine, lm_bench, sae_bench):
     if not all(compare_sae(sae_bench, h, t) for t in counts
                for h in ("dense", "sparse")):
         left_out("torch, an autoencoder's step,", "python3-torch")
+    with tempfile.TemporaryDirectory() as directory:
+        if not compare_look(sae_look, directory, 1):
+            left_out("torch, the strongest of latents,", "python3-torch")
     if os.environ.get("LLAMA_BENCH"):
         shape = os.environ.get("LLAMA_SHAPE", "qwen3-0.6b")
         with tempfile.TemporaryDirectory() as directory:
@@ -527,6 +612,10 @@ elif sys.argv[1:3] == ["run", "lm"]:
     print(lm(sys.argv[3]))
 elif sys.argv[1:3] == ["run", "sae"]:
     print(sae(sys.argv[3]))
+elif sys.argv[1:3] == ["run", "look"]:
+    print(look(sys.argv[3]))
+elif sys.argv[1:3] == ["run", "look-ours"]:
+    print(look_ours(*sys.argv[3:6]))
 elif sys.argv[1:3] == ["run", "llama"]:
     print(llama(*sys.argv[3:5]))
 elif sys.argv[1] == "run":
@@ -536,4 +625,4 @@ elif sys.argv[1] == "openblas":
     compare_products(sys.argv[2], thread_counts(), openblas, "f32", "exact",
                      "libopenblas0-pthread")
 else:
-    main(*sys.argv[1:7])
+    main(*sys.argv[1:8])
