@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: ISC
 """peers.py KERNELS TABLE MOE ENGINE LM SAE LOOK: other libraries' products on
 the shapes of the table, run in turns with ours (KERNELS is
-build/test/bench/kernels), as our speed in ratio to theirs; and a lookup table's formula as lut(5) has it, word for word,
-in torch, a batch of 64 (TABLE is build/test/bench/table); and LoRA of experts
-by torch's autograd (MOE is build/test/bench/moe), and of a model's two layers
-(LM is build/test/bench/lm), whose forwards it keeps or, as we do, does again
-(torch.utils.checkpoint); and a step of an autoencoder (SAE is
-build/test/bench/sae), dense as autograd has it, or with gradients of active
-latents alone; and the sequences where latents are strongest, which must be
-those of sae-look (LOOK).  torch's products are those of the system's BLAS,
-which should be libopenblas0-pthread: libblas3's are slow.  What is not installed is left out with a line that says so.
+build/test/bench/kernels), as our speed in ratio to theirs; and a lookup table's
+formula as lut(5) has it, word for word, in torch, a batch of 64 (TABLE is
+build/test/bench/table); and LoRA of experts by torch's autograd (MOE is
+build/test/bench/moe), and of a model's two layers (LM is build/test/bench/lm),
+whose forwards it keeps or, as we do, does again (torch.utils.checkpoint); and a
+step of an autoencoder (SAE is build/test/bench/sae), dense as autograd has it,
+or with gradients of active latents alone; and the sequences where latents are
+strongest, which must be those of sae-look (LOOK). torch's products are those of
+the system's BLAS, which should be libopenblas0-pthread: libblas3's are slow.
+What is not installed is left out with a line that says so.
 
 LLAMA_BENCH names a llama-bench, which then runs the same random model as GGUF
 (ENGINE is build/test/bench/engine): BF16, tokens one by one and a prompt of 512.
