@@ -492,6 +492,8 @@ checkpoint test/kvc-convert-bounds.bats views become at most 4 times what is sto
 checkpoint test/unit/sae.c unpacks to 134
 checkpoint test/unit/sae.c has 65 tensors (expected at most 64)
 checkpoint test/unit/sae.c is a view whose numbers do not follow each
+latents test/sae-look-scan.bats --top 4000 and --sample 97 are more than 4096 examples
+latents test/sae-look-scan.bats of at most 1048576 tokens each
 compressor test/kvc-convert.bats blocks that a sparse file promises take no memory"
 
 @test "bounds: each row of the table has a test, and each test a row" {
