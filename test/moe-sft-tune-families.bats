@@ -16,7 +16,7 @@ of() {
 of_all() {
     # shellcheck disable=SC2046
     of "$1" $(py "$ROOT/test/ref/family_ref.py" list | cut -f 1)
-    [ -z "$(grep ': refused$' <<<"$output" || true)" ]
+    [[ $output != *": refused"* ]]
 }
 
 # model NAME: m, adapter, d.jsonl.
