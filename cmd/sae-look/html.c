@@ -279,8 +279,7 @@ put_sample(struct page *p, size_t i, struct err *err)
     for (size_t j = 0, end; j < n; j = end) {
         size_t quantile = pick_quantile(j, n, q);
 
-        for (end = j + 1; end < n && pick_quantile(end, n, q) == quantile;)
-            end++;
+        end = pick_quantile_end(j, n, q);
         str_adds(&p->to, "<details><summary>sample, ");
         if (q > 1)
             str_addf(&p->to, "part %zu of %zu, ", quantile + 1, q);

@@ -125,9 +125,7 @@ put_examples(struct dashboards *b, size_t i, struct err *err)
     for (size_t j = 0, end; rc >= 0 && j < n; j = end) {
         struct interval in = { 0 };
 
-        for (end = j + 1;
-             end < n && pick_quantile(end, n, q) == pick_quantile(j, n, q);)
-            end++;
+        end = pick_quantile_end(j, n, q);
         in.min = (double)value[rank[end - 1]];
         in.max = (double)value[rank[j]];
         in.contains = (double)(end - j) / (double)n;

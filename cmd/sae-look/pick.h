@@ -21,7 +21,8 @@ size_t *pick_sorted(const struct look *l, const struct look_cmd *cmd,
  * pick_sample() sorts the sample of the i-th of m by value, largest first, of
  * equals the lower row: 'order' [l->sample.n] becomes their places in it, and
  * how many there are is returned.  Place j of n in that order is in quantile
- * pick_quantile(), 0 the strongest of 'q' equal parts.
+ * pick_quantile(), 0 the strongest of 'q' equal parts; pick_quantile_end() is
+ * the place after the last one in j's.
  */
 size_t pick_sample(const struct look *l, size_t i, size_t *order);
 
@@ -29,6 +30,16 @@ static inline size_t
 pick_quantile(size_t j, size_t n, size_t q)
 {
     return j * q / n;
+}
+
+static inline size_t
+pick_quantile_end(size_t j, size_t n, size_t q)
+{
+    size_t end = j + 1;
+
+    while (end < n && pick_quantile(end, n, q) == pick_quantile(j, n, q))
+        end++;
+    return end;
 }
 
 /* pick_level() is how strong an f over 0 is, 1 to 10, of a latent's largest;
