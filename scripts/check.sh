@@ -84,10 +84,11 @@ for t; do
     esac
 done
 # each FILE...: several at a time.  The longest first, those that say so and then
-# by size: none of them is then left alone at the end.
+# by size: none of them is then left alone at the end.  xargs does not wait for
+# the others when one of its own is killed: a shell between them hides that.
 each() {
     # shellcheck disable=SC2011,SC2012
-    { grep -l '^# It takes minutes' "$@"; ls -S "$@"; } | awk '!begun[$0]++' | xargs -P $(($(getconf _NPROCESSORS_ONLN) + 1)) -I '{}' sh "$0" -1 "$logs" '{}' "$tags"
+    { grep -l '^# It takes minutes' "$@"; ls -S "$@"; } | awk '!begun[$0]++' | xargs -P $(($(getconf _NPROCESSORS_ONLN) + 1)) -I '{}' sh -c 'sh "$@"; :' sh "$0" -1 "$logs" '{}' "$tags"
 }
 # shellcheck disable=SC2086 # names without spaces
 {

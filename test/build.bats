@@ -275,7 +275,7 @@ hiding() {
     mkdir scripts test bin
     cp "$ROOT/scripts/check.sh" scripts
     # instead of bats: $PPID is the shell that would say how it ended
-    printf '#!/bin/sh\ncase $* in *test/b.bats) kill -9 $PPID ;; esac\necho ok 1 a\n' >bin/bats
+    printf '#!/bin/sh\ncase $* in *test/b.bats) kill -9 $PPID ;; esac\nsleep .3\necho ok 1 a\n' >bin/bats
     printf '#!/bin/sh\n' >bin/mandoc
     chmod +x bin/bats bin/mandoc
     : >test/a.bats
@@ -284,6 +284,9 @@ hiding() {
     : >test/b.bats
     PATH=$PWD/bin:$PATH run -1 sh scripts/check.sh test/*.bats
     [[ $output == *"test/b.bats failed: it was killed"* ]]
+    # the other runs to its end
+    [ "$(grep -c '^a.bats  *1 passed$' <<<"$output")" -eq 1 ]
+    [ "$(grep -c 'failed: ' <<<"$output")" -eq 1 ]
 }
 
 @test "isa.sh: the instruction sets that the compiler knows, by whatever awk is here" {
