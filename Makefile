@@ -72,8 +72,10 @@ FLAGS    = -std=c11 -ffp-contract=off $(EXCESS) -pthread -fPIC -fvisibility=hidd
 MACOS   := $(filter Darwin,$(shell uname))
 AS_NEEDED := $(if $(MACOS),,-Wl,--as-needed)
 LIBS     = $(AS_NEEDED) -ljansson -lxxhash -lcrypto $(if $(call lacks,pcre2),,-lpcre2-8) \
-           $(if $(call lacks,utf8proc),,-lutf8proc) $(if $(call lacks,zlib),,-lz) -lm
+           $(if $(call lacks,utf8proc),,-lutf8proc) $(if $(no_pictures),,-lpng -ljpeg) \
+           $(if $(call lacks,zlib),,-lz) -lm
 lacks    = $(filter $1,$(LACKING))
+no_pictures = $(call lacks,libpng libjpeg)
 # The tools are in $(B); of the same objects, with STATIC=half in $(B)/half,
 # with MPI=1 in $(B)/mpi.  An environment may have an MPI.
 MPI     := $(if $(filter command%,$(origin MPI)),$(MPI))
@@ -103,7 +105,7 @@ TOOLS   := $(sort $(basename $(notdir $(wildcard cmd/*.c))) \
 # build/libs.mk says which libraries are LACKING: a tool that needs one of
 # them, as not all do, is left out, with its tests in C; and so are the tests
 # and the files of the libraries that need it.
-NEEDS_hf-infer    := pcre2 utf8proc zlib
+NEEDS_hf-infer    := pcre2 utf8proc zlib libpng libjpeg
 NEEDS_moe-sft     := pcre2 utf8proc zlib
 NEEDS_kvc-convert := zlib
 NEEDS_lut-precompute := zlib
@@ -114,6 +116,8 @@ LEFT_OUT := $(strip $(foreach t,$(TOOLS),$(if $(filter $(LACKING),$(NEEDS_$t)),$
 TOOLS   := $(filter-out $(LEFT_OUT),$(if $(MPI),moe-sft,$(TOOLS)))
 NEED_pcre2    := peft regex tok% chat block engine lm lm_ranks lora model stories tables
 NEED_utf8proc := tok% chat
+NEED_libpng   := image% picture% processor% resize%
+NEED_libjpeg  := $(NEED_libpng)
 NEED_zlib     := pickle pth sae zip block engine lm lm_ranks lora model stories
 without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(foreach l,$(LACKING),$(NEED_$l:%=$1/%)),$2)
 
@@ -138,7 +142,7 @@ SIMD    := $(foreach i,$(VECTORS),$(patsubst %,%_simd_$i.c,$(filter-out $(call f
 KERNELS := $(call of_isas,core/kernel) $(SIMD)
 CORE    := $(sort $(KERNELS) $(filter-out $(if $(call lacks,pcre2),%/regex.c) $(if $(call lacks,zlib),%/zip.c),$(wildcard core/*.c core/format/*.c)) \
              $(filter-out %_simd.c $(ISA_ALL:%=\%_%.c),$(wildcard core/kernel/*.c)))
-MODEL   := $(filter-out %/ranks_mpi.c $(if $(call lacks,utf8proc),$(foreach f,added norm split,%/tok_$f.c)),$(sort $(wildcard core/model/*.c core/model/*/*.c core/text/*.c)))
+MODEL   := $(filter-out %/ranks_mpi.c $(if $(call lacks,utf8proc),$(foreach f,added norm split,%/tok_$f.c)),$(sort $(wildcard core/model/*.c core/model/*/*.c core/text/*.c $(if $(no_pictures),,core/image/*.c))))
 # No parser is among the kernels, and clang takes minutes to instrument them.
 ifeq ($(SAN),fuzz)
 $(B)/core/kernel/%.o: HARDEN :=
@@ -183,7 +187,7 @@ $(B)/flags $(B)/mpi/flags: FORCE
 $(B)/flags: export W = $(CC) $(FLAGS) $(KERNELS) $(LDFLAGS)
 $(B)/mpi/flags: export W = $(MPI_CFLAGS) $(MPI_LIBS)
 
-# Numbers and files; what a transformer and its text are.
+# Numbers and files; what a transformer, its text and its pictures are.
 LIBRARIES := $(B)/libmodel.a $(B)/libcore.a
 $(B)/libcore.a: $(CORE:%.c=$(B)/%.o)
 $(B)/libmodel.a: $(MODEL:%.c=$(B)/%.o)

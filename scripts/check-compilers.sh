@@ -59,7 +59,7 @@ musl() {
     mkdir -p "$inc/openssl"
     m=$(cc -print-multiarch)
     for h in jansson.h jansson_config.h xxhash.h pcre2.h utf8proc.h zlib.h \
-        zconf.h linux asm asm-generic openssl; do
+        zconf.h png.h pngconf.h pnglibconf.h jpeglib.h jmorecfg.h jconfig.h linux asm asm-generic openssl; do
         for f in "/usr/include/$h" "/usr/include/$m/$h"; do
             case $f in
             */openssl) [ ! -d "$f" ] || ln -sf "$f"/*.h "$inc/openssl" ;;
@@ -69,7 +69,7 @@ musl() {
     done
     lib=$PWD/build/compilers/musl-lib
     mkdir -p "$lib"
-    for l in jansson xxhash crypto pcre2-8 utf8proc z; do
+    for l in jansson xxhash crypto pcre2-8 utf8proc png jpeg z; do
         ln -sf "$(cc -print-file-name=lib$l.a)" "$lib/lib$l.a"
         libs="$libs -l$l"
     done
@@ -78,12 +78,12 @@ musl() {
         LIBS="-static -L$lib$libs -lm $lib/musl.o"
 }
 
-# without LIBRARY: its header is hidden from the compiler.
+# without LIBRARY [HEADER]: its header is hidden from the compiler.
 without() {
     name=without-$1
     log=build/compilers/$name.log hidden=$PWD/build/compilers/$name.hidden
     mkdir -p "$hidden"
-    echo "#error no $1" >"$hidden/$1.h"
+    echo "#error no $1" >"$hidden/${2-$1}.h"
     printf '#!/bin/sh\nexec cc -isystem "%s" "$@"\n' "$hidden" >"$hidden/cc"
     chmod +x "$hidden/cc"
     whole "$name" CC="$hidden/cc"
@@ -128,7 +128,11 @@ for a in "$@"; do
     lto) compare lto all CFLAGS="-O2 -flto=auto -Wno-maybe-uninitialized" ;;
     musl) musl ;;
     portable) portable ;;
-    without) for l in pcre2 utf8proc zlib; do without $l; done ;;
+    without)
+        for l in pcre2 utf8proc zlib; do without $l; done
+        without libpng png
+        without libjpeg jpeglib
+        ;;
     *)
         echo "usage: check-compilers.sh [clang|O0|O3|lto|musl|without|portable]..." >&2
         exit 2

@@ -33,7 +33,7 @@ for isa in $isas; do
     lacking="$lacking $isa"
     set -- "$@" -e ".*_$isa\.c"
 done
-for dir in 'core/[^/]*$' 'core/format/' 'core/kernel/' 'core/text/' 'core/model/'; do
+for dir in 'core/[^/]*$' 'core/format/' 'core/kernel/' 'core/text/' 'core/image/' 'core/model/'; do
     gcovr -r . -f "$dir" "$@" build/cov 2>/dev/null | grep '^TOTAL' |
         sed "s,^TOTAL,${dir%%\[*},"
 done

@@ -12,7 +12,7 @@ have() { # have NAME COMMAND...: notes NAME when COMMAND fails
     "$@" >/dev/null 2>&1 || missing="$missing $name"
 }
 compiles() {
-    printf '#include <%s>\nint main(void){return 0;}\n' "$1" |
+    printf '#include <stdio.h>\n#include <%s>\nint main(void){return 0;}\n' "$1" |
         ${CC:-cc} $CPPFLAGS -x c - -o /dev/null $LDFLAGS "$2"
 }
 numpy() {
@@ -29,11 +29,13 @@ have libcrypto compiles openssl/evp.h -lcrypto
 have pcre2 compiles features.h -lpcre2-8
 have utf8proc compiles utf8proc.h -lutf8proc
 have zlib compiles zlib.h -lz
+have libpng compiles png.h -lpng
+have libjpeg compiles jpeglib.h -ljpeg
 
-apt='gcc libc6-dev make libjansson-dev libxxhash-dev libssl-dev libpcre2-dev libutf8proc-dev zlib1g-dev'
-dnf='gcc make jansson-devel xxhash-devel openssl-devel pcre2-devel utf8proc-devel zlib-devel'
-conda='gcc make jansson xxhash openssl pcre2 libutf8proc zlib'
-spack='gcc gmake jansson xxhash openssl pcre2 utf8proc zlib'
+apt='gcc libc6-dev make libjansson-dev libxxhash-dev libssl-dev libpcre2-dev libutf8proc-dev zlib1g-dev libpng-dev libjpeg62-turbo-dev'
+dnf='gcc make jansson-devel xxhash-devel openssl-devel pcre2-devel utf8proc-devel zlib-devel libpng-devel libjpeg-turbo-devel'
+conda='gcc make jansson xxhash openssl pcre2 libutf8proc zlib libpng libjpeg-turbo'
+spack='gcc gmake jansson xxhash openssl pcre2 utf8proc zlib libpng libjpeg-turbo'
 if [ "${1-}" = deps-check ]; then
     apt="$apt bats mandoc python3-numpy shellcheck clang-format"
     dnf="$dnf bats mandoc python3-numpy ShellCheck clang-tools-extra"

@@ -5,7 +5,7 @@
 # shellcheck disable=SC2086  # flags are several words
 list=
 has() { # has NAME HEADER
-    printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <stddef.h>\n#include <%s>\n' "$2" |
+    printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <stdio.h>\n#include <%s>\n' "$2" |
         $CC $CPPFLAGS -x c -E - >/dev/null 2>&1 || list="$list $1"
 }
 has jansson jansson.h
@@ -14,4 +14,6 @@ has libcrypto openssl/evp.h
 has pcre2 pcre2.h
 has utf8proc utf8proc.h
 has zlib zlib.h
+has libpng png.h
+has libjpeg jpeglib.h
 echo "LACKING :=$list"

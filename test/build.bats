@@ -88,13 +88,13 @@ $PWD/build" ]
 @test "layers: each wrong include is found, and a print in core, a file, thread or regex made elsewhere" {
     need_commands git
     git init -q tree && cd tree
-    mkdir -p core/{format,kernel,model,text} cmd/a cmd/b lib
+    mkdir -p core/{format,kernel,model,text,image} cmd/a cmd/b lib
     try() { # try FILE LINE: alone in the tree, it must be refused
         printf '%s\n' "$2" >"$1"
         git add -A
         run ! sh "$ROOT/scripts/layers.sh"
         git rm -qf "$1"
-        mkdir -p core/{format,kernel,model,text} cmd/a cmd/b lib
+        mkdir -p core/{format,kernel,model,text,image} cmd/a cmd/b lib
     }
     printf '#include "core/err.h"\n' >cmd/a/main.c
     git add -A
@@ -108,6 +108,9 @@ $PWD/build" ]
     try core/format/x.c '#include "core/text/tok.h"'
     try core/model/x.c '#include "core/text/tok.h"'
     try core/text/x.c '#include "core/model/config.h"'
+    try core/model/x.c '#include "core/image/picture.h"'
+    try core/image/x.c '#include "core/text/tok.h"'
+    try cmd/a/x.c '#include <png.h>'
     try cmd/a/x.c '#include <utf8proc.h>'
     try core/format/x.c '#include "core/tool.h"'
     try core/x.c '    printf("x");'
@@ -140,14 +143,14 @@ hiding() {
 }
 
 @test "make: a tool whose library is not there is left out, with a line; others are built" {
-    hiding pcre2.h zlib.h
+    hiding pcre2.h zlib.h png.h
     make -n -C "$ROOT" B="$PWD/b" CC="$PWD/cc" all >said
-    grep -qx "echo 'left out: hf-infer kvc-convert lut-precompute moe-sft sae-look sae-train (no pcre2 zlib here: see make deps)' >&2" said
+    grep -qx "echo 'left out: hf-infer kvc-convert lut-precompute moe-sft sae-look sae-train (no pcre2 zlib libpng here: see make deps)' >&2" said
     for t in lut-apply saev-read saev-write st-inspect; do
         grep -q -- "-o $PWD/b/$t " said
     done
     run -1 grep -E -- "-o [^ ]*/(hf-infer|kvc-convert|lut-precompute|moe-sft|sae-look|sae-train|peft|regex|zip) " said
-    run -1 grep -E -- "-l(pcre2|z)|core/(regex|format/zip)\\.c" said
+    run -1 grep -E -- "-l(pcre2|z|png|jpeg)|core/(regex|format/zip|image/[a-z]*)\\.c" said
     # and they come when it does
     rm -r hidden
     run -0 make -n -C "$ROOT" B="$PWD/b" CC="$PWD/cc" all
@@ -212,7 +215,7 @@ hiding() {
     }
     missing jansson
     missing '' "-I $PWD/include"
-    missing 'jansson xxhash libcrypto pcre2 utf8proc zlib' "-I $PWD/include" -nonesuch
+    missing 'jansson xxhash libcrypto pcre2 utf8proc zlib libpng libjpeg' "-I $PWD/include" -nonesuch
 }
 
 @test "own-make.sh: of the make that calls it, variables alone are kept" {

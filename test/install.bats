@@ -167,7 +167,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
 # bats test_tags=long
 @test "STATIC=half: of libraries, only libc's are left to the node" {
     not_sanitized
-    for l in jansson xxhash crypto pcre2-8 utf8proc z; do
+    for l in jansson xxhash crypto pcre2-8 utf8proc png jpeg z; do
         [ -e "$(${CC:-cc} -print-file-name=lib$l.a)" ] || skip "no lib$l.a here"
     done
     run -0 make --no-print-directory -C "$ROOT" STATIC=half install PREFIX="$PWD/p"

@@ -25,10 +25,13 @@ class Tensorutils(MakefilePackage):
     depends_on("pcre2")
     depends_on("utf8proc")
     depends_on("zlib-api")
+    depends_on("libpng")
+    depends_on("libjpeg-turbo")
     depends_on("mpi", when="+mpi")
 
     def edit(self, spec, prefix):
         libraries = ["jansson", "xxhash", "openssl", "pcre2", "utf8proc", "zlib-api"]
+        libraries += ["libpng", "libjpeg-turbo"]
         env["CPPFLAGS"] = " ".join("-I%s" % spec[i].prefix.include for i in libraries)
         env["LDFLAGS"] = " ".join(
             "-L%s -Wl,-rpath,%s" % (d, d)
