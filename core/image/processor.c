@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: ISC */
+#include "core/image/processor.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/js.h"
+#include "core/mem.h"
+#include "core/str.h"
+
+/* What the class of a processor has where its file is silent. */
+struct defaults {
+    const char *class;             /* the name begins so */
+    const char *model_types[2];    /* whose files may have no name */
+    bool has_shortest, has_number; /* forms of size that the class takes */
+    bool number_is_shortest;       /* a number is, and so is the default */
+    bool crops, floats;
+    enum resize_filter resample;
+    double mean[3], std[3];
+};
+
+#define CLIP_NORM                          \
+    { 0.48145466, 0.4578275, 0.40821073 }, \
+    {                                      \
+        0.26862954, 0.26130258, 0.27577711 \
+    }
+#define HALF_NORM      \
+    { 0.5, 0.5, 0.5 }, \
+    {                  \
+        0.5, 0.5, 0.5  \
+    }
+#define IMAGENET_NORM        \
+    { 0.485, 0.456, 0.406 }, \
+    {                        \
+        0.229, 0.224, 0.225  \
+    }
+
+static const struct defaults classes[] = {
+    { "CLIP",
+      { "clip", "clip_vision_model" },
+      true,
+      true,
+      true,
+      true,
+      false,
+      RESIZE_BICUBIC,
+      CLIP_NORM },
+    { "Siglip",
+      { "siglip", "siglip_vision_model" },
+      false,
+      false,
+      false,
+      false,
+      false,
+      RESIZE_BICUBIC,
+      HALF_NORM },
+    { "Bit",
+      { "dinov2", "dinov2_with_registers" },
+      true,
+      true,
+      true,
+      true,
+      false,
+      RESIZE_BICUBIC,
+      CLIP_NORM },
+    { "ViT",
+      { "vit", "vit" },
+      false,
+      true,
+      false,
+      false,
+      false,
+      RESIZE_BILINEAR,
+      HALF_NORM },
+    { "DINOv3ViT",
+      { "dinov3_vit", "dinov3_vit" },
+      true,
+      true,
+      false,
+      false,
+      true,
+      RESIZE_BILINEAR,
+      IMAGENET_NORM },
+};
+#define N_CLASSES (sizeof(classes) / sizeof(*classes))
+
+#define DEFAULT_SIZE 224
+
+static const struct defaults *
+class_of_name(const char *name)
+{
+    static const char *const ends[] = { "ImageProcessor", "ImageProcessorFast",
+                                        "ImageProcessorPil",
+                                        "FeatureExtractor" };
+
+    for (size_t i = 0; i < N_CLASSES; i++) {
+        size_t n = strlen(classes[i].class);
+
+        for (size_t j = 0; j < sizeof(ends) / sizeof(*ends); j++)
+            if (!strncmp(name, classes[i].class, n) &&
+                !strcmp(name + n, ends[j]))
+                return &classes[i];
+    }
+    return NULL;
+}
+
+static int
+find_class(const struct defaults **class, const struct js *root,
+           const char *model_type, struct err *err)
+{
+    struct js name = js_get(root, "image_processor_type");
+    const char *s;
+
+    if (js_absent(&name)) {
+        struct js old = js_get(root, "feature_extractor_type");
+
+        name = js_absent(&old) ? name : old;
+    }
+    *class = NULL;
+    if (!js_absent(&name)) {
+        if (js_str(&name, &s, NULL, err) < 0)
+            return -1;
+        *class = class_of_name(s);
+    } else if (model_type) {
+        for (size_t i = 0; i < N_CLASSES && !*class; i++)
+            if (!strcmp(model_type, classes[i].model_types[0]) ||
+                !strcmp(model_type, classes[i].model_types[1]))
+                *class = &classes[i];
+    }
+    return *class ? 0
+                  : js_bad(&name,
+                           "CLIPImageProcessor, SiglipImageProcessor, "
+                           "BitImageProcessor, ViTImageProcessor or "
+                           "DINOv3ViTImageProcessor",
+                           err);
+}
+
+/* The sides of size or crop_size that are there; 0: absent. */
+struct sides {
+    int64_t shortest_edge, height, width;
+};
+
+static int
+read_sides(const struct js *js, bool shortest, bool number, struct sides *sides,
+           const char *expected, struct err *err)
+{
+    const char *key;
+    json_t *v;
+
+    *sides = (struct sides){ 0 };
+    if (js_is(js, JSON_INTEGER) && number) {
+        int64_t n;
+
+        if (js_i64(js, 1, PROCESSOR_MAX_SIZE, &n, err) < 0)
+            return -1;
+        if (shortest)
+            sides->shortest_edge = n;
+        else
+            sides->height = sides->width = n;
+        return 0;
+    }
+    if (!js_is(js, JSON_OBJECT))
+        return js_bad(js, expected, err);
+    json_object_foreach((json_t *)(uintptr_t)js->v, key, v)
+    {
+        struct js side = js_get(js, key);
+        int64_t *to = !strcmp(key, "height")          ? &sides->height
+                      : !strcmp(key, "width")         ? &sides->width
+                      : !strcmp(key, "shortest_edge") ? &sides->shortest_edge
+                                                      : NULL;
+
+        if (js_absent(&side))
+            continue;
+        if (!to)
+            return js_bad(&side, "not to be there: it is not supported", err);
+        if (js_i64(&side, 1, PROCESSOR_MAX_SIZE, to, err) < 0)
+            return -1;
+    }
+    if (!sides->height != !sides->width ||
+        !sides->height == !sides->shortest_edge)
+        return js_bad(js, expected, err);
+    return 0;
+}
+
+static int
+read_size(struct processor *p, const struct js *root,
+          const struct defaults *class, struct err *err)
+{
+    struct js size = js_get(root, "size");
+    struct sides sides = { .shortest_edge = DEFAULT_SIZE };
+    const char *expected = class->has_shortest
+                               ? "height and width, or shortest_edge"
+                               : "height and width";
+
+    if (!class->number_is_shortest)
+        sides = (struct sides){ .height = DEFAULT_SIZE, .width = DEFAULT_SIZE };
+    if (!js_absent(&size) &&
+        read_sides(&size, class->number_is_shortest, class->has_number, &sides,
+                   expected, err) < 0)
+        return -1;
+    if (sides.shortest_edge && !class->has_shortest) {
+        size = js_get(&size, "shortest_edge");
+        return js_bad(&size, expected, err);
+    }
+    p->shortest_edge = (size_t)sides.shortest_edge;
+    p->resize_height = p->height = (size_t)sides.height;
+    p->resize_width = p->width = (size_t)sides.width;
+    return 0;
+}
+
+/* The numbers of all three channels, none beyond 10^6. */
+static int
+read_three(const struct js *root, const char *key, double least, double *to,
+           struct err *err)
+{
+    struct js js = js_get(root, key);
+
+    if (js_absent(&js))
+        return 0;
+    if (!js_is(&js, JSON_ARRAY) || json_array_size(js.v) != 3)
+        return js_bad(&js, "three numbers", err);
+    for (size_t i = 0; i < 3; i++) {
+        struct js item = js_at(&js, i);
+
+        if (js_f64(&item, &to[i], err) < 0)
+            return -1;
+        if (!(fabs(to[i]) >= least && fabs(to[i]) <= 1e6))
+            return js_bad(&item,
+                          least > 0 ? "1e-6 to 1e6, or -1e6 to -1e-6"
+                                    : "-1e6 to 1e6",
+                          err);
+    }
+    return 0;
+}
+
+/* Steps that no class of ours has change pictures; other keys do not. */
+static int
+refuse_steps(const struct js *root, struct err *err)
+{
+    static const char *const known[] = { "do_resize",      "do_center_crop",
+                                         "do_rescale",     "do_normalize",
+                                         "do_convert_rgb", NULL };
+    const char *key;
+
+    for (void *at = NULL; (key = js_unknown(root, known, &at));) {
+        struct js js = js_get(root, key);
+
+        if (!strncmp(key, "do_", 3))
+            return js_bad(&js, "false: it is not supported", err);
+    }
+    return 0;
+}
+
+static void
+set_values(struct processor *p)
+{
+    for (int c = 0; c < 3; c++)
+        for (int v = 0; v < 256; v++)
+            p->values[c][v] =
+                (float)((v * p->rescale_factor - p->mean[c]) / p->std[c]);
+}
+
+static int
+read_root(struct processor *p, const struct js *root, const char *model_type,
+          struct err *err)
+{
+    const struct defaults *class;
+    struct js crop = js_get(root, "crop_size");
+    struct js resample = js_get(root, "resample");
+    struct js factor = js_get(root, "rescale_factor");
+    struct sides sides = { .height = DEFAULT_SIZE, .width = DEFAULT_SIZE };
+    bool rescales, normalizes;
+    int64_t filter;
+
+    if (!js_is(root, JSON_OBJECT))
+        return js_bad(root, "an object", err);
+    if (find_class(&class, root, model_type, err) < 0 ||
+        refuse_steps(root, err) < 0 ||
+        js_bool_or(root, "do_resize", true, &p->resizes, err) < 0 ||
+        js_bool_or(root, "do_center_crop", class->crops, &p->crops, err) < 0 ||
+        js_bool_or(root, "do_rescale", true, &rescales, err) < 0 ||
+        js_bool_or(root, "do_normalize", true, &normalizes, err) < 0)
+        return -1;
+    p->floats = class->floats;
+    if (p->resizes && read_size(p, root, class, err) < 0)
+        return -1;
+    if (p->crops) {
+        if ((!class->crops || !js_absent(&crop)) &&
+            read_sides(&crop, false, true, &sides, "height and width", err) < 0)
+            return -1;
+        if (sides.shortest_edge)
+            return js_bad(&crop, "height and width", err);
+        p->height = (size_t)sides.height;
+        p->width = (size_t)sides.width;
+    } else if (!p->resizes || p->shortest_edge) {
+        struct js js = js_get(root, "do_center_crop");
+
+        return js_bad(&js, "true, or pictures have many sizes", err);
+    }
+    p->resample = class->resample;
+    if (!js_absent(&resample)) {
+        if (js_i64(&resample, 0, RESIZE_N_FILTERS - 1, &filter, err) < 0)
+            return -1;
+        p->resample = (enum resize_filter)filter;
+    }
+    if (p->floats && p->resizes && p->resample != RESIZE_BILINEAR &&
+        p->resample != RESIZE_BICUBIC) /* torch has no others on floats */
+        return js_bad(&resample, "2 or 3", err);
+    p->rescale_factor = 1 / 255.0;
+    memcpy(p->mean, class->mean, sizeof(p->mean));
+    memcpy(p->std, class->std, sizeof(p->std));
+    if (!js_absent(&factor) && js_f64(&factor, &p->rescale_factor, err) < 0)
+        return -1;
+    if (!(fabs(p->rescale_factor) <= 1e6))
+        return js_bad(&factor, "-1e6 to 1e6", err);
+    if (read_three(root, "image_mean", 0, p->mean, err) < 0 ||
+        read_three(root, "image_std", 1e-6, p->std, err) < 0)
+        return -1;
+    if (!rescales)
+        p->rescale_factor = 1;
+    for (int c = 0; c < 3 && !normalizes; c++) {
+        p->mean[c] = 0;
+        p->std[c] = 1;
+    }
+    set_values(p);
+    return 0;
+}
+
+int
+processor_read(struct processor *p, const char *dir, const char *model_type,
+               struct err *err)
+{
+    struct str path = { 0 };
+    json_t *v;
+    int rc = -1;
+
+    *p = (struct processor){ 0 };
+    str_addf(&path, "%s/preprocessor_config.json", dir);
+    v = js_load(path.s, err);
+    if (v) {
+        struct js root = js_root(v, path.s);
+
+        rc = read_root(p, &root, model_type, err);
+    }
+    json_decref(v);
+    str_free(&path);
+    return rc;
+}
+
+void
+processor_set_size(struct processor *p, size_t height, size_t width)
+{
+    p->height = height;
+    p->width = width;
+    p->shortest_edge =
+        p->resizes && p->shortest_edge && height == width ? height : 0;
+    p->resize_height = height;
+    p->resize_width = width;
+    p->resizes = true;
+}
+
+int
+processor_run(const struct processor *p, const struct picture *picture,
+              float *pixels, struct err *err)
+{
+    size_t plane = p->height * p->width;
+    size_t shorter = smaller(picture->width, picture->height);
+    struct resize want = { .filter = p->resample,
+                           .floats = p->floats,
+                           .height = p->resize_height,
+                           .width = p->resize_width };
+    struct resizer r;
+    size_t top, left;
+
+    if (!p->resizes) {
+        want.height = picture->height;
+        want.width = picture->width;
+    } else if (p->shortest_edge) {
+        want.height = p->shortest_edge * picture->height / shorter;
+        want.width = p->shortest_edge * picture->width / shorter;
+    }
+    /* of what is missing, the larger half lies above and on the left */
+    top = p->height > want.height ? (p->height - want.height + 1) / 2 : 0;
+    left = p->width > want.width ? (p->width - want.width + 1) / 2 : 0;
+    want.n_rows = smaller(want.height, p->height);
+    want.n_cols = smaller(want.width, p->width);
+    want.top = (want.height - want.n_rows) / 2;
+    want.left = (want.width - want.n_cols) / 2;
+    if (resize_open(&r, picture, &want, err) < 0)
+        return -1;
+    for (int c = 0; c < 3; c++)
+        for (size_t i = 0; plane > want.n_rows * want.n_cols && i < plane; i++)
+            pixels[(size_t)c * plane + i] = p->values[c][0];
+    for (size_t y = 0; y < want.n_rows; y++) {
+        const void *row = resize_next(&r);
+        const uint8_t *bytes = row;
+        const float *floats = row;
+
+        for (size_t c = 0; c < 3; c++) {
+            float *to = pixels + c * plane + (top + y) * p->width + left;
+
+            for (size_t x = 0; x < want.n_cols; x++)
+                to[x] = p->floats ? (float)(((double)floats[3 * x + c] *
+                                                 p->rescale_factor -
+                                             p->mean[c]) /
+                                            p->std[c])
+                                  : p->values[c][bytes[3 * x + c]];
+        }
+    }
+    resize_close(&r);
+    return 0;
+}
