@@ -32,3 +32,10 @@ load helpers
     run -1 py "$ROOT/test/ref/family_ref.py" check gpt2 --ids "$ids" --got got.npy
     [[ $output == "worst: row 3, column 5: "* ]]
 }
+
+# bats test_tags=long
+@test "references: each way to read a vision model wrongly moves its rows by 20 times what is allowed" {
+    run -0 py "$ROOT/test/ref/vision_ref.py" trap
+    [ "$(cut -f 1 <<<"$output" | sort -u | wc -l)" -eq 20 ]
+    [ "$(grep -c "^eps" <<<"$output")" = "$(py "$ROOT/test/ref/vision_ref.py" list | wc -l)" ]
+}
