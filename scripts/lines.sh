@@ -8,7 +8,7 @@ core/format 13203
 core/kernel 9836
 core/model 23604
 core/text 4340
-core/image 1890
+core/image 2540
 cmd 37978
 lib 2736'
 # shellcheck disable=SC2046 # file names here have no spaces
