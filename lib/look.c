@@ -102,14 +102,11 @@ static int
 check_examples(struct tu_look *l, bool sample, struct err *err)
 {
     const struct look_examples *of = sample ? &l->look.sample : &l->look.top;
-    struct look_example e;
 
     if (atomic_load(&l->checked[sample]))
         return 0;
-    for (size_t i = 0; i < l->look.m; i++)
-        for (size_t j = 0; j < of->n; j++)
-            if (look_example(&l->look, of, i, j, &e, err) < 0)
-                return -1;
+    if (look_check_examples(&l->look, of, err) < 0)
+        return -1;
     atomic_store(&l->checked[sample], true);
     return 0;
 }

@@ -8,47 +8,31 @@
 #include "core/le.h"
 #include "core/map.h"
 
-static int
-find(struct lens *lens, const char *name, enum dtype dtype, const char **to,
-     struct err *err)
-{
-    const struct st_tensor *t = st_find(&lens->st, name);
-    const struct st_want want = {
-        3, { lens->latents, 2, lens->n }, NULL, NULL
-    };
-
-    if (!t)
-        return st_missing(lens->st.path, name, err);
-    if (t->dtype != dtype)
-        return err_data(err, lens->st.path, "%s is %s (expected %s)", name,
-                        dtype_table[t->dtype].name, dtype_table[dtype].name);
-    if (st_want_shape(lens->st.path, t, &want, err) < 0)
-        return -1;
-    *to = st_data(&lens->st, t);
-    return 0;
-}
-
 int
 lens_open(struct lens *lens, const struct look *l, struct err *err)
 {
+    struct st_want want = { 3, { l->n, 2, 1 }, NULL, NULL };
     const struct st_tensor *t;
     struct str path = { 0 };
     const char *of;
     int rc = 0;
 
-    *lens = (struct lens){ .latents = l->n };
+    *lens = (struct lens){ 0 };
     str_addf(&path, "%s/" LENS_FILE, l->path);
     if (!file_missing(path.s) && (rc = st_open(&lens->st, path.s, err)) == 0) {
         of = st_meta(&lens->st, "sae_xxh3");
         t = st_find(&lens->st, "lens_id");
-        lens->n = t && t->n_dims == 3 && t->shape[2] ? t->shape[2] : 1;
-        rc = !of || strcmp(of, l->sae_xxh3) != 0
-                 ? err_data(err, path.s, "is of another SAE than " LOOK_JSON)
-             : st_map(&lens->st, err) < 0 ||
-                     find(lens, "lens_id", DT_I32, &lens->id, err) < 0 ||
-                     find(lens, "lens_value", DT_F32, &lens->value, err) < 0
-                 ? -1
-                 : 0;
+        if (t && t->n_dims == 3 && t->shape[2])
+            want.shape[2] = t->shape[2];
+        lens->n = want.shape[2];
+        if (!of || strcmp(of, l->sae_xxh3) != 0)
+            rc = err_data(err, path.s, "is of another SAE than " LOOK_JSON);
+        else if (st_map(&lens->st, err) < 0 ||
+                 !(lens->id = st_want_data(&lens->st, "lens_id", DT_I32, &want,
+                                           err)) ||
+                 !(lens->value = st_want_data(&lens->st, "lens_value", DT_F32,
+                                              &want, err)))
+            rc = -1;
         if (rc < 0)
             st_close(&lens->st);
     }

@@ -15,8 +15,7 @@ enum lens_sign { LENS_PLUS, LENS_MINUS };
 
 struct lens {
     struct st st; /* private */
-    size_t latents;
-    size_t n; /* tokens of each sign; 0: there is no such file */
+    size_t n;     /* tokens of each sign; 0: there is no such file */
     const char *id, *value;
 };
 

@@ -165,20 +165,6 @@ join_ranges(struct merge *m, struct err *err)
     return 0;
 }
 
-/* Acts and ids of all examples, which look_open() does not look at. */
-static int
-check_examples(const struct look *part, const struct look_examples *e,
-               struct err *err)
-{
-    struct look_example example;
-
-    for (size_t i = 0; i < part->m; i++)
-        for (size_t j = 0; j < e->n; j++)
-            if (look_example(part, e, i, j, &example, err) < 0)
-                return -1;
-    return 0;
-}
-
 static int
 add_part(struct merge *m, int i, struct err *err)
 {
@@ -189,9 +175,9 @@ add_part(struct merge *m, int i, struct err *err)
         rc = err_set(err, EX_DATAERR, "%s: was changed while it was read",
                      m->cmd->args[i]);
     if (rc == 0)
-        rc = check_examples(&part, &part.top, err);
+        rc = look_check_examples(&part, &part.top, err);
     if (rc == 0)
-        rc = check_examples(&part, &part.sample, err);
+        rc = look_check_examples(&part, &part.sample, err);
     if (rc == 0) {
         look_pass_merge(m->pass, &part);
         if (m->ranges[0].part == i) { /* whatever their order here */

@@ -267,13 +267,7 @@ read_tensors(struct look *l, struct err *err)
         shape.n_dims = look_shape(l, want, shape.shape);
         if (shape.n_dims == 0 || (!t && *want->dims == 'p' && l->p == 0))
             continue;
-        if (!t)
-            return st_missing(l->st.path, want->name, err);
-        if (t->dtype != want->dtype)
-            return err_data(err, l->st.path, "%s is %s (expected %s)",
-                            want->name, dtype_table[t->dtype].name,
-                            dtype_table[want->dtype].name);
-        if (st_want_shape(l->st.path, t, &shape, err) < 0 ||
+        if (!st_want_data(&l->st, want->name, want->dtype, &shape, err) ||
             !(to = numbers(l, t, err)))
             return -1;
         memcpy((char *)l + want->at, &to, sizeof(to));
@@ -565,4 +559,17 @@ look_example(const struct look *l, const struct look_examples *of, size_t i,
     e->acts = acts + first;
     e->ids = ids ? ids + first : NULL;
     return 1;
+}
+
+int
+look_check_examples(const struct look *l, const struct look_examples *of,
+                    struct err *err)
+{
+    struct look_example e;
+
+    for (size_t i = 0; i < l->m; i++)
+        for (size_t j = 0; j < of->n; j++)
+            if (look_example(l, of, i, j, &e, err) < 0)
+                return -1;
+    return 0;
 }

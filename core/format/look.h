@@ -142,8 +142,11 @@ struct look_example {
 };
 
 /* look_example() is example j of the i-th of m, checked: 1, 0 if there are
- * fewer, or -1 with 'err' set (EX_DATAERR). */
+ * fewer, or -1 with 'err' set (EX_DATAERR).  look_check_examples() checks all
+ * of them. */
 int look_example(const struct look *l, const struct look_examples *of, size_t i,
                  size_t j, struct look_example *e, struct err *err);
+int look_check_examples(const struct look *l, const struct look_examples *of,
+                        struct err *err);
 
 #endif

@@ -564,17 +564,10 @@ find_shadow(struct lut_table *t, struct err *err)
     };
 
     for (size_t i = 0; st_find(&t->st, LUT_SHADOW) && i < 3; i++) {
-        const struct st_tensor *x = st_find(&t->st, tensors[i].name);
-
-        if (!x)
-            return st_missing(t->st.path, tensors[i].name, err);
-        if (x->dtype != tensors[i].dtype)
-            return err_data(err, t->st.path, "%s is %s (expected %s)",
-                            tensors[i].name, dtype_table[x->dtype].name,
-                            dtype_table[tensors[i].dtype].name);
-        if (st_want_shape(t->st.path, x, &tensors[i].want, err) < 0)
+        *tensors[i].to = st_want_data(&t->st, tensors[i].name, tensors[i].dtype,
+                                      &tensors[i].want, err);
+        if (!*tensors[i].to)
             return -1;
-        *tensors[i].to = st_data(&t->st, x);
     }
     return t->shadow ? check_shadow(t, err) : 0;
 }

@@ -47,6 +47,22 @@ st_want(const char *path, const struct st_tensor *t, const struct st_want *want,
     return st_want_shape(path, t, want, err);
 }
 
+const void *
+st_want_data(const struct st *st, const char *name, enum dtype dtype,
+             const struct st_want *want, struct err *err)
+{
+    const struct st_tensor *t = st_find(st, name);
+
+    if (!t)
+        st_missing(st->path, name, err);
+    else if (t->dtype != dtype)
+        err_data(err, st->path, "%s is %s (expected %s)", name,
+                 dtype_table[t->dtype].name, dtype_table[dtype].name);
+    else if (st_want_shape(st->path, t, want, err) == 0)
+        return st_data(st, t);
+    return NULL;
+}
+
 int
 st_missing(const char *path, const char *name, struct err *err)
 {
