@@ -2,6 +2,7 @@
 #include "core/numbers.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,9 +64,11 @@ int
 numbers_add(struct numbers *l, const char *name, const char *text,
             const char *noun, size_t end, struct err *err)
 {
-    char *list = xstrdup(text), *next = list, *item;
+    char all[32], *list, *next, *item;
     int rc = 0;
 
+    snprintf(all, sizeof(all), "0-%zu", end - 1);
+    next = list = xstrdup(text ? text : all);
     if (!l->has)
         l->has = xcalloc(end / 8 + 1, 1);
     while (rc == 0 && (item = strsep(&next, ",")))

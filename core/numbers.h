@@ -28,7 +28,8 @@ struct numbers {
 /*
  * numbers_add() appends those of a text such as "3,17,100-120", which are
  * below 'end', at most 2^32 and the same in each call for a list.
- * numbers_sort() makes them ascend. 'name' is how the user knows the text,
+ * NULL: all below 'end'.  numbers_sort() makes them ascend. 'name' is how the
+ * user knows the text,
  * "--latents", and 'noun' what a number is, "latent".  0, or -1 with 'err' set
  * (TU_USAGE): it is not such a list, a number is 'end' or more, or there
  * already. Owner: the caller, until numbers_free(), after an error, too.

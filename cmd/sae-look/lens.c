@@ -13,7 +13,6 @@
 #include "core/format/look.h"
 #include "core/format/sae.h"
 #include "core/format/stw.h"
-#include "core/hash.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/matrix_rows.h"
@@ -96,21 +95,11 @@ open_lens(struct lens_run *r, struct err *err)
         return -1;
     if (hook)
         splice_compare(&r->sae, hook, &r->model->config);
-    for (int i = 0; i < cmd->n_args; i++)
-        if (numbers_add(&r->which, "LATENT", cmd->args[i], "latent", r->sae.n,
-                        err) < 0)
+    for (int i = 0; i < (cmd->n_args ? cmd->n_args : 1); i++)
+        if (numbers_add(&r->which, "LATENT", cmd->n_args ? cmd->args[i] : NULL,
+                        "latent", r->sae.n, err) < 0)
             return -1;
     numbers_sort(&r->which);
-    if (cmd->n_args == 0) {
-        struct str all = { 0 };
-        int rc;
-
-        str_addf(&all, "0-%zu", r->sae.n - 1);
-        rc = numbers_add(&r->which, "LATENT", all.s, "latent", r->sae.n, err);
-        str_free(&all);
-        if (rc < 0)
-            return -1;
-    }
     r->vocab = r->model->lm_head.out;
     r->n = cmd->n ? cmd->n : 10;
     if (r->n > r->vocab)
@@ -269,11 +258,9 @@ static int
 check_run(const struct lens_run *r, char hex[HASH_MAX_HEX], struct err *err)
 {
     const char *run = r->cmd->output;
-    struct hash *hash = hash_new(HASH_XXH3);
     struct look l = { 0 };
-    int rc = sae_hash(hash, r->sae.path, err);
+    int rc = sae_xxh3(r->sae.path, hex, err);
 
-    hash_end(hash, hex);
     if (rc == 0)
         rc = look_open(&l, run, err);
     if (rc == 0 && (l.n != r->sae.n || strcmp(l.sae_xxh3, hex) != 0))

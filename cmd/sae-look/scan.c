@@ -188,22 +188,19 @@ set_mask(struct scan *s, struct err *err)
 
 /* ---- what is made ---- */
 
-static int32_t *
-latents_of(const char *name, const char *list, size_t end, size_t *n,
-           struct err *err)
+static int
+latents_of(const char *name, const char *list, size_t end, int32_t **latent,
+           size_t *n, struct err *err)
 {
     struct numbers numbers = { 0 };
-    int32_t *to = NULL;
+    int rc = numbers_add(&numbers, name, list, "latent", end, err);
 
-    if (numbers_add(&numbers, name, list, "latent", end, err) == 0) {
-        numbers_sort(&numbers);
-        *n = numbers.n;
-        to = xcalloc(numbers.n + 1, sizeof(*to));
-        for (size_t i = 0; i < numbers.n; i++)
-            to[i] = (int32_t)numbers.v[i];
-    }
+    numbers_sort(&numbers);
+    *n = numbers.n;
+    *latent = (int32_t *)numbers.v; /* they are below LOOK_MAX_LATENTS */
+    numbers.v = NULL;
     numbers_free(&numbers);
-    return to;
+    return rc;
 }
 
 static int
@@ -217,16 +214,11 @@ set_latents(struct scan *s, struct err *err)
                        s->a.sae.path, s->a.n, LOOK_MAX_LATENTS);
     l->n = s->a.n;
     l->d = s->a.d;
-    l->m = l->n;
-    if (cmd->latents)
-        l->latent = latents_of("--latents", cmd->latents, l->n, &l->m, err);
-    else
-        l->latent = xcalloc(l->n, sizeof(*l->latent));
-    for (size_t i = 0; !cmd->latents && i < l->n; i++)
-        l->latent[i] = (int32_t)i;
-    if (l->latent && cmd->pairs)
-        l->pair_latent = latents_of("--pairs", cmd->pairs, l->n, &l->p, err);
-    return l->latent && (l->pair_latent || !cmd->pairs) ? 0 : -1;
+    if (latents_of("--latents", cmd->latents, l->n, &l->latent, &l->m, err) < 0)
+        return -1;
+    return cmd->pairs ? latents_of("--pairs", cmd->pairs, l->n, &l->pair_latent,
+                                   &l->p, err)
+                      : 0;
 }
 
 static int
@@ -234,12 +226,9 @@ set_options(struct scan *s, struct err *err)
 {
     const struct look_cmd *cmd = s->cmd;
     struct look *l = &s->l;
-    struct hash *hash = hash_new(HASH_XXH3);
     char hex[HASH_MAX_HEX];
-    int rc = sae_hash(hash, s->a.sae.path, err);
 
-    hash_end(hash, hex);
-    if (rc < 0)
+    if (sae_xxh3(s->a.sae.path, hex, err) < 0)
         return -1;
     l->sae = xstrdup(cmd->sae);
     l->sae_xxh3 = xstrdup(hex);

@@ -598,3 +598,13 @@ sae_hash(struct hash *hash, const char *file, struct err *err)
     free(dir);
     return rc < 0 ? -1 : hash_path(hash, file, 0, err);
 }
+
+int
+sae_xxh3(const char *file, char hex[HASH_MAX_HEX], struct err *err)
+{
+    struct hash *hash = hash_new(HASH_XXH3);
+    int rc = sae_hash(hash, file, err);
+
+    hash_end(hash, hex);
+    return rc;
+}

@@ -91,8 +91,10 @@ char *sae_path(const char *dir, const char *layer, const char *or_name,
                struct err *err);
 
 /* sae_hash() adds the configuration next to a file with tensors, then that
- * file, as metadata name an SAE.  0, or -1 with 'err' set. */
+ * file, as metadata name an SAE; sae_xxh3() is the digest of these alone.  0,
+ * or -1 with 'err' set. */
 int sae_hash(struct hash *hash, const char *file, struct err *err);
+int sae_xxh3(const char *file, char hex[HASH_MAX_HEX], struct err *err);
 
 #define SAE_SPARSIFY_FILE "sae.safetensors"
 #define SAE_SAELENS_FILE  "sae_weights.safetensors"
