@@ -415,3 +415,34 @@ js_put_f64(struct str *str, double v)
     }
     py_float_repr(str, v);
 }
+
+void
+js_addf(struct str *str, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    while (*fmt) {
+        size_t n = strcspn(fmt, "%"), end;
+
+        str_add(str, fmt, n);
+        fmt += n;
+        end = strcspn(fmt, "sgdu");
+        if (fmt[end] == 's') {
+            const char *s = va_arg(ap, const char *);
+
+            if (s)
+                js_put_str(str, s, strlen(s));
+            else
+                str_adds(str, "null");
+        } else if (fmt[end] == 'g') {
+            js_put_f64(str, va_arg(ap, double));
+        } else if (end > 1) { /* l, ll and z: all have 64 bits */
+            str_addf(str, fmt[end] == 'u' ? "%lu" : "%ld", va_arg(ap, long));
+        } else if (end == 1) {
+            str_addf(str, "%d", va_arg(ap, int));
+        }
+        fmt += *fmt ? end + 1 : 0;
+    }
+    va_end(ap);
+}

@@ -99,4 +99,9 @@ void js_put_json(struct str *str, const char *json, size_t nbytes);
  * does not have, become null. */
 void js_put_f64(struct str *str, double v);
 
+/* js_addf() appends JSON by a printf format of integers and of %s, js_put_str()
+ * of a string or null for NULL, and %g, js_put_f64(). */
+void js_addf(struct str *str, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
 #endif

@@ -101,12 +101,11 @@ write_config(const struct codes_out *c, const char *model, struct err *err)
     struct str text = { 0 }, path = { 0 };
     int rc;
 
-    str_adds(&text, "{\n    \"batch_size\": 1");
-    str_addf(&text, ",\n    \"cache_ctx_len\": %zu,\n    \"n_tokens\": %zu",
-             c->l->n_tokens, c->ids->n_imgs * c->ids->n_tokens);
-    str_addf(&text, ",\n    \"n_splits\": %zu,\n    \"model_name\": ", c->n);
-    js_put_str(&text, model, strlen(model));
-    str_adds(&text, "\n}");
+    js_addf(&text,
+            "{\n    \"batch_size\": 1,\n    \"cache_ctx_len\": %zu,\n"
+            "    \"n_tokens\": %zu,\n    \"n_splits\": %zu,\n"
+            "    \"model_name\": %s\n}",
+            c->l->n_tokens, c->ids->n_imgs * c->ids->n_tokens, c->n, model);
     str_addf(&path, "%s/config.json", outdir_path(c->dir.dir));
     rc = out_put(path.s, 0, text.s, text.n, err);
     str_free(&path);

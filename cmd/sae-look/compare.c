@@ -247,13 +247,9 @@ put_json(const struct side *a, const struct side *b)
     size_t n_mutual = 0;
 
     str_addf(&to, "{\"latents\":[%zu,%zu]", a->n, b->n);
-    for (size_t i = 0; i < sizeof(means) / sizeof(*means); i++) {
-        str_addf(&to, ",\"%s\":[", means[i].name);
-        js_put_f64(&to, share(a, means[i].over));
-        str_addc(&to, ',');
-        js_put_f64(&to, share(b, means[i].over));
-        str_addc(&to, ']');
-    }
+    for (size_t i = 0; i < sizeof(means) / sizeof(*means); i++)
+        js_addf(&to, ",%s:[%g,%g]", means[i].name, share(a, means[i].over),
+                share(b, means[i].over));
     for (size_t i = 0; i < a->n; i++)
         n_mutual += is_mutual(a, b, i);
     str_addf(&to, ",\"mutual\":%zu}\n", n_mutual);

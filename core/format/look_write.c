@@ -10,54 +10,32 @@
 #include "core/str.h"
 
 static void
-put_text(struct str *s, const char *key, const char *v)
-{
-    str_addf(s, ", \"%s\": ", key);
-    if (v)
-        js_put_str(s, v, strlen(v));
-    else
-        str_adds(s, "null");
-}
-
-static void
-put_u64(struct str *s, const char *key, uint64_t v)
-{
-    str_addf(s, ", \"%s\": %llu", key, (unsigned long long)v);
-}
-
-static void
 put_json(struct str *s, const struct look *l)
 {
-    str_addf(s, "{\"format\": %d", LOOK_FORMAT);
-    put_text(s, "sae", l->sae);
-    put_text(s, "sae_xxh3", l->sae_xxh3);
-    put_text(s, "hook", l->hook);
-    put_u64(s, "latents", l->n);
-    put_u64(s, "d", l->d);
-    put_u64(s, "rows", l->rows);
-    put_u64(s, "left_out", l->left_out);
-    put_u64(s, "sequences", l->sequences);
-    put_u64(s, "T", l->n_tokens);
-    str_adds(s, ", \"input\": [");
+    js_addf(s,
+            "{\"format\": %d, \"sae\": %s, \"sae_xxh3\": %s, \"hook\": %s, "
+            "\"latents\": %zu, \"d\": %zu, \"rows\": %llu, "
+            "\"left_out\": %llu, \"sequences\": %llu, \"T\": %zu, "
+            "\"input\": [",
+            LOOK_FORMAT, l->sae, l->sae_xxh3, l->hook, l->n, l->d,
+            (unsigned long long)l->rows, (unsigned long long)l->left_out,
+            (unsigned long long)l->sequences, l->n_tokens);
     for (size_t i = 0; i < l->n_input; i++)
         str_addf(s, "%s[%llu, %llu]", i ? ", " : "",
                  (unsigned long long)l->input[i][0],
                  (unsigned long long)l->input[i][1]);
-    str_addc(s, ']');
-    put_u64(s, "top", l->top.n);
-    put_u64(s, "sample", l->sample.n);
-    str_addf(s, ", \"context\": [%zu, %zu], \"per\": \"%s\"", l->context[0],
-             l->context[1], l->per_row ? "row" : "sequence");
-    put_u64(s, "seed", l->seed);
-    str_adds(s, ", \"skip_ids\": [");
+    js_addf(s,
+            "], \"top\": %zu, \"sample\": %zu, \"context\": [%zu, %zu], "
+            "\"per\": %s, \"seed\": %llu, \"skip_ids\": [",
+            l->top.n, l->sample.n, l->context[0], l->context[1],
+            l->per_row ? "row" : "sequence", (unsigned long long)l->seed);
     for (size_t i = 0; i < l->mask.n_ids; i++)
         str_addf(s, "%s%ld", i ? ", " : "", (long)l->mask.ids[i]);
-    str_addc(s, ']');
-    put_u64(s, "skip_positions", l->mask.positions);
-    str_adds(s, ", \"max_norm\": ");
-    js_put_f64(s, l->mask.max_norm);
-    put_text(s, "ids_sha256", l->ids_sha256);
-    str_adds(s, "}\n");
+    js_addf(s,
+            "], \"skip_positions\": %llu, \"max_norm\": %g, "
+            "\"ids_sha256\": %s}\n",
+            (unsigned long long)l->mask.positions, l->mask.max_norm,
+            l->ids_sha256);
 }
 
 static int

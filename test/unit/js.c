@@ -118,9 +118,25 @@ test_numbers(void)
     }
 }
 
+static void
+test_format(void)
+{
+    const char *volatile none = NULL;
+    struct str s = { 0 };
+
+    js_addf(&s, "{\"a\": [%s, %s], \"b\": %g, %d %zu %lld %llu%s", "x\"\n",
+            none, 0.1, -3, SIZE_MAX, INT64_MIN + 0LL, ~0ULL, "");
+    tap_ok(!strcmp(s.s, "{\"a\": [\"x\\\"\\n\", null], \"b\": 0.1, -3 "
+                        "18446744073709551615 -9223372036854775808 "
+                        "18446744073709551615\"\""),
+           "js_addf: %s", s.s);
+    str_free(&s);
+}
+
 int
 main(void)
 {
+    test_format();
     test_words();
     test_depth();
     test_numbers();
