@@ -8,8 +8,7 @@
 #include <string.h>
 
 #include "cmd/sae-look/cmd.h"
-#include "cmd/sae-look/lens_file.h"
-#include "cmd/sae-look/tokens.h"
+#include "cmd/sae-look/view.h"
 #include "core/format/look.h"
 #include "core/format/sae.h"
 #include "core/format/stw.h"

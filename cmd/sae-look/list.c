@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "cmd/sae-look/cmd.h"
-#include "cmd/sae-look/pick.h"
+#include "cmd/sae-look/view.h"
 #include "core/tool.h"
 
 /* A label that is nothing, or would be taken for none, is shown as none. */

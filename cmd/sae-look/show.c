@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "cmd/sae-look/cmd.h"
-#include "cmd/sae-look/tokens.h"
 #include "cmd/sae-look/view.h"
 #include "core/chart.h"
 #include "core/js.h"
