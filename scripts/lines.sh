@@ -9,8 +9,8 @@ core/kernel 9836
 core/model 23604
 core/text 4340
 core/image 2540
-cmd 37978
-lib 2736'
+cmd 37674
+lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
     BEGIN {

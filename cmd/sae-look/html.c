@@ -24,25 +24,28 @@ struct page {
     struct str to, name;
     size_t nbytes;   /* that left 'to' */
     struct out *out; /* NULL: they are counted */
+    int rc;          /* -1: the page failed, and 'err' says why */
+    struct err *err;
 };
 
-/* Takes what there is from 'to', if that is more than so many bytes. */
-static int
-flush(struct page *p, size_t most, struct err *err)
+/* Takes what there is from 'to', if that is more than so many bytes; true:
+ * there may be more. */
+static bool
+flush(struct page *p, size_t most)
 {
     size_t max_bytes = p->cmd->max_bytes;
 
-    if (p->to.n <= most)
-        return 0;
+    if (p->rc < 0 || p->to.n <= most)
+        return p->rc == 0;
     p->nbytes += p->to.n;
     if (p->nbytes / COUNTED > max_bytes)
-        return err_data(err, p->v.l.path,
-                        "the page has over %zu bytes, but --max-bytes is %zu",
-                        p->nbytes, max_bytes);
-    if (p->out && out_write(p->out, p->to.s, p->to.n, err) < 0)
-        return -1;
+        p->rc = err_data(p->err, p->v.l.path,
+                         "the page has over %zu bytes, but --max-bytes is %zu",
+                         p->nbytes, max_bytes);
+    else if (p->out)
+        p->rc = out_write(p->out, p->to.s, p->to.n, p->err);
     str_clear(&p->to);
-    return 0;
+    return p->rc == 0;
 }
 
 static void
@@ -73,8 +76,8 @@ put_fact(struct page *p, const char *name, const char *fmt, ...)
     str_adds(&p->to, "</dd></div>\n");
 }
 
-static int
-put_head(struct page *p, struct err *err)
+static void
+put_head(struct page *p)
 {
     const struct look *l = &p->v.l;
     struct str *to = &p->to;
@@ -97,7 +100,7 @@ put_head(struct page *p, struct err *err)
                  "<th>latent</th><th>density</th><th class=\"c\">rows</th>"
                  "<th class=\"c\">mean</th><th>max</th><th>label</th>"
                  "</tr></thead>\n<tbody>\n");
-    for (size_t k = 0; k < p->v.n; k++) {
+    for (size_t k = 0; k < p->v.n && flush(p, HELD); k++) {
         size_t i = p->v.picked[k];
         const struct label *label = labels_find(&p->v.labels, l->latent[i]);
 
@@ -111,24 +114,18 @@ put_head(struct page *p, struct err *err)
         if (label)
             page_text(to, label->s, label->n);
         str_adds(to, "</td></tr>\n");
-        if (flush(p, HELD, err) < 0)
-            return -1;
     }
     str_adds(to, "</tbody></table></div>\n");
-    return 0;
 }
 
 static void
-put_hist(struct page *p, size_t i)
+put_hist(struct page *p)
 {
-    const int64_t *hist = p->v.l.hist + i * LOOK_BINS;
-    int first = 0, end = LOOK_BINS;
+    const int64_t *hist = p->v.l.hist + p->v.i * LOOK_BINS;
     int64_t most = 1;
+    int first, end;
 
-    while (first < LOOK_BINS && hist[first] == 0)
-        first++;
-    while (end > first && hist[end - 1] == 0)
-        end--;
+    view_bins(&p->v, &first, &end);
     for (int bin = first; bin < end; bin++)
         most = hist[bin] > most ? hist[bin] : most;
     if (first == end)
@@ -151,32 +148,25 @@ put_hist(struct page *p, size_t i)
                  plural((uint64_t)hist[bin]));
     }
     str_addf(&p->to, "</svg>f from %g to %.4g, two bars an octave</div>\n",
-             look_bin_low(first), (double)p->v.l.max[i]);
+             look_bin_low(first), (double)p->v.max);
 }
 
-static int
-put_lens(struct page *p, int64_t latent, struct err *err)
+static void
+put_lens(struct page *p)
 {
     str_adds(&p->to, "<div class=\"lens\">\n");
     for (int sign = 0; sign < 2; sign++) {
         str_addf(&p->to, "<ol class=\"%s\">\n", sign ? "minus" : "plus");
-        for (size_t k = 0; k < p->v.lens.n; k++) {
-            int32_t id;
-            float value;
-
-            if (lens_get(&p->v.lens, (size_t)latent, sign, k, &id, &value,
-                         err) < 0)
-                return -1;
-            str_addf(&p->to, "<li data-id=\"%ld\"><span>", (long)id);
-            put_token(p, id);
-            str_addf(&p->to, "</span> %.6g</li>\n", (double)value);
-            if (flush(p, HELD, err) < 0)
-                return -1;
+        for (size_t k = 0; k < p->v.n_lens && flush(p, HELD); k++) {
+            str_addf(&p->to, "<li data-id=\"%ld\"><span>",
+                     (long)p->v.lens[sign][k].id);
+            put_token(p, p->v.lens[sign][k].id);
+            str_addf(&p->to, "</span> %.6g</li>\n",
+                     (double)p->v.lens[sign][k].value);
         }
         str_adds(&p->to, "</ol>\n");
     }
     str_adds(&p->to, "</div>\n");
-    return 0;
 }
 
 /* Where the data-* of an example end, and its tag. */
@@ -190,20 +180,19 @@ put_data(struct page *p, const struct look_example *e, int quantile)
     str_adds(&p->to, "\">");
 }
 
-static int
-put_tokens(struct page *p, const struct look_example *e, float max,
-           int quantile, struct err *err)
+static void
+put_tokens(struct page *p, const struct look_example *e, int quantile)
 {
     size_t first = (size_t)e->row % p->v.l.n_tokens - e->at;
     bool apart = !e->ids || !p->v.tok; /* numbers, not a text */
 
     str_adds(&p->to, quantile < 0 ? "<p class=\"x\"" : "<p class=\"x q\"");
     put_data(p, e, quantile);
-    for (size_t k = 0; k < e->n; k++) {
+    for (size_t k = 0; k < e->n && flush(p, HELD); k++) {
         if (apart && k)
             str_addc(&p->to, ' ');
         str_addf(&p->to, "<span class=\"a%d%s\" title=\"",
-                 pick_level(e->acts[k], max), k == e->at ? " p" : "");
+                 view_level(&p->v, e->acts[k]), k == e->at ? " p" : "");
         if (e->acts[k] < 0)
             str_adds(&p->to, "left out");
         else
@@ -214,16 +203,12 @@ put_tokens(struct page *p, const struct look_example *e, float max,
         else
             str_addf(&p->to, "%zu", first + k);
         str_adds(&p->to, "</span>");
-        if (flush(p, HELD, err) < 0)
-            return -1;
     }
     str_adds(&p->to, "</p>\n");
-    return 1;
 }
 
-static int
-put_picture(struct page *p, const struct look_example *e, float max,
-            int quantile, struct err *err)
+static void
+put_picture(struct page *p, const struct look_example *e, int quantile)
 {
     const struct pictures *pic = &p->pictures;
     size_t n_tokens = p->v.l.n_tokens, n_cls = n_tokens - pic->w * pic->h;
@@ -235,8 +220,8 @@ put_picture(struct page *p, const struct look_example *e, float max,
              "<svg viewBox=\"0 0 %zu %zu\"><image width=\"%zu\" "
              "height=\"%zu\" preserveAspectRatio=\"none\" href=\"",
              pic->w, pic->h, pic->w, pic->h);
-    if (pictures_url(pic, (size_t)e->row / n_tokens, &p->to, err) < 0)
-        return -1;
+    if (p->rc == 0)
+        p->rc = pictures_url(pic, (size_t)e->row / n_tokens, &p->to, p->err);
     str_adds(&p->to, "\"/>\n");
     for (size_t k = first < n_cls ? n_cls - first : 0; k < e->n; k++) {
         size_t patch = first + k - n_cls;
@@ -246,109 +231,94 @@ put_picture(struct page *p, const struct look_example *e, float max,
         str_addf(&p->to,
                  "<rect class=\"a%d\" x=\"%zu\" y=\"%zu\" width=\"1\" "
                  "height=\"1\"><title>",
-                 pick_level(e->acts[k], max), patch % pic->w, patch / pic->w);
+                 view_level(&p->v, e->acts[k]), patch % pic->w, patch / pic->w);
         page_f32(&p->to, e->acts[k]);
         str_adds(&p->to, "</title></rect>\n");
     }
     str_adds(&p->to, "</svg></figure>\n");
-    return flush(p, HELD, err) < 0 ? -1 : 1;
 }
 
-static int
-put_example(struct page *p, const struct look_examples *of, size_t i, size_t j,
-            int quantile, struct err *err)
+static void
+put_example(struct page *p, const struct look_example *e, int quantile)
 {
-    struct look_example e;
-    int rc = look_example(&p->v.l, of, i, j, &e, err);
-
-    if (rc <= 0)
-        return rc;
-    return p->pictures.list ? put_picture(p, &e, p->v.l.max[i], quantile, err)
-                            : put_tokens(p, &e, p->v.l.max[i], quantile, err);
+    if (flush(p, HELD))
+        (p->pictures.list ? put_picture : put_tokens)(p, e, quantile);
 }
 
-static int
-put_sample(struct page *p, size_t i, struct err *err)
+static void
+put_sample(struct page *p)
 {
     const char *box = p->pictures.list ? "<div class=\"images\">" : "";
     const char *box_end = p->pictures.list ? "</div>" : "";
-    const struct look_examples *s = &p->v.l.sample;
-    size_t rank[LOOK_MAX_EXAMPLES];
-    size_t n = pick_sample(&p->v.l, i, rank), q = p->cmd->quantiles;
+    const struct look_view *v = &p->v;
+    size_t q = p->cmd->quantiles;
 
-    for (size_t j = 0, end; j < n; j = end) {
-        size_t quantile = pick_quantile(j, n, q);
+    for (size_t j = 0, end; j < v->n_sample; j = end) {
+        size_t quantile = view_quantile(v, j);
 
-        end = pick_quantile_end(j, n, q);
+        end = view_quantile_end(v, j);
         str_adds(&p->to, "<details><summary>sample, ");
         if (q > 1)
             str_addf(&p->to, "part %zu of %zu, ", quantile + 1, q);
         str_addf(&p->to, "%zu example%s of %.4g to %.4g</summary>%s\n", end - j,
-                 plural(end - j), (double)s->value[i * s->n + rank[j]],
-                 (double)s->value[i * s->n + rank[end - 1]], box);
+                 plural(end - j), (double)v->sample[j].value,
+                 (double)v->sample[end - 1].value, box);
         for (size_t k = j; k < end; k++)
-            if (put_example(p, s, i, rank[k], (int)quantile, err) < 0)
-                return -1;
+            put_example(p, &v->sample[k], (int)quantile);
         str_addf(&p->to, "%s</details>\n", box_end);
     }
-    return 0;
 }
 
-static int
-put_section(struct page *p, size_t i, struct err *err)
+static void
+put_section(struct page *p, size_t i)
 {
     const struct look *l = &p->v.l;
-    long latent = (long)l->latent[i];
-    const struct label *label = labels_find(&p->v.labels, latent);
-    int rc = 1;
+    long latent = p->v.latent;
 
     str_addf(&p->to,
              "<section id=\"l%ld\">\n<a class=\"up\" href=\"#index\">index</a>"
              "<h2><a href=\"#l%ld\">%ld</a> <span class=\"label\">",
              latent, latent, latent);
-    if (label)
-        page_text(&p->to, label->s, label->n);
+    if (p->v.label)
+        page_text(&p->to, p->v.label->s, p->v.label->n);
     str_adds(&p->to, "</span></h2>\n<dl class=\"facts\">\n");
     put_fact(p, "density", "%.6g", look_density(l, i));
     put_fact(p, "rows", "%lld", (long long)l->rows_active[i]);
     put_fact(p, "sequences", "%lld", (long long)l->seqs_active[i]);
     put_fact(p, "mean", "%.6g", look_mean(l, i));
-    put_fact(p, "max", "%.6g", (double)l->max[i]);
+    put_fact(p, "max", "%.6g", (double)p->v.max);
     str_adds(&p->to, "</dl>\n<div class=\"top\">\n");
-    put_hist(p, i);
-    if (p->v.lens.n > 0 && put_lens(p, latent, err) < 0)
-        return -1;
+    put_hist(p);
+    if (p->v.n_lens > 0)
+        put_lens(p);
     str_adds(&p->to, "</div>\n");
-    if (l->rows_active[i] == 0)
-        str_adds(&p->to, "<h3>never active</h3>\n");
-    else
-        str_adds(&p->to, "<h3>strongest examples</h3>\n");
-    if (p->pictures.list)
-        str_adds(&p->to, "<div class=\"images\">\n");
-    for (size_t j = 0; rc > 0 && j < l->top.n && j < p->cmd->examples; j++)
-        rc = put_example(p, &l->top, i, j, -1, err);
+    str_addf(&p->to, "<h3>%s</h3>\n%s",
+             l->rows_active[i] ? "strongest examples" : "never active",
+             p->pictures.list ? "<div class=\"images\">\n" : "");
+    for (size_t j = 0; j < p->v.n_top && j < p->cmd->examples; j++)
+        put_example(p, &p->v.top[j], -1);
     if (p->pictures.list)
         str_adds(&p->to, "</div>\n");
-    if (rc < 0 || put_sample(p, i, err) < 0)
-        return -1;
+    put_sample(p);
     str_adds(&p->to, "</section>\n");
-    return 0;
 }
 
 /* The page, counted or written. */
 static int
-put_page(struct page *p, struct out *out, struct err *err)
+put_page(struct page *p, struct out *out)
 {
     p->nbytes = 0;
     p->out = out;
     str_clear(&p->to);
-    if (put_head(p, err) < 0)
-        return -1;
-    for (size_t k = 0; k < p->v.n; k++)
-        if (put_section(p, p->v.picked[k], err) < 0)
-            return -1;
+    put_head(p);
+    for (size_t k = 0; k < p->v.n && flush(p, HELD); k++) {
+        p->rc = view_latent(&p->v, p->v.picked[k], p->err);
+        if (p->rc == 0)
+            put_section(p, p->v.picked[k]);
+    }
     str_adds(&p->to, "</body>\n</html>\n");
-    return flush(p, 0, err);
+    flush(p, 0);
+    return p->rc;
 }
 
 static int
@@ -377,7 +347,7 @@ open_pictures(struct page *p, struct err *err)
 int
 html_main(const struct look_cmd *cmd, struct err *err)
 {
-    struct page p = { .cmd = cmd };
+    struct page p = { .cmd = cmd, .err = err };
     struct out *out = NULL;
     size_t nbytes;
     int rc = -1;
@@ -387,7 +357,7 @@ html_main(const struct look_cmd *cmd, struct err *err)
     if (view_open(&p.v, cmd, cmd->n ? cmd->n : 200, err) < 0 ||
         (cmd->images && open_pictures(&p, err) < 0))
         goto out;
-    if (put_page(&p, NULL, err) < 0)
+    if (put_page(&p, NULL) < 0)
         goto out;
     nbytes = p.nbytes;
     if (nbytes > cmd->max_bytes) {
@@ -398,7 +368,7 @@ html_main(const struct look_cmd *cmd, struct err *err)
     }
     if (out_open(&out, cmd->output ? cmd->output : "-", cmd->out_flags, false,
                  err) < 0 ||
-        put_page(&p, out, err) < 0)
+        put_page(&p, out) < 0)
         goto out;
     if (p.nbytes != nbytes) {
         err_set(err, EX_IOERR, "%s: pictures changed while they were read",

@@ -235,20 +235,22 @@ run_blocks(struct lens_run *r, struct err *err)
 static void
 print(const struct lens_run *r)
 {
-    struct str token = { 0 };
+    struct str own = { 0 }, token = { 0 };
 
     tool_put("latent\tsign\trank\tid\tlogit\ttoken\n");
     for (size_t i = 0; i < 2 * r->which.n * r->n; i++) {
         size_t sign = i / r->n % 2;
 
+        str_clear(&own);
         str_clear(&token);
-        if (r->tok)
-            tokens_esc(&token, r->tok, r->id[i]);
+        if (r->tok && tok_bytes(r->tok, r->id[i], &own) && own.n)
+            str_esc(&token, own.s, own.n);
         tool_put("%lu\t%c\t%zu\t%ld\t%.6g\t%s\n",
                  (unsigned long)r->which.v[i / r->n / 2],
                  sign == LENS_PLUS ? '+' : '-', i % r->n + 1, (long)r->id[i],
                  (double)r->value[i], token.n ? token.s : "");
     }
+    str_free(&own);
     str_free(&token);
 }
 

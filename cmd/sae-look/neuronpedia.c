@@ -36,37 +36,21 @@ layer_of(const struct look *l)
 }
 
 static void
-put_token(struct dashboards *b, int32_t id)
+put_lens(struct dashboards *b, int sign)
 {
-    struct str token = { 0 };
-
-    view_token(&b->v, id, &token);
-    js_put_str(&b->to, token.s ? token.s : "", token.n);
-    str_free(&token);
-}
-
-static int
-put_lens(struct dashboards *b, int64_t latent, int sign, struct err *err)
-{
-    const char *name = sign ? "neg" : "pos";
-    int32_t id;
-    float value;
+    const char *name = sign == LENS_MINUS ? "neg" : "pos";
 
     for (int values = 0; values < 2; values++) {
         str_addf(&b->to, "\"%s_%s\": [", name, values ? "values" : "str");
-        for (size_t k = 0; k < b->v.lens.n; k++) {
-            if (lens_get(&b->v.lens, (size_t)latent, sign, k, &id, &value,
-                         err) < 0)
-                return -1;
+        for (size_t k = 0; k < b->v.n_lens; k++) {
             str_adds(&b->to, k ? ", " : "");
             if (values)
-                page_f32(&b->to, value);
+                page_f32(&b->to, b->v.lens[sign][k].value);
             else
-                put_token(b, id);
+                view_json(&b->v, b->v.lens[sign][k].id, &b->to);
         }
         str_adds(&b->to, "], ");
     }
-    return 0;
 }
 
 /* SAEDashboard's interval that an example is of. */
@@ -74,113 +58,91 @@ struct interval {
     double min, max, contains;
 };
 
-static int
-put_example(struct dashboards *b, const struct look_examples *of, size_t i,
-            size_t j, const struct interval *in, const char *before,
-            struct err *err)
+static void
+put_example(struct dashboards *b, const struct look_example *e,
+            const struct interval *in, bool first)
 {
-    struct look_example e;
-    int rc = look_example(&b->v.l, of, i, j, &e, err);
-
-    if (rc <= 0)
-        return rc;
-    str_addf(&b->to, "%s{\"bin_min\": ", before);
-    js_put_f64(&b->to, in->min);
-    str_adds(&b->to, ", \"bin_max\": ");
-    js_put_f64(&b->to, in->max);
-    str_adds(&b->to, ", \"bin_contains\": ");
-    js_put_f64(&b->to, in->contains);
-    str_adds(&b->to, ", \"tokens\": [");
-    for (size_t k = 0; k < e.n; k++) {
+    str_adds(&b->to, first ? "" : ", ");
+    js_addf(&b->to,
+            "{\"bin_min\": %g, \"bin_max\": %g, \"bin_contains\": %g, "
+            "\"tokens\": [",
+            in->min, in->max, in->contains);
+    for (size_t k = 0; k < e->n; k++) {
         str_adds(&b->to, k ? ", " : "");
-        put_token(b, e.ids[k]);
+        view_json(&b->v, e->ids[k], &b->to);
     }
     str_adds(&b->to, "], \"values\": [");
-    for (size_t k = 0; k < e.n; k++) {
+    for (size_t k = 0; k < e->n; k++) {
         str_adds(&b->to, k ? ", " : "");
-        page_f32(&b->to, e.acts[k] < 0 ? 0 : e.acts[k]);
+        page_f32(&b->to, e->acts[k] < 0 ? 0 : e->acts[k]);
     }
     str_addf(&b->to,
              "], \"qualifying_token_index\": %zu, \"dfa_values\": [], "
              "\"dfa_maxValue\": null, \"dfa_targetIndex\": null}",
-             e.at);
-    return 1;
+             e->at);
 }
 
-static int
-put_examples(struct dashboards *b, size_t i, struct err *err)
+static void
+put_examples(struct dashboards *b)
 {
     static const struct interval top = { -1, 99, -1 };
-    const struct look_examples *s = &b->v.l.sample;
-    size_t rank[LOOK_MAX_EXAMPLES];
-    size_t n = pick_sample(&b->v.l, i, rank), q = b->cmd->quantiles;
-    const float *value = s->value + i * s->n;
-    const char *before = "";
-    int rc = 1;
+    const struct look_view *v = &b->v;
 
-    for (size_t j = 0; rc > 0 && j < b->v.l.top.n; j++, before = ", ")
-        rc = put_example(b, &b->v.l.top, i, j, &top, before, err);
-    if (b->v.l.rows_active[i] > 0 && b->v.l.top.n > 0)
-        before = ", ";
-    for (size_t j = 0, end; rc >= 0 && j < n; j = end) {
+    for (size_t j = 0; j < v->n_top; j++)
+        put_example(b, &v->top[j], &top, j == 0);
+    for (size_t j = 0, end; j < v->n_sample; j = end) {
         struct interval in = { 0 };
 
-        end = pick_quantile_end(j, n, q);
-        in.min = (double)value[rank[end - 1]];
-        in.max = (double)value[rank[j]];
-        in.contains = (double)(end - j) / (double)n;
-        for (size_t k = j; rc >= 0 && k < end; k++, before = ", ")
-            rc = put_example(b, s, i, rank[k], &in, before, err);
+        end = view_quantile_end(v, j);
+        in.min = (double)v->sample[end - 1].value;
+        in.max = (double)v->sample[j].value;
+        in.contains = (double)(end - j) / (double)v->n_sample;
+        for (size_t k = j; k < end; k++)
+            put_example(b, &v->sample[k], &in, v->n_top + k == 0);
     }
-    return rc < 0 ? -1 : 0;
 }
 
 static int
 put_feature(struct dashboards *b, size_t i, struct err *err)
 {
+    static const char *const unknown[] = {
+        "neuron_alignment_indices",    "neuron_alignment_values",
+        "neuron_alignment_l1",         "correlated_neurons_indices",
+        "correlated_neurons_l1",       "correlated_neurons_pearson",
+        "correlated_features_indices", "correlated_features_l1",
+        "correlated_features_pearson", "logits_hist_data_bar_heights",
+        "logits_hist_data_bar_values", "decoder_weights_dist"
+    };
     const struct look *l = &b->v.l;
     const int64_t *hist = l->hist + i * LOOK_BINS;
-    const char *comma = "";
 
-    str_addf(&b->to, "{\"feature_index\": %ld, ", (long)l->latent[i]);
-    str_adds(&b->to, "\"neuron_alignment_indices\": [], "
-                     "\"neuron_alignment_values\": [], "
-                     "\"neuron_alignment_l1\": [], "
-                     "\"correlated_neurons_indices\": [], "
-                     "\"correlated_neurons_l1\": [], "
-                     "\"correlated_neurons_pearson\": [], "
-                     "\"correlated_features_indices\": [], "
-                     "\"correlated_features_l1\": [], "
-                     "\"correlated_features_pearson\": [], ");
-    if (put_lens(b, l->latent[i], 1, err) < 0 ||
-        put_lens(b, l->latent[i], 0, err) < 0)
+    if (view_latent(&b->v, i, err) < 0)
         return -1;
-    str_adds(&b->to, "\"frac_nonzero\": ");
-    js_put_f64(&b->to, look_density(l, i));
+    str_addf(&b->to, "{\"feature_index\": %ld, ", b->v.latent);
+    for (size_t k = 0; k < sizeof(unknown) / sizeof(*unknown); k++)
+        js_addf(&b->to, "%s: [], ", unknown[k]);
+    put_lens(b, LENS_MINUS);
+    put_lens(b, LENS_PLUS);
+    js_addf(&b->to, "\"frac_nonzero\": %g", look_density(l, i));
     for (int heights = 0; heights < 2; heights++) {
+        const char *before = "";
+
         str_addf(&b->to, ", \"freq_hist_data_bar_%s\": [",
                  heights ? "heights" : "values");
-        comma = "";
         for (int bin = 0; bin < LOOK_BINS; bin++) {
             if (hist[bin] == 0)
                 continue;
-            str_adds(&b->to, comma);
-            comma = ", ";
-            if (heights)
-                str_addf(&b->to, "%lld", (long long)hist[bin]);
-            else
-                js_put_f64(&b->to, look_bin_low(bin));
+            str_adds(&b->to, before);
+            js_put_f64(&b->to, heights ? (double)hist[bin] : look_bin_low(bin));
+            before = ", ";
         }
         str_addc(&b->to, ']');
     }
     str_addf(&b->to,
-             ", \"logits_hist_data_bar_heights\": [], "
-             "\"logits_hist_data_bar_values\": [], \"n_prompts_total\": %llu, "
-             "\"n_tokens_in_prompt\": %zu, \"dataset\": \"\", "
-             "\"decoder_weights_dist\": [], \"activations\": [",
+             ", \"n_prompts_total\": %llu, \"n_tokens_in_prompt\": %zu, "
+             "\"dataset\": \"\", \"activations\": [",
              (unsigned long long)l->sequences, l->n_tokens);
-    if (put_examples(b, i, err) < 0)
-        return -1;
+    put_examples(b);
     str_adds(&b->to, "]}");
     return 0;
 }
@@ -194,11 +156,10 @@ put_batch(struct dashboards *b, size_t first, size_t end, const char *path,
     int rc = out_open(&out, path, 0, false, err);
 
     str_clear(&b->to);
-    str_adds(&b->to, "{\"model_id\": ");
-    js_put_str(&b->to, b->cmd->model_id, strlen(b->cmd->model_id));
-    str_addf(&b->to, ", \"layer\": %ld, \"sae_set\": ", b->layer);
-    js_put_str(&b->to, b->cmd->source, strlen(b->cmd->source));
-    str_adds(&b->to, ", \"features\": [");
+    js_addf(&b->to,
+            "{\"model_id\": %s, \"layer\": %ld, \"sae_set\": %s, "
+            "\"features\": [",
+            b->cmd->model_id, b->layer, b->cmd->source);
     for (size_t k = first; rc == 0 && k < end; k++) {
         str_adds(&b->to, k > first ? ", " : "");
         rc = put_feature(b, b->v.picked[k], err);

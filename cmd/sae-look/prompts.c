@@ -14,15 +14,15 @@ static const char question[] =
     "is there, from 1 to 10.  What do they have in common?  Answer with one "
     "short phrase and nothing else.\n";
 
-/* A window's text; with 'max' its runs of active tokens in << >>. */
+/* A window's text; 'marked': its runs of active tokens are in << >>. */
 static void
-put_text(const struct look_view *v, const struct look_example *e, float max,
+put_text(const struct look_view *v, const struct look_example *e, bool marked,
          struct str *to)
 {
     bool inside = false;
 
     for (size_t k = 0; k < e->n; k++) {
-        bool active = max > 0 && e->acts[k] > 0;
+        bool active = marked && e->acts[k] > 0;
 
         if (active != inside)
             str_adds(to, active ? "<<" : ">>");
@@ -33,41 +33,35 @@ put_text(const struct look_view *v, const struct look_example *e, float max,
 }
 
 static void
-put_levels(const struct look_view *v, const struct look_example *e, float max,
+put_levels(const struct look_view *v, const struct look_example *e,
            struct str *to)
 {
     const char *comma = "";
 
     for (size_t k = 0; k < e->n; k++) {
-        struct str token = { 0 };
-
         if (e->acts[k] <= 0)
             continue;
-        view_token(v, e->ids[k], &token);
         str_adds(to, comma);
-        js_put_str(to, token.s ? token.s : "", token.n);
-        str_addf(to, " %d", pick_level(e->acts[k], max));
+        view_json(v, e->ids[k], to);
+        str_addf(to, " %d", view_level(v, e->acts[k]));
         comma = ", ";
-        str_free(&token);
     }
     str_addc(to, '\n');
 }
 
-/* Of all examples of the i-th of m, whose sequences are those that are known
- * to have it. */
+/* Is a row in a sequence that is known to have it? */
 static bool
-is_known(const struct look *l, size_t i, int64_t row)
+is_known(const struct look_view *v, int64_t row)
 {
-    const struct look_examples *of[] = { &l->top, &l->sample };
-    int64_t n_tokens = (int64_t)l->n_tokens;
+    int64_t n_tokens = (int64_t)v->l.n_tokens;
 
-    for (size_t s = 0; s < 2; s++)
-        for (size_t j = 0; j < of[s]->n; j++) {
-            int64_t at = of[s]->row[i * of[s]->n + j];
+    for (size_t j = 0; j < v->n_top + v->n_sample; j++) {
+        const struct look_example *e =
+            j < v->n_top ? &v->top[j] : &v->sample[j - v->n_top];
 
-            if (at >= 0 && at / n_tokens == row / n_tokens)
-                return true;
-        }
+        if (e->row / n_tokens == row / n_tokens)
+            return true;
+    }
     return false;
 }
 
@@ -76,10 +70,10 @@ is_known(const struct look *l, size_t i, int64_t row)
 /* Windows of the strongest examples of the latents that follow, in a circle:
  * each sequence once. */
 static int
-put_negatives(const struct look_view *v, size_t i, size_t most, struct str *to,
-              struct err *err)
+put_negatives(const struct look_view *v, struct str *to, struct err *err)
 {
     const struct look *l = &v->l;
+    size_t most = v->cmd->negatives;
     int64_t *used = xcalloc(most + 1, sizeof(*used));
     size_t n = 0;
     int rc = 0;
@@ -87,10 +81,10 @@ put_negatives(const struct look_view *v, size_t i, size_t most, struct str *to,
     for (size_t k = 1; rc >= 0 && k < l->m && k <= TRIED * most && n < most;
          k++) {
         struct look_example e;
-        size_t other = (i + k) % l->m, at = 0;
+        size_t other = (v->i + k) % l->m, at = 0;
 
         rc = look_example(l, &l->top, other, 0, &e, err);
-        if (rc <= 0 || is_known(l, i, e.row))
+        if (rc <= 0 || is_known(v, e.row))
             continue;
         while (at < n && used[at] != e.row / (int64_t)l->n_tokens)
             at++;
@@ -100,33 +94,28 @@ put_negatives(const struct look_view *v, size_t i, size_t most, struct str *to,
         if (n == 1)
             str_adds(to, "\nIt is not active in these texts:\n");
         str_addf(to, "\nText without it %zu: ", n);
-        put_text(v, &e, 0, to);
+        put_text(v, &e, false, to);
     }
     free(used);
     return rc < 0 ? -1 : 0;
 }
 
 static int
-put_prompt(const struct look_view *v, size_t i, size_t negatives,
-           struct out *out, struct err *err)
+put_prompt(struct look_view *v, size_t i, struct out *out, struct err *err)
 {
-    const struct look *l = &v->l;
     struct str text = { 0 }, line = { 0 };
-    struct look_example e;
-    int rc = 1;
+    int rc = view_latent(v, i, err);
 
     str_adds(&text, question);
-    for (size_t j = 0; rc > 0 && j < l->top.n; j++) {
-        if ((rc = look_example(l, &l->top, i, j, &e, err)) <= 0)
-            break;
+    for (size_t j = 0; rc == 0 && j < v->n_top; j++) {
         str_addf(&text, "\nText %zu: ", j + 1);
-        put_text(v, &e, l->max[i], &text);
+        put_text(v, &v->top[j], true, &text);
         str_adds(&text, "Active: ");
-        put_levels(v, &e, l->max[i], &text);
+        put_levels(v, &v->top[j], &text);
     }
-    if (rc >= 0)
-        rc = put_negatives(v, i, negatives, &text, err);
-    str_addf(&line, "{\"id\": %ld, \"text\": ", (long)l->latent[i]);
+    if (rc == 0)
+        rc = put_negatives(v, &text, err);
+    str_addf(&line, "{\"id\": %ld, \"text\": ", v->latent);
     js_put_str(&line, text.s, text.n);
     str_adds(&line, "}\n");
     if (rc == 0)
@@ -157,7 +146,7 @@ prompts_main(const struct look_cmd *cmd, struct err *err)
                   err);
     for (size_t k = 0; rc == 0 && k < v.n; k++)
         if (v.l.rows_active[v.picked[k]] > 0)
-            rc = put_prompt(&v, v.picked[k], cmd->negatives, out, err);
+            rc = put_prompt(&v, v.picked[k], out, err);
     if (rc == 0) {
         rc = out_commit(out, err);
         out = NULL;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: ISC */
 /* show: latents one by one, as text for a terminal or as JSON. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +9,13 @@
 #include "core/chart.h"
 #include "core/js.h"
 #include "core/mem.h"
-#include "core/numbers.h"
 #include "core/tty.h"
 
 struct show {
     const struct look_cmd *cmd;
     struct look_view v;
-    struct numbers which;
+    struct look_pair *pair; /* [n_pairs] */
+    size_t n_pairs;
     size_t width;
     bool color;
     struct str to; /* a latent */
@@ -55,26 +54,28 @@ add_line(struct show *s, const struct str *line)
 static void
 add_token(struct str *to, const struct show *s, int32_t id)
 {
-    if (s->v.tok)
-        tokens_esc(to, s->v.tok, id);
-    else
-        str_addf(to, "%ld", (long)id);
+    struct str own = { 0 };
+
+    view_token(&s->v, id, &own);
+    if (own.n)
+        str_esc(to, own.s, own.n);
+    str_free(&own);
 }
 
 static void
-put_facts(struct show *s, size_t i)
+put_facts(struct show *s)
 {
     const struct look *l = &s->v.l;
-    const struct label *label = labels_find(&s->v.labels, l->latent[i]);
+    const struct label *label = s->v.label;
+    size_t i = s->v.i;
     struct str line = { 0 };
 
     str_addf(&line,
              "latent %ld  max %.6g  mean %.6g  density %.6g  rows %lld of %llu"
              "  sequences %lld of %llu",
-             (long)l->latent[i], (double)l->max[i], look_mean(l, i),
-             look_density(l, i), (long long)l->rows_active[i],
-             (unsigned long long)l->rows, (long long)l->seqs_active[i],
-             (unsigned long long)l->sequences);
+             s->v.latent, (double)s->v.max, look_mean(l, i), look_density(l, i),
+             (long long)l->rows_active[i], (unsigned long long)l->rows,
+             (long long)l->seqs_active[i], (unsigned long long)l->sequences);
     add_line(s, &line);
     str_clear(&line);
     if (label && label->n) {
@@ -86,7 +87,7 @@ put_facts(struct show *s, size_t i)
 
 /* The bins from the first to the last that has rows. */
 static void
-put_chart(struct show *s, size_t i)
+put_chart(struct show *s)
 {
     double counts[LOOK_BINS];
     char subtitle[64];
@@ -96,72 +97,28 @@ put_chart(struct show *s, size_t i)
                        .y = "rows",
                        .whole_y = true,
                        .columns = counts };
-    size_t first = LOOK_BINS, last = 0;
+    int first, end;
 
-    for (size_t k = 0; k < LOOK_BINS; k++)
-        if (s->v.l.hist[i * LOOK_BINS + k]) {
-            first = smaller(first, k);
-            last = k;
-        }
-    if (first > last)
+    view_bins(&s->v, &first, &end);
+    if (first == end)
         return;
-    for (size_t k = first; k <= last; k++)
-        counts[k - first] = (double)s->v.l.hist[i * LOOK_BINS + k];
+    for (int k = first; k < end; k++)
+        counts[k - first] = (double)s->v.l.hist[s->v.i * LOOK_BINS + (size_t)k];
     snprintf(subtitle, sizeof(subtitle), "f from %g to %g, two bins an octave",
-             look_bin_low((int)first), look_bin_low((int)last + 1));
-    c.n_columns = last + 1 - first;
-    c.left = (double)first / 2 - 16;
-    c.right = (double)(last + 1) / 2 - 16;
+             look_bin_low(first), look_bin_low(end));
+    c.n_columns = (size_t)(end - first);
+    c.left = first / 2.0 - 16;
+    c.right = end / 2.0 - 16;
     chart_text(&s->to, &c);
-}
-
-static int
-put_lens(struct show *s, size_t latent, enum lens_sign sign, struct err *err)
-{
-    struct str line = { 0 };
-    float value;
-    int32_t id;
-    int rc = 0;
-
-    str_addf(&line, "%-11s", sign == LENS_PLUS ? "promoted" : "suppressed");
-    for (size_t k = 0; k < s->v.lens.n && rc == 0; k++) {
-        rc = lens_get(&s->v.lens, latent, sign, k, &id, &value, err);
-        str_addc(&line, ' ');
-        add_token(&line, s, id);
-        str_addf(&line, " (%.3g)", (double)value);
-    }
-    if (rc == 0 && s->v.lens.n)
-        add_line(s, &line);
-    str_free(&line);
-    return rc;
-}
-
-static int
-put_pairs(struct show *s, size_t k, struct err *err)
-{
-    struct str line = { 0 };
-    size_t n;
-    struct look_pair *p = pick_pairs(&s->v.l, k, s->cmd->pairs_shown, &n, err);
-
-    if (!p)
-        return -1;
-    str_adds(&line, "active with");
-    for (size_t j = 0; j < n; j++)
-        str_addf(&line, " %lld (%lld row%s)", (long long)p[j].latent,
-                 (long long)p[j].rows, plural((uint64_t)p[j].rows));
-    add_line(s, &line);
-    str_free(&line);
-    free(p);
-    return 0;
 }
 
 /* One place of an example, with its background and the brackets of the peak. */
 static size_t
 put_place(struct show *s, const struct look_example *e, const char *token,
-          size_t n, size_t k, float max, size_t columns)
+          size_t n, size_t k, size_t columns)
 {
     static const int shades[] = { 230, 229, 228, 222, 215 };
-    int level = pick_level(e->acts[k], max);
+    int level = view_level(&s->v, e->acts[k]);
     bool shaded = s->color && level > 0, peak = k == e->at;
 
     if (peak)
@@ -178,7 +135,7 @@ put_place(struct show *s, const struct look_example *e, const char *token,
 
 /* value row  tokens: as many around the peak as the width has. */
 static void
-put_example(struct show *s, const struct look_example *e, float max)
+put_example(struct show *s, const struct look_example *e)
 {
     struct str text = { 0 }, head = { 0 };
     size_t *end = xcalloc(e->n + 1, sizeof(*end)), first = e->at, last = e->at;
@@ -212,55 +169,74 @@ put_example(struct show *s, const struct look_example *e, float max)
         }
     }
     for (size_t k = first; e->ids && k <= last; k++)
-        left =
-            put_place(s, e, text.s + end[k], end[k + 1] - end[k], k, max, left);
+        left = put_place(s, e, text.s + end[k], end[k + 1] - end[k], k, left);
     str_addc(&s->to, '\n');
     free(end);
     str_free(&text);
     str_free(&head);
 }
 
-static int
-put_text(struct show *s, size_t i, size_t k_pair, struct err *err)
+static void
+put_text(struct show *s)
 {
-    size_t order[LOOK_MAX_EXAMPLES], n = pick_sample(&s->v.l, i, order);
-    size_t latent = (size_t)s->v.l.latent[i], q = s->cmd->quantiles;
-    struct look_example e;
-    int rc = 1;
+    const struct look_view *v = &s->v;
+    struct str line = { 0 };
 
-    put_facts(s, i);
-    put_chart(s, i);
-    if (put_lens(s, latent, LENS_PLUS, err) < 0 ||
-        put_lens(s, latent, LENS_MINUS, err) < 0 ||
-        (k_pair < s->v.l.p && put_pairs(s, k_pair, err) < 0))
-        return -1;
-    for (size_t j = 0; j < s->v.l.top.n && rc > 0; j++) {
-        rc = look_example(&s->v.l, &s->v.l.top, i, j, &e, err);
-        if (rc > 0)
-            put_example(s, &e, s->v.l.max[i]);
+    put_facts(s);
+    put_chart(s);
+    for (int sign = 0; sign < 2; sign++) {
+        str_clear(&line);
+        str_addf(&line, "%-11s", sign == LENS_PLUS ? "promoted" : "suppressed");
+        for (size_t k = 0; k < v->n_lens; k++) {
+            str_addc(&line, ' ');
+            add_token(&line, s, v->lens[sign][k].id);
+            str_addf(&line, " (%.3g)", (double)v->lens[sign][k].value);
+        }
+        if (v->n_lens)
+            add_line(s, &line);
     }
-    for (size_t j = 0; j < n && rc >= 0; j++) {
-        size_t quantile = pick_quantile(j, n, q);
-
-        if (j == 0 || quantile != pick_quantile(j - 1, n, q))
-            str_addf(&s->to, "sample, quantile %zu of %zu\n", quantile, q);
-        rc = look_example(&s->v.l, &s->v.l.sample, i, order[j], &e, err);
-        if (rc > 0)
-            put_example(s, &e, s->v.l.max[i]);
+    str_clear(&line);
+    str_adds(&line, "active with");
+    for (size_t j = 0; j < s->n_pairs; j++)
+        str_addf(&line, " %lld (%lld row%s)", (long long)s->pair[j].latent,
+                 (long long)s->pair[j].rows, plural((uint64_t)s->pair[j].rows));
+    if (s->n_pairs)
+        add_line(s, &line);
+    str_free(&line);
+    for (size_t j = 0; j < v->n_top; j++)
+        put_example(s, &v->top[j]);
+    for (size_t j = 0, end; j < v->n_sample; j = end) {
+        end = view_quantile_end(v, j);
+        str_addf(&s->to, "sample, quantile %zu of %zu\n", view_quantile(v, j),
+                 (size_t)s->cmd->quantiles);
+        for (size_t k = j; k < end; k++)
+            put_example(s, &v->sample[k]);
     }
-    return rc < 0 ? -1 : 0;
 }
 
 /* ---- JSON ---- */
+
+/* What a token spells, or null. */
+static void
+json_token(struct show *s, const char *before, int32_t id)
+{
+    struct str own = { 0 };
+
+    str_adds(&s->to, before);
+    if (id >= 0 && tok_bytes(s->v.tok, id, &own))
+        js_put_str(&s->to, own.s ? own.s : "", own.n);
+    else
+        str_adds(&s->to, "null");
+    str_free(&own);
+}
 
 static void
 json_example(struct show *s, const struct look_example *e)
 {
     struct str *to = &s->to;
 
-    str_addf(to, "{\"row\":%lld,\"value\":", (long long)e->row);
-    js_put_f64(to, (double)e->value);
-    str_addf(to, ",\"at\":%zu,\"acts\":[", e->at);
+    js_addf(to, "{\"row\":%lld,\"value\":%g,\"at\":%zu,\"acts\":[",
+            (long long)e->row, (double)e->value, e->at);
     for (size_t k = 0; k < e->n; k++) {
         str_adds(to, k ? "," : "");
         js_put_f64(to, (double)e->acts[k]);
@@ -269,127 +245,65 @@ json_example(struct show *s, const struct look_example *e)
     for (size_t k = 0; e->ids && k < e->n; k++)
         str_addf(to, "%s%ld", k ? "," : ",\"ids\":[", (long)e->ids[k]);
     str_adds(to, e->ids ? "]" : "");
-    if (e->ids && s->v.tok) {
-        str_adds(to, ",\"tokens\":");
-        tokens_json(to, s->v.tok, e->ids, e->n);
-    }
+    for (size_t k = 0; e->ids && s->v.tok && k < e->n; k++)
+        json_token(s, k ? "," : ",\"tokens\":[", e->ids[k]);
+    str_adds(to, e->ids && s->v.tok ? "]" : "");
 }
 
-static int
-json_lens(struct show *s, size_t latent, enum lens_sign sign, struct err *err)
+static void
+put_json(struct show *s)
 {
+    const struct look_view *v = &s->v;
+    const struct look *l = &v->l;
     struct str *to = &s->to;
-    float value;
-    int32_t id;
 
-    str_adds(to, sign == LENS_PLUS ? ",\"promoted\":[" : ",\"suppressed\":[");
-    for (size_t k = 0; k < s->v.lens.n; k++) {
-        if (lens_get(&s->v.lens, latent, sign, k, &id, &value, err) < 0)
-            return -1;
-        str_addf(to, "%s{\"id\":%ld,\"logit\":", k ? "," : "", (long)id);
-        js_put_f64(to, (double)value);
-        if (s->v.tok) {
-            str_adds(to, ",\"token\":");
-            tokens_one(to, s->v.tok, id);
-        }
-        str_addc(to, '}');
-    }
-    str_addc(to, ']');
-    return 0;
-}
-
-static int
-json_pairs(struct show *s, size_t k, struct err *err)
-{
-    struct str *to = &s->to;
-    size_t n;
-    struct look_pair *p = pick_pairs(&s->v.l, k, s->cmd->pairs_shown, &n, err);
-
-    for (size_t j = 0; p && j < n; j++) {
-        str_addf(to,
-                 "%s{\"latent\":%lld,\"rows\":%lld,\"jaccard\":", j ? "," : "",
-                 (long long)p[j].latent, (long long)p[j].rows);
-        js_put_f64(to, p[j].jaccard);
-        str_addc(to, '}');
-    }
-    free(p);
-    return p ? 0 : -1;
-}
-
-static int
-put_json(struct show *s, size_t i, size_t k_pair, struct err *err)
-{
-    size_t order[LOOK_MAX_EXAMPLES], n = pick_sample(&s->v.l, i, order);
-    const struct look *l = &s->v.l;
-    const struct label *label = labels_find(&s->v.labels, l->latent[i]);
-    struct str *to = &s->to;
-    struct look_example e;
-    int rc = 1;
-
-    str_addf(to, "{\"latent\":%ld,\"density\":", (long)l->latent[i]);
-    js_put_f64(to, look_density(l, i));
-    str_addf(to,
-             ",\"rows_active\":%lld,\"mean\":", (long long)l->rows_active[i]);
-    js_put_f64(to, look_mean(l, i));
-    str_adds(to, ",\"max\":");
-    js_put_f64(to, (double)l->max[i]);
+    js_addf(to,
+            "{\"latent\":%ld,\"density\":%g,\"rows_active\":%lld,\"mean\":%g,"
+            "\"max\":%g",
+            v->latent, look_density(l, v->i), (long long)l->rows_active[v->i],
+            look_mean(l, v->i), (double)v->max);
     for (size_t k = 0; k < LOOK_BINS; k++)
         str_addf(to, "%s%lld", k ? "," : ",\"hist\":[",
-                 (long long)l->hist[i * LOOK_BINS + k]);
+                 (long long)l->hist[v->i * LOOK_BINS + k]);
     str_adds(to, "],\"label\":");
-    if (label)
-        js_put_str(to, label->s, label->n);
+    if (v->label)
+        js_put_str(to, v->label->s, v->label->n);
     else
         str_adds(to, "null");
     str_adds(to, ",\"top\":[");
-    for (size_t j = 0; rc > 0; j++) {
-        rc = look_example(l, &l->top, i, j, &e, err);
-        if (rc > 0) {
-            str_adds(to, j ? "," : "");
-            json_example(s, &e);
+    for (size_t j = 0; j < v->n_top; j++) {
+        str_adds(to, j ? "," : "");
+        json_example(s, &v->top[j]);
+        str_addc(to, '}');
+    }
+    str_adds(to, "],\"sample\":[");
+    for (size_t j = 0; j < v->n_sample; j++) {
+        str_adds(to, j ? "," : "");
+        json_example(s, &v->sample[j]);
+        str_addf(to, ",\"quantile\":%zu}", view_quantile(v, j));
+    }
+    for (int sign = 0; sign < 2; sign++) {
+        str_adds(to,
+                 sign == LENS_PLUS ? "],\"promoted\":[" : "],\"suppressed\":[");
+        for (size_t k = 0; k < v->n_lens; k++) {
+            const struct lens_token *t = &v->lens[sign][k];
+
+            str_adds(to, k ? "," : "");
+            js_addf(to, "{\"id\":%ld,\"logit\":%g", (long)t->id,
+                    (double)t->value);
+            if (v->tok)
+                json_token(s, ",\"token\":", t->id);
             str_addc(to, '}');
         }
     }
-    str_adds(to, "],\"sample\":[");
-    for (size_t j = 0; j < n && rc >= 0; j++) {
-        rc = look_example(l, &l->sample, i, order[j], &e, err);
-        if (rc > 0) {
-            str_adds(to, j ? "," : "");
-            json_example(s, &e);
-            str_addf(to, ",\"quantile\":%zu}",
-                     pick_quantile(j, n, s->cmd->quantiles));
-        }
+    str_adds(to, "],\"pairs\":[");
+    for (size_t j = 0; j < s->n_pairs; j++) {
+        str_adds(to, j ? "," : "");
+        js_addf(to, "{\"latent\":%lld,\"rows\":%lld,\"jaccard\":%g}",
+                (long long)s->pair[j].latent, (long long)s->pair[j].rows,
+                s->pair[j].jaccard);
     }
-    str_addc(to, ']');
-    if (rc < 0 || json_lens(s, (size_t)l->latent[i], LENS_PLUS, err) < 0 ||
-        json_lens(s, (size_t)l->latent[i], LENS_MINUS, err) < 0)
-        return -1;
-    str_adds(to, ",\"pairs\":[");
-    if (k_pair < l->p && json_pairs(s, k_pair, err) < 0)
-        return -1;
     str_adds(to, "]}\n");
-    return 0;
-}
-
-/* ---- all of them ---- */
-
-static int
-show_one(struct show *s, int64_t latent, struct err *err)
-{
-    size_t i = look_find(&s->v.l, latent), k_pair = 0;
-    int rc;
-
-    if (i == SIZE_MAX)
-        return err_set(err, TU_USAGE,
-                       "%s: has nothing of latent %lld (scan --latents)",
-                       s->v.l.path, (long long)latent);
-    while (k_pair < s->v.l.p && s->v.l.pair_latent[k_pair] != latent)
-        k_pair++;
-    str_clear(&s->to);
-    rc = (s->cmd->json ? put_json : put_text)(s, i, k_pair, err);
-    if (rc == 0 && fwrite(s->to.s, 1, s->to.n, stdout) < s->to.n)
-        return err_sys(err, EX_IOERR, "standard output");
-    return rc;
 }
 
 int
@@ -398,24 +312,25 @@ show_main(const struct look_cmd *cmd, struct err *err)
     struct show s = { .cmd = cmd,
                       .width = tty_columns(),
                       .color = tty_has_color() };
-    int rc = -1;
+    int rc;
 
     if (cmd->n_args < 2)
         return err_set(err, TU_USAGE, "show takes a RUN and a LATENT");
-    if (view_open(&s.v, cmd, 0, err) < 0)
-        goto out;
-    for (int k = 1; k < cmd->n_args; k++)
-        if (numbers_add(&s.which, "LATENT", cmd->args[k], "latent", s.v.l.n,
-                        err) < 0)
-            goto out;
-    rc = 0;
-    for (size_t k = 0; k < s.which.n && rc == 0; k++) {
+    rc = view_open(&s.v, cmd, 0, err);
+    for (size_t k = 0; k < s.v.n && rc == 0; k++) {
+        str_clear(&s.to);
         if (k && !cmd->json)
-            putchar('\n');
-        rc = show_one(&s, s.which.v[k], err);
+            str_addc(&s.to, '\n');
+        if (view_latent(&s.v, s.v.picked[k], err) < 0 ||
+            !(s.pair = view_pairs(&s.v, &s.n_pairs, err)))
+            rc = -1;
+        else
+            (cmd->json ? put_json : put_text)(&s);
+        free(s.pair);
+        s.pair = NULL;
+        if (rc == 0 && fwrite(s.to.s, 1, s.to.n, stdout) < s.to.n)
+            rc = err_sys(err, EX_IOERR, "standard output");
     }
-out:
-    numbers_free(&s.which);
     view_close(&s.v);
     str_free(&s.to);
     return rc;
