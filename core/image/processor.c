@@ -350,13 +350,11 @@ processor_read(struct processor *p, const char *dir, const char *model_type,
 void
 processor_set_size(struct processor *p, size_t height, size_t width)
 {
-    p->height = height;
-    p->width = width;
-    p->shortest_edge =
-        p->resizes && p->shortest_edge && height == width ? height : 0;
-    p->resize_height = height;
-    p->resize_width = width;
-    p->resizes = true;
+    bool edge = p->shortest_edge && height == width;
+
+    p->shortest_edge = edge ? height : 0;
+    p->resize_height = p->height = height;
+    p->resize_width = p->width = width;
 }
 
 int

@@ -53,6 +53,7 @@ struct resizer {
     size_t n_slots;  /* the ring's rows: old row y is in y % n_slots */
     size_t n_padded; /* elements of a row, 3 a column, and some of no meaning */
     void *ring, *to;
+    uint64_t *pairs; /* two old rows */
 };
 
 /*

@@ -105,7 +105,7 @@ def resize_floats(x, height, width, resample):
     support, weight = {2: (1, triangle), 3: (2, cubic(-0.5))}[resample]
     rows = antialias(x.shape[0], height, support, weight)
     cols = antialias(x.shape[1], width, support, weight)
-    return np.einsum("ih,hwc,jw->ijc", rows, x, cols)
+    return np.einsum("ih,hwc,jw->ijc", rows, x, cols, optimize=True)
 
 
 def new_size(size, height, width):
