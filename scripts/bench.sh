@@ -28,6 +28,7 @@ sh scripts/bench-tables.sh
 "$b/lm" experts
 "$b/lm" whole
 "$b/sae"
+[ ! -x "$b/pictures" ] || "$PYTHON" test/bench/pictures.py "$b/pictures"
 # A real tokenizer, of 151643 tokens, where it is there.
 real=${TEST_DATA:-../shared/data}/qwen3-tokenizer/tokenizer.json.gz
 if [ -e "$real" ]; then
