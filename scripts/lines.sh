@@ -8,7 +8,7 @@ core/format 13218
 core/kernel 9836
 core/model 23604
 core/text 4340
-core/image 2567
+core/image 2576
 cmd 37674
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces

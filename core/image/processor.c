@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/js.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
 
@@ -217,10 +218,11 @@ read_three(const struct js *root, const char *key, double least, double *to,
 
     if (js_absent(&js))
         return 0;
-    if (!js_is(&js, JSON_ARRAY) || json_array_size(js.v) != 3)
-        return js_bad(&js, "three numbers", err);
+    if (!json_is_number(js.v) &&
+        (!js_is(&js, JSON_ARRAY) || json_array_size(js.v) != 3))
+        return js_bad(&js, "a number, or three", err);
     for (size_t i = 0; i < 3; i++) {
-        struct js item = js_at(&js, i);
+        struct js item = json_is_number(js.v) ? js : js_at(&js, i);
 
         if (js_f64(&item, &to[i], err) < 0)
             return -1;
@@ -331,17 +333,28 @@ processor_read(struct processor *p, const char *dir, const char *model_type,
                struct err *err)
 {
     struct str path = { 0 };
-    json_t *v;
-    int rc = -1;
+    struct js root = { 0 };
+    json_t *v = NULL;
+    int rc = 0;
 
     *p = (struct processor){ 0 };
-    str_addf(&path, "%s/preprocessor_config.json", dir);
-    v = js_load(path.s, err);
-    if (v) {
-        struct js root = js_root(v, path.s);
-
-        rc = read_root(p, &root, model_type, err);
+    str_addf(&path, "%s/processor_config.json", dir);
+    if (!file_missing(path.s)) {
+        v = js_load(path.s, err);
+        rc = v ? 0 : -1;
+        root = js_root(v, path.s);
+        root = js_get(&root, "image_processor");
     }
+    if (rc == 0 && js_absent(&root)) {
+        json_decref(v);
+        str_clear(&path);
+        str_addf(&path, "%s/preprocessor_config.json", dir);
+        v = js_load(path.s, err);
+        rc = v ? 0 : -1;
+        root = js_root(v, path.s);
+    }
+    if (rc == 0)
+        rc = read_root(p, &root, model_type, err);
     json_decref(v);
     str_free(&path);
     return rc;

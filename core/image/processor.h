@@ -31,8 +31,9 @@ struct processor {
 };
 
 /*
- * processor_read() reads preprocessor_config.json of a model's directory.
- * Where it does not say whose it is, 'model_type' decides (NULL: unknown),
+ * processor_read() reads preprocessor_config.json of a model's directory, or
+ * image_processor of its processor_config.json, where transformers 5 has it.
+ * Where that does not say whose it is, 'model_type' decides (NULL: unknown),
  * as in config.json.  All pictures come out in one size, or it is refused.
  *
  * Returns 0, or -1 with 'err' set: EX_NOINPUT, EX_IOERR, EX_DATAERR (the file,

@@ -62,6 +62,7 @@ FILES = [
     {"image_processor_type": "ViTImageProcessor", "size": 33, "resample": 0, "do_rescale": False},
     {"image_processor_type": "ViTFeatureExtractor", "size": 32, "resample": 4, "rescale_factor": 0.0078125,
      "image_mean": [1.0, 1, 1.5], "image_std": [1, -2, 0.5]},
+    {"image_processor_type": "ViTImageProcessor", "size": 30, "image_mean": 0.25, "image_std": 2},
     {"image_processor_type": "DINOv3ViTImageProcessorFast"},
     {"image_processor_type": "DINOv3ViTImageProcessorFast", "size": {"height": 48, "width": 19}, "resample": 3},
     {"image_processor_type": "DINOv3ViTImageProcessor", "size": {"shortest_edge": 24}, "crop_size": 22,
@@ -71,7 +72,7 @@ FILES = [
 MODEL_TYPES = ["clip", "clip_vision_model", "siglip", "siglip_vision_model", "dinov2", "dinov2_with_registers", "vit",
                "dinov3_vit"]
 # Of the files above, with --image-size.
-SIZES = [(2, (25, 25)), (2, (14, 25)), (3, (12, 12)), (6, (20, 30)), (7, (16, 16)), (14, (30, 30))]
+SIZES = [(2, (25, 25)), (2, (14, 25)), (3, (12, 12)), (6, (20, 30)), (7, (16, 16)), (15, (30, 30))]
 
 
 def processor_cases(folder):

@@ -147,6 +147,15 @@ test_case(const char *dir, const char *name)
     str_free(&model_type);
 }
 
+static bool
+put(const char *dir, const char *name, const char *json)
+{
+    struct err err;
+
+    return out_put(ref_path(dir, name), OUT_FORCE | OUT_NO_SYNC, json,
+                   strlen(json), &err) == 0;
+}
+
 struct rule {
     const char *json;
     const char *model_type;
@@ -204,7 +213,8 @@ static const struct rule rules[] = {
     { "{" CLIP ", \"rescale_factor\": 1e300}", NULL,
       "rescale_factor is 1e+300" },
     { "{" CLIP ", \"image_mean\": [0.5, 0.5]}", NULL,
-      "image_mean is an array (expected three numbers)" },
+      "image_mean is an array (expected a number, or three)" },
+    { "{" CLIP ", \"image_std\": 0}", NULL, "image_std is 0" },
     { "{" CLIP ", \"image_std\": [0.5, 0.5, 0]}", NULL, "image_std[2] is 0" },
     { "{" CLIP ", \"image_std\": [0.5, 0.5, 1e-300]}", NULL,
       "image_std[2] is 1e-300" },
@@ -224,14 +234,13 @@ test_rules(const char *dir)
 {
     for (const struct rule *r = rules;
          r < rules + sizeof(rules) / sizeof(*rules); r++) {
-        const char *path = ref_path(dir, "preprocessor_config.json");
         struct processor p;
         struct err err = { 0 };
         int rc;
 
-        rc = out_put(path, OUT_FORCE | OUT_NO_SYNC, r->json, strlen(r->json),
-                     &err);
-        rc = rc < 0 ? rc : processor_read(&p, dir, r->model_type, &err);
+        rc = put(dir, "preprocessor_config.json", r->json)
+                 ? processor_read(&p, dir, r->model_type, &err)
+                 : -1;
         if (!tap_ok(r->bad ? rc < 0 && err.status == EX_DATAERR &&
                                  strstr(err.what, r->bad)
                            : rc == 0,
@@ -242,6 +251,35 @@ test_rules(const char *dir)
     }
 }
 
+/* The order of transformers 5's image_processing_base.py. */
+static void
+test_files(const char *dir)
+{
+    const char *name = "processor_config.json";
+    const char *other = "{\"image_processor\": {\"size\": 20}, \"x\": {}}";
+    struct processor p;
+    struct err err;
+
+    tap_ok(put(dir, "preprocessor_config.json", "{\"size\": 10}") &&
+               put(dir, name, "{\"processor_class\": \"CLIPProcessor\"}") &&
+               processor_read(&p, dir, "vit", &err) == 0 && p.width == 10,
+           "a processor_config.json without an image_processor is passed over");
+    tap_ok(put(dir, name, other) && processor_read(&p, dir, "vit", &err) == 0 &&
+               p.width == 20,
+           "an image_processor of processor_config.json comes first");
+    tap_ok(put(dir, name, "{\"image_processor\": {\"size\": 0}}") &&
+               processor_read(&p, dir, "vit", &err) < 0 &&
+               strstr(err.what, "/processor_config.json: image_processor.size "
+                                "is 0 (expected"),
+           "what is wrong there is named");
+    remove(ref_path(dir, name));
+    remove(ref_path(dir, "preprocessor_config.json"));
+    tap_ok(processor_read(&p, dir, "vit", &err) < 0 &&
+               err.status == EX_NOINPUT &&
+               strstr(err.what, "/preprocessor_config.json: "),
+           "neither file is EX_NOINPUT");
+}
+
 int
 main(void)
 {
@@ -250,6 +288,7 @@ main(void)
     if (!dir)
         return tap_done();
     test_rules(dir);
+    test_files(dir);
     ref_each("pixels.py", dir, "PIL", test_case);
     test_resize(dir);
     ref_remove(dir);
