@@ -4,9 +4,9 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11621
-core/format 13218
+core/format 13271
 core/kernel 9836
-core/model 23604
+core/model 23701
 core/text 4340
 core/image 2576
 cmd 37674

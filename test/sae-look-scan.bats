@@ -341,11 +341,14 @@ END
     need=$(memory)
     # 100 examples more of each of 64 latents, of 10 tokens; to lines of 64 bytes
     more=$(($(memory --top 107) - need))
-    [ $more -le $((6400 * (8 * 10 + 24) + 1024)) ]
-    [ $more -ge $((6400 * (8 * 10 + 12))) ]
+    [ $more -le $((6400 * (8 * 10 + 56) + 1024)) ]
+    [ $more -ge $((6400 * (8 * 10 + 40))) ]
     less=$((need - $(memory --latents 1-4)))
-    [ $less -le $((60 * (16 * (8 * 10 + 24) + 700) + 2048)) ]
-    [ $less -ge $((60 * (16 * (8 * 10 + 12) + 600))) ]
+    [ $less -le $((60 * (16 * (8 * 10 + 56) + 700) + 2048)) ]
+    [ $less -ge $((60 * (16 * (8 * 10 + 40) + 600))) ]
+    # of 101 places only those of 8 tokens, and the two sides
+    same=$(memory --context 50,50)
+    [ "$same" = "$need" ]
     scan enough --mem "$need" "${o[@]}" rows.npy
     run -65 scan run --mem $((need - 1)) "${o[@]}" rows.npy
     [ ! -e run ]
@@ -355,14 +358,26 @@ END
     linux_only
     not_sanitized "its memory is not its own"
     real
-    ref ids 64 64 3 ids.npy
-    many=$(peak sae-look scan -q -s real --acts-ids ids.npy --context 150,149 -o many x.npy)
-    one=$(peak sae-look scan -q -s real --acts-ids ids.npy --context 150,149 --latents 7 -o one x.npy)
-    # of 511 latents more, each of 20 + 40 examples of 300 places
-    page=$((511 * (60 * (8 * 300 + 24) + 700) / 1024))
-    echo "$((many - one)) KiB, $page KiB"
-    [ $((many - one)) -gt $((page * 95 / 100)) ]
-    [ $((many - one)) -lt $((page * 105 / 100)) ]
+    py - <<'END'
+import sae_ref
+p = sae_ref.make_init(512, 64, 1)
+p["b_enc"] += 1000
+sae_ref.write_sae("dense", p, 512)
+END
+    # more SAE: KiB for 511 latents more
+    more() {
+        local many one
+        many=$(peak sae-look scan -q -s "$1" --tokens 64 --context 150,149 -o "many-$1" x.npy)
+        one=$(peak sae-look scan -q -s "$1" --tokens 64 --context 150,149 --latents 7 -o "one-$1" x.npy)
+        echo $((many - one))
+    }
+    # each of 20 + 40 examples of 300 places, of which 64 + 2 differ at most
+    page=$((511 * (60 * (8 * 66 + 56) + 700) / 1024))
+    all=$(more dense) few=$(more real)
+    echo "all are active: $all KiB, 8 of 512: $few KiB; the page: $page KiB"
+    [ "$all" -gt $((page * 95 / 100)) ]
+    [ "$all" -lt $((page * 105 / 100)) ]
+    [ "$few" -lt $((page / 4)) ]
 }
 
 @test "sae-look merge: parts that do not fit together are named, two at a time" {

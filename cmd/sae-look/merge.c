@@ -178,12 +178,11 @@ add_part(struct merge *m, int i, struct err *err)
         rc = look_check_examples(&part, &part.top, err);
     if (rc == 0)
         rc = look_check_examples(&part, &part.sample, err);
-    if (rc == 0) {
-        look_pass_merge(m->pass, &part);
-        if (m->ranges[0].part == i) { /* whatever their order here */
-            free(m->l.sae);
-            m->l.sae = xstrdup(part.sae);
-        }
+    if (rc == 0)
+        rc = look_pass_merge(m->pass, &part, err);
+    if (rc == 0 && m->ranges[0].part == i) { /* whatever their order here */
+        free(m->l.sae);
+        m->l.sae = xstrdup(part.sae);
     }
     look_close(&part);
     return rc;
@@ -207,11 +206,11 @@ merge_main(const struct look_cmd *cmd, struct err *err)
     if (rc == 0)
         rc = par_open(&m.par, cmd->n_threads, err);
     if (rc == 0)
-        rc = look_pass_open(&m.pass, &m.l, m.par, err);
+        rc = look_pass_open(&m.pass, &m.l, NULL, m.par, err);
     for (int i = 0; i < cmd->n_args && rc == 0; i++)
         rc = add_part(&m, i, err);
     if (rc == 0) {
-        look_pass_end(m.pass, NULL);
+        look_pass_end(m.pass);
         rc = look_write(&m.l, outdir_path(out.dir), err);
     }
     if (rc == 0)

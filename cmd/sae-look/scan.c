@@ -299,12 +299,13 @@ open_work(struct scan *s, struct err *err)
 {
     size_t t = s->l.n_tokens, d = s->a.d, pass, sae;
     size_t k = s->a.latents.thresholds ? 64 : s->a.latents.k;
+    const struct saev_ids *ids = s->ids.ids ? &s->ids : NULL;
     struct latents_sizes sizes = { 0 };
 
     s->cap_rows =
         larger(larger(CODES, smaller(s->a.n, CODES * 8)) / k / t, 1) * t;
     s->nbytes = SIZE_MAX;
-    if (look_pass_nbytes(&s->l, &pass) && size_mul(s->a.n, d * 8, &sae) &&
+    if (look_pass_nbytes(&s->l, ids, &pass) && size_mul(s->a.n, d * 8, &sae) &&
         size_add(pass, sae, &pass) &&
         size_add(pass, BATCH * d * 2 * sizeof(float), &pass))
         s->nbytes = pass + s->cap_rows * (sizeof(bool) + sizeof(size_t));
@@ -325,7 +326,7 @@ open_work(struct scan *s, struct err *err)
         gemm_open(&s->gemm, s->par, err) < 0 ||
         latents_work_open(&s->work, s->gemm, &sizes, BATCH, err) < 0)
         return -1;
-    return look_pass_open(&s->pass, &s->l, s->par, err);
+    return look_pass_open(&s->pass, &s->l, ids, s->par, err);
 }
 
 /* ---- rows ---- */
@@ -483,7 +484,7 @@ scan_rows(struct scan *s, struct err *err)
             cmd->acts_ids, (unsigned long long)all, (unsigned long long)s->at);
     if (s->codes.n_rows > 0 && flush(s, err) < 0)
         return -1;
-    look_pass_end(s->pass, s->ids.ids ? &s->ids : NULL);
+    look_pass_end(s->pass);
     s->l.input = xcalloc(1, sizeof(*s->l.input));
     s->l.input[0][0] = cmd->input_at;
     s->l.input[0][1] = s->at;

@@ -73,6 +73,14 @@ struct look {
     int32_t *pair_latent; /* [p] which, ascending */
     int64_t *pairs;       /* [p, n] rows with both active */
 
+    /* For look_write(), if acts and ids are not in 'top' and 'sample': puts c
+     * acts, or ids, of example 'at' of the m * n that 'of' has. */
+    void (*put_acts)(const void *ctx, const struct look_examples *of, size_t at,
+                     float *to);
+    void (*put_ids)(const void *ctx, const struct look_examples *of, size_t at,
+                    int32_t *to);
+    const void *put_ctx;
+
     struct st st; /* private, as what follows */
     void **copies;
     size_t n_copies;

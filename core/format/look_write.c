@@ -2,10 +2,12 @@
 /* A RUN is written: look_write() of look.h. */
 #include "core/format/look.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/format/stw.h"
 #include "core/js.h"
+#include "core/mem.h"
 #include "core/out.h"
 #include "core/str.h"
 
@@ -38,6 +40,29 @@ put_json(struct str *s, const struct look *l)
             l->ids_sha256);
 }
 
+/* Acts or ids, of some examples at a time. */
+static int
+write_places(const struct look *l, struct stw *w, int handle,
+             const struct look_examples *of, bool ids, struct err *err)
+{
+    size_t most = larger(16384 / l->c, 1), n = l->m * of->n, some;
+    float *acts = mem_try(most * l->c, sizeof(*acts), "an example", err);
+    int32_t *as_ids = (void *)acts;
+    int rc = acts ? 0 : -1;
+
+    for (size_t i = 0; i < n && rc == 0; i += some) {
+        some = smaller(most, n - i);
+        for (size_t k = 0; k < some; k++)
+            if (ids)
+                l->put_ids(l->put_ctx, of, i + k, as_ids + k * l->c);
+            else
+                l->put_acts(l->put_ctx, of, i + k, acts + k * l->c);
+        rc = stw_write_some(w, handle, i * l->c, acts, some * l->c, 4, err);
+    }
+    free(acts);
+    return rc;
+}
+
 static int
 write_tensors(const struct look *l, const char *path, int flags,
               struct err *err)
@@ -63,12 +88,17 @@ write_tensors(const struct look *l, const char *path, int flags,
     if (rc == 0)
         rc = stw_open(w, path, flags, err);
     for (size_t i = 0; i < LOOK_N_TENSORS && rc == 0; i++) {
+        const struct look_tensor *t = &look_tensors[i];
         const void *from;
 
-        memcpy(&from, (const char *)l + look_tensors[i].at, sizeof(from));
-        if (handle[i] >= 0)
+        memcpy(&from, (const char *)l + t->at, sizeof(from));
+        if (handle[i] >= 0 && l->put_acts && strchr(t->dims, 'c'))
+            rc = write_places(l, w, handle[i],
+                              strchr(t->dims, 't') ? &l->top : &l->sample,
+                              strchr(t->dims, 'i'), err);
+        else if (handle[i] >= 0)
             rc = stw_write_numbers(w, handle[i], from, n[i],
-                                   dtype_size(look_tensors[i].dtype), err);
+                                   dtype_size(t->dtype), err);
     }
     if (rc == 0)
         rc = stw_commit(w, err);

@@ -309,8 +309,8 @@ stw_write(struct stw *w, int tensor, const void *data, size_t nbytes,
 }
 
 int
-stw_write_numbers(struct stw *w, int tensor, const void *numbers, size_t n,
-                  size_t item, struct err *err)
+stw_write_some(struct stw *w, int tensor, size_t first, const void *numbers,
+               size_t n, size_t item, struct err *err)
 {
     unsigned char bytes[1 << 16];
     size_t most = sizeof(bytes) / item;
@@ -330,10 +330,17 @@ stw_write_numbers(struct stw *w, int tensor, const void *numbers, size_t n,
                 put_le64(bytes + 8 * j, u64);
             }
         }
-        if (stw_write(w, tensor, bytes, k * item, i * item, err) < 0)
+        if (stw_write(w, tensor, bytes, k * item, (first + i) * item, err) < 0)
             return -1;
     }
     return 0;
+}
+
+int
+stw_write_numbers(struct stw *w, int tensor, const void *numbers, size_t n,
+                  size_t item, struct err *err)
+{
+    return stw_write_some(w, tensor, 0, numbers, n, item, err);
 }
 
 int

@@ -49,9 +49,12 @@ int stw_write(struct stw *w, int tensor, const void *data, size_t nbytes,
 int stw_commit(struct stw *w, struct err *err);
 
 /* stw_write_numbers() is stw_write() of all of a tensor's n numbers, of 'item'
- * bytes each, 4 or 8, in this machine's order. */
+ * bytes each, 4 or 8, in this machine's order; stw_write_some() writes n of
+ * them from number 'first' on. */
 int stw_write_numbers(struct stw *w, int tensor, const void *numbers, size_t n,
                       size_t item, struct err *err);
+int stw_write_some(struct stw *w, int tensor, size_t first, const void *numbers,
+                   size_t n, size_t item, struct err *err);
 
 /*
  * stw_late() gives a metadata entry its value after stw_open(), where one of

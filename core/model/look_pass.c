@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 #include "core/model/look_pass.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,12 +11,19 @@
 
 #define GRAIN ((size_t)16) /* latents of a thread */
 
+/* Places of an example with one act, from the run before up to 'end'. */
+struct look_run {
+    uint32_t end;
+    float act;
+};
+
 /* The examples of m latents: a heap of slots for each, the worst first. */
 struct look_heap {
     struct look_examples *e;
-    uint64_t *key;  /* [m, e->n] of the sample; NULL: values decide */
-    uint16_t *slot; /* [m, e->n] */
-    uint16_t *n;    /* [m] */
+    struct look_run **runs; /* [m, e->n] those of each, to l->c; NULL: none */
+    uint64_t *key;          /* [m, e->n] of the sample; NULL: values decide */
+    uint16_t *slot;         /* [m, e->n] */
+    uint16_t *n;            /* [m] */
 };
 
 struct look_pass {
@@ -31,20 +39,57 @@ struct look_pass {
     float *f;
     size_t cap;
     const struct look_codes *codes;
-    const struct look *part;    /* or of look_pass_merge() */
-    const struct saev_ids *ids; /* of look_pass_end(), or NULL */
+    const struct look *part; /* or of look_pass_merge() */
+    const struct saev_ids *ids;
+    atomic_bool full; /* no memory is left for runs */
 };
+
+/* ---- the places of an example, for look_write() ---- */
+
+static void
+put_acts(const void *ctx, const struct look_examples *of, size_t at, float *to)
+{
+    const struct look_pass *p = ctx;
+    const struct look_heap *h = of == &p->l->top ? &p->top : &p->sample;
+    const struct look_run none = { (uint32_t)p->l->c, -1 };
+    const struct look_run *run = h->runs[at] ? h->runs[at] : &none;
+
+    for (size_t k = 0; k < p->l->c; run++)
+        for (; k < run->end; k++)
+            to[k] = run->act;
+}
+
+static void
+put_ids(const void *ctx, const struct look_examples *of, size_t at, int32_t *to)
+{
+    const struct look_pass *p = ctx;
+    const struct look *l = p->l;
+    size_t row = (size_t)of->row[at], t = row % l->n_tokens;
+    bool is_example = of->row[at] >= 0;
+
+    for (size_t k = 0; k < l->c; k++) {
+        size_t place = t + k - l->context[0]; /* may wrap: it is not less */
+
+        to[k] = !is_example ? -1
+                : !p->ids   ? of->ids[at * l->c + k]
+                : place < l->n_tokens
+                    ? saev_ids_at(p->ids, row / l->n_tokens, place)
+                    : -1;
+    }
+}
 
 /* ---- memory ---- */
 
 #define N_ARRAYS 21
+
+#define RUNS_EXTRA 24 /* bytes that malloc() may add to an example's runs */
 
 /* Both uses need the same: 'p' may be a pass without arrays. */
 static void
 list_arrays(struct look_pass *p, struct look *l, struct mem_array *arrays)
 {
     size_t m = l->m, k = l->top.n, s = l->sample.n;
-    size_t ids = l->ids_sha256 ? l->c : 0;
+    size_t ids = l->ids_sha256 && !p->ids ? l->c : 0;
     const struct mem_array all[N_ARRAYS] = {
         { &l->rows_active, m, 1, sizeof(*l->rows_active) },
         { &l->seqs_active, m, 1, sizeof(*l->seqs_active) },
@@ -54,11 +99,11 @@ list_arrays(struct look_pass *p, struct look *l, struct mem_array *arrays)
         { &l->hist, m, LOOK_BINS, sizeof(*l->hist) },
         { &l->top.value, m, k, sizeof(*l->top.value) },
         { &l->top.row, m, k, sizeof(*l->top.row) },
-        { &l->top.acts, m * k, l->c, sizeof(*l->top.acts) },
+        { &p->top.runs, m, k, sizeof(struct look_run *) },
         { &l->top.ids, m * k, ids, sizeof(*l->top.ids) },
         { &l->sample.value, m, s, sizeof(*l->sample.value) },
         { &l->sample.row, m, s, sizeof(*l->sample.row) },
-        { &l->sample.acts, m * s, l->c, sizeof(*l->sample.acts) },
+        { &p->sample.runs, m, s, sizeof(struct look_run *) },
         { &l->sample.ids, m * s, ids, sizeof(*l->sample.ids) },
         { &l->pairs, l->p, l->n, sizeof(*l->pairs) },
         { &p->top.slot, m, k, sizeof(*p->top.slot) },
@@ -72,26 +117,39 @@ list_arrays(struct look_pass *p, struct look *l, struct mem_array *arrays)
     memcpy(arrays, all, sizeof(all));
 }
 
-bool
-look_pass_nbytes(const struct look *l, size_t *nbytes)
+static void
+free_runs(const struct look_heap *h, size_t m)
 {
-    struct look_pass p = { 0 };
+    for (size_t i = 0; i < m * h->e->n; i++)
+        free(h->runs[i]);
+}
+
+bool
+look_pass_nbytes(const struct look *l, const struct saev_ids *ids,
+                 size_t *nbytes)
+{
+    struct look_pass p = { .ids = ids };
     struct look copy = *l;
     struct mem_array arrays[N_ARRAYS];
+    size_t runs = smaller(l->c, l->n_tokens + 2) * sizeof(struct look_run);
 
     list_arrays(&p, &copy, arrays);
-    return mem_arrays_nbytes(arrays, N_ARRAYS, nbytes);
+    return mem_arrays_nbytes(arrays, N_ARRAYS, nbytes) &&
+           size_mul(l->m * (l->top.n + l->sample.n), runs + RUNS_EXTRA,
+                    &runs) &&
+           size_add(*nbytes, runs, nbytes);
 }
 
 int
-look_pass_open(struct look_pass **pass, struct look *l, struct par *par,
-               struct err *err)
+look_pass_open(struct look_pass **pass, struct look *l,
+               const struct saev_ids *ids, struct par *par, struct err *err)
 {
     struct look_pass *p = xcalloc(1, sizeof(*p));
     struct mem_array arrays[N_ARRAYS];
 
     p->l = l;
     p->par = par;
+    p->ids = ids;
     p->top.e = &l->top;
     p->sample.e = &l->sample;
     list_arrays(p, l, arrays);
@@ -102,8 +160,11 @@ look_pass_open(struct look_pass **pass, struct look *l, struct par *par,
     *pass = p;
     if (!p->memory)
         return -1;
-    if (!l->ids_sha256)
+    if (!l->ids_sha256 || ids)
         l->top.ids = l->sample.ids = NULL;
+    l->put_acts = put_acts;
+    l->put_ids = put_ids;
+    l->put_ctx = p;
     return 0;
 }
 
@@ -112,8 +173,11 @@ look_pass_close(struct look_pass *p)
 {
     if (!p)
         return;
-    if (p->memory)
+    if (p->memory) {
+        free_runs(&p->top, p->l->m);
+        free_runs(&p->sample, p->l->m);
         mem_big_free(p->memory, p->nbytes, 1);
+    }
     free(p->row);
     free(p->f);
     free(p);
@@ -203,28 +267,75 @@ example_number(const struct look *l, int64_t row)
     return l->per_row ? (uint64_t)row : (uint64_t)row / l->n_tokens;
 }
 
-/* What is active around a row: 'begin' .. 'end' are the codes of the latent in
- * the sequence, of p->row and p->f. */
-static void
-fill_acts(const struct look_pass *p, float *acts, size_t row, size_t begin,
-          size_t end)
+static size_t
+put_run(struct look_run *to, size_t n, size_t end, float act)
+{
+    if (to)
+        to[n] = (struct look_run){ (uint32_t)end, act };
+    return n + 1;
+}
+
+/* What is active around a row, in runs: how many; 'to' may be NULL.  'begin' ..
+ * 'end' are the codes of the latent in the sequence, of p->row and p->f. */
+static size_t
+list_runs(const struct look_pass *p, struct look_run *to, size_t row,
+          size_t begin, size_t end)
 {
     const struct look *l = p->l;
     size_t before = l->context[0], t = row % l->n_tokens;
-    size_t inside = before > t ? before - t : 0; /* the first place that is */
-    size_t outside = smaller(l->c, before - t + l->n_tokens);
-    const bool *counts = p->codes->counts;
+    size_t k = before - smaller(before, t); /* the sequence begins */
+    size_t stop = smaller(l->c, before - t + l->n_tokens);
+    size_t n = k > 0 ? put_run(to, 0, k, -1) : 0;
 
-    for (size_t k = 0; k < inside; k++)
-        acts[k] = -1;
-    for (size_t k = inside; k < outside; k++)
-        acts[k] = (float)counts[row + k - before] - 1;
-    for (size_t k = outside; k < l->c; k++)
-        acts[k] = -1;
-    for (; begin < end; begin++)
-        if (p->row[begin] + before >= row &&
-            p->row[begin] + before - row < l->c)
-            acts[p->row[begin] + before - row] = p->f[begin];
+    while (p->row[begin] + before < row + k)
+        begin++;
+    while (k < stop) {
+        size_t next =
+            begin < end ? smaller(p->row[begin] + before - row, stop) : stop;
+        const bool *counts = p->codes->counts + (row + k - before), *other;
+
+        if (k == next) {
+            n = put_run(to, n, ++k, p->f[begin++]);
+            continue;
+        }
+        other = memchr(counts, !*counts, next - k);
+        k = other ? k + (size_t)(other - counts) : next;
+        n = put_run(to, n, k, (float)*counts - 1);
+    }
+    return stop < l->c ? put_run(to, n, l->c, -1) : n;
+}
+
+/* Those of places whose acts are known. */
+static size_t
+runs_of(struct look_run *to, const float *acts, size_t c)
+{
+    size_t n = 0;
+
+    for (size_t k = 1; k <= c; k++)
+        if (k == c || f32_bits(acts[k]) != f32_bits(acts[k - 1]))
+            n = put_run(to, n, k, acts[k - 1]);
+    return n;
+}
+
+/* Room for n runs of an example, instead of those that it had; or NULL. */
+static struct look_run *
+new_runs(struct look_pass *p, const struct look_heap *h, size_t at, size_t n)
+{
+    struct look_run *to = realloc(h->runs[at], n * sizeof(*to));
+
+    if (to)
+        h->runs[at] = to;
+    else
+        atomic_store(&p->full, true);
+    return to;
+}
+
+static int
+check_full(struct look_pass *p, struct err *err)
+{
+    return !p->full ? 0
+                    : err_set(err, EX_SOFTWARE,
+                              "the examples of latents: out of memory");
 }
 
 /* ---- adding rows ---- */
@@ -254,9 +365,22 @@ carry(int64_t *limb)
     }
 }
 
+/* The example at 'at' is a row's, of the codes begin .. end - 1 of a sequence.
+ */
+static void
+set_runs(struct look_pass *p, const struct look_heap *h, size_t at, size_t row,
+         size_t begin, size_t end)
+{
+    size_t n = list_runs(p, NULL, row, begin, end);
+    struct look_run *to = new_runs(p, h, at, n);
+
+    if (to)
+        list_runs(p, to, row, begin, end);
+}
+
 /* An example in codes begin .. end - 1 of a sequence, at code 'best'. */
 static void
-add_example(const struct look_pass *p, size_t i, size_t begin, size_t end,
+add_example(struct look_pass *p, size_t i, size_t begin, size_t end,
             size_t best, struct look_keys *keys)
 {
     const struct look *l = p->l;
@@ -266,17 +390,17 @@ add_example(const struct look_pass *p, size_t i, size_t begin, size_t end,
 
     at = offer(&p->top, i, f, UINT32_MAX - f32_bits(f), number);
     if (at != SIZE_MAX)
-        fill_acts(p, l->top.acts + at * l->c, row, begin, end);
+        set_runs(p, &p->top, at, row, begin, end);
     if (l->sample.n == 0)
         return;
     at = offer(&p->sample, i, f, sample_key(keys, example_number(l, number)),
                number);
     if (at != SIZE_MAX)
-        fill_acts(p, l->sample.acts + at * l->c, row, begin, end);
+        set_runs(p, &p->sample, at, row, begin, end);
 }
 
 static void
-add_latent(const struct look_pass *p, size_t i)
+add_latent(struct look_pass *p, size_t i)
 {
     const struct look *l = p->l;
     size_t latent = (size_t)l->latent[i];
@@ -388,13 +512,13 @@ look_pass_add(struct look_pass *p, const struct look_codes *c, struct err *err)
     }
     par_for(p->par, l->m, GRAIN, add_latents, p);
     par_for(p->par, l->p, 1, add_pairs, p);
-    return 0;
+    return check_full(p, err);
 }
 
 /* ---- merging ---- */
 
 static void
-merge_examples(const struct look_pass *p, const struct look_heap *h,
+merge_examples(struct look_pass *p, const struct look_heap *h,
                const struct look_examples *from, size_t i)
 {
     const struct look *l = p->l;
@@ -405,6 +529,7 @@ merge_examples(const struct look_pass *p, const struct look_heap *h,
     for (size_t k = i * from->n; k < (i + 1) * from->n; k++) {
         float v = from->value[k];
         int64_t row = from->row[k];
+        struct look_run *to;
         size_t at;
 
         if (row < 0)
@@ -415,8 +540,9 @@ merge_examples(const struct look_pass *p, const struct look_heap *h,
                    row);
         if (at == SIZE_MAX)
             continue;
-        memcpy(h->e->acts + at * l->c, from->acts + k * l->c,
-               l->c * sizeof(*from->acts));
+        to = new_runs(p, h, at, runs_of(NULL, from->acts + k * l->c, l->c));
+        if (to)
+            runs_of(to, from->acts + k * l->c, l->c);
         if (h->e->ids)
             memcpy(h->e->ids + at * l->c, from->ids + k * l->c,
                    l->c * sizeof(*from->ids));
@@ -426,8 +552,9 @@ merge_examples(const struct look_pass *p, const struct look_heap *h,
 static void
 merge_latents(void *ctx, size_t begin, size_t end)
 {
-    const struct look_pass *p = ctx;
-    const struct look *l = p->l, *from = p->part;
+    struct look_pass *p = ctx;
+    const struct look *from = p->part;
+    struct look *l = p->l;
 
     for (size_t i = begin; i < end; i++) {
         l->rows_active[i] += from->rows_active[i];
@@ -444,8 +571,8 @@ merge_latents(void *ctx, size_t begin, size_t end)
     }
 }
 
-void
-look_pass_merge(struct look_pass *p, const struct look *part)
+int
+look_pass_merge(struct look_pass *p, const struct look *part, struct err *err)
 {
     struct look *l = p->l;
 
@@ -456,6 +583,7 @@ look_pass_merge(struct look_pass *p, const struct look *part)
     l->rows += part->rows;
     l->left_out += part->left_out;
     l->sequences += part->sequences;
+    return check_full(p, err);
 }
 
 /* ---- the end ---- */
@@ -500,41 +628,17 @@ permute(const struct look_heap *h, size_t i, void *items, size_t size,
 }
 
 static void
-fill_ids(const struct look_pass *p, int32_t *to, int64_t row)
-{
-    const struct look *l = p->l;
-    size_t t = (size_t)row % l->n_tokens, seq = (size_t)row / l->n_tokens;
-
-    for (size_t k = 0; k < l->c; k++) {
-        size_t at = t + k - l->context[0]; /* may wrap: then it is not less */
-
-        to[k] = at < l->n_tokens ? saev_ids_at(p->ids, seq, at) : -1;
-    }
-}
-
-static void
 end_examples(const struct look_pass *p, const struct look_heap *h, size_t i,
              char *room)
 {
     const struct look_examples *e = h->e;
-    size_t c = p->l->c, first = i * e->n;
-
     sort_slots(h, i);
     permute(h, i, e->value, sizeof(*e->value), room);
     permute(h, i, e->row, sizeof(*e->row), room);
-    permute(h, i, e->acts, c * sizeof(*e->acts), room);
-    if (!p->ids)
-        permute(h, i, e->ids, c * sizeof(*e->ids), room);
-    for (size_t k = first; k < first + h->n[i] && p->ids && e->ids; k++)
-        fill_ids(p, e->ids + k * c, e->row[k]);
-    for (size_t k = first + h->n[i]; k < first + e->n; k++) {
-        e->row[k] = -1;
-        for (size_t j = k * c; j < (k + 1) * c; j++) {
-            e->acts[j] = -1;
-            if (e->ids)
-                e->ids[j] = -1;
-        }
-    }
+    permute(h, i, h->runs, sizeof(*h->runs), room);
+    permute(h, i, e->ids, p->l->c * sizeof(*e->ids), room);
+    for (size_t k = h->n[i]; k < e->n; k++)
+        e->row[i * e->n + k] = -1;
 }
 
 static void
@@ -554,8 +658,7 @@ end_latents(void *ctx, size_t begin, size_t end)
 }
 
 void
-look_pass_end(struct look_pass *p, const struct saev_ids *ids)
+look_pass_end(struct look_pass *p)
 {
-    p->ids = ids;
     par_for(p->par, p->l->m, GRAIN, end_latents, p);
 }

@@ -32,16 +32,20 @@ struct look_codes {
 
 /*
  * look_pass_open() allocates the arrays of 'l', whose sizes, options and
- * 'latent' and 'pair_latent' of p numbers the caller has set, all counts 0; a
- * pass of merged parts with ids needs l->ids_sha256, too.  Both are borrowed.
- * look_pass_nbytes() is its memory; false if it leaves 64 bits.
+ * 'latent' and 'pair_latent' of p numbers the caller has set, all counts 0;
+ * l->ids_sha256, if examples have ids: of 'ids' of all rows, or, if that is
+ * NULL, of merged parts.  All are borrowed.  look_write() gets an example's
+ * places from the pass: what is active in them is all that it keeps.
+ * look_pass_nbytes() is the most memory it takes; false if that leaves 64 bits.
  * 0, or -1 with 'err' set (EX_SOFTWARE).
  * Owner: the caller, until look_pass_close(), with which the arrays die.
  */
 struct look_pass;
-int look_pass_open(struct look_pass **pass, struct look *l, struct par *par,
+int look_pass_open(struct look_pass **pass, struct look *l,
+                   const struct saev_ids *ids, struct par *par,
                    struct err *err);
-bool look_pass_nbytes(const struct look *l, size_t *nbytes);
+bool look_pass_nbytes(const struct look *l, const struct saev_ids *ids,
+                      size_t *nbytes);
 void look_pass_close(struct look_pass *pass); /* NULL is fine */
 
 /* look_pass_add() adds rows, up to 2^31; each sequence comes once, in any
@@ -51,11 +55,11 @@ int look_pass_add(struct look_pass *pass, const struct look_codes *codes,
                   struct err *err);
 
 /* look_pass_merge() adds the finished RUN of other rows, of the same options
- * and latents. */
-void look_pass_merge(struct look_pass *pass, const struct look *part);
+ * and latents. 0, or -1 with 'err' set (EX_SOFTWARE). */
+int look_pass_merge(struct look_pass *pass, const struct look *part,
+                    struct err *err);
 
-/* look_pass_end() puts examples in their order and rounds sums; 'ids' of all
- * rows, or NULL, are those of the examples that look_pass_add() has seen. */
-void look_pass_end(struct look_pass *pass, const struct saev_ids *ids);
+/* look_pass_end() puts examples in their order and rounds sums. */
+void look_pass_end(struct look_pass *pass);
 
 #endif

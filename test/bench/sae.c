@@ -189,7 +189,7 @@ looked(struct latents_work *work, const struct latents *by, const float *x,
         begin[i + 1] = begin[i] + r.n;
         counts[i] = true;
     }
-    check(look_pass_open(&pass, &l, NULL, &err), &err);
+    check(look_pass_open(&pass, &l, NULL, NULL, &err), &err);
     rows_s = cpu_s();
     check(look_pass_add(pass, &codes, &err), &err);
     rows_s = (cpu_s() - rows_s) / (double)(BATCHES * n);

@@ -20,7 +20,8 @@ main(void)
     struct par *par;
     struct err err = { 0 };
 
-    if (par_open(&par, 1, &err) < 0 || look_pass_open(&pass, &l, par, &err) < 0)
+    if (par_open(&par, 1, &err) < 0 ||
+        look_pass_open(&pass, &l, NULL, par, &err) < 0)
         return 1;
     tap_ok(look_pass_add(pass, &codes, &err) < 0 && err.status == EX_DATAERR &&
                l.rows == 0,
