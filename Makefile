@@ -116,9 +116,9 @@ LEFT_OUT := $(strip $(foreach t,$(TOOLS),$(if $(filter $(LACKING),$(NEEDS_$t)),$
 TOOLS   := $(filter-out $(LEFT_OUT),$(if $(MPI),moe-sft,$(TOOLS)))
 NEED_pcre2    := peft regex tok% chat block engine lm lm_ranks lora model stories tables
 NEED_utf8proc := tok% chat
-NEED_libpng   := image% picture% processor% resize% source tar
+NEED_libpng   := image% picture% processor% resize% source tar png jpeg
 NEED_libjpeg  := $(NEED_libpng)
-NEED_zlib     := pickle pth sae zip block engine lm lm_ranks lora model stories
+NEED_zlib     := pickle png pth sae zip block engine lm lm_ranks lora model stories
 without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(foreach l,$(LACKING),$(NEED_$l:%=$1/%)),$2)
 
 # The end of a kernel's file name is its instruction set, a row of isa.def, and

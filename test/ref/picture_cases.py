@@ -37,10 +37,14 @@ def want(name, image, orientation, grey16):
     put(name, head + rgb.tobytes())
 
 
-def case(name, data, grey=None):
-    """grey: the picture's high bytes, where Pillow's are wrong."""
+def case(name, data, grey=None, rgb=None):
+    """grey: the picture's high bytes, where Pillow's are wrong; rgb: its
+    pixels, where Pillow refuses it."""
     put(name, data)
     cases.write(name + "\n")
+    if rgb is not None:
+        want(name + ".want", rgb.astype(np.uint8), 1, False)
+        return
     image = Image.open(io.BytesIO(data))
     image.load()
     try:
@@ -52,9 +56,9 @@ def case(name, data, grey=None):
         image = np.repeat(grey[:, :, None], 3, axis=2)
     want(name + ".want", image, o, grey is not None)
     if o > 1:
-        plain = Image.fromarray(np.asarray(image)) # whose EXIF can be written again
-        plain.getexif()[0x0112] = o
-        want(name + ".turned", ImageOps.exif_transpose(plain), 1, False)
+        copy = Image.fromarray(np.asarray(image))  # whose EXIF can be written again
+        copy.getexif()[0x0112] = o
+        want(name + ".turned", ImageOps.exif_transpose(copy), 1, False)
 
 
 def refused(name, data, why):
@@ -115,13 +119,18 @@ def ihdr(width, height, depth, type, interlaced=0):
     return chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, type, 0, 0, interlaced))
 
 
-def png(samples, depth, type, interlaced=0, filter=5, before=b"", after=b"", idat=0):
+def around(samples, depth, type, data, interlaced=0, before=b"", after=b""):
+    """data: the IDAT chunks"""
+    return (MAGIC + ihdr(samples.shape[1], samples.shape[0], depth, type, interlaced) +
+            before + data + after + chunk(b"IEND"))
+
+
+def png(samples, depth, type, interlaced=0, filter=5, before=b"", after=b"", idat=0, between=b""):
     """idat: bytes of each IDAT, 0 for one."""
     data = zlib.compress(pixels(samples, depth, interlaced, filter))
     step = idat or len(data)
-    return (MAGIC + ihdr(samples.shape[1], samples.shape[0], depth, type, interlaced) + before +
-            b"".join(chunk(b"IDAT", data[i:i + step]) for i in range(0, len(data), step)) +
-            after + chunk(b"IEND"))
+    data = between.join(chunk(b"IDAT", data[i:i + step]) for i in range(0, len(data), step))
+    return around(samples, depth, type, data, interlaced, before, after)
 
 
 def samples(width, height, depth, type):
@@ -159,6 +168,49 @@ case("png-colours", png(samples(9, 9, 8, 2), 8, 2, before=chunk(b"gAMA", b"\0\0\
 case("png-behind", png(samples(4, 4, 8, 2), 8, 2) + b"behind" * 99)
 case("png-text-after", png(samples(4, 4, 8, 2), 8, 2, after=chunk(b"tEXt", b"a\0b")))
 case("png-profile-broken", png(samples(4, 4, 8, 2), 8, 2, before=chunk(b"iCCP", b"p\0\0" + b"x" * 9)))
+
+small = samples(4, 4, 8, 2)
+case("png-profile-bomb", png(small, 8, 2, before=chunk(b"iCCP", b"p\0\0" + zlib.compress(bytes(1 << 26)))),
+     rgb=small)
+case("png-text-bomb", png(small, 8, 2, before=chunk(b"zTXt", b"t\0\0" + zlib.compress(bytes(1 << 26)))),
+     rgb=small)
+case("png-text-crc", png(small, 8, 2, before=chunk(b"tEXt", b"t\0t", crc=1)), rgb=small)
+case("png-text-long", png(small, 8, 2, before=chunk(b"tEXt", b"t\0" + bytes(9 << 20)),
+                          after=chunk(b"tEXt", b"t\0" + bytes(9 << 20))), rgb=small)
+
+inside = pixels(small, 8, 0, 0)
+packed = zlib.compress(inside)
+BAD = "broken PNG: "
+refused("empty", b"", "it is empty")
+refused("gif", b"GIF89a" + bytes(99), "neither a PNG nor a JPEG")
+refused("png-magic", MAGIC, BAD + "the file ends before its last chunk does")
+refused("png-bomb", MAGIC + ihdr(60000, 60000, 8, 2) + chunk(b"IDAT", packed) + chunk(b"IEND"),
+        "60000 x 60000 = 3600000000 pixels (at most 268435456: --max-pixels)")
+for w, h in (65536, 1), (1, 65536), (2**31 - 1, 2**31 - 1):
+    refused("png-wide-%d-%d" % (w, h), MAGIC + ihdr(w, h, 8, 2) + chunk(b"IDAT", packed) + chunk(b"IEND"),
+            "%d x %d pixels (at most 65535 on a side)" % (w, h))
+for w, h, depth, type in (0, 4, 8, 2), (4, 0, 8, 2), (4, 4, 4, 2), (4, 4, 16, 3), (4, 4, 8, 1):
+    refused("png-header-%d-%d-%d-%d" % (w, h, depth, type), MAGIC + ihdr(w, h, depth, type) +
+            palette(4) + chunk(b"IDAT", packed) + chunk(b"IEND"), BAD + "*")
+refused("png-no-header", MAGIC + chunk(b"IDAT", packed) + chunk(b"IEND"), BAD + "*")
+refused("png-palette-first", MAGIC + chunk(b"PLTE"), BAD + "*")
+refused("png-no-palette", png(samples(4, 4, 8, 3), 8, 3), BAD + "*")
+refused("png-palette-index", png(np.full((1, 9, 1), 5), 8, 3, before=palette(5)),
+        BAD + "a pixel has colour 5 of a palette of 5")
+refused("png-palette-bits", png(np.arange(8).reshape(2, 4, 1), 4, 3, 1, before=palette(7)),
+        BAD + "a pixel has colour 7 of a palette of 7")
+refused("png-critical", png(small, 8, 2, before=chunk(b"ABCD")), BAD + "*")
+refused("png-crc-header", png(small, 8, 2).replace(b"\x08\2\0\0\0", b"\x08\2\0\0\1", 1), BAD + "*")
+refused("png-crc-palette", png(samples(4, 4, 1, 3), 1, 3, before=chunk(b"PLTE", bytes(6), crc=1)), BAD + "*")
+refused("png-crc-pixels", around(small, 8, 2, chunk(b"IDAT", packed, crc=1)), BAD + "IDAT: CRC error")
+refused("png-crc-end", png(small, 8, 2)[:-1] + b"\0", BAD + "IEND: CRC error")
+refused("png-pixels-few", around(small, 8, 2, chunk(b"IDAT", zlib.compress(inside[:-1]))), BAD + "*")
+refused("png-pixels-many", around(small, 8, 2, chunk(b"IDAT", zlib.compress(inside + b"x"))), BAD + "*")
+refused("png-pixels-bomb", around(small, 8, 2, chunk(b"IDAT", zlib.compress(inside + bytes(1 << 26)))), BAD + "*")
+refused("png-pixels-after", around(small, 8, 2, chunk(b"IDAT", packed + b"x")), BAD + "*")
+refused("png-pixels-apart", png(small, 8, 2, idat=9, between=chunk(b"tEXt", b"a\0b")), BAD + "*")
+refused("png-pixels-sum", around(small, 8, 2, chunk(b"IDAT", packed[:-1] + bytes([packed[-1] ^ 1]))), BAD + "*")
+refused("png-filter", around(small, 8, 2, chunk(b"IDAT", zlib.compress(b"\5" + inside[1:]))), BAD + "*")
 
 # ---- JPEG ----
 
@@ -258,6 +310,49 @@ case("jpeg-restart", frame(strips[0][:start] + segment(0xDD, b"\0\3") + strips[0
                            b"".join(s[first:-2] + bytes([0xFF, 0xD0 + i % 8]) for i, s in enumerate(strips))[:-2] +
                            b"\xff\xd9", 37, 170))
 
+
+
+def scan(components, blocks, first=0, last=0):
+    """A scan of n blocks, all zero: of the tables of blank(), a bit 0 for each."""
+    bits = "0" * blocks + "1" * (-blocks % 8)
+    return segment(0xDA, bytes([len(components)]) + b"".join(bytes([c, 0]) for c in components) +
+                   bytes([first, last, 0])) + bytes(int(bits[i:i + 8], 2) for i in range(0, len(bits), 8))
+
+
+def blank(width, height, sampling, *scans, sof=0xC2, precision=8):
+    """A grey JPEG; its tables have one code, 0: no difference, or the end of a block."""
+    return (b"\xff\xd8" + segment(0xDB, bytes(1) + b"\1" * 64) +
+            segment(sof, struct.pack(">BHHB", precision, height, width, len(sampling)) +
+                    b"".join(bytes([i + 1, s, 0]) for i, s in enumerate(sampling))) +
+            segment(0xC4, b"\0\1" + bytes(15) + b"\0") + segment(0xC4, b"\x10\1" + bytes(15) + b"\0") +
+            b"".join(scans) + b"\xff\xd9")
+
+
+# 4 x 2 blocks of the first component to one of the others, which cost little.
+wide, dc, cb = (0x42, 0x11, 0x11), scan([1, 2, 3], 10), scan([2], 1, 1, 63)
+case("jpeg-scans-500", blank(32, 16, wide, dc, cb * 499))
+case("jpeg-work-100", blank(8, 8, [0x11], scan([1], 1), scan([1], 1, 1, 63) * 99))
+case("jpeg-work-padded", blank(1, 1, wide, dc, cb * 400))
+case("jpeg-garbage-in-header", put_first(jpeg(picture(9, 9, 3)), b"garbage", at=20))
+body = jpeg(picture(9, 9, 3))
+BAD = "broken JPEG: "
+refused("jpeg-scans", blank(32, 16, wide, dc, cb * 500), BAD + "more than 500 scans")
+refused("jpeg-work", blank(8, 8, [0x11], scan([1], 1), scan([1], 1, 1, 63) * 100),
+        BAD + "101 scans go over more than 100 times its pixels")
+refused("jpeg-bomb", blank(60000, 60000, [0x11], scan([1], 8000)),
+        "60000 x 60000 = 3600000000 pixels (at most 268435456: --max-pixels)")
+refused("jpeg-wide", blank(65535, 1, [0x11], scan([1], 8192)), BAD + "*")
+refused("jpeg-low", blank(9, 0, [0x11], scan([1], 8192)), BAD + "*")
+refused("jpeg-components", blank(8, 8, [0x11, 0x11], scan([1, 2], 2)), "JPEG of 2 components (expected 1, 3 or 4)")
+refused("jpeg-12-bits", blank(8, 8, [0x11], scan([1], 1), precision=12), BAD + "*")
+refused("jpeg-lossless", blank(8, 8, [0x11], scan([1], 64), sof=0xC3), BAD + "*")
+refused("jpeg-no-end", body[:-2], BAD + "*")
+refused("jpeg-half", body[:len(body) - 20] + b"\xff\xd9", BAD + "*")
+refused("jpeg-garbage-in-scan", body[:-2] + b"garbage\xff\xd9", BAD + "*")
+refused("jpeg-second-picture", body[:-2] + body[2:], BAD + "*")
+refused("jpeg-app1", body[:20] + b"\xff\xe1\0\1" + body[20:], BAD + "*")
+refused("jpeg-app1-cut", b"\xff\xd8\xff\xe1\xff", BAD + "*")
+
 # ---- EXIF ----
 
 
@@ -313,7 +408,7 @@ whole = tiff([other, turned(6), other])
 for n in range(len(whole)):
     exif("cut-%d" % n, whole[:n])
 random.seed(5)
-for i in range(200):
+for i in range(80):
     data = bytearray(tiff([other, turned(random.randrange(10), "<", random.choice([1, 3, 4])),
                            (0x0100, 4, 2, b"\x26\0\0\0")], more=bytes(9)))
     for _ in range(random.randrange(1, 5)):
