@@ -664,7 +664,7 @@ assert np.abs(a - b).max() < 1e-4 * np.abs(b).max()' "$@"
     sed -i 's/qwen3/qwen9/; s/Qwen3/Qwen9/' m/config.json
     spoil 65 "hf-infer: m/config.json: *qwen9* is not supported (*qwen3*"
     sed -i 's/"silu"/"relu2"/' m/config.json
-    spoil 65 "hf-infer: m/config.json: hidden_act \"relu2\" is not supported (silu, gelu, gelu_pytorch_tanh, relu)"
+    spoil 65 "hf-infer: m/config.json: hidden_act \"relu2\" is not supported (silu, gelu, gelu_pytorch_tanh, relu, quick_gelu)"
     head -c 1000 m/tokenizer.json >t && mv t m/tokenizer.json
     spoil 65 "hf-infer: m/tokenizer.json: line *"
 }

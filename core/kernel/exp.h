@@ -26,6 +26,8 @@
 #define GELU_A 1.5957691216057308f
 #define GELU_B 0.044715f
 
+#define QUICK_GELU 1.702f /* of CLIP: g sigmoid(1.702 g) */
+
 /*
  * gelu_erf's Phi(-x) = exp(-x^2 / 2) u P(u), u = 1 / (1 + NORMAL_U x), for x of
  * 0 .. NORMAL_MAX, where it is 0: P of degree 8 is within 5e-8 of it (Remez'

@@ -66,8 +66,16 @@ void vec_softmax_block(const struct softmax_block *b);
  *   gelu_tanh  g/2 * (1 + tanh(sqrt(2/pi) * (g + 0.044715 g^3)))
  *   gelu_erf   g/2 * (1 + erf(g / sqrt(2))), within 7 ulp
  *   relu       g where g > 0, else 0
+ *   quick_gelu g / (1 + exp(-1.702 g))
  */
-enum act { ACT_SILU, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, N_ACTS };
+enum act {
+    ACT_SILU,
+    ACT_GELU_TANH,
+    ACT_GELU_ERF,
+    ACT_RELU,
+    ACT_QUICK_GELU,
+    N_ACTS
+};
 void vec_act(enum act act, float *gate, const float *up, size_t n);
 
 /* vec_act_back() goes back through h[i] = act(gate[i]) * up[i], of which it

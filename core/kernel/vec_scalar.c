@@ -169,6 +169,21 @@ silu_slope(float g, float *slope)
     return act;
 }
 
+static inline float
+quick_gelu(float g)
+{
+    return g / (1 + exp1(-QUICK_GELU * g));
+}
+
+static inline float
+quick_gelu_slope(float g, float *slope)
+{
+    float sig = 1 / (1 + exp1(-QUICK_GELU * g)), act = g * sig;
+
+    *slope = sig + QUICK_GELU * act * (1 - sig);
+    return act;
+}
+
 /* (1 + tanh u) / 2 = 1 / (1 + exp(-2u)). */
 static inline float
 gelu_tanh(float g)
@@ -264,6 +279,7 @@ ACT(silu)
 ACT(gelu_tanh)
 ACT(gelu_erf)
 ACT(relu)
+ACT(quick_gelu)
 
 static void
 rope(float *x, const float *c, const float *s, size_t half)
@@ -305,8 +321,9 @@ const struct vec_ops vec_scalar = {
     .scale_mul = scale_mul,
     .exp_sum = exp_sum,
     .softmax_block = softmax_block,
-    .act = { silu_mul, gelu_tanh_mul, gelu_erf_mul, relu_mul },
-    .act_back = { silu_back, gelu_tanh_back, gelu_erf_back, relu_back },
+    .act = { silu_mul, gelu_tanh_mul, gelu_erf_mul, relu_mul, quick_gelu_mul },
+    .act_back = { silu_back, gelu_tanh_back, gelu_erf_back, relu_back,
+                  quick_gelu_back },
     .rope = rope,
     .softcap = softcap,
 };

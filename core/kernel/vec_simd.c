@@ -324,6 +324,22 @@ silu_slope(vf g, vf *slope)
 }
 
 INLINE vf
+quick_gelu(vf g)
+{
+    return g / (vf_set1(1) + vf_exp(vf_set1(-QUICK_GELU) * g));
+}
+
+INLINE vf
+quick_gelu_slope(vf g, vf *slope)
+{
+    const vf one = vf_set1(1), by = vf_set1(QUICK_GELU);
+    vf sig = one / (one + vf_exp(vf_set1(-QUICK_GELU) * g)), act = g * sig;
+
+    *slope = sig + by * act * (one - sig);
+    return act;
+}
+
+INLINE vf
 gelu_tanh_slope(vf g, vf *slope)
 {
     const vf one = vf_set1(1), gg = vf_set1(GELU_B) * g * g;
@@ -449,6 +465,7 @@ ACT(silu)
 ACT(gelu_tanh)
 ACT(gelu_erf)
 ACT(relu)
+ACT(quick_gelu)
 
 static void
 rope(float *x, const float *c, const float *s, size_t half)
@@ -510,8 +527,9 @@ const struct vec_ops TABLE(vec) = {
     .scale_mul = scale_mul,
     .exp_sum = exp_sum,
     .softmax_block = softmax_block,
-    .act = { silu_mul, gelu_tanh_mul, gelu_erf_mul, relu_mul },
-    .act_back = { silu_back, gelu_tanh_back, gelu_erf_back, relu_back },
+    .act = { silu_mul, gelu_tanh_mul, gelu_erf_mul, relu_mul, quick_gelu_mul },
+    .act_back = { silu_back, gelu_tanh_back, gelu_erf_back, relu_back,
+                  quick_gelu_back },
     .rope = rope,
     .softcap = softcap,
 };

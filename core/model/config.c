@@ -432,7 +432,7 @@ parse_act(struct config *c, const struct js *root, struct err *err)
         { "silu", ACT_SILU },          { "gelu_pytorch_tanh", ACT_GELU_TANH },
         { "gelu_new", ACT_GELU_TANH }, { "gelu_fast", ACT_GELU_TANH },
         { "gelu", ACT_GELU_ERF },      { "relu", ACT_RELU },
-        { "swish", ACT_SILU },
+        { "swish", ACT_SILU },         { "quick_gelu", ACT_QUICK_GELU },
     };
     struct js js = js_get(root, family_key(c->family, "hidden_act"));
     const char *name;
@@ -447,8 +447,8 @@ parse_act(struct config *c, const struct js *root, struct err *err)
             c->form.act = acts[i].act;
             return 0;
         }
-    return js_unsupported(&js, name, "silu, gelu, gelu_pytorch_tanh, relu",
-                          err);
+    return js_unsupported(
+        &js, name, "silu, gelu, gelu_pytorch_tanh, relu, quick_gelu", err);
 }
 
 static int

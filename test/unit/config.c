@@ -434,7 +434,7 @@ static const char *const refused[][2] = {
       "supported (LlamaForCausalLM, LlamaModel)" },
     { "\"hidden_act\":\"relu2\"",
       "config.json: hidden_act \"relu2\" is not supported (silu, "
-      "gelu, gelu_pytorch_tanh, relu)" },
+      "gelu, gelu_pytorch_tanh, relu, quick_gelu)" },
     { "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}",
       "config.json: rope_scaling.type \"dynamic\" is not supported (default, "
       "linear, llama3, yarn, longrope)" },

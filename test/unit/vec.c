@@ -93,7 +93,7 @@ check_elements(const struct vec_ops *ops, size_t n)
 }
 
 static const char *const act_names[N_ACTS] = { "silu", "gelu_tanh", "gelu_erf",
-                                               "relu" };
+                                               "relu", "quick_gelu" };
 
 static double
 act_f64(int act, double g)
@@ -101,8 +101,9 @@ act_f64(int act, double g)
     return act == ACT_SILU ? g / (1 + exp(-g))
            : act == ACT_GELU_TANH
                ? g / 2 * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)))
-           : act == ACT_GELU_ERF ? g / 2 * erfc(-g / sqrt(2))
-                                 : fmax(g, 0);
+           : act == ACT_GELU_ERF   ? g / 2 * erfc(-g / sqrt(2))
+           : act == ACT_QUICK_GELU ? g / (1 + exp(-1.702 * g))
+                                   : fmax(g, 0);
 }
 
 /* With 'up' or without, forward and back, whose slope is that of a difference
