@@ -65,9 +65,11 @@ query_of(const struct attention *a, const struct tile *t, size_t r)
 }
 
 bool
-attention_visible(const struct attention *a, size_t p, size_t b, size_t *begin,
-                  size_t *end)
+attention_visible(const struct attention *a, const struct tile *t, size_t r,
+                  size_t b, size_t *begin, size_t *end)
 {
+    size_t p =
+        a->both_ways ? t->span->slot + t->span->n - 1 : t->first + r / t->group;
     size_t oldest = a->window && p >= a->window ? p - a->window + 1 : 0;
     size_t start = b * KV_BLOCK;
 
@@ -86,14 +88,13 @@ find_seen(const struct attention *a, const struct tile *t, size_t b,
     size_t begin = 0;
 
     *seen = (struct seen){ 0 };
-    while (seen->first < t->n_rows &&
-           !attention_visible(a, t->first + seen->first / t->group, b,
-                              &seen->oldest, &seen->n_keys))
+    while (
+        seen->first < t->n_rows &&
+        !attention_visible(a, t, seen->first, b, &seen->oldest, &seen->n_keys))
         seen->first += t->group;
     for (seen->end = seen->first;
          seen->end < t->n_rows &&
-         attention_visible(a, t->first + seen->end / t->group, b, &begin,
-                           &seen->n_keys);)
+         attention_visible(a, t, seen->end, b, &begin, &seen->n_keys);)
         seen->end += t->group;
     return seen->first < seen->end;
 }
@@ -144,7 +145,7 @@ exact_block(const struct attention *a, struct tile *t, size_t b,
         .w_dtype = kv->dtype,
     });
     for (size_t r = seen->first; r < seen->end; r++) {
-        attention_visible(a, t->first + r / t->group, b, &begin, &end);
+        attention_visible(a, t, r, b, &begin, &end);
         weigh(a, t, r, begin, end);
     }
     weighted_sum(&(struct weighted_sum){
@@ -222,7 +223,8 @@ finish(const struct attention *a, const struct tile *t, size_t r, bool bf16)
 static bool
 tile_run(const struct attention *a, struct tile *t)
 {
-    size_t last = t->first + (t->n_rows - 1) / t->group;
+    size_t last = a->both_ways ? t->span->slot + t->span->n - 1
+                               : t->first + (t->n_rows - 1) / t->group;
     size_t oldest =
         a->window && t->first >= a->window ? t->first - a->window + 1 : 0;
     bool own = true, bf16 = is_bf16(a, t->span);
@@ -308,7 +310,7 @@ run_tasks(void *ctx, size_t begin, size_t end, int thread)
         t.first = first = t.span->slot + at;
         t.n_rows = n * c->group;
         lay(c, &t, a->scratch + (size_t)thread * c->scratch);
-        if (tile_run(a, &t) || n == 1)
+        if (tile_run(a, &t) || n == 1 || a->both_ways)
             continue;
         /* A weight of 0 hides no infinity that another position alone sees:
          * the product is NaN.  Each position then sums what is its own. */

@@ -16,9 +16,11 @@
  * cache already. */
 struct attention {
     size_t n_heads, n_kv_heads, head_dim;
-    float scale;   /* of scores: q k^T scale */
-    float softcap; /* they become cap tanh(score / cap); 0: none; not 'bf16' */
-    size_t window; /* 0: none */
+    float scale;    /* of scores: q k^T scale */
+    float softcap;  /* they become cap tanh(score / cap); 0: none; not 'bf16' */
+    size_t window;  /* 0: none */
+    bool both_ways; /* a span's queries see all keys up to its last one: it has
+                     * the whole sequence */
     size_t layer;
     const struct span *spans;
     size_t n_spans;
@@ -39,8 +41,8 @@ bool attention_takes_bf16(const struct config *config);
 /* attention_scratch() is the number of floats each thread needs. */
 size_t attention_scratch(const struct config *config, bool bf16);
 
-/* attention_run() is causal softmax attention.  Each query is summed in an
- * order fixed by its position alone. */
+/* attention_run() is softmax attention, causal or both ways.  Each query is
+ * summed in an order fixed by its position alone. */
 void attention_run(struct par *par, const struct attention *a);
 
 #endif

@@ -124,11 +124,9 @@ weigh(const struct attention *a, struct tile *t, size_t b, size_t first,
     size_t begin = 0, end = 0, next_begin, next_end;
 
     for (size_t r = 0, m; r < n; r += m) {
-        attention_visible(a, t->first + (first + r) / t->group, b, &begin,
-                          &end);
+        attention_visible(a, t, first + r, b, &begin, &end);
         for (m = 1; r + m < n; m++) {
-            attention_visible(a, t->first + (first + r + m) / t->group, b,
-                              &next_begin, &next_end);
+            attention_visible(a, t, first + r + m, b, &next_begin, &next_end);
             if (next_begin != begin || next_end != end)
                 break;
         }

@@ -35,9 +35,9 @@ struct seen {
     size_t first, end, oldest, n_keys;
 };
 
-/* The keys [*begin, *end) of block b that the token in slot p sees. */
-bool attention_visible(const struct attention *a, size_t p, size_t b,
-                       size_t *begin, size_t *end);
+/* The keys [*begin, *end) of block b that row r of a tile sees. */
+bool attention_visible(const struct attention *a, const struct tile *t,
+                       size_t r, size_t b, size_t *begin, size_t *end);
 
 /* attention_bf16_rows() is how many rows a tile of bf16 has at most, for a
  * group of query heads; attention_bf16_scratch() the floats of all but its max

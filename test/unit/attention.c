@@ -42,6 +42,8 @@ sees_bad(enum bad bad, size_t p, size_t head, size_t window)
 static const float scale = 0.3f;
 static float softcap;
 
+static bool both_ways;
+
 static double
 scaled(float x)
 {
@@ -65,13 +67,19 @@ first_key(size_t p, size_t window)
     return window && p >= window ? p - window + 1 : 0;
 }
 
+static size_t
+last_key(size_t p)
+{
+    return both_ways ? N - 1 : p;
+}
+
 static double
 expected(size_t p, size_t head, size_t i, size_t window)
 {
     size_t first = first_key(p, window);
     double sum = 0, total = 0;
 
-    for (size_t key = first; key <= p; key++) {
+    for (size_t key = first; key <= last_key(p); key++) {
         double w = exp(score(p, head, key) - 40);
 
         sum += w * (double)v[key][head / GROUP][i];
@@ -85,7 +93,7 @@ expected_lse(size_t p, size_t head, size_t window)
 {
     double sum = 0;
 
-    for (size_t key = first_key(p, window); key <= p; key++)
+    for (size_t key = first_key(p, window); key <= last_key(p); key++)
         sum += exp(score(p, head, key) - 40);
     return log(sum) + 40;
 }
@@ -113,6 +121,7 @@ run(struct session *s, size_t window, size_t step, float *out, float *lse)
             .scale = scale,
             .softcap = softcap,
             .window = window,
+            .both_ways = both_ways,
             .spans = &span,
             .n_spans = 1,
             .q = q[at][0],
@@ -171,6 +180,43 @@ test_window(struct session *s, size_t window, enum bad bad)
            dtype_table[s->kv.dtype].name, form, window, with[bad]);
 }
 
+/* A query that sees all keys is as a causal one in the last slot. */
+static void
+test_both_ways(struct session *s, enum bad bad)
+{
+    static float out[N * HEADS * DIM], last[N * HEADS * DIM];
+    static float lse[N * HEADS];
+    const char *form = bf16 ? " in bf16" : "";
+    bool near = true, same = true;
+    static float kept[N][HEADS][DIM];
+
+    both_ways = true;
+    run(s, 0, N, out, lse);
+    for (size_t p = 0, at = 0; p < N; p++)
+        for (size_t head = 0; head < HEADS; head++)
+            for (size_t i = 0; i < DIM; i++, at++)
+                near &= bad && head < GROUP && (bad == KEY || i == 3)
+                            ? !isfinite(out[at])
+                            : fabs((double)out[at] - expected(p, head, i, 0)) <
+                                  (bf16 ? 0x1p-9 * 4 * 2 : 2e-5);
+    tap_ok(near, "attention %s%s, both ways%s: is near the f64 formula",
+           dtype_table[s->kv.dtype].name, form, with[bad]);
+    both_ways = false;
+    memcpy(kept, q, sizeof(q));
+    for (size_t p = 0; p < N; p++) {
+        memcpy(q[N - 1], kept[p], sizeof(q[0]));
+        run(s, 0, N, last, NULL);
+        for (size_t i = 0; i < (size_t)HEADS * DIM; i++)
+            same &= f32_bits(last[(N - 1) * HEADS * DIM + i]) ==
+                    f32_bits(out[p * HEADS * DIM + i]);
+    }
+    memcpy(q, kept, sizeof(q));
+    tap_ok(same,
+           "attention %s%s, both ways%s: the bits of a causal query after "
+           "all keys",
+           dtype_table[s->kv.dtype].name, form, with[bad]);
+}
+
 static void
 test_dtype(enum dtype dtype, enum bad bad)
 {
@@ -193,6 +239,8 @@ test_dtype(enum dtype dtype, enum bad bad)
             kv_set(&s.kv, 0, j, p, 1, k[p][j], v[p][j]);
     for (size_t i = 0; i < sizeof(windows) / sizeof(*windows); i++)
         test_window(&s, windows[i], bad);
+    if (softcap <= 0)
+        test_both_ways(&s, bad);
     kv_free(&s.kv);
 }
 
