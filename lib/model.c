@@ -159,8 +159,9 @@ tu_session_open(struct tu_session **session, struct tu_model *model,
     s->max_tokens = o.max_tokens;
     s->reach = model->model->config.n_layers;
     atomic_fetch_add(&model->n_users, 1);
-    of_engine = (struct engine_options){ o.chunk, (enum compute)o.compute,
-                                         kv[o.kv], false };
+    of_engine = (struct engine_options){ .chunk = o.chunk,
+                                         .compute = (enum compute)o.compute,
+                                         .kv = kv[o.kv] };
     if (par_open(&s->par, o.n_threads, &err) < 0 ||
         engine_open(&s->engine, model->model, s->par, &of_engine, &err) < 0) {
         tu_session_close(s);

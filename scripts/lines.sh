@@ -5,12 +5,12 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11621
 core/format 13271
-core/kernel 9836
-core/model 23701
+core/kernel 9881
+core/model 24983
 core/text 4340
 core/image 2576
-cmd 37674
-lib 2728'
+cmd 37681
+lib 2734'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
     BEGIN {

@@ -12,7 +12,8 @@ run_families(struct run *run, struct err *err)
 
     str_adds(&tsv, "model_type\tclass\n");
     for (const struct model_family *f = NULL; (f = family_next(f));)
-        str_addf(&tsv, "%s\t%s\n", f->model_type, f->classes[0]);
+        if (!f->variant)
+            str_addf(&tsv, "%s\t%s\n", f->model_type, f->classes[0]);
     rc = out_write(run->out, tsv.s, tsv.n, err);
     str_free(&tsv);
     return rc;

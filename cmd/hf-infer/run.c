@@ -91,8 +91,9 @@ settle_sampler(struct run *run, struct err *err)
 int
 run_open_engine(struct run *run, size_t chunk, struct err *err)
 {
-    const struct engine_options options = { chunk, run->compute, run->kv_dtype,
-                                            false };
+    const struct engine_options options = { .chunk = chunk,
+                                            .compute = run->compute,
+                                            .kv = run->kv_dtype };
     const struct sampler *s = &run->sampler;
     const struct config *c = run->config;
 

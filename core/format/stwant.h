@@ -10,7 +10,7 @@
 #include "core/format/st.h"
 
 #define ST_OPEN      UINT64_MAX /* a size that may be anything */
-#define ST_WANT_DIMS 3
+#define ST_WANT_DIMS 4
 
 struct st_want {
     size_t n_dims; /* up to ST_WANT_DIMS */

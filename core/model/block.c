@@ -55,7 +55,13 @@ set_positions(void *ctx, size_t begin, size_t end)
     size_t half = (size_t)m->config.rotary_dim / 2;
     size_t n = config_ropes(&m->config);
 
-    for (size_t i = begin; i < end; i++)
+    for (size_t i = begin; i < end && m->rotations; i++) {
+        const float *from = m->rotations + 2 * chunk->rows[i].position * half;
+
+        memcpy(chunk->cosines + i * half, from, half * sizeof(*from));
+        memcpy(chunk->sines + i * half, from + half, half * sizeof(*from));
+    }
+    for (size_t i = begin; i < end && !m->rotations; i++)
         for (size_t k = 0; k < n; k++) {
             size_t table = k + is_long(&m->config, &chunk->rows[i]);
 
@@ -239,13 +245,16 @@ add_output(const struct step *s, const struct half *h)
     const struct config *c = &s->e->model->config;
     size_t hidden = (size_t)c->hidden_size;
     size_t n_rows = s->chunk->n_rows;
-    bool has_post = h->post->form != NORM_NONE;
+    bool scales = h->post->form == NORM_SCALE;
+    bool has_post = h->post->form != NORM_NONE && !scales;
     bool post_alone = c->form.norm.places == NORM_POST;
     /* a backward, which has memory of its own for 'to', reads y */
     float *added = has_post && h->to != h->from ? h->to : h->y;
     struct scaling scaling = { added, hidden, (float)c->residual_scale };
     struct sum sum = { h->to, h->from, added, hidden };
 
+    if (scales)
+        norm_rows(s->e->par, h->post, h->y, h->y, NULL, n_rows);
     at_point(s, h->point, h->y);
     if (post_alone)
         at_point(s, h->added, h->y);
@@ -300,6 +309,7 @@ block_attention(const struct engine *e, const struct chunk *chunk,
             (float)(c->scale_by_layer ? scale / (double)(layer + 1) : scale),
         .softcap = (float)c->attn_softcap,
         .window = (size_t)c->window[layer],
+        .both_ways = c->form.both_ways,
         .layer = layer,
         .spans = chunk->spans,
         .n_spans = chunk->n_spans,

@@ -125,7 +125,7 @@ enum tap_point {
     TAP_RESID,      /* the residual stream after the block; layer -1: before
                      * the first one, the embedding */
     TAP_ATTN,       /* output of o_proj, before its norm, and before it is
-                     * added */
+                     * added; scaled, where there is LayerScale */
     TAP_MLP,        /* the same of down_proj, or of all a token's experts */
     TAP_IN_QKV,     /* input of q_proj, k_proj, v_proj: after the norm */
     TAP_IN_O,       /* input of o_proj: the heads, concatenated */
@@ -139,6 +139,8 @@ enum tap_point {
     TAP_MLP_OUT,    /* the same of the MLP */
     TAP_RESID_MID,  /* the residual stream between the halves; not where these
                      * are parallel */
+    TAP_NORM,       /* after the final norm; of vision encoders, after the last
+                     * layer */
     N_TAP_POINTS
 };
 

@@ -13,11 +13,6 @@
 #include "core/model/config_impl.h"
 #include "core/str.h"
 
-/* No real model comes near; every product of them fits 64 bits by far. */
-#define MAX_WIDTH     (1 << 20)
-#define MAX_LAYERS    (1 << 12)
-#define MAX_HEADS     (1 << 12)
-#define MAX_HEAD_DIM  (1 << 12)
 #define MAX_EXPERTS   (1 << 12)
 #define MAX_POSITIONS ((int64_t)1 << 30)
 
@@ -29,11 +24,9 @@ js_unsupported(const struct js *js, const char *s, const char *known,
                    js->file, js->path, s, known);
 }
 
-/* A whole number in 1 .. max; 'absent' is what it is where config.json does not
- * say, 0 that it must. */
-static int
-count(const struct config *c, const struct js *root, const char *key,
-      int64_t max, int64_t absent, int64_t *v, struct err *err)
+int
+config_count(const struct config *c, const struct js *root, const char *key,
+             int64_t max, int64_t absent, int64_t *v, struct err *err)
 {
     struct js js = js_get(root, family_key(c->family, key));
     struct js other = js_get(root, key);
@@ -72,7 +65,9 @@ refuse_family(const struct js *type, struct err *err)
 {
     struct str known = { 0 };
 
-    family_list(&known);
+    family_list(&known, false);
+    str_adds(&known, "; of images: ");
+    family_list(&known, true);
     js_unsupported(type, json_string_value(type->v), known.s, err);
     str_free(&known);
     return -1;
@@ -107,7 +102,7 @@ parse_family(struct config *c, struct js *root, struct err *err)
     if (!f)
         return refuse_family(&js, err);
     c->of = f->is_part ? xstrdup(s) : NULL;
-    if (js_absent(&classes))
+    if (js_absent(&classes) || f->vision) /* heads of images are left out */
         return 0;
     if (!js_is(&classes, JSON_ARRAY))
         return js_bad(&classes, "an array", err);
@@ -150,20 +145,21 @@ parse_sizes(struct config *c, const struct js *root, struct err *err)
     struct js kv = js_get(root, "num_key_value_heads");
     int64_t inner;
 
-    if (count(c, root, "hidden_size", MAX_WIDTH, d->hidden, &c->hidden_size,
-              err))
+    if (config_count(c, root, "hidden_size", CONFIG_MAX_WIDTH, d->hidden,
+                     &c->hidden_size, err))
         return -1;
     inner = c->form.learned ? 4 * c->hidden_size : d->intermediate;
-    if (count(c, root, "intermediate_size", MAX_WIDTH, inner,
-              &c->intermediate_size, err) ||
-        count(c, root, "num_hidden_layers", MAX_LAYERS, d->layers, &c->n_layers,
-              err) ||
-        count(c, root, "vocab_size", CONFIG_MAX_VOCAB, d->vocab, &c->vocab_size,
-              err) ||
-        count(c, root, "num_attention_heads", MAX_HEADS, d->heads, &c->n_heads,
-              err) ||
-        count(c, root, "num_key_value_heads", MAX_HEADS,
-              d->kv_heads ? d->kv_heads : c->n_heads, &c->n_kv_heads, err))
+    if (config_count(c, root, "intermediate_size", CONFIG_MAX_WIDTH, inner,
+                     &c->intermediate_size, err) ||
+        config_count(c, root, "num_hidden_layers", CONFIG_MAX_LAYERS, d->layers,
+                     &c->n_layers, err) ||
+        config_count(c, root, "vocab_size", CONFIG_MAX_VOCAB, d->vocab,
+                     &c->vocab_size, err) ||
+        config_count(c, root, "num_attention_heads", CONFIG_MAX_HEADS, d->heads,
+                     &c->n_heads, err) ||
+        config_count(c, root, "num_key_value_heads", CONFIG_MAX_HEADS,
+                     d->kv_heads ? d->kv_heads : c->n_heads, &c->n_kv_heads,
+                     err))
         return -1;
     if (c->n_heads % c->n_kv_heads)
         return js_bad(&kv, "a divisor of num_attention_heads", err);
@@ -172,17 +168,17 @@ parse_sizes(struct config *c, const struct js *root, struct err *err)
                       "a number, as num_attention_heads does not divide "
                       "hidden_size",
                       err);
-    if (count(c, root, "head_dim", MAX_HEAD_DIM,
-              d->head_dim ? d->head_dim : c->hidden_size / c->n_heads,
-              &c->head_dim, err))
+    if (config_count(c, root, "head_dim", CONFIG_MAX_HEAD_DIM,
+                     d->head_dim ? d->head_dim : c->hidden_size / c->n_heads,
+                     &c->head_dim, err))
         return -1;
-    if (c->head_dim % 2 || c->head_dim < 2 || c->head_dim > MAX_HEAD_DIM)
+    if (c->head_dim % 2 || c->head_dim < 2 || c->head_dim > CONFIG_MAX_HEAD_DIM)
         return err_set(err, EX_DATAERR,
                        "%s: head_dim is %lld (expected an even number up to "
                        "%d)",
-                       root->file, (long long)c->head_dim, MAX_HEAD_DIM);
-    return count(c, root, "max_position_embeddings", MAX_POSITIONS,
-                 c->family->max_positions, &c->max_positions, err);
+                       root->file, (long long)c->head_dim, CONFIG_MAX_HEAD_DIM);
+    return config_count(c, root, "max_position_embeddings", MAX_POSITIONS,
+                        c->family->max_positions, &c->max_positions, err);
 }
 
 /* The keys that the family has alone. */
@@ -245,11 +241,11 @@ parse_windows(struct config *c, const struct js *root, struct err *err)
         return js_bad(&js, "a number", err);
     if (!by_layer || js_absent(&types)) {
         if (family->window == WINDOW_BY_LAYER && !family->period && window &&
-            js_i64(&first_layer, 0, MAX_LAYERS, &first, err))
+            js_i64(&first_layer, 0, CONFIG_MAX_LAYERS, &first, err))
             return -1;
         if (family->window == WINDOW_PERIOD &&
-            count(c, root, "sliding_window_pattern", MAX_LAYERS, period,
-                  &period, err))
+            config_count(c, root, "sliding_window_pattern", CONFIG_MAX_LAYERS,
+                         period, &period, err))
             return -1;
         for (int64_t i = first; i < c->n_layers; i++)
             if (family->window != WINDOW_PERIOD || (i + 1) % period)
@@ -323,16 +319,18 @@ parse_experts(struct config *c, const struct js *root, struct err *err)
     if (config_routing(&r, root, MAX_EXPERTS, err))
         return -1;
     if (!r.n_experts)
-        return count(c, root, "num_experts", MAX_EXPERTS, 0, &r.n_experts, err);
+        return config_count(c, root, "num_experts", MAX_EXPERTS, 0,
+                            &r.n_experts, err);
     if (!r.n_experts_used)
-        return count(c, root, "num_experts_per_tok", MAX_EXPERTS, 0,
-                     &r.n_experts_used, err);
+        return config_count(c, root, "num_experts_per_tok", MAX_EXPERTS, 0,
+                            &r.n_experts_used, err);
     c->n_experts = r.n_experts;
     c->n_experts_used = r.n_experts_used;
     c->norm_topk_prob = r.norm_topk_prob;
-    if (count(c, root, "moe_intermediate_size", MAX_WIDTH, 0, &c->expert_size,
-              err) ||
-        count(c, root, "decoder_sparse_step", MAX_LAYERS, 1, &step, err))
+    if (config_count(c, root, "moe_intermediate_size", CONFIG_MAX_WIDTH, 0,
+                     &c->expert_size, err) ||
+        config_count(c, root, "decoder_sparse_step", CONFIG_MAX_LAYERS, 1,
+                     &step, err))
         return -1;
     for (int64_t i = step - 1; i < c->n_layers; i += step)
         c->sparse[i] = true;
@@ -398,8 +396,9 @@ parse_rotations(struct config *c, const struct js *root, struct err *err)
     int64_t period = c->family->period, v;
 
     c->rotation = xcalloc((size_t)c->n_layers, sizeof(*c->rotation));
-    if (c->form.rope == ROPE_LISTED && count(c, root, "no_rope_layer_interval",
-                                             MAX_LAYERS, period, &period, err))
+    if (c->form.rope == ROPE_LISTED &&
+        config_count(c, root, "no_rope_layer_interval", CONFIG_MAX_LAYERS,
+                     period, &period, err))
         return -1;
     for (int64_t i = 0; i < c->n_layers; i++) {
         bool none =
@@ -422,8 +421,8 @@ parse_rotations(struct config *c, const struct js *root, struct err *err)
     return rope_parse(c->rope, root, c, err);
 }
 
-static int
-parse_act(struct config *c, const struct js *root, struct err *err)
+int
+config_act(struct config *c, const struct js *root, struct err *err)
 {
     static const struct {
         const char *name;
@@ -464,12 +463,15 @@ parse_model(struct config *c, const struct js *file, struct err *err)
         refuse_quantized(&root, err))
         return -1;
     c->form = c->family->form;
+    c->bos = -1;
+    if (c->family->vision)
+        return config_vision(c, file, err);
     eps = c->family->norm_eps > 0 ? c->family->norm_eps : 1e-6;
     tied = c->family->tied;
     if (parse_sizes(c, &root, err) ||
         config_range(&root, family_key(c->family, "rms_norm_eps"), 0, 1, &eps,
                      err) ||
-        parse_act(c, &root, err) || parse_keys(c, &root, err) ||
+        config_act(c, &root, err) || parse_keys(c, &root, err) ||
         js_bool_or(file, "tie_word_embeddings", tied, &tied, err) ||
         js_bool_or(&root, "tie_word_embeddings", tied, &c->tied, err) ||
         parse_windows(c, &root, err) || parse_rotations(c, &root, err) ||
@@ -487,7 +489,6 @@ parse_model(struct config *c, const struct js *file, struct err *err)
     stretched = (double)c->rope->original_max_positions * c->rope->factor;
     if (c->rope->type == ROPE_YARN && stretched > (double)c->max_positions)
         c->max_positions = (int64_t)fmin(stretched, (double)MAX_POSITIONS);
-    c->bos = -1;
     return config_ends(c, file, err) || config_ends(c, &root, err) ? -1 : 0;
 }
 

@@ -45,6 +45,11 @@ struct config {
     double residual_scale; /* of what is added to the residual stream; 0: 1 */
     double logit_scale;    /* of logits; 0: 1 */
     double logit_softcap;  /* 0: none */
+    struct config_vision {
+        int64_t height, width; /* it was trained at; 0: of tokens */
+        int64_t patch, n_registers;
+        bool has_head; /* with attention, where the family has one */
+    } vision;
     /* qwen3_moe */
     bool *sparse;                /* [n_layers] has experts in place of an MLP */
     int64_t n_sparse;            /* of which there are so many */

@@ -10,9 +10,24 @@
 #include "core/js.h"
 #include "core/model/config.h"
 
+/* No real model comes near; every product of them fits 64 bits by far. */
+#define CONFIG_MAX_WIDTH    (1 << 20)
+#define CONFIG_MAX_LAYERS   (1 << 12)
+#define CONFIG_MAX_HEADS    (1 << 12)
+#define CONFIG_MAX_HEAD_DIM (1 << 12)
+
 /* js_unsupported(): EX_DATAERR 'FILE: PATH "S" is not supported (KNOWN)'. */
 int js_unsupported(const struct js *js, const char *s, const char *known,
                    struct err *err);
+
+/* config_count() reads a whole number in 1 .. max; 'absent' is what it is where
+ * config.json does not say, 0 that it must.  config_act() reads hidden_act. */
+int config_count(const struct config *c, const struct js *root, const char *key,
+                 int64_t max, int64_t absent, int64_t *v, struct err *err);
+int config_act(struct config *c, const struct js *root, struct err *err);
+
+/* config_vision() reads all of a vision encoder's. */
+int config_vision(struct config *c, const struct js *root, struct err *err);
 
 /* config_range() reads a number in [min, max]; *v is kept where it is
  * absent. */

@@ -125,7 +125,8 @@ engine_open(struct engine **engine, const struct model *model, struct par *par,
     for (size_t i = 1; i < n_arrays; i++)
         nbytes += arrays[i].cols * arrays[i].size;
     if (!options->bare)
-        chunk = smaller(larger(ACTIVATIONS_MAX / nbytes, 1), chunk);
+        chunk = larger(smaller(larger(ACTIVATIONS_MAX / nbytes, 1), chunk),
+                       options->least);
     for (size_t i = 1; i < n_arrays; i++)
         arrays[i].rows = chunk;
 

@@ -39,6 +39,7 @@ struct engine_options {
     bool bare;     /* without activations, for whoever runs block.h's steps with
                     * theirs: it is not fed, and a chunk may always have as many
                     * tokens as 'chunk' says */
+    size_t least;  /* tokens that a chunk has in any case: an image's */
 };
 
 struct engine {

@@ -5,6 +5,60 @@
 
 #include "core/model/family_keys.h"
 
+/* ---- vision encoders ---- */
+
+#define VISION_FORM                                               \
+    .norm = { NORM_LAYER, .places = NORM_PRE, .has_bias = true }, \
+    .both_ways = true, .learned = true
+#define BASE_SIZES .sizes = { 768, 3072, 12, 12 }, .window = WINDOW_NEVER
+
+#define CLIP                                                         \
+    .cls = "embeddings.class_embedding",                             \
+    .positions = "embeddings.position_embedding.weight",             \
+    .patch = "embeddings.patch_embedding", .before = "pre_layrnorm", \
+    .flat = true, .pool = POOL_PROJECTED, .image_size = 224, .patch_size = 32
+#define CLIP_FAMILY                                                    \
+    .root = "vision_model.", .names = family_clip_names,               \
+    .form = { VISION_FORM, .plain_mlp = true, .act = ACT_QUICK_GELU }, \
+    .norm_eps = 1e-5, BASE_SIZES
+
+#define SIGLIP                                           \
+    .positions = "embeddings.position_embedding.weight", \
+    .patch = "embeddings.patch_embedding", .flat = true, \
+    .pool = POOL_ATTENTION, .image_size = 224, .patch_size = 16
+#define SIGLIP_FAMILY                                                 \
+    .root = "vision_model.", .names = family_clip_names,              \
+    .form = { VISION_FORM, .plain_mlp = true, .act = ACT_GELU_TANH }, \
+    BASE_SIZES
+
+#define TOKENS .cls = "embeddings.cls_token", .image_size = 224
+#define POSITIONS                                  \
+    .positions = "embeddings.position_embeddings", \
+    .patch = "embeddings.patch_embeddings.projection"
+#define DINOV2_FAMILY                                                          \
+    BASE_SIZES, .names = family_dinov2_names,                                  \
+                .form = { VISION_FORM, .plain_mlp = true, .layer_scale = true, \
+                          .act = ACT_GELU_ERF }
+#define DINOV2_SWIGLU                                                 \
+    .variant = true, BASE_SIZES, .names = family_dinov2_swiglu_names, \
+    .form = { VISION_FORM, .layer_scale = true, .gate_up = true,      \
+              .act = ACT_SILU }
+
+static const struct family_vision clip = { .whole = true, CLIP };
+static const struct family_vision clip_vision = { CLIP };
+static const struct family_vision siglip = { .whole = true, SIGLIP };
+static const struct family_vision siglip_vision = { SIGLIP };
+static const struct family_vision dinov2 = { TOKENS, POSITIONS,
+                                             .patch_size = 14 };
+static const struct family_vision dinov2_registers = {
+    TOKENS, POSITIONS, .antialias = true, .patch_size = 16, .n_registers = 4
+};
+static const struct family_vision dinov3 = {
+    TOKENS, .patch = "embeddings.patch_embeddings", .patch_size = 16
+};
+static const struct family_vision vit = { TOKENS, POSITIONS, .pool = POOL_TANH,
+                                          .patch_size = 16 };
+
 static const struct model_family families[] = {
     {
         .model_type = "llama",
@@ -296,6 +350,57 @@ static const struct model_family families[] = {
         .window = WINDOW_BY_LAYER,
         .max_positions = 32768,
     },
+    { "clip", { "CLIPModel" }, .vision = &clip, CLIP_FAMILY },
+    { "clip_vision_model",
+      { "CLIPVisionModel" },
+      .vision = &clip_vision,
+      CLIP_FAMILY },
+    { "siglip", { "SiglipModel" }, .vision = &siglip, SIGLIP_FAMILY },
+    { "siglip_vision_model",
+      { "SiglipVisionModel" },
+      .vision = &siglip_vision,
+      SIGLIP_FAMILY },
+    { "dinov2",
+      { "Dinov2Model" },
+      .root = "dinov2.",
+      .vision = &dinov2,
+      DINOV2_FAMILY },
+    { "dinov2",
+      { "Dinov2Model" },
+      .root = "dinov2.",
+      .vision = &dinov2,
+      DINOV2_SWIGLU },
+    { "dinov2_with_registers",
+      { "Dinov2WithRegistersModel" },
+      .root = "dinov2_with_registers.",
+      .vision = &dinov2_registers,
+      DINOV2_FAMILY },
+    { "dinov2_with_registers",
+      { "Dinov2WithRegistersModel" },
+      .root = "dinov2_with_registers.",
+      .vision = &dinov2_registers,
+      DINOV2_SWIGLU },
+    { "dinov3_vit",
+      { "DINOv3ViTModel" },
+      .vision = &dinov3,
+      .names = family_dinov3_names,
+      .form = { .norm = { NORM_LAYER, .places = NORM_PRE, .has_bias = true },
+                .plain_mlp = true,
+                .both_ways = true,
+                .layer_scale = true,
+                .act = ACT_GELU_ERF },
+      .norm_eps = 1e-5,
+      .theta = 100,
+      .window = WINDOW_NEVER,
+      .sizes = { 384, 1536, 12, 6 } },
+    { "vit",
+      { "ViTModel" },
+      .root = "vit.",
+      .vision = &vit,
+      .names = family_vit_names,
+      .form = { VISION_FORM, .plain_mlp = true, .act = ACT_GELU_ERF },
+      .norm_eps = 1e-12,
+      BASE_SIZES },
 };
 #define N_FAMILIES (sizeof(families) / sizeof(*families))
 
@@ -350,10 +455,15 @@ family_softmax_first(const char *model_type)
 }
 
 void
-family_list(struct str *to)
+family_list(struct str *to, bool vision)
 {
+    const char *comma = "";
+
     for (const struct model_family *f = NULL; (f = family_next(f));)
-        str_addf(to, "%s%s", f == families ? "" : ", ", f->model_type);
+        if (!f->variant && !f->vision == !vision) {
+            str_addf(to, "%s%s", comma, f->model_type);
+            comma = ", ";
+        }
 }
 
 const char *

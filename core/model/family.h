@@ -54,7 +54,9 @@ struct model_form {
     bool pairs;     /* rotated are numbers 2i and 2i + 1 of a head */
     enum rope_layers rope;
     enum residual residual;
-    bool embed_root; /* embeddings times the square root of hidden_size */
+    bool both_ways;   /* attention has no mask */
+    bool layer_scale; /* what a half adds is scaled, number by number */
+    bool embed_root;  /* embeddings times the square root of hidden_size */
     bool qkv_bias, o_bias, mlp_bias,
         head_bias; /* must be there; those of a
                     * layer may be elsewhere, too */
@@ -87,24 +89,43 @@ struct family_key {
     double absent, min, max;
 };
 
+/* What a vision encoder has in place of tokens and logits.  Names are those of
+ * whole tensors, but of 'patch' and 'before', which are modules; NULL: none. */
+struct family_vision {
+    bool whole; /* of images and text: vision_config is this one's */
+    const char *cls, *positions, *patch, *before;
+    bool flat;      /* cls and positions are [dim], [n, dim] */
+    bool antialias; /* of positions that are interpolated */
+    enum {
+        POOL_CLS,       /* norm(CLS) */
+        POOL_PROJECTED, /* times visual_projection, where it is there */
+        POOL_TANH,      /* tanh(pooler.dense()), where it is there */
+        POOL_ATTENTION, /* of a learned query over norm(patches) */
+    } pool;
+    int64_t image_size, patch_size, n_registers; /* where absent */
+};
+
 /* Lists end with a row of 0. */
 struct model_family {
     const char *model_type;
     const char *classes[2]; /* that have it: with a head, and without */
-    const char *root;       /* of its tensors' names, where not "model." */
+    const char *root;       /* of its tensors' names, where not "model."; of a
+                             * vision encoder some have it */
     const struct family_name *names;
     const struct family_alias *aliases;
     const struct family_key *keys;
     struct model_form form;
-    bool experts, softmax_first; /* see struct config_routing */
-    const char *routed_as_this;  /* a model_type that does not run, whose
-                                  * experts are chosen in the same way */
-    bool is_part;                /* of a model of images and text */
-    bool tied;                   /* tie_word_embeddings where it is absent */
-    double norm_eps;             /* where absent; 0: 1e-6 */
-    double theta;                /* 0: 1e4 */
-    double local_theta;          /* of windowed layers; 0: theta */
-    double rotary;               /* partial_rotary_factor; 0: 1 */
+    bool experts, softmax_first;        /* see struct config_routing */
+    const char *routed_as_this;         /* a model_type that does not run, whose
+                                         * experts are chosen in the same way */
+    bool is_part;                       /* of a model of images and text */
+    const struct family_vision *vision; /* NULL: of tokens */
+    bool variant;       /* of the row before it: config.json says so */
+    bool tied;          /* tie_word_embeddings where it is absent */
+    double norm_eps;    /* where absent; 0: 1e-6 */
+    double theta;       /* 0: 1e4 */
+    double local_theta; /* of windowed layers; 0: theta */
+    double rotary;      /* partial_rotary_factor; 0: 1 */
     enum window_rule window;
     int64_t absent_window; /* WINDOW_ALWAYS, WINDOW_PERIOD */
     int64_t period;        /* WINDOW_PERIOD, ROPE_LISTED */
@@ -117,12 +138,12 @@ struct model_family {
 /* family_find() is the row of a model_type, or of what it is before "_text", or
  * NULL; family_has_text(): is this the model_type of several models, of which
  * the text's is as its text_config says? family_list() appends all
- * of them, "llama, mistral, ..", family_next() the row after one, NULL the
- * first. */
+ * of them, "llama, mistral, ..", or all vision encoders; family_next() the row
+ * after one, NULL the first. */
 const struct model_family *family_find(const char *model_type);
 bool family_has_text(const char *model_type);
 const struct model_family *family_next(const struct model_family *family);
-void family_list(struct str *to);
+void family_list(struct str *to, bool vision);
 
 /* family_softmax_first(): are a model_type's experts chosen so? */
 bool family_softmax_first(const char *model_type);

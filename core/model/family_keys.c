@@ -129,6 +129,71 @@ const struct family_key family_gemma3_keys[] = {
     { 0 },
 };
 
+/* ---- vision encoders ---- */
+
+#define ENCODER  "encoder.layers.{i}."
+#define ENCODER1 "encoder.layer.{i}."
+#define ATTENTION1                                        \
+    { PART_Q, ENCODER1 "attention.attention.query" },     \
+        { PART_K, ENCODER1 "attention.attention.key" },   \
+        { PART_V, ENCODER1 "attention.attention.value" }, \
+    {                                                     \
+        PART_O, ENCODER1 "attention.output.dense"         \
+    }
+#define DINOV2                                                        \
+    { PART_NORM, "layernorm" }, { PART_ATTN_NORM, ENCODER1 "norm1" }, \
+        { PART_MLP_NORM, ENCODER1 "norm2" },                          \
+        { PART_ATTN_POST, ENCODER1 "layer_scale1.lambda1" },          \
+        { PART_MLP_POST, ENCODER1 "layer_scale2.lambda1" }, ATTENTION1
+
+const struct family_name family_clip_names[] = {
+    { PART_NORM, "post_layernorm" },
+    { PART_ATTN_NORM, ENCODER "layer_norm1" },
+    { PART_MLP_NORM, ENCODER "layer_norm2" },
+    { PART_Q, ENCODER "self_attn.q_proj" },
+    { PART_K, ENCODER "self_attn.k_proj" },
+    { PART_V, ENCODER "self_attn.v_proj" },
+    { PART_O, ENCODER "self_attn.out_proj" },
+    { PART_UP, ENCODER "mlp.fc1" },
+    { PART_DOWN, ENCODER "mlp.fc2" },
+    { 0 },
+};
+const struct family_name family_dinov2_names[] = {
+    DINOV2,
+    { PART_UP, ENCODER1 "mlp.fc1" },
+    { PART_DOWN, ENCODER1 "mlp.fc2" },
+    { 0 },
+};
+const struct family_name family_dinov2_swiglu_names[] = {
+    DINOV2,
+    { PART_GATE_UP, ENCODER1 "mlp.weights_in" },
+    { PART_DOWN, ENCODER1 "mlp.weights_out" },
+    { 0 },
+};
+const struct family_name family_dinov3_names[] = {
+    { PART_ATTN_NORM, "layer.{i}.norm1" },
+    { PART_MLP_NORM, "layer.{i}.norm2" },
+    { PART_ATTN_POST, "layer.{i}.layer_scale1.lambda1" },
+    { PART_MLP_POST, "layer.{i}.layer_scale2.lambda1" },
+    { PART_Q, "layer.{i}.attention.q_proj" },
+    { PART_K, "layer.{i}.attention.k_proj" },
+    { PART_V, "layer.{i}.attention.v_proj" },
+    { PART_O, "layer.{i}.attention.o_proj" },
+    { PART_GATE, "layer.{i}.mlp.gate_proj" },
+    { PART_UP, "layer.{i}.mlp.up_proj" },
+    { PART_DOWN, "layer.{i}.mlp.down_proj" },
+    { 0 },
+};
+const struct family_name family_vit_names[] = {
+    { PART_NORM, "layernorm" },
+    { PART_ATTN_NORM, ENCODER1 "layernorm_before" },
+    { PART_MLP_NORM, ENCODER1 "layernorm_after" },
+    ATTENTION1,
+    { PART_UP, ENCODER1 "intermediate.dense" },
+    { PART_DOWN, ENCODER1 "output.dense" },
+    { 0 },
+};
+
 /* ---- others ---- */
 
 const struct family_key family_granite_keys[] = {

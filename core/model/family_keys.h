@@ -10,7 +10,9 @@
 
 extern const struct family_name family_gpt2_names[], family_gpt_neox_names[],
     family_sandwich_names[], family_olmo_names[], family_phi_names[],
-    family_stablelm_names[], family_starcoder2_names[];
+    family_stablelm_names[], family_starcoder2_names[], family_clip_names[],
+    family_dinov2_names[], family_dinov2_swiglu_names[], family_dinov3_names[],
+    family_vit_names[];
 extern const struct family_alias family_gpt2_aliases[],
     family_gpt_neox_aliases[], family_gemma_aliases[],
     family_layer_norm_eps_aliases[], family_starcoder2_aliases[];

@@ -27,7 +27,9 @@
 struct binder {
     struct model *model;
     const char *root; /* of names in this directory; "": none */
-    bool *used;       /* [dir.n_tensors] */
+    const char *more; /* one that some of a vision encoder's have, or NULL */
+    const struct stdir_tensor *twice[2]; /* two of one name, but for that */
+    bool *used;                          /* [dir.n_tensors] */
     struct str name;
     struct err *err;
 };
@@ -36,18 +38,54 @@ static const struct stdir_tensor *
 find(struct binder *b, const char *name)
 {
     const struct stdir *dir = &b->model->dir;
-    const struct stdir_tensor *t = stdir_find(dir, name);
+    const struct stdir_tensor *t = stdir_find(dir, name), *other = NULL;
+    struct str longer = { 0 };
 
+    if (b->more) {
+        str_addf(&longer, "%s%s", b->more, name);
+        other = stdir_find(dir, longer.s);
+        str_free(&longer);
+    }
+    if (t && other) {
+        b->twice[0] = t;
+        b->twice[1] = other;
+    }
+    t = t ? t : other;
     if (t)
         b->used[t - dir->tensors] = true;
     return t;
 }
 
 static int
+refuse_twice(struct binder *b)
+{
+    return err_set(b->err, EX_DATAERR,
+                   "%s: %s and %s are both there (expected one of them)",
+                   b->model->dir.path, b->twice[0]->t->name,
+                   b->twice[1]->t->name);
+}
+
+static int
 missing(struct binder *b, const char *name, const char *why)
 {
+    if (b->twice[0])
+        return refuse_twice(b);
     return err_set(b->err, EX_DATAERR, "%s: tensor %s is missing%s",
                    b->model->dir.path, name, why);
+}
+
+/* Allocates *v [n], which is the model's. */
+static int
+allot(struct binder *b, const struct stdir_tensor *t, size_t n, float **v)
+{
+    struct model *m = b->model;
+
+    *v = mem_try(n, sizeof(**v), t->t->name, b->err);
+    if (!*v)
+        return -1;
+    m->owned = xrealloc(m->owned, m->n_owned + 1, sizeof(*m->owned));
+    m->owned[m->n_owned++] = *v;
+    return 0;
 }
 
 /* A norm or a bias [n], or if 'rows' [rows, n], widened to f32 into the
@@ -60,17 +98,10 @@ widen_to(struct binder *b, const struct stdir_tensor *t, size_t rows, size_t n,
     const struct st_want want = { .n_dims = rows ? 2 : 1,
                                   .shape = { rows ? rows : n, n },
                                   .by = BY };
-    struct model *m = b->model;
 
-    if (st_want(t->st->path, t->t, &want, b->err))
+    if (st_want(t->st->path, t->t, &want, b->err) ||
+        (!*v && allot(b, t, room, v)))
         return -1;
-    if (!*v) {
-        *v = mem_try(room, sizeof(**v), t->t->name, b->err);
-        if (!*v)
-            return -1;
-        m->owned = xrealloc(m->owned, m->n_owned + 1, sizeof(*m->owned));
-        m->owned[m->n_owned++] = *v;
-    }
     cvt_to_f32(*v + at, st_data(t->st, t->t), t->t->dtype, rows ? rows * n : n);
     return 0;
 }
@@ -110,14 +141,16 @@ bind_norm(struct binder *b, struct part_at at)
     bool of_heads = at.part == PART_Q_NORM || at.part == PART_K_NORM;
     bool own = of_heads && c->form.qk_norm >= QK_OWN;
     bool tensors = own && c->form.qk_norm == QK_OWN_TENSORS;
+    bool scale = c->form.layer_scale &&
+                 (at.part == PART_ATTN_POST || at.part == PART_MLP_POST);
     size_t sets;
 
     part_size(c, at.part, &norm->n, &sets);
     if (!part_is_in(c, at.part, at.layer))
         return 0;
-    for (int i = 0; i < (c->form.norm.has_bias && !own ? 2 : 1); i++)
+    for (int i = 0; i < (c->form.norm.has_bias && !own && !scale ? 2 : 1); i++)
         for (at.expert = 0; at.expert < (tensors ? sets : 1); at.expert++) {
-            const char *name = name_of(b, at, tails[i]);
+            const char *name = name_of(b, at, scale ? "" : tails[i]);
             const struct stdir_tensor *t = find(b, name);
 
             if (!t)
@@ -128,6 +161,8 @@ bind_norm(struct binder *b, struct part_at at)
         }
     norm_bind(norm, &c->form.norm, found[0], found[1], sets, norm->n,
               c->norm_eps);
+    if (scale)
+        norm->form = NORM_SCALE;
     return 0;
 }
 
@@ -285,13 +320,152 @@ bind_ends(struct binder *b)
     return 0;
 }
 
+/* ---- vision encoders ---- */
+
+/* A tensor of these dimensions. */
+static int
+bind_rows(struct binder *b, const char *name, const struct st_want *want,
+          float **to)
+{
+    const struct stdir_tensor *t = find(b, name);
+    size_t n = 1;
+
+    for (size_t i = 0; i < want->n_dims; i++)
+        n *= (size_t)want->shape[i];
+    if (!t)
+        return missing(b, name, "");
+    if (st_want(t->st->path, t->t, want, b->err) || allot(b, t, n, to))
+        return -1;
+    cvt_to_f32(*to, st_data(t->st, t->t), t->t->dtype, n);
+    return 0;
+}
+
+/* NAME.weight and NAME.bias, if that is there; 'end' is "." or "_".  out 0: as
+ * many as there are, which may be none. */
+static int
+bind_end(struct binder *b, const char *name, const char *end, struct linear *to,
+         size_t out, size_t in)
+{
+    struct str *s = &b->name;
+    const struct stdir_tensor *t;
+
+    str_clear(s);
+    str_addf(s, "%s%sweight", name, end);
+    t = find(b, s->s);
+    if (!t)
+        return out ? missing(b, s->s, "") : 0;
+    if (!out && t->t->n_dims > 0)
+        out = (size_t)t->t->shape[0];
+    if (linear_file_bind(to, t, out, in, BY, b->err))
+        return -1;
+    str_clear(s);
+    str_addf(s, "%s%sbias", name, end);
+    t = find(b, s->s);
+    to->bias = t ? widen(b, t, out) : NULL;
+    return t && !to->bias ? -1 : 0;
+}
+
+static int
+bind_before(struct binder *b, const char *name, struct norm *norm)
+{
+    const struct config *c = &b->model->config;
+    const size_t n = (size_t)c->hidden_size;
+    const struct st_want want = { 1, .shape = { n }, .by = BY };
+    const char *const tails[] = { WEIGHT, BIAS };
+    float *found[2];
+
+    for (int i = 0; i < 2; i++) {
+        str_clear(&b->name);
+        str_addf(&b->name, "%s%s", name, tails[i]);
+        if (bind_rows(b, b->name.s, &want, &found[i]))
+            return -1;
+    }
+    norm_bind(norm, &c->form.norm, found[0], found[1], 1, n, c->norm_eps);
+    return 0;
+}
+
+/* The product with patches, whose weights [hidden, 3, p, p] are a matrix. */
+static int
+bind_patch(struct binder *b)
+{
+    const struct config *c = &b->model->config;
+    size_t p = (size_t)c->vision.patch, d = (size_t)c->hidden_size;
+    const struct st_want want = { 4, .shape = { d, 3, p, p }, .by = BY };
+    struct linear *to = &b->model->vision.patch;
+    const struct stdir_tensor *t;
+
+    str_clear(&b->name);
+    str_addf(&b->name, "%s" WEIGHT, c->family->vision->patch);
+    t = find(b, b->name.s);
+    if (!t)
+        return missing(b, b->name.s, "");
+    if (st_want(t->st->path, t->t, &want, b->err))
+        return -1;
+    *to = (struct linear){
+        .w = { st_data(t->st, t->t), t->t->dtype, 3 * p * p },
+        .out = d,
+        .in = 3 * p * p,
+    };
+    str_clear(&b->name);
+    str_addf(&b->name, "%s" BIAS, c->family->vision->patch);
+    t = find(b, b->name.s);
+    to->bias = t ? widen(b, t, d) : NULL;
+    return t && !to->bias ? -1 : 0;
+}
+
+static int
+bind_vision(struct binder *b)
+{
+    const struct config *c = &b->model->config;
+    const struct config_vision *v = &c->vision;
+    const struct family_vision *f = c->family->vision;
+    struct model_vision *to = &b->model->vision;
+    size_t d = (size_t)c->hidden_size, inner = (size_t)c->intermediate_size;
+    size_t n = (size_t)((v->height / v->patch) * (v->width / v->patch)) +
+               (f->cls != NULL);
+    const struct st_want cls = { f->flat ? 1 : 3, .by = BY,
+                                 .shape = { f->flat ? d : 1, 1, d } };
+    const struct st_want registers = {
+        3, .by = BY, .shape = { 1, (size_t)v->n_registers, d }
+    };
+    const struct st_want positions = { f->flat ? 2 : 3, .by = BY,
+                                       .shape = { f->flat ? n : 1,
+                                                  f->flat ? d : n, d } };
+    const struct st_want probe = { 3, .by = BY, .shape = { 1, 1, d } };
+
+    if (bind_patch(b) || (f->cls && bind_rows(b, f->cls, &cls, &to->cls)) ||
+        (f->positions &&
+         bind_rows(b, f->positions, &positions, &to->positions)) ||
+        (v->n_registers && bind_rows(b, "embeddings.register_tokens",
+                                     &registers, &to->registers)) ||
+        (f->before && bind_before(b, f->before, &to->before)))
+        return -1;
+    if (f->pool == POOL_PROJECTED)
+        return bind_end(b, "visual_projection", ".", &to->project, 0, d);
+    if (f->pool == POOL_TANH)
+        return bind_end(b, "pooler.dense", ".", &to->project, 0, d);
+    if (f->pool == POOL_CLS || !v->has_head)
+        return 0;
+    return bind_rows(b, "head.probe", &probe, &to->probe) ||
+                   bind_end(b, "head.attention.in_proj", "_", &to->in, 3 * d,
+                            d) ||
+                   bind_end(b, "head.attention.out_proj", ".", &to->out, d,
+                            d) ||
+                   bind_before(b, "head.layernorm", &to->norm) ||
+                   bind_end(b, "head.mlp.fc1", ".", &to->up, inner, d) ||
+                   bind_end(b, "head.mlp.fc2", ".", &to->down, d, inner)
+               ? -1
+               : 0;
+}
+
 /* Is it no parameter: a mask, or a scale of a cache's numbers? */
 static bool
 is_buffer(const char *name)
 {
     static const char *const globs[] = {
-        "*attn.bias", "*attention.bias",          "*.masked_bias",
-        "*.inv_freq", "*?.rotary_emb.???_cached", "*.[kv]_scale"
+        "*attn.bias",    "*attention.bias",          "*.masked_bias",
+        "*.inv_freq",    "*?.rotary_emb.???_cached", "*.[kv]_scale",
+        "*.position_ids"
     };
 
     for (size_t i = 0; i < sizeof(globs) / sizeof(*globs); i++)
@@ -300,8 +474,37 @@ is_buffer(const char *name)
     return false;
 }
 
-int
-model_open(struct model **model, const char *path, struct err *err)
+/* Is it of the text's half, or of a head or of training, which images do
+ * without? */
+static bool
+is_beside(const char *name)
+{
+    static const char *const globs[] = { "text_*", "logit_*", "classifier.*",
+                                         "*.mask_token" };
+
+    for (size_t i = 0; i < sizeof(globs) / sizeof(*globs); i++)
+        if (!fnmatch(globs[i], name, 0))
+            return true;
+    return false;
+}
+
+/* Vision encoders run by one way, models of tokens by the other. */
+static int
+refuse_other(const struct config *c, const char *path, bool vision,
+             struct err *err)
+{
+    if (!c->family->vision == !vision)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   vision ? "%s/config.json: model_type \"%s\" has no vision "
+                            "encoder that runs (--images is of those)"
+                          : "%s/config.json: model_type \"%s\" is a vision "
+                            "encoder, which reads no text (hf-infer --images)",
+                   path, c->family->model_type);
+}
+
+static int
+open_model(struct model **model, const char *path, bool vision, struct err *err)
 {
     struct model *m = xcalloc(1, sizeof(*m));
     struct binder b = { .model = m, .err = err };
@@ -312,6 +515,7 @@ model_open(struct model **model, const char *path, struct err *err)
 
     *model = NULL;
     if (stdir_check(path, true, err) || config_load(&m->config, path, err) ||
+        refuse_other(&m->config, path, vision, err) ||
         stdir_open(&m->dir, path, err) || stdir_map(&m->dir, err))
         goto out;
     part_module(&b.name, m->config.family,
@@ -325,22 +529,33 @@ model_open(struct model **model, const char *path, struct err *err)
         b.root = m->root;
     if (m->config.of && *b.root)
         m->root = b.root;
+    if (vision) {
+        b.root = "";
+        b.more = m->root;
+    }
     b.used = xcalloc(dir->n_tensors, sizeof(*b.used));
     m->layers = xcalloc((size_t)m->config.n_layers, sizeof(*m->layers));
     if ((part_is_in(&m->config, PART_EMBED, 0) && bind_ends(&b)) ||
+        (vision && bind_vision(&b)) ||
         bind_norm(&b, (struct part_at){ .part = PART_NORM }))
         goto out;
     for (size_t i = 0; i < (size_t)m->config.n_layers; i++)
         if (bind_layer(&b, i))
             goto out;
+    if (b.twice[0]) {
+        refuse_twice(&b);
+        goto out;
+    }
     for (size_t i = 0; i < dir->n_tensors; i++) {
         const char *name = dir->tensors[i].t->name;
         size_t layer;
 
         /* a buffer that older files have follows from config.json */
-        if (b.used[i] || is_buffer(name))
+        if (b.used[i] || is_buffer(name) || (vision && is_beside(name)))
             continue;
-        if (part_in_layer(m->config.family, b.root, name, &layer) &&
+        if ((part_in_layer(m->config.family, b.root, name, &layer) ||
+             (b.more &&
+              part_in_layer(m->config.family, b.more, name, &layer))) &&
             layer < (size_t)m->config.n_layers) {
             err_set(
                 err, EX_DATAERR,
@@ -378,6 +593,18 @@ out:
     return rc;
 }
 
+int
+model_open(struct model **model, const char *path, struct err *err)
+{
+    return open_model(model, path, false, err);
+}
+
+int
+model_open_vision(struct model **model, const char *path, struct err *err)
+{
+    return open_model(model, path, true, err);
+}
+
 void
 model_close(struct model *m)
 {
@@ -387,6 +614,7 @@ model_close(struct model *m)
         free(m->owned[i]);
     free(m->owned);
     free(m->inv_freq);
+    free(m->rotations);
     for (size_t i = 0; m->layers && i < (size_t)m->config.n_layers; i++)
         free(m->layers[i].experts);
     free(m->layers);

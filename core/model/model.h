@@ -31,17 +31,33 @@ struct layer {
     struct mlp *experts;  /* [n_experts]; NULL: there is an MLP */
 };
 
+/* What a vision encoder has before and after its blocks. */
+struct model_vision {
+    float *cls, *registers, *positions; /* [rows, hidden]; NULL: none */
+    struct linear patch;                /* [hidden, 3 patch^2] */
+    struct norm before;                 /* of hidden, or NORM_NONE */
+    struct linear project;              /* of the features; .out 0: none */
+    float *probe; /* [hidden], or NULL: no attention in the end */
+    struct linear in, up,
+        down; /* of that, in [3 hidden, hidden], which is .. */
+    struct linear out;
+    struct norm norm;
+};
+
 struct model {
     struct config config;
     struct stdir dir;
     const char *root; /* of its modules' names: "model.", or a longer one where
                        * it is part of a larger model */
-    struct linear embed, lm_head;  /* the same w when tied */
-    struct linear positions;       /* [max_positions, hidden], or .out 0 */
-    float embed_scale;             /* of embeddings; 0: 1 */
-    struct norm norm;              /* of hidden */
-    struct layer *layers;          /* [n_layers] */
-    double *inv_freq;              /* [CONFIG_MAX_ROPES, rotary_dim / 2] */
+    struct linear embed, lm_head; /* the same w when tied */
+    struct linear positions;      /* [max_positions, hidden], or .out 0 */
+    float embed_scale;            /* of embeddings; 0: 1 */
+    struct norm norm;             /* of hidden */
+    struct layer *layers;         /* [n_layers] */
+    struct model_vision vision;
+    float *rotations; /* [tokens, 2, rotary_dim / 2] of an image: cosines and
+                       * sines; NULL: of positions */
+    double *inv_freq; /* [CONFIG_MAX_ROPES, rotary_dim / 2] */
     const struct tables *tables;   /* that some layers run on, or NULL */
     const struct splices *splices; /* of activations, or NULL */
     struct adapter *adapters;      /* the last one first, or NULL */
@@ -58,6 +74,11 @@ struct model {
  * until model_close(), after its engines.
  */
 int model_open(struct model **model, const char *dir, struct err *err);
+
+/* model_open_vision() is of vision encoders, which model_open() refuses, and
+ * refuses others.  Of a model of images and text, the text's half is not read.
+ */
+int model_open_vision(struct model **model, const char *dir, struct err *err);
 void model_close(struct model *model);
 
 /* model_linear() is the linear layer of a name, as in a file but without

@@ -15,7 +15,11 @@ static const char *const roots[] = { "model.language_model.model.",
                                      "language_model.model.",
                                      "model.",
                                      "transformer.",
-                                     "gpt_neox." };
+                                     "gpt_neox.",
+                                     "vision_model.",
+                                     "dinov2.",
+                                     "dinov2_with_registers.",
+                                     "vit." };
 enum { N_ROOTS = sizeof(roots) / sizeof(*roots) };
 
 static const char *
@@ -44,7 +48,7 @@ names_layer(const char *name, int64_t *n, const char **end)
         bool starts = s == name || s[-1] == '.';
         char *after;
 
-        size_t k = !strncmp(s, "h.", 2) ? 2 : 7;
+        size_t k = !strncmp(s, "h.", 2) ? 2 : !strncmp(s, "layer.", 6) ? 6 : 7;
 
         if (!starts ||
             (k == 7 && strncmp(s, "layers.", k) && strncmp(s, "blocks.", k)) ||

@@ -20,10 +20,10 @@
 const char *names_short(const char *name);
 
 /*
- * names_layer() finds "layers.N", GPT-2's "h.N", or TransformerLens's
- * "blocks.N", at the start of a name or after a dot: where it begins, what
- * follows it in '*end', and N, INT64_MAX if it is beyond that; NULL if there is
- * none.
+ * names_layer() finds "layers.N", DINO's "layer.N", GPT-2's "h.N", or
+ * TransformerLens's "blocks.N", at the start of a name or after a dot: where it
+ * begins, what follows it in '*end', and N, INT64_MAX if it is beyond that;
+ * NULL if there is none.
  */
 const char *names_layer(const char *name, int64_t *n, const char **end);
 

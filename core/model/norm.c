@@ -42,7 +42,10 @@ run(void *ctx, size_t begin, size_t end)
 
         if (norm->form == NORM_NONE && y != x)
             memcpy(y, x, n * sizeof(*y));
-        if (norm->form == NORM_NONE)
+        if (norm->form == NORM_SCALE)
+            for (size_t k = 0; k < n; k++)
+                y[k] = x[k] * norm->weight[k];
+        if (norm->form == NORM_NONE || norm->form == NORM_SCALE)
             continue;
         if (norm->form == NORM_LAYER) {
             vec_center(y, x, n);

@@ -15,6 +15,7 @@ enum norm_form {
     NORM_NONE,  /* y = x: a model has no such norm */
     NORM_RMS,   /* y = x / sqrt(mean(x^2) + eps) * weight + bias */
     NORM_LAYER, /* the same of x - mean(x) */
+    NORM_SCALE, /* y = x * weight: LayerScale */
 };
 
 /* Before a half of a block, and of what it adds: with both, sandwiches. */

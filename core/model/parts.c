@@ -228,7 +228,7 @@ part_is_in(const struct config *c, enum model_part part, size_t layer)
         [PRE_NORM] = f->norm.places & NORM_PRE,
         [MLP_NORM] =
             f->norm.places & NORM_PRE && f->residual != RESIDUAL_ONE_NORM,
-        [POST_NORM] = f->norm.places & NORM_POST,
+        [POST_NORM] = f->norm.places & NORM_POST || f->layer_scale,
         [QK_NORM] = f->qk_norm != QK_NONE,
         [SPLIT] = f->qkv == FUSED_NOT,
         [FUSED] = f->qkv != FUSED_NOT,

@@ -32,6 +32,7 @@ enum {
     MLP,
     MLP_OUT,
     RESID,
+    NORM, /* of the last layer alone */
     N_LISTED,
     /* other names: of fused layers, and of a norm after the MLP, whose output
      * is what is added */
@@ -66,6 +67,7 @@ static const struct {
     [MLP_OUT] = { "mlp_out", N_PARTS, 0, TAP_MLP_OUT, "hook_mlp_out", NULL },
     [RESID] = { "resid", PART_DOWN, 2, TAP_RESID, "hook_resid_post",
                 "hook_out" },
+    [NORM] = { "norm", PART_NORM, 0, TAP_NORM, NULL, NULL },
     [FUSED_QKV] = { "in:q_proj", PART_QKV, 0, TAP_IN_QKV, NULL, NULL },
     [FUSED_GATE_UP] = { "in:gate_proj", PART_GATE_UP, 0, TAP_IN_GATE_UP, NULL,
                         NULL },
@@ -106,6 +108,19 @@ find_lens(struct place *p, const char *name)
     return false;
 }
 
+static bool
+is_vision(const struct model_family *f)
+{
+    return f && f->vision;
+}
+
+/* ViT adds to the residual stream in the module that should be the MLP. */
+static bool
+adds_mlp(const struct model_family *f)
+{
+    return is_vision(f) && f->vision->pool == POOL_TANH;
+}
+
 /* A module of any family; names mean the same in all that have them. */
 static bool
 find_module(struct place *p, const char *name)
@@ -116,7 +131,7 @@ find_module(struct place *p, const char *name)
         for (size_t i = 0; i < N_ROWS; i++) {
             struct part_at at = { .part = rows[i].part };
 
-            if (rows[i].part == N_PARTS ||
+            if (rows[i].part == N_PARTS || (i == MLP && adds_mlp(f)) ||
                 !part_is_module(&at, f, rows[i].up, name) ||
                 at.layer >= INT32_MAX)
                 continue;
@@ -140,7 +155,8 @@ find_side(struct place *p, const char *name)
     if (!found)
         return false;
     is_layer = p->row == RESID;
-    is_input = rows[p->row].up == 0 && p->row != EMBED && p->row != NORMED;
+    is_input = rows[p->row].up == 0 && p->row != EMBED && p->row != NORMED &&
+               p->row != NORM;
     if (is_layer && !output)
         place_set_layer(p, p->layer - 1);
     return is_layer || is_input == !output;
@@ -181,8 +197,10 @@ place_layers(const struct place *p, int64_t n_layers, int64_t *first,
 {
     bool is_embed = p->point == TAP_EMBED;
 
-    *first = is_embed || p->point == TAP_RESID ? -1 : 0;
     *last = is_embed ? -1 : n_layers - 1;
+    *first = p->point == TAP_NORM                ? *last
+             : is_embed || p->point == TAP_RESID ? -1
+                                                 : 0;
 }
 
 void
@@ -212,7 +230,7 @@ twin(size_t row, const struct config *c)
                          c->form.norm.places == (NORM_PRE | NORM_POST));
 
     if (row == PRE)
-        return c && c->form.learned ? PRE : EMBED;
+        return c && (c->form.learned || is_vision(c->family)) ? PRE : EMBED;
     if (row == ATTN && !changed)
         return ATTN_OUT;
     return row == MLP && !changed ? MLP_OUT : row;
@@ -224,6 +242,8 @@ place_settle(struct place *p, const struct config *c)
     for (size_t i = PRE; i <= RESID && p->row != NORMED; i++)
         if (twin(i, c) != i && rows[twin(i, c)].point == p->point)
             set(p, i, p->layer);
+    if (p->row == NORM && c)
+        p->layer = c->n_layers - 1;
 }
 
 bool
@@ -261,9 +281,9 @@ place_hook(struct str *to, const struct place *p, const struct model_family *f)
         part = PART_QKV;
     if (f && f->form.gate_up && p->point == TAP_IN_GATE_UP)
         part = PART_GATE_UP;
-    if (p->row == PRE && !(f && f->form.learned))
+    if (p->row == PRE && !(f && f->form.learned) && !is_vision(f))
         part = PART_EMBED;
-    if (part == N_PARTS || p->row == NORMED)
+    if (part == N_PARTS || p->row == NORMED || (p->row == MLP && adds_mlp(f)))
         add_lens(to, p, p->row);
     else
         part_module(to, f, (struct part_at){ part, layer, 0 }, rows[p->row].up);
@@ -340,6 +360,10 @@ place_missing(struct str *why, const struct config *c, const struct place *p)
     else if (part == PART_MLP_POST && f->norm.places != (NORM_PRE | NORM_POST))
         str_adds(why, "the output of the norm after the MLP is no place of "
                       "this model");
+    else if (p->point == TAP_EMBED && is_vision(c->family))
+        str_adds(why, "embed is a place of language models (resid:-1)");
+    else if (p->point == TAP_NORM && !is_vision(c->family))
+        str_adds(why, "norm is a place of vision encoders");
     else
         return false;
     return true;
@@ -358,7 +382,8 @@ is_listed(const struct config *c, const struct place *p)
     str_free(&why);
     return !no && settled.point == p->point &&
            !(c->form.qkv != FUSED_NOT && (part == PART_K || part == PART_V)) &&
-           !(c->form.gate_up && part == PART_GATE);
+           !(c->form.gate_up && part == PART_GATE) &&
+           (p->row != NORM || p->layer == c->n_layers - 1);
 }
 
 bool
@@ -367,7 +392,7 @@ place_next(struct place *p, const struct config *c)
     do {
         if (p->row == SIZE_MAX)
             set(p, EMBED, -1);
-        else if (p->row == RESID || p->row == PRE)
+        else if (p->row == NORM || p->row == PRE)
             set(p, PRE + 1, p->layer + 1);
         else
             set(p, p->row + 1, p->layer);

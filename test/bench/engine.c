@@ -37,8 +37,9 @@
 #define N_BATCH  16
 #define ROUNDS   5
 
-static const struct engine_options one = { 1, COMPUTE_F32, DT_F32, false };
-static const struct engine_options many = { CHUNK, COMPUTE_F32, DT_F32, false };
+static const struct engine_options one = { 1, COMPUTE_F32, DT_F32, false, 0 };
+static const struct engine_options many = { CHUNK, COMPUTE_F32, DT_F32, false,
+                                            0 };
 static struct map weights;
 static const char *shape; /* what its rows are called */
 
@@ -280,7 +281,7 @@ static void
 prompt_open(struct prompt *p, const struct model *model, struct par *par,
             enum compute compute)
 {
-    const struct engine_options options = { CHUNK, compute, DT_F32, false };
+    const struct engine_options options = { CHUNK, compute, DT_F32, false, 0 };
     struct err err = { 0 };
 
     for (int i = 0; i < N_PROMPT; i++)

@@ -267,7 +267,7 @@ check_wanted(const struct sample *m, struct engine *e, const float *logits,
 static void
 test(const struct sample *m)
 {
-    const struct engine_options options = { N, COMPUTE_F32, DT_F32, false };
+    const struct engine_options options = { N, COMPUTE_F32, DT_F32, false, 0 };
     const struct config *c = &m->model->config;
     size_t n_layers = (size_t)c->n_layers, n_logits = N * m->vocab;
     struct activations *acts = xcalloc(n_layers, sizeof(*acts));
@@ -342,7 +342,11 @@ test_norms(struct sample *m)
 
             for (size_t k = 0; k < 4; k++, at += 2 * hidden)
                 *norms[k] = (struct norm){ k < 2 ? ways[i].pre : ways[i].post,
-                                           at, at + hidden, hidden, 1e-5f };
+                                           at,
+                                           at + hidden,
+                                           hidden,
+                                           1e-5f,
+                                           0 };
         }
         snprintf(name, sizeof(name), "%s, %s", model, ways[i].name);
         m->name = name;

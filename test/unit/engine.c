@@ -50,8 +50,8 @@ static int
 run(const struct sample *m, const struct way *way, int threads, size_t chunk,
     size_t most, float *logits)
 {
-    const struct engine_options options = { chunk, way->compute, way->kv,
-                                            false };
+    const struct engine_options options = { chunk, way->compute, way->kv, false,
+                                            0 };
     struct engine *engine = NULL;
     struct session *s = NULL;
     struct par *par = NULL;
@@ -256,8 +256,8 @@ differ_together(const struct sample *m, struct text *texts,
 static void
 test_batch(const struct sample *m, const struct way *way, size_t chunk)
 {
-    const struct engine_options options = { chunk, way->compute, way->kv,
-                                            false };
+    const struct engine_options options = { chunk, way->compute, way->kv, false,
+                                            0 };
     struct text texts[N_BATCH];
     struct engine *engine = NULL;
     struct par *par = NULL;

@@ -41,7 +41,7 @@ static int
 run(const struct sample *m, enum compute compute, int threads, size_t chunk,
     size_t most, float *logits)
 {
-    const struct engine_options options = { chunk, compute, DT_F32, false };
+    const struct engine_options options = { chunk, compute, DT_F32, false, 0 };
     struct engine *engine = NULL;
     struct session *s = NULL;
     struct par *par = NULL;

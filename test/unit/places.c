@@ -136,7 +136,7 @@ test_find(void)
         "layers.4294967296",
         "m.layers.3",
         "lm_head",
-        "norm",
+        "norms",
         "layers.3.input_layernorm",
         "blocks.3",
         "blocks.3.mlp",
