@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "cmd/sae-look/cmd.h"
 #include "core/format/look.h"
 #include "core/mem.h"
@@ -20,107 +22,53 @@ struct merge_range {
 
 struct merge {
     const struct look_cmd *cmd;
-    struct look l; /* of the first part, then of all */
+    struct look l; /* the first part, then the RUN of all */
     struct merge_range *ranges;
     size_t n_ranges;
     struct look_pass *pass;
     struct par *par;
 };
 
-static bool
-same_text(const char *a, const char *b)
-{
-    return a && b ? !strcmp(a, b) : a == b;
-}
-
-static bool
-same_numbers(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
-{
-    return n_a == n_b && (n_a == 0 || !memcmp(a, b, n_a * sizeof(*a)));
-}
-
 /* What the first difference between two parts is, or NULL. */
 static const char *
 difference(const struct look *a, const struct look *b)
 {
-    const struct {
-        const char *name;
-        bool same;
-    } all[] = {
-        { "sae_xxh3", same_text(a->sae_xxh3, b->sae_xxh3) },
-        { "latents", a->n == b->n },
-        { "d", a->d == b->d },
-        { "hook", same_text(a->hook, b->hook) },
-        { "ids_sha256", same_text(a->ids_sha256, b->ids_sha256) },
-        { "T", a->n_tokens == b->n_tokens },
-        { "top", a->top.n == b->top.n },
-        { "sample", a->sample.n == b->sample.n },
-        { "context",
-          a->context[0] == b->context[0] && a->context[1] == b->context[1] },
-        { "per", a->per_row == b->per_row },
-        { "seed", a->seed == b->seed },
-        { "skip_ids", same_numbers(a->mask.ids, a->mask.n_ids, b->mask.ids,
-                                   b->mask.n_ids) },
-        { "skip_positions", a->mask.positions == b->mask.positions },
-        { "max_norm", a->mask.max_norm == b->mask.max_norm },
-        { "latent", same_numbers(a->latent, a->m, b->latent, b->m) },
-        { "pair_latent",
-          same_numbers(a->pair_latent, a->p, b->pair_latent, b->p) },
+    static const char *const keys[] = {
+        "sae_xxh3",       "latents",  "d",    "hook",
+        "ids_sha256",     "T",        "top",  "sample",
+        "context",        "per",      "seed", "skip_ids",
+        "skip_positions", "max_norm",
     };
 
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-        if (!all[i].same)
-            return all[i].name;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+        json_t *x = json_object_get(a->json, keys[i]);
+        json_t *y = json_object_get(b->json, keys[i]);
+
+        if (x != y && !json_equal(x, y))
+            return keys[i];
+    }
+    if (a->m != b->m || memcmp(a->latent, b->latent, a->m * sizeof(*a->latent)))
+        return "latent";
+    if (a->p != b->p || (a->p && memcmp(a->pair_latent, b->pair_latent,
+                                        a->p * sizeof(*a->pair_latent))))
+        return "pair_latent";
     return NULL;
-}
-
-static int32_t *
-copy_numbers(const int32_t *from, size_t n)
-{
-    int32_t *to = xcalloc(n + 1, sizeof(*to));
-
-    if (n)
-        memcpy(to, from, n * sizeof(*to));
-    return to;
-}
-
-/* A RUN of no rows yet, with a part's options. */
-static void
-begin_as(struct look *l, const struct look *part)
-{
-    *l = *part;
-    l->path = NULL;
-    l->sae = xstrdup(part->sae);
-    l->sae_xxh3 = xstrdup(part->sae_xxh3);
-    l->hook = part->hook ? xstrdup(part->hook) : NULL;
-    l->ids_sha256 = part->ids_sha256 ? xstrdup(part->ids_sha256) : NULL;
-    l->mask.ids = copy_numbers(part->mask.ids, part->mask.n_ids);
-    l->latent = copy_numbers(part->latent, part->m);
-    l->pair_latent = copy_numbers(part->pair_latent, part->p);
-    l->input = NULL;
-    l->n_input = 0;
-    l->rows = l->left_out = l->sequences = 0;
-    l->st = (struct st){ 0 };
-    l->copies = NULL;
-    l->n_copies = 0;
 }
 
 static int
 read_part(struct merge *m, int i, struct err *err)
 {
-    struct look part;
-    const char *what = NULL;
-    int rc = look_open(&part, m->cmd->args[i], err);
+    struct look part = { 0 }, *l = i ? &part : &m->l;
+    int rc = look_open(l, m->cmd->args[i], err);
+    const char *what = rc == 0 ? difference(&m->l, l) : NULL;
 
-    if (rc == 0 && i == 0)
-        begin_as(&m->l, &part);
-    else if (rc == 0 && (what = difference(&m->l, &part)))
-        rc = err_set(err, EX_DATAERR, "%s: its %s is not that of %s",
-                     m->cmd->args[i], what, m->cmd->args[0]);
-    for (size_t k = 0; rc == 0 && k < part.n_input; k++) {
+    if (what)
+        rc = err_data(err, m->cmd->args[i], "its %s is not that of %s", what,
+                      m->cmd->args[0]);
+    for (size_t k = 0; rc == 0 && k < l->n_input; k++) {
         m->ranges = xrealloc(m->ranges, m->n_ranges + 1, sizeof(*m->ranges));
         m->ranges[m->n_ranges++] =
-            (struct merge_range){ part.input[k][0], part.input[k][1], i };
+            (struct merge_range){ l->input[k][0], l->input[k][1], i };
     }
     look_close(&part);
     return rc;
@@ -135,14 +83,17 @@ by_first(const void *a, const void *b)
                                 : (x->end > y->end) - (x->end < y->end);
 }
 
-/* Do they follow each other?  Ranges that touch become one of the RUN. */
+/* Do they follow each other?  Ranges that touch become one of the RUN, which
+ * has no rows yet. */
 static int
 join_ranges(struct merge *m, struct err *err)
 {
     struct look *l = &m->l;
 
     qsort(m->ranges, m->n_ranges, sizeof(*m->ranges), by_first);
-    l->input = xcalloc(m->n_ranges, sizeof(*l->input));
+    l->input = xrealloc(l->input, m->n_ranges, sizeof(*l->input));
+    l->n_input = 0;
+    l->rows = l->left_out = l->sequences = 0;
     for (size_t i = 0; i < m->n_ranges; i++) {
         const struct merge_range *r = &m->ranges[i], *before = r - 1;
 
@@ -219,8 +170,6 @@ merge_main(const struct look_cmd *cmd, struct err *err)
     look_pass_close(m.pass);
     par_close(m.par);
     free(m.ranges);
-    free(m.l.latent);
-    free(m.l.pair_latent);
     look_close(&m.l);
     return rc;
 }

@@ -204,17 +204,15 @@ static int
 read_json(struct look *l, struct err *err)
 {
     struct str path = { 0 };
-    json_t *v;
     int rc = -1;
 
     str_addf(&path, "%s/" LOOK_JSON, l->path);
-    if ((v = js_load(path.s, err))) {
-        struct js root = js_root(v, path.s);
+    if ((l->json = js_load(path.s, err))) {
+        struct js root = js_root(l->json, path.s);
 
         rc = js_is(&root, JSON_OBJECT) ? read_root(l, &root, err)
                                        : js_bad(&root, "an object", err);
     }
-    json_decref(v);
     str_free(&path);
     return rc;
 }
@@ -472,6 +470,7 @@ look_close(struct look *l)
     free(l->sae_xxh3);
     free(l->hook);
     free(l->ids_sha256);
+    json_decref(l->json);
     if (l->st.path)
         st_close(&l->st);
     free(l->path);

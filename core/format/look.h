@@ -81,7 +81,8 @@ struct look {
                     int32_t *to);
     const void *put_ctx;
 
-    struct st st; /* private, as what follows */
+    struct json_t *json; /* LOOK_JSON of a file, or NULL */
+    struct st st;        /* private, as what follows */
     void **copies;
     size_t n_copies;
 };
