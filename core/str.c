@@ -192,20 +192,16 @@ str_esc_text(struct str *str, const char *s, size_t nbytes)
 void
 str_xml(struct str *str, const char *s, size_t nbytes)
 {
-    for (size_t i = 0; i < nbytes; i++)
-        switch (s[i]) {
-        case '&':
-            str_adds(str, "&amp;");
-            break;
-        case '<':
-            str_adds(str, "&lt;");
-            break;
-        case '>':
-            str_adds(str, "&gt;");
-            break;
-        default:
-            str_addc(str, s[i]);
-        }
+    static const char special[] = "&<>\"'";
+    static const char *const names[] = { "&amp;", "&lt;", "&gt;", "&quot;",
+                                         "&#39;" };
+
+    for (size_t i = 0; i < nbytes; i++) {
+        const char *p = s[i] ? strchr(special, s[i]) : NULL;
+
+        str_add(str, p ? names[p - special] : s + i,
+                p ? strlen(names[p - special]) : 1);
+    }
 }
 
 int

@@ -62,9 +62,9 @@ void str_esc_end(struct str *str, const char *s, size_t nbytes, size_t max);
  */
 void str_esc_text(struct str *str, const char *s, size_t nbytes);
 
-/* str_xml() appends text for an XML element: & < > escaped.  What XML has no
- * form for at all, such as control characters, U+FFFE and U+FFFF, is
- * str_esc()'s to take out. */
+/* str_xml() appends text for XML or HTML, also in quotes: & < > " ' escaped.
+ * What XML has no form for at all, such as control characters, U+FFFE and
+ * U+FFFF, is str_esc()'s to take out. */
 void str_xml(struct str *str, const char *s, size_t nbytes);
 
 /*

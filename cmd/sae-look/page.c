@@ -2,28 +2,6 @@
 #include "cmd/sae-look/page.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-static void
-references(struct str *to, const char *s, size_t n)
-{
-    static const char special[] = "&<>\"'";
-    static const char *const names[] = { "&amp;", "&lt;", "&gt;", "&quot;",
-                                         "&#39;" };
-
-    for (size_t i = 0, k; i < n; i += k) {
-        const char *p = s[i] ? strchr(special, s[i]) : NULL;
-
-        k = 1;
-        if (p) {
-            str_adds(to, names[p - special]);
-            continue;
-        }
-        while (i + k < n && !(s[i + k] && strchr(special, s[i + k])))
-            k++;
-        str_add(to, s + i, k);
-    }
-}
 
 void
 page_text(struct str *to, const char *s, size_t nbytes)
@@ -37,7 +15,7 @@ page_text(struct str *to, const char *s, size_t nbytes)
         str_esc(&line, s + i, k);
         if (i + k < nbytes)
             str_adds(&line, s[i + k++] == '\n' ? "\u23ce" : "\u21e5");
-        references(to, line.s, line.n);
+        str_xml(to, line.s, line.n);
     }
     str_free(&line);
 }

@@ -164,8 +164,8 @@ test_esc(void)
                      "\\u{2066}\xe2\x80\x8d\xef\xb8\x8f\xc3\xa4\\xe2\\x82"),
         "str_esc_text: what drives a terminal or reorders a line is escaped");
     str_clear(&s);
-    str_xml(&s, "a<b>&amp;\"\xc3\xa4", 12);
-    tap_ok(!strcmp(s.s, "a&lt;b&gt;&amp;amp;\"\xc3\xa4"),
+    str_xml(&s, "a<b>&amp;\"'\xc3\xa4", 13);
+    tap_ok(!strcmp(s.s, "a&lt;b&gt;&amp;amp;&quot;&#39;\xc3\xa4"),
            "str_xml: what would be markup is text");
     str_free(&s);
 }
