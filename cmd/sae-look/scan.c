@@ -41,12 +41,11 @@ struct scan {
     uint64_t n_bad;
     size_t nbytes; /* memory of all but idx and f */
 
-    float *x;     /* [BATCH, d] rows that count */
-    size_t *of_x; /* [BATCH] which of the batch they are */
-    bool *skip;   /* [BATCH] those that do not */
+    float *x;   /* [BATCH, d] rows that count */
+    bool *skip; /* [BATCH] those that do not */
 
-    struct look_codes codes; /* what is collected for the pass: */
-    size_t cap_rows, cap;
+    uint64_t first; /* row of those that are collected for the pass: */
+    size_t n_rows, cap_rows, cap;
     bool *counts;  /* [cap_rows] */
     size_t *begin; /* [cap_rows + 1] */
     uint32_t *idx; /* [cap] */
@@ -59,14 +58,13 @@ static int
 open_rows(struct scan *s, struct err *err)
 {
     const struct look_cmd *cmd = s->cmd;
-    char *hook = NULL;
     const struct row_options o = {
         .paths = cmd->args,
         .n_paths = cmd->n_args,
         .dim = (size_t)cmd->dim,
         .dtype = cmd->x_dtype,
         .input_at = cmd->input_at,
-        .hooks = &hook,
+        .hooks = &s->l.hook,
         .n_hooks = 1,
         .all = true,
         .n_threads = cmd->n_threads,
@@ -74,29 +72,25 @@ open_rows(struct scan *s, struct err *err)
     struct err other;
 
     if (rows_open(&s->rows, &o, err) < 0 ||
-        autoencoder_open(&s->a, cmd->sae, err) < 0) {
-        free(hook);
+        autoencoder_open(&s->a, cmd->sae, err) < 0)
         return -1;
-    }
     for (const struct source_dump *p = s->rows.dumps; p; p = p->next)
-        if (p->dir.saev.n_layers > 1) {
-            free(hook);
-            return err_set(err, EX_DATAERR,
-                           "%s: has %zu layers (one alone: saev-read --layer "
-                           "N)",
-                           p->dir.path, p->dir.saev.n_layers);
-        }
-    if (s->a.sae.hook && rows_check_hook(&s->rows, s->a.sae.hook, &other) < 0)
-        err_warn("%s: was trained elsewhere: %s", cmd->sae, other.what);
+        if (p->dir.saev.n_layers > 1)
+            return err_data(err, p->dir.path,
+                            "has %zu layers (one alone: saev-read --layer N)",
+                            p->dir.saev.n_layers);
+    if (s->a.sae.hook) {
+        if (rows_check_hook(&s->rows, s->a.sae.hook, &other) < 0)
+            err_warn("%s: was trained elsewhere: %s", cmd->sae, other.what);
+        free(s->l.hook);
+        s->l.hook = xstrdup(s->a.sae.hook);
+    }
     s->a.centers = autoencoder_centers(&s->a.sae, NULL, rows_family(&s->rows));
-    s->l.hook = s->a.sae.hook ? xstrdup(s->a.sae.hook) : hook;
-    if (s->a.sae.hook)
-        free(hook);
     if (s->a.d != s->rows.d)
-        return err_set(err, EX_DATAERR,
-                       "%s: is of rows of %zu numbers (expected %zu, as the "
-                       "input's)",
-                       s->a.sae.path, s->a.d, s->rows.d);
+        return err_data(
+            err, s->a.sae.path,
+            "is of rows of %zu numbers (expected %zu, as the input's)", s->a.d,
+            s->rows.d);
     return rows_room(&s->rows, BATCH, err);
 }
 
@@ -120,6 +114,15 @@ open_ids(struct scan *s, struct err *err)
     return 0;
 }
 
+/* The ids are of other rows than the input, which has, or ends with, n. */
+static int
+bad_ids(const struct scan *s, const char *has, uint64_t n, struct err *err)
+{
+    return err_data(err, s->cmd->acts_ids ? s->cmd->acts_ids : s->cmd->args[0],
+                    "has ids of %zu rows, but the input %s %llu",
+                    s->ids.n_imgs * s->l.n_tokens, has, (unsigned long long)n);
+}
+
 /* T, and whether the rows are whole sequences of it. */
 static int
 set_sequences(struct scan *s, struct err *err)
@@ -130,16 +133,15 @@ set_sequences(struct scan *s, struct err *err)
 
     for (const struct source_dump *p = s->rows.dumps; p; p = p->next) {
         if (tokens && tokens != p->dir.saev.n_tokens)
-            return err_set(err, EX_DATAERR,
-                           "%s: has sequences of %zu tokens (expected %llu)",
-                           p->dir.path, p->dir.saev.n_tokens,
-                           (unsigned long long)tokens);
+            return err_data(err, p->dir.path,
+                            "has sequences of %zu tokens (expected %llu)",
+                            p->dir.saev.n_tokens, (unsigned long long)tokens);
         tokens = p->dir.saev.n_tokens;
     }
     if (s->ids.ids && tokens && tokens != s->ids.n_tokens)
-        return err_set(
-            err, EX_DATAERR, "%s: has sequences of %zu tokens (expected %llu)",
-            cmd->acts_ids, s->ids.n_tokens, (unsigned long long)tokens);
+        return err_data(err, cmd->acts_ids,
+                        "has sequences of %zu tokens (expected %llu)",
+                        s->ids.n_tokens, (unsigned long long)tokens);
     s->l.n_tokens = s->ids.ids ? s->ids.n_tokens : tokens ? tokens : 1;
     if (s->l.n_tokens == 0 || s->l.n_tokens > LOOK_MAX_TOKENS)
         return err_set(err, EX_DATAERR,
@@ -151,11 +153,7 @@ set_sequences(struct scan *s, struct err *err)
                        (unsigned long long)cmd->input_at, s->l.n_tokens);
     all = (uint64_t)s->ids.n_imgs * s->l.n_tokens;
     if (n && s->ids.ids && (part ? n > all : n != all))
-        return err_set(
-            err, EX_DATAERR, "%s: has ids of %llu rows, but the input%s %llu",
-            cmd->acts_ids ? cmd->acts_ids : cmd->args[0],
-            (unsigned long long)all, part ? " ends with row" : " has",
-            (unsigned long long)n - part);
+        return bad_ids(s, part ? "ends with row" : "has", n - part, err);
     return 0;
 }
 
@@ -283,8 +281,8 @@ grow_codes(struct scan *s, size_t n, struct err *err)
         return -1;
     }
     if (s->cap) {
-        memcpy(idx, s->idx, s->begin[s->codes.n_rows] * sizeof(*idx));
-        memcpy(f, s->f, s->begin[s->codes.n_rows] * sizeof(*f));
+        memcpy(idx, s->idx, s->begin[s->n_rows] * sizeof(*idx));
+        memcpy(f, s->f, s->begin[s->n_rows] * sizeof(*f));
     }
     free(s->idx);
     free(s->f);
@@ -314,14 +312,13 @@ open_work(struct scan *s, struct err *err)
     autoencoder_screen(&s->a);
     latents_size(&sizes, &s->a.latents);
     s->x = mem_try(BATCH * d, sizeof(*s->x), "a batch", err);
-    s->of_x = xcalloc(BATCH, sizeof(*s->of_x));
     s->skip = xcalloc(BATCH, sizeof(*s->skip));
     s->counts = mem_try(s->cap_rows, sizeof(*s->counts), "rows", err);
     s->begin = mem_try(s->cap_rows + 1, sizeof(*s->begin), "rows", err);
     if (!s->x || !s->counts || !s->begin)
         return -1;
     s->begin[0] = 0;
-    s->codes.first = s->at = s->cmd->input_at;
+    s->first = s->at = s->cmd->input_at;
     if (par_open(&s->par, s->cmd->n_threads, err) < 0 ||
         gemm_open(&s->gemm, s->par, err) < 0 ||
         latents_work_open(&s->work, s->gemm, &sizes, BATCH, err) < 0)
@@ -334,17 +331,14 @@ open_work(struct scan *s, struct err *err)
 static int
 flush(struct scan *s, struct err *err)
 {
-    struct look_codes *c = &s->codes;
+    const struct look_codes c = { s->first, s->n_rows, s->counts,
+                                  s->begin, s->idx,    s->f };
 
-    c->counts = s->counts;
-    c->begin = s->begin;
-    c->idx = s->idx;
-    c->f = s->f;
-    if (look_pass_add(s->pass, c, err) < 0 ||
-        (s->codes_out && codes_add(s->codes_out, c, err) < 0))
+    if (look_pass_add(s->pass, &c, err) < 0 ||
+        (s->codes_out && codes_add(s->codes_out, &c, err) < 0))
         return -1;
-    c->first += c->n_rows;
-    c->n_rows = 0;
+    s->first += s->n_rows;
+    s->n_rows = 0;
     return 0;
 }
 
@@ -353,8 +347,7 @@ static int
 put_row(struct scan *s, bool counts, const struct latents_row *row,
         struct err *err)
 {
-    struct look_codes *c = &s->codes;
-    size_t n = s->begin[c->n_rows];
+    size_t n = s->begin[s->n_rows];
 
     if (n + row->n > s->cap && grow_codes(s, n + row->n, err) < 0)
         return -1;
@@ -362,10 +355,10 @@ put_row(struct scan *s, bool counts, const struct latents_row *row,
         memcpy(s->idx + n, row->idx, row->n * sizeof(*s->idx));
         memcpy(s->f + n, row->v, row->n * sizeof(*s->f));
     }
-    s->counts[c->n_rows++] = counts;
-    s->begin[c->n_rows] = n + row->n;
+    s->counts[s->n_rows++] = counts;
+    s->begin[s->n_rows] = n + row->n;
     s->at++;
-    return c->n_rows == s->cap_rows ? flush(s, err) : 0;
+    return s->n_rows == s->cap_rows ? flush(s, err) : 0;
 }
 
 static bool
@@ -390,28 +383,21 @@ select_rows(struct scan *s, size_t n, struct err *err)
         uint64_t row = s->at + i;
         int32_t id = 0;
 
-        if (s->ids.ids) {
-            if (row >= (uint64_t)s->ids.n_imgs * t)
-                return err_set(err, EX_DATAERR,
-                               "%s: has ids of %llu rows, but the input has "
-                               "more",
-                               s->cmd->acts_ids,
-                               (unsigned long long)s->ids.n_imgs * t);
+        if (s->ids.ids && row >= (uint64_t)s->ids.n_imgs * t)
+            return bad_ids(s, "has row", row, err);
+        if (s->ids.ids)
             id = saev_ids_at(&s->ids, row / t, row % t);
-        }
         s->skip[i] |= id < 0 || saev_mask_skips(m, id, row % t) ||
                       (m->max_norm > 0 && is_long(s, x + i * d));
         if (s->skip[i])
             continue;
-        if (rows_bad(&s->rows, i)) {
+        if ((s->skip[i] = rows_bad(&s->rows, i))) {
             if (!s->cmd->skip_bad)
                 return rows_bad_error(&s->rows, i, err);
             s->n_bad++;
-            s->skip[i] = true;
             continue;
         }
-        memcpy(s->x + kept * d, x + i * d, d * sizeof(*x));
-        s->of_x[kept++] = i;
+        memcpy(s->x + kept++ * d, x + i * d, d * sizeof(*x));
     }
     return (ssize_t)kept;
 }
@@ -428,37 +414,32 @@ is_finite(const struct latents_row *row)
 static int
 add_batch(struct scan *s, size_t n, struct err *err)
 {
-    const struct latents_row none = { 0 };
     ssize_t kept = select_rows(s, n, err);
-    size_t next = 0, chunk = latents_rows(s->work);
+    size_t at = 0, chunk = latents_rows(s->work);
 
-    if (kept < 0)
-        return -1;
-    for (size_t at = 0; at < (size_t)kept; at += chunk) {
-        size_t some = smaller(chunk, (size_t)kept - at);
+    for (size_t i = 0; kept >= 0 && i < n; i++) {
+        struct latents_row row = { 0 };
+        bool counts = !s->skip[i];
 
-        autoencoder_encode(s->work, &s->a, s->x + at * s->a.d, some);
-        for (size_t r = 0; r < some; r++, next++) {
-            struct latents_row row = latents_row(s->work, r);
-            bool good = is_finite(&row);
-
-            for (; next < s->of_x[at + r]; next++)
-                if (put_row(s, false, &none, err) < 0)
-                    return -1;
-            if (!good && !s->cmd->skip_bad)
-                return err_set(err, EX_DATAERR,
-                               "%s: row %llu has an activation that is NaN or "
-                               "infinite (--skip-bad leaves such out)",
-                               s->cmd->sae, (unsigned long long)s->at);
-            s->n_bad += !good;
-            if (put_row(s, good, good ? &row : &none, err) < 0)
-                return -1;
+        if (counts && at % chunk == 0)
+            autoencoder_encode(s->work, &s->a, s->x + at * s->a.d,
+                               smaller(chunk, (size_t)kept - at));
+        if (counts)
+            row = latents_row(s->work, at++ % chunk);
+        if (!is_finite(&row)) {
+            if (!s->cmd->skip_bad)
+                return err_data(err, s->cmd->sae,
+                                "row %llu has an activation that is NaN or "
+                                "infinite (--skip-bad leaves such out)",
+                                (unsigned long long)s->at);
+            s->n_bad++;
+            counts = false;
+            row = (struct latents_row){ 0 };
         }
-    }
-    for (; next < n; next++)
-        if (put_row(s, false, &none, err) < 0)
+        if (put_row(s, counts, &row, err) < 0)
             return -1;
-    return 0;
+    }
+    return kept < 0 ? -1 : 0;
 }
 
 static int
@@ -479,10 +460,8 @@ scan_rows(struct scan *s, struct err *err)
                        "tokens",
                        (unsigned long long)s->at - 1, s->l.n_tokens);
     if (s->ids.ids && !opt_given(cmd->line, "input-at") && s->at != all)
-        return err_set(
-            err, EX_DATAERR, "%s: has ids of %llu rows, but the input has %llu",
-            cmd->acts_ids, (unsigned long long)all, (unsigned long long)s->at);
-    if (s->codes.n_rows > 0 && flush(s, err) < 0)
+        return bad_ids(s, "has", s->at, err);
+    if (s->n_rows > 0 && flush(s, err) < 0)
         return -1;
     look_pass_end(s->pass);
     s->l.input = xcalloc(1, sizeof(*s->l.input));
@@ -512,7 +491,6 @@ close_scan(struct scan *s)
     free(s->l.pair_latent);
     look_close(&s->l);
     free(s->x);
-    free(s->of_x);
     free(s->skip);
     free(s->counts);
     free(s->begin);
