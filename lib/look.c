@@ -6,7 +6,6 @@
 
 #include "core/dtype.h"
 #include "core/format/look.h"
-#include "core/format/look_labels.h"
 #include "core/kernel/cpu.h"
 #include "core/mem.h"
 #include "lib/lib.h"

@@ -6,7 +6,6 @@
 
 #include "cmd/sae-look/cmd.h"
 #include "cmd/sae-look/page.h"
-#include "cmd/sae-look/pictures.h"
 #include "cmd/sae-look/view.h"
 #include "core/mem.h"
 #include "core/out.h"

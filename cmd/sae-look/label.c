@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cmd/sae-look/cmd.h"
-#include "core/format/look_labels.h"
+#include "core/format/look.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: ISC */
-#include "cmd/sae-look/pictures.h"
+#include "cmd/sae-look/page.h"
 
 #include <stdint.h>
 #include <stdlib.h>

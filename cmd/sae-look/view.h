@@ -8,7 +8,6 @@
 
 #include "cmd/sae-look/cmd.h"
 #include "core/format/look.h"
-#include "core/format/look_labels.h"
 #include "core/text/tok.h"
 
 #define LENS_FILE "lens.safetensors"

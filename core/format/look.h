@@ -15,6 +15,7 @@
 #include "core/err.h"
 #include "core/format/saev_mask.h"
 #include "core/format/st.h"
+#include "core/str.h"
 
 #define LOOK_JSON    "look.json" /* files of a RUN; written in this order */
 #define LOOK_TENSORS "look.safetensors"
@@ -157,5 +158,25 @@ int look_example(const struct look *l, const struct look_examples *of, size_t i,
                  size_t j, struct look_example *e, struct err *err);
 int look_check_examples(const struct look *l, const struct look_examples *of,
                         struct err *err);
+
+/* RUN/labels.tsv: a line "latent TAB label" for each latent that has one,
+ * after one of names; a label is all up to the line's end, as it is. */
+#define LABELS_FILE "labels.tsv"
+struct labels {
+    struct str text;
+    struct label {
+        int64_t latent;
+        const char *s; /* [n] bytes of 'text' */
+        size_t n;
+    } * label; /* [n], ascending */
+    size_t n;
+};
+
+/* labels_open() reads those of a RUN, none where there is no file.  0, or -1
+ * with 'err' set (EX_DATAERR, EX_IOERR).  Owner: until labels_free().
+ * labels_find() is that of a latent, or NULL. */
+int labels_open(struct labels *labels, const struct look *l, struct err *err);
+void labels_free(struct labels *labels);
+const struct label *labels_find(const struct labels *labels, int64_t latent);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: ISC */
-#include "core/format/look_labels.h"
+#include "core/format/look.h"
 
 #include <stdlib.h>
 #include <string.h>
