@@ -49,9 +49,8 @@ static int
 check_hook(const struct look *l, struct err *err)
 {
     if (!l->hook)
-        return err_set(err, EX_DATAERR,
-                       "%s: has no hook, which names the directory of --codes",
-                       l->sae);
+        return err_data(err, l->sae,
+                        "has no hook, which names the directory of --codes");
     if (*l->hook && *l->hook != '.' &&
         strspn(l->hook, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                         "0123456789._-") == strlen(l->hook))
@@ -213,33 +212,33 @@ write_tokens(const struct codes_out *c, struct stw *w, int tensor,
     return 0;
 }
 
-/* 16 bits where all numbers of the split have them, as delphi has it. */
+/* Locations are of 16 bits where all numbers of the split have them, as delphi
+ * has it. */
 static int
-write_codes(const struct codes_out *c, struct codes_split *s, struct stw *w,
-            int locations, int activations, bool small, struct err *err)
+write_codes(struct codes_split *s, struct stw *w, int locations,
+            int activations, size_t item, struct err *err)
 {
-    size_t item = small ? 2 : 4;
     struct one_code *code = s->buffer;
     uint8_t le[PIECE * 12];
     float f[PIECE];
     int rc = 0;
 
-    (void)c;
     for (uint64_t i = 0; i < s->n && rc == 0; i += PIECE) {
         size_t some = smaller((size_t)(s->n - i), PIECE);
 
         rc = spill_read(&s->spill, code, some * sizeof(*code),
                         i * sizeof(*code), err);
         for (size_t k = 0; k < some && rc == 0; k++) {
-            const uint32_t at[3] = { code[k].seq, code[k].token,
-                                     code[k].latent };
+            uint8_t *at = le + k * 3 * item;
 
             f[k] = code[k].f;
-            for (size_t j = 0; j < 3; j++)
-                if (small)
-                    put_le16(le + (k * 3 + j) * 2, (uint16_t)at[j]);
-                else
-                    put_le32(le + (k * 3 + j) * 4, at[j]);
+            /* three times the low half, or all */
+            put_le32(at, code[k].seq);
+            put_le32(at + item, code[k].token);
+            if (item == 4)
+                put_le32(at + 2 * item, code[k].latent);
+            else
+                put_le16(at + 2 * item, (uint16_t)code[k].latent);
         }
         if (rc == 0)
             rc =
@@ -259,21 +258,25 @@ write_split(struct codes_out *c, struct codes_split *s, struct err *err)
                  c->l->n_tokens <= most;
     struct str path = { 0 };
     struct stw *w = stw_new();
-    int rc = flush(s, err), a = -1, b = -1, t = -1;
-    const uint64_t of_a[2] = { s->n, 3 };
+    const uint64_t of_a[2] = { s->n + s->fill, 3 };
     const uint64_t of_t[2] = { c->ids->n_imgs, c->ids->n_tokens };
+    /* a handle is how many were added before */
+    int rc =
+        stw_add(w, "locations", small ? DT_U16 : DT_U32, 2, of_a, err) < 0 ||
+                stw_add(w, "activations", DT_F16, 1, of_a, err) < 0 ||
+                stw_add(w, "tokens", DT_I64, 2, of_t, err) < 0
+            ? -1
+            : flush(s, err);
 
     str_addf(&path, "%s/%zu_%zu.safetensors", outdir_path(c->dir.dir), s->first,
              s->end - 1);
-    if (rc < 0 ||
-        (a = stw_add(w, "locations", small ? DT_U16 : DT_U32, 2, of_a, err)) <
-            0 ||
-        (b = stw_add(w, "activations", DT_F16, 1, of_a, err)) < 0 ||
-        (t = stw_add(w, "tokens", DT_I64, 2, of_t, err)) < 0 ||
-        stw_open(w, path.s, 0, err) < 0 || write_tokens(c, w, t, err) < 0 ||
-        write_codes(c, s, w, a, b, small, err) < 0)
-        rc = -1;
-    else
+    if (rc == 0)
+        rc = stw_open(w, path.s, 0, err);
+    if (rc == 0)
+        rc = write_tokens(c, w, 2, err);
+    if (rc == 0)
+        rc = write_codes(s, w, 0, 1, small ? 2 : 4, err);
+    if (rc == 0)
         rc = stw_commit(w, err);
     stw_free(w);
     str_free(&path);

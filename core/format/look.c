@@ -7,7 +7,6 @@
 
 #include "core/format/stwant.h"
 #include "core/js.h"
-#include "core/le.h"
 #include "core/mem.h"
 #include "core/str.h"
 
@@ -75,12 +74,11 @@ static int
 read_u64(const struct js *js, uint64_t min, uint64_t max, uint64_t *to,
          struct err *err)
 {
-    int64_t v;
+    int64_t v = 0;
+    int rc = js_i64(js, (int64_t)min, (int64_t)max, &v, err);
 
-    if (js_i64(js, (int64_t)min, (int64_t)max, &v, err) < 0)
-        return -1;
     *to = (uint64_t)v;
-    return 0;
+    return rc;
 }
 
 static int
@@ -225,23 +223,17 @@ numbers(struct look *l, const struct st_tensor *t, struct err *err)
 {
     const char *from = st_data(&l->st, t);
     size_t item = dtype_size(t->dtype);
+    bool swaps = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
     char *to;
 
-    if (t->n_elements == 0) /* any address: nobody reads there */
-        return (void *)(uintptr_t)l->st.map.data;
-    if (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ &&
-        (uintptr_t)from % item == 0)
+    if (t->n_elements == 0 || (!swaps && (uintptr_t)from % item == 0))
         return (void *)(uintptr_t)from;
     if (!(to = mem_try(t->n_elements, item, l->st.path, err)))
         return NULL;
     l->copies = xrealloc(l->copies, l->n_copies + 1, sizeof(*l->copies));
     l->copies[l->n_copies++] = to;
-    for (size_t i = 0; i < t->nbytes; i += item) {
-        uint64_t v8 = item == 8 ? le64(from + i) : 0;
-        uint32_t v4 = item == 4 ? le32(from + i) : 0;
-
-        memcpy(to + i, item == 8 ? (void *)&v8 : (void *)&v4, item);
-    }
+    for (size_t i = 0; i < t->nbytes; i++)
+        to[i] = from[swaps ? i / item * item + item - 1 - i % item : i];
     return to;
 }
 
@@ -316,11 +308,9 @@ check_counts(const struct look *l, size_t i, struct err *err)
         return err_data(err, path, "rows_active[%zu] is %lld (of %llu rows)", i,
                         (long long)rows, (unsigned long long)l->rows);
     if (seqs < (rows > 0) || seqs > rows || (uint64_t)seqs > l->sequences)
-        return err_data(err, path,
-                        "seqs_active[%zu] is %lld (of %llu sequences, %lld "
-                        "rows)",
-                        i, (long long)seqs, (unsigned long long)l->sequences,
-                        (long long)rows);
+        return err_data(
+            err, path, "seqs_active[%zu] is %lld (of %zu sequences, %lld rows)",
+            i, (long long)seqs, (size_t)l->sequences, (long long)rows);
     for (size_t k = 0; k < LOOK_BINS; k++) {
         int64_t n = l->hist[i * LOOK_BINS + k];
 
