@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: ISC
 # sae-look prompts, label and export: what other programs read of a RUN.
 load helpers
-
-ref() {
-    py "$ROOT/test/ref/look_ref.py" "$@"
-}
+load look
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR" || return
@@ -21,12 +18,6 @@ ids, values = rng.integers(0, 1020, (24, 2, 3)), rng.normal(size=(24, 2, 3)) * 5
 mkst.save("run/lens.safetensors", {"lens_id": ids.astype("<i4"), "lens_value": values.astype("<f4"),
           "lens_mean": np.zeros(24, "<f4"), "lens_std": np.ones(24, "<f4")}, {"sae_xxh3": meta["sae_xxh3"]})
 END
-}
-
-setup() {
-    skip_left_out
-    cd "$BATS_TEST_TMPDIR" || return
-    cp -r "$BATS_FILE_TMPDIR"/* .
 }
 
 # prompts_are FILE NEGATIVES LATENTS: each line's texts and levels are numpy's.

@@ -2,10 +2,7 @@
 # sae-look html: pages of RUNs that test/ref/look_ref.py makes, read and
 # compared with numpy by test/ref/look_page.py.
 load helpers
-
-ref() {
-    py "$ROOT/test/ref/look_ref.py" "$@"
-}
+load look
 
 page_is() {
     py "$ROOT/test/ref/look_page.py" check "$@"
@@ -66,12 +63,6 @@ END
     for i in a.png b.jpg c.webp d.gif 'e "<x>' a.png b.jpg c.webp d.gif a.png a.png b.jpg; do
         echo "pictures/$i"
     done >../list
-}
-
-setup() {
-    skip_left_out
-    cd "$BATS_TEST_TMPDIR" || return
-    cp -r "$BATS_FILE_TMPDIR"/* .
 }
 
 @test "sae-look html: all that a page says is numpy's, with a model and without" {

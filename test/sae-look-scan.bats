@@ -1,22 +1,13 @@
 # SPDX-License-Identifier: ISC
 # sae-look scan and merge: look_ref.py, numpy alone, says what a RUN has.
 load helpers
+load look
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR" || return
     ref sae 64 16 5 1 sae
     ref rows 96 16 2 rows.npy
     ref ids 12 8 3 ids.npy
-}
-
-setup() {
-    skip_left_out
-    cd "$BATS_TEST_TMPDIR" || return
-    cp -r "$BATS_FILE_TMPDIR"/* .
-}
-
-ref() {
-    py "$ROOT/test/ref/look_ref.py" "$@"
 }
 
 # scan RUN [OPTION...]

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: ISC
 # sae-look's RUNs, which test/ref/look_ref.py makes, and what it prints of them.
 load helpers
-
-ref() {
-    py "$ROOT/test/ref/look_ref.py" "$@"
-}
+load look
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR" || return
@@ -13,12 +10,6 @@ setup_file() {
     ref ids 6 10 3 ids.npy
     ref scan sae x.npy run ids=ids.npy skip_ids=3,5 top=4 sample=6 context=2,3 pairs=2,7
     ref scan sae x.npy plain tokens=10 top=3 sample=0 context=all latents=2,7,9,20
-}
-
-setup() {
-    skip_left_out
-    cd "$BATS_TEST_TMPDIR" || return
-    cp -r "$BATS_FILE_TMPDIR"/* .
 }
 
 @test "sae-look list: the numbers are numpy's, in every order" {
