@@ -309,7 +309,7 @@ END
     refused 2 "--skip-ids needs --acts-ids, or one dump with ids.npy" scan run --skip-ids 3 rows.npy
     refused 65 "ids.npy.json: does not list special tokens (--skip-ids with their ids leaves them out)" \
         scan run --acts-ids ids.npy --skip-ids special rows.npy
-    refused 2 "--context: \"3\" is not A,B, of at most 1048576 tokens each, or all" scan run --context 3 rows.npy
+    refused 2 "--context: \"3\" is not A,B or all" scan run --context 3 rows.npy
     refused 2 "--top 4000 and --sample 97 are more than 4096 examples" scan run --top 4000 --sample 97 rows.npy
     printf '{"ids_sha256": "%064d"}' 0 >ids.npy.json
     sum=$(py -c 'import hashlib, numpy as np; print(hashlib.sha256(np.load("ids.npy").tobytes()).hexdigest())')

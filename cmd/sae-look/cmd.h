@@ -42,7 +42,7 @@ struct look_cmd {
     bool skip_bad;
     enum look_per per;
     uint64_t top, sample, seed;
-    size_t context[2];
+    uint64_t context[2];
     bool context_all;
     const char *latents, *pairs; /* LATENTS, or NULL */
     const char *codes, *model_id;

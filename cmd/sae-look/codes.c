@@ -61,36 +61,31 @@ check_hook(const struct look *l, struct err *err)
                    l->sae, l->hook);
 }
 
-/* Where a directory will be, and a slash. */
-static void
-final_path(struct str *to, const struct outdir_at *dir)
-{
-    char *at = realpath(outdir_path(dir->dir), NULL); /* the hidden one */
-    char *slash = at ? strrchr(at, '/') : NULL;
-
-    if (slash)
-        str_add(to, at, (size_t)(slash - at));
-    str_addf(to, "/%s/", dir->name);
-    free(at);
-}
-
 /* Neither may be the other, or in it: they appear one after the other. */
 static int
 check_apart(const struct outdir_at *codes, const struct outdir_at *run,
             const struct look_cmd *cmd, struct err *err)
 {
-    struct str a = { 0 }, b = { 0 };
+    const struct outdir_at *of[2] = { codes, run };
+    struct str at[2] = { { 0 } }; /* where it will be, and a slash */
     int rc = 0;
 
-    final_path(&a, codes);
-    final_path(&b, run);
-    if (!strncmp(a.s, b.s, smaller(a.n, b.n)))
+    for (int i = 0; i < 2; i++) {
+        char *hidden = realpath(outdir_path(of[i]->dir), NULL);
+        char *slash = hidden ? strrchr(hidden, '/') : NULL;
+
+        str_add(&at[i], hidden ? hidden : "",
+                slash ? (size_t)(slash - hidden) : 0);
+        str_addf(&at[i], "/%s/", of[i]->name);
+        free(hidden);
+    }
+    if (!strncmp(at[0].s, at[1].s, smaller(at[0].n, at[1].n)))
         rc = err_set(err, TU_USAGE,
                      "%s/%s of --codes and %s of -o are the same directory, or "
                      "one is in the other",
                      cmd->codes, codes->name, cmd->output);
-    str_free(&a);
-    str_free(&b);
+    str_free(&at[0]);
+    str_free(&at[1]);
     return rc;
 }
 

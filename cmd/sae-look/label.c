@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: ISC */
 /* label: the first lines of a model's answers, as RUN/labels.tsv. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/sae-look/cmd.h"
@@ -12,27 +11,16 @@
 
 #define LABEL_MAX 200 /* characters */
 
-struct answer {
-    int64_t latent;
-    char *label;
-    size_t n;
-};
-
-struct answers {
-    struct answer *v; /* [n] */
-    size_t n, cap;
-};
-
 static bool
 is_space(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* The first line that has anything, without the spaces around it; a tab in it
- * becomes a space. */
+/* Appends the first line that has anything, without the spaces around it; a tab
+ * in it becomes a space. */
 static void
-first_line(struct answer *a, const char *s, size_t n)
+first_line(struct str *to, const char *s, size_t n)
 {
     size_t end = 0, next = 0, chars = 0;
     uint32_t c;
@@ -46,21 +34,20 @@ first_line(struct answer *a, const char *s, size_t n)
     }
     while (end && is_space(s[end - 1]))
         end--;
-    a->label = xmalloc(end + 1);
-    a->n = end;
     for (size_t i = 0; i < end; i++)
-        a->label[i] = s[i] == '\t' ? ' ' : s[i];
+        str_addc(to, s[i] == '\t' ? ' ' : s[i]);
 }
 
+/* 'label' [l->n] is what each was called: a string once there is an answer. */
 static int
-read_answer(struct answers *all, const struct look *l, const char *line,
+read_answer(struct str *label, const struct look *l, const char *line,
             size_t nbytes, const char *name, size_t number, struct err *err)
 {
-    struct answer a = { 0 };
     struct str where = { 0 };
     json_t *v = js_line(line, nbytes, name, number, err);
     struct js root, id, text;
     const char *s;
+    int64_t latent;
     size_t n;
     int rc = -1;
 
@@ -70,32 +57,25 @@ read_answer(struct answers *all, const struct look *l, const char *line,
     root = js_root(v, where.s);
     id = js_get(&root, "id");
     text = js_get(&root, "text");
-    if (js_i64(&id, 0, (int64_t)l->n - 1, &a.latent, err) == 0 &&
-        js_str(&text, &s, &n, err) == 0) {
-        first_line(&a, s, n);
-        if (all->n == all->cap)
-            all->v = xgrow(all->v, all->n, &all->cap, sizeof(*all->v));
-        all->v[all->n++] = a;
-        rc = 0;
+    if (js_i64(&id, 0, (int64_t)l->n - 1, &latent, err) == 0 &&
+        js_str(&text, &s, &n, err) == 0)
+        rc = !label[latent].s
+                 ? 0
+                 : err_data(err, name, "latent %lld has two answers",
+                            (long long)latent);
+    if (rc == 0) {
+        str_reserve(&label[latent], 1);
+        first_line(&label[latent], s, n);
     }
     str_free(&where);
     json_decref(v);
     return rc;
 }
 
-static int
-by_answer(const void *pa, const void *pb)
-{
-    const struct answer *a = pa, *b = pb;
-
-    return (a->latent > b->latent) - (a->latent < b->latent);
-}
-
 int
 label_main(const struct look_cmd *cmd, struct err *err)
 {
-    struct str text = { 0 }, path = { 0 }, labels = { 0 };
-    struct answers all = { 0 };
+    struct str text = { 0 }, path = { 0 }, labels = { 0 }, *label = NULL;
     const char *name, *line;
     struct look l = { 0 };
     size_t number = 0;
@@ -107,6 +87,8 @@ label_main(const struct look_cmd *cmd, struct err *err)
     rc = look_open(&l, cmd->args[0], err);
     if (rc == 0)
         rc = file_read_all(cmd->args[1], SIZE_MAX / 2, &text, err);
+    if (rc == 0 && !(label = mem_big(l.n, sizeof(*label), name, err)))
+        rc = -1;
     for (size_t i = 0, n; rc == 0 && i < text.n; i += n + 1) {
         const char *end = memchr(text.s + i, '\n', text.n - i);
 
@@ -114,28 +96,25 @@ label_main(const struct look_cmd *cmd, struct err *err)
         n = end ? (size_t)(end - line) : text.n - i;
         number++;
         if (strspn(line, " \t\r") < n)
-            rc = read_answer(&all, &l, line, n, name, number, err);
+            rc = read_answer(label, &l, line, n, name, number, err);
     }
-    if (rc == 0 && all.n > 0)
-        qsort(all.v, all.n, sizeof(*all.v), by_answer);
     str_adds(&labels, "latent\tlabel\n");
-    for (size_t i = 0; rc == 0 && i < all.n; i++) {
-        if (i > 0 && all.v[i].latent == all.v[i - 1].latent)
-            rc = err_data(err, name, "latent %lld has two answers",
-                          (long long)all.v[i].latent);
-        if (all.v[i].n > 0) {
-            str_addf(&labels, "%lld\t", (long long)all.v[i].latent);
-            str_add(&labels, all.v[i].label, all.v[i].n);
+    for (size_t i = 0; label && i < l.n; i++) {
+        if (!label[i].s)
+            continue;
+        if (label[i].n) {
+            str_addf(&labels, "%zu\t", i);
+            str_add(&labels, label[i].s, label[i].n);
             str_addc(&labels, '\n');
         }
+        str_free(&label[i]);
     }
     if (rc == 0) {
         str_addf(&path, "%s/" LABELS_FILE, l.path);
         rc = out_put(path.s, cmd->out_flags, labels.s, labels.n, err);
     }
-    for (size_t i = 0; i < all.n; i++)
-        free(all.v[i].label);
-    free(all.v);
+    if (label)
+        mem_big_free(label, l.n, sizeof(*label));
     str_free(&text);
     str_free(&path);
     str_free(&labels);

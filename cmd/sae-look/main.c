@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: ISC */
 /* sae-look: the command line. */
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,41 +10,37 @@
 #include "core/sig.h"
 #include "core/tool.h"
 
-/* --context A,B or all. */
+/* Two numbers with a mark between them. */
+static int
+set_pair(uint64_t to[2], const char *name, const char *form, char mark,
+         uint64_t min, uint64_t max, const char *arg, struct err *err)
+{
+    const char *at = strchr(arg, mark);
+    char *first = at ? xstrndup(arg, (size_t)(at - arg)) : NULL;
+    int rc =
+        !at ? err_set(err, TU_USAGE, "%s: \"%s\" is not %s", name, arg, form)
+            : opt_u64(name, first, min, max, &to[0], err);
+
+    free(first);
+    return rc < 0 ? -1 : opt_u64(name, at + 1, min, max, &to[1], err);
+}
+
 static int
 set_context(void *to, const char *arg, struct err *err)
 {
     struct look_cmd *cmd = to;
-    const char *rest = arg;
 
     cmd->context_all = !strcmp(arg, "all");
-    for (int i = 0; i < 2 && !cmd->context_all; i++) {
-        size_t n = strspn(rest, "0123456789");
-        unsigned long v = n ? strtoul(rest, NULL, 10) : ULONG_MAX;
-
-        if (v > LOOK_MAX_TOKENS || rest[n] != (i ? 0 : ','))
-            return err_set(err, TU_USAGE,
-                           "--context: \"%s\" is not A,B, of at most %d tokens "
-                           "each, or all",
-                           arg, LOOK_MAX_TOKENS);
-        cmd->context[i] = v;
-        rest += n + 1;
-    }
-    return 0;
+    return cmd->context_all ? 0
+                            : set_pair(cmd->context, "--context", "A,B or all",
+                                       ',', 0, LOOK_MAX_TOKENS, arg, err);
 }
 
-/* --grid WxH. */
 static int
 set_grid(void *to, const char *arg, struct err *err)
 {
-    uint64_t *grid = ((struct look_cmd *)to)->grid;
-    const char *x = strchr(arg, 'x');
-    char *w = x ? xstrndup(arg, (size_t)(x - arg)) : NULL;
-    int rc = !w ? err_set(err, TU_USAGE, "--grid: \"%s\" is not WxH", arg)
-                : opt_u64("--grid", w, 1, 1024, &grid[0], err);
-
-    free(w);
-    return rc < 0 ? -1 : opt_u64("--grid", x + 1, 1, 1024, &grid[1], err);
+    return set_pair(((struct look_cmd *)to)->grid, "--grid", "WxH", 'x', 1,
+                    1024, arg, err);
 }
 
 #define OPT_INTO struct look_cmd
