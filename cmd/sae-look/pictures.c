@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: ISC */
+/* Pictures for a page: page.h. */
 #include "cmd/sae-look/page.h"
 
 #include <stdint.h>

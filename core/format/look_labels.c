@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: ISC */
+/* Labels of the latents of a RUN: look.h. */
 #include "core/format/look.h"
 
 #include <stdlib.h>
