@@ -59,7 +59,7 @@ musl() {
     mkdir -p "$inc/openssl"
     m=$(cc -print-multiarch)
     for h in jansson.h jansson_config.h xxhash.h pcre2.h utf8proc.h zlib.h \
-        zconf.h png.h pngconf.h pnglibconf.h jpeglib.h jmorecfg.h jconfig.h linux asm asm-generic openssl; do
+        zconf.h png.h pngconf.h pnglibconf.h jpeglib.h jmorecfg.h jconfig.h jerror.h linux asm asm-generic openssl; do
         for f in "/usr/include/$h" "/usr/include/$m/$h"; do
             case $f in
             */openssl) [ ! -d "$f" ] || ln -sf "$f"/*.h "$inc/openssl" ;;

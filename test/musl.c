@@ -6,6 +6,7 @@
  * place of others with _FORTIFY_SOURCE, and those of libcrypto's tasks, which
  * nothing starts.
  */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +71,12 @@ __strncpy_chk(char *to, const char *from, size_t n, size_t room)
 {
     (void)room;
     return strncpy(to, from, n);
+}
+
+_Noreturn void
+__longjmp_chk(jmp_buf env, int value)
+{
+    longjmp(env, value);
 }
 
 long
