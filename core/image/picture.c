@@ -52,60 +52,44 @@ picture_free(struct picture *p)
     *p = (struct picture){ 0 };
 }
 
-static void
-swap(uint8_t *a, uint8_t *b)
-{
-    uint8_t t[3];
-
-    memcpy(t, a, 3);
-    memcpy(a, b, 3);
-    memcpy(b, t, 3);
-}
-
-/*
- * [height, width] to [width, height] in place: pixel i goes to i * height
- * modulo the last index, round cycles that 'moved' has a bit a pixel for.
- */
-static int
-transpose(struct picture *p, struct err *err)
-{
-    size_t n = p->width * p->height, last = n - 1;
-    uint8_t *moved = mem_try(n / 8 + 1, 1, "the turning of a picture", err);
-
-    if (!moved)
-        return -1;
-    memset(moved, 0, n / 8 + 1);
-    for (size_t start = 1; start < last; start++)
-        for (size_t i = start; !(moved[i / 8] >> i % 8 & 1);) {
-            moved[i / 8] |= (uint8_t)(1 << i % 8);
-            i = i * p->height % last;
-            swap(p->rgb + 3 * start, p->rgb + 3 * i);
-        }
-    free(moved);
-    n = p->width;
-    p->width = p->height;
-    p->height = n;
-    return 0;
-}
-
+/* Colour by colour, so that only one needs another place. */
 int
 picture_turn(struct picture *p, struct err *err)
 {
+    enum { TILE = 64 }; /* its rows and columns stay in the cache */
+    size_t n = p->width * p->height, width = p->width, height = p->height;
     int o = p->orientation;
-    size_t row;
+    bool turned = o >= 5, mirrored = o == 2 || o == 3 || o == 6 || o == 7,
+         upside_down = o == 3 || o == 4 || o == 7 || o == 8;
+    ptrdiff_t row = (ptrdiff_t)(turned ? height : width);
+    /* Where the first pixel goes, and the steps to the next and to the one
+     * below. */
+    ptrdiff_t first =
+        (mirrored ? row - 1 : 0) + (upside_down ? (ptrdiff_t)n - row : 0);
+    ptrdiff_t across = mirrored ? -1 : 1, down = upside_down ? -row : row;
+    uint8_t *from;
 
-    if (o >= 5 && transpose(p, err) < 0)
+    if (o == 1)
+        return 0;
+    from = mem_try(n, 1, "the turning of a picture", err);
+    if (!from)
         return -1;
-    row = 3 * p->width;
-    if (o == 2 || o == 3 || o == 6 || o == 7) /* left becomes right */
-        for (uint8_t *r = p->rgb; r < p->rgb + p->height * row; r += row)
-            for (size_t i = 0; i < p->width / 2; i++)
-                swap(r + 3 * i, r + row - 3 * (i + 1));
-    if (o == 3 || o == 4 || o == 7 || o == 8) /* top becomes bottom */
-        for (size_t y = 0; y < p->height / 2; y++)
-            for (size_t i = 0; i < row; i += 3)
-                swap(p->rgb + y * row + i,
-                     p->rgb + (p->height - 1 - y) * row + i);
+    if (turned) {
+        p->width = height;
+        p->height = width;
+        across = down;
+        down = mirrored ? -1 : 1;
+    }
+    for (uint8_t *to = p->rgb; to < p->rgb + 3; to++) {
+        for (size_t i = 0; i < n; i++)
+            from[i] = to[3 * i];
+        for (size_t top = 0; top < height; top += TILE)
+            for (size_t x = 0; x < width; x++)
+                for (size_t y = top; y < smaller(top + TILE, height); y++)
+                    to[3 * (first + (ptrdiff_t)x * across +
+                            (ptrdiff_t)y * down)] = from[y * width + x];
+    }
+    free(from);
     p->orientation = 1;
     return 0;
 }

@@ -54,8 +54,8 @@ int picture_decode(struct picture *p, const void *data, size_t n,
 
 /*
  * picture_turn() turns a picture upright by its orientation, which is 1 then,
- * as PIL's ImageOps.exif_transpose() does; in place, with a bit a pixel of
- * memory.  0, or -1 with 'err' set (EX_SOFTWARE).
+ * as PIL's ImageOps.exif_transpose() does, with a byte a pixel of memory.
+ * 0, or -1 with 'err' set (EX_SOFTWARE).
  */
 int picture_turn(struct picture *p, struct err *err);
 void picture_free(struct picture *p); /* a zeroed struct is fine */

@@ -175,6 +175,7 @@ case("png-profile-bomb", png(small, 8, 2, before=chunk(b"iCCP", b"p\0\0" + zlib.
 case("png-text-bomb", png(small, 8, 2, before=chunk(b"zTXt", b"t\0\0" + zlib.compress(bytes(1 << 26)))),
      rgb=small)
 case("png-text-crc", png(small, 8, 2, before=chunk(b"tEXt", b"t\0t", crc=1)), rgb=small)
+case("png-text-crc-after", png(small, 8, 2, after=chunk(b"tEXt", b"t\0t", crc=1)), rgb=small)
 case("png-text-long", png(small, 8, 2, before=chunk(b"tEXt", b"t\0" + bytes(9 << 20)),
                           after=chunk(b"tEXt", b"t\0" + bytes(9 << 20))), rgb=small)
 
