@@ -8,7 +8,7 @@ core/format 13246
 core/kernel 9881
 core/model 24983
 core/text 4340
-core/image 2576
+core/image 2596
 cmd 37544
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces

@@ -86,6 +86,7 @@ static const struct defaults classes[] = {
 #define N_CLASSES (sizeof(classes) / sizeof(*classes))
 
 #define DEFAULT_SIZE 224
+#define STRIP_NBYTES ((size_t)64 << 20)
 
 static const struct defaults *
 class_of_name(const char *name)
@@ -370,6 +371,46 @@ processor_set_size(struct processor *p, size_t height, size_t width)
     p->resize_width = p->width = width;
 }
 
+/* Columns of the window whose rows before they are resized in height take at
+ * most STRIP_NBYTES: all but of the largest pictures. */
+static size_t
+strip_columns(const struct resize *want, const struct picture *picture)
+{
+    size_t n = 7 * (picture->height / want->height + 1); /* in one row */
+    size_t nbytes = 3 * sizeof(float) * (smaller(n, picture->height) + 1);
+
+    return smaller(want->n_cols, larger(1, STRIP_NBYTES / nbytes));
+}
+
+/* A window, whose first pixel goes to 'pixels'. */
+static int
+run_window(const struct processor *p, const struct picture *picture,
+           const struct resize *want, float *pixels, struct err *err)
+{
+    struct resizer r;
+
+    if (resize_open(&r, picture, want, err) < 0)
+        return -1;
+    for (size_t y = 0; y < want->n_rows; y++, pixels += p->width) {
+        const void *row = resize_next(&r);
+        const uint8_t *bytes = row;
+        const float *floats = row;
+
+        for (size_t c = 0; c < 3; c++) {
+            float *to = pixels + c * p->height * p->width;
+
+            for (size_t x = 0; x < want->n_cols; x++)
+                to[x] = p->floats
+                            ? (float)((floats[3 * x + c] * p->rescale_factor -
+                                       p->mean[c]) /
+                                      p->std[c])
+                            : p->values[c][bytes[3 * x + c]];
+        }
+    }
+    resize_close(&r);
+    return 0;
+}
+
 int
 processor_run(const struct processor *p, const struct picture *picture,
               float *pixels, struct err *err)
@@ -380,8 +421,8 @@ processor_run(const struct processor *p, const struct picture *picture,
                            .floats = p->floats,
                            .height = p->resize_height,
                            .width = p->resize_width };
-    struct resizer r;
-    size_t top, left;
+    size_t top, left, n_cols, end;
+    int rc = 0;
 
     if (!p->resizes) {
         want.height = picture->height;
@@ -397,27 +438,16 @@ processor_run(const struct processor *p, const struct picture *picture,
     want.n_cols = smaller(want.width, p->width);
     want.top = (want.height - want.n_rows) / 2;
     want.left = (want.width - want.n_cols) / 2;
-    if (resize_open(&r, picture, &want, err) < 0)
-        return -1;
-    for (int c = 0; c < 3; c++)
-        for (size_t i = 0; plane > want.n_rows * want.n_cols && i < plane; i++)
-            pixels[(size_t)c * plane + i] = p->values[c][0];
-    for (size_t y = 0; y < want.n_rows; y++) {
-        const void *row = resize_next(&r);
-        const uint8_t *bytes = row;
-        const float *floats = row;
-
-        for (size_t c = 0; c < 3; c++) {
-            float *to = pixels + c * plane + (top + y) * p->width + left;
-
-            for (size_t x = 0; x < want.n_cols; x++)
-                to[x] = p->floats ? (float)(((double)floats[3 * x + c] *
-                                                 p->rescale_factor -
-                                             p->mean[c]) /
-                                            p->std[c])
-                                  : p->values[c][bytes[3 * x + c]];
-        }
+    for (size_t c = 0; c < 3 && plane > want.n_rows * want.n_cols; c++)
+        for (size_t i = 0; i < plane; i++)
+            pixels[c * plane + i] = p->values[c][0];
+    n_cols = strip_columns(&want, picture);
+    pixels += top * p->width + left;
+    for (end = want.left + want.n_cols; want.left < end && rc == 0;) {
+        want.n_cols = smaller(n_cols, end - want.left);
+        rc = run_window(p, picture, &want, pixels, err);
+        want.left += want.n_cols;
+        pixels += want.n_cols;
     }
-    resize_close(&r);
-    return 0;
+    return rc;
 }

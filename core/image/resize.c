@@ -95,8 +95,8 @@ open_axis(struct resize_axis *a, const struct resize *want, size_t in,
         free(w);
         return -1;
     }
-    for (size_t i = 0; i < first; i++) /* summed: as Pillow's nearest is */
-        x += scale;
+    for (size_t i = 0; i < first && want->filter == RESIZE_NEAREST; i++)
+        x += scale; /* summed, as Pillow does */
     for (size_t i = 0; i < n; i++, x += scale) {
         double centre = scale * ((double)(first + i) + 0.5), sum = 0;
         double from = centre - support + 0.5, end = centre + support + 0.5;

@@ -63,8 +63,8 @@ struct resizer {
  * resized first, then the height; a side that keeps its size is copied.
  *
  * Returns 0, or -1 with 'err' set (EX_SOFTWARE: memory).
- * Memory: the rows that one new row is made of, and weights: at most 6 n_cols
- * floats for each row of the picture, and for 500 x 375 to 224 some 30 KiB.
+ * Memory: the old rows of one new row, n_cols wide, and weights, some 6 for
+ * each pixel of a side of the larger picture.
  * Threads: any number, each with a resizer of its own.
  * Source: Pillow's Resample.c and, for nearest, Geometry.c.
  */

@@ -47,6 +47,7 @@ def resize_cases(path):
 
 IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
 SMALL = {"size": {"shortest_edge": 20}, "crop_size": {"height": 16, "width": 18}}
+TALL = {"height": 1, "width": 200}  # of so many rows that its columns are made in strips
 FILES = [
     {"image_processor_type": "CLIPImageProcessor"},
     {"feature_extractor_type": "CLIPFeatureExtractor", "size": 30, "crop_size": 28, "resample": 3},
@@ -63,6 +64,7 @@ FILES = [
     {"image_processor_type": "ViTFeatureExtractor", "size": 32, "resample": 4, "rescale_factor": 0.0078125,
      "image_mean": [1.0, 1, 1.5], "image_std": [1, -2, 0.5]},
     {"image_processor_type": "ViTImageProcessor", "size": 30, "image_mean": 0.25, "image_std": 2},
+    {"image_processor_type": "ViTImageProcessor", "size": TALL},
     {"image_processor_type": "DINOv3ViTImageProcessorFast"},
     {"image_processor_type": "DINOv3ViTImageProcessorFast", "size": {"height": 48, "width": 19}, "resample": 3},
     {"image_processor_type": "DINOv3ViTImageProcessor", "size": {"shortest_edge": 24}, "crop_size": 22,
@@ -72,7 +74,7 @@ FILES = [
 MODEL_TYPES = ["clip", "clip_vision_model", "siglip", "siglip_vision_model", "dinov2", "dinov2_with_registers", "vit",
                "dinov3_vit"]
 # Of the files above, with --image-size.
-SIZES = [(2, (25, 25)), (2, (14, 25)), (3, (12, 12)), (6, (20, 30)), (7, (16, 16)), (15, (30, 30))]
+SIZES = [(2, (25, 25)), (2, (14, 25)), (3, (12, 12)), (6, (20, 30)), (7, (16, 16)), (16, (30, 30))]
 
 
 def processor_cases(folder):
@@ -89,7 +91,8 @@ def processor_cases(folder):
         processor = vision_pixels.processor(f"{folder}/{n}", size)
         with open(f"{folder}/{n}/pictures", "wb") as f:
             f.write(np.array(size or (0, 0), "<u4").tobytes())
-            for width, height in [(50, 37), (37, 50), (20, 20), (1, 1), (3, 90), (61, 8)][:6 if config else 1]:
+            sizes = [(50, 37), (37, 50), (20, 20), (1, 1), (3, 90), (61, 8)]
+            for width, height in [(3, 65535)] if config.get("size") == TALL else sizes[: 6 if config else 1]:
                 a = picture(width, height)
                 v = vision_pixels.pixel_values(processor, Image.fromarray(a))
                 f.write(np.array([width, height, v.shape[2], v.shape[1]], "<u4").tobytes() + a.tobytes())
