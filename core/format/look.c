@@ -8,6 +8,7 @@
 #include "core/format/stwant.h"
 #include "core/js.h"
 #include "core/mem.h"
+#include "core/rng.h"
 #include "core/str.h"
 
 /* m latents, of them t top examples and s of a sample, c places, b bins, l
@@ -473,6 +474,19 @@ double
 look_bin_low(int bin)
 {
     return bin == 0 ? 0 : (double)f32_from_bits((uint32_t)(bin + 222) << 22);
+}
+
+uint64_t
+look_key(const struct look *l, struct look_keys *k, int64_t row)
+{
+    uint64_t q = l->per_row ? (uint64_t)row : (uint64_t)row / l->n_tokens;
+    /* numpy counts up before it makes a block */
+    const uint64_t counter[4] = { q / 4 + 1, 0, 2, 0 };
+
+    if (k->block != q / 4)
+        rng_philox(k->key, counter, k->word);
+    k->block = q / 4;
+    return k->word[q % 4];
 }
 
 size_t

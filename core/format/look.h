@@ -134,6 +134,16 @@ double look_bin_low(int bin);
 /* look_sum() is the exact sum of LOOK_LIMBS carried limbs, rounded once. */
 double look_sum(const int64_t *limb);
 
+/* look_key() is an example's key: those of a sample have the lowest.  The words
+ * of a latent's stream, of which the last four are kept, start as
+ * { { l->seed, latent }, UINT64_MAX, { 0 } }. */
+struct look_keys {
+    uint64_t key[2];
+    uint64_t block; /* UINT64_MAX: none yet */
+    uint64_t word[4];
+};
+uint64_t look_key(const struct look *l, struct look_keys *k, int64_t row);
+
 /* look_find(): which of the m is a latent?  SIZE_MAX: none is. */
 size_t look_find(const struct look *l, int64_t latent);
 

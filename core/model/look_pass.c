@@ -7,7 +7,6 @@
 
 #include "core/le.h"
 #include "core/mem.h"
-#include "core/rng.h"
 
 #define GRAIN ((size_t)16) /* latents of a thread */
 
@@ -242,31 +241,6 @@ offer(const struct look_heap *h, size_t i, float value, uint64_t key,
     return base + s;
 }
 
-/* The words of a latent's stream, of which the last four are kept. */
-struct look_keys {
-    uint64_t key[2];
-    uint64_t block; /* UINT64_MAX: none yet */
-    uint64_t word[4];
-};
-
-static uint64_t
-sample_key(struct look_keys *k, uint64_t q)
-{
-    /* numpy counts up before it makes a block */
-    const uint64_t counter[4] = { q / 4 + 1, 0, 2, 0 };
-
-    if (k->block != q / 4)
-        rng_philox(k->key, counter, k->word);
-    k->block = q / 4;
-    return k->word[q % 4];
-}
-
-static uint64_t
-example_number(const struct look *l, int64_t row)
-{
-    return l->per_row ? (uint64_t)row : (uint64_t)row / l->n_tokens;
-}
-
 static size_t
 put_run(struct look_run *to, size_t n, size_t end, float act)
 {
@@ -393,8 +367,7 @@ add_example(struct look_pass *p, size_t i, size_t begin, size_t end,
         set_runs(p, &p->top, at, row, begin, end);
     if (l->sample.n == 0)
         return;
-    at = offer(&p->sample, i, f, sample_key(keys, example_number(l, number)),
-               number);
+    at = offer(&p->sample, i, f, look_key(l, keys, number), number);
     if (at != SIZE_MAX)
         set_runs(p, &p->sample, at, row, begin, end);
 }
@@ -535,8 +508,7 @@ merge_examples(struct look_pass *p, const struct look_heap *h,
         if (row < 0)
             break;
         at = offer(h, i, v,
-                   h->key ? sample_key(&keys, example_number(l, row))
-                          : UINT32_MAX - f32_bits(v),
+                   h->key ? look_key(l, &keys, row) : UINT32_MAX - f32_bits(v),
                    row);
         if (at == SIZE_MAX)
             continue;
