@@ -122,6 +122,21 @@ for name in "top", "sample":
 top = tensors["top_value"][i]
 assert top[0] > top[2]
 bad(s + f"top_value[{i}, 2] is {top[0]:g} (expected up to {top[1]:g})", "top_value", (i, 2), top[0])
+# the order: of a sample by keys, of equal values by rows; and no row twice
+for name, where in ("sample", slice(0, 2)), ("top", slice(1, 3)):
+    t = {k: v.copy() for k, v in tensors.items()}
+    if name == "top":
+        t["top_value"][i, 2] = t["top_value"][i, 1]
+        t["top_row"][i, where] = sorted(t["top_row"][i, where])
+    for k in "_value", "_row", "_acts", "_ids":
+        if name + k in t:
+            t[name + k][i, where] = t[name + k][i, where][::-1].copy()
+    a, b = t[name + "_row"][i, where]
+    for rows in (a, b), (b, b):
+        t[name + "_row"][i, where] = rows
+        shutil.rmtree("bad")
+        look_ref.write("bad", meta, t)
+        refused(s + f"{name}_row[{i}, {where.start + 1}] is {b}, which does not come after row {rows[0]}")
 bad(s + "pairs[1, 4] is 61", "pairs", (1, 4), 61)
 bad(s + "pairs[0, 2] is 0", "pairs", (0, 2), 0)
 for key, value in dict(format=2, latents=0, T=0, rows=61, left_out=1, sequences=61, top=5000, context=[1], per="x", seed=-1,

@@ -370,6 +370,10 @@ check_examples(const struct look *l, const char *name,
     const int64_t *row = e->row + i * e->n;
     int64_t active = l->per_row ? l->rows_active[i] : l->seqs_active[i];
     size_t n = smaller(e->n, (size_t)active);
+    struct look_keys keys = { { l->seed, (uint64_t)l->latent[i] },
+                              UINT64_MAX,
+                              { 0 } };
+    uint64_t last = 0, key;
     float most = l->max[i];
 
     for (size_t j = 0; j < e->n; j++) {
@@ -386,6 +390,15 @@ check_examples(const struct look *l, const char *name,
                             name, i, j, (double)value[j], (double)most);
         if (e == &l->top)
             most = value[j];
+        key = e == &l->top ? UINT32_MAX - f32_bits(value[j])
+                           : look_key(l, &keys, row[j]);
+        if (j > 0 && (key < last || (key == last && row[j] <= row[j - 1])))
+            return err_data(err, l->st.path,
+                            "%s_row[%zu, %zu] is %lld, which does not come "
+                            "after row %lld",
+                            name, i, j, (long long)row[j],
+                            (long long)row[j - 1]);
+        last = key;
     }
     return 0;
 }
