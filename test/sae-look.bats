@@ -53,6 +53,10 @@ END
         [[ $output == "sae-look: run/labels.tsv: line "[23]" is no latent and its label (expected "* ]]
         [ "${#lines[@]}" = 1 ]
     done
+    # without the line of names, the first label would be it
+    printf '0\ta\n3\tb\n' >run/labels.tsv
+    run -65 sae-look list run
+    [ "$output" = "sae-look: run/labels.tsv: line 1 is a label (expected names, as in latent, a tab, label)" ]
 }
 
 @test "sae-look: a RUN of unaligned tensors and unknown members is read, with a warning" {

@@ -44,7 +44,11 @@ labels_open(struct labels *labels, const struct look *l, struct err *err)
         int64_t latent = tab ? latent_of(line, tab) : -1;
         int64_t last = labels->n ? labels->label[labels->n - 1].latent : -1;
 
-        if (number > 1 && (latent <= last || (size_t)latent >= l->n)) {
+        if (number == 1 && latent >= 0) {
+            rc = err_data(err, path.s,
+                          "line 1 is a label (expected names, as in "
+                          "latent, a tab, label)");
+        } else if (number > 1 && (latent <= last || (size_t)latent >= l->n)) {
             rc = err_data(err, path.s,
                           "line %zu is no latent and its label (expected "
                           "%lld to %zu, and a tab)",
