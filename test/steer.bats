@@ -292,7 +292,9 @@ END
     [ ! -e x ]
     run -66 hf-infer M --ids 1,2 --nll --steer nowhere:1+1
     [ "${lines[0]}" = "hf-infer: nowhere: No such file or directory" ]
-    # sums that leave f32
+    # squares that leave f32, as their row does not; and sums that do
+    run -65 hf-infer M --ids 1,2 --nll --steer "$R:17+1e30"
+    [ "${lines[0]}" = "hf-infer: M: the logits after 1 token are not finite" ]
     run -65 hf-infer M --ids 1,2 --nll --steer "$R:$(seq -s, 0 63 | sed 's/,/+3.4e38,/g')+3.4e38"
     [ "${lines[0]}" = "hf-infer: M: the logits after 1 token are not finite" ]
 }

@@ -54,7 +54,7 @@ void
 vec_rmsnorm(float *y, const float *x, const float *weight, float eps, size_t n)
 {
     float mean = ops()->dot(x, x, n) / (float)n;
-    double r = 1 / sqrt((double)mean + (double)eps);
+    double r = isfinite(mean) ? 1 / sqrt((double)mean + (double)eps) : NAN;
 
     ops()->scale_mul(y, x, (float)r, weight, n);
 }

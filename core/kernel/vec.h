@@ -27,7 +27,8 @@ float vec_max(const float *x, size_t n);
 
 /*
  * vec_rmsnorm(): y[i] = x[i] * rsqrt(mean(x^2) + eps) * weight[i], the square
- * root in f64 of an f32 mean.  y may be x.
+ * root in f64 of an f32 mean; NaN, not 0, where the mean leaves f32.  y may be
+ * x.
  */
 void vec_rmsnorm(float *y, const float *x, const float *weight, float eps,
                  size_t n);

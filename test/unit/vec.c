@@ -511,6 +511,11 @@ test_public(void)
            "vec_rmsnorm: by hand");
     vec_rmsnorm(x, x, w, 0.5f, 4);
     tap_ok(!memcmp(x, y, sizeof(x)), "vec_rmsnorm: y may be x");
+    for (int i = 0; i < 4; i++)
+        x[i] = i == 1 ? 1e20f : 1;
+    vec_rmsnorm(y, x, w, 0.5f, 4); /* 1e40 is over FLT_MAX */
+    tap_ok(isnan(y[0]) && isnan(y[1]),
+           "vec_rmsnorm: squares that leave f32 do not give 0");
     vec_center(long_y, long_x, 19); /* sum 190 */
     tap_ok(long_y[0] == -9 && long_y[10] == 1 && long_y[18] == 9,
            "vec_center: by hand");
