@@ -666,3 +666,9 @@ END
         [ "$(ls -A disk . | grep -E '^(a.f32|m.json|ids|.*tmp)')" = "" ]
     done
 }
+
+@test "hf-infer --acts: two places are one list, not two options, of which one would be ignored" {
+    run -2 --separate-stderr hf-infer "$DEMO" -p a --acts resid:0 --acts resid:1 -o x
+    [ "${stderr_lines[0]}" = "hf-infer: --acts is given 2 times" ]
+    [ ! -e x ]
+}

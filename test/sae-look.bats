@@ -568,6 +568,14 @@ END
     run -2 sae-look compare sae
 }
 
+@test "sae-look: a list of latents or ids is given once" {
+    for o in "--latents 1" "--pairs 2" "--skip-ids 3" "--acts-ids ids.npy"; do
+        run -2 --separate-stderr sae-look scan -s sae -o new $o $o x.npy
+        [ "${stderr_lines[0]}" = "sae-look: ${o% *} is given 2 times" ]
+    done
+    [ ! -e new ]
+}
+
 @test "sae-look diff: the largest change of density first; two RUNs of one SAE" {
     ref rows 80 8 9 y.npy
     ref scan sae y.npy later tokens=10 top=1 sample=1 latents=2,3,5,7,9,11,20,21,22

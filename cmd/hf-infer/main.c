@@ -179,7 +179,8 @@ static const struct opt opts[] = {
 
 static const struct opt_rule rules[] = {
     { OPT_ONE_OF, "prompt file ids", NULL, NULL },
-    { OPT_ONCE, "prompt file ids", NULL, NULL },
+    /* else one of two would be ignored */
+    { OPT_ONCE, "prompt file ids acts kvc lut lut-layers", NULL, NULL },
     { OPT_NOT, "ids", "chat raw plain strict-utf8", NULL },
     { OPT_NEEDS, "system template", "chat", NULL },
     { OPT_NOT, "chat", "raw plain special",

@@ -153,6 +153,7 @@ static const struct look_cmd defaults = {
 };
 
 static const struct opt_rule rules[] = {
+    { OPT_ONCE, "acts-ids skip-ids latents pairs images", NULL, NULL },
     { OPT_NEEDS, "x-dtype", "dim", NULL },
     { OPT_NEEDS, "splits", "codes", NULL },
     { OPT_NEEDS, "model-id", "codes neuronpedia", NULL },
