@@ -4,12 +4,12 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11617
-core/format 13246
+core/format 13305
 core/kernel 9881
 core/model 24983
 core/text 4340
 core/image 2596
-cmd 37544
+cmd 37555
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

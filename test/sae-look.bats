@@ -596,6 +596,14 @@ want = [[i, *(v for pair in zip(fa[i], fb[i]) for v in pair)] for i in both]
 np.testing.assert_allclose(diff(), want, rtol=1e-5)
 np.testing.assert_allclose(diff("-n", "2"), want[:2], rtol=1e-5)
 END
+    run -0 --separate-stderr sae-look diff plain later
+    [ -z "$stderr" ]
+    cp -r later less
+    while read -r key value; do
+        sed "s/\"$key\": [^,]*,/\"$key\": $value,/" later/look.json >less/look.json
+        run -0 --separate-stderr sae-look diff plain less
+        [ "$stderr" = "sae-look: plain and less left out different rows: their $key differs" ]
+    done <<<$'skip_ids [3]\nskip_positions 2\nmax_norm 7'
     sed -i 's/"sae_xxh3": "0/"sae_xxh3": "1/' later/look.json
     run -65 sae-look diff plain later
     [ "$output" = "sae-look: later: is of another SAE (1$(printf %031d 0), but plain is of $(printf %032d 0))" ]

@@ -49,6 +49,7 @@ diff_main(const struct look_cmd *cmd, struct err *err)
 {
     struct look a = { 0 }, b = { 0 };
     struct look_ranked *r = NULL;
+    const char *mask;
     size_t n = 0;
     int rc = -1;
 
@@ -62,6 +63,9 @@ diff_main(const struct look_cmd *cmd, struct err *err)
                  b.sae_xxh3, cmd->args[0], a.sae_xxh3);
         goto out;
     }
+    if ((mask = saev_mask_difference(&a.mask, &b.mask)))
+        err_warn("%s and %s left out different rows: their %s differs",
+                 cmd->args[0], cmd->args[1], mask);
     if (!(r = mem_try(a.m + 1, sizeof(*r), a.path, err)))
         goto out;
     rc = 0;

@@ -91,10 +91,18 @@ saev_mask_given(const struct saev_mask *m)
 bool
 saev_mask_same(const struct saev_mask *a, const struct saev_mask *b)
 {
-    return a->special == b->special && a->n_ids == b->n_ids &&
-           a->positions == b->positions && a->max_norm == b->max_norm &&
-           (a->n_ids == 0 ||
-            !memcmp(a->ids, b->ids, a->n_ids * sizeof(*a->ids)));
+    return !saev_mask_difference(a, b);
+}
+
+const char *
+saev_mask_difference(const struct saev_mask *a, const struct saev_mask *b)
+{
+    if (a->special != b->special || a->n_ids != b->n_ids ||
+        (a->n_ids && memcmp(a->ids, b->ids, a->n_ids * sizeof(*a->ids)) != 0))
+        return "skip_ids";
+    return a->positions != b->positions ? "skip_positions"
+           : a->max_norm != b->max_norm ? "max_norm"
+                                        : NULL;
 }
 
 bool

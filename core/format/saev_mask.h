@@ -45,6 +45,11 @@ int saev_mask_resolve(struct saev_mask *mask, const struct saevdir *dir,
 struct saev_ids;
 void saev_mask_special(struct saev_mask *mask, const struct saev_ids *ids);
 
+/* saev_mask_difference(): the first option of two that differs, as a RUN names
+ * it; or NULL. */
+const char *saev_mask_difference(const struct saev_mask *a,
+                                 const struct saev_mask *b);
+
 /* saev_mask_skips(): is a token left out by its id, or as token t of its image?
  */
 bool saev_mask_skips(const struct saev_mask *mask, int32_t id, size_t t);
