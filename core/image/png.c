@@ -65,8 +65,8 @@ be32(const uint8_t *b)
  * Goes to the next chunk that libpng is to read.  Before the pixels it gets no
  * ancillary chunk, and no palette but of what has indices: among these are
  * texts and profiles that inflate to anything.  From there on it sees all, to
- * know where the pixels end, but stores nothing more.  Where the file ends in a
- * chunk, it gets the rest, and finds out.
+ * know where the pixels end, but stores nothing more.  It never hears of a
+ * chunk that the file does not hold whole: some it would allocate memory for.
  */
 static void
 next_chunk(struct png_reader *r)
@@ -75,10 +75,8 @@ next_chunk(struct png_reader *r)
         const uint8_t *chunk = r->data + r->at, *name = chunk + 4;
 
         n = be32(chunk);
-        if (n > r->n - r->at - 12) {
-            r->end = r->n;
+        if (n > r->n - r->at - 12)
             return;
-        }
         r->end = r->at + n + 12;
         r->idat |= !memcmp(name, "IDAT", 4);
         if (!memcmp(name, "eXIf", 4))
@@ -105,7 +103,7 @@ read_bytes(png_structp png, uint8_t *to, size_t n)
         if (n > 0 && r->at == r->end)
             next_chunk(r);
         if (n > 0 && r->at == r->end)
-            png_error(png, "the file ends before its last chunk does");
+            png_error(png, "the file ends too early");
     }
 }
 

@@ -184,7 +184,7 @@ packed = zlib.compress(inside)
 BAD = "broken PNG: "
 refused("empty", b"", "it is empty")
 refused("gif", b"GIF89a" + bytes(99), "neither a PNG nor a JPEG")
-refused("png-magic", MAGIC, BAD + "the file ends before its last chunk does")
+refused("png-magic", MAGIC, BAD + "the file ends too early")
 refused("png-bomb", MAGIC + ihdr(60000, 60000, 8, 2) + chunk(b"IDAT", packed) + chunk(b"IEND"),
         "60000 x 60000 = 3600000000 pixels (at most 268435456: --max-pixels)")
 for w, h in (65536, 1), (1, 65536), (2**31 - 1, 2**31 - 1):
@@ -200,6 +200,8 @@ refused("png-palette-index", png(np.full((1, 9, 1), 5), 8, 3, before=palette(5))
         BAD + "a pixel has colour 5 of a palette of 5")
 refused("png-palette-bits", png(np.arange(8).reshape(2, 4, 1), 4, 3, 1, before=palette(7)),
         BAD + "a pixel has colour 7 of a palette of 7")
+refused("png-chunk-bomb", MAGIC + ihdr(4, 4, 8, 2) + b"\x7e\0\0\0eXIf" + bytes(99),
+        BAD + "the file ends too early")
 refused("png-critical", png(small, 8, 2, before=chunk(b"ABCD")), BAD + "*")
 refused("png-crc-header", png(small, 8, 2).replace(b"\x08\2\0\0\0", b"\x08\2\0\0\1", 1), BAD + "*")
 refused("png-crc-palette", png(samples(4, 4, 1, 3), 1, 3, before=chunk(b"PLTE", bytes(6), crc=1)), BAD + "*")
