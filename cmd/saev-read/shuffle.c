@@ -46,16 +46,18 @@ mapped_open(struct mapped *m, struct shuffle *s, size_t max_nbytes)
         struct err err;
         int fd = gather_fd(&s->gather, shard, &err);
 
-        /* is the page cache warm there?  One byte in each PROBE says */
-        ok = fd >= 0;
+        saevdir_shard_path(dir, shard, &path);
+        ok = fd >= 0 && map_open(&m->maps[i], path.s, &err) == 0 &&
+             m->maps[i].size >= nbytes;
+        /* is the page cache warm there?  One byte in each PROBE says.  Of
+         * somebody else's file Linux says so of all pages, and a read that
+         * does not wait may find what it itself began to fetch: both must */
         for (size_t at = 0; ok && at < nbytes; at += PROBE) {
             char byte;
 
-            ok = pread_cached(fd, &byte, 1, (off_t)at) == 1;
+            ok = map_cached(m->maps[i].data + at) &&
+                 pread_cached(fd, &byte, 1, (off_t)at) == 1;
         }
-        saevdir_shard_path(dir, shard, &path);
-        ok = ok && map_open(&m->maps[i], path.s, &err) == 0 &&
-             m->maps[i].size >= nbytes;
     }
     str_free(&path);
     if (!ok)
