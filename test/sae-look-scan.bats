@@ -343,6 +343,11 @@ END
     scan enough --mem "$need" "${o[@]}" rows.npy
     run -65 scan run --mem $((need - 1)) "${o[@]}" rows.npy
     [ ! -e run ]
+    # it is enough for more rows than are held at once, of 5 latents each
+    ref rows 30000 16 2 rows.npy
+    o=(--top 2 --sample 0)
+    scan many --mem "$(memory)" "${o[@]}" rows.npy
+    grep -q '"rows": 30000,' many/look.json
 }
 
 @test "sae-look scan: examples take the memory that the page says, and no more" {

@@ -26,6 +26,8 @@
     ((size_t)1 << 17) /* of sequences for the pass, about: a latent's \
                        * numbers are then in the cache for several */
 
+#define CODE_NBYTES 16 /* idx and f of one, here and in the pass */
+
 struct scan {
     const struct look_cmd *cmd;
     struct look l;
@@ -208,8 +210,8 @@ set_latents(struct scan *s, struct err *err)
     struct look *l = &s->l;
 
     if (s->a.n > LOOK_MAX_LATENTS)
-        return err_set(err, EX_DATAERR, "%s: has %zu latents (at most %d)",
-                       s->a.sae.path, s->a.n, LOOK_MAX_LATENTS);
+        return err_data(err, s->a.sae.path, "has %zu latents (at most %d)",
+                        s->a.n, LOOK_MAX_LATENTS);
     l->n = s->a.n;
     l->d = s->a.d;
     if (latents_of("--latents", cmd->latents, l->n, &l->latent, &l->m, err) < 0)
@@ -252,28 +254,27 @@ set_options(struct scan *s, struct err *err)
 static int
 check_memory(const struct scan *s, size_t cap, struct err *err)
 {
-    size_t need = s->nbytes + cap * 2 * (sizeof(*s->idx) + sizeof(*s->f));
+    size_t need = s->nbytes + cap * CODE_NBYTES;
 
     if (s->nbytes < SIZE_MAX && need <= s->cmd->mem)
         return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: needs %zu bytes of memory, but --mem is %zu "
-                   "(--latents, --top, --sample or --context make it less)",
-                   s->cmd->output, s->nbytes < SIZE_MAX ? need : SIZE_MAX,
-                   s->cmd->mem);
+    return err_data(err, s->cmd->output,
+                    "needs %zu bytes of memory, but --mem is %zu "
+                    "(--latents, --top, --sample or --context make it less)",
+                    s->nbytes < SIZE_MAX ? need : SIZE_MAX, s->cmd->mem);
 }
 
 static int
 grow_codes(struct scan *s, size_t n, struct err *err)
 {
-    size_t cap = larger(n, s->cap + s->cap / 2);
+    size_t cap;
     uint32_t *idx;
     float *f;
 
     if (check_memory(s, n, err) < 0)
         return -1;
-    if (check_memory(s, cap, NULL) < 0)
-        cap = n;
+    cap = (s->cmd->mem - s->nbytes) / CODE_NBYTES;
+    cap = larger(n, smaller(s->cap + s->cap / 2, cap));
     idx = mem_try(cap, sizeof(*idx), "active latents", err);
     f = idx ? mem_try(cap, sizeof(*f), "active latents", err) : NULL;
     if (!f) {
