@@ -55,10 +55,10 @@ check_hook(const struct look *l, struct err *err)
         strspn(l->hook, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                         "0123456789._-") == strlen(l->hook))
         return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: its hook \"%s\" is no name for a directory of --codes "
-                   "(letters, digits, . _ - and no leading dot)",
-                   l->sae, l->hook);
+    return err_data(err, l->sae,
+                    "its hook \"%s\" is no name for a directory of --codes "
+                    "(letters, digits, . _ - and no leading dot)",
+                    l->hook);
 }
 
 /* Neither may be the other, or in it: they appear one after the other. */

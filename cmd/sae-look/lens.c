@@ -51,10 +51,9 @@ check_hook(const struct lens_run *r, const char *hook, int status,
     struct place place;
 
     if (!hook)
-        return err_set(err, EX_DATAERR,
-                       "%s: does not say where in a model its rows are from "
-                       "(--hook layers.3 does)",
-                       r->sae.path);
+        return err_data(err, r->sae.path,
+                        "does not say where in a model its rows are from "
+                        "(--hook layers.3 does)");
     if (!place_find(&place, hook)) {
         place_hint(&hint, hook);
         err_set(err, status, "%s: \"%s\" is not a hook point%s", r->sae.path,
@@ -74,9 +73,9 @@ check_hook(const struct lens_run *r, const char *hook, int status,
             err, status, "%s: %s is not in %s, which has %lld layers",
             r->sae.path, hook, r->model->dir.path, (long long)c->n_layers);
     if (r->sae.in != (size_t)c->hidden_size)
-        return err_set(err, EX_DATAERR,
-                       "%s: is of rows of %zu numbers, but %s has %lld",
-                       r->sae.path, r->sae.in, hook, (long long)c->hidden_size);
+        return err_data(err, r->sae.path,
+                        "is of rows of %zu numbers, but %s has %lld", r->sae.in,
+                        hook, (long long)c->hidden_size);
     return 0;
 }
 

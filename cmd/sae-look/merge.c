@@ -123,8 +123,7 @@ add_part(struct merge *m, int i, struct err *err)
     int rc = look_open(&part, m->cmd->args[i], err);
 
     if (rc == 0 && difference(&m->l, &part))
-        rc = err_set(err, EX_DATAERR, "%s: was changed while it was read",
-                     m->cmd->args[i]);
+        rc = err_data(err, m->cmd->args[i], "was changed while it was read");
     if (rc == 0)
         rc = look_check_examples(&part, &part.top, err);
     if (rc == 0)

@@ -200,6 +200,23 @@ is_worse(const struct look_heap *h, size_t base, size_t a, size_t b)
     return x != y ? x > y : h->e->row[base + a] > h->e->row[base + b];
 }
 
+/* Where a slot sinks to from the top of a heap of n, in which the worse ones
+ * rise. */
+static size_t
+sink(const struct look_heap *h, size_t base, uint16_t *slot, size_t n, size_t s)
+{
+    size_t k = 0;
+
+    for (size_t child; (child = 2 * k + 1) < n; k = child) {
+        if (child + 1 < n && is_worse(h, base, slot[child + 1], slot[child]))
+            child++;
+        if (!is_worse(h, base, slot[child], s))
+            break;
+        slot[k] = slot[child];
+    }
+    return k;
+}
+
 /* Offers an example to latent i; where it goes, or SIZE_MAX if it is worse than
  * those that are there. */
 static size_t
@@ -228,14 +245,7 @@ offer(const struct look_heap *h, size_t i, float value, uint64_t key,
             slot[k] = slot[(k - 1) / 2];
         h->n[i]++;
     } else {
-        for (size_t child; (child = 2 * k + 1) < cap; k = child) {
-            if (child + 1 < cap &&
-                is_worse(h, base, slot[child + 1], slot[child]))
-                child++;
-            if (!is_worse(h, base, slot[child], s))
-                break;
-            slot[k] = slot[child];
-        }
+        k = sink(h, base, slot, cap, s);
     }
     slot[k] = (uint16_t)s;
     return base + s;
@@ -569,18 +579,9 @@ sort_slots(const struct look_heap *h, size_t i)
 
     for (size_t n = h->n[i]; n-- > 1;) {
         uint16_t s = slot[n];
-        size_t k = 0;
 
         slot[n] = slot[0];
-        for (size_t child; (child = 2 * k + 1) < n; k = child) {
-            if (child + 1 < n &&
-                is_worse(h, base, slot[child + 1], slot[child]))
-                child++;
-            if (!is_worse(h, base, slot[child], s))
-                break;
-            slot[k] = slot[child];
-        }
-        slot[k] = s;
+        slot[sink(h, base, slot, n, s)] = s;
     }
 }
 
