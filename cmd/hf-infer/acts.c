@@ -27,15 +27,9 @@
 static int
 write_windows(struct acts *a, size_t n_tokens, struct err *err)
 {
-    const char *output = a->run->output;
-    bool to_stdout = !output || strcmp(output, "-") == 0;
     uint8_t *le = xmalloc(n_tokens * 4), *to = le;
     int rc = 0;
 
-    if (a->n_written == 0 && to_stdout && a->meta) {
-        a->meta_first = true;
-        rc = acts_publish_meta(a, err);
-    }
     for (size_t i = 0; i < a->n_dumps; i++)
         a->dumps[i].array.shape[2] = a->dumps[i].ids.shape[1] = a->n_tokens;
     for (size_t k = 0; k < a->n_windows; k++) {
@@ -46,17 +40,13 @@ write_windows(struct acts *a, size_t n_tokens, struct err *err)
                                       : UINT32_MAX);
     }
     hash_add(a->sum, le, n_tokens * 4);
-    for (size_t i = 0; i < a->n_dumps && rc == 0; i++) {
-        struct acts_dump *d = &a->dumps[i];
-
-        if (d->ids.out)
-            rc = acts_write_array(&d->ids, a->n_windows, le, n_tokens * 4, err);
-        if (rc == 0)
-            rc = acts_write_array(&d->array, a->n_windows, d->acts,
-                                  n_tokens * d->row_nbytes, err);
-    }
+    for (size_t i = 0; i < a->n_dumps && rc == 0; i++)
+        if (a->dumps[i].ids.out)
+            rc = acts_write_array(&a->dumps[i].ids, a->n_windows, le,
+                                  n_tokens * 4, err);
     free(le);
-    a->n_written += a->n_windows;
+    if (rc == 0)
+        rc = acts_write(a, a->n_windows, n_tokens, err);
     a->n_real += a->ids.n;
     if (rc == 0)
         progress_at(&a->progress, a->n_real);
@@ -90,31 +80,6 @@ keep(void *ctx, struct session *session, int64_t layer, size_t first, size_t n,
 }
 
 static int
-make_room(struct acts *a, size_t n_tokens, struct err *err)
-{
-    size_t before = a->acts_tokens;
-
-    if (n_tokens <= before)
-        return 0;
-    a->acts_tokens = 0;
-    for (size_t i = 0; i < a->n_dumps; i++) {
-        struct acts_dump *d = &a->dumps[i];
-
-        mem_big_free(d->acts, before, d->row_nbytes);
-        d->acts = NULL;
-    }
-    a->acts_tokens = n_tokens;
-    for (size_t i = 0; i < a->n_dumps; i++) {
-        struct acts_dump *d = &a->dumps[i];
-
-        d->acts = mem_big(n_tokens, d->row_nbytes, "the activations", err);
-        if (!d->acts)
-            return -1;
-    }
-    return 0;
-}
-
-static int
 run_windows(struct acts *a, struct err *err)
 {
     struct feed feeds[MAX_WINDOWS] = { 0 };
@@ -125,7 +90,7 @@ run_windows(struct acts *a, struct err *err)
         a->windows[i].at = n_tokens;
         n_tokens += a->windows[i].n_tokens;
     }
-    if (make_room(a, n_tokens, err) < 0)
+    if (acts_room(a, n_tokens, err) < 0)
         return -1;
     for (size_t i = 0; i < a->n_windows; i++) {
         struct acts_window *w = &a->windows[i];
@@ -292,66 +257,6 @@ count_windows(struct acts *a)
         a->n_tokens = n_ids / n_docs;
 }
 
-/* The dumps, and the taps that fill them. */
-static int
-open_dumps(struct acts *a, struct err *err)
-{
-    const struct run *run = a->run;
-    size_t each = a->spec.n;
-    size_t n_layers = (size_t)run->config->n_layers;
-
-    a->n_dumps = a->dir.dir ? a->spec.n : 1;
-    each /= a->n_dumps;
-    a->dumps = xcalloc(a->n_dumps, sizeof(*a->dumps));
-    for (size_t i = 0; i < a->n_dumps; i++) {
-        struct acts_dump *d = &a->dumps[i];
-
-        d->spec = (struct acts_spec){ .places = a->spec.places + i, .n = each };
-        d->dim = tap_dim(run->config, d->spec.places->point);
-        if (!size_mul(d->dim * 4, each, &d->row_nbytes))
-            return err_set(err, EX_SOFTWARE,
-                           "%s: %zu layers of %zu floats (expected under 2^64 "
-                           "bytes)",
-                           run->dir, each, d->dim);
-        d->array = (struct acts_array){
-            .out = a->dir.dir ? NULL : run->out,
-            .npy = a->dir.dir || (run->output && str_ends(run->output, ".npy")),
-            .dtype = DT_F32,
-            .n_dims = 4,
-            .shape = { 0, each, a->n_tokens, d->dim },
-        };
-        d->ids = (struct acts_array){ .npy = true,
-                                      .dtype = DT_I32,
-                                      .n_dims = 2,
-                                      .shape = { 0, a->n_tokens } };
-        if (a->dir.dir && acts_open_place(a, d, err) < 0)
-            return -1;
-    }
-    for (size_t i = 0; i < a->spec.n; i++) {
-        const struct place *p = &a->spec.places[i];
-        size_t k = 0;
-
-        while (k < a->n_taps && a->taps[k].point != p->point)
-            k++;
-        if (k == a->n_taps) {
-            a->tapped[k].acts = a;
-            a->tapped[k].place =
-                xcalloc(n_layers + 1, sizeof(*a->tapped[k].place));
-            memset(a->tapped[k].place, 0xff,
-                   (n_layers + 1) * sizeof(*a->tapped[k].place));
-            a->taps[k] =
-                (struct tap){ p->point, -1, keep, &a->tapped[k], NULL };
-            if (k > 0)
-                a->taps[k - 1].next = &a->taps[k];
-            a->n_taps++;
-        }
-        a->tapped[k].place[p->layer + 1] = i;
-        if (p->layer > a->taps->last_layer)
-            a->taps->last_layer = p->layer;
-    }
-    return 0;
-}
-
 static int
 begin(struct acts *a, struct err *err)
 {
@@ -384,7 +289,7 @@ begin(struct acts *a, struct err *err)
         run_open_tok(run, &unknown);
     }
     a->n_tokens = (size_t)run->ctx;
-    if (open_dumps(a, err) < 0)
+    if (acts_open_dumps(a, keep, err) < 0)
         return -1;
     if (run->acts_meta && !a->dir.dir &&
         out_open(&a->meta, run->acts_meta, run->out_flags, false, err) < 0)
@@ -468,22 +373,12 @@ run_acts(struct run *run, struct err *err)
     out_abort(a.meta);
     out_abort(a.ids_json);
     out_abort(a.ids_pointer);
-    for (size_t i = 0; i < a.n_dumps; i++) {
-        out_abort(a.dumps[i].ids.out);
-        if (a.dir.dir)
-            out_abort(a.dumps[i].array.out);
-        mem_big_free(a.dumps[i].acts, a.acts_tokens, a.dumps[i].row_nbytes);
-    }
-    outdir_at_abort(&a.dir);
-    for (size_t i = 0; i < a.n_taps; i++)
-        free(a.tapped[i].place);
-    free(a.dumps);
+    acts_free_dumps(&a);
     str_free(&a.sources.text);
     str_free(&a.ids_default);
     hash_free(a.sum);
     ids_free(&a.ids);
     ids_free(&a.stream);
     docs_close(a.docs);
-    acts_spec_free(&a.spec);
     return rc;
 }

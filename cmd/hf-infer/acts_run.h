@@ -79,18 +79,33 @@ struct acts {
 };
 
 /*
+ * acts_open_dumps() makes the dumps of the spec, and the taps that fill them by
+ * 'keep', whose ctx is a struct acts_tap.  acts_room() makes room in them for
+ * so many tokens.  0, or -1 with 'err' set.  acts_free_dumps() frees them and
+ * the spec, and removes a directory that was not published.
+ */
+typedef void acts_keep(void *ctx, struct session *session, int64_t layer,
+                       size_t first, size_t n, const float *rows);
+int acts_open_dumps(struct acts *a, acts_keep *keep, struct err *err);
+int acts_room(struct acts *a, size_t n_tokens, struct err *err);
+void acts_free_dumps(struct acts *a);
+
+/*
  * acts_open_output() starts -o FILE, or -o DIR for places of several points,
  * and acts_open_place() the files there of one.  acts_place_ids() says where
  * the ids go: to --acts-ids FILE, or next to metadata that are a file;
  * acts_open_ids() starts that FILE, and FILE.json.
- * acts_publish_meta() writes --acts-meta, of what is known.  acts_publish()
- * gives all files their names.  0, or -1 with 'err' set.
+ * acts_write() writes the windows that the dumps have, of so many tokens in
+ * all, and before the first ones --acts-meta, of what is known, where a pipe's
+ * reader waits for both.  acts_publish() gives all files their names.
+ * 0, or -1 with 'err' set.
  */
 int acts_open_output(struct acts *a, struct err *err);
 int acts_open_place(struct acts *a, struct acts_dump *d, struct err *err);
 void acts_place_ids(struct acts *a);
 int acts_open_ids(struct acts *a, struct err *err);
-int acts_publish_meta(struct acts *a, struct err *err);
+int acts_write(struct acts *a, size_t n_windows, size_t n_tokens,
+               struct err *err);
 int acts_publish(struct acts *a, struct err *err);
 
 #endif

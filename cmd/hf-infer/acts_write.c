@@ -150,10 +150,28 @@ fill_meta(struct acts *a, struct err *err)
 
 /* The metadata is written before the first activation where a pipe's reader
  * waits for both, else after the last, when all of it is known. */
-int
-acts_publish_meta(struct acts *a, struct err *err)
+static int
+publish_meta(struct acts *a, struct err *err)
 {
     return fill_meta(a, err) < 0 ? -1 : commit(&a->meta, err);
+}
+
+int
+acts_write(struct acts *a, size_t n_windows, size_t n_tokens, struct err *err)
+{
+    const char *output = a->run->output;
+    bool to_stdout = !output || strcmp(output, "-") == 0;
+    int rc = 0;
+
+    if (a->n_written == 0 && to_stdout && a->meta) {
+        a->meta_first = true;
+        rc = publish_meta(a, err);
+    }
+    for (size_t i = 0; i < a->n_dumps && rc == 0; i++)
+        rc = acts_write_array(&a->dumps[i].array, n_windows, a->dumps[i].acts,
+                              n_tokens * a->dumps[i].row_nbytes, err);
+    a->n_written += n_windows;
+    return rc;
 }
 
 /* The absolute path of a file that may not be there yet. */
