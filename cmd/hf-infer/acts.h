@@ -68,6 +68,8 @@ struct acts_sources {
     struct str text; /* members of the metadata's "data" */
 };
 
+struct images_meta;
+
 /* What a SAEV metadata.json says about a dump. */
 struct acts_shape {
     const struct acts_spec *spec;
@@ -76,6 +78,7 @@ struct acts_shape {
     const char *input;    /* its name */
     const char *windows;  /* "packed", "padded", "whole" */
     const char *sha256;   /* of all ids as int32, -1 where padded; or NULL */
+    const struct images_meta *images; /* in place of these three; or NULL */
     const struct acts_sources *sources;
 };
 

@@ -1,9 +1,27 @@
 /* SPDX-License-Identifier: ISC */
 #include "cmd/hf-infer/acts_array.h"
 
+#include <string.h>
+#include <sys/stat.h>
+
 #include "core/format/npy.h"
 #include "core/mem.h"
 #include "core/str.h"
+
+int
+acts_open_npy(struct acts_array *x, const char *option, const char *path,
+              int flags, struct err *err)
+{
+    struct stat st;
+
+    if (strcmp(path, "-") == 0 ||
+        (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
+        return err_set(err, TU_USAGE,
+                       "--%s %s: must be a file, whose header is written at "
+                       "the end",
+                       option, path);
+    return out_open(&x->out, path, flags, true, err);
+}
 
 /* A .npy's header, which has the same length for any number of windows. */
 int

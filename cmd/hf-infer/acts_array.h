@@ -23,6 +23,11 @@ struct acts_array {
     size_t head_nbytes, nbytes; /* of the header; of what is after it */
 };
 
+/* acts_open_npy() starts the file of a .npy, which 'option' names.  0, or -1
+ * with 'err' set (TU_USAGE: a stream). */
+int acts_open_npy(struct acts_array *x, const char *option, const char *path,
+                  int flags, struct err *err);
+
 /*
  * acts_write_array() appends so many windows.  acts_write_head() writes the
  * header of a .npy, again once all are counted.  acts_reserve() asks for room

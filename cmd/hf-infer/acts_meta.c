@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cmd/hf-infer/acts.h"
+#include "cmd/hf-infer/images.h"
 #include "core/format/sae.h"
 #include "core/hash.h"
 #include "core/hash_path.h"
@@ -121,7 +122,8 @@ acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
                                          : isa_name(cpu_isa()));
     for (int i = 0; i < N && rc >= 0; i++) {
         struct hash *hash = hash_new(HASH_XXH3);
-        bool known = i == TOKENIZER
+        bool known = i == INPUT ? !run->images
+                     : i == TOKENIZER
                          ? run->acts_ids && !file_missing(tokenizer.s)
                      : i == LORA  ? run->acts_meta && run->lora.n > 0
                      : i == SAE   ? run->acts_meta && run->splices
@@ -208,33 +210,45 @@ acts_ids_json(struct str *s, const struct acts_shape *a, const char *dump,
     str_adds(s, n_special ? "]}\n" : tok ? ", \"special\": []}\n" : "}\n");
 }
 
-void
-acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
+static void
+add_numbers(struct str *s, const char *key, const double v[3])
 {
-    size_t tokens = a->spec->n * a->n_tokens, n = strlen(run->dir);
+    str_addf(s, ", \"%s\": [", key);
+    for (int i = 0; i < 3; i++) {
+        str_adds(s, i ? ", " : "");
+        js_put_f64(s, v[i]);
+    }
+    str_addc(s, ']');
+}
 
-    str_adds(s, "{\n    ");
-    put_text(s, "vit_family", run->config->family->model_type);
-    str_adds(s, ",\n    \"vit_ckpt\": ");
-    while (n > 1 && run->dir[n - 1] == '/')
-        n--;
-    js_put_str(s, run->dir, n);
-    str_adds(s, ",\n    ");
-    add_layers(s, a->spec);
-    str_addf(s,
-             ",\n    \"n_patches_per_img\": %zu,\n    \"cls_token\": false,\n"
-             "    \"d_vit\": %zu,\n    \"seed\": 0,\n",
-             a->n_tokens, a->dim);
-    if (a->n_windows > 0)
-        str_addf(s, "    \"n_imgs\": %zu,\n", a->n_windows);
-    str_addf(s, "    \"max_patches_per_shard\": %zu,\n    \"data\": {",
-             tokens > SHARD_TOKENS ? tokens : (size_t)SHARD_TOKENS);
-    put_text(s, "acts", place_word(a->spec->places));
-    str_adds(s, ", ");
-    put_text(s, "input", a->input);
-    str_adds(s, ", ");
-    put_text(s, "windows", a->windows);
-    /* options that change the numbers, where they were given */
+/* How pictures became pixels. */
+static void
+add_pixels(struct str *s, const struct processor *p, bool turned)
+{
+    str_adds(s, ", \"pixels\": {\"size\": ");
+    if (!p->resizes)
+        str_adds(s, "null");
+    else if (p->shortest_edge)
+        str_addf(s, "{\"shortest_edge\": %zu}", p->shortest_edge);
+    else
+        str_addf(s, "{\"height\": %zu, \"width\": %zu}", p->resize_height,
+                 p->resize_width);
+    if (p->crops)
+        str_addf(s, ", \"crop\": {\"height\": %zu, \"width\": %zu}", p->height,
+                 p->width);
+    str_addf(s, ", \"resample\": %d", (int)p->resample);
+    add_true(s, "floats", p->floats);
+    str_adds(s, ", \"rescale_factor\": ");
+    js_put_f64(s, p->rescale_factor);
+    add_numbers(s, "mean", p->mean);
+    add_numbers(s, "std", p->std);
+    str_addf(s, ", \"exif\": %s}", turned ? "true" : "false");
+}
+
+/* Options that change the numbers, where they were given. */
+static void
+add_options(struct str *s, const struct run *run)
+{
     add_list(s, "lora", &run->lora);
     add_list(s, "sae", &run->sae);
     add_list(s, "steer", &run->steer);
@@ -269,6 +283,60 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
     if (run->format >= 0)
         add_text(s, "template", chat_name(run->format));
     add_text(s, "system", run->system);
+}
+
+/* SAEV's own names of families. */
+static const char *
+vit_family(const char *model_type, bool images)
+{
+    static const char *const names[] = { "clip", "siglip", "dinov2", "dinov3",
+                                         "vit" };
+
+    for (size_t i = 0; images && i < sizeof(names) / sizeof(*names); i++)
+        if (!strncmp(model_type, names[i], strlen(names[i])))
+            return names[i];
+    return model_type;
+}
+
+void
+acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
+{
+    const struct images_meta *images = a->images;
+    bool cls = images && images->cls;
+    size_t tokens = a->spec->n * a->n_tokens, n = strlen(run->dir);
+
+    str_adds(s, "{\n    ");
+    put_text(s, "vit_family",
+             vit_family(run->config->family->model_type, images));
+    str_adds(s, ",\n    \"vit_ckpt\": ");
+    while (n > 1 && run->dir[n - 1] == '/')
+        n--;
+    if (images)
+        js_put_str(s, images->ckpt, strlen(images->ckpt));
+    else
+        js_put_str(s, run->dir, n);
+    str_adds(s, ",\n    ");
+    add_layers(s, a->spec);
+    str_addf(s,
+             ",\n    \"n_patches_per_img\": %zu,\n    \"cls_token\": %s,\n"
+             "    \"d_vit\": %zu,\n    \"seed\": 0,\n",
+             a->n_tokens - cls, cls ? "true" : "false", a->dim);
+    if (a->n_windows > 0)
+        str_addf(s, "    \"n_imgs\": %zu,\n", a->n_windows);
+    str_addf(s, "    \"max_patches_per_shard\": %zu,\n    \"data\": {",
+             tokens > SHARD_TOKENS ? tokens : (size_t)SHARD_TOKENS);
+    put_text(s, images ? "point" : "acts", place_word(a->spec->places));
+    if (images) {
+        add_text(s, "images", images->source);
+        add_text(s, "images_xxh3", *images->xxh3 ? images->xxh3 : NULL);
+        add_pixels(s, images->processor, images->turned);
+        if (images->skips && a->n_windows > 0)
+            str_addf(s, ", \"skipped\": %zu", images->n_skipped);
+    } else {
+        add_text(s, "input", a->input);
+        add_text(s, "windows", a->windows);
+    }
+    add_options(s, run);
     str_adds(s, a->sources->text.s);
     add_text(s, "ids_sha256", a->sha256);
     str_adds(s, "}\n}\n");

@@ -68,6 +68,9 @@ struct acts {
     struct str ids_default;  /* the metadata, where saev-write looks, or "" */
     struct out *ids_pointer; /* FILE.json there, where the ids are elsewhere */
     struct acts_sources sources;
+    const struct images_meta *images; /* of which it is, or NULL: of text */
+    struct out *others[3];            /* [n_others], published last */
+    size_t n_others;
     struct hash *sum; /* of all ids */
     char sha256[HASH_MAX_HEX];
     size_t n_written; /* windows */

@@ -24,7 +24,7 @@ read_item(struct place *p, bool goes_on, const char *at, const char **layers)
         (!*item || strchr("-0123456789", *item) || !strcmp(item, "all")))
         kind = LAYERS;
     else if (colon && place_point(p, item, (size_t)(colon - item)))
-        kind = LAYERS;
+        kind = p->point == TAP_NORM ? NEITHER : LAYERS;
     else if (place_find(p, item))
         kind = HOOK;
     if (kind == LAYERS && colon)
@@ -65,15 +65,19 @@ no_place(const char *at, const struct config *c, struct err *err)
 
 static int
 bad_layers(const char *text, const struct place *p, const char *at,
-           int64_t n_layers, struct err *err)
+           const struct config *c, struct err *err)
 {
+    bool from_end = c->family->vision && *at == '-';
     int64_t first, last;
 
-    place_layers(p, n_layers, &first, &last);
+    place_layers(p, c->n_layers, &first, &last);
     return err_set(
         err, TU_USAGE,
-        "--acts %s: \"%.*s\" is not a layer (%lld to %lld, A-B, or all)", text,
-        (int)strcspn(at, ","), at, (long long)first, (long long)last);
+        "--acts %s: \"%.*s\" is not a layer (%lld%s to %lld, A-B, or "
+        "all)",
+        text, (int)strcspn(at, ","), at, (long long)first,
+        from_end && first < 0 ? ", the embedding and not the last," : "",
+        (long long)last);
 }
 
 static int
@@ -131,13 +135,13 @@ add_layers(struct acts_spec *s, const char *text, struct place p,
     if (strncmp(at, "all", 3) != 0 || (at[3] && at[3] != ',')) {
         errno = 0;
         if ((*at < '0' || *at > '9') && strncmp(at, "-1", 2) != 0)
-            return bad_layers(text, &p, at, c->n_layers, err);
+            return bad_layers(text, &p, at, c, err);
         first = last = strtoll(at, &end, 10);
         if (*end == '-' && end[1] >= '0' && end[1] <= '9')
             last = strtoll(end + 1, &end, 10);
         if (errno || (*end && *end != ',') || first < least || last < first ||
             last > most)
-            return bad_layers(text, &p, at, c->n_layers, err);
+            return bad_layers(text, &p, at, c, err);
     }
     for (long long layer = first; layer <= last && rc == 0; layer++) {
         place_set_layer(&p, layer);

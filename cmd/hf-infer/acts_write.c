@@ -32,18 +32,10 @@ acts_open_ids(struct acts *a, struct err *err)
 {
     const struct run *run = a->run;
     struct str name = { 0 };
-    struct stat st;
-    int rc;
+    int rc = acts_open_npy(&a->dumps->ids, "acts-ids", run->acts_ids,
+                           run->out_flags, err);
 
-    if (strcmp(run->acts_ids, "-") == 0 ||
-        (stat(run->acts_ids, &st) == 0 && !S_ISREG(st.st_mode) &&
-         !S_ISDIR(st.st_mode)))
-        return err_set(err, TU_USAGE,
-                       "--acts-ids %s: must be a file, whose header is written "
-                       "at the end",
-                       run->acts_ids);
     str_addf(&name, "%s.json", run->acts_ids);
-    rc = out_open(&a->dumps->ids.out, run->acts_ids, run->out_flags, true, err);
     if (rc == 0)
         rc = out_open(&a->ids_json, name.s, run->out_flags, false, err);
     if (a->ids_default.n && rc == 0 &&
@@ -76,7 +68,9 @@ acts_open_output(struct acts *a, struct err *err)
                        "--acts %s: -o DIR gets the metadata and the ids of "
                        "each place: not with --acts-meta or --acts-ids",
                        run->acts);
-    run->acts_meta = run->acts_ids = run->output;
+    run->acts_meta = run->output;
+    if (!a->images)
+        run->acts_ids = run->output;
     return outdir_at_open(&a->dir, run->output, run->out_flags, err);
 }
 
@@ -93,7 +87,7 @@ acts_open_place(struct acts *a, struct acts_dump *d, struct err *err)
     rc = out_open(&d->array.out, path.s, OUT_RUN, true, err);
     path.n -= strlen(".npy");
     str_adds(&path, ".ids.npy");
-    if (rc == 0)
+    if (rc == 0 && !a->images)
         rc = out_open(&d->ids.out, path.s, OUT_RUN, true, err);
     str_free(&path);
     return rc;
@@ -108,11 +102,12 @@ shape_of(const struct acts *a, const struct acts_dump *d)
         .dim = d->dim,
         .n_tokens = a->n_tokens,
         .n_windows = a->n_written ? a->n_written : a->n_expected,
-        .input = docs_input(a->docs),
+        .input = a->docs ? docs_input(a->docs) : NULL,
         .windows = a->run->ctx == 0 ? "whole"
                    : a->run->pad    ? "padded"
                                     : "packed",
         .sha256 = a->sha256[0] ? a->sha256 : NULL,
+        .images = a->images,
         .sources = &a->sources,
     };
 }
@@ -261,27 +256,28 @@ publish_dump(struct acts *a, struct acts_dump *d, struct err *err)
         rc = out_put(path.s, OUT_RUN, text.s, text.n, err);
     path.n = n;
     str_adds(&path, ".ids.npy.json");
-    if (rc == 0)
+    if (rc == 0 && d->ids.out) {
         rc = out_open(&a->ids_json, path.s, OUT_RUN, false, err);
-    if (rc == 0)
-        rc = fill_ids(a, d, err) < 0 ? -1 : commit_ids(a, d, err);
+        if (rc == 0)
+            rc = fill_ids(a, d, err) < 0 ? -1 : commit_ids(a, d, err);
+    }
     str_free(&path);
     str_free(&text);
     return rc;
 }
 
-/* The activations first: metadata and ids must not be there without the dump.
- */
+/* The activations first: metadata and the rest must not be there without the
+ * dump. */
 static int
 publish_one(struct acts *a, struct err *err)
 {
-    if (!a->meta && !a->dumps->ids.out)
-        return 0;
-    return out_flush(a->run->out, err) < 0 ||
+    struct acts_dump *d = a->dumps;
+
+    return (a->run->out && out_flush(a->run->out, err) < 0) ||
                    (a->meta && fill_meta(a, err) < 0) ||
-                   (a->dumps->ids.out && fill_ids(a, a->dumps, err) < 0) ||
+                   (d && d->ids.out && fill_ids(a, d, err) < 0) ||
                    commit(&a->run->out, err) < 0 || commit(&a->meta, err) < 0 ||
-                   commit_ids(a, a->dumps, err) < 0
+                   (d && commit_ids(a, d, err) < 0)
                ? -1
                : 0;
 }
@@ -289,10 +285,17 @@ publish_one(struct acts *a, struct err *err)
 int
 acts_publish(struct acts *a, struct err *err)
 {
-    if (!a->dir.dir)
-        return publish_one(a, err);
-    for (size_t i = 0; i < a->n_dumps; i++)
-        if (publish_dump(a, &a->dumps[i], err) < 0)
-            return -1;
-    return outdir_at_commit(&a->dir, err);
+    int rc = 0;
+
+    for (size_t i = 0; i < a->n_others && rc == 0; i++)
+        rc = out_flush(a->others[i], err);
+    if (rc == 0 && !a->dir.dir)
+        rc = publish_one(a, err);
+    for (size_t i = 0; a->dir.dir && i < a->n_dumps && rc == 0; i++)
+        rc = publish_dump(a, &a->dumps[i], err);
+    if (rc == 0 && a->dir.dir)
+        rc = outdir_at_commit(&a->dir, err);
+    for (size_t i = 0; i < a->n_others && rc == 0; i++)
+        rc = commit(&a->others[i], err);
+    return rc;
 }

@@ -2,7 +2,9 @@
 /* hf-infer: the command line, and the start of the mode that it selects. */
 #include <unistd.h>
 
+#include "cmd/hf-infer/images.h"
 #include "cmd/hf-infer/run.h"
+#include "core/image/picture.h"
 #include "core/kernel/cpu.h"
 #include "core/sig.h"
 #include "core/text/chat.h"
@@ -33,6 +35,12 @@ set_steer_at(void *to, const char *arg, struct err *err)
 #define TEXT_IN  "generate logits nll top acts encode lut-auto ppl"
 #define IDS_IN   "generate logits nll top acts decode lut-auto ppl"
 #define MODEL_IN "generate logits nll top acts lut-auto ppl"
+
+static int
+set_image_size(void *to, const char *arg, struct err *err)
+{
+    return images_parse_size(to, arg, err);
+}
 
 #define OPT_INTO struct run
 static const struct opt opts[] = {
@@ -80,10 +88,10 @@ static const struct opt opts[] = {
       "stop before TEXT; may be given 16 times" },
     { 0, "jsonl", NULL, "generate nll acts", OPT_FLAG(jsonl),
       "read prompts and write answers as JSON objects, one per line" },
-    { 0, "batch", "N", "generate", OPT_I64(batch, 1, 1024),
+    { 0, "batch", "N", "generate acts", OPT_I64(batch, 1, 1024),
       "number of prompts computed together" },
-    { 0, "skip-bad", NULL, "generate", OPT_FLAG(skip_bad),
-      "skip bad lines with a warning" },
+    { 0, "skip-bad", NULL, "generate acts", OPT_FLAG(skip_bad),
+      "skip bad lines, or broken images, with a warning" },
     { 0, "resume", NULL, "generate", OPT_FLAG(resume),
       "continue after the answers in FILE.partial" },
     { 0, "ids-out", NULL, "generate", OPT_FLAG(ids_out),
@@ -111,6 +119,25 @@ static const struct opt opts[] = {
       "write SAEV metadata of the dump" },
     { 0, "acts-ids", "FILE", "acts", OPT_TEXT(acts_ids),
       "write the windows' token ids as .npy, and FILE.json" },
+    { 0, "images", "SRC", "generate acts", OPT_FILE(images),
+      "pictures for a vision encoder: a directory, .tar, list, PNG or JPEG" },
+    { 0, "features", "FILE.npy", "generate acts", OPT_FILE(features),
+      "write the encoder's pooled features of each image" },
+    { 0, "pixels", "FILE.npy", "generate acts", OPT_FILE(pixels),
+      "write what the encoder gets of each image; alone: runs no model" },
+    { 0, "acts-images", "FILE.tsv", "generate acts", OPT_FILE(acts_images),
+      "write which image each row is: label, class, path" },
+    { 0, "no-cls", NULL, "acts", OPT_FLAG(no_cls),
+      "leave out the CLS token of each image" },
+    { 0, "exif", NULL, "generate acts", OPT_FLAG(exif),
+      "turn images upright by their orientation tag" },
+    { 0, "image-size", "N|HxW", "generate acts", OPT_CALL(set_image_size),
+      "resize images to this, in place of the preprocessor's size" },
+    { 0, "hash-images", NULL, "acts", OPT_FLAG(hash_images),
+      "metadata have a hash of the images' bytes, too" },
+    { 0, "max-pixels", "N", "generate acts",
+      OPT_I64(max_pixels, 1, (int64_t)PICTURE_MAX_SIDE *PICTURE_MAX_SIDE),
+      "an image with more pixels is broken" },
     { 0, "encode", NULL, NULL, OPT_NOTHING, "text to ids" },
     { 0, "decode", NULL, NULL, OPT_NOTHING, "ids to text" },
     { 0, "special", NULL, "encode", OPT_FLAG(special),
@@ -203,10 +230,25 @@ static const struct opt_rule rules[] = {
     { OPT_ONE_OF, "ratio tau dims", NULL, NULL },
     { OPT_NEEDS, "lut-layers ratio tau dims lut-report lut-auto", "lut", NULL },
     { OPT_NEEDS, "no-screen", "lut sae steer ablate ablate-each", NULL },
-    { OPT_NEEDS, "batch skip-bad resume", "jsonl", NULL },
+    { OPT_NEEDS, "resume", "jsonl", NULL },
+    { OPT_NEEDS, "batch skip-bad", "jsonl images", NULL },
+    { OPT_NEEDS,
+      "features pixels acts-images no-cls exif image-size hash-images "
+      "max-pixels",
+      "images", NULL },
+    { OPT_NOT,
+      "prompt file ids raw prepend-bos plain strict-utf8 as-text chat "
+      "template system max-tokens greedy temperature top-k top-p min-p "
+      "repetition-penalty seed stop jsonl resume ids-out raw-text json ctx pad "
+      "acts-ids chunk kv-dtype lora kvc sae sae-center sae-zero steer ablate "
+      "steer-at lut lut-layers ratio tau dims lut-report no-screen",
+      "images", NULL },
+    { OPT_NEEDS, "images", "acts features pixels",
+      "--images needs --acts, --features or --pixels" },
     { OPT_NEEDS, "resume", "output", NULL },
     { OPT_ONE_OF, "verbose quiet", NULL, NULL },
-    { OPT_NEEDS, "force", "output logits acts-meta acts-ids lut-report",
+    { OPT_NEEDS, "force",
+      "output logits acts-meta acts-ids lut-report features pixels acts-images",
       "--force needs an output file" },
     { 0 },
 };
@@ -215,6 +257,7 @@ static const struct run defaults = {
     .max_tokens = -1,
     .chunk = 512,
     .batch = 16,
+    .max_pixels = (int64_t)PICTURE_MAX_PIXELS,
     .kv_dtype = DT_F32,
     .format = -1,
     .chat_format = -1,
@@ -228,6 +271,8 @@ static const struct opt_group groups[] = {
     { "max-tokens", "generation" },
     { "jsonl", "many prompts" },
     { "logits", "instead of generating" },
+    { "images", "images" },
+    { "encode", "tokens" },
     { "output", "files" },
     { "chunk", "arithmetic" },
     { "lora", "changes to the model" },
@@ -237,14 +282,16 @@ static const struct opt_group groups[] = {
 
 static const struct opt_tool tool = {
     .name = "hf-infer",
-    .usage = "hf-infer MODEL [-p TEXT | --file FILE | --ids LIST] [-n N] "
-             "[--greedy]\n"
-             "hf-infer MODEL --jsonl [-n N] [--batch N] < PROMPTS.jsonl\n"
-             "hf-infer MODEL --logits FILE.npy | --nll | --ppl | --top K ...\n"
-             "hf-infer MODEL --acts SPEC [--ctx T] [--acts-meta FILE] ...\n"
-             "hf-infer MODEL --lut DIR --lut-auto NATS --file FILE\n"
-             "hf-infer MODEL --places | --encode | --decode ...\n"
-             "hf-infer --families",
+    .usage =
+        "hf-infer MODEL [-p TEXT | --file FILE | --ids LIST] [-n N] "
+        "[--greedy]\n"
+        "hf-infer MODEL --jsonl [-n N] [--batch N] < PROMPTS.jsonl\n"
+        "hf-infer MODEL --logits FILE.npy | --nll | --ppl | --top K ...\n"
+        "hf-infer MODEL --acts SPEC [--ctx T] [--acts-meta FILE] ...\n"
+        "hf-infer VIT --images SRC --acts SPEC | --features FILE.npy | ...\n"
+        "hf-infer MODEL --lut DIR --lut-auto NATS --file FILE\n"
+        "hf-infer MODEL --places | --encode | --decode ...\n"
+        "hf-infer --families",
     .summary = "Runs a Hugging Face model on the CPU: llama, gemma2, gpt2, ... "
                "(--families).",
     .examples = "hf-infer MODEL --chat -p \"What is the capital of France?\"\n"
@@ -259,6 +306,7 @@ static const struct opt_tool tool = {
     .rare =
         "raw prepend-bos plain strict-utf8 as-text template top-k min-p repetition-penalty "
         "batch skip-bad resume ids-out stride pad acts-ids special "
+        "no-cls exif image-size hash-images max-pixels "
         "skip-special raw-text chunk kv-dtype kvc-after sae-center sae-zero "
         "ablate-each steer-at lut-layers ratio tau dims lut-report no-screen",
 };
@@ -267,9 +315,9 @@ int
 main(int argc, char **argv)
 {
     static int (*const modes[])(struct run *, struct err *) = {
-        run_generate, run_logits, run_nll,     run_top,
-        run_acts,     run_encode, run_decode,  run_lut_auto,
-        run_places,   run_nll,    run_families
+        run_generate, run_logits, run_nll,      run_top,
+        run_acts,     run_encode, run_decode,   run_lut_auto,
+        run_places,   run_nll,    run_families, run_images
     };
     static const struct {
         unsigned bit;
@@ -289,7 +337,16 @@ main(int argc, char **argv)
     int rc = -1;
 
     tool_parse(&line, &tool, argc, argv, &run);
-    run.mode = (enum mode)line.verb;
+    run.mode = run.images ? MODE_IMAGES : (enum mode)line.verb;
+    if (run.mode == MODE_ACTS)
+        for (int i = 0; i < 2; i++)
+            if (opt_given(&line, i ? "batch" : "skip-bad"))
+                die_usage("option --%s has no meaning for --acts of text",
+                          i ? "batch" : "skip-bad");
+    if (run.images && run.output && !run.acts)
+        die_usage("-o is for --acts: --features and --pixels name their files");
+    if (run.images && !opt_given(&line, "batch"))
+        run.batch = 0;
     if (line.n_args == 0 && run.mode != MODE_FAMILIES)
         die_usage("no model directory given");
     if (line.n_args > 1)
@@ -297,8 +354,9 @@ main(int argc, char **argv)
                   "-p, --file or standard input",
                   line.args[1]);
     run.dir = line.n_args ? line.args[0] : NULL;
-    if (run.mode != MODE_PLACES && run.mode != MODE_FAMILIES && !run.prompt &&
-        !run.prompt_file && !run.ids_text && isatty(0))
+    if (run.mode != MODE_PLACES && run.mode != MODE_FAMILIES &&
+        run.mode != MODE_IMAGES && !run.prompt && !run.prompt_file &&
+        !run.ids_text && isatty(0))
         die_usage("no prompt: give -p, --file or --ids, or pipe it in");
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         if (opt_given(&line, settings[i].option))

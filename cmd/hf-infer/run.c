@@ -384,7 +384,7 @@ outputs_open(struct run *run, struct err *err)
         return err_set(err, TU_USAGE,
                        "--prepend-bos: with --jsonl only for --acts");
     /* what --acts writes depends on the model */
-    if (run->mode != MODE_ACTS &&
+    if (run->mode != MODE_ACTS && run->mode != MODE_IMAGES &&
         out_open(&run->out, path, flags, binary, err) < 0)
         return -1;
     return run->lut_report ? out_open(&run->lut_out, run->lut_report,

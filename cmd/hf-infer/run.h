@@ -28,7 +28,8 @@ enum mode {
     MODE_LUT_AUTO,
     MODE_PLACES,
     MODE_PPL,
-    MODE_FAMILIES
+    MODE_FAMILIES,
+    MODE_IMAGES /* --images, with --acts or without */
 };
 
 struct run {
@@ -59,14 +60,18 @@ struct run {
     bool ids_out;
     bool raw_text; /* as it is on a terminal, too */
     bool jsonl;    /* many prompts, of which */
-    int64_t batch; /* so many at once */
+    int64_t batch; /* so many at once; 0, of images: as many as are fast */
     bool skip_bad; /* a wrong line is reported, and no more */
     bool resume;   /* after the answers of -o's FILE.partial */
 
     const char *acts, *acts_meta, *acts_ids; /* options of these names */
-    int64_t ctx;    /* tokens of a window; 0: as they come */
-    bool pad;       /* a document a window */
-    int64_t stride; /* of --nll's windows; 0: one window */
+    const char *images, *features, *pixels, *acts_images; /* of these names */
+    bool no_cls, exif, hash_images;
+    size_t image_height, image_width; /* --image-size; 0: not given */
+    int64_t max_pixels;               /* of an image */
+    int64_t ctx;                      /* tokens of a window; 0: as they come */
+    bool pad;                         /* a document a window */
+    int64_t stride;                   /* of --nll's windows; 0: one window */
 
     int64_t top_k_logits; /* --top */
     const char *logits_path;
@@ -169,6 +174,7 @@ int run_logits(struct run *run, struct err *err);
 int run_nll(struct run *run, struct err *err);
 int run_top(struct run *run, struct err *err);
 int run_acts(struct run *run, struct err *err);
+int run_images(struct run *run, struct err *err);
 int run_encode(struct run *run, struct err *err);
 int run_decode(struct run *run, struct err *err);
 int run_lut_auto(struct run *run, struct err *err);

@@ -292,7 +292,9 @@ place_hook(struct str *to, const struct place *p, const struct model_family *f)
 void
 place_short(struct str *to, const struct place *p)
 {
-    str_addf(to, "%s:%lld", rows[p->row].word, (long long)p->layer);
+    str_adds(to, rows[p->row].word);
+    if (p->row != NORM)
+        str_addf(to, ":%lld", (long long)p->layer);
 }
 
 void

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: ISC
+# hf-infer --images: sources, rows, outputs and what is refused.  Values of the
+# encoders are those of test/ref/vision_ref.py.
+load helpers
+
+ref() {
+    "$PYTHON" -W ignore "$ROOT/test/ref/vision_ref.py" "$@"
+}
+
+# npy EXPRESSION: prints it; l() loads a .npy, j() a JSON file.
+npy() {
+    "$PYTHON" -c "import json, numpy as np
+l = np.load
+j = lambda p: json.load(open(p))
+print($1)"
+}
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR" || return
+    for m in clip dinov3_vit vit siglip; do ref make "$m" "$m"; done
+    ref pictures pics
+    # a list of the same images, as a person would write it
+    ref order pics | sed 's/.*\t/pics\//' >list
+    tar -cf pics.tar --no-recursion -T list
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return
+    for f in "$BATS_FILE_TMPDIR"/{clip,dinov3_vit,vit,siglip,pics,list,pics.tar}; do ln -s "$f" .; done
+}
+
+# one_line STATUS MESSAGE COMMAND...: says just that.
+one_line() {
+    local status_wanted=$1 message=$2
+    shift 2
+    run --separate-stderr "$@"
+    [ "$status" = "$status_wanted" ] && [ -z "$output" ] &&
+        [ "${stderr_lines[0]}" = "hf-infer: $message" ] || {
+        echo "$status: $stderr, not $message"
+        return 1
+    }
+}
+
+@test "hf-infer --images: the pixels of all pictures are PIL's" {
+    for m in clip dinov3_vit; do
+        hf-infer $m --images pics --pixels p.npy -q -f
+        ref pixels $m $(cat list) -o want.npy
+        # two decoders of JPEG may differ
+        [ "$(npy "(lambda p, w: (p.shape == w.shape, [k for k, n in enumerate(open('list').read().split())
+            if abs(p[k] - w[k]).max() > (2e-5 if n.lower().endswith('png') else .06)]))(
+            l('p.npy'), l('want.npy'))")" = "(True, [])" ]
+    done
+}
+
+@test "hf-infer --images --acts: rows are CLS and patches of the layers asked for, registers never" {
+    for m in clip dinov3_vit siglip; do
+        hf-infer $m --images pics --pixels p.npy --acts resid:-1,2 --features f.npy -o a.npy -q -f
+        for k in 0,-1 1,2; do
+            ref acts $m resid:${k#*,} p.npy -o want.npy
+            npy "np.save('got.npy', l('a.npy')[:, ${k%,*}])"
+            ref check want.npy got.npy
+        done
+        ref features $m p.npy -o want.npy
+        ref check want.npy f.npy
+        hf-infer $m --images pics --acts norm -o norm.npy -q -f
+        ref acts $m norm p.npy -o want.npy
+        npy "np.save('got.npy', l('norm.npy')[:, 0])"
+        ref check want.npy got.npy
+    done
+}
+
+@test "hf-infer --images --no-cls: the same rows without token 0" {
+    hf-infer dinov3_vit --images pics --acts resid:0,1 -o a.npy -q
+    hf-infer dinov3_vit --images pics --acts resid:0,1 --no-cls -o b.npy -q --acts-meta m.json
+    [ "$(npy "(l('a.npy')[:, :, 1:] == l('b.npy')).all(), l('b.npy').shape[2] == j('m.json')['n_patches_per_img'],
+        j('m.json')['cls_token']")" = "True True False" ]
+}
+
+@test "hf-infer --images: a directory, a list, a tar and standard input give the same rows" {
+    hf-infer clip --images pics --acts resid:0 -q >dir
+    hf-infer clip --images list --acts resid:0 -q | cmp dir -
+    hf-infer clip --images pics.tar --acts resid:0 -q | cmp dir -
+    hf-infer clip --images - --acts resid:0 -q <list | cmp dir -
+    cat pics.tar | hf-infer clip --images - --acts resid:0 -q | cmp dir -
+    head -n 1 list | xargs cat | hf-infer clip --images - --acts resid:0 -q | cmp - <(head -c $((17 * 48 * 4)) dir)
+    hf-infer clip --images "$(head -n 1 list)" --acts resid:0 -q | cmp - <(head -c $((17 * 48 * 4)) dir)
+}
+
+@test "hf-infer --images: the same bytes for any -j and --batch" {
+    hf-infer vit --images pics --acts resid:all --features f1 --pixels p1 -q -j 1 --batch 1 >a1
+    for o in "-j 2" "-j 5 --batch 7" "-j 3 --batch 1024"; do
+        # shellcheck disable=SC2086 # words
+        hf-infer vit --images pics --acts resid:all --features f2 --pixels p2 -q -f $o | cmp a1 -
+        cmp f1 f2
+        cmp p1 p2
+    done
+}
+
+@test "hf-infer --images: images that are ready wait for one that takes long" {
+    "$PYTHON" -c "from PIL import Image
+import numpy as np
+Image.fromarray(np.random.default_rng(1).integers(0, 256, (4000, 4000, 3), np.uint8)).save('slow.png')"
+    { echo slow.png; yes pics/top.png | head -n 60; echo slow.png; } >l
+    hf-infer clip --images l --pixels one.npy -j 1 --batch 1
+    timeout 60 hf-infer clip --images l --pixels many.npy -j 4 --batch 2
+    cmp one.npy many.npy
+}
+
+@test "hf-infer --acts-images: row, label, class and path, as ImageFolder has them" {
+    mkdir -p odd/$'tab\there' odd/'back\slash'
+    cp pics/top.png odd/$'tab\there'/$'new\nline.png'
+    cp pics/top.png odd/'back\slash'/x.png
+    hf-infer clip --images odd --features f.npy --acts-images rows.tsv
+    printf 'row\tlabel\tclass\tpath\n0\t0\tback\\\\slash\todd/back\\\\slash/x.png\n1\t1\ttab\\there\todd/tab\\there/new\\nline.png\n' |
+        diff - rows.tsv
+    hf-infer clip --images pics --features f.npy --acts-images rows.tsv -f -q
+    ref order pics | sed 's/\([^\t]*\)$/pics\/\1/' | diff - <(tail -n +2 rows.tsv)
+    printf 7 >1.cls
+    cp pics/top.png 1.png
+    tar -cf one.tar 1.png 1.cls
+    hf-infer clip --images one.tar --features f.npy --acts-images rows.tsv -f
+    printf 'row\tlabel\tclass\tpath\n0\t7\t\t1.png\n' | diff - rows.tsv
+}
+
+@test "hf-infer --images: a broken image ends the run with its name, and nothing is there" {
+    mkdir -p bad/a
+    cp pics/top.png bad/a/1.png
+    head -c 60 pics/top.png >bad/a/2.png
+    echo text >bad/a/3.gif
+    echo text >bad/a/4.webp
+    for o in "--acts resid:0 -o x" "--features x" "--pixels x --acts-images y"; do
+        # shellcheck disable=SC2086 # words
+        run -65 --separate-stderr hf-infer clip --images bad $o
+        [ "${#stderr_lines[@]}" = 1 ]
+        [[ $stderr == "hf-infer: bad: a/2.png: broken PNG: "* ]]
+        [ ! -e x ] && [ ! -e y ]
+    done
+    printf 'bad/a/1.png\nnot-there.png\n' >l
+    one_line 65 "l: not-there.png: No such file or directory" hf-infer clip --images l --features x
+    rm bad/a/2.png
+    one_line 65 "bad: a/4.webp: neither a PNG nor a JPEG" hf-infer clip --images bad --features x
+    one_line 65 "bad: a/1.png: 48 x 48 = 2304 pixels (at most 2303: --max-pixels)" \
+        hf-infer clip --images bad --max-pixels 2303 --features x
+}
+
+@test "hf-infer --skip-bad: broken images have no row, a warning each, and a count" {
+    mkdir -p bad/a
+    cp pics/top.png bad/a/1.png
+    head -c 60 pics/top.png >bad/a/2.png
+    cp pics/Z/grey.jpg bad/a/3.jpg
+    echo >bad/a/4.tif
+    run -0 --separate-stderr hf-infer clip --images bad --skip-bad --acts resid:0 -o a.npy \
+        --acts-images rows.tsv --acts-meta m.json
+    [[ ${stderr_lines[0]} == "hf-infer: bad: a/2.png: "*": skipped" ]]
+    [[ ${stderr_lines[1]} == "hf-infer: bad: a/4.tif: "*": skipped" ]]
+    [ "${stderr_lines[2]}" = "hf-infer: bad: 2 broken images skipped, 2 left" ]
+    diff - <(cut -f 1,4 rows.tsv) <<<$'row\tpath\n0\tbad/a/1.png\n1\tbad/a/3.jpg'
+    rm bad/a/2.png bad/a/4.tif
+    hf-infer clip --images bad --acts resid:0 -o b.npy
+    cmp a.npy b.npy
+    [ "$(npy "j('m.json')['n_imgs'], j('m.json')['data']['skipped']")" = "2 2" ]
+    rm bad/a/*
+    echo >bad/a/4.tif
+    run -65 --separate-stderr hf-infer clip --images bad --skip-bad --features f
+    [ "${stderr_lines[1]}" = "hf-infer: bad: no image is left, as 1 is broken" ]
+    [ ! -e f ]
+}
+
+@test "hf-infer --images: metadata before the first row of a pipe, a dump that saev-write takes" {
+    hf-infer clip --images pics --acts resid:1 --acts-meta m.json -q | saev-write -m m.json -o acts
+    saev-read verify acts/*
+    hf-infer clip --images pics --acts resid:1 -q | cmp - acts/*/acts000000.bin
+    [ "$(npy "[j('m.json')[k] for k in ('vit_family', 'vit_ckpt', 'layers', 'n_patches_per_img', 'cls_token', 'd_vit', 'seed', 'n_imgs', 'max_patches_per_shard')]")" = \
+        "['clip', 'clip', [1], 16, True, 48, 0, $(wc -l <list), 2400000]" ]
+    [ "$(npy "[j('m.json')['data'][k] for k in ('point', 'images')] + sorted(set(j('m.json')['data']) - {'point', 'images'})")" = \
+        "['resid', 'pics', 'arithmetic', 'images_xxh3', 'model_xxh3', 'pixels']" ]
+    # an archive's are not counted beforehand, nor those that may be skipped
+    hf-infer clip --images pics.tar --acts resid:1 --acts-meta t.json -q | saev-write -m t.json -o tar
+    cmp tar/*/acts000000.bin acts/*/acts000000.bin
+    hf-infer clip --images pics --skip-bad --acts resid:1 --acts-meta s.json -q >s
+    [ "$(npy "'n_imgs' in j('t.json'), 'images_xxh3' in j('t.json')['data'], 'n_imgs' in j('s.json'), 'skipped' in j('s.json')['data']")" = "False False False False" ]
+    hf-infer clip --images pics.tar --acts resid:1 --acts-meta o.json -q -o t.f32
+    hf-infer clip --images list --acts resid:1 --acts-meta l.json -q >l.f32
+    [ "$(npy "j('o.json')['n_imgs'] == j('l.json')['n_imgs'], j('o.json')['data']['images_xxh3'] == j('l.json')['data']['images_xxh3']")" = "True True" ]
+}
+
+@test "hf-infer --hash-images: another picture of the same size is another dump" {
+    mkdir d
+    cat pics/top.png - >d/1.png <<<first
+    for k in 1 2; do
+        hf-infer clip --images d --acts resid:0 --acts-meta m$k.json -q >a
+        hf-infer clip --images d --acts resid:0 --hash-images --acts-meta h$k.json -q >a
+        cat pics/top.png - >d/1.png <<<other
+    done
+    cmp m1.json m2.json
+    [ "$(npy "j('h1.json')['data']['images_xxh3'] != j('h2.json')['data']['images_xxh3']")" = True ]
+}
+
+@test "hf-infer --images: several points go into a directory, a file and metadata each" {
+    hf-infer vit --images pics --acts attn:1,mlp:1,norm -o dir -q
+    [ "$(ls dir | wc -l)" = 6 ]
+    hf-infer vit --images pics --acts mlp:1 -o mlp.npy -q
+    hf-infer vit --images pics --acts norm -o norm.npy -q
+    for f in mlp norm; do
+        n=0
+        for g in dir/*.npy; do cmp -s $f.npy "$g" && n=$((n + 1)); done
+        [ $n = 1 ]
+    done
+    one_line 2 "--acts attn:1,norm: places of different points need -o DIR, which gets a file of each" \
+        hf-infer vit --images pics --acts attn:1,norm
+}
+
+@test "hf-infer --images: orientation is left alone and counted, or applied by --exif; 16-bit grey is counted" {
+    run -0 --separate-stderr hf-infer clip --images pics --pixels p.npy
+    [[ $stderr == *"hf-infer: pics: 3 images have an orientation that is not applied (--exif applies it)"* ]]
+    [[ $stderr == *" of 16-bit grey: the high byte counts"* ]]
+    run -0 --separate-stderr hf-infer clip --images pics --pixels e.npy --exif
+    [[ $stderr != *orientation* ]]
+    ref pixels clip $(cat list) --exif -o want.npy
+    [ "$(npy "abs(l('e.npy') - l('want.npy')).max() < .06, (l('e.npy') != l('p.npy')).any()")" = "True True" ]
+}
+
+@test "hf-infer --image-size: another size, positions interpolated; refused without where they have one" {
+    hf-infer clip --images pics --image-size 48x40 --pixels p.npy --acts resid:-1 -o a.npy -q
+    ref acts clip resid:-1 p.npy -o want.npy
+    npy "np.save('got.npy', l('a.npy')[:, 0])"
+    ref check want.npy got.npy
+    [ "$(npy "l('p.npy').shape[2:]")" = "(48, 40)" ]
+    mkdir other
+    cp clip/* other
+    echo '{"size": {"shortest_edge": 40}, "crop_size": 40}' >other/preprocessor_config.json
+    one_line 65 "other/preprocessor_config.json: makes images of 40 x 40 (expected 32 x 32, config.json's image_size; --image-size interpolates positions)" \
+        hf-infer other --images pics --features f.npy
+    hf-infer other --images pics --features f.npy --image-size 40 -q
+    for v in 0 x 8193 3x 3x0 3x4x5 -1 1e3; do
+        one_line 2 "--image-size $v: must be N or HxW, of numbers from 1 to 8192" \
+            hf-infer clip --images pics --features g.npy --image-size $v
+    done
+}
+
+@test "hf-infer --images: options of text, and language models, are usage errors that say which" {
+    n=0
+    while read -r option value; do
+        # shellcheck disable=SC2086 # words, if any
+        one_line 2 "$option does not go with --images" hf-infer clip --images pics --acts resid:0 $option $value
+        n=$((n + 1))
+    done <<'X'
+-p x
+--file x
+--ids 1
+--raw
+--chat
+--jsonl
+--ctx 4
+--acts-ids x
+--chunk 3
+--lora x
+--sae x
+--lut x
+X
+    [ $n = 12 ]
+    one_line 2 "-n does not go with --images" hf-infer clip --images pics --features x -n 3
+    one_line 2 "option --images has no meaning for --nll" hf-infer clip --images pics --nll
+    one_line 2 "--images: $DEMO is a language model (qwen3), which takes text" hf-infer "$DEMO" --images pics --features x
+    one_line 2 "--images needs --acts, --features or --pixels" hf-infer clip --images pics
+    one_line 2 "-o is for --acts: --features and --pixels name their files" hf-infer clip --images pics --features x -o y
+    one_line 2 "--features is for --images" hf-infer clip --features x -p x
+    one_line 2 "option --batch has no meaning for --acts of text" hf-infer "$DEMO" --acts resid:0 --jsonl --batch 3
+    one_line 2 '--acts resid:-2: "-2" is not a layer (-1, the embedding and not the last, to 2, A-B, or all)' \
+        hf-infer clip --images pics --acts resid:-2
+    run -2 hf-infer clip --images pics --acts norm:2
+    for o in features pixels; do
+        one_line 2 "--$o -: must be a file, whose header is written at the end" hf-infer clip --images pics --$o -
+    done
+}
+
+@test "hf-infer --images: an input is never replaced" {
+    mkdir d
+    cp pics/top.png d/1.png
+    cp d/1.png before
+    run -2 --separate-stderr hf-infer clip --images d --pixels d/1.png -f
+    [[ ${stderr_lines[0]} == *"is both an input and an output of this command" ]]
+    run -2 --separate-stderr hf-infer clip --images d/1.png --acts resid:0 -o d/1.png -f
+    cmp before d/1.png
+}
