@@ -134,6 +134,7 @@ static int
 read_note(struct tar *t, struct str *note, struct err *err)
 {
     str_clear(note);
+    str_reserve(note, 1);
     if (t->left > TAR_MAX_NOTE)
         return err_data(err, t->name,
                         "byte %zu: a name or its records have %zu bytes "
