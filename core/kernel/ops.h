@@ -91,12 +91,14 @@ struct shadow_args {
 };
 
 /* Of n such sums in u: u = u x_scale scale + bias + w, where w is a norm + b
- * lost, and low = u shrink - twice w.  All f32; no rounding is promised. */
+ * lost; and low[j] is the largest u[i] shrink - twice w[i], i % width being j,
+ * a NaN or not where one of these is.  width is a multiple of 16.
+ * All f32; no rounding is promised. */
 struct shadow_bound {
     float *u, *low;
     const float *scale, *bias, *norm, *lost;
     float x_scale, a, b, shrink, twice;
-    size_t n;
+    size_t n, width;
 };
 
 struct shadow_ops {

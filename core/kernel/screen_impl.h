@@ -83,6 +83,7 @@ struct screen_work {
     int16_t *x;     /* [SHADOW_ROWS, in and zeros] x over x_scale */
     float *x_scale; /* [SHADOW_ROWS] */
     float *u;       /* [SHADOW_ROWS, screen_ld(n)] upper bounds */
+    float *low;     /* [SHADOW_ROWS, screen_units(n)] lower bounds */
     uint32_t *near; /* [SHADOW_ROWS, screen_near(n)] which may be among the k */
     float *p;       /* [SHADOW_ROWS, screen_near(n)] their exact products */
     size_t *n_near; /* [SHADOW_ROWS] */
@@ -104,6 +105,14 @@ static inline size_t
 screen_ld(size_t n)
 {
     return (n + 63) / 64 * 64 + 16;
+}
+
+/* Whole units of so many rows of W: their bounds are made at once. */
+#define SCREEN_UNIT 256
+static inline size_t
+screen_units(size_t n)
+{
+    return (n + SCREEN_UNIT - 1) / SCREEN_UNIT * SCREEN_UNIT;
 }
 
 /* Where more of n rows must be computed exactly, all may be. */

@@ -12,8 +12,9 @@
 #include "core/kernel/screen_impl.h"
 #include "core/kernel/vec.h"
 
-#define UNIT 256 /* rows of W whose bounds are made at once */
-#define SOME 32  /* and which are computed exactly */
+#define UNIT SCREEN_UNIT
+#define FOLD 8  /* lower bounds of which the largest is kept */
+#define SOME 32 /* rows of W that are computed exactly at once */
 
 /* Added to a number, it rounds it. */
 #define ROUND 0x1.8p23f
@@ -65,33 +66,38 @@ start_rows(void *ctx, size_t begin, size_t end)
 {
     const struct screen_batch *b = ctx;
     struct screen_work *w = b->w;
-    size_t cap = topk_cap(screen_kept(w->k)), in = b->s->w.k;
+    size_t in = b->s->w.k;
 
-    for (size_t i = begin; i < end; i++) {
+    for (size_t i = begin; i < end; i++)
         w->slack[i] = quantize(w->x + i * ld_of(in), &w->x_scale[i],
                                b->x + i * b->ldx, in);
-        for (size_t t = 0; t < w->threads && !b->thresholds; t++)
-            topk_start(&w->top[t * SCREEN_ROWS + i],
-                       w->keys + (t * SCREEN_ROWS + i) * cap,
-                       w->scratch + t * cap, b->k);
-    }
 }
 
 /* ---- all bounds ---- */
 
-/* U of row i of x and n rows of W from 'first' on, of their sums; their lower
- * bounds are offered to the k largest. */
+/*
+ * Of how many lower bounds the largest is kept.  The k-th largest of these is
+ * under that of all, as some of the k have a larger one with them, but where
+ * there are few of the k, hardly; and there is less to search.
+ */
+static size_t
+fold_of(const struct screen_batch *b)
+{
+    return b->k * 4 * FOLD <= b->s->w.n ? FOLD : 1;
+}
+
+/* U of row i of x and n rows of W from 'first' on, of their sums, and the
+ * largest of their lower bounds. */
 static void
-bound(const struct screen_batch *b, size_t i, size_t first, size_t n,
-      size_t thread)
+bound(const struct screen_batch *b, size_t i, size_t first, size_t n)
 {
     const struct screen *s = b->s;
     const struct screen_slack slack = b->w->slack[i];
-    float low[UNIT];
+    const size_t fold = fold_of(b);
 
     shadow_ops_of(cpu_isa())->bound(&(struct shadow_bound){
         .u = b->w->u + i * screen_ld(s->w.n) + first,
-        .low = low,
+        .low = b->w->low + i * screen_units(s->w.n) + first / fold,
         .scale = s->scale + first,
         .bias = s->bias + first,
         .norm = s->shadow.norm + first,
@@ -103,13 +109,12 @@ bound(const struct screen_batch *b, size_t i, size_t first, size_t n,
         .shrink = 1 - 0x1p-20f,
         .twice = 2 + 0x1p-9f,
         .n = n,
+        .width = UNIT / fold,
     });
-    if (!b->thresholds)
-        topk_put(&b->w->top[thread * SCREEN_ROWS + i], low, (uint32_t)first, n);
 }
 
 static void
-bound_units(void *ctx, size_t begin, size_t end, int thread)
+bound_units(void *ctx, size_t begin, size_t end)
 {
     const struct screen_batch *b = ctx;
     const struct screen *s = b->s;
@@ -130,7 +135,7 @@ bound_units(void *ctx, size_t begin, size_t end, int thread)
         });
         for (size_t i = 0; i < b->n; i++)
             if (b->w->slack[i].a > 0)
-                bound(b, i, first, n, (size_t)thread);
+                bound(b, i, first, n);
     }
 }
 
@@ -178,14 +183,13 @@ reaching_kth(const struct screen_batch *b, size_t i, size_t thread,
     size_t kept = screen_kept(w->k), n;
     uint32_t *idx = w->idx + thread * 2 * kept;
     float *v = w->v + thread * 2 * kept, least = INFINITY;
-    struct topk *top = &w->top[i];
+    size_t cap = topk_cap(kept), n_low = screen_units(b->s->w.n);
+    struct topk top;
 
-    top->room = w->scratch + thread * topk_cap(kept);
-    for (size_t t = 1; t < w->threads; t++)
-        topk_add(top, &w->top[t * SCREEN_ROWS + i]);
-    if (top->bad)
-        return SIZE_MAX;
-    n = topk_take(top, idx, v);
+    topk_start(&top, w->keys + thread * SCREEN_ROWS * cap,
+               w->scratch + thread * cap, b->k);
+    topk_put(&top, w->low + i * n_low, 0, n_low / fold_of(b));
+    n = topk_take(&top, idx, v);
     for (size_t j = 0; j < n; j++)
         least = fminf(least, v[j]);
     /* under what screen_most() of any U that reaches the k-th */
@@ -282,7 +286,7 @@ screen_by_shadow(struct screen_batch *b)
     size_t n_units = 0;
 
     par_for(par, b->n, 4, start_rows, b);
-    par_for_thread(par, (b->s->w.n + UNIT - 1) / UNIT, 1, bound_units, b);
+    par_for(par, (b->s->w.n + UNIT - 1) / UNIT, 1, bound_units, b);
     par_for_thread(par, b->n, 1, find_near, b);
     for (size_t i = 0; i < b->n; i++)
         n_units += (w->n_near[i] + SOME - 1) / SOME;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: ISC */
 /* The reference of a shadow's products and bounds. */
+#include <float.h>
+#include <math.h>
+
 #include "core/kernel/ops.h"
 
 static void
@@ -20,11 +23,14 @@ products(const struct shadow_args *a)
 static void
 bound(const struct shadow_bound *b)
 {
+    for (size_t i = 0; i < b->width; i++)
+        b->low[i] = -FLT_MAX;
     for (size_t i = 0; i < b->n; i++) {
+        float *low = &b->low[i % b->width];
         float w = b->a * b->norm[i] + b->b * b->lost[i];
 
         b->u[i] = b->u[i] * b->x_scale * b->scale[i] + b->bias[i] + w;
-        b->low[i] = b->u[i] * b->shrink - b->twice * w;
+        *low = fmaxf(*low, b->u[i] * b->shrink - b->twice * w);
     }
 }
 

@@ -7,6 +7,8 @@
  * instructions for its 8 vectors of products, of which AVX2 makes 1.5 times as
  * many a cycle as f32 ones.
  */
+#include <float.h>
+
 #include "core/kernel/simd.h"
 
 enum { MANY = VF == 16 ? 4 : 2 }; /* rows by 4 of x, in 32 or 16 registers */
@@ -194,8 +196,11 @@ bound(const struct shadow_bound *b)
     const vf by_lost = vf_set1(b->b), shrink = vf_set1(b->shrink);
     const vf twice = vf_set1(b->twice);
 
+    for (size_t i = 0; i < b->width; i++)
+        b->low[i] = -FLT_MAX;
     for (size_t i = 0; i < b->n; i += VF) {
         const size_t n = smaller(b->n - i, VF);
+        float *at = b->low + i % b->width;
 #define LOAD(p) (n == VF ? vf_load((p) + i) : vf_load_n((p) + i, n))
         vf w = by_norm * LOAD(b->norm) + by_lost * LOAD(b->lost);
         vf u = LOAD(b->u) * x_scale * LOAD(b->scale) + LOAD(b->bias) + w;
@@ -204,10 +209,10 @@ bound(const struct shadow_bound *b)
 
         if (n == VF) {
             vf_store(b->u + i, u);
-            vf_store(b->low + i, low);
+            vf_store(at, vf_max(low, vf_load(at)));
         } else {
             vf_store_n(b->u + i, u, n);
-            vf_store_n(b->low + i, low, n);
+            vf_store_n(at, vf_max(low, vf_load_n(at, n)), n);
         }
     }
 }
