@@ -5,7 +5,7 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11617
 core/format 13305
-core/kernel 9881
+core/kernel 10054
 core/model 24983
 core/text 4340
 core/image 2596

@@ -26,7 +26,7 @@
 
 /* ---- does it pay? ---- */
 
-enum { PROBE_M = 32, PROBE_K = 1024, PROBE_RUNS = 4 };
+enum { PROBE_M = 64, PROBE_K = 1024, PROBE_RUNS = 4 };
 enum { PROBE_EXACT, PROBE_HALF, PROBE_SHADOW, PROBE_N };
 
 /* Products of 64 rows of W, which stay in the cache. */
@@ -102,9 +102,9 @@ probe_ways(double s[PROBE_N])
 /*
  * Are they faster than exact products by enough for all that comes after them?
  * bf16 by AMX is 6 times here, by AVX512-BF16 from 0.5 (Sapphire Rapids) to 2
- * times (Zen); a shadow by AVX512-VNNI 1.3, by AVX2 1.1, by the scalar code 5
- * times (Sapphire Rapids).  With 1.3, 64 rows are 1.3 times faster for k = 32
- * of 8192, and as fast for 128.
+ * times (Zen); a shadow by AVX512-VNNI 1.3, by the scalar code 5 times
+ * (Sapphire Rapids), by AVX2 1.8 (Zen 3).  With 1.3, 64 rows are 1.3 times
+ * faster for k = 32 of 8192, and as fast for 128.
  */
 #define ENOUGH        1.5
 #define ENOUGH_SHADOW 1.15

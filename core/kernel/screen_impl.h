@@ -11,7 +11,7 @@
 #define SCREEN_ROWS                                                          \
     512                /* of x at once: gemm_bf16() reads W once for as many \
                         */
-#define SHADOW_ROWS 32 /* of x at once by a shadow */
+#define SHADOW_ROWS 64 /* of x at once by a shadow */
 
 /* What is known of the rows of W, and how far it is from them. */
 struct screen_form {
