@@ -85,6 +85,20 @@ END
     [ "${lines[0]}" = "hf-infer: --ctx 1: a window's first token has no score, and there is no other" ]
 }
 
+@test "hf-infer --lut-auto: a table whose encoder costs 20 times its layer is left out" {
+    py - <<'END'
+import lut_model
+lut_model.make("M", ["mlp.up_proj"], n=4096, k=2)
+END
+    for try in 1 2 3; do # a busy machine may stop the layer for longer
+        run -0 --separate-stderr hf-infer M --ids $IDS --lut M --lut-auto 1e6
+        [ "$(grep -c $'\tno$' <<<"$output")" != 3 ] || break
+    done
+    awk -F '\t' 'NR > 1 && ($4 >= 0 || $7 != "no")' <<<"$output" >kept
+    [ ! -s kept ]
+    [[ "$stderr" = "hf-infer: 0 of 3 tables kept: 0.0 us saved per token, "* ]]
+}
+
 @test "hf-infer --lut: the bits do not depend on -j, --chunk or --batch" {
     ref make M fused
     same_for '-j 1' '-j 2' '-j 3 --chunk 5' '--chunk 1' '--no-screen' '--lut-report r --force' -- \
