@@ -494,6 +494,7 @@ checkpoint test/unit/sae.c has 65 tensors (expected at most 64)
 checkpoint test/unit/sae.c is a view whose numbers do not follow each
 latents test/sae-look-scan.bats --top 4000 and --sample 97 are more than 4096 examples
 latents test/sae-look-scan.bats of at most 1048576 tokens each
+image test/unit/source.c an image of 8 GiB that is not there
 compressor test/kvc-convert.bats blocks that a sparse file promises take no memory"
 
 @test "bounds: each row of the table has a test, and each test a row" {
@@ -508,6 +509,26 @@ compressor test/kvc-convert.bats blocks that a sparse file promises take no memo
         echo '"<" is a row without a test, ">" a test without a row in tensorutils(7)'
         false
     }
+}
+
+@test "bounds: image: what a header of 60000 x 60000 pixels promises takes no memory" {
+    not_sanitized "it limits memory"
+    py "$ROOT/test/ref/vision_ref.py" make clip clip
+    py - <<'END'
+import struct, zlib
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+def png(n):
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", n, n, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b""))
+open("bomb.png", "wb").write(png(60000))
+open("wide.png", "wb").write(png(65536))
+END
+    [ "$(size bomb.png)" -lt 1024 ]
+    run -65 bash -c 'ulimit -v 1500000; hf-infer clip -j 2 --images bomb.png --pixels p.npy'
+    [ "$output" = "hf-infer: bomb.png: 60000 x 60000 = 3600000000 pixels (at most 268435456: --max-pixels)" ]
+    run -65 hf-infer clip --images wide.png --pixels p.npy
+    [[ $output == "hf-infer: wide.png: "*65535* ]]
 }
 
 @test "bounds: mask: which rows are left out takes 1.1 bits for each" {

@@ -283,3 +283,20 @@ X
     run -2 --separate-stderr hf-infer clip --images d/1.png --acts resid:0 -o d/1.png -f
     cmp before d/1.png
 }
+
+@test "hf-infer(5): the examples run as typed" {
+    ln -s "$ROOT/demo" .
+    ln -s clip VIT
+    cp -r pics/. photos
+    ln -s pics.tar shard-000001.tar
+    ln -s pics/top.png one.png
+    examples hf-infer.5 >script
+    run -0 --separate-stderr bash -eo pipefail script
+    grep -q '"id":"a"' answers.1
+    [ "$(cat answers.[023] | wc -c)" -eq 0 ]
+    [ "$(stat -c %s acts.f32)" -gt 0 ]
+    [ -s meta.json ] && [ -s ids.npy.json ]
+    [ "$(wc -l <<<"$output")" = 2 ] # dumps
+    [ "$(npy "l('p.npy').shape, len(l('f.npy'))")" = "(1, 3, 32, 32) $(grep -c 'jpg$' list)" ]
+    [ "$(stat -c %s resid.npy)" -gt $((2 * 2 * 4 * 4)) ]
+}

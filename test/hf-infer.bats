@@ -678,17 +678,6 @@ assert np.abs(a - b).max() < 1e-4 * np.abs(b).max()' "$@"
     [[ $output == *'"id":"a"'* ]]
 }
 
-@test "hf-infer(5): the examples run as typed" {
-    ln -s "$ROOT/demo" .
-    examples hf-infer.5 >script
-    run -0 --separate-stderr bash -eo pipefail script
-    grep -q '"id":"a"' answers.1
-    [ "$(cat answers.[023] | wc -c)" -eq 0 ]
-    [ "$(stat -c %s acts.f32)" -gt 0 ]
-    [ -s meta.json ] && [ -s ids.npy.json ]
-    [ "$(stat -c %s resid.npy)" -gt $((2 * 2 * 4 * 4)) ]
-}
-
 @test "hf-infer(7): the examples run as typed" {
     ln -s "$ROOT/demo" .
     examples hf-infer.7 >script

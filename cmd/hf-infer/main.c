@@ -207,7 +207,7 @@ static const struct opt opts[] = {
 static const struct opt_rule rules[] = {
     { OPT_ONE_OF, "prompt file ids", NULL, NULL },
     /* else one of two would be ignored */
-    { OPT_ONCE, "prompt file ids acts kvc lut lut-layers", NULL, NULL },
+    { OPT_ONCE, "prompt file ids acts kvc lut lut-layers images", NULL, NULL },
     { OPT_NOT, "ids", "chat raw plain strict-utf8", NULL },
     { OPT_NEEDS, "system template", "chat", NULL },
     { OPT_NOT, "chat", "raw plain special",
@@ -304,9 +304,9 @@ static const struct opt_tool tool = {
     .defaults = &defaults,
     .groups = groups,
     .rare =
-        "raw prepend-bos plain strict-utf8 as-text template top-k min-p repetition-penalty "
+        "raw prepend-bos plain strict-utf8 as-text template system top-k min-p repetition-penalty "
         "batch skip-bad resume ids-out stride pad acts-ids special "
-        "no-cls exif image-size hash-images max-pixels "
+        "acts-images no-cls exif image-size hash-images max-pixels "
         "skip-special raw-text chunk kv-dtype kvc-after sae-center sae-zero "
         "ablate-each steer-at lut-layers ratio tau dims lut-report no-screen",
 };
