@@ -23,6 +23,7 @@ done
 "$b/par"
 "$b/table"
 "$b/engine"
+"$b/vision"
 sh scripts/bench-tables.sh
 "$b/lm"
 "$b/lm" experts
@@ -47,4 +48,4 @@ if (cd "$TMPDIR" && PYTHONPATH=$root/test/ref "$PYTHON" -c 'import kvc_pth; kvc_
     "$b/kvc-convert-speed" "$TMPDIR/big.pth"
 fi
 [ -z "$PEERS" ] || "$PYTHON" test/bench/peers.py "$b/kernels" "$b/table" "$b/moe" \
-    "$b/engine" "$b/lm" "$b/sae" "$BUILD/sae-look"
+    "$b/engine" "$b/lm" "$b/sae" "$BUILD/sae-look" "$b/vision"

@@ -150,6 +150,28 @@ SHAPES = {
         "rope_theta": 500000.0,
         "vocab_size": 128256,
     },
+    "vit-b-16": {
+        "architectures": ["ViTModel"],
+        "model_type": "vit",
+        "hidden_act": "gelu",
+        "hidden_size": 768,
+        "image_size": 224,
+        "intermediate_size": 3072,
+        "num_attention_heads": 12,
+        "num_hidden_layers": 12,
+        "patch_size": 16,
+    },
+    "vit-l-14": {
+        "architectures": ["ViTModel"],
+        "model_type": "vit",
+        "hidden_act": "gelu",
+        "hidden_size": 1024,
+        "image_size": 224,
+        "intermediate_size": 4096,
+        "num_attention_heads": 16,
+        "num_hidden_layers": 24,
+        "patch_size": 14,
+    },
 }
 
 
@@ -221,8 +243,39 @@ def gpt2_tensors(cfg):
     return dict(sorted(out.items()))
 
 
+def vit_tensors(cfg):
+    """The same of a vision encoder."""
+    hidden, inner = cfg["hidden_size"], cfg["intermediate_size"]
+    patch = cfg["patch_size"]
+    tokens = (cfg["image_size"] // patch) ** 2 + 1
+    out = {
+        "embeddings.cls_token": (1, 1, hidden),
+        "embeddings.position_embeddings": (1, tokens, hidden),
+    }
+    matrices = {
+        "embeddings.patch_embeddings.projection": (hidden, 3, patch, patch),
+        "pooler.dense": (hidden, hidden),
+    }
+    norms = ["layernorm"]
+    for i in range(cfg["num_hidden_layers"]):
+        at = f"encoder.layer.{i}."
+        for name in "query", "key", "value":
+            matrices[at + "attention.attention." + name] = (hidden, hidden)
+        matrices[at + "attention.output.dense"] = (hidden, hidden)
+        matrices[at + "intermediate.dense"] = (inner, hidden)
+        matrices[at + "output.dense"] = (hidden, inner)
+        norms += [at + "layernorm_before", at + "layernorm_after"]
+    for name, shape in matrices.items():
+        out[name + ".weight"], out[name + ".bias"] = shape, shape[:1]
+    for name in norms:
+        out[name + ".weight"] = out[name + ".bias"] = (hidden,)
+    return dict(sorted(out.items()))
+
+
 def tensors(cfg, lm_head):
     """All tensors, name -> shape, sorted by name."""
+    if cfg["model_type"] == "vit":
+        return vit_tensors(cfg)
     if cfg["model_type"] == "gpt2":
         return gpt2_tensors(cfg)
     hidden, vocab = cfg["hidden_size"], cfg["vocab_size"]
@@ -289,7 +342,7 @@ def write_model(path, cfg, lm_head, seed):
     with open(path, "wb") as file:
         file.write(header(shapes))
         for name, shape in shapes.items():
-            kind = "matrix" if len(shape) == 2 else "vector"
+            kind = "matrix" if len(shape) > 1 else "vector"
             if name.endswith(".bias"):
                 kind = "bias"
             if name == "lm_head.weight" and cfg["tie_word_embeddings"]:

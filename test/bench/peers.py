@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: ISC
-"""peers.py KERNELS TABLE MOE ENGINE LM SAE LOOK: other libraries' products on
+"""peers.py KERNELS TABLE MOE ENGINE LM SAE LOOK VISION: other libraries' products on
 the shapes of the table, run in turns with ours (KERNELS is
 build/test/bench/kernels), as our speed in ratio to theirs; and a lookup table's
 formula as lut(5) has it, word for word, in torch, a batch of 64 (TABLE is
@@ -8,7 +8,8 @@ build/test/bench/moe), and of a model's two layers (LM is build/test/bench/lm),
 whose forwards it keeps or, as we do, does again (torch.utils.checkpoint); and a
 step of an autoencoder (SAE is build/test/bench/sae), dense as autograd has it,
 or with gradients of active latents alone; and the sequences where latents are
-strongest, which must be those of sae-look (LOOK). torch's products are those of
+strongest, which must be those of sae-look (LOOK); and the layers of ViT-B/16
+(VISION is build/test/bench/vision). torch's products are those of
 the system's BLAS, which should be libopenblas0-pthread: libblas3's are slow.
 What is not installed is left out with a line that says so.
 
@@ -293,6 +294,44 @@ def lm(how):
     return n_seqs * n / typical(step)
 
 
+def vit(how):
+    """Images a second of ViT-B/16's layers, in f32: batches of 8 at 224."""
+    import torch
+    from torch.nn.functional import gelu, layer_norm
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    n, tokens, d, heads, inner = 8, 197, 768, 12, 3072
+
+    def noise(*shape):
+        return (torch.rand(*shape) - 0.5) * 0.05
+
+    shapes = dict(q=(d, d), k=(d, d), v=(d, d), o=(d, d), up=(inner, d),
+                  down=(d, inner))
+    layers = [{name: (noise(*s), noise(s[0])) for name, s in shapes.items()}
+              for _ in range(12)]
+    patch, pixels = (noise(d, 3, 16, 16), noise(d)), noise(n, 3, 224, 224)
+    cls, ones, zeros = noise(n, 1, d), torch.ones(d), torch.zeros(d)
+
+    def linear(layer, name, x):
+        return torch.nn.functional.linear(x, *layer[name])
+
+    def step():
+        x = torch.nn.functional.conv2d(pixels, *patch, stride=16)
+        x = torch.cat((cls, x.flatten(2).transpose(1, 2)), 1)
+        for layer in layers:
+            h = layer_norm(x, (d,), ones, zeros)
+            q, k, v = (linear(layer, z, h).view(n, tokens, heads, -1)
+                       .transpose(1, 2) for z in "qkv")
+            p = (q @ k.transpose(2, 3) / 8).softmax(-1) @ v
+            x = x + linear(layer, "o", p.transpose(1, 2).reshape(n, tokens, d))
+            h = linear(layer, "up", layer_norm(x, (d,), ones, zeros))
+            x = x + linear(layer, "down", gelu(h))
+
+    with torch.no_grad():
+        step()
+        return n / typical(step)
+
+
 def sae(how):
     """Rows a second of a training step: d 1024, 16384 latents, TopK 32, batches
     of 4096, in f32 with torch's Adam."""
@@ -503,6 +542,16 @@ def compare_lm(bench, how, threads):
     return bool(got)
 
 
+def compare_vit(bench, directory, threads):
+    got = in_turns(["vit", "f32"], [bench, "one", "f32", directory], threads)
+    if got:
+        they, we = got
+        print(LAYOUT % ("torch ViT-B/16", "224, batches of 8", "f32", threads,
+                        they, "image/s", we / they,
+                        "ours (hf-infer --images) over it"), flush=True)
+    return bool(got)
+
+
 def compare_sae(bench, how, threads):
     got = in_turns(["sae", how], [bench, "one", "f32"], threads)
     if got:
@@ -571,7 +620,8 @@ def compare_products(kernels, counts, peer, kind, ours, package):
         left_out("%s %s" % (peer.__name__, kind), package)
 
 
-def main(kernels, table, moe_bench, engine, lm_bench, sae_bench, sae_look):
+def main(kernels, table, moe_bench, engine, lm_bench, sae_bench, sae_look,
+         vision):
     counts = thread_counts()
     # torch's bf16 makes 1 GFLOP/s where the CPU has no instruction for it
     bf16 = cpu_has("avx512_bf16", "amx_bf16", "bf16")
@@ -595,6 +645,11 @@ def main(kernels, table, moe_bench, engine, lm_bench, sae_bench, sae_look):
                for h in ("dense", "sparse")):
         left_out("torch, an autoencoder's step,", "python3-torch")
     with tempfile.TemporaryDirectory() as directory:
+        subprocess.run([sys.executable, "scripts/random-model.py", "--shape",
+                        "vit-b-16", directory], check=True)
+        if not all(compare_vit(vision, directory, t) for t in counts):
+            left_out("torch, a vision encoder,", "python3-torch")
+    with tempfile.TemporaryDirectory() as directory:
         if not compare_look(sae_look, directory, 1):
             left_out("torch, the strongest of latents,", "python3-torch")
     if os.environ.get("LLAMA_BENCH"):
@@ -613,6 +668,8 @@ elif sys.argv[1:3] == ["run", "lm"]:
     print(lm(sys.argv[3]))
 elif sys.argv[1:3] == ["run", "sae"]:
     print(sae(sys.argv[3]))
+elif sys.argv[1:3] == ["run", "vit"]:
+    print(vit(sys.argv[3]))
 elif sys.argv[1:3] == ["run", "look"]:
     print(look(sys.argv[3]))
 elif sys.argv[1:3] == ["run", "look-ours"]:
