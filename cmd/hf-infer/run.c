@@ -15,6 +15,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/compressor.h"
+#include "core/model/config_file.h"
 #include "core/model/engine.h"
 #include "core/model/lora.h"
 #include "core/model/model.h"
@@ -40,10 +41,16 @@ is_missing(const char *dir, const char *name)
 int
 run_open_tok(struct run *run, struct err *err)
 {
+    const struct model_family *family;
     struct str path = { 0 };
+    struct err none;
     int rc = 0;
 
     if (!run->tok && (rc = stdir_check(run->dir, false, err)) == 0) {
+        /* what else is wrong there is said later */
+        if (config_family(&family, run->dir, &none) == 0 &&
+            config_refuse_vision(family, run->dir, err) < 0)
+            return -1;
         str_addf(&path, "%s/tokenizer.json", run->dir);
         rc = tok_open(&run->tok, path.s, err);
         str_free(&path);

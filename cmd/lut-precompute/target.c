@@ -56,14 +56,15 @@ target_model_open(struct target_model *m, const char *path, struct err *err)
         { "hidden_size", "hidden_size" },
     };
     struct config_file f = { 0 };
-    struct js text;
+    struct js part;
     int rc = -1;
 
     *m = (struct target_model){ .name = base_name(path, err) };
     if (!m->name || config_file_open(&f, path, err) < 0)
         goto out;
     m->family = config_file_family(&f);
-    text = js_get(&f.root, "text_config");
+    part = js_get(&f.root, m->family && m->family->vision ? "vision_config"
+                                                          : "text_config");
     rc = js_is(&f.root, JSON_OBJECT) ? 0 : js_bad(&f.root, "an object", err);
     m->config = json_object();
     for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
@@ -72,7 +73,7 @@ target_model_open(struct target_model *m, const char *path, struct err *err)
         struct js js = js_get(&f.root, key);
 
         if (js_absent(&js)) /* a model of images and text */
-            js = js_get(&text, key);
+            js = js_get(&part, key);
         if (!js_absent(&js))
             json_object_set_new(m->config, keys[i][0], json_deep_copy(js.v));
     }

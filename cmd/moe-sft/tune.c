@@ -137,7 +137,8 @@ open_options(struct tune *t, const struct cmd *cmd, struct err *err)
             tune_dir_check(t, err) < 0)
             return -1;
     }
-    if (config_load(&t->config, t->o.tune.model, err) < 0)
+    if (config_load(&t->config, t->o.tune.model, err) < 0 ||
+        config_refuse_vision(t->config.family, t->o.tune.model, err) < 0)
         return -1;
     resumed = t->o.train.resume && !file_missing(t->run.state_path.s);
     return tune_settle(t, resumed ? t->run.state_path.s : NULL, err);

@@ -46,9 +46,15 @@ config_file_family(const struct config_file *f)
 {
     struct js text = js_get(&f->root, "text_config");
     struct js type = js_get(&text, "model_type");
+    struct js whole = js_get(&f->root, "model_type");
+    const struct model_family *vision =
+        js_is(&whole, JSON_STRING) ? family_find(json_string_value(whole.v))
+                                   : NULL;
 
+    if (vision && vision->vision) /* the text's half does not run */
+        return vision;
     if (!js_is(&type, JSON_STRING))
-        type = js_get(&f->root, "model_type");
+        type = whole;
     return js_is(&type, JSON_STRING) ? family_find(json_string_value(type.v))
                                      : NULL;
 }
@@ -77,6 +83,18 @@ config_family(const struct model_family **family, const char *path,
     str_free(&name);
     free(dir);
     return rc;
+}
+
+int
+config_refuse_vision(const struct model_family *f, const char *dir,
+                     struct err *err)
+{
+    return f && f->vision
+               ? err_set(err, EX_DATAERR,
+                         "%s/config.json: model_type \"%s\" is a vision "
+                         "encoder, which reads no text (hf-infer --images)",
+                         dir, f->model_type)
+               : 0;
 }
 
 int

@@ -26,7 +26,7 @@ int config_file_open(struct config_file *f, const char *dir, struct err *err);
 void config_file_close(struct config_file *f); /* a zeroed struct is fine */
 
 /* config_file_family() is the row of its model_type, or of that of its
- * text_config; NULL: of neither. */
+ * text_config, unless it is a vision encoder's; NULL: of neither. */
 const struct model_family *config_file_family(const struct config_file *f);
 
 /* config_family() is that of the model in a directory, or next to a file of
@@ -34,6 +34,11 @@ const struct model_family *config_file_family(const struct config_file *f);
  * 'err' set: it cannot be read. */
 int config_family(const struct model_family **family, const char *path,
                   struct err *err);
+
+/* config_refuse_vision(): -1 and EX_DATAERR for the family of a model in a
+ * directory that reads no text; NULL is fine. */
+int config_refuse_vision(const struct model_family *family, const char *dir,
+                         struct err *err);
 
 /* config_file_text() appends the file's bytes, config_file_untied() those of
  * one with tie_word_embeddings false, where it has the key.  -1 with 'err' set.

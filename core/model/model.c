@@ -9,6 +9,7 @@
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
+#include "core/model/config_file.h"
 #include "core/model/linear_file.h"
 #include "core/model/lora.h"
 #include "core/model/names.h"
@@ -493,14 +494,14 @@ static int
 refuse_other(const struct config *c, const char *path, bool vision,
              struct err *err)
 {
-    if (!c->family->vision == !vision)
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   vision ? "%s/config.json: model_type \"%s\" has no vision "
-                            "encoder that runs (--images is of those)"
-                          : "%s/config.json: model_type \"%s\" is a vision "
-                            "encoder, which reads no text (hf-infer --images)",
-                   path, c->family->model_type);
+    if (!vision)
+        return config_refuse_vision(c->family, path, err);
+    return c->family->vision
+               ? 0
+               : err_set(err, EX_DATAERR,
+                         "%s/config.json: model_type \"%s\" is no vision "
+                         "encoder, and reads no images",
+                         path, c->family->model_type);
 }
 
 static int
