@@ -203,6 +203,39 @@ test_case(const char *dir, const char *name)
     free(path);
 }
 
+/* Spoiled models: at a size of 30 x 30, the message after the directory. */
+static void
+test_refused(const char *dir)
+{
+    static const struct vision_options options = { 30, 30, 0, COMPUTE_F32 };
+    struct str list = { 0 };
+    char *save = NULL;
+
+    ref_read(dir, "refused", "", &list);
+    for (char *name = strtok_r(list.s, "\n", &save); name;
+         name = strtok_r(NULL, "\n", &save)) {
+        char *says = strchr(name, '\t');
+        struct vision *v = NULL;
+        struct err err = { 0 };
+        const char *path, *end;
+        int rc;
+
+        *says++ = 0;
+        path = ref_path(dir, name);
+        rc = vision_open(&v, path, NULL, &options, &err);
+        end = strstr(err.what, path);
+        end = end ? end + strlen(path) : err.what;
+        tap_ok(*says ? rc < 0 && err.status == EX_DATAERR &&
+                           !strncmp(end, says, strlen(says))
+                     : rc == 0,
+               "%s: %s", name, *says ? says : "opens");
+        if (rc < 0 && strncmp(end, says, strlen(says)))
+            printf("# %s\n", err.what);
+        vision_close(v);
+    }
+    str_free(&list);
+}
+
 int
 main(void)
 {
@@ -210,6 +243,7 @@ main(void)
 
     if (dir) {
         ref_each("vision_cases.py", dir, "numpy", test_case);
+        test_refused(dir);
         ref_remove(dir);
     }
     return tap_done();
