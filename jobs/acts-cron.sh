@@ -4,6 +4,7 @@
 # For cron: makes the dump of DOCS if it is missing, continues one that was
 # stopped, stops itself after an hour, and says nothing when all is well.
 # Documents or a model that have changed make another dump; the old one stays.
+# T "images": DOCS is a list of pictures, a path a line, for a vision encoder.
 #
 # in one line of the crontab:
 #
@@ -39,8 +40,11 @@ fi
 "$(dirname -- "$0")/acts-ids.sh" "$model" "$docs" "$ctx" "$meta"
 first=$(saev-write -q --images --resume -m "$meta" -o "$dir" | cut -f 1)
 status=0
+how="--ctx $ctx --pad --jsonl"
+[ "$ctx" != images ] || how='--images -'
+# shellcheck disable=SC2086 # options
 tail -n "+$((first + 1))" "$docs" |
-    hf-infer "$model" --acts "$spec" --ctx "$ctx" --pad --jsonl -q |
+    hf-infer "$model" --acts "$spec" $how -q |
     saev-write -q --resume --first "$first" --deadline 3600 -m "$meta" \
         -o "$dir" >/dev/null || status=$?
 [ $status -eq 75 ] || exit $status # stopped: the next night continues

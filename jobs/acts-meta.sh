@@ -6,6 +6,7 @@
 # prints its path: DIR/HASH.json, so that dumps of one directory share nothing.
 # Images are counted by lines, so each line must be a document with tokens: a
 # dump that continues would else have one document twice.
+# T "images": DOCS is a list of pictures, a path a line, for a vision encoder.
 # MIN_SHARDS: at least so many, if there are as many documents; default 1.
 # MAX_PATCHES: activations a shard, whatever MIN_SHARDS; default 2400000.
 set -euo pipefail
@@ -24,19 +25,24 @@ trap 'rm -rf "$tmp"' EXIT
 meta=$tmp/meta.json
 
 # hf-infer publishes metadata before its first activation: one is enough.
-{ hf-infer "$model" --acts "$spec" --ctx "$ctx" --pad --jsonl --file "$docs" \
-    -q --acts-meta "$meta" || { s=$?; [ $s -eq 141 ] || exit $s; }; } |
+also=()
+[ "$ctx" != images ] || also=(--hash-images)
+{ acts "$model" "$spec" "$ctx" "$docs" "${also[@]}" --acts-meta "$meta" || { s=$?; [ $s -eq 141 ] || exit $s; }; } |
     head -c 1 >/dev/null
 n_imgs=$(awk 'END { print NR }' "$docs")
 refuse() {
-    echo "acts-meta.sh: $docs: $1 (expected a document with tokens in each line)" >&2
+    local what='document with tokens'
+    [ "$ctx" != images ] || what=picture
+    echo "acts-meta.sh: $docs: $1 (expected a $what in each line)" >&2
     exit 65
 }
 empty=$(LC_ALL=C awk '!/[^ \t\r]/ { print NR; exit }' "$docs")
 [ -z "$empty" ] || refuse "line $empty is empty"
+sed -i '/"n_imgs":/d' "$meta" # of images; written below
 # Blank text has tokens with some tokenizers.
-LC_ALL=C awk '/"(text|prompt)"[ \t]*:[ \t]*"([ \t]|\\[bfnrt]|\\u00[0-2a][0-9a-fA-F])*"/ ||
+[ "$ctx" = images ] || LC_ALL=C awk '/"(text|prompt)"[ \t]*:[ \t]*"([ \t]|\\[bfnrt]|\\u00[0-2a][0-9a-fA-F])*"/ ||
     /"ids"[ \t]*:[ \t]*\[[ \t]*\]/ { print }' "$docs" >"$tmp/blank"
+[ -e "$tmp/blank" ] || : >"$tmp/blank"
 n_blank=$(awk 'END { print NR }' "$tmp/blank")
 if [ "$n_blank" -gt 0 ]; then
     n=0
@@ -49,6 +55,7 @@ fi
 if [ -z "${MAX_PATCHES:-}" ]; then
     layers=$(sed -n 's/.*"layers": \[\(.*\)\],$/\1/p' "$meta" | tr , '\n' | wc -l)
     tokens=$(sed -n 's/.*"n_patches_per_img": \([0-9]*\),$/\1/p' "$meta")
+    tokens=$((tokens + $(grep -c '"cls_token": true' "$meta" || :)))
     imgs=$((n_imgs / min_shards)) # of a shard, at most
     [ $imgs -gt 0 ] || imgs=1
     [ $((imgs * layers * tokens)) -ge "$max_patches" ] ||

@@ -19,6 +19,6 @@ echo "part $part/$parts on $(hostname): $n images from $first on"
 [ "$n" -gt 0 ] || exit 0
 
 sed -n "$((first + 1)),$((first + n))p;$((first + n))q" "$docs" |
-    hf-infer "$model" --acts "$spec" --ctx "$ctx" --pad --jsonl -q |
+    acts "$model" "$spec" "$ctx" - |
     saev-write -v --first "$first" "${shard[@]}" &
 wait_part $! "part $part/$parts"

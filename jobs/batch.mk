@@ -17,7 +17,9 @@
 # What there is to do, each a part that may be left out:
 #   DOCS     documents, one JSON object a line: the activations of SPEC, in
 #            windows of CTX tokens, padded with zeros, become the dump of which
-#            the file "dump" has the name
+#            the file "dump" has the name; with CTX=images, DOCS is a list of
+#            pictures, a path a line, for the vision encoder MODEL, TEXT is not
+#            needed, and the dump is all
 #   SAE_OPTIONS  options of sae-train, which makes an autoencoder of the dump,
 #            sae/HOOK; HOOK is SPEC, unless that is a short form as in:up_proj:13
 #   TRAINER  or a command that reads rows of f32 and writes one into the
@@ -64,6 +66,11 @@ $(foreach v,$(PATHS),$(if $($v),$(eval override $v := $$(call whole,$v))))
 comma := ,
 HOOK := $(if $(HOOK),$(HOOK),$(if $(findstring :,$(SPEC))$(findstring $(comma),$(SPEC)),,$(SPEC)))
 
+# Pictures become a dump, and no more.
+ifeq ($(CTX),images)
+.DEFAULT_GOAL := dump
+override TEXT := $(DOCS)
+endif
 ifeq ($(and $(MODEL),$(TEXT)),)
 $(error MODEL and TEXT are needed: see the first lines of batch.mk)
 endif
@@ -149,7 +156,7 @@ $(DUMPS): done/acts-%-of-$(PARTS): meta.json | done
 	images=$$(saev-write --images "$${shard[@]}"); \
 	read -r first n <<<"$$images"; \
 	[ $$n = 0 ] || sed -n "$$((first + 1)),$$((first + n))p;$$((first + n))q" "$$DOCS" | \
-	    hf-infer "$$MODEL" $J --acts "$$SPEC" --ctx "$$CTX" --pad --jsonl -q | \
+	    hf-infer "$$MODEL" $J --acts "$$SPEC" $(if $(filter images,$(CTX)),--images -,--ctx "$$CTX" --pad --jsonl) -q | \
 	    saev-write --first $$first "$${shard[@]}"
 	touch $@
 

@@ -46,6 +46,16 @@ submit() {
         "${here:?}/$name.sh" --task "$here" "${@:2}"
 }
 
+# acts MODEL SPEC T FILE OPTION...: hf-infer's activations of documents, JSON
+# lines, or, where T is "images", of a list of pictures; FILE - is standard input.
+acts() {
+    if [ "$3" = images ]; then
+        hf-infer "$1" --acts "$2" --images "$4" -q "${@:5}"
+    else
+        hf-infer "$1" --acts "$2" --ctx "$3" --pad --jsonl --file "$4" -q "${@:5}"
+    fi
+}
+
 # number NAME VALUE: ends the script unless the argument is a number over 0.
 number() {
     [[ $2 =~ ^[1-9][0-9]{0,17}$ ]] || {

@@ -300,3 +300,34 @@ X
     [ "$(npy "l('p.npy').shape, len(l('f.npy'))")" = "(1, 3, 32, 32) $(grep -c 'jpg$' list)" ]
     [ "$(stat -c %s resid.npy)" -gt $((2 * 2 * 4 * 4)) ]
 }
+
+@test "jobs: a list of pictures in parts, by cron and by make is the dump of one pipe" {
+    hf-infer clip --images "$PWD/list" --acts resid:1 --hash-images --acts-meta m.json -q |
+        saev-write -q -m m.json -o one
+    mkdir cron
+    TU_BIN=$(dirname "$(command -v hf-infer)")
+    export TU_BIN MAX_PATCHES=170
+    "$ROOT/jobs/acts-cron.sh" clip list resid:1 images cron
+    run -0 "$ROOT/jobs/acts-cron.sh" clip list resid:1 images cron
+    [ -z "$output" ]
+    cat cron/*/acts*.bin | cmp - one/*/acts000000.bin
+    grep -q '"max_patches_per_shard": 170' cron/*/metadata.json
+    grep -q "\"n_imgs\": $(wc -l <list)" cron/*/metadata.json
+    mkdir make
+    for f in list clip pics; do ln -s "$PWD/$f" make; done
+    make -s -C make -f "$ROOT/jobs/batch.mk" MODEL=clip DOCS=list SPEC=resid:1 CTX=images PARTS=3
+    cat make/acts/*/acts*.bin | cmp - one/*/acts000000.bin
+    # another picture of the same size is another dump
+    cp -r pics/. other
+    sed 's/^pics/other/' list >l
+    a=$("$ROOT/jobs/acts-meta.sh" clip l resid:1 images make)
+    printf x >>"$(head -n 1 l)"
+    b=$("$ROOT/jobs/acts-meta.sh" clip l resid:1 images make)
+    truncate -s -1 "$(head -n 1 l)"
+    printf y >>"$(head -n 1 l)"
+    c=$("$ROOT/jobs/acts-meta.sh" clip l resid:1 images make)
+    [ "$a" != "$b" ] && [ "$b" != "$c" ]
+    echo >>l
+    run -65 "$ROOT/jobs/acts-meta.sh" clip l resid:1 images make
+    [ "$output" = "acts-meta.sh: $PWD/l: line $(wc -l <l) is empty (expected a picture in each line)" ]
+}
