@@ -240,9 +240,11 @@ read_ckpt(struct images *im, struct err *err)
 {
     struct str path = { 0 };
     char *real = realpath(im->acts.run->dir, NULL);
-    const char *name = real ? strrchr(real, '/') + 1 : im->acts.run->dir;
+    const char *name = real ? strrchr(real, '/') + 1 : "";
     json_t *v;
 
+    if (!real)
+        return err_sys(err, EX_IOERR, "%s", im->acts.run->dir);
     str_addf(&path, "%s/config.json", im->acts.run->dir);
     v = js_load(path.s, err);
     if (v) {

@@ -311,7 +311,8 @@ take_all(struct parser *p, int flags, struct err *err)
     bool old = s->version == SAEV_2024_10;
     const char *data = value_of(p, Q_DATA), *dtype = value_of(p, Q_DTYPE);
     const char *seed = value_of(p, Q_SEED), *end;
-    static const char acts[] = "{\"acts\": \"";
+    /* of text, of images: members are sorted */
+    static const char *const points[] = { "{\"acts\": \"", ", \"point\": \"" };
     size_t per_img;
     int64_t v;
 
@@ -341,9 +342,13 @@ take_all(struct parser *p, int flags, struct err *err)
         return bad(p, Q_SEED, "an integer", err);
     /* hf-infer's, as json.dumps() would write it */
     s->is_padded = !s->cls_token && strstr(data, "\"windows\": \"padded\"");
-    if (!strncmp(data, acts, strlen(acts)))
-        s->acts =
-            xstrndup(data + strlen(acts), strcspn(data + strlen(acts), "\\\""));
+    for (size_t i = 0; i < 2 && !s->acts; i++) {
+        const char *at = strstr(data, points[i]);
+        size_t n = strlen(points[i]);
+
+        if (at && (i || at == data))
+            s->acts = xstrndup(at + n, strcspn(at + n, "\\\""));
+    }
     /* geometry */
     s->n_tokens = s->n_patches + s->cls_token;
     if (s->n_tokens == 0)

@@ -583,8 +583,12 @@ source_hash(struct image_source *s, struct hash *hash, bool bytes,
             rc = err_set(err, why.status, "%s", why.what);
             break;
         }
-        if (!image.is_read && stat(image.path.s, &st) == 0)
+        if (!image.is_read && stat(image.path.s, &st) == 0) {
             image.nbytes = (size_t)st.st_size;
+        } else if (!image.is_read && errno == EIO) { /* not: it is not there */
+            rc = err_sys(err, EX_IOERR, "%s", image.path.s);
+            break;
+        }
         source_image_hash(hash, &image, bytes);
     }
     source_image_free(&image);

@@ -47,6 +47,9 @@ hf-force     | cp in/sums out/l.npy     |        | hf-infer in/m -q -j 1 --ids 1
 hf-acts      |                          | -m -r -f | hf-infer in/m -q -j 1 --ids 1,2,3,4 --ctx 2 --acts resid:0,1 -o out/a --acts-meta out/m.json
 hf-places    |                          | -m -r -f | hf-infer in/m -q -j 1 --ids 1,2,3,4 --ctx 2 --acts resid:0,mlp:1 -o out/a
 hf-acts-pipe |                          | -P -i in/p.jsonl | hf-infer in/demo -q -j 1 --acts attn:0 --ctx 4 --jsonl
+hf-images    |                          | -m -r -f | hf-infer in/siglip -q -j 1 --images in/pics/a/z --acts resid:0 -o out/a --acts-meta out/m.json --features out/f.npy --acts-images out/t.tsv
+hf-images-tar |                         | -P     | hf-infer in/siglip -q -j 2 --images in/pics.tar --acts norm --skip-bad
+hf-pixels    |                          |        | hf-infer in/siglip -q -j 1 --images in/pics/c/d/e/half.JPEG --pixels out/x.npy
 hf-jsonl     |                          | -i in/p.jsonl | hf-infer in/demo -q -j 2 --jsonl -n 2 --greedy --batch 2 -o out/answers
 hf-lut       |                          |        | hf-infer in/m -q -j 1 --ids 1,2,3 --nll --lut in/m --ratio 0.2
 hf-lut-report |                         |        | hf-infer in/m -q -j 1 --ids 1,2,3 --nll --lut in/m --lut-report out/r
@@ -182,6 +185,7 @@ finish_inputs() (
     sae-look scan -q -s run -o look acts.npy
     sae-look scan -q -s over -o looked wide.npy
     sae-look scan -q -s over --acts-ids wide-ids.npy -o spelled wide.npy
+    tar -cf pics.tar pics/a/z pics/a/wide.jpeg
     printf 'GIF89a' >p.gif
     printf 'in/p.gif\nin/p.gif\nin/p.gif\n' >pictures
     echo '{"id":3,"text":"a label"}' >answers

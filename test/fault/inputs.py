@@ -23,6 +23,7 @@ import moe  # noqa: E402
 import moe_train  # noqa: E402
 import saev_dump  # noqa: E402
 import tiny_models  # noqa: E402
+import vision_models  # noqa: E402
 
 os.makedirs(directory)
 os.chdir(directory)
@@ -101,6 +102,10 @@ lora.peft(lora_cases.layers(["self_attn.q_proj"]))
 lora.stacked(1, 5, 32, "BF16", {"lora_alpha": "32"})
 shutil.copytree("l/lora0", "l/both")
 shutil.copy("l/lora1", "l/both/lora.safetensors")
+
+# a vision encoder and pictures of all kinds
+vision_models.make("siglip", "siglip")
+vision_models.pictures("pics")
 
 with open("text", "w") as f:
     f.write("1+1=2\nThe sun is a star.\n")
