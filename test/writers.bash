@@ -12,7 +12,7 @@ make_inputs() {
     PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
 import json, sys
 import numpy as np
-import moe, moe_train, saev_dump
+import moe, moe_train, saev_dump, vision_models
 from pth_make import archive
 from kvc_pth import build
 open("c.pth", "wb").write(archive(build()[0]))
@@ -26,6 +26,8 @@ json.dump(saev_dump.meta(**kw), open("m.json", "w"))
 kw["n"] = 11
 saev_dump.dump("11", **kw)
 json.dump(saev_dump.meta(**kw), open("11.json", "w"))
+vision_models.make("vit", "vit")
+vision_models.pictures("pictures")
 moe.save_all(".")
 moe_train.make("train", qlen=16)
 END
@@ -75,6 +77,8 @@ hf-acts f hf-infer $DEMO --ids $IDS --ctx 8 --acts resid:all -o out/x --acts-met
 hf-places f hf-infer $DEMO --ids $IDS --ctx 8 --acts resid:1,mlp:0 -o out/x
 hf-logits f hf-infer $DEMO --ids $IDS --logits out/x.npy
 hf-lut f hf-infer $DEMO --ids $IDS --lut lut --lut-report out/x.tsv --top 3
+hf-images f hf-infer vit --images pictures/a -q --acts resid:all -o out/x --acts-meta out/m.json --features out/f.npy --acts-images out/t.tsv
+hf-pixels f hf-infer vit --images pictures/a -q --pixels out/x.npy
 saev-write fr saev-write -q -m m.json -o out --resume a.f32
 saev-pad f saev-write -q -m m.json -o out --pad --manifest a.f32
 saev-ids f saev-write -q -m m.json -o out --ids ids.npy a.f32

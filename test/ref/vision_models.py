@@ -98,7 +98,7 @@ def sizes(c, v, family, **more):
             if key not in ("model_type", "architectures", "hidden_size",
                            "num_hidden_layers", "layer_scale"):
                 del c[key]
-        c["num_hidden_layers"] = 2
+        c["num_hidden_layers"] = 1
     return c
 
 

@@ -400,7 +400,7 @@ def main():
     p.add_argument("--exif", action="store_true")
     p.add_argument("--no-cls", action="store_true")
     p.add_argument("--image-size", help="HxW or N")
-    o = p.parse_args()
+    o = p.parse_intermixed_args()
     size = o.image_size and (o.image_size.split("x") * 2)[:2]
     size = size and tuple(map(int, size))
     if o.verb == "list":
