@@ -174,7 +174,7 @@ read_sides(const struct js *js, bool shortest, bool number, struct sides *sides,
         if (js_absent(&side))
             continue;
         if (!to)
-            return js_bad(&side, "not to be there: it is not supported", err);
+            return js_bad(&side, "none: it is not supported", err);
         if (js_i64(&side, 1, PROCESSOR_MAX_SIZE, to, err) < 0)
             return -1;
     }

@@ -180,8 +180,7 @@ static const struct rule rules[] = {
       "image_processor_type is 3 (expected a string)" },
     { "[]", "vit", "the document is an empty array (expected an object)" },
     { "{" CLIP ", \"size\": {\"longest_edge\": 224}}", NULL,
-      "size.longest_edge is 224 (expected not to be there: it is not "
-      "supported)" },
+      "size.longest_edge is 224 (expected none: it is not supported)" },
     { "{" CLIP ", \"size\": {\"shortest_edge\": 2, \"longest_edge\": null}}",
       NULL, NULL },
     { "{" CLIP ", \"size\": {\"max_height\": 9, \"max_width\": 9}}", NULL,
