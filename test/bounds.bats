@@ -493,7 +493,7 @@ checkpoint test/unit/sae.c unpacks to 134
 checkpoint test/unit/sae.c has 65 tensors (expected at most 64)
 checkpoint test/unit/sae.c is a view whose numbers do not follow each
 latents test/sae-look-scan.bats --top 4000 and --sample 97 are more than 4096 examples
-latents test/sae-look-scan.bats of at most 1048576 tokens each
+latents test/sae-look-scan.bats is not a whole number from 0 to 1048576
 image test/ref/picture_cases.py 101 scans go over more than 100 times its pixels
 image test/ref/picture_cases.py more than 500 scans
 image test/unit/source.c an image of 8 GiB that is not there

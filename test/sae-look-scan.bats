@@ -310,6 +310,7 @@ END
     refused 65 "ids.npy.json: does not list special tokens (--skip-ids with their ids leaves them out)" \
         scan run --acts-ids ids.npy --skip-ids special rows.npy
     refused 2 "--context: \"3\" is not A,B or all" scan run --context 3 rows.npy
+    refused 2 "--context: \"1048577\" is not a whole number from 0 to 1048576" scan run --context 3,1048577 rows.npy
     refused 2 "--top 4000 and --sample 97 are more than 4096 examples" scan run --top 4000 --sample 97 rows.npy
     printf '{"ids_sha256": "%064d"}' 0 >ids.npy.json
     sum=$(py -c 'import hashlib, numpy as np; print(hashlib.sha256(np.load("ids.npy").tobytes()).hexdigest())')
