@@ -144,6 +144,19 @@ END
     page_is images b.html grid=5x2 images=list
     sae-look html images --images - --grid 2x5 <list >c.html
     page_is images c.html grid=2x5 images=list
+    # as hf-infer --acts-images writes it
+    odd=$'pictures/tab\there \\ t.png'
+    cp "$(sed 1q list)" "$odd"
+    { printf 'row\tlabel\tclass\tpath\n0\t-1\ta b\tpictures/tab\\there \\\\ t.png\n'
+        sed 1d list | awk '{ print NR "\t7\tc\t" $0 }'; } >rows.tsv
+    sae-look html images --images rows.tsv --grid 5x2 -o rows.html
+    cmp b.html rows.html
+    sed -i 3d rows.tsv
+    run -65 sae-look html images --images rows.tsv --grid 5x2 -o no.html
+    [ "$output" = "sae-look: rows.tsv: line 3 is no path" ]
+    printf 'row\tlabel\tclass\tpath\n0\t1\tx\n' >rows.tsv
+    run -65 sae-look html images --images rows.tsv --grid 5x2 -o no.html
+    [ "$output" = "sae-look: rows.tsv: line 2 is no path" ]
     for type in png jpeg webp gif; do
         grep -q "href=\"data:image/$type;base64," a.html
     done

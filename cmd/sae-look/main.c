@@ -120,7 +120,8 @@ static const struct opt opts[] = {
     { 0, "examples", "N", "html", OPT_U64(examples, 0, LOOK_MAX_EXAMPLES),
       "strongest examples of a latent" },
     { 0, "images", "LIST", "html", OPT_FILE(images),
-      "file with the path of a picture for each image, one per line" },
+      "file with the path of a picture for each image, one per line,\n"
+      "or hf-infer's --acts-images" },
     { 0, "grid", "WxH", "html", OPT_CALL(set_grid),
       "patches of an image: W in a row, H rows" },
     { 0, "max-bytes", "SIZE", "html", OPT_SIZE(max_bytes, 1),

@@ -28,11 +28,12 @@ struct pictures {
     const char *list; /* its path */
     size_t w, h;      /* patches in a row, rows */
     struct str text;
-    size_t n, *at; /* [n] where the lines begin in 'text', NULs at the ends */
+    size_t n, *at; /* [n] where the paths begin in 'text', NULs at the ends */
 };
 
-/* pictures_open() reads 'list', "-" for standard input.  0, or -1 with 'err'
- * set.  Owner: the caller, until pictures_close(), after an error, too. */
+/* pictures_open() reads 'list', "-" for standard input: a path a line, or what
+ * hf-infer --acts-images writes.  0, or -1 with 'err' set.  Owner: the caller,
+ * until pictures_close(), after an error, too. */
 int pictures_open(struct pictures *p, const char *list, struct err *err);
 void pictures_close(struct pictures *p);
 

@@ -11,25 +11,60 @@
 
 #define PICTURE_MAX ((size_t)1 << 20) /* bytes */
 
+/* hf-infer's --acts-images: the path is the last field of a line that begins
+ * with its row, with tabs, newlines and backslashes as \t, \n and \\. */
+#define TABLE "row\tlabel\tclass\tpath\n"
+
+/* The path in a line of such a table that is row i's, or NULL. */
+static char *
+path_of(char *line, size_t i)
+{
+    char *from, *to;
+
+    if (strtoull(line, &from, 10) != i)
+        return NULL;
+    for (int tabs = 0; tabs < 3; tabs++, from++)
+        if (!(from = strchr(from, '\t')))
+            return NULL;
+    line = to = from;
+    for (; *from; from++) {
+        if (*from == '\\' && from[1])
+            from++;
+        else {
+            *to++ = *from;
+            continue;
+        }
+        *to++ = *from == 't' ? '\t' : *from == 'n' ? '\n' : *from;
+    }
+    *to = '\0';
+    return line;
+}
+
 int
 pictures_open(struct pictures *p, const char *list, struct err *err)
 {
-    size_t cap = 0;
+    size_t cap = 0, k;
+    bool table;
 
     p->list = list;
     if (file_read_all(list, SIZE_MAX / 2, &p->text, err) < 0)
         return -1;
-    for (size_t i = 0, k; i < p->text.n; i += k + 1) {
-        const char *line = p->text.s + i;
+    table = p->text.n && !strncmp(p->text.s, TABLE, strlen(TABLE));
+    for (size_t i = table ? strlen(TABLE) : 0; i < p->text.n; i += k + 1) {
+        char *line = p->text.s + i, *path = line;
         const char *end = memchr(line, '\n', p->text.n - i);
 
         k = end ? (size_t)(end - line) : p->text.n - i;
-        if (k == 0 || memchr(line, '\0', k))
-            return err_data(err, list, "line %zu is no path", p->n + 1);
-        p->text.s[i + k] = '\0';
+        line[k] = '\0';
+        if (strlen(line) < k)
+            path = NULL;
+        else if (table)
+            path = path_of(line, p->n);
+        if (!path || !*path)
+            return err_data(err, list, "line %zu is no path", p->n + 1 + table);
         if (p->n == cap)
             p->at = xgrow(p->at, p->n, &cap, sizeof(*p->at));
-        p->at[p->n++] = i;
+        p->at[p->n++] = (size_t)(path - p->text.s);
     }
     return 0;
 }
