@@ -6,7 +6,7 @@
 budgets='core 11617
 core/format 13305
 core/kernel 10054
-core/model 24983
+core/model 24997
 core/text 4340
 core/image 2596
 cmd 38606

@@ -46,6 +46,7 @@ parse_mlp(struct config *c, const struct js *root, struct err *err)
 {
     bool swiglu = false, gated = false;
     bool by_ratio = c->form.layer_scale && c->form.learned; /* DINOv2 */
+    struct js js = js_get(root, "mlp_ratio");
     double ratio = 4;
 
     if (!by_ratio)
@@ -60,6 +61,8 @@ parse_mlp(struct config *c, const struct js *root, struct err *err)
         config_range(root, "mlp_ratio", 1e-3, 1024, &ratio, err))
         return -1;
     c->intermediate_size = (int64_t)((double)c->hidden_size * ratio);
+    if (c->intermediate_size < 1 || c->intermediate_size > CONFIG_MAX_WIDTH)
+        return js_bad(&js, "a ratio that makes 1 to 1048576 rows", err);
     if (swiglu) {
         /* int(x 2 / 3), rounded up to a multiple of 8, as Python has it */
         c->intermediate_size =

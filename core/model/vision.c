@@ -16,7 +16,8 @@
 #define ROWS                                                         \
     1024 /* of a batch, where its size is not said: products of more \
           * are not faster */
-#define MAX_SIDE 8192 /* pixels */
+#define MAX_SIDE   8192 /* pixels */
+#define MAX_TOKENS 65536
 
 /* ---- positions ---- */
 
@@ -123,8 +124,12 @@ fill_start(struct vision *v, struct err *err)
     size_t d = s->hidden, rows = (size_t)(c->height / c->patch);
     size_t columns = (size_t)(c->width / c->patch);
     size_t side = (size_t)sqrt((double)(rows * columns));
-    float *to = v->start = xcalloc(s->n_tokens * d, sizeof(*to));
+    float *to = v->start =
+        mem_try(s->n_tokens * d, sizeof(*to), "an image's embedding", err);
 
+    if (!to)
+        return -1;
+    memset(to, 0, s->n_tokens * d * sizeof(*to));
     if (s->cls) {
         memcpy(to, m->vision.cls, d * sizeof(*to));
         if (grid) {
@@ -206,6 +211,12 @@ find_shape(struct vision *v, const struct vision_options *o, struct err *err)
         .n_layers = (size_t)c->n_layers,
     };
     s->n_tokens = s->cls + s->n_registers + s->n_patches;
+    if (s->n_tokens > MAX_TOKENS)
+        return err_set(err, EX_DATAERR,
+                       "%s: images of %zu x %zu pixels have %zu tokens "
+                       "(expected at most %d)",
+                       v->model->dir.path, height, width, s->n_tokens,
+                       MAX_TOKENS);
     s->n_features =
         v->model->vision.project.out ? v->model->vision.project.out : s->hidden;
     return 0;

@@ -62,8 +62,9 @@ struct vision {
  * vision_open() maps the model in a directory, as model_open_vision(), and
  * makes an engine for images of one size.  'par' is borrowed and may be NULL.
  * -1 with 'err' set: as model_open_vision(); EX_DATAERR for a size that is
- * smaller than a patch, or positions that cannot be interpolated; EX_SOFTWARE.
- * One thread at a time may use it.  Owner: the caller, until vision_close().
+ * smaller than a patch or has too many, or positions that cannot be
+ * interpolated; EX_SOFTWARE. One thread at a time may use it.  Owner: the
+ * caller, until vision_close().
  */
 int vision_open(struct vision **vision, const char *dir, struct par *par,
                 const struct vision_options *options, struct err *err);

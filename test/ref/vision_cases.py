@@ -58,6 +58,8 @@ REFUSED = [  # a model, what is done to its config c and tensors t, the message
     ("dinov3_vit", "c['num_attention_heads'] = 8", "/config.json: "
      "num_attention_heads is 8 (expected a divisor of hidden_size, heads of 4 "
      "i numbers)"),
+    ("dinov2", "c['mlp_ratio'] = .01", "/config.json: mlp_ratio is 0.01 "
+     "(expected a ratio that makes 1 to 1048576 rows)"),
     ("vit", "c['hidden_act'] = 'mish'", '/config.json: hidden_act "mish" is '
      "not supported (silu, gelu, gelu_pytorch_tanh, relu, quick_gelu)"),
     ("clip", "c['vision_config'] = 3", "/config.json: vision_config is 3 "
