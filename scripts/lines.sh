@@ -9,7 +9,7 @@ core/kernel 10054
 core/model 24997
 core/text 4340
 core/image 2596
-cmd 38606
+cmd 38622
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -184,6 +184,22 @@ Image.fromarray(np.random.default_rng(1).integers(0, 256, (4000, 4000, 3), np.ui
     [ "$(npy "j('o.json')['n_imgs'] == j('l.json')['n_imgs'], j('o.json')['data']['images_xxh3'] == j('l.json')['data']['images_xxh3']")" = "True True" ]
 }
 
+@test "hf-infer --images: a pipe that a broken image ends is no dump, even of an archive" {
+    mkdir t
+    cp pics/a/b/type6-16.png t/1.png
+    head -c 60 t/1.png >t/2.png
+    tar -cf bad.tar -C t 1.png 2.png
+    # 1.png has more bytes than a buffer: they are in the pipe when 2.png is found
+    status=0
+    hf-infer clip --images bad.tar --image-size 512 --batch 1 --acts resid:1 --acts-meta m.json 2>err |
+        saev-write -m m.json -o D 2>err2 || status=$?
+    [ $status = 65 ]
+    grep -q '^hf-infer: bad.tar: 2.png: broken PNG' err
+    n=$((4097 * 48 * 4))
+    [ "$(cat err2)" = "saev-write: standard input: ended after $((n - 4)) bytes, in the middle of image 0 (an image has $n)" ]
+    [ -z "$(ls -A D)" ]
+}
+
 @test "hf-infer --hash-images: another picture of the same size is another dump" {
     mkdir d
     cat pics/top.png - >d/1.png <<<first

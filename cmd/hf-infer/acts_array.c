@@ -38,15 +38,25 @@ acts_write_head(struct acts_array *x, struct err *err)
 }
 
 int
+acts_end_array(struct acts_array *x, struct err *err)
+{
+    return x->nbytes ? out_write(x->out, x->last, 4, err) : 0;
+}
+
+int
 acts_write_array(struct acts_array *x, size_t n_windows, const void *data,
                  size_t nbytes, struct err *err)
 {
     size_t at = x->nbytes;
 
+    if (!x->npy && acts_end_array(x, err) < 0)
+        return -1;
     x->shape[0] += n_windows;
     x->nbytes += nbytes;
-    if (!x->npy)
-        return out_write(x->out, data, nbytes, err);
+    if (!x->npy) {
+        memcpy(x->last, (const uint8_t *)data + nbytes - 4, 4);
+        return out_write(x->out, data, nbytes - 4, err);
+    }
     if (at == 0 && acts_write_head(x, err) < 0)
         return -1;
     return out_pwrite(x->out, data, nbytes, x->head_nbytes + at, err);

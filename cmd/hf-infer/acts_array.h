@@ -21,6 +21,7 @@ struct acts_array {
     size_t n_dims;
     uint64_t shape[4];          /* [windows written, ..] */
     size_t head_nbytes, nbytes; /* of the header; of what is after it */
+    uint8_t last[4];            /* of a stream's bytes, until its end */
 };
 
 /* acts_open_npy() starts the file of a .npy, which 'option' names.  0, or -1
@@ -29,12 +30,16 @@ int acts_open_npy(struct acts_array *x, const char *option, const char *path,
                   int flags, struct err *err);
 
 /*
- * acts_write_array() appends so many windows.  acts_write_head() writes the
- * header of a .npy, again once all are counted.  acts_reserve() asks for room
- * for all windows on the disk.  0, or -1 with 'err' set.
+ * acts_write_array() appends so many windows; without a header, the last number
+ * of all waits for acts_end_array(): a run that fails, or is killed, ends in
+ * the middle of a window, and no reader of a pipe takes it for the whole.
+ * acts_write_head() writes the header of a .npy, again once all are counted.
+ * acts_reserve() asks for room for all windows on the disk.
+ * 0, or -1 with 'err' set.
  */
 int acts_write_array(struct acts_array *x, size_t n_windows, const void *data,
                      size_t nbytes, struct err *err);
+int acts_end_array(struct acts_array *x, struct err *err);
 int acts_write_head(struct acts_array *x, struct err *err);
 int acts_reserve(const struct acts_array *x, size_t n_windows, struct err *err);
 

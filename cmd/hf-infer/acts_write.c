@@ -273,7 +273,8 @@ publish_one(struct acts *a, struct err *err)
 {
     struct acts_dump *d = a->dumps;
 
-    return (a->run->out && out_flush(a->run->out, err) < 0) ||
+    return (d && !d->array.npy && acts_end_array(&d->array, err) < 0) ||
+                   (a->run->out && out_flush(a->run->out, err) < 0) ||
                    (a->meta && fill_meta(a, err) < 0) ||
                    (d && d->ids.out && fill_ids(a, d, err) < 0) ||
                    commit(&a->run->out, err) < 0 || commit(&a->meta, err) < 0 ||
