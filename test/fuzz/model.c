@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: ISC */
 /*
  * cmd/hf-infer/model: a hostile config.json and header of model.safetensors;
- * a small model that opens can be run.
+ * a small model that opens can be run, and a vision encoder.
  */
 #include "core/model/model.h"
 #include "core/model/engine.h"
+#include "core/model/vision.h"
 
 #include "test/fuzz/files.h"
 
-#define SMALL 64
+#define SMALL 128
 
 static bool
 is_small(const struct config *c)
@@ -37,6 +38,28 @@ run(const struct model *model)
     engine_close(engine);
 }
 
+/* Does nothing if it is of tokens. */
+static void
+run_vision(void)
+{
+    static const float pixels[3 * SMALL * SMALL];
+    const struct vision_options options = { .batch = 1 };
+    const struct vision_shape *s;
+    struct vision *v;
+    struct err err = { 0 };
+    float features[SMALL];
+
+    if (vision_open(&v, fuzz_dir, NULL, &options, &err) < 0) {
+        MUST(err.status == EX_DATAERR && *err.what);
+        return;
+    }
+    s = &v->shape;
+    if (is_small(&v->model->config) && s->n_features <= SMALL &&
+        s->height <= SMALL && s->width <= SMALL)
+        vision_run(v, pixels, 1, NULL, features);
+    vision_close(v);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
@@ -48,6 +71,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     fuzz_st("model.safetensors", next_part(&rest));
     if (model_open(&model, fuzz_dir, &err) < 0) {
         MUST(err.status == EX_DATAERR && *err.what);
+        run_vision();
         return 0;
     }
     MUST(!model_linear(model, "model.layers.9999.mlp.up_proj"));
