@@ -34,7 +34,7 @@ parse_image(struct config *c, const struct js *root, struct err *err)
     smaller_side = v->height < v->width ? v->height : v->width;
     if (config_count(c, root, "patch_size", smaller_side,
                      c->family->vision->patch_size, &v->patch, err) ||
-        config_count(c, root, "num_channels", 3, 3, &channels, err))
+        config_count(c, root, "num_channels", 1024, 3, &channels, err))
         return -1;
     js = js_get(root, "num_channels");
     return channels == 3 ? 0 : js_bad(&js, "3", err);
