@@ -39,3 +39,16 @@ print(*tok.encode(open("corpus/train.txt", newline="").read()))
     done
     awk '$1 == "fvu" { n++; if ($2 > .05) exit 1 } END { exit n != 1 }' eval
 }
+
+@test "demo: pictures.py draws demo/pictures again, to the last pixel" {
+    "$PYTHON" -B "$ROOT/scripts/demo/pictures.py" again
+    "$PYTHON" - "$ROOT/demo/pictures" again <<'END'
+import pathlib, sys
+import numpy as np
+from PIL import Image
+was, now = ({p.relative_to(d): np.asarray(Image.open(p)) for p in pathlib.Path(d).glob("*/*")} for d in sys.argv[1:])
+assert was.keys() == now.keys() and len(was) == 20
+for p in was:
+    assert was[p].shape == (96, 96, 3) and (was[p] == now[p]).all(), p
+END
+}
