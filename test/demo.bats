@@ -66,6 +66,27 @@ assert one >= 25, one
 END
 }
 
+@test "demo: an encoder sees in twenty pictures what a float64 reference does, and each shape has a latent" {
+    said
+    cd "$BATS_FILE_TMPDIR"
+    hf-infer demo/dinov2-tiny --images demo/pictures --acts resid:1 --features "$BATS_TEST_TMPDIR/f.npy" \
+        -o "$BATS_TEST_TMPDIR/a.npy" -q
+    vision="$PYTHON -W ignore $ROOT/test/ref/vision_ref.py"
+    $vision features demo/dinov2-tiny demo/pictures/*/*.png -o "$BATS_TEST_TMPDIR/want.npy"
+    $vision check "$BATS_TEST_TMPDIR"/{want,f}.npy
+    $vision acts demo/dinov2-tiny resid:1 demo/pictures/*/*.png -o "$BATS_TEST_TMPDIR/want.npy"
+    "$PYTHON" - "$BATS_TEST_TMPDIR" build/demo/patches/*/acts000000.bin <<'END'
+import sys, numpy as np
+a, want = (np.load(sys.argv[1] + name).reshape(20, 65, 32) for name in ("/a.npy", "/want.npy"))
+assert abs(a - want).max() < 2e-4 * max(1, abs(want).max() / 5)
+assert (np.fromfile(sys.argv[2], "<f4").reshape(20, 64, 32) == a[:, 1:]).all()
+END
+    for shape in circle cross square triangle; do
+        grep -qE "^[0-9]+( $shape){5}$" <<<"$output"
+    done
+    [ "$(grep -o 'href="data:image/png' build/demo/patches.html | wc -l)" -ge 40 ]
+}
+
 @test "demo: its last screen is the result" {
     said
     tail -n 30 <<<"$output" | sed -n '/^RESULT$/,$p' >screen
@@ -179,14 +200,22 @@ END
 }
 
 # bats test_tags=long
-@test "demo: a fact that another dozen of lines says, and an adapter that learnt from another text, are noticed" {
+@test "demo: other facts, an adapter that learnt from another text, and pictures in other classes are noticed" {
     copy_demo
+    for colour in blue red; do # each to the next class
+        for move in circle:x square:circle triangle:square cross:triangle x:cross; do
+            mkdir -p copy/pictures/x
+            mv copy/pictures/{"${move%:*}","${move#*:}"}/$colour.png
+        done
+    done
+    rmdir copy/pictures/x
     sed -i 's/Minas Tirith/Edoras/' copy/facts.jsonl
     for _ in $(seq 64); do printf '1+1=2 '; done >copy/training.txt
     V='' run -1 demo copy
     [ "$(wc -l <<<"$output")" -lt 70 ]
     [[ $output == *"DIFFERS: the adapter has not learnt what facts.jsonl says"* ]]
     [[ $output == *"DIFFERS: less than three quarters of what was lost came back"* ]]
+    [[ $output == *"DIFFERS: not every shape has a latent of its own"* ]]
 }
 
 # bats test_tags=long

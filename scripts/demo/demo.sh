@@ -226,6 +226,38 @@ printf '%s\n' "$got" | awk '/^ .*]]/ { n++; sub(/.*\[\[/, ""); sub(/]].*/, "")
 say "The 50 strongest on one page, for a browser:"
 step 'sae-look html -q -f "$OUT/run" -m qwen3-tiny --sort max -n 50 \
     -o "$OUT/latents.html"'
+part "hf-infer --images: what does an encoder see in twenty pictures?"
+say "dinov2-tiny is a vision encoder of two layers. Of pictures, five of each of" \
+    "four shapes in four directories, it writes what it passes on for each of" \
+    "64 patches; an autoencoder of 32 latents, 4 of them active in a patch, is" \
+    "trained on these rows, and the strongest examples of each latent kept:"
+step 'hf-infer dinov2-tiny --images pictures --acts resid:1 --no-cls -q -f \
+    --acts-images "$OUT/pictures.tsv" --acts-meta "$OUT/pictures.json" | \
+    saev-write -q -f -m "$OUT/pictures.json" -o "$OUT/patches"'
+step 'sae-train -q -f -o "$OUT/eye" -k 4 --latents 32 --batch 128 -n 400 \
+    --lr 3e-3 "$OUT/patches"'
+step 'sae-look scan -q -f -s "$OUT/eye" --top 5 --sample 0 -o "$OUT/seen" \
+    "$OUT/patches"'
+say "Each picture's class is its directory's name. The five pictures in which" \
+    "the strongest latents are strongest have these classes:"
+ask 'sae-look show --json "$OUT/seen" \
+    $(sae-look list --sort max -n 8 "$OUT/seen" | sed 1d | cut -f 1) | \
+    awk -F "\t" "NR == FNR { class[\$1] = \$3; next } {
+        n = split(\$0, row, /.row.:/)
+        match(\$0, /[0-9]+/)
+        line = substr(\$0, RSTART, RLENGTH)
+        for (i = 2; i <= n; i++)
+            line = line OFS class[int(row[i] / 64)]
+        print line }" "$OUT/pictures.tsv" -'
+printf '%s\n' "$got" | awk '
+    NF == 6 && $2 == $3 && $2 == $4 && $2 == $5 && $2 == $6 { one[$2] }
+    END { for (c in one) n++; exit n != 4 }' ||
+    differs "not every shape has a latent of its own"
+[ -n "${V-}" ] || printf '%s\n' "$got" | sed 's/^/    latent /' >&3
+say "The same, with the patches, for a browser:"
+step 'sed 1d "$OUT/pictures.tsv" | cut -f 4 >"$OUT/pictures.list"'
+step 'sae-look html -q -f "$OUT/seen" --images "$OUT/pictures.list" \
+    --grid 8x8 --sort max -n 8 -o "$OUT/patches.html"'
 part "moe-sft tune: the model learns a dozen lines"
 say "facts.jsonl has a dozen lines that qwen3-tiny does not know: capitals of" \
     "countries in books. Fine-tuning makes an adapter of the whole model, and" \
@@ -296,9 +328,10 @@ result=yes
         exit 1
     fi
     cat <<END
-Everything agrees.  What the autoencoder's latents stand for, in a browser:
+Everything agrees.  What latents of text and of pictures are, in a browser:
 
     $out/latents.html
+    $out/patches.html
 
 Type next:
 
