@@ -87,6 +87,9 @@ near() {
     saev-read --shuffle --seed 1 --mem 1M -j 1 --raw "$(cat dump)" | cmp - "$BATS_TEST_TMPDIR/s.f32"
     cd "$BATS_TEST_TMPDIR"
     run ! cmp -s a.f32 s.f32
+    hf-infer "$S/demo/dinov2-tiny" --images "$S/demo/pictures" --acts resid:1 --no-cls -q >p.f32
+    cmp p.f32 "$S"/seen/*/acts000000.bin
+    grep -q 'href="data:image/png;base64,' "$S/patches.html"
     "$PYTHON" -c 'import numpy as np
 a, s = (np.sort(np.fromfile(f, "V512").view("S512")) for f in ("a.f32", "s.f32"))
 assert len(a) == 5824 and (a == s).all()'

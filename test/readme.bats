@@ -51,6 +51,7 @@ sys.exit(pty.spawn(["bash", "-eo", "pipefail", "../session"]) >> 8)' </dev/null
     run -0 bash -eo pipefail script
     [ "$(wc -l <answers.jsonl)" = 10000 ] && [ "$(wc -l <nll.jsonl)" = 10000 ]
     [ "$(saev-read info acts | awk '$2 == "rows.all.all" { print $3 }')" -gt 100000 ]
+    [ "$(saev-read info seen | awk '$2 == "rows.all.all" { print $3 }')" = 1300 ] # 20 pictures: CLS and 64 patches
     # the perplexity of the model; on an SAE, a table, and an adapter: all higher
     grep -xE '[0-9]+\.[0-9]+' <<<"$output" | awk 'NR == 1 { m = $1 } NR > 1 && $1 <= m { exit 1 } END { exit NR != 4 }'
     [ "$(grep -o '<section ' latents.html | wc -l)" = 200 ]
