@@ -166,6 +166,17 @@ Image.fromarray(np.random.default_rng(1).integers(0, 256, (4000, 4000, 3), np.ui
     [ ! -e f ]
 }
 
+@test "hf-infer --skip-bad: good and broken images in turn, few of them ready, keep their rows" {
+    # make SAN=thread check sees what a run seldom shows
+    head -c 60 pics/top.png >bad.png
+    for i in $(seq 150); do echo pics/top.png; echo bad.png; done >l
+    hf-infer clip --images pics/top.png --pixels one.npy
+    for _ in 1 2 3; do
+        hf-infer clip --images l --skip-bad --pixels many.npy -j 6 --batch 1 -q -f
+        [ "$(npy "(lambda m: (len(m), (m == l('one.npy')).all()))(l('many.npy'))")" = "(150, True)" ]
+    done
+}
+
 @test "hf-infer --images: metadata before the first row of a pipe, a dump that saev-write takes" {
     hf-infer clip --images pics --acts resid:1 --acts-meta m.json -q | saev-write -m m.json -o acts
     saev-read verify acts/*

@@ -185,8 +185,10 @@ run_all(struct images *im, struct err *err)
     struct images_slot *s;
 
     while ((s = images_next(im->queue))->rc > 0) {
+        bool good = s->err.status == 0; /* run_slots() gives slots back */
+
         im->decode_s += s->seconds;
-        if (s->err.status == 0) {
+        if (good) {
             im->n_turned += s->orientation > 1;
             im->n_grey16 += s->grey16;
             im->slots[im->n_slots++] = s;
@@ -195,7 +197,7 @@ run_all(struct images *im, struct err *err)
         }
         if (run_slots(im, err) < 0)
             return -1;
-        if (s->err.status == 0)
+        if (good)
             continue;
         if (!run->skip_bad || s->err.status != EX_DATAERR) {
             *err = s->err;
