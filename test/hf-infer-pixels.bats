@@ -241,6 +241,16 @@ assert np.abs(np.load('p.npy') - want).max() < 2e-5
 m = json.load(open('m.json')); assert (m['n_imgs'], m['data']['skipped']) == (2, $n - 2), m"
 }
 
+@test "hf-infer --skip-bad: each of many bad pictures among good ones is left out once" {
+    head -c 500 pictures/Z/grey.jpg >bad.jpg
+    yes $'pictures/top.png\nbad.jpg\npictures/a/z/tiny.png' | sed 1200q >many
+    for batch in 1 2 5; do
+        hf-infer vit --images many --skip-bad --batch $batch -j 4 --pixels p.npy -f 2>said
+        [ "$(tail -n 1 said)" = "hf-infer: many: 400 broken images skipped, 800 left" ]
+        python 'x = np.load("p.npy"); assert len(x) == 800 and (x == np.tile(x[:2], (400, 1, 1, 1))).all()'
+    done
+}
+
 @test "hf-infer --max-pixels: more are refused by number" {
     run -0 hf-infer vit --images pictures/Z/type0-08.png --max-pixels $((66 * 62)) --pixels p.npy
     run -65 --separate-stderr hf-infer vit --images pictures/Z/type0-08.png --max-pixels $((66 * 62 - 1)) --pixels q.npy
