@@ -8,7 +8,7 @@ core/format 13305
 core/kernel 10054
 core/model 24997
 core/text 4340
-core/image 2596
+core/image 2615
 cmd 38622
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces

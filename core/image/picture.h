@@ -47,7 +47,7 @@ struct picture {
  * Cost: 3 bytes a pixel and a few rows.  A JPEG of several scans takes 2 bytes
  * for each of its components' samples as well, has at most 500 scans, and these
  * go over at most 100 samples a pixel.  A PNG is inflated to what its header
- * needs, and no further.
+ * needs; where it has more, the file is read for some KiB, and not further.
  */
 int picture_decode(struct picture *p, const void *data, size_t n,
                    size_t max_pixels, struct err *err);

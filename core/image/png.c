@@ -7,11 +7,18 @@
 
 #include "core/image/decode.h"
 
+/* Bytes of IDAT from the last row on, for a pixel of it, in chunks of a byte;
+ * and for what comes after it. */
+#define ROW_BYTES  128
+#define TAIL_BYTES 8192
+
 struct png_reader {
     const uint8_t *data;
     size_t n;
     size_t at, end; /* what libpng has of the chunk that it reads */
     bool idat;      /* one was read */
+    bool in_idat;   /* the chunk is one */
+    size_t n_idat;  /* bytes of these that libpng may still have */
     bool no_memory;
     size_t max_pixels;
     struct picture *picture;
@@ -78,7 +85,8 @@ next_chunk(struct png_reader *r)
         if (n > r->n - r->at - 12)
             return;
         r->end = r->at + n + 12;
-        r->idat |= !memcmp(name, "IDAT", 4);
+        r->in_idat = !memcmp(name, "IDAT", 4);
+        r->idat |= r->in_idat;
         if (!memcmp(name, "eXIf", 4))
             r->picture->orientation = exif_orientation(chunk + 8, n);
         if (!r->idat &&
@@ -96,6 +104,10 @@ read_bytes(png_structp png, uint8_t *to, size_t n)
     while (n > 0) {
         size_t part = r->end - r->at < n ? r->end - r->at : n;
 
+        /* libpng would inflate the rest, gigabytes, before it says so */
+        if (r->in_idat && part > r->n_idat)
+            png_error(png, "IDAT: Too much image data");
+        r->n_idat -= r->in_idat ? part : 0;
         memcpy(to, r->data + r->at, part);
         r->at += part;
         to += part;
@@ -182,8 +194,11 @@ decode(struct png_reader *r)
         png_error(png, "a row has another size");
     for (; n_passes > 0; n_passes--) {
         row = p->rgb + (3 - n_channels) * p->width * p->height;
-        for (size_t y = 0; y < p->height; y++, row += p->width * n_channels)
+        for (size_t y = 0; y < p->height; y++, row += p->width * n_channels) {
+            if (n_passes == 1 && y == p->height - 1)
+                r->n_idat = ROW_BYTES * p->width + TAIL_BYTES;
             png_read_row(png, row, NULL);
+        }
     }
     png_read_end(png, NULL);
     if (n_channels == 1)
@@ -207,6 +222,7 @@ picture_png(struct picture *p, const uint8_t *data, size_t n, size_t max_pixels,
     struct png_reader r = { .data = data,
                             .n = n,
                             .end = 8, /* the signature */
+                            .n_idat = SIZE_MAX,
                             .max_pixels = max_pixels,
                             .picture = p,
                             .err = err };

@@ -210,6 +210,11 @@ refused("png-crc-end", png(small, 8, 2)[:-1] + b"\0", BAD + "IEND: CRC error")
 refused("png-pixels-few", around(small, 8, 2, chunk(b"IDAT", zlib.compress(inside[:-1]))), BAD + "*")
 refused("png-pixels-many", around(small, 8, 2, chunk(b"IDAT", zlib.compress(inside + b"x"))), BAD + "*")
 refused("png-pixels-bomb", around(small, 8, 2, chunk(b"IDAT", zlib.compress(inside + bytes(1 << 26)))), BAD + "*")
+# not inflated to its end, where the sum is wrong
+packed_more = bytearray(zlib.compress(inside + bytes(1 << 25)))
+packed_more[-1] ^= 1
+refused("png-pixels-rest", around(small, 8, 2, chunk(b"IDAT", bytes(packed_more))),
+        BAD + "IDAT: Too much image data")
 refused("png-pixels-after", around(small, 8, 2, chunk(b"IDAT", packed + b"x")), BAD + "*")
 refused("png-pixels-apart", png(small, 8, 2, idat=9, between=chunk(b"tEXt", b"a\0b")), BAD + "*")
 refused("png-pixels-sum", around(small, 8, 2, chunk(b"IDAT", packed[:-1] + bytes([packed[-1] ^ 1]))), BAD + "*")
