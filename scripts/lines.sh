@@ -6,10 +6,10 @@
 budgets='core 11617
 core/format 13305
 core/kernel 10054
-core/model 24997
+core/model 25003
 core/text 4340
 core/image 2615
-cmd 38622
+cmd 38659
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -282,7 +282,7 @@ Image.fromarray(np.random.default_rng(1).integers(0, 256, (4000, 4000, 3), np.ui
 --acts-ids x
 --chunk 3
 --lora x
---sae x
+--steer x:1=2
 --lut x
 X
     [ $n = 12 ]
@@ -309,6 +309,36 @@ X
     [[ ${stderr_lines[0]} == *"is both an input and an output of this command" ]]
     run -2 --separate-stderr hf-infer clip --images d/1.png --acts resid:0 -o d/1.png -f
     cmp before d/1.png
+}
+
+@test "hf-infer --images --sae: what follows is of the reconstruction" {
+    hf-infer clip --images pics --pixels p.npy -q
+    cat >sae.py <<'X'
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np, sae_files, vision_ref as v
+sae, _ = sae_files.random_sae(96, 48, 1)
+if len(sys.argv) == 2:
+    sae_files.write("sae", "sparsify", sae, k=5)
+    sys.exit()
+m, bad = v.Model("clip"), 0
+x = v.embed(m, np.load("p.npy")[3].astype(float))[0]
+x = v.block(m, x, 0, 4, 4, {}) - sae["decoder_bias"]
+z = x @ sae["encoder_weight"].T + sae["encoder_bias"]
+z *= sae_files.active("sparsify", z, 5, None)
+x = z @ sae["decoder_weight"] + sae["decoder_bias"]
+for i in range(3):
+    x = v.block(m, x, i, 4, 4, {}) if i else x
+    bad += not v.check(x, np.load("a.npy")[3, i])
+sys.exit(bad + (not v.check(v.features(m, m.norm(x, m.names["final"])), np.load("f.npy")[3])))
+X
+    "$PYTHON" sae.py "$ROOT/test/ref"
+    hf-infer clip --images pics --acts resid:all --features f.npy --acts-meta m.json -o a.npy -q --sae sae@encoder.layers.0
+    "$PYTHON" sae.py "$ROOT/test/ref" check
+    [ "$(npy "j('m.json')['data']['sae']")" = "['sae@encoder.layers.0']" ]
+    one_line 2 "--sae: --pixels alone runs no model" hf-infer clip --images pics --pixels q.npy --sae sae@encoder.layers.0
+    echo '{"activation":"topk","k":5,"num_latents":96,"d_in":48,"exclude_special_tokens":true}' >sae/cfg.json
+    run -65 hf-infer clip --images pics --features q.npy --sae sae@encoder.layers.0
 }
 
 @test "hf-infer(5): the examples run as typed" {

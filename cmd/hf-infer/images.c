@@ -264,16 +264,51 @@ read_ckpt(struct images *im, struct err *err)
 }
 
 static int
+no_special(void *ctx, bool *is_special, size_t n, struct err *err)
+{
+    (void)ctx;
+    (void)is_special;
+    (void)n;
+    return err_set(err, EX_DATAERR, "images have no tokens of text");
+}
+
+/* Positions that an SAE leaves out are those of a text. */
+static int
+check_saes(const struct splices *ss, struct err *err)
+{
+    for (size_t i = 0; i < splices_count(ss); i++)
+        if (sae_without_any(splices_without(ss, i)))
+            return err_set(err, EX_DATAERR,
+                           "%s: leaves out rows of a text (expected an SAE of "
+                           "all rows)",
+                           splices_file(ss, i));
+    return 0;
+}
+
+static int
 open_model(struct images *im, struct err *err)
 {
     struct run *run = im->acts.run;
-    const struct vision_options o = { im->processor.height, im->processor.width,
-                                      (size_t)run->batch, run->compute };
+    const struct splices_options saes = {
+        .specs = { &run->sae, &run->steer, &run->ablate, &run->ablate_each },
+        .zero = run->sae_zero,
+        .center = run->sae_center,
+        .screen = true,
+        .special = no_special
+    };
+    const struct vision_options o = { .height = im->processor.height,
+                                      .width = im->processor.width,
+                                      .batch = (size_t)run->batch,
+                                      .compute = run->compute,
+                                      .splices = run->sae.n ? &saes : NULL };
 
     if (!run->acts && !run->features)
-        return 0;
+        return run->sae.n ? err_set(err, TU_USAGE,
+                                    "--sae: --pixels alone runs no model")
+                          : 0;
     if (par_open(&run->par, run->n_threads, err) < 0 ||
-        vision_open(&im->vision, run->dir, run->par, &o, err) < 0)
+        vision_open(&im->vision, run->dir, run->par, &o, err) < 0 ||
+        check_saes(im->vision->splices, err) < 0)
         return -1;
     run->config = &im->vision->model->config;
     im->batch = im->vision->batch;

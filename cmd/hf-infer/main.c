@@ -240,7 +240,7 @@ static const struct opt_rule rules[] = {
       "prompt file ids raw prepend-bos plain strict-utf8 as-text chat "
       "template system max-tokens greedy temperature top-k top-p min-p "
       "repetition-penalty seed stop jsonl resume ids-out raw-text json ctx pad "
-      "acts-ids chunk kv-dtype lora kvc sae sae-center sae-zero steer ablate "
+      "acts-ids chunk kv-dtype lora kvc steer ablate ablate-each "
       "steer-at lut lut-layers ratio tau dims lut-report no-screen",
       "images", NULL },
     { OPT_NEEDS, "images", "acts features pixels",

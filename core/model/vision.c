@@ -296,6 +296,8 @@ vision_open(struct vision **vision, const char *dir, struct par *par,
 
     *vision = NULL;
     if (model_open_vision(&v->model, dir, err) || find_shape(v, options, err) ||
+        (options->splices &&
+         splices_open(&v->splices, v->model, options->splices, err)) ||
         fill_start(v, err) || open_engine(v, par, options, err)) {
         vision_close(v);
         return -1;
@@ -322,6 +324,7 @@ vision_close(struct vision *v)
     free(v->images);
     mem_big_free(v->memory, v->nbytes, 1);
     engine_close(v->engine);
+    splices_close(v->splices);
     model_close(v->model);
     free(v->start);
     free(v->query);

@@ -15,6 +15,7 @@
 #include "core/err.h"
 #include "core/model/block.h"
 #include "core/model/engine.h"
+#include "core/model/splice.h"
 #include "core/par.h"
 
 struct vision_shape {
@@ -36,10 +37,12 @@ struct vision_options {
     size_t batch; /* images that go through the layers together; 0: as many as
                    * are fast.  Fewer where they take over 512 MiB */
     enum compute compute;
+    const struct splices_options *splices; /* or NULL */
 };
 
 struct vision {
     struct model *model;
+    struct splices *splices; /* NULL: none */
     struct engine *engine;
     struct vision_shape shape;
     size_t batch;
@@ -61,10 +64,10 @@ struct vision {
 /*
  * vision_open() maps the model in a directory, as model_open_vision(), and
  * makes an engine for images of one size.  'par' is borrowed and may be NULL.
- * -1 with 'err' set: as model_open_vision(); EX_DATAERR for a size that is
- * smaller than a patch or has too many, or positions that cannot be
- * interpolated; EX_SOFTWARE. One thread at a time may use it.  Owner: the
- * caller, until vision_close().
+ * -1 with 'err' set: as model_open_vision() and splices_open(); EX_DATAERR for
+ * a size that is smaller than a patch or has too many, or positions that cannot
+ * be interpolated; EX_SOFTWARE.
+ * One thread at a time may use it.  Owner: the caller, until vision_close().
  */
 int vision_open(struct vision **vision, const char *dir, struct par *par,
                 const struct vision_options *options, struct err *err);
