@@ -8,7 +8,7 @@ core/format 13305
 core/kernel 10054
 core/model 25003
 core/text 4340
-core/image 2615
+core/image 2577
 cmd 38659
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces

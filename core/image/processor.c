@@ -20,68 +20,33 @@ struct defaults {
     double mean[3], std[3];
 };
 
-#define CLIP_NORM                          \
-    { 0.48145466, 0.4578275, 0.40821073 }, \
-    {                                      \
-        0.26862954, 0.26130258, 0.27577711 \
-    }
-#define HALF_NORM      \
-    { 0.5, 0.5, 0.5 }, \
-    {                  \
-        0.5, 0.5, 0.5  \
-    }
-#define IMAGENET_NORM        \
-    { 0.485, 0.456, 0.406 }, \
-    {                        \
-        0.229, 0.224, 0.225  \
-    }
+#define CROPPED                                                           \
+    .has_shortest = true, .has_number = true, .number_is_shortest = true, \
+    .crops = true, .resample = RESIZE_BICUBIC,                            \
+    .mean = { 0.48145466, 0.4578275, 0.40821073 },                        \
+    .std = { 0.26862954, 0.26130258, 0.27577711 }
+#define HALF     .mean = { 0.5, 0.5, 0.5 }, .std = { 0.5, 0.5, 0.5 }
+#define IMAGENET .mean = { 0.485, 0.456, 0.406 }, .std = { 0.229, 0.224, 0.225 }
 
 static const struct defaults classes[] = {
-    { "CLIP",
-      { "clip", "clip_vision_model" },
-      true,
-      true,
-      true,
-      true,
-      false,
-      RESIZE_BICUBIC,
-      CLIP_NORM },
+    { "CLIP", { "clip", "clip_vision_model" }, CROPPED },
     { "Siglip",
       { "siglip", "siglip_vision_model" },
-      false,
-      false,
-      false,
-      false,
-      false,
-      RESIZE_BICUBIC,
-      HALF_NORM },
-    { "Bit",
-      { "dinov2", "dinov2_with_registers" },
-      true,
-      true,
-      true,
-      true,
-      false,
-      RESIZE_BICUBIC,
-      CLIP_NORM },
+      .resample = RESIZE_BICUBIC,
+      HALF },
+    { "Bit", { "dinov2", "dinov2_with_registers" }, CROPPED },
     { "ViT",
       { "vit", "vit" },
-      false,
-      true,
-      false,
-      false,
-      false,
-      RESIZE_BILINEAR,
-      HALF_NORM },
+      .has_number = true,
+      .resample = RESIZE_BILINEAR,
+      HALF },
     { "DINOv3ViT",
       { "dinov3_vit", "dinov3_vit" },
-      true,
-      true,
-      false,
-      false,
-      true,
-      RESIZE_BILINEAR,
-      IMAGENET_NORM },
+      .has_shortest = true,
+      .has_number = true,
+      .floats = true,
+      .resample = RESIZE_BILINEAR,
+      IMAGENET },
 };
 #define N_CLASSES (sizeof(classes) / sizeof(*classes))
 
