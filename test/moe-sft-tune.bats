@@ -144,7 +144,8 @@ assert any((a[k] != b[k]).any() for k in a) and any((b[k] != c[k]).any() for k i
     [ "$(wc -l <run/log.tsv)" = 13 ]
     n=$(tail -n 1 ids.jsonl | tr -cd , | wc -c)
     [ "$(sed -n '7p;13p' run/log.tsv | cut -f 5 | sort -u)" = "$((n / 2 + 1))" ]
-    tune default
+    sed 's/.*/{"ids":[1,2],"labels":[1,2]}/' ids.jsonl >short.jsonl
+    D=short.jsonl tune default
     [ "$(wc -l <default/log.tsv)" = 205 ] # 34 epochs
 }
 
@@ -603,7 +604,7 @@ open(p, "wb").write(d)'
     run -0 py -c 'import os, sys, terminal
 status, said = terminal.run(sys.argv[1:])
 assert status == 0
-print(said.decode())' moe-sft tune -m "$DEMO" -d ids.jsonl -o run -n 300 --rank 4
+print(said.decode())' moe-sft tune -m "$DEMO" -d ids.jsonl -o run -n 80 --rank 4
     [[ $output =~ "tune: "[0-9]+" tokens, "[0-9.]+" tokens/s, "[0-9]+" %, "[0-9]+" s left" ]]
 }
 
