@@ -695,11 +695,10 @@ END
     usage '--eval \xff: a name that is not UTF-8' tune run --eval $'\xff'
     usage '--svg \xff.svg: a name that is not UTF-8' tune run --svg $'\xff.svg'
     run -66 moe-sft tune -m nothing -d ids.jsonl -o run
-    py "$ROOT/test/ref/tiny_models.py" models 2>/dev/null
+    py "$ROOT/test/ref/family_ref.py" make llama llama
     moe-sft tune -m "$DEMO" -d four.jsonl -o adapter -n 1
-    name=$(ls -d models/*/ | grep -v -e moe -e bad | head -n 1)
     echo '{"ids": [1, 2], "labels": [1, 2]}' >d.jsonl
-    run -65 --separate-stderr moe-sft tune -m "$name" -d d.jsonl -o run --init adapter
+    run -65 --separate-stderr moe-sft tune -m llama -d d.jsonl -o run --init adapter
     [[ $stderr == "moe-sft: "*adapter* ]]
     [ ! -e run ]
 }
