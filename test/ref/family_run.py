@@ -47,37 +47,49 @@ def held(what, got, ref, tolerance):
     return off
 
 
-def at_places(path, ids, model, tolerance):
+def places(path):
+    """{each name of a place: its hook}"""
+    rows = output(path, "--places").decode().splitlines()[1:]
+    return {name: row.split("\t")[0] for row in rows
+            for name in row.split("\t")[:3]}
+
+
+def at_places(path, ids, model, hooks, tolerance):
     """The worst of all rows at all places that hf-infer lists."""
-    seen, worst, found = {}, 0, set()
+    seen, worst, found, refs = {}, 0, set(), {}
     ff.forward(model, ids, seen)
-    listed = set(output(path, "--places").decode().split())
     for place, name in PLACES.items():
-        if name not in listed or place not in seen:
+        if name not in hooks or place not in seen:
             continue
         found.add(place)
         for i in range(len(model.layers) if place.endswith("0") else 1):
-            raw = output(path, "--ids", ",".join(map(str, ids)), "--acts",
-                         name.replace("0", str(i)))
-            ref = seen[place.replace("0", str(i))]
-            got = np.frombuffer(raw, "<f4").reshape(ref.shape)
-            worst = max(worst, held("%s %d" % (place, i), got, ref, tolerance))
+            refs[name.replace("0", str(i))] = seen[place.replace("0", str(i))]
     assert found == seen.keys() & PLACES.keys(), found
+    text = ",".join(map(str, ids))
+    for short in (True, False):  # one run cannot name a place in two ways
+        names = [name for name in refs if (":" in name) == short]
+        dumps = os.path.join(path, "dumps-%d" % short)
+        output(path, "--ids", text, "--acts", ",".join(names), "-o", dumps)
+        for name in names:
+            got = np.load(os.path.join(dumps, hooks[name] + ".npy"))
+            got = got.reshape(refs[name].shape)
+            worst = max(worst, held(name, got, refs[name], tolerance))
+        raw = output(path, "--ids", text, "--acts", name)  # the last, alone
+        assert raw == got.tobytes(), name
     return worst
 
 
-def spliced(path, ids, model, tolerance):
+def spliced(path, ids, model, hooks, tolerance):
     """The worst logits with an SAE at each place, of the last layer."""
     seen, worst = {}, 0
-    listed = set(output(path, "--places").decode().split())
     ff.forward(model, ids, seen)
     for place, name in PLACES.items():
         if place not in seen:
             continue
         last = str(len(model.layers) - 1)
         at, hook = place.replace("0", last), name.replace("0", last)
-        if hook not in listed or ":" in hook:  # a short form is not a hook
-            hook = hook_of(path, hook)
+        if hook not in hooks or ":" in hook:  # a short form is not a hook
+            hook = hooks[hook]
         with tempfile.TemporaryDirectory() as tmp:
             sae = os.path.join(tmp, "sae")
             forward = splice_ref.make(sae, "relu", hook, seen[at], 1)
@@ -88,13 +100,6 @@ def spliced(path, ids, model, tolerance):
             worst = max(worst, held("--sae at " + hook, np.load(file), ref,
                                     tolerance))
     return worst
-
-
-def hook_of(path, short):
-    for line in output(path, "--places").decode().splitlines():
-        if short in line.split("\t")[1:3]:
-            return line.split("\t")[0]
-    raise AssertionError("no %s in --places" % short)
 
 
 def greedy(path, ids, n):
@@ -108,6 +113,7 @@ def greedy(path, ids, n):
 
 def check(name, path, tolerance):
     file = os.path.join(path, "got.npy")
+    hooks = places(path)
     worst = 0
     for k, ids in enumerate(family_models.prompts(path)):
         text = ",".join(map(str, ids))
@@ -123,8 +129,8 @@ def check(name, path, tolerance):
                 assert f.read() == first, "%s: other bytes" % (way,)
         os.remove(file)
         if k == 0:
-            acts = max(at_places(path, ids, model, tolerance),
-                       spliced(path, ids, model, tolerance))
+            acts = max(at_places(path, ids, model, hooks, tolerance),
+                       spliced(path, ids, model, hooks, tolerance))
             got = output(path, "--ids", text, "-n", "4", "--greedy",
                          "--ids-out").decode().split()
             assert list(map(int, got)) == greedy(path, ids, 4), got
