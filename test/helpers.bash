@@ -127,6 +127,12 @@ late_enough() {
     return 1
 }
 
+# kept SCRIPT [ARGUMENT...] DIR: see test/unit/kept.sh.
+kept() {
+    mkdir -p "${!#}"
+    (cd "$ROOT" && sh test/unit/kept.sh "$@")
+}
+
 # peak COMMAND...: its largest resident set in KiB; its output goes nowhere.
 peak() {
     "$PYTHON" -c 'import resource, subprocess, sys

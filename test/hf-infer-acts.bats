@@ -10,7 +10,7 @@ print($1)"
 }
 
 setup_file() {
-    "$PYTHON" "$BATS_TEST_DIRNAME/ref/tiny_models.py" "$BATS_FILE_TMPDIR"
+    kept test/ref/tiny_models.py "$BATS_FILE_TMPDIR"
 }
 
 docs() {

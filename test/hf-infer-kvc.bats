@@ -3,7 +3,7 @@
 load helpers
 
 setup_file() {
-    "$PYTHON" "$BATS_TEST_DIRNAME/ref/tiny_models.py" "$BATS_FILE_TMPDIR"
+    kept test/ref/tiny_models.py "$BATS_FILE_TMPDIR"
 }
 
 # average FACTOR FILE: a compressor of means for the demo model.

@@ -5,7 +5,7 @@ load helpers
 IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
 
 setup_file() {
-    "$PYTHON" "$BATS_TEST_DIRNAME/ref/tiny_models.py" "$BATS_FILE_TMPDIR"
+    kept test/ref/tiny_models.py "$BATS_FILE_TMPDIR"
     "$PYTHON" "$BATS_TEST_DIRNAME/ref/lora_cases.py" "$BATS_FILE_TMPDIR/lora"
 }
 

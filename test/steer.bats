@@ -7,8 +7,7 @@ IDS=3,14,15,9,2,6,5,35,8,9,7,9,3,23,8,46,26,43,38,32
 # The models, and MODEL-sae/HOOK, SAEs of 64 latents; see steer_ref.py.
 setup_file() {
     cd "$BATS_FILE_TMPDIR" || return
-    mkdir models
-    py "$ROOT/test/ref/tiny_models.py" models
+    kept test/ref/tiny_models.py "$PWD/models"
     py "$ROOT/test/ref/steer_ref.py" models >errors
 }
 
