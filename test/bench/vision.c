@@ -36,7 +36,7 @@ static void
 encoder_open(struct encoder *e, const char *dir, int threads,
              enum compute compute)
 {
-    const struct vision_options options = { 0, 0, 0, compute };
+    const struct vision_options options = { .compute = compute };
     struct err err = { 0 };
     size_t n;
 

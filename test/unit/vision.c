@@ -60,7 +60,9 @@ static struct result *
 run(const char *dir, const float *x, size_t h, size_t w, int threads,
     size_t batch, enum compute compute)
 {
-    const struct vision_options options = { h, w, batch, compute };
+    const struct vision_options options = {
+        .height = h, .width = w, .batch = batch, .compute = compute
+    };
     struct result *r = xcalloc(1, sizeof(*r));
     struct seen seen[N_POINTS + 1];
     struct tap taps[N_POINTS + 1];
@@ -207,7 +209,7 @@ test_case(const char *dir, const char *name)
 static void
 test_refused(const char *dir)
 {
-    static const struct vision_options options = { 30, 30, 0, COMPUTE_F32 };
+    static const struct vision_options options = { .height = 30, .width = 30 };
     struct str list = { 0 };
     char *save = NULL;
 
