@@ -95,7 +95,7 @@ config_vision(struct config *c, const struct js *file, struct err *err)
 {
     const struct family_sizes *d = &c->family->sizes;
     struct config_vision *v = &c->vision;
-    struct js root = *file, registers, heads;
+    struct js root = *file, registers, heads, pooler;
     struct js rope = js_get(file, "rope_parameters");
     double eps = c->family->norm_eps > 0 ? c->family->norm_eps : 1e-6;
     size_t n;
@@ -112,6 +112,7 @@ config_vision(struct config *c, const struct js *file, struct err *err)
         js_bool_or(&root, "vision_use_head", true, &v->has_head, err))
         return -1;
     heads = js_get(&root, "num_attention_heads");
+    pooler = js_get(&root, "pooler_act");
     c->n_kv_heads = c->n_heads;
     c->head_dim = c->hidden_size / c->n_heads;
     if (c->hidden_size % c->n_heads || c->head_dim > CONFIG_MAX_HEAD_DIM ||
@@ -121,6 +122,10 @@ config_vision(struct config *c, const struct js *file, struct err *err)
                           ? "a divisor of hidden_size"
                           : "a divisor of hidden_size, heads of 4 i numbers",
                       err);
+    if (c->family->vision->pool == POOL_TANH && !js_absent(&pooler) &&
+        (!js_is(&pooler, JSON_STRING) ||
+         strcmp(json_string_value(pooler.v), "tanh")))
+        return js_bad(&pooler, "tanh", err);
     /* SwiGLU has its own */
     if (!c->form.gate_up && config_act(c, &root, err))
         return -1;

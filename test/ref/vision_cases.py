@@ -51,6 +51,8 @@ REFUSED = [  # a model, what is done to its config c and tensors t, the message
      "(expected a whole number from 1 to 8192)"),
     ("vit", "c['patch_size'] = 25", "/config.json: patch_size is 25 (expected "
      "a whole number from 1 to 24)"),
+    ("vit", "c['pooler_act'] = 'gelu'", "/config.json: pooler_act is \"gelu\" "
+     "(expected tanh)"),
     ("vit", "c['num_channels'] = 1", "/config.json: num_channels is 1 "
      "(expected 3)"),
     ("vit", "c['num_attention_heads'] = 5", "/config.json: num_attention_heads "
