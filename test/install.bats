@@ -417,6 +417,8 @@ said() {
             while read -r line; do
                 mkdir empty && cd empty
                 touch x x.npy text rows.npy && status=0
+                # bench needs no file, and would take 20 s
+                [[ $line != "moe-sft bench"* ]] || line+=" --hidden 64 --intermediate 64"
                 bash -o pipefail -c "$line" >/dev/null 2>../said || status=$?
                 cd .. && rm -r empty
                 n=$((n + 1))
