@@ -10,10 +10,11 @@ set -eu
 BITS=$PWD/test/bits
 # Some commands print their inputs' names, which are the same for everyone.
 DEMO=../demo/qwen3-tiny MOE=../demo/qwen3-moe-tiny SAE=../demo/sae
+VIT=../demo/dinov2-tiny PICTURES=../demo/pictures
 TEXT=../demo/held-out.txt TRAINING=../demo/training.txt
 COMPRESSOR=../demo/compressor.pth
 MAKER="${PYTHON-python3} ../scripts/random-model.py"
-export MAKER DEMO MOE SAE TEXT TRAINING COMPRESSOR
+export MAKER VIT PICTURES DEMO MOE SAE TEXT TRAINING COMPRESSOR
 tmp=$(mktemp -d)
 ln -s "$PWD/demo" "$PWD/scripts" "$tmp"
 trap 'rm -rf "$tmp"' EXIT
