@@ -336,8 +336,8 @@ begin_sum(struct images *im, struct err *err)
     if (!run->acts_meta)
         return 0;
     im->sum = hash_new(HASH_XXH3);
-    if (source_count(im->source) > 0) {
-        rc = source_hash(im->source, im->sum, run->hash_images, err);
+    if (image_source_count(im->source) > 0) {
+        rc = image_source_hash(im->source, im->sum, run->hash_images, err);
         hash_end(im->sum, im->meta.xxh3);
         im->sum = NULL;
     } else if (!waits) {
@@ -471,15 +471,15 @@ begin(struct images *im, struct err *err)
     if (run->acts && open_acts(im, err) < 0)
         return -1;
     if (open_others(im, err) < 0 ||
-        source_open(&im->source, run->images, err) < 0)
+        image_source_open(&im->source, run->images, err) < 0)
         return -1;
-    im->meta.source = source_name(im->source);
+    im->meta.source = image_source_name(im->source);
     if (begin_sum(im, err) < 0)
         return -1;
-    a->n_expected = run->skip_bad ? 0 : source_count(im->source);
+    a->n_expected = run->skip_bad ? 0 : image_source_count(im->source);
     a->progress = (struct progress){ .what = "images",
                                      .unit = "image",
-                                     .total = source_count(im->source),
+                                     .total = image_source_count(im->source),
                                      .quiet = run->quiet };
     im->le =
         mem_try(larger(im->n_pixels, im->features.shape[1]), 4, "pixels", err);
@@ -497,7 +497,7 @@ end(struct images *im, struct err *err)
 {
     struct acts *a = &im->acts;
     const struct run *run = a->run;
-    const char *name = source_name(im->source);
+    const char *name = image_source_name(im->source);
     double seconds = clock_s() - a->started;
     size_t n = a->n_written, n_bad = im->meta.n_skipped;
     bool tells = a->progress.dirty || run->verbose;
@@ -555,7 +555,7 @@ run_images(struct run *run, struct err *err)
     acts_free_dumps(&im.acts);
     if (rc == 0 || !im.queue) { /* else one may wait for a pipe */
         images_close(im.queue);
-        source_close(im.source);
+        image_source_close(im.source);
         hash_free(im.sum);
     }
     vision_close(im.vision);

@@ -41,7 +41,7 @@ decode(const struct images_queue *q, struct images_slot *s)
 {
     struct picture picture = { 0 };
     struct err why = { 0 };
-    int rc = source_read(q->source, &s->image, &s->err);
+    int rc = image_source_read(q->source, &s->image, &s->err);
 
     if (rc < 0)
         return;
@@ -56,7 +56,7 @@ decode(const struct images_queue *q, struct images_slot *s)
         rc = processor_run(q->o.processor, &picture, s->pixels, &why);
     picture_free(&picture);
     if (rc < 0)
-        source_bad(q->source, &s->image, &why, &s->err);
+        image_source_bad(q->source, &s->image, &why, &s->err);
 }
 
 /* Takes the next image into the next slot, once that is free; NULL at the end.
@@ -78,7 +78,7 @@ take(struct images_queue *q)
         atomic_store(&s->state, TAKEN);
         q->n_taken++;
         s->err = (struct err){ 0 };
-        s->rc = source_next(q->source, &s->image, &s->err);
+        s->rc = image_source_next(q->source, &s->image, &s->err);
         q->ended = s->rc <= 0;
         if (s->rc > 0 && q->o.sum)
             source_image_hash(q->o.sum, &s->image, q->o.sum_bytes);

@@ -440,7 +440,8 @@ open_stream(struct image_source *s, struct err *err)
 }
 
 int
-source_open(struct image_source **source, const char *path, struct err *err)
+image_source_open(struct image_source **source, const char *path,
+                  struct err *err)
 {
     struct image_source *s = xcalloc(1, sizeof(*s));
     bool is_stdin = !strcmp(path, "-");
@@ -457,7 +458,7 @@ source_open(struct image_source **source, const char *path, struct err *err)
     if (rc == 0 && s->kind != TAR && s->count == 0)
         rc = err_data(err, s->name, "there is no image");
     if (rc < 0) {
-        source_close(s);
+        image_source_close(s);
         s = NULL;
     }
     *source = s;
@@ -465,7 +466,7 @@ source_open(struct image_source **source, const char *path, struct err *err)
 }
 
 void
-source_close(struct image_source *s)
+image_source_close(struct image_source *s)
 {
     if (!s)
         return;
@@ -482,19 +483,20 @@ source_close(struct image_source *s)
 }
 
 const char *
-source_name(const struct image_source *s)
+image_source_name(const struct image_source *s)
 {
     return s->name;
 }
 
 size_t
-source_count(const struct image_source *s)
+image_source_count(const struct image_source *s)
 {
     return s->count;
 }
 
 int
-source_next(struct image_source *s, struct source_image *image, struct err *err)
+image_source_next(struct image_source *s, struct source_image *image,
+                  struct err *err)
 {
     if (s->kind == TAR)
         return next_of_tar(s, image, err);
@@ -516,8 +518,8 @@ source_next(struct image_source *s, struct source_image *image, struct err *err)
 }
 
 int
-source_bad(const struct image_source *s, const struct source_image *image,
-           const struct err *why, struct err *err)
+image_source_bad(const struct image_source *s, const struct source_image *image,
+                 const struct err *why, struct err *err)
 {
     const char *path = image->path.s, *what = why->what;
     size_t n = image->path.n;
@@ -536,22 +538,22 @@ source_bad(const struct image_source *s, const struct source_image *image,
 }
 
 int
-source_read(const struct image_source *s, struct source_image *image,
-            struct err *err)
+image_source_read(const struct image_source *s, struct source_image *image,
+                  struct err *err)
 {
     struct err why = { 0 };
 
     if (!image->is_read) {
         if (file_read_regular(image->path.s, SOURCE_MAX_BYTES, &image->bytes,
                               &why) < 0)
-            return source_bad(s, image, &why, err);
+            return image_source_bad(s, image, &why, err);
         image->nbytes = image->bytes.n;
         image->is_read = true;
     }
     if (image->nbytes <= SOURCE_MAX_BYTES)
         return 0;
     err_set(&why, EX_DATAERR, "is longer than %zu bytes", SOURCE_MAX_BYTES);
-    return source_bad(s, image, &why, err);
+    return image_source_bad(s, image, &why, err);
 }
 
 void
@@ -569,16 +571,16 @@ source_image_hash(struct hash *hash, const struct source_image *image,
 }
 
 int
-source_hash(struct image_source *s, struct hash *hash, bool bytes,
-            struct err *err)
+image_source_hash(struct image_source *s, struct hash *hash, bool bytes,
+                  struct err *err)
 {
     struct source_image image = { 0 };
     struct err why = { 0 };
     struct stat st;
     int rc;
 
-    while ((rc = source_next(s, &image, err)) > 0) {
-        if (bytes && source_read(s, &image, &why) < 0 &&
+    while ((rc = image_source_next(s, &image, err)) > 0) {
+        if (bytes && image_source_read(s, &image, &why) < 0 &&
             why.status != EX_DATAERR) {
             rc = err_set(err, why.status, "%s", why.what);
             break;

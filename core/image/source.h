@@ -42,48 +42,48 @@ void source_image_free(struct source_image *image);
 struct image_source;
 
 /*
- * source_open() finds out what 'path' is, "-": standard input; lists the
+ * image_source_open() finds out what 'path' is, "-": standard input; lists the
  * directory, or reads the list or the picture.  0, or -1 with 'err' set:
  * EX_NOINPUT, EX_DATAERR (there is no image, or it is nothing of these),
  * EX_IOERR, "PATH: ...".
- * Owner: the caller, until source_close().  Memory: the names.
+ * Owner: the caller, until image_source_close().  Memory: the names.
  */
-int source_open(struct image_source **source, const char *path,
-                struct err *err);
-void source_close(struct image_source *source); /* NULL is fine */
+int image_source_open(struct image_source **source, const char *path,
+                      struct err *err);
+void image_source_close(struct image_source *source); /* NULL is fine */
 
-/* source_name() is how messages call it.  source_count() is how many images
- * there are, or 0: not known, of an archive. */
-const char *source_name(const struct image_source *source);
-size_t source_count(const struct image_source *source);
+/* image_source_name() is how messages call it.  image_source_count() is how
+ * many images there are, or 0: not known, of an archive. */
+const char *image_source_name(const struct image_source *source);
+size_t image_source_count(const struct image_source *source);
 
 /*
- * source_next() is the next image, without its bytes but where the source is
- * itself a stream: 1, 0 after the last, or -1 with 'err' set (EX_DATAERR,
+ * image_source_next() is the next image, without its bytes but where the source
+ * is itself a stream: 1, 0 after the last, or -1 with 'err' set (EX_DATAERR,
  * EX_IOERR).  One thread at a time.
- * source_read() reads its file, where that is still to do; any thread.  0, or
- * -1 with 'err' set, as source_bad() has it (EX_DATAERR; EX_IOERR).
+ * image_source_read() reads its file, where that is still to do; any thread. 0,
+ * or -1 with 'err' set, as image_source_bad() has it (EX_DATAERR; EX_IOERR).
  */
-int source_next(struct image_source *source, struct source_image *image,
-                struct err *err);
-int source_read(const struct image_source *source, struct source_image *image,
-                struct err *err);
+int image_source_next(struct image_source *source, struct source_image *image,
+                      struct err *err);
+int image_source_read(const struct image_source *source,
+                      struct source_image *image, struct err *err);
 
-/* source_bad() makes of why an image is bad "SOURCE: IMAGE: WHY": -1. */
-int source_bad(const struct image_source *source,
-               const struct source_image *image, const struct err *why,
-               struct err *err);
+/* image_source_bad() makes of why an image is bad "SOURCE: IMAGE: WHY": -1. */
+int image_source_bad(const struct image_source *source,
+                     const struct source_image *image, const struct err *why,
+                     struct err *err);
 
 /*
  * source_image_hash() adds an image to the hash of all of a run: its name, a 0,
  * its size as u64, and, with 'bytes', these.
- * source_hash() does so for all, before the first source_next(), where their
- * number is known; a file that cannot be opened has no bytes.
- * 0, or -1 with 'err' set (EX_IOERR).  Cost: with 'bytes', reads all files.
+ * image_source_hash() does so for all, before the first image_source_next(),
+ * where their number is known; a file that cannot be opened has no bytes. 0, or
+ * -1 with 'err' set (EX_IOERR).  Cost: with 'bytes', reads all files.
  */
 void source_image_hash(struct hash *hash, const struct source_image *image,
                        bool bytes);
-int source_hash(struct image_source *source, struct hash *hash, bool bytes,
-                struct err *err);
+int image_source_hash(struct image_source *source, struct hash *hash,
+                      bool bytes, struct err *err);
 
 #endif

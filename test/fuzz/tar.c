@@ -60,14 +60,14 @@ check_source(const char *path, size_t size)
     struct err err = { 0 };
     int rc;
 
-    MUST(source_open(&s, path, &err) == 0);
-    while ((rc = source_next(s, &image, &err)) > 0)
+    MUST(image_source_open(&s, path, &err) == 0);
+    while ((rc = image_source_next(s, &image, &err)) > 0)
         MUST(image.is_read && image.path.n > 0 &&
              (image.bytes.n == image.nbytes || image.bytes.n == 0) &&
              image.bytes.n <= size);
     MUST(rc == 0 || err.status == EX_DATAERR);
     source_image_free(&image);
-    source_close(s);
+    image_source_close(s);
 }
 
 int

@@ -30,12 +30,12 @@ describe(struct str *out, const char *path)
     struct source_image image = { 0 };
     struct err err = { 0 };
     size_t n = 0, count;
-    int rc = source_open(&s, path, &err);
+    int rc = image_source_open(&s, path, &err);
 
     str_clear(out);
     warned[0] = '\0';
-    while (rc == 0 && (rc = source_next(s, &image, &err)) > 0) {
-        rc = source_read(s, &image, &err);
+    while (rc == 0 && (rc = image_source_next(s, &image, &err)) > 0) {
+        rc = image_source_read(s, &image, &err);
         if (rc < 0)
             break;
         n++;
@@ -45,13 +45,13 @@ describe(struct str *out, const char *path)
             str_addf(out, "%02x", (uint8_t)image.bytes.s[i]);
         str_addc(out, '\n');
     }
-    count = s ? source_count(s) : 0;
+    count = s ? image_source_count(s) : 0;
     if (rc < 0)
         str_addf(out, "%d %s", err.status, err.what);
     else if (count && count != n)
         str_addf(out, "%zu counted", count);
     source_image_free(&image);
-    source_close(s);
+    image_source_close(s);
 }
 
 /* Says what differs. */
@@ -267,18 +267,18 @@ test_hash(const char *dir)
         str_adds(&names, bytes ? "c/b.png" : "");
         hash_add(by_hand, names.s, names.n);
         hash_end(by_hand, want);
-        if (source_open(&s, dir, &err) < 0 ||
-            source_hash(s, h, bytes, &err) < 0)
+        if (image_source_open(&s, dir, &err) < 0 ||
+            image_source_hash(s, h, bytes, &err) < 0)
             exit(1);
         hash_end(h, is);
         tap_ok(!strcmp(is, want), "the hash %s is that of its definition",
                bytes ? "with bytes" : "of names and sizes");
-        tap_ok(source_next(s, &image, &err) == 1 && image.label == 0 &&
+        tap_ok(image_source_next(s, &image, &err) == 1 && image.label == 0 &&
                    !strcmp(image.path.s + image.name_at, "2/a.png") &&
-                   source_next(s, &image, &err) == 1 && image.label == 1 &&
-                   source_next(s, &image, &err) == 0,
+                   image_source_next(s, &image, &err) == 1 &&
+                   image.label == 1 && image_source_next(s, &image, &err) == 0,
                "and the images begin anew");
-        source_close(s);
+        image_source_close(s);
     }
     source_image_free(&image);
     str_free(&names);
