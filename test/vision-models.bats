@@ -26,8 +26,8 @@ setup() {
     run -0 hf-infer clip --places
     [ "${lines[1]}" = $'blocks.0.hook_resid_pre\tresid:-1\tblocks.0.hook_resid_pre\t48' ]
     [ "${lines[2]}" = $'encoder.layers.0.self_attn.q_proj\tin:q_proj:0\t-\t48' ]
-    [ "${lines[-1]}" = $'post_layernorm\tnorm:2\t-\t48' ]
-    [ "$(grep -c $'\tnorm:' <<<"$output")" = 1 ]
+    [ "${lines[-1]}" = $'post_layernorm\tnorm\t-\t48' ]
+    [ "$(grep -c $'\tnorm' <<<"$output")" = 1 ]
     run -0 hf-infer vit --places
     grep -q $'^encoder.layer.1.output.dense\tin:down_proj:1\tblocks.1.mlp.hook_post\t100$' <<<"$output"
     # the module that is called output adds to the residual stream

@@ -16,6 +16,8 @@
 #define ENOUGH_ROWS 64 /* to see whether most fail */
 #define FEW_MIB     1  /* of W: they stay in the caches, and bounds cost more */
 #define FEW         ((size_t)1 << 20) /* numbers of W in f32: so do batches */
+/* Bytes of bounds, before fewer rows are done at once. */
+#define MAX_BOUNDS ((size_t)64 << 20)
 
 /* Exact products of so many rows of a batch take about as long as to prepare W
  * in f32: of 16384 x 1024 30 to 70 ms on Zen 5, its shadow 20 to 40.  A few
@@ -231,6 +233,8 @@ screen_work_open(struct screen_work **work, struct gemm *gemm, size_t in,
     struct screen_work *w = xcalloc(1, sizeof(*w));
     size_t threads = (size_t)par_threads(gemm_par(gemm));
     size_t kept = screen_kept(k), cap = topk_cap(kept), near = screen_near(n);
+    size_t most = MAX_BOUNDS / (screen_ld(n) * sizeof(float));
+    size_t rows = smaller(SHADOW_ROWS, larger(most, 1));
     const struct mem_array arrays[] = {
         { &w->top, threads, SCREEN_ROWS, sizeof(*w->top) },
         { &w->keys, threads * SCREEN_ROWS, cap, sizeof(*w->keys) },
@@ -241,13 +245,13 @@ screen_work_open(struct screen_work **work, struct gemm *gemm, size_t in,
         { &w->slack, SCREEN_ROWS, 1, sizeof(*w->slack) },
         { &w->half, SCREEN_ROWS, gemm_ld_bf16(in), sizeof(*w->half) },
         { &w->bits, SCREEN_ROWS, screen_words(n), sizeof(*w->bits) },
-        { &w->x, SHADOW_ROWS, in + SHADOW_STEP, sizeof(*w->x) },
-        { &w->x_scale, SHADOW_ROWS, 1, sizeof(*w->x_scale) },
-        { &w->u, SHADOW_ROWS, screen_ld(n), sizeof(*w->u) },
-        { &w->low, SHADOW_ROWS, screen_units(n), sizeof(*w->low) },
-        { &w->near, SHADOW_ROWS, near, sizeof(*w->near) },
-        { &w->p, SHADOW_ROWS, near, sizeof(*w->p) },
-        { &w->n_near, SHADOW_ROWS, 1, sizeof(*w->n_near) },
+        { &w->x, rows, in + SHADOW_STEP, sizeof(*w->x) },
+        { &w->x_scale, rows, 1, sizeof(*w->x_scale) },
+        { &w->u, rows, screen_ld(n), sizeof(*w->u) },
+        { &w->low, rows, screen_units(n), sizeof(*w->low) },
+        { &w->near, rows, near, sizeof(*w->near) },
+        { &w->p, rows, near, sizeof(*w->p) },
+        { &w->n_near, rows, 1, sizeof(*w->n_near) },
     };
 
     w->gemm = gemm;
@@ -255,6 +259,7 @@ screen_work_open(struct screen_work **work, struct gemm *gemm, size_t in,
     w->k = k;
     w->n = n;
     w->threads = threads;
+    w->n_rows = rows;
     w->memory = mem_arrays(arrays, sizeof(arrays) / sizeof(*arrays), &w->nbytes,
                            "the workspace of screening", err);
     *work = w->memory ? w : NULL;
@@ -354,7 +359,7 @@ screen_rows_by(struct screen_work *w, struct screen *s, enum screen_way way,
 {
     bool by_half = way == SCREEN_HALF;
     struct screen_form *form = by_half ? &s->half : &s->shadow;
-    size_t rows = by_half ? SCREEN_ROWS : SHADOW_ROWS;
+    size_t rows = by_half ? SCREEN_ROWS : w->n_rows;
 
     make_ready(s, w->gemm, way);
     for (size_t i = 0; i < n; i += rows) {

@@ -11,7 +11,7 @@
 #define SCREEN_ROWS                                                          \
     512                /* of x at once: gemm_bf16() reads W once for as many \
                         */
-#define SHADOW_ROWS 64 /* of x at once by a shadow */
+#define SHADOW_ROWS 64 /* of x at once by a shadow, fewer of many latents */
 
 /* What is known of the rows of W, and how far it is from them. */
 struct screen_form {
@@ -80,13 +80,14 @@ struct screen_work {
     uint16_t *half;             /* [SCREEN_ROWS, gemm_ld_bf16(in)] x in bf16 */
     uint64_t *bits; /* [SCREEN_ROWS, screen_words(n)] may be over thresholds */
 
-    int16_t *x;     /* [SHADOW_ROWS, in and zeros] x over x_scale */
-    float *x_scale; /* [SHADOW_ROWS] */
-    float *u;       /* [SHADOW_ROWS, screen_ld(n)] upper bounds */
-    float *low;     /* [SHADOW_ROWS, screen_units(n)] lower bounds */
-    uint32_t *near; /* [SHADOW_ROWS, screen_near(n)] which may be among the k */
-    float *p;       /* [SHADOW_ROWS, screen_near(n)] their exact products */
-    size_t *n_near; /* [SHADOW_ROWS] */
+    size_t n_rows;  /* at most SHADOW_ROWS */
+    int16_t *x;     /* [n_rows, in and zeros] x over x_scale */
+    float *x_scale; /* [n_rows] */
+    float *u;       /* [n_rows, screen_ld(n)] upper bounds */
+    float *low;     /* [n_rows, screen_units(n)] lower bounds */
+    uint32_t *near; /* [n_rows, screen_near(n)] which may be among the k */
+    float *p;       /* [n_rows, screen_near(n)] their exact products */
+    size_t *n_near; /* [n_rows] */
 
     void *memory;
     size_t nbytes;

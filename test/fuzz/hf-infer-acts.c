@@ -2,14 +2,17 @@
 /* cmd/hf-infer/acts_spec: any word as --acts; what is taken are layers of the
  * model, each once. */
 #include "cmd/hf-infer/acts.h"
+#include "core/model/family.h"
 
 #include "test/fuzz/files.h"
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    bool sparse[12] = { [3] = true }, seen[13][8] = { { false } };
-    struct config config = { .n_layers = 12, .sparse = sparse };
+    bool sparse[12] = { [3] = true }, seen[13][N_TAP_POINTS] = { { false } };
+    struct config config = { .family = family_find("llama"),
+                             .n_layers = 12,
+                             .sparse = sparse };
     char *text = strndup((const char *)data, n);
     struct acts_spec spec = { 0 };
     struct err err = { 0 };
