@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: ISC
-# check.sh FILE...: runs unit tests, then .bats files, one more at a time than
+# check.sh FILE...: runs unit tests and .bats files, one more at a time than
 # there are CPUs, for many wait, and mandoc on man pages.  A line for each test
 # file as it ends; at the end what failed, why tests were skipped, and one line
 # that counts all: "N passed, N failed, N skipped".  With SKIPS=FILE, as
@@ -88,13 +88,10 @@ done
 # the others when one of its own is killed: a shell between them hides that.
 each() {
     # shellcheck disable=SC2011,SC2012
-    { grep -l '^# It takes minutes' "$@"; ls -S "$@"; } | awk '!begun[$0]++' | xargs -P $(($(getconf _NPROCESSORS_ONLN) + 1)) -I '{}' sh -c 'sh "$@"; :' sh "$0" -1 "$logs" '{}' "$tags"
+    { grep -l '^# It takes .*minute' "$@"; ls -S "$@"; } | awk '!begun[$0]++' | xargs -P $(($(getconf _NPROCESSORS_ONLN) + 1)) -I '{}' sh -c 'sh "$@"; :' sh "$0" -1 "$logs" '{}' "$tags"
 }
 # shellcheck disable=SC2086 # names without spaces
-{
-    [ -z "$units" ] || each $units
-    [ -z "$bats" ] || each $bats
-}
+[ -z "$units$bats" ] || each $units $bats
 status=0
 if [ -n "$pages" ] && command -v mandoc >/dev/null; then
     # shellcheck disable=SC2086

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: ISC
 # Families of models: tiny ones with the keys, names and layouts of their files,
 # against float64.  A family that --families does not list must be refused by name.
+# It takes a minute.
 load helpers
 
 # held FAMILY...: all its variants; a line for each.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: ISC
+# It takes half a minute.
 load helpers
 
 # A CPU dies of the first instruction it does not know, so those of an
