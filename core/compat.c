@@ -35,6 +35,8 @@ void
 sort_with(void *items, size_t n, size_t size,
           int (*with)(const void *a, const void *b, void *ctx), void *ctx)
 {
+    if (n < 2) /* 0 may be of NULL, which qsort() does not take */
+        return;
     sorting.compare = with;
     sorting.ctx = ctx;
     qsort(items, n, size, compare);
