@@ -98,9 +98,10 @@ expected_lse(size_t p, size_t head, size_t window)
     return log(sum) + 40;
 }
 
-/* All queries, 'step' of them a call. */
+/* The queries from 'begin' on, 'step' of them a call. */
 static void
-run(struct session *s, size_t window, size_t step, float *out, float *lse)
+run_from(struct session *s, size_t begin, size_t window, size_t step,
+         float *out, float *lse)
 {
     static _Alignas(64) float scratch[1 << 18];
     const struct config config = { .n_heads = HEADS,
@@ -109,7 +110,7 @@ run(struct session *s, size_t window, size_t step, float *out, float *lse)
 
     if (attention_scratch(&config, true) > sizeof(scratch) / sizeof(*scratch))
         abort();
-    for (size_t at = 0; at < N; at += step) {
+    for (size_t at = begin; at < N; at += step) {
         size_t n = N - at < step ? N - at : step;
         const struct span span = {
             .session = s, .n = n, .first = at, .slot = at
@@ -133,6 +134,12 @@ run(struct session *s, size_t window, size_t step, float *out, float *lse)
 
         attention_run(NULL, &a);
     }
+}
+
+static void
+run(struct session *s, size_t window, size_t step, float *out, float *lse)
+{
+    run_from(s, 0, window, step, out, lse);
 }
 
 static void
@@ -205,7 +212,7 @@ test_both_ways(struct session *s, enum bad bad)
     memcpy(kept, q, sizeof(q));
     for (size_t p = 0; p < N; p++) {
         memcpy(q[N - 1], kept[p], sizeof(q[0]));
-        run(s, 0, N, last, NULL);
+        run_from(s, N - 1, 0, 1, last, NULL);
         for (size_t i = 0; i < (size_t)HEADS * DIM; i++)
             same &= f32_bits(last[(N - 1) * HEADS * DIM + i]) ==
                     f32_bits(out[p * HEADS * DIM + i]);
