@@ -6,7 +6,7 @@
 budgets='core 11619
 core/format 13305
 core/kernel 10055
-core/model 25003
+core/model 25016
 core/text 4340
 core/image 2577
 cmd 38659

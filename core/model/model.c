@@ -504,14 +504,58 @@ refuse_other(const struct config *c, const char *path, bool vision,
                          path, c->family->model_type);
 }
 
+/* Tensors that nothing has bound: refused inside a layer, else a warning. */
+static int
+check_unused(const struct binder *b)
+{
+    const struct model *m = b->model;
+    const struct stdir *dir = &m->dir;
+    const char *first = NULL;
+    size_t n_unused = 0;
+
+    for (size_t i = 0; i < dir->n_tensors; i++) {
+        const char *name = dir->tensors[i].t->name;
+        size_t layer;
+
+        /* a buffer that older files have follows from config.json */
+        if (b->used[i] || is_buffer(name) ||
+            (m->config.family->vision && is_beside(name)))
+            continue;
+        if ((part_in_layer(m->config.family, b->root, name, &layer) ||
+             (b->more &&
+              part_in_layer(m->config.family, b->more, name, &layer))) &&
+            layer < (size_t)m->config.n_layers) {
+            return err_set(
+                b->err, EX_DATAERR,
+                "%s: tensor %s is in a layer that is computed, but %s has no "
+                "such weight: it is another model's",
+                dir->path, name, m->config.family->model_type);
+        }
+        first = first ? first : name;
+        n_unused++;
+    }
+    if (m->config.of)
+        err_warn("%s: is a %s: its text model runs, as a %s, and %zu tensor%s "
+                 "of other parts %s ignored",
+                 dir->path, m->config.of, m->config.family->model_type,
+                 n_unused, plural(n_unused), n_unused == 1 ? "is" : "are");
+    else if (n_unused == 1)
+        err_warn("%s: tensor %s is not a weight of this model, ignored",
+                 dir->path, first);
+    else if (n_unused > 1)
+        err_warn("%s: %zu tensors are not weights of this model, ignored "
+                 "(the first is %s)",
+                 dir->path, n_unused, first);
+    return 0;
+}
+
 static int
 open_model(struct model **model, const char *path, bool vision, struct err *err)
 {
     struct model *m = xcalloc(1, sizeof(*m));
     struct binder b = { .model = m, .err = err };
     const struct stdir *dir = &m->dir;
-    const char *first = NULL; /* of the unused tensors */
-    size_t n_unused = 0, half;
+    size_t half;
     int rc = -1;
 
     *model = NULL;
@@ -547,39 +591,8 @@ open_model(struct model **model, const char *path, bool vision, struct err *err)
         refuse_twice(&b);
         goto out;
     }
-    for (size_t i = 0; i < dir->n_tensors; i++) {
-        const char *name = dir->tensors[i].t->name;
-        size_t layer;
-
-        /* a buffer that older files have follows from config.json */
-        if (b.used[i] || is_buffer(name) || (vision && is_beside(name)))
-            continue;
-        if ((part_in_layer(m->config.family, b.root, name, &layer) ||
-             (b.more &&
-              part_in_layer(m->config.family, b.more, name, &layer))) &&
-            layer < (size_t)m->config.n_layers) {
-            err_set(
-                err, EX_DATAERR,
-                "%s: tensor %s is in a layer that is computed, but %s has no "
-                "such weight: it is another model's",
-                dir->path, name, m->config.family->model_type);
-            goto out;
-        }
-        first = first ? first : name;
-        n_unused++;
-    }
-    if (m->config.of)
-        err_warn("%s: is a %s: its text model runs, as a %s, and %zu tensor%s "
-                 "of other parts %s ignored",
-                 dir->path, m->config.of, m->config.family->model_type,
-                 n_unused, plural(n_unused), n_unused == 1 ? "is" : "are");
-    else if (n_unused == 1)
-        err_warn("%s: tensor %s is not a weight of this model, ignored",
-                 dir->path, first);
-    else if (n_unused > 1)
-        err_warn("%s: %zu tensors are not weights of this model, ignored "
-                 "(the first is %s)",
-                 dir->path, n_unused, first);
+    if (check_unused(&b))
+        goto out;
     half = (size_t)m->config.rotary_dim / 2;
     m->inv_freq = xcalloc(CONFIG_MAX_ROPES * half, sizeof(*m->inv_freq));
     for (size_t i = 0; i < CONFIG_MAX_ROPES; i++)
