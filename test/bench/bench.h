@@ -14,6 +14,7 @@
 
 #include "core/clock.h"
 #include "core/kernel/cpu.h"
+#include "core/str.h"
 
 #define BENCH_HEAD                                                         \
     "what               shape             isa         threads      value " \
@@ -92,6 +93,20 @@ memory_for(const char *what, size_t nbytes)
     fprintf(stderr, "bench: %s left out: it needs %zu MiB, %ld are free\n",
             what, nbytes >> 20, kib >> 10);
     return 0;
+}
+
+/* Runs "WHAT DIR", which must succeed. */
+static inline void
+bench_shell(const char *what, const char *dir)
+{
+    struct str command = { 0 };
+
+    str_addf(&command, "%s %s", what, dir);
+    if (system(command.s)) {
+        fprintf(stderr, "bench: failed: %s\n", command.s);
+        exit(1);
+    }
+    str_free(&command);
 }
 
 /* ratio 0: none. */

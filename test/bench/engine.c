@@ -502,19 +502,6 @@ one_speed(const char *what, const char *dir, int threads)
     return 0;
 }
 
-static void
-shell(const char *what, const char *dir)
-{
-    struct str command = { 0 };
-
-    str_addf(&command, "%s %s", what, dir);
-    if (system(command.s)) {
-        fprintf(stderr, "engine: failed: %s\n", command.s);
-        exit(1);
-    }
-    str_free(&command);
-}
-
 /* Room for a random model of so many MiB, and for it and the activations in
  * memory? */
 static bool
@@ -557,10 +544,10 @@ main(int argc, char **argv)
         if (!mkdtemp(made))
             return 1;
         if (room_for_model(made, shapes[i].name, shapes[i].mib)) {
-            shell(shapes[i].maker, made);
+            bench_shell(shapes[i].maker, made);
             (i ? run_other : run)(made, shapes[i].name);
         }
-        shell("rm -r", made);
+        bench_shell("rm -r", made);
         free(made);
     }
     return 0;

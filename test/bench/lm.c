@@ -295,19 +295,6 @@ run(const char *dir, const struct shape *shape)
     }
 }
 
-static void
-shell(const char *what, const char *dir)
-{
-    struct str command = { 0 };
-
-    str_addf(&command, "%s %s", what, dir);
-    if (system(command.s)) {
-        fprintf(stderr, "lm: failed: %s\n", command.s);
-        exit(1);
-    }
-    str_free(&command);
-}
-
 int
 main(int argc, char **argv)
 {
@@ -323,13 +310,13 @@ main(int argc, char **argv)
     if (memory_for("moe-sft tune", shape->mib << 20)) {
         str_addf(&make, "${PYTHON:-python3} scripts/random-model.py %s",
                  shape->options);
-        shell(make.s, made);
+        bench_shell(make.s, made);
         if (argc == 4)
             one(made, shape, argv[2], argv[3]);
         else
             run(made, shape);
     }
-    shell("rm -r", made);
+    bench_shell("rm -r", made);
     str_free(&make);
     free(made);
     return 0;

@@ -148,19 +148,6 @@ one_speed(const char *how, const char *dir, int threads)
     return 0;
 }
 
-static void
-shell(const char *what, const char *dir)
-{
-    struct str command = { 0 };
-
-    str_addf(&command, "%s %s", what, dir);
-    if (system(command.s)) {
-        fprintf(stderr, "vision: failed: %s\n", command.s);
-        exit(1);
-    }
-    str_free(&command);
-}
-
 int
 main(int argc, char **argv)
 {
@@ -181,13 +168,13 @@ main(int argc, char **argv)
         if (!mkdtemp(made))
             return 1;
         if (memory_for(shapes[i].name, shapes[i].mib << 20)) {
-            shell(shapes[i].maker, made);
+            bench_shell(shapes[i].maker, made);
             for (int threads = 1; threads <= par_default() && threads < 3;
                  threads++)
                 for (int c = COMPUTE_F32; c <= COMPUTE_BF16; c++)
                     lines(made, shapes[i].name, threads, (enum compute)c);
         }
-        shell("rm -r", made);
+        bench_shell("rm -r", made);
         free(made);
     }
     return 0;
