@@ -114,8 +114,8 @@ NEEDS_sae-look    := pcre2 utf8proc zlib
 -include $(B)/libs.mk
 LEFT_OUT := $(strip $(foreach t,$(TOOLS),$(if $(filter $(LACKING),$(NEEDS_$t)),$t)))
 TOOLS   := $(filter-out $(LEFT_OUT),$(if $(MPI),moe-sft,$(TOOLS)))
-NEED_pcre2    := peft regex tok% chat block engine lm lm_ranks lora model stories tables
-NEED_utf8proc := tok% chat
+NEED_pcre2    := peft regex tok% chat% block engine lm lm_ranks lora model stories tables
+NEED_utf8proc := tok% chat%
 NEED_libpng   := image% picture% processor% resize% source tar png jpeg
 NEED_libjpeg  := $(NEED_libpng)
 NEED_zlib     := pickle png pth sae zip block engine lm lm_ranks lora model stories

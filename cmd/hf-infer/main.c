@@ -7,7 +7,7 @@
 #include "core/image/picture.h"
 #include "core/kernel/cpu.h"
 #include "core/sig.h"
-#include "core/text/chat.h"
+#include "core/text/chat_forms.h"
 #include "core/tool.h"
 
 static int

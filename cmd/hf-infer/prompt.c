@@ -9,7 +9,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/splice.h"
-#include "core/text/chat.h"
+#include "core/text/chat_forms.h"
 
 #define FIRST_LINES 8 /* of a text, that may be JSON objects */
 
@@ -161,16 +161,16 @@ prompt_encode(struct run *run, const char *name, const struct str *text,
     if (run->chat_format < 0)
         run->chat_format = run->format;
     if (run->chat_format < 0) {
-        run->chat_format = chat_recognise(run->tok, err);
+        run->chat_format = chat_form_recognise(run->tok, err);
         if (run->chat_format < 0)
             goto out;
-        if (chat_template(run->dir, &own, &cause) < 0)
+        if (chat_form_template(run->dir, &own, &cause) < 0)
             err_warn("%s", cause.what);
-        else if (own.n &&
-                 !chat_is_same((enum chat)run->chat_format, own.s, own.n))
+        else if (own.n && !chat_form_is_same((enum chat_form)run->chat_format,
+                                             own.s, own.n))
             err_warn("%s: the model's own chat_template is not run: --template "
                      "%s is used",
-                     run->dir, chat_name(run->chat_format));
+                     run->dir, chat_form_name(run->chat_format));
     }
     if (run->system && tok_utf8("--system", run->system, strlen(run->system),
                                 run->strict_utf8, &system, err) < 0)
@@ -183,8 +183,8 @@ prompt_encode(struct run *run, const char *name, const struct str *text,
                                                         .nbytes = system.n };
     messages[n_messages++] =
         (struct chat_message){ .role = CHAT_USER, .text = s, .nbytes = n };
-    rc = chat_encode(run->tok, (enum chat)run->chat_format, messages,
-                     n_messages, true, 0, ids, err);
+    rc = chat_form_encode(run->tok, (enum chat_form)run->chat_format, messages,
+                          n_messages, true, 0, ids, err);
 out:
     str_free(&own);
     str_free(&system);

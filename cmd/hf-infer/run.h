@@ -48,7 +48,7 @@ struct run {
     bool strict_utf8;
     bool as_text; /* JSON objects are text, too */
     bool chat;
-    int format;      /* of --chat: enum chat, or -1: recognise it */
+    int format;      /* of --chat: enum chat_form, or -1: recognise it */
     int chat_format; /* that is used; -1 before it is known */
     const char *system;
 

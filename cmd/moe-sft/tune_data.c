@@ -11,7 +11,7 @@
 #include "core/model/train/lm.h"
 #include "core/sig.h"
 #include "core/str.h"
-#include "core/text/chat.h"
+#include "core/text/chat_forms.h"
 #include "core/tty.h"
 
 #define DATA_MAX ((size_t)1 << 36) /* bytes of what is no regular file */
@@ -79,10 +79,10 @@ find_chat(struct tune_text *t, struct err *err)
 
     if (t->chat >= 0)
         return 0;
-    rc = chat_template(t->dir, &own, err);
+    rc = chat_form_template(t->dir, &own, err);
     if (rc == 0)
-        t->chat =
-            own.n ? chat_known(own.s, own.n) : chat_recognise(t->tok, err);
+        t->chat = own.n ? chat_form_known(own.s, own.n)
+                        : chat_form_recognise(t->tok, err);
     if (rc == 0 && own.n && t->chat < 0)
         err_set(err, EX_DATAERR,
                 "%s: its chat_template is not among those that are known "
@@ -262,8 +262,9 @@ add_messages(const struct line *line, struct err *err)
         rc = read_message(line, &item, &m[i], err);
     }
     /* by itself: it begins a text */
-    if (rc == 0 && chat_encode(line->text->tok, (enum chat)line->text->chat, m,
-                               n, false, 0, &one, &cause) < 0)
+    if (rc == 0 &&
+        chat_form_encode(line->text->tok, (enum chat_form)line->text->chat, m,
+                         n, false, 0, &one, &cause) < 0)
         rc = at_line(line, &cause, err);
     if (rc == 0) {
         size_t begin = ids->n;

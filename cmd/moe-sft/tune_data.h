@@ -15,7 +15,7 @@
 struct tune_text {
     const char *dir; /* the model's */
     const struct config *config;
-    int chat;        /* enum chat; -1: the model's own */
+    int chat;        /* enum chat_form; -1: the model's own */
     struct tok *tok; /* NULL: no line so far had text */
     int32_t eos;     /* -1: the model has none */
     int said;        /* of tok_warn_added() */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/text/chat.h"
+#include "core/text/chat_forms.h"
 #include "core/text/tok.h"
 #include "test/fuzz/must.h"
 
@@ -48,7 +48,8 @@ check_chat(const struct tok *tok, const char *text, size_t n)
                                     { CHAT_ASSISTANT, text, n, 0, 0 } };
         struct ids ids = { 0 };
 
-        if (chat_encode(tok, (enum chat)i, m, 3, false, 0, &ids, &err)) {
+        if (chat_form_encode(tok, (enum chat_form)i, m, 3, false, 0, &ids,
+                             &err)) {
             if (err.status != EX_DATAERR || !*err.what)
                 abort();
         } else if (m[2].begin >= m[2].end || m[2].end > ids.n) {
@@ -56,7 +57,7 @@ check_chat(const struct tok *tok, const char *text, size_t n)
         }
         ids_free(&ids);
     }
-    chat_recognise(tok, &err);
+    chat_form_recognise(tok, &err);
 }
 
 int

@@ -3,7 +3,7 @@
  * Chat templates.  Expected are the strings that the published chat_templates
  * give, read off by hand, a special token in braces.
  */
-#include "core/text/chat.h"
+#include "core/text/chat_forms.h"
 
 #include "test/unit/tap.h"
 #include "test/unit/tok.h"
@@ -67,7 +67,7 @@ put_tokens(struct str *text, const struct tok *tok, const struct ids *ids,
 /* What messages, "system: S", "user: Hi", "assistant: Oh", give; or the error.
  */
 static void
-whole(const char *name, const struct tok *tok, enum chat chat,
+whole(const char *name, const struct tok *tok, enum chat_form chat,
       const char *const *lines, const char *want)
 {
     struct chat_message m[8] = { 0 };
@@ -83,7 +83,7 @@ whole(const char *name, const struct tok *tok, enum chat chat,
         m[n].text = strchr(lines[n], ' ') + 1;
         m[n].nbytes = strlen(m[n].text);
     }
-    if (chat_encode(tok, chat, m, n, false, 0, &ids, &err) == 0)
+    if (chat_form_encode(tok, chat, m, n, false, 0, &ids, &err) == 0)
         put_tokens(&text, tok, &ids, m, n);
     else
         str_adds(&text, err.what);
@@ -107,9 +107,9 @@ gives(const char *name, const struct tok *tok, int chat, const char *system,
     size_t first = system ? 0 : 1;
 
     if (chat < 0)
-        chat = chat_recognise(tok, &err);
-    if (chat >= 0 && chat_encode(tok, (enum chat)chat, m + first, 2 - first,
-                                 true, 0, &ids, &err) == 0)
+        chat = chat_form_recognise(tok, &err);
+    if (chat >= 0 && chat_form_encode(tok, (enum chat_form)chat, m + first,
+                                      2 - first, true, 0, &ids, &err) == 0)
         put_tokens(&text, tok, &ids, NULL, 0);
     if (!tap_ok(same_text(&text, want, strlen(want)), "chat: %s", name))
         printf("# %s %s\n", text.n ? text.s : "nothing", err.what);
@@ -281,11 +281,11 @@ test_mistral(void)
     whole("mistral with a system's text alone", tok, CHAT_MISTRAL,
           WORDS("system: S"),
           "there is no message of a user, which template mistral needs");
-    tap_ok(chat_recognise(old, &err) < 0 && err.status == EX_DATAERR &&
+    tap_ok(chat_form_recognise(old, &err) < 0 && err.status == EX_DATAERR &&
                strstr(err.what, "t: has none of <|im_start|>, "
                                 "<|start_header_id|>, [INST]") == err.what,
            "chat: what is not recognised names what was looked for");
-    tap_ok(!strcmp(chat_name(CHAT_MISTRAL), "mistral"),
+    tap_ok(!strcmp(chat_form_name(CHAT_MISTRAL), "mistral"),
            "chat: templates have names");
     tok_close(tok);
     tok_close(meta);

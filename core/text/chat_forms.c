@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: ISC */
-#include "core/text/chat.h"
+#include "core/text/chat_forms.h"
 
 #include <string.h>
 
@@ -95,7 +95,7 @@ static const struct format formats[] = {
  * user's text, with or without a system text, are those of a format, and the
  * format of their conversations. */
 static const struct {
-    enum chat chat, whole;
+    enum chat_form chat, whole;
     const char *sha256;
 } same_templates[] = {
     { CHAT_CHATML, CHAT_CHATML, /* OpenHermes 2.5 and many others */
@@ -110,7 +110,7 @@ static const struct {
 };
 
 const char *
-chat_name(int chat)
+chat_form_name(int chat)
 {
     return formats[chat].name;
 }
@@ -134,7 +134,7 @@ find_template(const char *text, size_t nbytes)
 }
 
 bool
-chat_is_same(enum chat chat, const char *text, size_t nbytes)
+chat_form_is_same(enum chat_form chat, const char *text, size_t nbytes)
 {
     int i = find_template(text, nbytes);
 
@@ -143,7 +143,7 @@ chat_is_same(enum chat chat, const char *text, size_t nbytes)
 }
 
 int
-chat_known(const char *text, size_t nbytes)
+chat_form_known(const char *text, size_t nbytes)
 {
     int i = find_template(text, nbytes);
 
@@ -151,7 +151,7 @@ chat_known(const char *text, size_t nbytes)
 }
 
 int
-chat_template(const char *dir, struct str *text, struct err *err)
+chat_form_template(const char *dir, struct str *text, struct err *err)
 {
     struct str jinja = { 0 }, name = { 0 };
     json_t *config = NULL;
@@ -185,7 +185,7 @@ chat_template(const char *dir, struct str *text, struct err *err)
 }
 
 int
-chat_recognise(const struct tok *tok, struct err *err)
+chat_form_recognise(const struct tok *tok, struct err *err)
 {
     for (int i = 0; i < N_FORMATS; i++)
         if (tok_id(tok, formats[i].mark[0]) >= 0)
@@ -438,9 +438,9 @@ set_spans(struct chat_message *messages, const struct pieces *p, size_t begin)
 }
 
 int
-chat_encode(const struct tok *tok, enum chat chat,
-            struct chat_message *messages, size_t n, bool answer, int flags,
-            struct ids *ids, struct err *err)
+chat_form_encode(const struct tok *tok, enum chat_form chat,
+                 struct chat_message *messages, size_t n, bool answer,
+                 int flags, struct ids *ids, struct err *err)
 {
     struct builder b = { .f = formats[chat] };
     struct format *f = &b.f;
