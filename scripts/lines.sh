@@ -5,7 +5,7 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11619
 core/format 13305
-core/kernel 10055
+core/kernel 10074
 core/model 25016
 core/text 4340
 core/image 2577

@@ -126,11 +126,9 @@ score_rows(void *ctx, size_t begin, size_t end)
 
     for (size_t i = begin; i < end; i++) {
         const float *row = nll->logits + i * vocab_size;
-        double max = (double)vec_max(row, vocab_size), sum = 0;
 
-        for (size_t k = 0; k < vocab_size; k++)
-            sum += f64_exp((double)row[k] - max);
-        nll->of_row[i] = max + f64_log(sum) - (double)row[nll->next[i]];
+        nll->of_row[i] =
+            f64_log_sum_exp(row, vocab_size) - (double)row[nll->next[i]];
     }
 }
 

@@ -187,6 +187,19 @@ f64_log(double x)
 }
 
 double
+f64_log_sum_exp(const float *x, size_t n)
+{
+    double max = (double)x[0], sum = 0;
+
+    for (size_t i = 1; i < n; i++)
+        if ((double)x[i] > max)
+            max = (double)x[i];
+    for (size_t i = 0; i < n; i++)
+        sum += f64_exp((double)x[i] - max);
+    return max + f64_log(sum);
+}
+
+double
 f64_pow(double x, double y)
 {
     struct dd e, r;
