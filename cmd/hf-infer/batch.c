@@ -90,6 +90,8 @@ apply_settings(const struct run *run, struct entry *e, size_t number)
         e->seq.asked = doc->max_tokens;
         e->seq.asked_by = "max_tokens";
     }
+    if (doc->n_best >= 0)
+        e->seq.n_best = doc->n_best;
     if (doc->n_stop > 0)
         e->seq.stop.n = doc->n_stop;
     for (size_t i = 0; i < doc->n_stop; i++)
@@ -181,6 +183,7 @@ print_ready(struct prompt_batch *b, struct err *err)
             str_adds(&line, "\"ids\":");
             put_json_ids(&line, seq->ids.id + seq->n_prompt,
                          seq->ids.n - seq->n_prompt);
+            sequence_put_logprobs(seq, &line);
             str_addf(&line, ",\"finish_reason\":\"%s\"}\n", seq->finish_reason);
             n_printed++;
         }

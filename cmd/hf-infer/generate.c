@@ -34,6 +34,7 @@ print_answer(const struct run *run, const struct sequence *seq, struct err *err)
             str_adds(&line, ",\"text\":");
             js_put_str(&line, seq->text.s ? seq->text.s : "", seq->text.n);
         }
+        sequence_put_logprobs(seq, &line);
         str_addf(&line, ",\"finish_reason\":\"%s\"}\n", seq->finish_reason);
     }
     rc = out_write(run->out, line.s, line.n, err);

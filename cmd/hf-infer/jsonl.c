@@ -254,12 +254,15 @@ read_settings(struct jsonl_doc *doc, json_t *object, const char *line,
     const struct js at = js_root(object, doc->where), *root = &at;
     struct js max_tokens = js_get(root, "max_tokens");
     struct js seed = js_get(root, "seed"), top_k = js_get(root, "top_k");
-    struct js stop = js_get(root, "stop");
+    struct js stop = js_get(root, "stop"), best = js_get(root, "logprobs");
     struct jpull text;
     int64_t v;
 
     if (!js_absent(&max_tokens) &&
         js_whole(&max_tokens, 0, INT32_MAX, &doc->max_tokens, err))
+        return -1;
+    if (!js_absent(&best) &&
+        js_whole(&best, 0, LOGPROBS_MAX, &doc->n_best, err))
         return -1;
     if (!js_absent(&seed)) {
         text = spelled(object, "seed", line, nbytes);
@@ -300,7 +303,7 @@ warn_unknown(struct jsonl *j, const struct jsonl_doc *doc, json_t *object)
     static const char *const known[] = { "id",          "prompt",     "text",
                                          "ids",         "max_tokens", "seed",
                                          "temperature", "top_k",      "top_p",
-                                         "stop",        NULL };
+                                         "stop",        "logprobs",   NULL };
     const struct js root = js_root(object, doc->where);
     const char *key;
 
@@ -336,7 +339,7 @@ jsonl_next(struct jsonl *j, struct jsonl_doc *doc, bool wait, struct err *err)
     v = js_line(line, nbytes, j->name, j->n_lines, err);
     if (!v)
         return -1;
-    doc->max_tokens = -1;
+    doc->max_tokens = doc->n_best = -1;
     rc = read_prompt(doc, v, err);
     if (rc == 0 && j->settings) {
         rc = read_settings(doc, v, line, nbytes, err);

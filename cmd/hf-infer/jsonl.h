@@ -4,8 +4,9 @@
  *   {"id": anything, "prompt": "text"}   or   {"id": ..., "ids": [1, 47, 387]}
  * "text" means the same as "prompt": many data sets use that name.  Where text
  * is generated, a line may also have settings of its own: max_tokens, stop (a
- * string or an array of strings), seed, temperature, top_p and top_k.  Unknown
- * members are ignored, with one warning for each name.  So are empty lines.
+ * string or an array of strings), seed, temperature, top_p, top_k and logprobs.
+ * Unknown members are ignored, with one warning for each name.  So are empty
+ * lines.
  */
 #ifndef HF_INFER_JSONL_H
 #define HF_INFER_JSONL_H
@@ -45,6 +46,7 @@ struct jsonl_doc {
      * that the line has */
     unsigned set;
     int64_t max_tokens; /* -1: not given */
+    int64_t n_best;     /* of "logprobs"; -1: not given */
     int64_t top_k;
     double temperature, top_p;
     uint64_t seed;

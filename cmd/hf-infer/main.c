@@ -94,6 +94,8 @@ static const struct opt opts[] = {
       "skip bad lines, or broken images, with a warning" },
     { 0, "resume", NULL, "generate", OPT_FLAG(resume),
       "continue after the answers in FILE.partial" },
+    { 0, "logprobs", "N", "generate", OPT_I64(n_best, 0, LOGPROBS_MAX),
+      "log-probabilities, and those of the N best, in --json or --jsonl" },
     { 0, "ids-out", NULL, "generate", OPT_FLAG(ids_out),
       "print ids instead of text" },
     { 0, "logits", "FILE", NULL, OPT_TEXT(logits_path),
@@ -220,6 +222,8 @@ static const struct opt_rule rules[] = {
     { OPT_NOT, "ids-out", "json jsonl stop", NULL },
     { OPT_NOT, "jsonl", "json prompt ids", NULL },
     { OPT_NOT, "as-text", "jsonl prompt ids", NULL },
+    { OPT_NEEDS, "logprobs", "json jsonl",
+      "--logprobs needs --json or --jsonl, which print them" },
     { OPT_NEEDS, "pad", "ctx", NULL },
     { OPT_NOT, "kvc", "ctx stride", NULL },
     { OPT_NEEDS, "kvc-after", "kvc", NULL },
@@ -239,7 +243,8 @@ static const struct opt_rule rules[] = {
     { OPT_NOT,
       "prompt file ids raw prepend-bos plain strict-utf8 as-text chat "
       "template system max-tokens greedy temperature top-k top-p min-p "
-      "repetition-penalty seed stop jsonl resume ids-out raw-text json ctx pad "
+      "repetition-penalty seed stop jsonl resume logprobs ids-out raw-text json "
+      "ctx pad "
       "acts-ids chunk kv-dtype lora kvc steer ablate ablate-each "
       "steer-at lut lut-layers ratio tau dims lut-report no-screen",
       "images", NULL },
@@ -255,6 +260,7 @@ static const struct opt_rule rules[] = {
 
 static const struct run defaults = {
     .max_tokens = -1,
+    .n_best = -1,
     .chunk = 512,
     .batch = 16,
     .max_pixels = (int64_t)PICTURE_MAX_PIXELS,
@@ -305,7 +311,7 @@ static const struct opt_tool tool = {
     .groups = groups,
     .rare =
         "raw prepend-bos plain strict-utf8 as-text template system top-k min-p repetition-penalty "
-        "batch skip-bad resume ids-out stride pad acts-ids special "
+        "batch skip-bad resume logprobs ids-out stride pad acts-ids special "
         "acts-images no-cls exif image-size hash-images max-pixels "
         "skip-special raw-text chunk kv-dtype kvc-after sae-center sae-zero "
         "ablate-each steer-at lut-layers ratio tau dims lut-report no-screen",

@@ -17,6 +17,8 @@
 #include "core/out.h"
 #include "core/text/tok.h"
 
+#define LOGPROBS_MAX 20 /* alternatives: as OpenAI's top_logprobs */
+
 enum mode {
     MODE_GENERATE,
     MODE_LOGITS,
@@ -57,6 +59,7 @@ struct run {
     struct sampler sampler;
     unsigned sampler_set; /* bit of each field that the user gave */
     struct stop stop;
+    int64_t n_best; /* --logprobs, -1: not given */
     bool ids_out;
     bool raw_text; /* as it is on a terminal, too */
     bool jsonl;    /* many prompts, of which */

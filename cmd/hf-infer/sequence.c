@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: ISC */
 #include "cmd/hf-infer/sequence.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/hf-infer/prompt.h"
+#include "core/js.h"
+#include "core/kernel/f64.h"
+#include "core/kernel/vec.h"
+#include "core/mem.h"
 #include "core/tty.h"
 
 #define DEFAULT_TOKENS 256 /* without -n or max_new_tokens */
@@ -17,6 +22,7 @@ sequence_init(struct sequence *seq, const struct run *run, const char *where)
     seq->stop = run->stop;
     seq->asked_by = "-n";
     seq->asked = run->max_tokens;
+    seq->n_best = run->n_best;
 }
 
 int
@@ -105,17 +111,71 @@ finish(struct sequence *seq, const char *reason, struct err *err)
     return rc;
 }
 
+/* {"id":..,"token":..,"bytes":[..],"logprob":.. of a token whose logit is x;
+ * bytes where they are part of a character. */
+static void
+put_token(struct str *line, const struct run *run, size_t id, double logprob)
+{
+    struct str text = { 0 };
+
+    js_addf(line, "{\"id\":%zu,", id);
+    if (run->tok && tok_bytes(run->tok, (int32_t)id, &text)) {
+        const char *s = text.s ? text.s : "";
+
+        str_adds(line, "\"token\":");
+        js_put_str(line, s, text.n);
+        if (utf8_valid(s, text.n) < text.n)
+            for (size_t i = 0; i < text.n; i++)
+                str_addf(line, "%s%u%s", i ? "," : ",\"bytes\":[",
+                         (unsigned)(unsigned char)s[i],
+                         i + 1 < text.n ? "" : "]");
+        str_addc(line, ',');
+    }
+    str_free(&text);
+    js_addf(line, "\"logprob\":%g", logprob);
+}
+
+/* Adds what the model's own distribution says of a token, and of the best. */
+static void
+put_logprob(struct sequence *seq, const float *logits, int32_t id)
+{
+    size_t vocab_size = (size_t)seq->run->config->vocab_size;
+    size_t n = smaller((size_t)seq->n_best, vocab_size);
+    double sum = f64_log_sum_exp(logits, vocab_size);
+    struct str *line = &seq->logprobs;
+    uint32_t best[LOGPROBS_MAX];
+
+    vec_topk(best, n, logits, vocab_size);
+    str_adds(line, line->n ? "," : "");
+    put_token(line, seq->run, (size_t)id, (double)logits[id] - sum);
+    str_adds(line, ",\"top_logprobs\":[");
+    for (size_t i = 0; i < n; i++) {
+        put_token(line, seq->run, best[i], (double)logits[best[i]] - sum);
+        str_adds(line, i + 1 < n ? "}," : "}");
+    }
+    str_adds(line, "]}");
+}
+
+void
+sequence_put_logprobs(const struct sequence *seq, struct str *line)
+{
+    if (seq->n_best >= 0)
+        str_addf(line, ",\"logprobs\":[%s]",
+                 seq->logprobs.n ? seq->logprobs.s : "");
+}
+
 int
 sequence_next(struct sequence *seq, struct sample *sample, float *logits,
               struct err *err)
 {
     const struct run *run = seq->run;
+    size_t nbytes = (size_t)run->config->vocab_size * sizeof(*logits);
     int64_t n = (int64_t)(seq->ids.n - seq->n_prompt);
 
     if (n < seq->max_tokens) {
         struct str piece = { 0 };
+        float *own = NULL; /* logits before they are overwritten */
         const char *name;
-        size_t nbytes;
         int32_t id;
         int rc = 0;
 
@@ -124,9 +184,14 @@ sequence_next(struct sequence *seq, struct sample *sample, float *logits,
                          run->jsonl ? seq->where : run->dir, logits, seq->ids.n,
                          err) < 0)
             return -1;
+        if (seq->n_best >= 0)
+            own = memcpy(xmalloc(nbytes), logits, nbytes);
         id = sample_next(sample, &seq->sampler, logits, seq->ids.id, seq->ids.n,
                          (uint64_t)n++);
         ids_add(&seq->ids, id);
+        if (own)
+            put_logprob(seq, own, id);
+        free(own);
         for (size_t i = 0; i < run->config->n_eos; i++)
             if (run->config->eos[i] == id)
                 return finish(seq, "eos", err);
@@ -156,5 +221,6 @@ sequence_free(struct sequence *seq)
     tok_stream_free(seq->stream);
     stop_free(&seq->stop);
     str_free(&seq->text);
+    str_free(&seq->logprobs);
     ids_free(&seq->ids);
 }

@@ -21,6 +21,8 @@ struct sequence {
     struct stop stop;
     struct tok_stream *stream; /* NULL without a tokenizer */
     struct str text;           /* what is certain of it */
+    int64_t n_best;            /* -1: no logprobs; else alternatives, each */
+    struct str logprobs;       /* JSON objects of the tokens generated */
     const char *finish_reason; /* NULL until it ends */
 };
 
@@ -49,5 +51,9 @@ size_t sequence_positions(const struct sequence *seq);
 int sequence_next(struct sequence *seq, struct sample *sample, float *logits,
                   struct err *err);
 void sequence_free(struct sequence *seq);
+
+/* sequence_put_logprobs() appends the member "logprobs" after others, if it was
+ * asked for. */
+void sequence_put_logprobs(const struct sequence *seq, struct str *line);
 
 #endif
