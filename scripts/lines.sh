@@ -6,7 +6,7 @@
 budgets='core 11619
 core/format 13305
 core/kernel 10074
-core/model 25016
+core/model 25130
 core/text 4340
 core/image 2577
 cmd 38745

@@ -37,15 +37,6 @@ block_rotation(const struct config *c, size_t layer, size_t row)
            (size_t)c->rotary_dim / 2;
 }
 
-/* A sequence has the long factors from its first token on where it may become
- * long: its keys in the cache are rotated once. */
-static bool
-is_long(const struct config *c, const struct row *row)
-{
-    return c->rope->type == ROPE_LONG &&
-           row->session->max_tokens > (size_t)c->rope->original_max_positions;
-}
-
 static void
 set_positions(void *ctx, size_t begin, size_t end)
 {
@@ -63,7 +54,9 @@ set_positions(void *ctx, size_t begin, size_t end)
     }
     for (size_t i = begin; i < end && !m->rotations; i++)
         for (size_t k = 0; k < n; k++) {
-            size_t table = k + is_long(&m->config, &chunk->rows[i]);
+            size_t table =
+                k +
+                config_is_long(&m->config, chunk->rows[i].session->max_tokens);
 
             rope_table(chunk->cosines + (i * n + k) * half,
                        chunk->sines + (i * n + k) * half,

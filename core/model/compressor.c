@@ -262,6 +262,8 @@ session_compress(struct session *s, const struct compressor *c, struct err *err)
             larger(w.scratch_n, larger(compressor_mlp_scratch(&c->k[i]),
                                        compressor_mlp_scratch(&c->v[i])));
     room = 2 * w.n * s->kv.head_dim + w.scratch_n;
+    if (kv_grow(&s->kv, 0, s->n_cached, err) < 0) /* no other session's */
+        return -1;
     w.memory = mem_try(threads, room * sizeof(float), "the compressor", err);
     if (!w.memory)
         return -1;

@@ -86,6 +86,15 @@ config_ropes(const struct config *c)
     return c->form.learned ? 0 : c->form.rope == ROPE_TWO ? 2 : 1;
 }
 
+/* config_is_long(): has a sequence of at most so many tokens longrope's long
+ * factors?  From its first token on, as keys in the cache are rotated once. */
+static inline bool
+config_is_long(const struct config *c, size_t max_tokens)
+{
+    return c->rope->type == ROPE_LONG &&
+           max_tokens > (size_t)c->rope->original_max_positions;
+}
+
 /* How tokens are routed to experts; 0: config.json does not say. */
 struct config_routing {
     int64_t n_experts, n_experts_used;

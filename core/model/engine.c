@@ -202,6 +202,32 @@ session_close(struct session *s)
     free(s);
 }
 
+bool
+session_may_fork(const struct session *from, size_t max_tokens)
+{
+    const struct config *c = &from->engine->model->config;
+
+    return from->n_cached == from->n &&
+           config_is_long(c, from->max_tokens) == config_is_long(c, max_tokens);
+}
+
+struct session *
+session_fork(const struct session *from, size_t n, size_t max_tokens)
+{
+    struct session *s = session_new(from->engine, max_tokens);
+
+    kv_share(&s->kv, &from->kv, n);
+    s->n = s->n_cached = n;
+    return s;
+}
+
+void
+session_cut(struct session *s, size_t n)
+{
+    kv_cut(&s->kv, n);
+    s->n = s->n_cached = n;
+}
+
 /* Runs the chunk and starts the next one; returns where its logits end. */
 static float *
 flush(struct engine *e, const struct tap *tap, float *logits)
@@ -247,7 +273,8 @@ engine_feed(struct engine *e, const struct feed *feeds, size_t n_feeds,
                                (long)f->ids[i], vocab - 1);
     }
     for (const struct feed *f = feeds; f < end; f++)
-        if (kv_grow(&f->session->kv, f->session->n_cached + f->n, err))
+        if (kv_grow(&f->session->kv, f->session->n_cached,
+                    f->session->n_cached + f->n, err))
             return -1;
     for (const struct feed *f = feeds; f < end; f++) {
         struct session *s = f->session;

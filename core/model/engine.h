@@ -110,6 +110,25 @@ struct session {
 struct session *session_new(struct engine *engine, size_t max_tokens);
 void session_close(struct session *session); /* NULL is fine */
 
+/*
+ * session_fork() starts a sequence that begins with the first n tokens of
+ * another one, without computing them again: it shares the cache's blocks until
+ * one of the two writes there.  Its bits are those of a sequence fed from its
+ * first token on if these n were fed as it would be: in COMPUTE_BF16, or
+ * steered, as a prompt or as generated.
+ * Owner: the caller, until session_close(), in any order.
+ * session_may_fork() must be true: else it would have other keys, since one of
+ * the two may become long and has longrope's long factors, or since 'from' is
+ * compressed.
+ */
+bool session_may_fork(const struct session *from, size_t max_tokens);
+struct session *session_fork(const struct session *from, size_t n,
+                             size_t max_tokens);
+
+/* session_cut() forgets all tokens but the first n; not after
+ * session_compress().  max_tokens stays, and so do longrope's factors. */
+void session_cut(struct session *session, size_t n);
+
 /* n tokens that are appended to a session. */
 struct feed {
     struct session *session;

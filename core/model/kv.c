@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/kernel/cvt.h"
 #include "core/le.h"
@@ -28,21 +29,72 @@ kv_block_nbytes(const struct kv *kv)
     return kv->n_layers * 2 * kv->n_heads * head_nbytes(kv);
 }
 
-int
-kv_grow(struct kv *kv, size_t n_tokens, struct err *err)
+static size_t
+blocks_of(size_t n_tokens)
 {
-    size_t need = (n_tokens + KV_BLOCK - 1) / KV_BLOCK;
+    return (n_tokens + KV_BLOCK - 1) / KV_BLOCK;
+}
 
-    if (need > kv->n_blocks)
-        kv->blocks = xrealloc(kv->blocks, need, sizeof(*kv->blocks));
-    while (kv->n_blocks < need) {
-        char *block = mem_big(kv_block_nbytes(kv), 1, "the KV cache", err);
+static void
+make_room(struct kv *kv, size_t n_blocks)
+{
+    if (n_blocks <= kv->n_blocks)
+        return;
+    kv->blocks = xrealloc(kv->blocks, n_blocks, sizeof(*kv->blocks));
+    kv->users = xrealloc(kv->users, n_blocks, sizeof(*kv->users));
+}
 
-        if (!block)
+int
+kv_grow(struct kv *kv, size_t first, size_t n_tokens, struct err *err)
+{
+    size_t need = blocks_of(n_tokens), nbytes = kv_block_nbytes(kv);
+
+    make_room(kv, need);
+    for (size_t i = smaller(first / KV_BLOCK, kv->n_blocks); i < need; i++) {
+        bool is_new = i == kv->n_blocks;
+        char *block;
+
+        if (!is_new && *kv->users[i] == 1)
+            continue;
+        if (!(block = mem_big(nbytes, 1, "the KV cache", err)))
             return -1;
-        kv->blocks[kv->n_blocks++] = block;
+        if (!is_new) {
+            memcpy(block, kv->blocks[i], nbytes);
+            --*kv->users[i];
+        }
+        kv->n_blocks += is_new;
+        kv->blocks[i] = block;
+        kv->users[i] = xmalloc(sizeof(*kv->users[i]));
+        *kv->users[i] = 1;
     }
     return 0;
+}
+
+void
+kv_share(struct kv *kv, const struct kv *from, size_t n_tokens)
+{
+    size_t n = blocks_of(n_tokens);
+
+    make_room(kv, n);
+    for (size_t i = 0; i < n; i++) {
+        kv->blocks[i] = from->blocks[i];
+        kv->users[i] = from->users[i];
+        ++*kv->users[i];
+    }
+    kv->n_blocks = n;
+}
+
+void
+kv_cut(struct kv *kv, size_t n_tokens)
+{
+    while (kv->n_blocks > blocks_of(n_tokens)) {
+        size_t i = --kv->n_blocks;
+
+        if (--*kv->users[i] > 0)
+            continue;
+        mem_big_free(kv->blocks[i], kv_block_nbytes(kv), 1);
+        free(kv->users[i]);
+    }
 }
 
 void *
@@ -124,7 +176,7 @@ kv_overflow(const struct kv *kv, size_t n)
 void
 kv_free(struct kv *kv)
 {
-    for (size_t i = 0; i < kv->n_blocks; i++)
-        mem_big_free(kv->blocks[i], kv_block_nbytes(kv), 1);
+    kv_cut(kv, 0);
     free(kv->blocks);
+    free(kv->users);
 }

@@ -28,12 +28,19 @@ struct kv {
     size_t n_heads, head_dim; /* KV heads */
     enum dtype dtype;         /* F32, F16 or BF16 */
     char **blocks;
+    size_t **users; /* [n_blocks] how many caches have the block */
     size_t n_blocks;
 };
 
-/* kv_grow() makes room for n_tokens in all.  On failure (-1, EX_SOFTWARE)
- * what there was remains. */
-int kv_grow(struct kv *kv, size_t n_tokens, struct err *err);
+/* kv_grow() makes room for n_tokens in all, those from slot 'first' on in
+ * blocks that no other cache has.  On failure (-1, EX_SOFTWARE) what there was
+ * remains.
+ * kv_share() gives an empty cache the blocks of another's first n_tokens; both
+ * are then of one thread at a time.
+ * kv_cut() gives up those after n_tokens. */
+int kv_grow(struct kv *kv, size_t first, size_t n_tokens, struct err *err);
+void kv_share(struct kv *kv, const struct kv *from, size_t n_tokens);
+void kv_cut(struct kv *kv, size_t n_tokens);
 
 /* kv_get() reads n keys and values of a head, [n, head_dim] each, from slot 0
  * on; kv_set() writes them, from 'slot' on.

@@ -282,7 +282,7 @@ open_engine(struct vision *v, struct par *par, const struct vision_options *o,
     for (size_t i = 0; i < v->batch; i++) {
         v->images[i] = session_new(v->engine, s->n_tokens);
         v->images[i]->kv.n_layers = 1;
-        if (kv_grow(&v->images[i]->kv, s->n_tokens, err))
+        if (kv_grow(&v->images[i]->kv, 0, s->n_tokens, err))
             return -1;
     }
     return 0;

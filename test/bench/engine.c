@@ -75,7 +75,7 @@ session_of(struct engine *engine, size_t n)
 
     for (size_t i = 0; i < 2 * n * head_dim; i++)
         k[i] = (float)((double)(i * 7919 % 4096) / 2048 - 1);
-    check(kv_grow(&s->kv, s->max_tokens, &err), &err);
+    check(kv_grow(&s->kv, 0, s->max_tokens, &err), &err);
     for (size_t l = 0; l < s->kv.n_layers; l++)
         for (size_t h = 0; h < s->kv.n_heads; h++)
             kv_set(&s->kv, l, h, 0, n, k, k + n * head_dim);

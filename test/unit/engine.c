@@ -297,22 +297,114 @@ test_batch(const struct sample *m, const struct way *way, size_t chunk)
     par_close(par);
 }
 
+/* Feeds the rest of the sample; how many logits differ from those of a session
+ * fed from its first token on? */
+static size_t
+differ_after(const struct sample *m, struct session *s, const float *first)
+{
+    size_t from = s->n, n = (m->n - from) * m->vocab, differ = 0;
+    float *logits = xcalloc(n + 1, sizeof(*logits));
+    struct err err = { 0 };
+
+    while (s->n < m->n) {
+        struct feed f = piece(s, m->ids, m->n, SIZE_MAX);
+
+        if (engine_feed(s->engine, &f, 1, NULL,
+                        logits + (s->n - from) * m->vocab, &err))
+            return SIZE_MAX;
+    }
+    for (size_t i = 0; i < n; i++)
+        differ += memcmp(&logits[i], &first[from * m->vocab + i], 4) != 0;
+    free(logits);
+    return differ;
+}
+
+/* A session, forks of it at many lengths, and what is cut: while each of them
+ * goes on elsewhere, none of them has another one's keys. */
+static void
+test_fork(const struct sample *m, const struct way *way, const float *first)
+{
+    const struct engine_options options = { 48, way->compute, way->kv, false,
+                                            0 };
+    size_t half = m->n / 2, differ = 0, at, blocks = 0;
+    int32_t *other = xcalloc(m->n, sizeof(*other)); /* another text */
+    struct session *s = NULL, *fork[8] = { NULL };
+    struct engine *engine = NULL;
+    struct par *par = NULL;
+    struct err err = { 0 };
+
+    for (size_t i = 0; i < m->n; i++)
+        other[i] = m->ids[m->n - 1 - i];
+    if (par_open(&par, 2, &err) ||
+        engine_open(&engine, m->model, par, &options, &err))
+        goto out;
+    s = session_new(engine, m->n);
+    differ += session_feed(s, m->ids, half, NULL, 0, &err) != 0;
+    for (size_t i = 0; i < 8; i++) {
+        at = i == 7 ? half : half * i / 7;
+        fork[i] = session_fork(s, at, m->n);
+        differ += !fork[i] || fork[i]->n != at;
+    }
+    if (differ)
+        goto out;
+    for (size_t i = 0; i < 8; i++)
+        blocks += fork[i]->kv.n_blocks > 0 &&
+                  fork[i]->kv.blocks[0] == s->kv.blocks[0];
+    tap_ok(blocks == 7, "%s, %s: forks share a session's blocks", m->name,
+           way->name);
+    for (size_t i = 0; i < 8; i += 2) /* each second one is of another text */
+        differ +=
+            session_feed(fork[i], other, m->n - fork[i]->n, NULL, 0, &err) != 0;
+    differ += differ_after(m, s, first);
+    session_cut(s, half); /* and the ones that have most of it come first */
+    for (size_t i = 7; i < 8; i -= 2)
+        differ += differ_after(m, fork[i], first);
+    differ += differ_after(m, s, first);
+    tap_ok(differ == 0, "%s, %s: a fork has the bits of the whole sequence",
+           m->name, way->name);
+    differ = 0;
+    for (size_t i = 0; i < 8; i += 2) {
+        session_cut(fork[i], half * i / 7);
+        differ += differ_after(m, fork[i], first);
+    }
+    session_close(fork[6]);
+    session_cut(fork[6] = s, 0);
+    s = NULL;
+    differ += fork[6]->kv.n_blocks + differ_after(m, fork[6], first);
+    tap_ok(differ == 0, "%s, %s: another text is cut off, and leaves no trace",
+           m->name, way->name);
+out:
+    if (err.status)
+        tap_ok(0, "%s: %s", m->name, err.what);
+    for (size_t i = 0; i < 8; i++)
+        session_close(fork[i]);
+    session_close(s);
+    engine_close(engine);
+    par_close(par);
+    free(other);
+}
+
 static void
 test_model(const char *dir, const char *name, size_t nth)
 {
+    float *logits;
     struct sample m;
 
     if (!sample_open(&m, dir, name)) {
         if (run(&m, &ways[0], 1, 48, SIZE_MAX, m.first))
             tap_ok(0, "%s: runs", name);
+        logits = xcalloc(m.n * m.vocab, sizeof(*logits));
         for (size_t i = 0; i < N_WAYS; i++) {
             if ((tap_slow() || tap_one_way()) && i != nth % N_WAYS)
                 continue;
             test_way(&m, &ways[i], m.first);
+            if (run(&m, &ways[i], 2, 48, SIZE_MAX, logits) == 0)
+                test_fork(&m, &ways[i], logits);
             test_batch(&m, &ways[i], 64);
             if (!tap_slow())
                 test_batch(&m, &ways[i], 10);
         }
+        free(logits);
     }
     sample_close(&m);
 }
