@@ -256,8 +256,10 @@ Image.fromarray(np.random.default_rng(1).integers(0, 256, (4000, 4000, 3), np.ui
     mkdir other
     cp clip/* other
     echo '{"size": {"shortest_edge": 40}, "crop_size": 40}' >other/preprocessor_config.json
-    one_line 65 "other/preprocessor_config.json: makes images of 40 x 40 (expected 32 x 32, config.json's image_size; --image-size interpolates positions)" \
-        hf-infer other --images pics --features f.npy
+    makes="makes images of 40 x 40 (expected 32 x 32, config.json's image_size; --image-size interpolates positions)"
+    one_line 65 "other/preprocessor_config.json: $makes" hf-infer other --images pics --features f.npy
+    echo "{\"image_processor\": $(cat other/preprocessor_config.json)}" >other/processor_config.json
+    one_line 65 "other/processor_config.json: $makes" hf-infer other --images pics --features f.npy
     hf-infer other --images pics --features f.npy --image-size 40 -q
     for v in 0 x 8193 3x 3x0 3x4x5 -1 1e3; do
         one_line 2 "--image-size $v: must be N or HxW, of numbers from 1 to 8192" \

@@ -229,10 +229,10 @@ check_size(struct images *im, struct err *err)
         (p->height == (size_t)v->height && p->width == (size_t)v->width))
         return 0;
     return err_set(err, EX_DATAERR,
-                   "%s/preprocessor_config.json: makes images of %zu x %zu "
-                   "(expected %lld x %lld, config.json's image_size; "
-                   "--image-size interpolates positions)",
-                   run->dir, p->height, p->width, (long long)v->height,
+                   "%s/%s: makes images of %zu x %zu (expected %lld x %lld, "
+                   "config.json's image_size; --image-size interpolates "
+                   "positions)",
+                   run->dir, p->file, p->height, p->width, (long long)v->height,
                    (long long)v->width);
 }
 

@@ -76,13 +76,11 @@ find_class(const struct defaults **class, const struct js *root,
            const char *model_type, struct err *err)
 {
     struct js name = js_get(root, "image_processor_type");
+    struct js old = js_get(root, "feature_extractor_type");
     const char *s;
 
-    if (js_absent(&name)) {
-        struct js old = js_get(root, "feature_extractor_type");
-
-        name = js_absent(&old) ? name : old;
-    }
+    if (js_absent(&name) && !js_absent(&old))
+        name = old;
     *class = NULL;
     if (!js_absent(&name)) {
         if (js_str(&name, &s, NULL, err) < 0)
@@ -298,26 +296,26 @@ int
 processor_read(struct processor *p, const char *dir, const char *model_type,
                struct err *err)
 {
+    static const char *const files[] = { "processor_config.json",
+                                         "preprocessor_config.json" };
     struct str path = { 0 };
     struct js root = { 0 };
     json_t *v = NULL;
     int rc = 0;
 
     *p = (struct processor){ 0 };
-    str_addf(&path, "%s/processor_config.json", dir);
-    if (!file_missing(path.s)) {
-        v = js_load(path.s, err);
-        rc = v ? 0 : -1;
-        root = js_root(v, path.s);
-        root = js_get(&root, "image_processor");
-    }
-    if (rc == 0 && js_absent(&root)) {
-        json_decref(v);
+    for (size_t i = 0; i < 2 && rc == 0 && js_absent(&root); i++) {
         str_clear(&path);
-        str_addf(&path, "%s/preprocessor_config.json", dir);
+        str_addf(&path, "%s/%s", dir, files[i]);
+        if (i == 0 && file_missing(path.s))
+            continue;
+        json_decref(v);
         v = js_load(path.s, err);
         rc = v ? 0 : -1;
         root = js_root(v, path.s);
+        if (i == 0)
+            root = js_get(&root, "image_processor");
+        p->file = files[i];
     }
     if (rc == 0)
         rc = read_root(p, &root, model_type, err);

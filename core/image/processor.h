@@ -17,6 +17,7 @@
 #define PROCESSOR_MAX_SIZE 8192 /* of a side, resized or cropped */
 
 struct processor {
+    const char *file;     /* where all of this is said, in the directory */
     size_t height, width; /* of pixel_values */
     bool resizes;
     size_t shortest_edge;               /* 0: each picture becomes exactly */
