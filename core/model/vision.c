@@ -13,9 +13,8 @@
 #include "core/model/model.h"
 #include "core/model/norm.h"
 
-#define ROWS                                                         \
-    1024 /* of a batch, where its size is not said: products of more \
-          * are not faster */
+/* Of a batch, where its size is not said: products of more are not faster. */
+#define ROWS       1024
 #define MAX_SIDE   8192 /* pixels */
 #define MAX_TOKENS 65536
 
@@ -124,9 +123,9 @@ fill_start(struct vision *v, struct err *err)
     size_t d = s->hidden, rows = (size_t)(c->height / c->patch);
     size_t columns = (size_t)(c->width / c->patch);
     size_t side = (size_t)sqrt((double)(rows * columns));
-    float *to = v->start =
-        mem_try(s->n_tokens * d, sizeof(*to), "an image's embedding", err);
+    float *to = mem_try(s->n_tokens * d, sizeof(*to), "an embedding", err);
 
+    v->start = to;
     if (!to)
         return -1;
     memset(to, 0, s->n_tokens * d * sizeof(*to));
@@ -143,16 +142,17 @@ fill_start(struct vision *v, struct err *err)
     to += s->n_registers * d;
     if (!grid)
         return 0;
-    if (rows == s->rows && columns == s->columns) {
+    /* as transformers: DINOv2's code never copies what is no square */
+    if (rows == s->rows && columns == s->columns &&
+        (rows == columns || !m->config.form.layer_scale))
         memcpy(to, grid, s->n_patches * d * sizeof(*to));
-        return 0;
-    }
-    if (side * side != rows * columns)
+    else if (side * side != rows * columns)
         return err_set(err, EX_DATAERR,
                        "%s: has %zu x %zu positions, which are not a square "
                        "and not interpolated to %zu x %zu",
                        m->dir.path, rows, columns, s->rows, s->columns);
-    interpolate(to, s, grid, side, m->config.family->vision->antialias);
+    else
+        interpolate(to, s, grid, side, m->config.family->vision->antialias);
     return 0;
 }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: ISC
 """vision_cases.py DIR: for test/unit/vision.c, each tiny vision model at the
-size that its processor makes, and at another one that is no square: NAME is the
-model, NAME.I.size "height width", NAME.I.x the pixels of three images, f32, and
+size that its processor makes, and at another one that is no square, and a
+DINOv2 whose own size is no square: NAME is the model, NAME.I.size "height width", NAME.I.x the pixels of three images, f32, and
 NAME.I.y what float64 has at each place, of all images' tokens, as it is
 computed: resid:-1, then in_qkv, in_o, attn, in_up, in_down, mlp, resid of each
 layer, norm, features.  "refused" has lines NAME, tab, what is wrong with it."""
@@ -18,6 +18,9 @@ import vision_ref
 POINTS = ("in_qkv", "in_o", "attn", "in_up", "in_down", "mlp", "resid")
 
 
+# 16 positions, which are 4 x 4 to transformers: interpolated to their own size
+WIDE = ("c['image_size'] = [2 * c['patch_size'], 8 * c['patch_size']]; "
+        "x = 'embeddings.position_embeddings'; t[x] = t[x][:, :17]")
 REFUSED = [  # a model, what is done to its config c and tensors t, the message
     ("vit", "t['vit.layernorm.weight'] = t['layernorm.weight']",
      ": layernorm.weight and vit.layernorm.weight are both there (expected one "
@@ -102,13 +105,19 @@ def main():
     d = sys.argv[1]
     rng = np.random.default_rng(5)
     with open(os.path.join(d, "cases"), "w") as cases:
-        for name in vision_models.MODELS:
+        for name in list(vision_models.MODELS) + ["wide"]:
             path = os.path.join(d, name)
-            vision_models.make(name, path)
+            if name == "wide":
+                spoil(path, "dinov2", WIDE)
+            else:
+                vision_models.make(name, path)
             m = vision_ref.Model(path)
             h, w = vision_models.used(path)
             p = m.c["patch_size"]
-            for i, size in enumerate(((h, w), (h + 2 * p - 1, w - p))):
+            sizes = ((h, w), (h + 2 * p - 1, w - p))
+            if name == "wide":
+                sizes = (m.c["image_size"], (8 * p, 2 * p))
+            for i, size in enumerate(map(tuple, sizes)):
                 x = rng.normal(0, 1, (3, 3) + size).astype("<f4")
                 seen = [vision_ref.forward(m, y.astype(float)) for y in x]
                 places = ["resid:-1"] + [
