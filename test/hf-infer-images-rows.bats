@@ -311,6 +311,15 @@ X
     [[ ${stderr_lines[0]} == *"is both an input and an output of this command" ]]
     run -2 --separate-stderr hf-infer clip --images d/1.png --acts resid:0 -o d/1.png -f
     cmp before d/1.png
+    # nor is a file of the model that is not read for that
+    cp -rL clip m
+    mv m/model.safetensors m/model-00001-of-00002.safetensors
+    md5sum m/* >sums
+    for file in m/*; do
+        run -2 --separate-stderr hf-infer m --images d --pixels "$file" -f
+        [ "${stderr_lines[0]}" = "hf-infer: $file: is both an input and an output of this command" ]
+    done
+    md5sum --quiet -c sums
 }
 
 @test "hf-infer --images --sae: what follows is of the reconstruction" {

@@ -244,6 +244,8 @@ st-inspect stats -f -o new --svg ./new model
 hf-infer model --ids 1,2 --nll -f -o model/config.json
 hf-infer model --ids 1,2 -f --logits model/model.safetensors
 hf-infer model --ids 1,2 --nll -f -o model/tokenizer_config.json
+hf-infer model --encode -p a -f -o model/model.safetensors
+hf-infer model --places -f -o model/model.safetensors
 hf-infer model --file ids.npy --acts resid:0 --ctx 4 -f --acts-ids ids.npy -o new
 hf-infer model --file ids.npy --acts resid:0 --ctx 4 --acts-ids new --acts-meta ./new -o a
 hf-infer model --ids 1,2 --acts resid:0 -f --acts-meta model/config.json -o new

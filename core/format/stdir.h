@@ -48,8 +48,9 @@ bool stdir_has(const char *path, const char *name);
 
 /*
  * stdir_check(): is it a directory with a model's files, those of its weights
- * among them if 'weights' are needed?  0, or -1 with 'err' set, which says
- * what is there instead: EX_NOINPUT, EX_DATAERR (a file).
+ * among them if 'weights' are needed?  0, and all of them are inputs of this
+ * command; or -1 with 'err' set, which says what is there instead: EX_NOINPUT,
+ * EX_DATAERR (a file), or which is an output, TU_USAGE.
  * stdir_wrong() is -1 with EX_NOINPUT: what a directory has not, as 'what'
  * says, and what it seems to be instead.
  */

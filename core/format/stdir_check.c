@@ -158,34 +158,33 @@ is_adapter(const char *dir, struct err *err)
     return -1;
 }
 
-/* A model's small files are inputs, whether this command reads them or not. */
+/* A model's files are inputs, whether this command reads them or not. */
 static int
 input_files(const char *dir, struct err *err)
 {
-    static const char *const names[] = {
-        "config.json",
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "vocab.json",
-        "merges.txt",
-        "tokenizer.model",
-        "chat_template.jinja",
-        "preprocessor_config.json",
-    };
-    struct str path = { 0 };
-    struct stat st;
-    int rc = 0;
+    static const char *const globs[] = { "model.safetensors*",
+                                         "model-*-of-*.safetensors",
+                                         "*config.json",
+                                         "tokenizer.*",
+                                         "special_tokens_map.json",
+                                         "added_tokens.json",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "chat_template.jinja" };
+    struct dirent **entries = NULL;
+    int n = scandir(dir, &entries, NULL, alphasort), rc = 0;
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names) && rc == 0; i++) {
-        str_clear(&path);
-        str_addf(&path, "%s/%s", dir, names[i]);
-        if (stat(path.s, &st) == 0)
-            rc = inuse_input(path.s, &st, err);
+    for (int i = 0; i < n; i++) {
+        struct str path = { 0 };
+
+        str_addf(&path, "%s/%s", dir, entries[i]->d_name);
+        for (size_t k = 0; k < sizeof(globs) / sizeof(*globs) && rc == 0; k++)
+            if (fnmatch(globs[k], entries[i]->d_name, 0) == 0)
+                rc = inuse_will_read(path.s, err);
+        str_free(&path);
+        free(entries[i]);
     }
-    str_free(&path);
+    free(entries);
     return rc;
 }
 

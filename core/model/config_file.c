@@ -30,7 +30,7 @@ config_file_open(struct config_file *f, const char *dir, struct err *err)
     f->root = js_root(f->v, f->path.s);
     if (!f->v && file_missing(f->path.s)) /* what is there, then? */
         stdir_check(dir, true, err);
-    return f->v ? 0 : -1;
+    return f->v ? stdir_check(dir, false, err) : -1;
 }
 
 void

@@ -18,8 +18,8 @@ struct config_file {
 };
 
 /*
- * config_file_open(): -1 with 'err' set, as js_load(); where the file is
- * missing, as stdir_check() says what is there instead.
+ * config_file_open(): -1 with 'err' set, as js_load(), or as stdir_check(),
+ * which makes the model's files inputs, or says what is there instead.
  * Owner: the caller, until config_file_close(), after an error, too.
  */
 int config_file_open(struct config_file *f, const char *dir, struct err *err);
