@@ -533,6 +533,16 @@ END
     [[ $output == "hf-infer: wide.png: "*65535* ]]
 }
 
+@test "bounds: image: what an encoder gets takes 12 bytes a pixel, of two images that are large" {
+    not_sanitized "it limits memory"
+    py "$ROOT/test/ref/vision_ref.py" make clip clip
+    py -c 'from PIL import Image; Image.new("RGB", (8, 8)).save("a.png")'
+    of() { bash -c "ulimit -v $1; hf-infer clip -j 1 --images a.png --image-size $2 --pixels p.npy -f"; }
+    run -0 of $((2 * 4096 * 4096 * 12 / 1024 + 150000)) 4096
+    run -70 of $((2 * 4096 * 4096 * 12 / 1024)) 4096
+    run -0 of $((256 * 1024 + 150000)) 512
+}
+
 @test "bounds: mask: which rows are left out takes 1.1 bits for each" {
     not_sanitized "it measures memory"
     # 2^26 rows of one number, in holes

@@ -36,7 +36,7 @@ struct images {
     size_t batch, n_pixels;
     struct acts_array pixels, features; /* .out NULL without */
     float *feature_rows;                /* [batch, n_features] */
-    uint8_t *le;                        /* an image's numbers in a file */
+    uint8_t le[1 << 16];                /* some numbers, as in a file */
     struct out *rows;                   /* of --acts-images, or NULL */
     struct images_slot *slots[MAX_WINDOWS];
     size_t n_slots; /* good images, whose pixels follow each other */
@@ -137,8 +137,14 @@ static int
 write_floats(struct images *im, struct acts_array *x, const float *v, size_t n,
              struct err *err)
 {
-    cvt_from_f32(im->le, DT_F32, v, n);
-    return acts_write_array(x, 1, im->le, n * 4, err);
+    int rc = 0;
+
+    for (size_t i = 0, k; i < n && rc == 0; i += k) {
+        k = smaller(n - i, sizeof(im->le) / 4);
+        cvt_from_f32(im->le, DT_F32, v + i, k);
+        rc = acts_write_array(x, i == 0, im->le, k * 4, err);
+    }
+    return rc;
 }
 
 /* Runs and writes the images of the slots, and gives these back. */
@@ -481,9 +487,7 @@ begin(struct images *im, struct err *err)
                                      .unit = "image",
                                      .total = image_source_count(im->source),
                                      .quiet = run->quiet };
-    im->le =
-        mem_try(larger(im->n_pixels, im->features.shape[1]), 4, "pixels", err);
-    if (!im->le || reserve(im, err) < 0)
+    if (reserve(im, err) < 0)
         return -1;
     o.sum = im->sum;
     o.sum_bytes = run->hash_images;
@@ -562,7 +566,6 @@ run_images(struct run *run, struct err *err)
     str_free(&im.acts.sources.text);
     free(im.meta.ckpt);
     free(im.feature_rows);
-    free(im.le);
     config_free(&im.config);
     run->config = NULL;
     return rc;

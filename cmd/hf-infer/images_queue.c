@@ -157,7 +157,6 @@ struct images_slot *
 images_next(struct images_queue *q)
 {
     struct images_slot *s = &q->slots[q->n_given++ % q->o.n_slots];
-
     unsigned state;
 
     while ((state = atomic_load(&s->state)) != READY)
