@@ -9,7 +9,7 @@ core/kernel 10074
 core/model 25130
 core/text 4340
 core/image 2577
-cmd 38745
+cmd 38843
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

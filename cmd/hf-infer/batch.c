@@ -3,6 +3,7 @@
  * --jsonl: generates from many prompts, --batch of them at once.  When an
  * answer is complete, the next prompt takes its place.  Answers are printed in
  * the order of the prompts: one that is complete waits for those before it.
+ * What prompts have in common at their beginning is computed once.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,10 +24,14 @@
  * answer many short ones can be generated, and memory stays bounded. */
 #define WINDOW 16
 
+/* Fewer tokens in common are not worth a step that a prompt waits, nor the copy
+ * of a block of the cache. */
+#define MIN_SHARED 16
+
 struct entry {
     struct jsonl_doc doc;
     struct sequence seq;
-    struct session *session; /* while it is active */
+    struct session *session; /* while it is active; NULL until it is placed */
     bool failed;             /* 'err' says why */
     bool fatal;              /* --skip-bad does not skip it */
     struct err err;
@@ -40,6 +45,9 @@ struct prompt_batch {
     size_t n_waiting, max_waiting;
     struct entry **active; /* [n_active] of those: being generated */
     size_t n_active, max_active;
+    bool shares;          /* what prompts have in common is fed once */
+    struct session *kept; /* of the last prompt that left, or NULL */
+    struct ids kept_ids;
     struct feed *feeds;      /* [max_active] of one step */
     struct entry **fed;      /* [max_active] the entry of each feed */
     float *logits;           /* [max_active, vocab_size] */
@@ -48,6 +56,7 @@ struct prompt_batch {
     size_t n_samples;
     size_t n_done, n_skipped;  /* prompts */
     size_t n_prompt, n_output; /* tokens in, out */
+    size_t n_shared;           /* in, and not computed again */
     struct progress progress;
 };
 
@@ -113,8 +122,6 @@ begin(struct prompt_batch *b, struct entry *e, struct err *err)
         return -1;
     str_free(&e->doc.text);
     ids_free(&e->doc.ids);
-    e->seq.session = e->session =
-        session_new(run->engine, sequence_positions(&e->seq));
     b->active[b->n_active++] = e;
     return 0;
 }
@@ -203,6 +210,82 @@ print_ready(struct prompt_batch *b, struct err *err)
     return rc;
 }
 
+/* Does another prompt [n] have more of an entry's at its beginning than the
+ * '*most' tokens found so far?  The entry's last token is fed in any case. */
+static bool
+has_more(const struct entry *e, const int32_t *ids, size_t n, size_t *most)
+{
+    const int32_t *own = e->seq.ids.id;
+    size_t i = 0;
+
+    n = smaller(n, e->seq.n_prompt - 1);
+    if (n <= *most || own[*most] != ids[*most])
+        return false;
+    while (i < n && own[i] == ids[i])
+        i++;
+    if (i <= *most || i < MIN_SHARED)
+        return false;
+    *most = i;
+    return true;
+}
+
+/* The same of another entry, whose prompt has been fed, or is being fed. */
+static bool
+entry_has_more(const struct entry *e, const struct entry *o, bool fed,
+               size_t *most)
+{
+    return o->session && (o->session->n >= o->seq.n_prompt) == fed &&
+           session_may_fork(o->session, sequence_positions(&e->seq)) &&
+           has_more(e, o->seq.ids.id, o->seq.n_prompt, most);
+}
+
+/*
+ * Gives each new entry its session: one that begins like a prompt that has been
+ * fed goes on from there.  One that has more in common with a prompt that is
+ * fed in this step waits for the next.
+ */
+static void
+place(struct prompt_batch *b)
+{
+    for (size_t i = 0; i < b->n_active; i++) {
+        struct entry *e = b->active[i];
+        const struct session *from = NULL;
+        size_t positions = sequence_positions(&e->seq), most = 0, later;
+        bool waits = false;
+
+        if (e->session)
+            continue;
+        if (b->kept && session_may_fork(b->kept, positions) &&
+            has_more(e, b->kept_ids.id, b->kept->n, &most))
+            from = b->kept;
+        for (size_t k = 0; b->shares && k < b->n_active; k++)
+            if (entry_has_more(e, b->active[k], true, &most))
+                from = b->active[k]->session;
+        later = most + MIN_SHARED - 1;
+        for (size_t k = 0; b->shares && k < i && !waits; k++)
+            waits = entry_has_more(e, b->active[k], false, &later);
+        if (waits)
+            continue;
+        e->seq.session = e->session =
+            from ? session_fork(from, most, positions)
+                 : session_new(b->run->engine, positions);
+        b->n_shared += most;
+    }
+}
+
+/* A prompt's keys and values are kept for those that come next. */
+static void
+keep(struct prompt_batch *b, struct entry *e)
+{
+    session_close(b->kept);
+    b->kept = e->session;
+    e->session = NULL;
+    session_cut(b->kept, e->seq.n_prompt);
+    b->kept_ids.n = 0;
+    for (size_t i = 0; i < e->seq.n_prompt; i++)
+        ids_add(&b->kept_ids, e->seq.ids.id[i]);
+}
+
 /* Adds the feeds of new entries, whose prompt is fed, or of the others, with
  * the token generated last.  'n' feeds are set already; returns how many are
  * now. */
@@ -212,9 +295,9 @@ add_feeds(struct prompt_batch *b, size_t n, bool is_new)
     for (size_t i = 0; i < b->n_active; i++) {
         struct entry *e = b->active[i];
         const struct ids *ids = &e->seq.ids;
-        size_t fed = e->session->n;
+        size_t fed = e->session ? e->session->n : 0;
 
-        if ((fed == 0) != is_new)
+        if (!e->session || (fed < e->seq.n_prompt) != is_new)
             continue;
         b->feeds[n] = (struct feed){ e->session, ids->id + fed, ids->n - fed, 1,
                                      !is_new };
@@ -243,8 +326,10 @@ select_tokens(void *ctx, size_t begin, size_t end, int thread)
 static int
 step(struct prompt_batch *b, struct err *err)
 {
-    size_t n = add_feeds(b, add_feeds(b, 0, false), true);
+    size_t n, n_active = b->n_active;
 
+    place(b);
+    n = add_feeds(b, add_feeds(b, 0, false), true);
     if (engine_feed(b->run->engine, b->feeds, n, NULL, b->logits, err) < 0)
         return -1;
     for (size_t i = 0; i < n; i++)
@@ -253,14 +338,17 @@ step(struct prompt_batch *b, struct err *err)
             return -1;
     par_for_thread(b->run->par, n, 1, select_tokens, b);
     b->n_active = 0;
-    for (size_t i = 0; i < n; i++) {
-        struct entry *e = b->fed[i];
+    for (size_t i = 0; i < n_active; i++) {
+        struct entry *e = b->active[i];
 
-        b->n_output += e->seq.ids.n - e->session->n;
+        if (e->session)
+            b->n_output += e->seq.ids.n - e->session->n;
         if (!e->failed && !e->seq.finish_reason) {
             b->active[b->n_active++] = e;
             continue;
         }
+        if (!e->failed && b->shares)
+            keep(b, e);
         session_close(e->session);
         e->session = NULL;
     }
@@ -279,6 +367,8 @@ open_batch(struct prompt_batch *b, struct err *err)
         run_open_engine(run, chunk > n ? chunk : n, err) < 0 ||
         jsonl_open(&b->in, run->prompt_file ? run->prompt_file : "-", err) < 0)
         return -1;
+    /* a compressed cache is not its tokens' alone, and a report counts them */
+    b->shares = !run->compressor && !run->lut_report;
     b->max_active = n;
     b->max_waiting = n * WINDOW;
     b->waiting = xcalloc(b->max_waiting, sizeof(struct entry *));
@@ -378,10 +468,11 @@ run_batch(struct run *run, struct err *err)
         progress_end(&b.progress);
         seconds = clock_s() - started;
         if (run->verbose)
-            tool_say("%zu prompt%s, %zu token%s in, %zu out, in %.3f s (%.1f "
-                     "tokens/s out)",
+            tool_say("%zu prompt%s, %zu token%s in, %zu of them shared, %zu "
+                     "out, in %.3f s (%.1f tokens/s out)",
                      b.n_done, plural(b.n_done), b.n_prompt, plural(b.n_prompt),
-                     b.n_output, seconds, (double)b.n_output / seconds);
+                     b.n_shared, b.n_output, seconds,
+                     (double)b.n_output / seconds);
     }
     /* after a bad line, the answers so far become FILE.partial */
     if (rc < 0 && resumed && err->status == EX_DATAERR && run->output &&
@@ -402,6 +493,8 @@ run_batch(struct run *run, struct err *err)
     str_free(&partial);
     for (size_t i = 0; i < b.n_waiting; i++)
         entry_free(b.waiting[i]);
+    session_close(b.kept);
+    ids_free(&b.kept_ids);
     jsonl_close(&b.in);
     mem_big_free(b.logits, b.max_active, b.row_nbytes);
     for (size_t i = 0; i < b.n_samples; i++)
