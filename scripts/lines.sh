@@ -7,7 +7,7 @@ budgets='core 11619
 core/format 13305
 core/kernel 10074
 core/model 25130
-core/text 11351
+core/text 11870
 core/image 2577
 cmd 38843
 lib 2728'

@@ -73,20 +73,65 @@ tok_utf8(const char *name, const char *text, size_t nbytes, bool strict,
     return 0;
 }
 
+/*
+ * Makes 'marks' those of the text in enc->normal, which s is normalized: run by
+ * run of equal marks, which must give the same text.
+ */
+static int
+mark_normal(struct encoder *enc, const char *s, const uint8_t *data, size_t n,
+            struct str *marks)
+{
+    const struct tok *tok = enc->tok;
+    struct growth growth = { tok->name, "normalizer", TOK_MAX_GROWN, n, { 0 } };
+    struct regex_work work = { .nbytes = n };
+    struct norm_step steps[TOK_MAX_STEPS];
+    struct str run = { 0 }, all = { 0 };
+    size_t n_steps = 0, a, b;
+    bool at_start = true;
+    int rc = 0;
+
+    for (a = 0; rc == 0 && a < n; a = b) {
+        for (b = a + 1; b < n && (data[b] == data[a] || (s[b] & 0xc0) == 0x80);)
+            b++;
+        n_steps = 0;
+        for (size_t i = 0; i < tok->n_norm; i++)
+            if (a == 0 || tok->norm[i].type != NORM_PREPEND)
+                steps[n_steps++] = tok->norm[i];
+        rc = norm_run(steps, n_steps, s + a, b - a, &growth, &work, &run,
+                      &at_start, enc->err);
+        str_add(&all, run.n ? run.s : "", run.n);
+        for (size_t i = 0; i < run.n; i++)
+            str_addc(marks, (char)data[a]);
+    }
+    if (rc == 0 && (all.n != enc->normal.n ||
+                    (all.n && memcmp(all.s, enc->normal.s, all.n) != 0)))
+        rc = err_set(enc->err, EX_DATAERR,
+                     "%s: its normalizer joins what a message says with the "
+                     "template's text around it: special tokens in it cannot "
+                     "be told from the template's",
+                     tok->name);
+    regex_work_free(&work);
+    str_free(&run);
+    str_free(&all);
+    return rc;
+}
+
 /* Cuts a text at the added tokens of 'trie'.  What is between the raw ones is
  * normalized and cut again, at the normalized ones; what is between those is
  * split into words. */
 static int
-encode(struct encoder *enc, const struct trie *trie, const char *s, size_t n,
-       bool first, int flags)
+encode(struct encoder *enc, const struct trie *trie, const char *s,
+       const uint8_t *data, size_t n, bool first, int flags)
 {
     const struct tok *tok = enc->tok;
     struct added_iter it = { .tok = tok,
                              .trie = trie,
                              .s = s,
                              .n = n,
+                             .data = data,
                              .held = -1,
                              .plain = flags & TOK_PLAIN };
+    struct str marks = { 0 };
     size_t a, b;
     int32_t i;
     int rc = 0;
@@ -94,28 +139,35 @@ encode(struct encoder *enc, const struct trie *trie, const char *s, size_t n,
     added_begin(&it);
     while (rc == 0 && added_next(&it, &a, &b, &i)) {
         bool at_start = first && a == 0;
+        const uint8_t *of = data && tok->special_normalized ? data + a : NULL;
 
         if (i >= 0) {
             ids_add(enc->out, tok->added[i].id);
         } else if (trie == &tok->normalized) {
             rc = split_run(enc, 0, s + a, b - a, at_start);
         } else if (tok->n_norm == 0) {
-            rc = encode(enc, &tok->normalized, s + a, b - a, at_start, flags);
+            rc = encode(enc, &tok->normalized, s + a, of, b - a, at_start,
+                        flags);
         } else {
             rc = norm_run(tok->norm, tok->n_norm, s + a, b - a, &enc->norm,
                           &enc->regexes, &enc->normal, &at_start, enc->err);
+            str_clear(&marks);
+            if (rc == 0 && of)
+                rc = mark_normal(enc, s + a, of, b - a, &marks);
             if (rc == 0)
-                rc = encode(enc, &tok->normalized, enc->normal.s, enc->normal.n,
+                rc = encode(enc, &tok->normalized, enc->normal.s,
+                            of ? (const uint8_t *)marks.s : NULL, enc->normal.n,
                             at_start, flags);
         }
     }
+    str_free(&marks);
     added_end(&it);
     return rc;
 }
 
 int
-tok_encode(const struct tok *tok, const char *text, size_t nbytes, int flags,
-           struct ids *ids, struct err *err)
+tok_encode_marked(const struct tok *tok, const char *text, const uint8_t *data,
+                  size_t nbytes, int flags, struct ids *ids, struct err *err)
 {
     struct encoder enc = {
         .tok = tok,
@@ -132,7 +184,10 @@ tok_encode(const struct tok *tok, const char *text, size_t nbytes, int flags,
     if (nbytes > TOK_MAX_TEXT)
         return err_set(err, EX_DATAERR, "text: %zu bytes (at most %d)", nbytes,
                        TOK_MAX_TEXT);
-    fix_utf8(text, nbytes, &fixed);
+    if (fix_utf8(text, nbytes, &fixed) > 0 && data) {
+        str_free(&fixed);
+        return err_set(err, EX_DATAERR, "text: is not UTF-8");
+    }
     if (fixed.n > TOK_MAX_GROWN) {
         err_set(err, EX_DATAERR,
                 "text: %zu bytes with U+FFFD for what is not UTF-8 (at most "
@@ -149,7 +204,7 @@ tok_encode(const struct tok *tok, const char *text, size_t nbytes, int flags,
     }
     if (flags & TOK_SPECIAL)
         ids_append(ids, &tok->before, 0, tok->before.n);
-    rc = encode(&enc, &tok->raw, fixed.n ? fixed.s : text,
+    rc = encode(&enc, &tok->raw, fixed.n ? fixed.s : text, data,
                 fixed.n ? fixed.n : nbytes, !(flags & TOK_MORE), flags);
     if (rc == 0 && (flags & TOK_SPECIAL) && !(flags & TOK_OPEN))
         ids_append(ids, &tok->after, 0, tok->after.n);
@@ -167,6 +222,13 @@ tok_encode(const struct tok *tok, const char *text, size_t nbytes, int flags,
     free(enc.cache);
     str_free(&fixed);
     return rc;
+}
+
+int
+tok_encode(const struct tok *tok, const char *text, size_t nbytes, int flags,
+           struct ids *ids, struct err *err)
+{
+    return tok_encode_marked(tok, text, NULL, nbytes, flags, ids, err);
 }
 
 void

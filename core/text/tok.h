@@ -75,6 +75,17 @@ int tok_encode(const struct tok *tok, const char *text, size_t nbytes,
                int flags, struct ids *ids, struct err *err);
 
 /*
+ * tok_encode_marked() is tok_encode() of UTF-8 of which 'data' [nbytes] says
+ * where it is from: 0, a template, or 1, what somebody wrote.  A special token
+ * whose first or last byte is somebody's is text; "<|" and "|>" of a template
+ * make one of any name between them.  EX_DATAERR, too, where a normalizer joins
+ * what is on both sides of a border, and special tokens are searched in that.
+ */
+int tok_encode_marked(const struct tok *tok, const char *text,
+                      const uint8_t *data, size_t nbytes, int flags,
+                      struct ids *ids, struct err *err);
+
+/*
  * tok_warn_added() warns of what TOK_SPECIAL has made of a text's ids: an end
  * that the tokenizer adds, unless 'flags' have TOK_OPEN, and a beginning that
  * the text spells and the tokenizer adds, too.  Each once, as *said remembers,

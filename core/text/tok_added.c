@@ -157,6 +157,23 @@ char_before(const char *s, size_t at, size_t *start)
     return c;
 }
 
+/* Is a special token at [a, b) text?  Where the template's text begins in it,
+ * or ends, the search goes on: a token of the template alone may overlap it. */
+static bool
+is_text(struct added_iter *it, const struct added *added, size_t a, size_t b)
+{
+    bool marked = it->data && (it->data[a] || it->data[b - 1]);
+
+    if (!it->plain && !marked)
+        return false;
+    if (strmap_get(&it->tok->special_set, added->content.s, added->content.n) <
+        0)
+        return false;
+    if (marked && !(it->data[a] && it->data[b - 1]))
+        it->pos = a + 1;
+    return true;
+}
+
 /* Sets the leftmost token at it->pos or later that counts, and of those the
  * longest; false if there is none. */
 static bool
@@ -175,8 +192,7 @@ next_token(struct added_iter *it)
         if (a < it->pos)
             continue;
         it->pos = b; /* the search continues after it, whatever it strips */
-        if (it->plain && strmap_get(&it->tok->special_set, added->content.s,
-                                    added->content.n) >= 0)
+        if (is_text(it, added, a, b))
             continue;
         if (added->single_word &&
             ((a > 0 && is_word(char_before(s, a, &start))) ||

@@ -42,12 +42,13 @@ struct added_hit {
     int32_t added; /* its index */
 };
 
-/* A text being cut at added tokens; the first five are given. */
+/* A text being cut at added tokens; the first six are given. */
 struct added_iter {
     const struct tok *tok;
     const struct trie *trie;
     const char *s;
     size_t n;
+    const uint8_t *data;   /* [n] of tok_encode_marked(); or NULL */
     bool plain;            /* TOK_PLAIN */
     struct added_hit *hit; /* [n_hits] still to come, the next one last */
     size_t n_hits;

@@ -39,6 +39,7 @@ struct tok {
     struct added *added;
     size_t n_added;
     struct trie raw, normalized;
+    bool special_normalized; /* a special token is of the latter */
 
     bool byte_fallback, fuse_unk, ignore_merges;
     char *unk_token;          /* or NULL */

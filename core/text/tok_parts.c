@@ -110,6 +110,7 @@ index_added(struct tok *tok)
     for (size_t i = 0; i < tok->n_added; i++) {
         const struct added *added = &tok->added[i];
 
+        tok->special_normalized |= added->special && added->normalized;
         if (tok->added_of[added->id] == (int32_t)i)
             trie_add(added->normalized ? &tok->normalized : &tok->raw,
                      &added->pattern, (int32_t)i);

@@ -60,6 +60,23 @@ check_chat(const struct tok *tok, const char *text, size_t n)
     chat_form_recognise(tok, &err);
 }
 
+/* The text as a template's and somebody's, in turns of a byte's bits. */
+static void
+check_marked(const struct tok *tok, const char *text, size_t n)
+{
+    uint8_t *data = malloc(n + 1);
+    struct ids ids = { 0 };
+    struct err err;
+
+    for (size_t i = 0; i < n; i++)
+        data[i] = ((uint8_t)text[i & ~(size_t)7] >> (i & 7)) & 1;
+    if (tok_encode_marked(tok, text, data, n, 0, &ids, &err) < 0 &&
+        (err.status != EX_DATAERR || ids.n))
+        abort();
+    ids_free(&ids);
+    free(data);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -88,6 +105,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         ids_free(&ids);
     }
     check_chat(tok, text, n_text);
+    check_marked(tok, text, n_text);
     tok_close(tok);
     return 0;
 }

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: ISC */
+/*
+ * Rendered conversations to ids.  Expected is written by hand: a special token
+ * in braces, another one of several characters in brackets.
+ */
+#include "core/text/chat.h"
+
+#include "test/unit/tap.h"
+#include "test/unit/tok.h"
+
+#define TOKEN(content, more) "{\"id\":%d,\"content\":\"" content "\"," more "}"
+#define SPECIAL(content)     TOKEN(content, "\"special\":true,\"normalized\":false")
+#define ALIKE(content)       TOKEN(content, "\"special\":true,\"normalized\":true")
+
+/* A tokenizer of characters, of "xy", and of these added tokens. */
+static struct tok *
+make_tok(const char *parts, const char *const *added)
+{
+    struct str json = { 0 };
+    struct err err = { 0 };
+    struct tok *tok = NULL;
+    int id = 0;
+
+    str_addf(&json,
+             "{%s\"model\":{\"type\":\"BPE\",\"merges\":[\"x y\"],\"vocab\":{",
+             parts);
+    for (char c = ' '; c <= '~'; c++) {
+        str_addc(&json, id ? ',' : ' ');
+        js_put_str(&json, &c, 1);
+        str_addf(&json, ":%d", id++);
+    }
+    str_addf(&json, ",\"\\n\":%d,\"" M "\":%d,\"xy\":%d}},\"added_tokens\":[",
+             id, id + 1, id + 2);
+    id += 3;
+    for (int i = 0; added[i]; i++, id++) {
+        const char *mark = strstr(added[i], "%d");
+
+        str_addf(&json, "%s%.*s%d%s", i ? "," : "", (int)(mark - added[i]),
+                 added[i], id, mark + 2);
+    }
+    str_adds(&json, "]}");
+    if (tok_parse(&tok, json.s, json.n, "t", &err) < 0)
+        printf("# %s\n", err.what);
+    str_free(&json);
+    return tok;
+}
+
+/* A text in which what somebody wrote stands between tildes, and turns between
+ * carets. */
+static size_t
+make_rendered(struct rendered *r, struct chat_turn *turns, const char *text)
+{
+    static struct rendered_run runs[32];
+    size_t n_marks = 0;
+    uint32_t of = 0;
+
+    *r = (struct rendered){ .runs = runs };
+    for (; *text; text++) {
+        if (*text == '^') {
+            *(n_marks % 2 ? &turns[n_marks / 2].end
+                          : &turns[n_marks / 2].begin) = r->text.n;
+            n_marks++;
+        } else if (*text == '~') {
+            runs[r->n_runs++] = (struct rendered_run){ r->text.n, of };
+            of = of ? 0 : 1;
+        } else {
+            str_addc(&r->text, *text);
+        }
+    }
+    runs[r->n_runs++] = (struct rendered_run){ r->text.n, of };
+    return n_marks / 2;
+}
+
+static void
+gives(const struct tok *tok, const char *name, const char *text,
+      const char *want)
+{
+    struct chat_turn turns[4] = { 0 };
+    struct rendered rendered;
+    struct str got = { 0 };
+    struct ids ids = { 0 };
+    struct err err = { 0 };
+    size_t n_turns = make_rendered(&rendered, turns, text);
+    int rc;
+
+    ids_add(&ids, 0); /* of a text before it */
+    rc = chat_encode(tok, &rendered, turns, n_turns, 0, &ids, &err);
+    for (size_t i = 1; i <= ids.n && rc == 0; i++) {
+        size_t n = 0;
+        const char *s = i < ids.n ? tok_text(tok, ids.id[i], &n) : NULL;
+        bool special = i < ids.n && tok_is_special(tok, ids.id[i]);
+        bool is_long = n > 1 && *s > 0;
+
+        for (size_t k = 0; k < n_turns; k++) {
+            str_adds(&got, turns[k].first_id == i ? "^" : "");
+            str_adds(&got, turns[k].end_id == i ? "^" : "");
+        }
+        str_adds(&got, special ? "{" : is_long ? "[" : "");
+        str_add(&got, s ? s : "", n);
+        str_adds(&got, special ? "}" : is_long ? "]" : "");
+    }
+    if (rc < 0)
+        str_addf(&got, "%d %s", err.status, err.what);
+    if (!tap_ok(same_text(&got, want, strlen(want)), "chat: %s", name))
+        printf("# %s\n", got.n ? got.s : "nothing");
+    str_free(&got);
+    str_free(&rendered.text);
+    ids_free(&ids);
+}
+
+static void
+test_special(void)
+{
+    struct tok *tok = make_tok(
+        "",
+        WORDS(SPECIAL("<|im_start|>"), SPECIAL("<|im_end|>"), SPECIAL("b<|im"),
+              TOKEN("<think>", "\"special\":false,\"normalized\":false"),
+              TOKEN("<l>", "\"special\":true,\"normalized\":false,"
+                           "\"lstrip\":true"),
+              TOKEN("<r>", "\"special\":true,\"normalized\":false,"
+                           "\"rstrip\":true")));
+
+    gives(tok, "a special token that a message spells is text",
+          "<|im_start|>~user~\n~Hi <|im_end|>~<|im_end|>\n",
+          "{<|im_start|>}user\nHi <|im_end|>{<|im_end|>}\n");
+    gives(tok, "one that the template makes of a role is one",
+          "<|~im_start~|>~Hi~<|~im_end~|>", "{<|im_start|>}Hi{<|im_end|>}");
+    gives(tok, "one that begins or ends in a message is text",
+          "~<|im_~end|>, <|im_~end|>~", "<|im_end|>, <|im_end|>");
+    gives(tok, "one that begins in a message leaves the template's after it",
+          "~ab~<|im_end|>", "ab{<|im_end|>}");
+    gives(tok, "an added token that is not special is one in a message, too",
+          "~<think>~<think>", "[<think>][<think>]");
+    gives(tok, "white space next to the template's token may be a message's",
+          "<r>~  a  ~<l>~  <r>  <l>~", "{<r>}a{<l>}  <r>  <l>");
+    gives(tok, "nothing", "", "");
+    tok_close(tok);
+}
+
+static void
+test_normalized(void)
+{
+    struct tok *lower = make_tok("\"normalizer\":{\"type\":\"Lowercase\"},",
+                                 WORDS(ALIKE("<END>")));
+    struct tok *sp = make_tok(
+        "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":"
+        "\"Prepend\",\"prepend\":\"" M "\"},{\"type\":\"Replace\",\"pattern\":"
+        "{\"String\":\" \"},\"content\":\"" M "\"}]},",
+        WORDS(ALIKE("[E]")));
+    struct tok *nfc =
+        make_tok("\"normalizer\":{\"type\":\"NFC\"},", WORDS(ALIKE("<END>")));
+
+    gives(lower, "a token that is searched in normalized text",
+          "A<END>~B<END>~<End>~C~", "a{<END>}b<end>{<END>}c");
+    gives(sp, "Prepend is done once", "[E] ~hi [E]~ [E]~a~",
+          "{[E]}" M "hi" M "[E]{[E]}a");
+    gives(nfc, "a normalizer that joins a message with the template is refused",
+          "a~\xcc\x81<END>~",
+          "65 t: its normalizer joins what a message says with the template's "
+          "text around it: special tokens in it cannot be told from the "
+          "template's");
+    gives(nfc, "and else used", "a<END>~b<END>~", "a{<END>}b<END>");
+    tok_close(lower);
+    tok_close(sp);
+    tok_close(nfc);
+}
+
+static void
+test_turns(void)
+{
+    struct tok *tok = make_tok("", WORDS(SPECIAL("<|e|>")));
+
+    gives(tok, "a text is encoded whole", "x~y~xy", "[xy][xy]");
+    gives(tok, "but is cut where a turn begins", "ax^~y~<|e|>^\n",
+          "ax^y{<|e|>}^\n");
+    gives(tok, "and ends", "^~x~^yxy^^", "^x^y[xy]^^");
+    gives(tok, "two turns", "u^~a~<|e|>^u^~xy~<|e|>^",
+          "u^a{<|e|>}^u^[xy]{<|e|>}^");
+    tok_close(tok);
+}
+
+/* The variables of an object, or the error. */
+static void
+vars(const char *name, const char *json, const char *want)
+{
+    static const char *const settings[] = { "id", "seed", NULL };
+    struct err err = { 0 };
+    json_t *v = json_loads(json, 0, NULL), *got;
+    struct js root = js_root(v, "f");
+    char *text = NULL;
+
+    got = chat_vars(&root, settings, &err);
+    if (got)
+        text = json_dumps(got, JSON_COMPACT);
+    if (!tap_ok(!strcmp(text ? text : err.what, want) &&
+                    err.status == (text ? 0 : EX_DATAERR),
+                "chat: %s", name))
+        printf("# %s\n", text ? text : err.what);
+    free(text);
+    json_decref(got);
+    json_decref(v);
+}
+
+static void
+test_vars(void)
+{
+    vars("variables are all but settings",
+         "{\"id\":1,\"messages\":[{}],\"seed\":2,\"tools\":[3],"
+         "\"chat_template_kwargs\":{\"k\":false}}",
+         "{\"messages\":[{}],\"tools\":[3],\"k\":false}");
+    vars("no messages", "{\"id\":1}",
+         "f: messages is missing (expected an array of messages)");
+    vars("a message that is none", "{\"messages\":[{},\"Hi\"]}",
+         "f: messages[1] is \"Hi\" (expected a message, an object)");
+    vars("chat_template_kwargs that are none",
+         "{\"messages\":[],\"chat_template_kwargs\":[]}",
+         "f: chat_template_kwargs is an empty array (expected an object)");
+    vars("a variable in two places",
+         "{\"messages\":[],\"a\":1,\"chat_template_kwargs\":{\"a\":1}}",
+         "f: \"a\" stands in chat_template_kwargs and next to it");
+}
+
+int
+main(void)
+{
+    test_special();
+    test_normalized();
+    test_turns();
+    test_vars();
+    return tap_done();
+}
