@@ -5,10 +5,10 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11619
 core/format 13305
-core/kernel 10074
+core/kernel 10218
 core/model 25130
 core/text 11870
-core/image 2577
+core/image 2475
 cmd 38843
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces

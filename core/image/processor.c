@@ -16,13 +16,13 @@ struct defaults {
     bool has_shortest, has_number; /* forms of size that the class takes */
     bool number_is_shortest;       /* a number is, and so is the default */
     bool crops, floats;
-    enum resize_filter resample;
+    enum resample resample;
     double mean[3], std[3];
 };
 
 #define CROPPED                                                           \
     .has_shortest = true, .has_number = true, .number_is_shortest = true, \
-    .crops = true, .resample = RESIZE_BICUBIC,                            \
+    .crops = true, .resample = RESAMPLE_BICUBIC,                          \
     .mean = { 0.48145466, 0.4578275, 0.40821073 },                        \
     .std = { 0.26862954, 0.26130258, 0.27577711 }
 #define HALF     .mean = { 0.5, 0.5, 0.5 }, .std = { 0.5, 0.5, 0.5 }
@@ -32,20 +32,20 @@ static const struct defaults classes[] = {
     { "CLIP", { "clip", "clip_vision_model" }, CROPPED },
     { "Siglip",
       { "siglip", "siglip_vision_model" },
-      .resample = RESIZE_BICUBIC,
+      .resample = RESAMPLE_BICUBIC,
       HALF },
     { "Bit", { "dinov2", "dinov2_with_registers" }, CROPPED },
     { "ViT",
       { "vit", "vit" },
       .has_number = true,
-      .resample = RESIZE_BILINEAR,
+      .resample = RESAMPLE_BILINEAR,
       HALF },
     { "DINOv3ViT",
       { "dinov3_vit", "dinov3_vit" },
       .has_shortest = true,
       .has_number = true,
       .floats = true,
-      .resample = RESIZE_BILINEAR,
+      .resample = RESAMPLE_BILINEAR,
       IMAGENET },
 };
 #define N_CLASSES (sizeof(classes) / sizeof(*classes))
@@ -265,12 +265,12 @@ read_root(struct processor *p, const struct js *root, const char *model_type,
     }
     p->resample = class->resample;
     if (!js_absent(&resample)) {
-        if (js_i64(&resample, 0, RESIZE_N_FILTERS - 1, &filter, err) < 0)
+        if (js_i64(&resample, 0, RESAMPLE_HAMMING, &filter, err) < 0)
             return -1;
-        p->resample = (enum resize_filter)filter;
+        p->resample = (enum resample)filter;
     }
-    if (p->floats && p->resizes && p->resample != RESIZE_BILINEAR &&
-        p->resample != RESIZE_BICUBIC) /* torch has no others on floats */
+    if (p->floats && p->resizes && p->resample != RESAMPLE_BILINEAR &&
+        p->resample != RESAMPLE_BICUBIC) /* torch has no others on floats */
         return js_bad(&resample, "2 or 3", err);
     p->rescale_factor = 1 / 255.0;
     memcpy(p->mean, class->mean, sizeof(p->mean));

@@ -23,7 +23,7 @@ struct processor {
     size_t shortest_edge;               /* 0: each picture becomes exactly */
     size_t resize_height, resize_width; /* that */
     bool crops;                         /* to height and width, central */
-    enum resize_filter resample;
+    enum resample resample;
     bool floats; /* resized after rescaling, unrounded: DINOv3 */
     /* value = (v * rescale_factor - mean) / std; 1, 0 and 1 where the
      * processor does not rescale or normalize */

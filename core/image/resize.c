@@ -1,127 +1,36 @@
 /* SPDX-License-Identifier: ISC */
 #include "core/image/resize.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/kernel/f64.h"
 #include "core/mem.h"
 
 #define BITS  22 /* of a weight's fraction: 8 of a byte and 2 more are left */
 #define BLOCK 16 /* elements of a row that are summed together */
 
-static double
-sinc(double x)
-{
-    return x == 0 ? 1 : f64_sin(x * M_PI) / (x * M_PI);
-}
-
-static double
-box(double x)
-{
-    return x > -0.5 && x <= 0.5 ? 1 : 0;
-}
-
-static double
-bilinear(double x)
-{
-    x = fabs(x);
-    return x < 1 ? 1 - x : 0;
-}
-
-/* Pillow's constants are floats. */
-static double
-hamming(double x)
-{
-    x = fabs(x);
-    return x < 1 ? sinc(x) * (0.54f + 0.46f * f64_cos(x * M_PI)) : 0;
-}
-
-static double
-bicubic(double x)
-{
-    const double a = -0.5;
-
-    x = fabs(x);
-    if (x < 1)
-        return ((a + 2) * x - (a + 3)) * x * x + 1;
-    return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
-}
-
-static double
-lanczos(double x)
-{
-    return -3 <= x && x < 3 ? sinc(x) * sinc(x / 3) : 0;
-}
-
-static const struct {
-    double (*weight)(double x);
-    double support;
-} filters[RESIZE_N_FILTERS] = {
-    [RESIZE_LANCZOS] = { lanczos, 3 }, [RESIZE_BILINEAR] = { bilinear, 1 },
-    [RESIZE_BICUBIC] = { bicubic, 2 }, [RESIZE_BOX] = { box, 0.5 },
-    [RESIZE_HAMMING] = { hamming, 1 },
-};
-
-/* A weight as it is stored: rounded half away from 0. */
-static void
-put_weight(struct resize_axis *a, size_t i, double w, bool floats)
-{
-    if (floats)
-        a->w.f32[i] = (float)w;
-    else
-        a->w.q22[i] = (int32_t)(w * (1 << BITS) + (w < 0 ? -0.5 : 0.5));
-}
-
-/* One side: 'in' pixels become 'out', of which the n from 'first' on are
- * wanted. */
+/* One side; its weights are stored rounded half away from 0. */
 static int
 open_axis(struct resize_axis *a, const struct resize *want, size_t in,
           size_t out, size_t first, size_t n, struct err *err)
 {
-    double scale = (double)in / (double)out, stretch = scale > 1 ? scale : 1;
-    double support = filters[want->filter].support * stretch;
-    double x = scale * 0.5, *w;
-    bool copies = in == out || want->filter == RESIZE_NEAREST;
+    struct resampling r = { 0 };
+    int rc = resampling_open(&r, want->filter, in, out, first, n, err);
 
-    a->n_weights = copies ? 1 : smaller(in, 2 * (size_t)ceil(support) + 1);
-    w = mem_try(a->n_weights, sizeof(*w), "weights of a picture", err);
-    a->from = mem_try(n, sizeof(*a->from), "weights of a picture", err);
-    a->n = mem_try(n, sizeof(*a->n), "weights of a picture", err);
-    a->w.q22 = mem_try(n, a->n_weights * sizeof(*a->w.q22),
-                       "weights of a picture", err);
-    if (!w || !a->from || !a->n || !a->w.q22) {
-        free(w);
-        return -1;
-    }
-    for (size_t i = 0; i < first && want->filter == RESIZE_NEAREST; i++)
-        x += scale; /* summed, as Pillow does */
-    for (size_t i = 0; i < n; i++, x += scale) {
-        double centre = scale * ((double)(first + i) + 0.5), sum = 0;
-        double from = centre - support + 0.5, end = centre + support + 0.5;
-        size_t j0 = from > 0 ? (size_t)from : 0;
-        size_t n_j = smaller(in, (size_t)end) - j0;
-
-        if (copies) {
-            j0 = in == out ? first + i : smaller(in - 1, (size_t)x);
-            n_j = 1;
-        }
-        for (size_t j = 0; j < n_j; j++) {
-            w[j] = copies
-                       ? 1
-                       : filters[want->filter].weight(
-                             ((double)(j0 + j) - centre + 0.5) * (1 / stretch));
-            sum += w[j];
-        }
-        for (size_t j = 0; j < n_j; j++)
-            put_weight(a, i * a->n_weights + j, sum != 0 ? w[j] / sum : w[j],
-                       want->floats);
-        a->from[i] = (uint32_t)j0;
-        a->n[i] = (uint32_t)n_j;
-    }
-    free(w);
-    return 0;
+    if (rc == 0)
+        a->w.q22 = mem_try(n, r.most * sizeof(*a->w.q22), "weights", err);
+    for (size_t i = 0; a->w.q22 && i < n; i++)
+        for (size_t j = 0, at = i * r.most; j < r.n[i]; j++, at++)
+            if (want->floats)
+                a->w.f32[at] = (float)r.weight[at];
+            else
+                a->w.q22[at] = (int32_t)(r.weight[at] * (1 << BITS) +
+                                         (r.weight[at] < 0 ? -0.5 : 0.5));
+    free(r.weight);
+    a->n_weights = r.most;
+    a->from = r.from;
+    a->n = r.n;
+    return a->w.q22 ? 0 : -1;
 }
 
 static void

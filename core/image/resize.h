@@ -13,21 +13,11 @@
 
 #include "core/err.h"
 #include "core/image/picture.h"
-
-/* By PIL's numbers, which the key resample has. */
-enum resize_filter {
-    RESIZE_NEAREST,
-    RESIZE_LANCZOS,
-    RESIZE_BILINEAR,
-    RESIZE_BICUBIC,
-    RESIZE_BOX,
-    RESIZE_HAMMING,
-    RESIZE_N_FILTERS
-};
+#include "core/kernel/resample.h"
 
 /* What to compute: a window of the resized picture. */
 struct resize {
-    enum resize_filter filter;
+    enum resample filter;
     bool floats;          /* rows of floats, not rounded to bytes */
     size_t height, width; /* of the whole resized picture, 1 .. 2^30 */
     size_t top, left;     /* the window's first row and column in it */
@@ -66,7 +56,7 @@ struct resizer {
  * Memory: the old rows of one new row, n_cols wide, and weights, some 6 for
  * each pixel of a side of the larger picture.
  * Threads: any number, each with a resizer of its own.
- * Source: Pillow's Resample.c and, for nearest, Geometry.c.
+ * Source: Pillow's Resample.c.
  */
 int resize_open(struct resizer *r, const struct picture *from,
                 const struct resize *want, struct err *err);

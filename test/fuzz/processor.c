@@ -43,7 +43,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     MUST(p.height >= 1 && p.height <= PROCESSOR_MAX_SIZE);
     MUST(p.width >= 1 && p.width <= PROCESSOR_MAX_SIZE);
     MUST(p.crops || (p.resize_height == p.height && p.resize_width == p.width));
-    MUST(p.resample < RESIZE_N_FILTERS && isfinite(p.rescale_factor));
+    MUST(p.resample <= RESAMPLE_HAMMING && isfinite(p.rescale_factor));
     for (int c = 0; c < 3; c++)
         MUST(isfinite(p.mean[c]) && isfinite(p.std[c]) && p.std[c] != 0);
     if (p.height * p.width > 1 << 14)

@@ -96,7 +96,7 @@ test_resize(const char *dir)
                "%s: each byte of 100 pictures, and of a window of each, is "
                "PIL's",
                names[i]);
-    for (int i = RESIZE_BILINEAR; i <= RESIZE_BICUBIC; i++)
+    for (int i = RESAMPLE_BILINEAR; i <= RESAMPLE_BICUBIC; i++)
         tap_ok(n[i][1] == 100 && bad[i][1] == 0,
                "%s: floats are those of torch's antialiased interpolation",
                names[i]);
