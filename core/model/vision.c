@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/kernel/f64.h"
+#include "core/kernel/resample.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/attention.h"
@@ -20,96 +21,41 @@
 
 /* ---- positions ---- */
 
-/* Where one coordinate of a grid reads another one of n rows: some of them from
- * 'first' on, weighted; those outside are its ends. */
-struct reading {
-    int64_t first;
-    size_t n;
-    double *weight; /* [n] */
-};
-
-/* Keys' cubic convolution. */
-static double
-cubic(double x, double a)
-{
-    x = fabs(x);
-    if (x < 1)
-        return ((a + 2) * x - (a + 3)) * x * x + 1;
-    return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
-}
-
-/*
- * Row i of 'to' rows that are made of 'from', as torch's interpolate() has it,
- * bicubic, without align_corners, for a size that is given: a = -0.75 and four
- * rows; or antialiased a = -0.5, as many as a step down covers, whose weights
- * sum to 1.
- */
-static struct reading
-read_row(size_t i, size_t from, size_t to, bool antialias)
-{
-    double scale = (double)from / (double)to;
-    double center = scale * ((double)i + 0.5), total = 0;
-    double wide = scale > 1 ? scale : 1;
-    struct reading r;
-
-    if (antialias) {
-        int64_t end = (int64_t)(center + 2 * wide + 0.5);
-
-        r.first = (int64_t)fmax(center - 2 * wide + 0.5, 0);
-        r.n = smaller((size_t)end, from) - (size_t)r.first;
-    } else {
-        r.first = (int64_t)floor(center - 0.5) - 1;
-        r.n = 4;
-    }
-    r.weight = xcalloc(r.n, sizeof(*r.weight));
-    for (size_t k = 0; k < r.n; k++) {
-        double x = (double)(r.first + (int64_t)k) + 0.5 - center;
-
-        r.weight[k] = antialias ? cubic(x / wide, -0.5) : cubic(x, -0.75);
-        total += r.weight[k];
-    }
-    for (size_t k = 0; k < r.n && antialias; k++)
-        r.weight[k] /= total;
-    return r;
-}
-
-static const float *
-row_at(const float *grid, const struct reading *r, size_t k, size_t n,
-       size_t stride)
-{
-    int64_t at = r->first + (int64_t)k, last = (int64_t)n - 1;
-
-    return grid + (size_t)(at < 0 ? 0 : at > last ? last : at) * stride;
-}
-
-/* to [rows, columns, d] = grid [n, n, d], read so. */
-static void
+/* to [rows, columns, d] = grid [side, side, d] in another size, as torch's
+ * bicubic interpolate() of a size has it, without align_corners. */
+static int
 interpolate(float *to, const struct vision_shape *s, const float *grid,
-            size_t n, bool antialias)
+            size_t side, bool antialias, struct err *err)
 {
+    enum resample by = antialias ? RESAMPLE_BICUBIC : RESAMPLE_FOUR;
+    struct resampling y = { 0 }, x = { 0 };
     size_t d = s->hidden;
     double *sum = xcalloc(d, sizeof(*sum));
+    int rc = resampling_open(&y, by, side, s->rows, 0, s->rows, err);
 
-    for (size_t i = 0; i < s->n_patches; i++) {
-        struct reading y = read_row(i / s->columns, n, s->rows, antialias);
-        struct reading x = read_row(i % s->columns, n, s->columns, antialias);
+    if (rc == 0)
+        rc = resampling_open(&x, by, side, s->columns, 0, s->columns, err);
+    for (size_t i = 0; i < s->n_patches && rc == 0; i++) {
+        size_t row = i / s->columns, column = i % s->columns;
 
         memset(sum, 0, d * sizeof(*sum));
-        for (size_t j = 0; j < y.n; j++)
-            for (size_t k = 0; k < x.n; k++) {
+        for (size_t j = 0; j < y.n[row]; j++)
+            for (size_t k = 0; k < x.n[column]; k++) {
                 const float *from =
-                    row_at(row_at(grid, &y, j, n, n * d), &x, k, n, d);
-                double weight = y.weight[j] * x.weight[k];
+                    grid + ((y.from[row] + j) * side + x.from[column] + k) * d;
+                double weight =
+                    y.weight[row * y.most + j] * x.weight[column * x.most + k];
 
                 for (size_t c = 0; c < d; c++)
                     sum[c] += weight * (double)from[c];
             }
         for (size_t c = 0; c < d; c++)
             to[i * d + c] = (float)sum[c];
-        free(y.weight);
-        free(x.weight);
     }
+    resampling_close(&y);
+    resampling_close(&x);
     free(sum);
+    return rc;
 }
 
 /* CLS and its position, registers, and the positions of patches. */
@@ -152,7 +98,8 @@ fill_start(struct vision *v, struct err *err)
                        "and not interpolated to %zu x %zu",
                        m->dir.path, rows, columns, s->rows, s->columns);
     else
-        interpolate(to, s, grid, side, m->config.family->vision->antialias);
+        return interpolate(to, s, grid, side,
+                           m->config.family->vision->antialias, err);
     return 0;
 }
 
