@@ -104,6 +104,11 @@ open_rows(struct splices *ss, struct splice *s, const struct splices_options *o,
                        "%s: its seqpos_slice counts from the end, which a text "
                        "that is being generated does not have",
                        s->a.sae.path);
+    if (!o->special && sae_without_any(r))
+        return err_set(err, EX_DATAERR,
+                       "%s: leaves out rows of a text (expected an SAE of all "
+                       "rows)",
+                       s->a.sae.path);
     if (r->special || r->n_ids)
         s->without = xcalloc(n, sizeof(*s->without));
     for (size_t i = 0; i < r->n_ids; i++)

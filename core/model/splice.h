@@ -54,7 +54,8 @@ struct splices_options {
     bool screen;   /* see autoencoder_screen() */
     bool open_end; /* how long texts become is not known: else they have a
                     * session's max_tokens */
-    /* which tokens [n] are special: 0, or -1 with 'err' set */
+    /* which tokens [n] are special: 0, or -1 with 'err' set; NULL: rows are of
+     * no text, and an SAE that leaves some out is EX_DATAERR */
     int (*special)(void *ctx, bool *is_special, size_t n, struct err *err);
     void *ctx;
 };
