@@ -61,17 +61,12 @@ keep(void *ctx, struct session *session, int64_t layer, size_t first, size_t n,
      const float *rows)
 {
     const struct acts_tap *tap = ctx;
-    struct acts *a = tap->acts;
-    const struct acts_window *w = a->windows;
-    size_t place = tap->place[layer + 1];
-    struct acts_dump *d = a->dumps;
+    const struct acts_window *w = tap->acts->windows;
+    size_t place;
+    const struct acts_dump *d = acts_place(tap, layer, &place);
 
-    if (place == SIZE_MAX)
+    if (!d)
         return;
-    if (a->n_dumps > 1) {
-        d += place;
-        place = 0;
-    }
     while (w->session != session)
         w++;
     cvt_from_f32(d->acts + w->at * d->row_nbytes +
@@ -262,13 +257,8 @@ begin(struct acts *a, struct err *err)
 {
     struct run *run = a->run;
 
-    if (run_open_model(run, err) < 0 ||
-        acts_spec_parse(&a->spec, run->acts, run->config, err) < 0 ||
-        acts_open_output(a, err) < 0)
+    if (run_open_model(run, err) < 0 || acts_open_output(a, err) < 0)
         return -1;
-    if (a->spec.n_again > 0)
-        err_warn("--acts: %s, written once%s", a->spec.again.s,
-                 a->spec.n_again > 1 ? ", and so are others" : "");
     if (run->ctx > run->config->max_positions)
         return err_set(err, TU_USAGE, "--ctx %lld: the model's context is %lld",
                        (long long)run->ctx,
@@ -289,30 +279,15 @@ begin(struct acts *a, struct err *err)
         run_open_tok(run, &unknown);
     }
     a->n_tokens = (size_t)run->ctx;
-    if (acts_open_dumps(a, keep, err) < 0)
-        return -1;
-    if (run->acts_meta && !a->dir.dir &&
-        out_open(&a->meta, run->acts_meta, run->out_flags, false, err) < 0)
-        return -1;
-    if (run->acts_ids && !a->dir.dir && acts_open_ids(a, err) < 0)
+    if (acts_open_dumps(a, keep, err) < 0 ||
+        (run->acts_ids && !a->dir.dir && acts_open_ids(a, err) < 0))
         return -1;
     a->progress = (struct progress){ .what = "acts",
                                      .unit = "token",
                                      .quiet = run->quiet };
     count_windows(a);
     a->sum = hash_new(HASH_SHA256);
-    a->started = clock_s();
-    progress_start(&a->progress);
-    for (size_t i = 0; i < a->n_dumps; i++) {
-        struct acts_dump *d = &a->dumps[i];
-
-        /* a window's length is known by now, or the room is not */
-        d->array.shape[2] = d->ids.shape[1] = a->n_tokens;
-        if ((d->ids.out && acts_reserve(&d->ids, a->n_expected, err) < 0) ||
-            acts_reserve(&d->array, a->n_expected, err) < 0)
-            return -1;
-    }
-    return 0;
+    return acts_start(a, err);
 }
 
 static int
@@ -352,9 +327,7 @@ end(struct acts *a, struct err *err)
                  plural(a->n_real), seconds, (double)a->n_real / seconds);
     hash_end(a->sum, a->sha256);
     a->sum = NULL;
-    return a->dumps->array.npy && !a->dir.dir
-               ? acts_write_head(&a->dumps->array, err)
-               : 0;
+    return 0;
 }
 
 int
@@ -369,16 +342,6 @@ run_acts(struct run *run, struct err *err)
         rc = end(&a, err);
     if (rc == 0)
         rc = acts_publish(&a, err);
-    progress_end(&a.progress);
-    out_abort(a.meta);
-    out_abort(a.ids_json);
-    out_abort(a.ids_pointer);
-    acts_free_dumps(&a);
-    str_free(&a.sources.text);
-    str_free(&a.ids_default);
-    hash_free(a.sum);
-    ids_free(&a.ids);
-    ids_free(&a.stream);
-    docs_close(a.docs);
+    acts_close(&a);
     return rc;
 }

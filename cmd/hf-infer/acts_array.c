@@ -24,8 +24,8 @@ acts_open_npy(struct acts_array *x, const char *option, const char *path,
 }
 
 /* A .npy's header, which has the same length for any number of windows. */
-int
-acts_write_head(struct acts_array *x, struct err *err)
+static int
+write_head(struct acts_array *x, struct err *err)
 {
     struct str head = { 0 };
     int rc = npy_header(&head, x->dtype, x->n_dims, x->shape, err);
@@ -40,6 +40,8 @@ acts_write_head(struct acts_array *x, struct err *err)
 int
 acts_end_array(struct acts_array *x, struct err *err)
 {
+    if (x->npy)
+        return write_head(x, err);
     return x->nbytes ? out_write(x->out, x->last, 4, err) : 0;
 }
 
@@ -57,7 +59,7 @@ acts_write_array(struct acts_array *x, size_t n_windows, const void *data,
         memcpy(x->last, (const uint8_t *)data + nbytes - 4, 4);
         return out_write(x->out, data, nbytes - 4, err);
     }
-    if (at == 0 && acts_write_head(x, err) < 0)
+    if (at == 0 && write_head(x, err) < 0)
         return -1;
     return out_pwrite(x->out, data, nbytes, x->head_nbytes + at, err);
 }

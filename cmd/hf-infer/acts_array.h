@@ -30,17 +30,16 @@ int acts_open_npy(struct acts_array *x, const char *option, const char *path,
                   int flags, struct err *err);
 
 /*
- * acts_write_array() appends so many windows; without a header, the last number
- * of all waits for acts_end_array(): a run that fails, or is killed, ends in
- * the middle of a window, and no reader of a pipe takes it for the whole.
- * acts_write_head() writes the header of a .npy, again once all are counted.
+ * acts_write_array() appends so many windows; acts_end_array() ends them: the
+ * header of a .npy, once all are counted, or the last number of a stream, which
+ * has waited for it: a run that fails, or is killed, ends in the middle of a
+ * window, and no reader of a pipe takes it for the whole.
  * acts_reserve() asks for room for all windows on the disk.
  * 0, or -1 with 'err' set.
  */
 int acts_write_array(struct acts_array *x, size_t n_windows, const void *data,
                      size_t nbytes, struct err *err);
 int acts_end_array(struct acts_array *x, struct err *err);
-int acts_write_head(struct acts_array *x, struct err *err);
 int acts_reserve(const struct acts_array *x, size_t n_windows, struct err *err);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/hf-infer/acts_run.h"
+#include "core/clock.h"
 #include "core/mem.h"
 #include "core/model/model.h"
 
@@ -88,21 +89,69 @@ acts_open_dumps(struct acts *a, acts_keep *keep, struct err *err)
         if (p->layer > a->taps->last_layer)
             a->taps->last_layer = p->layer;
     }
-    return 0;
+    return run->acts_meta && !a->dir.dir
+               ? out_open(&a->meta, run->acts_meta, run->out_flags, false, err)
+               : 0;
+}
+
+struct acts_dump *
+acts_place(const struct acts_tap *tap, int64_t layer, size_t *place)
+{
+    const struct acts *a = tap->acts;
+    size_t i = tap->place[layer + 1];
+    bool one = a->n_dumps == 1;
+
+    *place = one ? i : 0;
+    return i == SIZE_MAX ? NULL : &a->dumps[one ? 0 : i];
+}
+
+int
+acts_start(struct acts *a, struct err *err)
+{
+    int rc = 0;
+
+    a->started = clock_s();
+    progress_start(&a->progress);
+    for (size_t i = 0; i < a->n_dumps && rc == 0; i++) {
+        struct acts_dump *d = &a->dumps[i];
+
+        /* a window's length is known by now, or the room is not */
+        d->array.shape[2] = d->ids.shape[1] = a->n_tokens;
+        if (d->ids.out)
+            rc = acts_reserve(&d->ids, a->n_expected, err);
+        if (rc == 0)
+            rc = acts_reserve(&d->array, a->n_expected, err);
+    }
+    for (size_t i = 0; i < N_ACTS_FILES && rc == 0; i++)
+        if (a->files[i].npy)
+            rc = acts_reserve(&a->files[i], a->n_expected, err);
+    return rc;
 }
 
 void
-acts_free_dumps(struct acts *a)
+acts_close(struct acts *a)
 {
+    progress_end(&a->progress);
     for (size_t i = 0; i < a->n_dumps; i++) {
         out_abort(a->dumps[i].ids.out);
         if (a->dir.dir)
             out_abort(a->dumps[i].array.out);
         mem_big_free(a->dumps[i].acts, a->acts_tokens, a->dumps[i].row_nbytes);
     }
+    for (size_t i = 0; i < N_ACTS_FILES; i++)
+        out_abort(a->files[i].out);
     outdir_at_abort(&a->dir);
+    out_abort(a->meta);
+    out_abort(a->ids_json);
+    out_abort(a->ids_pointer);
     for (size_t i = 0; i < a->n_taps; i++)
         free(a->tapped[i].place);
     free(a->dumps);
     acts_spec_free(&a->spec);
+    str_free(&a->sources.text);
+    str_free(&a->ids_default);
+    hash_free(a->sum);
+    ids_free(&a->ids);
+    ids_free(&a->stream);
+    docs_close(a->docs);
 }

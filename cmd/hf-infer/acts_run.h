@@ -20,6 +20,9 @@
 #define MAX_WINDOWS 64 /* at once */
 #define N_TAPS      ((size_t)N_TAP_POINTS)
 
+/* Files of --images beside the dump: of its options of these names. */
+enum { ACTS_PIXELS, ACTS_FEATURES, ACTS_IMAGES, N_ACTS_FILES };
+
 /* A window that is run with others. */
 struct acts_window {
     struct session *session;
@@ -69,9 +72,8 @@ struct acts {
     struct out *ids_pointer; /* FILE.json there, where the ids are elsewhere */
     struct acts_sources sources;
     const struct images_meta *images; /* of which it is, or NULL: of text */
-    struct out *others[3];            /* [n_others], published last */
-    size_t n_others;
-    struct hash *sum; /* of all ids */
+    struct acts_array files[N_ACTS_FILES]; /* .out NULL without */
+    struct hash *sum;                      /* of all ids */
     char sha256[HASH_MAX_HEX];
     size_t n_written; /* windows */
     size_t n_real;    /* tokens that were run */
@@ -83,21 +85,27 @@ struct acts {
 
 /*
  * acts_open_dumps() makes the dumps of the spec, and the taps that fill them by
- * 'keep', whose ctx is a struct acts_tap.  acts_room() makes room in them for
- * so many tokens.  0, or -1 with 'err' set.  acts_free_dumps() frees them and
- * the spec, and removes a directory that was not published.
+ * 'keep', whose ctx is a struct acts_tap, and starts --acts-meta.  acts_room()
+ * makes room in them for so many tokens.  acts_start() asks for room on the
+ * disk, and starts the clock.  0, or -1 with 'err' set.
+ * acts_place() is where a tap's rows of a layer go: to a dump, there to a
+ * place; NULL: nowhere.
+ * acts_close() frees all that is in 'a', and removes what was not published.
  */
 typedef void acts_keep(void *ctx, struct session *session, int64_t layer,
                        size_t first, size_t n, const float *rows);
 int acts_open_dumps(struct acts *a, acts_keep *keep, struct err *err);
 int acts_room(struct acts *a, size_t n_tokens, struct err *err);
-void acts_free_dumps(struct acts *a);
+int acts_start(struct acts *a, struct err *err);
+struct acts_dump *acts_place(const struct acts_tap *tap, int64_t layer,
+                             size_t *place);
+void acts_close(struct acts *a);
 
 /*
- * acts_open_output() starts -o FILE, or -o DIR for places of several points,
- * and acts_open_place() the files there of one.  acts_place_ids() says where
- * the ids go: to --acts-ids FILE, or next to metadata that are a file;
- * acts_open_ids() starts that FILE, and FILE.json.
+ * acts_open_output() reads --acts, and starts -o FILE, or -o DIR for places of
+ * several points, and acts_open_place() the files there of one.
+ * acts_place_ids() says where the ids go: to --acts-ids FILE, or next to
+ * metadata that are a file; acts_open_ids() starts that FILE, and FILE.json.
  * acts_write() writes the windows that the dumps have, of so many tokens in
  * all, and before the first ones --acts-meta, of what is known, where a pipe's
  * reader waits for both.  acts_publish() gives all files their names.

@@ -54,6 +54,11 @@ acts_open_output(struct acts *a, struct err *err)
 {
     struct run *run = a->run;
 
+    if (acts_spec_parse(&a->spec, run->acts, run->config, err) < 0)
+        return -1;
+    if (a->spec.n_again > 0)
+        err_warn("--acts: %s, written once%s", a->spec.again.s,
+                 a->spec.n_again > 1 ? ", and so are others" : "");
     if (!a->spec.is_mixed)
         return out_open(&run->out, run->output ? run->output : "-",
                         run->out_flags, true, err);
@@ -208,7 +213,7 @@ fill_ids(struct acts *a, struct acts_dump *d, struct err *err)
     }
     acts_ids_json(&text, &shape, dump, a->run->tok);
     if (rc == 0)
-        rc = acts_write_head(&d->ids, err);
+        rc = acts_end_array(&d->ids, err);
     if (rc == 0)
         rc = fill(a->ids_json, &text, err);
     if (rc == 0 && a->ids_pointer) {
@@ -241,7 +246,7 @@ publish_dump(struct acts *a, struct acts_dump *d, struct err *err)
     struct acts_shape shape = shape_of(a, d);
     struct str path = { 0 }, text = { 0 };
     size_t n;
-    int rc = acts_write_head(&d->array, err);
+    int rc = acts_end_array(&d->array, err);
 
     if (rc == 0) {
         rc = out_commit(d->array.out, err);
@@ -273,7 +278,7 @@ publish_one(struct acts *a, struct err *err)
 {
     struct acts_dump *d = a->dumps;
 
-    return (d && !d->array.npy && acts_end_array(&d->array, err) < 0) ||
+    return (d && acts_end_array(&d->array, err) < 0) ||
                    (a->run->out && out_flush(a->run->out, err) < 0) ||
                    (a->meta && fill_meta(a, err) < 0) ||
                    (d && d->ids.out && fill_ids(a, d, err) < 0) ||
@@ -288,15 +293,18 @@ acts_publish(struct acts *a, struct err *err)
 {
     int rc = 0;
 
-    for (size_t i = 0; i < a->n_others && rc == 0; i++)
-        rc = out_flush(a->others[i], err);
+    for (size_t i = 0; i < N_ACTS_FILES && rc == 0; i++)
+        if (a->files[i].out)
+            rc = acts_end_array(&a->files[i], err) < 0
+                     ? -1
+                     : out_flush(a->files[i].out, err);
     if (rc == 0 && !a->dir.dir)
         rc = publish_one(a, err);
     for (size_t i = 0; a->dir.dir && i < a->n_dumps && rc == 0; i++)
         rc = publish_dump(a, &a->dumps[i], err);
     if (rc == 0 && a->dir.dir)
         rc = outdir_at_commit(&a->dir, err);
-    for (size_t i = 0; i < a->n_others && rc == 0; i++)
-        rc = commit(&a->others[i], err);
+    for (size_t i = 0; i < N_ACTS_FILES && rc == 0; i++)
+        rc = commit(&a->files[i].out, err);
     return rc;
 }

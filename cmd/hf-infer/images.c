@@ -12,10 +12,10 @@
 #include "cmd/hf-infer/acts_run.h"
 #include "cmd/hf-infer/images_queue.h"
 #include "core/clock.h"
-#include "core/js.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
+#include "core/model/config_file.h"
 #include "core/model/model.h"
 #include "core/model/vision.h"
 #include "core/tool.h"
@@ -33,11 +33,9 @@ struct images {
     struct images_queue *queue;
     struct vision *vision; /* NULL: pixels alone */
     struct hash *sum;      /* of images, as they come; or NULL */
-    size_t batch, n_pixels;
-    struct acts_array pixels, features; /* .out NULL without */
-    float *feature_rows;                /* [batch, n_features] */
-    uint8_t le[1 << 16];                /* some numbers, as in a file */
-    struct out *rows;                   /* of --acts-images, or NULL */
+    size_t batch, n_pixels, n_features;
+    float *features;     /* [batch, n_features], or NULL */
+    uint8_t le[1 << 16]; /* some numbers, as in a file */
     struct images_slot *slots[MAX_WINDOWS];
     size_t n_slots; /* good images, whose pixels follow each other */
     size_t n_turned, n_grey16;
@@ -75,40 +73,30 @@ keep(void *ctx, struct session *session, int64_t layer, size_t first, size_t n,
      const float *rows)
 {
     const struct acts_tap *tap = ctx;
-    struct acts *a = tap->acts;
+    const struct acts *a = tap->acts;
     const struct images *im = (const struct images *)a; /* its first */
     const struct vision_shape *s = &im->vision->shape;
-    size_t place = tap->place[layer + 1], others = s->cls + s->n_registers;
-    struct acts_dump *d = a->dumps;
+    size_t place, n_first = s->cls + s->n_registers;
+    const struct acts_dump *d = acts_place(tap, layer, &place);
 
     (void)session;
-    if (place == SIZE_MAX)
-        return;
-    if (a->n_dumps > 1) {
-        d += place;
-        place = 0;
-    }
-    for (size_t i = 0, k; i < n; i += k) {
-        size_t image = (first + i) / s->n_tokens;
-        size_t token = (first + i) % s->n_tokens;
-        bool is_cls = s->cls && token == 0;
-        size_t to = is_cls ? 0 : token - others + im->meta.cls;
+    for (size_t i = first; d && i < first + n; i++, rows += d->dim) {
+        size_t image = i / s->n_tokens, token = i % s->n_tokens;
+        bool is_cls = im->meta.cls && token == 0;
 
-        k = is_cls           ? 1
-            : token < others ? smaller(others - token, n - i)
-                             : smaller(s->n_tokens - token, n - i);
-        if (is_cls ? !im->meta.cls : token < others)
+        if (token < n_first && !is_cls)
             continue;
+        token = is_cls ? 0 : token - n_first + im->meta.cls;
         cvt_from_f32(d->acts +
-                         ((image * d->spec.n + place) * a->n_tokens + to) *
+                         ((image * d->spec.n + place) * a->n_tokens + token) *
                              d->dim * 4,
-                     DT_F32, rows + i * d->dim, k * d->dim);
+                     DT_F32, rows, d->dim);
     }
 }
 
 /* "row\tlabel\tclass\tpath", names with \t, \n and \\. */
 static int
-write_row(struct images *im, size_t row, const struct source_image *image,
+write_row(struct out *to, size_t row, const struct source_image *image,
           struct err *err)
 {
     const struct str *const names[] = { &image->class, &image->path };
@@ -128,13 +116,14 @@ write_row(struct images *im, size_t row, const struct source_image *image,
         }
     }
     str_addc(&line, '\n');
-    rc = out_write(im->rows, line.s, line.n, err);
+    rc = out_write(to, line.s, line.n, err);
     str_free(&line);
     return rc;
 }
 
+/* An image's n numbers. */
 static int
-write_floats(struct images *im, struct acts_array *x, const float *v, size_t n,
+write_floats(struct images *im, struct acts_array *to, const float *v, size_t n,
              struct err *err)
 {
     int rc = 0;
@@ -142,7 +131,7 @@ write_floats(struct images *im, struct acts_array *x, const float *v, size_t n,
     for (size_t i = 0, k; i < n && rc == 0; i += k) {
         k = smaller(n - i, sizeof(im->le) / 4);
         cvt_from_f32(im->le, DT_F32, v + i, k);
-        rc = acts_write_array(x, i == 0, im->le, k * 4, err);
+        rc = acts_write_array(to, i == 0, im->le, k * 4, err);
     }
     return rc;
 }
@@ -152,6 +141,7 @@ static int
 run_slots(struct images *im, struct err *err)
 {
     struct acts *a = &im->acts;
+    struct out *rows = a->files[ACTS_IMAGES].out;
     size_t n = im->n_slots, first = a->n_written;
     double started = clock_s();
     int rc = 0;
@@ -160,21 +150,20 @@ run_slots(struct images *im, struct err *err)
         return 0;
     if (im->vision)
         vision_run(im->vision, im->slots[0]->pixels, n,
-                   a->n_taps ? a->taps : NULL, im->feature_rows);
+                   a->n_taps ? a->taps : NULL, im->features);
     im->model_s += clock_s() - started;
     for (size_t i = 0; i < n && rc == 0; i++) {
-        if (im->rows)
-            rc = write_row(im, first + i, &im->slots[i]->image, err);
-        if (rc == 0 && im->pixels.out)
-            rc = write_floats(im, &im->pixels, im->slots[i]->pixels,
-                              im->n_pixels, err);
-        if (rc == 0 && im->features.out) {
-            size_t n_features = im->vision->shape.n_features;
+        const struct images_slot *s = im->slots[i];
 
-            rc = write_floats(im, &im->features,
-                              im->feature_rows + i * n_features, n_features,
+        if (rows)
+            rc = write_row(rows, first + i, &s->image, err);
+        if (rc == 0 && a->files[ACTS_PIXELS].out)
+            rc = write_floats(im, &a->files[ACTS_PIXELS], s->pixels,
+                              im->n_pixels, err);
+        if (rc == 0 && im->features)
+            rc = write_floats(im, &a->files[ACTS_FEATURES],
+                              im->features + i * im->n_features, im->n_features,
                               err);
-        }
     }
     if (rc == 0)
         rc = acts_write(a, n, n * a->n_tokens, err);
@@ -205,89 +194,41 @@ run_all(struct images *im, struct err *err)
             return -1;
         if (good)
             continue;
-        if (!run->skip_bad || s->err.status != EX_DATAERR) {
-            *err = s->err;
-            return -1;
-        }
+        if (!run->skip_bad || s->err.status != EX_DATAERR)
+            break;
         err_warn("%s: skipped", s->err.what);
         im->meta.n_skipped++;
         images_done(im->queue, 1);
     }
-    if (s->rc < 0) {
-        *err = s->err;
-        return -1;
-    }
-    return run_slots(im, err);
+    if (s->rc == 0)
+        return run_slots(im, err);
+    *err = s->err;
+    return -1;
 }
 
 /* ---- from begin to end ---- */
 
-/* clip, siglip and vit have positions for one size; the others interpolate
- * them without being asked. */
+/* What images become: clip, siglip and vit have positions for one size; the
+ * others interpolate them without being asked. */
 static int
-check_size(struct images *im, struct err *err)
+open_processor(struct images *im, struct err *err)
 {
     const struct run *run = im->acts.run;
-    const struct config_vision *v = &im->config.vision;
-    const struct processor *p = &im->processor;
+    const struct config *c = &im->config;
+    size_t height = (size_t)c->vision.height, width = (size_t)c->vision.width;
+    struct processor *p = &im->processor;
 
-    if (run->image_height || im->config.form.layer_scale ||
-        (p->height == (size_t)v->height && p->width == (size_t)v->width))
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s/%s: makes images of %zu x %zu (expected %lld x %lld, "
-                   "config.json's image_size; --image-size interpolates "
-                   "positions)",
-                   run->dir, p->file, p->height, p->width, (long long)v->height,
-                   (long long)v->width);
-}
-
-/* _name_or_path of config.json, or the directory's name. */
-static int
-read_ckpt(struct images *im, struct err *err)
-{
-    struct str path = { 0 };
-    char *real = realpath(im->acts.run->dir, NULL);
-    const char *name = real ? strrchr(real, '/') + 1 : "";
-    json_t *v;
-
-    if (!real)
-        return err_sys(err, EX_IOERR, "%s", im->acts.run->dir);
-    str_addf(&path, "%s/config.json", im->acts.run->dir);
-    v = js_load(path.s, err);
-    if (v) {
-        struct js root = js_root(v, path.s),
-                  js = js_get(&root, "_name_or_path");
-
-        if (js_is(&js, JSON_STRING) && json_string_length(js.v) > 0)
-            name = json_string_value(js.v);
-        im->meta.ckpt = xstrdup(name);
-    }
-    json_decref(v);
-    free(real);
-    str_free(&path);
-    return v ? 0 : -1;
-}
-
-static int
-no_special(void *ctx, bool *is_special, size_t n, struct err *err)
-{
-    (void)ctx;
-    (void)is_special;
-    (void)n;
-    return err_set(err, EX_DATAERR, "images have no tokens of text");
-}
-
-/* Positions that an SAE leaves out are those of a text. */
-static int
-check_saes(const struct splices *ss, struct err *err)
-{
-    for (size_t i = 0; i < splices_count(ss); i++)
-        if (sae_without_any(splices_without(ss, i)))
-            return err_set(err, EX_DATAERR,
-                           "%s: leaves out rows of a text (expected an SAE of "
-                           "all rows)",
-                           splices_file(ss, i));
+    if (processor_read(p, run->dir, c->family->model_type, err) < 0)
+        return -1;
+    if (run->image_height)
+        processor_set_size(p, run->image_height, run->image_width);
+    else if (!c->form.layer_scale && (p->height != height || p->width != width))
+        return err_set(err, EX_DATAERR,
+                       "%s/%s: makes images of %zu x %zu (expected %zu x %zu, "
+                       "config.json's image_size; --image-size interpolates "
+                       "positions)",
+                       run->dir, p->file, p->height, p->width, height, width);
+    im->n_pixels = 3 * p->height * p->width;
     return 0;
 }
 
@@ -300,56 +241,54 @@ open_model(struct images *im, struct err *err)
         .zero = run->sae_zero,
         .center = run->sae_center,
         .screen = true,
-        .special = no_special
     };
     const struct vision_options o = { .height = im->processor.height,
                                       .width = im->processor.width,
                                       .batch = (size_t)run->batch,
                                       .compute = run->compute,
                                       .splices = run->sae.n ? &saes : NULL };
+    const struct vision_shape *s;
 
     if (!run->acts && !run->features)
         return run->sae.n ? err_set(err, TU_USAGE,
                                     "--sae: --pixels alone runs no model")
                           : 0;
     if (par_open(&run->par, run->n_threads, err) < 0 ||
-        vision_open(&im->vision, run->dir, run->par, &o, err) < 0 ||
-        check_saes(im->vision->splices, err) < 0)
+        vision_open(&im->vision, run->dir, run->par, &o, err) < 0)
         return -1;
     run->config = &im->vision->model->config;
+    s = &im->vision->shape;
     im->batch = im->vision->batch;
+    im->n_features = s->n_features;
+    im->meta.cls = s->cls && !run->no_cls;
+    im->acts.n_tokens = s->n_patches + im->meta.cls;
     if (run->verbose)
-        tool_say("%s, %lld layer%s, hidden %lld, %zu x %zu patches; %s, %s, %d "
+        tool_say("%s, %zu layer%s, hidden %zu, %zu x %zu patches; %s, %s, %d "
                  "thread%s",
-                 run->config->family->model_type,
-                 (long long)run->config->n_layers,
-                 plural((uint64_t)run->config->n_layers),
-                 (long long)run->config->hidden_size, im->vision->shape.rows,
-                 im->vision->shape.columns, tool_host(), isa_name(cpu_isa()),
-                 run->n_threads, plural((uint64_t)run->n_threads));
+                 run->config->family->model_type, s->n_layers,
+                 plural(s->n_layers), s->hidden, s->rows, s->columns,
+                 tool_host(), isa_name(cpu_isa()), run->n_threads,
+                 plural((uint64_t)run->n_threads));
     return 0;
 }
 
-/* The sum of all images, before the first or, of an archive, as they come, if
- * metadata can wait for that. */
+/* _name_or_path of config.json, or the directory's name. */
 static int
-begin_sum(struct images *im, struct err *err)
+read_ckpt(struct images *im, struct err *err)
 {
-    const struct run *run = im->acts.run;
-    bool waits = run->output && strcmp(run->output, "-") != 0;
-    int rc = 0;
+    const char *dir = im->acts.run->dir, *name;
+    char *real = realpath(dir, NULL);
+    struct config_file f = { 0 };
+    int rc = real ? config_file_open(&f, dir, err)
+                  : err_sys(err, EX_IOERR, "%s", dir);
+    struct js js = js_get(&f.root, "_name_or_path");
 
-    if (!run->acts_meta)
-        return 0;
-    im->sum = hash_new(HASH_XXH3);
-    if (image_source_count(im->source) > 0) {
-        rc = image_source_hash(im->source, im->sum, run->hash_images, err);
-        hash_end(im->sum, im->meta.xxh3);
-        im->sum = NULL;
-    } else if (!waits) {
-        hash_free(im->sum);
-        im->sum = NULL;
+    if (rc == 0) {
+        name = js_is(&js, JSON_STRING) ? json_string_value(js.v) : "";
+        im->meta.ckpt = xstrdup(*name ? name : strrchr(real, '/') + 1);
     }
+    config_file_close(&f);
+    free(real);
     return rc;
 }
 
@@ -358,83 +297,77 @@ open_acts(struct images *im, struct err *err)
 {
     struct run *run = im->acts.run;
     struct acts *a = &im->acts;
-    const struct vision_shape *s = &im->vision->shape;
 
-    if (acts_spec_parse(&a->spec, run->acts, run->config, err) < 0 ||
-        acts_open_output(a, err) < 0)
-        return -1;
-    if (a->spec.n_again > 0)
-        err_warn("--acts: %s, written once%s", a->spec.again.s,
-                 a->spec.n_again > 1 ? ", and so are others" : "");
-    im->meta.cls = s->cls && !run->no_cls;
-    a->n_tokens = s->n_patches + im->meta.cls;
-    if ((run->acts_meta &&
-         (acts_sources(&a->sources, run, err) < 0 || read_ckpt(im, err) < 0)) ||
-        acts_open_dumps(a, keep, err) < 0 ||
-        acts_room(a, im->batch * a->n_tokens, err) < 0)
-        return -1;
-    return run->acts_meta && !a->dir.dir
-               ? out_open(&a->meta, run->acts_meta, run->out_flags, false, err)
+    a->images = &im->meta;
+    im->meta.turned = run->exif;
+    im->meta.processor = &im->processor;
+    im->meta.skips = run->skip_bad;
+    return acts_open_output(a, err) < 0 ||
+                   (run->acts_meta &&
+                    (acts_sources(&a->sources, run, err) < 0 ||
+                     read_ckpt(im, err) < 0)) ||
+                   acts_open_dumps(a, keep, err) < 0 ||
+                   acts_room(a, im->batch * a->n_tokens, err) < 0
+               ? -1
                : 0;
-}
-
-static void
-add_other(struct acts *a, struct out *out)
-{
-    if (out)
-        a->others[a->n_others++] = out;
 }
 
 /* The files beside the dump. */
 static int
-open_others(struct images *im, struct err *err)
+open_files(struct images *im, struct err *err)
 {
     static const char head[] = "row\tlabel\tclass\tpath\n";
     const struct run *run = im->acts.run;
-    const struct processor *p = &im->processor;
-    struct acts *a = &im->acts;
-    int rc = 0;
+    struct acts_array *files = im->acts.files;
+    struct out **rows = &files[ACTS_IMAGES].out;
 
-    im->pixels = (struct acts_array){ .npy = true,
-                                      .dtype = DT_F32,
-                                      .n_dims = 4,
-                                      .shape = { 0, 3, p->height, p->width } };
-    im->features =
-        (struct acts_array){ .npy = true, .dtype = DT_F32, .n_dims = 2 };
-    if (run->features) {
-        im->features.shape[1] = im->vision->shape.n_features;
-        im->feature_rows =
-            mem_try(im->batch, im->features.shape[1] * 4, "features", err);
-        rc = im->feature_rows
-                 ? acts_open_npy(&im->features, "features", run->features,
-                                 run->out_flags, err)
-                 : -1;
-        add_other(a, im->features.out);
+    if (run->pixels) {
+        files[ACTS_PIXELS] =
+            (struct acts_array){ .npy = true,
+                                 .dtype = DT_F32,
+                                 .n_dims = 4,
+                                 .shape = { 0, 3, im->processor.height,
+                                            im->processor.width } };
+        if (acts_open_npy(&files[ACTS_PIXELS], "pixels", run->pixels,
+                          run->out_flags, err) < 0)
+            return -1;
     }
-    if (rc == 0 && run->pixels)
-        rc = acts_open_npy(&im->pixels, "pixels", run->pixels, run->out_flags,
-                           err);
-    add_other(a, im->pixels.out);
-    if (rc == 0 && run->acts_images)
-        rc = out_open(&im->rows, run->acts_images, run->out_flags, false, err);
-    add_other(a, im->rows);
-    return rc == 0 && im->rows
-               ? out_write(im->rows, head, sizeof(head) - 1, err)
-               : rc;
+    if (run->features) {
+        files[ACTS_FEATURES] =
+            (struct acts_array){ .npy = true,
+                                 .dtype = DT_F32,
+                                 .n_dims = 2,
+                                 .shape = { 0, im->n_features } };
+        im->features = mem_try(im->batch, im->n_features * 4, "features", err);
+        if (!im->features || acts_open_npy(&files[ACTS_FEATURES], "features",
+                                           run->features, run->out_flags, err))
+            return -1;
+    }
+    return run->acts_images && (out_open(rows, run->acts_images, run->out_flags,
+                                         false, err) < 0 ||
+                                out_write(*rows, head, sizeof(head) - 1, err))
+               ? -1
+               : 0;
 }
 
+/* The sum of all images, before the first or, of an archive, as they come, if
+ * metadata can wait for that. */
 static int
-reserve(struct images *im, struct err *err)
+begin_sum(struct images *im, struct err *err)
 {
-    struct acts *a = &im->acts;
-    int rc = 0;
+    const struct run *run = im->acts.run;
+    bool counted = image_source_count(im->source) > 0;
+    bool waits = run->output && strcmp(run->output, "-") != 0;
+    int rc;
 
-    for (size_t i = 0; i < a->n_dumps && rc == 0; i++)
-        rc = acts_reserve(&a->dumps[i].array, a->n_expected, err);
-    if (rc == 0 && im->pixels.out)
-        rc = acts_reserve(&im->pixels, a->n_expected, err);
-    if (rc == 0 && im->features.out)
-        rc = acts_reserve(&im->features, a->n_expected, err);
+    if (!run->acts_meta || (!counted && !waits))
+        return 0;
+    im->sum = hash_new(HASH_XXH3);
+    if (!counted)
+        return 0;
+    rc = image_source_hash(im->source, im->sum, run->hash_images, err);
+    hash_end(im->sum, im->meta.xxh3);
+    im->sum = NULL;
     return rc;
 }
 
@@ -443,10 +376,10 @@ begin(struct images *im, struct err *err)
 {
     struct run *run = im->acts.run;
     struct acts *a = &im->acts;
-    struct processor *p = &im->processor;
-    struct images_options o = { .processor = p,
+    struct images_options o = { .processor = &im->processor,
                                 .max_pixels = (size_t)run->max_pixels,
                                 .turn = run->exif,
+                                .sum_bytes = run->hash_images,
                                 .n_threads = run->n_threads };
 
     if (config_load(&im->config, run->dir, err) < 0)
@@ -457,43 +390,26 @@ begin(struct images *im, struct err *err)
                        "--images: %s is a language model (%s), which takes "
                        "text",
                        run->dir, im->config.family->model_type);
-    if (processor_read(p, run->dir, im->config.family->model_type, err) < 0)
-        return -1;
-    if (run->image_height)
-        processor_set_size(p, run->image_height, run->image_width);
-    if (check_size(im, err) < 0)
-        return -1;
-    im->n_pixels = 3 * p->height * p->width;
     im->batch = run->batch ? (size_t)run->batch : AHEAD;
-    if (open_model(im, err) < 0)
+    if (open_processor(im, err) < 0 || open_model(im, err) < 0)
         return -1;
     o.n_slots = smaller(larger(2 * im->batch, AHEAD),
                         larger(SLOTS_BYTES / (im->n_pixels * 4), 2));
     im->batch = smaller(smaller(im->batch, MAX_WINDOWS), o.n_slots / 2);
-    a->images = &im->meta;
-    im->meta.turned = run->exif;
-    im->meta.processor = p;
-    im->meta.skips = run->skip_bad;
-    if (run->acts && open_acts(im, err) < 0)
+    if ((run->acts && open_acts(im, err) < 0) || open_files(im, err) < 0 ||
+        image_source_open(&im->source, run->images, err) < 0 ||
+        begin_sum(im, err) < 0)
         return -1;
-    if (open_others(im, err) < 0 ||
-        image_source_open(&im->source, run->images, err) < 0)
-        return -1;
+    o.sum = im->sum;
     im->meta.source = image_source_name(im->source);
-    if (begin_sum(im, err) < 0)
-        return -1;
     a->n_expected = run->skip_bad ? 0 : image_source_count(im->source);
     a->progress = (struct progress){ .what = "images",
                                      .unit = "image",
                                      .total = image_source_count(im->source),
                                      .quiet = run->quiet };
-    if (reserve(im, err) < 0)
-        return -1;
-    o.sum = im->sum;
-    o.sum_bytes = run->hash_images;
-    a->started = clock_s();
-    progress_start(&a->progress);
-    return images_open(&im->queue, im->source, &o, err);
+    return acts_start(a, err) < 0
+               ? -1
+               : images_open(&im->queue, im->source, &o, err);
 }
 
 static int
@@ -501,7 +417,7 @@ end(struct images *im, struct err *err)
 {
     struct acts *a = &im->acts;
     const struct run *run = a->run;
-    const char *name = image_source_name(im->source);
+    const char *name = im->meta.source;
     double seconds = clock_s() - a->started;
     size_t n = a->n_written, n_bad = im->meta.n_skipped;
     bool tells = a->progress.dirty || run->verbose;
@@ -530,12 +446,7 @@ end(struct images *im, struct err *err)
                  "in %d thread%s, the model %.3f s",
                  n, plural(n), seconds, (double)n / seconds, im->decode_s,
                  run->n_threads, plural((uint64_t)run->n_threads), im->model_s);
-    if ((im->pixels.out && acts_write_head(&im->pixels, err) < 0) ||
-        (im->features.out && acts_write_head(&im->features, err) < 0))
-        return -1;
-    return a->n_dumps && a->dumps->array.npy && !a->dir.dir
-               ? acts_write_head(&a->dumps->array, err)
-               : 0;
+    return 0;
 }
 
 int
@@ -552,20 +463,15 @@ run_images(struct run *run, struct err *err)
         rc = end(&im, err);
     if (rc == 0)
         rc = acts_publish(&im.acts, err);
-    progress_end(&im.acts.progress);
-    out_abort(im.acts.meta);
-    for (size_t i = 0; i < im.acts.n_others; i++)
-        out_abort(im.acts.others[i]);
-    acts_free_dumps(&im.acts);
+    acts_close(&im.acts);
     if (rc == 0 || !im.queue) { /* else one may wait for a pipe */
         images_close(im.queue);
         image_source_close(im.source);
         hash_free(im.sum);
     }
     vision_close(im.vision);
-    str_free(&im.acts.sources.text);
     free(im.meta.ckpt);
-    free(im.feature_rows);
+    free(im.features);
     config_free(&im.config);
     run->config = NULL;
     return rc;
