@@ -348,6 +348,10 @@ X
     hf-infer clip --images pics --acts resid:all --features f.npy --acts-meta m.json -o a.npy -q --sae sae@encoder.layers.0
     "$PYTHON" sae.py "$ROOT/test/ref" check
     [ "$(npy "j('m.json')['data']['sae']")" = "['sae@encoder.layers.0']" ]
+    cp m.json before.json
+    printf '\1' | dd of=sae/sae.safetensors bs=1 seek=999 conv=notrunc status=none
+    hf-infer clip --images pics --acts resid:all --acts-meta m.json -o a.npy -q -f --sae sae@encoder.layers.0
+    [ "$(npy "[k for k, v in j('m.json')['data'].items() if j('before.json')['data'][k] != v]")" = "['sae_xxh3']" ]
     one_line 2 "--sae: --pixels alone runs no model" hf-infer clip --images pics --pixels q.npy --sae sae@encoder.layers.0
     echo '{"activation":"topk","k":5,"num_latents":96,"d_in":48,"exclude_special_tokens":true}' >sae/cfg.json
     one_line 65 "sae/sae.safetensors: leaves out rows of a text (expected an SAE of all rows)" \

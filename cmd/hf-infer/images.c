@@ -257,6 +257,7 @@ open_model(struct images *im, struct err *err)
         vision_open(&im->vision, run->dir, run->par, &o, err) < 0)
         return -1;
     run->config = &im->vision->model->config;
+    run->splices = im->vision->splices;
     s = &im->vision->shape;
     im->batch = im->vision->batch;
     im->n_features = s->n_features;
@@ -474,5 +475,6 @@ run_images(struct run *run, struct err *err)
     free(im.features);
     config_free(&im.config);
     run->config = NULL;
+    run->splices = NULL;
     return rc;
 }
