@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: ISC
 """vision_cases.py DIR: for test/unit/vision.c, each tiny vision model at the
 size that its processor makes, and at another one that is no square, and a
-DINOv2 whose own size is no square: NAME is the model, NAME.I.size "height width", NAME.I.x the pixels of three images, f32, and
-NAME.I.y what float64 has at each place, of all images' tokens, as it is
+DINOv2 whose own size is no square: NAME is the model, NAME.I.size
+"height width", NAME.I.x the pixels of three images, f32, and NAME.I.y what
+float64 has at each place, of all images' tokens, as f32, as it is
 computed: resid:-1, then in_qkv, in_o, attn, in_up, in_down, mlp, resid of each
 layer, norm, features.  "refused" has lines NAME, tab, what is wrong with it."""
 import json
@@ -130,7 +131,7 @@ def main():
                     f.write("%d %d" % size)
                 with open(at + ".y", "wb") as f:
                     for place in places:
-                        np.array([s[place] for s in seen], "<f8").tofile(f)
+                        np.array([s[place] for s in seen], "<f4").tofile(f)
             cases.write(name + "\n")
     with open(os.path.join(d, "refused"), "w") as refused:
         for i, (name, what, says) in enumerate(REFUSED):

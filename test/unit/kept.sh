@@ -6,21 +6,24 @@
 # arguments, and the versions of Python and NumPy.
 set -e
 for dir; do :; done
-if [ -n "${KEPT-}" ]; then
-    key=$({
-        cat test/ref/*.py
-        "${PYTHON:-python3}" -c 'import sys, numpy; print(sys.version, numpy.__version__)'
-        for word; do [ "$word" = "$dir" ] || echo "$word"; done
-    } | sha256sum | cut -d ' ' -f 1)
-    if [ -d "$KEPT/$key" ]; then
-        mkdir -p "$dir"
-        exec cp -Rp "$KEPT/$key/." "$dir"
-    fi
+if [ -z "${KEPT-}" ]; then
+    exec "${PYTHON:-python3}" "$@"
 fi
-"${PYTHON:-python3}" "$@"
-if [ -n "${KEPT-}" ]; then
+key=$({
+    cat test/ref/*.py
+    "${PYTHON:-python3}" -c 'import sys, numpy; print(sys.version, numpy.__version__)'
+    for word; do [ "$word" = "$dir" ] || echo "$word"; done
+} | sha256sum | cut -d ' ' -f 1)
+if [ ! -d "$KEPT/$key" ]; then
     mkdir -p "$KEPT"
     part=$(mktemp -d "$KEPT/part.XXXXXX")
-    cp -Rp "$dir/." "$part"
+    for word; do # what is in DIR already is not kept
+        shift
+        [ "$word" != "$dir" ] || word=$part
+        set -- "$@" "$word"
+    done
+    "${PYTHON:-python3}" "$@" || { rm -rf "$part" && exit 1; }
     mv -T "$part" "$KEPT/$key" 2>/dev/null || rm -rf "$part" # another was first
 fi
+mkdir -p "$dir"
+exec cp -Rp "$KEPT/$key/." "$dir"

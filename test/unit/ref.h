@@ -11,27 +11,44 @@
 #include "core/str.h"
 #include "test/unit/tap.h"
 
-/*
- * ref_run() runs test/ref/SCRIPT DIR with $PYTHON.  False where that has no
- * MODULE, which is a skip, or where the script fails, which is not.
- */
+/* "HOW test/ref/SCRIPT DIR", where $PYTHON has the module. */
 static bool
-ref_run(const char *script, const char *dir, const char *module)
+ref_by(const char *how, const char *script, const char *dir, const char *module)
 {
-    const char *python = getenv("PYTHON") ? getenv("PYTHON") : "python3";
     struct str command = { 0 };
     bool good;
 
-    str_addf(&command, "%s -c 'import %s' 2>/dev/null", python, module);
+    str_addf(&command, "%s -c 'import %s' 2>/dev/null",
+             getenv("PYTHON") ? getenv("PYTHON") : "python3", module);
     good = system(command.s) == 0;
     str_clear(&command);
-    str_addf(&command, "%s test/ref/%s %s", python, script, dir);
+    str_addf(&command, "%s test/ref/%s %s", how, script, dir);
     if (!good)
         tap_skip(script, "Python has no such module");
     else
         good = tap_ok(system(command.s) == 0, "%s runs", script);
     str_free(&command);
     return good;
+}
+
+/*
+ * ref_run() runs test/ref/SCRIPT DIR with $PYTHON.  False where that has no
+ * MODULE, which is a skip, or where the script fails, which is not.
+ */
+static __attribute__((unused)) bool
+ref_run(const char *script, const char *dir, const char *module)
+{
+    const char *python = getenv("PYTHON");
+
+    return ref_by(python ? python : "python3", script, dir, module);
+}
+
+/* ref_kept() runs it once for all builds: a script that needs NumPy alone,
+ * reads nothing in DIR, and writes DIR's name into no file. */
+static __attribute__((unused)) bool
+ref_kept(const char *script, const char *dir)
+{
+    return ref_by("sh test/unit/kept.sh", script, dir, "numpy");
 }
 
 /* ref_dir() makes a directory and says its name, or NULL; ref_remove() removes
@@ -81,8 +98,8 @@ ref_read(const char *dir, const char *name, const char *end, struct str *text)
     return text->n > 0;
 }
 
-/* ref_each() runs SCRIPT as ref_run() does, and calls test(DIR, NAME) for each
- * line of DIR/cases, which it has made. */
+/* ref_each() runs SCRIPT as ref_run() does, or ref_kept() where it needs NumPy,
+ * and calls test(DIR, NAME) for each line of DIR/cases, which it has made. */
 static __attribute__((unused)) void
 ref_each(const char *script, const char *dir, const char *module,
          void (*test)(const char *dir, const char *name))
@@ -90,7 +107,9 @@ ref_each(const char *script, const char *dir, const char *module,
     struct str cases = { 0 };
     char *save = NULL;
 
-    if (ref_run(script, dir, module) && ref_read(dir, "cases", "", &cases))
+    if ((strcmp(module, "numpy") ? ref_run(script, dir, module)
+                                 : ref_kept(script, dir)) &&
+        ref_read(dir, "cases", "", &cases))
         for (char *name = strtok_r(cases.s, "\n", &save); name;
              name = strtok_r(NULL, "\n", &save))
             test(dir, name);

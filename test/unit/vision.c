@@ -112,16 +112,6 @@ same(const struct result *a, const struct result *b)
     return yes;
 }
 
-static double
-f64_at(const char *p)
-{
-    uint64_t bits = le64(p);
-    double x;
-
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
-
 /* The largest error of all places, in what may be. */
 static double
 error_of(const struct result *r, const struct str *y, double tolerance)
@@ -132,10 +122,10 @@ error_of(const struct result *r, const struct str *y, double tolerance)
     for (size_t i = 0; r && i < r->n; i++) {
         double max = 0, off = 0;
 
-        if ((at + r->n_rows[i]) * 8 > y->n || r->n_rows[i] == 0)
+        if ((at + r->n_rows[i]) * 4 > y->n || r->n_rows[i] == 0)
             return INFINITY;
         for (size_t k = 0; k < r->n_rows[i]; k++, at++) {
-            double want = f64_at(y->s + at * 8);
+            double want = (double)f32_from_bits(le32(y->s + at * 4));
 
             max = fmax(max, fabs(want));
             off = fmax(off, isfinite(r->rows[i][k])
@@ -144,7 +134,7 @@ error_of(const struct result *r, const struct str *y, double tolerance)
         }
         worst = fmax(worst, off / (tolerance * fmax(1, max / 5)));
     }
-    return r && at * 8 == y->n ? worst : INFINITY;
+    return r && at * 4 == y->n ? worst : INFINITY;
 }
 
 static void
