@@ -53,6 +53,9 @@ static const struct defaults classes[] = {
 #define DEFAULT_SIZE 224
 #define STRIP_NBYTES ((size_t)64 << 20)
 
+/* Of crop_size, whatever the class. */
+static const struct defaults crop_forms = { .has_number = true };
+
 static const struct defaults *
 class_of_name(const char *name)
 {
@@ -100,35 +103,38 @@ find_class(const struct defaults **class, const struct js *root,
                            err);
 }
 
-/* The sides of size or crop_size that are there; 0: absent. */
 struct sides {
-    int64_t shortest_edge, height, width;
+    int64_t shortest_edge, height, width; /* 0: absent */
 };
 
+/* size or crop_size, in a form that the class takes. */
 static int
-read_sides(const struct js *js, bool shortest, bool number, struct sides *sides,
-           const char *expected, struct err *err)
+read_sides(struct sides *sides, const struct js *root, const char *key,
+           const struct defaults *class, struct err *err)
 {
-    const char *key;
+    const char *expected = class->has_shortest
+                               ? "height and width, or shortest_edge"
+                               : "height and width";
+    struct js js = js_get(root, key), shortest = js_get(&js, "shortest_edge");
+    bool is_number = class->has_number && js_is(&js, JSON_INTEGER);
+    int64_t n = DEFAULT_SIZE;
     json_t *v;
 
     *sides = (struct sides){ 0 };
-    if (js_is(js, JSON_INTEGER) && number) {
-        int64_t n;
-
-        if (js_i64(js, 1, PROCESSOR_MAX_SIZE, &n, err) < 0)
-            return -1;
-        if (shortest)
+    if (is_number && js_i64(&js, 1, PROCESSOR_MAX_SIZE, &n, err) < 0)
+        return -1;
+    if (is_number || js_absent(&js)) {
+        if (class->number_is_shortest)
             sides->shortest_edge = n;
         else
             sides->height = sides->width = n;
         return 0;
     }
-    if (!js_is(js, JSON_OBJECT))
-        return js_bad(js, expected, err);
-    json_object_foreach((json_t *)(uintptr_t)js->v, key, v)
+    if (!js_is(&js, JSON_OBJECT))
+        return js_bad(&js, expected, err);
+    json_object_foreach((json_t *)(uintptr_t)js.v, key, v)
     {
-        struct js side = js_get(js, key);
+        struct js side = js_get(&js, key);
         int64_t *to = !strcmp(key, "height")          ? &sides->height
                       : !strcmp(key, "width")         ? &sides->width
                       : !strcmp(key, "shortest_edge") ? &sides->shortest_edge
@@ -141,35 +147,11 @@ read_sides(const struct js *js, bool shortest, bool number, struct sides *sides,
         if (js_i64(&side, 1, PROCESSOR_MAX_SIZE, to, err) < 0)
             return -1;
     }
+    if (sides->shortest_edge && !class->has_shortest)
+        return js_bad(&shortest, expected, err);
     if (!sides->height != !sides->width ||
         !sides->height == !sides->shortest_edge)
-        return js_bad(js, expected, err);
-    return 0;
-}
-
-static int
-read_size(struct processor *p, const struct js *root,
-          const struct defaults *class, struct err *err)
-{
-    struct js size = js_get(root, "size");
-    struct sides sides = { .shortest_edge = DEFAULT_SIZE };
-    const char *expected = class->has_shortest
-                               ? "height and width, or shortest_edge"
-                               : "height and width";
-
-    if (!class->number_is_shortest)
-        sides = (struct sides){ .height = DEFAULT_SIZE, .width = DEFAULT_SIZE };
-    if (!js_absent(&size) &&
-        read_sides(&size, class->number_is_shortest, class->has_number, &sides,
-                   expected, err) < 0)
-        return -1;
-    if (sides.shortest_edge && !class->has_shortest) {
-        size = js_get(&size, "shortest_edge");
-        return js_bad(&size, expected, err);
-    }
-    p->shortest_edge = (size_t)sides.shortest_edge;
-    p->resize_height = p->height = (size_t)sides.height;
-    p->resize_width = p->width = (size_t)sides.width;
+        return js_bad(&js, expected, err);
     return 0;
 }
 
@@ -217,15 +199,6 @@ refuse_steps(const struct js *root, struct err *err)
     return 0;
 }
 
-static void
-set_values(struct processor *p)
-{
-    for (int c = 0; c < 3; c++)
-        for (int v = 0; v < 256; v++)
-            p->values[c][v] =
-                (float)((v * p->rescale_factor - p->mean[c]) / p->std[c]);
-}
-
 static int
 read_root(struct processor *p, const struct js *root, const char *model_type,
           struct err *err)
@@ -234,7 +207,8 @@ read_root(struct processor *p, const struct js *root, const char *model_type,
     struct js crop = js_get(root, "crop_size");
     struct js resample = js_get(root, "resample");
     struct js factor = js_get(root, "rescale_factor");
-    struct sides sides = { .height = DEFAULT_SIZE, .width = DEFAULT_SIZE };
+    struct js crops = js_get(root, "do_center_crop");
+    struct sides sides = { 0 };
     bool rescales, normalizes;
     int64_t filter;
 
@@ -248,21 +222,19 @@ read_root(struct processor *p, const struct js *root, const char *model_type,
         js_bool_or(root, "do_normalize", true, &normalizes, err) < 0)
         return -1;
     p->floats = class->floats;
-    if (p->resizes && read_size(p, root, class, err) < 0)
+    if (p->resizes && read_sides(&sides, root, "size", class, err) < 0)
         return -1;
-    if (p->crops) {
-        if ((!class->crops || !js_absent(&crop)) &&
-            read_sides(&crop, false, true, &sides, "height and width", err) < 0)
-            return -1;
-        if (sides.shortest_edge)
-            return js_bad(&crop, "height and width", err);
-        p->height = (size_t)sides.height;
-        p->width = (size_t)sides.width;
-    } else if (!p->resizes || p->shortest_edge) {
-        struct js js = js_get(root, "do_center_crop");
-
-        return js_bad(&js, "true, or pictures have many sizes", err);
-    }
+    p->shortest_edge = (size_t)sides.shortest_edge;
+    p->resize_height = (size_t)sides.height;
+    p->resize_width = (size_t)sides.width;
+    if (p->crops && !class->crops && js_absent(&crop))
+        return js_bad(&crop, "height and width", err);
+    if (p->crops && read_sides(&sides, root, "crop_size", &crop_forms, err) < 0)
+        return -1;
+    p->height = (size_t)sides.height;
+    p->width = (size_t)sides.width;
+    if (p->height == 0)
+        return js_bad(&crops, "true, or pictures have many sizes", err);
     p->resample = class->resample;
     if (!js_absent(&resample)) {
         if (js_i64(&resample, 0, RESAMPLE_HAMMING, &filter, err) < 0)
@@ -288,7 +260,10 @@ read_root(struct processor *p, const struct js *root, const char *model_type,
         p->mean[c] = 0;
         p->std[c] = 1;
     }
-    set_values(p);
+    for (int c = 0; c < 3; c++)
+        for (int v = 0; v < 256; v++)
+            p->values[c][v] =
+                (float)((v * p->rescale_factor - p->mean[c]) / p->std[c]);
     return 0;
 }
 

@@ -197,7 +197,7 @@ static const struct rule rules[] = {
     { "{" CLIP ", \"size\": [224, 224]}", NULL, "size is an array" },
     { "{" CLIP ", \"crop_size\": 8193}", NULL, "crop_size is 8193" },
     { "{" CLIP ", \"crop_size\": {\"shortest_edge\": 9}}", NULL,
-      "crop_size is an object (expected height and width)" },
+      "crop_size.shortest_edge is 9 (expected height and width)" },
     { "{" CLIP ", \"do_center_crop\": false}", NULL,
       "do_center_crop is false (expected true, or pictures have many sizes)" },
     { "{" CLIP ", \"do_center_crop\": 1}", NULL,
