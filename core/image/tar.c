@@ -41,21 +41,15 @@ read_number(const uint8_t *p, size_t n, size_t *v)
     return i == n || p[i] == ' ' || p[i] == '\0';
 }
 
-/* The sum of a header's bytes, its own field as spaces; old writers added
- * signed bytes. */
+/* Has it the sum of its bytes, its own field as spaces? */
 static bool
 is_header(const uint8_t *block)
 {
-    size_t sum = 0, is_signed = 0, want;
+    size_t sum = 0, want;
 
-    for (size_t i = 0; i < TAR_BLOCK; i++) {
-        uint8_t c = i >= SUM && i < SUM + SUM_N ? ' ' : block[i];
-
-        sum += c;
-        is_signed += (size_t)(int8_t)c;
-    }
-    return read_number(block + SUM, SUM_N, &want) &&
-           (want == sum || want == is_signed);
+    for (size_t i = 0; i < TAR_BLOCK; i++)
+        sum += i >= SUM && i < SUM + SUM_N ? ' ' : block[i];
+    return read_number(block + SUM, SUM_N, &want) && want == sum;
 }
 
 static bool
@@ -92,17 +86,23 @@ cut_off(const struct tar *t, size_t expected, struct err *err)
                     t->at, expected);
 }
 
+/* Appends the next bytes to a string, or skips them: NULL. */
 static int
-skip(struct tar *t, size_t nbytes, struct err *err)
+take(struct tar *t, struct str *to, size_t nbytes, struct err *err)
 {
-    uint8_t piece[PIECE];
+    char piece[PIECE];
 
     while (nbytes > 0) {
         size_t n = smaller(nbytes, PIECE);
-        ssize_t got = read_some_of(t, piece, n, err);
+        ssize_t got;
 
+        if (to)
+            str_reserve(to, n);
+        got = read_some_of(t, to ? to->s + to->n : piece, n, err);
         if (got < 0)
             return -1;
+        if (to)
+            to->n += (size_t)got;
         nbytes -= (size_t)got;
         if ((size_t)got < n)
             return cut_off(t, t->at + nbytes, err);
@@ -113,20 +113,10 @@ skip(struct tar *t, size_t nbytes, struct err *err)
 int
 tar_read(struct tar *t, struct str *to, struct err *err)
 {
-    while (t->left > 0) {
-        size_t n = smaller(t->left, PIECE);
-        ssize_t got;
+    size_t nbytes = t->left;
 
-        str_reserve(to, n);
-        got = read_some_of(t, to->s + to->n, n, err);
-        if (got < 0)
-            return -1;
-        to->n += (size_t)got;
-        t->left -= (size_t)got;
-        if ((size_t)got < n)
-            return cut_off(t, t->at + t->left, err);
-    }
-    return 0;
+    t->left = 0;
+    return take(t, to, nbytes, err);
 }
 
 /* The data of an entry that is about the next member. */
@@ -222,7 +212,7 @@ next_header(struct tar *t, struct err *err)
 {
     ssize_t n = TAR_BLOCK;
 
-    if (skip(t, t->left + t->n_last, err) < 0)
+    if (take(t, NULL, t->left + t->n_last, err) < 0)
         return -1;
     t->left = t->n_last = 0;
     if (!t->has_block)
