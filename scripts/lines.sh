@@ -8,7 +8,7 @@ core/format 13305
 core/kernel 10218
 core/model 25130
 core/text 11870
-core/image 2475
+core/image 2440
 cmd 38843
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces

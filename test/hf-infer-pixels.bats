@@ -243,6 +243,7 @@ m = json.load(open('m.json')); assert (m['n_imgs'], m['data']['skipped']) == (2,
 
 @test "hf-infer --skip-bad: each of many bad pictures among good ones is left out once" {
     head -c 500 pictures/Z/grey.jpg >bad.jpg
+    # make SAN=thread check sees what a run seldom shows
     yes $'pictures/top.png\nbad.jpg\npictures/a/z/tiny.png' | sed 1200q >many
     for batch in 1 2 5; do
         hf-infer vit --images many --skip-bad --batch $batch -j 4 --pixels p.npy -f 2>said
