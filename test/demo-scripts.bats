@@ -13,7 +13,9 @@ assert len(own) == 32 and set(own) <= all and not set(own) & seen
 ' "$ROOT/demo/held-out.txt" corpus/held-out.txt corpus/train.txt
     "$PYTHON" -B "$ROOT/scripts/demo/bpe.py" corpus/train.txt model
     cmp model/tokenizer.json "$DEMO/tokenizer.json"
-    cmp model/tokenizer_config.json "$DEMO/tokenizer_config.json"
+    for f in tokenizer_config.json chat_template.jinja; do
+        cmp model/$f "$DEMO/$f"
+    done
 }
 
 @test "hf-infer --encode: the demo's corpus has the ids that bpe.py gives it" {

@@ -104,6 +104,9 @@ static const struct {
     { CHAT_CHATML, CHAT_QWEN3, /* Qwen3 */
       "87a2728cb8dc9fe424d624542f6060ec"
       "05a1d285ebbec578bb078900e33396b5" },
+    { CHAT_CHATML, CHAT_CHATML, /* of the demo */
+      "4b95c1d6f52b38f6ad70d90b65819672"
+      "f62b2e41a23c675a84d5c90012a677f4" },
     { CHAT_MISTRAL, CHAT_MISTRAL, /* Mistral-Nemo-Instruct-2407 */
       "e7deee034838db2bfc7487788a3013d8"
       "a307ab69f72f3c54a85f06fd76007d4e" },

@@ -3,7 +3,8 @@
 """Train the demo model's byte-level BPE: bpe.py TRAIN.TXT MODEL_DIR
 
 Writes MODEL_DIR/tokenizer.json and tokenizer_config.json in the form of
-Qwen3's: 256 bytes, then one token a merge, then the special tokens.
+Qwen3's: 256 bytes, then one token a merge, then the special tokens; and
+chat_template.jinja, which puts chats into the form of the corpus.
 
 Pieces are cut by Qwen2's regex, which stands in the file as QWEN2_SPLIT.
 Python's re has no \\p{L} and \\p{N}, so the trainer uses SPLIT, the same
@@ -36,6 +37,15 @@ SPLIT = re.compile(
     r"| ?(?:[^\s\w]|_)+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+TEMPLATE = """\
+{%- for message in messages -%}
+    {{- '<|im_start|>' + message.role + '\\n' -}}
+    {{- message.content + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<|im_start|>assistant\\n' -}}
+{%- endif -%}
+"""
 SPECIAL = re.compile("(" + "|".join(map(re.escape, SPECIALS)) + ")")
 
 
@@ -239,6 +249,7 @@ def main():
     merges = learn(text, VOCAB_SIZE - 256 - len(SPECIALS))
     write_json(out / "tokenizer.json", tokenizer_json(merges))
     write_json(out / "tokenizer_config.json", CONFIG)
+    (out / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
     n = len(Tokenizer(out / "tokenizer.json").encode(text))
     print(f"{len(merges)} merges, {n} tokens, {len(text) / n:.2f} letters each")
 
