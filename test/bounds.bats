@@ -477,6 +477,20 @@ END
 }
 
 # Rows whose bound another file goes to: NAME, the file, its words there.
+# bats test_tags=long
+@test "bounds: template: one that runs or grows without end is refused soon" {
+    printf '{%% set n = namespace(s=messages[0].content) %%}{%% for i in range(99) %%}{%% set n.s = n.s + n.s %%}{%% endfor %%}' >grows.jinja
+    printf '{%% for i in range(99999) %%}{%% for j in range(99999) %%}{{ messages[0].content }}{%% endfor %%}{%% endfor %%}' >runs.jinja
+    for f in grows runs; do
+        run -65 --separate-stderr bash -c "ulimit -t 40; hf-infer $DEMO --chat --render -p xy --template $f.jinja"
+        [[ $stderr == "hf-infer: $f.jinja: line 1: "*" more than "* ]]
+        [ -z "$output" ]
+    done
+    { cat grows.jinja && head -c $((4 << 20)) /dev/zero | tr '\0' ' '; } >long.jinja
+    run -65 --separate-stderr hf-infer "$DEMO" --chat --render -p x --template long.jinja
+    [ "$stderr" = "hf-infer: long.jinja: is longer than 4194304 bytes" ]
+}
+
 elsewhere="npy test/unit/npy.c 65537 bytes (expected at most 65536)
 npy test/st-inspect-bytes.bats as long a header as is read
 nesting test/unit/pyjson.c nested 65 levels deep

@@ -134,8 +134,8 @@ END
         [ "$output" = "$(cat want)" ]
         [ "$stderr" = "hf-infer: standard input: line 7: $2" ]
     }
-    none='has none of "prompt", "text" and "ids" (expected one)'
-    many='has more than one of "prompt", "text" and "ids" (expected one)'
+    none='has none of "prompt", "text", "messages" and "ids" (expected one)'
+    many='has more than one of "prompt", "text", "messages" and "ids" (expected one)'
     range='(expected a whole number from 0 to 2147483647)'
     refused '{"id":3}' "$none"
     refused '{"id":3}' "$none" 1

@@ -545,7 +545,7 @@ END
     bad "$DEMO" -p x --temperature -1
     bad "$DEMO" -p x --top-p 1.5
     bad "$DEMO" -p x --system y
-    bad "$DEMO" -p x --chat --template nope
+    bad "$DEMO" -p x --chat --template-var nope
     bad "$DEMO" -p x --stop ''
     bad "$DEMO" -p x --force
     bad "$DEMO" --ids 1 --chat

@@ -237,7 +237,7 @@ docs_open(struct docs **docs, struct run *run, struct err *err)
     if (run->jsonl) {
         d->kind = LINES;
         rc = jsonl_open(&d->jsonl, path, err);
-    } else if (run->prompt || run->ids_text) {
+    } else if (run->prompt || run->ids_text || run->messages) {
         rc = prompt_ids(run, &d->one, err);
     } else {
         rc = open_stream(d, path, err);

@@ -20,7 +20,6 @@
 #include "core/model/splice.h"
 #include "core/model/tables.h"
 #include "core/str.h"
-#include "core/text/chat_forms.h"
 
 /* Activations a shard, the SAEV default, if one window does not need more. */
 #define SHARD_TOKENS 2400000
@@ -280,8 +279,8 @@ add_options(struct str *s, const struct run *run)
     add_true(s, "prepend_bos", run->prepend_bos);
     add_true(s, "plain", run->plain);
     add_true(s, "chat", run->chat);
-    if (run->format >= 0)
-        add_text(s, "template", chat_form_name(run->format));
+    add_text(s, "template", run->template);
+    add_list(s, "template_vars", &run->template_vars);
     add_text(s, "system", run->system);
 }
 

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: ISC */
-/* --encode and --decode: the tokenizer alone. */
+/* --encode, --decode and --render: the tokenizer, or the template, alone. */
 #include "cmd/hf-infer/run.h"
 
+#include "cmd/hf-infer/jsonl.h"
+#include "cmd/hf-infer/messages.h"
 #include "cmd/hf-infer/prompt.h"
+#include "core/js.h"
 #include "core/map.h"
 #include "core/model/config.h"
 #include "core/tty.h"
@@ -70,5 +73,62 @@ run_decode(struct run *run, struct err *err)
     ids_free(&ids);
     str_free(&ids_text);
     str_free(&text);
+    return rc;
+}
+
+/* The text of each line, as a string of JSON. */
+static int
+render_lines(struct run *run, struct err *err)
+{
+    const char *path = run->prompt_file ? run->prompt_file : "-";
+    struct jsonl in = { .fd = -1 };
+    int rc = jsonl_open(&in, path, err);
+    bool more = rc == 0;
+
+    while (more && rc == 0) {
+        struct rendered rendered = { 0 };
+        struct jsonl_doc doc = { 0 };
+        struct str line = { 0 };
+        json_t *vars = NULL;
+
+        rc = jsonl_next(&in, &doc, true, err);
+        more = rc > 0;
+        if (more) {
+            vars = jsonl_vars(run, &doc, err);
+            rc = vars ? messages_render(run, doc.where, vars, &rendered, err)
+                      : -1;
+        }
+        if (more && rc == 0) {
+            js_put_str(&line, rendered.text.n ? rendered.text.s : "",
+                       rendered.text.n);
+            str_addc(&line, '\n');
+            rc = out_write(run->out, line.s, line.n, err);
+        }
+        if (more && rc == 0)
+            rc = out_flush(run->out, err);
+        json_decref(vars);
+        str_free(&line);
+        rendered_free(&rendered);
+        jsonl_doc_free(&doc);
+    }
+    jsonl_close(&in);
+    return rc;
+}
+
+int
+run_render(struct run *run, struct err *err)
+{
+    struct rendered rendered = { 0 };
+    json_t *vars;
+    int rc;
+
+    if (run->jsonl)
+        return render_lines(run, err);
+    vars = prompt_vars(run, err);
+    rc = vars ? messages_render(run, NULL, vars, &rendered, err) : -1;
+    if (rc == 0)
+        rc = print_text(run, &rendered.text, err);
+    rendered_free(&rendered);
+    json_decref(vars);
     return rc;
 }

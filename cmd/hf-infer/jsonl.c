@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/hf-infer/messages.h"
 #include "cmd/hf-infer/prompt.h"
 #include "cmd/hf-infer/run.h"
 #include "core/jpull.h"
@@ -177,13 +178,20 @@ copy_id(struct jsonl_doc *doc, json_t *v, const char *line, size_t nbytes,
     return 0;
 }
 
+/* Members that are no variables of a chat template. */
+static const char *const known[] = { "id",          "prompt",     "text",
+                                     "ids",         "max_tokens", "seed",
+                                     "temperature", "top_k",      "top_p",
+                                     "stop",        "logprobs",   NULL };
+
 static int
 read_prompt(struct jsonl_doc *doc, const json_t *v, struct err *err)
 {
     struct js root = js_root(v, doc->where);
     struct js prompt = js_get(&root, "prompt"), text = js_get(&root, "text");
-    struct js ids = js_get(&root, "ids");
-    int n = !js_absent(&prompt) + !js_absent(&text) + !js_absent(&ids);
+    struct js ids = js_get(&root, "ids"), say = js_get(&root, "messages");
+    int n = !js_absent(&prompt) + !js_absent(&text) + !js_absent(&ids) +
+            !js_absent(&say);
     const char *s;
     size_t nbytes;
 
@@ -191,9 +199,13 @@ read_prompt(struct jsonl_doc *doc, const json_t *v, struct err *err)
         return err_set(err, EX_DATAERR, "%s: not a JSON object", doc->where);
     if (n != 1)
         return err_set(err, EX_DATAERR,
-                       "%s: has %s of \"prompt\", \"text\" and \"ids\" "
-                       "(expected one)",
+                       "%s: has %s of \"prompt\", \"text\", \"messages\" and "
+                       "\"ids\" (expected one)",
                        doc->where, n ? "more than one" : "none");
+    if (!js_absent(&say)) {
+        doc->vars = chat_vars(&root, known, err);
+        return doc->vars ? 0 : -1;
+    }
     doc->is_ids = !js_absent(&ids);
     if (doc->is_ids && !js_is(&ids, JSON_ARRAY))
         return js_bad(&ids, "an array of token ids", err);
@@ -296,18 +308,16 @@ read_settings(struct jsonl_doc *doc, json_t *object, const char *line,
     return 0;
 }
 
-/* Warns of unknown members, once for each name. */
+/* Warns of unknown members, once for each name; with messages they are
+ * variables. */
 static void
 warn_unknown(struct jsonl *j, const struct jsonl_doc *doc, json_t *object)
 {
-    static const char *const known[] = { "id",          "prompt",     "text",
-                                         "ids",         "max_tokens", "seed",
-                                         "temperature", "top_k",      "top_p",
-                                         "stop",        "logprobs",   NULL };
     const struct js root = js_root(object, doc->where);
     const char *key;
 
-    for (void *at = NULL; (key = js_unknown(&root, known, &at));) {
+    for (void *at = NULL;
+         !doc->vars && (key = js_unknown(&root, known, &at));) {
         bool skip = j->n_unknown == JSONL_MAX_UNKNOWN;
 
         for (size_t i = 0; i < j->n_unknown; i++)
@@ -345,10 +355,25 @@ jsonl_next(struct jsonl *j, struct jsonl_doc *doc, bool wait, struct err *err)
         rc = read_settings(doc, v, line, nbytes, err);
         warn_unknown(j, doc, v);
     }
+    if (rc == 0 && doc->vars)
+        rc = messages_check_json(line, nbytes, doc->where, err);
     if (rc == 0)
         rc = copy_id(doc, v, line, nbytes, err);
     json_decref(v);
     return rc < 0 ? -1 : 1;
+}
+
+json_t *
+jsonl_vars(const struct run *run, const struct jsonl_doc *doc, struct err *err)
+{
+    if (doc->is_ids || !run->chat)
+        return err_data(err, doc->where, "has \"%s\", %s",
+                        doc->is_ids ? "ids" : "messages",
+                        doc->is_ids ? "which no chat template makes text of"
+                                    : "which only --chat reads"),
+               NULL;
+    return doc->vars ? json_incref(doc->vars)
+                     : prompt_say(run, doc->where, &doc->text, err);
 }
 
 int
@@ -356,6 +381,8 @@ jsonl_ids(struct run *run, const struct jsonl_doc *doc, struct ids *ids,
           struct err *err)
 {
     struct err cause;
+    json_t *vars;
+    int rc;
 
     for (size_t i = 0; i < doc->ids.n; i++)
         ids_add(ids, doc->ids.id[i]);
@@ -363,9 +390,16 @@ jsonl_ids(struct run *run, const struct jsonl_doc *doc, struct ids *ids,
         return 0;
     if (run_open_tok(run, err) < 0)
         return -1;
-    if (prompt_encode(run, "text", &doc->text, ids, &cause) < 0)
-        return err_set(err, cause.status, "%s: %s", doc->where, cause.what);
-    return 0;
+    if (run->chat || doc->vars) {
+        vars = jsonl_vars(run, doc, err);
+        rc = vars ? messages_ids(run, doc->where, vars, ids, err) : -1;
+        json_decref(vars);
+    } else {
+        rc = prompt_encode(run, "text", &doc->text, ids, &cause);
+        if (rc < 0)
+            err_set(err, cause.status, "%s: %s", doc->where, cause.what);
+    }
+    return rc;
 }
 
 void
@@ -375,6 +409,7 @@ jsonl_doc_free(struct jsonl_doc *doc)
     str_free(&doc->id);
     str_free(&doc->text);
     ids_free(&doc->ids);
+    json_decref(doc->vars);
     for (size_t i = 0; i < doc->n_stop; i++)
         free(doc->stop[i]);
 }

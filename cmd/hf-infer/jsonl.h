@@ -2,7 +2,10 @@
 /*
  * Prompts as JSON objects, one a line:
  *   {"id": anything, "prompt": "text"}   or   {"id": ..., "ids": [1, 47, 387]}
- * "text" means the same as "prompt": many data sets use that name.  Where text
+ *   or   {"id": ..., "messages": [{"role": ..., "content": ...}, ..]}
+ * "text" means the same as "prompt": many data sets use that name.  With
+ * messages, members that are no settings are variables of the chat template.
+ * Where text
  * is generated, a line may also have settings of its own: max_tokens, stop (a
  * string or an array of strings), seed, temperature, top_p, top_k and logprobs.
  * Unknown members are ignored, with one warning for each name.  So are empty
@@ -11,6 +14,7 @@
 #ifndef HF_INFER_JSONL_H
 #define HF_INFER_JSONL_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -38,9 +42,10 @@ struct jsonl {
 struct jsonl_doc {
     char *where;   /* "standard input: line 7", for messages */
     struct str id; /* JSON text, by js_put_json(); empty: no "id" */
-    bool is_ids;   /* the prompt is 'ids', else 'text' */
+    bool is_ids;   /* the prompt is 'ids', else 'text' or 'vars' */
     struct str text;
     struct ids ids;
+    json_t *vars; /* messages, as chat_vars(); or NULL */
 
     /* settings: bits of 'set', SET_TEMPERATURE .. SET_SEED of run.h, are those
      * that the line has */
@@ -71,9 +76,14 @@ int jsonl_next(struct jsonl *jsonl, struct jsonl_doc *doc, bool wait,
                struct err *err);
 void jsonl_doc_free(struct jsonl_doc *doc);
 
+/* jsonl_vars() is the conversation of a line with --chat, or NULL with 'err'
+ * set (EX_DATAERR).  Owner: the caller. */
+struct run;
+json_t *jsonl_vars(const struct run *run, const struct jsonl_doc *doc,
+                   struct err *err);
+
 /* jsonl_ids() appends the ids of a line, or of its text.  -1 with 'err' set
  * (EX_DATAERR, naming the line; what opening the tokenizer gives). */
-struct run;
 int jsonl_ids(struct run *run, const struct jsonl_doc *doc, struct ids *ids,
               struct err *err);
 

@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include "cmd/hf-infer/images.h"
+#include "cmd/hf-infer/messages.h"
 #include "cmd/hf-infer/run.h"
 #include "core/image/picture.h"
 #include "core/kernel/cpu.h"
 #include "core/sig.h"
-#include "core/text/chat_forms.h"
 #include "core/tool.h"
 
 static int
@@ -32,7 +32,8 @@ set_steer_at(void *to, const char *arg, struct err *err)
 }
 
 /* The modes that an option is for. */
-#define TEXT_IN  "generate logits nll top acts encode lut-auto ppl"
+#define TEXT_IN  "generate logits nll top acts encode lut-auto ppl render"
+#define CODED_IN "generate logits nll top acts encode lut-auto ppl"
 #define IDS_IN   "generate logits nll top acts decode lut-auto ppl"
 #define MODEL_IN "generate logits nll top acts lut-auto ppl"
 
@@ -54,7 +55,7 @@ static const struct opt opts[] = {
       "add no special tokens to the prompt" },
     { 0, "prepend-bos", NULL, MODEL_IN, OPT_FLAG(prepend_bos),
       "begin the prompt, or each window of --acts, with bos" },
-    { 0, "plain", NULL, TEXT_IN, OPT_FLAG(plain),
+    { 0, "plain", NULL, CODED_IN, OPT_FLAG(plain),
       "read names of special tokens as plain text" },
     { 0, "strict-utf8", NULL, TEXT_IN, OPT_FLAG(strict_utf8),
       "refuse a prompt that is not UTF-8" },
@@ -62,9 +63,12 @@ static const struct opt opts[] = {
       "read a JSON file as text, not as prompts (--jsonl)" },
     { 0, "chat", NULL, TEXT_IN, OPT_FLAG(chat),
       "treat the prompt as a user's message" },
-    { 0, "template", "chatml|llama3|mistral", TEXT_IN,
-      OPT_WORD(format, CHAT_CHATML),
-      "template of --chat (default: recognised from the model)" },
+    { 0, "messages", "FILE.json", TEXT_IN, OPT_TEXT(messages),
+      "a conversation for --chat: messages, tools and other variables" },
+    { 0, "template", "FILE|NAME", TEXT_IN, OPT_FILE(template),
+      "template of --chat (default: the model's own)" },
+    { 0, "template-var", "NAME=VALUE", TEXT_IN, OPT_LIST(template_vars, 64),
+      "a variable of the template, JSON or text" },
     { 0, "system", "TEXT", TEXT_IN, OPT_TEXT(system),
       "system message of --chat" },
     { 'n', "max-tokens", "N", "generate", OPT_I64(max_tokens, 0, INT32_MAX),
@@ -86,7 +90,7 @@ static const struct opt opts[] = {
       "seed of the random numbers" },
     { 0, "stop", "TEXT", "generate", OPT_CALL(add_stop),
       "stop before TEXT; may be given 16 times" },
-    { 0, "jsonl", NULL, "generate nll acts", OPT_FLAG(jsonl),
+    { 0, "jsonl", NULL, "generate nll acts render", OPT_FLAG(jsonl),
       "read prompts and write answers as JSON objects, one per line" },
     { 0, "batch", "N", "generate acts", OPT_I64(batch, 1, 1024),
       "number of prompts computed together" },
@@ -141,18 +145,20 @@ static const struct opt opts[] = {
       OPT_I64(max_pixels, 1, (int64_t)PICTURE_MAX_SIDE *PICTURE_MAX_SIDE),
       "an image with more pixels is broken" },
     { 0, "encode", NULL, NULL, OPT_NOTHING, "text to ids" },
+    { 0, "render", NULL, NULL, OPT_NOTHING,
+      "print the text that the chat template gives" },
     { 0, "decode", NULL, NULL, OPT_NOTHING, "ids to text" },
     { 0, "special", NULL, "encode", OPT_FLAG(special),
       "add special tokens such as bos" },
     { 0, "skip-special", NULL, "decode", OPT_FLAG(skip_special),
       "leave special tokens out" },
-    { 0, "raw-text", NULL, "generate decode", OPT_FLAG(raw_text),
+    { 0, "raw-text", NULL, "generate decode render", OPT_FLAG(raw_text),
       "print control characters on a terminal, too" },
     { 0, "json", NULL, "generate nll top encode ppl", OPT_FLAG(json),
       "print JSON" },
     { 'o', "output", "FILE",
       "generate nll top acts encode decode lut-auto places ppl "
-      "families",
+      "families render",
       OPT_TEXT(output),
       "output file; a directory for --acts of several points" },
     TOOL_FORCE(NULL),
@@ -207,11 +213,13 @@ static const struct opt opts[] = {
 };
 
 static const struct opt_rule rules[] = {
-    { OPT_ONE_OF, "prompt file ids", NULL, NULL },
+    { OPT_ONE_OF, "prompt file ids messages", NULL, NULL },
     /* else one of two would be ignored */
-    { OPT_ONCE, "prompt file ids acts kvc lut lut-layers images", NULL, NULL },
+    { OPT_ONCE,
+      "prompt file ids messages template acts kvc lut lut-layers images", NULL,
+      NULL },
     { OPT_NOT, "ids", "chat raw plain strict-utf8", NULL },
-    { OPT_NEEDS, "system template", "chat", NULL },
+    { OPT_NEEDS, "messages system template template-var render", "chat", NULL },
     { OPT_NOT, "chat", "raw plain special",
       "--chat decides on special tokens: not with --raw, --plain or --special" },
     { OPT_NOT, "greedy", "temperature top-k top-p min-p seed",
@@ -220,8 +228,8 @@ static const struct opt_rule rules[] = {
     { OPT_NOT, "raw-text", "json jsonl ids-out",
       "--raw-text is about text: not with --json, --jsonl or --ids-out" },
     { OPT_NOT, "ids-out", "json jsonl stop", NULL },
-    { OPT_NOT, "jsonl", "json prompt ids", NULL },
-    { OPT_NOT, "as-text", "jsonl prompt ids", NULL },
+    { OPT_NOT, "jsonl", "json prompt ids messages", NULL },
+    { OPT_NOT, "as-text", "jsonl prompt ids messages", NULL },
     { OPT_NEEDS, "logprobs", "json jsonl",
       "--logprobs needs --json or --jsonl, which print them" },
     { OPT_NEEDS, "pad", "ctx", NULL },
@@ -242,7 +250,8 @@ static const struct opt_rule rules[] = {
       "images", NULL },
     { OPT_NOT,
       "prompt file ids raw prepend-bos plain strict-utf8 as-text chat "
-      "template system max-tokens greedy temperature top-k top-p min-p "
+      "messages template template-var system max-tokens greedy temperature "
+      "top-k top-p min-p "
       "repetition-penalty seed stop jsonl resume logprobs ids-out raw-text json "
       "ctx pad "
       "acts-ids chunk kv-dtype lora kvc steer ablate ablate-each "
@@ -265,8 +274,6 @@ static const struct run defaults = {
     .batch = 16,
     .max_pixels = (int64_t)PICTURE_MAX_PIXELS,
     .kv_dtype = DT_F32,
-    .format = -1,
-    .chat_format = -1,
     .lut_ratio = -1,
     .lut_tau = -1,
     .lut_auto = -1,
@@ -296,7 +303,7 @@ static const struct opt_tool tool = {
         "hf-infer MODEL --acts SPEC [--ctx T] [--acts-meta FILE] ...\n"
         "hf-infer VIT --images SRC --acts SPEC | --features FILE.npy | ...\n"
         "hf-infer MODEL --lut DIR --lut-auto NATS --file FILE\n"
-        "hf-infer MODEL --places | --encode | --decode ...\n"
+        "hf-infer MODEL --places | --encode | --decode | --render ...\n"
         "hf-infer --families",
     .summary = "Runs a Hugging Face model on the CPU: llama, gemma2, gpt2, ... "
                "(--families).",
@@ -305,13 +312,13 @@ static const struct opt_tool tool = {
     .opts = opts,
     /* enum mode */
     .modes = "generate logits nll top acts encode decode lut-auto places ppl "
-             "families",
+             "families render",
     .rules = rules,
     .defaults = &defaults,
     .groups = groups,
     .rare =
-        "raw prepend-bos plain strict-utf8 as-text template system top-k min-p repetition-penalty "
-        "batch skip-bad resume logprobs ids-out stride pad acts-ids special "
+        "raw prepend-bos plain strict-utf8 as-text messages template template-var system top-k min-p repetition-penalty "
+        "batch skip-bad resume logprobs ids-out stride pad acts-ids render special "
         "acts-images no-cls exif image-size hash-images max-pixels "
         "skip-special raw-text chunk kv-dtype kvc-after sae-center sae-zero "
         "ablate-each steer-at lut-layers ratio tau dims lut-report no-screen",
@@ -321,9 +328,9 @@ int
 main(int argc, char **argv)
 {
     static int (*const modes[])(struct run *, struct err *) = {
-        run_generate, run_logits, run_nll,      run_top,
-        run_acts,     run_encode, run_decode,   run_lut_auto,
-        run_places,   run_nll,    run_families, run_images
+        run_generate, run_logits, run_nll,      run_top,    run_acts,
+        run_encode,   run_decode, run_lut_auto, run_places, run_nll,
+        run_families, run_render, run_images
     };
     static const struct {
         unsigned bit;
@@ -360,6 +367,10 @@ main(int argc, char **argv)
                   "-p, --file or standard input",
                   line.args[1]);
     run.dir = line.n_args ? line.args[0] : NULL;
+    if (messages_check(&run, &err) < 0)
+        die_err(&err);
+    if (run.messages)
+        run.prompt_file = run.messages;
     if (run.mode != MODE_PLACES && run.mode != MODE_FAMILIES &&
         run.mode != MODE_IMAGES && !run.prompt && !run.prompt_file &&
         !run.ids_text && isatty(0))
@@ -370,7 +381,10 @@ main(int argc, char **argv)
     if (cpu_check(&err) < 0)
         die_err(&err);
     sig_install(true);
-    if (outputs_open(&run, &err) == 0)
+    rc = outputs_open(&run, &err);
+    if (rc == 0 && run.chat)
+        rc = messages_open(&run, &err);
+    if (rc == 0)
         rc = modes[run.mode](&run, &err);
     rc = outputs_close(&run, rc, &err);
     run_close(&run);

@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cmd/hf-infer/messages.h"
 #include "core/jpull.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/splice.h"
-#include "core/text/chat_forms.h"
 
 #define FIRST_LINES 8 /* of a text, that may be JSON objects */
 
@@ -122,72 +122,56 @@ prompt_is_text(const struct run *run, const char *name, const struct str *text,
     if (j.expected || found == 4)
         return 0;
     return err_set(err, TU_USAGE,
-                   "%s: begins with a JSON object that has \"%s\": %s"
+                   "%s: begins with a JSON object that has \"%s\": %s%s"
                    "--as-text takes it as plain text",
                    name, prompts[found],
+                   found == 2 ? "--chat --messages reads a conversation, " : "",
                    jsonl ? "--jsonl reads one object per line, " : "");
+}
+
+json_t *
+prompt_say(const struct run *run, const char *name, const struct str *text,
+           struct err *err)
+{
+    struct str fixed = { 0 };
+    const struct str *s = text;
+    json_t *vars;
+
+    if (tok_utf8(name, text->n ? text->s : "", text->n, run->strict_utf8,
+                 &fixed, err) < 0)
+        return NULL;
+    if (fixed.n)
+        s = &fixed;
+    vars = messages_of_text(s->n ? s->s : "", s->n);
+    str_free(&fixed);
+    return vars;
 }
 
 int
 prompt_encode(struct run *run, const char *name, const struct str *text,
               struct ids *ids, struct err *err)
 {
-    struct str fixed = { 0 }, system = { 0 }, own = { 0 };
-    struct chat_message messages[2];
-    size_t n_messages = 0;
-    struct err cause;
+    struct str fixed = { 0 };
     const char *s = text->s ? text->s : "";
-    size_t n = text->n;
-    size_t first = ids->n;
-    int flags = run->plain ? TOK_PLAIN : 0, rc = -1;
+    size_t n = text->n, first = ids->n;
+    int flags = run->plain ? TOK_PLAIN : 0, rc;
+    json_t *vars;
 
+    if (run->chat) {
+        vars = prompt_say(run, name, text, err);
+        rc = vars ? messages_ids(run, NULL, vars, ids, err) : -1;
+        json_decref(vars);
+        return rc;
+    }
     if (tok_utf8(name, s, n, run->strict_utf8, &fixed, err) < 0)
-        goto out;
-    if (fixed.n) {
-        s = fixed.s;
-        n = fixed.n;
-    }
-    if (!run->chat) {
-        if (run->mode == MODE_ENCODE ? run->special : !run->raw)
-            flags |= TOK_SPECIAL;
-        rc = tok_encode(run->tok, s, n, flags, ids, err);
-        if (rc == 0 && run->mode != MODE_ENCODE && ids->n > first)
-            tok_warn_added(run->tok, ids->id + first, ids->n - first, flags,
-                           &run->said);
-        goto out;
-    }
-    /* the given format, or the tokenizer's, with a warning where the model's
-     * own template may give another prompt */
-    if (run->chat_format < 0)
-        run->chat_format = run->format;
-    if (run->chat_format < 0) {
-        run->chat_format = chat_form_recognise(run->tok, err);
-        if (run->chat_format < 0)
-            goto out;
-        if (chat_form_template(run->dir, &own, &cause) < 0)
-            err_warn("%s", cause.what);
-        else if (own.n && !chat_form_is_same((enum chat_form)run->chat_format,
-                                             own.s, own.n))
-            err_warn("%s: the model's own chat_template is not run: --template "
-                     "%s is used",
-                     run->dir, chat_form_name(run->chat_format));
-    }
-    if (run->system && tok_utf8("--system", run->system, strlen(run->system),
-                                run->strict_utf8, &system, err) < 0)
-        goto out;
-    if (system.n == 0 && run->system)
-        str_adds(&system, run->system);
-    if (run->system)
-        messages[n_messages++] = (struct chat_message){ .role = CHAT_SYSTEM,
-                                                        .text = system.s,
-                                                        .nbytes = system.n };
-    messages[n_messages++] =
-        (struct chat_message){ .role = CHAT_USER, .text = s, .nbytes = n };
-    rc = chat_form_encode(run->tok, (enum chat_form)run->chat_format, messages,
-                          n_messages, true, 0, ids, err);
-out:
-    str_free(&own);
-    str_free(&system);
+        return -1;
+    if (run->mode == MODE_ENCODE ? run->special : !run->raw)
+        flags |= TOK_SPECIAL;
+    rc = tok_encode(run->tok, fixed.n ? fixed.s : s, fixed.n ? fixed.n : n,
+                    flags, ids, err);
+    if (rc == 0 && run->mode != MODE_ENCODE && ids->n > first)
+        tok_warn_added(run->tok, ids->id + first, ids->n - first, flags,
+                       &run->said);
     str_free(&fixed);
     return rc;
 }
@@ -219,24 +203,55 @@ prompt_bos(struct run *run, struct ids *ids, size_t first, struct err *err)
     return 0;
 }
 
+/* Reads the prompt's text, or its ids. */
+static int
+read_text(const struct run *run, struct str *text, struct err *err)
+{
+    const char *list = run->ids_text, *file = run->prompt_file;
+    int rc = 0;
+
+    if (run->prompt)
+        str_adds(text, run->prompt);
+    else
+        rc = file_read_all(file && !list ? file : "-", PROMPT_MAX, text, err);
+    return rc == 0 && !run->prompt && !list
+               ? prompt_is_text(run, prompt_name(run), text, err)
+               : rc;
+}
+
+json_t *
+prompt_vars(struct run *run, struct err *err)
+{
+    struct str text = { 0 };
+    json_t *vars = NULL;
+
+    if (run->messages)
+        return messages_read(run, err);
+    if (read_text(run, &text, err) == 0)
+        vars = prompt_say(run, prompt_name(run), &text, err);
+    str_free(&text);
+    return vars;
+}
+
 int
 prompt_ids(struct run *run, struct ids *ids, struct err *err)
 {
-    const char *list = run->ids_text, *file = run->prompt_file;
-    const char *name = prompt_name(run);
+    const char *list = run->ids_text, *name = prompt_name(run);
     struct str text = { 0 };
-    int rc = 0;
+    json_t *vars;
+    int rc;
 
     if (list && strcmp(list, "-") != 0)
         return ids_parse(list, strlen(list), name, ids, err);
     if (!list && run_open_tok(run, err) < 0)
         return -1;
-    if (run->prompt)
-        str_adds(&text, run->prompt);
-    else
-        rc = file_read_all(file && !list ? file : "-", PROMPT_MAX, &text, err);
-    if (rc == 0 && !run->prompt && !list)
-        rc = prompt_is_text(run, name, &text, err);
+    if (run->chat) {
+        vars = prompt_vars(run, err);
+        rc = vars ? messages_ids(run, NULL, vars, ids, err) : -1;
+        json_decref(vars);
+        return rc;
+    }
+    rc = read_text(run, &text, err);
     if (rc == 0)
         rc = list ? ids_parse(text.s, text.n, name, ids, err)
                   : prompt_encode(run, name, &text, ids, err);

@@ -17,6 +17,13 @@
  * the file's name, "standard input". */
 const char *prompt_name(const struct run *run);
 
+/* prompt_vars() is the prompt of --chat, as messages.h has it: of --messages,
+ * or of a text; NULL with 'err' set.  prompt_say() is it of one text, of
+ * 'name'.  Owner: the caller. */
+json_t *prompt_vars(struct run *run, struct err *err);
+json_t *prompt_say(const struct run *run, const char *name,
+                   const struct str *text, struct err *err);
+
 /* prompt_ids() appends the prompt's ids, whichever way it came. */
 int prompt_ids(struct run *run, struct ids *ids, struct err *err);
 

@@ -21,6 +21,7 @@
 #include "core/model/model.h"
 #include "core/model/splice.h"
 #include "core/model/tables.h"
+#include "core/text/chat.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
@@ -305,6 +306,9 @@ run_close(struct run *run)
     splices_close(run->splices);
     model_close(run->model);
     tok_close(run->tok);
+    chat_close(run->templates);
+    json_decref(run->variables);
+    json_decref(run->unused);
     stop_free(&run->stop);
 }
 

@@ -5,6 +5,7 @@
 #ifndef HF_INFER_RUN_H
 #define HF_INFER_RUN_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -31,6 +32,7 @@ enum mode {
     MODE_PLACES,
     MODE_PPL,
     MODE_FAMILIES,
+    MODE_RENDER,
     MODE_IMAGES /* --images, with --acts or without */
 };
 
@@ -50,8 +52,9 @@ struct run {
     bool strict_utf8;
     bool as_text; /* JSON objects are text, too */
     bool chat;
-    int format;      /* of --chat: enum chat_form, or -1: recognise it */
-    int chat_format; /* that is used; -1 before it is known */
+    const char *template;          /* of --chat: FILE or NAME; NULL: its own */
+    struct opt_list template_vars; /* --template-var NAME=VALUE */
+    const char *messages;          /* FILE.json, which prompt_file is, too */
     const char *system;
 
     /* generation */
@@ -108,6 +111,9 @@ struct run {
     struct model *model;
     const struct config *config; /* NULL without a model */
     struct tok *tok;             /* NULL until it is needed */
+    struct chat *templates;      /* NULL until they are needed */
+    json_t *variables;           /* of --template-var */
+    json_t *unused;              /* members: variables that were warned of */
     struct par *par;
     struct engine *engine;
     struct session *session;
@@ -180,6 +186,7 @@ int run_acts(struct run *run, struct err *err);
 int run_images(struct run *run, struct err *err);
 int run_encode(struct run *run, struct err *err);
 int run_decode(struct run *run, struct err *err);
+int run_render(struct run *run, struct err *err);
 int run_lut_auto(struct run *run, struct err *err);
 int run_places(struct run *run, struct err *err);
 int run_families(struct run *run, struct err *err);
