@@ -7,7 +7,7 @@ budgets='core 11619
 core/format 13305
 core/kernel 10218
 core/model 25130
-core/text 11870
+core/text 11936
 core/image 2440
 cmd 39168
 lib 2728'

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/hash.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
@@ -12,6 +13,8 @@ struct chat {
     char *name;
     struct template *given, *tools; /* tools: NULL without "tool_use" */
     json_t *tokens;                 /* "bos_token": text */
+    struct hash *hash;
+    char digest[HASH_MAX_HEX];
 };
 
 /* ---- files ---- */
@@ -127,6 +130,7 @@ open_one(struct chat *chat, struct template **t, const char *dir,
                  : 1;
     if (rc == 1 && !chat->name)
         chat->name = xstrdup(name.s);
+    hash_add(chat->hash, text.n ? text.s : "", text.n);
     str_free(&text);
     str_free(&name);
     return rc;
@@ -142,6 +146,7 @@ open_file(struct chat *chat, const char *path, struct err *err)
         rc = template_open(&chat->given, path, text.n ? text.s : "", text.n,
                            err);
     chat->name = xstrdup(path);
+    hash_add(chat->hash, text.n ? text.s : "", text.n);
     str_free(&text);
     return rc;
 }
@@ -198,6 +203,16 @@ add_tokens(json_t *to, json_t *from)
     }
 }
 
+static void
+end_digest(struct chat *chat)
+{
+    char *tokens = json_dumps(chat->tokens, JSON_SORT_KEYS);
+
+    hash_add(chat->hash, tokens, strlen(tokens));
+    hash_end(chat->hash, chat->digest);
+    free(tokens);
+}
+
 int
 chat_open(struct chat **out, const char *dir, const char *which,
           struct err *err)
@@ -207,6 +222,7 @@ chat_open(struct chat **out, const char *dir, const char *which,
     int rc = load(dir, "tokenizer_config.json", &config, err);
 
     chat->tokens = json_object();
+    chat->hash = hash_new(HASH_XXH3);
     if (rc >= 0)
         rc = load(dir, "special_tokens_map.json", &map, err);
     if (rc >= 0) {
@@ -216,6 +232,7 @@ chat_open(struct chat **out, const char *dir, const char *which,
     }
     json_decref(config);
     json_decref(map);
+    end_digest(chat);
     if (rc < 0) {
         chat_close(chat);
         chat = NULL;
@@ -240,6 +257,12 @@ const char *
 chat_name(const struct chat *chat)
 {
     return chat->name;
+}
+
+const char *
+chat_digest(const struct chat *chat)
+{
+    return chat->digest;
 }
 
 /* ---- conversations ---- */
@@ -285,6 +308,38 @@ chat_vars(const struct js *object, const char *const *settings, struct err *err)
         json_object_set(vars, key, v);
     }
     return vars;
+}
+
+int
+chat_set_var(json_t *vars, const char *arg, bool strict_utf8, struct err *err)
+{
+    const char *v = strchr(arg, '=');
+    size_t n = v ? (size_t)(v - arg) : 0;
+    struct str name = { 0 }, fixed = { 0 };
+    json_t *value;
+    int rc = 0;
+
+    if (n == 0)
+        return err_set(err, TU_USAGE,
+                       "--template-var: \"%s\" is not NAME=VALUE", arg);
+    str_add(&name, arg, n);
+    if (json_object_get(vars, name.s))
+        rc =
+            err_set(err, TU_USAGE, "--template-var %s: is given twice", name.s);
+    v++;
+    value = json_loads(v, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    if (value && rc == 0)
+        rc = js_check(v, strlen(v), "--template-var", 1, err);
+    if (!value && rc == 0)
+        rc = tok_utf8("--template-var", v, strlen(v), strict_utf8, &fixed, err);
+    if (!value && rc == 0)
+        value = fixed.n ? json_stringn(fixed.s, fixed.n) : json_string(v);
+    if (rc == 0 && json_object_set(vars, name.s, value) < 0)
+        rc = err_set(err, TU_USAGE, "--template-var: a name is not UTF-8");
+    json_decref(value);
+    str_free(&name);
+    str_free(&fixed);
+    return rc;
 }
 
 /* The template of a conversation. */

@@ -39,6 +39,9 @@ void chat_close(struct chat *chat);
  * tokenizer_config.json its name. */
 const char *chat_name(const struct chat *chat);
 
+/* chat_digest() is a hash of the templates and of the special tokens. */
+const char *chat_digest(const struct chat *chat);
+
 /*
  * chat_vars() makes a template's variables of an object: all its members but
  * 'settings', up to a NULL, which are the caller's, and those in its
@@ -47,6 +50,13 @@ const char *chat_name(const struct chat *chat);
  */
 json_t *chat_vars(const struct js *object, const char *const *settings,
                   struct err *err);
+
+/* chat_set_var() adds the argument of --template-var, NAME=VALUE, to variables:
+ * VALUE is JSON, if it reads as such, else text, which tok_utf8() checks.  0,
+ * or -1 with 'err' set (TU_USAGE; EX_DATAERR for JSON with a NUL or too deep).
+ */
+int chat_set_var(json_t *vars, const char *arg, bool strict_utf8,
+                 struct err *err);
 
 /*
  * chat_render() renders a conversation: 'vars' is an object with messages and

@@ -5,6 +5,9 @@
  */
 #include "core/text/chat.h"
 
+#include <unistd.h>
+
+#include "core/hash.h"
 #include "test/unit/tap.h"
 #include "test/unit/tok.h"
 
@@ -220,9 +223,81 @@ test_vars(void)
          "f: \"a\" stands in chat_template_kwargs and next to it");
 }
 
+static void
+set_var(const char *arg, const char *want)
+{
+    json_t *v = json_pack("{s:i}", "a", 1);
+    struct err err = { 0 };
+    char *text = NULL;
+
+    if (chat_set_var(v, arg, true, &err) == 0)
+        text = json_dumps(v, JSON_COMPACT);
+    if (!tap_ok(!strcmp(text ? text : err.what, want), "chat_set_var: %s",
+                want))
+        printf("# %s\n", text ? text : err.what);
+    free(text);
+    json_decref(v);
+}
+
+static void
+test_set_var(void)
+{
+    set_var("b=false", "{\"a\":1,\"b\":false}");
+    set_var("b=[\"x=\"]", "{\"a\":1,\"b\":[\"x=\"]}");
+    set_var("b=false x", "{\"a\":1,\"b\":\"false x\"}");
+    set_var("b=", "{\"a\":1,\"b\":\"\"}");
+    set_var("b", "--template-var: \"b\" is not NAME=VALUE");
+    set_var("=b", "--template-var: \"=b\" is not NAME=VALUE");
+    set_var("a=2", "--template-var a: is given twice");
+    set_var("b=\xff", "--template-var: byte 0 (0xff) is not UTF-8");
+}
+
+/* Of a directory with such a template and such an eos. */
+static void
+digest(const char *template, const char *eos, char hex[HASH_MAX_HEX])
+{
+    char dir[] = "/tmp/tensorutils-unit.XXXXXX", name[64];
+    struct chat *chat = NULL;
+    struct err err = { 0 };
+    FILE *f = NULL;
+
+    if (mkdtemp(dir)) {
+        snprintf(name, sizeof(name), "%s/tokenizer_config.json", dir);
+        f = fopen(name, "w");
+    }
+    if (f) {
+        fprintf(f, "{\"chat_template\":\"%s\",\"eos_token\":\"%s\"}", template,
+                eos);
+        fclose(f);
+    }
+    tap_ok(chat_open(&chat, dir, NULL, &err) == 0, "chat_open: %s %s", template,
+           err.what);
+    if (chat)
+        strcpy(hex, chat_digest(chat));
+    chat_close(chat);
+    unlink(name);
+    rmdir(dir);
+}
+
+static void
+test_digest(void)
+{
+    char a[HASH_MAX_HEX] = "", b[HASH_MAX_HEX] = "";
+
+    digest("x", "y", a);
+    digest("x", "y", b);
+    tap_ok(*a && !strcmp(a, b), "chat_digest: the same of the same template");
+    digest("x ", "y", b);
+    tap_ok(strcmp(a, b) != 0, "chat_digest: another of another template");
+    digest("x", "z", b);
+    tap_ok(strcmp(a, b) != 0, "chat_digest: another of another eos_token");
+}
+
 int
 main(void)
 {
+    test_set_var();
+    test_digest();
     test_special();
     test_normalized();
     test_turns();
