@@ -48,7 +48,6 @@ static const struct defaults classes[] = {
       .resample = RESAMPLE_BILINEAR,
       IMAGENET },
 };
-#define N_CLASSES (sizeof(classes) / sizeof(*classes))
 
 #define DEFAULT_SIZE 224
 #define STRIP_NBYTES ((size_t)64 << 20)
@@ -56,51 +55,37 @@ static const struct defaults classes[] = {
 /* Of crop_size, whatever the class. */
 static const struct defaults crop_forms = { .has_number = true };
 
-static const struct defaults *
-class_of_name(const char *name)
-{
-    static const char *const ends[] = { "ImageProcessor", "ImageProcessorFast",
-                                        "ImageProcessorPil",
-                                        "FeatureExtractor" };
-
-    for (size_t i = 0; i < N_CLASSES; i++) {
-        size_t n = strlen(classes[i].class);
-
-        for (size_t j = 0; j < sizeof(ends) / sizeof(*ends); j++)
-            if (!strncmp(name, classes[i].class, n) &&
-                !strcmp(name + n, ends[j]))
-                return &classes[i];
-    }
-    return NULL;
-}
-
 static int
 find_class(const struct defaults **class, const struct js *root,
            const char *model_type, struct err *err)
 {
+    static const char *const ends[] = { "ImageProcessor", "ImageProcessorFast",
+                                        "ImageProcessorPil",
+                                        "FeatureExtractor" };
     struct js name = js_get(root, "image_processor_type");
     struct js old = js_get(root, "feature_extractor_type");
-    const char *s;
+    const char *s = NULL;
 
     if (js_absent(&name) && !js_absent(&old))
         name = old;
-    *class = NULL;
-    if (!js_absent(&name)) {
-        if (js_str(&name, &s, NULL, err) < 0)
-            return -1;
-        *class = class_of_name(s);
-    } else if (model_type) {
-        for (size_t i = 0; i < N_CLASSES && !*class; i++)
-            if (!strcmp(model_type, classes[i].model_types[0]) ||
-                !strcmp(model_type, classes[i].model_types[1]))
-                *class = &classes[i];
+    if (!js_absent(&name) && js_str(&name, &s, NULL, err) < 0)
+        return -1;
+    for (size_t i = 0; i < sizeof(classes) / sizeof(*classes); i++) {
+        size_t n = strlen(classes[i].class);
+
+        *class = &classes[i];
+        for (size_t k = 0; s && k < sizeof(ends) / sizeof(*ends); k++)
+            if (!strncmp(s, classes[i].class, n) && !strcmp(s + n, ends[k]))
+                return 0;
+        for (size_t k = 0; !s && model_type && k < 2; k++)
+            if (!strcmp(model_type, classes[i].model_types[k]))
+                return 0;
     }
-    return *class ? 0
-                  : js_bad(&name,
-                           "CLIPImageProcessor, SiglipImageProcessor, "
-                           "BitImageProcessor, ViTImageProcessor or "
-                           "DINOv3ViTImageProcessor",
-                           err);
+    return js_bad(&name,
+                  "CLIPImageProcessor, SiglipImageProcessor, "
+                  "BitImageProcessor, ViTImageProcessor or "
+                  "DINOv3ViTImageProcessor",
+                  err);
 }
 
 struct sides {

@@ -14,30 +14,25 @@ static int
 open_axis(struct resize_axis *a, const struct resize *want, size_t in,
           size_t out, size_t first, size_t n, struct err *err)
 {
-    struct resampling r = { 0 };
-    int rc = resampling_open(&r, want->filter, in, out, first, n, err);
+    const struct resampling *by = &a->by;
 
-    if (rc == 0)
-        a->w.q22 = mem_try(n, r.most * sizeof(*a->w.q22), "weights", err);
+    if (resampling_open(&a->by, want->filter, in, out, first, n, err) < 0)
+        return -1;
+    a->w.q22 = mem_try(n, by->most * sizeof(*a->w.q22), "weights", err);
     for (size_t i = 0; a->w.q22 && i < n; i++)
-        for (size_t j = 0, at = i * r.most; j < r.n[i]; j++, at++)
+        for (size_t j = 0, at = i * by->most; j < by->n[i]; j++, at++)
             if (want->floats)
-                a->w.f32[at] = (float)r.weight[at];
+                a->w.f32[at] = (float)by->weight[at];
             else
-                a->w.q22[at] = (int32_t)(r.weight[at] * (1 << BITS) +
-                                         (r.weight[at] < 0 ? -0.5 : 0.5));
-    free(r.weight);
-    a->n_weights = r.most;
-    a->from = r.from;
-    a->n = r.n;
+                a->w.q22[at] = (int32_t)(by->weight[at] * (1 << BITS) +
+                                         (by->weight[at] < 0 ? -0.5 : 0.5));
     return a->w.q22 ? 0 : -1;
 }
 
 static void
 close_axis(struct resize_axis *a)
 {
-    free(a->from);
-    free(a->n);
+    resampling_close(&a->by);
     free(a->w.q22);
 }
 
@@ -55,7 +50,7 @@ resize_open(struct resizer *r, const struct picture *from,
         resize_close(r);
         return -1;
     }
-    r->n_slots = r->rows.n_weights + 1; /* two rows are made at once */
+    r->n_slots = r->rows.by.most + 1; /* two rows are made at once */
     r->n_padded = (3 * want->n_cols + BLOCK - 1) / BLOCK * BLOCK;
     r->ring = mem_try(r->n_slots, r->n_padded * size, "rows of a picture", err);
     r->to = mem_try(r->n_padded, size, "rows of a picture", err);
@@ -95,28 +90,23 @@ static void
 rows_bytes(uint8_t *to[2], const uint8_t *from[2], uint64_t *pairs,
            const struct resize_axis *a, size_t n)
 {
-    const uint64_t half = 1 << (BITS - 1);
-    size_t first = 3 * (size_t)a->from[0];
-    size_t end = 3 * ((size_t)a->from[n - 1] + a->n[n - 1]);
+    const uint64_t half = 1 << (BITS - 1), both = half | half << 32;
+    size_t first = 3 * (size_t)a->by.from[0];
+    size_t end = 3 * ((size_t)a->by.from[n - 1] + a->by.n[n - 1]);
 
     for (size_t i = first; i < end; i++)
         pairs[i] = from[0][i] | (uint64_t)from[1][i] << 32;
     for (size_t i = 0; i < n; i++) {
-        const uint64_t *p = pairs + 3 * (size_t)a->from[i];
-        const int32_t *w = a->w.q22 + i * a->n_weights;
-        uint64_t red = half | half << 32, green = red, blue = red;
+        const uint64_t *p = pairs + 3 * (size_t)a->by.from[i];
+        const int32_t *w = a->w.q22 + i * a->by.most;
+        uint64_t sum[3] = { both, both, both };
 
-        for (size_t j = 0; j < a->n[i]; j++) {
-            uint64_t weight = (uint64_t)(int64_t)w[j];
-
-            red += p[3 * j] * weight;
-            green += p[3 * j + 1] * weight;
-            blue += p[3 * j + 2] * weight;
-        }
+        for (size_t j = 0; j < a->by.n[i]; j++)
+            for (size_t c = 0; c < 3; c++)
+                sum[c] += p[3 * j + c] * (uint64_t)(int64_t)w[j];
         for (size_t c = 0; c < 3; c++) {
-            uint64_t sum = c == 0 ? red : c == 1 ? green : blue;
-            int32_t below = (int32_t)(uint32_t)sum;
-            uint64_t above = sum - (uint64_t)(int64_t)below;
+            int32_t below = (int32_t)(uint32_t)sum[c];
+            uint64_t above = sum[c] - (uint64_t)(int64_t)below;
 
             to[0][3 * i + c] = clip(below);
             to[1][3 * i + c] = clip((int32_t)(above >> 32));
@@ -129,11 +119,11 @@ row_floats(float *to, const uint8_t *from, const struct resize_axis *a,
            size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const uint8_t *p = from + 3 * (size_t)a->from[i];
-        const float *w = a->w.f32 + i * a->n_weights;
+        const uint8_t *p = from + 3 * (size_t)a->by.from[i];
+        const float *w = a->w.f32 + i * a->by.most;
         float red = 0, green = 0, blue = 0;
 
-        for (size_t j = 0; j < a->n[i]; j++) {
+        for (size_t j = 0; j < a->by.n[i]; j++) {
             red += p[3 * j] * w[j];
             green += p[3 * j + 1] * w[j];
             blue += p[3 * j + 2] * w[j];
@@ -194,7 +184,8 @@ const void *
 resize_next(struct resizer *r)
 {
     const struct resize_axis *a = &r->rows;
-    size_t y = a->from[r->row], n = a->n[r->row], at = r->row * a->n_weights;
+    size_t y = a->by.from[r->row], n = a->by.n[r->row],
+           at = r->row * a->by.most;
 
     r->row++;
     for (r->have = larger(r->have, y); r->have < y + n;) {

@@ -24,12 +24,11 @@ struct resize {
     size_t n_rows, n_cols;
 };
 
-/* Which pixels of the old picture make each row, or column, of the window. */
+/* Of which old pixels each row, or column, of the window is made. */
 struct resize_axis {
-    size_t n_weights; /* room for each */
-    uint32_t *from, *n;
+    struct resampling by;
     union {
-        int32_t *q22; /* times 2^22 */
+        int32_t *q22; /* its weights, times 2^22 */
         float *f32;
     } w;
 };
