@@ -8,7 +8,7 @@ core/format 13305
 core/kernel 10218
 core/model 25130
 core/text 11936
-core/image 2440
+core/image 2414
 cmd 39168
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces

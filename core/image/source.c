@@ -56,16 +56,15 @@ set_text(struct str *to, const char *s, size_t n)
     str_add(to, s, n);
 }
 
+/* Does a name end in one of these, in any case?  The last one is NULL. */
 static bool
-ends_as(const char *name, const char *const *ends, size_t n_ends)
+ends_as(const char *name, const char *const *ends)
 {
-    size_t n = strlen(name);
+    const char *dot = strrchr(name, '.');
 
-    for (size_t i = 0; i < n_ends; i++)
-        if (n >= strlen(ends[i]) &&
-            !strcasecmp(name + n - strlen(ends[i]), ends[i]))
-            return true;
-    return false;
+    while (dot && *ends && strcasecmp(dot, *ends) != 0)
+        ends++;
+    return dot && *ends;
 }
 
 /* ---- a directory ---- */
@@ -101,9 +100,9 @@ struct walk {
 static int
 list_dir(struct walk *w, size_t i, struct err *err)
 {
-    static const char *const ends[] = { ".jpg", ".jpeg", ".png",
-                                        ".ppm", ".bmp",  ".pgm",
-                                        ".tif", ".tiff", ".webp" };
+    static const char *const ends[] = { ".jpg",  ".jpeg", ".png", ".ppm",
+                                        ".bmp",  ".pgm",  ".tif", ".tiff",
+                                        ".webp", NULL };
     struct image_source *s = w->source;
     struct str path = { 0 };
     struct dirent *entry;
@@ -137,7 +136,7 @@ list_dir(struct walk *w, size_t i, struct err *err)
             if (w->n == w->cap)
                 w->dirs = xgrow(w->dirs, w->n, &w->cap, sizeof(*w->dirs));
             w->dirs[w->n++] = (struct dir){ i, st.st_dev, st.st_ino, below.s };
-        } else if (ends_as(name, ends, sizeof(ends) / sizeof(*ends))) {
+        } else if (ends_as(name, ends)) {
             if (s->count == w->names_cap)
                 s->name_at = xgrow(s->name_at, s->count, &w->names_cap,
                                    sizeof(*s->name_at));
@@ -331,7 +330,7 @@ add_image(struct image_source *s, size_t *nbytes, struct err *err)
 static int
 read_group(struct image_source *s, struct err *err)
 {
-    static const char *const ends[] = { ".png", ".jpg", ".jpeg" };
+    static const char *const ends[] = { ".png", ".jpg", ".jpeg", NULL };
     struct str key = { 0 };
     size_t nbytes = 0;
     bool has_label = false;
@@ -363,7 +362,7 @@ read_group(struct image_source *s, struct err *err)
                               path);
             has_label = true;
             rc = rc < 0 ? -1 : read_label(s, &label, err);
-        } else if (ends_as(path, ends, sizeof(ends) / sizeof(*ends))) {
+        } else if (ends_as(path, ends)) {
             rc = add_image(s, &nbytes, err);
         }
     }
