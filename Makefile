@@ -186,7 +186,7 @@ ALL_NEED := $(filter jansson xxhash libcrypto,$(LACKING))
 $(B)/flags $(B)/mpi/flags: FORCE
 	@$(if $(ALL_NEED),echo 'every tool needs $(ALL_NEED): see make deps' >&2; exit 1)
 	@mkdir -p $(@D); printf '%s\n' "$$W" | cmp -s - $@ || printf '%s\n' "$$W" >$@
-$(B)/flags: export W = $(CC) $(FLAGS) $(KERNELS) $(LDFLAGS)
+$(B)/flags: export W = $(CC) $(FLAGS) $(KERNELS) $(LDFLAGS) $(call lacks,libedit)
 $(B)/mpi/flags: export W = $(MPI_CFLAGS) $(MPI_LIBS)
 
 # Numbers and files; what a transformer, its text and its pictures are.
@@ -198,6 +198,16 @@ $(LIBRARIES):
 	$(built)
 
 tool_objs = $(patsubst %.c,$(B)/%.o,$(sort $(wildcard cmd/$1.c cmd/$1/*.c)))
+# libedit, where it is: no node needs it, so that STATIC=half does without.
+ifeq ($(STATIC)$(call lacks,libedit),)
+$(B)/cmd/hf-infer/lines.o: ISA_FLAGS := -DLIBEDIT
+LINK    += -ledit
+else ifdef STATIC
+tool_objs = $(patsubst %.c,$(B)/%.o,$(patsubst %/lines.c,half/%/lines.c,$(sort $(wildcard cmd/$1.c cmd/$1/*.c))))
+$(B)/half/cmd/hf-infer/lines.o: cmd/hf-infer/lines.c $(B)/flags
+	@mkdir -p $(@D)
+	$Q$(compile)
+endif
 $(foreach t,$(TOOLS),$(eval $(TOOLDIR)/$t: $(call tool_objs,$t)))
 # In place of the libraries' ranks.o, as it comes before them.
 ifdef MPI

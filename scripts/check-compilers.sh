@@ -132,6 +132,7 @@ for a in "$@"; do
         for l in pcre2 utf8proc zlib; do without $l; done
         without libpng png
         without libjpeg jpeglib
+        without libedit histedit
         ;;
     *)
         echo "usage: check-compilers.sh [clang|O0|O3|lto|musl|without|portable]..." >&2

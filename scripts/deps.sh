@@ -31,11 +31,12 @@ have utf8proc compiles utf8proc.h -lutf8proc
 have zlib compiles zlib.h -lz
 have libpng compiles png.h -lpng
 have libjpeg compiles jpeglib.h -ljpeg
+have libedit compiles histedit.h -ledit
 
-apt='gcc libc6-dev make libjansson-dev libxxhash-dev libssl-dev libpcre2-dev libutf8proc-dev zlib1g-dev libpng-dev libjpeg62-turbo-dev'
-dnf='gcc make jansson-devel xxhash-devel openssl-devel pcre2-devel utf8proc-devel zlib-devel libpng-devel libjpeg-turbo-devel'
-conda='gcc make jansson xxhash openssl pcre2 libutf8proc zlib libpng libjpeg-turbo'
-spack='gcc gmake jansson xxhash openssl pcre2 utf8proc zlib libpng libjpeg-turbo'
+apt='gcc libc6-dev make libjansson-dev libxxhash-dev libssl-dev libpcre2-dev libutf8proc-dev zlib1g-dev libpng-dev libjpeg62-turbo-dev libedit-dev'
+dnf='gcc make jansson-devel xxhash-devel openssl-devel pcre2-devel utf8proc-devel zlib-devel libpng-devel libjpeg-turbo-devel libedit-devel'
+conda='gcc make jansson xxhash openssl pcre2 libutf8proc zlib libpng libjpeg-turbo libedit'
+spack='gcc gmake jansson xxhash openssl pcre2 utf8proc zlib libpng libjpeg-turbo libedit'
 if [ "${1-}" = deps-check ]; then
     apt="$apt bats mandoc python3-numpy shellcheck clang-format"
     dnf="$dnf bats mandoc python3-numpy ShellCheck clang-tools-extra"
@@ -58,6 +59,7 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "deps: apt-get failed: see /tmp/tensorutils-deps.$$" >&2
     exit 1
 fi
+[ "$missing" != ' libedit' ] || exit 0 # it builds without
 cat >&2 <<END
 deps: missing:$missing; one of these installs it:
   sudo apt-get install $apt

@@ -16,4 +16,5 @@ has utf8proc utf8proc.h
 has zlib zlib.h
 has libpng png.h
 has libjpeg jpeglib.h
+has libedit histedit.h
 echo "LACKING :=$list"

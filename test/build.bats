@@ -158,6 +158,20 @@ hiding() {
     [[ $output != *"left out"* ]]
 }
 
+@test "make: without libedit, and for other nodes, lines are read without it" {
+    hiding histedit.h
+    run -0 make -n -C "$ROOT" B="$PWD/b" CC="$PWD/cc" all
+    [[ $output == *" -o $PWD/b/hf-infer "* && $output != *edit* && $output != *LIBEDIT* && $output != *"left out"* ]]
+    rm -r hidden
+    run -0 make -n -C "$ROOT" B="$PWD/b" CC="$PWD/cc" all
+    [ "$(grep -c LIBEDIT <<<"$output")" = 1 ]
+    grep -e ' -DLIBEDIT .*-c cmd/hf-infer/lines.c ' <<<"$output"
+    grep -e " -o $PWD/b/hf-infer .* $PWD/b/cmd/hf-infer/lines.o .* -ledit" <<<"$output"
+    run -0 make -n -C "$ROOT" B="$PWD/b" CC="$PWD/cc" STATIC=half all
+    [[ $output != *LIBEDIT* && $output != *-ledit* ]]
+    grep -e " -o $PWD/b/half/hf-infer .* $PWD/b/half/cmd/hf-infer/lines.o " <<<"$output"
+}
+
 @test "make MPI=1: without one, a line names the packages; and no other make knows of MPI" {
     commands pkg-config mpicc
     run -2 env PATH="$PWD/bin:$PATH" make -s -C "$ROOT" B="$PWD/b" MPI=1
@@ -215,7 +229,7 @@ hiding() {
     }
     missing jansson
     missing '' "-I $PWD/include"
-    missing 'jansson xxhash libcrypto pcre2 utf8proc zlib libpng libjpeg' "-I $PWD/include" -nonesuch
+    missing 'jansson xxhash libcrypto pcre2 utf8proc zlib libpng libjpeg libedit' "-I $PWD/include" -nonesuch
 }
 
 @test "own-make.sh: of the make that calls it, variables alone are kept" {

@@ -220,7 +220,7 @@ package() {
     version=$(sed -n 's/^VERSION := //p' "$ROOT/Makefile")
     [[ $deb == */tensorutils_${version}_* ]]
     [ "$(dpkg-deb -f "$deb" Version)" = "$version" ]
-    for l in libc6 libjansson4 libjpeg62-turbo libpcre2-8-0 libpng16-16 libssl libutf8proc libxxhash0 zlib1g; do
+    for l in libc6 libedit2 libjansson4 libjpeg62-turbo libpcre2-8-0 libpng16-16 libssl libutf8proc libxxhash0 zlib1g; do
         [[ $(dpkg-deb -f "$deb" Depends) == *$l* ]]
     done
     dpkg-deb --fsys-tarfile "$deb" | tar -tv | grep -v ' root/root ' && false

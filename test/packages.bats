@@ -26,7 +26,7 @@ load helpers
     grep -qF "{% set version = \"$version\" %}" conda/meta.yaml
     grep -qF "whatis(\"Version: $version\")" "lmod/$version.lua"
     [ "$(ls lmod)" = "$version.lua" ]
-    for l in jansson xxHash libcrypto PCRE2 utf8proc zlib libpng libjpeg-turbo; do
+    for l in jansson xxHash libcrypto PCRE2 utf8proc zlib libpng libjpeg-turbo libedit; do
         grep -q "^  $l " "$ROOT/INSTALL"
         name=${l,,}
         [ $l != libcrypto ] || name=openssl

@@ -27,11 +27,12 @@ class Tensorutils(MakefilePackage):
     depends_on("zlib-api")
     depends_on("libpng")
     depends_on("libjpeg-turbo")
+    depends_on("libedit")
     depends_on("mpi", when="+mpi")
 
     def edit(self, spec, prefix):
         libraries = ["jansson", "xxhash", "openssl", "pcre2", "utf8proc", "zlib-api"]
-        libraries += ["libpng", "libjpeg-turbo"]
+        libraries += ["libpng", "libjpeg-turbo", "libedit"]
         env["CPPFLAGS"] = " ".join("-I%s" % spec[i].prefix.include for i in libraries)
         env["LDFLAGS"] = " ".join(
             "-L%s -Wl,-rpath,%s" % (d, d)
