@@ -9,7 +9,7 @@ core/kernel 10218
 core/model 25130
 core/text 11936
 core/image 2414
-cmd 39501
+cmd 39979
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/hf-infer/converse.h"
 #include "cmd/hf-infer/prompt.h"
 #include "core/clock.h"
 #include "core/js.h"
@@ -106,6 +107,8 @@ run_generate(struct run *run, struct err *err)
 
     if (run->jsonl)
         return run_batch(run, err);
+    if (run->converses)
+        return run_converse(run, err);
     rc = prompt_ids(run, &seq.ids, err);
     if (rc == 0)
         rc = run_open_model(run, err);

@@ -262,7 +262,8 @@ static const struct opt_rule rules[] = {
     { OPT_NEEDS, "resume", "output", NULL },
     { OPT_ONE_OF, "verbose quiet", NULL, NULL },
     { OPT_NEEDS, "force",
-      "output logits acts-meta acts-ids lut-report features pixels acts-images",
+      "output logits acts-meta acts-ids lut-report features pixels acts-images "
+      "chat",
       "--force needs an output file" },
     { 0 },
 };
@@ -373,8 +374,14 @@ main(int argc, char **argv)
         run.prompt_file = run.messages;
     if (run.mode != MODE_PLACES && run.mode != MODE_FAMILIES &&
         run.mode != MODE_IMAGES && !run.prompt && !run.prompt_file &&
-        !run.ids_text && isatty(0))
-        die_usage("no prompt: give -p, --file or --ids, or pipe it in");
+        !run.ids_text && isatty(0)) {
+        run.converses = run.mode == MODE_GENERATE && run.chat && isatty(1) &&
+                        !run.output && !run.jsonl && !run.json && !run.ids_out;
+        if (!run.converses)
+            die_usage("no prompt: give -p, --file or --ids, or pipe it in");
+        if (run.kvc)
+            die_usage("--kvc compresses one prompt: not in a conversation");
+    }
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         if (opt_given(&line, settings[i].option))
             run.sampler_set |= settings[i].bit;

@@ -56,6 +56,7 @@ struct run {
     struct opt_list template_vars; /* --template-var NAME=VALUE */
     const char *messages;          /* FILE.json, which prompt_file is, too */
     const char *system;
+    bool converses; /* --chat on a terminal, without a prompt */
 
     /* generation */
     int64_t max_tokens; /* -1: to the end of the context */

@@ -94,9 +94,8 @@ add_text(struct sequence *seq, const struct str *piece)
     return false;
 }
 
-/* The end of the text: what the tokenizer or a stop string held back. */
-static int
-finish(struct sequence *seq, const char *reason, struct err *err)
+int
+sequence_end(struct sequence *seq, const char *reason, struct err *err)
 {
     struct str piece = { 0 };
     int rc;
@@ -194,7 +193,7 @@ sequence_next(struct sequence *seq, struct sample *sample, float *logits,
         free(own);
         for (size_t i = 0; i < run->config->n_eos; i++)
             if (run->config->eos[i] == id)
-                return finish(seq, "eos", err);
+                return sequence_end(seq, "eos", err);
         if (seq->stream && seq->stop.n && tok_is_special(run->tok, id)) {
             name = tok_text(run->tok, id, &nbytes);
             if (stop_pass(&seq->stop, name, nbytes, false, &seq->text)) {
@@ -211,7 +210,7 @@ sequence_next(struct sequence *seq, struct sample *sample, float *logits,
             return -1;
     }
     if (!seq->finish_reason && n >= seq->max_tokens)
-        return finish(seq, seq->to_context ? "context" : "length", err);
+        return sequence_end(seq, seq->to_context ? "context" : "length", err);
     return 0;
 }
 

@@ -50,6 +50,10 @@ size_t sequence_positions(const struct sequence *seq);
  */
 int sequence_next(struct sequence *seq, struct sample *sample, float *logits,
                   struct err *err);
+
+/* sequence_end() ends the text before it is complete: seq->text gets what the
+ * tokenizer or a stop string held back. */
+int sequence_end(struct sequence *seq, const char *reason, struct err *err);
 void sequence_free(struct sequence *seq);
 
 /* sequence_put_logprobs() appends the member "logprobs" after others, if it was
