@@ -259,7 +259,14 @@ END
 a, b = (json.load(open(f))["data"] for f in ("a.json", "b.json"))
 assert a["chat"] and "template" not in a and a["input"] == "c.json" and len(a["input_xxh3"]) == 32
 assert b["template"] == "m/chat_template.jinja" and b["template_vars"] == ["x=1"]
-assert a["ids_sha256"] == b["ids_sha256"]'
+assert a["ids_sha256"] == b["ids_sha256"] and a["template_xxh3"] == b["template_xxh3"]'
+    # and other templates make another dump, also where no ids are known yet
+    dump() { hf-infer m --chat --messages c.json --acts resid:0 --acts-meta "$1" -f >/dev/null; }
+    dump a.json
+    echo >>m/chat_template.jinja
+    dump b.json
+    [ "$(cat a.json | sed 's/"template_xxh3": "[0-9a-f]*"/X/')" = "$(cat b.json | sed 's/"template_xxh3": "[0-9a-f]*"/X/')" ]
+    run -1 cmp -s a.json b.json
 }
 
 @test "hf-infer --chat: Qwen3's template and tokenizer give the ids of the reference" {
@@ -398,6 +405,22 @@ END
         run -2 hf-infer m --chat --render --messages c.json --template m/chat_template.jinja -f -o $f
         [ -s $f ]
     done
+}
+
+@test "chat(5): the bounds are those that the program has" {
+    n=0
+    while read -r name value; do
+        case $name in
+        BYTES) want="at most $((value >> 20)) MiB" ;;
+        TEXT) want="of at most $((value >> 20)) MiB" ;;
+        MEMORY) want="of at most $((value >> 30)) GiB" ;;
+        *) want="at most $value" ;;
+        esac
+        tr -d , <"$ROOT/man/chat.5" | tr '\n' ' ' | grep -q "$want" || { echo "chat.5 does not say \"$want\"" && false; }
+        n=$((n + 1))
+    done < <(sed -n 's/^#define TEMPLATE_MAX_\([A-Z]*\) *(*\((size_t)\)*\([^)]*\))*$/\1 \3/p' "$ROOT/core/text/template.h" |
+        while read -r name value; do echo "$name $((value))"; done)
+    [ "$n" = 6 ]
 }
 
 @test "chat(5): the examples run as typed" {

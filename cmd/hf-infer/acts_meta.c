@@ -20,6 +20,7 @@
 #include "core/model/splice.h"
 #include "core/model/tables.h"
 #include "core/str.h"
+#include "core/text/chat.h"
 
 /* Activations a shard, the SAEV default, if one window does not need more. */
 #define SHARD_TOKENS 2400000
@@ -171,6 +172,8 @@ acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
         if (rc >= 0 && known && (i == INPUT || i == TOKENIZER))
             strcpy(i == INPUT ? s->input_xxh3 : s->tokenizer_xxh3, hex);
     }
+    if (run->acts_meta && run->templates)
+        add_text(&s->text, "template_xxh3", chat_digest(run->templates));
     str_free(&tokenizer);
     return rc < 0 ? -1 : 0;
 }

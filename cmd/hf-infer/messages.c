@@ -64,39 +64,14 @@ messages_of_text(const char *text, size_t nbytes)
 int
 messages_check(struct run *run, struct err *err)
 {
+    run->variables = json_object();
     for (size_t i = 0; i < run->template_vars.n; i++) {
-        const char *arg = run->template_vars.item[i], *v = strchr(arg, '=');
-        size_t n = v ? (size_t)(v - arg) : 0;
-        struct str key = { 0 }, fixed = { 0 };
-        json_t *value;
-        int rc = 0;
+        const char *arg = run->template_vars.item[i];
 
-        if (n == 0)
+        if (!strncmp(arg, "messages=", strlen("messages=")))
             return err_set(err, TU_USAGE,
-                           "--template-var: \"%s\" is not NAME=VALUE", arg);
-        str_add(&key, arg, n);
-        if (!strcmp(key.s, "messages") ||
-            json_object_get(run->variables, key.s))
-            rc = err_set(err, TU_USAGE, "--template-var %s: %s", key.s,
-                         strcmp(key.s, "messages") ? "is given twice"
-                                                   : "--messages gives these");
-        v++;
-        value = json_loads(v, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
-        if (value && rc == 0)
-            rc = js_check(v, strlen(v), "--template-var", 1, err);
-        if (!value && rc == 0)
-            rc = tok_utf8("--template-var", v, strlen(v), run->strict_utf8,
-                          &fixed, err);
-        if (!value && rc == 0)
-            value = fixed.n ? json_stringn(fixed.s, fixed.n) : json_string(v);
-        if (!run->variables)
-            run->variables = json_object();
-        if (rc == 0 && json_object_set(run->variables, key.s, value) < 0)
-            rc = err_set(err, TU_USAGE, "--template-var: a name is not UTF-8");
-        json_decref(value);
-        str_free(&key);
-        str_free(&fixed);
-        if (rc < 0)
+                           "--template-var messages: --messages gives these");
+        if (chat_set_var(run->variables, arg, run->strict_utf8, err) < 0)
             return -1;
     }
     return 0;

@@ -98,7 +98,7 @@ prompt_is_text(const struct run *run, const char *name, const struct str *text,
     size_t mark = js_mark(s, text->n), found = 4;
     struct jpull j = jpull_start(s + mark, text->n - mark, JS_DEPTH);
     bool jsonl = run->mode == MODE_GENERATE || run->mode == MODE_NLL ||
-                 run->mode == MODE_ACTS;
+                 run->mode == MODE_ACTS || run->mode == MODE_RENDER;
     struct jspan key;
 
     if (run->as_text)
