@@ -35,6 +35,8 @@
 #define N_PROMPT 512
 #define CHUNK    512
 #define N_BATCH  16
+#define N_ROWS   64  /* that begin with .. */
+#define N_PREFIX 500 /* .. the same tokens */
 #define ROUNDS   5
 
 static const struct engine_options one = { 1, COMPUTE_F32, DT_F32, false, 0 };
@@ -345,6 +347,50 @@ prompt_line(const struct model *model, int threads, enum compute compute)
     par_close(par);
 }
 
+/*
+ * 64 prompts that begin with the same 500 tokens, and have 12 of their own, as
+ * hf-infer --jsonl feeds them, in turns with one alone, which is each.
+ */
+static void
+prefix_line(const struct model *model, int threads)
+{
+    double alone[ROUNDS], shared[ROUNDS];
+    struct session *forks[N_ROWS - 1];
+    struct feed feeds[N_ROWS - 1];
+    float *logits = xcalloc(N_ROWS * (size_t)model->config.vocab_size, 4);
+    struct prompt p;
+    struct par *par;
+    struct err err = { 0 };
+
+    check(par_open(&par, threads, &err), &err);
+    prompt_open(&p, model, par, COMPUTE_F32);
+    for (int i = 0; i < ROUNDS; i++) {
+        double start;
+
+        alone[i] = N_PROMPT / prompt_run(&p);
+        start = clock_s();
+        prompt_run(&p);
+        for (size_t k = 0; k < N_ROWS - 1; k++) {
+            forks[k] = session_fork(p.session, N_PREFIX, N_PROMPT);
+            feeds[k] = (struct feed){ .session = forks[k],
+                                      .ids = p.ids + k,
+                                      .n = N_PROMPT - N_PREFIX,
+                                      .n_logits = 1 };
+        }
+        check(engine_feed(p.engine, feeds, N_ROWS - 1, NULL, logits, &err),
+              &err);
+        shared[i] = clock_s() - start;
+        for (size_t k = 0; k < N_ROWS - 1; k++)
+            session_close(forks[k]);
+    }
+    row("  64 begin alike", "500 of 512, f32", isa_name(cpu_isa()), threads,
+        N_ROWS * N_PROMPT / median(shared, ROUNDS), "token/s",
+        N_ROWS * median(alone, ROUNDS) / median(shared, ROUNDS), "each alone");
+    prompt_close(&p);
+    par_close(par);
+    free(logits);
+}
+
 /* How much the other threads help a prompt, in turns with one alone. */
 static void
 threads_line(const struct model *model, int threads, enum compute compute)
@@ -413,6 +459,7 @@ many_lines(const struct model *model, int threads, double token_s)
     batch_line(model, threads, token_s);
     prompt_line(model, threads, COMPUTE_F32);
     prompt_line(model, threads, COMPUTE_BF16);
+    prefix_line(model, threads);
 }
 
 static void
