@@ -96,6 +96,19 @@ hash_add(struct hash *h, const void *data, size_t nbytes)
 }
 
 void
+hash_sample(struct hash *hash, const void *data, size_t nbytes)
+{
+    enum { PIECES = 16, PIECE = 4096 };
+    size_t n = smaller(nbytes, PIECE);
+
+    for (size_t i = 0; i < PIECES; i++)
+        hash_add(hash,
+                 (const char *)data + (nbytes - n) / (PIECES - 1) * i +
+                     (nbytes - n) % (PIECES - 1) * i / (PIECES - 1),
+                 n);
+}
+
+void
 hash_add_numbers(struct hash *hash, const void *numbers, size_t n, size_t item)
 {
     const char *at = numbers;

@@ -20,6 +20,9 @@ void hash_add(struct hash *hash, const void *data, size_t nbytes);
  * on every machine; none may be at NULL. */
 void hash_add_numbers(struct hash *hash, const void *numbers, size_t n,
                       size_t item);
+/* hash_sample() adds 16 pieces of 4096 bytes, at even distances, the first and
+ * the last bytes among them; up to 4096 bytes, all of them 16 times. */
+void hash_sample(struct hash *hash, const void *data, size_t nbytes);
 /* hash_end() frees it, and gives the sum in lower-case hex, XXH3-128 canonical
  * (big-endian).  hash_free() forgets it. */
 void hash_end(struct hash *hash, char hex[HASH_MAX_HEX]);

@@ -405,8 +405,8 @@ job_write(struct layer_job *job, const struct job_threads *threads,
     stw_meta(w, "sae_sha256", digits);
     stw_meta(w, "weights_sha256", digits);
     for (size_t i = 0; i < job->target->n_parts; i++)
-        lut_sample(sample, job->target->parts[i].w.data,
-                   matrix_nbytes(&job->target->parts[i].w));
+        hash_sample(sample, job->target->parts[i].w.data,
+                    matrix_nbytes(&job->target->parts[i].w));
     hash_end(sample, hex);
     stw_meta(w, LUT_WEIGHTS, hex);
     for (size_t i = 0; i < n_tensors(job) && rc >= 0; i++) {

@@ -19,7 +19,6 @@
 #include "core/hash.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/gemm.h"
-#include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/attention.h"
@@ -46,14 +45,8 @@ digest_base(struct tune *t, struct err *err)
         hash_add(hash, config.s, config.n);
     for (size_t i = 0; rc == 0 && i < dir->n_tensors; i++) {
         const struct st_tensor *tensor = dir->tensors[i].t;
-        uint8_t numbers[2 * 8];
 
-        put_le64(numbers, tensor->dtype);
-        put_le64(numbers + 8, tensor->n_dims);
-        hash_add(hash, tensor->name, strlen(tensor->name) + 1);
-        hash_add(hash, numbers, sizeof(numbers));
-        hash_add_numbers(hash, tensor->shape, tensor->n_dims,
-                         sizeof(*tensor->shape));
+        st_hash(hash, tensor);
         hash_add(hash, st_data(dir->tensors[i].st, tensor), tensor->nbytes);
         if (sig_stop())
             rc = sig_stopped("no step was begun", err);

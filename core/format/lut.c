@@ -477,20 +477,6 @@ check_activation(const struct lut_table *t, const json_t *entry,
                     over ? "threshold" : "topk", ours ? "threshold" : "topk");
 }
 
-/* At even distances, the first and the last bytes among them. */
-void
-lut_sample(struct hash *hash, const void *weight, size_t nbytes)
-{
-    enum { PIECES = 16, PIECE = 4096 };
-    size_t n = smaller(nbytes, PIECE);
-
-    for (size_t i = 0; i < PIECES; i++)
-        hash_add(hash,
-                 (const char *)weight + (nbytes - n) / (PIECES - 1) * i +
-                     (nbytes - n) % (PIECES - 1) * i / (PIECES - 1),
-                 n);
-}
-
 const char *const lut_sums[LUT_SUMS] = {
     [LUT_SUM_WEIGHT] = "encoder_weight_xxh3",
     [LUT_SUM_SHADOW] = LUT_SHADOW "_xxh3",

@@ -39,11 +39,8 @@ size_t lut_shape(enum lut_tensor tensor, size_t n, size_t in, size_t out,
  * for each, or for all; not of the others' dtype. */
 #define LUT_THRESHOLD "threshold"
 
-/* lut_sample() adds a sample of a part's weight, [nbytes] as in the model, to
- * the XXH3-128 of all parts that __metadata__ has as LUT_WEIGHTS. */
+/* The hash_sample() of all parts' weights, as in the model, in __metadata__. */
 #define LUT_WEIGHTS "weights_sample_xxh3"
-struct hash;
-void lut_sample(struct hash *hash, const void *weight, size_t nbytes);
 
 /* The encoder's shadow: int8 [n_basis, in], f32 [n_basis] scales and errors.
  * __metadata__ has the XXH3-128 of these and of the encoder's weight, under the

@@ -9,6 +9,7 @@
 
 #include "core/compat.h"
 #include "core/format/st_header.h"
+#include "core/hash.h"
 #include "core/le.h"
 #include "core/mem.h"
 
@@ -348,6 +349,18 @@ st_meta_f64(const struct st *st, const char *key, double *v, struct err *err)
     return err_data(err, st->path,
                     "__metadata__ %s is \"%s\" (expected a number)", key,
                     meta->value);
+}
+
+void
+st_hash(struct hash *hash, const struct st_tensor *t)
+{
+    uint8_t numbers[2 * 8];
+
+    put_le64(numbers, t->dtype);
+    put_le64(numbers + 8, t->n_dims);
+    hash_add(hash, t->name, strlen(t->name) + 1);
+    hash_add(hash, numbers, sizeof(numbers));
+    hash_add_numbers(hash, t->shape, t->n_dims, sizeof(*t->shape));
 }
 
 const void *

@@ -101,6 +101,10 @@ int st_meta_f64(const struct st *st, const char *key, double *v,
 /* st_name_cmp() orders names by their bytes, as by_name is: < 0, 0, > 0. */
 int st_name_cmp(const char *a, size_t a_n, const char *b, size_t b_n);
 
+/* st_hash() adds a tensor's name and a 0, type and shape. */
+struct hash;
+void st_hash(struct hash *hash, const struct st_tensor *t);
+
 /* st_data() is a tensor's bytes: little-endian, C order, no alignment
  * promised.  After st_map(). */
 const void *st_data(const struct st *st, const struct st_tensor *t);

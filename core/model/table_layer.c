@@ -125,7 +125,7 @@ compare_sample(const struct table *t)
         const void *stored =
             weight_stored(&p->w, p->by_k ? t->in : p->out, &nbytes);
 
-        lut_sample(hash, stored, nbytes);
+        hash_sample(hash, stored, nbytes);
     }
     hash_end(hash, hex);
     if (made_of && strcmp(made_of, hex) != 0)
