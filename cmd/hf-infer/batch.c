@@ -48,6 +48,7 @@ struct prompt_batch {
     bool shares;          /* what prompts have in common is fed once */
     struct session *kept; /* of the last prompt that left, or NULL */
     struct ids kept_ids;
+    bool prefix_used;        /* --session's */
     struct feed *feeds;      /* [max_active] of one step */
     struct entry **fed;      /* [max_active] the entry of each feed */
     float *logits;           /* [max_active, vocab_size] */
@@ -247,6 +248,8 @@ entry_has_more(const struct entry *e, const struct entry *o, bool fed,
 static void
 place(struct prompt_batch *b)
 {
+    const struct run *run = b->run;
+
     for (size_t i = 0; i < b->n_active; i++) {
         struct entry *e = b->active[i];
         const struct session *from = NULL;
@@ -255,6 +258,10 @@ place(struct prompt_batch *b)
 
         if (e->session)
             continue;
+        if (run->prefix && session_may_fork(run->prefix, positions) &&
+            has_more(e, run->prefix_ids, run->prefix->n, &most))
+            from = run->prefix;
+        b->prefix_used |= from != NULL;
         if (b->kept && session_may_fork(b->kept, positions) &&
             has_more(e, b->kept_ids.id, b->kept->n, &most))
             from = b->kept;
@@ -266,9 +273,9 @@ place(struct prompt_batch *b)
             waits = entry_has_more(e, b->active[k], false, &later);
         if (waits)
             continue;
-        e->seq.session = e->session =
-            from ? session_fork(from, most, positions)
-                 : session_new(b->run->engine, positions);
+        e->seq.session = e->session = from
+                                          ? session_fork(from, most, positions)
+                                          : session_new(run->engine, positions);
         b->n_shared += most;
     }
 }
@@ -467,6 +474,9 @@ run_batch(struct run *run, struct err *err)
         }
         progress_end(&b.progress);
         seconds = clock_s() - started;
+        if (rc == 0 && run->prefix && !b.prefix_used)
+            err_warn("%s: no prompt begins with %d or more of its tokens",
+                     run->session_file, MIN_SHARED);
         if (run->verbose)
             tool_say("%zu prompt%s, %zu token%s in, %zu of them shared, %zu "
                      "out, in %.3f s (%.1f tokens/s out)",

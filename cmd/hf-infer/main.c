@@ -162,6 +162,10 @@ static const struct opt opts[] = {
       OPT_TEXT(output),
       "output file; a directory for --acts of several points" },
     TOOL_FORCE(NULL),
+    { 0, "session", "FILE", "generate top", OPT_FILE(session_file),
+      "begin with the keys and values of --save-session" },
+    { 0, "save-session", "FILE", "generate top", OPT_FILE(save_session),
+      "write the prompt's keys and values" },
     { 0, "chunk", "N", MODEL_IN, OPT_I64(chunk, 1, 65536),
       "prompt tokens computed together (the bits stay the same)" },
     { 0, "compute", "f32|bf16", MODEL_IN, OPT_WORD(compute, COMPUTE_F32),
@@ -216,8 +220,9 @@ static const struct opt_rule rules[] = {
     { OPT_ONE_OF, "prompt file ids messages", NULL, NULL },
     /* else one of two would be ignored */
     { OPT_ONCE,
-      "prompt file ids messages template acts kvc lut lut-layers images", NULL,
-      NULL },
+      "prompt file ids messages template acts kvc lut lut-layers images "
+      "session save-session",
+      NULL, NULL },
     { OPT_NOT, "ids", "chat raw plain strict-utf8", NULL },
     { OPT_NEEDS, "messages system template template-var render", "chat", NULL },
     { OPT_NOT, "chat", "raw plain special",
@@ -235,6 +240,10 @@ static const struct opt_rule rules[] = {
     { OPT_NEEDS, "pad", "ctx", NULL },
     { OPT_NOT, "kvc", "ctx stride", NULL },
     { OPT_NEEDS, "kvc-after", "kvc", NULL },
+    { OPT_NOT, "session save-session", "kvc sae steer ablate lut",
+      "--session and --save-session are of the model and --lora alone: not "
+      "with --kvc, --sae, --steer, --ablate or --lut" },
+    { OPT_NOT, "save-session", "jsonl", NULL },
     { OPT_NEEDS, "sae-zero", "sae", NULL },
     { OPT_NEEDS, "sae-center", "sae steer ablate ablate-each", NULL },
     { OPT_NEEDS, "steer-at", "steer ablate ablate-each", NULL },
@@ -254,7 +263,7 @@ static const struct opt_rule rules[] = {
       "top-k top-p min-p "
       "repetition-penalty seed stop jsonl resume logprobs ids-out raw-text json "
       "ctx pad "
-      "acts-ids chunk kv-dtype lora kvc steer ablate ablate-each "
+      "acts-ids chunk session save-session kv-dtype lora kvc steer ablate ablate-each "
       "steer-at lut lut-layers ratio tau dims lut-report no-screen",
       "images", NULL },
     { OPT_NEEDS, "images", "acts features pixels",
@@ -262,8 +271,8 @@ static const struct opt_rule rules[] = {
     { OPT_NEEDS, "resume", "output", NULL },
     { OPT_ONE_OF, "verbose quiet", NULL, NULL },
     { OPT_NEEDS, "force",
-      "output logits acts-meta acts-ids lut-report features pixels acts-images "
-      "chat",
+      "output logits acts-meta acts-ids lut-report features pixels "
+      "acts-images chat save-session",
       "--force needs an output file" },
     { 0 },
 };

@@ -9,6 +9,7 @@
 #include "cmd/hf-infer/acts.h"
 #include "cmd/hf-infer/prompt.h"
 #include "core/format/stdir.h"
+#include "core/format/stw.h"
 #include "core/inuse.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/vec.h"
@@ -19,6 +20,7 @@
 #include "core/model/engine.h"
 #include "core/model/lora.h"
 #include "core/model/model.h"
+#include "core/model/session_file.h"
 #include "core/model/splice.h"
 #include "core/model/tables.h"
 #include "core/text/chat.h"
@@ -106,7 +108,10 @@ run_open_engine(struct run *run, size_t chunk, struct err *err)
     const struct config *c = run->config;
 
     if (par_open(&run->par, run->n_threads, err) < 0 ||
-        engine_open(&run->engine, run->model, run->par, &options, err) < 0)
+        engine_open(&run->engine, run->model, run->par, &options, err) < 0 ||
+        (run->session_file &&
+         session_file_read(&run->prefix, &run->prefix_ids, run->engine,
+                           run->session_file, err) < 0))
         return -1;
     if (!run->verbose)
         return 0;
@@ -299,6 +304,8 @@ void
 run_close(struct run *run)
 {
     session_close(run->session);
+    session_close(run->prefix);
+    free(run->prefix_ids);
     engine_close(run->engine);
     par_close(run->par);
     compressor_close(run->compressor);
@@ -359,6 +366,37 @@ rows_at_once(const struct run *run, size_t n)
     return smaller(larger(rows, 1), n);
 }
 
+/* The session goes on from what the prompt and --session have in common. */
+static int
+take_prefix(struct run *run, const int32_t *ids, size_t n, struct err *err)
+{
+    size_t max_tokens = run->session->max_tokens, n_prefix = run->prefix->n;
+    size_t i = 0;
+
+    while (i < n && i < n_prefix && ids[i] == run->prefix_ids[i])
+        i++;
+    if (i == 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: begins with token %d (expected %d, as the prompt)",
+                       run->session_file, (int)run->prefix_ids[0], (int)ids[0]);
+    if (!session_may_fork(run->prefix, max_tokens))
+        return err_set(err, EX_DATAERR,
+                       "%s: is of a sequence of %s %lld tokens, and this one "
+                       "may have %zu: the model's rotations differ",
+                       run->session_file,
+                       max_tokens < run->prefix->max_tokens ? "over" : "up to",
+                       (long long)run->config->rope->original_max_positions,
+                       max_tokens);
+    if (i < n_prefix && !run->quiet)
+        tool_say("%s: the prompt begins with %zu of its %zu tokens",
+                 run->session_file, i, n_prefix);
+    session_close(run->session);
+    run->session = session_fork(run->prefix, smaller(i, n - 1), max_tokens);
+    session_close(run->prefix); /* nobody else has its blocks now */
+    run->prefix = NULL;
+    return 0;
+}
+
 int
 feed_prompt(struct run *run, const int32_t *ids, size_t n, float *last,
             struct err *err)
@@ -366,15 +404,23 @@ feed_prompt(struct run *run, const int32_t *ids, size_t n, float *last,
     struct progress progress = {
         .what = "prompt", .unit = "token", .total = n, .quiet = !run->verbose
     };
-    int rc = 0;
+    struct stw *file = NULL;
+    int rc = run->prefix ? take_prefix(run, ids, n, err) : 0;
 
+    if (rc == 0 && run->save_session &&
+        !(file = session_file_begin(run->session, ids, n, run->save_session,
+                                    run->out_flags, err)))
+        rc = -1;
     progress_start(&progress);
-    for (size_t i = 0, k; rc == 0 && i < n; i += k) {
+    for (size_t i = run->session->n, k; rc == 0 && i < n; i += k) {
         k = smaller(n - i, (size_t)run->chunk);
         rc = session_feed(run->session, ids + i, k, last, i + k == n, err);
         progress_at(&progress, i + k);
     }
     progress_end(&progress);
+    if (rc == 0 && file)
+        return session_file_end(file, run->session, ids, err);
+    stw_free(file);
     return rc;
 }
 
@@ -389,7 +435,8 @@ outputs_open(struct run *run, struct err *err)
                        : run->output    ? run->output
                                         : "-";
 
-    if (run->prompt_file && inuse_will_read(run->prompt_file, err) < 0)
+    if ((run->prompt_file && inuse_will_read(run->prompt_file, err) < 0) ||
+        (run->session_file && inuse_will_read(run->session_file, err) < 0))
         return -1;
     if (run->prepend_bos && run->jsonl && run->mode != MODE_ACTS)
         return err_set(err, TU_USAGE,

@@ -83,6 +83,7 @@ struct run {
     int64_t top_k_logits; /* --top */
     const char *logits_path;
     const char *output;
+    const char *session_file, *save_session; /* --session, --save-session */
     int out_flags;
     int64_t chunk; /* tokens that go through the layers together */
     enum compute compute;
@@ -118,6 +119,8 @@ struct run {
     struct par *par;
     struct engine *engine;
     struct session *session;
+    struct session *prefix;        /* of --session, or NULL */
+    int32_t *prefix_ids;           /* [prefix->n] */
     struct compressor *compressor; /* NULL without --kvc */
     struct tables *tables;         /* NULL without --lut */
     struct splices *splices;       /* NULL without --sae, --steer, .. */
@@ -163,7 +166,8 @@ int check_logits(const struct run *run, const struct session *session,
                  const char *where, const float *logits, size_t n_tokens,
                  struct err *err);
 
-/* feed_prompt() feeds ids to the session; 'last' gets the last one's logits. */
+/* feed_prompt() feeds ids to the empty session, but those that --session has,
+ * and writes --save-session; 'last' gets the last one's logits. */
 int feed_prompt(struct run *run, const int32_t *ids, size_t n, float *last,
                 struct err *err);
 
