@@ -6,10 +6,10 @@
 budgets='core 11640
 core/format 13305
 core/kernel 10218
-core/model 25130
+core/model 25468
 core/text 11936
 core/image 2414
-cmd 39979
+cmd 40020
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
