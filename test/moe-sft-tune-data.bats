@@ -109,8 +109,6 @@ for score in float("nan"), float("inf"), -float("inf"):
     moe-sft tune -m "$DEMO" -d plain.jsonl --dry-run | cmp - out
     refused '{"text": NaN}' 'text is NaN (expected a string)'
     refused '{"ids": [1, -Infinity], "labels": [1, 2]}' 'ids[1] is -Infinity (expected a token id, an integer from 0 to 1023)'
-    refused '{"messages": [{"role": "user", "content": "a"}], "tools": NaN}' \
-        'has "tools" next to "messages", which is not supported: the model would not see it'
 }
 
 @test "moe-sft tune: a model without a tokenizer is trained on ids" {
@@ -160,17 +158,10 @@ for score in float("nan"), float("inf"), -float("inf"):
     refused '{"prompt": "y"}' 'completion is missing (expected a string)'
     refused '{"text": 5}' 'text is 5 (expected a string)'
     refused '{"messages": []}' 'messages is an empty array (expected an array of messages)'
-    refused '{"messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}]}' \
-        'messages[1].role is "tool" (expected system, user or assistant)'
+    refused '{"messages": [{"role": "user", "content": "a"}, "b"]}' 'messages[1] is "b" (expected a message, an object)'
+    refused '{"messages": [{"rolle": "user", "content": "a"}]}' 'messages[0].role is missing (expected a string)'
     refused '{"messages": [{"role": "user\u0000", "content": "a"}]}' \
         'messages[0].role is "user\\u0000" (expected a string without a NUL)'
-    refused '{"messages": [{"role": "user"}]}' 'messages[0].content is missing (expected a string)'
-    refused '{"messages": [{"role": "assistant", "content": "a", "tool_calls": [1]}]}' \
-        'messages[0] has "tool_calls", which is not supported (role and content)'
-    refused '{"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function"}]}' \
-        'has "tools" next to "messages", which is not supported: the model would not see it'
-    refused '{"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {"enable_thinking": false}}' \
-        'has "chat_template_kwargs" next to "messages", which is not supported: the model would not see it'
     refused '{"ids": [1, 2]}' 'labels is missing (expected an array of labels)'
     refused '{"ids": [1, 2], "labels": [1]}' 'has 2 ids and 1 label (expected as many)'
     refused '{"ids": [], "labels": []}' 'ids is an empty array (expected an array of token ids)'
@@ -272,24 +263,101 @@ END
     done
 }
 
-@test "moe-sft tune: a model's own template is used if it is known, others are refused by name" {
-    cp -r "$DEMO" m
-    echo '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}' >d.jsonl
-    echo '{{ messages }}' >m/chat_template.jinja
+# own TEXT: the model m is the demo's with this template.
+own() {
+    [ -e m ] || cp -r "$DEMO" m
+    printf %s "$1" >m/chat_template.jinja
+}
+
+# shown LINE TEXT [OPTION...]: what becomes of a line by m.
+shown() {
+    printf '%s\n' "$1" >d.jsonl
+    moe-sft tune -m m -d d.jsonl --dry-run "${@:3}" >out
+    [ "$(masked <out)" = "$2" ] || { masked <out; return 1; }
+}
+
+@test "moe-sft tune: the model's own chat template is used, or that of --template, or none, 65" {
+    one='{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}'
+    own "{% for m in messages %}<{{ m.role }}>{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+    shown "$one" '<user>a<|im_end|><assistant>{b<|im_end|>}'
+    printf '%s' '{% for m in messages %}{{ m.role + "=" + m.content + eos_token }}{% endfor %}{{ "assistant=" if add_generation_prompt }}' >x.jinja
+    shown "$one" 'user=a<|im_end|>assistant={b<|im_end|>}' --template x.jinja
+    mkdir m/additional_chat_templates
+    mv x.jinja m/additional_chat_templates/
+    shown "$one" 'user=a<|im_end|>assistant={b<|im_end|>}' --template x
+    run -65 moe-sft tune -m m -d d.jsonl --dry-run --template chatml
+    [[ $output == 'moe-sft: m: has no chat template "chatml"'* ]]
+    own '{% include "x" %}'
     run -65 moe-sft tune -m m -d d.jsonl --dry-run
-    [ "$output" = "moe-sft: m: its chat_template is not among those that are known (--template names one of these)" ]
-    moe-sft tune -m m -d d.jsonl --dry-run --template chatml >out
-    [ "$(masked <out)" = '<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n{b<|im_end|>}\n' ]
-    # OpenHermes 2.5's, and many others'
-    printf %s "{% for message in messages %}{{'<|im_start|>' + message['role'] + '
-' + message['content'] + '<|im_end|>' + '
-'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant
-' }}{% endif %}" >m/chat_template.jinja
-    if [ "$(sha256sum <m/chat_template.jinja | cut -c 1-8)" = fcf7a096 ]; then
-        moe-sft tune -m m -d d.jsonl --dry-run | cmp - out
-    fi
-    run -65 moe-sft tune -m m -d d.jsonl --dry-run --template llama3
-    [[ $output == "moe-sft: d.jsonl: line 1: "*"has no <|begin_of_text|>, which template llama3 needs" ]]
+    [[ $output == 'moe-sft: m/chat_template.jinja: line 1: '*include* ]]
+    rm m/chat_template.jinja
+    py -c 'import json
+c = json.load(open("m/tokenizer_config.json")); c.pop("chat_template", 0)
+json.dump(c, open("m/tokenizer_config.json", "w"))'
+    run -65 moe-sft tune -m m -d d.jsonl --dry-run
+    [[ $output == "moe-sft: m: has no chat template (--template FILE gives one"* ]]
+    echo '{"text": "a"}' >d.jsonl
+    moe-sft tune -m m -d d.jsonl --dry-run >out
+}
+
+@test "moe-sft tune: any role, member and variable is the template's; a line's own wins over --template-var" {
+    own '{{ documents | length if documents }}{% for t in tools or [] %}<tool>{{ t.name }}{% endfor %}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in m.calls or [] %}{{ c | tojson }}{% endfor %}<|im_end|>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}'
+    shown '{"tools": [{"name": "sky"}], "messages": [{"role": "developer", "content": "a"}, {"role": "assistant", "calls": [{"x": [1, "y"]}]}, {"role": "tool", "content": "c"}, {"role": "assistant", "content": "d"}], "documents": [{}, {}]}' \
+        '2<tool>sky<developer>a<|im_end|><assistant>{{"x": [1, "y"]}<|im_end|>}<tool>c<|im_end|><assistant>{d<|im_end|>}'
+    one='{"messages": [{"role": "assistant", "content": "b"}]'
+    # the prompt ends with what is not there in the text
+    own '{% for m in messages %}<{{ m.role }}>{{ m.content }}<|im_end|>{% endfor %}{{ "<assistant>" if add_generation_prompt else tone }}'
+    shown "$one, \"tone\": \"kind\"}" '<assistant>{b<|im_end|>}kind'
+    shown "$one, \"chat_template_kwargs\": {\"tone\": \"kind\"}}" '<assistant>{b<|im_end|>}kind' --template-var tone=rude
+    shown "$one}" '<assistant>{b<|im_end|>}rude' --template-var tone=rude
+    shown "$one}" '<assistant>{b<|im_end|>}rude' --template-var 'tone="rude"'
+    shown "$one, \"add_generation_prompt\": true}" '<assistant>{b<|im_end|>}'
+    run -0 --separate-stderr moe-sft tune -m m -d d.jsonl --dry-run --template-var tune=rude
+    [ "$stderr" = 'moe-sft: m/chat_template.jinja: does not use "tune", which changes nothing' ]
+    run -2 moe-sft tune -m m -d d.jsonl --dry-run --template-var tone
+    [[ $output == 'moe-sft: --template-var: "tone" is not NAME=VALUE'* ]]
+}
+
+@test "moe-sft tune: what stands in generation blocks is trained (transformers: return_assistant_tokens_mask)" {
+    own '{% for m in messages %}{{ m.role }}:{% if m.role == "assistant" %}{% generation %} {{ m.content }}.{% endgeneration %}{% else %} {{ m.content }};{% endif %}{% endfor %}'
+    shown '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "assistant", "content": "c"}]}' \
+        'user: a;assistant:{ b.}assistant:{ c.}'
+}
+
+@test "moe-sft tune: a reply whose prompt the conversation does not have is refused: line, message, what to do" {
+    own '{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant><think>{% endif %}'
+    { echo '{"text": "fine"}' && echo '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}'; } >d.jsonl
+    run -65 --separate-stderr moe-sft tune -m m -d d.jsonl -o run
+    [ "$stderr" = 'moe-sft: d.jsonl: line 2: messages[1]: its prompt ends with "<assistant><think>", which the whole conversation does not have there, so its reply is not found (--template FILE can mark replies by {% generation %})' ]
+    [ ! -e run ]
+    own '{{ messages | length if not messages }}'
+    run -65 --separate-stderr moe-sft tune -m m -d d.jsonl -o run
+    [ "$stderr" = "moe-sft: d.jsonl: line 2: m/chat_template.jinja renders nothing of it" ]
+    own '{% for m in messages %}{% if m.role != "user" %}{{ raise_exception("only users") }}{% endif %}{% endfor %}'
+    run -65 --separate-stderr moe-sft tune -m m -d d.jsonl -o run
+    [[ $stderr == "moe-sft: d.jsonl: line 2: m/chat_template.jinja: line 1: "*"only users" ]]
+}
+
+@test "moe-sft tune --resume: another chat template or variable is another run, the same by another name is not" {
+    own '{{ strftime_now("%Y") }}{{ n }}{% for m in messages %}<{{ m.role }}>{{ tone }}{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<assistant>{{ tone }}{% endif %}'
+    echo '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}' >d.jsonl
+    on() { moe-sft tune -m m -d d.jsonl -o run --resume "$@"; }
+    refused() {
+        run -65 --separate-stderr on "${@:2}"
+        [ "$stderr" = "moe-sft: run/state.safetensors: $1; --force starts a new run)" ] || { echo "$stderr"; return 1; }
+    }
+    SOURCE_DATE_EPOCH=86400 on -n 1 --template-var tone=kind --template-var n=1
+    on -n 2 # the year, too, is that of the state
+    on -n 2 --template-var 'n=1' --template-var 'tone="kind"'
+    refused '--template-var was {"n":1,"tone":"kind"} (now {"tone":"kind"}' --template-var tone=kind
+    mv m/chat_template.jinja x.jinja
+    on -n 3 --template x.jinja
+    mv x.jinja m/chat_template.jinja
+    echo '{# #}' >>m/chat_template.jinja
+    run -66 --separate-stderr on -n 3
+    [ "$stderr" = "moe-sft: x.jinja: No such file or directory" ]
+    run -65 --separate-stderr on -n 3 --template m/chat_template.jinja
+    [ "$stderr" = "moe-sft: run/state.safetensors: its template is not that of m/chat_template.jinja (--force starts a new run)" ]
 }
 
 @test "moe-sft tune: text ends with tokenizer_config's eos_token, or config's" {

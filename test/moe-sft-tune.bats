@@ -315,7 +315,7 @@ print(*(n[i] for i in order), end=" ")')" ]
     refused "its eval was not given (now four.jsonl; --force starts a new run)" on --eval four.jsonl
     refused "-n was 3 (now 4" on -n 4
     refused "-n was 3 (now 6" on --epochs 1
-    refused "--template was not given (now chatml; --force starts a new run)" on --template chatml
+    refused "--template-var was not given (now {\"x\":1}; --force starts a new run)" on --template-var x=1
     sed -i 's/"--slices":/"--Slices":/' run/state.safetensors
     cp -r run/* kept
     refused "does not say what --slices was (now 8; --force starts a new run)" on
@@ -351,7 +351,7 @@ END
     nonsense --base f32 '--base f32: of tune it is bf16 or int8 (-m is the model)'
     nonsense --targets q,x '--targets: "x" is not one of q,k,v,o,gate,up,down, or of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj'
     nonsense step 5 'steps is of another shape or dtype'
-    nonsense format x 'is not a state of this version of moe-sft tune (format "x", expected "moe-sft tune state 2"; --force starts a new run)'
+    nonsense format x 'is not a state of this version of moe-sft tune (format "x", expected "moe-sft tune state 3"; --force starts a new run)'
     head -c 1000 good >run/state.safetensors
     run -65 moe-sft tune -m "$DEMO" -d ids.jsonl -o run --resume
     cp good run/state.safetensors

@@ -121,8 +121,11 @@ static const struct opt opts[] = {
       "tokens per sequence (default 2048): longer examples are cut" },
     { 0, "pack", NULL, "tune check", OPT_FLAG(tune.pack),
       "examples share sequences of T tokens, and do not see each other" },
-    { 0, "template", "chatml|llama3|mistral|qwen3", "tune check",
-      OPT_WORD(tune.chat, 0), "template of messages (default: the model's)" },
+    { 0, "template", "FILE|NAME", "tune check", OPT_FILE(tune.template),
+      "template of messages (default: the model's own)" },
+    { 0, "template-var", "NAME=VALUE", "tune check",
+      OPT_LIST(tune.template_vars, 64),
+      "a variable of the template, JSON or text" },
     { 0, "targets", "LIST", "tune check", OPT_TEXT(tune.targets),
       "layers with an adapter: q,k,v,o,gate,up,down, qkv, gate_up, or words "
       "of PEFT's target_modules (default: all)" },
@@ -195,7 +198,7 @@ static const struct opt_rule rules[] = {
     /* else one of two would be ignored */
     { OPT_ONCE,
       "base input cache grad output layer target log svg model data init "
-      "eval targets grads against",
+      "eval targets grads against template",
       NULL, NULL },
     { OPT_ONE_OF, "steps epochs", NULL, "-n and --epochs both say how long" },
     { OPT_NOT, "rank alpha targets", "init",
@@ -205,7 +208,8 @@ static const struct opt_rule rules[] = {
     { OPT_NOT, "lora input layer mode tp", "model data",
       "-m and -d are a model's, -b, -l, -i, --layer, --mode and --tp a "
       "layer's experts'" },
-    { OPT_NEEDS, "batch ctx pack template targets init", "model", NULL },
+    { OPT_NEEDS, "batch ctx pack template template-var targets init", "model",
+      NULL },
     { OPT_NOT, "if-missing", "force", TOOL_IF_MISSING },
     { 0 },
 };
@@ -224,11 +228,7 @@ static const struct cmd defaults = {
                .weight_decay = 0.01,
                .accumulate = 1,
                .save_every = 100 },
-    .tune = { .batch = 8,
-              .ctx = 2048,
-              .slices = 8,
-              .chat = -1,
-              .compute = COMPUTE_BF16 },
+    .tune = { .batch = 8, .ctx = 2048, .slices = 8, .compute = COMPUTE_BF16 },
 };
 
 static const struct opt_verb verbs[] = {
@@ -296,7 +296,7 @@ static const struct opt_tool tool = {
     .rare =
         "cache grad strict-ids grad-dtype grads against seed alpha stacked top-k length depth "
         "experts hidden intermediate rounds json samples tp pack template "
-        "init eval-every keep-best target schedule total clip weight-decay "
+        "template-var init eval-every keep-best target schedule total clip weight-decay "
         "betas eps accumulate slices any-isa log log-every deadline "
         "if-missing",
     .pages = "train tune",

@@ -148,7 +148,8 @@ open_data(struct tune *t, struct err *err)
 {
     t->text = (struct tune_text){ .dir = t->o.tune.model,
                                   .config = &t->config,
-                                  .chat = t->o.tune.chat };
+                                  .template = t->o.tune.template,
+                                  .vars = t->vars };
     if (tune_data_open(&t->data, t->o.tune.data, &t->text,
                        (size_t)t->o.tune.ctx, err) < 0)
         return -1;
@@ -281,7 +282,7 @@ open_state(struct tune *t, struct err *err)
     str_adds(&t->arithmetic, GEMM_EXACT_ORDER);
     t->run.state = (struct train_state){ .program = "moe-sft tune",
                                          .table = &train_step_table,
-                                         .format = "moe-sft tune state 2",
+                                         .format = "moe-sft tune state 3",
                                          .arithmetic = t->arithmetic.s,
                                          .any_isa = t->o.train.any_isa,
                                          .tensors = t->tensors,
@@ -369,6 +370,7 @@ tune_close(struct tune *t)
     tune_data_close(&t->data);
     tune_data_close(&t->eval_data);
     tune_text_close(&t->text);
+    json_decref(t->vars);
     config_free(&t->config);
     par_close(t->par);
     free(t->step);

@@ -29,6 +29,9 @@ struct tune {
     struct par *par;
     struct ranks *ranks; /* of which 0 alone writes and prints */
     struct config config;
+    json_t *vars;         /* of --template-var, or of the state; NULL: none */
+    char now[24];         /* of the first step, in seconds */
+    bool had_no_messages; /* the run that is resumed */
     struct tune_text text;
     struct tune_data data, eval_data; /* eval_data.n 0: no --eval */
     struct tune_windows windows, eval_windows;

@@ -11,7 +11,7 @@
 #include "core/model/train/lm.h"
 #include "core/sig.h"
 #include "core/str.h"
-#include "core/text/chat_forms.h"
+#include "core/text/turns.h"
 #include "core/tty.h"
 
 #define DATA_MAX ((size_t)1 << 36) /* bytes of what is no regular file */
@@ -69,34 +69,32 @@ open_tok(struct tune_text *t, struct err *err)
     return rc < 0 ? -1 : find_eos(t, err);
 }
 
-/* The template: the one asked for, the model's own, or, if it has none, that of
- * its special tokens. */
 static int
-find_chat(struct tune_text *t, struct err *err)
+open_chat(struct tune_text *t, struct err *err)
 {
-    struct str own = { 0 };
-    int rc;
+    json_t *vars = (json_t *)(uintptr_t)t->vars, *v;
+    const char *key;
 
-    if (t->chat >= 0)
+    if (t->chat)
         return 0;
-    rc = chat_form_template(t->dir, &own, err);
-    if (rc == 0)
-        t->chat = own.n ? chat_form_known(own.s, own.n)
-                        : chat_form_recognise(t->tok, err);
-    if (rc == 0 && own.n && t->chat < 0)
-        err_set(err, EX_DATAERR,
-                "%s: its chat_template is not among those that are known "
-                "(--template names one of these)",
-                t->dir);
-    str_free(&own);
-    return rc < 0 || t->chat < 0 ? -1 : 0;
+    if (chat_open(&t->chat, t->dir, t->template, err) < 0)
+        return -1;
+    json_object_foreach(vars, key, v)
+    {
+        if (!chat_mentions(t->chat, vars, key))
+            err_warn("%s: does not use \"%s\", which changes nothing",
+                     chat_name(t->chat), key);
+    }
+    return 0;
 }
 
 void
 tune_text_close(struct tune_text *t)
 {
     tok_close(t->tok);
+    chat_close(t->chat);
     t->tok = NULL;
+    t->chat = NULL;
 }
 
 /* ---- the forms of a line ---- */
@@ -185,101 +183,101 @@ add_completion(const struct line *line, struct err *err)
     return 0;
 }
 
-/* Members of a message that say more than its role and content are no part of
- * the known templates. */
-static int
-read_message(const struct line *line, const struct js *js,
-             struct chat_message *m, struct err *err)
+/* The variables of a conversation, and those of all of them that it does not
+ * have itself. */
+static json_t *
+read_vars(const struct line *line, struct err *err)
 {
-    static const char *const roles[] = { "system", "user", "assistant" };
-    struct js role = js_get(js, "role"), content = js_get(js, "content");
-    const char *name, *key;
-    json_t *member;
-    size_t i = 0;
+    static const char *const none[] = { NULL };
+    json_t *vars = chat_vars(&line->root, none, err);
 
-    if (!js_is(js, JSON_OBJECT))
-        return js_bad(js, "an object with role and content", err);
-    if (js_str(&role, &name, NULL, err) < 0)
-        return -1;
-    while (i < 3 && strcmp(name, roles[i]) != 0)
-        i++;
-    if (i == 3)
-        return js_bad(&role, "system, user or assistant", err);
-    m->role = (enum chat_role)i;
-    json_object_foreach((json_t *)(uintptr_t)js->v, key, member)
-    {
-        if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0 &&
-            !json_is_null(member))
-            return err_set(err, EX_DATAERR,
-                           "%s: %s has \"%s\", which is not supported (role "
-                           "and content)",
-                           line->where, js->path, key);
-    }
-    return js_str(&content, &m->text, &m->nbytes, err);
+    if (vars && line->text->vars)
+        json_object_update_missing(vars, (json_t *)(uintptr_t)line->text->vars);
+    if (vars) /* all is said, and nothing is asked */
+        json_object_set_new(vars, "add_generation_prompt", json_false());
+    return vars;
 }
 
-/* What else of a line a chat template may show the model, as trl lets it. */
-static int
-check_only_messages(const struct line *line, struct err *err)
+/* What ends a reply: ids at 'eos' [1 + CONFIG_MAX_EOS]. */
+static size_t
+find_ends(const struct tune_text *t, int32_t *eos)
 {
-    static const char *const more[] = { "tools", "functions", "documents",
-                                        "chat_template_kwargs" };
+    size_t n = t->eos >= 0;
 
-    for (size_t i = 0; i < sizeof(more) / sizeof(*more); i++) {
-        struct js js = js_get(&line->root, more[i]);
+    eos[0] = t->eos;
+    for (size_t i = 0; i < t->config->n_eos; i++)
+        eos[n++] = t->config->eos[i];
+    return n;
+}
 
-        if (js_absent(&js) ||
-            (!json_array_size(js.v) && !json_object_size(js.v) &&
-             (js_is(&js, JSON_ARRAY) || js_is(&js, JSON_OBJECT))))
-            continue;
-        return err_set(err, EX_DATAERR,
-                       "%s: has \"%s\" next to \"messages\", which is not "
-                       "supported: the model would not see it",
-                       line->where, more[i]);
+static void
+put_turns(const struct line *line, const struct chat_turn *turns, size_t n)
+{
+    struct ids *labels = &line->data->labels;
+    size_t begin = labels->n;
+
+    for (size_t i = 0; i < n; i++) {
+        put_labels(line, begin + turns[i].first_id - labels->n, false);
+        put_labels(line, turns[i].end_id - turns[i].first_id, true);
     }
-    return 0;
+    put_labels(line, line->data->ids.n - labels->n, false);
+}
+
+static int
+add_rendered(const struct line *line, const json_t *vars, struct err *err)
+{
+    const struct tune_text *t = line->text;
+    struct rendered whole = { 0 };
+    int32_t eos[1 + CONFIG_MAX_EOS];
+    struct chat_turn *turns = NULL;
+    struct ids one = { 0 };
+    struct err cause;
+    size_t n = 0;
+    int rc = 0;
+
+    if (chat_render(t->chat, vars, &whole, &cause) < 0 ||
+        chat_turns(t->chat, t->tok, eos, find_ends(t, eos), vars, &whole,
+                   &turns, &n, &cause) < 0 ||
+        /* by itself: it begins a text */
+        chat_encode(t->tok, &whole, turns, n, 0, &one, &cause) < 0)
+        rc = at_line(line, &cause, err);
+    else if (one.n == 0)
+        rc = err_set(err, EX_DATAERR, "%s: %s renders nothing of it",
+                     line->where, chat_name(t->chat));
+    if (rc == 0) {
+        ids_append(&line->data->ids, &one, 0, one.n);
+        put_turns(line, turns, n);
+    }
+    free(turns);
+    ids_free(&one);
+    rendered_free(&whole);
+    return rc;
 }
 
 static int
 add_messages(const struct line *line, struct err *err)
 {
     struct js list = js_get(&line->root, "messages");
-    struct ids *ids = &line->data->ids, one = { 0 };
-    size_t n = json_array_size(list.v);
-    struct chat_message *m;
-    struct err cause;
+    struct tune_text *t = line->text;
+    json_t *vars;
     int rc = 0;
 
-    if (!js_is(&list, JSON_ARRAY) || n == 0)
+    if (!js_is(&list, JSON_ARRAY) || json_array_size(list.v) == 0)
         return js_bad(&list, "an array of messages", err);
-    if (check_only_messages(line, err) < 0 || open_tok(line->text, err) < 0 ||
-        find_chat(line->text, err) < 0)
+    if (open_tok(t, err) < 0 || open_chat(t, err) < 0)
         return -1;
-    m = xcalloc(n, sizeof(*m));
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        struct js item = js_at(&list, i);
+    vars = read_vars(line, err);
+    if (!vars)
+        return -1;
+    for (size_t i = 0; rc == 0 && i < json_array_size(list.v); i++) {
+        struct js message = js_at(&list, i), role = js_get(&message, "role");
+        const char *name;
 
-        rc = read_message(line, &item, &m[i], err);
+        rc = js_str(&role, &name, NULL, err);
     }
-    /* by itself: it begins a text */
-    if (rc == 0 &&
-        chat_form_encode(line->text->tok, (enum chat_form)line->text->chat, m,
-                         n, false, 0, &one, &cause) < 0)
-        rc = at_line(line, &cause, err);
-    if (rc == 0) {
-        size_t begin = ids->n;
-
-        ids_append(ids, &one, 0, one.n);
-        for (size_t i = 0; i < n; i++)
-            if (m[i].end > m[i].begin) {
-                put_labels(line, begin + m[i].begin - line->data->labels.n,
-                           false);
-                put_labels(line, m[i].end - m[i].begin, true);
-            }
-        put_labels(line, ids->n - line->data->labels.n, false);
-    }
-    ids_free(&one);
-    free(m);
+    if (rc == 0)
+        rc = add_rendered(line, vars, err);
+    json_decref(vars);
     return rc;
 }
 

@@ -3,31 +3,36 @@
 #ifndef MOE_SFT_TUNE_DATA_H
 #define MOE_SFT_TUNE_DATA_H
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "core/err.h"
 #include "core/hash.h"
 #include "core/model/config.h"
+#include "core/text/chat.h"
 #include "core/text/tok.h"
 
-/* How texts become tokens; starts with the first three. */
+/* How texts become tokens; starts with the first four. */
 struct tune_text {
     const char *dir; /* the model's */
     const struct config *config;
-    int chat;        /* enum chat_form; -1: the model's own */
-    struct tok *tok; /* NULL: no line so far had text */
-    int32_t eos;     /* -1: the model has none */
-    int said;        /* of tok_warn_added() */
+    const char *template; /* as chat_open()'s 'which' */
+    const json_t *vars;   /* of the template, where a line does not have them */
+    struct chat *chat;    /* NULL: no line so far had messages */
+    struct tok *tok;      /* NULL: no line so far had text */
+    int32_t eos;          /* -1: the model has none */
+    int said;             /* of tok_warn_added() */
 };
 void tune_text_close(struct tune_text *text);
 
 /*
  * The examples of a file, whose line is one of
- *   {"messages": [{"role": "user", "content": "text"}, ..]}
+ *   {"messages": [{"role": "user", "content": "text"}, ..], "tools": [..], ..}
  *   {"prompt": "text", "completion": "text"}     {"text": "text"}
  *   {"ids": [1, 2], "labels": [-100, 2]}
- * Others' members are ignored.  Labels are LM_NO_LABEL where a token is not
+ * More members of messages and next to them are the template's variables, those
+ * of other forms are ignored.  Labels are LM_NO_LABEL where a token is not
  * predicted, as an example's first never is.
  */
 struct tune_example {

@@ -3,24 +3,30 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cmd/moe-sft/tune.h"
 #include "core/format/st.h"
 #include "core/hash.h"
+#include "core/js.h"
 #include "core/mem.h"
 #include "core/opt.h"
+#include "core/text/chat.h"
 
 #define DEFAULT_TUNE_RANK 16
+
+#define TEMPLATE_VAR "--template-var"
+#define NOW          "SOURCE_DATE_EPOCH"
 
 static const char *const base_names[] = { "bf16", "int8" };
 
 /* The options that a state has; "use_rslora" comes after --alpha. */
 static const char *const settings[] = {
-    "--targets",    "--rank",       "--alpha",   "--seed",         "-n",
-    "--batch",      "--accumulate", "--slices",  "--ctx",          "--pack",
-    "--shuffle",    "--template",   "--compute", "--base",         "--lr",
-    "--schedule",   "--warmup",     "--clip",    "--weight-decay", "--eval",
-    "--eval-every", "--keep-best",  "--svg",
+    "--targets",   "--rank",       "--alpha",        "--seed", "-n",
+    "--batch",     "--accumulate", "--slices",       "--ctx",  "--pack",
+    "--shuffle",   "--compute",    "--base",         "--lr",   "--schedule",
+    "--warmup",    "--clip",       "--weight-decay", "--eval", "--eval-every",
+    "--keep-best", "--svg",        "--template",
 };
 #define N_SETTINGS (sizeof(settings) / sizeof(*settings))
 
@@ -117,13 +123,50 @@ check_lines(const struct tune *t, const char *key, const struct st *st,
     struct str now = { 0 };
     int rc = 0;
 
-    if (!was || (strcmp(key, "--ctx") != 0 && strcmp(key, "--template") != 0))
+    if (!was || strcmp(key, "--ctx") != 0)
         return 0;
     opt_save(opt_of(t->o.line->tool, key), &t->o, &now);
     if (strcmp(now.s, was) != 0)
         rc = train_state_was(st->path, key, was, now.s, err);
     str_free(&now);
     return rc;
+}
+
+/* The template's variables: of the command line, or of the state. */
+static int
+take_vars(struct tune *t, const struct st *st, struct err *err)
+{
+    const struct opt_list *list = &t->o.tune.template_vars;
+    const char *was = st ? st_meta(st, TEMPLATE_VAR) : NULL;
+    struct str name = { 0 };
+    int rc = 0;
+
+    if (list->n) {
+        t->vars = json_object();
+        for (size_t i = 0; rc == 0 && i < list->n; i++)
+            rc = chat_set_var(t->vars, list->item[i], true, err);
+    } else if (was && *was) {
+        str_addf(&name, "%s: " TEMPLATE_VAR, st->path);
+        t->vars = js_parse(was, strlen(was), name.s, err);
+        if (t->vars && !json_is_object(t->vars))
+            err_set(err, EX_DATAERR, "%s is %.40s (expected a JSON object)",
+                    name.s, was);
+        rc = json_is_object(t->vars) ? 0 : -1;
+        str_free(&name);
+    }
+    return rc;
+}
+
+/* Templates may show the date: that of the first step, also when the run is
+ * resumed on another day. */
+static void
+hold_time(struct tune *t, const struct st *st)
+{
+    const char *was = st ? st_meta(st, NOW) : NULL;
+
+    snprintf(t->now, sizeof(t->now), "%lld", (long long)time(NULL));
+    setenv("SOURCE_DATE_EPOCH", was && *was ? was : t->now, 0);
+    snprintf(t->now, sizeof(t->now), "%s", getenv("SOURCE_DATE_EPOCH"));
 }
 
 /* Options that are not given come from the state. */
@@ -145,6 +188,10 @@ take_state(struct tune *t, const char *path, struct err *err)
         else if (strcmp(key, "-n") != 0 || !opt_given(line, "epochs"))
             rc = train_state_option(&st, line->tool, key, &t->o, &t->kept, err);
     }
+    if (rc >= 0)
+        rc = take_vars(t, &st, err);
+    hold_time(t, &st);
+    t->had_no_messages = !st_meta(&st, "template");
     value = st_meta(&st, "use_rslora");
     t->lora.rslora = value && !strcmp(value, "1");
     value = st_meta(&st, "adapter");
@@ -164,6 +211,10 @@ tune_settle(struct tune *t, const char *path, struct err *err)
         return -1;
     if (path && take_state(t, path, err) < 0)
         return -1;
+    if (!path && take_vars(t, NULL, err) < 0)
+        return -1;
+    if (!path)
+        hold_time(t, NULL);
     if (path && (parse_targets(t, err) < 0 || parse_base(t, err) < 0)) {
         struct err cause = *err;
 
@@ -180,6 +231,25 @@ tune_settle(struct tune *t, const char *path, struct err *err)
     return 0;
 }
 
+/* What makes tokens of messages, if there are some. */
+static void
+set_template(struct tune *t)
+{
+    struct train_state *s = &t->run.state;
+    const struct chat *chat = t->text.chat;
+    char *vars =
+        t->vars ? json_dumps(t->vars, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+
+    train_state_set(s, TEMPLATE_VAR, vars ? vars : "", NULL);
+    free(vars);
+    if (chat && !t->had_no_messages) /* the data are others, if it had none */
+        train_state_set(s, "template", chat_digest(chat), chat_name(chat));
+    if (chat && chat_mentions(chat, NULL, "strftime_now")) {
+        train_state_set(s, NOW, t->now, NULL);
+        train_state_may_differ(s);
+    }
+}
+
 void
 tune_set_settings(struct tune *t)
 {
@@ -194,6 +264,7 @@ tune_set_settings(struct tune *t)
     t->o.train.steps = t->total;
     t->o.train.warmup = (double)t->schedule.warmup;
     train_state_set(s, "base", t->base_digest, t->o.tune.model);
+    set_template(t);
     train_state_set(s, "data", t->data.digest, t->o.tune.data);
     train_state_set(s, "adapter", t->init_digest,
                     t->o.tune.init ? t->o.tune.init : "--init");
@@ -204,6 +275,7 @@ tune_set_settings(struct tune *t)
 
         train_state_set_option(s, t->o.line->tool, key, &t->o);
         if (!strcmp(key, "--eval") || !strcmp(key, "--svg") ||
+            !strcmp(key, "--template") ||
             (!strcmp(key, "-n") && t->o.train.schedule == SCHEDULE_CONSTANT))
             train_state_may_differ(s);
         if (!strcmp(key, "--alpha"))

@@ -49,9 +49,10 @@ struct train_options {
 struct tune_options {
     const char *model, *data, *init, *eval;             /* or NULL */
     const char *targets;                                /* NULL: all */
+    const char *template;                               /* NULL: the model's */
+    struct opt_list template_vars;                      /* NAME=VALUE */
     uint64_t batch, epochs, ctx, eval_every, log_every; /* 0: not given */
     uint64_t slices;
-    int chat; /* -1: not given */
     enum compute compute;
     bool pack, keep_best, dry_run;
     int int8; /* the experts' base weights are */

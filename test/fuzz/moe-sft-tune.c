@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: ISC */
 /*
  * Hostile lines of moe-sft tune's DATA, by the tokenizer of demo/qwen3-tiny:
- * the first byte selects template, positions and --ctx.  What is read are
- * examples within these, one after another, with labels that are its ids or any
- * of the vocabulary, and windows that have each of them once.
+ * the first byte selects template (the model's, one that leaves out earlier
+ * reasoning, one with generation blocks), positions and --ctx.  What is read
+ * are examples within these, one after another, with labels that are its ids or
+ * any of the vocabulary, and windows that have each of them once.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,35 @@
 #define MODEL "demo/qwen3-tiny"
 
 enum { VOCAB = 1024 };
+
+static const char thinks[] =
+    "{%- set ns = namespace(last=-1) %}{%- for m in messages %}"
+    "{%- if m.role == 'user' %}{%- set ns.last = loop.index0 %}{%- endif %}"
+    "{%- endfor %}{%- for m in messages %}{%- set c = m.content | string %}"
+    "{{- '<|im_start|>' + m.role + '\n' }}"
+    "{%- if m.role == 'assistant' and loop.index0 > ns.last %}"
+    "{{- '<think>' + c.split('</think>')[0].split('<think>')[-1] }}"
+    "{{- '</think>' }}{%- endif %}{{- c.split('</think>')[-1] | trim }}"
+    "{%- for t in m.tool_calls or [] %}{{- t | tojson }}{%- endfor %}"
+    "{{- '<|im_end|>\n' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}"
+    "{%- endif %}";
+static const char marked[] =
+    "{{ tools | tojson }}{% for m in messages %}{{ m.role }}: "
+    "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+    "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}";
+
+/* The name of a file that has a text. */
+static const char *
+template_path(const char *text, size_t nbytes)
+{
+    static char path[40];
+    int fd = memfd_create("template", MFD_CLOEXEC);
+
+    MUST(fd >= 0 && write(fd, text, nbytes) == (ssize_t)nbytes);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    return path;
+}
 
 /* Returns how many labels are targets. */
 static size_t
@@ -74,6 +104,7 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct tok *tok;
+    static char with_thoughts[40], with_blocks[40];
     int how = size ? *data : 0, fd = memfd_create("fuzz", MFD_CLOEXEC);
     struct config config = { .vocab_size = VOCAB,
                              .max_positions = how & 4 ? 16 : 512,
@@ -81,9 +112,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                              .eos = { 1023 } };
     struct tune_text text = { .dir = MODEL,
                               .config = &config,
-                              .chat = how & 1   ? 3
-                                      : how & 2 ? 0
-                                                : -1,
+                              .template = how & 1   ? with_thoughts
+                                          : how & 2 ? with_blocks
+                                                    : NULL,
                               .tok = tok,
                               .eos = 1023 };
     size_t ctx = how & 8 ? 5 : how & 16 ? 40 : 1 << 20;
@@ -91,6 +122,10 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tune_data d;
     char path[40];
 
+    if (!*with_blocks) {
+        strcpy(with_thoughts, template_path(thinks, strlen(thinks)));
+        strcpy(with_blocks, template_path(marked, strlen(marked)));
+    }
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     MUST(fd >= 0 &&
          write(fd, data + !!size, size - !!size) == (ssize_t)(size - !!size));
@@ -103,6 +138,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_windows(&d, ctx, true);
     }
     tune_data_close(&d);
+    chat_close(text.chat);
     tok = text.tok; /* the next input's, too */
     close(fd);
     return 0;
