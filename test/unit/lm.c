@@ -111,6 +111,7 @@ struct way {
     enum compute compute;
     bool apart; /* a window's examples as sequences of their own */
     bool int8;
+    bool loss_only; /* then, without gradients */
 };
 
 struct outcome {
@@ -177,7 +178,7 @@ run(const struct step_ref *s, const struct way *way, struct outcome *out)
     out->n_tensors = lm->n_tensors;
     out->tensors = xcalloc(lm->n_tensors, sizeof(*out->tensors));
     memcpy(out->tensors, lm->tensors, lm->n_tensors * sizeof(*out->tensors));
-    rc = lm_loss(lm, seqs, n_seqs, &out->loss_only, &err);
+    rc = way->loss_only ? lm_loss(lm, seqs, n_seqs, &out->loss_only, &err) : 0;
 out:
     if (rc)
         printf("# %s: %s\n", s->path, err.what);
@@ -247,7 +248,7 @@ same_bytes(const struct outcome *a, const struct outcome *b)
 static void
 test_rounded(const struct step_ref *s, const char *name, bool int8)
 {
-    struct way way = { 1, 0, 8, COMPUTE_BF16, false, int8 };
+    struct way way = { 1, 0, 8, COMPUTE_BF16, .int8 = int8 };
     const struct map *grads = int8 ? &s->grads_int8 : &s->grads_bf16;
     double want = le_f64(int8 ? s->loss_int8.data : s->loss_bf16.data);
     const char *how = int8 ? "int8" : "bf16";
@@ -273,7 +274,7 @@ test_rounded(const struct step_ref *s, const char *name, bool int8)
            "%s: %s: gradients differ by %.2g at most, %.2g in all; %.2g and "
            "%.2g from f32's",
            name, how, error.worst, error.all, from_f32.worst, from_f32.all);
-    way = (struct way){ 3, 200, 8, COMPUTE_BF16, false, int8 };
+    way = (struct way){ 3, 200, 8, COMPUTE_BF16, .int8 = int8 };
     tap_ok(!run(s, &way, &other) && same_bytes(&first, &other),
            "%s: %s: the same bytes from 3 threads", name, how);
     outcome_free(&other);
@@ -284,10 +285,10 @@ test_rounded(const struct step_ref *s, const char *name, bool int8)
 static void
 test_slices(const struct step_ref *s, const char *name, double want)
 {
-    struct way way = { 1, 0, 8, COMPUTE_F32, false, false };
+    struct way way = { .threads = 1, .n_slices = 2 };
     struct outcome first, other;
 
-    way.n_slices = 2; /* in chunks, they go on from one to the next */
+    /* in chunks, they go on from one to the next */
     if (run(s, &way, &first))
         tap_ok(0, "%s: runs in two slices", name);
     way.chunk = 200;
@@ -308,12 +309,12 @@ static void
 test_model(const char *dir, const char *name, size_t nth)
 {
     static const struct way ways[] = {
-        { 2, 0, 8, COMPUTE_F32, false, false },
-        { 3, 200, 8, COMPUTE_F32, false, false },
-        { 1, 250, 8, COMPUTE_F32, false, false },
+        { .threads = 2, .n_slices = 8 },
+        { .threads = 3, .n_slices = 8, .chunk = 200 },
+        { .threads = 1, .n_slices = 8, .chunk = 250 },
     };
     const size_t n_ways = sizeof(ways) / sizeof(*ways);
-    struct way way = { 1, 0, 8, COMPUTE_F32, false, false };
+    struct way way = { .threads = 1, .n_slices = 8, .loss_only = true };
     struct outcome first, other;
     struct step_ref s;
     double want, error;
