@@ -2,7 +2,8 @@
 /*
  * A model's gradient where its norms are others, and elsewhere, than a family
  * has them, and those of families (test/ref/family_models.py): against
- * differences of the loss, and the same bytes for any threads and chunk.
+ * differences of the loss, and the same bytes for any threads and chunk, in f32
+ * and bf16, with TU_WAYS=one each family in one of these.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -198,16 +199,19 @@ gradient(const char *path, int threads, size_t chunk, enum compute compute,
 }
 
 static void
-test_bytes(const char *dir, const char *name)
+test_bytes(const char *dir, const char *name, size_t nth)
 {
     struct str path = { 0 };
 
     str_addf(&path, "%s/%s", dir, name);
     for (enum compute c = COMPUTE_F32; c <= COMPUTE_BF16; c++) {
         size_t n = 0, n_other = 0;
-        float *one = gradient(path.s, 1, 0, c, &n);
-        float *other = gradient(path.s, 3, N, c, &n_other);
+        float *one, *other;
 
+        if (tap_one_way() && (c == COMPUTE_F32) != (nth % 2 == 0))
+            continue;
+        one = gradient(path.s, 1, 0, c, &n);
+        other = gradient(path.s, 3, N, c, &n_other);
         tap_ok(n > 0 && n == n_other && !memcmp(one, other, n * sizeof(*one)),
                "%s: the same bytes from 3 threads in smaller chunks, in %s",
                name, c == COMPUTE_F32 ? "f32" : "bf16");
@@ -237,7 +241,7 @@ test_families(const char *dir)
         if (python(make.s, path.s))
             tap_ok(0, "%s runs", make.s);
         test(dir, names[i], NULL);
-        test_bytes(dir, names[i]);
+        test_bytes(dir, names[i], i);
         str_free(&make);
         str_free(&path);
     }
