@@ -9,7 +9,7 @@ core/kernel 10218
 core/model 25468
 core/text 12258
 core/image 2414
-cmd 40101
+cmd 40112
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

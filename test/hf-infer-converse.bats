@@ -47,6 +47,34 @@ for how in [], ["--system", "Be brief."], ["--compute", "bf16"], ["--kv-dtype", 
 END
 }
 
+@test "hf-infer --chat: --session gives the first answer its beginning, and changes none" {
+    typed "$DEMO" <<'END'
+import subprocess, sys
+from conversation import Conversation, parrot
+demo = sys.argv[1]
+how = ["hf-infer", demo, "--chat", "--system", "Be brief.", "--greedy", "-n", "24", "-v"]
+subprocess.run([*how, "-p", "1+1=", "-n", "0", "--save-session", "s"], check=True, capture_output=True)
+got = {}
+for more in [], ["--session", "s"]:
+    c = Conversation([*how, *more], TERM="dumb")
+    c.wait("\n> ")
+    got[len(more)] = []
+    for line in "1+2=", "What is the capital of France?":
+        c.type(line + "\n")
+        said, kept = c.wait(r"prompt \d+ tokens?, (\d+) of them cached\r\n")
+        got[len(more)].append((int(kept[1]), c.wait(r"\r\n> ")[0]))
+        assert ("s: the conversation begins with " in said) == (bool(more) and line == "1+2="), said
+    c.type("\x04")
+    assert c.end() == 0
+(none, a), b = got[0]
+(some, c), d = got[2]
+assert none == 0 and some > 8 and (a, b) == (c, d), got
+parrot("m", ["Yes."])
+c = Conversation(["hf-infer", "m", "--chat", "--session", "s"])
+assert c.end() == 65 and c.seen.startswith("hf-infer: s: ") and c.seen.count("\n") == 1, c.seen
+END
+}
+
 @test "hf-infer --chat: Ctrl-C ends an answer, which stays as far as it came" {
     typed <<'END'
 import json, re, subprocess
@@ -427,10 +455,10 @@ assert c.end() == 0 and c.seen == "Yes.\r\n", c.seen
 c = Conversation(["hf-infer", "m", "--chat", "-p", "Hi"])
 assert c.end() == 0 and c.seen == "Yes.\r\n", c.seen
 # standard input is
-for tail in "| cat", "-o f", "--json", "--ids-out", "--nll", "--encode", "--kvc f":
+for tail in "| cat", "-o f", "--json", "--ids-out", "--nll", "--encode", "--kvc f", "--save-session f":
     c = Conversation(["bash", "-o", "pipefail", "-c", "hf-infer m --chat " + tail])
     assert c.end() == 2, (tail, c.seen)
-    assert "no prompt: give -p" in c.seen or tail == "--kvc f" and "not in a conversation" in c.seen, (tail, c.seen)
+    assert "no prompt: give -p" in c.seen or tail.endswith(" f") and "not in a conversation" in c.seen, (tail, c.seen)
 c = Conversation(["hf-infer", "m"])
 assert c.end() == 2 and "no prompt: give -p" in c.seen
 END

@@ -147,6 +147,10 @@ feed_rest(struct conversation *c, const struct sequence *seq, float *logits,
         n = smaller(n, c->n_prompt);
     if (!old || !session_may_fork(old, max_tokens))
         n = 0;
+    if (run->session_file && n < c->cached.n && !run->quiet)
+        tool_say("%s: the conversation begins with %zu of its %zu tokens",
+                 run->session_file, n, c->cached.n);
+    run->session_file = NULL; /* of the first answer alone */
     run->session = n ? session_fork(old, n, max_tokens)
                      : session_new(run->engine, max_tokens);
     session_close(old);
@@ -399,7 +403,7 @@ converse(struct conversation *c)
     str_free(&fixed);
 }
 
-/* What the template gets, before there is a message. */
+/* What the template gets before there is a message, and what is cached. */
 static int
 begin(struct conversation *c, struct err *err)
 {
@@ -415,6 +419,12 @@ begin(struct conversation *c, struct err *err)
         str_adds(&c->system, system);
     c->run->system = NULL; /* it is a message now */
     reset(c);
+    if ((c->run->session = c->run->prefix)) {
+        c->n_prompt = c->run->prefix->n;
+        for (size_t i = 0; i < c->n_prompt; i++)
+            ids_add(&c->cached, c->run->prefix_ids[i]);
+        c->run->prefix = NULL;
+    }
     return 0;
 }
 

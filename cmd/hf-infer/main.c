@@ -388,8 +388,9 @@ main(int argc, char **argv)
                         !run.output && !run.jsonl && !run.json && !run.ids_out;
         if (!run.converses)
             die_usage("no prompt: give -p, --file or --ids, or pipe it in");
-        if (run.kvc)
-            die_usage("--kvc compresses one prompt: not in a conversation");
+        if (run.kvc || run.save_session)
+            die_usage("--%s is of one prompt: not in a conversation",
+                      run.kvc ? "kvc" : "save-session");
     }
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         if (opt_given(&line, settings[i].option))
