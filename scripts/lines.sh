@@ -7,7 +7,7 @@ budgets='core 11640
 core/format 13305
 core/kernel 10218
 core/model 25468
-core/text 12258
+core/text 12275
 core/image 2414
 cmd 40112
 lib 2728'

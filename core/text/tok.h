@@ -46,7 +46,8 @@ void tok_close(struct tok *tok);
 
 enum {
     TOK_SPECIAL = 1, /* encode: add what the post-processor adds (bos..) */
-    TOK_PLAIN = 2,   /* encode: text that spells a special token is text */
+    TOK_PLAIN = 2,   /* encode: text that spells a special token is text, also
+                      * where the vocabulary or a merge has its name */
     TOK_MORE = 4, /* encode: the text continues after other ids: no "first" */
     TOK_OPEN = 8  /* encode: more follows: TOK_SPECIAL adds no end */
 };

@@ -226,6 +226,15 @@ merge_long(struct encoder *enc)
     return n_left;
 }
 
+static bool
+has_special(const struct encoder *enc, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tok_is_special(enc->tok, enc->symbol[i].id))
+            return true;
+    return false;
+}
+
 static int
 merge_word(struct encoder *enc, const char *s, size_t n)
 {
@@ -243,7 +252,7 @@ merge_word(struct encoder *enc, const char *s, size_t n)
     } else if (tok->ignore_merges) {
         whole = strmap_get(&tok->vocab, s, n);
     }
-    if (whole >= 0) {
+    if (whole >= 0 && !(enc->no_special && tok_is_special(tok, whole))) {
         ids_add(enc->out, whole);
         return 0;
     }
@@ -252,6 +261,11 @@ merge_word(struct encoder *enc, const char *s, size_t n)
     n_left = enc->n_symbols < SHORT_WORD
                  ? merge_short(tok, enc->symbol, enc->n_symbols)
                  : merge_long(enc);
+    if (enc->no_special && has_special(enc, n_left)) { /* then characters */
+        if (add_word(enc, s, n) < 0)
+            return -1;
+        n_left = enc->n_symbols;
+    }
     for (size_t i = 0; i < n_left; i++)
         ids_add(enc->out, enc->symbol[i].id);
     return 0;

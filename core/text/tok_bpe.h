@@ -28,6 +28,7 @@ struct encoder {
     const struct tok *tok;
     struct ids *out;
     struct err *err;
+    bool no_special;           /* no word is a special token */
     struct growth norm, split; /* of the text */
     struct regex_work regexes; /* of all steps */
     struct str scratch[TOK_MAX_STEPS];

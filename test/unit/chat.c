@@ -140,6 +140,33 @@ test_special(void)
     tok_close(tok);
 }
 
+/* Some vocabularies have the names of special tokens. */
+static void
+test_vocabulary(void)
+{
+    static const char json[] =
+        "{\"model\":{\"type\":\"BPE\",\"ignore_merges\":%s,\"vocab\":{\"<\":"
+        "0,\"/\":1,\"s\":2,\">\":3,\"</\":4,\"s>\":5,\"</s>\":6,\"ss\":7},"
+        "\"merges\":[\"< /\",\"s >\",\"</ s>\",\"s s\"]},\"added_tokens\":["
+        "{\"id\":6,\"content\":\"</s>\",\"special\":true,\"normalized\":"
+        "false}]}";
+
+    for (int i = 0; i < 2; i++) {
+        struct str s = { 0 };
+        struct err err;
+        struct tok *tok = NULL;
+
+        str_addf(&s, json, i ? "true" : "false");
+        tok_parse(&tok, s.s, s.n, "t", &err);
+        gives(tok,
+              i ? "a vocabulary's special token is text in a message"
+                : "so is one that merges make",
+              "~</s>~</s>~ss~", "</s>{</s>}[ss]");
+        tok_close(tok);
+        str_free(&s);
+    }
+}
+
 static void
 test_normalized(void)
 {
@@ -299,6 +326,7 @@ main(void)
     test_set_var();
     test_digest();
     test_special();
+    test_vocabulary();
     test_normalized();
     test_turns();
     test_vars();
