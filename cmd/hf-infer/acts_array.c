@@ -14,6 +14,7 @@ acts_open_npy(struct acts_array *x, const char *option, const char *path,
 {
     struct stat st;
 
+    x->npy = true;
     if (strcmp(path, "-") == 0 ||
         (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
         return err_set(err, TU_USAGE,

@@ -322,31 +322,27 @@ open_files(struct images *im, struct err *err)
     struct acts_array *files = im->acts.files;
     struct out **rows = &files[ACTS_IMAGES].out;
 
-    if (run->pixels) {
-        files[ACTS_PIXELS] =
-            (struct acts_array){ .npy = true,
-                                 .dtype = DT_F32,
-                                 .n_dims = 4,
-                                 .shape = { 0, 3, im->processor.height,
-                                            im->processor.width } };
-        if (acts_open_npy(&files[ACTS_PIXELS], "pixels", run->pixels,
-                          run->out_flags, err) < 0)
-            return -1;
-    }
-    if (run->features) {
-        files[ACTS_FEATURES] =
-            (struct acts_array){ .npy = true,
-                                 .dtype = DT_F32,
-                                 .n_dims = 2,
-                                 .shape = { 0, im->n_features } };
+    files[ACTS_PIXELS] =
+        (struct acts_array){ .dtype = DT_F32,
+                             .n_dims = 4,
+                             .shape = { 0, 3, im->processor.height,
+                                        im->processor.width } };
+    files[ACTS_FEATURES] = (struct acts_array){
+        .dtype = DT_F32, .n_dims = 2, .shape = { 0, im->n_features }
+    };
+    if (run->features)
         im->features = mem_try(im->batch, im->n_features * 4, "features", err);
-        if (!im->features || acts_open_npy(&files[ACTS_FEATURES], "features",
-                                           run->features, run->out_flags, err))
-            return -1;
-    }
-    return run->acts_images && (out_open(rows, run->acts_images, run->out_flags,
-                                         false, err) < 0 ||
-                                out_write(*rows, head, sizeof(head) - 1, err))
+    return (run->features && !im->features) ||
+                   (run->features &&
+                    acts_open_npy(&files[ACTS_FEATURES], "features",
+                                  run->features, run->out_flags, err) < 0) ||
+                   (run->pixels &&
+                    acts_open_npy(&files[ACTS_PIXELS], "pixels", run->pixels,
+                                  run->out_flags, err) < 0) ||
+                   (run->acts_images &&
+                    (out_open(rows, run->acts_images, run->out_flags, false,
+                              err) < 0 ||
+                     out_write(*rows, head, sizeof(head) - 1, err) < 0))
                ? -1
                : 0;
 }
