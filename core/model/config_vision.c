@@ -49,14 +49,14 @@ parse_mlp(struct config *c, const struct js *root, struct err *err)
     struct js js = js_get(root, "mlp_ratio");
     double ratio = 4;
 
-    if (!by_ratio)
-        return js_bool_or(root, "use_gated_mlp", false, &gated, err) ||
-                       config_count(c, root, "intermediate_size",
-                                    CONFIG_MAX_WIDTH,
-                                    c->family->sizes.intermediate,
-                                    &c->intermediate_size, err)
-                   ? -1
-                   : (c->form.plain_mlp = c->form.learned || !gated, 0);
+    if (!by_ratio) {
+        if (js_bool_or(root, "use_gated_mlp", false, &gated, err))
+            return -1;
+        c->form.plain_mlp = c->form.learned || !gated;
+        return config_count(c, root, "intermediate_size", CONFIG_MAX_WIDTH,
+                            c->family->sizes.intermediate,
+                            &c->intermediate_size, err);
+    }
     if (js_bool_or(root, "use_swiglu_ffn", false, &swiglu, err) ||
         config_range(root, "mlp_ratio", 1e-3, 1024, &ratio, err))
         return -1;
@@ -77,13 +77,12 @@ parse_mlp(struct config *c, const struct js *root, struct err *err)
 static int
 find_root(const struct config *c, struct js *root, struct err *err)
 {
-    static const char *const keys[] = { "vision_config_dict", "vision_config" };
-    struct js js = { 0 };
+    struct js js = js_get(root, "vision_config_dict");
 
-    for (size_t i = 0; i < 2 && c->family->vision->whole && js_absent(&js); i++)
-        js = js_get(root, keys[i]);
     if (!c->family->vision->whole)
         return 0;
+    if (js_absent(&js))
+        js = js_get(root, "vision_config");
     *root = js;
     return js_absent(&js) || js_is(&js, JSON_OBJECT)
                ? 0
