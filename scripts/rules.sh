@@ -14,9 +14,6 @@ awk -v max_file=700 -v max_page=350 -v max_function=120 -v isas="$isas" '
     # reason.
     BEGIN {
         reason["python/tensorutils.py"] = "one file, to be copied"
-        reason["core/text/template_op.c"] = "is being cut"
-        reason["core/text/template_parse.c"] = "is being cut"
-        reason["core/text/template_run.c"] = "is being cut"
     }
 
     function bad(file, what) {

@@ -5,19 +5,15 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "core/text/template_run.h"
-
-struct template
-{
-    char *name;
-    struct tmpl_heap heap;
-    struct tmpl_tree tree;
-};
+#include "core/text/template_impl.h"
 
 int
 template_open(struct template **t, const char *name, const char *text,
               size_t nbytes, struct err *err)
 {
+    struct ttoken *tokens;
+    struct trun *r;
+
     *t = NULL;
     if (nbytes > TEMPLATE_MAX_BYTES)
         return err_set(err, EX_DATAERR,
@@ -25,8 +21,13 @@ template_open(struct template **t, const char *name, const char *text,
                        nbytes, TEMPLATE_MAX_BYTES);
     *t = xcalloc(1, sizeof(**t));
     (*t)->name = xstrdup(name);
-    if (tmpl_parse(&(*t)->heap, (*t)->name, text, nbytes, &(*t)->tree, err) ==
-        0)
+    r = &(*t)->memory;
+    r->name = (*t)->name;
+    r->err = err;
+    tokens = t_lex(r, text, nbytes);
+    if (!r->failed)
+        t_parse(*t, r, tokens);
+    if (!r->failed)
         return 0;
     template_close(*t);
     *t = NULL;
@@ -38,8 +39,10 @@ template_close(struct template *t)
 {
     if (!t)
         return;
-    tmpl_heap_free(&t->heap);
-    free(t->tree.names.v);
+    t_free(&t->memory);
+    for (size_t i = 0; i < t->n_names; i++)
+        free(t->names[i]);
+    free(t->names);
     free(t->name);
     free(t);
 }
@@ -47,11 +50,8 @@ template_close(struct template *t)
 bool
 template_mentions(const struct template *t, const char *variable)
 {
-    const struct tmpl_names *names = &t->tree.names;
-
-    for (size_t i = t->tree.caller + 1; i < names->n; i++)
-        if (names->v[i]->n == strlen(variable) &&
-            !memcmp(names->v[i]->s, variable, names->v[i]->n))
+    for (size_t i = 1; i < t->n_names; i++)
+        if (!strcmp(t->names[i], variable))
             return true;
     return false;
 }
@@ -60,26 +60,18 @@ int
 template_render(const struct template *t, const json_t *vars,
                 struct rendered *out, struct err *err)
 {
-    struct tmpl_run run = { .name = t->name,
-                            .tree = &t->tree,
-                            .vars = vars,
-                            .line = 1,
-                            .rendered = out,
-                            .err = err };
-    int rc;
+    struct trun r = { .name = t->name,
+                      .line = 1,
+                      .err = err,
+                      .t = t,
+                      .vars = vars,
+                      .rendered = out };
 
-    *out = (struct rendered){ .has_generation = t->tree.has_generation };
-    run.globals = tmpl_alloc(&run.heap, t->tree.names.n * sizeof(*run.globals));
-    rc = tmpl_run(&run);
-    if (rc == 0) {
-        str_add(&out->text, run.whole.n ? run.whole.s : "", run.whole.n);
-        out->n_runs = out->cap_runs = run.whole.n_runs;
-        out->runs = xmalloc(out->n_runs * sizeof(*out->runs));
-        if (out->n_runs)
-            memcpy(out->runs, run.whole.runs, out->n_runs * sizeof(*out->runs));
-    }
-    tmpl_heap_free(&run.heap);
-    return rc;
+    *out = (struct rendered){ .has_generation = t->has_generation };
+    r.globals = t_alloc(&r, t->n_names * sizeof(*r.globals));
+    t_render(&r);
+    t_free(&r);
+    return r.failed ? -1 : 0;
 }
 
 void

@@ -3,10 +3,8 @@
  * Chat templates: the part of Jinja that templates of models use, rendered as
  * transformers does by Jinja 3.1: trim_blocks, lstrip_blocks, break and
  * continue, {% generation %}, tojson, raise_exception(), strftime_now().
- *
- * A template has no access to files or the environment, but for the time, and
- * no way to change its variables.  It cannot run long or grow without limit:
- * see the bounds below.  man/chat.5 has what it may use.
+ * A template reaches no file and nothing of the environment but the time, and
+ * what it may compute is bounded.  man/chat.5 has what it may use.
  */
 #ifndef CORE_TEXT_TEMPLATE_H
 #define CORE_TEXT_TEMPLATE_H
@@ -19,16 +17,22 @@
 #include "core/err.h"
 #include "core/str.h"
 
-/* Bounds: of a template's own text; how deep its blocks and expressions nest;
- * how deep it runs, through its macros; steps of a rendering, one for each
- * expression and for each 64 bytes of text that it moves or compares; bytes of
- * a text that it makes, and of memory for all its values. */
+/* Bounds: of a template's own bytes; of how deep its blocks and expressions
+ * nest, or a value; how deep it runs, through its macros; of a rendering's
+ * steps, one for each expression and for each 64 bytes that it moves or
+ * compares; of bytes of a text, and of memory for all its values. */
 #define TEMPLATE_MAX_BYTES  ((size_t)4 << 20)
 #define TEMPLATE_MAX_NESTED 200
 #define TEMPLATE_MAX_DEPTH  2000
-#define TEMPLATE_MAX_STEPS  ((size_t)50000000)
-#define TEMPLATE_MAX_TEXT   ((size_t)256 << 20)
-#define TEMPLATE_MAX_MEMORY ((size_t)1 << 30)
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
+#define TEMPLATE_MAX_STEPS  ((size_t)200000)
+#define TEMPLATE_MAX_TEXT   ((size_t)1 << 20)
+#define TEMPLATE_MAX_MEMORY ((size_t)32 << 20)
+#else
+#define TEMPLATE_MAX_STEPS  ((size_t)10000000)
+#define TEMPLATE_MAX_TEXT   ((size_t)16 << 20)
+#define TEMPLATE_MAX_MEMORY ((size_t)512 << 20)
+#endif
 
 struct template;
 
@@ -72,7 +76,6 @@ struct rendered {
  * template's own text.  -1 with 'err' set (EX_DATAERR): "NAME: line N: what is
  * wrong", the message of raise_exception() after "raise_exception: ".
  * Owner of 'out': the caller, until rendered_free(), after an error, too.
- * Cost: memory for values goes when it returns.
  */
 int template_render(const struct template *t, const json_t *vars,
                     struct rendered *out, struct err *err);

@@ -1,201 +1,148 @@
 /* SPDX-License-Identifier: ISC */
 /* Values as JSON, as Python's json.dumps() writes them. */
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "core/mem.h"
 #include "core/pyjson.h"
-#include "core/text/template_call.h"
+#include "core/text/template_impl.h"
 
 struct json {
-    struct tmpl_run *run;
-    struct tmpl_builder b;
+    struct tbuf b;
+    struct tvalue indent; /* of a line, for each level; absent: no lines */
+    struct tvalue comma, colon;
     bool ascii, sort;
-    bool lines;                     /* each item has a line, */
-    const struct tmpl_text *indent; /* that begins with this, for each level */
-    const struct tmpl_text *comma, *colon;
 };
 
 static void
 put(struct json *j, const char *s)
 {
-    tmpl_put(&j->b, s, strlen(s), 0);
+    t_put(&j->b, s, strlen(s), 0);
 }
 
 static void
-put_text(struct json *j, const struct tmpl_text *text)
+put_text(struct json *j, const struct ttext *s)
 {
     static const char special[] = "\"\\\n\r\t\f\b", letters[] = "\"\\nrtfb";
     size_t from = 0, k;
 
     put(j, "\"");
-    for (size_t at = 0; at < text->n; at += k) {
-        unsigned char c = (unsigned char)text->s[at];
-        const char *p = c ? strchr(special, (char)c) : NULL;
-        struct str s = { 0 };
-        uint32_t wide = 0;
+    for (size_t at = 0; at < s->n; at += k) {
+        const char *p = s->s[at] ? strchr(special, s->s[at]) : NULL;
+        uint32_t c = 0;
+        char to[16];
 
-        k = 1;
-        if (c >= 0x20 && !p && !(c >= 0x80 && j->ascii))
+        k = (size_t)utf8_next(s->s + at, s->n - at, &c);
+        if (!p && c >= 0x20 && (c < 0x80 || !j->ascii))
             continue;
-        if (p) {
-            str_addf(&s, "\\%c", letters[p - special]);
-        } else {
-            k = (size_t)utf8_next(text->s + at, text->n - at, &wide);
-            if (wide < 0x10000)
-                str_addf(&s, "\\u%04x", wide);
-            else
-                str_addf(&s, "\\u%04x\\u%04x",
-                         0xd800 + ((wide - 0x10000) >> 10),
-                         0xdc00 + ((wide - 0x10000) & 0x3ff));
-        }
-        tmpl_put_cut(&j->b, text, from, at);
-        tmpl_put(&j->b, s.s, s.n, tmpl_origin_at(text, at));
-        str_free(&s);
+        if (p)
+            snprintf(to, sizeof(to), "\\%c", letters[p - special]);
+        else if (c < 0x10000)
+            snprintf(to, sizeof(to), "\\u%04x", c);
+        else
+            snprintf(to, sizeof(to), "\\u%04x\\u%04x", 0xd7c0 + (c >> 10),
+                     0xdc00 + (c & 0x3ff));
+        t_put_cut(&j->b, s, from, at);
+        t_put(&j->b, to, strlen(to), t_of(s, at));
         from = at + k;
     }
-    tmpl_put_cut(&j->b, text, from, text->n);
+    t_put_cut(&j->b, s, from, s->n);
     put(j, "\"");
+}
+
+/* A value that is no list or dict; or a key, which has quotes. */
+static void
+put_scalar(struct json *j, const struct tvalue *v, const char *quote)
+{
+    struct str s = { 0 };
+
+    if (v->kind == V_TEXT) {
+        put_text(j, v->text);
+        return;
+    }
+    if (v->kind == V_FLOAT)
+        py_float_repr(&s, v->f);
+    else if (v->kind == V_INT)
+        str_addf(&s, "%lld", (long long)v->i);
+    else if (v->kind == V_BOOL || v->kind == V_NONE)
+        str_adds(&s, v->kind == V_NONE ? "null" : v->b ? "true" : "false");
+    else
+        t_fail(j->b.r, "tojson of a %s is not supported", t_type(v));
+    put(j, quote);
+    t_put(&j->b, s.n ? s.s : "", s.n, 0);
+    put(j, quote);
+    str_free(&s);
 }
 
 static void
 put_line(struct json *j, int depth)
 {
-    if (!j->lines)
+    if (j->indent.kind == V_ABSENT)
         return;
     put(j, "\n");
-    for (int i = 0; i < depth && !j->b.heap->over; i++)
-        tmpl_put_text(&j->b, j->indent);
+    for (int i = 0; i < depth; i++)
+        t_put_value(&j->b, &j->indent);
 }
 
-/* A value that is no list or dict; also as a key, which is in quotes. */
-static int
-put_scalar(struct json *j, const struct tmpl_value *v, bool key)
+static void
+put_value(struct json *j, const struct tvalue *v, int depth)
 {
-    struct str s = { 0 };
+    bool is_dict = v->kind == V_DICT;
+    struct trun *r = j->b.r;
+    struct tlist list;
 
-    if (v->kind == TMPL_TEXT) {
-        put_text(j, v->text);
-        return 0;
-    }
-    if (v->kind == TMPL_NONE)
-        str_adds(&s, "null");
-    else if (v->kind == TMPL_BOOL)
-        str_adds(&s, v->b ? "true" : "false");
-    else if (v->kind == TMPL_INT)
-        str_addf(&s, "%lld", (long long)v->i);
-    else if (v->kind == TMPL_FLOAT)
-        py_float_repr(&s, v->f);
-    else
-        return key ? tmpl_fail(j->run,
-                               "keys must be str, int, float, bool or None, "
-                               "not %s",
-                               tmpl_type(v))
-                   : tmpl_fail(j->run,
-                               "Object of type %s is not JSON serializable",
-                               tmpl_type(v));
-    put(j, key ? "\"" : "");
-    put(j, s.s);
-    put(j, key ? "\"" : "");
-    str_free(&s);
-    return 0;
-}
-
-static int
-put_value(struct json *j, const struct tmpl_value *v, int depth)
-{
-    bool is_dict = v->kind == TMPL_DICT;
-    struct tmpl_value pairs = *v;
-    size_t n;
-
-    if (tmpl_step(j->run) < 0)
-        return -1;
     if (depth > TEMPLATE_MAX_NESTED)
-        return tmpl_fail(j->run, TMPL_OVER_VALUE);
-    if (!is_dict && v->kind != TMPL_LIST && v->kind != TMPL_TUPLE)
-        return put_scalar(j, v, false);
-    if (is_dict && j->sort) {
-        struct tmpl_args a = { .v = (struct tmpl_value[]){
-                                   *v,
-                                   tmpl_bool(true),
-                                   { .kind = TMPL_ABSENT },
-                                   { .kind = TMPL_ABSENT } } };
-
-        if (tmpl_lookup(
-                tmpl_filters,
-                &(struct tmpl_value){
-                    .kind = TMPL_TEXT,
-                    .text = &(struct tmpl_text){ .s = "dictsort", .n = 8 } })
-                ->call(j->run, &a, &pairs) < 0)
-            return -1;
+        t_fail(r, "a value is nested more than %d levels deep",
+               TEMPLATE_MAX_NESTED);
+    if (!t_step(r))
+        return;
+    if (!is_dict && v->kind != V_LIST && v->kind != V_TUPLE) {
+        put_scalar(j, v, "");
+        return;
     }
-    n = is_dict ? v->dict->n : v->list->n;
+    list = *v->list;
+    if (is_dict && j->sort)
+        list = t_sorted(r, v);
     put(j, is_dict ? "{" : "[");
-    for (size_t i = 0; i < n; i++) {
-        const struct tmpl_value *key = NULL, *value = NULL;
-
-        if (!is_dict) {
-            value = &v->list->v[i];
-        } else if (pairs.kind == TMPL_DICT) {
-            key = &v->dict->pairs[i].key;
-            value = &v->dict->pairs[i].value;
-        } else {
-            key = &pairs.list->v[i].list->v[0];
-            value = &pairs.list->v[i].list->v[1];
-        }
+    for (size_t i = 0; i < list.n && !r->failed; i++) {
         if (i > 0)
-            tmpl_put_text(&j->b, j->comma);
+            t_put_value(&j->b, &j->comma);
         put_line(j, depth + 1);
-        if (key && put_scalar(j, key, true) < 0)
-            return -1;
-        if (key)
-            tmpl_put_text(&j->b, j->colon);
-        if (put_value(j, value, depth + 1) < 0)
-            return -1;
+        if (is_dict) {
+            put_scalar(j, &list.v[i++], "\"");
+            t_put_value(&j->b, &j->colon);
+        }
+        put_value(j, &list.v[i], depth + 1);
     }
-    if (n > 0)
+    if (list.n > 0)
         put_line(j, depth);
     put(j, is_dict ? "}" : "]");
-    return 0;
 }
 
-int
-tmpl_tojson(TMPL_CALL)
+struct tvalue
+t_tojson(struct trun *r, struct targs *a)
 {
-    struct tmpl_heap *heap = &run->heap;
-    struct json j = { .run = run, .b = { .heap = heap } };
-    const struct tmpl_value *indent = &a->v[2], *separators = &a->v[3];
-    int64_t width;
+    struct json j = { .b = { .r = r },
+                      .ascii = t_true(&a->v[1]),
+                      .sort = t_true(&a->v[4]) };
+    struct tbuf b = { .r = r };
+    struct tlist list;
 
-    j.ascii = tmpl_true(&a->v[1]);
-    j.sort = tmpl_true(&a->v[4]);
-    j.lines = indent->kind != TMPL_ABSENT && indent->kind != TMPL_NONE;
-    if (indent->kind == TMPL_TEXT) {
-        j.indent = indent->text;
-    } else if (j.lines) {
-        struct tmpl_builder b = { .heap = heap };
-
-        if (tmpl_arg_int(run, indent, 0, &width) < 0)
-            return -1;
-        for (; width > 0 && !heap->over; width--)
-            tmpl_put(&b, " ", 1, 0);
-        j.indent = tmpl_built(&b).text;
+    if (a->v[2].kind == V_TEXT) {
+        j.indent = a->v[2];
+    } else if (a->v[2].kind == V_INT) {
+        for (int64_t i = 0; i < a->v[2].i && !r->failed; i++)
+            t_put(&b, " ", 1, 0);
+        j.indent = t_built(&b);
     }
-    j.comma = tmpl_text(heap, j.lines ? "," : ", ", j.lines ? 1 : 2, 0).text;
-    j.colon = tmpl_text(heap, ": ", 2, 0).text;
-    if (separators->kind != TMPL_ABSENT && separators->kind != TMPL_NONE) {
-        struct tmpl_list list;
-
-        if (tmpl_iterate(run, separators, &list) < 0)
-            return -1;
-        if (list.n != 2 || list.v[0].kind != TMPL_TEXT ||
-            list.v[1].kind != TMPL_TEXT)
-            return tmpl_fail(run, "separators are not two texts");
-        j.comma = list.v[0].text;
-        j.colon = list.v[1].text;
+    j.comma = t_text(r, ", ", j.indent.kind == V_ABSENT ? 2 : 1, 0);
+    j.colon = t_text(r, ": ", 2, 0);
+    if (a->v[3].kind > V_NONE) {
+        list = t_iterate(r, &a->v[3]);
+        if (list.n != 2 || list.v[0].kind != V_TEXT || list.v[1].kind != V_TEXT)
+            return t_fail(r, "separators are not two texts");
+        j.comma = list.v[0];
+        j.colon = list.v[1];
     }
-    if (put_value(&j, &a->v[0], 0) < 0)
-        return -1;
-    *out = tmpl_built(&j.b);
-    return 0;
+    put_value(&j, &a->v[0], 0);
+    return t_built(&j.b);
 }

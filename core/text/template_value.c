@@ -1,484 +1,549 @@
 /* SPDX-License-Identifier: ISC */
 #include "core/text/template_value.h"
 
+#include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/pyjson.h"
+#include "core/text/template_impl.h"
+#include "core/text/tok_norm.h"
 
 #define CHUNK ((size_t)65536)
 
-struct tmpl_chunk {
-    struct tmpl_chunk *next;
-    size_t n;
+struct tchunk {
+    struct tchunk *next;
     max_align_t data[];
 };
 
-void *
-tmpl_alloc(struct tmpl_heap *heap, size_t nbytes)
+struct tvalue
+t_fail(struct trun *r, const char *fmt, ...)
 {
-    const size_t unit = sizeof(max_align_t);
-    struct tmpl_chunk *chunk = heap->chunks;
+    struct str what = { 0 };
+    va_list ap;
 
-    nbytes = (nbytes + unit - 1) / unit * unit;
-    if (nbytes > heap->left) {
-        size_t n = larger(nbytes, CHUNK);
-
-        chunk = xmalloc(sizeof(*chunk) + n);
-        chunk->n = n;
-        heap->nbytes += n;
-        if (heap->nbytes > TEMPLATE_MAX_MEMORY)
-            heap->over = TMPL_OVER_MEMORY;
-        if (n > CHUNK && heap->chunks) { /* the first still has room */
-            chunk->next = heap->chunks->next;
-            heap->chunks->next = chunk;
-            return memset(chunk->data, 0, nbytes);
-        }
-        chunk->next = heap->chunks;
-        heap->chunks = chunk;
-        heap->left = n;
-    }
-    heap->left -= nbytes;
-    return memset((char *)chunk->data + heap->left, 0, nbytes);
-}
-
-void *
-tmpl_try(struct tmpl_heap *heap, size_t n, size_t size)
-{
-    size_t nbytes;
-
-    if (!size_mul(n, size, &nbytes) || nbytes > TEMPLATE_MAX_MEMORY ||
-        heap->nbytes + nbytes > TEMPLATE_MAX_MEMORY) {
-        heap->over = TMPL_OVER_MEMORY;
-        return NULL;
-    }
-    return tmpl_alloc(heap, nbytes);
-}
-
-void
-tmpl_heap_free(struct tmpl_heap *heap)
-{
-    for (struct tmpl_chunk *next; heap->chunks; heap->chunks = next) {
-        next = heap->chunks->next;
-        free(heap->chunks);
-    }
-    *heap = (struct tmpl_heap){ 0 };
-}
-
-/* An array with room for one more; NULL beyond the bound. */
-static void *
-grow(struct tmpl_heap *heap, void *old, size_t n, size_t *cap, size_t size)
-{
-    void *p;
-
-    if (n < *cap)
-        return old;
-    p = tmpl_try(heap, n ? 2 * n : 4, size);
-    if (!p)
-        return NULL;
-    if (n)
-        memcpy(p, old, n * size);
-    *cap = n ? 2 * n : 4;
-    return p;
-}
-
-static size_t
-count_chars(const char *s, size_t n)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < n; i++)
-        count += ((unsigned char)s[i] & 0xc0) != 0x80;
-    return count;
-}
-
-struct tmpl_value
-tmpl_text(struct tmpl_heap *heap, const char *s, size_t n, uint32_t of)
-{
-    struct tmpl_text *text = tmpl_alloc(heap, sizeof(*text));
-
-    heap->work += n;
-    *text = (struct tmpl_text){
-        .s = s, .n = n, .n_chars = count_chars(s, n), .of = of
-    };
-    return (struct tmpl_value){ .kind = TMPL_TEXT, .text = text };
-}
-
-struct tmpl_value
-tmpl_cut(struct tmpl_heap *heap, const struct tmpl_text *text, size_t from,
-         size_t to)
-{
-    struct tmpl_text *cut;
-
-    if (from == 0 && to == text->n)
-        return (struct tmpl_value){ .kind = TMPL_TEXT, .text = text };
-    cut = tmpl_alloc(heap, sizeof(*cut));
-    *cut = *text;
-    cut->s += from;
-    cut->at += from;
-    cut->n = cut->n_chars = to - from;
-    if (text->n_chars < text->n) {
-        heap->work += cut->n;
-        cut->n_chars = count_chars(cut->s, cut->n);
-    }
-    return (struct tmpl_value){ .kind = TMPL_TEXT, .text = cut };
+    va_start(ap, fmt);
+    str_addv(&what, fmt, ap);
+    va_end(ap);
+    if (!r->failed)
+        err_set(r->err, EX_DATAERR, "%s: line %u: %s", r->name, r->line,
+                what.s);
+    r->failed = true;
+    str_free(&what);
+    return T_GONE;
 }
 
 bool
-tmpl_is(const struct tmpl_value *v, const char *word)
+t_step(struct trun *r)
 {
-    return v->kind == TMPL_TEXT && v->text->n == strlen(word) &&
-           !memcmp(v->text->s, word, v->text->n);
+    if (++r->n_steps + r->work / 64 > TEMPLATE_MAX_STEPS)
+        t_fail(r, "runs for more than %zu steps", TEMPLATE_MAX_STEPS);
+    return !r->failed;
 }
 
-/* The run of an origin that its byte 'at' is in. */
-static size_t
-run_at(const struct tmpl_origin *origin, size_t at)
+void *
+t_alloc(struct trun *r, size_t nbytes)
 {
-    size_t low = 0, high = origin->n - 1;
+    const size_t unit = sizeof(max_align_t);
+    struct tchunk *chunk;
 
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-
-        if (origin->runs[middle].end > at)
-            high = middle;
-        else
-            low = middle + 1;
+    nbytes = (nbytes + unit - 1) / unit * unit;
+    if (nbytes > r->left) {
+        r->left = larger(nbytes, CHUNK);
+        r->nbytes += r->left;
+        chunk = xmalloc(sizeof(*chunk) + r->left);
+        chunk->next = r->chunks;
+        r->chunks = chunk;
+        if (r->nbytes > TEMPLATE_MAX_MEMORY)
+            t_fail(r, "needs more than %zu bytes of memory",
+                   TEMPLATE_MAX_MEMORY);
     }
-    return low;
+    r->left -= nbytes;
+    return memset((char *)r->chunks->data + r->left, 0, nbytes);
 }
 
-uint32_t
-tmpl_origin_at(const struct tmpl_text *text, size_t i)
+void *
+t_grow(struct trun *r, void *old, size_t n, size_t more, size_t *cap,
+       size_t size)
 {
-    if (!text->origin)
-        return text->of;
-    return text->origin->runs[run_at(text->origin, text->at + i)].of;
-}
+    size_t want = larger(larger(2 * n, n + more), 4);
+    void *p;
 
-size_t
-tmpl_byte_at(const struct tmpl_text *text, size_t i)
-{
-    size_t at = 0;
-
-    if (text->n_chars == text->n || i >= text->n_chars)
-        return i < text->n_chars ? i : text->n;
-    for (; i > 0 || ((unsigned char)text->s[at] & 0xc0) == 0x80; at++)
-        i -= ((unsigned char)text->s[at] & 0xc0) != 0x80;
-    return at;
+    if (more <= *cap - n)
+        return old;
+    if (want >
+        (TEMPLATE_MAX_MEMORY - smaller(r->nbytes, TEMPLATE_MAX_MEMORY)) / size)
+        t_fail(r, "needs more than %zu bytes of memory", TEMPLATE_MAX_MEMORY);
+    if (r->failed)
+        return NULL;
+    p = t_alloc(r, want * size);
+    if (n)
+        memcpy(p, old, n * size);
+    *cap = want;
+    return p;
 }
 
 void
-tmpl_put(struct tmpl_builder *b, const char *s, size_t n, uint32_t of)
+t_free(struct trun *r)
 {
-    if (n == 0)
-        return;
-    if (n > TEMPLATE_MAX_TEXT - b->n)
-        b->heap->over = TMPL_OVER_TEXT;
-    if (b->heap->over)
-        return;
-    if (n > b->cap - b->n) {
-        size_t cap = larger(larger(2 * b->cap, b->n + n), 64);
-        char *p = tmpl_try(b->heap, cap, 1);
-
-        if (!p)
-            return;
-        if (b->n)
-            memcpy(p, b->s, b->n);
-        b->s = p;
-        b->cap = cap;
-    }
-    memcpy(b->s + b->n, s, n);
-    b->n += n;
-    b->heap->work += n;
-    if (b->n_runs == 0 || b->runs[b->n_runs - 1].of != of) {
-        struct rendered_run *runs =
-            grow(b->heap, b->runs, b->n_runs, &b->cap_runs, sizeof(*b->runs));
-
-        if (!runs) {
-            b->n -= n;
-            return;
-        }
-        b->runs = runs;
-        b->runs[b->n_runs++].of = of;
-    }
-    b->runs[b->n_runs - 1].end = b->n;
-}
-
-void
-tmpl_put_cut(struct tmpl_builder *b, const struct tmpl_text *text, size_t from,
-             size_t to)
-{
-    size_t end;
-
-    if (!text->origin || from == to) {
-        tmpl_put(b, text->s + from, to - from, text->of);
-        return;
-    }
-    for (size_t i = run_at(text->origin, text->at + from); from < to;
-         from = end) {
-        const struct rendered_run *run = &text->origin->runs[i++];
-
-        end = smaller(run->end - text->at, to);
-        tmpl_put(b, text->s + from, end - from, run->of);
+    for (struct tchunk *next; r->chunks; r->chunks = next) {
+        next = r->chunks->next;
+        free(r->chunks);
     }
 }
 
-void
-tmpl_put_text(struct tmpl_builder *b, const struct tmpl_text *text)
+struct tvalue
+t_text(struct trun *r, const char *s, size_t n, uint32_t of)
 {
-    tmpl_put_cut(b, text, 0, text->n);
+    struct ttext *text = t_alloc(r, sizeof(*text));
+
+    *text = (struct ttext){ s, NULL, of, n };
+    return (struct tvalue){ .kind = V_TEXT, .text = text };
 }
 
-struct tmpl_value
-tmpl_built(struct tmpl_builder *b)
+struct tvalue
+t_cut(struct trun *r, const struct ttext *text, size_t from, size_t to)
 {
-    struct tmpl_value v =
-        tmpl_text(b->heap, b->n ? b->s : "", b->n, b->n ? b->runs[0].of : 0);
+    struct tvalue v = t_text(r, text->s + from, to - from, text->of);
 
-    if (b->n_runs > 1 || b->markup) {
-        struct tmpl_origin *origin = tmpl_alloc(b->heap, sizeof(*origin));
-        struct tmpl_text *text = tmpl_alloc(b->heap, sizeof(*text));
-
-        *origin = (struct tmpl_origin){ b->runs, b->n_runs };
-        *text = *v.text;
-        text->origin = b->n_runs > 1 ? origin : NULL;
-        text->markup = b->markup;
-        v.text = text;
-    }
+    v.text->from = text->from ? text->from + from : NULL;
     return v;
 }
 
-struct tmpl_value
-tmpl_list(struct tmpl_heap *heap, enum tmpl_kind kind)
+bool
+t_is(const struct tvalue *v, const char *word)
 {
-    return (struct tmpl_value){
-        .kind = kind, .list = tmpl_alloc(heap, sizeof(struct tmpl_list))
-    };
+    return v->kind == V_TEXT && v->text->n == strlen(word) &&
+           !memcmp(v->text->s, word, v->text->n);
+}
+
+static bool
+begins_char(char c)
+{
+    return ((unsigned char)c & 0xc0) != 0x80;
+}
+
+size_t
+t_chars(struct trun *r, const struct ttext *text)
+{
+    size_t n = 0;
+
+    r->work += text->n;
+    for (size_t i = 0; i < text->n; i++)
+        n += begins_char(text->s[i]);
+    return n;
+}
+
+size_t
+t_char(const struct ttext *text, size_t at)
+{
+    size_t k = 1;
+
+    while (at + k < text->n && !begins_char(text->s[at + k]))
+        k++;
+    return k;
+}
+
+size_t
+t_at(const struct ttext *text, int64_t i)
+{
+    size_t at = 0;
+
+    for (; i > 0 && at < text->n; i--)
+        at += t_char(text, at);
+    return at;
+}
+
+uint32_t
+t_of(const struct ttext *text, size_t at)
+{
+    return text->from ? text->from[at] : text->of;
+}
+
+size_t
+t_space(const char *s, size_t n)
+{
+    uint32_t c;
+    int length = n ? utf8_next(s, n, &c) : 0;
+    bool space = length > 0 && (is_white_space(c) || (c >= 0x1c && c <= 0x1f));
+
+    return space ? (size_t)length : 0;
 }
 
 void
-tmpl_push(struct tmpl_heap *heap, struct tmpl_list *list, struct tmpl_value v)
+t_put_cut(struct tbuf *b, const struct ttext *text, size_t from, size_t to)
 {
-    struct tmpl_value *p =
-        grow(heap, list->v, list->n, &list->cap, sizeof(*list->v));
+    size_t n = to - from;
+    char *s = t_grow(b->r, b->s, b->n, n, &b->cap, 1);
+    uint32_t *origin =
+        t_grow(b->r, b->from, b->n, n, &b->from_cap, sizeof(*origin));
 
-    heap->work += sizeof(v);
+    if (n > TEMPLATE_MAX_TEXT - b->n)
+        t_fail(b->r, "makes a text of more than %zu bytes", TEMPLATE_MAX_TEXT);
+    if (b->r->failed || n == 0)
+        return;
+    b->s = s;
+    b->from = origin;
+    memcpy(s + b->n, text->s + from, n);
+    for (size_t i = from; i < to; i++)
+        origin[b->n++] = t_of(text, i);
+    b->r->work += n;
+}
+
+void
+t_put(struct tbuf *b, const char *s, size_t n, uint32_t of)
+{
+    t_put_cut(b, &(struct ttext){ s, NULL, of, n }, 0, n);
+}
+
+void
+t_put_value(struct tbuf *b, const struct tvalue *v)
+{
+    struct str s = { 0 };
+
+    if (v->kind == V_TEXT)
+        t_put_cut(b, v->text, 0, v->text->n);
+    else if (v->kind == V_NONE)
+        str_adds(&s, "None");
+    else if (v->kind == V_BOOL)
+        str_adds(&s, v->b ? "True" : "False");
+    else if (v->kind == V_INT)
+        str_addf(&s, "%lld", (long long)v->i);
+    else if (v->kind == V_FLOAT && isfinite(v->f))
+        py_float_repr(&s, v->f);
+    else if (v->kind == V_FLOAT)
+        str_adds(&s, isnan(v->f) ? "nan" : v->f < 0 ? "-inf" : "inf");
+    else if (v->kind > V_UNDEFINED)
+        t_fail(b->r,
+               "a %s as text has Python's spelling, which is not supported "
+               "(tojson and join are)",
+               t_type(v));
+    t_put(b, s.s, s.n, 0);
+    str_free(&s);
+}
+
+struct tvalue
+t_built(struct tbuf *b)
+{
+    struct tvalue v = t_text(b->r, b->n ? b->s : "", b->n, 0);
+
+    v.text->from = b->from;
+    return v;
+}
+
+struct tvalue
+t_list(struct trun *r, enum t_kind kind)
+{
+    struct tlist *list = t_alloc(r, sizeof(*list));
+
+    return (struct tvalue){ .kind = kind, .list = list };
+}
+
+void
+t_push(struct trun *r, struct tlist *list, struct tvalue v)
+{
+    struct tvalue *p = t_grow(r, list->v, list->n, 1, &list->cap, sizeof(*p));
+
+    r->work += sizeof(v);
     if (p) {
         list->v = p;
         list->v[list->n++] = v;
     }
 }
 
-struct tmpl_value
-tmpl_pair(struct tmpl_heap *heap, struct tmpl_value a, struct tmpl_value b)
+struct tvalue *
+t_find(struct trun *r, const struct tlist *dict, const struct tvalue *key)
 {
-    struct tmpl_value pair = tmpl_list(heap, TMPL_TUPLE);
-
-    tmpl_push(heap, pair.list, a);
-    tmpl_push(heap, pair.list, b);
-    return pair;
-}
-
-struct tmpl_value
-tmpl_dict(struct tmpl_heap *heap)
-{
-    return (struct tmpl_value){
-        .kind = TMPL_DICT, .dict = tmpl_alloc(heap, sizeof(struct tmpl_dict))
-    };
-}
-
-struct tmpl_value *
-tmpl_find(struct tmpl_heap *heap, struct tmpl_dict *dict,
-          const struct tmpl_value *key)
-{
-    heap->work += 16 * dict->n;
-    for (size_t i = 0; i < dict->n; i++)
-        if (tmpl_equal(heap, &dict->pairs[i].key, key))
-            return &dict->pairs[i].value;
+    if (key->kind == V_LIST || key->kind == V_DICT)
+        t_fail(r, "unhashable type: '%s'", t_type(key));
+    for (size_t i = 0; i + 1 < dict->n; i += 2)
+        if (t_equal(r, &dict->v[i], key, 0))
+            return &dict->v[i + 1];
     return NULL;
 }
 
-/* Appends what is known not to be there. */
-static void
-add_member(struct tmpl_heap *heap, struct tmpl_dict *dict,
-           struct tmpl_value key, struct tmpl_value value)
-{
-    struct tmpl_pair *p =
-        grow(heap, dict->pairs, dict->n, &dict->cap, sizeof(*p));
-
-    if (p) {
-        dict->pairs = p;
-        p[dict->n++] = (struct tmpl_pair){ key, value };
-    }
-}
-
 void
-tmpl_set(struct tmpl_heap *heap, struct tmpl_dict *dict, struct tmpl_value key,
-         struct tmpl_value value)
+t_set(struct trun *r, struct tlist *dict, struct tvalue key,
+      struct tvalue value)
 {
-    struct tmpl_value *old = tmpl_find(heap, dict, &key);
+    struct tvalue *old = t_find(r, dict, &key);
 
-    if (old)
+    if (old) {
         *old = value;
-    else
-        add_member(heap, dict, key, value);
-}
-
-bool
-tmpl_true(const struct tmpl_value *v)
-{
-    switch (v->kind) {
-    case TMPL_ABSENT:
-    case TMPL_UNDEFINED:
-    case TMPL_NONE:
-        return false;
-    case TMPL_BOOL:
-        return v->b;
-    case TMPL_INT:
-        return v->i != 0;
-    case TMPL_FLOAT:
-        return v->f != 0;
-    case TMPL_TEXT:
-        return v->text->n > 0;
-    case TMPL_LIST:
-    case TMPL_TUPLE:
-    case TMPL_RANGE:
-    case TMPL_VIEW:
-        return v->list->n > 0;
-    case TMPL_DICT:
-        return v->dict->n > 0;
-    default:
-        return true;
+    } else {
+        t_push(r, dict, key);
+        t_push(r, dict, value);
     }
-}
-
-bool
-tmpl_number(const struct tmpl_value *v, double *f)
-{
-    *f = v->kind == TMPL_FLOAT ? v->f
-         : tmpl_is_int(v)      ? (double)tmpl_as_int(v)
-                               : 0;
-    return v->kind == TMPL_FLOAT || tmpl_is_int(v);
 }
 
 static bool
-equal(struct tmpl_heap *heap, const struct tmpl_value *a,
-      const struct tmpl_value *b, int depth)
+number(const struct tvalue *v, double *f)
 {
-    double x, y;
-
-    heap->work += 16;
-    if (depth > TEMPLATE_MAX_NESTED)
-        heap->over = TMPL_OVER_VALUE;
-    if (heap->over)
-        return false;
-    if (tmpl_is_int(a) && tmpl_is_int(b))
-        return tmpl_as_int(a) == tmpl_as_int(b);
-    if (tmpl_number(a, &x) && tmpl_number(b, &y))
-        return x == y;
-    if (a->kind != b->kind)
-        return false;
-    switch (a->kind) {
-    case TMPL_TEXT:
-        if (a->text->n != b->text->n)
-            return false;
-        heap->work += a->text->n;
-        return !memcmp(a->text->s, b->text->s, a->text->n);
-    case TMPL_LIST:
-    case TMPL_TUPLE:
-    case TMPL_RANGE:
-        if (a->list->n != b->list->n)
-            return false;
-        for (size_t i = 0; i < a->list->n; i++)
-            if (!equal(heap, &a->list->v[i], &b->list->v[i], depth + 1))
-                return false;
-        return true;
-    case TMPL_DICT:
-        if (a->dict->n != b->dict->n)
-            return false;
-        for (size_t i = 0; i < a->dict->n; i++) {
-            const struct tmpl_value *other =
-                tmpl_find(heap, b->dict, &a->dict->pairs[i].key);
-
-            if (!other ||
-                !equal(heap, &a->dict->pairs[i].value, other, depth + 1))
-                return false;
-        }
-        return true;
-    case TMPL_UNDEFINED:
-    case TMPL_NONE:
-        return true;
-    default:
-        return a->list == b->list; /* the same thing */
-    }
+    *f = v->kind == V_BOOL    ? v->b
+         : v->kind == V_INT   ? (double)v->i
+         : v->kind == V_FLOAT ? v->f
+                              : 0;
+    return v->kind >= V_BOOL && v->kind <= V_FLOAT;
 }
 
 bool
-tmpl_equal(struct tmpl_heap *heap, const struct tmpl_value *a,
-           const struct tmpl_value *b)
+t_true(const struct tvalue *v)
 {
-    return equal(heap, a, b, 0);
+    double f;
+
+    if (number(v, &f))
+        return f != 0;
+    if (v->kind == V_TEXT)
+        return v->text->n > 0;
+    if (v->kind >= V_LIST && v->kind <= V_DICT)
+        return v->list->n > 0 || v->list->once;
+    return v->kind > V_NONE;
+}
+
+bool
+t_equal(struct trun *r, const struct tvalue *a, const struct tvalue *b,
+        int depth)
+{
+    size_t step = a->kind == V_DICT ? 2 : 1;
+    const struct tvalue *other;
+    double x, y;
+
+    if (depth > TEMPLATE_MAX_NESTED)
+        t_fail(r, "a value is nested more than %d levels deep",
+               TEMPLATE_MAX_NESTED);
+    if (!t_step(r))
+        return false;
+    if (a->kind == V_INT && b->kind == V_INT)
+        return a->i == b->i;
+    if (number(a, &x) && number(b, &y))
+        return x == y;
+    if (a->kind != b->kind)
+        return false;
+    if (a->kind == V_TEXT) {
+        r->work += a->text->n;
+        return a->text->n == b->text->n &&
+               !memcmp(a->text->s, b->text->s, a->text->n);
+    }
+    if (a->kind < V_LIST || a->kind > V_DICT)
+        return a->kind <= V_NONE || a->list == b->list;
+    if (a->list->n != b->list->n)
+        return false;
+    for (size_t i = step - 1; i < a->list->n; i += step) {
+        other =
+            step == 2 ? t_find(r, b->list, &a->list->v[i - 1]) : &b->list->v[i];
+        if (!other || !t_equal(r, &a->list->v[i], other, depth + 1))
+            return false;
+    }
+    return true;
+}
+
+/* a < b, for two numbers, texts, lists or tuples. */
+static bool
+less(struct trun *r, const struct tvalue *a, const struct tvalue *b, int depth)
+{
+    double x, y;
+    size_t n, i = 0;
+    int sign;
+
+    if (a->kind == V_INT && b->kind == V_INT)
+        return a->i < b->i;
+    if (number(a, &x) && number(b, &y))
+        return x < y;
+    if (a->kind == V_TEXT && b->kind == V_TEXT) {
+        n = smaller(a->text->n, b->text->n); /* UTF-8 sorts by code points */
+        r->work += n;
+        sign = memcmp(a->text->s, b->text->s, n);
+        return sign ? sign < 0 : a->text->n < b->text->n;
+    }
+    if (a->kind != b->kind || (a->kind != V_LIST && a->kind != V_TUPLE) ||
+        depth > TEMPLATE_MAX_NESTED)
+        return t_fail(r, "a %s and a %s have no order", t_type(a), t_type(b)).b;
+    n = smaller(a->list->n, b->list->n);
+    while (i < n && t_equal(r, &a->list->v[i], &b->list->v[i], 0))
+        i++;
+    return i < n ? less(r, &a->list->v[i], &b->list->v[i], depth + 1)
+                 : a->list->n < b->list->n;
+}
+
+static bool
+contains(struct trun *r, const struct tvalue *in, const struct tvalue *what)
+{
+    if (in->kind == V_TEXT && what->kind == V_TEXT) {
+        r->work += in->text->n;
+        return memmem(in->text->s, in->text->n, what->text->s, what->text->n);
+    }
+    if (in->kind == V_DICT)
+        return t_find(r, in->list, what);
+    if (in->kind == V_UNDEFINED)
+        return false;
+    if (in->kind < V_LIST || in->kind > V_ITER)
+        return t_fail(r, "a %s in a %s is not supported", t_type(what),
+                      t_type(in))
+            .b;
+    for (size_t i = 0; i < in->list->n; i++)
+        if (t_equal(r, &in->list->v[i], what, 0))
+            return true;
+    return false;
+}
+
+bool
+t_compare(struct trun *r, int op, const struct tvalue *a,
+          const struct tvalue *b)
+{
+    switch (op) {
+    case T_EQ:
+    case T_NE:
+        return t_equal(r, a, b, 0) == (op == T_EQ);
+    case T_IN:
+    case T_NOT_IN:
+        return contains(r, b, a) == (op == T_IN);
+    case '<':
+        return less(r, a, b, 0);
+    case '>':
+        return less(r, b, a, 0);
+    default:
+        return (op == T_LE ? less(r, a, b, 0) : less(r, b, a, 0)) ||
+               t_equal(r, a, b, 0);
+    }
+}
+
+size_t
+t_length(struct trun *r, const struct tvalue *v)
+{
+    if (v->kind == V_UNDEFINED)
+        return 0;
+    if (v->kind == V_TEXT)
+        return t_chars(r, v->text);
+    if (v->kind >= V_LIST && v->kind <= V_DICT && !v->list->once)
+        return v->list->n / (v->kind == V_DICT ? 2 : 1);
+    t_fail(r, "a %s has no length", t_type(v));
+    return 0;
+}
+
+/* The method of a value, or absent. */
+static struct tvalue
+method(struct trun *r, const struct tvalue *of, const struct tvalue *name)
+{
+    char type = of->kind == V_TEXT ? 's' : of->kind == V_DICT ? 'd' : '-';
+    struct tbound *bound = t_alloc(r, sizeof(*bound));
+
+    *bound = (struct tbound){ t_lookup(type, name), *of };
+    return bound->row ? (struct tvalue){ .kind = V_FUNCTION, .bound = bound }
+                      : T_GONE;
+}
+
+struct tvalue
+t_item(struct trun *r, const struct tvalue *of, const struct tvalue *key,
+       bool attribute)
+{
+    struct tvalue v = T_GONE;
+    const struct tvalue *found = NULL;
+    int64_t i = key->kind == V_BOOL ? key->b : key->i, n;
+    size_t at;
+
+    if (of->kind == V_UNDEFINED)
+        return t_fail(r, "'%.*s' is undefined",
+                      of->text ? (int)smaller(of->text->n, 200) : 5,
+                      of->text ? of->text->s : "value");
+    if (attribute)
+        v = method(r, of, key);
+    if (v.kind != V_ABSENT)
+        return v;
+    if (of->kind == V_DICT || of->kind == V_NAMESPACE) {
+        found = t_find(r, of->list, key);
+        v = found ? *found : v;
+    } else if (of->kind == V_LOOP) {
+        v = t_loop_item(of->loop, key);
+    } else if ((key->kind == V_INT || key->kind == V_BOOL) &&
+               of->kind >= V_TEXT && of->kind <= V_TUPLE) {
+        n = (int64_t)t_length(r, of);
+        i += i < 0 ? n : 0;
+        if (i >= 0 && i < n && of->kind == V_TEXT) {
+            at = t_at(of->text, i);
+            v = t_cut(r, of->text, at, at + t_char(of->text, at));
+        } else if (i >= 0 && i < n) {
+            v = of->list->v[i];
+        }
+    }
+    if (v.kind == V_ABSENT && key->kind == V_TEXT && !attribute)
+        v = method(r, of, key);
+    if (v.kind == V_ABSENT)
+        v = (struct tvalue){ .kind = V_UNDEFINED,
+                             .text = key->kind == V_TEXT ? key->text : NULL };
+    return v;
+}
+
+struct tlist
+t_iterate(struct trun *r, const struct tvalue *v)
+{
+    struct tlist list = { 0 };
+
+    if (v->kind >= V_LIST && v->kind <= V_ITER) {
+        list = *v->list;
+        v->list->n = list.once ? 0 : list.n;
+    } else if (v->kind == V_DICT) {
+        for (size_t i = 0; i < v->list->n; i += 2)
+            t_push(r, &list, v->list->v[i]);
+    } else if (v->kind == V_TEXT) {
+        for (size_t at = 0, k; at < v->text->n && !r->failed; at += k) {
+            k = t_char(v->text, at);
+            t_push(r, &list, t_cut(r, v->text, at, at + k));
+        }
+    } else if (v->kind != V_UNDEFINED) {
+        t_fail(r, "a %s has nothing to go through", t_type(v));
+    }
+    return list;
 }
 
 const char *
-tmpl_type(const struct tmpl_value *v)
+t_type(const struct tvalue *v)
 {
     static const char *const names[] = {
-        [TMPL_ABSENT] = "Undefined",  [TMPL_UNDEFINED] = "Undefined",
-        [TMPL_NONE] = "NoneType",     [TMPL_BOOL] = "bool",
-        [TMPL_INT] = "int",           [TMPL_FLOAT] = "float",
-        [TMPL_TEXT] = "str",          [TMPL_LIST] = "list",
-        [TMPL_TUPLE] = "tuple",       [TMPL_RANGE] = "range",
-        [TMPL_VIEW] = "dict_items",   [TMPL_ITER] = "generator",
-        [TMPL_DICT] = "dict",         [TMPL_NAMESPACE] = "Namespace",
-        [TMPL_LOOP] = "LoopContext",  [TMPL_MACRO] = "Macro",
-        [TMPL_FUNCTION] = "function",
+        "Undefined", "Undefined", "NoneType",    "bool",  "int",
+        "float",     "str",       "list",        "tuple", "generator",
+        "dict",      "Namespace", "LoopContext", "Macro", "function"
     };
 
-    return v->kind == TMPL_TEXT && v->text->markup ? "Markup" : names[v->kind];
+    return names[v->kind];
 }
 
-struct tmpl_value
-tmpl_json(struct tmpl_heap *heap, const json_t *json, uint32_t of, int depth)
+struct tvalue
+t_json(struct trun *r, const json_t *json, uint32_t of, int depth)
 {
-    struct tmpl_value v = TMPL_NONE_VALUE;
-    json_t *object; /* jansson's iterators take no const one */
+    struct tvalue v = T_NIL;
+    const char *key;
+    json_t *each, *object;
 
+    memcpy(&object, &json, sizeof(object)); /* jansson takes no const one */
     if (depth > TEMPLATE_MAX_NESTED)
-        heap->over = TMPL_OVER_VALUE;
-    if (heap->over)
-        return v;
+        return t_fail(r, "a variable is nested more than %d levels deep",
+                      TEMPLATE_MAX_NESTED);
     switch (json_typeof(json)) {
     case JSON_OBJECT:
-        v = tmpl_dict(heap);
-        memcpy(&object, &json, sizeof(object));
-        for (void *it = json_object_iter(object); it;
-             it = json_object_iter_next(object, it))
-            add_member(
-                heap, v.dict,
-                tmpl_text(heap, json_object_iter_key(it),
-                          strlen(json_object_iter_key(it)), of),
-                tmpl_json(heap, json_object_iter_value(it), of, depth + 1));
+        v = t_list(r, V_DICT);
+        json_object_foreach(object, key, each)
+        {
+            t_push(r, v.list, t_text(r, key, strlen(key), of));
+            t_push(r, v.list, t_json(r, each, of, depth + 1));
+        }
         return v;
     case JSON_ARRAY:
-        v = tmpl_list(heap, TMPL_LIST);
-        for (size_t i = 0; i < json_array_size(json); i++)
-            tmpl_push(heap, v.list,
-                      tmpl_json(heap, json_array_get(json, i), of, depth + 1));
+        v = t_list(r, V_LIST);
+        for (size_t i = 0; i < json_array_size(json) && !r->failed; i++)
+            t_push(r, v.list,
+                   t_json(r, json_array_get(json, i), of, depth + 1));
         return v;
     case JSON_STRING:
-        return tmpl_text(heap, json_string_value(json),
-                         json_string_length(json), of);
+        return t_text(r, json_string_value(json), json_string_length(json), of);
     case JSON_INTEGER:
-        return tmpl_int(json_integer_value(json));
+        return t_int(json_integer_value(json));
     case JSON_REAL:
-        return tmpl_float(json_real_value(json));
-    case JSON_TRUE:
-    case JSON_FALSE:
-        return tmpl_bool(json_is_true(json));
+        return (struct tvalue){ .kind = V_FLOAT, .f = json_real_value(json) };
     case JSON_NULL:
-        break;
+        return v;
+    default:
+        return t_bool(json_is_true(json));
     }
-    return v;
 }

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: ISC */
+/* Methods of strings in templates, and the filters that are them. */
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "core/mem.h"
+#include "core/text/template_impl.h"
+
+/* An argument as a string: that of None is NULL, and of what was not given. */
+static const struct ttext *
+text_of(struct trun *r, const struct tvalue *v)
+{
+    if (v->kind == V_UNDEFINED || (v->kind > V_NONE && v->kind != V_TEXT))
+        t_fail(r, "a %s is not supported here (a str is)", t_type(v));
+    return v->kind == V_TEXT ? v->text : NULL;
+}
+
+/* An argument as a number of things: of None, and of less than 0, all. */
+static size_t
+count_of(struct trun *r, const struct tvalue *v)
+{
+    if (v->kind == V_UNDEFINED || (v->kind > V_NONE && v->kind != V_INT))
+        t_fail(r, "a %s is not supported here (an int is)", t_type(v));
+    return v->kind == V_INT && v->i >= 0 ? (size_t)v->i : SIZE_MAX;
+}
+
+enum { LEFT = 1, RIGHT = 2 };
+
+CALL(strip) /* s, chars */
+{
+    const struct ttext *s = a->v[0].text, *chars = text_of(r, &a->v[1]);
+    size_t from = 0, to = s->n, at, k;
+
+    for (int side = LEFT; side <= RIGHT; side++)
+        while ((a->how & side) && from < to) {
+            for (at = side == LEFT ? from : to - 1;
+                 ((unsigned char)s->s[at] & 0xc0) == 0x80;)
+                at--;
+            k = t_char(s, at);
+            if (!(chars ? memmem(chars->s, chars->n, s->s + at, k) != NULL
+                        : t_space(s->s + at, k) > 0))
+                break;
+            from += side == LEFT ? k : 0;
+            to -= side == LEFT ? 0 : k;
+            r->work += chars ? chars->n : 0;
+        }
+    return t_cut(r, s, from, to);
+}
+
+CALL(split) /* s, sep, maxsplit */
+{
+    const struct ttext *s = a->v[0].text, *sep = text_of(r, &a->v[1]);
+    struct tvalue list = t_list(r, V_LIST);
+    size_t max = count_of(r, &a->v[2]), at = 0, to, k = sep ? sep->n : 0;
+
+    if (sep && k == 0)
+        return t_fail(r, "empty separator");
+    r->work += s->n;
+    while (!r->failed) {
+        for (size_t space; !sep && (space = t_space(s->s + at, s->n - at));)
+            at += space;
+        if (!sep && at == s->n)
+            break;
+        to = at;
+        if (sep && list.list->n < max) {
+            const char *p = memmem(s->s + at, s->n - at, sep->s, k);
+
+            to = p ? (size_t)(p - s->s) : s->n;
+        } else if (list.list->n < max) {
+            while (to < s->n && !t_space(s->s + to, s->n - to))
+                to++;
+        } else {
+            to = s->n;
+        }
+        t_push(r, list.list, t_cut(r, s, at, to));
+        at = to + k;
+        if (sep && to == s->n)
+            break;
+    }
+    return list;
+}
+
+CALL(replace) /* s, old, new, count */
+{
+    struct tbuf b = { .r = r };
+    const struct ttext *s = a->v[0].text, *old = text_of(r, &a->v[1]),
+                       *new = text_of(r, &a->v[2]);
+    size_t max = count_of(r, &a->v[3]), at = 0;
+
+    if (!old || !new || old->n == 0)
+        return t_fail(r, "replace of this is not supported");
+    r->work += s->n;
+    for (; max > 0 && !r->failed; max--) {
+        const char *p = memmem(s->s + at, s->n - at, old->s, old->n);
+
+        if (!p)
+            break;
+        t_put_cut(&b, s, at, (size_t)(p - s->s));
+        t_put_cut(&b, new, 0, new->n);
+        at = (size_t)(p - s->s) + old->n;
+    }
+    t_put_cut(&b, s, at, s->n);
+    return t_built(&b);
+}
+
+/* s, sub: find or count */
+CALL(find)
+{
+    const struct ttext *s = a->v[0].text, *sub = text_of(r, &a->v[1]);
+    const char *p = s->s, *end = s->s + s->n;
+    int64_t n = 0;
+
+    if (!sub || sub->n == 0)
+        return t_fail(r, "to look for this is not supported");
+    r->work += s->n;
+    for (; (p = memmem(p, (size_t)(end - p), sub->s, sub->n)); p += sub->n) {
+        if (a->how == 'f')
+            end = p;
+        n++;
+    }
+    if (a->how == 'f') /* the characters before it */
+        n = n ? (int64_t)t_chars(r, t_cut(r, s, 0, (size_t)(end - s->s)).text)
+              : -1;
+    return t_int(n);
+}
+
+/* s, what: a text or a tuple of them */
+CALL(begins)
+{
+    const struct ttext *s = a->v[0].text, *what;
+    struct tlist one = { .v = &a->v[1], .n = 1 },
+                 *list = a->v[1].kind == V_TUPLE ? a->v[1].list : &one;
+
+    for (size_t i = 0; i < list->n; i++) {
+        if (!(what = text_of(r, &list->v[i])))
+            return t_fail(r, "a str or a tuple of them is needed");
+        if (what->n <= s->n &&
+            !memcmp(s->s + (a->how == LEFT ? 0 : s->n - what->n), what->s,
+                    what->n))
+            return t_bool(true);
+    }
+    return t_bool(false);
+}
+
+enum { UPPER, LOWER, CAPITALIZE, TITLE, TITLE_WORDS };
+
+/* A character in upper or title case.  Some, such as the German sz, become
+ * several letters: those that they fold to. */
+static size_t
+put_upper(char *to, uint32_t c, bool title)
+{
+    utf8proc_int32_t folded[4] = { (utf8proc_int32_t)c }, one = folded[0];
+    utf8proc_ssize_t n = 1;
+    size_t k = 0;
+    int boundary = 0;
+
+    if (c >= 0x80 && utf8proc_category(one) != UTF8PROC_CATEGORY_LU &&
+        (c == 0xdf || !title || utf8proc_totitle(one) == one))
+        n = utf8proc_decompose_char(one, folded, 4, UTF8PROC_CASEFOLD,
+                                    &boundary);
+    if (n < 2 || n > 4) {
+        n = 1;
+        folded[0] = one;
+    }
+    for (utf8proc_ssize_t i = 0; i < n; i++) {
+        one = !title   ? utf8proc_toupper(folded[i])
+              : i == 0 ? utf8proc_totitle(folded[i])
+                       : folded[i];
+        k += (size_t)utf8_put(to + k, (uint32_t)one);
+    }
+    return k;
+}
+
+static struct tvalue
+in_case(struct trun *r, const struct ttext *s, int how)
+{
+    struct tbuf b = { .r = r };
+    bool start = true;
+    char to[16];
+
+    r->work += 8 * s->n;
+    for (size_t at = 0, k, n; at < s->n && !r->failed; at += k) {
+        uint32_t c = 0;
+
+        k = (size_t)utf8_next(s->s + at, s->n - at, &c);
+        n = 3;
+        if (how == UPPER || (start && how != LOWER))
+            n = put_upper(to, c, how == CAPITALIZE || how == TITLE);
+        else if (c == 0x130) /* the one that becomes two in lower case */
+            memcpy(to, "i\xcc\x87", 3);
+        else
+            n = (size_t)utf8_put(
+                to, (uint32_t)utf8proc_tolower((utf8proc_int32_t)c));
+        t_put(&b, to, n, t_of(s, at));
+        start = how == TITLE
+                    ? utf8proc_toupper((utf8proc_int32_t)c) ==
+                          utf8proc_tolower((utf8proc_int32_t)c)
+                    : how == TITLE_WORDS && (t_space(s->s + at, k) ||
+                                             memchr("-({[<", s->s[at], 5));
+    }
+    return t_built(&b);
+}
+
+CALL(change_case) /* s */
+{
+    return in_case(r, a->v[0].text, a->how);
+}
+
+CALL(string) /* s */
+{
+    (void)r;
+    return a->v[0];
+}
+
+struct tvalue
+t_lower(struct trun *r, const struct ttext *s)
+{
+    return in_case(r, s, LOWER);
+}
+
+const struct tcallable t_strings[] = {
+    { 'f', "capitalize", "s", change_case, CAPITALIZE },
+    { 'f', "lower", "s", change_case, LOWER },
+    { 'f', "replace", "s old new count?", replace, 0 },
+    { 'f', "safe", "s", string, 0 },
+    { 'f', "string", "s", string, 0 },
+    { 'f', "title", "s", change_case, TITLE_WORDS },
+    { 'f', "trim", "s chars?", strip, LEFT | RIGHT },
+    { 'f', "upper", "s", change_case, UPPER },
+    { 's', "capitalize", "s", change_case, CAPITALIZE },
+    { 's', "count", "s SUB", find, 'c' },
+    { 's', "endswith", "s WHAT", begins, RIGHT },
+    { 's', "find", "s SUB", find, 'f' },
+    { 's', "lower", "s", change_case, LOWER },
+    { 's', "lstrip", "s chars?", strip, LEFT },
+    { 's', "replace", "s old new count?", replace, 0 },
+    { 's', "rstrip", "s chars?", strip, RIGHT },
+    { 's', "split", "s sep? maxsplit?", split, 0 },
+    { 's', "startswith", "s WHAT", begins, LEFT },
+    { 's', "strip", "s chars?", strip, LEFT | RIGHT },
+    { 's', "title", "s", change_case, TITLE },
+    { 's', "upper", "s", change_case, UPPER },
+    { 0 },
+};
