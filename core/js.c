@@ -258,6 +258,30 @@ js_bad(const struct js *js, const char *expected, struct err *err)
 }
 
 int
+js_finite(const struct js *js, struct err *err)
+{
+    json_t *object = json_is_object(js->v) ? (json_t *)(uintptr_t)js->v : NULL;
+    struct js each;
+    const char *key;
+    json_t *v;
+
+    if (json_is_string(json_object_get(object, NOT_JSON)))
+        return js_bad(js, "what JSON can have", err);
+    for (size_t i = 0; i < json_array_size(js->v); i++) {
+        each = js_at(js, i);
+        if (js_finite(&each, err) < 0)
+            return -1;
+    }
+    json_object_foreach(object, key, v)
+    {
+        each = js_get(js, key);
+        if (js_finite(&each, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int
 js_str(const struct js *js, const char **s, size_t *nbytes, struct err *err)
 {
     if (!js_is(js, JSON_STRING))

@@ -45,6 +45,10 @@ json_t *js_parse(const char *text, size_t nbytes, const char *name,
 json_t *js_line(const char *line, size_t nbytes, const char *name,
                 size_t number, struct err *err);
 
+/* js_finite(): is none of these objects in a value of such a line?  0, or -1
+ * with 'err' set as js_bad(). */
+int js_finite(const struct js *js, struct err *err);
+
 /* js_mark(): bytes of the byte order mark that a text begins with, 3 or 0. */
 size_t js_mark(const char *text, size_t nbytes);
 

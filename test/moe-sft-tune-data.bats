@@ -108,6 +108,8 @@ for score in float("nan"), float("inf"), -float("inf"):
     yes '{"messages": [{"role": "assistant", "content": "NaN"}]}' | head -n 3 >plain.jsonl
     moe-sft tune -m "$DEMO" -d plain.jsonl --dry-run | cmp - out
     refused '{"text": NaN}' 'text is NaN (expected a string)'
+    refused '{"messages": [{"role": "user", "content": "a", "tool_calls": [{"x": NaN}]}]}' \
+        'messages[0].tool_calls[0].x is NaN (expected what JSON can have)'
     refused '{"ids": [1, -Infinity], "labels": [1, 2]}' 'ids[1] is -Infinity (expected a token id, an integer from 0 to 1023)'
 }
 
@@ -314,6 +316,8 @@ json.dump(c, open("m/tokenizer_config.json", "w"))'
     shown "$one, \"add_generation_prompt\": true}" '<assistant>{b<|im_end|>}'
     run -0 --separate-stderr moe-sft tune -m m -d d.jsonl --dry-run --template-var tune=rude
     [ "$stderr" = 'moe-sft: m/chat_template.jinja: does not use "tune", which changes nothing' ]
+    run -2 moe-sft tune -m m -d d.jsonl --dry-run --template-var messages=1
+    [[ $output == 'moe-sft: --template-var messages: --data gives these'* ]]
     run -2 moe-sft tune -m m -d d.jsonl --dry-run --template-var tone
     [[ $output == 'moe-sft: --template-var: "tone" is not NAME=VALUE'* ]]
 }

@@ -184,13 +184,25 @@ add_completion(const struct line *line, struct err *err)
 }
 
 /* The variables of a conversation, and those of all of them that it does not
- * have itself. */
+ * have itself.  NaN may be where the template does not look. */
 static json_t *
 read_vars(const struct line *line, struct err *err)
 {
     static const char *const none[] = { NULL };
-    json_t *vars = chat_vars(&line->root, none, err);
+    json_t *vars = chat_vars(&line->root, none, err), *v;
+    const struct js root = js_root(vars, line->where);
+    const char *key;
 
+    json_object_foreach(vars, key, v)
+    {
+        struct js js = js_get(&root, key);
+
+        if (chat_mentions(line->text->chat, vars, key) &&
+            js_finite(&js, err) < 0) {
+            json_decref(vars);
+            return NULL;
+        }
+    }
     if (vars && line->text->vars)
         json_object_update_missing(vars, (json_t *)(uintptr_t)line->text->vars);
     if (vars) /* all is said, and nothing is asked */

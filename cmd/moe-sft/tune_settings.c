@@ -145,6 +145,9 @@ take_vars(struct tune *t, const struct st *st, struct err *err)
         t->vars = json_object();
         for (size_t i = 0; rc == 0 && i < list->n; i++)
             rc = chat_set_var(t->vars, list->item[i], true, err);
+        if (rc == 0 && json_object_get(t->vars, "messages"))
+            rc = err_set(err, TU_USAGE,
+                         "--template-var messages: --data gives these");
     } else if (was && *was) {
         str_addf(&name, "%s: " TEMPLATE_VAR, st->path);
         t->vars = js_parse(was, strlen(was), name.s, err);
