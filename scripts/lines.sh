@@ -7,7 +7,7 @@ budgets='core 11668
 core/format 13305
 core/kernel 10218
 core/model 25468
-core/text 12275
+core/text 8114
 core/image 2414
 cmd 40124
 lib 2728'

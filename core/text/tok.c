@@ -304,9 +304,3 @@ tok_size(const struct tok *tok)
 {
     return tok->n_ids;
 }
-
-const char *
-tok_name(const struct tok *tok)
-{
-    return tok->name;
-}

@@ -131,7 +131,6 @@ bool tok_is_special(const struct tok *tok, int32_t id);
  * token. What its decoder does to whole texts (Strip, Fuse) is not done.
  */
 bool tok_bytes(const struct tok *tok, int32_t id, struct str *to);
-size_t tok_size(const struct tok *tok);      /* ids are 0 .. tok_size()-1 */
-const char *tok_name(const struct tok *tok); /* of its file, for messages */
+size_t tok_size(const struct tok *tok); /* ids are 0 .. tok_size()-1 */
 
 #endif

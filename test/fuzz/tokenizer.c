@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/text/chat_forms.h"
 #include "core/text/tok.h"
 #include "test/fuzz/must.h"
 
@@ -34,30 +33,6 @@ check_decoding(const struct tok *tok, const struct ids *ids, bool skip)
     tok_stream_free(stream);
     str_free(&all);
     str_free(&parts);
-}
-
-/* The text as what all say, in each template. */
-static void
-check_chat(const struct tok *tok, const char *text, size_t n)
-{
-    struct err err = { 0 };
-
-    for (int i = CHAT_CHATML; i <= CHAT_QWEN3; i++) {
-        struct chat_message m[] = { { CHAT_SYSTEM, "system", 6, 0, 0 },
-                                    { CHAT_USER, text, n, 0, 0 },
-                                    { CHAT_ASSISTANT, text, n, 0, 0 } };
-        struct ids ids = { 0 };
-
-        if (chat_form_encode(tok, (enum chat_form)i, m, 3, false, 0, &ids,
-                             &err)) {
-            if (err.status != EX_DATAERR || !*err.what)
-                abort();
-        } else if (m[2].begin >= m[2].end || m[2].end > ids.n) {
-            abort();
-        }
-        ids_free(&ids);
-    }
-    chat_form_recognise(tok, &err);
 }
 
 /* The text as a template's and somebody's, in turns of a byte's bits. */
@@ -104,7 +79,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_decoding(tok, &ids, flags & TOK_SPECIAL);
         ids_free(&ids);
     }
-    check_chat(tok, text, n_text);
     check_marked(tok, text, n_text);
     tok_close(tok);
     return 0;
