@@ -12,6 +12,7 @@
 
 #include "cmd/hf-infer/run.h"
 #include "core/hash.h"
+#include "core/image/processor.h"
 #include "core/model/places.h"
 #include "core/str.h"
 
@@ -68,7 +69,15 @@ struct acts_sources {
     struct str text; /* members of the metadata's "data" */
 };
 
-struct images_meta;
+/* What the metadata say of images, where the run's options do not. */
+struct images_meta {
+    const char *source;
+    char *ckpt; /* the model's name */
+    bool cls;   /* rows begin with the CLS token */
+    const struct processor *processor;
+    char xxh3[HASH_MAX_HEX]; /* of the images; "" not known */
+    size_t n_skipped;        /* so far, with --skip-bad */
+};
 
 /* What a SAEV metadata.json says about a dump. */
 struct acts_shape {

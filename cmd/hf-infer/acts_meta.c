@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "cmd/hf-infer/acts.h"
-#include "cmd/hf-infer/images.h"
 #include "core/format/sae.h"
 #include "core/hash.h"
 #include "core/hash_path.h"
@@ -331,8 +330,8 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
     if (images) {
         add_text(s, "images", images->source);
         add_text(s, "images_xxh3", *images->xxh3 ? images->xxh3 : NULL);
-        add_pixels(s, images->processor, images->turned);
-        if (images->skips && a->n_windows > 0)
+        add_pixels(s, images->processor, run->exif);
+        if (run->skip_bad && a->n_windows > 0)
             str_addf(s, ", \"skipped\": %zu", images->n_skipped);
     } else {
         add_text(s, "input", a->input);

@@ -4,8 +4,6 @@
  * vision encoder some at a time, and what the tap was passed is written as
  * --acts writes it: [image, layer, token, dim].
  */
-#include "cmd/hf-infer/images.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,29 +39,6 @@ struct images {
     size_t n_turned, n_grey16;
     double decode_s, model_s;
 };
-
-int
-images_parse_size(struct run *run, const char *arg, struct err *err)
-{
-    size_t *const to[] = { &run->image_height, &run->image_width };
-    const char *at = arg;
-    char *end = NULL;
-
-    for (int i = 0; i < 2 && at; i++) {
-        unsigned long v = *at >= '1' && *at <= '9' ? strtoul(at, &end, 10) : 0;
-
-        if (v < 1 || v > PROCESSOR_MAX_SIZE || (*end && (i || *end != 'x')))
-            return err_set(err, TU_USAGE,
-                           "--image-size %s: must be N or HxW, of numbers from "
-                           "1 to %d",
-                           arg, PROCESSOR_MAX_SIZE);
-        *to[i] = v;
-        if (i == 0)
-            run->image_width = v;
-        at = *end ? end + 1 : NULL;
-    }
-    return 0;
-}
 
 /* ---- what is written ---- */
 
@@ -300,9 +275,7 @@ open_acts(struct images *im, struct err *err)
     struct acts *a = &im->acts;
 
     a->images = &im->meta;
-    im->meta.turned = run->exif;
     im->meta.processor = &im->processor;
-    im->meta.skips = run->skip_bad;
     return acts_open_output(a, err) < 0 ||
                    (run->acts_meta &&
                     (acts_sources(&a->sources, run, err) < 0 ||

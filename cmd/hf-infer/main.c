@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: ISC */
 /* hf-infer: the command line, and the start of the mode that it selects. */
+#include <ctype.h>
+#include <stdlib.h>
 #include <unistd.h>
 
-#include "cmd/hf-infer/images.h"
 #include "cmd/hf-infer/messages.h"
 #include "cmd/hf-infer/run.h"
 #include "core/image/picture.h"
+#include "core/image/processor.h"
 #include "core/kernel/cpu.h"
 #include "core/sig.h"
 #include "core/tool.h"
@@ -37,10 +39,26 @@ set_steer_at(void *to, const char *arg, struct err *err)
 #define IDS_IN   "generate logits nll top acts decode lut-auto ppl"
 #define MODEL_IN "generate logits nll top acts lut-auto ppl"
 
+/* N or HxW. */
 static int
 set_image_size(void *to, const char *arg, struct err *err)
 {
-    return images_parse_size(to, arg, err);
+    struct run *run = to;
+    char *end = NULL;
+    size_t height = isdigit((unsigned char)*arg) ? strtoul(arg, &end, 10) : 0;
+    size_t width = height;
+
+    if (end && *end == 'x' && isdigit((unsigned char)end[1]))
+        width = strtoul(end + 1, &end, 10);
+    if (height < 1 || width < 1 || *end || height > PROCESSOR_MAX_SIZE ||
+        width > PROCESSOR_MAX_SIZE)
+        return err_set(err, TU_USAGE,
+                       "--image-size %s: must be N or HxW, of numbers from 1 "
+                       "to %d",
+                       arg, PROCESSOR_MAX_SIZE);
+    run->image_height = height;
+    run->image_width = width;
+    return 0;
 }
 
 #define OPT_INTO struct run
