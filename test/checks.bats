@@ -504,7 +504,8 @@ cross_tree() {
     [ -x "$BUILD/test/warm/python" ] || skip "make check builds it"
     real=${WARM_PYTHON:-$PYTHON}
     "$real" "$ROOT/test/warm/server.py" "$PWD/socket" >/dev/null 2>&1 3>&- &
-    until [ -S socket ]; do kill -0 $!; sleep 0.05; done
+    server=$!
+    until [ -S socket ]; do kill -0 $server; sleep 0.05; done
     cat >script.py <<'END'
 import atexit, os, resource, signal, subprocess, sys
 atexit.register(print, "at exit")
@@ -544,12 +545,14 @@ END
     WARM_PYTHON=$real WARM_SERVER=$PWD/none how "$BUILD/test/warm/python" number >got
     how "$real" number | diff - got
     # who kills it kills the script
-    WARM_SERVER=$PWD/socket timeout 0.5 "$BUILD/test/warm/python" -c 'import time
+    WARM_SERVER=$PWD/socket "$BUILD/test/warm/python" -c 'import time
 open("began", "w")
-time.sleep(60)' || [ $? -eq 124 ]
-    [ -e began ]
-    sleep 0.3
-    run pgrep -P $!
-    [ -z "$output" ]
+time.sleep(60)' 3>&- &
+    until [ -e began ]; do kill -0 $!; sleep 0.05; done
+    pgrep -P $server
     kill $!
+    wait $! || [ $? -eq 143 ]
+    for _ in $(seq 400); do pgrep -P $server >/dev/null || break; sleep 0.05; done
+    run -1 pgrep -P $server
+    kill $server
 }

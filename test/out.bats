@@ -89,7 +89,7 @@ END
     echo old >disk/file
     touch x
     mount --bind disk/file x # as containers do
-    run --separate-stderr timeout 20 hf-infer "$DEMO" --jsonl -f -o x < <(exec sleep 21)
+    run --separate-stderr timeout 20 hf-infer "$DEMO" --jsonl -f -o x < <(exec sleep 21 3>&-)
     umount x
     [ "$status" = 73 ]
     [ "$stderr" = "hf-infer: x: cannot be replaced: Device or resource busy" ]
@@ -100,7 +100,7 @@ END
     linux_only
     echo old >x
     chattr +a x 2>/dev/null || skip "no attributes here"
-    run --separate-stderr timeout 20 hf-infer "$DEMO" --jsonl -f -o x < <(exec sleep 21)
+    run --separate-stderr timeout 20 hf-infer "$DEMO" --jsonl -f -o x < <(exec sleep 21 3>&-)
     chattr -a x
     [ "$status" = 73 ]
     [ "$stderr" = "hf-infer: x: cannot be replaced: Operation not permitted" ]
