@@ -6,7 +6,7 @@
 # And musl: everything compiles with its headers, without a warning; linked with
 # Debian's static libraries, the unit tests pass and the bits are the same.
 # And a machine without one of the libraries that only some tools need: the other
-# tools build there, and make check passes.
+# tools build there, or all without libedit, and make check passes.
 # And a system that has nothing of Linux's own (core/compat.h): the same bits,
 # and make check passes.
 #   check-compilers.sh [clang|O0|O3|lto|musl|without|portable]...
@@ -87,7 +87,7 @@ without() {
     printf '#!/bin/sh\nexec cc -isystem "%s" "$@"\n' "$hidden" >"$hidden/cc"
     chmod +x "$hidden/cc"
     whole "$name" CC="$hidden/cc"
-    grep -q "^left out: .* (no $1 here" "$log" || failed "$name" "nothing was left out"
+    [ "$1" = libedit ] || grep -q "^left out: .* (no $1 here" "$log" || failed "$name" "nothing was left out"
     count "$name"
 }
 

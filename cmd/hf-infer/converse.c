@@ -216,6 +216,7 @@ answer(struct conversation *c, struct err *err)
     struct sequence seq = { 0 };
     int64_t room, asked = run->max_tokens;
     float *logits = NULL;
+    const char *end;
     bool full, said;
     int rc = conversation_ids(c, &seq.ids, err);
 
@@ -238,9 +239,12 @@ answer(struct conversation *c, struct err *err)
         logits = xcalloc((size_t)run->config->vocab_size, sizeof(*logits));
         rc = generate(c, &seq, logits, err);
         free(logits);
-        /* ^C is on the line, too */
-        if ((c->last != '\n' || lines_stopped()) &&
-            out_write(run->out, "\n", 1, err) < 0)
+        /* with Ctrl-C, whose ^C is on the line, a terminal drops what it has
+         * not shown yet: the end of what was dim, too */
+        end = lines_stopped() && tty_has_color()   ? DIM_END "\n"
+              : lines_stopped() || c->last != '\n' ? "\n"
+                                                   : "";
+        if (out_write(run->out, end, strlen(end), err) < 0)
             rc = -1;
         if (out_flush(run->out, err) < 0)
             rc = -1;

@@ -20,6 +20,12 @@ import mkst
 TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
             "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
 WITHIN_S = 60  # on a slow machine, sanitized
+TERMS = "dumb", "xterm"
+
+
+def edits(term):
+    """Are lines edited there?  EDITS is 0 for a build without libedit."""
+    return term != "dumb" and os.environ["EDITS"] != "0"
 
 
 class Conversation:
