@@ -5,7 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/compat.h"
 #include "core/mem.h"
 #include "core/opt_value.h"
 #include "core/text/template_impl.h"
@@ -56,45 +55,32 @@ get_path(struct trun *r, struct tvalue of, const struct tvalue *path)
     return of;
 }
 
-struct sorted {
-    struct tvalue key, value;
-    size_t i;
-};
-
-static int
-by_key(const void *a, const void *b, void *ctx)
-{
-    const struct sorted *x = a, *y = b;
-    struct trun *r = ctx;
-
-    if (t_step(r) && t_compare(r, '<', &x->key, &y->key))
-        return -1;
-    if (!r->failed && t_compare(r, '<', &y->key, &x->key))
-        return 1;
-    return (x->i > y->i) - (x->i < y->i);
-}
-
-/* Sorts a list by what a path has of each, texts by their lower case unless
- * 'cased'. */
+/* A list sorted by what a path has of each, texts by their lower case unless
+ * 'cased'.  Lists of templates are short. */
 static struct tvalue
 sorted(struct trun *r, struct tlist list, const struct tvalue *path, bool cased,
        bool reverse)
 {
-    struct tvalue v = t_list(r, V_LIST);
-    size_t cap = 0;
-    struct sorted *s = t_grow(r, NULL, 0, list.n, &cap, sizeof(*s));
+    struct tvalue v = t_list(r, V_LIST), keys = t_list(r, V_LIST), key;
 
-    for (size_t i = 0; s && i < list.n; i++) {
-        s[i].value = list.v[i];
-        s[i].key = get_path(r, list.v[i], path);
-        s[i].i = reverse ? list.n - i : i;
-        if (!cased && s[i].key.kind == V_TEXT)
-            s[i].key = t_lower(r, s[i].key.text);
+    for (size_t i = 0, k; i < list.n; i++) {
+        key = get_path(r, list.v[i], path);
+        if (!cased && key.kind == V_TEXT)
+            key = t_lower(r, key.text);
+        t_push(r, keys.list, key);
+        t_push(r, v.list, key);
+        if (r->failed)
+            break;
+        for (k = i;
+             k > 0 && t_step(r) &&
+             t_compare(r, reverse ? '>' : '<', &key, &keys.list->v[k - 1]);
+             k--) {
+            keys.list->v[k] = keys.list->v[k - 1];
+            v.list->v[k] = v.list->v[k - 1];
+        }
+        keys.list->v[k] = key;
+        v.list->v[k] = list.v[i];
     }
-    if (s && !r->failed)
-        sort_with(s, list.n, sizeof(*s), by_key, r);
-    for (size_t i = 0; s && i < list.n; i++)
-        t_push(r, v.list, s[reverse ? list.n - 1 - i : i].value);
     return v;
 }
 
@@ -271,28 +257,27 @@ CALL(set_default) /* value, default_value, boolean */
 
 CALL(to_int) /* value, default */
 {
-    struct tvalue v = a->v[0];
+    const struct tvalue *v = &a->v[0];
+    double f = v->kind == V_FLOAT ? v->f : NAN;
     struct str s = { 0 };
-    double f = v.kind == V_FLOAT ? v.f : NAN;
     char *end;
 
-    if (v.kind == V_INT || v.kind == V_BOOL)
-        return t_int(v.kind == V_BOOL ? v.b : v.i);
-    if (v.kind == V_UNDEFINED)
-        return t_item(r, &v, &v, false); /* fails */
-    if (v.kind == V_TEXT) {
-        str_add(&s, v.text->s, v.text->n);
+    if (v->kind == V_INT || v->kind == V_BOOL)
+        return t_int(v->kind == V_BOOL ? v->b : v->i);
+    if (v->kind == V_UNDEFINED)
+        return t_item(r, v, v, false); /* fails */
+    if (v->kind == V_TEXT) {
+        str_add(&s, v->text->s, v->text->n);
         f = strtod(s.s, &end);
-        while (t_space(end, strlen(end)))
-            end += t_space(end, strlen(end));
-        if (end < s.s + s.n || strpbrk(s.s, "xXpPnN(") || end == s.s)
+        end += strspn(end, " \t\n\r\f\v");
+        if (end < s.s + s.n || strpbrk(s.s, "xXpPnN("))
             f = NAN;
         str_free(&s);
     }
-    if (isfinite(f) && fabs(f) < 9e15)
+    if (fabs(f) < 9e15)
         return t_int((int64_t)f);
     if (isfinite(f))
-        return t_fail(r, "an int of more than 9e15 is not supported here");
+        return t_fail(r, "int of a number over 9e15 is not supported");
     return a->v[1].kind == V_ABSENT ? t_int(0) : a->v[1];
 }
 
@@ -320,7 +305,7 @@ CALL(raise_exception) /* s */
                   a->v[0].text->s);
 }
 
-CALL(strftime_now) /* s: a format; SOURCE_DATE_EPOCH is now, if it is set */
+CALL(strftime_now) /* format; SOURCE_DATE_EPOCH is now, if it is set */
 {
     /* compilers want to see the format */
     size_t (*volatile const make)(char *, size_t, const char *,
@@ -333,6 +318,8 @@ CALL(strftime_now) /* s: a format; SOURCE_DATE_EPOCH is now, if it is set */
     time_t t;
     size_t n;
 
+    if (a->v[0].kind != V_TEXT)
+        return t_fail(r, "strftime_now of a %s", t_type(&a->v[0]));
     if (epoch && opt_u64("SOURCE_DATE_EPOCH", epoch, 0, LAST_EPOCH, &seconds,
                          r->err) < 0) {
         r->failed = true;
@@ -394,79 +381,82 @@ CALL(dict) /* of a dict, and of names; 'how' is its kind */
 #define BITS(from, to) ((2 << (to)) - (1 << (from)))
 
 static const struct tcallable callables[] = {
-    { 'f', "count", "value", length, 0 },
-    { 'f', "d", "value default_value? boolean?", set_default, 0 },
-    { 'f', "default", "value default_value? boolean?", set_default, 0 },
-    { 'f', "dictsort", "value case_sensitive? by? reverse?", dictsort, 0 },
-    { 'f', "first", "value", end_of, LEFT },
-    { 'f', "int", "value default?", to_int, 0 },
-    { 'f', "items", "value", items, 4 },
-    { 'f', "join", "value d? attribute?", join, 0 },
-    { 'f', "last", "value", end_of, RIGHT },
-    { 'f', "length", "value", length, 0 },
-    { 'f', "list", "value", to_list, LEFT },
-    { 'f', "map", "...", map, MAP },
-    { 'f', "reject", "...", map, REJECT },
-    { 'f', "rejectattr", "...", map, REJECT_BY },
-    { 'f', "reverse", "value", reverse, 0 },
-    { 'f', "select", "...", map, SELECT },
-    { 'f', "selectattr", "...", map, SELECT_BY },
-    { 'f', "sort", "value reverse? case_sensitive? attribute?", sort, 0 },
-    { 'f', "tojson", "value ensure_ascii? indent? separators? sort_keys?",
+    { "f", "count length", "value", length, 0 },
+    { "f", "d default", "value default_value? boolean?", set_default, 0 },
+    { "f", "dictsort", "value case_sensitive? by? reverse?", dictsort, 0 },
+    { "f", "first", "value", end_of, LEFT },
+    { "f", "int", "value default?", to_int, 0 },
+    { "f", "items", "value", items, 4 },
+    { "f", "join", "value d? attribute?", join, 0 },
+    { "f", "last", "value", end_of, RIGHT },
+    { "f", "list", "value", to_list, LEFT },
+    { "f", "map", "...", map, MAP },
+    { "f", "reject", "...", map, REJECT },
+    { "f", "rejectattr", "...", map, REJECT_BY },
+    { "f", "reverse", "value", reverse, 0 },
+    { "f", "select", "...", map, SELECT },
+    { "f", "selectattr", "...", map, SELECT_BY },
+    { "f", "sort", "value reverse? case_sensitive? attribute?", sort, 0 },
+    { "f", "tojson", "value ensure_ascii? indent? separators? sort_keys?",
       t_tojson, 0 },
-    { 't', "!=", "value other", compares, T_NE },
-    { 't', "<", "value other", compares, '<' },
-    { 't', "<=", "value other", compares, T_LE },
-    { 't', "==", "value other", compares, T_EQ },
-    { 't', ">", "value other", compares, '>' },
-    { 't', ">=", "value other", compares, T_GE },
-    { 't', "boolean", "value", is_kind, BIT(V_BOOL) },
-    { 't', "callable", "value", is_kind, BITS(V_MACRO, V_FUNCTION) },
-    { 't', "defined", "value", is_kind, ~BIT(V_UNDEFINED) },
-    { 't', "eq", "value other", compares, T_EQ },
-    { 't', "equalto", "value other", compares, T_EQ },
-    { 't', "false", "value", is_bool, false },
-    { 't', "float", "value", is_kind, BIT(V_FLOAT) },
-    { 't', "ge", "value other", compares, T_GE },
-    { 't', "greaterthan", "value other", compares, '>' },
-    { 't', "gt", "value other", compares, '>' },
-    { 't', "in", "value seq", compares, T_IN },
-    { 't', "integer", "value", is_kind, BIT(V_INT) },
-    { 't', "iterable", "value", is_kind,
+    { "t", "!= ne", "value other", compares, T_NE },
+    { "t", "< lt lessthan", "value other", compares, '<' },
+    { "t", "<= le", "value other", compares, T_LE },
+    { "t", "== eq equalto", "value other", compares, T_EQ },
+    { "t", "> gt greaterthan", "value other", compares, '>' },
+    { "t", ">= ge", "value other", compares, T_GE },
+    { "t", "boolean", "value", is_kind, BIT(V_BOOL) },
+    { "t", "callable", "value", is_kind, BITS(V_MACRO, V_FUNCTION) },
+    { "t", "defined", "value", is_kind, ~BIT(V_UNDEFINED) },
+    { "t", "false", "value", is_bool, false },
+    { "t", "float", "value", is_kind, BIT(V_FLOAT) },
+    { "t", "in", "value seq", compares, T_IN },
+    { "t", "integer", "value", is_kind, BIT(V_INT) },
+    { "t", "iterable", "value", is_kind,
       BIT(V_UNDEFINED) | BITS(V_TEXT, V_DICT) | BIT(V_LOOP) },
-    { 't', "le", "value other", compares, T_LE },
-    { 't', "lessthan", "value other", compares, '<' },
-    { 't', "lt", "value other", compares, '<' },
-    { 't', "mapping", "value", is_kind, BIT(V_DICT) },
-    { 't', "ne", "value other", compares, T_NE },
-    { 't', "none", "value", is_kind, BIT(V_NONE) },
-    { 't', "number", "value", is_kind, BITS(V_BOOL, V_FLOAT) },
-    { 't', "sequence", "value", is_kind,
+    { "t", "mapping", "value", is_kind, BIT(V_DICT) },
+    { "t", "none", "value", is_kind, BIT(V_NONE) },
+    { "t", "number", "value", is_kind, BITS(V_BOOL, V_FLOAT) },
+    { "t", "sequence", "value", is_kind,
       BIT(V_UNDEFINED) | BITS(V_TEXT, V_TUPLE) | BIT(V_DICT) },
-    { 't', "string", "value", is_kind, BIT(V_TEXT) },
-    { 't', "true", "value", is_bool, true },
-    { 't', "undefined", "value", is_kind, BIT(V_UNDEFINED) },
-    { 'g', "dict", "...", dict, V_DICT },
-    { 'g', "namespace", "...", dict, V_NAMESPACE },
-    { 'g', "raise_exception", "s", raise_exception, 0 },
-    { 'g', "range", "start stop? step?", range, 0 },
-    { 'g', "strftime_now", "s", strftime_now, 0 },
-    { 's', "join", "s iterable", join_method, 0 },
-    { 'd', "get", "value KEY DEFAULT?", get, 0 },
-    { 'd', "items", "value", items, 3 },
-    { 'd', "keys", "value", items, 1 },
-    { 'd', "values", "value", items, 2 },
+    { "t", "string", "value", is_kind, BIT(V_TEXT) },
+    { "t", "true", "value", is_bool, true },
+    { "t", "undefined", "value", is_kind, BIT(V_UNDEFINED) },
+    { "g", "dict", "...", dict, V_DICT },
+    { "g", "namespace", "...", dict, V_NAMESPACE },
+    { "g", "raise_exception", "s", raise_exception, 0 },
+    { "g", "range", "start stop? step?", range, 0 },
+    { "g", "strftime_now", "format", strftime_now, 0 },
+    { "s", "join", "s iterable", join_method, 0 },
+    { "d", "get", "value KEY DEFAULT?", get, 0 },
+    { "d", "items", "value", items, 3 },
+    { "d", "keys", "value", items, 1 },
+    { "d", "values", "value", items, 2 },
+    { 0 },
 };
+
+/* Is it one of the words? */
+static bool
+is_among(const struct tvalue *v, const char *words)
+{
+    for (size_t k; *words; words += k + (words[k] == ' ')) {
+        k = strcspn(words, " ");
+        if (v->kind == V_TEXT && v->text->n == k &&
+            !memcmp(v->text->s, words, k))
+            return true;
+    }
+    return false;
+}
 
 const struct tcallable *
 t_lookup(char type, const struct tvalue *name)
 {
-    for (size_t i = 0; i < sizeof(callables) / sizeof(*callables); i++)
-        if (callables[i].type == type && t_is(name, callables[i].name))
-            return &callables[i];
-    for (const struct tcallable *row = t_strings; row->name; row++)
-        if (row->type == type && t_is(name, row->name))
-            return row;
+    static const struct tcallable *const tables[] = { callables, t_strings };
+
+    for (int i = 0; i < 2; i++)
+        for (const struct tcallable *row = tables[i]; row->name; row++)
+            if (strchr(row->types, type) && is_among(name, row->name))
+                return row;
     return NULL;
 }
 

@@ -115,8 +115,7 @@ struct targs {
 /* What is called by a name: a filter 'f', a test 't', a function 'g', a method
  * of a string 's' or dict 'd'. */
 struct tcallable {
-    char type;
-    const char *name;
+    const char *types, *name; /* several of each, names with spaces between */
     const char *params; /* names, with '?' after those that may be absent; "..."
                          * takes any; what is "s" becomes a string first */
     struct tvalue (*call)(struct trun *r, struct targs *a);

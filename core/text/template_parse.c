@@ -19,6 +19,7 @@ struct parser {
 static const struct ttoken the_end = { .type = T_END };
 
 static struct tnode *parse_expression(struct parser *p);
+static struct tnode *parse_operators(struct parser *p, int level);
 static struct tnode *parse_statements(struct parser *p,
                                       const char *const *ends);
 
@@ -242,88 +243,8 @@ parse_brackets(struct parser *p, struct tnode *of)
     return n;
 }
 
-/* Attributes, items and calls of what was read. */
-static struct tnode *
-parse_postfix(struct parser *p, struct tnode *n)
-{
-    for (;;) {
-        unsigned line = p->at->line;
-        bool number;
-
-        if (p->at->type == '(') {
-            n = node(p, T_CALL, line, n, parse_list(p, ')'));
-        } else if (p->at->type == '[') {
-            n = parse_brackets(p, n);
-        } else if (skip(p, '.')) {
-            number = p->at->type == T_LITERAL && p->at->value.kind == V_INT;
-            if (p->at->type != T_NAME && !number)
-                unexpected(p, "a name after '.'");
-            n = node(p, number ? T_ITEM : T_ATTRIBUTE, line, n,
-                     leaf(p, T_LITERAL));
-        } else {
-            return n;
-        }
-    }
-}
-
-/* A filter or test of n, whose name is next. */
-static struct tnode *
-parse_named(struct parser *p, int op, struct tnode *of)
-{
-    struct tnode *n;
-    int type;
-
-    if (p->at->type != T_NAME)
-        unexpected(p, "the name of a filter or test");
-    n = leaf(p, op);
-    n->kid[0] = of;
-    type = p->at->type;
-    if (type == '(') {
-        n->kid[1] = parse_list(p, ')');
-    } else if (op == T_TEST && !is_word(p->at, "else") &&
-               !is_word(p->at, "or") && !is_word(p->at, "and") &&
-               (type == T_NAME || type == T_LITERAL || type == '[' ||
-                type == '{')) {
-        if (is_word(p->at, "is"))
-            unexpected(p, "one test");
-        n->kid[1] = node(p, T_ARGUMENT, p->at->line, NULL, NULL);
-        n->kid[1]->kid[0] = parse_postfix(p, parse_primary(p));
-    }
-    return n;
-}
-
-/* A sign, attributes, filters and tests. */
-static struct tnode *
-parse_unary(struct parser *p, bool filters)
-{
-    unsigned line = p->at->line;
-    struct tnode *n;
-    bool negated;
-
-    deeper(p);
-    n = skip(p, '-') ? node(p, T_NEG, line, parse_unary(p, false), NULL)
-                     : parse_primary(p);
-    n = parse_postfix(p, n);
-    while (filters) {
-        line = p->at->line;
-        if (skip(p, '|')) {
-            n = parse_named(p, T_FILTER, n);
-        } else if (skip_word(p, "is")) {
-            negated = skip_word(p, "not");
-            n = parse_named(p, T_TEST, n);
-            n = negated ? node(p, T_NOT, line, n, NULL) : n;
-        } else if (p->at->type == '(') {
-            n = node(p, T_CALL, line, n, parse_list(p, ')'));
-        } else {
-            break;
-        }
-    }
-    p->depth--;
-    return n;
-}
-
 /* Operators of two sides, from those that bind least. */
-enum { LEVEL_NOT = 2, LEVEL_COMPARE, LEVEL_END = 7 };
+enum { LEVEL_NOT = 2, LEVEL_COMPARE, LEVEL_POSTFIX = 7 };
 
 static const struct {
     int level, op;
@@ -348,16 +269,17 @@ static const struct {
     { 6, '%', NULL },
 };
 
-/* Takes an operator of that level: which, or 0. */
+/* Takes an operator that binds at least as 'level': which, or 0; and its level.
+ */
 static int
-skip_operator(struct parser *p, int level)
+skip_operator(struct parser *p, int level, int *at)
 {
     for (size_t i = 0; i < sizeof(operators) / sizeof(*operators); i++) {
         const char *word = operators[i].word;
         int op = operators[i].op;
 
-        if (operators[i].level == level &&
-            (word ? is_word(p->at, word) : p->at->type == op) &&
+        *at = operators[i].level;
+        if (*at >= level && (word ? is_word(p->at, word) : p->at->type == op) &&
             (op != T_NOT_IN || is_word(p->at + 1, "in"))) {
             p->at += 1 + (op == T_NOT_IN);
             return op;
@@ -366,42 +288,102 @@ skip_operator(struct parser *p, int level)
     return 0;
 }
 
+/* A filter or test of n, whose name is next. */
 static struct tnode *
-parse_level(struct parser *p, int level)
+parse_named(struct parser *p, int op, struct tnode *of)
 {
-    struct tnode *left, *right, **end = NULL;
-    unsigned line = p->at->line;
-    int op;
+    struct tnode *n;
+    int type;
 
-    if (level == LEVEL_END)
-        return parse_unary(p, true);
-    if (level == LEVEL_NOT && skip_word(p, "not")) {
-        deeper(p);
-        left = node(p, T_NOT, line, parse_level(p, level), NULL);
-        p->depth--;
-        return left;
+    if (p->at->type != T_NAME)
+        unexpected(p, "the name of a filter or test");
+    n = leaf(p, op);
+    n->kid[0] = of;
+    type = p->at->type;
+    if (type == '(') {
+        n->kid[1] = parse_list(p, ')');
+    } else if (op == T_TEST && !is_word(p->at, "else") &&
+               !is_word(p->at, "or") && !is_word(p->at, "and") &&
+               (type == T_NAME || type == T_LITERAL || type == '[' ||
+                type == '{')) {
+        if (is_word(p->at, "is"))
+            unexpected(p, "one test");
+        n->kid[1] = node(p, T_ARGUMENT, p->at->line,
+                         parse_operators(p, LEVEL_POSTFIX), NULL);
     }
-    left = parse_level(p, level + 1);
-    for (; (op = skip_operator(p, level)) != 0; line = p->at->line) {
-        right = parse_level(p, level + 1);
-        if (level != LEVEL_COMPARE) {
-            left = node(p, op, line, left, right);
+    return n;
+}
+
+/* The signs and words before an operand; it; and its attributes, items, calls,
+ * filters and tests, of which LEVEL_POSTFIX has the first three. */
+static struct tnode *
+parse_operand(struct parser *p, int level)
+{
+    unsigned line = p->at->line;
+    bool bare = true, negated, number;
+    struct tnode *n;
+
+    deeper(p);
+    if (skip(p, '-'))
+        n = node(p, T_NEG, line, parse_operators(p, LEVEL_POSTFIX), NULL);
+    else if (level <= LEVEL_NOT && skip_word(p, "not"))
+        n = node(p, T_NOT, line, parse_operators(p, LEVEL_NOT), NULL);
+    else
+        n = parse_primary(p);
+    for (p->depth--;; line = p->at->line) {
+        if (p->at->type == '(') {
+            n = node(p, T_CALL, line, n, parse_list(p, ')'));
+        } else if (bare && p->at->type == '[') {
+            n = parse_brackets(p, n);
+        } else if (bare && skip(p, '.')) {
+            number = p->at->type == T_LITERAL && p->at->value.kind == V_INT;
+            if (p->at->type != T_NAME && !number)
+                unexpected(p, "a name after '.'");
+            n = node(p, number ? T_ITEM : T_ATTRIBUTE, line, n,
+                     leaf(p, T_LITERAL));
+        } else if (level < LEVEL_POSTFIX && skip(p, '|')) {
+            n = parse_named(p, T_FILTER, n);
+            bare = false;
+        } else if (level < LEVEL_POSTFIX && skip_word(p, "is")) {
+            negated = skip_word(p, "not");
+            n = parse_named(p, T_TEST, n);
+            n = negated ? node(p, T_NOT, line, n, NULL) : n;
+            bare = false;
+        } else {
+            return n;
+        }
+    }
+}
+
+/* Operands with operators between them that bind at least as 'level'. */
+static struct tnode *
+parse_operators(struct parser *p, int level)
+{
+    struct tnode *n = parse_operand(p, level), *right, **end = NULL;
+    unsigned line = p->at->line;
+
+    for (int op, at; (op = skip_operator(p, level, &at)) != 0;
+         line = p->at->line) {
+        right = parse_operators(p, at + 1);
+        if (at != LEVEL_COMPARE) {
+            n = node(p, op, line, n, right);
+            end = NULL;
             continue;
         }
         if (!end) { /* a < b < c is one */
-            left = node(p, T_COMPARE, line, left, NULL);
-            end = &left->kid[1];
+            n = node(p, T_COMPARE, line, n, NULL);
+            end = &n->kid[1];
         }
         *end = node(p, op, line, right, NULL);
         end = &(*end)->next;
     }
-    return left;
+    return n;
 }
 
 static struct tnode *
 parse_no_condition(struct parser *p)
 {
-    return parse_level(p, 0);
+    return parse_operators(p, 0);
 }
 
 /* a if test else b */
@@ -411,8 +393,8 @@ parse_expression(struct parser *p)
     struct tnode *n;
 
     deeper(p);
-    for (n = parse_level(p, 0); skip_word(p, "if");) {
-        n = node(p, T_CONDITION, p->at->line, parse_level(p, 0), n);
+    for (n = parse_operators(p, 0); skip_word(p, "if");) {
+        n = node(p, T_CONDITION, p->at->line, parse_operators(p, 0), n);
         if (skip_word(p, "else"))
             n->kid[2] = parse_expression(p);
     }
@@ -565,8 +547,9 @@ parse_statement(struct parser *p)
     }
     p->r->line = n->line;
     if (n->value.kind == V_TEXT)
-        t_fail(p->r, "{%% %.*s %%} is not supported",
-               (int)smaller(n->value.text->n, 60), n->value.text->s);
+        t_fail(p->r, "{%% %.*s %%} is not supported%s",
+               (int)smaller(n->value.text->n, 60), n->value.text->s,
+               n->value.text->s[0] == 'e' ? " here" : ""); /* endif, else */
     unexpected(p, "a statement");
     return n;
 }

@@ -118,6 +118,47 @@ test_messages(void)
           "t: line 3: filter \"groupby\" is not supported");
     fails("{{ raise_exception('No ' + 'way') }}", "{}",
           "t: line 1: raise_exception: No way");
+    fails("{% if true %}\n{% for x in y %}\n{% endif %}", "{}",
+          "t: line 3: {% endif %} is not supported here");
+    fails("{{ 'a'\n'b' c }}", "{}", "t: line 2: expected '}}', found c");
+    fails("{% macro f(x) %}\n{{ x.y.z }}{% endmacro %}{{ f({}) }}", "{}",
+          "t: line 2: 'y' is undefined");
+    fails("{{ messages[0] }}", "{\"messages\":[{}]}",
+          "t: line 1: a dict as text has Python's spelling, which is not "
+          "supported (tojson and join are)");
+    fails("a\xff", "{}", "t: line 1: is not text in UTF-8");
+    fails("{{ 9223372036854775807 + 1 }}", "{}",
+          "t: line 1: an integer has more than 64 bits, which is not "
+          "supported");
+    fails("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{}",
+          "t: line 1: runs more than 2000 levels deep");
+}
+
+/* What the model says, and which variables a template uses. */
+static void
+test_said(void)
+{
+    static const char text[] =
+        "a{% for m in messages %}{{ m.role }}:"
+        "{% generation %}{{ m.content }}!{% endgeneration %};{% endfor %}";
+    const char *vars = "{\"messages\":[{\"role\":\"r\",\"content\":\"xy\"},"
+                       "{\"role\":\"r\",\"content\":\"\"}]}";
+    struct template *t;
+    struct rendered r;
+    struct err err;
+    int rc = render(text, vars, &r, &err);
+
+    tap_ok(rc == 0 && !strcmp(r.text.s, "ar:xy!;r:!;") && r.has_generation &&
+               r.n_said == 2 && r.said[0].begin == 3 && r.said[0].end == 6 &&
+               r.said[1].begin == 9 && r.said[1].end == 10,
+           "template: {%% generation %%} says where the model's text is");
+    rendered_free(&r);
+    rc = template_open(&t, "t", text, strlen(text), &err);
+    tap_ok(rc == 0 && template_mentions(t, "messages") &&
+               !template_mentions(t, "content") &&
+               !template_mentions(t, "tools"),
+           "template: it mentions its variables, not attributes");
+    template_close(t);
 }
 
 /* "render TEMPLATE VARIABLES.json": prints the text, exits as a tool would. */
@@ -152,5 +193,6 @@ main(int argc, char **argv)
         return render_files(argv[2], argv[3]);
     test_origins();
     test_messages();
+    test_said();
     return tap_done();
 }
