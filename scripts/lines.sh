@@ -8,7 +8,7 @@ core/format 13305
 core/kernel 10218
 core/model 25468
 core/text 8114
-core/image 2414
+core/image 2399
 cmd 40124
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces

@@ -27,12 +27,12 @@ struct image_source {
     const char *path, *name; /* of messages: "standard input" */
     int fd;
 
-    struct str text;    /* a directory's names, each with its NUL; a list; or
-                         * the picture itself */
-    size_t *name_at;    /* [count] in text, sorted: of a directory */
+    struct str text;    /* a directory's names, or a list's, each with its NUL;
+                         * or the picture itself */
+    size_t *name_at;    /* [count] in text: of a directory, sorted; of a list */
     size_t count, done; /* images */
-    size_t at;          /* in a list */
-    int64_t label;      /* of the image before */
+    size_t names_cap;
+    int64_t label; /* of the image before */
     struct str class;
 
     struct tar tar;
@@ -67,6 +67,16 @@ ends_as(const char *name, const char *const *ends)
     return dot && *ends;
 }
 
+/* Another name is there in the text. */
+static void
+add_name(struct image_source *s, size_t at)
+{
+    if (s->count == s->names_cap)
+        s->name_at =
+            xgrow(s->name_at, s->count, &s->names_cap, sizeof(*s->name_at));
+    s->name_at[s->count++] = at;
+}
+
 /* ---- a directory ---- */
 
 /* A directory to list, after the one that it is in: its name below the
@@ -93,7 +103,7 @@ is_above(const struct dir *dirs, size_t i, const struct stat *st)
 struct walk {
     struct image_source *source;
     struct dir *dirs; /* [n] */
-    size_t n, cap, names_cap;
+    size_t n, cap;
 };
 
 /* Takes what the directory w->dirs[i] has. */
@@ -137,10 +147,7 @@ list_dir(struct walk *w, size_t i, struct err *err)
                 w->dirs = xgrow(w->dirs, w->n, &w->cap, sizeof(*w->dirs));
             w->dirs[w->n++] = (struct dir){ i, st.st_dev, st.st_ino, below.s };
         } else if (ends_as(name, ends)) {
-            if (s->count == w->names_cap)
-                s->name_at = xgrow(s->name_at, s->count, &w->names_cap,
-                                   sizeof(*s->name_at));
-            s->name_at[s->count++] = s->text.n;
+            add_name(s, s->text.n);
             str_addf(&s->text, "%s%s", w->dirs[i].name, name);
             str_addc(&s->text, '\0');
         }
@@ -217,45 +224,22 @@ next_of_dir(struct image_source *s, struct source_image *image)
 
 /* ---- a list, and one picture ---- */
 
-/* The line at *at, which moves on. */
-static const char *
-next_line(const struct str *text, size_t *at, size_t *n)
-{
-    const char *line = text->s + *at;
-    const char *end = memchr(line, '\n', text->n - *at);
-
-    *n = end ? (size_t)(end - line) : text->n - *at;
-    *at += *n + (end != NULL);
-    return line;
-}
-
 static int
 open_list(struct image_source *s, struct err *err)
 {
-    size_t n;
-
     s->kind = LIST;
     if (memchr(s->text.s, '\0', s->text.n))
         return err_data(err, s->name,
                         "is neither a directory, a PNG, a JPEG or a tar "
                         "archive, nor a list of paths, one a line");
-    for (size_t at = 0; at < s->text.n;) {
-        next_line(&s->text, &at, &n);
-        s->count += n > 0;
+    str_addc(&s->text, '\n');
+    for (size_t at = 0, n; at < s->text.n; at += n + 1) {
+        n = strcspn(s->text.s + at, "\n");
+        s->text.s[at + n] = '\0';
+        if (n > 0)
+            add_name(s, at);
     }
     return 0;
-}
-
-static void
-next_of_list(struct image_source *s, struct source_image *image)
-{
-    size_t n = 0;
-    const char *line = NULL;
-
-    while (n == 0)
-        line = next_line(&s->text, &s->at, &n);
-    str_add(&image->path, line, n);
-    s->done++;
 }
 
 static void
@@ -510,7 +494,7 @@ image_source_next(struct image_source *s, struct source_image *image,
     if (s->kind == DIRECTORY)
         next_of_dir(s, image);
     else if (s->kind == LIST)
-        next_of_list(s, image);
+        str_adds(&image->path, s->text.s + s->name_at[s->done++]);
     else
         next_of_one(s, image);
     return 1;
@@ -593,7 +577,7 @@ image_source_hash(struct image_source *s, struct hash *hash, bool bytes,
         source_image_hash(hash, &image, bytes);
     }
     source_image_free(&image);
-    s->done = s->at = 0;
+    s->done = 0;
     s->label = -1;
     str_clear(&s->class);
     return rc;
