@@ -75,6 +75,7 @@ hf-text f hf-infer $DEMO -p 1+1= -n 4 --greedy -o out/x
 hf-jsonl f hf-infer $DEMO --jsonl -n 3 --greedy -o out/x
 hf-acts f hf-infer $DEMO --ids $IDS --ctx 8 --acts resid:all -o out/x --acts-meta out/m.json
 hf-places f hf-infer $DEMO --ids $IDS --ctx 8 --acts resid:1,mlp:0 -o out/x
+hf-session f hf-infer $DEMO --ids $IDS -n 0 -q --save-session out/s
 hf-logits f hf-infer $DEMO --ids $IDS --logits out/x.npy
 hf-lut f hf-infer $DEMO --ids $IDS --lut lut --lut-report out/x.tsv --top 3
 hf-images f hf-infer vit --images pictures/a -q --acts resid:all -o out/x --acts-meta out/m.json --features out/f.npy --acts-images out/t.tsv

@@ -349,7 +349,8 @@ static const struct opt_tool tool = {
         "batch skip-bad resume logprobs ids-out stride pad acts-ids render special "
         "acts-images no-cls exif image-size hash-images max-pixels "
         "skip-special raw-text chunk kv-dtype kvc-after sae-center sae-zero "
-        "ablate-each steer-at lut-layers ratio tau dims lut-report no-screen",
+        "ablate-each steer-at lut-layers ratio tau dims lut-report no-screen "
+        "session save-session",
 };
 
 int

@@ -51,6 +51,8 @@ hf-images    |                          | -m -r -f | hf-infer in/siglip -q -j 1 
 hf-images-tar |                         | -P     | hf-infer in/siglip -q -j 2 --images in/pics.tar --acts norm --skip-bad
 hf-pixels    |                          |        | hf-infer in/siglip -q -j 1 --images in/pics/c/d/e/half.JPEG --pixels out/x.npy
 hf-jsonl     |                          | -i in/p.jsonl | hf-infer in/demo -q -j 2 --jsonl -n 2 --greedy --batch 2 -o out/answers
+hf-save      |                          |        | hf-infer in/m -q -j 1 --ids 1,2,3 -n 0 --ids-out --save-session out/s
+hf-session   |                          |        | hf-infer in/m -q -j 1 --ids 1,2,3,4 -n 1 --ids-out --session in/session
 hf-lut       |                          |        | hf-infer in/m -q -j 1 --ids 1,2,3 --nll --lut in/m --ratio 0.2
 hf-lut-report |                         |        | hf-infer in/m -q -j 1 --ids 1,2,3 --nll --lut in/m --lut-report out/r
 hf-kvc       |                          |        | hf-infer in/m -q -j 1 --ids 1,2,3,4,5,6,7,8,9 --nll --kvc in/c.bin --kvc-after 6
@@ -175,6 +177,7 @@ finish_inputs() (
     ln -s "$PWD/demo/qwen3-moe-tiny" "$in/moe"
     cd "$in"
     st-inspect hash two.safetensors >sums
+    hf-infer m -q --ids 1,2,3 -n 0 --ids-out --save-session session
     kvc-convert -q --input k.bin --output k.safetensors
     lut-precompute -q -m m -s saes -o made
     cp -r made some
