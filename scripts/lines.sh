@@ -6,7 +6,7 @@
 budgets='core 11668
 core/format 13305
 core/kernel 10218
-core/model 25468
+core/model 25479
 core/text 8114
 core/image 2399
 cmd 40124

@@ -527,6 +527,37 @@ compressor test/kvc-convert.bats blocks that a sparse file promises take no memo
     }
 }
 
+@test "bounds: session: tokens that a sparse file promises take no memory" {
+    not_sanitized "it limits memory"
+    cp -r "$DEMO" m
+    sed -i 's/\("max_position_embeddings": \)[0-9]*/\1200000/' m/config.json
+    hf-infer m --ids 1,2,3 -n 0 -q --save-session s
+    "$PYTHON" - <<'END'
+import json
+b = open("s", "rb").read()
+n = int.from_bytes(b[:8], "little")
+head, at = json.loads(b[8:8 + n]), 0
+for name, t in sorted(head.items(), key=lambda x: x[1].get("data_offsets", [0])[0]):
+    if name != "__metadata__":
+        t["shape"] = [150000 if k == 3 else k for k in t["shape"]]
+        size = 4
+        for k in t["shape"]:
+            size *= k
+        t["data_offsets"] = [at, at + size]
+        at += size
+text = json.dumps(head).encode()
+with open("s", "wb") as f:
+    f.write(len(text).to_bytes(8, "little") + text)
+    f.truncate(8 + len(text) + at)
+END
+    [ "$(stat -c %s s)" -gt 300000000 ]
+    ulimit -d 150000 # KiB, but for what is mapped of files
+    run -65 hf-infer m --ids 1,2,3 -n 0 -q -j 1 --session s
+    [[ $output == "hf-infer: s: is damaged: its numbers are not those that were written"* ]]
+    run -65 hf-infer "$DEMO" --ids 1,2,3 -n 0 -q -j 1 --session s
+    [[ $output == "hf-infer: s: model_xxh3 is "* ]]
+}
+
 @test "bounds: image: what a header of 60000 x 60000 pixels promises takes no memory" {
     not_sanitized "it limits memory"
     py "$ROOT/test/ref/vision_ref.py" make clip clip

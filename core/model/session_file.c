@@ -267,38 +267,53 @@ find_tensors(const struct st *st, const struct kv *kv, size_t n,
     return rc;
 }
 
-/* Fills the cache, and says whether the numbers are those that were written. */
+/* Are the numbers those that were written?  Before there is room for them: a
+ * sparse file promises much. */
 static int
-read_numbers(const struct st *st, struct session *s, const int32_t *ids,
-             const char *const *data, struct err *err)
+check_sum(const struct st *st, const struct session *s, const int32_t *ids,
+          const char *const *data, struct err *err)
 {
+    const struct kv *kv = &s->kv;
+    size_t nbytes = s->n * kv->head_dim * dtype_size(kv->dtype);
     struct hash *hash = hash_new(HASH_XXH3);
     const char *sum = st_meta(st, SUM);
-    struct kv *kv = &s->kv;
     char hex[HASH_MAX_HEX];
-    struct head h = { 0 };
-    int rc = head_open(&h, kv, s->n, err);
 
     add_ids(hash, s, ids);
-    for (size_t i = 0; i < kv->n_layers * kv->n_heads && rc == 0; i++) {
+    for (size_t i = 0; i < kv->n_layers * kv->n_heads; i++) {
+        const char *const *of = &data[i / kv->n_heads * 2];
+        size_t at = i % kv->n_heads * nbytes;
+
+        hash_add(hash, of[0] + at, nbytes);
+        hash_add(hash, of[1] + at, nbytes);
+    }
+    hash_end(hash, hex);
+    if (sum && !strcmp(sum, hex))
+        return 0;
+    return err_data(err, st->path,
+                    "is damaged: its numbers are not those that were written "
+                    "(XXH3 %s)",
+                    hex);
+}
+
+static int
+fill(struct session *s, const char *const *data, struct err *err)
+{
+    struct kv *kv = &s->kv;
+    struct head h = { 0 };
+
+    if (kv_grow(kv, 0, s->n, err) < 0 || head_open(&h, kv, s->n, err) < 0)
+        return -1;
+    for (size_t i = 0; i < kv->n_layers * kv->n_heads; i++) {
         size_t layer = i / kv->n_heads, head = i % kv->n_heads;
+        size_t at = head * h.nbytes;
 
-        for (int k = 0; k < 2; k++) {
-            const char *from = data[2 * layer + (size_t)k] + head * h.nbytes;
-
-            hash_add(hash, from, h.nbytes);
-            cvt_to_f32(k ? h.v : h.k, from, kv->dtype, h.n_items);
-        }
+        cvt_to_f32(h.k, data[2 * layer] + at, kv->dtype, h.n_items);
+        cvt_to_f32(h.v, data[2 * layer + 1] + at, kv->dtype, h.n_items);
         kv_set(kv, layer, head, 0, s->n, h.k, h.v);
     }
     free(h.k);
-    hash_end(hash, hex);
-    if (rc == 0 && (!sum || strcmp(sum, hex) != 0))
-        rc = err_data(err, st->path,
-                      "is damaged: its numbers are not those that were written "
-                      "(XXH3 %s)",
-                      hex);
-    return rc;
+    return 0;
 }
 
 int
@@ -324,12 +339,9 @@ session_file_read(struct session **session, int32_t **ids,
                : SIZE_MAX;
     s = session_new(engine, larger(n, smaller((size_t)c->max_positions, most)));
     data = xcalloc(2 * s->kv.n_layers, sizeof(*data));
-    if (find_tensors(&st, &s->kv, n, data, err) < 0 ||
-        kv_grow(&s->kv, 0, n, err) < 0)
-        goto out;
     s->n = s->n_cached = n;
-    rc = read_numbers(&st, s, *ids, data, err);
-    if (rc == 0)
+    if (find_tensors(&st, &s->kv, n, data, err) == 0 &&
+        check_sum(&st, s, *ids, data, err) == 0 && fill(s, data, err) == 0)
         rc = st_unchanged(&st, err);
 out:
     free(data);
