@@ -256,6 +256,7 @@ arithmetic(struct trun *r, int op, const struct tvalue *a,
     int64_t i[2];
     double f[2];
     struct tvalue v;
+    size_t n = 0;
 
     for (int k = 0; k < 2; k++) {
         const struct tvalue *s = side[k];
@@ -268,6 +269,10 @@ arithmetic(struct trun *r, int op, const struct tvalue *a,
         f[k] = s->kind == V_FLOAT ? s->f : (double)i[k];
     }
     if (op == '~' || (op == '+' && a->kind == V_TEXT && b->kind == V_TEXT)) {
+        for (int k = 0; k < 2; k++) /* room for both: texts may be long */
+            n += side[k]->kind == V_TEXT ? side[k]->text->n : 0;
+        text.s = t_grow(r, NULL, 0, n, &text.cap, 1);
+        text.from = t_grow(r, NULL, 0, n, &text.from_cap, sizeof(*text.from));
         t_put_value(&text, a);
         t_put_value(&text, b);
         return t_built(&text);

@@ -26,19 +26,17 @@ put_text(struct json *j, const struct ttext *s)
     size_t from = 0, k;
 
     put(j, "\"");
-    for (size_t at = 0; at < s->n; at += k) {
+    for (size_t at = 0; at < s->n && !j->b.r->failed; at += k) {
         const char *p = s->s[at] ? strchr(special, s->s[at]) : NULL;
+        char to[16] = { '\\', p ? letters[p - special] : '\0' };
         uint32_t c = 0;
-        char to[16];
 
         k = (size_t)utf8_next(s->s + at, s->n - at, &c);
         if (!p && c >= 0x20 && (c < 0x80 || !j->ascii))
             continue;
-        if (p)
-            snprintf(to, sizeof(to), "\\%c", letters[p - special]);
-        else if (c < 0x10000)
+        if (!p && c < 0x10000)
             snprintf(to, sizeof(to), "\\u%04x", c);
-        else
+        else if (!p)
             snprintf(to, sizeof(to), "\\u%04x\\u%04x", 0xd7c0 + (c >> 10),
                      0xdc00 + (c & 0x3ff));
         t_put_cut(&j->b, s, from, at);
