@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: ISC
-"""Prints JSON texts and what Python makes of them, for test/unit/pyjson.c.
+"""pyjson_corpus.py DIR: writes JSON texts and what Python makes of them into
+DIR/corpus, for test/unit/pyjson.c.
 
-Two lines a case: the text, then json.dumps(json.loads(text), sort_keys=True),
-or "!" where Python refuses the text.  Seeded: the same corpus every time.
+Three lines a case: the text, then json.dumps(json.loads(text), sort_keys=True),
+and with indent=4, or "!" where Python refuses the text.  Seeded: the same corpus every time.
 """
 import json
 import random
@@ -146,4 +147,5 @@ for t in ("", " ", "\ufeff1", "[1,]", '{"a":1,}', "{,}", "[,]", '{"a"}',
           '{"\\ud800":1,"\\uffff":2,"\U00010000":3,"\\ue000":4}', "[" * 64 +
           "]" * 64, '{"a":{"a":{"b":[{}],"a":[]}}}'):
     case(t)
-sys.stdout.buffer.write("".join(out).encode("utf-8"))
+with open(sys.argv[1] + "/corpus", "wb") as f:
+    f.write("".join(out).encode("utf-8"))

@@ -3,7 +3,7 @@
 # kept.sh SCRIPT [ARGUMENT...] DIR: what $PYTHON SCRIPT ARGUMENT... DIR puts into
 # DIR.  With $KEPT, a directory, that is computed once for all builds and
 # instruction sets: the name of what is kept there is a hash of all scripts, the
-# arguments, and the versions of Python and NumPy.
+# arguments, and the versions of Python, NumPy, Pillow and torch.
 set -e
 for dir; do :; done
 if [ -z "${KEPT-}" ]; then
@@ -11,7 +11,8 @@ if [ -z "${KEPT-}" ]; then
 fi
 key=$({
     cat test/ref/*.py
-    "${PYTHON:-python3}" -c 'import sys, numpy; print(sys.version, numpy.__version__)'
+    "${PYTHON:-python3}" -c 'import importlib.metadata as m, sys
+print(sys.version, sorted(d.name + d.version for d in m.distributions() if d.name.lower() in ("numpy", "pillow", "torch")))'
     for word; do [ "$word" = "$dir" ] || echo "$word"; done
 } | sha256sum | cut -d ' ' -f 1)
 if [ ! -d "$KEPT/$key" ]; then

@@ -329,7 +329,7 @@ main(void)
     test_allowed();
     test_lengths();
     if (dir) {
-        ref_each("pickle_cases.py", dir, "numpy", test_case);
+        ref_each(ref_kept, "pickle_cases.py", dir, "numpy", test_case);
         ref_remove(dir);
     }
     return tap_done();

@@ -145,7 +145,7 @@ main(void)
     const char *dir = ref_dir();
 
     if (dir) {
-        ref_each("picture_cases.py", dir, "PIL", test_case);
+        ref_each(ref_kept, "picture_cases.py", dir, "PIL", test_case);
         if (tap_n > 2) {
             test_refusals(dir);
             test_cuts(dir, "png-3-4-1-33x17");

@@ -288,7 +288,7 @@ main(void)
         return tap_done();
     test_rules(dir);
     test_files(dir);
-    ref_each("pixels.py", dir, "PIL", test_case);
+    ref_each(ref_kept, "pixels.py", dir, "PIL", test_case);
     test_resize(dir);
     ref_remove(dir);
     return tap_done();

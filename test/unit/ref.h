@@ -18,7 +18,9 @@ ref_by(const char *how, const char *script, const char *dir, const char *module)
     struct str command = { 0 };
     bool good;
 
-    str_addf(&command, "%s -c 'import %s' 2>/dev/null",
+    str_addf(&command,
+             "%s -c 'import importlib.util as u, sys; "
+             "sys.exit(not u.find_spec(\"%s\"))'",
              getenv("PYTHON") ? getenv("PYTHON") : "python3", module);
     good = system(command.s) == 0;
     str_clear(&command);
@@ -43,12 +45,12 @@ ref_run(const char *script, const char *dir, const char *module)
     return ref_by(python ? python : "python3", script, dir, module);
 }
 
-/* ref_kept() runs it once for all builds: a script that needs NumPy alone,
- * reads nothing in DIR, and writes DIR's name into no file. */
+/* ref_kept() runs it once for all builds: a script that reads nothing in DIR
+ * and writes DIR's name into no file. */
 static __attribute__((unused)) bool
-ref_kept(const char *script, const char *dir)
+ref_kept(const char *script, const char *dir, const char *module)
 {
-    return ref_by("sh test/unit/kept.sh", script, dir, "numpy");
+    return ref_by("sh test/unit/kept.sh", script, dir, module);
 }
 
 /* ref_dir() makes a directory and says its name, or NULL; ref_remove() removes
@@ -98,18 +100,17 @@ ref_read(const char *dir, const char *name, const char *end, struct str *text)
     return text->n > 0;
 }
 
-/* ref_each() runs SCRIPT as ref_run() does, or ref_kept() where it needs NumPy,
- * and calls test(DIR, NAME) for each line of DIR/cases, which it has made. */
+/* ref_each() runs SCRIPT by ref_run() or ref_kept(), and calls test(DIR, NAME)
+ * for each line of DIR/cases, which it has made. */
 static __attribute__((unused)) void
-ref_each(const char *script, const char *dir, const char *module,
+ref_each(bool (*by)(const char *script, const char *dir, const char *module),
+         const char *script, const char *dir, const char *module,
          void (*test)(const char *dir, const char *name))
 {
     struct str cases = { 0 };
     char *save = NULL;
 
-    if ((strcmp(module, "numpy") ? ref_run(script, dir, module)
-                                 : ref_kept(script, dir)) &&
-        ref_read(dir, "cases", "", &cases))
+    if (by(script, dir, module) && ref_read(dir, "cases", "", &cases))
         for (char *name = strtok_r(cases.s, "\n", &save); name;
              name = strtok_r(NULL, "\n", &save))
             test(dir, name);

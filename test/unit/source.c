@@ -292,7 +292,7 @@ main(void)
     err_warn_hook(keep_warning);
     if (!dir)
         return tap_done();
-    ref_each("source_cases.py", dir, "tarfile", test_case);
+    ref_each(ref_run, "source_cases.py", dir, "tarfile", test_case);
     if (tap_failed == 0) {
         test_bad_tars(dir);
         test_ends(dir);

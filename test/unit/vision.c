@@ -234,7 +234,7 @@ main(void)
     const char *dir = ref_dir();
 
     if (dir) {
-        ref_each("vision_cases.py", dir, "numpy", test_case);
+        ref_each(ref_kept, "vision_cases.py", dir, "numpy", test_case);
         test_refused(dir);
         ref_remove(dir);
     }

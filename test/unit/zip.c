@@ -154,7 +154,7 @@ main(void)
     test_crc();
     test_find();
     if (dir) {
-        ref_each("zip_cases.py", dir, "numpy", test_case);
+        ref_each(ref_kept, "zip_cases.py", dir, "numpy", test_case);
         ref_remove(dir);
     }
     return tap_done();
