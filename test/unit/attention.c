@@ -234,7 +234,7 @@ test_dtype(enum dtype dtype, enum bad bad)
                                  .dtype = dtype } };
     struct err err;
 
-    if (kv_grow(&s.kv, N, &err) < 0)
+    if (kv_grow(&s.kv, 0, N, &err) < 0)
         abort();
     /* what was never put */
     for (size_t b = 0; b < s.kv.n_blocks; b++)

@@ -273,7 +273,7 @@ main(void)
                                          .n_heads = KV_HEADS,
                                          .head_dim = DIM,
                                          .dtype = DT_F32 } };
-        if (kv_grow(&s[i].kv, N, &err) < 0)
+        if (kv_grow(&s[i].kv, 0, N, &err) < 0)
             abort();
     }
     for (size_t p = 0; p < N; p++)

@@ -51,7 +51,7 @@ fill(struct session *s, const struct shape *shape, size_t n)
                                    .n_heads = KV_HEADS,
                                    .head_dim = d,
                                    .dtype = shape->dtype } };
-    if (kv_grow(&s->kv, n, &err) < 0)
+    if (kv_grow(&s->kv, 0, n, &err) < 0)
         abort();
     for (size_t b = 0; b < s->kv.n_blocks; b++)
         memset(s->kv.blocks[b], 0xff, kv_block_nbytes(&s->kv));

@@ -113,7 +113,7 @@ run_kept(struct engine *e, struct session *s, const struct sample *m,
                            xcalloc(N * half, sizeof(float)),
                            xcalloc(N * half, sizeof(float)) };
     struct err err;
-    int rc = kv_grow(&s->kv, N, &err);
+    int rc = kv_grow(&s->kv, 0, N, &err);
 
     for (size_t i = 0; i < N; i++) {
         rows[i] = (struct row){ s, i, i };
