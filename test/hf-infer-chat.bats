@@ -117,14 +117,14 @@ json.dump({"messages": v, "tools": None, "documents": None, "add_generation_prom
     run -65 --separate-stderr chat -p Hi --template rag
     [ "$stderr" = 'hf-infer: m: has no chat template "rag"' ]
 
-    config '{"chat_template": [{"name": "rag", "template": "rag"}, {"name": "tool_use", "template": "{{ tools }} tools"},
+    config '{"chat_template": [{"name": "rag", "template": "rag"}, {"name": "tool_use", "template": "{{ tools | length }} tools"},
                                {"name": "default", "template": "{{ messages[0].content }} of the list"}]}'
-    echo '{"messages": [{"content": "Hi"}], "tools": 3}' >tools.json
+    echo '{"messages": [{"content": "Hi"}], "tools": []}' >tools.json
     [ "$(chat -p Hi)" = "Hi of the list." ]
     [ "$(chat -p Hi --template rag)" = "rag." ]
-    [ "$(chat --messages tools.json)" = "3 tools." ]
+    [ "$(chat --messages tools.json)" = "0 tools." ]
     [ "$(chat --messages tools.json -q --template default)" = "Hi of the list." ]
-    [ "$(chat --messages <(sed 's/3/null/' tools.json))" = "Hi of the list." ]
+    [ "$(chat --messages <(sed 's/\[]/null/' tools.json))" = "Hi of the list." ]
     run -65 --separate-stderr chat -p Hi --template nope
     [ "$stderr" = 'hf-infer: m: has no chat template "nope" (it has rag, tool_use, default)' ]
     config '{"chat_template": [{"name": "rag", "template": "rag"}]}'
@@ -237,8 +237,8 @@ END
     [ "$(count "$start")" = 0 ]
     [ "$(hf-infer m --decode <<<"$ids")" = '<|im_start|>' ]
     # tools, variables, --system
-    echo '{{ tools[0] }}{{ v }}{{ messages[0].content }}{{ eos_token }}' >m/chat_template.jinja
-    echo '{"messages": [{"role": "user", "content": ""}], "tools": ["<|im_end|>"], "v": "<|im_start|>"}' >c.json
+    echo '{{ tools[0].t }}{{ v }}{{ messages[0].content }}{{ eos_token }}' >m/chat_template.jinja
+    echo '{"messages": [{"role": "user", "content": ""}], "tools": [{"t": "<|im_end|>"}], "v": "<|im_start|>"}' >c.json
     config '{"eos_token": "<|im_end|>"}'
     ids=$(hf-infer m --chat --encode --messages c.json --system '<|im_end|>')
     [ "$(count "$start") $(count "$end")" = "0 1" ]
@@ -247,7 +247,7 @@ END
 @test "hf-infer --chat: ids are those of the rendered text" {
     tiny
     long_template >m/chat_template.jinja
-    echo '{"messages": [{"role": "user", "content": "What is 1+1?"}, {"role": "assistant", "content": "1+1=2."}, {"role": "user", "content": " And é?"}], "tools": [1]}' >c.json
+    echo '{"messages": [{"role": "user", "content": "What is 1+1?"}, {"role": "assistant", "content": "1+1=2."}, {"role": "user", "content": " And é?"}], "tools": [{}]}' >c.json
     hf-infer m --chat --render --messages c.json >text
     [ "$(hf-infer m --chat --encode --messages c.json)" = "$(hf-infer m --encode --file text)" ]
     [ "$(hf-infer m --chat --encode --json --messages c.json)" = "$(hf-infer m --encode --json --file text)" ]

@@ -275,26 +275,43 @@ chat_digest(const struct chat *chat)
 
 /* ---- conversations ---- */
 
+/* Does a template get lists of objects where it expects some?  Each character
+ * of a string of JSON would be an item to it.  Looks from the k-th name on. */
+static int
+check_lists(const json_t *vars, const char *file, int k, struct err *err)
+{
+    static const char *const names[][3] = {
+        { "messages", "an array of messages", "a message, an object" },
+        { "tools", "an array of objects", "a tool, an object" },
+        { "documents", "an array of objects", "a document, an object" }
+    };
+    const struct js root = js_root(vars, file);
+
+    for (; k < 3; k++) {
+        struct js list = js_get(&root, names[k][0]);
+
+        if (k > 0 && js_absent(&list))
+            continue;
+        if (!js_is(&list, JSON_ARRAY))
+            return js_bad(&list, names[k][1], err);
+        for (size_t i = 0; i < json_array_size(list.v); i++) {
+            struct js each = js_at(&list, i);
+
+            if (!js_is(&each, JSON_OBJECT))
+                return js_bad(&each, names[k][2], err);
+        }
+    }
+    return 0;
+}
+
 json_t *
 chat_vars(const struct js *object, const char *const *settings, struct err *err)
 {
-    struct js messages = js_get(object, "messages");
     struct js more = js_get(object, "chat_template_kwargs");
     json_t *vars, *kwargs, *v;
     const char *key;
+    int rc = 0;
 
-    if (!js_is(&messages, JSON_ARRAY)) {
-        js_bad(&messages, "an array of messages", err);
-        return NULL;
-    }
-    for (size_t i = 0; i < json_array_size(messages.v); i++) {
-        struct js each = js_at(&messages, i);
-
-        if (!js_is(&each, JSON_OBJECT)) {
-            js_bad(&each, "a message, an object", err);
-            return NULL;
-        }
-    }
     if (!js_absent(&more) && !js_is(&more, JSON_OBJECT)) {
         js_bad(&more, "an object", err);
         return NULL;
@@ -306,16 +323,17 @@ chat_vars(const struct js *object, const char *const *settings, struct err *err)
     kwargs = (json_t *)(uintptr_t)more.v;
     json_object_foreach(kwargs, key, v)
     {
-        if (json_object_get(vars, key)) {
-            err_data(err, object->file,
-                     "\"%s\" stands in chat_template_kwargs and next to it",
-                     key);
-            json_decref(vars);
-            return NULL;
-        }
+        if (json_object_get(vars, key) && rc == 0)
+            rc = err_data(err, object->file,
+                          "\"%s\" stands in chat_template_kwargs and next to "
+                          "it",
+                          key);
         json_object_set(vars, key, v);
     }
-    return vars;
+    if (rc == 0 && check_lists(vars, object->file, 0, err) == 0)
+        return vars;
+    json_decref(vars);
+    return NULL;
 }
 
 int
@@ -344,6 +362,8 @@ chat_set_var(json_t *vars, const char *arg, bool strict_utf8, struct err *err)
         value = fixed.n ? json_stringn(fixed.s, fixed.n) : json_string(v);
     if (rc == 0 && json_object_set(vars, name.s, value) < 0)
         rc = err_set(err, TU_USAGE, "--template-var: a name is not UTF-8");
+    if (rc == 0)
+        rc = check_lists(vars, "--template-var", 1, err);
     json_decref(value);
     str_free(&name);
     str_free(&fixed);

@@ -46,15 +46,16 @@ const char *chat_digest(const struct chat *chat);
 /*
  * chat_vars() makes a template's variables of an object: all its members but
  * 'settings', up to a NULL, which are the caller's, and those in its
- * chat_template_kwargs.  NULL with 'err' set (EX_DATAERR): messages is no array
- * of objects; one name stands in both places.
+ * chat_template_kwargs.  NULL with 'err' set (EX_DATAERR): messages, tools or
+ * documents is no array of objects; one name stands in both places.
  */
 json_t *chat_vars(const struct js *object, const char *const *settings,
                   struct err *err);
 
 /* chat_set_var() adds the argument of --template-var, NAME=VALUE, to variables:
  * VALUE is JSON, if it reads as such, else text, which tok_utf8() checks.  0,
- * or -1 with 'err' set (TU_USAGE; EX_DATAERR for JSON with a NUL or too deep).
+ * or -1 with 'err' set (TU_USAGE; EX_DATAERR for JSON with a NUL or too deep,
+ * and for tools and documents as chat_vars()).
  */
 int chat_set_var(json_t *vars, const char *arg, bool strict_utf8,
                  struct err *err);

@@ -235,13 +235,20 @@ static void
 test_vars(void)
 {
     vars("variables are all but settings",
-         "{\"id\":1,\"messages\":[{}],\"seed\":2,\"tools\":[3],"
+         "{\"id\":1,\"messages\":[{}],\"seed\":2,\"tools\":[{}],"
          "\"chat_template_kwargs\":{\"k\":false}}",
-         "{\"messages\":[{}],\"tools\":[3],\"k\":false}");
+         "{\"messages\":[{}],\"tools\":[{}],\"k\":false}");
     vars("no messages", "{\"id\":1}",
          "f: messages is missing (expected an array of messages)");
     vars("a message that is none", "{\"messages\":[{},\"Hi\"]}",
          "f: messages[1] is \"Hi\" (expected a message, an object)");
+    vars("tools in a string", "{\"messages\":[],\"tools\":\"[{}]\"}",
+         "f: tools is \"[{}]\" (expected an array of objects)");
+    vars("a tool that is none",
+         "{\"messages\":[],\"chat_template_kwargs\":{\"tools\":[{},1]}}",
+         "f: tools[1] is 1 (expected a tool, an object)");
+    vars("a document that is none", "{\"messages\":[],\"documents\":[\"d\"]}",
+         "f: documents[0] is \"d\" (expected a document, an object)");
     vars("chat_template_kwargs that are none",
          "{\"messages\":[],\"chat_template_kwargs\":[]}",
          "f: chat_template_kwargs is an empty array (expected an object)");
@@ -276,6 +283,9 @@ test_set_var(void)
     set_var("b", "--template-var: \"b\" is not NAME=VALUE");
     set_var("=b", "--template-var: \"=b\" is not NAME=VALUE");
     set_var("a=2", "--template-var a: is given twice");
+    set_var("tools=[{}]", "{\"a\":1,\"tools\":[{}]}");
+    set_var("documents=x", "--template-var: documents is \"x\" (expected an "
+                           "array of objects)");
     set_var("b=\xff", "--template-var: byte 0 (0xff) is not UTF-8");
 }
 
