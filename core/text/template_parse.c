@@ -244,7 +244,7 @@ parse_brackets(struct parser *p, struct tnode *of)
 }
 
 /* Operators of two sides, from those that bind least. */
-enum { LEVEL_NOT = 2, LEVEL_COMPARE, LEVEL_POSTFIX = 7 };
+enum { LEVEL_NOT = 2, LEVEL_COMPARE, LEVEL_POSTFIX = 8 };
 
 static const struct {
     int level, op;
