@@ -602,6 +602,12 @@ typed() {
         "$PYTHON" "$ROOT/test/tab.py" "$@"
 }
 
+# installed: p is what make install makes, once for tests that only read it.
+installed() {
+    [ -e "$BATS_FILE_TMPDIR/p" ] || put DESTDIR="$BATS_FILE_TMPDIR" PREFIX=/p
+    ln -s "$BATS_FILE_TMPDIR/p" p
+}
+
 # The lines that both shells are given, and what becomes of them.
 LINES_TYPED='st-inspect l<TAB>my\ m<TAB>
 st-inspect cat --dt<TAB>f3<TAB> other<TAB> x
@@ -621,7 +627,7 @@ LINES_MEANT='<list><my model.safetensors>
 @test "bash: TAB in a terminal, with names that have spaces" {
     every_tool
     "$PYTHON" -c 'import pty' || skip "no python3 here"
-    put DESTDIR="$PWD" PREFIX=/p
+    installed
     touch 'my model.safetensors' other.bin
     {
         echo 'bind "set enable-bracketed-paste off"; for f in p/share/bash-completion/completions/*; do . $f; done; st-inspect'
@@ -634,7 +640,7 @@ LINES_MEANT='<list><my model.safetensors>
     every_tool
     need_commands zsh
     "$PYTHON" -c 'import pty' || skip "no python3 here"
-    put DESTDIR="$PWD" PREFIX=/p
+    installed
     touch 'my model.safetensors' other.bin
     {
         echo 'fpath=($PWD/p/share/zsh/site-functions $fpath); autoload -U compinit; compinit -u -D; LISTMAX=999; st-inspect'
