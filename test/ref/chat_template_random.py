@@ -320,7 +320,7 @@ class Writer:
         kind = self.rng.choice(["text", "number", "list", "dict", "any"])
         out = "set %s = %s" % (name, getattr(self, kind)())
         if self.rng.random() < 0.1:
-            out = "set %s, b = %s, %s" % (name, self.any(), self.any())
+            out = "set %s, c = %s, %s" % (name, self.any(), self.any())
         self.names[kind].append(name)
         self.names["any"].append(name)
         return self.tag(out)
