@@ -127,6 +127,10 @@ json.dump({"messages": v, "tools": None, "documents": None, "add_generation_prom
     [ "$(chat --messages <(sed 's/\[]/null/' tools.json))" = "Hi of the list." ]
     run -65 --separate-stderr chat -p Hi --template nope
     [ "$stderr" = 'hf-infer: m: has no chat template "nope" (it has rag, tool_use, default)' ]
+    config '{"chat_template": [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "{% frob %}"}]}'
+    [ "$(chat -q -p Hi)" = "plain." ] # what is wrong is not needed
+    run -65 --separate-stderr chat -q --messages tools.json
+    [ "$stderr" = 'hf-infer: m/tokenizer_config.json: chat_template tool_use: line 1: {% frob %} is not supported' ]
     config '{"chat_template": [{"name": "rag", "template": "rag"}]}'
     run -65 --separate-stderr chat -p Hi
     [ "$stderr" = 'hf-infer: m: has no default chat template (--template NAME: rag)' ]

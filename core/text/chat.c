@@ -12,6 +12,7 @@
 struct chat {
     char *name;
     struct template *given, *tools; /* tools: NULL without "tool_use" */
+    struct err no_tools;            /* why "tool_use" is wrong, if it is */
     json_t *tokens;                 /* "bos_token": text */
     struct hash *hash;
     char digest[HASH_MAX_HEX];
@@ -170,11 +171,9 @@ open_templates(struct chat *chat, const char *dir, const char *which,
     if (which && is_file(which))
         return open_file(chat, which, err);
     rc = open_one(chat, &chat->given, dir, config, named, &names, err);
-    if (rc == 1 && !which)
-        rc = open_one(chat, &chat->tools, dir, config, "tool_use", &names,
-                      err) < 0
-                 ? -1
-                 : 1;
+    if (rc == 1 && !which) /* if it is wrong, the other is no worse */
+        open_one(chat, &chat->tools, dir, config, "tool_use", &names,
+                 &chat->no_tools);
     if (rc == 0 && which)
         err_set(err, EX_DATAERR, "%s: has no chat template \"%s\"%s%s%s", dir,
                 which, names.n ? " (it has " : "", names.n ? names.s : "",
@@ -370,14 +369,19 @@ chat_set_var(json_t *vars, const char *arg, bool strict_utf8, struct err *err)
     return rc;
 }
 
+static bool
+has_tools(const json_t *vars)
+{
+    const json_t *tools = json_object_get(vars, "tools");
+
+    return tools && !json_is_null(tools);
+}
+
 /* The template of a conversation. */
 static const struct template *
 template_of(const struct chat *chat, const json_t *vars)
 {
-    const json_t *tools = json_object_get(vars, "tools");
-
-    return chat->tools && tools && !json_is_null(tools) ? chat->tools
-                                                        : chat->given;
+    return chat->tools && has_tools(vars) ? chat->tools : chat->given;
 }
 
 bool
@@ -390,10 +394,15 @@ int
 chat_render(const struct chat *chat, const json_t *vars,
             struct rendered *rendered, struct err *err)
 {
-    json_t *all = json_pack("{s:n,s:n,s:b}", "tools", "documents",
-                            "add_generation_prompt", 0);
+    json_t *all;
     int rc;
 
+    if (chat->no_tools.status && has_tools(vars)) {
+        *err = chat->no_tools;
+        return -1;
+    }
+    all = json_pack("{s:n,s:n,s:b}", "tools", "documents",
+                    "add_generation_prompt", 0);
     json_object_update(all, chat->tokens);
     json_object_update(all, (json_t *)(uintptr_t)vars);
     rc = template_render(template_of(chat, vars), all, rendered, err);

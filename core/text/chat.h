@@ -64,7 +64,8 @@ int chat_set_var(json_t *vars, const char *arg, bool strict_utf8,
  * chat_render() renders a conversation: 'vars' is an object with messages and
  * what else the template is to know.  Where vars does not have them, tools and
  * documents are null, add_generation_prompt false, and the special tokens those
- * of the model, as in transformers.  -1 with 'err' set as template_render().
+ * of the model, as in transformers.  -1 with 'err' set as template_render(), or
+ * as chat_open() for a "tool_use" that is wrong.
  * chat_mentions(): does the template that would render them use a variable?
  */
 int chat_render(const struct chat *chat, const json_t *vars,
