@@ -124,14 +124,15 @@ is_file(const char *which)
            !file_missing(which);
 }
 
-/* Opens the template 'which', or none: 1, 0 or -1. */
+/* Opens the template 'which', a file or a name, or none: 1, 0 or -1. */
 static int
 open_one(struct chat *chat, struct template **t, const char *dir,
-         const json_t *config, const char *which, struct str *names,
+         const json_t *config, const char *which, bool file, struct str *names,
          struct err *err)
 {
     struct str text = { 0 }, name = { 0 };
-    int rc = find(dir, config, which, &text, &name, names, err);
+    int rc = file ? read_file(which, &text, &name, err)
+                  : find(dir, config, which, &text, &name, names, err);
 
     if (rc == 1)
         rc = template_open(t, name.s, text.n ? text.s : "", text.n, err) < 0
@@ -146,33 +147,16 @@ open_one(struct chat *chat, struct template **t, const char *dir,
 }
 
 static int
-open_file(struct chat *chat, const char *path, struct err *err)
-{
-    struct str text = { 0 };
-    int rc = file_read_all(path, TEMPLATE_MAX_BYTES, &text, err);
-
-    if (rc == 0)
-        rc = template_open(&chat->given, path, text.n ? text.s : "", text.n,
-                           err);
-    chat->name = xstrdup(path);
-    hash_add(chat->hash, text.n ? text.s : "", text.n);
-    str_free(&text);
-    return rc;
-}
-
-static int
 open_templates(struct chat *chat, const char *dir, const char *which,
                const json_t *config, struct err *err)
 {
-    const char *named = which ? which : "default";
     struct str names = { 0 };
-    int rc;
+    int rc =
+        open_one(chat, &chat->given, dir, config, which ? which : "default",
+                 which && is_file(which), &names, err);
 
-    if (which && is_file(which))
-        return open_file(chat, which, err);
-    rc = open_one(chat, &chat->given, dir, config, named, &names, err);
     if (rc == 1 && !which) /* if it is wrong, the other is no worse */
-        open_one(chat, &chat->tools, dir, config, "tool_use", &names,
+        open_one(chat, &chat->tools, dir, config, "tool_use", false, &names,
                  &chat->no_tools);
     if (rc == 0 && which)
         err_set(err, EX_DATAERR, "%s: has no chat template \"%s\"%s%s%s", dir,
