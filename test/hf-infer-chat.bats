@@ -204,7 +204,7 @@ END
     bad '--template-var messages: --messages gives these' --template-var 'messages=[]'
     echo '{{ messages[0].content }}' >>m/chat_template.jinja
     run -0 --separate-stderr hf-infer m --chat --render -p x --template-var d=1 --template-var a=1 --template-var b=1 --template-var c=1
-    [ "$stderr" = 'hf-infer: m/chat_template.jinja: does not use "d", which changes nothing' ]
+    [ "$stderr" = 'hf-infer: m/chat_template.jinja: does not use "d", which is ignored' ]
 }
 
 @test "hf-infer --chat: what a message says is text, also where it spells a special token" {
@@ -325,7 +325,7 @@ END
     for batch in 1 3; do
         hf-infer "$DEMO" --jsonl --chat --greedy --batch $batch --file lines 2>err |
             py -c 'import json, sys; [print(json.loads(s)["ids"]) for s in sys.stdin]' | cmp - want
-        [ "$(cat err)" = "hf-infer: $DEMO/chat_template.jinja: does not use \"source\", which changes nothing" ]
+        [ "$(cat err)" = "hf-infer: $DEMO/chat_template.jinja: does not use \"source\", which is ignored" ]
     done
     hf-infer "$DEMO" --chat --nll --jsonl --file lines -q | cut -d, -f2 | sed 's/.*://' >n
     py -c 'import json; [print(json.dumps({"messages": v["messages"]}) if "messages" in v else json.dumps([{"role": "user", "content": v["prompt"]}])) for v in map(json.loads, open("lines"))]' >each

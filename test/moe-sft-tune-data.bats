@@ -315,7 +315,7 @@ json.dump(c, open("m/tokenizer_config.json", "w"))'
     shown "$one}" '<assistant>{b<|im_end|>}rude' --template-var 'tone="rude"'
     shown "$one, \"add_generation_prompt\": true}" '<assistant>{b<|im_end|>}'
     run -0 --separate-stderr moe-sft tune -m m -d d.jsonl --dry-run --template-var tune=rude
-    [ "$stderr" = 'moe-sft: m/chat_template.jinja: does not use "tune", which changes nothing' ]
+    [ "$stderr" = 'moe-sft: m/chat_template.jinja: does not use "tune", which is ignored' ]
     run -2 moe-sft tune -m m -d d.jsonl --dry-run --template-var messages=1
     [[ $output == 'moe-sft: --template-var messages: --data gives these'* ]]
     run -2 moe-sft tune -m m -d d.jsonl --dry-run --template-var tone

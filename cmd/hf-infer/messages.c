@@ -126,7 +126,7 @@ warn_unused(struct run *run, json_t *vars)
             json_object_get(run->unused, key) ||
             json_object_size(run->unused) == MAX_WARNED)
             continue;
-        err_warn("%s: does not use \"%s\", which changes nothing",
+        err_warn("%s: does not use \"%s\", which is ignored",
                  chat_name(run->templates), key);
         if (!run->unused)
             run->unused = json_object();

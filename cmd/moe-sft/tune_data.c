@@ -82,7 +82,7 @@ open_chat(struct tune_text *t, struct err *err)
     json_object_foreach(vars, key, v)
     {
         if (!chat_mentions(t->chat, vars, key))
-            err_warn("%s: does not use \"%s\", which changes nothing",
+            err_warn("%s: does not use \"%s\", which is ignored",
                      chat_name(t->chat), key);
     }
     return 0;
