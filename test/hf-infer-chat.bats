@@ -177,6 +177,8 @@ END
     echo '{"messages": [], "eos_token": "mine", "bos_token": null, "unk_token": 0}' >v.json
     [ "$(chat --messages v.json)" = "None|mine||True|False." ]
     [ "$(chat --messages v.json --template-var eos_token=no --template-var pad_token=p)" = "None|mine|p|True|False." ]
+    config '{"extra_special_tokens": {"pad_token": "<x>", "other": 1}, "eos_token": "<e>"}'
+    [ "$(chat -p x)" = "|<e>|<x>|False|False." ]
     rm m/tokenizer_config.json
     [ "$(chat -p x)" = "|||False|False." ]
 }

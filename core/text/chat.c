@@ -218,6 +218,8 @@ chat_open(struct chat **out, const char *dir, const char *which,
         rc = load(dir, "special_tokens_map.json", &map, err);
     if (rc >= 0) {
         add_tokens(chat->tokens, config);
+        add_tokens(chat->tokens,
+                   json_object_get(config, "extra_special_tokens"));
         add_tokens(chat->tokens, map);
         rc = open_templates(chat, dir, which, config, err);
     }

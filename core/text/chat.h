@@ -24,10 +24,11 @@ struct chat;
 
 /*
  * chat_open() reads the templates of a model's directory, and its special
- * tokens: members of tokenizer_config.json, else of special_tokens_map.json,
- * whose names end with "_token".  'which' is a FILE (one is there, or it has a
- * '/', or ends with .jinja), or the name of one of the model's templates; NULL
- * is "default", or "tool_use" for conversations with tools, if there is one.
+ * tokens: members of tokenizer_config.json, of its extra_special_tokens, else
+ * of special_tokens_map.json, whose names end with "_token".  'which' is a FILE
+ * (one is there, or it has a '/', or ends with .jinja), or the name of one of
+ * the model's templates; NULL is "default", or "tool_use" for conversations
+ * with tools, if there is one.
  * -1 with 'err' set: EX_DATAERR (there is no template, or it is wrong, as
  * template_open()), EX_NOINPUT, EX_IOERR.  Owner: the caller, until
  * chat_close(), which takes NULL, too.  Threads may share it.
