@@ -7,9 +7,9 @@ budgets='core 11668
 core/format 13305
 core/kernel 10218
 core/model 25479
-core/text 8114
+core/text 8128
 core/image 2399
-cmd 40124
+cmd 40100
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -26,7 +26,7 @@ struct conversation {
     struct typed_lines *lines;
     json_t *vars;      /* what the template gets */
     json_t *messages;  /* of these */
-    struct str system; /* --system */
+    json_t *system;    /* --system, or NULL */
     struct ids cached; /* [session->n] */
     size_t n_prompt;   /* of them, tokens that came as a prompt */
     uint64_t n_answers;
@@ -38,11 +38,10 @@ struct conversation {
 };
 
 static void
-add_message(struct conversation *c, const char *role, const struct str *text)
+add_message(struct conversation *c, const char *role, json_t *text)
 {
-    json_array_append_new(c->messages,
-                          json_pack("{s:s, s:s%}", "role", role, "content",
-                                    text->s ? text->s : "", text->n));
+    json_array_append_new(
+        c->messages, json_pack("{s:s, s:o}", "role", role, "content", text));
 }
 
 /* ---- an answer as it comes ---- */
@@ -263,7 +262,8 @@ answer(struct conversation *c, struct err *err)
     said = seq.finish_reason &&
            (c->said.n > 0 || strcmp(seq.finish_reason, STOPPED) != 0);
     if (rc == 0 && said) {
-        add_message(c, "assistant", &c->said);
+        add_message(c, "assistant",
+                    json_stringn(c->said.s ? c->said.s : "", c->said.n));
         c->n_answers++;
     } else {
         json_array_remove(c->messages, json_array_size(c->messages) - 1);
@@ -278,8 +278,8 @@ static void
 reset(struct conversation *c)
 {
     json_array_clear(c->messages);
-    if (c->system.n)
-        add_message(c, "system", &c->system);
+    if (c->system && json_string_length(c->system) > 0)
+        add_message(c, "system", json_incref(c->system));
 }
 
 /* /save [-f] FILE: what --messages reads, variables of the template included.
@@ -380,31 +380,29 @@ read_message(struct conversation *c, struct str *message)
 static void
 converse(struct conversation *c)
 {
-    struct str message = { 0 }, fixed = { 0 };
+    struct str message = { 0 };
+    json_t *text;
     struct err err;
     int rc = 1;
 
     while (rc != 0 && read_message(c, &message)) {
         size_t skip = message.s[0] == '/' && message.s[1] == '/';
 
-        str_clear(&fixed);
         if (strspn(message.s, " \t\n") == message.n)
             continue;
         if (message.s[0] == '/' && !skip) {
             rc = command(c, &message, &err);
-        } else if ((rc = tok_utf8("standard input", message.s + skip,
-                                  message.n - skip, c->run->strict_utf8, &fixed,
-                                  &err)) == 0) {
-            if (fixed.n == 0)
-                str_add(&fixed, message.s + skip, message.n - skip);
-            add_message(c, "user", &fixed);
-            rc = answer(c, &err) < 0 ? -1 : 1;
+        } else {
+            text = chat_text("standard input", message.s + skip,
+                             message.n - skip, c->run->strict_utf8, &err);
+            if (text)
+                add_message(c, "user", text);
+            rc = !text || answer(c, &err) < 0 ? -1 : 1;
         }
         if (rc < 0)
             tool_say("%s", err.what);
     }
     str_free(&message);
-    str_free(&fixed);
 }
 
 /* What the template gets before there is a message, and what is cached. */
@@ -416,11 +414,9 @@ begin(struct conversation *c, struct err *err)
     c->vars = json_pack("{s:[]}", "messages");
     c->messages = json_object_get(c->vars, "messages");
     json_object_update_missing(c->vars, c->run->variables);
-    if (system && tok_utf8("--system", system, strlen(system),
-                           c->run->strict_utf8, &c->system, err) < 0)
+    if (system && !(c->system = chat_text("--system", system, strlen(system),
+                                          c->run->strict_utf8, err)))
         return -1;
-    if (system && c->system.n == 0)
-        str_adds(&c->system, system);
     c->run->system = NULL; /* it is a message now */
     reset(c);
     if ((c->run->session = c->run->prefix)) {
@@ -456,7 +452,7 @@ run_converse(struct run *run, struct err *err)
         lines_close(c.lines);
     }
     json_decref(c.vars);
-    str_free(&c.system);
+    json_decref(c.system);
     ids_free(&c.cached);
     str_free(&c.said);
     str_free(&c.shown);

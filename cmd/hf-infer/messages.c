@@ -54,13 +54,6 @@ messages_read(const struct run *run, struct err *err)
     return vars;
 }
 
-json_t *
-messages_of_text(const char *text, size_t nbytes)
-{
-    return json_pack("{s:[{s:s,s:o}]}", "messages", "role", "user", "content",
-                     json_stringn_nocheck(text, nbytes));
-}
-
 int
 messages_check(struct run *run, struct err *err)
 {
@@ -93,7 +86,6 @@ add_system(const struct run *run, const char *where, json_t *vars,
     json_t *messages = json_object_get(vars, "messages");
     const char *role =
         json_string_value(json_object_get(json_array_get(messages, 0), "role"));
-    struct str fixed = { 0 };
     json_t *text;
 
     if (role && (!strcmp(role, "system") || !strcmp(role, "developer")))
@@ -101,11 +93,10 @@ add_system(const struct run *run, const char *where, json_t *vars,
                        "%s: the messages begin with one of the %s (--system "
                        "gives another)",
                        where, role);
-    if (tok_utf8("--system", run->system, strlen(run->system), run->strict_utf8,
-                 &fixed, err) < 0)
+    text = chat_text("--system", run->system, strlen(run->system),
+                     run->strict_utf8, err);
+    if (!text)
         return -1;
-    text = fixed.n ? json_stringn(fixed.s, fixed.n) : json_string(run->system);
-    str_free(&fixed);
     return json_array_insert_new(
         messages, 0, json_pack("{s:s,s:o}", "role", "system", "content", text));
 }

@@ -23,9 +23,6 @@ int messages_check_json(const char *text, size_t nbytes, const char *name,
  * 'err' set (EX_DATAERR, EX_NOINPUT, EX_IOERR).  Owner: the caller. */
 json_t *messages_read(const struct run *run, struct err *err);
 
-/* messages_of_text() is the conversation in which a user says a text, UTF-8. */
-json_t *messages_of_text(const char *text, size_t nbytes);
-
 /* messages_check() reads --template-var; -1 with 'err' set (TU_USAGE).
  * messages_open() opens the templates; -1 with 'err' set as chat_open(). */
 int messages_check(struct run *run, struct err *err);

@@ -133,18 +133,12 @@ json_t *
 prompt_say(const struct run *run, const char *name, const struct str *text,
            struct err *err)
 {
-    struct str fixed = { 0 };
-    const struct str *s = text;
-    json_t *vars;
+    json_t *said =
+        chat_text(name, text->n ? text->s : "", text->n, run->strict_utf8, err);
 
-    if (tok_utf8(name, text->n ? text->s : "", text->n, run->strict_utf8,
-                 &fixed, err) < 0)
-        return NULL;
-    if (fixed.n)
-        s = &fixed;
-    vars = messages_of_text(s->n ? s->s : "", s->n);
-    str_free(&fixed);
-    return vars;
+    return said ? json_pack("{s:[{s:s,s:o}]}", "messages", "role", "user",
+                            "content", said)
+                : NULL;
 }
 
 int

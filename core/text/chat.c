@@ -321,12 +321,26 @@ chat_vars(const struct js *object, const char *const *settings, struct err *err)
     return NULL;
 }
 
+json_t *
+chat_text(const char *name, const char *text, size_t n, bool strict_utf8,
+          struct err *err)
+{
+    struct str fixed = { 0 };
+    json_t *v = NULL;
+
+    if (tok_utf8(name, text, n, strict_utf8, &fixed, err) == 0)
+        v = fixed.n ? json_stringn(fixed.s, fixed.n)
+                    : json_stringn_nocheck(text, n);
+    str_free(&fixed);
+    return v;
+}
+
 int
 chat_set_var(json_t *vars, const char *arg, bool strict_utf8, struct err *err)
 {
     const char *v = strchr(arg, '=');
     size_t n = v ? (size_t)(v - arg) : 0;
-    struct str name = { 0 }, fixed = { 0 };
+    struct str name = { 0 };
     json_t *value;
     int rc = 0;
 
@@ -341,17 +355,15 @@ chat_set_var(json_t *vars, const char *arg, bool strict_utf8, struct err *err)
     value = json_loads(v, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
     if (value && rc == 0)
         rc = js_check(v, strlen(v), "--template-var", 1, err);
-    if (!value && rc == 0)
-        rc = tok_utf8("--template-var", v, strlen(v), strict_utf8, &fixed, err);
-    if (!value && rc == 0)
-        value = fixed.n ? json_stringn(fixed.s, fixed.n) : json_string(v);
+    if (!value && rc == 0 &&
+        !(value = chat_text("--template-var", v, strlen(v), strict_utf8, err)))
+        rc = -1;
     if (rc == 0 && json_object_set(vars, name.s, value) < 0)
         rc = err_set(err, TU_USAGE, "--template-var: a name is not UTF-8");
     if (rc == 0)
         rc = check_lists(vars, "--template-var", 1, err);
     json_decref(value);
     str_free(&name);
-    str_free(&fixed);
     return rc;
 }
 

@@ -53,8 +53,13 @@ const char *chat_digest(const struct chat *chat);
 json_t *chat_vars(const struct js *object, const char *const *settings,
                   struct err *err);
 
+/* chat_text() is a text as JSON: UTF-8, as tok_utf8() makes it of a text of
+ * 'name', or NULL with 'err' set as there. */
+json_t *chat_text(const char *name, const char *text, size_t nbytes,
+                  bool strict_utf8, struct err *err);
+
 /* chat_set_var() adds the argument of --template-var, NAME=VALUE, to variables:
- * VALUE is JSON, if it reads as such, else text, which tok_utf8() checks.  0,
+ * VALUE is JSON, if it reads as such, else chat_text().  0,
  * or -1 with 'err' set (TU_USAGE; EX_DATAERR for JSON with a NUL or too deep,
  * and for tools and documents as chat_vars()).
  */
