@@ -24,7 +24,7 @@ from conversation import Conversation, TEMPLATE, TERMS
 demo = sys.argv[1]
 open("t.jinja", "w").write(TEMPLATE)
 lines = ["What is the capital of France?", "And 12+34=", "Hé, 你好 \N{GRINNING FACE}", "1+1="]
-for how in [], ["--system", "Be brief."], ["--compute", "bf16"], ["--kv-dtype", "f16", "--chunk", "3", "-j", "1"]:
+for how in [], ["--system", "Be brief."], ["--system", ""], ["--compute", "bf16"], ["--kv-dtype", "f16", "--chunk", "3", "-j", "1"]:
     term = TERMS[0 if how else -1]
     how = how + ["--chat", "--template", "t.jinja", "--greedy", "-n", "24"]
     c = Conversation(["hf-infer", demo, "-v", *how], TERM=term)

@@ -278,7 +278,7 @@ static void
 reset(struct conversation *c)
 {
     json_array_clear(c->messages);
-    if (c->system && json_string_length(c->system) > 0)
+    if (c->system)
         add_message(c, "system", json_incref(c->system));
 }
 
