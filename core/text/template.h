@@ -19,8 +19,8 @@
 
 /* Bounds: of a template's own bytes; of how deep its blocks and expressions
  * nest, or a value; how deep it runs, through its macros; of a rendering's
- * steps, one for each expression and for each 64 bytes that it moves or
- * compares; of bytes of a text, and of memory for all its values. */
+ * steps, one for each expression and for each 64 bytes that it reads or
+ * moves; of bytes of a text, and of memory for all its values. */
 #define TEMPLATE_MAX_BYTES  ((size_t)4 << 20)
 #define TEMPLATE_MAX_NESTED 200
 #define TEMPLATE_MAX_DEPTH  2000

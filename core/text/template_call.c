@@ -490,6 +490,8 @@ call_row(struct trun *r, const struct tcallable *row, struct targs *a)
     if (a->n > bound.n || used < a->named.n / 2)
         return t_fail(r, "%s with such an argument is not supported",
                       row->name);
+    for (k = 0; k < bound.n; k++) /* each may be read to its end */
+        r->work += v[k].kind == V_TEXT ? v[k].text->n : 0;
     if (!strncmp(row->params, "s", strcspn(row->params, " ?")) &&
         v[0].kind != V_TEXT) {
         t_put_value(&s, &v[0]);

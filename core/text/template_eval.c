@@ -34,9 +34,9 @@ static struct tvalue eval(struct trun *r, const struct tnode *n);
 static enum flow exec(struct trun *r, const struct tnode *n);
 
 static struct tvalue *
-find_variable(const struct tscope *scope, size_t name)
+find_variable(struct trun *r, const struct tscope *scope, size_t name)
 {
-    for (struct tvariable *v = scope->variables; v; v = v->next)
+    for (struct tvariable *v = scope->variables; ++r->work, v; v = v->next)
         if (v->name == name)
             return &v->value;
     return NULL;
@@ -45,7 +45,7 @@ find_variable(const struct tscope *scope, size_t name)
 static void
 set_variable(struct trun *r, size_t name, struct tvalue value)
 {
-    struct tvalue *old = find_variable(r->scope, name);
+    struct tvalue *old = find_variable(r, r->scope, name);
     struct tvariable *v;
 
     if (old) {
@@ -95,7 +95,7 @@ get_variable(struct trun *r, size_t name)
     const struct tvalue *v;
 
     for (const struct tscope *s = r->scope; s; s = s->up)
-        if ((v = find_variable(s, name)) != NULL)
+        if ((v = find_variable(r, s, name)) != NULL)
             return *v;
     if (r->globals[name].kind == V_ABSENT)
         r->globals[name] = global(r, r->t->names[name]);

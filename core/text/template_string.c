@@ -56,7 +56,6 @@ CALL(split) /* s, sep, maxsplit */
 
     if (sep && k == 0)
         return t_fail(r, "empty separator");
-    r->work += s->n;
     while (!r->failed) {
         for (size_t space; !sep && (space = t_space(s->s + at, s->n - at));)
             at += space;
@@ -90,7 +89,6 @@ CALL(replace) /* s, old, new, count */
 
     if (!old || !new || old->n == 0)
         return t_fail(r, "replace of this is not supported");
-    r->work += s->n;
     for (; max > 0 && !r->failed; max--) {
         const char *p = memmem(s->s + at, s->n - at, old->s, old->n);
 
@@ -113,7 +111,6 @@ CALL(find)
 
     if (!sub || sub->n == 0)
         return t_fail(r, "to look for this is not supported");
-    r->work += s->n;
     for (; (p = memmem(p, (size_t)(end - p), sub->s, sub->n)); p += sub->n) {
         if (a->how == 'f')
             end = p;
@@ -135,6 +132,7 @@ CALL(begins)
     for (size_t i = 0; i < list->n; i++) {
         if (!(what = text_of(r, &list->v[i])))
             return t_fail(r, "a str or a tuple of them is needed");
+        r->work += what->n;
         if (what->n <= s->n &&
             !memcmp(s->s + (a->how == LEFT ? 0 : s->n - what->n), what->s,
                     what->n))

@@ -134,6 +134,28 @@ test_messages(void)
           "t: line 1: runs more than 2000 levels deep");
 }
 
+/* What a step reads counts, if it writes nothing, too. */
+static void
+test_steps(void)
+{
+    static const char want[] = "t: line 1: runs for more than 10000000 steps";
+    struct str text = { 0 };
+
+    fails("{% set w = 'w' * 1000000 %}{% for i in range(1000) %}"
+          "{% if w.startswith(w) and (w | trim) %}{% endif %}{% endfor %}",
+          "{}", want);
+    fails("{% set w = 'w' * 1000000 %}{% set t = (w ~ 1, w ~ 2) %}"
+          "{% set v = w ~ 3 %}{% for i in range(1000) %}"
+          "{% if v.startswith(t) %}{% endif %}{% endfor %}",
+          "{}", want);
+    for (int i = 0; i < 4000; i++)
+        str_addf(&text, "{%% set a%d = 1 %%}", i);
+    str_adds(&text, "{% for i in range(2000) %}{% for k in range(100) %}"
+                    "{% if a0 %}{% endif %}{% endfor %}{% endfor %}");
+    fails(text.s, "{}", want);
+    str_free(&text);
+}
+
 /* What the model says, and which variables a template uses. */
 static void
 test_said(void)
@@ -193,6 +215,7 @@ main(int argc, char **argv)
         return render_files(argv[2], argv[3]);
     test_origins();
     test_messages();
+    test_steps();
     test_said();
     return tap_done();
 }
