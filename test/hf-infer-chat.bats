@@ -117,6 +117,11 @@ json.dump({"messages": v, "tools": None, "documents": None, "add_generation_prom
     run -65 --separate-stderr chat -p Hi --template rag
     [ "$stderr" = 'hf-infer: m: has no chat template "rag"' ]
 
+    mkfifo m/chat_template.jinja # what is to wait for is not the model's
+    run -66 --separate-stderr timeout 20 hf-infer m --chat --render -p Hi
+    [ "$stderr" = 'hf-infer: m/chat_template.jinja: is not a regular file' ]
+    rm m/chat_template.jinja
+
     config '{"chat_template": [{"name": "rag", "template": "rag"}, {"name": "tool_use", "template": "{{ tools | length }} tools"},
                                {"name": "default", "template": "{{ messages[0].content }} of the list"}]}'
     echo '{"messages": [{"content": "Hi"}], "tools": []}' >tools.json

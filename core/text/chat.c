@@ -41,7 +41,7 @@ static int
 read_file(const char *path, struct str *text, struct str *name, struct err *err)
 {
     str_adds(name, path);
-    return file_read_all(path, TEMPLATE_MAX_BYTES, text, err) < 0 ? -1 : 1;
+    return file_read_regular(path, TEMPLATE_MAX_BYTES, text, err) < 0 ? -1 : 1;
 }
 
 /* The template of a name among those of a file's chat_template; and all their
