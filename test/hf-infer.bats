@@ -343,7 +343,7 @@ END
         [[ $stderr == *"$(uname -n), "*" tokens in "*" s ("*" tokens/s)"* ]]
     done
     run -0 --separate-stderr hf-infer "$DEMO" --jsonl -v --greedy -n 2 <<<'{"ids": [1, 2, 3]}'
-    [[ $stderr == *"$(uname -n), "*"1 prompt, 3 tokens in, 2 out, in "*" s ("*" tokens/s out)"* ]]
+    [[ $stderr == *"$(uname -n), "*"1 prompt, 3 tokens in, 0 of them shared, 2 out, in "*" s ("*" tokens/s out)"* ]]
 }
 
 @test "hf-infer -v: as many threads as the process may use CPUs" {

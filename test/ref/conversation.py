@@ -42,6 +42,8 @@ class Conversation:
             for fd in 0, 1, 2:
                 os.dup2(self.its, fd)
             os.closerange(3, 16)
+            for number in signal.SIGHUP, signal.SIGINT, signal.SIGQUIT:
+                signal.signal(number, signal.SIG_DFL)  # nohup make check
             os.environ.update({"TERM": "xterm", "LC_ALL": "C.UTF-8", **environment})
             os.environ.pop("NO_COLOR", None)
             if "NO_COLOR" in environment:
