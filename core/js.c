@@ -79,10 +79,10 @@ js_check(const char *text, size_t nbytes, const char *name, size_t line,
     return 0;
 }
 
-json_t *
-js_parse(const char *text, size_t nbytes, const char *name, struct err *err)
+static json_t *
+parse(const char *text, size_t nbytes, const char *name, size_t flags,
+      struct err *err)
 {
-    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
     struct str other = { 0 };
     json_error_t e;
     json_t *v;
@@ -103,6 +103,22 @@ js_parse(const char *text, size_t nbytes, const char *name, struct err *err)
         err_set(err, EX_DATAERR, "%s: line %d, column %d: %s", name, e.line,
                 e.column, e.text);
     return v;
+}
+
+json_t *
+js_parse(const char *text, size_t nbytes, const char *name, struct err *err)
+{
+    return parse(text, nbytes, name, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
+                 err);
+}
+
+json_t *
+js_parse_nuls(const char *text, size_t nbytes, const char *name,
+              struct err *err)
+{
+    return parse(text, nbytes, name,
+                 JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL,
+                 err);
 }
 
 /* Copies the text with an exponent behind each integer of 19 digits or more:

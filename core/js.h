@@ -38,6 +38,11 @@ json_t *js_load(const char *path, struct err *err);
 json_t *js_parse(const char *text, size_t nbytes, const char *name,
                  struct err *err);
 
+/* js_parse_nuls() is js_parse() for texts: NULs in strings are as good as
+ * others. */
+json_t *js_parse_nuls(const char *text, size_t nbytes, const char *name,
+                      struct err *err);
+
 /* js_line() reads line 'number', 1, .., of a file of JSON objects: NULs in
  * strings are as good as others, integers of 19 digits or more are reals in a
  * line that has one beyond 64 bits, and NaN and Infinity, which Python writes,

@@ -195,6 +195,16 @@ assert [m["role"] for m in json.load(open("new.json"))["messages"]] == ["system"
 c.type("/quit\n")
 assert c.end() == 0
 assert sorted(os.listdir()) == ["a b.json", "in-the-way", "more.json", "new.json", "t.jinja"], os.listdir()
+# a NUL, too, which another one than a person types
+c = Conversation(["hf-infer", demo, *how], TERM="dumb")
+c.wait("> ")
+typed("a\0b")
+typed("/save nul.json")
+c.type("/quit\n")
+assert c.end() == 0
+assert json.load(open("nul.json"))["messages"][0]["content"] == "a\0b"
+assert subprocess.run(["hf-infer", demo, "--chat", "--template", "t.jinja", "--render", "--messages", "nul.json"],
+                      check=True, capture_output=True).stdout.startswith(b"<|im_start|>user\na\0b<|im_end|>")
 # with -f on the command line
 c = Conversation(["hf-infer", demo, "-f", *how])
 c.wait("> ")

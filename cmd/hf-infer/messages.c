@@ -35,7 +35,7 @@ messages_read(const struct run *run, struct err *err)
     struct js root;
 
     if (file_read_all(run->messages, JS_MAX_BYTES, &text, err) == 0)
-        v = js_parse(text.n ? text.s : "", text.n, name, err);
+        v = js_parse_nuls(text.n ? text.s : "", text.n, name, err);
     if (v && messages_check_json(text.s, text.n, name, err) < 0) {
         json_decref(v);
         v = NULL;
