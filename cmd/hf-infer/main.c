@@ -80,7 +80,7 @@ static const struct opt opts[] = {
     { 0, "as-text", NULL, TEXT_IN, OPT_FLAG(as_text),
       "read a JSON file as text, not as prompts (--jsonl)" },
     { 0, "chat", NULL, TEXT_IN, OPT_FLAG(chat),
-      "treat the prompt as a user's message" },
+      "treat the prompt as a user's message (none: converse)" },
     { 0, "messages", "FILE.json", TEXT_IN, OPT_TEXT(messages),
       "a conversation for --chat: messages, tools and other variables" },
     { 0, "template", "FILE|NAME", TEXT_IN, OPT_FILE(template),
