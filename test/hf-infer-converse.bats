@@ -205,12 +205,9 @@ assert c.end() == 0
 assert json.load(open("nul.json"))["messages"][0]["content"] == "a\0b"
 assert subprocess.run(["hf-infer", demo, "--chat", "--template", "t.jinja", "--render", "--messages", "nul.json"],
                       check=True, capture_output=True).stdout.startswith(b"<|im_start|>user\na\0b<|im_end|>")
-# with -f on the command line
+# -f is of /save
 c = Conversation(["hf-infer", demo, "-f", *how])
-c.wait("> ")
-assert typed("/save new.json") == "hf-infer: new.json: 0 messages"
-c.type("\x04")
-assert c.end() == 0
+assert c.end() == 2 and "--force needs an output file" in c.seen
 END
 }
 
@@ -220,7 +217,7 @@ import json
 from conversation import Conversation, TERMS, parrot
 parrot("m", ["Yes."])
 for term in TERMS:
-    c = Conversation(["hf-infer", "m", "--chat", "-f"], TERM=term)
+    c = Conversation(["hf-infer", "m", "--chat"], TERM=term)
     c.wait("> ")
     for line in "\n", "  \n":
         c.type(line)
@@ -238,7 +235,7 @@ for term in TERMS:
     c.wait("\n  ")
     c.type("\x03")
     c.wait(r"\r\n> ")
-    c.type("/save f\n\x04")
+    c.type("/save -f f\n\x04")
     assert c.end() == 0
     assert [m["content"] for m in json.load(open("f"))["messages"][::2]] == ["/usr/bin", "a \nb/c\n/d", " /quit", "é\\ü"]
 END

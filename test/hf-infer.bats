@@ -454,7 +454,7 @@ while len(said) < 3:  # in one piece or several
 assert said == b'2\r\n', said
 asks = subprocess.run(run, stdin=slave, capture_output=True)
 assert asks.returncode == 2 and asks.stdout == b''
-assert asks.stderr == b"""hf-infer: no prompt: give -p, --file or --ids, or pipe it in
+assert asks.stderr == b"""hf-infer: no prompt: give -p, --file, --ids or --messages, or pipe it in
 Try 'hf-infer --help'
 """, asks.stderr
 END

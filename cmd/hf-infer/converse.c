@@ -287,7 +287,7 @@ reset(struct conversation *c)
 static int
 save(const struct conversation *c, const char *path, struct err *err)
 {
-    int flags = c->run->out_flags;
+    int flags = 0;
     struct str text = { 0 };
     char *json;
     int rc;

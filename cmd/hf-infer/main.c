@@ -290,7 +290,7 @@ static const struct opt_rule rules[] = {
     { OPT_ONE_OF, "verbose quiet", NULL, NULL },
     { OPT_NEEDS, "force",
       "output logits acts-meta acts-ids lut-report features pixels "
-      "acts-images chat save-session",
+      "acts-images save-session",
       "--force needs an output file" },
     { 0 },
 };
@@ -406,7 +406,9 @@ main(int argc, char **argv)
         run.converses = run.mode == MODE_GENERATE && run.chat && isatty(1) &&
                         !run.output && !run.jsonl && !run.json && !run.ids_out;
         if (!run.converses)
-            die_usage("no prompt: give -p, --file or --ids, or pipe it in");
+            die_usage(
+                "no prompt: give -p, --file, --ids or --messages, or pipe "
+                "it in");
         if (run.kvc || run.save_session)
             die_usage("--%s is of one prompt: not in a conversation",
                       run.kvc ? "kvc" : "save-session");
