@@ -23,6 +23,7 @@
 
 _Static_assert(GEMM_PANEL *EXACT_PART * 4 <= BLOCK_BYTES, "w");
 _Static_assert(PACK_BLOCK <= BLOCK_BYTES, "panel");
+_Static_assert(GEMM_PANEL *EXACT_PART * 4 <= STAGE_BYTES, "numbers of codes");
 _Static_assert(PACK_STAGE + TILE_FLOATS * 4 <= STAGE_BYTES, "stage, sums");
 
 struct gemm {

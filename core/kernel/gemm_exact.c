@@ -29,6 +29,33 @@ exact_cols(const struct gemm_call *call, const struct gemm_job *job)
     return cols;
 }
 
+/* Where a block's weights are stored, and as what. */
+static void
+find_stored(struct gemm_block *b, const struct gemm_job *job,
+            const struct area *a, size_t k0, char *stage)
+{
+    const struct gemm_matrix *w = &job->w;
+    const size_t rows = w->by_k ? b->k : b->rows;
+    const size_t cols = w->by_k ? b->rows : b->k;
+    const bool as_files = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+    float *to = (float *)(void *)stage;
+
+    b->from = element(w, a->col, k0);
+    b->ld = w->weight.ld * dtype_size(w->weight.dtype);
+    b->w_dtype = w->weight.dtype;
+    if (!w->weight.code)
+        return;
+    for (size_t i = 0; i < rows; i++) {
+        weight_read(to + i * cols, &w->weight, (w->by_k ? k0 : a->col) + i,
+                    w->by_k ? a->col : k0, cols);
+        for (size_t j = 0; j < cols && !as_files; j++)
+            put_le32((char *)&to[i * cols + j], f32_bits(to[i * cols + j]));
+    }
+    b->from = stage;
+    b->ld = cols * sizeof(*to);
+    b->w_dtype = DT_F32;
+}
+
 static void
 exact_chunk(const struct gemm_call *call, const struct gemm_job *job,
             const struct area *a, int thread)
@@ -51,9 +78,6 @@ exact_chunk(const struct gemm_call *call, const struct gemm_job *job,
             .t = t,
             .ldt = ldt,
             .w = s.block,
-            .from = element(&job->w, a->col, k0),
-            .ld = job->w.weight.ld * dtype_size(job->w.weight.dtype),
-            .w_dtype = job->w.weight.dtype,
             .rows = a->n_cols,
             .x = x + k0,
             .ldx = call->ldx,
@@ -62,6 +86,7 @@ exact_chunk(const struct gemm_call *call, const struct gemm_job *job,
             .add = k0 > 0 || (direct && added),
         };
 
+        find_stored(&b, job, a, k0, s.stage);
         if (job->w.by_k)
             call->ops->exact_by_k(&b);
         else
@@ -236,7 +261,8 @@ suits_by_k(const struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
            size_t m)
 {
     for (size_t i = 0; i < n_jobs; i++)
-        if (!jobs[i].w.by_k || jobs[i].w.k == 0 || m == 0 || m > GEMV_ROWS ||
+        if (!jobs[i].w.by_k || jobs[i].w.weight.code || jobs[i].w.k == 0 ||
+            m == 0 || m > GEMV_ROWS ||
             by_k_most(g, &jobs[i], smaller(m, BY_K_X)) == 0)
             return false;
     return true;
@@ -246,7 +272,8 @@ static bool
 suits_gemv(const struct gemm_job *jobs, size_t n_jobs, size_t m)
 {
     for (size_t i = 0; i < n_jobs; i++)
-        if (jobs[i].w.by_k || jobs[i].w.weight.ld != jobs[i].w.k)
+        if (jobs[i].w.by_k || jobs[i].w.weight.code ||
+            jobs[i].w.weight.ld != jobs[i].w.k)
             return false;
     return m <= GEMV_ROWS;
 }

@@ -49,13 +49,23 @@ to_bf16(uint16_t *to, const float *x, size_t n)
     to_native(to, n);
 }
 
-/* n elements of w as native bf16. */
+/* n numbers of a stored row as native bf16. */
 static void
-row_to_bf16(uint16_t *to, const void *from, const struct gemm_matrix *w,
+row_to_bf16(uint16_t *to, const struct gemm_matrix *w, size_t row, size_t col,
             size_t n)
 {
     const bool as_files = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+    const void *from = weight_at(&w->weight, row, col);
+    float f[256];
 
+    if (w->weight.code) {
+        for (size_t i = 0, some; i < n; i += some) {
+            some = smaller(n - i, sizeof(f) / sizeof(*f));
+            weight_read(f, &w->weight, row, col + i, some);
+            to_bf16(to + i, f, some);
+        }
+        return;
+    }
     if (w->weight.dtype == DT_F32 &&
         (w->native || (as_files && (uintptr_t)from % 4 == 0))) {
         to_bf16(to, from, n);
@@ -80,13 +90,13 @@ struct pack_layout pack_layout(enum gemm_class class)
 }
 
 static void
-row_to_element(void *to, const void *from, enum gemm_class class,
-               const struct gemm_matrix *w, size_t n)
+row_to_element(void *to, enum gemm_class class, const struct gemm_matrix *w,
+               size_t row, size_t col, size_t n)
 {
     if (class == GEMM_BF16)
-        row_to_bf16(to, from, w, n);
+        row_to_bf16(to, w, row, col, n);
     else
-        memcpy(to, from, n);
+        memcpy(to, weight_at(&w->weight, row, col), n);
 }
 
 /* Of a panel, the columns that are written for products of its first n.  The
@@ -129,8 +139,8 @@ pack_bf16_by_k(const struct gemm_ops *ops, uint32_t *to, char *stage,
     }
     memset(stage, 0, round_up(n_k, 2) * ld);
     for (size_t c = 0; c < n_k; c++)
-        row_to_bf16((uint16_t *)(void *)(stage + c * ld),
-                    element(w, a->col, k0 + c), w, a->n_cols);
+        row_to_bf16((uint16_t *)(void *)(stage + c * ld), w, k0 + c, a->col,
+                    a->n_cols);
     ops->interleave(to, stage, ld, cols, round_up(n_k, 2) / 2);
 }
 
@@ -174,8 +184,8 @@ pack_part(const struct gemm_ops *ops, void *to, int32_t *comp, char *stage,
     } else {
         memset(stage, 0, padded * cols * l.size);
         for (size_t r = 0; r < a->n_cols; r++)
-            row_to_element(stage + r * padded * l.size,
-                           element(w, a->col + r, k0), class, w, n_k);
+            row_to_element(stage + r * padded * l.size, class, w, a->col + r,
+                           k0, n_k);
         ops->transpose(to, stage, padded * l.size, cols, padded / l.word);
     }
     if (!comp)
@@ -233,12 +243,11 @@ stage_rows(uint16_t *to, size_t ld, const struct gemm_matrix *w, size_t k0,
     memset(to, 0, first * ld * sizeof(*to));
     memset(to + last * ld, 0, (n - last) * ld * sizeof(*to));
     if (w->weight.ld == ld && w->n == ld) { /* as they lie */
-        row_to_bf16(to + first * ld, element(w, 0, k0 + first), w,
-                    (last - first) * ld);
+        row_to_bf16(to + first * ld, w, k0 + first, 0, (last - first) * ld);
         return;
     }
     for (size_t i = first; i < last; i++) {
-        row_to_bf16(to + i * ld, element(w, 0, k0 + i), w, w->n);
+        row_to_bf16(to + i * ld, w, k0 + i, 0, w->n);
         memset(to + i * ld + w->n, 0, (ld - w->n) * sizeof(*to));
     }
 }

@@ -293,12 +293,20 @@ weight_nbytes(enum dtype dtype)
     return dtype == DT_F32 ? 4 : 2;
 }
 
-/* Where a number is stored. */
+/* Where a number is stored; of two in a byte, an even column's. */
+static inline size_t
+weight_bits(const struct weight *w)
+{
+    return !w->code ? dtype_table[w->dtype].bits
+           : w->code->kind == CODE_U4 || w->code->kind == CODE_F4 ? 4
+                                                                  : 8;
+}
+
 static inline const void *
 weight_at(const struct weight *w, size_t row, size_t col)
 {
     return (const char *)w->data +
-           ((w->row + row) * w->ld + w->col + col) * dtype_size(w->dtype);
+           ((w->row + row) * w->ld + w->col + col) * weight_bits(w) / 8;
 }
 
 /* topk's key of a number that is not negative: of two keys that of the larger

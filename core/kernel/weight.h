@@ -8,8 +8,37 @@
 #define CORE_KERNEL_WEIGHT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/dtype.h"
+
+/* How a number of few bits is stored.  Of two in a byte the lower half is the
+ * even column. */
+enum code_kind {
+    CODE_I8, /* -128 .. 127 */
+    CODE_U8, /* 0 .. 255 */
+    CODE_U4, /* 0 .. 15 */
+    CODE_F8, /* E4M3 */
+    CODE_F4, /* E2M1 */
+};
+
+/*
+ * Codes that stand for numbers: f32((code - zero) * scale), rounded once, by
+ * the scale and the zero of the block that the row and the column are in.  The
+ * last blocks may be smaller.  Nothing here is owned.
+ * Source: the forms of quantized safetensors, see core/model/form.h.
+ */
+struct weight_code {
+    enum code_kind kind;
+    size_t rows, cols; /* of a block: 1 x 128, 128 x 128, 1 x all of them */
+    const void *scale; /* [n / rows, ld], little-endian, at any address */
+    enum dtype scale_dtype; /* F32, BF16, F16 or F8_E8M0 */
+    size_t ld;              /* blocks from one row of them to the next */
+    const uint8_t *zero;    /* as the scales, of CODE_I8 plus 128; NULL: */
+    int zero_all;           /* of all of them */
+    const uint32_t *block;  /* [k]: the block of each column, where they are
+                             * not in order; or NULL */
+};
 
 /* Part of a matrix begins at another row or column of it. */
 struct weight {
@@ -18,6 +47,8 @@ struct weight {
     size_t ld;          /* columns from a row to the next */
     const float *scale; /* I8: of each row of the matrix; NULL: 1 */
     size_t row, col;    /* of the matrix: the first ones of these weights */
+    const struct weight_code *code; /* instead of numbers, dtype is U8, and ld
+                                     * and col are even if two are in a byte */
 };
 
 /* weight_read() makes f32 of n numbers of a row, from a column on. */
