@@ -4,12 +4,12 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11689
-core/format 13305
+core/format 13474
 core/kernel 10355
 core/model 25479
 core/text 8128
 core/image 2399
-cmd 40100
+cmd 39960
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -426,7 +426,7 @@ adapter_put(const struct expert_adapter *a, struct stw *w, int tensor,
         if (from.w.data && from.w.dtype == dtype) {
             const void *stored = weight_stored(&from.w, from.out, &nbytes);
 
-            rc = write_mapped(w, tensor, stored, nbytes, at, err);
+            rc = stw_write_mapped(w, tensor, stored, nbytes, at, err);
         } else {
             adapter_f32(a, m, e, f32);
             cvt_from_f32(data, dtype, f32, n);

@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: ISC */
 /* merge: the numbers of a matrix, and the directory that a model goes to. */
-#include <dirent.h>
-#include <errno.h>
-#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cmd/moe-sft/merge.h"
-#include "cmd/moe-sft/write.h"
+#include "core/format/stdir_copy.h"
 #include "core/kernel/cvt.h"
-#include "core/map.h"
 #include "core/mem.h"
-#include "core/out.h"
 #include "core/outdir.h"
 #include "core/str.h"
 #include "core/tty.h"
@@ -146,7 +139,7 @@ write_shard(const struct stdir *dir, const struct st *st, const char *path,
             continue;
         rc = put(ctx, w, tensor, t, err);
         if (rc == 0)
-            rc = write_mapped(w, tensor, st_data(st, t), t->nbytes, 0, err);
+            rc = stw_write_mapped(w, tensor, st_data(st, t), t->nbytes, 0, err);
         else if (rc > 0)
             rc = 0;
         tensor++;
@@ -157,109 +150,20 @@ write_shard(const struct stdir *dir, const struct st *st, const char *path,
     return rc;
 }
 
-/* Does a file have the weights as they were, for a reader that prefers it? */
-static bool
-is_unmerged(const struct stdir *dir, const char *name)
-{
-    static const char *const globs[] = {
-        "pytorch_model*.bin*",
-        "tf_model*.h5*",
-        "flax_model*.msgpack*",
-        "consolidated*",
-        "*.pth",
-        "*.gguf",
-        "*.onnx*",
-    };
-    const char *one = strrchr(dir->files->path, '/');
-
-    for (size_t i = 0; i < sizeof(globs) / sizeof(*globs); i++)
-        if (!fnmatch(globs[i], name, 0))
-            return true;
-    /* nobody reads the index next to the one file, or it is of other shards */
-    return dir->n_files == 1 && one && !strcmp(one, "/model.safetensors") &&
-           !strcmp(name, "model.safetensors.index.json");
-}
-
-/* Files that are not tensors: configuration, tokenizer, index. */
-static int
-copy_others(const struct cmd *cmd, const struct stdir *dir, const char *config,
-            const char *to, struct err *err)
-{
-    DIR *d = opendir(cmd->base);
-    struct str from = { 0 }, path = { 0 }, left = { 0 };
-    struct dirent *e;
-    size_t n_out = 0;
-    struct stat st;
-    int rc;
-
-    if (!d)
-        return err_sys(err, file_status(errno), "%s", cmd->base);
-    while ((rc = dir_next(d, cmd->base, &e, err)) > 0) {
-        struct out *out = NULL;
-        ssize_t n = 1;
-        size_t size;
-        int fd = -1;
-
-        str_clear(&from);
-        str_clear(&path);
-        str_addf(&from, "%s/%s", cmd->base, e->d_name);
-        str_addf(&path, "%s/%s", to, e->d_name);
-        if (e->d_name[0] == '.' || str_ends(e->d_name, ".safetensors"))
-            continue;
-        if (stat(from.s, &st) < 0 && errno == ENOENT)
-            continue;
-        if (is_unmerged(dir, e->d_name)) {
-            if (!n_out++ || strcmp(e->d_name, left.s) < 0) {
-                str_clear(&left);
-                str_adds(&left, e->d_name);
-            }
-            continue;
-        }
-        if (config && !strcmp(e->d_name, "config.json")) {
-            rc = out_put(path.s, 0, config, strlen(config), err);
-            if (rc < 0)
-                break;
-            continue;
-        }
-        if (stat(from.s, &st) < 0) {
-            rc = err_sys(err, file_status(errno), "%s", from.s);
-        } else if (S_ISREG(st.st_mode)) {
-            fd = file_open(from.s, &size, err);
-            if (fd >= 0 && out_open(&out, path.s, 0, false, err) == 0)
-                while (n > 0)
-                    n = out_copy(out, fd, from.s, (size_t)1 << 30, err);
-            rc = n == 0 ? out_commit(out, err) : -1;
-            if (n != 0)
-                out_abort(out);
-            if (fd >= 0)
-                close(fd);
-        }
-        if (rc < 0)
-            break;
-    }
-    closedir(d);
-    if (n_out && rc == 0)
-        err_warn("%s: %s%s not copied, as the adapter is not in %s", cmd->base,
-                 left.s, n_out == 1 ? " is" : " and others are",
-                 n_out == 1 ? "it" : "them");
-    str_free(&left);
-    str_free(&from);
-    str_free(&path);
-    return rc;
-}
-
 int
 merge_directory(const struct cmd *cmd, const struct stdir *dir,
                 const char *config, merge_put_fn *put, merge_end_fn *end,
                 void *ctx, struct err *err)
 {
     size_t n = strlen(dir->path) + 1;
+    const struct stdir_text instead = { "config.json", config };
     struct outdir_at f;
     int rc;
 
     if (outdir_at_open(&f, cmd->output, cmd->out_flags, err) < 0)
         return -1;
-    rc = copy_others(cmd, dir, config, outdir_path(f.dir), err);
+    rc = stdir_copy_others(dir, outdir_path(f.dir), &instead, config != NULL,
+                           "the adapter is not in", err);
     for (size_t i = 0; rc == 0 && i < dir->n_files; i++) {
         const struct st *st = dir->files + i;
         struct str path = { 0 };

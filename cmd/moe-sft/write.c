@@ -48,19 +48,3 @@ write_tensors(struct stw *w, const struct output_tensor *tensors, size_t n,
     }
     return 0;
 }
-
-int
-write_mapped(struct stw *w, int tensor, const void *data, size_t nbytes,
-             size_t offset, struct err *err)
-{
-    char piece[1 << 16];
-
-    for (size_t at = 0; at < nbytes; at += sizeof(piece)) {
-        size_t n = nbytes - at < sizeof(piece) ? nbytes - at : sizeof(piece);
-
-        memcpy(piece, (const char *)data + at, n);
-        if (stw_write(w, tensor, piece, n, offset + at, err) < 0)
-            return -1;
-    }
-    return 0;
-}

@@ -33,9 +33,4 @@ struct output_tensor {
 int write_tensors(struct stw *w, const struct output_tensor *tensors, size_t n,
                   const char *path, int flags, struct err *err);
 
-/* write_mapped() is stw_write() of a part of a mapped file: copied first, as
- * write(2) reports a page that was cut off as a bad address. */
-int write_mapped(struct stw *w, int tensor, const void *data, size_t nbytes,
-                 size_t offset, struct err *err);
-
 #endif

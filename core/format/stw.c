@@ -309,6 +309,22 @@ stw_write(struct stw *w, int tensor, const void *data, size_t nbytes,
 }
 
 int
+stw_write_mapped(struct stw *w, int tensor, const void *data, size_t nbytes,
+                 size_t offset, struct err *err)
+{
+    char piece[1 << 16];
+
+    for (size_t at = 0; at < nbytes; at += sizeof(piece)) {
+        size_t n = nbytes - at < sizeof(piece) ? nbytes - at : sizeof(piece);
+
+        memcpy(piece, (const char *)data + at, n);
+        if (stw_write(w, tensor, piece, n, offset + at, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int
 stw_write_some(struct stw *w, int tensor, size_t first, const void *numbers,
                size_t n, size_t item, struct err *err)
 {

@@ -48,6 +48,11 @@ int stw_write(struct stw *w, int tensor, const void *data, size_t nbytes,
               size_t offset, struct err *err);
 int stw_commit(struct stw *w, struct err *err);
 
+/* stw_write_mapped() is stw_write() of a part of a mapped file: copied first,
+ * as write(2) reports a page that was cut off as a bad address. */
+int stw_write_mapped(struct stw *w, int tensor, const void *data, size_t nbytes,
+                     size_t offset, struct err *err);
+
 /* stw_write_numbers() is stw_write() of all of a tensor's n numbers, of 'item'
  * bytes each, 4 or 8, in this machine's order; stw_write_some() writes n of
  * them from number 'first' on. */
