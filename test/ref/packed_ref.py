@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: ISC
-"""packed_ref.py FAMILY FORM DIR | list | dequantize DIR OUT |
+"""packed_ref.py FAMILY FORM DIR | dequantize DIR OUT |
 run [FAMILY FORM]... | traps [FORM]...
 
-A tiny random llama, qwen3 or qwen3_moe, packed in a FORM of 'list' as its
+A tiny random llama, qwen3 or qwen3_moe, packed in a FORM of TABLE as its
 library writes it, and DIR.dequantized, the same with F32 numbers, which
 'dequantize' reads.  'run' holds hf-infer to these numbers' float64 logits and
 to its own bits for them; 'traps' prints how many times what may be the logits
@@ -93,8 +93,8 @@ def ct_group(f, target):
                 observer="minmax", observer_kwargs={}, strategy=f.strategy,
                 symmetric=not f.asym, type=f.kind)
     inputs = None if "pack" in f.by else dict(
-        args, actorder=None, block_structure=None, dynamic=True,
-        group_size=None, strategy="token", symmetric=True)
+        args, block_structure=None, dynamic=True, group_size=None,
+        strategy="token", symmetric=True)
     return dict(input_activations=inputs, output_activations=None,
                 targets=[target], weights=args)
 
@@ -239,18 +239,20 @@ def logits(directory, wrong=()):
 
 
 def run(tmp, pairs):
+    ids = ",".join(map(str, IDS))
     for family, form in pairs:
         path = os.path.join(tmp, form + "-" + family)
         make(family, form, path)
-        for x in (path, path + ".dequantized"):
-            subprocess.run(["hf-infer", x, "--ids", ",".join(map(str, IDS)),
-                            "--logits", x + ".npy"], check=True)
-        got, ref = np.load(path + ".npy"), logits(path)
-        off = np.abs(got - ref).max() / family_ref.tolerance(ref)
+        ref, got = logits(path), []
+        for way in ([path], [path, "--chunk", "1"], [path + ".dequantized"]):
+            subprocess.run(["hf-infer", *way, "--ids", ids, "-f", "--logits",
+                            tmp + "/got.npy"], check=True)
+            got.append(np.load(tmp + "/got.npy"))
+        off = np.abs(got[0] - ref).max() / family_ref.tolerance(ref)
         print("%s %s: %.2g of what may be" % (family, form, off))
         assert off <= 1
-        assert FORMS[form].order or np.array_equal(
-            got, np.load(path + ".dequantized.npy")), "other bits"
+        assert np.array_equal(got[0], got[1]), "other bits token by token"
+        assert FORMS[form].order or np.array_equal(got[0], got[2]), "other bits"
 
 
 def traps(tmp, forms):
@@ -274,9 +276,7 @@ def main(verb, *args):
         (family, form) for i, form in enumerate(FORMS)
         for j, family in enumerate(FAMILIES) if i % 3 == j or form in (
             "fp8", "ct-int8-channel", "ct-int4-asym", "ct-mxfp4", "gptq4-desc")]
-    if verb == "list":
-        print("\n".join(FORMS))
-    elif verb == "dequantize":
+    if verb == "dequantize":
         save(args[1], *dequantized(args[0]))
     elif verb in ("run", "traps"):
         with tempfile.TemporaryDirectory() as tmp:
