@@ -5,7 +5,7 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11689
 core/format 13474
-core/kernel 10355
+core/kernel 10718
 core/model 25479
 core/text 8128
 core/image 2399

@@ -7,6 +7,7 @@
 #include "core/kernel/ops.h"
 
 #define FAMILIES      \
+    FAMILY(code)      \
     FAMILY(cvt)       \
     FAMILY(gemm)      \
     FAMILY(gemm_bf16) \

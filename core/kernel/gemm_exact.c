@@ -4,6 +4,7 @@
 
 #include "core/kernel/gemm_call.h"
 #include "core/kernel/vec.h"
+#include "core/le.h"
 #include "core/mem.h"
 
 #define EXACT_ROWS 264 /* of X, 1 MiB of a part; a multiple of GEMM_X */

@@ -76,6 +76,12 @@ struct gemv_ops {
     void (*rows)(const struct gemv_rows *a);
 };
 
+/* Of weights that have codes: as weight_read(). */
+struct code_ops {
+    void (*read)(float *to, const struct weight *w, size_t row, size_t col,
+                 size_t n);
+};
+
 /* t[i * ldt + r] = the sum over c of w[r][c] * x[i][c], rounded once: rows of
  * int8 one after the other, at any address, by rows of int16 that have zeros
  * up to a multiple of SHADOW_STEP columns.  No such sum, nor a part of one, may
@@ -263,6 +269,7 @@ struct gemm_int8_ops {
 
 /* The table of the best level up to 'isa' that has one and that this compiler
  * could build. */
+const struct code_ops *code_ops_of(enum isa isa);
 const struct cvt_ops *cvt_ops_of(enum isa isa);
 const struct gemm_ops *gemm_ops_of(enum isa isa);
 const struct gemm_bf16_ops *gemm_bf16_ops_of(enum isa isa);
