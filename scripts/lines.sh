@@ -6,7 +6,7 @@
 budgets='core 11689
 core/format 13474
 core/kernel 10718
-core/model 25479
+core/model 27219
 core/text 8128
 core/image 2399
 cmd 39960

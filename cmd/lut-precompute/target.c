@@ -96,15 +96,16 @@ target_open(struct target_layer *t, const struct target_model *m,
 
     *t = (struct target_layer){ .name = xstrdup(name) };
     t->op = strrchr(t->name, '.') ? strrchr(t->name, '.') + 1 : t->name;
-    t->n_parts = linear_file_parts(&m->dir, name, names);
+    t->n_parts = linear_file_parts(&m->dir, NULL, name, names);
     for (size_t i = 0; i < t->n_parts; i++)
         t->parts[i].name = names[i];
     for (size_t i = 0; i < t->n_parts && found > 0; i++) {
         struct target_part *p = &t->parts[i];
         const struct stdir_tensor *bias;
+        const struct linear_dir in = { &m->dir, m->family, NULL, NULL };
         struct linear l;
 
-        found = linear_file_find(&l, &bias, &m->dir, m->family, p->name, err);
+        found = linear_file_find(&l, &bias, &in, p->name, err);
         if (found <= 0)
             break;
         if (i > 0 && l.in != t->in) {

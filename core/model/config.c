@@ -119,22 +119,6 @@ parse_family(struct config *c, struct js *root, struct err *err)
     return -1;
 }
 
-static int
-refuse_quantized(const struct js *root, struct err *err)
-{
-    struct js js = js_get(root, "quantization_config");
-    struct js method;
-    const char *s = "?";
-    size_t n;
-
-    if (js_absent(&js))
-        return 0;
-    method = js_get(&js, "quant_method");
-    if (!js_absent(&method) && js_str(&method, &s, &n, err))
-        return -1;
-    return js_unsupported(&js, s, "weights in BF16, F16 or F32", err);
-}
-
 /* The sizes; a text_config leaves out what its class has anyway. */
 static int
 parse_sizes(struct config *c, const struct js *root, struct err *err)
@@ -459,8 +443,8 @@ parse_model(struct config *c, const struct js *file, struct err *err)
 
     if (!js_is(&root, JSON_OBJECT))
         return js_bad(&root, "an object", err);
-    if (refuse_quantized(file, err) || parse_family(c, &root, err) ||
-        refuse_quantized(&root, err))
+    if (quantization_parse(&c->quantization, file, err) ||
+        parse_family(c, &root, err))
         return -1;
     c->form = c->family->form;
     c->bos = -1;
@@ -540,6 +524,7 @@ config_free(struct config *config)
     free(config->rotation);
     for (size_t i = 0; i < CONFIG_MAX_ROPES; i++)
         free(config->rope[i].factors);
+    quantization_free(&config->quantization);
     free(config->of);
     *config = (struct config){ 0 };
 }

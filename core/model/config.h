@@ -12,6 +12,7 @@
 
 #include "core/err.h"
 #include "core/model/family.h"
+#include "core/model/form.h"
 #include "core/model/rope.h"
 
 #define CONFIG_MAX_EOS   16
@@ -50,6 +51,7 @@ struct config {
         int64_t patch, n_registers;
         bool has_head; /* with attention, where the family has one */
     } vision;
+    struct quantization quantization; /* how its weights are packed */
     /* qwen3_moe */
     bool *sparse;                /* [n_layers] has experts in place of an MLP */
     int64_t n_sparse;            /* of which there are so many */

@@ -60,8 +60,7 @@ config_file_family(const struct config_file *f)
 }
 
 int
-config_family(const struct model_family **family, const char *path,
-              struct err *err)
+config_file_near(struct config_file *f, const char *path, struct err *err)
 {
     struct stat st;
     const char *slash = strrchr(path, '/');
@@ -69,20 +68,28 @@ config_family(const struct model_family **family, const char *path,
     char *dir = !is_file ? xstrdup(path)
                 : slash  ? xstrndup(path, (size_t)(slash - path) + 1)
                          : xstrdup(".");
-    struct config_file f = { 0 };
     struct str name = { 0 };
     int rc = 0;
 
-    *family = NULL;
+    *f = (struct config_file){ 0 };
     add_path(&name, dir);
-    if (!file_missing(name.s)) {
-        rc = config_file_open(&f, dir, err);
-        *family = rc == 0 ? config_file_family(&f) : NULL;
-    }
-    config_file_close(&f);
+    if (!file_missing(name.s))
+        rc = config_file_open(f, dir, err) == 0 ? 1 : -1;
     str_free(&name);
     free(dir);
     return rc;
+}
+
+int
+config_family(const struct model_family **family, const char *path,
+              struct err *err)
+{
+    struct config_file f;
+    int rc = config_file_near(&f, path, err);
+
+    *family = rc > 0 ? config_file_family(&f) : NULL;
+    config_file_close(&f);
+    return rc < 0 ? -1 : 0;
 }
 
 int

@@ -25,6 +25,10 @@ struct config_file {
 int config_file_open(struct config_file *f, const char *dir, struct err *err);
 void config_file_close(struct config_file *f); /* a zeroed struct is fine */
 
+/* config_file_near() opens that of a directory, or that next to a file of its
+ * weights: 1; 0: there is none, and nothing to close; -1 as above. */
+int config_file_near(struct config_file *f, const char *path, struct err *err);
+
 /* config_file_family() is the row of its model_type, or of that of its
  * text_config, unless it is a vision encoder's; NULL: of neither. */
 const struct model_family *config_file_family(const struct config_file *f);

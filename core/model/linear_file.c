@@ -33,10 +33,10 @@ linear_file_bind(struct linear *l, const struct stdir_tensor *t, size_t out,
 }
 
 size_t
-linear_file_parts(const struct stdir *dir, const char *name,
-                  char *parts[LUT_MAX_PARTS])
+linear_file_parts(const struct stdir *dir, const struct quantization *q,
+                  const char *name, char *parts[LUT_MAX_PARTS])
 {
-    if (!names_tensor(dir, name, "weight"))
+    if (!names_tensor(dir, name, "weight") && !(q && form_is(q, dir, name)))
         return lut_parts(name, parts);
     parts[0] = xstrdup(name);
     return 1;
@@ -86,21 +86,36 @@ refuse_unknown(const struct stdir *dir, const char *name, struct err *err)
     return 0;
 }
 
+/* A packed layer, as form_find() has it. */
+static int
+find_packed(struct linear *l, const struct linear_dir *in, const char *name,
+            struct err *err)
+{
+    if (!in->packed || !form_is(in->packed, in->dir, name))
+        return 0;
+    if (in->family && is_in_out(in->family, name))
+        return form_refuse_in_out(in->dir->path, name, in->family, err);
+    return form_find(l, NULL, in->packed, in->memory, in->dir, name, err);
+}
+
 int
 linear_file_find(struct linear *l, const struct stdir_tensor **bias,
-                 const struct stdir *dir, const struct model_family *family,
-                 const char *name, struct err *err)
+                 const struct linear_dir *in, const char *name, struct err *err)
 {
+    const struct stdir *dir = in->dir;
     const struct stdir_tensor *w = names_tensor(dir, name, "weight");
     const struct stdir_tensor *b = names_tensor(dir, name, "bias");
+    int packed = find_packed(l, in, name, err);
 
     *bias = b;
-    if (!w)
-        return 0;
-    if (check(w, 2, err) < 0 || (b && check(b, 1, err) < 0) ||
-        (!family && refuse_unknown(dir, name, err) < 0))
+    if (packed < 0 || (!packed && !w))
+        return packed;
+    if ((b && check(b, 1, err) < 0) ||
+        (!packed && (check(w, 2, err) < 0 ||
+                     (!in->family && refuse_unknown(dir, name, err) < 0))))
         return -1;
-    *l = layer_of(w, family && is_in_out(family, name));
+    if (!packed)
+        *l = layer_of(w, in->family && is_in_out(in->family, name));
     if (b && b->t->shape[0] != l->out)
         return err_set(err, EX_DATAERR,
                        "%s: %s.bias has %zu numbers (expected %zu, the "

@@ -167,6 +167,51 @@ bind_norm(struct binder *b, struct part_at at)
     return 0;
 }
 
+/* The weights of the module that b->name is, if they are packed: 1; 0: they are
+ * not, or there are none. */
+static int
+bind_packed(struct binder *b, struct linear *to, size_t out, size_t in)
+{
+    const struct model *m = b->model;
+    const struct stdir_tensor *codes;
+    struct form_tensors t;
+    int rc = form_look(&t, &m->config.quantization, &m->dir, b->name.s, b->err);
+
+    if (rc <= 0)
+        return rc;
+    if (to->by_k)
+        return form_refuse_in_out(m->dir.path, b->name.s, m->config.family,
+                                  b->err);
+    codes = t.tensor[FORM_CODES];
+    out = out ? out : t.out;
+    if (t.out != out || t.in != in || t.n != 1)
+        return err_data(b->err, codes->st->path,
+                        "%s is of [%zu, %zu] (expected [%zu, %zu]" BY ")",
+                        codes->t->name, t.n * t.out, t.in, out, in);
+    for (size_t r = 0; r < FORM_N_ROLES; r++)
+        if (t.tensor[r])
+            b->used[t.tensor[r] - m->dir.tensors] = true;
+    return form_bind(to, &t, 0, &b->model->packed, b->err) ? -1 : 1;
+}
+
+/* The weights of the module that b->name is, to which 'tail' is added: 1; 0:
+ * there are none.  out 0: as many as there are. */
+static int
+bind_weights(struct binder *b, const char *tail, struct linear *to, size_t out,
+             size_t in)
+{
+    const struct stdir_tensor *t;
+    int packed = bind_packed(b, to, out, in);
+
+    str_adds(&b->name, tail);
+    if (packed)
+        return packed;
+    t = find(b, b->name.s);
+    if (t && !out && t->t->n_dims > 0)
+        out = (size_t)t->t->shape[0];
+    return !t ? 0 : linear_file_bind(to, t, out, in, BY, b->err) ? -1 : 1;
+}
+
 /* Biases may be there where config.json does not say so: in all layers then. */
 static int
 bind_linear(struct binder *b, struct part_at at)
@@ -176,16 +221,17 @@ bind_linear(struct binder *b, struct part_at at)
         part_linear(b->model, (struct part_at){ .part = at.part });
     bool first_has = first && first->bias;
     struct linear *to = part_linear(b->model, at);
-    const char *name = name_of(b, at, WEIGHT);
-    const struct stdir_tensor *t = find(b, name);
+    const struct stdir_tensor *t;
+    const char *name;
     size_t out, in;
+    int found;
 
-    if (!t)
-        return missing(b, name, "");
     part_size(c, at.part, &out, &in);
     to->by_k = c->form.in_out && at.part >= PART_QKV;
-    if (linear_file_bind(to, t, out, in, BY, b->err))
-        return -1;
+    name_of(b, at, "");
+    found = bind_weights(b, WEIGHT, to, out, in);
+    if (found <= 0)
+        return found < 0 ? -1 : missing(b, b->name.s, "");
     if (at.part >= PART_ROUTER || at.part == PART_POSITIONS)
         return 0;
     name = name_of(b, at, BIAS);
@@ -230,31 +276,28 @@ bind_layer(struct binder *b, size_t i)
 }
 
 /*
- * Are both in the file, and not the same?  Some rows tell, as a head that was
- * trained alone has others everywhere: at equal distances, and the last ones,
- * of tokens that were added.  All would be read from a disk for nothing.
+ * Are they not the same?  Some rows tell, as a head that was trained alone has
+ * others everywhere: at equal distances, and the last ones, of tokens that were
+ * added.  All would be read from a disk for nothing.
  */
 static bool
-head_differs(struct binder *b, const struct stdir_tensor *embed,
-             const struct stdir_tensor *head)
+head_differs(const struct linear *embed, const struct linear *head)
 {
-    size_t rows = (size_t)b->model->config.vocab_size;
-    size_t cols = (size_t)b->model->config.hidden_size;
-    const void *x = st_data(embed->st, embed->t);
-    const void *y = st_data(head->st, head->t);
+    size_t rows = embed->out, n = embed->in;
+    float *x = xmalloc(2 * n * sizeof(*x));
+    bool differs = false;
 
-    if (embed == head)
-        return false;
-    for (size_t i = 0; i < 2 * TIED_ROWS; i++) {
+    for (size_t i = 0; i < 2 * TIED_ROWS && !differs; i++) {
         size_t row = i < TIED_ROWS ? i * rows / TIED_ROWS
                                    : rows - 1 - (i - TIED_ROWS) % rows;
 
-        for (size_t k = row * cols; k < (row + 1) * cols; k++)
-            if (dtype_get(embed->t->dtype, x, k) !=
-                dtype_get(head->t->dtype, y, k))
-                return true;
+        weight_read(x, &embed->w, row, 0, n);
+        weight_read(x + n, &head->w, row, 0, n);
+        for (size_t k = 0; k < n; k++)
+            differs |= x[k] != x[n + k];
     }
-    return false;
+    free(x);
+    return differs;
 }
 
 /* sqrt(n), rounded to the type of a model's numbers. */
@@ -281,31 +324,36 @@ bind_ends(struct binder *b)
     const struct part_at at_head = { .part = PART_HEAD };
     const struct stdir_tensor *bias;
     struct model *m = b->model;
-    const struct stdir_tensor *embed = find(b, name_of(b, at_embed, WEIGHT));
-    const struct stdir_tensor *head = find(b, name_of(b, at_head, WEIGHT));
+    bool tied = m->config.tied;
+    int embed, head = 0;
     size_t vocab, hidden;
 
-    if (!embed && !(head && m->config.tied))
+    part_size(&m->config, PART_EMBED, &vocab, &hidden);
+    name_of(b, at_embed, "");
+    embed = bind_weights(b, WEIGHT, &m->embed, vocab, hidden);
+    if (embed > 0 && tied && m->config.family->tied) {
+        find(b, name_of(b, at_head, WEIGHT)); /* the same, as all do */
+    } else if (embed >= 0) {
+        name_of(b, at_head, "");
+        head = bind_weights(b, WEIGHT, &m->lm_head, vocab, hidden);
+    }
+    if (embed < 0 || head < 0)
+        return -1;
+    if (!embed && !(head && tied))
         return missing(b, name_of(b, at_embed, WEIGHT), "");
-    if (!head && !m->config.tied)
+    if (!head && !tied)
         return missing(b, name_of(b, at_head, WEIGHT),
                        ", and tie_word_embeddings is not true");
     if (!embed)
-        embed = head;
-    if (!head || (m->config.tied && m->config.family->tied))
-        head = embed;
-    part_size(&m->config, PART_EMBED, &vocab, &hidden);
+        m->embed = m->lm_head;
     if (part_is_in(&m->config, PART_POSITIONS, 0) &&
         bind_linear(b, (struct part_at){ .part = PART_POSITIONS }))
         return -1;
-    if (linear_file_bind(&m->embed, embed, vocab, hidden, BY, b->err) ||
-        linear_file_bind(&m->lm_head, head, vocab, hidden, BY, b->err))
-        return -1;
-    if (m->config.tied && head_differs(b, embed, head))
+    if (embed && head && tied && head_differs(&m->embed, &m->lm_head))
         err_warn("%s: lm_head.weight is not the embedding, though "
                  "tie_word_embeddings is true: both are used",
                  m->dir.path);
-    else if (m->config.tied)
+    else if (tied)
         m->lm_head = m->embed;
     if (m->config.form.head_bias) {
         bias = find(b, name_of(b, at_head, BIAS));
@@ -315,9 +363,10 @@ bind_ends(struct binder *b)
         if (!m->lm_head.bias)
             return -1;
     }
-    m->embed_scale = m->config.form.embed_root
-                         ? root_of(hidden, embed->t->dtype)
-                         : (float)m->config.embed_scale;
+    m->embed_scale =
+        m->config.form.embed_root
+            ? root_of(hidden, m->embed.w.code ? DT_BF16 : m->embed.w.dtype)
+            : (float)m->config.embed_scale;
     return 0;
 }
 
@@ -349,20 +398,18 @@ bind_end(struct binder *b, const char *name, const char *end, struct linear *to,
 {
     struct str *s = &b->name;
     const struct stdir_tensor *t;
+    bool needed = out > 0;
+    int found;
 
     str_clear(s);
-    str_addf(s, "%s%sweight", name, end);
-    t = find(b, s->s);
-    if (!t)
-        return out ? missing(b, s->s, "") : 0;
-    if (!out && t->t->n_dims > 0)
-        out = (size_t)t->t->shape[0];
-    if (linear_file_bind(to, t, out, in, BY, b->err))
-        return -1;
+    str_adds(s, name);
+    found = bind_weights(b, *end == '.' ? WEIGHT : "_weight", to, out, in);
+    if (found <= 0)
+        return found < 0 ? -1 : needed ? missing(b, s->s, "") : 0;
     str_clear(s);
     str_addf(s, "%s%sbias", name, end);
     t = find(b, s->s);
-    to->bias = t ? widen(b, t, out) : NULL;
+    to->bias = t ? widen(b, t, to->out) : NULL;
     return t && !to->bias ? -1 : 0;
 }
 
@@ -632,6 +679,7 @@ model_close(struct model *m)
     for (size_t i = 0; m->layers && i < (size_t)m->config.n_layers; i++)
         free(m->layers[i].experts);
     free(m->layers);
+    form_memory_free(&m->packed);
     lora_close(m);
     stdir_close(&m->dir);
     config_free(&m->config);

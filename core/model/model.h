@@ -62,6 +62,7 @@ struct model {
     const struct splices *splices; /* of activations, or NULL */
     struct adapter *adapters;      /* the last one first, or NULL */
     size_t lora_rank;              /* the largest */
+    struct form_memory packed;     /* of weights that are */
     float **owned;                 /* [n_owned] widened norms and biases */
     size_t n_owned;
 };
@@ -70,7 +71,8 @@ struct model {
  * model_open() maps a Hugging Face model directory and binds every weight,
  * checking names and shapes against the configuration (EX_DATAERR): one that
  * is in a layer and not the family's is another model's.  No weight is
- * converted or copied, norms and biases (small) excepted. Owner: the caller,
+ * converted or copied, norms and biases (small) excepted, and packed ones that
+ * are in another order than gemm's. Owner: the caller,
  * until model_close(), after its engines.
  */
 int model_open(struct model **model, const char *dir, struct err *err);

@@ -29,6 +29,7 @@
 #include "core/err.h"
 #include "core/format/lut.h"
 #include "core/kernel/gemm.h"
+#include "core/model/form.h"
 #include "core/model/latents.h"
 
 struct linear;
@@ -44,6 +45,13 @@ struct table_part {
 /* table_part_read() makes f32 of n weights of an output, from an input on. */
 void table_part_read(float *to, const struct table_part *part, size_t out,
                      size_t in, size_t n);
+
+/* table_part_dtype() is a type that its weights are exact in. */
+static inline enum dtype
+table_part_dtype(const struct table_part *p)
+{
+    return p->w.code ? DT_F32 : p->w.dtype;
+}
 
 /* A table, by table_open(), or filled by hand: all of it is borrowed then. */
 struct table {
@@ -62,6 +70,7 @@ struct table {
     struct table_part part[LUT_MAX_PARTS];
     size_t n_parts;
 
+    struct form_memory packed; /* of table_bind_model()'s */
     struct lut_table file;
     float *bias;    /* [out] of the layers, zeros where they have none */
     size_t n_bound; /* outputs of the parts so far */

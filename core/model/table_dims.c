@@ -90,9 +90,9 @@ table_pack_dims(struct table *t, const struct table_fix *fix, struct err *err)
     float v;
     size_t panels = (t->out + TABLE_PANEL - 1) / TABLE_PANEL;
 
-    t->panels_dtype = parts[0].w.dtype;
+    t->panels_dtype = table_part_dtype(&parts[0]);
     for (size_t i = 1; i < n_parts; i++)
-        if (parts[i].w.dtype != parts[0].w.dtype)
+        if (table_part_dtype(&parts[i]) != t->panels_dtype)
             t->panels_dtype = DT_F32;
     t->panels_nbytes = panels * TABLE_PANEL * m * dtype_size(t->panels_dtype);
     t->panels =

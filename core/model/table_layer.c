@@ -84,6 +84,7 @@ table_close(struct table *t)
                      dtype_size(t->weight_dtype));
     mem_big_free(t->panels, t->panels_nbytes, 1);
     free(t->bias);
+    form_memory_free(&t->packed);
     screen_close(t->latents.screen);
     lut_table_close(&t->file);
     *t = (struct table){ 0 };
@@ -118,14 +119,11 @@ compare_sample(const struct table *t)
     const char *made_of = st_meta(&t->file.st, LUT_WEIGHTS);
     struct hash *hash = hash_new(HASH_XXH3);
     char hex[HASH_MAX_HEX];
-    size_t nbytes;
 
     for (size_t i = 0; i < t->n_parts; i++) {
         const struct table_part *p = &t->part[i];
-        const void *stored =
-            weight_stored(&p->w, p->by_k ? t->in : p->out, &nbytes);
 
-        hash_sample(hash, stored, nbytes);
+        form_hash(hash, &p->w, p->by_k ? t->in : p->out);
     }
     hash_end(hash, hex);
     if (made_of && strcmp(made_of, hex) != 0)
@@ -149,21 +147,25 @@ table_bind_model(struct table *t, struct stdir *model, const char *path,
                  struct err *err)
 {
     const char *name = t->file.layer->name;
-    const struct model_family *family;
+    struct quantization q = { 0 };
+    struct linear_dir in = { model, .packed = &q, .memory = &t->packed };
     char *parts[LUT_MAX_PARTS];
     bool fits = true;
     size_t n;
     int rc = 0;
 
     if (stdir_open(model, path, err) < 0 || stdir_map(model, err) < 0 ||
-        config_family(&family, path, err) < 0)
+        config_family(&in.family, path, err) < 0 ||
+        quantization_load(&q, path, err) < 0) {
+        quantization_free(&q);
         return -1;
-    n = linear_file_parts(model, name, parts);
+    }
+    n = linear_file_parts(model, &q, name, parts);
     for (size_t i = 0; i < n && rc == 0 && fits; i++) {
         const struct stdir_tensor *b;
         struct linear part;
         float *bias = NULL;
-        int found = linear_file_find(&part, &b, model, family, parts[i], err);
+        int found = linear_file_find(&part, &b, &in, parts[i], err);
 
         if (found <= 0) {
             rc = found < 0 ? -1
@@ -190,6 +192,7 @@ table_bind_model(struct table *t, struct stdir *model, const char *path,
                      plural(t->in));
     for (size_t i = 0; i < n; i++)
         free(parts[i]);
+    quantization_free(&q);
     return rc;
 }
 
@@ -209,20 +212,20 @@ transpose_block(struct table *t, const struct table_part *part, size_t r,
         for (size_t i = 0; i < rows; i++)
             column[i] = block[i][j];
         cvt_from_f32((char *)t->transposed +
-                         ((c + j) * t->out + to) * dtype_size(part->w.dtype),
-                     part->w.dtype, column, rows);
+                         ((c + j) * t->out + to) * dtype_size(t->weight_dtype),
+                     t->weight_dtype, column, rows);
     }
 }
 
 int
 table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
 {
-    enum dtype dtype = t->part[0].w.dtype;
+    enum dtype dtype = table_part_dtype(&t->part[0]);
     size_t col = 0;
     bool few = fix->how == FIX_TOP && fix->top <= t->in / FEW_DIMS;
 
     for (size_t i = 0; i < t->n_parts; i++)
-        few &= t->part[i].w.dtype == dtype;
+        few &= table_part_dtype(&t->part[i]) == dtype;
     if (!few || t->n_parts == 0 || t->weight_t)
         return 0;
     t->weight_dtype = dtype;

@@ -475,8 +475,10 @@ static const char *const refused[][2] = {
     { "\"rope_scaling\":\"yarn\"", "config.json: rope_scaling is \"yarn\"" },
     { "\"partial_rotary_factor\":0.5",
       "config.json: partial_rotary_factor is 0.5 (expected 1" },
-    { "\"quantization_config\":{\"quant_method\":\"gptq\"}",
-      "config.json: quantization_config \"gptq\" is not supported" },
+    { "\"quantization_config\":{\"quant_method\":\"hqq\"}",
+      "config.json: quantization_config.quant_method \"hqq\" is not supported "
+      "(fp8, compressed-tensors, awq, gptq, mxfp4; or weights in BF16, F16 or "
+      "F32)" },
     { "-hidden_size", "config.json: hidden_size is missing" },
     { "\"hidden_size\":1099511627776",
       "config.json: hidden_size is 1099511627776 (expected" },

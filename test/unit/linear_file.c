@@ -58,6 +58,16 @@ open_tensors(struct stdir *dir, const struct tensor *tensors, size_t n)
                  sizeof((const struct tensor[]){ __VA_ARGS__ }) / \
                      sizeof(struct tensor))
 
+static int
+find_layer(struct linear *l, const struct stdir_tensor **bias,
+           const struct stdir *dir, const struct model_family *family,
+           const char *name, struct err *err)
+{
+    const struct linear_dir in = { dir, family, NULL, NULL };
+
+    return linear_file_find(l, bias, &in, name, err);
+}
+
 static void
 test_found(void)
 {
@@ -69,24 +79,24 @@ test_found(void)
     tap_ok(OPEN(dir, { "x.q.weight", 3, 5 }, { "x.q.bias", 3, -1 },
                 { "x.k.weight", 2, 5 }, { "h.1.mlp.c_fc.weight", 3, 5 }) == 0,
            "a file is opened");
-    tap_ok(linear_file_find(&l, &bias, &dir, NULL, "model.x.q", &err) == 1 &&
+    tap_ok(find_layer(&l, &bias, &dir, NULL, "model.x.q", &err) == 1 &&
                l.out == 3 && l.in == 5 && l.w.data && !l.bias && bias &&
                !strcmp(bias->t->name, "x.q.bias"),
            "a layer with its bias, of a file without \"model.\"");
-    tap_ok(linear_file_find(&l, &bias, &dir, NULL, "x.k", &err) == 1 &&
-               l.out == 2 && !bias,
+    tap_ok(find_layer(&l, &bias, &dir, NULL, "x.k", &err) == 1 && l.out == 2 &&
+               !bias,
            "a layer without a bias");
-    tap_ok(linear_file_find(&l, &bias, &dir, family_find("gpt2"),
-                            "model.transformer.h.1.mlp.c_fc", &err) == 1 &&
+    tap_ok(find_layer(&l, &bias, &dir, family_find("gpt2"),
+                      "model.transformer.h.1.mlp.c_fc", &err) == 1 &&
                l.by_k && l.out == 5 && l.in == 3 &&
-               linear_file_find(&l, &bias, &dir, family_find("gpt2"), "x.k",
-                                &err) == 1 &&
+               find_layer(&l, &bias, &dir, family_find("gpt2"), "x.k", &err) ==
+                   1 &&
                !l.by_k &&
-               linear_file_find(&l, &bias, &dir, family_find("llama"),
-                                "h.1.mlp.c_fc", &err) == 1 &&
+               find_layer(&l, &bias, &dir, family_find("llama"), "h.1.mlp.c_fc",
+                          &err) == 1 &&
                !l.by_k && l.out == 3,
            "[in, out] is a layer of a family that stores it so, and no other");
-    tap_ok(linear_file_find(&l, &bias, &dir, NULL, "x.v", &err) == 0,
+    tap_ok(find_layer(&l, &bias, &dir, NULL, "x.v", &err) == 0,
            "a layer that is not there");
     stdir_close(&dir);
 }
@@ -100,11 +110,11 @@ test_parts(void)
 
     tap_ok(OPEN(dir, { "model.x.gate_up_proj.weight", 2, 2 }) == 0,
            "a file is opened");
-    n = linear_file_parts(&dir, "model.x.gate_up_proj", parts);
+    n = linear_file_parts(&dir, NULL, "model.x.gate_up_proj", parts);
     if (tap_ok(n == 1 && !strcmp(parts[0], "model.x.gate_up_proj"),
                "a layer that is fused in the file stands for itself"))
         free(parts[0]);
-    n = linear_file_parts(&dir, "model.x.qkv_proj", parts);
+    n = linear_file_parts(&dir, NULL, "model.x.qkv_proj", parts);
     tap_ok(n == 3 && !strcmp(parts[0], "model.x.q_proj") &&
                !strcmp(parts[2], "model.x.v_proj"),
            "one that is not stands for its parts");
@@ -139,8 +149,7 @@ test_refused(void)
         struct linear l;
         struct err err = { 0 };
 
-        tap_ok(linear_file_find(&l, &bias, &dir, NULL, cases[i].name, &err) ==
-                       -1 &&
+        tap_ok(find_layer(&l, &bias, &dir, NULL, cases[i].name, &err) == -1 &&
                    err.status == EX_DATAERR && strstr(err.what, cases[i].what),
                "refused: %s", err.what);
     }

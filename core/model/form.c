@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: ISC */
+#include "core/model/form.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/format/stwant.h"
+#include "core/hash.h"
+#include "core/mem.h"
+#include "core/model/family.h"
+#include "core/model/form_impl.h"
+#include "core/model/names.h"
+
+#define MX_GROUP 32
+
+#define BY " by the layer's other tensors and config.json"
+
+#define COMPRESSED "compressed-tensors"
+#define WORDS_OF                                                 \
+    {                                                            \
+        ".weight_packed", ".weight_scale", ".weight_zero_point", \
+            ".weight_shape", ".weight_g_idx", ".input_scale"     \
+    }
+#define BYTES_OF                                                      \
+    {                                                                 \
+        ".weight", ".weight_scale", ".weight_zero_point", NULL, NULL, \
+            ".input_scale"                                            \
+    }
+
+static const struct weight_form forms[] = {
+    { "fp8",
+      NULL,
+      LAYOUT_BYTES,
+      { ".weight", ".weight_scale_inv", NULL, NULL, NULL, ".input_scale" },
+      ".weight_scale" },
+    { COMPRESSED, "float-quantized", LAYOUT_BYTES, BYTES_OF, NULL },
+    { COMPRESSED, "int-quantized", LAYOUT_BYTES, BYTES_OF, NULL },
+    { COMPRESSED, "naive-quantized", LAYOUT_BYTES, BYTES_OF, NULL },
+    { COMPRESSED, "pack-quantized", LAYOUT_WORDS, WORDS_OF, NULL },
+    { COMPRESSED,
+      "mxfp4-pack-quantized",
+      LAYOUT_MXFP4,
+      { ".weight_packed", ".weight_scale", NULL, NULL, NULL, NULL },
+      NULL },
+    { "awq",
+      NULL,
+      LAYOUT_AWQ,
+      { ".qweight", ".scales", ".qzeros", NULL, NULL, NULL },
+      NULL },
+    { "gptq",
+      NULL,
+      LAYOUT_GPTQ,
+      { ".qweight", ".scales", ".qzeros", NULL, ".g_idx", NULL },
+      NULL },
+    { "mxfp4",
+      NULL,
+      LAYOUT_STACK,
+      { "_blocks", "_scales", NULL, NULL, NULL, NULL },
+      NULL },
+};
+enum { N_FORMS = sizeof(forms) / sizeof(*forms) };
+
+const struct weight_form *
+form_row(const char *method, const char *format)
+{
+    for (size_t i = 0; i < N_FORMS; i++)
+        if (!strcmp(forms[i].method, method) &&
+            (!forms[i].format || (format && !strcmp(forms[i].format, format))))
+            return &forms[i];
+    return NULL;
+}
+
+void
+form_list(struct str *to, const char *method)
+{
+    const char *last = "", *name;
+
+    for (size_t i = 0; i < N_FORMS; i++) {
+        name = method ? forms[i].format : forms[i].method;
+        if ((method && strcmp(forms[i].method, method) != 0) ||
+            !strcmp(last, name))
+            continue;
+        str_addf(to, "%s%s", *last ? ", " : "", name);
+        last = name;
+    }
+}
+
+/* ---- shapes ---- */
+
+/* A tensor of one of two types, of this shape. */
+static int
+want(const struct stdir_tensor *t, enum dtype a, enum dtype b,
+     const struct st_want *shape, struct err *err)
+{
+    if (t->t->dtype != a && t->t->dtype != b)
+        return err_data(err, t->st->path, "%s is %s (expected %s%s%s)",
+                        t->t->name, dtype_table[t->t->dtype].name,
+                        dtype_table[a].name, a == b ? "" : " or ",
+                        a == b ? "" : dtype_table[b].name);
+    return st_want_shape(t->st->path, t->t, shape, err);
+}
+
+static size_t
+divide_up(size_t a, size_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+/* Columns of a matrix, rows of blocks and blocks in each. */
+static void
+blocks_of(const struct form_tensors *t, size_t *rows, size_t *cols)
+{
+    const struct quantized_group *g = t->group;
+
+    *rows = g->scale_of == SCALE_TENSOR  ? 1
+            : g->scale_of == SCALE_BLOCK ? divide_up(t->out, g->rows)
+                                         : t->out;
+    *cols = g->scale_of >= SCALE_GROUP ? divide_up(t->in, g->cols) : 1;
+}
+
+/* The scale's type and shape: [rows, cols] of blocks, or transposed. */
+static int
+check_scale(const struct form_tensors *t, struct err *err)
+{
+    const struct stdir_tensor *s = t->tensor[FORM_SCALE];
+    enum form_layout layout = t->group->form->layout;
+    bool turned = layout == LAYOUT_AWQ || layout == LAYOUT_GPTQ;
+    struct st_want shape = { .n_dims = 2, .by = BY };
+    size_t rows, cols;
+
+    blocks_of(t, &rows, &cols);
+    shape.shape[0] = turned ? cols : rows;
+    shape.shape[1] = turned ? rows : cols;
+    if (layout == LAYOUT_MXFP4)
+        return want(s, DT_U8, DT_F8_E8M0, &shape, err);
+    if (!dtype_computes(s->t->dtype) && s->t->dtype != DT_F8_E8M0)
+        return err_data(err, s->st->path,
+                        "%s is %s (expected F32, BF16, F16 or F8_E8M0)",
+                        s->t->name, dtype_table[s->t->dtype].name);
+    if (cols == 1 && !turned && /* of a tensor or channel */
+        (s->t->n_dims == 1 || (rows == 1 && s->t->n_dims == 0))) {
+        shape.n_dims = s->t->n_dims;
+        shape.shape[0] = rows;
+    }
+    return st_want_shape(s->st->path, s->t, &shape, err);
+}
+
+/* The numbers' own tensor: what it says of out and in. */
+static int
+check_codes(struct form_tensors *t, struct err *err)
+{
+    const struct quantized_group *g = t->group;
+    const struct stdir_tensor *c = t->tensor[FORM_CODES];
+    const struct st_want open = { .n_dims = 2,
+                                  .shape = { ST_OPEN, ST_OPEN },
+                                  .open = "rows, columns" };
+    const struct st_want stack = { .n_dims = 4,
+                                   .shape = { ST_OPEN, ST_OPEN, ST_OPEN, 16 },
+                                   .open = "experts, rows, groups" };
+    enum dtype byte = g->is_float ? DT_F8_E4M3 : DT_I8;
+    const uint64_t *n = c->t->shape;
+    int rc;
+
+    t->n = 1;
+    switch (g->form->layout) {
+    case LAYOUT_BYTES:
+        rc = want(c, byte, byte, &open, err);
+        break;
+    case LAYOUT_MXFP4:
+        rc = want(c, DT_U8, DT_U8, &open, err);
+        break;
+    case LAYOUT_STACK:
+        rc = want(c, DT_U8, DT_U8, &stack, err);
+        break;
+    default:
+        rc = want(c, DT_I32, DT_I32, &open, err);
+    }
+    if (rc < 0)
+        return -1;
+    if (c->t->n_elements == 0)
+        return err_data(err, c->st->path, "%s is empty", c->t->name);
+    t->out = n[0];
+    t->in = n[1];
+    switch (g->form->layout) {
+    case LAYOUT_MXFP4:
+        t->in *= 2;
+        break;
+    case LAYOUT_STACK:
+        t->n = n[0];
+        t->out = n[1];
+        t->in = n[2] * MX_GROUP;
+        break;
+    case LAYOUT_AWQ:
+        t->in = n[0];
+        t->out = n[1] * 8;
+        break;
+    case LAYOUT_GPTQ:
+        t->in = n[0] * 32 / g->bits;
+        t->out = n[1];
+        if (g->bits == 3 && n[0] % 3)
+            return err_data(err, c->st->path,
+                            "%s has %zu rows (expected a multiple of 3, the "
+                            "bits of a number)",
+                            c->t->name, (size_t)n[0]);
+        break;
+    default:
+        break;
+    }
+    return 0;
+}
+
+/* weight_shape says how many columns the words hold. */
+static int
+check_shape(struct form_tensors *t, struct err *err)
+{
+    const struct stdir_tensor *s = t->tensor[FORM_SHAPE];
+    const struct stdir_tensor *c = t->tensor[FORM_CODES];
+    const struct st_want two = { .n_dims = 1, .shape = { 2 } };
+    size_t words = t->in, bits = t->group->bits;
+    double out, in;
+
+    if (want(s, DT_I64, DT_I32, &two, err))
+        return -1;
+    out = dtype_get(s->t->dtype, st_data(s->st, s->t), 0);
+    in = dtype_get(s->t->dtype, st_data(s->st, s->t), 1);
+    t->in = in > 0 && in < 1e9 ? (size_t)in : 0;
+    if (out != (double)t->out || !t->in ||
+        (words != divide_up(t->in * bits, 32) &&
+         words != divide_up(t->in, 32 / bits)))
+        return err_data(err, s->st->path,
+                        "%s is [%.0f, %.0f], but %s has %zu rows of %zu words "
+                        "of %zu-bit numbers",
+                        s->t->name, out, in, c->t->name, t->out, words, bits);
+    return 0;
+}
+
+/* Zero points, packed or not, and the index of columns. */
+static int
+check_rest(struct form_tensors *t, struct err *err)
+{
+    const struct quantized_group *g = t->group;
+    const struct stdir_tensor *z = t->tensor[FORM_ZERO];
+    const struct stdir_tensor *x = t->tensor[FORM_INDEX];
+    struct st_want shape = { .n_dims = 2, .by = BY };
+    const struct st_want index = { .n_dims = 1, .shape = { t->in }, .by = BY };
+    const struct st_want *as = &shape;
+    size_t rows, cols;
+
+    blocks_of(t, &rows, &cols);
+    switch (g->form->layout) {
+    case LAYOUT_WORDS:
+        shape.shape[0] = divide_up(rows * g->bits, 32);
+        shape.shape[1] = cols;
+        break;
+    case LAYOUT_AWQ:
+    case LAYOUT_GPTQ:
+        shape.shape[0] = cols;
+        shape.shape[1] = divide_up(rows * g->bits, 32);
+        break;
+    default:
+        shape.shape[0] = rows;
+        shape.shape[1] = cols;
+    }
+    if (z && g->form->layout == LAYOUT_BYTES &&
+        z->t->n_dims < 2) { /* as its scale */
+        shape.n_dims = z->t->n_dims;
+        shape.shape[0] = rows;
+    }
+    if (z && !g->symmetric &&
+        (g->form->layout == LAYOUT_BYTES ? want(z, DT_I8, DT_I8, as, err)
+                                         : want(z, DT_I32, DT_I32, as, err)))
+        return -1;
+    return x ? want(x, DT_I32, DT_I32, &index, err) : 0;
+}
+
+static int
+check_stack(const struct form_tensors *t, struct err *err)
+{
+    const struct st_want scales = { .n_dims = 3,
+                                    .shape = { t->n, t->out, t->in / MX_GROUP },
+                                    .by = BY };
+
+    return want(t->tensor[FORM_SCALE], DT_U8, DT_F8_E8M0, &scales, err);
+}
+
+/* ---- tensors ---- */
+
+/* The tensor of a role, whose suffix begins with "." or "_". */
+static const struct stdir_tensor *
+find(const struct stdir *dir, const char *module, const char *suffix)
+{
+    const char *dot = strrchr(module, '.');
+    const struct stdir_tensor *t;
+    struct str word = { 0 };
+    char *above;
+
+    if (!suffix)
+        return NULL;
+    if (*suffix == '.' || !dot)
+        return names_tensor(dir, module, suffix + 1);
+    above = xstrndup(module, (size_t)(dot - module));
+    str_addf(&word, "%s%s", dot + 1, suffix);
+    t = names_tensor(dir, above, word.s);
+    str_free(&word);
+    free(above);
+    return t;
+}
+
+/* Is it packed, and not a matrix of numbers that has the name of one? */
+static bool
+is_packed(const struct weight_form *form, const struct stdir_tensor *t)
+{
+    return t && (form->layout != LAYOUT_BYTES || !dtype_computes(t->t->dtype));
+}
+
+/* A tensor that makes a module packed, in any form that config.json names. */
+static const struct stdir_tensor *
+find_codes(const struct quantization *q, const struct stdir *dir,
+           const char *module, const struct weight_form **form)
+{
+    for (size_t i = 0; i < q->n_groups; i++) {
+        const struct stdir_tensor *t;
+
+        *form = q->groups[i].form;
+        t = find(dir, module, (*form)->suffix[FORM_CODES]);
+        if (is_packed(*form, t))
+            return t;
+    }
+    return NULL;
+}
+
+/* A tensor of a module whose name is as in the file. */
+static const struct stdir_tensor *
+beside(const struct stdir *dir, const char *module, const char *suffix)
+{
+    struct str name = { 0 };
+    const struct stdir_tensor *t;
+
+    if (!suffix)
+        return NULL;
+    str_addf(&name, "%s%s", module, suffix);
+    t = stdir_find(dir, name.s);
+    str_free(&name);
+    return t;
+}
+
+static int
+find_tensors(struct form_tensors *t, const struct stdir *dir,
+             const char *module, struct err *err)
+{
+    const struct weight_form *form = t->group->form;
+    const struct stdir_tensor *codes = t->tensor[FORM_CODES];
+    bool is_words = form->layout == LAYOUT_WORDS;
+    bool turned = form->layout >= LAYOUT_AWQ && form->layout <= LAYOUT_GPTQ;
+
+    for (enum form_role r = FORM_SCALE; r < FORM_N_ROLES; r++) {
+        t->tensor[r] = beside(dir, module, form->suffix[r]);
+        if (r == FORM_SCALE && !t->tensor[r])
+            t->tensor[r] = beside(dir, module, form->other_scale);
+    }
+    for (enum form_role r = FORM_SCALE; r < FORM_INPUT; r++) {
+        bool needed = r == FORM_SCALE || (r == FORM_SHAPE && is_words) ||
+                      (r == FORM_ZERO && (turned || !t->group->symmetric)) ||
+                      (r == FORM_INDEX && t->group->by_index);
+
+        if (needed && form->suffix[r] && !t->tensor[r])
+            return err_data(err, codes->st->path,
+                            "tensor %s%s is missing, but %s is there", module,
+                            form->suffix[r], codes->t->name);
+    }
+    return 0;
+}
+
+int
+form_look(struct form_tensors *t, const struct quantization *q,
+          const struct stdir *dir, const char *module, struct err *err)
+{
+    const struct weight_form *form;
+    const struct stdir_tensor *codes = find_codes(q, dir, module, &form);
+    char *name;
+    int rc, ignored;
+
+    *t = (struct form_tensors){ 0 };
+    if (!codes)
+        return 0;
+    name = xstrndup(codes->t->name,
+                    strlen(codes->t->name) - strlen(form->suffix[FORM_CODES]));
+    rc = quantization_group(&t->group, q, name, err);
+    ignored = rc < 0 ? -1 : quantization_ignores(q, name, err);
+    if (ignored >= 0 && (!t->group || ignored))
+        ignored = err_data(err, codes->st->path,
+                           "%s is packed, but quantization_config of %s %s",
+                           codes->t->name, q->file,
+                           t->group ? "says that it is not"
+                                    : "has no group whose target it is");
+    if (ignored >= 0 && t->group->form != form)
+        codes = beside(dir, name, t->group->form->suffix[FORM_CODES]);
+    t->tensor[FORM_CODES] = codes;
+    if (ignored >= 0 && !is_packed(t->group->form, codes))
+        ignored = err_data(err, dir->path, "tensor %s%s is missing", name,
+                           t->group->form->suffix[FORM_CODES]);
+    rc = ignored < 0 || find_tensors(t, dir, name, err) < 0 ||
+                 check_codes(t, err) < 0 ||
+                 (t->tensor[FORM_SHAPE] && check_shape(t, err) < 0) ||
+                 (t->group->form->layout == LAYOUT_STACK
+                      ? check_stack(t, err)
+                      : check_scale(t, err) || check_rest(t, err))
+             ? -1
+             : 1;
+    free(name);
+    return rc;
+}
+
+bool
+form_is(const struct quantization *q, const struct stdir *dir,
+        const char *module)
+{
+    const struct weight_form *form;
+
+    return find_codes(q, dir, module, &form);
+}
+
+int
+form_refuse_in_out(const char *path, const char *module,
+                   const struct model_family *family, struct err *err)
+{
+    return err_set(err, EX_DATAERR,
+                   "%s: %s is packed, which is not supported of a %s, whose "
+                   "weights are [inputs, outputs]",
+                   path, module, family->model_type);
+}
+
+int
+form_of(struct form_tensors *t, enum form_role *role, size_t *module_n,
+        const struct quantization *q, const struct stdir *dir,
+        const struct stdir_tensor *of, struct err *err)
+{
+    const char *name = of->t->name;
+
+    for (size_t i = 0; i < q->n_groups; i++)
+        for (*role = 0; *role < FORM_N_ROLES; ++*role) {
+            const struct weight_form *form = q->groups[i].form;
+            const char *end = form->suffix[*role]
+                                  ? str_ends(name, form->suffix[*role])
+                                  : NULL;
+            char *module;
+            int rc;
+
+            if (!end && *role == FORM_SCALE && form->other_scale)
+                end = str_ends(name, form->other_scale);
+            if (!end)
+                continue;
+            *module_n = (size_t)(end - name);
+            module = xstrndup(name, *module_n);
+            rc = form_look(t, q, dir, module, err);
+            free(module);
+            if (rc < 0 || (rc > 0 && t->tensor[*role] == of))
+                return rc;
+        }
+    return 0;
+}
+
+/* ---- binding ---- */
+
+static int
+check_scales(const struct stdir_tensor *s, struct err *err)
+{
+    const uint8_t *data = st_data(s->st, s->t);
+    size_t n = s->t->n_elements;
+    bool finite = true;
+
+    if (dtype_computes(s->t->dtype))
+        finite = dtype_finite(data, s->t->dtype, n);
+    else
+        finite = !memchr(data, 0xff, n); /* E8M0's NaN */
+    return finite ? 0
+                  : err_data(err, s->st->path, "%s has NaN or Inf", s->t->name);
+}
+
+int
+form_bind(struct linear *l, const struct form_tensors *t, size_t i,
+          struct form_memory *memory, struct err *err)
+{
+    const struct quantized_group *g = t->group;
+    const struct stdir_tensor *c = t->tensor[FORM_CODES];
+    const struct stdir_tensor *s = t->tensor[FORM_SCALE];
+    struct weight_code code = { .kind = g->is_float ? CODE_F8 : CODE_I8,
+                                .rows = g->rows ? g->rows : 1,
+                                .cols = g->cols ? g->cols : t->in,
+                                .scale = st_data(s->st, s->t),
+                                .scale_dtype = s->t->dtype };
+    size_t rows;
+
+    blocks_of(t, &rows, &code.ld);
+    if (g->scale_of == SCALE_TENSOR)
+        code.rows = t->out;
+    *l = (struct linear){ .out = t->out, .in = t->in };
+    l->w = (struct weight){ .data = st_data(c->st, c->t),
+                            .dtype = DT_U8,
+                            .ld = t->in };
+    if (check_scales(s, err) < 0)
+        return -1;
+    if (g->is_float && g->bits == 4) {
+        code.kind = CODE_F4;
+        code.scale_dtype = DT_F8_E8M0;
+        code.scale = (const char *)code.scale + i * t->out * code.ld;
+        l->w.data = (const char *)l->w.data + i * t->out * t->in / 2;
+    }
+    return form_lay(l, t, &code, memory, err);
+}
+
+void
+form_hash(struct hash *hash, const struct weight *w, size_t n)
+{
+    const struct weight_code *c = w->code;
+    size_t nbytes, first, blocks;
+    const void *stored = weight_stored(w, n, &nbytes);
+
+    hash_sample(hash, stored, nbytes);
+    if (!c || !n)
+        return;
+    first = w->row / c->rows;
+    blocks = ((w->row + n - 1) / c->rows - first + 1) * c->ld;
+    nbytes = dtype_size(c->scale_dtype);
+    hash_sample(hash, (const char *)c->scale + first * c->ld * nbytes,
+                blocks * nbytes);
+    if (c->zero)
+        hash_sample(hash, c->zero + first * c->ld, blocks);
+}
+
+int
+form_find(struct linear *l, struct form_tensors *t,
+          const struct quantization *q, struct form_memory *memory,
+          const struct stdir *dir, const char *module, struct err *err)
+{
+    struct form_tensors own;
+    int rc;
+
+    t = t ? t : &own;
+    rc = form_look(t, q, dir, module, err);
+    return rc > 0 && form_bind(l, t, 0, memory, err) < 0 ? -1 : rc;
+}

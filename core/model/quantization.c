@@ -1,0 +1,627 @@
+/* SPDX-License-Identifier: ISC */
+/* quantization_config: what it says, and which modules it is about. */
+#include "core/model/form.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "core/js.h"
+#include "core/mem.h"
+#include "core/model/config_file.h"
+#include "core/model/config_impl.h"
+#include "core/model/form_impl.h"
+#include "core/model/names.h"
+#include "core/regex.h"
+
+#define MAX_GROUPS 64
+#define MAX_BLOCK  (1 << 20)
+
+/* ---- keys ---- */
+
+/* Keys that a reader of weights can pass over, of all methods. */
+static const char *const passed_over[] = {
+    "quant_method",
+    /* about how it was made, or is run elsewhere */
+    "version", "global_compression_ratio", "quantization_status",
+    "damp_percent", "damp_auto_increment", "static_groups", "true_sequential",
+    "model_name_or_path", "model_file_base_name", "meta", "tokenizer",
+    "dataset", "cache_block_outputs", "modules_in_block_to_quantize",
+    "module_name_preceding_first_block", "block_name_to_quantize", "batch_size",
+    "pad_token_id", "use_exllama", "disable_exllama", "exllama_config",
+    "use_cuda_fp16", "max_input_length", "model_seqlen", "backend", "quantizer",
+    "mse", "hyb_act", "act_group_aware", "do_fuse", "fuse_max_seq_len",
+    "modules_to_fuse", "scale_fmt", "provider", "packing_format",
+    "activation_scheme", "nsamples", "seqlen", "lm_head", "is_marlin_format",
+    "dequantize", "observer", "observer_kwargs", "scale_dtype", "zp_dtype",
+    "run_compressed", "_group_index",
+    /* read here */
+    "format", "checkpoint_format", "ignore", "ignored_layers",
+    "modules_to_not_convert", "config_groups", "kv_cache_scheme",
+    "sparsity_config", "transform_config", "fmt", "weight_block_size", "bits",
+    "group_size", "zero_point", "desc_act", "sym", "pack_dtype", "targets",
+    "weights", "input_activations", "output_activations", "num_bits", "type",
+    "symmetric", "strategy", "block_structure", "dynamic", "actorder", NULL
+};
+
+static int
+check_keys(const struct js *o, struct err *err)
+{
+    void *at = NULL;
+    const char *key = js_unknown(o, passed_over, &at);
+
+    return key ? err_data(err, o->file,
+                          "%s.%s is not known, and may change weights", o->path,
+                          key)
+               : 0;
+}
+
+/* One of the texts up to a NULL, which are listed as 'known'; the first where
+ * it is absent. */
+static int
+one_of(const struct js *o, const char *key, const char *const *texts,
+       const char *known, size_t *which, struct err *err)
+{
+    struct js js = js_get(o, key);
+    const char *s;
+    size_t n;
+
+    *which = 0;
+    if (js_absent(&js))
+        return 0;
+    if (js_str(&js, &s, &n, err))
+        return -1;
+    for (; texts[*which]; ++*which)
+        if (!strcasecmp(texts[*which], s))
+            return 0;
+    return js_unsupported(&js, s, known, err);
+}
+
+/* A flag that may have one value alone. */
+static int
+only(const struct js *o, const char *key, bool value, struct err *err)
+{
+    struct js js = js_get(o, key);
+    bool v;
+
+    if (js_bool_or(o, key, value, &v, err))
+        return -1;
+    return v == value ? 0 : js_bad(&js, value ? "true" : "false", err);
+}
+
+/* [rows, columns], or nothing. */
+static int
+read_block(struct quantized_group *g, const struct js *o, const char *key,
+           struct err *err)
+{
+    struct js js = js_get(o, key);
+    int64_t n[2];
+
+    if (js_absent(&js))
+        return 0;
+    if (!js_is(&js, JSON_ARRAY) || json_array_size(js.v) != 2)
+        return js_bad(&js, "[rows, columns]", err);
+    for (size_t i = 0; i < 2; i++) {
+        struct js size = js_at(&js, i);
+
+        if (js_i64(&size, 1, MAX_BLOCK, &n[i], err))
+            return -1;
+    }
+    g->scale_of = SCALE_BLOCK;
+    g->rows = (size_t)n[0];
+    g->cols = (size_t)n[1];
+    return 0;
+}
+
+/* A group's columns; -1 is a whole row, 0 and absent none of a group. */
+static int
+read_group_size(struct quantized_group *g, const struct js *o, bool needed,
+                struct err *err)
+{
+    struct js js = js_get(o, "group_size");
+    int64_t n = 0;
+
+    if (js_absent(&js) && !needed)
+        return 0;
+    if (js_i64(&js, -1, MAX_BLOCK, &n, err))
+        return -1;
+    if (n == 0)
+        return js_bad(&js, "a number from 1, or -1", err);
+    g->scale_of = n < 0 ? SCALE_CHANNEL : SCALE_GROUP;
+    g->rows = 1;
+    g->cols = n < 0 ? 0 : (size_t)n;
+    return 0;
+}
+
+static void
+name_type(struct quantized_group *g)
+{
+    int n = snprintf(g->type, sizeof(g->type), "%s%u",
+                     g->is_float ? "fp" : "int", g->bits);
+    char *end = g->type + n;
+    size_t room = sizeof(g->type) - (size_t)n;
+
+    if (g->is_float && g->bits == 4)
+        snprintf(g->type, sizeof(g->type), "mxfp4");
+    else if (g->scale_of == SCALE_GROUP)
+        snprintf(end, room, " g%zu", g->cols);
+    else if (g->scale_of == SCALE_BLOCK)
+        snprintf(end, room, " %zux%zu", g->rows, g->cols);
+}
+
+/* ---- names ---- */
+
+static int
+read_names(struct quantized_name **names, size_t *n, const struct js *o,
+           const char *key, struct err *err)
+{
+    struct js list = js_get(o, key);
+    const char *s;
+
+    if (js_absent(&list))
+        return 0;
+    if (!js_is(&list, JSON_ARRAY))
+        return js_bad(&list, "an array", err);
+    for (size_t i = 0; i < json_array_size(list.v); i++) {
+        struct js js = js_at(&list, i);
+        struct quantized_name name = { 0 };
+        struct str pattern = { 0 };
+        int rc = 0;
+
+        if (js_str(&js, &s, NULL, err))
+            return -1;
+        if (!strncmp(s, "re:", 3)) { /* as Python's re.match() */
+            struct str where = { 0 };
+
+            str_addf(&pattern, "\\A(?:%s)", s + 3);
+            str_addf(&where, "%s: %s", js.file, js.path);
+            rc = regex_compile(&name.re, pattern.s, pattern.n, REGEX_UNICODE,
+                               where.s, err);
+            str_free(&where);
+            str_free(&pattern);
+        }
+        if (rc < 0)
+            return -1;
+        name.name = xstrdup(s);
+        *names = xrealloc(*names, *n + 1, sizeof(**names));
+        (*names)[(*n)++] = name;
+    }
+    return 0;
+}
+
+static int
+finds(const struct quantized_name *by, const char *module, struct err *err)
+{
+    struct regex_work work = { .nbytes = strlen(module) };
+    size_t a, b;
+    int rc = regex_find(by->re, &work, module, strlen(module), 0, &a, &b, err);
+
+    regex_work_free(&work);
+    return rc;
+}
+
+/* Whole words between dots of a name, "self_attn" or "layers.3.mlp"?  Loaders
+ * differ in what more they accept. */
+static bool
+is_part(const char *part, const char *module)
+{
+    size_t n = strlen(part);
+
+    while (n && (part[n - 1] == '.' || part[n - 1] == '*'))
+        n--;
+    for (const char *s = module; n && (s = strstr(s, part)); s++)
+        if ((s == module || s[-1] == '.') && (!s[n] || s[n] == '.'))
+            return true;
+    return false;
+}
+
+/* How a name of quantization_config may match a module. */
+enum match { MATCH_NAME, MATCH_PATTERN, MATCH_CLASS, N_MATCHES };
+
+static int
+matches(const struct quantized_name *by, enum match how, const char *module,
+        struct err *err)
+{
+    const char *word = strrchr(module, '.');
+    bool embeds;
+
+    word = word ? word + 1 : module;
+    embeds = strstr(word, "embed") || !strcmp(word, "wte");
+    if (how == MATCH_PATTERN)
+        return by->re ? finds(by, module, err) : 0;
+    if (by->re)
+        return 0;
+    return how == MATCH_NAME
+               ? !strcmp(names_short(by->name), names_short(module))
+               : !strcmp(by->name, embeds ? "Embedding" : "Linear");
+}
+
+int
+quantization_group(const struct quantized_group **group,
+                   const struct quantization *q, const char *module,
+                   struct err *err)
+{
+    int rc = 0;
+
+    *group = NULL;
+    /* as compressed-tensors ranks them */
+    for (enum match how = 0; how < N_MATCHES && rc == 0; how++)
+        for (size_t i = 0; i < q->n_groups && rc == 0; i++) {
+            const struct quantized_group *g = &q->groups[i];
+
+            if (!g->n_targets)
+                rc = 1;
+            for (size_t k = 0; k < g->n_targets && rc == 0; k++)
+                rc = matches(&g->targets[k], how, module, err);
+            if (rc > 0)
+                *group = g;
+        }
+    return rc;
+}
+
+int
+quantization_ignores(const struct quantization *q, const char *module,
+                     struct err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < q->n_ignored && rc == 0; i++) {
+        const struct quantized_name *by = &q->ignored[i];
+
+        for (enum match how = 0; how < N_MATCHES && rc == 0; how++)
+            rc = matches(by, how, module, err);
+        if (rc == 0 && !q->names_are_exact)
+            rc = is_part(by->name, module);
+    }
+    return rc;
+}
+
+/* ---- methods ---- */
+
+static struct quantized_group *
+new_group(struct quantization *q)
+{
+    q->groups = xrealloc(q->groups, q->n_groups + 1, sizeof(*q->groups));
+    q->groups[q->n_groups] = (struct quantized_group){ .symmetric = true };
+    return &q->groups[q->n_groups++];
+}
+
+/* The form of a format, which must be one of the method's. */
+static int
+read_format(const struct weight_form **form, const char *method,
+            const struct js *o, const struct js *group, struct err *err)
+{
+    struct js js = js_get(group, "format");
+    struct str known = { 0 };
+    const char *s;
+
+    if (js_absent(&js))
+        js = js_get(o, "format");
+    if (js_str(&js, &s, NULL, err))
+        return -1;
+    *form = form_row(method, s);
+    if (*form)
+        return 0;
+    form_list(&known, method);
+    js_unsupported(&js, s, known.s, err);
+    str_free(&known);
+    return -1;
+}
+
+/* What a form can hold. */
+static int
+check_numbers(const struct quantized_group *g, const struct js *weights,
+              struct err *err)
+{
+    struct js type = js_get(weights, "type");
+    struct js bits = js_get(weights, "num_bits");
+    enum form_layout layout = g->form->layout;
+
+    if (layout == LAYOUT_MXFP4 && !g->is_float)
+        return js_bad(&type, "\"float\"", err);
+    if (layout == LAYOUT_WORDS && g->is_float)
+        return js_bad(&type, "\"int\"", err);
+    if (layout == LAYOUT_BYTES && g->is_float && g->bits != 8)
+        return js_bad(&bits, "8", err);
+    if (layout == LAYOUT_MXFP4 && g->bits != 4)
+        return js_bad(&bits, "4", err);
+    return g->is_float ? only(weights, "symmetric", true, err) : 0;
+}
+
+static int
+read_weights(struct quantized_group *g, const struct js *weights,
+             struct err *err)
+{
+    static const char *const types[] = { "int", "float", NULL };
+    static const char *const strategies[] = { "",      "tensor", "channel",
+                                              "group", "block",  NULL };
+    static const char *const orders[] = { "",      "weight",  "static",
+                                          "group", "dynamic", NULL };
+    struct js js = js_get(weights, "num_bits");
+    struct js order = js_get(weights, "actorder");
+    int64_t bits = 8;
+    size_t type, strategy, which = 0;
+
+    if (!js_is(weights, JSON_OBJECT))
+        return js_bad(weights, "an object", err);
+    if (check_keys(weights, err) ||
+        (!js_absent(&js) && js_i64(&js, 1, 8, &bits, err)) ||
+        one_of(weights, "type", types, "int, float", &type, err) ||
+        js_bool_or(weights, "symmetric", true, &g->symmetric, err) ||
+        only(weights, "dynamic", false, err) ||
+        one_of(weights, "strategy", strategies, "tensor, channel, group, block",
+               &strategy, err))
+        return -1;
+    if (js_is(&order, JSON_TRUE))
+        which = 3;
+    else if (!js_is(&order, JSON_FALSE) &&
+             one_of(weights, "actorder", orders, "weight, group", &which, err))
+        return -1;
+    g->bits = (unsigned)bits;
+    g->is_float = type == 1;
+    g->by_index = which > 2;
+    if (strategy == 4) {
+        js = js_get(weights, "block_structure");
+        if (js_absent(&js))
+            return js_bad(&js, "[rows, columns]", err);
+        if (read_block(g, weights, "block_structure", err))
+            return -1;
+    } else if (strategy == 0 || strategy == 3) {
+        if (read_group_size(g, weights, strategy == 3, err))
+            return -1;
+    }
+    if (strategy == 1 || strategy == 2)
+        g->scale_of = strategy == 1 ? SCALE_TENSOR : SCALE_CHANNEL;
+    if (g->form->layout == LAYOUT_MXFP4) {
+        g->scale_of = SCALE_GROUP;
+        g->cols = 32;
+    }
+    return check_numbers(g, weights, err);
+}
+
+static int
+read_config_group(struct quantization *q, const struct js *o,
+                  const struct js *js, struct err *err)
+{
+    static const char *const unused[] = { "input_activations",
+                                          "output_activations" };
+    struct js weights = js_get(js, "weights");
+    struct quantized_group *g;
+
+    if (!js_is(js, JSON_OBJECT))
+        return js_bad(js, "an object", err);
+    if (js_absent(&weights)) /* a group of caches or activations */
+        return 0;
+    g = new_group(q);
+    if (check_keys(js, err) ||
+        read_format(&g->form, "compressed-tensors", o, js, err) ||
+        read_names(&g->targets, &g->n_targets, js, "targets", err) ||
+        read_weights(g, &weights, err))
+        return -1;
+    for (size_t i = 0; i < 2; i++) {
+        struct js of = js_get(js, unused[i]);
+
+        if (!js_absent(&of))
+            q->unused = unused[i];
+    }
+    return 0;
+}
+
+static int
+read_compressed(struct quantization *q, const struct js *o, struct err *err)
+{
+    static const char *const dense[] = { "dense", NULL };
+    static const char *const statuses[] = { "compressed", NULL };
+    struct js groups = js_get(o, "config_groups");
+    struct js sparsity = js_get(o, "sparsity_config");
+    struct js transform = js_get(o, "transform_config");
+    struct js transforms = js_get(&transform, "config_groups");
+    struct js kv = js_get(o, "kv_cache_scheme");
+    size_t which;
+    void *at;
+
+    if (!js_is(&groups, JSON_OBJECT))
+        return js_bad(&groups, "an object", err);
+    if (one_of(o, "quantization_status", statuses, "compressed", &which, err) ||
+        one_of(&sparsity, "format", dense, "dense", &which, err))
+        return -1;
+    if (js_is(&transforms, JSON_OBJECT) && json_object_size(transforms.v))
+        return js_bad(&transforms, "an empty object", err);
+    if (json_object_size(groups.v) > MAX_GROUPS)
+        return js_bad(&groups, "at most 64", err);
+    for (at = json_object_iter((json_t *)(uintptr_t)groups.v); at;
+         at = json_object_iter_next((json_t *)(uintptr_t)groups.v, at)) {
+        struct js js = js_get(&groups, json_object_iter_key(at));
+
+        if (read_config_group(q, o, &js, err))
+            return -1;
+    }
+    if (!js_absent(&kv))
+        q->unused = "kv_cache_scheme";
+    q->names_are_exact = true;
+    return 0;
+}
+
+static int
+read_fp8(struct quantization *q, const struct js *o, struct err *err)
+{
+    static const char *const formats[] = { "e4m3", "float8_e4m3fn", NULL };
+    struct quantized_group *g = new_group(q);
+    size_t which;
+
+    g->form = form_row("fp8", NULL);
+    g->bits = 8;
+    g->is_float = true;
+    q->unused = "activation_scheme";
+    return one_of(o, "fmt", formats, "e4m3", &which, err) ||
+                   read_block(g, o, "weight_block_size", err)
+               ? -1
+               : 0;
+}
+
+static int
+read_awq(struct quantization *q, const struct js *o, struct err *err)
+{
+    static const char *const versions[] = { "gemm", NULL };
+    struct quantized_group *g = new_group(q);
+    struct js bits = js_get(o, "bits");
+    int64_t n;
+    size_t which;
+
+    g->form = form_row("awq", NULL);
+    g->bits = 4;
+    g->symmetric = false;
+    return js_i64(&bits, 4, 4, &n, err) ||
+                   one_of(o, "version", versions, "gemm", &which, err) ||
+                   only(o, "zero_point", true, err) ||
+                   read_group_size(g, o, true, err)
+               ? -1
+               : 0;
+}
+
+static int
+read_gptq(struct quantization *q, const struct js *o, struct err *err)
+{
+    static const char *const formats[] = { "gptq", "gptq_v2", NULL };
+    static const char *const words[] = { "int32", NULL };
+    struct quantized_group *g = new_group(q);
+    struct js js = js_get(o, "bits");
+    struct js dynamic = js_get(o, "dynamic");
+    size_t format, other, which;
+    int64_t bits;
+
+    g->form = form_row("gptq", NULL);
+    g->symmetric = false; /* zero points are there in any case */
+    if (js_i64(&js, 2, 8, &bits, err))
+        return -1;
+    if (bits > 4 && bits < 8)
+        return js_bad(&js, "2, 3, 4 or 8", err);
+    if (js_is(&dynamic, JSON_OBJECT) && json_object_size(dynamic.v))
+        return js_bad(&dynamic, "null: modules packed in other ways", err);
+    if (only(o, "is_marlin_format", false, err) ||
+        one_of(o, "checkpoint_format", formats, "gptq, gptq_v2", &format,
+               err) ||
+        one_of(o, "format", formats, "gptq, gptq_v2", &other, err) ||
+        one_of(o, "pack_dtype", words, "int32", &which, err) ||
+        js_bool_or(o, "desc_act", false, &g->by_index, err) ||
+        read_group_size(g, o, true, err))
+        return -1;
+    g->bits = (unsigned)bits;
+    g->zero_less_1 = !format && !other;
+    return 0;
+}
+
+static int
+read_mxfp4(struct quantization *q, const struct js *o, struct err *err)
+{
+    struct quantized_group *g = new_group(q);
+
+    (void)o;
+    (void)err;
+    g->form = form_row("mxfp4", NULL);
+    g->bits = 4;
+    g->is_float = true;
+    g->scale_of = SCALE_GROUP;
+    g->cols = 32;
+    return 0;
+}
+
+static const struct {
+    const char *method;
+    int (*read)(struct quantization *q, const struct js *o, struct err *err);
+} methods[] = {
+    { "fp8", read_fp8 },     { "compressed-tensors", read_compressed },
+    { "awq", read_awq },     { "gptq", read_gptq },
+    { "mxfp4", read_mxfp4 },
+};
+
+static int
+refuse_method(const struct js *js, const char *s, struct err *err)
+{
+    struct str known = { 0 };
+
+    form_list(&known, NULL);
+    str_adds(&known, "; or weights in BF16, F16 or F32");
+    js_unsupported(js, s, known.s, err);
+    str_free(&known);
+    return -1;
+}
+
+static int
+read_method(struct quantization *q, const struct js *o, struct err *err)
+{
+    static const char *const ignored[] = { "ignore", "ignored_layers",
+                                           "modules_to_not_convert" };
+    struct js js = js_get(o, "quant_method");
+    const char *s;
+
+    if (!js_is(o, JSON_OBJECT))
+        return js_bad(o, "an object", err);
+    if (js_str(&js, &s, NULL, err))
+        return -1;
+    q->file = xstrdup(o->file);
+    for (size_t i = 0; i < sizeof(methods) / sizeof(*methods); i++) {
+        if (strcmp(s, methods[i].method) != 0)
+            continue;
+        if (check_keys(o, err) || methods[i].read(q, o, err))
+            return -1;
+        for (size_t k = 0; k < 3; k++)
+            if (read_names(&q->ignored, &q->n_ignored, o, ignored[k], err))
+                return -1;
+        for (size_t k = 0; k < q->n_groups; k++)
+            name_type(&q->groups[k]);
+        return 0;
+    }
+    return refuse_method(&js, s, err);
+}
+
+int
+quantization_parse(struct quantization *q, const struct js *root,
+                   struct err *err)
+{
+    static const char *const parts[] = { "text_config", "vision_config" };
+    struct js js = js_get(root, "quantization_config");
+
+    *q = (struct quantization){ 0 };
+    for (size_t i = 0; i < 2 && js_absent(&js); i++) {
+        struct js part = js_get(root, parts[i]);
+
+        js = js_get(&part, "quantization_config");
+    }
+    return js_absent(&js) ? 0 : read_method(q, &js, err);
+}
+
+int
+quantization_load(struct quantization *q, const char *path, struct err *err)
+{
+    struct config_file f;
+    int rc = config_file_near(&f, path, err);
+
+    *q = (struct quantization){ 0 };
+    if (rc > 0)
+        rc = quantization_parse(q, &f.root, err);
+    config_file_close(&f);
+    return rc;
+}
+
+static void
+free_names(struct quantized_name *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        free(names[i].name);
+        regex_free(names[i].re);
+    }
+    free(names);
+}
+
+void
+quantization_free(struct quantization *q)
+{
+    for (size_t i = 0; i < q->n_groups; i++)
+        free_names(q->groups[i].targets, q->groups[i].n_targets);
+    free(q->groups);
+    free_names(q->ignored, q->n_ignored);
+    free(q->file);
+    *q = (struct quantization){ 0 };
+}
