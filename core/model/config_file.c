@@ -116,10 +116,23 @@ config_file_text(struct str *to, const char *dir, struct err *err)
     return rc;
 }
 
+static const struct config_edit *
+find_edit(const struct config_edit *edits, size_t n, const struct jspan *key)
+{
+    for (size_t i = 0; i < n; i++)
+        if (jspan_is(key, edits[i].key))
+            return &edits[i];
+    return NULL;
+}
+
 int
-config_file_untied(struct str *to, const char *dir, struct err *err)
+config_file_edit(struct str *to, const char *dir,
+                 const struct config_edit *edits, size_t n, struct err *err)
 {
     struct str text = { 0 };
+    uint64_t done = 0; /* a bit for each edit */
+    const char *opened, *end, *lead = "\n  ";
+    size_t n_lead = 3, n_kept = 0;
     struct jspan key;
     struct jpull j;
     int rc = config_file_text(&text, dir, err);
@@ -127,15 +140,45 @@ config_file_untied(struct str *to, const char *dir, struct err *err)
     j = jpull_start(text.s, text.n, JS_DEPTH);
     j.python = true;
     jpull_peek(&j);
-    for (jpull_enter(&j, '{', "an object"); jpull_member(&j, &key);) {
+    opened = end = j.p + 1;
+    if (jpull_enter(&j, '{', "an object"))
+        str_add(to, text.s, (size_t)(end - text.s));
+    while (jpull_member(&j, &key)) {
         const char *value = j.p;
+        const struct config_edit *e = find_edit(edits, n, &key);
 
-        if (jpull_skip(&j) && jspan_is(&key, "tie_word_embeddings"))
-            str_addf(to, "%.*sfalse%s", (int)(value - text.s), text.s, j.p);
+        if (!jpull_skip(&j))
+            break;
+        end += strspn(end, " \t\r\n");
+        lead = *end == ',' ? end + 1 : opened;
+        n_lead = (size_t)(key.s - 1 - lead);
+        end = j.p;
+        done |= e ? (uint64_t)1 << (e - edits) : 0;
+        if (e && !e->value)
+            continue;
+        str_adds(to, n_kept++ ? "," : "");
+        str_add(to, lead, (size_t)((e ? value : end) - lead));
+        str_adds(to, e ? e->value : "");
     }
-    if (rc == 0 && !to->n)
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        if (edits[i].value && !edits[i].if_there && !(done >> i & 1)) {
+            str_adds(to, n_kept++ ? "," : "");
+            str_addf(to, "%.*s\"%s\": %s", (int)n_lead, lead, edits[i].key,
+                     edits[i].value);
+        }
+    if (rc == 0 && !jpull_done(&j))
         rc = err_set(err, EX_DATAERR,
                      "%s/config.json: has changed while it was read", dir);
+    else if (rc == 0)
+        str_add(to, end, (size_t)(text.s + text.n - end));
     str_free(&text);
     return rc;
+}
+
+int
+config_file_untied(struct str *to, const char *dir, struct err *err)
+{
+    const struct config_edit edit = { "tie_word_embeddings", "false", false };
+
+    return config_file_edit(to, dir, &edit, 1, err);
 }

@@ -6,6 +6,9 @@
 #ifndef CORE_MODEL_CONFIG_FILE_H
 #define CORE_MODEL_CONFIG_FILE_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "core/err.h"
 #include "core/js.h"
 #include "core/model/family.h"
@@ -44,10 +47,23 @@ int config_family(const struct model_family **family, const char *path,
 int config_refuse_vision(const struct model_family *family, const char *dir,
                          struct err *err);
 
-/* config_file_text() appends the file's bytes, config_file_untied() those of
- * one with tie_word_embeddings false, where it has the key.  -1 with 'err' set.
- */
+/* config_file_text() appends the file's bytes.  -1 with 'err' set. */
 int config_file_text(struct str *to, const char *dir, struct err *err);
+
+/*
+ * config_file_edit() appends the file with members of its object changed, at
+ * most 64: one that is there gets another value, as JSON, or goes where that is
+ * NULL; others are added at the end, unless 'if_there'.  All else stays as it
+ * is spelled.  config_file_untied() has tie_word_embeddings false.  -1 with
+ * 'err' set.
+ */
+struct config_edit {
+    const char *key, *value;
+    bool if_there;
+};
+int config_file_edit(struct str *to, const char *dir,
+                     const struct config_edit *edits, size_t n,
+                     struct err *err);
 int config_file_untied(struct str *to, const char *dir, struct err *err);
 
 #endif
