@@ -234,6 +234,12 @@ pages_huge(void *p, size_t nbytes)
     madvise(p, nbytes, MADV_HUGEPAGE);
 }
 
+void
+pages_drop(void *p, size_t nbytes)
+{
+    madvise(p, nbytes, MADV_DONTNEED);
+}
+
 #else
 /* ---- every other system ---- */
 
@@ -393,6 +399,11 @@ remove_entries(int dir_fd)
 
 void
 pages_huge(void *p, size_t nbytes)
+{
+}
+
+void
+pages_drop(void *p, size_t nbytes)
 {
 }
 #endif

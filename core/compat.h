@@ -90,7 +90,9 @@ ssize_t pipe_lend(int fd, const struct iovec *v, size_t n);
  * handlers: on Linux it takes no memory. */
 int remove_entries(int dir_fd);
 
-/* pages_huge() asks for large pages; a hint. */
+/* pages_huge() asks for large pages, pages_drop() gives back those of a file
+ * that is mapped; hints. */
 void pages_huge(void *p, size_t nbytes);
+void pages_drop(void *p, size_t nbytes);
 
 #endif

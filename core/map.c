@@ -164,6 +164,15 @@ map_will_read(const void *p, size_t nbytes)
     posix_madvise(page, skip + nbytes, POSIX_MADV_WILLNEED);
 }
 
+void
+map_was_read(const void *p, size_t nbytes)
+{
+    size_t skip;
+    void *page = page_of(p, &skip);
+
+    pages_drop(page, skip + nbytes);
+}
+
 bool
 file_missing(const char *path)
 {
