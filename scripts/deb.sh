@@ -162,5 +162,6 @@ Description: small tools for the tensors around language and vision models
  CPU; saev-write and saev-read cache activations; sae-train trains sparse
  autoencoders on them, sae-look shows what these have found, and lut-precompute
  and lut-apply make and use lookup tables of them; kvc-convert converts KV-cache
- compressors; moe-sft fine-tunes models and layers of experts by LoRA.
+ compressors; moe-sft fine-tunes models and layers of experts by LoRA;
+ st-convert packs weights and changes types, names and shards.
 DESCRIPTION

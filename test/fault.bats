@@ -57,3 +57,8 @@ faults() {
 @test "moe-sft: the same, and no part of an adapter or checkpoint" {
     faults 'moe-*'
 }
+
+# bats test_tags=long
+@test "st-convert: the same, and no part of a file or model" {
+    faults 'sc-*'
+}

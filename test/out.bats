@@ -288,6 +288,8 @@ sae-train eval -s one_sae -f --svg ./x.npy x.npy
 sae-train -o dump -k 4 --batch 8 dump
 sae-train -o dump/no/new -k 4 --batch 8 dump
 sae-look scan -s one_sae -f -o one_sae x.npy
+st-convert model -f -o model
+st-convert base.safetensors -f -o base.safetensors
 saev-read -f -o dump/metadata.json dump
 saev-read stats dump --svg dump/new.svg
 saev-read info -o dump/no/new dump

@@ -46,7 +46,7 @@ sys.exit(pty.spawn(["bash", "-eo", "pipefail", "../session"]) >> 8)' </dev/null
     sed -n '/^    you have /,/^$/p' "$ROOT/README.md" | sed 1,2d | cut -c 38- |
         sed 's/^st-inspect diff .*/& || [ $? = 1 ]/; s/^hf-infer M --chat .*/&; echo/' >rows # 1: they differ
     [ "$(grep -c '^[a-z]' rows)" -ge 20 ]
-    for t in st-inspect hf-infer saev-read sae-train sae-look lut-precompute kvc-convert moe-sft; do grep -q "^$t" rows; done
+    for t in st-inspect hf-infer saev-read sae-train sae-look lut-precompute kvc-convert moe-sft st-convert; do grep -q "^$t" rows; done
     cat rows >>script
     run -0 bash -eo pipefail script
     [ "$(wc -l <answers.jsonl)" = 10000 ] && [ "$(wc -l <nll.jsonl)" = 10000 ]

@@ -119,7 +119,10 @@ moe-merge f moe-sft merge -b base.safetensors -l lora.safetensors -o out/m.safet
 moe-directory f moe-sft merge -b hf -l peft -o out/m
 moe-to-peft f moe-sft convert -l lora.safetensors -o out/peft
 moe-from-peft f moe-sft convert -l peft -o out/l.safetensors
-moe-quantize f moe-sft quantize -b base.safetensors -o out/q.safetensors'
+moe-quantize f moe-sft quantize -b base.safetensors -o out/q.safetensors
+sc-int8 f st-convert -q $DEMO -o out/m --weights int8
+sc-shards f st-convert -q $DEMO -o out/m --shard-size 1M --dtype f32
+sc-file f st-convert -q base.safetensors -o out/m.safetensors --rename up=over'
 
 # Standard input for those that read it; others leave it alone.
 stdin_for() {

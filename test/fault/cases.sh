@@ -168,6 +168,9 @@ moe-repeft   | cp -r in/e/peft out/peft |        | moe-sft convert -q -f -b in/e
 moe-stacked  |                          |        | moe-sft convert -q -b in/e/hf --layer 3 -l in/e/peft -o out/l.safetensors
 moe-both     |                          |        | moe-sft convert -q -l in/l0.safetensors -l in/l1.safetensors -o out/peft
 moe-quantize |                          |        | moe-sft quantize -q -j 1 -b in/e/base.safetensors -o out/q.safetensors
+sc-file      |                          |        | st-convert -q -j 1 --rename ^b=c -o out/x.safetensors in/two.safetensors
+sc-int4      |                          |        | st-convert -q -j 2 --weights int4 --group 8 --asymmetric -o out/m in/m
+sc-shards    | cp -r in/m out/m         |        | st-convert -q -j 1 -f --dtype f16 --shard-size 8K -o out/m in/shards
 END_OF_TABLE
 }
 

@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: ISC */
+#include "cmd/st-convert/plan.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/js.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/model/config_file.h"
+#include "core/model/names.h"
+#include "core/model/parts.h"
+#include "core/near.h"
+#include "core/outdir.h"
+#include "core/tool.h"
+
+#define WEIGHT ".weight"
+
+/* ---- names ---- */
+
+/* EX_NOINPUT for a text of an option that no tensor's name has. */
+static int
+unmatched(const struct convert_plan *p, const char *option, const char *text,
+          struct err *err)
+{
+    char *name = xstrndup(text, strcspn(text, "=")); /* FROM of FROM=TO */
+    struct near near;
+
+    near_start(&near, name);
+    for (size_t i = 0; i < p->dir.n_tensors; i++)
+        near_try(&near, p->dir.tensors[i].t->name, p->dir.tensors[i].t->name_n);
+    err_set(err, EX_NOINPUT, "%s: --%s: no tensor matches \"%s\"%s",
+            p->dir.path, option, name, near_hint(&near));
+    free(name);
+    return -1;
+}
+
+/* The new name, if an option matches the name; marks in 'used'. */
+static char *
+rename_once(const char *option, char *name, bool *used)
+{
+    const char *equals = strchr(option, '=');
+    bool at_start = *option == '^';
+    const char *from = option + at_start, *s = name;
+    size_t n = (size_t)(equals - from);
+    struct str to = { 0 };
+
+    str_adds(&to, "");
+    while (*s)
+        if (strncmp(s, from, n) == 0 && (!at_start || s == name)) {
+            str_adds(&to, equals + 1);
+            s += n;
+            *used = true;
+        } else {
+            str_addc(&to, *s++);
+        }
+    free(name);
+    return to.s;
+}
+
+static char *
+new_name(const struct convert_plan *p, const char *name, bool *used)
+{
+    char *to = xstrdup(name);
+
+    for (size_t i = 0; i < p->cmd->renamed.n; i++)
+        to = rename_once(p->cmd->renamed.item[i], to, &used[i]);
+    return to;
+}
+
+/* Does one of the list match?  Marks it in 'used'. */
+static bool
+matches(const struct opt_list *list, bool *used, const char *name, bool layer)
+{
+    bool yes = false;
+
+    for (size_t i = 0; i < list->n; i++)
+        if (layer ? names_match(list->item[i], name)
+                  : fnmatch(list->item[i], name, 0) == 0)
+            yes = used[i] = true;
+    return yes;
+}
+
+/* ---- which weights are packed ---- */
+
+/* A layer's role by its name alone, where no family's table has it. */
+static enum model_part
+guess_part(const char *module)
+{
+    static const struct {
+        const char *glob;
+        enum model_part part;
+    } guesses[] = {
+        { "*embed*", PART_EMBED },
+        { "*wte", PART_EMBED },
+        { "*wpe", PART_EMBED },
+        { "*lm_head", PART_HEAD },
+        { "*mlp.gate", PART_ROUTER },
+        { "*router*", PART_ROUTER },
+        { "*norm*", PART_NORM },
+        { "*block_sparse_moe.gate", PART_ROUTER },
+        { "*shared_expert_gate", PART_ROUTER },
+    };
+
+    for (size_t i = 0; i < sizeof(guesses) / sizeof(*guesses); i++)
+        if (fnmatch(guesses[i].glob, module, 0) == 0)
+            return guesses[i].part;
+    return PART_QKV;
+}
+
+static bool
+is_linear(enum model_part part)
+{
+    return part >= PART_QKV && part != PART_ROUTER;
+}
+
+/* Appends a layer that quantization_config has to name as not packed. */
+static void
+add_ignored(struct convert_plan *p, const char *module)
+{
+    str_adds(&p->ignore, p->ignore.n ? ", " : "");
+    js_put_str(&p->ignore, module, strlen(module));
+}
+
+/* Is the item a matrix that is packed?  Others of a layer are ignored. */
+static bool
+is_packed(struct convert_plan *p, const struct st_tensor *t, bool *used,
+          char *name)
+{
+    const char *end = str_ends(t->name, WEIGHT);
+    struct part_at at = { .part = N_PARTS };
+    char *module;
+    bool known, packed;
+
+    if (p->cmd->weights < 0 || !end || t->n_dims != 2)
+        return false;
+    module = xstrndup(t->name, (size_t)(end - t->name));
+    known = p->family && part_find(&at, p->family, module);
+    if (!p->family)
+        at.part = guess_part(module);
+    packed = (known || !p->family) && is_linear(at.part) &&
+             dtype_computes(t->dtype) && t->n_elements > 0;
+    if (matches(&p->cmd->ignored, used, module, true))
+        packed = false;
+    if (!packed && at.part != PART_EMBED && at.part != PART_POSITIONS &&
+        (known || guess_part(module) != PART_EMBED)) {
+        end = str_ends(name, WEIGHT);
+        free(module);
+        module = xstrndup(name, end ? (size_t)(end - name) : strlen(name));
+        add_ignored(p, module);
+        if (p->cmd->verbose)
+            tool_say("%s: %s is not packed", p->dir.path, module);
+    }
+    free(module);
+    return packed;
+}
+
+/* ---- tensors ---- */
+
+static int
+add_piece(struct convert_item *it, char *name, enum dtype dtype, uint64_t rows,
+          uint64_t cols, struct err *err)
+{
+    struct convert_piece *q = &it->piece[it->n_pieces++];
+
+    *q = (struct convert_piece){ .name = name, .dtype = dtype, .n_dims = 2 };
+    q->shape = q->dims;
+    q->dims[0] = rows;
+    q->dims[1] = cols;
+    if (size_mul(rows, cols, &q->nbytes) &&
+        dtype_nbytes(dtype, q->nbytes, &q->nbytes))
+        return 0;
+    return err_set(err, EX_DATAERR, "%s: is too large", name);
+}
+
+static char *
+join(const char *name, const char *end, const char *suffix)
+{
+    struct str s = { 0 };
+
+    str_addf(&s, "%.*s.%s", (int)(end - name), name, suffix);
+    return s.s;
+}
+
+static int
+plan_packed(struct convert_plan *p, struct convert_item *it, const char *name,
+            struct err *err)
+{
+    const struct st_tensor *t = it->from->t;
+    const char *end = str_ends(name, WEIGHT);
+    uint64_t out = t->shape[0], in = t->shape[1];
+    size_t groups = p->group ? in / p->group : 1;
+    bool f8 = p->cmd->weights == ENCODE_F8;
+    size_t word = p->cmd->weights == ENCODE_I4 ? 8 : 4;
+    enum dtype scale =
+        p->cmd->dtype >= 0 ? (enum dtype)p->cmd->dtype : t->dtype;
+
+    if (!end)
+        return err_set(err, TU_USAGE,
+                       "--rename: %s has to end in " WEIGHT ", as it is packed",
+                       t->name);
+    if (p->family && p->family->form.in_out)
+        return err_set(err, EX_DATAERR,
+                       "%s: model_type \"%s\" has weights as [in, out], which "
+                       "compressed-tensors does not pack",
+                       p->dir.path, p->family->model_type);
+    if (p->group && in % p->group)
+        return err_set(
+            err, EX_DATAERR,
+            "%s: %s has %zu columns, not a multiple of %zu (--group, "
+            "or --ignore %.*s)",
+            it->from->st->path, t->name, in, p->group, (int)(end - name), name);
+    it->change = PACKED;
+    p->n_packed++;
+    if (add_piece(it, join(name, end, f8 ? "weight" : "weight_packed"),
+                  f8 ? DT_F8_E4M3 : DT_I32, out,
+                  f8 ? in : in / word + (in % word > 0), err) < 0 ||
+        add_piece(it, join(name, end, "weight_scale"), scale, out, groups,
+                  err) < 0)
+        return -1;
+    if (f8)
+        return 0;
+    if (add_piece(it, join(name, end, "weight_shape"), DT_I64, 2, 1, err) < 0)
+        return -1;
+    it->piece[PIECE_SHAPE].n_dims = 1;
+    return p->cmd->asymmetric
+               ? add_piece(it, join(name, end, "weight_zero_point"), DT_I32,
+                           out / 8 + (out % 8 > 0), groups, err)
+               : 0;
+}
+
+static int
+plan_item(struct convert_plan *p, struct convert_item *it, bool *ignore_used,
+          bool *rename_used, struct err *err)
+{
+    const struct st_tensor *t = it->from->t;
+    char *name;
+    int rc = 0;
+
+    if (strlen(t->name) != t->name_n)
+        return err_set(err, EX_DATAERR,
+                       "%s: \"%s\" ends at a NUL, as a name here may not",
+                       it->from->st->path, t->name);
+    name = new_name(p, t->name, rename_used);
+    if (is_packed(p, t, ignore_used, name)) {
+        rc = plan_packed(p, it, name, err);
+        free(name);
+        return rc;
+    }
+    it->piece[0] = (struct convert_piece){ .name = name,
+                                           .dtype = t->dtype,
+                                           .n_dims = t->n_dims,
+                                           .shape = t->shape,
+                                           .nbytes = t->nbytes };
+    it->n_pieces = 1;
+    if (p->cmd->dtype >= 0 && p->cmd->dtype != (int)t->dtype &&
+        (dtype_computes(t->dtype) || t->dtype == DT_F64)) {
+        it->change = ROUNDED;
+        it->piece[0].dtype = (enum dtype)p->cmd->dtype;
+        if (!dtype_nbytes(it->piece[0].dtype, t->n_elements,
+                          &it->piece[0].nbytes))
+            rc = err_set(err, EX_DATAERR, "%s: is too large", t->name);
+    }
+    return rc;
+}
+
+static int
+by_place(const void *a, const void *b)
+{
+    const struct stdir_tensor *s = ((const struct convert_item *)a)->from;
+    const struct stdir_tensor *t = ((const struct convert_item *)b)->from;
+
+    if (s->st != t->st)
+        return s->st < t->st ? -1 : 1;
+    if (s->t->begin != t->t->begin)
+        return s->t->begin < t->t->begin ? -1 : 1;
+    return s->t < t->t ? -1 : s->t > t->t;
+}
+
+static int
+unused(const struct convert_plan *p, const char *option,
+       const struct opt_list *list, const bool *used, struct err *err)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (!used[i])
+            return unmatched(p, option, list->item[i], err);
+    return 0;
+}
+
+static int
+plan_items(struct convert_plan *p, struct err *err)
+{
+    const struct st_convert_cmd *cmd = p->cmd;
+    bool *selected = xcalloc(cmd->selected.n + 1, sizeof(bool));
+    bool *ignored = xcalloc(cmd->ignored.n + 1, sizeof(bool));
+    bool *renamed = xcalloc(cmd->renamed.n + 1, sizeof(bool));
+    int rc = -1;
+
+    p->items = mem_try(p->dir.n_tensors, sizeof(*p->items), p->dir.path, err);
+    if (!p->items)
+        goto out;
+    for (size_t i = 0; i < p->dir.n_tensors; i++)
+        if (cmd->selected.n == 0 ||
+            matches(&cmd->selected, selected, p->dir.tensors[i].t->name, false))
+            p->items[p->n_items++] =
+                (struct convert_item){ .from = &p->dir.tensors[i] };
+    qsort(p->items, p->n_items, sizeof(*p->items), by_place);
+    for (size_t i = 0; i < p->n_items; i++)
+        if (plan_item(p, &p->items[i], ignored, renamed, err) < 0)
+            goto out;
+    if (unused(p, "select", &cmd->selected, selected, err) == 0 &&
+        unused(p, "ignore", &cmd->ignored, ignored, err) == 0 &&
+        unused(p, "rename", &cmd->renamed, renamed, err) == 0)
+        rc = 0;
+    if (rc == 0 && cmd->weights >= 0 && p->n_packed == 0)
+        rc =
+            err_set(err, EX_DATAERR,
+                    "%s: has no weights of linear layers to pack", p->dir.path);
+out:
+    free(selected);
+    free(ignored);
+    free(renamed);
+    return rc;
+}
+
+static void
+plan_shards(struct convert_plan *p)
+{
+    const struct st_convert_cmd *cmd = p->cmd;
+    size_t most = cmd->merge || !p->to_dir ? SIZE_MAX : cmd->shard_nbytes;
+    const struct st *file = NULL;
+    size_t filled = 0;
+
+    for (size_t i = 0; i < p->n_items; i++) {
+        struct convert_item *it = &p->items[i];
+        size_t nbytes = 0;
+
+        for (size_t k = 0; k < it->n_pieces; k++)
+            nbytes += it->piece[k].nbytes;
+        if (p->n_shards == 0 ||
+            (most ? filled > 0 && (nbytes > most || filled > most - nbytes)
+                  : it->from->st != file)) {
+            p->n_shards++;
+            filled = 0;
+        }
+        file = it->from->st;
+        filled += nbytes;
+        it->shard = p->n_shards - 1;
+    }
+}
+
+/* ---- config.json ---- */
+
+static void
+put_scheme(const struct convert_plan *p, struct str *to)
+{
+    const struct st_convert_cmd *cmd = p->cmd;
+    bool f8 = cmd->weights == ENCODE_F8;
+    bool search = cmd->weights == ENCODE_I4 && !cmd->absmax;
+
+    str_addf(to, "{\n    \"config_groups\": {\n      \"group_0\": {\n"
+                 "        \"input_activations\": null,\n"
+                 "        \"output_activations\": null,\n"
+                 "        \"targets\": [\"Linear\"],\n"
+                 "        \"weights\": {\n"
+                 "          \"actorder\": null,\n"
+                 "          \"block_structure\": null,\n"
+                 "          \"dynamic\": false,\n");
+    str_adds(to, "          \"group_size\": ");
+    if (p->group)
+        str_addf(to, "%zu", p->group);
+    else
+        str_adds(to, "null");
+    str_addf(to,
+             ",\n          \"num_bits\": %d,\n"
+             "          \"observer\": \"%s\",\n"
+             "          \"observer_kwargs\": {},\n"
+             "          \"strategy\": \"%s\",\n"
+             "          \"symmetric\": %s,\n"
+             "          \"type\": \"%s\"\n        }\n      }\n    },\n"
+             "    \"format\": \"%s\",\n"
+             "    \"global_compression_ratio\": null,\n"
+             "    \"ignore\": [%s],\n"
+             "    \"kv_cache_scheme\": null,\n"
+             "    \"quant_method\": \"compressed-tensors\",\n"
+             "    \"quantization_status\": \"compressed\"\n  }",
+             cmd->weights == ENCODE_I4 ? 4 : 8, search ? "mse" : "minmax",
+             p->group ? "group" : "channel", cmd->asymmetric ? "false" : "true",
+             f8 ? "float" : "int", f8 ? "float-quantized" : "pack-quantized",
+             p->ignore.s);
+}
+
+static int
+plan_config(struct convert_plan *p, struct err *err)
+{
+    static const char *const names[] = { [DT_BF16] = "\"bfloat16\"",
+                                         [DT_F16] = "\"float16\"",
+                                         [DT_F32] = "\"float32\"" };
+    const char *dtype = p->cmd->dtype >= 0 ? names[p->cmd->dtype] : NULL;
+    struct config_edit edits[3] = { { 0 } };
+    struct str scheme = { 0 };
+    size_t n = 0;
+    int rc;
+
+    if (dtype) {
+        edits[n++] = (struct config_edit){ "torch_dtype", dtype, true };
+        edits[n++] = (struct config_edit){ "dtype", dtype, true };
+    }
+    if (p->cmd->weights >= 0) {
+        if (!strstr(p->ignore.s ? p->ignore.s : "", "\"lm_head\""))
+            add_ignored(p, "lm_head");
+        put_scheme(p, &scheme);
+        edits[n++] =
+            (struct config_edit){ "quantization_config", scheme.s, false };
+    }
+    rc = config_file_edit(&p->config, p->dir.path, edits, n, err);
+    str_free(&scheme);
+    return rc;
+}
+
+/* Numbers and codes of a packed model go together. */
+static int
+refuse_packed(const struct convert_plan *p, const struct config_file *f,
+              struct err *err)
+{
+    struct js packed = js_get(&f->root, "quantization_config");
+
+    if (js_absent(&packed) || (p->cmd->weights < 0 && p->cmd->dtype < 0))
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: has a quantization_config: its weights are packed "
+                   "already",
+                   f->path.s);
+}
+
+/* ---- all of it ---- */
+
+struct encode_form
+plan_form(const struct convert_plan *p, const struct convert_item *it)
+{
+    const struct st_convert_cmd *cmd = p->cmd;
+    enum encode_kind kind = (enum encode_kind)cmd->weights;
+
+    return (struct encode_form){
+        .kind = kind,
+        .group = p->group ? p->group : it->from->t->shape[1],
+        .scale_dtype = it->piece[PIECE_SCALE].dtype,
+        .asymmetric = cmd->asymmetric,
+        .search = kind == ENCODE_I4 && !cmd->absmax,
+    };
+}
+
+const char *
+plan_word(const struct convert_plan *p)
+{
+    static const char *const words[] = { "fp8", "int8", "int4" };
+
+    return words[p->cmd->weights];
+}
+
+int
+plan_open(struct convert_plan *p, const struct st_convert_cmd *cmd,
+          struct err *err)
+{
+    struct config_file f = { 0 };
+    int rc;
+
+    *p = (struct convert_plan){ .cmd = cmd };
+    p->group = cmd->group                  ? (size_t)cmd->group
+               : cmd->weights == ENCODE_I4 ? 128
+                                           : 0;
+    for (size_t i = 0; i < cmd->renamed.n; i++) {
+        const char *s = cmd->renamed.item[i];
+
+        if (!strchr(s, '=') || s[*s == '^'] == '=')
+            return err_set(err, TU_USAGE, "--rename: \"%s\" is not FROM=TO", s);
+    }
+    rc = file_is_dir(cmd->input, err);
+    if (rc < 0)
+        return -1;
+    p->is_dir = rc > 0;
+    p->to_dir = p->is_dir ? !str_ends(cmd->out_path, ".safetensors")
+                          : cmd->shard_nbytes > 0;
+    if (stdir_open(&p->dir, cmd->input, err) < 0 ||
+        stdir_map(&p->dir, err) < 0 ||
+        config_family(&p->family, cmd->input, err) < 0)
+        return -1;
+    if (p->is_dir && stdir_has(cmd->input, "config.json")) {
+        rc = config_file_open(&f, cmd->input, err);
+        if (rc == 0)
+            rc = refuse_packed(p, &f, err);
+        config_file_close(&f);
+        if (rc < 0)
+            return -1;
+    }
+    if (plan_items(p, err) < 0)
+        return -1;
+    plan_shards(p);
+    if (p->to_dir && p->is_dir && stdir_has(cmd->input, "config.json"))
+        return plan_config(p, err);
+    if (cmd->verbose && cmd->weights >= 0)
+        tool_say("%s: no config.json is written, which says how weights are "
+                 "packed",
+                 cmd->out_path);
+    return 0;
+}
+
+void
+plan_close(struct convert_plan *p)
+{
+    for (size_t i = 0; i < p->n_items; i++)
+        for (size_t k = 0; k < p->items[i].n_pieces; k++)
+            free(p->items[i].piece[k].name);
+    free(p->items);
+    str_free(&p->ignore);
+    str_free(&p->config);
+    stdir_close(&p->dir);
+    *p = (struct convert_plan){ 0 };
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: ISC */
+/* What becomes of each tensor: names, types, shapes, and the file it goes to.
+ */
+#ifndef ST_CONVERT_PLAN_H
+#define ST_CONVERT_PLAN_H
+
+#include "cmd/st-convert/cmd.h"
+#include "core/err.h"
+#include "core/format/stdir.h"
+#include "core/kernel/encode.h"
+#include "core/model/family.h"
+#include "core/str.h"
+
+/* KEPT: the bytes stay; ROUNDED: another type; PACKED: codes and scales. */
+enum change { KEPT, ROUNDED, PACKED };
+
+/* A tensor that is written. */
+struct convert_piece {
+    char *name;
+    enum dtype dtype;
+    size_t n_dims;
+    const uint64_t *shape; /* the input's, or 'dims' */
+    uint64_t dims[2];
+    size_t nbytes;
+};
+enum { PIECE_CODES, PIECE_SCALE, PIECE_SHAPE, PIECE_ZEROS, N_PIECES };
+
+/* A tensor of the input and what becomes of it. */
+struct convert_item {
+    const struct stdir_tensor *from;
+    enum change change;
+    struct convert_piece piece[N_PIECES];
+    size_t n_pieces; /* but no zeros: PIECE_ZEROS */
+    size_t shard;
+    struct encode_error error; /* PACKED, once it is written */
+};
+
+struct convert_plan {
+    const struct st_convert_cmd *cmd;
+    struct stdir dir;
+    bool is_dir;                       /* the input */
+    bool to_dir;                       /* the output */
+    const struct model_family *family; /* NULL: not known */
+    struct convert_item *items;        /* [n_items], in the files' order */
+    size_t n_items, n_packed, n_shards;
+    size_t group;      /* 0: a scale for each row */
+    struct str ignore; /* the array of quantization_config */
+    struct str config; /* config.json of the output, or empty */
+};
+
+/*
+ * plan_open(): -1 with 'err' set, as stdir_open(); EX_DATAERR names a tensor or
+ * key that cannot become what the command line asks for; EX_NOINPUT a pattern
+ * without a tensor.  Owner: the caller, until plan_close(), after an error,
+ * too.
+ */
+int plan_open(struct convert_plan *plan, const struct st_convert_cmd *cmd,
+              struct err *err);
+void plan_close(struct convert_plan *plan);
+
+/* plan_form() is the form of a PACKED item; plan_word() what the report calls
+ * it. */
+struct encode_form plan_form(const struct convert_plan *plan,
+                             const struct convert_item *item);
+const char *plan_word(const struct convert_plan *plan);
+
+#endif

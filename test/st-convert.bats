@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: ISC
+# st-convert: packed weights against numpy's formulas (test/ref/convert_ref.py),
+# read by packed_ref.py; types, shards, names, and what a user types.
+load helpers
+
+# packs FORM GROUP RULE OPTION...: q is what the formulas say.
+packs() {
+    rm -rf q
+    st-convert -q "${base:-$DEMO}" -o q --weights "$1" "${@:4}" >table
+    py "$ROOT/test/ref/convert_ref.py" "${base:-$DEMO}" q "$1" "$2" "$3" <table
+}
+
+@test "st-convert --weights: scales, codes and errors are numpy's, in each form" {
+    packs int8 0 absmax
+    packs int8 32 absmax --group 32
+    packs fp8 0 absmax
+    packs int4 128 absmax --scales absmax
+    packs int4 32 asym --scales absmax --group 32 --asymmetric
+}
+
+@test "st-convert --weights int4: least squares beat absmax in each group, and come near the best scale" {
+    packs int4 128 lsq
+    packs int4 64 lsq-asym --group 64 --asymmetric
+}
+
+@test "st-convert --weights: F16 and F32 models have scales of their type, odd shapes and rows of zeros are packed" {
+    py -c 'import numpy as np, tiny_models, mkst, os, json
+for name, dtype in ("h", "<f2"), ("s", "<f4"):
+    c = tiny_models.config_of("qwen3_moe", hidden_size=72, intermediate_size=120, **{**tiny_models.EXPERTS, "moe_intermediate_size": 40})
+    w = {k: v.astype(dtype) for k, v in tiny_models.weights_of(c, np.random.default_rng(2)).items()}
+    w["model.layers.0.self_attn.q_proj.weight"][3] = 0
+    os.mkdir(name)
+    json.dump(c, open(name + "/config.json", "w"))
+    mkst.save(name + "/model.safetensors", w)'
+    for form in "fp8 0" "int4 8" "int8 0"; do
+        # shellcheck disable=SC2086
+        set -- $form
+        m=s dtype=F32
+        [ "$1" = int8 ] || m=h dtype=F16
+        rm -rf q && st-convert -q $m -o q --weights "$1" $([ "$2" = 0 ] || echo --group "$2" --scales absmax) >table
+        py "$ROOT/test/ref/convert_ref.py" $m q "$1" "$2" absmax $dtype <table
+    done
+    [ "$(grep -o '"ignore.*' q/config.json)" = '"ignore": ["model.layers.0.mlp.gate", "model.layers.1.mlp.gate", "model.layers.2.mlp.gate", "lm_head"],' ]
+}
+
+@test "st-convert --weights: the same bytes for any number of threads and instruction set" {
+    for f in "int4" "int8 --group 64" "fp8"; do
+        # shellcheck disable=SC2086
+        TU_ISA=scalar st-convert -q -j 1 "$DEMO" -o a --weights $f >a.tsv
+        # shellcheck disable=SC2086
+        st-convert -q -j 3 "$DEMO" -o b --weights $f >b.tsv
+        diff -r a b && cmp a.tsv b.tsv
+        rm -r a b
+    done
+}
+
+@test "st-convert --weights: config.json says how, and all else in it stays as it was spelled" {
+    cp -r "$DEMO" m
+    printf '{"model_type":"qwen3",\n\t"x": 1.50e-06 , "torch_dtype" : "bfloat16", "quantization_config": null,"hidden_size": 128}\n' >m/config.json
+    st-convert -q m -o q --weights int4 --group 64 --dtype f16 --ignore '*.0.mlp.*' >table
+    [ "$(grep -c mlp table)" = 9 ]
+    py - <<'END'
+import json
+text = open("q/config.json").read()
+assert text.startswith('{"model_type":"qwen3",\n\t"x": 1.50e-06, "torch_dtype" : "float16", "quantization_config": {')
+assert text.endswith(',"hidden_size": 128}\n')
+q = json.loads(text)["quantization_config"]
+assert q["config_groups"]["group_0"] == {
+    "input_activations": None, "output_activations": None, "targets": ["Linear"],
+    "weights": dict(num_bits=4, type="int", symmetric=True, strategy="group", group_size=64, dynamic=False,
+                    actorder=None, block_structure=None, observer="mse", observer_kwargs={})}
+assert q["format"] == "pack-quantized" and q["quant_method"] == "compressed-tensors"
+assert q["quantization_status"] == "compressed"
+assert q["ignore"] == ["model.layers.0.mlp.%s_proj" % x for x in ("down", "gate", "up")] + ["lm_head"]
+END
+    ls q | diff - <(ls m)
+    cmp q/tokenizer.json m/tokenizer.json
+    run -65 --separate-stderr st-convert -q q -o again --weights int8
+    [ "$stderr" = "st-convert: q/config.json: has a quantization_config: its weights are packed already" ]
+    run -65 st-convert -q q -o again --dtype f32
+    st-convert -q q -o again --rename ^model.=
+    grep -q quantization_config again/config.json
+}
+
+@test "st-convert --dtype: all tensors are rounded once, to nearest, and integers stay" {
+    py -c 'import numpy as np, mkst
+rng = np.random.default_rng(3)
+x = rng.standard_normal(70001) * 10.0 ** rng.integers(-6, 4, 70001)
+x[:4] = 1 + 2.0**-8, 1 + 2.0**-8 + 2.0**-40, np.inf, np.nan
+mkst.save("x.safetensors", {"d": x, "f": x.astype("<f4"), "b": mkst.bf16(x), "i": np.arange(5), "e": np.zeros((0, 3))})'
+    for t in bf16 f16 f32; do st-convert -q x.safetensors -o $t.safetensors --dtype $t; done
+    py - <<'END'
+import numpy as np, mkst
+x = mkst.read("x.safetensors")[0]
+def odd(v): # to BF16 in one rounding: of the two neighbours of each the nearer, or the even one
+    f = v.astype("<f4")
+    with np.errstate(invalid="ignore"):
+        f = np.where((f.astype(float) != v) & (f.view("<u4") & 0xffff == 0x8000),
+                     np.nextafter(f, np.where(v > f, np.inf, -np.inf).astype("<f4")), f)
+    return mkst.from_bf16(mkst.bf16(f)[2])
+for dtype, to in ("f32", lambda v: v.astype("<f4")), ("f16", lambda v: v.astype("<f2")), ("bf16", odd):
+    got, _ = mkst.read(dtype + ".safetensors")
+    for k in "dfb":
+        assert np.array_equal(got[k], to(x[k]).astype(float), equal_nan=True), (dtype, k)
+    assert np.array_equal(got["i"], np.arange(5)) and got["e"].shape == (0, 3)
+END
+    py -c 'import numpy as np, mkst; mkst.save("y.safetensors", {"a": np.array([1e6, 1], "<f4"), "b": np.array([np.inf], "<f4")})'
+    run -0 --separate-stderr st-convert y.safetensors -o z.safetensors --dtype f16
+    [ "${stderr_lines[0]}" = "st-convert: y.safetensors: a has numbers that become infinite in F16" ]
+    [ "${#stderr_lines[@]}" = 2 ]
+}
+
+@test "st-convert --shard-size, --merge: files hold at most that, the index has all, and one file again is the same" {
+    st-convert -q "$DEMO" -o s --shard-size 400KiB
+    [ "$(ls s/*.safetensors | wc -l)" = 5 ]
+    [ "$(du -b s/*.safetensors | sort -n | tail -n 1 | cut -f 1)" -lt $((404 * 1024)) ]
+    st-inspect verify -q s
+    st-inspect diff "$DEMO" s
+    for name in pytorch_model.bin .hidden; do touch s/$name; done
+    run -0 --separate-stderr st-convert s -o o --merge
+    [ "${stderr_lines[0]}" = "st-convert: s: pytorch_model.bin is not copied, as nothing was converted in it" ]
+    st-inspect diff "$DEMO" o
+    ls o | diff - <(ls "$DEMO")
+    st-convert -q s -o t # a file for each
+    for f in s/*.safetensors; do st-inspect diff "$f" "t/${f#s/}"; done
+    [ "$(hf-infer o --greedy -n 5 -p 1+1=)" = "$(hf-infer "$DEMO" --greedy -n 5 -p 1+1=)" ]
+}
+
+@test "st-convert --select, --rename: by pattern, in order, and what matches nothing is named" {
+    py -c 'import numpy as np, mkst
+mkst.save("x.safetensors", {"a.b.a": np.ones(2, "<f4"), "b.a": np.ones(3, "<f4"), "c": np.ones(1, "<f4")}, {"k": "v"})'
+    run -65 --separate-stderr st-convert -q x.safetensors -o y.safetensors --select '*a' --rename ^a.=
+    [ "$stderr" = 'st-convert: tensor "b.a": appears twice' ]
+    st-convert -q x.safetensors -o y.safetensors --select '*a' --rename ^a.=d --rename a=xx --rename xx=y
+    py -c 'import mkst; t, m = mkst.load_all("y.safetensors"); assert (sorted(t), m) == (["b.y", "db.y"], {"k": "v"}), t'
+    for o in --select=xa.b.a --rename=xa.b.a=c; do
+        run -66 --separate-stderr st-convert x.safetensors -o z.safetensors $o
+        name=${o%=c}
+        [ "$stderr" = "st-convert: x.safetensors: ${o%%=*}: no tensor matches \"${name#*=}\" (did you mean \"a.b.a\"?)" ]
+    done
+    run -2 st-convert x.safetensors -o z.safetensors --rename =c
+    run -65 --separate-stderr st-convert -q "$DEMO" -o z --shard-size 100K --rename q_proj=k_proj # in other shards
+    [[ $stderr == 'st-convert: tensor "'*'": appears twice' ]]
+    [ ! -e z ] && [ ! -e z.safetensors ]
+}
+
+@test "st-convert: what cannot be packed is refused by its name, and nothing is written" {
+    not() { # not STATUS MESSAGE ARGUMENT...
+        run "-$1" --separate-stderr st-convert -q "${@:3}" -o out
+        [ "$stderr" = "st-convert: $2" ] || { echo "$stderr" && false; }
+        [ -z "$output" ] && [ ! -e out ]
+    }
+    not 65 "$DEMO/model.safetensors: model.layers.0.mlp.down_proj.weight has 384 columns, not a multiple of 256 (--group, or --ignore model.layers.0.mlp.down_proj)" "$DEMO" --weights int4 --group 256
+    py -c 'import numpy as np, mkst
+w = np.ones((9, 16), "<f4")
+mkst.save("x.safetensors", {"a.weight": w, "router.weight": w, "b": w})
+w[7, 3] = np.nan
+mkst.save("n.safetensors", {"a.weight": w})
+mkst.save("e.safetensors", {"embed_tokens.weight": w, "q_proj.weight": np.zeros((0, 8), "<f4")})'
+    for f in int4 int8 fp8; do
+        not 65 "n.safetensors: a.weight has a number in row 7 that is not finite" n.safetensors --weights $f $([ $f = fp8 ] || echo --group 8)
+    done
+    not 65 "e.safetensors: has no weights of linear layers to pack" e.safetensors --weights fp8
+    not 66 'x.safetensors: --ignore: no tensor matches "q*"' x.safetensors --weights fp8 --ignore 'q*'
+    run -2 st-convert x.safetensors -o out --weights fp8 --group 8
+    run -2 st-convert x.safetensors -o out --weights int8 --asymmetric
+    run -2 st-convert x.safetensors -o out --weights int4 --group 12
+    run -2 st-convert x.safetensors -o out --group 8
+    run -2 st-convert x.safetensors
+    st-convert -q x.safetensors -o y.safetensors --weights int4 --group 8 >table
+    [ "$(cut -f 1 table)" = "$(printf 'tensor\na.weight')" ]
+    [ "$(st-inspect list y.safetensors | cut -f 1,2,5 | sed 1d)" = "$(printf '%s\t%s\t%s\n' I32 '[9,2]' a.weight_packed F32 '[9,2]' a.weight_scale I64 '[2]' a.weight_shape F32 '[9,16]' b F32 '[9,16]' router.weight)" ]
+    run -73 st-convert -q x.safetensors -o y.safetensors
+    st-convert x.safetensors -o y.safetensors --if-missing
+    cp y.safetensors was && st-convert -q x.safetensors -o y.safetensors -f && run -1 cmp y.safetensors was
+    st-convert -q --json x.safetensors -o j.safetensors --weights fp8 | py -c 'import json, sys
+j = json.load(sys.stdin)
+assert [t["tensor"] for t in j["tensors"]] == ["a.weight"] and j["relative_rms"] == 0 == j["tensors"][0]["max_error"]
+assert j["input_bytes"] == 3 * 9 * 64 and j["output_bytes"] == 2 * 9 * 64 + 9 * 16 + 9 * 4'
+}
+
+@test "st-convert: a full disk is 74 and nothing is left, memory does not grow with the model" {
+    small_disk 1M
+    run -74 st-convert -q "$DEMO" -o disk/q --dtype f32
+    [ -z "$(ls -A disk)" ]
+    not_sanitized "it limits memory"
+    py -c 'import mkst, numpy as np
+mkst.save_raw("big.safetensors", mkst.header({"a%d.weight" % i: ("BF16", [4096, 8192], b"") for i in range(4)}) and
+              {"a%d.weight" % i: {"dtype": "BF16", "shape": [4096, 8192], "data_offsets": [i << 26, i + 1 << 26]} for i in range(4)}, b"")
+open("big.safetensors", "r+b").truncate(len(open("big.safetensors", "rb").read()) + (1 << 28))'
+    st-convert -q -j 2 big.safetensors -o small.safetensors --weights int8 >table &
+    most=0
+    while kill -0 $! 2>/dev/null; do
+        now=$(awk '/^RssFile|^RssAnon/ { n += $2 } END { print n }' /proc/$!/status 2>/dev/null) || break
+        [ "${now:-0}" -le "$most" ] || most=$now
+    done
+    wait $!
+    [ "$most" -gt 0 ] && [ "$most" -lt 65536 ]
+}
+
+@test "st-convert(1): the examples, as typed" {
+    ln -s "$ROOT/demo" .
+    sh "$ROOT/test/typed.sh" st-convert.1 EXAMPLES >script
+    run -0 --separate-stderr bash -eo pipefail script
+    [ "${#lines[@]}" -ge 5 ]
+    st-inspect diff one shards
+    [ "$(st-inspect list l.safetensors | grep -c layers.0)" = 11 ]
+}
