@@ -34,3 +34,8 @@ END
     run -0 py "$ROOT/test/ref/packed_ref.py" traps
     [ "${#lines[@]}" -ge 100 ]
 }
+
+@test "hf-infer: models in every packed form are as float64 on their numbers, and as F32 bit for bit" {
+    run -0 py "$ROOT/test/ref/packed_ref.py" run
+    [ "${#lines[@]}" -ge 45 ]
+}
