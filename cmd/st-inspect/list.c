@@ -4,6 +4,7 @@
 
 #include "cmd/st-inspect/cmd.h"
 #include "cmd/st-inspect/fold.h"
+#include "cmd/st-inspect/packed.h"
 #include "cmd/st-inspect/select.h"
 #include "cmd/st-inspect/text.h"
 #include "core/js.h"
@@ -27,7 +28,8 @@ by_place(const void *pa, const void *pb)
 }
 
 static void
-put_row(struct str *to, const struct inspect_cmd *cmd, const struct fold_row *r)
+put_row(struct str *to, const struct inspect_cmd *cmd, const struct fold_row *r,
+        const struct packed_part *p)
 {
     const struct st_tensor *t = r->t->t;
 
@@ -43,13 +45,20 @@ put_row(struct str *to, const struct inspect_cmd *cmd, const struct fold_row *r)
         put_esc(to, r->t->st->path);
         str_addc(to, '\t');
     }
+    if (p && p->layer.group && p->role == FORM_CODES) {
+        str_addf(to, "%s ", p->layer.group->type);
+        put_shape(to, p->n_dims, p->shape);
+        str_addc(to, '\t');
+    } else if (p) {
+        str_addf(to, "%s\t", p->layer.group ? packed_roles[p->role] : "-");
+    }
     str_esc(to, r->name, r->name_n);
     str_addc(to, '\n');
 }
 
 static void
 put_json(struct str *to, const struct inspect_cmd *cmd,
-         const struct fold_row *r)
+         const struct fold_row *r, const struct packed_part *p)
 {
     const struct st_tensor *t = r->t->t;
 
@@ -62,6 +71,15 @@ put_json(struct str *to, const struct inspect_cmd *cmd,
         put_json_u64(to, "offset", r->t->st->data_offset + t->begin);
         put_json_text(to, "file", r->t->st->path);
     }
+    if (p && p->layer.group) {
+        str_addf(to, ",\"packed\":{\"part\":\"%s\"", packed_roles[p->role]);
+        put_json_key(to, "module");
+        js_put_str(to, r->name, r->name_n - (t->name_n - p->module_n));
+        put_json_text(to, "type", p->layer.group->type);
+        put_json_key(to, "shape");
+        put_shape(to, p->n_dims, p->shape);
+        str_addc(to, '}');
+    }
     str_addc(to, '}');
 }
 
@@ -72,11 +90,15 @@ list_main(struct inspect_cmd *cmd, struct err *err)
     struct str *to = &cmd->text;
     struct folded folded = { 0 };
     struct list_place *p = NULL;
+    struct quantization q = { 0 };
+    struct packed_part part;
+    struct err none;
     struct selection sel;
     int rc = -1;
 
     if (!path || select_open(&sel, path, cmd, err) < 0)
         return -1;
+    packed_load(&q, &sel.dir, cmd->verbose);
     if (fold(&folded, &sel, cmd->fold, err) < 0 ||
         !(p = mem_try(folded.n, sizeof(*p), path, err)))
         goto out;
@@ -111,15 +133,19 @@ list_main(struct inspect_cmd *cmd, struct err *err)
         }
         str_adds(to, "],\"tensors\":[");
     } else {
-        str_addf(to, "dtype\tshape\t%selements\tbytes\t%sname\n",
+        str_addf(to, "dtype\tshape\t%selements\tbytes\t%s%sname\n",
                  cmd->fold ? "count\t" : "",
-                 cmd->long_rows ? "offset\tfile\t" : "");
+                 cmd->long_rows ? "offset\tfile\t" : "",
+                 q.n_groups ? "packed\t" : "");
     }
     rc = 0;
     for (size_t i = 0; i < folded.n && rc == 0; i++) {
         if (cmd->json)
             str_adds(to, i ? ",\n" : "\n");
-        (cmd->json ? put_json : put_row)(to, cmd, p[i].row);
+        if (q.n_groups)
+            packed_part(&part, &q, &sel.dir, p[i].row->t, &none);
+        (cmd->json ? put_json : put_row)(to, cmd, p[i].row,
+                                         q.n_groups ? &part : NULL);
         rc = text_end(cmd, err);
     }
     if (cmd->json)
@@ -127,6 +153,7 @@ list_main(struct inspect_cmd *cmd, struct err *err)
     say_totals(cmd, &sel);
 out:
     free(p);
+    quantization_free(&q);
     fold_free(&folded);
     select_close(&sel);
     return rc;

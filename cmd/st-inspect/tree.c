@@ -5,6 +5,7 @@
 
 #include "cmd/st-inspect/cmd.h"
 #include "cmd/st-inspect/fold.h"
+#include "cmd/st-inspect/packed.h"
 #include "cmd/st-inspect/select.h"
 #include "cmd/st-inspect/text.h"
 #include "core/js.h"
@@ -17,12 +18,16 @@ struct node {
     size_t at; /* where its own name starts in the path */
     size_t depth;
     uint64_t n_elements, nbytes, n_tensors;
-    uint32_t dtypes; /* bit i: enum dtype i */
-    bool leaf;       /* a tensor ends here */
-    bool lone;       /* a tensor that is all of its module */
+    uint64_t types; /* bit i: enum dtype i, or a type of the quantization */
+    size_t n_dims;  /* of a packed layer, which this is; else 0 */
+    uint64_t shape[3];
+    bool leaf; /* a tensor ends here */
+    bool lone; /* a tensor that is all of its module */
 };
 
 struct tree {
+    struct quantization q;
+    const struct stdir *dir;
     size_t max_depth;
     size_t n, cap;
     struct node *nodes; /* each before its children */
@@ -30,7 +35,8 @@ struct tree {
     size_t n_open, open_cap;
 };
 
-_Static_assert(DT_COUNT <= 32, "struct node's dtypes has 32 bits");
+#define N_TYPES 64
+_Static_assert(DT_COUNT < N_TYPES, "struct node has so many bits for types");
 
 static size_t
 add_node(struct tree *tree, const char *path, size_t path_n, size_t at)
@@ -50,51 +56,73 @@ add_node(struct tree *tree, const char *path, size_t path_n, size_t at)
     return tree->n++;
 }
 
-/* Rows of one module must be adjacent. */
+/* Rows of one module must be adjacent.  The parts of a packed layer are of its
+ * module, which has the layer's parameters. */
 static void
 add_row(struct tree *tree, const struct fold_row *r)
 {
-    size_t at = 0, depth = 1, end;
+    uint64_t n_elements = r->t->t->n_elements;
+    size_t at = 0, depth = 1, end, name_n = r->name_n, type = r->t->t->dtype;
+    struct packed_part p = { 0 };
+    struct node *last;
+    struct err none;
 
+    if (tree->q.n_groups &&
+        packed_part(&p, &tree->q, tree->dir, r->t, &none) > 0) {
+        n_elements = p.role == FORM_CODES ? p.n_elements : 0;
+        name_n -= r->t->t->name_n - p.module_n;
+        for (type = DT_COUNT; type < N_TYPES - 1; type++)
+            if (!strcmp(tree->q.groups[type - DT_COUNT].type,
+                        p.layer.group->type))
+                break;
+    }
     for (;; at = end + 1, depth++) {
         const struct node *node =
             depth < tree->n_open ? &tree->nodes[tree->open[depth]] : NULL;
 
         end =
             at; /* dots in a set of folded numbers, "{0..31}", do not end it */
-        if (r->count > 1 && end < r->name_n && r->name[end] == '{')
+        if (r->count > 1 && end < name_n && r->name[end] == '{')
             end += strspn(r->name + end, "{0123456789.,");
-        while (end < r->name_n && r->name[end] != '.')
+        while (end < name_n && r->name[end] != '.')
             end++;
         if (!node || node->path_n != end || memcmp(node->path, r->name, end)) {
             if (node)
                 tree->n_open = depth;
             add_node(tree, r->name, end, at);
         }
-        if (end == r->name_n || depth == tree->max_depth)
+        if (end == name_n || depth == tree->max_depth)
             break;
     }
     tree->n_open = depth + 1;
-    tree->nodes[tree->open[depth]].leaf = end == r->name_n;
+    last = &tree->nodes[tree->open[depth]];
+    if (!p.layer.group) {
+        last->leaf = end == name_n;
+    } else if (end == name_n) {
+        last->n_dims = p.n_dims;
+        memcpy(last->shape, p.shape, sizeof(p.shape));
+    }
     for (size_t i = 0; i <= depth; i++) {
         struct node *node = &tree->nodes[tree->open[i]];
 
-        node->n_elements += r->count * r->t->t->n_elements;
+        node->n_elements += r->count * n_elements;
         node->nbytes += r->count * r->t->t->nbytes;
         node->n_tensors += r->count;
-        node->dtypes |= UINT32_C(1) << r->t->t->dtype;
+        node->types |= UINT64_C(1) << type;
     }
 }
 
 static void
-put_dtypes(struct str *to, uint32_t dtypes, bool json)
+put_types(struct str *to, const struct tree *tree, uint64_t types, bool json)
 {
-    const char *comma = "";
+    const char *comma = "", *quote = json ? "\"" : "";
 
-    for (int i = 0; i < DT_COUNT; i++)
-        if (dtypes >> i & 1) {
-            str_addf(to, json ? "%s\"%s\"" : "%s%s", comma,
-                     dtype_table[i].name);
+    for (size_t i = 0; i < N_TYPES; i++)
+        if (types >> i & 1) {
+            str_addf(to, "%s%s%s%s", comma, quote,
+                     i < DT_COUNT ? dtype_table[i].name
+                                  : tree->q.groups[i - DT_COUNT].type,
+                     quote);
             comma = ",";
         }
 }
@@ -127,8 +155,13 @@ print_tree(struct inspect_cmd *cmd, const struct tree *tree, const char *path,
             put_json_u64(to, "nbytes", node->nbytes);
             put_json_u64(to, "n_tensors", node->n_tensors);
             str_adds(to, ",\"dtypes\":[");
-            put_dtypes(to, node->dtypes, true);
-            str_adds(to, "]}");
+            put_types(to, tree, node->types, true);
+            str_addc(to, ']');
+            if (node->n_dims) {
+                put_json_key(to, "shape");
+                put_shape(to, node->n_dims, node->shape);
+            }
+            str_addc(to, '}');
             before = ",\n";
         } else {
             put_u64(to, node->n_elements);
@@ -136,7 +169,11 @@ print_tree(struct inspect_cmd *cmd, const struct tree *tree, const char *path,
                      all > 0 ? 100 * (double)node->n_elements / all : 0);
             put_u64_tab(to, node->nbytes);
             put_u64_tab(to, node->n_tensors);
-            put_dtypes(to, node->dtypes, false);
+            put_types(to, tree, node->types, false);
+            if (node->n_dims) {
+                str_addc(to, ' ');
+                put_shape(to, node->n_dims, node->shape);
+            }
             str_addf(to, "\t%*s%s", 2 * (int)node->depth, "",
                      node->depth ? "" : ".");
             str_esc(to, node->path + node->at, node->path_n - node->at);
@@ -174,6 +211,8 @@ tree_main(struct inspect_cmd *cmd, struct err *err)
 
     if (!path || select_open(&sel, path, cmd, err) < 0)
         return -1;
+    tree.dir = &sel.dir;
+    packed_load(&tree.q, &sel.dir, cmd->verbose);
     if (fold(&folded, &sel, cmd->fold, err) < 0)
         goto out;
     /* folding keeps the order of names, which can separate the rows of a module
@@ -202,6 +241,7 @@ tree_main(struct inspect_cmd *cmd, struct err *err)
 out:
     free(tree.nodes);
     free(tree.open);
+    quantization_free(&tree.q);
     fold_free(&folded);
     select_close(&sel);
     return rc;

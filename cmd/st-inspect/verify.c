@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/packed.h"
 #include "cmd/st-inspect/text.h"
 #include "core/format/stdir.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/tool.h"
 #include "core/tty.h"
@@ -25,11 +27,20 @@ verify_some(void *ctx, size_t begin, size_t end)
 {
     for (size_t i = begin; i < end; i++) {
         struct verify_job *job = (struct verify_job *)ctx + i;
+        struct quantization q = { 0 };
+        struct packed_part part;
         struct stdir dir;
+        int rc = 0;
 
         if (stdir_open(&dir, job->path, &job->err) < 0)
             continue;
         job->n_tensors = dir.n_tensors;
+        /* one file has not all of a layer's tensors */
+        if (file_is_dir(job->path, &job->err) > 0)
+            packed_load(&q, &dir, false);
+        for (size_t k = 0; rc >= 0 && q.n_groups && k < dir.n_tensors; k++)
+            rc = packed_part(&part, &q, &dir, &dir.tensors[k], &job->err);
+        quantization_free(&q);
         stdir_close(&dir);
     }
 }
