@@ -19,6 +19,97 @@ models() {
     done
 }
 
+@test "diff --dequantize: weights of every form have the reference's bits" {
+    cd "$BATS_FILE_TMPDIR/m"
+    for d in *.dequantized; do
+        # TYPE/F32: that of packed weights; of 14 one may be listed as plain
+        st-inspect diff --dequantize --all -t '*.weight' "${d%.*}" "$d" |
+            grep -cE '^same	[^F]*/F32	.*_proj.weight$' | grep -E '^1[34]$'
+    done
+}
+
+@test "diff --dequantize: a weight's error is numpy's" {
+    models ct-int8-group ct-int4-asym awq
+    st-inspect diff ct-int8-group.dequantized ct-int4-asym --dequantize --json >got || [ $? = 1 ]
+    st-inspect diff ct-int8-group ct-int4-asym --dequantize --json -j 3 >both || [ $? = 1 ]
+    py - <<'END'
+import json, mkst, numpy as np
+a, b = (mkst.load(f + ".dequantized/model.safetensors") for f in ("ct-int8-group", "ct-int4-asym"))
+n = 0
+for r, both in zip(json.load(open("got"))["tensors"], json.load(open("both"))["tensors"]):
+    x, y = (mkst.values(*t[r["name"]]).astype(np.float64) for t in (a, b))
+    assert (r["result"], r["a"]["dtype"], r["b"]["dtype"]) == ("values", "F32", "int4 g24"), r
+    assert r["a"]["shape"] == r["b"]["shape"] == list(x.shape)
+    assert both["a"]["dtype"] == "int8 g24" and all(r[k] == both[k] for k in ("relative", "max_abs", "max_ulp"))
+    assert r["n_differ"] == (x != y).sum() and r["max_abs"] == np.abs(x - y).max()
+    assert np.isclose(r["relative"], np.linalg.norm(y - x) / np.linalg.norm(x), 1e-12, 0)
+    assert np.isclose(r["cosine"], (x * y).sum() / np.linalg.norm(x) / np.linalg.norm(y), 1e-12, 0)
+    n += 1
+assert n == 14
+END
+    # as today without it; and with an array, of which numpy knows nothing else
+    run -1 st-inspect diff ct-int8-group.dequantized ct-int4-asym
+    [ "$(grep -c "^only_b	I32	.*weight_packed" <<<"$output")" = 14 ]
+    st-inspect cat --dequantize -o w.npy awq model.layers.0.mlp.up_proj.weight
+    st-inspect diff --dequantize -t '*0.mlp.up_proj.weight' awq w.npy
+}
+
+@test "stats --dequantize: numpy's statistics of the numbers, for any -j" {
+    models fp8 ct-int3-asym gptq4-desc
+    for d in fp8 ct-int3-asym gptq4-desc; do
+        st-inspect stats --dequantize --json --hist --bins 7 "$d" >"$d.json"
+        st-inspect stats --dequantize --json --hist --bins 7 -j 1 "$d" | cmp - "$d.json"
+    done
+    py - <<'END'
+import json, mkst, numpy as np
+types = {"fp8": "fp8 32x40", "ct-int3-asym": "int3 g24", "gptq4-desc": "int4 g32"}
+for form, type in types.items():
+    t = mkst.load(form + ".dequantized/model.safetensors")
+    j = json.load(open(form + ".json"))
+    assert [r["name"] for r in j["tensors"]] == sorted(t)
+    for r in j["tensors"]:
+        x = mkst.values(*t[r["name"]]).astype(np.float64).ravel()
+        packed = t[r["name"]][0] == "F32"
+        assert r["dtype"] == (type if packed else t[r["name"]][0]), r
+        assert r["shape"] == list(t[r["name"]][1])
+        assert (r["min"], r["max"], r["n_zero"], r["n_nan"]) == (x.min(), x.max(), (x == 0).sum(), 0)
+        assert np.isclose(r["mean"], x.mean(), 1e-12, 1e-15) and np.isclose(r["std"], x.std(), 1e-12, 0)
+        assert np.array_equal(r["quantiles"], np.quantile(x, j["quantiles"]))
+        assert r["histogram"]["counts"] == np.histogram(x, 7)[0].tolist()
+END
+}
+
+@test "cat --dequantize: a slice of the numbers" {
+    models awq ct-int5
+    for d in awq ct-int5; do
+        w=model.layers.1.mlp.down_proj.weight
+        for s in :,: 3:90:7,::-1 -1,5 1:3,70:; do
+            st-inspect cat --dequantize --slice "$s" "$d" $w | cmp - <(st-inspect cat --slice "$s" "$d.dequantized" $w)
+        done
+        cmp <(st-inspect cat --dequantize --json "$d" $w) <(st-inspect cat --json "$d.dequantized" $w)
+        run -66 st-inspect cat --dequantize "$d" "${w%weight}scales"
+        run -2 st-inspect cat --dequantize --raw "$d" $w
+    done
+}
+
+@test "experts of MXFP4 are one tensor of three dims" {
+    mkdir m
+    py - <<'END'
+import json, mkst, numpy as np, packed_forms
+rng = np.random.default_rng(1)
+name = "model.layers.0.mlp.experts.gate_up_proj"
+blocks, scales = rng.integers(0, 256, (3, 5, 2, 16), np.uint8), rng.integers(118, 130, (3, 5, 2), np.uint8)
+mkst.save("m/model.safetensors", {name + "_blocks": blocks, name + "_scales": scales, name + "_bias": np.ones((3, 5), "<f4")})
+json.dump({"quantization_config": {"quant_method": "mxfp4"}}, open("m/config.json", "w"))
+np.save("w.npy", packed_forms.mxfp4(blocks, scales))
+END
+    st-inspect diff --dequantize -t '*_proj' m w.npy
+    run -0 st-inspect stats --dequantize m
+    [[ ${lines[1]} == "mxfp4	960	"*"experts.gate_up_proj" && ${lines[2]} == "F32	15	"* ]]
+    run -0 st-inspect list m
+    [[ ${lines[2]} == *"	mxfp4 [3,5,64]	"*_blocks ]]
+}
+
 @test "list and tree: say what lies behind packed tensors" {
     models ct-int4-actorder-asym fp8
     # by hand: 96 x 160, in groups of 32
@@ -47,7 +138,7 @@ assert m["model.layers.1.self_attn.v_proj"]["dtypes"] == ["BF16"] # listed as pl
 }
 
 @test "packed parts that do not fit are named, and still listed" {
-    cp -r "$BATS_FILE_TMPDIR"/m/ct-int4-asym .
+    cp -r "$BATS_FILE_TMPDIR"/m/ct-int4-asym{,.dequantized} .
     st-inspect verify ct-int4-asym
     py - <<'END'
 import mkst
@@ -59,8 +150,16 @@ mkst.save("ct-int4-asym/model.safetensors", t)
 END
     run -1 st-inspect verify ct-int4-asym
     [[ ${lines[1]} == *"model.layers.0.mlp.up_proj.weight_scale"*"[3, 120]"* ]]
+    run -65 st-inspect stats --dequantize ct-int4-asym
+    [[ $output == *"model.layers.0.mlp.up_proj.weight_scale"* ]]
     st-inspect ct-int4-asym | grep -q '	-	model.layers.0.mlp.up_proj.weight_scale$'
+    mv ct-int4-asym/model.safetensors .
+    run -66 st-inspect stats --dequantize model.safetensors
+    [ "$output" = "st-inspect: model.safetensors: has no config.json next to it, which says what --dequantize needs to know" ]
+    mv model.safetensors ct-int4-asym
     sed -i 's/"compressed-tensors"/"other"/' ct-int4-asym/config.json
+    run -65 st-inspect diff --dequantize ct-int4-asym ct-int4-asym.dequantized
+    [[ $output == *'quant_method "other"'* ]]
     run -0 --separate-stderr st-inspect list -v ct-int4-asym
     [[ ${stderr_lines[0]} == *'quant_method "other"'* && ${lines[0]} == $'dtype\tshape\telements\tbytes\tname' ]]
     st-inspect verify ct-int4-asym

@@ -157,6 +157,8 @@ copy_run(struct slice_copy *g, size_t at, size_t nbytes, struct err *err)
 
         if (g->mapped)
             memcpy(g->buf + g->n, g->mapped + at, n);
+        else if (g->v.packed)
+            packed_read(g->v.packed, g->buf + g->n, at / 4, n / 4);
         else if (file_pread(g->v.fd, g->v.path, g->buf + g->n, n,
                             g->v.offset + at, err) < 0)
             return -1;
@@ -251,7 +253,7 @@ cat_tensor(struct inspect_cmd *cmd, struct stdir *dir,
     g.buf = mem_big(PIECE_NBYTES, 1, "a buffer", err);
     if (!g.buf)
         goto out;
-    if (g.size && s.n && runs.run * g.size < SHORT_RUN) {
+    if (g.size && s.n && runs.run * g.size < SHORT_RUN && !g.v.packed) {
         if (st_map(&dir->files[t->st - dir->files], err) < 0)
             goto out;
         g.mapped = st_data(t->st, t->t);
@@ -263,6 +265,8 @@ cat_tensor(struct inspect_cmd *cmd, struct stdir *dir,
         if (!g.f64 || !g.converted)
             goto out;
     }
+    if (packed_bind(g.v.packed, cmd->par, err) < 0)
+        goto out;
     rc = put_head(&g, t->t, &s, err);
     if (rc == 0 && g.size == 0) /* less than a byte: whole, and raw */
         rc = copy_run(&g, 0, g.v.nbytes, err);
@@ -283,6 +287,8 @@ cat_tensor(struct inspect_cmd *cmd, struct stdir *dir,
         rc = flush(&g, err);
     if (rc == 0 && g.mapped)
         rc = st_unchanged(t->st, err);
+    if (rc == 0)
+        rc = packed_unbind(g.v.packed, err);
     if (cmd->json)
         str_adds(&cmd->text, "}\n");
 out:
@@ -299,6 +305,7 @@ cat_main(struct inspect_cmd *cmd, struct err *err)
 {
     const struct dtype_info *type;
     const struct stdir_tensor *t;
+    struct packed packed = { 0 };
     struct stdir dir;
     bool real;
     int rc = -1;
@@ -308,6 +315,8 @@ cat_main(struct inspect_cmd *cmd, struct err *err)
                        cmd->n_args);
     if (stdir_open(&dir, cmd->args[0], err) < 0)
         return -1;
+    if (cmd->dequantize && packed_open(&packed, &dir, err) < 0)
+        goto out;
     t = select_find(&dir, cmd->args[1], err);
     if (!t)
         goto out;
@@ -331,6 +340,7 @@ cat_main(struct inspect_cmd *cmd, struct err *err)
     else
         rc = cat_tensor(cmd, &dir, t, err);
 out:
+    packed_close(&packed, &dir);
     stdir_close(&dir);
     return rc;
 }

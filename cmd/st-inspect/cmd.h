@@ -31,7 +31,7 @@ struct inspect_cmd {
     int n_args;
     struct opt_list globs; /* -t; a tensor is selected if any of them matches */
     bool json, align, fold, long_rows, hist, plot, raw, whole, all;
-    bool ignore_dtype;
+    bool ignore_dtype, dequantize;
     bool quiet, verbose;
     int out_flags; /* OUT_FORCE or 0 */
     int n_threads; /* -j */

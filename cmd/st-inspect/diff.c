@@ -288,7 +288,7 @@ put_json_side(struct str *to, const char *key, const struct view *v)
         str_adds(to, "null");
         return;
     }
-    str_addf(to, "{\"dtype\":\"%s\",\"shape\":", dtype_table[v->dtype].name);
+    str_addf(to, "{\"dtype\":\"%s\",\"shape\":", v->type);
     put_shape(to, v->n_dims, v->shape);
     str_addc(to, '}');
 }
@@ -326,9 +326,9 @@ put(struct differ *c, const struct diff_row *r, struct err *err)
         if (c->n_rows == 0)
             str_adds(to, "result\tdtype\tshape\tdiffer\tmax_abs\t"
                          "relative\tcosine\tmax_ulp\tname\n");
-        str_addf(to, "%s\t%s", r->result, dtype_table[a->dtype].name);
-        if (a->dtype != b->dtype)
-            str_addf(to, "/%s", dtype_table[b->dtype].name);
+        str_addf(to, "%s\t%s", r->result, a->type);
+        if (strcmp(a->type, b->type) != 0)
+            str_addf(to, "/%s", b->type);
         str_addc(to, '\t');
         put_shape(to, a->n_dims, a->shape);
         if (!same_shape(a, b)) {
@@ -360,15 +360,20 @@ static int
 diff_pair(struct differ *c, struct diff_row *r, struct err *err)
 {
     const struct inspect_cmd *cmd = c->cmd;
+    bool ignore = cmd->ignore_dtype || r->a->packed || r->b->packed;
     bool other_dtype = r->a->dtype != r->b->dtype;
     bool same_shapes = same_shape(r->a, r->b);
 
-    if (same_shapes && compare(c, &r->d, r->a, r->b, err) < 0)
+    if (same_shapes && (packed_bind(r->a->packed, cmd->par, err) < 0 ||
+                        packed_bind(r->b->packed, cmd->par, err) < 0 ||
+                        compare(c, &r->d, r->a, r->b, err) < 0 ||
+                        packed_unbind(r->a->packed, err) < 0 ||
+                        packed_unbind(r->b->packed, err) < 0))
         return -1;
     if (!same_shapes)
         r->result = "shape";
-    else if (other_dtype && (!cmd->ignore_dtype || !r->d.measured))
-        r->result = r->a->n || !cmd->ignore_dtype ? "dtype" : "same";
+    else if (other_dtype && (!ignore || !r->d.measured))
+        r->result = r->a->n || !ignore ? "dtype" : "same";
     else if (!r->d.other_bytes)
         r->result = "same";
     else if (!r->d.measured)
@@ -443,6 +448,7 @@ diff_arrays(struct differ *c, const struct side *a, const struct side *b,
                                   .fd = s->fd,
                                   .offset = s->npy.data_offset,
                                   .dtype = s->npy.dtype,
+                                  .type = dtype_table[s->npy.dtype].name,
                                   .n_dims = s->npy.n_dims,
                                   .shape = s->npy.shape,
                                   .n = s->npy.n_elements,

@@ -62,7 +62,7 @@ put_json(struct str *to, const struct inspect_cmd *cmd,
 {
     const struct st_tensor *t = r->t->t;
 
-    put_json_tensor(to, r->name, r->name_n, t);
+    put_json_tensor(to, r->name, r->name_n, dtype_table[t->dtype].name, t);
     put_json_u64(to, "n_elements", r->count * t->n_elements);
     put_json_u64(to, "nbytes", r->count * t->nbytes);
     if (cmd->fold) {

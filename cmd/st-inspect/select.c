@@ -75,6 +75,8 @@ select_open(struct selection *sel, const char *path,
     *sel = (struct selection){ 0 };
     if (stdir_open(&sel->dir, path, err) < 0)
         return -1;
+    if (cmd->dequantize && packed_open(&sel->packed, &sel->dir, err) < 0)
+        goto fail;
     sel->t = mem_try(sel->dir.n_tensors, sizeof(*sel->t), path, err);
     k = mem_try(sel->dir.n_tensors, sizeof(*k), path, err);
     if (!sel->t || !k)
@@ -131,6 +133,7 @@ void
 select_close(struct selection *sel)
 {
     free(sel->t);
+    packed_close(&sel->packed, &sel->dir);
     stdir_close(&sel->dir);
     *sel = (struct selection){ 0 };
 }
@@ -191,15 +194,19 @@ one_operand(const struct inspect_cmd *cmd, struct err *err)
 struct view
 view_of(const struct stdir_tensor *t)
 {
+    struct packed_tensor *p = packed_of(t);
+
     return (struct view){
-        .path = t->st->path,
-        .fd = t->st->fd,
-        .offset = t->st->data_offset + t->t->begin,
+        .path = p ? NULL : t->st->path,
+        .fd = p ? -1 : t->st->fd,
+        .offset = p ? 0 : t->st->data_offset + t->t->begin,
         .dtype = t->t->dtype,
+        .type = p ? p->p.layer.group->type : dtype_table[t->t->dtype].name,
         .n_dims = t->t->n_dims,
         .shape = t->t->shape,
         .n = t->t->n_elements,
-        .nbytes = t->t->nbytes,
+        .nbytes = p ? 4 * t->t->n_elements : t->t->nbytes,
+        .packed = p,
     };
 }
 
@@ -209,6 +216,10 @@ view_read(const struct view *v, void *buf, uint64_t first, size_t n,
 {
     size_t size = dtype_size(v->dtype);
 
+    if (v->packed) {
+        packed_read(v->packed, buf, first, n);
+        return 0;
+    }
     return file_pread(v->fd, v->path, buf, n * size, v->offset + first * size,
                       err);
 }

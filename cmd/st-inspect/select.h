@@ -12,11 +12,13 @@
 #include <stdint.h>
 
 #include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/packed.h"
 #include "core/dtype.h"
 #include "core/format/stdir.h"
 
 struct selection {
     struct stdir dir;
+    struct packed packed; /* with --dequantize */
     size_t n;
     const struct stdir_tensor **t; /* [n] */
     uint64_t n_elements;           /* sums over t */
@@ -48,16 +50,18 @@ void say_totals(const struct inspect_cmd *cmd, const struct selection *sel);
 #define PIECE_NBYTES ((size_t)256 << 10) /* of a read: stays in the cache */
 #define CHUNK        ((size_t)32768)     /* elements summed at a time */
 
-/* An array in a file. */
+/* An array in a file, or the numbers that packed weights stand for. */
 struct view {
     const char *path;
     int fd;
     size_t offset; /* in the file */
     enum dtype dtype;
+    const char *type; /* what it is called: the dtype's name, or the form's */
     size_t n_dims;
     const uint64_t *shape;
     uint64_t n; /* elements */
     size_t nbytes;
+    struct packed_tensor *packed; /* dtype is F32; or NULL */
 };
 
 /* view_of() is a view of a tensor: valid as long as its file is open. */

@@ -180,12 +180,13 @@ put_value(struct str *to, bool known, double v)
 
 static void
 put_row(struct str *to, const struct inspect_cmd *cmd,
-        const struct st_tensor *t, const struct tensor_stats *st)
+        const struct st_tensor *t, const char *type,
+        const struct tensor_stats *st)
 {
     const uint64_t counts[] = { st->n_nan, st->n_inf, st->n_zero };
     const double values[] = { st->min, st->max, st->mean, st->std };
 
-    str_addf(to, "%s\t", dtype_table[t->dtype].name);
+    str_addf(to, "%s\t", type);
     put_u64_tab(to, st->n);
     for (int i = 0; i < 3; i++)
         if (st->known)
@@ -213,12 +214,13 @@ put_json_numbers(struct str *to, const double *v, size_t n)
 
 static void
 put_json(struct str *to, const struct inspect_cmd *cmd,
-         const struct st_tensor *t, const struct tensor_stats *st)
+         const struct st_tensor *t, const char *type,
+         const struct tensor_stats *st)
 {
     static const char *const names[] = { "n_nan", "n_inf", "n_zero" };
     const uint64_t counts[] = { st->n_nan, st->n_inf, st->n_zero };
 
-    put_json_tensor(to, t->name, t->name_n, t);
+    put_json_tensor(to, t->name, t->name_n, type, t);
     put_json_u64(to, "n_elements", st->n);
     for (int i = 0; i < 3; i++)
         if (st->known)
@@ -318,10 +320,14 @@ run(struct inspect_cmd *cmd, struct window *w, struct err *err)
 
             nbytes += j.v.nbytes;
             counts_prepare(w->scratch, j.v.dtype);
+            rc = packed_bind(j.v.packed, cmd->par, err);
+            if (rc < 0)
+                break;
             if (j.v.nbytes >= LARGE_NBYTES)
                 stats_of(&j);
         }
-        par_for_thread(cmd->par, end - w->first, 1, stats_some, w);
+        if (rc == 0)
+            par_for_thread(cmd->par, end - w->first, 1, stats_some, w);
         for (int i = 0; rc == 0 && i < w->scratch->n_threads; i++)
             if (w->scratch->threads[i].err.status) {
                 *err = w->scratch->threads[i].err;
@@ -330,16 +336,21 @@ run(struct inspect_cmd *cmd, struct window *w, struct err *err)
         progress_at(&p, done += nbytes);
         for (size_t i = w->first; rc == 0 && i < end; i++) {
             const struct st_tensor *t = sel->t[i]->t;
+            struct view v = view_of(sel->t[i]);
 
+            if (packed_unbind(v.packed, err) < 0) {
+                rc = -1;
+                break;
+            }
             if (cmd->json) {
                 str_adds(&cmd->text, i ? ",\n" : "\n");
-                put_json(&cmd->text, cmd, t, &w->stats[i]);
+                put_json(&cmd->text, cmd, t, v.type, &w->stats[i]);
             } else if (cmd->plot) {
                 hist_plot(&cmd->text, &w->stats[i], (size_t)cmd->n_bins, t);
             } else if (cmd->hist) {
                 hist_rows(&cmd->text, &w->stats[i], (size_t)cmd->n_bins, t);
             } else {
-                put_row(&cmd->text, cmd, t, &w->stats[i]);
+                put_row(&cmd->text, cmd, t, v.type, &w->stats[i]);
             }
             rc = text_end(cmd, err);
         }

@@ -115,11 +115,11 @@ put_json_text(struct str *to, const char *name, const char *s)
 
 void
 put_json_tensor(struct str *to, const char *name, size_t name_n,
-                const struct st_tensor *t)
+                const char *type, const struct st_tensor *t)
 {
     str_adds(to, "{\"name\":");
     js_put_str(to, name, name_n);
-    put_json_text(to, "dtype", dtype_table[t->dtype].name);
+    put_json_text(to, "dtype", type);
     put_json_key(to, "shape");
     put_shape(to, t->n_dims, t->shape);
 }

@@ -38,6 +38,6 @@ void put_json_text(struct str *to, const char *name, const char *s);
 /* put_json_tensor() begins an object with a name, which may be that of several
  * tensors, dtype and shape. */
 void put_json_tensor(struct str *to, const char *name, size_t name_n,
-                     const struct st_tensor *t);
+                     const char *type, const struct st_tensor *t);
 
 #endif

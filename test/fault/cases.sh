@@ -31,6 +31,8 @@ st-verify    |                          | -w     | st-inspect verify in/m in/sha
 st-unsound   |                          | -w     | st-inspect verify in/cut.safetensors in/two.safetensors
 st-diff      |                          |        | st-inspect diff in/two.safetensors in/other.safetensors
 st-diff-dirs |                          |        | st-inspect diff -j 2 in/m in/m
+st-packed    |                          |        | st-inspect stats --dequantize -j 2 -t *.0.mlp* in/awq
+st-unpack    |                          |        | st-inspect diff --dequantize -j 2 in/awq in/awq.dequantized
 st-cat       |                          |        | st-inspect cat in/two.safetensors b
 st-cat-pipe  |                          | -P     | st-inspect cat --raw in/m/model.safetensors model.embed_tokens.weight
 st-cat-file  |                          |        | st-inspect cat -o out/x.npy --dtype f64 in/two.safetensors b
@@ -176,6 +178,7 @@ END_OF_TABLE
 
 # What the tools themselves make of inputs in $in.
 finish_inputs() (
+    "$PYTHON" test/ref/packed_ref.py llama awq "$in/awq"
     ln -s "$PWD/demo/qwen3-tiny" "$in/demo"
     ln -s "$PWD/demo/qwen3-moe-tiny" "$in/moe"
     cd "$in"
