@@ -9,7 +9,7 @@ core/kernel 11048
 core/model 27278
 core/text 8128
 core/image 2399
-cmd 41570
+cmd 41705
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -76,10 +76,31 @@ END
     ls q | diff - <(ls m)
     cmp q/tokenizer.json m/tokenizer.json
     run -65 --separate-stderr st-convert -q q -o again --weights int8
-    [ "$stderr" = "st-convert: q/config.json: has a quantization_config: its weights are packed already" ]
+    [ "$stderr" = "st-convert: q/config.json: has a quantization_config: its weights are packed already (--dequantize first)" ]
     run -65 st-convert -q q -o again --dtype f32
     st-convert -q q -o again --rename ^model.=
     grep -q quantization_config again/config.json
+}
+
+@test "st-convert --dequantize: of every form the numbers are packed_ref's, and the model is as before" {
+    for f in fp8 ct-int8-packed-asym ct-int4-actorder ct-int3-asym awq gptq4-desc; do
+        py "$ROOT/test/ref/packed_ref.py" qwen3 $f $f
+        st-convert -q $f -o d --dequantize --dtype f32
+        st-inspect diff --ignore-dtype d $f.dequantized
+        [ "$(grep -c quantization d/config.json)" = 0 ]
+        rm -r d
+    done
+    st-convert -q "$DEMO" -o q --weights int8 >table
+    st-convert -q q -o d --dequantize --dtype f32
+    hf-infer q --ids 1,2,3 --logits q.npy
+    hf-infer d --ids 1,2,3 --logits d.npy
+    py -c 'import numpy as np; q, d = np.load("q.npy"), np.load("d.npy"); assert abs(q - d).max() < 2e-4 * max(1, abs(d).max() / 5)'
+    st-convert -q q -o h --dequantize --rename q_proj=query
+    [ "$(st-inspect list h | grep -c "BF16.*query.weight")" = 4 ]
+    run -65 --separate-stderr st-convert "$DEMO" -o x --dequantize
+    [ "$stderr" = "st-convert: $DEMO: has no quantization_config to unpack" ]
+    run -2 st-convert q -o x --dequantize --weights int4
+    [ ! -e x ]
 }
 
 @test "st-convert --dtype: all tensors are rounded once, to nearest, and integers stay" {

@@ -17,7 +17,7 @@ struct st_convert_cmd {
     int64_t group; /* 0: not given */
     bool asymmetric;
     int absmax; /* --scales absmax */
-    bool merge, if_missing, json, verbose, quiet;
+    bool dequantize, merge, if_missing, json, verbose, quiet;
     struct opt_list ignored, selected, renamed;
     size_t shard_nbytes; /* 0: a shard for each of the input */
     int n_threads, out_flags;

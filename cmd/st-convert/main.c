@@ -27,6 +27,8 @@ static const struct opt opts[] = {
       "int4's scales: of least squared error, or absmax / 7.5" },
     { 0, "ignore", "GLOB", NULL, OPT_LIST(ignored, SIZE_MAX),
       "leave these layers as they are; repeatable" },
+    { 0, "dequantize", NULL, NULL, OPT_FLAG(dequantize),
+      "packed weights back to numbers" },
     { 0, "select", "GLOB", NULL, OPT_LIST(selected, SIZE_MAX),
       "only these tensors; repeatable" },
     { 0, "rename", "FROM=TO", NULL, OPT_LIST(renamed, SIZE_MAX),
@@ -50,6 +52,8 @@ static const struct opt opts[] = {
 static const struct opt_rule rules[] = {
     { OPT_NOT, "if-missing", "force", TOOL_IF_MISSING },
     { OPT_NOT, "merge", "shard-size", NULL },
+    { OPT_NOT, "dequantize", "weights",
+      "--dequantize first, then --weights of what it makes" },
     { OPT_NEEDS, "group asymmetric scales ignore", "weights", NULL },
     { 0 },
 };

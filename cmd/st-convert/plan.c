@@ -165,7 +165,6 @@ add_piece(struct convert_item *it, char *name, enum dtype dtype, uint64_t rows,
     struct convert_piece *q = &it->piece[it->n_pieces++];
 
     *q = (struct convert_piece){ .name = name, .dtype = dtype, .n_dims = 2 };
-    q->shape = q->dims;
     q->dims[0] = rows;
     q->dims[1] = cols;
     if (size_mul(rows, cols, &q->nbytes) &&
@@ -230,6 +229,40 @@ plan_packed(struct convert_plan *p, struct convert_item *it, const char *name,
                : 0;
 }
 
+/* Codes become the numbers they stand for; what else a packed layer has goes.
+ * 1: the tensor is of one; else as form_of(). */
+static int
+plan_unpacked(struct convert_plan *p, struct convert_item *it,
+              bool *rename_used, struct err *err)
+{
+    const struct form_tensors *t = &it->packed;
+    enum form_role role;
+    size_t n;
+    int rc = p->cmd->dequantize
+                 ? form_of(&it->packed, &role, &n, &p->quantization, &p->dir,
+                           it->from, err)
+                 : 0;
+    const struct stdir_tensor *scale = t->tensor[FORM_SCALE];
+    enum dtype dtype = p->cmd->dtype >= 0 ? (enum dtype)p->cmd->dtype : DT_BF16;
+    char *module, *name;
+
+    if (rc <= 0 || role != FORM_CODES)
+        return rc;
+    if (t->n > 1)
+        return err_set(err, EX_DATAERR,
+                       "%s: %s has the experts of a layer in one tensor, which "
+                       "are not unpacked",
+                       it->from->st->path, it->from->t->name);
+    if (p->cmd->dtype < 0 && scale && scale->t->dtype == DT_F16)
+        dtype = DT_F16;
+    module = join(it->from->t->name, it->from->t->name + n, "weight");
+    name = new_name(p, module, rename_used);
+    free(module);
+    it->change = UNPACKED;
+    p->n_unpacked++;
+    return add_piece(it, name, dtype, t->out, t->in, err) < 0 ? -1 : 1;
+}
+
 static int
 plan_item(struct convert_plan *p, struct convert_item *it, bool *ignore_used,
           bool *rename_used, struct err *err)
@@ -242,6 +275,9 @@ plan_item(struct convert_plan *p, struct convert_item *it, bool *ignore_used,
         return err_set(err, EX_DATAERR,
                        "%s: \"%s\" ends at a NUL, as a name here may not",
                        it->from->st->path, t->name);
+    rc = plan_unpacked(p, it, rename_used, err);
+    if (rc)
+        return rc < 0 ? -1 : 0;
     name = new_name(p, t->name, rename_used);
     if (is_packed(p, t, ignore_used, name)) {
         rc = plan_packed(p, it, name, err);
@@ -295,6 +331,7 @@ plan_items(struct convert_plan *p, struct err *err)
     bool *selected = xcalloc(cmd->selected.n + 1, sizeof(bool));
     bool *ignored = xcalloc(cmd->ignored.n + 1, sizeof(bool));
     bool *renamed = xcalloc(cmd->renamed.n + 1, sizeof(bool));
+    size_t n = 0;
     int rc = -1;
 
     p->items = mem_try(p->dir.n_tensors, sizeof(*p->items), p->dir.path, err);
@@ -309,6 +346,10 @@ plan_items(struct convert_plan *p, struct err *err)
     for (size_t i = 0; i < p->n_items; i++)
         if (plan_item(p, &p->items[i], ignored, renamed, err) < 0)
             goto out;
+    for (size_t i = 0; i < p->n_items; i++) /* scales, shapes: none is left */
+        if (p->items[i].n_pieces)
+            p->items[n++] = p->items[i];
+    p->n_items = n;
     if (unused(p, "select", &cmd->selected, selected, err) == 0 &&
         unused(p, "ignore", &cmd->ignored, ignored, err) == 0 &&
         unused(p, "rename", &cmd->renamed, renamed, err) == 0)
@@ -398,7 +439,7 @@ plan_config(struct convert_plan *p, struct err *err)
                                          [DT_F16] = "\"float16\"",
                                          [DT_F32] = "\"float32\"" };
     const char *dtype = p->cmd->dtype >= 0 ? names[p->cmd->dtype] : NULL;
-    struct config_edit edits[3] = { { 0 } };
+    struct config_edit edits[4] = { { 0 } };
     struct str scheme = { 0 };
     size_t n = 0;
     int rc;
@@ -407,6 +448,8 @@ plan_config(struct convert_plan *p, struct err *err)
         edits[n++] = (struct config_edit){ "torch_dtype", dtype, true };
         edits[n++] = (struct config_edit){ "dtype", dtype, true };
     }
+    if (p->cmd->dequantize)
+        edits[n++] = (struct config_edit){ "quantization_config", NULL, true };
     if (p->cmd->weights >= 0) {
         if (!strstr(p->ignore.s ? p->ignore.s : "", "\"lm_head\""))
             add_ignored(p, "lm_head");
@@ -419,22 +462,39 @@ plan_config(struct convert_plan *p, struct err *err)
     return rc;
 }
 
-/* Numbers and codes of a packed model go together. */
-static int
-refuse_packed(const struct convert_plan *p, const struct config_file *f,
-              struct err *err)
-{
-    struct js packed = js_get(&f->root, "quantization_config");
+/* ---- all of it ---- */
 
-    if (js_absent(&packed) || (p->cmd->weights < 0 && p->cmd->dtype < 0))
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: has a quantization_config: its weights are packed "
-                   "already",
-                   f->path.s);
+size_t
+item_nbytes(const struct convert_item *it)
+{
+    size_t nbytes = 0;
+
+    for (int i = 0; it->change == UNPACKED && i < FORM_N_ROLES; i++)
+        if (it->packed.tensor[i])
+            nbytes += it->packed.tensor[i]->t->nbytes;
+    return it->change == UNPACKED ? nbytes : it->from->t->nbytes;
 }
 
-/* ---- all of it ---- */
+/* Numbers and codes of a packed model change together. */
+static int
+load_quantization(struct convert_plan *p, struct err *err)
+{
+    const struct st_convert_cmd *cmd = p->cmd;
+
+    if (!cmd->dequantize && cmd->weights < 0 && cmd->dtype < 0)
+        return 0;
+    if (quantization_load(&p->quantization, cmd->input, err) < 0)
+        return -1;
+    if (!cmd->dequantize == !p->quantization.n_groups)
+        return 0;
+    return cmd->dequantize
+               ? err_set(err, EX_DATAERR,
+                         "%s: has no quantization_config to unpack", cmd->input)
+               : err_set(err, EX_DATAERR,
+                         "%s: has a quantization_config: its weights are "
+                         "packed already (--dequantize first)",
+                         p->quantization.file);
+}
 
 struct encode_form
 plan_form(const struct convert_plan *p, const struct convert_item *it)
@@ -487,14 +547,12 @@ plan_open(struct convert_plan *p, const struct st_convert_cmd *cmd,
         config_family(&p->family, cmd->input, err) < 0)
         return -1;
     if (p->is_dir && stdir_has(cmd->input, "config.json")) {
-        rc = config_file_open(&f, cmd->input, err);
-        if (rc == 0)
-            rc = refuse_packed(p, &f, err);
+        rc = config_file_open(&f, cmd->input, err); /* files are inputs now */
         config_file_close(&f);
         if (rc < 0)
             return -1;
     }
-    if (plan_items(p, err) < 0)
+    if (load_quantization(p, err) < 0 || plan_items(p, err) < 0)
         return -1;
     plan_shards(p);
     if (p->to_dir && p->is_dir && stdir_has(cmd->input, "config.json"))
@@ -513,6 +571,7 @@ plan_close(struct convert_plan *p)
         for (size_t k = 0; k < p->items[i].n_pieces; k++)
             free(p->items[i].piece[k].name);
     free(p->items);
+    quantization_free(&p->quantization);
     str_free(&p->ignore);
     str_free(&p->config);
     stdir_close(&p->dir);

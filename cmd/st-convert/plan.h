@@ -9,17 +9,19 @@
 #include "core/format/stdir.h"
 #include "core/kernel/encode.h"
 #include "core/model/family.h"
+#include "core/model/form.h"
 #include "core/str.h"
 
-/* KEPT: the bytes stay; ROUNDED: another type; PACKED: codes and scales. */
-enum change { KEPT, ROUNDED, PACKED };
+/* KEPT: the bytes stay; ROUNDED: another type; PACKED: codes and scales;
+ * UNPACKED: numbers of these. */
+enum change { KEPT, ROUNDED, PACKED, UNPACKED };
 
 /* A tensor that is written. */
 struct convert_piece {
     char *name;
     enum dtype dtype;
     size_t n_dims;
-    const uint64_t *shape; /* the input's, or 'dims' */
+    const uint64_t *shape; /* the input's; NULL: 'dims' */
     uint64_t dims[2];
     size_t nbytes;
 };
@@ -32,7 +34,8 @@ struct convert_item {
     struct convert_piece piece[N_PIECES];
     size_t n_pieces; /* but no zeros: PIECE_ZEROS */
     size_t shard;
-    struct encode_error error; /* PACKED, once it is written */
+    struct form_tensors packed; /* UNPACKED: what it is made of */
+    struct encode_error error;  /* PACKED, once it is written */
 };
 
 struct convert_plan {
@@ -42,7 +45,8 @@ struct convert_plan {
     bool to_dir;                       /* the output */
     const struct model_family *family; /* NULL: not known */
     struct convert_item *items;        /* [n_items], in the files' order */
-    size_t n_items, n_packed, n_shards;
+    struct quantization quantization;  /* of the input, where numbers change */
+    size_t n_items, n_packed, n_unpacked, n_shards;
     size_t group;      /* 0: a scale for each row */
     struct str ignore; /* the array of quantization_config */
     struct str config; /* config.json of the output, or empty */
@@ -57,6 +61,9 @@ struct convert_plan {
 int plan_open(struct convert_plan *plan, const struct st_convert_cmd *cmd,
               struct err *err);
 void plan_close(struct convert_plan *plan);
+
+/* item_nbytes() is how many bytes of the input an item is made of. */
+size_t item_nbytes(const struct convert_item *item);
 
 /* plan_form() is the form of a PACKED item; plan_word() what the report calls
  * it. */

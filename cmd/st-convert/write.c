@@ -31,11 +31,13 @@ struct block {
     uint8_t *zero;              /* [n, groups], or NULL */
     struct encode_error *error; /* [n]; 'max' is NaN where a number is not
                                  * finite */
-    bool *overflow;             /* ROUNDED: a number became infinite */
+    bool *overflow; /* a number became infinite; ROUNDED: by grain */
     struct encode_form form;
-    const float *weight; /* [k] or NULL */
-    float *x;            /* [threads, k or GRAIN] */
-    uint8_t *code;       /* [threads, k] */
+    const float *weight;         /* [k] or NULL */
+    const struct weight *packed; /* UNPACKED: rows from 'first' on */
+    size_t first;
+    float *x;      /* [threads, k or GRAIN] */
+    uint8_t *code; /* [threads, k] */
 };
 
 struct converter {
@@ -194,6 +196,14 @@ round_numbers(void *ctx, size_t begin, size_t end, int thread)
             b->overflow[begin / GRAIN] = true;
 }
 
+static void
+warn_overflow(const struct convert_item *it)
+{
+    err_warn("%s: %s has numbers that become infinite in %s",
+             it->from->st->path, it->from->t->name,
+             dtype_table[it->piece[0].dtype].name);
+}
+
 static int
 write_rounded(struct converter *c, struct convert_item *it, int tensor,
               struct err *err)
@@ -221,9 +231,62 @@ write_rounded(struct converter *c, struct convert_item *it, int tensor,
     for (size_t i = 0; i < BLOCK / GRAIN; i++)
         any |= overflow[i];
     if (any)
-        err_warn("%s: %s has numbers that become infinite in %s",
-                 it->from->st->path, t->name,
-                 dtype_table[it->piece[0].dtype].name);
+        warn_overflow(it);
+    free(b.x);
+    free(b.to);
+    return rc;
+}
+
+static void
+read_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct block *b = ctx;
+    float *x = b->x + (size_t)thread * b->k;
+    enum dtype to = b->item->piece[0].dtype;
+
+    for (size_t r = begin; r < end; r++) {
+        weight_read(x, b->packed, b->first + r, 0, b->k);
+        cvt_from_f32((char *)b->to + r * b->row_nbytes, to, x, b->k);
+        if (!cvt_fits(x, to, b->k))
+            b->overflow[0] = true;
+    }
+}
+
+static int
+write_unpacked(struct converter *c, struct convert_item *it, int tensor,
+               struct err *err)
+{
+    struct form_memory memory = { .par = c->par };
+    struct linear l = { 0 };
+    size_t out = it->packed.out, in = it->packed.in, rows;
+    bool overflow = false;
+    struct block b = {
+        .item = it, .k = in, .packed = &l.w, .overflow = &overflow
+    };
+    int rc = form_bind(&l, &it->packed, 0, &memory, err);
+
+    b.row_nbytes = in * dtype_size(it->piece[0].dtype);
+    rows = smaller(out, larger((size_t)par_threads(c->par), BLOCK / in));
+    b.to = mem_try(rows, b.row_nbytes, it->piece[0].name, err);
+    b.x = mem_try(in, (size_t)par_threads(c->par) * sizeof(*b.x),
+                  it->piece[0].name, err);
+    rc = rc == 0 && b.to && b.x ? 0 : -1;
+    for (; rc == 0 && b.first < out; b.first += b.n) {
+        b.n = smaller(rows, out - b.first);
+        par_for_thread(c->par, b.n, GRAIN / in + 1, read_rows, &b);
+        rc = stw_write(c->w, tensor, b.to, b.n * b.row_nbytes,
+                       b.first * b.row_nbytes, err);
+        progress_at(&c->progress,
+                    c->n_in + item_nbytes(it) / out * (b.first + b.n));
+    }
+    if (overflow)
+        warn_overflow(it);
+    for (int i = 0; i < FORM_N_ROLES; i++)
+        if (it->packed.tensor[i])
+            map_was_read(
+                st_data(it->packed.tensor[i]->st, it->packed.tensor[i]->t),
+                it->packed.tensor[i]->t->nbytes);
+    form_memory_free(&memory);
     free(b.x);
     free(b.to);
     return rc;
@@ -257,6 +320,7 @@ write_shard(struct converter *c, struct convert_item *items, size_t n,
         [KEPT] = write_kept,
         [ROUNDED] = write_rounded,
         [PACKED] = write_packed,
+        [UNPACKED] = write_unpacked,
     };
     const struct stdir *dir = &c->plan->dir;
     int rc = 0, tensor = 0;
@@ -270,14 +334,15 @@ write_shard(struct converter *c, struct convert_item *items, size_t n,
         for (size_t k = 0; rc >= 0 && k < items[i].n_pieces; k++) {
             const struct convert_piece *q = &items[i].piece[k];
 
-            rc = stw_add(c->w, q->name, q->dtype, q->n_dims, q->shape, err);
+            rc = stw_add(c->w, q->name, q->dtype, q->n_dims,
+                         q->shape ? q->shape : q->dims, err);
         }
     if (rc >= 0)
         rc = stw_open(c->w, path, flags, err);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         rc = write[items[i].change](c, &items[i], tensor, err);
         tensor += (int)items[i].n_pieces;
-        c->n_in += items[i].from->t->nbytes;
+        c->n_in += item_nbytes(&items[i]);
         for (size_t k = 0; k < items[i].n_pieces; k++)
             c->n_out += items[i].piece[k].nbytes;
     }
@@ -451,8 +516,9 @@ report(const struct converter *c, struct err *err)
                  p->cmd->out_path, p->n_packed, p->n_items, plan_word(p),
                  relative_rms(&all), out, in);
     else
-        tool_say("%s: %zu tensor%s, %s of %s", p->cmd->out_path, p->n_items,
-                 plural(p->n_items), out, in);
+        tool_say("%s: %zu tensor%s%s, %s of %s", p->cmd->out_path, p->n_items,
+                 plural(p->n_items), p->cmd->dequantize ? ", unpacked" : "",
+                 out, in);
     return 0;
 }
 
@@ -466,7 +532,7 @@ convert_write(struct convert_plan *p, struct err *err)
     int rc = -1;
 
     for (size_t i = 0; i < p->n_items; i++)
-        c.progress.total += p->items[i].from->t->nbytes;
+        c.progress.total += item_nbytes(&p->items[i]);
     if (par_open(&c.par, p->cmd->n_threads, err) == 0) {
         progress_start(&c.progress);
         rc = p->to_dir ? write_dir(&c, err)
