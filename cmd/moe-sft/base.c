@@ -383,14 +383,16 @@ base_weights(const struct base *base, enum base_matrix m, size_t expert)
 size_t
 base_nbytes(const struct base *base)
 {
-    size_t all = 0, nbytes;
+    struct weight_piece piece[WEIGHT_PIECES];
+    size_t all = 0;
 
     for (size_t i = 0; i < BASE_N * base->n_experts; i++) {
         const struct gemm_matrix w = base_weights(
             base, (enum base_matrix)(i / base->n_experts), i % base->n_experts);
 
-        weight_stored(&w.weight, w.n, &nbytes);
-        all += nbytes + (w.weight.scale ? w.n * sizeof(float) : 0);
+        for (size_t n = weight_pieces(piece, &w.weight, w.n, w.k); n-- > 0;)
+            all += piece[n].nbytes;
+        all += w.weight.scale ? w.n * sizeof(float) : 0;
     }
     return all;
 }
@@ -498,6 +500,7 @@ base_check(const struct base *base, struct par *par, struct err *err)
 void
 base_digest(const struct base *base, struct hash *hash)
 {
+    struct weight_piece piece[WEIGHT_PIECES];
     uint8_t sizes[4 * 8];
 
     put_le64(sizes, base->n_experts);
@@ -506,12 +509,12 @@ base_digest(const struct base *base, struct hash *hash)
     for (size_t i = 0; i < BASE_N * base->n_experts; i++) {
         const struct gemm_matrix w = base_weights(
             base, (enum base_matrix)(i / base->n_experts), i % base->n_experts);
-        size_t nbytes;
-        const void *stored = weight_stored(&w.weight, w.n, &nbytes);
+        size_t n = weight_pieces(piece, &w.weight, w.n, w.k);
 
         put_le64(sizes + 24, w.weight.dtype);
         hash_add(hash, sizes, sizeof(sizes));
-        hash_add(hash, stored, nbytes);
+        for (size_t k = 0; k < n; k++)
+            hash_add(hash, piece[k].data, piece[k].nbytes);
     }
     for (size_t m = 0; m < BASE_N; m++) {
         size_t n = m == BASE_DOWN ? base->hidden : base->intermediate;

@@ -34,3 +34,25 @@ weight_stored(const struct weight *w, size_t rows, size_t *nbytes)
     *nbytes = rows * w->ld * weight_bits(w) / 8;
     return weight_at(w, 0, 0);
 }
+
+size_t
+weight_pieces(struct weight_piece to[WEIGHT_PIECES], const struct weight *w,
+              size_t rows, size_t k)
+{
+    const struct weight_code *c = w->code;
+    size_t n = 1, first, blocks, item;
+
+    to->data = weight_stored(w, rows, &to->nbytes);
+    if (!c || rows == 0)
+        return n;
+    first = w->row / c->rows * c->ld;
+    blocks = ((w->row + rows - 1) / c->rows + 1) * c->ld - first;
+    item = dtype_table[c->scale_dtype].bits / 8;
+    to[n++] = (struct weight_piece){ (const char *)c->scale + first * item,
+                                     blocks * item };
+    if (c->zero)
+        to[n++] = (struct weight_piece){ c->zero + first, blocks };
+    if (c->block)
+        to[n++] = (struct weight_piece){ c->block, k * sizeof(*c->block) };
+    return n;
+}

@@ -63,4 +63,15 @@ void weight_rows(float *to, const struct weight *w, size_t row, size_t n_rows,
  * take: for hashes.  Rows follow each other, and all of their columns count. */
 const void *weight_stored(const struct weight *w, size_t rows, size_t *nbytes);
 
+/* weight_pieces() lists all that rows of k columns are made of: these bytes,
+ * and the scales, zeros and columns' blocks of codes.  Returns how many pieces.
+ * The scales of I8 are not among them. */
+#define WEIGHT_PIECES 4
+struct weight_piece {
+    const void *data;
+    size_t nbytes;
+};
+size_t weight_pieces(struct weight_piece to[WEIGHT_PIECES],
+                     const struct weight *w, size_t rows, size_t k);
+
 #endif

@@ -213,6 +213,26 @@ same_products(struct gemm *g, bool by_k, size_t m)
     return good && same(y[0], y[1], n_y);
 }
 
+/* Of 5 rows from row 6 on, in blocks of 4 x 100: of rows 4 .. 7 and 8 .. 11.
+ */
+static bool
+pieces(bool shuffled)
+{
+    struct weight_piece p[WEIGHT_PIECES];
+    struct weight w;
+    size_t n;
+
+    make(CODE_U4, 4, 100, DT_F16, true, shuffled);
+    w = d.w;
+    w.row = 6;
+    n = weight_pieces(p, &w, 5, K);
+    return n == (shuffled ? 4 : 3) && p[0].data == d.codes + 6 * LD / 2 &&
+           p[0].nbytes == 5 * LD / 2 && p[1].data == d.scale + 2 * 12 &&
+           p[1].nbytes == 2 * 24 && p[2].data == d.zero + 12 &&
+           p[2].nbytes == 24 &&
+           (!shuffled || (p[3].data == d.block && p[3].nbytes == 4 * K));
+}
+
 int
 main(void)
 {
@@ -248,6 +268,7 @@ main(void)
         tap_ok(products, "%s: products have the bits of those of the numbers",
                names[kind]);
     }
+    tap_ok(pieces(false) && pieces(true), "pieces: what rows are made of");
     gemm_close(one);
     gemm_close(many);
     par_close(par);
