@@ -183,8 +183,7 @@ part_of(const struct linear *l, size_t first, size_t n)
 {
     struct linear part = *l;
 
-    part.w.data =
-        (const char *)l->w.data + first * l->w.ld * dtype_size(l->w.dtype);
+    part.w.row += first;
     part.out = n;
     if (l->bias)
         part.bias = l->bias + first;
