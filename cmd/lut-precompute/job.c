@@ -23,7 +23,7 @@
 static void
 advance(struct digest *d)
 {
-    const struct matrix *m;
+    const struct weight_piece *m = &d->parts[d->at];
     size_t n;
 
     if (!d->hash)
@@ -33,11 +33,10 @@ advance(struct digest *d)
         d->hash = NULL;
         return;
     }
-    m = d->parts[d->at];
-    n = smaller(matrix_nbytes(m) - d->nbytes, PIECE);
+    n = smaller(m->nbytes - d->nbytes, PIECE);
     hash_add(d->hash, (const char *)m->data + d->nbytes, n);
     d->nbytes += n;
-    if (d->nbytes == matrix_nbytes(m)) {
+    if (d->nbytes == m->nbytes) {
         d->at++;
         d->nbytes = 0;
     }
@@ -206,6 +205,16 @@ job_nbytes(const struct layer_job *job)
            (job->cmd->screen ? job->sae->n * (job->target->in + 8) : 0);
 }
 
+/* The bytes of a part's weights: their number of pieces. */
+static size_t
+part_pieces(struct weight_piece to[WEIGHT_PIECES], const struct target_part *p)
+{
+    const struct gemm_matrix *w = &p->w;
+
+    return weight_pieces(to, &w->weight, w->by_k ? w->k : w->n,
+                         w->by_k ? w->n : w->k);
+}
+
 uint64_t
 job_flop(const struct layer_job *job)
 {
@@ -227,14 +236,17 @@ job_open(struct layer_job *job, struct err *err)
     for (size_t i = 0; i < N_DIGESTS; i++)
         d[i] = (struct digest){ .hash = hash_new(HASH_SHA256) };
     for (size_t i = 0; i < 4; i++)
-        d[OF_SAE].parts[d[OF_SAE].n++] = of_sae[i];
+        d[OF_SAE].parts[d[OF_SAE].n++] =
+            (struct weight_piece){ of_sae[i]->data, matrix_nbytes(of_sae[i]) };
+    d = &job->digests[OF_WEIGHTS];
     for (size_t i = 0; i < t->n_parts; i++) {
-        const struct target_part *p = &t->parts[i];
+        const struct matrix *b = &t->parts[i].bias;
 
-        d[OF_WEIGHTS].parts[d[OF_WEIGHTS].n++] = &p->w;
-        if (p->bias.data)
-            d[OF_WEIGHTS].parts[d[OF_WEIGHTS].n++] = &p->bias;
-        sources += matrix_nbytes(&p->w);
+        for (size_t n = part_pieces(d->parts + d->n, &t->parts[i]); n > 0; n--)
+            sources += d->parts[d->n++].nbytes;
+        if (b->data)
+            d->parts[d->n++] =
+                (struct weight_piece){ b->data, matrix_nbytes(b) };
     }
     if (s->in != t->in)
         return err_set(err, EX_DATAERR, "%s: is for %zu inputs, but %s has %zu",
@@ -404,9 +416,13 @@ job_write(struct layer_job *job, const struct job_threads *threads,
     stw_meta(w, "lut", job->lut);
     stw_meta(w, "sae_sha256", digits);
     stw_meta(w, "weights_sha256", digits);
-    for (size_t i = 0; i < job->target->n_parts; i++)
-        hash_sample(sample, job->target->parts[i].w.data,
-                    matrix_nbytes(&job->target->parts[i].w));
+    for (size_t i = 0; i < job->target->n_parts; i++) {
+        struct weight_piece piece[WEIGHT_PIECES];
+        size_t n = part_pieces(piece, &job->target->parts[i]);
+
+        for (size_t k = 0; k < n; k++)
+            hash_sample(sample, piece[k].data, piece[k].nbytes);
+    }
     hash_end(sample, hex);
     stw_meta(w, LUT_WEIGHTS, hex);
     for (size_t i = 0; i < n_tensors(job) && rc >= 0; i++) {

@@ -22,7 +22,7 @@
  * SAEs, worth computing next to the products. */
 struct digest {
     struct hash *hash; /* NULL: done */
-    const struct matrix *parts[2 * LUT_MAX_PARTS];
+    struct weight_piece parts[(WEIGHT_PIECES + 1) * LUT_MAX_PARTS];
     size_t n, at, nbytes; /* parts; the current one, and its bytes so far */
     char hex[HASH_MAX_HEX];
 };

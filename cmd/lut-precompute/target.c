@@ -115,7 +115,7 @@ target_open(struct target_layer *t, const struct target_model *m,
                         m->dir.path, p->name, l.in, t->parts[0].name, t->in);
             break;
         }
-        p->w = (struct matrix){ l.w.data, l.w.dtype, l.out, l.in, l.by_k };
+        p->w = linear_job(&l, NULL, false).w;
         if (bias)
             p->bias = (struct matrix){ st_data(bias->st, bias->t),
                                        bias->t->dtype, 1, l.out, false };

@@ -14,12 +14,13 @@
 #include "core/format/lut.h"
 #include "core/format/matrix.h"
 #include "core/format/stdir.h"
+#include "core/kernel/gemm.h"
 #include "core/model/family.h"
 
 struct target_part {
-    char *name;         /* "model.layers.0.self_attn.q_proj" */
-    struct matrix w;    /* [its outputs, in], or by_col as stored */
-    struct matrix bias; /* [1, its outputs], or none */
+    char *name;           /* "model.layers.0.self_attn.q_proj" */
+    struct gemm_matrix w; /* [its outputs, in] */
+    struct matrix bias;   /* [1, its outputs], or none */
 };
 
 struct target_layer {

@@ -381,11 +381,11 @@ write_weight_t(struct tiles *t, struct err *err)
         size_t n = smaller(t->rows, in - first);
 
         for (size_t i = 0; i < t->target->n_parts; i++) {
-            const struct matrix *w = &t->target->parts[i].w;
-            const struct matrix w_t = { w->data, w->dtype, in, w->rows,
-                                        !w->by_col };
+            const struct gemm_matrix *w = &t->target->parts[i].w;
+            const struct gemm_matrix w_t = { w->weight, w->k, w->n, !w->by_k,
+                                             false };
 
-            matrix_rows(par, &w_t, first, n, t->p + t->parts[i].col, out);
+            matrix_weights(par, &w_t, first, n, t->p + t->parts[i].col, out);
         }
         atomic_store(&t->bad, SIZE_MAX);
         par_for(par, n, 8, round_weight_rows, t);
@@ -465,7 +465,7 @@ tiles_open(struct tiles *t, const struct layer_job *job, struct gemm *gemm,
                          .ld = gemm_ld_bf16(in) };
     t->split = job->cmd->bf16 && t->dtype != DT_F32 && cpu_isa() == ISA_AMX;
     for (size_t i = 0; i < target->n_parts; i++)
-        t->split &= target->parts[i].w.dtype == DT_BF16;
+        t->split &= target->parts[i].w.weight.dtype == DT_BF16;
     row = (in + out) * sizeof(float) + 2 * t->width * t->item +
           (t->split ? 4 * t->ld : 0) + (shadow >= 0 ? in : 0);
     t->rows = smaller(TILE_BYTES / row / MIN_ROWS * MIN_ROWS,
@@ -479,20 +479,14 @@ tiles_open(struct tiles *t, const struct layer_job *job, struct gemm *gemm,
         t->file_sums[i] = hash_new(HASH_XXH3);
     lay_out(t);
     for (size_t i = 0; i < target->n_parts; i++) {
-        const struct matrix *w = &target->parts[i].w;
         struct gemm_job *g = &t->jobs[i];
 
         t->parts[i] = (struct tile_part){ t, col };
         *g = (struct gemm_job){
-            .w = { .weight = { .data = w->data,
-                               .dtype = w->dtype,
-                               .ld = w->by_col ? w->rows : w->cols },
-                   .n = w->rows,
-                   .k = w->cols,
-                   .by_k = w->by_col },
+            .w = target->parts[i].w,
             .end = { .hook = round_block, .ctx = &t->parts[i] },
         };
-        col += w->rows;
+        col += g->w.n;
         if (!t->split)
             continue;
         t->packed_nbytes[i] = gemm_packed_nbytes(GEMM_BF16, g->w.n, g->w.k);

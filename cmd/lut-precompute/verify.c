@@ -69,9 +69,9 @@ check_outputs(void *ctx, size_t begin, size_t end, int thread)
         const struct target_part *p = t->parts;
         size_t at = o;
 
-        for (; at >= p->w.rows; p++)
-            at -= p->w.rows;
-        matrix_rows(NULL, &p->w, at, 1, w, t->in);
+        for (; at >= p->w.n; p++)
+            at -= p->w.n;
+        matrix_weights(NULL, &p->w, at, 1, w, t->in);
         for (size_t i = 0; table->compensation_weight_t && i < N_ROWS; i++)
             compare_item(c, table->compensation_weight_t,
                          c->dim[i] * t->out + o, (double)w[c->dim[i]], 0, most);
@@ -125,7 +125,7 @@ check_sae(struct check *c, struct par *par)
     bool fold = s->centered && !c->job->cmd->keep_centering;
 
     matrix_vector(&s->decoder_bias, b_dec);
-    for (size_t i = 0; i < t->n_parts; part += t->parts[i++].w.rows)
+    for (size_t i = 0; i < t->n_parts; part += t->parts[i++].w.n)
         matrix_times(par, &t->parts[i].w, b_dec, &t->parts[i].bias, part);
     for (size_t i = 0; i < t->out; i++)
         compare(c, (double)table->bias_product[i], sums[i], 1e-14, c->errors);

@@ -3,14 +3,13 @@
 
 #include <stdlib.h>
 
-#include "core/kernel/cvt.h"
 #include "core/mem.h"
 
 #define BLOCK 64 /* rows and columns transposed at a time: 16 KiB of f32 */
 #define LANES 8
 
 struct rows_task {
-    const struct matrix *m;
+    const struct gemm_matrix *w;
     size_t first, n;
     float *to;
     size_t ld;
@@ -20,20 +19,17 @@ static void
 widen_rows(void *ctx, size_t begin, size_t end)
 {
     const struct rows_task *t = ctx;
-    const struct matrix *m = t->m;
-    const char *data = m->data;
-    size_t size = dtype_size(m->dtype), row = t->first + begin;
+    const struct gemm_matrix *w = t->w;
+    size_t row = t->first + begin;
     float block[BLOCK][BLOCK];
 
-    for (size_t i = begin; !m->by_col && i < end; i++)
-        cvt_to_f32(t->to + i * t->ld, data + (t->first + i) * m->cols * size,
-                   m->dtype, m->cols);
-    for (size_t c = 0; m->by_col && c < m->cols; c += BLOCK) {
-        size_t n_c = smaller(m->cols - c, BLOCK);
+    for (size_t i = begin; !w->by_k && i < end; i++)
+        weight_read(t->to + i * t->ld, &w->weight, t->first + i, 0, w->k);
+    for (size_t c = 0; w->by_k && c < w->k; c += BLOCK) {
+        size_t n_c = smaller(w->k - c, BLOCK);
 
         for (size_t j = 0; j < n_c; j++)
-            cvt_to_f32(block[j], data + ((c + j) * m->rows + row) * size,
-                       m->dtype, end - begin);
+            weight_read(block[j], &w->weight, c + j, row, end - begin);
         for (size_t i = begin; i < end; i++)
             for (size_t j = 0; j < n_c; j++)
                 t->to[i * t->ld + c + j] = block[j][i - begin];
@@ -41,12 +37,26 @@ widen_rows(void *ctx, size_t begin, size_t end)
 }
 
 void
+matrix_weights(struct par *par, const struct gemm_matrix *w, size_t first,
+               size_t n, float *to, size_t ld)
+{
+    struct rows_task t = { w, first, n, to, ld };
+
+    par_for(par, n, w->by_k ? BLOCK : 16, widen_rows, &t);
+}
+
+void
 matrix_rows(struct par *par, const struct matrix *m, size_t first, size_t n,
             float *to, size_t ld)
 {
-    struct rows_task t = { m, first, n, to, ld };
+    const struct gemm_matrix w = {
+        .weight = { m->data, m->dtype, m->by_col ? m->rows : m->cols },
+        .n = m->rows,
+        .k = m->cols,
+        .by_k = m->by_col,
+    };
 
-    par_for(par, n, m->by_col ? BLOCK : 16, widen_rows, &t);
+    matrix_weights(par, &w, first, n, to, ld);
 }
 
 double
@@ -66,9 +76,10 @@ dot64(const float *a, const double *b, size_t n)
 }
 
 struct times_task {
-    const struct matrix *m, *bias;
+    const struct gemm_matrix *w;
+    const struct matrix *bias;
     const double *b;
-    float *row; /* [threads, cols] */
+    float *row; /* [threads, k] */
     double *sums;
 };
 
@@ -76,24 +87,24 @@ static void
 sum_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct times_task *t = ctx;
-    float *row = t->row + (size_t)thread * t->m->cols;
+    float *row = t->row + (size_t)thread * t->w->k;
 
     for (size_t i = begin; i < end; i++) {
-        matrix_rows(NULL, t->m, i, 1, row, t->m->cols);
-        t->sums[i] = dot64(row, t->b, t->m->cols);
+        matrix_weights(NULL, t->w, i, 1, row, t->w->k);
+        t->sums[i] = dot64(row, t->b, t->w->k);
         if (t->bias->data)
             t->sums[i] += dtype_get(t->bias->dtype, t->bias->data, i);
     }
 }
 
 void
-matrix_times(struct par *par, const struct matrix *m, const double *b,
+matrix_times(struct par *par, const struct gemm_matrix *w, const double *b,
              const struct matrix *bias, double *sums)
 {
     size_t threads = par ? (size_t)par_threads(par) : 1;
-    float *row = xcalloc(threads * m->cols, sizeof(*row));
-    struct times_task task = { m, bias, b, row, sums };
+    float *row = xcalloc(threads * w->k, sizeof(*row));
+    struct times_task task = { w, bias, b, row, sums };
 
-    par_for_thread(par, m->rows, 16, sum_rows, &task);
+    par_for_thread(par, w->n, 16, sum_rows, &task);
     free(row);
 }

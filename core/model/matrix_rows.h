@@ -8,16 +8,20 @@
 #include <stddef.h>
 
 #include "core/format/matrix.h"
+#include "core/kernel/gemm.h"
 #include "core/par.h"
 
-/* matrix_rows() widens rows first .. first + n - 1 to f32, 'ld' floats apart.
- * 'par' may be NULL.  Cannot fail. */
+/* matrix_rows() widens rows first .. first + n - 1 to f32, 'ld' floats apart;
+ * matrix_weights() those of weights [n, k].  'par' may be NULL.  Cannot fail.
+ */
 void matrix_rows(struct par *par, const struct matrix *m, size_t first,
                  size_t n, float *to, size_t ld);
+void matrix_weights(struct par *par, const struct gemm_matrix *w, size_t first,
+                    size_t n, float *to, size_t ld);
 
-/* matrix_times() is m b + bias in f64, where bias->data may be NULL.
- * b [cols], bias [1, rows], sums [rows]. */
-void matrix_times(struct par *par, const struct matrix *m, const double *b,
+/* matrix_times() is w b + bias in f64, where bias->data may be NULL.
+ * b [k], bias [1, n], sums [n]. */
+void matrix_times(struct par *par, const struct gemm_matrix *w, const double *b,
                   const struct matrix *bias, double *sums);
 
 /* dot64() is the sum of a[i] b[i], in an order fixed by n. */
