@@ -5,11 +5,11 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11712
 core/format 13474
-core/kernel 11048
-core/model 27278
+core/kernel 11081
+core/model 27292
 core/text 8128
 core/image 2399
-cmd 41705
+cmd 41719
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
