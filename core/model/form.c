@@ -512,20 +512,11 @@ form_bind(struct linear *l, const struct form_tensors *t, size_t i,
 void
 form_hash(struct hash *hash, const struct weight *w, size_t n)
 {
-    const struct weight_code *c = w->code;
-    size_t nbytes, first, blocks;
-    const void *stored = weight_stored(w, n, &nbytes);
+    struct weight_piece piece[WEIGHT_PIECES];
+    size_t n_pieces = weight_pieces(piece, w, n, 0);
 
-    hash_sample(hash, stored, nbytes);
-    if (!c || !n)
-        return;
-    first = w->row / c->rows;
-    blocks = ((w->row + n - 1) / c->rows - first + 1) * c->ld;
-    nbytes = dtype_size(c->scale_dtype);
-    hash_sample(hash, (const char *)c->scale + first * c->ld * nbytes,
-                blocks * nbytes);
-    if (c->zero)
-        hash_sample(hash, c->zero + first * c->ld, blocks);
+    for (size_t i = 0; i < n_pieces; i++)
+        hash_sample(hash, piece[i].data, piece[i].nbytes);
 }
 
 int

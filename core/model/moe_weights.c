@@ -164,11 +164,18 @@ moe_load(struct moe *moe, const struct moe_base *base, struct err *err)
             enum dtype dtype = from[i][e].dtype;
             bool int8 = moe->config.mode == MOE_INT8 && from[i][e].scale;
 
-            if (!dtype_computes(dtype) && !(int8 && dtype == DT_I8))
+            if (!dtype_computes(dtype) && !(int8 && dtype == DT_I8) &&
+                !from[i][e].code)
                 return err_set(err, EX_DATAERR,
                                "base weights of expert %zu are %s, not BF16, "
                                "F16 or F32",
                                e, dtype_table[dtype].name);
+            if (from[i][e].code && moe->config.n_parts > 1 &&
+                moe->parts[1].first % 2)
+                return err_set(err, EX_DATAERR,
+                               "packed base weights cannot be cut in %zu parts "
+                               "of odd sizes",
+                               moe->config.n_parts);
             moe->base[i][e] = from[i][e];
         }
     l.temp = mem_big(moe->n_teams, l.nbytes, "base weights", err);
