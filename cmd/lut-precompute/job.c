@@ -9,6 +9,7 @@
 #include "core/js.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/model/form.h"
 #include "core/model/names.h"
 #include "core/out.h"
 #include "core/sig.h"
@@ -417,11 +418,9 @@ job_write(struct layer_job *job, const struct job_threads *threads,
     stw_meta(w, "sae_sha256", digits);
     stw_meta(w, "weights_sha256", digits);
     for (size_t i = 0; i < job->target->n_parts; i++) {
-        struct weight_piece piece[WEIGHT_PIECES];
-        size_t n = part_pieces(piece, &job->target->parts[i]);
+        const struct gemm_matrix *part = &job->target->parts[i].w;
 
-        for (size_t k = 0; k < n; k++)
-            hash_sample(sample, piece[k].data, piece[k].nbytes);
+        form_hash(sample, &part->weight, part->by_k ? part->k : part->n);
     }
     hash_end(sample, hex);
     stw_meta(w, LUT_WEIGHTS, hex);

@@ -35,6 +35,7 @@ void
 target_model_close(struct target_model *m)
 {
     stdir_close(&m->dir);
+    quantization_free(&m->packed);
     json_decref(m->config);
     free(m->name);
     *m = (struct target_model){ 0 };
@@ -78,7 +79,8 @@ target_model_open(struct target_model *m, const char *path, struct err *err)
             json_object_set_new(m->config, keys[i][0], json_deep_copy(js.v));
     }
     if (rc == 0 &&
-        (stdir_open(&m->dir, path, err) < 0 || stdir_map(&m->dir, err) < 0))
+        (quantization_parse(&m->packed, &f.root, err) < 0 ||
+         stdir_open(&m->dir, path, err) < 0 || stdir_map(&m->dir, err) < 0))
         rc = -1;
 out:
     config_file_close(&f);
@@ -96,13 +98,14 @@ target_open(struct target_layer *t, const struct target_model *m,
 
     *t = (struct target_layer){ .name = xstrdup(name) };
     t->op = strrchr(t->name, '.') ? strrchr(t->name, '.') + 1 : t->name;
-    t->n_parts = linear_file_parts(&m->dir, NULL, name, names);
+    t->n_parts = linear_file_parts(&m->dir, &m->packed, name, names);
     for (size_t i = 0; i < t->n_parts; i++)
         t->parts[i].name = names[i];
     for (size_t i = 0; i < t->n_parts && found > 0; i++) {
         struct target_part *p = &t->parts[i];
         const struct stdir_tensor *bias;
-        const struct linear_dir in = { &m->dir, m->family, NULL, NULL };
+        const struct linear_dir in = { &m->dir, m->family, &m->packed,
+                                       &t->memory };
         struct linear l;
 
         found = linear_file_find(&l, &bias, &in, p->name, err);
@@ -134,6 +137,7 @@ target_close(struct target_layer *t)
     for (size_t i = 0; i < t->n_parts; i++)
         free(t->parts[i].name);
     free(t->name);
+    form_memory_free(&t->memory);
     *t = (struct target_layer){ 0 };
 }
 
@@ -194,21 +198,47 @@ candidates_add(struct candidates *c, char *layer, bool fused)
     c->list[c->n++] = (struct candidate){ .layer = layer, .fused = fused };
 }
 
-/* Every NAME.weight that is a matrix, and the fused layers whose parts are all
- * there.  A name becomes a file's: others than words with dots are none. */
-static void
-candidates_open(struct candidates *c, const struct stdir *dir)
+/* Is this the name of a layer's weights? */
+static bool
+has_weights(const struct target_model *m, const char *name)
+{
+    return names_tensor(&m->dir, name, "weight") ||
+           form_is(&m->packed, &m->dir, name);
+}
+
+/* Of a tensor of a layer's weights, how long the layer's name is; else 0.  What
+ * is wrong with packed ones target_open() says. */
+static size_t
+module_of(const struct target_model *m, const struct stdir_tensor *t)
 {
     static const char end[] = ".weight";
+    const char *found = t->t->n_dims == 2 ? str_ends(t->t->name, end) : NULL;
+    enum form_role role;
+    struct form_tensors form;
+    struct err err;
+    size_t n;
+    int rc = form_of(&form, &role, &n, &m->packed, &m->dir, t, &err);
+
+    if (rc && role == FORM_CODES && (rc < 0 || form.n == 1))
+        return n;
+    return found ? (size_t)(found - t->t->name) : 0;
+}
+
+/* Every layer with a matrix, and the fused layers whose parts are all there.  A
+ * name becomes a file's: others than words with dots are none. */
+static void
+candidates_open(struct candidates *c, const struct target_model *m)
+{
+    const struct stdir *dir = &m->dir;
     size_t n, kept = 0;
 
     *c = (struct candidates){ 0 };
     for (size_t i = 0; i < dir->n_tensors; i++) {
         const struct st_tensor *t = dir->tensors[i].t;
-        size_t n_name = t->name_n - smaller(t->name_n, strlen(end));
+        size_t n_name = module_of(m, &dir->tensors[i]);
         char *stem;
 
-        if (t->n_dims != 2 || n_name == 0 || strcmp(t->name + n_name, end) ||
+        if (n_name == 0 ||
             strspn(t->name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx"
                             "yz0123456789_-.") != t->name_n)
             continue;
@@ -223,10 +253,10 @@ candidates_open(struct candidates *c, const struct stdir *dir)
         bool all = n_parts > 0 && !strcmp(parts[0], c->list[i].layer);
 
         for (size_t k = 0; k < n_parts; k++) {
-            all = all && names_tensor(dir, parts[k], "weight");
+            all = all && has_weights(m, parts[k]);
             free(parts[k]);
         }
-        if (all && !names_tensor(dir, fused, "weight"))
+        if (all && !has_weights(m, fused))
             candidates_add(c, fused, true);
         else
             free(fused);
@@ -312,7 +342,7 @@ is_layer(const struct target_model *m, const char *name)
 
     for (size_t i = 0; i < n; i++)
         free(parts[i]);
-    return n > 1 || names_tensor(&m->dir, name, "weight");
+    return n > 1 || has_weights(m, name);
 }
 
 /* --layers of one SAE that says where in a model its rows are from, in any
@@ -377,7 +407,7 @@ plan_make(struct table_plan *plan, const struct precompute_cmd *given,
             return -1;
     }
     globs_open(&globs, cmd->layers);
-    candidates_open(&c, &m->dir);
+    candidates_open(&c, m);
     for (size_t i = 0; i < c.n && rc == 0; i++) {
         struct candidate *x = &c.list[i];
 

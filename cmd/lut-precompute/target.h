@@ -16,6 +16,7 @@
 #include "core/format/stdir.h"
 #include "core/kernel/gemm.h"
 #include "core/model/family.h"
+#include "core/model/form.h"
 
 struct target_part {
     char *name;           /* "model.layers.0.self_attn.q_proj" */
@@ -30,11 +31,13 @@ struct target_layer {
     size_t n_parts;
     struct target_part parts[LUT_MAX_PARTS];
     bool has_bias;
+    struct form_memory memory;
 };
 
 struct target_model {
     struct stdir dir;
     const struct model_family *family; /* or NULL */
+    struct quantization packed;        /* weights that are */
     json_t *config;                    /* model_config of metadata.json */
     char *name;                        /* source_model */
 };
@@ -67,7 +70,8 @@ struct table_plan {
 
 /*
  * plan_make() lists the layers to make: every 2-D tensor NAME.weight of the
- * model is one.  -1 with 'err' set: EX_NOINPUT, EX_DATAERR, TU_USAGE
+ * model is one, and every packed layer.  -1 with 'err' set: EX_NOINPUT,
+ * EX_DATAERR, TU_USAGE
  * (--layers).  Owner: the caller, until plan_free().
  */
 int plan_make(struct table_plan *plan, const struct precompute_cmd *cmd,
