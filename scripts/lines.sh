@@ -9,7 +9,7 @@ core/kernel 11081
 core/model 27292
 core/text 8128
 core/image 2399
-cmd 41719
+cmd 41844
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -1,10 +1,82 @@
 # SPDX-License-Identifier: ISC
-# Packed weights in tables: the same bits as with their numbers
+# Packed weights in moe-sft and in tables: the same bits as with their numbers
 # in F32, DIR.dequantized, which test/ref/packed_ref.py reads in float64.
 load helpers
 
 packed() {
     py "$ROOT/test/ref/packed_ref.py" "$@"
+}
+
+@test "moe-sft: experts in packed forms give the bits that their numbers give" {
+    for form in fp8 ct-int4-asym gptq4-desc; do
+        packed qwen3_moe $form $form
+        read -r hidden inter <<<"$(moe-sft info -b $form --layer 1 |
+            awk '$1 == "hidden" || $1 == "intermediate" { print $2 }' | paste -sd' ')"
+        py "$ROOT/test/ref/moe.py" $form.d E=4 k=2 H="$hidden" I="$inter" r=4 qlen=9 layer=1
+        for m in $form $form.dequantized; do
+            mkdir $m.out
+            for mode in bf16 int8; do
+                moe-sft forward -b $m --layer 1 -l $form.d/lora.safetensors -i $form.d/batch.safetensors \
+                    --mode $mode -o $m.out/fwd-$mode.safetensors -c $m.cache-$mode.safetensors
+                moe-sft backward -b $m --layer 1 -l $form.d/lora.safetensors -c $m.cache-$mode.safetensors \
+                    -g $form.d/batch.safetensors -o $m.out/bwd-$mode.safetensors
+            done
+            moe-sft quantize -b $m --layer 1 -o $m.out/int8.safetensors >$m.out/quantize
+            moe-sft train -b $m --layer 1 -l $form.d/lora.safetensors -n 2 -o $m.trained \
+                $form.d/batch.safetensors
+            cp $m.trained/*lora*.safetensors $m.out/
+        done
+        [ "$(ls $form.out | wc -l)" -ge 7 ]
+        diff -r $form.out $form.dequantized.out
+        moe-sft check -b $form --layer 1 -l $form.d/lora.safetensors -i $form.d/batch.safetensors
+    done
+    run -0 moe-sft info -b ct-int4-asym --layer 1
+    # 3 matrices of 4 experts: half a byte, and a BF16 scale and a zero for 24
+    [[ $output == *$'base_dtype\tint4 g24\nbase_nbytes\t'$((12 * 48 * 72 / 2 + 12 * 48 * 72 / 24 * 3))$'\n'* ]]
+}
+
+@test "moe-sft: another scale of a packed expert is another base" {
+    packed qwen3_moe fp8 m
+    py "$ROOT/test/ref/moe.py" d E=4 k=2 H=61 I=45 r=4 qlen=9 layer=1
+    moe-sft forward -b m --layer 1 -l d/lora.safetensors -i d/batch.safetensors -o f.safetensors \
+        -c cache.safetensors
+    py -c '
+import mkst
+t = mkst.load("m/model.safetensors")
+x = t["model.layers.1.mlp.experts.3.up_proj.weight_scale_inv"]
+t["model.layers.1.mlp.experts.3.up_proj.weight_scale_inv"] = (*x[:2], x[2][:-1] + b"\x3e")
+mkst.save("m/model.safetensors", t)'
+    run -65 moe-sft backward -b m --layer 1 -l d/lora.safetensors -c cache.safetensors \
+        -g d/batch.safetensors -o b.safetensors
+}
+
+@test "moe-sft tune: adapters of packed models are those of their numbers" {
+    py -c '
+import json, random
+for i in range(6):
+    ids = [random.Random(i).randrange(97) for _ in range(3 + 2 * i)]
+    print(json.dumps({"ids": ids, "labels": ids}))' >ids.jsonl
+    for of in "llama ct-int4-asym" "qwen3 gptq4-desc" "qwen3_moe fp8"; do
+        read -r family form <<<"$of"
+        packed "$family" "$form" "$family"
+        for how in "--compute f32" "--compute bf16" "--base int8"; do
+            [ "$family" = qwen3_moe ] || [ "$how" != "--base int8" ] || continue
+            for m in $family $family.dequantized; do
+                # shellcheck disable=SC2086
+                moe-sft tune -q -m $m -d ids.jsonl -o $m.run -f -n 2 --batch 3 --rank 4 --lr 1e-2 $how
+            done
+            for f in adapter_model.safetensors log.tsv; do
+                cmp $family.run/$f $family.dequantized.run/$f
+            done
+        done
+        # what was learned is there in the packed model, too
+        hf-infer $family --lora $family.run --ids 1,2,3 --logits a.npy -f
+        hf-infer $family.dequantized --lora $family.run --ids 1,2,3 --logits b.npy -f
+        cmp a.npy b.npy
+        run -65 moe-sft merge -b $family -l $family.run -o merged
+        [ "$output" = "moe-sft: $family: its weights are packed: st-convert --dequantize first, and merge into that" ]
+        [ ! -e merged ]
+    done
 }
 
 @test "lut-precompute: tables of packed layers, and what compensates them, are their numbers'" {

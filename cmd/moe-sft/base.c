@@ -29,23 +29,27 @@ base_word(enum base_matrix m)
 struct search {
     const struct st_tensor *tensor; /* the first of the layer */
     struct expert_name name;
-    bool weight;       /* its name ends in ".weight" */
-    size_t n_gates;    /* of the same prefix */
-    int64_t last;      /* highest number of an expert */
-    size_t n_prefixes; /* different ones, of the layer or of any */
-    const char *other; /* a tensor of another prefix */
-    int64_t low, high; /* layers that are found */
+    const char *suffix; /* of its name */
+    size_t n_gates;     /* of the same prefix */
+    int64_t last;       /* highest number of an expert */
+    size_t n_prefixes;  /* different ones, of the layer or of any */
+    const char *other;  /* a tensor of another prefix */
+    int64_t low, high;  /* layers that are found */
 };
 
 static void
 look_at(struct search *s, const struct st_tensor *t, int64_t layer)
 {
+    static const char *const tails[] = { "gate_proj", "gate_proj.weight",
+                                         "gate_proj.weight_packed",
+                                         "gate_proj.qweight" };
     struct expert_name name;
-    bool weight = names_expert(&name, t, "gate_proj.weight");
+    size_t i = 0;
 
+    while (i < 4 && !names_expert(&name, t, tails[i]))
+        i++;
     /* a layer without experts has a gate_proj, too: of two dims */
-    if ((!weight && !names_expert(&name, t, "gate_proj")) ||
-        (name.expert < 0 && t->n_dims != 3 && name.prefix_n > 0))
+    if (i == 4 || (name.expert < 0 && t->n_dims != 3 && name.prefix_n > 0))
         return;
     if (name.layer >= 0) {
         s->low = s->low < 0 || name.layer < s->low ? name.layer : s->low;
@@ -56,7 +60,7 @@ look_at(struct search *s, const struct st_tensor *t, int64_t layer)
     if (!s->tensor) {
         s->tensor = t;
         s->name = name;
-        s->weight = weight;
+        s->suffix = tails[i] + strlen(*tails);
         s->n_gates = s->n_prefixes = 1;
         s->last = name.expert;
     } else if (s->name.prefix_n == name.prefix_n &&
@@ -131,6 +135,49 @@ bind_scale(struct base *base, enum base_matrix m, size_t n, struct err *err)
     return 0;
 }
 
+/* The packed weights of a module, PREFIX NAME, which is [n, k]: 1; 0: they are
+ * not packed. */
+static int
+bind_packed(struct base *base, struct weight *to, const char *module, size_t n,
+            size_t k, struct err *err)
+{
+    struct linear l;
+    int rc = form_find(&l, NULL, &base->packed, &base->memory, base->dir,
+                       module, err);
+
+    if (rc > 0 && (l.out != n || l.in != k))
+        return err_set(err, EX_DATAERR,
+                       "%s: %s holds [%zu, %zu] (expected [%zu, %zu])",
+                       base->path, module, l.out, l.in, n, k);
+    if (rc > 0)
+        *to = l.w;
+    return rc;
+}
+
+/* The same of all experts' matrices. */
+static int
+bind_all_packed(struct base *base, enum base_matrix m, size_t n, size_t k,
+                struct err *err)
+{
+    struct weight *to = base->matrices + m * base->n_experts;
+    struct str module = { 0 };
+    int rc = 1;
+
+    for (size_t e = 0; rc > 0 && e < base->n_experts; e++) {
+        str_clear(&module);
+        base_tensor_name(base, m, e, &module);
+        module.s[module.n - strlen(base->suffix)] = 0;
+        rc = find(base, m, e, "", err)
+                 ? bind_packed(base, &to[e], module.s, n, k, err)
+                 : -1;
+        if (rc == 0)
+            err_set(err, EX_DATAERR, "%s: %s is not packed, as other experts",
+                    base->path, module.s);
+    }
+    str_free(&module);
+    return rc > 0 ? 0 : -1;
+}
+
 /* The experts' matrices [n, k]. */
 static int
 bind(struct base *base, enum base_matrix m, size_t n, size_t k, struct err *err)
@@ -141,6 +188,8 @@ bind(struct base *base, enum base_matrix m, size_t n, size_t k, struct err *err)
     struct weight *to = base->matrices + m * base->n_experts;
     const struct stdir_tensor *t = NULL;
 
+    if (base->type)
+        return bind_all_packed(base, m, n, k, err);
     for (size_t e = 0; e < base->n_experts; e++) {
         if (e == 0 || !base->stacked) {
             t = find(base, m, e, "", err);
@@ -176,7 +225,10 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
     };
     struct search s = { .low = -1, .high = -1, .last = -1 };
     const struct st_tensor *t;
+    struct form_tensors form;
     const uint64_t *last;
+    char *module;
+    int packed;
 
     for (size_t i = 0; i < base->dir->n_tensors; i++)
         look_at(&s, base->dir->tensors[i].t, layer);
@@ -208,15 +260,20 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
                 : "");
     t = s.tensor;
     base->stacked = s.name.expert < 0;
-    base->suffix = s.weight ? ".weight" : "";
+    base->suffix = s.suffix;
     base->prefix = xstrndup(t->name, s.name.prefix_n);
     base->layer = s.name.layer;
-    if ((base->stacked ? want_stacked(base, t, &stack, err)
-                       : st_want(base->path, t, &one, err)) < 0)
+    module = xstrndup(t->name, t->name_n - strlen(s.suffix));
+    packed = form_look(&form, &base->packed, base->dir, module, err);
+    free(module);
+    if (packed < 0 ||
+        (!packed && (base->stacked ? want_stacked(base, t, &stack, err)
+                                   : st_want(base->path, t, &one, err))))
         return -1;
     last = t->shape + t->n_dims;
-    base->hidden = last[-1];
-    base->intermediate = last[-2];
+    base->hidden = packed ? form.in : last[-1];
+    base->intermediate = packed ? form.out : last[-2];
+    base->type = packed ? form.group->type : NULL;
     base->n_experts = base->stacked ? t->shape[0] : (size_t)s.last + 1;
     /* experts are 0 .. last, or the first that is missing is named */
     for (size_t e = 0; !base->stacked && e <= s.n_gates && e < base->n_experts;
@@ -264,23 +321,26 @@ find_router(struct base *base, struct err *err)
     const struct st_want want = { .n_dims = 2,
                                   .shape = { base->n_experts, base->hidden } };
     size_t n = strlen(base->prefix), k = strlen("experts.");
+    struct gemm_matrix *to = &base->router;
     const struct stdir_tensor *t;
     struct str name = { 0 };
+    int packed;
 
     if (!base->qwen || n < k)
         return 0;
+    to->n = base->n_experts;
+    to->k = base->hidden;
     str_add(&name, base->prefix, n - k);
-    str_adds(&name, "gate.weight");
-    t = stdir_find(base->dir, name.s);
+    str_adds(&name, "gate");
+    packed = bind_packed(base, &to->weight, name.s, to->n, to->k, err);
+    str_adds(&name, ".weight");
+    t = packed ? NULL : stdir_find(base->dir, name.s);
     str_free(&name);
     if (!t)
-        return 0;
-    base->router =
-        (struct gemm_matrix){ .weight = { .data = st_data(t->st, t->t),
-                                          .dtype = t->t->dtype,
-                                          .ld = base->hidden },
-                              .n = base->n_experts,
-                              .k = base->hidden };
+        return packed < 0 ? -1 : 0;
+    to->weight = (struct weight){ .data = st_data(t->st, t->t),
+                                  .dtype = t->t->dtype,
+                                  .ld = to->k };
     return st_want(base->path, t->t, &want, err);
 }
 
@@ -301,7 +361,8 @@ base_open_in(struct base *base, const struct stdir *dir, const char *path,
     size_t h, i, e;
 
     *base = (struct base){ .path = path, .dir = dir, .layer = -1 };
-    if (read_sizes(base, layer, err) < 0)
+    if (quantization_load(&base->packed, path, err) < 0 ||
+        read_sizes(base, layer, err) < 0)
         goto fail;
     h = base->hidden;
     i = base->intermediate;
@@ -365,6 +426,8 @@ base_close(struct base *base)
         free(base->scale[m]);
     free(base->matrices);
     free(base->prefix);
+    form_memory_free(&base->memory);
+    quantization_free(&base->packed);
     *base = (struct base){ 0 };
 }
 

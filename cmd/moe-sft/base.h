@@ -10,6 +10,7 @@
 #include "core/err.h"
 #include "core/format/stdir.h"
 #include "core/hash.h"
+#include "core/model/form.h"
 #include "core/model/moe.h"
 #include "core/par.h"
 #include "core/str.h"
@@ -18,7 +19,8 @@
  * Base weights, mapped: stacked (gate_proj, up_proj [E, I, H], down_proj
  * [E, H, I]; with or without a prefix and ".weight"; I8 with gate_proj_scale
  * and so on, as quantize writes them), or of a layer of a
- * Hugging Face directory (model.layers.N.mlp.experts.E.gate_proj.weight, ..).
+ * Hugging Face directory (model.layers.N.mlp.experts.E.gate_proj.weight, ..),
+ * packed as core/model/form.h knows it or not.
  * layer: -1 for the only one; where there are several, it must be named.
  * base_open(): -1 with 'err' set: as stdir_open(); EX_DATAERR names the
  * tensor, what was found and what was expected.  base_open_in() is the same for
@@ -35,8 +37,11 @@ struct base {
     int64_t layer;           /* -1: stacked, without a number */
     size_t n_experts, hidden, intermediate;
     struct moe_base weights;
-    struct weight *matrices; /* [BASE_N, n_experts] */
-    float *scale[BASE_N];    /* of I8: [n_experts, rows]; else NULL */
+    struct weight *matrices;    /* [BASE_N, n_experts] */
+    float *scale[BASE_N];       /* of I8: [n_experts, rows]; else NULL */
+    const char *type;           /* of packed weights: "int4 g128"; else NULL */
+    struct quantization packed; /* of the directory's config.json */
+    struct form_memory memory;
     /* tensors are PREFIX gate_proj SUFFIX, or PREFIX E.gate_proj SUFFIX */
     bool stacked;
     char *prefix;

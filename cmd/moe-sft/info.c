@@ -115,7 +115,9 @@ info_main(const struct cmd *cmd, struct err *err)
     put_word(&r, "isa", isa_name(cpu_isa()));
     put_size(&r, "threads", (size_t)cmd->n_threads);
     if (base.n_experts) {
-        put_word(&r, "base_dtype", dtype_table[base.matrices->dtype].name);
+        put_word(&r, "base_dtype",
+                 base.type ? base.type
+                           : dtype_table[base.matrices->dtype].name);
         put_size(&r, "base_nbytes", base_nbytes(&base));
         put_word(&r, "base_form", base.stacked ? "stacked" : "folder");
         if (base.layer >= 0)

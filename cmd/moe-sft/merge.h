@@ -53,6 +53,12 @@ int merge_directory(const struct cmd *cmd, const struct stdir *dir,
                     const char *config, merge_put_fn *put, merge_end_fn *end,
                     void *ctx, struct err *err);
 
+/* merge_refuse_packed(): what is written has numbers, and packed tensors would
+ * stay next to them: EX_DATAERR where the base has such. */
+struct quantization;
+int merge_refuse_packed(const struct quantization *packed, const char *path,
+                        struct err *err);
+
 /* merge_is_whole(): is the one --lora a PEFT directory with adapters of other
  * layers than experts?  -1 with 'err' set.  merge_model() then merges all of
  * them into a copy of the model --base. */

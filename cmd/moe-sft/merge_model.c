@@ -122,7 +122,9 @@ merge_model(const struct cmd *cmd, struct err *err)
 
     if (model_open(&g.model, cmd->base, err) < 0)
         return -1;
-    if (lora_open(g.model, cmd->loras[0].path, err) < 0 ||
+    if (merge_refuse_packed(&g.model->config.quantization, cmd->base, err) <
+            0 ||
+        lora_open(g.model, cmd->loras[0].path, err) < 0 ||
         par_open(&g.par, cmd->n_threads, err) < 0)
         goto out;
     dir = &g.model->dir;

@@ -7,6 +7,7 @@
 #include "core/format/stdir_copy.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
+#include "core/model/form.h"
 #include "core/outdir.h"
 #include "core/str.h"
 #include "core/tty.h"
@@ -90,6 +91,18 @@ merge_matrix(struct merge_work *g, const struct gemm_matrix *w, size_t rank,
 }
 
 /* ---- a directory ---- */
+
+int
+merge_refuse_packed(const struct quantization *packed, const char *path,
+                    struct err *err)
+{
+    if (packed->n_groups == 0)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: its weights are packed: st-convert --dequantize first, "
+                   "and merge into that",
+                   path);
+}
 
 /* Is the tensor the model's?  A shard may have others, such as an older copy of
  * one that the index gives to another shard. */
