@@ -12,27 +12,41 @@
 enum { LINE = 32 /* columns */ };
 
 /* What a block's codes meet, in each lane.  Of FP4 and, where V8 is 2, of
- * uint4, it is a table of all their numbers. */
+ * uint4, it is a table of all their numbers.  Fused, 'zero' is -zero * scale,
+ * and one FMA makes an integer's number: see fits(). */
 struct block8 {
     v8 scale, zero;
 };
 
+#if V8 == 2 || VF == 8
+INLINE v8
+scaled(v8 u, bool fuse, const struct block8 *b)
+{
+    if (fuse)
+        return v8_fma(u, b->scale, b->zero);
+    return (u - b->zero) * b->scale;
+}
+#endif
+
 #if VF == 16
 INLINE struct block8
-block8(enum code_kind kind, struct code_block p, struct code_block q)
+block8(enum code_kind kind, bool fuse, struct code_block p, struct code_block q)
 {
     const v8 u4 =
         _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const v8 f4 = _mm512_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.f, -.5f, -1,
                                  -1.5f, -2, -3, -4, -6);
 
+    if (kind == CODE_U4 && fuse)
+        return (struct block8){
+            v8_fma(u4, vf_set1(p.scale), vf_set1(p.zero)),
+            v8_fma(u4, vf_set1(q.scale), vf_set1(q.zero)),
+        };
     if (kind == CODE_U4)
         return (struct block8){ (u4 - p.zero) * p.scale,
                                 (u4 - q.zero) * q.scale };
     if (kind == CODE_F4)
         return (struct block8){ f4 * p.scale, f4 * q.scale };
-    if (kind == CODE_F8)
-        p.scale *= 0x1p8f, q.scale *= 0x1p8f;
     return (struct block8){
         _mm512_mask_blend_ps(0xff00, _mm512_set1_ps(p.scale),
                              _mm512_set1_ps(q.scale)),
@@ -69,13 +83,14 @@ line_of_halves(v8 *w, const uint8_t *p, const uint8_t *q,
 
 /* LINE columns: columns 8 j to 8 j + 7 are w[j]. */
 INLINE void
-line(v8 *w, enum code_kind kind, const uint8_t *p, const uint8_t *q,
+line(v8 *w, enum code_kind kind, bool fuse, const uint8_t *p, const uint8_t *q,
      const struct block8 *b)
 {
     if (kind == CODE_U4 || kind == CODE_F4) {
         line_of_halves(w, p, q, b);
         return;
     }
+#pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
         __m128i u =
             _mm_unpacklo_epi64(_mm_loadl_epi64((const void *)(p + 8 * j)),
@@ -87,29 +102,27 @@ line(v8 *w, enum code_kind kind, const uint8_t *p, const uint8_t *q,
                        _mm256_set1_epi16((short)0xbfff))) *
                    b->scale;
         else
-            w[j] =
-                (_mm512_cvtepi32_ps(kind == CODE_I8 ? _mm512_cvtepi8_epi32(u)
-                                                    : _mm512_cvtepu8_epi32(u)) -
-                 b->zero) *
-                b->scale;
+            w[j] = scaled(_mm512_cvtepi32_ps(kind == CODE_I8
+                                                 ? _mm512_cvtepi8_epi32(u)
+                                                 : _mm512_cvtepu8_epi32(u)),
+                          fuse, b);
     }
 }
 #elif VF == 8
 INLINE struct block8
-block8(enum code_kind kind, struct code_block p, struct code_block q)
+block8(enum code_kind kind, bool fuse, struct code_block p, struct code_block q)
 {
+    (void)fuse;
     (void)q;
     if (kind == CODE_F4)
         return (struct block8){
             _mm256_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6) * p.scale, vf_set1(0)
         };
-    if (kind == CODE_F8)
-        p.scale *= 0x1p8f;
     return (struct block8){ vf_set1(p.scale), vf_set1(p.zero) };
 }
 
 INLINE v8
-codes8(enum code_kind kind, const uint8_t *p, const struct block8 *b)
+codes8(enum code_kind kind, bool fuse, const uint8_t *p, const struct block8 *b)
 {
     __m256i u;
 
@@ -133,22 +146,22 @@ codes8(enum code_kind kind, const uint8_t *p, const struct block8 *b)
         u = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p));
     else
         u = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p));
-    return (_mm256_cvtepi32_ps(u) - b->zero) * b->scale;
+    return scaled(_mm256_cvtepi32_ps(u), fuse, b);
 }
 #else
 INLINE struct block8
-block8(enum code_kind kind, struct code_block p, struct code_block q)
+block8(enum code_kind kind, bool fuse, struct code_block p, struct code_block q)
 {
     (void)q;
-    if (kind == CODE_F8)
-        p.scale *= 0x1p8f;
+    (void)kind;
+    (void)fuse;
     return (struct block8){ { vf_set1(p.scale), vf_set1(p.scale) },
                             { vf_set1(p.zero), vf_set1(p.zero) } };
 }
 
 /* FP8 and FP4 by way of F16, whose upper half is all that FP4 needs. */
 INLINE v8
-codes8(enum code_kind kind, const uint8_t *p, const struct block8 *b)
+codes8(enum code_kind kind, bool fuse, const uint8_t *p, const struct block8 *b)
 {
     const uint8x16_t f4 = { 0,    0x38, 0x3c, 0x3e, 0x40, 0x42, 0x44, 0x46,
                             0x80, 0xb8, 0xbc, 0xbe, 0xc0, 0xc2, 0xc4, 0xc6 };
@@ -177,8 +190,11 @@ codes8(enum code_kind kind, const uint8_t *p, const struct block8 *b)
         int16x8_t i = kind == CODE_I8 ? vmovl_s8(vreinterpret_s8_u8(u))
                                       : vreinterpretq_s16_u16(vmovl_u8(u));
 
-        w = (v8){ vcvtq_f32_s32(vmovl_s16(vget_low_s16(i))) - b->zero.lo,
-                  vcvtq_f32_s32(vmovl_high_s16(i)) - b->zero.hi };
+        w = (v8){ vcvtq_f32_s32(vmovl_s16(vget_low_s16(i))),
+                  vcvtq_f32_s32(vmovl_high_s16(i)) };
+        if (fuse)
+            return v8_fma(w, b->scale, b->zero);
+        w = (v8){ w.lo - b->zero.lo, w.hi - b->zero.hi };
     }
     return (v8){ w.lo * b->scale.lo, w.hi * b->scale.hi };
 }
@@ -186,7 +202,7 @@ codes8(enum code_kind kind, const uint8_t *p, const struct block8 *b)
 
 #if VF < 16
 INLINE void
-line(v8 *w, enum code_kind kind, const uint8_t *p, const uint8_t *q,
+line(v8 *w, enum code_kind kind, bool fuse, const uint8_t *p, const uint8_t *q,
      const struct block8 *b)
 {
     const size_t nbytes = kind == CODE_U4 || kind == CODE_F4 ? 4 : 8;
@@ -194,7 +210,7 @@ line(v8 *w, enum code_kind kind, const uint8_t *p, const uint8_t *q,
     (void)q;
 #pragma GCC unroll 4
     for (size_t j = 0; j < 4; j++)
-        w[j] = codes8(kind, p + j * nbytes, b);
+        w[j] = codes8(kind, fuse, p + j * nbytes, b);
 }
 #endif
 
@@ -239,7 +255,8 @@ lines(float *to, enum code_kind kind, const uint8_t *row, size_t col, size_t n,
 {
     const bool halves = kind == CODE_U4 || kind == CODE_F4;
     const size_t nbytes = halves ? LINE / 2 : LINE;
-    const struct block8 all = block8(kind, b, b);
+    struct code_block f = { b.scale * (kind == CODE_F8 ? 0x1p8f : 1), b.zero };
+    const struct block8 all = block8(kind, false, f, f);
     size_t done = 0;
     v8 w[4];
 
@@ -251,7 +268,8 @@ lines(float *to, enum code_kind kind, const uint8_t *row, size_t col, size_t n,
         const uint8_t *p = row + (col + done) * nbytes / LINE;
         size_t second = V8 == 2 && done + 2 * LINE <= n ? LINE : 0;
 
-        line(w, kind, p, p + second * nbytes / LINE, &all);
+        line(w, kind, false, p, p + second * nbytes / LINE, &all);
+#pragma GCC unroll 4
         for (size_t j = 0; j < 4; j++)
             store(to + done + 8 * j, to + done + second + 8 * j, w[j]);
         if (kind == CODE_F8 && (has_nan(p) || has_nan(p + second)))
@@ -269,4 +287,231 @@ read_codes(float *to, const struct weight *w, size_t row, size_t col, size_t n)
 #undef READ
 }
 
-const struct code_ops TABLE(code) = { .read = read_codes };
+/* ---- gemv ---- */
+
+/*
+ * As gemv_simd.c: a tile of rows, the heads of as many runs of rows, by X rows
+ * of x; column c adds to lane c % 8.
+ */
+enum { MOST_X = 4, MOST_ROWS = 4, MOST_ACC = 8 };
+enum { MOST_BLOCKS = EXACT_PART / LINE }; /* of a part of a row */
+#define ROWS(X) (V8 == 2 || (X) <= 2 ? 4 : 2)
+
+struct code_place {
+    const uint8_t *codes;
+    size_t block; /* of its first column */
+};
+
+/* The blocks of a part of a row, ready for lines; false: not all of them are.
+ * code * scale - zero * scale is rounded once where zero * scale is exact, and
+ * 0 where the number is 0, if the scale is more than 0. */
+INLINE bool
+ready(struct code_block *b, enum code_kind kind, const struct weight_code *code,
+      size_t at, size_t n)
+{
+    bool good = true;
+
+    for (size_t i = 0; i < n; i++) {
+        b[i] = code_block(code, at + i);
+        if (kind == CODE_F8) {
+            good &= b[i].scale < 0x1p119f;
+            b[i].scale *= 0x1p8f;
+        } else if (kind != CODE_F4) {
+            good &= b[i].scale >= 0x1p-100f && b[i].scale < 0x1p100f;
+            b[i].zero *= -b[i].scale;
+        }
+    }
+    return good;
+}
+
+/* Up to LINE columns of a block by way of memory: where lines do not do. */
+static __attribute__((noinline)) void
+add_few(v8 *acc, const struct code_gemv *a, const struct code_place *row,
+        const float *x, size_t c, size_t n, size_t R, size_t X)
+{
+    const struct weight_code *code = a->w->code;
+    float w[MOST_ROWS][LINE];
+
+    memset(w, 0, sizeof(w));
+    for (size_t r = 0; r < R; r++) {
+        struct code_block b = code_block(code, row[r].block + c / code->cols);
+
+#define FEW(kind) code_some(w[r], kind, row[r].codes, c, n, b)
+        BY_CODE(code->kind, FEW);
+#undef FEW
+    }
+    for (size_t j = 0; j < n; j += 8)
+        for (size_t i = 0; i < X; i++) {
+            const float *p = x + i * a->ldx + c + j;
+            v8 xv = n - j < 8 ? v8_x_n(p, n - j) : v8_x(p), *to = acc;
+
+            for (size_t r = 0; r < R; r += V8, to++)
+                to[i * R / V8] =
+                    v8_fma(v8_weights(DT_F32, w[r] + j, w[r + V8 - 1] + j), xv,
+                           to[i * R / V8]);
+        }
+}
+
+/* Lines of columns c to end - 1 of block i; returns where it stopped. */
+INLINE size_t
+add_lines(v8 *acc, const struct code_gemv *a, enum code_kind kind,
+          const struct code_place *row, struct code_block (*b)[MOST_BLOCKS],
+          size_t i, const float *x, size_t c, size_t end, const size_t R,
+          const size_t X)
+{
+    enum { G = V8 }; /* registers of which a line is made at once */
+    const size_t nbytes = kind == CODE_U4 || kind == CODE_F4 ? LINE / 2 : LINE;
+    const bool fuse = kind <= CODE_U4;
+    struct block8 b8[MOST_ROWS];
+    v8 w[G][4];
+
+    UNROLL
+    for (size_t r = 0; r < R; r += V8)
+        b8[r / V8] = block8(kind, fuse, b[r][i], b[r + V8 - 1][i]);
+    for (; c + LINE <= end; c += LINE) {
+        size_t from = c / LINE * nbytes;
+
+        UNROLL
+        for (size_t r = 0; r < R; r++)
+            __builtin_prefetch(row[r].codes + from + a->ahead);
+        UNROLL
+        for (size_t r = 0; r < R / V8; r += G) {
+            UNROLL
+            for (size_t g = 0; g < G; g++)
+                line(w[g], kind, fuse, row[(r + g) * V8].codes + from,
+                     row[(r + g) * V8 + V8 - 1].codes + from, &b8[r + g]);
+            UNROLL
+            for (size_t j = 0; j < 4; j++)
+                UNROLL
+            for (size_t k = 0; k < X; k++) {
+                v8 xv = v8_x(x + k * a->ldx + c + 8 * j);
+                v8 *to = acc + k * R / V8 + r;
+
+                UNROLL
+                for (size_t g = 0; g < G; g++)
+                    to[g] = v8_fma(w[g][j], xv, to[g]);
+            }
+        }
+    }
+    return c;
+}
+
+INLINE bool
+row_has_nan(const uint8_t *p, size_t n)
+{
+    bool found = false;
+    size_t c = 0;
+
+    for (; c + LINE <= n; c += LINE)
+        found |= has_nan(p + c);
+    for (; c < n; c++)
+        found |= (p[c] & 127) == 127;
+    return found;
+}
+
+INLINE void
+tile(const struct code_gemv *a, enum code_kind kind, size_t first, size_t step,
+     const float *x, float *y, const size_t R, const size_t X)
+{
+    const struct weight_code *code = a->w->code;
+    struct code_block b[MOST_ROWS][MOST_BLOCKS];
+    struct code_place row[MOST_ROWS];
+    float sum[MOST_ACC * V8];
+    v8 acc[MOST_ACC], few[MOST_ACC];
+
+    UNROLL
+    for (size_t r = 0; r < R; r++) {
+        size_t at = a->row + smaller(first + r * step, a->rows - 1);
+
+        row[r].codes = weight_at(a->w, at, 0);
+        row[r].block =
+            (a->w->row + at) / code->rows * code->ld + a->w->col / code->cols;
+    }
+    for (size_t c = 0, stop; c < a->cols;) {
+        size_t begin = c, at = c / code->cols;
+        bool good = true;
+
+        stop = smaller(c + EXACT_PART, a->cols);
+        UNROLL
+        for (size_t r = 0; r < R; r++)
+            good &= ready(b[r], kind, code, row[r].block + at,
+                          (stop - 1) / code->cols - at + 1);
+        UNROLL
+        for (size_t i = 0; i < MOST_ACC; i++)
+            acc[i] = v8_zero();
+        for (size_t i = 0; c < stop;) {
+            size_t end = smaller((at + i + 1) * code->cols, stop);
+
+            if (good)
+                c = add_lines(acc, a, kind, row, b, i, x, c, end, R, X);
+            if (c < end) {
+                size_t n = smaller(end - c, LINE);
+
+                memcpy(few, acc, sizeof(few));
+                add_few(few, a, row, x, c, n, R, X);
+                memcpy(acc, few, sizeof(few));
+                c += n;
+            }
+            i += c == end;
+        }
+        UNROLL
+        for (size_t i = 0; i < R * X / V8; i += 4)
+            v8_sum4(sum + i * V8, acc + i);
+        for (size_t i = 0; i < X; i++)
+            for (size_t r = 0; r < R && first + r * step < a->rows; r++) {
+                float *to = y + i * a->ldy + first + r * step;
+
+                *to = begin > 0 ? *to + sum[i * R + r] : sum[i * R + r];
+            }
+    }
+    /* which lines take for 480 */
+    for (size_t r = 0; kind == CODE_F8 && r < R && first + r * step < a->rows;
+         r++)
+        if (row_has_nan(row[r].codes, a->cols))
+            for (size_t i = 0; i < X; i++)
+                y[i * a->ldy + first + r * step] = NAN;
+}
+
+/* All rows, for X of the x. */
+#define STRIP(KIND, X)                                          \
+    static __attribute__((noinline)) void strip_##KIND##_##X(   \
+        const struct code_gemv *a)                              \
+    {                                                           \
+        const size_t n = (a->rows + ROWS(X) - 1) / ROWS(X);     \
+                                                                \
+        for (size_t r = 0; r < n; r++)                          \
+            tile(a, CODE_##KIND, r, n, a->x, a->y, ROWS(X), X); \
+    }
+#define STRIPS(KIND) STRIP(KIND, 1) STRIP(KIND, 2) STRIP(KIND, 4)
+STRIPS(I8)
+STRIPS(U8)
+STRIPS(U4)
+STRIPS(F8)
+STRIPS(F4)
+#define NAMES(KIND)                                          \
+    {                                                        \
+        strip_##KIND##_1, strip_##KIND##_2, strip_##KIND##_4 \
+    }
+
+static bool
+gemv(const struct code_gemv *a)
+{
+    static void (*const strips[][3])(
+        const struct code_gemv *a) = { [CODE_I8] = NAMES(I8),
+                                       [CODE_U8] = NAMES(U8),
+                                       [CODE_U4] = NAMES(U4),
+                                       [CODE_F8] = NAMES(F8),
+                                       [CODE_F4] = NAMES(F4) };
+    const struct weight_code *c = a->w->code;
+    bool whole = c->cols % LINE == 0 || c->cols >= a->cols;
+    bool exact = c->kind > CODE_U4 || c->scale_dtype != DT_F32 ||
+                 (!c->zero && (c->zero_all & (c->zero_all - 1)) == 0);
+
+    if (c->block || !whole || !exact || a->w->col % c->cols || a->cols == 0 ||
+        a->n_x == 3 || a->n_x > MOST_X)
+        return false;
+    strips[c->kind][a->n_x / 2](a);
+    return true;
+}
+
+const struct code_ops TABLE(code) = { .read = read_codes, .gemv = gemv };

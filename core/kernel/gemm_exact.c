@@ -30,30 +30,39 @@ exact_cols(const struct gemm_call *call, const struct gemm_job *job)
     return cols;
 }
 
+/* The numbers of n rows' codes, as files have them. */
+static void
+stage(char *to, const struct weight *w, size_t row, size_t n, size_t col,
+      size_t n_cols)
+{
+    float *f = (float *)(void *)to;
+
+    for (size_t i = 0; i < n; i++)
+        weight_read(f + i * n_cols, w, row + i, col, n_cols);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    for (size_t i = 0; i < n * n_cols; i++)
+        put_le32(to + 4 * i, f32_bits(f[i]));
+#endif
+}
+
 /* Where a block's weights are stored, and as what. */
 static void
 find_stored(struct gemm_block *b, const struct gemm_job *job,
-            const struct area *a, size_t k0, char *stage)
+            const struct area *a, size_t k0, char *to)
 {
     const struct gemm_matrix *w = &job->w;
-    const size_t rows = w->by_k ? b->k : b->rows;
-    const size_t cols = w->by_k ? b->rows : b->k;
-    const bool as_files = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
-    float *to = (float *)(void *)stage;
 
     b->from = element(w, a->col, k0);
     b->ld = w->weight.ld * dtype_size(w->weight.dtype);
     b->w_dtype = w->weight.dtype;
     if (!w->weight.code)
         return;
-    for (size_t i = 0; i < rows; i++) {
-        weight_read(to + i * cols, &w->weight, (w->by_k ? k0 : a->col) + i,
-                    w->by_k ? a->col : k0, cols);
-        for (size_t j = 0; j < cols && !as_files; j++)
-            put_le32((char *)&to[i * cols + j], f32_bits(to[i * cols + j]));
-    }
-    b->from = stage;
-    b->ld = cols * sizeof(*to);
+    if (w->by_k)
+        stage(to, &w->weight, k0, b->k, a->col, b->rows);
+    else
+        stage(to, &w->weight, a->col, b->rows, k0, b->k);
+    b->from = to;
+    b->ld = (w->by_k ? b->rows : b->k) * sizeof(float);
     b->w_dtype = DT_F32;
 }
 
@@ -101,7 +110,7 @@ exact_chunk(const struct gemm_call *call, const struct gemm_job *job,
 static size_t
 gemv_cols(const struct gemm_call *call, const struct gemm_job *job)
 {
-    size_t nbytes = job->w.k * dtype_size(job->w.weight.dtype) + 1;
+    size_t nbytes = job->w.k * weight_bits(&job->w.weight) / 8 + 1;
     size_t cols = GEMV_BYTES / nbytes / 16 * 16;
 
     (void)call;
@@ -116,12 +125,60 @@ gemv_ahead(size_t n_x)
     return n_x <= 3 ? cpu_ahead() : 2048;
 }
 
+/* Codes whose kernels do not suit: some rows' numbers, while the first cache
+ * has them, a part after the other. */
+static void
+gemv_staged(const struct gemm_call *call, const struct gemm_job *job,
+            const struct area *a, struct gemm_scratch s)
+{
+    const size_t most = a->n_rows <= 4 ? 4 : 32, k = job->w.k;
+
+    for (size_t r = 0, n; r < a->n_cols; r += n) {
+        n = smaller(most, a->n_cols - r);
+        for (size_t k0 = 0; k0 == 0 || k0 < k; k0 += EXACT_PART) {
+            struct gemv_args args = {
+                .y = s.tile + r,
+                .w = s.stage,
+                .x = (const float *)call->x + a->row * call->ldx + k0,
+                .ldy = a->n_cols,
+                .ldx = call->ldx,
+                .rows = n,
+                .cols = smaller(EXACT_PART, k - k0),
+                .n_x = a->n_rows,
+                .w_dtype = DT_F32,
+                .add = k0 > 0,
+            };
+
+            stage(s.stage, &job->w.weight, a->col + r, n, k0, args.cols);
+            gemv_ops_of(cpu_isa())->gemv(&args);
+        }
+    }
+}
+
+static bool
+gemv_codes(const struct gemm_job *job, const struct gemv_args *g, size_t row)
+{
+    const struct code_ops *ops = code_ops_of(cpu_isa());
+
+    return ops->gemv && ops->gemv(&(struct code_gemv){ .y = g->y,
+                                                       .w = &job->w.weight,
+                                                       .x = g->x,
+                                                       .ldy = g->ldy,
+                                                       .ldx = g->ldx,
+                                                       .row = row,
+                                                       .rows = g->rows,
+                                                       .cols = g->cols,
+                                                       .n_x = g->n_x,
+                                                       .ahead = g->ahead });
+}
+
 static void
 gemv_chunk(const struct gemm_call *call, const struct gemm_job *job,
            const struct area *a, int thread)
 {
+    struct gemm_scratch s = scratch_of(call->gemm, thread);
     struct gemv_args args = {
-        .y = scratch_of(call->gemm, thread).tile,
+        .y = s.tile,
         .w = element(&job->w, a->col, 0),
         .x = (const float *)call->x + a->row * call->ldx,
         .ldy = a->n_cols,
@@ -133,7 +190,10 @@ gemv_chunk(const struct gemm_call *call, const struct gemm_job *job,
         .ahead = gemv_ahead(a->n_rows),
     };
 
-    gemv_ops_of(cpu_isa())->gemv(&args);
+    if (!job->w.weight.code)
+        gemv_ops_of(cpu_isa())->gemv(&args);
+    else if (!gemv_codes(job, &args, a->col))
+        gemv_staged(call, job, a, s);
     gemm_finish(job, a, args.y, args.ldy, thread);
 }
 
@@ -273,8 +333,8 @@ static bool
 suits_gemv(const struct gemm_job *jobs, size_t n_jobs, size_t m)
 {
     for (size_t i = 0; i < n_jobs; i++)
-        if (jobs[i].w.by_k || jobs[i].w.weight.code ||
-            jobs[i].w.weight.ld != jobs[i].w.k)
+        if (jobs[i].w.by_k ||
+            (!jobs[i].w.weight.code && jobs[i].w.weight.ld != jobs[i].w.k))
             return false;
     return m <= GEMV_ROWS;
 }

@@ -37,8 +37,11 @@ products(const struct gemv_args *a, enum dtype t)
     const char *w = a->w;
 
     for (size_t r = 0; r < a->rows; r++, w += a->cols * weight_nbytes(t))
-        for (size_t i = 0; i < a->n_x; i++)
-            a->y[i * a->ldy + r] = product(w, t, a->x + i * a->ldx, a->cols);
+        for (size_t i = 0; i < a->n_x; i++) {
+            float v = product(w, t, a->x + i * a->ldx, a->cols);
+
+            a->y[i * a->ldy + r] = a->add ? a->y[i * a->ldy + r] + v : v;
+        }
 }
 
 INLINE void

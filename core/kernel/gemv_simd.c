@@ -135,7 +135,7 @@ tile(const struct gemv_args *a, enum dtype t, size_t row, size_t step,
         size_t n = smaller(a->cols - c, EXACT_PART);
 
         tile_part(a, t, w + c * weight_nbytes(t), step * row_nbytes, x + c, n,
-                  a->y + i0 * a->ldy + row, step, c > 0, R, X);
+                  a->y + i0 * a->ldy + row, step, a->add || c > 0, R, X);
         c += EXACT_PART;
     } while (c < a->cols);
 }

@@ -40,6 +40,7 @@ struct gemv_args {
     size_t ldy, ldx; /* in floats */
     size_t rows, cols, n_x;
     enum dtype w_dtype;
+    bool add; /* to y */
     size_t
         ahead; /* bytes of each row from what is read to what is prefetched */
 };
@@ -76,10 +77,24 @@ struct gemv_ops {
     void (*rows)(const struct gemv_rows *a);
 };
 
-/* Of weights that have codes: as weight_read(). */
+/* y[i][r] = sum over c of w[row + r][c] * x[i][c], in gemv's order, of weights
+ * that have codes. */
+struct code_gemv {
+    float *y;
+    const struct weight *w;
+    const float *x;
+    size_t ldy, ldx; /* in floats */
+    size_t row, rows, cols, n_x;
+    size_t ahead; /* as gemv's */
+};
+
+/* Of weights that have codes.
+ *   read   as weight_read()
+ *   gemv   false: this is for numbers that read() makes; NULL: always */
 struct code_ops {
     void (*read)(float *to, const struct weight *w, size_t row, size_t col,
                  size_t n);
+    bool (*gemv)(const struct code_gemv *a);
 };
 
 /* t[i * ldt + r] = the sum over c of w[r][c] * x[i][c], rounded once: rows of
