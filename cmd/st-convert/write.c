@@ -2,6 +2,7 @@
 #include "cmd/st-convert/write.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,31 +21,32 @@
 #define BLOCK ((size_t)1 << 20) /* numbers that are converted at a time */
 #define GRAIN ((size_t)1 << 14) /* by one thread */
 
-/* Rows of an item, or a part of its numbers, while threads share them. */
+/* Rows of an item while threads share them.  Those of numbers that are ROUNDED
+ * are GRAIN long, the last one shorter. */
 struct block {
-    const struct convert_item *item;
-    const char *from; /* the mapped numbers */
-    size_t n, k;      /* rows, columns; ROUNDED: n numbers */
-    void *to;         /* codes, as in the file; or rounded numbers */
-    size_t row_nbytes, groups;
-    void *scale;                /* [n, groups], as in the file */
+    struct convert_item *item;
+    struct weight from;
+    size_t k;          /* numbers of a row */
+    size_t first, n;   /* rows of this block */
+    size_t row_nbytes; /* of one as it is written */
+    char *to;          /* [n, row_nbytes] */
+    float *x;          /* [threads, n_x] */
+    size_t n_x;
+    atomic_bool overflow; /* a number became infinite */
+    /* PACKED */
+    struct encode_form form;
+    const float *weight; /* [k] or NULL */
+    size_t groups;
+    char *scale;                /* [n, groups], as in the file */
     uint8_t *zero;              /* [n, groups], or NULL */
     struct encode_error *error; /* [n]; 'max' is NaN where a number is not
                                  * finite */
-    bool *overflow; /* a number became infinite; ROUNDED: by grain */
-    struct encode_form form;
-    const float *weight;         /* [k] or NULL */
-    const struct weight *packed; /* UNPACKED: rows from 'first' on */
-    size_t first;
-    float *x;      /* [threads, k or GRAIN] */
-    uint8_t *code; /* [threads, k] */
 };
 
 struct converter {
     struct convert_plan *plan;
     struct par *par;
     struct stw *w;
-    int tensor; /* of 'w': the next item's first */
     struct progress progress;
     uint64_t n_in, n_out; /* bytes of tensors */
 };
@@ -55,23 +57,22 @@ static void
 encode_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct block *b = ctx;
-    enum dtype dtype = b->item->from->t->dtype;
-    size_t item = dtype_size(b->form.scale_dtype);
-    float *x = b->x + (size_t)thread * (b->k + b->groups), *scale = x + b->k;
-    uint8_t *code = b->code + (size_t)thread * b->k;
+    size_t scale_nbytes = b->groups * dtype_size(b->form.scale_dtype);
+    float *x = b->x + (size_t)thread * b->n_x, *scale = x + b->k;
+    uint8_t *code = (uint8_t *)(scale + b->groups);
 
     for (size_t r = begin; r < end; r++) {
         uint8_t *to = (uint8_t *)b->to + r * b->row_nbytes;
 
-        cvt_to_f32(x, b->from + r * b->k * dtype_size(dtype), dtype, b->k);
+        weight_read(x, &b->from, b->first + r, 0, b->k);
         if (!encode_row(&b->form, code, scale,
                         b->zero ? b->zero + r * b->groups : NULL, x, b->weight,
                         b->k, &b->error[r])) {
             b->error[r].max = (double)NAN;
             continue;
         }
-        cvt_from_f32((char *)b->scale + r * b->groups * item,
-                     b->form.scale_dtype, scale, b->groups);
+        cvt_from_f32(b->scale + r * scale_nbytes, b->form.scale_dtype, scale,
+                     b->groups);
         memset(to, 0, b->row_nbytes); /* the last word may have bits to spare */
         if (b->form.kind == ENCODE_I4)
             encode_halves(to, code, b->k);
@@ -80,213 +81,159 @@ encode_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* Zero points of 4 bits, packed along the rows: word r / 8 of each group. */
-static int
-write_zeros(struct converter *c, int tensor, const uint8_t *zero, size_t rows,
-            size_t groups, struct err *err)
-{
-    uint8_t *line = xmalloc(4 * groups);
-    int rc = 0;
-
-    for (size_t r = 0; rc == 0 && r < rows; r += 8) {
-        memset(line, 0, 4 * groups);
-        for (size_t i = 0; i < 8 && r + i < rows; i++)
-            for (size_t g = 0; g < groups; g++)
-                line[4 * g + i / 2] |=
-                    (uint8_t)(zero[(r + i) * groups + g] << 4 * (i % 2));
-        rc = stw_write(c->w, tensor, line, 4 * groups, r / 8 * 4 * groups, err);
-    }
-    free(line);
-    return rc;
-}
-
-static int
-write_packed(struct converter *c, struct convert_item *it, int tensor,
-             struct err *err)
-{
-    const struct st_tensor *t = it->from->t;
-    const char *from = st_data(it->from->st, t);
-    size_t out = t->shape[0], in = t->shape[1], done = 0;
-    size_t item = dtype_size(t->dtype), rows, threads;
-    struct block b = { .item = it, .k = in, .form = plan_form(c->plan, it) };
-    uint8_t *zeros = NULL, shape[16];
-    int rc = -1;
-
-    threads = (size_t)par_threads(c->par);
-    rows = smaller(out, larger(threads, BLOCK / in));
-    b.groups = encode_groups(&b.form, in);
-    b.row_nbytes = it->piece[PIECE_CODES].nbytes / out;
-    b.to = mem_try(rows, b.row_nbytes, t->name, err);
-    b.scale = mem_try(rows, b.groups * 4, t->name, err);
-    b.error = mem_try(rows, sizeof(*b.error), t->name, err);
-    b.x = mem_try(in + b.groups, threads * sizeof(*b.x), t->name, err);
-    b.code = mem_try(in, threads, t->name, err);
-    if (b.form.asymmetric)
-        zeros = mem_try(out, b.groups, t->name, err);
-    if (!b.to || !b.scale || !b.error || !b.x || !b.code ||
-        (b.form.asymmetric && !zeros))
-        goto out;
-    for (; done < out; done += b.n) {
-        size_t line = b.groups * dtype_size(b.form.scale_dtype);
-
-        b.n = smaller(rows, out - done);
-        b.from = from + done * in * item;
-        b.zero = zeros ? zeros + done * b.groups : NULL;
-        map_will_read(b.from + b.n * in * item,
-                      smaller(rows, out - done - b.n) * in * item);
-        par_for_thread(c->par, b.n, GRAIN / in + 1, encode_rows, &b);
-        for (size_t r = 0; r < b.n; r++) {
-            if (!isfinite(b.error[r].max)) {
-                err_set(err, EX_DATAERR,
-                        "%s: %s has a number in row %zu that is not finite",
-                        it->from->st->path, t->name, done + r);
-                goto out;
-            }
-            it->error.squares += b.error[r].squares;
-            it->error.of += b.error[r].of;
-            it->error.max = fmax(it->error.max, b.error[r].max);
-        }
-        if (stw_write(c->w, tensor, b.to, b.n * b.row_nbytes,
-                      done * b.row_nbytes, err) < 0 ||
-            stw_write(c->w, tensor + PIECE_SCALE, b.scale, b.n * line,
-                      done * line, err) < 0)
-            goto out;
-        map_was_read(b.from, b.n * in * item);
-        progress_at(&c->progress, c->n_in + (done + b.n) * in * item);
-    }
-    put_le64(shape, out);
-    put_le64(shape + 8, in);
-    rc = it->n_pieces > PIECE_SHAPE
-             ? stw_write(c->w, tensor + PIECE_SHAPE, shape, 16, 0, err)
-             : 0;
-    if (rc == 0 && zeros)
-        rc = write_zeros(c, tensor + PIECE_ZEROS, zeros, out, b.groups, err);
-out:
-    free(zeros);
-    free(b.code);
-    free(b.x);
-    free(b.error);
-    free(b.scale);
-    free(b.to);
-    return rc;
-}
-
-static void
-round_numbers(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct block *b = ctx;
-    enum dtype from = b->item->from->t->dtype, to = b->item->piece[0].dtype;
-    float *x = b->x + (size_t)thread * GRAIN;
-    size_t n = end - begin;
-
-    if (from == DT_F64)
-        for (size_t i = 0; i < n; i++) {
-            double v = dtype_get(from, b->from, begin + i);
-
-            x[i] = to == DT_F32 ? (float)v : f64_to_odd(v);
-        }
-    else
-        cvt_to_f32(x, b->from + begin * dtype_size(from), from, n);
-    cvt_from_f32((char *)b->to + begin * dtype_size(to), to, x, n);
-    if (cvt_fits(x, to, n))
-        return;
-    for (size_t i = 0; i < n; i++) /* what was infinite may stay that */
-        if (isfinite(dtype_get(from, b->from, begin + i)) &&
-            !cvt_fits(x + i, to, 1))
-            b->overflow[begin / GRAIN] = true;
-}
-
-static void
-warn_overflow(const struct convert_item *it)
-{
-    err_warn("%s: %s has numbers that become infinite in %s",
-             it->from->st->path, it->from->t->name,
-             dtype_table[it->piece[0].dtype].name);
-}
-
-static int
-write_rounded(struct converter *c, struct convert_item *it, int tensor,
-              struct err *err)
-{
-    const struct st_tensor *t = it->from->t;
-    const char *from = st_data(it->from->st, t);
-    size_t item = dtype_size(t->dtype), to = dtype_size(it->piece[0].dtype);
-    size_t n = t->n_elements, most = smaller(n, BLOCK);
-    bool overflow[BLOCK / GRAIN] = { 0 }, any = false;
-    struct block b = { .item = it, .overflow = overflow };
-    int rc = -1;
-
-    b.to = mem_try(most, to, t->name, err);
-    b.x = mem_try(GRAIN, (size_t)par_threads(c->par) * sizeof(*b.x), t->name,
-                  err);
-    rc = b.to && b.x ? 0 : -1;
-    for (size_t done = 0; rc == 0 && done < n; done += b.n) {
-        b.n = smaller(most, n - done);
-        b.from = from + done * item;
-        par_for_thread(c->par, b.n, GRAIN, round_numbers, &b);
-        rc = stw_write(c->w, tensor, b.to, b.n * to, done * to, err);
-        map_was_read(b.from, b.n * item);
-        progress_at(&c->progress, c->n_in + (done + b.n) * item);
-    }
-    for (size_t i = 0; i < BLOCK / GRAIN; i++)
-        any |= overflow[i];
-    if (any)
-        warn_overflow(it);
-    free(b.x);
-    free(b.to);
-    return rc;
-}
-
 static void
 read_rows(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct block *b = ctx;
-    float *x = b->x + (size_t)thread * b->k;
+    struct block *b = ctx;
+    bool rounded = b->item->change == ROUNDED;
     enum dtype to = b->item->piece[0].dtype;
+    float *x = b->x + (size_t)thread * b->n_x;
 
     for (size_t r = begin; r < end; r++) {
-        weight_read(x, b->packed, b->first + r, 0, b->k);
-        cvt_from_f32((char *)b->to + r * b->row_nbytes, to, x, b->k);
-        if (!cvt_fits(x, to, b->k))
-            b->overflow[0] = true;
+        size_t at = (b->first + r) * b->k, n = b->k;
+        bool f64 = b->from.dtype == DT_F64;
+
+        if (rounded)
+            n = smaller(n, b->item->from->t->n_elements - at);
+        for (size_t i = 0; f64 && i < n; i++) {
+            double v = dtype_get(DT_F64, b->from.data, at + i);
+
+            x[i] = to == DT_F32 ? (float)v : f64_to_odd(v);
+        }
+        if (!f64)
+            weight_read(x, &b->from, b->first + r, 0, n);
+        cvt_from_f32(b->to + r * b->row_nbytes, to, x, n);
+        if (cvt_fits(x, to, n))
+            continue;
+        for (size_t i = 0; i < n; i++) /* what was infinite may stay that */
+            if (!cvt_fits(x + i, to, 1) &&
+                isfinite(f64 ? dtype_get(DT_F64, b->from.data, at + i)
+                             : (double)x[i]))
+                b->overflow = true;
     }
 }
 
+/* What a block has apart from codes.  Zero points of 4 bits are packed along
+ * the rows: word r / 8 of each group. */
 static int
-write_unpacked(struct converter *c, struct convert_item *it, int tensor,
-               struct err *err)
+write_scales(struct converter *c, const struct block *b, int tensor,
+             struct err *err)
 {
-    struct form_memory memory = { .par = c->par };
-    struct linear l = { 0 };
-    size_t out = it->packed.out, in = it->packed.in, rows;
-    bool overflow = false;
-    struct block b = {
-        .item = it, .k = in, .packed = &l.w, .overflow = &overflow
-    };
-    int rc = form_bind(&l, &it->packed, 0, &memory, err);
+    size_t item = dtype_size(b->form.scale_dtype);
+    size_t n_words = (b->n + 7) / 8 * b->groups;
+    uint8_t *words;
 
-    b.row_nbytes = in * dtype_size(it->piece[0].dtype);
-    rows = smaller(out, larger((size_t)par_threads(c->par), BLOCK / in));
-    b.to = mem_try(rows, b.row_nbytes, it->piece[0].name, err);
-    b.x = mem_try(in, (size_t)par_threads(c->par) * sizeof(*b.x),
-                  it->piece[0].name, err);
-    rc = rc == 0 && b.to && b.x ? 0 : -1;
-    for (; rc == 0 && b.first < out; b.first += b.n) {
-        b.n = smaller(rows, out - b.first);
-        par_for_thread(c->par, b.n, GRAIN / in + 1, read_rows, &b);
-        rc = stw_write(c->w, tensor, b.to, b.n * b.row_nbytes,
-                       b.first * b.row_nbytes, err);
-        progress_at(&c->progress,
-                    c->n_in + item_nbytes(it) / out * (b.first + b.n));
+    for (size_t r = 0; r < b->n; r++) {
+        struct encode_error *all = &b->item->error;
+
+        if (!isfinite(b->error[r].max))
+            return err_set(err, EX_DATAERR,
+                           "%s: %s has a number in row %zu that is not finite",
+                           b->item->from->st->path, b->item->from->t->name,
+                           b->first + r);
+        all->squares += b->error[r].squares;
+        all->of += b->error[r].of;
+        all->max = fmax(all->max, b->error[r].max);
     }
-    if (overflow)
-        warn_overflow(it);
-    for (int i = 0; i < FORM_N_ROLES; i++)
-        if (it->packed.tensor[i])
-            map_was_read(
-                st_data(it->packed.tensor[i]->st, it->packed.tensor[i]->t),
-                it->packed.tensor[i]->t->nbytes);
+    if (stw_write(c->w, tensor + PIECE_SCALE, b->scale, b->n * b->groups * item,
+                  b->first * b->groups * item, err) < 0)
+        return -1;
+    if (!b->zero)
+        return 0;
+    words = b->zero + b->n * b->groups;
+    memset(words, 0, 4 * n_words);
+    for (size_t r = 0; r < b->n; r++)
+        for (size_t g = 0; g < b->groups; g++)
+            words[(r / 8 * b->groups + g) * 4 + r % 8 / 2] |=
+                (uint8_t)(b->zero[r * b->groups + g] << 4 * (r % 2));
+    return stw_write(c->w, tensor + PIECE_ZEROS, words, 4 * n_words,
+                     b->first / 8 * 4 * b->groups, err);
+}
+
+/* PACKED, ROUNDED, UNPACKED: block after block. */
+static int
+write_rows(struct converter *c, struct convert_item *it, int tensor,
+           struct err *err)
+{
+    const struct st_tensor *t = it->from->t;
+    const char *from = st_data(it->from->st, t);
+    size_t threads = (size_t)par_threads(c->par), nbytes = it->piece[0].nbytes;
+    bool packs = it->change == PACKED;
+    struct form_memory memory = { .par = c->par };
+    struct linear l = { .w = { from, t->dtype, GRAIN },
+                        .out =
+                            t->n_elements / GRAIN + (t->n_elements % GRAIN > 0),
+                        .in = GRAIN };
+    struct block b = { .item = it };
+    uint8_t shape[16];
+    size_t line, most;
+    int rc = -1;
+
+    if (packs) {
+        l.w.ld = l.in = t->shape[1];
+        l.out = t->shape[0];
+        b.form = plan_form(c->plan, it);
+        b.groups = encode_groups(&b.form, l.in);
+    } else if (it->change == UNPACKED &&
+               form_bind(&l, &it->packed, 0, &memory, err) < 0) {
+        goto out;
+    }
+    b.from = l.w;
+    b.k = l.in;
+    b.n_x = packs ? b.k + b.groups + b.k / 4 + 1 : b.k;
+    b.row_nbytes =
+        packs ? nbytes / l.out : b.k * dtype_size(it->piece[0].dtype);
+    line = it->change == UNPACKED ? 0 : b.k * dtype_size(t->dtype);
+    most = smaller(l.out, larger(threads, BLOCK / b.k) / 8 * 8 + 8);
+    b.to = mem_try(most, b.row_nbytes, t->name, err);
+    b.x = mem_try(b.n_x, threads * sizeof(*b.x), t->name, err);
+    if (packs) {
+        b.scale = mem_try(most, b.groups * sizeof(float), t->name, err);
+        b.error = mem_try(most, sizeof(*b.error), t->name, err);
+    }
+    if (packs && b.form.asymmetric) /* and their words */
+        b.zero = mem_try(most * 3 / 2 + 4, b.groups, t->name, err);
+    if (!b.to || !b.x ||
+        (packs && (!b.scale || !b.error || (b.form.asymmetric && !b.zero))))
+        goto out;
+    for (; b.first < l.out; b.first += b.n) {
+        size_t at = b.first * line, to = b.first * b.row_nbytes, n;
+
+        b.n = smaller(most, l.out - b.first);
+        n = smaller(b.n * line, t->nbytes - at);
+        if (line)
+            map_will_read(from + at + n, smaller(n, t->nbytes - at - n));
+        par_for_thread(c->par, b.n, GRAIN / b.k + 1,
+                       packs ? encode_rows : read_rows, &b);
+        if (stw_write(c->w, tensor, b.to,
+                      smaller(b.n * b.row_nbytes, nbytes - to), to, err) < 0 ||
+            (packs && write_scales(c, &b, tensor, err) < 0))
+            goto out;
+        if (line)
+            map_was_read(from + at, n);
+        progress_at(&c->progress,
+                    c->n_in + item_nbytes(it) / l.out * (b.first + b.n));
+    }
+    put_le64(shape, l.out);
+    put_le64(shape + 8, l.in);
+    rc = packs && it->n_pieces > PIECE_SHAPE
+             ? stw_write(c->w, tensor + PIECE_SHAPE, shape, 16, 0, err)
+             : 0;
+    if (b.overflow)
+        err_warn("%s: %s has numbers that become infinite in %s",
+                 it->from->st->path, t->name,
+                 dtype_table[it->piece[0].dtype].name);
+    for (int i = 0; it->change == UNPACKED && i < FORM_N_ROLES; i++) {
+        const struct stdir_tensor *p = it->packed.tensor[i];
+
+        if (p)
+            map_was_read(st_data(p->st, p->t), p->t->nbytes);
+    }
+out:
     form_memory_free(&memory);
+    free(b.zero);
+    free(b.error);
+    free(b.scale);
     free(b.x);
     free(b.to);
     return rc;
@@ -318,9 +265,9 @@ write_shard(struct converter *c, struct convert_item *items, size_t n,
     static int (*const write[])(struct converter *, struct convert_item *, int,
                                 struct err *) = {
         [KEPT] = write_kept,
-        [ROUNDED] = write_rounded,
-        [PACKED] = write_packed,
-        [UNPACKED] = write_unpacked,
+        [ROUNDED] = write_rows,
+        [PACKED] = write_rows,
+        [UNPACKED] = write_rows,
     };
     const struct stdir *dir = &c->plan->dir;
     int rc = 0, tensor = 0;
