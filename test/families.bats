@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: ISC
 # Families of models: tiny ones with the keys, names and layouts of their files,
 # against float64.  A family that --families does not list must be refused by name.
-# It takes a minute.
+# It takes a minute.  make check-long has each model in all its ways.
 load helpers
 
 # held FAMILY...: all its variants; a line for each.
@@ -18,6 +18,7 @@ held() {
 }
 
 @test "hf-infer: a llama's logits, rows at places and greedy tokens are the reference's" {
+    unset TU_WAYS
     held llama
     [[ $output == "llama: logits "* ]]
 }
@@ -50,6 +51,13 @@ held() {
     py "$ROOT/test/ref/family_ref.py" make llava m
     run -0 --separate-stderr hf-infer m --ids 1,2,3 --top 1
     [ "$stderr" = "hf-infer: m: is a llava: its text model runs, as a llama, and 18 tensors of other parts are ignored" ]
+}
+
+# bats test_tags=long
+@test "hf-infer: each family's model by all threads and chunks, with an SAE at every place, is as the reference" {
+    unset TU_WAYS
+    # shellcheck disable=SC2046
+    held $(py "$ROOT/test/ref/family_ref.py" list | sed 's/[:\t].*//' | sort -u)
 }
 
 @test "families.bats: a test holds each family that the reference has" {

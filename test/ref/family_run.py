@@ -2,8 +2,10 @@
 """family_ref.py run NAME...: hf-infer held to the reference on tiny models.
 
 Of each model whose model_type `hf-infer --families` lists: logits of each prompt,
-the same bytes with other threads and chunks, rows at each place, and greedy
-tokens.  Any other must be refused by its model_type.
+the same bytes with other threads and chunks, rows at each place, logits with an
+SAE there, and greedy tokens.  Any other must be refused by its model_type.  With
+TU_WAYS=one, a third of these threads and chunks and of the places of SAEs are
+each model's, in turn.
 """
 import json
 import os
@@ -28,6 +30,9 @@ PLACES = {
     "in_mlp:0": "in:up_proj:0", "in_down:0": "in:down_proj:0",
     "layers.-1": "resid:-1"}
 WAYS = (("-j", "1"), ("-j", "2", "--chunk", "1"), ("--chunk", "7"))
+ONE_WAY = os.environ.get("TU_WAYS") == "one"
+# In memory, if that can be: dumps are hundreds of files, each synced to the disk.
+TMP = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def hf_infer(*arguments):
@@ -79,18 +84,22 @@ def at_places(path, ids, model, hooks, tolerance):
     return worst
 
 
-def spliced(path, ids, model, hooks, tolerance):
+def in_turn(all_of_them, nth):
+    """Those that the nth model has."""
+    return list(all_of_them)[nth % 3::3] if ONE_WAY else list(all_of_them)
+
+
+def spliced(path, ids, model, hooks, tolerance, nth):
     """The worst logits with an SAE at each place, of the last layer."""
     seen, worst = {}, 0
     ff.forward(model, ids, seen)
-    for place, name in PLACES.items():
-        if place not in seen:
-            continue
+    for place in in_turn([p for p in PLACES if p in seen], nth):
+        name = PLACES[place]
         last = str(len(model.layers) - 1)
         at, hook = place.replace("0", last), name.replace("0", last)
         if hook not in hooks or ":" in hook:  # a short form is not a hook
             hook = hooks[hook]
-        with tempfile.TemporaryDirectory() as tmp:
+        with tempfile.TemporaryDirectory(dir=TMP) as tmp:
             sae = os.path.join(tmp, "sae")
             forward = splice_ref.make(sae, "relu", hook, seen[at], 1)
             file = os.path.join(tmp, "got.npy")
@@ -111,7 +120,7 @@ def greedy(path, ids, n):
     return ids[-n:]
 
 
-def check(name, path, tolerance):
+def check(name, path, tolerance, nth):
     file = os.path.join(path, "got.npy")
     hooks = places(path)
     worst = 0
@@ -123,14 +132,14 @@ def check(name, path, tolerance):
                                 ff.forward(model, ids), tolerance))
         with open(file, "rb") as f:
             first = f.read()
-        for way in WAYS:
+        for way in in_turn(WAYS, nth):
             output(path, "--ids", text, "--logits", file, "-f", *way)
             with open(file, "rb") as f:
                 assert f.read() == first, "%s: other bytes" % (way,)
         os.remove(file)
         if k == 0:
             acts = max(at_places(path, ids, model, hooks, tolerance),
-                       spliced(path, ids, model, hooks, tolerance))
+                       spliced(path, ids, model, hooks, tolerance, nth))
             got = output(path, "--ids", text, "-n", "4", "--greedy",
                          "--ids-out").decode().split()
             assert list(map(int, got)) == greedy(path, ids, 4), got
@@ -140,7 +149,8 @@ def check(name, path, tolerance):
 def run(names, tolerance):
     named = output("--families").decode().split()
     for name in names:
-        with tempfile.TemporaryDirectory() as tmp:
+        nth = list(family_models.MODELS).index(name)
+        with tempfile.TemporaryDirectory(dir=TMP) as tmp:
             path = os.path.join(tmp, "m")
             family_models.make(name, path)
             with open(os.path.join(path, "config.json")) as f:
@@ -150,7 +160,7 @@ def run(names, tolerance):
             if text and kind not in named:
                 where, kind = "text_config.model_type", text
             if kind in named:
-                check(name, path, tolerance)
+                check(name, path, tolerance, nth)
                 continue
             done = hf_infer(path, "--ids", "1", "--logits", "-")
             says = 'config.json: %s "%s" is not supported (' % (where, kind)
