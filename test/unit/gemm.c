@@ -139,17 +139,22 @@ data_free(struct data *d)
     free(d->abs);
 }
 
-/* What C should be: x as 'value' sees it. */
+/* What C should be, of x as it is or in bf16. */
 static void
-reference(struct data *d,
-          double (*value)(const struct data *d, size_t i, size_t c))
+reference(struct data *d, bool exact)
 {
-    for (size_t i = 0; i < d->s.m; i++)
+    double *x = make(d->s.k, sizeof(*x));
+
+    for (size_t i = 0; i < d->s.m; i++) {
+        const float *row = d->x + i * d->ldx;
+
+        for (size_t c = 0; c < d->s.k; c++)
+            x[c] = (double)(exact ? row[c] : bf16_to_f32(f32_to_bf16(row[c])));
         for (size_t r = 0; r < d->s.n; r++) {
             double sum = 0, abs = 0;
 
             for (size_t c = 0; c < d->s.k; c++) {
-                double p = d->wv[r * d->s.k + c] * value(d, i, c);
+                double p = d->wv[r * d->s.k + c] * x[c];
 
                 sum += p;
                 abs += fabs(p);
@@ -157,18 +162,8 @@ reference(struct data *d,
             d->sum[i * d->s.n + r] = sum;
             d->abs[i * d->s.n + r] = abs;
         }
-}
-
-static double
-x_exact(const struct data *d, size_t i, size_t c)
-{
-    return (double)d->x[i * d->ldx + c];
-}
-
-static double
-x_bf16(const struct data *d, size_t i, size_t c)
-{
-    return (double)bf16_to_f32(f32_to_bf16(d->x[i * d->ldx + c]));
+    }
+    free(x);
 }
 
 static struct gemm_job
@@ -223,24 +218,23 @@ static bool
 as_gemv(const struct data *d)
 {
     const struct gemv_ops *ops = gemv_ops_of(cpu_isa());
-    size_t nbytes = d->s.k * size_of(d->dtype);
-    char *row = make(nbytes, 1);
+    size_t size = size_of(d->dtype), by_k = d->by_k;
+    char *row = make(d->s.k, size);
     bool good = true;
 
-    for (size_t i = 0; i < d->s.m; i++)
-        for (size_t r = 0; r < d->s.n; r++) {
+    for (size_t r = 0; r < d->s.n; r++) {
+        for (size_t c = 0; c < d->s.k; c++)
+            memcpy(row + c * size,
+                   d->w + 1 + (by_k ? c * d->ldw + r : r * d->ldw + c) * size,
+                   size);
+        for (size_t i = 0; i < d->s.m; i++) {
             float y;
 
-            for (size_t c = 0; c < d->s.k; c++)
-                memcpy(row + c * size_of(d->dtype),
-                       d->w + 1 +
-                           (d->by_k ? c * d->ldw + r : r * d->ldw + c) *
-                               size_of(d->dtype),
-                       size_of(d->dtype));
             ops->gemv(&(struct gemv_args){ &y, row, d->x + i * d->ldx, 1,
                                            d->ldx, 1, d->s.k, 1, d->dtype, 0 });
             good &= f32_bits(y) == f32_bits(d->c[i * (d->s.n + 1) + r]);
         }
+    }
     free(row);
     return good;
 }
@@ -260,7 +254,7 @@ test_exact(struct gemm *g, enum dtype dtype, bool by_k, size_t gap)
                         end = job_of(&d, end_of(i));
         double k = (double)d.s.k + 1;
 
-        reference(&d, x_exact);
+        reference(&d, true);
         gemm_exact(g, &plain, 1, d.x, d.ldx, d.s.m);
         good &= near(&d, NOTHING, k * 0x1p-24);
         same &= as_gemv(&d);
@@ -339,7 +333,7 @@ test_bf16(struct gemm *g, enum dtype dtype, bool by_k, bool split, size_t from)
         double k = (double)d.s.k + 1;
 
         round_weights(&d);
-        reference(&d, split ? x_exact : x_bf16);
+        reference(&d, split);
         gemm_bf16(g, &plain, 1, x, lo, ld, d.s.m);
         good &= near(&d, NOTHING, k * 0x1p-24 + (split ? 0x1p-17 : 0));
         memcpy(first, d.c, n * sizeof(*first));
@@ -398,7 +392,7 @@ test_few(struct gemm *g)
             uint16_t *x = rounded(g, &d, NULL);
             float *first = make(n, sizeof(*first));
 
-            reference(&d, x_bf16);
+            reference(&d, false);
             gemm_bf16(g, &job, 1, x, NULL, ld, d.s.m);
             good &= near(&d, end, (double)(d.s.k + 1) * 0x1p-23);
             memcpy(first, d.c, n * sizeof(*first));
@@ -552,9 +546,9 @@ test_jobs(struct gemm *g, const char *threads, size_t gap)
     jobs[0].end.hook = jobs[2].end.hook = count;
     jobs[0].end.ctx = jobs[2].end.ctx = seen;
     jobs[2].c = NULL;
-    reference(&a, x_exact);
+    reference(&a, true);
     memcpy(b.x, a.x, 37 * a.ldx * sizeof(float));
-    reference(&b, x_exact);
+    reference(&b, true);
     gemm_exact(g, jobs, 3, a.x, a.ldx, 37);
     for (size_t i = 0; i < 37 * 130; i++)
         once &= seen[i] == 2;
