@@ -167,24 +167,23 @@ test_case(const char *dir, const char *name)
                "%s, %zu x %zu: each place, layer and token is within "
                "2e-5 of float64 (%.2g of that)",
                name, h, w, error);
-        other = run(path, pixels, h, w, 3, 2, COMPUTE_F32);
-        tap_ok(same(one, other),
-               "%s, %zu x %zu: the same bits by 2 images, 3 "
-               "threads",
-               name, h, w);
-        result_free(other);
-        other = run(path, pixels, h, w, 2, 1, COMPUTE_F32);
-        tap_ok(same(one, other),
-               "%s, %zu x %zu: the same bits by 1 image, 2 "
-               "threads",
-               name, h, w);
-        result_free(other);
-        rounded = run(path, pixels, h, w, 2, 2, COMPUTE_BF16);
-        error = error_of(rounded, &y, 0.2);
-        tap_ok(error <= 1 && !same(one, rounded),
-               "%s, %zu x %zu: bf16 is near, and another (%.2g)", name, h, w,
-               error);
-        result_free(rounded);
+        for (int k = 0; k < 2; k++) {
+            if (tap_few() && k != i)
+                continue;
+            other = run(path, pixels, h, w, 3 - k, 2 - (size_t)k, COMPUTE_F32);
+            tap_ok(same(one, other),
+                   "%s, %zu x %zu: the same bits by batches of %d, %d threads",
+                   name, h, w, 2 - k, 3 - k);
+            result_free(other);
+        }
+        if (!tap_few() || i == 1) {
+            rounded = run(path, pixels, h, w, 2, 2, COMPUTE_BF16);
+            error = error_of(rounded, &y, 0.2);
+            tap_ok(error <= 1 && !same(one, rounded),
+                   "%s, %zu x %zu: bf16 is near, and another (%.2g)", name, h,
+                   w, error);
+            result_free(rounded);
+        }
         result_free(one);
         free(pixels);
     }
