@@ -212,6 +212,26 @@ par_threads(const struct par *par)
     return par ? par->n_threads : 1;
 }
 
+double
+par_cpu_s(const struct par *par)
+{
+    double s = 0;
+
+#if ON_LINUX /* a process's own clock has other threads' time up to a tick ago \
+              */
+    for (int i = 0; i < par_threads(par) - 1; i++) {
+        clockid_t clock;
+
+        if (pthread_getcpuclockid(par->workers[i].thread, &clock) == 0)
+            s += clock_s_of(clock);
+    }
+    s += clock_s_of(CLOCK_THREAD_CPUTIME_ID);
+#else
+    s = clock_s_of(CLOCK_PROCESS_CPUTIME_ID);
+#endif
+    return s / par_threads(par);
+}
+
 static void
 stop_workers(struct par *par, int n)
 {

@@ -29,6 +29,11 @@ int par_open(struct par **par, int n_threads, struct err *err);
 void par_close(struct par *par); /* NULL is fine */
 int par_threads(const struct par *par);
 
+/* par_cpu_s(): seconds of CPU that the threads have had since some moment, the
+ * caller's among them, divided by their number: on a quiet machine, where they
+ * wait by spinning, about the time that passes. */
+double par_cpu_s(const struct par *par);
+
 /*
  * par_for() calls fn(ctx, begin, end) until [0, n) is covered, in chunks of
  * 'grain' (the last may be shorter) that start at multiples of 'grain' (0 is

@@ -90,10 +90,7 @@ END
 import lut_model
 lut_model.make("M", ["mlp.up_proj"], n=4096, k=2)
 END
-    for try in 1 2 3; do # a busy machine may stop the layer for longer
-        run -0 --separate-stderr hf-infer M --ids $IDS --lut M --lut-auto 1e6
-        [ "$(grep -c $'\tno$' <<<"$output")" != 3 ] || break
-    done
+    run -0 --separate-stderr hf-infer M --ids $IDS --lut M --lut-auto 1e6
     awk -F '\t' 'NR > 1 && ($4 >= 0 || $7 != "no")' <<<"$output" >kept
     [ ! -s kept ]
     [[ "$stderr" = "hf-infer: 0 of 3 tables kept: 0.0 us saved per token, "* ]]

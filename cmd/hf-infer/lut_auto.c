@@ -84,8 +84,8 @@ measure(struct run *run, struct nll *nll, struct candidate *c, size_t n,
         tables_use(run->tables, i, false);
         t = tables_times(run->tables, i);
         c[i].nats = score.nats / (double)score.n_scored - *before;
-        c[i].us_table = 1e6 * t.table / (double)t.rows;
-        c[i].us_layer = 1e6 * t.layer / (double)t.rows;
+        c[i].us_table = 1e6 * t.table;
+        c[i].us_layer = 1e6 * t.layer;
         c[i].us_saved = c[i].us_layer - c[i].us_table;
         progress_at(&progress, i + 1);
     }

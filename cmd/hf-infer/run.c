@@ -457,10 +457,9 @@ say_times(const struct tables *tables)
     for (size_t i = 0; i < tables_count(tables); i++) {
         struct table_times t = tables_times(tables, i);
 
-        if (t.rows)
+        if (t.table > 0)
             tool_say("%s: %.1f us a token by its table, %.1f by its weights",
-                     tables_layer(tables, i), 1e6 * t.table / (double)t.rows,
-                     1e6 * t.layer / (double)t.rows);
+                     tables_layer(tables, i), 1e6 * t.table, 1e6 * t.layer);
     }
 }
 

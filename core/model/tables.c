@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/clock.h"
 #include "core/format/lut.h"
 #include "core/js.h"
 #include "core/kernel/vec.h"
@@ -20,6 +19,8 @@
 #include "core/model/table_stats.h"
 #include "core/tty.h"
 
+enum { TABLE_RUNS = 5 };
+
 struct tabled {
     struct table table;
     struct table_fix fix;
@@ -27,8 +28,11 @@ struct tabled {
     size_t n_parts;
     uint32_t *dims;            /* of fix, or NULL */
     struct table_stats *stats; /* NULL without a report */
-    struct table_times times;
-    uint64_t n_bad; /* rows of outputs with a number that is NaN or infinite */
+    struct timed {
+        double rows, table, layer; /* seconds */
+    } runs[TABLE_RUNS];
+    size_t n_chunks; /* timed */
+    uint64_t n_bad;  /* rows of outputs with a number that is NaN or infinite */
 };
 
 struct tables {
@@ -242,7 +246,18 @@ tables_use(struct tables *ts, size_t i, bool use)
 struct table_times
 tables_times(const struct tables *ts, size_t i)
 {
-    return ts->tabled[i].times;
+    const struct timed *run = ts->tabled[i].runs;
+    double table[TABLE_RUNS], layer[TABLE_RUNS];
+
+    if (ts->tabled[i].n_chunks == 0)
+        return (struct table_times){ 0 };
+    for (size_t r = 0; r < TABLE_RUNS; r++) {
+        table[r] = run[r].table / run[r].rows;
+        layer[r] = run[r].layer / run[r].rows;
+    }
+    qsort(table, TABLE_RUNS, sizeof(*table), by_f64);
+    qsort(layer, TABLE_RUNS, sizeof(*layer), by_f64);
+    return (struct table_times){ table[TABLE_RUNS / 2], layer[TABLE_RUNS / 2] };
 }
 
 size_t
@@ -296,21 +311,20 @@ tables_work_close(struct engine *e)
 
 /* ---- running, and what it costs ---- */
 
-/* A table's outputs, in e->table_y. */
-static void
+/* A table's outputs, in e->table_y; how many rows are bad. */
+static uint64_t
 apply_table(struct engine *e, struct tabled *tabled, const float *x, size_t n)
 {
     const struct table *t = &tabled->table;
-    double from = clock_s();
+    uint64_t n_bad = 0;
 
     for (size_t i = 0, some; i < n; i += some) {
         some = smaller(n - i, table_work_rows(e->table_work));
-        tabled->n_bad +=
+        n_bad +=
             table_apply(e->table_work, t, &tabled->fix, e->table_y + i * t->out,
                         t->out, x + i * t->in, t->in, some, 0);
     }
-    tabled->times.table += clock_s() - from;
-    tabled->times.rows += n;
+    return n_bad;
 }
 
 /* How near the layer a table is: with what table_apply() has to find for it. */
@@ -335,19 +349,42 @@ compare_table(struct engine *e, struct tabled *tabled, const float *x, size_t n)
 
 /* The layer as it runs without its table, to nowhere. */
 static void
-time_layer(struct engine *e, struct tabled *tabled, const struct chunk *chunk,
-           const float *x)
+apply_layer(struct engine *e, struct tabled *tabled, const struct chunk *chunk,
+            const float *x)
 {
     float *to = e->table_y + e->options.chunk * e->table_out;
     struct apply parts[MAX_APPLY];
-    double from = clock_s();
 
     for (size_t i = 0; i < tabled->n_parts; i++) {
         parts[i] = (struct apply){ tabled->parts[i], to, false };
         to += chunk->n_rows * tabled->parts[i]->out;
     }
     linear_dense(e, chunk, parts, tabled->n_parts, x);
-    tabled->times.layer += clock_s() - from;
+}
+
+/* Both in turns, in one run of several: a chunk in the next, the first in all.
+ * By the CPU time of all threads: what passes while a neighbour has a CPU says
+ * nothing about either, nor does one thread's time, as then others do its part.
+ */
+static uint64_t
+time_table(struct engine *e, struct tabled *tabled, const struct chunk *chunk,
+           const float *x)
+{
+    size_t first = tabled->n_chunks++;
+    uint64_t n_bad = 0;
+
+    for (size_t i = first; i < (first ? first + 1 : TABLE_RUNS); i++) {
+        struct timed *run = &tabled->runs[i % TABLE_RUNS];
+        double t0 = par_cpu_s(e->par), t1;
+
+        apply_layer(e, tabled, chunk, x);
+        t1 = par_cpu_s(e->par);
+        n_bad = apply_table(e, tabled, x, chunk->n_rows);
+        run->layer += t1 - t0;
+        run->table += par_cpu_s(e->par) - t1;
+        run->rows += (double)chunk->n_rows;
+    }
+    return n_bad;
 }
 
 size_t
@@ -370,13 +407,12 @@ tables_apply(struct engine *e, const struct chunk *chunk,
             continue;
         }
         t = &tabled->table;
-        if (tabled != last && ts->timed) {
-            if (t->latents.screen)
-                screen_ready(t->latents.screen, e->gemm, chunk->n_rows);
-            time_layer(e, tabled, chunk, x);
-        }
+        if (tabled != last && ts->timed && t->latents.screen)
+            screen_ready(t->latents.screen, e->gemm, chunk->n_rows);
         if (tabled != last)
-            apply_table(e, tabled, x, chunk->n_rows);
+            tabled->n_bad += ts->timed
+                                 ? time_table(e, tabled, chunk, x)
+                                 : apply_table(e, tabled, x, chunk->n_rows);
         if (tabled != last && tabled->stats)
             compare_table(e, tabled, x, chunk->n_rows);
         last = tabled;

@@ -49,10 +49,10 @@ size_t tables_count(const struct tables *tables);
 void tables_use(struct tables *tables, size_t i, bool use);
 const char *tables_layer(const struct tables *tables, size_t i);
 
-/* tables_times(): seconds that one table took for its rows so far, and its
- * layer by its own weights, as the engine computes it. */
+/* tables_times(): par_cpu_s() that one table took for a row so far, and its
+ * layer by its own weights, as the engine computes it: medians of several runs,
+ * 0 without a row. */
 struct table_times {
-    uint64_t rows;
     double table, layer;
 };
 struct table_times tables_times(const struct tables *tables, size_t i);
