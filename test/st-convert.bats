@@ -23,6 +23,42 @@ packs() {
     packs int4 64 lsq-asym --group 64 --asymmetric
 }
 
+@test "st-convert --activations: what a layer makes of its inputs is nearer, and so is the model's perplexity" {
+    hf-infer "$DEMO" -q --acts in:q_proj:all,in:o_proj:all,in:up_proj:all,in:down_proj:all --ctx 64 -o acts --file "$ROOT/demo/training.txt"
+    st-convert -q "$DEMO" -o absmax --weights int4 --scales absmax >table
+    st-convert -q "$DEMO" -o lsq --weights int4 >table
+    st-convert -q "$DEMO" -o weighed --weights int4 --activations acts >table
+    py - "$DEMO" <<'END'
+import sys
+import numpy as np, mkst, packed_ref
+base, error = mkst.load(sys.argv[1] + "/model.safetensors"), []
+same = {"k_proj": "q_proj", "v_proj": "q_proj", "gate_proj": "up_proj"}
+for q in "absmax", "lsq", "weighed":
+    got, e = packed_ref.dequantized(q)[1], []
+    for name in base:
+        if "_proj" in name:
+            layer, word = name[6:-7].rsplit(".", 1)
+            x = np.load("acts/%s.%s.npy" % (layer, same.get(word, word)))
+            x = np.square(x.astype(float).reshape(-1, x.shape[-1])).mean(0)
+            w, v = mkst.values(*base[name]), mkst.values(*got[name])
+            e.append((np.square(w - v) @ x).sum() / (np.square(w) @ x).sum())
+    error.append(np.array(e)) # of independent inputs
+assert (error[2] < error[0]).all() and (error[2] < error[1]).all(), error
+assert error[2].sum() < .75 * error[0].sum(), [x.sum() for x in error]
+END
+    nll() { hf-infer "$1" --nll --json -q --ctx 128 --file "$ROOT/demo/training.txt" | sed 's/.*"nll_mean":\([0-9.]*\).*/\1/'; }
+    echo "$(nll "$DEMO") $(nll weighed) $(nll lsq) $(nll absmax)" >nll
+    awk '!($1 < $2 && $2 < $3 && $3 < $4)' nll | tee /dev/stderr | cmp - /dev/null
+    mkdir none
+    run -66 --separate-stderr st-convert "$DEMO" -o x --weights int4 --activations none
+    [[ $stderr == "st-convert: none: has no inputs of a layer (none/layers."*".npy)" ]]
+    run -2 st-convert "$DEMO" -o x --weights int8 --activations acts
+    mv acts/layers.0.mlp.down_proj.npy none/layers.0.mlp.up_proj.npy
+    run -65 --separate-stderr st-convert "$DEMO" -o x --weights int4 --activations none
+    [[ $stderr == "st-convert: none/layers.0.mlp.up_proj.npy: is not of rows of 128 floats" ]]
+    [ ! -e x ]
+}
+
 @test "st-convert --weights: F16 and F32 models have scales of their type, odd shapes and rows of zeros are packed" {
     py -c 'import numpy as np, tiny_models, mkst, os, json
 for name, dtype in ("h", "<f2"), ("s", "<f4"):

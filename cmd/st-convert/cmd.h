@@ -18,6 +18,7 @@ struct st_convert_cmd {
     bool asymmetric;
     int absmax; /* --scales absmax */
     bool dequantize, merge, if_missing, json, verbose, quiet;
+    const char *activations; /* a directory, or NULL */
     struct opt_list ignored, selected, renamed;
     size_t shard_nbytes; /* 0: a shard for each of the input */
     int n_threads, out_flags;

@@ -25,6 +25,8 @@ static const struct opt opts[] = {
       "int4 with a zero point for each scale" },
     { 0, "scales", "lsq|absmax", NULL, OPT_WORD(absmax, 0),
       "int4's scales: of least squared error, or absmax / 7.5" },
+    { 0, "activations", "DIR", NULL, OPT_FILE(activations),
+      "weigh errors by what layers read: hf-infer --acts in:.. -o DIR" },
     { 0, "ignore", "GLOB", NULL, OPT_LIST(ignored, SIZE_MAX),
       "leave these layers as they are; repeatable" },
     { 0, "dequantize", NULL, NULL, OPT_FLAG(dequantize),
@@ -54,7 +56,8 @@ static const struct opt_rule rules[] = {
     { OPT_NOT, "merge", "shard-size", NULL },
     { OPT_NOT, "dequantize", "weights",
       "--dequantize first, then --weights of what it makes" },
-    { OPT_NEEDS, "group asymmetric scales ignore", "weights", NULL },
+    { OPT_NEEDS, "group asymmetric scales activations ignore", "weights",
+      NULL },
     { 0 },
 };
 
@@ -86,8 +89,13 @@ convert_main(const struct st_convert_cmd *cmd, struct err *err)
     struct convert_plan plan;
     int rc;
 
-    if (cmd->weights != ENCODE_I4 && cmd->asymmetric)
-        return err_set(err, TU_USAGE, "--asymmetric is for --weights int4");
+    if (cmd->weights != ENCODE_I4 && (cmd->asymmetric || cmd->activations))
+        return err_set(err, TU_USAGE, "%s is for --weights int4",
+                       cmd->asymmetric ? "--asymmetric" : "--activations");
+    if (cmd->activations && cmd->absmax)
+        return err_set(err, TU_USAGE,
+                       "--activations is for --scales lsq, which looks at "
+                       "errors");
     if (cmd->weights == ENCODE_F8 && cmd->group)
         return err_set(err, TU_USAGE, "--group is for --weights int4 and int8");
     if (cmd->group % 8)

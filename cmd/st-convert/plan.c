@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/st-convert/activations.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -365,6 +366,30 @@ out:
     return rc;
 }
 
+/* Layers whose inputs are not known are not weighed, but some must be. */
+static int
+check_activations(const struct convert_plan *p, struct err *err)
+{
+    const char *dir = p->cmd->activations;
+    struct str path = { 0 };
+    size_t n = 0;
+
+    for (size_t i = 0; dir && i < p->n_items; i++) {
+        if (p->items[i].change != PACKED)
+            continue;
+        if (activations_find(&path, p, p->items[i].from->t))
+            n++;
+        else if (p->cmd->verbose)
+            tool_say("%s: is not there: the layer's errors are not weighed",
+                     path.s);
+    }
+    if (dir && n == 0)
+        err_set(err, EX_NOINPUT, "%s: has no inputs of a layer (%s)", dir,
+                path.s);
+    str_free(&path);
+    return dir && n == 0 ? -1 : 0;
+}
+
 static void
 plan_shards(struct convert_plan *p)
 {
@@ -552,7 +577,8 @@ plan_open(struct convert_plan *p, const struct st_convert_cmd *cmd,
         if (rc < 0)
             return -1;
     }
-    if (load_quantization(p, err) < 0 || plan_items(p, err) < 0)
+    if (load_quantization(p, err) < 0 || plan_items(p, err) < 0 ||
+        check_activations(p, err) < 0)
         return -1;
     plan_shards(p);
     if (p->to_dir && p->is_dir && stdir_has(cmd->input, "config.json"))

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/st-convert/activations.h"
 #include "core/format/stdir_copy.h"
 #include "core/format/stw.h"
 #include "core/js.h"
@@ -165,6 +166,7 @@ write_rows(struct converter *c, struct convert_item *it, int tensor,
                             t->n_elements / GRAIN + (t->n_elements % GRAIN > 0),
                         .in = GRAIN };
     struct block b = { .item = it };
+    float *weight = NULL;
     uint8_t shape[16];
     size_t line, most;
     int rc = -1;
@@ -190,6 +192,9 @@ write_rows(struct converter *c, struct convert_item *it, int tensor,
     if (packs) {
         b.scale = mem_try(most, b.groups * sizeof(float), t->name, err);
         b.error = mem_try(most, sizeof(*b.error), t->name, err);
+        if (activations_weight(&weight, c->plan, t, err) < 0)
+            goto out;
+        b.weight = weight;
     }
     if (packs && b.form.asymmetric) /* and their words */
         b.zero = mem_try(most * 3 / 2 + 4, b.groups, t->name, err);
@@ -231,6 +236,7 @@ write_rows(struct converter *c, struct convert_item *it, int tensor,
     }
 out:
     form_memory_free(&memory);
+    free(weight);
     free(b.zero);
     free(b.error);
     free(b.scale);

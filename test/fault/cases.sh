@@ -171,8 +171,8 @@ moe-stacked  |                          |        | moe-sft convert -q -b in/e/hf
 moe-both     |                          |        | moe-sft convert -q -l in/l0.safetensors -l in/l1.safetensors -o out/peft
 moe-quantize |                          |        | moe-sft quantize -q -j 1 -b in/e/base.safetensors -o out/q.safetensors
 sc-file      |                          |        | st-convert -q -j 1 --rename ^b=c -o out/x.safetensors in/two.safetensors
-sc-int4      |                          |        | st-convert -q -j 2 --weights int4 --group 8 --asymmetric -o out/m in/m
-sc-shards    | cp -r in/m out/m         |        | st-convert -q -j 1 -f --dtype f16 --shard-size 8K -o out/m in/shards
+sc-int4      |                          |        | st-convert -q -j 2 --weights int4 --asymmetric -o out/m in/demo
+sc-shards    | cp -r in/shards out/m    |        | st-convert -q -j 1 -f --dtype f16 --shard-size 8K -o out/m in/shards
 END_OF_TABLE
 }
 
