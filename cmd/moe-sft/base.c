@@ -142,8 +142,8 @@ bind_packed(struct base *base, struct weight *to, const char *module, size_t n,
             size_t k, struct err *err)
 {
     struct linear l;
-    int rc = form_find(&l, NULL, &base->packed, &base->memory, base->dir,
-                       module, err);
+    int rc =
+        form_find(&l, &base->packed, &base->memory, base->dir, module, err);
 
     if (rc > 0 && (l.out != n || l.in != k))
         return err_set(err, EX_DATAERR,

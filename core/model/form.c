@@ -463,16 +463,13 @@ form_of(struct form_tensors *t, enum form_role *role, size_t *module_n,
 /* ---- binding ---- */
 
 static int
-check_scales(const struct stdir_tensor *s, struct err *err)
+check_scales(const struct stdir_tensor *s, const uint8_t *data, size_t n,
+             struct err *err)
 {
-    const uint8_t *data = st_data(s->st, s->t);
-    size_t n = s->t->n_elements;
-    bool finite = true;
+    bool finite = dtype_computes(s->t->dtype)
+                      ? dtype_finite(data, s->t->dtype, n)
+                      : !memchr(data, 0xff, n); /* E8M0's NaN */
 
-    if (dtype_computes(s->t->dtype))
-        finite = dtype_finite(data, s->t->dtype, n);
-    else
-        finite = !memchr(data, 0xff, n); /* E8M0's NaN */
     return finite ? 0
                   : err_data(err, s->st->path, "%s has NaN or Inf", s->t->name);
 }
@@ -484,29 +481,30 @@ form_bind(struct linear *l, const struct form_tensors *t, size_t i,
     const struct quantized_group *g = t->group;
     const struct stdir_tensor *c = t->tensor[FORM_CODES];
     const struct stdir_tensor *s = t->tensor[FORM_SCALE];
+    const char *codes = st_data(c->st, c->t), *scales = st_data(s->st, s->t);
     struct weight_code code = { .kind = g->is_float ? CODE_F8 : CODE_I8,
                                 .rows = g->rows ? g->rows : 1,
                                 .cols = g->cols ? g->cols : t->in,
-                                .scale = st_data(s->st, s->t),
                                 .scale_dtype = s->t->dtype };
-    size_t rows;
+    size_t rows, n;
 
     blocks_of(t, &rows, &code.ld);
+    n = rows * code.ld;
     if (g->scale_of == SCALE_TENSOR)
         code.rows = t->out;
-    *l = (struct linear){ .out = t->out, .in = t->in };
-    l->w = (struct weight){ .data = st_data(c->st, c->t),
-                            .dtype = DT_U8,
-                            .ld = t->in };
-    if (check_scales(s, err) < 0)
-        return -1;
     if (g->is_float && g->bits == 4) {
         code.kind = CODE_F4;
         code.scale_dtype = DT_F8_E8M0;
-        code.scale = (const char *)code.scale + i * t->out * code.ld;
-        l->w.data = (const char *)l->w.data + i * t->out * t->in / 2;
+        codes += i * t->out * t->in / 2;
+        scales += i * n;
     }
-    return form_lay(l, t, &code, memory, err);
+    code.scale = scales;
+    *l = (struct linear){ .w = { codes, DT_U8, t->in },
+                          .out = t->out,
+                          .in = t->in };
+    return check_scales(s, code.scale, n, err) < 0
+               ? -1
+               : form_lay(l, t, &code, memory, err);
 }
 
 void
@@ -520,14 +518,12 @@ form_hash(struct hash *hash, const struct weight *w, size_t n)
 }
 
 int
-form_find(struct linear *l, struct form_tensors *t,
-          const struct quantization *q, struct form_memory *memory,
-          const struct stdir *dir, const char *module, struct err *err)
+form_find(struct linear *l, const struct quantization *q,
+          struct form_memory *memory, const struct stdir *dir,
+          const char *module, struct err *err)
 {
-    struct form_tensors own;
-    int rc;
+    struct form_tensors t;
+    int rc = form_look(&t, q, dir, module, err);
 
-    t = t ? t : &own;
-    rc = form_look(t, q, dir, module, err);
-    return rc > 0 && form_bind(l, t, 0, memory, err) < 0 ? -1 : rc;
+    return rc > 0 && form_bind(l, &t, 0, memory, err) < 0 ? -1 : rc;
 }

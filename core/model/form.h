@@ -124,16 +124,15 @@ int form_look(struct form_tensors *t, const struct quantization *q,
               const struct stdir *dir, const char *module, struct err *err);
 
 /*
- * form_find() is form_look(), and l->w, l->out and l->in are of these weights:
- * in the mapped file, or in 'memory' where they lie in another order there.
- * The rest of *l is zeroed.  Scales are finite, and zero points and indices in
- * range.  't' may be NULL.  -1: EX_SOFTWARE (no memory), too.
- * form_bind() does so with what form_look() has found, of the matrix 'i' of
- * t->n.
+ * form_bind() makes l->w, l->out and l->in those of what form_look() has found,
+ * of the matrix 'i' of t->n: in the mapped file, or in 'memory' where they lie
+ * in another order there.  The rest of *l is zeroed.  Scales are finite, and
+ * zero points and indices in range.  -1 with 'err' set: EX_DATAERR, EX_SOFTWARE
+ * (no memory).  form_find() is form_look() and form_bind() of the first matrix.
  */
-int form_find(struct linear *l, struct form_tensors *t,
-              const struct quantization *q, struct form_memory *memory,
-              const struct stdir *dir, const char *module, struct err *err);
+int form_find(struct linear *l, const struct quantization *q,
+              struct form_memory *memory, const struct stdir *dir,
+              const char *module, struct err *err);
 int form_bind(struct linear *l, const struct form_tensors *t, size_t i,
               struct form_memory *memory, struct err *err);
 
