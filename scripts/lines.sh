@@ -9,7 +9,7 @@ core/kernel 11404
 core/model 27321
 core/text 8128
 core/image 2399
-cmd 41966
+cmd 42013
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

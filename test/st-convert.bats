@@ -118,6 +118,30 @@ END
     grep -q quantization_config again/config.json
 }
 
+@test "st-convert --head: lm_head is packed, of a tied model as a copy, and the embedding stays" {
+    st-convert -q "$DEMO" -o q --weights int8 --head >table
+    grep -q '^lm_head.weight	int8' table
+    st-convert -q q -o d --dequantize --dtype f32
+    py - "$DEMO" <<'END'
+import json, sys
+import numpy as np, mkst
+base, got = mkst.load(sys.argv[1] + "/model.safetensors"), mkst.load("d/model.safetensors")
+x = mkst.values(*base["model.embed_tokens.weight"])
+assert (mkst.values(*got["model.embed_tokens.weight"]) == x).all()
+y = mkst.values(*got["lm_head.weight"])
+assert (abs(y - x) <= abs(x).max(1, keepdims=True) / 127 * .51).all() and (y != x).any()
+c = json.load(open("q/config.json"))
+assert c["tie_word_embeddings"] is False and c["quantization_config"]["ignore"] == []
+END
+    hf-infer q --ids 1,2,3 --logits q.npy
+    hf-infer d --ids 1,2,3 --logits d.npy
+    cmp q.npy d.npy
+    st-convert -q d -o again --weights int8 --head >table # it has a head now
+    grep -q '^lm_head.weight	int8' table
+    st-inspect list again >list
+    [ "$(grep -c lm_head list)" = 3 ]
+}
+
 @test "st-convert --dequantize: of every form the numbers are packed_ref's, and the model is as before" {
     for f in fp8 ct-int8-packed-asym ct-int4-actorder ct-int3-asym awq gptq4-desc; do
         py "$ROOT/test/ref/packed_ref.py" qwen3 $f $f

@@ -15,7 +15,7 @@ struct st_convert_cmd {
     int dtype;     /* -1: as they are */
     int weights;   /* enum encode_kind; -1: as they are */
     int64_t group; /* 0: not given */
-    bool asymmetric;
+    bool asymmetric, head;
     int absmax; /* --scales absmax */
     bool dequantize, merge, if_missing, json, verbose, quiet;
     const char *activations; /* a directory, or NULL */

@@ -27,6 +27,8 @@ static const struct opt opts[] = {
       "int4's scales: of least squared error, or absmax / 7.5" },
     { 0, "activations", "DIR", NULL, OPT_FILE(activations),
       "weigh errors by what layers read: hf-infer --acts in:.. -o DIR" },
+    { 0, "head", NULL, NULL, OPT_FLAG(head),
+      "pack lm_head, too; of a tied model as a copy of its own" },
     { 0, "ignore", "GLOB", NULL, OPT_LIST(ignored, SIZE_MAX),
       "leave these layers as they are; repeatable" },
     { 0, "dequantize", NULL, NULL, OPT_FLAG(dequantize),
@@ -56,7 +58,7 @@ static const struct opt_rule rules[] = {
     { OPT_NOT, "merge", "shard-size", NULL },
     { OPT_NOT, "dequantize", "weights",
       "--dequantize first, then --weights of what it makes" },
-    { OPT_NEEDS, "group asymmetric scales activations ignore", "weights",
+    { OPT_NEEDS, "group asymmetric scales activations head ignore", "weights",
       NULL },
     { 0 },
 };

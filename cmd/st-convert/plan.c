@@ -17,6 +17,7 @@
 #include "core/tool.h"
 
 #define WEIGHT ".weight"
+#define HEAD   "lm_head"
 
 /* ---- names ---- */
 
@@ -111,9 +112,43 @@ guess_part(const char *module)
 }
 
 static bool
-is_linear(enum model_part part)
+is_linear(const struct convert_plan *p, enum model_part part)
 {
-    return part >= PART_QKV && part != PART_ROUTER;
+    return (part >= PART_QKV && part != PART_ROUTER) ||
+           (part == PART_HEAD && p->cmd->head);
+}
+
+/* The role of a tensor NAME.weight. */
+static enum model_part
+part_of(const struct convert_plan *p, const char *module, bool *known)
+{
+    struct part_at at = { .part = N_PARTS };
+
+    *known = p->family && part_find(&at, p->family, module);
+    return p->family ? at.part : guess_part(module);
+}
+
+/* With --head: does the model have an embedding, but no head? */
+static const struct stdir_tensor *
+find_tied(const struct convert_plan *p)
+{
+    const struct stdir_tensor *embed = NULL;
+
+    for (size_t i = 0; p->cmd->head && i < p->dir.n_tensors; i++) {
+        const struct stdir_tensor *t = &p->dir.tensors[i];
+        const char *end = str_ends(t->t->name, WEIGHT);
+        char *module =
+            xstrndup(t->t->name, end ? (size_t)(end - t->t->name) : 0);
+        bool known;
+        enum model_part part = part_of(p, module, &known);
+
+        free(module);
+        if (end && part == PART_HEAD)
+            return NULL;
+        if (end && part == PART_EMBED && t->t->n_dims == 2)
+            embed = t;
+    }
+    return embed;
 }
 
 /* Appends a layer that quantization_config has to name as not packed. */
@@ -130,21 +165,19 @@ is_packed(struct convert_plan *p, const struct st_tensor *t, bool *used,
           char *name)
 {
     const char *end = str_ends(t->name, WEIGHT);
-    struct part_at at = { .part = N_PARTS };
+    enum model_part part;
     char *module;
     bool known, packed;
 
     if (p->cmd->weights < 0 || !end || t->n_dims != 2)
         return false;
     module = xstrndup(t->name, (size_t)(end - t->name));
-    known = p->family && part_find(&at, p->family, module);
-    if (!p->family)
-        at.part = guess_part(module);
-    packed = (known || !p->family) && is_linear(at.part) &&
+    part = part_of(p, module, &known);
+    packed = (known || !p->family) && is_linear(p, part) &&
              dtype_computes(t->dtype) && t->n_elements > 0;
     if (matches(&p->cmd->ignored, used, module, true))
         packed = false;
-    if (!packed && at.part != PART_EMBED && at.part != PART_POSITIONS &&
+    if (!packed && part != PART_EMBED && part != PART_POSITIONS &&
         (known || guess_part(module) != PART_EMBED)) {
         end = str_ends(name, WEIGHT);
         free(module);
@@ -279,8 +312,8 @@ plan_item(struct convert_plan *p, struct convert_item *it, bool *ignore_used,
     rc = plan_unpacked(p, it, rename_used, err);
     if (rc)
         return rc < 0 ? -1 : 0;
-    name = new_name(p, t->name, rename_used);
-    if (is_packed(p, t, ignore_used, name)) {
+    name = new_name(p, it->head ? HEAD WEIGHT : t->name, rename_used);
+    if (it->head || is_packed(p, t, ignore_used, name)) {
         rc = plan_packed(p, it, name, err);
         free(name);
         return rc;
@@ -312,7 +345,9 @@ by_place(const void *a, const void *b)
         return s->st < t->st ? -1 : 1;
     if (s->t->begin != t->t->begin)
         return s->t->begin < t->t->begin ? -1 : 1;
-    return s->t < t->t ? -1 : s->t > t->t;
+    if (s->t != t->t)
+        return s->t < t->t ? -1 : 1;
+    return ((const struct convert_item *)a)->head ? 1 : -1;
 }
 
 static int
@@ -332,17 +367,23 @@ plan_items(struct convert_plan *p, struct err *err)
     bool *selected = xcalloc(cmd->selected.n + 1, sizeof(bool));
     bool *ignored = xcalloc(cmd->ignored.n + 1, sizeof(bool));
     bool *renamed = xcalloc(cmd->renamed.n + 1, sizeof(bool));
+    const struct stdir_tensor *tied = find_tied(p);
     size_t n = 0;
     int rc = -1;
 
-    p->items = mem_try(p->dir.n_tensors, sizeof(*p->items), p->dir.path, err);
+    p->items =
+        mem_try(p->dir.n_tensors + 1, sizeof(*p->items), p->dir.path, err);
     if (!p->items)
         goto out;
     for (size_t i = 0; i < p->dir.n_tensors; i++)
-        if (cmd->selected.n == 0 ||
-            matches(&cmd->selected, selected, p->dir.tensors[i].t->name, false))
+        if (cmd->selected.n == 0 || matches(&cmd->selected, selected,
+                                            p->dir.tensors[i].t->name, false)) {
             p->items[p->n_items++] =
                 (struct convert_item){ .from = &p->dir.tensors[i] };
+            if (tied == &p->dir.tensors[i])
+                p->items[p->n_items++] =
+                    (struct convert_item){ .from = tied, .head = true };
+        }
     qsort(p->items, p->n_items, sizeof(*p->items), by_place);
     for (size_t i = 0; i < p->n_items; i++)
         if (plan_item(p, &p->items[i], ignored, renamed, err) < 0)
@@ -454,7 +495,7 @@ put_scheme(const struct convert_plan *p, struct str *to)
              cmd->weights == ENCODE_I4 ? 4 : 8, search ? "mse" : "minmax",
              p->group ? "group" : "channel", cmd->asymmetric ? "false" : "true",
              f8 ? "float" : "int", f8 ? "float-quantized" : "pack-quantized",
-             p->ignore.s);
+             p->ignore.s ? p->ignore.s : "");
 }
 
 static int
@@ -464,7 +505,7 @@ plan_config(struct convert_plan *p, struct err *err)
                                          [DT_F16] = "\"float16\"",
                                          [DT_F32] = "\"float32\"" };
     const char *dtype = p->cmd->dtype >= 0 ? names[p->cmd->dtype] : NULL;
-    struct config_edit edits[4] = { { 0 } };
+    struct config_edit edits[5] = { { 0 } };
     struct str scheme = { 0 };
     size_t n = 0;
     int rc;
@@ -476,8 +517,11 @@ plan_config(struct convert_plan *p, struct err *err)
     if (p->cmd->dequantize)
         edits[n++] = (struct config_edit){ "quantization_config", NULL, true };
     if (p->cmd->weights >= 0) {
-        if (!strstr(p->ignore.s ? p->ignore.s : "", "\"lm_head\""))
-            add_ignored(p, "lm_head");
+        if (p->cmd->head)
+            edits[n++] =
+                (struct config_edit){ "tie_word_embeddings", "false", false };
+        else if (!strstr(p->ignore.s ? p->ignore.s : "", "\"" HEAD "\""))
+            add_ignored(p, HEAD);
         put_scheme(p, &scheme);
         edits[n++] =
             (struct config_edit){ "quantization_config", scheme.s, false };

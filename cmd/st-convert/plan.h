@@ -30,6 +30,7 @@ enum { PIECE_CODES, PIECE_SCALE, PIECE_SHAPE, PIECE_ZEROS, N_PIECES };
 /* A tensor of the input and what becomes of it. */
 struct convert_item {
     const struct stdir_tensor *from;
+    bool head; /* the embedding once more, as a tied model's lm_head */
     enum change change;
     struct convert_piece piece[N_PIECES];
     size_t n_pieces; /* but no zeros: PIECE_ZEROS */

@@ -431,7 +431,7 @@ report(const struct converter *c, struct err *err)
 
     for (size_t i = 0; i < p->n_items; i++) {
         const struct convert_item *it = &p->items[i];
-        const char *name = it->from->t->name;
+        const char *name = it->head ? "lm_head.weight" : it->from->t->name;
 
         if (it->change != PACKED)
             continue;
