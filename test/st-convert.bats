@@ -238,6 +238,10 @@ mkst.save("x.safetensors", {"a.weight": w, "router.weight": w, "b": w})
 w[7, 3] = np.nan
 mkst.save("n.safetensors", {"a.weight": w})
 mkst.save("e.safetensors", {"embed_tokens.weight": w, "q_proj.weight": np.zeros((0, 8), "<f4")})'
+    mkdir g
+    echo '{"model_type": "gpt2"}' >g/config.json
+    py -c 'import numpy as np, mkst; mkst.save("g/model.safetensors", {"h.0.attn.c_attn.weight": np.ones((8, 24), "<f4")})'
+    not 65 'g: model_type "gpt2" has weights as [in, out], which compressed-tensors does not pack' g --weights int8
     for f in int4 int8 fp8; do
         not 65 "n.safetensors: a.weight has a number in row 7 that is not finite" n.safetensors --weights $f $([ $f = fp8 ] || echo --group 8)
     done
