@@ -220,6 +220,8 @@ mkst.save("x.safetensors", {"a.b.a": np.ones(2, "<f4"), "b.a": np.ones(3, "<f4")
         [ "$stderr" = "st-convert: x.safetensors: ${o%%=*}: no tensor matches \"${name#*=}\" (did you mean \"a.b.a\"?)" ]
     done
     run -2 st-convert x.safetensors -o z.safetensors --rename =c
+    run -2 --separate-stderr st-convert x.safetensors -o z.safetensors --rename c=
+    [ "${stderr_lines[0]}" = "st-convert: --rename: nothing is left of c" ]
     run -65 --separate-stderr st-convert -q "$DEMO" -o z --shard-size 100K --rename q_proj=k_proj # in other shards
     [[ $stderr == 'st-convert: tensor "'*'": appears twice' ]]
     [ ! -e z ] && [ ! -e z.safetensors ]

@@ -392,6 +392,12 @@ plan_items(struct convert_plan *p, struct err *err)
         if (p->items[i].n_pieces)
             p->items[n++] = p->items[i];
     p->n_items = n;
+    for (size_t i = 0; i < n; i++)
+        if (!*p->items[i].piece[0].name) {
+            err_set(err, TU_USAGE, "--rename: nothing is left of %s",
+                    p->items[i].from->t->name);
+            goto out;
+        }
     if (unused(p, "select", &cmd->selected, selected, err) == 0 &&
         unused(p, "ignore", &cmd->ignored, ignored, err) == 0 &&
         unused(p, "rename", &cmd->renamed, renamed, err) == 0)
