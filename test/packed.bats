@@ -39,3 +39,27 @@ END
     run -0 py "$ROOT/test/ref/packed_ref.py" run
     [ "${#lines[@]}" -ge 45 ]
 }
+
+@test "hf-infer: groups that do not divide a row, MXFP4 in other groups, and zero points of symmetric codes are refused" {
+    refused() { # refused FORM MESSAGE STATEMENT: 65, once Python has changed c, t
+        py "$ROOT/test/ref/packed_ref.py" llama "$1" m && py - "$3" <<'END'
+import json, sys, mkst
+c, t = json.load(open("m/config.json")), mkst.load("m/model.safetensors")
+q, up = c["quantization_config"], "model.layers.0.mlp.up_proj."
+w = q.get("config_groups", {}).get("group_0", {}).get("weights")
+exec(sys.argv[1])
+json.dump(c, open("m/config.json", "w"))
+mkst.save("m/model.safetensors", t)
+END
+        run -65 --separate-stderr hf-infer m --ids 1,2
+        [ "$stderr" = "hf-infer: m/$2" ] || { echo "$stderr" && false; }
+        rm -r m m.dequantized
+    }
+    q=model.safetensors:\ model.layers.0.self_attn.q_proj up=model.safetensors:\ model.layers.0.mlp.up_proj
+    refused ct-int4-group "$q.weight_scale: 72 columns are not a multiple of 25, group_size" "w['group_size'] = 25"
+    refused awq "$q.scales: 96 columns are not a multiple of 33, group_size" "q['group_size'] = 33"
+    refused ct-mxfp4 "config.json: quantization_config.config_groups.group_0.weights.group_size is 16 (expected 32)" "w['group_size'] = 16"
+    for form in ct-int8-channel ct-int4-group; do
+        refused $form "$up.weight_zero_point is not 0, but its group is symmetric" "t[up + 'weight_zero_point'] = ('I8', [1], bytes([3]))"
+    done
+}

@@ -128,6 +128,11 @@ check_scale(const struct form_tensors *t, struct err *err)
     struct st_want shape = { .n_dims = 2, .by = BY };
     size_t rows, cols;
 
+    if (t->group->scale_of == SCALE_GROUP && layout != LAYOUT_GPTQ &&
+        t->in % t->group->cols)
+        return err_data(err, s->st->path,
+                        "%s: %zu columns are not a multiple of %zu, group_size",
+                        s->t->name, t->in, t->group->cols);
     blocks_of(t, &rows, &cols);
     shape.shape[0] = turned ? cols : rows;
     shape.shape[1] = turned ? rows : cols;

@@ -246,6 +246,7 @@ form_lay(struct linear *l, const struct form_tensors *t,
 {
     const struct quantized_group *g = t->group;
     const enum form_layout layout = g->form->layout;
+    const struct stdir_tensor *z = t->tensor[FORM_ZERO];
     const char *name = t->tensor[FORM_CODES]->t->name;
     bool turned = layout == LAYOUT_AWQ || layout == LAYOUT_GPTQ;
     bool words = layout == LAYOUT_WORDS, whole = g->bits == 4 || g->bits == 8;
@@ -254,6 +255,12 @@ form_lay(struct linear *l, const struct form_tensors *t,
 
     if (!code)
         return -1;
+    if (z && g->symmetric)
+        for (size_t i = 0; i < z->t->nbytes; i++)
+            if (((const uint8_t *)st_data(z->st, z->t))[i])
+                return err_data(err, z->st->path,
+                                "%s is not 0, but its group is symmetric",
+                                z->t->name);
     *code = *as;
     l->w.code = code;
     if (words || turned)
@@ -272,7 +279,7 @@ form_lay(struct linear *l, const struct form_tensors *t,
             return -1;
     }
     lay.rows = (t->out + code->rows - 1) / code->rows;
-    if (t->tensor[FORM_ZERO] && !g->symmetric) {
+    if (z && !g->symmetric) {
         code->zero = lay.zero = allot(memory, lay.rows, code->ld, name, err);
         if (!lay.zero)
             return -1;

@@ -373,10 +373,10 @@ read_weights(struct quantized_group *g, const struct js *weights,
     }
     if (strategy == 1 || strategy == 2)
         g->scale_of = strategy == 1 ? SCALE_TENSOR : SCALE_CHANNEL;
-    if (g->form->layout == LAYOUT_MXFP4) {
-        g->scale_of = SCALE_GROUP;
-        g->cols = 32;
-    }
+    js = js_get(weights, "group_size");
+    if (g->form->layout == LAYOUT_MXFP4 &&
+        (g->scale_of != SCALE_GROUP || g->cols != 32))
+        return js_bad(&js, "32", err);
     return check_numbers(g, weights, err);
 }
 
