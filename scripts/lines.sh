@@ -9,7 +9,7 @@ core/kernel 11404
 core/model 27333
 core/text 8128
 core/image 2399
-cmd 42013
+cmd 42014
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -239,13 +239,20 @@ w = np.ones((9, 16), "<f4")
 mkst.save("x.safetensors", {"a.weight": w, "router.weight": w, "b": w})
 w[7, 3] = np.nan
 mkst.save("n.safetensors", {"a.weight": w})
+for name, row, big in ("h", 2, 3e7), ("s", 1, 3e19):
+    w = np.ones((9, 16), "<f4")
+    w[row, 3] = big
+    mkst.save(name + ".safetensors", {"a.weight": w})
 mkst.save("e.safetensors", {"embed_tokens.weight": w, "q_proj.weight": np.zeros((0, 8), "<f4")})'
     mkdir g
     echo '{"model_type": "gpt2"}' >g/config.json
     py -c 'import numpy as np, mkst; mkst.save("g/model.safetensors", {"h.0.attn.c_attn.weight": np.ones((8, 24), "<f4")})'
     not 65 'g: model_type "gpt2" has weights as [in, out], which compressed-tensors does not pack' g --weights int8
     for f in int4 int8 fp8; do
-        not 65 "n.safetensors: a.weight has a number in row 7 that is not finite" n.safetensors --weights $f $([ $f = fp8 ] || echo --group 8)
+        not 65 "n.safetensors: a.weight has a number in row 7 that is not finite, or too large" n.safetensors --weights $f $([ $f = fp8 ] || echo --group 8)
+        # the scales of 3e7 are no F16, and the squares of 3e19 no float
+        not 65 "h.safetensors: a.weight has a number in row 2 that is not finite, or too large" h.safetensors --weights $f --dtype f16 $([ $f = fp8 ] || echo --group 8)
+        not 65 "s.safetensors: a.weight has a number in row 1 that is not finite, or too large" s.safetensors --weights $f $([ $f = fp8 ] || echo --group 8)
     done
     not 65 "e.safetensors: has no weights of linear layers to pack" e.safetensors --weights fp8
     not 66 'x.safetensors: --ignore: no tensor matches "q*"' x.safetensors --weights fp8 --ignore 'q*'

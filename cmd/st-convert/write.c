@@ -129,7 +129,8 @@ write_scales(struct converter *c, const struct block *b, int tensor,
 
         if (!isfinite(b->error[r].max))
             return err_set(err, EX_DATAERR,
-                           "%s: %s has a number in row %zu that is not finite",
+                           "%s: %s has a number in row %zu that is not finite, "
+                           "or too large",
                            b->item->from->st->path, b->item->from->t->name,
                            b->first + r);
         all->squares += b->error[r].squares;

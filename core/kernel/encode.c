@@ -239,6 +239,9 @@ encode_row(const struct encode_form *form, uint8_t *code, float *scale,
            uint8_t *zero, const float *x, const float *weight, size_t k,
            struct encode_error *error)
 {
+    static const float most[] = {
+        [ENCODE_F8] = 448, [ENCODE_I8] = 127, [ENCODE_I4] = 7.5f
+    };
     float value[CHUNK];
 
     *error = (struct encode_error){ 0 };
@@ -248,7 +251,8 @@ encode_row(const struct encode_form *form, uint8_t *code, float *scale,
 
         n = smaller(k - at, form->group);
         absmax = gemm_ops_of(cpu_isa())->absmax(x + at, DT_F32, n);
-        if (!isfinite(absmax))
+        if (!isfinite(16 * absmax * absmax * (float)n) ||
+            !isfinite(stored(absmax / most[form->kind], form->scale_dtype)))
             return false;
         if (form->kind == ENCODE_I4) {
             const struct group g = { x + at, weight ? weight + at : NULL, n,
@@ -257,8 +261,7 @@ encode_row(const struct encode_form *form, uint8_t *code, float *scale,
             if (absmax > 0)
                 c = choose_int4(form, &g, absmax);
         } else {
-            c.scale = stored(absmax / (form->kind == ENCODE_I8 ? 127 : 448),
-                             form->scale_dtype);
+            c.scale = stored(absmax / most[form->kind], form->scale_dtype);
         }
         scale[i] = c.scale;
         if (zero)

@@ -44,7 +44,8 @@ struct encode_error {
  *   zero   [groups]      plus 8; of asymmetric I4 alone, else NULL
  *   weight [k]           of each squared error when scales are searched, finite
  *                        and not negative; NULL: 1
- * false: x has a NaN or infinity, and nothing else is of use.
+ * false: x has a NaN, an infinity, or a number whose square or scale would be
+ * one, and nothing else is of use.
  */
 bool encode_row(const struct encode_form *form, uint8_t *code, float *scale,
                 uint8_t *zero, const float *x, const float *weight, size_t k,
