@@ -164,3 +164,26 @@ END
     [[ ${stderr_lines[0]} == *'quant_method "other"'* && ${lines[0]} == $'dtype\tshape\telements\tbytes\tname' ]]
     st-inspect verify ct-int4-asym
 }
+
+@test "modules that are not packed are named whole, by words of their names, or by these and \".*\"" {
+    cp -r "$BATS_FILE_TMPDIR/m/fp8" .
+    # says NAME: the status of verify, with NAME in modules_to_not_convert
+    says() {
+        py - "$1" <<'END'
+import json, sys
+c = json.load(open("fp8/config.json"))
+c["quantization_config"]["modules_to_not_convert"] = [sys.argv[1], "model.layers.1.self_attn.v_proj"]
+json.dump(c, open("fp8/config.json", "w"))
+END
+        run st-inspect verify fp8
+        [ "$status" = 0 ] || [[ $output == *"model.layers.0.mlp."*"_proj.weight is packed, but quantization_config of fp8/config.json says that it is not"* ]]
+    }
+    for name in model.layers.0.mlp 'layers.0.mlp.*' mlp. 0.mlp model.layers.0.mlp.up_proj; do
+        says "$name"
+        [ "$status" = 1 ]
+    done
+    for name in layers.0.ml .mlp mlp..up_proj '*' ''; do
+        says "$name"
+        [ "$status" = 0 ]
+    done
+}

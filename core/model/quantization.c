@@ -210,9 +210,11 @@ is_part(const char *part, const char *module)
 
     while (n && (part[n - 1] == '.' || part[n - 1] == '*'))
         n--;
-    for (const char *s = module; n && (s = strstr(s, part)); s++)
-        if ((s == module || s[-1] == '.') && (!s[n] || s[n] == '.'))
+    for (const char *s = module; n && s; s = strchr(s, '.')) {
+        s += s != module; /* a dot */
+        if (!strncmp(s, part, n) && (!s[n] || s[n] == '.'))
             return true;
+    }
     return false;
 }
 
