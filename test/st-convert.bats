@@ -102,9 +102,8 @@ assert text.startswith('{"model_type":"qwen3",\n\t"x": 1.50e-06, "torch_dtype" :
 assert text.endswith(',"hidden_size": 128}\n')
 q = json.loads(text)["quantization_config"]
 assert q["config_groups"]["group_0"] == {
-    "input_activations": None, "output_activations": None, "targets": ["Linear"],
-    "weights": dict(num_bits=4, type="int", symmetric=True, strategy="group", group_size=64, dynamic=False,
-                    actorder=None, block_structure=None, observer="mse", observer_kwargs={})}
+    "targets": ["Linear"],
+    "weights": dict(num_bits=4, type="int", symmetric=True, strategy="group", group_size=64)}
 assert q["format"] == "pack-quantized" and q["quant_method"] == "compressed-tensors"
 assert q["quantization_status"] == "compressed"
 assert q["ignore"] == ["model.layers.0.mlp.%s_proj" % x for x in ("down", "gate", "up")] + ["lm_head"]

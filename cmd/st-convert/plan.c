@@ -23,15 +23,21 @@
 
 /* EX_NOINPUT for a text of an option that no tensor's name has. */
 static int
-unmatched(const struct convert_plan *p, const char *option, const char *text,
-          struct err *err)
+unused(const struct convert_plan *p, const char *option,
+       const struct opt_list *list, const bool *used, struct err *err)
 {
-    char *name = xstrndup(text, strcspn(text, "=")); /* FROM of FROM=TO */
     struct near near;
+    size_t i = 0;
+    char *name;
 
+    while (i < list->n && used[i])
+        i++;
+    if (i == list->n)
+        return 0;
+    name = xstrndup(list->item[i], strcspn(list->item[i], "=")); /* FROM=TO */
     near_start(&near, name);
-    for (size_t i = 0; i < p->dir.n_tensors; i++)
-        near_try(&near, p->dir.tensors[i].t->name, p->dir.tensors[i].t->name_n);
+    for (size_t k = 0; k < p->dir.n_tensors; k++)
+        near_try(&near, p->dir.tensors[k].t->name, p->dir.tensors[k].t->name_n);
     err_set(err, EX_NOINPUT, "%s: --%s: no tensor matches \"%s\"%s",
             p->dir.path, option, name, near_hint(&near));
     free(name);
@@ -351,16 +357,6 @@ by_place(const void *a, const void *b)
 }
 
 static int
-unused(const struct convert_plan *p, const char *option,
-       const struct opt_list *list, const bool *used, struct err *err)
-{
-    for (size_t i = 0; i < list->n; i++)
-        if (!used[i])
-            return unmatched(p, option, list->item[i], err);
-    return 0;
-}
-
-static int
 plan_items(struct convert_plan *p, struct err *err)
 {
     const struct st_convert_cmd *cmd = p->cmd;
@@ -465,42 +461,32 @@ plan_shards(struct convert_plan *p)
 
 /* ---- config.json ---- */
 
+/* Keys that have their defaults are left out. */
 static void
 put_scheme(const struct convert_plan *p, struct str *to)
 {
     const struct st_convert_cmd *cmd = p->cmd;
     bool f8 = cmd->weights == ENCODE_F8;
-    bool search = cmd->weights == ENCODE_I4 && !cmd->absmax;
 
-    str_addf(to, "{\n    \"config_groups\": {\n      \"group_0\": {\n"
-                 "        \"input_activations\": null,\n"
-                 "        \"output_activations\": null,\n"
-                 "        \"targets\": [\"Linear\"],\n"
-                 "        \"weights\": {\n"
-                 "          \"actorder\": null,\n"
-                 "          \"block_structure\": null,\n"
-                 "          \"dynamic\": false,\n");
-    str_adds(to, "          \"group_size\": ");
-    if (p->group)
-        str_addf(to, "%zu", p->group);
-    else
-        str_adds(to, "null");
     str_addf(to,
-             ",\n          \"num_bits\": %d,\n"
-             "          \"observer\": \"%s\",\n"
-             "          \"observer_kwargs\": {},\n"
-             "          \"strategy\": \"%s\",\n"
-             "          \"symmetric\": %s,\n"
-             "          \"type\": \"%s\"\n        }\n      }\n    },\n"
+             "{\n    \"config_groups\": {\n      \"group_0\": {\n"
+             "        \"targets\": [\"Linear\"],\n"
+             "        \"weights\": {\n"
+             "          \"num_bits\": %d,\n"
+             "          \"type\": \"%s\",\n"
+             "          \"symmetric\": %s,\n",
+             cmd->weights == ENCODE_I4 ? 4 : 8, f8 ? "float" : "int",
+             cmd->asymmetric ? "false" : "true");
+    if (p->group)
+        str_addf(to, "          \"group_size\": %zu,\n", p->group);
+    str_addf(to,
+             "          \"strategy\": \"%s\"\n        }\n      }\n    },\n"
              "    \"format\": \"%s\",\n"
-             "    \"global_compression_ratio\": null,\n"
              "    \"ignore\": [%s],\n"
-             "    \"kv_cache_scheme\": null,\n"
              "    \"quant_method\": \"compressed-tensors\",\n"
              "    \"quantization_status\": \"compressed\"\n  }",
-             cmd->weights == ENCODE_I4 ? 4 : 8, search ? "mse" : "minmax",
-             p->group ? "group" : "channel", cmd->asymmetric ? "false" : "true",
-             f8 ? "float" : "int", f8 ? "float-quantized" : "pack-quantized",
+             p->group ? "group" : "channel",
+             f8 ? "float-quantized" : "pack-quantized",
              p->ignore.s ? p->ignore.s : "");
 }
 
@@ -598,7 +584,6 @@ int
 plan_open(struct convert_plan *p, const struct st_convert_cmd *cmd,
           struct err *err)
 {
-    struct config_file f = { 0 };
     int rc;
 
     *p = (struct convert_plan){ .cmd = cmd };
@@ -621,12 +606,6 @@ plan_open(struct convert_plan *p, const struct st_convert_cmd *cmd,
         stdir_map(&p->dir, err) < 0 ||
         config_family(&p->family, cmd->input, err) < 0)
         return -1;
-    if (p->is_dir && stdir_has(cmd->input, "config.json")) {
-        rc = config_file_open(&f, cmd->input, err); /* files are inputs now */
-        config_file_close(&f);
-        if (rc < 0)
-            return -1;
-    }
     if (load_quantization(p, err) < 0 || plan_items(p, err) < 0 ||
         check_activations(p, err) < 0)
         return -1;
