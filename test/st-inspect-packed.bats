@@ -187,3 +187,32 @@ END
         [ "$status" = 0 ]
     done
 }
+
+@test "zero points in bytes that are fewer than the scales are refused, not read past their end" {
+    cp -r "$BATS_FILE_TMPDIR/m/ct-int8-group" .
+    # says DIMS: the status of verify with zero points of that shape for up_proj, which has 120 rows of 3 groups
+    says() {
+        py - "$@" <<'END'
+import json, sys, numpy as np, mkst
+m = "ct-int8-group/model.safetensors"
+c, t = json.load(open("ct-int8-group/config.json")), mkst.load(m)
+for g in c["quantization_config"]["config_groups"].values():
+    g["weights"]["symmetric"] = False
+json.dump(c, open("ct-int8-group/config.json", "w"))
+for name in list(t):
+    if name.endswith("_scale"):
+        dims = [int(x) for x in sys.argv[1:]] if "0.mlp.up_proj" in name else t[name][1]
+        t[name[:-5] + "zero_point"] = np.zeros(dims, np.int8)
+mkst.save(m, t)
+END
+        run st-inspect verify ct-int8-group
+    }
+    says 120 3
+    [ "$status" = 0 ]
+    for dims in 120 "" "120 1"; do
+        # shellcheck disable=SC2086
+        says $dims
+        [ "$status" = 1 ]
+        [[ $output == *"model.layers.0.mlp.up_proj.weight_zero_point is ["*"] (expected [120, 3]"* ]]
+    done
+}

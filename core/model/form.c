@@ -118,35 +118,42 @@ blocks_of(const struct form_tensors *t, size_t *rows, size_t *cols)
     *cols = g->scale_of >= SCALE_GROUP ? divide_up(t->in, g->cols) : 1;
 }
 
-/* The scale's type and shape: [rows, cols] of blocks, or transposed. */
+/* The shape of a tensor with so many bits for each block: [rows, cols], the
+ * rows in words, or transposed; of a tensor's or channels' it may be less. */
+static struct st_want
+shape_of(const struct form_tensors *t, const struct st_tensor *s, unsigned bits)
+{
+    bool transposed = form_is_transposed(t->group->form->layout);
+    struct st_want want = { .n_dims = 2, .by = BY };
+    size_t rows, cols, words;
+
+    blocks_of(t, &rows, &cols);
+    words = divide_up(rows * bits, 32);
+    want.shape[0] = transposed ? cols : words;
+    want.shape[1] = transposed ? words : cols;
+    if (cols == 1 && !transposed && bits == 32 &&
+        (s->n_dims == 1 || (rows == 1 && s->n_dims == 0)))
+        want.n_dims = s->n_dims;
+    return want;
+}
+
 static int
 check_scale(const struct form_tensors *t, struct err *err)
 {
     const struct stdir_tensor *s = t->tensor[FORM_SCALE];
-    enum form_layout layout = t->group->form->layout;
-    bool turned = layout == LAYOUT_AWQ || layout == LAYOUT_GPTQ;
-    struct st_want shape = { .n_dims = 2, .by = BY };
-    size_t rows, cols;
+    const struct st_want shape = shape_of(t, s->t, 32);
 
-    if (t->group->scale_of == SCALE_GROUP && layout != LAYOUT_GPTQ &&
-        t->in % t->group->cols)
+    if (t->group->scale_of == SCALE_GROUP &&
+        t->group->form->layout != LAYOUT_GPTQ && t->in % t->group->cols)
         return err_data(err, s->st->path,
                         "%s: %zu columns are not a multiple of %zu, group_size",
                         s->t->name, t->in, t->group->cols);
-    blocks_of(t, &rows, &cols);
-    shape.shape[0] = turned ? cols : rows;
-    shape.shape[1] = turned ? rows : cols;
-    if (layout == LAYOUT_MXFP4)
+    if (t->group->form->layout == LAYOUT_MXFP4)
         return want(s, DT_U8, DT_F8_E8M0, &shape, err);
     if (!dtype_computes(s->t->dtype) && s->t->dtype != DT_F8_E8M0)
         return err_data(err, s->st->path,
                         "%s is %s (expected F32, BF16, F16 or F8_E8M0)",
                         s->t->name, dtype_table[s->t->dtype].name);
-    if (cols == 1 && !turned && /* of a tensor or channel */
-        (s->t->n_dims == 1 || (rows == 1 && s->t->n_dims == 0))) {
-        shape.n_dims = s->t->n_dims;
-        shape.shape[0] = rows;
-    }
     return st_want_shape(s->st->path, s->t, &shape, err);
 }
 
@@ -241,40 +248,21 @@ check_shape(struct form_tensors *t, struct err *err)
 
 /* Zero points, packed or not, and the index of columns. */
 static int
-check_rest(struct form_tensors *t, struct err *err)
+check_rest(const struct form_tensors *t, struct err *err)
 {
     const struct quantized_group *g = t->group;
     const struct stdir_tensor *z = t->tensor[FORM_ZERO];
     const struct stdir_tensor *x = t->tensor[FORM_INDEX];
-    struct st_want shape = { .n_dims = 2, .by = BY };
     const struct st_want index = { .n_dims = 1, .shape = { t->in }, .by = BY };
-    const struct st_want *as = &shape;
-    size_t rows, cols;
 
-    blocks_of(t, &rows, &cols);
-    switch (g->form->layout) {
-    case LAYOUT_WORDS:
-        shape.shape[0] = divide_up(rows * g->bits, 32);
-        shape.shape[1] = cols;
-        break;
-    case LAYOUT_AWQ:
-    case LAYOUT_GPTQ:
-        shape.shape[0] = cols;
-        shape.shape[1] = divide_up(rows * g->bits, 32);
-        break;
-    default:
-        shape.shape[0] = rows;
-        shape.shape[1] = cols;
+    if (z && !g->symmetric) {
+        bool bytes = g->form->layout == LAYOUT_BYTES;
+        enum dtype dtype = bytes ? DT_I8 : DT_I32;
+        const struct st_want shape = shape_of(t, z->t, bytes ? 32 : g->bits);
+
+        if (want(z, dtype, dtype, &shape, err))
+            return -1;
     }
-    if (z && g->form->layout == LAYOUT_BYTES &&
-        z->t->n_dims < 2) { /* as its scale */
-        shape.n_dims = z->t->n_dims;
-        shape.shape[0] = rows;
-    }
-    if (z && !g->symmetric &&
-        (g->form->layout == LAYOUT_BYTES ? want(z, DT_I8, DT_I8, as, err)
-                                         : want(z, DT_I32, DT_I32, as, err)))
-        return -1;
     return x ? want(x, DT_I32, DT_I32, &index, err) : 0;
 }
 
@@ -336,7 +324,7 @@ find_codes(const struct quantization *q, const struct stdir *dir,
 
 /* A tensor of a module whose name is as in the file. */
 static const struct stdir_tensor *
-beside(const struct stdir *dir, const char *module, const char *suffix)
+find_exact(const struct stdir *dir, const char *module, const char *suffix)
 {
     struct str name = { 0 };
     const struct stdir_tensor *t;
@@ -356,16 +344,16 @@ find_tensors(struct form_tensors *t, const struct stdir *dir,
     const struct weight_form *form = t->group->form;
     const struct stdir_tensor *codes = t->tensor[FORM_CODES];
     bool is_words = form->layout == LAYOUT_WORDS;
-    bool turned = form->layout >= LAYOUT_AWQ && form->layout <= LAYOUT_GPTQ;
+    bool has_zeros = form_is_transposed(form->layout) || !t->group->symmetric;
 
     for (enum form_role r = FORM_SCALE; r < FORM_N_ROLES; r++) {
-        t->tensor[r] = beside(dir, module, form->suffix[r]);
+        t->tensor[r] = find_exact(dir, module, form->suffix[r]);
         if (r == FORM_SCALE && !t->tensor[r])
-            t->tensor[r] = beside(dir, module, form->other_scale);
+            t->tensor[r] = find_exact(dir, module, form->other_scale);
     }
     for (enum form_role r = FORM_SCALE; r < FORM_INPUT; r++) {
         bool needed = r == FORM_SCALE || (r == FORM_SHAPE && is_words) ||
-                      (r == FORM_ZERO && (turned || !t->group->symmetric)) ||
+                      (r == FORM_ZERO && has_zeros) ||
                       (r == FORM_INDEX && t->group->by_index);
 
         if (needed && form->suffix[r] && !t->tensor[r])
@@ -399,7 +387,7 @@ form_look(struct form_tensors *t, const struct quantization *q,
                            t->group ? "says that it is not"
                                     : "has no group whose target it is");
     if (ignored >= 0 && t->group->form != form)
-        codes = beside(dir, name, t->group->form->suffix[FORM_CODES]);
+        codes = find_exact(dir, name, t->group->form->suffix[FORM_CODES]);
     t->tensor[FORM_CODES] = codes;
     if (ignored >= 0 && !is_packed(t->group->form, codes))
         ignored = err_data(err, dir->path, "tensor %s%s is missing", name,

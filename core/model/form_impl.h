@@ -16,6 +16,13 @@ int quantization_group(const struct quantized_group **group,
 int quantization_ignores(const struct quantization *q, const char *module,
                          struct err *err);
 
+/* form_is_transposed(): are tensors of numbers and scales [in, out]? */
+static inline bool
+form_is_transposed(enum form_layout layout)
+{
+    return layout == LAYOUT_AWQ || layout == LAYOUT_GPTQ;
+}
+
 /*
  * form_lay() makes *l, whose w is of the file, run by a copy of 'code', which
  * has the kind, blocks and scales of numbers in bytes, or of MXFP4: all else

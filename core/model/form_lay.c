@@ -248,7 +248,7 @@ form_lay(struct linear *l, const struct form_tensors *t,
     const enum form_layout layout = g->form->layout;
     const struct stdir_tensor *z = t->tensor[FORM_ZERO];
     const char *name = t->tensor[FORM_CODES]->t->name;
-    bool turned = layout == LAYOUT_AWQ || layout == LAYOUT_GPTQ;
+    bool transposed = form_is_transposed(layout);
     bool words = layout == LAYOUT_WORDS, whole = g->bits == 4 || g->bits == 8;
     struct weight_code *code = allot(memory, 1, sizeof(*code), name, err);
     struct laying lay = { .t = t, .from = l->w.data, .cols = as->ld };
@@ -263,14 +263,14 @@ form_lay(struct linear *l, const struct form_tensors *t,
                                 z->t->name);
     *code = *as;
     l->w.code = code;
-    if (words || turned)
+    if (words || transposed)
         code->kind = g->bits > 4 ? CODE_U8 : CODE_U4;
     lay.half = code->kind == CODE_U4;
     if (words)
         code->zero_all = 1 << (g->bits - 1);
     if (words && whole) {
         l->w.ld = t->tensor[FORM_CODES]->t->shape[1] * 32 / g->bits;
-    } else if (words || turned) {
+    } else if (words || transposed) {
         l->w.ld += lay.half && t->in % 2;
         lay.nbytes = lay.half ? l->w.ld / 2 : l->w.ld;
         lay.codes = allot(memory, t->out, lay.nbytes, name, err);
@@ -284,7 +284,7 @@ form_lay(struct linear *l, const struct form_tensors *t,
         if (!lay.zero)
             return -1;
     }
-    if (turned) {
+    if (transposed) {
         lay.scale = allot(memory, lay.rows * code->ld,
                           dtype_size(code->scale_dtype), name, err);
         code->scale = lay.scale;
