@@ -227,7 +227,7 @@ pieces(bool shuffled)
     w.row = 6;
     n = weight_pieces(p, &w, 5, K);
     return n == (shuffled ? 4 : 3) && p[0].data == d.codes + 6 * LD / 2 &&
-           p[0].nbytes == 5 * LD / 2 && p[1].data == d.scale + 2 * 12 &&
+           p[0].nbytes == 5 * LD / 2 && p[1].data == d.scale + 1 + 2 * 12 &&
            p[1].nbytes == 2 * 24 && p[2].data == d.zero + 12 &&
            p[2].nbytes == 24 &&
            (!shuffled || (p[3].data == d.block && p[3].nbytes == 4 * K));
