@@ -22,19 +22,26 @@ code_power(uint8_t e)
     return e == 255 ? NAN : f32_from_bits(e ? (uint32_t)e << 23 : 1u << 22);
 }
 
+/* Block 'at', whose scale has this dtype. */
 INLINE struct code_block
-code_block(const struct weight_code *c, size_t at)
+code_block_as(const struct weight_code *c, size_t at, enum dtype dtype)
 {
     int zero = c->zero ? c->zero[at] : c->zero_all;
 
     if (c->zero && c->kind == CODE_I8)
         zero -= 128;
     return (struct code_block){
-        .scale = c->scale_dtype == DT_F8_E8M0
+        .scale = dtype == DT_F8_E8M0
                      ? code_power(((const uint8_t *)c->scale)[at])
-                     : weight(c->scale, c->scale_dtype, at),
+                     : weight(c->scale, dtype, at),
         .zero = (float)zero,
     };
+}
+
+INLINE struct code_block
+code_block(const struct weight_code *c, size_t at)
+{
+    return code_block_as(c, at, c->scale_dtype);
 }
 
 /* Column c of a row of codes. */

@@ -295,7 +295,14 @@ read_codes(float *to, const struct weight *w, size_t row, size_t col, size_t n)
  */
 enum { MOST_X = 4, MOST_ROWS = 4, MOST_ACC = 8 };
 enum { MOST_BLOCKS = EXACT_PART / LINE }; /* of a part of a row */
-#define ROWS(X) (V8 == 2 || (X) <= 2 ? 4 : 2)
+#define ROWS(X) (V8 == 2 || (X) == 1 ? 4 : 2)
+
+/* AVX2 has 16 registers: sums spilled for the sake of these would wait. */
+#if VF == 8
+#define IN_MEMORY(v) __asm__("" : "+m"(v))
+#else
+#define IN_MEMORY(v) (void)(v)
+#endif
 
 struct code_place {
     const uint8_t *codes;
@@ -306,13 +313,13 @@ struct code_place {
  * code * scale - zero * scale is rounded once where zero * scale is exact, and
  * 0 where the number is 0, if the scale is more than 0. */
 INLINE bool
-ready(struct code_block *b, enum code_kind kind, const struct weight_code *code,
-      size_t at, size_t n)
+ready_as(struct code_block *b, enum code_kind kind,
+         const struct weight_code *code, size_t at, size_t n, enum dtype dtype)
 {
     bool good = true;
 
     for (size_t i = 0; i < n; i++) {
-        b[i] = code_block(code, at + i);
+        b[i] = code_block_as(code, at + i, dtype);
         if (kind == CODE_F8) {
             good &= b[i].scale < 0x1p119f;
             b[i].scale *= 0x1p8f;
@@ -323,6 +330,32 @@ ready(struct code_block *b, enum code_kind kind, const struct weight_code *code,
     }
     return good;
 }
+
+INLINE bool
+ready(struct code_block *b, enum code_kind kind, const struct weight_code *code,
+      size_t at, size_t n)
+{
+    return code->scale_dtype == DT_BF16
+               ? ready_as(b, kind, code, at, n, DT_BF16)
+           : code->scale_dtype == DT_F16
+               ? ready_as(b, kind, code, at, n, DT_F16)
+           : code->scale_dtype == DT_F32
+               ? ready_as(b, kind, code, at, n, DT_F32)
+               : ready_as(b, kind, code, at, n, DT_F8_E8M0);
+}
+
+#define READY(KIND)                                                      \
+    static __attribute__((noinline)) bool ready_##KIND(                  \
+        struct code_block *b, const struct weight_code *code, size_t at, \
+        size_t n)                                                        \
+    {                                                                    \
+        return ready(b, CODE_##KIND, code, at, n);                       \
+    }
+READY(I8)
+READY(U8)
+READY(U4)
+READY(F8)
+READY(F4)
 
 /* Up to LINE columns of a block by way of memory: where lines do not do. */
 static __attribute__((noinline)) void
@@ -376,6 +409,8 @@ add_lines(v8 *acc, const struct code_gemv *a, enum code_kind kind,
             __builtin_prefetch(row[r].codes + from + a->ahead);
         UNROLL
         for (size_t r = 0; r < R / V8; r += G) {
+            if (kind == CODE_U4)
+                IN_MEMORY(b8[r].zero);
             UNROLL
             for (size_t g = 0; g < G; g++)
                 line(w[g], kind, fuse, row[(r + g) * V8].codes + from,
@@ -411,7 +446,8 @@ row_has_nan(const uint8_t *p, size_t n)
 
 INLINE void
 tile(const struct code_gemv *a, enum code_kind kind, size_t first, size_t step,
-     const float *x, float *y, const size_t R, const size_t X)
+     const float *x, float *y, __typeof__(ready_I8) find, const size_t R,
+     const size_t X)
 {
     const struct weight_code *code = a->w->code;
     struct code_block b[MOST_ROWS][MOST_BLOCKS];
@@ -434,8 +470,8 @@ tile(const struct code_gemv *a, enum code_kind kind, size_t first, size_t step,
         stop = smaller(c + EXACT_PART, a->cols);
         UNROLL
         for (size_t r = 0; r < R; r++)
-            good &= ready(b[r], kind, code, row[r].block + at,
-                          (stop - 1) / code->cols - at + 1);
+            good &= find(b[r], code, row[r].block + at,
+                         (stop - 1) / code->cols - at + 1);
         UNROLL
         for (size_t i = 0; i < MOST_ACC; i++)
             acc[i] = v8_zero();
@@ -473,14 +509,14 @@ tile(const struct code_gemv *a, enum code_kind kind, size_t first, size_t step,
 }
 
 /* All rows, for X of the x. */
-#define STRIP(KIND, X)                                          \
-    static __attribute__((noinline)) void strip_##KIND##_##X(   \
-        const struct code_gemv *a)                              \
-    {                                                           \
-        const size_t n = (a->rows + ROWS(X) - 1) / ROWS(X);     \
-                                                                \
-        for (size_t r = 0; r < n; r++)                          \
-            tile(a, CODE_##KIND, r, n, a->x, a->y, ROWS(X), X); \
+#define STRIP(KIND, X)                                                        \
+    static __attribute__((noinline)) void strip_##KIND##_##X(                 \
+        const struct code_gemv *a)                                            \
+    {                                                                         \
+        const size_t n = (a->rows + ROWS(X) - 1) / ROWS(X);                   \
+                                                                              \
+        for (size_t r = 0; r < n; r++)                                        \
+            tile(a, CODE_##KIND, r, n, a->x, a->y, ready_##KIND, ROWS(X), X); \
     }
 #define STRIPS(KIND) STRIP(KIND, 1) STRIP(KIND, 2) STRIP(KIND, 4)
 STRIPS(I8)
