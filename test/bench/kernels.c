@@ -242,6 +242,93 @@ gemv_row(struct par *par, enum dtype dtype, size_t m, bool by_k,
     mem_big_free(y, m * N, 4);
 }
 
+/* The same of codes, their bytes and their scales'; and how much faster than
+ * bf16's gemv of as many weights, in turns, which is what decoding a model's
+ * next token gains. */
+static void
+code_row(struct par *par, const char *what, struct weight_code code, size_t m)
+{
+    enum { N = 65536, K = 1024 };
+    const size_t blocks = N / code.rows * (K / code.cols);
+    const bool halves = code.kind == CODE_U4 || code.kind == CODE_F4;
+    const size_t nbytes = (size_t)N * K / (halves ? 2 : 1);
+    const size_t all = nbytes + blocks * dtype_table[code.scale_dtype].bits / 8;
+    char *data = big((size_t)N * K, 2), *scale = big(blocks, 4);
+    double v[ROUNDS], read[ROUNDS], gain[ROUNDS], rate;
+    float *x = big(m * K, 4), *y = big(m * N, 4);
+    struct gemm_job jobs[2];
+    struct gemm *gemm;
+    struct err err;
+
+    if (gemm_open(&gemm, par, &err) < 0)
+        exit(1);
+    memset(data, 0x3c, (size_t)N * K * 2);
+    memset(scale, 0x3c, blocks * 4);
+    memset(x, 0x3c, m * K * sizeof(*x));
+    code.scale = scale;
+    code.ld = K / code.cols;
+    for (int i = 0; i < 2; i++) {
+        jobs[i] =
+            (struct gemm_job){ .w = { .weight = { .data = data,
+                                                  .dtype = i ? DT_BF16 : DT_U8,
+                                                  .ld = K,
+                                                  .code = i ? NULL : &code },
+                                      .n = N,
+                                      .k = K },
+                               .c = y,
+                               .ldc = N };
+        gemm_exact(gemm, &jobs[i], 1, x, K, m);
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        double t[3];
+
+        probe_evict(par);
+        read[i] = probe_read(par, data, all);
+        for (int j = 0; j < 2; j++) {
+            probe_evict(par);
+            t[j] = clock_s();
+            gemm_exact(gemm, &jobs[j], 1, x, K, m);
+            t[j] = clock_s() - t[j];
+        }
+        v[i] = (double)all / t[0];
+        gain[i] = t[1] / t[0];
+    }
+    rate = median(v, ROUNDS);
+    row(what, "65536x1024", isa_name(cpu_isa()), par_threads(par), 1e-9 * rate,
+        "GB/s", rate / median(read, ROUNDS), "read memory");
+    rate = median(gain, ROUNDS);
+    row("  rows/s", "65536x1024", isa_name(cpu_isa()), par_threads(par), rate,
+        "times", rate, "gemv bf16");
+    gemm_close(gemm);
+    mem_big_free(data, (size_t)N * K, 2);
+    mem_big_free(scale, blocks, 4);
+    mem_big_free(x, m * K, 4);
+    mem_big_free(y, m * N, 4);
+}
+
+/* int8 by row, int4 by 128 columns, FP8 as DeepSeek, FP4 as gpt-oss has it. */
+static void
+code_rows(struct par *par, size_t m)
+{
+    static const struct weight_code codes[] = {
+        { .kind = CODE_I8, .rows = 1, .cols = 1024, .scale_dtype = DT_BF16 },
+        { .kind = CODE_U4,
+          .rows = 1,
+          .cols = 128,
+          .scale_dtype = DT_BF16,
+          .zero_all = 8 },
+        { .kind = CODE_F8, .rows = 128, .cols = 128, .scale_dtype = DT_F32 },
+        { .kind = CODE_F4, .rows = 1, .cols = 32, .scale_dtype = DT_F8_E8M0 },
+    };
+    static const char *const names[] = { "int8", "int4", "fp8", "mxfp4" };
+    char what[32];
+
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(what, sizeof(what), "gemv %s, %zu of X", names[i], m);
+        code_row(par, what, codes[i], m);
+    }
+}
+
 /* A long context, as hf-infer has it: 64 heads, 256 MiB, in blocks of 64
  * tokens, by turns keys [HEAD_DIM, BLOCK] and values [BLOCK, HEAD_DIM]. */
 enum { HEADS = 64, CONTEXT = 8192, HEAD_DIM = 128, BLOCK = 64 };
@@ -383,6 +470,9 @@ table(int threads, bool products_alone)
         gemv_row(par, DT_BF16, 5, false, "  5 rows of X");
         gemv_row(par, DT_F32, 1, false, "gemv f32");
         gemv_row(par, DT_F32, 1, true, "  by k");
+        code_rows(par, 1);
+        code_rows(par, 5);
+        code_rows(par, 16);
         weighted_sum_row(par, 1);
         weighted_sum_row(par, 2);
         weighted_sum_row(par, 64);
