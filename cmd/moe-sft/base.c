@@ -154,28 +154,22 @@ bind_packed(struct base *base, struct weight *to, const char *module, size_t n,
     return rc;
 }
 
-/* The same of all experts' matrices. */
+/* The same of an expert's matrix, others of which may be numbers. */
 static int
-bind_all_packed(struct base *base, enum base_matrix m, size_t n, size_t k,
-                struct err *err)
+bind_expert(struct base *base, enum base_matrix m, size_t e, size_t n, size_t k,
+            struct err *err)
 {
-    struct weight *to = base->matrices + m * base->n_experts;
+    struct weight *to = base->matrices + m * base->n_experts + e;
     struct str module = { 0 };
-    int rc = 1;
+    int rc;
 
-    for (size_t e = 0; rc > 0 && e < base->n_experts; e++) {
-        str_clear(&module);
-        base_tensor_name(base, m, e, &module);
-        module.s[module.n - strlen(base->suffix)] = 0;
-        rc = find(base, m, e, "", err)
-                 ? bind_packed(base, &to[e], module.s, n, k, err)
-                 : -1;
-        if (rc == 0)
-            err_set(err, EX_DATAERR, "%s: %s is not packed, as other experts",
-                    base->path, module.s);
-    }
+    if (base->stacked || base->packed.n_groups == 0)
+        return 0;
+    base_tensor_name(base, m, e, &module);
+    module.s[module.n - strlen(base->suffix)] = 0;
+    rc = bind_packed(base, to, module.s, n, k, err);
     str_free(&module);
-    return rc > 0 ? 0 : -1;
+    return rc;
 }
 
 /* The experts' matrices [n, k]. */
@@ -188,9 +182,13 @@ bind(struct base *base, enum base_matrix m, size_t n, size_t k, struct err *err)
     struct weight *to = base->matrices + m * base->n_experts;
     const struct stdir_tensor *t = NULL;
 
-    if (base->type)
-        return bind_all_packed(base, m, n, k, err);
     for (size_t e = 0; e < base->n_experts; e++) {
+        int packed = bind_expert(base, m, e, n, k, err);
+
+        if (packed < 0)
+            return -1;
+        if (packed)
+            continue;
         if (e == 0 || !base->stacked) {
             t = find(base, m, e, "", err);
             if (!t || (base->stacked ? want_stacked(base, t->t, &stack, err)
@@ -260,7 +258,6 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
                 : "");
     t = s.tensor;
     base->stacked = s.name.expert < 0;
-    base->suffix = s.suffix;
     base->prefix = xstrndup(t->name, s.name.prefix_n);
     base->layer = s.name.layer;
     module = xstrndup(t->name, t->name_n - strlen(s.suffix));
@@ -270,13 +267,15 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
         (!packed && (base->stacked ? want_stacked(base, t, &stack, err)
                                    : st_want(base->path, t, &one, err))))
         return -1;
+    base->suffix = packed ? ".weight" : s.suffix;
     last = t->shape + t->n_dims;
     base->hidden = packed ? form.in : last[-1];
     base->intermediate = packed ? form.out : last[-2];
     base->type = packed ? form.group->type : NULL;
     base->n_experts = base->stacked ? t->shape[0] : (size_t)s.last + 1;
     /* experts are 0 .. last, or the first that is missing is named */
-    for (size_t e = 0; !base->stacked && e <= s.n_gates && e < base->n_experts;
+    for (size_t e = 0; !base->stacked && base->packed.n_groups == 0 &&
+                       e <= s.n_gates && e < base->n_experts;
          e++)
         if (!find(base, BASE_GATE, e, "", err))
             return -1;

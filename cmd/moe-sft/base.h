@@ -39,7 +39,7 @@ struct base {
     struct moe_base weights;
     struct weight *matrices;    /* [BASE_N, n_experts] */
     float *scale[BASE_N];       /* of I8: [n_experts, rows]; else NULL */
-    const char *type;           /* of packed weights: "int4 g128"; else NULL */
+    const char *type;           /* of packed weights, "int4 g128"; or NULL */
     struct quantization packed; /* of the directory's config.json */
     struct form_memory memory;
     /* tensors are PREFIX gate_proj SUFFIX, or PREFIX E.gate_proj SUFFIX */

@@ -163,6 +163,7 @@ moe_load(struct moe *moe, const struct moe_base *base, struct err *err)
         for (size_t e = 0; e < moe->config.n_experts; e++) {
             enum dtype dtype = from[i][e].dtype;
             bool int8 = moe->config.mode == MOE_INT8 && from[i][e].scale;
+            bool odd = false;
 
             if (!dtype_computes(dtype) && !(int8 && dtype == DT_I8) &&
                 !from[i][e].code)
@@ -170,8 +171,9 @@ moe_load(struct moe *moe, const struct moe_base *base, struct err *err)
                                "base weights of expert %zu are %s, not BF16, "
                                "F16 or F32",
                                e, dtype_table[dtype].name);
-            if (from[i][e].code && moe->config.n_parts > 1 &&
-                moe->parts[1].first % 2)
+            for (size_t p = 0; p < moe->config.n_parts; p++)
+                odd |= moe->parts[p].first % 2;
+            if (from[i][e].code && odd)
                 return err_set(err, EX_DATAERR,
                                "packed base weights cannot be cut in %zu parts "
                                "of odd sizes",
