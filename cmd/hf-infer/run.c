@@ -106,6 +106,7 @@ run_open_engine(struct run *run, size_t chunk, struct err *err)
                                             .kv = run->kv_dtype };
     const struct sampler *s = &run->sampler;
     const struct config *c = run->config;
+    struct str packed = { 0 };
 
     if (par_open(&run->par, run->n_threads, err) < 0 ||
         engine_open(&run->engine, run->model, run->par, &options, err) < 0 ||
@@ -120,6 +121,10 @@ run_open_engine(struct run *run, size_t chunk, struct err *err)
              (long long)c->hidden_size, (long long)c->max_positions,
              tool_host(), isa_name(cpu_isa()), par_threads(run->par),
              plural(par_threads(run->par)));
+    quantization_text(&packed, &c->quantization);
+    if (packed.n)
+        tool_say("packed weights: %s", packed.s);
+    str_free(&packed);
     if (run->mode == MODE_GENERATE && s->greedy)
         tool_say("greedy, repetition penalty %g", s->repetition_penalty);
     else if (run->mode == MODE_GENERATE)

@@ -96,6 +96,10 @@ int quantization_load(struct quantization *q, const char *path,
                       struct err *err);
 void quantization_free(struct quantization *q); /* a zeroed struct is fine */
 
+/* quantization_text() appends a line's worth for people: "int4 g128
+ * (compressed-tensors pack-quantized); input_activations is not applied". */
+void quantization_text(struct str *to, const struct quantization *q);
+
 /* Memory of weights that are bound: their struct weight_code, and what has to
  * be laid out in another order.  Starts as { 0 }; weights die with
  * form_memory_free().  Threads, 'par', may be NULL. */

@@ -625,6 +625,9 @@ open_model(struct model **model, const char *path, bool vision, struct err *err)
         b.root = "";
         b.more = m->root;
     }
+    if (m->config.quantization.n_groups &&
+        par_open(&m->packed.par, par_default(), err) < 0)
+        goto out;
     b.used = xcalloc(dir->n_tensors, sizeof(*b.used));
     m->layers = xcalloc((size_t)m->config.n_layers, sizeof(*m->layers));
     if ((part_is_in(&m->config, PART_EMBED, 0) && bind_ends(&b)) ||
@@ -647,6 +650,8 @@ open_model(struct model **model, const char *path, bool vision, struct err *err)
     *model = m;
     rc = 0;
 out:
+    par_close(m->packed.par);
+    m->packed.par = NULL;
     str_free(&b.name);
     free(b.used);
     if (rc < 0)

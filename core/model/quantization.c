@@ -57,13 +57,14 @@ check_keys(const struct js *o, struct err *err)
                : 0;
 }
 
-/* One of the texts up to a NULL, which are listed as 'known'; the first where
- * it is absent. */
+/* One of the texts up to a NULL; the first, which may be "", where it is
+ * absent. */
 static int
 one_of(const struct js *o, const char *key, const char *const *texts,
-       const char *known, size_t *which, struct err *err)
+       size_t *which, struct err *err)
 {
     struct js js = js_get(o, key);
+    struct str known = { 0 };
     const char *s;
     size_t n;
 
@@ -75,7 +76,11 @@ one_of(const struct js *o, const char *key, const char *const *texts,
     for (; texts[*which]; ++*which)
         if (!strcasecmp(texts[*which], s))
             return 0;
-    return js_unsupported(&js, s, known, err);
+    for (size_t i = 0; texts[i]; i++)
+        str_addf(&known, "%s%s", known.n ? ", " : "", texts[i]);
+    js_unsupported(&js, s, known.s, err);
+    str_free(&known);
+    return -1;
 }
 
 /* A flag that may have one value alone. */
@@ -152,6 +157,32 @@ name_type(struct quantized_group *g)
 
 /* ---- names ---- */
 
+/* A name as it is, or if 'pattern' of all that it matches, as Python's
+ * re.match() does. */
+static int
+add_name(struct quantized_name **names, size_t *n, const struct js *js,
+         const char *s, const char *pattern, struct err *err)
+{
+    struct quantized_name name = { 0 };
+    struct str text = { 0 }, where = { 0 };
+    int rc = 0;
+
+    if (pattern) {
+        str_addf(&text, "\\A(?:%s)", pattern);
+        str_addf(&where, "%s: %s", js->file, js->path);
+        rc = regex_compile(&name.re, text.s, text.n, REGEX_UNICODE, where.s,
+                           err);
+        str_free(&where);
+        str_free(&text);
+    }
+    if (rc < 0)
+        return -1;
+    name.name = xstrdup(s);
+    *names = xrealloc(*names, *n + 1, sizeof(**names));
+    (*names)[(*n)++] = name;
+    return 0;
+}
+
 static int
 read_names(struct quantized_name **names, size_t *n, const struct js *o,
            const char *key, struct err *err)
@@ -165,27 +196,11 @@ read_names(struct quantized_name **names, size_t *n, const struct js *o,
         return js_bad(&list, "an array", err);
     for (size_t i = 0; i < json_array_size(list.v); i++) {
         struct js js = js_at(&list, i);
-        struct quantized_name name = { 0 };
-        struct str pattern = { 0 };
-        int rc = 0;
 
-        if (js_str(&js, &s, NULL, err))
+        if (js_str(&js, &s, NULL, err) ||
+            add_name(names, n, &js, s, strncmp(s, "re:", 3) ? NULL : s + 3,
+                     err))
             return -1;
-        if (!strncmp(s, "re:", 3)) { /* as Python's re.match() */
-            struct str where = { 0 };
-
-            str_addf(&pattern, "\\A(?:%s)", s + 3);
-            str_addf(&where, "%s: %s", js.file, js.path);
-            rc = regex_compile(&name.re, pattern.s, pattern.n, REGEX_UNICODE,
-                               where.s, err);
-            str_free(&where);
-            str_free(&pattern);
-        }
-        if (rc < 0)
-            return -1;
-        name.name = xstrdup(s);
-        *names = xrealloc(*names, *n + 1, sizeof(**names));
-        (*names)[(*n)++] = name;
     }
     return 0;
 }
@@ -349,16 +364,15 @@ read_weights(struct quantized_group *g, const struct js *weights,
         return js_bad(weights, "an object", err);
     if (check_keys(weights, err) ||
         (!js_absent(&js) && js_i64(&js, 1, 8, &bits, err)) ||
-        one_of(weights, "type", types, "int, float", &type, err) ||
+        one_of(weights, "type", types, &type, err) ||
         js_bool_or(weights, "symmetric", true, &g->symmetric, err) ||
         only(weights, "dynamic", false, err) ||
-        one_of(weights, "strategy", strategies, "tensor, channel, group, block",
-               &strategy, err))
+        one_of(weights, "strategy", strategies, &strategy, err))
         return -1;
     if (js_is(&order, JSON_TRUE))
         which = 3;
     else if (!js_is(&order, JSON_FALSE) &&
-             one_of(weights, "actorder", orders, "weight, group", &which, err))
+             one_of(weights, "actorder", orders, &which, err))
         return -1;
     g->bits = (unsigned)bits;
     g->is_float = type == 1;
@@ -425,8 +439,8 @@ read_compressed(struct quantization *q, const struct js *o, struct err *err)
 
     if (!js_is(&groups, JSON_OBJECT))
         return js_bad(&groups, "an object", err);
-    if (one_of(o, "quantization_status", statuses, "compressed", &which, err) ||
-        one_of(&sparsity, "format", dense, "dense", &which, err))
+    if (one_of(o, "quantization_status", statuses, &which, err) ||
+        one_of(&sparsity, "format", dense, &which, err))
         return -1;
     if (js_is(&transforms, JSON_OBJECT) && json_object_size(transforms.v))
         return js_bad(&transforms, "an empty object", err);
@@ -456,7 +470,7 @@ read_fp8(struct quantization *q, const struct js *o, struct err *err)
     g->bits = 8;
     g->is_float = true;
     q->unused = "activation_scheme";
-    return one_of(o, "fmt", formats, "e4m3", &which, err) ||
+    return one_of(o, "fmt", formats, &which, err) ||
                    read_block(g, o, "weight_block_size", err)
                ? -1
                : 0;
@@ -475,7 +489,7 @@ read_awq(struct quantization *q, const struct js *o, struct err *err)
     g->bits = 4;
     g->symmetric = false;
     return js_i64(&bits, 4, 4, &n, err) ||
-                   one_of(o, "version", versions, "gemm", &which, err) ||
+                   one_of(o, "version", versions, &which, err) ||
                    only(o, "zero_point", true, err) ||
                    read_group_size(g, o, true, err)
                ? -1
@@ -499,13 +513,20 @@ read_gptq(struct quantization *q, const struct js *o, struct err *err)
         return -1;
     if (bits > 4 && bits < 8)
         return js_bad(&js, "2, 3, 4 or 8", err);
-    if (js_is(&dynamic, JSON_OBJECT) && json_object_size(dynamic.v))
-        return js_bad(&dynamic, "null: modules packed in other ways", err);
+    for (void *at = json_object_iter((json_t *)(uintptr_t)dynamic.v); at;
+         at = json_object_iter_next((json_t *)(uintptr_t)dynamic.v, at)) {
+        const char *s = json_object_iter_key(at);
+
+        if (strncmp(s, "-:", 2) != 0)
+            return js_unsupported(&dynamic, s, "-: and what is not packed",
+                                  err);
+        if (add_name(&q->ignored, &q->n_ignored, &dynamic, s, s + 2, err))
+            return -1;
+    }
     if (only(o, "is_marlin_format", false, err) ||
-        one_of(o, "checkpoint_format", formats, "gptq, gptq_v2", &format,
-               err) ||
-        one_of(o, "format", formats, "gptq, gptq_v2", &other, err) ||
-        one_of(o, "pack_dtype", words, "int32", &which, err) ||
+        one_of(o, "checkpoint_format", formats, &format, err) ||
+        one_of(o, "format", formats, &other, err) ||
+        one_of(o, "pack_dtype", words, &which, err) ||
         js_bool_or(o, "desc_act", false, &g->by_index, err) ||
         read_group_size(g, o, true, err))
         return -1;
@@ -615,6 +636,19 @@ free_names(struct quantized_name *names, size_t n)
         regex_free(names[i].re);
     }
     free(names);
+}
+
+void
+quantization_text(struct str *to, const struct quantization *q)
+{
+    for (size_t i = 0; i < q->n_groups; i++) {
+        const struct weight_form *f = q->groups[i].form;
+
+        str_addf(to, "%s%s (%s%s%s)", i ? ", " : "", q->groups[i].type,
+                 f->method, f->format ? " " : "", f->format ? f->format : "");
+    }
+    if (q->unused)
+        str_addf(to, "; %s is not applied", q->unused);
 }
 
 void
