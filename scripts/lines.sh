@@ -6,10 +6,10 @@
 budgets='core 11738
 core/format 13474
 core/kernel 11451
-core/model 27333
+core/model 27377
 core/text 8128
 core/image 2399
-cmd 42014
+cmd 42023
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

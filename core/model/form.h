@@ -120,7 +120,7 @@ struct form_tensors {
 
 /*
  * form_look() finds the tensors of a module, "model.layers.0.mlp.up_proj", with
- * or without the root, and checks their types and shapes.
+ * or without the root, in a mapped directory, and checks types and shapes.
  * 1; 0: its weights are not packed, or it has none; -1 with 'err' set
  * (EX_DATAERR).
  */

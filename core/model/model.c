@@ -194,8 +194,7 @@ bind_packed(struct binder *b, struct linear *to, size_t out, size_t in)
     return form_bind(to, &t, 0, &b->model->packed, b->err) ? -1 : 1;
 }
 
-/* The weights of the module that b->name is, to which 'tail' is added: 1; 0:
- * there are none.  out 0: as many as there are. */
+/* The weights b->name + tail, packed or not: 1; 0: none.  out 0: any number. */
 static int
 bind_weights(struct binder *b, const char *tail, struct linear *to, size_t out,
              size_t in)
