@@ -263,6 +263,10 @@ mkst.save("e.safetensors", {"embed_tokens.weight": w, "q_proj.weight": np.zeros(
     st-convert -q x.safetensors -o y.safetensors --weights int4 --group 8 >table
     [ "$(cut -f 1 table)" = "$(printf 'tensor\na.weight')" ]
     [ "$(st-inspect list y.safetensors | cut -f 1,2,5 | sed 1d)" = "$(printf '%s\t%s\t%s\n' I32 '[9,2]' a.weight_packed F32 '[9,2]' a.weight_scale I64 '[2]' a.weight_shape F32 '[9,16]' b F32 '[9,16]' router.weight)" ]
+    mkdir none && py -c 'import mkst; mkst.save("none/model.safetensors", {})'
+    st-convert -q none -o none2 && st-convert none -o none2 --if-missing
+    echo '[]' >none/config.json
+    not 65 "none/config.json: is not an object" none --dtype f16
     run -73 st-convert -q x.safetensors -o y.safetensors
     st-convert x.safetensors -o y.safetensors --if-missing
     cp y.safetensors was && st-convert -q x.safetensors -o y.safetensors -f && run -1 cmp y.safetensors was

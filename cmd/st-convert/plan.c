@@ -457,6 +457,7 @@ plan_shards(struct convert_plan *p)
         filled += nbytes;
         it->shard = p->n_shards - 1;
     }
+    p->n_shards += !p->n_shards; /* a model without tensors is a model, too */
 }
 
 /* ---- config.json ---- */

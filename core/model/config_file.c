@@ -167,8 +167,7 @@ config_file_edit(struct str *to, const char *dir,
                      edits[i].value);
         }
     if (rc == 0 && !jpull_done(&j))
-        rc = err_set(err, EX_DATAERR,
-                     "%s/config.json: has changed while it was read", dir);
+        rc = err_set(err, EX_DATAERR, "%s/config.json: is not an object", dir);
     else if (rc == 0)
         str_add(to, end, (size_t)(text.s + text.n - end));
     str_free(&text);
