@@ -269,6 +269,8 @@ mkst.save("e.safetensors", {"embed_tokens.weight": w, "q_proj.weight": np.zeros(
     not 65 "none/config.json: is not an object" none --dtype f16
     run -73 st-convert -q x.safetensors -o y.safetensors
     st-convert x.safetensors -o y.safetensors --if-missing
+    for i in 1 2 3 4; do st-convert -q "$DEMO" -o race --if-missing & done # of which one is first
+    for i in 1 2 3 4; do wait -n; done
     cp y.safetensors was && st-convert -q x.safetensors -o y.safetensors -f && run -1 cmp y.safetensors was
     st-convert -q --json x.safetensors -o j.safetensors --weights fp8 | py -c 'import json, sys
 j = json.load(sys.stdin)

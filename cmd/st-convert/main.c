@@ -84,10 +84,24 @@ static const struct opt_tool tool = {
     .groups = groups,
 };
 
+/* --if-missing: 1: a sound output exists; 0: none; -1: what exists is not. */
+static int
+is_there(const struct st_convert_cmd *cmd, struct err *err)
+{
+    struct stdir out = { 0 };
+    int rc;
+
+    if (!cmd->if_missing || access(cmd->out_path, F_OK) < 0)
+        return 0;
+    rc = stdir_open(&out, cmd->out_path, err);
+    stdir_close(&out);
+    return rc < 0 ? -1 : 1;
+}
+
 static int
 convert_main(const struct st_convert_cmd *cmd, struct err *err)
 {
-    struct stdir out = { 0 };
+    struct err other = { 0 };
     struct convert_plan plan;
     int rc;
 
@@ -103,15 +117,17 @@ convert_main(const struct st_convert_cmd *cmd, struct err *err)
     if (cmd->group % 8)
         return err_set(err, TU_USAGE, "--group: %lld is not a multiple of 8",
                        (long long)cmd->group);
-    if (cmd->if_missing && access(cmd->out_path, F_OK) == 0) {
-        rc = stdir_open(&out, cmd->out_path, err);
-        stdir_close(&out);
-        return rc;
-    }
+    rc = is_there(cmd, err);
+    if (rc)
+        return rc < 0 ? -1 : 0;
     rc = plan_open(&plan, cmd, err);
     if (rc == 0)
         rc = convert_write(&plan, err);
     plan_close(&plan);
+    /* another run may have been first */
+    if (rc < 0 && (err->status == EX_TEMPFAIL || err->status == EX_CANTCREAT) &&
+        is_there(cmd, &other) > 0)
+        return 0;
     return rc;
 }
 
