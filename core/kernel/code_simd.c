@@ -309,9 +309,9 @@ struct code_place {
     size_t block; /* of its first column */
 };
 
-/* The blocks of a part of a row, ready for lines; false: not all of them are.
- * code * scale - zero * scale is rounded once where zero * scale is exact, and
- * 0 where the number is 0, if the scale is more than 0. */
+/* The blocks of a part of a row.  false: lines of integers cannot be fused, as
+ * code * scale - zero * scale is 0 and not -0 where a scale is less than 0, nor
+ * rounded once where zero * scale is not exact; or lines do not do for FP8. */
 INLINE bool
 ready_as(struct code_block *b, enum code_kind kind,
          const struct weight_code *code, size_t at, size_t n, enum dtype dtype)
@@ -325,7 +325,6 @@ ready_as(struct code_block *b, enum code_kind kind,
             b[i].scale *= 0x1p8f;
         } else if (kind != CODE_F4) {
             good &= b[i].scale >= 0x1p-100f && b[i].scale < 0x1p100f;
-            b[i].zero *= -b[i].scale;
         }
     }
     return good;
@@ -389,18 +388,22 @@ add_few(v8 *acc, const struct code_gemv *a, const struct code_place *row,
 INLINE size_t
 add_lines(v8 *acc, const struct code_gemv *a, enum code_kind kind,
           const struct code_place *row, struct code_block (*b)[MOST_BLOCKS],
-          size_t i, const float *x, size_t c, size_t end, const size_t R,
-          const size_t X)
+          size_t i, const float *x, size_t c, size_t end, bool fuse,
+          const size_t R, const size_t X)
 {
     enum { G = V8 }; /* registers of which a line is made at once */
     const size_t nbytes = kind == CODE_U4 || kind == CODE_F4 ? LINE / 2 : LINE;
-    const bool fuse = kind <= CODE_U4;
     struct block8 b8[MOST_ROWS];
     v8 w[G][4];
 
     UNROLL
-    for (size_t r = 0; r < R; r += V8)
-        b8[r / V8] = block8(kind, fuse, b[r][i], b[r + V8 - 1][i]);
+    for (size_t r = 0; r < R; r += V8) {
+        struct code_block p = b[r][i], q = b[r + V8 - 1][i];
+
+        if (fuse)
+            p.zero *= -p.scale, q.zero *= -q.scale;
+        b8[r / V8] = block8(kind, fuse, p, q);
+    }
     for (; c + LINE <= end; c += LINE) {
         size_t from = c / LINE * nbytes;
 
@@ -478,8 +481,10 @@ tile(const struct code_gemv *a, enum code_kind kind, size_t first, size_t step,
         for (size_t i = 0; c < stop;) {
             size_t end = smaller((at + i + 1) * code->cols, stop);
 
-            if (good)
-                c = add_lines(acc, a, kind, row, b, i, x, c, end, R, X);
+            if (good && kind <= CODE_U4)
+                c = add_lines(acc, a, kind, row, b, i, x, c, end, true, R, X);
+            else if (good || kind <= CODE_U4)
+                c = add_lines(acc, a, kind, row, b, i, x, c, end, false, R, X);
             if (c < end) {
                 size_t n = smaller(end - c, LINE);
 
