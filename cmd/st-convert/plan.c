@@ -318,6 +318,11 @@ plan_item(struct convert_plan *p, struct convert_item *it, bool *ignore_used,
     rc = plan_unpacked(p, it, rename_used, err);
     if (rc)
         return rc < 0 ? -1 : 0;
+    if (p->cmd->dequantize && dtype_table[t->dtype].kind == DK_FLOAT &&
+        dtype_table[t->dtype].bits <= 8)
+        return err_set(err, EX_DATAERR,
+                       "%s: %s is %s, which is not unpacked in this shape",
+                       it->from->st->path, t->name, dtype_table[t->dtype].name);
     name = new_name(p, it->head ? HEAD WEIGHT : t->name, rename_used);
     if (it->head || is_packed(p, t, ignore_used, name)) {
         rc = plan_packed(p, it, name, err);
