@@ -246,7 +246,8 @@ gemv_row(struct par *par, enum dtype dtype, size_t m, bool by_k,
  * bf16's gemv of as many weights, in turns, which is what decoding a model's
  * next token gains. */
 static void
-code_row(struct par *par, const char *what, struct weight_code code, size_t m)
+code_row(struct par *par, const char *what, struct weight_code code,
+         bool negative, size_t m)
 {
     enum { N = 65536, K = 1024 };
     const size_t blocks = N / code.rows * (K / code.cols);
@@ -264,6 +265,8 @@ code_row(struct par *par, const char *what, struct weight_code code, size_t m)
         exit(1);
     memset(data, 0x3c, (size_t)N * K * 2);
     memset(scale, 0x3c, blocks * 4);
+    for (size_t i = 0; negative && i < blocks; i += 2)
+        scale[2 * i + 1] = (char)0xbc;
     memset(x, 0x3c, m * K * sizeof(*x));
     code.scale = scale;
     code.ld = K / code.cols;
@@ -306,7 +309,8 @@ code_row(struct par *par, const char *what, struct weight_code code, size_t m)
     mem_big_free(y, m * N, 4);
 }
 
-/* int8 by row, int4 by 128 columns, FP8 as DeepSeek, FP4 as gpt-oss has it. */
+/* int8 by row, int4 by 128 columns, with scales of both signs as st-convert has
+ * them, too, FP8 as DeepSeek, FP4 as gpt-oss has it. */
 static void
 code_rows(struct par *par, size_t m)
 {
@@ -317,15 +321,21 @@ code_rows(struct par *par, size_t m)
           .cols = 128,
           .scale_dtype = DT_BF16,
           .zero_all = 8 },
+        { .kind = CODE_U4,
+          .rows = 1,
+          .cols = 128,
+          .scale_dtype = DT_BF16,
+          .zero_all = 8 },
         { .kind = CODE_F8, .rows = 128, .cols = 128, .scale_dtype = DT_F32 },
         { .kind = CODE_F4, .rows = 1, .cols = 32, .scale_dtype = DT_F8_E8M0 },
     };
-    static const char *const names[] = { "int8", "int4", "fp8", "mxfp4" };
+    static const char *const forms[] = { "int8", "int4", "int4+-", "fp8",
+                                         "mxfp4" };
     char what[32];
 
-    for (size_t i = 0; i < 4; i++) {
-        snprintf(what, sizeof(what), "gemv %s, %zu of X", names[i], m);
-        code_row(par, what, codes[i], m);
+    for (size_t i = 0; i < 5; i++) {
+        snprintf(what, sizeof(what), "gemv %s, %zu of X", forms[i], m);
+        code_row(par, what, codes[i], i == 2, m);
     }
 }
 
