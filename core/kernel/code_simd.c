@@ -11,6 +11,15 @@
 
 enum { LINE = 32 /* columns */ };
 
+/* FP8's bits make a number that is smaller by this power of two: an F32, which
+ * may be denormal, or by way of F16, which takes twice the operations. */
+#if VF == 8
+#define F8_UP 0x1p120f
+#else
+#define F8_UP 0x1p8f
+#endif
+#define F8_MOST (0x1p127f / F8_UP) /* scales are less */
+
 /* What a block's codes meet, in each lane.  Of FP4 and, where V8 is 2, of
  * uint4, it is a table of all their numbers.  Fused, 'zero' is -zero * scale,
  * and one FMA makes an integer's number: see fits(). */
@@ -127,10 +136,11 @@ codes8(enum code_kind kind, bool fuse, const uint8_t *p, const struct block8 *b)
     __m256i u;
 
     if (kind == CODE_F8)
-        return _mm256_cvtph_ps(_mm_and_si128(
-                   _mm_slli_epi16(
-                       _mm_cvtepi8_epi16(_mm_loadl_epi64((const void *)p)), 7),
-                   _mm_set1_epi16((short)0xbfff))) *
+        return _mm256_castsi256_ps(_mm256_and_si256(
+                   _mm256_slli_epi32(
+                       _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)),
+                       20),
+                   _mm256_set1_epi32((int)0x87f00000))) *
                b->scale;
     if (kind == CODE_U4 || kind == CODE_F4)
         u = _mm256_srlv_epi32(_mm256_set1_epi32((int)le32(p)),
@@ -214,22 +224,43 @@ line(v8 *w, enum code_kind kind, bool fuse, const uint8_t *p, const uint8_t *q,
 }
 #endif
 
-/* FP8 has NaNs, which these conversions do not know. */
-INLINE bool
-has_nan(const uint8_t *p)
-{
+/* FP8 has NaNs, which these conversions do not know: looks for them in LINE
+ * codes more. */
 #if VF == 4
+typedef uint8x16_t nans;
+
+INLINE nans
+nans_add(nans seen, const uint8_t *p)
+{
     const uint8x16_t m = vdupq_n_u8(127);
 
-    return vmaxvq_u8(vmaxq_u8(vandq_u8(vld1q_u8(p), m),
-                              vandq_u8(vld1q_u8(p + 16), m))) == 127;
+    return vmaxq_u8(seen, vmaxq_u8(vandq_u8(vld1q_u8(p), m),
+                                   vandq_u8(vld1q_u8(p + 16), m)));
+}
+
+INLINE bool
+nans_any(nans seen)
+{
+    return vmaxvq_u8(seen) == 127;
+}
 #else
+typedef __m256i nans;
+
+INLINE nans
+nans_add(nans seen, const uint8_t *p)
+{
     const __m256i m = _mm256_set1_epi8(127);
     __m256i u = _mm256_and_si256(_mm256_loadu_si256((const void *)p), m);
 
-    return _mm256_movemask_epi8(_mm256_cmpeq_epi8(u, m)) != 0;
-#endif
+    return _mm256_or_si256(seen, _mm256_cmpeq_epi8(u, m));
 }
+
+INLINE bool
+nans_any(nans seen)
+{
+    return _mm256_movemask_epi8(seen) != 0;
+}
+#endif
 
 INLINE void
 store(float *p, float *q, v8 v)
@@ -247,15 +278,15 @@ store(float *p, float *q, v8 v)
 #endif
 }
 
-/* As code_some(), by lines, from an even column on, and if 2^8 times the scale
- * is a number. */
+/* As code_some(), by lines, from an even column on, and if F8_UP times the
+ * scale is a number. */
 INLINE void
 lines(float *to, enum code_kind kind, const uint8_t *row, size_t col, size_t n,
       struct code_block b)
 {
     const bool halves = kind == CODE_U4 || kind == CODE_F4;
     const size_t nbytes = halves ? LINE / 2 : LINE;
-    struct code_block f = { b.scale * (kind == CODE_F8 ? 0x1p8f : 1), b.zero };
+    struct code_block f = { b.scale * (kind == CODE_F8 ? F8_UP : 1), b.zero };
     const struct block8 all = block8(kind, false, f, f);
     size_t done = 0;
     v8 w[4];
@@ -264,7 +295,7 @@ lines(float *to, enum code_kind kind, const uint8_t *row, size_t col, size_t n,
         code_some(to, kind, row, col, 1, b);
         done = 1;
     }
-    while (done + LINE <= n && b.scale < 0x1p119f) {
+    while (done + LINE <= n && (kind != CODE_F8 || fabsf(b.scale) < F8_MOST)) {
         const uint8_t *p = row + (col + done) * nbytes / LINE;
         size_t second = V8 == 2 && done + 2 * LINE <= n ? LINE : 0;
 
@@ -272,7 +303,8 @@ lines(float *to, enum code_kind kind, const uint8_t *row, size_t col, size_t n,
 #pragma GCC unroll 4
         for (size_t j = 0; j < 4; j++)
             store(to + done + 8 * j, to + done + second + 8 * j, w[j]);
-        if (kind == CODE_F8 && (has_nan(p) || has_nan(p + second)))
+        if (kind == CODE_F8 &&
+            nans_any(nans_add(nans_add((nans){ 0 }, p), p + second)))
             code_some(to + done, kind, row, col + done, LINE + second, b);
         done += LINE + second;
     }
@@ -297,58 +329,102 @@ enum { MOST_X = 4, MOST_ROWS = 4, MOST_ACC = 8 };
 enum { MOST_BLOCKS = EXACT_PART / LINE }; /* of a part of a row */
 #define ROWS(X) (V8 == 2 || (X) == 1 ? 4 : 2)
 
-/* AVX2 has 16 registers: sums spilled for the sake of these would wait. */
-#if VF == 8
-#define IN_MEMORY(v) __asm__("" : "+m"(v))
-#else
-#define IN_MEMORY(v) (void)(v)
-#endif
-
 struct code_place {
     const uint8_t *codes;
     size_t block; /* of its first column */
 };
 
-/* The blocks of a part of a row.  false: lines of integers cannot be fused, as
- * code * scale - zero * scale is 0 and not -0 where a scale is less than 0, nor
- * rounded once where zero * scale is not exact; or lines do not do for FP8. */
+/* What the blocks of a part of a row are for lines. */
+struct code_part {
+    float scale[MOST_BLOCKS + VF], zero[MOST_BLOCKS + VF];
+};
+
+INLINE vu
+bytes(const uint8_t *p, size_t n)
+{
+    uint8_t b[VF] = { 0 };
+    vu u;
+
+    if (n < VF) {
+        memcpy(b, p, n);
+        p = b;
+    }
+#if VF == 16
+    u = (vu)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));
+#elif VF == 8
+    u = (vu)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p));
+#else
+    u = (vu){ p[0], p[1], p[2], p[3] };
+#endif
+    return u;
+}
+
+/* n <= VF scales from 'at' on; those of E8M0 that are denormal or NaN are 0,
+ * or infinite. */
+INLINE vf
+scales(const struct weight_code *code, size_t at, size_t n, enum dtype dtype)
+{
+    const char *p = code->scale;
+
+    if (dtype == DT_F8_E8M0)
+        return (vf)(bytes((const uint8_t *)p + at, n) << 23);
+    p += at * weight_nbytes(dtype);
+    return n < VF ? vf_weights_n(dtype, p, n) : vf_weights(dtype, p);
+}
+
+/* Makes n blocks from 'at' on ready; false: lines cannot take all of them.
+ * code * scale - zero * scale is rounded once where zero * scale is exact.  A
+ * number that is -0 is 0 so: no sum shows it but one of nothing but -0. */
 INLINE bool
-ready_as(struct code_block *b, enum code_kind kind,
+ready_as(struct code_part *to, enum code_kind kind,
          const struct weight_code *code, size_t at, size_t n, enum dtype dtype)
 {
-    bool good = true;
+    const bool is_int = kind <= CODE_U4;
+    const vf most = vf_set1(is_int            ? 0x1p100f
+                            : kind == CODE_F8 ? F8_MOST
+                                              : 0x1p127f);
+    const vf least = vf_set1(is_int                ? 0x1p-100f
+                             : dtype == DT_F8_E8M0 ? 0x1p-126f
+                                                   : 0);
+    vf zero = vf_set1((float)code->zero_all);
+    unsigned bad = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        b[i] = code_block_as(code, at + i, dtype);
-        if (kind == CODE_F8) {
-            good &= b[i].scale < 0x1p119f;
-            b[i].scale *= 0x1p8f;
-        } else if (kind != CODE_F4) {
-            good &= b[i].scale >= 0x1p-100f && b[i].scale < 0x1p100f;
+    for (size_t i = 0; i < n; i += VF) {
+        size_t some = smaller(n - i, VF);
+        vf s = scales(code, at + i, some, dtype);
+
+        bad |= vf_outside(vf_abs(s), least, most) & ((1u << some) - 1);
+        if (is_int && code->zero) {
+            vs z = (vs)bytes(code->zero + at + i, some);
+
+            zero = __builtin_convertvector(z - (kind == CODE_I8 ? 128 : 0), vf);
         }
+        vf_store(to->scale + i, s * vf_set1(kind == CODE_F8 ? F8_UP : 1));
+        if (is_int)
+            vf_store(to->zero + i, -zero * s);
     }
-    return good;
+    return !bad;
 }
 
 INLINE bool
-ready(struct code_block *b, enum code_kind kind, const struct weight_code *code,
+ready(struct code_part *to, enum code_kind kind, const struct weight_code *code,
       size_t at, size_t n)
 {
     return code->scale_dtype == DT_BF16
-               ? ready_as(b, kind, code, at, n, DT_BF16)
+               ? ready_as(to, kind, code, at, n, DT_BF16)
            : code->scale_dtype == DT_F16
-               ? ready_as(b, kind, code, at, n, DT_F16)
+               ? ready_as(to, kind, code, at, n, DT_F16)
            : code->scale_dtype == DT_F32
-               ? ready_as(b, kind, code, at, n, DT_F32)
-               : ready_as(b, kind, code, at, n, DT_F8_E8M0);
+               ? ready_as(to, kind, code, at, n, DT_F32)
+               : ready_as(to, kind, code, at, n, DT_F8_E8M0);
 }
 
 #define READY(KIND)                                                      \
     static __attribute__((noinline)) bool ready_##KIND(                  \
-        struct code_block *b, const struct weight_code *code, size_t at, \
+        struct code_part *to, const struct weight_code *code, size_t at, \
         size_t n)                                                        \
     {                                                                    \
-        return ready(b, CODE_##KIND, code, at, n);                       \
+        return ready(to, CODE_##KIND, code, at, n);                      \
     }
 READY(I8)
 READY(U8)
@@ -384,26 +460,28 @@ add_few(v8 *acc, const struct code_gemv *a, const struct code_place *row,
         }
 }
 
+INLINE struct code_block
+code_of(const struct code_part *part, size_t i)
+{
+    return (struct code_block){ part->scale[i], part->zero[i] };
+}
+
 /* Lines of columns c to end - 1 of block i; returns where it stopped. */
 INLINE size_t
 add_lines(v8 *acc, const struct code_gemv *a, enum code_kind kind,
-          const struct code_place *row, struct code_block (*b)[MOST_BLOCKS],
-          size_t i, const float *x, size_t c, size_t end, bool fuse,
-          const size_t R, const size_t X)
+          const struct code_place *row, const struct code_part *b, size_t i,
+          const float *x, size_t c, size_t end, nans *seen, const size_t R,
+          const size_t X)
 {
     enum { G = V8 }; /* registers of which a line is made at once */
     const size_t nbytes = kind == CODE_U4 || kind == CODE_F4 ? LINE / 2 : LINE;
+    const bool fuse = kind <= CODE_U4;
     struct block8 b8[MOST_ROWS];
-    v8 w[G][4];
 
     UNROLL
-    for (size_t r = 0; r < R; r += V8) {
-        struct code_block p = b[r][i], q = b[r + V8 - 1][i];
-
-        if (fuse)
-            p.zero *= -p.scale, q.zero *= -q.scale;
-        b8[r / V8] = block8(kind, fuse, p, q);
-    }
+    for (size_t r = 0; r < R; r += V8)
+        b8[r / V8] =
+            block8(kind, fuse, code_of(&b[r], i), code_of(&b[r + V8 - 1], i));
     for (; c + LINE <= end; c += LINE) {
         size_t from = c / LINE * nbytes;
 
@@ -411,9 +489,32 @@ add_lines(v8 *acc, const struct code_gemv *a, enum code_kind kind,
         for (size_t r = 0; r < R; r++)
             __builtin_prefetch(row[r].codes + from + a->ahead);
         UNROLL
+        for (size_t r = 0; r < R && kind == CODE_F8; r++)
+            *seen = nans_add(*seen, row[r].codes + from);
+#if VF < 16
+        /* rows inside of columns: the sums of one wait for each other */
+        UNROLL
+        for (size_t j = 0; j < 4; j++) {
+            v8 xv[MOST_X];
+
+            UNROLL
+            for (size_t k = 0; k < X; k++)
+                xv[k] = v8_x(x + k * a->ldx + c + 8 * j);
+            UNROLL
+            for (size_t r = 0; r < R; r++) {
+                v8 u = codes8(kind, fuse, row[r].codes + from + j * nbytes / 4,
+                              &b8[r]);
+
+                UNROLL
+                for (size_t k = 0; k < X; k++)
+                    acc[k * R + r] = v8_fma(u, xv[k], acc[k * R + r]);
+            }
+        }
+#else
+        UNROLL
         for (size_t r = 0; r < R / V8; r += G) {
-            if (kind == CODE_U4)
-                IN_MEMORY(b8[r].zero);
+            v8 w[G][4];
+
             UNROLL
             for (size_t g = 0; g < G; g++)
                 line(w[g], kind, fuse, row[(r + g) * V8].codes + from,
@@ -430,19 +531,17 @@ add_lines(v8 *acc, const struct code_gemv *a, enum code_kind kind,
                     to[g] = v8_fma(w[g][j], xv, to[g]);
             }
         }
+#endif
     }
     return c;
 }
 
-INLINE bool
+static __attribute__((noinline)) bool
 row_has_nan(const uint8_t *p, size_t n)
 {
     bool found = false;
-    size_t c = 0;
 
-    for (; c + LINE <= n; c += LINE)
-        found |= has_nan(p + c);
-    for (; c < n; c++)
+    for (size_t c = 0; c < n; c++)
         found |= (p[c] & 127) == 127;
     return found;
 }
@@ -453,10 +552,11 @@ tile(const struct code_gemv *a, enum code_kind kind, size_t first, size_t step,
      const size_t X)
 {
     const struct weight_code *code = a->w->code;
-    struct code_block b[MOST_ROWS][MOST_BLOCKS];
+    struct code_part b[MOST_ROWS];
     struct code_place row[MOST_ROWS];
     float sum[MOST_ACC * V8];
     v8 acc[MOST_ACC], few[MOST_ACC];
+    nans seen = { 0 };
 
     UNROLL
     for (size_t r = 0; r < R; r++) {
@@ -473,7 +573,7 @@ tile(const struct code_gemv *a, enum code_kind kind, size_t first, size_t step,
         stop = smaller(c + EXACT_PART, a->cols);
         UNROLL
         for (size_t r = 0; r < R; r++)
-            good &= find(b[r], code, row[r].block + at,
+            good &= find(&b[r], code, row[r].block + at,
                          (stop - 1) / code->cols - at + 1);
         UNROLL
         for (size_t i = 0; i < MOST_ACC; i++)
@@ -481,10 +581,8 @@ tile(const struct code_gemv *a, enum code_kind kind, size_t first, size_t step,
         for (size_t i = 0; c < stop;) {
             size_t end = smaller((at + i + 1) * code->cols, stop);
 
-            if (good && kind <= CODE_U4)
-                c = add_lines(acc, a, kind, row, b, i, x, c, end, true, R, X);
-            else if (good || kind <= CODE_U4)
-                c = add_lines(acc, a, kind, row, b, i, x, c, end, false, R, X);
+            if (good)
+                c = add_lines(acc, a, kind, row, b, i, x, c, end, &seen, R, X);
             if (c < end) {
                 size_t n = smaller(end - c, LINE);
 
@@ -506,7 +604,8 @@ tile(const struct code_gemv *a, enum code_kind kind, size_t first, size_t step,
             }
     }
     /* which lines take for 480 */
-    for (size_t r = 0; kind == CODE_F8 && r < R && first + r * step < a->rows;
+    for (size_t r = 0; kind == CODE_F8 && nans_any(seen) && r < R &&
+                       first + r * step < a->rows;
          r++)
         if (row_has_nan(row[r].codes, a->cols))
             for (size_t i = 0; i < X; i++)
