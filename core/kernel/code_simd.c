@@ -369,6 +369,8 @@ scales(const struct weight_code *code, size_t at, size_t n, enum dtype dtype)
     if (dtype == DT_F8_E8M0)
         return (vf)(bytes((const uint8_t *)p + at, n) << 23);
     p += at * weight_nbytes(dtype);
+    if (n == 1) /* the way by memory waits */
+        return vf_set1(weight(p, dtype, 0));
     return n < VF ? vf_weights_n(dtype, p, n) : vf_weights(dtype, p);
 }
 
@@ -476,6 +478,7 @@ add_lines(v8 *acc, const struct code_gemv *a, enum code_kind kind,
     enum { G = V8 }; /* registers of which a line is made at once */
     const size_t nbytes = kind == CODE_U4 || kind == CODE_F4 ? LINE / 2 : LINE;
     const bool fuse = kind <= CODE_U4;
+    const bool by_columns = VF < 16 && (kind >= CODE_U4 || X > 1);
     struct block8 b8[MOST_ROWS];
 
     UNROLL
@@ -492,9 +495,10 @@ add_lines(v8 *acc, const struct code_gemv *a, enum code_kind kind,
         for (size_t r = 0; r < R && kind == CODE_F8; r++)
             *seen = nans_add(*seen, row[r].codes + from);
 #if VF < 16
-        /* rows inside of columns: the sums of one wait for each other */
+        /* rows inside of columns: the sums of one wait for each other; bytes
+         * are quick enough without */
         UNROLL
-        for (size_t j = 0; j < 4; j++) {
+        for (size_t j = 0; j < 4 && by_columns; j++) {
             v8 xv[MOST_X];
 
             UNROLL
@@ -510,9 +514,9 @@ add_lines(v8 *acc, const struct code_gemv *a, enum code_kind kind,
                     acc[k * R + r] = v8_fma(u, xv[k], acc[k * R + r]);
             }
         }
-#else
+#endif
         UNROLL
-        for (size_t r = 0; r < R / V8; r += G) {
+        for (size_t r = 0; r < R / V8 && !by_columns; r += G) {
             v8 w[G][4];
 
             UNROLL
@@ -531,7 +535,6 @@ add_lines(v8 *acc, const struct code_gemv *a, enum code_kind kind,
                     to[g] = v8_fma(w[g][j], xv, to[g]);
             }
         }
-#endif
     }
     return c;
 }
