@@ -91,6 +91,7 @@ refused("awq", "bits is 8 (expected", bits=8)
 refused("awq", "group_size is 0 (expected", group_size=0)
 refused("gptq3", 'checkpoint_format "marlin" is not supported', checkpoint_format="marlin")
 refused("gptq3", "bits is 5 (expected 2, 3, 4 or 8)", bits=5)
+refused("gptq3", "dynamic is 4 (expected an object)", dynamic=4)
 refused("gptq3", "dynamic", dynamic={"+:.*up_proj": {"bits": 8}})
 # which modules
 refused("fp8", UP + "weight is packed, but quantization_config of bad/config.json says that it is not",

@@ -518,5 +518,9 @@ form_find(struct linear *l, const struct quantization *q,
     struct form_tensors t;
     int rc = form_look(&t, q, dir, module, err);
 
+    if (rc > 0 && t.n != 1)
+        return err_data(err, t.tensor[FORM_CODES]->st->path,
+                        "%s is of %zu experts (expected one layer's weights)",
+                        t.tensor[FORM_CODES]->t->name, t.n);
     return rc > 0 && form_bind(l, &t, 0, memory, err) < 0 ? -1 : rc;
 }

@@ -513,6 +513,9 @@ read_gptq(struct quantization *q, const struct js *o, struct err *err)
         return -1;
     if (bits > 4 && bits < 8)
         return js_bad(&js, "2, 3, 4 or 8", err);
+    if (!js_absent(&dynamic) && !js_is(&dynamic, JSON_OBJECT) &&
+        !js_is(&dynamic, JSON_FALSE))
+        return js_bad(&dynamic, "an object", err);
     for (void *at = json_object_iter((json_t *)(uintptr_t)dynamic.v); at;
          at = json_object_iter_next((json_t *)(uintptr_t)dynamic.v, at)) {
         const char *s = json_object_iter_key(at);

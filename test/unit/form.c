@@ -83,6 +83,9 @@ test_stack(void)
     weight_read(row, &l.w, 1, 0, 32);
     tap_ok(row[0] == 2 && row[1] == -12 && row[31] == -12,
            "its numbers are E2M1 * 2^(scale - 127)");
+    tap_ok(form_find(&l, &q, &memory, &dir, STACK, &err) < 0 &&
+               strstr(err.what, "is of 2 experts"),
+           "as one layer's weights they are refused");
     scales = stdir_find(&dir, STACK "_scales");
     tap_ok(form_of(&t, &role, &n, &q, &dir, scales, &err) == 1 &&
                role == FORM_SCALE && n == strlen(STACK) &&
