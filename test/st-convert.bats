@@ -304,7 +304,8 @@ open("big.safetensors", "r+b").truncate(len(open("big.safetensors", "rb").read()
 
 @test "st-convert(1): the examples, as typed" {
     ln -s "$ROOT/demo" .
-    sh "$ROOT/test/typed.sh" st-convert.1 EXAMPLES >script
+    ln -s demo/qwen3-tiny MODEL
+    examples st-convert.1 >script
     run -0 --separate-stderr bash -eo pipefail script
     [ "${#lines[@]}" -ge 5 ]
     st-inspect diff one shards

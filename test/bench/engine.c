@@ -3,7 +3,8 @@
  * engine [DIR]: speed and memory on a random model of Qwen3-0.6B's
  * shape (written to a temporary directory without DIR): decode beside a read of
  * the same bytes, a prompt beside the FMA peak, in the same run; and of those
- * of GPT-2 and, where there is memory, Gemma 2 2B. engine one decode|f32|bf16
+ * of GPT-2 and, where there is memory, Gemma 2 2B; and of packed weights in
+ * turns with BF16's. engine one decode|f32|bf16
  * DIR THREADS  prints tokens a second alone, of decode or of a prompt: what
  * test/bench/peers.py measures others against
  */
@@ -462,6 +463,77 @@ many_lines(const struct model *model, int threads, double token_s)
     prefix_line(model, threads);
 }
 
+/* A token and a prompt of the model with packed weights, lm_head's too, in
+ * turns with it. */
+static void
+packed_line(const struct model *model, const char *dir, const char *form,
+            int threads)
+{
+    double token[ROUNDS], ratio[ROUNDS], speed[ROUNDS], times[ROUNDS];
+    const struct model *of[2] = { model };
+    struct str command = { 0 }, what = { 0 };
+    char *to = scratch_name("engine-packed");
+    struct engine *engines[2];
+    struct prompt prompts[2];
+    struct model *packed;
+    struct par *par;
+    struct err err = { 0 };
+
+    if (!mkdtemp(to))
+        exit(1);
+    str_addf(&command,
+             "${BUILD:-build}/st-convert -fq --head --weights %s -o %s/m %s "
+             ">/dev/null #",
+             form, to, dir);
+    bench_shell(command.s, "");
+    str_clear(&command);
+    str_addf(&command, "%s/m", to);
+    check(model_open(&packed, command.s, &err), &err);
+    of[1] = packed;
+    check(par_open(&par, threads, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        check(engine_open(&engines[i], of[i], par, &one, &err), &err);
+        prompt_open(&prompts[i], of[i], par, COMPUTE_F32);
+        prompt_run(&prompts[i]);
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        double plain = decode(engines[0], model, par, 0, 0).token_s;
+
+        token[i] = decode(engines[1], packed, par, 0, 0).token_s;
+        ratio[i] = plain / token[i];
+        plain = prompt_run(&prompts[0]);
+        speed[i] = prompt_run(&prompts[1]);
+        times[i] = speed[i] / plain;
+    }
+    str_addf(&what, "  in %s", form);
+    row(what.s, "decode", isa_name(cpu_isa()), threads,
+        1 / median(token, ROUNDS), "token/s", median(ratio, ROUNDS), "bf16's");
+    row(what.s, "prompt, f32", isa_name(cpu_isa()), threads,
+        median(speed, ROUNDS), "token/s", median(times, ROUNDS), "bf16's");
+    for (int i = 0; i < 2; i++) {
+        engine_close(engines[i]);
+        prompt_close(&prompts[i]);
+    }
+    model_close(packed);
+    par_close(par);
+    bench_shell("rm -r", to);
+    str_free(&command);
+    str_free(&what);
+    free(to);
+}
+
+static void
+packed_lines(const struct model *model, const char *dir, int all)
+{
+    static const char *const forms[] = { "int4", "int8", "fp8" };
+
+    for (size_t i = 0; i < 3; i++) {
+        packed_line(model, dir, forms[i], 1);
+        if (all > 1)
+            packed_line(model, dir, forms[i], all);
+    }
+}
+
 static void
 run(const char *dir, const char *name)
 {
@@ -490,6 +562,7 @@ run(const char *dir, const char *name)
     }
     if (all > 1)
         many_lines(model, all, token_s);
+    packed_lines(model, dir, all);
     model_close(model);
     start_line(dir, all);
     map_close(&weights);
@@ -574,7 +647,7 @@ main(int argc, char **argv)
         size_t mib; /* of the file */
     } shapes[] = {
 #define MAKER "${PYTHON:-python3} scripts/random-model.py --shape "
-        { "Qwen3-0.6B", MAKER "qwen3-0.6b", 1200 },
+        { "Qwen3-0.6B", MAKER "qwen3-0.6b", 2000 },
         { "GPT-2", MAKER "gpt2", 240 },
         { "Gemma 2 2B", MAKER "gemma-2-2b", 5000 },
     };

@@ -82,9 +82,10 @@ REFUSED = [  # a model, what is done to its config c and tensors t, the message
     ("vit", "c['image_size'] = [12, 24]; x = 'embeddings.position_embeddings'; "
      "t[x] = t[x][:, :9]", ": has 2 x 4 positions, which are not a square and "
      "not interpolated to 5 x 5"),
-    ("vit", "c['quantization_config'] = {'quant_method': 'awq'}",
-     '/config.json: quantization_config "awq" is not supported (weights in '
-     "BF16, F16 or F32)"),
+    ("vit", "c['quantization_config'] = {'quant_method': 'hqq'}",
+     '/config.json: quantization_config.quant_method "hqq" is not supported '
+     '(fp8, compressed-tensors, awq, gptq, mxfp4; or weights in BF16, F16 or '
+     'F32)'),
 ]
 
 
