@@ -49,7 +49,7 @@ sys.exit(pty.spawn(["bash", "-eo", "pipefail", "../session"]) >> 8)' </dev/null
     for t in st-inspect hf-infer saev-read sae-train sae-look lut-precompute kvc-convert moe-sft st-convert; do grep -q "^$t" rows; done
     cat rows >>script
     run -0 bash -eo pipefail script
-    [ "$(wc -l <answers.jsonl)" = 10000 ] && [ "$(wc -l <nll.jsonl)" = 10000 ]
+    [ "$(wc -l <answers.jsonl)" = 10000 ] && [ "$(wc -l <nll)" = 10000 ]
     [ "$(saev-read info acts | awk '$2 == "rows.all.all" { print $3 }')" -gt 100000 ]
     [ "$(saev-read info seen | awk '$2 == "rows.all.all" { print $3 }')" = 1300 ] # 20 pictures: CLS and 64 patches
     # the perplexity of the model; on an SAE, a table, and an adapter: all higher
