@@ -288,7 +288,7 @@ assert a["ids_sha256"] == b["ids_sha256"] and a["template_xxh3"] == b["template_
 
 @test "hf-infer --chat: Qwen3's template and tokenizer give the ids of the reference" {
     local t=$SHARED/templates
-    [ -e "$SHARED/qwen3-tokenizer/tokenizer.json.gz" ] && [ -e "$t/Qwen-Qwen3-0.6B.jinja" ] || skip "no $SHARED"
+    [ -e "$SHARED/qwen3-tokenizer/tokenizer.json.gz" ] && [ -e "$t/Qwen-Qwen3-0.6B.jinja" ] || skip "no templates in TEST_DATA, $SHARED"
     tiny
     gzip -dc "$SHARED/qwen3-tokenizer/tokenizer.json.gz" >m/tokenizer.json
     cp "$t/Qwen-Qwen3-0.6B.jinja" m/chat_template.jinja
