@@ -231,7 +231,8 @@ as_gemv(const struct data *d)
             float y;
 
             ops->gemv(&(struct gemv_args){ &y, row, d->x + i * d->ldx, 1,
-                                           d->ldx, 1, d->s.k, 1, d->dtype, 0 });
+                                           d->ldx, 1, d->s.k, 1, d->dtype,
+                                           false, 0 });
             good &= f32_bits(y) == f32_bits(d->c[i * (d->s.n + 1) + r]);
         }
     }

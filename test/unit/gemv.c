@@ -72,10 +72,10 @@ check_shape(char *end, const struct gemv_ops *ops, enum dtype dtype,
     for (size_t i = 0; i < s->n_x * ldy; i++)
         y[i] = 1234;
     ops->gemv(&(struct gemv_args){ y, w, x, ldy, ldx, s->rows, s->cols, s->n_x,
-                                   dtype, 0 });
+                                   dtype, false, 0 });
     memcpy(moved + 1, w, n * size_of(dtype));
     good &= check_rows(&(struct gemv_args){ y, w, x, ldy, ldx, s->rows, s->cols,
-                                            s->n_x, dtype, 0 },
+                                            s->n_x, dtype, false, 0 },
                        ops);
     for (size_t i = 0; i < s->n_x; i++)
         for (size_t r = 0; r < ldy; r++) {
@@ -94,7 +94,7 @@ check_shape(char *end, const struct gemv_ops *ops, enum dtype dtype,
                     (double)s->cols * 0x1p-23 * abs;
             ops->gemv(&(struct gemv_args){
                 &alone, moved + 1 + r * s->cols * size_of(dtype), x + i * ldx,
-                1, ldx, 1, s->cols, 1, dtype, 0 });
+                1, ldx, 1, s->cols, 1, dtype, false, 0 });
             good &= f32_bits(alone) == f32_bits(y[i * ldy + r]);
         }
     return good;
@@ -198,7 +198,9 @@ test_special(enum isa isa)
             memset(x, 0, sizeof(x));
             put_le16(&w[at], h[i]);
             x[at] = 3;
-            a = (struct gemv_args){ &y, w, x, 1, 40, 1, 40, 1, DT_F16, 0 };
+            a = (struct gemv_args){
+                &y, w, x, 1, 40, 1, 40, 1, DT_F16, false, 0
+            };
             ops->gemv(&a);
             good &= y == f16_to_f32(h[i]) * 3;
         }
