@@ -36,7 +36,7 @@ struct block {
     atomic_bool overflow; /* a number became infinite */
     /* PACKED */
     struct encode_form form;
-    const float *weight; /* [k] or NULL */
+    float *weight; /* [k] or NULL */
     size_t groups;
     char *scale;                /* [n, groups], as in the file */
     uint8_t *zero;              /* [n, groups], or NULL */
@@ -152,6 +152,39 @@ write_scales(struct converter *c, const struct block *b, int tensor,
                      b->first / 8 * 4 * b->groups, err);
 }
 
+/* Room for blocks of 'most' rows, and what errors are weighed by. */
+static int
+block_open(struct block *b, const struct converter *c, size_t most,
+           struct err *err)
+{
+    const struct st_tensor *t = b->item->from->t;
+    size_t threads = (size_t)par_threads(c->par);
+    bool packs = b->item->change == PACKED;
+
+    b->to = mem_try(most, b->row_nbytes, t->name, err);
+    b->x = mem_try(b->n_x, threads * sizeof(*b->x), t->name, err);
+    if (!b->to || !b->x || !packs)
+        return b->to && b->x ? 0 : -1;
+    b->scale = mem_try(most, b->groups * sizeof(float), t->name, err);
+    b->error = mem_try(most, sizeof(*b->error), t->name, err);
+    if (b->form.asymmetric) /* and their words */
+        b->zero = mem_try(most * 3 / 2 + 4, b->groups, t->name, err);
+    if (!b->scale || !b->error || (b->form.asymmetric && !b->zero))
+        return -1;
+    return activations_weight(&b->weight, c->plan, t, err);
+}
+
+static void
+block_close(struct block *b)
+{
+    free(b->weight);
+    free(b->zero);
+    free(b->error);
+    free(b->scale);
+    free(b->x);
+    free(b->to);
+}
+
 /* PACKED, ROUNDED, UNPACKED: block after block. */
 static int
 write_rows(struct converter *c, struct convert_item *it, int tensor,
@@ -167,7 +200,6 @@ write_rows(struct converter *c, struct convert_item *it, int tensor,
                             t->n_elements / GRAIN + (t->n_elements % GRAIN > 0),
                         .in = GRAIN };
     struct block b = { .item = it };
-    float *weight = NULL;
     uint8_t shape[16];
     size_t line, most;
     int rc = -1;
@@ -188,19 +220,7 @@ write_rows(struct converter *c, struct convert_item *it, int tensor,
         packs ? nbytes / l.out : b.k * dtype_size(it->piece[0].dtype);
     line = it->change == UNPACKED ? 0 : b.k * dtype_size(t->dtype);
     most = smaller(l.out, larger(threads, BLOCK / b.k) / 8 * 8 + 8);
-    b.to = mem_try(most, b.row_nbytes, t->name, err);
-    b.x = mem_try(b.n_x, threads * sizeof(*b.x), t->name, err);
-    if (packs) {
-        b.scale = mem_try(most, b.groups * sizeof(float), t->name, err);
-        b.error = mem_try(most, sizeof(*b.error), t->name, err);
-        if (activations_weight(&weight, c->plan, t, err) < 0)
-            goto out;
-        b.weight = weight;
-    }
-    if (packs && b.form.asymmetric) /* and their words */
-        b.zero = mem_try(most * 3 / 2 + 4, b.groups, t->name, err);
-    if (!b.to || !b.x ||
-        (packs && (!b.scale || !b.error || (b.form.asymmetric && !b.zero))))
+    if (block_open(&b, c, most, err) < 0)
         goto out;
     for (; b.first < l.out; b.first += b.n) {
         size_t at = b.first * line, to = b.first * b.row_nbytes, n;
@@ -237,12 +257,7 @@ write_rows(struct converter *c, struct convert_item *it, int tensor,
     }
 out:
     form_memory_free(&memory);
-    free(weight);
-    free(b.zero);
-    free(b.error);
-    free(b.scale);
-    free(b.x);
-    free(b.to);
+    block_close(&b);
     return rc;
 }
 

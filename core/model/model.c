@@ -173,7 +173,6 @@ static int
 bind_packed(struct binder *b, struct linear *to, size_t out, size_t in)
 {
     const struct model *m = b->model;
-    const struct stdir_tensor *codes;
     struct form_tensors t;
     int rc = form_look(&t, &m->config.quantization, &m->dir, b->name.s, b->err);
 
@@ -182,12 +181,12 @@ bind_packed(struct binder *b, struct linear *to, size_t out, size_t in)
     if (to->by_k)
         return form_refuse_in_out(m->dir.path, b->name.s, m->config.family,
                                   b->err);
-    codes = t.tensor[FORM_CODES];
     out = out ? out : t.out;
     if (t.out != out || t.in != in || t.n != 1)
-        return err_data(b->err, codes->st->path,
+        return err_data(b->err, t.tensor[FORM_CODES]->st->path,
                         "%s is of [%zu, %zu] (expected [%zu, %zu]" BY ")",
-                        codes->t->name, t.n * t.out, t.in, out, in);
+                        t.tensor[FORM_CODES]->t->name, t.n * t.out, t.in, out,
+                        in);
     for (size_t r = 0; r < FORM_N_ROLES; r++)
         if (t.tensor[r])
             b->used[t.tensor[r] - m->dir.tensors] = true;
