@@ -9,7 +9,7 @@ core/kernel 11555
 core/model 27377
 core/text 8128
 core/image 2399
-cmd 42023
+cmd 42039
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
