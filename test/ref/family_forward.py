@@ -26,6 +26,10 @@ def silu(x):
     return x / 2 * (1 + np.tanh(x / 2))
 
 
+def sigmoid(x):
+    return (1 + np.tanh(x / 2)) / 2
+
+
 def linear(layer, x):
     """layer: (weight [out, in], bias or None)"""
     weight, bias = layer
@@ -89,16 +93,71 @@ def attended(layer, q, k, v):
     s = np.where(hidden, -np.inf, s)
     if layer.cap_after_mask:
         s = capped(s, layer.attn_cap)
-    p = np.exp(s - np.max(s, axis=-1, keepdims=True))
-    p = p / p.sum(axis=-1, keepdims=True)
-    return np.einsum("hij,jhd->ihd", p, v).reshape(n, -1)
+    top = np.max(s, axis=-1, keepdims=True)
+    p = np.exp(s - top)
+    total = p.sum(axis=-1, keepdims=True)
+    if layer.sinks is not None:
+        total = total + np.exp(layer.sinks[:, None, None] - top)
+    return np.einsum("hij,jhd->ihd", p / total, v).reshape(n, -1)
 
 
-def mlp(layer, x, at):
-    y = layer.act(linear(layer.gate, x))
-    if layer.up is not None:
-        y = y * linear(layer.up, x)
+def mlp(layer, x, at=lambda place, y: y):
+    y = linear(layer.gate, x)
+    if layer.up is None:
+        y = layer.act(y)
+    elif layer.clamp is None:
+        y = layer.act(y) * linear(layer.up, x)
+    else:
+        c = layer.clamp
+        y = np.clip(y, c.low, c.high)
+        up = np.clip(linear(layer.up, x), -c.up, c.up) + c.offset
+        y = y * sigmoid(c.alpha * y) * up
     return linear(layer.down, at("in_down", y))
+
+
+def softmax(x):
+    p = np.exp(x - np.max(x, axis=-1, keepdims=True))
+    return p / p.sum(axis=-1, keepdims=True)
+
+
+def largest(x, k):
+    """Which of each row are its k largest; of equals, the first."""
+    order = np.argsort(-x, axis=-1, kind="stable")[:, :k, None]
+    return (order == np.arange(x.shape[1])).any(1)
+
+
+def routed(moe, x):
+    """Each expert's weight in each row [n, experts]; 0 where it is not chosen."""
+    logits = linear(moe.router, x)
+    score = {"softmax": softmax, "sigmoid": sigmoid,
+             "none": lambda y: y}[moe.score](logits)
+    choice = score if moe.correction is None else score + moe.correction
+    if moe.groups is not None:
+        g = moe.groups
+        of = np.sort(choice.reshape(len(x), g.n, -1), axis=-1)
+        kept = largest(of[..., -g.best:].sum(-1), g.top)
+        kept = np.repeat(kept, choice.shape[1] // g.n, axis=1)
+        choice = np.where(~kept, g.masked, choice)
+    chosen = largest(choice, moe.k)
+    if moe.score == "none":
+        return softmax(np.where(~chosen, -np.inf, logits))
+    w = np.where(~chosen, 0.0, choice if moe.weights_corrected else score)
+    if moe.normalized:
+        w = w / (w.sum(-1, keepdims=True) + moe.tiny)
+    return w * moe.scaling
+
+
+def mixture(moe, x):
+    """All experts of each row by their weights, and the one that all rows have."""
+    w, y = routed(moe, x), 0
+    for e, expert in enumerate(moe.experts):
+        y = y + w[:, e:e + 1] * mlp(expert, x)
+    if moe.shared is None:
+        return y
+    shared = mlp(moe.shared, x)
+    if moe.shared_gate is not None:
+        shared = shared * sigmoid(linear(moe.shared_gate, x))
+    return y + shared
 
 
 def shortened(layer, i, q, k, v, shorten):
@@ -154,7 +213,8 @@ def forward(model, ids, seen=None, shorten=None, change=None):
             middle = at("resid_mid", middle)
         h = at("in_mlp", normed(layer.pre_mlp,
                                 x if layer.parallel else middle))
-        y = at("mlp", mlp(layer, h, at))
+        y = at("mlp", mlp(layer, h, at) if layer.moe is None else
+               mixture(layer.moe, h))
         x = see("layers.%d" % i,
                 middle + added("mlp_out", y, layer.post_mlp, at))
     x = normed(model.final_norm, x)

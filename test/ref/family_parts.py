@@ -50,11 +50,13 @@ class Maker:
 def decoder(seed, c, at="model.", norms=None, offset=0, norm_bias=False,
             qkv_bias=False, o_bias=False, mlp_bias=False, qk=None, o="o_proj",
             fused_qkv=False, fused_mlp=False, mlp=None, final="norm", head=None,
-            head_bias=False, embedding=0.3, gain=1.4, gelu=False):
+            head_bias=False, embedding=0.3, gain=1.4, gelu=False, mixer=None,
+            experts=None, out_gate=False):
     """Tensors of a decoder with llama's names, and what differs from it.
     qk: fn(maker, name, heads, head_dim) makes q_norm and k_norm.  gelu: dim 0
     of all embeddings is large, and brings most gates to around -2.3, where
-    gelu's forms are furthest apart."""
+    gelu's forms are furthest apart.  mixer, experts: fn(maker, layer's name, i)
+    makes what layer i has for attention, for the MLP, if it returns True."""
     h, size = c["hidden_size"], c["intermediate_size"]
     heads, kv = c["num_attention_heads"], c["num_key_value_heads"]
     d = c.get("head_dim") or h // heads
@@ -67,16 +69,19 @@ def decoder(seed, c, at="model.", norms=None, offset=0, norm_bias=False,
         for name in norms or ("input_layernorm", "post_attention_layernorm"):
             m.norm(at_layer + name, h, norm_bias, offset)
         attn = at_layer + "self_attn."
-        if fused_qkv:
-            m.matrix(attn + "qkv_proj", (heads + 2 * kv) * d, h, qkv_bias)
-        else:
-            for x, n in zip("qkv", (heads, kv, kv)):
-                m.matrix("%s%s_proj" % (attn, x), n * d, h, qkv_bias,
-                         1.4 if x == "v" else gain)
-        m.matrix(attn + o, h, heads * d, o_bias)
-        if qk:
-            qk(m, attn + "q", heads, d)
-            qk(m, attn + "k", kv, d)
+        if not (mixer and mixer(m, at_layer, i)):
+            if fused_qkv:
+                m.matrix(attn + "qkv_proj", (heads + 2 * kv) * d, h, qkv_bias)
+            else:
+                for x, n in zip("qkv", (heads * (1 + out_gate), kv, kv)):
+                    m.matrix("%s%s_proj" % (attn, x), n * d, h, qkv_bias,
+                             1.4 if x == "v" else gain)
+            m.matrix(attn + o, h, heads * d, o_bias)
+            if qk:
+                qk(m, attn + "q", heads, d)
+                qk(m, attn + "k", kv, d)
+        if experts and experts(m, at_layer, i):
+            continue
         at_mlp = at_layer + "mlp."
         gain_down = 15 if gelu else 1.4
         if fused_mlp:

@@ -148,7 +148,60 @@ def layer(**fields):
         dict(pre_attn=None, post_attn=None, pre_mlp=None, post_mlp=None,
              q_norm=None, k_norm=None, rope=None, norm_rotated=False,
              attn_cap=None, cap_after_mask=False, window=None, up=None,
-             parallel=False), **fields))
+             parallel=False, sinks=None, clamp=None, moe=None), **fields))
+
+
+def gated(r, parts, act=ff.silu, clamp=None):
+    """A gated MLP of its gate, up and down."""
+    gate, up, down = parts
+    gate, up = r.trap("up before gate", (gate, up), (up, gate))
+    return SimpleNamespace(gate=gate, up=up, down=down, clamp=clamp,
+                           act=r.trap("another activation", act, ff.gelu_tanh))
+
+
+def routes(r, router, k, score="softmax", normalized=False, tiny=0.0,
+           scaling=1.0, correction=None, groups=None):
+    """How experts are chosen and weighed, as family_forward.routed() has it."""
+    n = len(router[0])
+    other = "sigmoid" if score == "softmax" else "softmax"
+    route = dict(
+        router=router, k=r.trap("an expert too few", k, k - 1 if k > 1 else k),
+        scaling=r.trap("not scaled", scaling, 1.0), score=score,
+        correction=correction, groups=None, weights_corrected=False,
+        normalized=normalized, tiny=tiny)
+    if score == "none": # the choice's softmax is all's, normalized
+        route.update(score=r.trap("softmax of all experts", "none", "softmax"))
+        return route
+    wrong = "not normalized" if normalized else "normalized"
+    route.update(
+        score=r.trap(other + ", not " + score, score, other),
+        normalized=r.trap("weights " + wrong, normalized, not normalized))
+    if tiny:
+        route.update(tiny=r.trap("no 1e-20", tiny, 0.0))
+    if correction is not None:
+        route.update(
+            correction=r.trap("no correction bias", correction, 0 * correction),
+            weights_corrected=r.trap("weights with the correction bias", False,
+                                     True))
+    if groups is not None:
+        n_groups, top, best, masked = groups
+        route.update(groups=r.trap("no groups", SimpleNamespace(
+            n=r.trap("groups of the other size", n_groups, n // n_groups),
+            top=r.trap("a group too few", top, max(1, top - 1)),
+            best=r.trap("groups by their %s" % (
+                "best two" if best == 1 else "best"), best, 3 - best),
+            masked=r.trap("masked groups as %s" % (
+                "-inf" if masked == 0 else "0"), masked,
+                -np.inf if masked == 0 else 0.0)), None))
+    return route
+
+
+def mixture(r, route, experts, shared=None, shared_gate=None):
+    if shared_gate is not None:
+        shared_gate = r.trap("shared expert not gated", shared_gate, None)
+    return SimpleNamespace(
+        experts=experts, shared_gate=shared_gate,
+        shared=r.trap("no shared expert", shared, None), **route)
 
 
 def model(**fields):
@@ -189,12 +242,14 @@ def decoder(r, c, tied=False, theta=1e4, norms=None, eps=None, centred=False,
             offset=0, partial=1.0, pairs=False, act=None, qk=None, mlp="gated",
             fused_qkv=False, fused_mlp=False, o="o_proj", final="norm",
             parallel=None, window_of=None, rope_of_layer=None, scale=None,
-            attn_cap=None, **ends):
+            attn_cap=None, mixer=None, experts=None, **ends):
     """llama's names, and what differs from it.
 
     norms: names of (pre_attn, post_attn, pre_mlp, post_mlp), None for none.
     qk: None, or how q_norm and k_norm are read: fn(name, heads) -> norm.
     rope_of_layer: fn(i) -> rope or None.  parallel: one norm for both.
+    mixer, experts: fn(layer's name, i) -> what it has for attention, fields by
+    name, and for an MLP, or None.
     """
     at = prefix_of(r)
     norms = norms or ("input_layernorm", None, "post_attention_layernorm", None)
@@ -212,21 +267,32 @@ def decoder(r, c, tied=False, theta=1e4, norms=None, eps=None, centred=False,
     layers = []
     for i in range(n_layers):
         name = "%slayers.%d." % (at, i)
-        attn = name + "self_attn."
-        if fused_qkv:
-            q, k, v = fused(r, attn + "qkv_proj", [heads * d, kv * d, kv * d],
-                            "qkv_proj as [q; v; k]", (0, 2, 1))
-        else:
-            q, k, v = (r.linear(attn + x + "_proj") for x in "qkv")
-        if fused_mlp:
+        attn, fields = name + "self_attn.", mixer and mixer(name, i)
+        if not fields:
+            q, k, v = fused(
+                r, attn + "qkv_proj", [heads * d, kv * d, kv * d],
+                "qkv_proj as [q; v; k]", (0, 2, 1)) if fused_qkv else (
+                    r.linear(attn + x + "_proj") for x in "qkv")
+            fields = dict(
+                q=q, k=k, v=v, o=r.linear(attn + o),
+                q_norm=qk and r.trap("no q_norm", qk(attn + "q", heads), None),
+                k_norm=qk and r.trap("no k_norm", qk(attn + "k", kv), None))
+        moe = experts and experts(name + "mlp.", i)
+        if moe:
+            fields.update(moe=moe)
+        elif fused_mlp:
             size = c["intermediate_size"]
             gate, up = fused(r, name + "mlp.gate_up_proj", [size, size],
                              "up before gate", (1, 0))
+            fields.update(gate=gate, up=up)
         elif mlp == "gated":
-            gate, up = (r.linear("%smlp.%s_proj" % (name, x))
-                        for x in ("gate", "up"))
+            fields.update(gate=r.linear(name + "mlp.gate_proj"),
+                          up=r.linear(name + "mlp.up_proj"))
         else:
-            gate, up = r.linear(name + "mlp." + mlp[0]), None
+            fields.update(gate=r.linear(name + "mlp." + mlp[0]))
+        if not moe:
+            fields.update(down=r.linear(name + "mlp." + (
+                "down_proj" if mlp == "gated" else mlp[1])))
         pre_attn, post_attn, pre_mlp, post_mlp = (
             x and r.norm(name + x, eps, centred, offset) for x in norms)
         if parallel:
@@ -235,17 +301,11 @@ def decoder(r, c, tied=False, theta=1e4, norms=None, eps=None, centred=False,
             rope = rope_of_layer(i, d)
         else:
             rope = rope_of(r, c, d, theta, partial, pairs)
-        layers.append(layer(
-            q=q, k=k, v=v, gate=gate, up=up, act=r.trap(
-                "another activation", act, other),
-            o=r.linear(attn + o),
-            down=r.linear(name + "mlp." + ("down_proj" if mlp == "gated"
-                                           else mlp[1])),
+        fields = dict(dict(
+            act=r.trap("another activation", act, other),
             pre_attn=pre_attn, pre_mlp=pre_mlp,
             post_attn=r.trap("no norm after attention", post_attn, None),
             post_mlp=r.trap("no norm after the MLP", post_mlp, None),
-            q_norm=qk and r.trap("no q_norm", qk(attn + "q", heads), None),
-            k_norm=qk and r.trap("no k_norm", qk(attn + "k", kv), None),
             norm_rotated=bool(qk) and r.trap("q_norm after RoPE", False, True),
             rope=rope, window=window[i], attn_cap=r.trap(
                 "no softcap of scores", attn_cap, None),
@@ -255,7 +315,8 @@ def decoder(r, c, tied=False, theta=1e4, norms=None, eps=None, centred=False,
                 "scale 1/sqrt(d)", scale, default),
             parallel=parallel is not None and r.trap(
                 "sequential, not parallel" if parallel else
-                "parallel, not sequential", parallel, not parallel)))
+                "parallel, not sequential", parallel, not parallel)), **fields)
+        layers.append(layer(**fields))
     final_norm = r.norm(at + final, eps, centred, offset)
     head = head_of(r, c, at.replace("model.", "", 1) + "lm_head"
                    if at.startswith("language") else "lm_head", embedding, tied)

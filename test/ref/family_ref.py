@@ -99,9 +99,11 @@ def main():
     p.add_argument("-o", dest="out")
     o = p.parse_args()
     names = o.names or list(family_models.MODELS)
+    listed = [x for x in names
+              if x.partition(":")[0] not in family_models.LATER]
     if o.verb == "list":
-        for name, what in family_models.MODELS.items():
-            print("%s\t%s" % (name, what))
+        for name in listed:
+            print("%s\t%s" % (name, family_models.MODELS[name]))
     elif o.verb == "make":
         family_models.make(o.names[0], o.names[1], o.seed)
     elif o.verb == "ids":
@@ -121,7 +123,7 @@ def main():
         family_selftest.run(tolerance)
     elif o.verb == "run":
         import family_run
-        family_run.run(names, tolerance)
+        family_run.run(o.names or listed, tolerance)
     elif o.verb == "trap":
         sys.exit(not all([trap(name, o.seed) for name in names]))
 

@@ -61,15 +61,14 @@ def places(path):
 
 def at_places(path, ids, model, hooks, tolerance):
     """The worst of all rows at all places that hf-infer lists."""
-    seen, worst, found, refs = {}, 0, set(), {}
+    seen, worst, refs = {}, 0, {}
     ff.forward(model, ids, seen)
     for place, name in PLACES.items():
-        if name not in hooks or place not in seen:
-            continue
-        found.add(place)
         for i in range(len(model.layers) if place.endswith("0") else 1):
-            refs[name.replace("0", str(i))] = seen[place.replace("0", str(i))]
-    assert found == seen.keys() & PLACES.keys(), found
+            at, hook = (x.replace("0", str(i)) for x in (place, name))
+            if at in seen:
+                assert hook in hooks, "no place %s" % hook
+                refs[hook] = seen[at]
     text = ",".join(map(str, ids))
     for short in (True, False):  # one run cannot name a place in two ways
         names = [name for name in refs if (":" in name) == short]
@@ -93,10 +92,10 @@ def spliced(path, ids, model, hooks, tolerance, nth):
     """The worst logits with an SAE at each place, of the last layer."""
     seen, worst = {}, 0
     ff.forward(model, ids, seen)
-    for place in in_turn([p for p in PLACES if p in seen], nth):
-        name = PLACES[place]
-        last = str(len(model.layers) - 1)
-        at, hook = place.replace("0", last), name.replace("0", last)
+    last = {place.replace("0", str(len(model.layers) - 1)): name.replace(
+        "0", str(len(model.layers) - 1)) for place, name in PLACES.items()}
+    for at in in_turn([p for p in last if p in seen], nth):
+        hook = last[at]
         if hook not in hooks or ":" in hook:  # a short form is not a hook
             hook = hooks[hook]
         with tempfile.TemporaryDirectory(dir=TMP) as tmp:
