@@ -10,7 +10,7 @@ import os
 import numpy as np
 
 import mkst
-from family_experts import mixtral, qwen2_moe  # noqa: F401
+from family_experts import gpt_oss, mixtral, qwen2_moe  # noqa: F401
 from family_parts import (EPS, VISION, VOCAB, Maker, decoder, outer, with_sizes,
                           with_vision)
 
@@ -520,9 +520,15 @@ MODELS = {
     "qwen2_moe:normalized": "norm_topk_prob true",
     "qwen2_moe:dense": "decoder_sparse_step, mlp_only_layers",
     "qwen2_moe:window": "layer_types",
+    "gpt_oss": "sinks, biases, a router's bias, the chosen's softmax, experts "
+               "[experts, in, out] of which even columns are gates, clamped; "
+               "yarn with truncate false; windows on even layers",
+    "gpt_oss:mxfp4": "MXFP4 experts, whose blocks are of rows",
+    "gpt_oss:rope-parameters": "transformers 5's keys, no biases, no "
+                               "layer_types",
 }
 # These are not listed: hf-infer has still to learn them.
-LATER = {"mixtral", "qwen2_moe"}
+LATER = {"mixtral", "qwen2_moe", "gpt_oss"}
 # Lengths of the prompts of tests, where not one of 24.
 LENGTHS = {"phi3:longrope": (12, 16, 17, 40), "phi3:longrope-su": (12, 40),
            "phi3:longrope-partial": (12, 40)}

@@ -13,7 +13,7 @@ import numpy as np
 
 import family_forward as ff
 import mkst
-from family_read_experts import mixtral, qwen2_moe
+from family_read_experts import gpt_oss, mixtral, qwen2_moe
 from family_reader import (ACTS, Reader, decoder, every, head_of, layer, model,
                            prefix_of, rope_of, windows)
 
@@ -301,7 +301,8 @@ FAMILIES = dict(
     olmo2=olmo2, olmo3=olmo3, glm4=glm4, phi=phi, stablelm=stablelm,
     starcoder2=starcoder2, cohere=cohere, cohere2=cohere2, llama=decoder,
     mistral=mistral, qwen2=decoder, qwen3=qwen3, qwen2_5_vl=decoder,
-    qwen2_5_vl_text=decoder, mixtral=mixtral, qwen2_moe=qwen2_moe)
+    qwen2_5_vl_text=decoder, mixtral=mixtral, qwen2_moe=qwen2_moe,
+    gpt_oss=gpt_oss)
 
 
 def read(directory, n, wrong=(), instead={}):

@@ -37,7 +37,7 @@ class Reader:
         with open(os.path.join(directory, "config.json")) as f:
             self.top = json.load(f)
         path = os.path.join(directory, "model.safetensors")
-        raw = mkst.load(path)
+        raw = self.raw = mkst.load(path)
         self.dtype = {name: x[0] for name, x in raw.items()}
         self.left = {name: mkst.values(*x) for name, x in raw.items()
                      if x[0] in ("F32", "F16", "BF16")}
@@ -97,8 +97,10 @@ def rope_of(r, c, d, theta=1e4, partial=1.0, pairs=False, scaled=True):
     if kind in ("longrope", "su"):
         freq, factor = longrope(r, c, p, base, dim)
     else:
-        freq, factor = transformer.rope_frequencies(
-            dict(rope_parameters=dict(p, rope_theta=base)), dim)
+        freq, factor = transformer.rope_frequencies(dict(rope_parameters=dict(
+            p, rope_theta=base, truncate=r.trap(
+                "truncated, though truncate is false",
+                p.get("truncate", True), True))), dim)
     plain = base ** (-np.arange(0, dim, 2) / dim)
     return SimpleNamespace(
         freq=r.trap("rope_scaling not read", freq, plain),
@@ -155,8 +157,9 @@ def gated(r, parts, act=ff.silu, clamp=None):
     """A gated MLP of its gate, up and down."""
     gate, up, down = parts
     gate, up = r.trap("up before gate", (gate, up), (up, gate))
-    return SimpleNamespace(gate=gate, up=up, down=down, clamp=clamp,
-                           act=r.trap("another activation", act, ff.gelu_tanh))
+    return SimpleNamespace(
+        gate=gate, up=up, down=down, clamp=clamp, act=act if clamp else r.trap(
+            "another activation", act, ff.gelu_tanh))
 
 
 def routes(r, router, k, score="softmax", normalized=False, tiny=0.0,
@@ -242,7 +245,7 @@ def decoder(r, c, tied=False, theta=1e4, norms=None, eps=None, centred=False,
             offset=0, partial=1.0, pairs=False, act=None, qk=None, mlp="gated",
             fused_qkv=False, fused_mlp=False, o="o_proj", final="norm",
             parallel=None, window_of=None, rope_of_layer=None, scale=None,
-            attn_cap=None, mixer=None, experts=None, **ends):
+            attn_cap=None, mixer=None, experts=None, sinks=False, **ends):
     """llama's names, and what differs from it.
 
     norms: names of (pre_attn, post_attn, pre_mlp, post_mlp), None for none.
@@ -277,6 +280,11 @@ def decoder(r, c, tied=False, theta=1e4, norms=None, eps=None, centred=False,
                 q=q, k=k, v=v, o=r.linear(attn + o),
                 q_norm=qk and r.trap("no q_norm", qk(attn + "q", heads), None),
                 k_norm=qk and r.trap("no k_norm", qk(attn + "k", kv), None))
+        if sinks:
+            sink = r.take(attn + "sinks")
+            sink = r.trap("sinks of the other heads", sink, sink[::-1])
+            sink = r.trap("scaled sinks", sink, sink * default)
+            fields.update(sinks=r.trap("no sinks", sink, None))
         moe = experts and experts(name + "mlp.", i)
         if moe:
             fields.update(moe=moe)
@@ -302,7 +310,7 @@ def decoder(r, c, tied=False, theta=1e4, norms=None, eps=None, centred=False,
         else:
             rope = rope_of(r, c, d, theta, partial, pairs)
         fields = dict(dict(
-            act=r.trap("another activation", act, other),
+            act=None if moe else r.trap("another activation", act, other),
             pre_attn=pre_attn, pre_mlp=pre_mlp,
             post_attn=r.trap("no norm after attention", post_attn, None),
             post_mlp=r.trap("no norm after the MLP", post_mlp, None),

@@ -133,9 +133,9 @@ def e8m0(b, wrong=()):
     return np.ldexp(1.0, b.astype(np.int64) - bias)
 
 
-def mxfp4(blocks, scales):
+def mxfp4(blocks, scales, wrong=()):
     """gpt-oss: blocks [E, n, k / 32, 16], scales [E, n, k / 32] -> [E, n, k]"""
-    x = fp4(blocks) * e8m0(scales)[..., None]
+    x = fp4(blocks, wrong) * e8m0(scales, wrong)[..., None]
     return x.reshape(*blocks.shape[:2], -1).astype(np.float32)
 
 
