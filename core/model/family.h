@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: ISC */
 /*
- * Families of models: what a model_type means.  A family is a row of family.c:
- * what its files call their tensors and keys, and what it computes in another
- * way than llama.  Nothing else knows a family by its name.
+ * Families of models: what a model_type means.  A family is a row of
+ * family_text.c or family_vision.c: what its files call their tensors and keys,
+ * and what it computes in another way than llama.  Nothing else knows a family
+ * by its name.
  * Source: Hugging Face transformers' configuration and model classes.
  */
 #ifndef CORE_MODEL_FAMILY_H

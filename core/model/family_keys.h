@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: ISC */
 /*
- * What families call their tensors and keys: tables that the rows of family.c
- * refer to.
+ * The rows of families, and what those of text call their tensors and keys:
+ * tables that the rows refer to.  Lists end with a row of 0.
  */
 #ifndef CORE_MODEL_FAMILY_KEYS_H
 #define CORE_MODEL_FAMILY_KEYS_H
 
 #include "core/model/family.h"
 
+extern const struct model_family family_text[], family_vision[];
+
 extern const struct family_name family_gpt2_names[], family_gpt_neox_names[],
     family_sandwich_names[], family_olmo_names[], family_phi_names[],
-    family_stablelm_names[], family_starcoder2_names[], family_clip_names[],
-    family_dinov2_names[], family_dinov2_swiglu_names[], family_dinov3_names[],
-    family_vit_names[];
+    family_stablelm_names[], family_starcoder2_names[];
 extern const struct family_alias family_gpt2_aliases[],
     family_gpt_neox_aliases[], family_gemma_aliases[],
     family_layer_norm_eps_aliases[], family_starcoder2_aliases[];
