@@ -2,8 +2,9 @@
 """Makers of tiny models of families with experts, as family_models.py's."""
 import numpy as np
 
+import mkst
 import packed_forms
-from family_parts import EPS, decoder, with_sizes
+from family_parts import EPS, VOCAB, decoder, with_sizes
 
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 
@@ -139,3 +140,134 @@ def gpt_oss(seed, v):
 
     return decoder(seed, c, qkv_bias=c["attention_bias"],
                    o_bias=c["attention_bias"], head="lm_head", experts=experts)
+
+
+def latent(c):
+    """The mixer of multi-head latent attention."""
+    heads, rank, rope = (c[x] for x in (
+        "num_attention_heads", "kv_lora_rank", "qk_rope_head_dim"))
+    d, bias = c["qk_nope_head_dim"] + rope, c.get("attention_bias", False)
+
+    def mixer(m, at, i):
+        h, at, width = c["hidden_size"], at + "self_attn.", c["q_lora_rank"]
+        if width is None:
+            m.matrix(at + "q_proj", heads * d, h)
+        else:
+            m.matrix(at + "q_a_proj", width, h, bias, gain=0.3)
+            m.norm(at + "q_a_layernorm", width)
+            m.matrix(at + "q_b_proj", heads * d, width)
+        m.matrix(at + "kv_a_proj_with_mqa", rank + rope, h, bias)
+        # small, so that an eps is seen
+        m.t[m.at + at + "kv_a_proj_with_mqa.weight"][:rank] *= 0.3
+        m.norm(at + "kv_a_layernorm", rank)
+        m.matrix(at + "kv_b_proj", heads * (d - rope + c["v_head_dim"]), rank)
+        m.matrix(at + "o_proj", h, heads * c["v_head_dim"], bias)
+        return True
+
+    return mixer
+
+
+def deepseek_mlp(c, correction=None, level=0.0):
+    """Routed and shared experts of all layers but the first.  correction: the
+    middle of the correction bias, if any; level: that of the router's logits."""
+    def experts(m, at, i):
+        if i < c["first_k_dense_replace"]:
+            return False
+        h, n, size = (c["hidden_size"], c["n_routed_experts"],
+                      c["moe_intermediate_size"])
+        at += "mlp."
+        router(m, at + "gate", n, h)
+        m.t[m.at + at + "gate.weight"][:, 0] += level
+        if correction is not None:
+            m.t[m.at + at + "gate.e_score_correction_bias"] = mkst.entry(
+                m.rng.normal(correction, 0.3 * bool(correction), n).astype("<f4"))
+        separate(m, at + "experts", n, size, h)
+        gated(m, at + "shared_experts.", size * c["n_shared_experts"], h)
+        return True
+
+    return experts
+
+
+def deepseek_v3(seed, v):
+    yarn = dict(beta_fast=32, beta_slow=1, factor=8, mscale=1.0,
+                mscale_all_dim=1.0, original_max_position_embeddings=64,
+                type="yarn")
+    c = with_sizes("deepseek_v3", "DeepseekV3ForCausalLM", attention_bias=False,
+                   ep_size=1, first_k_dense_replace=1, hidden_act="silu",
+                   kv_lora_rank=20, moe_intermediate_size=20, moe_layer_freq=1,
+                   n_group=4, n_routed_experts=12, n_shared_experts=1,
+                   norm_topk_prob=True, num_experts_per_tok=3,
+                   num_nextn_predict_layers=1, q_lora_rank=24,
+                   qk_nope_head_dim=12, qk_rope_head_dim=8, rms_norm_eps=EPS,
+                   rope_scaling=yarn, rope_theta=600, routed_scaling_factor=2.5,
+                   scoring_func="sigmoid", tie_word_embeddings=False,
+                   topk_group=2, topk_method="noaux_tc", v_head_dim=10,
+                   num_key_value_heads=4, torch_dtype="bfloat16",
+                   max_position_embeddings=512)
+    correction, level = 0.2, 0.0
+    if v == "plain": # Kimi's and Moonlight's: one group
+        c.update(first_k_dense_replace=0, n_group=1, n_shared_experts=2,
+                 norm_topk_prob=False, q_lora_rank=None, rope_interleave=False,
+                 rope_scaling=None, topk_group=1)
+        del c["num_nextn_predict_layers"]
+    if v == "mscale":
+        yarn.update(mscale=0.7, mscale_all_dim=1.3, rope_type=yarn.pop("type"))
+        c.update(attention_bias=True, first_k_dense_replace=2,
+                 rope_parameters=dict(c.pop("rope_scaling"),
+                                      rope_theta=c.pop("rope_theta")))
+    if v == "negative": # a kept expert's choice is below a masked one's 0
+        c.update(n_routed_experts=6, n_group=2, topk_group=1)
+        correction = -2.5
+    if v == "small": # scores whose sums are about 1e-20
+        c.update(n_group=1, topk_group=1, rms_norm_eps=1.0,
+                 torch_dtype="float32")
+        correction, level = 0.0, -9.0
+    mixer, experts = latent(c), deepseek_mlp(c, correction, level)
+    c, t = decoder(seed, c, head="lm_head", mixer=mixer, experts=experts)
+    if v == "small": # what level is of: dim 0 is as large in all rows
+        for name in t:
+            if name.endswith("embed_tokens.weight"):
+                t[name][:, 0] = 25.0
+            if name.endswith("post_attention_layernorm.weight"):
+                t[name][0] = 1.0
+    if "num_nextn_predict_layers" in c:
+        _, more = decoder(seed + 1, dict(c, first_k_dense_replace=0,
+                                         num_hidden_layers=1),
+                          mixer=mixer, experts=deepseek_mlp(
+                              dict(c, first_k_dense_replace=0), correction))
+        at, h = "model.layers.%d." % c["num_hidden_layers"], c["hidden_size"]
+        for name in more:
+            if ".layers.0." in name:
+                t[name.replace("model.layers.0.", at)] = more[name]
+        for name, shape in (("embed_tokens", (VOCAB, h)), ("enorm", h),
+                            ("hnorm", h), ("eh_proj", (h, 2 * h)),
+                            ("shared_head.norm", h),
+                            ("shared_head.head", (VOCAB, h))):
+            t[at + name + ".weight"] = np.ones(shape)
+    return c, t
+
+
+def deepseek_v2(seed, v):
+    yarn = dict(beta_fast=32, beta_slow=1, factor=8, mscale=0.707,
+                mscale_all_dim=0.707, original_max_position_embeddings=64,
+                type="yarn")
+    c = with_sizes("deepseek_v2", "DeepseekV2ForCausalLM", attention_bias=False,
+                   aux_loss_alpha=0.001, first_k_dense_replace=1,
+                   hidden_act="silu", kv_lora_rank=20, moe_intermediate_size=20,
+                   moe_layer_freq=1, n_group=1, n_routed_experts=12,
+                   n_shared_experts=2, norm_topk_prob=False,
+                   num_experts_per_tok=3, q_lora_rank=None, qk_nope_head_dim=12,
+                   qk_rope_head_dim=8, rms_norm_eps=EPS, rope_scaling=yarn,
+                   rope_theta=600, routed_scaling_factor=1.0,
+                   scoring_func="softmax", seq_aux=True,
+                   tie_word_embeddings=False, topk_group=1,
+                   topk_method="greedy", v_head_dim=10, num_key_value_heads=4,
+                   torch_dtype="bfloat16", max_position_embeddings=512)
+    if v == "groups": # V2, not Lite
+        c.update(n_group=4, q_lora_rank=24, routed_scaling_factor=4.0,
+                 topk_group=2, topk_method="group_limited_greedy")
+    if v == "plain":
+        c.update(attention_bias=True, first_k_dense_replace=0, q_lora_rank=24,
+                 rope_scaling=None, n_shared_experts=1)
+    return decoder(seed, c, head="lm_head", mixer=latent(c),
+                   experts=deepseek_mlp(c))

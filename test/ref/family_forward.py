@@ -27,7 +27,7 @@ def silu(x):
 
 
 def sigmoid(x):
-    return (1 + np.tanh(x / 2)) / 2
+    return 1 / (1 + np.exp(-x)) # exact where it is 1e-20
 
 
 def linear(layer, x):
@@ -99,6 +99,32 @@ def attended(layer, q, k, v):
     if layer.sinks is not None:
         total = total + np.exp(layer.sinks[:, None, None] - top)
     return np.einsum("hij,jhd->ihd", p / total, v).reshape(n, -1)
+
+
+def latent_heads(layer, h):
+    """q, k, v [n, heads, d] of latents: k's rotated part is all heads' own, and
+    v has another d."""
+    m, n = layer.latent, len(h)
+    q = h if m.q_a is None else normed(m.q_norm, linear(m.q_a, h))
+    q = linear(m.q, q).reshape(n, m.heads, -1)
+    c = linear(m.kv_a, h)
+    kv = linear(m.kv_b, normed(m.kv_norm, c[:, :m.rank])).reshape(n, m.heads, -1)
+    k = np.repeat(rotated(layer.rope, c[:, None, m.rank:]), m.heads, axis=1)
+    q = np.concatenate([q[..., :m.nope], rotated(layer.rope, q[..., m.nope:])],
+                       axis=-1)
+    return q, np.concatenate([kv[..., :m.nope], k], axis=-1), kv[..., m.nope:]
+
+
+def heads_of(layer, h, d):
+    """q, k, v [n, heads, d] as attended() has them."""
+    q, k, v = (linear(w, h).reshape(len(h), -1, d)
+               for w in (layer.q, layer.k, layer.v))
+    if layer.norm_rotated:
+        q, k = rotated(layer.rope, q), rotated(layer.rope, k)
+    q, k = normed_heads(layer.q_norm, q), normed_heads(layer.k_norm, k)
+    if not layer.norm_rotated:
+        q, k = rotated(layer.rope, q), rotated(layer.rope, k)
+    return q, k, v
 
 
 def mlp(layer, x, at=lambda place, y: y):
@@ -198,13 +224,8 @@ def forward(model, ids, seen=None, shorten=None, change=None):
             return see("%s:%d" % (place, i), rows)
 
         h = at("in_qkv", normed(layer.pre_attn, x))
-        q, k, v = (linear(w, h).reshape(n, -1, model.head_dim)
-                   for w in (layer.q, layer.k, layer.v))
-        if layer.norm_rotated:
-            q, k = rotated(layer.rope, q), rotated(layer.rope, k)
-        q, k = normed_heads(layer.q_norm, q), normed_heads(layer.k_norm, k)
-        if not layer.norm_rotated:
-            q, k = rotated(layer.rope, q), rotated(layer.rope, k)
+        q, k, v = (heads_of(layer, h, model.head_dim) if layer.latent is None
+                   else latent_heads(layer, h))
         z = at("attn.hook_z", shortened(layer, i, q, k, v, shorten) if shorten
                else attended(layer, q, k, v))
         y = at("attn", linear(layer.o, z))

@@ -10,7 +10,8 @@ import os
 import numpy as np
 
 import mkst
-from family_experts import gpt_oss, mixtral, qwen2_moe  # noqa: F401
+from family_experts import (deepseek_v2, deepseek_v3, gpt_oss,  # noqa: F401
+                            mixtral, qwen2_moe)
 from family_parts import (EPS, VISION, VOCAB, Maker, decoder, outer, with_sizes,
                           with_vision)
 
@@ -526,9 +527,24 @@ MODELS = {
     "gpt_oss:mxfp4": "MXFP4 experts, whose blocks are of rows",
     "gpt_oss:rope-parameters": "transformers 5's keys, no biases, no "
                                "layer_types",
+    "deepseek_v3": "latents whose norms have eps 1e-6, mscale^2 on the scale, "
+                   "sigmoid, groups by their best two, a dense layer, a layer "
+                   "more than there are",
+    "deepseek_v3:plain": "q_proj, no interleaving, weights not normalized, no "
+                         "groups, two shared experts in one",
+    "deepseek_v3:mscale": "mscale that is not mscale_all_dim, attention_bias",
+    "deepseek_v3:negative": "masked groups count 0, more than those that are "
+                            "kept",
+    "deepseek_v3:small": "scores whose sums are about 1e-20",
+    "deepseek_v2": "V2-Lite: q_proj, all experts' softmax, greedy",
+    "deepseek_v2:groups": "q_a_proj, groups by their best, routed_scaling_factor",
+    "deepseek_v2:plain": "no rope_scaling, attention_bias, no dense layers",
 }
+# Traps that only these models are made to show.
+SHOWN_BY = {"no 1e-20": ("deepseek_v3:small",),
+            "masked groups as -inf": ("deepseek_v3:negative",)}
 # These are not listed: hf-infer has still to learn them.
-LATER = {"mixtral", "qwen2_moe", "gpt_oss"}
+LATER = {"mixtral", "qwen2_moe", "gpt_oss", "deepseek_v3", "deepseek_v2"}
 # Lengths of the prompts of tests, where not one of 24.
 LENGTHS = {"phi3:longrope": (12, 16, 17, 40), "phi3:longrope-su": (12, 40),
            "phi3:longrope-partial": (12, 40)}

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: ISC
 """Readers of families with experts, as family_read.py's."""
+import math
 from types import SimpleNamespace
 
 import numpy as np
 
 import mkst
 import packed_forms
-from family_reader import decoder, gated, mixture, routes, windows
+from family_reader import decoder, gated, mixture, rope_of, routes, windows
 
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 
@@ -102,3 +103,102 @@ def gpt_oss(r, c):
     return decoder(r, c, theta=150000.0, experts=experts, sinks=True,
                    window_of=windows(r, c["layer_types"],
                                      c.get("sliding_window", 128)))
+
+
+def latent(r, c, pairs):
+    """The mixer of multi-head latent attention.  Its two norms have eps 1e-6
+    whatever the configuration says."""
+    heads, rank, nope, turned, width = (c[x] for x in (
+        "num_attention_heads", "kv_lora_rank", "qk_nope_head_dim",
+        "qk_rope_head_dim", "v_head_dim"))
+    eps = r.trap("the model's eps in norms of latents", 1e-6, c["rms_norm_eps"])
+    p = c.get("rope_parameters") or c.get("rope_scaling") or {}
+    scale = right = (nope + turned) ** -0.5
+    if p.get("rope_type", p.get("type", "default")) != "default":
+        by = 0.1 * p.get("mscale_all_dim", 0) * math.log(p["factor"]) + 1
+        right = scale * by * by
+        right = r.trap("scale times mscale once", right, scale * by)
+    right = r.trap("scale without mscale^2", right, scale)
+    scale = r.trap("scale of the values' width", right,
+                   right * ((nope + turned) / width) ** 0.5)
+    rope = rope_of(r, c, turned, pairs=pairs)
+
+    def rows(trap, w, right, wrong):
+        """Rows of a linear layer, in the trap in another order."""
+        order = r.trap(trap, right, wrong)
+        order = np.argsort(np.argsort(order)) if order is wrong else order
+        return w[0][order], None if w[1] is None else w[1][order]
+
+    def mixer(name, i):
+        name += "self_attn."
+        if c["q_lora_rank"] is None:
+            a = norm = None
+            q = r.linear(name + "q_proj")
+        else:
+            a, q = r.linear(name + "q_a_proj"), r.linear(name + "q_b_proj")
+            norm = r.trap("no q_a_layernorm",
+                          r.norm(name + "q_a_layernorm", eps), None)
+        n = np.arange(heads * (nope + turned)).reshape(heads, -1)
+        q = rows("q as [rope | nope]", q, n.ravel(),
+                 np.roll(n, -turned, axis=1).ravel())
+        kv_a = r.linear(name + "kv_a_proj_with_mqa")
+        n = np.arange(rank + turned)
+        kv_a = rows("latents as [rope | c_kv]", kv_a, n, np.roll(n, -turned))
+        b = r.linear(name + "kv_b_proj")
+        n = np.arange(heads * (nope + width)).reshape(heads, -1)
+        b = rows("kv_b as [v | k] of each head", b, n.ravel(),
+                 np.roll(n, -width, axis=1).ravel())
+        b = rows("kv_b as [k of all heads; v of all heads]", b, n.ravel(),
+                 np.hstack([n[:, :0], np.concatenate([
+                     np.arange(heads * nope).reshape(heads, -1),
+                     heads * nope + np.arange(heads * width).reshape(
+                         heads, -1)], axis=1)]).ravel())
+        return dict(
+            rope=rope, scale=scale, o=r.linear(name + "o_proj"),
+            latent=SimpleNamespace(
+                q_a=a, q_norm=norm, q=q, kv_a=kv_a, kv_b=b, heads=heads,
+                rank=rank, nope=nope, kv_norm=r.trap(
+                    "no kv_a_layernorm", r.norm(name + "kv_a_layernorm", eps),
+                    None)))
+
+    return mixer
+
+
+def deepseek(r, c, mixer, route):
+    """route: fn(router's name) -> how experts are chosen."""
+    n = c["num_hidden_layers"]
+
+    def experts(name, i):
+        if i < c["first_k_dense_replace"]:
+            return None
+        return mixture(r, route(name + "gate"), separate(
+            r, name + "experts", c["n_routed_experts"]),
+                       shared_expert(r, name + "shared_experts."))
+
+    return decoder(r, c, mixer=mixer, experts=experts,
+                   ignored=[r"^model\.layers\.%d\." % n]
+                   if c.get("num_nextn_predict_layers") else [])
+
+
+def sigmoid_groups(r, c):
+    """DeepSeek-V3's router, which GLM-4.5 has, too."""
+    groups = c["n_group"], c["topk_group"], 2, 0.0
+    return lambda name: routes(
+        r, r.linear(name), c["num_experts_per_tok"], "sigmoid",
+        c.get("norm_topk_prob", True), 1e-20, c["routed_scaling_factor"],
+        r.take(name + ".e_score_correction_bias"),
+        groups if groups[0] > 1 else None)
+
+
+def deepseek_v3(r, c):
+    return deepseek(r, c, latent(r, c, c.get("rope_interleave", True)),
+                    sigmoid_groups(r, c))
+
+
+def deepseek_v2(r, c):
+    groups = None
+    if c["topk_method"] == "group_limited_greedy":
+        groups = c["n_group"], c["topk_group"], 1, 0.0
+    return deepseek(r, c, latent(r, c, True), lambda name: routes(
+        r, r.linear(name), c["num_experts_per_tok"],
+        scaling=c["routed_scaling_factor"], groups=groups))

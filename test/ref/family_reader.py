@@ -150,7 +150,8 @@ def layer(**fields):
         dict(pre_attn=None, post_attn=None, pre_mlp=None, post_mlp=None,
              q_norm=None, k_norm=None, rope=None, norm_rotated=False,
              attn_cap=None, cap_after_mask=False, window=None, up=None,
-             parallel=False, sinks=None, clamp=None, moe=None), **fields))
+             parallel=False, sinks=None, clamp=None, moe=None,
+             latent=None), **fields))
 
 
 def gated(r, parts, act=ff.silu, clamp=None):
@@ -181,7 +182,7 @@ def routes(r, router, k, score="softmax", normalized=False, tiny=0.0,
         normalized=r.trap("weights " + wrong, normalized, not normalized))
     if tiny:
         route.update(tiny=r.trap("no 1e-20", tiny, 0.0))
-    if correction is not None:
+    if correction is not None and correction.any():
         route.update(
             correction=r.trap("no correction bias", correction, 0 * correction),
             weights_corrected=r.trap("weights with the correction bias", False,
@@ -245,7 +246,8 @@ def decoder(r, c, tied=False, theta=1e4, norms=None, eps=None, centred=False,
             offset=0, partial=1.0, pairs=False, act=None, qk=None, mlp="gated",
             fused_qkv=False, fused_mlp=False, o="o_proj", final="norm",
             parallel=None, window_of=None, rope_of_layer=None, scale=None,
-            attn_cap=None, mixer=None, experts=None, sinks=False, **ends):
+            attn_cap=None, mixer=None, experts=None, sinks=False,
+            ignored=(), **ends):
     """llama's names, and what differs from it.
 
     norms: names of (pre_attn, post_attn, pre_mlp, post_mlp), None for none.
@@ -305,7 +307,9 @@ def decoder(r, c, tied=False, theta=1e4, norms=None, eps=None, centred=False,
             x and r.norm(name + x, eps, centred, offset) for x in norms)
         if parallel:
             pre_mlp = pre_attn
-        if rope_of_layer:
+        if "rope" in fields:
+            rope = fields["rope"]
+        elif rope_of_layer:
             rope = rope_of_layer(i, d)
         else:
             rope = rope_of(r, c, d, theta, partial, pairs)
@@ -329,6 +333,6 @@ def decoder(r, c, tied=False, theta=1e4, norms=None, eps=None, centred=False,
     head = head_of(r, c, at.replace("model.", "", 1) + "lm_head"
                    if at.startswith("language") else "lm_head", embedding, tied)
     r.ignore(r"^(model\.)?(vision_tower|multi_modal_projector|visual)\.",
-             r"\.rotary_emb\.inv_freq$")
+             r"\.rotary_emb\.inv_freq$", *ignored)
     return model(embedding=embedding, head_dim=d, layers=layers, head=head,
                  final_norm=final_norm, **ends)
