@@ -6,272 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
+#include "core/model/bind.h"
 #include "core/model/config_file.h"
-#include "core/model/linear_file.h"
 #include "core/model/lora.h"
 #include "core/model/names.h"
 #include "core/model/parts.h"
 #include "core/str.h"
 #include "core/tty.h"
 
-#define BY " by config.json" /* what expects a shape */
-
-#define WEIGHT ".weight"
-#define BIAS   ".bias"
-
 #define TIED_ROWS 64 /* compared of two matrices that should be one, twice */
-
-/* The tensors of a model that is being opened, and which were asked for. */
-struct binder {
-    struct model *model;
-    const char *root; /* of names in this directory; "": none */
-    const char *more; /* one that some of a vision encoder's have, or NULL */
-    const struct stdir_tensor *twice[2]; /* two of one name, but for that */
-    bool *used;                          /* [dir.n_tensors] */
-    struct str name;
-    struct err *err;
-};
-
-static const struct stdir_tensor *
-find(struct binder *b, const char *name)
-{
-    const struct stdir *dir = &b->model->dir;
-    const struct stdir_tensor *t = stdir_find(dir, name), *other = NULL;
-    struct str longer = { 0 };
-
-    if (b->more) {
-        str_addf(&longer, "%s%s", b->more, name);
-        other = stdir_find(dir, longer.s);
-        str_free(&longer);
-    }
-    if (t && other) {
-        b->twice[0] = t;
-        b->twice[1] = other;
-    }
-    t = t ? t : other;
-    if (t)
-        b->used[t - dir->tensors] = true;
-    return t;
-}
-
-static int
-refuse_twice(struct binder *b)
-{
-    return err_set(b->err, EX_DATAERR,
-                   "%s: %s and %s are both there (expected one of them)",
-                   b->model->dir.path, b->twice[0]->t->name,
-                   b->twice[1]->t->name);
-}
-
-static int
-missing(struct binder *b, const char *name, const char *why)
-{
-    if (b->twice[0])
-        return refuse_twice(b);
-    return err_set(b->err, EX_DATAERR, "%s: tensor %s is missing%s",
-                   b->model->dir.path, name, why);
-}
-
-/* Allocates *v [n], which is the model's. */
-static int
-allot(struct binder *b, const struct stdir_tensor *t, size_t n, float **v)
-{
-    struct model *m = b->model;
-
-    *v = mem_try(n, sizeof(**v), t->t->name, b->err);
-    if (!*v)
-        return -1;
-    m->owned = xrealloc(m->owned, m->n_owned + 1, sizeof(*m->owned));
-    m->owned[m->n_owned++] = *v;
-    return 0;
-}
-
-/* A norm or a bias [n], or if 'rows' [rows, n], widened to f32 into the
- * numbers from 'at' on of *v, of which there are 'room'; *v NULL is allocated
- * first. */
-static int
-widen_to(struct binder *b, const struct stdir_tensor *t, size_t rows, size_t n,
-         float **v, size_t at, size_t room)
-{
-    const struct st_want want = { .n_dims = rows ? 2 : 1,
-                                  .shape = { rows ? rows : n, n },
-                                  .by = BY };
-
-    if (st_want(t->st->path, t->t, &want, b->err) ||
-        (!*v && allot(b, t, room, v)))
-        return -1;
-    cvt_to_f32(*v + at, st_data(t->st, t->t), t->t->dtype, rows ? rows * n : n);
-    return 0;
-}
-
-/* A bias, NULL with 'err' set. */
-static float *
-widen(struct binder *b, const struct stdir_tensor *t, size_t n)
-{
-    float *v = NULL;
-
-    widen_to(b, t, 0, n, &v, 0, n);
-    return v;
-}
-
-/* A part's name in this directory and 'tail', until the next one's. */
-static const char *
-name_of(struct binder *b, struct part_at at, const char *tail)
-{
-    static const char of_two[] = "language_model."; /* whose head is outside */
-    bool outside = !strcmp(b->root, "language_model.model.");
-
-    str_clear(&b->name);
-    str_adds(&b->name, at.part != PART_HEAD ? b->root : outside ? of_two : "");
-    part_module(&b->name, b->model->config.family, at, 0);
-    str_adds(&b->name, tail);
-    return b->name.s;
-}
-
-/* One that is not in this layer is NORM_NONE, of the same size. */
-static int
-bind_norm(struct binder *b, struct part_at at)
-{
-    const struct config *c = &b->model->config;
-    struct norm *norm = part_norm(b->model, at);
-    const char *const tails[] = { WEIGHT, BIAS };
-    float *found[] = { NULL, NULL };
-    bool of_heads = at.part == PART_Q_NORM || at.part == PART_K_NORM;
-    bool own = of_heads && c->form.qk_norm >= QK_OWN;
-    bool tensors = own && c->form.qk_norm == QK_OWN_TENSORS;
-    bool scale = c->form.layer_scale &&
-                 (at.part == PART_ATTN_POST || at.part == PART_MLP_POST);
-    size_t sets;
-
-    part_size(c, at.part, &norm->n, &sets);
-    if (!part_is_in(c, at.part, at.layer))
-        return 0;
-    for (int i = 0; i < (c->form.norm.has_bias && !own && !scale ? 2 : 1); i++)
-        for (at.expert = 0; at.expert < (tensors ? sets : 1); at.expert++) {
-            const char *name = name_of(b, at, scale ? "" : tails[i]);
-            const struct stdir_tensor *t = find(b, name);
-
-            if (!t)
-                return missing(b, name, "");
-            if (widen_to(b, t, own && !tensors ? sets : 0, norm->n, &found[i],
-                         at.expert * norm->n, sets * norm->n))
-                return -1;
-        }
-    norm_bind(norm, &c->form.norm, found[0], found[1], sets, norm->n,
-              c->norm_eps);
-    if (scale)
-        norm->form = NORM_SCALE;
-    return 0;
-}
-
-/* The weights of the module that b->name is, if they are packed: 1; 0: they are
- * not, or there are none. */
-static int
-bind_packed(struct binder *b, struct linear *to, size_t out, size_t in)
-{
-    const struct model *m = b->model;
-    struct form_tensors t;
-    int rc = form_look(&t, &m->config.quantization, &m->dir, b->name.s, b->err);
-
-    if (rc <= 0)
-        return rc;
-    if (to->by_k)
-        return form_refuse_in_out(m->dir.path, b->name.s, m->config.family,
-                                  b->err);
-    out = out ? out : t.out;
-    if (t.out != out || t.in != in || t.n != 1)
-        return err_data(b->err, t.tensor[FORM_CODES]->st->path,
-                        "%s is of [%zu, %zu] (expected [%zu, %zu]" BY ")",
-                        t.tensor[FORM_CODES]->t->name, t.n * t.out, t.in, out,
-                        in);
-    for (size_t r = 0; r < FORM_N_ROLES; r++)
-        if (t.tensor[r])
-            b->used[t.tensor[r] - m->dir.tensors] = true;
-    return form_bind(to, &t, 0, &b->model->packed, b->err) ? -1 : 1;
-}
-
-/* The weights b->name + tail, packed or not: 1; 0: none.  out 0: any number. */
-static int
-bind_weights(struct binder *b, const char *tail, struct linear *to, size_t out,
-             size_t in)
-{
-    const struct stdir_tensor *t;
-    int packed = bind_packed(b, to, out, in);
-
-    str_adds(&b->name, tail);
-    if (packed)
-        return packed;
-    t = find(b, b->name.s);
-    if (t && !out && t->t->n_dims > 0)
-        out = (size_t)t->t->shape[0];
-    return !t ? 0 : linear_file_bind(to, t, out, in, BY, b->err) ? -1 : 1;
-}
-
-/* Biases may be there where config.json does not say so: in all layers then. */
-static int
-bind_linear(struct binder *b, struct part_at at)
-{
-    const struct config *c = &b->model->config;
-    const struct linear *first =
-        part_linear(b->model, (struct part_at){ .part = at.part });
-    bool first_has = first && first->bias;
-    struct linear *to = part_linear(b->model, at);
-    const struct stdir_tensor *t;
-    const char *name;
-    size_t out, in;
-    int found;
-
-    part_size(c, at.part, &out, &in);
-    to->by_k = c->form.in_out && at.part >= PART_QKV;
-    name_of(b, at, "");
-    found = bind_weights(b, WEIGHT, to, out, in);
-    if (found <= 0)
-        return found < 0 ? -1 : missing(b, b->name.s, "");
-    if (at.part >= PART_ROUTER || at.part == PART_POSITIONS)
-        return 0;
-    name = name_of(b, at, BIAS);
-    t = find(b, name);
-    if (!t && part_needs_bias(c, at.part))
-        return missing(b, name, ", but config.json says there is a bias");
-    if (!t && at.layer && first_has)
-        return missing(b, name, ", but layer 0 has it");
-    if (!t)
-        return 0;
-    if (at.layer && !first_has)
-        return err_set(b->err, EX_DATAERR,
-                       "%s: %s is there, but layer 0 has no such bias",
-                       t->st->path, name);
-    to->bias = widen(b, t, out);
-    return to->bias ? 0 : -1;
-}
-
-static int
-bind_layer(struct binder *b, size_t i)
-{
-    const struct config *c = &b->model->config;
-    size_t n_experts = c->sparse[i] ? (size_t)c->n_experts : 0;
-
-    for (enum model_part p = PART_ATTN_NORM; p < PART_EXPERT_GATE; p++) {
-        struct part_at at = { .part = p, .layer = i };
-
-        if (part_norm(b->model, at) ? bind_norm(b, at)
-                                    : part_is_in(c, p, i) && bind_linear(b, at))
-            return -1;
-    }
-    if (c->form.residual == RESIDUAL_ONE_NORM)
-        b->model->layers[i].mlp_norm = b->model->layers[i].attn_norm;
-    if (n_experts)
-        b->model->layers[i].experts =
-            xcalloc(n_experts, sizeof(*b->model->layers[i].experts));
-    for (size_t k = 0; k < n_experts; k++)
-        for (enum model_part p = PART_EXPERT_GATE; p <= PART_EXPERT_DOWN; p++)
-            if (bind_linear(b, (struct part_at){ p, i, k }))
-                return -1;
-    return 0;
-}
 
 /*
  * Are they not the same?  Some rows tell, as a head that was trained alone has
@@ -327,21 +72,22 @@ bind_ends(struct binder *b)
     size_t vocab, hidden;
 
     part_size(&m->config, PART_EMBED, &vocab, &hidden);
-    name_of(b, at_embed, "");
-    embed = bind_weights(b, WEIGHT, &m->embed, vocab, hidden);
+    bind_name(b, at_embed, "");
+    embed = bind_weights(b, ".weight", &m->embed, vocab, hidden);
     if (embed > 0 && tied && m->config.family->tied) {
-        find(b, name_of(b, at_head, WEIGHT)); /* the same, as all do */
+        bind_name(b, at_head, ".weight");
+        bind_find(b, b->name.s); /* the same, as all do */
     } else if (embed >= 0) {
-        name_of(b, at_head, "");
-        head = bind_weights(b, WEIGHT, &m->lm_head, vocab, hidden);
+        bind_name(b, at_head, "");
+        head = bind_weights(b, ".weight", &m->lm_head, vocab, hidden);
     }
     if (embed < 0 || head < 0)
         return -1;
     if (!embed && !(head && tied))
-        return missing(b, name_of(b, at_embed, WEIGHT), "");
+        return bind_missing(b, bind_name(b, at_embed, ".weight"), "");
     if (!head && !tied)
-        return missing(b, name_of(b, at_head, WEIGHT),
-                       ", and tie_word_embeddings is not true");
+        return bind_missing(b, bind_name(b, at_head, ".weight"),
+                            ", and tie_word_embeddings is not true");
     if (!embed)
         m->embed = m->lm_head;
     if (part_is_in(&m->config, PART_POSITIONS, 0) &&
@@ -354,10 +100,10 @@ bind_ends(struct binder *b)
     else if (tied)
         m->lm_head = m->embed;
     if (m->config.form.head_bias) {
-        bias = find(b, name_of(b, at_head, BIAS));
+        bias = bind_find(b, bind_name(b, at_head, ".bias"));
         if (!bias)
-            return missing(b, b->name.s, "");
-        m->lm_head.bias = widen(b, bias, vocab);
+            return bind_missing(b, b->name.s, "");
+        m->lm_head.bias = bind_bias(b, bias, vocab);
         if (!m->lm_head.bias)
             return -1;
     }
@@ -366,142 +112,6 @@ bind_ends(struct binder *b)
             ? root_of(hidden, m->embed.w.code ? DT_BF16 : m->embed.w.dtype)
             : (float)m->config.embed_scale;
     return 0;
-}
-
-/* ---- vision encoders ---- */
-
-/* A tensor of these dimensions. */
-static int
-bind_rows(struct binder *b, const char *name, const struct st_want *want,
-          float **to)
-{
-    const struct stdir_tensor *t = find(b, name);
-    size_t n = 1;
-
-    for (size_t i = 0; i < want->n_dims; i++)
-        n *= (size_t)want->shape[i];
-    if (!t)
-        return missing(b, name, "");
-    if (st_want(t->st->path, t->t, want, b->err) || allot(b, t, n, to))
-        return -1;
-    cvt_to_f32(*to, st_data(t->st, t->t), t->t->dtype, n);
-    return 0;
-}
-
-/* NAME.weight and NAME.bias, if that is there; 'end' is "." or "_".  out 0: as
- * many as there are, which may be none. */
-static int
-bind_end(struct binder *b, const char *name, const char *end, struct linear *to,
-         size_t out, size_t in)
-{
-    struct str *s = &b->name;
-    const struct stdir_tensor *t;
-    bool needed = out > 0;
-    int found;
-
-    str_clear(s);
-    str_adds(s, name);
-    found = bind_weights(b, *end == '.' ? WEIGHT : "_weight", to, out, in);
-    if (found <= 0)
-        return found < 0 ? -1 : needed ? missing(b, s->s, "") : 0;
-    str_clear(s);
-    str_addf(s, "%s%sbias", name, end);
-    t = find(b, s->s);
-    to->bias = t ? widen(b, t, to->out) : NULL;
-    return t && !to->bias ? -1 : 0;
-}
-
-static int
-bind_before(struct binder *b, const char *name, struct norm *norm)
-{
-    const struct config *c = &b->model->config;
-    const size_t n = (size_t)c->hidden_size;
-    const struct st_want want = { 1, .shape = { n }, .by = BY };
-    const char *const tails[] = { WEIGHT, BIAS };
-    float *found[2];
-
-    for (int i = 0; i < 2; i++) {
-        str_clear(&b->name);
-        str_addf(&b->name, "%s%s", name, tails[i]);
-        if (bind_rows(b, b->name.s, &want, &found[i]))
-            return -1;
-    }
-    norm_bind(norm, &c->form.norm, found[0], found[1], 1, n, c->norm_eps);
-    return 0;
-}
-
-/* The product with patches, whose weights [hidden, 3, p, p] are a matrix. */
-static int
-bind_patch(struct binder *b)
-{
-    const struct config *c = &b->model->config;
-    size_t p = (size_t)c->vision.patch, d = (size_t)c->hidden_size;
-    const struct st_want want = { 4, .shape = { d, 3, p, p }, .by = BY };
-    struct linear *to = &b->model->vision.patch;
-    const struct stdir_tensor *t;
-
-    str_clear(&b->name);
-    str_addf(&b->name, "%s" WEIGHT, c->family->vision->patch);
-    t = find(b, b->name.s);
-    if (!t)
-        return missing(b, b->name.s, "");
-    if (st_want(t->st->path, t->t, &want, b->err))
-        return -1;
-    *to = (struct linear){
-        .w = { st_data(t->st, t->t), t->t->dtype, 3 * p * p },
-        .out = d,
-        .in = 3 * p * p,
-    };
-    str_clear(&b->name);
-    str_addf(&b->name, "%s" BIAS, c->family->vision->patch);
-    t = find(b, b->name.s);
-    to->bias = t ? widen(b, t, d) : NULL;
-    return t && !to->bias ? -1 : 0;
-}
-
-static int
-bind_vision(struct binder *b)
-{
-    const struct config *c = &b->model->config;
-    const struct config_vision *v = &c->vision;
-    const struct family_vision *f = c->family->vision;
-    struct model_vision *to = &b->model->vision;
-    size_t d = (size_t)c->hidden_size, inner = (size_t)c->intermediate_size;
-    size_t n = (size_t)((v->height / v->patch) * (v->width / v->patch)) +
-               (f->cls != NULL);
-    const struct st_want cls = { f->flat ? 1 : 3, .by = BY,
-                                 .shape = { f->flat ? d : 1, 1, d } };
-    const struct st_want registers = {
-        3, .by = BY, .shape = { 1, (size_t)v->n_registers, d }
-    };
-    const struct st_want positions = { f->flat ? 2 : 3, .by = BY,
-                                       .shape = { f->flat ? n : 1,
-                                                  f->flat ? d : n, d } };
-    const struct st_want probe = { 3, .by = BY, .shape = { 1, 1, d } };
-
-    if (bind_patch(b) || (f->cls && bind_rows(b, f->cls, &cls, &to->cls)) ||
-        (f->positions &&
-         bind_rows(b, f->positions, &positions, &to->positions)) ||
-        (v->n_registers && bind_rows(b, "embeddings.register_tokens",
-                                     &registers, &to->registers)) ||
-        (f->before && bind_before(b, f->before, &to->before)))
-        return -1;
-    if (f->pool == POOL_PROJECTED)
-        return bind_end(b, "visual_projection", ".", &to->project, 0, d);
-    if (f->pool == POOL_TANH)
-        return bind_end(b, "pooler.dense", ".", &to->project, 0, d);
-    if (f->pool == POOL_CLS || !v->has_head)
-        return 0;
-    return bind_rows(b, "head.probe", &probe, &to->probe) ||
-                   bind_end(b, "head.attention.in_proj", "_", &to->in, 3 * d,
-                            d) ||
-                   bind_end(b, "head.attention.out_proj", ".", &to->out, d,
-                            d) ||
-                   bind_before(b, "head.layernorm", &to->norm) ||
-                   bind_end(b, "head.mlp.fc1", ".", &to->up, inner, d) ||
-                   bind_end(b, "head.mlp.fc2", ".", &to->down, d, inner)
-               ? -1
-               : 0;
 }
 
 /* Is it no parameter: a mask, or a scale of a cache's numbers? */
@@ -610,7 +220,7 @@ open_model(struct model **model, const char *path, bool vision, struct err *err)
         goto out;
     part_module(&b.name, m->config.family,
                 (struct part_at){ .part = PART_NORM }, 0);
-    str_adds(&b.name, WEIGHT);
+    str_adds(&b.name, ".weight");
     b.root = names_root(dir, b.name.s);
     if (!b.root && stdir_find(dir, b.name.s))
         b.root = "";
@@ -636,7 +246,7 @@ open_model(struct model **model, const char *path, bool vision, struct err *err)
         if (bind_layer(&b, i))
             goto out;
     if (b.twice[0]) {
-        refuse_twice(&b);
+        bind_refuse_twice(&b);
         goto out;
     }
     if (check_unused(&b))

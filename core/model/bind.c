@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: ISC */
+#include "core/model/bind.h"
+
+#include "core/format/stwant.h"
+#include "core/kernel/cvt.h"
+#include "core/mem.h"
+#include "core/model/linear_file.h"
+#include "core/model/model.h"
+
+const struct stdir_tensor *
+bind_find(struct binder *b, const char *name)
+{
+    const struct stdir *dir = &b->model->dir;
+    const struct stdir_tensor *t = stdir_find(dir, name), *other = NULL;
+    struct str longer = { 0 };
+
+    if (b->more) {
+        str_addf(&longer, "%s%s", b->more, name);
+        other = stdir_find(dir, longer.s);
+        str_free(&longer);
+    }
+    if (t && other) {
+        b->twice[0] = t;
+        b->twice[1] = other;
+    }
+    t = t ? t : other;
+    if (t)
+        b->used[t - dir->tensors] = true;
+    return t;
+}
+
+int
+bind_refuse_twice(struct binder *b)
+{
+    return err_set(b->err, EX_DATAERR,
+                   "%s: %s and %s are both there (expected one of them)",
+                   b->model->dir.path, b->twice[0]->t->name,
+                   b->twice[1]->t->name);
+}
+
+int
+bind_missing(struct binder *b, const char *name, const char *why)
+{
+    if (b->twice[0])
+        return bind_refuse_twice(b);
+    return err_set(b->err, EX_DATAERR, "%s: tensor %s is missing%s",
+                   b->model->dir.path, name, why);
+}
+
+/* Allocates *v [n], which is the model's. */
+int
+bind_allot(struct binder *b, const struct stdir_tensor *t, size_t n, float **v)
+{
+    struct model *m = b->model;
+
+    *v = mem_try(n, sizeof(**v), t->t->name, b->err);
+    if (!*v)
+        return -1;
+    m->owned = xrealloc(m->owned, m->n_owned + 1, sizeof(*m->owned));
+    m->owned[m->n_owned++] = *v;
+    return 0;
+}
+
+/* A norm or a bias [n], or if 'rows' [rows, n], widened to f32 into the
+ * numbers from 'at' on of *v, of which there are 'room'; *v NULL is allocated
+ * first. */
+static int
+widen_to(struct binder *b, const struct stdir_tensor *t, size_t rows, size_t n,
+         float **v, size_t at, size_t room)
+{
+    const struct st_want want = { .n_dims = rows ? 2 : 1,
+                                  .shape = { rows ? rows : n, n },
+                                  .by = BIND_BY };
+
+    if (st_want(t->st->path, t->t, &want, b->err) ||
+        (!*v && bind_allot(b, t, room, v)))
+        return -1;
+    cvt_to_f32(*v + at, st_data(t->st, t->t), t->t->dtype, rows ? rows * n : n);
+    return 0;
+}
+
+/* A bias, NULL with 'err' set. */
+float *
+bind_bias(struct binder *b, const struct stdir_tensor *t, size_t n)
+{
+    float *v = NULL;
+
+    widen_to(b, t, 0, n, &v, 0, n);
+    return v;
+}
+
+/* A part's name in this directory and 'tail', until the next one's. */
+const char *
+bind_name(struct binder *b, struct part_at at, const char *tail)
+{
+    static const char of_two[] = "language_model."; /* whose head is outside */
+    bool outside = !strcmp(b->root, "language_model.model.");
+
+    str_clear(&b->name);
+    str_adds(&b->name, at.part != PART_HEAD ? b->root : outside ? of_two : "");
+    part_module(&b->name, b->model->config.family, at, 0);
+    str_adds(&b->name, tail);
+    return b->name.s;
+}
+
+/* One that is not in this layer is NORM_NONE, of the same size. */
+int
+bind_norm(struct binder *b, struct part_at at)
+{
+    const struct config *c = &b->model->config;
+    struct norm *norm = part_norm(b->model, at);
+    const char *const tails[] = { ".weight", ".bias" };
+    float *found[] = { NULL, NULL };
+    bool of_heads = at.part == PART_Q_NORM || at.part == PART_K_NORM;
+    bool own = of_heads && c->form.qk_norm >= QK_OWN;
+    bool tensors = own && c->form.qk_norm == QK_OWN_TENSORS;
+    bool scale = c->form.layer_scale &&
+                 (at.part == PART_ATTN_POST || at.part == PART_MLP_POST);
+    size_t sets;
+
+    part_size(c, at.part, &norm->n, &sets);
+    if (!part_is_in(c, at.part, at.layer))
+        return 0;
+    for (int i = 0; i < (c->form.norm.has_bias && !own && !scale ? 2 : 1); i++)
+        for (at.expert = 0; at.expert < (tensors ? sets : 1); at.expert++) {
+            const char *name = bind_name(b, at, scale ? "" : tails[i]);
+            const struct stdir_tensor *t = bind_find(b, name);
+
+            if (!t)
+                return bind_missing(b, name, "");
+            if (widen_to(b, t, own && !tensors ? sets : 0, norm->n, &found[i],
+                         at.expert * norm->n, sets * norm->n))
+                return -1;
+        }
+    norm_bind(norm, &c->form.norm, found[0], found[1], sets, norm->n,
+              c->norm_eps);
+    if (scale)
+        norm->form = NORM_SCALE;
+    return 0;
+}
+
+/* The weights of the module that b->name is, if they are packed: 1; 0: they are
+ * not, or there are none. */
+static int
+bind_packed(struct binder *b, struct linear *to, size_t out, size_t in)
+{
+    const struct model *m = b->model;
+    struct form_tensors t;
+    int rc = form_look(&t, &m->config.quantization, &m->dir, b->name.s, b->err);
+
+    if (rc <= 0)
+        return rc;
+    if (to->by_k)
+        return form_refuse_in_out(m->dir.path, b->name.s, m->config.family,
+                                  b->err);
+    out = out ? out : t.out;
+    if (t.out != out || t.in != in || t.n != 1)
+        return err_data(b->err, t.tensor[FORM_CODES]->st->path,
+                        "%s is of [%zu, %zu] (expected [%zu, %zu]" BIND_BY ")",
+                        t.tensor[FORM_CODES]->t->name, t.n * t.out, t.in, out,
+                        in);
+    for (size_t r = 0; r < FORM_N_ROLES; r++)
+        if (t.tensor[r])
+            b->used[t.tensor[r] - m->dir.tensors] = true;
+    return form_bind(to, &t, 0, &b->model->packed, b->err) ? -1 : 1;
+}
+
+/* The weights b->name + tail, packed or not: 1; 0: none.  out 0: any number. */
+int
+bind_weights(struct binder *b, const char *tail, struct linear *to, size_t out,
+             size_t in)
+{
+    const struct stdir_tensor *t;
+    int packed = bind_packed(b, to, out, in);
+
+    str_adds(&b->name, tail);
+    if (packed)
+        return packed;
+    t = bind_find(b, b->name.s);
+    if (t && !out && t->t->n_dims > 0)
+        out = (size_t)t->t->shape[0];
+    return !t ? 0 : linear_file_bind(to, t, out, in, BIND_BY, b->err) ? -1 : 1;
+}
+
+/* Biases may be there where config.json does not say so: in all layers then. */
+int
+bind_linear(struct binder *b, struct part_at at)
+{
+    const struct config *c = &b->model->config;
+    const struct linear *first =
+        part_linear(b->model, (struct part_at){ .part = at.part });
+    bool first_has = first && first->bias;
+    struct linear *to = part_linear(b->model, at);
+    const struct stdir_tensor *t;
+    const char *name;
+    size_t out, in;
+    int found;
+
+    part_size(c, at.part, &out, &in);
+    to->by_k = c->form.in_out && at.part >= PART_QKV;
+    bind_name(b, at, "");
+    found = bind_weights(b, ".weight", to, out, in);
+    if (found <= 0)
+        return found < 0 ? -1 : bind_missing(b, b->name.s, "");
+    if (at.part >= PART_ROUTER || at.part == PART_POSITIONS)
+        return 0;
+    name = bind_name(b, at, ".bias");
+    t = bind_find(b, name);
+    if (!t && part_needs_bias(c, at.part))
+        return bind_missing(b, name, ", but config.json says there is a bias");
+    if (!t && at.layer && first_has)
+        return bind_missing(b, name, ", but layer 0 has it");
+    if (!t)
+        return 0;
+    if (at.layer && !first_has)
+        return err_set(b->err, EX_DATAERR,
+                       "%s: %s is there, but layer 0 has no such bias",
+                       t->st->path, name);
+    to->bias = bind_bias(b, t, out);
+    return to->bias ? 0 : -1;
+}
+
+int
+bind_layer(struct binder *b, size_t i)
+{
+    const struct config *c = &b->model->config;
+    size_t n_experts = c->sparse[i] ? (size_t)c->n_experts : 0;
+
+    for (enum model_part p = PART_ATTN_NORM; p < PART_EXPERT_GATE; p++) {
+        struct part_at at = { .part = p, .layer = i };
+
+        if (part_norm(b->model, at) ? bind_norm(b, at)
+                                    : part_is_in(c, p, i) && bind_linear(b, at))
+            return -1;
+    }
+    if (c->form.residual == RESIDUAL_ONE_NORM)
+        b->model->layers[i].mlp_norm = b->model->layers[i].attn_norm;
+    if (n_experts)
+        b->model->layers[i].experts =
+            xcalloc(n_experts, sizeof(*b->model->layers[i].experts));
+    for (size_t k = 0; k < n_experts; k++)
+        for (enum model_part p = PART_EXPERT_GATE; p <= PART_EXPERT_DOWN; p++)
+            if (bind_linear(b, (struct part_at){ p, i, k }))
+                return -1;
+    return 0;
+}
