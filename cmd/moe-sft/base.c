@@ -309,8 +309,8 @@ read_routing(struct base *base, struct err *err)
             f.path.s, (long long)r.n_experts, base->n_experts, base->prefix);
     config_file_close(&f);
     base->top_k = (size_t)r.n_experts_used;
-    base->norm_topk_prob = r.norm_topk_prob;
-    base->qwen = r.softmax_first;
+    base->routing = r.router;
+    base->routes = r.known && !r.router.corrected;
     return rc < 0 ? -1 : 0;
 }
 
@@ -325,7 +325,7 @@ find_router(struct base *base, struct err *err)
     struct str name = { 0 };
     int packed;
 
-    if (!base->qwen || n < k)
+    if (!base->routes || n < k)
         return 0;
     to->n = base->n_experts;
     to->k = base->hidden;

@@ -12,6 +12,7 @@
 #include "core/hash.h"
 #include "core/model/form.h"
 #include "core/model/moe.h"
+#include "core/model/router.h"
 #include "core/par.h"
 #include "core/str.h"
 
@@ -48,8 +49,8 @@ struct base {
     const char *suffix;
     /* of the directory's config.json; 0 where it does not say */
     size_t top_k;
-    bool norm_topk_prob;
-    bool qwen; /* model_type has the router that batch_route() knows */
+    struct router_kind routing;
+    bool routes; /* model_type has a router that batch_route() knows */
     struct gemm_matrix router; /* mlp.gate.weight [E, H]; data NULL: none */
 };
 int base_open(struct base *base, const char *path, int64_t layer,

@@ -274,6 +274,7 @@ batch_route(struct batch *b, const struct base *base, struct gemm *gemm,
             struct err *err)
 {
     size_t h = base->hidden, n = base->n_experts, k = base->top_k;
+    const struct router router = { &base->routing, n, k, NULL };
     float *x, *logits;
     uint32_t *ids;
     int rc = -1;
@@ -304,8 +305,7 @@ batch_route(struct batch *b, const struct base *base, struct gemm *gemm,
         for (size_t row = 0; row < m; row++) {
             size_t at = (i + row) * k;
 
-            router_select(ids, b->weights + at, k, logits + row * n, n,
-                          base->norm_topk_prob);
+            router_select(&router, ids, b->weights + at, logits + row * n);
             for (size_t j = 0; j < k; j++)
                 b->expert_ids[at + j] = ids[j];
         }

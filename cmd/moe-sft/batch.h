@@ -48,9 +48,7 @@ int batch_parse(struct batch *b, const void *file, size_t nbytes,
 
 /*
  * batch_route() fills expert_ids and weights as the model does, where a batch
- * has none: softmax over x router^T (f32), the top_k largest, lower ids first
- * among equals, divided by their sum if norm_topk_prob.
- * Source: Hugging Face transformers, Qwen3MoeSparseMoeBlock.
+ * has none: by x router^T (f32), as router.h says of this kind of router.
  */
 int batch_route(struct batch *b, const struct base *base, struct gemm *gemm,
                 struct err *err);

@@ -13,7 +13,6 @@
 #include "core/model/config_impl.h"
 #include "core/str.h"
 
-#define MAX_EXPERTS   (1 << 12)
 #define MAX_POSITIONS ((int64_t)1 << 30)
 
 int
@@ -165,16 +164,53 @@ parse_sizes(struct config *c, const struct js *root, struct err *err)
                         c->family->max_positions, &c->max_positions, err);
 }
 
-/* The keys that the family has alone. */
 static int
-parse_keys(struct config *c, const struct js *root, struct err *err)
+parse_word(struct config *c, const struct family_key *k, const struct js *js,
+           struct err *err)
 {
-    for (const struct family_key *k = c->family->keys; k && k->key; k++) {
+    struct str known = { 0 };
+    const char *s;
+    size_t n;
+
+    if (js_absent(js))
+        return 0;
+    if (js_str(js, &s, &n, err))
+        return -1;
+    for (int i = 0; k->words[i]; i++) {
+        if (!strcmp(s, k->words[i])) {
+            if (k->at)
+                memcpy((char *)c + k->at, &i, sizeof(i));
+            str_free(&known);
+            return 0;
+        }
+        str_addf(&known, "%s%s", i ? ", " : "", k->words[i]);
+    }
+    js_unsupported(js, s, known.s, err);
+    str_free(&known);
+    return -1;
+}
+
+/* Keys that a family has alone. */
+static int
+parse_keys(struct config *c, const struct family_key *k, const struct js *root,
+           struct err *err)
+{
+    for (; k && k->key; k++) {
         struct js js = js_get(root, k->key);
         bool flag = k->absent != 0;
         double v = js.v ? 0 : k->absent;
         void *to = (char *)c + k->at;
 
+        if (k->kind == KEY_WORD && parse_word(c, k, &js, err))
+            return -1;
+        if (k->kind == KEY_COUNT) {
+            *(int64_t *)to = js.v ? 0 : (int64_t)k->absent;
+            if (!js_absent(&js) &&
+                js_i64(&js, (int64_t)k->min, (int64_t)k->max, to, err))
+                return -1;
+        }
+        if (k->kind >= KEY_COUNT)
+            continue;
         if (k->kind == KEY_NUMBER || k->kind == KEY_INVERSE) {
             if (config_range(root, k->key, k->min, k->max, &v, err))
                 return -1;
@@ -264,21 +300,48 @@ parse_windows(struct config *c, const struct js *root, struct err *err)
     return 0;
 }
 
+/* A token's experts must be in the groups that are not masked. */
+static int
+check_groups(const struct router_kind *r, const struct config_routing *n,
+             const struct js *root, struct err *err)
+{
+    struct js groups = js_get(root, "n_group");
+    struct js top = js_get(root, "topk_group");
+    int64_t of_group;
+
+    if (r->groups == GROUPS_NONE || !n->n_experts)
+        return 0;
+    of_group = r->n_groups ? n->n_experts / r->n_groups : 0;
+    if (of_group * r->n_groups != n->n_experts ||
+        (r->groups == GROUPS_BEST_TWO && of_group < 2))
+        return js_bad(&groups, "a divisor of the number of experts", err);
+    if (r->n_top_groups > r->n_groups ||
+        r->n_top_groups * of_group < n->n_experts_used)
+        return js_bad(
+            &top, "at most n_group, and enough for num_experts_per_tok", err);
+    return 0;
+}
+
 int
 config_routing(struct config_routing *r, const struct js *root, int64_t most,
                struct err *err)
 {
-    struct js js = js_get(root, "num_experts");
+    static const char *const names[] = { "num_experts", "num_local_experts",
+                                         "n_routed_experts" };
     struct js used = js_get(root, "num_experts_per_tok");
     struct js type = js_get(root, "model_type");
+    const struct family_experts *experts;
+    struct config c = { 0 };
     const char *name = "";
-    size_t n;
+    struct js js;
+    size_t n, i = 0;
 
     *r = (struct config_routing){ 0 };
-    /* newer versions' name */
-    if (js_absent(&js) && json_object_get(root->v, "num_local_experts"))
-        js = js_get(root, "num_local_experts");
-    if (!js_absent(&js) && js_i64(&js, 1, MAX_EXPERTS, &r->n_experts, err))
+    do
+        js = js_get(root, names[i]);
+    while (js_absent(&js) && ++i < sizeof(names) / sizeof(*names));
+    if (!js_absent(&js) &&
+        js_i64(&js, 1, ROUTER_MAX_EXPERTS, &r->n_experts, err))
         return -1;
     if (r->n_experts)
         most = r->n_experts;
@@ -286,38 +349,49 @@ config_routing(struct config_routing *r, const struct js *root, int64_t most,
         return -1;
     if (!js_absent(&type) && js_str(&type, &name, &n, err))
         return -1;
-    r->softmax_first = family_softmax_first(name);
-    return js_bool_or(root, "norm_topk_prob", false, &r->norm_topk_prob, err);
+    c.family = family_find(name);
+    experts = c.family ? c.family->experts : NULL;
+    if (!experts)
+        return 0;
+    c.router = experts->router;
+    if (parse_keys(&c, experts->keys, root, err) ||
+        check_groups(&c.router, r, root, err))
+        return -1;
+    r->known = c.router.groups == GROUPS_NONE || r->n_experts;
+    r->router = c.router;
+    return 0;
 }
 
 static int
 parse_experts(struct config *c, const struct js *root, struct err *err)
 {
+    const struct family_experts *d = c->family->experts;
     struct js no_experts = js_get(root, "mlp_only_layers");
     struct config_routing r;
     int64_t step, layer;
 
     c->sparse = xcalloc((size_t)c->n_layers, sizeof(*c->sparse));
-    if (!c->family->experts)
+    if (!d)
         return 0;
-    if (config_routing(&r, root, MAX_EXPERTS, err))
+    if (config_routing(&r, root, ROUTER_MAX_EXPERTS, err))
         return -1;
-    if (!r.n_experts)
-        return config_count(c, root, "num_experts", MAX_EXPERTS, 0,
-                            &r.n_experts, err);
-    if (!r.n_experts_used)
-        return config_count(c, root, "num_experts_per_tok", MAX_EXPERTS, 0,
-                            &r.n_experts_used, err);
     c->n_experts = r.n_experts;
     c->n_experts_used = r.n_experts_used;
-    c->norm_topk_prob = r.norm_topk_prob;
-    if (config_count(c, root, "moe_intermediate_size", CONFIG_MAX_WIDTH, 0,
+    c->router = r.router;
+    if ((!c->n_experts &&
+         config_count(c, root, "num_experts", 1, d->n, &c->n_experts, err)) ||
+        (!c->n_experts_used &&
+         config_count(c, root, "num_experts_per_tok", c->n_experts, d->n_used,
+                      &c->n_experts_used, err)) ||
+        config_count(c, root, "moe_intermediate_size", CONFIG_MAX_WIDTH, 0,
                      &c->expert_size, err) ||
         config_count(c, root, "decoder_sparse_step", CONFIG_MAX_LAYERS, 1,
                      &step, err))
         return -1;
+    if (c->n_shared)
+        c->shared_size = c->n_shared * c->expert_size;
     for (int64_t i = step - 1; i < c->n_layers; i += step)
-        c->sparse[i] = true;
+        c->sparse[i] = i >= c->first_sparse;
     if (js_absent(&no_experts))
         return 0;
     if (!js_is(&no_experts, JSON_ARRAY))
@@ -455,7 +529,8 @@ parse_model(struct config *c, const struct js *file, struct err *err)
     if (parse_sizes(c, &root, err) ||
         config_range(&root, family_key(c->family, "rms_norm_eps"), 0, 1, &eps,
                      err) ||
-        config_act(c, &root, err) || parse_keys(c, &root, err) ||
+        config_act(c, &root, err) ||
+        parse_keys(c, c->family->keys, &root, err) ||
         js_bool_or(file, "tie_word_embeddings", tied, &tied, err) ||
         js_bool_or(&root, "tie_word_embeddings", tied, &c->tied, err) ||
         parse_windows(c, &root, err) || parse_rotations(c, &root, err) ||
@@ -465,6 +540,8 @@ parse_model(struct config *c, const struct js *file, struct err *err)
     for (int64_t i = 0; i < c->n_layers; i++) {
         int64_t width = c->sparse[i] ? c->expert_size : c->intermediate_size;
 
+        if (c->sparse[i] && c->shared_size > width)
+            width = c->shared_size;
         c->n_sparse += c->sparse[i];
         c->widest_mlp = width > c->widest_mlp ? width : c->widest_mlp;
     }

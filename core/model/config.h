@@ -52,14 +52,16 @@ struct config {
         bool has_head; /* with attention, where the family has one */
     } vision;
     struct quantization quantization; /* how its weights are packed */
-    /* qwen3_moe */
-    bool *sparse;                /* [n_layers] has experts in place of an MLP */
-    int64_t n_sparse;            /* of which there are so many */
-    int64_t widest_mlp;          /* intermediate size of an MLP or an expert */
-    int64_t n_experts;           /* 0: a model without */
-    int64_t n_experts_used;      /* by a token */
-    int64_t expert_size;         /* their intermediate size */
-    bool norm_topk_prob;         /* the weights of a token's experts sum to 1 */
+    bool *sparse;           /* [n_layers] has experts in place of an MLP */
+    int64_t n_sparse;       /* of which there are so many */
+    int64_t first_sparse;   /* the first that may */
+    int64_t widest_mlp;     /* intermediate size of an MLP or an expert */
+    int64_t n_experts;      /* 0: a model without */
+    int64_t n_experts_used; /* by a token */
+    int64_t expert_size;    /* their intermediate size */
+    int64_t n_shared;       /* experts of all tokens, in one matrix; or: */
+    int64_t shared_size;    /* its intermediate size, 0: none */
+    struct router_kind router;
     int32_t bos;                 /* -1: none */
     int32_t eos[CONFIG_MAX_EOS]; /* generation_config.json before config.json */
     size_t n_eos;
@@ -100,8 +102,8 @@ config_is_long(const struct config *c, size_t max_tokens)
 /* How tokens are routed to experts; 0: config.json does not say. */
 struct config_routing {
     int64_t n_experts, n_experts_used;
-    bool norm_topk_prob;
-    bool softmax_first; /* of all experts, of which the largest are kept */
+    bool known; /* model_type has experts: 'router' is how they are chosen */
+    struct router_kind router;
 };
 
 /*

@@ -9,20 +9,27 @@
 #include "core/model/model.h"
 #include "core/model/router.h"
 
+struct router
+experts_router(const struct engine *e, const struct layer *l)
+{
+    return (struct router){ &e->model->config.router, e->experts.n,
+                            e->experts.k, l->correction };
+}
+
 struct selecting {
     const struct experts_work *work;
-    bool normalize;
+    struct router router;
 };
 
 static void
 select_experts(void *ctx, size_t begin, size_t end)
 {
-    const struct selecting *r = ctx;
-    const struct experts_work *w = r->work;
+    const struct selecting *s = ctx;
+    const struct experts_work *w = s->work;
 
     for (size_t i = begin; i < end; i++)
-        router_select(w->selected + i * w->k, w->weights + i * w->k, w->k,
-                      w->probability + i * w->n, w->n, r->normalize);
+        router_select(&s->router, w->selected + i * w->k, w->weights + i * w->k,
+                      w->scores + i * w->n);
 }
 
 void
@@ -30,12 +37,12 @@ experts_route(struct engine *e, const struct layer *l,
               const struct activations *a, size_t n_rows)
 {
     const struct experts_work *w = &e->experts;
-    struct selecting r = { w, e->model->config.norm_topk_prob };
+    struct selecting s = { w, experts_router(e, l) };
 
     /* which experts it is must not depend on a rounding that is asked for */
-    linear_exact(e, &(struct apply){ &l->router, w->probability, false },
-                 a->mlp_in, n_rows);
-    par_for(e->par, n_rows, 1, select_experts, &r);
+    linear_exact(e, &(struct apply){ &l->router, w->scores, false }, a->mlp_in,
+                 n_rows);
+    par_for(e->par, n_rows, 1, select_experts, &s);
     router_group(w->slots, w->first, w->selected, n_rows * w->k, w->n);
 }
 

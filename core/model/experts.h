@@ -21,7 +21,7 @@ struct layer;
  * model without.  engine_open() allocates it. */
 struct experts_work {
     size_t n, k;
-    float *probability; /* [chunk, n] */
+    float *scores;      /* [chunk, n] */
     uint32_t *selected; /* [chunk, k] */
     float *weights;     /* [chunk, k] */
     uint32_t *slots;    /* [chunk * k], by expert: slot i is row i / k's */
@@ -37,6 +37,10 @@ experts_slots(const struct experts_work *w, size_t expert)
                                   w->first[expert + 1] - w->first[expert],
                                   w->k };
 }
+
+/* experts_router() is a layer's. */
+struct router experts_router(const struct engine *engine,
+                             const struct layer *layer);
 
 /*
  * experts_route() lets the layer's router select experts for rows a->mlp_in,

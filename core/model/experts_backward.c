@@ -20,7 +20,7 @@ struct back {
     const struct block_grads *g;
     const struct experts_work *work;
     size_t hidden;
-    bool normalize;
+    struct router router;
     const struct mlp *mlp; /* the expert */
     struct router_slots s;
     float *x, *dy, *dx; /* [n, hidden] */
@@ -98,9 +98,9 @@ back_router(void *ctx, size_t begin, size_t end)
     const struct experts_work *w = b->work;
 
     for (size_t i = begin; i < end; i++)
-        router_backward(w->probability + i * w->n, w->n, w->selected + i * w->k,
-                        w->weights + i * w->k, b->g->weights + i * w->k, w->k,
-                        b->normalize);
+        router_backward(&b->router, w->scores + i * w->n,
+                        w->selected + i * w->k, w->weights + i * w->k,
+                        b->g->weights + i * w->k);
 }
 
 void
@@ -116,7 +116,7 @@ experts_backward(struct engine *e, const struct layer *l,
                       .g = g,
                       .work = w,
                       .hidden = (size_t)c->hidden_size,
-                      .normalize = c->norm_topk_prob,
+                      .router = experts_router(e, l),
                       .x = w->x,
                       .dy = w->y,
                       .dx = a->mlp_out,
@@ -130,5 +130,5 @@ experts_backward(struct engine *e, const struct layer *l,
     }
     par_for(e->par, n_rows, 1, back_router, &b);
     /* exact, as its forward is */
-    gemm_exact(e->gemm, &router, 1, w->probability, w->n, n_rows);
+    gemm_exact(e->gemm, &router, 1, w->scores, w->n, n_rows);
 }

@@ -56,17 +56,6 @@ family_has_text(const char *model_type)
     return false;
 }
 
-bool
-family_softmax_first(const char *model_type)
-{
-    for (const struct model_family *f = NULL; (f = family_next(f));)
-        if (f->softmax_first &&
-            (!strcmp(f->model_type, model_type) ||
-             (f->routed_as_this && !strcmp(f->routed_as_this, model_type))))
-            return true;
-    return false;
-}
-
 void
 family_list(struct str *to, bool vision)
 {

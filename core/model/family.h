@@ -15,6 +15,7 @@
 
 #include "core/kernel/vec.h"
 #include "core/model/norm.h"
+#include "core/model/router.h"
 #include "core/str.h"
 
 /* Norms of q and k: of each head, or of all heads together; or of each head
@@ -85,9 +86,19 @@ struct family_key {
         KEY_NOT,     /* bool: the field is true where the key is false */
         KEY_KEEPS,   /* an enum of the form: 0 where the key is false */
         KEY_ONLY,    /* bool, of which only 'absent' is supported */
+        KEY_COUNT,   /* int64_t in [min, max]; null is 0 */
+        KEY_WORD,    /* an enum: which of the words */
     } kind;
-    size_t at;
+    size_t at; /* 0: nowhere, as others than this are refused */
     double absent, min, max;
+    const char *const *words; /* up to a NULL; the first one where absent */
+};
+
+/* How a family's experts are chosen, if its keys do not say otherwise. */
+struct family_experts {
+    int64_t n, n_used; /* where absent; 0: it must be said */
+    struct router_kind router;
+    const struct family_key *keys;
 };
 
 /* What a vision encoder has in place of tokens and logits.  Names are those of
@@ -116,11 +127,9 @@ struct model_family {
     const struct family_alias *aliases;
     const struct family_key *keys;
     struct model_form form;
-    bool experts, softmax_first;        /* see struct config_routing */
-    const char *routed_as_this;         /* a model_type that does not run, whose
-                                         * experts are chosen in the same way */
-    bool is_part;                       /* of a model of images and text */
-    const struct family_vision *vision; /* NULL: of tokens */
+    const struct family_experts *experts; /* or NULL */
+    bool is_part;                         /* of a model of images and text */
+    const struct family_vision *vision;   /* NULL: of tokens */
     bool variant;       /* of the row before it: config.json says so */
     bool tied;          /* tie_word_embeddings where it is absent */
     double norm_eps;    /* where absent; 0: 1e-6 */
@@ -145,9 +154,6 @@ const struct model_family *family_find(const char *model_type);
 bool family_has_text(const char *model_type);
 const struct model_family *family_next(const struct model_family *family);
 void family_list(struct str *to, bool vision);
-
-/* family_softmax_first(): are a model_type's experts chosen so? */
-bool family_softmax_first(const char *model_type);
 
 /* family_key() is what the family calls a key of config.json. */
 const char *family_key(const struct model_family *family, const char *key);

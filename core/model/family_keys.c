@@ -6,15 +6,18 @@
 #include "core/model/config.h"
 #include "core/model/parts.h"
 
-#define LAYER                         "layers.{i}."
-#define AT(of)                        offsetof(struct config, of)
-#define NUMBER(of, absent, min, max)  KEY_NUMBER, AT(of), absent, min, max
-#define INVERSE(of, absent, min, max) KEY_INVERSE, AT(of), absent, min, max
-#define FLAG(of, absent)              KEY_FLAG, AT(of), absent, 0, 1
-#define NOT(of, absent)               KEY_NOT, AT(of), absent, 0, 1
-#define KEEPS(of, absent)             KEY_KEEPS, AT(form.of), absent, 0, 1
-#define ONLY(absent)                  KEY_ONLY, 0, absent, 0, 1
-#define BIG                           1e9
+#define LAYER                        "layers.{i}."
+#define AT(of)                       offsetof(struct config, of)
+#define NUMBER(of, absent, min, max) KEY_NUMBER, AT(of), absent, min, max, NULL
+#define INVERSE(of, absent, min, max) \
+    KEY_INVERSE, AT(of), absent, min, max, NULL
+#define FLAG(of, absent)            KEY_FLAG, AT(of), absent, 0, 1, NULL
+#define NOT(of, absent)             KEY_NOT, AT(of), absent, 0, 1, NULL
+#define KEEPS(of, absent)           KEY_KEEPS, AT(form.of), absent, 0, 1, NULL
+#define ONLY(absent)                KEY_ONLY, 0, absent, 0, 1, NULL
+#define COUNT(of, absent, min, max) KEY_COUNT, AT(of), absent, min, max, NULL
+#define WORD(at, words)             KEY_WORD, at, 0, 0, 0, words
+#define BIG                         1e9
 
 #define QKV_BIAS                                 \
     {                                            \
@@ -200,3 +203,11 @@ const struct family_key family_cohere_keys[] = {
 const struct family_key family_cohere2_keys[] = {
     QKV_BIAS, O_BIAS, COHERE_SCALE, { "use_qk_norm", ONLY(0) }, { 0 },
 };
+
+/* ---- experts ---- */
+
+static const struct family_key qwen_moe_keys[] = {
+    { "norm_topk_prob", FLAG(router.normalize, 0) },
+    { 0 },
+};
+const struct family_experts family_qwen_moe_experts = { .keys = qwen_moe_keys };

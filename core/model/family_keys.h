@@ -22,5 +22,6 @@ extern const struct family_key family_attention_bias_keys[],
     family_granite_keys[], family_qkv_bias_keys[], family_phi_keys[],
     family_stablelm_keys[], family_starcoder2_keys[], family_cohere_keys[],
     family_cohere2_keys[];
+extern const struct family_experts family_qwen_moe_experts;
 
 #endif

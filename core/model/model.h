@@ -28,6 +28,7 @@ struct layer {
     struct linear o;
     struct mlp mlp;       /* or: */
     struct linear router; /* [n_experts, hidden] */
+    float *correction;    /* [n_experts] of its choice, or NULL */
     struct mlp *experts;  /* [n_experts]; NULL: there is an MLP */
 };
 

@@ -6,36 +6,98 @@
 #include "core/kernel/vec.h"
 
 void
-router_select(uint32_t *ids, float *weights, size_t k, float *p, size_t n,
-              bool normalize)
+router_sigmoid(float *x, size_t n)
 {
-    float sum = vec_exp_sum(p, vec_max(p, n), n);
+    vec_scale(x, -1, n);
+    vec_exp_sum(x, 0, n);
+    for (size_t i = 0; i < n; i++)
+        x[i] = 1 / (1 + x[i]);
+}
+
+static void
+softmax(float *x, size_t n)
+{
+    float sum = vec_exp_sum(x, vec_max(x, n), n);
 
     for (size_t i = 0; i < n; i++)
-        p[i] /= sum;
-    vec_topk(ids, k, p, n);
-    sum = 0;
-    for (size_t i = 0; i < k; i++) {
-        weights[i] = p[ids[i]];
-        sum += weights[i];
+        x[i] /= sum;
+}
+
+/* Masks the choice of all groups but the best. */
+static void
+mask_groups(const struct router *r, float *choice)
+{
+    const struct router_kind *kind = r->kind;
+    size_t n_groups = (size_t)kind->n_groups, n = r->n / n_groups;
+    size_t n_top = (size_t)kind->n_top_groups;
+    size_t n_best = kind->groups == GROUPS_MAX ? 1 : 2;
+    float best[ROUTER_MAX_EXPERTS];
+    uint32_t top[ROUTER_MAX_EXPERTS];
+
+    for (size_t g = 0; g < n_groups; g++) {
+        const float *of = choice + g * n;
+        uint32_t two[2];
+
+        vec_topk(two, n_best, of, n);
+        best[g] = n_best == 1 ? of[two[0]] : of[two[0]] + of[two[1]];
     }
-    for (size_t i = 0; normalize && i < k; i++)
-        weights[i] /= sum;
+    vec_topk(top, n_groups, best, n_groups);
+    for (size_t g = n_top; g < n_groups; g++)
+        for (size_t i = 0; i < n; i++)
+            choice[top[g] * n + i] = kind->masked;
 }
 
 void
-router_backward(float *p, size_t n, const uint32_t *ids, const float *weights,
-                const float *dweights, size_t k, bool normalize)
+router_select(const struct router *r, uint32_t *ids, float *weights, float *p)
 {
-    float g = vec_dot(dweights, weights, k);
+    const struct router_kind *kind = r->kind;
+    bool grouped = kind->groups != GROUPS_NONE && kind->n_groups > 1;
+    float own[ROUTER_MAX_EXPERTS], *choice = p, sum = kind->floor;
 
-    if (normalize)
-        memset(p, 0, n * sizeof(*p));
+    if (kind->score == ROUTER_SOFTMAX)
+        softmax(p, r->n);
+    else if (kind->score == ROUTER_SIGMOID)
+        router_sigmoid(p, r->n);
+    if (kind->corrected || grouped)
+        choice = memcpy(own, p, r->n * sizeof(*p));
+    if (kind->corrected)
+        vec_add(choice, r->correction, r->n);
+    if (grouped)
+        mask_groups(r, choice);
+    vec_topk(ids, r->k, choice, r->n);
+    for (size_t i = 0; i < r->k; i++) {
+        weights[i] = p[ids[i]];
+        sum += weights[i];
+    }
+    if (kind->score == ROUTER_TOP)
+        softmax(weights, r->k);
+    for (size_t i = 0; kind->normalize && i < r->k; i++)
+        weights[i] /= sum;
+    if (kind->scaling > 0)
+        vec_scale(weights, (float)kind->scaling, r->k);
+}
+
+void
+router_backward(const struct router *r, float *p, const uint32_t *ids,
+                const float *weights, float *dweights)
+{
+    const struct router_kind *kind = r->kind;
+    bool sigmoid = kind->score == ROUTER_SIGMOID;
+    bool all = kind->score == ROUTER_SOFTMAX && !kind->normalize;
+    float sum = vec_dot(dweights, weights, r->k);
+    float g = kind->scaling > 0 ? sum / (float)kind->scaling : sum;
+
+    for (size_t i = 0; i < r->k; i++)
+        dweights[i] =
+            weights[i] *
+            (sigmoid && !kind->normalize ? dweights[i] : dweights[i] - g) *
+            (sigmoid ? 1 - p[ids[i]] : 1);
+    if (all)
+        vec_scale(p, -sum, r->n);
     else
-        vec_scale(p, -g, n);
-    /* where it is not normalized, a weight is the probability */
-    for (size_t i = 0; i < k; i++)
-        p[ids[i]] = weights[i] * (dweights[i] - g);
+        memset(p, 0, r->n * sizeof(*p));
+    for (size_t i = 0; i < r->k; i++)
+        p[ids[i]] = dweights[i];
 }
 
 size_t

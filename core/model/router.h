@@ -10,27 +10,58 @@
 
 #include "core/par.h"
 
-/*
- * router_select() selects k <= n experts for a token: softmax over all logits,
- * the k most probable, whose weights are divided by their sum if 'normalize'.
- *   ids      [k]  most probable first, the lower id first among equals
- *   weights  [k]  in the order of ids
- *   p        [n]  in: logits; out: the probabilities of all
- * All in f32, in the calling thread; cannot fail.
- * Source: Hugging Face transformers, Qwen3MoeSparseMoeBlock.
- */
-void router_select(uint32_t *ids, float *weights, size_t k, float *p, size_t n,
-                   bool normalize);
+#define ROUTER_MAX_EXPERTS (1 << 12)
 
 /*
- * router_backward(): p, the probabilities of all n, become the gradient of the
- * logits, from that of the weights.  A weight is p_i / sum of the k, so with
- * g = sum of dweights_i weights_i a logit's is weights_i (dweights_i - g) if it
- * is selected, else 0; or, if not 'normalize', p_i (dweights_i or 0, - g).
+ * How a model's routers select k of n experts.  All in f32:
+ *   score     p = softmax(logits), or sigmoid(logits), or, TOP, the logits
+ *   choice    p, plus a correction where there is one
+ *   groups    of n / n_groups experts each; but for the n_top_groups best, by
+ *             the largest choice in each, or the sum of its two largest, all
+ *             are 'masked': their choice is this number
+ *   weights   p of those whose choice is largest; of TOP, softmax of these;
+ *             divided by their sum + floor if 'normalize', times 'scaling'
+ * Among equals, groups too, the lower number is first.
+ * Source: Hugging Face transformers; SOFTMAX is Qwen3MoeSparseMoeBlock's, TOP
+ * GptOssTopKRouter's, SIGMOID DeepseekV3TopkRouter's.
  */
-void router_backward(float *p, size_t n, const uint32_t *ids,
-                     const float *weights, const float *dweights, size_t k,
-                     bool normalize);
+struct router_kind {
+    enum router_score { ROUTER_SOFTMAX, ROUTER_TOP, ROUTER_SIGMOID } score;
+    enum router_groups { GROUPS_NONE, GROUPS_MAX, GROUPS_BEST_TWO } groups;
+    int64_t n_groups, n_top_groups; /* 1: the same as GROUPS_NONE */
+    float masked;                   /* 0, -inf */
+    bool corrected, normalize;
+    float floor;
+    double scaling; /* 0: 1 */
+};
+
+/* One layer's. */
+struct router {
+    const struct router_kind *kind;
+    size_t n, k;             /* n: ROUTER_MAX_EXPERTS at most */
+    const float *correction; /* [n], where kind->corrected */
+};
+
+/*
+ * router_select() selects the experts of a token.
+ *   ids      [k]  the largest choice first
+ *   weights  [k]  in the order of ids
+ *   p        [n]  in: logits; out: the scores of all
+ * In the calling thread; cannot fail.
+ *
+ * router_backward(): p becomes the gradient of the logits, from that of the
+ * weights, which is overwritten.  With g = sum of dweights_i weights_i a
+ * softmax's is weights_i (dweights_i - g / scaling) if i is selected, else 0,
+ * or, if not 'normalize', - p_i g.  A sigmoid's are the selected ones' times
+ * 1 - p_i, without g if not 'normalize'.
+ */
+void router_select(const struct router *router, uint32_t *ids, float *weights,
+                   float *p);
+void router_backward(const struct router *router, float *p, const uint32_t *ids,
+                     const float *weights, float *dweights);
+
+/* router_sigmoid(): x = 1 / (1 + exp(-x)). */
+void router_sigmoid(float *x, size_t n);
 
 /*
  * router_group() orders slots 0 .. n - 1 by key: those of key i, ascending, are

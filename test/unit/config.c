@@ -292,12 +292,12 @@ test_experts(void)
           c.n_experts == 0 && SPARSE(false, false, false, false));
     GIVES(MOE, NULL, "experts: on every layer, not normalized, if not said",
           c.n_experts == 6 && c.n_experts_used == 2 && c.expert_size == 32 &&
-              !c.norm_topk_prob && c.form.qk_norm &&
+              !c.router.normalize && c.form.qk_norm &&
               SPARSE(true, true, true, true));
     GIVES(MOE ",\"decoder_sparse_step\":2,\"mlp_only_layers\":null,"
               "\"norm_topk_prob\":true",
           NULL, "experts: decoder_sparse_step counts from 1",
-          c.norm_topk_prob && SPARSE(false, true, false, true));
+          c.router.normalize && SPARSE(false, true, false, true));
     GIVES(MOE ",\"decoder_sparse_step\":2,\"mlp_only_layers\":[3,0]", NULL,
           "experts: mlp_only_layers takes some of these away",
           SPARSE(false, true, false, false));
@@ -575,16 +575,17 @@ test_routing(void)
         const char *json;
         int rc;
         int64_t n_experts, used;
-        bool normalize, softmax_first;
+        bool normalize, known;
     } cases[] = {
         { "{}", 0, 0, 0, false, false },
         { "{\"model_type\":\"qwen3_moe\"}", 0, 0, 0, false, true },
-        { "{\"model_type\":\"qwen2_moe\"}", 0, 0, 0, false, true },
         { "{\"model_type\":\"qwen3\"}", 0, 0, 0, false, false },
         { "{\"model_type\":\"mixtral\"}", 0, 0, 0, false, false },
         { "{\"num_experts\":8,\"num_experts_per_tok\":2,"
           "\"norm_topk_prob\":true}",
-          0, 8, 2, true, false },
+          0, 8, 2, false, false },
+        { "{\"model_type\":\"qwen3_moe\",\"norm_topk_prob\":true}", 0, 0, 0,
+          true, true },
         { "{\"num_local_experts\":8}", 0, 8, 0, false, false },
         { "{\"num_experts_per_tok\":5}", 0, 0, 5, false, false },
         { "{\"num_experts_per_tok\":6}", -1, 0, 0, false, false },
@@ -602,8 +603,8 @@ test_routing(void)
         tap_ok(rc == cases[i].rc &&
                    (rc < 0 || (r.n_experts == cases[i].n_experts &&
                                r.n_experts_used == cases[i].used &&
-                               r.norm_topk_prob == cases[i].normalize &&
-                               r.softmax_first == cases[i].softmax_first)),
+                               r.router.normalize == cases[i].normalize &&
+                               r.known == cases[i].known)),
                "config_routing: %s, at most 5: %s", cases[i].json, err.what);
         json_decref(v);
     }

@@ -58,7 +58,7 @@ test_base(void)
     digest_of_base("hf", 3, b);
     tap_ok(!strcmp(a, b), "base: stacked and directory are the same weights");
     base_open(&base, path("hf"), -1, &err);
-    tap_ok(base.layer == 3 && base.top_k == 2 && base.norm_topk_prob &&
+    tap_ok(base.layer == 3 && base.top_k == 2 && base.routing.normalize &&
                base.router.weight.data,
            "base: a directory's only layer, its router and configuration");
     base_close(&base);
