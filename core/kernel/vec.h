@@ -57,7 +57,8 @@ struct softmax_block {
     uint16_t *weights;   /* [n, SOFTMAX_BLOCK], in the machine's order */
     const float *scores; /* [n, SOFTMAX_BLOCK], finite or not */
     size_t n, begin, end;
-    float *max, *total, *by; /* [n]; -inf and 0 before a row's first block */
+    float *max, *total, *by; /* [n]; before a row's first block -inf and 0, or
+                              * a score and 1 */
 };
 void vec_softmax_block(const struct softmax_block *b);
 

@@ -179,8 +179,9 @@ start(const struct attention *a, struct tile *t, bool bf16)
     for (size_t r = 0; r < t->n_rows; r++) {
         const float *q = a->q + query_of(a, t, r) * d;
 
-        t->max[r] = -INFINITY;
-        t->total[r] = 0;
+        /* a sink is a score before all others */
+        t->max[r] = a->sinks ? a->sinks[t->head + r % t->group] : -INFINITY;
+        t->total[r] = a->sinks ? 1 : 0;
         if (bf16) {
             attention_bf16_query(t, r, q, d, a->scale);
         } else {

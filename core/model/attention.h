@@ -16,9 +16,11 @@
  * cache already. */
 struct attention {
     size_t n_heads, n_kv_heads, head_dim;
-    float scale;    /* of scores: q k^T scale */
-    float softcap;  /* they become cap tanh(score / cap); 0: none; not 'bf16' */
-    size_t window;  /* 0: none */
+    float scale;   /* of scores: q k^T scale */
+    float softcap; /* they become cap tanh(score / cap); 0: none; not 'bf16' */
+    size_t window; /* 0: none */
+    const float *sinks; /* [n_heads] a logit of each head's softmax that has no
+                         * value; NULL: none */
     bool both_ways; /* a span's queries see all keys up to its last one: it has
                      * the whole sequence */
     size_t layer;
@@ -26,8 +28,8 @@ struct attention {
     size_t n_spans;
     const float *q; /* [rows, n_heads, head_dim], rotated */
     float *out;     /* [rows, n_heads, head_dim] */
-    float *lse; /* [rows, n_heads] log of the sum of exp of a query's scores,
-                 * which a backward needs; NULL: not wanted */
+    float *lse;     /* [rows, n_heads] log of the sum of exp of a query's scores
+                     * and sink, which a backward needs; NULL: not wanted */
     bool bf16; /* of prompts and training: queries, keys, weights and values are
                 * rounded for their products; sums and softmax are f32 */
     float *scratch; /* [threads, attention_scratch()], 64-byte aligned */

@@ -41,7 +41,8 @@ struct attention_grads {
  *   dq = dS k scale, dk = dS^T q scale
  * P is computed anew in blocks.  Sums go over keys, or over a KV head's query
  * heads and their queries, in ascending order.  In bf16 the operands of all
- * five products are rounded, those of S as the forward's.
+ * five products are rounded, those of S as the forward's.  A sink is in lse
+ * alone.
  */
 void attention_backward(struct par *par, const struct attention *a,
                         const struct attention_grads *g);

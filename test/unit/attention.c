@@ -42,6 +42,10 @@ sees_bad(enum bad bad, size_t p, size_t head, size_t window)
 static const float scale = 0.3f;
 static float softcap;
 
+/* Below all scores, among them and above them. */
+static const float sinks[HEADS] = { -60, -2, 3.5f, 0, 12, 60 };
+static bool sinking;
+
 static bool both_ways;
 
 static double
@@ -77,7 +81,7 @@ static double
 expected(size_t p, size_t head, size_t i, size_t window)
 {
     size_t first = first_key(p, window);
-    double sum = 0, total = 0;
+    double sum = 0, total = sinking ? exp((double)sinks[head] - 40) : 0;
 
     for (size_t key = first; key <= last_key(p); key++) {
         double w = exp(score(p, head, key) - 40);
@@ -91,7 +95,7 @@ expected(size_t p, size_t head, size_t i, size_t window)
 static double
 expected_lse(size_t p, size_t head, size_t window)
 {
-    double sum = 0;
+    double sum = sinking ? exp((double)sinks[head] - 40) : 0;
 
     for (size_t key = first_key(p, window); key <= last_key(p); key++)
         sum += exp(score(p, head, key) - 40);
@@ -122,6 +126,7 @@ run_from(struct session *s, size_t begin, size_t window, size_t step,
             .scale = scale,
             .softcap = softcap,
             .window = window,
+            .sinks = sinking ? sinks : NULL,
             .both_ways = both_ways,
             .spans = &span,
             .n_spans = 1,
@@ -147,7 +152,11 @@ test_window(struct session *s, size_t window, enum bad bad)
 {
     static float out[N * HEADS * DIM], cut[N * HEADS * DIM];
     static float lse[N * HEADS], lse_cut[N * HEADS];
-    const char *form = bf16 ? " in bf16" : softcap > 0 ? " capped" : "";
+    const char *form = bf16 && sinking ? " in bf16 with sinks"
+                       : bf16          ? " in bf16"
+                       : sinking       ? " with sinks"
+                       : softcap > 0   ? " capped"
+                                       : "";
     bool near = true, apart = true, same = true, near_lse = true;
 
     run(s, window, 1, out, lse);
@@ -267,6 +276,11 @@ main(void)
         bf16 = true;
         test_dtype(DT_F32, bad);
         test_dtype(DT_BF16, bad);
+        sinking = true;
+        test_dtype(DT_F32, bad);
+        bf16 = false;
+        test_dtype(DT_F32, bad);
+        sinking = false;
     }
     return tap_done();
 }

@@ -22,6 +22,7 @@ enum { N = 220, FIRST = 70, HEADS = 8, KV_HEADS = 4, GROUP = 2, DIM = 74 };
 enum { BLOCKS = 5, MAX_THREADS = 5 };
 static const float scale = 0.1f;
 static float softcap;
+static const float *sinks; /* [HEADS], or NULL */
 
 static float q[N][HEADS][DIM], k[N][KV_HEADS][DIM], v[N][KV_HEADS][DIM];
 static float dout[N][HEADS][DIM], out[N][HEADS][DIM], lse[N][HEADS];
@@ -65,7 +66,8 @@ static double
 delta_of(size_t p, size_t head, size_t first, size_t oldest,
          const double score[N], bool bf16)
 {
-    double max = -INFINITY, total = 0, sum[DIM] = { 0 }, delta = 0;
+    double max = sinks ? (double)sinks[head] : -INFINITY;
+    double total = sinks != NULL, sum[DIM] = { 0 }, delta = 0;
 
     for (size_t i = oldest; i <= p;) {
         size_t end = first + ((i - first) / KV_BLOCK + 1) * KV_BLOCK;
@@ -97,7 +99,7 @@ query_back(struct result_f64 *want, size_t p, size_t head, size_t window,
            bool bf16)
 {
     size_t first = p < FIRST ? 0 : FIRST, oldest = first, kv = head / GROUP;
-    double score[N], total = 0, delta;
+    double score[N], total = sinks ? exp((double)sinks[head]) : 0, delta;
     float scaled[DIM];
 
     if (window && p - first >= window)
@@ -183,6 +185,7 @@ run(struct session *s, size_t window, bool bf16, int threads, struct result *r)
         .scale = scale,
         .softcap = softcap,
         .window = window,
+        .sinks = sinks,
         .spans = spans,
         .n_spans = 2,
         .q = q[0][0],
@@ -230,7 +233,11 @@ test_window(struct session *s, size_t window, bool bf16)
 {
     static struct result whole, blocks;
     struct result_f64 *want = formulas(window, bf16);
-    const char *name = bf16 ? "bf16" : softcap > 0 ? "capped" : "exact";
+    const char *name = sinks && bf16 ? "bf16 with sinks"
+                       : sinks       ? "with sinks"
+                       : bf16        ? "bf16"
+                       : softcap > 0 ? "capped"
+                                     : "exact";
     struct distance far;
 
     memset(&whole, 0xff, sizeof(whole)); /* NaNs, to be overwritten */
@@ -261,6 +268,7 @@ int
 main(void)
 {
     static const size_t windows[] = { 0, 1, 5, 64, 100 };
+    static const float some[HEADS] = { -9, 0, 1, 2, 3, 4, 5, 9 };
     struct session s[2];
     struct err err;
 
@@ -286,6 +294,11 @@ main(void)
     softcap = 1; /* scores are up to 4 */
     for (size_t i = 0; i < sizeof(windows) / sizeof(*windows); i++)
         test_window(s, windows[i], false);
+    softcap = 0;
+    sinks = some;
+    for (size_t i = 0; i < 2; i++)
+        for (int bf16 = 0; bf16 < 2; bf16++)
+            test_window(s, windows[2 * i], bf16);
     kv_free(&s[0].kv);
     kv_free(&s[1].kv);
     return tap_done();
