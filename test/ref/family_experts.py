@@ -230,21 +230,26 @@ def deepseek_v3(seed, v):
                 t[name][:, 0] = 25.0
             if name.endswith("post_attention_layernorm.weight"):
                 t[name][0] = 1.0
-    if "num_nextn_predict_layers" in c:
-        _, more = decoder(seed + 1, dict(c, first_k_dense_replace=0,
-                                         num_hidden_layers=1),
-                          mixer=mixer, experts=deepseek_mlp(
-                              dict(c, first_k_dense_replace=0), correction))
-        at, h = "model.layers.%d." % c["num_hidden_layers"], c["hidden_size"]
-        for name in more:
-            if ".layers.0." in name:
-                t[name.replace("model.layers.0.", at)] = more[name]
-        for name, shape in (("embed_tokens", (VOCAB, h)), ("enorm", h),
-                            ("hnorm", h), ("eh_proj", (h, 2 * h)),
-                            ("shared_head.norm", h),
-                            ("shared_head.head", (VOCAB, h))):
-            t[at + name + ".weight"] = np.ones(shape)
-    return c, t
+    return c, with_next(seed, c, t, correction, mixer=mixer)
+
+
+def with_next(seed, c, t, correction, **layer):
+    """With what the Hub's files have of a layer that predicts a token more."""
+    if "num_nextn_predict_layers" not in c:
+        return t
+    at, h = "model.layers.%d." % c["num_hidden_layers"], c["hidden_size"]
+    own = dict(c, first_k_dense_replace=0, num_hidden_layers=1)
+    more = decoder(seed + 1, own, experts=deepseek_mlp(own, correction),
+                   **layer)[1]
+    for name in more:
+        if ".layers.0." in name:
+            t[name.replace("model.layers.0.", at)] = more[name]
+    for name, shape in (("embed_tokens", (VOCAB, h)), ("enorm", h),
+                        ("hnorm", h), ("eh_proj", (h, 2 * h)),
+                        ("shared_head.norm", h),
+                        ("shared_head.head", (VOCAB, h))):
+        t[at + name + ".weight"] = np.ones(shape)
+    return t
 
 
 def deepseek_v2(seed, v):
@@ -271,3 +276,32 @@ def deepseek_v2(seed, v):
                  rope_scaling=None, n_shared_experts=1)
     return decoder(seed, c, head="lm_head", mixer=latent(c),
                    experts=deepseek_mlp(c))
+
+
+def qwen_qk(m, name, heads, d):
+    m.norm(name + "_norm", d)
+
+
+def glm4_moe(seed, v):
+    c = with_sizes("glm4_moe", "Glm4MoeForCausalLM", attention_bias=True,
+                   first_k_dense_replace=1, head_dim=16, hidden_act="silu",
+                   moe_intermediate_size=20, n_group=1, n_routed_experts=8,
+                   n_shared_experts=1, norm_topk_prob=True,
+                   num_experts_per_tok=3, num_nextn_predict_layers=1,
+                   partial_rotary_factor=0.5, rms_norm_eps=EPS,
+                   rope_scaling=None, rope_theta=800,
+                   routed_scaling_factor=1.0, tie_word_embeddings=False,
+                   topk_group=1, use_qk_norm=False, torch_dtype="bfloat16")
+    if v == "qk-norm": # GLM-4.5, not Air
+        c.update(first_k_dense_replace=2, n_group=4, n_routed_experts=12,
+                 routed_scaling_factor=2.5, topk_group=2, use_qk_norm=True)
+        del c["partial_rotary_factor"] # 0.5
+    if v == "plain":
+        c.update(attention_bias=False, norm_topk_prob=False,
+                 n_shared_experts=2)
+        del c["num_nextn_predict_layers"]
+    layer = dict(qkv_bias=c["attention_bias"],
+                 qk=qwen_qk if c["use_qk_norm"] else None)
+    c, t = decoder(seed, c, head="lm_head", experts=deepseek_mlp(c, 0.2),
+                   **layer)
+    return c, with_next(seed, c, t, 0.2, **layer)

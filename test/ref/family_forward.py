@@ -127,6 +127,40 @@ def heads_of(layer, h, d):
     return q, k, v
 
 
+def l2_normed(x, how):
+    s = np.sum(x * x, axis=-1, keepdims=True)
+    return {"none": lambda: x, "inside": lambda: x / np.sqrt(s + 1e-6),
+            "outside": lambda: x / (np.sqrt(s) + 1e-6)}[how]()
+
+
+def delta_rule(m, h):
+    """Gated DeltaNet by its recurrence, a state [d_k, d_v] for each head of v:
+    [n, heads * d_v]"""
+    n, width = len(h), m.conv.shape[1]
+    x = linear(m.qkv, h)
+    x = np.concatenate([0 * x[:1]] * (width - 1) + [x], axis=0)
+    x = m.conv_act(sum(m.conv[:, j] * x[j:j + n] for j in range(width)))
+    q, k = (l2_normed(y.reshape(n, -1, m.dk), m.l2)[:, m.head]
+            for y in (x[:, :m.key_dim], x[:, m.key_dim:2 * m.key_dim]))
+    q, v = q * m.scale, x[:, 2 * m.key_dim:].reshape(n, -1, m.dv)
+    beta = sigmoid(linear(m.b, h)) if m.beta else 1 + 0 * linear(m.b, h)
+    decay = np.exp(-m.rate * np.log1p(np.exp(linear(m.a, h) + m.dt_bias)))
+    state, out = 0 * k[0][:, :, None] * v[0][:, None], []
+    for t in range(n):
+        by = decay[t][:, None, None]
+        state = state if m.decay_after else state * by
+        y = v[t]
+        if m.corrected:
+            y = y - np.einsum("hkv,hk->hv", state, k[t])
+        state = state + k[t][:, :, None] * (beta[t][:, None] * y)[:, None]
+        state = state * by if m.decay_after else state
+        out.append(np.einsum("hkv,hk->hv", state, q[t]))
+    z = m.gate(linear(m.z, h)).reshape(n, -1, m.dv)
+    y = np.stack(out)
+    y = normed(m.norm, y * z) if m.gate_first else normed(m.norm, y) * z
+    return y.reshape(n, -1)
+
+
 def mlp(layer, x, at=lambda place, y: y):
     y = linear(layer.gate, x)
     if layer.up is None:
@@ -224,10 +258,16 @@ def forward(model, ids, seen=None, shorten=None, change=None):
             return see("%s:%d" % (place, i), rows)
 
         h = at("in_qkv", normed(layer.pre_attn, x))
-        q, k, v = (heads_of(layer, h, model.head_dim) if layer.latent is None
-                   else latent_heads(layer, h))
-        z = at("attn.hook_z", shortened(layer, i, q, k, v, shorten) if shorten
-               else attended(layer, q, k, v))
+        if layer.delta is not None:
+            z = delta_rule(layer.delta, h)
+        else:
+            q, k, v = (latent_heads(layer, h) if layer.latent is not None else
+                       heads_of(layer, h, model.head_dim))
+            z = (shortened(layer, i, q, k, v, shorten) if shorten
+                 else attended(layer, q, k, v))
+        if layer.out_gate is not None:
+            z = z * sigmoid(linear(layer.out_gate, h))
+        z = at("attn.hook_z", z)
         y = at("attn", linear(layer.o, z))
         middle = x + added("attn_out", y, layer.post_attn, at)
         if not layer.parallel:

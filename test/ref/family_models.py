@@ -10,10 +10,11 @@ import os
 import numpy as np
 
 import mkst
-from family_experts import (deepseek_v2, deepseek_v3, gpt_oss,  # noqa: F401
-                            mixtral, qwen2_moe)
-from family_parts import (EPS, VISION, VOCAB, Maker, decoder, outer, with_sizes,
-                          with_vision)
+from family_experts import (deepseek_v2, deepseek_v3, glm4_moe,  # noqa: F401
+                            gpt_oss, mixtral, qwen2_moe)
+from family_hybrids import qwen3_5, qwen3_5_moe, qwen3_next  # noqa: F401
+from family_parts import (EPS, VISION, VOCAB, Maker, decoder, gemma_qk, outer,
+                          with_sizes, with_vision)
 
 
 def gpt2(seed, v):
@@ -129,10 +130,6 @@ def gemma2(seed, v):
         return decoder(seed, c, norms=GEMMA_NORMS, offset=1, gelu=True)
     return decoder(seed, c, norms=GEMMA_NORMS, offset=1, gain=4.0, gelu=True,
                    embedding=0.8)
-
-
-def gemma_qk(m, name, heads, d):
-    m.norm(name + "_norm", d, offset=1)
 
 
 def gemma3_config(v):
@@ -539,12 +536,31 @@ MODELS = {
     "deepseek_v2": "V2-Lite: q_proj, all experts' softmax, greedy",
     "deepseek_v2:groups": "q_a_proj, groups by their best, routed_scaling_factor",
     "deepseek_v2:plain": "no rope_scaling, attention_bias, no dense layers",
+    "glm4_moe": "GLM-4.5 Air: a half turned, biases of q, k, v, V3's router "
+                "without groups",
+    "glm4_moe:qk-norm": "GLM-4.5: q_norm of each head; groups",
+    "glm4_moe:plain": "no biases, weights not normalized",
+    "qwen3_next": "gated DeltaNet, whose q, k, v, z lie by key head, a gate on "
+                  "attention's output, 1 + w, a quarter turned",
+    "qwen3_next:defaults": "every fourth layer is full though nothing says so; a "
+                           "value head for each key head",
+    "qwen3_next:dense": "mlp_only_layers, layer_types, three value heads for "
+                        "each key head, three taps",
+    "qwen3_next:bias": "attention_bias",
+    "qwen3_next:small": "queries and keys next to which l2's 1e-6 is much",
+    "qwen3_5": "matrices apart, model.language_model., next to a vision tower",
+    "qwen3_5:text": "the text model alone",
+    "qwen3_5:tied": "tied",
+    "qwen3_5_moe": "all experts' gates and ups as one tensor",
+    "qwen3_5_moe:text": "the text model alone",
 }
 # Traps that only these models are made to show.
 SHOWN_BY = {"no 1e-20": ("deepseek_v3:small",),
-            "masked groups as -inf": ("deepseek_v3:negative",)}
+            "masked groups as -inf": ("deepseek_v3:negative",),
+            "eps of l2 outside": ("qwen3_next:small",)}
 # These are not listed: hf-infer has still to learn them.
-LATER = {"mixtral", "qwen2_moe", "gpt_oss", "deepseek_v3", "deepseek_v2"}
+LATER = {"mixtral", "qwen2_moe", "gpt_oss", "deepseek_v3", "deepseek_v2",
+         "qwen3_next", "qwen3_5", "qwen3_5_moe", "glm4_moe"}
 # Lengths of the prompts of tests, where not one of 24.
 LENGTHS = {"phi3:longrope": (12, 16, 17, 40), "phi3:longrope-su": (12, 40),
            "phi3:longrope-partial": (12, 40)}

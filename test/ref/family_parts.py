@@ -131,3 +131,7 @@ def outer(c, model_type, arch, **more):
     c = {k: x for k, x in c.items() if k != "architectures"}
     return dict(architectures=[arch], model_type=model_type, text_config=c,
                 torch_dtype=c.pop("torch_dtype"), **more)
+
+
+def gemma_qk(m, name, heads, d):
+    m.norm(name + "_norm", d, offset=1)

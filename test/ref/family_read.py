@@ -13,8 +13,9 @@ import numpy as np
 
 import family_forward as ff
 import mkst
-from family_read_experts import (deepseek_v2, deepseek_v3, gpt_oss, mixtral,
-                                 qwen2_moe)
+from family_read_experts import (deepseek_v2, deepseek_v3, glm4_moe, gpt_oss,
+                                 mixtral, qwen2_moe)
+from family_read_hybrids import qwen3_5, qwen3_5_moe, qwen3_next
 from family_reader import (ACTS, Reader, decoder, every, head_of, layer, model,
                            prefix_of, rope_of, windows)
 
@@ -303,7 +304,9 @@ FAMILIES = dict(
     starcoder2=starcoder2, cohere=cohere, cohere2=cohere2, llama=decoder,
     mistral=mistral, qwen2=decoder, qwen3=qwen3, qwen2_5_vl=decoder,
     qwen2_5_vl_text=decoder, mixtral=mixtral, qwen2_moe=qwen2_moe,
-    gpt_oss=gpt_oss, deepseek_v3=deepseek_v3, deepseek_v2=deepseek_v2)
+    gpt_oss=gpt_oss, deepseek_v3=deepseek_v3, deepseek_v2=deepseek_v2,
+    qwen3_next=qwen3_next, qwen3_5_text=qwen3_5, qwen3_5_moe_text=qwen3_5_moe,
+    glm4_moe=glm4_moe)
 
 
 def read(directory, n, wrong=(), instead={}):

@@ -164,7 +164,7 @@ def latent(r, c, pairs):
     return mixer
 
 
-def deepseek(r, c, mixer, route):
+def deepseek(r, c, route, **fields):
     """route: fn(router's name) -> how experts are chosen."""
     n = c["num_hidden_layers"]
 
@@ -175,9 +175,8 @@ def deepseek(r, c, mixer, route):
             r, name + "experts", c["n_routed_experts"]),
                        shared_expert(r, name + "shared_experts."))
 
-    return decoder(r, c, mixer=mixer, experts=experts,
-                   ignored=[r"^model\.layers\.%d\." % n]
-                   if c.get("num_nextn_predict_layers") else [])
+    return decoder(r, c, experts=experts, ignored=[r"^model\.layers\.%d\." % n]
+                   if c.get("num_nextn_predict_layers") else [], **fields)
 
 
 def sigmoid_groups(r, c):
@@ -191,14 +190,21 @@ def sigmoid_groups(r, c):
 
 
 def deepseek_v3(r, c):
-    return deepseek(r, c, latent(r, c, c.get("rope_interleave", True)),
-                    sigmoid_groups(r, c))
+    return deepseek(r, c, sigmoid_groups(r, c), mixer=latent(
+        r, c, c.get("rope_interleave", True)))
 
 
 def deepseek_v2(r, c):
     groups = None
     if c["topk_method"] == "group_limited_greedy":
         groups = c["n_group"], c["topk_group"], 1, 0.0
-    return deepseek(r, c, latent(r, c, True), lambda name: routes(
+    return deepseek(r, c, lambda name: routes(
         r, r.linear(name), c["num_experts_per_tok"],
-        scaling=c["routed_scaling_factor"], groups=groups))
+        scaling=c["routed_scaling_factor"], groups=groups),
+                    mixer=latent(r, c, True))
+
+
+def glm4_moe(r, c):
+    qk = (lambda name, heads: r.norm(name + "_norm", c["rms_norm_eps"])
+          ) if c.get("use_qk_norm") else None
+    return deepseek(r, c, sigmoid_groups(r, c), partial=0.5, qk=qk)

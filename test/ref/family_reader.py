@@ -151,7 +151,7 @@ def layer(**fields):
              q_norm=None, k_norm=None, rope=None, norm_rotated=False,
              attn_cap=None, cap_after_mask=False, window=None, up=None,
              parallel=False, sinks=None, clamp=None, moe=None,
-             latent=None), **fields))
+             latent=None, delta=None, out_gate=None), **fields))
 
 
 def gated(r, parts, act=ff.silu, clamp=None):
@@ -247,7 +247,7 @@ def decoder(r, c, tied=False, theta=1e4, norms=None, eps=None, centred=False,
             fused_qkv=False, fused_mlp=False, o="o_proj", final="norm",
             parallel=None, window_of=None, rope_of_layer=None, scale=None,
             attn_cap=None, mixer=None, experts=None, sinks=False,
-            ignored=(), **ends):
+            ignored=(), out_gate=False, **ends):
     """llama's names, and what differs from it.
 
     norms: names of (pre_attn, post_attn, pre_mlp, post_mlp), None for none.
@@ -282,6 +282,14 @@ def decoder(r, c, tied=False, theta=1e4, norms=None, eps=None, centred=False,
                 q=q, k=k, v=v, o=r.linear(attn + o),
                 q_norm=qk and r.trap("no q_norm", qk(attn + "q", heads), None),
                 k_norm=qk and r.trap("no k_norm", qk(attn + "k", kv), None))
+            if out_gate: # of each head its q, then its gate
+                rows = np.arange(2 * heads * d).reshape(heads, 2, d)
+                rows = r.trap("q_proj as [q; gate]", rows.swapaxes(0, 1),
+                              np.arange(2 * heads * d).reshape(2, heads, d))
+                rows = r.trap("gate before q", rows, rows[::-1])
+                q, gate = ((q[0][x], None if q[1] is None else q[1][x])
+                           for x in rows.reshape(2, -1))
+                fields.update(q=q, out_gate=r.trap("no output gate", gate, None))
         if sinks:
             sink = r.take(attn + "sinks")
             sink = r.trap("sinks of the other heads", sink, sink[::-1])
