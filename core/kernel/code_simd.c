@@ -325,7 +325,7 @@ read_codes(float *to, const struct weight *w, size_t row, size_t col, size_t n)
  * As gemv_simd.c: a tile of rows, the heads of as many runs of rows, by X rows
  * of x; column c adds to lane c % 8.
  */
-enum { MOST_X = 4, MOST_ROWS = 4, MOST_ACC = 8 };
+enum { MOST_X = 6, MOST_ROWS = 4, MOST_ACC = 12 };
 enum { MOST_BLOCKS = EXACT_PART / LINE }; /* of a part of a row */
 #define ROWS(X) (V8 == 2 || (X) == 1 ? 4 : 2)
 
@@ -496,22 +496,22 @@ add_lines(v8 *acc, const struct code_gemv *a, enum code_kind kind,
             *seen = nans_add(*seen, row[r].codes + from);
 #if VF < 16
         /* rows inside of columns: the sums of one wait for each other; bytes
-         * are quick enough without */
+         * are quick enough without.  Numbers first, as x may be from memory */
         UNROLL
         for (size_t j = 0; j < 4 && by_columns; j++) {
-            v8 xv[MOST_X];
+            v8 u[MOST_ROWS];
 
             UNROLL
-            for (size_t k = 0; k < X; k++)
-                xv[k] = v8_x(x + k * a->ldx + c + 8 * j);
-            UNROLL
-            for (size_t r = 0; r < R; r++) {
-                v8 u = codes8(kind, fuse, row[r].codes + from + j * nbytes / 4,
+            for (size_t r = 0; r < R; r++)
+                u[r] = codes8(kind, fuse, row[r].codes + from + j * nbytes / 4,
                               &b8[r]);
+            UNROLL
+            for (size_t k = 0; k < X; k++) {
+                v8 xv = v8_x(x + k * a->ldx + c + 8 * j);
 
                 UNROLL
-                for (size_t k = 0; k < X; k++)
-                    acc[k * R + r] = v8_fma(u, xv[k], acc[k * R + r]);
+                for (size_t r = 0; r < R; r++)
+                    acc[k * R + r] = v8_fma(u[r], xv, acc[k * R + r]);
             }
         }
 #endif
@@ -625,21 +625,24 @@ tile(const struct code_gemv *a, enum code_kind kind, size_t first, size_t step,
         for (size_t r = 0; r < n; r++)                                        \
             tile(a, CODE_##KIND, r, n, a->x, a->y, ready_##KIND, ROWS(X), X); \
     }
-#define STRIPS(KIND) STRIP(KIND, 1) STRIP(KIND, 2) STRIP(KIND, 4)
+#define STRIPS(KIND) \
+    STRIP(KIND, 1)   \
+    STRIP(KIND, 2) STRIP(KIND, 3) STRIP(KIND, 4) STRIP(KIND, 5) STRIP(KIND, 6)
 STRIPS(I8)
 STRIPS(U8)
 STRIPS(U4)
 STRIPS(F8)
 STRIPS(F4)
-#define NAMES(KIND)                                          \
-    {                                                        \
-        strip_##KIND##_1, strip_##KIND##_2, strip_##KIND##_4 \
+#define NAMES(KIND)                                              \
+    {                                                            \
+        strip_##KIND##_1, strip_##KIND##_2, strip_##KIND##_3,    \
+            strip_##KIND##_4, strip_##KIND##_5, strip_##KIND##_6 \
     }
 
 static bool
 gemv(const struct code_gemv *a)
 {
-    static void (*const strips[][3])(
+    static void (*const strips[][6])(
         const struct code_gemv *a) = { [CODE_I8] = NAMES(I8),
                                        [CODE_U8] = NAMES(U8),
                                        [CODE_U4] = NAMES(U4),
@@ -651,9 +654,9 @@ gemv(const struct code_gemv *a)
                  (!c->zero && (c->zero_all & (c->zero_all - 1)) == 0);
 
     if (c->block || !whole || !exact || a->w->col % c->cols || a->cols == 0 ||
-        a->n_x == 3 || a->n_x > MOST_X)
+        a->n_x > MOST_X)
         return false;
-    strips[c->kind][a->n_x / 2](a);
+    strips[c->kind][a->n_x - 1](a);
     return true;
 }
 
