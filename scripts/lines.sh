@@ -5,7 +5,7 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11738
 core/format 13474
-core/kernel 11555
+core/kernel 11562
 core/model 27644
 core/text 8128
 core/image 2399
