@@ -18,12 +18,13 @@ load helpers
     run -0 py "$ROOT/test/ref/family_ref.py" selftest
     [ "$(grep -c ' in f32: ' <<<"$output")" -ge "$(py "$ROOT/test/ref/family_ref.py" list | wc -l)" ]
     grep -q '^gpt2 by torch: ' <<<"$output"
+    grep -q "^delta rule, all tokens at once: " <<<"$output"
 }
 
 # bats test_tags=long
 @test "references: each way to read a family wrongly moves logits by 20 times what its test allows" {
     run -0 py "$ROOT/test/ref/family_ref.py" trap
-    [ "$(wc -l <<<"$output")" -ge 400 ]
+    [ "$(wc -l <<<"$output")" -ge 1300 ]
     py "$ROOT/test/ref/family_ref.py" make gpt2 gpt2
     ids=$(py "$ROOT/test/ref/family_ref.py" ids gpt2)
     py "$ROOT/test/ref/family_ref.py" logits gpt2 --ids "$ids" -o got.npy

@@ -14,7 +14,7 @@ import numpy as np
 import family_forward as ff
 import mkst
 from family_read_experts import (deepseek_v2, deepseek_v3, glm4_moe, gpt_oss,
-                                 mixtral, qwen2_moe)
+                                 mixtral, qwen2_moe, qwen3_moe)
 from family_read_hybrids import qwen3_5, qwen3_5_moe, qwen3_next
 from family_reader import (ACTS, Reader, decoder, every, head_of, layer, model,
                            prefix_of, rope_of, windows)
@@ -306,7 +306,7 @@ FAMILIES = dict(
     qwen2_5_vl_text=decoder, mixtral=mixtral, qwen2_moe=qwen2_moe,
     gpt_oss=gpt_oss, deepseek_v3=deepseek_v3, deepseek_v2=deepseek_v2,
     qwen3_next=qwen3_next, qwen3_5_text=qwen3_5, qwen3_5_moe_text=qwen3_5_moe,
-    glm4_moe=glm4_moe)
+    glm4_moe=glm4_moe, qwen3_moe=qwen3_moe)
 
 
 def read(directory, n, wrong=(), instead={}):

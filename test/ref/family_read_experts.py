@@ -43,6 +43,19 @@ def sparse(c, i):
         i + 1) % (c.get("decoder_sparse_step") or 1) == 0
 
 
+def qwen3_moe(r, c):
+    n = c.get("num_experts", c.get("num_local_experts"))
+
+    def experts(name, i):
+        return mixture(r, routes(
+            r, r.linear(name + "gate"), c["num_experts_per_tok"],
+            normalized=c.get("norm_topk_prob", False)), separate(
+                r, name + "experts", n)) if sparse(c, i) else None
+
+    return decoder(r, c, experts=experts, qk=lambda name, heads: r.norm(
+        name + "_norm", c["rms_norm_eps"]))
+
+
 def qwen2_moe(r, c):
     def experts(name, i):
         if not sparse(c, i):

@@ -32,7 +32,7 @@ def llamas(tmp, rng):
     for name, config, weights, options, n in tiny_models.models(rng):
         if name in ("llama", "llama-llama3", "llama-linear", "llama-bias-f32",
                     "llama-mqa-gelu", "mistral-window-7", "qwen2", "qwen3-yarn",
-                    "qwen3-yarn-mscale"):
+                    "qwen3-yarn-mscale", "qwen3_moe", "qwen3_moe-mlp-only"):
             path = os.path.join(tmp, name)
             tiny_models.write_model(path, config, weights, **options)
             ids = rng.integers(0, config["vocab_size"], n)
@@ -74,6 +74,29 @@ def gpt2_of_torch(tmp):
     x = torch.linspace(-9, 9, 999, dtype=torch.float64)
     near("gelu by torch", ff.gelu_erf(x.numpy()),
          torch.nn.functional.gelu(x).numpy())
+
+
+def delta_rule_closed(rng):
+    """The recurrence's outputs are those of one system of equations for all
+    tokens (its chunked form, with one chunk)."""
+    n, d = 40, 8
+    m = SimpleNamespace(
+        qkv=(rng.normal(size=(2 * d + 6, 5)), None), z=(np.ones((6, 5)), None),
+        a=(rng.normal(size=(1, 5)), None), b=(rng.normal(size=(1, 5)), None),
+        conv=np.ones((2 * d + 6, 1)), conv_act=lambda x: x, gate=np.ones_like,
+        dk=d, dv=6, key_dim=d, head=[0], l2="inside", scale=1.0, beta=True,
+        rate=np.array([0.2]), dt_bias=np.zeros(1), corrected=True, norm=None,
+        decay_after=False, gate_first=False)
+    h = rng.normal(size=(n, 5))
+    q, k, v = np.split(h @ m.qkv[0].T, [d, 2 * d], axis=1)
+    q, k = (x / np.sqrt((x * x).sum(1, keepdims=True) + 1e-6) for x in (q, k))
+    beta = 1 / (1 + np.exp(-h @ m.b[0].T))
+    log_decay = np.cumsum(-0.2 * np.log1p(np.exp(h @ m.a[0].T)), axis=0)
+    kept = np.tril(np.exp(log_decay - log_decay.T))
+    u = np.linalg.solve(np.eye(n) + np.tril(beta * (k @ k.T) * kept, -1),
+                        beta * v)
+    near("delta rule, all tokens at once", ff.delta_rule(m, h),
+         (q @ k.T * kept) @ u)
 
 
 def rewritten(tmp, name, change):
@@ -134,6 +157,7 @@ def run(tolerance):
     with tempfile.TemporaryDirectory() as tmp:
         llamas(tmp, np.random.default_rng(4))
         gpt2_of_torch(tmp)
+        delta_rule_closed(np.random.default_rng(6))
         identities(tmp, np.random.default_rng(5).integers(0, 97, 24))
     with tempfile.TemporaryDirectory() as tmp:
         for name in family_models.MODELS:

@@ -109,6 +109,10 @@ def torch_forward():
     forward.np = SimpleNamespace(
         inf=math.inf, sqrt=torch.sqrt, tanh=torch.tanh, exp=torch.exp,
         mean=torch.mean, max=torch.amax, einsum=torch.einsum,
+        clip=torch.clamp, log1p=torch.log1p, sum=torch.sum, stack=torch.stack,
+        concatenate=lambda x, axis: torch.cat(x, axis),
+        sort=lambda x, axis: torch.sort(x, axis)[0],
+        argsort=lambda x, axis, kind: torch.argsort(x, dim=axis, stable=True),
         arange=lambda n: torch.arange(n, dtype=torch.float64),
         repeat=lambda x, n, axis: torch.repeat_interleave(x, n, axis),
         where=lambda c, a, b: b.masked_fill(c, a))
