@@ -30,7 +30,8 @@ import mkst  # noqa: E402
 RANK, ALPHA = 3, 6
 SCALE = ALPHA / RANK
 ROOTS = dict(gpt2="transformer.", gpt_neox="gpt_neox.") # others: "model."
-PARTS = ("q", "k", "v", "o", "gate", "up", "down")
+ROUTER = re.compile(r"(mlp|block_sparse_moe)\.gate$|\.router$|_expert_gate$")
+PLACE = 10 ** 6 # no module has as many numbers, and none is as large
 
 
 def run(*command, status=0):
@@ -53,8 +54,10 @@ def modules():
         if len(shape) != 2 or "norm" in name or not name.endswith(".weight"):
             continue
         name, kind = name[:-len(".weight")], config()["model_type"]
-        at = re.search(r"^(?!.*(?:vis|projector)).*?((h|layers)\.\d.*)", name)
-        if at:
+        at = re.search(r"^(?!mtp|.*(?:vis|projector)).*?((h|layers)\.(\d).*)",
+                       name)
+        if at and not ROUTER.search(name) and int(at[3]) < config().get(
+                "num_hidden_layers", 9): # not what predicts a token more
             found[name] = (shape[::-1] if kind == "gpt2" else shape,
                            ROOTS.get(kind, "model.") + at[1])
     return found
@@ -131,6 +134,18 @@ def to_torch(x, forward):
     return getattr(forward, x.__name__) if callable(x) else x
 
 
+def leaves_of(x, at):
+    """Weights that an adapter moves, and where their numbers are in the file."""
+    if isinstance(at, SimpleNamespace):
+        for field in vars(at):
+            yield from leaves_of(getattr(x, field), getattr(at, field))
+    elif isinstance(at, (list, tuple)):
+        for pair in zip(x, at):
+            yield from leaves_of(*pair)
+    elif isinstance(at, np.ndarray) and at.ndim == 2 and at.min() >= PLACE:
+        yield x, at
+
+
 def by_torch(adapter, seqs):
     """The mean loss, and the adapter's gradients.  Those of a module's weight
     are put where its numbers are in the file: where the reader has taken them
@@ -145,7 +160,7 @@ def by_torch(adapter, seqs):
         by = SCALE * b @ a
         moved[name] = mkst.values(*raw[name]) + (by.T if turn else by)
         places[name] = np.arange(by.size, dtype=float).reshape(
-            moved[name].shape) + 1e6 * len(places)
+            moved[name].shape) + PLACE * (1 + len(places))
         sums[name] = np.zeros(by.size)
     names, loss, n_targets = list(moved), 0, 0
     for ids, labels in seqs:
@@ -156,13 +171,9 @@ def by_torch(adapter, seqs):
         at = family_read.read("m", len(ids), instead=places)[0]
         model = to_torch(family_read.read("m", len(ids), instead=moved)[0],
                          forward)
-        leaves = []
-        for i, layer in enumerate(model.layers):
-            for part in PARTS:
-                field = getattr(layer, part)
-                if field is not None:
-                    field[0].requires_grad_(True)
-                    leaves.append((field[0], getattr(at.layers[i], part)[0]))
+        leaves = list(leaves_of(model.layers, at.layers))
+        for leaf, _ in leaves:
+            leaf.requires_grad_(True)
         logits = forward.forward(model, ids)
         one = functional.cross_entropy(
             logits[:-1], torch.tensor(labels[1:]), ignore_index=-100,
@@ -170,8 +181,8 @@ def by_torch(adapter, seqs):
         one.backward()
         loss += float(one)
         for leaf, where in leaves:
-            of, where = np.divmod(where.astype(int), 10 ** 6)
-            sums[names[of.flat[0]]][where] += leaf.grad.numpy()
+            of, where = np.divmod(where.astype(int), PLACE)
+            sums[names[of.flat[0] - 1]][where] += leaf.grad.numpy()
     grads = {}
     for module, (a, b) in adapter.items():
         g = sums[module + ".weight"].reshape(moved[module + ".weight"].shape)
@@ -201,7 +212,7 @@ def read_grads(path, adapter):
 
 
 def worst(grads, ref):
-    return max(np.linalg.norm(x - y) / np.linalg.norm(y)
+    return max(np.linalg.norm(x - y) / (np.linalg.norm(y) or 1) # 0: no token
                for module in ref for x, y in zip(grads[module], ref[module]))
 
 
