@@ -9,6 +9,30 @@ from family_parts import EPS, VOCAB, decoder, with_sizes
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 
 
+def in_fp8(c, t, block=16):
+    """Projections in blocks of FP8, as the Hub's FP8 files have them."""
+    rng = np.random.default_rng(7)
+    c["quantization_config"] = dict(
+        activation_scheme="dynamic", fmt="e4m3", quant_method="fp8",
+        weight_block_size=[block, block], modules_to_not_convert=["lm_head"] + [
+            x[:-len(".weight")] for x in t if "in_proj_a" in x
+            or "in_proj_b" in x])
+    for name in [x for x in t if "_proj" in x and "layers." in x and
+                 "in_proj_a" not in x and "in_proj_b" not in x]:
+        w = t.pop(name)
+        rows, cols = (-(-x // block) for x in w.shape[-2:])
+        s = rng.uniform(0.5, 1, w.shape[:-2] + (rows, cols)) * np.abs(
+            w).max() / 448
+        s = np.asarray(s, "<f4")
+        by = s.repeat(block, -2).repeat(block, -1)
+        w = w / by[..., :w.shape[-2], :w.shape[-1]]
+        e4m3 = packed_forms.E4M3
+        t[name] = packed_forms.pack_e4m3(np.copysign(
+            e4m3[packed_forms.nearest(w, e4m3)], w))
+        t[name + "_scale_inv"] = mkst.entry(s)
+    return c, t
+
+
 def router(m, name, n, h, bias=False):
     """Scores that differ enough for f32 to choose as float64 does."""
     m.matrix(name, n, h, bias, gain=2.0)
@@ -230,7 +254,8 @@ def deepseek_v3(seed, v):
                 t[name][:, 0] = 25.0
             if name.endswith("post_attention_layernorm.weight"):
                 t[name][0] = 1.0
-    return c, with_next(seed, c, t, correction, mixer=mixer)
+    t = with_next(seed, c, t, correction, mixer=mixer)
+    return in_fp8(c, t) if v == "fp8" else (c, t)
 
 
 def with_next(seed, c, t, correction, **layer):

@@ -4,7 +4,7 @@ keys and values (gated DeltaNet), as family_models.py's."""
 import numpy as np
 
 import mkst
-from family_experts import gated, router, separate
+from family_experts import gated, in_fp8, router, separate
 from family_parts import (EPS, VISION, decoder, gemma_qk, outer, with_sizes,
                           with_vision)
 
@@ -137,6 +137,8 @@ def qwen3_5_of(seed, v, kind, **more):
                        rope_type="default"), tie_word_embeddings=v == "tied",
                    torch_dtype="bfloat16", **LINEAR)
     c.update({k: x for k, x in more.items() if k != "arch"})
+    if v == "fp8": # blocks end where gates do
+        c.update(moe_intermediate_size=32)
     text = v in ("text", "tied")
     at = "model." if text else "model.language_model."
     experts = sparse(c, True) if "num_experts" in c else None
@@ -145,12 +147,15 @@ def qwen3_5_of(seed, v, kind, **more):
                    mixer=delta(c, False), experts=experts)
     if experts:
         del c["intermediate_size"]
+    if v == "fp8":
+        c, t = in_fp8(c, t)
     if text:
         return dict(c, architectures=[more["arch"] + "ForCausalLM"]), t
     t = with_mtp(seed, with_vision(seed, t, "model.visual.blocks"),
                  c["hidden_size"])
+    quantized = {x: c.pop(x) for x in list(c) if x == "quantization_config"}
     return outer(c, kind, more["arch"] + "ForConditionalGeneration",
-                 image_token_id=95, tie_word_embeddings=False,
+                 image_token_id=95, **quantized, tie_word_embeddings=False,
                  vision_start_token_id=94, vision_config=dict(
                      VISION, model_type=kind)), t
 

@@ -533,6 +533,7 @@ MODELS = {
     "deepseek_v3:negative": "masked groups count 0, more than those that are "
                             "kept",
     "deepseek_v3:small": "scores whose sums are about 1e-20",
+    "deepseek_v3:fp8": "blocks of FP8",
     "deepseek_v2": "V2-Lite: q_proj, all experts' softmax, greedy",
     "deepseek_v2:groups": "q_a_proj, groups by their best, routed_scaling_factor",
     "deepseek_v2:plain": "no rope_scaling, attention_bias, no dense layers",
@@ -553,6 +554,7 @@ MODELS = {
     "qwen3_5:tied": "tied",
     "qwen3_5_moe": "all experts' gates and ups as one tensor",
     "qwen3_5_moe:text": "the text model alone",
+    "qwen3_5_moe:fp8": "blocks of FP8 of all experts' tensors",
 }
 # Traps that only these models are made to show.
 SHOWN_BY = {"no 1e-20": ("deepseek_v3:small",),

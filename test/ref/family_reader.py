@@ -12,6 +12,7 @@ import numpy as np
 
 import family_forward as ff
 import mkst
+import packed_forms
 import transformer
 
 ACTS = {"silu": ff.silu, "gelu": ff.gelu_erf, "gelu_new": ff.gelu_tanh,
@@ -41,9 +42,21 @@ class Reader:
         self.dtype = {name: x[0] for name, x in raw.items()}
         self.left = {name: mkst.values(*x) for name, x in raw.items()
                      if x[0] in ("F32", "F16", "BF16")}
+        self.left.update(self.from_fp8(raw))
         self.ignored = {name for name in raw if name not in self.left}
         self.left.update(instead)
         self.n, self.wrong, self.traps = n, set(wrong), []
+
+    def from_fp8(self, raw):
+        """Numbers of what is in blocks of FP8."""
+        for name in [x for x in raw if raw[x][0] == "F8_E4M3"]:
+            q = mkst.values("U8", *raw[name][1:])
+            s = self.left.pop(name + "_scale_inv")
+            c = self.top["quantization_config"]
+            w = [packed_forms.dequantize(dict(weight=x, weight_scale_inv=y), c)
+                 for x, y in zip(q.reshape(-1, *q.shape[-2:]),
+                                 s.reshape(-1, *s.shape[-2:]))]
+            yield name, np.reshape(w, q.shape).astype(float)
 
     def trap(self, name, right, wrong):
         if not same(right, wrong) and name not in self.traps:
