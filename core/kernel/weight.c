@@ -31,8 +31,11 @@ weight_rows(float *to, const struct weight *w, size_t row, size_t n_rows,
 const void *
 weight_stored(const struct weight *w, size_t rows, size_t *nbytes)
 {
+    struct weight whole = *w;
+
+    whole.col = 0;
     *nbytes = rows * w->ld * weight_bits(w) / 8;
-    return weight_at(w, 0, 0);
+    return weight_at(&whole, 0, 0);
 }
 
 size_t

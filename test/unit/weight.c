@@ -213,8 +213,8 @@ same_products(struct gemm *g, bool by_k, size_t m)
     return good && same(y[0], y[1], n_y);
 }
 
-/* Of 5 rows from row 6 on, in blocks of 4 x 100: of rows 4 .. 7 and 8 .. 11.
- */
+/* Of 5 rows from row 6 on, in blocks of 4 x 100: of rows 4 .. 7 and 8 .. 11,
+ * and all of their columns. */
 static bool
 pieces(bool shuffled)
 {
@@ -225,6 +225,7 @@ pieces(bool shuffled)
     make(CODE_U4, 4, 100, DT_F16, true, shuffled);
     w = d.w;
     w.row = 6;
+    w.col = 32;
     n = weight_pieces(p, &w, 5, K);
     return n == (shuffled ? 4 : 3) && p[0].data == d.codes + 6 * LD / 2 &&
            p[0].nbytes == 5 * LD / 2 && p[1].data == d.scale + 1 + 2 * 12 &&
