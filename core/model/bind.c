@@ -139,30 +139,46 @@ bind_norm(struct binder *b, struct part_at at)
     return 0;
 }
 
+int
+bind_look(struct binder *b, struct form_tensors *t, size_t n, size_t out,
+          size_t in)
+{
+    const struct model *m = b->model;
+    int rc = form_look(t, &m->config.quantization, &m->dir, b->name.s, b->err);
+
+    if (rc <= 0)
+        return rc;
+    out = out ? out : t->out;
+    if (t->n != n && n > 1)
+        return err_data(b->err, t->tensor[FORM_CODES]->st->path,
+                        "%s is of %zu experts (expected %zu" BIND_BY ")",
+                        t->tensor[FORM_CODES]->t->name, t->n, n);
+    if (t->out != out || t->in != in || t->n != n)
+        return err_data(b->err, t->tensor[FORM_CODES]->st->path,
+                        "%s is of [%zu, %zu] (expected [%zu, %zu]" BIND_BY ")",
+                        t->tensor[FORM_CODES]->t->name, t->n / n * t->out,
+                        t->in, out, in);
+    for (size_t r = 0; r < FORM_N_ROLES; r++)
+        if (t->tensor[r])
+            b->used[t->tensor[r] - m->dir.tensors] = true;
+    return 1;
+}
+
 /* The weights of the module that b->name is, if they are packed: 1; 0: they are
  * not, or there are none. */
 static int
 bind_packed(struct binder *b, struct linear *to, size_t out, size_t in)
 {
-    const struct model *m = b->model;
+    struct model *m = b->model;
+    bool by_k = to->by_k;
     struct form_tensors t;
-    int rc = form_look(&t, &m->config.quantization, &m->dir, b->name.s, b->err);
+    int rc;
 
-    if (rc <= 0)
-        return rc;
-    if (to->by_k)
+    if (by_k && form_is(&m->config.quantization, &m->dir, b->name.s))
         return form_refuse_in_out(m->dir.path, b->name.s, m->config.family,
                                   b->err);
-    out = out ? out : t.out;
-    if (t.out != out || t.in != in || t.n != 1)
-        return err_data(b->err, t.tensor[FORM_CODES]->st->path,
-                        "%s is of [%zu, %zu] (expected [%zu, %zu]" BIND_BY ")",
-                        t.tensor[FORM_CODES]->t->name, t.n * t.out, t.in, out,
-                        in);
-    for (size_t r = 0; r < FORM_N_ROLES; r++)
-        if (t.tensor[r])
-            b->used[t.tensor[r] - m->dir.tensors] = true;
-    return form_bind(to, &t, 0, &b->model->packed, b->err) ? -1 : 1;
+    rc = bind_look(b, &t, 1, out, in);
+    return rc > 0 && form_bind(to, &t, 0, &m->packed, b->err) ? -1 : rc;
 }
 
 /* The weights b->name + tail, packed or not: 1; 0: none.  out 0: any number. */
@@ -225,6 +241,7 @@ bind_layer(struct binder *b, size_t i)
 {
     const struct config *c = &b->model->config;
     size_t n_experts = c->sparse[i] ? (size_t)c->n_experts : 0;
+    int stacked;
 
     for (enum model_part p = PART_ATTN_NORM; p < PART_EXPERT_GATE; p++) {
         struct part_at at = { .part = p, .layer = i };
@@ -238,6 +255,9 @@ bind_layer(struct binder *b, size_t i)
     if (n_experts)
         b->model->layers[i].experts =
             xcalloc(n_experts, sizeof(*b->model->layers[i].experts));
+    stacked = n_experts ? bind_stacks(b, i) : 0;
+    if (stacked)
+        return stacked < 0 ? -1 : 0;
     for (size_t k = 0; k < n_experts; k++)
         for (enum model_part p = PART_EXPERT_GATE; p <= PART_EXPERT_DOWN; p++)
             if (bind_linear(b, (struct part_at){ p, i, k }))

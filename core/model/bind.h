@@ -10,6 +10,7 @@
 
 #include "core/err.h"
 #include "core/format/stdir.h"
+#include "core/model/form.h"
 #include "core/model/linear.h"
 #include "core/model/parts.h"
 #include "core/str.h"
@@ -44,10 +45,17 @@ int bind_allot(struct binder *b, const struct stdir_tensor *t, size_t n,
                float **v);
 float *bind_bias(struct binder *b, const struct stdir_tensor *t, size_t n);
 
+/* bind_look() finds the packed weights of the module b->name, n matrices
+ * [out, in]; out 0: any number.  1; 0: they are not packed, or there are none;
+ * -1 with 'err' set. */
+int bind_look(struct binder *b, struct form_tensors *t, size_t n, size_t out,
+              size_t in);
+
 /*
  * bind_weights() binds the weights b->name + tail, packed or not: 1; 0: there
  * are none.  out 0: any number.  bind_linear() is a part with its bias,
- * bind_norm() a norm, bind_layer() all of a layer; bind_vision() all that a
+ * bind_norm() a norm, bind_layer() all of a layer; bind_stacks() its experts,
+ * where a tensor has those of all: 1; 0: none has; bind_vision() all that a
  * vision encoder has before and after its layers.  -1 with 'err' set.
  */
 int bind_weights(struct binder *b, const char *tail, struct linear *to,
@@ -55,6 +63,7 @@ int bind_weights(struct binder *b, const char *tail, struct linear *to,
 int bind_linear(struct binder *b, struct part_at at);
 int bind_norm(struct binder *b, struct part_at at);
 int bind_layer(struct binder *b, size_t layer);
+int bind_stacks(struct binder *b, size_t layer);
 int bind_vision(struct binder *b);
 
 #endif

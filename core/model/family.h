@@ -94,11 +94,22 @@ struct family_key {
     const char *const *words; /* up to a NULL; the first one where absent */
 };
 
+/* Words of tensors that hold the matrices of all experts of a layer, beside
+ * where those of single experts would be: [experts, out, in], gate's rows and
+ * then up's.  Or 'in_out': of numbers [experts, in, out], and packed [experts,
+ * out, in]; gate's and up's outputs take turns. */
+struct family_stack {
+    const char *gate_up, *down;
+    bool in_out;
+    bool has_bias; /* WORD_bias [experts, out] */
+};
+
 /* How a family's experts are chosen, if its keys do not say otherwise. */
 struct family_experts {
     int64_t n, n_used; /* where absent; 0: it must be said */
     struct router_kind router;
     const struct family_key *keys;
+    const struct family_stack *stack; /* NULL: they have a tensor each */
 };
 
 /* What a vision encoder has in place of tokens and logits.  Names are those of

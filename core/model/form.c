@@ -32,31 +32,36 @@ static const struct weight_form forms[] = {
       NULL,
       LAYOUT_BYTES,
       { ".weight", ".weight_scale_inv", NULL, NULL, NULL, ".input_scale" },
-      ".weight_scale" },
-    { COMPRESSED, "float-quantized", LAYOUT_BYTES, BYTES_OF, NULL },
-    { COMPRESSED, "int-quantized", LAYOUT_BYTES, BYTES_OF, NULL },
-    { COMPRESSED, "naive-quantized", LAYOUT_BYTES, BYTES_OF, NULL },
-    { COMPRESSED, "pack-quantized", LAYOUT_WORDS, WORDS_OF, NULL },
+      ".weight_scale",
+      { "", "_scale_inv", NULL, NULL, NULL, "_activation_scale" } },
+    { COMPRESSED, "float-quantized", LAYOUT_BYTES, BYTES_OF, NULL, { NULL } },
+    { COMPRESSED, "int-quantized", LAYOUT_BYTES, BYTES_OF, NULL, { NULL } },
+    { COMPRESSED, "naive-quantized", LAYOUT_BYTES, BYTES_OF, NULL, { NULL } },
+    { COMPRESSED, "pack-quantized", LAYOUT_WORDS, WORDS_OF, NULL, { NULL } },
     { COMPRESSED,
       "mxfp4-pack-quantized",
       LAYOUT_MXFP4,
       { ".weight_packed", ".weight_scale", NULL, NULL, NULL, NULL },
-      NULL },
+      NULL,
+      { NULL } },
     { "awq",
       NULL,
       LAYOUT_AWQ,
       { ".qweight", ".scales", ".qzeros", NULL, NULL, NULL },
-      NULL },
+      NULL,
+      { NULL } },
     { "gptq",
       NULL,
       LAYOUT_GPTQ,
       { ".qweight", ".scales", ".qzeros", NULL, ".g_idx", NULL },
-      NULL },
+      NULL,
+      { NULL } },
     { "mxfp4",
       NULL,
-      LAYOUT_STACK,
-      { "_blocks", "_scales", NULL, NULL, NULL, NULL },
-      NULL },
+      LAYOUT_MXFP4,
+      { NULL },
+      NULL,
+      { "_blocks", "_scales", NULL, NULL, NULL, NULL } },
 };
 enum { N_FORMS = sizeof(forms) / sizeof(*forms) };
 
@@ -131,9 +136,14 @@ shape_of(const struct form_tensors *t, const struct st_tensor *s, unsigned bits)
     words = divide_up(rows * bits, 32);
     want.shape[0] = transposed ? cols : words;
     want.shape[1] = transposed ? words : cols;
-    if (cols == 1 && !transposed && bits == 32 &&
-        (s->n_dims == 1 || (rows == 1 && s->n_dims == 0)))
+    if (t->stacked) {
+        memmove(want.shape + 1, want.shape, 2 * sizeof(*want.shape));
+        *want.shape = t->n;
+        want.n_dims = 3;
+    } else if (cols == 1 && !transposed && bits == 32 &&
+               (s->n_dims == 1 || (rows == 1 && s->n_dims == 0))) {
         want.n_dims = s->n_dims;
+    }
     return want;
 }
 
@@ -163,44 +173,30 @@ check_codes(struct form_tensors *t, struct err *err)
 {
     const struct quantized_group *g = t->group;
     const struct stdir_tensor *c = t->tensor[FORM_CODES];
-    const struct st_want open = { .n_dims = 2,
-                                  .shape = { ST_OPEN, ST_OPEN },
-                                  .open = "rows, columns" };
-    const struct st_want stack = { .n_dims = 4,
-                                   .shape = { ST_OPEN, ST_OPEN, ST_OPEN, 16 },
-                                   .open = "experts, rows, groups" };
-    enum dtype byte = g->is_float ? DT_F8_E4M3 : DT_I8;
+    const enum form_layout layout = g->form->layout;
+    const bool mxfp4 = layout == LAYOUT_MXFP4, groups = mxfp4 && t->stacked;
+    const struct st_want rows = { .n_dims = 2 + t->stacked + groups,
+                                  .shape = { ST_OPEN, ST_OPEN, ST_OPEN, 16 },
+                                  .open = groups ? "experts, rows, groups"
+                                          : t->stacked
+                                              ? "experts, rows, columns"
+                                              : "rows, columns" };
+    enum dtype dtype = mxfp4                    ? DT_U8
+                       : layout != LAYOUT_BYTES ? DT_I32
+                       : g->is_float            ? DT_F8_E4M3
+                                                : DT_I8;
     const uint64_t *n = c->t->shape;
-    int rc;
 
-    t->n = 1;
-    switch (g->form->layout) {
-    case LAYOUT_BYTES:
-        rc = want(c, byte, byte, &open, err);
-        break;
-    case LAYOUT_MXFP4:
-        rc = want(c, DT_U8, DT_U8, &open, err);
-        break;
-    case LAYOUT_STACK:
-        rc = want(c, DT_U8, DT_U8, &stack, err);
-        break;
-    default:
-        rc = want(c, DT_I32, DT_I32, &open, err);
-    }
-    if (rc < 0)
+    if (want(c, dtype, dtype, &rows, err) < 0)
         return -1;
     if (c->t->n_elements == 0)
         return err_data(err, c->st->path, "%s is empty", c->t->name);
+    t->n = t->stacked ? *n++ : 1;
     t->out = n[0];
     t->in = n[1];
-    switch (g->form->layout) {
+    switch (layout) {
     case LAYOUT_MXFP4:
-        t->in *= 2;
-        break;
-    case LAYOUT_STACK:
-        t->n = n[0];
-        t->out = n[1];
-        t->in = n[2] * MX_GROUP;
+        t->in *= groups ? MX_GROUP : 2;
         break;
     case LAYOUT_AWQ:
         t->in = n[0];
@@ -266,60 +262,13 @@ check_rest(const struct form_tensors *t, struct err *err)
     return x ? want(x, DT_I32, DT_I32, &index, err) : 0;
 }
 
-static int
-check_stack(const struct form_tensors *t, struct err *err)
-{
-    const struct st_want scales = { .n_dims = 3,
-                                    .shape = { t->n, t->out, t->in / MX_GROUP },
-                                    .by = BY };
-
-    return want(t->tensor[FORM_SCALE], DT_U8, DT_F8_E8M0, &scales, err);
-}
-
 /* ---- tensors ---- */
 
-/* The tensor of a role, whose suffix begins with "." or "_". */
-static const struct stdir_tensor *
-find(const struct stdir *dir, const char *module, const char *suffix)
+/* What tensors' names end with. */
+static const char *const *
+suffixes(const struct weight_form *form, bool stacked)
 {
-    const char *dot = strrchr(module, '.');
-    const struct stdir_tensor *t;
-    struct str word = { 0 };
-    char *above;
-
-    if (!suffix)
-        return NULL;
-    if (*suffix == '.' || !dot)
-        return names_tensor(dir, module, suffix + 1);
-    above = xstrndup(module, (size_t)(dot - module));
-    str_addf(&word, "%s%s", dot + 1, suffix);
-    t = names_tensor(dir, above, word.s);
-    str_free(&word);
-    free(above);
-    return t;
-}
-
-/* Is it packed, and not a matrix of numbers that has the name of one? */
-static bool
-is_packed(const struct weight_form *form, const struct stdir_tensor *t)
-{
-    return t && (form->layout != LAYOUT_BYTES || !dtype_computes(t->t->dtype));
-}
-
-/* A tensor that makes a module packed, in any form that config.json names. */
-static const struct stdir_tensor *
-find_codes(const struct quantization *q, const struct stdir *dir,
-           const char *module, const struct weight_form **form)
-{
-    for (size_t i = 0; i < q->n_groups; i++) {
-        const struct stdir_tensor *t;
-
-        *form = q->groups[i].form;
-        t = find(dir, module, (*form)->suffix[FORM_CODES]);
-        if (is_packed(*form, t))
-            return t;
-    }
-    return NULL;
+    return stacked ? form->stack : form->suffix;
 }
 
 /* A tensor of a module whose name is as in the file. */
@@ -337,18 +286,68 @@ find_exact(const struct stdir *dir, const char *module, const char *suffix)
     return t;
 }
 
+/* The tensor of a role, with or without the root. */
+static const struct stdir_tensor *
+find(const struct stdir *dir, const char *module, const char *suffix)
+{
+    const char *dot = strrchr(module, '.');
+    const struct stdir_tensor *t;
+    struct str word = { 0 };
+    char *above;
+
+    if (suffix && *suffix == '.')
+        return names_tensor(dir, module, suffix + 1);
+    if (!suffix || !dot)
+        return find_exact(dir, module, suffix);
+    above = xstrndup(module, (size_t)(dot - module));
+    str_addf(&word, "%s%s", dot + 1, suffix);
+    t = names_tensor(dir, above, word.s);
+    str_free(&word);
+    free(above);
+    return t;
+}
+
+/* Is it packed, and not numbers that have the name of these codes? */
+static bool
+is_packed(const struct weight_form *form, bool stacked,
+          const struct stdir_tensor *t)
+{
+    if (!t || form->layout != LAYOUT_BYTES)
+        return t;
+    return stacked ? t->t->dtype == DT_F8_E4M3 && t->t->n_dims == 3
+                   : !dtype_computes(t->t->dtype);
+}
+
+/* The tensor that makes a module packed, in any form that config.json names. */
+static const struct stdir_tensor *
+find_codes(const struct quantization *q, const struct stdir *dir,
+           const char *module, const struct weight_form **form, bool *stacked)
+{
+    for (size_t i = 0; i < 2 * q->n_groups; i++) {
+        const struct stdir_tensor *t;
+
+        *form = q->groups[i / 2].form;
+        *stacked = i % 2;
+        t = find(dir, module, suffixes(*form, *stacked)[FORM_CODES]);
+        if (is_packed(*form, *stacked, t))
+            return t;
+    }
+    return NULL;
+}
+
 static int
 find_tensors(struct form_tensors *t, const struct stdir *dir,
              const char *module, struct err *err)
 {
     const struct weight_form *form = t->group->form;
+    const char *const *suffix = suffixes(form, t->stacked);
     const struct stdir_tensor *codes = t->tensor[FORM_CODES];
     bool is_words = form->layout == LAYOUT_WORDS;
     bool has_zeros = form_is_transposed(form->layout) || !t->group->symmetric;
 
     for (enum form_role r = FORM_SCALE; r < FORM_N_ROLES; r++) {
-        t->tensor[r] = find_exact(dir, module, form->suffix[r]);
-        if (r == FORM_SCALE && !t->tensor[r])
+        t->tensor[r] = find_exact(dir, module, suffix[r]);
+        if (r == FORM_SCALE && !t->tensor[r] && !t->stacked)
             t->tensor[r] = find_exact(dir, module, form->other_scale);
     }
     for (enum form_role r = FORM_SCALE; r < FORM_INPUT; r++) {
@@ -356,10 +355,10 @@ find_tensors(struct form_tensors *t, const struct stdir *dir,
                       (r == FORM_ZERO && has_zeros) ||
                       (r == FORM_INDEX && t->group->by_index);
 
-        if (needed && form->suffix[r] && !t->tensor[r])
+        if (needed && suffix[r] && !t->tensor[r])
             return err_data(err, codes->st->path,
                             "tensor %s%s is missing, but %s is there", module,
-                            form->suffix[r], codes->t->name);
+                            suffix[r], codes->t->name);
     }
     return 0;
 }
@@ -369,15 +368,18 @@ form_look(struct form_tensors *t, const struct quantization *q,
           const struct stdir *dir, const char *module, struct err *err)
 {
     const struct weight_form *form;
-    const struct stdir_tensor *codes = find_codes(q, dir, module, &form);
+    bool stacked;
+    const struct stdir_tensor *codes =
+        find_codes(q, dir, module, &form, &stacked);
     char *name;
     int rc, ignored;
 
-    *t = (struct form_tensors){ 0 };
+    *t = (struct form_tensors){ .stacked = stacked };
     if (!codes)
         return 0;
     name = xstrndup(codes->t->name,
-                    strlen(codes->t->name) - strlen(form->suffix[FORM_CODES]));
+                    strlen(codes->t->name) -
+                        strlen(suffixes(form, stacked)[FORM_CODES]));
     rc = quantization_group(&t->group, q, name, err);
     ignored = rc < 0 ? -1 : quantization_ignores(q, name, err);
     if (ignored >= 0 && (!t->group || ignored))
@@ -389,15 +391,13 @@ form_look(struct form_tensors *t, const struct quantization *q,
     if (ignored >= 0 && t->group->form != form)
         codes = find_exact(dir, name, t->group->form->suffix[FORM_CODES]);
     t->tensor[FORM_CODES] = codes;
-    if (ignored >= 0 && !is_packed(t->group->form, codes))
+    if (ignored >= 0 && !is_packed(t->group->form, stacked, codes))
         ignored = err_data(err, dir->path, "tensor %s%s is missing", name,
                            t->group->form->suffix[FORM_CODES]);
     rc = ignored < 0 || find_tensors(t, dir, name, err) < 0 ||
                  check_codes(t, err) < 0 ||
                  (t->tensor[FORM_SHAPE] && check_shape(t, err) < 0) ||
-                 (t->group->form->layout == LAYOUT_STACK
-                      ? check_stack(t, err)
-                      : check_scale(t, err) || check_rest(t, err))
+                 check_scale(t, err) || check_rest(t, err)
              ? -1
              : 1;
     free(name);
@@ -409,8 +409,9 @@ form_is(const struct quantization *q, const struct stdir *dir,
         const char *module)
 {
     const struct weight_form *form;
+    bool stacked;
 
-    return find_codes(q, dir, module, &form);
+    return find_codes(q, dir, module, &form, &stacked);
 }
 
 int
@@ -430,16 +431,15 @@ form_of(struct form_tensors *t, enum form_role *role, size_t *module_n,
 {
     const char *name = of->t->name;
 
-    for (size_t i = 0; i < q->n_groups; i++)
+    for (size_t i = 0; i < 2 * q->n_groups; i++)
         for (*role = 0; *role < FORM_N_ROLES; ++*role) {
-            const struct weight_form *form = q->groups[i].form;
-            const char *end = form->suffix[*role]
-                                  ? str_ends(name, form->suffix[*role])
-                                  : NULL;
+            const struct weight_form *form = q->groups[i / 2].form;
+            const char *suffix = suffixes(form, i % 2)[*role];
+            const char *end = suffix ? str_ends(name, suffix) : NULL;
             char *module;
             int rc;
 
-            if (!end && *role == FORM_SCALE && form->other_scale)
+            if (!end && i % 2 == 0 && *role == FORM_SCALE && form->other_scale)
                 end = str_ends(name, form->other_scale);
             if (!end)
                 continue;
@@ -488,10 +488,9 @@ form_bind(struct linear *l, const struct form_tensors *t, size_t i,
     if (g->is_float && g->bits == 4) {
         code.kind = CODE_F4;
         code.scale_dtype = DT_F8_E8M0;
-        codes += i * t->out * t->in / 2;
-        scales += i * n;
     }
-    code.scale = scales;
+    codes += i * (c->t->nbytes / t->n);
+    code.scale = scales + i * (s->t->nbytes / t->n);
     *l = (struct linear){ .w = { codes, DT_U8, t->in },
                           .out = t->out,
                           .in = t->in };

@@ -40,11 +40,12 @@ struct weight_form {
         LAYOUT_WORDS, /* I32, of a row's numbers */
         LAYOUT_MXFP4, /* U8, two numbers in each */
         LAYOUT_AWQ,   /* I32, of a column's numbers, in its order */
-        LAYOUT_GPTQ,  /* I32, of a row's numbers, but transposed */
-        LAYOUT_STACK  /* MXFP4 of all experts */
+        LAYOUT_GPTQ   /* I32, of a row's numbers, but transposed */
     } layout;
     const char *suffix[FORM_N_ROLES]; /* of tensors' names; NULL: none */
     const char *other_scale;          /* its suffix, where it has two */
+    const char *stack[FORM_N_ROLES];  /* the same of a stack [n, rows, cols], of
+                                       * all experts; NULL: there is none */
 };
 
 /* A name of modules in quantization_config: a module's, a class's ("Linear"),
@@ -114,6 +115,7 @@ void form_memory_free(struct form_memory *memory);
 struct form_tensors {
     const struct quantized_group *group;
     const struct stdir_tensor *tensor[FORM_N_ROLES]; /* NULL: it has none */
+    bool stacked;   /* a layer's experts are in them, with a dimension more */
     size_t out, in; /* as the tensors' shapes say */
     size_t n;       /* such matrices, of experts; else 1 */
 };
@@ -139,6 +141,12 @@ int form_find(struct linear *l, const struct quantization *q,
               const char *module, struct err *err);
 int form_bind(struct linear *l, const struct form_tensors *t, size_t i,
               struct form_memory *memory, struct err *err);
+
+/* form_split() lays out a tensor of numbers, whose columns are an even number,
+ * with the even columns of each row before the odd ones: NULL with 'err' set
+ * (EX_SOFTWARE). */
+const void *form_split(struct form_memory *memory, const struct stdir_tensor *t,
+                       struct err *err);
 
 /* form_is(): are the module's weights packed, in a form that the
  * quantization_config has?  No more of them is checked.

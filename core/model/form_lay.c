@@ -298,3 +298,47 @@ form_lay(struct linear *l, const struct form_tensors *t,
         par_for(memory->par, t->out, ROWS, lay_rows, &lay);
     return 0;
 }
+
+/* ---- columns that take turns ---- */
+
+struct splitting {
+    const char *from;
+    char *to;
+    size_t n, item; /* columns, an even number; bytes of one */
+};
+
+static inline void
+split_row(char *to, const char *from, size_t n, const size_t item)
+{
+    for (size_t c = 0; c < n; c += 2, to += item, from += 2 * item) {
+        memcpy(to, from, item);
+        memcpy(to + n / 2 * item, from + item, item);
+    }
+}
+
+static void
+split_rows(void *ctx, size_t begin, size_t end)
+{
+    const struct splitting *s = ctx;
+
+    for (size_t i = begin * s->n * s->item; begin < end; begin++) {
+        if (s->item == 2)
+            split_row(s->to + i, s->from + i, s->n, 2);
+        else
+            split_row(s->to + i, s->from + i, s->n, 4);
+        i += s->n * s->item;
+    }
+}
+
+const void *
+form_split(struct form_memory *memory, const struct stdir_tensor *t,
+           struct err *err)
+{
+    size_t n = t->t->shape[t->t->n_dims - 1], item = dtype_size(t->t->dtype);
+    struct splitting s = { st_data(t->st, t->t), NULL, n, item };
+
+    s.to = allot(memory, t->t->n_elements, item, t->t->name, err);
+    if (s.to)
+        par_for(memory->par, t->t->n_elements / n, 1, split_rows, &s);
+    return s.to;
+}

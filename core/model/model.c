@@ -210,6 +210,7 @@ open_model(struct model **model, const char *path, bool vision, struct err *err)
     struct model *m = xcalloc(1, sizeof(*m));
     struct binder b = { .model = m, .err = err };
     const struct stdir *dir = &m->dir;
+    bool stacked;
     size_t half;
     int rc = -1;
 
@@ -233,7 +234,8 @@ open_model(struct model **model, const char *path, bool vision, struct err *err)
         b.root = "";
         b.more = m->root;
     }
-    if (m->config.quantization.n_groups &&
+    stacked = m->config.family->experts && m->config.family->experts->stack;
+    if ((m->config.quantization.n_groups || stacked) &&
         par_open(&m->packed.par, par_default(), err) < 0)
         goto out;
     b.used = xcalloc(dir->n_tensors, sizeof(*b.used));
