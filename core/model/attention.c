@@ -22,35 +22,36 @@ group_rows(size_t group)
 }
 
 static size_t
-max_rows(size_t head_dim, size_t group, bool bf16)
+max_rows(size_t v_head_dim, size_t group, bool bf16)
 {
-    return bf16 ? attention_bf16_rows(head_dim, group) : group_rows(group);
+    return bf16 ? attention_bf16_rows(v_head_dim, group) : group_rows(group);
 }
 
 /* Floats of a tile of that form. */
 static size_t
-tile_scratch(size_t head_dim, size_t group, bool bf16)
+tile_scratch(size_t head_dim, size_t v_head_dim, size_t group, bool bf16)
 {
-    size_t rows = max_rows(head_dim, group, bf16);
-    size_t n = bf16 ? attention_bf16_scratch(head_dim, rows)
-                    : rows * (2 * head_dim + KV_BLOCK);
+    size_t rows = max_rows(v_head_dim, group, bf16);
+    size_t n = bf16 ? attention_bf16_scratch(head_dim, v_head_dim, rows)
+                    : rows * (head_dim + v_head_dim + KV_BLOCK);
 
     return (n + 2 * rows + 15) / 16 * 16;
 }
 
 /* A chunk may have spans of both forms. */
 static size_t
-scratch_of(size_t head_dim, size_t group, bool bf16)
+scratch_of(size_t head_dim, size_t v_head_dim, size_t group, bool bf16)
 {
-    size_t n = tile_scratch(head_dim, group, false);
+    size_t n = tile_scratch(head_dim, v_head_dim, group, false);
 
-    return bf16 ? larger(n, tile_scratch(head_dim, group, true)) : n;
+    return bf16 ? larger(n, tile_scratch(head_dim, v_head_dim, group, true))
+                : n;
 }
 
 size_t
 attention_scratch(const struct config *config, bool bf16)
 {
-    return scratch_of((size_t)config->head_dim,
+    return scratch_of((size_t)config->head_dim, (size_t)config->v_head_dim,
                       (size_t)(config->n_heads / config->n_kv_heads), bf16);
 }
 
@@ -114,7 +115,7 @@ weigh(const struct attention *a, struct tile *t, size_t r, size_t begin,
     max = vec_max(s + begin, end - begin);
     if (!(max <= by)) {           /* larger, or NaN */
         vec_exp_sum(&by, max, 1); /* exp(old - new) */
-        vec_scale(t->sum + r * a->head_dim, by, a->head_dim);
+        vec_scale(t->sum + r * a->v_head_dim, by, a->v_head_dim);
         t->total[r] *= by;
         t->max[r] = max;
     }
@@ -128,7 +129,7 @@ exact_block(const struct attention *a, struct tile *t, size_t b,
             const struct seen *seen)
 {
     const struct kv *kv = &t->span->session->kv;
-    size_t d = a->head_dim, begin = 0, end = 0;
+    size_t d = a->head_dim, dv = a->v_head_dim, begin = 0, end = 0;
     const char *values = kv_values(kv, a->layer, t->kv_head, b);
 
     weighted_sum(&(struct weighted_sum){
@@ -149,16 +150,16 @@ exact_block(const struct attention *a, struct tile *t, size_t b,
         weigh(a, t, r, begin, end);
     }
     weighted_sum(&(struct weighted_sum){
-        .y = t->sum + seen->first * d,
-        .w = values + seen->oldest * d * dtype_size(kv->dtype),
+        .y = t->sum + seen->first * dv,
+        .w = values + seen->oldest * dv * dtype_size(kv->dtype),
         .next = b + 1 < kv->n_blocks ? kv_keys(kv, a->layer, t->kv_head, b + 1)
                                      : NULL,
         .p = t->score + seen->first * KV_BLOCK + seen->oldest,
-        .ldy = d,
-        .ldw = d,
+        .ldy = dv,
+        .ldw = dv,
         .ldp = KV_BLOCK,
         .rows = seen->n_keys - seen->oldest,
-        .cols = d,
+        .cols = dv,
         .n = seen->end - seen->first,
         .w_dtype = kv->dtype,
         .add = true,
@@ -190,9 +191,9 @@ start(const struct attention *a, struct tile *t, bool bf16)
         }
     }
     if (bf16)
-        attention_bf16_start(t, d);
+        attention_bf16_start(t, a->v_head_dim);
     else
-        memset(t->sum, 0, t->n_rows * d * sizeof(*t->sum));
+        memset(t->sum, 0, t->n_rows * a->v_head_dim * sizeof(*t->sum));
 }
 
 /*
@@ -202,7 +203,7 @@ start(const struct attention *a, struct tile *t, bool bf16)
 static bool
 finish(const struct attention *a, const struct tile *t, size_t r, bool bf16)
 {
-    size_t query = query_of(a, t, r), d = a->head_dim;
+    size_t query = query_of(a, t, r), d = a->v_head_dim;
     float *out = a->out + query * d, total = t->total[r];
 
     if (a->lse)
@@ -257,7 +258,7 @@ struct call {
 static size_t
 step_of(const struct call *c, const struct span *span)
 {
-    size_t most = max_rows(c->a->head_dim, c->group, is_bf16(c->a, span));
+    size_t most = max_rows(c->a->v_head_dim, c->group, is_bf16(c->a, span));
     size_t least = group_rows(c->group);
     size_t even = span->n * c->a->n_kv_heads * c->group / c->want;
 
@@ -275,17 +276,17 @@ n_tasks(const struct call *c, const struct span *span)
 static void
 lay(const struct call *c, struct tile *t, float *scratch)
 {
-    size_t d = c->a->head_dim;
+    size_t d = c->a->head_dim, dv = c->a->v_head_dim;
     bool bf16 = is_bf16(c->a, t->span);
-    size_t rows = max_rows(d, c->group, bf16);
+    size_t rows = max_rows(dv, c->group, bf16);
 
     if (bf16) {
-        attention_bf16_lay(t, scratch, d, rows);
-        t->max = scratch + attention_bf16_scratch(d, rows);
+        attention_bf16_lay(t, scratch, d, dv, rows);
+        t->max = scratch + attention_bf16_scratch(d, dv, rows);
     } else {
         t->q = scratch;
         t->sum = t->q + rows * d;
-        t->score = t->sum + rows * d;
+        t->score = t->sum + rows * dv;
         t->max = t->score + rows * KV_BLOCK;
     }
     t->total = t->max + rows;
@@ -331,7 +332,7 @@ attention_run(struct par *par, const struct attention *a)
                       .want = TASKS * (size_t)par_threads(par) };
     size_t tasks = 0;
 
-    c.scratch = scratch_of(a->head_dim, c.group, a->bf16);
+    c.scratch = scratch_of(a->head_dim, a->v_head_dim, c.group, a->bf16);
     for (size_t i = 0; i < a->n_spans; i++)
         tasks += n_tasks(&c, &a->spans[i]);
     par_for_thread(par, tasks, 1, run_tasks, &c);

@@ -15,7 +15,7 @@
 /* One call of attention: the spans' queries, whose keys and values are in the
  * cache already. */
 struct attention {
-    size_t n_heads, n_kv_heads, head_dim;
+    size_t n_heads, n_kv_heads, head_dim, v_head_dim;
     float scale;   /* of scores: q k^T scale */
     float softcap; /* they become cap tanh(score / cap); 0: none; not 'bf16' */
     size_t window; /* 0: none */
@@ -27,7 +27,7 @@ struct attention {
     const struct span *spans;
     size_t n_spans;
     const float *q; /* [rows, n_heads, head_dim], rotated */
-    float *out;     /* [rows, n_heads, head_dim] */
+    float *out;     /* [rows, n_heads, v_head_dim] */
     float *lse;     /* [rows, n_heads] log of the sum of exp of a query's scores
                      * and sink, which a backward needs; NULL: not wanted */
     bool bf16; /* of prompts and training: queries, keys, weights and values are

@@ -21,9 +21,9 @@ class_of(bool bf16)
 }
 
 struct attention_sizes
-attention_sizes(size_t head_dim, bool bf16)
+attention_sizes(size_t head_dim, size_t v_head_dim, bool bf16)
 {
-    return class_of(bf16)->sizes(head_dim);
+    return class_of(bf16)->sizes(head_dim, v_head_dim);
 }
 
 static size_t
@@ -90,10 +90,11 @@ prepare(void *ctx, size_t begin, size_t end, int thread)
 
         pair.queries = pair.keys = rows;
         for (size_t r = 0; r < rows.n; r++) {
-            size_t at = pair_query(&pair, r);
+            size_t at = pair_query(&pair, r), out = pair_out(&pair, r);
 
             vec_scale(g->scaled + at, p->a->scale, d);
-            g->work.delta[at / d] = vec_dot(g->dout + at, p->a->out + at, d);
+            g->work.delta[at / d] =
+                vec_dot(g->dout + out, p->a->out + out, p->a->v_head_dim);
         }
         p->class->queries(&pair);
         if (head % group == 0)
@@ -228,7 +229,7 @@ attention_backward(struct par *par, const struct attention *a,
     enum { TASKS = 8 }; /* for each thread, to share evenly */
     const struct pair_class *class = class_of(a->bf16);
     size_t n_whole = a->n_spans * a->n_kv_heads;
-    size_t tile = class->sizes(a->head_dim).tile;
+    size_t tile = class->sizes(a->head_dim, a->v_head_dim).tile;
     struct pass heads = { a, g, class, tile, a->n_heads };
     struct pass kv_heads = { a, g, class, tile, a->n_kv_heads };
 

@@ -23,11 +23,13 @@ struct attention_work {
 struct attention_sizes {
     size_t queries, keys, tile; /* multiples of 64 */
 };
-struct attention_sizes attention_sizes(size_t head_dim, bool bf16);
+struct attention_sizes attention_sizes(size_t head_dim, size_t v_head_dim,
+                                       bool bf16);
 
 struct attention_grads {
-    const float *k, *v;  /* [rows, n_kv_heads, head_dim], of the cache */
-    const float *dout;   /* [rows, n_heads, head_dim] of out */
+    const float *k, *v;  /* [rows, n_kv_heads, head_dim or v_head_dim], of the
+                          * cache */
+    const float *dout;   /* [rows, n_heads, v_head_dim] of out */
     float *scaled;       /* a->q: becomes q scale */
     float *dq, *dk, *dv; /* as q, k and v; overwritten */
     struct attention_work work;

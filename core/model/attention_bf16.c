@@ -22,13 +22,15 @@ bool
 attention_takes_bf16(const struct config *c)
 {
     /* wider heads, which no model has, are not worth a tile's memory */
-    return gemm_bf16_is_native() && c->head_dim <= 1024 && c->attn_softcap <= 0;
+    return gemm_bf16_is_native() && c->head_dim <= 1024 &&
+           c->v_head_dim <= 1024 && c->attn_softcap <= 0;
 }
 
 size_t
-attention_bf16_rows(size_t head_dim, size_t group)
+attention_bf16_rows(size_t v_head_dim, size_t group)
 {
-    size_t rows = SUM_BYTES / (n_panels(head_dim) * GEMM_PANEL * sizeof(float));
+    size_t rows =
+        SUM_BYTES / (n_panels(v_head_dim) * GEMM_PANEL * sizeof(float));
 
     return rows < group ? group : rows / group * group;
 }
@@ -41,9 +43,9 @@ lines_of(size_t rows)
 }
 
 size_t
-attention_bf16_scratch(size_t head_dim, size_t rows)
+attention_bf16_scratch(size_t head_dim, size_t v_head_dim, size_t rows)
 {
-    size_t n = n_panels(head_dim), lines = lines_of(rows);
+    size_t n = n_panels(v_head_dim), lines = lines_of(rows);
     size_t halves = lines * gemm_ld_bf16(head_dim) + STRIP * KV_BLOCK +
                     gemm_bf16_panel_size(head_dim) +
                     n * gemm_bf16_panel_size(KV_BLOCK);
@@ -52,13 +54,14 @@ attention_bf16_scratch(size_t head_dim, size_t rows)
 }
 
 void
-attention_bf16_lay(struct tile *t, float *scratch, size_t head_dim, size_t rows)
+attention_bf16_lay(struct tile *t, float *scratch, size_t head_dim,
+                   size_t v_head_dim, size_t rows)
 {
     size_t lines = lines_of(rows);
 
     t->ld_sum = lines * GEMM_PANEL;
     t->sum = scratch;
-    t->score = t->sum + n_panels(head_dim) * t->ld_sum;
+    t->score = t->sum + n_panels(v_head_dim) * t->ld_sum;
     t->by = t->score + STRIP * KV_BLOCK;
     t->rounded_q = (uint16_t *)(void *)(t->by + STRIP);
     t->weights = t->rounded_q + lines * gemm_ld_bf16(head_dim);
@@ -67,9 +70,9 @@ attention_bf16_lay(struct tile *t, float *scratch, size_t head_dim, size_t rows)
 }
 
 void
-attention_bf16_start(struct tile *t, size_t head_dim)
+attention_bf16_start(struct tile *t, size_t v_head_dim)
 {
-    for (size_t j = 0; j < n_panels(head_dim); j++)
+    for (size_t j = 0; j < n_panels(v_head_dim); j++)
         memset(t->sum + j * t->ld_sum, 0,
                t->n_rows * GEMM_PANEL * sizeof(*t->sum));
 }
@@ -93,7 +96,7 @@ pack(const struct attention *a, struct tile *t, size_t b,
      const struct seen *seen)
 {
     const struct kv *kv = &t->span->session->kv;
-    size_t d = a->head_dim;
+    size_t d = a->head_dim, dv = a->v_head_dim;
     const struct gemm_matrix keys = {
         .weight = { .data = kv_keys(kv, a->layer, t->kv_head, b),
                     .dtype = kv->dtype,
@@ -105,8 +108,8 @@ pack(const struct attention *a, struct tile *t, size_t b,
     const struct gemm_matrix values = {
         .weight = { .data = kv_values(kv, a->layer, t->kv_head, b),
                     .dtype = kv->dtype,
-                    .ld = d },
-        .n = d,
+                    .ld = dv },
+        .n = dv,
         .k = KV_BLOCK,
         .by_k = true,
     };
@@ -142,7 +145,7 @@ weigh(const struct attention *a, struct tile *t, size_t b, size_t first,
         });
     }
     for (size_t r = 0; r < n; r++)
-        for (size_t j = 0; j < n_panels(a->head_dim) && t->by[r] != 1; j++)
+        for (size_t j = 0; j < n_panels(a->v_head_dim) && t->by[r] != 1; j++)
             vec_scale(t->sum + j * t->ld_sum + (first + r) * GEMM_PANEL,
                       t->by[r], GEMM_PANEL);
 }
@@ -159,7 +162,7 @@ attention_bf16_block(const struct attention *a, struct tile *t, size_t b,
         gemm_bf16_block(t->score, t->rounded_q + r * ldq, ldq, t->keys, n, d,
                         false);
         weigh(a, t, b, r, n);
-        for (size_t j = 0; j < n_panels(d); j++)
+        for (size_t j = 0; j < n_panels(a->v_head_dim); j++)
             gemm_bf16_block(t->sum + j * t->ld_sum + r * GEMM_PANEL, t->weights,
                             KV_BLOCK,
                             t->values + j * gemm_bf16_panel_size(KV_BLOCK), n,
@@ -169,9 +172,9 @@ attention_bf16_block(const struct attention *a, struct tile *t, size_t b,
 
 void
 attention_bf16_output(const struct tile *t, size_t r, float *out,
-                      size_t head_dim)
+                      size_t v_head_dim)
 {
-    for (size_t c = 0; c < head_dim; c += GEMM_PANEL)
+    for (size_t c = 0; c < v_head_dim; c += GEMM_PANEL)
         memcpy(out + c, t->sum + c / GEMM_PANEL * t->ld_sum + r * GEMM_PANEL,
-               smaller(GEMM_PANEL, head_dim - c) * sizeof(*out));
+               smaller(GEMM_PANEL, v_head_dim - c) * sizeof(*out));
 }

@@ -36,7 +36,7 @@ struct pair {
  *   dkv_end() follows a block of keys' last pair.
  */
 struct pair_class {
-    struct attention_sizes (*sizes)(size_t head_dim);
+    struct attention_sizes (*sizes)(size_t head_dim, size_t v_head_dim);
     void (*queries)(const struct pair *p);
     void (*keys)(const struct pair *p);
     void (*weigh)(const struct pair *p);
@@ -62,8 +62,7 @@ pair_keys(const struct pair *p, size_t size)
            (p->keys.index * p->a->n_kv_heads + p->kv_head) * size;
 }
 
-/* Where row i of the queries or keys has its head's numbers, in [rows, heads,
- * head_dim]. */
+/* Where row i of the queries or keys has its head's numbers: q; k; 'out'; v. */
 static inline size_t
 pair_query(const struct pair *p, size_t i)
 {
@@ -75,6 +74,18 @@ pair_key(const struct pair *p, size_t i)
 {
     return ((p->keys.first + i) * p->a->n_kv_heads + p->kv_head) *
            p->a->head_dim;
+}
+
+static inline size_t
+pair_out(const struct pair *p, size_t i)
+{
+    return pair_query(p, i) / p->a->head_dim * p->a->v_head_dim;
+}
+
+static inline size_t
+pair_value(const struct pair *p, size_t i)
+{
+    return pair_key(p, i) / p->a->head_dim * p->a->v_head_dim;
 }
 
 /* Rows [n, d], ld apart, to [d, KV_BLOCK]. */

@@ -14,8 +14,9 @@ _Static_assert(KV_BLOCK == GEMM_PANEL, "a block of keys is a panel");
 enum { SQUARE = KV_BLOCK * KV_BLOCK };
 
 struct queries {
-    uint16_t *q, *dout;     /* [KV_BLOCK, gemm_ld_bf16(head_dim)] */
-    uint16_t *q_t, *dout_t; /* [head_dim, KV_BLOCK], zeros after the last */
+    uint16_t *q, *q_t;       /* [KV_BLOCK, gemm_ld_bf16(head_dim)]; [head_dim,
+                              * KV_BLOCK], zeros after the last */
+    uint16_t *dout, *dout_t; /* the same of v_head_dim */
 };
 
 struct keys {
@@ -26,7 +27,8 @@ struct keys {
 struct pair_tile {
     float *p, *ds;      /* [KV_BLOCK, KV_BLOCK] */
     float *part;        /* a product of that size */
-    float *dv_t, *dk_t; /* [head_dim, KV_BLOCK] sums */
+    float *dv_t, *dk_t; /* [v_head_dim or head_dim, KV_BLOCK] sums; either has
+                         * room for the other */
     uint16_t *panel;    /* of P, then of dS */
     uint16_t *rows;     /* [KV_BLOCK, gemm_ld_bf16(KV_BLOCK)] of dS */
 };
@@ -37,16 +39,25 @@ n_panels(size_t head_dim)
     return (head_dim + GEMM_PANEL - 1) / GEMM_PANEL;
 }
 
+/* Numbers of one of a block's queries, and its transposed ones. */
+static size_t
+queries_size(size_t d)
+{
+    return KV_BLOCK * (gemm_ld_bf16(d) + d);
+}
+
 static struct attention_sizes
-sizes(size_t head_dim)
+sizes(size_t head_dim, size_t v_head_dim)
 {
     return (struct attention_sizes){
-        .queries = 2 * KV_BLOCK * (gemm_ld_bf16(head_dim) + head_dim) *
+        .queries = (queries_size(head_dim) + queries_size(v_head_dim)) *
                    sizeof(uint16_t),
-        .keys = (2 * gemm_bf16_panel_size(head_dim) +
-                 n_panels(head_dim) * gemm_bf16_panel_size(KV_BLOCK)) *
-                sizeof(uint16_t),
-        .tile = (3 * SQUARE + 2 * head_dim * KV_BLOCK) * sizeof(float) +
+        .keys =
+            (gemm_bf16_panel_size(head_dim) + gemm_bf16_panel_size(v_head_dim) +
+             n_panels(head_dim) * gemm_bf16_panel_size(KV_BLOCK)) *
+            sizeof(uint16_t),
+        .tile = (3 * SQUARE + 2 * larger(head_dim, v_head_dim) * KV_BLOCK) *
+                    sizeof(float) +
                 (gemm_bf16_panel_size(KV_BLOCK) +
                  KV_BLOCK * gemm_ld_bf16(KV_BLOCK)) *
                     sizeof(uint16_t),
@@ -56,26 +67,28 @@ sizes(size_t head_dim)
 static struct queries
 queries_of(const struct pair *p)
 {
-    size_t d = p->a->head_dim, n = KV_BLOCK * gemm_ld_bf16(d);
-    uint16_t *at = pair_queries(p, sizes(d).queries);
+    size_t d = p->a->head_dim, dv = p->a->v_head_dim;
+    uint16_t *at = pair_queries(p, sizes(d, dv).queries);
+    uint16_t *dout = at + queries_size(d);
 
-    return (struct queries){ at, at + n, at + 2 * n,
-                             at + 2 * n + d * KV_BLOCK };
+    return (struct queries){ at, at + KV_BLOCK * gemm_ld_bf16(d), dout,
+                             dout + KV_BLOCK * gemm_ld_bf16(dv) };
 }
 
 static struct keys
 keys_of(const struct pair *p)
 {
-    size_t d = p->a->head_dim, n = gemm_bf16_panel_size(d);
-    uint16_t *at = pair_keys(p, sizes(d).keys);
+    size_t d = p->a->head_dim, dv = p->a->v_head_dim;
+    uint16_t *at = pair_keys(p, sizes(d, dv).keys);
+    uint16_t *v_t = at + gemm_bf16_panel_size(d);
 
-    return (struct keys){ at, at + n, at + 2 * n };
+    return (struct keys){ at, v_t, v_t + gemm_bf16_panel_size(dv) };
 }
 
 static struct pair_tile
 tile_of(const struct pair *p)
 {
-    size_t sums = p->a->head_dim * KV_BLOCK;
+    size_t sums = larger(p->a->head_dim, p->a->v_head_dim) * KV_BLOCK;
     float *at = p->tile;
     uint16_t *panel = (uint16_t *)(void *)(at + 3 * SQUARE + 2 * sums);
 
@@ -112,11 +125,13 @@ put_queries(uint16_t *to, uint16_t *t, const float *from, size_t ld, size_t n,
 static void
 queries(const struct pair *p)
 {
-    size_t d = p->a->head_dim, ld = p->a->n_heads * d, at = pair_query(p, 0);
+    size_t d = p->a->head_dim, dv = p->a->v_head_dim, heads = p->a->n_heads;
     struct queries to = queries_of(p);
 
-    put_queries(to.q, to.q_t, p->g->scaled + at, ld, p->queries.n, d);
-    put_queries(to.dout, to.dout_t, p->g->dout + at, ld, p->queries.n, d);
+    put_queries(to.q, to.q_t, p->g->scaled + pair_query(p, 0), heads * d,
+                p->queries.n, d);
+    put_queries(to.dout, to.dout_t, p->g->dout + pair_out(p, 0), heads * dv,
+                p->queries.n, dv);
 }
 
 /* A matrix [k, KV_BLOCK] of floats, whose columns become a panel's. */
@@ -147,8 +162,9 @@ put_columns(uint16_t *panel, float *transposed, const float *from, size_t ld,
 static void
 keys(const struct pair *p)
 {
-    size_t d = p->a->head_dim, ld = p->a->n_kv_heads * d, n = p->keys.n;
-    const float *k = p->g->k + pair_key(p, 0), *v = p->g->v + pair_key(p, 0);
+    size_t d = p->a->head_dim, dv = p->a->v_head_dim, n = p->keys.n;
+    size_t ld = p->a->n_kv_heads * d;
+    const float *k = p->g->k + pair_key(p, 0), *v = p->g->v + pair_value(p, 0);
     float *transposed = tile_of(p).dv_t;
     struct keys to = keys_of(p);
     const struct gemm_matrix rows = {
@@ -160,7 +176,7 @@ keys(const struct pair *p)
     };
 
     put_columns(to.k_t, transposed, k, ld, n, d);
-    put_columns(to.v_t, transposed, v, ld, n, d);
+    put_columns(to.v_t, transposed, v, p->a->n_kv_heads * dv, n, dv);
     gemm_bf16_panels(to.k, &rows, 0, n);
 }
 
@@ -201,26 +217,26 @@ weigh_row(const struct pair *p, size_t i, float *restrict w, float *restrict ds)
 static void
 weigh(const struct pair *p)
 {
-    size_t d = p->a->head_dim, ld = gemm_ld_bf16(d), n = p->queries.n;
+    size_t d = p->a->head_dim, dv = p->a->v_head_dim, n = p->queries.n;
     struct queries q = queries_of(p);
     struct keys k = keys_of(p);
     struct pair_tile t = tile_of(p);
 
-    gemm_bf16_block(t.p, q.q, ld, k.k_t, n, d, false);
-    gemm_bf16_block(t.ds, q.dout, ld, k.v_t, n, d, false);
+    gemm_bf16_block(t.p, q.q, gemm_ld_bf16(d), k.k_t, n, d, false);
+    gemm_bf16_block(t.ds, q.dout, gemm_ld_bf16(dv), k.v_t, n, dv, false);
     for (size_t i = 0; i < n; i++)
         weigh_row(p, i, t.p + i * KV_BLOCK, t.ds + i * KV_BLOCK);
 }
 
-/* to [head_dim, KV_BLOCK] += x_t [head_dim, queries] w [queries, keys] */
+/* to [d, KV_BLOCK] += x_t [d, queries] w [queries, keys] */
 static void
-sum_queries(const struct pair *p, float *to, const uint16_t *x_t,
+sum_queries(const struct pair *p, float *to, const uint16_t *x_t, size_t d,
             const float *w, uint16_t *panel, bool first)
 {
     const struct gemm_matrix matrix = block_columns(w, KV_BLOCK);
 
     gemm_bf16_panels(panel, &matrix, 0, p->queries.n);
-    gemm_bf16_block(to, x_t, KV_BLOCK, panel, p->a->head_dim, KV_BLOCK, !first);
+    gemm_bf16_block(to, x_t, KV_BLOCK, panel, d, KV_BLOCK, !first);
 }
 
 static void
@@ -229,21 +245,21 @@ dkv(const struct pair *p, bool first)
     struct queries q = queries_of(p);
     struct pair_tile t = tile_of(p);
 
-    sum_queries(p, t.dv_t, q.dout_t, t.p, t.panel, first);
-    sum_queries(p, t.dk_t, q.q_t, t.ds, t.panel, first);
+    sum_queries(p, t.dv_t, q.dout_t, p->a->v_head_dim, t.p, t.panel, first);
+    sum_queries(p, t.dk_t, q.q_t, p->a->head_dim, t.ds, t.panel, first);
 }
 
 static void
 dkv_end(const struct pair *p)
 {
-    size_t d = p->a->head_dim;
     struct pair_tile t = tile_of(p);
 
-    for (size_t k = 0; k < p->keys.n; k++)
-        for (size_t i = 0; i < d; i++) {
-            p->g->dv[pair_key(p, k) + i] = t.dv_t[i * KV_BLOCK + k];
+    for (size_t k = 0; k < p->keys.n; k++) {
+        for (size_t i = 0; i < p->a->v_head_dim; i++)
+            p->g->dv[pair_value(p, k) + i] = t.dv_t[i * KV_BLOCK + k];
+        for (size_t i = 0; i < p->a->head_dim; i++)
             p->g->dk[pair_key(p, k) + i] = t.dk_t[i * KV_BLOCK + k];
-        }
+    }
 }
 
 static void

@@ -7,31 +7,33 @@
 #include "core/mem.h"
 #include "core/model/attention_pair.h"
 
-/* The scaled queries and dout, each [head_dim, KV_BLOCK]. */
-static size_t
-transposed_size(size_t head_dim)
-{
-    return head_dim * KV_BLOCK * sizeof(float);
-}
-
+/* A block's are the scaled queries [head_dim, KV_BLOCK] and dout [v_head_dim,
+ * KV_BLOCK]. */
 static struct attention_sizes
-sizes(size_t head_dim)
+sizes(size_t head_dim, size_t v_head_dim)
 {
     return (struct attention_sizes){
-        .queries = 2 * transposed_size(head_dim),
+        .queries = (head_dim + v_head_dim) * KV_BLOCK * sizeof(float),
         .tile = 2 * KV_BLOCK * KV_BLOCK * sizeof(float),
     };
+}
+
+static float *
+transposed(const struct pair *p)
+{
+    return pair_queries(p, sizes(p->a->head_dim, p->a->v_head_dim).queries);
 }
 
 static void
 queries(const struct pair *p)
 {
-    size_t d = p->a->head_dim, ld = p->a->n_heads * d;
-    float *to = pair_queries(p, sizes(d).queries);
+    size_t d = p->a->head_dim, dv = p->a->v_head_dim, heads = p->a->n_heads;
+    float *to = transposed(p);
 
-    pair_transpose(to, p->g->scaled + pair_query(p, 0), ld, p->queries.n, d);
-    pair_transpose(to + d * KV_BLOCK, p->g->dout + pair_query(p, 0), ld,
-                   p->queries.n, d);
+    pair_transpose(to, p->g->scaled + pair_query(p, 0), heads * d, p->queries.n,
+                   d);
+    pair_transpose(to + d * KV_BLOCK, p->g->dout + pair_out(p, 0), heads * dv,
+                   p->queries.n, dv);
 }
 
 static void
@@ -91,13 +93,12 @@ static void
 weigh(const struct pair *p)
 {
     const struct attention_grads *g = p->g;
-    size_t d = p->a->head_dim, n = p->queries.n;
+    size_t d = p->a->head_dim, dv = p->a->v_head_dim, n = p->queries.n;
     const bool is_capped = p->a->softcap > 0;
-    const float *transposed = pair_queries(p, sizes(d).queries);
     float *weights = p->tile, *ds = weights + KV_BLOCK * KV_BLOCK;
     struct weighted_sum sum = {
         .y = weights,
-        .w = transposed,
+        .w = transposed(p),
         .p = g->k + pair_key(p, 0),
         .ldy = KV_BLOCK,
         .ldw = KV_BLOCK,
@@ -120,8 +121,10 @@ weigh(const struct pair *p)
     }
     weighted_sum(&sum);
     sum.y = ds;
-    sum.w = transposed + d * KV_BLOCK;
-    sum.p = g->v + pair_key(p, 0);
+    sum.w = transposed(p) + d * KV_BLOCK;
+    sum.p = g->v + pair_value(p, 0);
+    sum.ldp = p->a->n_kv_heads * dv;
+    sum.rows = dv;
     weighted_sum(&sum);
     for (size_t k = 0; k < p->keys.n; k++) {
         size_t begin, end;
@@ -137,17 +140,17 @@ static void
 dkv(const struct pair *p, bool first)
 {
     const struct attention_grads *g = p->g;
-    size_t d = p->a->head_dim, key = pair_key(p, 0), query = pair_query(p, 0);
+    size_t d = p->a->head_dim, dv = p->a->v_head_dim;
     const float *weights = p->tile;
     struct weighted_sum sum = {
-        .y = g->dv + key,
-        .w = g->dout + query,
+        .y = g->dv + pair_value(p, 0),
+        .w = g->dout + pair_out(p, 0),
         .p = weights,
-        .ldy = p->a->n_kv_heads * d,
-        .ldw = p->a->n_heads * d,
+        .ldy = p->a->n_kv_heads * dv,
+        .ldw = p->a->n_heads * dv,
         .ldp = KV_BLOCK,
         .rows = p->queries.n,
-        .cols = d,
+        .cols = dv,
         .n = p->keys.n,
         .w_dtype = DT_F32,
         .native = true,
@@ -155,9 +158,12 @@ dkv(const struct pair *p, bool first)
     };
 
     weighted_sum(&sum);
-    sum.y = g->dk + key;
-    sum.w = g->scaled + query;
+    sum.y = g->dk + pair_key(p, 0);
+    sum.w = g->scaled + pair_query(p, 0);
     sum.p = weights + KV_BLOCK * KV_BLOCK;
+    sum.ldy = p->a->n_kv_heads * d;
+    sum.ldw = p->a->n_heads * d;
+    sum.cols = d;
     weighted_sum(&sum);
 }
 

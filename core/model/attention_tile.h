@@ -16,8 +16,8 @@ struct tile {
     size_t first;                /* slot of its first row */
     size_t group, head, kv_head; /* query heads: head .. head + group - 1 */
     float *max, *total;          /* [rows] of the scores so far */
-    float *sum;                  /* [rows, head_dim]: softmax numerator; in bf16
-                                  * [head_dim / 64, rows, 64] */
+    float *sum;                  /* [rows, v_head_dim]: softmax numerator; in
+                                  * bf16 [v_head_dim / 64, rows, 64] */
     float *score; /* [rows, KV_BLOCK], then weights; in bf16 of 64 rows */
     float *q;     /* [rows, head_dim], scaled */
 
@@ -42,19 +42,19 @@ bool attention_visible(const struct attention *a, const struct tile *t,
 /* attention_bf16_rows() is how many rows a tile of bf16 has at most, for a
  * group of query heads; attention_bf16_scratch() the floats of all but its max
  * and total, and attention_bf16_lay() lays them out. */
-size_t attention_bf16_rows(size_t head_dim, size_t group);
-size_t attention_bf16_scratch(size_t head_dim, size_t rows);
+size_t attention_bf16_rows(size_t v_head_dim, size_t group);
+size_t attention_bf16_scratch(size_t head_dim, size_t v_head_dim, size_t rows);
 void attention_bf16_lay(struct tile *t, float *scratch, size_t head_dim,
-                        size_t rows);
+                        size_t v_head_dim, size_t rows);
 
 /* The sums become 0; row r's query, scaled, is rounded; a block is added to the
  * sums; and row r's output, times its total, is read. */
-void attention_bf16_start(struct tile *t, size_t head_dim);
+void attention_bf16_start(struct tile *t, size_t v_head_dim);
 void attention_bf16_query(struct tile *t, size_t r, const float *q,
                           size_t head_dim, float by);
 void attention_bf16_block(const struct attention *a, struct tile *t, size_t b,
                           const struct seen *seen);
 void attention_bf16_output(const struct tile *t, size_t r, float *out,
-                           size_t head_dim);
+                           size_t v_head_dim);
 
 #endif

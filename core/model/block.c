@@ -298,6 +298,7 @@ block_attention(const struct engine *e, const struct chunk *chunk,
         .n_heads = (size_t)c->n_heads,
         .n_kv_heads = (size_t)c->n_kv_heads,
         .head_dim = (size_t)c->head_dim,
+        .v_head_dim = (size_t)c->v_head_dim,
         .scale =
             (float)(c->scale_by_layer ? scale / (double)(layer + 1) : scale),
         .softcap = (float)c->attn_softcap,
@@ -501,7 +502,7 @@ trunk_run(struct engine *e, const struct chunk *chunk,
 size_t
 tap_dim(const struct config *c, enum tap_point point)
 {
-    return point == TAP_IN_O      ? (size_t)(c->n_heads * c->head_dim)
+    return point == TAP_IN_O      ? (size_t)(c->n_heads * c->v_head_dim)
            : point == TAP_IN_DOWN ? (size_t)c->intermediate_size
                                   : (size_t)c->hidden_size;
 }

@@ -61,10 +61,11 @@ struct activations {
     float *x;         /* hidden: the residual stream before the block */
     float *attn_in;   /* hidden: x, normalized */
     float *qkv;       /* all heads x head_dim, where they are fused */
-    float *q, *k, *v; /* heads, KV heads, KV heads x head_dim: of the layers */
+    float *q, *k, *v; /* heads, KV heads x head_dim, KV heads x v_head_dim: of
+                       * the layers */
     float *q_rotated; /* as q: normalized, where q is, and rotated */
     float *k_rotated; /* as k */
-    float *attended;  /* as q: the heads, concatenated */
+    float *attended;  /* heads x v_head_dim: the heads, concatenated */
     float *lse;       /* heads: as struct attention leaves it; NULL where no
                        * backward follows */
     float *attn_out;  /* hidden: room for the output of o_proj */

@@ -174,6 +174,12 @@ compressor_open(struct compressor **compressor, const char *path,
         rc = err_set(err, EX_DATAERR,
                      "%s: compression_factor is %zu (expected at least 2)",
                      path, c->factor);
+    else if (config->v_head_dim != config->head_dim)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: a key of the model has %lld numbers and a value "
+                     "%lld, which a compressor cannot have",
+                     path, (long long)config->head_dim,
+                     (long long)config->v_head_dim);
     for (int64_t i = 0; i < config->n_layers && rc == 0; i++)
         if (config->window[i])
             rc = err_set(err, EX_DATAERR,

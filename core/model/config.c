@@ -160,6 +160,7 @@ parse_sizes(struct config *c, const struct js *root, struct err *err)
                        "%s: head_dim is %lld (expected an even number up to "
                        "%d)",
                        root->file, (long long)c->head_dim, CONFIG_MAX_HEAD_DIM);
+    c->v_head_dim = c->head_dim;
     return config_count(c, root, "max_position_embeddings", MAX_POSITIONS,
                         c->family->max_positions, &c->max_positions, err);
 }

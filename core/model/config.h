@@ -29,6 +29,7 @@ struct config {
     struct model_form form; /* the family's, and what config.json says of it */
     int64_t hidden_size, intermediate_size;
     int64_t n_layers, n_heads, n_kv_heads, head_dim;
+    int64_t v_head_dim; /* of a value; head_dim is of queries and keys */
     int64_t vocab_size;
     int64_t max_positions; /* the context: longer is an error */
     float norm_eps;

@@ -113,7 +113,7 @@ config_vision(struct config *c, const struct js *file, struct err *err)
     heads = js_get(&root, "num_attention_heads");
     pooler = js_get(&root, "pooler_act");
     c->n_kv_heads = c->n_heads;
-    c->head_dim = c->hidden_size / c->n_heads;
+    c->head_dim = c->v_head_dim = c->hidden_size / c->n_heads;
     if (c->hidden_size % c->n_heads || c->head_dim > CONFIG_MAX_HEAD_DIM ||
         (!c->form.learned && c->head_dim % 4))
         return js_bad(&heads,

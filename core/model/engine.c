@@ -40,9 +40,11 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
     struct experts_work *w = &e->experts;
     size_t n_experts = (size_t)c->n_experts, k = (size_t)c->n_experts_used;
     size_t hidden = (size_t)c->hidden_size, d = (size_t)c->head_dim;
-    size_t nq = (size_t)c->n_heads * d, nkv = (size_t)c->n_kv_heads * d;
+    size_t dv = (size_t)c->v_head_dim, no = (size_t)c->n_heads * dv;
+    size_t nq = (size_t)c->n_heads * d, nk = (size_t)c->n_kv_heads * d;
+    size_t nv = (size_t)c->n_kv_heads * dv;
     size_t inter = (size_t)c->widest_mlp;
-    size_t widest = larger(larger(hidden, nq), inter);
+    size_t widest = larger(larger(hidden, no), inter);
     size_t of_experts = n_experts ? hidden : 0;
     size_t own = options->bare ? 0 : 1; /* activations */
     const struct model_form *f = &c->form;
@@ -50,7 +52,7 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
     size_t parallel = f->residual != RESIDUAL_SEQUENTIAL;
     /* a bare one's products go back, too */
     size_t back = own ? 0
-                      : larger(fused_qkv * (nq + 2 * nkv),
+                      : larger(fused_qkv * (nq + nk + nv),
                                (1 + gate_up) * (size_t)c->widest_mlp);
     size_t rope = config_ropes(c) * (size_t)c->rotary_dim / 2;
     bool bf16 = options->compute == COMPUTE_BF16;
@@ -67,11 +69,11 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
         { &a->attn_in, 1, own * hidden, 4 },
         { &a->mlp_out, 1, own * of_experts, 4 },
         { &a->mlp_in, 1, own * parallel * hidden, 4 },
-        { &a->qkv, 1, own * fused_qkv * (nq + 2 * nkv), 4 },
+        { &a->qkv, 1, own * fused_qkv * (nq + nk + nv), 4 },
         { &a->q, 1, own * nq, 4 },
-        { &a->attended, 1, own * nq, 4 },
-        { &a->k, 1, own * nkv, 4 },
-        { &a->v, 1, own * nkv, 4 },
+        { &a->attended, 1, own * no, 4 },
+        { &a->k, 1, own * nk, 4 },
+        { &a->v, 1, own * nv, 4 },
         { &a->gate, 1, own * inter * (1 + gate_up), 4 },
         { &a->up, 1, own * !gate_up * !f->plain_mlp * inter, 4 },
         { &a->inner, 1, own * gate_up * inter, 4 },
@@ -189,6 +191,7 @@ session_new(struct engine *engine, size_t max_tokens)
     s->kv.n_layers = (size_t)c->n_layers;
     s->kv.n_heads = (size_t)c->n_kv_heads;
     s->kv.head_dim = (size_t)c->head_dim;
+    s->kv.v_head_dim = (size_t)c->v_head_dim;
     s->kv.dtype = engine->options.kv;
     return s;
 }

@@ -16,17 +16,18 @@ item_nbytes(const struct kv *kv)
     return dtype_size(kv->dtype);
 }
 
-/* A head's keys, or values, of a block. */
+/* The keys of so many heads of a block, and values. */
 static size_t
-head_nbytes(const struct kv *kv)
+nbytes_of(const struct kv *kv, size_t keys, size_t values)
 {
-    return KV_BLOCK * kv->head_dim * item_nbytes(kv);
+    return KV_BLOCK * (keys * kv->head_dim + values * kv->v_head_dim) *
+           item_nbytes(kv);
 }
 
 size_t
 kv_block_nbytes(const struct kv *kv)
 {
-    return kv->n_layers * 2 * kv->n_heads * head_nbytes(kv);
+    return kv->n_layers * nbytes_of(kv, kv->n_heads, kv->n_heads);
 }
 
 static size_t
@@ -97,27 +98,35 @@ kv_cut(struct kv *kv, size_t n_tokens)
     }
 }
 
+/* Where a layer's part is, after so many of its keys and values. */
+static void *
+part(const struct kv *kv, size_t layer, size_t block, size_t keys,
+     size_t values)
+{
+    size_t n = layer % kv->n_layers * kv->n_heads;
+
+    return kv->blocks[block] + nbytes_of(kv, n + keys, n + values);
+}
+
 void *
 kv_keys(const struct kv *kv, size_t layer, size_t head, size_t block)
 {
-    size_t at = layer % kv->n_layers * 2 * kv->n_heads + head;
-
-    return kv->blocks[block] + at * head_nbytes(kv);
+    return part(kv, layer, block, head, 0);
 }
 
 void *
 kv_values(const struct kv *kv, size_t layer, size_t head, size_t block)
 {
-    return kv_keys(kv, layer, kv->n_heads + head, block);
+    return part(kv, layer, block, kv->n_heads, head);
 }
 
 void
 kv_set(struct kv *kv, size_t layer, size_t head, size_t slot, size_t n,
        const float *k, const float *v)
 {
-    size_t d = kv->head_dim, nbytes = item_nbytes(kv);
+    size_t d = kv->head_dim, dv = kv->v_head_dim, nbytes = item_nbytes(kv);
 
-    for (; n > 0; n--, slot++, k += d, v += d) {
+    for (; n > 0; n--, slot++, k += d, v += dv) {
         size_t block = slot / KV_BLOCK, at = slot % KV_BLOCK;
         char *to = (char *)kv_keys(kv, layer, head, block) + at * nbytes;
 
@@ -129,8 +138,8 @@ kv_set(struct kv *kv, size_t layer, size_t head, size_t slot, size_t n,
                 cvt_from_f32(to, kv->dtype, k + i, 1);
         }
         cvt_from_f32((char *)kv_values(kv, layer, head, block) +
-                         at * d * nbytes,
-                     kv->dtype, v, d);
+                         at * dv * nbytes,
+                     kv->dtype, v, dv);
     }
 }
 
@@ -138,7 +147,7 @@ void
 kv_get(const struct kv *kv, size_t layer, size_t head, size_t n, float *k,
        float *v)
 {
-    size_t d = kv->head_dim, nbytes = item_nbytes(kv);
+    size_t d = kv->head_dim, dv = kv->v_head_dim, nbytes = item_nbytes(kv);
 
     for (size_t i = 0; i < n; i++) {
         size_t block = i / KV_BLOCK, at = i % KV_BLOCK;
@@ -147,23 +156,23 @@ kv_get(const struct kv *kv, size_t layer, size_t head, size_t n, float *k,
 
         for (size_t j = 0; j < d; j++, from += KV_BLOCK * nbytes)
             cvt_to_f32(k + i * d + j, from, kv->dtype, 1);
-        cvt_to_f32(v + i * d,
-                   (char *)kv_values(kv, layer, head, block) + at * d * nbytes,
-                   kv->dtype, d);
+        cvt_to_f32(v + i * dv,
+                   (char *)kv_values(kv, layer, head, block) + at * dv * nbytes,
+                   kv->dtype, dv);
     }
 }
 
 int64_t
 kv_overflow(const struct kv *kv, size_t n)
 {
-    size_t n_items = 2 * n * kv->head_dim;
+    size_t n_keys = n * kv->head_dim, n_items = n_keys + n * kv->v_head_dim;
     float *kv_of = xmalloc((n_items + 1) * sizeof(*kv_of));
     bool nan = false, inf = false;
     size_t layer = 0;
 
     for (; kv->dtype == DT_F16 && layer < kv->n_layers && !nan && !inf; layer++)
         for (size_t head = 0; head < kv->n_heads; head++) {
-            kv_get(kv, layer, head, n, kv_of, kv_of + n_items / 2);
+            kv_get(kv, layer, head, n, kv_of, kv_of + n_keys);
             for (size_t i = 0; i < n_items; i++) {
                 nan |= isnan(kv_of[i]);
                 inf |= isinf(kv_of[i]);

@@ -20,13 +20,14 @@
  * those that session_compress() made fewer.  Block b holds slots b * KV_BLOCK
  * on, of all layers; a layer's part of it is
  * keys [n_kv_heads, head_dim, KV_BLOCK], then
- * values [n_kv_heads, KV_BLOCK, head_dim]: as weighted_sum() wants them,
+ * values [n_kv_heads, KV_BLOCK, v_head_dim]: as weighted_sum() wants them,
  * little-endian. Nobody reads what was not put: a cache is used again as it is.
  */
 struct kv {
-    size_t n_layers;          /* or 1: all use it, one after the other */
-    size_t n_heads, head_dim; /* KV heads */
-    enum dtype dtype;         /* F32, F16 or BF16 */
+    size_t n_layers; /* or 1: all use it, one after the other */
+    size_t n_heads;  /* KV heads */
+    size_t head_dim, v_head_dim;
+    enum dtype dtype; /* F32, F16 or BF16 */
     char **blocks;
     size_t **users; /* [n_blocks] how many caches have the block */
     size_t n_blocks;
@@ -42,8 +43,8 @@ int kv_grow(struct kv *kv, size_t first, size_t n_tokens, struct err *err);
 void kv_share(struct kv *kv, const struct kv *from, size_t n_tokens);
 void kv_cut(struct kv *kv, size_t n_tokens);
 
-/* kv_get() reads n keys and values of a head, [n, head_dim] each, from slot 0
- * on; kv_set() writes them, from 'slot' on.
+/* kv_get() reads n keys [n, head_dim] and values [n, v_head_dim] of a head,
+ * from slot 0 on; kv_set() writes them, from 'slot' on.
  * Threads: any number, for different heads or slots. */
 void kv_get(const struct kv *kv, size_t layer, size_t head, size_t n, float *k,
             float *v);

@@ -89,22 +89,26 @@ is_long(const struct session *s)
 /* ---- a head's keys and values ---- */
 
 struct head {
-    size_t n_items; /* n * head_dim */
-    float *k, *v;   /* [n_items] */
-    char *bytes;    /* of one of them, as in the file */
-    size_t nbytes;
+    float *of[2];      /* keys, values */
+    size_t n_items[2]; /* n * head_dim, n * v_head_dim */
+    size_t nbytes[2];
+    char *bytes; /* of one of them, as in the file */
 };
 
 static int
 head_open(struct head *h, const struct kv *kv, size_t n, struct err *err)
 {
-    h->n_items = n * kv->head_dim;
-    h->nbytes = h->n_items * dtype_size(kv->dtype);
-    h->k = mem_try(h->n_items, 3 * sizeof(float), "keys and values", err);
-    if (!h->k)
+    size_t widest = n * larger(kv->head_dim, kv->v_head_dim);
+
+    for (int i = 0; i < 2; i++) {
+        h->n_items[i] = n * (i ? kv->v_head_dim : kv->head_dim);
+        h->nbytes[i] = h->n_items[i] * dtype_size(kv->dtype);
+    }
+    h->of[0] = mem_try(widest, 3 * sizeof(float), "keys and values", err);
+    if (!h->of[0])
         return -1;
-    h->v = h->k + h->n_items;
-    h->bytes = (char *)(h->v + h->n_items);
+    h->of[1] = h->of[0] + widest;
+    h->bytes = (char *)(h->of[1] + widest);
     return 0;
 }
 
@@ -130,7 +134,8 @@ session_file_begin(const struct session *s, const int32_t *ids, size_t n,
                    const char *path, int flags, struct err *err)
 {
     const struct kv *kv = &s->kv;
-    const uint64_t shape[] = { kv->n_heads, n, kv->head_dim };
+    const uint64_t shape[][3] = { { kv->n_heads, n, kv->head_dim },
+                                  { kv->n_heads, n, kv->v_head_dim } };
     char values[N_KEYS][HASH_MAX_HEX];
     struct stw *w = stw_new();
     struct str name = { 0 };
@@ -141,11 +146,11 @@ session_file_begin(const struct session *s, const int32_t *ids, size_t n,
         stw_meta(w, keys[i].key, values[i]);
     stw_meta(w, LONG, is_long(s) ? "true" : "false");
     stw_meta(w, SUM, NO_SUM);
-    if (rc == 0 && stw_add(w, "ids", DT_I32, 1, &shape[1], err) < 0)
+    if (rc == 0 && stw_add(w, "ids", DT_I32, 1, &shape[0][1], err) < 0)
         rc = -1;
     for (size_t i = 0; i < 2 * kv->n_layers && rc == 0; i++) {
         tensor_name(&name, i / 2, i % 2);
-        if (stw_add(w, name.s, kv->dtype, 3, shape, err) < 0)
+        if (stw_add(w, name.s, kv->dtype, 3, shape[i % 2], err) < 0)
             rc = -1;
     }
     if (rc == 0)
@@ -173,12 +178,12 @@ session_file_end(struct stw *w, const struct session *s, const int32_t *ids,
     for (size_t i = 0; i < kv->n_layers * kv->n_heads && rc == 0; i++) {
         size_t layer = i / kv->n_heads, head = i % kv->n_heads;
 
-        kv_get(kv, layer, head, s->n, h.k, h.v);
+        kv_get(kv, layer, head, s->n, h.of[0], h.of[1]);
         for (int k = 0; k < 2 && rc == 0; k++) {
-            cvt_from_f32(h.bytes, kv->dtype, k ? h.v : h.k, h.n_items);
-            hash_add(hash, h.bytes, h.nbytes);
-            rc = stw_write(w, (int)(1 + 2 * layer) + k, h.bytes, h.nbytes,
-                           head * h.nbytes, err);
+            cvt_from_f32(h.bytes, kv->dtype, h.of[k], h.n_items[k]);
+            hash_add(hash, h.bytes, h.nbytes[k]);
+            rc = stw_write(w, (int)(1 + 2 * layer) + k, h.bytes, h.nbytes[k],
+                           head * h.nbytes[k], err);
         }
     }
     hash_end(hash, hex);
@@ -186,7 +191,7 @@ session_file_end(struct stw *w, const struct session *s, const int32_t *ids,
         rc = stw_late(w, SUM, hex, err);
     if (rc == 0)
         rc = stw_commit(w, err);
-    free(h.k);
+    free(h.of[0]);
     stw_free(w);
     return rc;
 }
@@ -253,14 +258,16 @@ static int
 find_tensors(const struct st *st, const struct kv *kv, size_t n,
              const char **data, struct err *err)
 {
-    const struct st_want want = { .n_dims = 3,
-                                  .shape = { kv->n_heads, n, kv->head_dim } };
+    const struct st_want want[] = {
+        { .n_dims = 3, .shape = { kv->n_heads, n, kv->head_dim } },
+        { .n_dims = 3, .shape = { kv->n_heads, n, kv->v_head_dim } },
+    };
     struct str name = { 0 };
     int rc = 0;
 
     for (size_t i = 0; i < 2 * kv->n_layers && rc == 0; i++) {
         tensor_name(&name, i / 2, i % 2);
-        data[i] = st_want_data(st, name.s, kv->dtype, &want, err);
+        data[i] = st_want_data(st, name.s, kv->dtype, &want[i % 2], err);
         rc = data[i] ? 0 : -1;
     }
     str_free(&name);
@@ -274,7 +281,8 @@ check_sum(const struct st *st, const struct session *s, const int32_t *ids,
           const char *const *data, struct err *err)
 {
     const struct kv *kv = &s->kv;
-    size_t nbytes = s->n * kv->head_dim * dtype_size(kv->dtype);
+    size_t n = s->n * dtype_size(kv->dtype);
+    size_t nbytes[] = { n * kv->head_dim, n * kv->v_head_dim };
     struct hash *hash = hash_new(HASH_XXH3);
     const char *sum = st_meta(st, SUM);
     char hex[HASH_MAX_HEX];
@@ -282,10 +290,9 @@ check_sum(const struct st *st, const struct session *s, const int32_t *ids,
     add_ids(hash, s, ids);
     for (size_t i = 0; i < kv->n_layers * kv->n_heads; i++) {
         const char *const *of = &data[i / kv->n_heads * 2];
-        size_t at = i % kv->n_heads * nbytes;
 
-        hash_add(hash, of[0] + at, nbytes);
-        hash_add(hash, of[1] + at, nbytes);
+        for (int k = 0; k < 2; k++)
+            hash_add(hash, of[k] + i % kv->n_heads * nbytes[k], nbytes[k]);
     }
     hash_end(hash, hex);
     if (sum && !strcmp(sum, hex))
@@ -306,13 +313,13 @@ fill(struct session *s, const char *const *data, struct err *err)
         return -1;
     for (size_t i = 0; i < kv->n_layers * kv->n_heads; i++) {
         size_t layer = i / kv->n_heads, head = i % kv->n_heads;
-        size_t at = head * h.nbytes;
 
-        cvt_to_f32(h.k, data[2 * layer] + at, kv->dtype, h.n_items);
-        cvt_to_f32(h.v, data[2 * layer + 1] + at, kv->dtype, h.n_items);
-        kv_set(kv, layer, head, 0, s->n, h.k, h.v);
+        for (size_t k = 0; k < 2; k++)
+            cvt_to_f32(h.of[k], data[2 * layer + k] + head * h.nbytes[k],
+                       kv->dtype, h.n_items[k]);
+        kv_set(kv, layer, head, 0, s->n, h.of[0], h.of[1]);
     }
-    free(h.k);
+    free(h.of[0]);
     return 0;
 }
 

@@ -21,9 +21,11 @@ enum bad { NONE, VALUE, KEY, N_BAD };
 static const char *const with[] = { "", ", an infinite value", ", a NaN key" };
 
 /* A query head's KV head is its number / GROUP. */
-enum { N = 150, HEADS = 6, KV_HEADS = 2, GROUP = 3, DIM = 10, BAD = 70 };
+enum { N = 150, HEADS = 6, KV_HEADS = 2, GROUP = 3, BAD = 70 };
+enum { DIM = 10, V_DIM = 67 }; /* of keys, and of values: a panel and a part */
 
-static float q[N][HEADS][DIM], k[N][KV_HEADS][DIM], v[N][KV_HEADS][DIM];
+static float q[N][HEADS][DIM], k[N][KV_HEADS][DIM];
+static float v[N][KV_HEADS][V_DIM];
 
 /* bf16 holds them all. */
 static void
@@ -110,7 +112,8 @@ run_from(struct session *s, size_t begin, size_t window, size_t step,
     static _Alignas(64) float scratch[1 << 18];
     const struct config config = { .n_heads = HEADS,
                                    .n_kv_heads = KV_HEADS,
-                                   .head_dim = DIM };
+                                   .head_dim = DIM,
+                                   .v_head_dim = V_DIM };
 
     if (attention_scratch(&config, true) > sizeof(scratch) / sizeof(*scratch))
         abort();
@@ -123,6 +126,7 @@ run_from(struct session *s, size_t begin, size_t window, size_t step,
             .n_heads = HEADS,
             .n_kv_heads = KV_HEADS,
             .head_dim = DIM,
+            .v_head_dim = V_DIM,
             .scale = scale,
             .softcap = softcap,
             .window = window,
@@ -131,7 +135,7 @@ run_from(struct session *s, size_t begin, size_t window, size_t step,
             .spans = &span,
             .n_spans = 1,
             .q = q[at][0],
-            .out = out + at * HEADS * DIM,
+            .out = out + at * HEADS * V_DIM,
             .lse = lse ? lse + at * HEADS : NULL,
             .bf16 = bf16,
             .scratch = scratch,
@@ -150,7 +154,7 @@ run(struct session *s, size_t window, size_t step, float *out, float *lse)
 static void
 test_window(struct session *s, size_t window, enum bad bad)
 {
-    static float out[N * HEADS * DIM], cut[N * HEADS * DIM];
+    static float out[N * HEADS * V_DIM], cut[N * HEADS * V_DIM];
     static float lse[N * HEADS], lse_cut[N * HEADS];
     const char *form = bf16 && sinking ? " in bf16 with sinks"
                        : bf16          ? " in bf16"
@@ -168,7 +172,7 @@ test_window(struct session *s, size_t window, enum bad bad)
                                    expected_lse(p, head, window)) < 1e-5;
     for (size_t p = 0, at = 0; p < N; p++)
         for (size_t head = 0; head < HEADS; head++)
-            for (size_t i = 0; i < DIM; i++, at++)
+            for (size_t i = 0; i < V_DIM; i++, at++)
                 if (sees_bad(bad, p, head, window) && (bad == KEY || i == 3))
                     apart &= !isfinite(out[at]);
                 else
@@ -179,7 +183,7 @@ test_window(struct session *s, size_t window, enum bad bad)
         run(s, window, step, cut, step % 2 ? NULL : lse_cut);
         if (step % 2 == 0)
             same &= !memcmp(lse, lse_cut, sizeof(lse));
-        for (size_t at = 0; at < N * HEADS * DIM; at++)
+        for (size_t at = 0; at < N * HEADS * V_DIM; at++)
             same &= f32_bits(out[at]) == f32_bits(cut[at]);
     }
     tap_ok(near,
@@ -200,7 +204,7 @@ test_window(struct session *s, size_t window, enum bad bad)
 static void
 test_both_ways(struct session *s, enum bad bad)
 {
-    static float out[N * HEADS * DIM], last[N * HEADS * DIM];
+    static float out[N * HEADS * V_DIM], last[N * HEADS * V_DIM];
     static float lse[N * HEADS];
     const char *form = bf16 ? " in bf16" : "";
     bool near = true, same = true;
@@ -210,7 +214,7 @@ test_both_ways(struct session *s, enum bad bad)
     run(s, 0, N, out, lse);
     for (size_t p = 0, at = 0; p < N; p++)
         for (size_t head = 0; head < HEADS; head++)
-            for (size_t i = 0; i < DIM; i++, at++)
+            for (size_t i = 0; i < V_DIM; i++, at++)
                 near &= bad && head < GROUP && (bad == KEY || i == 3)
                             ? !isfinite(out[at])
                             : fabs((double)out[at] - expected(p, head, i, 0)) <
@@ -222,9 +226,9 @@ test_both_ways(struct session *s, enum bad bad)
     for (size_t p = 0; p < N; p++) {
         memcpy(q[N - 1], kept[p], sizeof(q[0]));
         run_from(s, N - 1, 0, 1, last, NULL);
-        for (size_t i = 0; i < (size_t)HEADS * DIM; i++)
-            same &= f32_bits(last[(N - 1) * HEADS * DIM + i]) ==
-                    f32_bits(out[p * HEADS * DIM + i]);
+        for (size_t i = 0; i < (size_t)HEADS * V_DIM; i++)
+            same &= f32_bits(last[(N - 1) * HEADS * V_DIM + i]) ==
+                    f32_bits(out[p * HEADS * V_DIM + i]);
     }
     memcpy(q, kept, sizeof(q));
     tap_ok(same,
@@ -240,6 +244,7 @@ test_dtype(enum dtype dtype, enum bad bad)
     struct session s = { .kv = { .n_layers = 1,
                                  .n_heads = KV_HEADS,
                                  .head_dim = DIM,
+                                 .v_head_dim = V_DIM,
                                  .dtype = dtype } };
     struct err err;
 

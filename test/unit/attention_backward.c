@@ -17,23 +17,26 @@
 #include "test/unit/tap.h"
 
 /* Sequences of FIRST and N - FIRST tokens; a query head's KV head is its
- * number / GROUP.  DIM is a panel and a part, of no whole vectors. */
-enum { N = 220, FIRST = 70, HEADS = 8, KV_HEADS = 4, GROUP = 2, DIM = 74 };
+ * number / GROUP.  Keys are a panel and a part, of no whole vectors, values two
+ * of them. */
+enum { N = 220, FIRST = 70, HEADS = 8, KV_HEADS = 4, GROUP = 2 };
+enum { DIM = 74, V_DIM = 130 };
 enum { BLOCKS = 5, MAX_THREADS = 5 };
 static const float scale = 0.1f;
 static float softcap;
 static const float *sinks; /* [HEADS], or NULL */
 
-static float q[N][HEADS][DIM], k[N][KV_HEADS][DIM], v[N][KV_HEADS][DIM];
-static float dout[N][HEADS][DIM], out[N][HEADS][DIM], lse[N][HEADS];
+static float q[N][HEADS][DIM], k[N][KV_HEADS][DIM];
+static float v[N][KV_HEADS][V_DIM], lse[N][HEADS];
+static float dout[N][HEADS][V_DIM], out[N][HEADS][V_DIM];
 
 /* What it gives. */
 struct result {
-    float dq[N][HEADS][DIM], dk[N][KV_HEADS][DIM], dv[N][KV_HEADS][DIM];
+    float dq[N][HEADS][DIM], dk[N][KV_HEADS][DIM], dv[N][KV_HEADS][V_DIM];
 };
 
 struct result_f64 {
-    double dq[N][HEADS][DIM], dk[N][KV_HEADS][DIM], dv[N][KV_HEADS][DIM];
+    double dq[N][HEADS][DIM], dk[N][KV_HEADS][DIM], dv[N][KV_HEADS][V_DIM];
 };
 
 static void
@@ -51,11 +54,11 @@ operand(double x, bool bf16)
 }
 
 static double
-dot(const float *a, const float *b, bool bf16)
+dot(const float *a, const float *b, size_t n, bool bf16)
 {
     double sum = 0;
 
-    for (size_t i = 0; i < DIM; i++)
+    for (size_t i = 0; i < n; i++)
         sum += operand((double)a[i], bf16) * operand((double)b[i], bf16);
     return sum;
 }
@@ -67,7 +70,7 @@ delta_of(size_t p, size_t head, size_t first, size_t oldest,
          const double score[N], bool bf16)
 {
     double max = sinks ? (double)sinks[head] : -INFINITY;
-    double total = sinks != NULL, sum[DIM] = { 0 }, delta = 0;
+    double total = sinks != NULL, sum[V_DIM] = { 0 }, delta = 0;
 
     for (size_t i = oldest; i <= p;) {
         size_t end = first + ((i - first) / KV_BLOCK + 1) * KV_BLOCK;
@@ -77,18 +80,18 @@ delta_of(size_t p, size_t head, size_t first, size_t oldest,
         for (size_t j = i; j < end; j++)
             max = fmax(max, score[j]);
         total *= exp(was - max);
-        for (size_t d = 0; d < DIM; d++)
+        for (size_t d = 0; d < V_DIM; d++)
             sum[d] *= exp(was - max);
         for (; i < end; i++) {
             double w = exp(score[i] - max);
 
             total += w;
-            for (size_t d = 0; d < DIM; d++)
+            for (size_t d = 0; d < V_DIM; d++)
                 sum[d] += operand(w, bf16) *
                           operand((double)v[i][head / GROUP][d], bf16);
         }
     }
-    for (size_t d = 0; d < DIM; d++)
+    for (size_t d = 0; d < V_DIM; d++)
         delta += (double)dout[p][head][d] * sum[d] / total;
     return delta;
 }
@@ -107,7 +110,7 @@ query_back(struct result_f64 *want, size_t p, size_t head, size_t window,
     for (size_t d = 0; d < DIM; d++)
         scaled[d] = q[p][head][d] * scale;
     for (size_t i = oldest; i <= p; i++) {
-        score[i] = dot(scaled, k[i][kv], bf16);
+        score[i] = dot(scaled, k[i][kv], DIM, bf16);
         if (softcap > 0)
             score[i] = (double)softcap * tanh(score[i] / (double)softcap);
         total += exp(score[i]);
@@ -115,15 +118,17 @@ query_back(struct result_f64 *want, size_t p, size_t head, size_t window,
     delta = delta_of(p, head, first, oldest, score, bf16);
     for (size_t i = oldest; i <= p; i++) {
         double weight = exp(score[i]) / total;
-        double ds = weight * (dot(dout[p][head], v[i][kv], bf16) - delta);
+        double ds =
+            weight * (dot(dout[p][head], v[i][kv], V_DIM, bf16) - delta);
 
         if (softcap > 0)
             ds *= 1 - pow(score[i] / (double)softcap, 2);
         weight = operand(weight, bf16);
         ds = operand(ds, bf16);
-        for (size_t d = 0; d < DIM; d++) {
+        for (size_t d = 0; d < V_DIM; d++)
             want->dv[i][kv][d] +=
                 weight * operand((double)dout[p][head][d], bf16);
+        for (size_t d = 0; d < DIM; d++) {
             want->dq[p][head][d] +=
                 ds * operand((double)k[i][kv][d], bf16) * (double)scale;
             want->dk[i][kv][d] += ds * operand((double)scaled[d], bf16);
@@ -161,8 +166,9 @@ run(struct session *s, size_t window, bool bf16, int threads, struct result *r)
     static float delta[N * HEADS], scaled[N * HEADS * DIM];
     const struct config config = { .n_heads = HEADS,
                                    .n_kv_heads = KV_HEADS,
-                                   .head_dim = DIM };
-    struct attention_sizes sizes = attention_sizes(DIM, bf16);
+                                   .head_dim = DIM,
+                                   .v_head_dim = V_DIM };
+    struct attention_sizes sizes = attention_sizes(DIM, V_DIM, bf16);
     size_t n = attention_scratch(&config, bf16), nbytes;
     float *scratch;
     unsigned char *queries, *keys, *tiles;
@@ -182,6 +188,7 @@ run(struct session *s, size_t window, bool bf16, int threads, struct result *r)
         .n_heads = HEADS,
         .n_kv_heads = KV_HEADS,
         .head_dim = DIM,
+        .v_head_dim = V_DIM,
         .scale = scale,
         .softcap = softcap,
         .window = window,
@@ -280,6 +287,7 @@ main(void)
         s[i] = (struct session){ .kv = { .n_layers = 1,
                                          .n_heads = KV_HEADS,
                                          .head_dim = DIM,
+                                         .v_head_dim = V_DIM,
                                          .dtype = DT_F32 } };
         if (kv_grow(&s[i].kv, 0, N, &err) < 0)
             abort();

@@ -20,6 +20,7 @@ cache_of(const struct config *c)
     return (struct kv){ .n_layers = 1,
                         .n_heads = (size_t)c->n_kv_heads,
                         .head_dim = (size_t)c->head_dim,
+                        .v_head_dim = (size_t)c->v_head_dim,
                         .dtype = DT_F32 };
 }
 
@@ -77,7 +78,8 @@ list_regions(struct lm *lm, struct lm_work *w)
     const struct config *c = &lm->model->config;
     size_t n = w->rows, nb = w->n_blocks, hidden = (size_t)c->hidden_size;
     size_t d = (size_t)c->head_dim, heads = (size_t)c->n_heads;
-    size_t kv_heads = (size_t)c->n_kv_heads, nq = heads * d, nkv = kv_heads * d;
+    size_t kv_heads = (size_t)c->n_kv_heads, dv = (size_t)c->v_head_dim;
+    size_t nq = heads * d, nk = kv_heads * d, nv = kv_heads * dv;
     size_t inter = (size_t)c->widest_mlp, rank = lm->lora.rank;
     size_t n_used = c->n_experts ? (size_t)c->n_experts_used : 0;
     size_t vocab = (size_t)c->vocab_size;
@@ -86,14 +88,14 @@ list_regions(struct lm *lm, struct lm_work *w)
     const struct model_form *f = &c->form;
     size_t posts = f->norm.places & NORM_POST ? n : 0;
     size_t outputs = c->residual_scale > 0 ? n : posts;
-    size_t fused_qkv = f->qkv != FUSED_NOT ? nq + 2 * nkv : 0;
+    size_t fused_qkv = f->qkv != FUSED_NOT ? nq + nk + nv : 0;
     size_t up = f->plain_mlp || f->gate_up ? 0 : inter;
     size_t half = config_ropes(c) ? (size_t)c->rotary_dim / 2 : 0;
     struct activations *a = &w->acts;
     struct block_grads *g = &w->grads;
     struct kv kv = cache_of(c);
     struct attention_sizes attention =
-        attention_sizes(d, bf16 && attention_takes_bf16(c));
+        attention_sizes(d, dv, bf16 && attention_takes_bf16(c));
     struct lm_region *r;
 
     w->n_regions = 0;
@@ -105,11 +107,11 @@ list_regions(struct lm *lm, struct lm_work *w)
     add(r, &a->attn_in, n, hidden, 4);
     add(r, &a->qkv, n, fused_qkv, 4);
     add(r, &a->q, n, nq, 4);
-    add(r, &a->k, n, nkv, 4);
-    add(r, &a->v, n, nkv, 4);
+    add(r, &a->k, n, nk, 4);
+    add(r, &a->v, n, nv, 4);
     add(r, &a->q_rotated, n, nq, 4);
-    add(r, &a->k_rotated, n, nkv, 4);
-    add(r, &a->attended, n, nq, 4);
+    add(r, &a->k_rotated, n, nk, 4);
+    add(r, &a->attended, n, heads * dv, 4);
     add(r, &a->lse, n, heads, 4);
     add(r, &a->attn_out, n, hidden, 4);
     add(r, &a->mlp_out, posts, hidden, 4);
@@ -126,10 +128,10 @@ list_regions(struct lm *lm, struct lm_work *w)
     add(r, &g->output, outputs, hidden, 4);
     add(r, &g->input, n, hidden, 4);
     add(r, &g->inner, n, inter, 4);
-    add(r, &g->attended, n, nq, 4);
+    add(r, &g->attended, n, heads * dv, 4);
     add(r, &g->q, n, nq, 4);
-    add(r, &g->k, n, nkv, 4);
-    add(r, &g->v, n, nkv, 4);
+    add(r, &g->k, n, nk, 4);
+    add(r, &g->v, n, nv, 4);
     add(r, &g->sines_back, n, half, 4);
     add(r, &g->weights, n, n_used, 4);
     add(r, &g->attention.delta, n, heads, 4);
