@@ -6,7 +6,7 @@
 budgets='core 11738
 core/format 13474
 core/kernel 11562
-core/model 27881
+core/model 27957
 core/text 8128
 core/image 2399
 cmd 42039
