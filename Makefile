@@ -154,7 +154,7 @@ $(B)/core/kernel/cpu.o $(B)/core/kernel/dispatch.o: ISA_FLAGS = $(call tables,$(
 # Loops over a row of a picture, unrolled, and of floats as vectors.
 $(B)/core/image/resize.o: ISA_FLAGS := -O3
 # Rows of numbers to codes, as vectors.
-$(B)/core/kernel/encode.o: ISA_FLAGS := -O3
+$(B)/core/kernel/encode_%.o: ISA_FLAGS += -O3
 # AdamW as vectors: a square root that sets errno cannot be one.
 $(B)/core/model/train/adamw.o $(B)/core/model/train/loss.o: ISA_FLAGS := -O3 -fno-math-errno
 

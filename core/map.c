@@ -16,8 +16,10 @@
 #include "core/mem.h"
 #include "core/sig.h"
 
-#define MAX_LINKS  40  /* as Linux */
-#define POLL_MS    500 /* a stop is noticed after that, however idle a pipe */
+#define MAX_LINKS 40  /* as Linux */
+#define POLL_MS   500 /* a stop is noticed after that, however idle a pipe */
+#define FAULT_BYTES \
+    ((size_t)2 << 20) /* that a fault may map, as a large page */
 #define READ_PIECE ((size_t)256 << 10) /* 14 GB/s cached; mmap gives 8 */
 
 int
@@ -165,12 +167,14 @@ map_will_read(const void *p, size_t nbytes)
 }
 
 void
-map_was_read(const void *p, size_t nbytes)
+map_was_read(const struct map *map, const void *p, size_t nbytes)
 {
-    size_t skip;
-    void *page = page_of(p, &skip);
+    size_t before = (size_t)((const uint8_t *)p - map->data), skip;
+    void *page;
 
-    pages_drop(page, skip + nbytes);
+    before = smaller(before, FAULT_BYTES);
+    page = page_of((const char *)p - before, &skip);
+    pages_drop(page, skip + before + nbytes);
 }
 
 bool

@@ -37,10 +37,11 @@ void *map_fd(int fd, size_t nbytes, const char *name, struct err *err);
 
 /* map_cached(): is the page of a mapped file at 'p' in memory?  False where
  * that is unknown.  map_will_read() is a hint that these bytes of it are next,
- * map_was_read() that they are no more needed: they leave this process. */
+ * map_was_read() that they are no more needed: they leave this process, and so
+ * do those just before, which a fault nearby has mapped once more. */
 bool map_cached(const void *p);
 void map_will_read(const void *p, size_t nbytes);
-void map_was_read(const void *p, size_t nbytes);
+void map_was_read(const struct map *map, const void *p, size_t nbytes);
 
 /* file_open() opens a regular file for reading and gives its size; an fd or
  * -1 with 'err' set as for map_open(). */

@@ -19,233 +19,296 @@
 #include "core/tool.h"
 #include "core/tty.h"
 
-#define BLOCK ((size_t)1 << 20) /* numbers that are converted at a time */
+#define BLOCK ((size_t)1 << 19) /* numbers that are converted at a time */
 #define GRAIN ((size_t)1 << 14) /* by one thread */
+#define PIECE ((size_t)4096)    /* of these, at a time */
 
-/* Rows of an item while threads share them.  Those of numbers that are ROUNDED
- * are GRAIN long, the last one shorter. */
+/* Bytes of a tensor that are to be written. */
+struct part {
+    int tensor;
+    const void *data;
+    size_t nbytes, offset;
+};
+
+/* What is written while the next block is converted. */
 struct block {
+    char *room;
+    size_t room_nbytes;
+    uint8_t shape[16];
+    struct part parts[N_PIECES];
+    size_t n_parts;
+    struct stw *w;
+    struct err err;
+};
+
+struct converter {
+    struct convert_plan *plan;
+    struct par *par;
+    struct par_worker *writer;
+    struct block blocks[2];
+    bool second; /* the block whose turn it is */
+    struct stw *w;
+    struct progress progress;
+    uint64_t n_in, n_out; /* bytes of tensors */
+};
+
+/* An item, and the rows of it that threads share.  Those of a tensor that is
+ * KEPT are GRAIN bytes long, those of one that is ROUNDED GRAIN numbers, and
+ * the last may be shorter. */
+struct item_rows {
     struct convert_item *item;
     struct weight from;
-    size_t k;          /* numbers of a row */
-    size_t first, n;   /* rows of this block */
-    size_t row_nbytes; /* of one as it is written */
-    char *to;          /* [n, row_nbytes] */
-    float *x;          /* [threads, n_x] */
-    size_t n_x;
+    size_t out, k, total; /* rows, numbers of one, of all */
+    size_t first, n;      /* rows at hand */
+    size_t row_nbytes;    /* of one as it is written */
+    char *to;             /* [n, row_nbytes] */
     atomic_bool overflow; /* a number became infinite */
     /* PACKED */
     struct encode_form form;
     float *weight; /* [k] or NULL */
     size_t groups;
     char *scale;                /* [n, groups], as in the file */
-    uint8_t *zero;              /* [n, groups], or NULL */
+    uint8_t *zero;              /* [n, groups] */
     struct encode_error *error; /* [n]; 'max' is NaN where a number is not
                                  * finite */
-};
-
-struct converter {
-    struct convert_plan *plan;
-    struct par *par;
-    struct stw *w;
-    struct progress progress;
-    uint64_t n_in, n_out; /* bytes of tensors */
 };
 
 /* ---- numbers ---- */
 
 static void
-encode_rows(void *ctx, size_t begin, size_t end, int thread)
+copy_rows(void *ctx, size_t begin, size_t end)
 {
-    const struct block *b = ctx;
-    size_t scale_nbytes = b->groups * dtype_size(b->form.scale_dtype);
-    float *x = b->x + (size_t)thread * b->n_x, *scale = x + b->k;
-    uint8_t *code = (uint8_t *)(scale + b->groups);
+    struct item_rows *r = ctx;
+    size_t at = (r->first + begin) * r->k;
+    size_t n = smaller((end - begin) * r->k, r->total - at);
 
-    for (size_t r = begin; r < end; r++) {
-        uint8_t *to = (uint8_t *)b->to + r * b->row_nbytes;
+    memcpy(r->to + begin * r->k, (const char *)r->from.data + at, n);
+}
 
-        weight_read(x, &b->from, b->first + r, 0, b->k);
-        if (!encode_row(&b->form, code, scale,
-                        b->zero ? b->zero + r * b->groups : NULL, x, b->weight,
-                        b->k, &b->error[r])) {
-            b->error[r].max = (double)NAN;
-            continue;
-        }
-        cvt_from_f32(b->scale + r * scale_nbytes, b->form.scale_dtype, scale,
-                     b->groups);
-        memset(to, 0, b->row_nbytes); /* the last word may have bits to spare */
-        if (b->form.kind == ENCODE_I4)
-            encode_halves(to, code, b->k);
-        else
-            memcpy(to, code, b->k);
+static void
+encode_rows(void *ctx, size_t begin, size_t end)
+{
+    const struct item_rows *r = ctx;
+    size_t scale_nbytes = r->groups * dtype_size(r->form.scale_dtype);
+    size_t coded = r->form.kind == ENCODE_I4 ? (r->k + 1) / 2 : r->k;
+
+    for (size_t i = begin; i < end; i++) {
+        uint8_t *to = (uint8_t *)r->to + i * r->row_nbytes;
+
+        memset(to + coded, 0, r->row_nbytes - coded); /* of the last word */
+        if (!encode_row(&r->form, to, r->scale + i * scale_nbytes,
+                        r->form.asymmetric ? r->zero + i * r->groups : NULL,
+                        &r->from, r->first + i, r->k, r->weight, &r->error[i]))
+            r->error[i].max = (double)NAN;
     }
 }
 
 static void
-read_rows(void *ctx, size_t begin, size_t end, int thread)
+read_rows(void *ctx, size_t begin, size_t end)
 {
-    struct block *b = ctx;
-    bool rounded = b->item->change == ROUNDED;
-    enum dtype to = b->item->piece[0].dtype;
-    float *x = b->x + (size_t)thread * b->n_x;
+    struct item_rows *r = ctx;
+    enum dtype to = r->item->piece[0].dtype;
+    bool f64 = r->from.dtype == DT_F64;
+    size_t done = r->first * r->k, last = smaller(end * r->k, r->total - done);
+    float x[PIECE];
 
-    for (size_t r = begin; r < end; r++) {
-        size_t at = (b->first + r) * b->k, n = b->k;
-        bool f64 = b->from.dtype == DT_F64;
+    for (size_t i = begin * r->k, n; i < last; i += n) {
+        n = smaller(smaller(PIECE, last - i), r->k - i % r->k);
+        for (size_t j = 0; f64 && j < n; j++) {
+            double v = dtype_get(DT_F64, r->from.data, done + i + j);
 
-        if (rounded)
-            n = smaller(n, b->item->from->t->n_elements - at);
-        for (size_t i = 0; f64 && i < n; i++) {
-            double v = dtype_get(DT_F64, b->from.data, at + i);
-
-            x[i] = to == DT_F32 ? (float)v : f64_to_odd(v);
+            x[j] = to == DT_F32 ? (float)v : f64_to_odd(v);
         }
         if (!f64)
-            weight_read(x, &b->from, b->first + r, 0, n);
-        cvt_from_f32(b->to + r * b->row_nbytes, to, x, n);
+            weight_read(x, &r->from, r->first + i / r->k, i % r->k, n);
+        cvt_from_f32(r->to + i * dtype_size(to), to, x, n);
         if (cvt_fits(x, to, n))
             continue;
-        for (size_t i = 0; i < n; i++) /* what was infinite may stay that */
-            if (!cvt_fits(x + i, to, 1) &&
-                isfinite(f64 ? dtype_get(DT_F64, b->from.data, at + i)
-                             : (double)x[i]))
-                b->overflow = true;
+        for (size_t j = 0; j < n; j++) /* what was infinite may stay that */
+            if (!cvt_fits(x + j, to, 1) &&
+                isfinite(f64 ? dtype_get(DT_F64, r->from.data, done + i + j)
+                             : (double)x[j]))
+                r->overflow = true;
     }
 }
 
-/* What a block has apart from codes.  Zero points of 4 bits are packed along
- * the rows: word r / 8 of each group. */
-static int
-write_scales(struct converter *c, const struct block *b, int tensor,
-             struct err *err)
+/* ---- blocks ---- */
+
+static void
+write_block(void *ctx)
 {
-    size_t item = dtype_size(b->form.scale_dtype);
-    size_t n_words = (b->n + 7) / 8 * b->groups;
-    uint8_t *words;
+    struct block *b = ctx;
 
-    for (size_t r = 0; r < b->n; r++) {
-        struct encode_error *all = &b->item->error;
+    for (size_t i = 0; i < b->n_parts && !b->err.status; i++)
+        stw_write(b->w, b->parts[i].tensor, b->parts[i].data,
+                  b->parts[i].nbytes, b->parts[i].offset, &b->err);
+}
 
-        if (!isfinite(b->error[r].max))
+/* Waits for what is being written; then 'b' is, if it is not NULL. */
+static int
+hand_over(struct converter *c, struct block *b, struct err *err)
+{
+    par_sync(c->writer);
+    for (int i = 0; i < 2; i++)
+        if (c->blocks[i].err.status) {
+            *err = c->blocks[i].err;
+            return -1;
+        }
+    if (b)
+        par_submit(c->writer, write_block, b);
+    return 0;
+}
+
+static void
+add_part(struct block *b, int tensor, const void *data, size_t nbytes,
+         size_t offset)
+{
+    b->parts[b->n_parts++] = (struct part){ tensor, data, nbytes, offset };
+}
+
+/* Room for r->n rows, and for words of zero points. */
+static int
+block_open(struct block *b, struct item_rows *r, struct err *err)
+{
+    size_t errors = r->n * sizeof(*r->error), codes = r->n * r->row_nbytes;
+    size_t scales = r->n * r->groups * sizeof(float);
+    size_t zeros = r->form.asymmetric ? (r->n + 4) * r->groups * 2 : 0;
+    size_t nbytes = errors + scales + zeros + codes;
+
+    b->n_parts = 0;
+    if (nbytes > b->room_nbytes) {
+        free(b->room);
+        b->room_nbytes = nbytes;
+        b->room = mem_try(nbytes, 1, r->item->from->t->name, err);
+    }
+    if (!b->room)
+        return -1;
+    r->error = (struct encode_error *)(void *)b->room;
+    r->scale = b->room + errors;
+    r->zero = (uint8_t *)r->scale + scales;
+    r->to = (char *)r->zero + zeros;
+    return 0;
+}
+
+/* What packed rows have apart from codes.  Zero points of 4 bits are packed
+ * along the rows: word r / 8 of each group. */
+static int
+add_scales(struct block *b, const struct item_rows *r, int tensor,
+           struct err *err)
+{
+    size_t line = r->groups * dtype_size(r->form.scale_dtype);
+    size_t n_words = (r->n + 7) / 8 * r->groups;
+    struct encode_error *all = &r->item->error;
+    uint8_t *words = r->zero + r->n * r->groups;
+
+    for (size_t i = 0; i < r->n; i++) {
+        if (!isfinite(r->error[i].max))
             return err_set(err, EX_DATAERR,
                            "%s: %s has a number in row %zu that is not finite, "
                            "or too large",
-                           b->item->from->st->path, b->item->from->t->name,
-                           b->first + r);
-        all->squares += b->error[r].squares;
-        all->of += b->error[r].of;
-        all->max = fmax(all->max, b->error[r].max);
+                           r->item->from->st->path, r->item->from->t->name,
+                           r->first + i);
+        encode_add(all, &r->error[i]);
     }
-    if (stw_write(c->w, tensor + PIECE_SCALE, b->scale, b->n * b->groups * item,
-                  b->first * b->groups * item, err) < 0)
-        return -1;
-    if (!b->zero)
+    add_part(b, tensor + PIECE_SCALE, r->scale, r->n * line, r->first * line);
+    put_le64(b->shape, r->out);
+    put_le64(b->shape + 8, r->k);
+    if (r->first == 0 && r->item->n_pieces > PIECE_SHAPE)
+        add_part(b, tensor + PIECE_SHAPE, b->shape, 16, 0);
+    if (!r->form.asymmetric)
         return 0;
-    words = b->zero + b->n * b->groups;
     memset(words, 0, 4 * n_words);
-    for (size_t r = 0; r < b->n; r++)
-        for (size_t g = 0; g < b->groups; g++)
-            words[(r / 8 * b->groups + g) * 4 + r % 8 / 2] |=
-                (uint8_t)(b->zero[r * b->groups + g] << 4 * (r % 2));
-    return stw_write(c->w, tensor + PIECE_ZEROS, words, 4 * n_words,
-                     b->first / 8 * 4 * b->groups, err);
+    for (size_t i = 0; i < r->n; i++)
+        for (size_t g = 0; g < r->groups; g++)
+            words[(i / 8 * r->groups + g) * 4 + i % 8 / 2] |=
+                (uint8_t)(r->zero[i * r->groups + g] << 4 * (i % 2));
+    add_part(b, tensor + PIECE_ZEROS, words, 4 * n_words,
+             r->first / 8 * 4 * r->groups);
+    return 0;
 }
 
-/* Room for blocks of 'most' rows, and what errors are weighed by. */
 static int
-block_open(struct block *b, const struct converter *c, size_t most,
-           struct err *err)
-{
-    const struct st_tensor *t = b->item->from->t;
-    size_t threads = (size_t)par_threads(c->par);
-    bool packs = b->item->change == PACKED;
-
-    b->to = mem_try(most, b->row_nbytes, t->name, err);
-    b->x = mem_try(b->n_x, threads * sizeof(*b->x), t->name, err);
-    if (!b->to || !b->x || !packs)
-        return b->to && b->x ? 0 : -1;
-    b->scale = mem_try(most, b->groups * sizeof(float), t->name, err);
-    b->error = mem_try(most, sizeof(*b->error), t->name, err);
-    if (b->form.asymmetric) /* and their words */
-        b->zero = mem_try(most * 3 / 2 + 4, b->groups, t->name, err);
-    if (!b->scale || !b->error || (b->form.asymmetric && !b->zero))
-        return -1;
-    return activations_weight(&b->weight, c->plan, t, err);
-}
-
-static void
-block_close(struct block *b)
-{
-    free(b->weight);
-    free(b->zero);
-    free(b->error);
-    free(b->scale);
-    free(b->x);
-    free(b->to);
-}
-
-/* PACKED, ROUNDED, UNPACKED: block after block. */
-static int
-write_rows(struct converter *c, struct convert_item *it, int tensor,
-           struct err *err)
+rows_open(struct item_rows *r, struct converter *c, struct convert_item *it,
+          struct form_memory *memory, struct err *err)
 {
     const struct st_tensor *t = it->from->t;
-    const char *from = st_data(it->from->st, t);
-    size_t threads = (size_t)par_threads(c->par), nbytes = it->piece[0].nbytes;
-    bool packs = it->change == PACKED;
-    struct form_memory memory = { .par = c->par };
-    struct linear l = { .w = { from, t->dtype, GRAIN },
-                        .out =
-                            t->n_elements / GRAIN + (t->n_elements % GRAIN > 0),
+    size_t items = it->change == KEPT ? t->nbytes : t->n_elements;
+    struct linear l = { .w = { st_data(it->from->st, t), t->dtype, GRAIN },
+                        .out = items / GRAIN + (items % GRAIN > 0),
                         .in = GRAIN };
-    struct block b = { .item = it };
-    uint8_t shape[16];
+
+    r->item = it;
+    if (it->change == PACKED) {
+        r->form = plan_form(c->plan, it);
+        l.w.ld = l.in = t->shape[1];
+        l.out = t->shape[0];
+        r->groups = encode_groups(&r->form, l.in);
+        if (activations_weight(&r->weight, c->plan, t, err) < 0)
+            return -1;
+    } else if (it->change == UNPACKED &&
+               form_bind(&l, &it->packed, 0, memory, err) < 0) {
+        return -1;
+    }
+    r->from = l.w;
+    r->out = l.out;
+    r->k = l.in;
+    r->total = it->change == UNPACKED ? l.out * l.in : items;
+    r->row_nbytes = it->change == KEPT ? r->k
+                    : it->change == PACKED
+                        ? it->piece[0].nbytes / l.out
+                        : r->k * dtype_size(it->piece[0].dtype);
+    return 0;
+}
+
+static int
+write_item(struct converter *c, struct convert_item *it, int tensor,
+           struct err *err)
+{
+    static void (*const convert[])(void *, size_t, size_t) = {
+        [KEPT] = copy_rows,
+        [ROUNDED] = read_rows,
+        [PACKED] = encode_rows,
+        [UNPACKED] = read_rows,
+    };
+    const struct st_tensor *t = it->from->t;
+    const char *from = st_data(it->from->st, t);
+    struct form_memory memory = { .par = c->par };
+    struct item_rows r = { 0 };
     size_t line, most;
     int rc = -1;
 
-    if (packs) {
-        l.w.ld = l.in = t->shape[1];
-        l.out = t->shape[0];
-        b.form = plan_form(c->plan, it);
-        b.groups = encode_groups(&b.form, l.in);
-    } else if (it->change == UNPACKED &&
-               form_bind(&l, &it->packed, 0, &memory, err) < 0) {
+    if (rows_open(&r, c, it, &memory, err) < 0)
         goto out;
-    }
-    b.from = l.w;
-    b.k = l.in;
-    b.n_x = packs ? b.k + b.groups + b.k / 4 + 1 : b.k;
-    b.row_nbytes =
-        packs ? nbytes / l.out : b.k * dtype_size(it->piece[0].dtype);
-    line = it->change == UNPACKED ? 0 : b.k * dtype_size(t->dtype);
-    most = smaller(l.out, larger(threads, BLOCK / b.k) / 8 * 8 + 8);
-    if (block_open(&b, c, most, err) < 0)
-        goto out;
-    for (; b.first < l.out; b.first += b.n) {
-        size_t at = b.first * line, to = b.first * b.row_nbytes, n;
+    line = it->change == UNPACKED ? 0
+           : it->change == KEPT   ? r.k
+                                  : r.k * dtype_size(t->dtype);
+    most = larger((size_t)par_threads(c->par), BLOCK / larger(r.k, 1));
+    if (r.form.asymmetric)
+        most = (most + 7) / 8 * 8;
+    for (; r.first < r.out; r.first += r.n) {
+        struct block *b = &c->blocks[c->second = !c->second];
+        size_t at = r.first * line, to = r.first * r.row_nbytes, n;
 
-        b.n = smaller(most, l.out - b.first);
-        n = smaller(b.n * line, t->nbytes - at);
-        if (line)
-            map_will_read(from + at + n, smaller(n, t->nbytes - at - n));
-        par_for_thread(c->par, b.n, GRAIN / b.k + 1,
-                       packs ? encode_rows : read_rows, &b);
-        if (stw_write(c->w, tensor, b.to,
-                      smaller(b.n * b.row_nbytes, nbytes - to), to, err) < 0 ||
-            (packs && write_scales(c, &b, tensor, err) < 0))
+        r.n = smaller(most, r.out - r.first);
+        n = smaller(r.n * line, t->nbytes - at);
+        if (block_open(b, &r, err) < 0)
             goto out;
         if (line)
-            map_was_read(from + at, n);
+            map_will_read(from + at + n, smaller(n, t->nbytes - at - n));
+        par_for(c->par, r.n, GRAIN / r.k + 1, convert[it->change], &r);
+        b->w = c->w;
+        add_part(b, tensor, r.to,
+                 smaller(r.n * r.row_nbytes, it->piece[0].nbytes - to), to);
+        if ((it->change == PACKED && add_scales(b, &r, tensor, err) < 0) ||
+            hand_over(c, b, err) < 0)
+            goto out;
+        if (line)
+            map_was_read(&it->from->st->map, from + at, n);
         progress_at(&c->progress,
-                    c->n_in + item_nbytes(it) / l.out * (b.first + b.n));
+                    c->n_in + item_nbytes(it) / r.out * (r.first + r.n));
     }
-    put_le64(shape, l.out);
-    put_le64(shape + 8, l.in);
-    rc = packs && it->n_pieces > PIECE_SHAPE
-             ? stw_write(c->w, tensor + PIECE_SHAPE, shape, 16, 0, err)
-             : 0;
-    if (b.overflow)
+    rc = 0;
+    if (r.overflow)
         err_warn("%s: %s has numbers that become infinite in %s",
                  it->from->st->path, t->name,
                  dtype_table[it->piece[0].dtype].name);
@@ -253,29 +316,12 @@ write_rows(struct converter *c, struct convert_item *it, int tensor,
         const struct stdir_tensor *p = it->packed.tensor[i];
 
         if (p)
-            map_was_read(st_data(p->st, p->t), p->t->nbytes);
+            map_was_read(&p->st->map, st_data(p->st, p->t), p->t->nbytes);
     }
 out:
     form_memory_free(&memory);
-    block_close(&b);
+    free(r.weight);
     return rc;
-}
-
-static int
-write_kept(struct converter *c, struct convert_item *it, int tensor,
-           struct err *err)
-{
-    const char *from = st_data(it->from->st, it->from->t);
-    size_t n = it->from->t->nbytes;
-
-    for (size_t done = 0, k; done < n; done += k) {
-        k = smaller(n - done, BLOCK);
-        if (stw_write_mapped(c->w, tensor, from + done, k, done, err) < 0)
-            return -1;
-        map_was_read(from + done, k);
-        progress_at(&c->progress, c->n_in + done + k);
-    }
-    return 0;
 }
 
 /* ---- files ---- */
@@ -284,14 +330,8 @@ static int
 write_shard(struct converter *c, struct convert_item *items, size_t n,
             const char *path, int flags, struct err *err)
 {
-    static int (*const write[])(struct converter *, struct convert_item *, int,
-                                struct err *) = {
-        [KEPT] = write_kept,
-        [ROUNDED] = write_rows,
-        [PACKED] = write_rows,
-        [UNPACKED] = write_rows,
-    };
     const struct stdir *dir = &c->plan->dir;
+    struct err late;
     int rc = 0, tensor = 0;
 
     c->w = stw_new();
@@ -309,12 +349,14 @@ write_shard(struct converter *c, struct convert_item *items, size_t n,
     if (rc >= 0)
         rc = stw_open(c->w, path, flags, err);
     for (size_t i = 0; rc == 0 && i < n; i++) {
-        rc = write[items[i].change](c, &items[i], tensor, err);
+        rc = write_item(c, &items[i], tensor, err);
         tensor += (int)items[i].n_pieces;
         c->n_in += item_nbytes(&items[i]);
         for (size_t k = 0; k < items[i].n_pieces; k++)
             c->n_out += items[i].piece[k].nbytes;
     }
+    if (hand_over(c, NULL, rc < 0 ? &late : err) < 0)
+        rc = -1;
     if (rc == 0)
         rc = stdir_unchanged(dir, err);
     if (rc == 0)
@@ -429,12 +471,6 @@ write_dir(struct converter *c, struct err *err)
 
 /* ---- the report ---- */
 
-static double
-relative_rms(const struct encode_error *e)
-{
-    return e->of > 0 ? sqrt(e->squares / e->of) : 0;
-}
-
 static int
 report(const struct converter *c, struct err *err)
 {
@@ -451,25 +487,24 @@ report(const struct converter *c, struct err *err)
 
         if (it->change != PACKED)
             continue;
-        all.squares += it->error.squares;
-        all.of += it->error.of;
+        encode_add(&all, &it->error);
         if (json) {
             str_adds(&text, text.n ? ",\n  " : "{\"tensors\": [\n  ");
             js_addf(&text, "{\"tensor\": %s, \"form\": %s, ", name,
                     plan_word(p));
             js_addf(&text, "\"relative_rms\": %g, \"max_error\": %g}",
-                    relative_rms(&it->error), it->error.max);
+                    encode_relative_rms(&it->error), it->error.max);
             continue;
         }
         if (text.n == 0)
             str_adds(&text, "tensor\tform\trelative_rms\tmax_error\n");
         str_esc(&text, name, strlen(name));
         str_addf(&text, "\t%s\t%.6f\t%.6g\n", plan_word(p),
-                 relative_rms(&it->error), it->error.max);
+                 encode_relative_rms(&it->error), it->error.max);
     }
     if (json) {
         str_adds(&text, text.n ? "],\n " : "{\"tensors\": [],\n ");
-        js_addf(&text, "\"relative_rms\": %g, ", relative_rms(&all));
+        js_addf(&text, "\"relative_rms\": %g, ", encode_relative_rms(&all));
         str_addf(&text, "\"input_bytes\": %zu, \"output_bytes\": %zu}\n",
                  (size_t)c->n_in, (size_t)c->n_out);
     }
@@ -483,7 +518,7 @@ report(const struct converter *c, struct err *err)
         tool_say("%s: %zu of %zu tensors packed as %s, relative rms %.4f, %s "
                  "of %s",
                  p->cmd->out_path, p->n_packed, p->n_items, plan_word(p),
-                 relative_rms(&all), out, in);
+                 encode_relative_rms(&all), out, in);
     else
         tool_say("%s: %zu tensor%s%s, %s of %s", p->cmd->out_path, p->n_items,
                  plural(p->n_items), p->cmd->dequantize ? ", unpacked" : "",
@@ -502,13 +537,17 @@ convert_write(struct convert_plan *p, struct err *err)
 
     for (size_t i = 0; i < p->n_items; i++)
         c.progress.total += item_nbytes(&p->items[i]);
-    if (par_open(&c.par, p->cmd->n_threads, err) == 0) {
+    if (par_open(&c.par, p->cmd->n_threads, err) == 0 &&
+        par_worker_open(&c.writer, err) == 0) {
         progress_start(&c.progress);
         rc = p->to_dir ? write_dir(&c, err)
                        : write_shard(&c, p->items, p->n_items, p->cmd->out_path,
                                      p->cmd->out_flags, err);
         progress_end(&c.progress);
     }
+    par_worker_close(c.writer);
     par_close(c.par);
+    free(c.blocks[0].room);
+    free(c.blocks[1].room);
     return rc < 0 ? -1 : report(&c, err);
 }

@@ -9,6 +9,7 @@
 #define FAMILIES      \
     FAMILY(code)      \
     FAMILY(cvt)       \
+    FAMILY(encode)    \
     FAMILY(gemm)      \
     FAMILY(gemm_bf16) \
     FAMILY(gemm_int8) \

@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: ISC */
 #include "core/kernel/encode.h"
 
+#include <float.h>
 #include <math.h>
-#include <string.h>
 
 #include "core/kernel/cvt.h"
 #include "core/kernel/ops.h"
-
-#define LANES 16 /* sums of a group are kept in so many, for vectors */
-
-/* Added and taken off again it leaves whole numbers, ties to even. */
-#define WHOLE 12582912.0f /* 1.5 * 2^23 */
 
 /* Scales that are tried, in 64ths of absmax / 7.5: with the first of them the
  * largest number has the code -8. */
@@ -18,20 +13,23 @@ static const float factors[] = { 60, 57, 54, 51, 48, 45, 42, 39 };
 #define N_FACTORS (sizeof(factors) / sizeof(*factors))
 #define REFITS    2
 
-#define CHUNK 256 /* numbers that are encoded and compared at a time */
+#define PIECE 2048 /* numbers that are read at a time: 8 KiB of f32 */
 
+/* A group of a row, its range, and the piece of it that is in memory. */
 struct group {
-    const float *x, *weight; /* [n]; weight NULL: 1 */
-    size_t n;
-    enum dtype scale_dtype;
+    const struct encode_ops *ops;
+    const struct encode_form *form;
+    const struct weight *w;
+    const float *weight; /* of the group's columns, or NULL */
+    size_t row, col, n;
+    float low, high, absmax; /* 0 among them */
+    size_t held; /* where the piece begins; SIZE_MAX: there is none */
+    float x[PIECE];
 };
 
-/* A scale, its zero, and the weighted squared error that they leave; the scale
- * that fits these codes best. */
 struct choice {
     float scale, zero;
-    double error;
-    float fit;
+    float error;
 };
 
 size_t
@@ -41,235 +39,201 @@ encode_groups(const struct encode_form *form, size_t k)
 }
 
 void
-encode_halves(uint8_t *to, const uint8_t *code, size_t k)
+encode_add(struct encode_error *to, const struct encode_error *row)
 {
-    for (size_t i = 0; i < k / 2; i++)
-        to[i] = (uint8_t)(code[2 * i] | code[2 * i + 1] << 4);
-    if (k % 2)
-        to[k / 2] = code[k - 1];
+    to->squares += row->squares;
+    to->of += row->of;
+    to->max = fmax(to->max, row->max);
 }
 
-/* As it is when it has been stored; 0 where it has no inverse. */
+double
+encode_relative_rms(const struct encode_error *e)
+{
+    return e->of > 0 ? sqrt(e->squares / e->of) : 0;
+}
+
+static struct encode_part
+read_piece(struct group *g, size_t at)
+{
+    size_t n = smaller(g->n - at, PIECE);
+
+    if (g->held != at)
+        weight_read(g->x, g->w, g->row, g->col + at, n);
+    g->held = at;
+    return (struct encode_part){ .x = g->x,
+                                 .weight = g->weight ? g->weight + at : NULL,
+                                 .n = n };
+}
+
+/* As it is when it has been stored, and has an inverse. */
 static float
 stored(float scale, enum dtype dtype)
 {
-    uint8_t bytes[4];
-    float v;
+    float least = dtype == DT_F16 ? 0x1p-24f : FLT_MIN;
+    float v = dtype == DT_F16    ? f16_to_f32(f32_to_f16(scale))
+              : dtype == DT_BF16 ? bf16_to_f32(f32_to_bf16(scale))
+                                 : scale;
 
-    cvt_from_f32(bytes, dtype, &scale, 1);
-    cvt_to_f32(&v, bytes, dtype, 1);
-    return isfinite(1 / v) ? v : 0;
+    return scale == 0 || fabsf(v) >= least ? v : copysignf(least, scale);
 }
 
-static float
-inverse(float scale)
+static void
+set_scale(struct encode_part *p, const struct choice *c)
 {
-    return scale != 0 ? 1 / scale : 0;
+    p->scale = c->scale;
+    p->by = c->scale != 0 ? 1 / c->scale : 0;
+    p->low = -8 - c->zero;
+    p->high = 7 - c->zero;
+    p->plus = c->zero + 8;
 }
 
 /* ---- int4 ---- */
 
-/* The code of x without its zero, as a float. */
-INLINE float
-nearest(float x, float by, float low, float high)
+static struct encode_fit
+measure(struct group *g, const struct choice *c, bool fits)
 {
-    float y = x * by;
+    struct encode_fit f = { 0 };
 
-    y = y < low ? low : y;
-    y = y > high ? high : y;
-    return y + WHOLE - WHOLE;
-}
+    for (size_t at = 0; at < g->n; at += PIECE) {
+        struct encode_part p = read_piece(g, at);
 
-INLINE void
-measure_as(const struct group *g, struct choice *c, bool weighted)
-{
-    float by = inverse(c->scale), low = -8 - c->zero, high = 7 - c->zero;
-    float error[LANES] = { 0 }, xy[LANES] = { 0 }, yy[LANES] = { 0 };
-    double sum = 0, sum_xy = 0, sum_yy = 0;
-
-    for (size_t i = 0; i < g->n; i += LANES) {
-        size_t n = smaller(g->n - i, LANES);
-        float x[LANES] = { 0 }, w[LANES] = { 0 };
-
-        memcpy(x, g->x + i, n * sizeof(*x));
-        if (weighted)
-            memcpy(w, g->weight + i, n * sizeof(*w));
-        for (size_t l = 0; l < LANES; l++) {
-            float y = nearest(x[l], by, low, high), d = x[l] - y * c->scale;
-            float wd = weighted ? w[l] * d : d, wy = weighted ? w[l] * y : y;
-
-            error[l] += wd * d;
-            xy[l] += wy * x[l];
-            yy[l] += wy * y;
-        }
+        set_scale(&p, c);
+        g->ops->measure(&f, &p, fits);
     }
-    for (size_t l = 0; l < LANES; l++) {
-        sum += (double)error[l];
-        sum_xy += (double)xy[l];
-        sum_yy += (double)yy[l];
-    }
-    c->error = sum;
-    c->fit = sum_yy > 0 ? (float)(sum_xy / sum_yy) : c->scale;
+    return f;
 }
 
 /* Keeps the better of two choices. */
 static void
-try(const struct group *g, struct choice *best, float scale, float zero)
+try(struct group *g, struct choice *best, float scale, float zero)
 {
-    struct choice c = { .scale = stored(scale, g->scale_dtype), .zero = zero };
+    struct choice c = { stored(scale, g->form->scale_dtype), zero, 0 };
 
-    if (c.scale == 0)
+    if (c.scale == best->scale && zero == best->zero)
         return;
-    if (g->weight)
-        measure_as(g, &c, true);
-    else
-        measure_as(g, &c, false);
+    c.error = measure(g, &c, false).error;
     if (c.error < best->error)
         *best = c;
 }
 
 static struct choice
-choose_int4(const struct encode_form *form, const struct group *g, float absmax)
+choose_int4(struct group *g)
 {
-    struct choice best = { .error = (double)INFINITY };
-    float low = 0, high = 0, scale, zero = 0;
+    struct choice best = { .error = INFINITY };
+    float scale = g->absmax / 7.5f, zero = 0;
+    bool asymmetric = g->form->asymmetric;
 
-    for (size_t i = 0; i < g->n; i++) {
-        low = g->x[i] < low ? g->x[i] : low;
-        high = g->x[i] > high ? g->x[i] : high;
+    if (asymmetric) {
+        scale = g->high / 15 - g->low / 15;
+        zero = scale > 0 ? -8 - g->low / scale : 0;
+        zero = rintf(zero < -8 ? -8 : zero > 7 ? 7 : zero);
     }
-    scale = absmax / 7.5f;
-    if (form->asymmetric) {
-        scale = high / 15 - low / 15;
-        zero = scale > 0 ? -8 - low / scale : 0;
-        zero = (zero < -8 ? -8 : zero > 7 ? 7 : zero) + WHOLE - WHOLE;
-    }
-    if (!form->search)
-        return (struct choice){ .scale = stored(scale, g->scale_dtype),
-                                .zero = zero };
+    if (!g->form->search || scale == 0)
+        return (struct choice){ stored(scale, g->form->scale_dtype), zero, 0 };
     try(g, &best, scale, zero);
     for (size_t i = 0; i < N_FACTORS; i++) {
         float by = factors[i] / 64;
 
-        if (!form->asymmetric)
-            try(g, &best, (high > -low ? -scale : scale) * by, 0);
-        for (float z = zero - 1; form->asymmetric && z <= zero + 1; z++)
+        if (!asymmetric)
+            try(g, &best, (g->high > -g->low ? -scale : scale) * by, 0);
+        for (float z = zero - 1; asymmetric && z <= zero + 1; z++)
             if (z >= -8 && z <= 7)
                 try(g, &best, scale * by, z);
     }
-    for (int i = 0; i < REFITS; i++)
-        try(g, &best, best.fit, best.zero);
+    for (int i = 0; i < REFITS; i++) {
+        struct encode_fit f = measure(g, &best, true);
+
+        if (f.yy > 0 && f.xy != 0)
+            try(g, &best, f.xy / f.yy, best.zero);
+    }
     return best;
 }
 
 /* ---- rows ---- */
 
-/* E4M3 of |y| <= 448 and its value: numbers under 2^-6 are multiples of 2^-9,
- * as those of f32 from 2^14 on are. */
-INLINE uint8_t
-to_f8(float y, float *value)
+/* Two codes in a byte. */
+static void
+put_halves(uint8_t *to, const uint8_t *code, size_t n)
 {
-    uint32_t sign = f32_bits(y) & 0x80000000, u = f32_bits(y) & INT32_MAX;
-    float size = f32_from_bits(u), small = size + 0x1p14f;
-    uint32_t normal, bits;
-
-    u = u + 0x7ffff + (u >> 20 & 1);
-    normal = size >= 0x1p-6f ? UINT32_MAX : 0;
-    bits = (normal & (u >> 20)) - (normal & 120 << 3);
-    bits |= ~normal & (f32_bits(small) & 15);
-    *value = f32_from_bits(sign | (normal & u & 0xfff00000) |
-                           (~normal & f32_bits(small - 0x1p14f)));
-    return (uint8_t)(sign >> 24 | bits);
+    for (size_t i = 0; i < n / 2; i++)
+        to[i] = (uint8_t)(code[2 * i] | code[2 * i + 1] << 4);
+    if (n % 2)
+        to[n / 2] = code[n - 1];
 }
 
-/* Codes of up to CHUNK numbers of a group, and the numbers they stand for. */
-static void
-encode_chunk(enum encode_kind kind, uint8_t *code, float *value,
-             const struct choice *c, const float *x, size_t n)
+/* The scale and the zero of a group; false where a number is too large. */
+static bool
+choose(struct group *g, struct choice *c)
 {
-    float by = inverse(c->scale);
+    static const float most[] = { [ENCODE_F8] = 448,
+                                  [ENCODE_I8] = 127,
+                                  [ENCODE_I4] = 7.5f,
+                                  [ENCODE_S8] = 127 };
+    const struct encode_form *form = g->form;
 
-    if (kind == ENCODE_F8)
-        for (size_t i = 0; i < n; i++) {
-            float y = x[i] * by;
+    g->low = g->high = 0;
+    for (size_t at = 0; at < g->n; at += PIECE) {
+        struct encode_part p = read_piece(g, at);
 
-            y = y < -448 ? -448 : y;
-            y = y > 448 ? 448 : y;
-            code[i] = to_f8(y, &value[i]);
-        }
-    else if (kind == ENCODE_I8) {
-        int8_t q[CHUNK];
-
-        gemm_ops_of(cpu_isa())->quantize(q, x, DT_F32, by, n);
-        for (size_t i = 0; i < n; i++) {
-            code[i] = (uint8_t)(q[i] + 128);
-            value[i] = (float)q[i];
-        }
-    } else
-        for (size_t i = 0; i < n; i++) {
-            value[i] = nearest(x[i], by, -8 - c->zero, 7 - c->zero);
-            code[i] = (uint8_t)(int)(value[i] + c->zero + 8);
-        }
-    for (size_t i = 0; i < n; i++)
-        value[i] *= c->scale;
-}
-
-static void
-add_error(struct encode_error *e, const float *x, const float *value, size_t n)
-{
-    float squares[LANES] = { 0 }, of[LANES] = { 0 }, max[LANES] = { 0 };
-
-    for (size_t i = 0; i < n; i += LANES)
-        for (size_t l = 0; l < LANES && (i + LANES <= n || i + l < n); l++) {
-            float d = fabsf(x[i + l] - value[i + l]);
-
-            squares[l] += d * d;
-            of[l] += x[i + l] * x[i + l];
-            max[l] = d > max[l] ? d : max[l];
-        }
-    for (size_t l = 0; l < LANES; l++) {
-        e->squares += (double)squares[l];
-        e->of += (double)of[l];
-        e->max = (double)max[l] > e->max ? (double)max[l] : e->max;
+        g->ops->range(&g->low, &g->high, p.x, p.n);
     }
+    g->absmax = g->high > -g->low ? g->high : -g->low;
+    c->scale = g->absmax / most[form->kind];
+    c->zero = 0;
+    if (form->kind != ENCODE_S8)
+        c->scale = stored(c->scale, form->scale_dtype);
+    if (!isfinite(g->high - g->low) || !isfinite(c->scale) ||
+        !isfinite(16 * g->absmax * g->absmax * (float)g->n))
+        return false;
+    if (form->kind == ENCODE_I4)
+        *c = choose_int4(g);
+    return true;
 }
 
 bool
-encode_row(const struct encode_form *form, uint8_t *code, float *scale,
-           uint8_t *zero, const float *x, const float *weight, size_t k,
-           struct encode_error *error)
+encode_row(const struct encode_form *form, uint8_t *code, char *scale,
+           uint8_t *zero, const struct weight *w, size_t row, size_t k,
+           const float *weight, struct encode_error *error)
 {
-    static const float most[] = {
-        [ENCODE_F8] = 448, [ENCODE_I8] = 127, [ENCODE_I4] = 7.5f
-    };
-    float value[CHUNK];
+    enum encode_kind kind = form->kind;
+    uint8_t halves[PIECE];
+    struct group g;
 
+    g.ops = encode_ops_of(cpu_isa());
+    g.form = form;
+    g.w = w;
+    g.row = row;
     *error = (struct encode_error){ 0 };
-    for (size_t at = 0, n, i = 0; at < k; at += n, i++) {
-        struct choice c = { 0 };
-        float absmax;
+    for (size_t i = 0; (g.col = i * form->group) < k; i++) {
+        struct choice c;
 
-        n = smaller(k - at, form->group);
-        absmax = gemm_ops_of(cpu_isa())->absmax(x + at, DT_F32, n);
-        if (!isfinite(16 * absmax * absmax * (float)n) ||
-            !isfinite(stored(absmax / most[form->kind], form->scale_dtype)))
+        g.n = smaller(k - g.col, form->group);
+        g.weight = weight ? weight + g.col : NULL;
+        g.held = SIZE_MAX;
+        if (!choose(&g, &c))
             return false;
-        if (form->kind == ENCODE_I4) {
-            const struct group g = { x + at, weight ? weight + at : NULL, n,
-                                     form->scale_dtype };
-
-            if (absmax > 0)
-                c = choose_int4(form, &g, absmax);
-        } else {
-            c.scale = stored(absmax / most[form->kind], form->scale_dtype);
-        }
-        scale[i] = c.scale;
+        cvt_from_f32(scale + i * dtype_size(form->scale_dtype),
+                     form->scale_dtype, &c.scale, 1);
         if (zero)
             zero[i] = (uint8_t)(int)(c.zero + 8);
-        for (size_t j = at, m; j < at + n; j += m) {
-            m = smaller(at + n - j, CHUNK);
-            encode_chunk(form->kind, code + j, value, &c, x + j, m);
-            add_error(error, x + j, value, m);
+        for (size_t at = 0; at < g.n; at += PIECE) {
+            struct encode_part p = read_piece(&g, at);
+            size_t to = g.col + at;
+
+            set_scale(&p, &c);
+            if (kind == ENCODE_S8)
+                p.by = 127 / g.absmax <= FLT_MAX ? 127 / g.absmax : 0;
+            if (kind != ENCODE_I4) {
+                p.high = kind == ENCODE_F8 ? 448 : 127;
+                p.low = -p.high;
+                p.plus = kind == ENCODE_I8 ? 128 : 0;
+            }
+            if (kind == ENCODE_F8)
+                g.ops->f8(code + to, &p, error);
+            else
+                g.ops->whole(kind == ENCODE_I4 ? halves : code + to, &p, error);
+            if (kind == ENCODE_I4)
+                put_halves(code + to / 2, halves, p.n);
         }
     }
     return true;

@@ -97,6 +97,36 @@ struct code_ops {
     bool (*gemv)(const struct code_gemv *a);
 };
 
+/* Numbers of a group, encoded as y = x * by within low .. high, rounded, which
+ * stands for y * scale. */
+struct encode_part {
+    const float *x, *weight; /* [n]; weight: of squared errors, or NULL: 1 */
+    size_t n;
+    float scale, by, low, high;
+    float plus; /* from y to its code */
+};
+
+/* Sums: of squared errors, of y * x, of y * y. */
+struct encode_fit {
+    float error, xy, yy;
+};
+
+/* What is summed or compared is added to what is there.
+ *   range    of x and 0, not finite if a number is not
+ *   measure  'fits': xy and yy, too
+ *   whole    y is a whole number
+ *   f8       y is an E4M3, and 'plus' 0 */
+struct encode_error;
+struct encode_ops {
+    void (*range)(float *low, float *high, const float *x, size_t n);
+    void (*measure)(struct encode_fit *f, const struct encode_part *p,
+                    bool fits);
+    void (*whole)(uint8_t *code, const struct encode_part *p,
+                  struct encode_error *e);
+    void (*f8)(uint8_t *code, const struct encode_part *p,
+               struct encode_error *e);
+};
+
 /* t[i * ldt + r] = the sum over c of w[r][c] * x[i][c], rounded once: rows of
  * int8 one after the other, at any address, by rows of int16 that have zeros
  * up to a multiple of SHADOW_STEP columns.  No such sum, nor a part of one, may
@@ -286,6 +316,7 @@ struct gemm_int8_ops {
  * could build. */
 const struct code_ops *code_ops_of(enum isa isa);
 const struct cvt_ops *cvt_ops_of(enum isa isa);
+const struct encode_ops *encode_ops_of(enum isa isa);
 const struct gemm_ops *gemm_ops_of(enum isa isa);
 const struct gemm_bf16_ops *gemm_bf16_ops_of(enum isa isa);
 const struct gemm_int8_ops *gemm_int8_ops_of(enum isa isa);

@@ -47,7 +47,7 @@ def by_formula(w, form, rule, dtype):
         zero = np.clip(np.rint(F(-8) - low / scale), -8, 7)
     else:
         scale = top / F({"int4": 7.5, "int8": 127, "fp8": 448}[form])
-    scale = stored(scale, dtype)
+    scale = np.where(scale > 0, np.maximum(stored(scale, dtype), F(2.0**-24 if dtype == "F16" else 2.0**-126)), F(0))
     y = w * np.where(scale > 0, F(1) / np.where(scale > 0, scale, 1), F(0))
     if form == "fp8":
         code = e4m3(np.clip(y, -448, 448))
