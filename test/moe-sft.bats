@@ -424,16 +424,17 @@ END
 import moe, numpy as np
 base, q = moe.read("base.safetensors")[0], moe.read("q.safetensors")[0]
 lines = [l.split("\t") for l in open("report").read().splitlines()]
-assert lines.pop(0) == ["tensor", "expert", "relative_diff", "max_abs_diff"]
+assert lines.pop(0) == ["tensor", "expert", "relative_rms", "max_error"]
 for p in base:
     w, s = base[p].astype(np.float32), q[p + "_scale"]
-    assert (s == np.abs(w).max(2) / np.float32(127)).all()
-    assert np.abs(q[p] - w / s[:, :, None]).max() <= 0.50002
+    top = np.abs(w).max(2)
+    assert (s == top / np.float32(127)).all()
+    assert (q[p] == np.rint(w * (np.float32(127) / top)[:, :, None])).all()
     for e in range(4):
         name, expert, d, m = lines.pop(0)
         diff = np.abs(base[p][e] - q[p][e] * s[e][:, None])
         assert (name, int(expert)) == (p, e)
-        assert abs(float(d) - diff.mean() / np.abs(base[p][e]).mean()) < 1e-6
+        assert abs(float(d) - np.sqrt(np.square(diff).sum() / np.square(base[p][e]).sum())) < 1e-6
         assert abs(float(m) / diff.max() - 1) < 1e-5
 assert not lines
 END

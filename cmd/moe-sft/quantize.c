@@ -3,18 +3,15 @@
  * quantize: int8 with a scale for each row, absmax / 127, as the operator's
  * int8 mode has its weights; and how far that is from them.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cmd/moe-sft/base.h"
 #include "cmd/moe-sft/verbs.h"
 #include "cmd/moe-sft/write.h"
 #include "core/format/stw.h"
 #include "core/js.h"
-#include "core/kernel/cvt.h"
-#include "core/kernel/gemm.h"
+#include "core/kernel/encode.h"
 #include "core/mem.h"
 #include "core/out.h"
 #include "core/par.h"
@@ -26,68 +23,75 @@ struct quantize {
     const struct cmd *cmd;
     struct base base;
     struct par *par;
-    struct gemm *gemm;
     struct stw *w;
     int values[BASE_N], scales[BASE_N]; /* tensors */
-    float *x;                           /* [ROWS, longest] */
-    int8_t *q;                          /* [ROWS, ld] */
-    float scale[ROWS];
+    struct gemm_matrix matrix;          /* what is encoded now */
+    size_t first;                       /* its row */
+    uint8_t *code;                      /* [ROWS, longest] */
+    char scale[ROWS * sizeof(float)];
+    struct encode_error error[ROWS]; /* 'max' -1: a number is not finite */
     struct str report;
 };
+
+static void
+encode_rows(void *ctx, size_t begin, size_t end)
+{
+    struct quantize *z = ctx;
+    size_t k = z->matrix.k;
+    const struct encode_form form = { .kind = ENCODE_S8,
+                                      .group = k,
+                                      .scale_dtype = DT_F32 };
+
+    for (size_t r = begin; r < end; r++)
+        if (!encode_row(&form, z->code + r * k, z->scale + r * sizeof(float),
+                        NULL, &z->matrix.weight, z->first + r, k, NULL,
+                        &z->error[r]))
+            z->error[r].max = -1;
+}
 
 static int
 put_matrix(struct quantize *z, enum base_matrix m, size_t expert,
            struct err *err)
 {
-    const struct gemm_matrix w = base_weights(&z->base, m, expert);
-    size_t k = w.k, ld = gemm_ld_int8(k);
-    double sum = 0, size = 0, max = 0, relative; /* of |w - q s|, of |w| */
+    struct encode_error all = { 0 };
+    size_t k, rows;
+    double rms;
 
-    for (size_t first = 0, n; first < w.n; first += n) {
-        size_t row = expert * w.n + first;
-        uint8_t bytes[ROWS * 4];
+    z->matrix = base_weights(&z->base, m, expert);
+    k = z->matrix.k;
+    rows = z->matrix.n;
+    for (size_t n; z->first < rows; z->first += n) {
+        size_t row = expert * rows + z->first;
 
-        n = smaller(w.n - first, ROWS);
-        weight_rows(z->x, &w.weight, first, n, k);
-        gemm_to_int8(z->gemm, z->q, z->scale, z->x, k, n, k);
+        n = smaller(rows - z->first, ROWS);
+        par_for(z->par, n, 4, encode_rows, z);
         for (size_t r = 0; r < n; r++) {
-            if (!isfinite(z->scale[r]))
+            if (z->error[r].max < 0)
                 return err_set(err, EX_DATAERR,
                                "%s: %s of expert %zu has a number in row %zu "
-                               "that is not finite",
-                               z->cmd->base, base_word(m), expert, first + r);
-            for (size_t c = 0; c < k; c++) {
-                double v = (double)z->x[r * k + c];
-                double d =
-                    fabs(v - (double)z->q[r * ld + c] * (double)z->scale[r]);
-
-                sum += d;
-                size += fabs(v);
-                max = d > max ? d : max;
-            }
+                               "that is not finite, or too large",
+                               z->cmd->base, base_word(m), expert,
+                               z->first + r);
+            encode_add(&all, &z->error[r]);
         }
-        for (size_t r = 0; r < n; r++)
-            memmove(z->q + r * k, z->q + r * ld, k);
-        cvt_from_f32(bytes, DT_F32, z->scale, n);
-        if (stw_write(z->w, z->values[m], z->q, n * k, row * k, err) < 0 ||
-            stw_write(z->w, z->scales[m], bytes, 4 * n, 4 * row, err) < 0)
+        if (stw_write(z->w, z->values[m], z->code, n * k, row * k, err) < 0 ||
+            stw_write(z->w, z->scales[m], z->scale, n * sizeof(float),
+                      row * sizeof(float), err) < 0)
             return -1;
     }
-    relative = size > 0 ? sum / size : 0;
+    z->first = 0;
+    rms = encode_relative_rms(&all);
     if (z->cmd->json) {
         str_addf(&z->report, "%s{\"tensor\": \"%s\", \"expert\": %zu, ",
                  z->report.n ? ",\n " : "[", base_word(m), expert);
-        str_adds(&z->report, "\"relative_diff\": ");
-        js_put_f64(&z->report, relative);
-        str_adds(&z->report, ", \"max_abs_diff\": ");
-        js_put_f64(&z->report, max);
-        str_addc(&z->report, '}');
+        js_addf(&z->report, "\"relative_rms\": %g, \"max_error\": %g}", rms,
+                all.max);
         return 0;
     }
     if (z->report.n == 0)
-        str_adds(&z->report, "tensor\texpert\trelative_diff\tmax_abs_diff\n");
-    str_addf(&z->report, "%s\t%zu\t%.6f\t%.6g\n", base_word(m), expert,
-             relative, max);
+        str_adds(&z->report, "tensor\texpert\trelative_rms\tmax_error\n");
+    str_addf(&z->report, "%s\t%zu\t%.6f\t%.6g\n", base_word(m), expert, rms,
+             all.max);
     return 0;
 }
 
@@ -102,13 +106,11 @@ quantize_main(const struct cmd *cmd, struct err *err)
     if (can_write(cmd, cmd->output, err) < 0 ||
         base_open(&z.base, cmd->base, cmd->layer, err) < 0 ||
         base_want_float(&z.base, err) < 0 ||
-        par_open(&z.par, cmd->n_threads, err) < 0 ||
-        gemm_open(&z.gemm, z.par, err) < 0)
+        par_open(&z.par, cmd->n_threads, err) < 0)
         goto out;
     longest = larger(z.base.hidden, z.base.intermediate);
-    z.x = mem_try(longest, ROWS * sizeof(*z.x), "rows", err);
-    z.q = mem_try(gemm_ld_int8(longest), ROWS, "rows", err);
-    if (!z.x || !z.q)
+    z.code = mem_try(longest, ROWS, "rows", err);
+    if (!z.code)
         goto out;
     stw_meta(z.w, "format", "pt");
     stw_meta(z.w, "quantization", "int8, symmetric, a scale for each row");
@@ -135,9 +137,7 @@ quantize_main(const struct cmd *cmd, struct err *err)
 out:
     str_free(&z.report);
     stw_free(z.w);
-    free(z.q);
-    free(z.x);
-    gemm_close(z.gemm);
+    free(z.code);
     par_close(z.par);
     base_close(&z.base);
     return rc;
