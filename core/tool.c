@@ -209,3 +209,20 @@ tool_deadline(void *to, const char *arg, struct err *err)
     sig_deadline(seconds);
     return 0;
 }
+
+int
+tool_make(bool if_missing, int (*sound)(void *cmd, struct err *err),
+          int (*make)(void *cmd, struct err *err), void *cmd, struct err *err)
+{
+    int rc = if_missing ? sound(cmd, err) : 0;
+    struct err later;
+
+    if (rc)
+        return rc < 0 ? -1 : 0;
+    rc = make(cmd, err);
+    if (rc < 0 && if_missing &&
+        (err->status == EX_CANTCREAT || err->status == EX_TEMPFAIL) &&
+        sound(cmd, &later) > 0)
+        return 0;
+    return rc;
+}

@@ -78,6 +78,16 @@ _Noreturn void die_err(const struct err *err);
 _Noreturn void die_usage(const char *fmt, ...)
     __attribute__((format(printf, 1, 2)));
 
+/*
+ * tool_make() is a command that makes outputs: make(cmd).  With --if-missing it
+ * is done where sound(cmd) is 1 (all are there, and sound), fails where that is
+ * -1 (what is there is not), and looks once more if make() has found an output,
+ * as another run may have been first.  Returns 0, or what make() returns.
+ */
+int tool_make(bool if_missing, int (*sound)(void *cmd, struct err *err),
+              int (*make)(void *cmd, struct err *err), void *cmd,
+              struct err *err);
+
 /* tool_end() flushes stdout and exits with 'status', or with EX_IOERR. */
 _Noreturn void tool_end(int status);
 

@@ -225,3 +225,44 @@ END
 @test "two at once: saev-write that continues, replaces, or finishes" {
     pairs 25 saev-write saev-finish
 }
+
+@test "--if-missing: a run that comes second succeeds, and leaves what the first has made" {
+    [ "$(cd "$ROOT/cmd" && grep -l '"if-missing", NULL' ./*/main.c | xargs)" = \
+        "./kvc-convert/main.c ./moe-sft/main.c ./saev-write/main.c ./st-convert/main.c" ] # each is below
+    py - "$WRITERS" <<'END'
+import os, shutil, signal, string, subprocess as sp, sys, time
+names = "saev-pad kvc-bin kvc-back moe-init moe-forward moe-directory moe-to-peft moe-quantize sc-int8 sc-file".split()
+def start(command):
+    return sp.Popen(command.split(), stdin=sp.DEVNULL, stdout=sp.DEVNULL, stderr=sp.PIPE, text=True)
+def files(what="out"):
+    return {(d, f): os.stat(os.path.join(d, f)).st_ino for d, _, found in os.walk(what) for f in found}
+def second(command):
+    """Starts it twice; the second time it is stopped while it writes until the other has ended."""
+    while True:
+        shutil.rmtree("out", ignore_errors=True)
+        os.mkdir("out")
+        p = start(command)
+        while p.poll() is None and not os.listdir("out"):
+            pass
+        p.send_signal(signal.SIGSTOP)
+        if p.poll() is None:
+            os.waitid(os.P_PID, p.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        late = p.poll() is not None or not all(f.startswith(".") for f in os.listdir("out"))
+        first = None if late else start(command)
+        assert late or (first.wait(), first.stderr.read()) == (0, ""), command
+        made = files()
+        p.send_signal(signal.SIGCONT)
+        said = p.communicate()[1]
+        if not late:
+            assert {k: v for k, v in made.items() if "/." not in k[0] and k[1][0] != "."} == files(), command
+            return p.returncode, said
+for line in sys.argv[1].splitlines():
+    name, flags, command = line.split(" ", 2)
+    if name in names:
+        command = string.Template(command).substitute(os.environ)
+        assert second(command + " --if-missing") == (0, ""), command
+        assert second(command)[0] in (73, 75), command # or this were no test
+        names.remove(name)
+assert not names
+END
+}

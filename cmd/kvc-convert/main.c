@@ -84,20 +84,48 @@ static const struct opt_tool tool = {
     .defaults = &defaults,
 };
 
+struct job {
+    const struct convert_cmd *cmd;
+    bool to_bin;
+};
+
+static int
+is_sound(void *ctx, struct err *err)
+{
+    const struct job *job = ctx;
+    const char *path = job->cmd->output;
+    struct stdir dir = { 0 };
+    struct kvc k = { 0 };
+    int rc;
+
+    if (access(path, F_OK) < 0)
+        return 0;
+    rc = job->to_bin ? kvc_open(&k, path, err) : stdir_open(&dir, path, err);
+    stdir_close(&dir);
+    kvc_close(&k);
+    return rc < 0 ? -1 : 1;
+}
+
+static int
+make(void *ctx, struct err *err)
+{
+    const struct job *job = ctx;
+
+    return job->to_bin ? convert(job->cmd, err) : back(job->cmd, err);
+}
+
 static int
 convert_main(const struct convert_cmd *cmd, struct err *err)
 {
     enum form form = cmd->from;
     struct order order = { 0 };
-    struct stdir dir = { 0 };
-    struct kvc k = { 0 };
+    struct job job = { .cmd = cmd };
     bool of_names =
         cmd->strict || cmd->allowed.n || cmd->allow_views || cmd->provenance;
     bool of_bin = cmd->dtype >= 0 || cmd->factor >= 0 ||
                   cmd->min_seq_len >= 0 || cmd->num_heads >= 0 ||
                   cmd->head_dim >= 0;
     bool orders = cmd->prefix_order || cmd->slot_order;
-    bool to_bin;
     int rc;
 
     if (cmd->n_args)
@@ -136,20 +164,14 @@ convert_main(const struct convert_cmd *cmd, struct err *err)
             err, TU_USAGE,
             "--output: %s is converted to a .bin, not to safetensors",
             cmd->input);
-    to_bin = form != FORM_BIN || str_ends(cmd->output, ".bin");
-    if (form == FORM_BIN && (of_names || (to_bin ? orders : of_bin)))
+    job.to_bin = form != FORM_BIN || str_ends(cmd->output, ".bin");
+    if (form == FORM_BIN && (of_names || (job.to_bin ? orders : of_bin)))
         return err_set(err, TU_USAGE,
                        "--input: %s is a .bin already: only %s apply",
                        cmd->input,
-                       to_bin ? "--dtype and the header's options"
-                              : "--prefix-order and --slot-order");
-    if (!cmd->if_missing || access(cmd->output, F_OK) < 0)
-        return to_bin ? convert(cmd, err) : back(cmd, err);
-    rc = to_bin ? kvc_open(&k, cmd->output, err)
-                : stdir_open(&dir, cmd->output, err);
-    stdir_close(&dir);
-    kvc_close(&k);
-    return rc;
+                       job.to_bin ? "--dtype and the header's options"
+                                  : "--prefix-order and --slot-order");
+    return tool_make(cmd->if_missing, is_sound, make, &job, err);
 }
 
 static mode_main *const mains[] = { convert_main, info, check, diff };

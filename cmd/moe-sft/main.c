@@ -309,6 +309,23 @@ static int (*const mains[])(const struct cmd *cmd, struct err *err) = {
 };
 TOOL_MAINS(mains, verbs);
 
+static int
+is_sound(void *ctx, struct err *err)
+{
+    struct cmd *cmd = ctx;
+    bool forward = mains[cmd->line->verb] == forward_main;
+
+    return outputs_exist(cmd, forward ? cmd->cache : NULL, err);
+}
+
+static int
+make(void *ctx, struct err *err)
+{
+    const struct cmd *cmd = ctx;
+
+    return mains[cmd->line->verb](cmd, err);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -317,7 +334,7 @@ main(int argc, char **argv)
     int (*run)(const struct cmd *, struct err *);
     struct opt_line line;
     struct err err = { 0 };
-    int status = 0;
+    int status;
     char *path;
 
     cmd.line = &line;
@@ -344,12 +361,8 @@ main(int argc, char **argv)
     if (cpu_check(&err) < 0)
         die_err(&err);
     sig_install(true);
-    if (cmd.if_missing)
-        status =
-            outputs_exist(&cmd, run == forward_main ? cmd.cache : NULL, &err);
-    if (status > 0)
-        tool_end(0);
-    if (status < 0 || (status = run(&cmd, &err)) < 0)
+    status = tool_make(cmd.if_missing, is_sound, make, &cmd, &err);
+    if (status < 0)
         die_err(&err);
     tool_end(status);
 }

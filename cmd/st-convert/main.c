@@ -84,14 +84,14 @@ static const struct opt_tool tool = {
     .groups = groups,
 };
 
-/* --if-missing: 1: a sound output exists; 0: none; -1: what exists is not. */
 static int
-is_there(const struct st_convert_cmd *cmd, struct err *err)
+is_sound(void *ctx, struct err *err)
 {
+    const struct st_convert_cmd *cmd = ctx;
     struct stdir out = { 0 };
     int rc;
 
-    if (!cmd->if_missing || access(cmd->out_path, F_OK) < 0)
+    if (access(cmd->out_path, F_OK) < 0)
         return 0;
     rc = stdir_open(&out, cmd->out_path, err);
     stdir_close(&out);
@@ -99,12 +99,20 @@ is_there(const struct st_convert_cmd *cmd, struct err *err)
 }
 
 static int
-convert_main(const struct st_convert_cmd *cmd, struct err *err)
+convert(void *cmd, struct err *err)
 {
-    struct err other = { 0 };
     struct convert_plan plan;
-    int rc;
+    int rc = plan_open(&plan, cmd, err);
 
+    if (rc == 0)
+        rc = convert_write(&plan, err);
+    plan_close(&plan);
+    return rc;
+}
+
+static int
+check(const struct st_convert_cmd *cmd, struct err *err)
+{
     if (cmd->weights != ENCODE_I4 && (cmd->asymmetric || cmd->activations))
         return err_set(err, TU_USAGE, "%s is for --weights int4",
                        cmd->asymmetric ? "--asymmetric" : "--activations");
@@ -117,18 +125,7 @@ convert_main(const struct st_convert_cmd *cmd, struct err *err)
     if (cmd->group % 8)
         return err_set(err, TU_USAGE, "--group: %lld is not a multiple of 8",
                        (long long)cmd->group);
-    rc = is_there(cmd, err);
-    if (rc)
-        return rc < 0 ? -1 : 0;
-    rc = plan_open(&plan, cmd, err);
-    if (rc == 0)
-        rc = convert_write(&plan, err);
-    plan_close(&plan);
-    /* another run may have been first */
-    if (rc < 0 && (err->status == EX_TEMPFAIL || err->status == EX_CANTCREAT) &&
-        is_there(cmd, &other) > 0)
-        return 0;
-    return rc;
+    return 0;
 }
 
 int
@@ -147,7 +144,8 @@ main(int argc, char **argv)
         die_usage("-o OUT is missing");
     cmd.input = line.args[0];
     sig_install(true);
-    if (convert_main(&cmd, &err) < 0)
+    if (check(&cmd, &err) < 0 ||
+        tool_make(cmd.if_missing, is_sound, convert, &cmd, &err) < 0)
         die_err(&err);
     free(cmd.ignored.item);
     free(cmd.selected.item);
