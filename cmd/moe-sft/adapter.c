@@ -239,6 +239,19 @@ find_layer(struct expert_adapter *a, int64_t layer, const struct base *base,
                    f->dir.path);
 }
 
+/* PEFT's stacks become the experts'. */
+static int
+read_experts(struct lora_file *f, const struct base *base, struct err *err)
+{
+    struct lora_experts x = { 0 };
+
+    if (base)
+        x = (struct lora_experts){ .n = base->n_experts,
+                                   .hidden = base->hidden,
+                                   .intermediate = base->intermediate };
+    return lora_file_experts(f, &x, err);
+}
+
 static int
 read_stack(struct expert_adapter *a, struct lora_file *f,
            const struct base *base, struct err *err)
@@ -300,8 +313,9 @@ adapter_map(struct expert_adapter *a, struct lora_file *f, int64_t layer,
 
     *a = (struct expert_adapter){ .file = f, .layer = -1, .dtype = -1 };
     layer = f->is_stack ? -1 : layer < 0 && base ? base->layer : layer;
-    rc = f->is_stack ? read_stack(a, f, base, err)
-                     : find_layer(a, layer, base, err);
+    rc = f->is_stack ? read_stack(a, f, base, err) : read_experts(f, base, err);
+    if (rc == 0 && !f->is_stack)
+        rc = find_layer(a, layer, base, err);
     a->pairs = pairs = xcalloc(a->n_experts * BASE_N, sizeof(*pairs));
     for (size_t i = 0; rc == 0 && i < f->n_pairs; i++) {
         struct lora_pair *p = &f->pairs[i];
@@ -328,7 +342,7 @@ adapter_warn(struct lora_file *f, const struct stdir *base, const char *under,
     if (f->is_stack)
         return 0;
     for (size_t i = 0; i < f->n_pairs; i++)
-        n -= f->pairs[i].a.w.data ? 2 : 0;
+        n -= f->pairs[i].used ? (size_t)f->pairs[i].n_tensors : 0;
     if (n)
         err_warn("%s: %zu tensor%s not of these experts, ignored", f->dir.path,
                  n, plural(n));

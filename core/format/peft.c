@@ -47,7 +47,6 @@ static const char *const refused[] = {
     "lora_bias",
     "use_qalora",
     "modules_to_save",
-    "target_parameters",
     "layer_replication",
     "arrow_config",
     "trainable_token_indices",
@@ -68,6 +67,7 @@ check_kind(const struct peft *p, struct err *err)
     struct js type = js_get(&p->config, "peft_type");
     struct js bias = js_get(&p->config, "bias");
     struct js start = js_get(&p->config, "init_lora_weights");
+    struct js stacks = js_get(&p->config, "target_parameters");
 
     if (!is_word(&type, "LORA"))
         return js_bad(&type, "\"LORA\"", err);
@@ -79,6 +79,8 @@ check_kind(const struct peft *p, struct err *err)
             (!js_is(&js, JSON_OBJECT) || json_object_size(js.v)))
             return js_bad(&js, "nothing: it is not supported", err);
     }
+    if (!js_absent(&stacks) && !js_is(&stacks, JSON_ARRAY))
+        return js_bad(&stacks, "an array of names", err);
     if (!js_absent(&bias) && !is_word(&bias, "none"))
         return js_bad(&bias, "\"none\"", err);
     /* PiSSA and the like take from the base's weights what the adapter has */
@@ -410,12 +412,14 @@ read_lists(struct peft *p, struct err *err)
 {
     struct js targets = js_get(&p->config, "target_modules");
     struct js others = js_get(&p->config, "exclude_modules");
+    struct js stacks = js_get(&p->config, "target_parameters");
     struct js words = js_get(&p->config, "layers_pattern");
     struct js layers = js_get(&p->config, "layers_to_transform");
     size_t n = json_array_size(layers.v);
 
     read_names(&targets, &p->targets);
     read_names(&others, &p->others);
+    read_names(&stacks, &p->parameters);
     p->layers = xcalloc(n + 1, sizeof(*p->layers));
     if (js_is(&layers, JSON_INTEGER))
         p->layers[p->n_layers++] = json_integer_value(layers.v);
@@ -532,6 +536,12 @@ peft_target(const struct peft *p, const char *module, struct err *err)
                                             : "but the tensors do");
 }
 
+bool
+peft_parameter(const struct peft *p, const char *name)
+{
+    return names_module(&p->parameters, without_root(name), true);
+}
+
 int
 peft_adapts(struct peft *p, const char *module, bool *yes, struct err *err)
 {
@@ -604,6 +614,7 @@ peft_close(struct peft *p)
     free(p->work);
     free(p->targets.list);
     free(p->others.list);
+    free(p->parameters.list);
     free(p->layers);
     json_decref(p->root);
     free(p->path);

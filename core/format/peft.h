@@ -56,6 +56,7 @@ struct peft {
     struct peft_patterns r_of, alpha_of, excluded;
     struct peft_patterns target; /* target_modules, where it is one pattern */
     struct peft_list targets, others; /* target_modules, exclude_modules */
+    struct peft_list parameters;      /* target_parameters */
     size_t n_layers;
     int64_t *layers;        /* layers_to_transform: [n_layers], sorted */
     struct peft_work *work; /* of all modules together */
@@ -92,6 +93,10 @@ int peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
  * not read takes anything.  -1 with 'err' set (EX_DATAERR).
  */
 int peft_target(const struct peft *p, const char *module, struct err *err);
+
+/* peft_parameter(): does target_parameters have a module's parameter, "..
+ * experts.down_proj", or an end of its name? */
+bool peft_parameter(const struct peft *p, const char *name);
 
 /* peft_adapts(): would PEFT adapt a module of the base?  No where
  * target_modules is a pattern that this does not read.  peft_unused() counts

@@ -223,6 +223,12 @@ lora_open(struct model *m, const char *path, struct err *err)
 {
     struct adapter *adapter = xcalloc(1, sizeof(*adapter));
     struct lora_file *f = &adapter->file;
+    const struct lora_experts experts = {
+        .family = m->config.family,
+        .n = (size_t)m->config.n_experts,
+        .hidden = (size_t)m->config.hidden_size,
+        .intermediate = (size_t)m->config.expert_size,
+    };
     char *name = xstrdup(path);
     int64_t layer = file_cut_layer(&name);
     int rc;
@@ -233,6 +239,8 @@ lora_open(struct model *m, const char *path, struct err *err)
     rc = lora_file_open(f, name, layer, err);
     if (rc == 0 && f->is_stack)
         rc = open_stack(m, f, err);
+    if (rc == 0 && !f->is_stack)
+        rc = lora_file_experts(f, &experts, err);
     if (rc == 0)
         rc = bind_all(m, adapter, err);
     /* an adapter that is refused gets no warnings, too; of several models, one

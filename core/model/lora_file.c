@@ -16,6 +16,9 @@
 
 /* ---- PEFT's directories ---- */
 
+#define MAX_WRAPPED \
+    4 /* parameters of a module: two matrices and their biases */
+
 static const char *const tails[] = { ".lora_A.weight", ".lora_B.weight",
                                      PEFT_BASE_LAYER };
 
@@ -39,10 +42,28 @@ find_tail(const struct st_tensor *t, size_t *which)
     return NULL;
 }
 
-/* Which expert's matrix a pair is of, if it is one's. */
+/* Which expert's matrix a pair is of, if it is one's, or all experts'. */
 static void
-find_expert(struct lora_pair *p)
+find_expert(struct lora_pair *p, bool stacks)
 {
+    struct str all = { 0 };
+
+    str_adds(&all, "experts");
+    for (int i = 1; stacks && i <= MAX_WRAPPED; i++) {
+        size_t n = all.n;
+
+        str_adds(&all, tails[0]);
+        if (names_expert(&p->of, p->tensor[0]->t, all.s) && p->of.layer >= 0) {
+            p->of.expert = 0;
+            p->stack = i;
+        }
+        all.s[all.n = n] = 0;
+        str_adds(&all, ".base_layer");
+    }
+    str_free(&all);
+    if (p->stack)
+        return;
+    p->of.expert = -1;
     for (int i = 0; i < LORA_N_PROJECTIONS && p->of.expert < 0; i++) {
         struct str tail = { 0 };
 
@@ -80,10 +101,12 @@ add_tensor(struct lora_file *f, const struct stdir_tensor *t, struct err *err)
     if (other && which == 0) {
         struct lora_pair *p = &f->pairs[f->n_pairs++];
 
-        *p = (struct lora_pair){ .tensor = { t, other }, .of.expert = -1 };
+        *p = (struct lora_pair){ .tensor = { t, other },
+                                 .n_tensors = 2,
+                                 .of.expert = -1 };
         p->module = xstrndup(name + strlen(PEFT_ROOT), n - strlen(PEFT_ROOT));
-        find_expert(p);
-        return peft_pair(&f->config, p->module, &p->config, err);
+        find_expert(p, f->config.parameters.n);
+        return p->stack ? 0 : peft_pair(&f->config, p->module, &p->config, err);
     }
     return other ? 0 : -1;
 }
@@ -297,6 +320,9 @@ lora_file_close(struct lora_file *f)
 {
     for (size_t i = 0; i < f->n_pairs; i++)
         free(f->pairs[i].module);
+    for (size_t i = 0; i < f->n_owned; i++)
+        free(f->owned[i]);
+    free(f->owned);
     free(f->pairs);
     peft_close(&f->config);
     stdir_close(&f->dir);
@@ -309,7 +335,8 @@ lora_pair_fit(const struct lora_file *f, struct lora_pair *pair, size_t out,
 {
     size_t r = (size_t)pair->config.r;
 
-    if (f->is_stack) /* as lora_file_stack() has checked */
+    pair->used = true;
+    if (f->is_stack || pair->a.w.data) /* of stacks, which are checked */
         return 0;
     return peft_target(&f->config, pair->module, err) ||
                    linear_file_bind(&pair->a, pair->tensor[0], r, in, NULL,

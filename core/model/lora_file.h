@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: ISC */
 /*
  * Adapters on disk, as pairs of matrices, each of a linear layer: PEFT's
- * directories of adapter_config.json and adapter_model.safetensors, and stacked
+ * directories of adapter_config.json and adapter_model.safetensors, whose
+ * tensors may be of all experts of a layer, target_parameters; and stacked
  * files, which have one layer's experts in six matrices, gate_lora_a ..
  * down_lora_b, with sizes in __metadata__.
- * Source: Hugging Face peft 0.17, LoraConfig and save_pretrained();
+ * Source: Hugging Face peft 0.20, LoraConfig and save_pretrained();
  * man/moe-sft.5.
  */
 #ifndef CORE_MODEL_LORA_FILE_H
@@ -26,10 +27,14 @@ struct lora_pair {
     char *module;          /* "model.layers.0.self_attn.q_proj" */
     struct expert_name of; /* of.expert -1: of no expert.  Of A's name */
     int projection;        /* of an expert */
+    int stack; /* of all experts: 1, or 1 more for each parameter that is
+                * wrapped after it; lora_file_experts() replaces it */
     const struct stdir_tensor *tensor[2]; /* A's and B's */
-    struct peft_pair config;              /* rank, scale: y += scale b (a x) */
-    struct linear a, b; /* [rank, in], [out, rank], mapped; zeroed before
-                         * lora_pair_fit() */
+    int n_tensors; /* of these, those that no pair before it has counted */
+    bool used;     /* lora_pair_fit() has seen it */
+    struct peft_pair config; /* rank, scale: y += scale b (a x) */
+    struct linear a, b;      /* [rank, in], [out, rank], mapped; zeroed before
+                              * lora_pair_fit() */
 };
 
 struct lora_file {
@@ -40,6 +45,8 @@ struct lora_file {
     struct lora_pair *pairs; /* [n_pairs] in the order of the files; a stack's:
                               * by expert, then gate, up, down */
     size_t n_pairs;
+    void **owned; /* [n_owned] matrices of pairs that stacks had */
+    size_t n_owned;
 };
 
 /*
@@ -55,6 +62,24 @@ struct lora_file {
 int lora_file_open(struct lora_file *f, const char *path, int64_t layer,
                    struct err *err);
 void lora_file_close(struct lora_file *f); /* a zeroed struct is fine */
+
+/* The experts of a base: n 0, it is not known.  A family's names; gate and up
+ * may be rows of one matrix that take turns. */
+struct lora_experts {
+    const struct model_family *family; /* NULL: llama */
+    size_t n, hidden, intermediate;
+    bool take_turns;
+};
+
+/*
+ * lora_file_experts() makes pairs of each expert's matrices of those that PEFT
+ * has of all experts of a layer, if there are any.  A rank that PEFT, or we,
+ * gave to gate and up each by joining them is theirs again.
+ * -1 with 'err' set (EX_DATAERR): they do not fit, or the base is not known; A
+ * and B may be swapped, and are square.  EX_SOFTWARE: no memory.
+ */
+int lora_file_experts(struct lora_file *f, const struct lora_experts *of,
+                      struct err *err);
 
 /* What experts a stack is of: 0 is whatever the file has. */
 struct lora_stack {

@@ -51,7 +51,7 @@ static const struct refusal refusals[] = {
     { "{" LORA ", \"use_dora\": true}",
       "use_dora is true (expected nothing: it is not supported)" },
     { "{" LORA ", \"target_parameters\": \"x\"}",
-      "target_parameters is \"x\" (expected nothing: it is not supported)" },
+      "target_parameters is \"x\" (expected an array of names)" },
     { "{" LORA ", \"bias\": \"all\"}", "bias is \"all\" (expected \"none\")" },
     { "{" LORA ", \"bias\": true}", "bias is true (expected \"none\")" },
     { "{" LORA ", \"init_lora_weights\": \"pissa\"}",

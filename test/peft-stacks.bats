@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: ISC
+# PEFT's adapters of stacked experts, target_parameters, in hf-infer and moe-sft.
+load helpers
+load sft
+
+setup_file() {
+    [[ ${LEFT_OUT-} != *hf-infer* && ${LEFT_OUT-} != *moe-sft* ]] || return 0
+    cd "$BATS_FILE_TMPDIR" || return
+    cp -rL "$ROOT/demo/qwen3-moe-tiny" m
+    py "$ROOT/test/ref/peft_stacks.py" m .
+}
+
+setup() {
+    skip_left_out
+    cd "$BATS_TEST_TMPDIR" || return
+    cp -r "$BATS_FILE_TMPDIR"/* .
+}
+
+@test "hf-infer --lora: stacks of experts' adapters are PEFT's delta, of each of its layouts" {
+    for a in now before half joined down gate-up square-now square-before; do
+        m=m
+        [[ $a != square* ]] || m=square
+        run -0 --separate-stderr hf-infer $m --lora $a --ids 5,6,7,8,9,10,11,12 --logits got.npy -f -q
+        [ -z "$stderr" ]
+        hf-infer $a.merged --ids 5,6,7,8,9,10,11,12 --logits want.npy -f -q
+        hf-infer $m --ids 5,6,7,8,9,10,11,12 --logits base.npy -f -q
+        py -c '
+import numpy as np, sys
+got, want, base = (np.load(f + ".npy").astype("f8") for f in ("got", "want", "base"))
+limit = 2e-4 * max(1, np.abs(want).max() / 5)
+assert np.abs(got - want).max() < limit, np.abs(got - want).max()
+assert np.abs(base - want).max() > 100 * limit, np.abs(base - want).max()'
+    done
+}
+
+@test "moe-sft: stacks of experts' adapters are each expert's own, and convert writes them" {
+    for a in now before joined; do
+        for layer in 0 1; do
+            moe-sft convert -b m --layer $layer -l $a -o $a.safetensors -f -q
+            py - $a $layer <<'END_PY'
+import sys, mkst, numpy as np
+name, layer = sys.argv[1:]
+t, own = mkst.load(name + ".safetensors"), np.load(name + ".npz")
+assert len(t) == 6
+for n, v in t.items():
+    assert v[0] == "F32" and (mkst.values(*v) == own[layer + "." + n]).all(), n
+END_PY
+        done
+    done
+    for a in now joined; do
+        moe-sft merge -q -b m -l $a -o merged -f 2>/dev/null
+        py - $a <<'END_PY'
+import sys, mkst, numpy as np
+got, want = mkst.load("merged/model.safetensors"), mkst.load(sys.argv[1] + ".merged/model.safetensors")
+for n in want:
+    g, w = mkst.values(*got[n]), mkst.values(*want[n])
+    assert (np.abs(g - w) <= np.abs(w) * 2.0 ** -8).all(), n
+END_PY
+    done
+}
+
+# bad ADAPTER PYTHON: a copy of it, x, whose tensors are t and configuration c
+bad() {
+    rm -rf x
+    cp -r "$1" x
+    py -c '
+import json, sys, mkst, numpy as np
+t, c = mkst.load("x/adapter_model.safetensors"), json.load(open("x/adapter_config.json"))
+A = "base_model.model.model.layers.0.mlp.experts.lora_A.weight"
+exec(sys.argv[1])
+mkst.save("x/adapter_model.safetensors", t)
+json.dump(c, open("x/adapter_config.json", "w"))' "$2"
+}
+
+@test "stacks of experts' adapters that do not fit, or may be either of two, are refused by name" {
+    n=0
+    while IFS='|' read -r base from change message; do
+        bad "$from" "$change"
+        for how in "hf-infer $base --ids 5 --lora x" "moe-sft info -b $base --layer 0 -l x" \
+            "moe-sft merge -b $base -l x -o y"; do
+            # shellcheck disable=SC2086
+            run -65 --separate-stderr $how
+            [[ $stderr == *"$message" && ! $stderr == *$'\n'* ]] || { echo "$how: $stderr"; return 1; }
+            [ ! -e y ]
+        done
+        n=$((n + 1))
+    done <<'END'
+square|square-down|pass|x/adapter_model.safetensors: is of [64, 64] alone, and a square matrix does not show whether PEFT took it for its transposed, as some versions do
+m|down|t[A] = np.zeros((12, 95), "<f4")|experts.lora_A.weight is [12, 95] (expected [12, 96])
+m|down|t[A] = np.zeros((9, 96), "<f4")|experts.lora_A.weight is [9, 96] (expected [12, 96])
+m|down|t[A] = np.zeros((12, 96), "<f2")|experts.lora_A.weight is F16, but base_model.model.model.layers.0.mlp.experts.lora_B.weight is F32
+m|now|c["target_parameters"] = ["down_proj"]|model.layers.0.mlp.experts.base_layer: of gate_up_proj and down_proj, target_parameters has 1, but the tensors are of 2 parameters
+m|down|c["target_parameters"] += ["gate_up_proj"]|model.layers.0.mlp.experts: of gate_up_proj and down_proj, target_parameters has 2, but the tensors are of 1 parameters
+m|down|t = {n.replace("experts.", "experts.base_layer."): v for n, v in t.items()}|model.layers.0.mlp.experts.base_layer: of gate_up_proj and down_proj, target_parameters has 1, but the tensors are of 1 parameters
+END
+    [ $n = 7 ]
+    bad down 'c["target_parameters"] = None'
+    run -65 hf-infer m --ids 5 --lora x
+    [[ $output == *"lora_A.weight is of no linear layer of m" ]]
+    run -65 moe-sft convert -l now -o y.safetensors --layer 0
+    [[ $output == *"lora_A.weight is of all experts, which only the base shows (-b BASE)" ]]
+    [ ! -e y.safetensors ]
+}
