@@ -114,8 +114,10 @@ bind_norm(struct binder *b, struct part_at at)
     bool of_heads = at.part == PART_Q_NORM || at.part == PART_K_NORM;
     bool own = of_heads && c->form.qk_norm >= QK_OWN;
     bool tensors = own && c->form.qk_norm == QK_OWN_TENSORS;
-    bool scale = c->form.layer_scale &&
-                 (at.part == PART_ATTN_POST || at.part == PART_MLP_POST);
+    bool latent = at.part == PART_Q_A_NORM || at.part == PART_KV_A_NORM;
+    bool scale = (c->form.layer_scale &&
+                  (at.part == PART_ATTN_POST || at.part == PART_MLP_POST)) ||
+                 at.part == PART_SINKS;
     size_t sets;
 
     part_size(c, at.part, &norm->n, &sets);
@@ -133,7 +135,7 @@ bind_norm(struct binder *b, struct part_at at)
                 return -1;
         }
     norm_bind(norm, &c->form.norm, found[0], found[1], sets, norm->n,
-              c->norm_eps);
+              latent ? 1e-6F : c->norm_eps); /* as DeepSeek's classes do */
     if (scale)
         norm->form = NORM_SCALE;
     return 0;

@@ -9,6 +9,7 @@
 #include "core/model/attention.h"
 #include "core/model/engine.h"
 #include "core/model/experts.h"
+#include "core/model/mla.h"
 #include "core/model/mlp.h"
 #include "core/model/model.h"
 #include "core/model/norm.h"
@@ -303,6 +304,7 @@ block_attention(const struct engine *e, const struct chunk *chunk,
             (float)(c->scale_by_layer ? scale / (double)(layer + 1) : scale),
         .softcap = (float)c->attn_softcap,
         .window = (size_t)c->window[layer],
+        .sinks = e->model->layers[layer].sinks.weight,
         .both_ways = c->form.both_ways,
         .layer = layer,
         .spans = chunk->spans,
@@ -383,8 +385,12 @@ run_block(struct step *s)
         norm_rows(e->par, &l->mlp_norm, a->mlp_in, a->x, NULL, chunk->n_rows);
     norm_rows(e->par, &l->attn_norm, a->attn_in, a->x, NULL, chunk->n_rows);
     at_point(s, TAP_IN_QKV, a->attn_in);
-    apply_qkv(s);
-    par_for(e->par, chunk->n_rows, 1, rotate_rows, s);
+    if (c->form.mla) {
+        mla_apply(e, chunk, a, s->index);
+    } else {
+        apply_qkv(s);
+        par_for(e->par, chunk->n_rows, 1, rotate_rows, s);
+    }
     if (s->wanted_only) {
         s->wanted = wanted_rows(s);
         s->chunk = chunk = &s->wanted;

@@ -58,9 +58,13 @@ struct chunk {
  * mlp_out.
  */
 struct activations {
-    float *x;         /* hidden: the residual stream before the block */
-    float *attn_in;   /* hidden: x, normalized */
-    float *qkv;       /* all heads x head_dim, where they are fused */
+    float *x;       /* hidden: the residual stream before the block */
+    float *attn_in; /* hidden: x, normalized */
+    float *qkv;     /* all heads x head_dim, where they are fused; of MLA
+                     * heads x (nope_dim + v_head_dim): of kv_b_proj */
+    float *q_low, *q_normed; /* q_rank: MLA's, of q_a_proj; normalized */
+    float *kv_low;           /* kv_rank + rotary_dim: of its other one */
+    float *kv_normed;        /* kv_rank: the first numbers, normalized */
     float *q, *k, *v; /* heads, KV heads x head_dim, KV heads x v_head_dim: of
                        * the layers */
     float *q_rotated; /* as q: normalized, where q is, and rotated */

@@ -118,13 +118,36 @@ parse_family(struct config *c, struct js *root, struct err *err)
     return -1;
 }
 
+static int
+parse_head_dim(struct config *c, const struct js *root, int64_t absent,
+               struct err *err)
+{
+    struct js head_dim = js_get(root, "head_dim");
+
+    if (js_absent(&head_dim) && !absent && c->hidden_size % c->n_heads)
+        return js_bad(&head_dim,
+                      "a number, as num_attention_heads does not divide "
+                      "hidden_size",
+                      err);
+    if (config_count(c, root, "head_dim", CONFIG_MAX_HEAD_DIM,
+                     absent ? absent : c->hidden_size / c->n_heads,
+                     &c->head_dim, err))
+        return -1;
+    if (c->head_dim % 2 || c->head_dim < 2 || c->head_dim > CONFIG_MAX_HEAD_DIM)
+        return err_set(err, EX_DATAERR,
+                       "%s: head_dim is %lld (expected an even number up to "
+                       "%d)",
+                       root->file, (long long)c->head_dim, CONFIG_MAX_HEAD_DIM);
+    c->v_head_dim = c->head_dim;
+    return 0;
+}
+
 /* The sizes; a text_config leaves out what its class has anyway. */
 static int
 parse_sizes(struct config *c, const struct js *root, struct err *err)
 {
     const struct family_sizes none = { 0 };
     const struct family_sizes *d = c->of ? &c->family->sizes : &none;
-    struct js head_dim = js_get(root, "head_dim");
     struct js kv = js_get(root, "num_key_value_heads");
     int64_t inner;
 
@@ -146,21 +169,11 @@ parse_sizes(struct config *c, const struct js *root, struct err *err)
         return -1;
     if (c->n_heads % c->n_kv_heads)
         return js_bad(&kv, "a divisor of num_attention_heads", err);
-    if (js_absent(&head_dim) && !d->head_dim && c->hidden_size % c->n_heads)
-        return js_bad(&head_dim,
-                      "a number, as num_attention_heads does not divide "
-                      "hidden_size",
+    if (c->form.mla && c->n_heads != c->n_kv_heads)
+        return js_bad(&kv, "num_attention_heads: heads have keys of their own",
                       err);
-    if (config_count(c, root, "head_dim", CONFIG_MAX_HEAD_DIM,
-                     d->head_dim ? d->head_dim : c->hidden_size / c->n_heads,
-                     &c->head_dim, err))
+    if (!c->form.mla && parse_head_dim(c, root, d->head_dim, err))
         return -1;
-    if (c->head_dim % 2 || c->head_dim < 2 || c->head_dim > CONFIG_MAX_HEAD_DIM)
-        return err_set(err, EX_DATAERR,
-                       "%s: head_dim is %lld (expected an even number up to "
-                       "%d)",
-                       root->file, (long long)c->head_dim, CONFIG_MAX_HEAD_DIM);
-    c->v_head_dim = c->head_dim;
     return config_count(c, root, "max_position_embeddings", MAX_POSITIONS,
                         c->family->max_positions, &c->max_positions, err);
 }

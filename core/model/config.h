@@ -29,11 +29,14 @@ struct config {
     struct model_form form; /* the family's, and what config.json says of it */
     int64_t hidden_size, intermediate_size;
     int64_t n_layers, n_heads, n_kv_heads, head_dim;
-    int64_t v_head_dim; /* of a value; head_dim is of queries and keys */
+    int64_t v_head_dim;      /* of a value; head_dim is of queries and keys */
+    int64_t q_rank, kv_rank; /* of MLA's latents; q_rank 0: none of queries */
+    int64_t nope_dim;        /* of MLA: a head's numbers before the rotated */
     int64_t vocab_size;
     int64_t max_positions; /* the context: longer is an error */
     float norm_eps;
-    int64_t rotary_dim; /* the first numbers of a head that are rotated */
+    int64_t rotary_dim; /* the first numbers of a head that are rotated; of
+                         * MLA the last ones */
     struct rope_config rope[CONFIG_MAX_ROPES];
     uint8_t *rotation;     /* [n_layers] in rope, or ROTATION_NONE */
     bool tied;             /* tie_word_embeddings */
@@ -89,6 +92,18 @@ static inline size_t
 config_ropes(const struct config *c)
 {
     return c->form.learned ? 0 : c->form.rope == ROPE_TWO ? 2 : 1;
+}
+
+/* config_fused() is how many numbers of a token one product gives that become
+ * queries, keys and values, or keys and values. */
+static inline size_t
+config_fused(const struct config *c)
+{
+    int64_t kv = c->n_kv_heads * (c->head_dim + c->v_head_dim);
+
+    return (size_t)(c->form.mla   ? c->n_heads * (c->nope_dim + c->v_head_dim)
+                    : c->form.qkv ? c->n_heads * c->head_dim + kv
+                                  : 0);
 }
 
 /* config_is_long(): has a sequence of at most so many tokens longrope's long

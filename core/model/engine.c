@@ -21,7 +21,7 @@
 /* What is allocated for an engine: first for each thread, the others for each
  * token of a chunk.  Returns how many there are; rows are not set but of the
  * first. */
-#define MAX_ARRAYS 30
+#define MAX_ARRAYS 33
 
 static bool
 attends_bf16(const struct model *model, const struct engine_options *options)
@@ -44,15 +44,18 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
     size_t nq = (size_t)c->n_heads * d, nk = (size_t)c->n_kv_heads * d;
     size_t nv = (size_t)c->n_kv_heads * dv;
     size_t inter = (size_t)c->widest_mlp;
-    size_t widest = larger(larger(hidden, no), inter);
+    size_t q_low = (size_t)c->q_rank, kv_low = (size_t)c->kv_rank;
+    size_t low = c->form.mla ? kv_low + (size_t)c->rotary_dim : 0;
+    size_t widest =
+        larger(larger(hidden, no), larger(inter, larger(q_low, kv_low)));
     size_t of_experts = n_experts ? hidden : 0;
     size_t own = options->bare ? 0 : 1; /* activations */
     const struct model_form *f = &c->form;
-    size_t fused_qkv = f->qkv != FUSED_NOT, gate_up = f->gate_up;
+    size_t fused_qkv = config_fused(c), gate_up = f->gate_up;
     size_t parallel = f->residual != RESIDUAL_SEQUENTIAL;
     /* a bare one's products go back, too */
     size_t back = own ? 0
-                      : larger(fused_qkv * (nq + nk + nv),
+                      : larger(larger(fused_qkv, larger(f->mla * nq, low)),
                                (1 + gate_up) * (size_t)c->widest_mlp);
     size_t rope = config_ropes(c) * (size_t)c->rotary_dim / 2;
     bool bf16 = options->compute == COMPUTE_BF16;
@@ -69,7 +72,10 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
         { &a->attn_in, 1, own * hidden, 4 },
         { &a->mlp_out, 1, own * of_experts, 4 },
         { &a->mlp_in, 1, own * parallel * hidden, 4 },
-        { &a->qkv, 1, own * fused_qkv * (nq + nk + nv), 4 },
+        { &a->qkv, 1, own * fused_qkv, 4 },
+        { &a->q_low, 1, own * q_low, 4 },
+        { &a->kv_low, 1, own * low, 4 },
+        { &a->kv_normed, 1, own * kv_low, 4 },
         { &a->q, 1, own * nq, 4 },
         { &a->attended, 1, own * no, 4 },
         { &a->k, 1, own * nk, 4 },
@@ -154,6 +160,7 @@ engine_open(struct engine **engine, const struct model *model, struct par *par,
         a->mlp_in = a->attn_in;
     if (!n_experts)
         a->mlp_out = a->attn_in;
+    a->q_normed = a->q_low;
     a->q_rotated = a->q;
     a->k_rotated = a->k;
     if (model->config.form.gate_up)

@@ -57,6 +57,8 @@ struct model_form {
     enum rope_layers rope;
     enum residual residual;
     bool both_ways;   /* attention has no mask */
+    bool mla;         /* keys and values come of latents */
+    bool sinks;       /* heads have a logit without a value */
     bool layer_scale; /* what a half adds is scaled, number by number */
     bool embed_root;  /* embeddings times the square root of hidden_size */
     bool qkv_bias, o_bias, mlp_bias,

@@ -23,8 +23,11 @@ struct layer {
     struct norm attn_norm, mlp_norm; /* of hidden: what a half reads */
     struct norm attn_post, mlp_post; /* of what it adds */
     struct norm q_norm, k_norm;      /* of each head, or of all */
+    struct norm q_a_norm, kv_a_norm; /* of MLA's latents */
+    struct norm sinks;               /* its weights are logits of heads */
     struct linear qkv;               /* or: */
     struct linear q, k, v;
+    struct linear q_a, q_b, kv_a, kv_b; /* MLA's, of which it has no k, no v */
     struct linear o;
     struct mlp mlp;       /* or: */
     struct linear router; /* [n_experts, hidden] */

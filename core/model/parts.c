@@ -18,6 +18,11 @@ enum dim {
     Q,
     KV,
     O,
+    Q_LOW,
+    KV_LOW,
+    KV_ALL,
+    KV_BOTH,
+    HEADS,
     QKV,
     INNER,
     INNER2,
@@ -34,6 +39,10 @@ enum presence {
     MLP_NORM,
     POST_NORM,
     QK_NORM,
+    MLA,
+    MLA_Q,
+    SINKS,
+    Q_WHOLE,
     SPLIT,
     FUSED,
     GATED,
@@ -72,10 +81,18 @@ static const struct {
       0 },
     { ATTN "q_norm", IN(layer, q_norm), HEAD_Q, NORM, QK_NORM, 0 },
     { ATTN "k_norm", IN(layer, k_norm), HEAD_K, NORM, QK_NORM, 0 },
+    { ATTN "q_a_layernorm", IN(layer, q_a_norm), Q_LOW, NORM, MLA_Q, 0 },
+    { ATTN "kv_a_layernorm", IN(layer, kv_a_norm), KV_LOW, NORM, MLA, 0 },
+    { ATTN "sinks", IN(layer, sinks), HEADS, NORM, SINKS, 0 },
     { ATTN "qkv_proj", IN(layer, qkv), QKV, HIDDEN, FUSED, BIAS(qkv) },
     { MLP "gate_up_proj", IN(layer, mlp.gate_up), INNER2, HIDDEN, GATE_UP,
       BIAS(mlp) },
-    { ATTN "q_proj", IN(layer, q), Q, HIDDEN, SPLIT, BIAS(qkv) },
+    { ATTN "q_a_proj", IN(layer, q_a), Q_LOW, HIDDEN, MLA_Q, BIAS(qkv) },
+    { ATTN "q_b_proj", IN(layer, q_b), Q, Q_LOW, MLA_Q, 0 },
+    { ATTN "kv_a_proj_with_mqa", IN(layer, kv_a), KV_ALL, HIDDEN, MLA,
+      BIAS(qkv) },
+    { ATTN "kv_b_proj", IN(layer, kv_b), KV_BOTH, KV_LOW, MLA, 0 },
+    { ATTN "q_proj", IN(layer, q), Q, HIDDEN, Q_WHOLE, BIAS(qkv) },
     { ATTN "k_proj", IN(layer, k), KV, HIDDEN, SPLIT, BIAS(qkv) },
     { ATTN "v_proj", IN(layer, v), KV, HIDDEN, SPLIT, BIAS(qkv) },
     { ATTN "o_proj", IN(layer, o), HIDDEN, O, ALWAYS, BIAS(o) },
@@ -207,7 +224,7 @@ part_in_layer(const struct model_family *f, const char *root, const char *name,
 int
 part_rank(const char *word)
 {
-    for (int p = PART_Q; p <= PART_DOWN; p++)
+    for (int p = PART_Q_A; p <= PART_DOWN; p++)
         for (const char *s = strchr(parts[p].name, '}'); s; s = strchr(s, '.'))
             if (!strncmp(++s, word, strlen(word)) &&
                 (!s[strlen(word)] || s[strlen(word)] == '.'))
@@ -221,7 +238,7 @@ bool
 part_is_in(const struct config *c, enum model_part part, size_t layer)
 {
     const struct model_form *f = &c->form;
-    bool dense = !c->sparse[layer];
+    bool dense = !c->sparse[layer], split = f->qkv == FUSED_NOT;
     const bool has[] = {
         [ALWAYS] = true,
         [TOKENS] = c->vocab_size > 0,
@@ -231,7 +248,11 @@ part_is_in(const struct config *c, enum model_part part, size_t layer)
             f->norm.places & NORM_PRE && f->residual != RESIDUAL_ONE_NORM,
         [POST_NORM] = f->norm.places & NORM_POST || f->layer_scale,
         [QK_NORM] = f->qk_norm != QK_NONE,
-        [SPLIT] = f->qkv == FUSED_NOT,
+        [MLA] = f->mla,
+        [MLA_Q] = f->mla && c->q_rank,
+        [SINKS] = f->sinks,
+        [Q_WHOLE] = split && !(f->mla && c->q_rank),
+        [SPLIT] = split && !f->mla,
         [FUSED] = f->qkv != FUSED_NOT,
         [GATED] = dense && !f->plain_mlp && !f->gate_up,
         [GATE_UP] = dense && f->gate_up,
@@ -260,7 +281,12 @@ part_size(const struct config *c, enum model_part part, size_t *out, size_t *in)
         [Q] = q,
         [KV] = kv,
         [O] = c->n_heads * c->v_head_dim,
-        [QKV] = q + 2 * kv,
+        [Q_LOW] = c->q_rank,
+        [KV_LOW] = c->kv_rank,
+        [KV_ALL] = c->kv_rank + c->rotary_dim,
+        [KV_BOTH] = c->n_heads * (c->nope_dim + c->v_head_dim),
+        [HEADS] = c->n_heads,
+        [QKV] = q + kv + c->n_kv_heads * c->v_head_dim,
         [INNER] = c->intermediate_size,
         [INNER2] = 2 * c->intermediate_size,
         [EXPERTS] = c->n_experts,

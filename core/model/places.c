@@ -38,6 +38,8 @@ enum {
      * is what is added */
     FUSED_QKV = N_LISTED,
     FUSED_GATE_UP,
+    MLA_Q,
+    MLA_KV,
     NORMED,
     N_ROWS
 };
@@ -71,6 +73,8 @@ static const struct {
     [FUSED_QKV] = { "in:q_proj", PART_QKV, 0, TAP_IN_QKV, NULL, NULL },
     [FUSED_GATE_UP] = { "in:gate_proj", PART_GATE_UP, 0, TAP_IN_GATE_UP, NULL,
                         NULL },
+    [MLA_Q] = { "in:q_proj", PART_Q_A, 0, TAP_IN_QKV, NULL, NULL },
+    [MLA_KV] = { "in:q_proj", PART_KV_A, 0, TAP_IN_QKV, NULL, NULL },
     [NORMED] = { "mlp_out", PART_MLP_POST, 0, TAP_MLP_OUT, "hook_mlp_out",
                  NULL },
 };
@@ -279,6 +283,8 @@ place_hook(struct str *to, const struct place *p, const struct model_family *f)
 
     if (f && f->form.qkv != FUSED_NOT && p->point == TAP_IN_QKV)
         part = PART_QKV;
+    if (f && f->form.mla && p->point == TAP_IN_QKV)
+        part = PART_KV_A;
     if (f && f->form.gate_up && p->point == TAP_IN_GATE_UP)
         part = PART_GATE_UP;
     if (p->row == PRE && !(f && f->form.learned) && !is_vision(f))
@@ -383,7 +389,8 @@ is_listed(const struct config *c, const struct place *p)
     place_settle(&settled, c);
     str_free(&why);
     return !no && settled.point == p->point &&
-           !(c->form.qkv != FUSED_NOT && (part == PART_K || part == PART_V)) &&
+           !((c->form.qkv != FUSED_NOT || c->form.mla) &&
+             (part == PART_K || part == PART_V)) &&
            !(c->form.gate_up && part == PART_GATE) &&
            (p->row != NORM || p->layer == c->n_layers - 1);
 }

@@ -56,7 +56,7 @@ parse_type(struct rope_config *rope, const struct js *obj, struct err *err)
     struct js high = js_get(obj, "high_freq_factor");
     struct js fast = js_get(obj, "beta_fast");
     const char *name = names[ROPE_DEFAULT];
-    double m, m_all, attention;
+    double m, attention;
     size_t n, type = 0;
 
     if (js_absent(&js))
@@ -93,12 +93,13 @@ parse_type(struct rope_config *rope, const struct js *obj, struct err *err)
     if (number_or(obj, "beta_fast", 1e-6, 32, &rope->beta_fast, err) ||
         number_or(obj, "beta_slow", 1e-6, 1, &rope->beta_slow, err) ||
         number_or(obj, "mscale", 0, 0, &m, err) ||
-        number_or(obj, "mscale_all_dim", 0, 0, &m_all, err))
+        number_or(obj, "mscale_all_dim", 0, 0, &rope->mscale_all_dim, err))
         return -1;
     if (rope->beta_fast < rope->beta_slow)
         return js_bad(&fast, "not less than beta_slow", err);
-    attention = m > 0 && m_all > 0
-                    ? mscale(rope->factor, m) / mscale(rope->factor, m_all)
+    attention = m > 0 && rope->mscale_all_dim > 0
+                    ? mscale(rope->factor, m) /
+                          mscale(rope->factor, rope->mscale_all_dim)
                     : mscale(rope->factor, 1);
     return js_bool_or(obj, "truncate", true, &rope->truncate, err) < 0
                ? -1
@@ -153,7 +154,7 @@ find_rope(struct js *obj, const struct js *root, struct err *err)
           x.high_freq_factor == y.high_freq_factor &&
           x.beta_fast == y.beta_fast && x.beta_slow == y.beta_slow &&
           x.attention_factor == y.attention_factor &&
-          x.truncate == y.truncate &&
+          x.mscale_all_dim == y.mscale_all_dim && x.truncate == y.truncate &&
           x.original_max_positions == y.original_max_positions))
         return err_set(err, EX_DATAERR,
                        "%s: rope_parameters and rope_scaling differ "
@@ -272,7 +273,14 @@ rope_parse(struct rope_config *rope, const struct js *root, struct config *c,
                   &rope[1].theta, err) ||
         (n_kinds && parse_table(&rope[1], f, &of[1], &part, err)))
         return -1;
-    c->rotary_dim = (int64_t)((double)c->head_dim * part);
+    if (c->form.mla) {
+        double by = mscale(rope->factor, rope->mscale_all_dim);
+
+        c->head_dim = c->nope_dim + c->rotary_dim;
+        c->attn_scale = by * by / sqrt((double)c->head_dim);
+    } else {
+        c->rotary_dim = (int64_t)((double)c->head_dim * part);
+    }
     if (c->rotary_dim < 2 || c->rotary_dim % 2)
         return err_set(err, EX_DATAERR,
                        "%s: rotates %lld numbers of each head (expected an "

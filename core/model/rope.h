@@ -31,15 +31,16 @@ struct rope_config {
     double low_freq_factor, high_freq_factor; /* llama3 */
     double beta_fast, beta_slow;              /* yarn */
     double attention_factor;                  /* yarn; scales cos and sin */
-    bool truncate;                            /* yarn: whole-number bounds */
-    int64_t original_max_positions;           /* llama3, yarn, long */
-    double *factors; /* long: [rotary_dim / 2] of wave lengths */
+    double mscale_all_dim; /* yarn: weight of what MLA scales scores by */
+    bool truncate;         /* yarn: whole-number bounds */
+    int64_t original_max_positions; /* llama3, yarn, long */
+    double *factors;                /* long: [rotary_dim / 2] of wave lengths */
 };
 
 /*
  * rope_parse() reads rope_parameters, or rope_scaling and rope_theta, from a
- * config.json: of a family's tables, and c->rotary_dim.  -1 with 'err' set
- * (EX_DATAERR).
+ * config.json: of a family's tables, and c->rotary_dim; of MLA, whose keys say
+ * that, head_dim and attn_scale.  -1 with 'err' set (EX_DATAERR).
  */
 int rope_parse(struct rope_config *rope, const struct js *root,
                struct config *c, struct err *err);

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: ISC */
+/*
+ * Multi-head latent attention's queries, keys and values: keys and values of
+ * all heads come of one latent row of kv_rank numbers a token, and the part of
+ * a key that is rotated is that of all heads.
+ */
+#ifndef CORE_MODEL_MLA_H
+#define CORE_MODEL_MLA_H
+
+#include <stddef.h>
+
+struct activations;
+struct chunk;
+struct engine;
+
+/*
+ * mla_apply() makes of attn_in what attention reads, as queries, keys and
+ * values of other models: q_rotated; k_rotated and v, which are in the caches
+ * then.  A head is [not rotated | rotated]:
+ *   q = q_b norm(q_a x), or q x;  [c | r] = kv_a x;
+ *   [k | v] of each head = kv_b norm(c);  k = [k | r]
+ * Source: Hugging Face transformers, DeepseekV3Attention.
+ */
+void mla_apply(struct engine *engine, const struct chunk *chunk,
+               const struct activations *a, size_t layer);
+
+#endif
