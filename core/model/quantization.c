@@ -20,67 +20,87 @@
 
 /* ---- keys ---- */
 
-/* Keys that a reader of weights can pass over, of all methods. */
-static const char *const passed_over[] = {
-    "quant_method",
-    /* about how it was made, or is run elsewhere */
-    "version", "global_compression_ratio", "quantization_status",
-    "damp_percent", "damp_auto_increment", "static_groups", "true_sequential",
-    "model_name_or_path", "model_file_base_name", "meta", "tokenizer",
-    "dataset", "cache_block_outputs", "modules_in_block_to_quantize",
-    "module_name_preceding_first_block", "block_name_to_quantize", "batch_size",
-    "pad_token_id", "use_exllama", "disable_exllama", "exllama_config",
-    "use_cuda_fp16", "max_input_length", "model_seqlen", "backend", "quantizer",
-    "mse", "hyb_act", "act_group_aware", "do_fuse", "fuse_max_seq_len",
-    "modules_to_fuse", "scale_fmt", "provider", "packing_format",
-    "activation_scheme", "nsamples", "seqlen", "lm_head", "is_marlin_format",
-    "dequantize", "observer", "observer_kwargs", "scale_dtype", "zp_dtype",
-    "run_compressed", "_group_index",
-    /* read here */
-    "format", "checkpoint_format", "ignore", "ignored_layers",
-    "modules_to_not_convert", "config_groups", "kv_cache_scheme",
-    "sparsity_config", "transform_config", "fmt", "weight_block_size", "bits",
-    "group_size", "zero_point", "desc_act", "sym", "pack_dtype", "targets",
-    "weights", "input_activations", "output_activations", "num_bits", "type",
-    "symmetric", "strategy", "block_structure", "dynamic", "actorder", NULL
+/* Whose key it is: a method's, or of a part of that of compressed-tensors. */
+enum {
+    FP8 = 1,
+    AWQ = 2,
+    GPTQ = 4,
+    MXFP4 = 8,
+    PACKED = 16,
+    GROUP = 32,
+    WEIGHTS = 64,
+    ANY = 127
 };
 
-static int
-check_keys(const struct js *o, struct err *err)
-{
-    void *at = NULL;
-    const char *key = js_unknown(o, passed_over, &at);
+/* Keys that a reader of weights can pass over, or that are read below; or one
+ * that may be absent, or have one of these values. */
+static const struct {
+    unsigned of;
+    const char *keys, *values;
+} known_keys[] = {
+    /* about how it was made, or is run elsewhere */
+    { ANY,
+      "quant_method, version, global_compression_ratio, damp_percent, "
+      "damp_auto_increment, static_groups, true_sequential, meta, tokenizer, "
+      "model_name_or_path, model_file_base_name, dataset, batch_size, "
+      "cache_block_outputs, modules_in_block_to_quantize, pad_token_id, "
+      "module_name_preceding_first_block, block_name_to_quantize, mse, "
+      "use_exllama, disable_exllama, exllama_config, use_cuda_fp16, backend, "
+      "max_input_length, model_seqlen, quantizer, hyb_act, act_group_aware, "
+      "do_fuse, fuse_max_seq_len, modules_to_fuse, provider, packing_format, "
+      "nsamples, seqlen, lm_head, dequantize, run_compressed, _group_index, "
+      "ignore, ignored_layers, modules_to_not_convert",
+      NULL },
+    { FP8, "weight_block_size, activation_scheme, scale_fmt", NULL },
+    { AWQ | GPTQ, "bits, group_size, sym, checkpoint_format, format", NULL },
+    { GPTQ, "desc_act, dynamic", NULL },
+    { PACKED, "format, config_groups, kv_cache_scheme, sparsity_config", NULL },
+    { PACKED, "transform_config", NULL },
+    { GROUP, "format, targets, weights, input_activations", NULL },
+    { GROUP, "output_activations", NULL },
+    { WEIGHTS, "num_bits, type, symmetric, strategy, block_structure", NULL },
+    { WEIGHTS, "group_size, actorder, observer, observer_kwargs", NULL },
+    { WEIGHTS, "scale_dtype, zp_dtype", NULL },
+    { FP8, "fmt", "e4m3, float8_e4m3fn" },
+    { AWQ, "version", "gemm" },
+    { AWQ, "zero_point", "true" },
+    { GPTQ, "is_marlin_format", "false" },
+    { AWQ | GPTQ, "pack_dtype", "int32" },
+    { PACKED, "quantization_status", "compressed" },
+    { WEIGHTS, "dynamic", "false" },
+};
+#define N(table) (sizeof(table) / sizeof(*(table)))
 
-    return key ? err_data(err, o->file,
-                          "%s.%s is not known, and may change weights", o->path,
-                          key)
-               : 0;
+/* Which of "one, two, .." a word is, 1 or more; 0: none. */
+static size_t
+which(const char *words, const char *word,
+      int (*cmp)(const char *a, const char *b, size_t n))
+{
+    for (size_t i = 1, n; *words; i++) {
+        n = strcspn(words, ",");
+        if (!cmp(words, word, n) && !word[n])
+            return i;
+        words += words[n] ? n + 2 : n;
+    }
+    return 0;
 }
 
-/* One of the texts up to a NULL; the first, which may be "", where it is
- * absent. */
+/* Which of these texts, as which() has it; 0: it is absent. */
 static int
-one_of(const struct js *o, const char *key, const char *const *texts,
-       size_t *which, struct err *err)
+one_of(const struct js *o, const char *key, const char *texts, size_t *index,
+       struct err *err)
 {
     struct js js = js_get(o, key);
-    struct str known = { 0 };
     const char *s;
     size_t n;
 
-    *which = 0;
+    *index = 0;
     if (js_absent(&js))
         return 0;
     if (js_str(&js, &s, &n, err))
         return -1;
-    for (; texts[*which]; ++*which)
-        if (!strcasecmp(texts[*which], s))
-            return 0;
-    for (size_t i = 0; texts[i]; i++)
-        str_addf(&known, "%s%s", known.n ? ", " : "", texts[i]);
-    js_unsupported(&js, s, known.s, err);
-    str_free(&known);
-    return -1;
+    *index = which(texts, s, strncasecmp);
+    return *index ? 0 : js_unsupported(&js, s, texts, err);
 }
 
 /* A flag that may have one value alone. */
@@ -93,6 +113,37 @@ only(const struct js *o, const char *key, bool value, struct err *err)
     if (js_bool_or(o, key, value, &v, err))
         return -1;
     return v == value ? 0 : js_bad(&js, value ? "true" : "false", err);
+}
+
+/* The keys of an object, all of which must be known. */
+static int
+check_keys(const struct js *o, unsigned of, struct err *err)
+{
+    static const char *const none[] = { NULL };
+    void *at = NULL;
+    const char *key;
+    size_t i, index;
+
+    for (i = 0; i < N(known_keys); i++) {
+        const char *name = known_keys[i].keys, *is = known_keys[i].values;
+        bool yes = is && !strcmp(is, "true");
+
+        if (is && known_keys[i].of & of &&
+            (yes || !strcmp(is, "false") ? only(o, name, yes, err)
+                                         : one_of(o, name, is, &index, err)))
+            return -1;
+    }
+    while ((key = js_unknown(o, none, &at))) {
+        for (i = 0; i < N(known_keys); i++)
+            if (known_keys[i].of & of &&
+                which(known_keys[i].keys, key, strncmp))
+                break;
+        if (i == N(known_keys))
+            return err_data(err, o->file,
+                            "%s.%s is not known, and may change weights",
+                            o->path, key);
+    }
+    return 0;
 }
 
 /* [rows, columns], or nothing. */
@@ -297,18 +348,19 @@ quantization_ignores(const struct quantization *q, const char *module,
 /* ---- methods ---- */
 
 static struct quantized_group *
-new_group(struct quantization *q)
+new_group(struct quantization *q, struct quantized_group group)
 {
     q->groups = xrealloc(q->groups, q->n_groups + 1, sizeof(*q->groups));
-    q->groups[q->n_groups] = (struct quantized_group){ .symmetric = true };
+    q->groups[q->n_groups] = group;
     return &q->groups[q->n_groups++];
 }
 
-/* The form of a format, which must be one of the method's. */
+/* The form of a format of compressed-tensors. */
 static int
-read_format(const struct weight_form **form, const char *method,
-            const struct js *o, const struct js *group, struct err *err)
+read_format(const struct weight_form **form, const struct js *o,
+            const struct js *group, struct err *err)
 {
+    static const char method[] = "compressed-tensors";
     struct js js = js_get(group, "format");
     struct str known = { 0 };
     const char *s;
@@ -350,43 +402,32 @@ static int
 read_weights(struct quantized_group *g, const struct js *weights,
              struct err *err)
 {
-    static const char *const types[] = { "int", "float", NULL };
-    static const char *const strategies[] = { "",      "tensor", "channel",
-                                              "group", "block",  NULL };
-    static const char *const orders[] = { "",      "weight",  "static",
-                                          "group", "dynamic", NULL };
     struct js js = js_get(weights, "num_bits");
     struct js order = js_get(weights, "actorder");
     int64_t bits = 8;
-    size_t type, strategy, which = 0;
+    size_t type, strategy, which_order = 0;
 
     if (!js_is(weights, JSON_OBJECT))
         return js_bad(weights, "an object", err);
-    if (check_keys(weights, err) ||
+    if (check_keys(weights, WEIGHTS, err) ||
         (!js_absent(&js) && js_i64(&js, 1, 8, &bits, err)) ||
-        one_of(weights, "type", types, &type, err) ||
+        one_of(weights, "type", "int, float", &type, err) ||
         js_bool_or(weights, "symmetric", true, &g->symmetric, err) ||
-        only(weights, "dynamic", false, err) ||
-        one_of(weights, "strategy", strategies, &strategy, err))
-        return -1;
-    if (js_is(&order, JSON_TRUE))
-        which = 3;
-    else if (!js_is(&order, JSON_FALSE) &&
-             one_of(weights, "actorder", orders, &which, err))
+        one_of(weights, "strategy", "tensor, channel, group, block", &strategy,
+               err) ||
+        (!js_is(&order, JSON_TRUE) && !js_is(&order, JSON_FALSE) &&
+         one_of(weights, "actorder", "weight, static, group, dynamic",
+                &which_order, err)))
         return -1;
     g->bits = (unsigned)bits;
-    g->is_float = type == 1;
-    g->by_index = which > 2;
-    if (strategy == 4) {
-        js = js_get(weights, "block_structure");
-        if (js_absent(&js))
-            return js_bad(&js, "[rows, columns]", err);
-        if (read_block(g, weights, "block_structure", err))
-            return -1;
-    } else if (strategy == 0 || strategy == 3) {
-        if (read_group_size(g, weights, strategy == 3, err))
-            return -1;
-    }
+    g->is_float = type == 2;
+    g->by_index = which_order > 2 || js_is(&order, JSON_TRUE);
+    js = js_get(weights, "block_structure");
+    if (strategy == 4 && js_absent(&js))
+        return js_bad(&js, "[rows, columns]", err);
+    if ((strategy == 4 && read_block(g, weights, "block_structure", err)) ||
+        (strategy % 3 == 0 && read_group_size(g, weights, strategy == 3, err)))
+        return -1;
     if (strategy == 1 || strategy == 2)
         g->scale_of = strategy == 1 ? SCALE_TENSOR : SCALE_CHANNEL;
     js = js_get(weights, "group_size");
@@ -409,9 +450,8 @@ read_config_group(struct quantization *q, const struct js *o,
         return js_bad(js, "an object", err);
     if (js_absent(&weights)) /* a group of caches or activations */
         return 0;
-    g = new_group(q);
-    if (check_keys(js, err) ||
-        read_format(&g->form, "compressed-tensors", o, js, err) ||
+    g = new_group(q, (struct quantized_group){ .symmetric = true });
+    if (check_keys(js, GROUP, err) || read_format(&g->form, o, js, err) ||
         read_names(&g->targets, &g->n_targets, js, "targets", err) ||
         read_weights(g, &weights, err))
         return -1;
@@ -427,20 +467,17 @@ read_config_group(struct quantization *q, const struct js *o,
 static int
 read_compressed(struct quantization *q, const struct js *o, struct err *err)
 {
-    static const char *const dense[] = { "dense", NULL };
-    static const char *const statuses[] = { "compressed", NULL };
     struct js groups = js_get(o, "config_groups");
     struct js sparsity = js_get(o, "sparsity_config");
     struct js transform = js_get(o, "transform_config");
     struct js transforms = js_get(&transform, "config_groups");
     struct js kv = js_get(o, "kv_cache_scheme");
-    size_t which;
+    size_t index;
     void *at;
 
     if (!js_is(&groups, JSON_OBJECT))
         return js_bad(&groups, "an object", err);
-    if (one_of(o, "quantization_status", statuses, &which, err) ||
-        one_of(&sparsity, "format", dense, &which, err))
+    if (one_of(&sparsity, "format", "dense", &index, err))
         return -1;
     if (js_is(&transforms, JSON_OBJECT) && json_object_size(transforms.v))
         return js_bad(&transforms, "an empty object", err);
@@ -462,36 +499,21 @@ read_compressed(struct quantization *q, const struct js *o, struct err *err)
 static int
 read_fp8(struct quantization *q, const struct js *o, struct err *err)
 {
-    static const char *const formats[] = { "e4m3", "float8_e4m3fn", NULL };
-    struct quantized_group *g = new_group(q);
-    size_t which;
-
-    g->form = form_row("fp8", NULL);
-    g->bits = 8;
-    g->is_float = true;
     q->unused = "activation_scheme";
-    return one_of(o, "fmt", formats, &which, err) ||
-                   read_block(g, o, "weight_block_size", err)
-               ? -1
-               : 0;
+    return read_block(q->groups, o, "weight_block_size", err);
 }
 
 static int
 read_awq(struct quantization *q, const struct js *o, struct err *err)
 {
-    static const char *const versions[] = { "gemm", NULL };
-    struct quantized_group *g = new_group(q);
     struct js bits = js_get(o, "bits");
     int64_t n;
-    size_t which;
+    size_t index;
 
-    g->form = form_row("awq", NULL);
-    g->bits = 4;
-    g->symmetric = false;
     return js_i64(&bits, 4, 4, &n, err) ||
-                   one_of(o, "version", versions, &which, err) ||
-                   only(o, "zero_point", true, err) ||
-                   read_group_size(g, o, true, err)
+                   one_of(o, "format", "gemm", &index, err) ||
+                   one_of(o, "checkpoint_format", "gemm", &index, err) ||
+                   read_group_size(q->groups, o, true, err)
                ? -1
                : 0;
 }
@@ -499,16 +521,12 @@ read_awq(struct quantization *q, const struct js *o, struct err *err)
 static int
 read_gptq(struct quantization *q, const struct js *o, struct err *err)
 {
-    static const char *const formats[] = { "gptq", "gptq_v2", NULL };
-    static const char *const words[] = { "int32", NULL };
-    struct quantized_group *g = new_group(q);
+    struct quantized_group *g = q->groups;
     struct js js = js_get(o, "bits");
     struct js dynamic = js_get(o, "dynamic");
-    size_t format, other, which;
+    size_t format, other;
     int64_t bits;
 
-    g->form = form_row("gptq", NULL);
-    g->symmetric = false; /* zero points are there in any case */
     if (js_i64(&js, 2, 8, &bits, err))
         return -1;
     if (bits > 4 && bits < 8)
@@ -526,53 +544,39 @@ read_gptq(struct quantization *q, const struct js *o, struct err *err)
         if (add_name(&q->ignored, &q->n_ignored, &dynamic, s, s + 2, err))
             return -1;
     }
-    if (only(o, "is_marlin_format", false, err) ||
-        one_of(o, "checkpoint_format", formats, &format, err) ||
-        one_of(o, "format", formats, &other, err) ||
-        one_of(o, "pack_dtype", words, &which, err) ||
+    if (one_of(o, "checkpoint_format", "gptq, gptq_v2", &format, err) ||
+        one_of(o, "format", "gptq, gptq_v2", &other, err) ||
         js_bool_or(o, "desc_act", false, &g->by_index, err) ||
         read_group_size(g, o, true, err))
         return -1;
     g->bits = (unsigned)bits;
-    g->zero_less_1 = !format && !other;
+    g->zero_less_1 = format < 2 && other < 2;
     return 0;
 }
 
-static int
-read_mxfp4(struct quantization *q, const struct js *o, struct err *err)
-{
-    struct quantized_group *g = new_group(q);
-
-    (void)o;
-    (void)err;
-    g->form = form_row("mxfp4", NULL);
-    g->bits = 4;
-    g->is_float = true;
-    g->scale_of = SCALE_GROUP;
-    g->cols = 32;
-    return 0;
-}
-
+/* The methods, and what all modules of one have. */
 static const struct {
     const char *method;
+    unsigned of;
     int (*read)(struct quantization *q, const struct js *o, struct err *err);
+    struct quantized_group group;
 } methods[] = {
-    { "fp8", read_fp8 },     { "compressed-tensors", read_compressed },
-    { "awq", read_awq },     { "gptq", read_gptq },
-    { "mxfp4", read_mxfp4 },
+    { "compressed-tensors", PACKED, read_compressed, { .bits = 0 } },
+    { "fp8",
+      FP8,
+      read_fp8,
+      { .bits = 8, .is_float = true, .symmetric = true } },
+    { "awq", AWQ, read_awq, { .bits = 4 } },
+    { "gptq", GPTQ, read_gptq, { .bits = 4 } },
+    { "mxfp4",
+      MXFP4,
+      NULL,
+      { .bits = 4,
+        .is_float = true,
+        .symmetric = true,
+        .scale_of = SCALE_GROUP,
+        .cols = 32 } },
 };
-
-static int
-refuse_method(const struct js *js, const char *s, struct err *err)
-{
-    struct str known = { 0 };
-
-    form_list(&known, NULL);
-    str_adds(&known, "; or weights in BF16, F16 or F32");
-    js_unsupported(js, s, known.s, err);
-    str_free(&known);
-    return -1;
-}
 
 static int
 read_method(struct quantization *q, const struct js *o, struct err *err)
@@ -580,26 +584,38 @@ read_method(struct quantization *q, const struct js *o, struct err *err)
     static const char *const ignored[] = { "ignore", "ignored_layers",
                                            "modules_to_not_convert" };
     struct js js = js_get(o, "quant_method");
+    struct quantized_group *g;
+    struct str known = { 0 };
     const char *s;
+    size_t i = 0;
 
     if (!js_is(o, JSON_OBJECT))
         return js_bad(o, "an object", err);
     if (js_str(&js, &s, NULL, err))
         return -1;
     q->file = xstrdup(o->file);
-    for (size_t i = 0; i < sizeof(methods) / sizeof(*methods); i++) {
-        if (strcmp(s, methods[i].method) != 0)
-            continue;
-        if (check_keys(o, err) || methods[i].read(q, o, err))
-            return -1;
-        for (size_t k = 0; k < 3; k++)
-            if (read_names(&q->ignored, &q->n_ignored, o, ignored[k], err))
-                return -1;
-        for (size_t k = 0; k < q->n_groups; k++)
-            name_type(&q->groups[k]);
-        return 0;
+    while (i < N(methods) && strcmp(s, methods[i].method) != 0)
+        i++;
+    if (i == N(methods)) {
+        form_list(&known, NULL);
+        str_adds(&known, "; or weights in BF16, F16 or F32");
+        js_unsupported(&js, s, known.s, err);
+        str_free(&known);
+        return -1;
     }
-    return refuse_method(&js, s, err);
+    if (methods[i].group.bits) {
+        g = new_group(q, methods[i].group);
+        g->form = form_row(s, NULL);
+    }
+    if (check_keys(o, methods[i].of, err) ||
+        (methods[i].read && methods[i].read(q, o, err)))
+        return -1;
+    for (size_t k = 0; k < N(ignored); k++)
+        if (read_names(&q->ignored, &q->n_ignored, o, ignored[k], err))
+            return -1;
+    for (size_t k = 0; k < q->n_groups; k++)
+        name_type(&q->groups[k]);
+    return 0;
 }
 
 int
