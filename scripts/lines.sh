@@ -9,7 +9,7 @@ core/kernel 11760
 core/model 28500
 core/text 8128
 core/image 2399
-cmd 42124
+cmd 42138
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

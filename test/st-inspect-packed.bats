@@ -52,6 +52,12 @@ END
     [ "$(grep -c "^only_b	I32	.*weight_packed" <<<"$output")" = 14 ]
     st-inspect cat --dequantize -o w.npy awq model.layers.0.mlp.up_proj.weight
     st-inspect diff --dequantize -t '*0.mlp.up_proj.weight' awq w.npy
+    # without a config.json numbers are as they are, but codes are refused
+    cp awq.dequantized/model.safetensors plain.safetensors
+    st-inspect diff --dequantize -t '*.weight' awq plain.safetensors
+    cp awq/model.safetensors codes.safetensors
+    run -66 --separate-stderr st-inspect diff --dequantize awq codes.safetensors
+    [[ $stderr == *"has no config.json next to it, which says what --dequantize needs to know" ]]
 }
 
 @test "stats --dequantize: numpy's statistics of the numbers, for any -j" {

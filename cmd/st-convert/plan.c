@@ -288,7 +288,7 @@ plan_unpacked(struct convert_plan *p, struct convert_item *it,
 
     if (rc <= 0 || role != FORM_CODES)
         return rc;
-    if (t->n > 1)
+    if (t->stacked)
         return err_set(err, EX_DATAERR,
                        "%s: %s has the experts of a layer in one tensor, which "
                        "are not unpacked",

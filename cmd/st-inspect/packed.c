@@ -28,7 +28,7 @@ packed_part(struct packed_part *p, const struct quantization *q,
     rc = form_of(&p->layer, &p->role, &p->module_n, q, dir, t, err);
     if (rc <= 0)
         p->layer.group = NULL;
-    else if (l->n > 1)
+    else if (l->stacked)
         p->shape[p->n_dims++] = l->n;
     p->shape[p->n_dims++] = l->out;
     p->shape[p->n_dims++] = l->in;
@@ -77,23 +77,37 @@ set_tensor(struct packed_tensor *w, const struct st_tensor *codes)
             w->t.nbytes += w->p.layer.tensor[i]->t->nbytes;
 }
 
+/* Without a config.json numbers of few bits may stand for others. */
+static int
+check_plain(const struct stdir *dir, struct err *err)
+{
+    struct config_file config;
+    int rc = config_file_near(&config, dir->path, err);
+
+    config_file_close(&config);
+    for (size_t i = 0; rc == 0 && i < dir->n_tensors; i++) {
+        enum dtype dtype = dir->tensors[i].t->dtype;
+
+        if (!dtype_computes(dtype) && dtype != DT_BOOL &&
+            dtype_table[dtype].bits <= 32)
+            return err_set(err, EX_NOINPUT,
+                           "%s: has no config.json next to it, which says what "
+                           "--dequantize needs to know",
+                           dir->path);
+    }
+    return rc < 0 ? -1 : 0;
+}
+
 int
 packed_open(struct packed *p, struct stdir *dir, struct err *err)
 {
-    struct config_file config;
     size_t max = dir->n_tensors;
-    int rc = config_file_near(&config, dir->path, err);
+    int rc;
 
-    if (rc == 0)
-        return err_set(err, EX_NOINPUT,
-                       "%s: has no config.json next to it, which says what "
-                       "--dequantize needs to know",
-                       dir->path);
-    if (rc > 0)
-        rc = quantization_parse(&p->q, &config.root, err);
-    config_file_close(&config);
-    if (rc < 0 || p->q.n_groups == 0)
-        return rc;
+    if (quantization_load(&p->q, dir->path, err) < 0)
+        return -1;
+    if (p->q.n_groups == 0)
+        return check_plain(dir, err);
     if (stdir_map(dir, err) < 0)
         return -1;
     p->whole = *dir;
