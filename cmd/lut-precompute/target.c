@@ -126,6 +126,7 @@ target_open(struct target_layer *t, const struct target_model *m,
         t->out += l.out;
         t->has_bias |= bias != NULL;
     }
+    form_memory_rest(&t->memory);
     if (found <= 0)
         target_close(t);
     return found;

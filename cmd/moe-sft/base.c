@@ -142,13 +142,9 @@ bind_packed(struct base *base, struct weight *to, const char *module, size_t n,
             size_t k, struct err *err)
 {
     struct linear l;
-    int rc =
-        form_find(&l, &base->packed, &base->memory, base->dir, module, err);
+    int rc = form_find(&l, &base->packed, &base->memory, base->dir, module, n,
+                       k, err);
 
-    if (rc > 0 && (l.out != n || l.in != k))
-        return err_set(err, EX_DATAERR,
-                       "%s: %s holds [%zu, %zu] (expected [%zu, %zu])",
-                       base->path, module, l.out, l.in, n, k);
     if (rc > 0)
         *to = l.w;
     return rc;
@@ -372,6 +368,7 @@ base_open_in(struct base *base, const struct stdir *dir, const char *path,
         bind(base, BASE_DOWN, h, i, err) < 0 || read_routing(base, err) < 0 ||
         find_router(base, err) < 0)
         goto fail;
+    form_memory_rest(&base->memory);
     base->weights = (struct moe_base){ base->matrices, base->matrices + e,
                                        base->matrices + 2 * e };
     if (base->layer < 0)
@@ -573,7 +570,9 @@ base_digest(const struct base *base, struct hash *hash)
             base, (enum base_matrix)(i / base->n_experts), i % base->n_experts);
         size_t n = weight_pieces(piece, &w.weight, w.n, w.k);
 
-        put_le64(sizes + 24, w.weight.dtype);
+        put_le64(sizes + 24,
+                 w.weight.dtype +
+                     (w.weight.code ? (w.weight.code->kind + 1) << 8 : 0));
         hash_add(hash, sizes, sizeof(sizes));
         for (size_t k = 0; k < n; k++)
             hash_add(hash, piece[k].data, piece[k].nbytes);

@@ -148,18 +148,10 @@ bind_look(struct binder *b, struct form_tensors *t, size_t n, size_t out,
     const struct model *m = b->model;
     int rc = form_look(t, &m->config.quantization, &m->dir, b->name.s, b->err);
 
+    if (rc > 0 && form_want(t, n, out, in, BIND_BY, b->err) < 0)
+        rc = -1;
     if (rc <= 0)
         return rc;
-    out = out ? out : t->out;
-    if (t->n != n && n > 1)
-        return err_data(b->err, t->tensor[FORM_CODES]->st->path,
-                        "%s is of %zu experts (expected %zu" BIND_BY ")",
-                        t->tensor[FORM_CODES]->t->name, t->n, n);
-    if (t->out != out || t->in != in || t->n != n)
-        return err_data(b->err, t->tensor[FORM_CODES]->st->path,
-                        "%s is of [%zu, %zu] (expected [%zu, %zu]" BIND_BY ")",
-                        t->tensor[FORM_CODES]->t->name, t->n / n * t->out,
-                        t->in, out, in);
     for (size_t r = 0; r < FORM_N_ROLES; r++)
         if (t->tensor[r])
             b->used[t->tensor[r] - m->dir.tensors] = true;

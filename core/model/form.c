@@ -10,6 +10,7 @@
 #include "core/model/family.h"
 #include "core/model/form_impl.h"
 #include "core/model/names.h"
+#include "core/tty.h"
 
 #define MX_GROUP 32
 
@@ -505,21 +506,42 @@ form_hash(struct hash *hash, const struct weight *w, size_t n)
     struct weight_piece piece[WEIGHT_PIECES];
     size_t n_pieces = weight_pieces(piece, w, n, 0);
 
+    if (w->code)
+        hash_add(hash, (uint8_t[]){ w->code->kind, w->code->scale_dtype }, 2);
     for (size_t i = 0; i < n_pieces; i++)
         hash_sample(hash, piece[i].data, piece[i].nbytes);
 }
 
 int
+form_want(const struct form_tensors *t, size_t n, size_t out, size_t in,
+          const char *by, struct err *err)
+{
+    const struct stdir_tensor *c = t->tensor[FORM_CODES];
+
+    out = out ? out : t->out;
+    in = in ? in : t->in;
+    by = by ? by : "";
+    if (t->n != n)
+        return err_data(err, c->st->path,
+                        "%s is of %zu expert%s (expected %zu%s)", c->t->name,
+                        t->n, plural(t->n), n, by);
+    if (t->out != out || t->in != in)
+        return err_data(err, c->st->path,
+                        "%s is of [%zu, %zu] (expected [%zu, %zu]%s)",
+                        c->t->name, t->out, t->in, out, in, by);
+    return 0;
+}
+
+int
 form_find(struct linear *l, const struct quantization *q,
           struct form_memory *memory, const struct stdir *dir,
-          const char *module, struct err *err)
+          const char *module, size_t out, size_t in, struct err *err)
 {
     struct form_tensors t;
     int rc = form_look(&t, q, dir, module, err);
 
-    if (rc > 0 && t.n != 1)
-        return err_data(err, t.tensor[FORM_CODES]->st->path,
-                        "%s is of %zu experts (expected one layer's weights)",
-                        t.tensor[FORM_CODES]->t->name, t.n);
-    return rc > 0 && form_bind(l, &t, 0, memory, err) < 0 ? -1 : rc;
+    return rc > 0 && (form_want(&t, 1, out, in, NULL, err) < 0 ||
+                      form_bind(l, &t, 0, memory, err) < 0)
+               ? -1
+               : rc;
 }

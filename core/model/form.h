@@ -103,12 +103,14 @@ void quantization_text(struct str *to, const struct quantization *q);
 
 /* Memory of weights that are bound: their struct weight_code, and what has to
  * be laid out in another order.  Starts as { 0 }; weights die with
- * form_memory_free().  Threads, 'par', may be NULL. */
+ * form_memory_free().  It is laid out by threads: 'par', or if that is NULL by
+ * threads of its own, until form_memory_rest(). */
 struct form_memory {
-    struct par *par;
+    struct par *par, *own;
     struct form_block *blocks; /* [n] */
-    size_t n;
+    size_t n, nbytes;
 };
+void form_memory_rest(struct form_memory *memory);
 void form_memory_free(struct form_memory *memory);
 
 /* The tensors of one packed layer. */
@@ -134,11 +136,16 @@ int form_look(struct form_tensors *t, const struct quantization *q,
  * of the matrix 'i' of t->n: in the mapped file, or in 'memory' where they lie
  * in another order there.  The rest of *l is zeroed.  Scales are finite, and
  * zero points and indices in range.  -1 with 'err' set: EX_DATAERR, EX_SOFTWARE
- * (no memory).  form_find() is form_look() and form_bind() of the first matrix.
+ * (no memory).
+ * form_want(): are there n, [out, in], of any sizes where these are 0?  0, or
+ * -1 with 'err' set (EX_DATAERR); 'by' is what says so, or NULL. form_find() is
+ * form_look(), form_want() of one and form_bind().
  */
+int form_want(const struct form_tensors *t, size_t n, size_t out, size_t in,
+              const char *by, struct err *err);
 int form_find(struct linear *l, const struct quantization *q,
               struct form_memory *memory, const struct stdir *dir,
-              const char *module, struct err *err);
+              const char *module, size_t out, size_t in, struct err *err);
 int form_bind(struct linear *l, const struct form_tensors *t, size_t i,
               struct form_memory *memory, struct err *err);
 
@@ -159,7 +166,8 @@ int form_refuse_in_out(const char *path, const char *module,
                        const struct model_family *family, struct err *err);
 
 /* form_hash() adds a sample of weights that are in n rows: of their numbers as
- * stored, or of their codes, scales and zero points. */
+ * stored, or of their codes, scales and zero points, and which kind these are.
+ */
 struct hash;
 void form_hash(struct hash *hash, const struct weight *w, size_t n);
 

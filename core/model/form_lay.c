@@ -31,7 +31,27 @@ allot(struct form_memory *m, size_t n, size_t size, const char *what,
         return NULL;
     m->blocks = xrealloc(m->blocks, m->n + 1, sizeof(*m->blocks));
     m->blocks[m->n++] = b;
+    m->nbytes += b.nbytes;
     return b.p;
+}
+
+/* Rows of 'ctx' by all threads. */
+static int
+lay_all(struct form_memory *m, size_t n, size_t grain,
+        void (*rows)(void *ctx, size_t begin, size_t end), void *ctx,
+        struct err *err)
+{
+    if (!m->par && !m->own && par_open(&m->own, par_default(), err) < 0)
+        return -1;
+    par_for(m->par ? m->par : m->own, n, grain, rows, ctx);
+    return 0;
+}
+
+void
+form_memory_rest(struct form_memory *m)
+{
+    par_close(m->own);
+    m->own = NULL;
 }
 
 void
@@ -43,6 +63,7 @@ form_memory_free(struct form_memory *m)
         else
             free(m->blocks[i].p);
     free(m->blocks);
+    form_memory_rest(m);
     *m = (struct form_memory){ 0 };
 }
 
@@ -294,9 +315,9 @@ form_lay(struct linear *l, const struct form_tensors *t,
     if (t->tensor[FORM_INDEX] && g->scale_of == SCALE_GROUP &&
         lay_index(code, t, memory, err))
         return -1;
-    if (lay.codes || lay.zero || lay.scale)
-        par_for(memory->par, t->out, ROWS, lay_rows, &lay);
-    return 0;
+    return lay.codes || lay.zero || lay.scale
+               ? lay_all(memory, t->out, ROWS, lay_rows, &lay, err)
+               : 0;
 }
 
 /* ---- columns that take turns ---- */
@@ -338,7 +359,8 @@ form_split(struct form_memory *memory, const struct stdir_tensor *t,
     struct splitting s = { st_data(t->st, t->t), NULL, n, item };
 
     s.to = allot(memory, t->t->n_elements, item, t->t->name, err);
-    if (s.to)
-        par_for(memory->par, t->t->n_elements / n, 1, split_rows, &s);
-    return s.to;
+    return s.to && !lay_all(memory, t->t->n_elements / n, 1, split_rows, &s,
+                            err)
+               ? s.to
+               : NULL;
 }

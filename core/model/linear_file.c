@@ -95,7 +95,7 @@ find_packed(struct linear *l, const struct linear_dir *in, const char *name,
         return 0;
     if (in->family && is_in_out(in->family, name))
         return form_refuse_in_out(in->dir->path, name, in->family, err);
-    return form_find(l, in->packed, in->memory, in->dir, name, err);
+    return form_find(l, in->packed, in->memory, in->dir, name, 0, 0, err);
 }
 
 int

@@ -210,7 +210,6 @@ open_model(struct model **model, const char *path, bool vision, struct err *err)
     struct model *m = xcalloc(1, sizeof(*m));
     struct binder b = { .model = m, .err = err };
     const struct stdir *dir = &m->dir;
-    bool stacked;
     size_t half;
     int rc = -1;
 
@@ -234,10 +233,6 @@ open_model(struct model **model, const char *path, bool vision, struct err *err)
         b.root = "";
         b.more = m->root;
     }
-    stacked = m->config.family->experts && m->config.family->experts->stack;
-    if ((m->config.quantization.n_groups || stacked) &&
-        par_open(&m->packed.par, par_default(), err) < 0)
-        goto out;
     b.used = xcalloc(dir->n_tensors, sizeof(*b.used));
     m->layers = xcalloc((size_t)m->config.n_layers, sizeof(*m->layers));
     if ((part_is_in(&m->config, PART_EMBED, 0) && bind_ends(&b)) ||
@@ -260,8 +255,7 @@ open_model(struct model **model, const char *path, bool vision, struct err *err)
     *model = m;
     rc = 0;
 out:
-    par_close(m->packed.par);
-    m->packed.par = NULL;
+    form_memory_rest(&m->packed);
     str_free(&b.name);
     free(b.used);
     if (rc < 0)

@@ -192,6 +192,7 @@ table_bind_model(struct table *t, struct stdir *model, const char *path,
                      plural(t->in));
     for (size_t i = 0; i < n; i++)
         free(parts[i]);
+    form_memory_rest(&t->packed);
     quantization_free(&q);
     return rc;
 }

@@ -83,7 +83,7 @@ test_stack(void)
     weight_read(row, &l.w, 1, 0, 32);
     tap_ok(row[0] == 2 && row[1] == -12 && row[31] == -12,
            "its numbers are E2M1 * 2^(scale - 127)");
-    tap_ok(form_find(&l, &q, &memory, &dir, STACK, &err) < 0 &&
+    tap_ok(form_find(&l, &q, &memory, &dir, STACK, 0, 0, &err) < 0 &&
                strstr(err.what, "is of 2 experts"),
            "as one layer's weights they are refused");
     scales = stdir_find(&dir, STACK "_scales");
@@ -110,7 +110,7 @@ test_fp8(void)
     const struct stdir_tensor *bias;
     struct quantization q;
     struct linear_dir in = { .packed = &q, .memory = &memory };
-    char *parts[LUT_MAX_PARTS], hex[2][HASH_MAX_HEX];
+    char *parts[LUT_MAX_PARTS], hex[3][HASH_MAX_HEX];
     struct weight_code code;
     struct stdir dir;
     struct linear l;
@@ -136,16 +136,20 @@ test_fp8(void)
     tap_ok(row[0] == 3 && row[1] == -3, "1 and -1 times a scale of 3");
     weight_read(row, &l.w, 1, 0, 2);
     tap_ok(row[0] == 6 && row[1] == 0, "2 and 0 times it");
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         struct hash *hash = hash_new(HASH_XXH3);
 
         form_hash(hash, &l.w, 2);
         hash_end(hash, hex[i]);
         code = *l.w.code;
-        code.scale = "abcd";
+        if (i == 0)
+            code.kind = CODE_I8;
+        else
+            code.scale = "abcd";
         l.w.code = &code;
     }
-    tap_ok(strcmp(hex[0], hex[1]) != 0, "its scale counts in its hash");
+    tap_ok(strcmp(hex[0], hex[1]) != 0 && strcmp(hex[1], hex[2]) != 0,
+           "its kind and its scale count in its hash");
     tap_ok(linear_file_find(&l, &bias, &in, "x", &err) == 1 && !l.w.code,
            "a plain layer next to it is plain");
     tap_ok(linear_file_parts(&dir, &q, FC, parts) == 1,
