@@ -82,6 +82,18 @@ for i in range(6):
         hf-infer $family --lora $family.run --ids 1,2,3 --logits a.npy -f
         hf-infer $family.dequantized --lora $family.run --ids 1,2,3 --logits b.npy -f
         cmp a.npy b.npy
+        # of GPTQ codes, scales, zeros and columns' groups are laid out
+        run -0 moe-sft tune -m $family -d ids.jsonl --dry-run
+        echo "$output" | py -c '
+import sys, mkst
+t = mkst.load(sys.argv[1] + "/model.safetensors")
+rows = dict(line.split("\t")[:2] for line in sys.stdin.read().splitlines() if "\t" in line)
+laid = int(rows["memory: packed weights, laid out"])
+codes = [k[:-7] for k in t if k.endswith("qweight")]
+n = sum(len(t[k + "qweight"][2]) + len(t[k + "scales"][2]) * 3 // 2 + len(t[k + "g_idx"][2]) for k in codes)
+assert (n <= laid <= n + 128 * len(codes)) if codes else laid < len(t) << 10, (n, laid)
+total = sum(int(v) for k, v in rows.items() if k.startswith("memory: ") and k not in ("memory: total", "memory: mapped files"))
+assert total == int(rows["memory: total"].replace(",", "")), rows' $family
         run -65 moe-sft merge -b $family -l $family.run -o merged
         [ "$output" = "moe-sft: $family: its weights are packed: st-convert --dequantize first, and merge into that" ]
         [ ! -e merged ]

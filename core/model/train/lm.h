@@ -104,12 +104,13 @@ int lm_open(struct lm **lm, const char *dir, const struct lm_options *options,
             struct par *par, struct err *err);
 void lm_close(struct lm *lm); /* NULL is fine */
 
-/* The memory that lm_prepare() takes, by name; and what it has mapped. */
+/* The memory that lm_prepare() takes, by name, and of packed weights what
+ * lm_open() has taken; and what it has mapped. */
 struct lm_memory {
     struct {
         const char *name; /* "logits" */
         size_t nbytes;
-    } item[12];
+    } item[13];
     size_t n_items;
     size_t total;  /* of them */
     size_t mapped; /* bytes of the model's files */

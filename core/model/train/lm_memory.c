@@ -194,6 +194,10 @@ lm_memory(const struct lm *lm, struct lm_memory *m, struct err *err)
         fits = fits && mem_arrays_nbytes(r->array, r->n_arrays,
                                          &m->item[m->n_items++].nbytes);
     }
+    if (lm->model->packed.nbytes) {
+        m->item[m->n_items].name = "packed weights, laid out";
+        m->item[m->n_items++].nbytes = lm->model->packed.nbytes;
+    }
     for (size_t i = 0; i < m->n_items; i++)
         fits = fits && size_add(m->total, m->item[i].nbytes, &m->total);
     for (size_t i = 0; i < lm->model->dir.n_files; i++)
