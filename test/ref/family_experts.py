@@ -229,11 +229,12 @@ def deepseek_v3(seed, v):
                    num_key_value_heads=4, torch_dtype="bfloat16",
                    max_position_embeddings=512)
     correction, level = 0.2, 0.0
+    if v in ("plain", "dense"):
+        del c["num_nextn_predict_layers"]
     if v == "plain": # Kimi's and Moonlight's: one group
         c.update(first_k_dense_replace=0, n_group=1, n_shared_experts=2,
                  norm_topk_prob=False, q_lora_rank=None, rope_interleave=False,
                  rope_scaling=None, topk_group=1)
-        del c["num_nextn_predict_layers"]
     if v == "mscale":
         yarn.update(mscale=0.7, mscale_all_dim=1.3, rope_type=yarn.pop("type"))
         c.update(attention_bias=True, first_k_dense_replace=2,
@@ -246,6 +247,8 @@ def deepseek_v3(seed, v):
         c.update(n_group=1, topk_group=1, rms_norm_eps=1.0,
                  torch_dtype="float32")
         correction, level = 0.0, -9.0
+    if v == "dense":
+        c.update(first_k_dense_replace=3)
     mixer, experts = latent(c), deepseek_mlp(c, correction, level)
     c, t = decoder(seed, c, head="lm_head", mixer=mixer, experts=experts)
     if v == "small": # what level is of: dim 0 is as large in all rows
@@ -299,6 +302,8 @@ def deepseek_v2(seed, v):
     if v == "plain":
         c.update(attention_bias=True, first_k_dense_replace=0, q_lora_rank=24,
                  rope_scaling=None, n_shared_experts=1)
+    if v == "dense":
+        c.update(first_k_dense_replace=3, q_lora_rank=24)
     return decoder(seed, c, head="lm_head", mixer=latent(c),
                    experts=deepseek_mlp(c))
 

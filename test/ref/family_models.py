@@ -533,10 +533,12 @@ MODELS = {
     "deepseek_v3:negative": "masked groups count 0, more than those that are "
                             "kept",
     "deepseek_v3:small": "scores whose sums are about 1e-20",
+    "deepseek_v3:dense": "no layer with experts",
     "deepseek_v3:fp8": "blocks of FP8",
     "deepseek_v2": "V2-Lite: q_proj, all experts' softmax, greedy",
     "deepseek_v2:groups": "q_a_proj, groups by their best, routed_scaling_factor",
     "deepseek_v2:plain": "no rope_scaling, attention_bias, no dense layers",
+    "deepseek_v2:dense": "no layer with experts",
     "glm4_moe": "GLM-4.5 Air: a half turned, biases of q, k, v, V3's router "
                 "without groups",
     "glm4_moe:qk-norm": "GLM-4.5: q_norm of each head; groups",
