@@ -346,7 +346,7 @@ adapter_warn(struct lora_file *f, const struct stdir *base, const char *under,
     if (n)
         err_warn("%s: %zu tensor%s not of these experts, ignored", f->dir.path,
                  n, plural(n));
-    return peft_warn(&f->config, &f->dir, base, under, err);
+    return peft_warn(&f->config, &f->dir, base, NULL, under, err);
 }
 
 int

@@ -109,13 +109,15 @@ size_t peft_unused(const struct peft_patterns *of, const char **first);
  * peft_warn() reports, each in one line, what the adapter of these tensors has
  * in vain: members of the configuration that are true or objects, and not
  * known; patterns that peft_pair() has used for no module; and the modules of
- * 'base', unless that is NULL, whose names begin with 'under', for which
- * target_modules promises tensors and there are none, as after a cut upload.
+ * 'base', unless that is NULL, whose names begin with 'under', and which are
+ * 'used' [base->n_tensors], unless that is NULL, for which target_modules
+ * promises tensors and there are none, as after a cut upload.
  * Experts are promised if the adapter has any: PEFT with transformers 5 adapts
  * none by target_modules.  -1 with 'err' set (EX_DATAERR), as peft_pair().
  */
 int peft_warn(struct peft *p, const struct stdir *tensors,
-              const struct stdir *base, const char *under, struct err *err);
+              const struct stdir *base, const bool *used, const char *under,
+              struct err *err);
 
 /* peft_enter() replaces the path of a directory that moe-sft's train wrote,
  * which is not PEFT's, by that of its adapter, DIR/lora.safetensors; and PEFT's

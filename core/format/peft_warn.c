@@ -110,8 +110,8 @@ add_root(struct str *to, const struct st_tensor *a, const struct stdir *base)
 /* 'root': what the adapter has before names.  'experts': has it any? */
 static int
 warn_missing(struct peft *p, const struct stdir *tensors,
-             const struct stdir *base, const char *under, const char *root,
-             bool experts, struct err *err)
+             const struct stdir *base, const bool *used, const char *under,
+             const char *root, bool experts, struct err *err)
 {
     struct str module = { 0 }, first = { 0 };
     size_t n = 0;
@@ -122,7 +122,7 @@ warn_missing(struct peft *p, const struct stdir *tensors,
         const char *name = short_name(t);
         bool yes = false;
 
-        if (t->n_dims != 2 || !has_tail(t, TAIL) ||
+        if ((used && !used[i]) || t->n_dims != 2 || !has_tail(t, TAIL) ||
             strncmp(t->name, under, strlen(under)) != 0 ||
             (!experts && strstr(name, ".experts.")))
             continue;
@@ -146,7 +146,7 @@ warn_missing(struct peft *p, const struct stdir *tensors,
 
 int
 peft_warn(struct peft *p, const struct stdir *tensors, const struct stdir *base,
-          const char *under, struct err *err)
+          const bool *used, const char *under, struct err *err)
 {
     const struct st_tensor *a = NULL; /* the first one in a layer */
     struct str root = { 0 };
@@ -168,7 +168,7 @@ peft_warn(struct peft *p, const struct stdir *tensors, const struct stdir *base,
     if (base && a)
         add_root(&root, a, base);
     if (base)
-        rc = warn_missing(p, tensors, base, under, root.s ? root.s : "",
+        rc = warn_missing(p, tensors, base, used, under, root.s ? root.s : "",
                           experts, err);
     str_free(&root);
     return rc;

@@ -249,8 +249,8 @@ lora_open(struct model *m, const char *path, struct err *err)
         rc = compare_fan_in(m, &f->config, err);
     if (rc == 0 && !f->is_stack) {
         compare_base(m, &f->config);
-        rc = peft_warn(&f->config, &f->dir, m->config.of ? NULL : &m->dir, "",
-                       err);
+        rc = peft_warn(&f->config, &f->dir, m->config.of ? NULL : &m->dir,
+                       m->used, "", err);
     }
     free(name);
     return rc;

@@ -233,7 +233,7 @@ open_model(struct model **model, const char *path, bool vision, struct err *err)
         b.root = "";
         b.more = m->root;
     }
-    b.used = xcalloc(dir->n_tensors, sizeof(*b.used));
+    b.used = m->used = xcalloc(dir->n_tensors, sizeof(*b.used));
     m->layers = xcalloc((size_t)m->config.n_layers, sizeof(*m->layers));
     if ((part_is_in(&m->config, PART_EMBED, 0) && bind_ends(&b)) ||
         (vision && bind_vision(&b)) ||
@@ -257,7 +257,6 @@ open_model(struct model **model, const char *path, bool vision, struct err *err)
 out:
     form_memory_rest(&m->packed);
     str_free(&b.name);
-    free(b.used);
     if (rc < 0)
         model_close(m);
     return rc;
@@ -283,6 +282,7 @@ model_close(struct model *m)
     for (size_t i = 0; i < m->n_owned; i++)
         free(m->owned[i]);
     free(m->owned);
+    free(m->used);
     free(m->inv_freq);
     free(m->rotations);
     for (size_t i = 0; m->layers && i < (size_t)m->config.n_layers; i++)

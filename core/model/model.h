@@ -51,6 +51,7 @@ struct model_vision {
 struct model {
     struct config config;
     struct stdir dir;
+    bool *used;       /* [dir.n_tensors] which are this model's */
     const char *root; /* of its modules' names: "model.", or a longer one where
                        * it is part of a larger model */
     struct linear embed, lm_head; /* the same w when tied */
