@@ -43,6 +43,10 @@ held() {
     held phi stablelm starcoder2 cohere cohere2
 }
 
+@test "hf-infer: families with experts, their routers and those of all tokens, are as the reference" {
+    held mixtral qwen2_moe glm4_moe
+}
+
 @test "hf-infer: text models in a directory with a vision tower are as the reference" {
     held gemma3 qwen2_5_vl llava mistral3
 }

@@ -4,7 +4,7 @@
 load helpers
 
 # Between them they have nearly all that families have in addition.
-SOME="gpt2:inner gpt_neox gemma2:caps phi3:longrope-partial olmo2"
+SOME="gpt2:inner gpt_neox gemma2:caps phi3:longrope-partial olmo2 mixtral qwen2_moe:dense glm4_moe"
 
 # of WHAT NAME...: a line for each.
 of() {

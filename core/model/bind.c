@@ -192,6 +192,21 @@ bind_weights(struct binder *b, const char *tail, struct linear *to, size_t out,
     return !t ? 0 : linear_file_bind(to, t, out, in, BIND_BY, b->err) ? -1 : 1;
 }
 
+/* What a router adds to scores to choose by. */
+static int
+bind_correction(struct binder *b, size_t layer)
+{
+    const struct part_at at = { PART_ROUTER, layer, 0 };
+    const char *name = bind_name(b, at, ".e_score_correction_bias");
+    const struct stdir_tensor *t = bind_find(b, name);
+    float **to = &b->model->layers[layer].correction;
+
+    if (!t)
+        return bind_missing(b, name, "");
+    *to = bind_bias(b, t, (size_t)b->model->config.n_experts);
+    return *to ? 0 : -1;
+}
+
 /* Biases may be there where config.json does not say so: in all layers then. */
 int
 bind_linear(struct binder *b, struct part_at at)
@@ -212,7 +227,8 @@ bind_linear(struct binder *b, struct part_at at)
     found = bind_weights(b, ".weight", to, out, in);
     if (found <= 0)
         return found < 0 ? -1 : bind_missing(b, b->name.s, "");
-    if (at.part >= PART_ROUTER || at.part == PART_POSITIONS)
+    if (at.part == PART_POSITIONS ||
+        (at.part >= PART_ROUTER && !part_needs_bias(c, at.part)))
         return 0;
     name = bind_name(b, at, ".bias");
     t = bind_find(b, name);
@@ -249,6 +265,8 @@ bind_layer(struct binder *b, size_t i)
     if (n_experts)
         b->model->layers[i].experts =
             xcalloc(n_experts, sizeof(*b->model->layers[i].experts));
+    if (n_experts && c->router.corrected && bind_correction(b, i))
+        return -1;
     stacked = n_experts ? bind_stacks(b, i) : 0;
     if (stacked)
         return stacked < 0 ? -1 : 0;

@@ -214,6 +214,7 @@ struct scaling {
     float *y;
     size_t n;
     float by;
+    const float *each; /* instead, one for each row; or NULL */
 };
 
 static void
@@ -221,7 +222,8 @@ scale_rows(void *ctx, size_t begin, size_t end)
 {
     const struct scaling *s = ctx;
 
-    vec_scale(s->y + begin * s->n, s->by, (end - begin) * s->n);
+    for (size_t i = begin; i < end; i++)
+        vec_scale(s->y + i * s->n, s->each ? s->each[i] : s->by, s->n);
 }
 
 /* What a half of a block reads and adds to: to = from + scale post(y). */
@@ -244,7 +246,7 @@ add_output(const struct step *s, const struct half *h)
     bool post_alone = c->form.norm.places == NORM_POST;
     /* a backward, which has memory of its own for 'to', reads y */
     float *added = has_post && h->to != h->from ? h->to : h->y;
-    struct scaling scaling = { added, hidden, (float)c->residual_scale };
+    struct scaling scaling = { added, hidden, (float)c->residual_scale, NULL };
     struct sum sum = { h->to, h->from, added, hidden };
 
     if (scales)
@@ -338,18 +340,15 @@ apply_qkv(const struct step *s)
               &(struct qkv){ a->qkv, a->q, a->k, a->v, s->chunk->n_rows });
 }
 
-/* gate and up of mlp_in, or one of them. */
-static void
-apply_gate_up(const struct step *s)
+void
+block_gate_up(struct engine *e, const struct chunk *chunk,
+              const struct activations *a, const struct mlp *m)
 {
-    const struct activations *a = s->a;
-    const struct mlp *m = &s->layer->mlp;
-    const struct model_form *f = &s->e->model->config.form;
+    const struct model_form *f = &e->model->config.form;
     const struct apply to[] = { { mlp_first(m, f), a->gate, false },
                                 { &m->up, a->up, false } };
 
-    linear_apply(s->e, s->chunk, to, f->gate_up || f->plain_mlp ? 1 : 2,
-                 a->mlp_in);
+    linear_apply(e, chunk, to, f->gate_up || f->plain_mlp ? 1 : 2, a->mlp_in);
 }
 
 static void
@@ -362,6 +361,25 @@ activate(const struct step *s)
     mlp_activate(s->e->par, f->act, a->inner, a->gate,
                  f->plain_mlp ? NULL : a->up, f->gate_up ? 2 * n : n, n,
                  s->chunk->n_rows);
+}
+
+/* The expert of all tokens joins the sum of the others: its weight is its
+ * product's input's, as that is linear. */
+static void
+add_shared(const struct step *s)
+{
+    const struct mlp *m = &s->layer->mlp;
+    struct scaling scaling = { .y = s->a->inner,
+                               .n = m->down.in,
+                               .each = s->e->experts.shared };
+
+    block_gate_up(s->e, s->chunk, s->a, m);
+    activate(s);
+    if (s->layer->shared_router.out)
+        par_for(s->e->par, s->chunk->n_rows, 1, scale_rows, &scaling);
+    linear_apply(s->e, s->chunk,
+                 &(struct apply){ &m->down, s->a->mlp_out, true }, 1,
+                 s->a->inner);
 }
 
 /* Both halves of a block, one step after another. */
@@ -415,9 +433,11 @@ run_block(struct step *s)
     }
     if (l->experts) {
         experts_apply(e, l, a, chunk);
+        if (l->mlp.down.in)
+            add_shared(s);
         add_output(s, &mlp);
     } else {
-        apply_gate_up(s);
+        block_gate_up(e, chunk, a, &l->mlp);
         if (cut)
             return;
         activate(s);

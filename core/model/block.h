@@ -14,6 +14,7 @@
 
 struct attention;
 struct engine;
+struct mlp;
 struct session;
 struct tap;
 
@@ -77,7 +78,8 @@ struct activations {
     float *mlp_in;    /* hidden: mid, normalized; of parallel halves x */
     float *gate, *up; /* intermediate; with experts, room for one of them.  A
                        * plain MLP has no up; fused, rows of gate and then up */
-    float *inner;     /* intermediate: act(gate) * up; not with experts */
+    float *inner;     /* intermediate: act(gate) * up; with experts, of that of
+                       * all tokens, weighed */
     float *mlp_out;   /* hidden: room for the output of down_proj; the sum of
                        * the experts' */
     float *out;       /* hidden: the residual stream after the block */
@@ -120,6 +122,10 @@ void block_run(struct engine *engine, const struct chunk *chunk,
 struct attention block_attention(const struct engine *engine,
                                  const struct chunk *chunk,
                                  const struct activations *a, size_t layer);
+
+/* block_gate_up() is gate and up of mlp_in, or one of them. */
+void block_gate_up(struct engine *engine, const struct chunk *chunk,
+                   const struct activations *a, const struct mlp *mlp);
 
 /* block_rotation() is where a row's cosines and sines for a layer begin. */
 size_t block_rotation(const struct config *config, size_t layer, size_t row);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "core/kernel/gemm.h"
 #include "core/kernel/vec.h"
 #include "core/model/engine.h"
 #include "core/model/experts_backward.h"
@@ -59,9 +60,33 @@ back_output(const struct back *b, const struct norm *post, float *y)
     return g->output;
 }
 
+/* A shared expert's inner was weighed: see add_shared() in block.c. */
 static void
-back_mlp(const struct back *b, const float *dy)
+weigh_shared(void *ctx, size_t begin, size_t end)
 {
+    const struct back *b = ctx;
+    const struct activations *a = b->a;
+    const struct mlp *m = &b->layer->mlp;
+    const struct model_form *f = &b->e->model->config.form;
+    size_t n = m->down.in, ld = mlp_first(m, f)->out;
+
+    for (size_t i = begin; i < end; i++) {
+        float weight = b->e->experts.shared[i];
+        float slope = vec_dot(b->g->inner + i * n, a->inner + i * n, n);
+
+        b->g->weights[i] = slope * (weight * (1 - weight));
+        vec_scale(a->inner + i * n, weight, n);
+        vec_scale(a->gate + i * ld, weight, ld);
+        if (!f->gate_up && !f->plain_mlp)
+            vec_scale(a->up + i * n, weight, n);
+    }
+}
+
+/* 'add': g->input has what other experts gave. */
+static void
+back_mlp(struct back *b, const float *dy, bool add)
+{
+    const struct linear *weighed = &b->layer->shared_router;
     const struct activations *a = b->a;
     const struct block_grads *g = b->g;
     const struct mlp *m = &b->layer->mlp;
@@ -73,10 +98,17 @@ back_mlp(const struct back *b, const float *dy)
     linear_backward(b->e, &m->down, g->inner, false, dy, g->low, n);
     mlp_backward(par, f->act, a->inner, a->gate, f->plain_mlp ? NULL : a->up,
                  first->out, g->inner, m->down.in, n);
+    if (weighed->out)
+        par_for(par, n, 1, weigh_shared, b);
     back_adapter(b, &m->down, a->inner, dy);
-    back_linear(b, first, a->mlp_in, g->input, false, a->gate);
+    back_linear(b, first, a->mlp_in, g->input, add, a->gate);
     if (!f->gate_up && !f->plain_mlp)
         back_linear(b, &m->up, a->mlp_in, g->input, true, a->up);
+    if (weighed->out) {
+        struct gemm_job job = linear_back_job(weighed, g->input, true);
+
+        gemm_exact(b->e->gemm, &job, 1, g->weights, 1, n);
+    }
 }
 
 /* Row i's heads: rotated back and, in qwen3, back through their norm. */
@@ -181,8 +213,10 @@ block_backward(struct engine *e, const struct chunk *chunk,
 
     if (b.layer->experts)
         experts_backward(e, b.layer, acts, g, dy, chunk->n_rows);
-    else
-        back_mlp(&b, dy);
+    if (b.layer->experts && b.layer->mlp.down.in)
+        block_gate_up(e, chunk, acts, &b.layer->mlp);
+    if (b.layer->mlp.down.in)
+        back_mlp(&b, dy, b.layer->experts);
     /* the halves of a block that are parallel both add to its out */
     if (parallel)
         back_o(&b);

@@ -213,7 +213,8 @@ parse_keys(struct config *c, const struct family_key *k, const struct js *root,
         struct js js = js_get(root, k->key);
         bool flag = k->absent != 0;
         double v = js.v ? 0 : k->absent;
-        void *to = (char *)c + k->at;
+        double nowhere;
+        void *to = k->at ? (char *)c + k->at : (char *)&nowhere;
 
         if (k->kind == KEY_WORD && parse_word(c, k, &js, err))
             return -1;
@@ -273,6 +274,8 @@ parse_windows(struct config *c, const struct js *root, struct err *err)
     /* which rotation a layer has follows from its window */
     if (c->form.rope == ROPE_TWO && !window)
         return js_bad(&js, "a number", err);
+    if (family->window == WINDOW_LISTED && window && js_absent(&types))
+        return js_bad(&types, "an array, as use_sliding_window is true", err);
     if (!by_layer || js_absent(&types)) {
         if (family->window == WINDOW_BY_LAYER && !family->period && window &&
             js_i64(&first_layer, 0, CONFIG_MAX_LAYERS, &first, err))
@@ -316,21 +319,19 @@ parse_windows(struct config *c, const struct js *root, struct err *err)
 
 /* A token's experts must be in the groups that are not masked. */
 static int
-check_groups(const struct router_kind *r, const struct config_routing *n,
+check_groups(const struct router_kind *r, int64_t n, int64_t n_used,
              const struct js *root, struct err *err)
 {
     struct js groups = js_get(root, "n_group");
     struct js top = js_get(root, "topk_group");
-    int64_t of_group;
+    int64_t of_group = r->n_groups ? n / r->n_groups : 0;
 
-    if (r->groups == GROUPS_NONE || !n->n_experts)
+    if (r->groups == GROUPS_NONE)
         return 0;
-    of_group = r->n_groups ? n->n_experts / r->n_groups : 0;
-    if (of_group * r->n_groups != n->n_experts ||
-        (r->groups == GROUPS_BEST_TWO && of_group < 2))
+    if (of_group * r->n_groups != n ||
+        of_group < (r->groups == GROUPS_BEST_TWO ? 2 : 1))
         return js_bad(&groups, "a divisor of the number of experts", err);
-    if (r->n_top_groups > r->n_groups ||
-        r->n_top_groups * of_group < n->n_experts_used)
+    if (r->n_top_groups > r->n_groups || r->n_top_groups * of_group < n_used)
         return js_bad(
             &top, "at most n_group, and enough for num_experts_per_tok", err);
     return 0;
@@ -369,7 +370,8 @@ config_routing(struct config_routing *r, const struct js *root, int64_t most,
         return 0;
     c.router = experts->router;
     if (parse_keys(&c, experts->keys, root, err) ||
-        check_groups(&c.router, r, root, err))
+        (r->n_experts &&
+         check_groups(&c.router, r->n_experts, r->n_experts_used, root, err)))
         return -1;
     r->known = c.router.groups == GROUPS_NONE || r->n_experts;
     r->router = c.router;
@@ -390,13 +392,12 @@ parse_experts(struct config *c, const struct js *root, struct err *err)
     if (config_routing(&r, root, ROUTER_MAX_EXPERTS, err))
         return -1;
     c->n_experts = r.n_experts;
-    c->n_experts_used = r.n_experts_used;
     c->router = r.router;
     if ((!c->n_experts &&
          config_count(c, root, "num_experts", 1, d->n, &c->n_experts, err)) ||
-        (!c->n_experts_used &&
-         config_count(c, root, "num_experts_per_tok", c->n_experts, d->n_used,
-                      &c->n_experts_used, err)) ||
+        config_count(c, root, "num_experts_per_tok", c->n_experts, d->n_used,
+                     &c->n_experts_used, err) ||
+        check_groups(&c->router, c->n_experts, c->n_experts_used, root, err) ||
         config_count(c, root, "moe_intermediate_size", CONFIG_MAX_WIDTH, 0,
                      &c->expert_size, err) ||
         config_count(c, root, "decoder_sparse_step", CONFIG_MAX_LAYERS, 1,

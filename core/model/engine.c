@@ -21,7 +21,7 @@
 /* What is allocated for an engine: first for each thread, the others for each
  * token of a chunk.  Returns how many there are; rows are not set but of the
  * first. */
-#define MAX_ARRAYS 33
+#define MAX_ARRAYS 34
 
 static bool
 attends_bf16(const struct model *model, const struct engine_options *options)
@@ -95,6 +95,7 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
         { &w->weights, 1, k, 4 },
         { &w->selected, 1, k, 4 },
         { &w->slots, 1, k, 4 },
+        { &w->shared, 1, n_experts && f->weighs_shared, 4 },
     };
     _Static_assert(sizeof(arrays) == MAX_ARRAYS * sizeof(*arrays), "arrays");
 

@@ -43,6 +43,11 @@ experts_route(struct engine *e, const struct layer *l,
     linear_exact(e, &(struct apply){ &l->router, w->scores, false }, a->mlp_in,
                  n_rows);
     par_for(e->par, n_rows, 1, select_experts, &s);
+    if (l->shared_router.out) {
+        linear_exact(e, &(struct apply){ &l->shared_router, w->shared, false },
+                     a->mlp_in, n_rows);
+        router_sigmoid(w->shared, n_rows);
+    }
     router_group(w->slots, w->first, w->selected, n_rows * w->k, w->n);
 }
 

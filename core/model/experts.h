@@ -27,6 +27,8 @@ struct experts_work {
     uint32_t *slots;    /* [chunk * k], by expert: slot i is row i / k's */
     size_t *first;      /* [n + 1] of the experts' slots */
     float *x, *y;       /* [chunk, hidden] an expert's input, output */
+    float *shared;      /* [chunk] weights of that of all tokens, where it has
+                         * any */
 };
 
 /* experts_slots() is which of them an expert has got. */

@@ -40,6 +40,7 @@ enum window_rule {
     WINDOW_ALWAYS,
     WINDOW_IF_USED,  /* every layer, by use_sliding_window */
     WINDOW_BY_LAYER, /* the same, by layer_types or from max_window_layers on */
+    WINDOW_LISTED,   /* the same, by layer_types, which must be there then */
     WINDOW_PERIOD,   /* by layer_types, or all but every so many-th layer */
 };
 
@@ -61,9 +62,10 @@ struct model_form {
     bool sinks;       /* heads have a logit without a value */
     bool layer_scale; /* what a half adds is scaled, number by number */
     bool embed_root;  /* embeddings times the square root of hidden_size */
-    bool qkv_bias, o_bias, mlp_bias,
-        head_bias; /* must be there; those of a
-                    * layer may be elsewhere, too */
+    bool qkv_bias, o_bias, mlp_bias, router_bias, expert_bias,
+        head_bias;      /* must be there; those of a layer may be elsewhere,
+                         * too, but for experts' */
+    bool weighs_shared; /* a shared expert, by sigmoid(shared_expert_gate x) */
     enum act act;
 };
 

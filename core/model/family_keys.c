@@ -206,8 +206,87 @@ const struct family_key family_cohere2_keys[] = {
 
 /* ---- experts ---- */
 
-static const struct family_key qwen_moe_keys[] = {
-    { "norm_topk_prob", FLAG(router.normalize, 0) },
+#define SPARSE LAYER "block_sparse_moe."
+#define MOST   ROUTER_MAX_EXPERTS
+#define NORMALIZE(absent)                                \
+    {                                                    \
+        "norm_topk_prob", FLAG(router.normalize, absent) \
+    }
+#define SCALING                                                    \
+    {                                                              \
+        "routed_scaling_factor", NUMBER(router.scaling, 1, 0, BIG) \
+    }
+#define GROUPS(n)                                            \
+    { "n_group", COUNT(router.n_groups, n, 1, MOST) },       \
+    {                                                        \
+        "topk_group", COUNT(router.n_top_groups, n, 1, MOST) \
+    }
+#define SHARED(n)                                       \
+    { "n_shared_experts", COUNT(n_shared, n, 0, 256) }, \
+    {                                                   \
+        "moe_layer_freq", KEY_COUNT, 0, 1, 1, 1, NULL   \
+    }
+#define DENSE(n)                                                    \
+    {                                                               \
+        "first_k_dense_replace", COUNT(first_sparse, n, 0, 1 << 12) \
+    }
+
+static const char *const sigmoid[] = { "sigmoid", NULL };
+static const char *const noaux_tc[] = { "noaux_tc", NULL };
+
+static const struct family_key qwen_moe_keys[] = { NORMALIZE(0), { 0 } };
+const struct family_experts family_qwen_moe_experts = { .keys = qwen_moe_keys };
+
+const struct family_name family_mixtral_names[] = {
+    { PART_ROUTER, SPARSE "gate" },
+    { PART_GATE, SPARSE "w1" },
+    { PART_UP, SPARSE "w3" },
+    { PART_DOWN, SPARSE "w2" },
+    { PART_EXPERT_GATE, SPARSE "experts.{e}.w1" },
+    { PART_EXPERT_UP, SPARSE "experts.{e}.w3" },
+    { PART_EXPERT_DOWN, SPARSE "experts.{e}.w2" },
     { 0 },
 };
-const struct family_experts family_qwen_moe_experts = { .keys = qwen_moe_keys };
+const struct family_alias family_mixtral_aliases[] = {
+    { "num_experts", "num_local_experts" },
+    { "moe_intermediate_size", "intermediate_size" },
+    { 0 },
+};
+const struct family_experts family_mixtral_experts = {
+    .n = 8, .n_used = 2, .router.normalize = true
+};
+
+const struct family_name family_qwen2_moe_names[] = {
+    { PART_SHARED_GATE, LAYER "mlp.shared_expert.gate_proj" },
+    { PART_SHARED_UP, LAYER "mlp.shared_expert.up_proj" },
+    { PART_SHARED_DOWN, LAYER "mlp.shared_expert.down_proj" },
+    { 0 },
+};
+const struct family_key family_qwen2_moe_keys[] = {
+    { "qkv_bias", FLAG(form.qkv_bias, 1) },
+    { "shared_expert_intermediate_size", COUNT(shared_size, 5632, 1, 1 << 20) },
+    { 0 },
+};
+
+const struct family_alias family_routed_aliases[] = {
+    { "num_experts", "n_routed_experts" },
+    { 0 },
+};
+const struct family_key family_glm4_moe_keys[] = {
+    QKV_BIAS, SHARED(1), DENSE(1), { "use_qk_norm", KEEPS(qk_norm, 0) }, { 0 },
+};
+static const struct family_key glm4_moe_keys[] = {
+    NORMALIZE(1),
+    SCALING,
+    GROUPS(1),
+    { "scoring_func", WORD(0, sigmoid) },
+    { "topk_method", WORD(0, noaux_tc) },
+    { 0 },
+};
+const struct family_experts family_glm4_moe_experts = {
+    .n = 128,
+    .n_used = 8,
+    .router = { ROUTER_SIGMOID, GROUPS_BEST_TWO, .corrected = true,
+                .floor = 1e-20F },
+    .keys = glm4_moe_keys
+};

@@ -22,6 +22,13 @@ extern const struct family_key family_attention_bias_keys[],
     family_granite_keys[], family_qkv_bias_keys[], family_phi_keys[],
     family_stablelm_keys[], family_starcoder2_keys[], family_cohere_keys[],
     family_cohere2_keys[];
-extern const struct family_experts family_qwen_moe_experts;
+
+extern const struct family_name family_mixtral_names[],
+    family_qwen2_moe_names[];
+extern const struct family_alias family_mixtral_aliases[],
+    family_routed_aliases[];
+extern const struct family_key family_qwen2_moe_keys[], family_glm4_moe_keys[];
+extern const struct family_experts family_qwen_moe_experts,
+    family_mixtral_experts, family_glm4_moe_experts;
 
 #endif

@@ -29,10 +29,11 @@ struct layer {
     struct linear q, k, v;
     struct linear q_a, q_b, kv_a, kv_b; /* MLA's, of which it has no k, no v */
     struct linear o;
-    struct mlp mlp;       /* or: */
-    struct linear router; /* [n_experts, hidden] */
-    float *correction;    /* [n_experts] of its choice, or NULL */
-    struct mlp *experts;  /* [n_experts]; NULL: there is an MLP */
+    struct mlp mlp;              /* with experts: that of all tokens, if any */
+    struct linear router;        /* [n_experts, hidden] */
+    struct linear shared_router; /* [1, hidden] of that one; .out 0: none */
+    float *correction;           /* [n_experts] of its choice, or NULL */
+    struct mlp *experts;         /* [n_experts]; NULL: there is an MLP */
 };
 
 /* What a vision encoder has before and after its blocks. */

@@ -27,7 +27,9 @@ enum dim {
     INNER,
     INNER2,
     EXPERTS,
-    EXPERT
+    EXPERT,
+    SHARED,
+    ONE
 };
 
 /* Which layers have it, or which models. */
@@ -49,13 +51,16 @@ enum presence {
     GATE_UP,
     UNGATED,
     DENSE,
-    SPARSE
+    SPARSE,
+    WITH_SHARED,
+    SHARED_WEIGHED
 };
 
 #define LAYER     "layers.{i}."
 #define ATTN      LAYER "self_attn."
 #define MLP       LAYER "mlp."
 #define EACH      MLP "experts.{e}."
+#define ALL       MLP "shared_experts."
 #define IN(s, of) offsetof(struct s, of)
 #define BIAS(of)  offsetof(struct config, form.of##_bias)
 
@@ -99,10 +104,15 @@ static const struct {
     { MLP "gate_proj", IN(layer, mlp.gate), INNER, HIDDEN, GATED, BIAS(mlp) },
     { MLP "up_proj", IN(layer, mlp.up), INNER, HIDDEN, UNGATED, BIAS(mlp) },
     { MLP "down_proj", IN(layer, mlp.down), HIDDEN, INNER, DENSE, BIAS(mlp) },
-    { MLP "gate", IN(layer, router), EXPERTS, HIDDEN, SPARSE, 0 },
-    { EACH "gate_proj", IN(mlp, gate), EXPERT, HIDDEN, SPARSE, 0 },
-    { EACH "up_proj", IN(mlp, up), EXPERT, HIDDEN, SPARSE, 0 },
-    { EACH "down_proj", IN(mlp, down), HIDDEN, EXPERT, SPARSE, 0 },
+    { MLP "gate", IN(layer, router), EXPERTS, HIDDEN, SPARSE, BIAS(router) },
+    { MLP "shared_expert_gate", IN(layer, shared_router), ONE, HIDDEN,
+      SHARED_WEIGHED, 0 },
+    { ALL "gate_proj", IN(layer, mlp.gate), SHARED, HIDDEN, WITH_SHARED, 0 },
+    { ALL "up_proj", IN(layer, mlp.up), SHARED, HIDDEN, WITH_SHARED, 0 },
+    { ALL "down_proj", IN(layer, mlp.down), HIDDEN, SHARED, WITH_SHARED, 0 },
+    { EACH "gate_proj", IN(mlp, gate), EXPERT, HIDDEN, SPARSE, BIAS(expert) },
+    { EACH "up_proj", IN(mlp, up), EXPERT, HIDDEN, SPARSE, BIAS(expert) },
+    { EACH "down_proj", IN(mlp, down), HIDDEN, EXPERT, SPARSE, BIAS(expert) },
 };
 
 /* ---- names ---- */
@@ -259,6 +269,8 @@ part_is_in(const struct config *c, enum model_part part, size_t layer)
         [UNGATED] = dense && !f->gate_up,
         [DENSE] = dense,
         [SPARSE] = !dense,
+        [WITH_SHARED] = !dense && c->shared_size,
+        [SHARED_WEIGHED] = !dense && c->shared_size && f->weighs_shared,
     };
 
     return has[parts[part].presence];
@@ -291,6 +303,8 @@ part_size(const struct config *c, enum model_part part, size_t *out, size_t *in)
         [INNER2] = 2 * c->intermediate_size,
         [EXPERTS] = c->n_experts,
         [EXPERT] = c->expert_size,
+        [SHARED] = c->shared_size,
+        [ONE] = 1,
     };
 
     *out = (size_t)sizes[parts[part].out];

@@ -46,6 +46,10 @@ enum model_part {
     PART_UP,
     PART_DOWN,
     PART_ROUTER,
+    PART_SHARED_ROUTER, /* what an expert of all tokens is weighed by */
+    PART_SHARED_GATE,
+    PART_SHARED_UP,
+    PART_SHARED_DOWN,
     PART_EXPERT_GATE, /* from here on, of each expert */
     PART_EXPERT_UP,
     PART_EXPERT_DOWN,

@@ -281,6 +281,10 @@ test_far_positions(void)
     "\"model_type\":\"qwen3_moe\",\"num_experts\":6," \
     "\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"
 
+#define GLM                                               \
+    "\"model_type\":\"glm4_moe\",\"n_routed_experts\":8," \
+    "\"num_experts_per_tok\":4,\"moe_intermediate_size\":32"
+
 #define SPARSE(s0, s1, s2, s3)                                            \
     (c.sparse[0] == (s0) && c.sparse[1] == (s1) && c.sparse[2] == (s2) && \
      c.sparse[3] == (s3))
@@ -305,6 +309,27 @@ test_experts(void)
           "\"num_experts_per_tok\":4,\"moe_intermediate_size\":32",
           NULL, "experts: num_local_experts is the newer name",
           c.n_experts == 4);
+    GIVES("\"model_type\":\"mixtral\"", NULL,
+          "experts: mixtral has 8, of which 2, as wide as its MLP would be",
+          c.n_experts == 8 && c.n_experts_used == 2 && c.router.normalize &&
+              c.expert_size == c.intermediate_size &&
+              SPARSE(true, true, true, true));
+    GIVES("\"model_type\":\"qwen2_moe\",\"num_experts\":6,"
+          "\"num_experts_per_tok\":2,\"moe_intermediate_size\":32,"
+          "\"shared_expert_intermediate_size\":48",
+          NULL, "experts: qwen2_moe has a shared one, as wide as it says",
+          c.shared_size == 48 && c.widest_mlp == 48 && c.form.qkv_bias &&
+              c.form.weighs_shared && !c.router.normalize);
+    GIVES(GLM ",\"n_shared_experts\":2,\"first_k_dense_replace\":3", NULL,
+          "experts: glm4_moe's first layers have none",
+          c.shared_size == 64 && SPARSE(false, false, false, true) &&
+              c.router.corrected && c.router.normalize &&
+              c.router.scaling > 0.99 && !c.form.weighs_shared);
+    GIVES(GLM ",\"n_shared_experts\":null,\"n_group\":4,\"topk_group\":2,"
+              "\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\"",
+          NULL, "experts: groups of them, and none that is shared",
+          c.shared_size == 0 && c.router.n_groups == 4 &&
+              c.router.n_top_groups == 2);
 }
 
 #define WINDOWS(w0, w1, w2, w3)                                           \
@@ -427,6 +452,26 @@ static const char *const refused[][2] = {
     { MOE ",\"decoder_sparse_step\":0",
       "config.json: decoder_sparse_step is 0 (expected" },
     { MOE ",\"norm_topk_prob\":1", "config.json: norm_topk_prob is 1" },
+    { "\"model_type\":\"mixtral\",\"num_experts_per_tok\":9",
+      "config.json: num_experts_per_tok is 9 (expected a whole number from 1 "
+      "to 8)" },
+    { "\"model_type\":\"qwen2_moe\",\"use_sliding_window\":true,"
+      "\"sliding_window\":4",
+      "config.json: layer_types is missing (expected an array, as "
+      "use_sliding_window is true)" },
+    { GLM ",\"scoring_func\":\"softmax\"",
+      "config.json: scoring_func \"softmax\" is not supported (sigmoid)" },
+    { GLM ",\"moe_layer_freq\":2",
+      "config.json: moe_layer_freq is 2 (expected a whole number from 1 to "
+      "1)" },
+    { GLM ",\"n_group\":3",
+      "config.json: n_group is 3 (expected a divisor of the number of "
+      "experts)" },
+    { GLM ",\"n_group\":8", "config.json: n_group is 8 (expected a" },
+    { GLM ",\"n_group\":4",
+      "config.json: topk_group is missing (expected at most n_group, and "
+      "enough for num_experts_per_tok)" },
+    { GLM ",\"n_group\":0", "config.json: n_group is 0 (expected" },
     { MOE ",\"use_sliding_window\":true",
       "config.json: sliding_window is missing" },
     { "\"architectures\":[\"LlamaForTokenClassification\"]",
@@ -580,7 +625,11 @@ test_routing(void)
         { "{}", 0, 0, 0, false, false },
         { "{\"model_type\":\"qwen3_moe\"}", 0, 0, 0, false, true },
         { "{\"model_type\":\"qwen3\"}", 0, 0, 0, false, false },
-        { "{\"model_type\":\"mixtral\"}", 0, 0, 0, false, false },
+        { "{\"model_type\":\"qwen2_moe\"}", 0, 0, 0, false, true },
+        { "{\"model_type\":\"mixtral\"}", 0, 0, 0, true, true },
+        { "{\"model_type\":\"glm4_moe\",\"n_routed_experts\":8}", 0, 8, 0, true,
+          true },
+        { "{\"model_type\":\"glm4_moe\"}", 0, 0, 0, true, false },
         { "{\"num_experts\":8,\"num_experts_per_tok\":2,"
           "\"norm_topk_prob\":true}",
           0, 8, 2, false, false },

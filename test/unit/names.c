@@ -158,6 +158,10 @@ test_parts(void)
         { "model.layers.12.post_mlp_layernorm", { PART_MLP_POST, 12, 0 } },
         { "model.layers.3.mlp.gate", { PART_ROUTER, 3, 0 } },
         { "model.layers.3.mlp.gate_proj", { PART_GATE, 3, 0 } },
+        { "model.layers.3.mlp.shared_experts.up_proj",
+          { PART_SHARED_UP, 3, 0 } },
+        { "model.layers.3.mlp.shared_expert_gate",
+          { PART_SHARED_ROUTER, 3, 0 } },
         { "model.layers.3.mlp.experts.107.down_proj",
           { PART_EXPERT_DOWN, 3, 107 } },
     };

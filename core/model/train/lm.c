@@ -25,16 +25,20 @@ list_linears(struct model *m, struct lm_adapted *to)
 
     for (size_t i = 0; i < (size_t)m->config.n_layers; i++) {
         bool sparse = m->layers[i].experts;
-        size_t n_mlps = sparse ? (size_t)m->config.n_experts : 1;
+        size_t n_experts = (size_t)m->config.n_experts;
+        size_t n_mlps = sparse ? n_experts + (m->config.shared_size > 0) : 1;
 
-        /* q, k, v and o, then gate, up and down of each expert */
+        /* q, k, v and o, then gate, up and down of each expert, and of the one
+         * that all tokens have */
         for (size_t k = 0; k < LM_GATE + 3 * n_mlps; k++) {
             size_t e = k < LM_GATE ? 0 : (k - LM_GATE) / 3;
             enum lm_target target = (enum lm_target)(k - 3 * e);
-            struct part_at at = { sparse && target >= LM_GATE
-                                      ? PART_EXPERT_GATE + (target - LM_GATE)
-                                      : lm_target_part(&m->config, target),
-                                  i, e };
+            struct part_at at = { lm_target_part(&m->config, target), i, e };
+
+            if (sparse && target >= LM_GATE)
+                at.part =
+                    (e < n_experts ? PART_EXPERT_GATE : PART_SHARED_GATE) +
+                    (target - LM_GATE);
 
             if (at.part == N_PARTS)
                 continue;
