@@ -6,7 +6,7 @@
 budgets='core 11775
 core/format 13490
 core/kernel 11760
-core/model 28544
+core/model 28780
 core/text 8128
 core/image 2399
 cmd 42138
