@@ -182,6 +182,8 @@ struct vec_ops {
     void (*axpy)(float *y, float s, const float *x, size_t n);
     void (*axpy_diff)(float *y, float s, const float *x, const float *b,
                       size_t n);
+    void (*mul_add)(float *y, const float *a, const float *b, size_t n);
+    void (*delta)(const struct vec_delta *d);
     void (*add)(float *y, const float *x, size_t n);
     void (*scale)(float *y, float s, size_t n);
     float (*max)(const float *x, size_t n, bool *nan); /* of what is no NaN */

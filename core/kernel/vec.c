@@ -30,6 +30,18 @@ vec_axpy_diff(float *y, float s, const float *x, const float *b, size_t n)
 }
 
 void
+vec_mul_add(float *y, const float *a, const float *b, size_t n)
+{
+    ops()->mul_add(y, a, b, n);
+}
+
+void
+vec_delta(const struct vec_delta *d)
+{
+    ops()->delta(d);
+}
+
+void
 vec_add(float *y, const float *x, size_t n)
 {
     ops()->add(y, x, n);

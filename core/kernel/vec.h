@@ -16,11 +16,28 @@
 float vec_dot(const float *a, const float *b, size_t n);
 
 /* y[i] += s * x[i] (FMA);  y[i] += s * (x[i] - b[i]), rounded before the FMA;
- * y[i] += x[i];  y[i] *= s. */
+ * y[i] += a[i] * b[i] (FMA);  y[i] += x[i];  y[i] *= s. */
 void vec_axpy(float *y, float s, const float *x, size_t n);
 void vec_axpy_diff(float *y, float s, const float *x, const float *b, size_t n);
+void vec_mul_add(float *y, const float *a, const float *b, size_t n);
 void vec_add(float *y, const float *x, size_t n);
 void vec_scale(float *y, float s, size_t n);
+
+/*
+ * vec_delta() is a step of the gated delta rule: each row s_j of a state s
+ * [rows, n], the memory of value j by keys, which is read and written once, is
+ * corrected by what it gives for k, then asked for q:
+ *   d = beta (v[j] - decay s_j k);  s_j = decay s_j + d k;  o[j] = s_j q
+ * The last one is summed as decay (s_j q) + d (k q), of the s_j before it. Sums
+ * have number i in lane i % 32.
+ */
+struct vec_delta {
+    float *s, *o;
+    const float *k, *q, *v; /* [n], [n], [rows] */
+    float decay, beta;
+    size_t rows, n;
+};
+void vec_delta(const struct vec_delta *d);
 
 /* vec_max(): the largest element, -inf for n = 0; a NaN gives NaN, -0 is 0. */
 float vec_max(const float *x, size_t n);
@@ -69,6 +86,7 @@ void vec_softmax_block(const struct softmax_block *b);
  *   gelu_erf   g/2 * (1 + erf(g / sqrt(2))), within 7 ulp
  *   relu       g where g > 0, else 0
  *   quick_gelu g / (1 + exp(-1.702 g))
+ *   sigmoid    1 / (1 + exp(-g))
  */
 enum act {
     ACT_SILU,
@@ -76,6 +94,7 @@ enum act {
     ACT_GELU_ERF,
     ACT_RELU,
     ACT_QUICK_GELU,
+    ACT_SIGMOID,
     N_ACTS
 };
 void vec_act(enum act act, float *gate, const float *up, size_t n);

@@ -5,7 +5,7 @@
 #include "core/kernel/scalar.h"
 #include "core/kernel/vec.h"
 
-enum { DOT_LANES = 64, EXP_LANES = 16 };
+enum { DOT_LANES = 64, DELTA_LANES = 32, EXP_LANES = 16 };
 
 /* Lanes that the last columns do not reach add 0 * 0, too. */
 static float
@@ -32,6 +32,36 @@ axpy_diff(float *y, float s, const float *x, const float *b, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         y[i] = fmaf(s, x[i] - b[i], y[i]);
+}
+
+static void
+mul_add(float *y, const float *a, const float *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = fmaf(a[i], b[i], y[i]);
+}
+
+static void
+delta(const struct vec_delta *d)
+{
+    float kq = dot(d->k, d->q, d->n);
+
+    for (size_t j = 0; j < d->rows; j++) {
+        float lane_k[DELTA_LANES] = { 0 }, lane_q[DELTA_LANES] = { 0 }, change;
+        float *s = d->s + j * d->n;
+
+        for (size_t i = 0; i < d->n; i++) {
+            size_t l = i % DELTA_LANES;
+
+            lane_k[l] = fmaf(s[i], d->k[i], lane_k[l]);
+            lane_q[l] = fmaf(s[i], d->q[i], lane_q[l]);
+        }
+        change =
+            d->beta * (d->v[j] - d->decay * sum_lanes(lane_k, DELTA_LANES));
+        d->o[j] = fmaf(change, kq, d->decay * sum_lanes(lane_q, DELTA_LANES));
+        for (size_t i = 0; i < d->n; i++)
+            s[i] = fmaf(change, d->k[i], s[i] * d->decay);
+    }
 }
 
 static void
@@ -201,6 +231,21 @@ gelu_tanh_slope(float g, float *slope)
     return act;
 }
 
+static inline float
+sigmoid(float g)
+{
+    return 1 / (1 + exp1(-g));
+}
+
+static inline float
+sigmoid_slope(float g, float *slope)
+{
+    float sig = sigmoid(g);
+
+    *slope = sig * (1 - sig);
+    return sig;
+}
+
 /* Phi(-x) / e, e = exp(-x^2 / 2); x^2 is rounded, and what that lost made up
  * for. */
 static inline float
@@ -280,6 +325,7 @@ ACT(gelu_tanh)
 ACT(gelu_erf)
 ACT(relu)
 ACT(quick_gelu)
+ACT(sigmoid)
 
 static void
 rope(float *x, const float *c, const float *s, size_t half)
@@ -315,15 +361,18 @@ const struct vec_ops vec_scalar = {
     .dot = dot,
     .axpy = axpy,
     .axpy_diff = axpy_diff,
+    .mul_add = mul_add,
+    .delta = delta,
     .add = add,
     .scale = scale,
     .max = max,
     .scale_mul = scale_mul,
     .exp_sum = exp_sum,
     .softmax_block = softmax_block,
-    .act = { silu_mul, gelu_tanh_mul, gelu_erf_mul, relu_mul, quick_gelu_mul },
+    .act = { silu_mul, gelu_tanh_mul, gelu_erf_mul, relu_mul, quick_gelu_mul,
+             sigmoid_mul },
     .act_back = { silu_back, gelu_tanh_back, gelu_erf_back, relu_back,
-                  quick_gelu_back },
+                  quick_gelu_back, sigmoid_back },
     .rope = rope,
     .softcap = softcap,
 };

@@ -82,6 +82,83 @@ axpy_diff(float *y, float s, const float *x, const float *b, size_t n)
 }
 
 static void
+mul_add(float *y, const float *a, const float *b, size_t n)
+{
+    size_t i = 0;
+
+    for (; i + VF <= n; i += VF)
+        vf_store(y + i, vf_fma(vf_load(a + i), vf_load(b + i), vf_load(y + i)));
+    if (i < n)
+        vf_store_n(y + i,
+                   vf_fma(vf_load_n(a + i, n - i), vf_load_n(b + i, n - i),
+                          vf_load_n(y + i, n - i)),
+                   n - i);
+}
+
+/* 32 lanes on every CPU: of two sums, as many accumulators as dot() has. */
+enum { DELTA_V = 32 / VF };
+
+/* n numbers from i on; where there are none, zeros. */
+INLINE vf
+or_zeros(const float *p, size_t i, size_t n)
+{
+    return i + VF <= n ? vf_load(p + i)
+           : i < n     ? vf_load_n(p + i, n - i)
+                       : vf_set1(0);
+}
+
+static void
+delta(const struct vec_delta *d)
+{
+    const vf decay = vf_set1(d->decay);
+    float kq = dot(d->k, d->q, d->n), change;
+    size_t n = d->n, i;
+
+    for (size_t j = 0; j < d->rows; j++) {
+        float *s = d->s + j * n;
+        vf by_k[DELTA_V], by_q[DELTA_V], by;
+
+        UNROLL
+        for (size_t v = 0; v < DELTA_V; v++)
+            by_k[v] = by_q[v] = vf_set1(0);
+        for (i = 0; i + 32 <= n; i += 32)
+            UNROLL
+        for (size_t v = 0; v < DELTA_V; v++) {
+            vf x = vf_load(s + i + v * VF);
+
+            by_k[v] = vf_fma(x, vf_load(d->k + i + v * VF), by_k[v]);
+            by_q[v] = vf_fma(x, vf_load(d->q + i + v * VF), by_q[v]);
+        }
+        UNROLL
+        for (size_t v = 0; v < DELTA_V; v++, i += VF)
+            if (i < n) {
+                vf x = or_zeros(s, i, n);
+
+                by_k[v] = vf_fma(x, or_zeros(d->k, i, n), by_k[v]);
+                by_q[v] = vf_fma(x, or_zeros(d->q, i, n), by_q[v]);
+            }
+        UNROLL
+        for (size_t h = DELTA_V / 2; h > 0; h /= 2)
+            UNROLL
+        for (size_t v = 0; v < h; v++) {
+            by_k[v] = by_k[v] + by_k[v + h];
+            by_q[v] = by_q[v] + by_q[v + h];
+        }
+        change = d->beta * (d->v[j] - d->decay * vf_sum(by_k[0]));
+        d->o[j] = fmaf(change, kq, d->decay * vf_sum(by_q[0]));
+        by = vf_set1(change);
+        for (i = 0; i + VF <= n; i += VF)
+            vf_store(s + i,
+                     vf_fma(by, vf_load(d->k + i), vf_load(s + i) * decay));
+        if (i < n)
+            vf_store_n(s + i,
+                       vf_fma(by, vf_load_n(d->k + i, n - i),
+                              vf_load_n(s + i, n - i) * decay),
+                       n - i);
+    }
+}
+
+static void
 add(float *y, const float *x, size_t n)
 {
     size_t i = 0;
@@ -340,6 +417,23 @@ quick_gelu_slope(vf g, vf *slope)
 }
 
 INLINE vf
+sigmoid(vf g)
+{
+    const vf one = vf_set1(1);
+
+    return one / (one + vf_exp(vf_set1(0) - g));
+}
+
+INLINE vf
+sigmoid_slope(vf g, vf *slope)
+{
+    vf sig = sigmoid(g);
+
+    *slope = sig * (vf_set1(1) - sig);
+    return sig;
+}
+
+INLINE vf
 gelu_tanh_slope(vf g, vf *slope)
 {
     const vf one = vf_set1(1), gg = vf_set1(GELU_B) * g * g;
@@ -466,6 +560,7 @@ ACT(gelu_tanh)
 ACT(gelu_erf)
 ACT(relu)
 ACT(quick_gelu)
+ACT(sigmoid)
 
 static void
 rope(float *x, const float *c, const float *s, size_t half)
@@ -521,15 +616,18 @@ const struct vec_ops TABLE(vec) = {
     .dot = dot,
     .axpy = axpy,
     .axpy_diff = axpy_diff,
+    .mul_add = mul_add,
+    .delta = delta,
     .add = add,
     .scale = scale,
     .max = max,
     .scale_mul = scale_mul,
     .exp_sum = exp_sum,
     .softmax_block = softmax_block,
-    .act = { silu_mul, gelu_tanh_mul, gelu_erf_mul, relu_mul, quick_gelu_mul },
+    .act = { silu_mul, gelu_tanh_mul, gelu_erf_mul, relu_mul, quick_gelu_mul,
+             sigmoid_mul },
     .act_back = { silu_back, gelu_tanh_back, gelu_erf_back, relu_back,
-                  quick_gelu_back },
+                  quick_gelu_back, sigmoid_back },
     .rope = rope,
     .softcap = softcap,
 };

@@ -12,8 +12,9 @@ enum { ROWS = 9, N = 45 };
 
 static float gate[ROWS * N], up[ROWS * N], inner[ROWS * N], kept[ROWS * N];
 
-static const char *const names[N_ACTS] = { "silu", "gelu_pytorch_tanh", "gelu",
-                                           "relu", "quick_gelu" };
+static const char *const names[N_ACTS] = { "silu",       "gelu_pytorch_tanh",
+                                           "gelu",       "relu",
+                                           "quick_gelu", "sigmoid" };
 
 static double
 expected(enum act act, double g, double u)
@@ -22,6 +23,8 @@ expected(enum act act, double g, double u)
         return g / (1 + exp(-g)) * u;
     if (act == ACT_QUICK_GELU)
         return g / (1 + exp(-1.702 * g)) * u;
+    if (act == ACT_SIGMOID)
+        return 1 / (1 + exp(-g)) * u;
     if (act == ACT_GELU_TANH)
         return g / 2 * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) *
                u;

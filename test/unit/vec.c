@@ -76,6 +76,11 @@ check_elements(const struct vec_ops *ops, size_t n)
         good &= near((double)d[i] + (double)0.7f * (double)b[i], a[i], 1e-6);
     good &= a[n] == GUARD;
     fill(n);
+    ops->mul_add(a, b, c, n);
+    for (size_t i = 0; i < n; i++)
+        good &= near((double)d[i] + (double)b[i] * (double)c[i], a[i], 1e-6);
+    good &= a[n] == GUARD;
+    fill(n);
     ops->add(a, b, n);
     for (size_t i = 0; i < n; i++)
         good &= a[i] == d[i] + b[i];
@@ -92,8 +97,9 @@ check_elements(const struct vec_ops *ops, size_t n)
     return good && a[n] == GUARD;
 }
 
-static const char *const act_names[N_ACTS] = { "silu", "gelu_tanh", "gelu_erf",
-                                               "relu", "quick_gelu" };
+static const char *const act_names[N_ACTS] = {
+    "silu", "gelu_tanh", "gelu_erf", "relu", "quick_gelu", "sigmoid"
+};
 
 static double
 act_f64(int act, double g)
@@ -103,6 +109,7 @@ act_f64(int act, double g)
                ? g / 2 * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)))
            : act == ACT_GELU_ERF   ? g / 2 * erfc(-g / sqrt(2))
            : act == ACT_QUICK_GELU ? g / (1 + exp(-1.702 * g))
+           : act == ACT_SIGMOID    ? 1 / (1 + exp(-g))
                                    : fmax(g, 0);
 }
 
@@ -184,7 +191,8 @@ test_lengths(enum isa isa)
         rope &= check_rope(ops, n);
     }
     tap_ok(sums, "vec %s: dot and max, n 0..149", isa_name(isa));
-    tap_ok(elements, "vec %s: axpy, add, scale, n 0..149", isa_name(isa));
+    tap_ok(elements, "vec %s: axpy, mul_add, add, scale, n 0..149",
+           isa_name(isa));
     tap_ok(acts, "vec %s: activations to 1e-6, n 0..149", isa_name(isa));
     tap_ok(exps, "vec %s: exp_sum against exp, n 0..149", isa_name(isa));
     tap_ok(rope, "vec %s: rope turns by the formula", isa_name(isa));
@@ -535,6 +543,8 @@ enum {
     MAX,
     AXPY,
     AXPY_DIFF,
+    MUL_ADD,
+    DELTA,
     ADD,
     SCALE,
     SCALE_MUL,
@@ -546,8 +556,8 @@ enum {
 };
 
 static const char *const functions[N_FUNCTIONS] = {
-    "dot",   "max",       "axpy",    "axpy_diff", "add",
-    "scale", "scale_mul", "exp_sum", "rope",      "softcap"
+    "dot", "max",   "axpy",      "axpy_diff", "mul_add", "delta",
+    "add", "scale", "scale_mul", "exp_sum",   "rope",    "softcap"
 };
 
 static const char *const act_functions[] = { "", " back", " without up",
@@ -571,6 +581,13 @@ call(const struct vec_ops *ops, int function, float (*v)[N], float s, size_t n)
         break;
     case AXPY_DIFF:
         ops->axpy_diff(v[0], s, v[1], v[2], n);
+        break;
+    case MUL_ADD:
+        ops->mul_add(v[0], v[1], v[2], n);
+        break;
+    case DELTA: /* of two values */
+        ops->delta(&(struct vec_delta){ v[0], v[3], v[1], v[2], v[3] + 2, s,
+                                        0.5f, 2, n });
         break;
     case ADD:
         ops->add(v[0], v[1], n);
