@@ -300,7 +300,7 @@ show(void *ctx, struct session *session, int64_t layer, size_t first, size_t n,
     (void)session;
     if (layer <= s->tap.last_layer)
         s->fn(s->ctx, layer, first, n,
-              tap_dim(&s->model->model->config, s->tap.point), rows);
+              tap_dim(&s->model->model->config, s->tap.point, layer), rows);
 }
 
 int

@@ -47,7 +47,20 @@ acts_open_dumps(struct acts *a, acts_keep *keep, struct err *err)
         struct acts_dump *d = &a->dumps[i];
 
         d->spec = (struct acts_spec){ .places = a->spec.places + i, .n = each };
-        d->dim = tap_dim(run->config, d->spec.places->point);
+        d->dim =
+            tap_dim(run->config, d->spec.places->point, d->spec.places->layer);
+        for (size_t k = 1; k < each; k++) {
+            const struct place *p = &d->spec.places[k];
+
+            if (tap_dim(run->config, p->point, p->layer) != d->dim)
+                return err_set(err, TU_USAGE,
+                               "%s: rows of layer %lld have %zu numbers, those "
+                               "of layer %lld %zu: one array has layers of one "
+                               "width",
+                               place_word(p), (long long)p->layer,
+                               tap_dim(run->config, p->point, p->layer),
+                               (long long)d->spec.places->layer, d->dim);
+        }
         if (!size_mul(d->dim * 4, each, &d->row_nbytes))
             return err_set(err, EX_SOFTWARE,
                            "%s: %zu layers of %zu floats (expected under 2^64 "

@@ -47,7 +47,7 @@ no_place(const char *at, const struct config *c, struct err *err)
     near_start(&near, item);
     while (place_next(&p, c)) {
         str_clear(&name);
-        place_hook(&name, &p, c->family);
+        place_hook_in(&name, &p, c);
         if (colon)
             near_try(&near, place_word(&p), strlen(place_word(&p)));
         else if (strncmp(name.s, "blocks.", 7) || *item == 'b')
@@ -91,7 +91,7 @@ add_place(struct acts_spec *s, const char *text, const struct place *p,
 
     place_settle(&settled, c);
     p = &settled;
-    place_hook(&hook, p, c->family);
+    place_hook_in(&hook, p, c);
     if (p->layer >= c->n_layers)
         rc = err_set(err, TU_USAGE, "--acts %s: %s: the model has %lld layer%s",
                      text, hook.s, (long long)c->n_layers, plural(c->n_layers));
@@ -102,7 +102,7 @@ add_place(struct acts_spec *s, const char *text, const struct place *p,
             s->places[i].point == p->point && s->places[i].layer == p->layer;
         if (!again)
             continue;
-        place_hook(&other, &s->places[i], c->family);
+        place_hook_in(&other, &s->places[i], c);
         if (!strcmp(other.s, hook.s))
             rc = err_set(err, TU_USAGE, "--acts %s: %s is there twice", text,
                          hook.s);

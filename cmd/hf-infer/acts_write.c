@@ -87,7 +87,7 @@ acts_open_place(struct acts *a, struct acts_dump *d, struct err *err)
     int rc;
 
     str_addf(&path, "%s/", outdir_path(a->dir.dir));
-    place_hook(&path, d->spec.places, a->run->config->family);
+    place_hook_in(&path, d->spec.places, a->run->config);
     str_adds(&path, ".npy");
     rc = out_open(&d->array.out, path.s, OUT_RUN, true, err);
     path.n -= strlen(".npy");
@@ -253,7 +253,7 @@ publish_dump(struct acts *a, struct acts_dump *d, struct err *err)
         d->array.out = NULL;
     }
     str_addf(&path, "%s/", outdir_path(a->dir.dir));
-    place_hook(&path, d->spec.places, a->run->config->family);
+    place_hook_in(&path, d->spec.places, a->run->config);
     n = path.n;
     acts_meta(&text, a->run, &shape);
     str_adds(&path, ".meta.json");

@@ -31,12 +31,12 @@ run_places(struct run *run, struct err *err)
         return -1;
     str_adds(&tsv, "hook\tshort\ttransformer_lens\tdim\n");
     while (place_next(&p, &config)) {
-        place_hook(&tsv, &p, config.family);
+        place_hook_in(&tsv, &p, &config);
         str_addc(&tsv, '\t');
         place_short(&tsv, &p);
         str_addc(&tsv, '\t');
         place_lens(&tsv, &p, &config);
-        str_addf(&tsv, "\t%zu\n", tap_dim(&config, p.point));
+        str_addf(&tsv, "\t%zu\n", tap_dim(&config, p.point, p.layer));
     }
     rc = out_write(run->out, tsv.s, tsv.n, err);
     str_free(&tsv);

@@ -108,6 +108,7 @@ int
 bind_norm(struct binder *b, struct part_at at)
 {
     const struct config *c = &b->model->config;
+    struct norm_kind kind = c->form.norm;
     struct norm *norm = part_norm(b->model, at);
     const char *const tails[] = { ".weight", ".bias" };
     float *found[] = { NULL, NULL };
@@ -134,7 +135,8 @@ bind_norm(struct binder *b, struct part_at at)
                          at.expert * norm->n, sets * norm->n))
                 return -1;
         }
-    norm_bind(norm, &c->form.norm, found[0], found[1], sets, norm->n,
+    kind.plus_one &= at.part != PART_GDN_NORM; /* as no family has it */
+    norm_bind(norm, &kind, found[0], found[1], sets, norm->n,
               latent ? 1e-6F : c->norm_eps); /* as DeepSeek's classes do */
     if (scale)
         norm->form = NORM_SCALE;
@@ -212,15 +214,18 @@ int
 bind_linear(struct binder *b, struct part_at at)
 {
     const struct config *c = &b->model->config;
-    const struct linear *first =
-        part_linear(b->model, (struct part_at){ .part = at.part });
-    bool first_has = first && first->bias;
+    struct part_at first = { .part = at.part };
+    bool first_has;
     struct linear *to = part_linear(b->model, at);
     const struct stdir_tensor *t;
+    struct str why = { 0 };
     const char *name;
     size_t out, in;
     int found;
 
+    while (!part_is_in(c, at.part, first.layer))
+        first.layer++;
+    first_has = part_linear(b->model, first)->bias;
     part_size(c, at.part, &out, &in);
     to->by_k = c->form.in_out && at.part >= PART_QKV;
     bind_name(b, at, "");
@@ -234,14 +239,18 @@ bind_linear(struct binder *b, struct part_at at)
     t = bind_find(b, name);
     if (!t && part_needs_bias(c, at.part))
         return bind_missing(b, name, ", but config.json says there is a bias");
-    if (!t && at.layer && first_has)
-        return bind_missing(b, name, ", but layer 0 has it");
+    if (!t && at.layer > first.layer && first_has) {
+        str_addf(&why, ", but layer %zu has it", first.layer);
+        bind_missing(b, name, why.s);
+        str_free(&why);
+        return -1;
+    }
     if (!t)
         return 0;
-    if (at.layer && !first_has)
+    if (at.layer > first.layer && !first_has)
         return err_set(b->err, EX_DATAERR,
-                       "%s: %s is there, but layer 0 has no such bias",
-                       t->st->path, name);
+                       "%s: %s is there, but layer %zu has no such bias",
+                       t->st->path, name, first.layer);
     to->bias = bind_bias(b, t, out);
     return to->bias ? 0 : -1;
 }
@@ -260,6 +269,8 @@ bind_layer(struct binder *b, size_t i)
                                     : part_is_in(c, p, i) && bind_linear(b, at))
             return -1;
     }
+    if (c->mixer[i] == MIXER_GDN && bind_gdn(b, i))
+        return -1;
     if (c->form.residual == RESIDUAL_ONE_NORM)
         b->model->layers[i].mlp_norm = b->model->layers[i].attn_norm;
     if (n_experts)

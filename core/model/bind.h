@@ -10,6 +10,7 @@
 
 #include "core/err.h"
 #include "core/format/stdir.h"
+#include "core/format/stwant.h"
 #include "core/model/form.h"
 #include "core/model/linear.h"
 #include "core/model/parts.h"
@@ -40,9 +41,12 @@ int bind_refuse_twice(struct binder *b);
 const char *bind_name(struct binder *b, struct part_at at, const char *tail);
 
 /* bind_allot() allocates *v [n], which is the model's: -1 with 'err' set.
- * bind_bias() is a bias [n] in f32, NULL with 'err' set. */
+ * bind_bias() is a bias [n] in f32, NULL with 'err' set; bind_rows() a tensor
+ * of these dimensions, which must be there. */
 int bind_allot(struct binder *b, const struct stdir_tensor *t, size_t n,
                float **v);
+int bind_rows(struct binder *b, const char *name, const struct st_want *want,
+              float **to);
 float *bind_bias(struct binder *b, const struct stdir_tensor *t, size_t n);
 
 /* bind_look() finds the packed weights of the module b->name, n matrices
@@ -55,7 +59,8 @@ int bind_look(struct binder *b, struct form_tensors *t, size_t n, size_t out,
  * bind_weights() binds the weights b->name + tail, packed or not: 1; 0: there
  * are none.  out 0: any number.  bind_linear() is a part with its bias,
  * bind_norm() a norm, bind_layer() all of a layer; bind_stacks() its experts,
- * where a tensor has those of all: 1; 0: none has; bind_vision() all that a
+ * where a tensor has those of all: 1; 0: none has; bind_gdn() what has no part
+ * in a layer of Gated DeltaNet; bind_vision() all that a
  * vision encoder has before and after its layers.  -1 with 'err' set.
  */
 int bind_weights(struct binder *b, const char *tail, struct linear *to,
@@ -64,6 +69,7 @@ int bind_linear(struct binder *b, struct part_at at);
 int bind_norm(struct binder *b, struct part_at at);
 int bind_layer(struct binder *b, size_t layer);
 int bind_stacks(struct binder *b, size_t layer);
+int bind_gdn(struct binder *b, size_t layer);
 int bind_vision(struct binder *b);
 
 #endif

@@ -5,8 +5,7 @@
 #include "core/model/bind.h"
 #include "core/model/model.h"
 
-/* A tensor of these dimensions. */
-static int
+int
 bind_rows(struct binder *b, const char *name, const struct st_want *want,
           float **to)
 {

@@ -100,7 +100,7 @@ rotate_rows(void *ctx, size_t begin, size_t end)
         rotate(s, a->q_rotated, a->q, (size_t)c->n_heads, &l->q_norm, i);
         rotate(s, a->k_rotated, a->k, n_kv, &l->k_norm, i);
         for (size_t j = 0; j < n_kv; j++)
-            kv_set(&row->session->kv, s->index, j, row->slot, 1,
+            kv_set(&row->session->kv, (size_t)c->nth[s->index], j, row->slot, 1,
                    a->k_rotated + (i * n_kv + j) * d,
                    a->v + (i * n_kv + j) * d);
     }
@@ -124,7 +124,7 @@ void
 trunk_point(struct engine *e, const struct chunk *chunk, const struct tap *tap,
             int64_t layer, enum tap_point point, float *rows)
 {
-    size_t dim = tap_dim(&e->model->config, point);
+    size_t dim = tap_dim(&e->model->config, point, layer);
 
     tap = tapped(tap, point);
     splice_apply(e, chunk, layer, point, rows);
@@ -172,6 +172,9 @@ wanted_rows(const struct step *s)
                     hidden * sizeof(float));
         memmove(a->q_rotated + i * nq, a->q_rotated + row * nq,
                 nq * sizeof(float));
+        if (c->form.out_gate)
+            memmove(a->out_gate + i * nq, a->out_gate + row * nq,
+                    nq * sizeof(float));
         if (s->e->model->splices)
             s->e->ids[i] = s->e->ids[row];
         while (row >= from->row + from->n)
@@ -308,7 +311,7 @@ block_attention(const struct engine *e, const struct chunk *chunk,
         .window = (size_t)c->window[layer],
         .sinks = e->model->layers[layer].sinks.weight,
         .both_ways = c->form.both_ways,
-        .layer = layer,
+        .layer = (size_t)c->nth[layer],
         .spans = chunk->spans,
         .n_spans = chunk->n_spans,
         .q = a->q_rotated,
@@ -319,25 +322,70 @@ block_attention(const struct engine *e, const struct chunk *chunk,
     };
 }
 
+/* The heads, times the sigmoid of their gates, in place of these. */
+static void
+scale_heads(void *ctx, size_t begin, size_t end)
+{
+    const struct step *s = ctx;
+    const struct config *c = &s->e->model->config;
+    size_t nq = (size_t)(c->n_heads * c->v_head_dim);
+
+    vec_act(ACT_SIGMOID, s->a->out_gate + begin * nq,
+            s->a->attended + begin * nq, (end - begin) * nq);
+}
+
 /* q, k and v of attn_in. */
 static void
 apply_qkv(const struct step *s)
 {
     const struct activations *a = s->a;
     const struct layer *l = s->layer;
-    const struct apply apart[] = { { &l->q, a->q, false },
+    const struct config *c = &s->e->model->config;
+    bool gated = c->form.out_gate;
+    const struct apply apart[] = { { &l->q, gated ? a->qkv : a->q, false },
                                    { &l->k, a->k, false },
                                    { &l->v, a->v, false } };
     const struct apply fused = { &l->qkv, a->qkv, false };
-    const struct config *c = &s->e->model->config;
+    const struct qkv rows = { a->qkv, a->q, a->k, a->v, s->chunk->n_rows };
 
     if (c->form.qkv == FUSED_NOT) {
         linear_apply(s->e, s->chunk, apart, 3, a->attn_in);
+        if (gated)
+            qkv_split_gates(s->e->par, c, &rows, a->out_gate);
         return;
     }
     linear_apply(s->e, s->chunk, &fused, 1, a->attn_in);
-    qkv_split(s->e->par, c,
-              &(struct qkv){ a->qkv, a->q, a->k, a->v, s->chunk->n_rows });
+    qkv_split(s->e->par, c, &rows);
+}
+
+/* Attention, from attn_in to what o_proj reads; false where no row goes on. */
+static bool
+attend(struct step *s)
+{
+    const struct engine *e = s->e;
+    const struct config *c = &e->model->config;
+    const struct activations *a = s->a;
+    struct attention attention;
+
+    if (c->form.mla) {
+        mla_apply(s->e, s->chunk, a, s->index);
+    } else {
+        apply_qkv(s);
+        par_for(e->par, s->chunk->n_rows, 1, rotate_rows, s);
+    }
+    if (s->wanted_only) {
+        s->wanted = wanted_rows(s);
+        s->chunk = &s->wanted;
+        if (s->chunk->n_rows == 0)
+            return false;
+    }
+    attention = block_attention(e, s->chunk, a, s->index);
+    if (s->wants == BLOCK_OUT)
+        attention.lse = NULL;
+    attention_run(e->par, &attention);
+    if (c->form.out_gate)
+        par_for(e->par, s->chunk->n_rows, 1, scale_heads, s);
+    return true;
 }
 
 void
@@ -397,30 +445,20 @@ run_block(struct step *s)
                               a->mlp_out, a->out,      a->mid };
     bool cut = s->wants == BLOCK_BACKWARD && l->mlp_post.form == NORM_NONE;
     bool parallel = c->form.residual != RESIDUAL_SEQUENTIAL;
-    struct attention attention;
+    bool gdn = c->mixer[s->index] == MIXER_GDN;
+    float *heads = gdn || c->form.out_gate ? a->out_gate : a->attended;
 
     if (parallel)
         norm_rows(e->par, &l->mlp_norm, a->mlp_in, a->x, NULL, chunk->n_rows);
     norm_rows(e->par, &l->attn_norm, a->attn_in, a->x, NULL, chunk->n_rows);
     at_point(s, TAP_IN_QKV, a->attn_in);
-    if (c->form.mla) {
-        mla_apply(e, chunk, a, s->index);
-    } else {
-        apply_qkv(s);
-        par_for(e->par, chunk->n_rows, 1, rotate_rows, s);
-    }
-    if (s->wanted_only) {
-        s->wanted = wanted_rows(s);
-        s->chunk = chunk = &s->wanted;
-        if (chunk->n_rows == 0)
-            return;
-    }
-    attention = block_attention(e, chunk, a, s->index);
-    if (s->wants == BLOCK_OUT)
-        attention.lse = NULL;
-    attention_run(e->par, &attention);
-    at_point(s, TAP_IN_O, a->attended);
-    apply_output(s, &l->o, a->attended, &attn);
+    if (gdn)
+        gdn_run(e, chunk, a, s->index);
+    else if (!attend(s))
+        return;
+    chunk = s->chunk;
+    at_point(s, TAP_IN_O, heads);
+    apply_output(s, gdn ? &l->gdn.out : &l->o, heads, &attn);
 
     if (!parallel) {
         at_point(s, TAP_RESID_MID, a->mid);
@@ -519,16 +557,21 @@ trunk_run(struct engine *e, const struct chunk *chunk,
         s.index = i;
         /* reports of tables count all rows */
         s.wanted_only = i + 1 == (size_t)m->config.n_layers && n_acts == 1 &&
-                        !shown && !m->tables && chunk->n_wanted < chunk->n_rows;
+                        !shown && !m->tables &&
+                        chunk->n_wanted < chunk->n_rows &&
+                        m->config.mixer[i] != MIXER_GDN;
         run_block(&s);
     }
     return s.wanted_only ? NULL : chunk->wanted;
 }
 
 size_t
-tap_dim(const struct config *c, enum tap_point point)
+tap_dim(const struct config *c, enum tap_point point, int64_t layer)
 {
-    return point == TAP_IN_O      ? (size_t)(c->n_heads * c->v_head_dim)
-           : point == TAP_IN_DOWN ? (size_t)c->intermediate_size
-                                  : (size_t)c->hidden_size;
+    bool gdn = layer >= 0 && c->mixer[layer] == MIXER_GDN;
+
+    return point == TAP_IN_O && gdn ? (size_t)(c->gdn.n_v_heads * c->gdn.v_dim)
+           : point == TAP_IN_O      ? (size_t)(c->n_heads * c->v_head_dim)
+           : point == TAP_IN_DOWN   ? (size_t)c->intermediate_size
+                                    : (size_t)c->hidden_size;
 }

@@ -52,6 +52,9 @@ struct chunk {
  * here, so a forward that is followed by a backward gives each layer one of
  * these, and a layer's x is the out of the layer before it.
  *
+ * In layers of Gated DeltaNet q has the channels that are convolved, attended
+ * and out_gate are of values, and beta and decay of value heads.
+ *
  * An engine has one for all layers, in which names share memory where a step
  * may overwrite what it reads: x, mid and out; q and q_rotated; k and
  * k_rotated; gate and inner, where gate and up are not fused; attn_in, attn_out
@@ -61,8 +64,9 @@ struct chunk {
 struct activations {
     float *x;       /* hidden: the residual stream before the block */
     float *attn_in; /* hidden: x, normalized */
-    float *qkv;     /* all heads x head_dim, where they are fused; of MLA
-                     * heads x (nope_dim + v_head_dim): of kv_b_proj */
+    float *qkv;     /* all heads x head_dim, where they are fused; heads of q
+                     * and their gates; of MLA heads x (nope_dim + v_head_dim): of
+                     * kv_b_proj */
     float *q_low, *q_normed; /* q_rank: MLA's, of q_a_proj; normalized */
     float *kv_low;           /* kv_rank + rotary_dim: of its other one */
     float *kv_normed;        /* kv_rank: the first numbers, normalized */
@@ -71,6 +75,9 @@ struct activations {
     float *q_rotated; /* as q: normalized, where q is, and rotated */
     float *k_rotated; /* as k */
     float *attended;  /* heads x v_head_dim: the heads, concatenated */
+    float *out_gate; /* the same of their gates, where the model has them, which
+                      * become the heads, scaled by them */
+    float *beta, *decay;
     float *lse;       /* heads: as struct attention leaves it; NULL where no
                        * backward follows */
     float *attn_out;  /* hidden: room for the output of o_proj */
@@ -133,13 +140,15 @@ size_t block_rotation(const struct config *config, size_t layer, size_t row);
 /* Points of a block.  q_proj, k_proj and v_proj share an input, and so do
  * gate_proj and up_proj. */
 enum tap_point {
-    TAP_RESID,      /* the residual stream after the block; layer -1: before
-                     * the first one, the embedding */
-    TAP_ATTN,       /* output of o_proj, before its norm, and before it is
-                     * added; scaled, where there is LayerScale */
-    TAP_MLP,        /* the same of down_proj, or of all a token's experts */
-    TAP_IN_QKV,     /* input of q_proj, k_proj, v_proj: after the norm */
-    TAP_IN_O,       /* input of o_proj: the heads, concatenated */
+    TAP_RESID,  /* the residual stream after the block; layer -1: before
+                 * the first one, the embedding */
+    TAP_ATTN,   /* output of o_proj, before its norm, and before it is
+                 * added; scaled, where there is LayerScale */
+    TAP_MLP,    /* the same of down_proj, or of all a token's experts */
+    TAP_IN_QKV, /* input of q_proj, k_proj, v_proj, or of what Gated DeltaNet
+                 * has for them: after the norm */
+    TAP_IN_O,   /* input of o_proj, or of its out_proj: the heads,
+                 * concatenated, and scaled by their gates */
     TAP_IN_GATE_UP, /* input of gate_proj, up_proj: after the norm */
     TAP_IN_DOWN,    /* input of down_proj: act(gate) * up; not with experts,
                      * which have one each */
@@ -182,7 +191,9 @@ void trunk_point(struct engine *engine, const struct chunk *chunk,
                  const struct tap *tap, int64_t layer, enum tap_point point,
                  float *rows);
 
-/* tap_dim() is the size of a point's activations. */
-size_t tap_dim(const struct config *config, enum tap_point point);
+/* tap_dim() is the size of a point's activations in a layer, -1 being before
+ * the first. */
+size_t tap_dim(const struct config *config, enum tap_point point,
+               int64_t layer);
 
 #endif

@@ -290,14 +290,8 @@ parse_windows(struct config *c, const struct js *root, struct err *err)
         return 0;
     }
     /* one name a layer, which says whether its window is on */
-    if (!js_is(&types, JSON_ARRAY))
-        return js_bad(&types, "an array", err);
-    if (json_array_size(types.v) != (size_t)c->n_layers)
-        return err_set(err, EX_DATAERR,
-                       "%s: %s has %zu names (expected num_hidden_layers, "
-                       "%lld)",
-                       types.file, types.path, json_array_size(types.v),
-                       (long long)c->n_layers);
+    if (config_layer_types(c, &types, err))
+        return -1;
     for (int64_t i = 0; i < c->n_layers; i++) {
         js = js_at(&types, (size_t)i);
         if (js_str(&js, &s, &n, err))
@@ -548,8 +542,8 @@ parse_model(struct config *c, const struct js *file, struct err *err)
         parse_keys(c, c->family->keys, &root, err) ||
         js_bool_or(file, "tie_word_embeddings", tied, &tied, err) ||
         js_bool_or(&root, "tie_word_embeddings", tied, &c->tied, err) ||
-        parse_windows(c, &root, err) || parse_rotations(c, &root, err) ||
-        parse_experts(c, &root, err))
+        config_mixers(c, &root, err) || parse_windows(c, &root, err) ||
+        parse_rotations(c, &root, err) || parse_experts(c, &root, err))
         return -1;
     c->norm_eps = (float)eps;
     for (int64_t i = 0; i < c->n_layers; i++) {
@@ -612,6 +606,8 @@ config_free(struct config *config)
         free(config->passed_over[i]);
     free(config->passed_over);
     free(config->sparse);
+    free(config->mixer);
+    free(config->nth);
     free(config->window);
     free(config->rotation);
     for (size_t i = 0; i < CONFIG_MAX_ROPES; i++)

@@ -15,10 +15,15 @@
 #include "core/model/form.h"
 #include "core/model/rope.h"
 
-#define CONFIG_MAX_EOS   16
-#define CONFIG_MAX_VOCAB (1 << 24)
+#define CONFIG_MAX_EOS    16
+#define CONFIG_MAX_VOCAB  (1 << 24)
+#define CONFIG_MAX_KERNEL 16
 
 #define CONFIG_MAX_ROPES 2
+
+/* What mixes a layer's tokens: attention by keys and values in a cache, or
+ * Gated DeltaNet, which has a state. */
+enum mixer { MIXER_ATTENTION, MIXER_GDN };
 
 enum { ROTATION_NONE = CONFIG_MAX_ROPES }; /* of a layer */
 
@@ -38,7 +43,15 @@ struct config {
     int64_t rotary_dim; /* the first numbers of a head that are rotated; of
                          * MLA the last ones */
     struct rope_config rope[CONFIG_MAX_ROPES];
-    uint8_t *rotation;     /* [n_layers] in rope, or ROTATION_NONE */
+    uint8_t *rotation; /* [n_layers] in rope, or ROTATION_NONE */
+    uint8_t *mixer;    /* [n_layers] enum mixer */
+    int32_t *nth; /* [n_layers] of those with keys, or those with states, it is
+                   * this one */
+    int32_t n_states; /* layers with one */
+    struct config_gdn {
+        int64_t n_k_heads, n_v_heads, k_dim, v_dim; /* of a head */
+        int64_t kernel; /* of the convolution, in tokens */
+    } gdn;
     bool tied;             /* tie_word_embeddings */
     int64_t *window;       /* [n_layers] sliding window, 0: full */
     bool unscaled;         /* attention's scores are not */
@@ -105,6 +118,8 @@ config_fused(const struct config *c)
                     : c->form.qkv ? c->n_heads * c->head_dim + kv
                                   : 0);
 }
+/* config_keyed() is the layer which is the nth of those with keys. */
+size_t config_keyed(const struct config *c, size_t nth);
 
 /* config_is_long(): has a sequence of at most so many tokens longrope's long
  * factors?  From its first token on, as keys in the cache are rotated once. */

@@ -26,6 +26,12 @@ int config_count(const struct config *c, const struct js *root, const char *key,
                  int64_t max, int64_t absent, int64_t *v, struct err *err);
 int config_act(struct config *c, const struct js *root, struct err *err);
 
+/* config_mixers() reads which layers have which, and the sizes of Gated
+ * DeltaNet; config_layer_types(): are they as many names as layers? */
+int config_mixers(struct config *c, const struct js *root, struct err *err);
+int config_layer_types(const struct config *c, const struct js *types,
+                       struct err *err);
+
 /* config_vision() reads all of a vision encoder's. */
 int config_vision(struct config *c, const struct js *root, struct err *err);
 

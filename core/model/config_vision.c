@@ -148,5 +148,5 @@ config_vision(struct config *c, const struct js *file, struct err *err)
     c->rotation = xcalloc(n, sizeof(*c->rotation));
     if (c->form.learned)
         memset(c->rotation, ROTATION_NONE, n);
-    return 0;
+    return config_mixers(c, &root, err);
 }

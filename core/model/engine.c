@@ -8,6 +8,7 @@
 #include "core/mem.h"
 #include "core/model/attention.h"
 #include "core/model/ends.h"
+#include "core/model/gdn.h"
 #include "core/model/model.h"
 #include "core/model/splice.h"
 #include "core/model/tables.h"
@@ -21,7 +22,7 @@
 /* What is allocated for an engine: first for each thread, the others for each
  * token of a chunk.  Returns how many there are; rows are not set but of the
  * first. */
-#define MAX_ARRAYS 34
+#define MAX_ARRAYS 37
 
 static bool
 attends_bf16(const struct model *model, const struct engine_options *options)
@@ -46,12 +47,15 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
     size_t inter = (size_t)c->widest_mlp;
     size_t q_low = (size_t)c->q_rank, kv_low = (size_t)c->kv_rank;
     size_t low = c->form.mla ? kv_low + (size_t)c->rotary_dim : 0;
-    size_t widest =
-        larger(larger(hidden, no), larger(inter, larger(q_low, kv_low)));
+    struct gdn_sizes gdn = gdn_sizes(c);
+    size_t gates = larger(c->form.out_gate ? no : 0, gdn.values);
+    size_t widest = larger(larger(hidden, larger(no, gdn.values)),
+                           larger(inter, larger(q_low, kv_low)));
     size_t of_experts = n_experts ? hidden : 0;
     size_t own = options->bare ? 0 : 1; /* activations */
     const struct model_form *f = &c->form;
     size_t fused_qkv = config_fused(c), gate_up = f->gate_up;
+    size_t with_gates = f->out_gate ? 2 * nq : 0;
     size_t parallel = f->residual != RESIDUAL_SEQUENTIAL;
     /* a bare one's products go back, too */
     size_t back = own ? 0
@@ -72,13 +76,17 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
         { &a->attn_in, 1, own * hidden, 4 },
         { &a->mlp_out, 1, own * of_experts, 4 },
         { &a->mlp_in, 1, own * parallel * hidden, 4 },
-        { &a->qkv, 1, own * fused_qkv, 4 },
+        { &a->qkv, 1, own * larger(larger(fused_qkv, with_gates), gdn.fused),
+          4 },
         { &a->q_low, 1, own * q_low, 4 },
         { &a->kv_low, 1, own * low, 4 },
         { &a->kv_normed, 1, own * kv_low, 4 },
-        { &a->q, 1, own * nq, 4 },
-        { &a->attended, 1, own * no, 4 },
-        { &a->k, 1, own * nk, 4 },
+        { &a->q, 1, own * larger(nq, gdn.channels), 4 },
+        { &a->attended, 1, own * larger(no, gdn.values), 4 },
+        { &a->out_gate, 1, own * gates, 4 },
+        { &a->beta, 1, own * gdn.heads, 4 },
+        { &a->decay, 1, own * gdn.heads, 4 },
+        { &a->k, 1, own * larger(nk, 2 * gdn.heads), 4 },
         { &a->v, 1, own * nv, 4 },
         { &a->gate, 1, own * inter * (1 + gate_up), 4 },
         { &a->up, 1, own * !gate_up * !f->plain_mlp * inter, 4 },
@@ -196,12 +204,21 @@ session_new(struct engine *engine, size_t max_tokens)
     s->max_tokens = c->form.learned
                         ? smaller(max_tokens, (size_t)c->max_positions)
                         : max_tokens;
-    s->kv.n_layers = (size_t)c->n_layers;
+    s->kv.n_layers = (size_t)(c->n_layers - c->n_states);
     s->kv.n_heads = (size_t)c->n_kv_heads;
     s->kv.head_dim = (size_t)c->head_dim;
     s->kv.v_head_dim = (size_t)c->v_head_dim;
     s->kv.dtype = engine->options.kv;
     return s;
+}
+
+/* The numbers of a state, of all layers that have one. */
+static size_t
+state_floats(const struct session *s)
+{
+    const struct config *c = &s->engine->model->config;
+
+    return (size_t)c->n_states * gdn_sizes(c).state;
 }
 
 void
@@ -210,6 +227,8 @@ session_close(struct session *s)
     if (!s)
         return;
     kv_free(&s->kv);
+    state_free(&s->state, state_floats(s));
+    state_free(&s->kept, state_floats(s));
     free(s);
 }
 
@@ -228,15 +247,64 @@ session_fork(const struct session *from, size_t n, size_t max_tokens)
     struct session *s = session_new(from->engine, max_tokens);
 
     kv_share(&s->kv, &from->kv, n);
+    if (n)
+        state_share(&s->state, n == from->n ? &from->state : &from->kept,
+                    state_floats(s));
     s->n = s->n_cached = n;
     return s;
 }
 
+size_t
+session_reach(const struct session *s, size_t n)
+{
+    bool has_kept = s->n_kept <= s->n && s->n_kept <= n;
+
+    return n >= s->n || !s->engine->model->config.n_states ? n
+           : has_kept                                      ? s->n_kept
+                                                           : 0;
+}
+
 void
+session_keep(struct session *s, size_t n)
+{
+    state_free(&s->kept, state_floats(s));
+    s->n_kept = n < s->n ? 0 : n;
+    if (n == s->n)
+        state_share(&s->kept, &s->state, state_floats(s));
+}
+
+size_t
+session_back(struct session *s, size_t n)
+{
+    n = session_reach(s, n);
+    if (n == 0)
+        state_free(&s->state, state_floats(s));
+    else if (n < s->n)
+        state_share(&s->state, &s->kept, state_floats(s));
+    s->n = s->n_cached = n;
+    return n;
+}
+
+size_t
 session_cut(struct session *s, size_t n)
 {
+    n = session_back(s, n);
     kv_cut(&s->kv, n);
-    s->n = s->n_cached = n;
+    return n;
+}
+
+/* Makes room for n more tokens. */
+static int
+grow(struct session *s, size_t n, struct err *err)
+{
+    size_t n_state = state_floats(s), kept = s->n_kept;
+    bool keeps = kept > s->n && kept <= s->n + n;
+
+    return kv_grow(&s->kv, s->n_cached, s->n_cached + n, err) ||
+                   (n_state && n && state_own(&s->state, n_state, err)) ||
+                   (n_state && keeps && state_own(&s->kept, n_state, err))
+               ? -1
+               : 0;
 }
 
 /* Runs the chunk and starts the next one; returns where its logits end. */
@@ -284,8 +352,7 @@ engine_feed(struct engine *e, const struct feed *feeds, size_t n_feeds,
                                (long)f->ids[i], vocab - 1);
     }
     for (const struct feed *f = feeds; f < end; f++)
-        if (kv_grow(&f->session->kv, f->session->n_cached,
-                    f->session->n_cached + f->n, err))
+        if (grow(f->session, f->n, err))
             return -1;
     for (const struct feed *f = feeds; f < end; f++) {
         struct session *s = f->session;

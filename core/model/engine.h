@@ -15,6 +15,7 @@
 #include "core/model/block.h"
 #include "core/model/experts.h"
 #include "core/model/kv.h"
+#include "core/model/state.h"
 #include "core/par.h"
 
 struct gemm;
@@ -100,6 +101,9 @@ struct session {
     size_t n_cached; /* keys in the cache, of each head: n, or fewer after
                       * session_compress() */
     struct kv kv;
+    struct state state; /* of layers without keys, after n tokens */
+    struct state kept;  /* the same after n_kept, which may be to come; of */
+    size_t n_kept;      /* 0 none is kept */
 };
 
 /*
@@ -117,6 +121,7 @@ void session_close(struct session *session); /* NULL is fine */
  * first token on if these n were fed as it would be: in COMPUTE_BF16, or
  * steered, as a prompt or as generated.
  * Owner: the caller, until session_close(), in any order.
+ * n must be what session_reach() gives.
  * session_may_fork() must be true: else it would have other keys, since one of
  * the two may become long and has longrope's long factors, or since 'from' is
  * compressed.
@@ -125,9 +130,20 @@ bool session_may_fork(const struct session *from, size_t max_tokens);
 struct session *session_fork(const struct session *from, size_t n,
                              size_t max_tokens);
 
-/* session_cut() forgets all tokens but the first n; not after
- * session_compress().  max_tokens stays, and so do longrope's factors. */
-void session_cut(struct session *session, size_t n);
+/*
+ * session_reach() is how many of a session's first n tokens it can go back to,
+ * or be forked after: n, but where layers have a state, which cannot be cut,
+ * those that were fed when it was, or are now, or none.  session_keep() keeps
+ * it after n tokens, which may be fed later, in place of what was kept before.
+ */
+size_t session_reach(const struct session *session, size_t n);
+void session_keep(struct session *session, size_t n);
+
+/* session_back() forgets all tokens but the first session_reach(n), which it
+ * returns; not after session_compress().  max_tokens stays, and so do
+ * longrope's factors.  session_cut() gives up their memory, too. */
+size_t session_back(struct session *session, size_t n);
+size_t session_cut(struct session *session, size_t n);
 
 /* n tokens that are appended to a session. */
 struct feed {

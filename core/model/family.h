@@ -66,6 +66,9 @@ struct model_form {
         head_bias;      /* must be there; those of a layer may be elsewhere,
                          * too, but for experts' */
     bool weighs_shared; /* a shared expert, by sigmoid(shared_expert_gate x) */
+    bool out_gate;  /* q_proj has a head's query, then its gate, whose sigmoid
+                     * scales what the head gives */
+    bool fused_gdn; /* in_proj_qkvz, in_proj_ba: key head by key head */
     enum act act;
 };
 
@@ -143,6 +146,7 @@ struct model_family {
     const struct family_key *keys;
     struct model_form form;
     const struct family_experts *experts; /* or NULL */
+    bool has_gdn;                         /* layers that are no attention */
     bool is_part;                         /* of a model of images and text */
     const struct family_vision *vision;   /* NULL: of tokens */
     bool variant;       /* of the row before it: config.json says so */

@@ -35,7 +35,7 @@ struct apply {
     bool add; /* to what is there: the residual stream */
 };
 
-#define MAX_APPLY 3
+#define MAX_APPLY 4
 
 /* linear_job() is the product and the bias as gemm() takes them: y [rows,
  * l->out] = w x + bias, 'add'ed to what is there. */

@@ -11,6 +11,7 @@
 #include "core/err.h"
 #include "core/format/stdir.h"
 #include "core/model/config.h"
+#include "core/model/gdn.h"
 #include "core/model/linear.h"
 #include "core/model/mlp.h"
 #include "core/model/norm.h"
@@ -29,6 +30,7 @@ struct layer {
     struct linear q, k, v;
     struct linear q_a, q_b, kv_a, kv_b; /* MLA's, of which it has no k, no v */
     struct linear o;
+    struct gdn gdn;              /* in place of them */
     struct mlp mlp;              /* with experts: that of all tokens, if any */
     struct linear router;        /* [n_experts, hidden] */
     struct linear shared_router; /* [1, hidden] of that one; .out 0: none */

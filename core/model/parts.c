@@ -15,6 +15,7 @@ enum dim {
     HIDDEN,
     HEAD_Q,
     HEAD_K,
+    HEAD_V,
     Q,
     KV,
     O,
@@ -26,6 +27,11 @@ enum dim {
     QKV,
     INNER,
     INNER2,
+    CHANNELS,
+    VALUES,
+    QKVZ,
+    VALUE_HEADS,
+    BA,
     EXPERTS,
     EXPERT,
     SHARED,
@@ -45,6 +51,10 @@ enum presence {
     MLA_Q,
     SINKS,
     Q_WHOLE,
+    GDN,
+    GDN_FUSED,
+    GDN_SPLIT,
+    ATTENDS,
     SPLIT,
     FUSED,
     GATED,
@@ -59,6 +69,7 @@ enum presence {
 #define LAYER     "layers.{i}."
 #define ATTN      LAYER "self_attn."
 #define MLP       LAYER "mlp."
+#define LINEAR    LAYER "linear_attn."
 #define EACH      MLP "experts.{e}."
 #define ALL       MLP "shared_experts."
 #define IN(s, of) offsetof(struct s, of)
@@ -89,6 +100,7 @@ static const struct {
     { ATTN "q_a_layernorm", IN(layer, q_a_norm), Q_LOW, NORM, MLA_Q, 0 },
     { ATTN "kv_a_layernorm", IN(layer, kv_a_norm), KV_LOW, NORM, MLA, 0 },
     { ATTN "sinks", IN(layer, sinks), HEADS, NORM, SINKS, 0 },
+    { LINEAR "norm", IN(layer, gdn.norm), HEAD_V, NORM, GDN, 0 },
     { ATTN "qkv_proj", IN(layer, qkv), QKV, HIDDEN, FUSED, BIAS(qkv) },
     { MLP "gate_up_proj", IN(layer, mlp.gate_up), INNER2, HIDDEN, GATE_UP,
       BIAS(mlp) },
@@ -97,10 +109,18 @@ static const struct {
     { ATTN "kv_a_proj_with_mqa", IN(layer, kv_a), KV_ALL, HIDDEN, MLA,
       BIAS(qkv) },
     { ATTN "kv_b_proj", IN(layer, kv_b), KV_BOTH, KV_LOW, MLA, 0 },
+    { LINEAR "in_proj_qkvz", IN(layer, gdn.qkvz), QKVZ, HIDDEN, GDN_FUSED, 0 },
+    { LINEAR "in_proj_ba", IN(layer, gdn.ba), BA, HIDDEN, GDN_FUSED, 0 },
+    { LINEAR "in_proj_qkv", IN(layer, gdn.qkv), CHANNELS, HIDDEN, GDN_SPLIT,
+      0 },
+    { LINEAR "in_proj_z", IN(layer, gdn.z), VALUES, HIDDEN, GDN_SPLIT, 0 },
+    { LINEAR "in_proj_b", IN(layer, gdn.b), VALUE_HEADS, HIDDEN, GDN_SPLIT, 0 },
+    { LINEAR "in_proj_a", IN(layer, gdn.a), VALUE_HEADS, HIDDEN, GDN_SPLIT, 0 },
+    { LINEAR "out_proj", IN(layer, gdn.out), HIDDEN, VALUES, GDN, 0 },
     { ATTN "q_proj", IN(layer, q), Q, HIDDEN, Q_WHOLE, BIAS(qkv) },
     { ATTN "k_proj", IN(layer, k), KV, HIDDEN, SPLIT, BIAS(qkv) },
     { ATTN "v_proj", IN(layer, v), KV, HIDDEN, SPLIT, BIAS(qkv) },
-    { ATTN "o_proj", IN(layer, o), HIDDEN, O, ALWAYS, BIAS(o) },
+    { ATTN "o_proj", IN(layer, o), HIDDEN, O, ATTENDS, BIAS(o) },
     { MLP "gate_proj", IN(layer, mlp.gate), INNER, HIDDEN, GATED, BIAS(mlp) },
     { MLP "up_proj", IN(layer, mlp.up), INNER, HIDDEN, UNGATED, BIAS(mlp) },
     { MLP "down_proj", IN(layer, mlp.down), HIDDEN, INNER, DENSE, BIAS(mlp) },
@@ -248,7 +268,8 @@ bool
 part_is_in(const struct config *c, enum model_part part, size_t layer)
 {
     const struct model_form *f = &c->form;
-    bool dense = !c->sparse[layer], split = f->qkv == FUSED_NOT;
+    bool dense = !c->sparse[layer], gdn = c->mixer[layer] == MIXER_GDN;
+    bool split = !gdn && f->qkv == FUSED_NOT;
     const bool has[] = {
         [ALWAYS] = true,
         [TOKENS] = c->vocab_size > 0,
@@ -257,13 +278,17 @@ part_is_in(const struct config *c, enum model_part part, size_t layer)
         [MLP_NORM] =
             f->norm.places & NORM_PRE && f->residual != RESIDUAL_ONE_NORM,
         [POST_NORM] = f->norm.places & NORM_POST || f->layer_scale,
-        [QK_NORM] = f->qk_norm != QK_NONE,
+        [QK_NORM] = !gdn && f->qk_norm != QK_NONE,
         [MLA] = f->mla,
         [MLA_Q] = f->mla && c->q_rank,
         [SINKS] = f->sinks,
         [Q_WHOLE] = split && !(f->mla && c->q_rank),
+        [GDN] = gdn,
+        [GDN_FUSED] = gdn && f->fused_gdn,
+        [GDN_SPLIT] = gdn && !f->fused_gdn,
+        [ATTENDS] = !gdn,
         [SPLIT] = split && !f->mla,
-        [FUSED] = f->qkv != FUSED_NOT,
+        [FUSED] = !gdn && f->qkv != FUSED_NOT,
         [GATED] = dense && !f->plain_mlp && !f->gate_up,
         [GATE_UP] = dense && f->gate_up,
         [UNGATED] = dense && !f->gate_up,
@@ -280,6 +305,9 @@ void
 part_size(const struct config *c, enum model_part part, size_t *out, size_t *in)
 {
     int64_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    const struct config_gdn *g = &c->gdn;
+    int64_t values = g->n_v_heads * g->v_dim;
+    int64_t channels = 2 * g->n_k_heads * g->k_dim + values;
     bool whole = c->form.qk_norm == QK_WHOLE, own = c->form.qk_norm >= QK_OWN;
     const int64_t sizes[] = {
         [NORM] = own && part == PART_Q_NORM   ? c->n_heads
@@ -290,7 +318,8 @@ part_size(const struct config *c, enum model_part part, size_t *out, size_t *in)
         [HIDDEN] = c->hidden_size,
         [HEAD_Q] = whole ? q : c->head_dim,
         [HEAD_K] = whole ? kv : c->head_dim,
-        [Q] = q,
+        [HEAD_V] = g->v_dim,
+        [Q] = c->form.out_gate ? 2 * q : q,
         [KV] = kv,
         [O] = c->n_heads * c->v_head_dim,
         [Q_LOW] = c->q_rank,
@@ -301,6 +330,11 @@ part_size(const struct config *c, enum model_part part, size_t *out, size_t *in)
         [QKV] = q + kv + c->n_kv_heads * c->v_head_dim,
         [INNER] = c->intermediate_size,
         [INNER2] = 2 * c->intermediate_size,
+        [CHANNELS] = channels,
+        [VALUES] = values,
+        [QKVZ] = channels + values,
+        [VALUE_HEADS] = g->n_v_heads,
+        [BA] = 2 * g->n_v_heads,
         [EXPERTS] = c->n_experts,
         [EXPERT] = c->expert_size,
         [SHARED] = c->shared_size,

@@ -31,13 +31,21 @@ enum model_part {
     PART_K_NORM,
     PART_Q_A_NORM,
     PART_KV_A_NORM,
-    PART_SINKS, /* a norm, as it is a vector */
+    PART_SINKS,    /* a norm, as it is a vector */
+    PART_GDN_NORM, /* of each value head */
     PART_QKV,
     PART_GATE_UP,
     PART_Q_A,
     PART_Q_B,
     PART_KV_A,
     PART_KV_B,
+    PART_GDN_QKVZ,
+    PART_GDN_BA,
+    PART_GDN_QKV,
+    PART_GDN_Z,
+    PART_GDN_B,
+    PART_GDN_A,
+    PART_GDN_OUT,
     PART_Q,
     PART_K,
     PART_V,

@@ -34,12 +34,20 @@ enum {
     RESID,
     NORM, /* of the last layer alone */
     N_LISTED,
-    /* other names: of fused layers, and of a norm after the MLP, whose output
-     * is what is added */
+    /* other names: of fused layers, of Gated DeltaNet's, and of a norm after
+     * the MLP, whose output is what is added */
     FUSED_QKV = N_LISTED,
     FUSED_GATE_UP,
     MLA_Q,
     MLA_KV,
+    GDN_QKVZ,
+    GDN_BA,
+    GDN_QKV,
+    GDN_Z,
+    GDN_B,
+    GDN_A,
+    GDN_O,
+    GDN_ATTN,
     NORMED,
     N_ROWS
 };
@@ -75,6 +83,14 @@ static const struct {
                         NULL },
     [MLA_Q] = { "in:q_proj", PART_Q_A, 0, TAP_IN_QKV, NULL, NULL },
     [MLA_KV] = { "in:q_proj", PART_KV_A, 0, TAP_IN_QKV, NULL, NULL },
+    [GDN_QKVZ] = { "in:q_proj", PART_GDN_QKVZ, 0, TAP_IN_QKV, NULL, NULL },
+    [GDN_BA] = { "in:q_proj", PART_GDN_BA, 0, TAP_IN_QKV, NULL, NULL },
+    [GDN_QKV] = { "in:q_proj", PART_GDN_QKV, 0, TAP_IN_QKV, NULL, NULL },
+    [GDN_Z] = { "in:q_proj", PART_GDN_Z, 0, TAP_IN_QKV, NULL, NULL },
+    [GDN_B] = { "in:q_proj", PART_GDN_B, 0, TAP_IN_QKV, NULL, NULL },
+    [GDN_A] = { "in:q_proj", PART_GDN_A, 0, TAP_IN_QKV, NULL, NULL },
+    [GDN_O] = { "in:o_proj", PART_GDN_OUT, 0, TAP_IN_O, NULL, NULL },
+    [GDN_ATTN] = { "attn", PART_GDN_OUT, 1, TAP_ATTN, NULL, NULL },
     [NORMED] = { "mlp_out", PART_MLP_POST, 0, TAP_MLP_OUT, "hook_mlp_out",
                  NULL },
 };
@@ -295,6 +311,28 @@ place_hook(struct str *to, const struct place *p, const struct model_family *f)
         part_module(to, f, (struct part_at){ part, layer, 0 }, rows[p->row].up);
 }
 
+/* Has the layer Gated DeltaNet in place of attention? */
+static bool
+is_gdn(const struct config *c, const struct place *p)
+{
+    return p->layer >= 0 && p->layer < c->n_layers && c->mixer &&
+           c->mixer[p->layer] == MIXER_GDN;
+}
+
+void
+place_hook_in(struct str *to, const struct place *p, const struct config *c)
+{
+    struct place q = *p;
+
+    if (is_gdn(c, p) && p->point == TAP_IN_QKV)
+        q.row = c->form.fused_gdn ? GDN_QKVZ : GDN_QKV;
+    else if (is_gdn(c, p) && p->point == TAP_IN_O)
+        q.row = GDN_O;
+    else if (is_gdn(c, p) && p->row == ATTN)
+        q.row = GDN_ATTN;
+    place_hook(to, &q, c->family);
+}
+
 void
 place_short(struct str *to, const struct place *p)
 {
@@ -389,7 +427,7 @@ is_listed(const struct config *c, const struct place *p)
     place_settle(&settled, c);
     str_free(&why);
     return !no && settled.point == p->point &&
-           !((c->form.qkv != FUSED_NOT || c->form.mla) &&
+           !((c->form.qkv != FUSED_NOT || c->form.mla || is_gdn(c, p)) &&
              (part == PART_K || part == PART_V)) &&
            !(c->form.gate_up && part == PART_GATE) &&
            (p->row != NORM || p->layer == c->n_layers - 1);

@@ -43,9 +43,12 @@ void place_layers(const struct place *place, int64_t n_layers, int64_t *first,
 
 /* place_hook() appends "layers.3.mlp.up_proj", as a family calls it, NULL:
  * llama; place_short() "in:up_proj:3", and place_lens() TransformerLens's name
- * in a model, or "-" where it has none. */
+ * in a model, or "-" where it has none.  place_hook_in() knows which layers of
+ * a model are Gated DeltaNet. */
 void place_hook(struct str *to, const struct place *place,
                 const struct model_family *family);
+void place_hook_in(struct str *to, const struct place *place,
+                   const struct config *config);
 void place_short(struct str *to, const struct place *place);
 void place_lens(struct str *to, const struct place *place,
                 const struct config *config);

@@ -36,6 +36,34 @@ copy(void *ctx, size_t begin, size_t end)
     }
 }
 
+struct gates {
+    const struct config *c;
+    const struct qkv *rows;
+    float *gates;
+};
+
+static void
+split_gates(void *ctx, size_t begin, size_t end)
+{
+    const struct gates *t = ctx;
+    size_t d = (size_t)t->c->head_dim, heads = (size_t)t->c->n_heads;
+
+    for (size_t i = begin * heads; i < end * heads; i++) {
+        const float *fused = t->rows->fused + 2 * i * d;
+
+        memcpy(t->rows->q + i * d, fused, d * sizeof(*fused));
+        memcpy(t->gates + i * d, fused + d, d * sizeof(*fused));
+    }
+}
+
+void
+qkv_split_gates(struct par *par, const struct config *c, const struct qkv *rows,
+                float *gates)
+{
+    par_for(par, rows->n_rows, 4, split_gates,
+            &(struct gates){ c, rows, gates });
+}
+
 void
 qkv_split(struct par *par, const struct config *c, const struct qkv *rows)
 {

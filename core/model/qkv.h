@@ -22,4 +22,8 @@ struct qkv {
 void qkv_split(struct par *par, const struct config *c, const struct qkv *rows);
 void qkv_join(struct par *par, const struct config *c, const struct qkv *rows);
 
+/* qkv_split_gates() makes q and gates of rows of heads of both, in 'fused'. */
+void qkv_split_gates(struct par *par, const struct config *c,
+                     const struct qkv *rows, float *gates);
+
 #endif

@@ -72,10 +72,10 @@ check_hook(struct splices *ss, struct splice *s, bool is_given, struct err *err)
         str_free(&why);
         return -1;
     }
-    if (s->a.d != tap_dim(c, p->point))
+    if (s->a.d != tap_dim(c, p->point, p->layer))
         return err_set(err, EX_DATAERR,
                        "%s: is of rows of %zu numbers, but %s has %zu", path,
-                       s->a.d, s->hook, tap_dim(c, p->point));
+                       s->a.d, s->hook, tap_dim(c, p->point, p->layer));
     at = &ss->at[(size_t)(p->layer + 1) * N_TAP_POINTS + p->point];
     if (*at)
         return err_set(err, s->kind == SPLICE_SAE ? EX_DATAERR : TU_USAGE,

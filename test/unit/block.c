@@ -61,7 +61,7 @@ look(struct engine *e, const struct sample *m, enum tap_point point,
     const struct config *c = &m->model->config;
     struct tap tap = { point, c->n_layers - 1, keep, seen, NULL };
 
-    seen->dim = tap_dim(c, point);
+    seen->dim = tap_dim(c, point, 0);
     seen->rows =
         xcalloc((size_t)c->n_layers * N * seen->dim, sizeof(*seen->rows));
     return feed(e, m, &tap, logits);
@@ -370,7 +370,9 @@ static void
 test_scales(void)
 {
     int64_t window[3] = { 0 };
-    struct model m = { .config = { .head_dim = 80, .window = window } };
+    int32_t nth[3] = { 0 };
+    struct model m = { .config = {
+                           .head_dim = 80, .window = window, .nth = nth } };
 
     tap_ok(scale_is(&m, 2, 1 / sqrt(80)),
            "scores are divided by sqrt(head_dim)");

@@ -215,6 +215,20 @@ check_int8(const struct model *m, struct err *err)
     return 0;
 }
 
+/* Layers with a state, and gates of heads, have no backward. */
+static int
+check_mixers(const struct model *m, struct err *err)
+{
+    const struct config *c = &m->config;
+
+    if (!c->n_states && !c->form.out_gate)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: is a %s, which runs and is not trained: its attention "
+                   "is gated, or linear_attention",
+                   m->dir.path, c->family->model_type);
+}
+
 int
 lm_open(struct lm **to, const char *dir, const struct lm_options *options,
         struct par *par, struct err *err)
@@ -226,7 +240,7 @@ lm_open(struct lm **to, const char *dir, const struct lm_options *options,
     lm->work->options = *options;
     lm->work->par = par;
     lm->lora = options->lora;
-    if (model_open(&lm->model, dir, err))
+    if (model_open(&lm->model, dir, err) || check_mixers(lm->model, err))
         goto fail;
     if (options->int8 && check_int8(lm->model, err))
         goto fail;
