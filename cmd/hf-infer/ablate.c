@@ -56,6 +56,8 @@ score_without(struct nll *nll, const struct active *latent, size_t begin,
     struct session *session = nll->run->session;
     int rc;
 
+    /* a state goes back to the window's beginning */
+    from = session_back(session, from);
     a->each.now = change;
     memset(a->each.c, 0, (end - begin) * sizeof(*a->each.c));
     for (size_t i = 0; i < latent->n; i++)
@@ -63,7 +65,6 @@ score_without(struct nll *nll, const struct active *latent, size_t begin,
     nll->sum = a->nats[change + 1];
     for (size_t i = first; i <= begin + from; i++)
         nll->sum += a->kept[i - first];
-    session->n = session->n_cached = from;
     rc = score_tokens(nll, begin + from, end, first, err);
     a->nats[change + 1] = nll->sum;
     return rc;

@@ -212,9 +212,11 @@ print_ready(struct prompt_batch *b, struct err *err)
 }
 
 /* Does another prompt [n] have more of an entry's at its beginning than the
- * '*most' tokens found so far?  The entry's last token is fed in any case. */
+ * '*most' tokens found so far, of which its session can be forked, if it has
+ * been fed?  The entry's last token is fed in any case. */
 static bool
-has_more(const struct entry *e, const int32_t *ids, size_t n, size_t *most)
+has_more(const struct entry *e, const struct session *fed, const int32_t *ids,
+         size_t n, size_t *most)
 {
     const int32_t *own = e->seq.ids.id;
     size_t i = 0;
@@ -224,6 +226,7 @@ has_more(const struct entry *e, const int32_t *ids, size_t n, size_t *most)
         return false;
     while (i < n && own[i] == ids[i])
         i++;
+    i = fed ? session_reach(fed, i) : i;
     if (i <= *most || i < MIN_SHARED)
         return false;
     *most = i;
@@ -237,7 +240,8 @@ entry_has_more(const struct entry *e, const struct entry *o, bool fed,
 {
     return o->session && (o->session->n >= o->seq.n_prompt) == fed &&
            session_may_fork(o->session, sequence_positions(&e->seq)) &&
-           has_more(e, o->seq.ids.id, o->seq.n_prompt, most);
+           has_more(e, fed ? o->session : NULL, o->seq.ids.id, o->seq.n_prompt,
+                    most);
 }
 
 /*
@@ -259,18 +263,23 @@ place(struct prompt_batch *b)
         if (e->session)
             continue;
         if (run->prefix && session_may_fork(run->prefix, positions) &&
-            has_more(e, run->prefix_ids, run->prefix->n, &most))
+            has_more(e, run->prefix, run->prefix_ids, run->prefix->n, &most))
             from = run->prefix;
         b->prefix_used |= from != NULL;
         if (b->kept && session_may_fork(b->kept, positions) &&
-            has_more(e, b->kept_ids.id, b->kept->n, &most))
+            has_more(e, b->kept, b->kept_ids.id, b->kept->n, &most))
             from = b->kept;
         for (size_t k = 0; b->shares && k < b->n_active; k++)
             if (entry_has_more(e, b->active[k], true, &most))
                 from = b->active[k]->session;
         later = most + MIN_SHARED - 1;
-        for (size_t k = 0; b->shares && k < i && !waits; k++)
+        for (size_t k = 0; b->shares && k < i && !waits; k++) {
+            struct session *o = b->active[k]->session;
+
             waits = entry_has_more(e, b->active[k], false, &later);
+            if (waits && o->n_kept == 0)
+                session_keep(o, later);
+        }
         if (waits)
             continue;
         e->seq.session = e->session = from
@@ -289,7 +298,7 @@ keep(struct prompt_batch *b, struct entry *e)
     e->session = NULL;
     session_cut(b->kept, e->seq.n_prompt);
     b->kept_ids.n = 0;
-    for (size_t i = 0; i < e->seq.n_prompt; i++)
+    for (size_t i = 0; i < b->kept->n; i++)
         ids_add(&b->kept_ids, e->seq.ids.id[i]);
 }
 

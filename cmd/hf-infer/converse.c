@@ -144,8 +144,7 @@ feed_rest(struct conversation *c, const struct sequence *seq, float *logits,
     /* where a generated token's bits are not those of a prompt's */
     if (run->compute == COMPUTE_BF16 || run->steer_at.where != STEER_ALL)
         n = smaller(n, c->n_prompt);
-    if (!old || !session_may_fork(old, max_tokens))
-        n = 0;
+    n = old && session_may_fork(old, max_tokens) ? session_reach(old, n) : 0;
     if (run->session_file && n < c->cached.n && !run->quiet)
         tool_say("%s: the conversation begins with %zu of its %zu tokens",
                  run->session_file, n, c->cached.n);
@@ -156,6 +155,7 @@ feed_rest(struct conversation *c, const struct sequence *seq, float *logits,
     if (run->verbose)
         tool_say("prompt %zu token%s, %zu of them cached", ids->n,
                  plural(ids->n), n);
+    session_keep(run->session, ids->n); /* the next prompt may begin so */
     for (; n < ids->n; n += k) {
         if (lines_stopped())
             return 1;

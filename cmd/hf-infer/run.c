@@ -356,7 +356,9 @@ check_logits(const struct run *run, const struct session *session,
                        "%s: --kv-dtype f16: a key or value of layer %lld is "
                        "beyond 65504: the logits after %zu token%s are not "
                        "finite",
-                       where, (long long)layer, n_tokens, plural(n_tokens));
+                       where,
+                       (long long)config_keyed(run->config, (size_t)layer),
+                       n_tokens, plural(n_tokens));
     return err_set(err, EX_DATAERR,
                    "%s: the logits after %zu token%s are not finite", where,
                    n_tokens, plural(n_tokens));
@@ -395,8 +397,14 @@ take_prefix(struct run *run, const int32_t *ids, size_t n, struct err *err)
     if (i < n_prefix && !run->quiet)
         tool_say("%s: the prompt begins with %zu of its %zu tokens",
                  run->session_file, i, n_prefix);
+    i = session_reach(run->prefix, smaller(i, n - 1));
+    if (i == 0 && n > 1 && !run->quiet)
+        tool_say(
+            "%s: this model's state cannot go back: the prompt is fed from "
+            "its first token on",
+            run->session_file);
     session_close(run->session);
-    run->session = session_fork(run->prefix, smaller(i, n - 1), max_tokens);
+    run->session = session_fork(run->prefix, i, max_tokens);
     session_close(run->prefix); /* nobody else has its blocks now */
     run->prefix = NULL;
     return 0;

@@ -170,6 +170,11 @@ compressor_open(struct compressor **compressor, const char *path,
         rc = err_set(err, EX_DATAERR,
                      "%s: has %u layers (expected the model's %lld)", path,
                      kvc.header.num_layers, (long long)config->n_layers);
+    else if (config->n_states)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: %d layers of the model have a state in place of keys "
+                     "and values, which nothing makes fewer",
+                     path, (int)config->n_states);
     else if (c->factor < 2)
         rc = err_set(err, EX_DATAERR,
                      "%s: compression_factor is %zu (expected at least 2)",

@@ -15,6 +15,7 @@
 #include "core/mem.h"
 #include "core/model/config_file.h"
 #include "core/model/engine.h"
+#include "core/model/gdn.h"
 #include "core/model/lora.h"
 #include "core/model/model.h"
 #include "core/str.h"
@@ -86,6 +87,45 @@ is_long(const struct session *s)
     return config_is_long(&s->engine->model->config, s->max_tokens);
 }
 
+/* ---- states ---- */
+
+/* A state is two tensors: what is before the convolution, and the heads'. */
+struct tensor_state {
+    const char *word;
+    struct st_want want;
+    size_t at, n; /* of its numbers in a layer's state */
+};
+
+static void
+state_tensors(const struct config *c, struct tensor_state to[2])
+{
+    const struct config_gdn *g = &c->gdn;
+    struct gdn_sizes n = gdn_sizes(c);
+    size_t before = (size_t)(g->kernel - 1);
+
+    to[0] = (struct tensor_state){
+        "conv", { 2, .shape = { before, n.channels } }, 0, before * n.channels
+    };
+    to[1] = (struct tensor_state){ "state",
+                                   { 3, .shape = { n.heads, (size_t)g->v_dim,
+                                                   (size_t)g->k_dim } },
+                                   before * n.channels,
+                                   n.state - before * n.channels };
+}
+
+/* The name of tensor i of all states' 2 n_states. */
+static void
+state_name(struct str *name, const struct config *c,
+           const struct tensor_state of[2], size_t i)
+{
+    size_t layer = 0;
+
+    while (c->mixer[layer] != MIXER_GDN || (size_t)c->nth[layer] != i / 2)
+        layer++;
+    str_clear(name);
+    str_addf(name, "layers.%zu.%s", layer, of[i % 2].word);
+}
+
 /* ---- a head's keys and values ---- */
 
 struct head {
@@ -113,10 +153,11 @@ head_open(struct head *h, const struct kv *kv, size_t n, struct err *err)
 }
 
 static void
-tensor_name(struct str *name, size_t layer, bool values)
+tensor_name(struct str *name, const struct config *c, size_t nth, bool values)
 {
     str_clear(name);
-    str_addf(name, "layers.%zu.%s", layer, values ? "values" : "keys");
+    str_addf(name, "layers.%zu.%s", config_keyed(c, nth),
+             values ? "values" : "keys");
 }
 
 /* What the sum is of before the heads. */
@@ -136,6 +177,8 @@ session_file_begin(const struct session *s, const int32_t *ids, size_t n,
     const struct kv *kv = &s->kv;
     const uint64_t shape[][3] = { { kv->n_heads, n, kv->head_dim },
                                   { kv->n_heads, n, kv->v_head_dim } };
+    const struct config *c = &s->engine->model->config;
+    struct tensor_state of[2];
     char values[N_KEYS][HASH_MAX_HEX];
     struct stw *w = stw_new();
     struct str name = { 0 };
@@ -149,8 +192,16 @@ session_file_begin(const struct session *s, const int32_t *ids, size_t n,
     if (rc == 0 && stw_add(w, "ids", DT_I32, 1, &shape[0][1], err) < 0)
         rc = -1;
     for (size_t i = 0; i < 2 * kv->n_layers && rc == 0; i++) {
-        tensor_name(&name, i / 2, i % 2);
+        tensor_name(&name, c, i / 2, i % 2);
         if (stw_add(w, name.s, kv->dtype, 3, shape[i % 2], err) < 0)
+            rc = -1;
+    }
+    state_tensors(c, of);
+    for (size_t i = 0; i < 2 * (size_t)c->n_states && rc == 0; i++) {
+        const struct st_want *want = &of[i % 2].want;
+
+        state_name(&name, c, of, i);
+        if (stw_add(w, name.s, DT_F32, (int)want->n_dims, want->shape, err) < 0)
             rc = -1;
     }
     if (rc == 0)
@@ -169,7 +220,9 @@ session_file_end(struct stw *w, const struct session *s, const int32_t *ids,
                  struct err *err)
 {
     struct hash *hash = hash_new(HASH_XXH3);
+    const struct config *c = &s->engine->model->config;
     const struct kv *kv = &s->kv;
+    struct tensor_state of[2];
     char hex[HASH_MAX_HEX];
     struct head h = { 0 };
     int rc = head_open(&h, kv, s->n, err);
@@ -185,6 +238,15 @@ session_file_end(struct stw *w, const struct session *s, const int32_t *ids,
             rc = stw_write(w, (int)(1 + 2 * layer) + k, h.bytes, h.nbytes[k],
                            head * h.nbytes[k], err);
         }
+    }
+    state_tensors(c, of);
+    for (size_t i = 0; i < 2 * (size_t)c->n_states && rc == 0; i++) {
+        const float *from =
+            s->state.at + i / 2 * (of[1].at + of[1].n) + of[i % 2].at;
+
+        hash_add_numbers(hash, from, of[i % 2].n, sizeof(*from));
+        rc = stw_write_numbers(w, (int)(1 + 2 * kv->n_layers + i), from,
+                               of[i % 2].n, sizeof(*from), err);
     }
     hash_end(hash, hex);
     if (rc == 0)
@@ -255,19 +317,29 @@ read_ids(const struct st *st, const struct config *c, size_t *n,
 }
 
 static int
-find_tensors(const struct st *st, const struct kv *kv, size_t n,
-             const char **data, struct err *err)
+find_tensors(const struct st *st, const struct session *s, const char **data,
+             struct err *err)
 {
+    const struct config *c = &s->engine->model->config;
+    const struct kv *kv = &s->kv;
     const struct st_want want[] = {
-        { .n_dims = 3, .shape = { kv->n_heads, n, kv->head_dim } },
-        { .n_dims = 3, .shape = { kv->n_heads, n, kv->v_head_dim } },
+        { .n_dims = 3, .shape = { kv->n_heads, s->n, kv->head_dim } },
+        { .n_dims = 3, .shape = { kv->n_heads, s->n, kv->v_head_dim } },
     };
+    struct tensor_state of[2];
     struct str name = { 0 };
     int rc = 0;
 
     for (size_t i = 0; i < 2 * kv->n_layers && rc == 0; i++) {
-        tensor_name(&name, i / 2, i % 2);
+        tensor_name(&name, c, i / 2, i % 2);
         data[i] = st_want_data(st, name.s, kv->dtype, &want[i % 2], err);
+        rc = data[i] ? 0 : -1;
+    }
+    state_tensors(c, of);
+    data += 2 * kv->n_layers;
+    for (size_t i = 0; i < 2 * (size_t)c->n_states && rc == 0; i++) {
+        state_name(&name, c, of, i);
+        data[i] = st_want_data(st, name.s, DT_F32, &of[i % 2].want, err);
         rc = data[i] ? 0 : -1;
     }
     str_free(&name);
@@ -280,7 +352,9 @@ static int
 check_sum(const struct st *st, const struct session *s, const int32_t *ids,
           const char *const *data, struct err *err)
 {
+    const struct config *c = &s->engine->model->config;
     const struct kv *kv = &s->kv;
+    struct tensor_state state[2];
     size_t n = s->n * dtype_size(kv->dtype);
     size_t nbytes[] = { n * kv->head_dim, n * kv->v_head_dim };
     struct hash *hash = hash_new(HASH_XXH3);
@@ -294,6 +368,10 @@ check_sum(const struct st *st, const struct session *s, const int32_t *ids,
         for (int k = 0; k < 2; k++)
             hash_add(hash, of[k] + i % kv->n_heads * nbytes[k], nbytes[k]);
     }
+    state_tensors(c, state);
+    for (size_t i = 0; i < 2 * (size_t)c->n_states; i++)
+        hash_add(hash, data[2 * kv->n_layers + i],
+                 state[i % 2].n * sizeof(float));
     hash_end(hash, hex);
     if (sum && !strcmp(sum, hex))
         return 0;
@@ -306,11 +384,21 @@ check_sum(const struct st *st, const struct session *s, const int32_t *ids,
 static int
 fill(struct session *s, const char *const *data, struct err *err)
 {
+    const struct config *c = &s->engine->model->config;
     struct kv *kv = &s->kv;
+    struct tensor_state of[2];
     struct head h = { 0 };
+    float *to;
 
-    if (kv_grow(kv, 0, s->n, err) < 0 || head_open(&h, kv, s->n, err) < 0)
+    state_tensors(c, of);
+    if (kv_grow(kv, 0, s->n, err) < 0 ||
+        (c->n_states &&
+         state_own(&s->state, (size_t)c->n_states * gdn_sizes(c).state, err)) ||
+        head_open(&h, kv, s->n, err) < 0)
         return -1;
+    to = s->state.at;
+    for (size_t i = 0; i < 2 * (size_t)c->n_states; to += of[i++ % 2].n)
+        cvt_to_f32(to, data[2 * kv->n_layers + i], DT_F32, of[i % 2].n);
     for (size_t i = 0; i < kv->n_layers * kv->n_heads; i++) {
         size_t layer = i / kv->n_heads, head = i % kv->n_heads;
 
@@ -345,9 +433,9 @@ session_file_read(struct session **session, int32_t **ids,
                ? (size_t)c->rope->original_max_positions
                : SIZE_MAX;
     s = session_new(engine, larger(n, smaller((size_t)c->max_positions, most)));
-    data = xcalloc(2 * s->kv.n_layers, sizeof(*data));
+    data = xcalloc(2 * (size_t)c->n_layers, sizeof(*data));
     s->n = s->n_cached = n;
-    if (find_tensors(&st, &s->kv, n, data, err) == 0 &&
+    if (find_tensors(&st, s, data, err) == 0 &&
         check_sum(&st, s, *ids, data, err) == 0 && fill(s, data, err) == 0)
         rc = st_unchanged(&st, err);
 out:
