@@ -51,6 +51,10 @@ held() {
     held gemma3 qwen2_5_vl llava mistral3
 }
 
+@test "hf-infer: Qwen3.5, most of whose layers have a state and no keys, is as the reference" {
+    held qwen3_5
+}
+
 @test "hf-infer: a model of images and text says in one line that its text part runs" {
     py "$ROOT/test/ref/family_ref.py" make llava m
     run -0 --separate-stderr hf-infer m --ids 1,2,3 --top 1

@@ -15,7 +15,8 @@ of() {
 # of_all WHAT
 of_all() {
     # shellcheck disable=SC2046
-    of "$1" $(py "$ROOT/test/ref/family_ref.py" list | cut -f 1)
+    # layers with a state run, and are not trained
+    of "$1" $(py "$ROOT/test/ref/family_ref.py" list | cut -f 1 | grep -vE '^qwen3_(5|next)')
     [[ $output != *": refused"* ]]
 }
 

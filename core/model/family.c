@@ -47,7 +47,7 @@ family_has_text(const char *model_type)
         "aya_vision",      "cohere2_vision", "gemma3",
         "internvl",        "llava",          "llava_next",
         "mistral3",        "qwen2_5_vl",     "llava_next_video",
-        "llava_onevision", "vipllava",
+        "llava_onevision", "vipllava",       "qwen3_5",
     };
 
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)

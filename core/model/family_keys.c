@@ -39,6 +39,13 @@ const struct family_key family_both_biases_keys[] = {
     QKV_BIAS, O_BIAS, MLP_BIAS, { 0 }
 };
 
+const struct family_key family_qwen3_5_keys[] = {
+    QKV_BIAS,
+    O_BIAS,
+    { "attn_output_gate", FLAG(form.out_gate, 1) },
+    { 0 },
+};
+
 /* ---- GPT-2 and Pythia ---- */
 
 const struct family_name family_gpt2_names[] = {

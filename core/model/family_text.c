@@ -318,6 +318,18 @@ const struct model_family family_text[] = {
         .max_positions = 8192,
     },
     {
+        .model_type = "qwen3_5_text",
+        .classes = { "Qwen3_5ForCausalLM", "Qwen3_5TextModel" },
+        .keys = family_qwen3_5_keys,
+        .form = { .norm = { NORM_RMS, .places = NORM_PRE, .plus_one = true },
+                  .qk_norm = QK_HEAD },
+        .has_gdn = true,
+        .rotary = .25,
+        .window = WINDOW_NEVER,
+        .max_positions = 32768,
+        .sizes = { 4096, 12288, 32, 16, 4, 256, 248320 },
+    },
+    {
         .model_type = "qwen2_5_vl",
         .classes = { "Qwen2_5_VLForConditionalGeneration", "Qwen2_5_VLModel" },
         .form.norm = { NORM_RMS, .places = NORM_PRE },

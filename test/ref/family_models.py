@@ -564,7 +564,7 @@ SHOWN_BY = {"no 1e-20": ("deepseek_v3:small",),
             "eps of l2 outside": ("qwen3_next:small",)}
 # These are not listed: hf-infer has still to learn them.
 LATER = {"gpt_oss", "deepseek_v3", "deepseek_v2",
-         "qwen3_next", "qwen3_5", "qwen3_5_moe"}
+         "qwen3_next", "qwen3_5_moe"}
 # Lengths of the prompts of tests, where not one of 24.
 LENGTHS = {"phi3:longrope": (12, 16, 17, 40), "phi3:longrope-su": (12, 40),
            "phi3:longrope-partial": (12, 40)}
