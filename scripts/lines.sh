@@ -5,11 +5,11 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11775
 core/format 13490
-core/kernel 11760
-core/model 28780
+core/kernel 11940
+core/model 29701
 core/text 8128
 core/image 2399
-cmd 42138
+cmd 42169
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
