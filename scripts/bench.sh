@@ -39,7 +39,7 @@ else
     echo "bench: the tokenizer is the demo's: no $real" >&2
     "$b/tok"
 fi
-for p in st st-inspect-speed saev-write-speed saev-read-speed lut-precompute-speed moe; do
+for p in st st-inspect-speed saev-write-speed saev-read-speed lut-precompute-speed moe st-convert-speed; do
     "$b/$p"
 done
 # 3138 members, of which a compressor's are a third of the bytes.
