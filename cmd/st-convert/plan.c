@@ -23,105 +23,85 @@
 
 /* EX_NOINPUT for a text of an option that no tensor's name has. */
 static int
-unused(const struct convert_plan *p, const char *option,
-       const struct opt_list *list, const bool *used, struct err *err)
+check_used(const struct convert_plan *p, const struct name_list *list,
+           struct err *err)
 {
     struct near near;
     size_t i = 0;
     char *name;
 
-    while (i < list->n && used[i])
+    while (i < list->of->n && list->used[i])
         i++;
-    if (i == list->n)
+    if (i == list->of->n)
         return 0;
-    name = xstrndup(list->item[i], strcspn(list->item[i], "=")); /* FROM=TO */
+    name = xstrndup(list->of->item[i], strcspn(list->of->item[i], "="));
     near_start(&near, name);
     for (size_t k = 0; k < p->dir.n_tensors; k++)
         near_try(&near, p->dir.tensors[k].t->name, p->dir.tensors[k].t->name_n);
     err_set(err, EX_NOINPUT, "%s: --%s: no tensor matches \"%s\"%s",
-            p->dir.path, option, name, near_hint(&near));
+            p->dir.path, list->option, name, near_hint(&near));
     free(name);
     return -1;
 }
 
-/* The new name, if an option matches the name; marks in 'used'. */
 static char *
-rename_once(const char *option, char *name, bool *used)
+new_name(struct convert_plan *p, const char *name)
 {
-    const char *equals = strchr(option, '=');
-    bool at_start = *option == '^';
-    const char *from = option + at_start, *s = name;
-    size_t n = (size_t)(equals - from);
-    struct str to = { 0 };
+    const struct name_list *list = &p->renamed;
+    char *now = xstrdup(name);
 
-    str_adds(&to, "");
-    while (*s)
-        if (strncmp(s, from, n) == 0 && (!at_start || s == name)) {
-            str_adds(&to, equals + 1);
-            s += n;
-            *used = true;
-        } else {
-            str_addc(&to, *s++);
-        }
-    free(name);
-    return to.s;
+    for (size_t i = 0; i < list->of->n; i++) {
+        const char *equals = strchr(list->of->item[i], '='), *s = now;
+        bool at_start = *list->of->item[i] == '^';
+        const char *from = list->of->item[i] + at_start;
+        size_t n = (size_t)(equals - from);
+        struct str to = { 0 };
+
+        str_adds(&to, "");
+        while (*s)
+            if (strncmp(s, from, n) == 0 && (!at_start || s == now)) {
+                str_adds(&to, equals + 1);
+                s += n;
+                list->used[i] = true;
+            } else {
+                str_addc(&to, *s++);
+            }
+        free(now);
+        now = to.s;
+    }
+    return now;
 }
 
-static char *
-new_name(const struct convert_plan *p, const char *name, bool *used)
-{
-    char *to = xstrdup(name);
-
-    for (size_t i = 0; i < p->cmd->renamed.n; i++)
-        to = rename_once(p->cmd->renamed.item[i], to, &used[i]);
-    return to;
-}
-
-/* Does one of the list match?  Marks it in 'used'. */
+/* Does one of the list match a tensor's name, or a layer's? */
 static bool
-matches(const struct opt_list *list, bool *used, const char *name, bool layer)
+matches(const struct name_list *list, const char *name, bool layer)
 {
     bool yes = false;
 
-    for (size_t i = 0; i < list->n; i++)
-        if (layer ? names_match(list->item[i], name)
-                  : fnmatch(list->item[i], name, 0) == 0)
-            yes = used[i] = true;
+    for (size_t i = 0; i < list->of->n; i++)
+        if (layer ? names_match(list->of->item[i], name)
+                  : fnmatch(list->of->item[i], name, 0) == 0)
+            yes = list->used[i] = true;
     return yes;
 }
 
 /* ---- which weights are packed ---- */
 
-/* A layer's role by its name alone, where no family's table has it. */
+/* A layer's role by its name alone, where no family's table has it: of those
+ * that are no linear layers. */
 static enum model_part
 guess_part(const char *module)
 {
-    static const struct {
-        const char *glob;
-        enum model_part part;
-    } guesses[] = {
-        { "*embed*", PART_EMBED },
-        { "*wte", PART_EMBED },
-        { "*wpe", PART_EMBED },
-        { "*lm_head", PART_HEAD },
-        { "*mlp.gate", PART_ROUTER },
-        { "*router*", PART_ROUTER },
-        { "*norm*", PART_NORM },
-        { "*block_sparse_moe.gate", PART_ROUTER },
-        { "*shared_expert_gate", PART_ROUTER },
+    static const char *const globs[] = {
+        "*embed*",  "*wte",      "*wpe",
+        "*lm_head", "*mlp.gate", "*block_sparse_moe.gate",
+        "*norm*",   "*router*",  "*shared_expert_gate",
     };
 
-    for (size_t i = 0; i < sizeof(guesses) / sizeof(*guesses); i++)
-        if (fnmatch(guesses[i].glob, module, 0) == 0)
-            return guesses[i].part;
+    for (int i = 0; i < 9; i++)
+        if (fnmatch(globs[i], module, 0) == 0)
+            return i < 3 ? PART_EMBED : i == 3 ? PART_HEAD : PART_ROUTER;
     return PART_QKV;
-}
-
-static bool
-is_linear(const struct convert_plan *p, enum model_part part)
-{
-    return (part >= PART_QKV && part != PART_ROUTER) ||
-           (part == PART_HEAD && p->cmd->head);
 }
 
 /* The role of a tensor NAME.weight. */
@@ -165,61 +145,64 @@ add_ignored(struct convert_plan *p, const char *module)
     js_put_str(&p->ignore, module, strlen(module));
 }
 
-/* Is the item a matrix that is packed?  Others of a layer are ignored. */
+/* Is the tensor, with its new name, a matrix that is packed?  Others of a layer
+ * are ignored. */
 static bool
-is_packed(struct convert_plan *p, const struct st_tensor *t, bool *used,
-          char *name)
+is_packed(struct convert_plan *p, const struct st_tensor *t, const char *name)
 {
     const char *end = str_ends(t->name, WEIGHT);
     enum model_part part;
     char *module;
-    bool known, packed;
+    bool known, packed, embeds;
 
     if (p->cmd->weights < 0 || !end || t->n_dims != 2)
         return false;
     module = xstrndup(t->name, (size_t)(end - t->name));
     part = part_of(p, module, &known);
-    packed = (known || !p->family) && is_linear(p, part) &&
-             dtype_computes(t->dtype) && t->n_elements > 0;
-    if (matches(&p->cmd->ignored, used, module, true))
-        packed = false;
-    if (!packed && part != PART_EMBED && part != PART_POSITIONS &&
-        (known || guess_part(module) != PART_EMBED)) {
+    packed = (known || !p->family) && dtype_computes(t->dtype) &&
+             t->n_elements > 0 &&
+             (part == PART_HEAD ? p->cmd->head
+                                : part >= PART_QKV && part != PART_ROUTER);
+    packed = !matches(&p->ignored, module, true) && packed;
+    embeds = part == PART_EMBED || part == PART_POSITIONS ||
+             (!known && guess_part(module) == PART_EMBED);
+    free(module);
+    if (!packed && !embeds) {
         end = str_ends(name, WEIGHT);
-        free(module);
         module = xstrndup(name, end ? (size_t)(end - name) : strlen(name));
         add_ignored(p, module);
         if (p->cmd->verbose)
             tool_say("%s: %s is not packed", p->dir.path, module);
+        free(module);
     }
-    free(module);
     return packed;
 }
 
 /* ---- tensors ---- */
 
 static int
-add_piece(struct convert_item *it, char *name, enum dtype dtype, uint64_t rows,
-          uint64_t cols, struct err *err)
+set_nbytes(struct convert_piece *q, struct err *err)
 {
-    struct convert_piece *q = &it->piece[it->n_pieces++];
-
-    *q = (struct convert_piece){ .name = name, .dtype = dtype, .n_dims = 2 };
-    q->dims[0] = rows;
-    q->dims[1] = cols;
-    if (size_mul(rows, cols, &q->nbytes) &&
-        dtype_nbytes(dtype, q->nbytes, &q->nbytes))
+    if (size_mul(q->dims[0], q->dims[1], &q->nbytes) &&
+        dtype_nbytes(q->dtype, q->nbytes, &q->nbytes))
         return 0;
-    return err_set(err, EX_DATAERR, "%s: is too large", name);
+    return err_set(err, EX_DATAERR, "%s: is too large", q->name);
 }
 
-static char *
-join(const char *name, const char *end, const char *suffix)
+/* Adds the tensor NAME.SUFFIX; 'n' bytes of 'name' are NAME. */
+static int
+add_piece(struct convert_item *it, const char *name, size_t n,
+          const char *suffix, enum dtype dtype, uint64_t rows, uint64_t cols,
+          struct err *err)
 {
+    struct convert_piece *q = &it->piece[it->n_pieces++];
     struct str s = { 0 };
 
-    str_addf(&s, "%.*s.%s", (int)(end - name), name, suffix);
-    return s.s;
+    str_addf(&s, "%.*s.%s", (int)n, name, suffix);
+    *q = (struct convert_piece){
+        .name = s.s, .dtype = dtype, .n_dims = 2, .dims = { rows, cols }
+    };
+    return set_nbytes(q, err);
 }
 
 static int
@@ -234,6 +217,8 @@ plan_packed(struct convert_plan *p, struct convert_item *it, const char *name,
     size_t word = p->cmd->weights == ENCODE_I4 ? 8 : 4;
     enum dtype scale =
         p->cmd->dtype >= 0 ? (enum dtype)p->cmd->dtype : t->dtype;
+    size_t n;
+    int rc;
 
     if (!end)
         return err_set(err, TU_USAGE,
@@ -252,39 +237,37 @@ plan_packed(struct convert_plan *p, struct convert_item *it, const char *name,
             it->from->st->path, t->name, in, p->group, (int)(end - name), name);
     it->change = PACKED;
     p->n_packed++;
-    if (add_piece(it, join(name, end, f8 ? "weight" : "weight_packed"),
-                  f8 ? DT_F8_E4M3 : DT_I32, out,
-                  f8 ? in : in / word + (in % word > 0), err) < 0 ||
-        add_piece(it, join(name, end, "weight_scale"), scale, out, groups,
-                  err) < 0)
-        return -1;
-    if (f8)
-        return 0;
-    if (add_piece(it, join(name, end, "weight_shape"), DT_I64, 2, 1, err) < 0)
-        return -1;
-    it->piece[PIECE_SHAPE].n_dims = 1;
-    return p->cmd->asymmetric
-               ? add_piece(it, join(name, end, "weight_zero_point"), DT_I32,
-                           out / 8 + (out % 8 > 0), groups, err)
-               : 0;
+    n = (size_t)(end - name);
+    rc = f8 ? add_piece(it, name, n, "weight", DT_F8_E4M3, out, in, err)
+            : add_piece(it, name, n, "weight_packed", DT_I32, out,
+                        in / word + (in % word > 0), err);
+    if (rc == 0)
+        rc = add_piece(it, name, n, "weight_scale", scale, out, groups, err);
+    if (rc == 0 && !f8) {
+        rc = add_piece(it, name, n, "weight_shape", DT_I64, 2, 1, err);
+        it->piece[PIECE_SHAPE].n_dims = 1;
+    }
+    if (rc == 0 && p->cmd->asymmetric)
+        rc = add_piece(it, name, n, "weight_zero_point", DT_I32,
+                       out / 8 + (out % 8 > 0), groups, err);
+    return rc;
 }
 
 /* Codes become the numbers they stand for; what else a packed layer has goes.
  * 1: the tensor is of one; else as form_of(). */
 static int
-plan_unpacked(struct convert_plan *p, struct convert_item *it,
-              bool *rename_used, struct err *err)
+plan_unpacked(struct convert_plan *p, struct convert_item *it, struct err *err)
 {
     const struct form_tensors *t = &it->packed;
+    const char *path = it->from->st->path, *name = it->from->t->name;
+    enum dtype dtype = (enum dtype)p->cmd->dtype;
+    const struct stdir_tensor *scale;
     enum form_role role;
+    struct str module = { 0 };
+    char *to;
     size_t n;
-    int rc = p->cmd->dequantize
-                 ? form_of(&it->packed, &role, &n, &p->quantization, &p->dir,
-                           it->from, err)
-                 : 0;
-    const struct stdir_tensor *scale = t->tensor[FORM_SCALE];
-    enum dtype dtype = p->cmd->dtype >= 0 ? (enum dtype)p->cmd->dtype : DT_BF16;
-    char *module, *name;
+    int rc = form_of(&it->packed, &role, &n, &p->quantization, &p->dir,
+                     it->from, err);
 
     if (rc <= 0 || role != FORM_CODES)
         return rc;
@@ -292,53 +275,58 @@ plan_unpacked(struct convert_plan *p, struct convert_item *it,
         return err_set(err, EX_DATAERR,
                        "%s: %s has the experts of a layer in one tensor, which "
                        "are not unpacked",
-                       it->from->st->path, it->from->t->name);
-    if (p->cmd->dtype < 0 && scale && scale->t->dtype == DT_F16)
-        dtype = DT_F16;
-    module = join(it->from->t->name, it->from->t->name + n, "weight");
-    name = new_name(p, module, rename_used);
-    free(module);
+                       path, name);
+    scale = t->tensor[FORM_SCALE];
+    if (p->cmd->dtype < 0)
+        dtype = scale && scale->t->dtype == DT_F16 ? DT_F16 : DT_BF16;
+    str_addf(&module, "%.*s.weight", (int)n, name);
+    to = new_name(p, module.s);
+    str_free(&module);
     it->change = UNPACKED;
-    p->n_unpacked++;
-    return add_piece(it, name, dtype, t->out, t->in, err) < 0 ? -1 : 1;
+    it->n_pieces = 1;
+    it->piece[0] = (struct convert_piece){
+        .name = to, .dtype = dtype, .n_dims = 2, .dims = { t->out, t->in }
+    };
+    return set_nbytes(it->piece, err) < 0 ? -1 : 1;
 }
 
 static int
-plan_item(struct convert_plan *p, struct convert_item *it, bool *ignore_used,
-          bool *rename_used, struct err *err)
+plan_item(struct convert_plan *p, struct convert_item *it, struct err *err)
 {
     const struct st_tensor *t = it->from->t;
+    const char *path = it->from->st->path;
+    int dtype = p->cmd->dtype, rc = 0;
     char *name;
-    int rc = 0;
 
     if (strlen(t->name) != t->name_n)
         return err_set(err, EX_DATAERR,
-                       "%s: \"%s\" ends at a NUL, as a name here may not",
-                       it->from->st->path, t->name);
-    rc = plan_unpacked(p, it, rename_used, err);
+                       "%s: \"%s\" ends at a NUL, as a name here may not", path,
+                       t->name);
+    if (p->cmd->dequantize)
+        rc = plan_unpacked(p, it, err);
     if (rc)
         return rc < 0 ? -1 : 0;
     if (p->cmd->dequantize && dtype_table[t->dtype].kind == DK_FLOAT &&
         dtype_table[t->dtype].bits <= 8)
         return err_set(err, EX_DATAERR,
                        "%s: %s is %s, which is not unpacked in this shape",
-                       it->from->st->path, t->name, dtype_table[t->dtype].name);
-    name = new_name(p, it->head ? HEAD WEIGHT : t->name, rename_used);
-    if (it->head || is_packed(p, t, ignore_used, name)) {
+                       path, t->name, dtype_table[t->dtype].name);
+    name = new_name(p, it->head ? HEAD WEIGHT : t->name);
+    if (it->head || is_packed(p, t, name)) {
         rc = plan_packed(p, it, name, err);
         free(name);
         return rc;
     }
+    it->n_pieces = 1;
     it->piece[0] = (struct convert_piece){ .name = name,
                                            .dtype = t->dtype,
                                            .n_dims = t->n_dims,
                                            .shape = t->shape,
                                            .nbytes = t->nbytes };
-    it->n_pieces = 1;
-    if (p->cmd->dtype >= 0 && p->cmd->dtype != (int)t->dtype &&
+    if (dtype >= 0 && dtype != (int)t->dtype &&
         (dtype_computes(t->dtype) || t->dtype == DT_F64)) {
         it->change = ROUNDED;
-        it->piece[0].dtype = (enum dtype)p->cmd->dtype;
+        it->piece[0].dtype = (enum dtype)dtype;
         if (!dtype_nbytes(it->piece[0].dtype, t->n_elements,
                           &it->piece[0].nbytes))
             rc = err_set(err, EX_DATAERR, "%s: is too large", t->name);
@@ -365,53 +353,44 @@ static int
 plan_items(struct convert_plan *p, struct err *err)
 {
     const struct st_convert_cmd *cmd = p->cmd;
-    bool *selected = xcalloc(cmd->selected.n + 1, sizeof(bool));
-    bool *ignored = xcalloc(cmd->ignored.n + 1, sizeof(bool));
-    bool *renamed = xcalloc(cmd->renamed.n + 1, sizeof(bool));
     const struct stdir_tensor *tied = find_tied(p);
     size_t n = 0;
-    int rc = -1;
 
     p->items =
         mem_try(p->dir.n_tensors + 1, sizeof(*p->items), p->dir.path, err);
     if (!p->items)
-        goto out;
-    for (size_t i = 0; i < p->dir.n_tensors; i++)
-        if (cmd->selected.n == 0 || matches(&cmd->selected, selected,
-                                            p->dir.tensors[i].t->name, false)) {
-            p->items[p->n_items++] =
-                (struct convert_item){ .from = &p->dir.tensors[i] };
-            if (tied == &p->dir.tensors[i])
-                p->items[p->n_items++] =
-                    (struct convert_item){ .from = tied, .head = true };
-        }
+        return -1;
+    for (size_t i = 0; i < p->dir.n_tensors; i++) {
+        struct convert_item item = { .from = &p->dir.tensors[i] };
+
+        if (cmd->selected.n &&
+            !matches(&p->selected, item.from->t->name, false))
+            continue;
+        p->items[p->n_items++] = item;
+        item.head = true;
+        if (tied == item.from)
+            p->items[p->n_items++] = item;
+    }
     qsort(p->items, p->n_items, sizeof(*p->items), by_place);
     for (size_t i = 0; i < p->n_items; i++)
-        if (plan_item(p, &p->items[i], ignored, renamed, err) < 0)
-            goto out;
+        if (plan_item(p, &p->items[i], err) < 0)
+            return -1;
     for (size_t i = 0; i < p->n_items; i++) /* scales, shapes: none is left */
         if (p->items[i].n_pieces)
             p->items[n++] = p->items[i];
     p->n_items = n;
     for (size_t i = 0; i < n; i++)
-        if (!*p->items[i].piece[0].name) {
-            err_set(err, TU_USAGE, "--rename: nothing is left of %s",
-                    p->items[i].from->t->name);
-            goto out;
-        }
-    if (unused(p, "select", &cmd->selected, selected, err) == 0 &&
-        unused(p, "ignore", &cmd->ignored, ignored, err) == 0 &&
-        unused(p, "rename", &cmd->renamed, renamed, err) == 0)
-        rc = 0;
-    if (rc == 0 && cmd->weights >= 0 && p->n_packed == 0)
-        rc =
-            err_set(err, EX_DATAERR,
-                    "%s: has no weights of linear layers to pack", p->dir.path);
-out:
-    free(selected);
-    free(ignored);
-    free(renamed);
-    return rc;
+        if (!*p->items[i].piece[0].name)
+            return err_set(err, TU_USAGE, "--rename: nothing is left of %s",
+                           p->items[i].from->t->name);
+    if (check_used(p, &p->selected, err) < 0 ||
+        check_used(p, &p->ignored, err) < 0 ||
+        check_used(p, &p->renamed, err) < 0)
+        return -1;
+    if (cmd->weights >= 0 && p->n_packed == 0)
+        return err_data(err, p->dir.path,
+                        "has no weights of linear layers to pack");
+    return 0;
 }
 
 /* Layers whose inputs are not known are not weighed, but some must be. */
@@ -586,6 +565,14 @@ plan_word(const struct convert_plan *p)
     return words[p->cmd->weights];
 }
 
+static void
+list_open(struct name_list *list, const char *option, const struct opt_list *of)
+{
+    list->option = option;
+    list->of = of;
+    list->used = xcalloc(of->n + 1, sizeof(*list->used));
+}
+
 int
 plan_open(struct convert_plan *p, const struct st_convert_cmd *cmd,
           struct err *err)
@@ -593,6 +580,9 @@ plan_open(struct convert_plan *p, const struct st_convert_cmd *cmd,
     int rc;
 
     *p = (struct convert_plan){ .cmd = cmd };
+    list_open(&p->selected, "select", &cmd->selected);
+    list_open(&p->ignored, "ignore", &cmd->ignored);
+    list_open(&p->renamed, "rename", &cmd->renamed);
     p->group = cmd->group                  ? (size_t)cmd->group
                : cmd->weights == ENCODE_I4 ? 128
                                            : 0;
@@ -632,6 +622,9 @@ plan_close(struct convert_plan *p)
         for (size_t k = 0; k < p->items[i].n_pieces; k++)
             free(p->items[i].piece[k].name);
     free(p->items);
+    free(p->selected.used);
+    free(p->ignored.used);
+    free(p->renamed.used);
     quantization_free(&p->quantization);
     str_free(&p->ignore);
     str_free(&p->config);

@@ -39,15 +39,23 @@ struct convert_item {
     struct encode_error error;  /* PACKED, once it is written */
 };
 
+/* The texts of an option, and which of them some name has. */
+struct name_list {
+    const char *option;
+    const struct opt_list *of;
+    bool *used; /* [of->n] */
+};
+
 struct convert_plan {
     const struct st_convert_cmd *cmd;
+    struct name_list selected, ignored, renamed;
     struct stdir dir;
     bool is_dir;                       /* the input */
     bool to_dir;                       /* the output */
     const struct model_family *family; /* NULL: not known */
     struct convert_item *items;        /* [n_items], in the files' order */
     struct quantization quantization;  /* of the input, where numbers change */
-    size_t n_items, n_packed, n_unpacked, n_shards;
+    size_t n_items, n_packed, n_shards;
     size_t group;      /* 0: a scale for each row */
     struct str ignore; /* the array of quantization_config */
     struct str config; /* config.json of the output, or empty */

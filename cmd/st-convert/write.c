@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 #include "cmd/st-convert/write.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -382,54 +383,38 @@ add_shard_name(const struct convert_plan *p, size_t shard, struct str *to)
                          : name);
 }
 
-struct index_entry {
-    const char *name;
-    size_t shard;
-};
-
-static int
-by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct index_entry *)a)->name,
-                  ((const struct index_entry *)b)->name);
-}
-
 static int
 write_index(const struct convert_plan *p, const char *dir, uint64_t nbytes,
             struct err *err)
 {
-    struct index_entry *places =
-        xcalloc(p->n_items * N_PIECES, sizeof(*places));
-    struct str text = { 0 }, path = { 0 };
-    size_t n = 0;
+    json_t *map = json_object(), *index;
+    struct str path = { 0 }, shard = { 0 };
+    char *text;
     int rc = 0;
 
     for (size_t i = 0; i < p->n_items; i++)
-        for (size_t k = 0; k < p->items[i].n_pieces; k++)
-            places[n++] = (struct index_entry){ p->items[i].piece[k].name,
-                                                p->items[i].shard };
-    qsort(places, n, sizeof(*places), by_name);
-    str_addf(&text,
-             "{\n  \"metadata\": {\n    \"total_size\": %zu\n  },\n"
-             "  \"weight_map\": {",
-             (size_t)nbytes);
-    for (size_t i = 0; i < n; i++) {
-        if (i && !strcmp(places[i - 1].name, places[i].name))
-            rc = err_set(err, EX_DATAERR, "tensor \"%s\": appears twice",
-                         places[i].name);
-        str_adds(&text, i ? ",\n    " : "\n    ");
-        js_put_str(&text, places[i].name, strlen(places[i].name));
-        str_adds(&text, ": \"");
-        add_shard_name(p, places[i].shard, &text);
-        str_addc(&text, '"');
-    }
-    str_adds(&text, "\n  }\n}\n");
+        for (size_t k = 0; k < p->items[i].n_pieces; k++) {
+            const char *name = p->items[i].piece[k].name;
+
+            if (json_object_get(map, name))
+                rc = err_set(err, EX_DATAERR, "tensor \"%s\": appears twice",
+                             name);
+            str_clear(&shard);
+            add_shard_name(p, p->items[i].shard, &shard);
+            json_object_set_new(map, name, json_string(shard.s));
+        }
+    index = json_pack("{s{sI}so}", "metadata", "total_size", (json_int_t)nbytes,
+                      "weight_map", map);
+    text = json_dumps(index, JSON_INDENT(2) | JSON_SORT_KEYS);
     str_addf(&path, "%s/" STDIR_INDEX, dir);
+    if (!text)
+        rc = err_set(err, EX_SOFTWARE, "%s: out of memory", path.s);
     if (rc == 0)
-        rc = out_put(path.s, 0, text.s, text.n, err);
+        rc = out_put(path.s, 0, text, strlen(text), err);
+    free(text);
+    json_decref(index);
     str_free(&path);
-    str_free(&text);
-    free(places);
+    str_free(&shard);
     return rc;
 }
 
@@ -547,7 +532,7 @@ convert_write(struct convert_plan *p, struct err *err)
     }
     par_worker_close(c.writer);
     par_close(c.par);
-    free(c.blocks[0].room);
-    free(c.blocks[1].room);
+    for (int i = 0; i < 2; i++)
+        free(c.blocks[i].room);
     return rc < 0 ? -1 : report(&c, err);
 }

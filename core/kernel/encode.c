@@ -223,15 +223,13 @@ encode_row(const struct encode_form *form, uint8_t *code, char *scale,
             set_scale(&p, &c);
             if (kind == ENCODE_S8)
                 p.by = 127 / g.absmax <= FLT_MAX ? 127 / g.absmax : 0;
+            p.f8 = kind == ENCODE_F8;
             if (kind != ENCODE_I4) {
-                p.high = kind == ENCODE_F8 ? 448 : 127;
+                p.high = p.f8 ? 448 : 127;
                 p.low = -p.high;
                 p.plus = kind == ENCODE_I8 ? 128 : 0;
             }
-            if (kind == ENCODE_F8)
-                g.ops->f8(code + to, &p, error);
-            else
-                g.ops->whole(kind == ENCODE_I4 ? halves : code + to, &p, error);
+            g.ops->codes(kind == ENCODE_I4 ? halves : code + to, &p, error);
             if (kind == ENCODE_I4)
                 put_halves(code + to / 2, halves, p.n);
         }

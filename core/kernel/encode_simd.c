@@ -145,8 +145,8 @@ code_lanes(float *squares, float *of, float *max, uint8_t *code,
 }
 
 INLINE void
-codes(uint8_t *code, const struct encode_part *part, struct encode_error *to,
-      bool f8)
+codes_as(uint8_t *code, const struct encode_part *part, struct encode_error *to,
+         bool f8)
 {
     const struct encode_part p = *part;
     float squares[LANES] = { 0 }, of[LANES] = { 0 }, max[LANES] = { 0 };
@@ -171,20 +171,16 @@ codes(uint8_t *code, const struct encode_part *part, struct encode_error *to,
 }
 
 static void
-whole(uint8_t *code, const struct encode_part *p, struct encode_error *e)
+codes(uint8_t *code, const struct encode_part *p, struct encode_error *e)
 {
-    codes(code, p, e, false);
-}
-
-static void
-f8(uint8_t *code, const struct encode_part *p, struct encode_error *e)
-{
-    codes(code, p, e, true);
+    if (p->f8)
+        codes_as(code, p, e, true);
+    else
+        codes_as(code, p, e, false);
 }
 
 const struct encode_ops TABLE(encode) = {
     .range = range,
     .measure = measure,
-    .whole = whole,
-    .f8 = f8,
+    .codes = codes,
 };

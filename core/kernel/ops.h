@@ -97,13 +97,14 @@ struct code_ops {
     bool (*gemv)(const struct code_gemv *a);
 };
 
-/* Numbers of a group, encoded as y = x * by within low .. high, rounded, which
- * stands for y * scale. */
+/* Numbers of a group, encoded as y = x * by within low .. high, rounded to a
+ * whole number, or an E4M3, which stands for y * scale. */
 struct encode_part {
     const float *x, *weight; /* [n]; weight: of squared errors, or NULL: 1 */
     size_t n;
     float scale, by, low, high;
-    float plus; /* from y to its code */
+    float plus; /* from a whole number to its code */
+    bool f8;
 };
 
 /* Sums: of squared errors, of y * x, of y * y. */
@@ -113,18 +114,14 @@ struct encode_fit {
 
 /* What is summed or compared is added to what is there.
  *   range    of x and 0, not finite if a number is not
- *   measure  'fits': xy and yy, too
- *   whole    y is a whole number
- *   f8       y is an E4M3, and 'plus' 0 */
+ *   measure  of whole numbers y; 'fits': xy and yy, too */
 struct encode_error;
 struct encode_ops {
     void (*range)(float *low, float *high, const float *x, size_t n);
     void (*measure)(struct encode_fit *f, const struct encode_part *p,
                     bool fits);
-    void (*whole)(uint8_t *code, const struct encode_part *p,
+    void (*codes)(uint8_t *code, const struct encode_part *p,
                   struct encode_error *e);
-    void (*f8)(uint8_t *code, const struct encode_part *p,
-               struct encode_error *e);
 };
 
 /* t[i * ldt + r] = the sum over c of w[r][c] * x[i][c], rounded once: rows of
