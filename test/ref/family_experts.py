@@ -297,7 +297,7 @@ def deepseek_v2(seed, v):
                    topk_method="greedy", v_head_dim=10, num_key_value_heads=4,
                    torch_dtype="bfloat16", max_position_embeddings=512)
     if v == "groups": # V2, not Lite
-        c.update(n_group=4, q_lora_rank=24, routed_scaling_factor=4.0,
+        c.update(n_group=4, q_lora_rank=24, routed_scaling_factor=2.0,
                  topk_group=2, topk_method="group_limited_greedy")
     if v == "plain":
         c.update(attention_bias=True, first_k_dense_replace=0, q_lora_rank=24,
