@@ -51,8 +51,8 @@ held() {
     held gemma3 qwen2_5_vl llava mistral3
 }
 
-@test "hf-infer: Qwen3.5, most of whose layers have a state and no keys, is as the reference" {
-    held qwen3_5
+@test "hf-infer: Qwen3-Next and Qwen3.5, most of whose layers have a state and no keys, are as the reference" {
+    held qwen3_5 qwen3_5_moe qwen3_next
 }
 
 @test "hf-infer: a model of images and text says in one line that its text part runs" {

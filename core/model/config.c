@@ -154,7 +154,10 @@ parse_sizes(struct config *c, const struct js *root, struct err *err)
     if (config_count(c, root, "hidden_size", CONFIG_MAX_WIDTH, d->hidden,
                      &c->hidden_size, err))
         return -1;
-    inner = c->form.learned ? 4 * c->hidden_size : d->intermediate;
+    inner = c->form.learned ? 4 * c->hidden_size
+            : c->family->experts && c->family->experts->everywhere
+                ? 1
+                : d->intermediate;
     if (config_count(c, root, "intermediate_size", CONFIG_MAX_WIDTH, inner,
                      &c->intermediate_size, err) ||
         config_count(c, root, "num_hidden_layers", CONFIG_MAX_LAYERS, d->layers,

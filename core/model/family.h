@@ -117,6 +117,7 @@ struct family_experts {
     struct router_kind router;
     const struct family_key *keys;
     const struct family_stack *stack; /* NULL: they have a tensor each */
+    bool everywhere; /* no layer is dense, and nothing says what size it were */
 };
 
 /* What a vision encoder has in place of tokens and logits.  Names are those of

@@ -39,13 +39,6 @@ const struct family_key family_both_biases_keys[] = {
     QKV_BIAS, O_BIAS, MLP_BIAS, { 0 }
 };
 
-const struct family_key family_qwen3_5_keys[] = {
-    QKV_BIAS,
-    O_BIAS,
-    { "attn_output_gate", FLAG(form.out_gate, 1) },
-    { 0 },
-};
-
 /* ---- GPT-2 and Pythia ---- */
 
 const struct family_name family_gpt2_names[] = {
@@ -244,6 +237,37 @@ static const char *const noaux_tc[] = { "noaux_tc", NULL };
 static const struct family_key qwen_moe_keys[] = { NORMALIZE(0), { 0 } };
 const struct family_experts family_qwen_moe_experts = { .keys = qwen_moe_keys };
 
+#define OUT_GATE                                   \
+    {                                              \
+        "attn_output_gate", FLAG(form.out_gate, 1) \
+    }
+#define SHARED_SIZE(n)                                                       \
+    {                                                                        \
+        "shared_expert_intermediate_size", COUNT(shared_size, n, 1, 1 << 20) \
+    }
+const struct family_key family_qwen3_5_keys[] = {
+    QKV_BIAS, O_BIAS, OUT_GATE, { 0 }
+};
+const struct family_key family_qwen3_next_keys[] = {
+    QKV_BIAS, O_BIAS, SHARED_SIZE(512), { 0 }
+};
+const struct family_key family_qwen3_5_moe_keys[] = {
+    QKV_BIAS, O_BIAS, OUT_GATE, SHARED_SIZE(512), { 0 }
+};
+static const struct family_key qwen3_next_keys[] = { NORMALIZE(1), { 0 } };
+const struct family_experts family_qwen3_next_experts = {
+    .n = 512, .n_used = 10, .keys = qwen3_next_keys
+};
+static const struct family_stack qwen3_5_stack = { "gate_up_proj", "down_proj",
+                                                   false, false };
+const struct family_experts family_qwen3_5_moe_experts = {
+    .n = 256,
+    .n_used = 8,
+    .router.normalize = true, /* whatever norm_topk_prob says */
+    .stack = &qwen3_5_stack,
+    .everywhere = true,
+};
+
 const struct family_name family_mixtral_names[] = {
     { PART_ROUTER, SPARSE "gate" },
     { PART_GATE, SPARSE "w1" },
@@ -271,7 +295,7 @@ const struct family_name family_qwen2_moe_names[] = {
 };
 const struct family_key family_qwen2_moe_keys[] = {
     { "qkv_bias", FLAG(form.qkv_bias, 1) },
-    { "shared_expert_intermediate_size", COUNT(shared_size, 5632, 1, 1 << 20) },
+    SHARED_SIZE(5632),
     { 0 },
 };
 

@@ -17,11 +17,12 @@ extern const struct family_alias family_gpt2_aliases[],
     family_gpt_neox_aliases[], family_gemma_aliases[],
     family_layer_norm_eps_aliases[], family_starcoder2_aliases[];
 extern const struct family_key family_attention_bias_keys[],
-    family_both_biases_keys[], family_qwen3_5_keys[], family_gpt2_keys[],
-    family_gpt_neox_keys[], family_gemma_keys[], family_gemma2_keys[],
-    family_gemma3_keys[], family_granite_keys[], family_qkv_bias_keys[],
-    family_phi_keys[], family_stablelm_keys[], family_starcoder2_keys[],
-    family_cohere_keys[], family_cohere2_keys[];
+    family_both_biases_keys[], family_qwen3_5_keys[], family_qwen3_next_keys[],
+    family_qwen3_5_moe_keys[], family_gpt2_keys[], family_gpt_neox_keys[],
+    family_gemma_keys[], family_gemma2_keys[], family_gemma3_keys[],
+    family_granite_keys[], family_qkv_bias_keys[], family_phi_keys[],
+    family_stablelm_keys[], family_starcoder2_keys[], family_cohere_keys[],
+    family_cohere2_keys[];
 
 extern const struct family_name family_mixtral_names[],
     family_qwen2_moe_names[];
@@ -29,6 +30,7 @@ extern const struct family_alias family_mixtral_aliases[],
     family_routed_aliases[];
 extern const struct family_key family_qwen2_moe_keys[], family_glm4_moe_keys[];
 extern const struct family_experts family_qwen_moe_experts,
+    family_qwen3_next_experts, family_qwen3_5_moe_experts,
     family_mixtral_experts, family_glm4_moe_experts;
 
 #endif
