@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: ISC */
+/* What reads all of a base's weights: is it finite, which one is it? */
+#include <stdatomic.h>
+
+#include "cmd/moe-sft/base.h"
+#include "core/kernel/cvt.h"
+#include "core/le.h"
+#include "core/mem.h"
+
+static bool
+is_int8(const struct base *base)
+{
+    return base->scale[BASE_GATE] || base->scale[BASE_UP] ||
+           base->scale[BASE_DOWN];
+}
+
+int
+base_mode(const struct base *base, int asked, enum moe_mode *mode,
+          struct err *err)
+{
+    *mode =
+        asked == MOE_INT8 || (asked < 0 && is_int8(base)) ? MOE_INT8 : MOE_BF16;
+    if (*mode == MOE_BF16 && is_int8(base))
+        return err_set(err, TU_USAGE,
+                       "%s: has weights in int8, which --mode bf16 cannot use",
+                       base->path);
+    return 0;
+}
+
+int
+base_want_float(const struct base *base, struct err *err)
+{
+    if (!is_int8(base))
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: has weights in int8 (expected BF16, F16 or F32)",
+                   base->path);
+}
+
+/* A matrix in which threads look for NaN and Inf. */
+struct finite_check {
+    struct gemm_matrix w;
+    bool rounded;
+    _Atomic size_t bad; /* row; w.n: none */
+};
+
+static void
+check_rows(void *ctx, size_t begin, size_t end)
+{
+    struct finite_check *c = ctx;
+    bool rounds = c->rounded && c->w.weight.dtype != DT_BF16;
+    uint16_t half[256];
+    float f[256];
+
+    for (size_t r = begin; r < end; r++) {
+        unsigned bad = 0;
+
+        for (size_t i = 0, n; i < c->w.k; i += n) {
+            n = smaller(c->w.k - i, 256);
+            weight_read(f, &c->w.weight, r, i, n);
+            if (rounds) {
+                cvt_from_f32(half, DT_BF16, f, n);
+                cvt_to_f32(f, half, DT_BF16, n);
+            }
+            for (size_t j = 0; j < n; j++)
+                bad |= (f32_bits(f[j]) & 0x7f800000) == 0x7f800000;
+        }
+        if (bad) {
+            size_t first = c->bad;
+
+            while (r < first &&
+                   !atomic_compare_exchange_weak(&c->bad, &first, r))
+                ;
+        }
+    }
+}
+
+int
+base_check_matrix(const struct base *base, enum base_matrix m, size_t expert,
+                  bool rounded, struct par *par, struct err *err)
+{
+    struct finite_check c = { .w = base_weights(base, m, expert),
+                              .rounded = rounded };
+    struct str name = { 0 };
+
+    if (c.w.weight.scale)
+        return 0;
+    c.bad = c.w.n;
+    par_for(par, c.w.n, 16, check_rows, &c);
+    if (c.bad == c.w.n)
+        return 0;
+    base_tensor_name(base, m, expert, &name);
+    err_set(err, EX_DATAERR, "%s: %s of expert %zu, row %zu has NaN or Inf%s",
+            base->path, name.s, expert, (size_t)c.bad,
+            rounded && c.w.weight.dtype != DT_BF16 ? " in bf16" : "");
+    str_free(&name);
+    return -1;
+}
+
+int
+base_check(const struct base *base, struct par *par, struct err *err)
+{
+    for (size_t i = 0; i < BASE_N * base->n_experts; i++)
+        if (base_check_matrix(base, (enum base_matrix)(i / base->n_experts),
+                              i % base->n_experts, true, par, err) < 0)
+            return -1;
+    return 0;
+}
+
+void
+base_digest(const struct base *base, struct hash *hash)
+{
+    struct weight_piece piece[WEIGHT_PIECES];
+    uint8_t sizes[4 * 8];
+
+    put_le64(sizes, base->n_experts);
+    put_le64(sizes + 8, base->hidden);
+    put_le64(sizes + 16, base->intermediate);
+    for (size_t i = 0; i < BASE_N * base->n_experts; i++) {
+        const struct gemm_matrix w = base_weights(
+            base, (enum base_matrix)(i / base->n_experts), i % base->n_experts);
+        size_t n = weight_pieces(piece, &w.weight, w.n, w.k);
+
+        put_le64(sizes + 24,
+                 w.weight.dtype +
+                     (w.weight.code ? (w.weight.code->kind + 1) << 8 : 0));
+        hash_add(hash, sizes, sizeof(sizes));
+        for (size_t k = 0; k < n; k++)
+            hash_add(hash, piece[k].data, piece[k].nbytes);
+    }
+    for (size_t m = 0; m < BASE_N; m++) {
+        size_t n = m == BASE_DOWN ? base->hidden : base->intermediate;
+
+        for (size_t i = 0; base->scale[m] && i < base->n_experts * n; i++) {
+            put_le32(sizes, f32_bits(base->scale[m][i]));
+            hash_add(hash, sizes, 4);
+        }
+    }
+}
