@@ -9,7 +9,7 @@ core/kernel 11940
 core/model 29763
 core/text 8128
 core/image 2399
-cmd 42169
+cmd 42338
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

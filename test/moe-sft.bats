@@ -165,7 +165,7 @@ try() {
     try batch.safetensors 'del t["weights"]'
     refuse 65 "batch.safetensors: tensor weights is missing" forward
     try batch.safetensors 'del t["weights"], t["expert_ids"]'
-    refuse 65 "batch.safetensors: has no expert_ids, and base.safetensors no router that is known (qwen3_moe, num_experts_per_tok)" forward
+    refuse 65 "batch.safetensors: has no expert_ids, and base.safetensors no router that is known (by model_type and num_experts_per_tok)" forward
     try batch.safetensors 't["input"] = ("BF16", [48, 74], t["input"][2])'
     refuse 65 "batch.safetensors: input is [48, 74] (expected [qlen, 96])" forward
     try batch.safetensors 't["expert_ids"] = ("F64", [37, 2], t["expert_ids"][2])'

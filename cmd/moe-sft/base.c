@@ -12,8 +12,10 @@
 #include "core/kernel/cvt.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/bind.h"
 #include "core/model/config.h"
 #include "core/model/config_file.h"
+#include "core/model/model.h"
 #include "core/model/names.h"
 #include "core/model/parts.h"
 
@@ -25,9 +27,11 @@ base_word(enum base_matrix m)
 
 /* What is found of gate_proj tensors, of which one layer's are wanted. */
 struct search {
-    const struct st_tensor *tensor; /* the first of the layer */
+    const struct model_family *family; /* or NULL */
+    const struct st_tensor *tensor;    /* the first of the layer */
     struct expert_name name;
     const char *suffix; /* of its name */
+    bool joined;        /* it has gate and up of all experts */
     size_t n_gates;     /* of the same prefix */
     int64_t last;       /* highest number of an expert */
     size_t n_prefixes;  /* different ones, of the layer or of any */
@@ -35,19 +39,48 @@ struct search {
     int64_t low, high;  /* layers that are found */
 };
 
+static const struct family_stack *
+stack_of(const struct model_family *f)
+{
+    return f && f->experts ? f->experts->stack : NULL;
+}
+
+/* What follows a tensor's name up to the end of 'word', if that is all but a
+ * suffix. */
+static const char *
+suffix_of(struct expert_name *name, const struct st_tensor *t, const char *word)
+{
+    static const char *const suffixes[] = { "", ".weight", ".weight_packed",
+                                            ".qweight" };
+
+    for (const char *p = word ? t->name : NULL; p && (p = strstr(p, word));
+         p++) {
+        const char *end = p + strlen(word);
+
+        for (size_t i = 0; i < 4; i++)
+            if (!strcmp(end, suffixes[i]) && names_expert(name, t, p))
+                return end;
+    }
+    return NULL;
+}
+
 static void
 look_at(struct search *s, const struct st_tensor *t, int64_t layer)
 {
-    static const char *const tails[] = { "gate_proj", "gate_proj.weight",
-                                         "gate_proj.weight_packed",
-                                         "gate_proj.qweight" };
+    const struct family_stack *stack = stack_of(s->family);
     struct expert_name name;
-    size_t i = 0;
+    const char *suffix = suffix_of(&name, t, base_word(BASE_GATE));
+    bool joined = false;
 
-    while (i < 4 && !names_expert(&name, t, tails[i]))
-        i++;
+    if (!suffix && s->family)
+        suffix = suffix_of(&name, t, part_word(s->family, PART_EXPERT_GATE));
+    if (!suffix && stack) {
+        suffix = suffix_of(&name, t, stack->gate_up);
+        joined = true;
+    }
     /* a layer without experts has a gate_proj, too: of two dims */
-    if (i == 4 || (name.expert < 0 && t->n_dims != 3 && name.prefix_n > 0))
+    if (!suffix || (name.expert < 0 && t->n_dims != 3 && name.prefix_n > 0) ||
+        (joined && (*suffix || name.layer < 0)))
         return;
     if (name.layer >= 0) {
         s->low = s->low < 0 || name.layer < s->low ? name.layer : s->low;
@@ -58,7 +91,8 @@ look_at(struct search *s, const struct st_tensor *t, int64_t layer)
     if (!s->tensor) {
         s->tensor = t;
         s->name = name;
-        s->suffix = tails[i] + strlen(*tails);
+        s->suffix = suffix;
+        s->joined = joined;
         s->n_gates = s->n_prefixes = 1;
         s->last = name.expert;
     } else if (s->name.prefix_n == name.prefix_n &&
@@ -75,10 +109,19 @@ void
 base_tensor_name(const struct base *base, enum base_matrix m, size_t expert,
                  struct str *name)
 {
+    const struct family_stack *stack = stack_of(base->family);
+
     str_adds(name, base->prefix);
+    if (base->joined) {
+        str_adds(name, m == BASE_DOWN ? stack->down : stack->gate_up);
+        return;
+    }
     if (!base->stacked)
         str_addf(name, "%zu.", expert);
-    str_addf(name, "%s%s", base_word(m), base->suffix);
+    str_addf(name, "%s%s",
+             base->stacked ? base_word(m)
+                           : part_word(base->family, PART_EXPERT_GATE + (int)m),
+             base->suffix);
 }
 
 /* ---- one tensor, or one for each expert ---- */
@@ -198,6 +241,51 @@ bind(struct base *base, enum base_matrix m, size_t n, size_t k, struct err *err)
     return 0;
 }
 
+/* Experts that have one tensor for gate and up of all, one for down: as those
+ * of a model that has no more than them. */
+static int
+bind_joined(struct base *base, struct err *err)
+{
+    size_t layer = (size_t)base->layer, e = base->n_experts;
+    struct model m = {
+        .dir = *base->dir,
+        .layers = xcalloc(layer + 1, sizeof(*m.layers)),
+        .config = { .family = base->family,
+                    .n_layers = base->layer + 1,
+                    .hidden_size = (int64_t)base->hidden,
+                    .expert_size = (int64_t)base->intermediate,
+                    .n_experts = (int64_t)e,
+                    .sparse = xcalloc(layer + 1, sizeof(*m.config.sparse)),
+                    .quantization = base->packed },
+    };
+    struct binder b = { .model = &m, .err = err };
+    struct mlp *experts = xcalloc(e, sizeof(*experts));
+    const char *at = strstr(base->prefix, "layers.");
+    char *root = xstrndup(base->prefix, at ? (size_t)(at - base->prefix) : 0);
+    int rc;
+
+    b.root = root;
+    b.used = xcalloc(base->dir->n_tensors, sizeof(*b.used));
+    m.layers[layer].experts = experts;
+    m.config.sparse[layer] = true;
+    rc = bind_stacks(&b, layer);
+    if (rc == 0)
+        bind_missing(&b, b.name.s, "");
+    for (size_t i = 0; rc > 0 && i < e; i++) {
+        base->matrices[i] = experts[i].gate.w;
+        base->matrices[e + i] = experts[i].up.w;
+        base->matrices[2 * e + i] = experts[i].down.w;
+    }
+    base->memory = m.packed;
+    str_free(&b.name);
+    free(b.used);
+    free(root);
+    free(experts);
+    free(m.config.sparse);
+    free(m.layers);
+    return rc > 0 ? 0 : -1;
+}
+
 /* ---- sizes ---- */
 
 /* Finds the layer, and its sizes; where it could be several, 'err' names the
@@ -215,7 +303,9 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
         .shape = { ST_OPEN, ST_OPEN },
         .open = "intermediate, hidden",
     };
-    struct search s = { .low = -1, .high = -1, .last = -1 };
+    struct search s = {
+        .family = base->family, .low = -1, .high = -1, .last = -1
+    };
     const struct st_tensor *t;
     struct form_tensors form;
     const uint64_t *last;
@@ -251,7 +341,8 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
                   "take it as a whole model)"
                 : "");
     t = s.tensor;
-    base->stacked = s.name.expert < 0;
+    base->joined = s.joined;
+    base->stacked = s.name.expert < 0 && !s.joined;
     base->prefix = xstrndup(t->name, s.name.prefix_n);
     base->layer = s.name.layer;
     module = xstrndup(t->name, t->name_n - strlen(s.suffix));
@@ -259,16 +350,18 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
     free(module);
     if (packed < 0 ||
         (!packed && (base->stacked ? want_stacked(base, t, &stack, err)
+                     : s.joined    ? st_want(base->path, t, &stack, err)
                                    : st_want(base->path, t, &one, err))))
         return -1;
     base->suffix = packed ? ".weight" : s.suffix;
     last = t->shape + t->n_dims;
     base->hidden = packed ? form.in : last[-1];
-    base->intermediate = packed ? form.out : last[-2];
+    base->intermediate =
+        (packed ? form.out : last[-2]) / (base->joined ? 2 : 1);
     base->type = packed ? form.group->type : NULL;
-    base->n_experts = base->stacked ? t->shape[0] : (size_t)s.last + 1;
+    base->n_experts = s.name.expert < 0 ? t->shape[0] : (size_t)s.last + 1;
     /* experts are 0 .. last, or the first that is missing is named */
-    for (size_t e = 0; !base->stacked && base->packed.n_groups == 0 &&
+    for (size_t e = 0; s.name.expert >= 0 && base->packed.n_groups == 0 &&
                        e <= s.n_gates && e < base->n_experts;
          e++)
         if (!find(base, BASE_GATE, e, "", err))
@@ -291,21 +384,50 @@ read_routing(struct base *base, struct err *err)
     struct config_file f = { 0 };
     struct config_routing r = { 0 };
     int rc = file_is_dir(base->path, err);
+    const struct family_experts *x =
+        base->family ? base->family->experts : NULL;
 
     if (rc > 0 && stdir_has(base->path, "config.json")) {
+        struct js text, act;
+
         rc = config_file_open(&f, base->path, err);
+        text = js_get(&f.root, "text_config");
+        if (!js_is(&text, JSON_OBJECT))
+            text = f.root;
+        act = js_get(&text, "hidden_act");
+        if (rc == 0 && js_is(&act, JSON_STRING) &&
+            strcmp(json_string_value(act.v), "silu") != 0)
+            rc = js_bad(&act, "\"silu\"", err);
         if (rc == 0)
-            rc = config_routing(&r, &f.root, (int64_t)base->n_experts, err);
+            rc = config_routing(&r, &text, (int64_t)base->n_experts, err);
     }
     if (rc == 0 && r.n_experts && (size_t)r.n_experts != base->n_experts)
         rc = err_set(
             err, EX_DATAERR, "%s: num_experts is %lld, but there are %zu in %s",
             f.path.s, (long long)r.n_experts, base->n_experts, base->prefix);
     config_file_close(&f);
-    base->top_k = (size_t)r.n_experts_used;
+    base->top_k =
+        (size_t)(!r.n_experts_used && x ? x->n_used : r.n_experts_used);
     base->routing = r.router;
-    base->routes = r.known && !r.router.corrected;
+    base->routes = r.known;
     return rc < 0 ? -1 : 0;
+}
+
+/* What is added to the scores of experts, to choose by. */
+static int
+bind_correction(struct base *base, const char *name, struct err *err)
+{
+    const struct st_want want = { .n_dims = 1, .shape = { base->n_experts } };
+    const struct stdir_tensor *t = stdir_find(base->dir, name);
+
+    if (!t)
+        return st_missing(base->path, name, err);
+    if (st_want(base->path, t->t, &want, err) < 0)
+        return -1;
+    base->correction = xcalloc(base->n_experts, sizeof(float));
+    cvt_to_f32(base->correction, st_data(t->st, t->t), t->t->dtype,
+               base->n_experts);
+    return 0;
 }
 
 static int
@@ -317,34 +439,59 @@ find_router(struct base *base, struct err *err)
     struct gemm_matrix *to = &base->router;
     const struct stdir_tensor *t;
     struct str name = { 0 };
-    int packed;
+    int packed, rc;
 
     if (!base->routes || n < k)
         return 0;
     to->n = base->n_experts;
     to->k = base->hidden;
     str_add(&name, base->prefix, n - k);
-    str_adds(&name, "gate");
+    str_adds(&name, part_word(base->family, PART_ROUTER));
     packed = bind_packed(base, &to->weight, name.s, to->n, to->k, err);
+    rc = packed < 0 ? -1 : 0;
+    n = name.n;
     str_adds(&name, ".weight");
     t = packed ? NULL : stdir_find(base->dir, name.s);
+    if (t)
+        rc = st_want(base->path, t->t, &want, err);
+    if (t && rc == 0)
+        to->weight = (struct weight){ .data = st_data(t->st, t->t),
+                                      .dtype = t->t->dtype,
+                                      .ld = to->k };
+    if (rc == 0 && to->weight.data && base->routing.corrected) {
+        name.s[name.n = n] = 0;
+        str_adds(&name, ".e_score_correction_bias");
+        rc = bind_correction(base, name.s, err);
+    }
     str_free(&name);
-    if (!t)
-        return packed < 0 ? -1 : 0;
-    to->weight = (struct weight){ .data = st_data(t->st, t->t),
-                                  .dtype = t->t->dtype,
-                                  .ld = to->k };
-    return st_want(base->path, t->t, &want, err);
+    return rc;
 }
 
 bool
-base_has_layers(const struct stdir *dir)
+base_has_layers(const struct stdir *dir, const struct model_family *family)
 {
-    struct search s = { .low = -1, .high = -1, .last = -1 };
+    struct search s = { .family = family, .low = -1, .high = -1, .last = -1 };
 
     for (size_t i = 0; i < dir->n_tensors; i++)
         look_at(&s, dir->tensors[i].t, -1);
     return s.low != s.high;
+}
+
+/* The operator has one kind of expert. */
+static int
+refuse_family(const struct base *base, struct err *err)
+{
+    const struct model_family *f = base->family;
+    const struct family_stack *stack = stack_of(f);
+
+    if (!f || !f->experts ||
+        (f->form.act == ACT_SILU &&
+         !(stack && (stack->in_out || stack->has_bias))))
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: the experts of a %s, which have biases and another "
+                   "activation than silu(gate) up, are not supported",
+                   base->path, f->model_type);
 }
 
 int
@@ -354,17 +501,21 @@ base_open_in(struct base *base, const struct stdir *dir, const char *path,
     size_t h, i, e;
 
     *base = (struct base){ .path = path, .dir = dir, .layer = -1 };
-    if (quantization_load(&base->packed, path, err) < 0 ||
+    if (config_family(&base->family, path, err) < 0 ||
+        refuse_family(base, err) < 0 ||
+        quantization_load(&base->packed, path, err) < 0 ||
         read_sizes(base, layer, err) < 0)
         goto fail;
     h = base->hidden;
     i = base->intermediate;
     e = base->n_experts;
     base->matrices = xcalloc(BASE_N * e, sizeof(*base->matrices));
-    if (bind(base, BASE_GATE, i, h, err) < 0 ||
-        bind(base, BASE_UP, i, h, err) < 0 ||
-        bind(base, BASE_DOWN, h, i, err) < 0 || read_routing(base, err) < 0 ||
-        find_router(base, err) < 0)
+    if (base->joined ? bind_joined(base, err) < 0
+                     : bind(base, BASE_GATE, i, h, err) < 0 ||
+                           bind(base, BASE_UP, i, h, err) < 0 ||
+                           bind(base, BASE_DOWN, h, i, err) < 0)
+        goto fail;
+    if (read_routing(base, err) < 0 || find_router(base, err) < 0)
         goto fail;
     form_memory_rest(&base->memory);
     base->weights = (struct moe_base){ base->matrices, base->matrices + e,
@@ -418,6 +569,7 @@ base_close(struct base *base)
     free(base->own);
     for (int m = 0; m < BASE_N; m++)
         free(base->scale[m]);
+    free(base->correction);
     free(base->matrices);
     free(base->prefix);
     form_memory_free(&base->memory);

@@ -43,8 +43,10 @@ struct base {
     const char *type;           /* of packed weights, "int4 g128"; or NULL */
     struct quantization packed; /* of the directory's config.json */
     struct form_memory memory;
-    /* tensors are PREFIX gate_proj SUFFIX, or PREFIX E.gate_proj SUFFIX */
-    bool stacked;
+    const struct model_family *family; /* config.json's; or NULL */
+    /* tensors are PREFIX gate_proj SUFFIX, PREFIX E.gate_proj SUFFIX, or of
+     * gate and up together PREFIX gate_up_proj */
+    bool stacked, joined;
     char *prefix;
     const char *suffix;
     /* of the directory's config.json; 0 where it does not say */
@@ -52,6 +54,7 @@ struct base {
     struct router_kind routing;
     bool routes; /* model_type has a router that batch_route() knows */
     struct gemm_matrix router; /* mlp.gate.weight [E, H]; data NULL: none */
+    float *correction;         /* [E] of its choice, or NULL */
 };
 int base_open(struct base *base, const char *path, int64_t layer,
               struct err *err);
@@ -60,8 +63,10 @@ int base_open_in(struct base *base, const struct stdir *dir, const char *path,
 /* base_tensors() opens and maps a base's tensors; an adapter is refused as one.
  */
 int base_tensors(struct stdir *dir, const char *path, struct err *err);
-bool base_has_layers(const struct stdir *dir); /* experts of more than one? */
-void base_close(struct base *base);            /* a zeroed struct is fine */
+/* base_has_layers(): experts of more than one?  The family may be NULL. */
+bool base_has_layers(const struct stdir *dir,
+                     const struct model_family *family);
+void base_close(struct base *base); /* a zeroed struct is fine */
 
 /* base_tensor_name() appends a tensor's name; 'expert' where not stacked. */
 void base_tensor_name(const struct base *base, enum base_matrix m,

@@ -274,7 +274,7 @@ batch_route(struct batch *b, const struct base *base, struct gemm *gemm,
             struct err *err)
 {
     size_t h = base->hidden, n = base->n_experts, k = base->top_k;
-    const struct router router = { &base->routing, n, k, NULL };
+    const struct router router = { &base->routing, n, k, base->correction };
     float *x, *logits;
     uint32_t *ids;
     int rc = -1;
@@ -284,7 +284,7 @@ batch_route(struct batch *b, const struct base *base, struct gemm *gemm,
     if (!base->router.weight.data || !k)
         return err_set(err, EX_DATAERR,
                        "%s: has no expert_ids, and %s no router that is known "
-                       "(qwen3_moe, num_experts_per_tok)",
+                       "(by model_type and num_experts_per_tok)",
                        b->name, base->path);
     b->top_k = k;
     b->expert_ids = mem_try(b->qlen + 1, k * sizeof(int64_t), b->name, err);

@@ -7,6 +7,7 @@
 
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/config_file.h"
 
 /* Opening a layer scans the names of all tensors of the base and the adapter:
  * without a limit, a file with many layers takes quadratic time. */
@@ -154,6 +155,7 @@ by_layer(const void *a, const void *b)
 int
 layers_open(struct layers *l, const struct cmd *cmd, struct err *err)
 {
+    const struct model_family *family;
     int rc = 0;
 
     *l = (struct layers){ .cmd = cmd, .adapter_says_layer = cmd->n_loras > 1 };
@@ -162,11 +164,12 @@ layers_open(struct layers *l, const struct cmd *cmd, struct err *err)
                        "--layer is for one adapter (-l FILE@LAYER,.. gives "
                        "each its own)");
     l->files = xcalloc(cmd->n_loras, sizeof(*l->files));
-    if (cmd->base && base_tensors(&l->dir, cmd->base, err) < 0)
+    if (cmd->base && (base_tensors(&l->dir, cmd->base, err) < 0 ||
+                      config_family(&family, cmd->base, err) < 0))
         rc = -1;
     else if (cmd->base && cmd->layer < 0)
         l->adapter_says_layer =
-            l->adapter_says_layer || base_has_layers(&l->dir);
+            l->adapter_says_layer || base_has_layers(&l->dir, family);
     for (size_t i = 0; rc == 0 && i < cmd->n_loras; i++)
         rc = add_lora(l, &cmd->loras[i], err);
     if (rc == 0)

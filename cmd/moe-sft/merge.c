@@ -14,7 +14,6 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/moe.h"
-#include "core/model/names.h"
 #include "core/par.h"
 #include "core/str.h"
 
@@ -34,6 +33,13 @@ struct item {
     int64_t expert; /* -1: all, stacked */
 };
 
+/* Is it gate and up of all experts? */
+static bool
+is_joined(const struct merge *g, const struct item *it)
+{
+    return it->of->base.joined && !g->cmd->stacked && it->m == BASE_GATE;
+}
+
 /* ---- numbers ---- */
 
 /* Writes one expert's matrix, or all of them, as a tensor. */
@@ -44,23 +50,25 @@ put_merged(struct merge *g, struct stw *w, int tensor, struct item it,
     const struct base *base = &it.of->base;
     size_t first = it.expert < 0 ? 0 : (size_t)it.expert;
     size_t end = it.expert < 0 ? base->n_experts : first + 1;
-    size_t at = 0;
+    size_t n_parts = is_joined(g, &it) ? 2 : 1, at = 0;
 
-    for (size_t e = first; e < end; e++) {
-        const struct gemm_matrix x = base_weights(base, it.m, e);
+    for (size_t i = first * n_parts; i < end * n_parts; i++) {
+        size_t e = i / n_parts;
+        enum base_matrix m = it.m + (enum base_matrix)(i % n_parts);
+        const struct gemm_matrix x = base_weights(base, m, e);
         const struct expert_adapter *a = &it.of->adapter;
         double scale = (double)a->alpha / (double)a->rank;
         size_t nbytes = x.n * x.k * dtype_size(x.weight.dtype);
 
-        if (base_check_matrix(base, it.m, e, false, g->par, err) < 0)
+        if (base_check_matrix(base, m, e, false, g->par, err) < 0)
             return -1;
-        adapter_f32(a, 2 * it.m, e, g->work.a);
-        adapter_f32(a, 2 * it.m + 1, e, g->work.b);
+        adapter_f32(a, 2 * m, e, g->work.a);
+        adapter_f32(a, 2 * m + 1, e, g->work.b);
         if (!merge_matrix(&g->work, &x, a->rank, scale))
             return err_set(err, EX_DATAERR,
                            "%s: %s of expert %zu has an adapter with NaN or "
                            "Inf",
-                           it.of->path, base_word(it.m), e);
+                           it.of->path, base_word(m), e);
         if (stw_write(w, tensor, g->work.merged, nbytes, at, err) < 0)
             return -1;
         at += nbytes;
@@ -89,11 +97,14 @@ static bool
 item_at(const struct merge *g, const struct adapted_layer *of, size_t i,
         struct item *it)
 {
-    bool stacked = of->base.stacked || g->cmd->stacked;
+    bool joined = of->base.joined && !g->cmd->stacked;
+    bool stacked = of->base.stacked || of->base.joined || g->cmd->stacked;
 
     *it = (struct item){ of, (enum base_matrix)(i % BASE_N),
                          stacked ? -1 : (int64_t)(i / BASE_N) };
-    return i < BASE_N * (stacked ? 1 : of->base.n_experts);
+    if (joined && i == BASE_UP)
+        it->m = BASE_DOWN;
+    return i < BASE_N * (stacked ? 1 : of->base.n_experts) - (joined ? 1 : 0);
 }
 
 static int
@@ -111,7 +122,8 @@ write_experts(struct merge *g, struct err *err)
             bool stacked = it.expert < 0;
             const struct gemm_matrix x =
                 base_weights(base, it.m, stacked ? 0 : (size_t)it.expert);
-            const uint64_t shape[] = { base->n_experts, x.n, x.k };
+            const uint64_t shape[] = { base->n_experts,
+                                       is_joined(g, &it) ? 2 * x.n : x.n, x.k };
 
             str_clear(&name);
             if (g->cmd->stacked)
@@ -141,7 +153,7 @@ write_experts(struct merge *g, struct err *err)
 static bool
 find_item(const struct merge *g, const struct st_tensor *t, struct item *it)
 {
-    struct str tail = { 0 };
+    struct str whole = { 0 };
     bool found = false;
 
     for (size_t i = 0; !found && i < g->layers.n * BASE_N; i++) {
@@ -149,17 +161,23 @@ find_item(const struct merge *g, const struct st_tensor *t, struct item *it)
         const struct base *b = &of->base;
         enum base_matrix m = (enum base_matrix)(i % BASE_N);
         size_t n = strlen(b->prefix);
-        struct expert_name name;
+        const char *at = t->name + n;
+        char *end = NULL;
+        int64_t e = -1;
 
         if (t->name_n < n || memcmp(t->name, b->prefix, n) != 0)
             continue;
-        str_clear(&tail);
-        str_addf(&tail, "%s%s", base_word(m), b->suffix);
-        found = names_expert(&name, t, tail.s) &&
-                (name.expert < 0) == b->stacked && name.prefix_n == n;
-        *it = (struct item){ of, m, found ? name.expert : -1 };
+        if (!b->stacked && !b->joined) {
+            e = strtoll(at, &end, 10);
+            if (end == at || e < 0 || e >= (int64_t)b->n_experts)
+                continue;
+        }
+        str_clear(&whole);
+        base_tensor_name(b, m, e < 0 ? 0 : (size_t)e, &whole);
+        found = t->name_n == whole.n && !memcmp(t->name, whole.s, whole.n);
+        *it = (struct item){ of, m, e };
     }
-    str_free(&tail);
+    str_free(&whole);
     return found;
 }
 

@@ -3,6 +3,9 @@
 
 moe.py DIR [NAME=VALUE...]   writes base.safetensors, lora.safetensors,
                              batch.safetensors, hf/ and peft/ into DIR
+moe.py family TYPE DIR [NAME=VALUE...]   the same layer as a model_type has it:
+                             DIR/config.json and model.safetensors, and TYPE.batch.safetensors
+                             next to DIR, the batch as its router has it
 moe.py forward OUT BASE LORA BATCH LIMIT
 moe.py backward OUT BASE LORA BATCH LIMIT
                              compares with the reference; prints what is over
@@ -124,6 +127,90 @@ def save_peft(directory, c, lora):
                        bias="none", use_rslora=False, use_dora=False,
                        target_modules=["gate_proj", "up_proj", "down_proj"]),
                   f)
+
+
+# ---- families ----
+
+# names of gate, up, down and the router on disk
+NAMES = {t: ("layers.%d.mlp.experts.", ["gate_proj", "up_proj", "down_proj"],
+             "layers.%d.mlp.gate") for t in
+         ("qwen2_moe", "glm4_moe", "deepseek_v2", "deepseek_v3")}
+NAMES["mixtral"] = ("layers.%d.block_sparse_moe.experts.", ["w1", "w3", "w2"],
+                    "layers.%d.block_sparse_moe.gate")
+NAMES["qwen3_5_moe"] = ("layers.%d.mlp.experts.", None, "layers.%d.mlp.gate")
+GROUPS = dict(n_group=2, topk_group=1, routed_scaling_factor=2.5,
+              norm_topk_prob=True)
+KEYS = {
+    "mixtral": dict(num_local_experts="E"),
+    "qwen2_moe": dict(num_experts="E", norm_topk_prob=False),
+    "glm4_moe": dict(GROUPS, n_routed_experts="E"),
+    "deepseek_v2": dict(GROUPS, n_routed_experts="E",
+                        topk_method="group_limited_greedy",
+                        norm_topk_prob=False),
+    "deepseek_v3": dict(GROUPS, n_routed_experts="E"),
+    "qwen3_5_moe": dict(num_experts="E"),
+}
+
+
+def route(kind, logits, bias, k, c):
+    """experts and weights of each token, as the model_type's own code."""
+    p = np.exp(logits - logits.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    if kind in ("glm4_moe", "deepseek_v3"):
+        p = 1 / (1 + np.exp(-logits))
+    choice = p + (bias if kind in ("glm4_moe", "deepseek_v3") else 0)
+    if "n_group" in c:
+        n = c["n_group"]
+        groups = np.sort(choice.reshape(len(p), n, -1), axis=2)
+        best = groups[..., -1] if kind == "deepseek_v2" \
+            else groups[..., -2:].sum(2)
+        kept = np.argsort(-best, axis=1)[:, :c["topk_group"]]
+        mask = np.zeros(best.shape, bool)
+        np.put_along_axis(mask, kept, True, axis=1)
+        choice = np.where(np.repeat(mask, p.shape[1] // n, axis=1), choice, 0)
+    ids = np.argsort(-choice, axis=1)[:, :k]
+    w = np.take_along_axis(p, ids, axis=1)
+    if c.get("norm_topk_prob", True):
+        w = w / (w.sum(1, keepdims=True) + 1e-20)
+    return ids, w * c.get("routed_scaling_factor", 1)
+
+
+def save_family(kind, directory, **given):
+    c = dict(SIZES, **given)
+    base, _, batch = make(**c)
+    g = np.random.default_rng(c["seed"] + 2000)
+    prefix, words, router = NAMES[kind]
+    root = "model." if words else "model.language_model."
+    t = {}
+    if words:
+        for p, word in zip(PROJ, words):
+            for e, m in enumerate(slices(base[p + "_proj"])):
+                t[root + prefix % c["layer"] + "%d.%s.weight" % (e, word)] = m
+    else:  # gate's rows, then up's
+        v = {p: mkst.values(*base[p + "_proj"]) for p in PROJ}
+        t[root + prefix % c["layer"] + "gate_up_proj"] = mkst.bf16(
+            np.concatenate([v["gate"], v["up"]], axis=1))
+        t[root + prefix % c["layer"] + "down_proj"] = base["down_proj"]
+    gate = mkst.bf16(g.standard_normal((c["E"], c["H"])) / 4)
+    bias = g.standard_normal(c["E"]).astype("<f4") / 4
+    t[root + router % c["layer"] + ".weight"] = gate
+    if kind in ("glm4_moe", "deepseek_v3"):
+        t[root + router % c["layer"] + ".e_score_correction_bias"] = bias
+    # what is not of the experts
+    t[root + "layers.0.mlp.gate_proj.weight"] = mkst.bf16(np.zeros((3, c["H"])))
+    t[root + "layers.%d.mlp.shared_experts.gate_proj.weight"
+      % c["layer"]] = mkst.bf16(np.zeros((5, c["H"])))
+    keys = {n: c["E"] if v == "E" else v for n, v in KEYS[kind].items()}
+    keys.update(num_experts_per_tok=c["k"], hidden_act="silu",
+                model_type=kind + ("" if words else "_text"))
+    os.makedirs(directory)
+    mkst.save(os.path.join(directory, "model.safetensors"), t)
+    with open(os.path.join(directory, "config.json"), "w") as f:
+        json.dump(keys if words else dict(model_type=kind, text_config=keys), f)
+    logits = mkst.values(*batch["input"]) @ mkst.values(*gate).T
+    ids, w = route(kind, logits, bias, c["k"], KEYS[kind])
+    mkst.save(os.path.join(directory, "..", kind + ".batch.safetensors"),
+              dict(batch, expert_ids=ids.astype("<i8"), weights=w.astype("<f4")))
 
 
 # ---- the reference ----
@@ -253,5 +340,10 @@ if __name__ == "__main__":
         bad = judge(*sys.argv[1:])
         print("\n".join(bad), end="\n" if bad else "")
         sys.exit(bool(bad))
-    options = dict(a.split("=") for a in sys.argv[2:])
-    save_all(sys.argv[1], **{n: type(SIZES[n])(v) for n, v in options.items()})
+    at = 4 if sys.argv[1] == "family" else 2
+    options = dict(a.split("=") for a in sys.argv[at:])
+    options = {n: type(SIZES[n])(v) for n, v in options.items()}
+    if at == 4:
+        save_family(sys.argv[2], sys.argv[3], **options)
+    else:
+        save_all(sys.argv[1], **options)

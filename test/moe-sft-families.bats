@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: ISC
+# moe-sft on one layer's experts as families of models have them on disk.
+load helpers
+load sft
+
+FAMILIES="mixtral qwen2_moe glm4_moe"
+OTHERS=""
+
+# The same numbers by other names give the same bits; where a batch has no
+# expert_ids, the experts and weights of float64 (test/ref/moe.py).
+@test "moe-sft: a layer by each family's names has the bits of the stacked one, and its router" {
+    data d E=8 k=2 layer=1
+    moe-sft forward -b d/base.safetensors -l d/lora.safetensors -i d/batch.safetensors -o f.safetensors \
+        -c c.safetensors
+    moe-sft backward -b d/base.safetensors -l d/lora.safetensors -c c.safetensors -g d/batch.safetensors \
+        -o b.safetensors
+    moe-sft quantize -b d/base.safetensors -o q.safetensors >/dev/null
+    moe-sft merge -b d/base.safetensors -l d/lora.safetensors -o m.safetensors
+    for family in $FAMILIES; do
+        py "$ROOT/test/ref/moe.py" family "$family" $family.d E=8 k=2 layer=1
+        run -0 moe-sft info -b $family.d
+        [[ $output == *$'\nlayer\t1\nrouter\tyes\n'* && $output == *$'experts\t8\ntop_k\t2\nhidden\t96\nintermediate\t80\n'* ]]
+        for mode in "" "-j 3"; do
+            # shellcheck disable=SC2086
+            moe-sft forward -b $family.d -l d/lora.safetensors -i d/batch.safetensors -o x.safetensors -c xc.safetensors \
+                -f $mode
+            cmp x.safetensors f.safetensors
+            # shellcheck disable=SC2086
+            moe-sft backward -b $family.d -l d/lora.safetensors -c xc.safetensors -g d/batch.safetensors -o x.safetensors \
+                -f $mode
+            cmp x.safetensors b.safetensors
+        done
+        moe-sft quantize -b $family.d -o x.safetensors -f >/dev/null
+        cmp x.safetensors q.safetensors
+        moe-sft merge -b $family.d -l d/lora.safetensors -o x.safetensors -f --stacked
+        cmp x.safetensors m.safetensors
+        # merged where it is, and read again
+        moe-sft merge -b $family.d -l d/lora.safetensors -o $family.merged
+        moe-sft merge -b $family.merged -l zero.safetensors -o x.safetensors -f --stacked 2>/dev/null ||
+            { moe-sft init -b $family.d -o zero.safetensors &&
+                moe-sft merge -b $family.merged -l zero.safetensors -o x.safetensors -f --stacked; }
+        cmp x.safetensors m.safetensors
+        moe-sft merge -b $family.d -l d/lora.safetensors -o x.safetensors -f
+        py - $family <<'END_PY'
+import sys, mkst
+family = sys.argv[1]
+was, now = (mkst.load(family + d + "/model.safetensors") for d in (".d", ".merged"))
+alone = mkst.load("x.safetensors")
+assert was.keys() == now.keys()
+for n in was:
+    assert (n in alone) == (".experts." in n), n
+    assert now[n] == alone.get(n, was[n]), n
+    assert (now[n] != was[n]) == (n in alone), n
+END_PY
+        # the router
+        cp $family.batch.safetensors routed.safetensors
+        cp routed.safetensors free.safetensors
+        edit free.safetensors 'del t["weights"], t["expert_ids"]'
+        moe-sft forward -b $family.d -l d/lora.safetensors -i free.safetensors -o x.safetensors -c xc.safetensors -f
+        py - $family <<'END_PY'
+import sys, numpy as np, mkst
+got, want = mkst.read("xc.safetensors")[0], mkst.read("routed.safetensors")[0]
+by = [np.argsort(x["expert_ids"], axis=1) for x in (got, want)]
+sort = lambda x, name, i: np.take_along_axis(x[name], by[i], axis=1)
+assert (sort(got, "expert_ids", 0) == sort(want, "expert_ids", 1)).all()
+d = np.abs(sort(got, "weights", 0) - sort(want, "weights", 1)).max()
+assert d < 1e-5, d
+END_PY
+        moe-sft train -q -b $family.d -l d/lora.safetensors -n 2 -o $family.run free.safetensors
+    done
+}
+
+@test "moe-sft: experts that are computed in another way are refused by name" {
+    py "$ROOT/test/ref/moe.py" family mixtral m layer=1
+    sed -i 's/"silu"/"gelu"/' m/config.json
+    run -65 --separate-stderr moe-sft info -b m
+    [ "$stderr" = 'moe-sft: m/config.json: hidden_act is "gelu" (expected "silu")' ]
+    for family in $OTHERS; do
+        py "$ROOT/test/ref/moe.py" family mixtral $family.m layer=1
+        sed -i "s/mixtral/$family/" $family.m/config.json
+        run -65 --separate-stderr moe-sft info -b $family.m
+        [ "$stderr" = "moe-sft: $family.m: the experts of a $family, which have biases and another activation than silu(gate) up, are not supported" ]
+    done
+}
