@@ -101,3 +101,57 @@ END
     [[ $output == *"lora_A.weight is of all experts, which only the base shows (-b BASE)" ]]
     [ ! -e y.safetensors ]
 }
+
+@test "moe-sft convert --stacked: PEFT's stacks are the same adapters, by its formula, and come back" {
+    moe-sft init -q -b m --layer 0 -o l0.safetensors --seed 3 --rank 4
+    moe-sft init -q -b m --layer 1 -o l1.safetensors --seed 4 --rank 3 --alpha 7
+    for l in l0 l1; do
+        edit $l.safetensors 'g = np.random.default_rng(int(m["lora_rank"]))
+for n in t:
+    if n.endswith("_b"): t[n] = mkst.bf16(g.standard_normal(t[n][1]) * 0.05)'
+    done
+    moe-sft convert -l l0.safetensors,l1.safetensors -o each
+    moe-sft convert -l l0.safetensors,l1.safetensors -o stacks --stacked
+    moe-sft convert -b m -l each -o again --stacked -q
+    diff -r stacks again
+    for a in each stacks; do
+        hf-infer m --lora $a --ids 5,6,7,8 --logits $a.npy -q
+    done
+    cmp each.npy stacks.npy
+    for l in 0 1; do
+        moe-sft convert -b m --layer $l -l stacks -o back.safetensors -f -q
+        py -c '
+import sys, mkst
+assert mkst.load("back.safetensors") == mkst.load(sys.argv[1])' l$l.safetensors
+    done
+    py - <<'END_PY'
+import json, re, mkst, numpy as np
+t, c = mkst.load("stacks/adapter_model.safetensors"), json.load(open("stacks/adapter_config.json"))
+assert len(t) == 8 and c["target_modules"] == [] and c["layers_to_transform"] is None
+assert c["target_parameters"] == ["layers.%d.mlp.experts.%s" % (l, p) for l in (0, 1)
+                                  for p in ("gate_up_proj", "down_proj")]
+def pattern(of, key, default): # PEFT's get_pattern_key()
+    return next((v for k, v in of.items() if re.match(r"(.*\.)?(%s)$" % k, key)), default)
+for layer in 0, 1:
+    f = mkst.load("l%d.safetensors" % layer)
+    own = {n: mkst.values(*v) for n, v in f.items()}
+    r, s = own["gate_lora_a"].shape[1], (32 / 4, 7 / 3)[layer]
+    for p, words, inner in ("gate_up_proj", ["gate", "up"], "base_layer."), ("down_proj", ["down"], ""):
+        at = "model.layers.%d.mlp.experts." % layer
+        A, B = (mkst.values(*t["base_model.model." + at + inner + "lora_%s.weight" % x]) for x in "AB")
+        k = pattern(c["rank_pattern"], at + p, c["r"])
+        scale = pattern(c["alpha_pattern"], at + p, c["lora_alpha"]) / k
+        assert k == r * len(words) and A.shape[0] == B.shape[1] == 4 * k
+        # ParamWrapper.get_delta_weight()
+        delta = scale * np.einsum("ore,eri->eoi", B.reshape(len(B), -1, 4), A.reshape(4, -1, A.shape[1]))
+        want = np.concatenate([s * own[w + "_lora_b"] @ own[w + "_lora_a"] for w in words], axis=1)
+        assert delta.shape == want.shape and np.abs(delta - want).max() < 1e-12 * np.abs(want).max()
+END_PY
+    # whole or not at all
+    run -73 moe-sft convert -l l0.safetensors,l1.safetensors -o stacks --stacked
+    run -2 moe-sft convert -l l0.safetensors -o x.safetensors --stacked
+    [ ! -e x.safetensors ]
+    edit l1.safetensors 'del t["up_lora_b"]'
+    run -65 moe-sft convert -l l0.safetensors,l1.safetensors -o bad --stacked
+    [ ! -e bad ]
+}

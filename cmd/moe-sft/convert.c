@@ -51,8 +51,9 @@ to_peft(const struct layers *l, struct err *err)
                     x->n_experts, x->hidden, x->intermediate);
         }
     if (rc == 0)
-        rc = adapter_write_peft(adapters, l->n, cmd->output, cmd->out_flags,
-                                err);
+        rc = adapter_write_peft(adapters, l->n,
+                                cmd->stacked || l->list[0].base.joined,
+                                cmd->output, cmd->out_flags, err);
     free(adapters);
     return rc;
 }
@@ -62,7 +63,8 @@ convert_main(const struct cmd *cmd, struct err *err)
 {
     struct layers l;
     int is_dir = file_is_dir(cmd->loras[0].path, err), rc;
-    bool to_stacked = is_dir && cmd->n_loras == 1; /* else to PEFT */
+    /* else to PEFT, and by --stacked to its stacks */
+    bool to_stacked = is_dir && cmd->n_loras == 1 && !cmd->stacked;
 
     if (is_dir < 0)
         return -1;

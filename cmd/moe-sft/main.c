@@ -90,8 +90,10 @@ static const struct opt opts[] = {
       "tune check: scale the adapter by A / rank (default twice the rank)" },
     { 0, "seed", "S", "init bench train tune check",
       OPT_U64(seed, 0, UINT64_MAX), "seed of the random numbers (default 0)" },
-    { 0, "stacked", NULL, "merge", OPT_FLAG(stacked),
-      "write a directory's layer as gate_proj, up_proj, down_proj" },
+    { 0, "stacked", NULL, "merge convert", OPT_FLAG(stacked),
+      "merge: write a directory's layer as gate_proj, up_proj, down_proj\n"
+      "convert: write adapters of all experts together, PEFT's "
+      "target_parameters" },
     { 0, "top-k", "K", "info bench", OPT_I64(top_k, 1, INT_MAX),
       "experts per token (default: the batch's, the model's, or 2)" },
     { 0, "length", "N", "info bench train", OPT_I64(length, 1, 1 << 30),

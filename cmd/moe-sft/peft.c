@@ -8,6 +8,8 @@
 #include "cmd/moe-sft/write.h"
 #include "core/format/stw.h"
 #include "core/js.h"
+#include "core/kernel/cvt.h"
+#include "core/mem.h"
 #include "core/model/parts.h"
 #include "core/out.h"
 #include "core/outdir.h"
@@ -49,10 +51,12 @@ peft_write_config(const struct peft_written *p, const char *dir, int flags,
     str_addf(&text,
              ", \"lora_dropout\": 0.0, \"modules_to_save\": null, "
              "\"peft_type\": \"LORA\", \"r\": %zu, \"rank_pattern\": %s, "
-             "\"revision\": null, \"target_modules\": %s, "
+             "\"revision\": null, \"target_modules\": %s, %s%s%s"
              "\"task_type\": \"CAUSAL_LM\", \"use_dora\": false, "
              "\"use_rslora\": %s}",
              p->rank, p->rank_pattern ? p->rank_pattern : "{}", p->targets,
+             p->parameters ? "\"target_parameters\": " : "",
+             p->parameters ? p->parameters : "", p->parameters ? ", " : "",
              p->rslora ? "true" : "false");
     str_addf(&path, "%s/" PEFT_CONFIG, dir);
     rc = pyjson_indent(&lines, text.s, text.n, 2, PEFT_CONFIG, err);
@@ -64,45 +68,55 @@ peft_write_config(const struct peft_written *p, const char *dir, int flags,
     return rc;
 }
 
+/* A pattern of a layer's modules, and 'times' its rank or alpha. */
+static void
+put_pattern(struct str *text, const struct expert_adapter *a, const char *end,
+            bool rank, int times)
+{
+    str_addf(text, "%s\"layers\\\\.%lld\\\\.mlp\\\\.experts\\\\.%s\": ",
+             text->n > 1 ? ", " : "", (long long)a->layer, end);
+    peft_put_alpha(text, times * (rank ? (double)a->rank : (double)a->alpha));
+}
+
 /* What layers have otherwise than the first one, rank or alpha: patterns of
- * their modules. */
+ * their modules.  Of stacks, gate and up have twice of both. */
 static void
 put_patterns(struct str *text, const struct expert_adapter *const *adapters,
-             size_t n, bool rank)
+             size_t n, bool stacks, bool rank)
 {
     const struct expert_adapter *first = adapters[0];
-    const char *comma = "";
 
     str_adds(text, "{");
-    for (size_t i = 1; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const struct expert_adapter *a = adapters[i];
 
-        if (rank ? a->rank == first->rank : a->alpha == first->alpha)
-            continue;
-        str_addf(text,
-                 "%s\"layers\\\\.%lld\\\\.mlp\\\\.experts\\\\..*\": ", comma,
-                 (long long)a->layer);
-        if (rank)
-            str_addf(text, "%zu", a->rank);
-        else
-            peft_put_alpha(text, (double)a->alpha);
-        comma = ", ";
+        if (stacks)
+            put_pattern(text, a, "gate_up_proj", rank, 2);
+        if (rank ? a->rank != first->rank : a->alpha != first->alpha)
+            put_pattern(text, a, stacks ? "down_proj" : ".*", rank, 1);
     }
     str_adds(text, "}");
 }
 
 static int
 write_config(const struct expert_adapter *const *adapters, size_t n,
-             const char *dir, struct err *err)
+             bool stacks, const char *dir, struct err *err)
 {
     struct str ranks = { 0 }, alphas = { 0 }, layers = { 0 };
     int rc;
 
-    put_patterns(&ranks, adapters, n, true);
-    put_patterns(&alphas, adapters, n, false);
+    put_patterns(&ranks, adapters, n, stacks, true);
+    put_patterns(&alphas, adapters, n, stacks, false);
     for (size_t i = 0; i < n; i++)
-        str_addf(&layers, "%s%lld", i ? ", " : "[",
-                 (long long)adapters[i]->layer);
+        if (stacks)
+            str_addf(&layers,
+                     "%s\"layers.%lld.mlp.experts.gate_up_proj\", "
+                     "\"layers.%lld.mlp.experts.down_proj\"",
+                     i ? ", " : "[", (long long)adapters[i]->layer,
+                     (long long)adapters[i]->layer);
+        else
+            str_addf(&layers, "%s%lld", i ? ", " : "[",
+                     (long long)adapters[i]->layer);
     str_adds(&layers, "]");
 
     struct peft_written p = {
@@ -110,8 +124,10 @@ write_config(const struct expert_adapter *const *adapters, size_t n,
         .alpha = (double)adapters[0]->alpha,
         .rank_pattern = ranks.s,
         .alpha_pattern = alphas.s,
-        .layers = layers.s,
-        .targets = "[\"down_proj\", \"gate_proj\", \"up_proj\"]",
+        .layers = stacks ? NULL : layers.s,
+        .targets =
+            stacks ? "[]" : "[\"down_proj\", \"gate_proj\", \"up_proj\"]",
+        .parameters = stacks ? layers.s : NULL,
     };
 
     rc = peft_write_config(&p, dir, 0, err);
@@ -167,16 +183,97 @@ write_model(const struct expert_adapter *const *adapters, size_t n,
     return rc;
 }
 
+/* ---- stacks ---- */
+
+/* Gate's A above up's, and their B in halves of one that is zero elsewhere; or
+ * those of down: A is [n r, in], B [out, r n]. */
+static int
+put_stack(const struct expert_adapter *a, struct stw *w, int tensor, bool down,
+          bool b, struct err *err)
+{
+    size_t n = a->n_experts, n_parts = down ? 1 : 2, r = a->rank;
+    size_t in = down ? a->intermediate : a->hidden;
+    size_t rows = down ? a->hidden : a->intermediate;
+    size_t all = n * r * n_parts * (b ? rows * n_parts : in);
+    enum dtype dtype = adapter_dtype(a);
+    float *to = mem_try(all, sizeof(*to), PEFT_MODEL, err);
+    float *from = mem_try(r, larger(rows, in) * sizeof(*from), PEFT_MODEL, err);
+    void *data = mem_try(all, dtype_size(dtype), PEFT_MODEL, err);
+    int rc = to && from && data ? 0 : -1;
+
+    if (rc == 0)
+        memset(to, 0, all * sizeof(*to));
+    for (size_t k = 0; rc == 0 && k < n * n_parts; k++) {
+        size_t e = k / n_parts, part = k % n_parts;
+
+        adapter_f32(a, 2 * (down ? BASE_DOWN : (int)part) + b, e, from);
+        for (size_t i = 0; b && i < rows * r; i++)
+            to[((part * rows + i / r) * r * n_parts + part * r + i % r) * n +
+               e] = from[i];
+        if (!b)
+            memcpy(to + k * r * in, from, r * in * sizeof(*to));
+    }
+    if (rc == 0) {
+        cvt_from_f32(data, dtype, to, all);
+        rc = stw_write(w, tensor, data, all * dtype_size(dtype), 0, err);
+    }
+    free(data);
+    free(from);
+    free(to);
+    return rc;
+}
+
+static int
+write_stacks(const struct expert_adapter *const *adapters, size_t n,
+             const char *dir, struct err *err)
+{
+    struct str s = { 0 };
+    struct stw *w = stw_new();
+    int rc = 0;
+
+    for (size_t i = 0; rc >= 0 && i < 4 * n; i++) {
+        const struct expert_adapter *a = adapters[i / 4];
+        bool down = i / 2 % 2, b = i % 2;
+        size_t rank = a->n_experts * a->rank * (down ? 1 : 2);
+        size_t in = down ? a->intermediate : a->hidden;
+        size_t out = down ? a->hidden : 2 * a->intermediate;
+        const uint64_t shape[] = { b ? out : rank, b ? rank : in };
+
+        str_clear(&s);
+        str_adds(&s, PEFT_ROOT "model.");
+        part_module(&s, NULL,
+                    (struct part_at){ PART_EXPERT_GATE, (size_t)a->layer, 0 },
+                    2);
+        str_addf(&s, "%s.lora_%c.weight", down ? "" : ".base_layer",
+                 b ? 'B' : 'A');
+        rc = stw_add(w, s.s, adapter_dtype(a), 2, shape, err);
+    }
+    str_clear(&s);
+    str_addf(&s, "%s/" PEFT_MODEL, dir);
+    if (rc >= 0)
+        rc = stw_open(w, s.s, 0, err);
+    for (size_t i = 0; rc == 0 && i < 4 * n; i++)
+        rc = put_stack(adapters[i / 4], w, (int)i, i / 2 % 2, i % 2, err);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = adapter_unchanged(adapters[i], err);
+    if (rc == 0)
+        rc = stw_commit(w, err);
+    stw_free(w);
+    str_free(&s);
+    return rc;
+}
+
 int
 adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
-                   const char *dir, int flags, struct err *err)
+                   bool stacks, const char *dir, int flags, struct err *err)
 {
     struct outdir_at f;
 
     if (outdir_at_open(&f, dir, flags, err) < 0)
         return -1;
-    if (write_config(adapters, n, outdir_path(f.dir), err) < 0 ||
-        write_model(adapters, n, outdir_path(f.dir), err) < 0) {
+    if (write_config(adapters, n, stacks, outdir_path(f.dir), err) < 0 ||
+        (stacks ? write_stacks : write_model)(adapters, n, outdir_path(f.dir),
+                                              err) < 0) {
         outdir_at_abort(&f);
         return -1;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 /*
  * Adapters as PEFT's directories: writing them.
- * Source: Hugging Face peft 0.17, LoraConfig, save_pretrained() and
+ * Source: Hugging Face peft 0.20, LoraConfig, save_pretrained() and
  * get_pattern_key().
  */
 #ifndef MOE_SFT_PEFT_H
@@ -17,9 +17,11 @@
 
 /* adapter_write_peft() writes DIR/adapter_model.safetensors and
  * DIR/adapter_config.json, whole or not at all, of adapters in order of their
- * layers. */
+ * layers.  'stacks': of all experts of a layer together, target_parameters, as
+ * PEFT has them of models whose experts are in one tensor. */
 int adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
-                       const char *dir, int flags, struct err *err);
+                       bool stacks, const char *dir, int flags,
+                       struct err *err);
 
 /* What adapter_config.json says of an adapter, but for what is the same for all
  * of ours; NULL is null. */
@@ -30,6 +32,7 @@ struct peft_written {
     bool rslora, in_out; /* weights of the base are [in, out] */
     const char *rank_pattern, *alpha_pattern; /* JSON; NULL: {} */
     const char *layers, *targets;             /* JSON: arrays */
+    const char *parameters;                   /* JSON: an array, or NULL */
 };
 
 /* peft_put_alpha() appends an alpha as Python writes it, an integer without a

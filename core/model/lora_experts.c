@@ -21,6 +21,7 @@
 struct stack {
     const struct lora_pair *of;
     struct peft_pair config;
+    int64_t r_down;        /* what the configuration has for down_proj */
     bool down, take_turns; /* gate's rows and up's, which are in one matrix */
     size_t n, r, in, out;
     int swapped; /* -1: in is out, and A may be either */
@@ -71,14 +72,19 @@ open_stack(struct stack *s, const struct lora_file *f,
            const struct lora_experts *x, struct err *err)
 {
     const struct stdir_tensor *a = s->of->tensor[0], *b = s->of->tensor[1];
-    char *name;
+    char *name, *other = parameter(s->of, true);
+    struct peft_pair down;
     int rc = find_parameter(s, f, &name, err);
 
     if (rc == 0)
         rc = peft_pair(&f->config, name, &s->config, err);
+    if (rc == 0)
+        rc = peft_pair(&f->config, other, &down, err);
+    free(other);
     free(name);
     if (rc)
         return -1;
+    s->r_down = down.r;
     s->r = (size_t)s->config.r;
     s->n = x->n;
     s->in = s->down ? x->intermediate : x->hidden;
@@ -122,13 +128,14 @@ number_at(const struct stack *s, bool b, size_t e, size_t i, size_t j)
 }
 
 /* Did gate and up have a rank of their own each, as PEFT joins them, and we
- * write them?  Then half of B is zeros, and the other half is theirs. */
+ * write them?  Then it is twice that of down_proj, half of B is zeros, and the
+ * other half is theirs. */
 static bool
-is_joined(const struct stack *s, const struct lora_file *f, enum dtype dtype)
+is_joined(const struct stack *s, enum dtype dtype)
 {
     size_t half = s->out / 2, r = s->r / 2;
 
-    if (s->down || s->config.r != 2 * f->config.r)
+    if (s->down || s->config.r != 2 * s->r_down)
         return false;
     for (size_t e = 0; e < s->n; e++)
         for (size_t i = 0; i < s->out; i++)
@@ -158,7 +165,7 @@ add_pairs(struct lora_file *to, const struct stack *s,
     const struct lora_pair *p = s->of;
     enum dtype dtype = p->tensor[0]->t->dtype;
     size_t n_parts = s->down ? 1 : 2, rows = s->out / n_parts;
-    size_t r = is_joined(s, to, dtype) ? s->r / 2 : s->r;
+    size_t r = is_joined(s, dtype) ? s->r / 2 : s->r;
     size_t n_a = r * s->in, n = n_a + rows * r;
     char *data = mem_try(s->n * n_parts, n * s->item, p->module, err);
 
