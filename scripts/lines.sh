@@ -6,10 +6,10 @@
 budgets='core 11775
 core/format 13490
 core/kernel 11940
-core/model 29763
+core/model 29770
 core/text 8128
 core/image 2399
-cmd 42338
+cmd 42442
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
