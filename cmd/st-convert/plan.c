@@ -235,6 +235,11 @@ plan_packed(struct convert_plan *p, struct convert_item *it, const char *name,
             "%s: %s has %zu columns, not a multiple of %zu (--group, "
             "or --ignore %.*s)",
             it->from->st->path, t->name, in, p->group, (int)(end - name), name);
+    if (p->cmd->activations && activations_find(&p->inputs, p, t))
+        p->n_weighed++;
+    else if (p->cmd->activations && p->cmd->verbose)
+        tool_say("%s: is not there: the layer's errors are not weighed",
+                 p->inputs.s);
     it->change = PACKED;
     p->n_packed++;
     n = (size_t)(end - name);
@@ -390,31 +395,10 @@ plan_items(struct convert_plan *p, struct err *err)
     if (cmd->weights >= 0 && p->n_packed == 0)
         return err_data(err, p->dir.path,
                         "has no weights of linear layers to pack");
+    if (cmd->activations && p->n_weighed == 0)
+        return err_set(err, EX_NOINPUT, "%s: has no inputs of a layer (%s)",
+                       cmd->activations, p->inputs.s);
     return 0;
-}
-
-/* Layers whose inputs are not known are not weighed, but some must be. */
-static int
-check_activations(const struct convert_plan *p, struct err *err)
-{
-    const char *dir = p->cmd->activations;
-    struct str path = { 0 };
-    size_t n = 0;
-
-    for (size_t i = 0; dir && i < p->n_items; i++) {
-        if (p->items[i].change != PACKED)
-            continue;
-        if (activations_find(&path, p, p->items[i].from->t))
-            n++;
-        else if (p->cmd->verbose)
-            tool_say("%s: is not there: the layer's errors are not weighed",
-                     path.s);
-    }
-    if (dir && n == 0)
-        err_set(err, EX_NOINPUT, "%s: has no inputs of a layer (%s)", dir,
-                path.s);
-    str_free(&path);
-    return dir && n == 0 ? -1 : 0;
 }
 
 static void
@@ -542,21 +526,6 @@ load_quantization(struct convert_plan *p, struct err *err)
                          p->quantization.file);
 }
 
-struct encode_form
-plan_form(const struct convert_plan *p, const struct convert_item *it)
-{
-    const struct st_convert_cmd *cmd = p->cmd;
-    enum encode_kind kind = (enum encode_kind)cmd->weights;
-
-    return (struct encode_form){
-        .kind = kind,
-        .group = p->group ? p->group : it->from->t->shape[1],
-        .scale_dtype = it->piece[PIECE_SCALE].dtype,
-        .asymmetric = cmd->asymmetric,
-        .search = kind == ENCODE_I4 && !cmd->absmax,
-    };
-}
-
 const char *
 plan_word(const struct convert_plan *p)
 {
@@ -602,8 +571,7 @@ plan_open(struct convert_plan *p, const struct st_convert_cmd *cmd,
         stdir_map(&p->dir, err) < 0 ||
         config_family(&p->family, cmd->input, err) < 0)
         return -1;
-    if (load_quantization(p, err) < 0 || plan_items(p, err) < 0 ||
-        check_activations(p, err) < 0)
+    if (load_quantization(p, err) < 0 || plan_items(p, err) < 0)
         return -1;
     plan_shards(p);
     if (p->to_dir && p->is_dir && stdir_has(cmd->input, "config.json"))
@@ -627,6 +595,7 @@ plan_close(struct convert_plan *p)
     free(p->renamed.used);
     quantization_free(&p->quantization);
     str_free(&p->ignore);
+    str_free(&p->inputs);
     str_free(&p->config);
     stdir_close(&p->dir);
     *p = (struct convert_plan){ 0 };

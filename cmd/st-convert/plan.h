@@ -55,7 +55,8 @@ struct convert_plan {
     const struct model_family *family; /* NULL: not known */
     struct convert_item *items;        /* [n_items], in the files' order */
     struct quantization quantization;  /* of the input, where numbers change */
-    size_t n_items, n_packed, n_shards;
+    size_t n_items, n_packed, n_weighed, n_shards;
+    struct str inputs; /* the file of a layer's that was looked for last */
     size_t group;      /* 0: a scale for each row */
     struct str ignore; /* the array of quantization_config */
     struct str config; /* config.json of the output, or empty */
@@ -74,10 +75,7 @@ void plan_close(struct convert_plan *plan);
 /* item_nbytes() is how many bytes of the input an item is made of. */
 size_t item_nbytes(const struct convert_item *item);
 
-/* plan_form() is the form of a PACKED item; plan_word() what the report calls
- * it. */
-struct encode_form plan_form(const struct convert_plan *plan,
-                             const struct convert_item *item);
+/* plan_word() is what the report calls the form of PACKED items. */
 const char *plan_word(const struct convert_plan *plan);
 
 #endif

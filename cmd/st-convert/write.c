@@ -232,6 +232,7 @@ static int
 rows_open(struct item_rows *r, struct converter *c, struct convert_item *it,
           struct form_memory *memory, struct err *err)
 {
+    const struct st_convert_cmd *cmd = c->plan->cmd;
     const struct st_tensor *t = it->from->t;
     size_t items = it->change == KEPT ? t->nbytes : t->n_elements;
     struct linear l = { .w = { st_data(it->from->st, t), t->dtype, GRAIN },
@@ -240,9 +241,15 @@ rows_open(struct item_rows *r, struct converter *c, struct convert_item *it,
 
     r->item = it;
     if (it->change == PACKED) {
-        r->form = plan_form(c->plan, it);
         l.w.ld = l.in = t->shape[1];
         l.out = t->shape[0];
+        r->form = (struct encode_form){
+            .kind = (enum encode_kind)cmd->weights,
+            .group = c->plan->group ? c->plan->group : l.in,
+            .scale_dtype = it->piece[PIECE_SCALE].dtype,
+            .asymmetric = cmd->asymmetric,
+            .search = !cmd->absmax,
+        };
         r->groups = encode_groups(&r->form, l.in);
         if (activations_weight(&r->weight, c->plan, t, err) < 0)
             return -1;
