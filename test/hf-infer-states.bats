@@ -109,6 +109,8 @@ kvc_ref.save("c.bin", kvc_model.average(4, 24, 2), 24, 2)'
     run -65 moe-sft tune -m m -d d.jsonl -o adapter
     [ "$output" = "moe-sft: m: is a qwen3_5_text, which runs and is not trained: its attention is gated, or linear_attention" ]
     [ ! -e adapter ]
+    run -65 moe-sft check -m m -d d.jsonl
+    [[ $output == *", which runs and is not trained: "* ]]
 }
 
 # refused SED SAYS: config.json, so changed, is refused with SAYS.
@@ -130,4 +132,71 @@ refused() {
     sed 's/"linear_conv_kernel_dim": 4/"linear_conv_kernel_dim": 3/' "$BATS_FILE_TMPDIR/m/config.json" >m/config.json
     run -65 hf-infer m --ids 1 --top 1
     [[ $output == *'.linear_attn.conv1d.weight'*'(expected [56, 1, 3] by config.json)' ]]
+}
+
+@test "hf-infer --lora: adapters of a state's matrices, by PEFT's names, are as merged into them in float64" {
+    py "$ROOT/test/ref/family_ref.py" make qwen3_next f
+    for model in m f; do
+        py - $model <<'END'
+import sys, shutil, numpy as np, lora_cases, mkst
+model = sys.argv[1]
+weights, kinds = mkst.read(model + "/model.safetensors")[0], mkst.load(model + "/model.safetensors")
+modules = [n.removesuffix(".weight") for n in weights
+           if "attn." in n and "_proj" in n and not n.startswith("mtp.")]
+words = {m.split(".")[-1] for m in modules}
+assert words >= ({"in_proj_qkvz", "in_proj_ba"} if model == "f" else
+                 {"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"}) | {"out_proj", "q_proj", "o_proj"}, words
+config, tensors, _ = lora_cases.peft(np.random.default_rng(1), weights, modules)
+lora_cases.write_peft(model + "-lora", config, tensors)
+lora_cases.merge_peft(weights, model + "-lora")
+shutil.copytree(model, model + "-merged")
+mkst.save(model + "-merged/model.safetensors", {
+    n: mkst.entry(np.asarray(w, "<f4")) if n.removesuffix(".weight") in modules else
+    mkst.entry(mkst.values(*kinds[n]).astype("<f4")) for n, w in weights.items()})
+END
+        hf-infer $model --lora $model-lora --ids "$(seq -s, 20 44)" --logits got.npy -f -q
+        py "$ROOT/test/ref/family_ref.py" check $model-merged --ids "$(seq -s, 20 44)" --got got.npy
+        hf-infer $model --ids "$(seq -s, 20 44)" --logits got.npy -f -q
+        run -1 py "$ROOT/test/ref/family_ref.py" check $model-merged --ids "$(seq -s, 20 44)" --got got.npy
+    done
+}
+
+@test "hf-infer --chat: a conversation goes on from a state, and gives the answers of whole prompts" {
+    EDITS=$(ldd "$BUILD/hf-infer" | grep -c libedit) || :
+    export EDITS
+    cp "$DEMO"/tokenizer*.json m
+    py - "$DEMO" <<'END'
+import json, subprocess, sys, numpy as np, mkst
+from conversation import Conversation, TEMPLATE
+open("t.jinja", "w").write(TEMPLATE)
+c = json.load(open("m/config.json"))
+n = json.load(open(sys.argv[1] + "/config.json"))["vocab_size"]
+t = mkst.load("m/model.safetensors")
+words = [i for x, i in json.load(open("m/tokenizer.json"))["model"]["vocab"].items() if x.islower() and x.isascii()]
+for name in "model.embed_tokens.weight", "lm_head.weight":
+    w = np.random.default_rng(3).normal(0, 1, (n, c["hidden_size"]))
+    if name[0] == "l": # it says letters alone
+        w[np.setdiff1d(np.arange(n), words)] = 0
+    t[name] = mkst.entry(w.astype("<f4"))
+mkst.save("m/model.safetensors", t)
+json.dump(dict(c, vocab_size=n, max_position_embeddings=999), open("m/config.json", "w"))
+how = ["--chat", "--template", "t.jinja", "--greedy", "-n", "9"]
+c = Conversation(["hf-infer", "m", "-v", *how], TERM="dumb")
+c.wait("\n> ")
+messages, used = [], []
+for line in "What is it?", "And 12+34=", "Why?":
+    c.type(line + "\n")
+    n, kept = map(int, c.wait(r"prompt (\d+) tokens?, (\d+) of them cached\r\n")[1].groups())
+    answer = c.wait(r"\r\n> ")[0].replace("\r\n", "\n")
+    messages.append({"role": "user", "content": line})
+    json.dump(messages, open("m.json", "w"))
+    want = subprocess.run(["hf-infer", "m", "--messages", "m.json", *how],
+                          check=True, capture_output=True, text=True).stdout
+    assert answer == want.rstrip("\n"), (line, answer, want)
+    messages.append({"role": "assistant", "content": want})
+    used.append(kept)
+assert used[0] == 0 and used[1] > 0 and used[2] > used[1], used
+c.type("/quit\n")
+assert c.end() == 0
+END
 }
