@@ -7,6 +7,7 @@
 #include "core/kernel/vec.h"
 #include "core/model/engine.h"
 #include "core/model/experts_backward.h"
+#include "core/model/mla.h"
 #include "core/model/mlp.h"
 #include "core/model/model.h"
 #include "core/model/norm.h"
@@ -196,8 +197,12 @@ back_attention(struct back *b, size_t layer, bool is_first)
                            .dv = g->v,
                            .work = g->attention,
                        });
-    par_for(par, n, 1, unrotate_rows, b);
-    back_qkv(b, is_first ? NULL : g->input);
+    if (b->e->model->config.form.mla) {
+        mla_backward(b->e, b->chunk, a, g, layer, is_first ? NULL : g->input);
+    } else {
+        par_for(par, n, 1, unrotate_rows, b);
+        back_qkv(b, is_first ? NULL : g->input);
+    }
     if (!is_first)
         norm_backward(par, &b->layer->attn_norm, g->resid, g->input, a->x, n);
 }

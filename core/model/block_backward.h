@@ -15,13 +15,14 @@
 
 /* Gradients of what struct activations has, [rows, ...]. */
 struct block_grads {
-    float *resid;      /* hidden: of the block's out; becomes that of its x */
-    float *output;     /* hidden: of attn_out and mlp_out; not needed where they
-                        * are added as they are */
-    float *input;      /* hidden: of attn_in and mlp_in */
-    float *inner;      /* intermediate; may share memory with what follows */
-    float *attended;   /* heads */
-    float *q, *k, *v;  /* heads, KV heads */
+    float *resid;     /* hidden: of the block's out; becomes that of its x */
+    float *output;    /* hidden: of attn_out and mlp_out; not needed where they
+                       * are added as they are */
+    float *input;     /* hidden: of attn_in and mlp_in */
+    float *inner;     /* intermediate; may share memory with what follows */
+    float *attended;  /* heads */
+    float *q, *k, *v; /* heads, KV heads */
+    float *q_low, *kv_low, *kv_normed; /* of MLA; q_low also of q_normed */
     float *sines_back; /* rotary_dim / 2: the chunk's, negative */
     float *low;        /* [rows, lora_rank] */
     float *weights;    /* experts used: of the routing weights */

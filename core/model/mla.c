@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/kernel/vec.h"
+#include "core/model/block_backward.h"
 #include "core/model/engine.h"
 #include "core/model/linear.h"
 #include "core/model/model.h"
@@ -14,6 +15,7 @@ struct latent {
     const struct config *c;
     const struct chunk *chunk;
     const struct activations *a;
+    const struct block_grads *g; /* NULL: forward */
     const struct layer *l;
     size_t layer;
 };
@@ -34,16 +36,19 @@ normalize(void *ctx, size_t begin, size_t end)
     }
 }
 
-/* The last numbers of n heads of row i. */
+/* The last numbers of n heads of row i; back, where there are gradients. */
 static void
 rotate(const struct latent *m, float *heads, size_t n, size_t i)
 {
     size_t at = block_rotation(m->c, m->layer, i);
     size_t d = (size_t)m->c->head_dim, half = (size_t)m->c->rotary_dim / 2;
+    float *sines = m->g ? m->g->sines_back + i * half : m->chunk->sines + at;
 
+    for (size_t k = 0; m->g && k < half; k++)
+        sines[k] = -m->chunk->sines[at + k];
     for (float *x = heads + d - 2 * half; n > 0; n--, x += d)
-        (m->c->form.pairs ? vec_rope_pairs : vec_rope)(
-            x, m->chunk->cosines + at, m->chunk->sines + at, half);
+        (m->c->form.pairs ? vec_rope_pairs
+                          : vec_rope)(x, m->chunk->cosines + at, sines, half);
 }
 
 static void
@@ -84,7 +89,7 @@ mla_apply(struct engine *e, const struct chunk *chunk,
 {
     const struct layer *l = &e->model->layers[layer];
     const struct config *c = &e->model->config;
-    struct latent m = { c, chunk, a, l, layer };
+    struct latent m = { c, chunk, a, NULL, l, layer };
     const struct apply low[] = { { c->q_rank ? &l->q_a : &l->q,
                                    c->q_rank ? a->q_low : a->q, false },
                                  { &l->kv_a, a->kv_low, false } };
@@ -97,4 +102,87 @@ mla_apply(struct engine *e, const struct chunk *chunk,
     linear_apply(e, chunk, &(struct apply){ &l->kv_b, a->qkv, false }, 1,
                  a->kv_normed);
     par_for(e->par, chunk->n_rows, 1, lay_heads, &m);
+}
+
+/* ---- back ---- */
+
+/* Gradients of heads become those of kv_b's outputs, in their place, and of
+ * what all heads share: the sum of theirs, in their order. */
+static void
+join_heads(void *ctx, size_t begin, size_t end)
+{
+    const struct latent *m = ctx;
+    size_t heads = (size_t)m->c->n_heads, d = (size_t)m->c->head_dim;
+    size_t dv = (size_t)m->c->v_head_dim, dr = (size_t)m->c->rotary_dim;
+    size_t rank = (size_t)m->c->kv_rank, nope = d - dr;
+
+    for (size_t i = begin; i < end; i++) {
+        float *kv = m->a->qkv + i * heads * (nope + dv);
+        float *k = m->g->k + i * heads * d, *first = k + nope;
+        const float *v = m->g->v + i * heads * dv;
+
+        rotate(m, m->g->q + i * heads * d, heads, i);
+        for (size_t j = 0; j < heads; j++, k += d, v += dv) {
+            memcpy(kv, k, nope * sizeof(*kv));
+            memcpy(kv + nope, v, dv * sizeof(*kv));
+            kv += nope + dv;
+            if (j > 0)
+                vec_add(first, k + nope, dr);
+        }
+        rotate(m, first - nope, 1, i);
+        memcpy(m->g->kv_low + i * (rank + dr) + rank, first,
+               dr * sizeof(*first));
+    }
+}
+
+/* From the gradient of a normalized latent to that of the latent. */
+static void
+back_norm(void *ctx, size_t begin, size_t end)
+{
+    const struct latent *m = ctx;
+    size_t n = (size_t)m->c->kv_rank, ld = n + (size_t)m->c->rotary_dim;
+
+    for (size_t i = begin; i < end; i++) {
+        float *dy = m->g->kv_normed + i * n;
+
+        norm_backward(NULL, &m->l->kv_a_norm, NULL, dy, m->a->kv_low + i * ld,
+                      1);
+        memcpy(m->g->kv_low + i * ld, dy, n * sizeof(*dy));
+    }
+}
+
+static void
+back_linear(struct engine *e, const struct latent *m, const struct linear *l,
+            const float *x, float *dx, bool add, const float *dy)
+{
+    size_t n = m->chunk->n_rows;
+
+    linear_backward(e, l, dx, add, dy, m->g->low, n);
+    block_grads_add(
+        m->g,
+        &(struct linear_grads){
+            .linear = l, .x = x, .dy = dy, .low = m->g->low, .n_rows = n });
+}
+
+void
+mla_backward(struct engine *e, const struct chunk *chunk,
+             const struct activations *a, const struct block_grads *g,
+             size_t layer, float *input)
+{
+    const struct layer *l = &e->model->layers[layer];
+    const struct config *c = &e->model->config;
+    struct latent m = { c, chunk, a, g, l, layer };
+
+    par_for(e->par, chunk->n_rows, 1, join_heads, &m);
+    if (c->q_rank) {
+        back_linear(e, &m, &l->q_b, a->q_normed, g->q_low, false, g->q);
+        norm_backward(e->par, &l->q_a_norm, NULL, g->q_low, a->q_low,
+                      chunk->n_rows);
+        back_linear(e, &m, &l->q_a, a->attn_in, input, false, g->q_low);
+    } else {
+        back_linear(e, &m, &l->q, a->attn_in, input, false, g->q);
+    }
+    back_linear(e, &m, &l->kv_b, a->kv_normed, g->kv_normed, false, a->qkv);
+    par_for(e->par, chunk->n_rows, 1, back_norm, &m);
+    back_linear(e, &m, &l->kv_a, a->attn_in, input, true, g->kv_low);
 }

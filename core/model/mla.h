@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 struct activations;
+struct block_grads;
 struct chunk;
 struct engine;
 
@@ -23,5 +24,14 @@ struct engine;
  */
 void mla_apply(struct engine *engine, const struct chunk *chunk,
                const struct activations *a, size_t layer);
+
+/*
+ * mla_backward(): from the gradients of q_rotated, k_rotated and v, which it
+ * overwrites, to that of attn_in, 'input', unless that is NULL.  It overwrites
+ * a->qkv.
+ */
+void mla_backward(struct engine *engine, const struct chunk *chunk,
+                  const struct activations *a, const struct block_grads *g,
+                  size_t layer, float *input);
 
 #endif

@@ -442,7 +442,7 @@ test_start_experts(const char *dir)
                t->is_expert && !lm->tensors[50].is_expert,
            "they are in the order of layers, then experts");
     for (size_t k = 0; k < t->rows * t->cols; k++) {
-        double u = rng_f64(7, ((uint64_t)2 << 32) + LM_N_TARGETS + LM_UP, k);
+        double u = rng_f64(7, ((uint64_t)2 << 32) + LM_Q_B + LM_UP, k);
 
         good &= values[t->first + k] ==
                 (float)((2 * u - 1) * (1 / sqrt((double)t->cols)));

@@ -29,13 +29,14 @@ list_linears(struct model *m, struct lm_adapted *to)
         size_t n_mlps = sparse ? n_experts + (m->config.shared_size > 0) : 1;
 
         /* q, k, v and o, then gate, up and down of each expert, and of the one
-         * that all tokens have */
-        for (size_t k = 0; k < LM_GATE + 3 * n_mlps; k++) {
-            size_t e = k < LM_GATE ? 0 : (k - LM_GATE) / 3;
-            enum lm_target target = (enum lm_target)(k - 3 * e);
+         * that all tokens have, then q_b */
+        for (size_t k = 0; k <= LM_GATE + 3 * n_mlps; k++) {
+            bool q_b = k == LM_GATE + 3 * n_mlps;
+            size_t e = k < LM_GATE || q_b ? 0 : (k - LM_GATE) / 3;
+            enum lm_target target = q_b ? LM_Q_B : (enum lm_target)(k - 3 * e);
             struct part_at at = { lm_target_part(&m->config, target), i, e };
 
-            if (sparse && target >= LM_GATE)
+            if (sparse && target >= LM_GATE && !q_b)
                 at.part =
                     (e < n_experts ? PART_EXPERT_GATE : PART_SHARED_GATE) +
                     (target - LM_GATE);
@@ -283,8 +284,10 @@ lm_start(const struct lm *lm, float *values)
         const struct lm_tensor *t = &lm->tensors[l->tensor];
         float *a = values + t[0].first, *b = values + t[1].first;
         size_t n_a = t[0].rows * t[0].cols, n_b = t[1].rows * t[1].cols;
-        uint64_t stream = ((uint64_t)l->at.expert << 32) +
-                          l->at.layer * LM_N_TARGETS + l->target;
+        uint64_t stream = l->target == LM_Q_B
+                              ? ((uint64_t)1 << 63) + l->at.layer
+                              : ((uint64_t)l->at.expert << 32) +
+                                    l->at.layer * LM_Q_B + l->target;
         double bound = 1 / sqrt((double)t[0].cols);
 
         if (l->init) {

@@ -88,7 +88,8 @@ list_regions(struct lm *lm, struct lm_work *w)
     const struct model_form *f = &c->form;
     size_t posts = f->norm.places & NORM_POST ? n : 0;
     size_t outputs = c->residual_scale > 0 ? n : posts;
-    size_t fused_qkv = f->qkv != FUSED_NOT ? nq + nk + nv : 0;
+    size_t q_low = (size_t)c->q_rank, kv_low = (size_t)c->kv_rank;
+    size_t low = f->mla ? kv_low + (size_t)c->rotary_dim : 0;
     size_t up = f->plain_mlp || f->gate_up ? 0 : inter;
     size_t half = config_ropes(c) ? (size_t)c->rotary_dim / 2 : 0;
     struct activations *a = &w->acts;
@@ -105,9 +106,13 @@ list_regions(struct lm *lm, struct lm_work *w)
     add(r, &w->kept, n * ((size_t)c->n_layers + 1), hidden, 4);
     r = add_region(w, "a layer's activations");
     add(r, &a->attn_in, n, hidden, 4);
-    add(r, &a->qkv, n, fused_qkv, 4);
+    add(r, &a->qkv, n, config_fused(c), 4);
+    add(r, &a->q_low, n, q_low, 4);
+    add(r, &a->q_normed, n, q_low, 4);
+    add(r, &a->kv_low, n, low, 4);
+    add(r, &a->kv_normed, n, kv_low, 4);
     add(r, &a->q, n, nq, 4);
-    add(r, &a->k, n, nk, 4);
+    add(r, &a->k, n, f->mla ? 0 : nk, 4);
     add(r, &a->v, n, nv, 4);
     add(r, &a->q_rotated, n, nq, 4);
     add(r, &a->k_rotated, n, nk, 4);
@@ -130,6 +135,9 @@ list_regions(struct lm *lm, struct lm_work *w)
     add(r, &g->inner, n, inter, 4);
     add(r, &g->attended, n, heads * dv, 4);
     add(r, &g->q, n, nq, 4);
+    add(r, &g->q_low, n, q_low, 4);
+    add(r, &g->kv_low, n, low, 4);
+    add(r, &g->kv_normed, n, kv_low, 4);
     add(r, &g->k, n, nk, 4);
     add(r, &g->v, n, nv, 4);
     add(r, &g->sines_back, n, half, 4);

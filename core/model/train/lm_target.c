@@ -3,14 +3,18 @@
 
 #include <string.h>
 
-static const char *const names[LM_N_TARGETS] = { "q",    "k",  "v",   "o",
-                                                 "gate", "up", "down" };
+static const char *const names[LM_N_TARGETS] = { "q",    "k",  "v",    "o",
+                                                 "gate", "up", "down", "q_b" };
 
 enum model_part
 lm_target_part(const struct config *c, enum lm_target t)
 {
     const struct model_form *f = &c->form;
 
+    if (t == LM_Q_B || (t == LM_Q && c->q_rank))
+        return !c->q_rank ? N_PARTS : t == LM_Q ? PART_Q_A : PART_Q_B;
+    if (f->mla && (t == LM_K || t == LM_V))
+        return t == LM_K ? PART_KV_A : PART_KV_B;
     if (t <= LM_V && f->qkv != FUSED_NOT)
         return t == LM_Q ? PART_QKV : N_PARTS;
     if ((t == LM_GATE || t == LM_UP) && f->gate_up)
@@ -26,6 +30,9 @@ lm_target_name(const struct config *c, enum lm_target t)
     enum model_part part = lm_target_part(c, t);
 
     return part == PART_QKV       ? "qkv"
+           : part == PART_Q_A     ? "q_a"
+           : part == PART_KV_A    ? "kv_a"
+           : part == PART_KV_B    ? "kv_b"
            : part == PART_GATE_UP ? "gate_up"
                                   : names[t];
 }

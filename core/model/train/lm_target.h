@@ -14,7 +14,7 @@
 
 /* In the order of everything that lists them.  Of fused matrices, that of q, k
  * and v is LM_Q, that of gate and up LM_GATE; then there is no other of
- * these. */
+ * these.  Of MLA LM_Q is q_a_proj, LM_K kv_a_proj_with_mqa, LM_V kv_b_proj. */
 enum lm_target {
     LM_Q,
     LM_K,
@@ -23,6 +23,7 @@ enum lm_target {
     LM_GATE,
     LM_UP,
     LM_DOWN,
+    LM_Q_B, /* MLA's q_b_proj */
     LM_N_TARGETS
 };
 
