@@ -47,6 +47,10 @@ held() {
     held mixtral qwen2_moe glm4_moe
 }
 
+@test "hf-infer: DeepSeek V2 and V3, whose keys and values come of latents, are as the reference" {
+    held deepseek_v2 deepseek_v3
+}
+
 @test "hf-infer: text models in a directory with a vision tower are as the reference" {
     held gemma3 qwen2_5_vl llava mistral3
 }

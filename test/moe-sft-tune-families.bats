@@ -4,7 +4,7 @@
 load helpers
 
 # Between them they have nearly all that families have in addition.
-SOME="gpt2:inner gpt_neox gemma2:caps phi3:longrope-partial olmo2 mixtral qwen2_moe:dense glm4_moe"
+SOME="gpt2:inner gpt_neox gemma2:caps phi3:longrope-partial olmo2 mixtral qwen2_moe:dense glm4_moe deepseek_v2 deepseek_v3"
 
 # of WHAT NAME...: a line for each.
 of() {

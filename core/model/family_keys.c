@@ -321,3 +321,53 @@ const struct family_experts family_glm4_moe_experts = {
                 .floor = 1e-20F },
     .keys = glm4_moe_keys
 };
+
+/* ---- multi-head latent attention ---- */
+
+#define MLA                                                               \
+    QKV_BIAS, O_BIAS, { "q_lora_rank", COUNT(q_rank, 1536, 1, 1 << 20) }, \
+        { "kv_lora_rank", COUNT(kv_rank, 512, 1, 1 << 20) },              \
+        { "qk_nope_head_dim", COUNT(nope_dim, 128, 1, 1 << 12) },         \
+        { "qk_rope_head_dim", COUNT(rotary_dim, 64, 2, 1 << 12) },        \
+    {                                                                     \
+        "v_head_dim", COUNT(v_head_dim, 128, 1, 1 << 12)                  \
+    }
+
+/* in the order of enum router_groups */
+static const char *const greedy[] = { "greedy", "group_limited_greedy", NULL };
+static const char *const softmax[] = { "softmax", NULL };
+
+const struct family_key family_deepseek_v2_keys[] = {
+    MLA, SHARED(2), DENSE(0), { 0 }
+};
+static const struct family_key deepseek_v2_keys[] = {
+    { "norm_topk_prob", ONLY(0) }, /* which no file of this family has on */
+    SCALING,
+    GROUPS(0),
+    { "scoring_func", WORD(0, softmax) },
+    { "topk_method", KEY_WORD, AT(router.groups), 0, 0, 0, greedy },
+    { 0 },
+};
+const struct family_experts family_deepseek_v2_experts = {
+    .n = 64, .keys = deepseek_v2_keys
+};
+
+const struct family_key family_deepseek_v3_keys[] = {
+    MLA, SHARED(1), DENSE(3), { "rope_interleave", FLAG(form.pairs, 1) }, { 0 },
+};
+static const struct family_key deepseek_v3_keys[] = {
+    NORMALIZE(1),
+    { "routed_scaling_factor", NUMBER(router.scaling, 2.5, 0, BIG) },
+    { "n_group", COUNT(router.n_groups, 8, 1, MOST) },
+    { "topk_group", COUNT(router.n_top_groups, 4, 1, MOST) },
+    { "scoring_func", WORD(0, sigmoid) },
+    { "topk_method", WORD(0, noaux_tc) },
+    { 0 },
+};
+const struct family_experts family_deepseek_v3_experts = {
+    .n = 256,
+    .n_used = 8,
+    .router = { ROUTER_SIGMOID, GROUPS_BEST_TWO, .corrected = true,
+                .floor = 1e-20F },
+    .keys = deepseek_v3_keys
+};

@@ -216,6 +216,20 @@ test_rope(void)
                    (0.05 * log(40) + 1) / (0.1 * log(40) + 1)));
 }
 
+static void
+test_latents(void)
+{
+    GIVES("\"model_type\":\"deepseek_v3\",\"num_key_value_heads\":8,"
+          "\"moe_intermediate_size\":32,\"rope_scaling\":{\"type\":\"yarn\","
+          "\"factor\":40,\"mscale\":1,\"mscale_all_dim\":1.0,"
+          "\"original_max_position_embeddings\":4096}",
+          NULL, "latents: DeepSeek-V3's sizes, and mscale^2 on scores",
+          c.head_dim == 192 && c.v_head_dim == 128 && c.rotary_dim == 64 &&
+              c.q_rank == 1536 && c.kv_rank == 512 && c.form.pairs &&
+              near(c.rope->attention_factor, 1) &&
+              near(c.attn_scale, pow(0.1 * log(40) + 1, 2) / sqrt(192)));
+}
+
 /* Frequencies by hand: head_dim 4 has the pairs theta^0 and theta^-1/2. */
 static void
 test_frequencies(void)
@@ -538,6 +552,8 @@ static const char *const refused[][2] = {
     { "\"num_key_value_heads\":3",
       "config.json: num_key_value_heads is 3 (expected a divisor of" },
     { "\"num_key_value_heads\":0", "config.json: num_key_value_heads is 0" },
+    { "\"model_type\":\"deepseek_v3\",\"moe_intermediate_size\":32",
+      "config.json: num_key_value_heads is 4 (expected num_attention_heads:" },
     { "\"num_attention_heads\":12",
       "config.json: head_dim is missing (expected a number, as" },
     { "\"num_attention_heads\":128,\"num_key_value_heads\":128,"
@@ -669,6 +685,7 @@ main(void)
     test_shape();
     test_biases();
     test_rope();
+    test_latents();
     test_frequencies();
     test_far_positions();
     test_experts();
