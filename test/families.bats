@@ -81,7 +81,7 @@ held() {
 # bats test_tags=long
 @test "hf-infer: families' prompts in batches are as alone; in bf16 they are near, by any instruction set" {
     isas_here
-    for m in gpt2 gpt_neox gemma2 phi3 glm4 cohere2; do
+    for m in gpt2 gpt_neox gemma2 phi3 glm4 cohere2 deepseek_v2; do
         py "$ROOT/test/ref/family_ref.py" make $m $m
         for o in '--compute f32' '--compute bf16' '--kv-dtype bf16'; do
             # shellcheck disable=SC2086

@@ -41,6 +41,14 @@ kvc_ref.save("c.bin", kvc_model.average(layers, d, 2), d, 2)' $m
     done
 }
 
+@test "hf-infer --kvc: values of another width than keys, as latents give them, are refused" {
+    py "$ROOT/test/ref/family_ref.py" make deepseek_v3 m
+    py -c 'import kvc_ref, kvc_model
+kvc_ref.save("c.bin", kvc_model.average(3, 20, 2), 20, 2)'
+    run -65 hf-infer m --ids 1,2,3,4,5 --nll --kvc c.bin
+    [ "${lines[-1]}" = "hf-infer: c.bin: a key of the model has 20 numbers and a value 10, which a compressor cannot have" ]
+}
+
 @test "hf-infer --kvc: the bits do not depend on -j, --chunk or --batch" {
     average 2 c.bin
     same_for '-j 1' '-j 2' '-j 3 --chunk 5' -- \

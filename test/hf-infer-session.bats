@@ -32,7 +32,7 @@ same() {
 }
 
 @test "hf-infer --session: the bits of the whole prompt, whatever the file has of it" {
-    for family in llama gpt2 gemma3_text phi3:longrope cohere2 qwen3_5; do
+    for family in llama gpt2 gemma3_text phi3:longrope cohere2 qwen3_5 deepseek_v3; do
         rm -rf f
         py "$ROOT/test/ref/family_ref.py" make $family f
         same "$(seq -s, 20 39)" "$(seq -s, 20 45)" f # goes on

@@ -59,6 +59,14 @@ END
     [ ! -e x ]
 }
 
+@test "st-convert --activations: the first layers of latents read the same" {
+    py "$ROOT/test/ref/family_ref.py" make deepseek_v3:dense m
+    hf-infer m --ids "$(cat m/ids)" --acts in:q_proj:0-2,in:gate_proj:0-2 -o acts
+    run -0 st-convert -v m -o x --weights int4 --group 8 --activations acts --ignore '*kv_b*' --ignore '*o_proj'
+    [ "$(grep -c 'q_b_proj.npy: is not there' <<<"$output")" = 3 ]
+    [[ $output != *"_a_proj"*"is not there"* ]]
+}
+
 @test "st-convert --weights: F16 and F32 models have scales of their type, odd shapes and rows of zeros are packed" {
     py -c 'import numpy as np, tiny_models, mkst, os, json
 for name, dtype in ("h", "<f2"), ("s", "<f4"):

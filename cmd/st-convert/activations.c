@@ -16,7 +16,9 @@
 static const enum model_part same[][3] = {
     { PART_Q, PART_K, PART_V },
     { PART_UP, PART_GATE, PART_UP },
+    { PART_KV_A, PART_Q_A, PART_Q },
 };
+#define N_SAME (sizeof(same) / sizeof(*same))
 
 static bool
 find_file(struct str *path, const char *dir, const char *module)
@@ -37,7 +39,7 @@ activations_find(struct str *path, const struct convert_plan *p,
     bool found = find_file(path, dir, module);
     bool known = p->family && part_find(&at, p->family, module);
 
-    for (size_t i = 0; known && i < 6; i++) {
+    for (size_t i = 0; known && i < 3 * N_SAME; i++) {
         const enum model_part *set = same[i / 3];
 
         if (found ||
