@@ -6,7 +6,7 @@
 budgets='core 11775
 core/format 13490
 core/kernel 11940
-core/model 29770
+core/model 29969
 core/text 8128
 core/image 2399
 cmd 42442
