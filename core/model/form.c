@@ -17,52 +17,30 @@
 #define BY " by the layer's other tensors and config.json"
 
 #define COMPRESSED "compressed-tensors"
-#define WORDS_OF                                                 \
-    {                                                            \
-        ".weight_packed", ".weight_scale", ".weight_zero_point", \
-            ".weight_shape", ".weight_g_idx", ".input_scale"     \
-    }
-#define BYTES_OF                                                      \
-    {                                                                 \
-        ".weight", ".weight_scale", ".weight_zero_point", NULL, NULL, \
-            ".input_scale"                                            \
-    }
+#define BYTES                                   \
+    LAYOUT_BYTES,                               \
+        .suffix = { ".weight", ".weight_scale", \
+                    ".weight_zero_point", [FORM_INPUT] = ".input_scale" }
+#define WORDS                                                                \
+    LAYOUT_WORDS,                                                            \
+        .suffix = { ".weight_packed", ".weight_scale", ".weight_zero_point", \
+                    ".weight_shape",  ".weight_g_idx", ".input_scale" }
 
 static const struct weight_form forms[] = {
-    { "fp8",
-      NULL,
-      LAYOUT_BYTES,
-      { ".weight", ".weight_scale_inv", NULL, NULL, NULL, ".input_scale" },
-      ".weight_scale",
-      { "", "_scale_inv", NULL, NULL, NULL, "_activation_scale" } },
-    { COMPRESSED, "float-quantized", LAYOUT_BYTES, BYTES_OF, NULL, { NULL } },
-    { COMPRESSED, "int-quantized", LAYOUT_BYTES, BYTES_OF, NULL, { NULL } },
-    { COMPRESSED, "naive-quantized", LAYOUT_BYTES, BYTES_OF, NULL, { NULL } },
-    { COMPRESSED, "pack-quantized", LAYOUT_WORDS, WORDS_OF, NULL, { NULL } },
-    { COMPRESSED,
-      "mxfp4-pack-quantized",
-      LAYOUT_MXFP4,
-      { ".weight_packed", ".weight_scale", NULL, NULL, NULL, NULL },
-      NULL,
-      { NULL } },
-    { "awq",
-      NULL,
-      LAYOUT_AWQ,
-      { ".qweight", ".scales", ".qzeros", NULL, NULL, NULL },
-      NULL,
-      { NULL } },
-    { "gptq",
-      NULL,
-      LAYOUT_GPTQ,
-      { ".qweight", ".scales", ".qzeros", NULL, ".g_idx", NULL },
-      NULL,
-      { NULL } },
-    { "mxfp4",
-      NULL,
-      LAYOUT_MXFP4,
-      { NULL },
-      NULL,
-      { "_blocks", "_scales", NULL, NULL, NULL, NULL } },
+    { "fp8", NULL, LAYOUT_BYTES, .other_scale = ".weight_scale",
+      .suffix = { ".weight",
+                  ".weight_scale_inv", [FORM_INPUT] = ".input_scale" },
+      .stack = { "", "_scale_inv", [FORM_INPUT] = "_activation_scale" } },
+    { COMPRESSED, "float-quantized", BYTES },
+    { COMPRESSED, "int-quantized", BYTES },
+    { COMPRESSED, "naive-quantized", BYTES },
+    { COMPRESSED, "pack-quantized", WORDS },
+    { COMPRESSED, "mxfp4-pack-quantized", LAYOUT_MXFP4,
+      .suffix = { ".weight_packed", ".weight_scale" } },
+    { "awq", NULL, LAYOUT_AWQ, .suffix = { ".qweight", ".scales", ".qzeros" } },
+    { "gptq", NULL, LAYOUT_GPTQ,
+      .suffix = { ".qweight", ".scales", ".qzeros", [FORM_INDEX] = ".g_idx" } },
+    { "mxfp4", NULL, LAYOUT_MXFP4, .stack = { "_blocks", "_scales" } },
 };
 enum { N_FORMS = sizeof(forms) / sizeof(*forms) };
 
@@ -383,24 +361,28 @@ form_look(struct form_tensors *t, const struct quantization *q,
                         strlen(suffixes(form, stacked)[FORM_CODES]));
     rc = quantization_group(&t->group, q, name, err);
     ignored = rc < 0 ? -1 : quantization_ignores(q, name, err);
-    if (ignored >= 0 && (!t->group || ignored))
-        ignored = err_data(err, codes->st->path,
-                           "%s is packed, but quantization_config of %s %s",
-                           codes->t->name, q->file,
-                           t->group ? "says that it is not"
-                                    : "has no group whose target it is");
-    if (ignored >= 0 && t->group->form != form)
+    rc = -1;
+    if (ignored < 0)
+        goto out;
+    if (!t->group || ignored) {
+        err_data(err, codes->st->path,
+                 "%s is packed, but quantization_config of %s %s",
+                 codes->t->name, q->file,
+                 t->group ? "says that it is not"
+                          : "has no group whose target it is");
+        goto out;
+    }
+    if (t->group->form != form)
         codes = find_exact(dir, name, t->group->form->suffix[FORM_CODES]);
     t->tensor[FORM_CODES] = codes;
-    if (ignored >= 0 && !is_packed(t->group->form, stacked, codes))
-        ignored = err_data(err, dir->path, "tensor %s%s is missing", name,
-                           t->group->form->suffix[FORM_CODES]);
-    rc = ignored < 0 || find_tensors(t, dir, name, err) < 0 ||
-                 check_codes(t, err) < 0 ||
-                 (t->tensor[FORM_SHAPE] && check_shape(t, err) < 0) ||
-                 check_scale(t, err) || check_rest(t, err)
-             ? -1
-             : 1;
+    if (!is_packed(t->group->form, stacked, codes))
+        err_data(err, dir->path, "tensor %s%s is missing", name,
+                 t->group->form->suffix[FORM_CODES]);
+    else if (!find_tensors(t, dir, name, err) && !check_codes(t, err) &&
+             (!t->tensor[FORM_SHAPE] || !check_shape(t, err)) &&
+             !check_scale(t, err) && !check_rest(t, err))
+        rc = 1;
+out:
     free(name);
     return rc;
 }

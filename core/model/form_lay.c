@@ -69,33 +69,45 @@ form_memory_free(struct form_memory *m)
 
 /* ---- numbers in words ---- */
 
-/* Numbers of few bits, one after the other in words 'stride' bytes apart: each
- * word after the other, or only whole ones in each word, which older files
- * have. */
-struct packed_words {
-    const uint8_t *data;
-    size_t stride;
-    unsigned bits, in_word; /* 0: they go on in the next word */
-};
-
-static unsigned
-word_get(const struct packed_words *w, size_t i)
-{
-    size_t bit = w->in_word ? i / w->in_word * 32 + i % w->in_word * w->bits
-                            : i * w->bits;
-    const uint8_t *at = w->data + bit / 32 * w->stride;
-    uint64_t v = le32(at);
-
-    if (bit % 32 + w->bits > 32)
-        v |= (uint64_t)le32(at + w->stride) << 32;
-    return (unsigned)(v >> bit % 32) & ((1u << w->bits) - 1);
-}
-
 /* Where AWQ has column i of eight in a word. */
 static unsigned
 awq_shift(size_t i)
 {
     return 4 * (unsigned)(i % 2 * 4 + i / 2);
+}
+
+/* Numbers of few bits along the rows of a tensor of words, or 'down' its
+ * columns: each word after the other, or only whole ones in each word, which
+ * older files have. */
+struct packed_words {
+    const uint8_t *data;
+    size_t ld; /* bytes from a row to the next */
+    bool down, awq;
+    unsigned bits, in_word; /* 0: they go on in the next word */
+};
+
+static struct packed_words
+words_of(const struct stdir_tensor *t, unsigned bits)
+{
+    return (struct packed_words){ .data = st_data(t->st, t->t),
+                                  .ld = 4 * t->t->shape[1],
+                                  .bits = bits };
+}
+
+/* Number i of row, or column, j. */
+static unsigned
+word_get(const struct packed_words *w, size_t i, size_t j)
+{
+    size_t bit = w->in_word ? i / w->in_word * 32 + i % w->in_word * w->bits
+                 : w->awq   ? i / 8 * 32 + awq_shift(i % 8)
+                            : i * w->bits;
+    size_t stride = w->down ? w->ld : 4;
+    const uint8_t *at = w->data + j * (w->down ? 4 : w->ld) + bit / 32 * stride;
+    uint64_t v = le32(at);
+
+    if (bit % 32 + w->bits > 32)
+        v |= (uint64_t)le32(at + stride) << 32;
+    return (unsigned)(v >> bit % 32) & ((1u << w->bits) - 1);
 }
 
 /* ---- in the order of rows ---- */
@@ -151,46 +163,20 @@ lay_words(const struct laying *l, size_t begin, size_t end)
                    l->from + (w * l->t->out + r) * 4, 4);
 }
 
-static void
-lay_numbers(const struct laying *l, const struct packed_words *of_row,
-            size_t begin, size_t end)
-{
-    for (size_t r = begin; r < end; r++) {
-        struct packed_words w = *of_row;
-
-        w.data +=
-            r * (w.stride == 4 ? l->t->tensor[FORM_CODES]->t->shape[1] * 4 : 4);
-        for (size_t k = 0; k < l->t->in; k++)
-            put(l, l->codes + r * l->nbytes, k, word_get(&w, k));
-    }
-}
-
 /* The zero point of a row and a block. */
 static unsigned
 zero_of(const struct form_tensors *t, size_t cols, size_t r, size_t block)
 {
     const struct stdir_tensor *z = t->tensor[FORM_ZERO];
-    const uint8_t *data = st_data(z->st, z->t);
-    unsigned bits = t->group->bits, v;
-    struct packed_words w = { .data = data, .bits = bits };
+    struct packed_words w;
 
-    switch (t->group->form->layout) {
-    case LAYOUT_BYTES:
-        return data[r * cols + block] ^ 0x80; /* plus 128 */
-    case LAYOUT_WORDS:
-        w.data += 4 * block;
-        w.stride = 4 * cols;
-        return word_get(&w, r);
-    case LAYOUT_AWQ:
-        return le32(data + (block * t->out / 8 + r / 8) * 4) >>
-                   awq_shift(r % 8) &
-               15;
-    default:
-        w.data += block * z->t->shape[1] * 4;
-        w.stride = 4;
-        v = word_get(&w, r);
-        return t->group->zero_less_1 ? (v + 1) & ((1u << bits) - 1) : v;
-    }
+    if (t->group->form->layout == LAYOUT_BYTES) /* plus 128 */
+        return ((const uint8_t *)st_data(z->st, z->t))[r * cols + block] ^ 0x80;
+    w = words_of(z, t->group->bits);
+    w.down = t->group->form->layout == LAYOUT_WORDS;
+    w.awq = t->group->form->layout == LAYOUT_AWQ;
+    return (word_get(&w, r, block) + t->group->zero_less_1) &
+           ((1u << w.bits) - 1);
 }
 
 static void
@@ -203,19 +189,19 @@ lay_rows(void *ctx, size_t begin, size_t end)
     size_t size = dtype_size(s->t->dtype);
     enum form_layout layout = t->group->form->layout;
     unsigned bits = t->group->bits;
-    struct packed_words w = { .data = l->from, .stride = 4, .bits = bits };
+    struct packed_words w = words_of(t->tensor[FORM_CODES], bits);
 
-    if (layout == LAYOUT_GPTQ)
-        w.stride = 4 * t->out;
-    if (layout == LAYOUT_WORDS &&
-        t->tensor[FORM_CODES]->t->shape[1] != (t->in * bits + 31) / 32)
+    w.down = layout == LAYOUT_GPTQ;
+    if (layout == LAYOUT_WORDS && w.ld != (t->in * bits + 31) / 32 * 4)
         w.in_word = 32 / bits;
     if (l->codes && layout == LAYOUT_AWQ)
         lay_awq(l, begin, end);
     else if (l->codes && (bits == 4 || bits == 8))
         lay_words(l, begin, end);
-    else if (l->codes)
-        lay_numbers(l, &w, begin, end);
+    else
+        for (size_t r = begin; l->codes && r < end; r++)
+            for (size_t k = 0; k < t->in; k++)
+                put(l, l->codes + r * l->nbytes, k, word_get(&w, k, r));
     for (size_t r = begin; r < smaller(end, l->rows); r++)
         for (size_t b = 0; b < l->cols; b++) {
             size_t to = r * l->cols + b;
