@@ -43,6 +43,34 @@ for m in "", "-dense-first-last", "-mlp-only", "-all-experts-f32":
     done
 }
 
+@test "hf-infer: experts in one tensor a layer give the bits that a tensor each gives, in tune, too" {
+    for m in "" -dense-first-last; do
+        py - "$(moe "$m")" fused <<'END'
+import glob, json, os, re, shutil, sys, mkst
+os.makedirs(sys.argv[2], exist_ok=True)
+shutil.copy(sys.argv[1] + "/config.json", sys.argv[2])
+t = {k: v for f in glob.glob(sys.argv[1] + "/*.safetensors") for k, v in mkst.load(f).items()}
+n = json.load(open(sys.argv[1] + "/config.json"))["num_experts"]
+for at in {m[1] for m in (re.match(r"(.*\.experts\.)0\.", k) for k in t) if m}:
+    part = {w: [t.pop(f"{at}{e}.{w}_proj.weight") for e in range(n)] for w in ("gate", "up", "down")}
+    dtype, (i, h), _ = part["gate"][0]
+    t[at + "gate_up_proj"] = dtype, [n, 2 * i, h], b"".join(a[2] + b[2] for a, b in zip(part["gate"], part["up"]))
+    t[at + "down_proj"] = dtype, [n, h, i], b"".join(a[2] for a in part["down"])
+mkst.save_raw(sys.argv[2] + "/model.safetensors", mkst.header(t), b"".join(v[2] for v in t.values()))
+END
+        for how in f32 bf16; do
+            for d in fused "$(moe "$m")"; do
+                hf-infer "$d" --ids $IDS --logits - --compute $how | sha256sum
+            done | uniq | wc -l | grep -qx 1
+        done
+    done
+    echo '{"ids": [3, 14, 15, 92], "labels": [3, 14, 15, 92]}' >ids.jsonl
+    for d in fused "$(moe -dense-first-last)"; do
+        moe-sft tune -q -m "$d" -d ids.jsonl -o run -f -n 2 --batch 1 --rank 2 --lr 1e-2 --targets gate,up,down
+        sha256sum run/adapter_model.safetensors
+    done | uniq | wc -l | grep -qx 1
+}
+
 @test "hf-infer: the demo's trained experts give float64's nll" {
     hf-infer "$ROOT/demo/qwen3-moe-tiny" --file "$ROOT/demo/held-out.txt" --nll -q >nll
     py -c '

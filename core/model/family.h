@@ -116,7 +116,8 @@ struct family_experts {
     int64_t n, n_used; /* where absent; 0: it must be said */
     struct router_kind router;
     const struct family_key *keys;
-    const struct family_stack *stack; /* NULL: they have a tensor each */
+    const struct family_stack *stack; /* NULL: as transformers has it,
+                                       * gate_up_proj and down_proj, by rows */
     bool everywhere; /* no layer is dense, and nothing says what size it were */
 };
 

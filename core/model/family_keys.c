@@ -258,13 +258,10 @@ static const struct family_key qwen3_next_keys[] = { NORMALIZE(1), { 0 } };
 const struct family_experts family_qwen3_next_experts = {
     .n = 512, .n_used = 10, .keys = qwen3_next_keys
 };
-static const struct family_stack qwen3_5_stack = { "gate_up_proj", "down_proj",
-                                                   false, false };
 const struct family_experts family_qwen3_5_moe_experts = {
     .n = 256,
     .n_used = 8,
     .router.normalize = true, /* whatever norm_topk_prob says */
-    .stack = &qwen3_5_stack,
     .everywhere = true,
 };
 
