@@ -158,7 +158,7 @@ def gpt_oss(seed, v):
         m.t[m.at + at + "self_attn.sinks"] = m.rng.normal(
             1, 1.5, c["num_attention_heads"])
         # of gates and ups some are beyond 7
-        stack(m, at + "mlp.experts.gate_up_proj", n, h, 2 * size, 5, mxfp4)
+        stack(m, at + "mlp.experts.gate_up_proj", n, h, 2 * size, 3.5, mxfp4)
         stack(m, at + "mlp.experts.down_proj", n, size, h, 0.2, mxfp4)
         return True
 
