@@ -77,6 +77,17 @@ END
         n=$(sed -n 's/.* tokens in, \([0-9]*\) of them shared.*/\1/p' log)
         [ "$n" -ge 37 ] # of the first two at least
     done
+    # what all have in common stays there as they leave, two at a time
+    "$PYTHON" - <<'END' >rows
+import json
+for i in range(7):
+    print(json.dumps({"ids": list(range(40)) + [50 + i // 2] * 3 + [60 + i], "max_tokens": 1 + i % 3}))
+END
+    hf-infer m --jsonl --greedy --batch 1 <rows >one
+    hf-infer m --jsonl --greedy --batch 2 -v <rows >got 2>log
+    cmp got one
+    n=$(sed -n 's/.* tokens in, \([0-9]*\) of them shared.*/\1/p' log)
+    [ "$n" -ge $((6 * 32)) ]
 }
 
 @test "hf-infer --ablate-each: a state begins its window again for each latent" {

@@ -274,11 +274,18 @@ place(struct prompt_batch *b)
                 from = b->active[k]->session;
         later = most + MIN_SHARED - 1;
         for (size_t k = 0; b->shares && k < i && !waits; k++) {
-            struct session *o = b->active[k]->session;
+            const struct entry *o = b->active[k];
+            size_t n = e->seq.n_prompt;
 
-            waits = entry_has_more(e, b->active[k], false, &later);
-            if (waits && o->n_kept == 0)
-                session_keep(o, later);
+            waits = entry_has_more(e, o, false, &later);
+            /* unless they are the same, the next ones may have a little less
+             * in common */
+            if (waits && (n != o->seq.n_prompt || later + 1 != n ||
+                          e->seq.ids.id[later] != o->seq.ids.id[later]))
+                later -= later % MIN_SHARED;
+            if (waits && later >= o->session->n &&
+                o->session->n_kept <= o->session->n)
+                session_keep(o->session, later);
         }
         if (waits)
             continue;

@@ -241,19 +241,6 @@ session_may_fork(const struct session *from, size_t max_tokens)
            config_is_long(c, from->max_tokens) == config_is_long(c, max_tokens);
 }
 
-struct session *
-session_fork(const struct session *from, size_t n, size_t max_tokens)
-{
-    struct session *s = session_new(from->engine, max_tokens);
-
-    kv_share(&s->kv, &from->kv, n);
-    if (n)
-        state_share(&s->state, n == from->n ? &from->state : &from->kept,
-                    state_floats(s));
-    s->n = s->n_cached = n;
-    return s;
-}
-
 size_t
 session_reach(const struct session *s, size_t n)
 {
@@ -271,6 +258,20 @@ session_keep(struct session *s, size_t n)
     s->n_kept = n < s->n ? 0 : n;
     if (n == s->n)
         state_share(&s->kept, &s->state, state_floats(s));
+}
+
+struct session *
+session_fork(const struct session *from, size_t n, size_t max_tokens)
+{
+    struct session *s = session_new(from->engine, max_tokens);
+
+    kv_share(&s->kv, &from->kv, n);
+    if (n)
+        state_share(&s->state, n == from->n ? &from->state : &from->kept,
+                    state_floats(s));
+    s->n = s->n_cached = n;
+    session_keep(s, n); /* for others that begin so */
+    return s;
 }
 
 size_t

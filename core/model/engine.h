@@ -121,7 +121,7 @@ void session_close(struct session *session); /* NULL is fine */
  * first token on if these n were fed as it would be: in COMPUTE_BF16, or
  * steered, as a prompt or as generated.
  * Owner: the caller, until session_close(), in any order.
- * n must be what session_reach() gives.
+ * n must be what session_reach() gives; it keeps its state after these.
  * session_may_fork() must be true: else it would have other keys, since one of
  * the two may become long and has longrope's long factors, or since 'from' is
  * compressed.
