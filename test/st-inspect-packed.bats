@@ -116,6 +116,25 @@ END
     [[ ${lines[2]} == *"	mxfp4 [3,5,64]	"*_blocks ]]
 }
 
+@test "experts of FP8 are one tensor, in blocks that end with each expert" {
+    mkdir m
+    py - <<'END'
+import json, mkst, numpy as np, packed_forms
+rng = np.random.default_rng(1)
+name = "model.layers.0.mlp.experts.down_proj"
+codes, scales = rng.integers(0, 126, (3, 5, 7), np.uint8), rng.standard_normal((3, 2, 3)).astype("<f4")
+t = {name: ("F8_E4M3", [3, 5, 7], codes.tobytes()), name + "_scale_inv": ("F32", [3, 2, 3], scales.tobytes())}
+mkst.save_raw("m/model.safetensors", mkst.header(t), b"".join(v[2] for v in t.values()))
+json.dump({"quantization_config": {"quant_method": "fp8", "weight_block_size": [3, 3]}}, open("m/config.json", "w"))
+np.save("w.npy", (packed_forms.e4m3(codes) * scales.repeat(3, 1)[:, :5].repeat(3, 2)[:, :, :7]).astype("<f4"))
+END
+    st-inspect diff --dequantize -t '*_proj' m w.npy
+    run -0 st-inspect list m
+    [[ ${lines[1]} == *"	fp8 3x3 [3,5,7]	"*experts.down_proj && ${lines[2]} == *"	scales	"*_scale_inv ]]
+    run -65 st-convert m -o out --dequantize
+    [[ $output == *"experts.down_proj has the experts of a layer in one tensor, which are not unpacked" ]]
+}
+
 @test "list and tree: say what lies behind packed tensors" {
     models ct-int4-actorder-asym fp8
     # by hand: 96 x 160, in groups of 32
