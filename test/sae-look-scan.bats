@@ -47,7 +47,7 @@ import os, shutil, subprocess
 import numpy as np, look_ref as ref
 isas = os.environ["ISAS"].split()
 rng = np.random.default_rng(7)
-for it in range(24):
+for it in range(12): # each option in each of its forms
     for name in "sae", "run", "part0", "part1", "part2", "merged":
         shutil.rmtree(name, ignore_errors=True)
     n, d, k, s = (int(rng.integers(*r)) for r in ((6, 80), (3, 20), (1, 6), (3, 40)))
