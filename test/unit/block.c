@@ -371,8 +371,11 @@ test_scales(void)
 {
     int64_t window[3] = { 0 };
     int32_t nth[3] = { 0 };
-    struct model m = { .config = {
-                           .head_dim = 80, .window = window, .nth = nth } };
+    struct layer layers[3] = { 0 };
+    struct model m = {
+        .config = { .head_dim = 80, .window = window, .nth = nth },
+        .layers = layers
+    };
 
     tap_ok(scale_is(&m, 2, 1 / sqrt(80)),
            "scores are divided by sqrt(head_dim)");

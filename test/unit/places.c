@@ -276,7 +276,7 @@ test_families(void)
             str_free(&name);
         }
         tap_ok(good && mid == (f->form.residual == RESIDUAL_SEQUENTIAL) &&
-                   n_qkv == (f->form.qkv == FUSED_NOT ? 9 : 3),
+                   n_qkv == (f->form.qkv == FUSED_NOT && !f->form.mla ? 9 : 3),
                "%s: names of its modules, once each", f->model_type);
     }
 }
