@@ -5,8 +5,8 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11775
 core/format 13490
-core/kernel 11940
-core/model 29969
+core/kernel 11984
+core/model 29980
 core/text 8128
 core/image 2399
 cmd 42442

@@ -44,7 +44,7 @@ held() {
 }
 
 @test "hf-infer: families with experts, their routers and those of all tokens, are as the reference" {
-    held mixtral qwen2_moe glm4_moe
+    held mixtral qwen2_moe glm4_moe gpt_oss
 }
 
 @test "hf-infer: DeepSeek V2 and V3, whose keys and values come of latents, are as the reference" {

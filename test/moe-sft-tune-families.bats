@@ -4,7 +4,7 @@
 load helpers
 
 # Between them they have nearly all that families have in addition.
-SOME="gpt2:inner gpt_neox gemma2:caps phi3:longrope-partial olmo2 mixtral qwen2_moe:dense glm4_moe deepseek_v2 deepseek_v3"
+SOME="gpt2:inner gpt_neox gemma2:caps phi3:longrope-partial olmo2 mixtral qwen2_moe:dense glm4_moe gpt_oss deepseek_v2 deepseek_v3"
 
 # of WHAT NAME...: a line for each.
 of() {
@@ -136,6 +136,12 @@ mkst.save(path, add)' "$1"
     moe-sft tune -q -m m -d d.jsonl -o run --ctx 64 -n 1 --rank 2 --targets q
     st-inspect list run/adapter_model.safetensors | grep -q "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_A.weight"
     hf-infer m -q --lora run --ids 1,2 --logits l.npy
+}
+
+@test "moe-sft tune --base int8: experts that lie [in, out] are refused" {
+    model gpt_oss
+    run -65 moe-sft tune -m m -d d.jsonl -o run -n 1 --base int8
+    [ "$output" = "moe-sft: m: has experts whose weights are [in, out], which cannot be int8" ]
 }
 
 @test "moe-sft tune: an example is no longer than the positions that are learned" {

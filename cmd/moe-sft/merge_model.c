@@ -145,7 +145,7 @@ merge_model(const struct cmd *cmd, struct err *err)
     if (n != g.model->adapters->n_parts) {
         err_set(err, EX_DATAERR,
                 "%s: has an adapter of a layer whose weights are another's, as "
-                "a tied lm_head's are: it cannot be merged",
+                "a tied lm_head's or stacked experts' are: it cannot be merged",
                 g.model->adapters->file.dir.path);
         goto out;
     }

@@ -148,9 +148,9 @@ int
 peft_warn(struct peft *p, const struct stdir *tensors, const struct stdir *base,
           const bool *used, const char *under, struct err *err)
 {
-    const struct st_tensor *a = NULL; /* the first one in a layer */
+    const struct st_tensor *a = NULL;      /* the first one in a layer */
+    const struct st_tensor *expert = NULL; /* the base may have no such name */
     struct str root = { 0 };
-    bool experts = false;
     int rc = 0;
 
     for (size_t i = 0; i < tensors->n_tensors; i++) {
@@ -158,18 +158,20 @@ peft_warn(struct peft *p, const struct stdir *tensors, const struct stdir *base,
 
         if (!has_tail(t, TAIL_A))
             continue;
-        if (!a && !has_tail(t, "lm_head" TAIL_A))
+        if (strstr(t->name, ".experts."))
+            expert = t;
+        else if (!a && !has_tail(t, "lm_head" TAIL_A))
             a = t;
-        experts = experts || strstr(t->name, ".experts.");
     }
     warn_unknown(p);
     warn_unused(p, &p->r_of);
     warn_unused(p, &p->alpha_of);
+    a = a ? a : expert;
     if (base && a)
         add_root(&root, a, base);
     if (base)
         rc = warn_missing(p, tensors, base, used, under, root.s ? root.s : "",
-                          experts, err);
+                          expert, err);
     str_free(&root);
     return rc;
 }

@@ -2,6 +2,7 @@
 #include "core/kernel/vec.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 #include "core/kernel/ops.h"
 
@@ -103,17 +104,66 @@ vec_softmax_block(const struct softmax_block *b)
     ops()->softmax_block(b);
 }
 
+/* ACT_CLAMPED's numbers that quick_gelu gets; NaNs stay.  Where they are not
+ * those of before, they have no slope. */
+#define ACT_LIMIT 7.0F
+enum { ACT_BLOCK = 256 };
+
+static void
+clamp_act(float *gate, float *up, const float *from, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float u = from ? from[i] : 0;
+
+        gate[i] = gate[i] > ACT_LIMIT ? ACT_LIMIT : gate[i];
+        u = u > ACT_LIMIT ? ACT_LIMIT : u;
+        up[i] = (u < -ACT_LIMIT ? -ACT_LIMIT : u) + 1;
+    }
+}
+
 void
 vec_act(enum act act, float *gate, const float *up, size_t n)
 {
-    ops()->act[act](gate, up, n);
+    float clamped[ACT_BLOCK];
+
+    if (act < N_ACTS) {
+        ops()->act[act](gate, up, n);
+        return;
+    }
+    for (size_t i = 0, k; i < n; i += k) {
+        k = smaller(ACT_BLOCK, n - i);
+        clamp_act(gate + i, clamped, up ? up + i : NULL, k);
+        ops()->act[ACT_QUICK_GELU](gate + i, clamped, k);
+    }
 }
 
 void
 vec_act_back(enum act act, float *h, float *gate, float *up, const float *dh,
              size_t n)
 {
-    ops()->act_back[act](h, gate, up, dh, n);
+    float clamped[ACT_BLOCK];
+    bool over[ACT_BLOCK], out[ACT_BLOCK];
+
+    if (act < N_ACTS) {
+        ops()->act_back[act](h, gate, up, dh, n);
+        return;
+    }
+    for (size_t i = 0, k; i < n; i += k) {
+        float *u = up ? up + i : NULL;
+
+        k = smaller(ACT_BLOCK, n - i);
+        for (size_t j = 0; j < k; j++) {
+            over[j] = gate[i + j] > ACT_LIMIT;
+            out[j] = u && fabsf(u[j]) > ACT_LIMIT;
+        }
+        clamp_act(gate + i, clamped, u, k);
+        ops()->act_back[ACT_QUICK_GELU](h + i, gate + i, clamped, dh + i, k);
+        for (size_t j = 0; j < k; j++) {
+            gate[i + j] = over[j] ? 0 : gate[i + j];
+            if (u)
+                u[j] = out[j] ? 0 : clamped[j];
+        }
+    }
 }
 
 void

@@ -87,6 +87,8 @@ void vec_softmax_block(const struct softmax_block *b);
  *   relu       g where g > 0, else 0
  *   quick_gelu g / (1 + exp(-1.702 g))
  *   sigmoid    1 / (1 + exp(-g))
+ *   clamped    quick_gelu(min(g, 7)) * (u + 1), where u = up[i] in [-7, 7];
+ *              gpt-oss's
  */
 enum act {
     ACT_SILU,
@@ -95,7 +97,8 @@ enum act {
     ACT_RELU,
     ACT_QUICK_GELU,
     ACT_SIGMOID,
-    N_ACTS
+    N_ACTS,
+    ACT_CLAMPED = N_ACTS /* has no kernel of its own */
 };
 void vec_act(enum act act, float *gate, const float *up, size_t n);
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "core/kernel/vec.h"
 #include "core/model/block.h"
 #include "core/model/engine.h"
 #include "core/model/mlp.h"
@@ -46,7 +47,7 @@ experts_route(struct engine *e, const struct layer *l,
     if (l->shared_router.out) {
         linear_exact(e, &(struct apply){ &l->shared_router, w->shared, false },
                      a->mlp_in, n_rows);
-        router_sigmoid(w->shared, n_rows);
+        vec_act(ACT_SIGMOID, w->shared, NULL, n_rows);
     }
     router_group(w->slots, w->first, w->selected, n_rows * w->k, w->n);
 }

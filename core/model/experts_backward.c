@@ -35,13 +35,16 @@ weigh(void *ctx, size_t begin, size_t end)
     const struct back *b = ctx;
     const struct activations *a = b->a;
     const struct lora *lora = b->mlp->down.lora;
+    const float *bias = b->mlp->down.bias;
     size_t n = b->mlp->down.in, rank = lora ? lora->a.out : 0;
 
     for (size_t i = begin; i < end; i++) {
         float weight = b->work->weights[b->s.slots[i]];
+        float slope = vec_dot(b->g->inner + i * n, a->inner + i * n, n);
 
-        b->g->weights[b->s.slots[i]] =
-            vec_dot(b->g->inner + i * n, a->inner + i * n, n);
+        if (bias)
+            slope += vec_dot(b->dy + i * b->hidden, bias, b->hidden);
+        b->g->weights[b->s.slots[i]] = slope;
         vec_scale(a->gate + i * n, weight, n);
         vec_scale(a->up + i * n, weight, n);
         vec_scale(b->dy + i * b->hidden, weight, b->hidden);

@@ -62,7 +62,7 @@ struct model_form {
     bool sinks;       /* heads have a logit without a value */
     bool layer_scale; /* what a half adds is scaled, number by number */
     bool embed_root;  /* embeddings times the square root of hidden_size */
-    bool qkv_bias, o_bias, mlp_bias, router_bias, expert_bias,
+    bool qkv_bias, o_bias, mlp_bias, router_bias,
         head_bias;      /* must be there; those of a layer may be elsewhere,
                          * too, but for experts' */
     bool weighs_shared; /* a shared expert, by sigmoid(shared_expert_gate x) */

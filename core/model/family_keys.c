@@ -284,6 +284,31 @@ const struct family_experts family_mixtral_experts = {
     .n = 8, .n_used = 2, .router.normalize = true
 };
 
+const struct family_name family_gpt_oss_names[] = {
+    { PART_ROUTER, LAYER "mlp.router" },
+    { 0 },
+};
+/* hidden_act, silu, is not what runs */
+const struct family_alias family_gpt_oss_aliases[] = {
+    { "num_experts", "num_local_experts" },
+    { "moe_intermediate_size", "intermediate_size" },
+    { "hidden_act", "hidden_activation" },
+    { 0 },
+};
+const struct family_key family_gpt_oss_keys[] = {
+    { "attention_bias", FLAG(form.qkv_bias, 1) },
+    { "attention_bias", FLAG(form.o_bias, 1) },
+    { "swiglu_limit", KEY_NUMBER, 0, 7, 7, 7, NULL },
+    { "swiglu_alpha", KEY_NUMBER, 0, 1.702, 1.702, 1.702, NULL },
+    { 0 },
+};
+static const struct family_stack gpt_oss_stack = { "gate_up_proj", "down_proj",
+                                                   .in_out = true,
+                                                   .has_bias = true };
+const struct family_experts family_gpt_oss_experts = {
+    .n = 128, .n_used = 4, .router.score = ROUTER_TOP, .stack = &gpt_oss_stack
+};
+
 const struct family_name family_qwen2_moe_names[] = {
     { PART_SHARED_GATE, LAYER "mlp.shared_expert.gate_proj" },
     { PART_SHARED_UP, LAYER "mlp.shared_expert.up_proj" },

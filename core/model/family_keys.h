@@ -24,15 +24,16 @@ extern const struct family_key family_attention_bias_keys[],
     family_stablelm_keys[], family_starcoder2_keys[], family_cohere_keys[],
     family_cohere2_keys[];
 
-extern const struct family_name family_mixtral_names[],
+extern const struct family_name family_gpt_oss_names[], family_mixtral_names[],
     family_qwen2_moe_names[];
-extern const struct family_alias family_mixtral_aliases[],
-    family_routed_aliases[];
-extern const struct family_key family_qwen2_moe_keys[], family_glm4_moe_keys[],
-    family_deepseek_v2_keys[], family_deepseek_v3_keys[];
+extern const struct family_alias family_gpt_oss_aliases[],
+    family_mixtral_aliases[], family_routed_aliases[];
+extern const struct family_key family_gpt_oss_keys[], family_qwen2_moe_keys[],
+    family_glm4_moe_keys[], family_deepseek_v2_keys[],
+    family_deepseek_v3_keys[];
 extern const struct family_experts family_qwen_moe_experts,
     family_qwen3_next_experts, family_qwen3_5_moe_experts,
-    family_mixtral_experts, family_glm4_moe_experts, family_deepseek_v2_experts,
-    family_deepseek_v3_experts;
+    family_mixtral_experts, family_gpt_oss_experts, family_glm4_moe_experts,
+    family_deepseek_v2_experts, family_deepseek_v3_experts;
 
 #endif

@@ -130,9 +130,9 @@ static const struct {
     { ALL "gate_proj", IN(layer, mlp.gate), SHARED, HIDDEN, WITH_SHARED, 0 },
     { ALL "up_proj", IN(layer, mlp.up), SHARED, HIDDEN, WITH_SHARED, 0 },
     { ALL "down_proj", IN(layer, mlp.down), HIDDEN, SHARED, WITH_SHARED, 0 },
-    { EACH "gate_proj", IN(mlp, gate), EXPERT, HIDDEN, SPARSE, BIAS(expert) },
-    { EACH "up_proj", IN(mlp, up), EXPERT, HIDDEN, SPARSE, BIAS(expert) },
-    { EACH "down_proj", IN(mlp, down), HIDDEN, EXPERT, SPARSE, BIAS(expert) },
+    { EACH "gate_proj", IN(mlp, gate), EXPERT, HIDDEN, SPARSE, 0 },
+    { EACH "up_proj", IN(mlp, up), EXPERT, HIDDEN, SPARSE, 0 },
+    { EACH "down_proj", IN(mlp, down), HIDDEN, EXPERT, SPARSE, 0 },
 };
 
 /* ---- names ---- */

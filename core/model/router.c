@@ -5,15 +5,6 @@
 
 #include "core/kernel/vec.h"
 
-void
-router_sigmoid(float *x, size_t n)
-{
-    vec_scale(x, -1, n);
-    vec_exp_sum(x, 0, n);
-    for (size_t i = 0; i < n; i++)
-        x[i] = 1 / (1 + x[i]);
-}
-
 static void
 softmax(float *x, size_t n)
 {
@@ -57,7 +48,7 @@ router_select(const struct router *r, uint32_t *ids, float *weights, float *p)
     if (kind->score == ROUTER_SOFTMAX)
         softmax(p, r->n);
     else if (kind->score == ROUTER_SIGMOID)
-        router_sigmoid(p, r->n);
+        vec_act(ACT_SIGMOID, p, NULL, r->n);
     if (kind->corrected || grouped)
         choice = memcpy(own, p, r->n * sizeof(*p));
     if (kind->corrected)

@@ -60,9 +60,6 @@ void router_select(const struct router *router, uint32_t *ids, float *weights,
 void router_backward(const struct router *router, float *p, const uint32_t *ids,
                      const float *weights, float *dweights);
 
-/* router_sigmoid(): x = 1 / (1 + exp(-x)). */
-void router_sigmoid(float *x, size_t n);
-
 /*
  * router_group() orders slots 0 .. n - 1 by key: those of key i, ascending, are
  * slots[begin[i]] .. slots[begin[i + 1] - 1].  Keys of n_keys and more are left

@@ -562,8 +562,6 @@ MODELS = {
 SHOWN_BY = {"no 1e-20": ("deepseek_v3:small",),
             "masked groups as -inf": ("deepseek_v3:negative",),
             "eps of l2 outside": ("qwen3_next:small",)}
-# These are not listed: hf-infer has still to learn them.
-LATER = {"gpt_oss"}
 # Lengths of the prompts of tests, where not one of 24.
 LENGTHS = {"phi3:longrope": (12, 16, 17, 40), "phi3:longrope-su": (12, 40),
            "phi3:longrope-partial": (12, 40)}

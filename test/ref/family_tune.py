@@ -336,8 +336,9 @@ def nll(seqs, *options):
 
 def steps(name, rng):
     adapter, seqs = make(name, rng)
+    words = sorted({x.split(".")[-1] for x in adapter}) # not stacked experts'
     run(*TUNE, "-o", "run", "-n", "20", "--lr", "1e-2", "--compute", "f32",
-        "--eval", "d.jsonl")
+        "--eval", "d.jsonl", "--targets", ",".join(words))
     with open("run/log.tsv") as f:
         rows = [x.rstrip("\n").split("\t") for x in f]
     at = rows[0].index("eval_loss")

@@ -207,6 +207,12 @@ check_int8(const struct model *m, struct err *err)
         return err_set(err, EX_DATAERR,
                        "%s: has no experts, whose weights could be int8",
                        m->dir.path);
+    for (int64_t i = 0; i < c->n_layers; i++)
+        if (c->sparse[i] && m->layers[i].experts->gate.by_k)
+            return err_set(err, EX_DATAERR,
+                           "%s: has experts whose weights are [in, out], which "
+                           "cannot be int8",
+                           m->dir.path);
     if (larger((size_t)c->hidden_size, (size_t)c->expert_size) >
         GEMM_INT8_MAX_K)
         return err_set(err, EX_DATAERR,

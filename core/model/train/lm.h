@@ -97,7 +97,7 @@ struct lm {
  * -1 with 'err' set: as model_open() and lora_open() do; EX_DATAERR for an
  * adapter whose layers have not all the same targets, rank and scale, or that
  * has others than enum lm_target; for int8 of a model without experts, or with
- * some that are too wide.
+ * some that are too wide, or [in, out].
  * Owner: the caller, until lm_close(); 'par' is borrowed and may be NULL.
  */
 int lm_open(struct lm **lm, const char *dir, const struct lm_options *options,
