@@ -140,3 +140,46 @@ EOF
     run -0 --separate-stderr hf-infer fp8 --lut fp8.dequantized/lut --ids 1 --top 1
     [[ $stderr == *"was made from other weights than this model's"* ]]
 }
+
+@test "moe-sft: experts in one tensor of FP8 give the bits that their numbers give" {
+    py "$ROOT/test/ref/moe.py" d E=4 k=2 H=61 I=45 r=4 qlen=9 layer=1
+    py "$ROOT/test/ref/moe.py" family qwen3_5_moe m E=4 k=2 H=61 I=45 r=4 qlen=9 layer=1
+    cp -r m m.dequantized
+    py - <<'EOF2'
+import json, mkst, numpy as np, packed_forms
+g = np.random.default_rng(5)
+t, plain = mkst.load("m/model.safetensors"), mkst.load("m/model.safetensors")
+n = 0
+for name in list(t):
+    if not name.endswith(("gate_up_proj", "experts.down_proj")):
+        continue
+    E, out, cols = t[name][1]
+    q = g.integers(0, 0x58, (E, out, cols)) + 128 * g.integers(0, 2, (E, out, cols))
+    s = (2.0 ** -7 * (1 + g.random((E, -(-out // 16), -(-cols // 32))))).astype("<f4")
+    each = np.repeat(np.repeat(s, 16, axis=1), 32, axis=2)[:, :out, :cols]
+    t[name] = "F8_E4M3", [E, out, cols], q.astype("u1").tobytes()
+    t[name + "_scale_inv"] = s
+    plain[name] = (packed_forms.e4m3(q.astype("u1")) * each).astype("<f4")
+    n += 1
+assert n == 2
+mkst.save("m/model.safetensors", t)
+mkst.save("m.dequantized/model.safetensors", plain)
+c = json.load(open("m/config.json"))
+c["quantization_config"] = dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic",
+                                weight_block_size=[16, 32])
+json.dump(c, open("m/config.json", "w"))
+EOF2
+    for m in m m.dequantized; do
+        moe-sft forward -b $m -l d/lora.safetensors -i d/batch.safetensors -o fwd.$m -c cache.$m
+        moe-sft backward -b $m -l d/lora.safetensors -c cache.$m -g d/batch.safetensors -o bwd.$m
+        moe-sft quantize -b $m -o int8.$m >quantize.$m
+    done
+    for f in fwd bwd int8 quantize; do
+        cmp $f.m $f.m.dequantized
+    done
+    run -0 moe-sft info -b m
+    [[ $output == *$'base_dtype\tfp8 16x32\n'* ]]
+    run -65 --separate-stderr moe-sft merge -b m -l d/lora.safetensors -o merged
+    [ "$stderr" = "moe-sft: m: its weights are packed: st-convert --dequantize first, and merge into that" ]
+    [ ! -e merged ]
+}

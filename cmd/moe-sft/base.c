@@ -39,12 +39,6 @@ struct search {
     int64_t low, high;  /* layers that are found */
 };
 
-static const struct family_stack *
-stack_of(const struct model_family *f)
-{
-    return f && f->experts ? f->experts->stack : NULL;
-}
-
 /* What follows a tensor's name up to the end of 'word', if that is all but a
  * suffix. */
 static const char *
@@ -67,7 +61,8 @@ suffix_of(struct expert_name *name, const struct st_tensor *t, const char *word)
 static void
 look_at(struct search *s, const struct st_tensor *t, int64_t layer)
 {
-    const struct family_stack *stack = stack_of(s->family);
+    const struct family_stack *stack =
+        s->family ? family_stack(s->family) : NULL;
     struct expert_name name;
     const char *suffix = suffix_of(&name, t, base_word(BASE_GATE));
     bool joined = false;
@@ -109,7 +104,8 @@ void
 base_tensor_name(const struct base *base, enum base_matrix m, size_t expert,
                  struct str *name)
 {
-    const struct family_stack *stack = stack_of(base->family);
+    const struct family_stack *stack =
+        base->joined ? family_stack(base->family) : NULL;
 
     str_adds(name, base->prefix);
     if (base->joined) {
@@ -256,6 +252,7 @@ bind_joined(struct base *base, struct err *err)
                     .expert_size = (int64_t)base->intermediate,
                     .n_experts = (int64_t)e,
                     .sparse = xcalloc(layer + 1, sizeof(*m.config.sparse)),
+                    .mixer = xcalloc(layer + 1, sizeof(*m.config.mixer)),
                     .quantization = base->packed },
     };
     struct binder b = { .model = &m, .err = err };
@@ -281,6 +278,7 @@ bind_joined(struct base *base, struct err *err)
     free(b.used);
     free(root);
     free(experts);
+    free(m.config.mixer);
     free(m.config.sparse);
     free(m.layers);
     return rc > 0 ? 0 : -1;
@@ -482,7 +480,7 @@ static int
 refuse_family(const struct base *base, struct err *err)
 {
     const struct model_family *f = base->family;
-    const struct family_stack *stack = stack_of(f);
+    const struct family_stack *stack = f ? family_stack(f) : NULL;
 
     if (!f || !f->experts ||
         (f->form.act == ACT_SILU &&

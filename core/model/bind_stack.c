@@ -114,12 +114,9 @@ int
 bind_stacks(struct binder *b, size_t layer)
 {
     const struct config *c = &b->model->config;
-    static const struct family_stack by_rows = { .gate_up = "gate_up_proj",
-                                                 .down = "down_proj" };
-    const struct family_stack *of = c->family->experts->stack;
+    const struct family_stack *of = family_stack(c->family);
     struct part_at at = { .part = PART_EXPERT_GATE, .layer = layer };
 
-    of = of ? of : &by_rows;
     for (size_t i = 0; i < 2; i++) {
         struct stack s = { .of = of, .n = (size_t)c->n_experts };
         int found;

@@ -69,6 +69,17 @@ family_list(struct str *to, bool vision)
         }
 }
 
+const struct family_stack *
+family_stack(const struct model_family *f)
+{
+    static const struct family_stack by_rows = { .gate_up = "gate_up_proj",
+                                                 .down = "down_proj" };
+
+    return !f->experts         ? NULL
+           : f->experts->stack ? f->experts->stack
+                               : &by_rows;
+}
+
 const char *
 family_key(const struct model_family *f, const char *key)
 {

@@ -176,6 +176,9 @@ bool family_has_text(const char *model_type);
 const struct model_family *family_next(const struct model_family *family);
 void family_list(struct str *to, bool vision);
 
+/* family_stack() is how its experts may be in one tensor; NULL: it has none. */
+const struct family_stack *family_stack(const struct model_family *family);
+
 /* family_key() is what the family calls a key of config.json. */
 const char *family_key(const struct model_family *family, const char *key);
 
