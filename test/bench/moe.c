@@ -4,7 +4,8 @@
  * ratio to the machine's peak of the six base products alone, and to what
  * core/kernel/gemm takes for them: all else is LoRA, activations and routing.
  * Then int8 over bf16, and what LoRA of rank 16 takes more than that of rank 1,
- * each with the other one in turns, and what is asked of it.
+ * each with the other one in turns, and what is asked of it; and the first two
+ * of experts as large as DeepSeek-V3's (0.8 of their products asked).
  *   moe one MODE THREADS   one number, for peers.py
  */
 #include <stdio.h>
@@ -17,11 +18,23 @@
 #include "test/bench/bench.h"
 #include "test/bench/probe.h"
 
-enum { N_EXPERTS = 8, TOP_K = 2, HIDDEN = 2048, INTER = 1408, RANK = 16 };
-enum { QLEN = 512, ROUNDS = 5, TURNS = 9, PERIOD = 65521 };
+enum { MAX_EXPERTS = 16, RANK = 16 };
+enum { ROUNDS = 5, TURNS = 9, PERIOD = 65521 };
+
+/* What is measured. */
+struct shape {
+    const char *name;
+    size_t n_experts, top_k, hidden, inter, qlen;
+};
+static const struct shape small = { "E8 k2 2048x1408", 8, 2, 2048, 1408, 512 };
+/* DeepSeek-V3's experts, of whose 256 memory holds these. */
+static const struct shape large = {
+    "E16 k8 7168x2048", 16, 8, 7168, 2048, 128
+};
 
 /* Everything one layer needs. */
 struct layer {
+    const struct shape *shape;
     uint16_t *base[3], *lora[MOE_N_LORA], *input, *grad, *grad_input;
     float *weights, *output, *grad_weights, *grads[MOE_N_LORA];
     int64_t *ids;
@@ -40,16 +53,16 @@ noise(size_t n, float scale)
 }
 
 static struct moe_config
-config_of(enum moe_mode mode)
+config_of(const struct shape *s, enum moe_mode mode)
 {
     return (struct moe_config){
-        .n_experts = N_EXPERTS,
-        .top_k = TOP_K,
-        .hidden = HIDDEN,
-        .intermediate = INTER,
+        .n_experts = s->n_experts,
+        .top_k = s->top_k,
+        .hidden = s->hidden,
+        .intermediate = s->inter,
         .lora_rank = RANK,
         .lora_alpha = 32,
-        .max_len = QLEN,
+        .max_len = s->qlen,
         .max_cache_depth = 1,
         .n_parts = 1,
         .mode = mode,
@@ -57,12 +70,15 @@ config_of(enum moe_mode mode)
 }
 
 static void
-fill(struct layer *l)
+fill(struct layer *l, const struct shape *s)
 {
-    struct moe_config c = config_of(MOE_BF16);
+    struct moe_config c = config_of(s, MOE_BF16);
+    size_t k = s->top_k;
+
+    *l = (struct layer){ .shape = s };
 
     for (size_t i = 0; i < 3; i++)
-        l->base[i] = noise((size_t)N_EXPERTS * HIDDEN * INTER, 0.05f);
+        l->base[i] = noise(s->n_experts * s->hidden * s->inter, 0.05f);
     for (size_t m = 0; m < MOE_N_LORA; m++) {
         uint64_t shape[3];
         size_t n;
@@ -72,21 +88,21 @@ fill(struct layer *l)
         l->lora[m] = noise(n, 0.05f);
         l->grads[m] = xmalloc(n * sizeof(float));
     }
-    l->input = noise((size_t)QLEN * HIDDEN, 1);
-    l->grad = noise((size_t)QLEN * HIDDEN, 1);
-    l->grad_input = noise((size_t)QLEN * HIDDEN, 1);
-    l->output = xmalloc((size_t)QLEN * HIDDEN * sizeof(float));
-    l->weights = xmalloc(QLEN * TOP_K * sizeof(float));
-    l->grad_weights = xmalloc(QLEN * TOP_K * sizeof(float));
-    l->ids = xmalloc(QLEN * TOP_K * sizeof(*l->ids));
-    for (size_t i = 0; i < QLEN; i++) {
-        int64_t first = (int64_t)(rng_u64(2, 0, i) % N_EXPERTS);
-        int64_t step = (int64_t)(1 + rng_u64(3, 0, i) % (N_EXPERTS - 1));
+    l->input = noise(s->qlen * s->hidden, 1);
+    l->grad = noise(s->qlen * s->hidden, 1);
+    l->grad_input = noise(s->qlen * s->hidden, 1);
+    l->output = xmalloc(s->qlen * s->hidden * sizeof(float));
+    l->weights = xmalloc(s->qlen * k * sizeof(float));
+    l->grad_weights = xmalloc(s->qlen * k * sizeof(float));
+    l->ids = xmalloc(s->qlen * k * sizeof(*l->ids));
+    for (size_t i = 0; i < s->qlen * k; i++) {
+        size_t first = rng_u64(2, 0, i / k) % s->n_experts;
+        size_t step = 1 + rng_u64(3, 0, i / k) % (s->n_experts - 1);
 
-        l->ids[2 * i] = first;
-        l->ids[2 * i + 1] = (first + step) % N_EXPERTS;
-        l->weights[2 * i] = 0.6f;
-        l->weights[2 * i + 1] = 0.4f;
+        /* an odd one comes to all experts, of which there are 2^n */
+        l->ids[i] =
+            (int64_t)((first + i % k * (step | (k > 2))) % s->n_experts);
+        l->weights[i] = 1.0f / (float)k;
     }
 }
 
@@ -94,7 +110,8 @@ fill(struct layer *l)
 static struct gemm_matrix
 matrix(const struct layer *l, size_t i, size_t e)
 {
-    size_t n = i == 2 ? HIDDEN : INTER, k = i == 2 ? INTER : HIDDEN;
+    const struct shape *s = l->shape;
+    size_t n = i == 2 ? s->hidden : s->inter, k = i == 2 ? s->inter : s->hidden;
 
     return (struct gemm_matrix){
         .weight = { .data = l->base[i] + e * n * k, .dtype = DT_BF16, .ld = k },
@@ -107,13 +124,13 @@ static int
 open_moe(struct layer *l, enum moe_mode mode, size_t rank, int n_threads,
          struct err *err)
 {
-    struct moe_config c = config_of(mode);
-    struct weight w[3][N_EXPERTS];
+    struct moe_config c = config_of(l->shape, mode);
+    struct weight w[3][MAX_EXPERTS];
     struct moe_base base = { .gate = w[0], .up = w[1], .down = w[2] };
     struct moe_lora lora;
 
     for (size_t i = 0; i < 3; i++)
-        for (size_t e = 0; e < N_EXPERTS; e++)
+        for (size_t e = 0; e < l->shape->n_experts; e++)
             w[i][e] = matrix(l, i, e).weight;
     for (size_t m = 0; m < MOE_N_LORA; m++)
         lora.m[m] = l->lora[m];
@@ -129,7 +146,7 @@ open_moe(struct layer *l, enum moe_mode mode, size_t rank, int n_threads,
 static double
 step(struct layer *l, struct err *err)
 {
-    struct moe_batch batch = { QLEN, l->ids, l->weights, l->input };
+    struct moe_batch batch = { l->shape->qlen, l->ids, l->weights, l->input };
     struct moe_grads grads = { .input = l->grad_input,
                                .weights = l->grad_weights,
                                .lora_dtype = DT_F32 };
@@ -148,8 +165,8 @@ step(struct layer *l, struct err *err)
 struct products {
     enum moe_mode mode;
     struct gemm *gemm;
-    struct gemm_panels panels[2][3][N_EXPERTS]; /* as they are; transposed */
-    uint16_t *x; /* [QLEN, gemm_ld_bf16(HIDDEN)]; of int8, as many bytes */
+    struct gemm_panels panels[2][3][MAX_EXPERTS]; /* as they are; transposed */
+    uint16_t *x; /* [qlen, gemm_ld_bf16(hidden)]; of int8, as many bytes */
     float *c, *ones;
 };
 
@@ -187,14 +204,14 @@ products_open(struct products *p, const struct layer *l, struct par *par,
 
     if (gemm_open(&p->gemm, par, err) < 0)
         return -1;
-    p->x = noise(QLEN * gemm_ld_bf16(HIDDEN), 1);
-    p->c = xmalloc((size_t)QLEN * HIDDEN * sizeof(*p->c));
-    p->ones = xmalloc(HIDDEN * sizeof(*p->ones));
-    for (size_t i = 0; i < HIDDEN; i++)
+    p->x = noise(l->shape->qlen * gemm_ld_bf16(l->shape->hidden), 1);
+    p->c = xmalloc(l->shape->qlen * l->shape->hidden * sizeof(*p->c));
+    p->ones = xmalloc(l->shape->hidden * sizeof(*p->ones));
+    for (size_t i = 0; i < l->shape->hidden; i++)
         p->ones[i] = 1;
     for (size_t back = 0; back < 2; back++)
         for (size_t i = 0; i < 3; i++)
-            for (size_t e = 0; e < N_EXPERTS; e++) {
+            for (size_t e = 0; e < l->shape->n_experts; e++) {
                 struct gemm_matrix w = product_matrix(p, l, back, i, e);
                 struct gemm_panels *to = &p->panels[back][i][e];
 
@@ -216,7 +233,7 @@ products_close(struct products *p)
 {
     for (size_t back = 0; back < 2; back++)
         for (size_t i = 0; i < 3; i++)
-            for (size_t e = 0; e < N_EXPERTS; e++) {
+            for (size_t e = 0; e < MAX_EXPERTS; e++) {
                 struct gemm_panels *w = &p->panels[back][i][e];
 
                 if (w->data)
@@ -234,10 +251,10 @@ products_close(struct products *p)
 static double
 products_run(struct products *p, const struct layer *l)
 {
-    const size_t rows = QLEN * TOP_K / N_EXPERTS;
+    const size_t rows = l->shape->qlen * l->shape->top_k / l->shape->n_experts;
     double t = clock_s();
 
-    for (size_t e = 0; e < N_EXPERTS; e++)
+    for (size_t e = 0; e < l->shape->n_experts; e++)
         for (size_t i = 0; i < 6; i++) {
             size_t back = i / 3;
             struct gemm_job job = {
@@ -262,9 +279,9 @@ products_run(struct products *p, const struct layer *l)
 
 /* Operations of the base products. */
 static double
-operations(void)
+operations(const struct shape *s)
 {
-    return 2.0 * 6 * QLEN * TOP_K * HIDDEN * INTER;
+    return 2.0 * 6 * (double)(s->qlen * s->top_k * s->hidden * s->inter);
 }
 
 struct result {
@@ -295,8 +312,8 @@ measure(struct layer *l, enum moe_mode mode, struct par *par, struct result *to,
 
         if (t < 0)
             return -1;
-        speeds[r] = QLEN / t;
-        of_peak[r] = operations() / t / peak;
+        speeds[r] = (double)l->shape->qlen / t;
+        of_peak[r] = operations(l->shape) / t / peak;
         of_products[r] = alone / t;
     }
     *to = (struct result){ median(speeds, ROUNDS), median(of_peak, ROUNDS),
@@ -315,9 +332,9 @@ show(struct layer *l, enum moe_mode mode, struct par *par, struct err *err)
 
     if (measure(l, mode, par, &r, err) < 0)
         return -1;
-    row(name, "E8 k2 2048x1408", isa, par_threads(par), r.speed, "token/s",
+    row(name, l->shape->name, isa, par_threads(par), r.speed, "token/s",
         r.of_peak, mode == MOE_INT8 ? "int8 peak" : "bf16 peak");
-    row(name, "E8 k2 2048x1408", isa, par_threads(par), r.speed, "token/s",
+    row(name, l->shape->name, isa, par_threads(par), r.speed, "token/s",
         r.of_products, "its products alone");
     return 0;
 }
@@ -368,8 +385,9 @@ show_int8(const struct layer *l, struct err *err)
         open_moe(&bf16, MOE_BF16, RANK, 1, err) < 0 ||
         take_turns(&int8, &bf16, &t, err) < 0)
         return -1;
-    row("  int8", "E8 k2 2048x1408", isa_name(cpu_isa()), 1, QLEN / t.a_s,
-        "token/s", t.b_over_a, "bf16 in turns (1.5 asked)");
+    row("  int8", l->shape->name, isa_name(cpu_isa()), 1,
+        (double)l->shape->qlen / t.a_s, "token/s", t.b_over_a,
+        "bf16 in turns (1.5 asked)");
     moe_close(bf16.moe);
     moe_close(int8.moe);
     return 0;
@@ -386,8 +404,8 @@ show_lora(const struct layer *l, enum moe_mode mode, struct err *err)
         take_turns(&more, &less, &t, err) < 0)
         return -1;
     row(mode == MOE_INT8 ? "  LoRA int8" : "  LoRA bf16", "rank 16 over 1",
-        isa_name(cpu_isa()), 1, QLEN / t.a_s, "token/s", 1 - t.b_over_a,
-        "all the time (< 0.15 asked)");
+        isa_name(cpu_isa()), 1, (double)l->shape->qlen / t.a_s, "token/s",
+        1 - t.b_over_a, "all the time (< 0.15 asked)");
     moe_close(less.moe);
     moe_close(more.moe);
     return 0;
@@ -411,7 +429,7 @@ main(int argc, char **argv)
 
     if (!memory_for("moe-sft", (size_t)1 << 30))
         return 0;
-    fill(&l);
+    fill(&l, &small);
     if (argc == 4 && !strcmp(argv[1], "one")) {
         if (par_open(&par, atoi(argv[3]), &err) < 0 ||
             measure(&l, !strcmp(argv[2], "int8"), par, &r, &err) < 0)
@@ -429,5 +447,12 @@ main(int argc, char **argv)
     if (show_int8(&l, &err) < 0 || show_lora(&l, MOE_BF16, &err) < 0 ||
         show_lora(&l, MOE_INT8, &err) < 0)
         return failed(&err);
+    if (!memory_for("moe-sft, as DeepSeek-V3", (size_t)6 << 30))
+        return 0;
+    fill(&l, &large);
+    if (par_open(&par, par_default(), &err) < 0 ||
+        show(&l, MOE_BF16, par, &err) < 0)
+        return failed(&err);
+    par_close(par);
     return 0;
 }
