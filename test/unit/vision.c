@@ -42,7 +42,7 @@ look(void *ctx, struct session *session, int64_t layer, size_t first, size_t n,
 {
     const struct seen *s = ctx;
     struct vision *v = s->to->v;
-    size_t dim = tap_dim(&v->model->config, s->point), place = 0;
+    size_t dim = tap_dim(&v->model->config, s->point, layer), place = 0;
 
     (void)session;
     for (size_t i = 0; i < N_POINTS; i++)
