@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 #include "core/model/family_keys.h"
 
+#include <math.h>
 #include <stddef.h>
 
 #include "core/model/config.h"
@@ -370,8 +371,9 @@ static const struct family_key deepseek_v2_keys[] = {
     { "topk_method", KEY_WORD, AT(router.groups), 0, 0, 0, greedy },
     { 0 },
 };
+/* masked as 0, its class gives what it selects there no weight */
 const struct family_experts family_deepseek_v2_experts = {
-    .n = 64, .keys = deepseek_v2_keys
+    .n = 64, .router.masked = -INFINITY, .keys = deepseek_v2_keys
 };
 
 const struct family_key family_deepseek_v3_keys[] = {
