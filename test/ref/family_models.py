@@ -511,12 +511,12 @@ MODELS = {
     "llava:model-first": "model.language_model., lm_head",
     "mistral3": "text_config mistral, head_dim is not h / heads",
     "mixtral": "w1, w2, w3 of experts; weights of the two are normalized",
-    "mixtral:defaults": "8 experts, of which 2, though nothing says so",
     "mixtral:window": "a window on all layers, head_dim is not h / heads",
+    "mixtral:defaults": "8 experts, of which 2, though nothing says so",
     "qwen2_moe": "weights as all experts' softmax has them, a gated shared "
                  "expert, biases of q, k, v",
-    "qwen2_moe:normalized": "norm_topk_prob true",
     "qwen2_moe:dense": "decoder_sparse_step, mlp_only_layers",
+    "qwen2_moe:normalized": "norm_topk_prob true",
     "qwen2_moe:window": "layer_types",
     "gpt_oss": "sinks, biases, a router's bias, the chosen's softmax, experts "
                "[experts, in, out] of which even columns are gates, clamped; "
@@ -527,11 +527,11 @@ MODELS = {
     "deepseek_v3": "latents whose norms have eps 1e-6, mscale^2 on the scale, "
                    "sigmoid, groups by their best two, a dense layer, a layer "
                    "more than there are",
+    "deepseek_v3:negative": "masked groups count 0, more than those that are "
+                            "kept",
     "deepseek_v3:plain": "q_proj, no interleaving, weights not normalized, no "
                          "groups, two shared experts in one",
     "deepseek_v3:mscale": "mscale that is not mscale_all_dim, attention_bias",
-    "deepseek_v3:negative": "masked groups count 0, more than those that are "
-                            "kept",
     "deepseek_v3:small": "scores whose sums are about 1e-20",
     "deepseek_v3:dense": "no layer with experts",
     "deepseek_v3:fp8": "blocks of FP8",
@@ -545,18 +545,18 @@ MODELS = {
     "glm4_moe:plain": "no biases, weights not normalized",
     "qwen3_next": "gated DeltaNet, whose q, k, v, z lie by key head, a gate on "
                   "attention's output, 1 + w, a quarter turned",
-    "qwen3_next:defaults": "every fourth layer is full though nothing says so; a "
-                           "value head for each key head",
     "qwen3_next:dense": "mlp_only_layers, layer_types, three value heads for "
                         "each key head, three taps",
+    "qwen3_next:defaults": "every fourth layer is full though nothing says so; a "
+                           "value head for each key head",
     "qwen3_next:bias": "attention_bias",
     "qwen3_next:small": "queries and keys next to which l2's 1e-6 is much",
     "qwen3_5": "matrices apart, model.language_model., next to a vision tower",
-    "qwen3_5:text": "the text model alone",
     "qwen3_5:tied": "tied",
+    "qwen3_5:text": "the text model alone",
     "qwen3_5_moe": "all experts' gates and ups as one tensor",
-    "qwen3_5_moe:text": "the text model alone",
     "qwen3_5_moe:fp8": "blocks of FP8 of all experts' tensors",
+    "qwen3_5_moe:text": "the text model alone",
 }
 # Traps that only these models are made to show.
 SHOWN_BY = {"no 1e-20": ("deepseek_v3:small",),
