@@ -223,11 +223,13 @@ lora_open(struct model *m, const char *path, struct err *err)
 {
     struct adapter *adapter = xcalloc(1, sizeof(*adapter));
     struct lora_file *f = &adapter->file;
+    const struct family_stack *stack = family_stack(m->config.family);
     const struct lora_experts experts = {
         .family = m->config.family,
         .n = (size_t)m->config.n_experts,
         .hidden = (size_t)m->config.hidden_size,
         .intermediate = (size_t)m->config.expert_size,
+        .take_turns = stack && stack->in_out,
     };
     char *name = xstrdup(path);
     int64_t layer = file_cut_layer(&name);

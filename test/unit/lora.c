@@ -7,9 +7,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/kernel/cpu.h"
+#include "core/kernel/cvt.h"
+#include "core/le.h"
 #include "core/map.h"
 #include "core/model/engine.h"
 #include "core/model/lora.h"
@@ -159,6 +162,72 @@ test_bad(void *ctx, const char *dir, char *line)
     str_free(&path);
 }
 
+/* ---- stacks ---- */
+
+static void
+put_file(const char *dir, const char *name, const char *text, const void *data,
+         size_t nbytes)
+{
+    struct str path = { 0 };
+    size_t n = strlen(text);
+    uint8_t size[8];
+    FILE *f;
+
+    str_addf(&path, "%s/%s", dir, name);
+    f = fopen(path.s, "w");
+    put_le64(size, n);
+    if (data)
+        fwrite(size, 1, sizeof(size), f);
+    fwrite(text, 1, n, f);
+    if (data)
+        fwrite(data, 1, nbytes, f);
+    fclose(f);
+    str_free(&path);
+}
+
+/* Two experts of [4, 2], rank 1: A's rows are theirs, and B's columns; gate
+ * has the even rows of B where they take turns, else the first ones. */
+static void
+test_turns(const char *parent)
+{
+    static const float numbers[] = { 1, 2, 3, 4, 0, 1, 10, 11, 20, 21, 30, 31 };
+    static const float want[2][4] = { { 1, 11, 21, 31 }, { 1, 21, 11, 31 } };
+    uint8_t stored[sizeof(numbers)];
+    struct str dir = { 0 };
+    struct err err = { 0 };
+
+    cvt_from_f32(stored, DT_F32, numbers, sizeof(numbers) / 4);
+    str_addf(&dir, "%s/stack", parent);
+    mkdir(dir.s, 0777);
+    put_file(dir.s, PEFT_CONFIG,
+             "{\"peft_type\": \"LORA\", \"r\": 1, \"lora_alpha\": 1, "
+             "\"target_parameters\": [\"gate_up_proj\"]}",
+             NULL, 0);
+#define NAME "base_model.model.model.layers.0.mlp.experts.lora_"
+    put_file(dir.s, PEFT_MODEL,
+             "{\"" NAME "A.weight\":{\"dtype\":\"F32\",\"shape\":[2,2],"
+             "\"data_offsets\":[0,16]},\"" NAME "B.weight\":{\"dtype\":"
+             "\"F32\",\"shape\":[4,2],\"data_offsets\":[16,48]}}",
+             stored, sizeof(stored));
+    for (int turns = 0; turns < 2; turns++) {
+        const struct lora_experts x = { NULL, 2, 2, 2, turns };
+        struct lora_file f;
+        float a[2] = { 0 }, b[4] = { 0 };
+
+        if (lora_file_open(&f, dir.s, -1, &err) == 0 &&
+            lora_file_experts(&f, &x, &err) == 0 && f.n_pairs == 4) {
+            weight_rows(a, &f.pairs[2].a.w, 0, 1, 2);
+            weight_rows(b, &f.pairs[2].b.w, 0, 2, 1);
+            weight_rows(b + 2, &f.pairs[3].b.w, 0, 2, 1);
+        }
+        tap_ok(a[0] == 3 && a[1] == 4 && !memcmp(b, want[turns], sizeof(b)),
+               "stack: gate's and up's rows %s %s",
+               turns ? "take turns" : "are in order", err.what);
+        lora_file_close(&f);
+    }
+    str_free(&dir);
+}
+
 int
 main(void)
 {
@@ -174,6 +243,7 @@ main(void)
         tap_ok(0, "test/ref/lora_cases.py runs");
     each_line(dir, "cases", test_case, NULL);
     each_line(dir, "bad", test_bad, NULL);
+    test_turns(dir);
     str_addf(&command, "rm -r '%s'", dir);
     tap_ok(system(command.s) == 0, "the models are removed");
     str_free(&command);
