@@ -67,7 +67,7 @@ static struct {
 static void
 read_cpu(void)
 {
-    uint32_t a, b, c, d;
+    uint32_t a, b, c = 0, d;
 
     if (!__get_cpuid(1, &a, &b, &x86.c1, &d) || !(x86.c1 & bit_OSXSAVE))
         return;
