@@ -13,7 +13,9 @@ enum { N = 600, FIRST = 100, PART = 400 };
 
 static float x[N], grad[N];
 static double direction[PART];
+static float was[N];
 static int n_losses, fails_at;
+static double jump, jumps_at; /* how much, and how far along */
 
 static double
 weight(size_t i)
@@ -25,11 +27,14 @@ weight(size_t i)
 static int
 loss(void *ctx, double *to, struct err *err)
 {
-    double sum = 3;
+    double sum = 3, along = 0;
 
     (void)ctx;
     for (size_t i = 0; i < N; i++)
         sum += weight(i) * sin((double)x[i]) / 100;
+    for (size_t i = 0; i < PART; i++)
+        along += direction[i] * (double)(x[FIRST + i] - was[FIRST + i]);
+    sum += along > jumps_at ? jump : 0;
     *to = (double)(float)sum;
     return ++n_losses == fails_at ? err_set(err, EX_TEMPFAIL, "stopped") : 0;
 }
@@ -81,7 +86,6 @@ main(void)
 {
     struct difference d = { .loss = loss, .values = x, .n = N };
     const double place = ldexp(1, -22);
-    float was[N];
     struct err err;
     bool kept;
     int rc;
@@ -111,6 +115,18 @@ main(void)
         grad[i] *= 1.01F;
     point(false);
     tap_ok(error_of(&d, &kept) > 0.008 && !kept, "1 %% too much is seen");
+    fill();
+    jumps_at = 1e-9;
+    for (int i = 0; i < 3; i++, jump = jump * 10 + 1e-4) {
+        double error = error_of(&d, &kept);
+
+        tap_ok(kept, "a loss that jumps by %g is no error (%g)", jump, error);
+    }
+    for (size_t i = FIRST; i < FIRST + PART; i++)
+        grad[i] *= 1.02F;
+    tap_ok(error_of(&d, &kept) > 0.016 && !kept,
+           "2 %% too much is seen beside it");
+    jump = 0;
     fill();
     for (size_t i = FIRST; i < FIRST + PART; i++)
         grad[i] = -grad[i];

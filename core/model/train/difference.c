@@ -110,6 +110,40 @@ first_step(const struct along *a, double enough)
     return h > 0 && h < most ? h : most;
 }
 
+/*
+ * Is it the loss that jumps, as it does where a token gets another expert?  A
+ * wrong gradient has the same e(h) for all small h; a jump between x and x + h d
+ * adds J / 2 h to it, and 2 e(h / 2) - e(h / 4) is without that.  What is left
+ * may be of other jumps, and is no error then.
+ */
+static int
+without_jump(const struct along *a, double h, struct slope *slope,
+             struct err *err)
+{
+    enum { N = 4 };
+    double e[N], least = slope->error, most = slope->error;
+    double noisy = 24 * a->d->noise / h;
+
+    for (int i = 0; i < N; i++) {
+        if (error_of(a, ldexp(h, -i), &e[i], err))
+            return -1;
+        least = fmin(least, e[i]);
+        most = fmax(most, e[i]);
+    }
+    if (most - least < fabs(slope->error) / 2 + noisy)
+        return 0;
+    slope->bound = INFINITY;
+    for (int i = 0; i + 2 < N; i++, noisy *= 2) {
+        double left = 2 * e[i + 1] - e[i + 2];
+        double bound = fabs(2 * e[i] - e[i + 1] - left) + noisy;
+
+        bound = fmax(bound, fabs(left));
+        if (bound < slope->bound)
+            *slope = (struct slope){ left, bound };
+    }
+    return 0;
+}
+
 int
 difference_slope(const struct difference *d, size_t first, size_t n,
                  const double *direction, const float *grad, double enough,
@@ -118,11 +152,11 @@ difference_slope(const struct difference *d, size_t first, size_t n,
     float *was = xcalloc(n, sizeof(*was));
     const struct along a = { d, first, n, direction, grad, was };
     int rc = 0, went = 0;
-    double h;
+    double first_h, h;
 
     memcpy(was, d->values + first, n * sizeof(*was));
     *slope = (struct slope){ .bound = INFINITY };
-    h = first_step(&a, enough / 2);
+    first_h = h = first_step(&a, enough / 2);
     for (int k = 0; rc == 0 && k < DIFFERENCE_STEPS; k++) {
         double whole, half, curved, noisy = 12 * d->noise / h;
         int go;
@@ -143,6 +177,8 @@ difference_slope(const struct difference *d, size_t first, size_t n,
         went = go;
         h = go < 0 ? h / 4 : h * 4;
     }
+    if (rc == 0 && fabs(slope->error) > slope->bound + enough)
+        rc = without_jump(&a, first_h, slope, err);
     free(was);
     return rc;
 }

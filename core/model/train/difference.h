@@ -15,7 +15,8 @@
  *   1.9 noise / h              is its standard deviation, for independent
  *                              noise of four losses: sqrt(4^2 2 + 1 / 2) / 3.
  * The bound is the second, and six times the third.  Of some h, each 4 times
- * another, that with the smallest bound counts.
+ * another, that with the smallest bound counts.  A loss that jumps between two
+ * points, at which a token gets other experts, is seen by how e(h) grows.
  *
  * Source of the noise: J. J. Moré, S. M. Wild, Estimating Computational Noise
  * (SIAM J. Sci. Comput. 33, 2011): of m fourth differences t, of losses at
@@ -52,7 +53,8 @@ struct slope {
  * difference_slope(): values [first, first + n) are moved along 'direction'
  * [n], whose norm is 1; 'grad' [n] is their gradient, and 'enough' a bound that
  * is good enough.  It takes 4 losses for each step that is tried, of which
- * there are DIFFERENCE_STEPS at most.  -1 with 'err' set, by loss().
+ * there are DIFFERENCE_STEPS at most, and 8 where the gradient seems wrong.  -1
+ * with 'err' set, by loss().
  */
 #define DIFFERENCE_STEPS 6
 int difference_slope(const struct difference *d, size_t first, size_t n,
