@@ -112,9 +112,9 @@ first_step(const struct along *a, double enough)
 
 /*
  * Is it the loss that jumps, as it does where a token gets another expert?  A
- * wrong gradient has the same e(h) for all small h; a jump between x and x + h d
- * adds J / 2 h to it, and 2 e(h / 2) - e(h / 4) is without that.  What is left
- * may be of other jumps, and is no error then.
+ * wrong gradient has the same e(h) for all small h; a jump between x and x + h
+ * d adds J / 2 h to it, and 2 e(h / 2) - e(h / 4) is without that.  What is
+ * left may be of other jumps, and is no error then.
  */
 static int
 without_jump(const struct along *a, double h, struct slope *slope,
