@@ -43,7 +43,7 @@ for m in "", "-dense-first-last", "-mlp-only", "-all-experts-f32":
     done
 }
 
-@test "hf-infer: experts in one tensor a layer give the bits that a tensor each gives, in tune, too" {
+@test "hf-infer: experts in one tensor a layer give the bits that a tensor each gives, in tune and merge, too" {
     for m in "" -dense-first-last; do
         py - "$(moe "$m")" fused <<'END'
 import glob, json, os, re, shutil, sys, mkst
@@ -67,8 +67,12 @@ END
     echo '{"ids": [3, 14, 15, 92], "labels": [3, 14, 15, 92]}' >ids.jsonl
     for d in fused "$(moe -dense-first-last)"; do
         moe-sft tune -q -m "$d" -d ids.jsonl -o run -f -n 2 --batch 1 --rank 2 --lr 1e-2 --targets gate,up,down
-        sha256sum run/adapter_model.safetensors
+        moe-sft merge -b "$d" -l run -o merged -f
+        hf-infer merged --ids $IDS --logits - | cmp -s - <(hf-infer "$d" --ids $IDS --logits -) && echo same
+        st-inspect list merged | grep -c experts >"$(basename "$d").n"
+        { sha256sum <run/adapter_model.safetensors && hf-infer merged --ids $IDS --logits - | sha256sum; } | tr '\n' ' ' && echo
     done | uniq | wc -l | grep -qx 1
+    [ "$(cat fused.n)" = "$(st-inspect list fused | grep -c experts)" ]
 }
 
 @test "hf-infer: the demo's trained experts give float64's nll" {

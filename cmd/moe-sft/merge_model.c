@@ -65,22 +65,17 @@ read_transposed(float *to, const struct weight *w, size_t rows, size_t cols,
     }
 }
 
-/* merge_put_fn of every linear layer. */
+/* Writes a layer's matrix, with what its adapter adds, at a byte of tensor t. */
 static int
-put_layer(void *ctx, struct stw *w, int tensor, const struct st_tensor *t,
-          struct err *err)
+put_matrix(struct whole *g, struct stw *w, int tensor,
+           const struct st_tensor *t, const struct linear *l, size_t at,
+           struct err *err)
 {
-    struct whole *g = ctx;
-    const struct linear *l = adapted(g, t);
-    const struct lora *lora = l ? l->lora : NULL;
-    size_t rank = lora ? lora->a.out : 0, n, nbytes;
-    struct gemm_matrix matrix;
+    const struct lora *lora = l->lora;
+    size_t rank = lora->a.out, n = l->out * l->in;
+    size_t nbytes = n * dtype_size(l->w.dtype);
+    struct gemm_matrix matrix = { .weight = l->w, .n = l->out, .k = l->in };
 
-    if (!l)
-        return 0;
-    matrix = (struct gemm_matrix){ .weight = l->w, .n = l->out, .k = l->in };
-    n = l->out * l->in;
-    nbytes = n * dtype_size(l->w.dtype);
     if (l->by_k) { /* (B A)^T = A^T B^T */
         matrix.n = l->in;
         matrix.k = l->out;
@@ -98,7 +93,58 @@ put_layer(void *ctx, struct stw *w, int tensor, const struct st_tensor *t,
             return err_set(err, EX_DATAERR,
                            "%s: %s with its adapter has NaN or Inf",
                            g->model->dir.path, t->name);
-    return stw_write(w, tensor, g->work.merged, nbytes, 0, err) < 0 ? -1 : 1;
+    return stw_write(w, tensor, g->work.merged, nbytes, at, err);
+}
+
+/* The matrix after l, NULL the first, of a layer's experts that a tensor with
+ * this data has. */
+static const struct linear *
+next_in_stack(const struct model *m, const void *data, const struct linear *l)
+{
+    const struct config *c = &m->config;
+    bool found = l == NULL;
+
+    for (size_t i = 0; i < (size_t)c->n_layers; i++)
+        for (size_t e = 0; c->sparse[i] && e < (size_t)c->n_experts; e++) {
+            const struct mlp *x = &m->layers[i].experts[e];
+            const struct linear *parts[] = { &x->gate, &x->up, &x->down };
+
+            for (size_t k = 0; k < 3; k++) {
+                if (found && parts[k]->w.data == data)
+                    return parts[k];
+                found |= parts[k] == l;
+            }
+        }
+    return NULL;
+}
+
+/* merge_put_fn of every linear layer, and of experts of which a tensor has a
+ * layer's. */
+static int
+put_layer(void *ctx, struct stw *w, int tensor, const struct st_tensor *t,
+          struct err *err)
+{
+    struct whole *g = ctx;
+    const struct stdir_tensor *x = stdir_find(&g->model->dir, t->name);
+    const struct linear *l = adapted(g, t);
+    const char *data = x ? st_data(x->st, x->t) : NULL;
+    bool any = false;
+
+    if (l)
+        return put_matrix(g, w, tensor, t, l, 0, err) ? -1 : 1;
+    if (!data || t->n_dims != 3)
+        return 0;
+    for (l = NULL; (l = next_in_stack(g->model, data, l));)
+        any |= l->lora != NULL;
+    for (l = NULL; any && (l = next_in_stack(g->model, data, l));) {
+        size_t row = l->w.ld * dtype_size(l->w.dtype), at = l->w.row * row;
+        size_t nbytes = row * (l->by_k ? l->in : l->out);
+
+        if (l->lora ? put_matrix(g, w, tensor, t, l, at, err)
+                    : stw_write_mapped(w, tensor, data + at, nbytes, at, err))
+            return -1;
+    }
+    return any;
 }
 
 static int
@@ -130,22 +176,30 @@ merge_model(const struct cmd *cmd, struct err *err)
     dir = &g.model->dir;
     for (size_t i = 0; i < dir->n_tensors; i++) {
         const struct stdir_tensor *x = &dir->tensors[i];
+        const void *data = st_data(x->st, x->t);
         const struct linear *l = adapted(&g, x->t);
+        bool stack = !l && x->t->n_dims == 3;
 
         /* a head that the embedding is read from cannot change alone */
-        if (!l || (l == &g.model->lm_head &&
-                   st_data(x->st, x->t) == g.model->embed.w.data))
+        if (l == &g.model->lm_head && data == g.model->embed.w.data)
             continue;
-        n++;
-        largest = larger(largest, l->out * l->in);
-        longest = larger(longest, l->by_k ? larger(l->out, l->lora->a.out) : 0);
-        longest = larger(longest, l->in);
-        low = larger(low, l->lora->a.out * larger(l->in, l->out));
+        for (l = stack ? next_in_stack(g.model, data, NULL) : l; l;
+             l = stack ? next_in_stack(g.model, data, l) : NULL) {
+            if (!l->lora)
+                continue;
+            n++;
+            largest = larger(largest, l->out * l->in);
+            longest =
+                larger(longest, l->by_k ? larger(l->out, l->lora->a.out) : 0);
+            longest = larger(longest, l->in);
+            low = larger(low, l->lora->a.out * larger(l->in, l->out));
+        }
     }
     if (n != g.model->adapters->n_parts) {
         err_set(err, EX_DATAERR,
                 "%s: has an adapter of a layer whose weights are another's, as "
-                "a tied lm_head's or stacked experts' are: it cannot be merged",
+                "a tied lm_head's are, or lie by columns that take turns: it "
+                "cannot be merged",
                 g.model->adapters->file.dir.path);
         goto out;
     }
