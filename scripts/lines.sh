@@ -9,7 +9,7 @@ core/kernel 11984
 core/model 30032
 core/text 8128
 core/image 2399
-cmd 42442
+cmd 42477
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -65,7 +65,8 @@ read_transposed(float *to, const struct weight *w, size_t rows, size_t cols,
     }
 }
 
-/* Writes a layer's matrix, with what its adapter adds, at a byte of tensor t. */
+/* Writes a layer's matrix, with what its adapter adds, at a byte of tensor t.
+ */
 static int
 put_matrix(struct whole *g, struct stw *w, int tensor,
            const struct st_tensor *t, const struct linear *l, size_t at,
