@@ -81,3 +81,41 @@ END_PY
         [ "$stderr" = "moe-sft: $family.m: the experts of a $family, which have biases and another activation than silu(gate) up, are not supported" ]
     done
 }
+
+# PEFT finds an adapter by its module's name: those of transformers' modeling_mixtral.py.
+@test "moe-sft convert: with a base, a PEFT directory has its family's names, and is read by them" {
+    data d E=8 k=2 layer=1
+    py "$ROOT/test/ref/moe.py" family mixtral m E=8 k=2 layer=1
+    moe-sft convert -l d/lora.safetensors --layer 1 -o llama
+    moe-sft convert -b m -l d/lora.safetensors --layer 1 -o own
+    py - <<'END_PY'
+import json, mkst
+llama, own = (mkst.load(d + "/adapter_model.safetensors") for d in ("llama", "own"))
+words = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+def name(n):
+    head, expert = n.split(".mlp.experts.")
+    e, word, rest = expert.split(".", 2)
+    return f"{head}.block_sparse_moe.experts.{e}.{words[word]}.{rest}"
+assert len(own) == 48 and own == {name(n): x for n, x in llama.items()}
+assert sorted(json.load(open("own/adapter_config.json"))["target_modules"]) == ["w1", "w2", "w3"]
+END_PY
+    moe-sft convert -l own -o back.safetensors 2>err
+    [ ! -s err ]
+    moe-sft convert -l llama -o want.safetensors
+    cmp back.safetensors want.safetensors
+    moe-sft merge -b m -l own -o a
+    moe-sft merge -b m -l d/lora.safetensors -o b
+    cmp a/model.safetensors b/model.safetensors
+    # ranks by layer
+    moe-sft init -b m --rank 2 -o l0.safetensors
+    moe-sft init -b m --rank 3 -o l1.safetensors
+    edit l0.safetensors 'm["layer_idx"] = "0"'
+    edit l1.safetensors 'm["layer_idx"] = "1"'
+    for l in 0 1; do
+        py "$ROOT/test/ref/moe.py" family mixtral m$l E=8 k=2 layer=$l
+    done
+    edit m0/model.safetensors 't.update(mkst.load("m1/model.safetensors"))'
+    moe-sft convert -b m0 -l l0.safetensors,l1.safetensors -o both
+    run -0 cat both/adapter_config.json
+    [[ $output == *'"layers\\.1\\.block_sparse_moe\\.experts\\..*": 3'* ]]
+}

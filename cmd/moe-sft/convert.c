@@ -51,7 +51,7 @@ to_peft(const struct layers *l, struct err *err)
                     x->n_experts, x->hidden, x->intermediate);
         }
     if (rc == 0)
-        rc = adapter_write_peft(adapters, l->n,
+        rc = adapter_write_peft(adapters, l->n, l->list[0].base.family,
                                 cmd->stacked || l->list[0].base.joined,
                                 cmd->output, cmd->out_flags, err);
     free(adapters);

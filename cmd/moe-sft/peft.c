@@ -70,19 +70,28 @@ peft_write_config(const struct peft_written *p, const char *dir, int flags,
 
 /* A pattern of a layer's modules, and 'times' its rank or alpha. */
 static void
-put_pattern(struct str *text, const struct expert_adapter *a, const char *end,
-            bool rank, int times)
+put_pattern(struct str *text, const struct model_family *family,
+            const struct expert_adapter *a, const char *end, bool rank,
+            int times)
 {
-    str_addf(text, "%s\"layers\\\\.%lld\\\\.mlp\\\\.experts\\\\.%s\": ",
-             text->n > 1 ? ", " : "", (long long)a->layer, end);
+    struct str name = { 0 };
+
+    part_module(&name, family,
+                (struct part_at){ PART_EXPERT_GATE, (size_t)a->layer, 0 }, 2);
+    str_adds(text, text->n > 1 ? ", \"" : "\"");
+    for (const char *s = name.s; *s; s++)
+        str_addf(text, *s == '.' ? "\\\\%c" : "%c", *s);
+    str_addf(text, "\\\\.%s\": ", end);
+    str_free(&name);
     peft_put_alpha(text, times * (rank ? (double)a->rank : (double)a->alpha));
 }
 
 /* What layers have otherwise than the first one, rank or alpha: patterns of
  * their modules.  Of stacks, gate and up have twice of both. */
 static void
-put_patterns(struct str *text, const struct expert_adapter *const *adapters,
-             size_t n, bool stacks, bool rank)
+put_patterns(struct str *text, const struct model_family *family,
+             const struct expert_adapter *const *adapters, size_t n,
+             bool stacks, bool rank)
 {
     const struct expert_adapter *first = adapters[0];
 
@@ -91,22 +100,28 @@ put_patterns(struct str *text, const struct expert_adapter *const *adapters,
         const struct expert_adapter *a = adapters[i];
 
         if (stacks)
-            put_pattern(text, a, "gate_up_proj", rank, 2);
+            put_pattern(text, family, a, "gate_up_proj", rank, 2);
         if (rank ? a->rank != first->rank : a->alpha != first->alpha)
-            put_pattern(text, a, stacks ? "down_proj" : ".*", rank, 1);
+            put_pattern(text, family, a, stacks ? "down_proj" : ".*", rank, 1);
     }
     str_adds(text, "}");
 }
 
 static int
 write_config(const struct expert_adapter *const *adapters, size_t n,
-             bool stacks, const char *dir, struct err *err)
+             const struct model_family *family, bool stacks, const char *dir,
+             struct err *err)
 {
-    struct str ranks = { 0 }, alphas = { 0 }, layers = { 0 };
+    static const int sorted[] = { BASE_DOWN, BASE_GATE, BASE_UP };
+    struct str ranks = { 0 }, alphas = { 0 }, layers = { 0 }, words = { 0 };
     int rc;
 
-    put_patterns(&ranks, adapters, n, stacks, true);
-    put_patterns(&alphas, adapters, n, stacks, false);
+    put_patterns(&ranks, family, adapters, n, stacks, true);
+    put_patterns(&alphas, family, adapters, n, stacks, false);
+    for (size_t i = 0; i < BASE_N; i++)
+        str_addf(&words, "%s\"%s\"", i ? ", " : "[",
+                 part_word(family, PART_EXPERT_GATE + sorted[i]));
+    str_adds(&words, "]");
     for (size_t i = 0; i < n; i++)
         if (stacks)
             str_addf(&layers,
@@ -125,8 +140,7 @@ write_config(const struct expert_adapter *const *adapters, size_t n,
         .rank_pattern = ranks.s,
         .alpha_pattern = alphas.s,
         .layers = stacks ? NULL : layers.s,
-        .targets =
-            stacks ? "[]" : "[\"down_proj\", \"gate_proj\", \"up_proj\"]",
+        .targets = stacks ? "[]" : words.s,
         .parameters = stacks ? layers.s : NULL,
     };
 
@@ -134,13 +148,14 @@ write_config(const struct expert_adapter *const *adapters, size_t n,
     str_free(&ranks);
     str_free(&alphas);
     str_free(&layers);
+    str_free(&words);
     return rc;
 }
 
 /* adapter_model.safetensors: an expert's six matrices follow each other. */
 static int
 write_model(const struct expert_adapter *const *adapters, size_t n,
-            const char *dir, struct err *err)
+            const struct model_family *family, const char *dir, struct err *err)
 {
     struct str s = { 0 };
     struct stw *w = stw_new();
@@ -157,7 +172,7 @@ write_model(const struct expert_adapter *const *adapters, size_t n,
             moe_lora_shape(&config, m, shape);
             str_clear(&s);
             str_adds(&s, PEFT_ROOT);
-            part_name(&s, NULL,
+            part_name(&s, family,
                       (struct part_at){ PART_EXPERT_GATE + m / 2,
                                         (size_t)a->layer, k / MOE_N_LORA });
             str_addf(&s, ".lora_%c.weight", m % 2 ? 'B' : 'A');
@@ -265,15 +280,20 @@ write_stacks(const struct expert_adapter *const *adapters, size_t n,
 
 int
 adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
-                   bool stacks, const char *dir, int flags, struct err *err)
+                   const struct model_family *family, bool stacks,
+                   const char *dir, int flags, struct err *err)
 {
     struct outdir_at f;
+    const char *path;
 
     if (outdir_at_open(&f, dir, flags, err) < 0)
         return -1;
-    if (write_config(adapters, n, stacks, outdir_path(f.dir), err) < 0 ||
-        (stacks ? write_stacks : write_model)(adapters, n, outdir_path(f.dir),
-                                              err) < 0) {
+    path = outdir_path(f.dir);
+    if (stacks) /* which have the same names in all families */
+        family = NULL;
+    if (write_config(adapters, n, family, stacks, path, err) < 0 ||
+        (stacks ? write_stacks(adapters, n, path, err)
+                : write_model(adapters, n, family, path, err)) < 0) {
         outdir_at_abort(&f);
         return -1;
     }

@@ -17,11 +17,13 @@
 
 /* adapter_write_peft() writes DIR/adapter_model.safetensors and
  * DIR/adapter_config.json, whole or not at all, of adapters in order of their
- * layers.  'stacks': of all experts of a layer together, target_parameters, as
+ * layers.  'family': whose names the modules have; NULL is llama's.
+ * 'stacks': of all experts of a layer together, target_parameters, as
  * PEFT has them of models whose experts are in one tensor. */
+struct model_family;
 int adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
-                       bool stacks, const char *dir, int flags,
-                       struct err *err);
+                       const struct model_family *family, bool stacks,
+                       const char *dir, int flags, struct err *err);
 
 /* What adapter_config.json says of an adapter, but for what is the same for all
  * of ours; NULL is null. */

@@ -8,6 +8,7 @@
 #include "core/format/stwant.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/family.h"
 #include "core/model/linear_file.h"
 #include "core/model/moe.h"
 #include "core/model/parts.h"
@@ -42,7 +43,8 @@ find_tail(const struct st_tensor *t, size_t *which)
     return NULL;
 }
 
-/* Which expert's matrix a pair is of, if it is one's, or all experts'. */
+/* Which expert's matrix a pair is of, if it is one's, or all experts'; in any
+ * family's words. */
 static void
 find_expert(struct lora_pair *p, bool stacks)
 {
@@ -64,15 +66,22 @@ find_expert(struct lora_pair *p, bool stacks)
     if (p->stack)
         return;
     p->of.expert = -1;
-    for (int i = 0; i < LORA_N_PROJECTIONS && p->of.expert < 0; i++) {
-        struct str tail = { 0 };
+    for (const struct model_family *f = NULL; p->of.expert < 0;) {
+        for (int i = 0; i < LORA_N_PROJECTIONS && p->of.expert < 0; i++) {
+            struct str tail = { 0 };
 
-        str_addf(&tail, "%s%s", part_word(NULL, PART_EXPERT_GATE + i),
-                 tails[0]);
-        if (!names_expert(&p->of, p->tensor[0]->t, tail.s))
-            p->of.expert = -1;
-        p->projection = i;
-        str_free(&tail);
+            str_addf(&tail, "%s%s", part_word(f, PART_EXPERT_GATE + i),
+                     tails[0]);
+            if (!names_expert(&p->of, p->tensor[0]->t, tail.s))
+                p->of.expert = -1;
+            p->projection = i;
+            str_free(&tail);
+        }
+        do
+            f = family_next(f);
+        while (f && !f->experts);
+        if (!f)
+            return;
     }
 }
 
