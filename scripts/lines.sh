@@ -6,10 +6,10 @@
 budgets='core 11775
 core/format 13490
 core/kernel 11984
-core/model 30032
+core/model 30043
 core/text 8128
 core/image 2399
-cmd 42477
+cmd 42500
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
