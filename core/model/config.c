@@ -35,7 +35,9 @@ config_count(const struct config *c, const struct js *root, const char *key,
         return err_set(err, EX_DATAERR,
                        "%s: %s and %s differ (expected one of them)",
                        root->file, js.path, other.path);
-    return js_absent(&js) && absent ? 0 : js_i64(&js, 1, max, v, err);
+    if (js_absent(&js) && absent && absent <= max)
+        return 0;
+    return js_i64(&js, 1, max, v, err);
 }
 
 int
@@ -391,7 +393,8 @@ parse_experts(struct config *c, const struct js *root, struct err *err)
     c->n_experts = r.n_experts;
     c->router = r.router;
     if ((!c->n_experts &&
-         config_count(c, root, "num_experts", 1, d->n, &c->n_experts, err)) ||
+         config_count(c, root, "num_experts", ROUTER_MAX_EXPERTS, d->n,
+                      &c->n_experts, err)) ||
         config_count(c, root, "num_experts_per_tok", c->n_experts, d->n_used,
                      &c->n_experts_used, err) ||
         check_groups(&c->router, c->n_experts, c->n_experts_used, root, err) ||

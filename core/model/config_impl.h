@@ -21,7 +21,8 @@ int js_unsupported(const struct js *js, const char *s, const char *known,
                    struct err *err);
 
 /* config_count() reads a whole number in 1 .. max; 'absent' is what it is where
- * config.json does not say, 0 that it must.  config_act() reads hidden_act. */
+ * config.json does not say; it must where that is 0 or over max.  config_act()
+ * reads hidden_act. */
 int config_count(const struct config *c, const struct js *root, const char *key,
                  int64_t max, int64_t absent, int64_t *v, struct err *err);
 int config_act(struct config *c, const struct js *root, struct err *err);

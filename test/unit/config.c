@@ -470,6 +470,8 @@ static const char *const refused[][2] = {
     { "\"model_type\":\"mixtral\",\"num_experts_per_tok\":9",
       "config.json: num_experts_per_tok is 9 (expected a whole number from 1 "
       "to 8)" },
+    { "\"model_type\":\"mixtral\",\"num_local_experts\":1",
+      "config.json: num_experts_per_tok is missing (expected a whole number" },
     { "\"model_type\":\"qwen2_moe\",\"use_sliding_window\":true,"
       "\"sliding_window\":4",
       "config.json: layer_types is missing (expected an array, as "
@@ -479,8 +481,7 @@ static const char *const refused[][2] = {
     { GLM ",\"scoring_func\":\"softmax\"",
       "config.json: scoring_func \"softmax\" is not supported (sigmoid)" },
     { GLM ",\"moe_layer_freq\":2",
-      "config.json: moe_layer_freq is 2 (expected a whole number from 1 to "
-      "1)" },
+      "config.json: moe_layer_freq is 2 (expected a whole number from 1" },
     { GLM ",\"n_group\":3",
       "config.json: n_group is 3 (expected a divisor of the number of "
       "experts)" },
