@@ -290,6 +290,20 @@ assert [t["tensor"] for t in j["tensors"]] == ["a.weight"] and j["relative_rms"]
 assert j["input_bytes"] == 3 * 9 * 64 and j["output_bytes"] == 2 * 9 * 64 + 9 * 16 + 9 * 4'
 }
 
+@test "st-convert --weights: experts of which a layer has all in one tensor stay, and a warning counts them" {
+    py "$ROOT/test/ref/family_ref.py" make gpt_oss m
+    stacks=$(py -c 'import mkst
+t = {k: v for k, v in mkst.load("m/model.safetensors").items() if k.endswith("experts.gate_up_proj") or k.endswith("experts.down_proj")}
+print("%d stacks of experts, %.0f KiB, are not" % (len(t), sum(len(v[2]) for v in t.values()) / 1024))')
+    run -0 --separate-stderr st-convert m -o q --weights int8
+    [ "${stderr_lines[0]}" = "st-convert: m: $stacks packed (the first is model.layers.0.mlp.experts.gate_up_proj)" ]
+    st-convert -q m -o x.safetensors --select '*.experts.*'
+    st-convert -q q -o y.safetensors --select '*.experts.*'
+    st-inspect diff x.safetensors y.safetensors
+    run -0 --separate-stderr st-convert m -o r --dtype f32 # nothing is packed
+    [[ $stderr != *stack* ]]
+}
+
 @test "st-convert: a full disk is 74 and nothing is left, memory does not grow with the model" {
     small_disk 1M
     run -74 st-convert -q "$DEMO" -o disk/q --dtype f32

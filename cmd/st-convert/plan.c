@@ -15,6 +15,7 @@
 #include "core/near.h"
 #include "core/outdir.h"
 #include "core/tool.h"
+#include "core/tty.h"
 
 #define WEIGHT ".weight"
 #define HEAD   "lm_head"
@@ -354,6 +355,29 @@ by_place(const void *a, const void *b)
     return ((const struct convert_item *)a)->head ? 1 : -1;
 }
 
+/* Forms are of matrices: a stack of all experts of a layer stays as it is. */
+static void
+warn_stacks(const struct convert_plan *p)
+{
+    const char *first = NULL;
+    char size[16];
+    size_t n = 0, nbytes = 0;
+
+    for (size_t i = 0; i < p->n_items; i++) {
+        const struct st_tensor *t = p->items[i].from->t;
+
+        if (t->n_dims != 3 || !strstr(t->name, ".experts."))
+            continue;
+        first = n++ ? first : t->name;
+        nbytes += t->nbytes;
+    }
+    size_iec(size, nbytes);
+    if (n)
+        err_warn("%s: %zu stack%s of experts, %s, %s not packed (the first is "
+                 "%s)",
+                 p->dir.path, n, plural(n), size, n == 1 ? "is" : "are", first);
+}
+
 static int
 plan_items(struct convert_plan *p, struct err *err)
 {
@@ -395,6 +419,8 @@ plan_items(struct convert_plan *p, struct err *err)
     if (cmd->weights >= 0 && p->n_packed == 0)
         return err_data(err, p->dir.path,
                         "has no weights of linear layers to pack");
+    if (cmd->weights >= 0)
+        warn_stacks(p);
     if (cmd->activations && p->n_weighed == 0)
         return err_set(err, EX_NOINPUT, "%s: has no inputs of a layer (%s)",
                        cmd->activations, p->inputs.s);
