@@ -347,7 +347,7 @@ form_look(struct form_tensors *t, const struct quantization *q,
           const struct stdir *dir, const char *module, struct err *err)
 {
     const struct weight_form *form;
-    bool stacked;
+    bool stacked = false;
     const struct stdir_tensor *codes =
         find_codes(q, dir, module, &form, &stacked);
     char *name;
