@@ -138,6 +138,12 @@ refused() {
         'layer_types[0] "sliding_attention" is not supported (full_attention, linear_attention)'
     refused 's/"linear_conv_kernel_dim": 4/"linear_conv_kernel_dim": 17/' \
         'linear_conv_kernel_dim is 17 (expected a whole number from 1 to 16)'
+    refused 's/"hidden_act": "silu"/"hidden_act": "gelu"/' 'hidden_act is "gelu" (expected silu)'
+    # of models after these, whose gates of states are sigmoids
+    refused 's/"hidden_act"/"output_gate_type": "sigmoid", &/' \
+        'output_gate_type "sigmoid" is not supported (silu, swish)'
+    sed 's/"hidden_act"/"output_gate_type": "swish", &/' "$BATS_FILE_TMPDIR/m/config.json" >m/config.json
+    hf-infer m --ids 1 --top 1
     refused 's/"full_attention"/"linear_attention"/' \
         'layer_types is an array (expected a full_attention layer)'
     sed 's/"linear_conv_kernel_dim": 4/"linear_conv_kernel_dim": 3/' "$BATS_FILE_TMPDIR/m/config.json" >m/config.json

@@ -27,6 +27,7 @@ parse_gdn(struct config *c, const struct js *root, struct err *err)
     struct config_gdn *g = &c->gdn;
     struct js heads = js_get(root, "linear_num_value_heads");
     struct js types = js_get(root, "layer_types");
+    struct js act = js_get(root, "hidden_act");
     int64_t period;
     const char *s;
     size_t n;
@@ -44,6 +45,8 @@ parse_gdn(struct config *c, const struct js *root, struct err *err)
         config_count(c, root, "full_attention_interval", CONFIG_MAX_LAYERS, 4,
                      &period, err))
         return -1;
+    if (c->form.act != ACT_SILU) /* the convolution's, too */
+        return js_bad(&act, "silu", err);
     if (g->n_v_heads % g->n_k_heads)
         return js_bad(&heads, "a multiple of linear_num_key_heads", err);
     if (!js_absent(&types) && config_layer_types(c, &types, err))

@@ -213,9 +213,9 @@ const struct family_key family_cohere2_keys[] = {
     {                                                    \
         "norm_topk_prob", FLAG(router.normalize, absent) \
     }
-#define SCALING                                                    \
-    {                                                              \
-        "routed_scaling_factor", NUMBER(router.scaling, 1, 0, BIG) \
+#define SCALING                                                       \
+    {                                                                 \
+        "routed_scaling_factor", NUMBER(router.scaling, 1, 1e-9, BIG) \
     }
 #define GROUPS(n)                                            \
     { "n_group", COUNT(router.n_groups, n, 1, MOST) },       \
@@ -238,6 +238,12 @@ static const char *const noaux_tc[] = { "noaux_tc", NULL };
 static const struct family_key qwen_moe_keys[] = { NORMALIZE(0), { 0 } };
 const struct family_experts family_qwen_moe_experts = { .keys = qwen_moe_keys };
 
+/* what scales what a value head of Gated DeltaNet gives */
+static const char *const silu[] = { "silu", "swish", NULL };
+#define GDN_GATE                          \
+    {                                     \
+        "output_gate_type", WORD(0, silu) \
+    }
 #define OUT_GATE                                   \
     {                                              \
         "attn_output_gate", FLAG(form.out_gate, 1) \
@@ -247,13 +253,13 @@ const struct family_experts family_qwen_moe_experts = { .keys = qwen_moe_keys };
         "shared_expert_intermediate_size", COUNT(shared_size, n, 1, 1 << 20) \
     }
 const struct family_key family_qwen3_5_keys[] = {
-    QKV_BIAS, O_BIAS, OUT_GATE, { 0 }
+    QKV_BIAS, O_BIAS, OUT_GATE, GDN_GATE, { 0 }
 };
 const struct family_key family_qwen3_next_keys[] = {
-    QKV_BIAS, O_BIAS, SHARED_SIZE(512), { 0 }
+    QKV_BIAS, O_BIAS, GDN_GATE, SHARED_SIZE(512), { 0 }
 };
 const struct family_key family_qwen3_5_moe_keys[] = {
-    QKV_BIAS, O_BIAS, OUT_GATE, SHARED_SIZE(512), { 0 }
+    QKV_BIAS, O_BIAS, OUT_GATE, GDN_GATE, SHARED_SIZE(512), { 0 }
 };
 static const struct family_key qwen3_next_keys[] = { NORMALIZE(1), { 0 } };
 const struct family_experts family_qwen3_next_experts = {
@@ -381,7 +387,7 @@ const struct family_key family_deepseek_v3_keys[] = {
 };
 static const struct family_key deepseek_v3_keys[] = {
     NORMALIZE(1),
-    { "routed_scaling_factor", NUMBER(router.scaling, 2.5, 0, BIG) },
+    { "routed_scaling_factor", NUMBER(router.scaling, 2.5, 1e-9, BIG) },
     { "n_group", COUNT(router.n_groups, 8, 1, MOST) },
     { "topk_group", COUNT(router.n_top_groups, 4, 1, MOST) },
     { "scoring_func", WORD(0, sigmoid) },
