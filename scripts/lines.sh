@@ -6,7 +6,7 @@
 budgets='core 11775
 core/format 13490
 core/kernel 11984
-core/model 30043
+core/model 30056
 core/text 8128
 core/image 2399
 cmd 42526
