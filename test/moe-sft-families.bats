@@ -106,6 +106,17 @@ END_PY
     moe-sft merge -b m -l own -o a
     moe-sft merge -b m -l d/lora.safetensors -o b
     cmp a/model.safetensors b/model.safetensors
+    # to hf-infer a layer's file is its PEFT directory
+    py "$ROOT/test/ref/family_ref.py" make mixtral whole
+    moe-sft init -b whole --layer 1 -o one.safetensors
+    edit one.safetensors 'for n in t: t[n] = (t[n][0], t[n][1], b"\x80\x3d\x10\xbd" * (len(t[n][2]) // 4))'
+    moe-sft convert -b whole -l one.safetensors@1 -o one
+    for l in one.safetensors@1 one; do
+        hf-infer whole --ids 1,2,3 --lora $l --logits $l.npy
+    done
+    cmp one.safetensors@1.npy one.npy
+    hf-infer whole --ids 1,2,3 --logits without.npy
+    run -1 cmp one.npy without.npy
     # ranks by layer
     moe-sft init -b m --rank 2 -o l0.safetensors
     moe-sft init -b m --rank 3 -o l1.safetensors

@@ -56,7 +56,8 @@ static int
 open_stack(struct model *m, struct lora_file *f, struct err *err)
 {
     const struct config *c = &m->config;
-    struct lora_stack s = { .n_experts = (size_t)c->n_experts,
+    struct lora_stack s = { .family = c->family,
+                            .n_experts = (size_t)c->n_experts,
                             .hidden = (size_t)c->hidden_size,
                             .intermediate = (size_t)c->expert_size };
     const char *path = f->dir.path;

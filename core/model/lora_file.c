@@ -290,7 +290,7 @@ lora_file_stack(struct lora_file *f, struct lora_stack *s, int64_t layer,
                                   layer < 0 ? 0 : (size_t)layer, e };
             struct str name = { 0 };
 
-            part_name(&name, NULL, at);
+            part_name(&name, s->family, at);
             f->pairs[f->n_pairs++] = (struct lora_pair){
                 .module = name.s,
                 .of = { 0, layer, (int64_t)e },

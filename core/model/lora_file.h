@@ -83,6 +83,7 @@ int lora_file_experts(struct lora_file *f, const struct lora_experts *of,
 
 /* What experts a stack is of: 0 is whatever the file has. */
 struct lora_stack {
+    const struct model_family *family; /* of the modules' names; NULL: llama */
     size_t n_experts, hidden, intermediate;
     size_t rank;  /* the file's */
     double alpha; /* the file's, finite as F32, too */
