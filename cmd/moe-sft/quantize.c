@@ -69,7 +69,7 @@ put_matrix(struct quantize *z, enum base_matrix m, size_t expert,
             if (z->error[r].max < 0)
                 return err_set(err, EX_DATAERR,
                                "%s: %s of expert %zu has a number in row %zu "
-                               "that is not finite, or too large",
+                               "that is not finite",
                                z->cmd->base, base_word(m), expert,
                                z->first + r);
             encode_add(&all, &z->error[r]);

@@ -252,7 +252,7 @@ test(const struct form *f)
     const struct model_family family = { .model_type = "x",
                                          .experts = &experts };
     const char *method = f->dtype == DT_U8 ? "mxfp4" : "fp8";
-    uint8_t sparse = 1;
+    uint8_t sparse = 1, mixer = MIXER_ATTENTION;
     struct model m = { 0 };
     struct err err = { 0 };
     struct binder b = { .model = &m, .root = "model.", .err = &err };
@@ -276,6 +276,7 @@ test(const struct form *f)
     m.config.family = &family;
     m.config.n_layers = 1;
     m.config.sparse = (void *)&sparse;
+    m.config.mixer = &mixer;
     m.config.n_experts = f->n_experts ? f->n_experts : E;
     m.config.hidden_size = H;
     m.config.expert_size = I;
