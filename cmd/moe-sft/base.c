@@ -286,6 +286,40 @@ bind_joined(struct base *base, struct err *err)
 
 /* ---- sizes ---- */
 
+/* One layer's experts must have been found. */
+static int
+check_found(const struct base *base, const struct search *s, int64_t layer,
+            struct err *err)
+{
+    if (s->n_prefixes > 1 && s->low == s->high)
+        return err_set(err, EX_DATAERR, "%s: has experts twice: %s and %s",
+                       base->path, s->tensor->name, s->other);
+    if (s->n_prefixes > 1)
+        return err_set(err, TU_USAGE,
+                       "%s: has experts of layers %lld to %lld: --layer N "
+                       "names one",
+                       base->path, (long long)s->low, (long long)s->high);
+    if (!s->tensor && s->high >= 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: has no experts of layer %lld (of layers %lld to "
+                       "%lld)",
+                       base->path, (long long)layer, (long long)s->low,
+                       (long long)s->high);
+    if (!s->tensor)
+        return err_set(
+            err, EX_DATAERR,
+            "%s: has no tensor gate_proj, nor "
+            "model.layers.N.mlp.experts.E.gate_proj.weight%s",
+            base->path,
+            stdir_find(base->dir, moe_lora_names[0])
+                ? "; it is an adapter, which -l takes"
+            : names_tensor(base->dir, "model.layers.0.mlp.gate_proj", "weight")
+                ? ": its layers have no experts (tune, merge and hf-infer "
+                  "take it as a whole model)"
+                : "");
+    return 0;
+}
+
 /* Finds the layer, and its sizes; where it could be several, 'err' names the
  * first and last. */
 static int
@@ -312,32 +346,8 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
 
     for (size_t i = 0; i < base->dir->n_tensors; i++)
         look_at(&s, base->dir->tensors[i].t, layer);
-    if (s.n_prefixes > 1 && s.low == s.high)
-        return err_set(err, EX_DATAERR, "%s: has experts twice: %s and %s",
-                       base->path, s.tensor->name, s.other);
-    if (s.n_prefixes > 1)
-        return err_set(err, TU_USAGE,
-                       "%s: has experts of layers %lld to %lld: --layer N "
-                       "names one",
-                       base->path, (long long)s.low, (long long)s.high);
-    if (!s.tensor && s.high >= 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: has no experts of layer %lld (of layers %lld to "
-                       "%lld)",
-                       base->path, (long long)layer, (long long)s.low,
-                       (long long)s.high);
-    if (!s.tensor)
-        return err_set(
-            err, EX_DATAERR,
-            "%s: has no tensor gate_proj, nor "
-            "model.layers.N.mlp.experts.E.gate_proj.weight%s",
-            base->path,
-            stdir_find(base->dir, moe_lora_names[0])
-                ? "; it is an adapter, which -l takes"
-            : names_tensor(base->dir, "model.layers.0.mlp.gate_proj", "weight")
-                ? ": its layers have no experts (tune, merge and hf-infer "
-                  "take it as a whole model)"
-                : "");
+    if (check_found(base, &s, layer, err))
+        return -1;
     t = s.tensor;
     base->joined = s.joined;
     base->stacked = s.name.expert < 0 && !s.joined;
