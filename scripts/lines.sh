@@ -6,10 +6,10 @@
 budgets='core 11775
 core/format 13490
 core/kernel 11984
-core/model 30056
+core/model 30119
 core/text 8128
 core/image 2399
-cmd 42531
+cmd 42537
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

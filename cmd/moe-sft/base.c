@@ -526,8 +526,9 @@ base_open_in(struct base *base, const struct stdir *dir, const char *path,
     if (read_routing(base, err) < 0 || find_router(base, err) < 0)
         goto fail;
     form_memory_rest(&base->memory);
-    base->weights = (struct moe_base){ base->matrices, base->matrices + e,
-                                       base->matrices + 2 * e };
+    base->weights = (struct moe_base){ .gate = base->matrices,
+                                       .up = base->matrices + e,
+                                       .down = base->matrices + 2 * e };
     if (base->layer < 0)
         base->layer = layer;
     return 0;

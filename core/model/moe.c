@@ -33,6 +33,7 @@ moe_open(struct moe **moe, const struct moe_config *config, int n_threads,
     m->saved = xcalloc(config->max_cache_depth, sizeof(*m->saved));
     for (size_t i = 0; i < 3; i++)
         m->base[i] = xcalloc(config->n_experts, sizeof(*m->base[i]));
+    m->bias = xcalloc(3 * config->n_experts, sizeof(*m->bias));
     if (moe_allocate_shared(m, err) < 0 ||
         par_open(&m->par, n_threads, err) < 0 ||
         moe_teams_open(m, n_threads, err) < 0)
@@ -82,6 +83,7 @@ moe_close(struct moe *m)
         close_region(&m->saved[i].memory);
     for (size_t i = 0; i < 3; i++)
         free(m->base[i]);
+    free(m->bias);
     free(m->saved);
     free(m->parts);
     free(m);

@@ -7,6 +7,7 @@
  * For token i and slot j with expert e = expert_ids[i][j], weight w = w[i][j]:
  *   y = x W^T + s (x A^T) B^T,  s = lora_alpha / lora_rank;  gate, up, down
  *   h = silu(gate(x)) * up(x);  output[i] = sum over j of w * down(h)
+ * or y has a bias too, and h is another of vec.h's activations.
  * The base weights W are frozen; A and B are trained.
  *
  * BF16: operands of the base products are bf16, sums f32; gate(x), up(x) and h
@@ -33,6 +34,7 @@
 
 #include "core/err.h"
 #include "core/kernel/gemm.h"
+#include "core/kernel/vec.h"
 
 /* Limits for files: each expert takes about 12 KiB however small it is, and
  * each slot is compared with those before it.  Models have 512 experts and 10
@@ -51,6 +53,7 @@ struct moe_config {
     size_t max_cache_depth; /* forwards kept for backwards, at most */
     size_t n_parts;         /* of 'intermediate': tensor parallelism; 1: none */
     enum moe_mode mode;
+    enum act act;    /* of gate and up; 0: silu */
     bool strict_ids; /* an id outside [0, n_experts) is an error, not a skip */
     bool
         backward_only; /* of pushed caches: no weights are packed for forward */
@@ -58,12 +61,14 @@ struct moe_config {
 
 /*
  * The base weights, each expert's by itself, BF16, F16 or F32 (rounded to
- * bf16): gate and up [intermediate, hidden], down [hidden, intermediate].
+ * bf16): gate and up [intermediate, hidden], down [hidden, intermediate]; and
+ * the biases of all experts' gates, then up and down, which stay f32.
  * For MOE_INT8 they may be I8 with scales; the operator has the rows as they
  * are, and quantizes the columns that backward needs.
  */
 struct moe_base {
     const struct weight *gate, *up, *down; /* [n_experts] */
+    const float *const *bias; /* [3 n_experts]; NULL: there are none */
 };
 
 /* The six matrices of an adapter, in the order of everything that lists them.

@@ -2,8 +2,8 @@
 /*
  * The backward pass.  For a block's rows, with dY the output's gradient:
  *   da0 = dY W_down + s (dY B_d) A_d     of h, before the routing weight w
- *   grad_w = <da0, h>,  da = w da0
- *   dg = da up silu'(gate),  du = da silu(gate)
+ *   grad_w = <da0, h> + <dY, down's bias>,  da = w da0
+ *   dg = da up silu'(gate),  du = da silu(gate)     or of another activation
  *   dX += dg W_gate + s (dg B_g) A_g + du W_up + s (du B_u) A_u
  *   dA = s (dy B)^T x,  dB = dy^T s (x A^T)     of a layer x -> y
  */
@@ -85,7 +85,7 @@ end_da0(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
 
         cvt_to_f32(g, b->saved->gate + at, DT_BF16, n_cols);
         cvt_to_f32(u, b->saved->up + at, DT_BF16, n_cols);
-        vec_act_back(ACT_SILU, h, g, u, da0, n_cols);
+        vec_act_back(c->act, h, g, u, da0, n_cols);
         vec_scale(g, w, n_cols);
         vec_scale(u, w, n_cols);
         cvt_from_f32(part->h + to, DT_BF16, h, n_cols);
@@ -281,16 +281,28 @@ backward_part(void *ctx, struct moe_part *part)
 
 /* Of a block's slots, summed over the panels of all parts. */
 static void
-put_weight_grads(const struct backward *b)
+put_weight_grads(void *ctx, size_t begin, size_t end)
 {
-    for (size_t i = 0; i < b->block.n; i++) {
+    const struct backward *b = ctx;
+    const struct moe_config *c = &b->moe->config;
+    const struct moe_part *parts = b->moe->parts;
+    const float *bias = b->moe->bias[2 * c->n_experts + b->block.expert];
+    float dy[256];
+
+    for (size_t i = begin; i < end; i++) {
+        const uint16_t *row = parts->dy + i * gemm_ld_bf16(c->hidden);
         float sum = 0;
 
-        for (size_t p = 0; p < b->moe->config.n_parts; p++) {
-            size_t panels = n_panels(&b->moe->parts[p]);
+        for (size_t p = 0; p < c->n_parts; p++) {
+            size_t panels = n_panels(&parts[p]);
 
-            for (size_t c = 0; c < panels; c++)
-                sum += b->moe->parts[p].dw[i * panels + c];
+            for (size_t k = 0; k < panels; k++)
+                sum += parts[p].dw[i * panels + k];
+        }
+        for (size_t at = 0, n; bias && at < c->hidden; at += n) {
+            n = smaller(c->hidden - at, 256);
+            cvt_to_f32(dy, row + at, DT_BF16, n);
+            sum += vec_dot(dy, bias + at, n);
         }
         b->grads->weights[b->block.slots[i]] = sum;
     }
@@ -446,7 +458,7 @@ moe_backward(struct moe *moe, const uint16_t *grad_output,
             moe_for_parts(moe, backward_part, &b);
             moe_add_partials(moe, &b.block, moe->dx, NULL);
             if (grads->weights)
-                put_weight_grads(&b);
+                par_for(moe->par, b.block.n, 16, put_weight_grads, &b);
             row += b.block.n;
             if (row == end)
                 par_for(moe->par, N_PUTS * MOE_N_LORA, 1, put_grads, &b);

@@ -16,9 +16,10 @@
 
 enum { GATE, UP, DOWN, N_LAYERS };
 
-/* y = W x + s B A x */
+/* y = W x + s B A x + bias */
 struct projection {
     size_t out, in;
+    const float *bias;   /* of this expert, or NULL */
     double *w, *lora[2]; /* [out, in]; A: [r, in], B: [out, r] */
     double *squares[2];  /* sums of squares: A's columns [in], B's rows [out] */
 };
@@ -35,7 +36,7 @@ struct expert {
     size_t *at;          /* [n]: token * top_k + slot */
     double *weight;      /* [n] */
     double *x, *g, *out; /* [n, h]: input, output's gradient, output */
-    double *base[2], *q; /* [n, i]: W x of gate and up; Wd^T g */
+    double *base[2], *q; /* [n, i]: W x + bias of gate, up; Wd^T g */
     double *value;       /* [n]: of the loss, for a weight of 1 */
     double *slope;       /* [n]: of that, by the row's input */
     double *size;        /* [n, EXACT_N]: squares, without cancellation */
@@ -84,6 +85,21 @@ sigmoid(double v)
     return 1 / (1 + f64_exp(-v));
 }
 
+/* h of gate and up, which become their gradients where h's is dh. */
+static double
+activate(enum act act, double dh, double *gate, double *up)
+{
+    bool clamped = act == ACT_CLAMPED;
+    bool over = clamped && *gate > 7, out = clamped && fabs(*up) > 7;
+    double g = over ? 7 : *gate, a = clamped ? 1.702 : 1;
+    double u = out ? copysign(7, *up) : *up, sig = sigmoid(a * g);
+
+    u += clamped;
+    *gate = over ? 0 : dh * u * sig * (1 + a * g * (1 - sig));
+    *up = out ? 0 : dh * g * sig;
+    return g * sig * u;
+}
+
 int
 exact_sign(const struct exact *exact, int tensor, size_t i, size_t *sample)
 {
@@ -98,8 +114,8 @@ exact_sign(const struct exact *exact, int tensor, size_t i, size_t *sample)
 
 /* A row on its way. */
 struct way {
-    double *x, *y[2];        /* [h]; [i]: W x of gate and up, then all of it */
-    double *act, *out, *da0; /* h = silu(gate) up; [h]: s B A h; h's gradient */
+    double *x, *y[2]; /* [h]; [i]: W x + bias of gate and up, then all of it */
+    double *act, *out, *da0; /* h; [h]: s B A h + bias; h's gradient */
     double *u;               /* [r]: between A and B */
 };
 
@@ -114,6 +130,17 @@ way_open(const struct expert *e)
     };
 }
 
+/* y = W x + bias */
+static void
+apply_base(const struct expert *e, int layer, double *y, const double *x)
+{
+    const struct projection *l = &e->layers[layer];
+
+    mul(y, 1, false, l->w, x, l->out, l->in);
+    for (size_t j = 0; l->bias && j < l->out; j++)
+        y[j] += (double)l->bias[j];
+}
+
 /* y += s B A x */
 static void
 add_lora(const struct expert *e, int layer, double *y, const double *x,
@@ -126,17 +153,23 @@ add_lora(const struct expert *e, int layer, double *y, const double *x,
 }
 
 /*
- * The loss of a row of weight 1, from x and W x: <g, Wd h + s B A h>.  The
+ * The loss of a row of weight 1, from x and W x: <g, Wd h + s B A h + b>.  The
  * first part as <Wd^T g, h>, or each difference would cost a product with Wd.
  */
 static double
 way_loss(const struct way *w, const struct expert *e, size_t row)
 {
+    const float *bias = e->layers[DOWN].bias;
+
     for (int m = 0; m < 2; m++)
         add_lora(e, m, w->y[m], w->x, w->u);
-    for (size_t j = 0; j < e->i; j++)
-        w->act[j] = w->y[GATE][j] * sigmoid(w->y[GATE][j]) * w->y[UP][j];
-    memset(w->out, 0, e->h * sizeof(double));
+    for (size_t j = 0; j < e->i; j++) {
+        double gate = w->y[GATE][j], up = w->y[UP][j];
+
+        w->act[j] = activate(e->p->config->act, 0, &gate, &up);
+    }
+    for (size_t j = 0; j < e->h; j++)
+        w->out[j] = bias ? (double)bias[j] : 0;
     add_lora(e, DOWN, w->out, w->act, w->u);
     return dot(e->q + row * e->i, w->act, e->i) +
            dot(e->g + row * e->h, w->out, e->h);
@@ -176,7 +209,7 @@ input_slope(const struct way *w, const struct expert *e, size_t row)
             w->x[j] = e->x[row * e->h + j] + (minus ? -sign : sign) * STEP;
         }
         for (int m = 0; m < 2; m++)
-            mul(w->y[m], 1, false, e->layers[m].w, w->x, e->i, e->h);
+            apply_base(e, m, w->y[m], w->x);
         loss[minus] = way_loss(w, e, row);
     }
     return (loss[0] - loss[1]) / (2 * STEP);
@@ -213,11 +246,8 @@ row_sizes(const struct way *w, const struct expert *e, size_t row)
     memcpy(w->da0, e->q + row * e->i, e->i * sizeof(double));
     mul_t(w->da0, e->s, down->lora[0], w->u, e->r, e->i);
     for (size_t j = 0; j < e->i; j++) {
-        double gate = w->y[GATE][j], up = w->y[UP][j], sig = sigmoid(gate);
-
         size[EXACT_WEIGHTS] += w->da0[j] * w->act[j] * w->da0[j] * w->act[j];
-        w->y[GATE][j] = w->da0[j] * up * sig * (1 + gate * (1 - sig));
-        w->y[UP][j] = w->da0[j] * gate * sig;
+        activate(e->p->config->act, w->da0[j], &w->y[GATE][j], &w->y[UP][j]);
     }
     lora_sizes(e, GATE, size + MOE_GATE_A, w->x, w->y[GATE], weight);
     lora_sizes(e, UP, size + MOE_UP_A, w->x, w->y[UP], weight);
@@ -235,8 +265,7 @@ run_rows(void *ctx, size_t begin, size_t end)
         double *out = e->out + row * e->h;
 
         for (int m = 0; m < 2; m++)
-            mul(e->base[m] + row * e->i, 1, false, e->layers[m].w,
-                e->x + row * e->h, e->i, e->h);
+            apply_base(e, m, e->base[m] + row * e->i, e->x + row * e->h);
         mul_t(e->q + row * e->i, 1, down->w, e->g + row * e->h, e->h, e->i);
         if (e->exact->n_samples > 0)
             e->slope[row] = input_slope(&w, e, row);
@@ -354,8 +383,11 @@ load_expert(struct expert *e, size_t expert)
     size_t row = 0;
 
     for (int m = 0; m < N_LAYERS; m++) {
-        const struct projection *l = &e->layers[m];
+        struct projection *l = &e->layers[m];
         const uint16_t *const *lora = e->p->lora->m + 2 * m;
+        size_t at = (size_t)m * e->p->config->n_experts + expert;
+
+        l->bias = base->bias ? base->bias[at] : NULL;
 
         load_layer(l, weights[m][expert],
                    (const uint16_t *const[]){

@@ -2,7 +2,8 @@
 /*
  * The maths of moe.h once more, in float64 and without a rounding after the
  * operands': its output, and differences of a loss, which the operator's
- * results are measured against.  Only the forward is here.  Slow.
+ * results are measured against.  Only the forward is here, of the activations
+ * silu and clamped.  Slow.
  */
 #ifndef CORE_MODEL_MOE_EXACT_H
 #define CORE_MODEL_MOE_EXACT_H

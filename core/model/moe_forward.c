@@ -89,7 +89,7 @@ end_gate_up(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
                      t + i * ldt, n_cols);
 }
 
-/* h = silu(gate) * up, rounded once. */
+/* h of gate and up, rounded once. */
 static void
 activate(void *ctx, size_t begin, size_t end)
 {
@@ -102,7 +102,7 @@ activate(void *ctx, size_t begin, size_t end)
             n = smaller(p->part->n - c, 256);
             cvt_to_f32(g, p->gate + i * p->ld + c, DT_BF16, n);
             cvt_to_f32(u, p->up + i * p->ld + c, DT_BF16, n);
-            vec_act(ACT_SILU, g, u, n);
+            vec_act(p->of->moe->config.act, g, u, n);
             cvt_from_f32(p->part->h + i * ldh + c, DT_BF16, g, n);
         }
 }

@@ -99,6 +99,7 @@ struct moe {
     size_t n_teams;
     struct moe_part *parts;
     struct weight *base[3]; /* gate, up, down: [n_experts] */
+    const float **bias;     /* [3 n_experts], NULL: none */
     struct moe_lora lora;
     bool has_base, has_lora;
     struct moe_route route;

@@ -29,7 +29,13 @@ moe_base_job(const struct moe *moe, const struct moe_part *part,
              struct gemm_end end)
 {
     const struct gemm_panels *packed = &part->packed[kind][expert];
+    const float *bias = kind < K_GATE_T
+                            ? moe->bias[kind * moe->config.n_experts + expert]
+                            : NULL;
 
+    /* parts' sums of down are added: one of them has its bias */
+    if (bias && (kind != K_DOWN || part->index == 0))
+        end.bias = bias + (kind == K_DOWN ? 0 : part->first);
     return (struct gemm_job){
         .w = slice(moe, part, kind, expert),
         .panels = packed->data ? packed : NULL,
@@ -179,6 +185,8 @@ moe_load(struct moe *moe, const struct moe_base *base, struct err *err)
                                "of odd sizes",
                                moe->config.n_parts);
             moe->base[i][e] = from[i][e];
+            moe->bias[i * moe->config.n_experts + e] =
+                base->bias ? base->bias[i * moe->config.n_experts + e] : NULL;
         }
     l.temp = mem_big(moe->n_teams, l.nbytes, "base weights", err);
     if (!l.temp)

@@ -82,7 +82,7 @@ test_threads(enum moe_mode mode, size_t n_parts)
 static void
 test_blocks(void)
 {
-    struct spec s = { "600 tokens", 2, 2, 40, 30, 3, 600, ANY, 0, 0, 0, false };
+    struct spec s = { "600 tokens", 2, 2, 40, 30, 3, 600, ANY, 0, 0, 0, PLAIN };
     struct opened o = opened(s, MOE_BF16, 1, 2);
     struct ref ref;
 

@@ -31,7 +31,7 @@ test(const struct spec *s)
     struct ref ref = ref_new(&d);
     struct moe_config c = config_of(s);
     struct weight w[N_BASE][8];
-    struct moe_base base = { w[GATE], w[UP], w[DOWN] };
+    struct moe_base base = { w[GATE], w[UP], w[DOWN], d.bias };
     struct moe_lora lora;
     struct moe_batch batch = batch_of(&d);
     struct exact_problem p = { &c, &base, &lora, &batch, d.grad };
@@ -88,9 +88,10 @@ int
 main(void)
 {
     static const struct spec specs[] = {
-        { "bad ids", 4, 3, 37, 29, 5, 11, BAD, 0, 0, 0, false },
-        { "duplicates", 3, 3, 33, 20, 1, 9, SAME, 0, 0, 0, false },
-        { "an idle expert", 5, 2, 40, 31, 4, 12, SKEWED, 0, 0, 0, true },
+        { "bad ids", 4, 3, 37, 29, 5, 11, BAD, 0, 0, 0, PLAIN },
+        { "duplicates", 3, 3, 33, 20, 1, 9, SAME, 0, 0, 0, PLAIN },
+        { "an idle expert", 5, 2, 40, 31, 4, 12, SKEWED, 0, 0, 0, OUTLIERS },
+        { "gpt-oss", 4, 2, 37, 29, 5, 11, ANY, 3, 3, 0, CLAMPED },
     };
 
     for (size_t i = 0; i < sizeof(specs) / sizeof(*specs); i++)

@@ -23,7 +23,11 @@ struct spec {
     size_t n_experts, top_k, hidden, intermediate, rank, qlen;
     enum routing routing;
     float base, lora, input; /* sizes; 0: 1 */
-    bool outliers;           /* a row of W and of X a hundred times larger */
+    enum {
+        PLAIN,
+        OUTLIERS, /* a row of W and of X is a hundred times larger */
+        CLAMPED,  /* gpt-oss's experts: biases and another activation */
+    } kind;
 };
 
 enum { GATE, UP, DOWN, N_BASE };
@@ -33,6 +37,7 @@ struct data {
     uint16_t *base[N_BASE], *lora[MOE_N_LORA], *input, *grad;
     int64_t *ids;
     float *weights;
+    const float **bias; /* [N_BASE, n_experts]: what struct moe_base has */
 };
 
 /* What forward and backward make, in f64. */
@@ -83,6 +88,7 @@ config_of(const struct spec *s)
         .max_len = s->qlen ? s->qlen : 1,
         .max_cache_depth = 2,
         .n_parts = 1,
+        .act = s->kind == CLAMPED ? ACT_CLAMPED : ACT_SILU,
     };
 }
 
@@ -134,11 +140,21 @@ data_new(struct spec s)
         d.ids[i] = pick(&s, i / s.top_k, i % s.top_k);
         d.weights[i] = rnd() + (rnd() > 0 ? 0.2f : -0.2f);
     }
-    for (size_t i = 0; i < s.hidden && s.outliers; i++) {
+    for (size_t i = 0; i < s.hidden && s.kind == OUTLIERS; i++) {
         put_le16(d.base[GATE] + 3 * s.hidden + i,
                  f32_to_bf16(100 * (float)value(d.base[GATE], i)));
         put_le16(d.input + 2 * s.hidden + i,
                  f32_to_bf16(100 * (float)value(d.input, i)));
+    }
+    if (s.kind == CLAMPED)
+        d.bias = make(N_BASE * s.n_experts, sizeof(*d.bias));
+    for (size_t i = 0; i < N_BASE * s.n_experts && s.kind == CLAMPED; i++) {
+        size_t out = i / s.n_experts == DOWN ? s.hidden : s.intermediate;
+        float *bias = make(out, sizeof(*bias));
+
+        for (size_t k = 0; k < out; k++)
+            bias[k] = 2 * base * rnd();
+        d.bias[i] = bias;
     }
     return d;
 }
@@ -154,6 +170,9 @@ data_free(struct data *d)
     free(d->grad);
     free(d->ids);
     free(d->weights);
+    for (size_t i = 0; i < N_BASE * d->s.n_experts && d->bias; i++)
+        free((void *)(uintptr_t)d->bias[i]);
+    free(d->bias);
 }
 
 /* ---- the reference ---- */
@@ -163,6 +182,7 @@ struct layer {
     size_t n, k, rank;
     const uint16_t *w, *a, *b;
     double *da, *db;
+    const float *bias; /* or NULL */
 };
 
 static __attribute__((unused)) struct layer
@@ -182,6 +202,7 @@ layer_of(const struct data *d, const struct ref *r, int which, size_t e)
         d->lora[2 * which + 1] + b,
         r->lora[2 * which] + a,
         r->lora[2 * which + 1] + b,
+        d->bias ? d->bias[(size_t)which * d->s.n_experts + e] : NULL,
     };
 }
 
@@ -195,7 +216,7 @@ layer_forward(const struct layer *l, double s, double *y, const double *x,
             u[j] += s * x[i] * value(l->a, j * l->k + i);
     }
     for (size_t o = 0; o < l->n; o++) {
-        y[o] = 0;
+        y[o] = l->bias ? (double)l->bias[o] : 0;
         for (size_t i = 0; i < l->k; i++)
             y[o] += x[i] * value(l->w, o * l->k + i);
         for (size_t j = 0; j < l->rank; j++)
@@ -253,6 +274,24 @@ row_free(struct row *r)
         free(all[i]);
 }
 
+/* h of gate and up, and its slopes: of GptOssExperts, alpha 1.702, limit 7. */
+static __attribute__((unused)) double
+activated(const struct spec *s, double g, double u, double *by_g, double *by_u)
+{
+    bool clamped = s->kind == CLAMPED;
+    bool over = clamped && g > 7, out = clamped && (u > 7 || u < -7);
+    double alpha = clamped ? 1.702 : 1, more = clamped ? 1 : 0, sig;
+
+    if (over)
+        g = 7;
+    if (out)
+        u = u > 0 ? 7 : -7;
+    sig = 1 / (1 + exp(-alpha * g));
+    *by_g = over ? 0 : (u + more) * (sig + alpha * g * sig * (1 - sig));
+    *by_u = out ? 0 : g * sig;
+    return (u + more) * g * sig;
+}
+
 static __attribute__((unused)) void
 ref_slot(const struct data *d, struct ref *ref, struct row *r, size_t slot)
 {
@@ -269,19 +308,18 @@ ref_slot(const struct data *d, struct ref *ref, struct row *r, size_t slot)
     layer_forward(&l[GATE], s, r->g, r->x, r->low[0]);
     layer_forward(&l[UP], s, r->u, r->x, r->low[1]);
     for (size_t i = 0; i < d->s.intermediate; i++) {
-        r->h[i] = r->g[i] / (1 + exp(-r->g[i])) * r->u[i];
+        r->h[i] = activated(&d->s, r->g[i], r->u[i], &r->dg[i], &r->du[i]);
         r->dh[i] = 0;
     }
     layer_forward(&l[DOWN], s, r->y, r->h, r->low[2]);
     for (size_t i = 0; i < hidden; i++)
         ref->output[token * hidden + i] += w * r->y[i];
     layer_backward(&l[DOWN], s, w, r->dh, r->dy, r->h, r->low[2]);
+    for (size_t i = 0; i < hidden; i++)
+        ref->weights[slot] += r->dy[i] * r->y[i];
     for (size_t i = 0; i < d->s.intermediate; i++) {
-        double sig = 1 / (1 + exp(-r->g[i]));
-
-        ref->weights[slot] += r->dh[i] * r->h[i];
-        r->dg[i] = w * r->dh[i] * r->u[i] * (sig + r->g[i] * sig * (1 - sig));
-        r->du[i] = w * r->dh[i] * r->g[i] * sig;
+        r->dg[i] *= w * r->dh[i];
+        r->du[i] *= w * r->dh[i];
     }
     memset(r->dx, 0, hidden * sizeof(double));
     layer_backward(&l[GATE], s, 1, r->dx, r->dg, r->x, r->low[0]);
@@ -400,7 +438,8 @@ open_moe(const struct data *d, const struct moe_config *c, int n_threads,
     struct weight *w = make(N_BASE * c->n_experts, sizeof(*w));
     struct moe_base base = { .gate = w,
                              .up = w + c->n_experts,
-                             .down = w + 2 * c->n_experts };
+                             .down = w + 2 * c->n_experts,
+                             .bias = d->bias };
     struct moe_lora lora;
     struct moe *moe = NULL;
 

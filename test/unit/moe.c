@@ -8,17 +8,19 @@
 /* ---- accuracy ---- */
 
 static const struct spec specs[] = {
-    { "E4 k2 H96 I80 r5", 4, 2, 96, 80, 5, 60, ANY, 0, 0, 0, false },
-    { "primes", 3, 2, 101, 67, 3, 41, ANY, 0, 0, 0, false },
-    { "300 tokens", 2, 2, 64, 128, 8, 300, ANY, 0, 0, 0, false },
-    { "one expert, rank 1", 1, 1, 130, 190, 1, 33, ANY, 0, 0, 0, false },
-    { "one token", 5, 2, 64, 64, 4, 1, ANY, 0, 0, 0, false },
-    { "rank 70", 2, 2, 96, 80, 70, 40, ANY, 0, 0, 0, false },
-    { "skewed, an idle expert", 5, 2, 96, 160, 8, 64, SKEWED, 0, 0, 0, false },
-    { "duplicates", 3, 3, 64, 96, 4, 30, SAME, 0, 0, 0, false },
-    { "saturating", 3, 2, 96, 80, 5, 30, ANY, 1, 1, 60, false },
-    { "outlier rows", 3, 2, 96, 80, 5, 60, ANY, 0, 0, 0, true },
-    { "bad ids", 3, 3, 64, 96, 4, 40, BAD, 0, 0, 0, false },
+    { "E4 k2 H96 I80 r5", 4, 2, 96, 80, 5, 60, ANY, 0, 0, 0, PLAIN },
+    { "primes", 3, 2, 101, 67, 3, 41, ANY, 0, 0, 0, PLAIN },
+    { "300 tokens", 2, 2, 64, 128, 8, 300, ANY, 0, 0, 0, PLAIN },
+    { "one expert, rank 1", 1, 1, 130, 190, 1, 33, ANY, 0, 0, 0, PLAIN },
+    { "one token", 5, 2, 64, 64, 4, 1, ANY, 0, 0, 0, PLAIN },
+    { "rank 70", 2, 2, 96, 80, 70, 40, ANY, 0, 0, 0, PLAIN },
+    { "skewed, an idle expert", 5, 2, 96, 160, 8, 64, SKEWED, 0, 0, 0, PLAIN },
+    { "duplicates", 3, 3, 64, 96, 4, 30, SAME, 0, 0, 0, PLAIN },
+    { "saturating", 3, 2, 96, 80, 5, 30, ANY, 1, 1, 60, PLAIN },
+    { "outlier rows", 3, 2, 96, 80, 5, 60, ANY, 0, 0, 0, OUTLIERS },
+    { "bad ids", 3, 3, 64, 96, 4, 40, BAD, 0, 0, 0, PLAIN },
+    { "gpt-oss", 4, 2, 96, 150, 5, 60, ANY, 0, 0, 0, CLAMPED },
+    { "gpt-oss, beyond limits", 4, 3, 64, 96, 4, 50, BAD, 0, 0, 3, CLAMPED },
 };
 #define N_SPECS (sizeof(specs) / sizeof(*specs))
 
