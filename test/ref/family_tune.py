@@ -239,12 +239,17 @@ def quiet(said):
 TUNE = ("moe-sft", "tune", "-m", "m", "-d", "d.jsonl", "--ctx", "64", "-f")
 
 
+def in_model(name):
+    """A module's name without the root, which is as in the model's file."""
+    return re.sub(r".*?\b(h|layers)\.", "", name)
+
+
 def read_grads(path, adapter):
-    found = {k: x.astype(float) for k, x in mkst.read(path)[0].items()}
-    loss, peft = float(found.pop("loss")), modules()
+    found = {in_model(k): x.astype(float) for k, x in mkst.read(path)[0].items()}
+    loss = float(found.pop("loss"))
     assert len(found) == 2 * len(adapter)
-    return loss, {module: [found["base_model.model.%s.lora_%s.weight" % (
-        peft[module][1], x)] for x in "AB"] for module in adapter}
+    return loss, {module: [found["%s.lora_%s.weight" % (in_model(module), x)]
+                           for x in "AB"] for module in adapter}
 
 
 def worst(grads, ref):
@@ -362,8 +367,8 @@ def steps(name, rng):
         found = sorted(c[key]) if key == "target_modules" else c[key]
         assert found == want[key], (key, found)
     # a run's names have the root that the model's file has
-    run_names, names = ({re.sub(r".*\blayers\.", "", x) for x in mkst.load(
-        d + "/adapter_model.safetensors")} for d in ("run", "adapter"))
+    run_names, names = (set(map(in_model, mkst.load(
+        d + "/adapter_model.safetensors"))) for d in ("run", "adapter"))
     assert run_names == names, run_names ^ names
     fixed = "quantization_config" in config() or bool(stacked())
     run("moe-sft", "merge", "-b", "m", "-l", "run", "-o", "merged",
