@@ -22,6 +22,13 @@ load helpers
 }
 
 # bats test_tags=long
+@test "references: gradients of families' adapters are those of differences of numpy's loss" {
+    need_torch
+    run -0 py "$ROOT/test/ref/family_tune.py" reference gpt2:inner gemma2:caps phi3:longrope-partial olmo2 mixtral gpt_oss deepseek_v3 qwen3_next:dense qwen3_5:text qwen3_5_moe
+    [ "${#lines[@]}" = 10 ]
+}
+
+# bats test_tags=long
 @test "references: each way to read a family wrongly moves logits by 20 times what its test allows" {
     run -0 py "$ROOT/test/ref/family_ref.py" trap
     [ "$(wc -l <<<"$output")" -ge 1300 ]

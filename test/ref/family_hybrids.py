@@ -111,7 +111,7 @@ def qwen3_next(seed, v):
         c.update(mlp_only_layers=[2], norm_topk_prob=False, layer_types=[
             "full_attention", "linear_attention", "linear_attention",
             "full_attention"], linear_num_value_heads=6,
-                 linear_conv_kernel_dim=3)
+                 linear_conv_kernel_dim=3, max_position_embeddings=256)
     if v == "bias":
         c.update(attention_bias=True, num_hidden_layers=3,
                  linear_num_key_heads=1, linear_key_head_dim=16)
@@ -139,6 +139,8 @@ def qwen3_5_of(seed, v, kind, **more):
     c.update({k: x for k, x in more.items() if k != "arch"})
     if v == "fp8": # blocks end where gates do
         c.update(moe_intermediate_size=32)
+    if v == "text":
+        c.update(max_position_embeddings=256)
     text = v in ("text", "tied")
     at = "model." if text else "model.language_model."
     experts = sparse(c, True) if "num_experts" in c else None

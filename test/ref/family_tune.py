@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: ISC
-"""family_tune.py grads|check|steps FAMILY[:VARIANT]...: moe-sft tune of tiny models
-of families (family_models.py), with adapters on every linear layer.
+"""family_tune.py grads|check|steps|reference FAMILY[:VARIANT]...: moe-sft tune of
+tiny models of families (family_models.py), with adapters on every linear layer.
 
 grads: loss and gradients are those of torch's autograd in float64 through
-family_forward.py, and have the same bytes for any number of threads.
+family_forward.py, for packed examples, too, and have the same bytes for any
+number of threads.
 check: moe-sft check -m finds no gradient wrong.
 steps: 20 steps lower the loss, and with the adapter they leave hf-infer's
 logits have the loss that tune gives; so have those of the merged model, if
 weights are not packed.
+reference: autograd's logits are those that numpy has, and its gradients those of
+differences of numpy's loss.
 What hf-infer does not run must be refused, and what is NOT_TRAINED.
 """
 import importlib.util
@@ -51,22 +54,23 @@ def config():
 
 
 def stacked():
-    """Projections of gpt-oss's experts: the stack that has each [in, out], and
-    where in it."""
-    found = {}
-    if config()["model_type"] == "gpt_oss":
-        for i in range(config()["num_hidden_layers"]):
-            at = "model.layers.%d.mlp.experts." % i
-            for e in range(config()["num_local_experts"]):
-                for k, x in enumerate(("gate_proj", "up_proj")):
-                    found["%s%d.%s" % (at, e, x)] = at + "gate_up_proj", (
-                        e, slice(None), slice(k, None, 2))
-                found["%s%d.down_proj" % (at, e)] = at + "down_proj", (e,)
+    """Projections of experts in stacks: the stack that has each, and where in it.
+    gpt-oss's lie [in, out], and gates and ups take turns."""
+    found, turned = {}, config()["model_type"] == "gpt_oss"
+    for name, (_, shape, _) in mkst.load("m/model.safetensors").items():
+        stack = re.match(r"(.*\.experts\.)gate_up_proj(_blocks)?$", name)
+        for e in range(shape[0] if stack else 0):
+            at, size = stack[1], None if turned else shape[1] // 2
+            for k, x in enumerate(("gate_proj", "up_proj")):
+                found["%s%d.%s" % (at, e, x)] = at + "gate_up_proj", (
+                    e, slice(None), slice(k, None, 2)) if turned else (
+                        e, slice(k * size, (k + 1) * size))
+            found["%s%d.down_proj" % (at, e)] = at + "down_proj", (e,)
     return found
 
 
 def weights():
-    """The file's numbers by name, stacks [experts, in, out]."""
+    """The file's numbers by name, gpt-oss's stacks [experts, in, out]."""
     r = family_read.Reader("m", 1, (), {})
     for name in {x for x, _ in stacked().values()} - r.left.keys():
         r.left[name] = packed_forms.mxfp4(*(mkst.values(*r.raw[name + x]) for x
@@ -77,13 +81,14 @@ def weights():
 
 def modules():
     """The linear layers of the file, [out, in] of each, and PEFT's name."""
-    w = weights()
-    found = {name: (w[stack][at].T.shape, name)
-             for name, (stack, at) in stacked().items()}
-    for name, (_, shape, _) in mkst.load("m/model.safetensors").items():
-        if len(shape) != 2 or "norm" in name or not name.endswith(".weight"):
-            continue
-        name, kind = name[:-len(".weight")], config()["model_type"]
+    w, kind, found = weights(), config()["model_type"], {}
+    shapes = {name: w[stack][at].shape[::-1 if kind == "gpt_oss" else 1]
+              for name, (stack, at) in stacked().items()}
+    shapes.update({name[:-len(".weight")]: shape for name, (_, shape, _)
+                   in mkst.load("m/model.safetensors").items()
+                   if len(shape) == 2 and "norm" not in name
+                   and name.endswith(".weight")})
+    for name, shape in shapes.items():
         at = re.search(r"^(?!mtp|.*(?:vis|projector)).*?((h|layers)\.(\d).*)",
                        name)
         if at and not ROUTER.search(name) and int(at[3]) < config().get(
@@ -176,33 +181,41 @@ def leaves_of(x, at):
         yield x, at
 
 
-def by_torch(adapter, seqs):
-    """The mean loss, and the adapter's gradients.  Those of a module's weight
-    are put where its numbers are in the file: where the reader has taken them
-    from, it says when each number is its place."""
-    import torch
-    from torch.nn import functional
-    forward, turn = torch_forward(), config()["model_type"] == "gpt2"
-    moved, stacks = weights(), stacked()
+def turned(module):
+    """Does the file have it [in, out]?"""
+    kind = config()["model_type"]
+    return kind == "gpt2" or kind == "gpt_oss" and ".experts." in module
+
+
+def moved_by(adapter):
+    """The file's tensors with what the adapter adds to them, and each module's
+    tensor and where in it."""
+    file, stacks, moved = weights(), stacked(), {}
     where = {module: stacks.get(module, (module + ".weight", ()))
              for module in adapter}
-    sums, places = {}, {}
     for module, (a, b) in adapter.items():
         name, at = where[module]
-        if name not in places:
-            n, shape = moved[name].size, moved[name].shape
-            places[name] = np.arange(n, dtype=float).reshape(
-                shape) + PLACE * (1 + len(places))
-            moved[name], sums[name] = moved[name].copy(), np.zeros(n)
+        if name not in moved:
+            moved[name] = file[name].copy()
         by = SCALE * b @ a
-        moved[name][at] += by.T if turn or at else by
-    moved = {name: moved[name] for name in places}
+        moved[name][at] += by.T if turned(module) else by
+    return moved, where
+
+
+def by_torch(adapter, seqs):
+    """The mean loss, the adapter's gradients, and all logits.  Gradients of a
+    module's weight are put where its numbers are in the file: where the reader
+    has taken them from, it says when each number is its place."""
+    import torch
+    from torch.nn import functional
+    forward, all_logits = torch_forward(), []
+    moved, where = moved_by(adapter)
+    sums = {name: np.zeros(x.size) for name, x in moved.items()}
+    places = {name: PLACE * (1 + i) + np.arange(x.size, dtype=float).reshape(
+        x.shape) for i, (name, x) in enumerate(moved.items())}
     names, loss, n_targets = list(moved), 0, 0
     for ids, labels in seqs:
-        n = int(np.sum(labels[1:] != -100))
-        n_targets += n
-        if n == 0:
-            continue
+        n_targets += int(np.sum(labels[1:] != -100))
         at = family_read.read("m", len(ids), instead=places)[0]
         model = to_torch(family_read.read("m", len(ids), instead=moved)[0],
                          forward)
@@ -210,6 +223,7 @@ def by_torch(adapter, seqs):
         for leaf, _ in leaves:
             leaf.requires_grad_(True)
         logits = forward.forward(model, ids)
+        all_logits.append(logits.detach().numpy())
         one = functional.cross_entropy(
             logits[:-1], torch.tensor(labels[1:]), ignore_index=-100,
             reduction="sum")
@@ -222,9 +236,55 @@ def by_torch(adapter, seqs):
     for module, (a, b) in adapter.items():
         name, at = where[module]
         g = sums[name].reshape(moved[name].shape)[at]
-        g = (g.T if turn or at else g) * SCALE / n_targets
+        g = (g.T if turned(module) else g) * SCALE / n_targets
         grads[module] = b.T @ g, g @ a.T
-    return loss / n_targets, grads
+    return loss / n_targets, grads, all_logits
+
+
+def by_numpy(adapter, seqs):
+    """The mean loss and all logits, without torch."""
+    moved, loss, n, all_logits = moved_by(adapter)[0], 0, 0, []
+    for ids, labels in seqs:
+        logits = family_forward.forward(
+            family_read.read("m", len(ids), instead=moved)[0], ids)
+        at = np.flatnonzero(labels[1:] != -100)
+        top = logits.max(-1)
+        loss += np.sum((np.log(np.exp(logits - top[:, None]).sum(-1)) + top)[at]
+                       - logits[at, labels[1:][at]])
+        n += len(at)
+        all_logits.append(logits)
+    return loss / n, all_logits
+
+
+def reference(name, rng, h=1e-6):
+    """Differences along random signs of all A, then B, of a kind of module."""
+    adapter, seqs = make(name, rng)
+    loss, grads, logits = by_torch(adapter, seqs)
+    want, ref = by_numpy(adapter, seqs)
+    off = max(np.abs(x - y).max() / np.abs(y).max() for x, y in zip(logits, ref))
+    assert off <= 1e-10 and abs(loss - want) <= 1e-10 * want, (off, loss, want)
+    kinds = {}
+    for module in adapter:
+        kinds.setdefault(re.sub(r"\.\d+\.", ".N.", module), []).append(module)
+    worst = 0
+    for kind, some in kinds.items():
+        for k in 0, 1:
+            signs = {x: rng.choice((-1.0, 1.0), adapter[x][k].shape)
+                     for x in some}
+            losses = []
+            for step in h, -h:
+                to = dict(adapter)
+                for x, by in signs.items():
+                    to[x] = [m + step * by if i == k else m
+                             for i, m in enumerate(adapter[x])]
+                losses.append(by_numpy(to, seqs)[0])
+            got = sum(np.sum(by * grads[x][k]) for x, by in signs.items())
+            size = math.sqrt(sum(np.sum(grads[x][k] ** 2) for x in some))
+            error = abs(got - (losses[0] - losses[1]) / (2 * h)) / size
+            worst = max(worst, error)
+            assert size > 0 and error <= 1e-6, (kind, "AB"[k], got, error)
+    print("%s: logits differ by %.2g; gradients of %d kinds by %.2g"
+          % (name, off, len(kinds), worst))
 
 
 # ---- what moe-sft makes ----
@@ -236,7 +296,7 @@ def quiet(said):
     assert not said, said
 
 
-TUNE = ("moe-sft", "tune", "-m", "m", "-d", "d.jsonl", "--ctx", "64", "-f")
+TUNE = ("moe-sft", "tune", "-m", "m", "-d", "d.jsonl", "--ctx", "256", "-f")
 
 
 def in_model(name):
@@ -272,12 +332,15 @@ def routed():
 
 def grads(name, rng):
     adapter, seqs = make(name, rng)
-    want, ref = by_torch(adapter, seqs)
+    want, ref, _ = by_torch(adapter, seqs)
     command = TUNE + ("--init", "adapter")
-    quiet(run(*command, "--compute", "f32", "--grads", "g", "-j", "1")[1])
-    loss, got = read_grads("g", adapter)
-    off = worst(got, ref)
-    assert abs(loss - want) <= 1e-6 * want and off <= 1e-4, (loss, want, off)
+    for path, pack in ("packed", ["--pack"]), ("g", []):
+        quiet(run(*command, "--compute", "f32", "--grads", path, "-j", "1",
+                  *pack)[1])
+        loss, got = read_grads(path, adapter)
+        off = worst(got, ref)
+        assert abs(loss - want) <= 1e-6 * want and off <= 1e-4, (
+            path, loss, want, off)
     run(*command, "--compute", "bf16", "--grads", "h", "-j", "1")
     loss, got = read_grads("h", adapter)
     rounded = (whole if routed() else worst)(got, ref)
@@ -401,9 +464,10 @@ def refused(name, rng):
 
 
 def main():
-    what = dict(grads=grads, check=check, steps=steps)[sys.argv[1]]
+    what = dict(grads=grads, check=check, steps=steps,
+                reference=reference)[sys.argv[1]]
     for name in sys.argv[2:]:
-        for do in refused, what:
+        for do in (what,) if what == reference else (refused, what):
             with tempfile.TemporaryDirectory() as tmp:
                 os.chdir(tmp)
                 stop = do(name, np.random.default_rng(3))
