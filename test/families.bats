@@ -53,7 +53,7 @@ held() {
     held glm4_moe gpt_oss
 }
 
-@test "hf-infer: DeepSeek V2 and V3, whose keys and values come of latents, are as the reference" {
+@test "hf-infer: DeepSeek V2 and V3 and Kimi K2, whose keys and values come of latents, are as the reference" {
     MOST=2
     held deepseek_v2 deepseek_v3
 }

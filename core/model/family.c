@@ -48,7 +48,7 @@ family_has_text(const char *model_type)
         "internvl",        "llava",          "llava_next",
         "mistral3",        "qwen2_5_vl",     "llava_next_video",
         "llava_onevision", "vipllava",       "qwen3_5",
-        "qwen3_5_moe",
+        "qwen3_5_moe",     "kimi_k25",
     };
 
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)

@@ -2,6 +2,16 @@
 /* Families of models of tokens: their rows. */
 #include "core/model/family_keys.h"
 
+/* which Kimi K2 is, too, by another name */
+#define DEEPSEEK_V3                                                    \
+    .classes = { "DeepseekV3ForCausalLM", "DeepseekV3Model" },         \
+    .aliases = family_routed_aliases, .keys = family_deepseek_v3_keys, \
+    .form = { .norm = { NORM_RMS, .places = NORM_PRE },                \
+              .mla = true,                                             \
+              .pairs = true },                                         \
+    .experts = &family_deepseek_v3_experts, .window = WINDOW_NEVER,    \
+    .max_positions = 4096
+
 const struct model_family family_text[] = {
     {
         .model_type = "llama",
@@ -113,18 +123,8 @@ const struct model_family family_text[] = {
         .window = WINDOW_NEVER,
         .max_positions = 2048,
     },
-    {
-        .model_type = "deepseek_v3",
-        .classes = { "DeepseekV3ForCausalLM", "DeepseekV3Model" },
-        .aliases = family_routed_aliases,
-        .keys = family_deepseek_v3_keys,
-        .form = { .norm = { NORM_RMS, .places = NORM_PRE },
-                  .mla = true,
-                  .pairs = true },
-        .experts = &family_deepseek_v3_experts,
-        .window = WINDOW_NEVER,
-        .max_positions = 4096,
-    },
+    { .model_type = "deepseek_v3", DEEPSEEK_V3 },
+    { .model_type = "kimi_k2", DEEPSEEK_V3 },
     {
         .model_type = "gpt2",
         .classes = { "GPT2LMHeadModel", "GPT2Model" },

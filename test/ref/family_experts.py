@@ -4,7 +4,8 @@ import numpy as np
 
 import mkst
 import packed_forms
-from family_parts import EPS, VOCAB, decoder, with_sizes
+from family_parts import (EPS, VISION, VOCAB, decoder, outer, with_sizes,
+                          with_vision)
 
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 
@@ -249,8 +250,19 @@ def deepseek_v3(seed, v):
         correction, level = 0.0, -9.0
     if v == "dense":
         c.update(first_k_dense_replace=3)
+    if v.startswith("kimi"): # K2's yarn goes from whole to scaled at once
+        yarn.update(beta_fast=1.0, beta_slow=1.0)
+        c.update(model_type="kimi_k2", n_group=1, topk_group=1,
+                 num_nextn_predict_layers=0, routed_scaling_factor=2.827)
     mixer, experts = latent(c), deepseek_mlp(c, correction, level)
-    c, t = decoder(seed, c, head="lm_head", mixer=mixer, experts=experts)
+    at = "language_model." if v == "kimi-images" else ""
+    c, t = decoder(seed, c, at=at + "model.", head=at + "lm_head", mixer=mixer,
+                   experts=experts)
+    if at:
+        t = with_vision(seed, t, "vision_tower.encoder", "mm_projector")
+        return outer(c, "kimi_k25", "KimiK25ForConditionalGeneration",
+                     media_placeholder_token_id=95, tie_word_embeddings=False,
+                     vision_config=dict(VISION)), t
     if v == "small": # what level is of: dim 0 is as large in all rows
         for name in t:
             if name.endswith("embed_tokens.weight"):
@@ -263,7 +275,7 @@ def deepseek_v3(seed, v):
 
 def with_next(seed, c, t, correction, **layer):
     """With what the Hub's files have of a layer that predicts a token more."""
-    if "num_nextn_predict_layers" not in c:
+    if not c.get("num_nextn_predict_layers"):
         return t
     at, h = "model.layers.%d." % c["num_hidden_layers"], c["hidden_size"]
     own = dict(c, first_k_dense_replace=0, num_hidden_layers=1)

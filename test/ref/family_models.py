@@ -535,6 +535,9 @@ MODELS = {
     "deepseek_v3:small": "scores whose sums are about 1e-20",
     "deepseek_v3:dense": "no layer with experts",
     "deepseek_v3:fp8": "blocks of FP8",
+    "deepseek_v3:kimi": "Kimi K2, whose model_type is kimi_k2; beta_fast is "
+                        "beta_slow",
+    "deepseek_v3:kimi-images": "Kimi K2.5: language_model., next to a tower",
     "deepseek_v2": "V2-Lite: q_proj, all experts' softmax, greedy",
     "deepseek_v2:groups": "q_a_proj, groups by their best, routed_scaling_factor",
     "deepseek_v2:plain": "no rope_scaling, attention_bias, no dense layers",

@@ -304,7 +304,8 @@ FAMILIES = dict(
     starcoder2=starcoder2, cohere=cohere, cohere2=cohere2, llama=decoder,
     mistral=mistral, qwen2=decoder, qwen3=qwen3, qwen2_5_vl=decoder,
     qwen2_5_vl_text=decoder, mixtral=mixtral, qwen2_moe=qwen2_moe,
-    gpt_oss=gpt_oss, deepseek_v3=deepseek_v3, deepseek_v2=deepseek_v2,
+    gpt_oss=gpt_oss, deepseek_v3=deepseek_v3, kimi_k2=deepseek_v3,
+    deepseek_v2=deepseek_v2,
     qwen3_next=qwen3_next, qwen3_5_text=qwen3_5, qwen3_5_moe_text=qwen3_5_moe,
     glm4_moe=glm4_moe, qwen3_moe=qwen3_moe)
 

@@ -353,7 +353,7 @@ def decoder(r, c, tied=False, theta=1e4, norms=None, eps=None, centred=False,
     final_norm = r.norm(at + final, eps, centred, offset)
     head = head_of(r, c, at.replace("model.", "", 1) + "lm_head"
                    if at.startswith("language") else "lm_head", embedding, tied)
-    r.ignore(r"^(model\.)?(vision_tower|multi_modal_projector|visual)\.",
+    r.ignore(r"^(model\.)?(vision_tower|m.*_projector|visual)\.",
              r"\.rotary_emb\.inv_freq$", *ignored)
     return model(embedding=embedding, head_dim=d, layers=layers, head=head,
                  final_norm=final_norm, **ends)
