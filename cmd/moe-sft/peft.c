@@ -200,37 +200,92 @@ write_model(const struct expert_adapter *const *adapters, size_t n,
 
 /* ---- stacks ---- */
 
-/* Gate's A above up's, and their B in halves of one that is zero elsewhere; or
- * those of down: A is [n r, in], B [out, r n]. */
-static int
-put_stack(const struct expert_adapter *a, struct stw *w, int tensor, bool down,
-          bool b, struct err *err)
+/* Are gate and up adapted, or is down?  How many of them. */
+static size_t
+n_parts(const struct peft_stacks *s, bool down)
 {
-    size_t n = a->n_experts, n_parts = down ? 1 : 2, r = a->rank;
-    size_t in = down ? a->intermediate : a->hidden;
-    size_t rows = down ? a->hidden : a->intermediate;
-    size_t all = n * r * n_parts * (b ? rows * n_parts : in);
-    enum dtype dtype = adapter_dtype(a);
-    float *to = mem_try(all, sizeof(*to), PEFT_MODEL, err);
-    float *from = mem_try(r, larger(rows, in) * sizeof(*from), PEFT_MODEL, err);
-    void *data = mem_try(all, dtype_size(dtype), PEFT_MODEL, err);
+    return down ? s->parts >> BASE_DOWN & 1
+                : (s->parts >> BASE_GATE & 1) + (s->parts >> BASE_UP & 1);
+}
+
+int
+peft_add_stacks(struct stw *w, const struct peft_stacks *s, struct err *err)
+{
+    struct str name = { 0 };
+    int rc = 0;
+
+    for (int i = 0; rc >= 0 && i < 4; i++) {
+        bool down = i / 2, b = i % 2;
+        size_t rank = s->n_experts * s->rank * n_parts(s, down);
+        size_t in = down ? s->intermediate : s->hidden;
+        size_t out = down ? s->hidden : 2 * s->intermediate;
+        const uint64_t shape[] = { b ? out : rank, b ? rank : in };
+
+        if (rank == 0)
+            continue;
+        str_clear(&name);
+        str_addf(&name, PEFT_ROOT "%s", s->root);
+        part_module(&name, NULL, /* the same in all families */
+                    (struct part_at){ PART_EXPERT_GATE, s->layer, 0 }, 2);
+        str_addf(&name, "%s.lora_%c.weight",
+                 !down && n_parts(s, true) ? ".base_layer" : "", b ? 'B' : 'A');
+        rc = stw_add(w, name.s, s->dtype, 2, shape, err);
+    }
+    str_free(&name);
+    return rc;
+}
+
+/* A part's A or B of all experts, the place'th of n that share a matrix, where
+ * it belongs in A [experts n rank, in] or B [out, rank n experts]. */
+static void
+lay_part(float *to, float *from, const struct peft_stacks *s,
+         enum base_matrix part, bool b, size_t place, size_t n)
+{
+    bool down = part == BASE_DOWN;
+    size_t in = down ? s->intermediate : s->hidden, r = s->rank;
+    size_t rows = down ? s->hidden : s->intermediate;
+
+    for (size_t e = 0; e < s->n_experts; e++) {
+        s->read(s, 2 * part + b, e, from);
+        if (!b)
+            memcpy(to + (e * n + place) * r * in, from, r * in * sizeof(*to));
+        for (size_t i = 0; b && i < rows * r; i++) {
+            size_t row = i / r, rank = place * r + i % r;
+
+            row = down            ? row
+                  : s->take_turns ? 2 * row + part
+                                  : part * rows + row;
+            to[(row * r * n + rank) * s->n_experts + e] = from[i];
+        }
+    }
+}
+
+int
+peft_put_stacks(struct stw *w, int *tensor, const struct peft_stacks *s,
+                struct err *err)
+{
+    size_t h = s->hidden, inter = s->intermediate, r = s->rank;
+    size_t most = 2 * s->n_experts * r * larger(h, 2 * inter);
+    float *to = mem_try(most, sizeof(*to), PEFT_MODEL, err);
+    float *from = mem_try(r, larger(h, inter) * sizeof(*from), PEFT_MODEL, err);
+    void *data = mem_try(most, dtype_size(s->dtype), PEFT_MODEL, err);
     int rc = to && from && data ? 0 : -1;
 
-    if (rc == 0)
-        memset(to, 0, all * sizeof(*to));
-    for (size_t k = 0; rc == 0 && k < n * n_parts; k++) {
-        size_t e = k / n_parts, part = k % n_parts;
+    for (int i = 0; rc == 0 && i < 4; i++) {
+        bool down = i / 2, b = i % 2;
+        size_t n = n_parts(s, down), place = 0;
+        size_t in = down ? inter : h, out = down ? h : 2 * inter;
+        size_t all = s->n_experts * r * n * (b ? out : in);
 
-        adapter_f32(a, 2 * (down ? BASE_DOWN : (int)part) + b, e, from);
-        for (size_t i = 0; b && i < rows * r; i++)
-            to[((part * rows + i / r) * r * n_parts + part * r + i % r) * n +
-               e] = from[i];
-        if (!b)
-            memcpy(to + k * r * in, from, r * in * sizeof(*to));
-    }
-    if (rc == 0) {
-        cvt_from_f32(data, dtype, to, all);
-        rc = stw_write(w, tensor, data, all * dtype_size(dtype), 0, err);
+        if (n == 0)
+            continue;
+        memset(to, 0, all * sizeof(*to));
+        for (enum base_matrix m = BASE_GATE; m < BASE_N; m++)
+            if ((m == BASE_DOWN) == down && s->parts >> m & 1)
+                lay_part(to, from, s, m, b, place++, n);
+        cvt_from_f32(data, s->dtype, to, all);
+        rc =
+            stw_write(w, (*tensor)++, data, all * dtype_size(s->dtype), 0, err);
     }
     free(data);
     free(from);
@@ -238,43 +293,50 @@ put_stack(const struct expert_adapter *a, struct stw *w, int tensor, bool down,
     return rc;
 }
 
+static void
+read_adapter(const struct peft_stacks *s, enum moe_lora_matrix m, size_t expert,
+             float *to)
+{
+    adapter_f32(s->of, m, expert, to);
+}
+
 static int
 write_stacks(const struct expert_adapter *const *adapters, size_t n,
-             const char *dir, struct err *err)
+             bool take_turns, const char *dir, struct err *err)
 {
-    struct str s = { 0 };
+    struct peft_stacks *all = xcalloc(n, sizeof(*all));
+    struct str path = { 0 };
     struct stw *w = stw_new();
-    int rc = 0;
+    int rc = 0, tensor = 0;
 
-    for (size_t i = 0; rc >= 0 && i < 4 * n; i++) {
-        const struct expert_adapter *a = adapters[i / 4];
-        bool down = i / 2 % 2, b = i % 2;
-        size_t rank = a->n_experts * a->rank * (down ? 1 : 2);
-        size_t in = down ? a->intermediate : a->hidden;
-        size_t out = down ? a->hidden : 2 * a->intermediate;
-        const uint64_t shape[] = { b ? out : rank, b ? rank : in };
+    str_addf(&path, "%s/" PEFT_MODEL, dir);
+    for (size_t i = 0; rc >= 0 && i < n; i++) {
+        const struct expert_adapter *a = adapters[i];
 
-        str_clear(&s);
-        str_adds(&s, PEFT_ROOT "model.");
-        part_module(&s, NULL,
-                    (struct part_at){ PART_EXPERT_GATE, (size_t)a->layer, 0 },
-                    2);
-        str_addf(&s, "%s.lora_%c.weight", down ? "" : ".base_layer",
-                 b ? 'B' : 'A');
-        rc = stw_add(w, s.s, adapter_dtype(a), 2, shape, err);
+        all[i] = (struct peft_stacks){ .root = "model.",
+                                       .layer = (size_t)a->layer,
+                                       .n_experts = a->n_experts,
+                                       .rank = a->rank,
+                                       .hidden = a->hidden,
+                                       .intermediate = a->intermediate,
+                                       .parts = (1u << BASE_N) - 1,
+                                       .take_turns = take_turns,
+                                       .dtype = adapter_dtype(a),
+                                       .read = read_adapter,
+                                       .of = a };
+        rc = peft_add_stacks(w, &all[i], err);
     }
-    str_clear(&s);
-    str_addf(&s, "%s/" PEFT_MODEL, dir);
     if (rc >= 0)
-        rc = stw_open(w, s.s, 0, err);
-    for (size_t i = 0; rc == 0 && i < 4 * n; i++)
-        rc = put_stack(adapters[i / 4], w, (int)i, i / 2 % 2, i % 2, err);
+        rc = stw_open(w, path.s, 0, err);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = peft_put_stacks(w, &tensor, &all[i], err);
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = adapter_unchanged(adapters[i], err);
     if (rc == 0)
         rc = stw_commit(w, err);
     stw_free(w);
-    str_free(&s);
+    str_free(&path);
+    free(all);
     return rc;
 }
 
@@ -283,6 +345,7 @@ adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
                    const struct model_family *family, bool stacks,
                    const char *dir, int flags, struct err *err)
 {
+    const struct family_stack *stack = family ? family_stack(family) : NULL;
     struct outdir_at f;
     const char *path;
 
@@ -292,7 +355,7 @@ adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
     if (stacks) /* which have the same names in all families */
         family = NULL;
     if (write_config(adapters, n, family, stacks, path, err) < 0 ||
-        (stacks ? write_stacks(adapters, n, path, err)
+        (stacks ? write_stacks(adapters, n, stack && stack->in_out, path, err)
                 : write_model(adapters, n, family, path, err)) < 0) {
         outdir_at_abort(&f);
         return -1;

@@ -19,11 +19,36 @@
  * DIR/adapter_config.json, whole or not at all, of adapters in order of their
  * layers.  'family': whose names the modules have; NULL is llama's.
  * 'stacks': of all experts of a layer together, target_parameters, as
- * PEFT has them of models whose experts are in one tensor. */
+ * PEFT has them of models whose experts are in one tensor; the family then says
+ * whether gate's rows and up's take turns there. */
 struct model_family;
 int adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
                        const struct model_family *family, bool stacks,
                        const char *dir, int flags, struct err *err);
+
+/* Adapters of all experts of a layer, as target_parameters has them: of gate,
+ * up and down, 1 << BASE_GATE .., some.  Gate and up are one matrix, of the
+ * rank of both: A's rows are those of one after the other's, and in B's columns
+ * each has its own rows alone, which take turns where the base's do. */
+struct peft_stacks {
+    const char *root; /* of names: "model." */
+    size_t layer, n_experts, rank, hidden, intermediate;
+    unsigned parts;
+    bool take_turns;
+    enum dtype dtype;
+    void (*read)(const struct peft_stacks *s, enum moe_lora_matrix m,
+                 size_t expert, float *to);
+    const void *of; /* read()'s, as is the next */
+    size_t first;
+};
+
+/* peft_add_stacks() announces the tensors of a layer, peft_put_stacks() writes
+ * them, from *tensor on, which becomes the next one.  Less than 0, with 'err'
+ * set, as stw_add() and stw_write(). */
+int peft_add_stacks(struct stw *w, const struct peft_stacks *s,
+                    struct err *err);
+int peft_put_stacks(struct stw *w, int *tensor, const struct peft_stacks *s,
+                    struct err *err);
 
 /* What adapter_config.json says of an adapter, but for what is the same for all
  * of ours; NULL is null. */
