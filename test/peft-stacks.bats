@@ -155,3 +155,60 @@ END_PY
     run -65 moe-sft convert -l l0.safetensors,l1.safetensors -o bad --stacked
     [ ! -e bad ]
 }
+
+# data: d.jsonl
+data_lines() {
+    py -c 'import json, random
+random.seed(5)
+for n in 20, 9, 14:
+    ids = [random.randrange(80) for _ in range(n)]
+    print(json.dumps({"ids": ids, "labels": ids}))' >d.jsonl
+}
+
+# near GOT WANT BASE: logits that differ little, but from BASE's much
+near() {
+    py -c '
+import numpy as np, sys
+got, want, base = (np.load(f).astype("f8") for f in sys.argv[1:])
+limit = 2e-4 * max(1, np.abs(want).max() / 5)
+assert np.abs(got - want).max() < limit, np.abs(got - want).max()
+assert np.abs(base - want).max() > 100 * limit, np.abs(base - want).max()' "$@"
+}
+
+@test "moe-sft tune: of a base whose experts are stacks the adapter is PEFT's, and all read it" {
+    data_lines
+    py "$ROOT/test/ref/family_ref.py" make gpt_oss gpt
+    py "$ROOT/test/ref/family_ref.py" make qwen2_moe:dense dense
+    for m in m dense; do py "$ROOT/test/ref/peft_stacks.py" stack $m $m.rows; done
+    logits() { hf-infer "$@" --compute f32 --ids 5,6,7,8,9,10,11,12 -q -f; }
+    for at in gpt:q,k,v,o,gate,up,down m.rows:gate,up,down dense.rows:gate,up,down gpt:up \
+        m.rows:q,down gpt:gate,down; do
+        m=${at%:*}
+        moe-sft tune -q -m $m -d d.jsonl -o run -f -n 6 --lr 2e-2 --rank 3 --alpha 7 --targets "${at#*:}" --compute f32
+        # none has a single expert's name
+        run -1 grep -aq 'experts\.[0-9]' run/adapter_model.safetensors
+        rm -rf want
+        py "$ROOT/test/ref/peft_stacks.py" merge $m run want
+        run -0 --separate-stderr logits $m --lora run --logits got.npy
+        [ -z "$stderr" ]
+        logits want --logits want.npy
+        logits $m --logits base.npy
+        near got.npy want.npy base.npy
+        # another run that begins with it, and one of PEFT's other scale
+        moe-sft tune -q -m $m -d d.jsonl -o again -f -n 1 --lr 0 --compute f32 --init run
+        logits $m --lora again --logits again.npy
+        cmp got.npy again.npy
+    done
+    moe-sft tune -q -m gpt -d d.jsonl -o part -f -n 2 --targets gate,up,down
+    moe-sft tune -q -m gpt -d d.jsonl -o part -n 4 --targets gate,up,down --resume
+    moe-sft tune -q -m gpt -d d.jsonl -o whole -n 4 --targets gate,up,down
+    cmp part/adapter_model.safetensors whole/adapter_model.safetensors
+    sed -i 's/"use_rslora": false/"use_rslora": true/; s/gate_up_proj": 64/gate_up_proj": 45.254833995939045/' whole/adapter_config.json
+    moe-sft tune -q -m gpt -d d.jsonl -o again -f -n 1 --lr 0 --init whole
+    for key in rank_pattern alpha_pattern use_rslora target_parameters; do
+        for d in whole again; do py -c 'import json, sys
+print(json.load(open(sys.argv[1]+"/adapter_config.json"))[sys.argv[2]])' $d $key; done | uniq | wc -l
+    done >said
+    [ "$(sort -u said)" = 1 ]
+    cmp whole/adapter_model.safetensors again/adapter_model.safetensors
+}

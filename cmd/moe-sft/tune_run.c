@@ -76,7 +76,7 @@ is_idle(const struct lm *lm, size_t a)
     const struct lm_tensor *t = &lm->tensors[a];
     size_t end = t[1].first + t[1].rows * t[1].cols;
 
-    if (!t->is_expert)
+    if (t->at.part < PART_EXPERT_GATE)
         return false;
     for (size_t i = t->first; i < end; i++)
         if (lm->grad[i] != 0)

@@ -22,35 +22,92 @@ static const char *const files[] = { PEFT_MODEL, PEFT_CONFIG,
 
 /* ---- files ---- */
 
+/* The targets that experts have, as bits of BASE_GATE, BASE_UP and BASE_DOWN.
+ */
+static unsigned
+expert_parts(const struct lm *lm)
+{
+    return lm->lora.targets >> LM_GATE & ((1u << BASE_N) - 1);
+}
+
+/* Matrix m of an expert in the tensors of a layer's experts. */
+static void
+read_expert(const struct peft_stacks *s, enum moe_lora_matrix m, size_t expert,
+            float *to)
+{
+    const struct tune *t = s->of;
+    unsigned parts = s->parts, before = s->parts & ((1u << m / 2) - 1);
+    size_t i = s->first +
+               2 * (expert * (size_t)__builtin_popcount(parts) +
+                    (size_t)__builtin_popcount(before)) +
+               m % 2;
+    const struct lm_tensor *of = &t->lm->tensors[i];
+
+    memcpy(to, t->adamw.master + of->first, of->rows * of->cols * sizeof(*to));
+}
+
+/* The experts of a layer, whose first tensor is i: of how many tensors; 0: it
+ * is none of stacked experts. */
+static size_t
+find_stacks(struct peft_stacks *s, const struct tune *t, size_t i)
+{
+    const struct lm *lm = t->lm;
+    const struct config *c = &lm->model->config;
+    const struct family_stack *stack = family_stack(c->family);
+    const struct lm_tensor *of = &lm->tensors[i];
+
+    if (!lm->model->stacked || of->at.part < PART_EXPERT_GATE)
+        return 0;
+    *s = (struct peft_stacks){ .root = lm->model->root,
+                               .layer = of->at.layer,
+                               .n_experts = (size_t)c->n_experts,
+                               .rank = lm->lora.rank,
+                               .hidden = (size_t)c->hidden_size,
+                               .intermediate = (size_t)c->expert_size,
+                               .parts = expert_parts(lm),
+                               .take_turns = stack->in_out,
+                               .dtype = DT_F32,
+                               .read = read_expert,
+                               .of = t,
+                               .first = i };
+    return 2 * s->n_experts * (size_t)__builtin_popcount(s->parts);
+}
+
 /* A file of the adapter's tensors with these numbers, not committed; NULL with
- * 'err' set. */
+ * 'err' set.  'loss' NULL: it is PEFT's, which has stacked experts as such. */
 static struct stw *
 write_tensors_of(const struct tune *t, const float *values, const double *loss,
                  const char *path, int flags, struct err *err)
 {
+    struct peft_stacks s;
     const struct lm *lm = t->lm;
     struct stw *w = stw_new();
     float scalar = loss ? (float)*loss : 0;
     struct str text = { 0 };
-    int rc = 0, scalar_at = 0;
+    int rc = 0, scalar_at = 0, at = 0;
 
     stw_meta(w, "format", "pt");
     str_addf(&text, "%.9g", (double)scalar);
     if (loss)
         stw_meta(w, "loss", text.s);
-    for (size_t i = 0; rc >= 0 && i < lm->n_tensors; i++) {
+    for (size_t i = 0, n; rc >= 0 && i < lm->n_tensors; i += n ? n : 1) {
         const uint64_t shape[] = { lm->tensors[i].rows, lm->tensors[i].cols };
 
-        rc = stw_add(w, lm->tensors[i].name, DT_F32, 2, shape, err);
+        n = loss ? 0 : find_stacks(&s, t, i);
+        rc = n ? peft_add_stacks(w, &s, err)
+               : stw_add(w, lm->tensors[i].name, DT_F32, 2, shape, err);
     }
     if (rc >= 0 && loss)
         rc = scalar_at = stw_add(w, "loss", DT_F32, 0, NULL, err);
     if (rc >= 0)
         rc = stw_open(w, path, flags, err);
-    for (size_t i = 0; rc == 0 && i < lm->n_tensors; i++)
-        rc = stw_write_numbers(w, (int)i, values + lm->tensors[i].first,
-                               lm->tensors[i].rows * lm->tensors[i].cols, 4,
-                               err);
+    for (size_t i = 0, n; rc == 0 && i < lm->n_tensors; i += n ? n : 1) {
+        n = loss ? 0 : find_stacks(&s, t, i);
+        rc = n ? peft_put_stacks(w, &at, &s, err)
+               : stw_write_numbers(w, at++, values + lm->tensors[i].first,
+                                   lm->tensors[i].rows * lm->tensors[i].cols, 4,
+                                   err);
+    }
     if (rc == 0 && loss)
         rc = stw_write_numbers(w, scalar_at, &scalar, 1, 4, err);
     str_free(&text);
@@ -84,19 +141,38 @@ static int
 write_adapter(const struct tune *t, const char *dir, int flags, struct err *err)
 {
     const struct lm_lora *lora = &t->lm->lora;
-    struct str names = { 0 }, path = { 0 };
+    struct str names = { 0 }, path = { 0 }, stacks = { 0 };
+    struct str rank = { 0 }, alpha = { 0 };
+    unsigned modules = 0;
+    unsigned parts = t->lm->model->stacked ? expert_parts(t->lm) : 0;
     int rc;
 
+    for (size_t i = 0; i < t->lm->n_tensors; i++)
+        if (!parts || t->lm->tensors[i].at.part < PART_EXPERT_GATE)
+            modules |= 1u << t->lm->tensors[i].target;
     str_addc(&names, '[');
-    lm_target_modules(&names, &t->config, lora->targets, "\"");
+    lm_target_modules(&names, &t->config, modules, "\"");
     str_addc(&names, ']');
+    str_addf(
+        &stacks, "[%s%s%s]", parts & 3 ? "\"mlp.experts.gate_up_proj\"" : "",
+        parts > 4 ? ", " : "", parts & 4 ? "\"mlp.experts.down_proj\"" : "");
+    if ((parts & 3) == 3) { /* with the same scale */
+        str_addf(&rank, "{\"mlp\\\\.experts\\\\.gate_up_proj\": %zu}",
+                 2 * lora->rank);
+        str_adds(&alpha, "{\"mlp\\\\.experts\\\\.gate_up_proj\": ");
+        peft_put_alpha(&alpha, lora->alpha * (lora->rslora ? sqrt(2) : 2));
+        str_addc(&alpha, '}');
+    }
 
     struct peft_written config = { .base_model = t->o.tune.model,
                                    .rank = lora->rank,
                                    .alpha = lora->alpha,
                                    .rslora = lora->rslora,
                                    .in_out = t->config.form.in_out,
-                                   .targets = names.s };
+                                   .rank_pattern = rank.s,
+                                   .alpha_pattern = alpha.s,
+                                   .targets = names.s,
+                                   .parameters = parts ? stacks.s : NULL };
 
     str_addf(&path, "%s/" PEFT_MODEL, dir);
     rc = commit(write_tensors_of(t, t->adamw.master, NULL, path.s, flags, err),
@@ -105,6 +181,9 @@ write_adapter(const struct tune *t, const char *dir, int flags, struct err *err)
         rc = peft_write_config(&config, dir, flags, err);
     str_free(&path);
     str_free(&names);
+    str_free(&stacks);
+    str_free(&rank);
+    str_free(&alpha);
     return rc;
 }
 

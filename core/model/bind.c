@@ -279,6 +279,7 @@ bind_layer(struct binder *b, size_t i)
     if (n_experts && c->router.corrected && bind_correction(b, i))
         return -1;
     stacked = n_experts ? bind_stacks(b, i) : 0;
+    b->model->stacked |= stacked > 0;
     if (stacked)
         return stacked < 0 ? -1 : 0;
     for (size_t k = 0; k < n_experts; k++)

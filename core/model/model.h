@@ -71,7 +71,8 @@ struct model {
     struct adapter *adapters;      /* the last one first, or NULL */
     size_t lora_rank;              /* the largest */
     struct form_memory packed;     /* of weights that are */
-    float **owned;                 /* [n_owned] widened norms and biases */
+    bool stacked;  /* all experts of a layer are in a tensor or two */
+    float **owned; /* [n_owned] widened norms and biases */
     size_t n_owned;
 };
 

@@ -426,12 +426,18 @@ def steps(name, rng):
         c = json.load(f)
     with open("adapter/adapter_config.json") as f:
         want = json.load(f)
+    # a run's names have the root that the model's file has, or are of stacks
+    run_names, names = (set(map(in_model, mkst.load(
+        d + "/adapter_model.safetensors"))) for d in ("run", "adapter"))
+    if stacked():
+        single = re.compile(r"experts\.\d+\.(\w+_proj)")
+        names = {single.sub("experts" if "down_proj" in x else
+                            "experts.base_layer", x) for x in names}
+        want["target_modules"] = sorted({
+            x.split(".")[-1] for x in adapter if not single.search(x)})
     for key in ("target_modules", "fan_in_fan_out"):
         found = sorted(c[key]) if key == "target_modules" else c[key]
         assert found == want[key], (key, found)
-    # a run's names have the root that the model's file has
-    run_names, names = (set(map(in_model, mkst.load(
-        d + "/adapter_model.safetensors"))) for d in ("run", "adapter"))
     assert run_names == names, run_names ^ names
     fixed = "quantization_config" in config() or bool(stacked())
     run("moe-sft", "merge", "-b", "m", "-l", "run", "-o", "merged",

@@ -13,9 +13,14 @@ or, as PEFT up to 0.18 has such stacks, of in and out swapped,
 Each case is DIR/NAME, an adapter, DIR/NAME.merged, MODEL in F32 with that
 delta, and DIR/NAME.npz, each expert's own A and B where gate and up have the
 same rank as down.
+
+peft_stacks.py stack MODEL DIR: MODEL with its experts in stacks, by rows.
+peft_stacks.py merge MODEL ADAPTER DIR: MODEL in F32 with what PEFT 0.20 adds to
+its modules and its stacks: gpt_oss has these [E, in, out], others [E, out, in].
 """
 import json
 import os
+import re
 import shutil
 import sys
 
@@ -122,7 +127,71 @@ def square(model, directory):
     json.dump(conf, open(directory + "/config.json", "w"))
 
 
-if __name__ == "__main__":
+def copy(model, directory, tensors):
+    shutil.copytree(model, directory)
+    mkst.save(directory + "/model.safetensors", tensors)
+
+
+def stacked(model, directory):
+    t = mkst.load(model + "/model.safetensors")
+    E = json.load(open(model + "/config.json"))["num_experts"]
+    for layer in {int(n.split(".")[2]) for n in t if ".experts." in n}:
+        for parameter, words in (("gate_up_proj", ["gate", "up"]),
+                                 ("down_proj", ["down"])):
+            w = stack(t, layer, words, E)
+            t["model.layers.%d.mlp.experts.%s" % (layer, parameter)] = mkst.bf16(w)
+    copy(model, directory, {n: v for n, v in t.items()
+                            if not re.search(r"experts\.\d", n)})
+
+
+def pattern(of, key, default):
+    """PEFT's get_pattern_key()."""
+    return next((v for k, v in of.items()
+                 if re.match(r"(.*\.)?(%s)$" % k, key)), default)
+
+
+def merge(model, adapter, directory):
+    t = {n: mkst.values(*v).astype("f8") for n, v in
+         mkst.load(model + "/model.safetensors").items()}
+    add = {n: mkst.values(*v).astype("f8") for n, v in
+           mkst.load(adapter + "/adapter_model.safetensors").items()}
+    c = json.load(open(adapter + "/adapter_config.json"))
+    is_transposed = json.load(open(model + "/config.json"))["model_type"] == "gpt_oss"
+    for n in [n for n in add if n.endswith("lora_A.weight")]:
+        A, B = add.pop(n), add.pop(n.replace("lora_A", "lora_B"))
+        key = n[len("base_model.model."):-len(".lora_A.weight")]
+        if key.endswith("experts") or key.endswith("base_layer"):
+            key = key.replace(".base_layer", "")
+            both = key + ".gate_up_proj", key + ".down_proj"
+            has = [any(k.endswith("." + p) for p in c["target_parameters"])
+                   for k in both]
+            # the first is wrapped first, and is what the second one wraps
+            key = both[0] if "base_layer" in n or not has[1] else both[1]
+            assert "base_layer" not in n or all(has)
+        else:
+            key += ".weight"
+            assert any(key.endswith("." + m + ".weight")
+                       for m in c["target_modules"]), key
+        name = key.replace(".weight", "")
+        r, alpha = (pattern(c[k], name, c[d]) for k, d in (
+            ("rank_pattern", "r"), ("alpha_pattern", "lora_alpha")))
+        scale = alpha / (r ** .5 if c["use_rslora"] else r)
+        if key.endswith(".weight"):
+            assert len(A) == r
+            t[key] += scale * B @ A
+            continue
+        E = len(t[key])
+        assert len(A) == E * r
+        t[key] += scale * np.einsum(
+            "ore,eri->eio" if is_transposed else "ore,eri->eoi",
+            B.reshape(len(B), -1, E), A.reshape(E, -1, A.shape[1]))
+    assert not add
+    copy(model, directory, {n: v.astype("<f4") for n, v in t.items()})
+
+
+if __name__ == "__main__" and sys.argv[1] in ("stack", "merge"):
+    dict(stack=stacked, merge=merge)[sys.argv[1]](*sys.argv[2:])
+elif __name__ == "__main__":
     model, d = sys.argv[1:]
     case(model, d, "now")
     case(model, d, "before", swapped=True)

@@ -443,7 +443,8 @@ test_start_experts(const char *dir)
     t = &lm->tensors[2 * (25 + 4 + 2 * 3 + 1)];
     tap_ok(!strcmp(t->name, "base_model.model.model.layers.1.mlp.experts.2"
                             ".up_proj.lora_A.weight") &&
-               t->is_expert && !lm->tensors[50].is_expert,
+               t->at.part == PART_EXPERT_UP && t->at.layer == 1 &&
+               t->at.expert == 2 && lm->tensors[50].at.part == PART_Q,
            "they are in the order of layers, then experts");
     for (size_t k = 0; k < t->rows * t->cols; k++) {
         double u = rng_f64(7, ((uint64_t)2 << 32) + LM_Q_B + LM_UP, k);

@@ -64,9 +64,9 @@ add_tensor(struct lm *lm, const struct lm_adapted *l, char which, size_t rows,
     str_adds(&name, lm->model->root);
     part_module(&name, lm->model->config.family, l->at, 0);
     str_addf(&name, ".lora_%c.weight", which);
-    *t = (struct lm_tensor){ name.s,    rows,
-                             cols,      lm->n_params,
-                             l->target, l->at.part >= PART_EXPERT_GATE };
+    *t = (struct lm_tensor){
+        name.s, rows, cols, lm->n_params, l->target, l->at
+    };
     if (!size_mul(rows, cols, &n) || !size_add(n, lm->n_params, &n) ||
         n > SIZE_MAX / sizeof(float))
         return err_set(err, EX_DATAERR,

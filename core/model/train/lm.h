@@ -76,7 +76,7 @@ struct lm_tensor {
     size_t rows, cols;
     size_t first; /* at which number it begins */
     enum lm_target target;
-    bool is_expert;
+    struct part_at at;
 };
 
 /* The fields are read-only for others. */
