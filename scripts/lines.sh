@@ -9,7 +9,7 @@ core/kernel 11984
 core/model 30119
 core/text 8128
 core/image 2399
-cmd 42537
+cmd 42704
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
