@@ -6,10 +6,10 @@
 budgets='core 11775
 core/format 13490
 core/kernel 11984
-core/model 30119
+core/model 30181
 core/text 8128
 core/image 2399
-cmd 42704
+cmd 42805
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

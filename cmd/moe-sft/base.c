@@ -45,13 +45,13 @@ static const char *
 suffix_of(struct expert_name *name, const struct st_tensor *t, const char *word)
 {
     static const char *const suffixes[] = { "", ".weight", ".weight_packed",
-                                            ".qweight" };
+                                            ".qweight", "_blocks" };
 
     for (const char *p = word ? t->name : NULL; p && (p = strstr(p, word));
          p++) {
         const char *end = p + strlen(word);
 
-        for (size_t i = 0; i < 4; i++)
+        for (size_t i = 0; i < 5; i++)
             if (!strcmp(end, suffixes[i]) && names_expert(name, t, p))
                 return end;
     }
@@ -74,8 +74,10 @@ look_at(struct search *s, const struct st_tensor *t, int64_t layer)
         joined = true;
     }
     /* a layer without experts has a gate_proj, too: of two dims */
-    if (!suffix || (name.expert < 0 && t->n_dims != 3 && name.prefix_n > 0) ||
-        (joined && (*suffix || name.layer < 0)))
+    if (!suffix ||
+        (name.expert < 0 && t->n_dims != (*suffix == '_' ? 4 : 3) &&
+         name.prefix_n > 0) ||
+        (joined && ((*suffix && *suffix != '_') || name.layer < 0)))
         return;
     if (name.layer >= 0) {
         s->low = s->low < 0 || name.layer < s->low ? name.layer : s->low;
@@ -237,6 +239,51 @@ bind(struct base *base, enum base_matrix m, size_t n, size_t k, struct err *err)
     return 0;
 }
 
+/* Keeps a matrix's biases [n_experts, n], which the base owns then. */
+static int
+keep_biases(struct base *base, enum base_matrix m, const float *bias, size_t ld,
+            size_t n, struct err *err)
+{
+    if (!base->bias)
+        base->bias = xcalloc(BASE_N * base->n_experts, sizeof(*base->bias));
+    for (size_t e = 0; e < base->n_experts; e++) {
+        const float *of = base->bias[m * base->n_experts + e] = bias + e * ld;
+
+        if (!dtype_finite(of, DT_F32, n))
+            return err_set(err, EX_DATAERR,
+                           "%s: the bias of %s of expert %zu has NaN or Inf",
+                           base->path, base_word(m), e);
+    }
+    return 0;
+}
+
+/* The biases of stacked weights, where they have any. */
+static int
+find_biases(struct base *base, struct err *err)
+{
+    for (enum base_matrix m = 0; base->stacked && m < BASE_N; m++) {
+        size_t n = m == BASE_DOWN ? base->hidden : base->intermediate;
+        const struct st_want want = { .n_dims = 2,
+                                      .shape = { base->n_experts, n } };
+        const struct stdir_tensor *t;
+
+        if (base->act == ACT_SILU)
+            return 0;
+        t = find(base, m, 0, "_bias", err);
+        if (!t || st_want(base->path, t->t, &want, err) < 0)
+            return -1;
+        base->owned[m] =
+            mem_try(t->t->n_elements, sizeof(float), "biases", err);
+        if (!base->owned[m])
+            return -1;
+        cvt_to_f32(base->owned[m], st_data(t->st, t->t), t->t->dtype,
+                   t->t->n_elements);
+        if (keep_biases(base, m, base->owned[m], n, n, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* Experts that have one tensor for gate and up of all, one for down: as those
  * of a model that has no more than them. */
 static int
@@ -255,7 +302,7 @@ bind_joined(struct base *base, struct err *err)
                     .mixer = xcalloc(layer + 1, sizeof(*m.config.mixer)),
                     .quantization = base->packed },
     };
-    struct binder b = { .model = &m, .err = err };
+    struct binder b = { .model = &m, .by_rows = true, .err = err };
     struct mlp *experts = xcalloc(e, sizeof(*experts));
     const char *at = strstr(base->prefix, "layers.");
     char *root = xstrndup(base->prefix, at ? (size_t)(at - base->prefix) : 0);
@@ -274,6 +321,17 @@ bind_joined(struct base *base, struct err *err)
         base->matrices[2 * e + i] = experts[i].down.w;
     }
     base->memory = m.packed;
+    for (size_t i = 0; i < m.n_owned; i++)
+        base->owned[i] = m.owned[i];
+    for (int k = 0; rc > 0 && experts->gate.bias && k < BASE_N; k++) {
+        const struct linear *of[] = { &experts->gate, &experts->up,
+                                      &experts->down };
+        size_t ld = k == BASE_DOWN ? base->hidden : 2 * base->intermediate;
+
+        if (keep_biases(base, k, of[k]->bias, ld, of[k]->out, err) < 0)
+            rc = -1;
+    }
+    free(m.owned);
     str_free(&b.name);
     free(b.used);
     free(root);
@@ -343,6 +401,7 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
     const uint64_t *last;
     char *module;
     int packed;
+    bool by_k;
 
     for (size_t i = 0; i < base->dir->n_tensors; i++)
         look_at(&s, base->dir->tensors[i].t, layer);
@@ -363,9 +422,10 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
         return -1;
     base->suffix = packed ? ".weight" : s.suffix;
     last = t->shape + t->n_dims;
-    base->hidden = packed ? form.in : last[-1];
+    by_k = base->joined && family_stack(base->family)->in_out;
+    base->hidden = packed ? form.in : last[by_k ? -2 : -1];
     base->intermediate =
-        (packed ? form.out : last[-2]) / (base->joined ? 2 : 1);
+        (packed ? form.out : last[by_k ? -1 : -2]) / (base->joined ? 2 : 1);
     base->type = packed ? form.group->type : NULL;
     base->n_experts = s.name.expert < 0 ? t->shape[0] : (size_t)s.last + 1;
     /* experts are 0 .. last, or the first that is missing is named */
@@ -402,7 +462,9 @@ read_routing(struct base *base, struct err *err)
         text = js_get(&f.root, "text_config");
         if (!js_is(&text, JSON_OBJECT))
             text = f.root;
-        act = js_get(&text, "hidden_act");
+        act =
+            js_get(&text, base->family ? family_key(base->family, "hidden_act")
+                                       : "hidden_act");
         if (rc == 0 && js_is(&act, JSON_STRING) &&
             strcmp(json_string_value(act.v), "silu") != 0)
             rc = js_bad(&act, "\"silu\"", err);
@@ -421,9 +483,10 @@ read_routing(struct base *base, struct err *err)
     return rc < 0 ? -1 : 0;
 }
 
-/* What is added to the scores of experts, to choose by. */
+/* A number for each expert: what is added to its logit, or to its score to
+ * choose by. */
 static int
-bind_correction(struct base *base, const char *name, struct err *err)
+bind_row(struct base *base, float **to, const char *name, struct err *err)
 {
     const struct st_want want = { .n_dims = 1, .shape = { base->n_experts } };
     const struct stdir_tensor *t = stdir_find(base->dir, name);
@@ -432,9 +495,8 @@ bind_correction(struct base *base, const char *name, struct err *err)
         return st_missing(base->path, name, err);
     if (st_want(base->path, t->t, &want, err) < 0)
         return -1;
-    base->correction = xcalloc(base->n_experts, sizeof(float));
-    cvt_to_f32(base->correction, st_data(t->st, t->t), t->t->dtype,
-               base->n_experts);
+    *to = xcalloc(base->n_experts, sizeof(float));
+    cvt_to_f32(*to, st_data(t->st, t->t), t->t->dtype, base->n_experts);
     return 0;
 }
 
@@ -469,7 +531,12 @@ find_router(struct base *base, struct err *err)
     if (rc == 0 && to->weight.data && base->routing.corrected) {
         name.s[name.n = n] = 0;
         str_adds(&name, ".e_score_correction_bias");
-        rc = bind_correction(base, name.s, err);
+        rc = bind_row(base, &base->correction, name.s, err);
+    }
+    if (rc == 0 && to->weight.data && base->family->form.router_bias) {
+        name.s[name.n = n] = 0;
+        str_adds(&name, ".bias");
+        rc = bind_row(base, &base->router_bias, name.s, err);
     }
     str_free(&name);
     return rc;
@@ -485,34 +552,23 @@ base_has_layers(const struct stdir *dir, const struct model_family *family)
     return s.low != s.high;
 }
 
-/* The operator has one kind of expert. */
-static int
-refuse_family(const struct base *base, struct err *err)
-{
-    const struct model_family *f = base->family;
-    const struct family_stack *stack = f ? family_stack(f) : NULL;
-
-    if (!f || !f->experts ||
-        (f->form.act == ACT_SILU &&
-         !(stack && (stack->in_out || stack->has_bias))))
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: the experts of a %s, which have biases and another "
-                   "activation than silu(gate) up, are not supported",
-                   base->path, f->model_type);
-}
-
 int
 base_open_in(struct base *base, const struct stdir *dir, const char *path,
              int64_t layer, struct err *err)
 {
+    const char *type;
     size_t h, i, e;
 
     *base = (struct base){ .path = path, .dir = dir, .layer = -1 };
     if (config_family(&base->family, path, err) < 0 ||
-        refuse_family(base, err) < 0 ||
-        quantization_load(&base->packed, path, err) < 0 ||
-        read_sizes(base, layer, err) < 0)
+        quantization_load(&base->packed, path, err) < 0)
+        goto fail;
+    if (!base->family && dir->n_files == 1 && /* as quantize writes it */
+        (type = st_meta(dir->files, "model_type")))
+        base->family = family_find(type);
+    if (base->family && base->family->experts)
+        base->act = base->family->form.act;
+    if (read_sizes(base, layer, err) < 0)
         goto fail;
     h = base->hidden;
     i = base->intermediate;
@@ -521,14 +577,16 @@ base_open_in(struct base *base, const struct stdir *dir, const char *path,
     if (base->joined ? bind_joined(base, err) < 0
                      : bind(base, BASE_GATE, i, h, err) < 0 ||
                            bind(base, BASE_UP, i, h, err) < 0 ||
-                           bind(base, BASE_DOWN, h, i, err) < 0)
+                           bind(base, BASE_DOWN, h, i, err) < 0 ||
+                           find_biases(base, err) < 0)
         goto fail;
     if (read_routing(base, err) < 0 || find_router(base, err) < 0)
         goto fail;
     form_memory_rest(&base->memory);
     base->weights = (struct moe_base){ .gate = base->matrices,
                                        .up = base->matrices + e,
-                                       .down = base->matrices + 2 * e };
+                                       .down = base->matrices + 2 * e,
+                                       .bias = base->bias };
     if (base->layer < 0)
         base->layer = layer;
     return 0;
@@ -576,8 +634,12 @@ base_close(struct base *base)
     if (base->own)
         stdir_close(base->own);
     free(base->own);
-    for (int m = 0; m < BASE_N; m++)
+    for (int m = 0; m < BASE_N; m++) {
         free(base->scale[m]);
+        free(base->owned[m]);
+    }
+    free(base->bias);
+    free(base->router_bias);
     free(base->correction);
     free(base->matrices);
     free(base->prefix);
@@ -602,14 +664,15 @@ size_t
 base_nbytes(const struct base *base)
 {
     struct weight_piece piece[WEIGHT_PIECES];
-    size_t all = 0;
+    size_t all = 0, shared; /* rows of gate and up may be one */
 
     for (size_t i = 0; i < BASE_N * base->n_experts; i++) {
         const struct gemm_matrix w = base_weights(
             base, (enum base_matrix)(i / base->n_experts), i % base->n_experts);
 
+        shared = w.weight.ld == 2 * w.k ? 2 : 1;
         for (size_t n = weight_pieces(piece, &w.weight, w.n, w.k); n-- > 0;)
-            all += piece[n].nbytes;
+            all += piece[n].nbytes / shared;
         all += w.weight.scale ? w.n * sizeof(float) : 0;
     }
     return all;

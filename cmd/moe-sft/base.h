@@ -21,7 +21,8 @@
  * [E, H, I]; with or without a prefix and ".weight"; I8 with gate_proj_scale
  * and so on, as quantize writes them), or of a layer of a
  * Hugging Face directory (model.layers.N.mlp.experts.E.gate_proj.weight, ..),
- * packed as core/model/form.h knows it or not.
+ * packed as core/model/form.h knows it or not; with biases where the family
+ * has them, stacked as gate_proj_bias [E, I] and so on.
  * layer: -1 for the only one; where there are several, it must be named.
  * base_open(): -1 with 'err' set: as stdir_open(); EX_DATAERR names the
  * tensor, what was found and what was expected.  base_open_in() is the same for
@@ -44,6 +45,9 @@ struct base {
     struct quantization packed; /* of the directory's config.json */
     struct form_memory memory;
     const struct model_family *family; /* config.json's; or NULL */
+    enum act act;                      /* of gate and up */
+    const float **bias;                /* [BASE_N, n_experts]; NULL: none */
+    float *owned[BASE_N];              /* what they point to; or NULLs */
     /* tensors are PREFIX gate_proj SUFFIX, PREFIX E.gate_proj SUFFIX, or of
      * gate and up together PREFIX gate_up_proj */
     bool stacked, joined;
@@ -54,6 +58,7 @@ struct base {
     struct router_kind routing;
     bool routes; /* model_type has a router that batch_route() knows */
     struct gemm_matrix router; /* mlp.gate.weight [E, H]; data NULL: none */
+    float *router_bias;        /* [E], or NULL */
     float *correction;         /* [E] of its choice, or NULL */
 };
 int base_open(struct base *base, const char *path, int64_t layer,
@@ -81,17 +86,19 @@ size_t base_nbytes(const struct base *base); /* of all weights, in the file */
 /*
  * base_mode() is the mode that was asked for, or where it is -1 that of the
  * weights: -1 with 'err' set (TU_USAGE) for bf16 of int8 weights.
- * base_want_float() refuses int8 (EX_DATAERR).
+ * base_want_float() refuses int8, base_want_silu() gpt_oss's experts
+ * (EX_DATAERR).
  */
 int base_mode(const struct base *base, int asked, enum moe_mode *mode,
               struct err *err);
 int base_want_float(const struct base *base, struct err *err);
+int base_want_silu(const struct base *base, struct err *err);
 
 /*
  * base_check_matrix() looks for NaN and Inf in an expert's weights, as they are
  * after rounding to bf16 if 'rounded': one of them is in the output of every
- * token of that expert.  base_check() does for all.  Scales are checked by
- * base_open().  0, or -1 with 'err' set (EX_DATAERR).
+ * token of that expert.  base_check() does for all.  Scales and biases are
+ * checked by base_open().  0, or -1 with 'err' set (EX_DATAERR).
  */
 int base_check_matrix(const struct base *base, enum base_matrix m,
                       size_t expert, bool rounded, struct par *par,

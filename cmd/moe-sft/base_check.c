@@ -6,6 +6,7 @@
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/model/family.h"
 
 static bool
 is_int8(const struct base *base)
@@ -35,6 +36,17 @@ base_want_float(const struct base *base, struct err *err)
     return err_set(err, EX_DATAERR,
                    "%s: has weights in int8 (expected BF16, F16 or F32)",
                    base->path);
+}
+
+int
+base_want_silu(const struct base *base, struct err *err)
+{
+    if (base->act == ACT_SILU && !base->bias)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: the experts of a %s, which have biases and another "
+                   "activation than silu(gate) up, are not supported",
+                   base->path, base->family->model_type);
 }
 
 /* A matrix in which threads look for NaN and Inf. */
@@ -127,6 +139,8 @@ base_digest(const struct base *base, struct hash *hash)
         hash_add(hash, sizes, sizeof(sizes));
         for (size_t k = 0; k < n; k++)
             hash_add(hash, piece[k].data, piece[k].nbytes);
+        if (base->bias)
+            hash_add(hash, base->bias[i], w.n * sizeof(float));
     }
     for (size_t m = 0; m < BASE_N; m++) {
         size_t n = m == BASE_DOWN ? base->hidden : base->intermediate;

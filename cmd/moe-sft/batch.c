@@ -297,7 +297,8 @@ batch_route(struct batch *b, const struct base *base, struct gemm *gemm,
     for (size_t i = 0, m; rc == 0 && i < b->qlen; i += m) {
         const struct gemm_job job = { .w = base->router,
                                       .c = logits,
-                                      .ldc = n };
+                                      .ldc = n,
+                                      .end.bias = base->router_bias };
 
         m = smaller(b->qlen - i, ROWS);
         cvt_to_f32(x, b->input + i * h, DT_BF16, m * h);

@@ -13,6 +13,7 @@
 #include "core/js.h"
 #include "core/kernel/encode.h"
 #include "core/mem.h"
+#include "core/model/family.h"
 #include "core/out.h"
 #include "core/par.h"
 #include "core/str.h"
@@ -24,10 +25,10 @@ struct quantize {
     struct base base;
     struct par *par;
     struct stw *w;
-    int values[BASE_N], scales[BASE_N]; /* tensors */
-    struct gemm_matrix matrix;          /* what is encoded now */
-    size_t first;                       /* its row */
-    uint8_t *code;                      /* [ROWS, longest] */
+    int values[BASE_N], scales[BASE_N], biases[BASE_N]; /* tensors */
+    struct gemm_matrix matrix; /* what is encoded now */
+    size_t first;              /* its row */
+    uint8_t *code;             /* [ROWS, longest] */
     char scale[ROWS * sizeof(float)];
     struct encode_error error[ROWS]; /* 'max' -1: a number is not finite */
     struct str report;
@@ -80,6 +81,13 @@ put_matrix(struct quantize *z, enum base_matrix m, size_t expert,
             return -1;
     }
     z->first = 0;
+    if (z->base.bias) {
+        const float *bias = z->base.bias[m * z->base.n_experts + expert];
+
+        if (stw_write_some(z->w, z->biases[m], expert * rows, bias, rows,
+                           sizeof(*bias), err) < 0)
+            return -1;
+    }
     rms = encode_relative_rms(&all);
     if (z->cmd->json) {
         str_addf(&z->report, "%s{\"tensor\": \"%s\", \"expert\": %zu, ",
@@ -114,6 +122,8 @@ quantize_main(const struct cmd *cmd, struct err *err)
         goto out;
     stw_meta(z.w, "format", "pt");
     stw_meta(z.w, "quantization", "int8, symmetric, a scale for each row");
+    if (z.base.bias) /* what else the experts compute */
+        stw_meta(z.w, "model_type", z.base.family->model_type);
     for (int m = 0; m < BASE_N; m++) {
         const struct gemm_matrix w =
             base_weights(&z.base, (enum base_matrix)m, 0);
@@ -122,7 +132,10 @@ quantize_main(const struct cmd *cmd, struct err *err)
         snprintf(name, sizeof(name), "%s_scale", base_word(m));
         z.values[m] = stw_add(z.w, base_word(m), DT_I8, 3, shape, err);
         z.scales[m] = stw_add(z.w, name, DT_F32, 2, shape, err);
-        if (z.values[m] < 0 || z.scales[m] < 0)
+        snprintf(name, sizeof(name), "%s_bias", base_word(m));
+        z.biases[m] =
+            z.base.bias ? stw_add(z.w, name, DT_F32, 2, shape, err) : 0;
+        if (z.values[m] < 0 || z.scales[m] < 0 || z.biases[m] < 0)
             goto out;
     }
     if (stw_open(z.w, cmd->output, cmd->out_flags, err) < 0)

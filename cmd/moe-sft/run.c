@@ -53,6 +53,7 @@ run_moe(struct sft_run *run, size_t top_k, size_t qlen, enum moe_mode mode,
     config.max_len = qlen ? qlen : 1;
     config.n_parts = (size_t)run->cmd->n_parts;
     config.mode = mode;
+    config.act = run->base.act;
     config.strict_ids = run->cmd->strict_ids;
     config.backward_only = backward_only;
     if (run->cmd->verbose)

@@ -193,6 +193,7 @@ train_open(struct train *t, const struct cmd *cmd, struct err *err)
     if (base_check(&t->base, t->par, err) < 0)
         return -1;
     t->config = adapter_config(&t->adapter, 0);
+    t->config.act = t->base.act;
     t->config.n_parts = (size_t)cmd->n_parts;
     t->config.strict_ids = cmd->strict_ids;
     if (base_mode(&t->base, cmd->mode, &t->config.mode, err) < 0)

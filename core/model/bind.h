@@ -25,6 +25,7 @@ struct binder {
     const char *more; /* one that some of a vision encoder's have, or NULL */
     const struct stdir_tensor *twice[2]; /* two of one name, but for that */
     bool *used;                          /* [dir.n_tensors] */
+    bool by_rows; /* stacks [in, out] are transposed, not read by columns */
     struct str name;
     struct err *err;
 };

@@ -2,7 +2,7 @@
 /*
  * Experts' matrices that lie in one tensor for each layer: all are parts of it.
  * Copied are only those by columns whose columns take turns, as products have
- * no stride of columns.
+ * no stride of columns, and all by columns for who wants rows.
  */
 #include <string.h>
 
@@ -17,6 +17,7 @@ struct stack {
     size_t n, out, in, n_parts;
     const struct stdir_tensor *t; /* of numbers, NULL: they are packed */
     const void *data;
+    bool by_k; /* [in, out] */
     struct form_tensors packed;
     float *bias; /* [n, out], gate's before up's; or NULL */
 };
@@ -45,8 +46,11 @@ find_stack(struct binder *b, struct stack *s)
         return rc;
     if (st_want(s->t->st->path, s->t->t, &want, b->err))
         return -1;
-    s->data = take_turns ? form_split(&m->packed, s->t, b->err)
-                         : st_data(s->t->st, s->t->t);
+    s->by_k = by_k && !b->by_rows;
+    s->data = by_k && b->by_rows
+                  ? form_transpose(&m->packed, s->t, take_turns, b->err)
+              : take_turns ? form_split(&m->packed, s->t, b->err)
+                           : st_data(s->t->st, s->t->t);
     return s->data ? 1 : -1;
 }
 
@@ -83,7 +87,7 @@ bind_parts(struct binder *b, const struct stack *s, size_t layer, size_t e)
     const enum model_part first =
         s->n_parts > 1 ? PART_EXPERT_GATE : PART_EXPERT_DOWN;
     const size_t rows = s->out / s->n_parts;
-    bool by_k = s->of->in_out;
+    bool by_k = s->by_k, is_row = !s->t && s->of->in_out;
     struct linear l = { .by_k = by_k };
 
     if (!s->t && form_bind(&l, &s->packed, e, &b->model->packed, b->err))
@@ -101,10 +105,10 @@ bind_parts(struct binder *b, const struct stack *s, size_t layer, size_t e)
             (struct part_at){ (enum model_part)(first + i), layer, e });
 
         *to = l;
-        if (!by_k)
-            to->w.row += i * rows;
+        if (by_k || is_row)
+            to->w.col = i * (by_k ? rows : s->in);
         else
-            to->w.col = i * (s->t ? rows : s->in);
+            to->w.row += i * rows;
         to->bias = s->bias ? s->bias + e * s->out + i * rows : NULL;
     }
     return 0;

@@ -305,6 +305,9 @@ const struct family_alias family_gpt_oss_aliases[] = {
 const struct family_key family_gpt_oss_keys[] = {
     { "attention_bias", FLAG(form.qkv_bias, 1) },
     { "attention_bias", FLAG(form.o_bias, 1) },
+    { 0 },
+};
+static const struct family_key gpt_oss_keys[] = {
     { "swiglu_limit", KEY_NUMBER, 0, 7, 7, 7, NULL },
     { "swiglu_alpha", KEY_NUMBER, 0, 1.702, 1.702, 1.702, NULL },
     { 0 },
@@ -312,9 +315,13 @@ const struct family_key family_gpt_oss_keys[] = {
 static const struct family_stack gpt_oss_stack = { "gate_up_proj", "down_proj",
                                                    .in_out = true,
                                                    .has_bias = true };
-const struct family_experts family_gpt_oss_experts = {
-    .n = 128, .n_used = 4, .router.score = ROUTER_TOP, .stack = &gpt_oss_stack
-};
+const struct family_experts family_gpt_oss_experts = { .n = 128,
+                                                       .n_used = 4,
+                                                       .router.score =
+                                                           ROUTER_TOP,
+                                                       .keys = gpt_oss_keys,
+                                                       .stack =
+                                                           &gpt_oss_stack };
 
 const struct family_name family_qwen2_moe_names[] = {
     { PART_SHARED_GATE, LAYER "mlp.shared_expert.gate_proj" },

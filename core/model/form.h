@@ -155,6 +155,12 @@ int form_bind(struct linear *l, const struct form_tensors *t, size_t i,
 const void *form_split(struct form_memory *memory, const struct stdir_tensor *t,
                        struct err *err);
 
+/* form_transpose() lays out matrices of numbers [n, in, out] as [n, out, in],
+ * or, 'split', that of form_split(). */
+const void *form_transpose(struct form_memory *memory,
+                           const struct stdir_tensor *t, bool split,
+                           struct err *err);
+
 /* form_is(): are the module's weights packed, in a form that the
  * quantization_config has?  No more of them is checked.
  * form_refuse_in_out(): -1 and EX_DATAERR for a packed module of a family whose

@@ -350,3 +350,47 @@ form_split(struct form_memory *memory, const struct stdir_tensor *t,
                ? s.to
                : NULL;
 }
+
+struct transposing {
+    const char *from;
+    char *to;
+    size_t in, out, item;
+    bool split;
+};
+
+/* Columns of all matrices, which become rows, those of a matrix after each
+ * other; some at a time, as they share lines of the cache. */
+static void
+transpose_columns(void *ctx, size_t begin, size_t end)
+{
+    const struct transposing t = *(const struct transposing *)ctx;
+
+    for (size_t n; begin < end; begin += n) {
+        size_t i = begin / t.out, c = begin % t.out, half = t.out / 2;
+        const char *from = t.from + (i * t.in * t.out + c) * t.item;
+
+        n = smaller(smaller(end - begin, t.out - c), 32);
+        for (size_t k = 0; k < t.in; k++)
+            for (size_t j = 0; j < n; j++) {
+                size_t row = t.split ? (c + j) / 2 + (c + j) % 2 * half : c + j;
+                size_t at = (i * t.out + row) * t.in + k;
+
+                memcpy(t.to + at * t.item, from + (k * t.out + j) * t.item,
+                       t.item);
+            }
+    }
+}
+
+const void *
+form_transpose(struct form_memory *memory, const struct stdir_tensor *t,
+               bool split, struct err *err)
+{
+    const uint64_t *n = t->t->shape;
+    struct transposing s = { st_data(t->st, t->t),    NULL, n[1], n[2],
+                             dtype_size(t->t->dtype), split };
+
+    s.to = allot(memory, t->t->n_elements, s.item, t->t->name, err);
+    return s.to && !lay_all(memory, n[0] * n[2], 32, transpose_columns, &s, err)
+               ? s.to
+               : NULL;
+}

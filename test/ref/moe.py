@@ -5,7 +5,8 @@ moe.py DIR [NAME=VALUE...]   writes base.safetensors, lora.safetensors,
                              batch.safetensors, hf/ and peft/ into DIR
 moe.py family TYPE DIR [NAME=VALUE...]   the same layer as a model_type has it:
                              DIR/config.json and model.safetensors, and TYPE.batch.safetensors
-                             next to DIR, the batch as its router has it
+                             next to DIR, the batch as its router has it; of
+                             gpt_oss DIR.mxfp4, too, the same numbers in blocks
 moe.py forward OUT BASE LORA BATCH LIMIT
 moe.py backward OUT BASE LORA BATCH LIMIT
                              compares with the reference; prints what is over
@@ -20,6 +21,7 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mkst
+import packed_forms
 from mkst import read
 
 PROJ = ["gate", "up", "down"]
@@ -140,7 +142,9 @@ NAMES["mixtral"] = ("layers.%d.block_sparse_moe.experts.", ["w1", "w3", "w2"],
 NAMES["qwen3_5_moe"] = ("layers.%d.mlp.experts.", None, "layers.%d.mlp.gate")
 GROUPS = dict(n_group=2, topk_group=1, routed_scaling_factor=2.5,
               norm_topk_prob=True)
+NAMES["gpt_oss"] = ("layers.%d.mlp.experts.", PROJ, "layers.%d.mlp.router")
 KEYS = {
+    "gpt_oss": dict(num_local_experts="E", swiglu_limit=7.0),
     "mixtral": dict(num_local_experts="E"),
     "qwen2_moe": dict(num_experts="E", norm_topk_prob=False),
     "glm4_moe": dict(GROUPS, n_routed_experts="E"),
@@ -175,6 +179,38 @@ def route(kind, logits, bias, k, c):
     return ids, w * c.get("routed_scaling_factor", 1)
 
 
+def gpt_oss_stacks(at, base, g):
+    """Stacks of MXFP4, of whose gates and ups some are beyond 7, and the same
+    numbers in BF16; both with biases."""
+    w = {p: mkst.values(*base[p + "_proj"]) for p in PROJ}
+    packed, plain = {}, {}
+    for name, of in (("gate_up_proj", [2.5 * w["gate"], 2.5 * w["up"]]),
+                     ("down_proj", [w["down"]])):
+        x = np.stack(of, axis=2)  # rows take turns
+        x = x.reshape(len(x), -1, x.shape[3] // 32, 32)
+        s = 2 ** (np.ceil(np.log2(np.abs(x).max(-1) / 6))
+                  + g.integers(-1, 2, x.shape[:3]))
+        q = packed_forms.E2M1[packed_forms.nearest(x / s[..., None],
+                                                   packed_forms.E2M1)]
+        blocks = packed_forms.pack_fp4(np.copysign(q, x))
+        scales = packed_forms.real(s, "E8M0")
+        for tail, a in (("_blocks", blocks), ("_scales", scales)):
+            packed[at + name + tail] = "U8", list(a.shape), a.tobytes()
+        plain[at + name] = mkst.bf16(
+            packed_forms.mxfp4(blocks, scales).swapaxes(1, 2))
+        for t in packed, plain:
+            t[at + name + "_bias"] = mkst.bf16(
+                np.random.default_rng(len(of)).standard_normal(x.shape[:2]) / 2)
+    return packed, plain
+
+
+def save_dir(directory, t, config):
+    os.makedirs(directory)
+    mkst.save(os.path.join(directory, "model.safetensors"), t)
+    with open(os.path.join(directory, "config.json"), "w") as f:
+        json.dump(config, f)
+
+
 def save_family(kind, directory, **given):
     c = dict(SIZES, **given)
     base, _, batch = make(**c)
@@ -203,11 +239,19 @@ def save_family(kind, directory, **given):
     keys = {n: c["E"] if v == "E" else v for n, v in KEYS[kind].items()}
     keys.update(num_experts_per_tok=c["k"], hidden_act="silu",
                 model_type=kind + ("" if words else "_text"))
-    os.makedirs(directory)
-    mkst.save(os.path.join(directory, "model.safetensors"), t)
-    with open(os.path.join(directory, "config.json"), "w") as f:
-        json.dump(keys if words else dict(model_type=kind, text_config=keys), f)
+    bias_of_logits = 0
+    if kind == "gpt_oss":
+        rest = {n: v for n, v in t.items() if ".experts." not in n}
+        rest[root + router % c["layer"] + ".bias"] = mkst.bf16(bias)
+        bias_of_logits = round_bf16(bias)
+        packed, t = gpt_oss_stacks(root + prefix % c["layer"], base, g)
+        save_dir(directory + ".mxfp4", dict(packed, **rest), dict(
+            keys, quantization_config=dict(quant_method="mxfp4")))
+        t.update(rest)
+    save_dir(directory, t, keys if words else dict(model_type=kind,
+                                                   text_config=keys))
     logits = mkst.values(*batch["input"]) @ mkst.values(*gate).T
+    logits = logits + bias_of_logits
     ids, w = route(kind, logits, bias, c["k"], KEYS[kind])
     mkst.save(os.path.join(directory, "..", kind + ".batch.safetensors"),
               dict(batch, expert_ids=ids.astype("<i8"), weights=w.astype("<f4")))
@@ -215,26 +259,35 @@ def save_family(kind, directory, **given):
 
 # ---- the reference ----
 
-def linear(x, w, a, b, s):
-    return x @ w.T + s * ((x @ a.T) @ b.T)
+def linear(x, w, a, b, s, bias):
+    return x @ w.T + s * ((x @ a.T) @ b.T) + bias
 
 
 class Expert:
-    """One expert on the rows that come to it."""
+    """One expert on the rows that come to it; with biases, GptOssExperts'."""
 
     def __init__(self, base, lora, s, e, x):
         self.x, self.s = x, s
         self.w = {p: base[p + "_proj"][e] for p in PROJ}
+        self.bias = {p: base[p + "_bias"][e] for p in PROJ if p + "_bias" in base}
         self.a = {p: lora[p + "_lora_a"][e] for p in PROJ}
         self.b = {p: lora[p + "_lora_b"][e] for p in PROJ}
         self.g = self.apply("gate", x)
         self.u = self.apply("up", x)
-        self.sig = 1 / (1 + np.exp(-self.g))
+        self.slopes = [1, 1]
+        self.alpha = 1
+        if self.bias:
+            self.slopes = [self.g <= 7, np.abs(self.u) <= 7]
+            self.alpha = 1.702
+            self.g = np.minimum(self.g, 7)
+            self.u = np.clip(self.u, -7, 7) + 1
+        self.sig = 1 / (1 + np.exp(-self.alpha * self.g))
         self.h = self.g * self.sig * self.u
         self.y = self.apply("down", self.h)
 
     def apply(self, p, x):
-        return linear(x, self.w[p], self.a[p], self.b[p], self.s)
+        return linear(x, self.w[p], self.a[p], self.b[p], self.s,
+                      self.bias.get(p, 0))
 
     def back(self, p, x, dy):
         """dx, dA, dB of one projection."""
@@ -247,8 +300,9 @@ class Expert:
         grads = {}
         dh, grads["down_lora_a"], grads["down_lora_b"] = self.back(
             "down", self.h, dy)
-        dg = dh * self.u * self.sig * (1 + self.g * (1 - self.sig))
-        du = dh * self.g * self.sig
+        dg = dh * self.u * self.sig * self.slopes[0] * (
+            1 + self.alpha * self.g * (1 - self.sig))
+        du = dh * self.g * self.sig * self.slopes[1]
         dx, grads["gate_lora_a"], grads["gate_lora_b"] = self.back(
             "gate", self.x, dg)
         dx2, grads["up_lora_a"], grads["up_lora_b"] = self.back(
@@ -291,10 +345,18 @@ def relative(got, want):
 
 
 def stacked(base):
-    """Base weights of a directory of one layer as stacked tensors."""
+    """Weights of a directory of one layer as stacked tensors, and biases."""
     if "gate_proj" in base:
         return base
     out = {}
+    at = next((n[:-len("gate_up_proj")] for n in base
+               if n.endswith("gate_up_proj")), None)
+    if at:  # gpt_oss
+        for p, n in zip(PROJ, ["gate_up_proj"] * 2 + ["down_proj"]):
+            step = slice(PROJ.index(p), None, 2) if p != "down" else slice(None)
+            out[p + "_proj"] = base[at + n].swapaxes(1, 2)[:, step]
+            out[p + "_bias"] = base[at + n + "_bias"][:, step]
+        return out
     for p in PROJ:
         found = {int(n.split(".experts.")[1].split(".")[0]): v
                  for n, v in base.items()
