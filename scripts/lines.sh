@@ -4,12 +4,12 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11775
-core/format 13490
+core/format 13502
 core/kernel 11984
-core/model 30181
+core/model 30196
 core/text 8128
 core/image 2399
-cmd 42805
+cmd 42826
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

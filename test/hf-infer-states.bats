@@ -217,3 +217,31 @@ c.type("/quit\n")
 assert c.end() == 0
 END
 }
+
+@test "saev-read, sae-train, lut-precompute: what a layer of Gated DeltaNet reads has the layer's own names" {
+    for at in in:o_proj:1 attn:1,attn:2 in:q_proj:0 in:o_proj:2; do
+        hf-infer m -q --ids "$(seq -s, 20 59)" --ctx 8 --acts $at --acts-meta meta.json -o x -f
+        saev-write -q -m meta.json -o acts x
+    done >dumps
+    xargs -n 1 saev-read info <dumps | sed -n 's/.*\thook\t//p' >hooks
+    diff - hooks <<'END'
+layers.1.linear_attn.out_proj
+layers.1.linear_attn,layers.2.self_attn
+layers.0.linear_attn.in_proj_qkv
+layers.2.self_attn.o_proj
+END
+    sae-train -q -k 4 --latents 32 -n 2 -o sae "$(head -n 1 dumps)"
+    grep -q '"hook": "layers.1.linear_attn.out_proj"' sae/cfg.json
+    hf-infer m --ids 1,2,3 --sae sae --logits want.npy
+    lut-precompute -q -m m -s sae -o want
+    # what others call the place
+    for hook in layers.1.self_attn.o_proj blocks.1.attn.hook_z; do
+        sed -i -E "s/(\"hook\": )\"[^\"]*/\1\"$hook/" sae/cfg.json
+        hf-infer m --ids 1,2,3 --sae sae --logits got.npy -f
+        cmp want.npy got.npy
+        lut-precompute -q -m m -s sae -o got -f
+        diff -r want got
+    done
+    [ -e want/model.layers.1.linear_attn.out_proj.lut.safetensors ]
+    hf-infer m --ids 1,2,3 --lut want --logits got.npy -f
+}

@@ -186,6 +186,23 @@ add_layers(struct str *s, const struct acts_spec *spec)
     str_addc(s, ']');
 }
 
+/* Which of the layers are Gated DeltaNet, where their module has another name
+ * for that. */
+static void
+add_linear(struct str *s, const struct config *c, const struct acts_spec *spec)
+{
+    const char *begin = ", \"linear_attn\": [", *next = begin;
+    enum tap_point point = spec->places->point;
+
+    for (size_t i = 0; i < spec->n; i++)
+        if (place_is_linear(&spec->places[i], c) &&
+            (point == TAP_IN_QKV || point == TAP_IN_O || point == TAP_ATTN)) {
+            str_addf(s, "%s%lld", next, (long long)spec->places[i].layer);
+            next = ", ";
+        }
+    str_adds(s, next == begin ? "" : "]");
+}
+
 void
 acts_ids_json(struct str *s, const struct acts_shape *a, const char *dump,
               const struct tok *tok)
@@ -327,6 +344,7 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
     str_addf(s, "    \"max_patches_per_shard\": %zu,\n    \"data\": {",
              tokens > SHARD_TOKENS ? tokens : (size_t)SHARD_TOKENS);
     put_text(s, images ? "point" : "acts", place_word(a->spec->places));
+    add_linear(s, run->config, a->spec);
     if (images) {
         add_text(s, "images", images->source);
         add_text(s, "images_xxh3", *images->xxh3 ? images->xxh3 : NULL);

@@ -39,8 +39,7 @@ make_note(struct emit *emit, struct err *err)
     int rc = 0;
 
     if (t->view.n_layers == 1 &&
-        place_of_dump(&place, &t->dir.saev, t->view.layer0)) {
-        place_hook(&hook, &place, family_find(t->dir.saev.family));
+        place_of_dump(&hook, &place, &t->dir.saev, t->view.layer0)) {
         str_adds(&keys, ", \"hook\": ");
         js_put_str(&keys, hook.s, hook.n);
         str_adds(&keys, ", \"family\": ");

@@ -65,19 +65,19 @@ static void
 put_text_dump(struct facts *f)
 {
     const struct saev *s = &f->dir->saev;
-    struct str hooks = { 0 };
+    struct str hooks = { 0 }, hook = { 0 };
     struct place place;
 
-    for (size_t i = 0; i < s->n_layers && place_of_dump(&place, s, i); i++) {
-        str_adds(&hooks, i ? "," : "");
-        place_hook(&hooks, &place, family_find(s->family));
-    }
+    for (size_t i = 0; i < s->n_layers && place_of_dump(&hook, &place, s, i);
+         i++, str_clear(&hook))
+        str_addf(&hooks, "%s%s", i ? "," : "", hook.s);
     if (hooks.n) {
         put_text(f, "hook", hooks.s);
         put_size(f, "windows", s->n_imgs);
         put_size(f, "tokens", s->n_imgs * s->n_tokens);
         put_size(f, "dim", s->d);
     }
+    str_free(&hook);
     str_free(&hooks);
 }
 

@@ -310,7 +310,7 @@ take_all(struct parser *p, int flags, struct err *err)
     struct saev *s = p->saev;
     bool old = s->version == SAEV_2024_10;
     const char *data = value_of(p, Q_DATA), *dtype = value_of(p, Q_DTYPE);
-    const char *seed = value_of(p, Q_SEED), *end;
+    const char *seed = value_of(p, Q_SEED), *end, *linear;
     /* of text, of images: members are sorted */
     static const char *const points[] = { "{\"acts\": \"", ", \"point\": \"" };
     size_t per_img;
@@ -349,6 +349,12 @@ take_all(struct parser *p, int flags, struct err *err)
         if (at && (i || at == data))
             s->acts = xstrndup(at + n, strcspn(at + n, "\\\""));
     }
+    linear = strstr(data, ", \"linear_attn\": [");
+    linear = linear ? strchr(linear, '[') : "";
+    s->linear = xcalloc(s->n_layers, sizeof(*s->linear));
+    for (; parse_int(linear + strspn(linear, "[, "), &end, &v); linear = end)
+        for (size_t i = 0; i < s->n_layers; i++)
+            s->linear[i] |= s->layers[i] == v;
     /* geometry */
     s->n_tokens = s->n_patches + s->cls_token;
     if (s->n_tokens == 0)
@@ -425,6 +431,7 @@ saev_free(struct saev *saev)
     free(saev->family);
     free(saev->ckpt);
     free(saev->acts);
+    free(saev->linear);
     free(saev->layers);
     memset(saev, 0, sizeof(*saev));
 }

@@ -52,6 +52,7 @@ struct saev {
     size_t max_patches; /* a shard's budget */
     bool is_padded;     /* rows after a document's end: core/format/saev_mask */
     char *acts;         /* hf-infer's point, "in:up_proj"; or NULL */
+    bool *linear; /* [n_layers]: hf-infer says it is Gated DeltaNet there */
     /* geometry */
     size_t n_tokens;     /* n_patches + cls_token; T */
     size_t shard_imgs;   /* images of a full shard; S >= 1 */

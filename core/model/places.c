@@ -311,9 +311,23 @@ place_hook(struct str *to, const struct place *p, const struct model_family *f)
         part_module(to, f, (struct part_at){ part, layer, 0 }, rows[p->row].up);
 }
 
-/* Has the layer Gated DeltaNet in place of attention? */
-static bool
-is_gdn(const struct config *c, const struct place *p)
+void
+place_hook_linear(struct str *to, const struct place *p,
+                  const struct model_family *f)
+{
+    struct place q = *p;
+
+    if (p->point == TAP_IN_QKV)
+        q.row = f->form.fused_gdn ? GDN_QKVZ : GDN_QKV;
+    else if (p->point == TAP_IN_O)
+        q.row = GDN_O;
+    else if (p->row == ATTN)
+        q.row = GDN_ATTN;
+    place_hook(to, &q, f);
+}
+
+bool
+place_is_linear(const struct place *p, const struct config *c)
 {
     return p->layer >= 0 && p->layer < c->n_layers && c->mixer &&
            c->mixer[p->layer] == MIXER_GDN;
@@ -322,15 +336,7 @@ is_gdn(const struct config *c, const struct place *p)
 void
 place_hook_in(struct str *to, const struct place *p, const struct config *c)
 {
-    struct place q = *p;
-
-    if (is_gdn(c, p) && p->point == TAP_IN_QKV)
-        q.row = c->form.fused_gdn ? GDN_QKVZ : GDN_QKV;
-    else if (is_gdn(c, p) && p->point == TAP_IN_O)
-        q.row = GDN_O;
-    else if (is_gdn(c, p) && p->row == ATTN)
-        q.row = GDN_ATTN;
-    place_hook(to, &q, c->family);
+    (place_is_linear(p, c) ? place_hook_linear : place_hook)(to, p, c->family);
 }
 
 void
@@ -427,7 +433,8 @@ is_listed(const struct config *c, const struct place *p)
     place_settle(&settled, c);
     str_free(&why);
     return !no && settled.point == p->point &&
-           !((c->form.qkv != FUSED_NOT || c->form.mla || is_gdn(c, p)) &&
+           !((c->form.qkv != FUSED_NOT || c->form.mla ||
+              place_is_linear(p, c)) &&
              (part == PART_K || part == PART_V)) &&
            !(c->form.gate_up && part == PART_GATE) &&
            (p->row != NORM || p->layer == c->n_layers - 1);
@@ -448,8 +455,10 @@ place_next(struct place *p, const struct config *c)
 }
 
 bool
-place_of_dump(struct place *p, const struct saev *s, size_t i)
+place_of_dump(struct str *hook, struct place *p, const struct saev *s, size_t i)
 {
+    const struct model_family *f = family_find(s->family);
+
     int64_t first, last;
 
     if (!s->acts || !place_point(p, s->acts, strlen(s->acts)))
@@ -458,5 +467,6 @@ place_of_dump(struct place *p, const struct saev *s, size_t i)
     if (s->layers[i] < first || s->layers[i] > last)
         return false;
     place_set_layer(p, s->layers[i]);
+    (f && s->linear[i] ? place_hook_linear : place_hook)(hook, p, f);
     return true;
 }

@@ -43,10 +43,14 @@ void place_layers(const struct place *place, int64_t n_layers, int64_t *first,
 
 /* place_hook() appends "layers.3.mlp.up_proj", as a family calls it, NULL:
  * llama; place_short() "in:up_proj:3", and place_lens() TransformerLens's name
- * in a model, or "-" where it has none.  place_hook_in() knows which layers of
- * a model are Gated DeltaNet. */
+ * in a model, or "-" where it has none.  place_hook_linear() is of a layer of
+ * Gated DeltaNet, "layers.3.linear_attn.out_proj"; place_is_linear(): is the
+ * place in one of a model?  place_hook_in() asks that. */
 void place_hook(struct str *to, const struct place *place,
                 const struct model_family *family);
+void place_hook_linear(struct str *to, const struct place *place,
+                       const struct model_family *family);
+bool place_is_linear(const struct place *place, const struct config *config);
 void place_hook_in(struct str *to, const struct place *place,
                    const struct config *config);
 void place_short(struct str *to, const struct place *place);
@@ -87,7 +91,8 @@ bool place_same_in(const struct place *a, const struct place *b,
 bool place_next(struct place *place, const struct config *config);
 
 /* place_of_dump(): where the rows of its i-th layer are from, if hf-infer made
- * the dump. */
-bool place_of_dump(struct place *place, const struct saev *saev, size_t i);
+ * the dump; its hook name is appended then. */
+bool place_of_dump(struct str *hook, struct place *place,
+                   const struct saev *saev, size_t i);
 
 #endif

@@ -59,9 +59,7 @@ take_hook(const struct saevdir *dir, const struct row_options *o, size_t i,
     int64_t block, layer;
     int rc = 0;
 
-    placed = k < s->n_layers && !mixed && place_of_dump(&of, s, k);
-    if (placed)
-        place_hook(&own, &of, family_find(s->family));
+    placed = k < s->n_layers && !mixed && place_of_dump(&own, &of, s, k);
     if (!hook) {
         o->hooks[i] = own.s;
         return 0;
