@@ -179,10 +179,11 @@ assert np.abs(base - want).max() > 100 * limit, np.abs(base - want).max()' "$@"
     data_lines
     py "$ROOT/test/ref/family_ref.py" make gpt_oss gpt
     py "$ROOT/test/ref/family_ref.py" make qwen2_moe:dense dense
+    st-convert -q gpt -o gpt32 --dtype f32
     for m in m dense; do py "$ROOT/test/ref/peft_stacks.py" stack $m $m.rows; done
     logits() { hf-infer "$@" --compute f32 --ids 5,6,7,8,9,10,11,12 -q -f; }
-    for at in gpt:q,k,v,o,gate,up,down m.rows:gate,up,down dense.rows:gate,up,down gpt:up \
-        m.rows:q,down gpt:gate,down; do
+    for at in gpt:q,k,v,o,gate,up,down m.rows:gate,up,down dense.rows:gate,up,down gpt32:q,up \
+        m.rows:q,down gpt32:gate,down; do
         m=${at%:*}
         moe-sft tune -q -m $m -d d.jsonl -o run -f -n 6 --lr 2e-2 --rank 3 --alpha 7 --targets "${at#*:}" --compute f32
         # none has a single expert's name
@@ -194,6 +195,24 @@ assert np.abs(base - want).max() > 100 * limit, np.abs(base - want).max()' "$@"
         logits want --logits want.npy
         logits $m --logits base.npy
         near got.npy want.npy base.npy
+        # merge writes the same, each number rounded once
+        for j in 1 3; do moe-sft merge -q -b $m -l run -o merged$j -f -j $j; done
+        cmp merged[13]/model.safetensors
+        if [ $m = gpt32 ]; then
+            logits merged1 --logits merged.npy
+            near merged.npy got.npy base.npy
+        fi
+        py - $m <<'END_PY'
+import sys, mkst, numpy as np
+base, got, want = (mkst.load(d + "/model.safetensors") for d in (sys.argv[1], "merged1", "want"))
+assert base.keys() == got.keys() == want.keys()
+ulp, n = {"F32": 2.0 ** -23, "BF16": 2.0 ** -8}, 0
+for name in base:
+    b, g, w = (mkst.values(*t[name]) for t in (base, got, want))
+    assert got[name][:2] == base[name][:2] and (np.abs(g - w) <= np.abs(w) * ulp[base[name][0]] + 1e-7 * np.abs(w - b).max()).all(), name
+    n += (g != b).any()
+assert n, "nothing is merged"
+END_PY
         # another run that begins with it, and one of PEFT's other scale
         moe-sft tune -q -m $m -d d.jsonl -o again -f -n 1 --lr 0 --compute f32 --init run
         logits $m --lora again --logits again.npy

@@ -8,8 +8,10 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/config_file.h"
+#include "core/model/family.h"
 #include "core/model/lora.h"
 #include "core/model/model.h"
+#include "core/model/parts.h"
 #include "core/str.h"
 
 #define TAIL ".weight"
@@ -19,17 +21,25 @@ struct whole {
     struct model *model;
     struct par *par;
     struct merge_work work;
+    char *turns; /* an expert's columns that take turns, or NULL */
 };
 
 int
 merge_is_whole(const struct cmd *cmd, struct err *err)
 {
     const char *path = cmd->loras[0].path;
+    const struct model_family *family;
+    const struct family_stack *stack;
     struct lora_file f;
     int rc = cmd->n_loras == 1 ? file_is_dir(path, err) : 0;
 
     if (rc <= 0)
         return rc;
+    if (config_family(&family, cmd->base, err) < 0)
+        return -1;
+    stack = family ? family_stack(family) : NULL;
+    if (stack && stack->in_out) /* unlike those of merge.c */
+        return 1;
     rc = lora_file_open(&f, path, -1, err);
     for (size_t i = 0; rc == 0 && i < f.n_pairs; i++)
         rc = f.pairs[i].of.expert < 0;
@@ -65,16 +75,13 @@ read_transposed(float *to, const struct weight *w, size_t rows, size_t cols,
     }
 }
 
-/* Writes a layer's matrix, with what its adapter adds, at a byte of tensor t.
- */
+/* Makes work.merged of a layer of tensor t and what its adapter adds. */
 static int
-put_matrix(struct whole *g, struct stw *w, int tensor,
-           const struct st_tensor *t, const struct linear *l, size_t at,
-           struct err *err)
+merge_layer(struct whole *g, const struct st_tensor *t, const struct linear *l,
+            struct err *err)
 {
     const struct lora *lora = l->lora;
     size_t rank = lora->a.out, n = l->out * l->in;
-    size_t nbytes = n * dtype_size(l->w.dtype);
     struct gemm_matrix matrix = { .weight = l->w, .n = l->out, .k = l->in };
 
     if (l->by_k) { /* (B A)^T = A^T B^T */
@@ -94,29 +101,73 @@ put_matrix(struct whole *g, struct stw *w, int tensor,
             return err_set(err, EX_DATAERR,
                            "%s: %s with its adapter has NaN or Inf",
                            g->model->dir.path, t->name);
-    return stw_write(w, tensor, g->work.merged, nbytes, at, err);
+    return 0;
 }
 
-/* The matrix after l, NULL the first, of a layer's experts that a tensor with
- * this data has. */
-static const struct linear *
-next_in_stack(const struct model *m, const void *data, const struct linear *l)
+/* Which experts' parts a tensor has of all: 1, down; 2, gate and up; 0: none.
+ */
+static size_t
+find_stack(const struct whole *g, const struct st_tensor *t, struct part_at *at)
 {
-    const struct config *c = &m->config;
-    bool found = l == NULL;
+    const struct config *c = &g->model->config;
+    const struct family_stack *stack = family_stack(c->family);
 
-    for (size_t i = 0; i < (size_t)c->n_layers; i++)
-        for (size_t e = 0; c->sparse[i] && e < (size_t)c->n_experts; e++) {
-            const struct mlp *x = &m->layers[i].experts[e];
-            const struct linear *parts[] = { &x->gate, &x->up, &x->down };
+    for (size_t n = 1; g->model->stacked && n <= 2; n++) {
+        const char *word = n > 1 ? stack->gate_up : stack->down;
+        const char *end = str_ends(t->name, word);
+        char *module = end && end > t->name && end[-1] == '.'
+                           ? xstrndup(t->name, (size_t)(end - t->name) - 1)
+                           : NULL;
+        bool found;
 
-            for (size_t k = 0; k < 3; k++) {
-                if (found && parts[k]->w.data == data)
-                    return parts[k];
-                found |= parts[k] == l;
-            }
-        }
-    return NULL;
+        at->part = n > 1 ? PART_EXPERT_GATE : PART_EXPERT_DOWN;
+        found = module && part_is_module(at, c->family, 2, module) &&
+                at->layer < (size_t)c->n_layers && c->sparse[at->layer];
+        free(module);
+        if (found)
+            return n;
+    }
+    return 0;
+}
+
+/* Matrix i of those that a tensor has, and whether it has gate's columns and
+ * up's by turns; NULL after the last. */
+static const struct linear *
+layer_at(const struct whole *g, const struct st_tensor *t, size_t i,
+         bool *take_turns)
+{
+    const struct config *c = &g->model->config;
+    struct part_at at;
+    size_t n = find_stack(g, t, &at);
+
+    *take_turns = n == 2 && family_stack(c->family)->in_out;
+    if (n == 0)
+        return i ? NULL : adapted(g, t);
+    at.part += (unsigned)(i % n);
+    at.expert = i / n;
+    return at.expert < (size_t)c->n_experts ? part_linear(g->model, at) : NULL;
+}
+
+/* Writes an expert's gate and up, whose columns take turns: as they are in
+ * 'data', but for what adapters add. */
+static int
+put_turns(struct whole *g, struct stw *w, int tensor, const struct st_tensor *t,
+          const char *data, const struct linear *const part[2], struct err *err)
+{
+    size_t size = dtype_size(part[0]->w.dtype), n = part[0]->in * part[0]->out;
+    size_t at = part[0]->w.row * part[0]->w.ld * size;
+    char *to = g->turns;
+
+    memcpy(to, data + at, 2 * n * size);
+    for (size_t k = 0; k < 2; k++) {
+        const char *merged = g->work.merged;
+
+        if (part[k]->lora && merge_layer(g, t, part[k], err))
+            return -1;
+        for (size_t i = 0; part[k]->lora && i < n; i++)
+            memcpy(to + (2 * i + k) * size, merged + i * size, size);
+    }
+    return stw_write(w, tensor, to, 2 * n * size, at, err);
 }
 
 /* merge_put_fn of every linear layer, and of experts of which a tensor has a
@@ -127,22 +178,27 @@ put_layer(void *ctx, struct stw *w, int tensor, const struct st_tensor *t,
 {
     struct whole *g = ctx;
     const struct stdir_tensor *x = stdir_find(&g->model->dir, t->name);
-    const struct linear *l = adapted(g, t);
     const char *data = x ? st_data(x->st, x->t) : NULL;
-    bool any = false;
+    const struct linear *l, *part[2];
+    bool any = false, take_turns;
 
-    if (l)
-        return put_matrix(g, w, tensor, t, l, 0, err) ? -1 : 1;
-    if (!data || t->n_dims != 3)
-        return 0;
-    for (l = NULL; (l = next_in_stack(g->model, data, l));)
+    for (size_t i = 0; data && (l = layer_at(g, t, i, &take_turns)); i++)
         any |= l->lora != NULL;
-    for (l = NULL; any && (l = next_in_stack(g->model, data, l));) {
+    for (size_t i = 0; any && (l = layer_at(g, t, i, &take_turns)); i++) {
         size_t row = l->w.ld * dtype_size(l->w.dtype), at = l->w.row * row;
         size_t nbytes = row * (l->by_k ? l->in : l->out);
+        int rc;
 
-        if (l->lora ? put_matrix(g, w, tensor, t, l, at, err)
-                    : stw_write_mapped(w, tensor, data + at, nbytes, at, err))
+        part[i % 2] = l;
+        if (take_turns)
+            rc = i % 2 ? put_turns(g, w, tensor, t, data, part, err) : 0;
+        else if (l->lora)
+            rc = merge_layer(g, t, l, err) < 0
+                     ? -1
+                     : stw_write(w, tensor, g->work.merged, nbytes, at, err);
+        else
+            rc = stw_write_mapped(w, tensor, data + at, nbytes, at, err);
+        if (rc < 0)
             return -1;
     }
     return any;
@@ -165,6 +221,7 @@ merge_model(const struct cmd *cmd, struct err *err)
     size_t largest = 0, longest = 0, low = 0, n = 0;
     struct str config = { 0 };
     const struct stdir *dir;
+    bool any_turns = false;
     int rc = -1;
 
     if (model_open(&g.model, cmd->base, err) < 0)
@@ -178,17 +235,16 @@ merge_model(const struct cmd *cmd, struct err *err)
     for (size_t i = 0; i < dir->n_tensors; i++) {
         const struct stdir_tensor *x = &dir->tensors[i];
         const void *data = st_data(x->st, x->t);
-        const struct linear *l = adapted(&g, x->t);
-        bool stack = !l && x->t->n_dims == 3;
+        const struct linear *l;
+        bool take_turns;
 
-        /* a head that the embedding is read from cannot change alone */
-        if (l == &g.model->lm_head && data == g.model->embed.w.data)
-            continue;
-        for (l = stack ? next_in_stack(g.model, data, NULL) : l; l;
-             l = stack ? next_in_stack(g.model, data, l) : NULL) {
-            if (!l->lora)
+        for (size_t k = 0; (l = layer_at(&g, x->t, k, &take_turns)); k++) {
+            /* a head that the embedding is read from cannot change alone */
+            if (!l->lora ||
+                (l == &g.model->lm_head && data == g.model->embed.w.data))
                 continue;
             n++;
+            any_turns |= take_turns;
             largest = larger(largest, l->out * l->in);
             longest =
                 larger(longest, l->by_k ? larger(l->out, l->lora->a.out) : 0);
@@ -199,8 +255,7 @@ merge_model(const struct cmd *cmd, struct err *err)
     if (n != g.model->adapters->n_parts) {
         err_set(err, EX_DATAERR,
                 "%s: has an adapter of a layer whose weights are another's, as "
-                "a tied lm_head's are, or lie by columns that take turns: it "
-                "cannot be merged",
+                "a tied lm_head's are: it cannot be merged",
                 g.model->adapters->file.dir.path);
         goto out;
     }
@@ -209,10 +264,14 @@ merge_model(const struct cmd *cmd, struct err *err)
     if (g.model->lm_head.lora && g.model->config.tied &&
         config_file_untied(&config, cmd->base, err) < 0)
         goto out;
+    if (any_turns &&
+        !(g.turns = mem_try(2 * largest, sizeof(float), dir->path, err)))
+        goto out;
     if (merge_work_open(&g.work, g.par, cmd->n_threads, largest, longest, low,
                         err) == 0)
         rc = merge_directory(cmd, dir, config.s, put_layer, end_model, &g, err);
 out:
+    free(g.turns);
     str_free(&config);
     merge_work_close(&g.work);
     par_close(g.par);
