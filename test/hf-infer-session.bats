@@ -40,7 +40,21 @@ same() {
         same "$(seq -s, 20 45)" "$(seq -s, 20 39)" f # ends before it
         same "$(seq -s, 20 39)" 20,21,22,1,2,3,4,5,6,7,8,9,10,11,12,13,14 f
     done
+    same "$(seq -s, 20 39)" "$(seq -s, 20 45)" f --kv-latents
+    run -65 --separate-stderr hf-infer f --ids 20,21,22 -n 0 --ids-out --session same.st
+    [ "${stderr_lines[-1]}" = "hf-infer: same.st: kv_dtype is F32, latents (expected F32, by --kv-dtype and --kv-latents)" ]
     same "$(seq -s, 1 150)" "$(seq -s, 1 200)" "$ROOT/demo/qwen3-moe-tiny" --chunk 7 -j 3
+}
+
+@test "hf-infer --kv-latents: batches are as alone; what has no latents, or other ones, is refused" {
+    run -65 hf-infer m --ids 1,2 --top 1 --kv-latents
+    [ "$output" = "hf-infer: m: --kv-latents is for multi-head latent attention, which llama has not" ]
+    py "$ROOT/test/ref/family_ref.py" make deepseek_v2 f
+    same_in_batches f -n 6 -q --kv-latents
+    echo '{"ids":[1,2,3],"labels":[1,2,3]}' >d.jsonl
+    moe-sft tune -m f -d d.jsonl -n 1 -q --targets kv_b_proj -o a
+    run -65 hf-infer f --ids 1,2 --top 1 -q --kv-latents --lora a
+    [ "$output" = "hf-infer: f: with --kv-latents, kv_b_proj of layer 0 can have neither an adapter nor a table" ]
 }
 
 @test "hf-infer --session: the bits of the whole prompt in each way to compute" {

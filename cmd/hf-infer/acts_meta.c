@@ -294,6 +294,7 @@ add_options(struct str *s, const struct run *run)
         add_text(s, "compute", "bf16");
     if (run->kv_dtype != DT_F32)
         add_text(s, "kv_dtype", run->kv_dtype == DT_F16 ? "f16" : "bf16");
+    add_true(s, "kv_latents", run->kv_latents);
     add_true(s, "raw", run->raw);
     add_true(s, "prepend_bos", run->prepend_bos);
     add_true(s, "plain", run->plain);

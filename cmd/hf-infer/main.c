@@ -190,6 +190,8 @@ static const struct opt opts[] = {
       "bf16 is less exact, faster if the CPU has it (default f32)" },
     { 0, "kv-dtype", "f32|f16|bf16", MODEL_IN, OPT_DTYPE(kv_dtype),
       "f16 and bf16 take half the cache (default f32)" },
+    { 0, "kv-latents", NULL, MODEL_IN, OPT_FLAG(kv_latents),
+      "DeepSeek: cache latents, in place of the heads' keys and values" },
     { 0, "lora", "PATH,..", MODEL_IN, OPT_LIST(lora, 16),
       "add low-rank adapters: PEFT directories, or moe-sft's FILE[@LAYER]" },
     { 0, "kvc", "FILE.bin", "generate nll", OPT_TEXT(kvc),
@@ -256,7 +258,7 @@ static const struct opt_rule rules[] = {
     { OPT_NEEDS, "logprobs", "json jsonl",
       "--logprobs needs --json or --jsonl, which print them" },
     { OPT_NEEDS, "pad", "ctx", NULL },
-    { OPT_NOT, "kvc", "ctx stride", NULL },
+    { OPT_NOT, "kvc", "ctx stride kv-latents", NULL },
     { OPT_NEEDS, "kvc-after", "kvc", NULL },
     { OPT_NOT, "session save-session", "kvc sae steer ablate lut",
       "--session and --save-session are of the model and --lora alone: not "
@@ -281,7 +283,7 @@ static const struct opt_rule rules[] = {
       "top-k top-p min-p "
       "repetition-penalty seed stop jsonl resume logprobs ids-out raw-text json "
       "ctx pad "
-      "acts-ids chunk session save-session kv-dtype lora kvc steer ablate ablate-each "
+      "acts-ids chunk session save-session kv-dtype kv-latents lora kvc steer ablate ablate-each "
       "steer-at lut lut-layers ratio tau dims lut-report no-screen",
       "images", NULL },
     { OPT_NEEDS, "images", "acts features pixels",
@@ -348,7 +350,7 @@ static const struct opt_tool tool = {
         "raw prepend-bos plain strict-utf8 as-text messages template template-var system top-k min-p repetition-penalty "
         "batch skip-bad resume logprobs ids-out stride pad acts-ids render special "
         "acts-images no-cls exif image-size hash-images max-pixels "
-        "skip-special raw-text chunk kv-dtype kvc-after sae-center sae-zero "
+        "skip-special raw-text chunk kv-dtype kv-latents kvc-after sae-center sae-zero "
         "ablate-each steer-at lut-layers ratio tau dims lut-report no-screen "
         "session save-session",
 };

@@ -103,7 +103,8 @@ run_open_engine(struct run *run, size_t chunk, struct err *err)
 {
     const struct engine_options options = { .chunk = chunk,
                                             .compute = run->compute,
-                                            .kv = run->kv_dtype };
+                                            .kv = run->kv_dtype,
+                                            .latents = run->kv_latents };
     const struct sampler *s = &run->sampler;
     const struct config *c = run->config;
     struct str packed = { 0 };
@@ -230,6 +231,26 @@ open_lora(struct run *run, struct err *err)
     return rc;
 }
 
+/* --kv-latents */
+static int
+check_latents(const struct run *run, struct err *err)
+{
+    const struct model *m = run->model;
+
+    if (!m->config.form.mla)
+        return err_data(err, run->dir,
+                        "--kv-latents is for multi-head latent attention, "
+                        "which %s has not",
+                        m->config.family->model_type);
+    for (int64_t i = 0; i < m->config.n_layers; i++)
+        if (m->layers[i].kv_b.lora || m->layers[i].kv_b.table)
+            return err_data(err, run->dir,
+                            "with --kv-latents, kv_b_proj of layer %lld can "
+                            "have neither an adapter nor a table",
+                            (long long)i);
+    return 0;
+}
+
 int
 run_open_model(struct run *run, struct err *err)
 {
@@ -271,7 +292,9 @@ run_open_model(struct run *run, struct err *err)
         return -1;
     if (run->verbose)
         say_changes(run);
-    return open_lora(run, err);
+    if (open_lora(run, err) < 0)
+        return -1;
+    return run->kv_latents ? check_latents(run, err) : 0;
 }
 
 int

@@ -88,6 +88,7 @@ struct run {
     int64_t chunk; /* tokens that go through the layers together */
     enum compute compute;
     enum dtype kv_dtype;
+    bool kv_latents;
     struct opt_list lora;        /* --lora PATH,.. */
     const char *kvc;             /* --kvc FILE.bin */
     int64_t kvc_after;           /* --kvc-after N; 0: half of the text */

@@ -382,7 +382,10 @@ attend(struct step *s)
     attention = block_attention(e, s->chunk, a, s->index);
     if (s->wants == BLOCK_OUT)
         attention.lse = NULL;
-    attention_run(e->par, &attention);
+    if (e->options.latents)
+        mla_attend(s->e, s->chunk, a, s->index, &attention);
+    else
+        attention_run(e->par, &attention);
     if (c->form.out_gate)
         par_for(e->par, s->chunk->n_rows, 1, scale_heads, s);
     return true;

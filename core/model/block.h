@@ -66,12 +66,14 @@ struct activations {
     float *attn_in; /* hidden: x, normalized */
     float *qkv;     /* all heads x head_dim, where they are fused; heads of q
                      * and their gates; of MLA heads x (nope_dim + v_head_dim): of
-                     * kv_b_proj */
+                     * kv_b_proj; by latents queries: heads x (kv_rank +
+                     * rotary_dim) */
     float *q_low, *q_normed; /* q_rank: MLA's, of q_a_proj; normalized */
     float *kv_low;           /* kv_rank + rotary_dim: of its other one */
     float *kv_normed;        /* kv_rank: the first numbers, normalized */
     float *q, *k, *v; /* heads, KV heads x head_dim, KV heads x v_head_dim: of
-                       * the layers */
+                       * the layers; by MLA's latents, in k, sums of these:
+                       * heads x kv_rank */
     float *q_rotated; /* as q: normalized, where q is, and rotated */
     float *k_rotated; /* as k */
     float *attended;  /* heads x v_head_dim: the heads, concatenated */

@@ -9,6 +9,7 @@
 #include "core/model/attention.h"
 #include "core/model/ends.h"
 #include "core/model/gdn.h"
+#include "core/model/mla.h"
 #include "core/model/model.h"
 #include "core/model/splice.h"
 #include "core/model/tables.h"
@@ -27,8 +28,15 @@
 static bool
 attends_bf16(const struct model *model, const struct engine_options *options)
 {
-    return options->compute == COMPUTE_BF16 &&
+    return options->compute == COMPUTE_BF16 && !options->latents &&
            attention_takes_bf16(&model->config);
+}
+
+/* The config with the heads that the cache has. */
+static struct config
+cached(const struct model *model, const struct engine_options *options)
+{
+    return options->latents ? mla_cached(&model->config) : model->config;
 }
 
 static size_t
@@ -36,14 +44,14 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
             const struct engine_options *options,
             struct mem_array to[MAX_ARRAYS])
 {
-    const struct config *c = &model->config;
+    const struct config *c = &model->config, of_cache = cached(model, options);
     struct activations *a = &e->acts;
     struct experts_work *w = &e->experts;
     size_t n_experts = (size_t)c->n_experts, k = (size_t)c->n_experts_used;
     size_t hidden = (size_t)c->hidden_size, d = (size_t)c->head_dim;
     size_t dv = (size_t)c->v_head_dim, no = (size_t)c->n_heads * dv;
-    size_t nq = (size_t)c->n_heads * d, nk = (size_t)c->n_kv_heads * d;
-    size_t nv = (size_t)c->n_kv_heads * dv;
+    size_t heads = (size_t)c->n_heads, nq = heads * d;
+    size_t nk = (size_t)c->n_kv_heads * d, nv = (size_t)c->n_kv_heads * dv;
     size_t inter = (size_t)c->widest_mlp;
     size_t q_low = (size_t)c->q_rank, kv_low = (size_t)c->kv_rank;
     size_t low = c->form.mla ? kv_low + (size_t)c->rotary_dim : 0;
@@ -64,9 +72,15 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
     size_t rope = config_ropes(c) * (size_t)c->rotary_dim / 2;
     bool bf16 = options->compute == COMPUTE_BF16;
 
+    if (options->latents) { /* queries and sums of latents */
+        fused_qkv = heads * (size_t)of_cache.head_dim;
+        nk = heads * kv_low;
+        nv = 0;
+    }
+
     const struct mem_array arrays[] = {
         { &e->attention_scratch, n_threads,
-          attention_scratch(c, attends_bf16(model, options)), 4 },
+          attention_scratch(&of_cache, attends_bf16(model, options)), 4 },
         { &e->chunk.spans, 1, 1, sizeof(*e->chunk.spans) },
         { &e->chunk.rows, 1, 1, sizeof(*e->chunk.rows) },
         { &e->ids, 1, 1, sizeof(*e->ids) },
@@ -196,7 +210,7 @@ engine_close(struct engine *e)
 struct session *
 session_new(struct engine *engine, size_t max_tokens)
 {
-    const struct config *c = &engine->model->config;
+    const struct config of = cached(engine->model, &engine->options), *c = &of;
     struct session *s = xcalloc(1, sizeof(*s));
 
     s->engine = engine;

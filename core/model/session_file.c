@@ -64,7 +64,7 @@ digest(const struct model *m, char hex[HASH_MAX_HEX], struct err *err)
 enum { CACHE, ARITHMETIC, MODEL, N_KEYS };
 static const struct {
     const char *key, *by;
-} keys[N_KEYS] = { { "kv_dtype", "by --kv-dtype" },
+} keys[N_KEYS] = { { "kv_dtype", "by --kv-dtype and --kv-latents" },
                    { "arithmetic", "by --compute" },
                    { "model_xxh3", "of this model and its adapters" } };
 
@@ -74,8 +74,9 @@ find_values(const struct engine *e, char values[N_KEYS][HASH_MAX_HEX],
 {
     bool exact = e->options.compute == COMPUTE_F32;
 
-    snprintf(values[CACHE], HASH_MAX_HEX, "%s",
-             dtype_table[e->options.kv].name);
+    snprintf(values[CACHE], HASH_MAX_HEX, "%s%s",
+             dtype_table[e->options.kv].name,
+             e->options.latents ? ", latents" : "");
     snprintf(values[ARITHMETIC], HASH_MAX_HEX, "%s, %s", exact ? "f32" : "bf16",
              exact ? GEMM_EXACT_ORDER : isa_name(cpu_isa()));
     return digest(e->model, values[MODEL], err);

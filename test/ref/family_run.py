@@ -119,23 +119,35 @@ def greedy(path, ids, n):
     return ids[-n:]
 
 
-def check(name, path, tolerance, nth):
+def logits(path, ids, model, tolerance, nth, *options):
+    """The worst, and the same bytes in other ways."""
     file = os.path.join(path, "got.npy")
+    text = ",".join(map(str, ids))
+    output(path, "--ids", text, "--logits", file, *options)
+    worst = held("logits", np.load(file), ff.forward(model, ids), tolerance)
+    with open(file, "rb") as f:
+        first = f.read()
+    for way in in_turn(WAYS, nth):
+        output(path, "--ids", text, "--logits", file, "-f", *options, *way)
+        with open(file, "rb") as f:
+            assert f.read() == first, "%s: other bytes" % (way,)
+    os.remove(file)
+    return worst, first
+
+
+def check(name, path, tolerance, nth, latents):
     hooks = places(path)
     worst = 0
     for k, ids in enumerate(family_models.prompts(path)):
         text = ",".join(map(str, ids))
         model, _ = family_read.read(path, len(ids))
-        output(path, "--ids", text, "--logits", file)
-        worst = max(worst, held("logits", np.load(file),
-                                ff.forward(model, ids), tolerance))
-        with open(file, "rb") as f:
-            first = f.read()
-        for way in in_turn(WAYS, nth):
-            output(path, "--ids", text, "--logits", file, "-f", *way)
-            with open(file, "rb") as f:
-                assert f.read() == first, "%s: other bytes" % (way,)
-        os.remove(file)
+        off, first = logits(path, ids, model, tolerance, nth)
+        worst = max(worst, off)
+        if latents:
+            off, other = logits(path, ids, model, tolerance, nth,
+                                "--kv-latents")
+            assert first != other, "--kv-latents does nothing"
+            worst = max(worst, off)
         if k == 0:
             acts = max(at_places(path, ids, model, hooks, tolerance),
                        spliced(path, ids, model, hooks, tolerance, nth))
@@ -159,7 +171,8 @@ def run(names, tolerance):
             if text and kind not in named:
                 where, kind = "text_config.model_type", text
             if kind in named:
-                check(name, path, tolerance, nth)
+                check(name, path, tolerance, nth,
+                      "kv_lora_rank" in config)
                 continue
             done = hf_infer(path, "--ids", "1", "--logits", "-")
             says = 'config.json: %s "%s" is not supported (' % (where, kind)
