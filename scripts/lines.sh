@@ -6,10 +6,10 @@
 budgets='core 11775
 core/format 13502
 core/kernel 11984
-core/model 30196
+core/model 30326
 core/text 8128
 core/image 2399
-cmd 42885
+cmd 42912
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
