@@ -202,3 +202,18 @@ END_PY
     run -0 cat both/adapter_config.json
     [[ $output == *'"layers\\.1\\.block_sparse_moe\\.experts\\..*": 3'* ]]
 }
+
+@test "moe-sft: the layer that predicts a token more is none of the model's" {
+    for at in deepseek_v3:1:2 glm4_moe:1:2 qwen3_next:0:3 qwen3_5_moe:0:3; do
+        IFS=: read -r m first last <<<"$at"
+        py "$ROOT/test/ref/family_ref.py" make "$m" "$m"
+        st-inspect list "$m" | grep -qE "layers\.3\.eh_proj|mtp\..*experts\."
+        run -2 --separate-stderr moe-sft info -b "$m"
+        [ "${stderr%%$'\n'*}" = "moe-sft: $m: has experts of layers $first to $last: --layer N names one" ]
+        for layer in "$first" "$last"; do
+            moe-sft info -b "$m" --layer "$layer" | grep -qx "layer	$layer"
+        done
+    done
+    run -65 moe-sft info -b glm4_moe --layer 3
+    [ "$output" = "moe-sft: glm4_moe: has no experts of layer 3 (of layers 1 to 2)" ]
+}

@@ -37,6 +37,7 @@ struct search {
     size_t n_prefixes;  /* different ones, of the layer or of any */
     const char *other;  /* a tensor of another prefix */
     int64_t low, high;  /* layers that are found */
+    int64_t end;        /* the first layer that predicts a token more */
 };
 
 /* What follows a tensor's name up to the end of 'word', if that is all but a
@@ -59,6 +60,20 @@ suffix_of(struct expert_name *name, const struct st_tensor *t, const char *word)
 }
 
 static void
+search_start(struct search *s, const struct model_family *family,
+             const struct stdir *dir)
+{
+    struct expert_name name;
+
+    *s = (struct search){ family, .last = -1, .low = -1, .high = -1,
+                          .end = INT64_MAX };
+    for (size_t i = 0; i < dir->n_tensors; i++)
+        if (names_expert(&name, dir->tensors[i].t, "eh_proj.weight") &&
+            name.layer >= 0 && name.layer < s->end)
+            s->end = name.layer;
+}
+
+static void
 look_at(struct search *s, const struct st_tensor *t, int64_t layer)
 {
     const struct family_stack *stack =
@@ -77,7 +92,8 @@ look_at(struct search *s, const struct st_tensor *t, int64_t layer)
     if (!suffix ||
         (name.expert < 0 && t->n_dims != (*suffix == '_' ? 4 : 3) &&
          name.prefix_n > 0) ||
-        (joined && ((*suffix && *suffix != '_') || name.layer < 0)))
+        (joined && ((*suffix && *suffix != '_') || name.layer < 0)) ||
+        name.layer >= s->end || !strncmp(t->name, "mtp.", 4))
         return;
     if (name.layer >= 0) {
         s->low = s->low < 0 || name.layer < s->low ? name.layer : s->low;
@@ -393,9 +409,7 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
         .shape = { ST_OPEN, ST_OPEN },
         .open = "intermediate, hidden",
     };
-    struct search s = {
-        .family = base->family, .low = -1, .high = -1, .last = -1
-    };
+    struct search s;
     const struct st_tensor *t;
     struct form_tensors form;
     const uint64_t *last;
@@ -403,6 +417,7 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
     int packed;
     bool by_k;
 
+    search_start(&s, base->family, base->dir);
     for (size_t i = 0; i < base->dir->n_tensors; i++)
         look_at(&s, base->dir->tensors[i].t, layer);
     if (check_found(base, &s, layer, err))
@@ -545,8 +560,9 @@ find_router(struct base *base, struct err *err)
 bool
 base_has_layers(const struct stdir *dir, const struct model_family *family)
 {
-    struct search s = { .family = family, .low = -1, .high = -1, .last = -1 };
+    struct search s;
 
+    search_start(&s, family, dir);
     for (size_t i = 0; i < dir->n_tensors; i++)
         look_at(&s, dir->tensors[i].t, -1);
     return s.low != s.high;

@@ -5,8 +5,8 @@ import numpy as np
 
 import mkst
 from family_experts import gated, in_fp8, router, separate
-from family_parts import (EPS, VISION, decoder, gemma_qk, outer, with_sizes,
-                          with_vision)
+from family_parts import (EPS, VISION, Maker, decoder, gemma_qk, outer,
+                          with_sizes, with_vision)
 
 LINEAR = dict(linear_conv_kernel_dim=4, linear_key_head_dim=8,
               linear_num_key_heads=2, linear_num_value_heads=4,
@@ -82,9 +82,13 @@ def sparse(c, fused):
     return experts
 
 
-def with_mtp(seed, t, h):
+def with_mtp(seed, t, c, experts=None):
     """What predicts a token more, which is not the model's."""
-    rng = np.random.default_rng(seed + 1)
+    rng, h = np.random.default_rng(seed + 1), c["hidden_size"]
+    if experts:
+        m = Maker(seed + 2, "mtp.")
+        experts(m, "layers.0.", 0)
+        t.update(m.t)
     for name in ("fc", "layers.0.self_attn.q_proj", "layers.0.mlp.gate_proj"):
         t["mtp.%s.weight" % name] = rng.normal(0, 1, (h, h))
     for name in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden"):
@@ -115,12 +119,12 @@ def qwen3_next(seed, v):
     if v == "bias":
         c.update(attention_bias=True, num_hidden_layers=3,
                  linear_num_key_heads=1, linear_key_head_dim=16)
+    experts = sparse(c, False)
     c, t = decoder(seed, c, offset=1, qk=gemma_qk, out_gate=True,
                    qkv_bias=c["attention_bias"], o_bias=c["attention_bias"],
                    head="lm_head", mixer=delta(c, True, 1e-3 if v == "small"
-                                               else 1.0),
-                   experts=sparse(c, False))
-    return c, with_mtp(seed, t, c["hidden_size"])
+                                               else 1.0), experts=experts)
+    return c, with_mtp(seed, t, c, experts)
 
 
 def qwen3_5_of(seed, v, kind, **more):
@@ -153,8 +157,7 @@ def qwen3_5_of(seed, v, kind, **more):
         c, t = in_fp8(c, t)
     if text:
         return dict(c, architectures=[more["arch"] + "ForCausalLM"]), t
-    t = with_mtp(seed, with_vision(seed, t, "model.visual.blocks"),
-                 c["hidden_size"])
+    t = with_mtp(seed, with_vision(seed, t, "model.visual.blocks"), c, experts)
     quantized = {x: c.pop(x) for x in list(c) if x == "quantization_config"}
     return outer(c, kind, more["arch"] + "ForConditionalGeneration",
                  image_token_id=95, **quantized, tie_word_embeddings=False,
