@@ -179,11 +179,13 @@ assert np.abs(base - want).max() > 100 * limit, np.abs(base - want).max()' "$@"
     data_lines
     py "$ROOT/test/ref/family_ref.py" make gpt_oss gpt
     py "$ROOT/test/ref/family_ref.py" make qwen2_moe:dense dense
+    py "$ROOT/test/ref/family_ref.py" make gpt_oss:mxfp4 packed
     st-convert -q gpt -o gpt32 --dtype f32
+    st-convert -q packed -o unpacked --dequantize --dtype f32
     for m in m dense; do py "$ROOT/test/ref/peft_stacks.py" stack $m $m.rows; done
     logits() { hf-infer "$@" --compute f32 --ids 5,6,7,8,9,10,11,12 -q -f; }
     for at in gpt:q,k,v,o,gate,up,down m.rows:gate,up,down dense.rows:gate,up,down gpt32:q,up \
-        m.rows:q,down gpt32:gate,down; do
+        m.rows:q,down gpt32:gate,down unpacked:q,gate,up,down; do
         m=${at%:*}
         moe-sft tune -q -m $m -d d.jsonl -o run -f -n 6 --lr 2e-2 --rank 3 --alpha 7 --targets "${at#*:}" --compute f32
         # none has a single expert's name
@@ -198,7 +200,7 @@ assert np.abs(base - want).max() > 100 * limit, np.abs(base - want).max()' "$@"
         # merge writes the same, each number rounded once
         for j in 1 3; do moe-sft merge -q -b $m -l run -o merged$j -f -j $j; done
         cmp merged[13]/model.safetensors
-        if [ $m = gpt32 ]; then
+        if [[ $m = gpt32 || $m = unpacked ]]; then
             logits merged1 --logits merged.npy
             near merged.npy got.npy base.npy
         fi
@@ -218,6 +220,15 @@ END_PY
         logits $m --lora again --logits again.npy
         cmp got.npy again.npy
     done
+    # the adapter of a packed base, and the model that it is merged into
+    moe-sft tune -q -m packed -d d.jsonl -o run -f -n 6 --lr 2e-2 --compute f32
+    run -65 moe-sft merge -b packed -l run -o merged
+    [[ $output == *"st-convert --dequantize first, and merge into that" ]]
+    moe-sft merge -q -b unpacked -l run -o merged
+    logits packed --lora run --logits want.npy
+    logits merged --logits got.npy
+    logits packed --logits base.npy
+    near got.npy want.npy base.npy
     moe-sft tune -q -m gpt -d d.jsonl -o part -f -n 2 --targets gate,up,down
     moe-sft tune -q -m gpt -d d.jsonl -o part -n 4 --targets gate,up,down --resume
     moe-sft tune -q -m gpt -d d.jsonl -o whole -n 4 --targets gate,up,down

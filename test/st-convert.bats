@@ -174,6 +174,55 @@ mkst.save("fp8/model.safetensors", dict(t, experts=("F8_E4M3", [8], bytes(8))))'
     [ ! -e x ]
 }
 
+@test "st-convert --dequantize: gpt-oss's stacks are [experts, in, out], as transformers unpacks them" {
+    py "$ROOT/test/ref/family_ref.py" make gpt_oss:mxfp4 m
+    for j in 1 3; do st-convert -q m -o d$j --dequantize --dtype f32 -j $j; done
+    cmp d[13]/model.safetensors
+    st-convert -q m -o b --dequantize
+    py - <<'END'
+import mkst, numpy as np, packed_forms
+m, d, b = (mkst.load(x + "/model.safetensors") for x in ("m", "d1", "b"))
+n = 0
+for name in m:
+    if not name.endswith("_blocks"):
+        continue
+    stack = name[:-len("_blocks")]
+    w = packed_forms.mxfp4(*(mkst.values(*m[x]) for x in (name, stack + "_scales")))
+    assert d.pop(stack) == mkst.entry(np.ascontiguousarray(w.swapaxes(1, 2))), stack
+    assert b.pop(stack) == mkst.bf16(w.swapaxes(1, 2)), stack
+    n += 1
+assert n == 2 * 4 and d.keys() == b.keys() == {x for x in m if not x.endswith(("_blocks", "_scales"))}
+END
+    for x in m d1; do
+        hf-infer $x --ids 1,2,3,4,5 --logits $x.npy
+    done
+    py -c 'import numpy as np; m, d = np.load("m.npy"), np.load("d1.npy"); assert abs(m - d).max() < 2e-4 * max(1, abs(d).max() / 5)'
+    # more rows and columns than a block of them, whose last ones are fewer
+    py - <<'END'
+import json, mkst, numpy as np, os
+rng = np.random.default_rng(2)
+os.mkdir("big")
+for i, shape in enumerate([(2, 5, 96), (1, 9001, 96), (2, 3, 2080)]):
+    name = "model.layers.%d.mlp.experts.down_proj" % i
+    E, out, k = shape
+    t = {name + "_blocks": rng.integers(0, 256, (E, out, k // 32, 16), np.uint8),
+         name + "_scales": rng.integers(118, 130, (E, out, k // 32), np.uint8)}
+    mkst.save("big/model-%05d-of-00003.safetensors" % (i + 1), t)
+json.dump({"model_type": "gpt_oss", "quantization_config": {"quant_method": "mxfp4"}}, open("big/config.json", "w"))
+END
+    for i in 1 2 3; do
+        st-convert -q big/model-0000$i-of-00003.safetensors -o $i.safetensors --dequantize --dtype f32
+    done
+    py - <<'END'
+import mkst, numpy as np, packed_forms
+for i in 1, 2, 3:
+    m = mkst.load("big/model-%05d-of-00003.safetensors" % i)
+    (name, got), = mkst.load("%d.safetensors" % i).items()
+    w = packed_forms.mxfp4(*(mkst.values(*m[name + x]) for x in ("_blocks", "_scales")))
+    assert got == mkst.entry(np.ascontiguousarray(w.swapaxes(1, 2))), i
+END
+}
+
 @test "st-convert --dtype: all tensors are rounded once, to nearest, and integers stay" {
     py -c 'import numpy as np, mkst
 rng = np.random.default_rng(3)

@@ -185,6 +185,7 @@ static int
 set_nbytes(struct convert_piece *q, struct err *err)
 {
     if (size_mul(q->dims[0], q->dims[1], &q->nbytes) &&
+        (q->n_dims < 3 || size_mul(q->nbytes, q->dims[2], &q->nbytes)) &&
         dtype_nbytes(q->dtype, q->nbytes, &q->nbytes))
         return 0;
     return err_set(err, EX_DATAERR, "%s: is too large", q->name);
@@ -264,8 +265,10 @@ plan_packed(struct convert_plan *p, struct convert_item *it, const char *name,
 static int
 plan_unpacked(struct convert_plan *p, struct convert_item *it, struct err *err)
 {
+    const struct family_stack *stack =
+        p->family ? family_stack(p->family) : NULL;
     const struct form_tensors *t = &it->packed;
-    const char *path = it->from->st->path, *name = it->from->t->name;
+    const char *name = it->from->t->name;
     enum dtype dtype = (enum dtype)p->cmd->dtype;
     const struct stdir_tensor *scale;
     enum form_role role;
@@ -277,15 +280,15 @@ plan_unpacked(struct convert_plan *p, struct convert_item *it, struct err *err)
 
     if (rc <= 0 || role != FORM_CODES)
         return rc;
-    if (t->stacked)
-        return err_set(err, EX_DATAERR,
-                       "%s: %s has the experts of a layer in one tensor, which "
-                       "are not unpacked",
-                       path, name);
+    /* MXFP4's stacks are gpt-oss's, unless config.json says whose */
+    it->turned = t->stacked && (stack ? stack->in_out
+                                      : t->group->form->layout == LAYOUT_MXFP4);
+    if (it->turned && t->group->form->layout != LAYOUT_MXFP4)
+        return form_refuse_in_out(p->dir.path, name, p->family, err);
     scale = t->tensor[FORM_SCALE];
     if (p->cmd->dtype < 0)
         dtype = scale && scale->t->dtype == DT_F16 ? DT_F16 : DT_BF16;
-    str_addf(&module, "%.*s.weight", (int)n, name);
+    str_addf(&module, "%.*s%s", (int)n, name, t->stacked ? "" : WEIGHT);
     to = new_name(p, module.s);
     str_free(&module);
     it->change = UNPACKED;
@@ -293,6 +296,12 @@ plan_unpacked(struct convert_plan *p, struct convert_item *it, struct err *err)
     it->piece[0] = (struct convert_piece){
         .name = to, .dtype = dtype, .n_dims = 2, .dims = { t->out, t->in }
     };
+    if (t->stacked) {
+        it->piece[0].n_dims = 3;
+        it->piece[0].dims[0] = t->n;
+        it->piece[0].dims[1] = it->turned ? t->in : t->out;
+        it->piece[0].dims[2] = it->turned ? t->out : t->in;
+    }
     return set_nbytes(it->piece, err) < 0 ? -1 : 1;
 }
 

@@ -22,7 +22,7 @@ struct convert_piece {
     enum dtype dtype;
     size_t n_dims;
     const uint64_t *shape; /* the input's; NULL: 'dims' */
-    uint64_t dims[2];
+    uint64_t dims[3];
     size_t nbytes;
 };
 enum { PIECE_CODES, PIECE_SCALE, PIECE_SHAPE, PIECE_ZEROS, N_PIECES };
@@ -36,6 +36,8 @@ struct convert_item {
     size_t n_pieces; /* but no zeros: PIECE_ZEROS */
     size_t shard;
     struct form_tensors packed; /* UNPACKED: what it is made of */
+    bool turned;                /* .. of [out, in], written [in, out] */
+    bool overflow;              /* once it is written: a number is infinite */
     struct encode_error error;  /* PACKED, once it is written */
 };
 

@@ -20,9 +20,10 @@
 #include "core/tool.h"
 #include "core/tty.h"
 
-#define BLOCK ((size_t)1 << 19) /* numbers that are converted at a time */
-#define GRAIN ((size_t)1 << 14) /* by one thread */
-#define PIECE ((size_t)4096)    /* of these, at a time */
+#define BLOCK   ((size_t)1 << 19) /* numbers that are converted at a time */
+#define GRAIN   ((size_t)1 << 14) /* by one thread */
+#define PIECE   ((size_t)4096)    /* of these, at a time */
+#define COLUMNS ((size_t)32)      /* that are read at a time to become rows */
 
 /* Bytes of a tensor that are to be written. */
 struct part {
@@ -133,6 +134,27 @@ read_rows(void *ctx, size_t begin, size_t end)
     }
 }
 
+/* Rows that are columns of what is packed. */
+static void
+read_columns(void *ctx, size_t begin, size_t end)
+{
+    struct item_rows *r = ctx;
+    enum dtype to = r->item->piece[0].dtype;
+    size_t n = end - begin, size = dtype_size(to);
+    char rounded[4 * COLUMNS];
+    float x[COLUMNS];
+
+    for (size_t i = 0; i < r->k; i++) {
+        weight_read(x, &r->from, i, r->first + begin, n);
+        cvt_from_f32(rounded, to, x, n);
+        for (size_t j = 0; j < n; j++)
+            memcpy(r->to + ((begin + j) * r->k + i) * size, rounded + j * size,
+                   size);
+        if (!cvt_fits(x, to, n))
+            r->overflow = true;
+    }
+}
+
 /* ---- blocks ---- */
 
 static void
@@ -228,9 +250,17 @@ add_scales(struct block *b, const struct item_rows *r, int tensor,
     return 0;
 }
 
+/* How many matrices a stack has that is unpacked; others are one. */
+static size_t
+item_matrices(const struct convert_item *it)
+{
+    return it->change == UNPACKED ? it->packed.n : 1;
+}
+
+/* 'matrix': which one of them. */
 static int
 rows_open(struct item_rows *r, struct converter *c, struct convert_item *it,
-          struct form_memory *memory, struct err *err)
+          size_t matrix, struct form_memory *memory, struct err *err)
 {
     const struct st_convert_cmd *cmd = c->plan->cmd;
     const struct st_tensor *t = it->from->t;
@@ -254,12 +284,12 @@ rows_open(struct item_rows *r, struct converter *c, struct convert_item *it,
         if (activations_weight(&r->weight, c->plan, t, err) < 0)
             return -1;
     } else if (it->change == UNPACKED &&
-               form_bind(&l, &it->packed, 0, memory, err) < 0) {
+               form_bind(&l, &it->packed, matrix, memory, err) < 0) {
         return -1;
     }
     r->from = l.w;
-    r->out = l.out;
-    r->k = l.in;
+    r->out = it->turned ? l.in : l.out;
+    r->k = it->turned ? l.out : l.in;
     r->total = it->change == UNPACKED ? l.out * l.in : items;
     r->row_nbytes = it->change == KEPT ? r->k
                     : it->change == PACKED
@@ -269,8 +299,8 @@ rows_open(struct item_rows *r, struct converter *c, struct convert_item *it,
 }
 
 static int
-write_item(struct converter *c, struct convert_item *it, int tensor,
-           struct err *err)
+write_matrix(struct converter *c, struct convert_item *it, size_t matrix,
+             int tensor, struct form_memory *memory, struct err *err)
 {
     static void (*const convert[])(void *, size_t, size_t) = {
         [KEPT] = copy_rows,
@@ -280,22 +310,23 @@ write_item(struct converter *c, struct convert_item *it, int tensor,
     };
     const struct st_tensor *t = it->from->t;
     const char *from = st_data(it->from->st, t);
-    struct form_memory memory = { .par = c->par };
     struct item_rows r = { 0 };
-    size_t line, most;
+    size_t line, most, unit, nbytes;
     int rc = -1;
 
-    if (rows_open(&r, c, it, &memory, err) < 0)
+    if (rows_open(&r, c, it, matrix, memory, err) < 0)
         goto out;
+    nbytes = item_nbytes(it) / item_matrices(it);
     line = it->change == UNPACKED ? 0
            : it->change == KEPT   ? r.k
                                   : r.k * dtype_size(t->dtype);
     most = larger((size_t)par_threads(c->par), BLOCK / larger(r.k, 1));
-    if (r.form.asymmetric)
-        most = (most + 7) / 8 * 8;
+    unit = it->turned ? COLUMNS : r.form.asymmetric ? 8 : 1;
+    most = (most + unit - 1) / unit * unit;
     for (; r.first < r.out; r.first += r.n) {
         struct block *b = &c->blocks[c->second = !c->second];
-        size_t at = r.first * line, to = r.first * r.row_nbytes, n;
+        size_t at = r.first * line;
+        size_t to = (matrix * r.out + r.first) * r.row_nbytes, n;
 
         r.n = smaller(most, r.out - r.first);
         n = smaller(r.n * line, t->nbytes - at);
@@ -303,7 +334,10 @@ write_item(struct converter *c, struct convert_item *it, int tensor,
             goto out;
         if (line)
             map_will_read(from + at + n, smaller(n, t->nbytes - at - n));
-        par_for(c->par, r.n, GRAIN / r.k + 1, convert[it->change], &r);
+        if (it->turned)
+            par_for(c->par, r.n, COLUMNS, read_columns, &r);
+        else
+            par_for(c->par, r.n, GRAIN / r.k + 1, convert[it->change], &r);
         b->w = c->w;
         add_part(b, tensor, r.to,
                  smaller(r.n * r.row_nbytes, it->piece[0].nbytes - to), to);
@@ -312,23 +346,39 @@ write_item(struct converter *c, struct convert_item *it, int tensor,
             goto out;
         if (line)
             map_was_read(&it->from->st->map, from + at, n);
-        progress_at(&c->progress,
-                    c->n_in + item_nbytes(it) / r.out * (r.first + r.n));
+        progress_at(&c->progress, c->n_in + matrix * nbytes +
+                                      nbytes / r.out * (r.first + r.n));
     }
     rc = 0;
-    if (r.overflow)
-        err_warn("%s: %s has numbers that become infinite in %s",
-                 it->from->st->path, t->name,
-                 dtype_table[it->piece[0].dtype].name);
+    it->overflow |= r.overflow;
     for (int i = 0; it->change == UNPACKED && i < FORM_N_ROLES; i++) {
         const struct stdir_tensor *p = it->packed.tensor[i];
+        size_t part = p ? p->t->nbytes / item_matrices(it) : 0;
 
         if (p)
-            map_was_read(&p->st->map, st_data(p->st, p->t), p->t->nbytes);
+            map_was_read(&p->st->map,
+                         (const char *)st_data(p->st, p->t) + matrix * part,
+                         part);
     }
 out:
-    form_memory_free(&memory);
     free(r.weight);
+    return rc;
+}
+
+static int
+write_item(struct converter *c, struct convert_item *it, int tensor,
+           struct err *err)
+{
+    struct form_memory memory = { .par = c->par };
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < item_matrices(it); i++)
+        rc = write_matrix(c, it, i, tensor, &memory, err);
+    form_memory_free(&memory);
+    if (rc == 0 && it->overflow)
+        err_warn("%s: %s has numbers that become infinite in %s",
+                 it->from->st->path, it->from->t->name,
+                 dtype_table[it->piece[0].dtype].name);
     return rc;
 }
 
