@@ -345,7 +345,7 @@ enum { HEADS = 64, CONTEXT = 8192, HEAD_DIM = 128, BLOCK = 64 };
 
 struct attend {
     const char *w;  /* [HEADS, CONTEXT / BLOCK, BLOCK * HEAD_DIM], F32 */
-    const float *p; /* [n, CONTEXT], of every head */
+    const float *p; /* [n, HEAD_DIM], and [n, BLOCK] of each block's values */
     float *y;       /* [HEADS, n, HEAD_DIM] */
     size_t n;
 };
@@ -363,10 +363,10 @@ attend_heads(void *ctx, size_t begin, size_t end)
                 .y = a->y + h * a->n * HEAD_DIM,
                 .w = a->w + (h * CONTEXT + i) * HEAD_DIM * 4,
                 .next = a->w + (h * CONTEXT + i + BLOCK) * HEAD_DIM * 4,
-                .p = a->p + i / 2,
+                .p = a->p + (keys ? 0 : i / 2 * a->n),
                 .ldy = HEAD_DIM,
                 .ldw = keys ? BLOCK : HEAD_DIM,
-                .ldp = CONTEXT,
+                .ldp = keys ? HEAD_DIM : BLOCK,
                 .rows = keys ? HEAD_DIM : BLOCK,
                 .cols = keys ? BLOCK : HEAD_DIM,
                 .n = a->n,
