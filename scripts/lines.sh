@@ -9,7 +9,7 @@ core/kernel 11993
 core/model 30326
 core/text 8128
 core/image 2399
-cmd 42989
+cmd 42995
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -67,6 +67,35 @@ END
     [[ $output != *"_a_proj"*"is not there"* ]]
 }
 
+@test "st-convert --activations: layers of Gated DeltaNet and experts are weighed by what their layer reads" {
+    for of in "qwen3_next linear_attn.in_proj_qkvz linear_attn.in_proj_ba" \
+        "qwen3_next mlp.gate_proj mlp.experts.5.up_proj mlp.experts.0.gate_proj mlp.shared_expert.up_proj" \
+        "qwen3_5:text linear_attn.in_proj_qkv linear_attn.in_proj_z linear_attn.in_proj_b linear_attn.in_proj_a"; do
+        read -r m file others <<<"$of"
+        rm -rf m acts own
+        py "$ROOT/test/ref/family_ref.py" make "$m" m
+        hf-infer m -q --ids "$(seq -s, 9 40)" --acts "layers.0.$file" -o x.npy -f
+        mkdir acts own
+        cp x.npy "acts/layers.0.$file.npy"
+        for other in "$file" $others; do # as if each had its own
+            cp x.npy "own/layers.0.$other.npy"
+        done
+        for how in "plain" "acts --activations acts" "own --activations own"; do
+            read -r to options <<<"$how"
+            # shellcheck disable=SC2086
+            st-convert -q m -o $to.q --weights int4 --group 8 --ignore '*down_proj' -f $options >/dev/null
+        done
+        # shellcheck disable=SC2086
+        py - $others <<'END'
+import sys, mkst
+own, acts, plain = (mkst.load(x + ".q/model.safetensors") for x in ("own", "acts", "plain"))
+for other in sys.argv[1:]:
+    name, = (x for x in own if x.endswith("layers.0." + other + ".weight_packed") and "mtp." not in x)
+    assert own[name] == acts[name] != plain[name], name
+END
+    done
+}
+
 @test "st-convert --weights: F16 and F32 models have scales of their type, odd shapes and rows of zeros are packed" {
     py -c 'import numpy as np, tiny_models, mkst, os, json
 for name, dtype in ("h", "<f2"), ("s", "<f4"):

@@ -12,11 +12,14 @@
 #include "core/model/names.h"
 #include "core/model/parts.h"
 
-/* Layers that read the same. */
-static const enum model_part same[][3] = {
+/* Layers that read the same; an expert, some rows of it. */
+static const enum model_part same[][7] = {
     { PART_Q, PART_K, PART_V },
-    { PART_UP, PART_GATE, PART_UP },
+    { PART_UP, PART_GATE, PART_SHARED_UP, PART_SHARED_GATE, PART_SHARED_ROUTER,
+      PART_EXPERT_UP, PART_EXPERT_GATE },
     { PART_KV_A, PART_Q_A, PART_Q },
+    { PART_GDN_QKVZ, PART_GDN_BA },
+    { PART_GDN_QKV, PART_GDN_Z, PART_GDN_B, PART_GDN_A },
 };
 #define N_SAME (sizeof(same) / sizeof(*same))
 
@@ -39,17 +42,20 @@ activations_find(struct str *path, const struct convert_plan *p,
     bool found = find_file(path, dir, module);
     bool known = p->family && part_find(&at, p->family, module);
 
-    for (size_t i = 0; known && i < 3 * N_SAME; i++) {
-        const enum model_part *set = same[i / 3];
+    for (size_t i = 0; known && i < N_SAME; i++) {
+        bool is_in = false;
 
-        if (found ||
-            (set[0] != at.part && set[1] != at.part && set[2] != at.part))
-            continue;
-        str_clear(&other);
-        part_module(&other, p->family,
-                    (struct part_at){ set[i % 3], at.layer, at.expert }, 0);
-        found = find_file(path, dir, other.s);
+        for (size_t k = 0; k < 7 && same[i][k]; k++)
+            is_in |= same[i][k] == at.part;
+        for (size_t k = 0; is_in && !found && k < 7 && same[i][k]; k++) {
+            str_clear(&other);
+            part_module(&other, p->family,
+                        (struct part_at){ same[i][k], at.layer, at.expert }, 0);
+            found = find_file(path, dir, other.s);
+        }
     }
+    if (!found)
+        find_file(path, dir, module);
     str_free(&other);
     free(module);
     return found;
