@@ -79,29 +79,27 @@ last_key(size_t p)
     return both_ways ? N - 1 : p;
 }
 
+/* What a query's head gives each key that it sees, in w, and in all. */
 static double
-expected(size_t p, size_t head, size_t i, size_t window)
+weigh(size_t p, size_t head, size_t window, double w[N])
 {
-    size_t first = first_key(p, window);
-    double sum = 0, total = sinking ? exp((double)sinks[head] - 40) : 0;
+    double total = sinking ? exp((double)sinks[head] - 40) : 0;
 
-    for (size_t key = first; key <= last_key(p); key++) {
-        double w = exp(score(p, head, key) - 40);
-
-        sum += w * (double)v[key][head / GROUP][i];
-        total += w;
+    for (size_t key = first_key(p, window); key <= last_key(p); key++) {
+        w[key] = exp(score(p, head, key) - 40);
+        total += w[key];
     }
-    return sum / total;
+    return total;
 }
 
 static double
-expected_lse(size_t p, size_t head, size_t window)
+expected(size_t p, size_t head, size_t i, size_t window, const double w[N])
 {
-    double sum = sinking ? exp((double)sinks[head] - 40) : 0;
+    double sum = 0;
 
     for (size_t key = first_key(p, window); key <= last_key(p); key++)
-        sum += exp(score(p, head, key) - 40);
-    return log(sum) + 40;
+        sum += w[key] * (double)v[key][head / GROUP][i];
+    return sum;
 }
 
 /* The queries from 'begin' on, 'step' of them a call. */
@@ -162,23 +160,26 @@ test_window(struct session *s, size_t window, enum bad bad)
                        : softcap > 0   ? " capped"
                                        : "";
     bool near = true, apart = true, same = true, near_lse = true;
+    double w[N];
 
     run(s, window, 1, out, lse);
     for (size_t p = 0, at = 0; p < N; p++)
-        for (size_t head = 0; head < HEADS; head++, at++)
-            near_lse &= bad == KEY && sees_bad(bad, p, head, window)
-                            ? isnan(lse[at])
-                            : fabs((double)lse[at] -
-                                   expected_lse(p, head, window)) < 1e-5;
-    for (size_t p = 0, at = 0; p < N; p++)
-        for (size_t head = 0; head < HEADS; head++)
+        for (size_t head = 0; head < HEADS; head++) {
+            double total = weigh(p, head, window, w);
+            float sum = lse[p * HEADS + head];
+            bool sees = sees_bad(bad, p, head, window);
+
+            near_lse &= bad == KEY && sees
+                            ? isnan(sum)
+                            : fabs((double)sum - log(total) - 40) < 1e-5;
             for (size_t i = 0; i < V_DIM; i++, at++)
-                if (sees_bad(bad, p, head, window) && (bad == KEY || i == 3))
+                if (sees && (bad == KEY || i == 3))
                     apart &= !isfinite(out[at]);
                 else
-                    near &=
-                        fabs((double)out[at] - expected(p, head, i, window)) <
-                        (bf16 ? 0x1p-9 * 4 * 2 : 2e-5);
+                    near &= fabs((double)out[at] -
+                                 expected(p, head, i, window, w) / total) <
+                            (bf16 ? 0x1p-9 * 4 * 2 : 2e-5);
+        }
     for (size_t step = 2; step <= N; step = step * 3 - 1) {
         run(s, window, step, cut, step % 2 ? NULL : lse_cut);
         if (step % 2 == 0)
@@ -209,16 +210,21 @@ test_both_ways(struct session *s, enum bad bad)
     const char *form = bf16 ? " in bf16" : "";
     bool near = true, same = true;
     static float kept[N][HEADS][DIM];
+    double w[N];
 
     both_ways = true;
     run(s, 0, N, out, lse);
     for (size_t p = 0, at = 0; p < N; p++)
-        for (size_t head = 0; head < HEADS; head++)
+        for (size_t head = 0; head < HEADS; head++) {
+            double total = weigh(p, head, 0, w);
+
             for (size_t i = 0; i < V_DIM; i++, at++)
                 near &= bad && head < GROUP && (bad == KEY || i == 3)
                             ? !isfinite(out[at])
-                            : fabs((double)out[at] - expected(p, head, i, 0)) <
+                            : fabs((double)out[at] -
+                                   expected(p, head, i, 0, w) / total) <
                                   (bf16 ? 0x1p-9 * 4 * 2 : 2e-5);
+        }
     tap_ok(near, "attention %s%s, both ways%s: is near the f64 formula",
            dtype_table[s->kv.dtype].name, form, with[bad]);
     both_ways = false;
