@@ -19,11 +19,21 @@ docs() {
     printf '{"text":"The sun is a star. The sun is a star."}\n'
 }
 
-@test "hf-infer --acts: every point and layer is float64's within 1e-4" {
+points() {
     # shellcheck disable=SC2046 # names are words
     run -0 "$PYTHON" "$ROOT/test/ref/check_acts.py" "$BATS_FILE_TMPDIR" \
         $(cat "$BATS_FILE_TMPDIR/models")
     [ "${#lines[@]}" -ge 20 ]
+}
+
+@test "hf-infer --acts: every point and layer is float64's within 1e-4" {
+    points
+}
+
+# bats test_tags=long
+@test "hf-infer --acts: every point and layer has the same bits for any -j and --chunk" {
+    unset TU_WAYS
+    points
 }
 
 @test "hf-infer --acts: the points add up, to the last bit" {
