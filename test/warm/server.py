@@ -4,11 +4,15 @@
 The fork takes that process's descriptors, directory, umask, limits, environment
 and arguments, and runs its script as Python would.  It is killed if that process
 ends first.  The server ends after its parent.
+
+torch takes longest to import.  For a script that names it the fork is a client of
+SOCKET.torch, which the server starts for the first of these.
 """
 import argparse  # noqa: F401  for the forks, as what follows
 import atexit
 import gc
 import hashlib  # noqa: F401
+import importlib
 import io
 import itertools  # noqa: F401
 import json  # noqa: F401
@@ -25,6 +29,7 @@ import subprocess  # noqa: F401
 import sys
 import tempfile  # noqa: F401
 import threading
+import time
 import traceback
 import types
 
@@ -126,6 +131,42 @@ def ended(status):
     os._exit(status)
 
 
+def asks_torch(request):
+    """Does the text of the script import torch?"""
+    cwd, _, _, n, *rest = request.split(b"\0")
+    argv = [a for a in rest[1:int(n)] if a != b"-B"]
+    if argv[0] == b"-c":
+        text = argv[1]
+    else:
+        try:
+            with open(os.path.join(cwd, argv[0]), "rb") as f:
+                text = f.read()
+        except OSError:
+            return False
+    return re.search(rb"import\b.*\btorch\b", text) is not None
+
+
+def relayed(descriptors, request, path):
+    """Ends as the fork of the server at path does."""
+    status = -signal.SIGKILL
+    with socket.socket(socket.AF_UNIX) as to:
+        for _ in range(3000):  # it may be importing torch
+            if to.connect_ex(path) == 0:
+                break
+            time.sleep(0.02)
+        socket.send_fds(to, [b"\0"], descriptors)
+        to.sendall(request)
+        to.shutdown(socket.SHUT_WR)
+        for fd in descriptors:
+            os.close(fd)
+        status, = struct.unpack("i", to.recv(4) or struct.pack("i", status))
+    if status < 0:
+        if status != -signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
 def forked(descriptors, request):
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -147,7 +188,9 @@ def answer(running):
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
             break
-        conn = running.pop(pid)
+        conn = running.pop(pid, None)
+        if conn is None:  # the server with torch
+            continue
         try:
             conn.send(struct.pack("i", os.waitstatus_to_exitcode(status)))
         except OSError:
@@ -155,7 +198,17 @@ def answer(running):
         conn.close()
 
 
-def serve(path):
+def imported(name):
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass  # as its scripts will say
+
+
+def serve(path, parent, torch=None):
+    """torch: where scripts that import it are served, by a fork of this."""
+    gc.collect()
+    gc.freeze()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)
@@ -163,8 +216,9 @@ def serve(path):
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    parent = os.getppid()
+    own = os.getpid()
     running = {}  # fork: its connection
+    began = False
     while os.getppid() == parent:
         poll = select.poll()
         poll.register(listener, select.POLLIN)
@@ -182,16 +236,24 @@ def serve(path):
             continue
         conn, _ = listener.accept()
         descriptors, request = received(conn)
+        elsewhere = torch and asks_torch(request)
         pid = os.fork()
         if pid == 0:
             for other in (listener, conn, *running.values()):
                 other.close()
+            if elsewhere:
+                relayed(descriptors, request, torch)
             forked(descriptors, request)
         running[pid] = conn
         for fd in descriptors:
             os.close(fd)
+        if elsewhere and not began:
+            began = True
+            if os.fork() == 0:
+                for other in (listener, conn, *running.values()):
+                    other.close()
+                imported("torch")
+                return serve(torch, own)
 
 
-gc.collect()
-gc.freeze()
-serve(sys.argv[1])
+serve(sys.argv[1], os.getppid(), sys.argv[1] + ".torch")
