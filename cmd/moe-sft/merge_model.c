@@ -104,32 +104,6 @@ merge_layer(struct whole *g, const struct st_tensor *t, const struct linear *l,
     return 0;
 }
 
-/* Which experts' parts a tensor has of all: 1, down; 2, gate and up; 0: none.
- */
-static size_t
-find_stack(const struct whole *g, const struct st_tensor *t, struct part_at *at)
-{
-    const struct config *c = &g->model->config;
-    const struct family_stack *stack = family_stack(c->family);
-
-    for (size_t n = 1; g->model->stacked && n <= 2; n++) {
-        const char *word = n > 1 ? stack->gate_up : stack->down;
-        const char *end = str_ends(t->name, word);
-        char *module = end && end > t->name && end[-1] == '.'
-                           ? xstrndup(t->name, (size_t)(end - t->name) - 1)
-                           : NULL;
-        bool found;
-
-        at->part = n > 1 ? PART_EXPERT_GATE : PART_EXPERT_DOWN;
-        found = module && part_is_module(at, c->family, 2, module) &&
-                at->layer < (size_t)c->n_layers && c->sparse[at->layer];
-        free(module);
-        if (found)
-            return n;
-    }
-    return 0;
-}
-
 /* Matrix i of those that a tensor has, and whether it has gate's columns and
  * up's by turns; NULL after the last. */
 static const struct linear *
@@ -138,8 +112,10 @@ layer_at(const struct whole *g, const struct st_tensor *t, size_t i,
 {
     const struct config *c = &g->model->config;
     struct part_at at;
-    size_t n = find_stack(g, t, &at);
+    size_t n = g->model->stacked ? part_find_stack(&at, c->family, t->name) : 0;
 
+    if (n && (at.layer >= (size_t)c->n_layers || !c->sparse[at.layer]))
+        return NULL;
     *take_turns = n == 2 && family_stack(c->family)->in_out;
     if (n == 0)
         return i ? NULL : adapted(g, t);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/mem.h"
 #include "core/model/model.h"
 #include "core/model/names.h"
 
@@ -235,6 +236,29 @@ part_find(struct part_at *at, const struct model_family *f, const char *name)
             return true;
     }
     return false;
+}
+
+size_t
+part_find_stack(struct part_at *at, const struct model_family *f,
+                const char *name)
+{
+    const struct family_stack *stack = family_stack(f);
+
+    for (size_t n = 1; stack && n <= 2; n++) {
+        const char *end = str_ends(name, n > 1 ? stack->gate_up : stack->down);
+        bool found;
+        char *module;
+
+        if (!end || end == name || end[-1] != '.')
+            continue;
+        module = xstrndup(name, (size_t)(end - name) - 1);
+        at->part = n > 1 ? PART_EXPERT_GATE : PART_EXPERT_DOWN;
+        found = part_is_module(at, f, 2, module);
+        free(module);
+        if (found)
+            return n;
+    }
+    return 0;
 }
 
 bool

@@ -96,6 +96,11 @@ void part_module(struct str *to, const struct model_family *family,
 bool part_is_module(struct part_at *at, const struct model_family *family,
                     int up, const char *name);
 
+/* part_find_stack(): does a tensor of this name have a part of all experts?  1,
+ * down; 2, gate and then up: at->part is the first, of at->layer; 0: none. */
+size_t part_find_stack(struct part_at *at, const struct model_family *family,
+                       const char *name);
+
 /* part_rank() orders what a layer's linear layers are called, word by word, as
  * they are computed: self_attn, q_proj, .., mlp, gate_proj, ..  N_PARTS for
  * other words. */
