@@ -163,7 +163,8 @@ is_packed(struct convert_plan *p, const struct st_tensor *t, const char *name)
     packed = (known || !p->family) && dtype_computes(t->dtype) &&
              t->n_elements > 0 &&
              (part == PART_HEAD ? p->cmd->head
-                                : part >= PART_QKV && part != PART_ROUTER);
+                                : part >= PART_QKV && part != PART_ROUTER &&
+                                      part != PART_SHARED_ROUTER);
     packed = !matches(&p->ignored, module, true) && packed;
     embeds = part == PART_EMBED || part == PART_POSITIONS ||
              (!known && guess_part(module) == PART_EMBED);
