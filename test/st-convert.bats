@@ -368,6 +368,53 @@ assert [t["tensor"] for t in j["tensors"]] == ["a.weight"] and j["relative_rms"]
 assert j["input_bytes"] == 3 * 9 * 64 and j["output_bytes"] == 2 * 9 * 64 + 9 * 16 + 9 * 4'
 }
 
+# llm-compressor's qwen3_5_moe.py: each expert a module of its own, gate_proj the first half of rows.
+@test "st-convert --weights: stacks of experts by rows are packed as each expert's layers, by their names" {
+    py "$ROOT/test/ref/family_ref.py" make qwen3_5_moe m
+    cp -r m each
+    py - <<'END'
+import mkst, re
+t, out = mkst.load("m/model.safetensors"), {}
+for name, (dtype, shape, data) in t.items():
+    at = re.match(r"(model\..*\.experts\.)(gate_up|down)_proj$", name)
+    if not at:
+        out[name] = dtype, shape, data
+        continue
+    E, rows, cols = shape
+    words = ["gate", "up"] if at[2] == "gate_up" else ["down"]
+    n = len(data) // E // len(words)
+    for i in range(E * len(words)):
+        out["%s%d.%s_proj.weight" % (at[1], i // len(words), words[i % len(words)])] = (
+            dtype, [rows // len(words), cols], data[i * n:i * n + n])
+assert len(out) > len(t) + 20
+mkst.save("each/model.safetensors", out)
+END
+    for how in int8 fp8 "int4 --group 8 --ignore *.down_proj" "int8 --dtype f32"; do
+        set -f
+        # shellcheck disable=SC2086
+        for d in m each; do
+            st-convert -q $d -o $d.q -f --weights $how >$d.table 2>/dev/null
+        done
+        set +f
+        cmp m.q/config.json each.q/config.json
+        cmp <(sort m.table) <(sort each.table)
+        py -c 'import mkst
+a, b = (mkst.load(d + ".q/model.safetensors") for d in ("m", "each"))
+assert a == b and any(".experts.3.up_proj.weight" in n for n in a)'
+        hf-infer m.q -q --ids 1,2,3 --logits q.npy -f
+        st-convert -q m.q -o d -f --dequantize --dtype f32
+        hf-infer d -q --ids 1,2,3 --logits d.npy -f
+        py -c 'import numpy as np; q, d = np.load("q.npy"), np.load("d.npy"); assert abs(q - d).max() < 2e-4 * max(1, abs(d).max() / 5)'
+    done
+    # what is not packed at all stays a stack
+    st-convert m -o k --weights int8 --ignore '*.experts.*' >table 2>err
+    grep -q "experts.gate_up_proj" <(st-inspect list k)
+    run -1 grep -q "experts\.[0-9]" <(st-inspect list k)
+    grep -q "stacks of experts, .* are not packed" err
+    # whose outputs are a number for each token
+    run -1 grep -E "router|mlp.gate|shared_expert_gate" m.table
+}
+
 @test "st-convert --weights: experts of which a layer has all in one tensor stay, and a warning counts them" {
     py "$ROOT/test/ref/family_ref.py" make gpt_oss m
     stacks=$(py -c 'import mkst

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cmd/st-convert/activations.h"
+#include "cmd/st-convert/experts.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -73,9 +74,8 @@ new_name(struct convert_plan *p, const char *name)
     return now;
 }
 
-/* Does one of the list match a tensor's name, or a layer's? */
-static bool
-matches(const struct name_list *list, const char *name, bool layer)
+bool
+plan_matches(const struct name_list *list, const char *name, bool layer)
 {
     bool yes = false;
 
@@ -165,7 +165,7 @@ is_packed(struct convert_plan *p, const struct st_tensor *t, const char *name)
              (part == PART_HEAD ? p->cmd->head
                                 : part >= PART_QKV && part != PART_ROUTER &&
                                       part != PART_SHARED_ROUTER);
-    packed = !matches(&p->ignored, module, true) && packed;
+    packed = !plan_matches(&p->ignored, module, true) && packed;
     embeds = part == PART_EMBED || part == PART_POSITIONS ||
              (!known && guess_part(module) == PART_EMBED);
     free(module);
@@ -365,7 +365,7 @@ by_place(const void *a, const void *b)
     return ((const struct convert_item *)a)->head ? 1 : -1;
 }
 
-/* Forms are of matrices: a stack of all experts of a layer stays as it is. */
+/* Forms are of matrices: other stacks of experts stay as they are. */
 static void
 warn_stacks(const struct convert_plan *p)
 {
@@ -393,18 +393,32 @@ plan_items(struct convert_plan *p, struct err *err)
 {
     const struct st_convert_cmd *cmd = p->cmd;
     const struct stdir_tensor *tied = find_tied(p);
-    size_t n = 0;
+    struct part_at at;
+    size_t n = 0, n_parts;
 
+    for (size_t i = 0; i < p->dir.n_tensors; i++) {
+        const struct st_tensor *t = p->dir.tensors[i].t;
+
+        n_parts = experts_find(p, t, &at);
+        n += n_parts ? t->shape[0] * n_parts : 0;
+    }
+    p->experts = mem_try(n + 1, sizeof(*p->experts), p->dir.path, err);
     p->items =
-        mem_try(p->dir.n_tensors + 1, sizeof(*p->items), p->dir.path, err);
-    if (!p->items)
+        mem_try(p->dir.n_tensors + n + 1, sizeof(*p->items), p->dir.path, err);
+    if (!p->items || !p->experts)
         return -1;
+    n = 0;
     for (size_t i = 0; i < p->dir.n_tensors; i++) {
         struct convert_item item = { .from = &p->dir.tensors[i] };
 
         if (cmd->selected.n &&
-            !matches(&p->selected, item.from->t->name, false))
+            !plan_matches(&p->selected, item.from->t->name, false))
             continue;
+        n_parts = experts_find(p, item.from->t, &at);
+        if (n_parts) {
+            experts_add(p, item.from, at, n_parts);
+            continue;
+        }
         p->items[p->n_items++] = item;
         item.head = true;
         if (tied == item.from)
@@ -625,6 +639,9 @@ plan_close(struct convert_plan *p)
     for (size_t i = 0; i < p->n_items; i++)
         for (size_t k = 0; k < p->items[i].n_pieces; k++)
             free(p->items[i].piece[k].name);
+    for (size_t i = 0; i < p->n_experts; i++)
+        free(p->experts[i].name);
+    free(p->experts);
     free(p->items);
     free(p->selected.used);
     free(p->ignored.used);

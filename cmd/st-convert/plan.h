@@ -41,6 +41,14 @@ struct convert_item {
     struct encode_error error;  /* PACKED, once it is written */
 };
 
+/* An expert's matrix of a stack of all, as if it were a tensor of its own. */
+struct convert_expert {
+    struct stdir_tensor of;
+    struct st_tensor t;
+    uint64_t shape[2];
+    char *name;
+};
+
 /* The texts of an option, and which of them some name has. */
 struct name_list {
     const char *option;
@@ -56,8 +64,9 @@ struct convert_plan {
     bool to_dir;                       /* the output */
     const struct model_family *family; /* NULL: not known */
     struct convert_item *items;        /* [n_items], in the files' order */
+    struct convert_expert *experts;    /* [n_experts] of some items */
     struct quantization quantization;  /* of the input, where numbers change */
-    size_t n_items, n_packed, n_weighed, n_shards;
+    size_t n_items, n_experts, n_packed, n_weighed, n_shards;
     struct str inputs; /* the file of a layer's that was looked for last */
     size_t group;      /* 0: a scale for each row */
     struct str ignore; /* the array of quantization_config */
@@ -73,6 +82,9 @@ struct convert_plan {
 int plan_open(struct convert_plan *plan, const struct st_convert_cmd *cmd,
               struct err *err);
 void plan_close(struct convert_plan *plan);
+
+/* plan_matches(): does one of the list match a tensor's name, or a layer's? */
+bool plan_matches(const struct name_list *list, const char *name, bool layer);
 
 /* item_nbytes() is how many bytes of the input an item is made of. */
 size_t item_nbytes(const struct convert_item *item);
