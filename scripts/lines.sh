@@ -6,10 +6,10 @@
 budgets='core 11775
 core/format 13502
 core/kernel 11993
-core/model 30326
+core/model 30355
 core/text 8128
 core/image 2399
-cmd 42995
+cmd 43080
 lib 2728'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
