@@ -178,9 +178,10 @@ END
     done
 }
 
-@test "hf-infer --chat: a conversation goes on from a state, and gives the answers of whole prompts" {
-    EDITS=$(ldd "$BUILD/hf-infer" | grep -c libedit) || :
-    export EDITS
+# chat FAMILY: a conversation with a tiny model that says words.
+chat() {
+    rm -r m
+    py "$ROOT/test/ref/family_ref.py" make "$1" m
     cp "$DEMO"/tokenizer*.json m
     py - "$DEMO" <<'END'
 import json, subprocess, sys, numpy as np, mkst
@@ -207,7 +208,7 @@ for line in "What is it?", "And 12+34=", "Why?":
     answer = c.wait(r"\r\n> ")[0].replace("\r\n", "\n")
     messages.append({"role": "user", "content": line})
     json.dump(messages, open("m.json", "w"))
-    want = subprocess.run(["hf-infer", "m", "--messages", "m.json", *how],
+    want = subprocess.run(["hf-infer", "m", "-q", "--messages", "m.json", *how],
                           check=True, capture_output=True, text=True).stdout
     assert answer == want.rstrip("\n"), (line, answer, want)
     messages.append({"role": "assistant", "content": want})
@@ -216,6 +217,14 @@ assert used[0] == 0 and used[1] > 0 and used[2] > used[1], used
 c.type("/quit\n")
 assert c.end() == 0
 END
+}
+
+@test "hf-infer --chat: a conversation goes on from states, latents and windows, with the answers of whole prompts" {
+    EDITS=$(ldd "$BUILD/hf-infer" | grep -c libedit) || :
+    export EDITS
+    chat qwen3_5:text
+    chat deepseek_v3
+    chat gpt_oss
 }
 
 @test "saev-read, sae-train, lut-precompute: what a layer of Gated DeltaNet reads has the layer's own names" {

@@ -104,7 +104,8 @@ END
 
 # bats test_tags=long
 @test "lut-precompute, hf-infer --lut: tables of families are as numpy's, their weights [in, out] or fused" {
-    py "$ROOT/test/ref/lut_family.py" gpt2:prefix gpt_neox gemma2 phi3 cohere2 starcoder2 llava qwen3_5:text
+    py "$ROOT/test/ref/lut_family.py" gpt2:prefix gpt_neox gemma2 phi3 cohere2 starcoder2 llava qwen3_5:text \
+        qwen3_next deepseek_v3 gpt_oss mixtral
 }
 
 @test "lut-precompute, lut-apply: a relative of GPT-2's, of these names but unknown layout, is refused" {

@@ -22,7 +22,10 @@ import family_ref  # noqa: E402
 import lut_ref as lut  # noqa: E402
 
 ROOTS = r"^(model\.|language_model\.|transformer\.|gpt_neox\.)+"
-TOWERS = ("vision_tower", "visual", "multi_modal")
+TOWERS = ("vision_tower", "visual", "multi_modal", "mm_projector", "model.visual",
+          "mtp.")
+# which run without tables
+EXPERTS = re.compile(r"experts?[._]|(mlp|block_sparse_moe)\.gate$|\.router$")
 RATIO = 0.12  # a transposed copy; or, [in, out], the file itself
 
 
@@ -40,7 +43,10 @@ def layers_of(directory, family):
     for name, a in w.items():
         stem, _, last = name.rpartition(".")
         if (last != "weight" or a.ndim != 2 or stem.startswith(TOWERS) or
-                not ("layers." in stem or "h." in stem) or "norm" in stem):
+                not ("layers." in stem or "h." in stem) or "norm" in stem or
+                EXPERTS.search(stem) or any(
+                    stem.startswith(x.partition("eh_proj")[0]) for x in w
+                    if ".eh_proj" in x)): # predicts a token more
             continue
         a = a.T if family == "gpt2" else a
         found[stem] = a, w.get(stem + ".bias")
