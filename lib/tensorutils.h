@@ -448,8 +448,8 @@ struct tu_moe_config {
 /* Bytes that a config needs, before anything is allocated. */
 struct tu_moe_memory {
     size_t size;
-    size_t base;    /* packed weights */
-    size_t load;    /* TU_MOE_INT8: while loading alone */
+    size_t base;    /* packed weights, if all experts get tokens */
+    size_t load;    /* TU_MOE_INT8: while weights are quantized */
     size_t slot;    /* what one forward keeps for its backward */
     size_t cache;   /* all of them */
     size_t scratch; /* what else forward and backward need */
@@ -491,10 +491,11 @@ struct tu_moe_lora {
 };
 
 /*
- * tu_moe_load() packs or quantizes the weights, once; they must stay where
- * they are.  tu_moe_update_lora() says where the adapter is: before the first
- * forward, and when its arrays move.  New numbers in the same arrays show in
- * the next forward, with parts, too.  tu_moe_warm_up() touches all memory.
+ * tu_moe_load() says where the weights are, and must stay: an expert's are
+ * packed or quantized when a batch first needs them.  tu_moe_update_lora() says
+ * where the adapter is: before the first forward, and when its arrays move. New
+ * numbers in the same arrays show in the next forward, with parts, too.
+ * tu_moe_warm_up() packs all weights and touches all memory.
  */
 TU_API int tu_moe_load(struct tu_moe *moe, const struct tu_moe_weights *weights,
                        struct tu_err *err);

@@ -33,6 +33,7 @@ moe_open(struct moe **moe, const struct moe_config *config, int n_threads,
     m->saved = xcalloc(config->max_cache_depth, sizeof(*m->saved));
     for (size_t i = 0; i < 3; i++)
         m->base[i] = xcalloc(config->n_experts, sizeof(*m->base[i]));
+    m->is_packed = xcalloc(config->n_experts, sizeof(*m->is_packed));
     m->bias = xcalloc(3 * config->n_experts, sizeof(*m->bias));
     if (moe_allocate_shared(m, err) < 0 ||
         par_open(&m->par, n_threads, err) < 0 ||
@@ -84,6 +85,7 @@ moe_close(struct moe *m)
     for (size_t i = 0; i < 3; i++)
         free(m->base[i]);
     free(m->bias);
+    free(m->is_packed);
     free(m->saved);
     free(m->parts);
     free(m);
@@ -157,7 +159,7 @@ moe_warm_up(struct moe *moe, struct err *err)
             memset(s->memory.data, 0, s->memory.nbytes);
     }
     moe->depth = depth;
-    if (rc < 0)
+    if (rc < 0 || moe_pack(moe, true, err) < 0)
         return -1;
     memset(moe->scratch.data, 0, moe->scratch.nbytes);
     moe_for_parts(moe, touch, NULL); /* each from its node */

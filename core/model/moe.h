@@ -118,12 +118,13 @@ struct moe_grads {
  * with 'err' set (EX_DATAERR) if a number leaves 64 bits or makes no sense.
  */
 struct moe_memory {
-    size_t base;    /* weights, packed or quantized, with transposed copies */
-    size_t load;    /* int8: during moe_load() alone, before any forward */
+    size_t base;    /* all weights, packed or quantized, with transposed copies;
+                     * experts that get no rows take none of it */
+    size_t load;    /* int8: while weights are quantized */
     size_t slot;    /* one forward's cache, at most */
     size_t cache;   /* all of them */
     size_t scratch; /* what forward and backward need besides */
-    size_t total;   /* base, scratch, and the larger of load and cache */
+    size_t total;   /* base, load, cache and scratch */
     size_t origin_slot; /* max_len (hidden + 3 top_k intermediate) 2 bytes */
 };
 int moe_memory(const struct moe_config *config, int n_threads,
@@ -133,14 +134,14 @@ int moe_memory(const struct moe_config *config, int n_threads,
  * moe_open() makes an operator with n_threads threads, which its parts share:
  * parts run in parallel, each on a NUMA node where there are several, and
  * in turn where there are more of them than threads.
- * moe_load() packs or quantizes the base weights (read again by backward in
- * BF16: they must stay).  moe_update_lora() sets where the adapter is, before
- * the first forward and whenever its arrays move; new numbers in the same
- * arrays show in the next forward.
- * moe_warm_up() touches all memory and runs a batch of zeros where the stack
- * has room for one; weights and adapter must be there.
- * 0, or -1 with 'err' set: EX_SOFTWARE (memory), EX_DATAERR (the config).
- * Owner: the caller, until moe_close().  One thread at a time.
+ * moe_load() says where the base weights are, which must stay: an expert's are
+ * packed or quantized when a batch first has rows for it.  moe_update_lora()
+ * sets where the adapter is, before the first forward and whenever its arrays
+ * move; new numbers in the same arrays show in the next forward. moe_warm_up()
+ * packs all, touches all memory and runs a batch of zeros where the stack has
+ * room for one; weights and adapter must be there. 0, or -1 with 'err' set:
+ * EX_SOFTWARE (memory), EX_DATAERR (the config). Owner: the caller, until
+ * moe_close().  One thread at a time.
  */
 struct moe;
 int moe_open(struct moe **moe, const struct moe_config *config, int n_threads,

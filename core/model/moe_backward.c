@@ -441,7 +441,8 @@ moe_backward(struct moe *moe, const uint16_t *grad_output,
         return err_set(err, EX_DATAERR,
                        "the cache is empty: no forward was saved");
     saved = &moe->saved[moe->depth - 1];
-    if (moe_route_rows(moe, saved->ids, saved->qlen, err) < 0)
+    if (moe_route_rows(moe, saved->ids, saved->qlen, err) < 0 ||
+        moe_pack(moe, false, err) < 0)
         return -1;
     moe_clear(moe, moe->dx, saved->qlen);
     par_for(moe->par, c->n_experts * MOE_N_LORA, MOE_N_LORA, clear_idle, &idle);

@@ -186,6 +186,7 @@ moe_forward(struct moe *moe, const struct moe_batch *batch, float *output,
         return err_set(err, EX_DATAERR, "the operator is for backward only");
     if (moe_check_weights(moe, err) < 0 ||
         moe_route_rows(moe, batch->expert_ids, batch->qlen, err) < 0 ||
+        moe_pack(moe, false, err) < 0 ||
         (save && moe_saved_next(moe, &saved, err) < 0))
         return -1;
     moe->skipped = moe->route.skipped;

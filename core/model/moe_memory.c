@@ -253,7 +253,7 @@ moe_memory(const struct moe_config *c, int n_threads, struct moe_memory *m,
         size_add(m->scratch, gemm_workspace(n_threads), &m->scratch) &&
         size_mul(m->slot, c->max_cache_depth, &m->cache) &&
         size_mul(moe_weights_temp(c), moe_teams(c, n_threads), &m->load) &&
-        size_add(m->base, larger(m->cache, m->load), &n) &&
+        size_add(m->base, m->load, &n) && size_add(n, m->cache, &n) &&
         size_add(n, m->scratch, &m->total) &&
         size_mul(c->top_k, c->intermediate, &n) && size_mul(n, 3, &n) &&
         size_add(n, c->hidden, &n) && size_mul(n, c->max_len, &n) &&

@@ -101,6 +101,7 @@ struct moe {
     struct weight *base[3]; /* gate, up, down: [n_experts] */
     const float **bias;     /* [3 n_experts], NULL: none */
     struct moe_lora lora;
+    bool *is_packed; /* [n_experts] */
     bool has_base, has_lora;
     struct moe_route route;
     float *dx;                 /* [max_len, hidden] */
@@ -145,12 +146,15 @@ void moe_for_parts(struct moe *moe,
 /*
  * moe_weights.c.  moe_check_weights(): -1 with 'err' set (EX_DATAERR) before
  * base weights and adapter are there.  moe_weights_temp() is what a team needs
- * to quantize a matrix, in bytes.  moe_base_job() is the product with an
+ * to quantize a matrix, in bytes.  moe_pack() packs the weights of experts that
+ * have rows in moe->route, or 'all', where they are not yet: -1 with 'err' set
+ * (EX_SOFTWARE).  moe_base_job() is the product with an
  * expert's base matrix, whose sums 'end' sees before they go to c
  * [n_rows, ldc], or NULL.
  */
 int moe_check_weights(const struct moe *moe, struct err *err);
 size_t moe_weights_temp(const struct moe_config *c);
+int moe_pack(struct moe *moe, bool all, struct err *err);
 struct gemm_job moe_base_job(const struct moe *moe, const struct moe_part *part,
                              enum moe_kind kind, size_t expert, float *c,
                              size_t ldc, struct gemm_end end);

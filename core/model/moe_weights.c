@@ -139,12 +139,20 @@ moe_weights_temp(const struct moe_config *c)
                                : 0;
 }
 
-/* Room for quantizing: one for each team. */
+/* Experts of a batch, or all, and room for quantizing: one for each team. */
 struct loading {
     struct moe *moe;
+    bool all;
     char *temp;
     size_t nbytes;
 };
+
+static bool
+is_wanted(const struct loading *l, size_t e)
+{
+    return !l->moe->is_packed[e] &&
+           (l->all || moe_first_row(l->moe, e) < moe_first_row(l->moe, e + 1));
+}
 
 static void
 load_part(void *ctx, struct moe_part *part)
@@ -155,7 +163,7 @@ load_part(void *ctx, struct moe_part *part)
 
     for (enum moe_kind kind = 0; kind < N_KINDS; kind++)
         for (size_t e = 0; e < moe->config.n_experts; e++)
-            if (part->packed[kind][e].data)
+            if (part->packed[kind][e].data && is_wanted(l, e))
                 load_matrix(moe, part, kind, e, temp);
 }
 
@@ -163,7 +171,6 @@ int
 moe_load(struct moe *moe, const struct moe_base *base, struct err *err)
 {
     const struct weight *from[3] = { base->gate, base->up, base->down };
-    struct loading l = { .moe = moe, .nbytes = moe_weights_temp(&moe->config) };
 
     for (size_t i = 0; i < 3; i++)
         for (size_t e = 0; e < moe->config.n_experts; e++) {
@@ -188,12 +195,28 @@ moe_load(struct moe *moe, const struct moe_base *base, struct err *err)
             moe->bias[i * moe->config.n_experts + e] =
                 base->bias ? base->bias[i * moe->config.n_experts + e] : NULL;
         }
+    memset(moe->is_packed, 0, moe->config.n_experts);
+    moe->has_base = true;
+    return 0;
+}
+
+int
+moe_pack(struct moe *moe, bool all, struct err *err)
+{
+    struct loading l = { moe, all, NULL, moe_weights_temp(&moe->config) };
+    size_t n_experts = moe->config.n_experts, first = 0;
+
+    while (first < n_experts && !is_wanted(&l, first))
+        first++;
+    if (first == n_experts)
+        return 0;
     l.temp = mem_big(moe->n_teams, l.nbytes, "base weights", err);
     if (!l.temp)
         return -1;
     moe_for_parts(moe, load_part, &l);
     mem_big_free(l.temp, moe->n_teams, l.nbytes);
-    moe->has_base = true;
+    for (size_t e = first; e < n_experts; e++)
+        moe->is_packed[e] |= is_wanted(&l, e);
     return 0;
 }
 
