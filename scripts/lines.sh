@@ -6,11 +6,11 @@
 budgets='core 11775
 core/format 13502
 core/kernel 11993
-core/model 30355
+core/model 30387
 core/text 8128
 core/image 2399
 cmd 43080
-lib 2728'
+lib 2734'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
     BEGIN {
