@@ -152,52 +152,6 @@ write_config(const struct expert_adapter *const *adapters, size_t n,
     return rc;
 }
 
-/* adapter_model.safetensors: an expert's six matrices follow each other. */
-static int
-write_model(const struct expert_adapter *const *adapters, size_t n,
-            const struct model_family *family, const char *dir, struct err *err)
-{
-    struct str s = { 0 };
-    struct stw *w = stw_new();
-    int tensor = 0, rc = 0;
-
-    for (size_t i = 0; rc >= 0 && i < n; i++) {
-        const struct expert_adapter *a = adapters[i];
-        struct moe_config config = adapter_config(a, 1);
-
-        for (size_t k = 0; rc >= 0 && k < MOE_N_LORA * a->n_experts; k++) {
-            enum moe_lora_matrix m = (enum moe_lora_matrix)(k % MOE_N_LORA);
-            uint64_t shape[3];
-
-            moe_lora_shape(&config, m, shape);
-            str_clear(&s);
-            str_adds(&s, PEFT_ROOT);
-            part_name(&s, family,
-                      (struct part_at){ PART_EXPERT_GATE + m / 2,
-                                        (size_t)a->layer, k / MOE_N_LORA });
-            str_addf(&s, ".lora_%c.weight", m % 2 ? 'B' : 'A');
-            rc = stw_add(w, s.s, adapter_dtype(a), 2, shape + 1, err);
-        }
-    }
-    str_clear(&s);
-    str_addf(&s, "%s/" PEFT_MODEL, dir);
-    if (rc >= 0)
-        rc = stw_open(w, s.s, 0, err);
-    for (size_t i = 0; rc == 0 && i < n; i++)
-        for (size_t k = 0; rc == 0 && k < MOE_N_LORA * adapters[i]->n_experts;
-             k++)
-            rc = adapter_put(adapters[i], w, tensor++,
-                             (enum moe_lora_matrix)(k % MOE_N_LORA),
-                             (int64_t)(k / MOE_N_LORA), err);
-    for (size_t i = 0; rc == 0 && i < n; i++)
-        rc = adapter_unchanged(adapters[i], err);
-    if (rc == 0)
-        rc = stw_commit(w, err);
-    stw_free(w);
-    str_free(&s);
-    return rc;
-}
-
 /* ---- stacks ---- */
 
 /* Are gate and up adapted, or is down?  How many of them. */
@@ -300,9 +254,50 @@ read_adapter(const struct peft_stacks *s, enum moe_lora_matrix m, size_t expert,
     adapter_f32(s->of, m, expert, to);
 }
 
+/* An expert's six matrices follow each other. */
 static int
-write_stacks(const struct expert_adapter *const *adapters, size_t n,
-             bool take_turns, const char *dir, struct err *err)
+add_experts(struct stw *w, const struct expert_adapter *a,
+            const struct model_family *family, struct err *err)
+{
+    struct moe_config config = adapter_config(a, 1);
+    struct str s = { 0 };
+    int rc = 0;
+
+    for (size_t k = 0; rc >= 0 && k < MOE_N_LORA * a->n_experts; k++) {
+        enum moe_lora_matrix m = (enum moe_lora_matrix)(k % MOE_N_LORA);
+        uint64_t shape[3];
+
+        moe_lora_shape(&config, m, shape);
+        str_clear(&s);
+        str_adds(&s, PEFT_ROOT);
+        part_name(&s, family,
+                  (struct part_at){ PART_EXPERT_GATE + m / 2, (size_t)a->layer,
+                                    k / MOE_N_LORA });
+        str_addf(&s, ".lora_%c.weight", m % 2 ? 'B' : 'A');
+        rc = stw_add(w, s.s, adapter_dtype(a), 2, shape + 1, err);
+    }
+    str_free(&s);
+    return rc;
+}
+
+static int
+put_experts(struct stw *w, int *tensor, const struct expert_adapter *a,
+            struct err *err)
+{
+    int rc = 0;
+
+    for (size_t k = 0; rc == 0 && k < MOE_N_LORA * a->n_experts; k++)
+        rc = adapter_put(a, w, (*tensor)++,
+                         (enum moe_lora_matrix)(k % MOE_N_LORA),
+                         (int64_t)(k / MOE_N_LORA), err);
+    return rc;
+}
+
+/* adapter_model.safetensors */
+static int
+write_model(const struct expert_adapter *const *adapters, size_t n,
+            const struct model_family *family, bool stacks, bool take_turns,
+            const char *dir, struct err *err)
 {
     struct peft_stacks *all = xcalloc(n, sizeof(*all));
     struct str path = { 0 };
@@ -324,12 +319,14 @@ write_stacks(const struct expert_adapter *const *adapters, size_t n,
                                        .dtype = adapter_dtype(a),
                                        .read = read_adapter,
                                        .of = a };
-        rc = peft_add_stacks(w, &all[i], err);
+        rc = stacks ? peft_add_stacks(w, &all[i], err)
+                    : add_experts(w, a, family, err);
     }
     if (rc >= 0)
         rc = stw_open(w, path.s, 0, err);
     for (size_t i = 0; rc == 0 && i < n; i++)
-        rc = peft_put_stacks(w, &tensor, &all[i], err);
+        rc = stacks ? peft_put_stacks(w, &tensor, &all[i], err)
+                    : put_experts(w, &tensor, adapters[i], err);
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = adapter_unchanged(adapters[i], err);
     if (rc == 0)
@@ -355,8 +352,8 @@ adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
     if (stacks) /* which have the same names in all families */
         family = NULL;
     if (write_config(adapters, n, family, stacks, path, err) < 0 ||
-        (stacks ? write_stacks(adapters, n, stack && stack->in_out, path, err)
-                : write_model(adapters, n, family, path, err)) < 0) {
+        write_model(adapters, n, family, stacks, stack && stack->in_out, path,
+                    err) < 0) {
         outdir_at_abort(&f);
         return -1;
     }
