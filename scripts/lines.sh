@@ -5,7 +5,7 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11775
 core/format 13502
-core/kernel 11993
+core/kernel 12052
 core/model 30387
 core/text 8128
 core/image 2399

@@ -73,19 +73,33 @@ gemm_finish(const struct gemm_job *job, const struct area *a, float *t,
         memcpy(c + i * job->ldc, t + i * ldt, a->n_cols * sizeof(*c));
 }
 
-static size_t
-cols_of(const struct gemm_call *call, const struct gemm_job *job)
+static struct gemm_cut
+cut_of(const struct gemm_call *call, const struct gemm_job *job)
 {
-    return call->cols ? call->cols(call, job) : GEMM_PANEL;
+    return call->cut ? call->cut(call, job)
+                     : (struct gemm_cut){ call->rows, GEMM_PANEL };
 }
 
 static size_t
-n_chunks(const struct gemm_call *call, const struct gemm_job *job)
+pieces(size_t n, size_t of)
 {
-    size_t cols = cols_of(call, job);
+    return (n + of - 1) / of;
+}
 
-    return (job->w.n + cols - 1) / cols *
-           ((call->m + call->rows - 1) / call->rows);
+/* Cuts the jobs into chunks of 'rows'; returns how many there are. */
+static size_t
+cut(struct gemm_call *call, size_t rows)
+{
+    call->rows = rows;
+    for (size_t i = 0; i < call->n_jobs; i++) {
+        const struct gemm_job *job = &call->jobs[i];
+        struct gemm_cut c = cut_of(call, job);
+
+        call->first[i + 1] =
+            call->first[i] +
+            pieces(job->w.n, c.cols) * pieces(gemm_rows(call, job), c.rows);
+    }
+    return call->first[call->n_jobs];
 }
 
 static void
@@ -94,18 +108,21 @@ run_chunks(void *ctx, size_t begin, size_t end, int thread)
     const struct gemm_call *call = ctx;
 
     for (size_t i = begin; i < end; i++) {
-        const struct gemm_job *job = call->jobs;
-        size_t at = i, cols, across;
+        const struct gemm_job *job;
+        struct gemm_cut c;
         struct area a;
+        size_t k = 0, at, across;
 
-        for (; at >= n_chunks(call, job); job++)
-            at -= n_chunks(call, job);
-        cols = cols_of(call, job);
-        across = (job->w.n + cols - 1) / cols;
-        a.row = at / across * call->rows;
-        a.col = at % across * cols;
-        a.n_rows = smaller(call->rows, call->m - a.row);
-        a.n_cols = smaller(cols, job->w.n - a.col);
+        while (i >= call->first[k + 1])
+            k++;
+        job = &call->jobs[k];
+        c = cut_of(call, job);
+        at = i - call->first[k];
+        across = pieces(job->w.n, c.cols);
+        a.row = at / across * c.rows;
+        a.col = at % across * c.cols;
+        a.n_rows = smaller(c.rows, gemm_rows(call, job) - a.row);
+        a.n_cols = smaller(c.cols, job->w.n - a.col);
         call->chunk(call, job, &a, thread);
     }
 }
@@ -114,22 +131,19 @@ void
 gemm_run(struct gemm_call *call, size_t max, size_t unit)
 {
     size_t want = CHUNKS * (size_t)par_threads(call->gemm->par);
-    size_t n = 0, cuts;
+    size_t m = 0, n, cuts;
 
-    if (call->m == 0)
+    for (size_t i = 0; i < call->n_jobs; i++)
+        m = larger(m, gemm_rows(call, &call->jobs[i]));
+    if (m == 0)
         return;
     call->ops = gemm_ops_of(cpu_isa());
     call->bf16 = gemm_bf16_ops_of(cpu_isa());
     call->int8 = gemm_int8_ops_of(cpu_isa());
-    call->rows = call->m;
-    for (size_t i = 0; i < call->n_jobs; i++)
-        n += n_chunks(call, &call->jobs[i]);
-    cuts = (call->m + max - 1) / max;
+    n = cut(call, m);
+    cuts = pieces(m, max);
     if (n > 0 && n * cuts < want)
-        cuts = (want + n - 1) / n;
-    call->rows = round_up((call->m + cuts - 1) / cuts, unit);
-    n = 0;
-    for (size_t i = 0; i < call->n_jobs; i++)
-        n += n_chunks(call, &call->jobs[i]);
+        cuts = pieces(want, n);
+    n = cut(call, round_up(pieces(m, cuts), unit));
     par_for_thread(call->gemm->par, n, 1, run_chunks, call);
 }

@@ -113,13 +113,17 @@ struct gemm_end {
     void *ctx;
 };
 
-/* One matrix of a call; all of a call share X, and its k. */
+/* One matrix of a call, which has GEMM_MAX_JOBS at most; all share X, and its
+ * k.  A job may have some rows of X alone, as an expert has: C's first is that
+ * of X's row 'row' then. */
+#define GEMM_MAX_JOBS 32
 struct gemm_job {
     struct gemm_matrix w;
     const struct gemm_panels *panels; /* instead of w, not for exact */
     float *c;                         /* [m, n], rows ldc apart; may be NULL */
     size_t ldc;
     struct gemm_end end;
+    size_t row, m; /* 0, 0: all of X */
 };
 
 /* gemm_exact(): X f32, rows ldx floats apart, at any address. */

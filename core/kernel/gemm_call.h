@@ -38,6 +38,11 @@ struct gemm_scratch {
     char *stage; /* weights on their way there, int8's sums */
 };
 
+/* A chunk is up to so many rows of X by so many of W. */
+struct gemm_cut {
+    size_t rows, cols;
+};
+
 struct gemm_call {
     struct gemm *gemm;
     const struct gemm_ops *ops;
@@ -49,8 +54,10 @@ struct gemm_call {
     const uint16_t *lo;   /* bf16 */
     const float *x_scale; /* int8 */
     size_t ldx, m;
-    size_t rows; /* of a chunk, and its columns; NULL: GEMM_PANEL */
-    size_t (*cols)(const struct gemm_call *call, const struct gemm_job *job);
+    size_t rows;                     /* of a chunk */
+    size_t first[GEMM_MAX_JOBS + 1]; /* the jobs' first chunks */
+    struct gemm_cut (*cut)(const struct gemm_call *call,
+                           const struct gemm_job *job); /* NULL: panels */
     void (*chunk)(const struct gemm_call *call, const struct gemm_job *job,
                   const struct area *a, int thread);
 };
@@ -63,6 +70,20 @@ scratch_of(const struct gemm *g, int thread)
     return (struct gemm_scratch){ .tile = (float *)(void *)p,
                                   .block = p + TILE_FLOATS * 4,
                                   .stage = p + TILE_FLOATS * 4 + BLOCK_BYTES };
+}
+
+/* gemm_rows() is how many rows of X a job has; gemm_row() is where a chunk's
+ * begin there. */
+static inline size_t
+gemm_rows(const struct gemm_call *call, const struct gemm_job *job)
+{
+    return job->m ? job->m : call->m;
+}
+
+static inline size_t
+gemm_row(const struct gemm_job *job, const struct area *a)
+{
+    return job->row + a->row;
 }
 
 /* Sums that go to C as they are may be stored there at once: waiting for C's

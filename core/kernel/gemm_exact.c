@@ -71,7 +71,7 @@ exact_chunk(const struct gemm_call *call, const struct gemm_job *job,
             const struct area *a, int thread)
 {
     struct gemm_scratch s = scratch_of(call->gemm, thread);
-    const float *x = (const float *)call->x + a->row * call->ldx;
+    const float *x = (const float *)call->x + gemm_row(job, a) * call->ldx;
     size_t k = job->w.k;
     /* C plus a sum of parts is not C plus each of them. */
     bool added = is_added(job) && k <= EXACT_PART;
@@ -108,12 +108,11 @@ exact_chunk(const struct gemm_call *call, const struct gemm_job *job,
 
 /* Few rows of X: reading W is the work, and gemv's kernels are made for it. */
 static size_t
-gemv_cols(const struct gemm_call *call, const struct gemm_job *job)
+gemv_cols(const struct gemm_job *job)
 {
     size_t nbytes = job->w.k * weight_bits(&job->w.weight) / 8 + 1;
     size_t cols = GEMV_BYTES / nbytes / 16 * 16;
 
-    (void)call;
     return cols < 16 ? 16 : smaller(cols, TILE_FLOATS / GEMV_ROWS);
 }
 
@@ -139,7 +138,7 @@ gemv_staged(const struct gemm_call *call, const struct gemm_job *job,
             struct gemv_args args = {
                 .y = s.tile + r,
                 .w = s.stage,
-                .x = (const float *)call->x + a->row * call->ldx + k0,
+                .x = (const float *)call->x + gemm_row(job, a) * call->ldx + k0,
                 .ldy = a->n_cols,
                 .ldx = call->ldx,
                 .rows = n,
@@ -180,7 +179,7 @@ gemv_chunk(const struct gemm_call *call, const struct gemm_job *job,
     struct gemv_args args = {
         .y = s.tile,
         .w = element(&job->w, a->col, 0),
-        .x = (const float *)call->x + a->row * call->ldx,
+        .x = (const float *)call->x + gemm_row(job, a) * call->ldx,
         .ldy = a->n_cols,
         .ldx = call->ldx,
         .rows = a->n_cols,
@@ -317,6 +316,7 @@ run_by_k(struct by_k *b)
     }
 }
 
+/* None of them has its own rows. */
 static bool
 suits_by_k(const struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
            size_t m)
@@ -329,14 +329,30 @@ suits_by_k(const struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
     return true;
 }
 
+/* ---- both ---- */
+
 static bool
-suits_gemv(const struct gemm_job *jobs, size_t n_jobs, size_t m)
+suits_gemv(const struct gemm_call *call, const struct gemm_job *job)
 {
-    for (size_t i = 0; i < n_jobs; i++)
-        if (jobs[i].w.by_k ||
-            (!jobs[i].w.weight.code && jobs[i].w.weight.ld != jobs[i].w.k))
-            return false;
-    return m <= GEMV_ROWS;
+    const struct weight *w = &job->w.weight;
+
+    return gemm_rows(call, job) <= GEMV_ROWS && !job->w.by_k &&
+           (w->code || w->ld == job->w.k);
+}
+
+static struct gemm_cut
+cut(const struct gemm_call *call, const struct gemm_job *job)
+{
+    if (suits_gemv(call, job)) /* one cut: W is to be read once */
+        return (struct gemm_cut){ GEMV_ROWS, gemv_cols(job) };
+    return (struct gemm_cut){ call->rows, exact_cols(call, job) };
+}
+
+static void
+chunk(const struct gemm_call *call, const struct gemm_job *job,
+      const struct area *a, int thread)
+{
+    (suits_gemv(call, job) ? gemv_chunk : exact_chunk)(call, job, a, thread);
 }
 
 void
@@ -350,14 +366,17 @@ gemm_exact(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
         .x = x,
         .ldx = ldx,
         .m = m,
-        .chunk = exact_chunk,
+        .cut = cut,
+        .chunk = chunk,
     };
 
-    if (suits_gemv(jobs, n_jobs, m)) {
-        call.cols = gemv_cols;
-        call.chunk = gemv_chunk;
-        gemm_run(&call, GEMV_ROWS,
-                 GEMV_ROWS); /* one cut: W is to be read once */
+    if (n_jobs > 0 && jobs->w.by_k && jobs->m) {
+        for (size_t i = 0; i < n_jobs; i++) {
+            struct gemm_job job = jobs[i];
+
+            job.row = job.m = 0;
+            gemm_exact(g, &job, 1, x + jobs[i].row * ldx, ldx, jobs[i].m);
+        }
     } else if (suits_by_k(g, jobs, n_jobs, m)) {
         size_t passes = (m + BY_K_X - 1) / BY_K_X;
 
@@ -374,7 +393,6 @@ gemm_exact(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
                                      .n_lanes = 8 });
         }
     } else {
-        call.cols = exact_cols;
         gemm_run(&call, EXACT_ROWS, GEMM_X);
     }
 }

@@ -18,7 +18,7 @@
 static bool
 is_streamed(const struct gemm_call *call, const struct gemm_job *job)
 {
-    return is_plain(job) && call->m * job->w.n >= STREAM_FLOATS &&
+    return is_plain(job) && gemm_rows(call, job) * job->w.n >= STREAM_FLOATS &&
            job->ldc % 16 == 0 && (uintptr_t)job->c % 64 == 0;
 }
 
@@ -144,7 +144,7 @@ bf16_chunk(const struct gemm_call *call, const struct gemm_job *job,
         for (size_t i = 0; i < a->n_rows; i += step) {
             struct area rows = { a->row + i, smaller(step, a->n_rows - i),
                                  a->col, a->n_cols };
-            size_t at = rows.row * call->ldx + k0, m = rows.n_rows;
+            size_t at = gemm_row(job, &rows) * call->ldx + k0, m = rows.n_rows;
             const uint16_t *x = (const uint16_t *)call->x + at;
             const uint16_t *lo = call->lo ? call->lo + at : NULL;
             float *t = s.tile + (k <= part ? 0 : i * GEMM_PANEL);
@@ -230,8 +230,9 @@ scale_to_c(const struct gemm_call *call, const struct gemm_job *job,
     float *t = direct ? job->c + a->row * job->ldc + a->col : tile;
     size_t ldt = direct ? job->ldc : GEMM_PANEL;
 
-    call->ops->rescale(t, ldt, sums, call->x_scale + a->row, scale_of(job, a),
-                       a->n_rows, a->n_cols, is_streamed(call, job));
+    call->ops->rescale(t, ldt, sums, call->x_scale + gemm_row(job, a),
+                       scale_of(job, a), a->n_rows, a->n_cols,
+                       is_streamed(call, job));
     if (!direct)
         gemm_finish(job, a, t, ldt, thread);
 }
@@ -262,7 +263,7 @@ int8_chunk(const struct gemm_call *call, const struct gemm_job *job,
             struct area rows = { a->row + i, smaller(step, a->n_rows - i),
                                  a->col, a->n_cols };
             const int8_t *x =
-                (const int8_t *)call->x + rows.row * call->ldx + k0;
+                (const int8_t *)call->x + gemm_row(job, &rows) * call->ldx + k0;
             int32_t *t = sums + (k <= part ? 0 : i * GEMM_PANEL);
 
             if (last && rescales) {
@@ -271,8 +272,9 @@ int8_chunk(const struct gemm_call *call, const struct gemm_job *job,
 
                 ops->product_to(t, c, direct ? job->ldc : GEMM_PANEL,
                                 is_streamed(call, job), x, call->ldx, b,
-                                call->x_scale + rows.row, scale_of(job, &rows),
-                                rows.n_rows, n_k, k0 > 0, &ahead);
+                                call->x_scale + gemm_row(job, &rows),
+                                scale_of(job, &rows), rows.n_rows, n_k, k0 > 0,
+                                &ahead);
                 if (!direct)
                     gemm_finish(job, &rows, c, GEMM_PANEL, thread);
                 continue;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 /* gemm_bf16_block() has the bits of gemm_bf16(), and its sums go on; what
- * gemm_bf16() adds to a C is what it stores in one; the sign of exact sums. */
+ * gemm_bf16() adds to a C is what it stores in one; the sign of exact sums;
+ * jobs that have some rows of X have the bits of calls of these rows. */
 #include "core/kernel/gemm.h"
 
 #include <math.h>
@@ -195,13 +196,85 @@ test_zeros(struct gemm *g)
     tap_ok(good, "gemm_exact: the sign of sums of products that underflow");
 }
 
+/* X of the three classes, [M, MAX_K]. */
+struct inputs {
+    uint16_t *rounded;
+    int8_t *x8;
+    float x_scale[M];
+};
+
+/* m rows from 'row' on through jobs of W by class 'way'. */
+static void
+run_jobs(struct gemm *g, const struct inputs *in, size_t way,
+         const struct gemm_job *jobs, size_t n_jobs, size_t row, size_t m)
+{
+    size_t ld = gemm_ld_bf16(MAX_K), ld8 = gemm_ld_int8(MAX_K);
+
+    if (way == 0)
+        gemm_int8(g, jobs, n_jobs, in->x8 + row * ld8, in->x_scale + row, ld8,
+                  m);
+    else if (way == 1)
+        gemm_bf16(g, jobs, n_jobs, in->rounded + row * ld, NULL, ld, m);
+    else
+        gemm_exact(g, jobs, n_jobs, x[row], MAX_K, m);
+}
+
+/* Rows 0 | 1 to 3 | 4 to 51 | 52 to 69, each by a matrix of its own, whose rows
+ * lie together, or apart, or which is by k; C's rows are where X's are. */
+static void
+test_rows(struct gemm *g, const char *threads)
+{
+    static const size_t begin[] = { 0, 1, 4, 52, M }, n[] = { 150, 3, 64, 131 };
+    static const char *const ways[] = { "int8", "bf16", "exact", "exact, gaps",
+                                        "exact, by k" };
+    struct inputs in = { .rounded =
+                             aligned_alloc(64, M * gemm_ld_bf16(MAX_K) * 2),
+                         .x8 = aligned_alloc(64, M * gemm_ld_int8(MAX_K)) };
+
+    fill(MAX_K, 0, MAX_K);
+    gemm_to_bf16(g, in.rounded, x[0], MAX_K, M, MAX_K);
+    gemm_x_int8(g, in.x8, in.x_scale, x[0], DT_F32, MAX_K, M, MAX_K);
+    for (size_t way = 0; way < 5; way++) {
+        struct gemm_job jobs[4];
+
+        memset(got, 0, sizeof(got));
+        memset(want, 0, sizeof(want));
+        for (size_t i = 0; i < 4; i++) {
+            size_t ld = way == 4 ? LD_W : way == 3 ? MAX_K + 2 : MAX_K;
+
+            jobs[i] = (struct gemm_job){
+                .w = { .weight = { .data = &bf16[0][i],
+                                   .dtype = way == 0 ? DT_I8 : DT_BF16,
+                                   .ld = ld },
+                       .n = n[i],
+                       .k = MAX_K,
+                       .by_k = way == 4 },
+                .c = want[begin[i]],
+                .ldc = N,
+            };
+            run_jobs(g, &in, way, &jobs[i], 1, begin[i],
+                     begin[i + 1] - begin[i]);
+            jobs[i].c = got[begin[i]];
+            jobs[i].row = begin[i];
+            jobs[i].m = begin[i + 1] - begin[i];
+        }
+        run_jobs(g, &in, way, jobs, 4, 0, M);
+        tap_ok(!memcmp(got, want, sizeof(got)) && got[M - 1][130] != 0,
+               "gemm, %s, %s: each job has its rows", ways[way], threads);
+    }
+    free(in.rounded);
+    free(in.x8);
+}
+
 int
 main(void)
 {
-    struct gemm *g;
+    struct gemm *g, *many;
+    struct par *par;
     struct err err;
 
-    if (gemm_open(&g, NULL, &err) < 0)
+    if (gemm_open(&g, NULL, &err) < 0 || par_open(&par, 3, &err) < 0 ||
+        gemm_open(&many, par, &err) < 0)
         return 1;
     for (size_t i = 0; i < M; i++)
         for (size_t k = 0; k < MAX_K; k++)
@@ -211,6 +284,10 @@ main(void)
     test_outside();
     test_added(g);
     test_zeros(g);
+    test_rows(g, "1 thread");
+    test_rows(many, "3 threads");
     gemm_close(g);
+    gemm_close(many);
+    par_close(par);
     return tap_done();
 }
