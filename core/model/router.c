@@ -4,6 +4,10 @@
 #include <string.h>
 
 #include "core/kernel/vec.h"
+#include "core/mem.h"
+
+/* Of a task: less does not pay for waking a thread. */
+#define SCATTER_FLOATS 16384
 
 static void
 softmax(float *x, size_t n)
@@ -148,10 +152,10 @@ scatter(void *ctx, size_t begin, size_t end)
 {
     const struct moving *m = ctx;
 
-    for (size_t i = begin; i < end; i++)
-        vec_axpy(m->sum + m->s->slots[i] / m->s->k * m->cols,
+    for (size_t i = 0; i < m->s->n; i++)
+        vec_axpy(m->sum + m->s->slots[i] / m->s->k * m->cols + begin,
                  m->weights ? m->weights[m->s->slots[i]] : 1,
-                 m->rows + i * m->cols, m->cols);
+                 m->rows + i * m->cols + begin, end - begin);
 }
 
 void
@@ -162,5 +166,12 @@ router_scatter(struct par *par, const struct router_slots *s, float *sum,
         .s = s, .sum = sum, .weights = weights, .rows = rows, .cols = cols
     };
 
-    par_for(par, s->n, 8, scatter, &m);
+    /* Columns are cut, as a token may have several slots, which add in order:
+     * into whole lines, and enough of them for a task. */
+    if (s->n > 0)
+        par_for(par, cols,
+                16 + larger(cols / (4 * (size_t)par_threads(par)),
+                            SCATTER_FLOATS / s->n) /
+                         16 * 16,
+                scatter, &m);
 }

@@ -69,7 +69,7 @@ void router_backward(const struct router *router, float *p, const uint32_t *ids,
 size_t router_group(uint32_t *slots, size_t *begin, const uint32_t *keys,
                     size_t n, size_t n_keys);
 
-/* Some of an expert's slots, no two of one row: slot i is row i / k's. */
+/* Some experts' slots: slot i is row i / k's. */
 struct router_slots {
     const uint32_t *slots; /* [n] */
     size_t n, k;
@@ -78,9 +78,8 @@ struct router_slots {
 /*
  * router_gather() copies the slots' rows, of nbytes each, from 'from' to 'to',
  * 'stride' bytes apart.
- * router_scatter() adds to the slots' rows: sum += weight * rows, [.., cols],
- * weights [slots of all rows], or NULL: 1.
- * 'par' may be NULL.
+ * router_scatter() adds to the slots' rows, slot by slot: sum += weight * rows,
+ * [.., cols], weights [slots of all rows], or NULL: 1. 'par' may be NULL.
  */
 void router_gather(struct par *par, const struct router_slots *slots, void *to,
                    size_t stride, const void *from, size_t nbytes);

@@ -267,9 +267,42 @@ test_group(void)
            "router_group: of none");
 }
 
+/* Rows 1 2 0 | 2 1 of two experts: their weighted rows are added in this order,
+ * which shows in the last bit, by any number of threads. */
+static void
+test_moving(struct par *par, const char *threads)
+{
+    enum { COLS = 1027, K = 2, ROWS = 3, SLOTS = 5 };
+    static const uint32_t slots[SLOTS] = { 2, 4, 0, 5, 3 };
+    static const float weights[ROWS * K] = { .3F, 0, .7F, .9F, .1F, .6F };
+    static float x[ROWS][COLS], moved[SLOTS][COLS + 3];
+    static float y[SLOTS][COLS], sum[ROWS][COLS], want[ROWS][COLS];
+    const struct router_slots s = { slots, SLOTS, K };
+    bool copied = true;
+
+    for (size_t j = 0; j < COLS; j++) {
+        for (size_t i = 0; i < ROWS; i++)
+            x[i][j] = sum[i][j] = want[i][j] = rng_f32(3, i, j);
+        for (size_t i = 0; i < SLOTS; i++)
+            y[i][j] = rng_f32(4, i, j) - 0.5F;
+        for (size_t i = 0; i < SLOTS; i++)
+            want[slots[i] / K][j] =
+                fmaf(weights[slots[i]], y[i][j], want[slots[i] / K][j]);
+    }
+    router_gather(par, &s, moved, sizeof(moved[0]), x, sizeof(x[0]));
+    for (size_t i = 0; i < SLOTS; i++)
+        copied &= !memcmp(moved[i], x[slots[i] / K], sizeof(x[0]));
+    tap_ok(copied, "router_gather: %s, a row twice", threads);
+    router_scatter(par, &s, sum[0], weights, y[0], COLS);
+    tap_ok(!memcmp(sum, want, sizeof(sum)), "router_scatter: %s, slot by slot",
+           threads);
+}
+
 int
 main(void)
 {
+    struct par *par;
+    struct err err;
     static const size_t shapes[][2] = { { 8, 2 },    { 60, 4 }, { 128, 8 },
                                         { 512, 10 }, { 16, 8 }, { 132, 16 },
                                         { 256, 32 } };
@@ -283,5 +316,10 @@ main(void)
     test_groups();
     test_after_division();
     test_group();
+    test_moving(NULL, "1 thread");
+    if (par_open(&par, 3, &err) < 0)
+        return 1;
+    test_moving(par, "3 threads");
+    par_close(par);
     return tap_done();
 }
