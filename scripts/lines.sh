@@ -6,7 +6,7 @@
 budgets='core 11775
 core/format 13502
 core/kernel 12052
-core/model 30387
+core/model 30466
 core/text 8128
 core/image 2399
 cmd 43080

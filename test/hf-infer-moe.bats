@@ -43,6 +43,24 @@ for m in "", "-dense-first-last", "-mlp-only", "-all-experts-f32":
     done
 }
 
+@test "hf-infer --compute bf16: a token's bits do not depend on the types of experts that others have" {
+    py - "$(moe "")" mixed <<'END'
+import glob, os, re, shutil, sys, mkst
+import numpy as np
+os.makedirs(sys.argv[2])
+shutil.copy(sys.argv[1] + "/config.json", sys.argv[2])
+t = {k: v for f in glob.glob(sys.argv[1] + "/*.safetensors") for k, v in mkst.load(f).items()}
+for k in t:
+    if re.search(r"experts\.\d*[02468]\.", k) and t[k][0] == "BF16":
+        wide = np.frombuffer(t[k][2], "<u2").astype("<u4") << 16
+        t[k] = "F32", t[k][1], wide.tobytes()
+mkst.save_raw(sys.argv[2] + "/model.safetensors", mkst.header(t), b"".join(v[2] for v in t.values()))
+END
+    st-inspect list mixed | grep 'F32.*experts'
+    same_for '-j 1' '-j 2 --chunk 3' '--chunk 1' -- \
+        hf-infer mixed --ids $IDS --acts resid:1 --compute bf16
+}
+
 @test "hf-infer: experts in one tensor a layer give the bits that a tensor each gives, in tune and merge, too" {
     for m in "" -dense-first-last; do
         py - "$(moe "$m")" fused <<'END'

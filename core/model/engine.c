@@ -158,8 +158,10 @@ engine_open(struct engine **engine, const struct model *model, struct par *par,
     if (!options->bare)
         chunk = larger(smaller(larger(ACTIVATIONS_MAX / nbytes, 1), chunk),
                        options->least);
+    w->k = (size_t)model->config.n_experts_used;
+    w->room = chunk + (options->bare ? 0 : w->k); /* one token's at least */
     for (size_t i = 1; i < n_arrays; i++)
-        arrays[i].rows = chunk;
+        arrays[i].rows = w->room;
 
     *engine = NULL;
     e->model = model;
@@ -168,7 +170,6 @@ engine_open(struct engine **engine, const struct model *model, struct par *par,
     e->options.chunk = chunk;
     e->attention_bf16 = attends_bf16(model, options);
     w->n = n_experts;
-    w->k = (size_t)model->config.n_experts_used;
     w->first = xcalloc(n_experts + 1, sizeof(*w->first));
     e->memory =
         mem_arrays(arrays, n_arrays, &e->nbytes, "the activations", err);

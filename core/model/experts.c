@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "core/kernel/gemm.h"
 #include "core/kernel/vec.h"
 #include "core/model/block.h"
 #include "core/model/engine.h"
@@ -52,32 +53,59 @@ experts_route(struct engine *e, const struct layer *l,
     router_group(w->slots, w->first, w->selected, n_rows * w->k, w->n);
 }
 
-/* Rows x and their sums y, all of prompts or all generated. */
+/* May their products share a call?  One that rounds looks at all weights' types
+ * to choose how. */
+static bool
+are_alike(const struct mlp *a, const struct mlp *b)
+{
+    return a->gate.w.dtype == b->gate.w.dtype &&
+           a->up.w.dtype == b->up.w.dtype && a->down.w.dtype == b->down.w.dtype;
+}
+
+/*
+ * Rows x and their sums y, all of prompts or all generated.  As many experts as
+ * there is room for share calls of products: one alone has too few rows for
+ * many threads.
+ */
 static void
 apply_rows(struct engine *e, const struct layer *l, const struct activations *a,
            float *y, const float *x, const float *weights, bool generated)
 {
     const struct experts_work *w = &e->experts;
     size_t hidden = l->experts->gate.in, nbytes = hidden * sizeof(*x);
+    size_t inter = l->experts->gate.out;
 
-    for (size_t i = 0; i < w->n; i++) {
-        const struct mlp *m = &l->experts[i];
-        const struct router_slots s = experts_slots(w, i);
+    for (size_t i = 0; w->first[i] < w->first[w->n];) {
+        struct apply_some gate_up[GEMM_MAX_JOBS], down[GEMM_MAX_JOBS / 2];
+        struct router_slots some = experts_slots(w, i);
+        size_t first = w->first[i], n = 0;
+        const struct mlp *m = NULL;
 
-        if (s.n == 0)
-            continue;
-        router_gather(e->par, &s, w->x, nbytes, x, nbytes);
-        linear_rows(e,
-                    (struct apply[]){
-                        { &m->gate, a->gate, false },
-                        { &m->up, a->up, false },
-                    },
-                    2, w->x, s.n, generated);
+        for (; i < w->n && n < GEMM_MAX_JOBS / 2; i++) {
+            size_t row = w->first[i] - first, n_rows = experts_slots(w, i).n;
+
+            if (n_rows == 0)
+                continue;
+            if (row + n_rows > w->room || (m && !are_alike(m, &l->experts[i])))
+                break;
+            m = &l->experts[i];
+            gate_up[2 * n] = (struct apply_some){
+                { &m->gate, a->gate + row * inter, false }, row, n_rows
+            };
+            gate_up[2 * n + 1] = (struct apply_some){
+                { &m->up, a->up + row * inter, false }, row, n_rows
+            };
+            down[n++] = (struct apply_some){
+                { &m->down, w->y + row * hidden, false }, row, n_rows
+            };
+        }
+        some.n = w->first[i] - first;
+        router_gather(e->par, &some, w->x, nbytes, x, nbytes);
+        linear_some(e, gate_up, 2 * n, w->x, some.n, generated);
         mlp_activate(e->par, e->model->config.form.act, a->gate, a->gate, a->up,
-                     m->gate.out, m->gate.out, s.n);
-        linear_rows(e, &(struct apply){ &m->down, w->y, false }, 1, a->gate,
-                    s.n, generated);
-        router_scatter(e->par, &s, y, weights, w->y, hidden);
+                     inter, inter, some.n);
+        linear_some(e, down, n, a->gate, some.n, generated);
+        router_scatter(e->par, &some, y, weights, w->y, hidden);
     }
 }
 

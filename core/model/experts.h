@@ -21,12 +21,14 @@ struct layer;
  * model without.  engine_open() allocates it. */
 struct experts_work {
     size_t n, k;
-    float *scores;      /* [chunk, n] */
+    size_t room;   /* slots whose rows fit into x, y, and gate, up: a chunk's
+                    * rows, or more */
+    float *scores; /* [chunk, n] */
     uint32_t *selected; /* [chunk, k] */
     float *weights;     /* [chunk, k] */
     uint32_t *slots;    /* [chunk * k], by expert: slot i is row i / k's */
     size_t *first;      /* [n + 1] of the experts' slots */
-    float *x, *y;       /* [chunk, hidden] an expert's input, output */
+    float *x, *y;       /* [room, hidden] input and output of some slots */
     float *shared;      /* [chunk] weights of that of all tokens, where it has
                          * any */
 };

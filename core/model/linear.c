@@ -62,38 +62,45 @@ round_rows(void *ctx, size_t begin, size_t end)
 /* Is a prompt's product that of its inputs, rounded and widened again?  That of
  * a generated token always is. */
 static bool
-is_widened(const struct apply *to, size_t n)
+is_widened(const struct gemm_job *jobs, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (to[i].linear->w.dtype != DT_BF16)
+        if (jobs[i].w.weight.dtype != DT_BF16)
             return false;
     return !gemm_bf16_is_native();
 }
 
-/* Some consecutive rows, all of prompts or all generated, and the layers
- * without their adapters. */
+/* Rows that are all of prompts or all generated. */
 static void
-apply_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
-           size_t row, size_t n_rows, bool generated)
+products(struct engine *e, const struct gemm_job *jobs, size_t n,
+         const float *x, size_t n_rows, bool generated)
 {
-    struct gemm_job jobs[MAX_APPLY];
-    size_t k = to[0].linear->in;
+    size_t k = jobs->w.k;
 
-    x += row * k;
-    for (size_t i = 0; i < n; i++)
-        jobs[i] = linear_job(to[i].linear, to[i].y + row * to[i].linear->out,
-                             to[i].add);
-    if (to[0].linear->w.dtype == DT_I8) {
+    if (jobs->w.weight.dtype == DT_I8) {
         linear_int8(e, jobs, n, x, k, n_rows);
     } else if (e->options.compute == COMPUTE_F32) {
         gemm_exact(e->gemm, jobs, n, x, k, n_rows);
-    } else if (generated || is_widened(to, n)) {
+    } else if (generated || is_widened(jobs, n)) {
         par_for(e->par, n_rows, 4, round_rows, &(struct rounding){ e, x, k });
         gemm_exact(e->gemm, jobs, n, e->widened, k, n_rows);
     } else {
         gemm_to_bf16(e->gemm, e->rounded, x, k, n_rows, k);
         gemm_bf16(e->gemm, jobs, n, e->rounded, NULL, gemm_ld_bf16(k), n_rows);
     }
+}
+
+/* Some consecutive rows and the layers without their adapters. */
+static void
+apply_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
+           size_t row, size_t n_rows, bool generated)
+{
+    struct gemm_job jobs[MAX_APPLY];
+
+    for (size_t i = 0; i < n; i++)
+        jobs[i] = linear_job(to[i].linear, to[i].y + row * to[i].linear->out,
+                             to[i].add);
+    products(e, jobs, n, x + row * jobs->w.k, n_rows, generated);
 }
 
 size_t
@@ -148,6 +155,26 @@ linear_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
     apply_rows(e, to, n, x, 0, n_rows, generated);
     for (size_t i = 0; i < n; i++)
         lora_apply(e, &to[i], x, n_rows);
+}
+
+void
+linear_some(struct engine *e, const struct apply_some *to, size_t n,
+            const float *x, size_t n_rows, bool generated)
+{
+    struct gemm_job jobs[GEMM_MAX_JOBS];
+
+    if (n == 0)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        jobs[i] =
+            linear_job(to[i].apply.linear, to[i].apply.y, to[i].apply.add);
+        jobs[i].row = to[i].row;
+        jobs[i].m = to[i].n;
+    }
+    products(e, jobs, n, x, n_rows, generated);
+    for (size_t i = 0; i < n; i++)
+        lora_apply(e, &to[i].apply, x + to[i].row * to[i].apply.linear->in,
+                   to[i].n);
 }
 
 void

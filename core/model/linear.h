@@ -37,6 +37,13 @@ struct apply {
 
 #define MAX_APPLY 4
 
+/* The same of some of the input's rows, as an expert has them: row .. row + n -
+ * 1; y[0] is of the first. */
+struct apply_some {
+    struct apply apply;
+    size_t row, n;
+};
+
 /* linear_job() is the product and the bias as gemm() takes them: y [rows,
  * l->out] = w x + bias, 'add'ed to what is there. */
 struct gemm_job linear_job(const struct linear *l, float *y, bool add);
@@ -64,6 +71,8 @@ size_t linear_alike(const struct engine *engine, const struct chunk *chunk,
  *   linear_dense   the same         the same                    no; no adapters
  *   linear_rows    experts', head's the same; by gemm_int8()    no
  *                                   where w is I8
+ *   linear_some    experts', to     the same                    no
+ *                  GEMM_MAX_JOBS
  *   linear_exact   a router's       f32                         no
  */
 void linear_apply(struct engine *engine, const struct chunk *chunk,
@@ -71,6 +80,8 @@ void linear_apply(struct engine *engine, const struct chunk *chunk,
 void linear_dense(struct engine *engine, const struct chunk *chunk,
                   const struct apply *to, size_t n, const float *x);
 void linear_rows(struct engine *engine, const struct apply *to, size_t n,
+                 const float *x, size_t n_rows, bool generated);
+void linear_some(struct engine *engine, const struct apply_some *to, size_t n,
                  const float *x, size_t n_rows, bool generated);
 void linear_exact(struct engine *engine, const struct apply *to, const float *x,
                   size_t n_rows);
