@@ -15,146 +15,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/kernel/cpu.h"
-#include "core/kernel/vec.h"
-#include "core/map.h"
-#include "core/mem.h"
-#include "core/model/engine.h"
-#include "core/model/kv.h"
-#include "core/model/model.h"
-#include "core/model/parts.h"
-#include "core/str.h"
-#include "test/bench/bench.h"
-#include "test/bench/probe.h"
+#include "test/bench/feed.h"
 
-#define N_DECODE 12
-#define N_LONG   4096 /* tokens before them, of a long context */
-#define N_PROMPT 512
-#define CHUNK    512
 #define N_BATCH  16
 #define N_ROWS   64  /* that begin with .. */
 #define N_PREFIX 500 /* .. the same tokens */
-#define ROUNDS   5
 
-static const struct engine_options one = { 1, COMPUTE_F32, DT_F32, false, 0 };
 static const struct engine_options many = { CHUNK, COMPUTE_F32, DT_F32, false,
                                             0 };
-static struct map weights;
-static const char *shape; /* what its rows are called */
-
-static void
-check(int rc, const struct err *err)
-{
-    if (!rc)
-        return;
-    fprintf(stderr, "engine: %s\n", err->what);
-    exit(1);
-}
-
-/* Seconds to read all weights once. */
-static double
-probe(struct par *par)
-{
-    return (double)weights.size / probe_read(par, weights.data, weights.size);
-}
-
-struct speed {
-    double token_s, probe_s; /* medians */
-};
-
-/* A sequence of n tokens, with room for N_DECODE more: keys and values of any
- * numbers. */
-static struct session *
-session_of(struct engine *engine, size_t n)
-{
-    struct session *s = session_new(engine, n + N_DECODE + 1);
-    size_t head_dim = s->kv.head_dim;
-    float *k = xcalloc(2 * n * head_dim + 1, sizeof(*k));
-    struct err err = { 0 };
-
-    for (size_t i = 0; i < 2 * n * head_dim; i++)
-        k[i] = (float)((double)(i * 7919 % 4096) / 2048 - 1);
-    check(kv_grow(&s->kv, 0, s->max_tokens, &err), &err);
-    for (size_t l = 0; l < s->kv.n_layers; l++)
-        for (size_t h = 0; h < s->kv.n_heads; h++)
-            kv_set(&s->kv, l, h, 0, n, k, k + n * head_dim);
-    s->n = s->n_cached = n;
-    free(k);
-    return s;
-}
-
-/* Bytes of a session's keys and values. */
-static size_t
-kv_nbytes(const struct session *s)
-{
-    const struct kv *kv = &s->kv;
-
-    return 2 * kv->n_layers * kv->n_heads * kv->head_dim * s->n_cached *
-           dtype_size(kv->dtype);
-}
-
-/* Tokens one by one after n, a probe after each, so that neighbours cost both:
- * a read of all weights, and what the keys and values cost at its rate. */
-static struct speed
-decode(struct engine *engine, const struct model *model, struct par *par,
-       size_t n, int probes)
-{
-    double token[N_DECODE], read[N_DECODE] = { 0 };
-    float *logits = xcalloc((size_t)model->config.vocab_size, 4);
-    struct session *s;
-    struct err err = { 0 };
-    struct speed speed;
-    int32_t id = 1;
-
-    s = session_of(engine, n);
-    check(session_feed(s, &id, 1, logits, 1, &err), &err);
-    for (size_t i = 0; i < N_DECODE; i++) {
-        double start = clock_s();
-
-        check(engine_feed(s->engine, &(struct feed){ s, &id, 1, 1, true }, 1,
-                          NULL, logits, &err),
-              &err);
-        id = (int32_t)vec_argmax(logits, (size_t)model->config.vocab_size);
-        token[i] = clock_s() - start;
-        if (probes)
-            read[i] =
-                probe(par) * (1 + (double)kv_nbytes(s) / (double)weights.size);
-    }
-    session_close(s);
-    free(logits);
-    speed.token_s = median(token, N_DECODE);
-    speed.probe_s = median(read, N_DECODE);
-    return speed;
-}
-
-static double
-decode_line(const struct model *model, int threads)
-{
-    struct engine *engine;
-    struct par *par;
-    struct err err = { 0 };
-    struct speed s, after = { 0 };
-
-    check(par_open(&par, threads, &err), &err);
-    probe(par);
-    check(engine_open(&engine, model, par, &one, &err), &err);
-    if (model->config.max_positions > N_LONG)
-        after = decode(engine, model, par, N_LONG, 1);
-    s = decode(engine, model, par, 0, 1);
-    engine_close(engine);
-    row("hf-infer decode", shape, isa_name(cpu_isa()), threads, 1 / s.token_s,
-        "token/s", s.probe_s / s.token_s, "read weights");
-    if (after.token_s > 0)
-        row("  after 4096", shape, isa_name(cpu_isa()), threads,
-            1 / after.token_s, "token/s", after.probe_s / after.token_s,
-            "read weights, K, V");
-    par_close(par);
-    return s.token_s;
-}
 
 /* The first n CPUs of those that a process may have. */
 static void
@@ -215,24 +86,6 @@ neighbour_line(const struct model *model, double alone_s)
     waitpid(pid, NULL, 0);
 }
 
-/* Multiplications and additions of a token, those of the ends left out. */
-static double
-flop_token(const struct model *m)
-{
-    double n = 0;
-
-    for (size_t i = 0; i < (size_t)m->config.n_layers; i++)
-        for (int p = PART_QKV; p <= PART_DOWN; p++) {
-            size_t out, in;
-
-            if (!part_is_in(&m->config, (enum model_part)p, i))
-                continue;
-            part_size(&m->config, (enum model_part)p, &out, &in);
-            n += (double)out * (double)in;
-        }
-    return 2 * n;
-}
-
 /* 16 sequences at once, against as many tokens one by one. */
 static void
 batch_line(const struct model *model, int threads, double token_s)
@@ -270,82 +123,6 @@ batch_line(const struct model *model, int threads, double token_s)
     engine_close(engine);
     par_close(par);
     free(logits);
-}
-
-/* Room for the same prompt again and again. */
-struct prompt {
-    struct engine *engine;
-    struct session *session;
-    int32_t ids[N_PROMPT];
-    float *logits;
-};
-
-static void
-prompt_open(struct prompt *p, const struct model *model, struct par *par,
-            enum compute compute)
-{
-    const struct engine_options options = { CHUNK, compute, DT_F32, false, 0 };
-    struct err err = { 0 };
-
-    for (int i = 0; i < N_PROMPT; i++)
-        p->ids[i] = (int32_t)(i * 7919 % model->config.vocab_size);
-    p->logits = xcalloc((size_t)model->config.vocab_size, 4);
-    check(engine_open(&p->engine, model, par, &options, &err), &err);
-    p->session = session_new(p->engine, N_PROMPT);
-}
-
-/* Tokens a second. */
-static double
-prompt_run(struct prompt *p)
-{
-    struct session *s = p->session;
-    struct err err = { 0 };
-    double start = clock_s();
-
-    s->n = s->n_cached = 0;
-    check(session_feed(s, p->ids, N_PROMPT, p->logits, 1, &err), &err);
-    return N_PROMPT / (clock_s() - start);
-}
-
-static void
-prompt_close(struct prompt *p)
-{
-    session_close(p->session);
-    engine_close(p->engine);
-    free(p->logits);
-}
-
-/* A prompt: its speed beside the peak of its products, and memory. */
-static void
-prompt_line(const struct model *model, int threads, enum compute compute)
-{
-    enum probe_kind kind = compute == COMPUTE_F32 ? PROBE_F32 : PROBE_BF16;
-    double speed[ROUNDS], peak[ROUNDS], v;
-    struct str what = { 0 };
-    struct prompt p;
-    struct par *par;
-    struct err err = { 0 };
-
-    check(par_open(&par, threads, &err), &err);
-    prompt_open(&p, model, par, compute);
-    for (int i = 0; i < ROUNDS; i++) {
-        peak[i] = probe_best(par, kind);
-        if (peak[i] == 0) /* no bf16 instruction: widened to f32 */
-            peak[i] = probe_best(par, PROBE_F32);
-        speed[i] = prompt_run(&p);
-    }
-    v = median(speed, ROUNDS);
-    str_addf(&what, "%s, 512, %s", shape,
-             compute == COMPUTE_F32 ? "f32" : "bf16");
-    row("hf-infer prompt", what.s, isa_name(cpu_isa()), threads, v, "token/s",
-        v * flop_token(model) / median(peak, ROUNDS), "its peak");
-    if (compute == COMPUTE_F32)
-        row("  memory", "anonymous", "-", threads,
-            (double)proc_kib("/proc/self/smaps_rollup", "Anonymous:") / 1024,
-            "MiB", 0, "");
-    str_free(&what);
-    prompt_close(&p);
-    par_close(par);
 }
 
 /*
@@ -569,28 +346,6 @@ run(const char *dir, const char *name)
     str_free(&path);
 }
 
-/* The same of another shape, in fewer rows. */
-static void
-run_other(const char *dir, const char *name)
-{
-    struct model *model;
-    struct str path = { 0 };
-    struct err err = { 0 };
-    int threads = par_default() > 1 ? 2 : 1;
-
-    shape = name;
-    str_addf(&path, "%s/model.safetensors", dir);
-    check(map_open(&weights, path.s, &err), &err);
-    probe(NULL);
-    check(model_open(&model, dir, &err), &err);
-    decode_line(model, threads);
-    prompt_line(model, threads, COMPUTE_F32);
-    prompt_line(model, threads, COMPUTE_BF16);
-    model_close(model);
-    map_close(&weights);
-    str_free(&path);
-}
-
 static int
 one_speed(const char *what, const char *dir, int threads)
 {
@@ -622,23 +377,6 @@ one_speed(const char *what, const char *dir, int threads)
     return 0;
 }
 
-/* Room for a random model of so many MiB, and for it and the activations in
- * memory? */
-static bool
-room_for_model(const char *dir, const char *name, size_t mib)
-{
-    struct statvfs fs;
-
-    if (!memory_for(name, (mib << 20) + ((size_t)1800 << 20)))
-        return false;
-    if (statvfs(dir, &fs) == 0 && fs.f_bavail * fs.f_frsize < mib << 20) {
-        fprintf(stderr, "bench: %s left out: %s lacks room for %zu MiB\n", name,
-                dir, mib);
-        return false;
-    }
-    return true;
-}
-
 int
 main(int argc, char **argv)
 {
@@ -646,7 +384,6 @@ main(int argc, char **argv)
         const char *name, *maker;
         size_t mib; /* of the file */
     } shapes[] = {
-#define MAKER "${PYTHON:-python3} scripts/random-model.py --shape "
         { "Qwen3-0.6B", MAKER "qwen3-0.6b", 2000 },
         { "GPT-2", MAKER "gpt2", 240 },
         { "Gemma 2 2B", MAKER "gemma-2-2b", 5000 },
