@@ -23,6 +23,7 @@ done
 "$b/par"
 "$b/table"
 "$b/engine"
+"$b/families"
 "$b/vision"
 sh scripts/bench-tables.sh
 "$b/lm"

@@ -3,12 +3,14 @@
 """Write a model directory with random weights, for benchmarks and tests:
 
     random-model.py [--shape NAME] [--set KEY=JSON]... [--lm-head]
-                    [--seed N] DIR
+                    [--holes] [--seed N] DIR
 
 Shapes are those of published models, so speed and memory are theirs; --set
 changes keys of config.json, e.g. --set num_hidden_layers=2.  --lm-head stores
 a tied output layer once more, as some published files do.  There is no
-tokenizer: give hf-infer --ids.
+tokenizer: give hf-infer --ids.  --holes leaves all matrices of layers zero but
+those that choose experts, as holes, which take no room on disk: tokens then
+choose by their embeddings alone.
 
 Weights are BF16 with the quantiles of a normal distribution, so that sums
 behave as in a trained model; norms lie near 1.  The same shape and seed give
@@ -79,6 +81,67 @@ SHAPES = {
         "num_key_value_heads": 4,
         "tie_word_embeddings": False,
         "vocab_size": 151936,
+    },
+    "qwen3-next-80b-a3b": {
+        "architectures": ["Qwen3NextForCausalLM"],
+        "model_type": "qwen3_next",
+        **QWEN,
+        "decoder_sparse_step": 1,
+        "full_attention_interval": 4,
+        "head_dim": 256,
+        "hidden_size": 2048,
+        "intermediate_size": 5120,
+        "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 128,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32,
+        "linear_value_head_dim": 128,
+        "max_position_embeddings": 262144,
+        "mlp_only_layers": [],
+        "moe_intermediate_size": 512,
+        "norm_topk_prob": True,
+        "num_attention_heads": 16,
+        "num_experts": 512,
+        "num_experts_per_tok": 10,
+        "num_hidden_layers": 48,
+        "num_key_value_heads": 2,
+        "partial_rotary_factor": 0.25,
+        "rope_theta": 10000000,
+        "shared_expert_intermediate_size": 512,
+        "tie_word_embeddings": False,
+        "vocab_size": 151936,
+    },
+    "deepseek-v2-lite": {
+        "architectures": ["DeepseekV2ForCausalLM"],
+        "model_type": "deepseek_v2",
+        "bos_token_id": 100000,
+        "eos_token_id": 100001,
+        "first_k_dense_replace": 1,
+        "hidden_size": 2048,
+        "intermediate_size": 10944,
+        "kv_lora_rank": 512,
+        "max_position_embeddings": 4096,
+        "moe_intermediate_size": 1408,
+        "moe_layer_freq": 1,
+        "n_group": 1,
+        "n_routed_experts": 64,
+        "n_shared_experts": 2,
+        "norm_topk_prob": False,
+        "num_attention_heads": 16,
+        "num_experts_per_tok": 6,
+        "num_hidden_layers": 27,
+        "num_key_value_heads": 16,
+        "q_lora_rank": None,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "rope_theta": 10000,
+        "routed_scaling_factor": 1.0,
+        "scoring_func": "softmax",
+        "tie_word_embeddings": False,
+        "topk_group": 1,
+        "topk_method": "greedy",
+        "v_head_dim": 128,
+        "vocab_size": 102400,
     },
     "gpt2": {
         "architectures": ["GPT2LMHeadModel"],
@@ -175,23 +238,67 @@ SHAPES = {
 }
 
 
+def n_experts(cfg, i):
+    """How many layer i has."""
+    if cfg["model_type"] == "deepseek_v2":
+        return cfg["n_routed_experts"] * (i >= cfg["first_k_dense_replace"])
+    return cfg.get("num_experts", 0) * (
+        i not in cfg.get("mlp_only_layers", [])
+        and (i + 1) % cfg.get("decoder_sparse_step", 1) == 0
+    )
+
+
 def mlp_tensors(cfg, i):
     """Name -> shape of layer i's MLP or experts."""
-    hidden, inner = cfg["hidden_size"], cfg["intermediate_size"]
-    names, out = ["mlp."], {}
-    if (
-        cfg["model_type"] == "qwen3_moe"
-        and i not in cfg["mlp_only_layers"]
-        and (i + 1) % cfg["decoder_sparse_step"] == 0
-    ):
+    hidden, out = cfg["hidden_size"], {}
+    widths = {"mlp.": cfg["intermediate_size"]}
+    n = n_experts(cfg, i)
+    if n > 0:
         inner = cfg["moe_intermediate_size"]
-        names = [f"mlp.experts.{e}." for e in range(cfg["num_experts"])]
-        out["mlp.gate.weight"] = (cfg["num_experts"], hidden)
-    for name in names:
+        widths = {f"mlp.experts.{e}.": inner for e in range(n)}
+        out["mlp.gate.weight"] = (n, hidden)
+    if n > 0 and cfg["model_type"] == "deepseek_v2":
+        widths["mlp.shared_experts."] = cfg["n_shared_experts"] * inner
+    if n > 0 and cfg["model_type"] == "qwen3_next":
+        widths["mlp.shared_expert."] = cfg["shared_expert_intermediate_size"]
+        out["mlp.shared_expert_gate.weight"] = (1, hidden)
+    for name, inner in widths.items():
         out[name + "down_proj.weight"] = (hidden, inner)
         out[name + "gate_proj.weight"] = (inner, hidden)
         out[name + "up_proj.weight"] = (inner, hidden)
     return out
+
+
+def delta_tensors(cfg):
+    """Name -> shape of a layer's Gated DeltaNet."""
+    keys = cfg["linear_num_key_heads"] * cfg["linear_key_head_dim"]
+    heads, dim = cfg["linear_num_value_heads"], cfg["linear_value_head_dim"]
+    hidden, values = cfg["hidden_size"], heads * dim
+    width = cfg["linear_conv_kernel_dim"]
+    return {
+        "linear_attn.A_log": (heads,),
+        "linear_attn.conv1d.weight": (2 * keys + values, 1, width),
+        "linear_attn.dt_bias": (heads,),
+        "linear_attn.in_proj_ba.weight": (2 * heads, hidden),
+        "linear_attn.in_proj_qkvz.weight": (2 * (keys + values), hidden),
+        "linear_attn.norm.weight": (dim,),
+        "linear_attn.out_proj.weight": (hidden, values),
+    }
+
+
+def latent_tensors(cfg):
+    """Name -> shape of a layer's multi-head latent attention, without
+    q_lora_rank."""
+    hidden, heads = cfg["hidden_size"], cfg["num_attention_heads"]
+    rank, rope = cfg["kv_lora_rank"], cfg["qk_rope_head_dim"]
+    nope, v = cfg["qk_nope_head_dim"], cfg["v_head_dim"]
+    return {
+        "self_attn.kv_a_layernorm.weight": (rank,),
+        "self_attn.kv_a_proj_with_mqa.weight": (rank + rope, hidden),
+        "self_attn.kv_b_proj.weight": (heads * (nope + v), rank),
+        "self_attn.o_proj.weight": (hidden, heads * v),
+        "self_attn.q_proj.weight": (heads * (nope + rope), hidden),
+    }
 
 
 def layer_tensors(cfg, i):
@@ -203,15 +310,22 @@ def layer_tensors(cfg, i):
         "input_layernorm.weight": (hidden,),
         **mlp_tensors(cfg, i),
         "post_attention_layernorm.weight": (hidden,),
+    }
+    if cfg["model_type"] == "deepseek_v2":
+        return {**out, **latent_tensors(cfg)}
+    if (i + 1) % cfg.get("full_attention_interval", 1) != 0:
+        return {**out, **delta_tensors(cfg)}
+    gated = 2 if cfg["model_type"] == "qwen3_next" else 1
+    out |= {
         "self_attn.k_proj.weight": (kv_heads * dim, hidden),
         "self_attn.o_proj.weight": (hidden, heads * dim),
-        "self_attn.q_proj.weight": (heads * dim, hidden),
+        "self_attn.q_proj.weight": (gated * heads * dim, hidden),
         "self_attn.v_proj.weight": (kv_heads * dim, hidden),
     }
     if cfg["model_type"] == "gemma2":
         out["pre_feedforward_layernorm.weight"] = (hidden,)
         out["post_feedforward_layernorm.weight"] = (hidden,)
-    if cfg["model_type"] in ("qwen3", "qwen3_moe"):
+    if cfg["model_type"] in ("qwen3", "qwen3_moe", "qwen3_next"):
         out["self_attn.k_norm.weight"] = (dim,)
         out["self_attn.q_norm.weight"] = (dim,)
     if cfg["model_type"] == "qwen2":
@@ -330,7 +444,12 @@ def weights(rng, shape, table):
         left -= n
 
 
-def write_model(path, cfg, lm_head, seed):
+def is_hole(name, shape):
+    """Is it a layer's matrix that chooses no experts?"""
+    return ".layers." in name and len(shape) > 1 and "gate.w" not in name
+
+
+def write_model(path, cfg, lm_head, holes, seed):
     """Write model.safetensors."""
     normal = quantiles()
     tables = {
@@ -342,6 +461,9 @@ def write_model(path, cfg, lm_head, seed):
     with open(path, "wb") as file:
         file.write(header(shapes))
         for name, shape in shapes.items():
+            if holes and is_hole(name, shape):
+                file.seek(2 * math.prod(shape), 1)
+                continue
             kind = "matrix" if len(shape) > 1 else "vector"
             if name.endswith(".bias"):
                 kind = "bias"
@@ -350,6 +472,7 @@ def write_model(path, cfg, lm_head, seed):
             rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
             for block in weights(rng, shape, tables[kind]):
                 file.write(block)
+        file.truncate()
 
 
 def main():
@@ -362,6 +485,7 @@ def main():
         "--set", action="append", default=[], metavar="KEY=JSON"
     )
     parser.add_argument("--lm-head", action="store_true")
+    parser.add_argument("--holes", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("directory", type=pathlib.Path)
     args = parser.parse_args()
@@ -373,7 +497,7 @@ def main():
     text = json.dumps(cfg, indent=2, sort_keys=True) + "\n"
     (args.directory / "config.json").write_text(text)
     path = args.directory / "model.safetensors"
-    write_model(path, cfg, args.lm_head, args.seed)
+    write_model(path, cfg, args.lm_head, args.holes, args.seed)
 
 
 if __name__ == "__main__":

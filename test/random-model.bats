@@ -56,3 +56,35 @@ assert abs(t["std"] - 0.02) < 1e-4 and abs(t["mean"]) < 1e-4, t
     run -0 --separate-stderr hf-infer m --ids 1,2,3 --top 1
     [ -z "$stderr" ]
 }
+
+@test "random-model.py: Qwen3-Next's and DeepSeek-V2-Lite's layers have their mixers and experts, and run" {
+    random_model --shape qwen3-next-80b-a3b --set num_hidden_layers=4 \
+        --set vocab_size=64 --set num_experts=3 --set num_experts_per_tok=2 n
+    random_model --shape deepseek-v2-lite --set num_hidden_layers=2 \
+        --set vocab_size=64 --set n_routed_experts=3 \
+        --set num_experts_per_tok=2 d
+    for m in n d; do
+        st-inspect list "$m" | sed 1d >"$m.list"
+        run -0 --separate-stderr hf-infer "$m" --ids 1,2,3 --top 1
+        [ -z "$stderr" ]
+    done
+    # 2 norms and 1 + 4 x 3 + 1 of the MLP; 7 of DeltaNet, 6 of attention
+    [ "$(wc -l <n.list)" -eq $((3 + 4 * 16 + 3 * 7 + 6)) ]
+    # 2 norms and 5 of attention; an MLP, and 1 + 4 x 3
+    [ "$(wc -l <d.list)" -eq $((3 + 2 * 7 + 3 + 13)) ]
+}
+
+@test "random-model.py --holes: a layer's matrices but its router's are zero, and take no room" {
+    random_model --holes --shape qwen3-30b-a3b --set num_hidden_layers=1 \
+        --set vocab_size=64 --set num_experts=4 --set num_experts_per_tok=2 m
+    st-inspect stats m | py -c '
+import sys
+head, *rows = [x.rstrip("\n").split("\t") for x in sys.stdin]
+for row in rows:
+    x = dict(zip(head, row))
+    hole = ".experts." in x["name"] or "self_attn" in x["name"] and "norm" not in x["name"]
+    assert (float(x["std"]) == 0) == hole, x
+'
+    [ "$(du -k m/model.safetensors | cut -f 1)" -lt 10000 ]
+    [ "$(wc -c <m/model.safetensors)" -gt 70000000 ]
+}

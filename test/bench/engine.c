@@ -323,7 +323,7 @@ run(const char *dir, const char *name)
     shape = name;
     str_addf(&path, "%s/model.safetensors", dir);
     check(map_open(&weights, path.s, &err), &err);
-    probe(NULL); /* brings the file into memory */
+    probe(NULL, weights.size); /* brings the file into memory */
     check(model_open(&model, dir, &err), &err);
     token_s = alone_s = decode_line(model, 1);
     many_lines(model, 1, alone_s);

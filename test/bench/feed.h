@@ -37,11 +37,51 @@ check(int rc, const struct err *err)
     exit(1);
 }
 
-/* Seconds to read all weights once. */
+/* Multiplications and additions of a token, those of the ends left out. */
 static inline double
-probe(struct par *par)
+flop_token(const struct model *m)
 {
-    return (double)weights.size / probe_read(par, weights.data, weights.size);
+    double n = 0;
+
+    for (size_t i = 0; i < (size_t)m->config.n_layers; i++)
+        for (int p = PART_QKV; p < N_PARTS; p++) {
+            size_t out, in;
+
+            if (!part_is_in(&m->config, (enum model_part)p, i))
+                continue;
+            part_size(&m->config, (enum model_part)p, &out, &in);
+            n += (double)out * (double)in *
+                 (p < PART_EXPERT_GATE ? 1 : (double)m->config.n_experts_used);
+        }
+    return 2 * n;
+}
+
+/* Bytes that a token reads: BF16 weights, of experts those that it gets, and
+ * states. */
+static inline size_t
+active_nbytes(const struct model *m)
+{
+    const struct config *c = &m->config;
+    const struct config_gdn *g = &c->gdn;
+    size_t n = (size_t)flop_token(m);
+
+    n += (size_t)(2 * c->vocab_size * c->hidden_size);
+    for (size_t i = 0; i < (size_t)c->n_layers; i++)
+        if (c->mixer[i] == MIXER_GDN)
+            n += (size_t)(4 * g->n_v_heads * g->k_dim * g->v_dim);
+    return n;
+}
+
+/* Seconds to read so many bytes of the file, every time others if there are
+ * more. */
+static inline double
+probe(struct par *par, size_t nbytes)
+{
+    static size_t at;
+
+    nbytes = smaller(nbytes, weights.size);
+    at = at + 2 * nbytes > weights.size ? 0 : at + nbytes;
+    return (double)nbytes / probe_read(par, weights.data + at, nbytes);
 }
 
 struct speed {
@@ -80,7 +120,7 @@ kv_nbytes(const struct session *s)
 }
 
 /* Tokens one by one after n, a probe after each, so that neighbours cost both:
- * a read of all weights, and what the keys and values cost at its rate. */
+ * a read of its bytes, and what the keys and values cost at its rate. */
 static inline struct speed
 decode(struct engine *engine, const struct model *model, struct par *par,
        size_t n, int probes)
@@ -90,6 +130,7 @@ decode(struct engine *engine, const struct model *model, struct par *par,
     struct session *s;
     struct err err = { 0 };
     struct speed speed;
+    size_t nbytes = active_nbytes(model);
     int32_t id = 1;
 
     s = session_of(engine, n);
@@ -103,8 +144,8 @@ decode(struct engine *engine, const struct model *model, struct par *par,
         id = (int32_t)vec_argmax(logits, (size_t)model->config.vocab_size);
         token[i] = clock_s() - start;
         if (probes)
-            read[i] =
-                probe(par) * (1 + (double)kv_nbytes(s) / (double)weights.size);
+            read[i] = probe(par, nbytes) *
+                      (1 + (double)kv_nbytes(s) / (double)nbytes);
     }
     session_close(s);
     free(logits);
@@ -122,7 +163,7 @@ decode_line(const struct model *model, int threads)
     struct speed s, after = { 0 };
 
     check(par_open(&par, threads, &err), &err);
-    probe(par);
+    probe(par, active_nbytes(model));
     check(engine_open(&engine, model, par, &one, &err), &err);
     if (model->config.max_positions > N_LONG)
         after = decode(engine, model, par, N_LONG, 1);
@@ -136,24 +177,6 @@ decode_line(const struct model *model, int threads)
             "read weights, K, V");
     par_close(par);
     return s.token_s;
-}
-
-/* Multiplications and additions of a token, those of the ends left out. */
-static inline double
-flop_token(const struct model *m)
-{
-    double n = 0;
-
-    for (size_t i = 0; i < (size_t)m->config.n_layers; i++)
-        for (int p = PART_QKV; p <= PART_DOWN; p++) {
-            size_t out, in;
-
-            if (!part_is_in(&m->config, (enum model_part)p, i))
-                continue;
-            part_size(&m->config, (enum model_part)p, &out, &in);
-            n += (double)out * (double)in;
-        }
-    return 2 * n;
 }
 
 /* Room for the same prompt again and again. */
@@ -244,11 +267,11 @@ run_other(const char *dir, const char *name)
     shape = name;
     str_addf(&path, "%s/model.safetensors", dir);
     check(map_open(&weights, path.s, &err), &err);
-    probe(NULL);
+    probe(NULL, weights.size);
     check(model_open(&model, dir, &err), &err);
-    decode_line(model, threads);
-    prompt_line(model, threads, COMPUTE_F32);
+    prompt_line(model, threads, COMPUTE_F32); /* maps all experts */
     prompt_line(model, threads, COMPUTE_BF16);
+    decode_line(model, threads);
     model_close(model);
     map_close(&weights);
     str_free(&path);
