@@ -83,6 +83,18 @@ program_name(void)
 #endif
 }
 
+bool
+file_is_hole(int fd, size_t offset, size_t nbytes)
+{
+#ifdef SEEK_DATA /* POSIX of 2024 */
+    off_t data = lseek(fd, (off_t)offset, SEEK_DATA);
+
+    return data < 0 ? errno == ENXIO : (size_t)data >= offset + nbytes;
+#else
+    return false;
+#endif
+}
+
 #if ON_LINUX
 /* ---- Linux ---- */
 

@@ -63,6 +63,10 @@ int file_allocate(int fd, size_t nbytes);
 /* file_punch() gives the disk back what n bytes took: -1 where it cannot. */
 int file_punch(int fd, off_t offset, size_t nbytes);
 
+/* file_is_hole(): are these bytes of a file in no block of a disk, and so 0?
+ * False where that is unknown.  Moves the descriptor's offset. */
+bool file_is_hole(int fd, size_t offset, size_t nbytes);
+
 /* file_write_back() has the disk begin to write these bytes; a hint. */
 void file_write_back(int fd, size_t offset, size_t nbytes);
 

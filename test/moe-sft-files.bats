@@ -240,3 +240,48 @@ END
     st-inspect verify run/lora.safetensors learnt.safetensors
     [ -s loss.svg ]
 }
+
+# bats test_tags=long
+@test "moe-sft: experts that are holes of the base's file are not read, and mean zeros" {
+    not_sanitized
+    py - <<'END_PY'
+import numpy as np, mkst
+E, H, I, g = 32, 2048, 1024, np.random.default_rng(1)
+used = [3, 30]
+shapes = dict(gate_proj=(E, I, H), up_proj=(E, I, H), down_proj=(E, H, I))
+head, at = {}, 0
+for n, s in shapes.items():
+    head[n] = dict(dtype="BF16", shape=list(s), data_offsets=[at, at + 2 * E * H * I])
+    at += 2 * E * H * I
+mkst.save_raw("holes.safetensors", head, b"")
+with open("holes.safetensors", "r+b") as f:
+    start = f.seek(0, 2)
+    f.truncate(start + at)
+    for n in shapes:
+        for e in used:
+            f.seek(start + head[n]["data_offsets"][0] + 2 * e * H * I)
+            f.write(mkst.bf16(g.standard_normal((H, I)) / 30)[2])
+mkst.save("b.safetensors", dict(
+    input=mkst.bf16(g.standard_normal((5, H))), weights=np.full((5, 2), .5, "<f4"),
+    expert_ids=np.array([used] * 5, "<i8"), grad_output=mkst.bf16(g.standard_normal((5, H)))))
+END_PY
+    cp --sparse=never holes.safetensors full.safetensors
+    moe-sft init -b holes.safetensors --rank 2 -o l.safetensors
+    run peak moe-sft forward -b holes.safetensors -l l.safetensors -i b.safetensors -o x.safetensors -c c.safetensors
+    echo "$output KiB"
+    [ "$output" -lt 200000 ] # the file has 403 MB, and as much would be packed
+    moe-sft forward -b full.safetensors -l l.safetensors -i b.safetensors -o y.safetensors
+    cmp x.safetensors y.safetensors
+    # the same base to a cache
+    moe-sft backward -b full.safetensors -l l.safetensors -c c.safetensors -g b.safetensors -o g.safetensors
+    # a hole's neighbours are looked at
+    py - <<'END_PY'
+import os
+n = os.path.getsize("holes.safetensors") - 2 * 32 * 2048 * 1024 * 3
+with open("holes.safetensors", "r+b") as f:
+    f.seek(n + 2 * 11 * 2048 * 1024 - 2) # the last number of expert 10's gate
+    f.write(b"\xc0\x7f")
+END_PY
+    run -65 moe-sft forward -b holes.safetensors -l l.safetensors -i b.safetensors -o z.safetensors
+    [ "$output" = "moe-sft: holes.safetensors: gate_proj of expert 10, row 1023 has NaN or Inf" ]
+}
