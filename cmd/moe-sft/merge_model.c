@@ -21,7 +21,7 @@ struct whole {
     struct model *model;
     struct par *par;
     struct merge_work work;
-    char *turns; /* an expert's columns that take turns, or NULL */
+    char *bytes; /* of a layer, or of two whose columns take turns */
 };
 
 int
@@ -124,30 +124,9 @@ layer_at(const struct whole *g, const struct st_tensor *t, size_t i,
     return at.expert < (size_t)c->n_experts ? part_linear(g->model, at) : NULL;
 }
 
-/* Writes an expert's gate and up, whose columns take turns: as they are in
- * 'data', but for what adapters add. */
-static int
-put_turns(struct whole *g, struct stw *w, int tensor, const struct st_tensor *t,
-          const char *data, const struct linear *const part[2], struct err *err)
-{
-    size_t size = dtype_size(part[0]->w.dtype), n = part[0]->in * part[0]->out;
-    size_t at = part[0]->w.row * part[0]->w.ld * size;
-    char *to = g->turns;
-
-    memcpy(to, data + at, 2 * n * size);
-    for (size_t k = 0; k < 2; k++) {
-        const char *merged = g->work.merged;
-
-        if (part[k]->lora && merge_layer(g, t, part[k], err))
-            return -1;
-        for (size_t i = 0; part[k]->lora && i < n; i++)
-            memcpy(to + (2 * i + k) * size, merged + i * size, size);
-    }
-    return stw_write(w, tensor, to, 2 * n * size, at, err);
-}
-
 /* merge_put_fn of every linear layer, and of experts of which a tensor has a
- * layer's. */
+ * layer's: a layer's bytes, or an expert's whose columns take turns, as they
+ * are in the file, but for what adapters add. */
 static int
 put_layer(void *ctx, struct stw *w, int tensor, const struct st_tensor *t,
           struct err *err)
@@ -155,26 +134,24 @@ put_layer(void *ctx, struct stw *w, int tensor, const struct st_tensor *t,
     struct whole *g = ctx;
     const struct stdir_tensor *x = stdir_find(&g->model->dir, t->name);
     const char *data = x ? st_data(x->st, x->t) : NULL;
-    const struct linear *l, *part[2];
+    const char *merged = g->work.merged;
+    const struct linear *l;
     bool any = false, take_turns;
 
     for (size_t i = 0; data && (l = layer_at(g, t, i, &take_turns)); i++)
         any |= l->lora != NULL;
     for (size_t i = 0; any && (l = layer_at(g, t, i, &take_turns)); i++) {
-        size_t row = l->w.ld * dtype_size(l->w.dtype), at = l->w.row * row;
-        size_t nbytes = row * (l->by_k ? l->in : l->out);
-        int rc;
+        size_t size = dtype_size(l->w.dtype), at = l->w.row * l->w.ld * size;
+        size_t step = take_turns ? 2 : 1, k = i % step, n = l->in * l->out;
 
-        part[i % 2] = l;
-        if (take_turns)
-            rc = i % 2 ? put_turns(g, w, tensor, t, data, part, err) : 0;
-        else if (l->lora)
-            rc = merge_layer(g, t, l, err) < 0
-                     ? -1
-                     : stw_write(w, tensor, g->work.merged, nbytes, at, err);
-        else
-            rc = stw_write_mapped(w, tensor, data + at, nbytes, at, err);
-        if (rc < 0)
+        if (k == 0)
+            memcpy(g->bytes, data + at, step * n * size);
+        if (l->lora && merge_layer(g, t, l, err))
+            return -1;
+        for (size_t j = 0; l->lora && j < n; j++)
+            memcpy(g->bytes + (j * step + k) * size, merged + j * size, size);
+        if (k == step - 1 &&
+            stw_write(w, tensor, g->bytes, step * n * size, at, err))
             return -1;
     }
     return any;
@@ -197,7 +174,6 @@ merge_model(const struct cmd *cmd, struct err *err)
     size_t largest = 0, longest = 0, low = 0, n = 0;
     struct str config = { 0 };
     const struct stdir *dir;
-    bool any_turns = false;
     int rc = -1;
 
     if (model_open(&g.model, cmd->base, err) < 0)
@@ -220,7 +196,6 @@ merge_model(const struct cmd *cmd, struct err *err)
                 (l == &g.model->lm_head && data == g.model->embed.w.data))
                 continue;
             n++;
-            any_turns |= take_turns;
             largest = larger(largest, l->out * l->in);
             longest =
                 larger(longest, l->by_k ? larger(l->out, l->lora->a.out) : 0);
@@ -240,14 +215,12 @@ merge_model(const struct cmd *cmd, struct err *err)
     if (g.model->lm_head.lora && g.model->config.tied &&
         config_file_untied(&config, cmd->base, err) < 0)
         goto out;
-    if (any_turns &&
-        !(g.turns = mem_try(2 * largest, sizeof(float), dir->path, err)))
-        goto out;
-    if (merge_work_open(&g.work, g.par, cmd->n_threads, largest, longest, low,
-                        err) == 0)
+    g.bytes = mem_try(2 * largest, sizeof(float), dir->path, err);
+    if (g.bytes && merge_work_open(&g.work, g.par, cmd->n_threads, largest,
+                                   longest, low, err) == 0)
         rc = merge_directory(cmd, dir, config.s, put_layer, end_model, &g, err);
 out:
-    free(g.turns);
+    free(g.bytes);
     str_free(&config);
     merge_work_close(&g.work);
     par_close(g.par);
