@@ -154,43 +154,45 @@ write_config(const struct expert_adapter *const *adapters, size_t n,
 
 /* ---- stacks ---- */
 
-/* Are gate and up adapted, or is down?  How many of them. */
+/* The shape of A [experts n rank, in] or B [out, rank n experts] of down, or of
+ * gate and up: n of them, which it returns. */
 static size_t
-n_parts(const struct peft_stacks *s, bool down)
+shape_of(uint64_t shape[2], const struct peft_stacks *s, bool down, bool b)
 {
-    return down ? s->parts >> BASE_DOWN & 1
-                : (s->parts >> BASE_GATE & 1) + (s->parts >> BASE_UP & 1);
+    size_t n = down ? s->parts >> BASE_DOWN
+                    : (s->parts >> BASE_GATE & 1) + (s->parts >> BASE_UP & 1);
+
+    shape[b] = s->n_experts * s->rank * n;
+    shape[!b] = down == b ? s->hidden : (b ? 2 : 1) * s->intermediate;
+    return n;
 }
 
 int
 peft_add_stacks(struct stw *w, const struct peft_stacks *s, struct err *err)
 {
     struct str name = { 0 };
+    uint64_t shape[2];
     int rc = 0;
 
     for (int i = 0; rc >= 0 && i < 4; i++) {
         bool down = i / 2, b = i % 2;
-        size_t rank = s->n_experts * s->rank * n_parts(s, down);
-        size_t in = down ? s->intermediate : s->hidden;
-        size_t out = down ? s->hidden : 2 * s->intermediate;
-        const uint64_t shape[] = { b ? out : rank, b ? rank : in };
 
-        if (rank == 0)
+        if (!shape_of(shape, s, down, b))
             continue;
         str_clear(&name);
         str_addf(&name, PEFT_ROOT "%s", s->root);
         part_module(&name, NULL, /* the same in all families */
                     (struct part_at){ PART_EXPERT_GATE, s->layer, 0 }, 2);
         str_addf(&name, "%s.lora_%c.weight",
-                 !down && n_parts(s, true) ? ".base_layer" : "", b ? 'B' : 'A');
+                 !down && s->parts >> BASE_DOWN ? ".base_layer" : "",
+                 b ? 'B' : 'A');
         rc = stw_add(w, name.s, s->dtype, 2, shape, err);
     }
     str_free(&name);
     return rc;
 }
 
-/* A part's A or B of all experts, the place'th of n that share a matrix, where
- * it belongs in A [experts n rank, in] or B [out, rank n experts]. */
+/* A part's A or B of all experts, the place'th of n. */
 static void
 lay_part(float *to, float *from, const struct peft_stacks *s,
          enum base_matrix part, bool b, size_t place, size_t n)
@@ -206,9 +208,8 @@ lay_part(float *to, float *from, const struct peft_stacks *s,
         for (size_t i = 0; b && i < rows * r; i++) {
             size_t row = i / r, rank = place * r + i % r;
 
-            row = down            ? row
-                  : s->take_turns ? 2 * row + part
-                                  : part * rows + row;
+            if (!down)
+                row = s->take_turns ? 2 * row + part : part * rows + row;
             to[(row * r * n + rank) * s->n_experts + e] = from[i];
         }
     }
@@ -218,32 +219,32 @@ int
 peft_put_stacks(struct stw *w, int *tensor, const struct peft_stacks *s,
                 struct err *err)
 {
-    size_t h = s->hidden, inter = s->intermediate, r = s->rank;
-    size_t most = 2 * s->n_experts * r * larger(h, 2 * inter);
-    float *to = mem_try(most, sizeof(*to), PEFT_MODEL, err);
-    float *from = mem_try(r, larger(h, inter) * sizeof(*from), PEFT_MODEL, err);
-    void *data = mem_try(most, dtype_size(s->dtype), PEFT_MODEL, err);
-    int rc = to && from && data ? 0 : -1;
+    size_t most = larger(s->hidden, s->intermediate);
+    float *from = mem_try(s->rank, most * sizeof(*from), PEFT_MODEL, err);
+    int rc = from ? 0 : -1;
 
     for (int i = 0; rc == 0 && i < 4; i++) {
         bool down = i / 2, b = i % 2;
-        size_t n = n_parts(s, down), place = 0;
-        size_t in = down ? inter : h, out = down ? h : 2 * inter;
-        size_t all = s->n_experts * r * n * (b ? out : in);
+        uint64_t shape[2];
+        size_t n = shape_of(shape, s, down, b), place = 0;
+        size_t all = shape[0] * shape[1], nbytes = all * dtype_size(s->dtype);
+        float *to = n ? mem_try(all, sizeof(*to), PEFT_MODEL, err) : NULL;
+        void *data = to ? mem_try(nbytes, 1, PEFT_MODEL, err) : NULL;
 
-        if (n == 0)
-            continue;
-        memset(to, 0, all * sizeof(*to));
-        for (enum base_matrix m = BASE_GATE; m < BASE_N; m++)
-            if ((m == BASE_DOWN) == down && s->parts >> m & 1)
-                lay_part(to, from, s, m, b, place++, n);
-        cvt_from_f32(data, s->dtype, to, all);
-        rc =
-            stw_write(w, (*tensor)++, data, all * dtype_size(s->dtype), 0, err);
+        if (data) {
+            memset(to, 0, all * sizeof(*to));
+            for (enum base_matrix m = BASE_GATE; m < BASE_N; m++)
+                if ((m == BASE_DOWN) == down && s->parts >> m & 1)
+                    lay_part(to, from, s, m, b, place++, n);
+            cvt_from_f32(data, s->dtype, to, all);
+            rc = stw_write(w, (*tensor)++, data, nbytes, 0, err);
+        } else if (n) {
+            rc = -1;
+        }
+        free(data);
+        free(to);
     }
-    free(data);
     free(from);
-    free(to);
     return rc;
 }
 

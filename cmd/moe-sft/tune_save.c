@@ -22,27 +22,17 @@ static const char *const files[] = { PEFT_MODEL, PEFT_CONFIG,
 
 /* ---- files ---- */
 
-/* The targets that experts have, as bits of BASE_GATE, BASE_UP and BASE_DOWN.
- */
-static unsigned
-expert_parts(const struct lm *lm)
-{
-    return lm->lora.targets >> LM_GATE & ((1u << BASE_N) - 1);
-}
-
-/* Matrix m of an expert in the tensors of a layer's experts. */
+/* Matrix m of an expert among the tensors of a layer's experts. */
 static void
 read_expert(const struct peft_stacks *s, enum moe_lora_matrix m, size_t expert,
             float *to)
 {
     const struct tune *t = s->of;
-    unsigned parts = s->parts, before = s->parts & ((1u << m / 2) - 1);
-    size_t i = s->first +
-               2 * (expert * (size_t)__builtin_popcount(parts) +
-                    (size_t)__builtin_popcount(before)) +
-               m % 2;
-    const struct lm_tensor *of = &t->lm->tensors[i];
+    const struct lm_tensor *of = &t->lm->tensors[s->first];
 
+    while (of->at.expert != expert || of->at.part != PART_EXPERT_GATE + m / 2)
+        of += 2;
+    of += m % 2;
     memcpy(to, t->adamw.master + of->first, of->rows * of->cols * sizeof(*to));
 }
 
@@ -64,7 +54,7 @@ find_stacks(struct peft_stacks *s, const struct tune *t, size_t i)
                                .rank = lm->lora.rank,
                                .hidden = (size_t)c->hidden_size,
                                .intermediate = (size_t)c->expert_size,
-                               .parts = expert_parts(lm),
+                               .parts = lm->lora.targets >> LM_GATE & 7,
                                .take_turns = stack->in_out,
                                .dtype = DT_F32,
                                .read = read_expert,
@@ -144,7 +134,7 @@ write_adapter(const struct tune *t, const char *dir, int flags, struct err *err)
     struct str names = { 0 }, path = { 0 }, stacks = { 0 };
     struct str rank = { 0 }, alpha = { 0 };
     unsigned modules = 0;
-    unsigned parts = t->lm->model->stacked ? expert_parts(t->lm) : 0;
+    unsigned parts = t->lm->model->stacked ? lora->targets >> LM_GATE & 7 : 0;
     int rc;
 
     for (size_t i = 0; i < t->lm->n_tensors; i++)
