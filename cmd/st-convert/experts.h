@@ -12,7 +12,7 @@
 #include "core/model/parts.h"
 
 /* experts_find(): how many parts of each expert has a tensor of the input?  0:
- * it stays as it is, also where --ignore has both stacks of the layer.
+ * it stays as it is, also where --ignore has all of "..experts.".
  * experts_add() adds an item for each matrix, gate's and up's apart, where
  * p->items and p->experts have room. */
 size_t experts_find(struct convert_plan *p, const struct st_tensor *t,

@@ -640,7 +640,7 @@ plan_close(struct convert_plan *p)
         for (size_t k = 0; k < p->items[i].n_pieces; k++)
             free(p->items[i].piece[k].name);
     for (size_t i = 0; i < p->n_experts; i++)
-        free(p->experts[i].name);
+        free((char *)(uintptr_t)p->experts[i].t.name);
     free(p->experts);
     free(p->items);
     free(p->selected.used);

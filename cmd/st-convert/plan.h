@@ -41,12 +41,12 @@ struct convert_item {
     struct encode_error error;  /* PACKED, once it is written */
 };
 
-/* An expert's matrix of a stack of all, as if it were a tensor of its own. */
+/* An expert's matrix of a stack of all, as if it were a tensor of its own, that
+ * owns its name. */
 struct convert_expert {
     struct stdir_tensor of;
     struct st_tensor t;
     uint64_t shape[2];
-    char *name;
 };
 
 /* The texts of an option, and which of them some name has. */
