@@ -365,29 +365,29 @@ place_hint(struct str *to, const char *name)
     static const char *const ends[] = { ".weight", ".bias" };
     int64_t first, last;
     const char *colon = strrchr(name, ':');
+    struct str hook = { 0 };
     struct place p;
-    bool found = false;
 
     if (colon && place_point(&p, name, (size_t)(colon - name))) {
         char *end;
         long long layer = strtoll(colon + 1, &end, 10);
 
         place_layers(&p, INT32_MAX, &first, &last);
-        found = end > colon + 1 && !*end && layer >= first && layer <= last;
         place_set_layer(&p, layer);
+        if (end > colon + 1 && !*end && layer >= first && layer <= last)
+            place_hook(&hook, &p, NULL);
     }
-    for (size_t i = 0; i < sizeof(ends) / sizeof(*ends) && !found; i++) {
+    for (size_t i = 0; i < sizeof(ends) / sizeof(*ends) && !hook.n; i++) {
         const char *end = str_ends(name, ends[i]);
         char *stem = xstrndup(name, end ? (size_t)(end - name) : 0);
 
-        found = place_find(&p, stem);
+        if (place_find(&p, stem)) /* in its family's words */
+            str_adds(&hook, names_short(stem));
         free(stem);
     }
-    if (!found)
-        return;
-    str_adds(to, " (expected ");
-    place_hook(to, &p, NULL);
-    str_addc(to, ')');
+    if (hook.n)
+        str_addf(to, " (expected %s)", hook.s);
+    str_free(&hook);
 }
 
 bool
