@@ -48,6 +48,7 @@ moe_open(struct moe **moe, const struct moe_config *config, int n_threads,
         for (size_t kind = 0; kind < N_KINDS; kind++)
             part->packed[kind] =
                 xcalloc(config->n_experts, sizeof(*part->packed[kind]));
+        part->weights = xcalloc(config->n_experts, sizeof(*part->weights));
         rc = moe_allocate_part(m, part, err);
     }
     if (rc < 0) {
@@ -73,7 +74,9 @@ moe_close(struct moe *m)
         struct moe_part *part = &m->parts[i];
 
         close_region(&part->scratch);
-        close_region(&part->weights);
+        for (size_t e = 0; e < m->config.n_experts && part->weights; e++)
+            close_region(&part->weights[e]);
+        free(part->weights);
         for (size_t kind = 0; kind < N_KINDS; kind++)
             free(part->packed[kind]);
     }

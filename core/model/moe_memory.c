@@ -72,18 +72,10 @@ moe_slice(const struct moe_config *c, size_t i, size_t *first, size_t *n)
     *n = smaller(unit * end, c->intermediate) - *first;
 }
 
-/* Bytes from an expert's packed weights of a kind to the next one's. */
-static size_t
-packed_stride(const struct gemm_panels *p)
-{
-    return (gemm_packed_nbytes(p->class, p->n, p->k) + 63) / 64 * 64;
-}
-
-/* A part's packed weights: of each kind all experts' panels, then scales.
- * 'first' gets the first expert's. */
+/* A part's packed weights of an expert: of each kind panels, then scales. */
 static void
 list_weights(struct list *l, const struct moe_config *c,
-             const struct moe_part *part, struct gemm_panels first[N_KINDS])
+             const struct moe_part *part, struct gemm_panels of[N_KINDS])
 {
     enum gemm_class class = c->mode == MOE_INT8 ? GEMM_INT8 : GEMM_BF16;
     size_t n_kinds = c->mode == MOE_INT8 ? N_KINDS : K_GATE_T;
@@ -91,14 +83,14 @@ list_weights(struct list *l, const struct moe_config *c,
 
     for (; kind < n_kinds; kind++) {
         bool by_row = kind == K_GATE || kind == K_UP || kind == K_DOWN_T;
-        struct gemm_panels *w = &first[kind];
+        struct gemm_panels *w = &of[kind];
 
         w->class = class;
         w->n = by_row ? part->n : c->hidden;
         w->k = by_row ? c->hidden : part->n;
-        add(l, &w->data, c->n_experts, packed_stride(w), 1);
+        add(l, &w->data, gemm_packed_nbytes(class, w->n, w->k), 1, 1);
         if (class == GEMM_INT8)
-            add(l, &w->scale, c->n_experts, (w->n + 15) / 16 * 16, 4);
+            add(l, &w->scale, w->n, 1, 4);
     }
 }
 
@@ -176,24 +168,26 @@ allocate(struct moe_region *r, const struct list *l, const char *what,
 int
 moe_allocate_part(const struct moe *moe, struct moe_part *part, struct err *err)
 {
-    struct gemm_panels first[N_KINDS] = { 0 };
-    struct list weights = { 0 }, scratch = { 0 };
+    struct list scratch = { 0 };
 
-    list_weights(&weights, &moe->config, part, first);
     list_scratch(&scratch, &moe->config, part);
-    if (allocate(&part->weights, &weights, "base weights", err) < 0 ||
-        allocate(&part->scratch, &scratch, "scratch memory", err) < 0)
+    return allocate(&part->scratch, &scratch, "scratch memory", err);
+}
+
+int
+moe_allocate_expert(const struct moe *moe, struct moe_part *part, size_t e,
+                    struct err *err)
+{
+    struct gemm_panels of[N_KINDS] = { 0 };
+    struct list weights = { 0 };
+
+    list_weights(&weights, &moe->config, part, of);
+    if (weights.n == 0 || part->weights[e].data)
+        return 0;
+    if (allocate(&part->weights[e], &weights, "base weights", err) < 0)
         return -1;
     for (size_t kind = 0; kind < N_KINDS; kind++)
-        for (size_t e = 0; e < moe->config.n_experts; e++) {
-            struct gemm_panels *w = &part->packed[kind][e];
-
-            *w = first[kind];
-            if (w->data)
-                w->data = (char *)w->data + e * packed_stride(w);
-            if (w->scale)
-                w->scale += e * ((w->n + 15) / 16 * 16);
-        }
+        part->packed[kind][e] = of[kind];
     return 0;
 }
 
@@ -241,11 +235,14 @@ moe_memory(const struct moe_config *c, int n_threads, struct moe_memory *m,
     for (size_t i = 0; i < c->n_parts && fits; i++) {
         struct list weights = { 0 }, scratch = { 0 };
         struct moe_part part = { 0 };
+        size_t one = 0;
 
         moe_slice(c, i, &part.first, &part.n);
         list_weights(&weights, c, &part, (struct gemm_panels[N_KINDS]){ 0 });
         list_scratch(&scratch, c, &part);
-        fits = add_size(&m->base, &weights) && add_size(&m->scratch, &scratch);
+        fits = add_size(&one, &weights) && size_mul(one, c->n_experts, &one) &&
+               size_add(m->base, one, &m->base) &&
+               add_size(&m->scratch, &scratch);
     }
     list_shared(&shared, &moe);
     list_saved(&saved, c, &(struct moe_saved){ 0 });

@@ -39,7 +39,8 @@ struct moe_part {
     struct gemm *gemm;
     struct gemm_panels *packed[N_KINDS]; /* [n_experts]; data NULL: bf16, read
                                           * from the caller's */
-    struct moe_region weights, scratch;  /* memory of the pointers */
+    struct moe_region *weights; /* memory of an expert's, once it is packed */
+    struct moe_region scratch;  /* of the pointers below */
 
     uint16_t *x, *dy;       /* [block, hidden] */
     uint16_t *h, *dg, *du;  /* [block, n] */
@@ -119,13 +120,16 @@ struct moe_block {
 
 /*
  * moe_memory.c.  moe_slice() says which columns of 'intermediate' part i works
- * on.  The others allocate what the struct points at: a part's packed weights
- * and scratch, the scratch that the parts share, a saved forward.
+ * on.  The others allocate what the struct points at: a part's scratch, its
+ * packed weights of an expert, if that has none yet, the scratch that the parts
+ * share, a saved forward.
  * 0, or -1 with 'err' set: EX_DATAERR (too many bytes), EX_SOFTWARE.
  */
 void moe_slice(const struct moe_config *c, size_t i, size_t *first, size_t *n);
 int moe_allocate_part(const struct moe *moe, struct moe_part *part,
                       struct err *err);
+int moe_allocate_expert(const struct moe *moe, struct moe_part *part, size_t e,
+                        struct err *err);
 int moe_allocate_shared(struct moe *moe, struct err *err);
 int moe_allocate_saved(const struct moe *moe, struct moe_saved *saved,
                        struct err *err);

@@ -210,6 +210,10 @@ moe_pack(struct moe *moe, bool all, struct err *err)
         first++;
     if (first == n_experts)
         return 0;
+    for (size_t e = first; e < n_experts; e++)
+        for (size_t p = 0; p < moe->config.n_parts && is_wanted(&l, e); p++)
+            if (moe_allocate_expert(moe, &moe->parts[p], e, err) < 0)
+                return -1;
     l.temp = mem_big(moe->n_teams, l.nbytes, "base weights", err);
     if (!l.temp)
         return -1;

@@ -414,7 +414,10 @@ allocated(const struct moe *moe, int n_threads)
     size_t n = moe->scratch.nbytes + gemm_workspace(n_threads);
 
     for (size_t i = 0; i < moe->config.n_parts; i++)
-        n += moe->parts[i].weights.nbytes + moe->parts[i].scratch.nbytes;
+        n += moe->parts[i].scratch.nbytes;
+    for (size_t e = 0; e < moe->config.n_experts; e++)
+        for (size_t i = 0; i < moe->config.n_parts; i++)
+            n += moe->parts[i].weights[e].nbytes;
     for (size_t i = 0; i < moe->config.max_cache_depth; i++)
         n += moe->saved[i].memory.nbytes;
     return n;
@@ -431,7 +434,9 @@ test_memory(enum moe_mode mode, size_t n_parts, size_t qlen)
     s.qlen = qlen;
     o = opened(s, mode, n_parts, 3);
     moe_memory(moe_config(o.moe), 3, &m, &err);
-    tap_ok(m.total > 0 && allocated(o.moe, 3) == m.base + m.scratch,
+    tap_ok(m.total > 0 && allocated(o.moe, 3) == m.scratch &&
+               moe_pack(o.moe, true, &err) == 0 &&
+               allocated(o.moe, 3) == m.base + m.scratch,
            "%zu parts: %zu bytes were named and are allocated", n_parts,
            m.base + m.scratch);
     forward(&o, &o.a, true, &err);
