@@ -220,6 +220,16 @@ END_PY
         logits $m --lora again --logits again.npy
         cmp got.npy again.npy
     done
+    # as files of layers, and back
+    moe-sft tune -q -m gpt -d d.jsonl -o run -f -n 6 --lr 2e-2 --compute f32 --targets gate,up,down
+    for l in 0 1 2 3; do moe-sft convert -q -b gpt --layer $l -l run -o l$l.safetensors; done
+    moe-sft convert -q -b gpt -l l0.safetensors,l1.safetensors,l2.safetensors,l3.safetensors -o back
+    logits gpt --lora run --logits want.npy
+    logits gpt --lora back --logits got.npy
+    cmp got.npy want.npy
+    logits gpt --lora l0.safetensors --lora l1.safetensors --lora l2.safetensors --lora l3.safetensors --logits got.npy
+    cmp got.npy want.npy
+    grep -aq experts.base_layer.lora_A back/adapter_model.safetensors
     # the adapter of a packed base, and the model that it is merged into
     moe-sft tune -q -m packed -d d.jsonl -o run -f -n 6 --lr 2e-2 --compute f32
     run -65 moe-sft merge -b packed -l run -o merged

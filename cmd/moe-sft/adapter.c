@@ -243,12 +243,16 @@ find_layer(struct expert_adapter *a, int64_t layer, const struct base *base,
 static int
 read_experts(struct lora_file *f, const struct base *base, struct err *err)
 {
+    const struct model_family *family = base ? base->family : NULL;
+    const struct family_stack *stack = family ? family_stack(family) : NULL;
     struct lora_experts x = { 0 };
 
     if (base)
-        x = (struct lora_experts){ .n = base->n_experts,
+        x = (struct lora_experts){ .family = family,
+                                   .n = base->n_experts,
                                    .hidden = base->hidden,
-                                   .intermediate = base->intermediate };
+                                   .intermediate = base->intermediate,
+                                   .take_turns = stack && stack->in_out };
     return lora_file_experts(f, &x, err);
 }
 

@@ -56,8 +56,7 @@ add_layer(struct layers *l, const char *path, struct lora_file *f,
     l->list = xrealloc(l->list, l->n + 1, sizeof(*l->list));
     x = &l->list[l->n++];
     *x = (struct adapted_layer){ .path = path, .is_peft = !f->is_stack };
-    if (base && (base_open_in(&x->base, &l->dir, base, layer, err) < 0 ||
-                 base_want_silu(&x->base, err) < 0))
+    if (base && base_open_in(&x->base, &l->dir, base, layer, err) < 0)
         return -1;
     return adapter_map(&x->adapter, f, layer, base ? &x->base : NULL, err);
 }

@@ -231,7 +231,8 @@ merge_main(const struct cmd *cmd, struct err *err)
         const struct adapted_layer *x = &l->list[i];
         size_t h = x->base.hidden, k = x->base.intermediate;
 
-        if (base_want_float(&x->base, err) < 0 ||
+        if (base_want_silu(&x->base, err) < 0 ||
+            base_want_float(&x->base, err) < 0 ||
             merge_refuse_packed(&x->base.packed, cmd->base, err) < 0)
             goto out;
         largest = larger(largest, h * k);
