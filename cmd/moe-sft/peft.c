@@ -50,11 +50,12 @@ peft_write_config(const struct peft_written *p, const char *dir, int flags,
     peft_put_alpha(&text, p->alpha);
     str_addf(&text,
              ", \"lora_dropout\": 0.0, \"modules_to_save\": null, "
-             "\"peft_type\": \"LORA\", \"r\": %zu, \"rank_pattern\": %s, "
+             "\"peft_type\": \"LORA\", %s\"r\": %zu, \"rank_pattern\": %s, "
              "\"revision\": null, \"target_modules\": %s, %s%s%s"
              "\"task_type\": \"CAUSAL_LM\", \"use_dora\": false, "
              "\"use_rslora\": %s}",
-             p->rank, p->rank_pattern ? p->rank_pattern : "{}", p->targets,
+             p->parameters ? "\"peft_version\": \"0.20.0\", " : "", p->rank,
+             p->rank_pattern ? p->rank_pattern : "{}", p->targets,
              p->parameters ? "\"target_parameters\": " : "",
              p->parameters ? p->parameters : "", p->parameters ? ", " : "",
              p->rslora ? "true" : "false");

@@ -7,6 +7,7 @@
  * in] up to 0.18, of [in, out] in 0.19.0.
  * Source: peft/tuners/lora/layer.py, ParamWrapper, 0.17.0 to 0.20.0.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,6 +202,19 @@ add_pairs(struct lora_file *to, const struct stack *s,
     return 0;
 }
 
+/* Does PEFT's version, in its configurations since 0.18, say that it swapped
+ * them?  -1: it says nothing. */
+static int
+version_swapped(const struct peft *p, bool in_out)
+{
+    const char *s = json_string_value(json_object_get(p->root, "peft_version"));
+    int minor, patch, n;
+
+    if (!s || sscanf(s, "0.%4d.%4d%n", &minor, &patch, &n) != 2 || s[n])
+        return -1;
+    return in_out ? minor == 19 && patch == 0 : minor < 19;
+}
+
 int
 lora_file_experts(struct lora_file *f, const struct lora_experts *x,
                   struct err *err)
@@ -221,6 +235,8 @@ lora_file_experts(struct lora_file *f, const struct lora_experts *x,
             swapped = swapped < 0 ? stacks[n].swapped : swapped;
             n++;
         }
+    if (n && swapped < 0)
+        swapped = version_swapped(&f->config, x->take_turns);
     if (rc == 0 && n && swapped < 0)
         rc = err_set(err, EX_DATAERR,
                      "%s: is of [%zu, %zu] alone, and a square matrix does not "

@@ -203,3 +203,7 @@ elif __name__ == "__main__":
     case(d + "/square", d, "square-now")
     case(d + "/square", d, "square-before", swapped=True)
     case(d + "/square", d, "square-down", only="down_proj")
+    case(d + "/square", d, "square-020", only="down_proj",
+         peft_version="0.20.0")
+    case(d + "/square", d, "square-018", only="down_proj", swapped=True,
+         peft_version="0.18.1")
