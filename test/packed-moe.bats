@@ -182,4 +182,11 @@ EOF2
     run -65 --separate-stderr moe-sft merge -b m -l d/lora.safetensors -o merged
     [ "$stderr" = "moe-sft: m: its weights are packed: st-convert --dequantize first, and merge into that" ]
     [ ! -e merged ]
+    st-convert -q m -o unpacked --dequantize --dtype f32
+    st-inspect diff -t '*_proj' unpacked m.dequantized
+    for m in unpacked m.dequantized; do
+        moe-sft merge -q -b $m -l d/lora.safetensors -o $m.merged
+    done
+    st-inspect diff -t '*_proj' unpacked.merged m.dequantized.merged
+    run -1 st-inspect diff -t '*_proj' unpacked.merged m.dequantized
 }
