@@ -88,7 +88,7 @@ END
         moe-sft merge -b "$d" -l run -o merged -f
         hf-infer merged --ids $IDS --logits - | cmp -s - <(hf-infer "$d" --ids $IDS --logits -) && echo same
         st-inspect list merged | grep -c experts >"$(basename "$d").n"
-        { sha256sum <run/adapter_model.safetensors && hf-infer merged --ids $IDS --logits - | sha256sum; } | tr '\n' ' ' && echo
+        { hf-infer "$d" --lora run --ids $IDS --logits - | sha256sum && hf-infer merged --ids $IDS --logits - | sha256sum; } | tr '\n' ' ' && echo
     done | uniq | wc -l | grep -qx 1
     [ "$(cat fused.n)" = "$(st-inspect list fused | grep -c experts)" ]
 }
