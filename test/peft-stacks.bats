@@ -231,6 +231,8 @@ END_PY
     logits gpt --lora l0.safetensors --lora l1.safetensors --lora l2.safetensors --lora l3.safetensors --logits got.npy
     cmp got.npy want.npy
     grep -aq experts.base_layer.lora_A back/adapter_model.safetensors
+    run -2 moe-sft merge -b gpt -l run --layer 1 -o bad
+    [ "${lines[0]}" = "moe-sft: --layer: run is merged whole, with all layers that it adapts" ]
     # the adapter of a packed base, and the model that it is merged into
     moe-sft tune -q -m packed -d d.jsonl -o run -f -n 6 --lr 2e-2 --compute f32
     run -65 moe-sft merge -b packed -l run -o merged

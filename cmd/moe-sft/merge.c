@@ -214,6 +214,11 @@ merge_main(const struct cmd *cmd, struct err *err)
         return -1;
     if (is_dir && !cmd->stacked && !str_ends(cmd->output, SUFFIX))
         whole = merge_is_whole(cmd, err);
+    if (whole > 0 && cmd->layer >= 0)
+        return err_set(err, TU_USAGE,
+                       "--layer: %s is merged whole, with all layers that it "
+                       "adapts",
+                       cmd->loras[0].path);
     if (whole)
         return whole < 0 ? -1 : merge_model(cmd, err);
     if (layers_open(&g.layers, cmd, err) < 0)
