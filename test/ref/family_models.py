@@ -568,7 +568,7 @@ SHOWN_BY = {"no 1e-20": ("deepseek_v3:small",),
 # Lengths of the prompts of tests, where not one of 24.
 LENGTHS = {"phi3:longrope": (12, 16, 17, 40), "phi3:longrope-su": (12, 40),
            "phi3:longrope-partial": (12, 40), "qwen3_next:dense": (24, 150),
-           "qwen3_5:text": (24, 150), "qwen3_5_moe:text": (24, 150)}
+           "qwen3_5:text": (24, 150), "qwen3_5_moe:text": (24, 100)}
 
 
 def make(name, directory, seed=1):
