@@ -22,23 +22,23 @@ struct back {
     const struct layer *layer;
 };
 
-static void
-back_adapter(const struct back *b, const struct linear *l, const float *x,
-             const float *dy)
+void
+block_back_linear(struct engine *e, const struct block_grads *g,
+                  const struct linear *l, const float *x, float *dx, bool add,
+                  const float *dy, size_t n_rows)
 {
-    block_grads_add(b->g, &(struct linear_grads){ .linear = l,
-                                                  .x = x,
-                                                  .dy = dy,
-                                                  .low = b->g->low,
-                                                  .n_rows = b->chunk->n_rows });
+    linear_backward(e, l, dx, add, dy, g->low, n_rows);
+    block_grads_add(
+        g,
+        &(struct linear_grads){
+            .linear = l, .x = x, .dy = dy, .low = g->low, .n_rows = n_rows });
 }
 
 static void
 back_linear(const struct back *b, const struct linear *l, const float *x,
             float *dx, bool add, const float *dy)
 {
-    linear_backward(b->e, l, dx, add, dy, b->g->low, b->chunk->n_rows);
-    back_adapter(b, l, x, dy);
+    block_back_linear(b->e, b->g, l, x, dx, add, dy, b->chunk->n_rows);
 }
 
 /* ---- the halves ---- */
@@ -101,7 +101,8 @@ back_mlp(struct back *b, const float *dy, bool add)
                  first->out, g->inner, m->down.in, n);
     if (weighed->out)
         par_for(par, n, 1, weigh_shared, b);
-    back_adapter(b, &m->down, a->inner, dy);
+    block_grads_add(g, &(struct linear_grads){ &m->down, a->inner, dy, g->low,
+                                               n, NULL, 0 });
     back_linear(b, first, a->mlp_in, g->input, add, a->gate);
     if (!f->gate_up && !f->plain_mlp)
         back_linear(b, &m->up, a->mlp_in, g->input, true, a->up);

@@ -42,6 +42,12 @@ block_grads_add(const struct block_grads *g, const struct linear_grads *part)
         g->linear(g->ctx, part);
 }
 
+/* block_back_linear() is linear_backward() of one of them, whose adapter's
+ * part is added. */
+void block_back_linear(struct engine *engine, const struct block_grads *grads,
+                       const struct linear *l, const float *x, float *dx,
+                       bool add, const float *dy, size_t n_rows);
+
 /*
  * block_backward() goes back through block_run() of the same chunk, all of
  * whose activations are there, but for out, inner and, without mlp_post,

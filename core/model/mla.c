@@ -245,13 +245,7 @@ static void
 back_linear(struct engine *e, const struct latent *m, const struct linear *l,
             const float *x, float *dx, bool add, const float *dy)
 {
-    size_t n = m->chunk->n_rows;
-
-    linear_backward(e, l, dx, add, dy, m->g->low, n);
-    block_grads_add(
-        m->g,
-        &(struct linear_grads){
-            .linear = l, .x = x, .dy = dy, .low = m->g->low, .n_rows = n });
+    block_back_linear(e, m->g, l, x, dx, add, dy, m->chunk->n_rows);
 }
 
 void
