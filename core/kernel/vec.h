@@ -32,8 +32,10 @@ void vec_scale(float *y, float s, size_t n);
  * have number i in lane i % 32.
  */
 struct vec_delta {
-    float *s, *o;
+    const float *s;
+    float *to, *o;          /* what s becomes, which may be s; [rows] */
     const float *k, *q, *v; /* [n], [n], [rows] */
+    float *given;           /* [rows] s_j k, of the s_j before it; or NULL */
     float decay, beta;
     size_t rows, n;
 };

@@ -48,7 +48,8 @@ delta(const struct vec_delta *d)
 
     for (size_t j = 0; j < d->rows; j++) {
         float lane_k[DELTA_LANES] = { 0 }, lane_q[DELTA_LANES] = { 0 }, change;
-        float *s = d->s + j * d->n;
+        const float *s = d->s + j * d->n;
+        float given;
 
         for (size_t i = 0; i < d->n; i++) {
             size_t l = i % DELTA_LANES;
@@ -56,11 +57,13 @@ delta(const struct vec_delta *d)
             lane_k[l] = fmaf(s[i], d->k[i], lane_k[l]);
             lane_q[l] = fmaf(s[i], d->q[i], lane_q[l]);
         }
-        change =
-            d->beta * (d->v[j] - d->decay * sum_lanes(lane_k, DELTA_LANES));
+        given = sum_lanes(lane_k, DELTA_LANES);
+        if (d->given)
+            d->given[j] = given;
+        change = d->beta * (d->v[j] - d->decay * given);
         d->o[j] = fmaf(change, kq, d->decay * sum_lanes(lane_q, DELTA_LANES));
         for (size_t i = 0; i < d->n; i++)
-            s[i] = fmaf(change, d->k[i], s[i] * d->decay);
+            d->to[j * d->n + i] = fmaf(change, d->k[i], s[i] * d->decay);
     }
 }
 

@@ -111,11 +111,12 @@ static void
 delta(const struct vec_delta *d)
 {
     const vf decay = vf_set1(d->decay);
-    float kq = dot(d->k, d->q, d->n), change;
+    float kq = dot(d->k, d->q, d->n), given, change;
     size_t n = d->n, i;
 
     for (size_t j = 0; j < d->rows; j++) {
-        float *s = d->s + j * n;
+        const float *s = d->s + j * n;
+        float *to = d->to + j * n;
         vf by_k[DELTA_V], by_q[DELTA_V], by;
 
         UNROLL
@@ -144,14 +145,17 @@ delta(const struct vec_delta *d)
             by_k[v] = by_k[v] + by_k[v + h];
             by_q[v] = by_q[v] + by_q[v + h];
         }
-        change = d->beta * (d->v[j] - d->decay * vf_sum(by_k[0]));
+        given = vf_sum(by_k[0]);
+        if (d->given)
+            d->given[j] = given;
+        change = d->beta * (d->v[j] - d->decay * given);
         d->o[j] = fmaf(change, kq, d->decay * vf_sum(by_q[0]));
         by = vf_set1(change);
         for (i = 0; i + VF <= n; i += VF)
-            vf_store(s + i,
+            vf_store(to + i,
                      vf_fma(by, vf_load(d->k + i), vf_load(s + i) * decay));
         if (i < n)
-            vf_store_n(s + i,
+            vf_store_n(to + i,
                        vf_fma(by, vf_load_n(d->k + i, n - i),
                               vf_load_n(s + i, n - i) * decay),
                        n - i);

@@ -186,6 +186,7 @@ recur(void *ctx, size_t begin, size_t end)
             const float *q = w->a->q + row * w->n.channels;
             struct vec_delta d = {
                 .s = s->state.at + at,
+                .to = s->state.at + at,
                 .o = w->a->attended + row * w->n.values + h * v,
                 .q = q + h * n_k / heads * k,
                 .k = q + (n_k + h * n_k / heads) * k,
@@ -198,7 +199,7 @@ recur(void *ctx, size_t begin, size_t end)
 
             vec_delta(&d);
             if (t + 1 == kept_after(span))
-                memcpy(s->kept.at + at, d.s, v * k * sizeof(*d.s));
+                memcpy(s->kept.at + at, d.to, v * k * sizeof(*d.to));
         }
     }
 }

@@ -10,21 +10,27 @@
 
 enum { N = 150, GUARD = 77 };
 
-/* Steps of the gated delta rule, whose state f64 keeps as well. */
+/* Steps of the gated delta rule, whose state f64 keeps as well; it stays where
+ * it is, or goes to and fro. */
 static bool
-check_delta(const struct vec_ops *ops, size_t n)
+check_delta(const struct vec_ops *ops, size_t n, bool stays)
 {
     enum { VALUES = 5 };
-    static float s[VALUES * N + 1];
+    static float states[2][VALUES * N + 1];
     static double want[VALUES * N];
-    float v[VALUES], o[VALUES + 1], k[N], q[N];
+    float v[VALUES], o[VALUES + 1], k[N], q[N], given[VALUES + 1];
     bool good = true;
 
     memset(want, 0, sizeof(want));
-    memset(s, 0, sizeof(s));
-    s[VALUES * n] = o[VALUES] = GUARD;
+    memset(states, 0, sizeof(states));
+    states[0][VALUES * n] = states[1][VALUES * n] = GUARD;
+    o[VALUES] = given[VALUES] = GUARD;
     for (int step = 0; step < 4; step++) {
-        struct vec_delta t = { s, o, k, q, v, 0.9f, 0.7f, VALUES, n };
+        float *s = states[!stays && step % 2],
+              *to = states[stays ? 0 : !(step % 2)];
+        struct vec_delta t = {
+            s, to, o, k, q, v, given, 0.9f, 0.7f, VALUES, n
+        };
 
         for (size_t j = 0; j < VALUES; j++)
             v[j] = rnd();
@@ -32,6 +38,8 @@ check_delta(const struct vec_ops *ops, size_t n)
             k[i] = rnd() / sqrtf((float)n / 3);
             q[i] = rnd() / sqrtf((float)n / 3);
         }
+        if (step == 3)
+            t.given = NULL;
         ops->delta(&t);
         for (size_t j = 0; j < VALUES; j++) {
             double *w = want + j * n, r = 0, out = 0;
@@ -40,15 +48,19 @@ check_delta(const struct vec_ops *ops, size_t n)
                 w[i] *= (double)t.decay;
                 r += w[i] * (double)k[i];
             }
+            good &= !t.given ||
+                    fabs(r - (double)t.decay * (double)given[j]) <= 1e-6;
             for (size_t i = 0; i < n; i++) {
                 w[i] += (double)t.beta * ((double)v[j] - r) * (double)k[i];
                 out += w[i] * (double)q[i];
-                good &= fabs(w[i] - (double)s[j * n + i]) <= 1e-6;
+                good &= fabs(w[i] - (double)to[j * n + i]) <= 1e-6;
             }
             good &= fabs(out - (double)o[j]) <= 2e-6;
         }
     }
-    return good && s[VALUES * n] == GUARD && o[VALUES] == GUARD;
+    return good && states[0][VALUES * n] == GUARD &&
+           states[1][VALUES * n] == GUARD && o[VALUES] == GUARD &&
+           given[VALUES] == GUARD;
 }
 
 static void
@@ -57,7 +69,8 @@ test_delta(enum isa isa)
     bool good = true;
 
     for (size_t n = 0; n < N; n++)
-        good &= check_delta(vec_ops_of(isa), n);
+        good &= check_delta(vec_ops_of(isa), n, true) &&
+                check_delta(vec_ops_of(isa), n, false);
     tap_ok(good, "vec %s: delta's state and output against f64, n 0..149",
            isa_name(isa));
 }

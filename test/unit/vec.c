@@ -586,8 +586,8 @@ call(const struct vec_ops *ops, int function, float (*v)[N], float s, size_t n)
         ops->mul_add(v[0], v[1], v[2], n);
         break;
     case DELTA: /* of two values */
-        ops->delta(&(struct vec_delta){ v[0], v[3], v[1], v[2], v[3] + 2, s,
-                                        0.5f, 2, n });
+        ops->delta(&(struct vec_delta){ v[0], v[0], v[3], v[1], v[2], v[3] + 2,
+                                        v[3] + 4, s, 0.5f, 2, n });
         break;
     case ADD:
         ops->add(v[0], v[1], n);
