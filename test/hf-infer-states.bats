@@ -108,7 +108,7 @@ assert sum(float(r[3]) != 0 for r in rows) > 3
 END
 }
 
-@test "hf-infer, moe-sft: what a state cannot do is refused by name" {
+@test "hf-infer: what a state cannot do is refused by name" {
     py -c 'import kvc_ref, kvc_model
 kvc_ref.save("c.bin", kvc_model.average(4, 24, 2), 24, 2)'
     run -65 hf-infer m --ids 1,2,3,4,5 --nll --kvc c.bin
@@ -116,12 +116,6 @@ kvc_ref.save("c.bin", kvc_model.average(4, 24, 2), 24, 2)'
     run -2 --separate-stderr hf-infer m --ids 1,2 --acts in:o_proj:all -o x.npy
     [ "${stderr_lines[0]}" = "hf-infer: in:o_proj: rows of layer 2 have 96 numbers, those of layer 0 24: one array has layers of one width" ]
     [ "$(hf-infer m --ids 1,2 --acts layers.0.linear_attn.out_proj | wc -c)" = 192 ]
-    echo '{"ids":[1,2,3],"labels":[1,2,3]}' >d.jsonl
-    run -65 moe-sft tune -m m -d d.jsonl -o adapter
-    [ "$output" = "moe-sft: m: is a qwen3_5_text, which runs and is not trained: its attention is gated, or linear_attention" ]
-    [ ! -e adapter ]
-    run -65 moe-sft check -m m -d d.jsonl
-    [[ $output == *", which runs and is not trained: "* ]]
 }
 
 # refused SED SAYS: config.json, so changed, is refused with SAYS.

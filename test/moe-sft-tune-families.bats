@@ -4,7 +4,7 @@
 load helpers
 
 # Between them they have nearly all that families have in addition.
-SOME="gpt2:inner gpt_neox gemma2:caps phi3:longrope-partial olmo2 mixtral qwen2_moe:dense glm4_moe gpt_oss deepseek_v2 deepseek_v3"
+SOME="gpt2:inner gpt_neox gemma2:caps phi3:longrope-partial olmo2 mixtral qwen2_moe:dense glm4_moe gpt_oss deepseek_v2 deepseek_v3 qwen3_next qwen3_5:text qwen3_5_moe"
 
 # of WHAT NAME...: a line for each.
 of() {
@@ -15,8 +15,7 @@ of() {
 # of_all WHAT
 of_all() {
     # shellcheck disable=SC2046
-    # layers with a state run, and are not trained
-    of "$1" $(py "$ROOT/test/ref/family_ref.py" list | cut -f 1 | grep -vE '^qwen3_(5|next)')
+    of "$1" $(py "$ROOT/test/ref/family_ref.py" list | cut -f 1)
     [[ $output != *": refused"* ]]
 }
 
@@ -82,6 +81,29 @@ family_tune.make(sys.argv[1], np.random.default_rng(3))' "$1"
     moe-sft tune -m m -d d.jsonl -o run --ctx 64 -n 2 --resume --targets qkv
     run -65 moe-sft tune -m m -d d.jsonl -o run --ctx 64 -n 3 --resume --targets c_fc
     [[ $output == *"--targets was qkv (now up"* ]]
+}
+
+@test "moe-sft tune: layers with a state have names as in PEFT, and the same bits in any chunk and run" {
+    model qwen3_5:text
+    # chunks of 2048 tokens hold what those of 1024 do not
+    sed -i 's/"max_position_embeddings": 256/"max_position_embeddings": 4096/' m/config.json
+    for _ in 1 2 3 4 5 6 7 8 9; do cat d.jsonl; done >all.jsonl
+    for ctx in 200 2048; do
+        moe-sft tune -q -m m -d all.jsonl --ctx $ctx --batch 99 --compute f32 --init adapter --grads $ctx.g
+    done
+    cmp 200.g 2048.g
+    tune() { moe-sft tune -q -m m -d d.jsonl -o "$1" --ctx 200 --batch 2 --lr 1e-2 --targets "in_a,out,linear_attn.in_proj_qkv" "${@:2}"; }
+    tune whole -n 4
+    tune cut -n 2
+    tune cut -n 4 --resume
+    cmp whole/adapter_model.safetensors cut/adapter_model.safetensors
+    py -c 'import json; print(json.load(open("cut/adapter_config.json"))["target_modules"])' |
+        grep -Fx "['in_proj_qkv', 'in_proj_a', 'out_proj']"
+    st-inspect list cut/adapter_model.safetensors >names
+    [ "$(grep -c 'layers.0.linear_attn.*lora_A' names)" = 3 ]
+    run -0 ! grep -F layers.2 names # which attends
+    run -2 moe-sft tune -m m -d d.jsonl -o x -n 1 --targets in_ba
+    [[ ${lines[0]} == *'"in_ba" is not one of q,k,v,o,gate,up,down,in_qkv,in_z,in_b,in_a,out, or of '* ]]
 }
 
 @test "moe-sft tune --init, hf-infer --lora: fan_in_fan_out that is not the family's is said" {

@@ -322,16 +322,18 @@ block_attention(const struct engine *e, const struct chunk *chunk,
     };
 }
 
-/* The heads, times the sigmoid of their gates, in place of these. */
+/* The heads, times the sigmoid of their gates. */
 static void
 scale_heads(void *ctx, size_t begin, size_t end)
 {
     const struct step *s = ctx;
     const struct config *c = &s->e->model->config;
     size_t nq = (size_t)(c->n_heads * c->v_head_dim);
+    size_t at = begin * nq, n = (end - begin) * nq;
 
-    vec_act(ACT_SIGMOID, s->a->out_gate + begin * nq,
-            s->a->attended + begin * nq, (end - begin) * nq);
+    if (s->a->gated != s->a->out_gate)
+        memcpy(s->a->gated + at, s->a->out_gate + at, n * sizeof(float));
+    vec_act(ACT_SIGMOID, s->a->gated + at, s->a->attended + at, n);
 }
 
 /* q, k and v of attn_in. */
@@ -351,7 +353,7 @@ apply_qkv(const struct step *s)
     if (c->form.qkv == FUSED_NOT) {
         linear_apply(s->e, s->chunk, apart, 3, a->attn_in);
         if (gated)
-            qkv_split_gates(s->e->par, c, &rows, a->out_gate);
+            qkv_split_gates(s->e->par, c, &rows, a->out_gate, false);
         return;
     }
     linear_apply(s->e, s->chunk, &fused, 1, a->attn_in);
@@ -449,7 +451,7 @@ run_block(struct step *s)
     bool cut = s->wants == BLOCK_BACKWARD && l->mlp_post.form == NORM_NONE;
     bool parallel = c->form.residual != RESIDUAL_SEQUENTIAL;
     bool gdn = c->mixer[s->index] == MIXER_GDN;
-    float *heads = gdn || c->form.out_gate ? a->out_gate : a->attended;
+    float *heads = gdn || c->form.out_gate ? a->gated : a->attended;
 
     if (parallel)
         norm_rows(e->par, &l->mlp_norm, a->mlp_in, a->x, NULL, chunk->n_rows);

@@ -52,14 +52,15 @@ struct chunk {
  * here, so a forward that is followed by a backward gives each layer one of
  * these, and a layer's x is the out of the layer before it.
  *
- * In layers of Gated DeltaNet q has the channels that are convolved, attended
- * and out_gate are of values, and beta and decay of value heads.
+ * In layers of Gated DeltaNet q has the channels that are convolved, q_rotated
+ * what silu gets of them, attended, out_gate and gated are of values, and beta
+ * and decay of value heads.
  *
  * An engine has one for all layers, in which names share memory where a step
  * may overwrite what it reads: x, mid and out; q and q_rotated; k and
- * k_rotated; gate and inner, where gate and up are not fused; attn_in, attn_out
- * and, unless the halves are parallel, mlp_in and, in a model without experts,
- * mlp_out.
+ * k_rotated; out_gate and gated; gate and inner, where gate and up are not
+ * fused; attn_in, attn_out and, unless the halves are parallel, mlp_in and, in
+ * a model without experts, mlp_out.
  */
 struct activations {
     float *x;       /* hidden: the residual stream before the block */
@@ -77,9 +78,11 @@ struct activations {
     float *q_rotated; /* as q: normalized, where q is, and rotated */
     float *k_rotated; /* as k */
     float *attended;  /* heads x v_head_dim: the heads, concatenated */
-    float *out_gate; /* the same of their gates, where the model has them, which
-                      * become the heads, scaled by them */
+    float *out_gate;  /* the same of their gates, where the model has them */
+    float *gated;     /* the heads, scaled by these */
     float *beta, *decay;
+    float *slope; /* of decay, by what it is made of; as lse, and these: */
+    float *states, *scratch; /* gdn_run()'s; [threads, gdn_sizes.scratch] */
     float *lse;       /* heads: as struct attention leaves it; NULL where no
                        * backward follows */
     float *attn_out;  /* hidden: room for the output of o_proj */

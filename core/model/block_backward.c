@@ -153,8 +153,33 @@ unrotate_rows(void *ctx, size_t begin, size_t end)
 static void
 back_o(const struct back *b)
 {
-    back_linear(b, &b->layer->o, b->a->attended, b->g->attended, false,
+    const struct config *c = &b->e->model->config;
+    bool gdn = c->mixer[b->layer - b->e->model->layers] == MIXER_GDN;
+
+    back_linear(b, gdn ? &b->layer->gdn.out : &b->layer->o,
+                gdn || c->form.out_gate ? b->a->gated : b->a->attended,
+                b->g->attended, false,
                 back_output(b, &b->layer->attn_post, b->a->attn_out));
+}
+
+/* From the gradient of heads that are scaled by their gates to theirs, and to
+ * that of the gates. */
+static void
+unscale_heads(void *ctx, size_t begin, size_t end)
+{
+    const struct back *b = ctx;
+    const struct config *c = &b->e->model->config;
+    size_t n = (size_t)c->n_heads, d = (size_t)c->v_head_dim;
+    float head[CONFIG_MAX_HEAD_DIM];
+
+    for (size_t i = begin * n; i < end * n; i++) {
+        float *dy = b->g->attended + i * d;
+
+        memcpy(head, b->a->attended + i * d, d * sizeof(*head));
+        vec_act_back(ACT_SIGMOID, b->a->gated + i * d, b->a->out_gate + i * d,
+                     head, dy, d);
+        memcpy(dy, head, d * sizeof(*head));
+    }
 }
 
 /* From the gradients of q, k and v to that of attn_in, unless it is NULL. */
@@ -172,14 +197,22 @@ back_qkv(const struct back *b, float *input)
         back_linear(b, &l->qkv, a->attn_in, input, false, a->qkv);
         return;
     }
-    back_linear(b, &l->q, a->attn_in, input, false, g->q);
+    if (c->form.out_gate)
+        qkv_split_gates(b->e->par, c,
+                        &(struct qkv){ .fused = a->qkv,
+                                       .q = g->q,
+                                       .n_rows = b->chunk->n_rows },
+                        a->out_gate, true);
+    back_linear(b, &l->q, a->attn_in, input, false,
+                c->form.out_gate ? a->qkv : g->q);
     back_linear(b, &l->k, a->attn_in, input, true, g->k);
     back_linear(b, &l->v, a->attn_in, input, true, g->v);
 }
 
-/* From the gradient of the heads' sums on. */
+/* From the gradient of what o_proj reads on, to that of attn_in, unless it is
+ * NULL. */
 static void
-back_attention(struct back *b, size_t layer, bool is_first)
+back_attention(struct back *b, size_t layer, float *input)
 {
     const struct activations *a = b->a;
     const struct block_grads *g = b->g;
@@ -187,6 +220,8 @@ back_attention(struct back *b, size_t layer, bool is_first)
     struct par *par = b->e->par;
     const struct attention forward = block_attention(b->e, b->chunk, a, layer);
 
+    if (b->e->model->config.form.out_gate)
+        par_for(par, n, 1, unscale_heads, b);
     attention_backward(par, &forward,
                        &(struct attention_grads){
                            .k = a->k_rotated,
@@ -199,13 +234,11 @@ back_attention(struct back *b, size_t layer, bool is_first)
                            .work = g->attention,
                        });
     if (b->e->model->config.form.mla) {
-        mla_backward(b->e, b->chunk, a, g, layer, is_first ? NULL : g->input);
+        mla_backward(b->e, b->chunk, a, g, layer, input);
     } else {
         par_for(par, n, 1, unrotate_rows, b);
-        back_qkv(b, is_first ? NULL : g->input);
+        back_qkv(b, input);
     }
-    if (!is_first)
-        norm_backward(par, &b->layer->attn_norm, g->resid, g->input, a->x, n);
 }
 
 void
@@ -216,6 +249,7 @@ block_backward(struct engine *e, const struct chunk *chunk,
     struct back b = { e, chunk, acts, g, &e->model->layers[layer] };
     bool parallel = e->model->config.form.residual != RESIDUAL_SEQUENTIAL;
     const float *dy = back_output(&b, &b.layer->mlp_post, acts->mlp_out);
+    float *input = is_first ? NULL : g->input;
 
     if (b.layer->experts)
         experts_backward(e, b.layer, acts, g, dy, chunk->n_rows);
@@ -230,5 +264,11 @@ block_backward(struct engine *e, const struct chunk *chunk,
                   parallel ? acts->x : acts->mid, chunk->n_rows);
     if (!parallel)
         back_o(&b);
-    back_attention(&b, layer, is_first);
+    if (e->model->config.mixer[layer] == MIXER_GDN)
+        gdn_backward(e, chunk, acts, g, layer, input);
+    else
+        back_attention(&b, layer, input);
+    if (input)
+        norm_backward(e->par, &b.layer->attn_norm, g->resid, input, acts->x,
+                      chunk->n_rows);
 }

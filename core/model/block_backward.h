@@ -22,6 +22,7 @@ struct block_grads {
     float *inner;     /* intermediate; may share memory with what follows */
     float *attended;  /* heads */
     float *q, *k, *v; /* heads, KV heads */
+    float *beta, *decay;               /* value heads */
     float *q_low, *kv_low, *kv_normed; /* of MLA; q_low also of q_normed */
     float *sines_back; /* rotary_dim / 2: the chunk's, negative */
     float *low;        /* [rows, lora_rank] */
@@ -51,10 +52,10 @@ void block_back_linear(struct engine *engine, const struct block_grads *grads,
 /*
  * block_backward() goes back through block_run() of the same chunk, all of
  * whose activations are there, but for out, inner and, without mlp_post,
- * mlp_out; it overwrites qkv, q_rotated, gate, up and inner, and what has been
- * normalized by NORM_LAYER.
- * Spans are all of their sessions. is_first: the gradient of x is not wanted.
- * In COMPUTE_BF16 the operands of products with weights are rounded; those of
+ * mlp_out; it overwrites qkv, q_rotated, out_gate, gate, up and inner, of Gated
+ * DeltaNet also q and k, and what has been normalized by NORM_LAYER. Spans are
+ * all of their sessions. is_first: the gradient of x is not wanted. In
+ * COMPUTE_BF16 the operands of products with weights are rounded; those of
  * attention's if they are in the forward.
  */
 void block_backward(struct engine *engine, const struct chunk *chunk,

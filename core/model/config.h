@@ -15,9 +15,10 @@
 #include "core/model/form.h"
 #include "core/model/rope.h"
 
-#define CONFIG_MAX_EOS    16
-#define CONFIG_MAX_VOCAB  (1 << 24)
-#define CONFIG_MAX_KERNEL 16
+#define CONFIG_MAX_EOS      16
+#define CONFIG_MAX_VOCAB    (1 << 24)
+#define CONFIG_MAX_KERNEL   16
+#define CONFIG_MAX_HEAD_DIM (1 << 12)
 
 #define CONFIG_MAX_ROPES 2
 
@@ -108,7 +109,7 @@ config_ropes(const struct config *c)
 }
 
 /* config_fused() is how many numbers of a token one product gives that become
- * queries, keys and values, or keys and values. */
+ * queries, keys and values, or keys and values, or queries and their gates. */
 static inline size_t
 config_fused(const struct config *c)
 {
@@ -116,7 +117,8 @@ config_fused(const struct config *c)
 
     return (size_t)(c->form.mla   ? c->n_heads * (c->nope_dim + c->v_head_dim)
                     : c->form.qkv ? c->n_heads * c->head_dim + kv
-                                  : 0);
+                    : c->form.out_gate ? 2 * c->n_heads * c->head_dim
+                                       : 0);
 }
 /* config_keyed() is the layer which is the nth of those with keys. */
 size_t config_keyed(const struct config *c, size_t nth);

@@ -11,10 +11,9 @@
 #include "core/model/config.h"
 
 /* No real model comes near; every product of them fits 64 bits by far. */
-#define CONFIG_MAX_WIDTH    (1 << 20)
-#define CONFIG_MAX_LAYERS   (1 << 12)
-#define CONFIG_MAX_HEADS    (1 << 12)
-#define CONFIG_MAX_HEAD_DIM (1 << 12)
+#define CONFIG_MAX_WIDTH  (1 << 20)
+#define CONFIG_MAX_LAYERS (1 << 12)
+#define CONFIG_MAX_HEADS  (1 << 12)
 
 /* js_unsupported(): EX_DATAERR 'FILE: PATH "S" is not supported (KNOWN)'. */
 int js_unsupported(const struct js *js, const char *s, const char *known,

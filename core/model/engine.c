@@ -63,12 +63,13 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
     size_t own = options->bare ? 0 : 1; /* activations */
     const struct model_form *f = &c->form;
     size_t fused_qkv = config_fused(c), gate_up = f->gate_up;
-    size_t with_gates = f->out_gate ? 2 * nq : 0;
     size_t parallel = f->residual != RESIDUAL_SEQUENTIAL;
     /* a bare one's products go back, too */
-    size_t back = own ? 0
-                      : larger(larger(fused_qkv, larger(f->mla * nq, low)),
-                               (1 + gate_up) * (size_t)c->widest_mlp);
+    size_t back =
+        own ? 0
+            : larger(larger(larger(fused_qkv, gdn.channels),
+                            larger(gdn.fused, larger(f->mla * nq, low))),
+                     (1 + gate_up) * (size_t)c->widest_mlp);
     size_t rope = config_ropes(c) * (size_t)c->rotary_dim / 2;
     bool bf16 = options->compute == COMPUTE_BF16;
 
@@ -90,8 +91,7 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
         { &a->attn_in, 1, own * hidden, 4 },
         { &a->mlp_out, 1, own * of_experts, 4 },
         { &a->mlp_in, 1, own * parallel * hidden, 4 },
-        { &a->qkv, 1, own * larger(larger(fused_qkv, with_gates), gdn.fused),
-          4 },
+        { &a->qkv, 1, own * larger(fused_qkv, gdn.fused), 4 },
         { &a->q_low, 1, own * q_low, 4 },
         { &a->kv_low, 1, own * low, 4 },
         { &a->kv_normed, 1, own * kv_low, 4 },
@@ -185,6 +185,7 @@ engine_open(struct engine **engine, const struct model *model, struct par *par,
     if (!n_experts)
         a->mlp_out = a->attn_in;
     a->q_normed = a->q_low;
+    a->gated = a->out_gate;
     a->q_rotated = a->q;
     a->k_rotated = a->k;
     if (model->config.form.gate_up)

@@ -40,6 +40,7 @@ struct gates {
     const struct config *c;
     const struct qkv *rows;
     float *gates;
+    bool join;
 };
 
 static void
@@ -49,19 +50,22 @@ split_gates(void *ctx, size_t begin, size_t end)
     size_t d = (size_t)t->c->head_dim, heads = (size_t)t->c->n_heads;
 
     for (size_t i = begin * heads; i < end * heads; i++) {
-        const float *fused = t->rows->fused + 2 * i * d;
+        float *fused = t->rows->fused + 2 * i * d, *q = t->rows->q + i * d;
+        float *gate = t->gates + i * d;
 
-        memcpy(t->rows->q + i * d, fused, d * sizeof(*fused));
-        memcpy(t->gates + i * d, fused + d, d * sizeof(*fused));
+        memcpy(t->join ? fused : q, t->join ? q : fused, d * sizeof(*q));
+        fused += d;
+        memcpy(t->join ? fused : gate, t->join ? gate : fused,
+               d * sizeof(*gate));
     }
 }
 
 void
 qkv_split_gates(struct par *par, const struct config *c, const struct qkv *rows,
-                float *gates)
+                float *gates, bool join)
 {
     par_for(par, rows->n_rows, 4, split_gates,
-            &(struct gates){ c, rows, gates });
+            &(struct gates){ c, rows, gates, join });
 }
 
 void

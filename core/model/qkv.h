@@ -6,6 +6,7 @@
 #ifndef CORE_MODEL_QKV_H
 #define CORE_MODEL_QKV_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "core/model/config.h"
@@ -22,8 +23,9 @@ struct qkv {
 void qkv_split(struct par *par, const struct config *c, const struct qkv *rows);
 void qkv_join(struct par *par, const struct config *c, const struct qkv *rows);
 
-/* qkv_split_gates() makes q and gates of rows of heads of both, in 'fused'. */
+/* qkv_split_gates() makes q and gates of rows of heads of both, in 'fused';
+ * 'join': the other way round. */
 void qkv_split_gates(struct par *par, const struct config *c,
-                     const struct qkv *rows, float *gates);
+                     const struct qkv *rows, float *gates, bool join);
 
 #endif

@@ -29,19 +29,20 @@ list_linears(struct model *m, struct lm_adapted *to)
         size_t n_mlps = sparse ? n_experts + (m->config.shared_size > 0) : 1;
 
         /* q, k, v and o, then gate, up and down of each expert, and of the one
-         * that all tokens have, then q_b */
-        for (size_t k = 0; k <= LM_GATE + 3 * n_mlps; k++) {
-            bool q_b = k == LM_GATE + 3 * n_mlps;
-            size_t e = k < LM_GATE || q_b ? 0 : (k - LM_GATE) / 3;
-            enum lm_target target = q_b ? LM_Q_B : (enum lm_target)(k - 3 * e);
-            struct part_at at = { lm_target_part(&m->config, target), i, e };
+         * that all tokens have, then q_b and those that follow it */
+        for (size_t k = 0; k < LM_N_TARGETS + 3 * (n_mlps - 1); k++) {
+            size_t e = k < LM_GATE ? 0 : smaller((k - LM_GATE) / 3, n_mlps - 1);
+            enum lm_target target = (enum lm_target)(k - 3 * e);
+            bool is_mlp = target >= LM_GATE && target <= LM_DOWN;
+            struct part_at at = { lm_target_part(&m->config, target), i,
+                                  is_mlp ? e : 0 };
 
-            if (sparse && target >= LM_GATE && !q_b)
+            if (sparse && is_mlp)
                 at.part =
                     (e < n_experts ? PART_EXPERT_GATE : PART_SHARED_GATE) +
                     (target - LM_GATE);
 
-            if (at.part == N_PARTS)
+            if (at.part == N_PARTS || !part_linear(m, at))
                 continue;
             if (to)
                 to[n] = (struct lm_adapted){ part_linear(m, at), at, target, 0,
@@ -222,20 +223,6 @@ check_int8(const struct model *m, struct err *err)
     return 0;
 }
 
-/* Layers with a state, and gates of heads, have no backward. */
-static int
-check_mixers(const struct model *m, struct err *err)
-{
-    const struct config *c = &m->config;
-
-    if (!c->n_states && !c->form.out_gate)
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: is a %s, which runs and is not trained: its attention "
-                   "is gated, or linear_attention",
-                   m->dir.path, c->family->model_type);
-}
-
 int
 lm_open(struct lm **to, const char *dir, const struct lm_options *options,
         struct par *par, struct err *err)
@@ -247,7 +234,7 @@ lm_open(struct lm **to, const char *dir, const struct lm_options *options,
     lm->work->options = *options;
     lm->work->par = par;
     lm->lora = options->lora;
-    if (model_open(&lm->model, dir, err) || check_mixers(lm->model, err))
+    if (model_open(&lm->model, dir, err))
         goto fail;
     if (options->int8 && check_int8(lm->model, err))
         goto fail;
@@ -290,8 +277,10 @@ lm_start(const struct lm *lm, float *values)
         const struct lm_tensor *t = &lm->tensors[l->tensor];
         float *a = values + t[0].first, *b = values + t[1].first;
         size_t n_a = t[0].rows * t[0].cols, n_b = t[1].rows * t[1].cols;
-        uint64_t stream = l->target == LM_Q_B
-                              ? ((uint64_t)1 << 63) + l->at.layer
+        uint64_t stream = l->target >= LM_Q_B
+                              ? ((uint64_t)1 << 63) +
+                                    ((uint64_t)(l->target - LM_Q_B) << 32) +
+                                    l->at.layer
                               : ((uint64_t)l->at.expert << 32) +
                                     l->at.layer * LM_Q_B + l->target;
         double bound = 1 / sqrt((double)t[0].cols);

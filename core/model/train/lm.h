@@ -124,7 +124,8 @@ int lm_memory(const struct lm *lm, struct lm_memory *memory, struct err *err);
  * init's, or B zero and A uniform in +-1 / sqrt(in), number i of a layer's
  * target by rng_f64(seed, layer * LM_Q_B + target, i), an expert's stream
  * being 2^32 times its number further, a shared one's that of the next expert,
- * and LM_Q_B's 2^63 + layer.  It ends early where sig_stop() is true.
+ * and LM_Q_B's and the following 2^63 + 2^32 (target - LM_Q_B) + layer.  It
+ * ends early where sig_stop() is true.
  * lm_prepare() allocates; 'values' is what lm_grad() and lm_loss() read from
  * then on, the caller's, who may change them between calls. -1 with 'err' set
  * (EX_SOFTWARE, EX_DATAERR as lm_memory()).

@@ -39,7 +39,7 @@ struct lm_wanted {
     double loss;
 };
 
-#define LM_MAX_ARRAYS 24
+#define LM_MAX_ARRAYS 32
 
 /* Rows of the head's w that a product back takes; of the exact class's parts
  * of k. */

@@ -3,14 +3,23 @@
 
 #include <string.h>
 
-static const char *const names[LM_N_TARGETS] = { "q",    "k",  "v",    "o",
-                                                 "gate", "up", "down", "q_b" };
+static const char *const names[LM_N_TARGETS] = {
+    "q",   "k",      "v",    "o",    "gate", "up", "down",
+    "q_b", "in_qkv", "in_z", "in_b", "in_a", "out"
+};
 
 enum model_part
 lm_target_part(const struct config *c, enum lm_target t)
 {
     const struct model_form *f = &c->form;
 
+    if (t >= LM_IN_QKV && f->fused_gdn)
+        return t == LM_IN_QKV ? PART_GDN_QKVZ
+               : t == LM_IN_B ? PART_GDN_BA
+               : t == LM_OUT  ? PART_GDN_OUT
+                              : N_PARTS;
+    if (t >= LM_IN_QKV)
+        return c->n_states ? PART_GDN_QKV + (t - LM_IN_QKV) : N_PARTS;
     if (t == LM_Q_B || (t == LM_Q && c->q_rank))
         return !c->q_rank ? N_PARTS : t == LM_Q ? PART_Q_A : PART_Q_B;
     if (f->mla && (t == LM_K || t == LM_V))
@@ -29,12 +38,14 @@ lm_target_name(const struct config *c, enum lm_target t)
 {
     enum model_part part = lm_target_part(c, t);
 
-    return part == PART_QKV       ? "qkv"
-           : part == PART_Q_A     ? "q_a"
-           : part == PART_KV_A    ? "kv_a"
-           : part == PART_KV_B    ? "kv_b"
-           : part == PART_GATE_UP ? "gate_up"
-                                  : names[t];
+    return part == PART_QKV        ? "qkv"
+           : part == PART_Q_A      ? "q_a"
+           : part == PART_KV_A     ? "kv_a"
+           : part == PART_KV_B     ? "kv_b"
+           : part == PART_GATE_UP  ? "gate_up"
+           : part == PART_GDN_QKVZ ? "in_qkvz"
+           : part == PART_GDN_BA   ? "in_ba"
+                                   : names[t];
 }
 
 /* The module's name after the layer's number: "attn.c_proj". */

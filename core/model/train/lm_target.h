@@ -23,16 +23,21 @@ enum lm_target {
     LM_GATE,
     LM_UP,
     LM_DOWN,
-    LM_Q_B, /* MLA's q_b_proj */
+    LM_Q_B,    /* MLA's q_b_proj */
+    LM_IN_QKV, /* Gated DeltaNet's in_proj_qkvz or _qkv, _z, _ba or _b, _a */
+    LM_IN_Z,
+    LM_IN_B,
+    LM_IN_A,
+    LM_OUT, /* and its out_proj */
     LM_N_TARGETS
 };
 
 /* Sets have bit 1 << LM_Q, ..; what a model does not have may be in them. */
 #define LM_ALL_TARGETS ((1u << LM_N_TARGETS) - 1)
 
-/* lm_target_part() is which part of this model that is, outside of experts;
- * N_PARTS: it has no such matrix.  lm_target_name(): "q", .., "qkv",
- * "gate_up", as in --targets. */
+/* lm_target_part() is which part of this model that is, outside of experts, in
+ * the layers that have it; N_PARTS: it has no such matrix.  lm_target_name():
+ * "q", .., "qkv", "gate_up", as in --targets. */
 enum model_part lm_target_part(const struct config *config, enum lm_target t);
 const char *lm_target_name(const struct config *config, enum lm_target t);
 
