@@ -5,8 +5,8 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11791
 core/format 13502
-core/kernel 12052
-core/model 30490
+core/kernel 12061
+core/model 30861
 core/text 8128
 core/image 2399
 cmd 43118
