@@ -43,6 +43,17 @@ for m in "", "-dense-first-last", "-mlp-only", "-all-experts-f32":
     done
 }
 
+# 70 tokens have 2 of 70 experts each: fewer rows than would fill a chunk's room.
+@test "hf-infer: of more experts than share a call each has the bits that it has alone" {
+    sets=$(printf -- '--set %s ' num_hidden_layers=2 num_experts=70 num_experts_per_tok=2 hidden_size=64 \
+        moe_intermediate_size=24 num_attention_heads=2 num_key_value_heads=2 head_dim=32 vocab_size=1000)
+    # shellcheck disable=SC2086
+    py "$ROOT/scripts/random-model.py" --shape qwen3-30b-a3b $sets many
+    for c in f32 bf16; do
+        same_for '-j 1' '-j 3' '--chunk 1' -- hf-infer many --ids "$(seq -s, 7 13 910)" --logits - --compute $c
+    done
+}
+
 @test "hf-infer --compute bf16: a token's bits do not depend on the types of experts that others have" {
     py - "$(moe "")" mixed <<'END'
 import glob, os, re, shutil, sys, mkst
