@@ -17,8 +17,7 @@ kvc_ref.save(sys.argv[2], kvc_model.average(4, 32, int(sys.argv[1])), 32, int(sy
         py "$ROOT/test/ref/kvc_model.py" "$@"
     }
     ref "$DEMO" 2 40 21 f32
-    ref "$DEMO" 5 300 203 f32 -j 1
-    ref "$DEMO" 5 300 203 f32 -j 3 --chunk 7
+    ref "$DEMO" 5 300 203 f32 -j 1 -- -j 3 --chunk 7
     ref "$DEMO" 3 200 131 f16
     for m in llama-bias-f32 llama-mqa-gelu mistral qwen2 qwen3-yarn; do
         ref "$BATS_FILE_TMPDIR/$m" 4 50 30 f32

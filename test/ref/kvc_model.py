@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: ISC
 """hf-infer --nll --kvc against float64.
 
-    kvc_model.py MODEL FACTOR N_IDS N_BEFORE KV_DTYPE [OPTION...]
+    kvc_model.py MODEL FACTOR N_IDS N_BEFORE KV_DTYPE [OPTION... [-- OPTION...]]
 
 Makes a random compressor for the model, and one that averages; runs hf-infer
-on random ids and compares each token's nll with the reference, whose cache is
-shortened by test/ref/kvc_ref.py.
+on random ids, with the options before -- and again with those behind, and compares
+each token's nll with the reference, whose cache is shortened by test/ref/kvc_ref.py.
 """
 import json
 import os
@@ -51,6 +51,22 @@ def reference(path, n):
         lambda ids, **more: transformer.forward(c, tensors, ids, **more))
 
 
+def compare(name, want, n0, factor, kv, run):
+    out = subprocess.run(run, check=True, capture_output=True, text=True).stdout
+    summary = json.loads(subprocess.run(run + ["--json"], check=True,
+                                        capture_output=True, text=True).stdout)
+    got = np.array([float(line.split("\t")[2]) for line in out.splitlines()[1:]])
+    error = np.abs(got - want)
+    limit = 2e-4 if kv == "f32" else 0.05
+    assert error[:n0].max() < limit, (name, error[:n0].max())
+    # a key that float32 puts on the other side of a tie is an ulp of f16 off
+    assert error.max() < 0.05 and error.mean() < 0.01, (name, error.max(), error.mean())
+    k = summary["kvc"]
+    assert (k["n_before"], k["n_cached"]) == (n0, n0 // factor + n0 % factor), k
+    assert k["n_tokens"] == len(want) - n0, k
+    assert abs(k["nll_mean"] - got[n0:].mean()) < 1e-5, k
+
+
 def main(model, factor, n, n0, kv, *options):
     factor, n, n0 = int(factor), int(n), int(n0)
     layers, d, vocab, forward = reference(model, n)
@@ -73,25 +89,14 @@ def main(model, factor, n, n0, kv, *options):
             return both
 
         want = nll(forward(ids, shorten=(n0, shorten)), ids)
+        assert np.abs(plain - want)[n0:].max() > 0.2, (name, np.abs(plain - want).max())
         with tempfile.TemporaryDirectory() as tmp:
             path = os.path.join(tmp, "c.bin")
             kvc_ref.save(path, mlps, d, factor, "fp16" if name == "average" else "fp32")
-            run = ["hf-infer", model, "--ids", ",".join(map(str, ids)), "--nll", "-q",
-                   "--kvc", path, "--kvc-after", str(n0), "--kv-dtype", kv, *options]
-            out = subprocess.run(run, check=True, capture_output=True, text=True).stdout
-            summary = json.loads(subprocess.run(run + ["--json"], check=True,
-                                                capture_output=True, text=True).stdout)
-        got = np.array([float(line.split("\t")[2]) for line in out.splitlines()[1:]])
-        error = np.abs(got - want)
-        limit = 2e-4 if kv == "f32" else 0.05
-        assert error[:n0].max() < limit, (name, error[:n0].max())
-        # a key that float32 puts on the other side of a tie is an ulp of f16 off
-        assert error.max() < 0.05 and error.mean() < 0.01, (name, error.max(), error.mean())
-        assert np.abs(plain - want)[n0:].max() > 0.2, (name, np.abs(plain - want).max())
-        k = summary["kvc"]
-        assert (k["n_before"], k["n_cached"]) == (n0, n0 // factor + n0 % factor), k
-        assert k["n_tokens"] == n - 1 - n0, k
-        assert abs(k["nll_mean"] - got[n0:].mean()) < 1e-5, k
+            for way in " ".join(options).split(" -- "):
+                compare(name, want, n0, factor, kv, [
+                    "hf-infer", model, "--ids", ",".join(map(str, ids)), "--nll", "-q",
+                    "--kvc", path, "--kvc-after", str(n0), "--kv-dtype", kv, *way.split()])
 
 
 if __name__ == "__main__":
