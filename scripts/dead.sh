@@ -18,10 +18,14 @@ count() { # count WORD FILE
 
 for f in $(git ls-files 'core/*.c' 'cmd/*.c' 'lib/*.c'); do
     o=$1/${f%.c}.o # none for another machine's kernels
-    [ ! -e "$o" ] || nm "$o" | sed "s|^|$f |"
-done | awk '
+    [ ! -e "$o" ] || echo "$o"
+done | xargs nm -A | awk -v build="$1/" '
     $2 == "U" { used[$3] = 1 }
-    $3 ~ /^[TDRB]$/ && $4 != "main" { from[$4] = $1 }
+    $2 ~ /^[TDRB]$/ && $3 != "main" {
+        file = substr($1, length(build) + 1)
+        sub(/\.o:.*/, ".c", file)
+        from[$3] = file
+    }
     END { for (s in from) if (!(s in used)) print s, from[s] }' | {
     while read -r symbol file; do
         case $symbol in tu_*) continue ;; esac # for programs
