@@ -180,7 +180,7 @@ test_window(struct session *s, size_t window, enum bad bad)
                                  expected(p, head, i, window, w) / total) <
                             (bf16 ? 0x1p-9 * 4 * 2 : 2e-5);
         }
-    for (size_t step = 2; step <= N; step = step * 3 - 1) {
+    for (size_t step = tap_few() ? 14 : 2; step <= N; step = step * 3 - 1) {
         run(s, window, step, cut, step % 2 ? NULL : lse_cut);
         if (step % 2 == 0)
             same &= !memcmp(lse, lse_cut, sizeof(lse));
@@ -246,7 +246,7 @@ test_both_ways(struct session *s, enum bad bad)
 static void
 test_dtype(enum dtype dtype, enum bad bad)
 {
-    static const size_t windows[] = { 0, 1, 5, 64, 100 };
+    static const size_t windows[] = { 0, 1, 100, 5, 64 };
     struct session s = { .kv = { .n_layers = 1,
                                  .n_heads = KV_HEADS,
                                  .head_dim = DIM,
@@ -264,7 +264,8 @@ test_dtype(enum dtype dtype, enum bad bad)
     for (size_t p = 0; p < N; p++)
         for (size_t j = 0; j < KV_HEADS; j++)
             kv_set(&s.kv, 0, j, p, 1, k[p][j], v[p][j]);
-    for (size_t i = 0; i < sizeof(windows) / sizeof(*windows); i++)
+    for (size_t i = tap_few() && bad ? 3 : 0;
+         i < sizeof(windows) / sizeof(*windows); i++)
         test_window(&s, windows[i], bad);
     if (softcap <= 0)
         test_both_ways(&s, bad);
