@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: ISC
 # moe-sft tune of families: tiny models with the keys, names and layouts of their
 # files, with adapters on each of their linear layers (test/ref/family_tune.py).
+# It takes half a minute.
 load helpers
 
 # Between them they have nearly all that families have in addition.

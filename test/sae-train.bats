@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: ISC
 # sae-train: its steps are numpy's, in float64 (test/ref/sae_ref.py).
+# It takes half a minute.
 load helpers
 load sae
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: ISC
 # saev-read --shuffle: orders are numpy's argsort of Philox's words.
+# It takes half a minute.
 load helpers
 
 @test "saev-read --shuffle: numpy's order of every view, in memory and by way of the disk" {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: ISC
 # hf-infer --steer, --ablate, --ablate-each: changes of an SAE's latents.
+# It takes half a minute.
 load helpers
 
 IDS=3,14,15,9,2,6,5,35,8,9,7,9,3,23,8,46,26,43,38,32

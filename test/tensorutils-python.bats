@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: ISC
 # python/tensorutils.py: against numpy and torch, installed, and its page's
 # examples.
+# It takes half a minute.
 load helpers
 
 # The library that the module calls.
