@@ -99,6 +99,12 @@ END_PY
     for mode in bf16 int8; do
         moe-sft check -b g -l d/lora.safetensors -i d/batch.safetensors --mode $mode
     done
+    # an up of 7.01 is 7 in bf16, which has a slope, and one of 7.02 has none
+    edit g/model.safetensors 'p = "model.layers.1.mlp.experts.gate_up_proj"
+t[p] = mkst.bf16(np.zeros((8, 96, 192)))
+t[p + "_bias"] = np.tile(np.array([1, 7.01, 1, 7.02], "f4"), (8, 48))'
+    moe-sft init -b g --layer 1 -o new
+    moe-sft check -b g -l new -i d/batch.safetensors
 }
 
 @test "moe-sft: gpt-oss's experts are quantized with their biases, routed and trained" {

@@ -40,6 +40,7 @@ struct expert {
     double *value;       /* [n]: of the loss, for a weight of 1 */
     double *slope;       /* [n]: of that, by the row's input */
     double *size;        /* [n, EXACT_N]: squares, without cancellation */
+    uint8_t *flat;       /* [n, i]: bit 0: gate has no slope, 1: up has none */
 };
 
 /* y = W x, or y += s W x */
@@ -85,12 +86,24 @@ sigmoid(double v)
     return 1 / (1 + f64_exp(-v));
 }
 
+/* ACT_CLAMPED's slopes end at 7.  The operator has gate and up in bf16, whose 7
+ * is 6.99 to 7.01: its side is the one to differentiate on, without a jump. */
+static uint8_t
+flat_of(enum act act, double gate, double up)
+{
+    float g = bf16_to_f32(f32_to_bf16((float)gate));
+    float u = bf16_to_f32(f32_to_bf16((float)up));
+
+    if (act != ACT_CLAMPED)
+        return 0;
+    return (uint8_t)((g > 7) | (fabsf(u) > 7) << 1);
+}
+
 /* h of gate and up, which become their gradients where h's is dh. */
 static double
-activate(enum act act, double dh, double *gate, double *up)
+activate(enum act act, uint8_t flat, double dh, double *gate, double *up)
 {
-    bool clamped = act == ACT_CLAMPED;
-    bool over = clamped && *gate > 7, out = clamped && fabs(*up) > 7;
+    bool clamped = act == ACT_CLAMPED, over = flat & 1, out = flat & 2;
     double g = over ? 7 : *gate, a = clamped ? 1.702 : 1;
     double u = out ? copysign(7, *up) : *up, sig = sigmoid(a * g);
 
@@ -155,18 +168,23 @@ add_lora(const struct expert *e, int layer, double *y, const double *x,
 /*
  * The loss of a row of weight 1, from x and W x: <g, Wd h + s B A h + b>.  The
  * first part as <Wd^T g, h>, or each difference would cost a product with Wd.
+ * 'first': of the row as it is, which decides what is flat.
  */
 static double
-way_loss(const struct way *w, const struct expert *e, size_t row)
+way_loss(const struct way *w, const struct expert *e, size_t row, bool first)
 {
     const float *bias = e->layers[DOWN].bias;
+    uint8_t *flat = e->flat + row * e->i;
+    enum act act = e->p->config->act;
 
     for (int m = 0; m < 2; m++)
         add_lora(e, m, w->y[m], w->x, w->u);
     for (size_t j = 0; j < e->i; j++) {
         double gate = w->y[GATE][j], up = w->y[UP][j];
 
-        w->act[j] = activate(e->p->config->act, 0, &gate, &up);
+        if (first)
+            flat[j] = flat_of(act, gate, up);
+        w->act[j] = activate(act, flat[j], 0, &gate, &up);
     }
     for (size_t j = 0; j < e->h; j++)
         w->out[j] = bias ? (double)bias[j] : 0;
@@ -176,12 +194,12 @@ way_loss(const struct way *w, const struct expert *e, size_t row)
 }
 
 static double
-row_loss(const struct way *w, const struct expert *e, size_t row)
+row_loss(const struct way *w, const struct expert *e, size_t row, bool first)
 {
     memcpy(w->x, e->x + row * e->h, e->h * sizeof(double));
     for (int m = 0; m < 2; m++)
         memcpy(w->y[m], e->base[m] + row * e->i, e->i * sizeof(double));
-    return way_loss(w, e, row);
+    return way_loss(w, e, row, first);
 }
 
 static void
@@ -191,7 +209,7 @@ loss_rows(void *ctx, size_t begin, size_t end)
     const struct way w = way_open(e);
 
     for (size_t row = begin; row < end; row++)
-        e->value[row] = row_loss(&w, e, row);
+        e->value[row] = row_loss(&w, e, row, false);
     free(w.x);
 }
 
@@ -210,7 +228,7 @@ input_slope(const struct way *w, const struct expert *e, size_t row)
         }
         for (int m = 0; m < 2; m++)
             apply_base(e, m, w->y[m], w->x);
-        loss[minus] = way_loss(w, e, row);
+        loss[minus] = way_loss(w, e, row, false);
     }
     return (loss[0] - loss[1]) / (2 * STEP);
 }
@@ -247,7 +265,8 @@ row_sizes(const struct way *w, const struct expert *e, size_t row)
     mul_t(w->da0, e->s, down->lora[0], w->u, e->r, e->i);
     for (size_t j = 0; j < e->i; j++) {
         size[EXACT_WEIGHTS] += w->da0[j] * w->act[j] * w->da0[j] * w->act[j];
-        activate(e->p->config->act, w->da0[j], &w->y[GATE][j], &w->y[UP][j]);
+        activate(e->p->config->act, e->flat[row * e->i + j], w->da0[j],
+                 &w->y[GATE][j], &w->y[UP][j]);
     }
     lora_sizes(e, GATE, size + MOE_GATE_A, w->x, w->y[GATE], weight);
     lora_sizes(e, UP, size + MOE_UP_A, w->x, w->y[UP], weight);
@@ -267,12 +286,12 @@ run_rows(void *ctx, size_t begin, size_t end)
         for (int m = 0; m < 2; m++)
             apply_base(e, m, e->base[m] + row * e->i, e->x + row * e->h);
         mul_t(e->q + row * e->i, 1, down->w, e->g + row * e->h, e->h, e->i);
-        if (e->exact->n_samples > 0)
-            e->slope[row] = input_slope(&w, e, row);
-        e->value[row] = row_loss(&w, e, row);
+        e->value[row] = row_loss(&w, e, row, true);
         memcpy(out, w.out, e->h * sizeof(double));
         mul(out, 1, true, down->w, w.act, e->h, e->i);
         row_sizes(&w, e, row);
+        if (e->exact->n_samples > 0)
+            e->slope[row] = input_slope(&w, e, row);
     }
     free(w.x);
 }
@@ -411,8 +430,8 @@ load_expert(struct expert *e, size_t expert)
 static int
 run_expert(struct expert *e, size_t expert, struct err *err)
 {
-    size_t h = e->h, i = e->i, r = e->r, n = e->n, nbytes, k = 11;
-    struct mem_array arrays[11 + 5 * N_LAYERS] = {
+    size_t h = e->h, i = e->i, r = e->r, n = e->n, nbytes, k = 12;
+    struct mem_array arrays[12 + 5 * N_LAYERS] = {
         { &e->x, n, h, 8 },
         { &e->g, n, h, 8 },
         { &e->out, n, h, 8 },
@@ -424,6 +443,7 @@ run_expert(struct expert *e, size_t expert, struct err *err)
         { &e->slope, n, 1, 8 },
         { &e->size, n, EXACT_N, 8 },
         { &e->at, n, 1, sizeof(*e->at) },
+        { &e->flat, n, i, 1 },
     };
     double most = 1;
     void *memory;
