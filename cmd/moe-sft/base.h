@@ -73,6 +73,10 @@ bool base_has_layers(const struct stdir *dir,
                      const struct model_family *family);
 void base_close(struct base *base); /* a zeroed struct is fine */
 
+/* base_router() finds what the base's config.json and router say of routing,
+ * for base_open_in(): -1 with 'err' set. */
+int base_router(struct base *base, struct err *err);
+
 /* base_tensor_name() appends a tensor's name; 'expert' where not stacked. */
 void base_tensor_name(const struct base *base, enum base_matrix m,
                       size_t expert, struct str *name);
