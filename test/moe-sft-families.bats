@@ -94,6 +94,11 @@ END_PY
         py "$ROOT/test/ref/moe.py" forward f.1 g d/lora.safetensors d/batch.safetensors "${limits% *}"
         py "$ROOT/test/ref/moe.py" backward b.1 g d/lora.safetensors d/batch.safetensors "${limits#* }"
     done
+    cp -r g g32
+    edit g32/model.safetensors 'for n in t:
+    if n.endswith("_proj"): t[n] = mkst.values(*t[n]).astype("<f4")'
+    moe-sft forward -b g32 -l d/lora.safetensors -i d/batch.safetensors -o x --mode int8 --tp 2
+    cmp x f.1
     # that comparison tells biases and clamps
     run -1 py "$ROOT/test/ref/moe.py" forward f.1 d/base.safetensors d/lora.safetensors d/batch.safetensors 0.05
     for mode in bf16 int8; do

@@ -360,24 +360,34 @@ struct transposing {
 
 /* Columns of all matrices, which become rows, those of a matrix after each
  * other; some at a time, as they share lines of the cache. */
+static inline void
+transpose_some(const struct transposing *t, size_t at, size_t n,
+               const size_t item)
+{
+    size_t i = at / t->out, c = at % t->out, half = t->out / 2;
+    const char *from = t->from + (i * t->in * t->out + c) * item;
+    char *to = t->to + i * t->in * t->out * item;
+
+    for (size_t k = 0; k < t->in; k++)
+        for (size_t j = c; j < c + n; j++) {
+            size_t row = t->split ? j / 2 + j % 2 * half : j;
+
+            memcpy(to + (row * t->in + k) * item,
+                   from + (k * t->out + j - c) * item, item);
+        }
+}
+
 static void
 transpose_columns(void *ctx, size_t begin, size_t end)
 {
-    const struct transposing t = *(const struct transposing *)ctx;
+    const struct transposing *t = ctx;
 
     for (size_t n; begin < end; begin += n) {
-        size_t i = begin / t.out, c = begin % t.out, half = t.out / 2;
-        const char *from = t.from + (i * t.in * t.out + c) * t.item;
-
-        n = smaller(smaller(end - begin, t.out - c), 32);
-        for (size_t k = 0; k < t.in; k++)
-            for (size_t j = 0; j < n; j++) {
-                size_t row = t.split ? (c + j) / 2 + (c + j) % 2 * half : c + j;
-                size_t at = (i * t.out + row) * t.in + k;
-
-                memcpy(t.to + at * t.item, from + (k * t.out + j) * t.item,
-                       t.item);
-            }
+        n = smaller(smaller(end - begin, t->out - begin % t->out), 32);
+        if (t->item == 2)
+            transpose_some(t, begin, n, 2);
+        else
+            transpose_some(t, begin, n, 4);
     }
 }
 
