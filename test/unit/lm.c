@@ -322,7 +322,15 @@ test_model(const char *dir, const char *name, size_t nth)
     struct step_ref s;
     double want, error;
 
-    if (step_open(&s, dir, name) || run(&s, &way, &first)) {
+    if (step_open(&s, dir, name)) {
+        tap_ok(0, "%s: the reference has it", name);
+        return;
+    }
+    if (tap_few() && s.loss_bf16.size == 0) { /* another has its products */
+        step_close(&s);
+        return;
+    }
+    if (run(&s, &way, &first)) {
         tap_ok(0, "%s: runs", name);
         return;
     }
