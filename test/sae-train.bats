@@ -31,6 +31,12 @@ followed() {
     ref check-torch
 }
 
+# bats test_tags=long
+@test "sae-train: the reference's gradients are those of the loss, for three seeds" {
+    unset TU_WAYS
+    ref check
+}
+
 @test "sae-train: the command line works as written" {
     run -0 --separate-stderr sae-train -o sae -k 4 --latents 64 --batch 256 --init sae0 -n 20 --warmup 10 --log-every 1 rows.npy
     [ -z "$output$stderr" ]

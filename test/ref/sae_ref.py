@@ -327,7 +327,7 @@ def plain_loss(p, x, dead, o, e_was=None):
 
 def check_gradients():
     n, d, rows = 13, 5, 11
-    for seed in range(3):
+    for seed in range(1 if os.environ.get("TU_WAYS") == "one" else 3):
         for activation in "topk", "batchtopk":
             for dead in np.zeros(n, bool), np.arange(n) % 3 == 0:
                 o = options(dict(k=3, activation=activation, aux_coef=0.3, aux_k=2))
