@@ -32,9 +32,8 @@ family_tune.make(sys.argv[1], np.random.default_rng(3))' "$1"
     of grads $SOME
 }
 
-@test "moe-sft check: all gradients of families are right" {
-    # shellcheck disable=SC2086
-    of check $SOME
+@test "moe-sft check: gradients of families, which are torch's, are right" {
+    of check gpt2:inner gemma2:caps phi3:longrope-partial gpt_oss
 }
 
 @test "moe-sft tune: families learn, and hf-infer --lora and merge have the loss" {
