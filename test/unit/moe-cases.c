@@ -570,16 +570,25 @@ test_holes(enum moe_mode mode, size_t n_parts)
     struct opened o;
     struct weight w[N_BASE * 4];
     struct moe_base base = { .gate = w, .up = w + 4, .down = w + 8 };
+    size_t n_with = 0; /* rows */
     struct err err;
 
     s.routing = SKEWED; /* none to the last */
     o = opened(s, mode, n_parts, 2);
+    for (int64_t e = 0; e < 4; e++) {
+        size_t i = 0;
+
+        while (i < s.qlen * s.top_k && o.d.ids[i] != e)
+            i++;
+        n_with += i < s.qlen * s.top_k;
+    }
     run_both(o.moe, &o.d, &o.a, &err);
     matrices_of(&o.d, w, 4);
     for (size_t i = 3; i < N_BASE * 4; i += 4)
         w[i].data = NULL;
     tap_ok(moe_load(o.moe, &base, &err) == 0 && n_packed(o.moe) == 0 &&
-               run_both(o.moe, &o.d, &o.b, &err) == 0 && n_packed(o.moe) == 3,
+               run_both(o.moe, &o.d, &o.b, &err) == 0 &&
+               n_packed(o.moe) == n_with && n_with < 4,
            "%zu parts: experts with rows are packed, others not read", n_parts);
     tap_ok(equal_got(&s, &o.a, &o.b), "to the same bits");
     closed(&o);
