@@ -156,11 +156,14 @@ END_PY
     sed -i 's/"silu"/"gelu"/' m/config.json
     run -65 --separate-stderr moe-sft info -b m
     [ "$stderr" = 'moe-sft: m/config.json: hidden_act is "gelu" (expected "silu")' ]
-    # where only silu(gate) up is known
+    # whose rows of gate and up take turns
     data d E=8 k=2 I=96 layer=1
     py "$ROOT/test/ref/moe.py" family gpt_oss g E=8 k=2 I=96 layer=1
     run -65 --separate-stderr moe-sft merge -b g -l d/lora.safetensors@1 -o x
-    [ "$stderr" = "moe-sft: g: the experts of a gpt_oss, which have biases and another activation than silu(gate) up, are not supported" ]
+    [ "$stderr" = "moe-sft: g: experts of a gpt_oss are merged from a PEFT directory, which convert makes, into a directory" ]
+    moe-sft convert -b g -l d/lora.safetensors@1 -o peft
+    run -65 moe-sft merge -b g -l peft -o x.safetensors
+    [[ $output == *" into a directory" ]]
 }
 
 # PEFT finds an adapter by its module's name: those of transformers' modeling_mixtral.py.

@@ -90,13 +90,11 @@ size_t base_nbytes(const struct base *base); /* of all weights, in the file */
 /*
  * base_mode() is the mode that was asked for, or where it is -1 that of the
  * weights: -1 with 'err' set (TU_USAGE) for bf16 of int8 weights.
- * base_want_float() refuses int8, base_want_silu() gpt_oss's experts
- * (EX_DATAERR).
+ * base_want_float() refuses int8 (EX_DATAERR).
  */
 int base_mode(const struct base *base, int asked, enum moe_mode *mode,
               struct err *err);
 int base_want_float(const struct base *base, struct err *err);
-int base_want_silu(const struct base *base, struct err *err);
 
 /*
  * base_check_matrix() looks for NaN and Inf in an expert's weights, as they are

@@ -7,7 +7,6 @@
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
-#include "core/model/family.h"
 
 static bool
 is_int8(const struct base *base)
@@ -37,17 +36,6 @@ base_want_float(const struct base *base, struct err *err)
     return err_set(err, EX_DATAERR,
                    "%s: has weights in int8 (expected BF16, F16 or F32)",
                    base->path);
-}
-
-int
-base_want_silu(const struct base *base, struct err *err)
-{
-    if (base->act == ACT_SILU && !base->bias)
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: the experts of a %s, which have biases and another "
-                   "activation than silu(gate) up, are not supported",
-                   base->path, base->family->model_type);
 }
 
 enum { EDGE = 1 << 16 }; /* bytes: no file system has larger blocks */

@@ -13,6 +13,7 @@
 #include "core/format/stw.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/family.h"
 #include "core/model/moe.h"
 #include "core/par.h"
 #include "core/str.h"
@@ -202,6 +203,22 @@ end_experts(void *ctx, struct err *err)
 
 /* ---- the verb ---- */
 
+/* Whose gate and up take turns: merge_model() writes them. */
+static int
+refuse_by_columns(const struct base *base, struct err *err)
+{
+    const struct family_stack *stack =
+        base->family ? family_stack(base->family) : NULL;
+
+    if (!stack || !stack->in_out)
+        return 0;
+    return err_set(
+        err, EX_DATAERR,
+        "%s: experts of a %s are merged from a PEFT directory, which "
+        "convert makes, into a directory",
+        base->path, base->family->model_type);
+}
+
 int
 merge_main(const struct cmd *cmd, struct err *err)
 {
@@ -236,8 +253,8 @@ merge_main(const struct cmd *cmd, struct err *err)
         const struct adapted_layer *x = &l->list[i];
         size_t h = x->base.hidden, k = x->base.intermediate;
 
-        if (base_want_silu(&x->base, err) < 0 ||
-            base_want_float(&x->base, err) < 0 ||
+        if (base_want_float(&x->base, err) < 0 ||
+            refuse_by_columns(&x->base, err) < 0 ||
             merge_refuse_packed(&x->base.packed, cmd->base, err) < 0)
             goto out;
         largest = larger(largest, h * k);
