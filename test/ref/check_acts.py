@@ -2,8 +2,8 @@
 """check_acts.py MODELS NAME...: hf-infer --acts against float64, every point
 and layer of the tiny models (tiny_models.py's MODELS/NAME).  Prints each
 model's largest error of a token, relative to its norm; exits 1 above 1e-4.
-With TU_WAYS=one, other threads and chunks are tried at a point of each model, in
-turn, not at all."""
+With TU_WAYS=one, other threads and chunks are tried at one point of each model,
+the next one for the next model."""
 import os
 import subprocess
 import sys
