@@ -534,13 +534,15 @@ END
         "$python" -c 'import sys; print(sys.argv); assert 0' "$@" 2>&1 || echo "status $?"
         "$python" none.py 2>/dev/null || echo "status $?"
     }
+    alike() {
+        how "$real" "$@" >want
+        WARM_PYTHON=false WARM_SERVER=$PWD/socket how "$BUILD/test/warm/python" "$@" >got
+        diff want got
+    }
     for what in number text none raise signal 'raise and more'; do
         [ "$what" != text ] || unset PYTHONUNBUFFERED
         # shellcheck disable=SC2086
-        how "$real" $what >want
-        # shellcheck disable=SC2086
-        WARM_PYTHON=false WARM_SERVER=$PWD/socket how "$BUILD/test/warm/python" $what >got
-        diff want got
+        alike $what
     done
     WARM_PYTHON=$real WARM_SERVER=$PWD/none how "$BUILD/test/warm/python" number >got
     how "$real" number | diff - got
@@ -554,5 +556,13 @@ time.sleep(60)' 3>&- &
     wait $! || [ $? -eq 143 ]
     for _ in $(seq 400); do pgrep -P $server >/dev/null || break; sleep 0.05; done
     run -1 pgrep -P $server
+    # a script that imports torch has a server of its own, which ends with that
+    [ ! -e socket.torch ]
+    echo '# import torch' >>script.py
+    alike number
+    alike signal
+    [ -S socket.torch ]
     kill $server
+    for _ in $(seq 400); do pgrep -f "$PWD/socket" >/dev/null || break; sleep 0.05; done
+    run -1 pgrep -f "$PWD/socket"
 }
