@@ -16,6 +16,7 @@ packs() {
     packs fp8 0 absmax
     packs int4 128 absmax --scales absmax
     packs int4 32 asym --scales absmax --group 32 --asymmetric
+    packs int4 8 asym --scales absmax --group 8 --asymmetric # of one sign, too
 }
 
 @test "st-convert --weights int4: least squares beat absmax in each group, and come near the best scale" {

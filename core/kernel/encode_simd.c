@@ -37,7 +37,8 @@ within(float y, const struct encode_part *p)
 static void
 range(float *low, float *high, const float *x, size_t n)
 {
-    int32_t a = (int32_t)f32_bits(-*low), b = (int32_t)f32_bits(*high);
+    int32_t a = (int32_t)f32_bits(0 - *low); /* not -0: it is below all */
+    int32_t b = (int32_t)f32_bits(*high);
 
     for (size_t i = 0; i < n; i++) {
         int32_t v = (int32_t)f32_bits(x[i]), w = v ^ INT32_MIN;
