@@ -186,7 +186,7 @@ END
     hf-infer plain --ids-out --ids 3,1,4,1,5,9,2,6 -n 1 --session s.st
     refused "$model" merged --session s.st
     refused 'hf-infer: s.st: arithmetic is f32, 8 lanes (expected bf16, *, by --compute)' plain --session s.st --compute bf16
-    refused 'hf-infer: s.st: kv_dtype is F32 (expected F16, by --kv-dtype)' plain --session s.st --kv-dtype f16
+    refused 'hf-infer: s.st: kv_dtype is F32 (expected F16, by --kv-dtype and --kv-latents)' plain --session s.st --kv-dtype f16
 }
 
 @test "hf-infer --session: adapters are of the model, in their order" {

@@ -37,11 +37,11 @@ struct engine_options {
                    * fewer where their activations take over 512 MiB */
     enum compute compute;
     enum dtype kv; /* of keys and values in the cache: F32, F16 or BF16 */
-    bool latents;  /* which are those of MLA's latents: see mla.h */
     bool bare;     /* without activations, for whoever runs block.h's steps with
                     * theirs: it is not fed, and a chunk may always have as many
                     * tokens as 'chunk' says */
     size_t least;  /* tokens that a chunk has in any case: an image's */
+    bool latents;  /* the cache has MLA's latents: see mla.h */
 };
 
 struct engine {

@@ -267,7 +267,9 @@ check_wanted(const struct sample *m, struct engine *e, const float *logits,
 static void
 test(const struct sample *m)
 {
-    const struct engine_options options = { N, COMPUTE_F32, DT_F32, false, 0 };
+    const struct engine_options options = { .chunk = N,
+                                            .compute = COMPUTE_F32,
+                                            .kv = DT_F32 };
     const struct config *c = &m->model->config;
     size_t n_layers = (size_t)c->n_layers, n_logits = N * m->vocab;
     struct activations *acts = xcalloc(n_layers, sizeof(*acts));

@@ -51,8 +51,9 @@ static int
 run(const struct sample *m, const struct way *way, int threads, size_t chunk,
     size_t most, float *logits)
 {
-    const struct engine_options options = { chunk, way->compute, way->kv, false,
-                                            0 };
+    const struct engine_options options = { .chunk = chunk,
+                                            .compute = way->compute,
+                                            .kv = way->kv };
     struct engine *engine = NULL;
     struct session *s = NULL;
     struct par *par = NULL;
@@ -260,8 +261,9 @@ differ_together(const struct sample *m, struct text *texts,
 static void
 test_batch(const struct sample *m, const struct way *way, size_t chunk)
 {
-    const struct engine_options options = { chunk, way->compute, way->kv, false,
-                                            0 };
+    const struct engine_options options = { .chunk = chunk,
+                                            .compute = way->compute,
+                                            .kv = way->kv };
     struct text texts[N_BATCH];
     struct engine *engine = NULL;
     struct par *par = NULL;
@@ -328,8 +330,9 @@ differ_after(const struct sample *m, struct session *s, const float *first)
 static void
 test_fork(const struct sample *m, const struct way *way, const float *first)
 {
-    const struct engine_options options = { 48, way->compute, way->kv, false,
-                                            0 };
+    const struct engine_options options = { .chunk = 48,
+                                            .compute = way->compute,
+                                            .kv = way->kv };
     size_t half = m->n / 2, differ = 0, at, blocks = 0;
     int32_t *other = xcalloc(m->n, sizeof(*other)); /* another text */
     struct session *s = NULL, *fork[8] = { NULL };

@@ -44,7 +44,9 @@ static int
 run(const struct sample *m, enum compute compute, int threads, size_t chunk,
     size_t most, float *logits)
 {
-    const struct engine_options options = { chunk, compute, DT_F32, false, 0 };
+    const struct engine_options options = { .chunk = chunk,
+                                            .compute = compute,
+                                            .kv = DT_F32 };
     struct engine *engine = NULL;
     struct session *s = NULL;
     struct par *par = NULL;

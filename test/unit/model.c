@@ -19,8 +19,9 @@
 #define GAP       1e-3 /* top-1 may differ where the two best are closer */
 
 /* A chunk that some of the cuts below exceed. */
-static const struct engine_options usual = { 48, COMPUTE_F32, DT_F32, false,
-                                             0 };
+static const struct engine_options usual = { .chunk = 48,
+                                             .compute = COMPUTE_F32,
+                                             .kv = DT_F32 };
 
 /* The prompt in pieces: sizes are repeated until it ends. */
 struct cut {

@@ -117,7 +117,9 @@ main(void)
 {
     struct model *m = NULL;
     struct par *par = NULL;
-    const struct engine_options options = { 64, COMPUTE_F32, DT_F32, false, 0 };
+    const struct engine_options options = { .chunk = 64,
+                                            .compute = COMPUTE_F32,
+                                            .kv = DT_F32 };
     struct err err = { 0 };
     const char *dir = data_path("stories260K");
     json_t *expected, *greedy;
