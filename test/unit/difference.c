@@ -16,6 +16,8 @@ static double direction[PART];
 static float was[N];
 static int n_losses, fails_at;
 static double jump, jumps_at; /* how much, and how far along */
+static float size = 1;
+static bool refused; /* as 'check' does, which adds 'enough' to the bound */
 
 static double
 weight(size_t i)
@@ -43,7 +45,7 @@ static void
 fill(void)
 {
     for (size_t i = 0; i < N; i++) {
-        x[i] = (float)(rng_f64(1, 2, i) - 0.5);
+        x[i] = size * (float)(rng_f64(1, 2, i) - 0.5);
         grad[i] = (float)(weight(i) * cos((double)x[i]) / 100);
     }
 }
@@ -77,6 +79,7 @@ error_of(const struct difference *d, bool *kept)
     if (difference_slope(d, FIRST, PART, direction, grad + FIRST, 1e-3 * norm,
                          &s, &err) < 0)
         return NAN;
+    refused = fabs(s.error) > s.bound + 1e-3 * norm;
     *kept = fabs(s.error) <= s.bound && s.bound < 3e-3 * norm;
     return fabs(s.error) / norm;
 }
@@ -126,8 +129,25 @@ main(void)
         grad[i] *= 1.02F;
     tap_ok(error_of(&d, &kept) > 0.016 && !kept,
            "2 %% too much is seen beside it");
-    jump = 0;
+    /* steps of a quarter of small values are too short, and longer ones jump */
+    size = 0.003F;
     fill();
+    memcpy(was, x, sizeof(x));
+    point(false);
+    rc = 0;
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++) {
+            jumps_at = 1e-3 * pow(1.3, i);
+            jump = 4e-6 * pow(1.5, j);
+            error_of(&d, &kept);
+            rc += refused;
+        }
+    tap_ok(rc == 0, "nor is a jump that only longer steps reach (%d of 256)",
+           rc);
+    jump = 0;
+    size = 1;
+    fill();
+    memcpy(was, x, sizeof(x));
     for (size_t i = FIRST; i < FIRST + PART; i++)
         grad[i] = -grad[i];
     point(false);

@@ -158,7 +158,8 @@ difference_slope(const struct difference *d, size_t first, size_t n,
     *slope = (struct slope){ .bound = INFINITY };
     first_h = h = first_step(&a, enough / 2);
     for (int k = 0; rc == 0 && k < DIFFERENCE_STEPS; k++) {
-        double whole, half, curved, noisy = 12 * d->noise / h;
+        double whole, half, curved, apart, noisy = 12 * d->noise / h;
+        struct slope of;
         int go;
 
         rc = error_of(&a, h, &whole, err);
@@ -167,9 +168,17 @@ difference_slope(const struct difference *d, size_t first, size_t n,
         if (rc < 0)
             break;
         curved = fabs(whole - half) / 3;
-        if (k == 0 || curved + noisy < slope->bound)
-            *slope = (struct slope){ .error = (4 * half - whole) / 3,
-                                     .bound = curved + noisy };
+        of = (struct slope){ (4 * half - whole) / 3, curved + noisy };
+        apart = fabs(of.error - slope->error);
+        if (went > 0 && apart > of.bound + slope->bound) {
+            /* one of them went over a jump, and it is not known which */
+            if (fabs(of.error) < fabs(slope->error))
+                slope->error = of.error;
+            slope->bound += of.bound + apart;
+            break;
+        }
+        if (k == 0 || of.bound < slope->bound)
+            *slope = of;
         /* towards the smaller of the two, and not back */
         go = curved > noisy ? -1 : 1;
         if (slope->bound <= enough || go == -went)
