@@ -146,6 +146,12 @@ END_PY
     edit q 'del t["up_proj_bias"]'
     run -65 moe-sft info -b q
     [ "$output" = "moe-sft: q: tensor up_proj_bias is missing" ]
+    sed 's/"num_local_experts": 8/"num_local_experts": 9/' g.mxfp4/config.json >config
+    cp g.mxfp4/config.json was
+    cp config g.mxfp4/config.json
+    run -65 moe-sft info -b g.mxfp4
+    [ "$output" = "moe-sft: g.mxfp4/config.json: is of 9 experts (expected 8, as in model.layers.1.mlp.experts.)" ]
+    cp was g.mxfp4/config.json
     sed -i 's/7.0/8.0/' g.mxfp4/config.json
     run -65 moe-sft info -b g.mxfp4
     [ "$output" = "moe-sft: g.mxfp4/config.json: swiglu_limit is 8.0 (expected a number from 7 to 7)" ]

@@ -41,7 +41,7 @@ read_routing(struct base *base, struct err *err)
     }
     if (rc == 0 && r.n_experts && (size_t)r.n_experts != base->n_experts)
         rc = err_set(
-            err, EX_DATAERR, "%s: num_experts is %lld, but there are %zu in %s",
+            err, EX_DATAERR, "%s: is of %lld experts (expected %zu, as in %s)",
             f.path.s, (long long)r.n_experts, base->n_experts, base->prefix);
     config_file_close(&f);
     base->top_k =
