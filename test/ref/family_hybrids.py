@@ -115,6 +115,7 @@ def qwen3_next(seed, v):
         c.update(mlp_only_layers=[2], norm_topk_prob=False, layer_types=[
             "full_attention", "linear_attention", "linear_attention",
             "full_attention"], linear_num_value_heads=6,
+                 linear_value_head_dim=40, # more values than go back at once
                  linear_conv_kernel_dim=3, max_position_embeddings=256)
     if v == "bias":
         c.update(attention_bias=True, num_hidden_layers=3,
