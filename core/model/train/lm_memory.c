@@ -71,34 +71,127 @@ list_int8(const struct config *c, struct lm_work *w)
     add(r, &w->int8_scale, n, 2 * width + hidden, 4);
 }
 
+/* Numbers of a token. */
+struct widths {
+    size_t hidden, heads, inter;
+    size_t q, k, v, attended; /* of attention, or of what is in its place */
+    size_t gates, q_low, kv_low, low;
+    struct gdn_sizes gdn;
+};
+
+static struct widths
+widths_of(const struct config *c)
+{
+    const struct gdn_sizes gdn = gdn_sizes(c);
+    size_t heads = (size_t)c->n_heads, dv = (size_t)c->v_head_dim;
+    size_t kv_low = (size_t)c->kv_rank;
+
+    return (struct widths){
+        .hidden = (size_t)c->hidden_size,
+        .heads = heads,
+        .inter = (size_t)c->widest_mlp,
+        .q = larger(heads * (size_t)c->head_dim, gdn.channels),
+        .k = (size_t)(c->n_kv_heads * c->head_dim),
+        .v = (size_t)c->n_kv_heads * dv,
+        .attended = larger(heads * dv, gdn.values),
+        .gates = larger(c->form.out_gate ? heads * dv : 0, gdn.values),
+        .q_low = (size_t)c->q_rank,
+        .kv_low = kv_low,
+        .low = c->form.mla ? kv_low + (size_t)c->rotary_dim : 0,
+        .gdn = gdn,
+    };
+}
+
+static void
+list_activations(struct lm *lm, struct lm_work *w, const struct widths *of)
+{
+    const struct config *c = &lm->model->config;
+    const struct model_form *f = &c->form;
+    const struct gdn_sizes *gdn = &of->gdn;
+    size_t n = w->rows, nb = w->n_blocks, hidden = of->hidden;
+    struct activations *a = &w->acts;
+    struct kv kv = cache_of(c);
+    struct lm_region *r = add_region(w, "a layer's activations");
+
+    add(r, &a->attn_in, n, hidden, 4);
+    add(r, &a->qkv, n, larger(config_fused(c), gdn->fused), 4);
+    add(r, &a->q_low, n, of->q_low, 4);
+    add(r, &a->q_normed, n, of->q_low, 4);
+    add(r, &a->kv_low, n, of->low, 4);
+    add(r, &a->kv_normed, n, of->kv_low, 4);
+    add(r, &a->q, n, of->q, 4);
+    add(r, &a->k, n, larger(f->mla ? 0 : of->k, 2 * gdn->heads), 4);
+    add(r, &a->v, n, of->v, 4);
+    add(r, &a->q_rotated, n, of->q, 4);
+    add(r, &a->k_rotated, n, of->k, 4);
+    add(r, &a->attended, n, of->attended, 4);
+    add(r, &a->out_gate, n, of->gates, 4);
+    add(r, &a->gated, n, of->gates, 4);
+    add(r, &a->beta, n, gdn->heads, 4);
+    add(r, &a->decay, n, gdn->heads, 4);
+    add(r, &a->slope, n, gdn->heads, 4);
+    add(r, &a->states, n / GDN_BLOCK, gdn->values * (size_t)c->gdn.k_dim, 4);
+    add(r, &a->scratch, (size_t)par_threads(w->par), gdn->scratch, 4);
+    add(r, &a->lse, n, of->heads, 4);
+    add(r, &a->attn_out, n, hidden, 4);
+    add(r, &a->mlp_out, f->norm.places & NORM_POST ? n : 0, hidden, 4);
+    add(r, &a->mid, n, hidden, 4);
+    add(r, &a->mlp_in, n, hidden, 4);
+    add(r, &a->gate, n, f->gate_up ? 2 * of->inter : of->inter, 4);
+    add(r, &a->up, n, f->plain_mlp || f->gate_up ? 0 : of->inter, 4);
+    add(r, &a->inner, n, of->inter, 4);
+    add(r, &w->kv, nb, kv_block_nbytes(&kv), 1);
+    add(r, &w->blocks, nb, 1, sizeof(*w->blocks));
+    add(r, &w->sessions, n, 1, sizeof(*w->sessions));
+}
+
+static void
+list_gradients(struct lm *lm, struct lm_work *w, const struct widths *of)
+{
+    const struct config *c = &lm->model->config;
+    size_t n = w->rows, nb = w->n_blocks, hidden = of->hidden;
+    size_t kv_heads = (size_t)c->n_kv_heads;
+    size_t half = config_ropes(c) ? (size_t)c->rotary_dim / 2 : 0;
+    bool outputs = c->form.norm.places & NORM_POST || c->residual_scale > 0;
+    bool bf16 = w->options.compute == COMPUTE_BF16;
+    const struct attention_sizes attention =
+        attention_sizes((size_t)c->head_dim, (size_t)c->v_head_dim,
+                        bf16 && attention_takes_bf16(c));
+    struct block_grads *g = &w->grads;
+    struct lm_region *r = add_region(w, "their gradients");
+
+    add(r, &g->resid, n, hidden, 4);
+    add(r, &g->output, outputs ? n : 0, hidden, 4);
+    add(r, &g->input, n, hidden, 4);
+    add(r, &g->inner, n, of->inter, 4);
+    add(r, &g->attended, n, of->attended, 4);
+    add(r, &g->q, n, of->q, 4);
+    add(r, &g->beta, n, of->gdn.heads, 4);
+    add(r, &g->decay, n, of->gdn.heads, 4);
+    add(r, &g->q_low, n, of->q_low, 4);
+    add(r, &g->kv_low, n, of->low, 4);
+    add(r, &g->kv_normed, n, of->kv_low, 4);
+    add(r, &g->k, n, of->k, 4);
+    add(r, &g->v, n, of->v, 4);
+    add(r, &g->sines_back, n, half, 4);
+    add(r, &g->weights, n, c->n_experts ? (size_t)c->n_experts_used : 0, 4);
+    add(r, &g->attention.delta, n, of->heads, 4);
+    add(r, &g->attention.queries, nb * of->heads, attention.queries, 1);
+    add(r, &g->attention.keys, nb * kv_heads, attention.keys, 1);
+    add(r, &g->attention.tiles, (size_t)par_threads(w->par), attention.tile, 1);
+}
+
 /* All that is allocated here, whose pointers are in 'w'. */
 static void
 list_regions(struct lm *lm, struct lm_work *w)
 {
     const struct config *c = &lm->model->config;
-    size_t n = w->rows, nb = w->n_blocks, hidden = (size_t)c->hidden_size;
-    size_t d = (size_t)c->head_dim, heads = (size_t)c->n_heads;
-    size_t kv_heads = (size_t)c->n_kv_heads, dv = (size_t)c->v_head_dim;
-    size_t nq = heads * d, nk = kv_heads * d, nv = kv_heads * dv;
-    size_t inter = (size_t)c->widest_mlp, rank = lm->lora.rank;
-    size_t n_used = c->n_experts ? (size_t)c->n_experts_used : 0;
+    const struct widths of = widths_of(c);
+    size_t n = w->rows, hidden = of.hidden, rank = lm->lora.rank;
     size_t vocab = (size_t)c->vocab_size;
     size_t threads = (size_t)par_threads(w->par);
     bool bf16 = w->options.compute == COMPUTE_BF16;
-    const struct model_form *f = &c->form;
-    size_t posts = f->norm.places & NORM_POST ? n : 0;
-    size_t outputs = c->residual_scale > 0 ? n : posts;
-    size_t q_low = (size_t)c->q_rank, kv_low = (size_t)c->kv_rank;
-    size_t low = f->mla ? kv_low + (size_t)c->rotary_dim : 0;
-    size_t up = f->plain_mlp || f->gate_up ? 0 : inter;
-    struct gdn_sizes gdn = gdn_sizes(c);
-    size_t n_z = larger(f->out_gate ? heads * dv : 0, gdn.values);
-    size_t half = config_ropes(c) ? (size_t)c->rotary_dim / 2 : 0;
-    struct activations *a = &w->acts;
     struct block_grads *g = &w->grads;
-    struct kv kv = cache_of(c);
-    struct attention_sizes attention =
-        attention_sizes(d, dv, bf16 && attention_takes_bf16(c));
     struct lm_region *r;
 
     w->n_regions = 0;
@@ -106,57 +199,8 @@ list_regions(struct lm *lm, struct lm_work *w)
         list_int8(c, w);
     r = add_region(w, "the layers' inputs");
     add(r, &w->kept, n * ((size_t)c->n_layers + 1), hidden, 4);
-    r = add_region(w, "a layer's activations");
-    add(r, &a->attn_in, n, hidden, 4);
-    add(r, &a->qkv, n, larger(config_fused(c), gdn.fused), 4);
-    add(r, &a->q_low, n, q_low, 4);
-    add(r, &a->q_normed, n, q_low, 4);
-    add(r, &a->kv_low, n, low, 4);
-    add(r, &a->kv_normed, n, kv_low, 4);
-    add(r, &a->q, n, larger(nq, gdn.channels), 4);
-    add(r, &a->k, n, larger(f->mla ? 0 : nk, 2 * gdn.heads), 4);
-    add(r, &a->v, n, nv, 4);
-    add(r, &a->q_rotated, n, larger(nq, gdn.channels), 4);
-    add(r, &a->k_rotated, n, nk, 4);
-    add(r, &a->attended, n, larger(heads * dv, gdn.values), 4);
-    add(r, &a->out_gate, n, n_z, 4);
-    add(r, &a->gated, n, n_z, 4);
-    add(r, &a->beta, n, gdn.heads, 4);
-    add(r, &a->decay, n, gdn.heads, 4);
-    add(r, &a->slope, n, gdn.heads, 4);
-    add(r, &a->states, n / GDN_BLOCK, gdn.values * (size_t)c->gdn.k_dim, 4);
-    add(r, &a->scratch, threads, gdn.scratch, 4);
-    add(r, &a->lse, n, heads, 4);
-    add(r, &a->attn_out, n, hidden, 4);
-    add(r, &a->mlp_out, posts, hidden, 4);
-    add(r, &a->mid, n, hidden, 4);
-    add(r, &a->mlp_in, n, hidden, 4);
-    add(r, &a->gate, n, f->gate_up ? 2 * inter : inter, 4);
-    add(r, &a->up, n, up, 4);
-    add(r, &a->inner, n, inter, 4);
-    add(r, &w->kv, nb, kv_block_nbytes(&kv), 1);
-    add(r, &w->blocks, nb, 1, sizeof(*w->blocks));
-    add(r, &w->sessions, n, 1, sizeof(*w->sessions));
-    r = add_region(w, "their gradients");
-    add(r, &g->resid, n, hidden, 4);
-    add(r, &g->output, outputs, hidden, 4);
-    add(r, &g->input, n, hidden, 4);
-    add(r, &g->inner, n, inter, 4);
-    add(r, &g->attended, n, larger(heads * dv, gdn.values), 4);
-    add(r, &g->q, n, larger(nq, gdn.channels), 4);
-    add(r, &g->beta, n, gdn.heads, 4);
-    add(r, &g->decay, n, gdn.heads, 4);
-    add(r, &g->q_low, n, q_low, 4);
-    add(r, &g->kv_low, n, low, 4);
-    add(r, &g->kv_normed, n, kv_low, 4);
-    add(r, &g->k, n, nk, 4);
-    add(r, &g->v, n, nv, 4);
-    add(r, &g->sines_back, n, half, 4);
-    add(r, &g->weights, n, n_used, 4);
-    add(r, &g->attention.delta, n, heads, 4);
-    add(r, &g->attention.queries, nb * heads, attention.queries, 1);
-    add(r, &g->attention.keys, nb * kv_heads, attention.keys, 1);
-    add(r, &g->attention.tiles, threads, attention.tile, 1);
+    list_activations(lm, w, &of);
+    list_gradients(lm, w, &of);
     r = add_region(w, "logits");
     add(r, &w->head.logits, w->head.rows, vocab, 4);
     add(r, &w->head.rounded, bf16 ? w->head.rows : 0,
