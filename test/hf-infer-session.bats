@@ -48,7 +48,7 @@ same() {
 
 @test "hf-infer --kv-latents: batches are as alone; what has no latents, or other ones, is refused" {
     run -65 hf-infer m --ids 1,2 --top 1 --kv-latents
-    [ "$output" = "hf-infer: m: --kv-latents is for multi-head latent attention, which llama has not" ]
+    [ "$output" = "hf-infer: m: --kv-latents is for multi-head latent attention, which a llama does not have" ]
     py "$ROOT/test/ref/family_ref.py" make deepseek_v2 f
     same_in_batches f -n 6 -q --kv-latents
     echo '{"ids":[1,2,3],"labels":[1,2,3]}' >d.jsonl

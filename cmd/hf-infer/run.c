@@ -240,7 +240,7 @@ check_latents(const struct run *run, struct err *err)
     if (!m->config.form.mla)
         return err_data(err, run->dir,
                         "--kv-latents is for multi-head latent attention, "
-                        "which %s has not",
+                        "which a %s does not have",
                         m->config.family->model_type);
     for (int64_t i = 0; i < m->config.n_layers; i++)
         if (m->layers[i].kv_b.lora || m->layers[i].kv_b.table)
