@@ -6,7 +6,7 @@
 budgets='core 11791
 core/format 13502
 core/kernel 12061
-core/model 30900
+core/model 30944
 core/text 8128
 core/image 2399
 cmd 43118
