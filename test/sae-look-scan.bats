@@ -364,8 +364,8 @@ END
     # more SAE: KiB for 511 latents more
     more() {
         local many one
-        many=$(peak sae-look scan -q -s "$1" --tokens 64 --context 150,149 -o "many-$1" x.npy)
-        one=$(peak sae-look scan -q -s "$1" --tokens 64 --context 150,149 --latents 7 -o "one-$1" x.npy)
+        many=$(peak sae-look scan -q -j 1 -s "$1" --tokens 64 --context 150,149 -o "many-$1" x.npy)
+        one=$(peak sae-look scan -q -j 1 -s "$1" --tokens 64 --context 150,149 --latents 7 -o "one-$1" x.npy)
         echo $((many - one))
     }
     # each of 20 + 40 examples of 300 places, of which 64 + 2 differ at most
