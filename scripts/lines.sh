@@ -9,7 +9,7 @@ core/kernel 12061
 core/model 30944
 core/text 8128
 core/image 2399
-cmd 43118
+cmd 43119
 lib 2734'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '

@@ -282,9 +282,10 @@ plan_unpacked(struct convert_plan *p, struct convert_item *it, struct err *err)
     if (rc <= 0 || role != FORM_CODES)
         return rc;
     /* MXFP4's stacks are gpt-oss's, unless config.json says whose */
-    it->turned = t->stacked && (stack ? stack->in_out
-                                      : t->group->form->layout == LAYOUT_MXFP4);
-    if (it->turned && t->group->form->layout != LAYOUT_MXFP4)
+    it->transposed =
+        t->stacked &&
+        (stack ? stack->in_out : t->group->form->layout == LAYOUT_MXFP4);
+    if (it->transposed && t->group->form->layout != LAYOUT_MXFP4)
         return form_refuse_in_out(p->dir.path, name, p->family, err);
     scale = t->tensor[FORM_SCALE];
     if (p->cmd->dtype < 0)
@@ -300,8 +301,8 @@ plan_unpacked(struct convert_plan *p, struct convert_item *it, struct err *err)
     if (t->stacked) {
         it->piece[0].n_dims = 3;
         it->piece[0].dims[0] = t->n;
-        it->piece[0].dims[1] = it->turned ? t->in : t->out;
-        it->piece[0].dims[2] = it->turned ? t->out : t->in;
+        it->piece[0].dims[1] = it->transposed ? t->in : t->out;
+        it->piece[0].dims[2] = it->transposed ? t->out : t->in;
     }
     return set_nbytes(it->piece, err) < 0 ? -1 : 1;
 }

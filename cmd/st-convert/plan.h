@@ -36,7 +36,7 @@ struct convert_item {
     size_t n_pieces; /* but no zeros: PIECE_ZEROS */
     size_t shard;
     struct form_tensors packed; /* UNPACKED: what it is made of */
-    bool turned;                /* .. of [out, in], written [in, out] */
+    bool transposed;            /* .. of [out, in], written [in, out] */
     bool overflow;              /* once it is written: a number is infinite */
     struct encode_error error;  /* PACKED, once it is written */
 };

@@ -288,8 +288,8 @@ rows_open(struct item_rows *r, struct converter *c, struct convert_item *it,
         return -1;
     }
     r->from = l.w;
-    r->out = it->turned ? l.in : l.out;
-    r->k = it->turned ? l.out : l.in;
+    r->out = it->transposed ? l.in : l.out;
+    r->k = it->transposed ? l.out : l.in;
     r->total = it->change == UNPACKED ? l.out * l.in : items;
     r->row_nbytes = it->change == KEPT ? r->k
                     : it->change == PACKED
@@ -321,7 +321,7 @@ write_matrix(struct converter *c, struct convert_item *it, size_t matrix,
            : it->change == KEPT   ? r.k
                                   : r.k * dtype_size(t->dtype);
     most = larger((size_t)par_threads(c->par), BLOCK / larger(r.k, 1));
-    unit = it->turned ? COLUMNS : r.form.asymmetric ? 8 : 1;
+    unit = it->transposed ? COLUMNS : r.form.asymmetric ? 8 : 1;
     most = (most + unit - 1) / unit * unit;
     for (; r.first < r.out; r.first += r.n) {
         struct block *b = &c->blocks[c->second = !c->second];
@@ -334,7 +334,7 @@ write_matrix(struct converter *c, struct convert_item *it, size_t matrix,
             goto out;
         if (line)
             map_will_read(from + at + n, smaller(n, t->nbytes - at - n));
-        if (it->turned)
+        if (it->transposed)
             par_for(c->par, r.n, COLUMNS, read_columns, &r);
         else
             par_for(c->par, r.n, GRAIN / r.k + 1, convert[it->change], &r);
