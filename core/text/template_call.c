@@ -33,61 +33,18 @@ pair(struct trun *r, const struct tvalue *two)
     return v;
 }
 
-/* of.a.b.0, for a path "a.b.0" or a number; 'of' itself for none. */
+/* of.a, for an attribute "a" or a number; 'of' itself for none. */
 static struct tvalue
-get_path(struct trun *r, struct tvalue of, const struct tvalue *path)
+get_attribute(struct trun *r, const struct tvalue *of,
+              const struct tvalue *name)
 {
-    const struct ttext *s = path->kind == V_TEXT ? path->text : NULL;
-    struct tvalue key, number;
-
-    if (path->kind == V_INT)
-        return t_item(r, &of, path, false);
-    for (size_t at = 0, to; s && at <= s->n && !r->failed; at = to + 1) {
-        number = t_int(0);
-        for (to = at; to < s->n && s->s[to] != '.'; to++)
-            number.i =
-                number.i < 0 || s->s[to] < '0' || s->s[to] > '9' || to - at > 9
-                    ? -1
-                    : 10 * number.i + (s->s[to] - '0');
-        key = t_cut(r, s, at, to);
-        of = t_item(r, &of, number.i < 0 || to == at ? &key : &number, false);
-    }
-    return of;
-}
-
-/* A list sorted by what a path has of each, texts by their lower case unless
- * 'cased'.  Lists of templates are short. */
-static struct tvalue
-sorted(struct trun *r, struct tlist list, const struct tvalue *path, bool cased,
-       bool reverse)
-{
-    struct tvalue v = t_list(r, V_LIST), keys = t_list(r, V_LIST), key;
-
-    for (size_t i = 0, k; i < list.n; i++) {
-        key = get_path(r, list.v[i], path);
-        if (!cased && key.kind == V_TEXT)
-            key = t_lower(r, key.text);
-        t_push(r, keys.list, key);
-        t_push(r, v.list, key);
-        if (r->failed)
-            break;
-        for (k = i;
-             k > 0 && t_step(r) &&
-             t_compare(r, reverse ? '>' : '<', &key, &keys.list->v[k - 1]);
-             k--) {
-            keys.list->v[k] = keys.list->v[k - 1];
-            v.list->v[k] = v.list->v[k - 1];
-        }
-        keys.list->v[k] = key;
-        v.list->v[k] = list.v[i];
-    }
-    return v;
-}
-
-CALL(sort) /* value, reverse, case_sensitive, attribute */
-{
-    return sorted(r, t_iterate(r, &a->v[0]), &a->v[3], t_true(&a->v[2]),
-                  t_true(&a->v[1]));
+    if (name->kind == V_TEXT && name->text->n > 0 &&
+        (memchr(name->text->s, '.', name->text->n) ||
+         (name->text->s[0] >= '0' && name->text->s[0] <= '9')))
+        return t_fail(r, "such an attribute is not supported here");
+    return name->kind == V_TEXT || name->kind == V_INT
+               ? t_item(r, of, name, false)
+               : *of;
 }
 
 /* A dict's items, keys or values: of how = 3, 1, 2; or a generator of items. */
@@ -106,27 +63,35 @@ CALL(items)
     return v;
 }
 
-CALL(dictsort) /* value, case_sensitive, by, reverse */
+/* A dict's items, sorted by their keys, texts by their lower case.  Dicts of
+ * templates are short. */
+CALL(dictsort)
 {
-    struct tvalue place = t_int(t_is(&a->v[2], "value")), all;
+    struct tvalue keys = t_list(r, V_LIST), all, key, item;
 
     a->how = 3;
     all = items(r, a);
-    return r->failed ? all
-                     : sorted(r, *all.list, &place, t_true(&a->v[1]),
-                              t_true(&a->v[3]));
-}
-
-struct tlist
-t_sorted(struct trun *r, const struct tvalue *dict)
-{
-    struct tvalue v[4] = { *dict, t_bool(true) }, all;
-    struct tlist list = { 0 };
-
-    all = dictsort(r, &(struct targs){ .v = v, .n = 4 });
-    for (size_t i = 0; !r->failed && i < 2 * all.list->n; i++)
-        t_push(r, &list, all.list->v[i / 2].list->v[i % 2]);
-    return list;
+    if (r->failed)
+        return all;
+    all.kind = V_LIST;
+    for (size_t i = 0, k; i < all.list->n; i++) {
+        item = all.list->v[i];
+        key = item.list->v[0];
+        if (key.kind == V_TEXT)
+            key = t_lower(r, key.text);
+        t_push(r, keys.list, key);
+        for (k = i; k > 0 && t_step(r) &&
+                    t_compare(r, '<', &key, &keys.list->v[k - 1]);
+             k--) {
+            keys.list->v[k] = keys.list->v[k - 1];
+            all.list->v[k] = all.list->v[k - 1];
+        }
+        if (r->failed)
+            break;
+        keys.list->v[k] = key;
+        all.list->v[k] = item;
+    }
+    return all;
 }
 
 CALL(get) /* dict, key, default */
@@ -153,30 +118,13 @@ CALL(end_of) /* value: first or last */
     return list.v[a->how == LEFT ? 0 : list.n - 1];
 }
 
-CALL(to_list) /* value: from the left or right */
+CALL(to_list) /* value */
 {
     struct tlist list = t_iterate(r, &a->v[0]);
     struct tvalue v = t_list(r, V_LIST);
 
     for (size_t i = 0; i < list.n; i++)
-        t_push(r, v.list, list.v[a->how == RIGHT ? list.n - 1 - i : i]);
-    return v;
-}
-
-CALL(reverse) /* value */
-{
-    struct tbuf b = { .r = r };
-    struct tvalue v;
-
-    a->how = RIGHT;
-    v = to_list(r, a);
-    if (a->v[0].kind == V_TEXT) {
-        for (size_t i = 0; i < v.list->n; i++)
-            t_put_value(&b, &v.list->v[i]);
-        return t_built(&b);
-    }
-    v.kind = V_ITER;
-    v.list->once = true;
+        t_push(r, v.list, list.v[i]);
     return v;
 }
 
@@ -186,7 +134,7 @@ CALL(join) /* value, d, attribute */
     struct tbuf b = { .r = r };
 
     for (size_t i = 0; i < list.n && t_step(r); i++) {
-        struct tvalue v = get_path(r, list.v[i], &a->v[2]);
+        struct tvalue v = get_attribute(r, &list.v[i], &a->v[2]);
 
         if (i > 0)
             t_put_value(&b, &a->v[1]);
@@ -228,7 +176,7 @@ CALL(map)
         return out;
     list = t_iterate(r, &a->v[0]);
     for (size_t i = 0; i < list.n && t_step(r); i++) {
-        struct tvalue v = get_path(r, list.v[i], &path);
+        struct tvalue v = get_attribute(r, &list.v[i], &path);
 
         args.n = 0;
         t_push(r, &args, v);
@@ -383,22 +331,19 @@ CALL(dict) /* of a dict, and of names; 'how' is its kind */
 static const struct tcallable callables[] = {
     { "f", "count length", "value", length, 0 },
     { "f", "d default", "value default_value? boolean?", set_default, 0 },
-    { "f", "dictsort", "value case_sensitive? by? reverse?", dictsort, 0 },
+    { "f", "dictsort", "value", dictsort, 0 },
     { "f", "first", "value", end_of, LEFT },
     { "f", "int", "value default?", to_int, 0 },
     { "f", "items", "value", items, 4 },
     { "f", "join", "value d? attribute?", join, 0 },
     { "f", "last", "value", end_of, RIGHT },
-    { "f", "list", "value", to_list, LEFT },
+    { "f", "list", "value", to_list, 0 },
     { "f", "map", "...", map, MAP },
     { "f", "reject", "...", map, REJECT },
     { "f", "rejectattr", "...", map, REJECT_BY },
-    { "f", "reverse", "value", reverse, 0 },
     { "f", "select", "...", map, SELECT },
     { "f", "selectattr", "...", map, SELECT_BY },
-    { "f", "sort", "value reverse? case_sensitive? attribute?", sort, 0 },
-    { "f", "tojson", "value ensure_ascii? indent? separators? sort_keys?",
-      t_tojson, 0 },
+    { "f", "tojson", "value ensure_ascii? indent? separators?", t_tojson, 0 },
     { "t", "!= ne", "value other", compares, T_NE },
     { "t", "< lt lessthan", "value other", compares, '<' },
     { "t", "<= le", "value other", compares, T_LE },

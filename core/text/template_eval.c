@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: ISC */
 /* Runs the tree of a template. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -202,48 +201,30 @@ eval_slice(struct trun *r, const struct tnode *n)
     return of.kind == V_TEXT ? t_built(&b) : v;
 }
 
-/* An operator of two integers: false if it is one of floats. */
-static bool
-integers(struct trun *r, int op, int64_t a, int64_t b, struct tvalue *v)
+/* An operator of two integers, but for /, which makes a real number. */
+static struct tvalue
+integers(struct trun *r, int op, int64_t a, int64_t b)
 {
     bool over = false;
+    int64_t v = 0;
 
-    *v = t_int(0);
     if (op == '+')
-        over = __builtin_add_overflow(a, b, &v->i);
+        over = __builtin_add_overflow(a, b, &v);
     else if (op == '-')
-        over = __builtin_sub_overflow(a, b, &v->i);
+        over = __builtin_sub_overflow(a, b, &v);
     else if (op == '*')
-        over = __builtin_mul_overflow(a, b, &v->i);
-    else if (op == '/' || b == 0)
-        return false;
+        over = __builtin_mul_overflow(a, b, &v);
+    else if (b == 0)
+        return t_fail(r, "division by zero");
     else if (op == '%')
-        v->i = b == -1 ? 0 : a % b + (a % b && (a < 0) != (b < 0) ? b : 0);
+        v = b == -1 ? 0 : a % b + (a % b && (a < 0) != (b < 0) ? b : 0);
     else if (a == INT64_MIN)
         over = true;
     else
-        v->i = a / b - (a % b && (a < 0) != (b < 0));
+        v = a / b - (a % b && (a < 0) != (b < 0));
     if (over)
         t_fail(r, "an integer has more than 64 bits, which is not supported");
-    return true;
-}
-
-static struct tvalue
-floats(struct trun *r, int op, double a, double b)
-{
-    double rest = fmod(a, b), v = a + b;
-
-    if (b == 0 && op != '+' && op != '-' && op != '*')
-        return t_fail(r, "division by zero");
-    if (rest == 0)
-        rest = copysign(0, b);
-    else if ((rest < 0) != (b < 0))
-        rest += b;
-    if (op == '%' || op == T_FLOORDIV) /* as Python's divmod() */
-        v = op == '%' ? rest : rint((a - rest) / b);
-    else if (op != '+')
-        v = op == '-' ? a - b : op == '*' ? a * b : a / b;
-    return (struct tvalue){ .kind = V_FLOAT, .f = v };
+    return t_int(v);
 }
 
 static struct tvalue
@@ -252,9 +233,8 @@ arithmetic(struct trun *r, int op, const struct tvalue *a,
 {
     const struct tvalue *side[] = { a, b };
     struct tbuf text = { .r = r };
-    bool ints = true, numbers = true;
+    bool ints = true;
     int64_t i[2];
-    double f[2];
     struct tvalue v;
     size_t n = 0;
 
@@ -264,9 +244,7 @@ arithmetic(struct trun *r, int op, const struct tvalue *a,
         if (s->kind == V_UNDEFINED && op != '~')
             return t_item(r, s, s, false); /* fails */
         ints &= s->kind == V_INT || s->kind == V_BOOL;
-        numbers &= s->kind >= V_BOOL && s->kind <= V_FLOAT;
-        i[k] = s->kind == V_BOOL ? s->b : s->kind == V_INT ? s->i : 0;
-        f[k] = s->kind == V_FLOAT ? s->f : (double)i[k];
+        i[k] = s->kind == V_BOOL ? s->b : s->i;
     }
     if (op == '~' || (op == '+' && a->kind == V_TEXT && b->kind == V_TEXT)) {
         for (int k = 0; k < 2; k++) /* room for both: texts may be long */
@@ -277,10 +255,8 @@ arithmetic(struct trun *r, int op, const struct tvalue *a,
         t_put_value(&text, b);
         return t_built(&text);
     }
-    if (ints && integers(r, op, i[0], i[1], &v))
-        return v;
-    if (numbers)
-        return floats(r, op, f[0], f[1]);
+    if (ints && op != '/')
+        return integers(r, op, i[0], i[1]);
     if (op == '+' && a->kind == b->kind &&
         (a->kind == V_LIST || a->kind == V_TUPLE)) {
         v = t_list(r, a->kind);
@@ -310,8 +286,6 @@ eval_op(struct trun *r, const struct tnode *n)
         return n->value;
     case T_NAME:
         return get_variable(r, n->name);
-    case T_PIPED:
-        return r->piped;
     case T_LIST:
     case T_TUPLE:
     case T_DICT:
@@ -333,6 +307,8 @@ eval_op(struct trun *r, const struct tnode *n)
         return t_bool(!t_true(&a));
     case T_NEG:
         b = t_int(-1);
+        if (a.kind == V_FLOAT)
+            return (struct tvalue){ .kind = V_FLOAT, .f = -a.f };
         return arithmetic(r, '*', &b, &a);
     case T_FILTER:
     case T_TEST:
@@ -418,7 +394,7 @@ capture(struct trun *r, const struct tnode *body, struct tscope *up,
     return t_built(&b);
 }
 
-static enum flow
+static void
 exec_for(struct trun *r, const struct tnode *n)
 {
     struct tscope *around = r->scope;
@@ -426,15 +402,14 @@ exec_for(struct trun *r, const struct tnode *n)
     struct tvalue all = eval(r, n->kid[1]), test = t_bool(true);
     struct tlist items;
     enum flow flow = DONE;
-    bool whole = false; /* did the body come to its end? */
 
     r->line = n->line;
     items = t_iterate(r, &all);
     for (size_t i = 0; i < items.n && !r->failed; i++) {
-        if (n->kid[4]) {
+        if (n->kid[3]) {
             enter(r, around);
             assign(r, n->kid[0], items.v[i]);
-            test = eval(r, n->kid[4]);
+            test = eval(r, n->kid[3]);
         }
         if (t_true(&test))
             t_push(r, &loop->items, items.v[i]);
@@ -444,12 +419,8 @@ exec_for(struct trun *r, const struct tnode *n)
         set_variable(r, 0, (struct tvalue){ V_LOOP, { .loop = loop } });
         assign(r, n->kid[0], loop->items.v[loop->i]);
         flow = exec(r, n->kid[2]);
-        whole |= flow == DONE;
     }
-    enter(r, around);
-    flow = whole ? DONE : exec(r, n->kid[3]);
     r->scope = around;
-    return flow;
 }
 
 /* Where the text is that the model says: in that of the whole template, as
@@ -474,7 +445,7 @@ static enum flow
 exec_one(struct trun *r, const struct tnode *n)
 {
     enum flow flow = DONE;
-    struct tvalue v, piped;
+    struct tvalue v;
     struct tmacro *macro;
 
     switch (n->op) {
@@ -490,13 +461,9 @@ exec_one(struct trun *r, const struct tnode *n)
         assign(r, n->kid[0], eval(r, n->kid[1]));
         return DONE;
     case T_CAPTURE:
-        piped = capture(r, n->kid[2], r->scope, &flow);
-        v = r->piped;
-        r->piped = piped;
-        piped = eval(r, n->kid[1]);
-        r->piped = v;
+        v = capture(r, n->kid[1], r->scope, &flow);
         if (flow == DONE)
-            assign(r, n->kid[0], piped);
+            assign(r, n->kid[0], v);
         return flow;
     case T_IF:
         do { /* an elif is not a level deeper */
@@ -511,7 +478,8 @@ exec_one(struct trun *r, const struct tnode *n)
                      (struct tvalue){ V_MACRO, { .macro = macro } });
         return DONE;
     case T_FOR:
-        return exec_for(r, n);
+        exec_for(r, n);
+        return DONE;
     case T_GENERATION:
         exec_generation(r, n);
         return DONE;

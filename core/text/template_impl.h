@@ -47,12 +47,11 @@ enum t_op {
     T_TEST,       /* the same */
     T_ARGUMENT,   /* expression; value: its name, or absent; or a parameter:
                      name, and its default or NULL */
-    T_PIPED,      /* what the filters of {% set %} are of */
     T_CONDITION,  /* test, then, else or NULL */
     T_IF,         /* test, body, else, of which another T_IF is elif */
-    T_FOR,        /* target, sequence, body, else, test or NULL */
+    T_FOR,        /* target, sequence, body, test or NULL */
     T_SET,        /* target, expression */
-    T_CAPTURE,    /* target, filters, body */
+    T_CAPTURE,    /* target, body */
     T_MACRO,      /* name; parameters, body */
     T_GENERATION, /* body */
     T_BREAK,
@@ -69,7 +68,7 @@ struct tnode {
     int op;
     unsigned line;
     size_t name; /* of a variable: its index among the names */
-    struct tnode *kid[5], *next;
+    struct tnode *kid[4], *next;
     struct tvalue value;
 };
 
@@ -88,7 +87,6 @@ struct trun {
     struct tvalue *globals; /* by name, absent until they are used */
     struct tscope *scope;
     struct tbuf *out, *whole; /* of a macro or block, and of the template */
-    struct tvalue piped;
     size_t n_steps;
     int depth;
     struct rendered *rendered;
@@ -155,8 +153,7 @@ void t_render(struct trun *r);
 
 /* t_lookup() is what has that name, or NULL; t_call() calls a value,
  * t_call_named() a filter or test, t_call_macro() a macro.  t_loop_item() is
- * loop.NAME, or absent; t_tojson() the filter; t_sorted() a dict by its keys.
- */
+ * loop.NAME, or absent; t_tojson() the filter. */
 const struct tcallable *t_lookup(char type, const struct tvalue *name);
 struct tvalue t_call(struct trun *r, const struct tvalue *what,
                      struct targs *a);
@@ -166,6 +163,5 @@ struct tvalue t_call_macro(struct trun *r, const struct tmacro *macro,
                            struct targs *a);
 struct tvalue t_loop_item(const struct tloop *loop, const struct tvalue *name);
 struct tvalue t_tojson(struct trun *r, struct targs *a);
-struct tlist t_sorted(struct trun *r, const struct tvalue *dict);
 
 #endif

@@ -120,31 +120,6 @@ add_data(struct lexer *lx, size_t end, char sign, bool print)
     advance(lx, end);
 }
 
-/* Where the rest of a tag {% word %} is, if it begins at 'at' with its sign;
- * else 0. */
-static size_t
-word_tag(const struct lexer *lx, size_t at, const char *word)
-{
-    at = skip_spaces(lx, at + is_sign(lx->s[at]));
-    return looks_at(lx, at, word) ? skip_spaces(lx, at + strlen(word)) : 0;
-}
-
-/* The text up to {% endraw %}. */
-static void
-raw(struct lexer *lx)
-{
-    for (size_t at = lx->at, end; at < lx->n; at++) {
-        end = looks_at(lx, at, "{%") ? word_tag(lx, at + 2, "endraw") : 0;
-        end = end ? tag_end(lx, end, "%}") : 0;
-        if (end) {
-            add_data(lx, at, lx->s[at + 2], false);
-            advance(lx, end);
-            return;
-        }
-    }
-    fail(lx, "{% raw %} has no {% endraw %}");
-}
-
 static void
 comment(struct lexer *lx)
 {
@@ -302,7 +277,7 @@ static void
 root(struct lexer *lx)
 {
     while (lx->at < lx->n && !lx->r->failed) {
-        size_t at = lx->at, end;
+        size_t at = lx->at;
         char kind, sign;
 
         while (at < lx->n && (lx->s[at] != '{' || !lx->s[at + 1] ||
@@ -311,14 +286,9 @@ root(struct lexer *lx)
         kind = lx->s[at] ? lx->s[at + 1] : '\0';
         sign = kind ? lx->s[at + 2] : '+';
         add_data(lx, at, sign, kind == '{');
-        end = kind == '%' ? word_tag(lx, at + 2, "raw") : 0;
         if (kind == '#') {
             advance(lx, at + 2 + is_sign(sign));
             comment(lx);
-        } else if (end && looks_at(lx, end + (lx->s[end] == '-'), "%}")) {
-            /* the newline after it stays */
-            advance(lx, lx->s[end] == '-' ? tag_end(lx, end, "%}") : end + 2);
-            raw(lx);
         } else if (kind) {
             add_bytes(lx, kind == '{' ? T_PRINT : T_BLOCK, 2,
                       at + 2 + is_sign(sign));

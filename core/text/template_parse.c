@@ -459,14 +459,9 @@ parse_for(struct parser *p, struct tnode *n)
         unexpected(p, "'in'");
     n->kid[1] = parse_tuple(p, parse_no_condition, "recursive", false);
     if (skip_word(p, "if"))
-        n->kid[4] = parse_expression(p);
+        n->kid[3] = parse_expression(p);
     p->in_loop = true;
-    n->kid[2] = parse_body(p, "endfor", "else", NULL);
-    p->in_loop = false;
-    if (skip_word(p, "else"))
-        n->kid[3] = parse_body(p, "endfor", NULL, NULL);
-    else
-        skip(p, T_NAME);
+    n->kid[2] = parse_body(p, "endfor", NULL, NULL);
 }
 
 static void
@@ -478,10 +473,7 @@ parse_set(struct parser *p, struct tnode *n)
         return;
     }
     n->op = T_CAPTURE;
-    n->kid[1] = node(p, T_PIPED, n->line, NULL, NULL);
-    while (skip(p, '|'))
-        n->kid[1] = parse_named(p, T_FILTER, n->kid[1]);
-    n->kid[2] = parse_body(p, "endset", NULL, NULL);
+    n->kid[1] = parse_body(p, "endset", NULL, NULL);
 }
 
 static void

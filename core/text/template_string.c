@@ -102,72 +102,32 @@ CALL(replace) /* s, old, new, count */
     return t_built(&b);
 }
 
-/* s, sub: find or count */
-CALL(find)
+CALL(begins) /* s, what: or ends */
 {
-    const struct ttext *s = a->v[0].text, *sub = text_of(r, &a->v[1]);
-    const char *p = s->s, *end = s->s + s->n;
-    int64_t n = 0;
+    const struct ttext *s = a->v[0].text, *what = text_of(r, &a->v[1]);
 
-    if (!sub || sub->n == 0)
-        return t_fail(r, "to look for this is not supported");
-    for (; (p = memmem(p, (size_t)(end - p), sub->s, sub->n)); p += sub->n) {
-        if (a->how == 'f')
-            end = p;
-        n++;
-    }
-    if (a->how == 'f') /* the characters before it */
-        n = n ? (int64_t)t_chars(r, t_cut(r, s, 0, (size_t)(end - s->s)).text)
-              : -1;
-    return t_int(n);
+    if (!what)
+        return t_fail(r, "startswith and endswith need a str");
+    return t_bool(what->n <= s->n &&
+                  !memcmp(s->s + (a->how == LEFT ? 0 : s->n - what->n), what->s,
+                          what->n));
 }
 
-/* s, what: a text or a tuple of them */
-CALL(begins)
-{
-    const struct ttext *s = a->v[0].text, *what;
-    struct tlist one = { .v = &a->v[1], .n = 1 },
-                 *list = a->v[1].kind == V_TUPLE ? a->v[1].list : &one;
+enum { UPPER, LOWER, CAPITALIZE, TITLE };
 
-    for (size_t i = 0; i < list->n; i++) {
-        if (!(what = text_of(r, &list->v[i])))
-            return t_fail(r, "a str or a tuple of them is needed");
-        r->work += what->n;
-        if (what->n <= s->n &&
-            !memcmp(s->s + (a->how == LEFT ? 0 : s->n - what->n), what->s,
-                    what->n))
-            return t_bool(true);
-    }
-    return t_bool(false);
-}
-
-enum { UPPER, LOWER, CAPITALIZE, TITLE, TITLE_WORDS };
-
-/* A character in upper or title case.  Some, such as the German sz, become
- * several letters: those that they fold to. */
+/* A character in upper or title case, if that is one: some, such as the German
+ * sz, have no such form, and become several letters. */
 static size_t
-put_upper(char *to, uint32_t c, bool title)
+put_upper(struct trun *r, char *to, int32_t c, bool title)
 {
-    utf8proc_int32_t folded[4] = { (utf8proc_int32_t)c }, one = folded[0];
-    utf8proc_ssize_t n = 1;
-    size_t k = 0;
-    int boundary = 0;
+    int32_t up = title ? utf8proc_totitle(c) : utf8proc_toupper(c);
+    utf8proc_category_t category = utf8proc_category(up);
 
-    if (c >= 0x80 && utf8proc_category(one) != UTF8PROC_CATEGORY_LU &&
-        (c == 0xdf || !title || utf8proc_totitle(one) == one))
-        n = utf8proc_decompose_char(one, folded, 4, UTF8PROC_CASEFOLD,
-                                    &boundary);
-    if (n < 2 || n > 4) {
-        n = 1;
-        folded[0] = one;
-    }
-    for (utf8proc_ssize_t i = 0; i < n; i++) {
-        one = !title   ? utf8proc_toupper(folded[i])
-              : i == 0 ? utf8proc_totitle(folded[i])
-                       : folded[i];
-        k += (size_t)utf8_put(to + k, (uint32_t)one);
-    }
-    return k;
+    if (category == UTF8PROC_CATEGORY_LL || c == 0xdf ||
+        (category == UTF8PROC_CATEGORY_LT && !title))
+        t_fail(r, "a character that may become several letters in upper case "
+                  "is not supported");
+    return (size_t)utf8_put(to, (uint32_t)up);
 }
 
 static struct tvalue
@@ -175,7 +135,7 @@ in_case(struct trun *r, const struct ttext *s, int how)
 {
     struct tbuf b = { .r = r };
     bool start = true;
-    char to[16];
+    char to[4];
 
     r->work += 8 * s->n;
     for (size_t at = 0, k, n; at < s->n && !r->failed; at += k) {
@@ -184,18 +144,14 @@ in_case(struct trun *r, const struct ttext *s, int how)
         k = (size_t)utf8_next(s->s + at, s->n - at, &c);
         n = 3;
         if (how == UPPER || (start && how != LOWER))
-            n = put_upper(to, c, how == CAPITALIZE || how == TITLE);
+            n = put_upper(r, to, (int32_t)c, how != UPPER);
         else if (c == 0x130) /* the one that becomes two in lower case */
             memcpy(to, "i\xcc\x87", 3);
         else
-            n = (size_t)utf8_put(
-                to, (uint32_t)utf8proc_tolower((utf8proc_int32_t)c));
+            n = (size_t)utf8_put(to, (uint32_t)utf8proc_tolower((int32_t)c));
         t_put(&b, to, n, t_of(s, at));
-        start = how == TITLE
-                    ? utf8proc_toupper((utf8proc_int32_t)c) ==
-                          utf8proc_tolower((utf8proc_int32_t)c)
-                    : how == TITLE_WORDS && (t_space(s->s + at, k) ||
-                                             memchr("-({[<", s->s[at], 5));
+        start = how == TITLE &&
+                utf8proc_toupper((int32_t)c) == utf8proc_tolower((int32_t)c);
     }
     return t_built(&b);
 }
@@ -205,16 +161,16 @@ CALL(change_case) /* s */
     return in_case(r, a->v[0].text, a->how);
 }
 
-CALL(string) /* s */
-{
-    (void)r;
-    return a->v[0];
-}
-
 struct tvalue
 t_lower(struct trun *r, const struct ttext *s)
 {
     return in_case(r, s, LOWER);
+}
+
+CALL(string) /* s */
+{
+    (void)r;
+    return a->v[0];
 }
 
 const struct tcallable t_strings[] = {
@@ -222,12 +178,9 @@ const struct tcallable t_strings[] = {
     { "fs", "lower", "s", change_case, LOWER },
     { "fs", "replace", "s old new count?", replace, 0 },
     { "f", "safe string", "s", string, 0 },
-    { "f", "title", "s", change_case, TITLE_WORDS },
     { "f", "trim", "s chars?", strip, LEFT | RIGHT },
     { "fs", "upper", "s", change_case, UPPER },
-    { "s", "count", "s SUB", find, 'c' },
     { "s", "endswith", "s WHAT", begins, RIGHT },
-    { "s", "find", "s SUB", find, 'f' },
     { "s", "lstrip", "s chars?", strip, LEFT },
     { "s", "rstrip", "s chars?", strip, RIGHT },
     { "s", "split", "s sep? maxsplit?", split, 0 },

@@ -6,11 +6,13 @@
 #include "core/pyjson.h"
 #include "core/text/template_impl.h"
 
+#define MAX_INDENT 1000
+
 struct json {
     struct tbuf b;
-    struct tvalue indent; /* of a line, for each level; absent: no lines */
+    int64_t indent; /* spaces of a line, for each level; -1: no lines */
     struct tvalue comma, colon;
-    bool ascii, sort;
+    bool ascii;
 };
 
 static void
@@ -74,11 +76,10 @@ put_scalar(struct json *j, const struct tvalue *v, const char *quote)
 static void
 put_line(struct json *j, int depth)
 {
-    if (j->indent.kind == V_ABSENT)
-        return;
-    put(j, "\n");
-    for (int i = 0; i < depth; i++)
-        t_put_value(&j->b, &j->indent);
+    if (j->indent >= 0)
+        put(j, "\n");
+    for (int64_t i = 0; i < depth * j->indent && !j->b.r->failed; i++)
+        put(j, " ");
 }
 
 static void
@@ -98,8 +99,6 @@ put_value(struct json *j, const struct tvalue *v, int depth)
         return;
     }
     list = *v->list;
-    if (is_dict && j->sort)
-        list = t_sorted(r, v);
     put(j, is_dict ? "{" : "[");
     for (size_t i = 0; i < list.n && !r->failed; i++) {
         if (i > 0)
@@ -121,18 +120,17 @@ t_tojson(struct trun *r, struct targs *a)
 {
     struct json j = { .b = { .r = r },
                       .ascii = t_true(&a->v[1]),
-                      .sort = t_true(&a->v[4]) };
-    struct tbuf b = { .r = r };
+                      .indent = -1 };
+    const struct tvalue *indent = &a->v[2];
     struct tlist list;
 
-    if (a->v[2].kind == V_TEXT) {
-        j.indent = a->v[2];
-    } else if (a->v[2].kind == V_INT) {
-        for (int64_t i = 0; i < a->v[2].i && !r->failed; i++)
-            t_put(&b, " ", 1, 0);
-        j.indent = t_built(&b);
-    }
-    j.comma = t_text(r, ", ", j.indent.kind == V_ABSENT ? 2 : 1, 0);
+    if (indent->kind > V_NONE &&
+        (indent->kind != V_INT || indent->i < 0 || indent->i > MAX_INDENT))
+        return t_fail(r, "an indent is not an integer from 0 to %d",
+                      MAX_INDENT);
+    if (indent->kind == V_INT)
+        j.indent = indent->i;
+    j.comma = t_text(r, ", ", j.indent < 0 ? 2 : 1, 0);
     j.colon = t_text(r, ": ", 2, 0);
     if (a->v[3].kind > V_NONE) {
         list = t_iterate(r, &a->v[3]);

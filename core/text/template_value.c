@@ -339,12 +339,12 @@ t_equal(struct trun *r, const struct tvalue *a, const struct tvalue *b,
     return true;
 }
 
-/* a < b, for two numbers, texts, lists or tuples. */
+/* a < b, for two numbers or texts. */
 static bool
-less(struct trun *r, const struct tvalue *a, const struct tvalue *b, int depth)
+less(struct trun *r, const struct tvalue *a, const struct tvalue *b)
 {
     double x, y;
-    size_t n, i = 0;
+    size_t n;
     int sign;
 
     if (a->kind == V_INT && b->kind == V_INT)
@@ -357,14 +357,7 @@ less(struct trun *r, const struct tvalue *a, const struct tvalue *b, int depth)
         sign = memcmp(a->text->s, b->text->s, n);
         return sign ? sign < 0 : a->text->n < b->text->n;
     }
-    if (a->kind != b->kind || (a->kind != V_LIST && a->kind != V_TUPLE) ||
-        depth > TEMPLATE_MAX_NESTED)
-        return t_fail(r, "a %s and a %s have no order", t_type(a), t_type(b)).b;
-    n = smaller(a->list->n, b->list->n);
-    while (i < n && t_equal(r, &a->list->v[i], &b->list->v[i], 0))
-        i++;
-    return i < n ? less(r, &a->list->v[i], &b->list->v[i], depth + 1)
-                 : a->list->n < b->list->n;
+    return t_fail(r, "a %s and a %s have no order", t_type(a), t_type(b)).b;
 }
 
 static bool
@@ -400,11 +393,11 @@ t_compare(struct trun *r, int op, const struct tvalue *a,
     case T_NOT_IN:
         return contains(r, b, a) == (op == T_IN);
     case '<':
-        return less(r, a, b, 0);
+        return less(r, a, b);
     case '>':
-        return less(r, b, a, 0);
+        return less(r, b, a);
     default:
-        return (op == T_LE ? less(r, a, b, 0) : less(r, b, a, 0)) ||
+        return (op == T_LE ? less(r, a, b) : less(r, b, a)) ||
                t_equal(r, a, b, 0);
     }
 }

@@ -13,8 +13,8 @@ from jinja2 import nodes
 USED = """
 for if set not and or elif else set-ns macro macro-call default-value
 keyword-argument conditional conditional-without-else for-unpack for-if
-for-else slice slice-step negative-step unary-minus tuple list dict break
-continue generation set-block raw comment concatenated-strings
+slice slice-step negative-step unary-minus tuple list dict break
+continue generation set-block comment concatenated-strings
 loop.last loop.first loop.index0 loop.index loop.previtem loop.nextitem
 loop.length loop.revindex0
 compare-eq compare-ne compare-in compare-notin compare-gt compare-lt
@@ -35,13 +35,13 @@ attribute item item-of-attribute-name
 
 # What is there beside it; the rest may be refused by name.
 MORE = """
-conditional subscript compare-gteq compare-lteq operator-* operator-/
-operator-// filter-count filter-capitalize filter-title filter-first
-filter-last filter-replace filter-reverse filter-int
+conditional subscript compare-gteq compare-lteq operator-* operator-//
+filter-count filter-capitalize filter-first filter-last filter-replace
+filter-int
 test-boolean test-integer test-float test-number test-callable test-eq
 test-equalto test-== test-ne test-!= test-in test-lt test-gt test-le test-ge
-method-upper method-lower method-title method-capitalize method-find
-method-count method-keys method-values loop.revindex
+method-upper method-lower method-title method-capitalize
+method-keys method-values loop.revindex
 """.split()
 
 COMPARE = {"eq": "eq", "ne": "ne", "in": "in", "notin": "notin", "gt": "gt",
@@ -113,7 +113,7 @@ ARGUMENTS = {"dictsort": 0, "int": 0, "trim": 0, "join": 1, "first": 0}
 
 
 NAMED = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1, "map": 0}
-ODD = re.compile(r"\b0[0xob]|\d[a-z_]|\d{20}|\\[0-7]")
+ODD = re.compile(r"\b0[0xob]|\d[a-z_]|\d{20}|\\[0-7]|\{%[-+]?\s*raw")
 
 
 def is_more(env, text):
@@ -141,13 +141,22 @@ def is_more(env, text):
             if kind % name not in known:
                 return True
         if isinstance(node, nodes.Filter) and node.name == "tojson" and (
-                node.args or any(k.key == "ensure_ascii"
+                node.args or any(k.key in ("ensure_ascii", "sort_keys") or
+                                 isinstance(getattr(k.value, "value", 0), str)
                                  for k in node.kwargs)):
+            return True
+        if isinstance(node, nodes.Filter) and any(
+                re.match(r"\d|.*[.]", str(getattr(a, "value", "")))
+                for a in
+                node.args[:1] + [k.value for k in node.kwargs]):
             return True
         if isinstance(node, nodes.Call) and \
                 isinstance(node.node, nodes.Getattr) and (
                     node.node.attr in ("startswith", "endswith") and
-                    len(node.args) > 1 or node.node.attr == "replace" and
+                    (len(node.args) > 1 or
+                     isinstance(node.args[0] if node.args else 0,
+                                nodes.Tuple)) or
+                    node.node.attr == "replace" and
                     getattr(node.args[0] if node.args else 0, "value", 1)
                     == ""):
             return True

@@ -114,6 +114,8 @@ class Strict(ImmutableSandboxedEnvironment):
         if isinstance(left, str) and operator in "%*" or \
                 isinstance(right, str) and operator == "*":
             raise Beyond("a format, or a text times a number")
+        if isinstance(left, float) or isinstance(right, float):
+            raise Beyond("real numbers")
         if operator == "*" and isinstance(left, (str, list, int)) and \
                 isinstance(right, (str, list, int)):
             n = [x if isinstance(x, int) else len(x) for x in (left, right)]
