@@ -23,7 +23,6 @@ enum thinking { MAY_THINK, THINKS, SPEAKS };
 
 struct conversation {
     struct run *run;
-    struct typed_lines *lines;
     json_t *vars;      /* what the template gets */
     json_t *messages;  /* of these */
     json_t *system;    /* --system, or NULL */
@@ -348,7 +347,7 @@ command(struct conversation *c, const struct str *line, struct err *err)
 
 /* Reads lines until one is the last of a message: 1, or 0 at the end. */
 static int
-read_message(struct conversation *c, struct str *message)
+read_message(struct str *message)
 {
     struct str line = { 0 };
     bool more = true, warned = false;
@@ -356,7 +355,7 @@ read_message(struct conversation *c, struct str *message)
 
     str_clear(message);
     while (more) {
-        rc = lines_next(c->lines, message->n ? "  " : "> ", &line);
+        rc = lines_next(message->n ? "  " : "> ", &line);
         if (rc == LINES_STOPPED) {
             if (warned && line.n + message->n == 0)
                 break;
@@ -385,7 +384,7 @@ converse(struct conversation *c)
     struct err err;
     int rc = 1;
 
-    while (rc != 0 && read_message(c, &message)) {
+    while (rc != 0 && read_message(&message)) {
         size_t skip = message.s[0] == '/' && message.s[1] == '/';
 
         if (strspn(message.s, " \t\n") == message.n)
@@ -432,24 +431,21 @@ int
 run_converse(struct run *run, struct err *err)
 {
     struct conversation c = { .run = run };
-    sigset_t held;
     int rc;
 
     if (run_open_tok(run, err) < 0 || run_open_model(run, err) < 0)
         return -1;
-    lines_hold(&held); /* for the threads that this makes */
     rc = run_open_engine(
         run, smaller((size_t)run->chunk, (size_t)run->config->max_positions),
         err);
-    pthread_sigmask(SIG_SETMASK, &held, NULL);
     if (rc == 0)
         rc = begin(&c, err);
     if (rc == 0) {
-        c.lines = lines_open();
+        lines_open();
         if (!run->quiet)
             tool_say("/help says what can be typed besides messages");
         converse(&c);
-        lines_close(c.lines);
+        lines_close();
     }
     json_decref(c.vars);
     json_decref(c.system);

@@ -8,16 +8,12 @@
 #ifndef HF_INFER_LINES_H
 #define HF_INFER_LINES_H
 
-#include <signal.h>
 #include <stdbool.h>
 
 #include "core/str.h"
 
-struct typed_lines;
-
-/* Owner: the caller, until lines_close(); one at a time. */
-struct typed_lines *lines_open(void);
-void lines_close(struct typed_lines *lines); /* NULL is fine */
+void lines_open(void);
+void lines_close(void);
 
 /*
  * lines_next() shows the prompt and waits for a line, without its newline: 1, 0
@@ -25,11 +21,7 @@ void lines_close(struct typed_lines *lines); /* NULL is fine */
  * that only an editor knows.
  */
 #define LINES_STOPPED 2
-int lines_next(struct typed_lines *lines, const char *prompt, struct str *line);
-
-/* lines_hold() blocks the signals that lines_next() waits for, as a thread must
- * have them that could take one from it. */
-void lines_hold(sigset_t *held);
+int lines_next(const char *prompt, struct str *line);
 
 /* lines_stopped(): was Ctrl-C pressed since lines_next() returned? */
 bool lines_stopped(void);
