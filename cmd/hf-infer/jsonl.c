@@ -94,71 +94,20 @@ next_line(struct jsonl *j, const char **line, size_t *nbytes, bool wait,
 
 /* ---- one line's object ---- */
 
-static size_t
-skip_space(const char *s, size_t i, size_t n)
-{
-    while (i < n && memchr(" \t\r\n", s[i], 4))
-        i++;
-    return i;
-}
-
-/* The skip_ functions return the offset after what is at s[i], in JSON that is
- * known to be valid. */
-static size_t
-skip_string(const char *s, size_t i)
-{
-    for (i++; s[i] != '"'; i++)
-        i += s[i] == '\\';
-    return i + 1;
-}
-
-static size_t
-skip_value(const char *s, size_t i, size_t n)
-{
-    size_t depth = 0;
-
-    for (; i < n; i++) {
-        if (s[i] == '"')
-            i = skip_string(s, i) - 1;
-        else if (s[i] == '{' || s[i] == '[')
-            depth++;
-        else if (depth > 0 && (s[i] == '}' || s[i] == ']'))
-            depth--;
-        else if (depth == 0 && memchr(",}] \t\r\n", s[i], 7))
-            break;
-    }
-    return i;
-}
-
-/*
- * A member's value as the line spells it: a number is not rounded to a double,
- * and \u escapes stay.  Jansson has decoded names, so that it finds the member
- * also where its name is spelled with escapes; its members are in the line's
- * order, and the member at the same position in the line has the value's text.
- */
+/* A member's value as the line, which is known to be valid, spells it: a number
+ * is not rounded to a double, and \u escapes stay. */
 static struct jpull
-spelled(json_t *v, const char *name, const char *line, size_t nbytes)
+spelled(const char *name, const char *line, size_t nbytes)
 {
-    size_t position = 0, i = skip_space(line, 0, nbytes) + 1, end;
-    const char *key;
-    json_t *member;
+    struct jpull j = jpull_start(line, nbytes, JS_DEPTH);
+    struct jspan key;
 
-    json_object_foreach(v, key, member)
-    {
-        if (strcmp(key, name) == 0)
-            break;
-        position++;
-    }
-    for (size_t k = 0;; k++) {
-        i = skip_string(line, skip_space(line, i, nbytes)); /* the name */
-        i = skip_space(line, i, nbytes) + 1;                /* ':' */
-        i = skip_space(line, i, nbytes);
-        end = skip_value(line, i, nbytes);
-        if (k == position)
-            break;
-        i = skip_space(line, end, nbytes) + 1; /* ',' */
-    }
-    return jpull_start(line + i, end - i, JS_DEPTH);
+    j.python = true;
+    jpull_enter(&j, '{', "an object");
+    while (jpull_member(&j, &key) && !jspan_is(&key, name))
+        jpull_skip(&j);
+    jpull_peek(&j);
+    return jpull_start(j.p, (size_t)(j.end - j.p), JS_DEPTH);
 }
 
 static int
@@ -169,12 +118,12 @@ copy_id(struct jsonl_doc *doc, json_t *v, const char *line, size_t nbytes,
 
     if (!json_object_get(v, "id"))
         return 0;
-    text = spelled(v, "id", line, nbytes);
+    text = spelled("id", line, nbytes);
     if (!jpull_skip(&text))
         return err_set(err, EX_DATAERR,
                        "%s: id has NaN or Infinity, which are not JSON",
                        doc->where);
-    js_put_json(&doc->id, text.text, (size_t)(text.end - text.text));
+    js_put_json(&doc->id, text.text, (size_t)(text.p - text.text));
     return 0;
 }
 
@@ -277,7 +226,7 @@ read_settings(struct jsonl_doc *doc, json_t *object, const char *line,
         js_whole(&best, 0, LOGPROBS_MAX, &doc->n_best, err))
         return -1;
     if (!js_absent(&seed)) {
-        text = spelled(object, "seed", line, nbytes);
+        text = spelled("seed", line, nbytes);
         if (!jpull_u64(&text, &doc->seed)) { /* it may be 7.0 */
             if (js_whole(&seed, 0, INT64_MAX, &v, err))
                 return js_bad(&seed, "a whole number from 0 to 2^64 - 1", err);
@@ -334,14 +283,16 @@ int
 jsonl_next(struct jsonl *j, struct jsonl_doc *doc, bool wait, struct err *err)
 {
     struct str where = { 0 };
+    struct jpull spaces;
     const char *line = NULL;
     size_t nbytes = 0;
     json_t *v;
     int rc;
 
-    do
+    do {
         rc = next_line(j, &line, &nbytes, wait, err);
-    while (rc == 1 && skip_space(line, 0, nbytes) == nbytes);
+        spaces = jpull_start(line, nbytes, 0);
+    } while (rc == 1 && jpull_done(&spaces));
     if (rc != 1)
         return rc;
     str_addf(&where, "%s: line %zu", j->name, j->n_lines);
