@@ -9,13 +9,13 @@
 #include "cmd/hf-infer/jsonl.h"
 #include "cmd/hf-infer/prompt.h"
 #include "core/format/npy.h"
-#include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/tty.h"
 
 #define PIECE    ((size_t)65536)   /* ids of a .npy at once; bytes of a text */
 #define TEXT_MAX ((size_t)1 << 30) /* bytes */
+#define HEAD     10                /* bytes that show a .npy */
 
 struct docs {
     struct run *run;
@@ -25,9 +25,7 @@ struct docs {
     bool ended;
     struct ids one;     /* ONE */
     struct jsonl jsonl; /* LINES */
-    int fd;             /* of the rest: NPY, and a text until it is read */
-    struct str head;    /* read while the input was not known */
-    size_t used;        /* of it: then the rest is read from fd */
+    int fd;             /* NPY, and a text until it is read */
     enum dtype dtype;
     bool rows;               /* [n_rows, length]; else one of them */
     uint64_t n_rows, length; /* of each */
@@ -41,65 +39,7 @@ set_where(struct docs *d, const char *where)
     str_adds(&d->where, where);
 }
 
-/* Reads up to nbytes; 0 at the end. */
-static long
-read_docs(const struct docs *d, void *to, size_t nbytes, struct err *err)
-{
-    long n;
-
-    if (file_wait(d->fd, err) < 0)
-        return -1;
-    n = read_some(d->fd, to, nbytes);
-    return n < 0 ? err_sys(err, EX_IOERR, "%s: cannot be read", d->name) : n;
-}
-
 /* ---- .npy ---- */
-
-/* Up to n more bytes: of those read with the header, then of the file. */
-static int
-read_more(struct docs *d, void *to, size_t nbytes, struct err *err)
-{
-    size_t done = d->head.n - d->used;
-
-    done = done < nbytes ? done : nbytes;
-    memcpy(to, d->head.s + d->used, done);
-    d->used += done;
-    while (done < nbytes) {
-        long n = read_docs(d, (char *)to + done, nbytes - done, err);
-
-        if (n < 0)
-            return -1;
-        if (n == 0)
-            return err_set(
-                err, EX_DATAERR, "%s: the file ends after %zu of %zu element%s",
-                d->where.s, (size_t)d->i + done / dtype_size(d->dtype),
-                (size_t)d->length, plural(d->length));
-        done += (size_t)n;
-    }
-    return 0;
-}
-
-/* An element; one above 2^63 becomes negative, and is not a token id either. */
-static int64_t
-integer(enum dtype dtype, const uint8_t *p)
-{
-    switch (dtype) {
-    case DT_U8:
-        return *p;
-    case DT_I8:
-        return (int8_t)*p;
-    case DT_U16:
-        return le16(p);
-    case DT_I16:
-        return (int16_t)le16(p);
-    case DT_U32:
-        return le32(p);
-    case DT_I32:
-        return (int32_t)le32(p);
-    default:
-        return (int64_t)le64(p);
-    }
-}
 
 static int
 next_piece(struct docs *d, struct ids *ids, bool *last, struct err *err)
@@ -108,27 +48,30 @@ next_piece(struct docs *d, struct ids *ids, bool *last, struct err *err)
     uint64_t left = d->length - d->i;
     size_t n = left < PIECE ? (size_t)left : PIECE;
     uint8_t *bytes = xmalloc(n * size + 1);
-    long n_more;
+    ssize_t got;
     char more;
-    int rc;
 
     set_where(d, d->name);
     if (d->rows)
         str_addf(&d->where, ": row %zu", (size_t)d->row);
-    rc = read_more(d, bytes, n * size, err);
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        int64_t id = integer(d->dtype, bytes + i * size);
+    got = file_read_full(d->fd, d->name, bytes, n * size, err);
+    if (got >= 0 && (size_t)got < n * size)
+        got = err_set(err, EX_DATAERR,
+                      "%s: the file ends after %zu of %zu element%s",
+                      d->where.s, (size_t)d->i + (size_t)got / size,
+                      (size_t)d->length, plural(d->length));
+    for (size_t i = 0; got >= 0 && i < n; i++) {
+        double id = dtype_get(d->dtype, bytes, i);
 
         if (id < 0 || id > INT32_MAX)
-            rc = err_set(err, EX_DATAERR,
-                         "%s: element %zu: %.0f is not a token id (0 to %d)",
-                         d->where.s, (size_t)d->i + i,
-                         dtype_get(d->dtype, bytes, i), INT32_MAX);
+            got = err_set(err, EX_DATAERR,
+                          "%s: element %zu: %.0f is not a token id (0 to %d)",
+                          d->where.s, (size_t)d->i + i, id, INT32_MAX);
         else
             ids_add(ids, (int32_t)id);
     }
     free(bytes);
-    if (rc < 0)
+    if (got < 0)
         return -1;
     d->i += n;
     *last = d->i == d->length;
@@ -140,12 +83,12 @@ next_piece(struct docs *d, struct ids *ids, bool *last, struct err *err)
     if (!d->ended)
         return 1;
     /* a file's size was compared with its header, a pipe's was not known */
-    n_more = d->used < d->head.n ? 1 : read_docs(d, &more, 1, err);
-    if (n_more > 0)
+    got = file_read_full(d->fd, d->name, &more, 1, err);
+    if (got > 0)
         return err_set(err, EX_DATAERR,
                        "%s: more data (expected %zu elements by its header)",
                        d->name, (size_t)(d->n_rows * d->length));
-    return n_more < 0 ? -1 : 1;
+    return got < 0 ? -1 : 1;
 }
 
 static int
@@ -175,50 +118,54 @@ open_npy(struct docs *d, const struct npy *npy, struct err *err)
     d->rows = npy->n_dims == 2;
     d->n_rows = d->rows ? npy->shape[0] : 1;
     d->length = npy->shape[npy->n_dims - 1];
-    d->used = npy->data_offset;
     d->ended = npy->n_elements == 0;
     return 0;
+}
+
+/* The rest of a text, after what is known of it. */
+static int
+read_text(struct docs *d, struct str *text, struct err *err)
+{
+    ssize_t n = (ssize_t)PIECE;
+
+    while (n == (ssize_t)PIECE) {
+        if (text->n > TEXT_MAX)
+            return err_set(err, EX_DATAERR,
+                           "%s: over %zu bytes (--jsonl reads documents one "
+                           "by one)",
+                           d->name, TEXT_MAX);
+        str_reserve(text, PIECE);
+        n = file_read_full(d->fd, d->name, text->s + text->n, PIECE, err);
+        text->n += n > 0 ? (size_t)n : 0;
+    }
+    return n < 0 ? -1 : 0;
 }
 
 /* A file or standard input: its first bytes say what it is. */
 static int
 open_stream(struct docs *d, const char *path, struct err *err)
 {
-    struct str *head = &d->head;
+    struct str text = { 0 };
     struct npy npy;
-    long n = 1;
+    ssize_t n;
+    int rc = -1;
 
     d->fd = strcmp(path, "-") == 0 ? 0 : file_open_any(path, err);
     if (d->fd < 0)
         return -1;
-    str_reserve(head, NPY_MAX_HEAD);
-    while (n > 0 && head->n < NPY_MAX_HEAD &&
-           (head->n < 6 || npy_sniff(head->s, head->n))) {
-        n = read_docs(d, head->s + head->n, NPY_MAX_HEAD - head->n, err);
-        if (n < 0)
-            return -1;
-        head->n += (size_t)n;
-    }
-    if (npy_sniff(head->s, head->n))
-        return npy_parse(&npy, head->s, head->n, d->name, err) < 0
-                   ? -1
-                   : open_npy(d, &npy, err);
-    while (n > 0) { /* the rest of a text */
-        if (head->n > TEXT_MAX)
-            return err_set(err, EX_DATAERR,
-                           "%s: over %zu bytes (--jsonl reads documents one "
-                           "by one)",
-                           d->name, TEXT_MAX);
-        str_reserve(head, PIECE);
-        n = read_docs(d, head->s + head->n, PIECE, err);
-        if (n < 0)
-            return -1;
-        head->n += (size_t)n;
-    }
-    if (prompt_is_text(d->run, d->name, head, err) < 0 ||
-        run_open_tok(d->run, err) < 0)
-        return -1;
-    return prompt_encode(d->run, d->name, head, &d->one, err);
+    str_reserve(&text, NPY_MAX_HEAD);
+    n = file_read_full(d->fd, d->name, text.s, HEAD, err);
+    text.n = n > 0 ? (size_t)n : 0;
+    if (n >= 0 && npy_sniff(text.s, text.n))
+        rc = npy_read(&npy, d->fd, d->name, text.s, text.n, err) < 0
+                 ? -1
+                 : open_npy(d, &npy, err);
+    else if (n >= 0 && read_text(d, &text, err) == 0 &&
+             prompt_is_text(d->run, d->name, &text, err) == 0 &&
+             run_open_tok(d->run, err) == 0)
+        rc = prompt_encode(d->run, d->name, &text, &d->one, err);
+    str_free(&text);
+    return rc;
 }
 
 /* ---- any ---- */
@@ -259,7 +206,6 @@ docs_close(struct docs *d)
     if (d->fd > 0)
         close(d->fd);
     ids_free(&d->one);
-    str_free(&d->head);
     str_free(&d->where);
     free(d);
 }
