@@ -42,8 +42,8 @@ write_windows(struct acts *a, size_t n_tokens, struct err *err)
     hash_add(a->sum, le, n_tokens * 4);
     for (size_t i = 0; i < a->n_dumps && rc == 0; i++)
         if (a->dumps[i].ids.out)
-            rc = acts_write_array(&a->dumps[i].ids, a->n_windows, le,
-                                  n_tokens * 4, err);
+            rc = array_out_write(&a->dumps[i].ids, a->n_windows, le,
+                                 n_tokens * 4, err);
     free(le);
     if (rc == 0)
         rc = acts_write(a, a->n_windows, n_tokens, err);

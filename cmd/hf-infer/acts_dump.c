@@ -66,17 +66,17 @@ acts_open_dumps(struct acts *a, acts_keep *keep, struct err *err)
                            "%s: %zu layers of %zu floats (expected under 2^64 "
                            "bytes)",
                            run->dir, each, d->dim);
-        d->array = (struct acts_array){
+        d->array = (struct array_out){
             .out = a->dir.dir ? NULL : run->out,
             .npy = a->dir.dir || (run->output && str_ends(run->output, ".npy")),
             .dtype = DT_F32,
             .n_dims = 4,
             .shape = { 0, each, a->n_tokens, d->dim },
         };
-        d->ids = (struct acts_array){ .npy = true,
-                                      .dtype = DT_I32,
-                                      .n_dims = 2,
-                                      .shape = { 0, a->n_tokens } };
+        d->ids = (struct array_out){ .npy = true,
+                                     .dtype = DT_I32,
+                                     .n_dims = 2,
+                                     .shape = { 0, a->n_tokens } };
         if (a->dir.dir && acts_open_place(a, d, err) < 0)
             return -1;
     }
@@ -131,13 +131,13 @@ acts_start(struct acts *a, struct err *err)
         /* a window's length is known by now, or the room is not */
         d->array.shape[2] = d->ids.shape[1] = a->n_tokens;
         if (d->ids.out)
-            rc = acts_reserve(&d->ids, a->n_expected, err);
+            rc = array_out_reserve(&d->ids, a->n_expected, err);
         if (rc == 0)
-            rc = acts_reserve(&d->array, a->n_expected, err);
+            rc = array_out_reserve(&d->array, a->n_expected, err);
     }
     for (size_t i = 0; i < N_ACTS_FILES && rc == 0; i++)
         if (a->files[i].npy)
-            rc = acts_reserve(&a->files[i], a->n_expected, err);
+            rc = array_out_reserve(&a->files[i], a->n_expected, err);
     return rc;
 }
 

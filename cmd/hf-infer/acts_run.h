@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "cmd/hf-infer/acts.h"
-#include "cmd/hf-infer/acts_array.h"
+#include "core/format/array_out.h"
 #include "core/hash.h"
 #include "core/model/block.h"
 #include "core/outdir.h"
@@ -38,8 +38,8 @@ struct acts_dump {
     size_t row_nbytes;     /* of a token in all of them */
     uint8_t *acts; /* room for acts_tokens rows: [window, place, token, dim]
                     * f32, little-endian */
-    struct acts_array array;
-    struct acts_array ids; /* .out NULL without */
+    struct array_out array;
+    struct array_out ids; /* .out NULL without */
 };
 
 /* What a tap is of: places by layer + 1, SIZE_MAX for none. */
@@ -71,9 +71,9 @@ struct acts {
     struct str ids_default;  /* the metadata, where saev-write looks, or "" */
     struct out *ids_pointer; /* FILE.json there, where the ids are elsewhere */
     struct acts_sources sources;
-    const struct images_meta *images; /* of which it is, or NULL: of text */
-    struct acts_array files[N_ACTS_FILES]; /* .out NULL without */
-    struct hash *sum;                      /* of all ids */
+    const struct images_meta *images;     /* of which it is, or NULL: of text */
+    struct array_out files[N_ACTS_FILES]; /* .out NULL without */
+    struct hash *sum;                     /* of all ids */
     char sha256[HASH_MAX_HEX];
     size_t n_written; /* windows */
     size_t n_real;    /* tokens that were run */

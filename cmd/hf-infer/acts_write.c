@@ -32,8 +32,8 @@ acts_open_ids(struct acts *a, struct err *err)
 {
     const struct run *run = a->run;
     struct str name = { 0 };
-    int rc = acts_open_npy(&a->dumps->ids, "acts-ids", run->acts_ids,
-                           run->out_flags, err);
+    int rc = array_out_open(&a->dumps->ids, "acts-ids", run->acts_ids,
+                            run->out_flags, err);
 
     str_addf(&name, "%s.json", run->acts_ids);
     if (rc == 0)
@@ -168,8 +168,8 @@ acts_write(struct acts *a, size_t n_windows, size_t n_tokens, struct err *err)
         rc = publish_meta(a, err);
     }
     for (size_t i = 0; i < a->n_dumps && rc == 0; i++)
-        rc = acts_write_array(&a->dumps[i].array, n_windows, a->dumps[i].acts,
-                              n_tokens * a->dumps[i].row_nbytes, err);
+        rc = array_out_write(&a->dumps[i].array, n_windows, a->dumps[i].acts,
+                             n_tokens * a->dumps[i].row_nbytes, err);
     a->n_written += n_windows;
     return rc;
 }
@@ -213,7 +213,7 @@ fill_ids(struct acts *a, struct acts_dump *d, struct err *err)
     }
     acts_ids_json(&text, &shape, dump, a->run->tok);
     if (rc == 0)
-        rc = acts_end_array(&d->ids, err);
+        rc = array_out_end(&d->ids, err);
     if (rc == 0)
         rc = fill(a->ids_json, &text, err);
     if (rc == 0 && a->ids_pointer) {
@@ -246,7 +246,7 @@ publish_dump(struct acts *a, struct acts_dump *d, struct err *err)
     struct acts_shape shape = shape_of(a, d);
     struct str path = { 0 }, text = { 0 };
     size_t n;
-    int rc = acts_end_array(&d->array, err);
+    int rc = array_out_end(&d->array, err);
 
     if (rc == 0) {
         rc = out_commit(d->array.out, err);
@@ -278,7 +278,7 @@ publish_one(struct acts *a, struct err *err)
 {
     struct acts_dump *d = a->dumps;
 
-    return (d && acts_end_array(&d->array, err) < 0) ||
+    return (d && array_out_end(&d->array, err) < 0) ||
                    (a->run->out && out_flush(a->run->out, err) < 0) ||
                    (a->meta && fill_meta(a, err) < 0) ||
                    (d && d->ids.out && fill_ids(a, d, err) < 0) ||
@@ -295,7 +295,7 @@ acts_publish(struct acts *a, struct err *err)
 
     for (size_t i = 0; i < N_ACTS_FILES && rc == 0; i++)
         if (a->files[i].out)
-            rc = acts_end_array(&a->files[i], err) < 0
+            rc = array_out_end(&a->files[i], err) < 0
                      ? -1
                      : out_flush(a->files[i].out, err);
     if (rc == 0 && !a->dir.dir)

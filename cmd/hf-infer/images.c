@@ -98,7 +98,7 @@ write_row(struct out *to, size_t row, const struct source_image *image,
 
 /* An image's n numbers. */
 static int
-write_floats(struct images *im, struct acts_array *to, const float *v, size_t n,
+write_floats(struct images *im, struct array_out *to, const float *v, size_t n,
              struct err *err)
 {
     int rc = 0;
@@ -106,7 +106,7 @@ write_floats(struct images *im, struct acts_array *to, const float *v, size_t n,
     for (size_t i = 0, k; i < n && rc == 0; i += k) {
         k = smaller(n - i, sizeof(im->le) / 4);
         cvt_from_f32(im->le, DT_F32, v + i, k);
-        rc = acts_write_array(to, i == 0, im->le, k * 4, err);
+        rc = array_out_write(to, i == 0, im->le, k * 4, err);
     }
     return rc;
 }
@@ -292,26 +292,26 @@ open_files(struct images *im, struct err *err)
 {
     static const char head[] = "row\tlabel\tclass\tpath\n";
     const struct run *run = im->acts.run;
-    struct acts_array *files = im->acts.files;
+    struct array_out *files = im->acts.files;
     struct out **rows = &files[ACTS_IMAGES].out;
 
     files[ACTS_PIXELS] =
-        (struct acts_array){ .dtype = DT_F32,
-                             .n_dims = 4,
-                             .shape = { 0, 3, im->processor.height,
-                                        im->processor.width } };
-    files[ACTS_FEATURES] = (struct acts_array){
-        .dtype = DT_F32, .n_dims = 2, .shape = { 0, im->n_features }
-    };
+        (struct array_out){ .dtype = DT_F32,
+                            .n_dims = 4,
+                            .shape = { 0, 3, im->processor.height,
+                                       im->processor.width } };
+    files[ACTS_FEATURES] = (struct array_out){ .dtype = DT_F32,
+                                               .n_dims = 2,
+                                               .shape = { 0, im->n_features } };
     if (run->features)
         im->features = mem_try(im->batch, im->n_features * 4, "features", err);
     return (run->features && !im->features) ||
                    (run->features &&
-                    acts_open_npy(&files[ACTS_FEATURES], "features",
-                                  run->features, run->out_flags, err) < 0) ||
+                    array_out_open(&files[ACTS_FEATURES], "features",
+                                   run->features, run->out_flags, err) < 0) ||
                    (run->pixels &&
-                    acts_open_npy(&files[ACTS_PIXELS], "pixels", run->pixels,
-                                  run->out_flags, err) < 0) ||
+                    array_out_open(&files[ACTS_PIXELS], "pixels", run->pixels,
+                                   run->out_flags, err) < 0) ||
                    (run->acts_images &&
                     (out_open(rows, run->acts_images, run->out_flags, false,
                               err) < 0 ||

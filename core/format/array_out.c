@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: ISC */
-#include "cmd/hf-infer/acts_array.h"
+#include "core/format/array_out.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -9,8 +9,8 @@
 #include "core/str.h"
 
 int
-acts_open_npy(struct acts_array *x, const char *option, const char *path,
-              int flags, struct err *err)
+array_out_open(struct array_out *x, const char *option, const char *path,
+               int flags, struct err *err)
 {
     struct stat st;
 
@@ -24,9 +24,9 @@ acts_open_npy(struct acts_array *x, const char *option, const char *path,
     return out_open(&x->out, path, flags, true, err);
 }
 
-/* A .npy's header, which has the same length for any number of windows. */
+/* A .npy's header, which has the same length for any number of items. */
 static int
-write_head(struct acts_array *x, struct err *err)
+write_head(struct array_out *x, struct err *err)
 {
     struct str head = { 0 };
     int rc = npy_header(&head, x->dtype, x->n_dims, x->shape, err);
@@ -39,7 +39,7 @@ write_head(struct acts_array *x, struct err *err)
 }
 
 int
-acts_end_array(struct acts_array *x, struct err *err)
+array_out_end(struct array_out *x, struct err *err)
 {
     if (x->npy)
         return write_head(x, err);
@@ -47,14 +47,14 @@ acts_end_array(struct acts_array *x, struct err *err)
 }
 
 int
-acts_write_array(struct acts_array *x, size_t n_windows, const void *data,
-                 size_t nbytes, struct err *err)
+array_out_write(struct array_out *x, size_t n_items, const void *data,
+                size_t nbytes, struct err *err)
 {
     size_t at = x->nbytes;
 
-    if (!x->npy && acts_end_array(x, err) < 0)
+    if (!x->npy && array_out_end(x, err) < 0)
         return -1;
-    x->shape[0] += n_windows;
+    x->shape[0] += n_items;
     x->nbytes += nbytes;
     if (!x->npy) {
         memcpy(x->last, (const uint8_t *)data + nbytes - 4, 4);
@@ -65,13 +65,12 @@ acts_write_array(struct acts_array *x, size_t n_windows, const void *data,
     return out_pwrite(x->out, data, nbytes, x->head_nbytes + at, err);
 }
 
-/* Asks for room for all windows on the disk. */
 int
-acts_reserve(const struct acts_array *x, size_t n_windows, struct err *err)
+array_out_reserve(const struct array_out *x, size_t n_items, struct err *err)
 {
     struct str head = { 0 };
     size_t n = 4;
-    bool fits = size_mul(n, n_windows, &n);
+    bool fits = size_mul(n, n_items, &n);
     int rc = 0;
 
     for (size_t i = 1; i < x->n_dims; i++)
