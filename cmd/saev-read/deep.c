@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: ISC */
-/* verify: the data of a dump, read once, a shard a thread; and holes. */
+/* verify: the data of a dump, read once, a shard a thread. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -289,55 +289,4 @@ check_deep(struct dump_check *c, struct err *err)
     free(d.pieces);
     free(d.scans);
     return rc;
-}
-
-int
-check_holes(struct dump_check *c, struct err *err)
-{
-    const struct saevdir *dir = &c->dir;
-    const struct saev *s = &dir->saev;
-
-    for (size_t i = 0; i < dir->n_listed; i++) {
-        size_t shard = dir->files[i].shard, n = 0, n_first = 0, first = 0, end;
-        int fd;
-
-        if (shard >= s->n_shards || !right_size(dir, &dir->files[i]))
-            continue;
-        fd = saevdir_shard(dir, shard, err);
-        if (fd < 0)
-            return -1;
-        /* whole images in holes: their number, and the first of them */
-        end = saev_shard_nbytes(s, shard);
-        for (size_t at = 0, from, to; at < end;) {
-            off_t hole = lseek(fd, (off_t)at, SEEK_HOLE), data;
-
-            if (hole < 0 || (size_t)hole >= end)
-                break;
-            data = lseek(fd, hole, SEEK_DATA);
-            at = data < 0 ? end : (size_t)data;
-            from = ((size_t)hole + s->img_nbytes - 1) / s->img_nbytes;
-            to = smaller(at, end) / s->img_nbytes;
-            n += to > from ? to - from : 0;
-            if (n && n_first == 0) {
-                n_first = n;
-                first = shard * s->shard_imgs + from;
-            }
-        }
-        close(fd);
-        if (n && n == saev_shard_imgs(s, shard))
-            saevdir_problem(&c->run, shard, shard,
-                            "all its images are a hole in the file");
-        else if (n > n_first)
-            saevdir_problem(
-                &c->run, shard, shard,
-                "%zu of %zu images are holes in the file (the first is "
-                "image %zu)",
-                n, saev_shard_imgs(s, shard), first);
-        else if (n)
-            saevdir_problem(&c->run, shard, shard,
-                            "images %zu .. %zu are a hole in the file", first,
-                            first + n - 1);
-    }
-    saevdir_end_run(&c->run);
-    return 0;
 }

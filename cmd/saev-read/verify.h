@@ -55,13 +55,11 @@ bool right_size(const struct saevdir *dir, const struct saevdir_file *f);
 /*
  * Each finds problems of its own kind; -1 with 'err' set if it cannot be
  * known (EX_IOERR, or EX_TEMPFAIL: asked to stop).  check_others(): the
- * directory's name and the files that are not shards.  check_holes(): holes in
- * shards.  check_deep() reads all data of the part, once, a shard a thread;
- * asked to stop, it leaves what it found in shards that were read to their
- * ends.
+ * directory's name and the files that are not shards.  check_deep() reads all
+ * data of the part, once, a shard a thread; asked to stop, it leaves what it
+ * found in shards that were read to their ends.
  */
 int check_others(struct dump_check *c, struct err *err);
-int check_holes(struct dump_check *c, struct err *err);
 int check_deep(struct dump_check *c, struct err *err);
 
 #endif
