@@ -187,7 +187,7 @@ tu_dump_ids(struct tu_dump *d, const int32_t **ids, struct tu_err *to)
     found = atomic_load(&d->ids);
     if (!found) {
         found = xcalloc(1, sizeof(*found));
-        if (saev_ids_of(found, &d->dir, NULL, &err) < 0 ||
+        if (saev_ids_of(found, &d->dir, &err) < 0 ||
             ((uintptr_t)found->ids % sizeof(**ids) &&
              err_data(&err, d->dir.path, SAEV_IDS " begins at an odd byte") <
                  0)) {

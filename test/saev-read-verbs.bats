@@ -191,7 +191,7 @@ END
     run -0 saev-read verify -q --deep --json short7 padded0
     "$PYTHON" -c 'import json, sys
 assert json.load(sys.stdin) == {"checked": 2, "bad": 0, "dumps": [
-    {"dump": d, "status": 0, "problems": [], "notes": []} for d in ("short7", "padded0")]}' <<<"$output"
+    {"dump": d, "status": 0, "problems": []} for d in ("short7", "padded0")]}' <<<"$output"
 }
 
 @test "saev-read verify: all problems of sizes and names come in one pass, neighbours on one line" {
@@ -200,7 +200,6 @@ dump("d", n=31), dump("good")'
     rm d/acts00000[345].bin
     truncate -s 3 d/acts000001.bin
     truncate -s 480 d/acts000012.bin
-    touch d/.acts000003.bin.tmp.host.1.2
     printf 'dump\tproblem\n' >want
     printf 'd\tacts000001.bin: 3 bytes (expected 480)
 d\tacts000003.bin .. acts000005.bin: missing
@@ -208,7 +207,6 @@ d\tacts000012.bin: beyond the last shard (n_imgs is 31, 3 a shard)\n' >>want
     for deep in "" --deep; do
         run -1 --separate-stderr saev-read verify $deep d good
         diff want - <<<"$output"
-        [[ "$stderr" == *"saev-read: d: .acts000003.bin.tmp.host.1.2: a writer left it, or still writes it"* ]]
     done
     touch d/acts18446744073709551615.bin # the last number of 64 bits
     printf 'd\tacts18446744073709551615.bin: beyond the last shard (n_imgs is 31, 3 a shard)\n' >>want
@@ -219,8 +217,7 @@ d\tacts000012.bin: beyond the last shard (n_imgs is 31, 3 a shard)\n' >>want
 m = json.load(sys.stdin)
 want = [x.split("\t")[1] for x in open("want").read().splitlines()[1:]]
 assert (m["checked"], m["bad"]) == (3, 2), m
-assert m["dumps"][0] == {"dump": "d", "status": 1, "problems": want, "notes":
-    [".acts000003.bin.tmp.host.1.2: a writer left it, or still writes it"]}, m
+assert m["dumps"][0] == {"dump": "d", "status": 1, "problems": want}, m
 assert m["dumps"][2]["status"] == 66' <<<"$output"
     run -66 saev-read verify -q good nowhere
     [ "${lines[1]}" = "$(printf 'nowhere\tmetadata.json: No such file or directory')" ]

@@ -106,7 +106,7 @@ open_ids(struct scan *s, struct err *err)
 
     if (path && saev_ids_open(&s->ids, path, NULL, err) < 0)
         return -1;
-    if (!path && dump && saev_ids_of(&s->ids, &dump->dir, NULL, err) < 0)
+    if (!path && dump && saev_ids_of(&s->ids, &dump->dir, err) < 0)
         return -1;
     if (!s->ids.ids)
         return 0;

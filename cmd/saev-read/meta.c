@@ -302,7 +302,7 @@ open_ids(struct saev_ids *ids, const struct meta_doc *doc,
 
         if (saevdir_meta(&dir, cmd->args[i], err) < 0)
             return -1;
-        rc = saev_ids_of(&ids[i], &dir, NULL, err);
+        rc = saev_ids_of(&ids[i], &dir, err);
         if (ids[i].ids)
             has = cmd->args[i];
         if (!ids[i].ids || dir.saev.is_padded != doc->saev->is_padded ||

@@ -2,7 +2,6 @@
 /* verify: is a dump whole?  What is found, and how it is reported. */
 #include "cmd/saev-read/verify.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -60,13 +59,9 @@ check_init(struct dump_check *c, struct read_cmd *cmd, const char *path)
 void
 check_close(struct dump_check *c)
 {
-    struct lines *both[] = { &c->problems, &c->notes };
-
-    for (int k = 0; k < 2; k++) {
-        for (size_t i = 0; i < both[k]->n; i++)
-            free(both[k]->s[i]);
-        free(both[k]->s);
-    }
+    for (size_t i = 0; i < c->problems.n; i++)
+        free(c->problems.s[i]);
+    free(c->problems.s);
     free(c->manifest.entries);
     saevdir_close(&c->dir);
 }
@@ -192,10 +187,8 @@ int
 check_others(struct dump_check *c, struct err *err)
 {
     const struct saev *s = &c->dir.saev;
-    struct str path = { 0 }, text = { 0 }, note = { 0 };
+    struct str path = { 0 }, text = { 0 };
     struct saev_ids ids = { 0 };
-    struct dirent *e;
-    DIR *d = NULL;
     struct stat st;
     size_t want;
     int rc;
@@ -220,35 +213,18 @@ check_others(struct dump_check *c, struct err *err)
     str_addf(&path, "%s/shards.json", c->dir.path);
     if (s->version >= SAEV_1_0 && file_missing(path.s))
         problem(c, "shards.json: missing");
-    if (rc == 0 && saev_ids_of(&ids, &c->dir, &note, err) < 0) {
+    if (rc == 0 && saev_ids_of(&ids, &c->dir, err) < 0) {
         rc = err->status == EX_DATAERR ? 0 : -1;
         if (rc == 0)
             problem(c, "%s", err->what);
         *err = rc == 0 ? (struct err){ 0 } : *err;
     }
-    if (note.n)
-        lines_add(&c->notes, note.s);
     saev_ids_close(&ids);
     str_clear(&path);
     str_addf(&path, "%s/" MANIFEST_NAME, c->dir.path);
     if (rc == 0)
         rc = check_manifest(c, path.s, err);
-    if (rc < 0)
-        goto out;
-    d = opendir(c->dir.path);
-    rc = d ? 0 : err_sys(err, file_status(errno), "%s", c->dir.path);
-    /* files that a writer left, or still writes: no problem, but a note each */
-    while (d && (rc = dir_next(d, c->dir.path, &e, err)) > 0)
-        if (*e->d_name == '.' && strstr(e->d_name, ".tmp.")) {
-            struct str line = { 0 };
-
-            str_addf(&line, "%s: a writer left it, or still writes it",
-                     e->d_name);
-            lines_add(&c->notes, line.s);
-        }
 out:
-    if (d)
-        closedir(d);
     str_free(&path);
     str_free(&text);
     return rc;
@@ -312,7 +288,6 @@ verify_dump(struct read_cmd *cmd, const char *path, struct str *to)
         js_put_str(to, path, strlen(path));
         str_addf(to, ",\"status\":%d", status);
         lines_json(to, "problems", &c.problems);
-        lines_json(to, "notes", &c.notes);
         str_addc(to, '}');
     }
     for (size_t i = 0; !cmd->json && i < c.problems.n; i++) {
@@ -321,8 +296,6 @@ verify_dump(struct read_cmd *cmd, const char *path, struct str *to)
         str_esc(to, c.problems.s[i], strlen(c.problems.s[i]));
         str_addc(to, '\n');
     }
-    for (size_t i = 0; !cmd->json && i < c.notes.n; i++)
-        err_warn("%s: %s", path, c.notes.s[i]);
     check_close(&c);
     return status;
 }

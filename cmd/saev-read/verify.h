@@ -25,7 +25,7 @@ struct dump_check {
     struct read_cmd *cmd;
     const char *path; /* as the user named it */
     struct saevdir dir;
-    struct lines problems, notes;
+    struct lines problems;
     struct saevdir_run run;
     size_t n_part;              /* check_deep(): files of the part */
     size_t n_read, nbytes_read; /* of them, to their ends */

@@ -193,8 +193,7 @@ saev_ids_open(struct saev_ids *ids, const char *path, const struct saev *s,
 }
 
 int
-saev_ids_of(struct saev_ids *ids, const struct saevdir *dir, struct str *note,
-            struct err *err)
+saev_ids_of(struct saev_ids *ids, const struct saevdir *dir, struct err *err)
 {
     struct str path = { 0 };
     char hash[SAEV_HASH_MAX] = "";
@@ -210,13 +209,8 @@ saev_ids_of(struct saev_ids *ids, const struct saevdir *dir, struct str *note,
         saev_ids_close(ids);
         rc = -1;
     }
-    if (rc == 0 && !saev_ids_are_of(ids, hash)) {
-        if (note)
-            str_adds(note, SAEV_IDS ".json: names another dump: are these its "
-                                    "ids?");
-        else
-            err_warn("%s.json: names another dump: are these its ids?", path.s);
-    }
+    if (rc == 0 && !saev_ids_are_of(ids, hash))
+        err_warn("%s.json: names another dump: are these its ids?", path.s);
     str_free(&path);
     return rc;
 }

@@ -337,7 +337,7 @@ static int
 open_ids(struct saev_mask *m, struct saev_ids *ids, const struct saevdir *dir,
          struct err *err)
 {
-    if (saev_ids_of(ids, dir, NULL, err) < 0)
+    if (saev_ids_of(ids, dir, err) < 0)
         return -1;
     if (!ids->ids)
         return err_set(err, EX_DATAERR,

@@ -186,7 +186,7 @@ add_dump(struct row_stream *in, const char *path, const struct row_options *o,
         return -1;
     if (!o->all)
         saev_view_keep(&p->view, p->kept);
-    if (o->ids && saev_ids_of(&p->ids, &p->dir, NULL, err) < 0)
+    if (o->ids && saev_ids_of(&p->ids, &p->dir, err) < 0)
         return -1;
     if (o->ids && !p->ids.ids)
         return err_set(err, EX_DATAERR,
