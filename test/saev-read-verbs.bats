@@ -384,11 +384,11 @@ END
     run -1 saev-read verify -q d
     diff - <(echo "$output") <<END
 dump	problem
-d	manifest.xxh3: 3 lines are not HASH, two spaces and a shard's name (the first is line 10)
-d	acts000004.bin .. acts000006.bin: not in manifest.xxh3
-d	acts000008.bin: 2 times in manifest.xxh3
-d	acts000010.bin: not in manifest.xxh3
+d	acts000008.bin: more than once in manifest.xxh3
 d	acts000077.bin: in manifest.xxh3, but missing
+d	acts000004.bin .. acts000006.bin: not in manifest.xxh3
+d	acts000010.bin: not in manifest.xxh3
+d	manifest.xxh3: 3 lines are not HASH, two spaces and a shard's name (the first is line 10)
 END
     : >d/manifest.xxh3
     run -1 saev-read verify -q d

@@ -21,7 +21,7 @@ struct scan {
     const struct saevdir_file *file;
     size_t data_nbytes;   /* of images; zeros are expected after them */
     bool padded;          /* the padding is checked */
-    const char *expected; /* from the manifest; NULL: not listed */
+    const char *expected; /* from the manifest; "": not listed */
     size_t n_nan, n_inf, n_zero_imgs;
     size_t first_bad, first_zero; /* images of the shard */
     size_t pad_at;                /* byte that should be zero; SIZE_MAX: none */
@@ -34,7 +34,6 @@ struct deep {
     struct dump_check *c;
     struct scan *scans; /* [n] */
     uint8_t **pieces;   /* [threads] */
-    size_t entry; /* of the manifest: those before are of earlier shards */
 };
 
 typedef uint32_t words __attribute__((vector_size(16)));
@@ -118,7 +117,7 @@ scan_shards(void *ctx, size_t begin, size_t end, int thread)
     struct str path = { 0 };
 
     for (struct scan *s = d->scans + begin; s < d->scans + end; s++) {
-        struct hash *hash = s->expected ? hash_new(HASH_XXH3) : NULL;
+        struct hash *hash = *s->expected ? hash_new(HASH_XXH3) : NULL;
         int fd = saevdir_shard(dir, s->file->shard, &s->err);
         int rc = fd < 0 ? -1 : 0;
 
@@ -178,7 +177,7 @@ report(struct dump_check *c, const struct scan *s)
     if (s->pad_at != SIZE_MAX)
         saevdir_problem(&c->run, shard, shard,
                         "padding is not zero at byte %zu", s->pad_at);
-    if (s->expected && strcmp(s->expected, s->hex) != 0)
+    if (*s->expected && strcmp(s->expected, s->hex) != 0)
         saevdir_problem(&c->run, shard, shard,
                         "has the checksum %s (expected %s)", s->hex,
                         s->expected);
@@ -190,7 +189,6 @@ static int
 scan_window(struct deep *d, size_t first, size_t n, struct err *err)
 {
     struct dump_check *c = d->c;
-    const struct manifest *m = &c->manifest;
     const struct saev *saev = &c->dir.saev;
     struct err unread = { 0 };
     bool stopped = false;
@@ -201,15 +199,12 @@ scan_window(struct deep *d, size_t first, size_t n, struct err *err)
 
         *s = (struct scan){ .file = f,
                             .padded = right_size(&c->dir, f),
+                            .expected = c->hex ? c->hex[first + i] : "",
                             .pad_at = SIZE_MAX };
         if (f->shard < saev->n_shards)
             s->data_nbytes = saev_shard_nbytes(saev, f->shard);
         if (s->data_nbytes > f->nbytes) /* whole images of it */
             s->data_nbytes = f->nbytes - f->nbytes % saev->img_nbytes;
-        while (d->entry < m->n && m->entries[d->entry].shard < f->shard)
-            d->entry++;
-        if (d->entry < m->n && m->entries[d->entry].shard == f->shard)
-            s->expected = m->entries[d->entry].hex;
     }
     par_for_thread(c->cmd->par, n, 1, scan_shards, d);
     for (size_t i = 0; i < n; i++) {
@@ -264,6 +259,8 @@ check_deep(struct dump_check *c, struct err *err)
         if (f->nbytes == SIZE_MAX || f->shard < begin || f->shard >= end)
             continue;
         progress.total += f->nbytes;
+        if (c->hex)
+            memmove(c->hex[n], c->hex[i], sizeof(*c->hex));
         dir->files[n++] = *f;
     }
     c->n_part = dir->n_listed = n;

@@ -62,7 +62,7 @@ check_close(struct dump_check *c)
     for (size_t i = 0; i < c->problems.n; i++)
         free(c->problems.s[i]);
     free(c->problems.s);
-    free(c->manifest.entries);
+    free(c->hex);
     saevdir_close(&c->dir);
 }
 
@@ -95,7 +95,8 @@ right_size(const struct saevdir *dir, const struct saevdir_file *f)
 
 /* "HEX  acts000012.bin" in [line, end); false: it is not that. */
 static bool
-parse_entry(struct manifest_entry *entry, const char *line, const char *end)
+parse_entry(char hex[HASH_MAX_HEX], size_t *shard, const char *line,
+            const char *end)
 {
     char name[32] = "";
     size_t n = (size_t)(end - line);
@@ -104,18 +105,17 @@ parse_entry(struct manifest_entry *entry, const char *line, const char *end)
     if (n <= fixed || n - fixed >= sizeof(name) ||
         memcmp(line + XXH3_DIGITS, MANIFEST_MIDDLE, fixed - XXH3_DIGITS) != 0)
         return false;
-    memcpy(entry->hex, line, XXH3_DIGITS);
-    entry->hex[XXH3_DIGITS] = '\0';
+    memcpy(hex, line, XXH3_DIGITS);
+    hex[XXH3_DIGITS] = '\0';
     memcpy(name, line + fixed, n - fixed);
-    return strspn(entry->hex, LOWER_HEX) == XXH3_DIGITS &&
-           saev_shard_of(name, &entry->shard);
+    return strspn(hex, LOWER_HEX) == XXH3_DIGITS && saev_shard_of(name, shard);
 }
 
 static int
 by_shard(const void *a, const void *b)
 {
-    size_t x = ((const struct manifest_entry *)a)->shard;
-    size_t y = ((const struct manifest_entry *)b)->shard;
+    size_t x = ((const struct saevdir_file *)a)->shard;
+    size_t y = ((const struct saevdir_file *)b)->shard;
 
     return x < y ? -1 : x > y;
 }
@@ -125,9 +125,8 @@ by_shard(const void *a, const void *b)
 static int
 check_manifest(struct dump_check *c, const char *path, struct err *err)
 {
-    struct manifest *m = &c->manifest;
     const struct saevdir *dir = &c->dir;
-    size_t n_lines = 1, first_bad = 0, n_bad = 0, i = 0, k = 0;
+    size_t n_lines = 1, first_bad = 0, n_bad = 0;
     struct str text = { 0 };
     const char *end, *line_end;
 
@@ -137,48 +136,40 @@ check_manifest(struct dump_check *c, const char *path, struct err *err)
         str_free(&text);
         return -1;
     }
+    c->hex = xcalloc(dir->n_listed + 1, sizeof(*c->hex));
     end = text.s + text.n;
     for (const char *p = text.s; p < end; p = line_end + 1, n_lines++) {
-        struct manifest_entry entry;
+        struct saevdir_file key, *f = NULL;
+        char hex[HASH_MAX_HEX];
 
         line_end = memchr(p, '\n', (size_t)(end - p));
         if (!line_end)
             line_end = end;
-        if (!parse_entry(&entry, p, line_end)) {
+        if (!parse_entry(hex, &key.shard, p, line_end)) {
             first_bad = n_bad++ ? first_bad : n_lines;
             continue;
         }
-        if (m->n == m->cap) {
-            m->cap = 2 * m->cap + 64;
-            m->entries = xrealloc(m->entries, m->cap, sizeof(*m->entries));
-        }
-        m->entries[m->n++] = entry;
+        if (dir->n_listed)
+            f = bsearch(&key, dir->files, dir->n_listed, sizeof(key), by_shard);
+        if (f && *c->hex[f - dir->files])
+            saevdir_problem(&c->run, key.shard, key.shard,
+                            "more than once in " MANIFEST_NAME);
+        else if (f)
+            memcpy(c->hex[f - dir->files], hex, sizeof(hex));
+        else if (key.shard >= dir->saev.n_shards)
+            saevdir_problem(&c->run, key.shard, key.shard,
+                            "in " MANIFEST_NAME ", but missing");
     }
     str_free(&text);
+    for (size_t i = 0; i < dir->n_listed; i++)
+        if (!*c->hex[i])
+            saevdir_problem(&c->run, dir->files[i].shard, dir->files[i].shard,
+                            "not in " MANIFEST_NAME);
     if (n_bad)
         problem(c,
                 MANIFEST_NAME ": %zu lines are not HASH, two spaces and a "
                               "shard's name (the first is line %zu)",
                 n_bad, first_bad);
-    if (m->n)
-        qsort(m->entries, m->n, sizeof(*m->entries), by_shard);
-    while (i < m->n || k < dir->n_listed) {
-        size_t entry = i < m->n ? m->entries[i].shard : SIZE_MAX;
-        size_t file = k < dir->n_listed ? dir->files[k].shard : SIZE_MAX;
-        size_t before = i;
-
-        while (i < m->n && m->entries[i].shard == entry && entry <= file)
-            i++;
-        if (i - before > 1)
-            saevdir_problem(&c->run, entry, entry,
-                            "%zu times in " MANIFEST_NAME, i - before);
-        else if (file < entry)
-            saevdir_problem(&c->run, file, file, "not in " MANIFEST_NAME);
-        else if (entry < file && entry >= dir->saev.n_shards)
-            saevdir_problem(&c->run, entry, entry,
-                            "in " MANIFEST_NAME ", but missing");
-        k += file <= entry && k < dir->n_listed;
-    }
     saevdir_end_run(&c->run);
     return 0;
 }

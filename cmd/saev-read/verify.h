@@ -29,13 +29,8 @@ struct dump_check {
     struct saevdir_run run;
     size_t n_part;              /* check_deep(): files of the part */
     size_t n_read, nbytes_read; /* of them, to their ends */
-    struct manifest {
-        size_t n, cap;
-        struct manifest_entry {
-            size_t shard;
-            char hex[HASH_MAX_HEX];
-        } * entries; /* [n] by shard */
-    } manifest;
+    char (*hex)[HASH_MAX_HEX];  /* [n_listed] what the manifest says of the
+                                 * files, "": nothing; NULL: there is none */
 };
 
 /* check_init() must come first.  Owner: the caller, until check_close(). */
