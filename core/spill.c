@@ -52,25 +52,19 @@ int
 spill_write(const struct spill *s, const void *data, size_t nbytes,
             size_t offset, struct err *err)
 {
-    struct iovec v = { (void *)(uintptr_t)data, nbytes };
+    const char *from = data;
 
-    return nbytes ? spill_writev(s, &v, 1, offset, err) : 0;
-}
-
-int
-spill_writev(const struct spill *s, struct iovec *v, int n, size_t offset,
-             struct err *err)
-{
-    while (n > 0) {
-        ssize_t done = pwritev(s->fd, v, n, (off_t)offset);
+    while (nbytes > 0) {
+        ssize_t done = pwrite(s->fd, from, nbytes, (off_t)offset);
 
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0)
             return err_sys(err, EX_IOERR, "%s: scratch cannot be written",
                            s->dir);
+        from += done;
         offset += (size_t)done;
-        v = iov_skip(v, &n, (size_t)done);
+        nbytes -= (size_t)done;
     }
     return 0;
 }

@@ -7,7 +7,6 @@
 #define CORE_SPILL_H
 
 #include <stddef.h>
-#include <sys/uio.h>
 
 #include "core/err.h"
 
@@ -30,10 +29,6 @@ void spill_close(struct spill *spill);
 /* All of 'nbytes', or -1 with 'err' set (EX_IOERR).  Threads: any number. */
 int spill_write(const struct spill *spill, const void *data, size_t nbytes,
                 size_t offset, struct err *err);
-/* spill_writev(): writes several pieces of memory, one after the other; 'v' is
- * used up. */
-int spill_writev(const struct spill *spill, struct iovec *v, int n,
-                 size_t offset, struct err *err);
 int spill_read(const struct spill *spill, void *buf, size_t nbytes,
                size_t offset, struct err *err);
 

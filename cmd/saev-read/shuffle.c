@@ -5,8 +5,6 @@
  */
 #include "cmd/saev-read/shuffle.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -117,18 +115,6 @@ mapped_drop(struct mapped *m, const struct dump_target *t, size_t row)
         madvise((void *)(uintptr_t)map->data, map->size, MADV_DONTNEED);
 }
 
-/* Two buffers: one is filled while the other is written. */
-struct row_flow {
-    const struct row_block *block;
-    struct shuffle *s;
-    struct err *err;
-    char *buf[2];
-    size_t step_rows; /* of a buffer */
-    size_t step;      /* which one is written; the next is filled */
-    int rc;
-    int cause; /* errno of that */
-};
-
 /* Row i of the order. */
 static const char *
 block_row(const struct shuffle *s, const struct row_block *b, size_t i)
@@ -138,44 +124,12 @@ block_row(const struct shuffle *s, const struct row_block *b, size_t i)
     return b->rows + b->items[i].at * b->stride + b->offset;
 }
 
-static void
-fill(const struct row_flow *f, size_t step)
-{
-    const struct row_block *b = f->block;
-    size_t row_nbytes = f->s->row_nbytes;
-    size_t i = step * f->step_rows, end = smaller(b->n, i + f->step_rows);
-    char *to = f->buf[step % 2];
-
-    for (; i < end; i++, to += row_nbytes) {
-        if (!b->mapped && i + 8 < end)
-            __builtin_prefetch(b->rows + b->items[i + 8].at * b->stride);
-        memcpy(to, block_row(f->s, b, i), row_nbytes);
-    }
-}
-
-/* Chunk 0 writes a buffer, chunk 1 fills the other. */
-static void
-do_step(void *ctx, size_t begin, size_t end)
-{
-    struct row_flow *f = ctx;
-    size_t first = f->step * f->step_rows;
-
-    for (size_t i = begin; i < end; i++)
-        if (i == 0) {
-            f->rc =
-                emit_rows(&f->s->emit, f->buf[f->step % 2],
-                          smaller(f->block->n - first, f->step_rows), f->err);
-            f->cause = errno;
-        } else if (first + f->step_rows < f->block->n) {
-            fill(f, f->step + 1);
-        }
-}
-
 int
 block_put(struct shuffle *s, const struct row_block *block, struct err *err)
 {
-    struct row_flow f = { .block = block, .s = s, .err = err };
-    size_t row_nbytes = s->row_nbytes;
+    size_t row_nbytes = s->row_nbytes, most;
+    char *buf;
+    int rc = 0;
 
     if (s->cmd->index) {
         for (size_t i = 0; i < block->n; i++) {
@@ -187,8 +141,7 @@ block_put(struct shuffle *s, const struct row_block *block, struct err *err)
         }
         return 0;
     }
-    if (row_nbytes >= (block->stays ? LEND_MIN : PIECE_MIN) &&
-        s->cmd->dtype == DT_F32) { /* from where they are in memory */
+    if (row_nbytes >= PIECE_MIN && s->cmd->dtype == DT_F32) {
         struct iovec v[PIECES];
 
         for (size_t i = 0, n; i < block->n; i += n) {
@@ -202,25 +155,20 @@ block_put(struct shuffle *s, const struct row_block *block, struct err *err)
         }
         return 0;
     }
-    if (row_nbytes >= COPIED) {
-        for (size_t i = 0; i < block->n; i++)
-            if (emit_rows(&s->emit, block_row(s, block, i), 1, err) < 0)
-                return -1;
-        return 0;
+    most = larger(COPIED / row_nbytes, 1);
+    buf = xmalloc(most * row_nbytes);
+    for (size_t i = 0, n; i < block->n && rc == 0; i += n) {
+        n = smaller(block->n - i, most);
+        for (size_t k = 0; k < n; k++) {
+            if (!block->mapped && i + k + 8 < block->n)
+                __builtin_prefetch(block_row(s, block, i + k + 8));
+            memcpy(buf + k * row_nbytes, block_row(s, block, i + k),
+                   row_nbytes);
+        }
+        rc = emit_rows(&s->emit, buf, n, err);
     }
-    if (block->n == 0)
-        return 0;
-    f.step_rows = (COPIED + row_nbytes - 1) / row_nbytes;
-    f.buf[0] = xmalloc(f.step_rows * row_nbytes);
-    f.buf[1] = xmalloc(f.step_rows * row_nbytes);
-    fill(&f, 0);
-    for (; f.rc == 0 && f.step * f.step_rows < block->n; f.step++)
-        par_for(s->par, 2, 1, do_step, &f);
-    if (f.rc < 0 && f.cause == EPIPE)
-        raise(SIGPIPE); /* it was for a thread that does not take signals */
-    free(f.buf[0]);
-    free(f.buf[1]);
-    return f.rc;
+    free(buf);
+    return rc;
 }
 
 void
@@ -266,7 +214,7 @@ shuffle_in_memory(struct shuffle *s, struct err *err)
     int rc = k.items ? 0 : -1;
 
     shuffle_say(s, "in memory");
-    if (rc == 0 && s->row_nbytes >= MAP_MIN && !s->cmd->direct &&
+    if (rc == 0 && s->row_nbytes >= PIECE_MIN && !s->cmd->direct &&
         mapped_open(&mapped, s, s->cmd->mem - keys_nbytes)) {
         block.mapped = &mapped;
     } else if (rc == 0) {

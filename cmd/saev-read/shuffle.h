@@ -14,11 +14,9 @@
 #include "cmd/saev-read/gather.h"
 #include "core/map.h"
 
-/* Bytes of a row that is not copied: to a pipe, where pages are lent, or as a
- * piece of a longer write; and of a row that is read from its mapped shard. */
-#define LEND_MIN  ((size_t)1 << 10)
-#define PIECE_MIN ((size_t)2 << 10)
-#define MAP_MIN   ((size_t)256)
+/* Bytes of a row that is read from its mapped shard, and not copied: to a pipe,
+ * where pages are lent, or as a piece of a longer write. */
+#define PIECE_MIN ((size_t)1 << 10)
 
 /* All rows of a target on their way out. */
 struct shuffle {

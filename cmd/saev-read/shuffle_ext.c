@@ -25,8 +25,7 @@
 #define MIN_RUN     ((size_t)256 << 10) /* to map: a map of less has much else */
 #define BUF_NBYTES  ((size_t)1 << 20)   /* of a thread: written at a time */
 #define MIN_MEM     ((size_t)1 << 20)
-#define MIN_ROWS    16  /* in --mem */
-#define PIECES      256 /* rows written at a time without a copy */
+#define MIN_ROWS    16 /* in --mem */
 #define CHUNK       4096
 #define ALIGN       64
 #define BIN_BITS    20 /* at most, of the key: 8 MiB of counts and parts */
@@ -182,17 +181,13 @@ row_at(const struct shuffle_ext *x, size_t at)
 }
 
 /* Appends the block's rows of parts begin .. end - 1, counted from the first
- * that is not left out: small rows are copied, as many as a write takes, large
- * ones written from where they are. */
+ * that is not left out, as many as a write takes. */
 static void
 append_parts(void *ctx, size_t begin, size_t end, int thread)
 {
     struct shuffle_ext *x = ctx;
     size_t row_nbytes = x->s->row_nbytes;
-    bool small = row_nbytes < PIECE_MIN;
     struct err *err = &x->errs[thread];
-    uint64_t rows[PIECES];
-    struct iovec v[2 * PIECES];
 
     for (size_t p = x->first_part + begin; p < x->first_part + end; p++) {
         struct shuffle_part *part = &x->parts[p];
@@ -202,26 +197,15 @@ append_parts(void *ctx, size_t begin, size_t end, int thread)
             size_t at = (part->first + part->filled) * x->record;
             char *to = x->bufs[thread];
 
-            n = smaller(x->ends[p] - i, small ? x->buf_rows : PIECES);
-            for (size_t k = 0; k < n; k++) {
+            n = smaller(x->ends[p] - i, x->buf_rows);
+            for (size_t k = 0; k < n; k++, to += x->record) {
                 uint32_t from = x->order[i + k];
                 uint64_t row = x->block_first + from;
 
-                if (small) {
-                    memcpy(to, &row, sizeof(row));
-                    memcpy(to + sizeof(row), row_at(x, from), row_nbytes);
-                    to += x->record;
-                } else {
-                    rows[k] = row;
-                    v[2 * k] = (struct iovec){ &rows[k], sizeof(row) };
-                    v[2 * k + 1].iov_base = (void *)(uintptr_t)row_at(x, from);
-                    v[2 * k + 1].iov_len = row_nbytes;
-                }
+                memcpy(to, &row, sizeof(row));
+                memcpy(to + sizeof(row), row_at(x, from), row_nbytes);
             }
-            if (small)
-                spill_write(&x->spill, x->bufs[thread], n * x->record, at, err);
-            else
-                spill_writev(&x->spill, v, (int)(2 * n), at, err);
+            spill_write(&x->spill, x->bufs[thread], n * x->record, at, err);
             part->filled += n;
         }
     }
@@ -251,7 +235,7 @@ write_parts(struct shuffle_ext *x, struct err *err)
 {
     struct shuffle *s = x->s;
     int n_threads = par_threads(s->par), rc = 0;
-    bool map = s->row_nbytes >= MAP_MIN && !s->cmd->direct &&
+    bool map = s->row_nbytes >= PIECE_MIN && !s->cmd->direct &&
                gather_run(s->t, 0) * s->row_nbytes >= MIN_RUN &&
                mapped_open(&x->mapped, s, SIZE_MAX);
     struct progress progress = { .what = "to scratch",

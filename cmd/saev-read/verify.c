@@ -244,8 +244,7 @@ verify_dump(struct read_cmd *cmd, const char *path, struct str *to)
     check_init(&c, cmd, path);
     if (saevdir_meta(&c.dir, path, &err) < 0 ||
         saevdir_check(&c.dir, check_report, &c, &err) < 0 ||
-        check_others(&c, &err) < 0 ||
-        (cmd->deep && check_deep(&c, &err) < 0))
+        check_others(&c, &err) < 0 || (cmd->deep && check_deep(&c, &err) < 0))
         status = err.status;
     saevdir_end_run(&c.run);
     if (status == EX_TEMPFAIL) { /* one line, wherever that was */

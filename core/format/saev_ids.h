@@ -37,10 +37,11 @@ struct saev_ids {
  * saev_ids_open() maps FILE, of so many images and tokens as 's', or, if that
  * is NULL, of any, which may be I64, too, and are checked to be ids or -1; and
  * reads FILE.json, if it is there.  saev_ids_of() those of a dump: 0 and 'ids'
- * NULL if it has none; it checks them, and warns if they name another dump.  -1 with 'err' set: EX_NOINPUT,
- * EX_DATAERR (another dtype or shape, bytes that are missing or too many, JSON
- * that is not hf-infer's or has the SHA-256 of other ids), EX_IOERR.  Owner:
- * the caller, until saev_ids_close(), which takes a zeroed struct, too.
+ * NULL if it has none; it checks them, and warns if they name another dump.  -1
+ * with 'err' set: EX_NOINPUT, EX_DATAERR (another dtype or shape, bytes that
+ * are missing or too many, JSON that is not hf-infer's or has the SHA-256 of
+ * other ids), EX_IOERR.  Owner: the caller, until saev_ids_close(), which takes
+ * a zeroed struct, too.
  */
 int saev_ids_open(struct saev_ids *ids, const char *path, const struct saev *s,
                   struct err *err);
