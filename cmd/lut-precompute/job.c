@@ -20,72 +20,48 @@
 
 /* ---- digests ---- */
 
-/* The next piece of a digest. */
+/* Computes digests begin .. end - 1, unless they are, or it is time to stop. */
 static void
-advance(struct digest *d)
-{
-    const struct weight_piece *m = &d->parts[d->at];
-    size_t n;
-
-    if (!d->hash)
-        return;
-    if (d->at == d->n) {
-        hash_end(d->hash, d->hex);
-        d->hash = NULL;
-        return;
-    }
-    n = smaller(m->nbytes - d->nbytes, PIECE);
-    hash_add(d->hash, (const char *)m->data + d->nbytes, n);
-    d->nbytes += n;
-    if (d->nbytes == m->nbytes) {
-        d->at++;
-        d->nbytes = 0;
-    }
-}
-
-static bool
-digests_remain(const struct layer_job *job)
-{
-    return job->digests[OF_SAE].hash || job->digests[OF_WEIGHTS].hash;
-}
-
-static void
-advance_all(void *ctx)
+compute(void *ctx, size_t begin, size_t end)
 {
     struct layer_job *job = ctx;
 
-    while (digests_remain(job) && !atomic_load(&job->pause))
-        for (int i = 0; i < N_DIGESTS; i++)
-            advance(&job->digests[i]);
+    for (size_t i = begin; i < end; i++) {
+        struct digest *d = &job->digests[i];
+        struct hash *hash;
+
+        if (*d->hex)
+            continue;
+        hash = hash_new(HASH_SHA256);
+        for (size_t k = 0; k < d->n; k++)
+            for (size_t at = 0, n; at < d->parts[k].nbytes; at += n) {
+                if (sig_stop() || atomic_load(&job->quit)) {
+                    hash_free(hash);
+                    return;
+                }
+                n = smaller(d->parts[k].nbytes - at, PIECE);
+                hash_add(hash, (const char *)d->parts[k].data + at, n);
+            }
+        hash_end(hash, d->hex);
+    }
 }
 
 static void
-advance_each(void *ctx, size_t begin, size_t end)
+compute_all(void *ctx)
 {
-    struct layer_job *job = ctx;
-
-    for (size_t i = begin; i < end; i++)
-        advance(&job->digests[i]);
+    compute(ctx, 0, N_DIGESTS);
 }
 
-static void
-pause_digests(struct layer_job *job)
-{
-    atomic_store(&job->pause, true);
-    if (job->hashing)
-        par_sync(job->hashing);
-}
-
-/* What is left of them: 0, or -1 (EX_TEMPFAIL). */
+/* 0, or -1 (EX_TEMPFAIL). */
 static int
 finish_digests(struct layer_job *job, struct par *par, struct err *err)
 {
-    pause_digests(job);
-    while (digests_remain(job)) {
-        if (sig_stop())
+    if (job->hashing)
+        par_sync(job->hashing);
+    par_for(par, N_DIGESTS, 1, compute, job);
+    for (size_t i = 0; i < N_DIGESTS; i++)
+        if (!*job->digests[i].hex)
             return job_stopped(err);
-        par_for(par, N_DIGESTS, 1, advance_each, job);
-    }
     return 0;
 }
 
@@ -234,8 +210,6 @@ job_open(struct layer_job *job, struct err *err)
     uint64_t nbytes;
     size_t products;
 
-    for (size_t i = 0; i < N_DIGESTS; i++)
-        d[i] = (struct digest){ .hash = hash_new(HASH_SHA256) };
     for (size_t i = 0; i < 4; i++)
         d[OF_SAE].parts[d[OF_SAE].n++] =
             (struct weight_piece){ of_sae[i]->data, matrix_nbytes(of_sae[i]) };
@@ -285,9 +259,9 @@ job_open(struct layer_job *job, struct err *err)
 void
 job_close(struct layer_job *job)
 {
-    pause_digests(job);
-    for (size_t i = 0; i < N_DIGESTS; i++)
-        hash_free(job->digests[i].hash);
+    atomic_store(&job->quit, true);
+    if (job->hashing)
+        par_sync(job->hashing);
     str_free(&job->path);
     free(job->lut);
 }
@@ -411,8 +385,8 @@ job_write(struct layer_job *job, const struct job_threads *threads,
     int rc = 0, flags = job->cmd->out_flags | OUT_NO_FOLLOW, shadow = 0;
 
     job->hashing = threads->hashing;
-    if (job->hashing && digests_remain(job))
-        par_submit(job->hashing, advance_all, job);
+    if (job->hashing)
+        par_submit(job->hashing, compute_all, job);
     stw_meta(w, "format", "pt");
     stw_meta(w, "lut", job->lut);
     stw_meta(w, "sae_sha256", digits);

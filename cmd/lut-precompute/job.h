@@ -21,10 +21,9 @@
 /* SHA-256 of matrices: a chain that threads cannot share, and so, of large
  * SAEs, worth computing next to the products. */
 struct digest {
-    struct hash *hash; /* NULL: done */
     struct weight_piece parts[(WEIGHT_PIECES + 1) * LUT_MAX_PARTS];
-    size_t n, at, nbytes; /* parts; the current one, and its bytes so far */
-    char hex[HASH_MAX_HEX];
+    size_t n;               /* parts */
+    char hex[HASH_MAX_HEX]; /* "": not computed */
 };
 
 enum { OF_SAE, OF_WEIGHTS, N_DIGESTS };
@@ -42,7 +41,7 @@ struct layer_job {
     char *lut;        /* __metadata__'s text of the layer */
     struct digest digests[N_DIGESTS];
     struct par_worker *hashing; /* that computes them; NULL: none does */
-    atomic_bool pause;
+    atomic_bool quit;
 };
 
 /* Threads of a run. */

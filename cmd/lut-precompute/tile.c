@@ -71,8 +71,8 @@ struct tiles {
     float *scale;       /* [n] */
     float *error;       /* [n] */
     struct hash *file_sums[LUT_SUMS]; /* of --screen */
-    char *memory;                     /* of all these, */
-    size_t nbytes;                    /* each from a multiple of 64 bytes on */
+    void *memory;                     /* of all these */
+    size_t nbytes;
     atomic_size_t bad; /* first row of a tile with what dtype cannot hold */
     struct writer writer;
     struct tile_part parts[LUT_MAX_PARTS];
@@ -271,12 +271,11 @@ write_sae_rows(struct tiles *t, bool decoder, size_t first, size_t n,
         hash_add(t->file_sums[LUT_SUM_WEIGHT], t->rounded[t->filling],
                  n * sae->in * t->item);
         hash_add(t->file_sums[LUT_SUM_SHADOW], t->shadow, n * sae->in);
+        if (writer_wait(&t->writer, err) < 0 ||
+            stw_write(t->writer.w, t->shadow_tensor + 2, t->shadow, n * sae->in,
+                      first * sae->in, err) < 0)
+            return -1;
     }
-    if (!decoder && t->shadow &&
-        (writer_wait(&t->writer, err) < 0 ||
-         stw_write(t->writer.w, t->shadow_tensor + 2, t->shadow, n * sae->in,
-                   first * sae->in, err) < 0))
-        return -1;
     return put_rows(t, (int)tensor, first, n, sae->in, err);
 }
 
@@ -401,37 +400,6 @@ write_weight_t(struct tiles *t, struct err *err)
 
 /* ---- memory ---- */
 
-/* The next n items of the tiles' memory; before there is any, it only grows. */
-static void *
-piece(struct tiles *t, size_t n, size_t size)
-{
-    void *p = t->memory ? t->memory + t->nbytes : NULL;
-
-    t->nbytes += (n * size + 63) / 64 * 64;
-    return p;
-}
-
-static void
-lay_out(struct tiles *t)
-{
-    bool split = t->split, screen = t->shadow_tensor >= 0;
-    bool lo = t->sae->decoder_weight.dtype != DT_BF16 || t->sae->norms;
-
-    t->nbytes = 0;
-    t->f32 = piece(t, t->rows * t->target->in, sizeof(*t->f32));
-    t->p = piece(t, t->rows * t->target->out, sizeof(*t->p));
-    t->rounded[0] = piece(t, t->rows * t->width, t->item);
-    t->rounded[1] = piece(t, t->rows * t->width, t->item);
-    t->bias = piece(t, t->sae->n, sizeof(*t->bias));
-    t->b64 = piece(t, t->target->in, sizeof(*t->b64));
-    t->sums = piece(t, t->target->out, sizeof(*t->sums));
-    t->shadow = screen ? piece(t, t->rows * t->target->in, 1) : NULL;
-    t->scale = screen ? piece(t, t->sae->n, sizeof(*t->scale)) : NULL;
-    t->error = screen ? piece(t, t->sae->n, sizeof(*t->error)) : NULL;
-    t->hi = split ? piece(t, t->rows * t->ld, sizeof(*t->hi)) : NULL;
-    t->lo = split && lo ? piece(t, t->rows * t->ld, sizeof(*t->lo)) : NULL;
-}
-
 static void
 tiles_close(struct tiles *t)
 {
@@ -442,6 +410,33 @@ tiles_close(struct tiles *t)
         hash_free(t->file_sums[i]);
     if (t->memory)
         mem_big_free(t->memory, t->nbytes, 1);
+}
+
+static int
+open_memory(struct tiles *t, struct err *err)
+{
+    size_t in = t->target->in, out = t->target->out, n = t->sae->n;
+    bool screen = t->shadow_tensor >= 0;
+    bool lo =
+        t->split && (t->sae->decoder_weight.dtype != DT_BF16 || t->sae->norms);
+    const struct mem_array arrays[] = {
+        { &t->f32, t->rows, in, sizeof(*t->f32) },
+        { &t->p, t->rows, out, sizeof(*t->p) },
+        { &t->rounded[0], t->rows, t->width, t->item },
+        { &t->rounded[1], t->rows, t->width, t->item },
+        { &t->bias, 1, n, sizeof(*t->bias) },
+        { &t->b64, 1, in, sizeof(*t->b64) },
+        { &t->sums, 1, out, sizeof(*t->sums) },
+        { screen ? &t->shadow : NULL, screen ? t->rows : 0, in, 1 },
+        { screen ? &t->scale : NULL, screen, n, sizeof(*t->scale) },
+        { screen ? &t->error : NULL, screen, n, sizeof(*t->error) },
+        { &t->hi, t->split ? t->rows : 0, t->ld, sizeof(*t->hi) },
+        { lo ? &t->lo : NULL, lo ? t->rows : 0, t->ld, sizeof(*t->lo) },
+    };
+
+    t->memory = mem_arrays(arrays, sizeof(arrays) / sizeof(*arrays), &t->nbytes,
+                           "a tile of products", err);
+    return t->memory ? 0 : -1;
 }
 
 /* -1 with 'err' set: EX_SOFTWARE, no memory. */
@@ -471,13 +466,10 @@ tiles_open(struct tiles *t, const struct layer_job *job, struct gemm *gemm,
     t->rows = smaller(TILE_BYTES / row / MIN_ROWS * MIN_ROWS,
                       TILE_ROWS * (1 + threads / TILE_THREADS));
     t->rows = smaller(t->rows ? t->rows : MIN_ROWS, sae->n);
-    lay_out(t);
-    t->memory = mem_big(t->nbytes, 1, "a tile of products", err);
-    if (!t->memory)
+    if (open_memory(t, err) < 0)
         return -1;
     for (size_t i = 0; i < LUT_SUMS && shadow >= 0; i++)
         t->file_sums[i] = hash_new(HASH_XXH3);
-    lay_out(t);
     for (size_t i = 0; i < target->n_parts; i++) {
         struct gemm_job *g = &t->jobs[i];
 
