@@ -45,12 +45,11 @@ int run_all(const struct precompute_cmd *cmd, struct err *err);
 /*
  * index_write() makes metadata.json from the files of its layers.  Its
  * entries of layers whose files do not describe themselves are kept; with
- * 'prune' only while the file exists.  Files that neither describe are
- * described by their names and tensors, and k, 0 being sae_config's. A damaged
- * file, or one of unknown k, is left out: with 'prune' an error (EX_DATAERR)
- * when the rest is done, else a warning.
+ * 'prune' only while the file exists.  A damaged file, or one that neither
+ * describes, is left out: with 'prune' an error (EX_DATAERR) when the rest is
+ * done, else a warning.
  */
-int index_write(const char *dir, bool prune, size_t k, struct err *err);
+int index_write(const char *dir, bool prune, struct err *err);
 
 /* index_elbow() sets the layer's elbow_thresholds in DIR/metadata.json, and
  * changes nothing else in it; two at once wait for each other where files can

@@ -102,71 +102,31 @@ describe(const char *dir, const char *name, struct err *err)
     return NULL;
 }
 
-/* The same by a file's tensors: NULL with 'err' set. */
-static json_t *
-measure(const char *dir, const char *name, size_t k, struct err *err)
-{
-    struct lut lut = { .path = (char *)(uintptr_t)dir };
-    struct lut_layer layer = { .name = (char *)(uintptr_t)name,
-                               .file = (char *)(uintptr_t)name,
-                               .k = k };
-    struct lut_table table = { 0 };
-    struct str path = { 0 };
-    struct st st = { 0 };
-    json_t *v = NULL;
-
-    str_addf(&path, "%s/%s", dir, name);
-    if (st_open(&st, path.s, err) == 0) {
-        static const enum lut_tensor matrices[] = { LUT_ENCODER_WEIGHT,
-                                                    LUT_PRODUCTS };
-        size_t *sizes[][2] = { { &layer.n_basis, &layer.in },
-                               { &layer.n_basis, &layer.out } };
-
-        for (size_t i = 0; i < 2; i++) {
-            const char *tensor = lut_tensor_names[matrices[i]];
-            const struct st_tensor *t = st_find(&st, tensor);
-
-            if (!t || t->n_dims != 2 || t->n_elements == 0) {
-                err_set(err, EX_DATAERR, "%s: has no matrix %s", path.s,
-                        tensor);
-                goto out;
-            }
-            *sizes[i][0] = (size_t)t->shape[0];
-            *sizes[i][1] = (size_t)t->shape[1];
-        }
-        if (k == 0)
-            err_set(err, EX_DATAERR,
-                    "%s: nothing says how many latents are active (--k)",
-                    path.s);
-        else if (k > layer.n_basis)
-            err_set(err, EX_DATAERR, "%s: k is %zu, but it has %zu latents",
-                    path.s, k, layer.n_basis);
-        else if (lut_table_open(&table, &lut, &layer, err) == 0)
-            v = json_pack("{s:I, s:I, s:s, s:I, s:I}", "input_dim",
-                          (json_int_t)layer.in, "output_dim",
-                          (json_int_t)layer.out, "file", name, "num_basis",
-                          (json_int_t)layer.n_basis, "k_active", (json_int_t)k);
-    }
-    if (!v && !err->status)
-        err_set(err, EX_DATAERR, "%s: its name is not UTF-8", path.s);
-out:
-    lut_table_close(&table);
-    st_close(&st);
-    str_free(&path);
-    return v;
-}
-
 struct index {
     const char *dir;
     bool prune;
-    size_t k;       /* of files that nothing describes; 0: unknown */
-    json_t *listed; /* an object with the files of the old index as keys */
     json_t *old;    /* what metadata.json was; NULL: nothing */
     json_t *layers; /* new, by full names */
     json_t *named;  /* an object of what files of their own call their layers */
     json_t *first;  /* what the first of our files says */
     struct err bad; /* of the first damaged one, if 'prune'; status 0: none */
 };
+
+/* Does the old index have a layer of this file? */
+static bool
+is_listed(const struct index *x, const char *file)
+{
+    const char *key, *has;
+    json_t *old;
+
+    json_object_foreach(json_object_get(x->old, "layers"), key, old)
+    {
+        has = json_string_value(json_object_get(old, "file"));
+        if (has && !strcmp(has, file))
+            return true;
+    }
+    return false;
+}
 
 /* Damaged files are left out; one that cannot be read now might be sound.
  * Layers of the old index stay as they are where their files do not describe
@@ -187,17 +147,9 @@ add_layers(struct index *x, const struct names *files, struct err *err)
         bool is_own;
         char *layer;
 
-        if (!self && !why.status && !json_object_get(x->listed, file)) {
-            char *stem = xstrndup(file, strlen(file) - strlen(LUT_SUFFIX));
-
-            layer = lut_name(stem);
-            entry = measure(x->dir, file, x->k, &why);
-            if (entry && !json_object_get(x->layers, layer))
-                json_object_set(x->layers, layer, entry);
-            json_decref(entry);
-            free(layer);
-            free(stem);
-        }
+        if (!self && !why.status && !is_listed(x, file))
+            err_set(&why, EX_DATAERR, "%s/%s: does not say what it is of",
+                    x->dir, file);
         if (why.status && why.status != EX_DATAERR) {
             *err = why;
             return -1;
@@ -251,48 +203,39 @@ add_layers(struct index *x, const struct names *files, struct err *err)
 static json_t *
 sae_config_of(const struct index *x, json_t *layers)
 {
-    json_t *configs = json_array(), *most = NULL, *old, *e;
+    json_t *old = json_object_get(x->old, "sae_config"), *config = NULL;
+    size_t most = 0;
     const char *key;
-    size_t index;
+    json_t *e;
 
     json_object_foreach(layers, key, e)
     {
-        json_t *n = json_object_get(e, "num_basis");
+        json_t *n = json_object_get(e, "num_basis"), *other;
         json_t *k = json_object_get(e, "k_active");
-        json_t *config, *count = NULL;
-        size_t i = 0;
+        size_t count = 0;
+        const char *name;
 
-        if (!n || !k) {
-            json_decref(configs);
-            return json_incref(json_object_get(x->old, "sae_config"));
+        json_object_foreach(layers, name, other)
+        {
+            count += json_equal(json_object_get(other, "num_basis"), n) &&
+                     json_equal(json_object_get(other, "k_active"), k);
         }
-        config = json_pack("{s:O, s:O}", "num_basis", n, "k_active", k);
-        for (; i < json_array_size(configs) && !count; i++)
-            if (json_equal(json_array_get(json_array_get(configs, i), 0),
-                           config))
-                count = json_array_get(json_array_get(configs, i), 1);
-        if (!count)
-            json_array_append_new(
-                configs, json_pack("[O, o]", config, count = json_integer(0)));
-        json_integer_set(count, json_integer_value(count) + 1);
+        if (n && k && count <= most)
+            continue;
         json_decref(config);
+        if (!n || !k)
+            return json_incref(old);
+        config = json_pack("{s:O, s:O}", "num_basis", n, "k_active", k);
+        most = count;
     }
-    json_array_foreach(configs, index, e)
-    {
-        if (!most || json_integer_value(json_array_get(e, 1)) >
-                         json_integer_value(json_array_get(most, 1)))
-            most = e;
-    }
-    e = json_incref(json_array_get(most, 0));
-    old = json_object_get(x->old, "sae_config");
-    if (x->prune && json_array_size(configs) > 1 && !json_equal(e, old))
-        err_warn("%s/metadata.json: layers differ in num_basis or k_active: "
-                 "sae_config has the most frequent, %lld and %lld",
-                 x->dir,
-                 (long long)json_integer_value(json_object_get(e, "num_basis")),
-                 (long long)json_integer_value(json_object_get(e, "k_active")));
-    json_decref(configs);
-    return e ? e : json_incref(old);
+    if (x->prune && most < json_object_size(layers) && !json_equal(config, old))
+        err_warn(
+            "%s/metadata.json: layers differ in num_basis or k_active: "
+            "sae_config has the most frequent, %lld and %lld",
+            x->dir,
+            (long long)json_integer_value(json_object_get(config, "num_basis")),
+            (long long)json_integer_value(json_object_get(config, "k_active")));
+    return config ? config : json_incref(old);
 }
 
 /* The document: its own keys first, then whatever else the old one had. */
@@ -428,13 +371,12 @@ put_document(const char *path, const json_t *doc, struct err *err)
 
 /* *bad is x.bad. */
 static int
-write_once(const char *dir, bool prune, size_t k, const struct names *files,
+write_once(const char *dir, bool prune, const struct names *files,
            struct err *bad, struct err *err)
 {
-    struct index x = { .dir = dir, .prune = prune, .listed = json_object() };
+    struct index x = { .dir = dir, .prune = prune };
     struct str path = { 0 };
-    const char *key;
-    json_t *doc, *entry, *all;
+    json_t *doc;
     int rc;
 
     str_addf(&path, "%s/metadata.json", dir);
@@ -444,17 +386,6 @@ write_once(const char *dir, bool prune, size_t k, const struct names *files,
                      dir);
     x.layers = json_object();
     x.named = json_object();
-    all = json_object_get(json_object_get(x.old, "sae_config"), "k_active");
-    x.k = k                             ? k
-          : json_integer_value(all) > 0 ? (size_t)json_integer_value(all)
-                                        : 0;
-    json_object_foreach(json_object_get(x.old, "layers"), key, entry)
-    {
-        const char *file = json_string_value(json_object_get(entry, "file"));
-
-        if (file)
-            json_object_set_new(x.listed, file, json_true());
-    }
     if (rc == 0)
         rc = add_layers(&x, files, err);
     if (rc == 0 && json_object_size(x.layers) == 0 && x.bad.status) {
@@ -471,7 +402,6 @@ write_once(const char *dir, bool prune, size_t k, const struct names *files,
     json_decref(x.layers);
     json_decref(x.named);
     json_decref(x.first);
-    json_decref(x.listed);
     str_free(&path);
     return rc;
 }
@@ -496,7 +426,7 @@ unlock(int fd)
 }
 
 int
-index_write(const char *dir, bool prune, size_t k, struct err *err)
+index_write(const char *dir, bool prune, struct err *err)
 {
     struct names files, after = { 0 };
     struct err bad = { 0 };
@@ -507,13 +437,11 @@ index_write(const char *dir, bool prune, size_t k, struct err *err)
     for (int i = 0; i < MAX_TRIES && rc == 0 && !same; i++) {
         int fd = lock(dir);
 
-        rc = write_once(dir, prune, k, &files, &bad, err);
+        rc = write_once(dir, prune, &files, &bad, err);
         unlock(fd);
         if (rc < 0 || (rc = list_files(&after, dir, err)) < 0)
             break;
         same = files.n == after.n;
-        for (size_t f = 0; same && f < files.n; f++)
-            same = strcmp(files.names[f], after.names[f]) == 0;
         names_free(&files);
         files = after;
         after = (struct names){ 0 };

@@ -87,8 +87,8 @@ static const struct opt opts[] = {
 };
 
 /* What --index does not take. */
-#define INDEX_NOT                                           \
-    "model sae output layers fuse dtype compute centering " \
+#define INDEX_NOT                                             \
+    "model sae output layers fuse dtype compute k centering " \
     "no-model-prefix store-weights screen resume shard verify dry-run deadline force"
 
 static const struct opt_rule rules[] = {
@@ -124,7 +124,7 @@ static const struct opt_group groups[] = {
 static const struct opt_tool tool = {
     .name = "lut-precompute",
     .usage = "lut-precompute -m MODEL -s SAE [-o DIR] [OPTION...]\n"
-             "lut-precompute --index DIR [--k K]\n"
+             "lut-precompute --index DIR\n"
              "lut-precompute calibrate [OPTION...] DIR LAYER < x",
     .summary = "Makes lookup tables of linear layers from sparse "
                "autoencoders.",
@@ -190,7 +190,7 @@ main(int argc, char **argv)
         cmd.output = lut.s;
     }
     status = line.verb == CALIBRATE ? calibrate(&cmd, &err)
-             : cmd.index            ? index_write(cmd.index, true, cmd.k, &err)
+             : cmd.index            ? index_write(cmd.index, true, &err)
                                     : run_all(&cmd, &err);
     str_free(&lut);
     if (status < 0)

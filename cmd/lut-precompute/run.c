@@ -210,7 +210,7 @@ make_all(struct precompute_run *run, struct err *err)
         outdir_unmake(cmd->output, n_old);
     /* what is finished is usable, even if the rest is not */
     if (cmd->n_parts == 0 && (rc == 0 || run->n_made > 0) &&
-        index_write(cmd->output, false, 0, rc < 0 ? &other : err) < 0)
+        index_write(cmd->output, false, rc < 0 ? &other : err) < 0)
         return -1;
     return rc;
 }
