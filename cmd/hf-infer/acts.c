@@ -4,7 +4,7 @@
  * some at a time, and what the tap was passed for each is written in their
  * order: [window, layer, token, dim].
  */
-#include "cmd/hf-infer/acts_run.h"
+#include "cmd/hf-infer/acts.h"
 #include "cmd/hf-infer/prompt.h"
 
 #include <stdlib.h>
@@ -124,7 +124,7 @@ add_window(struct acts *a, size_t first, struct err *err)
         return err_set(err, EX_DATAERR,
                        "%s: %zu token%s, but those before have %zu (expected "
                        "one length: --ctx makes windows)",
-                       docs_where(a->docs), n_tokens, plural(n_tokens),
+                       a->docs.where.s, n_tokens, plural(n_tokens),
                        a->n_tokens);
     a->windows[a->n_windows++] = (struct acts_window){ .first = first,
                                                        .n_ids = n,
@@ -153,7 +153,7 @@ pack(struct acts *a, struct err *err)
 
         if (join)
             ids_add(s, c->n_eos ? c->eos[0] : 0);
-        rc = docs_next(a->docs, s, &last, err);
+        rc = docs_next(&a->docs, s, &last, err);
         if (rc <= 0 || s->n == from + join) {
             s->n = from;
             if (rc <= 0)
@@ -200,7 +200,7 @@ one_each(struct acts *a, struct err *err)
 
         while (!last) {
             bool begins = a->ids.n == first;
-            int rc = docs_next(a->docs, &a->ids, &last, err);
+            int rc = docs_next(&a->docs, &a->ids, &last, err);
 
             if (rc > 0 && begins && a->ids.n > first &&
                 prompt_bos(a->run, &a->ids, first, err) < 0)
@@ -213,7 +213,7 @@ one_each(struct acts *a, struct err *err)
                 return err_set(err, EX_DATAERR,
                                "%s: more than %zu tokens, the model's context "
                                "(--ctx makes windows)",
-                               docs_where(a->docs), most);
+                               a->docs.where.s, most);
             a->ids.n = first + most;
             cut = true;
         }
@@ -221,7 +221,7 @@ one_each(struct acts *a, struct err *err)
         if (a->ids.n == first && !ctx)
             return err_set(err, EX_DATAERR,
                            "%s: no tokens (expected at least 1)",
-                           docs_where(a->docs));
+                           a->docs.where.s);
         if (a->ids.n == first)
             a->n_empty++;
         else if (add_window(a, first, err) < 0)
@@ -235,8 +235,8 @@ one_each(struct acts *a, struct err *err)
 static void
 count_windows(struct acts *a)
 {
-    size_t n_docs = docs_count(a->docs), n_joins = n_docs ? n_docs - 1 : 0;
-    size_t n_ids = docs_n_ids(a->docs), ctx = (size_t)a->run->ctx;
+    size_t n_docs = a->docs.n, n_joins = n_docs ? n_docs - 1 : 0;
+    size_t n_ids = a->docs.n_ids, ctx = (size_t)a->run->ctx;
 
     a->progress.total = n_ids;
     if (a->run->prepend_bos) /* some may begin with it already */
@@ -293,7 +293,7 @@ begin(struct acts *a, struct err *err)
 static int
 end(struct acts *a, struct err *err)
 {
-    const char *input = docs_input(a->docs);
+    const char *input = a->docs.name;
     bool tells = a->run->verbose;
     double seconds;
 
@@ -306,7 +306,7 @@ end(struct acts *a, struct err *err)
         return err_set(err, EX_DATAERR,
                        "%s: %zu token%s, not one window (expected at least "
                        "%zu)",
-                       docs_where(a->docs), a->stream.n, plural(a->stream.n),
+                       a->docs.where.s, a->stream.n, plural(a->stream.n),
                        a->n_tokens - a->run->prepend_bos);
     if (a->n_written == 0)
         return err_set(err, EX_DATAERR, "%s: there is no document with tokens",

@@ -17,21 +17,6 @@
 #define TEXT_MAX ((size_t)1 << 30) /* bytes */
 #define HEAD     10                /* bytes that show a .npy */
 
-struct docs {
-    struct run *run;
-    enum { ONE, LINES, NPY } kind;
-    const char *name; /* of all of them */
-    struct str where; /* of the document read last */
-    bool ended;
-    struct ids one;     /* ONE */
-    struct jsonl jsonl; /* LINES */
-    int fd;             /* NPY, and a text until it is read */
-    enum dtype dtype;
-    bool rows;               /* [n_rows, length]; else one of them */
-    uint64_t n_rows, length; /* of each */
-    uint64_t row, i;         /* the next element */
-};
-
 static void
 set_where(struct docs *d, const char *where)
 {
@@ -113,12 +98,14 @@ open_npy(struct docs *d, const struct npy *npy, struct err *err)
     if (d->fd > 0 && fstat(d->fd, &st) == 0 && S_ISREG(st.st_mode) &&
         npy_fits(npy, (size_t)st.st_size, d->name, err) < 0)
         return -1;
-    d->kind = NPY;
+    d->kind = DOCS_NPY;
     d->dtype = npy->dtype;
     d->rows = npy->n_dims == 2;
     d->n_rows = d->rows ? npy->shape[0] : 1;
     d->length = npy->shape[npy->n_dims - 1];
-    d->ended = npy->n_elements == 0;
+    d->n = d->n_rows;
+    d->n_ids = npy->n_elements;
+    d->ended = d->n_ids == 0;
     return 0;
 }
 
@@ -171,9 +158,8 @@ open_stream(struct docs *d, const char *path, struct err *err)
 /* ---- any ---- */
 
 int
-docs_open(struct docs **docs, struct run *run, struct err *err)
+docs_open(struct docs *d, struct run *run, struct err *err)
 {
-    struct docs *d = xcalloc(1, sizeof(*d));
     const char *path = run->prompt_file ? run->prompt_file : "-";
     int rc;
 
@@ -182,32 +168,28 @@ docs_open(struct docs **docs, struct run *run, struct err *err)
     d->name = prompt_name(run);
     set_where(d, d->name);
     if (run->jsonl) {
-        d->kind = LINES;
+        d->kind = DOCS_LINES;
         rc = jsonl_open(&d->jsonl, path, err);
     } else if (run->prompt || run->ids_text || run->messages) {
         rc = prompt_ids(run, &d->one, err);
     } else {
         rc = open_stream(d, path, err);
     }
-    if (rc < 0) {
-        docs_close(d);
-        d = NULL;
+    if (d->kind == DOCS_ONE) {
+        d->n = 1;
+        d->n_ids = d->one.n;
     }
-    *docs = d;
     return rc;
 }
 
 void
 docs_close(struct docs *d)
 {
-    if (!d)
-        return;
     jsonl_close(&d->jsonl);
     if (d->fd > 0)
         close(d->fd);
     ids_free(&d->one);
     str_free(&d->where);
-    free(d);
 }
 
 int
@@ -220,13 +202,13 @@ docs_next(struct docs *d, struct ids *ids, bool *last, struct err *err)
     if (d->ended)
         return 0;
     *last = true;
-    if (d->kind == ONE) {
+    if (d->kind == DOCS_ONE) {
         for (size_t i = 0; i < d->one.n; i++)
             ids_add(ids, d->one.id[i]);
         ids_free(&d->one);
         d->ended = true;
         rc = 1;
-    } else if (d->kind == NPY) {
+    } else if (d->kind == DOCS_NPY) {
         rc = next_piece(d, ids, last, err);
     } else {
         rc = jsonl_next(&d->jsonl, &doc, true, err);
@@ -241,30 +223,4 @@ docs_next(struct docs *d, struct ids *ids, bool *last, struct err *err)
                              d->run->config->vocab_size, d->where.s, err) < 0)
         return -1;
     return rc;
-}
-
-const char *
-docs_where(const struct docs *d)
-{
-    return d->where.s;
-}
-
-const char *
-docs_input(const struct docs *d)
-{
-    return d->name;
-}
-
-size_t
-docs_count(const struct docs *d)
-{
-    return d->kind == LINES ? 0 : d->kind == NPY ? d->n_rows : 1;
-}
-
-size_t
-docs_n_ids(const struct docs *d)
-{
-    return d->kind == LINES ? 0
-           : d->kind == NPY ? d->n_rows * d->length
-                            : d->one.n;
 }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/hf-infer/acts_run.h"
+#include "cmd/hf-infer/acts.h"
 #include "core/clock.h"
 #include "core/mem.h"
 #include "core/model/model.h"
@@ -166,5 +166,5 @@ acts_close(struct acts *a)
     hash_free(a->sum);
     ids_free(&a->ids);
     ids_free(&a->stream);
-    docs_close(a->docs);
+    docs_close(&a->docs);
 }

@@ -203,20 +203,28 @@ add_linear(struct str *s, const struct config *c, const struct acts_spec *spec)
     str_adds(s, next == begin ? "" : "]");
 }
 
-void
-acts_ids_json(struct str *s, const struct acts_shape *a, const char *dump,
-              const struct tok *tok)
+/* How the input becomes windows. */
+static const char *
+windows(const struct run *run)
 {
-    const struct acts_sources *sources = a->sources;
+    return run->ctx == 0 ? "whole" : run->pad ? "padded" : "packed";
+}
+
+void
+acts_ids_json(struct str *s, const struct acts *a, const struct acts_dump *d,
+              const char *dump)
+{
+    const struct acts_sources *sources = &a->sources;
+    const struct tok *tok = a->run->tok;
     int32_t n = tok ? (int32_t)tok_size(tok) : 0, n_special = 0;
 
-    str_addf(s, "{\"n_windows\": %zu, \"ctx\": %zu", a->n_windows, a->n_tokens);
-    add_text(s, "windows", a->windows);
+    str_addf(s, "{\"n_windows\": %zu, \"ctx\": %zu", a->n_written, a->n_tokens);
+    add_text(s, "windows", windows(a->run));
     add_text(s, "dump", *dump ? dump : NULL);
-    add_text(s, "acts", place_word(a->spec->places));
+    add_text(s, "acts", place_word(d->spec.places));
     str_adds(s, ", ");
-    add_layers(s, a->spec);
-    add_text(s, "input", a->input);
+    add_layers(s, &d->spec);
+    add_text(s, "input", a->docs.name);
     add_text(s, "input_xxh3",
              *sources->input_xxh3 ? sources->input_xxh3 : NULL);
     add_text(s, "tokenizer_xxh3",
@@ -318,11 +326,13 @@ vit_family(const char *model_type, bool images)
 }
 
 void
-acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
+acts_meta(struct str *s, const struct acts *a, const struct acts_dump *d)
 {
+    const struct run *run = a->run;
     const struct images_meta *images = a->images;
     bool cls = images && images->cls;
-    size_t tokens = a->spec->n * a->n_tokens, n = strlen(run->dir);
+    size_t tokens = d->spec.n * a->n_tokens, n = strlen(run->dir);
+    size_t n_windows = a->n_written ? a->n_written : a->n_expected;
 
     str_adds(s, "{\n    ");
     put_text(s, "vit_family",
@@ -335,29 +345,30 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
     else
         js_put_str(s, run->dir, n);
     str_adds(s, ",\n    ");
-    add_layers(s, a->spec);
+    add_layers(s, &d->spec);
     str_addf(s,
              ",\n    \"n_patches_per_img\": %zu,\n    \"cls_token\": %s,\n"
              "    \"d_vit\": %zu,\n    \"seed\": 0,\n",
-             a->n_tokens - cls, cls ? "true" : "false", a->dim);
-    if (a->n_windows > 0)
-        str_addf(s, "    \"n_imgs\": %zu,\n", a->n_windows);
+             a->n_tokens - cls, cls ? "true" : "false", d->dim);
+    if (n_windows > 0)
+        str_addf(s, "    \"n_imgs\": %zu,\n", n_windows);
     str_addf(s, "    \"max_patches_per_shard\": %zu,\n    \"data\": {",
              tokens > SHARD_TOKENS ? tokens : (size_t)SHARD_TOKENS);
-    put_text(s, images ? "point" : "acts", place_word(a->spec->places));
-    add_linear(s, run->config, a->spec);
+    put_text(s, images ? "point" : "acts", place_word(d->spec.places));
+    add_linear(s, run->config, &d->spec);
     if (images) {
         add_text(s, "images", images->source);
         add_text(s, "images_xxh3", *images->xxh3 ? images->xxh3 : NULL);
         add_pixels(s, images->processor, run->exif);
-        if (run->skip_bad && a->n_windows > 0)
+        if (run->skip_bad && n_windows > 0)
             str_addf(s, ", \"skipped\": %zu", images->n_skipped);
     } else {
-        add_text(s, "input", a->input);
-        add_text(s, "windows", a->windows);
+        add_text(s, "input", a->docs.name);
+        add_text(s, "windows", windows(run));
     }
     add_options(s, run);
-    str_adds(s, a->sources->text.s);
-    add_text(s, "ids_sha256", a->sha256);
+    str_adds(s, a->sources.text.s);
+    /* not known where these were written first */
+    add_text(s, "ids_sha256", a->meta_first || !*a->sha256 ? NULL : a->sha256);
     str_adds(s, "}\n}\n");
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cmd/hf-infer/acts_run.h"
+#include "cmd/hf-infer/acts.h"
 #include "core/format/saev_ids.h"
 #include "core/js.h"
 #include "core/map.h"
@@ -98,25 +98,6 @@ acts_open_place(struct acts *a, struct acts_dump *d, struct err *err)
     return rc;
 }
 
-/* What is known of the dump so far. */
-static struct acts_shape
-shape_of(const struct acts *a, const struct acts_dump *d)
-{
-    return (struct acts_shape){
-        .spec = &d->spec,
-        .dim = d->dim,
-        .n_tokens = a->n_tokens,
-        .n_windows = a->n_written ? a->n_written : a->n_expected,
-        .input = a->docs ? docs_input(a->docs) : NULL,
-        .windows = a->run->ctx == 0 ? "whole"
-                   : a->run->pad    ? "padded"
-                                    : "packed",
-        .sha256 = a->sha256[0] ? a->sha256 : NULL,
-        .images = a->images,
-        .sources = &a->sources,
-    };
-}
-
 /* Files are filled before the first of them gets its name: a disk has room for
  * all of them, or none is there. */
 static int
@@ -138,11 +119,10 @@ commit(struct out **out, struct err *err)
 static int
 fill_meta(struct acts *a, struct err *err)
 {
-    struct acts_shape shape = shape_of(a, a->dumps);
     struct str text = { 0 };
     int rc;
 
-    acts_meta(&text, a->run, &shape);
+    acts_meta(&text, a, a->dumps);
     rc = fill(a->meta, &text, err);
     str_free(&text);
     return rc;
@@ -199,19 +179,15 @@ add_real_path(struct str *to, const char *path)
 static int
 fill_ids(struct acts *a, struct acts_dump *d, struct err *err)
 {
-    struct acts_shape shape = shape_of(a, d);
     struct str text = { 0 }, meta = { 0 }, file = { 0 };
     char dump[SAEV_HASH_MAX] = "";
     int rc = 0;
 
     if (a->run->acts_meta) {
-        if (a->meta_first)
-            shape.sha256 = NULL;
-        acts_meta(&meta, a->run, &shape);
+        acts_meta(&meta, a, d);
         rc = saev_hash_text(meta.s, meta.n, a->run->acts_meta, dump, err);
-        shape.sha256 = a->sha256;
     }
-    acts_ids_json(&text, &shape, dump, a->run->tok);
+    acts_ids_json(&text, a, d, dump);
     if (rc == 0)
         rc = array_out_end(&d->ids, err);
     if (rc == 0)
@@ -243,7 +219,6 @@ commit_ids(struct acts *a, struct acts_dump *d, struct err *err)
 static int
 publish_dump(struct acts *a, struct acts_dump *d, struct err *err)
 {
-    struct acts_shape shape = shape_of(a, d);
     struct str path = { 0 }, text = { 0 };
     size_t n;
     int rc = array_out_end(&d->array, err);
@@ -255,7 +230,7 @@ publish_dump(struct acts *a, struct acts_dump *d, struct err *err)
     str_addf(&path, "%s/", outdir_path(a->dir.dir));
     place_hook_in(&path, d->spec.places, a->run->config);
     n = path.n;
-    acts_meta(&text, a->run, &shape);
+    acts_meta(&text, a, d);
     str_adds(&path, ".meta.json");
     if (rc == 0)
         rc = out_put(path.s, OUT_RUN, text.s, text.n, err);

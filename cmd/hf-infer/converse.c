@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: ISC */
-#include "cmd/hf-infer/converse.h"
+/*
+ * --chat on a terminal: a conversation.  Each turn renders all messages by the
+ * template, so that an answer is the one that --messages would get for them;
+ * what the new ids begin with as the last ones did is in the cache already.
+ */
+#include "cmd/hf-infer/run.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/hf-infer/converse.h"
 #include "cmd/hf-infer/prompt.h"
 #include "core/clock.h"
 #include "core/js.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/hf-infer/acts_run.h"
+#include "cmd/hf-infer/acts.h"
 #include "cmd/hf-infer/images_queue.h"
 #include "core/clock.h"
 #include "core/kernel/cpu.h"

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/hf-infer/acts.h"
 #include "cmd/hf-infer/prompt.h"
 #include "core/format/stdir.h"
 #include "core/format/stw.h"

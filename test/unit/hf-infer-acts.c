@@ -132,25 +132,21 @@ test_sparse(void)
 static void
 test_meta(bool known, size_t n_tokens)
 {
-    const struct run run = { .dir = "models/\"caf\303\251\"//",
-                             .config = &config };
+    struct run run = { .dir = "models/\"caf\303\251\"//", .config = &config };
     char isa[] = ", \"isa\": \"scalar\"";
-    const struct acts_sources sources = { .text.s = isa };
-    struct acts_spec spec = { 0 };
-    struct acts_shape shape = { .spec = &spec,
-                                .dim = 60,
-                                .n_tokens = n_tokens,
-                                .n_windows = known ? 7 : 0,
-                                .input = "a\nb\\",
-                                .windows = "packed",
-                                .sha256 = known ? "00" : NULL,
-                                .sources = &sources };
+    struct acts a = { .run = &run,
+                      .docs.name = "a\nb\\",
+                      .n_tokens = n_tokens,
+                      .n_expected = known ? 7 : 0,
+                      .sources.text.s = isa,
+                      .sha256 = "00" };
+    struct acts_dump d = { .dim = 60 };
     struct saev saev = { 0 };
     struct str s = { 0 };
     struct err err = { 0 };
-    int rc = acts_spec_parse(&spec, "resid:3,-1", &config, &err);
+    int rc = acts_spec_parse(&d.spec, "resid:3,-1", &config, &err);
 
-    acts_meta(&s, &run, &shape);
+    acts_meta(&s, &a, &d);
     if (rc == 0)
         rc = saev_parse(&saev, s.s, s.n, "meta.json", SAEV_INPUT, &err);
     tap_ok(rc == 0, "metadata: saev_parse() takes them %s", err.what);
@@ -163,7 +159,7 @@ test_meta(bool known, size_t n_tokens)
            "metadata: windows of %zu tokens, %s", n_tokens,
            known ? "counted" : "not counted");
     saev_free(&saev);
-    acts_spec_free(&spec);
+    acts_spec_free(&d.spec);
     str_free(&s);
 }
 
