@@ -4,7 +4,7 @@
  * template, so that an answer is the one that --messages would get for them;
  * what the new ids begin with as the last ones did is in the cache already.
  */
-#include "cmd/hf-infer/run.h"
+#include "cmd/hf-infer/sequence.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -12,7 +12,6 @@
 
 #include "cmd/hf-infer/lines.h"
 #include "cmd/hf-infer/messages.h"
-#include "cmd/hf-infer/sequence.h"
 #include "core/mem.h"
 #include "core/tool.h"
 #include "core/tty.h"

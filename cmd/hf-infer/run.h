@@ -184,8 +184,6 @@ int print_text(const struct run *run, const struct str *text, struct err *err);
 
 /* The modes. */
 int run_generate(struct run *run, struct err *err);
-int run_batch(struct run *run, struct err *err);
-int run_converse(struct run *run, struct err *err);
 int run_logits(struct run *run, struct err *err);
 int run_nll(struct run *run, struct err *err);
 int run_top(struct run *run, struct err *err);

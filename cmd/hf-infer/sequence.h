@@ -60,4 +60,8 @@ void sequence_free(struct sequence *seq);
  * asked for. */
 void sequence_put_logprobs(const struct sequence *seq, struct str *line);
 
+/* What run_generate() does of many prompts, or on a terminal without one. */
+int run_batch(struct run *run, struct err *err);
+int run_converse(struct run *run, struct err *err);
+
 #endif
