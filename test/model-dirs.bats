@@ -123,11 +123,13 @@ moe-sft info -b $1 --layer 0
 moe-sft init -b $1 --layer 1 -o out
 moe-sft quantize -b $1 --layer 0 -o out
 moe-sft forward -b $1 --layer 0 -l l.safetensors -i batch -o out
-moe-sft merge -b $1 --layer 0 -l l.safetensors --stacked -o out
+moe-sft merge -b $1 --layer 0 -l l.safetensors -o out.safetensors
 moe-sft tune -m $1 -d d.jsonl --grads out --rank 2
 END
     }
-    made() { [ ! -e out ] || { cat out && rm out; }; }
+    made() {
+        for f in out out.safetensors; do [ ! -e $f ] || { cat $f && rm $f; }; done
+    }
     paste <(tools plain) <(tools good) | while IFS=$'\t' read -r a b; do
         $a >want 2>err || { echo "$a: $(<err)"; return 1; }
         made >>want

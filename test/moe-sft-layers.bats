@@ -35,8 +35,8 @@ setup() {
 }
 
 @test "moe-sft merge: two adapters at once are one after the other" {
-    moe-sft merge -b hf --layer 0 -l l0.safetensors -o one
-    moe-sft merge -b one --layer 1 -l l1.safetensors -o both
+    moe-sft merge -b hf -l l0.safetensors -o one
+    moe-sft merge -b one -l l1.safetensors -o both
     moe-sft merge -b hf -l l0.safetensors -l l1.safetensors -o at-once
     moe-sft merge -b hf -l l1.safetensors,l0.safetensors -o list -j 3
     moe-sft convert -l l0.safetensors,l1.safetensors -o peft
@@ -44,30 +44,12 @@ setup() {
     moe-sft merge -b hf -l unknown.safetensors@0 -l l1.safetensors -o by-name
     for m in at-once list of-peft by-name; do diff -r both $m; done
     run -1 cmp both/model-00001-of-00002.safetensors hf/model-00001-of-00002.safetensors
-    # a layer of several: what is not asked for stays
-    moe-sft merge -b hf --layer 0 -l peft -o first -q
-    diff -r one first
-}
-
-@test "moe-sft merge: the experts of several layers as one file" {
-    moe-sft merge -b hf -l l0.safetensors,l1.safetensors -o whole
-    moe-sft merge -b hf -l l0.safetensors,l1.safetensors -o experts.safetensors
-    py - <<'END_PY'
-import mkst, os
-whole = {}
-for f in os.listdir("whole"):
-    if f.endswith(".safetensors"):
-        whole.update(mkst.load("whole/" + f))
-experts = mkst.load("experts.safetensors")
-assert sorted(experts) == sorted(n for n in whole if ".experts." in n) and len(experts) == 24
-assert all(whole[n] == experts[n] for n in experts)
-END_PY
 }
 
 @test "moe-sft merge: an adapter that says its layer needs no --layer" {
-    moe-sft merge -b hf --layer 1 -l l1.safetensors -o told
-    moe-sft merge -b hf -l l1.safetensors -o says
-    diff -r told says
+    moe-sft merge -b hf --layer 1 -l l1.safetensors -o told.safetensors
+    moe-sft merge -b hf -l l1.safetensors -o says.safetensors
+    cmp told.safetensors says.safetensors
 }
 
 @test "moe-sft convert: a PEFT directory of all layers is to hf-infer what the list is" {
@@ -104,10 +86,10 @@ END_PY
         [ ! -e x ]
     }
     moe-sft convert -l l0.safetensors,l1.safetensors -o peft
-    for how in "merge -b hf" "convert -b hf" convert; do
+    for how in "convert -b hf" convert; do
         refuse 2 "-l: two adapters are for layer 0" $how -l l0.safetensors -l l0.safetensors -o x
         refuse 2 "-l: two adapters are for layer 1" $how -l peft,l1.safetensors -o x
-        refuse 2 "unknown.safetensors: does not say which layer it is for (unknown.safetensors@LAYER says it)" \
+        refuse 2 "unknown.safetensors: does not say which layer it is for (FILE@LAYER says it)" \
             $how -l l1.safetensors -l unknown.safetensors -o x
         refuse 2 "--layer is for one adapter (-l FILE@LAYER,.. gives each its own)" \
             $how --layer 0 -l l0.safetensors -l l1.safetensors -o x
@@ -116,27 +98,29 @@ END_PY
         refuse 2 "peft@1: the tensors of a directory name their layers, @LAYER is for files" $how -l peft@1 -o x
     done
     for how in "merge -b hf" "convert -b hf" convert; do
-        refuse 2 "-l unknown.safetensors@1: --layer asks for layer 0" $how --layer 0 -l unknown.safetensors@1 -o x
-        refuse 2 "-l l0.safetensors@0: --layer asks for layer 1" $how --layer 1 -l l0.safetensors@0 -o x
-        for empty in "" , l0.safetensors, ,l0.safetensors l0.safetensors,,l1.safetensors @1; do
+        for empty in "" , l0.safetensors, ,l0.safetensors l0.safetensors,,l1.safetensors; do
             refuse 2 "-l: an empty file name" $how -l "$empty" -o x
         done
     done
     refuse 66 "unknown.safetensors@1x: No such file or directory" convert -l unknown.safetensors@1x -o x
     refuse 66 "unknown.safetensors@5000000000: No such file or directory" convert -l unknown.safetensors@5000000000 -o x
-    refuse 2 "hf: has experts of layers 0 to 1: --layer N names one" merge -b hf -l unknown.safetensors -o x
-    refuse 65 "hf: has no experts of layer 2 (of layers 0 to 1)" merge -b hf -l l1.safetensors,unknown.safetensors@2 -o x
-    refuse 2 "--stacked is for one layer, and -l has adapters of layers 0 to 1" \
-        merge -b hf -l l0.safetensors -l l1.safetensors --stacked -o x
-    refuse 2 "peft/adapter_model.safetensors: has adapters of layers 0 to 1: --layer N names one" convert -l peft -o x
+    refuse 2 "hf: has experts of layers 0 to 1: --layer N names one" merge -b hf -l unknown.safetensors -o x.safetensors
+    refuse 65 "unknown.safetensors: does not say which layer it is for, and hf has 2 with experts (--lora FILE@LAYER says it)" \
+        merge -b hf -l unknown.safetensors -o x
+    refuse 65 "hf: has no experts of layer 2 (of layers 0 to 1)" merge -b hf -l unknown.safetensors@2 -o x.safetensors
+    refuse 65 "unknown.safetensors: is of experts, but layer 2 of hf has none" \
+        merge -b hf -l l1.safetensors,unknown.safetensors@2 -o x
+    refuse 2 "-l: two adapters are for model.layers.0.mlp.experts.0.down_proj.weight" \
+        merge -b hf -l l0.safetensors,l0.safetensors -o x
+    refuse 2 "--layer: a directory is merged whole, with all layers that -l adapts" merge -b hf --layer 0 -l peft -o x
+    refuse 2 "-l is given 2 times: a file gets the experts of one layer (all layers go from a directory into one)" \
+        merge -b hf -l l0.safetensors -l l1.safetensors -o x.safetensors
+    refuse 2 "peft: has adapters of layers 0 to 1: --layer N names one" convert -l peft -o x
     refuse 2 "peft: has adapters of layers 0 to 1: --layer N names one" convert -b hf -l peft -o x
     refuse 2 "-o x.safetensors: the output of several -l is a PEFT directory, whose name must not end in .safetensors" \
         convert -l l0.safetensors -l l1.safetensors -o x.safetensors
     refuse 2 "l0.safetensors: is both an input and an output of this command" \
-        merge -f -b hf -l l0.safetensors,l1.safetensors -o l0.safetensors
-    moe-sft merge -b hf --layer 0 -l l0.safetensors --stacked -o stacked.safetensors
-    refuse 2 "stacked.safetensors: does not say which layer it is, so -l can name one adapter only" \
-        merge -b stacked.safetensors -l l0.safetensors,l1.safetensors -o x
+        merge -f -b hf -l l0.safetensors -o l0.safetensors
 }
 
 @test "moe-sft convert: adapters that go into one directory are of one model, and say their layers" {
@@ -195,7 +179,7 @@ END_PY
     cp -r peft0 nl
     edit nl/adapter_model.safetensors 't = {n.replace("layers.0.", ""): v for n, v in t.items()}'
     py -c 'import json; c = json.load(open("peft0/adapter_config.json")); del c["layers_to_transform"], c["layers_pattern"]; json.dump(c, open("nl/adapter_config.json", "w"))'
-    refuse 2 "nl: does not say which layer it is for, so it must be the only one" -l l0.safetensors,nl
+    refuse 2 "nl/adapter_model.safetensors: does not say which layer it is for" -l l0.safetensors,nl
     refuse 2 "unknown.safetensors: does not say which layer it is for (--layer N says it)" -l unknown.safetensors
     moe-sft convert -l nl -o nl.safetensors
     st-inspect diff nl.safetensors l0.safetensors

@@ -671,7 +671,7 @@ END
     moe-sft merge -b "$moe" -l both -o merged
     [ "$(st-inspect diff "$moe" merged | grep -c '^differs')" = 2 ] || [ "$(st-inspect diff "$moe" merged | grep -c 'model.layers.1')" = 2 ]
     run -65 --separate-stderr moe-sft merge -b "$moe" -l nan -o bad
-    [[ $stderr == "moe-sft: nan/adapter_model.safetensors: the adapter of model.layers.1."*" has NaN or Inf" ]]
+    [[ $stderr == "moe-sft: nan/adapter_model.safetensors: base_model.model.model.layers.1."*" has NaN or Inf" ]]
     run -65 moe-sft merge -b "$DEMO" -l both -o bad
     [ ! -e bad ]
 }

@@ -479,11 +479,10 @@ END
     refuse 65 "q.safetensors: tensor up_proj_scale is missing" forward -b q.safetensors -o out.safetensors
 }
 
-@test "moe-sft merge: a directory whole, its layer alone, stacked" {
+@test "moe-sft merge: a directory whole, its layer as stacks" {
     data .
     moe-sft merge -b hf -l peft -o merged
-    moe-sft merge -b hf -l peft -o layer.safetensors
-    moe-sft merge -b hf -l peft -o stacked.safetensors --stacked
+    moe-sft merge -b hf -l peft -o stacked.safetensors
     moe-sft merge -b base.safetensors -l lora.safetensors -o m.safetensors
     cmp m.safetensors stacked.safetensors
     cmp hf/config.json merged/config.json
@@ -491,16 +490,15 @@ END
     st-inspect verify merged
     py - <<'END'
 import moe
-old, new, layer = moe.read_dir("hf"), moe.read_dir("merged"), moe.read("layer.safetensors")[0]
+old, new = moe.read_dir("hf"), moe.read_dir("merged")
 want = moe.read("m.safetensors")[0]
 assert sorted(old) == sorted(new)
 for n in old:
     if ".experts." in n:
         e, p = n.split(".experts.")[1].split(".")[:2]
-        assert (new[n] == want[p][int(e)]).all() and (layer.pop(n) == want[p][int(e)]).all()
+        assert (new[n] == want[p][int(e)]).all()
     else:
         assert (new[n] == old[n]).all()
-assert not layer
 END
 }
 
@@ -662,7 +660,7 @@ END
     edit l.safetensors 'g = np.random.default_rng(5)
 for n in t:
     if n.endswith("_b"): t[n] = mkst.bf16(g.standard_normal(t[n][1]) * 0.02)'
-    moe-sft merge -b "$model" --layer 1 -l l.safetensors -o merged
+    moe-sft merge -b "$model" -l l.safetensors -o merged
     moe-sft convert -l l.safetensors -o peft
     head -n 20 "$ROOT/demo/held-out.txt" >text
     for how in "$model" "$model --lora l.safetensors" "$model --lora peft" merged; do

@@ -403,7 +403,7 @@ kvc_ref.save("c.bin", kvc_model.average(3, 8, 2), 8, 2)'
     moe=$ROOT/demo/qwen3-moe-tiny
     moe-sft init -b "$moe" --layer 0 -o lora.safetensors
     for line in "saev-write -m m.json" "lut-precompute -m $DEMO -s $ROOT/demo/sae" \
-        "moe-sft merge -b $moe --layer 0 -l lora.safetensors" "moe-sft convert -b $moe --layer 0 -l lora.safetensors"; do
+        "moe-sft merge -b $moe -l lora.safetensors" "moe-sft convert -b $moe --layer 0 -l lora.safetensors"; do
         # shellcheck disable=SC2086
         run -2 $line -o - </dev/null
         [ "${lines[0]}" = "${line%% *}: a directory cannot be written to standard output (./- has that name)" ]

@@ -232,7 +232,7 @@ END_PY
     cmp got.npy want.npy
     grep -aq experts.base_layer.lora_A back/adapter_model.safetensors
     run -2 moe-sft merge -b gpt -l run --layer 1 -o bad
-    [ "${lines[0]}" = "moe-sft: --layer: run is merged whole, with all layers that it adapts" ]
+    [ "${lines[0]}" = "moe-sft: --layer: a directory is merged whole, with all layers that -l adapts" ]
     # the adapter of a packed base, and the model that it is merged into
     moe-sft tune -q -m packed -d d.jsonl -o run -f -n 6 --lr 2e-2 --compute f32
     run -65 moe-sft merge -b packed -l run -o merged

@@ -132,7 +132,7 @@ k.save(sys.argv[1], k.random_mlps(np.random.default_rng(0), 4, 2, 32, 2, 8, 8), 
     hf-infer damaged --nll -q <demo/held-out.txt >"$BATS_TEST_TMPDIR/damaged.tsv"
     hf-infer damaged --nll -q --lora lora.safetensors <demo/held-out.txt | cmp - "$BATS_TEST_TMPDIR/damaged.tsv"
     # the base is zeros where it was damaged: the merge is rounded to bf16
-    moe-sft merge -b damaged --layer 0 -l run/lora.safetensors -o "$BATS_TEST_TMPDIR/merged"
+    moe-sft merge -b damaged -l run/lora.safetensors -o "$BATS_TEST_TMPDIR/merged"
     near "$(nll_of "$BATS_TEST_TMPDIR/merged")" "$(nll repaired.json)" 20
     # all steps are told, and their end is better than their beginning
     awk -F '\t' 'NR == 2 { first = $2 } { last = $2 } END { exit !(NR == 101 && last < first / 4) }' log.tsv

@@ -10,6 +10,7 @@
 #include "core/format/st.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/model/lora_file.h"
 #include "core/pyjson.h"
@@ -257,7 +258,7 @@ read_experts(struct lora_file *f, const struct base *base, struct err *err)
 }
 
 static int
-read_stack(struct expert_adapter *a, struct lora_file *f,
+read_stack(struct expert_adapter *a, struct lora_file *f, int64_t layer,
            const struct base *base, struct err *err)
 {
     struct lora_stack s = { 0 };
@@ -271,11 +272,12 @@ read_stack(struct expert_adapter *a, struct lora_file *f,
     a->n_experts = s.n_experts;
     a->hidden = s.hidden;
     a->intermediate = s.intermediate;
-    a->layer = f->layer;
-    if (base && base->layer >= 0 && a->layer >= 0 && base->layer != a->layer)
+    a->layer = layer >= 0 ? layer : f->layer;
+    layer = layer < 0 && base ? base->layer : layer;
+    if (base && layer >= 0 && f->layer >= 0 && layer != f->layer)
         err_warn("%s: is for layer %lld, but the base weights are those of "
                  "layer %lld",
-                 f->dir.path, (long long)a->layer, (long long)base->layer);
+                 f->dir.path, (long long)f->layer, (long long)layer);
     return 0;
 }
 
@@ -316,8 +318,9 @@ adapter_map(struct expert_adapter *a, struct lora_file *f, int64_t layer,
     int rc;
 
     *a = (struct expert_adapter){ .file = f, .layer = -1, .dtype = -1 };
+    rc = f->is_stack ? read_stack(a, f, layer, base, err)
+                     : read_experts(f, base, err);
     layer = f->is_stack ? -1 : layer < 0 && base ? base->layer : layer;
-    rc = f->is_stack ? read_stack(a, f, base, err) : read_experts(f, base, err);
     if (rc == 0 && !f->is_stack)
         rc = find_layer(a, layer, base, err);
     a->pairs = pairs = xcalloc(a->n_experts * BASE_N, sizeof(*pairs));
@@ -334,6 +337,19 @@ adapter_map(struct expert_adapter *a, struct lora_file *f, int64_t layer,
         rc = check_sizes(a, err);
     if (rc < 0)
         adapter_close(a);
+    return rc;
+}
+
+int
+adapter_file_open(struct lora_file *f, const char *arg, struct err *err)
+{
+    char *path = xstrdup(arg);
+    int64_t layer = file_cut_layer(&path);
+    int rc;
+
+    peft_enter(&path);
+    rc = lora_file_open(f, path, layer, err);
+    free(path);
     return rc;
 }
 
@@ -358,14 +374,14 @@ adapter_open(struct expert_adapter *a, const char *path,
              const struct base *base, struct err *err)
 {
     struct lora_file f;
-    int rc = lora_file_open(&f, path, -1, err);
+    int rc = adapter_file_open(&f, path, err);
 
     *a = (struct expert_adapter){ 0 };
     if (rc == 0)
         rc = adapter_map(a, &f, -1, base, err);
     if (rc == 0)
-        rc = adapter_warn(&f, base ? base->dir : NULL, base ? base->prefix : "",
-                          err);
+        rc = adapter_warn(&f, base ? &base->dir : NULL,
+                          base ? base->prefix : "", err);
     if (rc == 0)
         rc = alloc(a, err);
     for (size_t i = 0; rc == 0 && i < MOE_N_LORA * a->n_experts; i++) {

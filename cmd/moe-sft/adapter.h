@@ -21,7 +21,10 @@
  * 'base' unless that is NULL.
  * adapter_open() reads it into memory, bf16 (F16 and F32 are rounded);
  * adapter_map() leaves the numbers in an open file, as they are, until that is
- * closed; 'layer' is a directory's, -1: the base's or the only one.
+ * closed; 'layer' is which one of a directory, -1: the base's or the only one,
+ * or what a stack is said to be of.
+ * adapter_file_open() is lora_file_open() of an argument: a path, FILE@LAYER,
+ * or a directory that train has written.
  * adapter_warn() counts the tensors of a PEFT directory that none has mapped,
  * and calls peft_warn().
  * -1 with 'err' set, as lora_file_open() does; EX_DATAERR.
@@ -41,6 +44,7 @@ int adapter_new(struct expert_adapter *a, const struct base *base, size_t rank,
                 float alpha, struct err *err); /* zeros */
 int adapter_open(struct expert_adapter *a, const char *path,
                  const struct base *base, struct err *err);
+int adapter_file_open(struct lora_file *file, const char *arg, struct err *err);
 int adapter_map(struct expert_adapter *a, struct lora_file *file, int64_t layer,
                 const struct base *base, struct err *err);
 int adapter_warn(struct lora_file *file, const struct stdir *base,

@@ -150,7 +150,7 @@ find(const struct base *base, enum base_matrix m, size_t expert,
 
     base_tensor_name(base, m, expert, &name);
     str_adds(&name, tail);
-    t = stdir_find(base->dir, name.s);
+    t = stdir_find(&base->dir, name.s);
     if (!t)
         st_missing(base->path, name.s, err);
     str_free(&name);
@@ -197,7 +197,7 @@ bind_packed(struct base *base, struct weight *to, const char *module, size_t n,
             size_t k, struct err *err)
 {
     struct linear l;
-    int rc = form_find(&l, &base->packed, &base->memory, base->dir, module, n,
+    int rc = form_find(&l, &base->packed, &base->memory, &base->dir, module, n,
                        k, err);
 
     if (rc > 0)
@@ -307,7 +307,7 @@ bind_joined(struct base *base, struct err *err)
 {
     size_t layer = (size_t)base->layer, e = base->n_experts;
     struct model m = {
-        .dir = *base->dir,
+        .dir = base->dir,
         .layers = xcalloc(layer + 1, sizeof(*m.layers)),
         .config = { .family = base->family,
                     .n_layers = base->layer + 1,
@@ -325,7 +325,7 @@ bind_joined(struct base *base, struct err *err)
     int rc;
 
     b.root = root;
-    b.used = xcalloc(base->dir->n_tensors, sizeof(*b.used));
+    b.used = xcalloc(base->dir.n_tensors, sizeof(*b.used));
     m.layers[layer].experts = experts;
     m.config.sparse[layer] = true;
     rc = bind_stacks(&b, layer);
@@ -385,9 +385,9 @@ check_found(const struct base *base, const struct search *s, int64_t layer,
             "%s: has no tensor gate_proj, nor "
             "model.layers.N.mlp.experts.E.gate_proj.weight%s",
             base->path,
-            stdir_find(base->dir, moe_lora_names[0])
+            stdir_find(&base->dir, moe_lora_names[0])
                 ? "; it is an adapter, which -l takes"
-            : names_tensor(base->dir, "model.layers.0.mlp.gate_proj", "weight")
+            : names_tensor(&base->dir, "model.layers.0.mlp.gate_proj", "weight")
                 ? ": its layers have no experts (tune, merge and hf-infer "
                   "take it as a whole model)"
                 : "");
@@ -417,9 +417,9 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
     int packed;
     bool by_k;
 
-    search_start(&s, base->family, base->dir);
-    for (size_t i = 0; i < base->dir->n_tensors; i++)
-        look_at(&s, base->dir->tensors[i].t, layer);
+    search_start(&s, base->family, &base->dir);
+    for (size_t i = 0; i < base->dir.n_tensors; i++)
+        look_at(&s, base->dir.tensors[i].t, layer);
     if (check_found(base, &s, layer, err))
         return -1;
     t = s.tensor;
@@ -428,7 +428,7 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
     base->prefix = xstrndup(t->name, s.name.prefix_n);
     base->layer = s.name.layer;
     module = xstrndup(t->name, t->name_n - strlen(s.suffix));
-    packed = form_look(&form, &base->packed, base->dir, module, err);
+    packed = form_look(&form, &base->packed, &base->dir, module, err);
     free(module);
     if (packed < 0 ||
         (!packed && (base->stacked ? want_stacked(base, t, &stack, err)
@@ -459,30 +459,35 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
     return 0;
 }
 
-bool
-base_has_layers(const struct stdir *dir, const struct model_family *family)
+static int
+open_tensors(struct stdir *dir, const char *path, struct err *err)
 {
-    struct search s;
+    struct str peft = { 0 }, config = { 0 };
+    bool is_peft;
 
-    search_start(&s, family, dir);
-    for (size_t i = 0; i < dir->n_tensors; i++)
-        look_at(&s, dir->tensors[i].t, -1);
-    return s.low != s.high;
+    str_addf(&peft, "%s/" PEFT_CONFIG, path);
+    str_addf(&config, "%s/config.json", path);
+    is_peft = access(peft.s, F_OK) == 0 && file_missing(config.s);
+    str_free(&peft);
+    str_free(&config);
+    if (is_peft)
+        return stdir_check(path, true, err); /* an adapter */
+    return stdir_open(dir, path, err) < 0 ? -1 : stdir_map(dir, err);
 }
 
 int
-base_open_in(struct base *base, const struct stdir *dir, const char *path,
-             int64_t layer, struct err *err)
+base_open(struct base *base, const char *path, int64_t layer, struct err *err)
 {
     const char *type;
     size_t h, i, e;
 
-    *base = (struct base){ .path = path, .dir = dir, .layer = -1 };
-    if (config_family(&base->family, path, err) < 0 ||
+    *base = (struct base){ .path = path, .layer = -1 };
+    if (open_tensors(&base->dir, path, err) < 0 ||
+        config_family(&base->family, path, err) < 0 ||
         quantization_load(&base->packed, path, err) < 0)
         goto fail;
-    if (!base->family && dir->n_files == 1 && /* as quantize writes it */
-        (type = st_meta(dir->files, "model_type")))
+    if (!base->family && base->dir.n_files == 1 && /* as quantize writes it */
+        (type = st_meta(base->dir.files, "model_type")))
         base->family = family_find(type);
     if (base->family && base->family->experts)
         base->act = base->family->form.act;
@@ -513,45 +518,10 @@ fail:
     return -1;
 }
 
-int
-base_tensors(struct stdir *dir, const char *path, struct err *err)
-{
-    struct str peft = { 0 }, config = { 0 };
-    bool is_peft;
-
-    *dir = (struct stdir){ 0 };
-    str_addf(&peft, "%s/" PEFT_CONFIG, path);
-    str_addf(&config, "%s/config.json", path);
-    is_peft = access(peft.s, F_OK) == 0 && file_missing(config.s);
-    str_free(&peft);
-    str_free(&config);
-    if (is_peft)
-        return stdir_check(path, true, err); /* an adapter */
-    return stdir_open(dir, path, err) < 0 ? -1 : stdir_map(dir, err);
-}
-
-int
-base_open(struct base *base, const char *path, int64_t layer, struct err *err)
-{
-    struct stdir *dir = xcalloc(1, sizeof(*dir));
-
-    *base = (struct base){ 0 };
-    if (base_tensors(dir, path, err) == 0 &&
-        base_open_in(base, dir, path, layer, err) == 0) {
-        base->own = dir;
-        return 0;
-    }
-    stdir_close(dir);
-    free(dir);
-    return -1;
-}
-
 void
 base_close(struct base *base)
 {
-    if (base->own)
-        stdir_close(base->own);
-    free(base->own);
+    stdir_close(&base->dir);
     for (int m = 0; m < BASE_N; m++) {
         free(base->scale[m]);
         free(base->owned[m]);

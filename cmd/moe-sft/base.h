@@ -25,8 +25,7 @@
  * has them, stacked as gate_proj_bias [E, I] and so on.
  * layer: -1 for the only one; where there are several, it must be named.
  * base_open(): -1 with 'err' set: as stdir_open(); EX_DATAERR names the
- * tensor, what was found and what was expected.  base_open_in() is the same for
- * tensors that are open, and mapped, for longer than the base.
+ * tensor, what was found and what was expected; an adapter is refused as one.
  * Owner: the caller, until base_close().
  */
 enum base_matrix { BASE_GATE, BASE_UP, BASE_DOWN, BASE_N };
@@ -34,9 +33,8 @@ const char *base_word(enum base_matrix m); /* "gate_proj", .. */
 
 struct base {
     const char *path; /* the caller's */
-    struct stdir *own;
-    const struct stdir *dir; /* own, or base_open_in()'s */
-    int64_t layer;           /* -1: stacked, without a number */
+    struct stdir dir;
+    int64_t layer; /* -1: stacked, without a number */
     size_t n_experts, hidden, intermediate;
     struct moe_base weights;
     struct weight *matrices;    /* [BASE_N, n_experts] */
@@ -63,18 +61,10 @@ struct base {
 };
 int base_open(struct base *base, const char *path, int64_t layer,
               struct err *err);
-int base_open_in(struct base *base, const struct stdir *dir, const char *path,
-                 int64_t layer, struct err *err);
-/* base_tensors() opens and maps a base's tensors; an adapter is refused as one.
- */
-int base_tensors(struct stdir *dir, const char *path, struct err *err);
-/* base_has_layers(): experts of more than one?  The family may be NULL. */
-bool base_has_layers(const struct stdir *dir,
-                     const struct model_family *family);
 void base_close(struct base *base); /* a zeroed struct is fine */
 
 /* base_router() finds what the base's config.json and router say of routing,
- * for base_open_in(): -1 with 'err' set. */
+ * for base_open(): -1 with 'err' set. */
 int base_router(struct base *base, struct err *err);
 
 /* base_tensor_name() appends a tensor's name; 'expert' where not stacked. */

@@ -45,8 +45,8 @@ enum { EDGE = 1 << 16 }; /* bytes: no file system has larger blocks */
 static bool
 is_hole(const struct base *base, const void *p, size_t n)
 {
-    for (size_t i = 0; n > 2 * EDGE && i < base->dir->n_files; i++) {
-        const struct st *st = &base->dir->files[i];
+    for (size_t i = 0; n > 2 * EDGE && i < base->dir.n_files; i++) {
+        const struct st *st = &base->dir.files[i];
         size_t at = (uintptr_t)p - (uintptr_t)st->map.data;
 
         if (at < st->map.size)

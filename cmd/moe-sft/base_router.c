@@ -57,7 +57,7 @@ static int
 bind_row(struct base *base, float **to, const char *name, struct err *err)
 {
     const struct st_want want = { .n_dims = 1, .shape = { base->n_experts } };
-    const struct stdir_tensor *t = stdir_find(base->dir, name);
+    const struct stdir_tensor *t = stdir_find(&base->dir, name);
 
     if (!t)
         return st_missing(base->path, name, err);
@@ -86,14 +86,14 @@ find_router(struct base *base, struct err *err)
     to->k = base->hidden;
     str_add(&name, base->prefix, n - k);
     str_adds(&name, part_word(base->family, PART_ROUTER));
-    packed = form_find(&l, &base->packed, &base->memory, base->dir, name.s,
+    packed = form_find(&l, &base->packed, &base->memory, &base->dir, name.s,
                        to->n, to->k, err);
     if (packed > 0)
         to->weight = l.w;
     rc = packed < 0 ? -1 : 0;
     n = name.n;
     str_adds(&name, ".weight");
-    t = packed ? NULL : stdir_find(base->dir, name.s);
+    t = packed ? NULL : stdir_find(&base->dir, name.s);
     if (t)
         rc = st_want(base->path, t->t, &want, err);
     if (t && rc == 0)

@@ -2,12 +2,11 @@
 /* moe-sft: the command line. */
 #include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "cmd/moe-sft/layers.h"
 #include "cmd/moe-sft/run.h"
 #include "cmd/moe-sft/verbs.h"
 #include "core/kernel/cpu.h"
-#include "core/mem.h"
 #include "core/model/train/lm.h"
 #include "core/sig.h"
 #include "core/tool.h"
@@ -90,10 +89,8 @@ static const struct opt opts[] = {
       "tune check: scale the adapter by A / rank (default twice the rank)" },
     { 0, "seed", "S", "init bench train tune check",
       OPT_U64(seed, 0, UINT64_MAX), "seed of the random numbers (default 0)" },
-    { 0, "stacked", NULL, "merge convert", OPT_FLAG(stacked),
-      "merge: write a directory's layer as gate_proj, up_proj, down_proj\n"
-      "convert: write adapters of all experts together, PEFT's "
-      "target_parameters" },
+    { 0, "stacked", NULL, "convert", OPT_FLAG(stacked),
+      "write adapters of all experts together, PEFT's target_parameters" },
     { 0, "top-k", "K", "info bench", OPT_I64(top_k, 1, INT_MAX),
       "experts per token (default: the batch's, the model's, or 2)" },
     { 0, "length", "N", "info bench train", OPT_I64(length, 1, 1 << 30),
@@ -328,16 +325,30 @@ make(void *ctx, struct err *err)
     return mains[cmd->line->verb](cmd, err);
 }
 
+/* PATH,..; but the name of a file that is there may have a comma. */
+static void
+add_loras(struct opt_list *to, const char *arg)
+{
+    bool is_file = access(arg, F_OK) == 0;
+
+    for (const char *at = arg; at;) {
+        size_t n = is_file ? strlen(at) : strcspn(at, ",");
+
+        if (n == 0)
+            die_usage("-l: an empty file name");
+        opt_keep(to, at, n);
+        at = at[n] ? at + n + 1 : NULL;
+    }
+}
+
 int
 main(int argc, char **argv)
 {
     struct cmd cmd = defaults;
-    const struct opt_list *loras = &cmd.lora_args; /* several for some verbs */
     int (*run)(const struct cmd *, struct err *);
     struct opt_line line;
     struct err err = { 0 };
     int status;
-    char *path;
 
     cmd.line = &line;
     tool_parse(&line, &tool, argc, argv, &cmd);
@@ -347,16 +358,12 @@ main(int argc, char **argv)
     if (cmd.n_args && run != train_main)
         die_usage("%s: \"%s\": files are named by options",
                   verbs[line.verb].name, cmd.args[0]);
-    if (run == merge_main || run == convert_main) {
-        for (size_t i = 0; i < loras->n; i++)
-            if (lora_add(&cmd, loras->item[i], &err) < 0)
-                die_err(&err);
-    } else if (loras->n > 1) {
-        die_usage("-l is given %zu times", loras->n);
-    } else if (loras->n) {
-        path = xstrdup(loras->item[0]);
-        peft_enter(&path);
-        cmd.lora = path;
+    for (size_t i = 0; i < cmd.lora_args.n; i++)
+        add_loras(&cmd.loras, cmd.lora_args.item[i]);
+    if (run != merge_main && run != convert_main) {
+        if (cmd.lora_args.n > 1)
+            die_usage("-l is given %zu times", cmd.lora_args.n);
+        cmd.lora = cmd.lora_args.n ? cmd.lora_args.item[0] : NULL;
     }
     if (cmd.train.log && !strcmp(cmd.train.log, "-"))
         cmd.train.log = NULL;

@@ -59,10 +59,7 @@ struct quantization;
 int merge_refuse_packed(const struct quantization *packed, const char *path,
                         struct err *err);
 
-/* merge_is_whole(): is the one --lora a PEFT directory with adapters of other
- * layers than experts?  -1 with 'err' set.  merge_model() then merges all of
- * them into a copy of the model --base. */
-int merge_is_whole(const struct cmd *cmd, struct err *err);
+/* merge_model() merges all of --lora into a copy of the model --base. */
 int merge_model(const struct cmd *cmd, struct err *err);
 
 #endif

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: ISC */
-/* merge: an adapter of a whole model, attention, MLPs and experts. */
+/* merge: a model with all its layers that adapters adapt, to a directory. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cmd/moe-sft/merge.h"
-#include "core/map.h"
 #include "core/mem.h"
 #include "core/model/config_file.h"
 #include "core/model/family.h"
@@ -23,29 +22,6 @@ struct whole {
     struct merge_work work;
     char *bytes; /* of a layer, or of two whose columns take turns */
 };
-
-int
-merge_is_whole(const struct cmd *cmd, struct err *err)
-{
-    const char *path = cmd->loras[0].path;
-    const struct model_family *family;
-    const struct family_stack *stack;
-    struct lora_file f;
-    int rc = cmd->n_loras == 1 ? file_is_dir(path, err) : 0;
-
-    if (rc <= 0)
-        return rc;
-    if (config_family(&family, cmd->base, err) < 0)
-        return -1;
-    stack = family ? family_stack(family) : NULL;
-    if (stack && stack->in_out) /* unlike those of merge.c */
-        return 1;
-    rc = lora_file_open(&f, path, -1, err);
-    for (size_t i = 0; rc == 0 && i < f.n_pairs; i++)
-        rc = f.pairs[i].of.expert < 0;
-    lora_file_close(&f);
-    return rc;
-}
 
 /* The linear layer of a tensor, if an adapter adds to it. */
 static const struct linear *
@@ -93,9 +69,12 @@ merge_layer(struct whole *g, const struct st_tensor *t, const struct linear *l,
         weight_rows(g->work.a, &lora->a.w, 0, rank, l->in);
         weight_rows(g->work.b, &lora->b.w, 0, l->out, rank);
     }
-    if (!merge_matrix(&g->work, &matrix, rank, (double)lora->scale))
-        return err_set(err, EX_DATAERR, "%s: the adapter of %s has NaN or Inf",
-                       g->model->adapters->file.dir.path, t->name);
+    if (!merge_matrix(&g->work, &matrix, rank, (double)lora->scale)) {
+        const struct stdir_tensor *bad = lora_not_finite(g->model);
+
+        return err_set(err, EX_DATAERR, "%s: %s has NaN or Inf", bad->st->path,
+                       bad->t->name);
+    }
     for (size_t i = 0; i < n; i++)
         if (!isfinite(dtype_get(l->w.dtype, g->work.merged, i)))
             return err_set(err, EX_DATAERR,
@@ -161,10 +140,12 @@ static int
 end_model(void *ctx, struct err *err)
 {
     const struct whole *g = ctx;
+    int rc = stdir_unchanged(&g->model->dir, err);
 
-    return stdir_unchanged(&g->model->dir, err) < 0
-               ? -1
-               : stdir_unchanged(&g->model->adapters->file.dir, err);
+    for (const struct adapter *a = g->model->adapters; a && rc == 0;
+         a = a->next)
+        rc = stdir_unchanged(&a->file.dir, err);
+    return rc;
 }
 
 int
@@ -176,11 +157,17 @@ merge_model(const struct cmd *cmd, struct err *err)
     const struct stdir *dir;
     int rc = -1;
 
+    if (cmd->layer >= 0)
+        return err_set(err, TU_USAGE,
+                       "--layer: a directory is merged whole, with all layers "
+                       "that -l adapts");
     if (model_open(&g.model, cmd->base, err) < 0)
         return -1;
+    for (size_t i = 0; i < cmd->loras.n; i++)
+        if (lora_open(g.model, cmd->loras.item[i], err) < 0)
+            goto out;
     if (merge_refuse_packed(&g.model->config.quantization, cmd->base, err) <
             0 ||
-        lora_open(g.model, cmd->loras[0].path, err) < 0 ||
         par_open(&g.par, cmd->n_threads, err) < 0)
         goto out;
     dir = &g.model->dir;
@@ -195,6 +182,11 @@ merge_model(const struct cmd *cmd, struct err *err)
             if (!l->lora ||
                 (l == &g.model->lm_head && data == g.model->embed.w.data))
                 continue;
+            if (l->lora->next) {
+                err_set(err, TU_USAGE, "-l: two adapters are for %s",
+                        x->t->name);
+                goto out;
+            }
             n++;
             largest = larger(largest, l->out * l->in);
             longest =
@@ -203,7 +195,7 @@ merge_model(const struct cmd *cmd, struct err *err)
             low = larger(low, l->lora->a.out * larger(l->in, l->out));
         }
     }
-    if (n != g.model->adapters->n_parts) {
+    if (n != lora_count(g.model)) {
         err_set(err, EX_DATAERR,
                 "%s: has an adapter of a layer whose weights are another's, as "
                 "a tied lm_head's are: it cannot be merged",

@@ -91,14 +91,14 @@ put_pattern(struct str *text, const struct model_family *family,
  * their modules.  Of stacks, gate and up have twice of both. */
 static void
 put_patterns(struct str *text, const struct model_family *family,
-             const struct expert_adapter *const *adapters, size_t n,
-             bool stacks, bool rank)
+             const struct expert_adapter *adapters, size_t n, bool stacks,
+             bool rank)
 {
-    const struct expert_adapter *first = adapters[0];
+    const struct expert_adapter *first = adapters;
 
     str_adds(text, "{");
     for (size_t i = 0; i < n; i++) {
-        const struct expert_adapter *a = adapters[i];
+        const struct expert_adapter *a = &adapters[i];
 
         if (stacks)
             put_pattern(text, family, a, "gate_up_proj", rank, 2);
@@ -109,7 +109,7 @@ put_patterns(struct str *text, const struct model_family *family,
 }
 
 static int
-write_config(const struct expert_adapter *const *adapters, size_t n,
+write_config(const struct expert_adapter *adapters, size_t n,
              const struct model_family *family, bool stacks, const char *dir,
              struct err *err)
 {
@@ -128,16 +128,16 @@ write_config(const struct expert_adapter *const *adapters, size_t n,
             str_addf(&layers,
                      "%s\"layers.%lld.mlp.experts.gate_up_proj\", "
                      "\"layers.%lld.mlp.experts.down_proj\"",
-                     i ? ", " : "[", (long long)adapters[i]->layer,
-                     (long long)adapters[i]->layer);
+                     i ? ", " : "[", (long long)adapters[i].layer,
+                     (long long)adapters[i].layer);
         else
             str_addf(&layers, "%s%lld", i ? ", " : "[",
-                     (long long)adapters[i]->layer);
+                     (long long)adapters[i].layer);
     str_adds(&layers, "]");
 
     struct peft_written p = {
-        .rank = adapters[0]->rank,
-        .alpha = (double)adapters[0]->alpha,
+        .rank = adapters->rank,
+        .alpha = (double)adapters->alpha,
         .rank_pattern = ranks.s,
         .alpha_pattern = alphas.s,
         .layers = stacks ? NULL : layers.s,
@@ -297,7 +297,7 @@ put_experts(struct stw *w, int *tensor, const struct expert_adapter *a,
 
 /* adapter_model.safetensors */
 static int
-write_model(const struct expert_adapter *const *adapters, size_t n,
+write_model(const struct expert_adapter *adapters, size_t n,
             const struct model_family *family, bool stacks, bool take_turns,
             const char *dir, struct err *err)
 {
@@ -308,7 +308,7 @@ write_model(const struct expert_adapter *const *adapters, size_t n,
 
     str_addf(&path, "%s/" PEFT_MODEL, dir);
     for (size_t i = 0; rc >= 0 && i < n; i++) {
-        const struct expert_adapter *a = adapters[i];
+        const struct expert_adapter *a = &adapters[i];
 
         all[i] = (struct peft_stacks){ .root = "model.",
                                        .layer = (size_t)a->layer,
@@ -328,9 +328,9 @@ write_model(const struct expert_adapter *const *adapters, size_t n,
         rc = stw_open(w, path.s, 0, err);
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = stacks ? peft_put_stacks(w, &tensor, &all[i], err)
-                    : put_experts(w, &tensor, adapters[i], err);
+                    : put_experts(w, &tensor, &adapters[i], err);
     for (size_t i = 0; rc == 0 && i < n; i++)
-        rc = adapter_unchanged(adapters[i], err);
+        rc = adapter_unchanged(&adapters[i], err);
     if (rc == 0)
         rc = stw_commit(w, err);
     stw_free(w);
@@ -340,7 +340,7 @@ write_model(const struct expert_adapter *const *adapters, size_t n,
 }
 
 int
-adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
+adapter_write_peft(const struct expert_adapter *adapters, size_t n,
                    const struct model_family *family, bool stacks,
                    const char *dir, int flags, struct err *err)
 {

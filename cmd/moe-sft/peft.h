@@ -22,7 +22,7 @@
  * PEFT has them of models whose experts are in one tensor; the family then says
  * whether gate's rows and up's take turns there. */
 struct model_family;
-int adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
+int adapter_write_peft(const struct expert_adapter *adapters, size_t n,
                        const struct model_family *family, bool stacks,
                        const char *dir, int flags, struct err *err);
 

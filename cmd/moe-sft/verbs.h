@@ -30,10 +30,6 @@ enum {
  * The command line.  A verb's main returns 0, the exit status of its answer
  * (TU_NEGATIVE), or -1 with 'err' set; only main.c prints errors and exits.
  */
-struct lora_arg {
-    char *path;
-    int64_t layer; /* of PATH@LAYER; -1: not given */
-};
 struct train_options {
     const char *target; /* with --input: activations instead of batches */
     uint64_t steps;     /* 0: to the end of the stream */
@@ -61,8 +57,8 @@ struct cmd {
     const struct opt_line *line; /* which options are given */
     const char *base, *lora, *input, *grad, *cache, *output; /* or NULL */
     struct opt_list lora_args;                               /* -l */
-    struct lora_arg *loras; /* [n_loras]: for verbs with several */
-    size_t n_loras;
+    struct opt_list
+        loras;     /* of these, between commas: for verbs with several */
     int64_t layer; /* -1: not given */
     int mode;      /* enum moe_mode; -1: not given */
     int n_threads;

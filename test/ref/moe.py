@@ -95,11 +95,22 @@ def save_hf(directory, c, base):
     os.makedirs(directory, exist_ok=True)
     g = np.random.default_rng(c["seed"] + 1000)
     root = "model.layers.%d.mlp." % c["layer"]
-    shards = [{}, {"model.norm.weight": mkst.bf16(np.ones(c["H"]))}]
+    H, I, layer = c["H"], c["I"], c["layer"]
+    shards = [{}, {"model.norm.weight": mkst.bf16(np.ones(H))}]
     shards[1][root + "gate.weight"] = mkst.bf16(
-        g.standard_normal((c["E"], c["H"])))
-    shards[1]["model.layers.0.mlp.gate_proj.weight"] = mkst.bf16(
-        np.zeros((c["I"], c["H"])))
+        g.standard_normal((c["E"], H)))
+    # what is not of the experts
+    shards[0]["model.embed_tokens.weight"] = mkst.bf16(np.ones((16, H)))
+    for i in range(layer + 1):
+        for name, shape in (("input_layernorm", H), ("self_attn.q_norm", 8),
+                            ("self_attn.k_norm", 8), ("post_attention_layernorm", H),
+                            ("self_attn.q_proj", (8, H)), ("self_attn.k_proj", (8, H)),
+                            ("self_attn.v_proj", (8, H)), ("self_attn.o_proj", (H, 8)),
+                            ("mlp.gate_proj", (I, H)), ("mlp.up_proj", (I, H)),
+                            ("mlp.down_proj", (H, I))):
+            if i < layer or ".mlp." not in "." + name:
+                shards[1]["model.layers.%d.%s.weight" % (i, name)] = mkst.bf16(
+                    np.zeros(shape))
     for p in base:
         for e, m in enumerate(slices(base[p])):
             shards[e % 2][root + "experts.%d.%s.weight" % (e, p)] = m
@@ -112,7 +123,12 @@ def save_hf(directory, c, base):
         json.dump({"metadata": {}, "weight_map": names}, f)
     with open(os.path.join(directory, "config.json"), "w") as f:
         json.dump(dict(model_type="qwen3_moe", num_experts=c["E"],
-                       num_experts_per_tok=c["k"], norm_topk_prob=True), f)
+                       num_experts_per_tok=c["k"], norm_topk_prob=True,
+                       hidden_size=H, intermediate_size=I,
+                       moe_intermediate_size=I, num_hidden_layers=layer + 1,
+                       mlp_only_layers=list(range(layer)), head_dim=8,
+                       num_attention_heads=1, num_key_value_heads=1,
+                       vocab_size=16, tie_word_embeddings=True), f)
 
 
 def save_peft(directory, c, lora):
@@ -127,6 +143,7 @@ def save_peft(directory, c, lora):
     with open(os.path.join(directory, "adapter_config.json"), "w") as f:
         json.dump(dict(peft_type="LORA", r=c["r"], lora_alpha=c["alpha"],
                        bias="none", use_rslora=False, use_dora=False,
+                       layers_to_transform=[c["layer"]], layers_pattern="layers",
                        target_modules=["gate_proj", "up_proj", "down_proj"]),
                   f)
 

@@ -93,14 +93,13 @@ test_round_trip(const char *name, const char *want)
 {
     char hex[HASH_MAX_HEX] = "";
     struct expert_adapter a;
-    const struct expert_adapter *one = &a;
     struct err err = { 0 };
     int rc;
 
     adapter_open(&a, path("lora.safetensors"), NULL, &err);
     rc = strchr(name, '.')
              ? adapter_write(&a, path(name), 0, &err)
-             : adapter_write_peft(&one, 1, NULL, false, path(name), 0, &err);
+             : adapter_write_peft(&a, 1, NULL, false, path(name), 0, &err);
     tap_ok(rc == 0, "adapter: is written as %s: %s", name, err.what);
     adapter_close(&a);
     digest_of_adapter(name, NULL, hex);
