@@ -18,7 +18,6 @@
 #define BATCH      ((size_t)32 << 20)  /* of rows in any order, at most */
 #define BATCH_MIN  ((size_t)2 << 20) /* a thread: about what its cache holds */
 #define BATCH_ROWS ((size_t)256 << 10) /* of a batch, at most */
-#define CHUNK      ((size_t)1 << 18) /* rows of a thread at a time, for a sample */
 #define KEYS       1024
 
 /* Named rows on their way from the dump to the output. */
@@ -110,35 +109,13 @@ copy_range(struct row_copy *c, size_t first, size_t n, struct err *err)
     return 0;
 }
 
-struct sample {
-    const struct perm *perm;
-    uint64_t bound; /* keys up to it */
-    size_t *first;  /* [chunks] counts, then where in 'items' each begins */
-    struct perm_item *items;
-};
-
-/* Counts a chunk's keys up to the bound, or stores them if there is 'items'. */
-static void
-find_keys(void *ctx, size_t begin, size_t end)
+static int
+by_row(const void *a, const void *b)
 {
-    struct sample *s = ctx;
-    uint64_t keys[KEYS];
-    size_t found = 0;
-    struct perm_item *to = s->items ? s->items + s->first[begin / CHUNK] : NULL;
+    uint64_t x = ((const struct perm_item *)a)->at;
+    uint64_t y = ((const struct perm_item *)b)->at;
 
-    for (size_t i = begin, n; i < end; i += n) {
-        n = smaller(end - i, KEYS);
-        perm_keys(s->perm, i, n, keys);
-        for (size_t j = 0; j < n; j++) {
-            if (keys[j] > s->bound)
-                continue;
-            if (to)
-                to[found] = (struct perm_item){ keys[j], i + j };
-            found++;
-        }
-    }
-    if (!to)
-        s->first[begin / CHUNK] = found;
+    return (x > y) - (x < y);
 }
 
 /*
@@ -148,11 +125,12 @@ find_keys(void *ctx, size_t begin, size_t end)
  * not exceed.
  */
 static struct perm_item *
-sample_rows(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
+sample_rows(const struct read_cmd *cmd, const struct dump_target *t,
+            struct err *err)
 {
-    struct sample s = { .perm = &cmd->perm };
-    size_t n_chunks = (t->n_rows + CHUNK - 1) / CHUNK, k = cmd->sample, n = 0;
-    struct perm_item *order = NULL;
+    struct perm_item *items = NULL;
+    size_t k = cmd->sample, n = 0, cap = 0;
+    uint64_t bound, keys[KEYS];
     double p;
 
     if (k > t->n_rows) {
@@ -160,44 +138,27 @@ sample_rows(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
                 k, t->n_rows, plural(t->n_rows));
         return NULL;
     }
-    if (par_open(&cmd->par, cmd->n_threads, err) < 0)
-        return NULL;
-    s.first = mem_try(n_chunks, sizeof(*s.first), "a sample", err);
-    if (!s.first)
-        return NULL;
     /* at least K keys do not exceed it, but for a chance of 1e-15 */
     p = ((double)k + 8 * sqrt((double)k) + 32) / (double)t->n_rows;
-    for (s.bound = p < 1 ? (uint64_t)ldexp(p, 64) : UINT64_MAX;;
-         s.bound = s.bound >> 63 ? UINT64_MAX : 2 * s.bound) {
-        par_for(cmd->par, t->n_rows, CHUNK, find_keys, &s);
+    bound = p < 1 ? (uint64_t)ldexp(p, 64) : UINT64_MAX;
+    for (; n < k; bound = bound >> 63 ? UINT64_MAX : 2 * bound) {
         n = 0;
-        for (size_t c = 0; c < n_chunks; c++) {
-            size_t found = s.first[c];
-
-            s.first[c] = n;
-            n += found;
+        for (size_t i = 0, some; i < t->n_rows; i += some) {
+            some = smaller(t->n_rows - i, KEYS);
+            perm_keys(&cmd->perm, i, some, keys);
+            for (size_t j = 0; j < some; j++) {
+                if (keys[j] > bound)
+                    continue;
+                if (n == cap)
+                    items = xgrow(items, n, &cap, sizeof(*items));
+                items[n++] = (struct perm_item){ keys[j], i + j };
+            }
         }
-        if (n >= k)
-            break;
     }
-    s.items = mem_try(n, sizeof(*s.items), "a sample", err);
-    if (s.items)
-        order = mem_try(n, sizeof(*order), "a sample", err);
-    if (order) {
-        par_for(cmd->par, t->n_rows, CHUNK, find_keys, &s);
-        memcpy(order, s.items, n * sizeof(*order));
-        perm_sort(s.perm, order, n, NULL, NULL, cmd->par);
-    }
-    if (order && !cmd->shuffle) { /* the first k, by their numbers */
-        struct perm_item last = order[k - 1], *to = order;
-
-        for (size_t i = 0; i < n; i++)
-            if (!perm_before(s.perm, &last, &s.items[i], NULL, NULL))
-                *to++ = s.items[i];
-    }
-    free(s.items);
-    free(s.first);
-    return order;
+    perm_sort(&cmd->perm, items, n, NULL, NULL, NULL);
+    if (!cmd->shuffle)
+        qsort(items, k, sizeof(*items), by_row);
+    return items;
 }
 
 /* The rows that the command line names, or of a sample.  Nothing is read for
