@@ -274,22 +274,6 @@ END
     [[ $output == *"d/acts000000.bin: 4 bytes (expected 4194304)" ]]
 }
 
-@test "bounds: places: a list of lines looks for its layers among 65536 in no time" {
-    dump 'layers=list(range(65536))'
-    yes 0:0:0 | head -n 300000 >first
-    yes 0:65535:0 | head -n 300000 >last
-    py - <<'END'
-import os, subprocess
-def used(places):
-    command = ["saev-read", "--layer", "all", "--rows", places, "--raw", "d"]
-    before = os.times().children_user
-    assert len(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout) == 1200000
-    return os.times().children_user - before
-first, last = used("first"), used("last")
-assert last < 20 * first + 1, (first, last)
-END
-}
-
 # stf FILE NAME=DTYPE:SHAPE...: tensors of zeros.
 stf() {
     py - "$@" <<'END'

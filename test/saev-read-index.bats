@@ -51,7 +51,7 @@ assert read("--rows", "none.npy", "d").shape == (0, 5)
 assert read("--rows", "/dev/null", "d").shape == (0, 5)
 np.save("f.npy", i * 0.5)
 np.save("minus.npy", np.int64([3, -1]))
-np.save("big.npy", np.uint64([3, 2 ** 64 - 1]))
+np.save("big.npy", np.uint64([3, 2 ** 63]))
 np.save("cut.npy", i)
 os.truncate("cut.npy", 200)
 with open("more.npy", "wb") as f:
@@ -63,11 +63,11 @@ END
     run -65 saev-read -q --rows minus.npy d
     [ "$output" = "saev-read: minus.npy: element 2: d: index -1, but the view has 200 rows" ]
     run -65 saev-read -q --rows big.npy d
-    [ "$output" = "saev-read: big.npy: element 2: d: index 18446744073709551615, but the view has 200 rows" ]
+    [ "$output" = "saev-read: big.npy: element 2: d: index 9223372036854775808, but the view has 200 rows" ]
     run -65 saev-read -q --rows cut.npy d
-    [ "$output" = "saev-read: cut.npy: ends after 9 of 1000 elements" ]
+    [ "$output" = "saev-read: cut.npy: has 72 bytes of data (expected 8000 by its header)" ]
     run -65 saev-read -q --rows more.npy d
-    [ "$output" = "saev-read: more.npy: more data (expected 1000 elements by its header)" ]
+    [ "$output" = "saev-read: more.npy: has 16128 bytes of data (expected 8000 by its header)" ]
     run -66 saev-read -q --rows nowhere d
 }
 
@@ -102,31 +102,6 @@ END
     fails 65 'list: line 1: "0" is followed by a NUL byte' --rows list d
     printf '0\n5\000\n' >list
     fails 65 'list: line 2: "5" is followed by a NUL byte' --rows list d
-}
-
-# bats test_tags=long
-@test "saev-read --rows: a file that grows or shrinks while it is read is an error" {
-    py - <<'END'
-import os, subprocess
-from saev_dump import *
-dump("d", n=250, d=256)
-def read(change, *more):
-    with open("list", "w") as f:
-        f.write("0000\n" * 100000)
-    p = subprocess.Popen(["timeout", "60", "saev-read", "-q", *more, "--rows", "list", "d"],
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    n = len(p.stdout.read(1000)) # all lines have been counted
-    change()
-    n += len(p.stdout.read())
-    assert p.wait() == 65 and n <= 100000 * 1024 + 128, (more, p.returncode, n)
-    assert p.stderr.read() == b"saev-read: list: was changed while it was read\n"
-def grow():
-    with open("list", "a") as f:
-        f.write("5\n" * 1000)
-for more in [], ["--raw"]:
-    read(grow, *more)
-    read(lambda: os.truncate("list", 400000), *more)
-END
 }
 
 @test "saev-read --index: where each row lies, as numpy finds it" {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/format/npy.h"
 #include "core/format/sae_without.h"
 #include "core/js.h"
 #include "core/kernel/cpu.h"

@@ -172,7 +172,6 @@ copy_rows(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
     struct row_list list = { 0 };
     struct perm_item *sample = NULL;
     size_t n_rows = cmd->sample;
-    struct index_range r;
     int rc = -1;
 
     if (cmd->sample) {
@@ -181,6 +180,7 @@ copy_rows(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
             return -1;
     } else if (list_open(&list, t, cmd->args + 1, cmd->n_args - 1, cmd->rows,
                          err) < 0) {
+        list_close(&list);
         return -1;
     } else {
         n_rows = list.n_rows;
@@ -198,12 +198,9 @@ copy_rows(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
     rc = emit_open(&c.emit, cmd, t, n_rows, err);
     for (size_t i = 0; i < cmd->sample && rc == 0; i++)
         rc = copy_range(&c, sample[i].at, 1, err);
-    if (!cmd->sample && rc == 0)
-        while ((rc = list_next(&list, &r, err)) > 0)
-            if (copy_range(&c, r.first, r.last - r.first + 1, err) < 0) {
-                rc = -1;
-                break;
-            }
+    for (size_t i = 0; i < list.n_ranges && rc == 0; i++)
+        rc = copy_range(&c, list.ranges[i].first,
+                        list.ranges[i].last - list.ranges[i].first + 1, err);
     if (rc == 0 && (rc = copy_waiting(&c, err)) == 0)
         rc = emit_end(&c.emit, err);
 out:

@@ -8,10 +8,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 
 #include "cmd/saev-read/cmd.h"
-#include "core/format/npy.h"
 #include "core/format/saevdir.h"
 
 /*
@@ -47,28 +45,21 @@ target_at(const struct dump_target *t, size_t row)
 
 /* The rows that were named, in their order, or all. */
 struct row_list {
+    struct index_range *ranges; /* [n_ranges] */
+    size_t n_ranges, cap;
+    size_t n_rows; /* of all of them */
+
+    /* where they are read from; name NULL: operands */
     const struct dump_target *t;
-    struct list_layer *layers;  /* of the dump, by their numbers */
-    size_t n_rows;              /* of all ranges */
-    size_t n_left;              /* of them, not given yet */
-    struct index_range *ranges; /* [n_ranges], of the operands */
-    size_t n_ranges, next;
-    FILE *file; /* NULL: none */
-    const char *name;
-    bool is_npy, reading; /* 'reading': from 'file', not from 'ranges' */
-    struct npy npy;
-    size_t line; /* lines or elements read */
-    char *text;
-    size_t text_cap;
-    struct str kept;
+    const char *name, *unit; /* "line" or "element" */
+    size_t line;
 };
 
-/* list_open() checks every index.  list_next() is the next range: 1, or 0 at
- * the end.  -1 with 'err' set: a word, a line or a file does not name rows.
- * Owner: the caller, until list_close(); 't' stays open meanwhile. */
+/* list_open() reads the operands, then the file 'path', if it is not NULL.  -1
+ * with 'err' set: a word, a line or a file does not name rows.  Owner: the
+ * caller, until list_close(), after an error, too. */
 int list_open(struct row_list *l, const struct dump_target *t, char **words,
               int n_words, const char *path, struct err *err);
-int list_next(struct row_list *l, struct index_range *r, struct err *err);
 void list_close(struct row_list *l);
 
 #endif
