@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: ISC */
 /*
  * hash --check: the digests of a list, computed again.  A file is read once,
- * however many lines name it, by whatever names and in whatever order.
+ * however many lines name it and in whatever order.
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "cmd/st-inspect/cmd.h"
 #include "cmd/st-inspect/hash.h"
@@ -49,49 +48,51 @@ by_file(const void *pa, const void *pb)
 {
     const struct sums_line *a = *(struct sums_line *const *)pa;
     const struct sums_line *b = *(struct sums_line *const *)pb;
+    int c = strcmp(a->file.s, b->file.s);
 
-    if (a->kind != b->kind)
-        return a->kind < b->kind ? -1 : 1;
-    if (a->dev != b->dev)
-        return a->dev < b->dev ? -1 : 1;
-    if (a->ino != b->ino)
-        return a->ino < b->ino ? -1 : 1;
-    return (a > b) - (a < b);
+    if (c == 0)
+        c = (int)a->kind - (int)b->kind;
+    return c ? c : (a > b) - (a < b);
 }
 
-/* The results of the n lines of one file. */
+static bool
+is_same(const struct hash_range *r, const char *digest)
+{
+    return r->end > 0 && !strcmp(r->hex, digest);
+}
+
+/* The results of the n lines of one file.  A line without a tensor is that of
+ * the file, or of a tensor without a name. */
 static void
 check_file(struct inspect_cmd *cmd, struct sums_line **e, size_t n)
 {
-    struct file_hash fh = { 0 };
+    struct hash_range *r = xcalloc(2 * n, sizeof(*r));
     struct st st = { .fd = -1 };
     struct err err = { 0 };
-    bool tensors = false, readable;
+    bool readable = st_open(&st, e[0]->file.s, &err) == 0;
 
-    for (size_t i = 0; i < n; i++)
-        tensors |= e[i]->tensor.s != NULL;
-    readable = st_open(&st, e[0]->file.s, &err) == 0 &&
-               hash_st(&fh, &st, e[0]->kind, tensors, cmd->par, &err) == 0;
+    for (size_t i = 0; readable && i < n; i++) {
+        const struct str *name = &e[i]->tensor;
+        const struct st_tensor *t =
+            st_find_n(&st, name->s ? name->s : "", name->n);
+
+        if (!name->s)
+            r[2 * i] = hash_part(&st, NULL);
+        if (t)
+            r[2 * i + 1] = hash_part(&st, t);
+        e[i]->result = t || !name->s ? "differs" : "missing";
+    }
+    readable =
+        readable && hash_st(r, 2 * n, &st, e[0]->kind, cmd->par, &err) == 0;
     if (!readable)
         err_warn("%s", err.what);
-    for (size_t i = 0; i < n; i++) {
-        const struct str *name = &e[i]->tensor;
-        const char *digest = e[i]->digest;
-        /* a line without a tensor is that of the file, or of a tensor without a
-         * name */
-        const struct st_tensor *t =
-            readable && fh.tensors
-                ? st_find_n(&st, name->s ? name->s : "", name->n)
-                : NULL;
-        bool same = t && !strcmp(fh.tensors[t - st.tensors], digest);
-
-        same |= readable && !name->s && !strcmp(fh.whole, digest);
-        e[i]->result = same            ? "ok"
-                       : !readable     ? "unreadable"
-                       : t || !name->s ? "differs"
-                                       : "missing";
-    }
-    file_hash_free(&fh);
+    for (size_t i = 0; i < n; i++)
+        if (!readable)
+            e[i]->result = "unreadable";
+        else if (is_same(&r[2 * i], e[i]->digest) ||
+                 is_same(&r[2 * i + 1], e[i]->digest))
+            e[i]->result = "ok";
+    free(r);
     st_close(&st);
 }
 
@@ -111,20 +112,12 @@ check_main(struct inspect_cmd *cmd, struct err *err)
         sums_parse(&list, text.s, text.n, cmd->check, err) < 0 ||
         !(v = mem_try(list.n, sizeof(*v), cmd->check, err)))
         goto out;
-    for (size_t i = 0; i < list.n; i++) {
-        struct stat st;
-
+    for (size_t i = 0; i < list.n; i++)
         v[i] = &list.v[i];
-        if (stat(v[i]->file.s, &st) == 0) {
-            v[i]->dev = st.st_dev;
-            v[i]->ino = st.st_ino;
-        }
-    }
     qsort(v, list.n, sizeof(*v), by_file);
     for (size_t i = 0; i < list.n; i++)
-        v[i]->first = i && v[i]->ino && v[i]->kind == v[i - 1]->kind &&
-                              v[i]->dev == v[i - 1]->dev &&
-                              v[i]->ino == v[i - 1]->ino
+        v[i]->first = i && v[i]->kind == v[i - 1]->kind &&
+                              !strcmp(v[i]->file.s, v[i - 1]->file.s)
                           ? v[i - 1]->first
                           : i;
     str_adds(&cmd->text, cmd->json ? "[" : "result\tfile\ttensor\n");

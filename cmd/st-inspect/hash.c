@@ -34,11 +34,8 @@ struct block {
 struct hashing {
     const struct st *st;
     enum hash_kind kind;
-    struct file_hash *to;
-    struct hash *whole;
-    struct hash **open;     /* [n_tensors] begun and not ended */
-    uint32_t *order;        /* [n_tensors] by place in the file */
-    size_t first, n;        /* part of 'order' that reaches into the block */
+    struct hash_range **active; /* [n] those that reach into 'now' */
+    size_t n;
     struct block now, next; /* is hashed, is read */
     struct err errs[BLOCK_PIECES];
 };
@@ -52,25 +49,20 @@ do_tasks(void *ctx, size_t first, size_t last)
     const struct block *now = &h->now, *next = &h->next;
 
     for (size_t i = first; i < last; i++) {
-        if (i == 0) {
-            hash_add(h->whole, now->data, now->nbytes);
-        } else if (i <= h->n) { /* the part of a tensor in the block */
-            size_t k = h->order[h->first + i - 1];
-            const struct st_tensor *t = &h->st->tensors[k];
-            size_t begin = h->st->data_offset + t->begin;
-            size_t end = begin + t->nbytes;
-            size_t from = larger(begin, now->at);
-            size_t to = smaller(end, now->at + now->nbytes);
+        if (i < h->n) { /* the part of a range in the block */
+            struct hash_range *r = h->active[i];
+            size_t from = larger(r->begin, now->at);
+            size_t to = smaller(r->end, now->at + now->nbytes);
 
-            if (!h->open[k])
-                h->open[k] = hash_new(h->kind);
-            hash_add(h->open[k], now->data + (from - now->at), to - from);
-            if (to == end) {
-                hash_end(h->open[k], h->to->tensors[k]);
-                h->open[k] = NULL;
+            if (!r->open)
+                r->open = hash_new(h->kind);
+            hash_add(r->open, now->data + (from - now->at), to - from);
+            if (to == r->end) {
+                hash_end(r->open, r->hex);
+                r->open = NULL;
             }
         } else {
-            size_t k = i - 1 - h->n, at = k * PIECE_NBYTES;
+            size_t k = i - h->n, at = k * PIECE_NBYTES;
 
             file_pread(h->st->fd, h->st->path, next->data + at,
                        smaller(next->nbytes - at, PIECE_NBYTES), next->at + at,
@@ -79,79 +71,74 @@ do_tasks(void *ctx, size_t first, size_t last)
     }
 }
 
-static int
-by_begin(const void *pa, const void *pb, void *tensors)
+struct hash_range
+hash_part(const struct st *st, const struct st_tensor *t)
 {
-    const struct st_tensor *t = tensors;
-    const struct st_tensor *a = &t[*(const uint32_t *)pa];
-    const struct st_tensor *b = &t[*(const uint32_t *)pb];
-    size_t a_end = a->begin + a->nbytes, b_end = b->begin + b->nbytes;
+    size_t begin = t ? st->data_offset + t->begin : 0;
+
+    return (struct hash_range){ begin, t ? begin + t->nbytes : st->file_size,
+                                NULL, "" };
+}
+
+static int
+by_begin(const void *pa, const void *pb)
+{
+    const struct hash_range *a = *(struct hash_range *const *)pa;
+    const struct hash_range *b = *(struct hash_range *const *)pb;
 
     if (a->begin != b->begin)
         return a->begin < b->begin ? -1 : 1;
-    return (a_end > b_end) - (a_end < b_end);
-}
-
-/* Sorts the tensors by place, and sets the digests of empty ones. */
-static int
-prepare(struct hashing *h, struct err *err)
-{
-    size_t n = h->st->n_tensors;
-
-    h->to->tensors = mem_try(n, sizeof(*h->to->tensors), h->st->path, err);
-    h->open = mem_try(n, sizeof(struct hash *), h->st->path, err);
-    h->order = mem_try(n, sizeof(*h->order), h->st->path, err);
-    if (h->open)
-        memset(h->open, 0, n * sizeof(struct hash *));
-    if (!h->to->tensors || !h->open || !h->order)
-        return -1;
-    for (size_t i = 0; i < n; i++) {
-        h->order[i] = (uint32_t)i; /* a header has room for fewer than 2^32 */
-        if (h->st->tensors[i].nbytes == 0)
-            hash_end(hash_new(h->kind), h->to->tensors[i]);
-    }
-    sort_with(h->order, n, sizeof(*h->order), by_begin,
-              (void *)(uintptr_t)h->st->tensors);
-    /* empty tensors sort before the one that has bytes at their place */
-    return 0;
+    return (a->end < b->end) - (a->end > b->end);
 }
 
 int
-hash_st(struct file_hash *fh, const struct st *st, enum hash_kind kind,
-        bool tensors, struct par *par, struct err *err)
+hash_st(struct hash_range *ranges, size_t n, const struct st *st,
+        enum hash_kind kind, struct par *par, struct err *err)
 {
-    struct hashing h = { .st = st, .kind = kind, .to = fh };
-    size_t block_nbytes =
-        par && par_threads(par) > 1 ? BLOCK_NBYTES : PIECE_NBYTES;
-    size_t data = st->data_offset, n_tensors = tensors ? st->n_tensors : 0;
+    struct hashing h = { .st = st, .kind = kind };
+    size_t block_nbytes = par_threads(par) > 1 ? BLOCK_NBYTES : PIECE_NBYTES;
+    struct hash_range **order =
+        mem_try(n, sizeof(struct hash_range *), st->path, err);
+    size_t n_order = 0, next = 0; /* those before are active, or done */
     int rc = -1;
 
-    *fh = (struct file_hash){ 0 };
-    h.whole = hash_new(kind);
+    h.active = mem_try(n + 1, sizeof(struct hash_range *), st->path, err);
     h.now.data = mem_big(block_nbytes, 1, "a buffer", err);
     h.next.data = mem_big(block_nbytes, 1, "a buffer", err);
-    if (!h.now.data || !h.next.data || (tensors && prepare(&h, err) < 0))
+    if (!order || !h.active || !h.now.data || !h.next.data)
         goto out;
+    for (size_t i = 0; i < n; i++)
+        if (ranges[i].begin == ranges[i].end)
+            hash_end(hash_new(kind), ranges[i].hex);
+        else
+            order[n_order++] = &ranges[i];
+    if (n_order)
+        qsort(order, n_order, sizeof(struct hash_range *), by_begin);
     do { /* at first the block that is hashed is empty */
         struct block done = h.now;
-        size_t at = done.at + done.nbytes, n_pieces;
-        size_t start = done.at > data ? done.at - data : 0;
+        size_t at = done.at + done.nbytes, end = at, k = 0, n_pieces;
 
-        h.next.at = at;
-        h.next.nbytes = smaller(st->file_size - at, block_nbytes);
-        n_pieces = (h.next.nbytes + PIECE_NBYTES - 1) / PIECE_NBYTES;
-        /* the tensors that overlap the block; those before it are done */
-        h.n = 0;
-        for (; at > data && h.first < n_tensors; h.first++) {
-            const struct st_tensor *t = &st->tensors[h.order[h.first]];
-
-            if (t->begin + t->nbytes > start)
-                break;
+        /* the ranges that reach into the block, and how far they go on */
+        for (size_t i = 0; i < h.n; i++)
+            if (h.active[i]->open) {
+                h.active[k++] = h.active[i];
+                end = larger(end, h.active[i]->end);
+            }
+        for (; next < n_order && order[next]->begin < at; next++) {
+            h.active[k++] = order[next];
+            end = larger(end, order[next]->end);
         }
-        while (at > data && h.first + h.n < n_tensors &&
-               st->tensors[h.order[h.first + h.n]].begin < at - data)
-            h.n++;
-        par_for(par, 1 + h.n + n_pieces, 1, do_tasks, &h);
+        h.n = k;
+        if (end == at && next < n_order)
+            at = end = order[next]->begin;
+        for (size_t i = next;
+             i < n_order && order[i]->begin <= end && end - at < block_nbytes;
+             i++)
+            end = larger(end, order[i]->end);
+        h.next.at = at;
+        h.next.nbytes = smaller(end - at, block_nbytes);
+        n_pieces = (h.next.nbytes + PIECE_NBYTES - 1) / PIECE_NBYTES;
+        par_for(par, h.n + n_pieces, 1, do_tasks, &h);
         for (size_t i = 0; i < n_pieces; i++)
             if (h.errs[i].status) {
                 *err = h.errs[i];
@@ -160,55 +147,16 @@ hash_st(struct file_hash *fh, const struct st *st, enum hash_kind kind,
         h.now = h.next;
         h.next = done;
     } while (h.now.nbytes > 0);
-    hash_end(h.whole, fh->whole);
-    h.whole = NULL;
     rc = 0;
 out:
-    for (size_t i = 0; h.open && h.order && i < st->n_tensors; i++)
-        hash_free(h.open[i]);
-    free(h.open);
-    free(h.order);
+    for (size_t i = 0; i < n; i++)
+        hash_free(ranges[i].open);
+    free(order);
+    free(h.active);
     mem_big_free(h.now.data, block_nbytes, 1);
     mem_big_free(h.next.data, block_nbytes, 1);
-    hash_free(h.whole);
     return rc;
 }
-
-static int
-hash_range(char hex[HASH_MAX_HEX], const struct view *v, enum hash_kind kind,
-           struct err *err)
-{
-    uint8_t *piece = mem_big(PIECE_NBYTES, 1, "a buffer", err);
-    struct hash *hash;
-    int rc = 0;
-
-    if (!piece)
-        return -1;
-    hash = hash_new(kind);
-    for (size_t at = 0, n; rc == 0 && at < v->nbytes; at += n) {
-        n = smaller(v->nbytes - at, PIECE_NBYTES);
-        rc = file_pread(v->fd, v->path, piece, n, v->offset + at, err);
-        if (rc == 0)
-            hash_add(hash, piece, n);
-    }
-    hash_end(hash, hex);
-    mem_big_free(piece, PIECE_NBYTES, 1);
-    return rc;
-}
-
-void
-file_hash_free(struct file_hash *fh)
-{
-    free(fh->tensors);
-    *fh = (struct file_hash){ 0 };
-}
-
-struct hashes {
-    struct inspect_cmd *cmd;
-    const struct selection *sel;
-    char (*hex)[HASH_MAX_HEX]; /* [sel->n], for -t */
-    struct err *errs;          /* [threads] */
-};
 
 /*
  * A hub cache keeps a file as blobs/SHA256 and links to it: the name says what
@@ -262,87 +210,54 @@ put(struct inspect_cmd *cmd, const struct st *st, const struct st_tensor *t,
     return text_end(cmd, err);
 }
 
-static void
-hash_some(void *ctx, size_t begin, size_t end, int thread)
+/* A file of an operand and its tensors; with -t the selected tensors alone are
+ * read. */
+static int
+hash_file(struct inspect_cmd *cmd, const struct selection *sel,
+          const struct st *st, struct err *err)
 {
-    struct hashes *h = ctx;
+    struct hash_range *r = mem_try(sel->n + 1, sizeof(*r), st->path, err);
+    size_t n = 0, k = 0;
+    int rc = r ? 0 : -1, status = 0;
 
-    for (size_t i = begin; i < end && !h->errs[thread].status; i++) {
-        struct view v = view_of(h->sel->t[i]);
-
-        hash_range(h->hex[i], &v, h->cmd->hash, &h->errs[thread]);
+    if (r && !cmd->globs.n)
+        r[n++] = hash_part(st, NULL);
+    for (size_t i = 0; r && !cmd->whole && i < sel->n; i++)
+        if (sel->t[i]->st == st)
+            r[n++] = hash_part(st, sel->t[i]->t);
+    if (rc == 0)
+        rc = hash_st(r, n, st, cmd->hash, cmd->par, err);
+    if (rc == 0 && !cmd->globs.n) {
+        rc = put(cmd, st, NULL, r[k].hex, err);
+        status = check_blob(cmd, st->path, r[k++].hex);
     }
+    for (size_t i = 0; rc == 0 && k < n; i++)
+        if (sel->t[i]->st == st)
+            rc = put(cmd, st, sel->t[i]->t, r[k++].hex, err);
+    free(r);
+    return rc < 0 ? -1 : status;
 }
 
-/* With -t only the selected tensors are read. */
+/* Each file of an operand. */
 static int
-hash_selected(struct inspect_cmd *cmd, const struct selection *sel,
-              struct err *err)
-{
-    size_t n_threads = (size_t)par_threads(cmd->par);
-    struct hashes h = { .cmd = cmd, .sel = sel };
-    int rc = -1;
-
-    h.errs = xcalloc(n_threads, sizeof(*h.errs));
-    h.hex = mem_try(sel->n, sizeof(*h.hex), sel->dir.path, err);
-    if (!h.hex)
-        goto out;
-    par_for_thread(cmd->par, sel->n, 1, hash_some, &h);
-    rc = 0;
-    for (size_t i = 0; i < n_threads; i++)
-        if (h.errs[i].status) {
-            *err = h.errs[i];
-            rc = -1;
-        }
-    for (size_t i = 0; rc == 0 && i < sel->n; i++)
-        rc = put(cmd, sel->t[i]->st, sel->t[i]->t, h.hex[i], err);
-out:
-    free(h.hex);
-    free(h.errs);
-    return rc;
-}
-
-/* Each file of an operand and its tensors. */
-static int
-hash_files(struct inspect_cmd *cmd, struct selection *sel, struct err *err)
+hash_files(struct inspect_cmd *cmd, const struct selection *sel,
+           struct err *err)
 {
     struct progress p = { .what = "hash", .unit = "B", .quiet = cmd->quiet };
-    const struct st *files = sel->dir.files;
-    size_t n_files = sel->dir.n_files;
-    const struct stdir_tensor **t = xcalloc(sel->n, sizeof(*t));
-    size_t *first = xcalloc(n_files + 2, sizeof(*first));
-    int status = 0;
+    const struct stdir *dir = &sel->dir;
     uint64_t done = 0;
+    int status = 0;
 
-    /* t is the selection by file, in its order; t[first[i]] the first of file
-     * i, first[n_files] the end */
-    for (size_t i = 0; i < sel->n; i++)
-        first[sel->t[i]->st - files + 2]++;
-    for (size_t i = 2; i < n_files + 2; i++)
-        first[i] += first[i - 1];
-    for (size_t i = 0; i < sel->n; i++)
-        t[first[sel->t[i]->st - files + 1]++] = sel->t[i];
-    for (size_t i = 0; i < n_files; i++)
-        p.total += files[i].file_size;
+    for (size_t i = 0; i < dir->n_files; i++)
+        p.total += dir->files[i].file_size;
     progress_start(&p);
-    for (size_t i = 0; status >= 0 && i < n_files; i++) {
-        const struct st *st = &files[i];
-        struct file_hash fh = { 0 };
-        int rc = hash_st(&fh, st, cmd->hash, !cmd->whole, cmd->par, err);
+    for (size_t i = 0; status >= 0 && i < dir->n_files; i++) {
+        int one = hash_file(cmd, sel, &dir->files[i], err);
 
-        rc = rc == 0 ? put(cmd, st, NULL, fh.whole, err) : rc;
-        if (rc == 0)
-            status |= check_blob(cmd, st->path, fh.whole);
-        for (size_t k = first[i]; rc == 0 && !cmd->whole && k < first[i + 1];
-             k++)
-            rc = put(cmd, st, t[k]->t, fh.tensors[t[k]->t - st->tensors], err);
-        status = rc < 0 ? -1 : status;
-        file_hash_free(&fh);
-        progress_at(&p, done += st->file_size);
+        status = one < 0 ? one : status | one;
+        progress_at(&p, done += dir->files[i].file_size);
     }
     progress_end(&p);
-    free(t);
-    free(first);
     return status;
 }
 
@@ -366,8 +281,7 @@ hash_main(struct inspect_cmd *cmd, struct err *err)
         if (select_open(&sel, cmd->args[i], cmd, err) < 0)
             return -1;
         say_totals(cmd, &sel);
-        one = cmd->globs.n ? hash_selected(cmd, &sel, err)
-                           : hash_files(cmd, &sel, err);
+        one = hash_files(cmd, &sel, err);
         status = one < 0 ? one : status | one;
         select_close(&sel);
     }

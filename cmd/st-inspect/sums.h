@@ -6,7 +6,6 @@
 #define ST_INSPECT_SUMS_H
 
 #include <stddef.h>
-#include <sys/types.h>
 
 #include "core/err.h"
 #include "core/hash.h"
@@ -16,10 +15,8 @@ struct sums_line {
     enum hash_kind kind;
     char digest[HASH_MAX_HEX];
     struct str file, tensor; /* tensor.s NULL: the whole file */
-    dev_t dev;               /* which file that is; 0, 0: it is not there */
-    ino_t ino;
-    size_t first;       /* of its file's lines, in their order by file */
-    const char *result; /* NULL: not known yet */
+    size_t first;            /* of its file's lines, in their order by file */
+    const char *result;      /* NULL: not known yet */
 };
 
 struct sums_list {
