@@ -9,7 +9,7 @@ core/kernel 12057
 core/model 30939
 core/text 7943
 core/image 2398
-cmd 42057
+cmd 41794
 lib 2729'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
