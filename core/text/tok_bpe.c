@@ -13,7 +13,6 @@
 #include "core/text/tok_utf8.h"
 
 enum {
-    SHORT_WORD = 48,     /* symbols: below, scanning beats a heap */
     CACHED_WORD = 64,    /* bytes: longer words hardly ever come again */
     CACHE_KEYS = 1 << 22 /* bytes of words before the cache is emptied */
 };
@@ -111,32 +110,6 @@ rank_pair(const struct tok *tok, struct symbol *left,
     left->merged = merge.id;
 }
 
-/* Lowest rank first, and of equal ones the leftmost. */
-static size_t
-merge_short(const struct tok *tok, struct symbol *y, size_t n)
-{
-    size_t best;
-
-    for (size_t i = 0; i + 1 < n; i++)
-        rank_pair(tok, &y[i], &y[i + 1]);
-    while (n > 1) {
-        best = 0;
-        for (size_t i = 1; i + 1 < n; i++)
-            if (y[i].rank < y[best].rank)
-                best = i;
-        if (y[best].rank == NO_RANK)
-            break;
-        y[best].id = y[best].merged;
-        n--;
-        memmove(&y[best + 1], &y[best + 2], (n - best - 1) * sizeof(*y));
-        if (best + 1 < n)
-            rank_pair(tok, &y[best], &y[best + 1]);
-        if (best > 0)
-            rank_pair(tok, &y[best - 1], &y[best]);
-    }
-    return n;
-}
-
 /* A binary heap of rank << 32 | position, the smallest on top. */
 static void
 sift_down(uint64_t *heap, size_t n, size_t i)
@@ -169,8 +142,9 @@ push(uint64_t *heap, size_t *n, const struct symbol *y, size_t i)
 /* Positions fit 32 bits: a symbol is at least a byte of its word. */
 _Static_assert(TOK_MAX_GROWN <= INT32_MAX, "positions of symbols are int32_t");
 
+/* Lowest rank first, and of equal ones the leftmost. */
 static size_t
-merge_long(struct encoder *enc)
+merge(struct encoder *enc)
 {
     const struct tok *tok = enc->tok;
     struct symbol *y = enc->symbol;
@@ -258,9 +232,7 @@ merge_word(struct encoder *enc, const char *s, size_t n)
     }
     if (add_word(enc, s, n) < 0)
         return -1;
-    n_left = enc->n_symbols < SHORT_WORD
-                 ? merge_short(tok, enc->symbol, enc->n_symbols)
-                 : merge_long(enc);
+    n_left = merge(enc);
     if (enc->no_special && has_special(enc, n_left)) { /* then characters */
         if (add_word(enc, s, n) < 0)
             return -1;
