@@ -28,15 +28,14 @@ void ids_free(struct ids *ids);
 
 /*
  * tok_open() reads tokenizer.json: the model BPE (without dropout, prefix and
- * suffix); normalizers NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase,
- * Strip; pre-tokenizers ByteLevel, Split, Digits, Metaspace; post-processors
- * ByteLevel, TemplateProcessing; decoders ByteLevel, Metaspace, Replace,
- * ByteFallback, Fuse, Strip; and Sequences of them.  'truncation' and
- * 'padding' are ignored with a warning: a text is never cut.
- * -1 with 'err' set: EX_NOINPUT, EX_DATAERR (a part that is not supported is
- * named; so is what a regex may not have: Oniguruma's sets in sets, \h, "}+",
- * the options m and s).  Read-only after opening: threads
- * may share it.  Owner: the caller, until tok_close().
+ * suffix); normalizers NFC, NFD, NFKC, NFKD, Prepend, Replace; pre-tokenizers
+ * ByteLevel, Split, Digits, Metaspace; post-processors ByteLevel,
+ * TemplateProcessing; decoders ByteLevel, Metaspace, Replace, ByteFallback,
+ * Fuse, Strip; and Sequences of them.  'truncation' and 'padding' are ignored
+ * with a warning: a text is never cut. -1 with 'err' set: EX_NOINPUT,
+ * EX_DATAERR (a part that is not supported is named; so is what a regex may not
+ * have: Oniguruma's sets in sets, \h, "}+", the options m and s).  Read-only
+ * after opening: threads may share it.  Owner: the caller, until tok_close().
  * tok_parse() does the same from memory.
  */
 int tok_open(struct tok **tok, const char *path, struct err *err);

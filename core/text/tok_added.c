@@ -124,24 +124,15 @@ added_end(struct added_iter *it)
 static bool
 is_word(uint32_t c)
 {
-    switch (utf8proc_category((utf8proc_int32_t)c)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-        return true;
-    default: /* circled letters are alphabetic, too; joiners count as well */
-        return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
-               (c >= 0x1f150 && c <= 0x1f169) ||
-               (c >= 0x1f170 && c <= 0x1f189) || c == 0x200c || c == 0x200d;
-    }
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
+
+    /* letters, marks, digits; connectors; circled letters are alphabetic, too;
+     * joiners count as well */
+    return (category >= UTF8PROC_CATEGORY_LU &&
+            category <= UTF8PROC_CATEGORY_NL) ||
+           category == UTF8PROC_CATEGORY_PC || (c >= 0x24b6 && c <= 0x24e9) ||
+           (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) ||
+           (c >= 0x1f170 && c <= 0x1f189) || c == 0x200c || c == 0x200d;
 }
 
 /* The character that ends at 'at', which is not 0. */

@@ -143,28 +143,6 @@ normalize(const struct norm_step *step, const char *s, size_t n, size_t max,
     free(points.c);
 }
 
-/* Returns how many bytes went from the start. */
-static size_t
-strip(const struct norm_step *step, const char *s, size_t n, struct str *out)
-{
-    size_t a = 0, b = 0, i = 0, length;
-    bool leading = step->left;
-    uint32_t c;
-
-    for (; i < n; i += length) {
-        length = (size_t)utf8_next(s + i, n - i, &c);
-        if (leading && is_white_space(c)) {
-            a = b = i + length;
-            continue;
-        }
-        leading = false;
-        if (!step->right || !is_white_space(c))
-            b = i + length;
-    }
-    str_add(out, s + a, b - a);
-    return a;
-}
-
 int
 norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
          struct growth *growth, struct regex_work *work, struct str *out,
@@ -173,7 +151,6 @@ norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
     struct str in = { 0 };
     struct tok_regex_iter it;
     size_t done, a, b;
-    char utf8[4];
     uint32_t c;
     int rc = 0;
 
@@ -215,21 +192,6 @@ norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
             str_add(out, in.s + done, in.n - done);
             rc = rc < 0 ? -1 : 0;
             break;
-        case NORM_LOWER:
-            for (size_t k = 0; k < in.n;) {
-                k += (size_t)utf8_next(in.s + k, in.n - k, &c);
-                if (c == 0x130) { /* alone becomes two characters */
-                    str_adds(out, "i\xcc\x87");
-                    continue;
-                }
-                c = (uint32_t)utf8proc_tolower((utf8proc_int32_t)c);
-                str_add(out, utf8, (size_t)utf8_put(utf8, c));
-            }
-            break;
-        case NORM_STRIP:
-            if (strip(step, in.s, in.n, out) > 0)
-                *at_start = false;
-            break;
         }
         if (rc == 0)
             rc = growth_add(growth, i, out->n, err);
@@ -265,18 +227,8 @@ norm_parse(struct tok *tok, const struct js *js, struct err *err)
         if (part_str(js, "content", &step->content, err) < 0)
             return -1;
         return tok_regex_parse(&step->regex, &pattern, err);
-    } else if (strcmp(type, "Lowercase") == 0) {
-        step->type = NORM_LOWER;
-        return 0;
-    } else if (strcmp(type, "Strip") == 0) {
-        step->type = NORM_STRIP;
-        if (part_bool(js, "strip_left", -1, &step->left, err) < 0)
-            return -1;
-        return part_bool(js, "strip_right", -1, &step->right, err);
     }
-    return part_unknown(js,
-                        "NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase, "
-                        "Strip, Sequence",
+    return part_unknown(js, "NFC, NFD, NFKC, NFKD, Prepend, Replace, Sequence",
                         err);
 }
 

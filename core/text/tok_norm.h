@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: ISC */
 /*
- * Normalizers: Unicode forms, replacements, lower case, strip.
+ * Normalizers: Unicode forms, replacements.
  */
 #ifndef CORE_TEXT_TOK_NORM_H
 #define CORE_TEXT_TOK_NORM_H
@@ -13,18 +13,11 @@
 #include "core/text/tok_growth.h"
 #include "core/text/tok_regex.h"
 
-enum norm_type {
-    NORM_UNICODE,
-    NORM_PREPEND,
-    NORM_REPLACE,
-    NORM_LOWER,
-    NORM_STRIP
-};
+enum norm_type { NORM_UNICODE, NORM_PREPEND, NORM_REPLACE };
 
 struct norm_step {
     enum norm_type type;
     bool compose, compat;   /* NORM_UNICODE: NFC is compose alone */
-    bool left, right;       /* NORM_STRIP */
     struct str content;     /* NORM_PREPEND, NORM_REPLACE */
     struct tok_regex regex; /* NORM_REPLACE */
 };

@@ -5,35 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * Unicode's White_Space, and Word as Oniguruma has it: alphabetic, mark,
- * decimal digit, connector, and outside of brackets Latin-1's small numbers
- * and fractions.  PCRE2's \s also takes U+180E, and its \w leaves out marks.
- */
+/* Unicode's White_Space: PCRE2's \s also takes U+180E. */
 #define NO_SPACE_SET                                        \
     "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-"    \
     "\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-" \
     "\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}"       \
     "\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
 #define SPACE_SET "\\t-\\r\\x{85}\\p{Z}"
-#define WORD_SET                                           \
-    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}" \
-    "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
-#define WORD_LATIN1 "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
-
-/* A word's boundary, and where there is none: groups that are called, and are
- * defined once, after the pattern, where they change no other's number. */
-#define WORD        "[" WORD_SET WORD_LATIN1 "]"
-#define EDGE        "(?>(?<=" WORD ")(?!" WORD ")|(?<!" WORD ")(?=" WORD "))"
-#define NOT_EDGE    "(?>(?<=" WORD ")(?=" WORD ")|(?<!" WORD ")(?!" WORD "))"
-#define DEFINITIONS "(?(DEFINE)(?<_b>" EDGE ")(?<_B>" NOT_EDGE "))"
 
 /* Oniguruma's pattern, half read. */
 struct onig {
     const char *begin, *p, *end;
     bool in_class;
-    bool calls;    /* one of DEFINITIONS */
-    bool extended; /* (?x) is somewhere */
     bool interval; /* what was read last is {n,m} */
     bool count;    /* or {n} */
     struct str pcre;
@@ -94,9 +77,6 @@ put_escape(struct onig *o, const struct js *js, struct err *err)
     bool high = o->end - p > 3 && c == 'x' &&
                 memchr("89abcdefABCDEF", p[2], 14) &&
                 memchr("0123456789abcdefABCDEF", p[3], 22);
-    const char *set = c == 's' || (c == 'S' && !o->in_class) ? SPACE_SET
-                      : c == 'S'                             ? NO_SPACE_SET
-                                                             : WORD_SET;
     size_t n;
 
     if (o->end - o->p == 1)
@@ -104,29 +84,16 @@ put_escape(struct onig *o, const struct js *js, struct err *err)
     /* what means something else to PCRE2, or matches only with it */
     if (high)
         return unsupported(js, "a byte of \\x80 and more", err);
-    if (c && strchr("CEHKNQVXcho", c))
+    if (c && strchr("BCEHKNQVWXbchovw", c) && (c != 'b' || !o->in_class))
         return unsupported(js, name, err);
     if (c == 'p' || c == 'P')
         return put_property(o, js, err);
-    if (c == 'v') { /* one character to Oniguruma, all line ends to PCRE2 */
-        str_adds(&o->pcre, "\\x{b}");
-        o->p += 2;
-        return 0;
-    }
-    if ((c == 'b' || c == 'B') && !o->in_class) {
-        str_adds(&o->pcre, c == 'b' ? "(?&_b)" : "(?&_B)");
-        o->calls = true;
-        o->p += 2;
-        return 0;
-    }
-    if (c == 'W' && o->in_class)
-        return unsupported(js, "\\W in brackets", err);
-    if (c == 's' || c == 'S' || c == 'w' || c == 'W') {
+    if (c == 's' || c == 'S') {
         if (!o->in_class)
-            str_adds(&o->pcre, c == 'S' || c == 'W' ? "[^" : "[");
-        str_adds(&o->pcre, set);
-        if (!o->in_class)
-            str_adds(&o->pcre, (c | 32) == 'w' ? WORD_LATIN1 "]" : "]");
+            str_adds(&o->pcre,
+                     c == 's' ? "[" SPACE_SET "]" : "[^" SPACE_SET "]");
+        else
+            str_adds(&o->pcre, c == 's' ? SPACE_SET : NO_SPACE_SET);
         o->p += 2;
         return 0;
     }
@@ -160,7 +127,6 @@ check_group(struct onig *o, const struct js *js, struct err *err)
         return unsupported(js, "the option m or s", err);
     if (strspn(letters, "ix-") < n)
         return unsupported(js, "an option other than i and x", err);
-    o->extended = o->extended || memchr(letters, 'x', n);
     if (letters[n] == ')' && o->p > o->begin &&
         memchr(letters, '|', (size_t)(o->end - letters)))
         return unsupported(js, "(?i) before alternatives", err);
@@ -226,7 +192,7 @@ tok_regex_parse(struct tok_regex *regex, const struct js *pattern,
     struct js js = js_get(pattern, "Regex");
     struct onig o = { 0 };
     struct str where = { 0 };
-    const char *s, *line;
+    const char *s;
     size_t n;
     int rc = 0;
 
@@ -250,13 +216,6 @@ tok_regex_parse(struct tok_regex *regex, const struct js *pattern,
                      "%s: %s: regex of %zu bytes becomes more than %d as "
                      "PCRE2's",
                      js.file, js.path, n, REGEX_MAX_PATTERN);
-    if (rc == 0 && o.calls && !o.in_class) {
-        line = last_byte(s, '\n', n);
-        line = line ? line : s;
-        if (o.extended && memchr(line, '#', (size_t)(o.end - line)))
-            rc = unsupported(&js, "\\b and a comment at the end", err);
-        str_adds(&o.pcre, DEFINITIONS);
-    }
     if (rc == 0) /* Oniguruma's ^ and $ are those of lines */
         rc = regex_compile(&regex->re, o.pcre.s ? o.pcre.s : "", o.pcre.n,
                            REGEX_UNICODE | REGEX_LINES | REGEX_LONG,

@@ -2,7 +2,6 @@
 #include "core/text/tok_split.h"
 
 #include <string.h>
-#include <utf8proc.h>
 
 #include "core/text/tok_bpe.h"
 #include "core/text/tok_impl.h"
@@ -91,29 +90,6 @@ cut_by_regex(struct cutter *cut, size_t n)
     return flush(cut);
 }
 
-static int
-cut_by_digits(struct cutter *cut, size_t n)
-{
-    size_t done = 0, length;
-    uint32_t c;
-
-    for (size_t i = 0; i < n; i += length) {
-        utf8proc_category_t category;
-
-        length = (size_t)utf8_next(cut->s + i, n - i, &c);
-        category = utf8proc_category((utf8proc_int32_t)c);
-        if (category != UTF8PROC_CATEGORY_ND &&
-            category != UTF8PROC_CATEGORY_NL &&
-            category != UTF8PROC_CATEGORY_NO)
-            continue;
-        if (segment(cut, done, i, false) < 0 ||
-            segment(cut, i, i + length, true) < 0)
-            return -1;
-        done = i + length;
-    }
-    return segment(cut, done, n, false) < 0 ? -1 : flush(cut);
-}
-
 int
 split_run(struct encoder *enc, size_t i_step, const char *s, size_t n,
           bool first)
@@ -127,8 +103,6 @@ split_run(struct encoder *enc, size_t i_step, const char *s, size_t n,
     if (i_step == enc->tok->n_split)
         return word_encode(enc, s, n);
     switch (step->type) {
-    case SPLIT_DIGITS:
-        return cut_by_digits(&cut, n);
     case SPLIT_PATTERN:
         return cut_by_regex(&cut, n);
     case SPLIT_BYTE_LEVEL:
@@ -209,6 +183,19 @@ metaspace_parse(struct metaspace *meta, const struct js *js, struct err *err)
     return 0;
 }
 
+/* A step with a regex of our own. */
+static int
+set_regex(struct split_step *step, const struct js *js, const char *regex,
+          struct err *err)
+{
+    json_t *v = json_pack("{s:s}", "Regex", regex);
+    struct js pattern = js_root(v, js->file);
+    int rc = tok_regex_parse(&step->regex, &pattern, err);
+
+    json_decref(v);
+    return rc;
+}
+
 int
 split_parse(struct tok *tok, const struct js *js, struct err *err)
 {
@@ -233,15 +220,8 @@ split_parse(struct tok *tok, const struct js *js, struct err *err)
                       err) < 0 ||
             part_bool(js, "use_regex", 1, &flag, err) < 0)
             return -1;
-        if (flag) {
-            json_t *v = json_pack("{s:s}", "Regex", GPT2_REGEX);
-
-            pattern = js_root(v, js->file);
-            rc = tok_regex_parse(&step->regex, &pattern, err);
-            json_decref(v);
-            if (rc < 0)
-                return -1;
-        }
+        if (flag && set_regex(step, js, GPT2_REGEX, err) < 0)
+            return -1;
         if (tok->n_split == TOK_MAX_STEPS)
             return part_too_many(js, err);
         tok->split[tok->n_split++].type = SPLIT_MAP_BYTES;
@@ -276,11 +256,11 @@ split_parse(struct tok *tok, const struct js *js, struct err *err)
     if (strcmp(type, "Digits") != 0)
         return part_unknown(js, "ByteLevel, Split, Digits, Metaspace, Sequence",
                             err);
-    step->type = SPLIT_DIGITS;
+    step->type = SPLIT_PATTERN;
     if (part_bool(js, "individual_digits", -1, &flag, err) < 0)
         return -1;
     step->behavior = flag ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS;
-    return 0;
+    return set_regex(step, js, "\\p{N}", err);
 }
 
 void

@@ -15,7 +15,6 @@ enum split_type {
     SPLIT_BYTE_LEVEL,
     SPLIT_MAP_BYTES,
     SPLIT_PATTERN,
-    SPLIT_DIGITS,
     SPLIT_METASPACE
 };
 enum split_behavior {

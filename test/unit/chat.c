@@ -167,11 +167,17 @@ test_vocabulary(void)
     }
 }
 
+#define RULE(from, to)                                            \
+    "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"" from "\"}," \
+    "\"content\":\"" to "\"}"
+
 static void
 test_normalized(void)
 {
-    struct tok *lower = make_tok("\"normalizer\":{\"type\":\"Lowercase\"},",
-                                 WORDS(ALIKE("<END>")));
+    struct tok *lower = make_tok(
+        "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[" RULE(
+            "(?i)end", "end") "," RULE("A", "a") "," RULE("C", "c") "]},",
+        WORDS(ALIKE("<END>")));
     struct tok *sp = make_tok(
         "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":"
         "\"Prepend\",\"prepend\":\"" M "\"},{\"type\":\"Replace\",\"pattern\":"
@@ -181,7 +187,7 @@ test_normalized(void)
         make_tok("\"normalizer\":{\"type\":\"NFC\"},", WORDS(ALIKE("<END>")));
 
     gives(lower, "a token that is searched in normalized text",
-          "A<END>~B<END>~<End>~C~", "a{<END>}b<end>{<END>}c");
+          "A<END>~A<END>~<End>~C~", "a{<END>}a<end>{<END>}c");
     gives(sp, "Prepend is done once", "[E] ~hi [E]~ [E]~a~",
           "{[E]}" M "hi" M "[E]{[E]}a");
     gives(nfc, "a normalizer that joins a message with the template is refused",

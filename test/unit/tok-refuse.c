@@ -99,10 +99,10 @@ test_types(void)
 #define PART(part, json) "{\"" part "\":" json "," MODEL "}"
     refuses(PART("normalizer", "{\"type\":\"Precompiled\"}"),
             "t: normalizer.type \"Precompiled\" is not supported (NFC, NFD, "
-            "NFKC, NFKD, Prepend, Replace, Lowercase, Strip, Sequence)");
+            "NFKC, NFKD, Prepend, Replace, Sequence)");
     refuses(PART("normalizer", "{\"type\":\"NFX\"}"),
             "t: normalizer.type \"NFX\" is not supported (NFC, NFD, NFKC, "
-            "NFKD, Prepend, Replace, Lowercase, Strip, Sequence)");
+            "NFKD, Prepend, Replace, Sequence)");
     refuses(PART("normalizer", "{}"),
             "t: normalizer.type is missing (expected a string)");
     refuses(PART("pre_tokenizer",
@@ -142,8 +142,6 @@ test_members(void)
     refuses(REGEX("(?im)a"),
             AT_REGEX " with the option m or s is not supported");
     refuses(REGEX("\\\\h"), AT_REGEX " with \\h is not supported");
-    refuses(REGEX("[\\\\W]"),
-            AT_REGEX " with \\W in brackets is not supported");
     refuses(META(",\"prepend_scheme\":\"last\""),
             "t: pre_tokenizer.prepend_scheme is \"last\" (expected always, "
             "never or first)");
@@ -202,7 +200,8 @@ test_regexes(void)
         { "x(?i)b|c", "(?i) before alternatives" },
         { "a{2}?", "\"{n}?\"" },
         { "a\\\\", "a backslash at the end" },
-        { "(?x)\\\\ba # b", "\\b and a comment at the end" },
+        { "[\\\\W]", "\\W" },
+        { "a\\\\b", "\\b" },
     };
 
     for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
@@ -319,35 +318,34 @@ test_steps(void)
     str_free(&text);
 }
 
-/* A kilobyte of \\b was half a megabyte for PCRE2. */
+/* Each \\s becomes a list of all white space. */
 static void
-test_edges(void)
+test_growing(void)
 {
     static const struct {
-        size_t n; /* of \\b */
+        size_t n; /* of \\s */
         const char *message;
     } cases[] = {
         { 500, "" },
-        { 2500, "" },
-        { 3000, AT_REGEX " of 6000 bytes becomes more than 16384 as PCRE2's" },
+        { 1000, AT_REGEX " of 2000 bytes becomes more than 16384 as PCRE2's" },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        struct str json = { 0 }, edges = { 0 };
+        struct str json = { 0 }, spaces = { 0 };
         struct tok *tok = NULL;
         struct err err = { 0 };
 
         for (size_t k = 0; k < cases[i].n; k++)
-            str_adds(&edges, "\\\\b");
-        str_addf(&json, REGEX("%s"), edges.s);
+            str_adds(&spaces, "\\\\s");
+        str_addf(&json, REGEX("%s"), spaces.s);
         tok_parse(&tok, json.s, json.n, "t", &err);
         tap_ok(strncmp(err.what, cases[i].message, strlen(cases[i].message)) ==
                        0 &&
                    (tok != NULL) == !*cases[i].message,
-               "%zu times \\b: %s", cases[i].n, err.what);
+               "%zu times \\s: %s", cases[i].n, err.what);
         tok_close(tok);
         str_free(&json);
-        str_free(&edges);
+        str_free(&spaces);
     }
 }
 
@@ -384,7 +382,7 @@ main(void)
     test_templates();
     test_encode();
     test_steps();
-    test_edges();
+    test_growing();
     test_limits();
     refuses("{\"model\":{\"vocab\":{\"a\":0,},\"merges\":[]}}",
             "t: line 1, column 26: string or '}' expected near '}'");
