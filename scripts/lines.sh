@@ -7,7 +7,7 @@ budgets='core 11775
 core/format 13621
 core/kernel 12057
 core/model 30939
-core/text 7943
+core/text 7788
 core/image 2398
 cmd 41794
 lib 2729'
