@@ -111,22 +111,13 @@ hash_sample(struct hash *hash, const void *data, size_t nbytes)
 void
 hash_add_numbers(struct hash *hash, const void *numbers, size_t n, size_t item)
 {
-    const char *at = numbers;
-    uint64_t u64;
-    uint32_t u32;
-    char le[8];
+    char block[1 << 14];
 
-    if (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && n > 0) {
-        hash_add(hash, numbers, n * item);
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        memcpy(item == 4 ? (void *)&u32 : (void *)&u64, at + i * item, item);
-        if (item == 4)
-            put_le32(le, u32);
-        else
-            put_le64(le, u64);
-        hash_add(hash, le, item);
+    for (size_t i = 0, k; i < n; i += k) {
+        k = smaller(n - i, sizeof(block) / item);
+        memcpy(block, (const char *)numbers + i * item, k * item);
+        le_numbers(block, k, item);
+        hash_add(hash, block, k * item);
     }
 }
 

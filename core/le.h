@@ -7,6 +7,7 @@
 #ifndef CORE_LE_H
 #define CORE_LE_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -71,6 +72,21 @@ le_f64(const void *p)
 
     memcpy(&f, &u, sizeof(f));
     return f;
+}
+
+/* le_numbers() makes n numbers of 4 or 8 bytes, an 'item', little-endian where
+ * the machine's order is another, or such ones its own. */
+static inline void
+le_numbers(void *numbers, size_t n, size_t item)
+{
+    unsigned char *at = numbers;
+
+    for (size_t i = 0; __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ && i < n; i++) {
+        uint64_t v = item == 4 ? le32(at + i * item) : le64(at + i * item);
+
+        for (size_t k = item; k-- > 0; v >>= 8)
+            at[i * item + k] = (unsigned char)v;
+    }
 }
 
 #endif

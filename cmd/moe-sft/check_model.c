@@ -15,7 +15,6 @@
 #include "cmd/moe-sft/write.h"
 #include "core/format/st.h"
 #include "core/js.h"
-#include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/model/train/difference.h"
 #include "core/model/train/loss.h"
@@ -99,11 +98,8 @@ read_grads(struct model_check *c, const char *path, struct err *err)
                          t ? "not F32, or of another shape than the adapter's"
                            : "missing");
         else
-            rc = st_pread(&st, t, c->grads + want->first, n * sizeof(float), 0,
-                          err);
-        if (rc == 0)
-            cvt_to_f32(c->grads + want->first, c->grads + want->first, DT_F32,
-                       n);
+            rc = st_read_numbers(&st, t, 0, c->grads + want->first, n,
+                                 sizeof(float), err);
     }
     for (size_t i = 0; rc == 0 && i < st.n_tensors; i++) {
         size_t k = 0;

@@ -9,7 +9,6 @@
 #include "core/format/sae.h"
 #include "core/format/st.h"
 #include "core/js.h"
-#include "core/le.h"
 #include "core/map.h"
 #include "core/model/train/sae.h"
 #include "core/str.h"
@@ -29,14 +28,10 @@ static int
 rows_had(const struct st *st, double *rows, struct err *err)
 {
     const struct st_tensor *t = st_find(st, "input");
-    unsigned char number[8];
 
     if (!t || t->dtype != DT_F64 || t->n_elements != 3)
         return not_state(st, err);
-    if (st_pread(st, t, number, 8, 8, err) < 0)
-        return -1;
-    *rows = le_f64(number);
-    return 0;
+    return st_read_numbers(st, t, 1, rows, 1, 8, err);
 }
 
 /* How many steps there were, and the record of the last one. */
@@ -45,21 +40,14 @@ last_step(const struct st *st, int64_t *n, struct sae_record *last,
           struct err *err)
 {
     const struct st_tensor *t = st_find(st, "steps");
-    unsigned char row[sizeof(*last)];
-    double v[sizeof(*last) / 8];
+    size_t n_columns = sizeof(*last) / 8;
 
-    if (!t || t->dtype != DT_F64 || t->n_dims != 2 ||
-        t->shape[1] != sizeof(v) / sizeof(*v))
+    if (!t || t->dtype != DT_F64 || t->n_dims != 2 || t->shape[1] != n_columns)
         return not_state(st, err);
     *n = t->shape[0];
-    if (*n == 0)
-        return 0;
-    if (st_pread(st, t, row, sizeof(row), t->nbytes - sizeof(row), err) < 0)
-        return -1;
-    for (size_t i = 0; i < sizeof(v) / sizeof(*v); i++)
-        v[i] = le_f64(row + 8 * i);
-    memcpy(last, v, sizeof(v));
-    return 0;
+    return *n == 0 ? 0
+                   : st_read_numbers(st, t, t->n_elements - n_columns, last,
+                                     n_columns, 8, err);
 }
 
 /* The number, or with --json all that the state says of itself. */

@@ -159,9 +159,7 @@ measure(struct dump_stats *st, const struct read_cmd *cmd,
             rc = gather_range(&gather, row, s.n, s.x, err);
             if (rc < 0)
                 goto out;
-            for (size_t i = 0;
-                 __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ && i < s.n * d; i++)
-                s.x[i] = le_f32(&s.x[i]);
+            le_numbers(s.x, s.n * d, sizeof(*s.x));
             par_for(gather.par, s.n, grain, find_norms, &s);
             if (pass == 0) {
                 n_blocks = (s.n + MOMENTS_ROWS - 1) / MOMENTS_ROWS;

@@ -7,6 +7,7 @@
 
 #include "core/format/stwant.h"
 #include "core/js.h"
+#include "core/le.h"
 #include "core/mem.h"
 #include "core/rng.h"
 #include "core/str.h"
@@ -224,17 +225,17 @@ numbers(struct look *l, const struct st_tensor *t, struct err *err)
 {
     const char *from = st_data(&l->st, t);
     size_t item = dtype_size(t->dtype);
-    bool swaps = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
     char *to;
 
-    if (t->n_elements == 0 || (!swaps && (uintptr_t)from % item == 0))
+    if (t->n_elements == 0 || (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ &&
+                               (uintptr_t)from % item == 0))
         return (void *)(uintptr_t)from;
     if (!(to = mem_try(t->n_elements, item, l->st.path, err)))
         return NULL;
     l->copies = xrealloc(l->copies, l->n_copies + 1, sizeof(*l->copies));
     l->copies[l->n_copies++] = to;
-    for (size_t i = 0; i < t->nbytes; i++)
-        to[i] = from[swaps ? i / item * item + item - 1 - i % item : i];
+    memcpy(to, from, t->nbytes);
+    le_numbers(to, t->n_elements, item);
     return to;
 }
 

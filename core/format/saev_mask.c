@@ -246,8 +246,7 @@ is_short(const struct mask_scan *c, struct mask_block *b, size_t offset,
                 return -1;
         }
         memcpy(x, b->bytes + (offset - b->at), n);
-        for (size_t i = 0; i < n / sizeof(*x); i++)
-            x[i] = le_f32(&x[i]);
+        le_numbers(x, n / sizeof(*x), sizeof(*x));
         sae_norm_add(lane, x, n / sizeof(*x));
     }
     return sae_norm(lane) > c->mask->max_norm ? 0 : 1;

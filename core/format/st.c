@@ -380,3 +380,13 @@ st_pread(const struct st *st, const struct st_tensor *t, void *buf,
     return file_pread(st->fd, st->path, buf, nbytes,
                       st->data_offset + t->begin + offset, err);
 }
+
+int
+st_read_numbers(const struct st *st, const struct st_tensor *t, size_t first,
+                void *to, size_t n, size_t item, struct err *err)
+{
+    if (st_pread(st, t, to, n * item, first * item, err) < 0)
+        return -1;
+    le_numbers(to, n, item);
+    return 0;
+}

@@ -113,6 +113,12 @@ const void *st_data(const struct st *st, const struct st_tensor *t);
 int st_pread(const struct st *st, const struct st_tensor *t, void *buf,
              size_t nbytes, size_t offset, struct err *err);
 
+/* st_read_numbers() reads n of a tensor's numbers of 'item' bytes, 4 or 8, from
+ * number 'first' on, in this machine's order. */
+int st_read_numbers(const struct st *st, const struct st_tensor *t,
+                    size_t first, void *to, size_t n, size_t item,
+                    struct err *err);
+
 /*
  * st_sniff() says what a file that is not safetensors seems to be, from its
  * first bytes: "a git-lfs pointer (run git lfs pull)", or NULL.

@@ -334,18 +334,7 @@ stw_write_some(struct stw *w, int tensor, size_t first, const void *numbers,
     for (size_t i = 0, k; i < n; i += k) {
         k = smaller(n - i, most);
         memcpy(bytes, (const char *)numbers + i * item, k * item);
-        for (size_t j = 0; j < k; j++) {
-            uint32_t u32;
-            uint64_t u64;
-
-            if (item == 4) {
-                memcpy(&u32, bytes + 4 * j, 4);
-                put_le32(bytes + 4 * j, u32);
-            } else {
-                memcpy(&u64, bytes + 8 * j, 8);
-                put_le64(bytes + 8 * j, u64);
-            }
-        }
+        le_numbers(bytes, k, item);
         if (stw_write(w, tensor, bytes, k * item, (first + i) * item, err) < 0)
             return -1;
     }
