@@ -9,8 +9,6 @@
 #include "core/format/st.h"
 #include "core/hash.h"
 #include "core/js.h"
-#include "core/kernel/cvt.h"
-#include "core/le.h"
 #include "core/mem.h"
 #include "core/opt.h"
 #include "core/out.h"
@@ -23,19 +21,6 @@
 #define MAX_UNPACKED                                        \
     64 /* bytes for one on the disk: moments that are 0 and \
         * file systems that compress stay far below */
-#define STOPPED "the state was being read, run it again"
-
-static const char *const kinds[] = { "master", "exp_avg", "exp_avg_sq" };
-#define N_KINDS 3
-
-/* The optimizer's array of a kind. */
-static float *
-array_of(const struct adamw *a, size_t kind)
-{
-    float *const all[N_KINDS] = { a->master, a->m, a->v };
-
-    return all[kind];
-}
 
 void
 train_state_set(struct train_state *s, const char *name, const char *value,
@@ -138,43 +123,101 @@ train_state_close(struct train_state *s)
     *s = (struct train_state){ 0 };
 }
 
-/* Appends the name of a parameter's array of a kind; returns its elements. */
+/* ---- tensors of the file ---- */
+
+struct item {
+    char *name;
+    enum dtype dtype;
+    size_t n_dims;
+    uint64_t shape[3]; /* n_dims of them */
+    char *at;          /* its numbers, in this machine's order */
+};
+
+/* All of them, as the checksum has them one after the other. */
+struct items {
+    struct item *list; /* [n] */
+    size_t n;
+};
+
+static struct items
+items_of(const struct train_state *s)
+{
+    static const char *const kinds[] = { "master", "exp_avg", "exp_avg_sq" };
+    enum { N_KINDS = sizeof(kinds) / sizeof(*kinds) };
+    float *const arrays[N_KINDS] = { s->adamw->master, s->adamw->m,
+                                     s->adamw->v };
+    size_t most = 2 + s->n_tensors * N_KINDS + s->n_others, n = 0, at = 0;
+    struct item *list = xcalloc(most, sizeof(*list));
+
+    list[n++] = (struct item){ xstrdup("steps"),
+                               DT_F64,
+                               2,
+                               { s->step, s->table->n },
+                               (char *)s->records };
+    if (s->evals.n)
+        list[n++] = (struct item){ xstrdup("evals"),
+                                   DT_F64,
+                                   2,
+                                   { s->evals.n, 2 },
+                                   (char *)s->evals.list };
+    for (size_t i = 0; i < s->n_tensors; i++) {
+        const struct train_tensor *t = &s->tensors[i];
+        size_t numbers = 1;
+
+        for (size_t k = 0; k < N_KINDS; k++) {
+            struct str name = { 0 };
+
+            str_addf(&name, "%s.%s", t->name, kinds[k]);
+            list[n] = (struct item){
+                name.s, DT_F32, t->n_dims, { 0 }, (char *)(arrays[k] + at)
+            };
+            memcpy(list[n++].shape, t->shape, sizeof(t->shape));
+        }
+        for (size_t k = 0; k < t->n_dims; k++)
+            numbers *= (size_t)t->shape[k];
+        at += numbers;
+    }
+    for (size_t i = 0; i < s->n_others; i++)
+        list[n++] = (struct item){ xstrdup(s->others[i].name),
+                                   DT_F64,
+                                   1,
+                                   { s->others[i].n },
+                                   (char *)s->others[i].at };
+    return (struct items){ list, n };
+}
+
+static void
+free_items(const struct items *items)
+{
+    for (size_t i = 0; i < items->n; i++)
+        free(items->list[i].name);
+    free(items->list);
+}
+
 static size_t
-name_of(const struct train_tensor *t, size_t kind, struct str *name)
+numbers_of(const struct item *item)
 {
     size_t n = 1;
 
-    str_clear(name);
-    str_addf(name, "%s.%s", t->name, kinds[kind]);
-    for (size_t i = 0; i < t->n_dims; i++)
-        n *= (size_t)t->shape[i];
+    for (size_t i = 0; i < item->n_dims; i++)
+        n *= (size_t)item->shape[i];
     return n;
 }
 
-/* ---- a checksum of all numbers, as they are in the file ---- */
+/* ---- checksums ---- */
 
 #define CHECKSUM          "xxh3"
 #define SETTINGS_CHECKSUM "settings_xxh3"
 
+/* That of all numbers, as they are in the file. */
 static void
-checksum(const struct train_state *s, char hex[HASH_MAX_HEX])
+checksum(const struct items *items, char hex[HASH_MAX_HEX])
 {
     struct hash *hash = hash_new(HASH_XXH3);
-    struct str name = { 0 };
-    size_t at = 0, n;
 
-    hash_add_numbers(hash, s->records, s->step * s->table->n, 8);
-    hash_add_numbers(hash, s->evals.list, 2 * s->evals.n, 8);
-    for (size_t i = 0; i < s->n_tensors * N_KINDS; i++) {
-        size_t kind = i % N_KINDS;
-
-        n = name_of(&s->tensors[i / N_KINDS], kind, &name);
-        hash_add_numbers(hash, array_of(s->adamw, kind) + at, n, 4);
-        at += kind == N_KINDS - 1 ? n : 0;
-    }
-    for (size_t i = 0; i < s->n_others; i++)
-        hash_add_numbers(hash, s->others[i].at, (size_t)s->others[i].n, 8);
-    str_free(&name);
+    for (size_t i = 0; i < items->n; i++)
+        hash_add_numbers(hash, items->list[i].at, numbers_of(&items->list[i]),
+                         dtype_size(items->list[i].dtype));
     hash_end(hash, hex);
 }
 
@@ -197,76 +240,42 @@ settings_checksum(const struct train_state *s, const struct st *st,
     hash_end(hash, hex);
 }
 
-/* Is what was read what was written? */
-static int
-check_sum(const struct train_state *s, const struct st *st, struct err *err)
-{
-    const char *want = st_meta(st, CHECKSUM);
-    char found[HASH_MAX_HEX];
-
-    checksum(s, found);
-    if (want && !strcmp(found, want))
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: is damaged: its numbers are not those that were "
-                   "written (XXH3 %s)",
-                   st->path, found);
-}
-
 /* ---- the file ---- */
 
 struct stw *
 train_state_write(const struct train_state *s, const char *path,
                   struct err *err)
 {
-    const uint64_t shape[] = { s->step, s->table->n };
-    const uint64_t eval[] = { s->evals.n, 2 };
+    const struct items items = items_of(s);
     struct stw *w = stw_new();
-    struct str text = { 0 };
-    size_t at = 0, n;
+    struct str step = { 0 };
     char hex[HASH_MAX_HEX];
-    int evals = -1;
-    int rc;
+    int rc = 0;
 
-    checksum(s, hex);
+    checksum(&items, hex);
     stw_meta(w, CHECKSUM, hex);
     settings_checksum(s, NULL, hex);
     stw_meta(w, SETTINGS_CHECKSUM, hex);
-    str_addf(&text, "%llu", (unsigned long long)s->step);
+    str_addf(&step, "%llu", (unsigned long long)s->step);
     stw_meta(w, "format", s->format);
-    stw_meta(w, "step", text.s);
+    stw_meta(w, "step", step.s);
     stw_meta(w, "arithmetic", s->arithmetic);
     for (size_t i = 0; i < s->n_settings; i++)
         stw_meta(w, s->settings[i].name, s->settings[i].value);
-    rc = stw_add(w, "steps", DT_F64, 2, shape, err);
-    for (size_t i = 0; rc >= 0 && i < s->n_tensors * N_KINDS; i++) {
-        const struct train_tensor *t = &s->tensors[i / N_KINDS];
+    for (size_t i = 0; rc >= 0 && i < items.n; i++) {
+        const struct item *item = &items.list[i];
 
-        name_of(t, i % N_KINDS, &text);
-        rc = stw_add(w, text.s, DT_F32, t->n_dims, t->shape, err);
+        rc =
+            stw_add(w, item->name, item->dtype, item->n_dims, item->shape, err);
     }
-    for (size_t i = 0; rc >= 0 && i < s->n_others; i++)
-        rc = stw_add(w, s->others[i].name, DT_F64, 1, &s->others[i].n, err);
-    if (rc >= 0 && s->evals.n)
-        rc = evals = stw_add(w, "evals", DT_F64, 2, eval, err);
     if (rc >= 0)
         rc = stw_open(w, path, OUT_RUN, err);
-    if (rc == 0)
-        rc = stw_write_numbers(w, 0, s->records, s->step * s->table->n, 8, err);
-    for (size_t i = 0; rc == 0 && i < s->n_tensors * N_KINDS; i++) {
-        size_t kind = i % N_KINDS;
-
-        n = name_of(&s->tensors[i / N_KINDS], kind, &text);
-        rc = stw_write_numbers(w, 1 + (int)i, array_of(s->adamw, kind) + at, n,
-                               4, err);
-        at += kind == N_KINDS - 1 ? n : 0;
-    }
-    for (size_t i = 0; rc == 0 && i < s->n_others; i++)
-        rc = stw_write_numbers(w, (int)(1 + s->n_tensors * N_KINDS + i),
-                               s->others[i].at, (size_t)s->others[i].n, 8, err);
-    if (rc == 0 && evals >= 0)
-        rc = stw_write_numbers(w, evals, s->evals.list, 2 * s->evals.n, 8, err);
-    str_free(&text);
+    for (size_t i = 0; rc == 0 && i < items.n; i++)
+        rc = stw_write_numbers(w, (int)i, items.list[i].at,
+                               numbers_of(&items.list[i]),
+                               dtype_size(items.list[i].dtype), err);
+    free_items(&items);
+    str_free(&step);
     if (rc == 0)
         return w;
     stw_free(w);
@@ -345,85 +354,43 @@ check_settings(const struct st *st, const struct train_state *s,
     return 0;
 }
 
-/* A tensor of the state, of the shape it must have. */
-static const struct st_tensor *
-find(const struct st *st, const char *name, enum dtype dtype, size_t n_dims,
-     const uint64_t *shape, struct err *err)
-{
-    const struct st_tensor *t = st_find(st, name);
-
-    if (t && t->dtype == dtype && t->n_dims == n_dims &&
-        !memcmp(t->shape, shape, n_dims * sizeof(*shape)))
-        return t;
-    err_set(err, EX_DATAERR, "%s: %s is %s", st->path, name,
-            t ? "of another shape or dtype" : "missing");
-    return NULL;
-}
-
+/* Reads a tensor, which must have this shape. */
 static int
-read_tensors(struct train_state *s, const struct st *st, struct err *err)
+read_item(const struct item *item, const struct st *st, struct err *err)
 {
-    float *le = xcalloc(CHUNK, sizeof(*le));
-    struct str name = { 0 };
-    size_t at = 0;
+    const struct st_tensor *t = st_find(st, item->name);
+    size_t size = dtype_size(item->dtype), n = numbers_of(item);
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && i < s->n_tensors * N_KINDS; i++) {
-        const struct train_tensor *want = &s->tensors[i / N_KINDS];
-        size_t kind = i % N_KINDS, n = name_of(want, kind, &name), part;
-        const struct st_tensor *t =
-            find(st, name.s, DT_F32, want->n_dims, want->shape, err);
-
-        rc = t ? 0 : -1;
-        for (size_t k = 0; rc == 0 && k < n; k += part) {
-            part = smaller(n - k, CHUNK);
-            rc = st_pread(st, t, le, part * 4, k * 4, err);
-            cvt_to_f32(array_of(s->adamw, kind) + at + k, le, DT_F32, part);
-            if (rc == 0 && sig_stop())
-                rc = sig_stopped(STOPPED, err);
-        }
-        at += kind == N_KINDS - 1 ? n : 0;
+    if (!t || t->dtype != item->dtype || t->n_dims != item->n_dims ||
+        memcmp(t->shape, item->shape, t->n_dims * sizeof(*t->shape)) != 0)
+        return err_set(err, EX_DATAERR, "%s: %s is %s", st->path, item->name,
+                       t ? "of another shape or dtype" : "missing");
+    for (size_t i = 0, part; rc == 0 && i < n; i += part) {
+        part = smaller(n - i, CHUNK);
+        rc = st_read_numbers(st, t, i, item->at + i * size, part, size, err);
+        if (rc == 0 && sig_stop())
+            rc = sig_stopped("the state was being read, run it again", err);
     }
-    free(le);
-    str_free(&name);
     return rc;
 }
 
-/* A state has evaluations, or is of a run without any so far. */
-static int
-read_evals(struct train_state *s, const struct st *st, struct err *err)
+/* Makes room for as many steps and evaluations as there are, of which a run may
+ * have none so far. */
+static void
+make_room(struct train_state *s, const struct st *st)
 {
-    const struct st_tensor *t = st_find(st, "evals");
-    size_t n = t && t->n_dims == 2 ? t->shape[0] : 0;
-    unsigned char row[sizeof(struct eval_record)];
+    const struct st_tensor *steps = st_find(st, "steps");
+    const struct st_tensor *evals = st_find(st, "evals");
+    struct eval_list *e = &s->evals;
 
-    s->evals.n = 0;
-    if (t && !find(st, "evals", DT_F64, 2, (uint64_t[]){ n, 2 }, err))
-        return -1;
-    for (size_t i = 0; i < n; i++) {
-        if (st_pread(st, t, row, sizeof(row), i * sizeof(row), err) < 0)
-            return -1;
-        train_state_eval(s, le_f64(row + 8));
-        s->evals.list[i].step = le_f64(row);
-    }
-    return 0;
-}
-
-static int
-read_others(const struct train_numbers *to, const struct st *st,
-            struct err *err)
-{
-    const struct st_tensor *t = find(st, to->name, DT_F64, 1, &to->n, err);
-    unsigned char number[8];
-
-    if (!t)
-        return -1;
-    for (size_t i = 0; i < to->n; i++) {
-        if (st_pread(st, t, number, 8, i * 8, err) < 0)
-            return -1;
-        to->at[i] = le_f64(number);
-    }
-    return 0;
+    s->step = strtoull(meta(st, "step"), NULL, 10);
+    s->room = larger(steps ? steps->n_elements / s->table->n : 0, 64);
+    s->records =
+        xrealloc(s->records, s->room, s->table->n * sizeof(*s->records));
+    e->n = evals ? evals->n_elements / 2 : 0;
+    e->cap = larger(e->n, 1);
+    e->list = xrealloc(e->list, e->cap, sizeof(*e->list));
 }
 
 int
@@ -447,43 +414,30 @@ train_state_open(struct st *st, const char *path, struct err *err)
 int
 train_state_read(struct train_state *s, const char *path, struct err *err)
 {
-    const struct st_tensor *t = NULL;
-    size_t row_n = s->table->n * sizeof(double);
-    unsigned char *row = xcalloc(s->table->n, sizeof(double));
-    double *record = xcalloc(s->table->n, sizeof(*record));
-    uint64_t step;
+    struct items items = { 0 };
+    char found[HASH_MAX_HEX];
     struct st st;
     int rc;
 
-    if (train_state_open(&st, path, err) < 0) {
-        free(record);
-        free(row);
+    if (train_state_open(&st, path, err) < 0)
         return -1;
+    rc = check_settings(&st, s, err);
+    if (rc == 0) {
+        make_room(s, &st);
+        items = items_of(s);
     }
-    step = strtoull(meta(&st, "step"), NULL, 10);
-    if (check_settings(&st, s, err) == 0)
-        t = find(&st, "steps", DT_F64, 2, (uint64_t[]){ step, s->table->n },
-                 err);
-    s->step = 0;
-    for (rc = t ? 0 : -1; rc == 0 && s->step < step;) {
-        rc = st_pread(&st, t, row, row_n, s->step * row_n, err);
-        for (size_t i = 0; i < s->table->n; i++)
-            record[i] = le_f64(row + 8 * i);
-        if (rc == 0)
-            train_state_record(s, record);
-        if (rc == 0 && sig_stop())
-            rc = sig_stopped(STOPPED, err);
-    }
+    for (size_t i = 0; rc == 0 && i < items.n; i++)
+        rc = read_item(&items.list[i], &st, err);
     if (rc == 0)
-        rc = read_evals(s, &st, err);
-    if (rc == 0)
-        rc = read_tensors(s, &st, err);
-    for (size_t i = 0; rc == 0 && i < s->n_others; i++)
-        rc = read_others(&s->others[i], &st, err);
-    if (rc == 0)
-        rc = check_sum(s, &st, err);
+        checksum(&items, found);
+    if (rc == 0 && strcmp(found, meta(&st, CHECKSUM)) != 0)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: is damaged: its numbers are not those that were "
+                     "written (XXH3 %s)",
+                     path, found);
+    if (rc < 0)
+        s->step = s->evals.n = 0;
+    free_items(&items);
     st_close(&st);
-    free(record);
-    free(row);
     return rc;
 }
