@@ -400,16 +400,6 @@ room_at(const struct row_stream *in, size_t layer, size_t row)
     return in->x + (layer * in->cap + row) * in->d;
 }
 
-static bool
-is_finite(const float *x, size_t n)
-{
-    float sum = 0; /* 0, or NaN */
-
-    for (size_t i = 0; i < n; i++)
-        sum += x[i] * 0;
-    return sum == 0;
-}
-
 /* The source of a row of the input, which becomes its own. */
 static const struct source *
 source_of(const struct row_stream *in, uint64_t *row)
@@ -457,7 +447,7 @@ check_rows(struct row_stream *in, size_t layer, size_t row, size_t n,
         return (ssize_t)n;
     for (size_t i = 0; i < n; i++) {
         float *x = room_at(in, layer, row + i);
-        bool good = is_finite(x, in->d);
+        bool good = cvt_fits(x, DT_F32, in->d);
 
         if (!good && !in->skip_bad)
             return bad_row(in, layer, number + i, err);
@@ -604,7 +594,7 @@ rows_padding(const struct row_stream *in, bool *padding)
 bool
 rows_bad(const struct row_stream *in, size_t i)
 {
-    return !is_finite(room_at(in, 0, i), in->d);
+    return !cvt_fits(room_at(in, 0, i), DT_F32, in->d);
 }
 
 int

@@ -4,38 +4,22 @@
 
 #include "core/kernel/gemm.h"
 #include "core/mem.h"
+#include "core/model/matrix_rows.h"
 #include "core/model/train/lm_impl.h"
 #include "core/sig.h"
 
 enum { ROWS = 64 }; /* quantized together, in the engine's workspace */
 
-/* Rows of w. */
-struct widening {
-    const struct linear *l;
-    size_t first;
-    float *to; /* [ROWS, in] */
-};
-
-static void
-widen_rows(void *ctx, size_t begin, size_t end)
-{
-    const struct widening *w = ctx;
-    size_t n = w->l->in;
-
-    weight_rows(w->to + begin * n, &w->l->w, w->first + begin, end - begin, n);
-}
-
 static void
 quantize(struct engine *e, struct linear *l, int8_t *to, float *scale)
 {
     size_t ld = gemm_ld_int8(l->in), max = smaller(ROWS, e->options.chunk);
+    const struct gemm_matrix w = linear_job(l, NULL, false).w;
     int8_t *rows = (int8_t *)e->rounded;
 
     for (size_t i = 0, n; i < l->out; i += n) {
-        struct widening w = { l, i, e->widened };
-
         n = smaller(l->out - i, max);
-        par_for(e->par, n, 4, widen_rows, &w);
+        matrix_weights(e->par, &w, i, n, e->widened, l->in);
         gemm_to_int8(e->gemm, rows, scale + i, e->widened, l->in, n, l->in);
         for (size_t k = 0; k < n; k++)
             memcpy(to + (i + k) * l->in, rows + k * ld, l->in);

@@ -14,6 +14,7 @@
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/train/lm_impl.h"
+#include "core/model/train/loss.h"
 
 /* Columns of a gradient that one task sums: 512 rows of them (128 KiB) stay in
  * the L2 cache for all of p's. */
@@ -170,19 +171,6 @@ transpose_b(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-struct carrying {
-    float *to;
-    const float *from;
-};
-
-static void
-carry_all(void *ctx, size_t begin, size_t end)
-{
-    const struct carrying *c = ctx;
-
-    vec_add(c->to + begin, c->from + begin, end - begin);
-}
-
 void
 lm_sums_finish(struct lm *lm, size_t n_slices)
 {
@@ -192,8 +180,7 @@ lm_sums_finish(struct lm *lm, size_t n_slices)
         lm_ranks_add(lm, n_slices);
     else
         for (size_t i = lm_n_blocks(0, n_slices) - 1; i > 0; i--)
-            par_for(w->par, lm->n_params, 16384, carry_all,
-                    &(struct carrying){ w->sums.copies + (i - 1) * lm->n_params,
-                                        w->sums.copies + i * lm->n_params });
+            grad_add(w->sums.copies + (i - 1) * lm->n_params,
+                     w->sums.copies + i * lm->n_params, lm->n_params, w->par);
     par_for_thread(w->par, w->n_adapted, 1, transpose_b, lm);
 }
