@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/kernel/cvt.h"
 #include "core/kernel/sums.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
@@ -12,7 +13,6 @@
 #include "core/model/table_dims.h"
 
 #define PART_COLS 4096 /* 16 KiB of them on the stack */
-#define LANES     16
 
 struct table_work {
     struct gemm *gemm;
@@ -276,15 +276,11 @@ apply_parts(struct gemm *gemm, const struct table *t, float *y, size_t ldy,
     size_t col = 0;
 
     for (size_t i = 0; i < t->n_parts; i++) {
-        const struct table_part *p = &t->part[i];
-
-        jobs[i] = (struct gemm_job){
-            .w = { .weight = p->w, .n = p->out, .k = t->in, .by_k = p->by_k },
-            .c = y + col,
-            .ldc = ldy,
-            .end = { .accumulate = add },
-        };
-        col += p->out;
+        jobs[i] = (struct gemm_job){ .w = t->part[i],
+                                     .c = y + col,
+                                     .ldc = ldy,
+                                     .end = { .accumulate = add } };
+        col += t->part[i].n;
     }
     gemm_exact(gemm, jobs, t->n_parts, x, ldx, n);
 }
@@ -320,23 +316,6 @@ table_compensate(struct table_work *w, const struct table *t,
     }
 }
 
-/* Are all finite?  0 times another is NaN. */
-static bool
-is_finite(const float *y, size_t n)
-{
-    float lane[LANES] = { 0 }, sum = 0;
-    size_t i = 0;
-
-    for (; i + LANES <= n; i += LANES)
-        for (size_t j = 0; j < LANES; j++)
-            lane[j] += 0 * y[i + j];
-    for (; i < n; i++)
-        sum += 0 * y[i];
-    for (size_t j = 0; j < LANES; j++)
-        sum += lane[j];
-    return sum == 0;
-}
-
 size_t
 table_apply(struct table_work *w, const struct table *t,
             const struct table_fix *fix, float *y, size_t ldy, const float *x,
@@ -349,7 +328,7 @@ table_apply(struct table_work *w, const struct table *t,
     table_combine(w, t, y, ldy, n);
     table_compensate(w, t, fix, y, ldy, x, ldx, n, flags);
     for (size_t i = 0; i < n; i++)
-        n_bad += !is_finite(y + i * ldy, t->out);
+        n_bad += !cvt_fits(y + i * ldy, DT_F32, t->out);
     return n_bad;
 }
 

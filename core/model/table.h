@@ -35,24 +35,6 @@
 struct linear;
 struct stdir;
 
-/* The weights of one of the layers that a table stands for. */
-struct table_part {
-    struct weight w; /* [out, in] as in a model's file */
-    bool by_k;       /* but it is [in, out] */
-    size_t out;
-};
-
-/* table_part_read() makes f32 of n weights of an output, from an input on. */
-void table_part_read(float *to, const struct table_part *part, size_t out,
-                     size_t in, size_t n);
-
-/* table_part_dtype() is a type that its weights are exact in. */
-static inline enum dtype
-table_part_dtype(const struct table_part *p)
-{
-    return p->w.code ? DT_F32 : p->w.dtype;
-}
-
 /* A table, by table_open(), or filled by hand: all of it is borrowed then. */
 struct table {
     size_t in, out, n_basis;
@@ -67,7 +49,7 @@ struct table {
     size_t panels_nbytes;
     enum dtype panels_dtype;
     void *transposed; /* weight_t, if table_transpose() made it */
-    struct table_part part[LUT_MAX_PARTS];
+    struct gemm_matrix part[LUT_MAX_PARTS]; /* [some of out, in] */
     size_t n_parts;
 
     struct form_memory packed; /* of table_bind_model()'s */
@@ -125,8 +107,7 @@ size_t table_ratio(size_t in, double ratio);
 /*
  * table_transpose() gives a table without weight_t one, [in, out], made from
  * its parts, where 'fix' selects so few dims that reading these alone costs
- * less than the layer: an eighth at most.  Does nothing where that is not so,
- * or where the parts are not of one dtype.
+ * less than the layer: an eighth at most.  Does nothing where that is not so.
  * 0, or -1 with 'err' set (EX_SOFTWARE).
  */
 int table_transpose(struct table *t, const struct table_fix *fix,
@@ -190,6 +171,11 @@ void table_compensate(struct table_work *work, const struct table *t,
 /* table_dense() is the layer itself: y = W x + bias, by the parts. */
 void table_dense(struct gemm *gemm, const struct table *t, float *y, size_t ldy,
                  const float *x, size_t ldx, size_t n);
+
+/* table_weights() makes f32 of the layer's weights of n inputs, from one on: to
+ * [n, out].  table_weights_dtype() is a type that all of them are exact in. */
+void table_weights(float *to, const struct table *t, size_t in, size_t n);
+enum dtype table_weights_dtype(const struct table *t);
 
 /* table_norms() gives |W_d|, the norm of each column of the layer's weights,
  * in f64 sums.  norms [in]. */

@@ -80,36 +80,24 @@ out:
 int
 table_pack_dims(struct table *t, const struct table_fix *fix, struct err *err)
 {
-    const struct table_part stored = {
-        .w = { .data = t->weight_t, .dtype = t->weight_dtype, .ld = t->out },
-        .by_k = true,
-        .out = t->out,
-    };
-    const struct table_part *parts = t->weight_t ? &stored : t->part;
-    size_t n_parts = t->weight_t ? 1 : t->n_parts, m = fix->n_dims, at = 0;
-    float v;
-    size_t panels = (t->out + TABLE_PANEL - 1) / TABLE_PANEL;
+    enum dtype dtype = table_weights_dtype(t);
+    size_t m = fix->n_dims, size = TABLE_PANEL * dtype_size(dtype);
+    float *row;
 
-    t->panels_dtype = table_part_dtype(&parts[0]);
-    for (size_t i = 1; i < n_parts; i++)
-        if (table_part_dtype(&parts[i]) != t->panels_dtype)
-            t->panels_dtype = DT_F32;
-    t->panels_nbytes = panels * TABLE_PANEL * m * dtype_size(t->panels_dtype);
+    t->panels_dtype = dtype;
+    t->panels_nbytes = (t->out + TABLE_PANEL - 1) / TABLE_PANEL * m * size;
     t->panels =
         mem_big(t->panels_nbytes, 1, "the weights of compensated inputs", err);
     if (!t->panels)
         return -1;
-    for (size_t p = 0; p < n_parts; p++)
-        for (size_t o = 0; o < parts[p].out; o++, at++)
-            for (size_t k = 0; k < m; k++) {
-                size_t d = fix->dims[k], to = at / TABLE_PANEL * m + k;
-
-                table_part_read(&v, &parts[p], o, d, 1);
-                to = to * TABLE_PANEL + at % TABLE_PANEL;
-                cvt_from_f32((char *)t->panels +
-                                 to * dtype_size(t->panels_dtype),
-                             t->panels_dtype, &v, 1);
-            }
+    row = xmalloc(t->out * sizeof(*row));
+    for (size_t k = 0; k < m; k++) {
+        table_weights(row, t, fix->dims[k], 1);
+        for (size_t o = 0; o < t->out; o += TABLE_PANEL)
+            cvt_from_f32((char *)t->panels + (o / TABLE_PANEL * m + k) * size,
+                         dtype, row + o, smaller(t->out - o, TABLE_PANEL));
+    }
+    free(row);
     return 0;
 }
 

@@ -11,13 +11,14 @@
 #include "core/model/config_file.h"
 #include "core/model/linear.h"
 #include "core/model/linear_file.h"
+#include "core/model/matrix_rows.h"
 #include "core/model/names.h"
 #include "core/model/table.h"
 #include "core/near.h"
 #include "core/tty.h"
 
 #define FEW_DIMS 8  /* one in 8: a batch of 64 takes the layer's time */
-#define BLOCK    64 /* rows and columns transposed at a time */
+#define BLOCK    64 /* inputs whose weights are read at a time */
 
 int
 table_open(struct table *t, const struct lut *lut, const struct lut_layer *l,
@@ -90,22 +91,12 @@ table_close(struct table *t)
     *t = (struct table){ 0 };
 }
 
-void
-table_part_read(float *to, const struct table_part *p, size_t out, size_t in,
-                size_t n)
-{
-    if (!p->by_k)
-        weight_read(to, &p->w, out, in, n);
-    for (size_t i = 0; p->by_k && i < n; i++)
-        weight_read(to + i, &p->w, in + i, out, 1);
-}
-
 bool
 table_bind(struct table *t, const struct linear *l)
 {
     if (l->in != t->in || l->out > t->out - t->n_bound)
         return false;
-    t->part[t->n_parts++] = (struct table_part){ l->w, l->by_k, l->out };
+    t->part[t->n_parts++] = linear_job(l, NULL, false).w;
     if (l->bias)
         memcpy(t->bias + t->n_bound, l->bias, l->out * sizeof(*l->bias));
     t->n_bound += l->out;
@@ -121,9 +112,9 @@ compare_sample(const struct table *t)
     char hex[HASH_MAX_HEX];
 
     for (size_t i = 0; i < t->n_parts; i++) {
-        const struct table_part *p = &t->part[i];
+        const struct gemm_matrix *p = &t->part[i];
 
-        form_hash(hash, &p->w, p->by_k ? t->in : p->out);
+        form_hash(hash, &p->weight, p->by_k ? p->k : p->n);
     }
     hash_end(hash, hex);
     if (made_of && strcmp(made_of, hex) != 0)
@@ -197,51 +188,67 @@ table_bind_model(struct table *t, struct stdir *model, const char *path,
     return rc;
 }
 
-/* The part's rows from r on, columns from c on; row r is the layer's output
- * 'to'. */
-static void
-transpose_block(struct table *t, const struct table_part *part, size_t r,
-                size_t c, size_t to)
+enum dtype
+table_weights_dtype(const struct table *t)
 {
-    size_t rows = smaller(BLOCK, part->out - r);
-    size_t cols = smaller(BLOCK, t->in - c);
-    float block[BLOCK][BLOCK], column[BLOCK];
+    enum dtype dtype = t->weight_dtype;
 
-    for (size_t i = 0; i < rows; i++)
-        table_part_read(block[i], part, r + i, c, cols);
-    for (size_t j = 0; j < cols; j++) {
-        for (size_t i = 0; i < rows; i++)
-            column[i] = block[i][j];
-        cvt_from_f32((char *)t->transposed +
-                         ((c + j) * t->out + to) * dtype_size(t->weight_dtype),
-                     t->weight_dtype, column, rows);
+    for (size_t i = 0; !t->weight_t && i < t->n_parts; i++) {
+        const struct weight *w = &t->part[i].weight;
+
+        if (i == 0)
+            dtype = w->dtype;
+        if (w->code || w->dtype != dtype)
+            dtype = DT_F32;
+    }
+    return dtype;
+}
+
+void
+table_weights(float *to, const struct table *t, size_t in, size_t n)
+{
+    size_t size = dtype_size(t->weight_dtype), col = 0;
+
+    if (t->weight_t)
+        cvt_to_f32(to, (const char *)t->weight_t + in * t->out * size,
+                   t->weight_dtype, n * t->out);
+    for (size_t i = 0; !t->weight_t && i < t->n_parts; i++) {
+        const struct gemm_matrix *p = &t->part[i];
+        const struct gemm_matrix w = { p->weight, p->k, p->n,
+                                       .by_k = !p->by_k };
+
+        matrix_weights(NULL, &w, in, n, to + col, t->out);
+        col += p->n;
     }
 }
 
 int
 table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
 {
-    enum dtype dtype = table_part_dtype(&t->part[0]);
-    size_t col = 0;
-    bool few = fix->how == FIX_TOP && fix->top <= t->in / FEW_DIMS;
+    enum dtype dtype = table_weights_dtype(t);
+    size_t row = t->out * dtype_size(dtype);
+    float *f32;
 
-    for (size_t i = 0; i < t->n_parts; i++)
-        few &= table_part_dtype(&t->part[i]) == dtype;
-    if (!few || t->n_parts == 0 || t->weight_t)
+    if (fix->how != FIX_TOP || fix->top > t->in / FEW_DIMS || t->n_parts == 0 ||
+        t->weight_t)
         return 0;
-    t->weight_dtype = dtype;
     if (t->n_parts == 1 && t->part[0].by_k) { /* as it lies in the file */
-        t->weight_t = t->part[0].w.data;
+        t->weight_dtype = dtype;
+        t->weight_t = t->part[0].weight.data;
         return 0;
     }
     t->transposed = mem_big(t->in * t->out, dtype_size(dtype),
                             "a layer's transposed weights", err);
     if (!t->transposed)
         return -1;
-    for (size_t p = 0; p < t->n_parts; col += t->part[p++].out)
-        for (size_t r = 0; r < t->part[p].out; r += BLOCK)
-            for (size_t c = 0; c < t->in; c += BLOCK)
-                transpose_block(t, &t->part[p], r, c, col + r);
+    f32 = xcalloc(BLOCK * t->out, sizeof(*f32));
+    for (size_t d = 0, n; d < t->in; d += n) {
+        n = smaller(t->in - d, BLOCK);
+        table_weights(f32, t, d, n);
+        cvt_from_f32((char *)t->transposed + d * row, dtype, f32, n * t->out);
+    }
+    free(f32);
+    t->weight_dtype = dtype;
     t->weight_t = t->transposed;
     return 0;
 }
@@ -258,28 +265,17 @@ table_screen(struct table *t)
 void
 table_norms(float *norms, const struct table *t)
 {
-    double *sum = xcalloc(t->in, sizeof(*sum));
-    float *row = xmalloc(larger(t->in, t->out) * sizeof(*row));
+    float *f32 = xcalloc(BLOCK * t->out, sizeof(*f32));
 
-    for (size_t d = 0; t->weight_t && d < t->in; d++) {
-        size_t nbytes = t->out * dtype_size(t->weight_dtype);
+    for (size_t d = 0; d < t->in; d++) {
+        const float *row = f32 + d % BLOCK * t->out;
+        double sum = 0;
 
-        cvt_to_f32(row, (const char *)t->weight_t + d * nbytes, t->weight_dtype,
-                   t->out);
+        if (d % BLOCK == 0)
+            table_weights(f32, t, d, smaller(t->in - d, BLOCK));
         for (size_t c = 0; c < t->out; c++)
-            sum[d] += (double)row[c] * (double)row[c];
+            sum += (double)row[c] * (double)row[c];
+        norms[d] = (float)sqrt(sum);
     }
-    for (size_t p = 0; !t->weight_t && p < t->n_parts; p++) {
-        const struct table_part *part = &t->part[p];
-
-        for (size_t r = 0; r < part->out; r++) {
-            table_part_read(row, part, r, 0, t->in);
-            for (size_t d = 0; d < t->in; d++)
-                sum[d] += (double)row[d] * (double)row[d];
-        }
-    }
-    for (size_t d = 0; d < t->in; d++)
-        norms[d] = (float)sqrt(sum[d]);
-    free(row);
-    free(sum);
+    free(f32);
 }

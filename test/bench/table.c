@@ -239,9 +239,11 @@ screened_rows(struct bench *b, size_t n)
     uint16_t *w = weights(n_w);
     char what[64];
 
-    screened.part[0] =
-        (struct table_part){ .w = { .data = w, .dtype = DT_BF16, .ld = t.in },
-                             .out = t.out };
+    screened.part[0] = (struct gemm_matrix){
+        .weight = { .data = w, .dtype = DT_BF16, .ld = t.in },
+        .n = t.out,
+        .k = t.in
+    };
     screened.n_parts = 1;
     screened.bias = big(t.out, 4);
     table_screen(&screened);
