@@ -130,14 +130,15 @@ save_result(const struct planned *p, const struct saev_mask *mask,
             struct err *err)
 {
     const struct sae_trainer *t = &p->trainer;
+    const struct sae_tensors of = sae_tensors(t, t->adamw.master);
     const struct sae_write out = {
         .n = t->set.n,
         .in = t->set.d,
         .k = t->set.k,
-        .encoder_weight = sae_encoder_weight(t, t->adamw.master),
-        .encoder_bias = sae_encoder_bias(t, t->adamw.master),
-        .decoder_weight = sae_decoder_weight(t, t->adamw.master),
-        .decoder_bias = sae_decoder_bias(t, t->adamw.master),
+        .encoder_weight = of.encoder,
+        .encoder_bias = of.encoder_bias,
+        .decoder_weight = of.decoder,
+        .decoder_bias = of.decoder_bias,
         .activation = t->set.batchtopk ? "batchtopk" : "topk",
         .normalize = t->set.normalize,
         /* as readers keep it */

@@ -122,10 +122,7 @@ static int
 take_init(struct planned *p, struct err *err)
 {
     struct sae_trainer *t = &p->trainer;
-    float *w = t->adamw.master;
-    float *encoder = sae_encoder_weight(t, w);
-    float *encoder_bias = sae_encoder_bias(t, w);
-    float *decoder_bias = sae_decoder_bias(t, w);
+    const struct sae_tensors to = sae_tensors(t, t->adamw.master);
     size_t n = t->set.n, d = t->set.d;
     struct sae sae;
 
@@ -138,17 +135,17 @@ take_init(struct planned *p, struct err *err)
         sae_close(&sae);
         return -1;
     }
-    autoencoder_tensors(&sae, encoder, sae_decoder_weight(t, w), encoder_bias,
-                        decoder_bias);
+    autoencoder_tensors(&sae, to.encoder, to.decoder, to.encoder_bias,
+                        to.decoder_bias);
     for (size_t i = 0; i < t->adamw.n; i++)
-        if (!isfinite(w[i])) {
+        if (!isfinite(t->adamw.master[i])) {
             err_set(err, EX_DATAERR, "%s: has NaN or Inf", sae.path);
             sae_close(&sae);
             return -1;
         }
     /* it is to give the same pre-activations to x - b_dec */
     for (size_t i = 0; i < n && !sae.centered; i++)
-        encoder_bias[i] += vec_dot(encoder + i * d, decoder_bias, d);
+        to.encoder_bias[i] += vec_dot(to.encoder + i * d, to.decoder_bias, d);
     sae_close(&sae);
     return 0;
 }

@@ -53,9 +53,7 @@ product_s(struct gemm *gemm, const struct sae_trainer *t, const float *x,
           uint16_t *rounded)
 {
     const struct gemm_job job = {
-        .w = { .weight = { .data = sae_encoder_weight(t, t->adamw.master),
-                           .dtype = DT_F32,
-                           .ld = D },
+        .w = { .weight = { .data = t->adamw.master, .dtype = DT_F32, .ld = D },
                .n = N,
                .k = D },
         .end = { .hook = nothing },
@@ -224,12 +222,10 @@ screened(const float *x, size_t n)
         t.adamw.master[i] = rng_f32(2, 0, i) + rng_f32(2, 1, i) - 1;
 
     const struct latents l = {
-        .w = { .weight = { .data = sae_encoder_weight(&t, t.adamw.master),
-                           .dtype = DT_F32,
-                           .ld = D },
+        .w = { .weight = { .data = t.adamw.master, .dtype = DT_F32, .ld = D },
                .n = N,
                .k = D },
-        .bias = sae_encoder_bias(&t, t.adamw.master),
+        .bias = sae_tensors(&t, t.adamw.master).encoder_bias,
         .k = K,
     };
     struct latents by = l;

@@ -21,29 +21,13 @@
 
 /* ---- one autoencoder ---- */
 
-float *
-sae_encoder_weight(const struct sae_trainer *t, float *array)
+struct sae_tensors
+sae_tensors(const struct sae_trainer *t, float *array)
 {
-    (void)t;
-    return array;
-}
+    size_t all = t->set.n * t->set.d;
 
-float *
-sae_decoder_weight(const struct sae_trainer *t, float *array)
-{
-    return array + t->set.n * t->set.d;
-}
-
-float *
-sae_encoder_bias(const struct sae_trainer *t, float *array)
-{
-    return array + 2 * t->set.n * t->set.d;
-}
-
-float *
-sae_decoder_bias(const struct sae_trainer *t, float *array)
-{
-    return array + 2 * t->set.n * t->set.d + t->set.n;
+    return (struct sae_tensors){ array, array + all, array + 2 * all,
+                                 array + 2 * all + t->set.n };
 }
 
 int
@@ -61,12 +45,10 @@ sae_trainer_open(struct sae_trainer *t, const struct sae_settings *set,
     t->idle = mem_try(set->n, sizeof(*t->idle), "counters of latents", err);
     if (t->idle && set->clip > 0)
         t->grad = mem_big(n, sizeof(float), "gradients", err);
-    if (SAE_SWAPS && t->idle) {
-        t->encoder_le = mem_big(set->n * set->d, 4, "weights", err);
-        t->decoder_le = mem_big(set->n * set->d, 4, "weights", err);
-    }
-    if (!t->idle || (set->clip > 0 && !t->grad) ||
-        (SAE_SWAPS && (!t->encoder_le || !t->decoder_le))) {
+    t->stored = t->adamw.master;
+    if (SAE_SWAPS && t->idle)
+        t->stored = mem_big(n, sizeof(float), "weights", err);
+    if (!t->idle || !t->stored || (set->clip > 0 && !t->grad)) {
         sae_trainer_close(t);
         return -1;
     }
@@ -79,10 +61,8 @@ sae_trainer_close(struct sae_trainer *t)
 {
     if (t->grad)
         mem_big_free(t->grad, t->adamw.n, sizeof(float));
-    if (t->encoder_le)
-        mem_big_free(t->encoder_le, t->set.n * t->set.d, 4);
-    if (t->decoder_le)
-        mem_big_free(t->decoder_le, t->set.n * t->set.d, 4);
+    if (t->stored != t->adamw.master)
+        mem_big_free(t->stored, t->adamw.n, sizeof(float));
     adamw_close(&t->adamw);
     free(t->idle);
     *t = (struct sae_trainer){ 0 };
@@ -146,6 +126,7 @@ sae_work_open(struct sae_work **work, struct gemm *gemm,
         { &w->active.begin, s->rows, 1, sizeof(*w->active.begin) },
         { &w->active.n, s->rows, 1, sizeof(*w->active.n) },
         { &w->by.first, s->n + 1, 1, sizeof(*w->by.first) },
+        { &w->by.taken, s->rows, 1, sizeof(*w->by.taken) },
         { &w->by.row, pairs, 1, sizeof(*w->by.row) },
         { &w->by.h, pairs, 1, sizeof(*w->by.h) },
         { &w->dead.latent, s->n, 1, sizeof(*w->dead.latent) },
@@ -166,6 +147,7 @@ sae_work_open(struct sae_work **work, struct gemm *gemm,
     w->par = gemm_par(gemm);
     w->threads = threads;
     w->max = *s;
+    w->by.cap = pairs;
     w->chunk = latents_rows(w->latents);
     w->memory = mem_arrays(arrays, sizeof(arrays) / sizeof(*arrays), &w->nbytes,
                            "the workspace of training", err);
@@ -299,14 +281,12 @@ static void
 random_rows(void *ctx, size_t begin, size_t end)
 {
     struct sae_trainer *t = ctx;
+    const struct sae_tensors to = sae_tensors(t, t->adamw.master);
     size_t d = t->set.d, each = (d + 1) / 2 * 2;
 
     for (size_t i = begin; i < end; i++) {
-        float *row = sae_decoder_weight(t, t->adamw.master) + i * d;
-
-        random_row(row, d, t->set.seed, i * each);
-        memcpy(sae_encoder_weight(t, t->adamw.master) + i * d, row,
-               d * sizeof(*row));
+        random_row(to.decoder + i * d, d, t->set.seed, i * each);
+        memcpy(to.encoder + i * d, to.decoder + i * d, d * sizeof(*to.encoder));
     }
 }
 
@@ -347,9 +327,11 @@ median(struct sae_work *w, float *to)
 void
 sae_init(struct sae_work *w, struct sae_trainer *t)
 {
+    const struct sae_tensors to = sae_tensors(t, t->adamw.master);
+
     par_for(w->par, t->set.n, SAE_GROUP, random_rows, t);
-    memset(sae_encoder_bias(t, t->adamw.master), 0, t->set.n * sizeof(float));
-    median(w, sae_decoder_bias(t, t->adamw.master));
+    memset(to.encoder_bias, 0, t->set.n * sizeof(float));
+    median(w, to.decoder_bias);
 }
 
 /* ---- a step ---- */
@@ -360,14 +342,8 @@ sae_step(struct sae_work *w, struct sae_trainer *t, struct sae_record *r,
 {
     double least;
 
-    if (SAE_SWAPS) { /* products read weights as files have them */
-        cvt_from_f32(t->encoder_le, DT_F32,
-                     sae_encoder_weight(t, t->adamw.master),
-                     t->set.n * t->set.d);
-        cvt_from_f32(t->decoder_le, DT_F32,
-                     sae_decoder_weight(t, t->adamw.master),
-                     t->set.n * t->set.d);
-    }
+    if (SAE_SWAPS) /* products read weights as files have them */
+        cvt_from_f32(t->stored, DT_F32, t->adamw.master, t->adamw.n);
     *r = (struct sae_record){ .lr = lr_of(&t->set, t->step + 1) };
     if (sae_find_dead(w, t, err) < 0)
         return -1;

@@ -75,10 +75,9 @@ struct sae_trainer {
     uint64_t averaged; /* steps in it: those with an active latent */
     uint64_t step, rows;
     /* private */
-    float *grad;      /* [n_params] with 'clip', or NULL */
-    void *encoder_le; /* the weights as files have them, where the machine's
-                       * order is another */
-    void *decoder_le;
+    float *grad;   /* [n_params] with 'clip', or NULL */
+    float *stored; /* the parameters as files have them: adamw.master, or a
+                    * copy where the machine's order is another */
 };
 
 /* sae_trainer_open() makes room for one: all 0.  -1 with 'err' set
@@ -87,11 +86,13 @@ int sae_trainer_open(struct sae_trainer *t, const struct sae_settings *set,
                      struct err *err);
 void sae_trainer_close(struct sae_trainer *t); /* a zeroed struct is fine */
 
-/* Where its tensors are in an array of the optimizer. */
-float *sae_encoder_weight(const struct sae_trainer *t, float *array);
-float *sae_decoder_weight(const struct sae_trainer *t, float *array);
-float *sae_encoder_bias(const struct sae_trainer *t, float *array);
-float *sae_decoder_bias(const struct sae_trainer *t, float *array);
+/* sae_tensors(): where its tensors are in an array of the optimizer. */
+struct sae_tensors {
+    float *encoder, *decoder; /* [n, d] */
+    float *encoder_bias;      /* [n] */
+    float *decoder_bias;      /* [d] */
+};
+struct sae_tensors sae_tensors(const struct sae_trainer *t, float *array);
 
 /*
  * A workspace for autoencoders of up to n latents and k active ones a row, and

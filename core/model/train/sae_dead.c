@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: ISC */
 /* Dead latents: which are, and the memory that their part takes. */
-#include <string.h>
-
 #include "core/mem.h"
 #include "core/model/train/sae_impl.h"
 
@@ -16,7 +14,7 @@ open_memory(struct sae_work *w, struct err *err)
 
     d->n_pre = larger(SAE_PRE, smaller(w->chunk, 128) * s->n);
     d->n_pre = smaller(d->n_pre, w->chunk * s->n);
-    d->cap = larger(s->rows * smaller(s->aux_k, SAE_GROUP), pairs / 16);
+    d->by.cap = larger(s->rows * smaller(s->aux_k, SAE_GROUP), pairs / 16);
 
     const struct mem_array arrays[] = {
         { &d->pre, d->n_pre, 1, sizeof(*d->pre) },
@@ -25,9 +23,9 @@ open_memory(struct sae_work *w, struct err *err)
         { &d->active.begin, s->rows, 1, sizeof(*d->active.begin) },
         { &d->active.n, s->rows, 1, sizeof(*d->active.n) },
         { &d->by.first, s->n + 1, 1, sizeof(*d->by.first) },
-        { &d->by.row, d->cap, 1, sizeof(*d->by.row) },
-        { &d->by.h, d->cap, 1, sizeof(*d->by.h) },
-        { &d->taken, s->rows, 1, sizeof(*d->taken) },
+        { &d->by.taken, s->rows, 1, sizeof(*d->by.taken) },
+        { &d->by.row, d->by.cap, 1, sizeof(*d->by.row) },
+        { &d->by.h, d->by.cap, 1, sizeof(*d->by.h) },
         { &d->error, s->rows, s->d, sizeof(*d->error) },
         { &d->keys, w->threads, 2 * topk_cap(s->aux_k), sizeof(*d->keys) },
     };
@@ -60,49 +58,4 @@ sae_dead_close(struct sae_work *w)
 {
     if (w->dead.memory)
         mem_big_free(w->dead.memory, w->dead.nbytes, 1);
-}
-
-void
-sae_dead_count(struct sae_work *w, size_t n)
-{
-    struct sae_dead *d = &w->dead;
-    const struct sae_active *a = &d->active;
-    size_t *first = d->by.first;
-
-    memset(first, 0, (n + 1) * sizeof(*first));
-    memset(d->taken, 0, w->rows * sizeof(*d->taken));
-    for (size_t r = 0; r < w->rows; r++)
-        for (size_t i = a->begin[r]; i < a->begin[r] + a->n[r]; i++)
-            first[a->idx[i] + 1]++;
-    for (size_t i = 0; i < n; i++)
-        first[i + 1] += first[i];
-}
-
-size_t
-sae_dead_sort(struct sae_work *w, size_t from, size_t n)
-{
-    struct sae_dead *d = &w->dead;
-    const struct sae_active *a = &d->active;
-    size_t *first = d->by.first, end = from + SAE_GROUP;
-
-    while (end < n &&
-           first[smaller(end + SAE_GROUP, n)] - first[from] <= d->cap)
-        end += SAE_GROUP;
-    end = smaller(end, n);
-    d->by.base = first[from];
-    for (size_t r = 0; r < w->rows; r++)
-        for (; d->taken[r] < a->n[r]; d->taken[r]++) {
-            size_t i = a->begin[r] + d->taken[r], at;
-
-            if (a->idx[i] >= end)
-                break;
-            at = first[a->idx[i]]++ - d->by.base;
-            d->by.row[at] = (uint32_t)r;
-            d->by.h[at] = a->v[i];
-        }
-    /* each has become the first of the next */
-    for (size_t i = end - 1; i > from; i--)
-        first[i] = first[i - 1];
-    first[from] = d->by.base;
-    return end;
 }

@@ -98,16 +98,15 @@ encode_chunk(struct encode *e)
 {
     struct sae_work *w = e->w;
     const struct sae_settings *set = &e->t->set;
-    float *master = e->t->adamw.master;
+    const struct sae_tensors of = sae_tensors(e->t, e->t->adamw.master);
     const struct latents l = {
-        .w = { .weight = { .data = SAE_SWAPS ? e->t->encoder_le
-                                             : sae_encoder_weight(e->t, master),
+        .w = { .weight = { .data = e->t->stored,
                            .dtype = DT_F32,
                            .ld = set->d },
                .n = set->n,
                .k = set->d },
-        .bias = sae_encoder_bias(e->t, master),
-        .shift = sae_decoder_bias(e->t, master),
+        .bias = of.encoder_bias,
+        .shift = of.decoder_bias,
         .k = set->batchtopk ? 0 : set->k,
         .bf16 = set->bf16,
         .hook = set->batchtopk ? offer_batch
@@ -163,29 +162,49 @@ take_batch(struct sae_work *w, const struct sae_trainer *t)
     return (double)least;
 }
 
-/* By latents, rows ascending. */
-static void
-sort_by_latent(struct sae_work *w, const struct sae_trainer *t)
+/* ---- by latents, rows ascending ---- */
+
+void
+sae_count(struct sae_by_latent *by, const struct sae_active *a, size_t rows,
+          size_t n)
 {
-    const struct sae_active *a = &w->active;
-    size_t *first = w->by.first;
+    size_t *first = by->first;
 
-    memset(first, 0, (t->set.n + 1) * sizeof(*first));
-    for (size_t r = 0; r < w->rows; r++)
-        for (size_t i = 0; i < a->n[r]; i++)
-            first[a->idx[a->begin[r] + i] + 1]++;
-    for (size_t i = 0; i < t->set.n; i++)
+    memset(first, 0, (n + 1) * sizeof(*first));
+    memset(by->taken, 0, rows * sizeof(*by->taken));
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = a->begin[r]; i < a->begin[r] + a->n[r]; i++)
+            first[a->idx[i] + 1]++;
+    for (size_t i = 0; i < n; i++)
         first[i + 1] += first[i];
-    for (size_t r = 0; r < w->rows; r++)
-        for (size_t i = a->begin[r]; i < a->begin[r] + a->n[r]; i++) {
-            size_t at = first[a->idx[i]]++;
+}
 
-            w->by.row[at] = (uint32_t)r;
-            w->by.h[at] = a->v[i];
+size_t
+sae_sort(struct sae_by_latent *by, const struct sae_active *a, size_t rows,
+         size_t n, size_t from)
+{
+    size_t *first = by->first, end = from + SAE_GROUP;
+
+    while (end < n &&
+           first[smaller(end + SAE_GROUP, n)] - first[from] <= by->cap)
+        end += SAE_GROUP;
+    end = smaller(end, n);
+    by->base = first[from];
+    for (size_t r = 0; r < rows; r++)
+        for (; by->taken[r] < a->n[r]; by->taken[r]++) {
+            size_t i = a->begin[r] + by->taken[r], at;
+
+            if (a->idx[i] >= end)
+                break;
+            at = first[a->idx[i]]++ - by->base;
+            by->row[at] = (uint32_t)r;
+            by->h[at] = a->v[i];
         }
-    for (size_t i = t->set.n; i > 0; i--)
+    /* each has become the first of the next */
+    for (size_t i = end - 1; i > from; i--)
         first[i] = first[i - 1];
-    first[0] = 0;
+    first[from] = by->base;
+    return end;
 }
 
 double
@@ -205,6 +224,7 @@ sae_encode(struct sae_work *w, struct sae_trainer *t)
     }
     if (t->set.batchtopk)
         least = take_batch(w, t);
-    sort_by_latent(w, t);
+    sae_count(&w->by, &w->active, w->rows, t->set.n);
+    sae_sort(&w->by, &w->active, w->rows, t->set.n, 0);
     return least;
 }

@@ -20,7 +20,8 @@
 struct step {
     struct sae_work *w;
     struct sae_trainer *t;
-    const float *encoder, *decoder, *bias; /* W_enc, W_dec, b_dec */
+    struct sae_tensors of;
+    bool dead;              /* reconstruct() is of dead latents */
     float scale, aux_scale; /* of errors, to gradients of x^ and e^ */
     struct adamw_rates rates;
     size_t first; /* of the latents that are moved */
@@ -28,79 +29,41 @@ struct step {
 
 /* ---- reconstruction ---- */
 
-static void
-add_active(const struct step *s, const struct sae_active *a, size_t r, float *y)
-{
-    const struct sparse_sum sum = {
-        .y = y,
-        .w = SAE_SWAPS ? s->t->decoder_le : s->decoder,
-        .idx = a->idx + a->begin[r],
-        .v = a->v + a->begin[r],
-        .ldw = s->t->set.d,
-        .cols = s->t->set.d,
-        .n = a->n[r],
-        .w_dtype = DT_F32,
-    };
-
-    sparse_sum(&sum);
-}
-
-/* error = x^ - x, and its square. */
+/* error = x^ - x, or dead.error = e^ - e with e = x - x^; and its square. */
 static void
 reconstruct(void *ctx, size_t begin, size_t end)
 {
     const struct step *s = ctx;
     struct sae_work *w = s->w;
+    const struct sae_active *a = s->dead ? &w->dead.active : &w->active;
     size_t d = w->max.d;
 
     for (size_t r = begin; r < end; r++) {
-        float *e = w->error + r * d;
-        const float *x = w->x + r * d;
+        float *y = (s->dead ? w->dead.error : w->error) + r * d;
+        const float *x = (s->dead ? w->error : w->x) + r * d;
+        const struct sparse_sum active = {
+            .y = y,
+            .w = sae_tensors(s->t, s->t->stored).decoder,
+            .idx = a->idx + a->begin[r],
+            .v = a->v + a->begin[r],
+            .ldw = d,
+            .cols = d,
+            .n = a->n[r],
+            .w_dtype = DT_F32,
+        };
         double sum = 0;
 
-        memcpy(e, s->bias, d * sizeof(*e));
-        add_active(s, &w->active, r, e);
+        if (s->dead)
+            memset(y, 0, d * sizeof(*y));
+        else
+            memcpy(y, s->of.decoder_bias, d * sizeof(*y));
+        sparse_sum(&active);
         for (size_t c = 0; c < d; c++) {
-            e[c] -= x[c];
-            sum += (double)e[c] * (double)e[c];
+            y[c] += s->dead ? x[c] : -x[c];
+            sum += (double)y[c] * (double)y[c];
         }
         w->row_sum[r] = sum;
     }
-}
-
-/* dead.error = e^ - e, with e = x - x^, and its square. */
-static void
-reconstruct_dead(void *ctx, size_t begin, size_t end)
-{
-    const struct step *s = ctx;
-    struct sae_work *w = s->w;
-    size_t d = w->max.d;
-
-    for (size_t r = begin; r < end; r++) {
-        float *a = w->dead.error + r * d;
-        const float *e = w->error + r * d;
-        double sum = 0;
-
-        memset(a, 0, d * sizeof(*a));
-        add_active(s, &w->dead.active, r, a);
-        for (size_t c = 0; c < d; c++) {
-            a[c] += e[c];
-            sum += (double)a[c] * (double)a[c];
-        }
-        w->row_sum[r] = sum;
-    }
-}
-
-static struct step
-step_of(struct sae_work *w, struct sae_trainer *t)
-{
-    return (struct step){
-        .w = w,
-        .t = t,
-        .encoder = sae_encoder_weight(t, t->adamw.master),
-        .decoder = sae_decoder_weight(t, t->adamw.master),
-        .bias = sae_decoder_bias(t, t->adamw.master),
-    };
 }
 
 /* aux, or 0 where it is not finite. */
@@ -109,7 +72,8 @@ aux_loss(struct sae_work *w, struct step *s)
 {
     double error, aux;
 
-    par_for(w->par, w->rows, 16, reconstruct_dead, s);
+    s->dead = true;
+    par_for(w->par, w->rows, 16, reconstruct, s);
     error = sae_sum(w->row_sum, w->rows);
     sae_column_sums(w, w->error, NULL, w->rows);
     for (size_t c = 0; c < w->max.d; c++)
@@ -123,7 +87,7 @@ aux_loss(struct sae_work *w, struct step *s)
 void
 sae_reconstruct(struct sae_work *w, struct sae_trainer *t, struct sae_record *r)
 {
-    struct step s = step_of(w, t);
+    struct step s = { .w = w, .t = t, .of = sae_tensors(t, t->adamw.master) };
     size_t active = w->by.first[t->set.n];
 
     par_for(w->par, w->rows, 16, reconstruct, &s);
@@ -146,7 +110,7 @@ add_rows(const struct step *s, const struct sae_by_latent *by, size_t i,
          const float *error, float scale, struct gradient *g)
 {
     size_t d = s->w->max.d;
-    const float *row = s->decoder + i * d;
+    const float *row = s->of.decoder + i * d;
 
     for (size_t p = by->first[i]; p < by->first[i + 1]; p++) {
         size_t r = by->row[p - by->base];
@@ -165,7 +129,7 @@ add_rows(const struct step *s, const struct sae_by_latent *by, size_t i,
         back = scale * vec_dot(e, row, d);
 
         vec_axpy(g->decoder, scale * by->h[p - by->base], e, d);
-        vec_axpy_diff(g->encoder, back, x, s->bias, d);
+        vec_axpy_diff(g->encoder, back, x, s->of.decoder_bias, d);
         g->bias += (double)back;
     }
 }
@@ -209,7 +173,7 @@ move_latent(struct sae_trainer *t, const struct adamw_rates *rates, size_t i,
     adamw_move(&t->adamw, rates, (n + i) * d, d, decoder);
     adamw_move(&t->adamw, rates, 2 * n * d + i, 1, bias);
     if (t->set.normalize)
-        normalize(sae_decoder_weight(t, t->adamw.master) + i * d, d);
+        normalize(sae_tensors(t, t->adamw.master).decoder + i * d, d);
 }
 
 /* Makes the gradients of a group of latents, and moves them, or with --clip
@@ -229,8 +193,8 @@ move_group(struct step *s, size_t group, int thread)
 
         g.decoder = g.encoder + d;
         if (t->grad) {
-            g.encoder = sae_encoder_weight(t, t->grad) + i * d;
-            g.decoder = sae_decoder_weight(t, t->grad) + i * d;
+            g.encoder = sae_tensors(t, t->grad).encoder + i * d;
+            g.decoder = sae_tensors(t, t->grad).decoder + i * d;
         }
         memset(g.encoder, 0, d * sizeof(float));
         memset(g.decoder, 0, d * sizeof(float));
@@ -238,13 +202,13 @@ move_group(struct step *s, size_t group, int thread)
         if (w->dead.k)
             add_rows(s, &w->dead.by, i, w->dead.error, s->aux_scale, &g);
         if (t->set.normalize)
-            remove_parallel(g.decoder, s->decoder + i * d, d);
+            remove_parallel(g.decoder, s->of.decoder + i * d, d);
         bias = (float)g.bias;
-        vec_axpy(back, bias, s->encoder + i * d, d);
+        vec_axpy(back, bias, s->of.encoder + i * d, d);
         w->norm2[i] = square(g.encoder, d) + square(g.decoder, d) +
                       (double)bias * (double)bias;
         if (t->grad)
-            sae_encoder_bias(t, t->grad)[i] = bias;
+            sae_tensors(t, t->grad).encoder_bias[i] = bias;
         else
             move_latent(t, &s->rates, i, g.encoder, g.decoder, &bias);
     }
@@ -264,12 +228,12 @@ move_clipped(void *ctx, size_t begin, size_t end)
 {
     struct step *s = ctx;
     struct sae_trainer *t = s->t;
+    const struct sae_tensors grad = sae_tensors(t, t->grad);
     size_t d = t->set.d;
 
     for (size_t i = begin; i < end; i++)
-        move_latent(t, &s->rates, i, sae_encoder_weight(t, t->grad) + i * d,
-                    sae_decoder_weight(t, t->grad) + i * d,
-                    sae_encoder_bias(t, t->grad) + i);
+        move_latent(t, &s->rates, i, grad.encoder + i * d, grad.decoder + i * d,
+                    grad.encoder_bias + i);
 }
 
 /* b_dec is in x^ and, less, in what is encoded.  Returns its norm, squared. */
@@ -293,7 +257,7 @@ shift_gradient(const struct step *s)
 void
 sae_move(struct sae_work *w, struct sae_trainer *t, struct sae_record *r)
 {
-    struct step s = step_of(w, t);
+    struct step s = { .w = w, .t = t, .of = sae_tensors(t, t->adamw.master) };
     size_t d = t->set.d, n = t->set.n;
 
     s.scale = (float)(2 / w->variance);
@@ -302,9 +266,11 @@ sae_move(struct sae_work *w, struct sae_trainer *t, struct sae_record *r)
     s.rates = adamw_rates(&t->adamw, 1, r->lr, t->step + 1);
     memset(w->back, 0, (n + SAE_GROUP - 1) / SAE_GROUP * d * sizeof(float));
     if (w->dead.k)
-        sae_dead_count(w, n);
+        sae_count(&w->dead.by, &w->dead.active, w->rows, n);
     for (size_t end; s.first < n; s.first = end) {
-        end = w->dead.k ? sae_dead_sort(w, s.first, n) : n;
+        end = n;
+        if (w->dead.k)
+            end = sae_sort(&w->dead.by, &w->dead.active, w->rows, n, s.first);
         par_for_thread(w->par, (end - s.first + SAE_GROUP - 1) / SAE_GROUP, 1,
                        move_groups, &s);
     }

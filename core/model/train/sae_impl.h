@@ -24,12 +24,14 @@ struct sae_active {
 };
 
 /* The same by latents: those of latent i are row, h [first[i] - base ..
- * first[i + 1] - base), rows ascending. */
+ * first[i + 1] - base), rows ascending.  As many latents at a time as 'cap' has
+ * room for. */
 struct sae_by_latent {
     size_t *first; /* [n + 1] */
-    size_t base;
-    uint32_t *row;
-    float *h;
+    size_t base, cap;
+    uint32_t *row;   /* [cap] */
+    float *h;        /* [cap] */
+    uint32_t *taken; /* [rows] of a row's active ones, how many were */
 };
 
 /* What the latents that are dead when a step begins take part in. */
@@ -43,10 +45,8 @@ struct sae_dead {
     float *pre; /* [SAE_PRE] of rows of a chunk, or more for many latents */
     size_t n_pre;
     struct sae_active active; /* [rows, aux_k] */
-    struct sae_by_latent by;  /* of some latents at a time: 'cap' pairs */
-    size_t cap;
+    struct sae_by_latent by;
     double variance; /* sum |e - mean e|^2 */
-    uint32_t *taken; /* [rows] of a row's active ones, how many were */
     float *error;    /* [rows, d]: e^ - e */
     uint64_t *keys;  /* [threads, topk_cap(aux_k)] */
     void *memory;
@@ -114,11 +114,14 @@ int sae_find_dead(struct sae_work *w, const struct sae_trainer *t,
                   struct err *err);
 void sae_dead_close(struct sae_work *w);
 
-/* sae_dead_count() counts the batch's active dead latents; sae_dead_sort() then
- * sorts those from 'from' on, a multiple of SAE_GROUP, by latents, as far as
- * there is room; returns the first that is not among them. */
-void sae_dead_count(struct sae_work *w, size_t n);
-size_t sae_dead_sort(struct sae_work *w, size_t from, size_t n);
+/* sae_count() counts what is active of each of n latents in 'rows' rows;
+ * sae_sort() then sorts those from 'from' on, a multiple of SAE_GROUP, by
+ * latents, as far as there is room; returns the first that is not among them.
+ */
+void sae_count(struct sae_by_latent *by, const struct sae_active *a,
+               size_t rows, size_t n);
+size_t sae_sort(struct sae_by_latent *by, const struct sae_active *a,
+                size_t rows, size_t n, size_t from);
 
 /* sae_grad.c: reconstruction and loss; then gradients, and the parameters'
  * move. */
