@@ -16,12 +16,11 @@
 
 /* ---- the list of tensors ---- */
 
-/* The linear layers that may have an adapter, in the order of lm->tensors;
- * returns how many there are, and writes them where 'to' is given. */
-static size_t
-list_linears(struct model *m, struct lm_adapted *to)
+/* The linear layers that may have an adapter, in the order of lm->tensors. */
+static void
+list_linears(struct lm_work *w, struct model *m)
 {
-    size_t n = 0;
+    size_t cap = 0;
 
     for (size_t i = 0; i < (size_t)m->config.n_layers; i++) {
         bool sparse = m->layers[i].experts;
@@ -44,13 +43,13 @@ list_linears(struct model *m, struct lm_adapted *to)
 
             if (at.part == N_PARTS || !part_linear(m, at))
                 continue;
-            if (to)
-                to[n] = (struct lm_adapted){ part_linear(m, at), at, target, 0,
-                                             NULL };
-            n++;
+            if (w->n_adapted == cap)
+                w->adapted = xgrow(w->adapted, cap, &cap, sizeof(*w->adapted));
+            w->adapted[w->n_adapted++] = (struct lm_adapted){
+                .linear = part_linear(m, at), .at = at, .target = target
+            };
         }
     }
-    return n;
 }
 
 static int
@@ -81,11 +80,10 @@ static int
 list_tensors(struct lm *lm, struct err *err)
 {
     struct lm_work *w = lm->work;
-    size_t n = list_linears(lm->model, NULL);
+    size_t n = w->n_adapted;
 
-    w->adapted = xcalloc(n, sizeof(*w->adapted));
+    w->n_adapted = 0;
     lm->tensors = xcalloc(2 * n, sizeof(*lm->tensors));
-    list_linears(lm->model, w->adapted);
     for (size_t i = 0; i < n; i++) {
         struct lm_adapted *l = &w->adapted[w->n_adapted];
 
@@ -135,17 +133,16 @@ static int
 check_init(struct lm *lm, const char *dir, double scale, struct err *err)
 {
     struct model *m = lm->model;
-    size_t n = list_linears(m, NULL), n_found = 0;
-    struct lm_adapted *all = xcalloc(n, sizeof(*all));
+    const struct lm_adapted *all = lm->work->adapted;
+    size_t n_found = 0;
     struct str words = { 0 };
     unsigned seen = 0;
     int rc = 0;
 
-    list_linears(m, all);
     if (m->lm_head.lora)
         rc = err_set(err, EX_DATAERR,
                      "%s: an adapter of lm_head is not supported", dir);
-    for (size_t i = 0; i < n && rc == 0; i++) {
+    for (size_t i = 0; i < lm->work->n_adapted && rc == 0; i++) {
         unsigned bit = 1u << all[i].target;
 
         if (!(seen & bit) && all[i].linear->lora)
@@ -154,7 +151,6 @@ check_init(struct lm *lm, const char *dir, double scale, struct err *err)
         n_found += all[i].linear->lora != NULL;
         rc = check_linear(lm, &all[i], dir, scale, err);
     }
-    free(all);
     lm_target_modules(&words, &m->config, LM_ALL_TARGETS, "");
     if (rc == 0 && (n_found == 0 || n_found != lora_count(m)))
         rc = err_set(err, EX_DATAERR,
@@ -241,6 +237,7 @@ lm_open(struct lm **to, const char *dir, const struct lm_options *options,
     if (lm->model->positions.out) /* a learned position is there, or not */
         lm->work->options.max_tokens =
             smaller(options->max_tokens, lm->model->positions.out);
+    list_linears(lm->work, lm->model);
     if ((options->init && open_init(lm, options->init, err)) ||
         list_tensors(lm, err))
         goto fail;
