@@ -149,7 +149,7 @@ compressor_mlp_run(const struct compressor_mlp *m, float *y, const float *x,
 
 struct compressor {
     size_t n_layers, factor, min_groups;
-    struct compressor_mlp *k, *v; /* [n_layers] */
+    struct compressor_mlp (*mlps)[2]; /* [n_layers] of keys and of values */
 };
 
 int
@@ -193,10 +193,9 @@ compressor_open(struct compressor **compressor, const char *path,
                          path, (long long)i);
     c->n_layers = rc < 0 ? 0 : (size_t)config->n_layers;
     c->min_groups = kvc.header.min_seq_len;
-    c->k = xcalloc(c->n_layers, sizeof(*c->k));
-    c->v = xcalloc(c->n_layers, sizeof(*c->v));
+    c->mlps = xcalloc(c->n_layers, sizeof(*c->mlps));
     for (size_t i = 0; i < 2 * c->n_layers && rc == 0; i++) {
-        struct compressor_mlp *mlp = i % 2 ? &c->v[i / 2] : &c->k[i / 2];
+        struct compressor_mlp *mlp = &c->mlps[i / 2][i % 2];
 
         rc = compressor_mlp_load(mlp, &kvc, i / 2,
                                  i % 2 ? KVC_TEXT_V : KVC_TEXT_K, err);
@@ -221,12 +220,9 @@ compressor_close(struct compressor *c)
 {
     if (!c)
         return;
-    for (size_t i = 0; i < c->n_layers; i++) {
-        compressor_mlp_free(&c->k[i]);
-        compressor_mlp_free(&c->v[i]);
-    }
-    free(c->k);
-    free(c->v);
+    for (size_t i = 0; i < 2 * c->n_layers; i++)
+        compressor_mlp_free(&c->mlps[i / 2][i % 2]);
+    free(c->mlps);
     free(c);
 }
 
@@ -251,8 +247,8 @@ compress_heads(void *ctx, size_t begin, size_t end, int thread)
         size_t layer = i / w->kv->n_heads, head = i % w->kv->n_heads;
 
         kv_get(w->kv, layer, head, w->n, k, v);
-        compressor_mlp_run(&w->c->k[layer], k, k, w->n, scratch);
-        compressor_mlp_run(&w->c->v[layer], v, v, w->n, scratch);
+        compressor_mlp_run(&w->c->mlps[layer][0], k, k, w->n, scratch);
+        compressor_mlp_run(&w->c->mlps[layer][1], v, v, w->n, scratch);
         kv_set(w->kv, layer, head, 0, w->n_after, k, v);
     }
 }
@@ -268,10 +264,9 @@ session_compress(struct session *s, const struct compressor *c, struct err *err)
     if (n_groups < c->min_groups || n_groups == 0)
         return 0;
     w.n_after = n_groups + w.n % c->factor;
-    for (size_t i = 0; i < c->n_layers; i++)
+    for (size_t i = 0; i < 2 * c->n_layers; i++)
         w.scratch_n =
-            larger(w.scratch_n, larger(compressor_mlp_scratch(&c->k[i]),
-                                       compressor_mlp_scratch(&c->v[i])));
+            larger(w.scratch_n, compressor_mlp_scratch(&c->mlps[i / 2][i % 2]));
     room = 2 * w.n * s->kv.head_dim + w.scratch_n;
     if (kv_grow(&s->kv, 0, s->n_cached, err) < 0) /* no other session's */
         return -1;
