@@ -47,8 +47,8 @@ check(const struct train_state *s)
     struct stw *w;
     struct err err;
 
-    train_log_svg(&svg, &log, s->records, s->step);
-    train_log_plot(&svg, &log, s->records, s->step);
+    train_log_chart(&svg, &log, s->records, s->step, chart_svg);
+    train_log_chart(&svg, &log, s->records, s->step, chart_text);
     str_free(&svg);
     w = train_state_write(s, fuzz_path("again"), &err);
     MUST(w && stw_commit(w, &err) == 0);

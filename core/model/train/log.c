@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/chart.h"
 #include "core/fd.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -151,9 +150,10 @@ loss_chart_of(struct loss_chart *l, const struct train_log *log,
     }
 }
 
-static void
-put_chart(struct str *to, const struct train_log *log, const double *records,
-          size_t n, void (*draw)(struct str *, const struct chart *))
+void
+train_log_chart(struct str *to, const struct train_log *log,
+                const double *records, size_t n,
+                void (*draw)(struct str *to, const struct chart *chart))
 {
     struct loss_chart l;
 
@@ -163,20 +163,6 @@ put_chart(struct str *to, const struct train_log *log, const double *records,
     free(l.y);
     str_free(&l.says);
     str_free(&l.eval_says);
-}
-
-void
-train_log_svg(struct str *to, const struct train_log *log,
-              const double *records, size_t n)
-{
-    put_chart(to, log, records, n, chart_svg);
-}
-
-void
-train_log_plot(struct str *to, const struct train_log *log,
-               const double *records, size_t n)
-{
-    put_chart(to, log, records, n, chart_text);
 }
 
 /* Do both begin with the same text, which ends with 'end'? */
@@ -200,7 +186,7 @@ is_picture(const struct train_log *log, const struct str *there,
 
     if (first)
         sscanf(first, FIRST_STEP "%*[^;]; step %llu", &n);
-    train_log_svg(&ours, log, records, n < n_steps ? n : n_steps);
+    train_log_chart(&ours, log, records, n < n_steps ? n : n_steps, chart_svg);
     title = there->n ? strstr(there->s, "<text") : NULL;
     same = n <= n_steps
                ? there->n == ours.n && !memcmp(there->s, ours.s, ours.n)
@@ -385,7 +371,7 @@ train_log_draw(struct train_log *log, const double *records, size_t n,
     str_free(&log->lines);
     if (!log->svg)
         return 0;
-    train_log_svg(&text, log, records, n);
+    train_log_chart(&text, log, records, n, chart_svg);
     rc = out_put(log->svg, OUT_FORCE | OUT_OWN, text.s, text.n, err);
     str_free(&text);
     return rc;

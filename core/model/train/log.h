@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/chart.h"
 #include "core/err.h"
 #include "core/str.h"
 
@@ -54,18 +55,17 @@ struct train_log {
  * Records are [n][table->n].
  * train_log_head(), train_log_line(): TSV.  The head ends with a line of step 0
  * where something was evaluated before the first step.
- * train_log_svg(): the curve of the loss of n steps, and of what was evaluated
- * up to the last of them.  train_log_plot(): the same in characters.
+ * train_log_chart(): the curve of the loss of n steps, and of what was
+ * evaluated up to the last of them, by chart_svg() or chart_text().
  */
 void train_log_head(struct str *to, const struct train_table *table,
                     const struct eval_list *evals);
 void train_log_line(struct str *to, const struct train_table *table,
                     uint64_t step, const double *record,
                     const struct eval_list *evals);
-void train_log_svg(struct str *to, const struct train_log *log,
-                   const double *records, size_t n);
-void train_log_plot(struct str *to, const struct train_log *log,
-                    const double *records, size_t n);
+void train_log_chart(struct str *to, const struct train_log *log,
+                     const double *records, size_t n,
+                     void (*draw)(struct str *to, const struct chart *chart));
 
 /*
  * train_log_check(): may it write?  Only what is free or, to 'resume', was

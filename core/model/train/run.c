@@ -253,7 +253,8 @@ train_run_end(const struct train_run *r, struct err *err)
 void
 train_run_plot(const struct train_run *r, struct str *to)
 {
-    train_log_plot(to, &r->log, r->state.records, (size_t)r->state.step);
+    train_log_chart(to, &r->log, r->state.records, (size_t)r->state.step,
+                    chart_text);
 }
 
 void
