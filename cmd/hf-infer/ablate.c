@@ -138,8 +138,7 @@ score_each(struct nll *nll, struct err *err)
     struct run *run = nll->run;
     size_t window = smaller(score_window(run), nll->text.n);
     size_t hidden = (size_t)run->config->hidden_size;
-    const struct steer *steer =
-        splices_steer(run->splices, splices_count(run->splices) - 1);
+    const struct steer *steer = &run->splices->list[run->splices->n - 1].steer;
     struct ablations a = {
         .steer = steer,
         .each = { .n_layers = splices_before(run->splices),

@@ -154,8 +154,8 @@ acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
                     at = at[n] ? at + n + 1 : NULL;
                 }
         } else if (known && i == SAE) {
-            for (size_t k = 0; k < splices_count(run->splices) && rc >= 0; k++)
-                rc = sae_hash(hash, splices_file(run->splices, k), err);
+            for (size_t k = 0; k < run->splices->n && rc >= 0; k++)
+                rc = sae_hash(hash, run->splices->list[k].a.sae.path, err);
         } else if (known && i == DIMS) {
             rc = hash_dims(hash, run, err);
         } else if (known) {

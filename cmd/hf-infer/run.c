@@ -156,20 +156,19 @@ find_special(void *ctx, bool *is_special, size_t n, struct err *err)
 
 /* With -v, what an SAE does where. */
 static void
-say_splice(const struct run *run, size_t i)
+say_splice(const struct run *run, const struct splice *s)
 {
-    const struct steer *steer = splices_steer(run->splices, i);
-    const char *except = sae_without_any(splices_without(run->splices, i))
+    const char *except = sae_without_any(&s->a.sae.without)
                              ? ", except for rows that it was trained without"
                              : "";
 
-    if (steer)
-        tool_say("%zu latent%s changed at %s%s", steer->n, plural(steer->n),
-                 splices_hook(run->splices, i), except);
+    if (s->kind != SPLICE_SAE)
+        tool_say("%zu latent%s changed at %s%s", s->steer.n, plural(s->steer.n),
+                 s->hook, except);
     else
         tool_say("%s at %s%s",
-                 run->sae_zero ? "zeros" : "an SAE's reconstruction",
-                 splices_hook(run->splices, i), except);
+                 run->sae_zero ? "zeros" : "an SAE's reconstruction", s->hook,
+                 except);
 }
 
 /* -v: what SAEs and --lut change. */
@@ -180,8 +179,8 @@ say_changes(const struct run *run)
 
     tables_screened(run->tables, &counts);
     splices_screened(run->splices, &counts);
-    for (size_t i = 0; i < splices_count(run->splices); i++)
-        say_splice(run, i);
+    for (size_t i = 0; run->splices && i < run->splices->n; i++)
+        say_splice(run, &run->splices->list[i]);
     if (run->lut) {
         size_t n = tables_count(run->tables);
         size_t n_stored = tables_stored(run->tables);

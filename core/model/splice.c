@@ -12,24 +12,6 @@
 #include "core/model/model.h"
 #include "core/model/places.h"
 
-struct splice {
-    enum splice_kind kind;
-    struct autoencoder a;
-    struct steer steer; /* not of SPLICE_SAE */
-    char *hook;
-    struct place place;
-    bool *without; /* [vocab_size] ids whose rows stay; or NULL */
-};
-
-struct splices {
-    struct model *model;
-    struct splice *list; /* [n] */
-    size_t n;
-    bool zero;
-    struct steer_at steer_at;
-    const struct splice **at; /* [n_layers + 1, points]: of layers from -1 */
-};
-
 /* ---- hook points ---- */
 
 void
@@ -255,36 +237,6 @@ splices_bos(const struct splices *ss)
         if (ss->list[i].a.sae.prepend_bos)
             return ss->list[i].a.sae.path;
     return NULL;
-}
-
-size_t
-splices_count(const struct splices *ss)
-{
-    return ss ? ss->n : 0;
-}
-
-const char *
-splices_file(const struct splices *ss, size_t i)
-{
-    return ss->list[i].a.sae.path;
-}
-
-const char *
-splices_hook(const struct splices *ss, size_t i)
-{
-    return ss->list[i].hook;
-}
-
-const struct steer *
-splices_steer(const struct splices *ss, size_t i)
-{
-    return ss->list[i].kind == SPLICE_SAE ? NULL : &ss->list[i].steer;
-}
-
-const struct sae_without *
-splices_without(const struct splices *ss, size_t i)
-{
-    return &ss->list[i].a.sae.without;
 }
 
 /* ---- running ---- */

@@ -14,13 +14,13 @@
 #include "core/format/sae.h"
 #include "core/kernel/screen.h"
 #include "core/model/block.h"
+#include "core/model/places.h"
 #include "core/model/steer.h"
 #include "core/opt_value.h"
 
 struct chunk;
 struct engine;
 struct model;
-struct splices;
 
 /*
  * splices_open() opens SAEs, and has the model's blocks go on with what they
@@ -59,6 +59,25 @@ struct splices_options {
     int (*special)(void *ctx, bool *is_special, size_t n, struct err *err);
     void *ctx;
 };
+
+/* The fields are read-only for others. */
+struct splice {
+    enum splice_kind kind;
+    struct autoencoder a;
+    struct steer steer; /* not of SPLICE_SAE */
+    char *hook;         /* where it acts, as in its configuration */
+    struct place place;
+    bool *without; /* [vocab_size] ids whose rows stay; or NULL */
+};
+struct splices {
+    struct model *model;
+    struct splice *list; /* [n] in the order of their kinds */
+    size_t n;
+    bool zero;
+    struct steer_at steer_at;
+    const struct splice **at; /* [n_layers + 1, points]: of layers from -1 */
+};
+
 int splices_open(struct splices **splices, struct model *model,
                  const struct splices_options *options, struct err *err);
 void splices_close(struct splices *splices); /* NULL is fine */
@@ -74,18 +93,6 @@ void splice_compare(const struct sae *sae, const char *at,
 /* splices_bos() is the file of one that was trained on texts that began with
  * bos, or NULL, as where there are none. */
 const char *splices_bos(const struct splices *splices);
-
-/* splices_count() is how many there are, in the order of their kinds; 0 of
- * NULL.  splices_file() is the file with the tensors of the i-th,
- * splices_hook() where it acts, as in its configuration, splices_steer() what
- * it changes, or NULL, splices_without() what it leaves alone.  They die with
- * it. */
-size_t splices_count(const struct splices *splices);
-const char *splices_file(const struct splices *splices, size_t i);
-const char *splices_hook(const struct splices *splices, size_t i);
-const struct steer *splices_steer(const struct splices *splices, size_t i);
-const struct sae_without *splices_without(const struct splices *splices,
-                                          size_t i);
 
 /* splices_before() is how many layers run before the hook point of the last
  * one, the one of --ablate-each. */
