@@ -47,13 +47,11 @@ assert all(("token" in t) == (t["id"] < 900) for t in top)
 END
 }
 
-# At temperature 9 all ids are about as likely, those from 900 on 12 % of 200:
-# fewer than 4 are one draw of ten million.
-DRAW='-n 200 --temperature 9 --seed 3'
-
 @test "hf-infer: ids that the tokenizer lacks are drawn, and leave no text" {
     small_tokenizer
-    draw="$DRAW --repetition-penalty 1.2"
+    # At temperature 9 all ids are about as likely, those from 900 on 12 % of
+    # 200: fewer than 4 are one draw of ten million.
+    draw="-n 200 --temperature 9 --seed 3 --repetition-penalty 1.2"
     # shellcheck disable=SC2086
     {
         hf-infer m --ids 300,905,790 $draw --ids-out >ids
@@ -75,30 +73,10 @@ for file in "json", "line":
 END
 }
 
-@test "hf-infer --decode: ids that the tokenizer lacks leave no text, others are refused" {
+@test "hf-infer --decode: ids that the tokenizer lacks are refused" {
     small_tokenizer
-    # shellcheck disable=SC2086
-    {
-        hf-infer m --ids 300,905,790 $DRAW --ids-out >ids
-        hf-infer m --ids 300,905,790 $DRAW >text
-    }
-    lacking=$(tr ' ' '\n' <ids | awk '$1 >= 900' | wc -l)
-    [ "$lacking" -gt 3 ]
-    run -0 --separate-stderr bash -c 'hf-infer m --decode --skip-special <ids | cmp - text'
-    [ "$stderr" = "hf-infer: standard input: $lacking of 200 ids are beyond the tokenizer's 900: no text" ]
-    run -0 --separate-stderr hf-infer m --decode --ids 300,1023
-    [ "$output" = "$(hf-infer m --decode --ids 300)" ]
-    [ "$stderr" = "hf-infer: --ids: 1 of 2 ids is beyond the tokenizer's 900: no text" ]
-    run -0 --separate-stderr hf-infer m --decode -q --ids 300,1023
-    [ -z "$stderr" ]
-    refused() {
-        run -65 --separate-stderr hf-infer m --decode --ids 300,1024
-        [ -z "$output" ]
-        [ "$stderr" = "hf-infer: --ids: token id 1024 is not in the vocabulary (0 to $1)" ]
-    }
-    refused 1023
-    echo '{' >m/config.json # of a model that nothing is known of, the tokens
-    refused 899
-    rm m/config.json
-    refused 899
+    hf-infer m --decode --ids 300,899
+    run -65 --separate-stderr hf-infer m --decode --ids 300,900
+    [ -z "$output" ]
+    [ "$stderr" = "hf-infer: --ids: token id 900 is not in the vocabulary (0 to 899)" ]
 }

@@ -7,8 +7,6 @@
 #include "cmd/hf-infer/prompt.h"
 #include "core/js.h"
 #include "core/map.h"
-#include "core/model/config.h"
-#include "core/tty.h"
 
 #define IDS_TEXT_MAX ((size_t)1 << 32) /* bytes */
 
@@ -39,10 +37,6 @@ run_decode(struct run *run, struct err *err)
     const char *name = prompt_name(run);
     struct str text = { 0 }, ids_text = { 0 };
     struct ids ids = { 0 };
-    int64_t n_tokens = 0, vocab_size = 0;
-    size_t n = 0; /* ids beyond the tokenizer's */
-    struct config config;
-    struct err none;
     int rc = run_open_tok(run, err);
 
     if (rc == 0 && run->ids_text)
@@ -51,21 +45,7 @@ run_decode(struct run *run, struct err *err)
              (rc = file_read_all(path, IDS_TEXT_MAX, &ids_text, err)) == 0)
         rc = ids_parse(ids_text.s, ids_text.n, name, &ids, err);
     if (rc == 0)
-        n_tokens = vocab_size = (int64_t)tok_size(run->tok);
-    for (size_t i = 0; rc == 0 && i < ids.n; i++)
-        n += ids.id[i] >= n_tokens;
-    /* those that the model has have no text, others are wrong */
-    if (n > 0 && config_load(&config, run->dir, &none) == 0) {
-        if (config.vocab_size > vocab_size)
-            vocab_size = config.vocab_size;
-        config_free(&config);
-    }
-    if (n > 0)
-        rc = ids_check(ids.id, ids.n, vocab_size, name, err);
-    if (rc == 0 && n > 0)
-        err_warn("%s: %zu of %zu id%s %s beyond the tokenizer's %lld: no text",
-                 name, n, ids.n, plural(ids.n), n == 1 ? "is" : "are",
-                 (long long)n_tokens);
+        rc = ids_check(ids.id, ids.n, (int64_t)tok_size(run->tok), name, err);
     if (rc == 0)
         rc = tok_decode(run->tok, ids.id, ids.n, run->skip_special, &text, err);
     if (rc == 0)
