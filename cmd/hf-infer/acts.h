@@ -114,10 +114,10 @@ struct acts_dump {
     struct array_out ids; /* .out NULL without */
 };
 
-/* What a tap is of: places by layer + 1, SIZE_MAX for none. */
+/* What a tap is of. */
 struct acts_tap {
     struct acts *acts;
-    size_t *place; /* [model layers + 1] in spec */
+    enum tap_point point;
 };
 
 struct acts {

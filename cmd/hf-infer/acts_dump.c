@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: ISC */
 /* The dumps of --acts: memory for what taps pass, and the taps. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "cmd/hf-infer/acts.h"
 #include "core/clock.h"
@@ -38,7 +37,6 @@ acts_open_dumps(struct acts *a, acts_keep *keep, struct err *err)
 {
     const struct run *run = a->run;
     size_t each = a->spec.n;
-    size_t n_layers = (size_t)run->config->n_layers;
 
     a->n_dumps = a->dir.dir ? a->spec.n : 1;
     each /= a->n_dumps;
@@ -87,18 +85,13 @@ acts_open_dumps(struct acts *a, acts_keep *keep, struct err *err)
         while (k < a->n_taps && a->taps[k].point != p->point)
             k++;
         if (k == a->n_taps) {
-            a->tapped[k].acts = a;
-            a->tapped[k].place =
-                xcalloc(n_layers + 1, sizeof(*a->tapped[k].place));
-            memset(a->tapped[k].place, 0xff,
-                   (n_layers + 1) * sizeof(*a->tapped[k].place));
+            a->tapped[k] = (struct acts_tap){ a, p->point };
             a->taps[k] =
                 (struct tap){ p->point, -1, keep, &a->tapped[k], NULL };
             if (k > 0)
                 a->taps[k - 1].next = &a->taps[k];
             a->n_taps++;
         }
-        a->tapped[k].place[p->layer + 1] = i;
         if (p->layer > a->taps->last_layer)
             a->taps->last_layer = p->layer;
     }
@@ -111,11 +104,15 @@ struct acts_dump *
 acts_place(const struct acts_tap *tap, int64_t layer, size_t *place)
 {
     const struct acts *a = tap->acts;
-    size_t i = tap->place[layer + 1];
     bool one = a->n_dumps == 1;
 
-    *place = one ? i : 0;
-    return i == SIZE_MAX ? NULL : &a->dumps[one ? 0 : i];
+    for (size_t i = 0; i < a->spec.n; i++)
+        if (a->spec.places[i].point == tap->point &&
+            a->spec.places[i].layer == layer) {
+            *place = one ? i : 0;
+            return &a->dumps[one ? 0 : i];
+        }
+    return NULL;
 }
 
 int
@@ -157,8 +154,6 @@ acts_close(struct acts *a)
     out_abort(a->meta);
     out_abort(a->ids_json);
     out_abort(a->ids_pointer);
-    for (size_t i = 0; i < a->n_taps; i++)
-        free(a->tapped[i].place);
     free(a->dumps);
     acts_spec_free(&a->spec);
     str_free(&a->sources.text);
