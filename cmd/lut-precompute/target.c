@@ -12,7 +12,6 @@
 #include "core/model/config_file.h"
 #include "core/model/linear_file.h"
 #include "core/model/names.h"
-#include "core/model/parts.h"
 #include "core/model/places.h"
 #include "core/str.h"
 
@@ -152,44 +151,14 @@ struct candidate {
 
 struct candidates {
     size_t n;
-    struct candidate *list; /* [n], in the order of the model */
+    struct candidate *list; /* [n], in natural order */
 };
 
-/* The rank of a name's word in a layer's computation, a fused one before its
- * parts; others follow. */
 static int
-rank(const char *word, size_t n)
+by_layer(const void *a, const void *b)
 {
-    char *parts[LUT_MAX_PARTS], *copy = xstrndup(word, n);
-    size_t n_parts = lut_parts(copy, parts);
-    int of_first = 2 * part_rank(parts[0]);
-
-    free(copy);
-    for (size_t i = 0; i < n_parts; i++)
-        free(parts[i]);
-    return n_parts > 1 ? of_first - 1 : of_first;
-}
-
-/* Word by word: by rank, else in natural order. */
-static int
-by_place(const void *a, const void *b)
-{
-    const char *x = ((const struct candidate *)a)->layer;
-    const char *y = ((const struct candidate *)b)->layer;
-    size_t n, m;
-    int r, s;
-
-    for (;; x += n + 1, y += m + 1) {
-        n = strcspn(x, ".");
-        m = strcspn(y, ".");
-        if (n != m || memcmp(x, y, n) != 0)
-            break;
-        if (!x[n] || !y[m])
-            return (x[n] != 0) - (y[m] != 0);
-    }
-    r = rank(x, n);
-    s = rank(y, m);
-    return r != s ? (r < s ? -1 : 1) : natural_order(x, y);
+    return natural_order(((const struct candidate *)a)->layer,
+                         ((const struct candidate *)b)->layer);
 }
 
 static void
@@ -231,7 +200,7 @@ static void
 candidates_open(struct candidates *c, const struct target_model *m)
 {
     const struct stdir *dir = &m->dir;
-    size_t n, kept = 0;
+    size_t n;
 
     *c = (struct candidates){ 0 };
     for (size_t i = 0; i < dir->n_tensors; i++) {
@@ -263,15 +232,7 @@ candidates_open(struct candidates *c, const struct target_model *m)
             free(fused);
     }
     if (c->n)
-        qsort(c->list, c->n, sizeof(*c->list), by_place);
-    /* one layer by two names, with and without "model." */
-    for (size_t i = 0; i < c->n; i++) {
-        if (kept > 0 && !strcmp(c->list[kept - 1].layer, c->list[i].layer))
-            free(c->list[i].layer);
-        else
-            c->list[kept++] = c->list[i];
-    }
-    c->n = kept;
+        qsort(c->list, c->n, sizeof(*c->list), by_layer);
 }
 
 /* The SAE of a layer, or NULL; by its name with "model.", as in the model's
@@ -285,7 +246,8 @@ layer_sae(const char *dir, const char *layer, struct err *err)
     return sae || err->status ? sae : sae_path(dir, name, name, err);
 }
 
-/* Sets the SAE of a layer that is in the plan. */
+/* Sets the SAE of a layer that is in the plan; those of fused layers are set
+ * before their parts'. */
 static int
 consider(const struct candidates *c, struct candidate *x,
          const struct precompute_cmd *cmd, const struct globs *globs, bool one,
@@ -307,7 +269,7 @@ consider(const struct candidates *c, struct candidate *x,
     if (fused) {
         const struct candidate key = { .layer = fused };
         const struct candidate *whole =
-            bsearch(&key, c->list, c->n, sizeof(key), by_place);
+            bsearch(&key, c->list, c->n, sizeof(key), by_layer);
 
         free(fused);
         if (whole && whole->sae) {
@@ -413,12 +375,15 @@ plan_make(struct table_plan *plan, const struct precompute_cmd *given,
     }
     globs_open(&globs, cmd->layers);
     candidates_open(&c, m);
+    for (int fused = 1; fused >= 0; fused--)
+        for (size_t i = 0; i < c.n && rc == 0; i++)
+            if (c.list[i].fused == fused)
+                rc = consider(&c, &c.list[i], cmd, &globs, one, err);
     for (size_t i = 0; i < c.n && rc == 0; i++) {
-        struct candidate *x = &c.list[i];
+        const struct candidate *x = &c.list[i];
 
-        rc = consider(&c, x, cmd, &globs, one, err);
         globs_near(&globs, x->layer);
-        if (rc < 0 || !x->sae)
+        if (!x->sae)
             continue;
         globs_use(&globs, x->layer);
         if (cmd->n_parts == 0 || count++ % cmd->n_parts == cmd->part) {

@@ -65,7 +65,7 @@ struct planned_table {
 
 struct table_plan {
     size_t n;
-    struct planned_table *work; /* [n], in the order of the model */
+    struct planned_table *work; /* [n], by name in natural order */
 };
 
 /*

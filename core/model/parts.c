@@ -275,17 +275,6 @@ part_in_layer(const struct model_family *f, const char *root, const char *name,
     return yes;
 }
 
-int
-part_rank(const char *word)
-{
-    for (int p = PART_Q_A; p <= PART_DOWN; p++)
-        for (const char *s = strchr(parts[p].name, '}'); s; s = strchr(s, '.'))
-            if (!strncmp(++s, word, strlen(word)) &&
-                (!s[strlen(word)] || s[strlen(word)] == '.'))
-                return p;
-    return N_PARTS;
-}
-
 /* ---- sizes ---- */
 
 bool

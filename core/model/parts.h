@@ -101,11 +101,6 @@ bool part_is_module(struct part_at *at, const struct model_family *family,
 size_t part_find_stack(struct part_at *at, const struct model_family *family,
                        const char *name);
 
-/* part_rank() orders what a layer's linear layers are called, word by word, as
- * they are computed: self_attn, q_proj, .., mlp, gate_proj, ..  N_PARTS for
- * other words. */
-int part_rank(const char *word);
-
 /* part_is_in(): has the layer this part, a whole model it?  part_size() is
  * [out, in] of a linear layer, [out] of a norm with 'in' sets of weights, 1 or
  * one for each head; part_needs_bias(): does config.json demand one? */
