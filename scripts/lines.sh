@@ -6,10 +6,10 @@
 budgets='core 11782
 core/format 13626
 core/kernel 12057
-core/model 30660
+core/model 30644
 core/text 7788
 core/image 2398
-cmd 41772
+cmd 41712
 lib 2729'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
