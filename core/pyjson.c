@@ -15,35 +15,20 @@
 #define MAX_INT_DIGITS 4300 /* Python's own limit since 3.11 */
 
 struct member {
-    size_t key, key_n;       /* in 'keys': WTF-8, whose order is code points' */
-    size_t value, value_end; /* in 'body' */
-    size_t object;           /* the first that does not begin before 'value' */
-    const char *key_text, *value_text, *end;
+    size_t key, key_n;     /* in 'keys': WTF-8, whose order is code points' */
+    size_t at, value, end; /* in 'out': its key, its value, to its end */
+    const char *key_text, *value_text, *text_end;
     size_t key_text_n, order;
 };
 
-/* An object with members. */
-struct object {
-    size_t at, end; /* where in 'body' its members' values are */
-    size_t next;    /* the first object that is not in this one */
-    struct member *members;
-    size_t n;
-    int depth;
-};
-
-/*
- * The text is read once: values are written to 'body' as they come, without
- * the keys and braces of objects.  Then 'body' is copied once to the output,
- * the members of each object in their order.
- */
+/* The text is read once, and written as it comes; members that are not in order
+ * are moved at the end of their object. */
 struct reader {
     struct jpull json;
     const char *name;
     int indent;  /* spaces a level, keys as they come; 0: one line, sorted */
     bool unique; /* a key twice is an error */
-    struct str body, keys;
-    struct object *objects; /* in the order in which they begin */
-    size_t n_objects, cap;
+    struct str *out, keys;
     struct err *err;
 };
 
@@ -85,16 +70,6 @@ put_string(struct str *out, const char *s, size_t nbytes)
     str_addc(out, '"');
 }
 
-static void
-reader_free(struct reader *r)
-{
-    for (size_t i = 0; i < r->n_objects; i++)
-        free(r->objects[i].members);
-    free(r->objects);
-    str_free(&r->body);
-    str_free(&r->keys);
-}
-
 /* Python: int() keeps every digit; "-0" is the integer 0. */
 static int
 read_number(struct reader *r)
@@ -109,7 +84,7 @@ read_number(struct reader *r)
     n = (size_t)(r->json.p - start);
     if (is_float) {
         text = xstrndup(start, n);
-        py_float_repr(&r->body, strtod(text, NULL));
+        py_float_repr(r->out, strtod(text, NULL));
         free(text);
         return 0;
     }
@@ -119,23 +94,22 @@ read_number(struct reader *r)
                    n - sign, MAX_INT_DIGITS);
     }
     if (n == 2 && sign && start[1] == '0')
-        str_addc(&r->body, '0');
+        str_addc(r->out, '0');
     else
-        str_add(&r->body, start, n);
+        str_add(r->out, start, n);
     return 0;
 }
 
 /* The separator and line break before a member or element at this depth, and
  * after the last. */
 static void
-put_break(const struct reader *r, struct str *out, const char *separator,
-          int depth)
+put_break(const struct reader *r, const char *separator, int depth)
 {
-    str_adds(out, separator);
+    str_adds(r->out, separator);
     if (r->indent)
-        str_addf(out, "\n%*s", depth * r->indent, "");
+        str_addf(r->out, "\n%*s", depth * r->indent, "");
     else if (*separator == ',')
-        str_addc(out, ' ');
+        str_addc(r->out, ' ');
 }
 
 static int
@@ -145,15 +119,15 @@ read_array(struct reader *r)
     int depth = j->depth;
     bool empty = true;
 
-    str_addc(&r->body, '[');
+    str_addc(r->out, '[');
     for (; jpull_item(j, ']'); empty = false) {
-        put_break(r, &r->body, empty ? "" : ",", depth);
+        put_break(r, empty ? "" : ",", depth);
         if (read_value(r) < 0)
             return -1;
     }
     if (!empty)
-        put_break(r, &r->body, "", depth - 1);
-    str_addc(&r->body, ']');
+        put_break(r, "", depth - 1);
+    str_addc(r->out, ']');
     return j->expected ? -1 : 0;
 }
 
@@ -204,9 +178,8 @@ sort_members(const struct reader *r, struct member *m, size_t *n)
             str_free(&key);
             return -1;
         }
-        m[k - 1].value = m[i].value;
-        m[k - 1].value_end = m[i].value_end;
-        m[k - 1].object = m[i].object;
+        m[k - 1].at = m[i].at;
+        m[k - 1].end = m[i].end;
     }
     *n = k;
     if (r->indent)
@@ -214,55 +187,78 @@ sort_members(const struct reader *r, struct member *m, size_t *n)
     return 0;
 }
 
+/* The members of an object; *m is the caller's to free, after an error, too. */
+static int
+read_members(struct reader *r, struct member **members, size_t *n)
+{
+    struct jpull *j = &r->json;
+    int depth = j->depth;
+    size_t cap = 0;
+    struct jspan key;
+
+    *members = NULL;
+    str_add(&r->keys, "", 0); /* all may be empty: never a null pointer */
+    for (*n = 0; jpull_member(j, &key); ++*n) {
+        struct member *m;
+
+        if (*n == cap)
+            *members = xgrow(*members, *n, &cap, sizeof(*m));
+        m = &(*members)[*n];
+        put_break(r, *n ? "," : "{", depth);
+        *m = (struct member){ .order = *n,
+                              .key = r->keys.n,
+                              .key_text = key.s - 1,
+                              .key_text_n = key.n + 2,
+                              .at = r->out->n,
+                              .value_text = j->p };
+        jspan_add(&key, &r->keys);
+        m->key_n = r->keys.n - m->key;
+        put_string(r->out, r->keys.s + m->key, m->key_n);
+        str_adds(r->out, ": ");
+        m->value = r->out->n;
+        if (read_value(r) < 0)
+            return -1;
+        m->end = r->out->n;
+        m->text_end = j->p;
+    }
+    return j->expected ? -1 : 0;
+}
+
 static int
 read_object(struct reader *r)
 {
-    struct jpull *j = &r->json;
-    size_t at = r->n_objects++, n = 0, cap = 0;
-    struct member *m = NULL;
-    struct jspan key;
-    struct object *o;
+    size_t n, k, keys_n = r->keys.n, start = r->out->n, all;
+    int depth = r->json.depth, rc;
+    struct member *m;
+    bool moved;
+    char *was;
 
-    if (at == r->cap) {
-        r->cap = r->cap ? 2 * r->cap : 8;
-        r->objects = xrealloc(r->objects, r->cap, sizeof(*r->objects));
-    }
-    r->objects[at] = (struct object){ .at = r->body.n, .depth = j->depth };
-    str_add(&r->keys, "", 0); /* all may be empty: never a null pointer */
-    for (; jpull_member(j, &key); n++) {
-        if (n == cap) {
-            m = xrealloc(m, cap = cap ? 2 * cap : 4, sizeof(*m));
-            r->objects[at].members = m;
+    rc = read_members(r, &m, &n);
+    k = n;
+    if (rc == 0)
+        rc = sort_members(r, m, &k);
+    moved = k < n;
+    for (size_t i = 0; rc == 0 && i < k; i++)
+        moved = moved || m[i].order != i;
+    if (rc == 0 && moved) {
+        all = r->out->n - start;
+        was = xmalloc(all);
+        memcpy(was, r->out->s + start, all);
+        r->out->n = start;
+        for (size_t i = 0; i < k; i++) {
+            put_break(r, i ? "," : "{", depth);
+            str_add(r->out, was + m[i].at - start, m[i].end - m[i].at);
         }
-        m[n] = (struct member){ .order = n,
-                                .key = r->keys.n,
-                                .key_text = key.s - 1,
-                                .key_text_n = key.n + 2,
-                                .value = r->body.n,
-                                .value_text = j->p,
-                                .object = r->n_objects };
-        jspan_add(&key, &r->keys);
-        m[n].key_n = r->keys.n - m[n].key;
-        if (read_value(r) < 0)
-            return -1;
-        m[n].value_end = r->body.n;
-        m[n].end = j->p;
+        free(was);
     }
-    if (j->expected)
-        return -1;
-    if (n == 0) {
-        r->n_objects--;
-        str_adds(&r->body, "{}");
-        return 0;
-    }
-    if (sort_members(r, m, &n) < 0)
-        return -1;
-    o = &r->objects[at];
-    o->members = xrealloc(m, n, sizeof(*m));
-    o->n = n;
-    o->end = r->body.n;
-    o->next = r->n_objects;
-    return 0;
+    if (n == 0)
+        str_addc(r->out, '{');
+    else
+        put_break(r, "", depth - 1);
+    str_addc(r->out, '}');
+    r->keys.n = keys_n;
+    free(m);
+    return rc;
 }
 
 static int
@@ -284,13 +280,13 @@ read_value(struct reader *r)
         if (!jpull_string(j, "a string", &span))
             return -1;
         jspan_add(&span, &s);
-        put_string(&r->body, s.s, s.n);
+        put_string(r->out, s.s, s.n);
         str_free(&s);
         return 0;
     }
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (jpull_word(j, words[i])) {
-            str_adds(&r->body, words[i]);
+            str_adds(r->out, words[i]);
             return 0;
         }
     if (c == '-' || (c >= '0' && c <= '9'))
@@ -299,47 +295,13 @@ read_value(struct reader *r)
     return -1;
 }
 
-static void put_object(const struct reader *r, struct str *out,
-                       const struct object *o);
-
-/* Copies at..end of 'body'; 'object' is the first that begins there, or after
- * it. */
-static void
-put_span(const struct reader *r, struct str *out, size_t at, size_t end,
-         size_t object)
-{
-    while (object < r->n_objects && r->objects[object].at < end) {
-        const struct object *o = &r->objects[object];
-
-        str_add(out, r->body.s + at, o->at - at);
-        put_object(r, out, o);
-        at = o->end;
-        object = o->next;
-    }
-    str_add(out, r->body.s + at, end - at);
-}
-
-static void
-put_object(const struct reader *r, struct str *out, const struct object *o)
-{
-    for (size_t i = 0; i < o->n; i++) {
-        const struct member *m = &o->members[i];
-
-        put_break(r, out, i ? "," : "{", o->depth);
-        put_string(out, r->keys.s + m->key, m->key_n);
-        str_adds(out, ": ");
-        put_span(r, out, m->value, m->value_end, m->object);
-    }
-    put_break(r, out, "", o->depth - 1);
-    str_addc(out, '}');
-}
-
+/* Does the document that was read with 'rc' end here? */
 static int
-read_document(struct reader *r)
+check_end(struct reader *r, int rc)
 {
     struct jpull *j = &r->json;
 
-    if (read_value(r) == 0 && jpull_done(j))
+    if (rc == 0 && jpull_done(j))
         return 0;
     if (j->too_deep)
         return bad(r, "nested %d levels deep (expected at most %d)",
@@ -347,29 +309,20 @@ read_document(struct reader *r)
     return j->expected ? bad(r, "expected %s", j->expected) : -1;
 }
 
-static struct reader
-reader_start(const char *text, size_t nbytes, const char *name, struct err *err)
-{
-    struct reader r = { .json = jpull_start(text, nbytes, PYJSON_DEPTH),
-                        .name = name,
-                        .err = err };
-
-    r.json.python = true;
-    return r;
-}
-
 int
 pyjson_indent(struct str *out, const char *text, size_t nbytes, int indent,
               const char *name, struct err *err)
 {
-    struct reader r = reader_start(text, nbytes, name, err);
+    struct reader r = { .json = jpull_start(text, nbytes, PYJSON_DEPTH),
+                        .name = name,
+                        .indent = indent,
+                        .out = out,
+                        .err = err };
     int rc;
 
-    r.indent = indent;
-    rc = read_document(&r);
-    if (rc == 0)
-        put_span(&r, out, 0, r.body.n, 0);
-    reader_free(&r);
+    r.json.python = true;
+    rc = check_end(&r, read_value(&r));
+    str_free(&r.keys);
     return rc;
 }
 
@@ -386,41 +339,49 @@ pyjson_members(const char *text, size_t nbytes, const char *name,
                            struct err *err),
                void *ctx, struct err *err)
 {
-    struct reader r = reader_start(text, nbytes, name, err);
-    struct object *o;
-    int rc;
+    struct str out = { 0 };
+    struct reader r = { .json = jpull_start(text, nbytes, PYJSON_DEPTH),
+                        .name = name,
+                        .unique = true,
+                        .out = &out,
+                        .err = err };
+    struct member *m = NULL;
+    size_t n = 0;
+    int rc = -1;
 
-    r.unique = true;
+    r.json.python = true;
     if (nbytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
-        return err_set(err, EX_DATAERR,
-                       "%s: begins with a byte order mark (expected '{')",
-                       name);
-    if (jpull_peek(&r.json) != '{')
-        jpull_fail(&r.json, r.json.p, "an object");
-    rc = read_document(&r);
-    o = r.objects; /* the first is the document; not there if it is empty */
-    if (rc == 0 && r.n_objects)
-        qsort(o->members, o->n, sizeof(*o->members), by_order);
-    for (size_t i = 0; rc == 0 && r.n_objects && i < o->n; i++) {
-        const struct member *m = &o->members[i];
-        char *key = xstrndup(r.keys.s + m->key, m->key_n);
-        struct str value = { 0 };
+        return err_data(err, name,
+                        "begins with a byte order mark (expected '{')");
+    jpull_peek(&r.json);
+    if (jpull_enter(&r.json, '{', "an object"))
+        rc = read_members(&r, &m, &n);
+    rc = check_end(&r, rc);
+    if (rc == 0)
+        rc = sort_members(&r, m, &n);
+    if (rc == 0 && n)
+        qsort(m, n, sizeof(*m), by_order);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        char *key = xstrndup(r.keys.s + m[i].key, m[i].key_n);
+        char *value = xstrndup(out.s + m[i].value, m[i].end - m[i].value);
 
-        put_span(&r, &value, m->value, m->value_end, m->object);
-        rc = each(ctx,
-                  &(struct pyjson_member){
-                      .key = key,
-                      .key_nbytes = m->key_n,
-                      .value = value.s,
-                      .key_text = m->key_text,
-                      .key_text_nbytes = m->key_text_n,
-                      .value_text = m->value_text,
-                      .value_text_nbytes = (size_t)(m->end - m->value_text),
-                  },
-                  err);
+        rc = each(
+            ctx,
+            &(struct pyjson_member){
+                .key = key,
+                .key_nbytes = m[i].key_n,
+                .value = value,
+                .key_text = m[i].key_text,
+                .key_text_nbytes = m[i].key_text_n,
+                .value_text = m[i].value_text,
+                .value_text_nbytes = (size_t)(m[i].text_end - m[i].value_text),
+            },
+            err);
         free(key);
-        str_free(&value);
+        free(value);
     }
-    reader_free(&r);
+    free(m);
+    str_free(&r.keys);
+    str_free(&out);
     return rc;
 }

@@ -18,9 +18,10 @@
  * 'out': keys sorted by code point (of duplicates the last counts), ", " and
  * ": " as separators, everything but ASCII as \uXXXX, floats as repr() gives
  * them.  0, or -1 with 'err' set (EX_DATAERR, "NAME: line N, column N: ...").
- * Nested at most PYJSON_DEPTH deep.
- * Cost: each byte is read once and copied once; of n bytes it makes at most
- * 6 n.  Memory: 50 n, and four times what it makes.
+ * Nested at most PYJSON_DEPTH deep.  After an error 'out' has a part of it.
+ * Cost: each byte is read once, and moved once for each object around it whose
+ * keys are not in order; of n bytes it makes at most 6 n.  Memory: 50 n, and
+ * four times what it makes.
  */
 #define PYJSON_DEPTH 64
 int pyjson_dumps(struct str *out, const char *text, size_t nbytes,
