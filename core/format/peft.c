@@ -16,9 +16,8 @@
 #define MAX_REGEXES  4096
 #define MAX_NBYTES   ((size_t)16 << 20)
 
-#define MAX_NAME  1024 /* bytes of a pattern that is read as a name */
-#define MAX_TAILS 64   /* dots in a module's name */
-#define MAX_WORDS 64   /* of layers_pattern */
+#define MAX_TAILS 64 /* dots in a module's name */
+#define MAX_WORDS 64 /* of layers_pattern */
 
 #define SHOWN 80 /* bytes of a pattern, in messages */
 
@@ -32,14 +31,11 @@ struct peft_pattern {
     struct js js;        /* for messages: value and place */
 };
 
-/* A pattern that is only a name, reversed; '.', which matches any character, is
- * ANY. */
+/* A pattern that is only a name. */
 struct peft_name {
-    char *reversed;
+    char *text;
     size_t place; /* in the file */
 };
-
-#define ANY '\1' /* sorts before all characters of names */
 
 /* Keys that would change numbers, unless they are false, empty or null. */
 static const char *const refused[] = {
@@ -93,20 +89,15 @@ check_kind(const struct peft *p, struct err *err)
 
 /* ---- Patterns that are names ---- */
 
-/* A step of a search compares names some dozen times. */
-#define STEPS 4
-
-/* A pattern as a name, reversed: one of letters, digits, '_', '-', '.', and
- * punctuation after a backslash.  NULL if it is none. */
+/* A pattern as a name: one of letters, digits, '_', '-', '.', and punctuation
+ * after a backslash.  A '.' means itself: no two modules differ in what it
+ * could mean in a regex.  NULL if it is none. */
 static char *
 read_name(const char *pattern)
 {
-    size_t n = strlen(pattern), at = n;
-    char *name;
+    size_t n = 0;
+    char *name = xcalloc(strlen(pattern) + 1, 1);
 
-    if (n == 0 || n > MAX_NAME)
-        return NULL;
-    name = xcalloc(n + 1, 1);
     for (const char *p = pattern; *p; p++) {
         bool escaped = *p == '\\' && p[1] && strchr("._-/ ", p[1]);
         bool plain = (*p >= '0' && *p <= '9') ||
@@ -118,73 +109,58 @@ read_name(const char *pattern)
             free(name);
             return NULL;
         }
-        name[--at] = escaped || *p != '.' ? *p : ANY;
+        name[n++] = *p;
     }
-    memmove(name, name + at, n - at + 1);
     return name;
 }
 
 static int
-by_end(const void *a, const void *b)
+by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct peft_name *)a)->text,
+                  ((const struct peft_name *)b)->text);
+}
+
+static int
+by_name_and_place(const void *a, const void *b)
 {
     const struct peft_name *x = a, *y = b;
-    int order = strcmp(x->reversed, y->reversed);
+    int order = by_name(x, y);
 
     return order ? order : (x->place > y->place) - (x->place < y->place);
 }
 
-/* A search for the first name in the file that matches a module, or its end
- * after a dot: all names at once, the module read from its end. */
-struct search {
-    const struct peft_name *names; /* sorted */
-    const char *module;
-    uint64_t steps, max_steps; /* gives up beyond these */
-    size_t found;              /* its place; SIZE_MAX: none */
-};
-
-/* The first of names[lo..hi[ whose character 'at' is 'from' or more. */
-static size_t
-first_from(const struct search *s, size_t lo, size_t hi, size_t at, int from)
+/* Sorts names, and drops those that an earlier one in the file hides. */
+static void
+sort_names(struct peft_patterns *of)
 {
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
+    size_t n = 0;
 
-        if ((unsigned char)s->names[mid].reversed[at] < from)
-            lo = mid + 1;
+    qsort(of->names, of->n_names, sizeof(*of->names), by_name_and_place);
+    for (size_t i = 0; i < of->n_names; i++)
+        if (n == 0 || by_name(&of->names[n - 1], &of->names[i]) != 0)
+            of->names[n++] = of->names[i];
         else
-            hi = mid;
-    }
-    return lo;
+            free(of->names[i].text);
+    of->n_names = n;
 }
 
-/* The last 'at' characters of names[lo..hi[ match the module from 'pos' on. */
-static void
-search(struct search *s, size_t lo, size_t hi, size_t at, size_t pos)
+/* The place of the first name in the file that is the module's, or its end
+ * after a dot; SIZE_MAX: none is. */
+static size_t
+find_name(const struct peft_patterns *of, const char *module)
 {
-    const char *module = s->module;
+    size_t place = SIZE_MAX;
 
-    for (; lo < hi && s->steps <= s->max_steps; at++, pos--) {
-        size_t some, before = pos;
-        int c;
+    for (const char *at = module; at && of->n_names; at = strchr(at, '.')) {
+        struct peft_name key = { (char *)(uintptr_t)(at += *at == '.'), 0 };
+        const struct peft_name *found =
+            bsearch(&key, of->names, of->n_names, sizeof(*of->names), by_name);
 
-        s->steps += STEPS;
-        /* the name ends here: the first of equals */
-        if (!s->names[lo].reversed[at]) {
-            if (pos == 0 || module[pos - 1] == '.')
-                s->found = smaller(s->found, s->names[lo].place);
-            lo = first_from(s, lo, hi, at, ANY);
-        }
-        if (pos == 0)
-            return;
-        do
-            before--;
-        while (before > 0 && ((uint8_t)module[before] & 0xc0) == 0x80);
-        some = first_from(s, lo, hi, at, ANY + 1);
-        search(s, lo, some, at + 1, before);
-        c = (unsigned char)module[pos - 1];
-        lo = first_from(s, some, hi, at, c);
-        hi = first_from(s, lo, hi, at, c + 1);
+        if (found)
+            place = smaller(place, found->place);
     }
+    return place;
 }
 
 /* ---- rank_pattern, alpha_pattern ---- */
@@ -246,7 +222,7 @@ read_patterns(const struct peft *p, const char *key, bool whole,
         if (whole)
             one->value = (double)rank;
     }
-    qsort(to->names, to->n_names, sizeof(*to->names), by_end);
+    sort_names(to);
     n = to->n_regexes;
     if (n > MAX_REGEXES)
         return err_data(err, js.file,
@@ -267,17 +243,26 @@ read_patterns(const struct peft *p, const char *key, bool whole,
     return 0;
 }
 
+/* Each end of a name after a dot is looked up. */
+static int
+check_dots(const struct peft *p, const char *module, struct err *err)
+{
+    size_t n = 0;
+
+    for (const char *s = strchr(module, '.'); s; s = strchr(s + 1, '.'))
+        n++;
+    return n <= MAX_TAILS
+               ? 0
+               : err_data(err, p->path, "%.80s... has %zu dots (at most %d)",
+                          module, n, MAX_TAILS);
+}
+
 /* Sets '*found' to the first pattern that matches the module, or NULL. */
 static int
 find_pattern(const struct peft *p, const struct peft_patterns *of,
              const char *module, struct peft_pattern **found, struct err *err)
 {
-    struct peft_work *work = p->work;
-    struct search s = { .names = of->names,
-                        .module = module,
-                        .steps = work->steps,
-                        .found = SIZE_MAX };
-    size_t n = strlen(module), a, b;
+    size_t n = strlen(module), place, a, b;
     int rc = 0;
 
     *found = NULL;
@@ -285,24 +270,15 @@ find_pattern(const struct peft *p, const struct peft_patterns *of,
         return 0;
     if (utf8_valid(module, n) != n)
         return err_data(err, p->path, "module \"%s\" is not UTF-8", module);
-    work->regexes.nbytes += n;
-    s.max_steps = PEFT_STEPS + PEFT_STEPS_PER_BYTE * work->regexes.nbytes;
-    if (!strchr(module, '\n')) /* '.' does not match it */
-        search(&s, 0, of->n_names, 0, n);
-    work->steps = s.steps;
-    if (s.steps > s.max_steps)
-        return err_data(err, p->path,
-                        "looking up modules takes more than %llu steps for "
-                        "%llu bytes of names",
-                        (unsigned long long)s.max_steps,
-                        (unsigned long long)work->regexes.nbytes);
-    if (s.found < of->n)
-        *found = &of->list[s.found];
+    p->work->nbytes += n;
+    place = find_name(of, module);
+    if (place < of->n)
+        *found = &of->list[place];
     for (size_t i = 0; rc == 0 && i < of->n_regexes; i++) {
         if (*found && *found < of->regexes[i])
             break;
-        rc = regex_find(of->regexes[i]->regex, &work->regexes, module, n, 0, &a,
-                        &b, err);
+        rc = regex_find(of->regexes[i]->regex, p->work, module, n, 0, &a, &b,
+                        err);
         if (rc > 0)
             *found = of->regexes[i];
     }
@@ -328,7 +304,8 @@ peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
     double a;
 
     module = without_root(module);
-    if (find_pattern(p, &p->r_of, module, &r, err) < 0 ||
+    if (check_dots(p, module, err) < 0 ||
+        find_pattern(p, &p->r_of, module, &r, err) < 0 ||
         find_pattern(p, &p->alpha_of, module, &alpha, err) < 0)
         return -1;
     pair->r = r ? (int64_t)r->value : p->r;
@@ -384,7 +361,7 @@ free_patterns(struct peft_patterns *of)
     for (size_t i = 0; i < of->n; i++)
         regex_free(of->list[i].regex);
     for (size_t i = 0; i < of->n_names; i++)
-        free(of->names[i].reversed);
+        free(of->names[i].text);
     free(of->regexes);
     free(of->names);
     free(of->list);
@@ -491,16 +468,11 @@ find_target(const struct peft *p, const char *module, const char **what,
     bool all_layers = js_absent(&layers) || (js_is(&layers, JSON_ARRAY) &&
                                              json_array_size(layers.v) == 0);
     struct peft_pattern *pattern;
-    size_t n_dots = 0;
     int64_t layer;
 
     *what = NULL;
-    for (const char *s = strchr(module, '.'); s; s = strchr(s + 1, '.'))
-        n_dots++;
-    if (n_dots > MAX_TAILS)
-        return err_data(err, p->path, "%.80s... has %zu dots (at most %d)",
-                        module, n_dots, MAX_TAILS);
-    if (find_pattern(p, &p->excluded, module, &pattern, err) < 0)
+    if (check_dots(p, module, err) < 0 ||
+        find_pattern(p, &p->excluded, module, &pattern, err) < 0)
         return -1;
     layer = all_layers ? 0 : layer_of(p, module);
     if (pattern || names_module(&p->others, module, true))
@@ -610,7 +582,7 @@ peft_close(struct peft *p)
     free_patterns(&p->excluded);
     free_patterns(&p->target);
     if (p->work)
-        regex_work_free(&p->work->regexes);
+        regex_work_free(p->work);
     free(p->work);
     free(p->targets.list);
     free(p->others.list);

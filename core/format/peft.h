@@ -35,15 +35,6 @@ struct peft_list {
     const char **list; /* [n], sorted */
 };
 
-/* Names of modules are looked up in at most PEFT_STEPS, and PEFT_STEPS_PER_BYTE
- * more for each byte of them; core/regex.h bounds the patterns. */
-enum { PEFT_STEPS = 1 << 20, PEFT_STEPS_PER_BYTE = 256 };
-
-struct peft_work {
-    struct regex_work regexes;
-    uint64_t steps;
-};
-
 /* All of it belongs to it and dies with peft_close(); read-only
  * meanwhile, but matching counts its steps there: one thread at a time. */
 struct peft {
@@ -58,8 +49,8 @@ struct peft {
     struct peft_list targets, others; /* target_modules, exclude_modules */
     struct peft_list parameters;      /* target_parameters */
     size_t n_layers;
-    int64_t *layers;        /* layers_to_transform: [n_layers], sorted */
-    struct peft_work *work; /* of all modules together */
+    int64_t *layers;         /* layers_to_transform: [n_layers], sorted */
+    struct regex_work *work; /* of all modules together */
 };
 
 /* The configuration of one module. */
@@ -81,8 +72,8 @@ void peft_close(struct peft *p); /* a zeroed struct is fine */
 /*
  * peft_pair() is rank and scale of a module, with PEFT_ROOT before its name or
  * without: those of the first pattern that matches the name, or its end after
- * a dot.  -1 with 'err' set (EX_DATAERR): matching takes too many steps, or an
- * alpha is beyond F32.
+ * a dot.  -1 with 'err' set (EX_DATAERR): the name has over 64 dots, matching
+ * takes too many steps, or an alpha is beyond F32.
  */
 int peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
               struct err *err);

@@ -279,18 +279,15 @@ test_whole_names(void)
         rc = peft_pair(&p, name.s, &pair, &err);
         n_right += pair.r == i + 1;
     }
-    tap_ok(rc == 0 && n_right == N_NAMES &&
-               p.work->steps < p.work->regexes.nbytes * PEFT_STEPS_PER_BYTE / 2,
-           "%d modules with a pattern each: %.3g steps a name and pattern %s",
-           N_NAMES, (double)p.work->steps / ((double)N_NAMES * N_NAMES / 2),
-           err.what);
+    tap_ok(rc == 0 && n_right == N_NAMES, "%d modules with a pattern each %s",
+           N_NAMES, err.what);
     peft_close(&p);
     str_free(&name);
     str_free(&text);
 }
 
 /* What is looked up takes what peft's regex does, the first of the file before
- * the others. */
+ * the others; but in a name a dot is a dot. */
 static void
 test_names(void)
 {
@@ -304,24 +301,16 @@ test_names(void)
         { "a.mXq_proj", 8 },
         { "a.b", 2 },
         { "x.a.b", 2 },
-        { "aXb", 3 },
-        { "x.a\xe4\xbd\xa0"
-          "b",
-          3 },
-        { "a\xe4\xbd\xa0\xe4\xbd\xa0"
-          "b",
-          8 },
-        { "a\nb", 8 },
+        { "aXb", 8 },
+        { "x.aXb", 8 },
         { "ab", 8 },
-        { "x\ny.a.b", 8 },
+        { "x\ny.a.b", 2 },
         { "l1.k", 5 },
         { "l2.k", 4 },
-        { "l3.k", 6 },
-        { "a-b-c", 3 },
         { "x.a-c", 9 },
         { "b.c", 10 },
         { "u.b.c", 10 },
-        { "bbc", 10 },
+        { "a-b-c", 8 },
         { "base_model.model.b.c", 10 },
     };
     struct err err;
@@ -330,9 +319,8 @@ test_names(void)
     int rc = open_text(&p,
                        "{" LORA ", \"rank_pattern\": {\"q_proj\": 1, "
                        "\"a\\\\.b\": 2, \"a.b\": 3, \"l2.k\": 4, "
-                       "\"l[12].k\": 5, \"l..k\": 6, \"l1.k\": 7, "
-                       "\"a\\\\-c\": 9, \"a-c\": 11, \"b.c\": 10, "
-                       "\"a-b-c\": 3, \".*nothing\": 1}}",
+                       "\"l[12].k\": 5, \"l1.k\": 7, \"a\\\\-c\": 9, "
+                       "\"a-c\": 11, \"b.c\": 10, \".*nothing\": 1}}",
                        &err);
 
     for (size_t i = 0; i < n && rc == 0; i++) {
@@ -346,37 +334,6 @@ test_names(void)
     tap_ok(rc == 0 && n_right == n, "%zu of %zu names are found %s", n_right, n,
            err.what);
     peft_close(&p);
-}
-
-/* Names whose dots take anything, in all ways: the work is counted. */
-static void
-test_wild_names(void)
-{
-    struct str text = { 0 }, name = { 0 };
-    struct err err = { 0 };
-    struct peft_pair pair;
-    struct peft p;
-    size_t n = 0;
-    int rc;
-
-    str_adds(&text, "{" LORA ", \"rank_pattern\": {");
-    for (int i = 0; i < 1 << 12; i++) {
-        str_adds(&text, i ? ", \"" : "\"");
-        for (int k = 0; k < 12; k++)
-            str_addc(&text, i >> k & 1 ? '.' : 'a');
-        str_adds(&text, "b\": 1");
-    }
-    str_adds(&text, "}}");
-    rc = open_text(&p, text.s, &err);
-    str_adds(&name, "aaaaaaaaaaaab");
-    for (; n < 1000 && rc == 0; n++)
-        rc = peft_pair(&p, name.s, &pair, &err);
-    tap_ok(rc < 0 && n < 100 && err.status == EX_DATAERR &&
-               strstr(err.what, "looking up modules takes more than"),
-           "4096 names that match in turn: %zu modules, then %s", n, err.what);
-    peft_close(&p);
-    str_free(&name);
-    str_free(&text);
 }
 
 /* Lists as long as the modules are many: 1 s a hundred million comparisons. */
@@ -577,7 +534,6 @@ main(void)
     test_bounds();
     test_whole_names();
     test_names();
-    test_wild_names();
     test_long_lists();
     test_dots();
     test_targets();
