@@ -14,8 +14,9 @@
 #define PIECE        ((size_t)1 << 20)
 #define ENTRY_NBYTES 64 /* a header has more than that for each tensor */
 
-int
-check_bin(const struct kvc *k, struct err *err)
+/* Refuses what no loader reads, and what safetensors cannot keep. */
+static int
+check_lossless(const struct order *o, const struct kvc *k, struct err *err)
 {
     const struct kvc_header *h = &k->header;
 
@@ -34,17 +35,6 @@ check_bin(const struct kvc *k, struct err *err)
         return err_data(err, k->path,
                         "%u blocks a layer (expected %d a prefix)",
                         h->weight_count_per_layer, KVC_SLOTS);
-    return 0;
-}
-
-/* Refuses what safetensors cannot keep. */
-static int
-check_lossless(const struct order *o, const struct kvc *k, struct err *err)
-{
-    const struct kvc_header *h = &k->header;
-
-    if (check_bin(k, err) < 0)
-        return -1;
     if (h->metadata_size > ST_MAX_HEADER / 2) /* two digits a byte */
         return err_data(err, k->path,
                         "metadata of %u bytes (expected at most %u, for the "

@@ -13,11 +13,8 @@
 #include "core/err.h"
 #include "core/opt_value.h"
 
-enum form { FORM_AUTO, FORM_PTH, FORM_SAFETENSORS, FORM_BIN };
-
 struct convert_cmd {
     const char *input, *output;
-    enum form from;
     int dtype; /* of the .bin; -1: not given */
     int64_t factor, min_seq_len, num_heads, head_dim; /* -1: not given */
     const char *prefix_order, *slot_order;            /* as typed, or NULL */
@@ -33,11 +30,6 @@ struct convert_cmd {
  * -1 with 'err' set. */
 int convert(const struct convert_cmd *cmd, struct err *err); /* to .bin */
 int back(const struct convert_cmd *cmd, struct err *err); /* to safetensors */
-
-/* check_bin() refuses a .bin that no loader reads and that would not be the
- * same again after converting it: -1 with 'err' set (EX_DATAERR). */
-struct kvc;
-int check_bin(const struct kvc *k, struct err *err);
 
 /* The modes. */
 typedef int mode_main(const struct convert_cmd *cmd, struct err *err);

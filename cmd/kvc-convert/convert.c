@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: ISC */
-/* A state dict's linear layers, in the order of the options, or a .bin's, to
- * .bin. */
+/* A state dict's linear layers, in the order of the options, to .bin. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -273,22 +272,12 @@ each_block(struct plan *p, bool write, struct err *err)
         struct kvc_block *k = &mlp[i % KVC_SLOTS];
         unsigned char head[KVC_BLOCK_BYTES];
         struct source_tensor w, b;
-        bool has_bias;
         size_t n_bad = 0;
+        int has_bias = find_layer(p, o->prefixes[i % per / KVC_SLOTS], i / per,
+                                  o->slots[i % KVC_SLOTS], &w, &b, err);
 
-        if (p->src.is_bin) {
-            has_bias = p->src.bin.blocks[i].has_bias;
-            source_block(&p->src, i, false, &w);
-            source_block(&p->src, i, true, &b);
-        } else {
-            const char *prefix = o->prefixes[i % per / KVC_SLOTS];
-            int rc = find_layer(p, prefix, i / per, o->slots[i % KVC_SLOTS], &w,
-                                &b, err);
-
-            if (rc < 0)
-                return -1;
-            has_bias = rc;
-        }
+        if (has_bias < 0)
+            return -1;
         if (!write) {
             plan_tensor(p, &w);
             if (has_bias)
@@ -298,7 +287,7 @@ each_block(struct plan *p, bool write, struct err *err)
         }
         *k = (struct kvc_block){ .rows = (uint32_t)w.shape[0],
                                  .cols = (uint32_t)w.shape[1],
-                                 .has_bias = has_bias };
+                                 .has_bias = (uint32_t)has_bias };
         kvc_put_block(head, k->rows, k->cols, has_bias);
         if (out_write(p->out, head, sizeof(head), err) < 0 ||
             put_numbers(p, &w, &n_bad, err) < 0 ||
@@ -426,26 +415,6 @@ guess_head_dim(const struct plan *p, const struct source_tensor *first)
     return (uint32_t)rows;
 }
 
-/* A .bin's header, with what the options give. */
-static int
-plan_bin(struct plan *p, struct err *err)
-{
-    const struct convert_cmd *cmd = p->cmd;
-    struct kvc_header *h = &p->header;
-
-    *h = p->src.bin.header;
-    h->dtype_code = (uint16_t)kvc_code(p->dtype);
-    if (cmd->num_heads >= 0)
-        h->num_heads = (uint32_t)cmd->num_heads;
-    if (cmd->head_dim > 0)
-        h->head_dim = (uint32_t)cmd->head_dim;
-    if (cmd->min_seq_len >= 0)
-        h->min_seq_len = (uint32_t)cmd->min_seq_len;
-    if (cmd->factor > 0)
-        h->compression_factor = (uint32_t)cmd->factor;
-    return check_bin(&p->src.bin, err);
-}
-
 /* Layers are counted by their names, hidden_size is the first weight's. */
 static int
 plan_header(struct plan *p, struct err *err)
@@ -456,7 +425,7 @@ plan_header(struct plan *p, struct err *err)
     struct source_tensor w;
     int64_t last = -1;
     uint32_t factor = 0;
-    bool known, kept; /* a .bin's header is kept, whatever it said */
+    bool known, kept; /* what a .bin's header said is kept */
     int rc;
 
     for (size_t i = 0; i < source_n(&p->src); i++) {
@@ -549,7 +518,6 @@ convert(const struct convert_cmd *cmd, struct err *err)
     struct plan plan = { .cmd = cmd }, *p = &plan;
     unsigned char head[KVC_HEADER_BYTES];
     const char *prefixes, *slots, *was;
-    const void *metadata;
     int rc = -1;
 
     if (source_open(&p->src, cmd, err) < 0)
@@ -557,7 +525,6 @@ convert(const struct convert_cmd *cmd, struct err *err)
     /* from the options, else from the .bin it comes from, else the script's */
     was = source_meta(&p->src, "kvc.dtype");
     p->dtype = cmd->dtype >= 0               ? (enum dtype)cmd->dtype
-               : p->src.is_bin               ? p->src.bin.dtype
                : was && !strcmp(was, "BF16") ? DT_BF16
                : was && !strcmp(was, "F32")  ? DT_F32
                                              : DT_F16;
@@ -575,7 +542,7 @@ convert(const struct convert_cmd *cmd, struct err *err)
         goto out;
     }
     if (source_settle(&p->src, &p->order, cmd->strict, err) < 0 ||
-        (p->src.is_bin ? plan_bin(p, err) : plan_header(p, err)) < 0 ||
+        plan_header(p, err) < 0 ||
         out_open(&p->out, cmd->output, cmd->out_flags, true, err) < 0)
         goto out;
     p->raw = xmalloc(PIECE * 8);
@@ -585,11 +552,7 @@ convert(const struct convert_cmd *cmd, struct err *err)
     p->checker = (struct kvc_checker){ .header = &p->header,
                                        .report = keep_first,
                                        .ctx = &p->problem };
-    kvc_check_header(&p->checker, p->src.is_bin ? p->src.bin.blocks[0].cols
-                                                : p->header.hidden_size);
-    metadata = p->src.is_bin   ? p->src.bin.map.data + KVC_HEADER_BYTES
-               : p->metadata.n ? (const void *)p->metadata.s
-                               : "";
+    kvc_check_header(&p->checker, p->header.hidden_size);
     /* missing tensors and a disk that is too small are reported before work */
     if (each_block(p, false, err) < 0 || check_views(p, err) < 0 ||
         out_reserve(p->out,
@@ -597,12 +560,12 @@ convert(const struct convert_cmd *cmd, struct err *err)
                         p->n_blocks * KVC_BLOCK_BYTES + p->nbytes,
                     err) < 0 ||
         out_write(p->out, head, sizeof(head), err) < 0 ||
-        out_write(p->out, metadata, p->header.metadata_size, err) < 0 ||
+        out_write(p->out, p->metadata.s, p->metadata.n, err) < 0 ||
         each_block(p, true, err) < 0)
         out_abort(p->out);
     else
         rc = out_commit(p->out, err);
-    if (rc == 0 && !p->src.is_bin)
+    if (rc == 0)
         warn_changed(p);
     if (rc == 0 && p->checker.n == 1)
         err_warn("%s: --check will refuse it: %s", cmd->output, p->problem.s);

@@ -16,8 +16,6 @@ static const struct opt opts[] = {
       "a .pth, .safetensors or .bin" },
     { 'o', "output", "FILE", "convert!", OPT_TEXT(output),
       "a .bin or, of a .bin, .safetensors; whole or not at all" },
-    { 0, "from", "pth|safetensors|bin", "convert", OPT_WORD(from, FORM_PTH),
-      "the format of --input (default: by its first bytes)" },
     { 0, "dtype", "f16|bf16|f32", "convert", OPT_DTYPE(dtype),
       "type of the numbers in the .bin (default f16)" },
     { 0, "prefix-order", "LIST", "convert", OPT_TEXT(prefix_order),
@@ -70,7 +68,7 @@ static const struct convert_cmd defaults = { .dtype = -1,
 static const struct opt_tool tool = {
     .name = "kvc-convert",
     .usage = "kvc-convert --input X.pth --output Y.bin [OPTION...]\n"
-             "kvc-convert --input Y.bin --output Z.safetensors|Z.bin\n"
+             "kvc-convert --input Y.bin --output Z.safetensors\n"
              "kvc-convert --info Y.bin\n"
              "kvc-convert --check [--layers N] Y.bin...\n"
              "kvc-convert --diff A.bin B.bin",
@@ -117,15 +115,13 @@ make(void *ctx, struct err *err)
 static int
 convert_main(const struct convert_cmd *cmd, struct err *err)
 {
-    enum form form = cmd->from;
+    enum form form;
     struct order order = { 0 };
     struct job job = { .cmd = cmd };
-    bool of_names =
-        cmd->strict || cmd->allowed.n || cmd->allow_views || cmd->provenance;
-    bool of_bin = cmd->dtype >= 0 || cmd->factor >= 0 ||
+    bool of_bin = cmd->strict || cmd->allowed.n || cmd->allow_views ||
+                  cmd->provenance || cmd->dtype >= 0 || cmd->factor >= 0 ||
                   cmd->min_seq_len >= 0 || cmd->num_heads >= 0 ||
                   cmd->head_dim >= 0;
-    bool orders = cmd->prefix_order || cmd->slot_order;
     int rc;
 
     if (cmd->n_args)
@@ -151,26 +147,25 @@ convert_main(const struct convert_cmd *cmd, struct err *err)
                     cmd->prefix_order ? cmd->prefix_order : DEFAULT_PREFIXES,
                     cmd->slot_order ? cmd->slot_order : DEFAULT_SLOTS, err);
     order_free(&order);
-    if (rc < 0 || (form == FORM_AUTO && form_of(cmd->input, &form, err) < 0))
+    if (rc < 0 || form_of(cmd->input, &form, err) < 0)
         return -1;
     if (str_ends(cmd->output, ".pth"))
         return err_set(err, TU_USAGE,
                        "--output: %s: checkpoints are not written (expected "
                        ".bin or .safetensors)",
                        cmd->output);
-    if ((form == FORM_PTH || form == FORM_SAFETENSORS) &&
-        str_ends(cmd->output, ".safetensors"))
-        return err_set(
-            err, TU_USAGE,
-            "--output: %s is converted to a .bin, not to safetensors",
-            cmd->input);
-    job.to_bin = form != FORM_BIN || str_ends(cmd->output, ".bin");
-    if (form == FORM_BIN && (of_names || (job.to_bin ? orders : of_bin)))
-        return err_set(err, TU_USAGE,
-                       "--input: %s is a .bin already: only %s apply",
+    job.to_bin = form != FORM_BIN;
+    if (form != FORM_UNKNOWN &&
+        str_ends(cmd->output, job.to_bin ? ".safetensors" : ".bin"))
+        return err_set(err, TU_USAGE, "--output: %s is converted to %s",
                        cmd->input,
-                       job.to_bin ? "--dtype and the header's options"
-                                  : "--prefix-order and --slot-order");
+                       job.to_bin ? "a .bin, not to safetensors"
+                                  : "safetensors, and these to a .bin");
+    if (!job.to_bin && of_bin)
+        return err_set(err, TU_USAGE,
+                       "--input: %s is a .bin already: only --prefix-order and "
+                       "--slot-order apply",
+                       cmd->input);
     return tool_make(cmd->if_missing, is_sound, make, &job, err);
 }
 

@@ -93,7 +93,7 @@ form_of(const char *path, enum form *form, struct err *err)
     *form = kvc_sniff(head, n)         ? FORM_BIN
             : n >= 9 && head[8] == '{' ? FORM_SAFETENSORS
             : pth_sniff(head, n)       ? FORM_PTH
-                                       : FORM_AUTO;
+                                       : FORM_UNKNOWN;
     return 0;
 }
 
@@ -207,23 +207,16 @@ source_open(struct weight_source *src, const struct convert_cmd *cmd,
             struct err *err)
 {
     static const char *const none[] = { NULL };
-    enum form form = cmd->from;
+    enum form form;
 
     *src = (struct weight_source){ .path = cmd->input, .strip = "" };
-    if (form == FORM_AUTO && form_of(cmd->input, &form, err) < 0)
+    if (form_of(cmd->input, &form, err) < 0)
         return -1;
     if (form == FORM_SAFETENSORS) {
         if (stdir_open(&src->dir, src->path, err) < 0)
             return -1;
         for (size_t i = 0; i < src->dir.n_tensors; i++)
             src->nbytes += src->dir.tensors[i].t->nbytes;
-        return 0;
-    }
-    if (form == FORM_BIN) {
-        src->is_bin = true;
-        if (kvc_open(&src->bin, src->path, err) < 0)
-            return -1;
-        src->nbytes = src->bin.map.size;
         return 0;
     }
     src->is_pth = true;
@@ -239,7 +232,6 @@ source_close(struct weight_source *src)
 {
     pth_close(&src->pth);
     stdir_close(&src->dir);
-    kvc_close(&src->bin);
     *src = (struct weight_source){ 0 };
 }
 
@@ -279,29 +271,12 @@ source_find(const struct weight_source *src, const char *name,
     return true;
 }
 
-void
-source_block(const struct weight_source *src, size_t i, bool bias,
-             struct source_tensor *t)
-{
-    const struct kvc_block *b = &src->bin.blocks[i];
-
-    *t = (struct source_tensor){ .dtype = src->bin.dtype,
-                                 .n_dims = bias ? 1 : 2,
-                                 .shape = { b->rows, bias ? 0 : b->cols } };
-    t->n_elements = bias ? b->rows : (uint64_t)b->rows * b->cols;
-    t->data = src->bin.map.data + (bias ? b->bias : b->weight);
-}
-
 int
 source_read(struct weight_source *src, const struct source_tensor *t,
             size_t first, size_t n, void *to, struct err *err)
 {
     size_t item = dtype_size(t->dtype);
 
-    if (t->data) {
-        memcpy(to, t->data + first * item, n * item);
-        return 0;
-    }
     if (t->pth)
         return pth_read(&src->pth, t->pth, first, n, to, err);
     return st_pread(t->st->st, t->st->t, to, n * item, first * item, err);

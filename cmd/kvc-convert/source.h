@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 /*
  * Tensors by name, from a checkpoint or from safetensors, and which names:
- * PREFIX.LAYER.SLOT.weight and .bias; or those of a .bin, by number.
+ * PREFIX.LAYER.SLOT.weight and .bias.
  */
 #ifndef KVC_CONVERT_SOURCE_H
 #define KVC_CONVERT_SOURCE_H
@@ -31,13 +31,11 @@ void order_free(struct order *order); /* a zeroed struct is fine */
 
 struct weight_source {
     const char *path;
-    bool is_bin;   /* 'bin', whose blocks have no names */
     bool is_pth;   /* 'pth', or else 'dir' */
     size_t nbytes; /* of all numbers that are stored */
     struct pth pth;
     const struct pth_value *state; /* the dict of pth with the weights */
     struct stdir dir;
-    struct kvc bin;
     const char *strip; /* before each name: "module."; "" */
 };
 
@@ -49,7 +47,6 @@ struct source_tensor {
     const struct pth_value *other; /* not a tensor, but it has the name */
     const struct pth_tensor *pth;
     const struct stdir_tensor *st;
-    const uint8_t *data; /* of a .bin */
 };
 
 /* source_open(): -1 with 'err' set: it cannot be opened, or is neither.  Owner:
@@ -74,9 +71,6 @@ const char *source_name(const struct weight_source *src, size_t i,
  * not a tensor. */
 bool source_find(const struct weight_source *src, const char *name,
                  struct source_tensor *t);
-/* source_block() is the weight of block i of a .bin, or its bias. */
-void source_block(const struct weight_source *src, size_t i, bool bias,
-                  struct source_tensor *t);
 /* source_read() reads n elements from 'first' on, in the file's dtype,
  * little-endian; -1 with 'err' set, as pth_read(). */
 int source_read(struct weight_source *src, const struct source_tensor *t,
@@ -85,7 +79,8 @@ int source_read(struct weight_source *src, const struct source_tensor *t,
 /* source_meta() is a value of the safetensors __metadata__, or NULL. */
 const char *source_meta(const struct weight_source *src, const char *key);
 
-/* form_of() looks at a file's first bytes; FORM_AUTO: of none. */
+/* form_of() looks at a file's first bytes. */
+enum form { FORM_UNKNOWN, FORM_PTH, FORM_SAFETENSORS, FORM_BIN };
 int form_of(const char *path, enum form *form, struct err *err);
 
 /* source_hint() appends a hint at the prefixes that the file's names have, if
