@@ -14,7 +14,6 @@
 #if ON_LINUX
 #include <linux/futex.h>
 #include <sched.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #endif
 
@@ -51,6 +50,28 @@ last_byte(const void *s, int c, size_t n)
         if (p[--n] == (unsigned char)c)
             return (void *)(uintptr_t)(p + n);
     return NULL;
+}
+
+static bool
+is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+int
+natural_order(const char *a, const char *b)
+{
+    size_t i = 0, j;
+
+    while (a[i] && a[i] == b[i])
+        i++;
+    j = i; /* a number may have begun before: then more digits are more */
+    while (is_digit(a[j]) && is_digit(b[j]))
+        j++;
+    if (is_digit(a[j]) != is_digit(b[j]) &&
+        (j > i || (i > 0 && is_digit(a[i - 1]))))
+        return is_digit(a[j]) ? 1 : -1;
+    return (unsigned char)a[i] - (unsigned char)b[i];
 }
 
 #if defined(POSIX_FADV_WILLNEED)
@@ -134,19 +155,6 @@ amx_request(void)
 #else
     return false;
 #endif
-}
-
-bool
-random_bytes(void *to, size_t n)
-{
-    /* up to 256 bytes come whole, whatever signals do */
-    return getrandom(to, n, 0) == (ssize_t)n;
-}
-
-int
-natural_order(const char *a, const char *b)
-{
-    return strverscmp(a, b);
 }
 
 int
@@ -299,39 +307,6 @@ bool
 amx_request(void)
 {
     return false; /* how, is not known */
-}
-
-bool
-random_bytes(void *to, size_t n)
-{
-    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    bool all = fd >= 0 && read(fd, to, n) == (ssize_t)n;
-
-    if (fd >= 0)
-        close(fd);
-    return all;
-}
-
-static bool
-is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-int
-natural_order(const char *a, const char *b)
-{
-    size_t i = 0, j;
-
-    while (a[i] && a[i] == b[i])
-        i++;
-    j = i; /* a number may have begun before: then more digits are more */
-    while (is_digit(a[j]) && is_digit(b[j]))
-        j++;
-    if (is_digit(a[j]) != is_digit(b[j]) &&
-        (j > i || (i > 0 && is_digit(a[i - 1]))))
-        return is_digit(a[j]) ? 1 : -1;
-    return (unsigned char)a[i] - (unsigned char)b[i];
 }
 
 int

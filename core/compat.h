@@ -39,17 +39,14 @@ void sort_with(void *items, size_t n, size_t size,
                int (*compare)(const void *a, const void *b, void *ctx),
                void *ctx);
 
-/* random_bytes() fills n <= 256 bytes; false where the system gives none. */
-bool random_bytes(void *to, size_t n);
-
 /* program_name() is argv[0] without its directory. */
 const char *program_name(void);
 
 /* last_byte() is where c is last in n bytes, or NULL: memrchr(3). */
 void *last_byte(const void *s, int c, size_t n);
 
-/* natural_order() compares names, numbers in them by their value: strverscmp(3)
- * where no number begins with a zero. */
+/* natural_order() compares names, numbers in them by their value: glibc's
+ * strverscmp(3) where no number begins with a zero. */
 int natural_order(const char *a, const char *b);
 
 /* file_unnamed() opens a file in 'dir' that no name leads to: a descriptor, or

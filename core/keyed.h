@@ -19,8 +19,8 @@ struct hash_key {
 /*
  * hash_key_draw() is a new key of the kernel's random bytes.  What a program
  * prints must not depend on it: a table is looked up, and never listed in its
- * own order.  Cannot fail: a kernel without getrandom(2) gives a key of the
- * time and of addresses.
+ * own order.  Cannot fail: a kernel without getrandom(2), of before 2014, gives
+ * zeros.
  */
 void hash_key_draw(struct hash_key *key);
 
