@@ -209,23 +209,35 @@ check_sizes(const struct js *root, const struct sae *s, struct err *err)
     return 0;
 }
 
-/* A word that must be one of 'known', if it is there. */
+/* A word that must be one of 'known', as "topk|relu", if it is there. */
 static int
-check_word(const struct js *root, const char *key, const char *const *known,
-           const char *expected, struct err *err)
+check_word(const struct js *root, const char *key, const char *known,
+           struct err *err)
 {
     struct js js = js_get(root, key);
+    struct str expected = { 0 };
     const char *s;
     size_t n;
 
     if (js_absent(&js))
         return 0;
-    if (js_str(&js, &s, &n, err) < 0)
+    if (js_str(&js, &s, NULL, err) < 0)
         return -1;
-    for (size_t i = 0; known[i]; i++)
-        if (!strcasecmp(s, known[i]))
+    for (const char *at = known; *at; at += n + (at[n] == '|')) {
+        n = strcspn(at, "|");
+        if (strlen(s) == n && !strncasecmp(s, at, n)) {
+            str_free(&expected);
             return 0;
-    return js_bad(&js, expected, err);
+        }
+        str_addf(&expected, "%s\"%.*s\"",
+                 at == known       ? ""
+                 : strchr(at, '|') ? ", "
+                                   : " or ",
+                 (int)n, at);
+    }
+    js_bad(&js, expected.s, err);
+    str_free(&expected);
+    return -1;
 }
 
 static int
@@ -298,12 +310,10 @@ check_again(const struct js *part, struct sae *s, struct err *err)
 static int
 sparsify(const struct js *root, struct sae *s, struct err *err)
 {
-    static const char *const known[] = { "topk", "batchtopk", NULL };
     struct js threshold = js_get(root, "threshold");
 
     s->centered = true;
-    if (check_word(root, "activation", known, "\"topk\" or \"batchtopk\"",
-                   err) < 0 ||
+    if (check_word(root, "activation", "topk|batchtopk", err) < 0 ||
         read_hook(root, "hook", s, err) < 0)
         return -1;
     s->batchtopk = is_word(root, "activation", "batchtopk");
@@ -321,11 +331,9 @@ sparsify(const struct js *root, struct sae *s, struct err *err)
 static int
 six(const struct js *root, struct sae *s, struct err *err)
 {
-    static const char *const known[] = { "topk", "threshold", NULL };
     struct js centering = js_get(root, "input_centering");
 
-    if (check_word(root, "activation", known, "\"topk\" or \"threshold\"",
-                   err) < 0)
+    if (check_word(root, "activation", "topk|threshold", err) < 0)
         return -1;
     s->uses_threshold = is_word(root, "activation", "threshold");
     s->unsure = js_absent(&centering);
@@ -339,18 +347,15 @@ six(const struct js *root, struct sae *s, struct err *err)
 static int
 dictionary_columns(const struct js *trainer, struct sae *s, struct err *err)
 {
-    static const char *const known[] = { "JumpReluAutoEncoder",
-                                         "MatryoshkaBatchTopKSAE", NULL };
     struct js class = js_get(trainer, "dict_class");
 
     if (js_absent(&class))
         return js_bad(&class, "a class", err);
-    if (check_word(trainer, "dict_class", known,
-                   "\"JumpReluAutoEncoder\" or \"MatryoshkaBatchTopKSAE\"",
-                   err) < 0)
+    if (check_word(trainer, "dict_class",
+                   "JumpReluAutoEncoder|MatryoshkaBatchTopKSAE", err) < 0)
         return -1;
     s->uses_threshold = true;
-    s->batchtopk = is_word(trainer, "dict_class", known[1]);
+    s->batchtopk = is_word(trainer, "dict_class", "MatryoshkaBatchTopKSAE");
     s->centered = s->batchtopk;
     return read_k(trainer, "k", s, err);
 }
@@ -358,9 +363,6 @@ dictionary_columns(const struct js *trainer, struct sae *s, struct err *err)
 static int
 saelens(const struct js *root, struct sae *s, struct err *err)
 {
-    static const char *const known[] = { "topk", "standard", "jumprelu", NULL };
-    static const char *const activations[] = { "topk", "relu", NULL };
-    static const char *const shapes[] = { "none", "hook_z", NULL };
     struct js args = js_get(root, "activation_fn_kwargs");
     struct js metadata = js_get(root, "metadata");
     struct js trainer = js_get(root, "trainer");
@@ -368,13 +370,10 @@ saelens(const struct js *root, struct sae *s, struct err *err)
     if ((!js_absent(&trainer) || js_get(root, "dict_class").v))
         return dictionary_columns(js_absent(&trainer) ? root : &trainer, s,
                                   err);
-    if (check_word(root, "architecture", known,
-                   "\"topk\", \"standard\" or \"jumprelu\"", err) < 0 ||
-        check_word(root, "activation_fn", activations, "\"topk\" or \"relu\"",
-                   err) < 0 ||
-        check_word(root, "activation_fn_str", activations,
-                   "\"topk\" or \"relu\"", err) < 0 ||
-        check_word(root, "reshape_activations", shapes, "\"none\"", err) < 0 ||
+    if (check_word(root, "architecture", "topk|standard|jumprelu", err) < 0 ||
+        check_word(root, "activation_fn", "topk|relu", err) < 0 ||
+        check_word(root, "activation_fn_str", "topk|relu", err) < 0 ||
+        check_word(root, "reshape_activations", "none|hook_z", err) < 0 ||
         js_bool_or(root, "apply_b_dec_to_input", true, &s->centered, err) < 0 ||
         js_bool_or(root, "rescale_acts_by_decoder_norm", false, &s->scaled,
                    err) < 0 ||
@@ -408,17 +407,13 @@ saelens(const struct js *root, struct sae *s, struct err *err)
 static int
 dictionary(const struct js *root, struct sae *s, struct err *err)
 {
-    static const char *const known[] = { "AutoEncoder", "AutoEncoderTopK",
-                                         "BatchTopKSAE", NULL };
     struct js trainer = js_get(root, "trainer");
     const struct js *js = js_absent(&trainer) ? root : &trainer;
     struct js class = js_get(js, "dict_class");
     const char *name = json_string_value(class.v);
 
     s->centered = true;
-    if (check_word(js, "dict_class", known,
-                   "\"AutoEncoderTopK\", \"BatchTopKSAE\" or "
-                   "\"AutoEncoder\"",
+    if (check_word(js, "dict_class", "AutoEncoderTopK|BatchTopKSAE|AutoEncoder",
                    err) < 0)
         return -1;
     if (is_word(js, "dict_class", "AutoEncoder"))
@@ -434,7 +429,6 @@ dictionary(const struct js *root, struct sae *s, struct err *err)
 static int
 saev(const struct js *root, struct sae *s, struct err *err)
 {
-    static const char *const known[] = { "TopK", "BatchTopK", "Relu", NULL };
     struct js schema = js_get(root, "schema"), cfg = js_get(root, "cfg");
     struct js activation = js_get(&cfg, "activation");
     struct js class = js_get(&activation, "cls");
@@ -450,8 +444,7 @@ saev(const struct js *root, struct sae *s, struct err *err)
                       err);
     if (js_absent(&class))
         return js_bad(&class, "a class", err);
-    if (check_word(&activation, "cls", known,
-                   "\"TopK\", \"BatchTopK\" or \"Relu\"", err) < 0)
+    if (check_word(&activation, "cls", "TopK|BatchTopK|Relu", err) < 0)
         return -1;
     s->centered = false;
     s->batchtopk = is_word(&activation, "cls", "BatchTopK");
@@ -466,13 +459,11 @@ saev(const struct js *root, struct sae *s, struct err *err)
 static int
 gemma_2(const struct js *root, struct sae *s, struct err *err)
 {
-    static const char *const known[] = { "jump_relu", "jumprelu", NULL };
-    static const char *const types[] = { "sae", NULL };
     const char *word;
     char *dot;
 
-    if (check_word(root, "architecture", known, "\"jump_relu\"", err) < 0 ||
-        check_word(root, "type", types, "\"sae\"", err) < 0 ||
+    if (check_word(root, "architecture", "jump_relu|jumprelu", err) < 0 ||
+        check_word(root, "type", "sae", err) < 0 ||
         read_hook(root, "hf_hook_point_in", s, err) < 0)
         return -1;
     dot = s->hook ? strrchr(s->hook, '.') : NULL;
