@@ -39,22 +39,14 @@ read_list(FILE *f, cpu_set_t *cpus, const cpu_set_t *mask)
 static int
 find(int i, cpu_set_t *cpus)
 {
-    FILE *f = fopen(NODES "possible", "re");
-    int last = -1, c = 0, n = 0;
     cpu_set_t mask;
+    int n = 0;
 
-    /* its last number, of "0" or "0-3" */
-    while (f && fscanf(f, "%d", &last) == 1 &&
-           (c = fgetc(f), c == '-' || c == ','))
-        ;
-    if (f)
-        fclose(f);
-    if (last < 0 || last >= MAX_NODE)
-        last = MAX_NODE - 1;
     if (sched_getaffinity(0, sizeof(mask), &mask) != 0)
         return 0;
-    for (int node = 0; node <= last && n <= i; node++) {
+    for (int node = 0; node < MAX_NODE && n <= i; node++) {
         char path[64];
+        FILE *f;
 
         snprintf(path, sizeof(path), NODES "node%d/cpulist", node);
         f = fopen(path, "re");

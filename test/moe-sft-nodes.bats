@@ -17,7 +17,6 @@ on_nodes() {
             echo "$cpu" >/sys/devices/system/node/node$i/cpulist
             i=$((i + 1))
         done
-        echo "0-$((i - 1))" >/sys/devices/system/node/possible
         exec "$@"' - "$@"
 }
 

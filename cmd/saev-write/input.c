@@ -11,7 +11,6 @@
 #include "core/compat.h"
 #include "core/format/npy.h"
 #include "core/kernel/cvt.h"
-#include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/tty.h"
@@ -101,18 +100,6 @@ input_more(struct float_input *in, struct err *err)
     return fill_head(in, 1, err);
 }
 
-/* The bytes that a .npy header of 'head_n' known ones has in all. */
-static size_t
-npy_head_nbytes(const struct float_input *in)
-{
-    const unsigned char *h = in->head;
-    size_t n = in->head_n < 12 ? 12
-               : h[6] == 1     ? (size_t)10 + le16(h + 8)
-                               : (size_t)12 + le32(h + 8);
-
-    return n < INPUT_HEAD ? n : INPUT_HEAD;
-}
-
 int
 input_header(struct float_input *in, const struct saev *saev, size_t *n_imgs,
              struct err *err)
@@ -125,15 +112,9 @@ input_header(struct float_input *in, const struct saev *saev, size_t *n_imgs,
         return -1;
     if (!npy_sniff(in->head, in->head_n))
         return 0;
-    for (size_t n = 0; n < npy_head_nbytes(in);) {
-        n = npy_head_nbytes(in);
-        if (fill_head(in, n, err) < 0)
-            return -1;
-        if (in->head_n < n)
-            break; /* cut short: npy_parse() says so */
-    }
-    if (npy_parse(&npy, in->head, in->head_n, in->name, err) < 0)
+    if (npy_read(&npy, in->fd, in->name, in->head, in->head_n, err) < 0)
         return -1;
+    in->head_n = larger(in->head_n, npy.data_offset);
     if (npy.dtype != DT_F32 && npy.dtype != DT_F16)
         return err_set(err, EX_DATAERR, "%s: dtype is %s (expected F32 or F16)",
                        in->name, dtype_table[npy.dtype].name);
