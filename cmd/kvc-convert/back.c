@@ -11,7 +11,6 @@
 #include "core/str.h"
 #include "core/tty.h"
 
-#define PIECE        ((size_t)1 << 20)
 #define ENTRY_NBYTES 64 /* a header has more than that for each tensor */
 
 /* Refuses what no loader reads, and what safetensors cannot keep. */
@@ -113,18 +112,6 @@ add_tensor(struct stw *w, const struct order *o, const struct kvc *k, size_t i,
     return handle;
 }
 
-static int
-put(struct stw *w, int handle, const uint8_t *from, size_t nbytes,
-    struct err *err)
-{
-    for (size_t at = 0, n; at < nbytes; at += n) {
-        n = smaller(nbytes - at, PIECE);
-        if (stw_write(w, handle, from + at, n, at, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 int
 back(const struct convert_cmd *cmd, struct err *err)
 {
@@ -161,11 +148,11 @@ back(const struct convert_cmd *cmd, struct err *err)
     for (size_t i = 0; i < k.n_blocks && rc == 0; i++) {
         const struct kvc_block *b = &k.blocks[i];
 
-        rc = put(w, handles[i][0], k.map.data + b->weight, b->bias - b->weight,
-                 err);
+        rc = stw_write_mapped(w, handles[i][0], k.map.data + b->weight,
+                              b->bias - b->weight, 0, err);
         if (rc == 0 && b->has_bias)
-            rc = put(w, handles[i][1], k.map.data + b->bias, b->rows * item,
-                     err);
+            rc = stw_write_mapped(w, handles[i][1], k.map.data + b->bias,
+                                  b->rows * item, 0, err);
     }
     if (rc == 0)
         rc = stw_commit(w, err);

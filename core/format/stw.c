@@ -13,20 +13,14 @@
 #include "core/mem.h"
 #include "core/str.h"
 
-/* Bytes of a tensor that are written: [begin, end). */
-struct range {
-    size_t begin, end;
-};
-
 struct tensor {
     char *name;
     enum dtype dtype;
     size_t n_dims;
     uint64_t *shape;
     size_t nbytes;
-    size_t begin;         /* counted from the end of the header */
-    struct range *ranges; /* sorted, apart from each other */
-    size_t n_ranges;
+    size_t begin; /* counted from the end of the header */
+    size_t n_written;
 };
 
 struct meta {
@@ -60,7 +54,6 @@ stw_free(struct stw *w)
     for (size_t i = 0; i < w->n_tensors; i++) {
         free(w->tensors[i].name);
         free(w->tensors[i].shape);
-        free(w->tensors[i].ranges);
     }
     for (size_t i = 0; i < w->n_meta; i++) {
         free(w->meta[i].key);
@@ -132,10 +125,9 @@ stw_add(struct stw *w, const char *name, enum dtype dtype, size_t n_dims,
                        name);
     }
     t.name = xstrdup(name);
-    if (w->n_tensors == w->cap_tensors) {
-        w->cap_tensors = w->cap_tensors ? 2 * w->cap_tensors : 64;
-        w->tensors = xrealloc(w->tensors, w->cap_tensors, sizeof(t));
-    }
+    if (w->n_tensors == w->cap_tensors)
+        w->tensors =
+            xgrow(w->tensors, w->n_tensors, &w->cap_tensors, sizeof(t));
     w->tensors[w->n_tensors] = t;
     return (int)w->n_tensors++;
 }
@@ -278,8 +270,6 @@ stw_write(struct stw *w, int tensor, const void *data, size_t nbytes,
           size_t offset, struct err *err)
 {
     struct tensor *t = w->tensors + tensor;
-    struct range now = { offset, offset + nbytes };
-    size_t i = 0, k;
 
     if (offset > t->nbytes || nbytes > t->nbytes - offset)
         return err_set(err, EX_SOFTWARE,
@@ -291,20 +281,7 @@ stw_write(struct stw *w, int tensor, const void *data, size_t nbytes,
     if (out_pwrite(w->out, data, nbytes, w->data_offset + t->begin + offset,
                    err) < 0)
         return -1;
-    /* What is written, as ranges: those that touch become one. */
-    while (i < t->n_ranges && t->ranges[i].end < now.begin)
-        i++;
-    for (k = i; k < t->n_ranges && t->ranges[k].begin <= now.end; k++) {
-        now.begin = smaller(now.begin, t->ranges[k].begin);
-        now.end = larger(now.end, t->ranges[k].end);
-    }
-    if (k == i)
-        t->ranges = xrealloc(t->ranges, t->n_ranges + 1, sizeof(*t->ranges));
-    if (t->n_ranges > k)
-        memmove(t->ranges + i + 1, t->ranges + k,
-                (t->n_ranges - k) * sizeof(*t->ranges));
-    t->n_ranges = t->n_ranges + 1 - (k - i);
-    t->ranges[i] = now;
+    t->n_written += nbytes;
     return 0;
 }
 
@@ -355,13 +332,12 @@ stw_commit(struct stw *w, struct err *err)
 
     for (size_t i = 0; i < w->n_tensors; i++) {
         const struct tensor *t = w->tensors + i;
-        size_t end = t->n_ranges ? t->ranges->end : 0;
 
-        if (t->nbytes && (end != t->nbytes || t->ranges->begin != 0))
+        if (t->n_written != t->nbytes)
             return err_set(err, EX_SOFTWARE,
-                           "%s: tensor \"%s\": not all of its %zu bytes are "
+                           "%s: tensor \"%s\": %zu of its %zu bytes are "
                            "written",
-                           w->path, t->name, t->nbytes);
+                           w->path, t->name, t->n_written, t->nbytes);
     }
     w->out = NULL;
     return out_commit(out, err);

@@ -39,9 +39,9 @@ int stw_add(struct stw *w, const char *name, enum dtype dtype, size_t n_dims,
  * stw_open() fixes the layout, opens 'path' (flags as out_open(); not "-",
  * which is TU_USAGE), reserves the room and writes the header.
  * stw_write() fills a tensor's bytes, little-endian, from 'offset' within it,
- * in any order, from one thread at a time.  stw_commit() checks that every
- * byte of every tensor was written (EX_SOFTWARE if not) and publishes the
- * file.  Each: 0, or -1 with 'err' set; then only stw_free() helps.
+ * each once, in any order, from one thread at a time.  stw_commit() checks that
+ * as many were written as every tensor has (EX_SOFTWARE if not) and publishes
+ * the file.  Each: 0, or -1 with 'err' set; then only stw_free() helps.
  */
 int stw_open(struct stw *w, const char *path, int flags, struct err *err);
 int stw_write(struct stw *w, int tensor, const void *data, size_t nbytes,
