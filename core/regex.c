@@ -301,31 +301,29 @@ static int
 cannot_match(const struct regex *re, const struct regex_work *work, int rc,
              struct err *err)
 {
-    unsigned long long nbytes = work->nbytes;
+    struct {
+        int rc;
+        size_t most;
+        const char *what;
+    } bounds[] = {
+        { TOO_LONG, max_seconds(work), "s" },
+        { PCRE2_ERROR_MATCHLIMIT, max_matches(work), "steps" },
+        { PCRE2_ERROR_HEAPLIMIT, max_heap(work), "bytes of memory" },
+    };
     PCRE2_UCHAR why[200];
 
-    switch (rc) {
-    case PCRE2_ERROR_NOMEMORY:
+    if (rc == PCRE2_ERROR_NOMEMORY)
         return err_set(err, EX_SOFTWARE, "%s: out of memory", re->where);
-    case TOO_LONG:
-        return err_set(err, EX_DATAERR,
-                       "%s: regex takes more than %zu s for %llu bytes of text",
-                       re->where, max_seconds(work), nbytes);
-    case PCRE2_ERROR_MATCHLIMIT:
-        return err_set(err, EX_DATAERR,
-                       "%s: regex takes more than %zu steps for %llu bytes of "
-                       "text",
-                       re->where, max_matches(work), nbytes);
-    case PCRE2_ERROR_HEAPLIMIT:
-        return err_set(err, EX_DATAERR,
-                       "%s: regex takes more than %zu bytes of memory for %llu "
-                       "bytes of text",
-                       re->where, max_heap(work), nbytes);
-    default:
-        pcre2_get_error_message(rc, why, sizeof(why));
-        return err_set(err, EX_DATAERR, "%s: regex: %s", re->where,
-                       (const char *)why);
-    }
+    for (size_t i = 0; i < sizeof(bounds) / sizeof(*bounds); i++)
+        if (rc == bounds[i].rc)
+            return err_set(
+                err, EX_DATAERR,
+                "%s: regex takes more than %zu %s for %llu bytes of text",
+                re->where, bounds[i].most, bounds[i].what,
+                (unsigned long long)work->nbytes);
+    pcre2_get_error_message(rc, why, sizeof(why));
+    return err_set(err, EX_DATAERR, "%s: regex: %s", re->where,
+                   (const char *)why);
 }
 
 int

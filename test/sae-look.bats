@@ -95,37 +95,29 @@ s = "safetensors: "
 for value in -1, 24, 3:
     bad(s + f"latent[5] is {value} (expected 5 to 23)", "latent", 5, value)
 bad(s + "pair_latent[1] is 24", "pair_latent", 1, 24)
-bad(s + f"rows_active[{i}] is -1", "rows_active", i, -1)
-bad(s + f"rows_active[{i}] is 61", "rows_active", i, 61)
-bad(s + f"hist[{i}] has ", "rows_active", i, tensors["rows_active"][i] + 1)
-bad(s + f"hist[{i}] has ", "hist", (i, 1), 1)
-bad(s + f"hist[{i}, 3] is -1", "hist", (i, 3), -1)
-bad(s + f"hist[{i}, 3] is {2 ** 62}", "hist", (i, 3), 2 ** 62)
-bad(s + f"seqs_active[{i}] is 7", "seqs_active", i, 7)
-bad(s + f"seqs_active[{i}] is 0", "seqs_active", i, 0)
-bad(s + f"sum_limbs[{i}, 10] is -5", "sum_limbs", (i, 10), -5)
-for v in np.nan, np.inf, -1, 0:
-    bad(s + f"sum[{i}] is {v}", "sum", i, v)
-    bad(s + f"max[{i}] is {v}", "max", i, v)
-total = float(tensors["sum"][i])
-for v in np.nextafter(total, 0), total * 2:
-    bad(s + f"sum[{i}] is {v:.17g}, of {tensors['rows_active'][i]} active rows (sum_limbs are {total:.17g})", "sum", i, v)
-bad(s + f"max[{dead}] is 1", "max", dead, 1)
+n = tensors["rows_active"]
+of = s + f"rows_active, seqs_active, hist, sum_limbs, sum and max of [{i}] contradict each other ("
+for key, at, values in (("rows_active", i, (-1, 61, n[i] + 1)), ("hist", (i, 1), (1,)), ("hist", (i, 3), (-1, 2 ** 62)),
+                        ("seqs_active", i, (7, 0)), ("sum_limbs", (i, 10), (-5,)), ("max", i, (np.nan, np.inf, -1, 0)),
+                        ("sum", i, (np.nan, np.inf, -1, 0, np.nextafter(tensors["sum"][i], 0), tensors["sum"][i] * 2))):
+    for v in values:
+        bad(of, key, at, v)
+bad(of.replace(f"[{i}]", f"[{dead}]") + "0 active rows in 0 sequences, a sum of 0)", "max", dead, 1)
 for name in "top", "sample":
     for row in -2, 60, 2 ** 40:
-        bad(s + f"{name}_row[{i}, 0] is {row} (expected a row of the input", name + "_row", (i, 0), row)
+        bad(s + f"example [{i}, 0] of {name} is row {row} with ", name + "_row", (i, 0), row)
     for v in np.nan, -1, tensors["max"][i] * 2:
-        bad(s + f"{name}_value[{i}, 1] is ", name + "_value", (i, 1), v)
-    bad(s + f"{name}_row[{dead}, 2] is 5", name + "_row", (dead, 2), 5)
-    bad(s + f"{name}_row[{i}, 3] is -1 (expected a row of the input for the first ", name + "_row", (i, 3), -1)
+        bad(s + f"example [{i}, 1] of {name} is row ", name + "_value", (i, 1), v)
+    bad(s + f"example [{dead}, 2] of {name} is row 5", name + "_row", (dead, 2), 5)
+    bad(s + f"example [{i}, 3] of {name} is row -1 with ", name + "_row", (i, 3), -1)
     t = {k: v.copy() for k, v in tensors.items()}
     t[name + "_row"][i], t[name + "_value"][i] = -1, 0
     shutil.rmtree("bad")
     look_ref.write("bad", meta, t)
-    refused(s + f"{name}_row[{i}, 0] is -1 (expected a row")
+    refused(s + f"example [{i}, 0] of {name} is row -1 with 0 (expected a row")
 top = tensors["top_value"][i]
 assert top[0] > top[2]
-bad(s + f"top_value[{i}, 2] is {top[0]:g} (expected up to {top[1]:g})", "top_value", (i, 2), top[0])
+bad(s + f"example [{i}, 2] of top is row ", "top_value", (i, 2), top[0])
 # the order: of a sample by keys, of equal values by rows; and no row twice
 for name, where in ("sample", slice(0, 2)), ("top", slice(1, 3)):
     t = {k: v.copy() for k, v in tensors.items()}
@@ -140,7 +132,7 @@ for name, where in ("sample", slice(0, 2)), ("top", slice(1, 3)):
         t[name + "_row"][i, where] = rows
         shutil.rmtree("bad")
         look_ref.write("bad", meta, t)
-        refused(s + f"{name}_row[{i}, {where.start + 1}] is {b}, which does not come after row {rows[0]}")
+        refused(s + f"example [{i}, {where.start + 1}] of {name} is row {b}, which does not come after row {rows[0]}")
 bad(s + "pairs[1, 4] is 61", "pairs", (1, 4), 61)
 bad(s + "pairs[0, 2] is 0", "pairs", (0, 2), 0)
 for key, value in dict(format=2, latents=0, T=0, rows=61, left_out=1, sequences=61, top=5000, context=[1], per="x", seed=-1,

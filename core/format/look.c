@@ -298,50 +298,32 @@ check_ascending(const struct look *l, const char *name, const int32_t *latent,
     return 0;
 }
 
+/* Counts and sums of a latent, which say the same thing several times. */
 static int
 check_counts(const struct look *l, size_t i, struct err *err)
 {
-    const char *path = l->st.path;
     int64_t rows = l->rows_active[i], seqs = l->seqs_active[i];
+    const int64_t *hist = l->hist + i * LOOK_BINS;
+    const int64_t *limb = l->sum_limbs + i * LOOK_LIMBS;
     uint64_t left = l->rows;
-    double sum;
+    bool good = rows >= 0 && (uint64_t)rows <= l->rows && seqs >= (rows > 0) &&
+                seqs <= rows && (uint64_t)seqs <= l->sequences;
 
-    if (rows < 0 || (uint64_t)rows > l->rows)
-        return err_data(err, path, "rows_active[%zu] is %lld (of %llu rows)", i,
-                        (long long)rows, (unsigned long long)l->rows);
-    if (seqs < (rows > 0) || seqs > rows || (uint64_t)seqs > l->sequences)
-        return err_data(
-            err, path, "seqs_active[%zu] is %lld (of %zu sequences, %lld rows)",
-            i, (long long)seqs, (size_t)l->sequences, (long long)rows);
-    for (size_t k = 0; k < LOOK_BINS; k++) {
-        int64_t n = l->hist[i * LOOK_BINS + k];
-
-        if (n < 0 || (uint64_t)n > left)
-            return err_data(err, path, "hist[%zu, %zu] is %lld", i, k,
-                            (long long)n);
-        left -= (uint64_t)n;
+    for (size_t k = 0; k < LOOK_BINS && good; k++) {
+        good = hist[k] >= 0 && (uint64_t)hist[k] <= left;
+        left -= (uint64_t)hist[k];
     }
-    if (l->rows - left != (uint64_t)rows)
-        return err_data(
-            err, path, "hist[%zu] has %llu rows (expected rows_active, %lld)",
-            i, (unsigned long long)(l->rows - left), (long long)rows);
-    for (size_t k = 0; k < LOOK_LIMBS; k++) {
-        int64_t limb = l->sum_limbs[i * LOOK_LIMBS + k];
-
-        if (limb < 0 || limb > UINT32_MAX)
-            return err_data(err, path, "sum_limbs[%zu, %zu] is %lld", i, k,
-                            (long long)limb);
-    }
-    sum = look_sum(l->sum_limbs + i * LOOK_LIMBS);
-    if (l->sum[i] != sum || (sum > 0) != (rows > 0))
-        return err_data(err, path,
-                        "sum[%zu] is %.17g, of %lld active rows (sum_limbs "
-                        "are %.17g)",
-                        i, l->sum[i], (long long)rows, sum);
-    if (!isfinite(l->max[i]) || (rows ? l->max[i] <= 0 : l->max[i] != 0))
-        return err_data(err, path, "max[%zu] is %g, of %lld active rows", i,
-                        (double)l->max[i], (long long)rows);
-    return 0;
+    for (size_t k = 0; k < LOOK_LIMBS; k++)
+        good = good && limb[k] >= 0 && limb[k] <= UINT32_MAX;
+    if (good && l->rows - left == (uint64_t)rows &&
+        l->sum[i] == look_sum(limb) && (l->sum[i] > 0) == (rows > 0) &&
+        isfinite(l->max[i]) && (rows ? l->max[i] > 0 : l->max[i] == 0))
+        return 0;
+    return err_data(err, l->st.path,
+                    "rows_active, seqs_active, hist, sum_limbs, sum and max of "
+                    "[%zu] contradict each other (%lld active rows in %lld "
+                    "sequences, a sum of %.17g)",
+                    i, (long long)rows, (long long)seqs, l->sum[i]);
 }
 
 /* Is a row among those that were read? */
@@ -380,24 +362,23 @@ check_examples(const struct look *l, const char *name,
     for (size_t j = 0; j < e->n; j++) {
         if (j >= n && row[j] == -1 && value[j] == 0)
             continue;
-        if (j >= n || !is_input(l, row[j]))
+        if (j >= n || !is_input(l, row[j]) ||
+            !(value[j] > 0 && value[j] <= most))
             return err_data(err, l->st.path,
-                            "%s_row[%zu, %zu] is %lld (expected a row of the "
-                            "input for the first %zu, then -1)",
-                            name, i, j, (long long)row[j], n);
-        if (!(value[j] > 0 && value[j] <= most))
-            return err_data(err, l->st.path,
-                            "%s_value[%zu, %zu] is %g (expected up to %g)",
-                            name, i, j, (double)value[j], (double)most);
+                            "example [%zu, %zu] of %s is row %lld with %g "
+                            "(expected a row of the input for the first %zu, "
+                            "with up to %g, then -1)",
+                            i, j, name, (long long)row[j], (double)value[j], n,
+                            (double)most);
         if (e == &l->top)
             most = value[j];
         key = e == &l->top ? UINT32_MAX - f32_bits(value[j])
                            : look_key(l, &keys, row[j]);
         if (j > 0 && (key < last || (key == last && row[j] <= row[j - 1])))
             return err_data(err, l->st.path,
-                            "%s_row[%zu, %zu] is %lld, which does not come "
-                            "after row %lld",
-                            name, i, j, (long long)row[j],
+                            "example [%zu, %zu] of %s is row %lld, which does "
+                            "not come after row %lld",
+                            i, j, name, (long long)row[j],
                             (long long)row[j - 1]);
         last = key;
     }
