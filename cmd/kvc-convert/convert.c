@@ -251,8 +251,6 @@ plan_tensor(struct plan *p, const struct source_tensor *t)
 {
     size_t nbytes;
 
-    if (t->pth)
-        pth_want(t->pth);
     if (!size_mul(t->n_elements, dtype_size(p->dtype), &nbytes) ||
         !size_add(p->nbytes, nbytes, &p->nbytes))
         p->nbytes = SIZE_MAX;

@@ -220,7 +220,7 @@ source_open(struct weight_source *src, const struct convert_cmd *cmd,
         return 0;
     }
     src->is_pth = true;
-    if (pth_open(&src->pth, cmd->input,
+    if (pth_open(&src->pth, cmd->input, 0,
                  cmd->allowed.n ? cmd->allowed.item : none, err) < 0)
         return -1;
     src->nbytes = src->pth.nbytes;

@@ -249,8 +249,8 @@ open_legacy(struct pickle *p, size_t *nbytes)
 }
 
 int
-pth_open_at(struct pth *pth, const char *path, size_t skip,
-            const char *const *allowed, struct err *err)
+pth_open(struct pth *pth, const char *path, size_t skip,
+         const char *const *allowed, struct err *err)
 {
     struct pickle *p = &pth->pickle;
     const uint8_t *d;
@@ -292,41 +292,36 @@ pth_open_at(struct pth *pth, const char *path, size_t skip,
     return rc;
 }
 
-int
-pth_open(struct pth *pth, const char *path, const char *const *allowed,
-         struct err *err)
-{
-    return pth_open_at(pth, path, 0, allowed, err);
-}
-
 void
 pth_close(struct pth *pth)
 {
     pickle_free(&pth->pickle);
-    zip_unpacked_free(&pth->one);
-    zip_unpacked_free(&pth->shared);
+    zip_unpacked_free(&pth->unpacked);
     zip_unpacked_free(&pth->pkl);
     zip_close(&pth->zip);
     map_close(&pth->map);
     *pth = (struct pth){ 0 };
 }
 
-void
-pth_want(const struct pth_tensor *t)
+/* Unpacks all compressed storages, when the first of them is needed: most are
+ * read, and in any order. */
+static int
+unpack(struct pth *pth, struct err *err)
 {
-    struct zip_member *m = t->storage->member;
+    const struct zip *z = &pth->zip;
+    struct zip_member **all =
+        xcalloc(z->n_members, sizeof(struct zip_member *));
+    size_t n = 0;
+    int rc;
 
-    if (m && t->n_elements > 0) {
-        m->shared = m->wanted;
-        m->wanted = true;
-    }
-}
-
-void
-pth_keep(const struct pth_tensor *t)
-{
-    pth_want(t);
-    pth_want(t); /* as if by two: it stays unpacked */
+    for (size_t i = 0; i < z->n_members; i++)
+        if (z->members[i].storage && z->members[i].method == ZIP_DEFLATE)
+            all[n++] = z->members + i;
+    rc = zip_unpack(&pth->unpacked, z, all, n, err);
+    for (size_t i = 0, at = 0; i < n && rc == 0; at += all[i++]->nbytes)
+        all[i]->unpacked = pth->unpacked.data + at;
+    free(all);
+    return rc;
 }
 
 /* A storage's bytes, checked when they are first needed. */
@@ -337,42 +332,11 @@ storage_data(struct pth *pth, const struct pth_storage *s, struct err *err)
     struct zip_member *m = s->member;
     const uint8_t *data = m ? zip_packed(z, m, err) : s->data;
 
-    if (!data)
-        return NULL;
-    if (m && m->method == ZIP_STORED) {
-        if (zip_check(z, m, data, err) < 0)
-            return NULL;
-    } else if (m && m->shared) {
-        /* All shared storages are unpacked at once: each will be read, and
-         * none replaces another before that. */
-        struct zip_member **all =
-            m->unpacked ? NULL : xmalloc(z->n_members * sizeof(*all));
-        size_t n = 0;
-        int rc = 0;
-
-        for (size_t i = 0; all && i < z->n_members && rc == 0; i++)
-            if (z->members[i].shared && z->members[i].method == ZIP_DEFLATE) {
-                all[n++] = z->members + i;
-                rc = zip_packed(z, z->members + i, err) ? 0 : -1;
-            }
-        if (all && rc == 0)
-            rc = zip_unpack(&pth->shared, z, all, n, err);
-        for (size_t i = 0, at = 0; i < n && rc == 0; at += all[i++]->nbytes)
-            all[i]->unpacked = pth->shared.data + at;
-        free(all);
-        if (rc < 0)
-            return NULL;
-        data = m->unpacked;
-    } else if (m) {
-        if (pth->last != m) {
-            pth->last = NULL;
-            if (zip_unpack(&pth->one, z, &m, 1, err) < 0)
-                return NULL;
-            pth->last = m;
-        }
-        data = pth->one.data;
-    }
-    return data;
+    if (!data || !m)
+        return data;
+    if (m->method == ZIP_STORED)
+        return zip_check(z, m, data, err) < 0 ? NULL : data;
+    return m->unpacked || unpack(pth, err) == 0 ? m->unpacked : NULL;
 }
 
 const void *

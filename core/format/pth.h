@@ -19,18 +19,17 @@ struct pth {
     struct map map;
     struct zip zip; /* zeroed for a legacy stream */
     struct zip_unpacked pkl;
-    struct zip_unpacked one; /* the last storage read of those of one tensor */
-    const struct zip_member *last; /* its member; NULL: none */
-    struct zip_unpacked shared;    /* all storages that several tensors use */
+    struct zip_unpacked unpacked; /* all compressed storages */
 };
 
 /* pth_sniff(): do these first n bytes of a file begin a checkpoint? */
 bool pth_sniff(const uint8_t *head, size_t n);
 
 /*
- * pth_open() maps the checkpoint at 'path' and reads all of it but the
- * tensors' bytes.  Afterwards the tree is as pickle_close() promises; each
- * tensor lies within its storage, and each storage within the file.
+ * pth_open() maps the checkpoint at 'path', which begins after 'skip' bytes,
+ * and reads all of it but the tensors' bytes.  Afterwards the tree is as
+ * pickle_close() promises; each tensor lies within its storage, and each
+ * storage within the file.
  *
  * The classes and functions that a file names have to be on a list, that of
  * torch's weights_only and some more, or among 'allowed': "module.name" each,
@@ -44,25 +43,13 @@ bool pth_sniff(const uint8_t *head, size_t n);
  * Memory: some 800 bytes a tensor; whatever is in the file, at most 64 MiB and
  * 1/64 of its size.
  */
-int pth_open(struct pth *pth, const char *path, const char *const *allowed,
-             struct err *err);
+int pth_open(struct pth *pth, const char *path, size_t skip,
+             const char *const *allowed, struct err *err);
 void pth_close(struct pth *pth); /* a zeroed struct is fine */
-
-/* pth_open_at() is pth_open() of what comes after the first 'skip' bytes. */
-int pth_open_at(struct pth *pth, const char *path, size_t skip,
-                const char *const *allowed, struct err *err);
 
 /* pth_get() returns the value of a string key (of at most PTH_MAX_KEY bytes),
  * or NULL: no such key, or not a dict.  O(log n), after pickle_close(). */
 const struct pth_value *pth_get(const struct pth_value *dict, const char *key);
-
-/*
- * pth_want() marks a tensor that will be read.  If all of them are marked
- * before the first pth_read(), and read one after the other, a compressed
- * storage is unpacked once; else again each time that another was read since.
- * Scratch: the bytes of those that several tensors use, over 4 MiB.
- */
-void pth_want(const struct pth_tensor *t);
 
 /*
  * pth_read() writes elements first .. first+n-1 of a tensor, counted in C
@@ -70,7 +57,8 @@ void pth_want(const struct pth_tensor *t);
  * little-endian.  first + n <= n_elements.
  * 0, or -1 with 'err' set: EX_DATAERR (a checksum, or compressed bytes that
  * are damaged), EX_IOERR and EX_CANTCREAT as above.  The checksum of a
- * storage is verified when it is first read from.
+ * storage is verified when it is first read from; compressed ones are all
+ * unpacked then, in memory up to 4 MiB, else in scratch.
  * Threads: one at a time.
  */
 int pth_read(struct pth *pth, const struct pth_tensor *t, size_t first,
@@ -79,11 +67,8 @@ int pth_read(struct pth *pth, const struct pth_tensor *t, size_t first,
 /*
  * pth_data() is where in its storage a tensor's first element lies: its strides
  * count from there, no alignment is promised, and the bytes stay until
- * pth_close().  Before the first call, pth_keep() marks all tensors that will
- * be asked for.  NULL with 'err' set, as pth_read().
- * Scratch: the bytes of compressed storages.
+ * pth_close().  NULL with 'err' set, as pth_read().
  */
-void pth_keep(const struct pth_tensor *t);
 const void *pth_data(struct pth *pth, const struct pth_tensor *t,
                      struct err *err);
 

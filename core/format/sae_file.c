@@ -138,7 +138,7 @@ open_pt(struct sae_file *f, size_t skip, struct err *err)
     size_t n;
 
     f->container = SAE_PT;
-    if (pth_open_at(&f->pth, f->path, skip, NULL, err) < 0)
+    if (pth_open(&f->pth, f->path, skip, NULL, err) < 0)
         return -1;
     if (f->pth.root->kind != PTH_DICT)
         return err_data(err, f->path, "is a pickle, but not of a state dict");
@@ -154,7 +154,6 @@ open_pt(struct sae_file *f, size_t skip, struct err *err)
         if (items[i + 1]->kind != PTH_TENSOR)
             return err_data(err, f->path, "%.*s is not a tensor", (int)key->n,
                             key->u.s);
-        pth_keep(items[i + 1]->u.tensor);
     }
     for (size_t i = 0; i < n; i += 2)
         if (add_pt_tensor(f, items[i], items[i + 1], err) < 0)

@@ -32,6 +32,14 @@ signed_by(const struct zip *z, size_t at, const char *signature)
            !memcmp(z->data + at, signature, 4);
 }
 
+/* What no writer makes, and no cut leaves. */
+static int
+damaged(const struct zip *z, size_t at, const char *what, struct err *err)
+{
+    return err_data(err, z->path, "zip archive is damaged at byte %zu: %s", at,
+                    what);
+}
+
 /* A field of the old record is "see ZIP64" or agrees with it. */
 static bool
 agrees(uint64_t small, uint64_t most, uint64_t big)
@@ -52,10 +60,8 @@ read_end64(const struct zip *z, size_t old, struct directory *d,
     if (locator < END64_NBYTES || at > locator - END64_NBYTES ||
         !signed_by(z, at, "PK\6\6") ||
         le64(z->data + at + 4) != locator - at - 12)
-        return err_data(err, z->path,
-                        "zip64 locator at byte %zu points to byte %zu, where "
-                        "there is no zip64 end record",
-                        locator, (size_t)at);
+        return damaged(z, locator, "no zip64 end record is where it points",
+                       err);
     p = z->data + at;
     if (le32(p + 16) != 0 || le32(p + 20) != 0 || le64(p + 24) != le64(p + 32))
         return err_data(err, z->path, "zip archive of several parts");
@@ -67,10 +73,7 @@ read_end64(const struct zip *z, size_t old, struct directory *d,
         agrees(le32(e + 12), 0xffffffff, d->nbytes) &&
         agrees(le32(e + 16), 0xffffffff, d->offset))
         return 0;
-    return err_data(err, z->path,
-                    "zip end records at bytes %zu and %zu contradict each "
-                    "other",
-                    (size_t)at, old);
+    return damaged(z, old, "the end records contradict each other", err);
 }
 
 /* Finds the end record, and by it the directory. */
@@ -90,10 +93,7 @@ read_end(const struct zip *z, struct directory *d, struct err *err)
                         "byte %zu?)",
                         z->size);
     if (le16(e + 20) != z->size - at - END_NBYTES)
-        return err_data(err, z->path,
-                        "zip end record at byte %zu has a comment of %u "
-                        "bytes, but %zu bytes follow",
-                        at, le16(e + 20), z->size - at - END_NBYTES);
+        return damaged(z, at, "what follows is not the end's comment", err);
     if (at >= LOCATOR_NBYTES && signed_by(z, at - LOCATOR_NBYTES, "PK\6\7")) {
         if (read_end64(z, at, d, err) < 0)
             return -1;
@@ -106,23 +106,14 @@ read_end(const struct zip *z, struct directory *d, struct err *err)
                                  .offset = le32(e + 16),
                                  .end = at };
     }
-    if (d->offset > d->end || d->nbytes != d->end - d->offset)
-        return err_data(err, z->path,
-                        "zip directory of %zu bytes at byte %zu, but the end "
-                        "record is at byte %zu",
-                        (size_t)d->nbytes, (size_t)d->offset, d->end);
     if (d->n > ZIP_MAX_MEMBERS)
         return err_data(err, z->path,
                         "zip archive of %zu members (expected at most %d)",
                         (size_t)d->n, ZIP_MAX_MEMBERS);
-    if (d->n > d->nbytes / ENTRY_NBYTES)
-        return err_data(err, z->path,
-                        "zip directory of %zu bytes is too short for %zu "
-                        "members",
-                        (size_t)d->nbytes, (size_t)d->n);
-    if (d->n == 0)
-        return err_data(err, z->path, "zip archive without members");
-    return 0;
+    if (d->offset > d->end || d->nbytes != d->end - d->offset ||
+        d->n > d->nbytes / ENTRY_NBYTES)
+        return damaged(z, at, "the directory is not before its end", err);
+    return d->n ? 0 : err_data(err, z->path, "zip archive without members");
 }
 
 /* Reads the ZIP64 extra field: 64-bit values for those fields of the entry that
@@ -179,16 +170,9 @@ read_members(struct zip *z, const struct directory *d, struct err *err)
         }
         if (n == 0 || n > left ||
             !read_extra(m, p + ENTRY_NBYTES + m->name_n, extra_n))
-            return err_data(err, z->path,
-                            "zip directory is damaged at byte %zu (entry %zu "
-                            "of %zu)",
-                            at, i, (size_t)d->n);
+            return damaged(z, at, "an entry of the directory", err);
         if (m->method == ZIP_STORED && m->nbytes != m->packed_bytes)
-            return err_data(err, z->path,
-                            "zip member %.*s is stored, but has %zu bytes for "
-                            "%zu",
-                            (int)m->name_n, m->name, m->packed_bytes,
-                            m->nbytes);
+            return damaged(z, at, "a stored member has two sizes", err);
         if (m->method == ZIP_DEFLATE && m->nbytes / MAX_RATIO > m->packed_bytes)
             return err_data(
                 err, z->path, "zip member %.*s: %zu bytes cannot unpack to %zu",
@@ -196,12 +180,7 @@ read_members(struct zip *z, const struct directory *d, struct err *err)
         at += n;
     }
     z->n_members = d->n;
-    if (at == d->end)
-        return 0;
-    return err_data(err, z->path,
-                    "zip directory of %zu members ends at byte %zu (expected "
-                    "%zu)",
-                    (size_t)d->n, at, d->end);
+    return at == d->end ? 0 : damaged(z, at, "the directory goes on here", err);
 }
 
 static int
@@ -248,11 +227,7 @@ zip_open(struct zip *z, const void *data, size_t size, const char *path,
         if (m->end > d.offset || m->header > m->end ||
             need > m->end - m->header ||
             m->packed_bytes > m->end - m->header - need)
-            return err_data(err, path,
-                            "zip member %.*s at byte %zu has %zu bytes, but "
-                            "the next one starts at byte %zu",
-                            (int)m->name_n, m->name, m->header, m->packed_bytes,
-                            m->end);
+            return damaged(z, m->header, "a member is in another", err);
     }
     qsort(z->members, z->n_members, sizeof(*m), by_name);
     for (m = z->members; m < end; m++) {
@@ -316,17 +291,11 @@ zip_packed(const struct zip *z, struct zip_member *m, struct err *err)
         return z->data + m->data;
     if (memcmp(p, "PK\3\4", 4) != 0 || le16(p + 26) != m->name_n ||
         memcmp(p + LOCAL_NBYTES, m->name, m->name_n) != 0) {
-        err_data(err, z->path,
-                 "zip member %.*s has no header of its own at byte %zu",
-                 (int)m->name_n, m->name, m->header);
+        damaged(z, m->header, "a member has no header of its own", err);
         return NULL;
     }
     if (le16(p + 6) != m->flags || le16(p + 8) != m->method) {
-        err_data(err, z->path,
-                 "zip member %.*s has flags 0x%04x and method %u at byte %zu, "
-                 "but 0x%04x and %u in the directory",
-                 (int)m->name_n, m->name, le16(p + 6), le16(p + 8), m->header,
-                 m->flags, m->method);
+        damaged(z, m->header, "a member's two headers differ", err);
         return NULL;
     }
     n += le16(p + 28);
@@ -396,7 +365,9 @@ zip_head(const struct zip *z, struct zip_member *m, uint8_t *to, size_t n,
     return (ssize_t)(n - s.avail_out);
 }
 
-int
+/* Unpacks a ZIP_DEFLATE member to 'to' or, if that is NULL, to 'spill' at
+ * 'offset', and checks its size and checksum. */
+static int
 zip_inflate(const struct zip *z, struct zip_member *m, uint8_t *to,
             const struct spill *spill, size_t offset, struct err *err)
 {

@@ -28,11 +28,10 @@ struct zip_member {
     uint32_t crc;        /* 0: not computed */
     uint16_t name_n;
     uint16_t flags;
-    uint16_t method;     /* ZIP_STORED, ZIP_DEFLATE or what is not supported */
-    bool checked;        /* the checksum was verified */
-    bool storage;        /* counted in pth.nbytes */
-    bool wanted, shared; /* by one tensor, by several: see pth_want() */
-    const uint8_t *unpacked; /* of what is shared and deflated, or NULL */
+    uint16_t method; /* ZIP_STORED, ZIP_DEFLATE or what is not supported */
+    bool checked;    /* the checksum was verified */
+    bool storage;    /* counted in pth.nbytes */
+    const uint8_t *unpacked; /* pth's, of a storage; or NULL */
 };
 
 enum { ZIP_STORED = 0, ZIP_DEFLATE = 8 };
@@ -84,14 +83,6 @@ int zip_check(const struct zip *zip, struct zip_member *m, const uint8_t *data,
 ssize_t zip_head(const struct zip *zip, struct zip_member *m, uint8_t *to,
                  size_t n, struct err *err);
 
-/*
- * zip_inflate() unpacks a ZIP_DEFLATE member to 'to' [m->nbytes] or, if that is
- * NULL, to 'spill' at 'offset', and checks its size and checksum.  0, or -1
- * with 'err' set: EX_DATAERR, or as spill_write().
- */
-int zip_inflate(const struct zip *zip, struct zip_member *m, uint8_t *to,
-                const struct spill *spill, size_t offset, struct err *err);
-
 /* Bytes of compressed members: few in memory, more in a scratch file without a
  * name. */
 struct zip_unpacked {
@@ -102,8 +93,8 @@ struct zip_unpacked {
 
 /*
  * zip_unpack() replaces what 'u' holds by the bytes of n ZIP_DEFLATE members,
- * one after the other.  0, or -1 with 'err' set: as zip_inflate(), or
- * EX_CANTCREAT (scratch, in $TMPDIR).
+ * one after the other, and checks their sizes and checksums.  0, or -1 with
+ * 'err' set: EX_DATAERR, EX_IOERR, or EX_CANTCREAT (scratch, in $TMPDIR).
  */
 int zip_unpack(struct zip_unpacked *u, const struct zip *zip,
                struct zip_member *const *m, size_t n, struct err *err);

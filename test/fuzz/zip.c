@@ -30,11 +30,11 @@ check_member(const struct zip *z, struct zip_member *m)
     if (m->method == ZIP_STORED) {
         zip_check(z, m, p, &err);
     } else if (m->nbytes <= MOST) {
-        uint8_t *data = malloc(m->nbytes);
+        struct zip_unpacked u = { 0 };
 
-        if (data && zip_inflate(z, m, data, NULL, 0, &err) == 0)
+        if (zip_data(&u, z, m, &err))
             MUST(m->checked);
-        free(data);
+        zip_unpacked_free(&u);
     }
 }
 

@@ -19,23 +19,16 @@ static void
 describe(struct str *out, const struct zip *z, struct zip_member *m)
 {
     struct err err = { 0 };
-    const uint8_t *p = zip_packed(z, m, &err);
-    uint8_t *data = NULL;
-    int rc = p ? 0 : -1;
+    struct zip_unpacked u = { 0 };
+    const uint8_t *p = zip_data(&u, z, m, &err);
 
-    if (p && m->method == ZIP_STORED) {
-        rc = zip_check(z, m, p, &err);
-    } else if (p) {
-        p = data = xmalloc(m->nbytes);
-        rc = zip_inflate(z, m, data, NULL, 0, &err);
-    }
     str_addf(out, "%.*s ", (int)m->name_n, m->name);
-    if (rc < 0)
+    if (!p)
         str_adds(out, err.what);
-    for (size_t i = 0; rc == 0 && i < m->nbytes; i++)
+    for (size_t i = 0; p && i < m->nbytes; i++)
         str_addf(out, "%02x", p[i]);
     str_addc(out, '\n');
-    free(data);
+    zip_unpacked_free(&u);
 }
 
 /* All members, by name. */
