@@ -14,6 +14,10 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#ifdef __APPLE__
+#include <sys/random.h> /* getentropy(), of unistd.h elsewhere */
+#endif
+
 #if defined(__linux__) && !defined(TU_PORTABLE)
 #define ON_LINUX 1
 #else

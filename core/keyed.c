@@ -2,9 +2,8 @@
 #include "core/keyed.h"
 
 #include <unistd.h>
-#ifdef __APPLE__
-#include <sys/random.h>
-#endif
+
+#include "core/compat.h"
 
 void
 hash_key_draw(struct hash_key *key)
