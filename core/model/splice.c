@@ -7,7 +7,6 @@
 
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/model/autoencoder.h"
 #include "core/model/engine.h"
 #include "core/model/model.h"
 #include "core/model/places.h"
@@ -285,28 +284,13 @@ splice_is_at(const struct model *m, int64_t layer, enum tap_point point)
     return find(m, layer, point) != NULL;
 }
 
-/* Moves the rows that the SAE leaves alone to 'kept', or back. */
+/* Which rows of the chunk stay as they are. */
 static void
-move_rows(float *rows, float *kept, const bool *stays, size_t n, size_t d,
-          bool back)
-{
-    for (size_t i = 0; i < n; i++)
-        if (stays[i]) {
-            float *row = rows + i * d;
-
-            memcpy(back ? row : kept, back ? kept : row, d * sizeof(*row));
-            kept += d;
-        }
-}
-
-/* Which rows of the chunk stay as they are; returns how many. */
-static size_t
-rows_that_stay(bool *stays, const struct engine *e, const struct splice *s,
-               const struct chunk *chunk, const float *rows)
+find_rows_that_stay(bool *stays, const struct engine *e, const struct splice *s,
+                    const struct chunk *chunk, const float *rows)
 {
     const struct steer_at *steer_at = &e->model->splices->steer_at;
     const struct sae_without *r = &s->a.sae.without;
-    size_t n = 0;
 
     for (size_t i = 0; i < chunk->n_spans; i++) {
         const struct span *span = &chunk->spans[i];
@@ -325,67 +309,41 @@ rows_that_stay(bool *stays, const struct engine *e, const struct splice *s,
                 sae_norm(lane) > r->max_norm ||
                 (s->kind != SPLICE_SAE &&
                  !steer_is_at(steer_at, span->first + k, span->generated));
-            n += stays[at];
         }
     }
-    return n;
 }
 
-/* Changes the rows that do not stay: several at once, where they follow each
- * other. */
-static void
-steer_chunk(struct engine *e, const struct splice *s, const struct chunk *chunk,
-            const bool *stays, float *rows)
-{
-    const struct steering steering = { &s->a, &s->steer, e->splice_work, e->par,
-                                       s->kind == SPLICE_EACH ? e->each
-                                                              : NULL };
-    size_t most = s->steer.reads ? latents_rows(e->splice_work) : chunk->n_rows;
-
-    for (size_t i = 0, n; i < chunk->n_rows; i += n) {
-        for (n = 0; n < most && i + n < chunk->n_rows && !stays[i + n];)
-            n++;
-        if (n > 0) /* a window is fed alone: its chunks have one span */
-            steer_rows(&steering, rows + i * s->a.d, n,
-                       chunk->spans->first + i);
-        else
-            n = 1;
-    }
-}
-
+/* The rows that do not stay: several at once, where they follow each other. */
 void
 splice_apply(struct engine *e, const struct chunk *chunk, int64_t layer,
              enum tap_point point, float *rows)
 {
     const struct splice *s = find(e->model, layer, point);
-    size_t n = chunk->n_rows, n_stay = 0, k;
-    float *kept = NULL;
-    bool *stays = NULL;
+    const struct splices *ss = e->model->splices;
+    struct steering steering;
+    size_t most;
+    bool *stays;
 
-    if (!s || n == 0)
+    if (!s || chunk->n_rows == 0)
         return;
-    if (s->kind != SPLICE_SAE || sae_without_any(&s->a.sae.without)) {
-        stays = xcalloc(n, sizeof(*stays));
-        n_stay = rows_that_stay(stays, e, s, chunk, rows);
-    }
-    if (s->kind != SPLICE_SAE) {
-        steer_chunk(e, s, chunk, stays, rows);
-        free(stays);
-        return;
-    }
-    if (stays) {
-        kept = xcalloc(n_stay, s->a.d * sizeof(*kept));
-        move_rows(rows, kept, stays, n_stay ? n : 0, s->a.d, false);
-    }
-    if (e->model->splices->zero)
-        memset(rows, 0, n * s->a.d * sizeof(*rows));
-    for (size_t i = 0; !e->model->splices->zero && i < n; i += k) {
-        float *at = rows + i * s->a.d;
+    steering = (struct steering){ &s->a, &s->steer, e->splice_work, e->par,
+                                  s->kind == SPLICE_EACH ? e->each : NULL };
+    most = encodes(ss, s) ? latents_rows(e->splice_work) : chunk->n_rows;
+    stays = xcalloc(chunk->n_rows, sizeof(*stays));
+    if (s->kind != SPLICE_SAE || sae_without_any(&s->a.sae.without))
+        find_rows_that_stay(stays, e, s, chunk, rows);
+    for (size_t i = 0, n; i < chunk->n_rows; i += larger(n, 1)) {
+        float *x = rows + i * s->a.d;
 
-        k = smaller(n - i, latents_rows(e->splice_work));
-        autoencoder_apply(e->splice_work, &s->a, at, at, k);
+        for (n = 0; n < most && i + n < chunk->n_rows && !stays[i + n];)
+            n++;
+        if (n > 0 && s->kind != SPLICE_SAE)
+            /* a window is fed alone: its chunks have one span */
+            steer_rows(&steering, x, n, chunk->spans->first + i);
+        else if (n > 0 && !ss->zero)
+            autoencoder_apply(e->splice_work, &s->a, x, x, n);
+        else
+            memset(x, 0, n * s->a.d * sizeof(*x));
     }
-    move_rows(rows, kept, stays, n_stay ? n : 0, s->a.d, true);
-    free(kept);
     free(stays);
 }
