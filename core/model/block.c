@@ -300,16 +300,15 @@ apply_qkv(const struct step *s)
                                    { &l->k, a->k, false },
                                    { &l->v, a->v, false } };
     const struct apply fused = { &l->qkv, a->qkv, false };
-    const struct qkv rows = { a->qkv, a->q, a->k, a->v, s->chunk->n_rows };
+    const struct qkv rows = {
+        s->chunk->n_rows, a->qkv, a->q, a->k, a->v, gated ? a->out_gate : NULL
+    };
+    bool is_fused = c->form.qkv != FUSED_NOT;
 
-    if (c->form.qkv == FUSED_NOT) {
-        linear_apply(s->e, s->chunk, apart, 3, a->attn_in);
-        if (gated)
-            qkv_split_gates(s->e->par, c, &rows, a->out_gate, false);
-        return;
-    }
-    linear_apply(s->e, s->chunk, &fused, 1, a->attn_in);
-    qkv_split(s->e->par, c, &rows);
+    linear_apply(s->e, s->chunk, is_fused ? &fused : apart, is_fused ? 1 : 3,
+                 a->attn_in);
+    if (is_fused || gated)
+        qkv_move(s->e->par, c, &rows, false);
 }
 
 /* Attention, from attn_in to what o_proj reads. */

@@ -190,21 +190,18 @@ back_qkv(const struct back *b, float *input)
     const struct block_grads *g = b->g;
     const struct layer *l = b->layer;
     const struct config *c = &b->e->model->config;
+    bool is_fused = c->form.qkv != FUSED_NOT, gated = c->form.out_gate;
+    const struct qkv rows = {
+        b->chunk->n_rows, a->qkv, g->q, g->k, g->v, gated ? a->out_gate : NULL
+    };
 
-    if (c->form.qkv != FUSED_NOT) {
-        qkv_join(b->e->par, c,
-                 &(struct qkv){ a->qkv, g->q, g->k, g->v, b->chunk->n_rows });
+    if (is_fused || gated)
+        qkv_move(b->e->par, c, &rows, true);
+    if (is_fused) {
         back_linear(b, &l->qkv, a->attn_in, input, false, a->qkv);
         return;
     }
-    if (c->form.out_gate)
-        qkv_split_gates(b->e->par, c,
-                        &(struct qkv){ .fused = a->qkv,
-                                       .q = g->q,
-                                       .n_rows = b->chunk->n_rows },
-                        a->out_gate, true);
-    back_linear(b, &l->q, a->attn_in, input, false,
-                c->form.out_gate ? a->qkv : g->q);
+    back_linear(b, &l->q, a->attn_in, input, false, gated ? a->qkv : g->q);
     back_linear(b, &l->k, a->attn_in, input, true, g->k);
     back_linear(b, &l->v, a->attn_in, input, true, g->v);
 }

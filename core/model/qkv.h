@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 /*
- * Outputs of one matrix that has the weights of q, k and v: enum fused says in
- * which order.
+ * Outputs of one matrix that has the weights of q, k and v, in the order that
+ * enum fused says, or of q and its gates, head by head.
  */
 #ifndef CORE_MODEL_QKV_H
 #define CORE_MODEL_QKV_H
@@ -12,20 +12,17 @@
 #include "core/model/config.h"
 #include "core/par.h"
 
-/* Rows of all [n_rows, heads + 2 KV heads, head_dim], and of each. */
+/* Rows of all [n_rows, heads + 2 KV heads, head_dim], and of each; or of q and
+ * gates [n_rows, 2 heads, head_dim], without k and v. */
 struct qkv {
-    float *fused, *q, *k, *v;
     size_t n_rows;
+    float *fused, *q, *k, *v;
+    float *gates; /* or NULL */
 };
 
-/* qkv_split() makes q, k and v of the fused ones, qkv_join() the other way
- * round. */
-void qkv_split(struct par *par, const struct config *c, const struct qkv *rows);
-void qkv_join(struct par *par, const struct config *c, const struct qkv *rows);
-
-/* qkv_split_gates() makes q and gates of rows of heads of both, in 'fused';
- * 'join': the other way round. */
-void qkv_split_gates(struct par *par, const struct config *c,
-                     const struct qkv *rows, float *gates, bool join);
+/* qkv_move() makes the others of the fused ones; 'join': the other way round.
+ */
+void qkv_move(struct par *par, const struct config *c, const struct qkv *rows,
+              bool join);
 
 #endif
