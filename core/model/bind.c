@@ -47,13 +47,12 @@ bind_missing(struct binder *b, const char *name, const char *why)
                    b->model->dir.path, name, why);
 }
 
-/* Allocates *v [n], which is the model's. */
 int
-bind_allot(struct binder *b, const struct stdir_tensor *t, size_t n, float **v)
+bind_allot(struct binder *b, size_t n, float **v)
 {
     struct model *m = b->model;
 
-    *v = mem_try(n, sizeof(**v), t->t->name, b->err);
+    *v = mem_try(n, sizeof(**v), b->name.s, b->err);
     if (!*v)
         return -1;
     m->owned = xrealloc(m->owned, m->n_owned + 1, sizeof(*m->owned));
@@ -61,35 +60,39 @@ bind_allot(struct binder *b, const struct stdir_tensor *t, size_t n, float **v)
     return 0;
 }
 
-/* A norm or a bias [n], or if 'rows' [rows, n], widened to f32 into the
- * numbers from 'at' on of *v, of which there are 'room'; *v NULL is allocated
- * first. */
-static int
-widen_to(struct binder *b, const struct stdir_tensor *t, size_t rows, size_t n,
-         float **v, size_t at, size_t room)
+int
+bind_numbers(struct binder *b, const struct st_want *want, float **to)
 {
-    const struct st_want want = { .n_dims = rows ? 2 : 1,
-                                  .shape = { rows ? rows : n, n },
-                                  .by = BIND_BY };
+    const struct stdir_tensor *t = bind_find(b, b->name.s);
 
-    if (st_want(t->st->path, t->t, &want, b->err) ||
-        (!*v && bind_allot(b, t, room, v)))
+    if (!t)
+        return 0;
+    if (st_want(t->st->path, t->t, want, b->err) ||
+        (!*to && bind_allot(b, t->t->n_elements, to)))
         return -1;
-    cvt_to_f32(*v + at, st_data(t->st, t->t), t->t->dtype, rows ? rows * n : n);
-    return 0;
+    cvt_to_f32(*to, st_data(t->st, t->t), t->t->dtype, t->t->n_elements);
+    return 1;
 }
 
-/* A bias, NULL with 'err' set. */
-float *
-bind_bias(struct binder *b, const struct stdir_tensor *t, size_t n)
+int
+bind_needed(struct binder *b, const struct st_want *want, float **to)
 {
-    float *v = NULL;
+    int found = bind_numbers(b, want, to);
 
-    widen_to(b, t, 0, n, &v, 0, n);
-    return v;
+    return found > 0 ? 0 : found < 0 ? -1 : bind_missing(b, b->name.s, "");
 }
 
-/* A part's name in this directory and 'tail', until the next one's. */
+int
+bind_bias(struct binder *b, size_t n, const float **to)
+{
+    const struct st_want want = { 1, .shape = { n }, .by = BIND_BY };
+    float *bias = NULL;
+    int found = bind_numbers(b, &want, &bias);
+
+    *to = bias;
+    return found;
+}
+
 const char *
 bind_name(struct binder *b, struct part_at at, const char *tail)
 {
@@ -119,20 +122,24 @@ bind_norm(struct binder *b, struct part_at at)
     bool scale = (c->form.layer_scale &&
                   (at.part == PART_ATTN_POST || at.part == PART_MLP_POST)) ||
                  at.part == PART_SINKS;
+    struct st_want want = { 1, .by = BIND_BY };
     size_t sets;
 
     part_size(c, at.part, &norm->n, &sets);
     if (!part_is_in(c, at.part, at.layer))
         return 0;
+    want.shape[0] = norm->n;
+    if (own && !tensors)
+        want = (struct st_want){ 2, .shape = { sets, norm->n }, .by = BIND_BY };
     for (int i = 0; i < (c->form.norm.has_bias && !own && !scale ? 2 : 1); i++)
         for (at.expert = 0; at.expert < (tensors ? sets : 1); at.expert++) {
-            const char *name = bind_name(b, at, scale ? "" : tails[i]);
-            const struct stdir_tensor *t = bind_find(b, name);
+            float *to;
 
-            if (!t)
-                return bind_missing(b, name, "");
-            if (widen_to(b, t, own && !tensors ? sets : 0, norm->n, &found[i],
-                         at.expert * norm->n, sets * norm->n))
+            bind_name(b, at, scale ? "" : tails[i]);
+            if (!found[i] && bind_allot(b, sets * norm->n, &found[i]))
+                return -1;
+            to = found[i] + at.expert * norm->n;
+            if (bind_needed(b, &want, &to))
                 return -1;
         }
     kind.plus_one &= at.part != PART_GDN_NORM; /* as no family has it */
@@ -198,15 +205,13 @@ bind_weights(struct binder *b, const char *tail, struct linear *to, size_t out,
 static int
 bind_correction(struct binder *b, size_t layer)
 {
-    const struct part_at at = { PART_ROUTER, layer, 0 };
-    const char *name = bind_name(b, at, ".e_score_correction_bias");
-    const struct stdir_tensor *t = bind_find(b, name);
-    float **to = &b->model->layers[layer].correction;
+    const struct st_want want = {
+        1, .shape = { (size_t)b->model->config.n_experts }, .by = BIND_BY
+    };
 
-    if (!t)
-        return bind_missing(b, name, "");
-    *to = bind_bias(b, t, (size_t)b->model->config.n_experts);
-    return *to ? 0 : -1;
+    bind_name(b, (struct part_at){ PART_ROUTER, layer, 0 },
+              ".e_score_correction_bias");
+    return bind_needed(b, &want, &b->model->layers[layer].correction);
 }
 
 /* Biases may be there where config.json does not say so: in all layers then. */
@@ -217,9 +222,7 @@ bind_linear(struct binder *b, struct part_at at)
     struct part_at first = { .part = at.part };
     bool first_has;
     struct linear *to = part_linear(b->model, at);
-    const struct stdir_tensor *t;
     struct str why = { 0 };
-    const char *name;
     size_t out, in;
     int found;
 
@@ -235,24 +238,23 @@ bind_linear(struct binder *b, struct part_at at)
     if (at.part == PART_POSITIONS ||
         (at.part >= PART_ROUTER && !part_needs_bias(c, at.part)))
         return 0;
-    name = bind_name(b, at, ".bias");
-    t = bind_find(b, name);
-    if (!t && part_needs_bias(c, at.part))
-        return bind_missing(b, name, ", but config.json says there is a bias");
-    if (!t && at.layer > first.layer && first_has) {
+    bind_name(b, at, ".bias");
+    found = bind_bias(b, out, &to->bias);
+    if (found == 0 && part_needs_bias(c, at.part))
+        return bind_missing(b, b->name.s,
+                            ", but config.json says there is a bias");
+    if (found == 0 && at.layer > first.layer && first_has) {
         str_addf(&why, ", but layer %zu has it", first.layer);
-        bind_missing(b, name, why.s);
+        bind_missing(b, b->name.s, why.s);
         str_free(&why);
         return -1;
     }
-    if (!t)
-        return 0;
-    if (at.layer > first.layer && !first_has)
+    if (found > 0 && at.layer > first.layer && !first_has)
         return err_set(b->err, EX_DATAERR,
                        "%s: %s is there, but layer %zu has no such bias",
-                       t->st->path, name, first.layer);
-    to->bias = bind_bias(b, t, out);
-    return to->bias ? 0 : -1;
+                       stdir_find(&b->model->dir, b->name.s)->st->path,
+                       b->name.s, first.layer);
+    return found < 0 ? -1 : 0;
 }
 
 int

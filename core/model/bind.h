@@ -41,14 +41,17 @@ int bind_refuse_twice(struct binder *b);
  * next one's. */
 const char *bind_name(struct binder *b, struct part_at at, const char *tail);
 
-/* bind_allot() allocates *v [n], which is the model's: -1 with 'err' set.
- * bind_bias() is a bias [n] in f32, NULL with 'err' set; bind_rows() a tensor
- * of these dimensions, which must be there. */
-int bind_allot(struct binder *b, const struct stdir_tensor *t, size_t n,
-               float **v);
-int bind_rows(struct binder *b, const char *name, const struct st_want *want,
-              float **to);
-float *bind_bias(struct binder *b, const struct stdir_tensor *t, size_t n);
+/*
+ * bind_allot() allocates *v [n], which is the model's: -1 with 'err' set.
+ * bind_numbers() widens the tensor b->name, of this shape, to *to, which it
+ * allocates where that is NULL: 1; 0: there is none; -1 with 'err' set.
+ * bind_needed() is of one that must be there: 0 or -1; bind_bias() of a vector
+ * [n], NULL where there is none.
+ */
+int bind_allot(struct binder *b, size_t n, float **v);
+int bind_numbers(struct binder *b, const struct st_want *want, float **to);
+int bind_needed(struct binder *b, const struct st_want *want, float **to);
+int bind_bias(struct binder *b, size_t n, const float **to);
 
 /* bind_look() finds the packed weights of the module b->name, n matrices
  * [out, in]; out 0: any number.  1; 0: they are not packed, or there are none;

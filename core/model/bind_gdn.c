@@ -18,7 +18,7 @@ bind_own(struct binder *b, size_t layer, const char *word,
     b->name.n = (size_t)(strrchr(b->name.s, '.') + 1 - b->name.s);
     str_adds(&b->name, word);
     *to = NULL;
-    return bind_rows(b, b->name.s, want, to);
+    return bind_needed(b, want, to);
 }
 
 int

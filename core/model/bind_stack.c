@@ -4,10 +4,11 @@
  * Copied are only those by columns whose columns take turns, as products have
  * no stride of columns, and all by columns for who wants rows.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/format/stwant.h"
-#include "core/kernel/cvt.h"
+#include "core/mem.h"
 #include "core/model/bind.h"
 #include "core/model/model.h"
 
@@ -59,24 +60,20 @@ static int
 find_biases(struct binder *b, struct stack *s)
 {
     const struct st_want want = { 2, .shape = { s->n, s->out }, .by = BIND_BY };
-    const struct stdir_tensor *t = bind_find(b, b->name.s);
-    size_t half = s->out / 2, item;
-    const char *from;
+    size_t half = s->out / 2;
+    float *row;
 
-    if (!t)
-        return bind_missing(b, b->name.s, "");
-    if (st_want(t->st->path, t->t, &want, b->err) ||
-        bind_allot(b, t, s->n * s->out, &s->bias))
+    if (bind_needed(b, &want, &s->bias))
         return -1;
-    from = st_data(t->st, t->t);
-    item = dtype_size(t->t->dtype);
-    for (size_t i = 0; i < s->n * s->out; i++) {
-        size_t e = i / s->out, at = i % s->out;
+    row = xcalloc(s->out, sizeof(*row));
+    for (size_t e = 0; s->of->in_out && s->n_parts > 1 && e < s->n; e++) {
+        float *bias = s->bias + e * s->out;
 
-        if (s->of->in_out && s->n_parts > 1)
-            at = at / 2 + at % 2 * half;
-        cvt_to_f32(&s->bias[e * s->out + at], from + i * item, t->t->dtype, 1);
+        memcpy(row, bias, s->out * sizeof(*row));
+        for (size_t i = 0; i < s->out; i++)
+            bias[i / 2 + i % 2 * half] = row[i];
     }
+    free(row);
     return 0;
 }
 

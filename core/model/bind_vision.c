@@ -1,26 +1,8 @@
 /* SPDX-License-Identifier: ISC */
 /* What a vision encoder has before and after its layers, bound. */
 #include "core/format/stwant.h"
-#include "core/kernel/cvt.h"
 #include "core/model/bind.h"
 #include "core/model/model.h"
-
-int
-bind_rows(struct binder *b, const char *name, const struct st_want *want,
-          float **to)
-{
-    const struct stdir_tensor *t = bind_find(b, name);
-    size_t n = 1;
-
-    for (size_t i = 0; i < want->n_dims; i++)
-        n *= (size_t)want->shape[i];
-    if (!t)
-        return bind_missing(b, name, "");
-    if (st_want(t->st->path, t->t, want, b->err) || bind_allot(b, t, n, to))
-        return -1;
-    cvt_to_f32(*to, st_data(t->st, t->t), t->t->dtype, n);
-    return 0;
-}
 
 /* NAME.weight and NAME.bias, if that is there; 'end' is "." or "_".  out 0: as
  * many as there are, which may be none. */
@@ -29,7 +11,6 @@ bind_end(struct binder *b, const char *name, const char *end, struct linear *to,
          size_t out, size_t in)
 {
     struct str *s = &b->name;
-    const struct stdir_tensor *t;
     bool needed = out > 0;
     int found;
 
@@ -40,9 +21,17 @@ bind_end(struct binder *b, const char *name, const char *end, struct linear *to,
         return found < 0 ? -1 : needed ? bind_missing(b, s->s, "") : 0;
     str_clear(s);
     str_addf(s, "%s%sbias", name, end);
-    t = bind_find(b, s->s);
-    to->bias = t ? bind_bias(b, t, to->out) : NULL;
-    return t && !to->bias ? -1 : 0;
+    return bind_bias(b, to->out, &to->bias) < 0 ? -1 : 0;
+}
+
+/* A tensor NAME, or NAME and 'tail'. */
+static int
+bind_rows(struct binder *b, const char *name, const char *tail,
+          const struct st_want *want, float **to)
+{
+    str_clear(&b->name);
+    str_addf(&b->name, "%s%s", name, tail);
+    return bind_needed(b, want, to);
 }
 
 static int
@@ -51,16 +40,12 @@ bind_before(struct binder *b, const char *name, struct norm *norm)
     const struct config *c = &b->model->config;
     const size_t n = (size_t)c->hidden_size;
     const struct st_want want = { 1, .shape = { n }, .by = BIND_BY };
-    const char *const tails[] = { ".weight", ".bias" };
-    float *found[2];
+    float *weight = NULL, *bias = NULL;
 
-    for (int i = 0; i < 2; i++) {
-        str_clear(&b->name);
-        str_addf(&b->name, "%s%s", name, tails[i]);
-        if (bind_rows(b, b->name.s, &want, &found[i]))
-            return -1;
-    }
-    norm_bind(norm, &c->form.norm, found[0], found[1], 1, n, c->norm_eps);
+    if (bind_rows(b, name, ".weight", &want, &weight) ||
+        bind_rows(b, name, ".bias", &want, &bias))
+        return -1;
+    norm_bind(norm, &c->form.norm, weight, bias, 1, n, c->norm_eps);
     return 0;
 }
 
@@ -88,9 +73,7 @@ bind_patch(struct binder *b)
     };
     str_clear(&b->name);
     str_addf(&b->name, "%s.bias", c->family->vision->patch);
-    t = bind_find(b, b->name.s);
-    to->bias = t ? bind_bias(b, t, d) : NULL;
-    return t && !to->bias ? -1 : 0;
+    return bind_bias(b, d, &to->bias) < 0 ? -1 : 0;
 }
 
 int
@@ -113,10 +96,10 @@ bind_vision(struct binder *b)
                                                   f->flat ? d : n, d } };
     const struct st_want probe = { 3, .by = BIND_BY, .shape = { 1, 1, d } };
 
-    if (bind_patch(b) || (f->cls && bind_rows(b, f->cls, &cls, &to->cls)) ||
+    if (bind_patch(b) || (f->cls && bind_rows(b, f->cls, "", &cls, &to->cls)) ||
         (f->positions &&
-         bind_rows(b, f->positions, &positions, &to->positions)) ||
-        (v->n_registers && bind_rows(b, "embeddings.register_tokens",
+         bind_rows(b, f->positions, "", &positions, &to->positions)) ||
+        (v->n_registers && bind_rows(b, "embeddings.register_tokens", "",
                                      &registers, &to->registers)) ||
         (f->before && bind_before(b, f->before, &to->before)))
         return -1;
@@ -126,7 +109,7 @@ bind_vision(struct binder *b)
         return bind_end(b, "pooler.dense", ".", &to->project, 0, d);
     if (f->pool == POOL_CLS || !v->has_head)
         return 0;
-    return bind_rows(b, "head.probe", &probe, &to->probe) ||
+    return bind_rows(b, "head.probe", "", &probe, &to->probe) ||
                    bind_end(b, "head.attention.in_proj", "_", &to->in, 3 * d,
                             d) ||
                    bind_end(b, "head.attention.out_proj", ".", &to->out, d,

@@ -65,10 +65,9 @@ bind_ends(struct binder *b)
 {
     const struct part_at at_embed = { .part = PART_EMBED };
     const struct part_at at_head = { .part = PART_HEAD };
-    const struct stdir_tensor *bias;
     struct model *m = b->model;
     bool tied = m->config.tied;
-    int embed, head = 0;
+    int embed, head = 0, found;
     size_t vocab, hidden;
 
     part_size(&m->config, PART_EMBED, &vocab, &hidden);
@@ -100,12 +99,10 @@ bind_ends(struct binder *b)
     else if (tied)
         m->lm_head = m->embed;
     if (m->config.form.head_bias) {
-        bias = bind_find(b, bind_name(b, at_head, ".bias"));
-        if (!bias)
-            return bind_missing(b, b->name.s, "");
-        m->lm_head.bias = bind_bias(b, bias, vocab);
-        if (!m->lm_head.bias)
-            return -1;
+        bind_name(b, at_head, ".bias");
+        found = bind_bias(b, vocab, &m->lm_head.bias);
+        if (found <= 0)
+            return found < 0 ? -1 : bind_missing(b, b->name.s, "");
     }
     m->embed_scale =
         m->config.form.embed_root
