@@ -20,25 +20,18 @@
 #define WORD(at, words)             KEY_WORD, at, 0, 0, 0, words
 #define BIG                         1e9
 
-#define QKV_BIAS                                 \
-    {                                            \
-        "attention_bias", FLAG(form.qkv_bias, 0) \
+#define QKV_BIAS(absent) "attention_bias", FLAG(form.qkv_bias, absent)
+#define BIASES(absent)                              \
+    { QKV_BIAS(absent) },                           \
+    {                                               \
+        "attention_bias", FLAG(form.o_bias, absent) \
     }
-#define O_BIAS                                 \
-    {                                          \
-        "attention_bias", FLAG(form.o_bias, 0) \
-    }
-#define MLP_BIAS                           \
-    {                                      \
-        "mlp_bias", FLAG(form.mlp_bias, 0) \
-    }
+#define MLP_BIAS "mlp_bias", FLAG(form.mlp_bias, 0)
 
-const struct family_key family_attention_bias_keys[] = { QKV_BIAS,
-                                                         O_BIAS,
-                                                         { 0 } };
-const struct family_key family_both_biases_keys[] = {
-    QKV_BIAS, O_BIAS, MLP_BIAS, { 0 }
-};
+const struct family_key family_attention_bias_keys[] = { BIASES(0), { 0 } };
+const struct family_key family_both_biases_keys[] = { BIASES(0),
+                                                      { MLP_BIAS },
+                                                      { 0 } };
 
 /* ---- GPT-2 and Pythia ---- */
 
@@ -88,8 +81,7 @@ const struct family_alias family_gpt_neox_aliases[] = {
     { 0 },
 };
 const struct family_key family_gpt_neox_keys[] = {
-    { "attention_bias", FLAG(form.qkv_bias, 1) },
-    { "attention_bias", FLAG(form.o_bias, 1) },
+    BIASES(1),
     { "use_parallel_residual", KEEPS(residual, 1) },
     { 0 },
 };
@@ -97,8 +89,7 @@ const struct family_key family_gpt_neox_keys[] = {
 /* ---- Gemma ---- */
 
 const struct family_key family_gemma_keys[] = {
-    QKV_BIAS,
-    O_BIAS,
+    BIASES(0),
     { "use_bidirectional_attention", ONLY(0) },
     { 0 },
 };
@@ -115,8 +106,7 @@ const struct family_alias family_gemma_aliases[] = {
     { 0 },
 };
 const struct family_key family_gemma2_keys[] = {
-    QKV_BIAS,
-    O_BIAS,
+    BIASES(0),
     { "query_pre_attn_scalar", NUMBER(query_scalar, 256, 1e-3, BIG) },
     { "attn_logit_softcapping", NUMBER(attn_softcap, 50, 0, BIG) },
     { "final_logit_softcapping", NUMBER(logit_softcap, 30, 0, BIG) },
@@ -124,8 +114,7 @@ const struct family_key family_gemma2_keys[] = {
     { 0 },
 };
 const struct family_key family_gemma3_keys[] = {
-    QKV_BIAS,
-    O_BIAS,
+    BIASES(0),
     { "query_pre_attn_scalar", NUMBER(query_scalar, 256, 1e-3, BIG) },
     { "attn_logit_softcapping", NUMBER(attn_softcap, 0, 0, BIG) },
     { "final_logit_softcapping", NUMBER(logit_softcap, 0, 0, BIG) },
@@ -136,9 +125,8 @@ const struct family_key family_gemma3_keys[] = {
 /* ---- others ---- */
 
 const struct family_key family_granite_keys[] = {
-    QKV_BIAS,
-    O_BIAS,
-    MLP_BIAS,
+    BIASES(0),
+    { MLP_BIAS },
     { "attention_multiplier", NUMBER(attn_scale, 1, 1e-9, BIG) },
     { "embedding_multiplier", NUMBER(embed_scale, 1, 1e-9, BIG) },
     { "residual_multiplier", NUMBER(residual_scale, 1, 1e-9, BIG) },
@@ -150,7 +138,7 @@ const struct family_name family_olmo_names[] = {
     { PART_MLP_POST, LAYER "post_feedforward_layernorm" },
     { 0 },
 };
-const struct family_key family_qkv_bias_keys[] = { QKV_BIAS, { 0 } };
+const struct family_key family_qkv_bias_keys[] = { { QKV_BIAS(0) }, { 0 } };
 const struct family_name family_phi_names[] = {
     { PART_NORM, "final_layernorm" },
     { PART_Q_NORM, LAYER "self_attn.q_layernorm" },
@@ -194,29 +182,26 @@ const struct family_key family_starcoder2_keys[] = {
     { "use_bias", FLAG(form.mlp_bias, 1) },
     { 0 },
 };
-#define COHERE_SCALE                                          \
-    {                                                         \
-        "logit_scale", NUMBER(logit_scale, 0.0625, 1e-9, BIG) \
-    }
+#define COHERE_SCALE "logit_scale", NUMBER(logit_scale, 0.0625, 1e-9, BIG)
 const struct family_key family_cohere_keys[] = {
-    QKV_BIAS, O_BIAS, COHERE_SCALE, { "use_qk_norm", KEEPS(qk_norm, 0) }, { 0 },
+    BIASES(0),
+    { COHERE_SCALE },
+    { "use_qk_norm", KEEPS(qk_norm, 0) },
+    { 0 },
 };
 const struct family_key family_cohere2_keys[] = {
-    QKV_BIAS, O_BIAS, COHERE_SCALE, { "use_qk_norm", ONLY(0) }, { 0 },
+    BIASES(0),
+    { COHERE_SCALE },
+    { "use_qk_norm", ONLY(0) },
+    { 0 },
 };
 
 /* ---- experts ---- */
 
-#define SPARSE LAYER "block_sparse_moe."
-#define MOST   ROUTER_MAX_EXPERTS
-#define NORMALIZE(absent)                                \
-    {                                                    \
-        "norm_topk_prob", FLAG(router.normalize, absent) \
-    }
-#define SCALING                                                       \
-    {                                                                 \
-        "routed_scaling_factor", NUMBER(router.scaling, 1, 1e-9, BIG) \
-    }
+#define SPARSE            LAYER "block_sparse_moe."
+#define MOST              ROUTER_MAX_EXPERTS
+#define NORMALIZE(absent) "norm_topk_prob", FLAG(router.normalize, absent)
+#define SCALING           "routed_scaling_factor", NUMBER(router.scaling, 1, 1e-9, BIG)
 #define GROUPS(n)                                            \
     { "n_group", COUNT(router.n_groups, n, 1, MOST) },       \
     {                                                        \
@@ -227,41 +212,30 @@ const struct family_key family_cohere2_keys[] = {
     {                                                   \
         "moe_layer_freq", KEY_COUNT, 0, 1, 1, 1, NULL   \
     }
-#define DENSE(n)                                                    \
-    {                                                               \
-        "first_k_dense_replace", COUNT(first_sparse, n, 0, 1 << 12) \
-    }
+#define DENSE(n) "first_k_dense_replace", COUNT(first_sparse, n, 0, 1 << 12)
 
 static const char *const sigmoid[] = { "sigmoid", NULL };
 static const char *const noaux_tc[] = { "noaux_tc", NULL };
 
-static const struct family_key qwen_moe_keys[] = { NORMALIZE(0), { 0 } };
+static const struct family_key qwen_moe_keys[] = { { NORMALIZE(0) }, { 0 } };
 const struct family_experts family_qwen_moe_experts = { .keys = qwen_moe_keys };
 
 /* what scales what a value head of Gated DeltaNet gives */
 static const char *const silu[] = { "silu", "swish", NULL };
-#define GDN_GATE                          \
-    {                                     \
-        "output_gate_type", WORD(0, silu) \
-    }
-#define OUT_GATE                                   \
-    {                                              \
-        "attn_output_gate", FLAG(form.out_gate, 1) \
-    }
-#define SHARED_SIZE(n)                                                       \
-    {                                                                        \
-        "shared_expert_intermediate_size", COUNT(shared_size, n, 1, 1 << 20) \
-    }
+#define GDN_GATE "output_gate_type", WORD(0, silu)
+#define OUT_GATE "attn_output_gate", FLAG(form.out_gate, 1)
+#define SHARED_SIZE(n) \
+    "shared_expert_intermediate_size", COUNT(shared_size, n, 1, 1 << 20)
 const struct family_key family_qwen3_5_keys[] = {
-    QKV_BIAS, O_BIAS, OUT_GATE, GDN_GATE, { 0 }
+    BIASES(0), { OUT_GATE }, { GDN_GATE }, { 0 }
 };
 const struct family_key family_qwen3_next_keys[] = {
-    QKV_BIAS, O_BIAS, GDN_GATE, SHARED_SIZE(512), { 0 }
+    BIASES(0), { GDN_GATE }, { SHARED_SIZE(512) }, { 0 }
 };
 const struct family_key family_qwen3_5_moe_keys[] = {
-    QKV_BIAS, O_BIAS, OUT_GATE, GDN_GATE, SHARED_SIZE(512), { 0 }
+    BIASES(0), { OUT_GATE }, { GDN_GATE }, { SHARED_SIZE(512) }, { 0 }
 };
-static const struct family_key qwen3_next_keys[] = { NORMALIZE(1), { 0 } };
+static const struct family_key qwen3_next_keys[] = { { NORMALIZE(1) }, { 0 } };
 const struct family_experts family_qwen3_next_experts = {
     .n = 512, .n_used = 10, .keys = qwen3_next_keys
 };
@@ -303,8 +277,7 @@ const struct family_alias family_gpt_oss_aliases[] = {
     { 0 },
 };
 const struct family_key family_gpt_oss_keys[] = {
-    { "attention_bias", FLAG(form.qkv_bias, 1) },
-    { "attention_bias", FLAG(form.o_bias, 1) },
+    BIASES(1),
     { 0 },
 };
 static const struct family_key gpt_oss_keys[] = {
@@ -331,7 +304,7 @@ const struct family_name family_qwen2_moe_names[] = {
 };
 const struct family_key family_qwen2_moe_keys[] = {
     { "qkv_bias", FLAG(form.qkv_bias, 1) },
-    SHARED_SIZE(5632),
+    { SHARED_SIZE(5632) },
     { 0 },
 };
 
@@ -340,11 +313,13 @@ const struct family_alias family_routed_aliases[] = {
     { 0 },
 };
 const struct family_key family_glm4_moe_keys[] = {
-    QKV_BIAS, SHARED(1), DENSE(1), { "use_qk_norm", KEEPS(qk_norm, 0) }, { 0 },
+    { QKV_BIAS(0) }, SHARED(1),
+    { DENSE(1) },    { "use_qk_norm", KEEPS(qk_norm, 0) },
+    { 0 },
 };
 static const struct family_key glm4_moe_keys[] = {
-    NORMALIZE(1),
-    SCALING,
+    { NORMALIZE(1) },
+    { SCALING },
     GROUPS(1),
     { "scoring_func", WORD(0, sigmoid) },
     { "topk_method", WORD(0, noaux_tc) },
@@ -360,13 +335,13 @@ const struct family_experts family_glm4_moe_experts = {
 
 /* ---- multi-head latent attention ---- */
 
-#define MLA                                                               \
-    QKV_BIAS, O_BIAS, { "q_lora_rank", COUNT(q_rank, 1536, 1, 1 << 20) }, \
-        { "kv_lora_rank", COUNT(kv_rank, 512, 1, 1 << 20) },              \
-        { "qk_nope_head_dim", COUNT(nope_dim, 128, 1, 1 << 12) },         \
-        { "qk_rope_head_dim", COUNT(rotary_dim, 64, 2, 1 << 12) },        \
-    {                                                                     \
-        "v_head_dim", COUNT(v_head_dim, 128, 1, 1 << 12)                  \
+#define MLA                                                        \
+    BIASES(0), { "q_lora_rank", COUNT(q_rank, 1536, 1, 1 << 20) }, \
+        { "kv_lora_rank", COUNT(kv_rank, 512, 1, 1 << 20) },       \
+        { "qk_nope_head_dim", COUNT(nope_dim, 128, 1, 1 << 12) },  \
+        { "qk_rope_head_dim", COUNT(rotary_dim, 64, 2, 1 << 12) }, \
+    {                                                              \
+        "v_head_dim", COUNT(v_head_dim, 128, 1, 1 << 12)           \
     }
 
 /* in the order of enum router_groups */
@@ -374,11 +349,11 @@ static const char *const greedy[] = { "greedy", "group_limited_greedy", NULL };
 static const char *const softmax[] = { "softmax", NULL };
 
 const struct family_key family_deepseek_v2_keys[] = {
-    MLA, SHARED(2), DENSE(0), { 0 }
+    MLA, SHARED(2), { DENSE(0) }, { 0 }
 };
 static const struct family_key deepseek_v2_keys[] = {
     { "norm_topk_prob", ONLY(0) }, /* which no file of this family has on */
-    SCALING,
+    { SCALING },
     GROUPS(0),
     { "scoring_func", WORD(0, softmax) },
     { "topk_method", KEY_WORD, AT(router.groups), 0, 0, 0, greedy },
@@ -390,10 +365,11 @@ const struct family_experts family_deepseek_v2_experts = {
 };
 
 const struct family_key family_deepseek_v3_keys[] = {
-    MLA, SHARED(1), DENSE(3), { "rope_interleave", FLAG(form.pairs, 1) }, { 0 },
+    MLA,   SHARED(1), { DENSE(3) }, { "rope_interleave", FLAG(form.pairs, 1) },
+    { 0 },
 };
 static const struct family_key deepseek_v3_keys[] = {
-    NORMALIZE(1),
+    { NORMALIZE(1) },
     { "routed_scaling_factor", NUMBER(router.scaling, 2.5, 1e-9, BIG) },
     { "n_group", COUNT(router.n_groups, 8, 1, MOST) },
     { "topk_group", COUNT(router.n_top_groups, 4, 1, MOST) },

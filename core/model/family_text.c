@@ -9,8 +9,7 @@
     .form = { .norm = { NORM_RMS, .places = NORM_PRE },                \
               .mla = true,                                             \
               .pairs = true },                                         \
-    .experts = &family_deepseek_v3_experts, .window = WINDOW_NEVER,    \
-    .max_positions = 4096
+    .experts = &family_deepseek_v3_experts, .max_positions = 4096
 
 const struct model_family family_text[] = {
     {
@@ -18,7 +17,6 @@ const struct model_family family_text[] = {
         .classes = { "LlamaForCausalLM", "LlamaModel" },
         .keys = family_both_biases_keys,
         .form.norm = { NORM_RMS, .places = NORM_PRE },
-        .window = WINDOW_NEVER,
         .max_positions = 2048,
         .sizes = { 4096, 11008, 32, 32, 0, 0, 32000 },
     },
@@ -108,7 +106,6 @@ const struct model_family family_text[] = {
         .experts = &family_glm4_moe_experts,
         .norm_eps = 1e-5,
         .rotary = .5,
-        .window = WINDOW_NEVER,
         .max_positions = 131072,
     },
     {
@@ -120,7 +117,6 @@ const struct model_family family_text[] = {
                   .mla = true,
                   .pairs = true },
         .experts = &family_deepseek_v2_experts,
-        .window = WINDOW_NEVER,
         .max_positions = 2048,
     },
     { .model_type = "deepseek_v3", DEEPSEEK_V3 },
@@ -143,7 +139,6 @@ const struct model_family family_text[] = {
                   .act = ACT_GELU_TANH },
         .tied = true,
         .norm_eps = 1e-5,
-        .window = WINDOW_NEVER,
         .max_positions = 1024,
     },
     {
@@ -161,7 +156,6 @@ const struct model_family family_text[] = {
                   .act = ACT_GELU_ERF },
         .norm_eps = 1e-5,
         .rotary = .25,
-        .window = WINDOW_NEVER,
         .max_positions = 2048,
     },
     {
@@ -173,7 +167,6 @@ const struct model_family family_text[] = {
                   .embed_root = true,
                   .act = ACT_GELU_TANH },
         .tied = true,
-        .window = WINDOW_NEVER,
         .max_positions = 8192,
     },
     {
@@ -229,7 +222,6 @@ const struct model_family family_text[] = {
         .classes = { "GraniteForCausalLM", "GraniteModel" },
         .keys = family_granite_keys,
         .form.norm = { NORM_RMS, .places = NORM_PRE },
-        .window = WINDOW_NEVER,
         .max_positions = 2048,
     },
     {
@@ -252,7 +244,6 @@ const struct model_family family_text[] = {
         .form = { .norm = { NORM_RMS, .places = NORM_POST },
                   .qk_norm = QK_WHOLE },
         .norm_eps = 1e-5,
-        .window = WINDOW_NEVER,
         .max_positions = 2048,
     },
     {
@@ -278,7 +269,6 @@ const struct model_family family_text[] = {
                   .pairs = true },
         .norm_eps = 0.00000015625,
         .rotary = .5,
-        .window = WINDOW_NEVER,
         .max_positions = 131072,
     },
     {
@@ -298,7 +288,6 @@ const struct model_family family_text[] = {
                   .act = ACT_GELU_TANH },
         .norm_eps = 1e-5,
         .rotary = .5,
-        .window = WINDOW_NEVER,
         .max_positions = 2048,
     },
     {
@@ -312,7 +301,6 @@ const struct model_family family_text[] = {
                   .residual = RESIDUAL_ONE_NORM },
         .norm_eps = 1e-5,
         .rotary = .25,
-        .window = WINDOW_NEVER,
         .max_positions = 4096,
     },
     {
@@ -340,7 +328,6 @@ const struct model_family family_text[] = {
                   .residual = RESIDUAL_ONE_NORM },
         .tied = true,
         .norm_eps = 1e-5,
-        .window = WINDOW_NEVER,
         .max_positions = 8192,
     },
     {
@@ -372,7 +359,6 @@ const struct model_family family_text[] = {
         .experts = &family_qwen3_next_experts,
         .has_gdn = true,
         .rotary = .25,
-        .window = WINDOW_NEVER,
         .max_positions = 32768,
     },
     {
@@ -386,7 +372,6 @@ const struct model_family family_text[] = {
         .experts = &family_qwen3_5_moe_experts,
         .has_gdn = true,
         .rotary = .25,
-        .window = WINDOW_NEVER,
         .max_positions = 32768,
         .sizes = { 2048, 0, 40, 16, 2, 256, 248320 },
     },
@@ -398,7 +383,6 @@ const struct model_family family_text[] = {
                   .qk_norm = QK_HEAD },
         .has_gdn = true,
         .rotary = .25,
-        .window = WINDOW_NEVER,
         .max_positions = 32768,
         .sizes = { 4096, 12288, 32, 16, 4, 256, 248320 },
     },

@@ -74,7 +74,7 @@ static const struct family_name vit_names[] = {
 #define VISION_FORM                                               \
     .norm = { NORM_LAYER, .places = NORM_PRE, .has_bias = true }, \
     .both_ways = true, .learned = true
-#define BASE_SIZES .sizes = { 768, 3072, 12, 12 }, .window = WINDOW_NEVER
+#define BASE_SIZES .sizes = { 768, 3072, 12, 12 }
 
 #define CLIP                                                         \
     .cls = "embeddings.class_embedding",                             \
@@ -165,7 +165,6 @@ const struct model_family family_vision[] = {
                 .act = ACT_GELU_ERF },
       .norm_eps = 1e-5,
       .theta = 100,
-      .window = WINDOW_NEVER,
       .sizes = { 384, 1536, 12, 6 } },
     { "vit",
       { "ViTModel" },
