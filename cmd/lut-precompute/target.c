@@ -325,10 +325,10 @@ hook_layer(const struct precompute_cmd *cmd, const struct target_model *m,
     if (sae.hook && is_layer(m, sae.hook))
         layer = xstrdup(names_short(sae.hook));
     else if (sae.hook && place_find(&place, sae.hook)) {
-        place_hook(&hook, &place, m->family);
+        place_hook(&hook, &place, m->family, false);
         if (m->family && m->family->has_gdn && !is_layer(m, hook.s)) {
             str_clear(&hook);
-            place_hook_linear(&hook, &place, m->family);
+            place_hook(&hook, &place, m->family, true);
         }
         layer = hook.s;
     } else if (sae.hook && !strpbrk(sae.hook, "*?[\\,"))

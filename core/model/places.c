@@ -34,21 +34,7 @@ enum {
     RESID,
     NORM, /* of the last layer alone */
     N_LISTED,
-    /* other names: of fused layers, of Gated DeltaNet's, and of a norm after
-     * the MLP, whose output is what is added */
-    FUSED_QKV = N_LISTED,
-    FUSED_GATE_UP,
-    MLA_Q,
-    MLA_KV,
-    GDN_QKVZ,
-    GDN_BA,
-    GDN_QKV,
-    GDN_Z,
-    GDN_B,
-    GDN_A,
-    GDN_O,
-    GDN_ATTN,
-    NORMED,
+    NORMED = N_LISTED, /* a norm after the MLP, whose output is what is added */
     N_ROWS
 };
 static const struct {
@@ -78,29 +64,28 @@ static const struct {
     [RESID] = { "resid", PART_DOWN, 2, TAP_RESID, "hook_resid_post",
                 "hook_out" },
     [NORM] = { "norm", PART_NORM, 0, TAP_NORM, NULL, NULL },
-    [FUSED_QKV] = { "in:q_proj", PART_QKV, 0, TAP_IN_QKV, NULL, NULL },
-    [FUSED_GATE_UP] = { "in:gate_proj", PART_GATE_UP, 0, TAP_IN_GATE_UP, NULL,
-                        NULL },
-    [MLA_Q] = { "in:q_proj", PART_Q_A, 0, TAP_IN_QKV, NULL, NULL },
-    [MLA_KV] = { "in:q_proj", PART_KV_A, 0, TAP_IN_QKV, NULL, NULL },
-    [GDN_QKVZ] = { "in:q_proj", PART_GDN_QKVZ, 0, TAP_IN_QKV, NULL, NULL },
-    [GDN_BA] = { "in:q_proj", PART_GDN_BA, 0, TAP_IN_QKV, NULL, NULL },
-    [GDN_QKV] = { "in:q_proj", PART_GDN_QKV, 0, TAP_IN_QKV, NULL, NULL },
-    [GDN_Z] = { "in:q_proj", PART_GDN_Z, 0, TAP_IN_QKV, NULL, NULL },
-    [GDN_B] = { "in:q_proj", PART_GDN_B, 0, TAP_IN_QKV, NULL, NULL },
-    [GDN_A] = { "in:q_proj", PART_GDN_A, 0, TAP_IN_QKV, NULL, NULL },
-    [GDN_O] = { "in:o_proj", PART_GDN_OUT, 0, TAP_IN_O, NULL, NULL },
-    [GDN_ATTN] = { "attn", PART_GDN_OUT, 1, TAP_ATTN, NULL, NULL },
     [NORMED] = { "mlp_out", PART_MLP_POST, 0, TAP_MLP_OUT, "hook_mlp_out",
                  NULL },
 };
 
+/* Other names: of fused layers, and of Gated DeltaNet's. */
+static const struct {
+    size_t row;
+    enum model_part part;
+    int up;
+} others[] = {
+    { IN_Q, PART_QKV, 0 },     { IN_Q, PART_Q_A, 0 },
+    { IN_Q, PART_KV_A, 0 },    { IN_Q, PART_GDN_QKVZ, 0 },
+    { IN_Q, PART_GDN_BA, 0 },  { IN_Q, PART_GDN_QKV, 0 },
+    { IN_Q, PART_GDN_Z, 0 },   { IN_Q, PART_GDN_B, 0 },
+    { IN_Q, PART_GDN_A, 0 },   { IN_GATE, PART_GATE_UP, 0 },
+    { IN_O, PART_GDN_OUT, 0 }, { ATTN, PART_GDN_OUT, 1 },
+};
+enum { N_OTHERS = sizeof(others) / sizeof(*others) };
+
 static void
 set(struct place *p, size_t row, int64_t layer)
 {
-    for (size_t i = 0; row >= N_LISTED && row != NORMED && i < N_LISTED; i++)
-        if (!strcmp(rows[i].word, rows[row].word))
-            row = i;
     *p = (struct place){ rows[row].point, layer, row };
 }
 
@@ -148,14 +133,17 @@ find_module(struct place *p, const char *name)
     const struct model_family *f = NULL;
 
     do
-        for (size_t i = 0; i < N_ROWS; i++) {
-            struct part_at at = { .part = rows[i].part };
+        for (size_t i = 0; i < N_ROWS + N_OTHERS; i++) {
+            bool listed = i < N_ROWS;
+            size_t row = listed ? i : others[i - N_ROWS].row;
+            int up = listed ? rows[i].up : others[i - N_ROWS].up;
+            struct part_at at = { .part = listed ? rows[i].part
+                                                 : others[i - N_ROWS].part };
 
-            if (rows[i].part == N_PARTS || (i == MLP && adds_mlp(f)) ||
-                !part_is_module(&at, f, rows[i].up, name) ||
-                at.layer >= INT32_MAX)
+            if (at.part == N_PARTS || (row == MLP && adds_mlp(f)) ||
+                !part_is_module(&at, f, up, name) || at.layer >= INT32_MAX)
                 continue;
-            set(p, i, i == EMBED ? -1 : (int64_t)at.layer);
+            set(p, row, row == EMBED ? -1 : (int64_t)at.layer);
             return true;
         }
     while ((f = family_next(f)));
@@ -292,7 +280,8 @@ place_same_in(const struct place *a, const struct place *b,
 }
 
 void
-place_hook(struct str *to, const struct place *p, const struct model_family *f)
+place_hook(struct str *to, const struct place *p, const struct model_family *f,
+           bool linear)
 {
     enum model_part part = rows[p->row].part;
     size_t layer = p->layer < 0 ? 0 : (size_t)p->layer;
@@ -303,27 +292,16 @@ place_hook(struct str *to, const struct place *p, const struct model_family *f)
         part = PART_KV_A;
     if (f && f->form.gate_up && p->point == TAP_IN_GATE_UP)
         part = PART_GATE_UP;
+    if (linear && p->point == TAP_IN_QKV)
+        part = f->form.fused_gdn ? PART_GDN_QKVZ : PART_GDN_QKV;
+    if (linear && (p->point == TAP_IN_O || p->row == ATTN))
+        part = PART_GDN_OUT;
     if (p->row == PRE && !(f && f->form.learned) && !is_vision(f))
         part = PART_EMBED;
     if (part == N_PARTS || p->row == NORMED || (p->row == MLP && adds_mlp(f)))
         add_lens(to, p, p->row);
     else
         part_module(to, f, (struct part_at){ part, layer, 0 }, rows[p->row].up);
-}
-
-void
-place_hook_linear(struct str *to, const struct place *p,
-                  const struct model_family *f)
-{
-    struct place q = *p;
-
-    if (p->point == TAP_IN_QKV)
-        q.row = f->form.fused_gdn ? GDN_QKVZ : GDN_QKV;
-    else if (p->point == TAP_IN_O)
-        q.row = GDN_O;
-    else if (p->row == ATTN)
-        q.row = GDN_ATTN;
-    place_hook(to, &q, f);
 }
 
 bool
@@ -336,7 +314,7 @@ place_is_linear(const struct place *p, const struct config *c)
 void
 place_hook_in(struct str *to, const struct place *p, const struct config *c)
 {
-    (place_is_linear(p, c) ? place_hook_linear : place_hook)(to, p, c->family);
+    place_hook(to, p, c->family, place_is_linear(p, c));
 }
 
 void
@@ -375,7 +353,7 @@ place_hint(struct str *to, const char *name)
         place_layers(&p, INT32_MAX, &first, &last);
         place_set_layer(&p, layer);
         if (end > colon + 1 && !*end && layer >= first && layer <= last)
-            place_hook(&hook, &p, NULL);
+            place_hook(&hook, &p, NULL, false);
     }
     for (size_t i = 0; i < sizeof(ends) / sizeof(*ends) && !hook.n; i++) {
         const char *end = str_ends(name, ends[i]);
@@ -467,6 +445,6 @@ place_of_dump(struct str *hook, struct place *p, const struct saev *s, size_t i)
     if (s->layers[i] < first || s->layers[i] > last)
         return false;
     place_set_layer(p, s->layers[i]);
-    (f && s->linear[i] ? place_hook_linear : place_hook)(hook, p, f);
+    place_hook(hook, p, f, f && s->linear[i]);
     return true;
 }

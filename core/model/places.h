@@ -43,13 +43,11 @@ void place_layers(const struct place *place, int64_t n_layers, int64_t *first,
 
 /* place_hook() appends "layers.3.mlp.up_proj", as a family calls it, NULL:
  * llama; place_short() "in:up_proj:3", and place_lens() TransformerLens's name
- * in a model, or "-" where it has none.  place_hook_linear() is of a layer of
- * Gated DeltaNet, "layers.3.linear_attn.out_proj"; place_is_linear(): is the
- * place in one of a model?  place_hook_in() asks that. */
+ * in a model, or "-" where it has none.  'linear': it is in a layer of Gated
+ * DeltaNet, "layers.3.linear_attn.out_proj"; place_is_linear(): is it in one of
+ * a model?  place_hook_in() asks that. */
 void place_hook(struct str *to, const struct place *place,
-                const struct model_family *family);
-void place_hook_linear(struct str *to, const struct place *place,
-                       const struct model_family *family);
+                const struct model_family *family, bool linear);
 bool place_is_linear(const struct place *place, const struct config *config);
 void place_hook_in(struct str *to, const struct place *place,
                    const struct config *config);

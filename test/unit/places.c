@@ -18,7 +18,7 @@ says(enum form form, const struct place *p, const struct config *c,
     bool yes;
 
     if (form == HOOK)
-        place_hook(&s, p, c ? c->family : NULL);
+        place_hook(&s, p, c ? c->family : NULL, false);
     else if (form == SHORT)
         place_short(&s, p);
     else
@@ -268,7 +268,7 @@ test_families(void)
         while (place_next(&p, &c)) {
             struct str name = { 0 };
 
-            place_hook(&name, &p, f);
+            place_hook(&name, &p, f, false);
             good = good && place_find(&found, name.s);
             place_settle(&found, &c);
             good = good && found.point == p.point && found.layer == p.layer;
