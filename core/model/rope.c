@@ -9,30 +9,25 @@
 #include "core/mem.h"
 #include "core/model/config_impl.h"
 
-/* Reads the number at 'key', 'min' to 1e30. */
+#define MOST 1e30 /* of any number here */
+
+/* Reads a number that must be there. */
 static int
 number(const struct js *obj, const char *key, double min, double *v,
        struct err *err)
 {
     struct js js = js_get(obj, key);
-    char expected[64];
 
-    if (js_f64(&js, v, err))
-        return -1;
-    if (*v >= min && *v <= 1e30)
-        return 0;
-    snprintf(expected, sizeof(expected), "a number from %g to 1e30", min);
-    return js_bad(&js, expected, err);
+    return js_absent(&js) ? js_f64(&js, v, err)
+                          : config_range(obj, key, min, MOST, v, err);
 }
 
 static int
 number_or(const struct js *obj, const char *key, double min, double absent,
           double *v, struct err *err)
 {
-    struct js js = js_get(obj, key);
-
     *v = absent;
-    return js_absent(&js) ? 0 : number(obj, key, min, v, err);
+    return config_range(obj, key, min, MOST, v, err);
 }
 
 /* The scale of cos and sin in a context stretched by 'factor': YaRN's
