@@ -1,73 +1,54 @@
 /* SPDX-License-Identifier: ISC */
-/* The queries of a call are cut into tiles; and a tile that is exact. */
-#include "core/model/attention_tile.h"
+/* The queries of a call are cut into tiles: some queries of one KV head, which
+ * pass over its keys and values block by block, exactly or with bf16 operands.
+ */
+#include "core/model/attention.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "core/kernel/f64.h"
+#include "core/kernel/gemm.h"
 #include "core/kernel/sums.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
+#include "core/model/engine.h"
 
 /* Rows of queries that share a pass over the keys: those of one KV head, of
  * as many positions as fit.  In bf16 there may be more. */
 #define TILE_ROWS 64
 #define TASKS     4 /* of each thread, if there are rows enough */
 
-static size_t
-group_rows(size_t group)
-{
-    return group >= TILE_ROWS ? group : TILE_ROWS / group * group;
-}
+/* One thread's memory, and what is in it. */
+struct tile {
+    const struct span *span;
+    size_t n_rows;               /* group rows for each position */
+    size_t first;                /* slot of its first row */
+    size_t group, head, kv_head; /* query heads: head .. head + group - 1 */
+    float *max, *total;          /* [rows] of the scores so far */
+    float *sum;                  /* [rows, v_head_dim]: softmax numerator; in
+                                  * bf16 [v_head_dim / 64, rows, 64] */
+    float *score; /* [rows, KV_BLOCK], then weights; in bf16 of 64 rows */
+    float *q;     /* [rows, head_dim], scaled */
 
-static size_t
-max_rows(size_t v_head_dim, size_t group, bool bf16)
-{
-    return bf16 ? attention_bf16_rows(v_head_dim, group) : group_rows(group);
-}
+    /* of bf16 */
+    size_t ld_sum;           /* floats from one part of 'sum' to the next */
+    uint16_t *rounded_q;     /* [rows, gemm_ld_bf16(head_dim)], scaled */
+    uint16_t *weights;       /* [64, KV_BLOCK] */
+    uint16_t *keys, *values; /* a block of them, in panels */
+    float *by;               /* [64] */
+};
 
-/* Floats of a tile of that form. */
-static size_t
-tile_scratch(size_t head_dim, size_t v_head_dim, size_t group, bool bf16)
-{
-    size_t rows = max_rows(v_head_dim, group, bf16);
-    size_t n = bf16 ? attention_bf16_scratch(head_dim, v_head_dim, rows)
-                    : rows * (head_dim + v_head_dim + KV_BLOCK);
+/* Rows and keys of a block that see each other: rows [first, end) all see some
+ * of the keys [oldest, n_keys), and no other row or key does. */
+struct seen {
+    size_t first, end, oldest, n_keys;
+};
 
-    return (n + 2 * rows + 15) / 16 * 16;
-}
-
-/* A chunk may have spans of both forms. */
-static size_t
-scratch_of(size_t head_dim, size_t v_head_dim, size_t group, bool bf16)
-{
-    size_t n = tile_scratch(head_dim, v_head_dim, group, false);
-
-    return bf16 ? larger(n, tile_scratch(head_dim, v_head_dim, group, true))
-                : n;
-}
-
-size_t
-attention_scratch(const struct config *config, bool bf16)
-{
-    return scratch_of((size_t)config->head_dim, (size_t)config->v_head_dim,
-                      (size_t)(config->n_heads / config->n_kv_heads), bf16);
-}
-
-/* Row r of a tile is query head r % group at position r / group: among the
- * queries [rows, n_heads] that is this one. */
-static size_t
-query_of(const struct attention *a, const struct tile *t, size_t r)
-{
-    size_t i = t->span->row + t->first - t->span->slot + r / t->group;
-
-    return i * a->n_heads + t->head + r % t->group;
-}
-
-bool
-attention_visible(const struct attention *a, const struct tile *t, size_t r,
-                  size_t b, size_t *begin, size_t *end)
+/* The keys [*begin, *end) of block b that row r of a tile sees. */
+static bool
+visible(const struct attention *a, const struct tile *t, size_t r, size_t b,
+        size_t *begin, size_t *end)
 {
     size_t p =
         a->both_ways ? t->span->slot + t->span->n - 1 : t->first + r / t->group;
@@ -81,32 +62,190 @@ attention_visible(const struct attention *a, const struct tile *t, size_t r,
     return true;
 }
 
-/* Later rows see more keys of a block, until a window has passed it. */
-static bool
-find_seen(const struct attention *a, const struct tile *t, size_t b,
-          struct seen *seen)
-{
-    size_t begin = 0;
+/* ---- bf16 ---- */
 
-    *seen = (struct seen){ 0 };
-    while (
-        seen->first < t->n_rows &&
-        !attention_visible(a, t, seen->first, b, &seen->oldest, &seen->n_keys))
-        seen->first += t->group;
-    for (seen->end = seen->first;
-         seen->end < t->n_rows &&
-         attention_visible(a, t, seen->end, b, &begin, &seen->n_keys);)
-        seen->end += t->group;
-    return seen->first < seen->end;
+/* Rows whose scores and weights are in the first cache at once, and bytes of a
+ * tile's sums, which are in the second one. */
+enum { STRIP = 64, SUM_BYTES = 256 << 10 };
+
+static size_t
+n_panels(size_t head_dim)
+{
+    return (head_dim + GEMM_PANEL - 1) / GEMM_PANEL;
 }
+
+bool
+attention_takes_bf16(const struct config *c)
+{
+    /* wider heads, which no model has, are not worth a tile's memory */
+    return gemm_bf16_is_native() && c->head_dim <= 1024 &&
+           c->v_head_dim <= 1024 && c->attn_softcap <= 0;
+}
+
+/* How many rows a tile has at most, for a group of query heads. */
+static size_t
+bf16_rows(size_t v_head_dim, size_t group)
+{
+    size_t rows =
+        SUM_BYTES / (n_panels(v_head_dim) * GEMM_PANEL * sizeof(float));
+
+    return rows < group ? group : rows / group * group;
+}
+
+/* What a tile's rows take of each array, a multiple of 64 bytes. */
+static size_t
+lines_of(size_t rows)
+{
+    return (rows + 15) / 16 * 16;
+}
+
+/* Floats of a tile of so many rows, but for its max and total. */
+static size_t
+bf16_scratch(size_t head_dim, size_t v_head_dim, size_t rows)
+{
+    size_t n = n_panels(v_head_dim), lines = lines_of(rows);
+    size_t halves = lines * gemm_ld_bf16(head_dim) + STRIP * KV_BLOCK +
+                    gemm_bf16_panel_size(head_dim) +
+                    n * gemm_bf16_panel_size(KV_BLOCK);
+
+    return n * lines * GEMM_PANEL + STRIP * KV_BLOCK + STRIP + halves / 2;
+}
+
+static void
+bf16_lay(struct tile *t, float *scratch, size_t head_dim, size_t v_head_dim,
+         size_t rows)
+{
+    size_t lines = lines_of(rows);
+
+    t->ld_sum = lines * GEMM_PANEL;
+    t->sum = scratch;
+    t->score = t->sum + n_panels(v_head_dim) * t->ld_sum;
+    t->by = t->score + STRIP * KV_BLOCK;
+    t->rounded_q = (uint16_t *)(void *)(t->by + STRIP);
+    t->weights = t->rounded_q + lines * gemm_ld_bf16(head_dim);
+    t->keys = t->weights + STRIP * KV_BLOCK;
+    t->values = t->keys + gemm_bf16_panel_size(head_dim);
+}
+
+static void
+bf16_start(struct tile *t, size_t v_head_dim)
+{
+    for (size_t j = 0; j < n_panels(v_head_dim); j++)
+        memset(t->sum + j * t->ld_sum, 0,
+               t->n_rows * GEMM_PANEL * sizeof(*t->sum));
+}
+
+/* Rounds row r's query, scaled. */
+static void
+bf16_query(struct tile *t, size_t r, const float *q, size_t head_dim, float by)
+{
+    float *scaled = t->score; /* not yet used */
+
+    memcpy(scaled, q, head_dim * sizeof(*q));
+    vec_scale(scaled, by, head_dim);
+    gemm_bf16_row(t->rounded_q + r * gemm_ld_bf16(head_dim), scaled, head_dim);
+}
+
+/* The block's keys and values.  Those that no row sees may never have been put:
+ * such a value is 0, since no weight hides a NaN; such a key's scores are not
+ * read. */
+static void
+pack(const struct attention *a, struct tile *t, size_t b,
+     const struct seen *seen)
+{
+    const struct kv *kv = &t->span->session->kv;
+    size_t d = a->head_dim, dv = a->v_head_dim;
+    const struct gemm_matrix keys = {
+        .weight = { .data = kv_keys(kv, a->layer, t->kv_head, b),
+                    .dtype = kv->dtype,
+                    .ld = KV_BLOCK },
+        .n = KV_BLOCK,
+        .k = d,
+        .by_k = true,
+    };
+    const struct gemm_matrix values = {
+        .weight = { .data = kv_values(kv, a->layer, t->kv_head, b),
+                    .dtype = kv->dtype,
+                    .ld = dv },
+        .n = dv,
+        .k = KV_BLOCK,
+        .by_k = true,
+    };
+
+    gemm_bf16_panels(t->keys, &keys, 0, d);
+    gemm_bf16_panels(t->values, &values, seen->oldest, seen->n_keys);
+}
+
+/* The scores of rows [first, first + n) become weights, and their sums are
+ * scaled to these. */
+static void
+weigh(const struct attention *a, struct tile *t, size_t b, size_t first,
+      size_t n)
+{
+    size_t begin = 0, end = 0, next_begin, next_end;
+
+    for (size_t r = 0, m; r < n; r += m) {
+        visible(a, t, first + r, b, &begin, &end);
+        for (m = 1; r + m < n; m++) {
+            visible(a, t, first + r + m, b, &next_begin, &next_end);
+            if (next_begin != begin || next_end != end)
+                break;
+        }
+        vec_softmax_block(&(struct softmax_block){
+            .weights = t->weights + r * KV_BLOCK,
+            .scores = t->score + r * KV_BLOCK,
+            .n = m,
+            .begin = begin,
+            .end = end,
+            .max = t->max + first + r,
+            .total = t->total + first + r,
+            .by = t->by + r,
+        });
+    }
+    for (size_t r = 0; r < n; r++)
+        for (size_t j = 0; j < n_panels(a->v_head_dim) && t->by[r] != 1; j++)
+            vec_scale(t->sum + j * t->ld_sum + (first + r) * GEMM_PANEL,
+                      t->by[r], GEMM_PANEL);
+}
+
+static void
+bf16_block(const struct attention *a, struct tile *t, size_t b,
+           const struct seen *seen)
+{
+    size_t d = a->head_dim, ldq = gemm_ld_bf16(d);
+
+    pack(a, t, b, seen);
+    for (size_t r = seen->first, n; r < seen->end; r += n) {
+        n = smaller(STRIP, seen->end - r);
+        gemm_bf16_block(t->score, t->rounded_q + r * ldq, ldq, t->keys, n, d,
+                        false);
+        weigh(a, t, b, r, n);
+        for (size_t j = 0; j < n_panels(a->v_head_dim); j++)
+            gemm_bf16_block(t->sum + j * t->ld_sum + r * GEMM_PANEL, t->weights,
+                            KV_BLOCK,
+                            t->values + j * gemm_bf16_panel_size(KV_BLOCK), n,
+                            KV_BLOCK, true);
+    }
+}
+
+/* Row r's output, times its total. */
+static void
+bf16_output(const struct tile *t, size_t r, float *out, size_t v_head_dim)
+{
+    for (size_t c = 0; c < v_head_dim; c += GEMM_PANEL)
+        memcpy(out + c, t->sum + c / GEMM_PANEL * t->ld_sum + r * GEMM_PANEL,
+               smaller(GEMM_PANEL, v_head_dim - c) * sizeof(*out));
+}
+
+/* ---- exact ---- */
 
 /*
  * Turns a row's scores into weights against the largest so far, and scales
  * what was summed against an older one.  Keys it does not see weigh 0.
  */
 static void
-weigh(const struct attention *a, struct tile *t, size_t r, size_t begin,
-      size_t end)
+weigh_row(const struct attention *a, struct tile *t, size_t r, size_t begin,
+          size_t end)
 {
     float *s = t->score + r * KV_BLOCK, by = t->max[r], max;
 
@@ -146,8 +285,8 @@ exact_block(const struct attention *a, struct tile *t, size_t b,
         .w_dtype = kv->dtype,
     });
     for (size_t r = seen->first; r < seen->end; r++) {
-        attention_visible(a, t, r, b, &begin, &end);
-        weigh(a, t, r, begin, end);
+        visible(a, t, r, b, &begin, &end);
+        weigh_row(a, t, r, begin, end);
     }
     weighted_sum(&(struct weighted_sum){
         .y = t->sum + seen->first * dv,
@@ -164,6 +303,76 @@ exact_block(const struct attention *a, struct tile *t, size_t b,
         .w_dtype = kv->dtype,
         .add = true,
     });
+}
+
+/* ---- tiles ---- */
+
+static size_t
+group_rows(size_t group)
+{
+    return group >= TILE_ROWS ? group : TILE_ROWS / group * group;
+}
+
+static size_t
+max_rows(size_t v_head_dim, size_t group, bool bf16)
+{
+    return bf16 ? bf16_rows(v_head_dim, group) : group_rows(group);
+}
+
+/* Floats of a tile of that form. */
+static size_t
+tile_scratch(size_t head_dim, size_t v_head_dim, size_t group, bool bf16)
+{
+    size_t rows = max_rows(v_head_dim, group, bf16);
+    size_t n = bf16 ? bf16_scratch(head_dim, v_head_dim, rows)
+                    : rows * (head_dim + v_head_dim + KV_BLOCK);
+
+    return (n + 2 * rows + 15) / 16 * 16;
+}
+
+/* A chunk may have spans of both forms. */
+static size_t
+scratch_of(size_t head_dim, size_t v_head_dim, size_t group, bool bf16)
+{
+    size_t n = tile_scratch(head_dim, v_head_dim, group, false);
+
+    return bf16 ? larger(n, tile_scratch(head_dim, v_head_dim, group, true))
+                : n;
+}
+
+size_t
+attention_scratch(const struct config *config, bool bf16)
+{
+    return scratch_of((size_t)config->head_dim, (size_t)config->v_head_dim,
+                      (size_t)(config->n_heads / config->n_kv_heads), bf16);
+}
+
+/* Row r of a tile is query head r % group at position r / group: among the
+ * queries [rows, n_heads] that is this one. */
+static size_t
+query_of(const struct attention *a, const struct tile *t, size_t r)
+{
+    size_t i = t->span->row + t->first - t->span->slot + r / t->group;
+
+    return i * a->n_heads + t->head + r % t->group;
+}
+
+/* Later rows see more keys of a block, until a window has passed it. */
+static bool
+find_seen(const struct attention *a, const struct tile *t, size_t b,
+          struct seen *seen)
+{
+    size_t begin = 0;
+
+    *seen = (struct seen){ 0 };
+    while (seen->first < t->n_rows &&
+           !visible(a, t, seen->first, b, &seen->oldest, &seen->n_keys))
+        seen->first += t->group;
+    for (seen->end = seen->first;
+         seen->end < t->n_rows &&
+         visible(a, t, seen->end, b, &begin, &seen->n_keys);)
+        seen->end += t->group;
+    return seen->first < seen->end;
 }
 
 static bool
@@ -184,14 +393,14 @@ start(const struct attention *a, struct tile *t, bool bf16)
         t->max[r] = a->sinks ? a->sinks[t->head + r % t->group] : -INFINITY;
         t->total[r] = a->sinks ? 1 : 0;
         if (bf16) {
-            attention_bf16_query(t, r, q, d, a->scale);
+            bf16_query(t, r, q, d, a->scale);
         } else {
             memcpy(t->q + r * d, q, d * sizeof(*q));
             vec_scale(t->q + r * d, a->scale, d);
         }
     }
     if (bf16)
-        attention_bf16_start(t, a->v_head_dim);
+        bf16_start(t, a->v_head_dim);
     else
         memset(t->sum, 0, t->n_rows * a->v_head_dim * sizeof(*t->sum));
 }
@@ -214,7 +423,7 @@ finish(const struct attention *a, const struct tile *t, size_t r, bool bf16)
         return true;
     }
     if (bf16)
-        attention_bf16_output(t, r, out, d);
+        bf16_output(t, r, out, d);
     else
         memcpy(out, t->sum + r * d, d * sizeof(*out));
     vec_scale(out, 1 / total, d);
@@ -237,7 +446,7 @@ tile_run(const struct attention *a, struct tile *t)
         if (!find_seen(a, t, b, &seen))
             continue;
         if (bf16)
-            attention_bf16_block(a, t, b, &seen);
+            bf16_block(a, t, b, &seen);
         else
             exact_block(a, t, b, &seen);
     }
@@ -281,8 +490,8 @@ lay(const struct call *c, struct tile *t, float *scratch)
     size_t rows = max_rows(dv, c->group, bf16);
 
     if (bf16) {
-        attention_bf16_lay(t, scratch, d, dv, rows);
-        t->max = scratch + attention_bf16_scratch(d, dv, rows);
+        bf16_lay(t, scratch, d, dv, rows);
+        t->max = scratch + bf16_scratch(d, dv, rows);
     } else {
         t->q = scratch;
         t->sum = t->q + rows * d;

@@ -11,7 +11,7 @@
 
 #include "core/model/attention_backward.h"
 #include "core/model/block.h"
-#include "core/model/linear_backward.h"
+#include "core/model/linear.h"
 
 /* Gradients of what struct activations has, [rows, ...]. */
 struct block_grads {

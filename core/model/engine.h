@@ -15,7 +15,6 @@
 #include "core/model/block.h"
 #include "core/model/experts.h"
 #include "core/model/kv.h"
-#include "core/model/state.h"
 #include "core/par.h"
 
 struct gemm;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 /*
- * The KV cache of one sequence.
+ * What one sequence's layers remember: the KV cache, and the state of layers
+ * without keys.
  */
 #ifndef CORE_MODEL_KV_H
 #define CORE_MODEL_KV_H
@@ -65,5 +66,19 @@ void kv_free(struct kv *kv); /* a zeroed struct is fine */
 /* kv_block_nbytes() is the size of a block, for those who have them elsewhere:
  * they set 'blocks', and kv_grow() and kv_free() are not called. */
 size_t kv_block_nbytes(const struct kv *kv);
+
+/* What layers without keys remember after so many tokens: numbers that
+ * sequences share until one of them goes on. */
+struct state {
+    float *at;     /* [n], f32 */
+    size_t *users; /* how many have it; both NULL: zeros, before any token */
+};
+
+/* state_own() makes a sequence the only one that has its n numbers: -1 with
+ * 'err' set (EX_SOFTWARE), and what there was remains.
+ * state_share() lets another have them, in place of its own. */
+int state_own(struct state *s, size_t n, struct err *err);
+void state_share(struct state *to, const struct state *from, size_t n);
+void state_free(struct state *s, size_t n); /* zeros again */
 
 #endif
