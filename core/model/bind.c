@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: ISC */
 #include "core/model/bind.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
+#include "core/kernel/f64.h"
 #include "core/mem.h"
 #include "core/model/linear_file.h"
 #include "core/model/model.h"
@@ -47,7 +51,8 @@ bind_missing(struct binder *b, const char *name, const char *why)
                    b->model->dir.path, name, why);
 }
 
-int
+/* Allocates *v [n], which is the model's. */
+static int
 bind_allot(struct binder *b, size_t n, float **v)
 {
     struct model *m = b->model;
@@ -60,7 +65,9 @@ bind_allot(struct binder *b, size_t n, float **v)
     return 0;
 }
 
-int
+/* Widens the tensor b->name, of this shape, to *to, which is allocated where
+ * that is NULL: 1; 0: there is none. */
+static int
 bind_numbers(struct binder *b, const struct st_want *want, float **to)
 {
     const struct stdir_tensor *t = bind_find(b, b->name.s);
@@ -74,7 +81,8 @@ bind_numbers(struct binder *b, const struct st_want *want, float **to)
     return 1;
 }
 
-int
+/* The same of one that must be there: 0, or -1. */
+static int
 bind_needed(struct binder *b, const struct st_want *want, float **to)
 {
     int found = bind_numbers(b, want, to);
@@ -150,7 +158,9 @@ bind_norm(struct binder *b, struct part_at at)
     return 0;
 }
 
-int
+/* Finds the packed weights of the module b->name, n matrices [out, in]; out 0:
+ * any number.  1; 0: they are not packed, or there are none. */
+static int
 bind_look(struct binder *b, struct form_tensors *t, size_t n, size_t out,
           size_t in)
 {
@@ -257,6 +267,189 @@ bind_linear(struct binder *b, struct part_at at)
     return found < 0 ? -1 : 0;
 }
 
+/* ---- Gated DeltaNet ---- */
+
+/* A tensor of the module that has out_proj. */
+static int
+bind_own(struct binder *b, size_t layer, const char *word,
+         const struct st_want *want, float **to)
+{
+    bind_name(b, (struct part_at){ PART_GDN_OUT, layer, 0 }, "");
+    b->name.n = (size_t)(strrchr(b->name.s, '.') + 1 - b->name.s);
+    str_adds(&b->name, word);
+    *to = NULL;
+    return bind_needed(b, want, to);
+}
+
+static int
+bind_gdn(struct binder *b, size_t layer)
+{
+    const struct config *c = &b->model->config;
+    struct gdn *g = &b->model->layers[layer].gdn;
+    size_t heads = (size_t)c->gdn.n_v_heads, kernel = (size_t)c->gdn.kernel;
+    size_t channels = gdn_sizes(c).channels;
+    const struct st_want of_heads = { 1, .shape = { heads }, .by = BIND_BY };
+    const struct st_want of_conv = { 3, .shape = { channels, 1, kernel },
+                                     .by = BIND_BY };
+    float *rate, *bias, *conv, *by_channel;
+
+    if (bind_own(b, layer, "A_log", &of_heads, &rate) ||
+        bind_own(b, layer, "dt_bias", &of_heads, &bias) ||
+        bind_own(b, layer, "conv1d.weight", &of_conv, &conv))
+        return -1;
+    for (size_t i = 0; i < heads; i++)
+        rate[i] = (float)-f64_exp((double)rate[i]);
+    by_channel = xmalloc(channels * kernel * sizeof(*conv));
+    memcpy(by_channel, conv, channels * kernel * sizeof(*conv));
+    for (size_t i = 0; i < channels * kernel; i++)
+        conv[i % kernel * channels + i / kernel] = by_channel[i];
+    free(by_channel);
+    g->rate = rate;
+    g->bias = bias;
+    g->conv = conv;
+    return 0;
+}
+
+/* ---- stacks of experts ---- */
+
+/*
+ * Experts' matrices that lie in one tensor for each layer: all are parts of it.
+ * Copied are only those by columns whose columns take turns, as products have
+ * no stride of columns, and all by columns for who wants rows.
+ * n matrices [out, in], of which each has n_parts: gate and up, or down.
+ */
+struct stack {
+    const struct family_stack *of;
+    size_t n, out, in, n_parts;
+    const struct stdir_tensor *t; /* of numbers, NULL: they are packed */
+    const void *data;
+    bool by_k; /* [in, out] */
+    struct form_tensors packed;
+    float *bias; /* [n, out], gate's before up's; or NULL */
+};
+
+/* Finds the stack b->name: 1; 0: there is none. */
+static int
+find_stack(struct binder *b, struct stack *s)
+{
+    struct model *m = b->model;
+    bool in_out = s->of->in_out, take_turns = in_out && s->n_parts > 1;
+    const struct st_want want = { .n_dims = 3,
+                                  .shape = { s->n, in_out ? s->in : s->out,
+                                             in_out ? s->out : s->in },
+                                  .by = BIND_BY };
+    int rc = bind_look(b, &s->packed, s->n, s->out, s->in);
+
+    if (rc > 0 && in_out && s->packed.group->form->layout != LAYOUT_MXFP4)
+        return form_refuse_in_out(m->dir.path, b->name.s, m->config.family,
+                                  b->err);
+    if (rc > 0 && take_turns) { /* rows 2 i and 2 i + 1 are one row */
+        s->packed.out /= 2;
+        s->packed.in *= 2;
+    }
+    s->t = rc ? NULL : bind_find(b, b->name.s);
+    if (!s->t)
+        return rc;
+    if (st_want(s->t->st->path, s->t->t, &want, b->err))
+        return -1;
+    s->by_k = in_out && !b->by_rows;
+    s->data = in_out && b->by_rows
+                  ? form_transpose(&m->packed, s->t, take_turns, b->err)
+              : take_turns ? form_split(&m->packed, s->t, b->err)
+                           : st_data(s->t->st, s->t->t);
+    return s->data ? 1 : -1;
+}
+
+/* The biases b->name. */
+static int
+find_biases(struct binder *b, struct stack *s)
+{
+    const struct st_want want = { 2, .shape = { s->n, s->out }, .by = BIND_BY };
+    size_t half = s->out / 2;
+    float *row;
+
+    if (bind_needed(b, &want, &s->bias))
+        return -1;
+    row = xcalloc(s->out, sizeof(*row));
+    for (size_t e = 0; s->of->in_out && s->n_parts > 1 && e < s->n; e++) {
+        float *bias = s->bias + e * s->out;
+
+        memcpy(row, bias, s->out * sizeof(*row));
+        for (size_t i = 0; i < s->out; i++)
+            bias[i / 2 + i % 2 * half] = row[i];
+    }
+    free(row);
+    return 0;
+}
+
+/* The parts of matrix e. */
+static int
+bind_parts(struct binder *b, const struct stack *s, size_t layer, size_t e)
+{
+    const enum model_part first =
+        s->n_parts > 1 ? PART_EXPERT_GATE : PART_EXPERT_DOWN;
+    const size_t rows = s->out / s->n_parts;
+    bool by_k = s->by_k, is_row = !s->t && s->of->in_out;
+    struct linear l = { .by_k = by_k };
+
+    if (!s->t && form_bind(&l, &s->packed, e, &b->model->packed, b->err))
+        return -1;
+    if (s->t)
+        l.w = (struct weight){ .data = s->data,
+                               .dtype = s->t->t->dtype,
+                               .ld = by_k ? s->out : s->in,
+                               .row = e * (by_k ? s->in : s->out) };
+    l.out = rows;
+    l.in = s->in;
+    for (size_t i = 0; i < s->n_parts; i++) {
+        struct linear *to = part_linear(
+            b->model,
+            (struct part_at){ (enum model_part)(first + i), layer, e });
+
+        *to = l;
+        if (by_k || is_row)
+            to->w.col = i * (by_k ? rows : s->in);
+        else
+            to->w.row += i * rows;
+        to->bias = s->bias ? s->bias + e * s->out + i * rows : NULL;
+    }
+    return 0;
+}
+
+int
+bind_stacks(struct binder *b, size_t layer)
+{
+    const struct config *c = &b->model->config;
+    const struct family_stack *of = family_stack(c->family);
+    struct part_at at = { .part = PART_EXPERT_GATE, .layer = layer };
+
+    for (size_t i = 0; i < 2; i++) {
+        struct stack s = { .of = of, .n = (size_t)c->n_experts };
+        int found;
+
+        s.n_parts = 2 - i;
+        at.part = i ? PART_EXPERT_DOWN : PART_EXPERT_GATE;
+        part_size(c, at.part, &s.out, &s.in);
+        s.out *= s.n_parts;
+        str_clear(&b->name);
+        str_adds(&b->name, b->root);
+        part_module(&b->name, c->family, at, 2);
+        str_addf(&b->name, ".%s", i ? of->down : of->gate_up);
+        found = find_stack(b, &s);
+        if (found <= 0)
+            return found < 0 || i == 0 ? found : bind_missing(b, b->name.s, "");
+        str_adds(&b->name, "_bias");
+        if (of->has_bias && find_biases(b, &s))
+            return -1;
+        for (size_t e = 0; e < s.n; e++)
+            if (bind_parts(b, &s, layer, e))
+                return -1;
+    }
+    return 1;
+}
+
+/* ---- layers ---- */
+
 int
 bind_layer(struct binder *b, size_t i)
 {
@@ -289,4 +482,123 @@ bind_layer(struct binder *b, size_t i)
             if (bind_linear(b, (struct part_at){ p, i, k }))
                 return -1;
     return 0;
+}
+
+/* ---- before and after a vision encoder's layers ---- */
+
+/* NAME.weight and NAME.bias, if that is there; 'end' is "." or "_".  out 0: as
+ * many as there are, which may be none. */
+static int
+bind_end(struct binder *b, const char *name, const char *end, struct linear *to,
+         size_t out, size_t in)
+{
+    struct str *s = &b->name;
+    bool needed = out > 0;
+    int found;
+
+    str_clear(s);
+    str_adds(s, name);
+    found = bind_weights(b, *end == '.' ? ".weight" : "_weight", to, out, in);
+    if (found <= 0)
+        return found < 0 ? -1 : needed ? bind_missing(b, s->s, "") : 0;
+    str_clear(s);
+    str_addf(s, "%s%sbias", name, end);
+    return bind_bias(b, to->out, &to->bias) < 0 ? -1 : 0;
+}
+
+/* A tensor NAME, or NAME and 'tail'. */
+static int
+bind_rows(struct binder *b, const char *name, const char *tail,
+          const struct st_want *want, float **to)
+{
+    str_clear(&b->name);
+    str_addf(&b->name, "%s%s", name, tail);
+    return bind_needed(b, want, to);
+}
+
+static int
+bind_before(struct binder *b, const char *name, struct norm *norm)
+{
+    const struct config *c = &b->model->config;
+    const size_t n = (size_t)c->hidden_size;
+    const struct st_want want = { 1, .shape = { n }, .by = BIND_BY };
+    float *weight = NULL, *bias = NULL;
+
+    if (bind_rows(b, name, ".weight", &want, &weight) ||
+        bind_rows(b, name, ".bias", &want, &bias))
+        return -1;
+    norm_bind(norm, &c->form.norm, weight, bias, 1, n, c->norm_eps);
+    return 0;
+}
+
+/* The product with patches, whose weights [hidden, 3, p, p] are a matrix. */
+static int
+bind_patch(struct binder *b)
+{
+    const struct config *c = &b->model->config;
+    size_t p = (size_t)c->vision.patch, d = (size_t)c->hidden_size;
+    const struct st_want want = { 4, .shape = { d, 3, p, p }, .by = BIND_BY };
+    struct linear *to = &b->model->vision.patch;
+    const struct stdir_tensor *t;
+
+    str_clear(&b->name);
+    str_addf(&b->name, "%s.weight", c->family->vision->patch);
+    t = bind_find(b, b->name.s);
+    if (!t)
+        return bind_missing(b, b->name.s, "");
+    if (st_want(t->st->path, t->t, &want, b->err))
+        return -1;
+    *to = (struct linear){
+        .w = { st_data(t->st, t->t), t->t->dtype, 3 * p * p },
+        .out = d,
+        .in = 3 * p * p,
+    };
+    str_clear(&b->name);
+    str_addf(&b->name, "%s.bias", c->family->vision->patch);
+    return bind_bias(b, d, &to->bias) < 0 ? -1 : 0;
+}
+
+int
+bind_vision(struct binder *b)
+{
+    const struct config *c = &b->model->config;
+    const struct config_vision *v = &c->vision;
+    const struct family_vision *f = c->family->vision;
+    struct model_vision *to = &b->model->vision;
+    size_t d = (size_t)c->hidden_size, inner = (size_t)c->intermediate_size;
+    size_t n = (size_t)((v->height / v->patch) * (v->width / v->patch)) +
+               (f->cls != NULL);
+    const struct st_want cls = { f->flat ? 1 : 3, .by = BIND_BY,
+                                 .shape = { f->flat ? d : 1, 1, d } };
+    const struct st_want registers = {
+        3, .by = BIND_BY, .shape = { 1, (size_t)v->n_registers, d }
+    };
+    const struct st_want positions = { f->flat ? 2 : 3, .by = BIND_BY,
+                                       .shape = { f->flat ? n : 1,
+                                                  f->flat ? d : n, d } };
+    const struct st_want probe = { 3, .by = BIND_BY, .shape = { 1, 1, d } };
+
+    if (bind_patch(b) || (f->cls && bind_rows(b, f->cls, "", &cls, &to->cls)) ||
+        (f->positions &&
+         bind_rows(b, f->positions, "", &positions, &to->positions)) ||
+        (v->n_registers && bind_rows(b, "embeddings.register_tokens", "",
+                                     &registers, &to->registers)) ||
+        (f->before && bind_before(b, f->before, &to->before)))
+        return -1;
+    if (f->pool == POOL_PROJECTED)
+        return bind_end(b, "visual_projection", ".", &to->project, 0, d);
+    if (f->pool == POOL_TANH)
+        return bind_end(b, "pooler.dense", ".", &to->project, 0, d);
+    if (f->pool == POOL_CLS || !v->has_head)
+        return 0;
+    return bind_rows(b, "head.probe", "", &probe, &to->probe) ||
+                   bind_end(b, "head.attention.in_proj", "_", &to->in, 3 * d,
+                            d) ||
+                   bind_end(b, "head.attention.out_proj", ".", &to->out, d,
+                            d) ||
+                   bind_before(b, "head.layernorm", &to->norm) ||
+                   bind_end(b, "head.mlp.fc1", ".", &to->up, inner, d) ||
+                   bind_end(b, "head.mlp.fc2", ".", &to->down, d, inner)
+               ? -1
+               : 0;
 }

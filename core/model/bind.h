@@ -10,8 +10,6 @@
 
 #include "core/err.h"
 #include "core/format/stdir.h"
-#include "core/format/stwant.h"
-#include "core/model/form.h"
 #include "core/model/linear.h"
 #include "core/model/parts.h"
 #include "core/str.h"
@@ -41,30 +39,15 @@ int bind_refuse_twice(struct binder *b);
  * next one's. */
 const char *bind_name(struct binder *b, struct part_at at, const char *tail);
 
-/*
- * bind_allot() allocates *v [n], which is the model's: -1 with 'err' set.
- * bind_numbers() widens the tensor b->name, of this shape, to *to, which it
- * allocates where that is NULL: 1; 0: there is none; -1 with 'err' set.
- * bind_needed() is of one that must be there: 0 or -1; bind_bias() of a vector
- * [n], NULL where there is none.
- */
-int bind_allot(struct binder *b, size_t n, float **v);
-int bind_numbers(struct binder *b, const struct st_want *want, float **to);
-int bind_needed(struct binder *b, const struct st_want *want, float **to);
+/* bind_bias() is a vector [n] that b->name is, in f32: 1; 0: there is none, and
+ * *to is NULL; -1 with 'err' set. */
 int bind_bias(struct binder *b, size_t n, const float **to);
-
-/* bind_look() finds the packed weights of the module b->name, n matrices
- * [out, in]; out 0: any number.  1; 0: they are not packed, or there are none;
- * -1 with 'err' set. */
-int bind_look(struct binder *b, struct form_tensors *t, size_t n, size_t out,
-              size_t in);
 
 /*
  * bind_weights() binds the weights b->name + tail, packed or not: 1; 0: there
  * are none.  out 0: any number.  bind_linear() is a part with its bias,
  * bind_norm() a norm, bind_layer() all of a layer; bind_stacks() its experts,
- * where a tensor has those of all: 1; 0: none has; bind_gdn() what has no part
- * in a layer of Gated DeltaNet; bind_vision() all that a
+ * where a tensor has those of all: 1; 0: none has; bind_vision() all that a
  * vision encoder has before and after its layers.  -1 with 'err' set.
  */
 int bind_weights(struct binder *b, const char *tail, struct linear *to,
@@ -73,7 +56,6 @@ int bind_linear(struct binder *b, struct part_at at);
 int bind_norm(struct binder *b, struct part_at at);
 int bind_layer(struct binder *b, size_t layer);
 int bind_stacks(struct binder *b, size_t layer);
-int bind_gdn(struct binder *b, size_t layer);
 int bind_vision(struct binder *b);
 
 #endif
