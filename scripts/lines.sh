@@ -6,7 +6,7 @@
 budgets='core 11674
 core/format 13447
 core/kernel 12057
-core/model 30644
+core/model 30344
 core/text 7788
 core/image 2398
 cmd 41588
