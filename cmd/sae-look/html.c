@@ -11,7 +11,6 @@
 #include "core/out.h"
 #include "core/tty.h"
 
-#define HELD    ((size_t)64 << 10) /* bytes of a page in memory, and a token */
 #define COUNTED 64 /* times --max-bytes: a longer page is not even counted */
 
 #define BAR 8 /* a bar's width and the gap after it, of a picture 40 high */
@@ -21,29 +20,25 @@ struct page {
     struct look_view v;
     struct pictures pictures; /* of a list if --images is given */
     struct str to, name;
-    size_t nbytes;   /* that left 'to' */
-    struct out *out; /* NULL: they are counted */
-    int rc;          /* -1: the page failed, and 'err' says why */
+    size_t n_over; /* bytes of a page over --max-bytes: not kept, but counted */
+    int rc;        /* -1: the page failed, and 'err' says why */
     struct err *err;
 };
 
-/* Takes what there is from 'to', if that is more than so many bytes; true:
- * there may be more. */
+/* May there be more of the page? */
 static bool
-flush(struct page *p, size_t most)
+goes_on(struct page *p)
 {
     size_t max_bytes = p->cmd->max_bytes;
 
-    if (p->rc < 0 || p->to.n <= most)
-        return p->rc == 0;
-    p->nbytes += p->to.n;
-    if (p->nbytes / COUNTED > max_bytes)
+    if (p->n_over || p->to.n > max_bytes) {
+        p->n_over += p->to.n;
+        str_clear(&p->to);
+    }
+    if (p->rc == 0 && p->n_over / COUNTED > max_bytes)
         p->rc = err_data(p->err, p->v.l.path,
                          "the page has over %zu bytes, but --max-bytes is %zu",
-                         p->nbytes, max_bytes);
-    else if (p->out)
-        p->rc = out_write(p->out, p->to.s, p->to.n, p->err);
-    str_clear(&p->to);
+                         p->n_over, max_bytes);
     return p->rc == 0;
 }
 
@@ -99,7 +94,7 @@ put_head(struct page *p)
                  "<th>latent</th><th>density</th><th class=\"c\">rows</th>"
                  "<th class=\"c\">mean</th><th>max</th><th>label</th>"
                  "</tr></thead>\n<tbody>\n");
-    for (size_t k = 0; k < p->v.n && flush(p, HELD); k++) {
+    for (size_t k = 0; k < p->v.n && goes_on(p); k++) {
         size_t i = p->v.picked[k];
         const struct label *label = labels_find(&p->v.labels, l->latent[i]);
 
@@ -156,7 +151,7 @@ put_lens(struct page *p)
     str_adds(&p->to, "<div class=\"lens\">\n");
     for (int sign = 0; sign < 2; sign++) {
         str_addf(&p->to, "<ol class=\"%s\">\n", sign ? "minus" : "plus");
-        for (size_t k = 0; k < p->v.n_lens && flush(p, HELD); k++) {
+        for (size_t k = 0; k < p->v.n_lens && goes_on(p); k++) {
             str_addf(&p->to, "<li data-id=\"%ld\"><span>",
                      (long)p->v.lens[sign][k].id);
             put_token(p, p->v.lens[sign][k].id);
@@ -187,7 +182,7 @@ put_tokens(struct page *p, const struct look_example *e, int quantile)
 
     str_adds(&p->to, quantile < 0 ? "<p class=\"x\"" : "<p class=\"x q\"");
     put_data(p, e, quantile);
-    for (size_t k = 0; k < e->n && flush(p, HELD); k++) {
+    for (size_t k = 0; k < e->n && goes_on(p); k++) {
         if (apart && k)
             str_addc(&p->to, ' ');
         str_addf(&p->to, "<span class=\"a%d%s\" title=\"",
@@ -240,7 +235,7 @@ put_picture(struct page *p, const struct look_example *e, int quantile)
 static void
 put_example(struct page *p, const struct look_example *e, int quantile)
 {
-    if (flush(p, HELD))
+    if (goes_on(p))
         (p->pictures.list ? put_picture : put_tokens)(p, e, quantile);
 }
 
@@ -302,21 +297,20 @@ put_section(struct page *p, size_t i)
     str_adds(&p->to, "</section>\n");
 }
 
-/* The page, counted or written. */
 static int
-put_page(struct page *p, struct out *out)
+put_page(struct page *p)
 {
-    p->nbytes = 0;
-    p->out = out;
-    str_clear(&p->to);
     put_head(p);
-    for (size_t k = 0; k < p->v.n && flush(p, HELD); k++) {
+    for (size_t k = 0; k < p->v.n && goes_on(p); k++) {
         p->rc = view_latent(&p->v, p->v.picked[k], p->err);
         if (p->rc == 0)
             put_section(p, p->v.picked[k]);
     }
     str_adds(&p->to, "</body>\n</html>\n");
-    flush(p, 0);
+    if (goes_on(p) && p->n_over)
+        p->rc = err_data(p->err, p->v.l.path,
+                         "the page has %zu bytes, but --max-bytes is %zu",
+                         p->n_over, p->cmd->max_bytes);
     return p->rc;
 }
 
@@ -347,37 +341,14 @@ int
 html_main(const struct look_cmd *cmd, struct err *err)
 {
     struct page p = { .cmd = cmd, .err = err };
-    struct out *out = NULL;
-    size_t nbytes;
     int rc = -1;
 
     if (cmd->n_args != 1)
         return err_set(err, TU_USAGE, "html takes one RUN");
-    if (view_open(&p.v, cmd, cmd->n ? cmd->n : 200, err) < 0 ||
-        (cmd->images && open_pictures(&p, err) < 0))
-        goto out;
-    if (put_page(&p, NULL) < 0)
-        goto out;
-    nbytes = p.nbytes;
-    if (nbytes > cmd->max_bytes) {
-        err_data(err, p.v.l.path,
-                 "the page has %zu bytes, but --max-bytes is %zu", nbytes,
-                 cmd->max_bytes);
-        goto out;
-    }
-    if (out_open(&out, cmd->output ? cmd->output : "-", cmd->out_flags, false,
-                 err) < 0 ||
-        put_page(&p, out) < 0)
-        goto out;
-    if (p.nbytes != nbytes) {
-        err_set(err, EX_IOERR, "%s: pictures changed while they were read",
-                cmd->images ? cmd->images : p.v.l.path);
-        goto out;
-    }
-    rc = out_commit(out, err);
-    out = NULL;
-out:
-    out_abort(out);
+    if (view_open(&p.v, cmd, cmd->n ? cmd->n : 200, err) == 0 &&
+        (!cmd->images || open_pictures(&p, err) == 0) && put_page(&p) == 0)
+        rc = out_put(cmd->output ? cmd->output : "-", cmd->out_flags, p.to.s,
+                     p.to.n, err);
     str_free(&p.to);
     str_free(&p.name);
     pictures_close(&p.pictures);
