@@ -23,6 +23,7 @@
 #include "core/le.h"
 #include "core/mem.h"
 #include "core/out.h"
+#include "core/record.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
@@ -196,59 +197,45 @@ out:
     return rc;
 }
 
-static void
-put_value(struct str *to, const char *key, double v)
-{
-    str_addf(to, ",\"%s\":", key);
-    js_put_f64(to, v); /* null for NaN */
-}
-
 static int
 put_stats(const struct read_cmd *cmd, const struct dump_stats *st,
           struct err *err)
 {
-    static const char *const names[] = { "mean", "std", "min", "max" };
     struct str text = { 0 };
-    bool json = cmd->json;
+    struct record row = { .to = &text, .json = cmd->json };
     int rc = 0;
 
-    if (json) {
-        str_adds(&text, "{\"dump\":");
-        js_put_str(&text, st->path, strlen(st->path));
-        str_addf(&text, ",\"view\":\"%s\",\"layer\":%s", st->view,
-                 st->layer_json);
-        str_addf(&text, ",\"n_rows\":%zu,\"n_not_finite\":%zu", st->n_rows,
-                 st->n_rows - st->n_finite);
-        put_value(&text, "mean_norm", st->mean_norm);
-        put_value(&text, "scalar", st->scalar);
-        str_adds(&text, ",\"dims\":[");
+    if (cmd->json) {
+        js_addf(&text, "{\"dump\":%s,\"view\":%s,\"layer\":", st->path,
+                st->view);
+        str_adds(&text, st->layer_json);
+        js_addf(&text,
+                ",\"n_rows\":%zu,\"n_not_finite\":%zu,\"mean_norm\":%g,"
+                "\"scalar\":%g,\"dims\":[",
+                st->n_rows, st->n_rows - st->n_finite, st->mean_norm,
+                st->scalar);
     } else {
         str_adds(&text, "dim\tmean\tstd\tmin\tmax\tnan\tinf\n");
     }
     for (size_t i = 0; i < st->d && rc == 0; i++) {
         const struct moments *m = &st->dims[i];
-        const double values[] = { moments_mean(m), moments_std(m),
-                                  /* without finite numbers no range */
-                                  m->n ? m->min : (double)NAN,
-                                  m->n ? m->max : (double)NAN };
 
-        str_addf(&text, json ? "%s\n{\"dim\":%zu" : "%s%zu",
-                 json && i ? "," : "", i);
-        for (size_t k = 0; k < 4; k++)
-            if (json)
-                put_value(&text, names[k], values[k]);
-            else if (isnan(values[k])) /* printf would show its sign */
-                str_adds(&text, "\tnan");
-            else
-                str_addf(&text, "\t%.6g", values[k]);
-        str_addf(&text, json ? ",\"n_nan\":%zu,\"n_inf\":%zu}" : "\t%zu\t%zu\n",
-                 (size_t)m->n_nan, st->n_rows - (size_t)(m->n + m->n_nan));
+        record_begin(&row);
+        record_u64(&row, "dim", i);
+        record_f64(&row, "mean", moments_mean(m));
+        record_f64(&row, "std", moments_std(m));
+        /* without finite numbers no range */
+        record_f64(&row, "min", m->n ? m->min : (double)NAN);
+        record_f64(&row, "max", m->n ? m->max : (double)NAN);
+        record_u64(&row, "n_nan", (size_t)m->n_nan);
+        record_u64(&row, "n_inf", st->n_rows - (size_t)(m->n + m->n_nan));
+        record_end(&row);
         if (text.n >= TEXT_NBYTES) {
             rc = out_write(cmd->out, text.s, text.n, err);
             str_clear(&text);
         }
     }
-    str_adds(&text, json ? "\n]}\n" : "");
+    str_adds(&text, cmd->json ? "\n]}\n" : "");
     if (rc == 0)
         rc = out_write(cmd->out, text.s, text.n, err);
     str_free(&text);

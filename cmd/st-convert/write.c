@@ -17,6 +17,7 @@
 #include "core/mem.h"
 #include "core/outdir.h"
 #include "core/par.h"
+#include "core/record.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
@@ -519,37 +520,37 @@ report(const struct converter *c, struct err *err)
     const struct convert_plan *p = c->plan;
     struct encode_error all = { 0 };
     struct str text = { 0 };
+    struct record row = { .to = &text, .json = p->cmd->json };
     char in[16], out[16];
-    bool json = p->cmd->json;
     int rc;
 
+    if (row.json)
+        str_adds(&text, "{\"tensors\": [");
+    else if (p->n_packed)
+        str_adds(&text, "tensor\tform\trelative_rms\tmax_error\n");
     for (size_t i = 0; i < p->n_items; i++) {
         const struct convert_item *it = &p->items[i];
-        const char *name = it->head ? "lm_head.weight" : it->from->t->name;
 
         if (it->change != PACKED)
             continue;
         encode_add(&all, &it->error);
-        if (json) {
-            str_adds(&text, text.n ? ",\n  " : "{\"tensors\": [\n  ");
-            js_addf(&text, "{\"tensor\": %s, \"form\": %s, ", name,
-                    plan_word(p));
-            js_addf(&text, "\"relative_rms\": %g, \"max_error\": %g}",
-                    encode_relative_rms(&it->error), it->error.max);
-            continue;
-        }
-        if (text.n == 0)
-            str_adds(&text, "tensor\tform\trelative_rms\tmax_error\n");
-        str_esc(&text, name, strlen(name));
-        str_addf(&text, "\t%s\t%.6f\t%.6g\n", plan_word(p),
-                 encode_relative_rms(&it->error), it->error.max);
+        record_begin(&row);
+        record_string(&row, "tensor",
+                      it->head ? "lm_head.weight" : it->from->t->name);
+        record_string(&row, "form", plan_word(p));
+        record_key(&row, "relative_rms");
+        if (row.json)
+            js_put_f64(&text, encode_relative_rms(&it->error));
+        else /* to be sorted as text */
+            str_addf(&text, "%.6f", encode_relative_rms(&it->error));
+        record_f64(&row, "max_error", it->error.max);
+        record_end(&row);
     }
-    if (json) {
-        str_adds(&text, text.n ? "],\n " : "{\"tensors\": [],\n ");
-        js_addf(&text, "\"relative_rms\": %g, ", encode_relative_rms(&all));
-        str_addf(&text, "\"input_bytes\": %zu, \"output_bytes\": %zu}\n",
-                 (size_t)c->n_in, (size_t)c->n_out);
-    }
+    if (row.json)
+        js_addf(&text,
+                "],\n\"relative_rms\": %g, \"input_bytes\": %zu, "
+                "\"output_bytes\": %zu}\n",
+                encode_relative_rms(&all), (size_t)c->n_in, (size_t)c->n_out);
     rc = out_put("-", OUT_TABLE, text.s ? text.s : "", text.n, err);
     str_free(&text);
     size_iec(in, c->n_in);

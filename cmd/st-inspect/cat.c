@@ -208,8 +208,8 @@ put_head(const struct slice_copy *g, const struct st_tensor *t,
     if (cmd->json) {
         str_adds(&cmd->text, "{\"name\":");
         js_put_str(&cmd->text, t->name, t->name_n);
-        put_json_text(&cmd->text, "dtype", dtype_table[t->dtype].name);
-        put_json_key(&cmd->text, "shape");
+        js_addf(&cmd->text,
+                ",\"dtype\":%s,\"shape\":", dtype_table[t->dtype].name);
         put_shape(&cmd->text, g->n_dims, g->shape);
         str_adds(&cmd->text, s->n ? ",\"data\":" : ",\"data\":[]");
         return 0;

@@ -18,28 +18,17 @@
 static int
 put_result(struct inspect_cmd *cmd, const struct sums_line *e, struct err *err)
 {
-    struct str *to = &cmd->text;
+    struct record *row = &cmd->row;
+    const struct str *tensor = &e->tensor;
 
     if (cmd->quiet && !strcmp(e->result, "ok"))
         return 0;
-    if (!cmd->json) {
-        str_addf(to, "%s\t", e->result);
-        str_esc(to, e->file.s, e->file.n);
-        str_addc(to, '\t');
-        str_esc(to, e->tensor.s, e->tensor.n);
-        str_addc(to, '\n');
-        return text_end(cmd, err);
-    }
-    str_addf(to, "%s{\"result\":\"%s\",\"file\":", cmd->n_rows++ ? ",\n" : "\n",
-             e->result);
-    js_put_str(to, e->file.s, e->file.n);
-    put_json_key(to, "tensor");
-    if (e->tensor.s)
-        js_put_str(to, e->tensor.s, e->tensor.n);
-    else
-        str_adds(to, "null");
-    str_addc(to, '}');
-    return text_end(cmd, err);
+    record_begin(row);
+    record_string(row, "result", e->result);
+    record_text(row, "file", e->file.s, e->file.n);
+    record_text(row, "tensor", tensor->s || cmd->json ? tensor->s : "",
+                tensor->n);
+    return row_end(cmd, err);
 }
 
 /* Lines of one file follow each other, as the list has them. */

@@ -14,6 +14,7 @@
 #include "core/opt_value.h"
 #include "core/out.h"
 #include "core/par.h"
+#include "core/record.h"
 #include "core/str.h"
 
 #define MAX_QUANTILES 16
@@ -47,8 +48,8 @@ struct inspect_cmd {
 
     struct out *out; /* the answer goes here, by way of 'text' */
     struct str text;
-    size_t n_rows;   /* of a JSON array over several operands */
-    struct par *par; /* opened by verbs that use threads; main closes it */
+    struct record row; /* the rows of it */
+    struct par *par;   /* opened by verbs that use threads; main closes it */
 };
 
 /*

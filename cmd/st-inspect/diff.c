@@ -58,7 +58,7 @@ struct differ {
     size_t first;       /* chunk */
     bool measure;       /* false: only whether the bytes are the same */
     double scale;       /* of numbers in sums of squares, a power of 2 */
-    size_t n_same, n_rows;
+    size_t n_same;
 };
 
 /* A float's place in the order of all floats of its type: neighbours differ by
@@ -280,79 +280,70 @@ same_shape(const struct view *a, const struct view *b)
             !memcmp(a->shape, b->shape, a->n_dims * sizeof(*a->shape)));
 }
 
+/* Of two, "A/B" in TSV where they differ. */
 static void
-put_json_side(struct str *to, const char *key, const struct view *v)
+put_sides(struct record *row, const struct view *a, const struct view *b)
 {
-    put_json_key(to, key);
-    if (!v) {
-        str_adds(to, "null");
+    const struct view *of[2] = { a ? a : b, b ? b : a };
+
+    if (!row->json) {
+        record_key(row, "dtype");
+        str_adds(row->to, of[0]->type);
+        if (strcmp(of[0]->type, of[1]->type) != 0)
+            str_addf(row->to, "/%s", of[1]->type);
+        row_shape(row, "shape", of[0]->n_dims, of[0]->shape);
+        if (!same_shape(of[0], of[1])) {
+            str_addc(row->to, '/');
+            put_shape(row->to, of[1]->n_dims, of[1]->shape);
+        }
         return;
     }
-    str_addf(to, "{\"dtype\":\"%s\",\"shape\":", v->type);
-    put_shape(to, v->n_dims, v->shape);
-    str_addc(to, '}');
+    of[0] = a;
+    of[1] = b;
+    for (int k = 0; k < 2; k++) {
+        if (!of[k]) {
+            record_none(row, k ? "b" : "a");
+            continue;
+        }
+        record_key(row, k ? "b" : "a");
+        js_addf(row->to, "{\"dtype\":%s,\"shape\":", of[k]->type);
+        put_shape(row->to, of[k]->n_dims, of[k]->shape);
+        str_addc(row->to, '}');
+    }
 }
 
 /* Adds a row, but of the same only with --all. */
 static int
 put(struct differ *c, const struct diff_row *r, struct err *err)
 {
-    const struct view *a = r->a ? r->a : r->b, *b = r->b ? r->b : r->a;
     struct inspect_cmd *cmd = c->cmd;
-    struct str *to = &cmd->text;
+    struct record *row = &cmd->row;
     bool same = !strcmp(r->result, "same"), measured = r->d.measured;
-    bool has_ulps = measured && a->dtype == b->dtype &&
-                    dtype_table[a->dtype].kind == DK_FLOAT;
 
     c->n_same += same;
     if (same && !cmd->all)
         return 0;
-    if (cmd->json) {
-        str_addf(to, "%s{\"result\":\"%s\",\"name\":", c->n_rows ? ",\n" : "\n",
-                 r->result);
-        js_put_str(to, r->name, r->name_n);
-        put_json_side(to, "a", r->a);
-        put_json_side(to, "b", r->b);
-        if (measured) {
-            put_json_u64(to, "n_differ", r->d.n_differ);
-            put_json_f64(to, "max_abs", r->d.max_abs);
-            put_json_f64(to, "relative", r->d.relative);
-            put_json_f64(to, "cosine", r->d.cosine);
-        }
-        if (has_ulps)
-            put_json_u64(to, "max_ulp", r->d.max_ulp);
-        str_addc(to, '}');
-    } else {
-        if (c->n_rows == 0)
-            str_adds(to, "result\tdtype\tshape\tdiffer\tmax_abs\t"
-                         "relative\tcosine\tmax_ulp\tname\n");
-        str_addf(to, "%s\t%s", r->result, a->type);
-        if (strcmp(a->type, b->type) != 0)
-            str_addf(to, "/%s", b->type);
-        str_addc(to, '\t');
-        put_shape(to, a->n_dims, a->shape);
-        if (!same_shape(a, b)) {
-            str_addc(to, '/');
-            put_shape(to, b->n_dims, b->shape);
-        }
-        str_addc(to, '\t');
-        if (measured) {
-            put_u64_tab(to, r->d.n_differ);
-            put_g6_tab(to, r->d.max_abs);
-            put_g6_tab(to, r->d.relative);
-            put_g6_tab(to, r->d.cosine);
-        } else {
-            str_adds(to, "-\t-\t-\t-\t");
-        }
-        if (has_ulps)
-            put_u64_tab(to, r->d.max_ulp);
-        else
-            str_adds(to, "-\t");
-        str_esc(to, r->name, r->name_n);
-        str_addc(to, '\n');
+    if (row->n_rows == 0 && !cmd->json)
+        str_adds(row->to, "result\tdtype\tshape\tdiffer\tmax_abs\t"
+                          "relative\tcosine\tmax_ulp\tname\n");
+    record_begin(row);
+    record_string(row, "result", r->result);
+    put_sides(row, r->a, r->b);
+    if (measured) {
+        record_u64(row, "n_differ", r->d.n_differ);
+        record_f64(row, "max_abs", r->d.max_abs);
+        record_f64(row, "relative", r->d.relative);
+        record_f64(row, "cosine", r->d.cosine);
     }
-    c->n_rows++;
-    return text_end(cmd, err);
+    for (int i = 0; i < 4 && !measured && !cmd->json; i++)
+        record_none(row, NULL);
+    if (measured && r->a->dtype == r->b->dtype &&
+        dtype_table[r->a->dtype].kind == DK_FLOAT)
+        record_u64(row, "max_ulp", r->d.max_ulp);
+    else if (!cmd->json)
+        record_none(row, NULL);
+    record_text(row, "name", r->name, r->name_n);
+    return row_end(cmd, err);
 }
 
 /* Compares two tensors, and says in one word what differs. */
@@ -492,15 +483,11 @@ diff_main(struct inspect_cmd *cmd, struct err *err)
         if (!t->raw[i % 2] || !t->f64[i % 2])
             goto out;
     }
-    if (cmd->json) {
-        str_adds(&cmd->text, "{\"a\":");
-        put_json_str(&cmd->text, cmd->args[0]);
-        put_json_text(&cmd->text, "b", cmd->args[1]);
-        put_json_key(&cmd->text, "tensors");
-        str_addc(&cmd->text, '[');
-    }
+    if (cmd->json)
+        js_addf(&cmd->text, "{\"a\":%s,\"b\":%s,\"tensors\":[", cmd->args[0],
+                cmd->args[1]);
     rc = (a.is_npy || b.is_npy ? diff_arrays : diff_models)(&c, &a, &b, err);
-    n_other = c.n_rows - (cmd->all ? c.n_same : 0);
+    n_other = cmd->row.n_rows - (cmd->all ? c.n_same : 0);
     if (cmd->json)
         str_addf(&cmd->text, "\n],\"n_same\":%zu,\"n_different\":%zu}\n",
                  c.n_same, n_other);

@@ -179,35 +179,23 @@ check_blob(const struct inspect_cmd *cmd, const char *path, const char *hex)
     return TU_NEGATIVE;
 }
 
-/* JSON is one array for all operands. */
 static int
 put(struct inspect_cmd *cmd, const struct st *st, const struct st_tensor *t,
     const char *hex, struct err *err)
 {
-    struct str *to = &cmd->text;
-    uint64_t nbytes = t ? t->nbytes : st->file_size;
+    struct record *row = &cmd->row;
 
-    if (!cmd->json) {
-        str_addf(to, "%s\t%s\t", hash_name(cmd->hash), hex);
-        put_u64_tab(to, nbytes);
-        put_esc(to, st->path);
-        str_addc(to, '\t');
-        if (t)
-            str_esc(to, t->name, t->name_n);
-        str_addc(to, '\n');
-        return text_end(cmd, err);
-    }
-    str_addf(to, "%s{\"hash\":\"%s\",\"digest\":\"%s\"",
-             cmd->n_rows++ ? ",\n" : "\n", hash_name(cmd->hash), hex);
-    put_json_u64(to, "nbytes", nbytes);
-    put_json_text(to, "file", st->path);
-    put_json_key(to, "tensor");
-    if (t)
-        js_put_str(to, t->name, t->name_n);
-    else
-        str_adds(to, "null");
-    str_addc(to, '}');
-    return text_end(cmd, err);
+    record_begin(row);
+    record_string(row, "hash", hash_name(cmd->hash));
+    record_string(row, "digest", hex);
+    record_u64(row, "nbytes", t ? t->nbytes : st->file_size);
+    record_string(row, "file", st->path);
+    record_text(row, "tensor",
+                t           ? t->name
+                : cmd->json ? NULL
+                            : "",
+                t ? t->name_n : 0);
+    return row_end(cmd, err);
 }
 
 /* A file of an operand and its tensors; with -t the selected tensors alone are

@@ -64,7 +64,7 @@ highest(const struct tensor_stats *st, size_t n_bins)
 }
 
 void
-hist_rows(struct str *to, const struct tensor_stats *st, size_t n_bins,
+hist_rows(struct record *row, const struct tensor_stats *st, size_t n_bins,
           const struct st_tensor *t)
 {
     static const char *const parts[8] = {
@@ -79,14 +79,16 @@ hist_rows(struct str *to, const struct tensor_stats *st, size_t n_bins,
 
         if (st->hist[i] && eighths == 0)
             eighths = 1;
-        str_esc(to, t->name, t->name_n);
-        str_addc(to, '\t');
-        put_g6_tab(to, hist_edge(st, n_bins, i));
-        put_g6_tab(to, hist_edge(st, n_bins, i + 1));
-        put_u64_tab(to, st->hist[i]);
+        record_begin(row);
+        record_text(row, "name", t->name, t->name_n);
+        record_f64(row, "from", hist_edge(st, n_bins, i));
+        record_f64(row, "to", hist_edge(st, n_bins, i + 1));
+        record_u64(row, "count", st->hist[i]);
+        record_key(row, "bar");
         for (; eighths >= 8; eighths -= 8)
-            str_adds(to, "█");
-        str_addf(to, "%s\n", parts[eighths]);
+            str_adds(row->to, "█");
+        str_adds(row->to, parts[eighths]);
+        record_end(row);
     }
 }
 

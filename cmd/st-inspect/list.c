@@ -27,60 +27,51 @@ by_place(const void *pa, const void *pb)
     return (a->row > b->row) - (a->row < b->row);
 }
 
+/* What a tensor is of packed weights. */
 static void
-put_row(struct str *to, const struct inspect_cmd *cmd, const struct fold_row *r,
-        const struct packed_part *p)
+put_packed(struct record *row, const struct fold_row *r,
+           const struct packed_part *p)
 {
-    const struct st_tensor *t = r->t->t;
+    const struct quantized_group *group = p->layer.group;
 
-    str_addf(to, "%s\t", dtype_table[t->dtype].name);
-    put_shape(to, t->n_dims, t->shape);
-    str_addc(to, '\t');
-    if (cmd->fold)
-        put_u64_tab(to, r->count);
-    put_u64_tab(to, r->count * t->n_elements);
-    put_u64_tab(to, r->count * t->nbytes);
-    if (cmd->long_rows) {
-        put_u64_tab(to, r->t->st->data_offset + t->begin);
-        put_esc(to, r->t->st->path);
-        str_addc(to, '\t');
+    if (!row->json && group && p->role == FORM_CODES) {
+        record_key(row, "packed");
+        str_addf(row->to, "%s ", group->type);
+        put_shape(row->to, p->n_dims, p->shape);
+    } else if (!row->json) {
+        record_string(row, "packed", group ? packed_roles[p->role] : NULL);
+    } else if (group) {
+        record_key(row, "packed");
+        js_addf(row->to, "{\"part\":%s,\"module\":", packed_roles[p->role]);
+        js_put_str(row->to, r->name,
+                   r->name_n - (r->t->t->name_n - p->module_n));
+        js_addf(row->to, ",\"type\":%s,\"shape\":", group->type);
+        put_shape(row->to, p->n_dims, p->shape);
+        str_addc(row->to, '}');
     }
-    if (p && p->layer.group && p->role == FORM_CODES) {
-        str_addf(to, "%s ", p->layer.group->type);
-        put_shape(to, p->n_dims, p->shape);
-        str_addc(to, '\t');
-    } else if (p) {
-        str_addf(to, "%s\t", p->layer.group ? packed_roles[p->role] : "-");
-    }
-    str_esc(to, r->name, r->name_n);
-    str_addc(to, '\n');
 }
 
 static void
-put_json(struct str *to, const struct inspect_cmd *cmd,
-         const struct fold_row *r, const struct packed_part *p)
+put_row(struct inspect_cmd *cmd, const struct fold_row *r,
+        const struct packed_part *p)
 {
     const struct st_tensor *t = r->t->t;
+    struct record *row = &cmd->row;
 
-    put_json_tensor(to, r->name, r->name_n, dtype_table[t->dtype].name, t);
-    put_json_u64(to, "n_elements", r->count * t->n_elements);
-    put_json_u64(to, "nbytes", r->count * t->nbytes);
-    if (cmd->fold) {
-        put_json_u64(to, "count", r->count);
-    } else {
-        put_json_u64(to, "offset", r->t->st->data_offset + t->begin);
-        put_json_text(to, "file", r->t->st->path);
+    record_begin(row);
+    record_string(row, "dtype", dtype_table[t->dtype].name);
+    row_shape(row, "shape", t->n_dims, t->shape);
+    if (cmd->fold)
+        record_u64(row, "count", r->count);
+    record_u64(row, "n_elements", r->count * t->n_elements);
+    record_u64(row, "nbytes", r->count * t->nbytes);
+    if (cmd->json ? !cmd->fold : cmd->long_rows) {
+        record_u64(row, "offset", r->t->st->data_offset + t->begin);
+        record_string(row, "file", r->t->st->path);
     }
-    if (p && p->layer.group) {
-        str_addf(to, ",\"packed\":{\"part\":\"%s\"", packed_roles[p->role]);
-        put_json_key(to, "module");
-        js_put_str(to, r->name, r->name_n - (t->name_n - p->module_n));
-        put_json_text(to, "type", p->layer.group->type);
-        put_json_key(to, "shape");
-        put_shape(to, p->n_dims, p->shape);
-        str_addc(to, '}');
-    }
-    str_addc(to, '}');
+    if (p)
+        put_packed(row, r, p);
+    record_text(row, "name", r->name, r->name_n);
 }
 
 int
@@ -116,20 +107,17 @@ list_main(struct inspect_cmd *cmd, struct err *err)
     if (cmd->sort != SORT_NAME)
         qsort(p, folded.n, sizeof(*p), by_place);
     if (cmd->json) {
-        str_adds(to, "{\"path\":");
-        put_json_str(to, sel.dir.path);
-        put_json_u64(to, "n_tensors", sel.n);
-        put_json_u64(to, "n_elements", sel.n_elements);
-        put_json_u64(to, "nbytes", sel.nbytes);
-        put_json_key(to, "files");
+        js_addf(to,
+                "{\"path\":%s,\"n_tensors\":%zu,\"n_elements\":%llu,"
+                "\"nbytes\":%llu,\"files\":[",
+                sel.dir.path, sel.n, (unsigned long long)sel.n_elements,
+                (unsigned long long)sel.nbytes);
         for (size_t i = 0; i < sel.dir.n_files; i++) {
             const struct st *st = &sel.dir.files[i];
 
-            str_adds(to, i ? ",{\"file\":" : "[{\"file\":");
-            put_json_str(to, st->path);
-            put_json_u64(to, "size", st->file_size);
-            put_json_u64(to, "data_offset", st->data_offset);
-            str_addc(to, '}');
+            str_adds(to, i ? "," : "");
+            js_addf(to, "{\"file\":%s,\"size\":%zu,\"data_offset\":%zu}",
+                    st->path, st->file_size, st->data_offset);
         }
         str_adds(to, "],\"tensors\":[");
     } else {
@@ -140,13 +128,10 @@ list_main(struct inspect_cmd *cmd, struct err *err)
     }
     rc = 0;
     for (size_t i = 0; i < folded.n && rc == 0; i++) {
-        if (cmd->json)
-            str_adds(to, i ? ",\n" : "\n");
         if (q.n_groups)
             packed_part(&part, &q, &sel.dir, p[i].row->t, &none);
-        (cmd->json ? put_json : put_row)(to, cmd, p[i].row,
-                                         q.n_groups ? &part : NULL);
-        rc = text_end(cmd, err);
+        put_row(cmd, p[i].row, q.n_groups ? &part : NULL);
+        rc = row_end(cmd, err);
     }
     if (cmd->json)
         str_adds(to, "\n]}\n");

@@ -173,6 +173,7 @@ main(int argc, char **argv)
     cmd.verb = verbs[line.verb].name;
     cmd.args = line.args;
     cmd.n_args = line.n_args;
+    cmd.row = (struct record){ .to = &cmd.text, .json = cmd.json };
     if (cmd.fold && cmd.sort == SORT_FILE)
         die_usage(
             "--fold joins tensors of different files: nothing to sort by");

@@ -8,6 +8,7 @@
 int
 meta_main(struct inspect_cmd *cmd, struct err *err)
 {
+    struct record *row = &cmd->row;
     struct str *to = &cmd->text;
 
     if (cmd->n_args == 0)
@@ -22,28 +23,28 @@ meta_main(struct inspect_cmd *cmd, struct err *err)
             const struct st *st = &dir.files[f];
 
             if (cmd->json) {
-                str_addf(to, "%s{\"file\":", cmd->n_rows++ ? ",\n" : "\n");
-                put_json_str(to, st->path);
-                str_adds(to, ",\"metadata\":{");
+                record_begin(row);
+                record_string(row, "file", st->path);
+                record_key(row, "metadata");
             }
             for (size_t k = 0; k < st->n_meta; k++) {
                 const struct st_meta *m = &st->meta[k];
 
                 if (cmd->json) {
-                    str_adds(to, k ? "," : "");
+                    str_adds(to, k ? "," : "{");
                     js_put_str(to, m->key, m->key_n);
                     str_addc(to, ':');
                     js_put_str(to, m->value, m->value_n);
-                } else {
-                    put_esc(to, st->path);
-                    str_addc(to, '\t');
-                    str_esc(to, m->key, m->key_n);
-                    str_addc(to, '\t');
-                    str_esc(to, m->value, m->value_n);
-                    str_addc(to, '\n');
+                    continue;
                 }
+                record_begin(row);
+                record_string(row, "file", st->path);
+                record_text(row, "key", m->key, m->key_n);
+                record_text(row, "value", m->value, m->value_n);
+                record_end(row);
             }
-            str_adds(to, cmd->json ? "}}" : "");
+            if (cmd->json)
+                str_adds(to, st->n_meta ? "}}" : "{}}");
         }
         stdir_close(&dir);
         if (text_end(cmd, err) < 0)

@@ -168,39 +168,6 @@ stats_some(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* A number and a tab; "-" if it is not known. */
-static void
-put_value(struct str *to, bool known, double v)
-{
-    if (known)
-        put_g6_tab(to, v);
-    else
-        str_adds(to, "-\t");
-}
-
-static void
-put_row(struct str *to, const struct inspect_cmd *cmd,
-        const struct st_tensor *t, const char *type,
-        const struct tensor_stats *st)
-{
-    const uint64_t counts[] = { st->n_nan, st->n_inf, st->n_zero };
-    const double values[] = { st->min, st->max, st->mean, st->std };
-
-    str_addf(to, "%s\t", type);
-    put_u64_tab(to, st->n);
-    for (int i = 0; i < 3; i++)
-        if (st->known)
-            put_u64_tab(to, counts[i]);
-        else
-            str_adds(to, "-\t");
-    for (int i = 0; i < 4; i++)
-        put_value(to, st->known, values[i]);
-    for (size_t i = 0; i < cmd->n_quantiles; i++)
-        put_value(to, st->has_quantiles, st->quantiles[i]);
-    str_esc(to, t->name, t->name_n);
-    str_addc(to, '\n');
-}
-
 static void
 put_json_numbers(struct str *to, const double *v, size_t n)
 {
@@ -212,41 +179,58 @@ put_json_numbers(struct str *to, const double *v, size_t n)
     str_addc(to, ']');
 }
 
+/* The members that TSV has no columns for. */
 static void
-put_json(struct str *to, const struct inspect_cmd *cmd,
-         const struct st_tensor *t, const char *type,
+put_json(struct record *row, const struct inspect_cmd *cmd,
          const struct tensor_stats *st)
 {
-    static const char *const names[] = { "n_nan", "n_inf", "n_zero" };
-    const uint64_t counts[] = { st->n_nan, st->n_inf, st->n_zero };
-
-    put_json_tensor(to, t->name, t->name_n, type, t);
-    put_json_u64(to, "n_elements", st->n);
-    for (int i = 0; i < 3; i++)
-        if (st->known)
-            put_json_u64(to, names[i], counts[i]);
-        else
-            str_addf(to, ",\"%s\":null", names[i]);
-    put_json_f64(to, "min", st->min);
-    put_json_f64(to, "max", st->max);
-    put_json_f64(to, "mean", st->mean);
-    put_json_f64(to, "std", st->std);
-    put_json_key(to, "quantiles");
-    if (st->has_quantiles)
-        put_json_numbers(to, st->quantiles, cmd->n_quantiles);
-    else
-        str_adds(to, "null");
-    if (st->hist && st->n_finite) {
-        str_adds(to, ",\"histogram\":{\"from\":");
-        js_put_f64(to, st->lo);
-        put_json_f64(to, "to", st->hi);
-        put_json_key(to, "counts");
-        put_shape(to, (size_t)cmd->n_bins, st->hist);
-        str_addc(to, '}');
-    } else if (st->hist) {
-        str_adds(to, ",\"histogram\":null");
+    if (st->has_quantiles) {
+        record_key(row, "quantiles");
+        put_json_numbers(row->to, st->quantiles, cmd->n_quantiles);
+    } else {
+        record_none(row, "quantiles");
     }
-    str_addc(to, '}');
+    if (st->hist && st->n_finite) {
+        record_key(row, "histogram");
+        js_addf(row->to, "{\"from\":%g,\"to\":%g,\"counts\":", st->lo, st->hi);
+        put_shape(row->to, (size_t)cmd->n_bins, st->hist);
+        str_addc(row->to, '}');
+    } else if (st->hist) {
+        record_none(row, "histogram");
+    }
+}
+
+static void
+put_row(struct inspect_cmd *cmd, const struct st_tensor *t, const char *type,
+        const struct tensor_stats *st)
+{
+    static const char *const names[] = { "n_nan", "n_inf", "n_zero", "min",
+                                         "max",   "mean",  "std" };
+    const uint64_t counts[] = { st->n_nan, st->n_inf, st->n_zero };
+    const double values[] = { st->min, st->max, st->mean, st->std };
+    struct record *row = &cmd->row;
+
+    record_begin(row);
+    record_string(row, "dtype", type);
+    if (cmd->json)
+        row_shape(row, "shape", t->n_dims, t->shape);
+    record_u64(row, "n_elements", st->n);
+    for (int i = 0; i < 7; i++)
+        if (!st->known)
+            record_none(row, names[i]);
+        else if (i < 3)
+            record_u64(row, names[i], counts[i]);
+        else
+            record_f64(row, names[i], values[i - 3]);
+    for (size_t i = 0; !cmd->json && i < cmd->n_quantiles; i++)
+        if (st->has_quantiles)
+            record_f64(row, NULL, st->quantiles[i]);
+        else
+            record_none(row, NULL);
+    if (cmd->json)
+        put_json(row, cmd, st);
+    record_text(row, "name", t->name, t->name_n);
+    record_end(row);
 }
 
 void
@@ -342,16 +326,12 @@ run(struct inspect_cmd *cmd, struct window *w, struct err *err)
                 rc = -1;
                 break;
             }
-            if (cmd->json) {
-                str_adds(&cmd->text, i ? ",\n" : "\n");
-                put_json(&cmd->text, cmd, t, v.type, &w->stats[i]);
-            } else if (cmd->plot) {
+            if (cmd->plot)
                 hist_plot(&cmd->text, &w->stats[i], (size_t)cmd->n_bins, t);
-            } else if (cmd->hist) {
-                hist_rows(&cmd->text, &w->stats[i], (size_t)cmd->n_bins, t);
-            } else {
-                put_row(&cmd->text, cmd, t, v.type, &w->stats[i]);
-            }
+            else if (cmd->hist && !cmd->json)
+                hist_rows(&cmd->row, &w->stats[i], (size_t)cmd->n_bins, t);
+            else
+                put_row(cmd, t, v.type, &w->stats[i]);
             rc = text_end(cmd, err);
         }
     }
@@ -392,9 +372,7 @@ stats_main(struct inspect_cmd *cmd, struct err *err)
             w.stats[i].hist = hists + i * n_bins;
     }
     if (cmd->json) {
-        str_adds(to, "{\"path\":");
-        put_json_str(to, path);
-        put_json_key(to, "quantiles");
+        js_addf(to, "{\"path\":%s,\"quantiles\":", path);
         put_json_numbers(to, cmd->quantiles, cmd->n_quantiles);
         str_adds(to, ",\"tensors\":[");
     } else if (cmd->hist) {

@@ -115,7 +115,7 @@ size_t hist_bin(const struct tensor_stats *st, size_t n_bins, double v);
  * picture of characters; hist_svg() writes a picture of all tensors of 'sel',
  * stats [sel->n]: -1 with 'err' set if that fails.  'out' is still the
  * caller's. */
-void hist_rows(struct str *to, const struct tensor_stats *st, size_t n_bins,
+void hist_rows(struct record *row, const struct tensor_stats *st, size_t n_bins,
                const struct st_tensor *t);
 void hist_plot(struct str *to, const struct tensor_stats *st, size_t n_bins,
                const struct st_tensor *t);

@@ -127,63 +127,61 @@ put_types(struct str *to, const struct tree *tree, uint64_t types, bool json)
         }
 }
 
+static void
+put_node(struct record *row, const struct tree *tree, const struct node *node)
+{
+    struct str *to = row->to;
+    double all = (double)tree->nodes[0].n_elements;
+    bool json = row->json;
+
+    record_begin(row);
+    record_u64(row, "n_elements", node->n_elements);
+    if (json) {
+        record_u64(row, "depth", node->depth);
+    } else {
+        record_key(row, "percent");
+        str_addf(to, "%.1f",
+                 all > 0 ? 100 * (double)node->n_elements / all : 0);
+    }
+    record_u64(row, "nbytes", node->nbytes);
+    record_u64(row, "n_tensors", node->n_tensors);
+    record_key(row, "dtypes");
+    str_adds(to, json ? "[" : "");
+    put_types(to, tree, node->types, json);
+    str_adds(to, json ? "]" : "");
+    if (json && node->n_dims) {
+        row_shape(row, "shape", node->n_dims, node->shape);
+    } else if (node->n_dims) {
+        str_addc(to, ' ');
+        put_shape(to, node->n_dims, node->shape);
+    }
+    if (json) {
+        record_text(row, "module", node->path, node->path_n);
+        return;
+    }
+    record_key(row, "module");
+    str_addf(to, "%*s%s", 2 * (int)node->depth, "", node->depth ? "" : ".");
+    str_esc(to, node->path + node->at, node->path_n - node->at);
+}
+
 static int
 print_tree(struct inspect_cmd *cmd, const struct tree *tree, const char *path,
            struct err *err)
 {
-    struct str *to = &cmd->text;
-    double all = (double)tree->nodes[0].n_elements;
-    const char *before = "\n";
-
-    if (cmd->json) {
-        str_adds(to, "{\"path\":");
-        put_json_str(to, path);
-        str_adds(to, ",\"modules\":[");
-    } else {
-        str_adds(to, "parameters\tpercent\tbytes\ttensors\tdtype\tmodule\n");
-    }
+    if (cmd->json)
+        js_addf(&cmd->text, "{\"path\":%s,\"modules\":[", path);
+    else
+        str_adds(&cmd->text,
+                 "parameters\tpercent\tbytes\ttensors\tdtype\tmodule\n");
     for (size_t i = 0; i < tree->n; i++) {
-        const struct node *node = &tree->nodes[i];
-
-        if (node->lone)
+        if (tree->nodes[i].lone)
             continue;
-        if (cmd->json) {
-            str_addf(to, "%s{\"module\":", before);
-            js_put_str(to, node->path, node->path_n);
-            put_json_u64(to, "depth", node->depth);
-            put_json_u64(to, "n_elements", node->n_elements);
-            put_json_u64(to, "nbytes", node->nbytes);
-            put_json_u64(to, "n_tensors", node->n_tensors);
-            str_adds(to, ",\"dtypes\":[");
-            put_types(to, tree, node->types, true);
-            str_addc(to, ']');
-            if (node->n_dims) {
-                put_json_key(to, "shape");
-                put_shape(to, node->n_dims, node->shape);
-            }
-            str_addc(to, '}');
-            before = ",\n";
-        } else {
-            put_u64(to, node->n_elements);
-            str_addf(to, "\t%.1f\t",
-                     all > 0 ? 100 * (double)node->n_elements / all : 0);
-            put_u64_tab(to, node->nbytes);
-            put_u64_tab(to, node->n_tensors);
-            put_types(to, tree, node->types, false);
-            if (node->n_dims) {
-                str_addc(to, ' ');
-                put_shape(to, node->n_dims, node->shape);
-            }
-            str_addf(to, "\t%*s%s", 2 * (int)node->depth, "",
-                     node->depth ? "" : ".");
-            str_esc(to, node->path + node->at, node->path_n - node->at);
-            str_addc(to, '\n');
-        }
-        if (text_end(cmd, err) < 0)
+        put_node(&cmd->row, tree, &tree->nodes[i]);
+        if (row_end(cmd, err) < 0)
             return -1;
     }
     if (cmd->json)
-        str_adds(to, "\n]}\n");
+        str_adds(&cmd->text, "\n]}\n");
     return 0;
 }
 

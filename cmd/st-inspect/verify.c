@@ -77,23 +77,16 @@ verify_main(struct inspect_cmd *cmd, struct err *err)
         if (!strncmp(problem, path, path_n) &&
             !strncmp(problem + path_n, ": ", 2))
             problem += path_n + 2;
-        if (cmd->json) {
-            str_adds(to, n_bad ? ",\n{\"path\":" : "\n{\"path\":");
-            put_json_str(to, path);
-            put_json_text(to, "problem", problem);
-            put_json_u64(to, "status", (uint64_t)jobs[i].err.status);
-            str_addc(to, '}');
-        } else {
-            str_adds(to, n_bad ? "" : "file\tproblem\n");
-            put_esc(to, path);
-            str_addc(to, '\t');
-            put_esc(to, problem);
-            str_addc(to, '\n');
-        }
+        str_adds(to, n_bad || cmd->json ? "" : "file\tproblem\n");
+        record_begin(&cmd->row);
+        record_string(&cmd->row, "path", path);
+        record_string(&cmd->row, "problem", problem);
+        if (cmd->json)
+            record_u64(&cmd->row, "status", (uint64_t)jobs[i].err.status);
         n_bad++;
         /* A file that is not sound is the answer "no"; one that could not be
          * read at all is no answer: its status replaces 0, but not "no". */
-        if (text_end(cmd, err) < 0)
+        if (row_end(cmd, err) < 0)
             status = -1;
         else if (jobs[i].err.status == EX_DATAERR)
             status = TU_NEGATIVE;
