@@ -21,6 +21,7 @@ struct record {
     size_t n_fields; /* of the row that is being written */
 };
 
+/* record_begin(), the fields in their order, record_end(). */
 void record_begin(struct record *r);
 void record_end(struct record *r);
 
