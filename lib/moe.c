@@ -6,7 +6,6 @@
 #include "core/kernel/cpu.h"
 #include "core/mem.h"
 #include "core/model/moe.h"
-#include "core/model/moe_worker.h"
 #include "core/par.h"
 #include "lib/lib.h"
 
@@ -19,15 +18,17 @@ _Static_assert(TU_N_LORA == (int)MOE_N_LORA && TU_GATE_A == (int)MOE_GATE_A &&
 struct tu_moe {
     struct moe *moe;
     struct moe_config config;
-    struct moe_worker *worker; /* NULL: nothing was submitted yet */
-    struct moe_call *calls;    /* submitted since the last sync, the last one
-                                * first */
+    struct par_worker *worker; /* NULL: nothing was submitted yet */
+    struct err err;         /* of the worker: the first since the last sync */
+    struct moe_call *calls; /* submitted since the last sync, the last one
+                             * first */
 };
 
 /* A call whose arguments have been checked. */
 struct moe_call {
     int (*run)(void *call, struct err *err);
     struct moe_call *next;
+    struct tu_moe *of; /* submitted to */
     struct moe *moe;
     struct tu_moe_weights base;
     struct moe_batch batch;
@@ -153,7 +154,7 @@ tu_moe_close(struct tu_moe *m)
 {
     if (!m)
         return;
-    moe_worker_close(m->worker);
+    par_worker_close(m->worker);
     free_calls(m);
     moe_close(m->moe);
     free(m);
@@ -175,36 +176,48 @@ run_now(struct tu_moe *m, struct moe_call *call, struct tu_err *to)
     return call->run(call, &err) < 0 ? refused(to, &err) : 0;
 }
 
+/* After an error calls are dropped until the sync. */
+static void
+run_later(void *ctx)
+{
+    struct moe_call *call = ctx;
+
+    if (call->of->err.status == 0)
+        call->run(call, &call->of->err);
+}
+
 static int
 submit(struct tu_moe *m, struct moe_call *call, struct tu_err *to)
 {
     struct err err = { 0 };
     struct moe_call *copy;
 
-    if (!m->worker && moe_worker_open(&m->worker, &err) < 0)
+    if (!m->worker && par_worker_open(&m->worker, &err) < 0)
         return lib_fail(to, &err);
     copy = xmalloc(sizeof(*copy));
     *copy = *call;
+    copy->of = m;
     copy->moe = m->moe;
     copy->next = m->calls;
     m->calls = copy;
-    moe_submit(m->worker, (struct moe_task){ copy->run, copy });
+    par_submit(m->worker, run_later, copy);
     return 0;
 }
 
 int
 tu_moe_sync(struct tu_moe *m, struct tu_err *to)
 {
-    struct err err = { 0 };
-    int rc;
+    struct err err;
 
     if (!m)
         return lib_refuse(to, "tu_moe_sync: moe is NULL");
     if (!m->worker)
         return 0;
-    rc = moe_sync(m->worker, &err);
+    par_sync(m->worker);
     free_calls(m);
-    return rc < 0 ? refused(to, &err) : 0;
+    err = m->err;
+    m->err.status = 0;
+    return err.status ? refused(to, &err) : 0;
 }
 
 /* Is the operator there, and no call running? */

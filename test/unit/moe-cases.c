@@ -5,7 +5,6 @@
  */
 #include "core/kernel/cpu.h"
 #include "core/model/moe_operator.h"
-#include "core/model/moe_worker.h"
 #include "test/unit/moe-ref.h"
 
 static struct spec usual = {
@@ -508,50 +507,6 @@ test_config(void)
     moe_close(NULL);
 }
 
-/* ---- the worker ---- */
-
-struct job {
-    struct opened *o;
-    struct got *g;
-    bool back;
-};
-
-static int
-run_job(void *ctx, struct err *err)
-{
-    struct job *j = ctx;
-
-    return j->back ? backward(j->o->moe, &j->o->d, j->g, err)
-                   : forward(j->o, j->g, true, err);
-}
-
-static void
-test_worker(void)
-{
-    struct opened o = opened(usual, MOE_BF16, 2, 2);
-    struct job there = { &o, &o.b, false }, back = { &o, &o.b, true };
-    struct moe_worker *w;
-    struct err err = { 0 };
-
-    run_both(o.moe, &o.d, &o.a, &err);
-    if (!tap_ok(moe_worker_open(&w, &err) == 0, "a worker starts"))
-        return;
-    moe_submit(w, (struct moe_task){ run_job, &there });
-    moe_submit(w, (struct moe_task){ run_job, &back });
-    tap_ok(moe_sync(w, &err) == 0 && equal_got(&usual, &o.a, &o.b),
-           "a worker's forward and backward give the same");
-    moe_submit(w, (struct moe_task){ run_job, &back });
-    moe_submit(w, (struct moe_task){ run_job, &there });
-    tap_ok(moe_sync(w, &err) < 0 && o.moe->depth == 0,
-           "an error drops the tasks behind it: %s", err.what);
-    moe_submit(w, (struct moe_task){ run_job, &there });
-    tap_ok(moe_sync(w, &err) == 0 && o.moe->depth == 1,
-           "after the sync tasks run again");
-    moe_worker_close(w);
-    moe_worker_close(NULL);
-    closed(&o);
-}
-
 static size_t
 n_packed(const struct moe *moe)
 {
@@ -645,7 +600,6 @@ main(void)
     test_memory(MOE_INT8, 3, 1);
     test_origin();
     test_config();
-    test_worker();
     test_warm_up();
     for (enum moe_mode mode = MOE_BF16; mode <= MOE_INT8; mode++)
         for (size_t n_parts = 1; n_parts <= 3; n_parts += 2)
