@@ -474,7 +474,7 @@ END
     refuse 65 "cache.safetensors: was made by a forward with other base weights" moe-sft backward -b q.safetensors \
         -l lora.safetensors -c cache.safetensors -g batch.safetensors -o out.safetensors
     edit q.safetensors 'n = "up_proj_scale"; d, s, b = t[n]; t[n] = (d, s, b[:324] + b"\0\0\xc0\x7f" + b[328:])'
-    refuse 65 "q.safetensors: up_proj_scale of expert 1, row 1 is nan" forward -b q.safetensors -o out.safetensors
+    refuse 65 "q.safetensors: up_proj_scale of expert 1 has NaN or Inf" forward -b q.safetensors -o out.safetensors
     edit q.safetensors 'del t["up_proj_scale"]'
     refuse 65 "q.safetensors: tensor up_proj_scale is missing" forward -b q.safetensors -o out.safetensors
 }

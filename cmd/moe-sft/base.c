@@ -32,7 +32,6 @@ struct search {
     struct expert_name name;
     const char *suffix; /* of its name */
     bool joined;        /* it has gate and up of all experts */
-    size_t n_gates;     /* of the same prefix */
     int64_t last;       /* highest number of an expert */
     size_t n_prefixes;  /* different ones, of the layer or of any */
     const char *other;  /* a tensor of another prefix */
@@ -106,11 +105,10 @@ look_at(struct search *s, const struct st_tensor *t, int64_t layer)
         s->name = name;
         s->suffix = suffix;
         s->joined = joined;
-        s->n_gates = s->n_prefixes = 1;
+        s->n_prefixes = 1;
         s->last = name.expert;
     } else if (s->name.prefix_n == name.prefix_n &&
                !memcmp(s->tensor->name, t->name, name.prefix_n)) {
-        s->n_gates++;
         s->last = name.expert > s->last ? name.expert : s->last;
     } else {
         s->n_prefixes++;
@@ -138,17 +136,17 @@ base_tensor_name(const struct base *base, enum base_matrix m, size_t expert,
              base->suffix);
 }
 
-/* ---- one tensor, or one for each expert ---- */
+/* ---- tensors ---- */
 
-/* The tensor of a matrix, or the one with 'tail' after its name. */
+/* The tensor of a stack, or the one with 'tail' after its name. */
 static const struct stdir_tensor *
-find(const struct base *base, enum base_matrix m, size_t expert,
-     const char *tail, struct err *err)
+find(const struct base *base, enum base_matrix m, const char *tail,
+     struct err *err)
 {
     struct str name = { 0 };
     const struct stdir_tensor *t;
 
-    base_tensor_name(base, m, expert, &name);
+    base_tensor_name(base, m, 0, &name);
     str_adds(&name, tail);
     t = stdir_find(&base->dir, name.s);
     if (!t)
@@ -166,110 +164,53 @@ want_stacked(const struct base *base, const struct st_tensor *t,
                              : st_want(base->path, t, want, err);
 }
 
-/* The scales of an I8 matrix: [experts, rows], F32. */
-static int
-bind_scale(struct base *base, enum base_matrix m, size_t n, struct err *err)
+/* What an expert's matrix of a stack has besides, [experts, rows], in f32. */
+static float *
+read_rows(const struct base *base, enum base_matrix m, const char *tail,
+          struct err *err)
 {
+    size_t n = m == BASE_DOWN ? base->hidden : base->intermediate;
     const struct st_want want = { .n_dims = 2,
                                   .shape = { base->n_experts, n } };
-    const struct stdir_tensor *t = find(base, m, 0, "_scale", err);
+    const struct stdir_tensor *t = find(base, m, tail, err);
+    float *to;
 
     if (!t || st_want(base->path, t->t, &want, err) < 0)
-        return -1;
-    base->scale[m] = mem_try(base->n_experts, n * sizeof(float), "scales", err);
-    if (!base->scale[m])
-        return -1;
-    cvt_to_f32(base->scale[m], st_data(t->st, t->t), t->t->dtype,
-               base->n_experts * n);
-    for (size_t i = 0; i < base->n_experts * n; i++)
-        if (!isfinite(base->scale[m][i]))
-            return err_set(err, EX_DATAERR,
-                           "%s: %s of expert %zu, row %zu is %s", base->path,
-                           t->t->name, i / n, i % n,
-                           isnan(base->scale[m][i]) ? "nan" : "infinite");
-    return 0;
+        return NULL;
+    to = mem_try(base->n_experts, n * sizeof(float), t->t->name, err);
+    for (size_t e = 0; to && e < base->n_experts; e++) {
+        const char *from = st_data(t->st, t->t);
+
+        from += e * n * dtype_size(t->t->dtype);
+        cvt_to_f32(to + e * n, from, t->t->dtype, n);
+        if (dtype_finite(to + e * n, DT_F32, n))
+            continue;
+        err_set(err, EX_DATAERR, "%s: %s of expert %zu has NaN or Inf",
+                base->path, t->t->name, e);
+        free(to);
+        to = NULL;
+    }
+    return to;
 }
 
-/* The packed weights of a module, PREFIX NAME, which is [n, k]: 1; 0: they are
- * not packed. */
+/* The experts' matrices [n, k] of stacked weights. */
 static int
-bind_packed(struct base *base, struct weight *to, const char *module, size_t n,
-            size_t k, struct err *err)
+bind_stack(struct base *base, enum base_matrix m, size_t n, size_t k,
+           struct err *err)
 {
-    struct linear l;
-    int rc = form_find(&l, &base->packed, &base->memory, &base->dir, module, n,
-                       k, err);
-
-    if (rc > 0)
-        *to = l.w;
-    return rc;
-}
-
-/* The same of an expert's matrix, others of which may be numbers. */
-static int
-bind_expert(struct base *base, enum base_matrix m, size_t e, size_t n, size_t k,
-            struct err *err)
-{
-    struct weight *to = base->matrices + m * base->n_experts + e;
-    struct str module = { 0 };
-    int rc;
-
-    if (base->stacked || base->packed.n_groups == 0)
-        return 0;
-    base_tensor_name(base, m, e, &module);
-    module.s[module.n - strlen(base->suffix)] = 0;
-    rc = bind_packed(base, to, module.s, n, k, err);
-    str_free(&module);
-    return rc;
-}
-
-/* The experts' matrices [n, k]. */
-static int
-bind(struct base *base, enum base_matrix m, size_t n, size_t k, struct err *err)
-{
-    const struct st_want one = { .n_dims = 2, .shape = { n, k } };
     const struct st_want stack = { .n_dims = 3,
                                    .shape = { base->n_experts, n, k } };
     struct weight *to = base->matrices + m * base->n_experts;
-    const struct stdir_tensor *t = NULL;
+    const struct stdir_tensor *t = find(base, m, "", err);
 
-    for (size_t e = 0; e < base->n_experts; e++) {
-        int packed = bind_expert(base, m, e, n, k, err);
-
-        if (packed < 0)
-            return -1;
-        if (packed)
-            continue;
-        if (e == 0 || !base->stacked) {
-            t = find(base, m, e, "", err);
-            if (!t || (base->stacked ? want_stacked(base, t->t, &stack, err)
-                                     : st_want(base->path, t->t, &one, err)))
-                return -1;
-            if (t->t->dtype == DT_I8 && bind_scale(base, m, n, err) < 0)
-                return -1;
-        }
-        to[e] =
-            (struct weight){ st_data(t->st, t->t), t->t->dtype, k,
-                             base->scale[m], .row = base->stacked ? e * n : 0 };
-    }
-    return 0;
-}
-
-/* Keeps a matrix's biases [n_experts, n], which the base owns then. */
-static int
-keep_biases(struct base *base, enum base_matrix m, const float *bias, size_t ld,
-            size_t n, struct err *err)
-{
-    if (!base->bias)
-        base->bias = xcalloc(BASE_N * base->n_experts, sizeof(*base->bias));
-    for (size_t e = 0; e < base->n_experts; e++) {
-        const float *of = base->bias[m * base->n_experts + e] = bias + e * ld;
-
-        if (!dtype_finite(of, DT_F32, n))
-            return err_set(err, EX_DATAERR,
-                           "%s: the bias of %s of expert %zu has NaN or Inf",
-                           base->path, base_word(m), e);
-    }
+    if (!t || want_stacked(base, t->t, &stack, err) < 0)
+        return -1;
+    if (t->t->dtype == DT_I8 &&
+        !(base->scale[m] = read_rows(base, m, "_scale", err)))
+        return -1;
+    for (size_t e = 0; e < base->n_experts; e++)
+        to[e] = (struct weight){ st_data(t->st, t->t), t->t->dtype, k,
+                                 base->scale[m], .row = e * n };
     return 0;
 }
 
@@ -277,33 +218,24 @@ keep_biases(struct base *base, enum base_matrix m, const float *bias, size_t ld,
 static int
 find_biases(struct base *base, struct err *err)
 {
-    for (enum base_matrix m = 0; base->stacked && m < BASE_N; m++) {
+    if (!base->stacked || base->act == ACT_SILU)
+        return 0;
+    base->bias = xcalloc(BASE_N * base->n_experts, sizeof(*base->bias));
+    for (enum base_matrix m = 0; m < BASE_N; m++) {
         size_t n = m == BASE_DOWN ? base->hidden : base->intermediate;
-        const struct st_want want = { .n_dims = 2,
-                                      .shape = { base->n_experts, n } };
-        const struct stdir_tensor *t;
 
-        if (base->act == ACT_SILU)
-            return 0;
-        t = find(base, m, 0, "_bias", err);
-        if (!t || st_want(base->path, t->t, &want, err) < 0)
-            return -1;
-        base->owned[m] =
-            mem_try(t->t->n_elements, sizeof(float), "biases", err);
+        base->owned[m] = read_rows(base, m, "_bias", err);
         if (!base->owned[m])
             return -1;
-        cvt_to_f32(base->owned[m], st_data(t->st, t->t), t->t->dtype,
-                   t->t->n_elements);
-        if (keep_biases(base, m, base->owned[m], n, n, err) < 0)
-            return -1;
+        for (size_t e = 0; e < base->n_experts; e++)
+            base->bias[m * base->n_experts + e] = base->owned[m] + e * n;
     }
     return 0;
 }
 
-/* Experts that have one tensor for gate and up of all, one for down: as those
- * of a model that has no more than them. */
+/* A layer's experts, as those of a model that has no more than them. */
 static int
-bind_joined(struct base *base, struct err *err)
+bind_layer_of(struct base *base, struct err *err)
 {
     size_t layer = (size_t)base->layer, e = base->n_experts;
     struct model m = {
@@ -328,9 +260,15 @@ bind_joined(struct base *base, struct err *err)
     b.used = xcalloc(base->dir.n_tensors, sizeof(*b.used));
     m.layers[layer].experts = experts;
     m.config.sparse[layer] = true;
-    rc = bind_stacks(&b, layer);
+    rc = base->joined ? bind_stacks(&b, layer) : 1;
     if (rc == 0)
         bind_missing(&b, b.name.s, "");
+    for (size_t i = 0; rc > 0 && !base->joined && i < BASE_N * e; i++) {
+        struct part_at part = { PART_EXPERT_GATE + i / e, layer, i % e };
+
+        if (bind_linear(&b, part))
+            rc = -1;
+    }
     for (size_t i = 0; rc > 0 && i < e; i++) {
         base->matrices[i] = experts[i].gate.w;
         base->matrices[e + i] = experts[i].up.w;
@@ -339,13 +277,19 @@ bind_joined(struct base *base, struct err *err)
     base->memory = m.packed;
     for (size_t i = 0; i < m.n_owned; i++)
         base->owned[i] = m.owned[i];
-    for (int k = 0; rc > 0 && experts->gate.bias && k < BASE_N; k++) {
-        const struct linear *of[] = { &experts->gate, &experts->up,
-                                      &experts->down };
-        size_t ld = k == BASE_DOWN ? base->hidden : 2 * base->intermediate;
+    if (rc > 0 && experts->gate.bias)
+        base->bias = xcalloc(BASE_N * e, sizeof(*base->bias));
+    for (size_t i = 0; rc > 0 && base->bias && i < BASE_N * e; i++) {
+        const struct mlp *x = &experts[i % e];
+        const struct linear *of[] = { &x->gate, &x->up, &x->down };
+        const struct linear *l = of[i / e];
 
-        if (keep_biases(base, k, of[k]->bias, ld, of[k]->out, err) < 0)
-            rc = -1;
+        base->bias[i] = l->bias;
+        if (!dtype_finite(l->bias, DT_F32, l->out))
+            rc = err_set(err, EX_DATAERR,
+                         "%s: the bias of %s of expert %zu has NaN or Inf",
+                         base->path, base_word((enum base_matrix)(i / e)),
+                         i % e);
     }
     free(m.owned);
     str_free(&b.name);
@@ -443,15 +387,12 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
         (packed ? form.out : last[by_k ? -1 : -2]) / (base->joined ? 2 : 1);
     base->type = packed ? form.group->type : NULL;
     base->n_experts = s.name.expert < 0 ? t->shape[0] : (size_t)s.last + 1;
-    /* experts are 0 .. last, or the first that is missing is named */
-    for (size_t e = 0; s.name.expert >= 0 && base->packed.n_groups == 0 &&
-                       e <= s.n_gates && e < base->n_experts;
-         e++)
-        if (!find(base, BASE_GATE, e, "", err))
-            return -1;
     /* an empty tensor's other sizes may be anything */
     if (t->n_elements == 0)
         return err_set(err, EX_DATAERR, "%s: %s is empty", base->path, t->name);
+    if (!base->stacked && base->layer < 0)
+        return err_set(err, EX_DATAERR, "%s: %s: is of no layer (layers.N.)",
+                       base->path, t->name);
     if (base->n_experts > MOE_MAX_EXPERTS)
         return err_set(err, EX_DATAERR,
                        "%s: has %zu experts (expected at most %d)", base->path,
@@ -497,11 +438,11 @@ base_open(struct base *base, const char *path, int64_t layer, struct err *err)
     i = base->intermediate;
     e = base->n_experts;
     base->matrices = xcalloc(BASE_N * e, sizeof(*base->matrices));
-    if (base->joined ? bind_joined(base, err) < 0
-                     : bind(base, BASE_GATE, i, h, err) < 0 ||
-                           bind(base, BASE_UP, i, h, err) < 0 ||
-                           bind(base, BASE_DOWN, h, i, err) < 0 ||
-                           find_biases(base, err) < 0)
+    if (!base->stacked ? bind_layer_of(base, err) < 0
+                       : bind_stack(base, BASE_GATE, i, h, err) < 0 ||
+                             bind_stack(base, BASE_UP, i, h, err) < 0 ||
+                             bind_stack(base, BASE_DOWN, h, i, err) < 0 ||
+                             find_biases(base, err) < 0)
         goto fail;
     if (base_router(base, err) < 0)
         goto fail;
