@@ -6,11 +6,11 @@
 budgets='core 11795
 core/format 13447
 core/kernel 12057
-core/model 30344
+core/model 30250
 core/text 7788
 core/image 2398
-cmd 41385
-lib 2729'
+cmd 41326
+lib 2742'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
     BEGIN {
