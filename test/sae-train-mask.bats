@@ -160,7 +160,7 @@ assert x.tobytes() == np.load("plain.npy").tobytes()'
     train want -n 25 --decay 0 d
     cmp want/sae.safetensors all/sae.safetensors
     run -65 --separate-stderr sae-train -q -o all --resume -n 30 --max-norm 6 d
-    [[ $stderr == "sae-train: all/state.safetensors: does not say what --max-norm was (now 6;"* ]]
+    [[ $stderr == "sae-train: all/state.safetensors: --max-norm was 0 (now 6;"* ]]
 }
 
 @test "sae-train: what is no dump has no tokens to leave out, and says who does it" {

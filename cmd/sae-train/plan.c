@@ -18,9 +18,8 @@
 /* ---- options that SAEs of a pass, or a resumed run, have ---- */
 
 enum {
-    FREE = 1,   /* a resumed run may change it */
-    COMMON = 2, /* of all SAEs of a pass */
-    MASK = 4    /* a state has none of them unless rows are left out */
+    FREE = 1,  /* a resumed run may change it */
+    COMMON = 2 /* of all SAEs of a pass */
 };
 
 static const struct field {
@@ -48,12 +47,12 @@ static const struct field {
     { "--format", FREE | COMMON },
     { "--skip-bad", FREE | COMMON },
     { "--log-every", FREE | COMMON },
-    { "--skip-ids", COMMON | MASK },
-    { "--skip-positions", COMMON | MASK },
-    { "--max-norm", COMMON | MASK },
+    { "--skip-ids", COMMON },
+    { "--skip-positions", COMMON },
+    { "--max-norm", COMMON },
 };
 #define N_FIELDS (sizeof(fields) / sizeof(*fields))
-enum { F_LATENTS = 1, F_EXPANSION = 2, F_HOOK = 15, F_EPOCHS = 17 };
+enum { F_LATENTS = 1, F_EXPANSION = 2, F_HOOK = 15 };
 #define BOTH_SIZES (1u << F_LATENTS | 1u << F_EXPANSION)
 
 _Static_assert(offsetof(struct train_cmd, o) == 0,
@@ -291,16 +290,11 @@ take_state(struct planned *p, const struct train_cmd *cmd, struct err *err)
         p->layer = (size_t)number_of(&st, "layer");
     p->layers = number_of(&st, "layers");
     p->saes = number_of(&st, "saes");
-    for (size_t i = 0; i < N_FIELDS; i++)
-        p->stated |= st_meta(&st, fields[i].key) ? 1u << i : 0;
     for (size_t i = 0; rc >= 0 && i < N_FIELDS; i++)
         if (!(p->given & 1u << i) &&
             !(i == F_LATENTS && p->given & 1u << F_EXPANSION))
             rc = train_state_option(&st, cmd->line->tool, fields[i].key, &p->o,
                                     &p->kept, err);
-    /* one of a version without it, as of one pass, does not say */
-    if (rc >= 0 && !p->o.epochs)
-        p->o.epochs = 1;
     st_close(&st);
     return rc < 0 ? -1 : 0;
 }
@@ -495,19 +489,6 @@ plan_settle(struct sae_plan *plan, const struct row_stream *rows,
     return 0;
 }
 
-/* Does this option, of a MASK, leave rows out, or did it in the run to resume?
- */
-static bool
-is_set(const struct planned *p, size_t field)
-{
-    const char *key = fields[field].key;
-
-    return p->stated & 1u << field ||
-           (!strcmp(key, "--skip-ids")   ? p->o.skip_ids != NULL
-            : !strcmp(key, "--max-norm") ? p->o.max_norm > 0
-                                         : p->o.skip_positions > 0);
-}
-
 void
 plan_set_state(struct planned *p, const struct opt_tool *tool)
 {
@@ -515,9 +496,7 @@ plan_set_state(struct planned *p, const struct opt_tool *tool)
 
     train_state_set_number(s, "d", (double)p->d);
     for (size_t i = 0; i < N_FIELDS; i++) {
-        /* as states of one pass were before there was --epochs */
-        if (i == F_EXPANSION || (i == F_EPOCHS && p->o.epochs == 1) ||
-            (fields[i].flags & MASK && !is_set(p, i)))
+        if (i == F_EXPANSION)
             continue;
         train_state_set_option(s, tool, fields[i].key, &p->o);
         if (fields[i].flags & FREE)

@@ -24,8 +24,7 @@ struct planned {
     char *layer_name;
     size_t layer; /* of the input's */
     struct sae_options o;
-    unsigned given, stated; /* bits: fields of 'o' that the command line, and
-                             * the state, has */
+    unsigned given;         /* bits: fields of 'o' that the command line has */
     bool asked;             /* -n was given */
     uint64_t total, layers; /* steps; of the input */
     uint64_t saes;          /* of the pass */

@@ -232,6 +232,12 @@ sum_of(const float *x, size_t n)
 
 /* ---- steps ---- */
 
+static const struct sae_record *
+last_record(const struct planned *p)
+{
+    return (const void *)train_state_at(&p->run.state, p->trainer.step - 1);
+}
+
 /* Is there no variance to explain? */
 static bool
 are_equal(const float *x, size_t n, size_t d)
@@ -380,8 +386,7 @@ say(const struct pass *s, double seconds, size_t n)
 {
     for (size_t i = 0; i < s->plan.n; i++) {
         const struct planned *p = &s->plan.list[i];
-        const struct sae_record *r =
-            (const void *)train_state_at(&p->run.state, p->trainer.step - 1);
+        const struct sae_record *r = last_record(p);
 
         tool_say("%s%sstep %llu: fvu %.4g, l0 %.4g, %.0f dead, %.0f rows/s",
                  p->name ? p->name : "", p->name ? ": " : "",
@@ -457,15 +462,10 @@ check_end(const struct pass *s, struct err *err)
 static void
 warn_fvu(const struct planned *p)
 {
-    const struct sae_record *r =
-        p->trainer.step
-            ? (const void *)train_state_at(&p->run.state, p->trainer.step - 1)
-            : NULL;
-
-    if (r && r->fvu > 1)
+    if (p->trainer.step && last_record(p)->fvu > 1)
         err_warn("%s: fvu is %.4g in the last step: worse than the mean of the "
                  "rows",
-                 p->dir.s, r->fvu);
+                 p->dir.s, last_record(p)->fvu);
 }
 
 /* Is the run too short for its learning rate?  Of SAEs with the same --warmup
@@ -512,8 +512,7 @@ say_defaults(const struct pass *s)
 static void
 say_end(const struct pass *s, const struct planned *p)
 {
-    const struct sae_record *r =
-        (const void *)train_state_at(&p->run.state, p->trainer.step - 1);
+    const struct sae_record *r = last_record(p);
     struct str line = { 0 };
 
     train_run_summary(&p->run,
