@@ -31,18 +31,6 @@ hash_fd(struct hash *hash, int fd, const char *name, off_t at, struct err *err)
     return n < 0 ? err_sys(err, EX_IOERR, "%s: cannot be read", name) : 0;
 }
 
-static int
-by_name(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-static int
-is_visible(const struct dirent *e)
-{
-    return e->d_name[0] != '.';
-}
-
 int
 hash_path(struct hash *hash, const char *path, int depth, struct err *err)
 {
@@ -60,9 +48,9 @@ hash_path(struct hash *hash, const char *path, int depth, struct err *err)
         close(fd);
         return rc;
     }
-    n = scandir(path, &list, is_visible, by_name);
+    n = dir_list(&list, path, err);
     if (n < 0)
-        return err_sys(err, EX_IOERR, "%s: cannot be listed", path);
+        return -1;
     rc = 0;
     for (int i = 0; i < n; i++) {
         const char *name = list[i]->d_name;
@@ -84,8 +72,7 @@ hash_path(struct hash *hash, const char *path, int depth, struct err *err)
             rc = hash_path(hash, inner.s, depth - 1, err);
         }
         str_free(&inner);
-        free(list[i]);
     }
-    free(list);
+    dir_list_free(list, n);
     return rc;
 }

@@ -354,6 +354,36 @@ dir_next(DIR *dir, const char *path, struct dirent **entry, struct err *err)
     return errno ? err_sys(err, EX_IOERR, "%s: cannot be listed", path) : 0;
 }
 
+static int
+is_visible(const struct dirent *e)
+{
+    return e->d_name[0] != '.';
+}
+
+static int
+by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+int
+dir_list(struct dirent ***list, const char *path, struct err *err)
+{
+    int n = scandir(path, list, is_visible, by_name);
+
+    return n < 0
+               ? err_sys(err, file_status(errno), "%s: cannot be listed", path)
+               : n;
+}
+
+void
+dir_list_free(struct dirent **list, int n)
+{
+    for (int i = 0; i < n; i++)
+        free(list[i]);
+    free(list);
+}
+
 long
 read_some(int fd, void *buf, size_t nbytes)
 {

@@ -124,6 +124,12 @@ int file_is_dir(const char *path, struct err *err);
 int dir_next(DIR *dir, const char *path, struct dirent **entry,
              struct err *err);
 
+/* dir_list() lists a directory's entries whose names do not begin with a dot,
+ * by the bytes of these: how many, or -1 with 'err' set (EX_NOINPUT, EX_IOERR).
+ * Owner: the caller, until dir_list_free(). */
+int dir_list(struct dirent ***list, const char *path, struct err *err);
+void dir_list_free(struct dirent **list, int n);
+
 /* read_some() is read(2) that continues after EINTR. */
 long read_some(int fd, void *buf, size_t nbytes);
 

@@ -62,19 +62,18 @@ names_free(struct names *l)
 static int
 list_files(struct names *l, const char *dir, struct err *err)
 {
-    DIR *d = opendir(dir);
-    struct dirent *e;
-    int rc;
+    struct dirent **list;
+    int n = dir_list(&list, dir, err);
 
     *l = (struct names){ 0 };
-    if (!d)
-        return err_sys(err, file_status(errno), "%s", dir);
-    while ((rc = dir_next(d, dir, &e, err)) > 0)
-        if (e->d_name[0] != '.' && str_ends(e->d_name, LUT_SUFFIX))
-            names_add(l, e->d_name);
-    closedir(d);
+    if (n < 0)
+        return -1;
+    for (int i = 0; i < n; i++)
+        if (str_ends(list[i]->d_name, LUT_SUFFIX))
+            names_add(l, list[i]->d_name);
+    dir_list_free(list, n);
     names_sort(l);
-    return rc;
+    return 0;
 }
 
 /* A table file's description of itself; NULL if it has none, or with 'err' set.

@@ -191,12 +191,6 @@ add_layers(struct sae_plan *plan, struct err *err)
     return 0;
 }
 
-static int
-by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* A short form is not what readers of an SAE know. */
 static int
 check_hook(const struct planned *p, struct err *err)
@@ -230,36 +224,31 @@ check_found(const struct sae_plan *plan, size_t n_dirs, struct err *err)
 static int
 add_found(struct sae_plan *plan, size_t *n_dirs, struct err *err)
 {
-    DIR *d = opendir(plan->cmd->output);
-    struct dirent *e;
-    char **names = NULL;
-    size_t n = 0;
-    int rc = 0;
+    const char *dir = plan->cmd->output;
+    struct dirent **list;
+    int rc = file_is_dir(dir, err), n;
 
-    while (d && (rc = dir_next(d, plan->cmd->output, &e, err)) > 0) {
+    if (rc <= 0)
+        return rc;
+    n = dir_list(&list, dir, err);
+    if (n < 0)
+        return -1;
+    rc = 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        const char *name = list[i]->d_name;
         struct str path = { 0 };
 
-        str_addf(&path, "%s/%s", plan->cmd->output, e->d_name);
-        *n_dirs += *e->d_name != '.' && file_is_dir(path.s, err) > 0;
+        str_addf(&path, "%s/%s", dir, name);
+        *n_dirs += file_is_dir(path.s, err) > 0;
         str_adds(&path, "/state.safetensors");
-        if (*e->d_name != '.' && !file_missing(path.s)) {
-            names = xrealloc(names, n + 1, sizeof(*names));
-            names[n++] = xstrdup(e->d_name);
+        if (!file_missing(path.s)) {
+            rc = check_name(plan, name, strlen(name), err);
+            if (rc == 0)
+                add_planned(plan, name, strlen(name));
         }
         str_free(&path);
     }
-    if (d)
-        closedir(d);
-    if (n)
-        qsort(names, n, sizeof(*names), by_name);
-    for (size_t i = 0; i < n; i++) {
-        if (rc == 0)
-            rc = check_name(plan, names[i], strlen(names[i]), err);
-        if (rc == 0)
-            add_planned(plan, names[i], strlen(names[i]));
-        free(names[i]);
-    }
-    free(names);
+    dir_list_free(list, n);
     return rc;
 }
 

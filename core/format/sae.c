@@ -110,34 +110,27 @@ is_checkpoint(const char *name)
 static int
 in_directory(const char *dir, char **path, struct err *err)
 {
-    DIR *d = opendir(dir);
-    char *names[2] = { 0 }; /* the first two, in order */
+    const char *first = NULL;
     struct str s = { 0 };
-    struct dirent *e;
-    int rc;
+    struct dirent **list;
+    int n = dir_list(&list, dir, err), rc = n < 0 ? -1 : 0;
 
     *path = NULL;
-    if (!d)
-        return err_sys(err, file_status(errno), "%s: cannot be listed", dir);
-    while ((rc = dir_next(d, dir, &e, err)) > 0) {
-        int at = !names[0] || strcmp(e->d_name, names[0]) < 0 ? 0 : 1;
+    for (int i = 0; i < n && rc == 0; i++) {
+        const char *name = list[i]->d_name;
 
-        if (!is_checkpoint(e->d_name) ||
-            (at && names[1] && strcmp(e->d_name, names[1]) > 0))
+        if (!is_checkpoint(name))
             continue;
-        free(names[1]);
-        names[1] = at ? NULL : names[0];
-        names[at] = xstrdup(e->d_name);
+        if (first)
+            rc = err_data(err, dir, "has %s and %s (name one)", first, name);
+        first = first ? first : name;
     }
-    closedir(d);
-    if (rc == 0 && names[1])
-        rc = err_data(err, dir, "has %s and %s (name one)", names[0], names[1]);
-    if (rc == 0 && names[0]) {
-        str_addf(&s, "%s/%s", dir, names[0]);
+    if (rc == 0 && first) {
+        str_addf(&s, "%s/%s", dir, first);
         *path = s.s;
     }
-    free(names[0]);
-    free(names[1]);
+    if (n >= 0)
+        dir_list_free(list, n);
     return rc;
 }
 

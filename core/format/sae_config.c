@@ -2,7 +2,6 @@
 #include "core/format/sae_config.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,24 +24,22 @@ names_transform(const char *name)
 int
 sae_check_directory(const char *dir, struct err *err)
 {
-    DIR *d = opendir(dir);
-    struct dirent *e;
-    int rc;
+    struct dirent **list;
+    int rc = file_is_dir(dir, err), n;
 
-    if (!d)
-        return errno == ENOENT || errno == ENOTDIR
-                   ? 0
-                   : err_sys(err, file_status(errno), "%s: cannot be listed",
-                             dir);
-    while ((rc = dir_next(d, dir, &e, err)) > 0)
-        if (names_transform(e->d_name)) {
-            rc = err_set(err, EX_DATAERR,
-                         "%s/%s: an SAE of transformed inputs (%s) is not "
-                         "supported",
-                         dir, e->d_name, names_transform(e->d_name));
-            break;
-        }
-    closedir(d);
+    if (rc <= 0)
+        return rc;
+    n = dir_list(&list, dir, err);
+    rc = n < 0 ? -1 : 0;
+    for (int i = 0; i < n && rc == 0; i++)
+        if (names_transform(list[i]->d_name))
+            rc =
+                err_set(err, EX_DATAERR,
+                        "%s/%s: an SAE of transformed inputs (%s) is not "
+                        "supported",
+                        dir, list[i]->d_name, names_transform(list[i]->d_name));
+    if (n >= 0)
+        dir_list_free(list, n);
     return rc;
 }
 
