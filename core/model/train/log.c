@@ -174,24 +174,21 @@ same_until(const char *a, const char *b, const char *end)
     return at && !strncmp(a, b, (size_t)(at - b) + strlen(end));
 }
 
-/* Is it a picture of some of these steps, or of more after the same first? */
+/* Is it a picture of this run, of whatever steps: its title, and where it has
+ * steps the first of them? */
 static bool
 is_picture(const struct train_log *log, const struct str *there,
-           const double *records, size_t n_steps)
+           const double *records, size_t n)
 {
-    const char *title, *first = there->n ? strstr(there->s, FIRST_STEP) : NULL;
-    unsigned long long n = 0;
+    const char *first = there->n ? strstr(there->s, FIRST_STEP) : NULL;
     struct str ours = { 0 };
     bool same;
 
-    if (first)
-        sscanf(first, FIRST_STEP "%*[^;]; step %llu", &n);
-    train_log_chart(&ours, log, records, n < n_steps ? n : n_steps, chart_svg);
-    title = there->n ? strstr(there->s, "<text") : NULL;
-    same = n <= n_steps
-               ? there->n == ours.n && !memcmp(there->s, ours.s, ours.n)
-               : same_until(title, strstr(ours.s, "<text"), TITLE_ABOUT "<") &&
-                     same_until(first, strstr(ours.s, FIRST_STEP), ";");
+    train_log_chart(&ours, log, records, n, chart_svg);
+    same = there->n &&
+           same_until(strstr(there->s, "<text"), strstr(ours.s, "<text"),
+                      TITLE_ABOUT "<") &&
+           (!first || same_until(first, strstr(ours.s, FIRST_STEP), ";"));
     str_free(&ours);
     return same;
 }
@@ -246,12 +243,10 @@ train_log_check(struct train_log *log, bool resume, const double *records,
     for (int picture = 0; picture < 2; picture++) {
         const char *path = picture ? log->svg : log->path;
 
-        /* devices are written to; a link that points to nothing is in the way,
-         * and of a new run a directory, too */
-        if (!path || (stat(path, &st) == 0 && !S_ISREG(st.st_mode) &&
-                      (resume || !S_ISDIR(st.st_mode))))
-            continue;
-        if (lstat(path, &st) < 0 && errno == ENOENT)
+        /* devices are written to; a link that points to nothing is in the way;
+         * train_run_open() has refused the rest */
+        if (!path || (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) ||
+            (lstat(path, &st) < 0 && errno == ENOENT))
             continue;
         if (lstat(path, &st) < 0)
             return err_sys(err, EX_CANTCREAT, "%s", path);
