@@ -424,6 +424,7 @@ add_batch(struct scan *s, size_t n, struct err *err)
 
         if (counts && at % chunk == 0)
             autoencoder_encode(s->work, &s->a, s->x + at * s->a.d,
+                               s->x + at * s->a.d,
                                smaller(chunk, (size_t)kept - at));
         if (counts)
             row = latents_row(s->work, at++ % chunk);

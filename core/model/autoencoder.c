@@ -213,10 +213,9 @@ autoencoder_transform(const struct autoencoder *a, struct par *par, float *to,
     par_for(par, n, 4, transform_rows, &rows);
 }
 
-/* Finds what is active in rows x; y has room for them. */
-static void
-encode(struct latents_work *work, const struct autoencoder *a, float *y,
-       const float *x, size_t n)
+void
+autoencoder_encode(struct latents_work *work, const struct autoencoder *a,
+                   float *y, const float *x, size_t n)
 {
     if (autoencoder_transforms(a)) {
         autoencoder_transform(a, latents_par(work), y, x, latents_notes(work),
@@ -228,19 +227,12 @@ encode(struct latents_work *work, const struct autoencoder *a, float *y,
 }
 
 void
-autoencoder_encode(struct latents_work *work, const struct autoencoder *a,
-                   float *x, size_t n)
-{
-    encode(work, a, x, x, n);
-}
-
-void
 autoencoder_apply(struct latents_work *work, const struct autoencoder *a,
                   float *y, const float *x, size_t n)
 {
     struct transformed rows = { a, y, NULL, latents_notes(work) };
 
-    encode(work, a, y, x, n);
+    autoencoder_encode(work, a, y, x, n);
     latents_decode(work, &a->decoder, y, a->d, n);
     if (autoencoder_transforms(a))
         par_for(latents_par(work), n, 4, undo_rows, &rows);

@@ -94,9 +94,9 @@ void autoencoder_transform(const struct autoencoder *a, struct par *par,
 void autoencoder_apply(struct latents_work *work, const struct autoencoder *a,
                        float *y, const float *x, size_t n);
 
-/* autoencoder_encode() finds only what is active in rows x [n, d], of which the
- * SAE's transform leaves others. */
+/* autoencoder_encode() finds only what is active in rows x [n, d]; y, which may
+ * be x, has room for them as the SAE's transform makes them. */
 void autoencoder_encode(struct latents_work *work, const struct autoencoder *a,
-                        float *x, size_t n);
+                        float *y, const float *x, size_t n);
 
 #endif
