@@ -20,30 +20,6 @@
 typedef vf v8;
 
 INLINE v8
-v8_zero(void)
-{
-    return _mm512_setzero_ps();
-}
-
-INLINE v8
-v8_fma(v8 a, v8 b, v8 c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-
-INLINE v8
-v8_load(const float *p)
-{
-    return _mm512_load_ps(p);
-}
-
-INLINE void
-v8_store(float *p, v8 v)
-{
-    _mm512_store_ps(p, v);
-}
-
-INLINE v8
 v8_x(const float *p)
 {
     return _mm512_broadcast_f32x8(_mm256_loadu_ps(p));
@@ -132,30 +108,6 @@ v8_sum4(float *to, const v8 *v)
 #define V8 1
 typedef vf v8;
 
-INLINE v8
-v8_zero(void)
-{
-    return _mm256_setzero_ps();
-}
-
-INLINE v8
-v8_fma(v8 a, v8 b, v8 c)
-{
-    return _mm256_fmadd_ps(a, b, c);
-}
-
-INLINE v8
-v8_load(const float *p)
-{
-    return _mm256_load_ps(p);
-}
-
-INLINE void
-v8_store(float *p, v8 v)
-{
-    _mm256_store_ps(p, v);
-}
-
 INLINE void
 v8_sum4(float *to, const v8 *v)
 {
@@ -216,6 +168,32 @@ INLINE void
 v8_sum4(float *to, const v8 *v)
 {
     vst1q_f32(to, vpaddq_f32(v8_pairs(v[0], v[1]), v8_pairs(v[2], v[3])));
+}
+#endif
+
+#if VF >= 8
+INLINE v8
+v8_zero(void)
+{
+    return vf_set1(0);
+}
+
+INLINE v8
+v8_fma(v8 a, v8 b, v8 c)
+{
+    return vf_fma(a, b, c);
+}
+
+INLINE v8
+v8_load(const float *p)
+{
+    return vf_load(p);
+}
+
+INLINE void
+v8_store(float *p, v8 v)
+{
+    vf_store(p, v);
 }
 #endif
 

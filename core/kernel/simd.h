@@ -39,9 +39,28 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 
+INLINE void
+stream_end(void)
+{
+    _mm_sfence();
+}
+
+/* Lanes added in halves. */
+INLINE float
+sum8(__m256 v)
+{
+    __m128 b =
+        _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+#endif
+
+#if defined(__AVX512F__)
 #define VF 16
 typedef __m512 vf;
 typedef uint32_t vu __attribute__((vector_size(64)));
@@ -54,39 +73,15 @@ first(size_t n)
 }
 
 INLINE vf
-vf_set1(float x)
-{
-    return _mm512_set1_ps(x);
-}
-
-INLINE vf
-vf_load(const float *p)
-{
-    return _mm512_loadu_ps(p);
-}
-
-INLINE vf
 vf_load_n(const float *p, size_t n)
 {
     return _mm512_maskz_loadu_ps(first(n), p);
 }
 
 INLINE void
-vf_store(float *p, vf v)
-{
-    _mm512_storeu_ps(p, v);
-}
-
-INLINE void
 vf_stream(float *p, vf v)
 {
     _mm512_stream_ps(p, v);
-}
-
-INLINE void
-stream_end(void)
-{
-    _mm_sfence();
 }
 
 INLINE void
@@ -165,13 +160,8 @@ vf_largest(vf v)
 INLINE float
 vf_sum(vf v)
 {
-    __m256 a =
-        _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
-    __m128 b =
-        _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-
-    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
-    return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+    return sum8(
+        _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)));
 }
 
 INLINE void
@@ -187,8 +177,6 @@ vf_to_f16(void *p, vf v)
 }
 
 #elif defined(__AVX2__)
-#include <immintrin.h>
-
 #define VF 8
 typedef __m256 vf;
 typedef uint32_t vu __attribute__((vector_size(32)));
@@ -202,34 +190,10 @@ first(size_t n)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lanes);
 }
 
-INLINE vf
-vf_set1(float x)
-{
-    return _mm256_set1_ps(x);
-}
-
-INLINE vf
-vf_load(const float *p)
-{
-    return _mm256_loadu_ps(p);
-}
-
-INLINE void
-vf_store(float *p, vf v)
-{
-    _mm256_storeu_ps(p, v);
-}
-
 INLINE void
 vf_stream(float *p, vf v)
 {
     _mm256_stream_ps(p, v);
-}
-
-INLINE void
-stream_end(void)
-{
-    _mm_sfence();
 }
 
 INLINE void
@@ -300,11 +264,7 @@ vf_largest(vf v)
 INLINE float
 vf_sum(vf v)
 {
-    __m128 b =
-        _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-
-    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
-    return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+    return sum8(v);
 }
 
 INLINE void
@@ -330,28 +290,10 @@ typedef float32x4_t vf;
 typedef uint32_t vu __attribute__((vector_size(16)));
 typedef int32_t vs __attribute__((vector_size(16)));
 
-INLINE vf
-vf_set1(float x)
-{
-    return vdupq_n_f32(x);
-}
-
-INLINE vf
-vf_load(const float *p)
-{
-    return vld1q_f32(p);
-}
-
-INLINE void
-vf_store(float *p, vf v)
-{
-    vst1q_f32(p, v);
-}
-
 INLINE void
 vf_stream(float *p, vf v)
 {
-    vf_store(p, v);
+    vst1q_f32(p, v);
 }
 
 INLINE void
@@ -452,6 +394,30 @@ vf_to_f16(void *p, vf v)
     memcpy(p, &h, sizeof(h));
 }
 #endif
+
+/* At any address of a float. */
+typedef float vf_any
+    __attribute__((vector_size(4 * VF), aligned(4), may_alias));
+
+INLINE vf
+vf_set1(float x)
+{
+    return (vf)(x - (vf_any){ 0 }); /* x + 0 would lose the sign of -0 */
+}
+
+INLINE vf
+vf_load(const float *p)
+{
+    const vf_any *at = (const vf_any *)p;
+
+    return (vf)at[0];
+}
+
+INLINE void
+vf_store(float *p, vf v)
+{
+    *(vf_any *)p = (vf_any)v;
+}
 
 #if VF < 16
 INLINE vf
