@@ -21,20 +21,14 @@ enum {
     PREFIX_N = 155
 };
 
-/* A number: octal digits between spaces or NULs, or, for GNU tar, big-endian
- * after a byte 0x80. */
+/* A number: octal digits between spaces or NULs. */
 static bool
 read_number(const uint8_t *p, size_t n, size_t *v)
 {
-    size_t i = 1;
+    size_t i = 0;
 
     *v = 0;
-    if (*p == 0x80) {
-        while (i < n && *v <= SIZE_MAX >> 9)
-            *v = *v << 8 | p[i++];
-        return i == n;
-    }
-    for (i = 0; i < n && p[i] == ' ';)
+    while (i < n && p[i] == ' ')
         i++;
     for (; i < n && p[i] >= '0' && p[i] <= '7'; i++)
         *v = *v << 3 | (size_t)(p[i] - '0'); /* 36 bits at most */
@@ -133,10 +127,10 @@ read_note(struct tar *t, struct str *note, struct err *err)
     return tar_read(t, note, err);
 }
 
-/* pax's records, "LENGTH KEY=VALUE\n": path and size. */
+/* pax's records, "LENGTH KEY=VALUE\n": path.  Sizes stand there from 8 GiB on.
+ */
 static int
-read_records(struct tar *t, const struct str *note, size_t *size,
-             bool *has_size, struct err *err)
+read_records(struct tar *t, const struct str *note, struct err *err)
 {
     const char *p = note->s, *end = p + note->n;
 
@@ -160,18 +154,9 @@ read_records(struct tar *t, const struct str *note, size_t *size,
             str_clear(&t->path);
             str_add(&t->path, equals, (size_t)(last - equals));
         } else if (equals - p == 5 && !memcmp(p, "size=", 5)) {
-            *has_size = last > equals;
-            *size = 0;
-            for (; equals < last && *has_size; equals++) {
-                *has_size = *equals >= '0' && *equals <= '9' &&
-                            size_mul(*size, 10, size) &&
-                            size_add(*size, (size_t)(*equals - '0'), size);
-            }
-            if (!*has_size || *size > SIZE_MAX / 2)
-                return err_data(err, t->name,
-                                "byte %zu: the size in a pax header is not a "
-                                "number",
-                                t->at - note->n);
+            return err_data(err, t->name,
+                            "byte %zu: a size in a pax header is not supported",
+                            t->at - note->n);
         }
         p = last + 1;
     }
@@ -245,8 +230,7 @@ int
 tar_next(struct tar *t, struct err *err)
 {
     struct str note = { 0 };
-    bool has_size = false, is_file;
-    size_t size = 0;
+    bool is_file;
     int rc;
 
     str_clear(&t->path);
@@ -257,8 +241,6 @@ tar_next(struct tar *t, struct err *err)
         if (rc <= 0)
             break;
         type = t->block[TYPE];
-        if (has_size && !strchr("xgLK", type ? type : '0'))
-            t->left = size;
         if (type >= '1' && type <= '6') /* links, devices, directories */
             t->left = 0;
         t->nbytes = t->left;
@@ -267,7 +249,7 @@ tar_next(struct tar *t, struct err *err)
         if (type == 'x' || type == 'L') {
             rc = read_note(t, &note, err);
             if (rc == 0 && type == 'x')
-                rc = read_records(t, &note, &size, &has_size, err);
+                rc = read_records(t, &note, err);
             if (rc == 0 && type == 'L') {
                 str_clear(&t->path);
                 str_add(&t->path, note.s, strnlen(note.s, note.n));
@@ -280,7 +262,6 @@ tar_next(struct tar *t, struct err *err)
                 rc = err_data(err, t->name, "byte %zu: a name has a NUL in it",
                               t->at - TAR_BLOCK);
             is_file &= t->path.n > 0 && t->path.s[t->path.n - 1] != '/';
-            has_size = false;
             if (!is_file)
                 str_clear(&t->path);
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: ISC */
 /*
  * Tar archives as a stream, a pipe's too: regular files in their order.
- * ustar, GNU's long names, pax's path and size.
+ * ustar, GNU's long names, pax's path.  Members have less than 8 GiB.
  * Source: POSIX.1-2017 pax(1), "ustar Interchange Format"; GNU tar's manual,
  * "Basic Tar Format"; which types have data: Python's tarfile.
  */

@@ -147,7 +147,7 @@ test_bad_tars(const char *dir)
              ": byte 1024: the size of the member is not a number");
     put(more + 1024, 124, "\200\377\377\377\377\377\377\377\377\377\377\377",
         12);
-    test_bad(dir, "a size beyond 64 bits", more, 11264,
+    test_bad(dir, "a size in base 256", more, 11264,
              ": byte 1024: the size of the member is not a number");
     put(more + 1024, 124, "77777777777", 12);
     test_bad(dir, "an image of 8 GiB that is not there", more, 1536,
@@ -166,6 +166,12 @@ test_bad_tars(const char *dir)
     test_bad(dir, "pax records that are none", more, 11264,
              ": byte 1536: a record of a pax header is not \"LENGTH "
              "KEY=VALUE\"");
+    put(more + 1024, 124, "00000000012", 12);
+    memcpy(more + 1536, "10 size=1\n", 10);
+    test_bad(dir, "a size in pax records", more, 11264,
+             ": byte 1536: a size in a pax header is not supported");
+    memcpy(more + 1536, "abc\0\0\0\0\0\0", 10);
+    put(more + 1024, 124, "00000000003", 12);
     put(more + 1024, 156, "0", 1);
     put(more + 1024, 0, "a.cls\0", 6);
     test_bad(dir, "a label that is a word", more, 11264,
