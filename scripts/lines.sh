@@ -5,10 +5,10 @@
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11818
 core/format 13437
-core/kernel 12057
+core/kernel 12001
 core/model 30237
 core/text 7788
-core/image 2398
+core/image 2379
 cmd 41292
 lib 2742'
 # shellcheck disable=SC2046 # file names here have no spaces
