@@ -147,7 +147,6 @@ score_each(struct nll *nll, struct err *err)
         .n_active = xcalloc(steer->n, sizeof(size_t)),
         .kept = xcalloc(window, sizeof(double)),
     };
-    struct score score;
     int rc = 0;
 
     if (a.each.n_layers) {
@@ -159,7 +158,7 @@ score_each(struct nll *nll, struct err *err)
     nll->window = score_each_window;
     nll->ctx = &a;
     if (rc == 0)
-        rc = score_again(nll, &score, err);
+        rc = score_again(nll, err);
     if (rc == 0)
         rc = print_table(run, &a, err);
     run->engine->each = NULL;

@@ -73,7 +73,7 @@ hash_dims(struct hash *hash, const struct run *run, struct err *err)
         const char *layer = tables_layer(run->tables, i);
         struct str path = { 0 };
 
-        str_addf(&path, "%s/%s.npy", run->lut_dims, layer);
+        str_addf(&path, "%s/%s.npy", run->table.dims, layer);
         hash_add(hash, layer, strlen(layer) + 1);
         rc = hash_path(hash, path.s, 0, err);
         str_free(&path);
@@ -117,8 +117,8 @@ acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
 
     str_addf(&tokenizer, "%s/tokenizer.json", run->dir);
     add_text(&s->text, "arithmetic",
-             run->compute == COMPUTE_F32 ? "f32, " GEMM_EXACT_ORDER
-                                         : isa_name(cpu_isa()));
+             run->arithmetic.compute == COMPUTE_F32 ? "f32, " GEMM_EXACT_ORDER
+                                                    : isa_name(cpu_isa()));
     for (int i = 0; i < N && rc >= 0; i++) {
         struct hash *hash = hash_new(HASH_XXH3);
         bool known = i == INPUT ? !run->images
@@ -127,7 +127,7 @@ acts_sources(struct acts_sources *s, const struct run *run, struct err *err)
                      : i == LORA  ? run->acts_meta && run->lora.n > 0
                      : i == SAE   ? run->acts_meta && run->splices
                      : i == LUT   ? run->acts_meta && run->lut
-                     : i == DIMS  ? run->acts_meta && run->lut_dims
+                     : i == DIMS  ? run->acts_meta && run->table.dims
                      : i == MODEL ? run->acts_meta != NULL
                                   : true;
         char hex[HASH_MAX_HEX];
@@ -276,33 +276,33 @@ static void
 add_options(struct str *s, const struct run *run)
 {
     add_list(s, "lora", &run->lora);
-    add_list(s, "sae", &run->sae);
-    add_list(s, "steer", &run->steer);
-    add_list(s, "ablate", &run->ablate);
-    if (run->steer_at.where == STEER_RANGE)
-        str_addf(s, ", \"steer_at\": \"%zu-%zu\"", run->steer_at.range.first,
-                 run->steer_at.range.last);
-    else if (run->steer_at.where != STEER_ALL)
+    add_list(s, "sae", &run->saes.specs[SPLICE_SAE]);
+    add_list(s, "steer", &run->saes.specs[SPLICE_STEER]);
+    add_list(s, "ablate", &run->saes.specs[SPLICE_ABLATE]);
+    if (run->saes.at.where == STEER_RANGE)
+        str_addf(s, ", \"steer_at\": \"%zu-%zu\"", run->saes.at.range.first,
+                 run->saes.at.range.last);
+    else if (run->saes.at.where != STEER_ALL)
         add_text(s, "steer_at",
-                 run->steer_at.where == STEER_PROMPT ? "prompt" : "generated");
-    add_true(s, "sae_zero", run->sae_zero);
-    add_true(s, "sae_center", run->sae_center);
+                 run->saes.at.where == STEER_PROMPT ? "prompt" : "generated");
+    add_true(s, "sae_zero", run->saes.zero);
+    add_true(s, "sae_center", run->saes.center);
     add_text(s, "lut", run->lut);
-    add_text(s, "lut_layers", run->lut_layers);
-    if (run->lut_tau >= 0) {
+    add_text(s, "lut_layers", run->table.layers);
+    if (run->table.tau >= 0) {
         str_adds(s, ", \"tau\": ");
-        js_put_f64(s, run->lut_tau);
+        js_put_f64(s, run->table.tau);
     }
-    add_text(s, "dims", run->lut_dims);
-    if (run->lut_ratio >= 0) {
+    add_text(s, "dims", run->table.dims);
+    if (run->table.ratio >= 0) {
         str_adds(s, ", \"ratio\": ");
-        js_put_f64(s, run->lut_ratio);
+        js_put_f64(s, run->table.ratio);
     }
-    if (run->compute == COMPUTE_BF16)
+    if (run->arithmetic.compute == COMPUTE_BF16)
         add_text(s, "compute", "bf16");
-    if (run->kv_dtype != DT_F32)
-        add_text(s, "kv_dtype", run->kv_dtype == DT_F16 ? "f16" : "bf16");
-    add_true(s, "kv_latents", run->kv_latents);
+    if (run->arithmetic.kv != DT_F32)
+        add_text(s, "kv_dtype", run->arithmetic.kv == DT_F16 ? "f16" : "bf16");
+    add_true(s, "kv_latents", run->arithmetic.latents);
     add_true(s, "raw", run->raw);
     add_true(s, "prepend_bos", run->prepend_bos);
     add_true(s, "plain", run->plain);

@@ -145,7 +145,8 @@ feed_rest(struct conversation *c, const struct sequence *seq, float *logits,
     while (n + 1 < ids->n && n < c->cached.n && ids->id[n] == c->cached.id[n])
         n++;
     /* where a generated token's bits are not those of a prompt's */
-    if (run->compute == COMPUTE_BF16 || run->steer_at.where != STEER_ALL)
+    if (run->arithmetic.compute == COMPUTE_BF16 ||
+        run->saes.at.where != STEER_ALL)
         n = smaller(n, c->n_prompt);
     n = old && session_may_fork(old, max_tokens) ? session_reach(old, n) : 0;
     if (run->session_file && n < c->cached.n && !run->quiet)

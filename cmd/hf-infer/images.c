@@ -211,23 +211,19 @@ static int
 open_model(struct images *im, struct err *err)
 {
     struct run *run = im->acts.run;
-    const struct splices_options saes = {
-        .specs = { &run->sae, &run->steer, &run->ablate, &run->ablate_each },
-        .zero = run->sae_zero,
-        .center = run->sae_center,
-        .screen = true,
-    };
+    const struct opt_list *saes = &run->saes.specs[SPLICE_SAE];
     const struct vision_options o = { .height = im->processor.height,
                                       .width = im->processor.width,
                                       .batch = (size_t)run->batch,
-                                      .compute = run->compute,
-                                      .splices = run->sae.n ? &saes : NULL };
+                                      .compute = run->arithmetic.compute,
+                                      .splices = saes->n ? &run->saes : NULL };
     const struct vision_shape *s;
 
     if (!run->acts && !run->features)
-        return run->sae.n ? err_set(err, TU_USAGE,
-                                    "--sae: --pixels alone runs no model")
-                          : 0;
+        return saes->n ? err_set(err, TU_USAGE,
+                                 "--sae: --pixels alone runs no model")
+                       : 0;
+    run->saes.screen = true;
     if (par_open(&run->par, run->n_threads, err) < 0 ||
         vision_open(&im->vision, run->dir, run->par, &o, err) < 0)
         return -1;

@@ -63,27 +63,28 @@ measure(struct run *run, struct nll *nll, struct candidate *c, size_t n,
     struct progress progress = {
         .what = "tables", .unit = "table", .total = n, .quiet = run->quiet
     };
-    struct score score;
 
     for (size_t i = 0; i < n; i++)
         c[i] = (struct candidate){ .i = i };
     use_kept(run->tables, c, n);
-    if (score_again(nll, &score, err) < 0)
+    if (score_again(nll, err) < 0)
         return -1;
-    *before = score.nats / (double)score.n_scored;
+    *before = nll->sum / (double)nll->n;
     progress_start(&progress);
     for (size_t i = 0; i < n; i++) {
         struct table_times t;
 
         tables_use(run->tables, i, true);
-        score.nats = INFINITY; /* where logits are not finite */
-        if (score_again(nll, &score, err) < 0 && err->status != EX_DATAERR) {
-            progress_end(&progress);
-            return -1;
+        if (score_again(nll, err) < 0) {
+            if (err->status != EX_DATAERR) {
+                progress_end(&progress);
+                return -1;
+            }
+            nll->sum = INFINITY; /* logits are not finite */
         }
         tables_use(run->tables, i, false);
         t = tables_times(run->tables, i);
-        c[i].nats = score.nats / (double)score.n_scored - *before;
+        c[i].nats = nll->sum / (double)nll->n - *before;
         c[i].us_table = 1e6 * t.table;
         c[i].us_layer = 1e6 * t.layer;
         c[i].us_saved = c[i].us_layer - c[i].us_table;
@@ -127,7 +128,6 @@ run_lut_auto(struct run *run, struct err *err)
     struct candidate *c = xcalloc(n, sizeof(*c));
     double before = 0, us = 0, nats = 0;
     struct str tsv = { 0 };
-    struct score score;
     int rc = nll ? measure(run, nll, c, n, &before, err) : -1;
 
     if (rc == 0) {
@@ -136,16 +136,15 @@ run_lut_auto(struct run *run, struct err *err)
         use_kept(run->tables, c, n);
         for (size_t i = 0; i < n; i++)
             n_kept += c[i].kept;
-        rc = score_again(nll, &score, err);
+        rc = score_again(nll, err);
     }
     if (rc == 0)
         rc = out_write(run->out, tsv.s, tsv.n, err);
     if (rc == 0 && !run->quiet)
         tool_say("%zu of %zu table%s kept: %.1f us saved per token, mean nll "
                  "%.6f -> %.6f nats (%+.6f; one at a time %+.6f)",
-                 n_kept, n, plural(n), us, before,
-                 score.nats / (double)score.n_scored,
-                 score.nats / (double)score.n_scored - before, nats);
+                 n_kept, n, plural(n), us, before, nll->sum / (double)nll->n,
+                 nll->sum / (double)nll->n - before, nats);
     score_close(nll);
     str_free(&tsv);
     free(c);

@@ -100,16 +100,14 @@ settle_sampler(struct run *run, struct err *err)
 int
 run_open_engine(struct run *run, size_t chunk, struct err *err)
 {
-    const struct engine_options options = { .chunk = chunk,
-                                            .compute = run->compute,
-                                            .kv = run->kv_dtype,
-                                            .latents = run->kv_latents };
     const struct sampler *s = &run->sampler;
     const struct config *c = run->config;
     struct str packed = { 0 };
 
+    run->arithmetic.chunk = chunk;
     if (par_open(&run->par, run->n_threads, err) < 0 ||
-        engine_open(&run->engine, run->model, run->par, &options, err) < 0 ||
+        engine_open(&run->engine, run->model, run->par, &run->arithmetic, err) <
+            0 ||
         (run->session_file &&
          session_file_read(&run->prefix, &run->prefix_ids, run->engine,
                            run->session_file, err) < 0))
@@ -167,7 +165,7 @@ say_splice(const struct run *run, const struct splice *s)
                  s->hook, except);
     else
         tool_say("%s at %s%s",
-                 run->sae_zero ? "zeros" : "an SAE's reconstruction", s->hook,
+                 run->saes.zero ? "zeros" : "an SAE's reconstruction", s->hook,
                  except);
 }
 
@@ -184,17 +182,18 @@ say_changes(const struct run *run)
     if (run->lut) {
         size_t n = tables_count(run->tables);
         size_t n_stored = tables_stored(run->tables);
-        bool fixes = run->lut_ratio > 0 || run->lut_tau >= 0 || run->lut_dims;
+        bool fixes =
+            run->table.ratio > 0 || run->table.tau >= 0 || run->table.dims;
 
-        if (run->lut_dims)
+        if (run->table.dims)
             tool_say("%zu table%s of %s, dims of %s", n, plural(n), run->lut,
-                     run->lut_dims);
-        else if (run->lut_tau >= 0)
+                     run->table.dims);
+        else if (run->table.tau >= 0)
             tool_say("%zu table%s of %s, tau %g", n, plural(n), run->lut,
-                     run->lut_tau);
+                     run->table.tau);
         else
             tool_say("%zu table%s of %s, ratio %g", n, plural(n), run->lut,
-                     run->lut_ratio > 0 ? run->lut_ratio : 0);
+                     run->table.ratio > 0 ? run->table.ratio : 0);
         if (fixes && n_stored > 0 && n_stored < n)
             tool_say("compensation by the stored weights of %zu table%s, else "
                      "by the model's",
@@ -257,26 +256,16 @@ run_open_model(struct run *run, struct err *err)
     bool text = run->mode != MODE_LOGITS && run->mode != MODE_ACTS &&
                 !run->ids_out &&
                 (run->stop.n > 0 || !is_missing(run->dir, "tokenizer.json"));
-    const struct tables_options o = { .layers = run->lut_layers,
-                                      .ratio = run->lut_ratio,
-                                      .tau = run->lut_tau,
-                                      .dims = run->lut_dims,
-                                      .report = run->lut_report,
-                                      .times = run->mode == MODE_LUT_AUTO,
-                                      .screen = !run->no_screen };
-    const struct splices_options so = {
-        .specs = { &run->sae, &run->steer, &run->ablate, &run->ablate_each },
-        .at = run->steer_at,
-        .zero = run->sae_zero,
-        .center = run->sae_center,
-        .screen = !run->no_screen,
-        .open_end = run->mode == MODE_GENERATE,
-        .special = find_special,
-        .ctx = run
-    };
-    bool splices =
-        run->sae.n || run->steer.n || run->ablate.n || run->ablate_each.n;
+    bool splices = false;
 
+    for (int kind = 0; kind < N_SPLICE_KINDS; kind++)
+        splices |= run->saes.specs[kind].n > 0;
+    run->saes.screen = run->table.screen = !run->no_screen;
+    run->saes.open_end = run->mode == MODE_GENERATE;
+    run->saes.special = find_special;
+    run->saes.ctx = run;
+    run->table.report = run->lut_report;
+    run->table.times = run->mode == MODE_LUT_AUTO;
     if ((text && run_open_tok(run, err) < 0) ||
         model_open(&run->model, run->dir, err) < 0)
         return -1;
@@ -284,15 +273,16 @@ run_open_model(struct run *run, struct err *err)
     if (settle_sampler(run, err) < 0 ||
         (run->kvc &&
          compressor_open(&run->compressor, run->kvc, run->config, err) < 0) ||
-        (run->lut &&
-         tables_open(&run->tables, run->model, run->lut, &o, err) < 0) ||
-        (splices && splices_open(&run->splices, run->model, &so, err) < 0))
+        (run->lut && tables_open(&run->tables, run->model, run->lut,
+                                 &run->table, err) < 0) ||
+        (splices &&
+         splices_open(&run->splices, run->model, &run->saes, err) < 0))
         return -1;
     if (run->verbose)
         say_changes(run);
     if (open_lora(run, err) < 0)
         return -1;
-    return run->kv_latents ? check_latents(run, err) : 0;
+    return run->arithmetic.latents ? check_latents(run, err) : 0;
 }
 
 int

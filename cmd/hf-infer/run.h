@@ -13,7 +13,8 @@
 #include "cmd/hf-infer/stop.h"
 #include "core/model/config.h"
 #include "core/model/engine.h"
-#include "core/model/steer.h"
+#include "core/model/splice.h"
+#include "core/model/tables.h"
 #include "core/opt_value.h"
 #include "core/out.h"
 #include "core/text/tok.h"
@@ -86,25 +87,14 @@ struct run {
     const char *session_file, *save_session; /* --session, --save-session */
     int out_flags;
     int64_t chunk; /* tokens that go through the layers together */
-    enum compute compute;
-    enum dtype kv_dtype;
-    bool kv_latents;
+    struct engine_options arithmetic;
     struct opt_list lora;        /* --lora PATH,.. */
     const char *kvc;             /* --kvc FILE.bin */
     int64_t kvc_after;           /* --kvc-after N; 0: half of the text */
-    struct opt_list sae;         /* --sae SAE[@HOOK] */
-    bool sae_zero;               /* --sae-zero */
-    bool sae_center;             /* --sae-center */
-    struct opt_list steer;       /* --steer SAE[@HOOK]:CHANGE,.. */
-    struct opt_list ablate;      /* --ablate SAE[@HOOK]:LATENTS */
-    struct opt_list ablate_each; /* --ablate-each, at most one */
-    struct steer_at steer_at;    /* --steer-at */
+    struct splices_options saes; /* --sae, --steer, .. */
     const char *lut;             /* --lut DIR */
-    const char *lut_layers;      /* --lut-layers GLOB,.. */
+    struct tables_options table; /* --lut-layers, --ratio, .. */
     const char *lut_report;      /* --lut-report FILE */
-    double lut_ratio;            /* --ratio; -1: not given */
-    double lut_tau;              /* --tau; -1: not given */
-    const char *lut_dims;        /* --dims DIR */
     double lut_auto;             /* --lut-auto NATS */
     bool no_screen;              /* all pre-activations are exact */
     int n_threads;

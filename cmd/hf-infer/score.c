@@ -380,8 +380,8 @@ score_open(struct run *run, const char *option, struct err *err)
     size_t vocab_size;
 
     nll->run = run;
-    nll->silent =
-        run->json || run->jsonl || run->ablate_each.n || run->mode != MODE_NLL;
+    nll->silent = run->json || run->jsonl || run->saes.specs[SPLICE_EACH].n ||
+                  run->mode != MODE_NLL;
     if ((run->jsonl ? run_open_model(run, err)
                     : read_prompt(run, 2, option, &nll->text, err)) < 0 ||
         check_windows(run, &nll->text, err) < 0 ||
@@ -403,9 +403,10 @@ score_open(struct run *run, const char *option, struct err *err)
     nll->progress = (struct progress){
         .what = "prompt",
         .unit = "token",
-        .total = nll->text.n <= score_window(run) && !run->ablate_each.n
-                     ? nll->text.n
-                     : 0,
+        .total =
+            nll->text.n <= score_window(run) && !run->saes.specs[SPLICE_EACH].n
+                ? nll->text.n
+                : 0,
         .quiet = !run->verbose || run->mode == MODE_LUT_AUTO,
     };
     return nll;
@@ -425,14 +426,11 @@ score_close(struct nll *nll)
 }
 
 int
-score_again(struct nll *nll, struct score *score, struct err *err)
+score_again(struct nll *nll, struct err *err)
 {
     nll->n = 0;
     nll->sum = 0;
-    if (score_text(nll, prompt_name(nll->run), &nll->text, err) < 0)
-        return -1;
-    *score = (struct score){ nll->sum, nll->n, nll->text.n };
-    return 0;
+    return score_text(nll, prompt_name(nll->run), &nll->text, err);
 }
 
 int
@@ -455,8 +453,8 @@ run_nll(struct run *run, struct err *err)
         rc = out_write(run->out, head, sizeof(head) - 1, err);
     progress_start(&nll->progress);
     if (rc == 0)
-        rc = run->jsonl           ? score_lines(nll, err)
-             : run->ablate_each.n ? score_each(nll, err)
+        rc = run->jsonl                       ? score_lines(nll, err)
+             : run->saes.specs[SPLICE_EACH].n ? score_each(nll, err)
              : run->compressor
                  ? score_compressed(nll, &nll->text, &json, &said, err)
                  : score_text(nll, prompt_name(run), &nll->text, err);

@@ -40,15 +40,11 @@ struct nll {
 
 /*
  * A text that is scored several times.  score_open() reads the prompt and opens
- * the model and an engine; score_again() gives the nats of all tokens, how many
- * they are, and of how many the text is; score_close() takes NULL, too.
+ * the model and an engine; score_again() sets nll->sum and nll->n;
+ * score_close() takes NULL, too.
  */
-struct score {
-    double nats;
-    size_t n_scored, n_tokens;
-};
 struct nll *score_open(struct run *run, const char *option, struct err *err);
-int score_again(struct nll *nll, struct score *score, struct err *err);
+int score_again(struct nll *nll, struct err *err);
 void score_close(struct nll *nll);
 
 /*

@@ -177,7 +177,7 @@ splices_open(struct splices **splices, struct model *model,
     int rc = 0;
 
     for (int kind = 0; kind < N_SPLICE_KINDS; kind++)
-        n += o->specs[kind]->n;
+        n += o->specs[kind].n;
     *splices = NULL;
     ss->model = model;
     ss->zero = o->zero;
@@ -186,9 +186,9 @@ splices_open(struct splices **splices, struct model *model,
     ss->at = xcalloc((size_t)(model->config.n_layers + 1) * N_TAP_POINTS,
                      sizeof(*ss->at));
     for (int kind = 0; kind < N_SPLICE_KINDS; kind++)
-        for (size_t i = 0; i < o->specs[kind]->n && rc == 0; i++)
-            rc = open_splice(ss, (enum splice_kind)kind,
-                             o->specs[kind]->item[i], o, err);
+        for (size_t i = 0; i < o->specs[kind].n && rc == 0; i++)
+            rc = open_splice(ss, (enum splice_kind)kind, o->specs[kind].item[i],
+                             o, err);
     for (size_t i = 0; i < ss->n; i++)
         centers |= ss->list[i].a.centers;
     if (rc == 0 && o->center && !centers)

@@ -47,7 +47,7 @@ enum splice_kind {
     N_SPLICE_KINDS
 };
 struct splices_options {
-    const struct opt_list *specs[N_SPLICE_KINDS];
+    struct opt_list specs[N_SPLICE_KINDS];
     struct steer_at at; /* of changes */
     bool zero;
     bool center;   /* all are of centred writing weights */
