@@ -143,29 +143,19 @@ target_close(struct target_layer *t)
 
 /* ---- the plan ---- */
 
-struct candidate {
-    char *layer;
-    char *sae;  /* NULL: it is not made */
-    bool fused; /* in place of its parts, which the model has */
-};
-
-struct candidates {
-    size_t n;
-    struct candidate *list; /* [n], in natural order */
-};
-
 static int
 by_layer(const void *a, const void *b)
 {
-    return natural_order(((const struct candidate *)a)->layer,
-                         ((const struct candidate *)b)->layer);
+    return natural_order(((const struct planned_table *)a)->layer,
+                         ((const struct planned_table *)b)->layer);
 }
 
 static void
-candidates_add(struct candidates *c, char *layer, bool fused)
+plan_add(struct table_plan *plan, char *layer, bool fused)
 {
-    c->list = xrealloc(c->list, c->n + 1, sizeof(*c->list));
-    c->list[c->n++] = (struct candidate){ .layer = layer, .fused = fused };
+    plan->work = xrealloc(plan->work, plan->n + 1, sizeof(*plan->work));
+    plan->work[plan->n++] =
+        (struct planned_table){ .layer = layer, .fused = fused };
 }
 
 /* Is this the name of a layer's weights? */
@@ -197,12 +187,11 @@ module_of(const struct target_model *m, const struct stdir_tensor *t)
 /* Every layer with a matrix, and the fused layers whose parts are all there.  A
  * name becomes a file's: others than words with dots are none. */
 static void
-candidates_open(struct candidates *c, const struct target_model *m)
+plan_open(struct table_plan *plan, const struct target_model *m)
 {
     const struct stdir *dir = &m->dir;
     size_t n;
 
-    *c = (struct candidates){ 0 };
     for (size_t i = 0; i < dir->n_tensors; i++) {
         const struct st_tensor *t = dir->tensors[i].t;
         size_t n_name = module_of(m, &dir->tensors[i]);
@@ -213,26 +202,26 @@ candidates_open(struct candidates *c, const struct target_model *m)
                             "yz0123456789_-.") != t->name_n)
             continue;
         stem = xstrndup(t->name, n_name);
-        candidates_add(c, lut_name(stem), false);
+        plan_add(plan, lut_name(stem), false);
         free(stem);
     }
-    n = c->n;
+    n = plan->n;
     for (size_t i = 0; i < n; i++) {
-        char *parts[LUT_MAX_PARTS], *fused = lut_fused(c->list[i].layer);
+        char *parts[LUT_MAX_PARTS], *fused = lut_fused(plan->work[i].layer);
         size_t n_parts = fused ? lut_parts(fused, parts) : 0;
-        bool all = n_parts > 0 && !strcmp(parts[0], c->list[i].layer);
+        bool all = n_parts > 0 && !strcmp(parts[0], plan->work[i].layer);
 
         for (size_t k = 0; k < n_parts; k++) {
             all = all && has_weights(m, parts[k]);
             free(parts[k]);
         }
         if (all && !has_weights(m, fused))
-            candidates_add(c, fused, true);
+            plan_add(plan, fused, true);
         else
             free(fused);
     }
-    if (c->n)
-        qsort(c->list, c->n, sizeof(*c->list), by_layer);
+    if (plan->n)
+        qsort(plan->work, plan->n, sizeof(*plan->work), by_layer);
 }
 
 /* The SAE of a layer, or NULL; by its name with "model.", as in the model's
@@ -249,7 +238,7 @@ layer_sae(const char *dir, const char *layer, struct err *err)
 /* Sets the SAE of a layer that is in the plan; those of fused layers are set
  * before their parts'. */
 static int
-consider(const struct candidates *c, struct candidate *x,
+consider(const struct table_plan *plan, struct planned_table *x,
          const struct precompute_cmd *cmd, const struct globs *globs, bool one,
          struct err *err)
 {
@@ -267,9 +256,9 @@ consider(const struct candidates *c, struct candidate *x,
         return 0;
     fused = named ? NULL : lut_fused(x->layer);
     if (fused) {
-        const struct candidate key = { .layer = fused };
-        const struct candidate *whole =
-            bsearch(&key, c->list, c->n, sizeof(key), by_layer);
+        const struct planned_table key = { .layer = fused };
+        const struct planned_table *whole =
+            bsearch(&key, plan->work, plan->n, sizeof(key), by_layer);
 
         free(fused);
         if (whole && whole->sae) {
@@ -354,11 +343,10 @@ plan_make(struct table_plan *plan, const struct precompute_cmd *given,
           const struct target_model *m, struct err *err)
 {
     struct precompute_cmd own = *given, *cmd = &own;
-    struct candidates c;
     char *hook = NULL;
     struct globs globs;
     const char *unused;
-    uint64_t count = 0;
+    size_t n = 0, kept = 0; /* layers with an SAE; of this shard */
     int rc = 0, one;
 
     *plan = (struct table_plan){ 0 };
@@ -374,24 +362,26 @@ plan_make(struct table_plan *plan, const struct precompute_cmd *given,
             return -1;
     }
     globs_open(&globs, cmd->layers);
-    candidates_open(&c, m);
+    plan_open(plan, m);
     for (int fused = 1; fused >= 0; fused--)
-        for (size_t i = 0; i < c.n && rc == 0; i++)
-            if (c.list[i].fused == fused)
-                rc = consider(&c, &c.list[i], cmd, &globs, one, err);
-    for (size_t i = 0; i < c.n && rc == 0; i++) {
-        const struct candidate *x = &c.list[i];
+        for (size_t i = 0; i < plan->n && rc == 0; i++)
+            if (plan->work[i].fused == fused)
+                rc = consider(plan, &plan->work[i], cmd, &globs, one, err);
+    for (size_t i = 0; i < plan->n && rc == 0; i++) {
+        const struct planned_table x = plan->work[i];
 
-        globs_near(&globs, x->layer);
-        if (!x->sae)
-            continue;
-        globs_use(&globs, x->layer);
-        if (cmd->n_parts == 0 || count++ % cmd->n_parts == cmd->part) {
-            plan->work = xrealloc(plan->work, plan->n + 1, sizeof(*plan->work));
-            plan->work[plan->n++] =
-                (struct planned_table){ xstrdup(x->layer), xstrdup(x->sae) };
+        globs_near(&globs, x.layer);
+        if (x.sae)
+            globs_use(&globs, x.layer);
+        if (x.sae && (!cmd->n_parts || n++ % cmd->n_parts == cmd->part)) {
+            plan->work[kept++] = x;
+        } else {
+            free(x.layer);
+            free(x.sae);
         }
     }
+    if (rc == 0)
+        plan->n = kept;
     unused = globs_unused(&globs);
     if (rc == 0 && cmd->layers && globs.n == 0)
         rc = err_set(err, TU_USAGE, "--layers: \"%s\" has no pattern",
@@ -405,14 +395,9 @@ plan_make(struct table_plan *plan, const struct precompute_cmd *given,
         rc = err_set(err, EX_DATAERR,
                      "--layers: \"%s\" matches no layer of %s%s", unused,
                      one ? "the model" : cmd->sae, globs_hint(&globs));
-    else if (rc == 0 && plan->n == 0 && count == 0)
+    else if (rc == 0 && kept == 0 && n == 0)
         rc = err_set(err, EX_NOINPUT, "%s: has no SAE for any layer of %s",
                      cmd->sae, cmd->model);
-    for (size_t i = 0; i < c.n; i++) {
-        free(c.list[i].layer);
-        free(c.list[i].sae);
-    }
-    free(c.list);
     free(hook);
     globs_close(&globs);
     return rc;

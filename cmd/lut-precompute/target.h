@@ -61,6 +61,7 @@ void target_close(struct target_layer *t);
 /* A layer that has an SAE and is asked for. */
 struct planned_table {
     char *layer, *sae; /* full name; path of a checkpoint */
+    bool fused;        /* in place of its parts, which the model has */
 };
 
 struct table_plan {
