@@ -128,14 +128,6 @@ fill_meta(struct acts *a, struct err *err)
     return rc;
 }
 
-/* The metadata is written before the first activation where a pipe's reader
- * waits for both, else after the last, when all of it is known. */
-static int
-publish_meta(struct acts *a, struct err *err)
-{
-    return fill_meta(a, err) < 0 ? -1 : commit(&a->meta, err);
-}
-
 int
 acts_write(struct acts *a, size_t n_windows, size_t n_tokens, struct err *err)
 {
@@ -144,8 +136,9 @@ acts_write(struct acts *a, size_t n_windows, size_t n_tokens, struct err *err)
     int rc = 0;
 
     if (a->n_written == 0 && to_stdout && a->meta) {
+        /* a pipe's reader waits for both: else they come when all is known */
         a->meta_first = true;
-        rc = publish_meta(a, err);
+        rc = fill_meta(a, err) < 0 ? -1 : commit(&a->meta, err);
     }
     for (size_t i = 0; i < a->n_dumps && rc == 0; i++)
         rc = array_out_write(&a->dumps[i].array, n_windows, a->dumps[i].acts,

@@ -135,18 +135,6 @@ find_elbow(struct calibration *c, struct err *err)
 
 /* ---- inputs ---- */
 
-/* Squares of the norms of what each input is multiplied by, times 'missed'. */
-static void
-weigh(struct calibration *c)
-{
-    float *norms = xcalloc(c->table.in, sizeof(*norms));
-
-    table_norms(norms, &c->table);
-    for (size_t d = 0; d < c->table.in; d++)
-        c->missed[d] *= (double)norms[d] * (double)norms[d];
-    free(norms);
-}
-
 struct ranked {
     double missed;
     uint32_t dim;
@@ -204,14 +192,18 @@ rank_inputs(struct calibration *c, struct str *report, struct err *err)
     const struct precompute_cmd *cmd = c->cmd;
     size_t in = c->table.in, top = (size_t)cmd->top;
     struct ranked *r = xcalloc(in, sizeof(*r));
+    float *norms = xcalloc(in, sizeof(*norms)); /* of what they multiply */
     double all = 0, left = 0;
     int rc = 0;
 
-    weigh(c);
+    table_norms(norms, &c->table);
     for (size_t d = 0; d < in; d++) {
-        r[d] = (struct ranked){ c->missed[d], (uint32_t)d };
-        all += c->missed[d];
+        double missed = c->missed[d] * ((double)norms[d] * (double)norms[d]);
+
+        r[d] = (struct ranked){ missed, (uint32_t)d };
+        all += missed;
     }
+    free(norms);
     qsort(r, in, sizeof(*r), by_missed);
     for (size_t i = top; cmd->dims && i < in; i++)
         left += r[i].missed;
