@@ -321,11 +321,10 @@ END
     [ "$stderr" = "lut-apply: $f: its shadow has no encoder_weight_xxh3: it is not used (lut-precompute --screen --force writes a table with it)" ]
 }
 
-@test "lut-apply -v: the memory of screening, and the rows that it did not decide" {
+@test "lut-apply -v: the rows that screening did not decide" {
     make_case "n=2048, d=136, rows=100, dtype='BF16'" 'x[7] = np.nan'
     run -0 --separate-stderr lut-apply -v DIR $LAYER -i x.npy -o y.npy
-    if [[ $stderr == *"screening takes"* ]]; then # AMX, or a fast AVX512-BF16
-        [[ $stderr == *"screening takes up to 0.6 MiB"* ]] # 2048 * (160 * 2 + 8)
+    if [[ $stderr == *screening* ]]; then # AMX, or a fast AVX512-BF16
         [[ $stderr == *"screening: 1 of 100 rows were computed exactly"* ]]
     fi
     run -0 --separate-stderr lut-apply -v --no-screen DIR $LAYER -i x.npy -f -o y.npy

@@ -3,6 +3,7 @@
 #include "cmd/hf-infer/run.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -173,39 +174,30 @@ say_splice(const struct run *run, const struct splice *s)
 static void
 say_changes(const struct run *run)
 {
-    struct screen_counts counts = { 0 };
+    const struct tables_options *o = &run->table;
+    char number[32];
+    size_t n, n_stored;
 
-    tables_screened(run->tables, &counts);
-    splices_screened(run->splices, &counts);
     for (size_t i = 0; run->splices && i < run->splices->n; i++)
         say_splice(run, &run->splices->list[i]);
-    if (run->lut) {
-        size_t n = tables_count(run->tables);
-        size_t n_stored = tables_stored(run->tables);
-        bool fixes =
-            run->table.ratio > 0 || run->table.tau >= 0 || run->table.dims;
-
-        if (run->table.dims)
-            tool_say("%zu table%s of %s, dims of %s", n, plural(n), run->lut,
-                     run->table.dims);
-        else if (run->table.tau >= 0)
-            tool_say("%zu table%s of %s, tau %g", n, plural(n), run->lut,
-                     run->table.tau);
-        else
-            tool_say("%zu table%s of %s, ratio %g", n, plural(n), run->lut,
-                     run->table.ratio > 0 ? run->table.ratio : 0);
-        if (fixes && n_stored > 0 && n_stored < n)
-            tool_say("compensation by the stored weights of %zu table%s, else "
-                     "by the model's",
-                     n_stored, plural(n_stored));
-        else if (fixes)
-            tool_say("compensation by %s", n_stored
-                                               ? "the tables' stored weights"
-                                               : "the model's weights");
-    }
-    if (counts.nbytes > 0)
-        tool_say("screening takes up to %.1f MiB",
-                 (double)counts.nbytes / (1 << 20));
+    if (!run->lut)
+        return;
+    n = tables_count(run->tables);
+    n_stored = tables_stored(run->tables);
+    snprintf(number, sizeof(number), "%g",
+             o->tau >= 0    ? o->tau
+             : o->ratio > 0 ? o->ratio
+                            : 0);
+    tool_say("%zu table%s of %s, %s %s", n, plural(n), run->lut,
+             o->dims       ? "dims of"
+             : o->tau >= 0 ? "tau"
+                           : "ratio",
+             o->dims ? o->dims : number);
+    if (o->ratio > 0 || o->tau >= 0 || o->dims)
+        tool_say("compensation by %s%s",
+                 n_stored ? "the tables' stored weights"
+                          : "the model's weights",
+                 n_stored && n_stored < n ? ", else by the model's" : "");
 }
 
 /* --lora PATH,PATH */

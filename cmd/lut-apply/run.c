@@ -89,8 +89,7 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
     const struct table *t = &run->table;
     struct latents_sizes sizes = { 0 };
     size_t n;
-    struct screen_counts counts = { 0 };
-    char screening[64] = "", active[32];
+    char active[32];
 
     run->cmd = cmd;
     if (open_layer(run, err) < 0 ||
@@ -111,21 +110,15 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
         return -1;
     if (!cmd->verbose)
         return 0;
-    screen_count(t->latents.screen, &counts);
-    if (counts.nbytes > 0)
-        snprintf(screening, sizeof(screening),
-                 ", screening takes up to %.1f MiB",
-                 (double)counts.nbytes / (1 << 20));
     if (t->latents.thresholds)
         snprintf(active, sizeof(active), "those over their thresholds");
     else
         snprintf(active, sizeof(active), "%zu", t->latents.k);
-    tool_say("%s: %zu -> %zu, %s of %zu direction%s, %s%s%s%s",
+    tool_say("%s: %zu -> %zu, %s of %zu direction%s, %s%s%s",
              t->file.layer->name, t->in, t->out, active, t->n_basis,
              plural(t->n_basis), type_name(t),
              t->latents.shift ? ", centred" : "",
-             t->file.layer->target_bias ? "" : ", without the layer's bias",
-             screening);
+             t->file.layer->target_bias ? "" : ", without the layer's bias");
     if (run->fix.how != FIX_NONE)
         tool_say("compensation by %s", t->weight_t && !t->transposed
                                            ? "the table's stored weights"
