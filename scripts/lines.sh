@@ -9,7 +9,7 @@ core/kernel 12001
 core/model 30237
 core/text 7788
 core/image 2379
-cmd 41292
+cmd 41220
 lib 2742'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
