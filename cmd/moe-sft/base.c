@@ -166,7 +166,7 @@ want_stacked(const struct base *base, const struct st_tensor *t,
 
 /* What an expert's matrix of a stack has besides, [experts, rows], in f32. */
 static float *
-read_rows(const struct base *base, enum base_matrix m, const char *tail,
+read_rows(struct base *base, enum base_matrix m, const char *tail,
           struct err *err)
 {
     size_t n = m == BASE_DOWN ? base->hidden : base->intermediate;
@@ -178,18 +178,18 @@ read_rows(const struct base *base, enum base_matrix m, const char *tail,
     if (!t || st_want(base->path, t->t, &want, err) < 0)
         return NULL;
     to = mem_try(base->n_experts, n * sizeof(float), t->t->name, err);
-    for (size_t e = 0; to && e < base->n_experts; e++) {
-        const char *from = st_data(t->st, t->t);
-
-        from += e * n * dtype_size(t->t->dtype);
-        cvt_to_f32(to + e * n, from, t->t->dtype, n);
-        if (dtype_finite(to + e * n, DT_F32, n))
-            continue;
-        err_set(err, EX_DATAERR, "%s: %s of expert %zu has NaN or Inf",
-                base->path, t->t->name, e);
-        free(to);
-        to = NULL;
-    }
+    if (!to)
+        return NULL;
+    base->owned =
+        xrealloc(base->owned, base->n_owned + 1, sizeof(*base->owned));
+    base->owned[base->n_owned++] = to;
+    cvt_to_f32(to, st_data(t->st, t->t), t->t->dtype, base->n_experts * n);
+    for (size_t e = 0; e < base->n_experts; e++)
+        if (!dtype_finite(to + e * n, DT_F32, n)) {
+            err_set(err, EX_DATAERR, "%s: %s of expert %zu has NaN or Inf",
+                    base->path, t->t->name, e);
+            return NULL;
+        }
     return to;
 }
 
@@ -224,16 +224,41 @@ find_biases(struct base *base, struct err *err)
     for (enum base_matrix m = 0; m < BASE_N; m++) {
         size_t n = m == BASE_DOWN ? base->hidden : base->intermediate;
 
-        base->owned[m] = read_rows(base, m, "_bias", err);
-        if (!base->owned[m])
+        const float *bias = read_rows(base, m, "_bias", err);
+
+        if (!bias)
             return -1;
         for (size_t e = 0; e < base->n_experts; e++)
-            base->bias[m * base->n_experts + e] = base->owned[m] + e * n;
+            base->bias[m * base->n_experts + e] = bias + e * n;
     }
     return 0;
 }
 
-/* A layer's experts, as those of a model that has no more than them. */
+/* The layer's router, where config.json has said which kind it is. */
+static int
+bind_router(struct base *base, struct binder *b, size_t layer)
+{
+    const struct part_at at = { PART_ROUTER, layer, 0 };
+    const struct linear *l = &b->model->layers[layer].router;
+    int found;
+
+    if (!base->routes)
+        return 0;
+    if (bind_linear(b, at))
+        return -1;
+    base->router = (struct gemm_matrix){ .weight = l->w,
+                                         .n = base->n_experts,
+                                         .k = base->hidden };
+    base->router_bias = l->bias;
+    if (!base->routing.corrected)
+        return 0;
+    bind_name(b, at, ".e_score_correction_bias");
+    found = bind_bias(b, base->n_experts, &base->correction);
+    return found ? found : bind_missing(b, b->name.s, "");
+}
+
+/* A layer's experts and router, as those of a model that has no more than them.
+ */
 static int
 bind_layer_of(struct base *base, struct err *err)
 {
@@ -246,6 +271,8 @@ bind_layer_of(struct base *base, struct err *err)
                     .hidden_size = (int64_t)base->hidden,
                     .expert_size = (int64_t)base->intermediate,
                     .n_experts = (int64_t)e,
+                    .form.router_bias =
+                        base->family && base->family->form.router_bias,
                     .sparse = xcalloc(layer + 1, sizeof(*m.config.sparse)),
                     .mixer = xcalloc(layer + 1, sizeof(*m.config.mixer)),
                     .quantization = base->packed },
@@ -269,14 +296,16 @@ bind_layer_of(struct base *base, struct err *err)
         if (bind_linear(&b, part))
             rc = -1;
     }
+    if (rc > 0)
+        rc = bind_router(base, &b, layer) < 0 ? -1 : 1;
     for (size_t i = 0; rc > 0 && i < e; i++) {
         base->matrices[i] = experts[i].gate.w;
         base->matrices[e + i] = experts[i].up.w;
         base->matrices[2 * e + i] = experts[i].down.w;
     }
     base->memory = m.packed;
-    for (size_t i = 0; i < m.n_owned; i++)
-        base->owned[i] = m.owned[i];
+    base->owned = m.owned;
+    base->n_owned = m.n_owned;
     if (rc > 0 && experts->gate.bias)
         base->bias = xcalloc(BASE_N * e, sizeof(*base->bias));
     for (size_t i = 0; rc > 0 && base->bias && i < BASE_N * e; i++) {
@@ -291,7 +320,6 @@ bind_layer_of(struct base *base, struct err *err)
                          base->path, base_word((enum base_matrix)(i / e)),
                          i % e);
     }
-    free(m.owned);
     str_free(&b.name);
     free(b.used);
     free(root);
@@ -432,7 +460,7 @@ base_open(struct base *base, const char *path, int64_t layer, struct err *err)
         base->family = family_find(type);
     if (base->family && base->family->experts)
         base->act = base->family->form.act;
-    if (read_sizes(base, layer, err) < 0)
+    if (read_sizes(base, layer, err) < 0 || base_routing(base, err) < 0)
         goto fail;
     h = base->hidden;
     i = base->intermediate;
@@ -443,8 +471,6 @@ base_open(struct base *base, const char *path, int64_t layer, struct err *err)
                              bind_stack(base, BASE_UP, i, h, err) < 0 ||
                              bind_stack(base, BASE_DOWN, h, i, err) < 0 ||
                              find_biases(base, err) < 0)
-        goto fail;
-    if (base_router(base, err) < 0)
         goto fail;
     form_memory_rest(&base->memory);
     base->weights = (struct moe_base){ .gate = base->matrices,
@@ -463,13 +489,10 @@ void
 base_close(struct base *base)
 {
     stdir_close(&base->dir);
-    for (int m = 0; m < BASE_N; m++) {
-        free(base->scale[m]);
-        free(base->owned[m]);
-    }
+    for (size_t i = 0; i < base->n_owned; i++)
+        free(base->owned[i]);
+    free(base->owned);
     free(base->bias);
-    free(base->router_bias);
-    free(base->correction);
     free(base->matrices);
     free(base->prefix);
     form_memory_free(&base->memory);

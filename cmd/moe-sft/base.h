@@ -38,14 +38,15 @@ struct base {
     size_t n_experts, hidden, intermediate;
     struct moe_base weights;
     struct weight *matrices;    /* [BASE_N, n_experts] */
-    float *scale[BASE_N];       /* of I8: [n_experts, rows]; else NULL */
+    const float *scale[BASE_N]; /* of I8: [n_experts, rows]; else NULL */
     const char *type;           /* of packed weights, "int4 g128"; or NULL */
     struct quantization packed; /* of the directory's config.json */
     struct form_memory memory;
     const struct model_family *family; /* config.json's; or NULL */
     enum act act;                      /* of gate and up */
     const float **bias;                /* [BASE_N, n_experts]; NULL: none */
-    float *owned[BASE_N];              /* what they point to; or NULLs */
+    float **owned;                     /* [n_owned] what is here in f32 */
+    size_t n_owned;
     /* tensors are PREFIX gate_proj SUFFIX, PREFIX E.gate_proj SUFFIX, or of
      * gate and up together PREFIX gate_up_proj */
     bool stacked, joined;
@@ -56,16 +57,16 @@ struct base {
     struct router_kind routing;
     bool routes; /* model_type has a router that batch_route() knows */
     struct gemm_matrix router; /* mlp.gate.weight [E, H]; data NULL: none */
-    float *router_bias;        /* [E], or NULL */
-    float *correction;         /* [E] of its choice, or NULL */
+    const float *router_bias;  /* [E], or NULL */
+    const float *correction;   /* [E] of its choice, or NULL */
 };
 int base_open(struct base *base, const char *path, int64_t layer,
               struct err *err);
 void base_close(struct base *base); /* a zeroed struct is fine */
 
-/* base_router() finds what the base's config.json and router say of routing,
- * for base_open(): -1 with 'err' set. */
-int base_router(struct base *base, struct err *err);
+/* base_routing() reads what the base's config.json says of routing, for
+ * base_open(): -1 with 'err' set. */
+int base_routing(struct base *base, struct err *err);
 
 /* base_tensor_name() appends a tensor's name; 'expert' where not stacked. */
 void base_tensor_name(const struct base *base, enum base_matrix m,
