@@ -56,28 +56,15 @@ fill(uint16_t *v, size_t n, size_t k, uint64_t seed, uint64_t stream)
     }
 }
 
-static size_t
-gcd(size_t a, size_t b)
-{
-    return b ? gcd(b, a % b) : a;
-}
-
-/* Experts of a token are distinct: a walk through all from a random one. */
+/* Experts of a token are neighbours, from a random one on. */
 static void
 fill_routing(struct batch *b, size_t n_experts, uint64_t seed)
 {
-    for (size_t i = 0; i < b->qlen; i++) {
-        uint64_t u = rng_u64(seed, 100, i);
-        size_t first = u % n_experts;
-        size_t step = n_experts > 1 ? 1 + (u >> 32) % (n_experts - 1) : 0;
+    for (size_t i = 0; i < b->qlen * b->top_k; i++) {
+        uint64_t first = rng_u64(seed, 100, i / b->top_k);
 
-        while (step > 1 && gcd(n_experts, step) != 1)
-            step--;
-        for (size_t j = 0; j < b->top_k; j++) {
-            b->expert_ids[i * b->top_k + j] =
-                (int64_t)((first + j * step) % n_experts);
-            b->weights[i * b->top_k + j] = 1 / (float)b->top_k;
-        }
+        b->expert_ids[i] = (int64_t)((first + i % b->top_k) % n_experts);
+        b->weights[i] = 1 / (float)b->top_k;
     }
 }
 

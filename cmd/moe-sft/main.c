@@ -311,7 +311,7 @@ TOOL_MAINS(mains, verbs);
 static int
 is_sound(void *ctx, struct err *err)
 {
-    struct cmd *cmd = ctx;
+    const struct cmd *cmd = ctx;
     bool forward = mains[cmd->line->verb] == forward_main;
 
     return outputs_exist(cmd, forward ? cmd->cache : NULL, err);

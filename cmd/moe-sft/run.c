@@ -3,12 +3,10 @@
 
 #include <stdlib.h>
 
-#include "cmd/moe-sft/cache.h"
 #include "core/format/stdir.h"
 #include "core/kernel/cpu.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/out.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
@@ -113,17 +111,11 @@ grads_close(struct moe_grads *g, const struct moe_config *c)
 }
 
 int
-outputs_exist(struct cmd *cmd, const char *cache, struct err *err)
+outputs_exist(const struct cmd *cmd, const char *cache, struct err *err)
 {
     const char *const path[] = { cmd->output, cache };
     struct stdir dir;
 
-    if (cache && file_missing(cmd->output) && !file_missing(cache) &&
-        stdir_open(&dir, cache, &(struct err){ 0 }) == 0) {
-        if (st_meta(dir.files, CACHE_VERSION_KEY))
-            cmd->out_flags = OUT_FORCE | OUT_OWN;
-        stdir_close(&dir);
-    }
     for (int i = 0; i < 2 && path[i]; i++) {
         if (file_missing(path[i]))
             return 0;

@@ -45,10 +45,9 @@ void grads_close(struct moe_grads *grads, const struct moe_config *c);
 
 /*
  * outputs_exist(), of --if-missing: 1 if all outputs exist and are sound
- * safetensors, 0, or -1 with 'err' set.  A forward that was killed between
- * naming its two outputs leaves the cache alone, which cmd then lets replace.
+ * safetensors, 0, or -1 with 'err' set.
  */
-int outputs_exist(struct cmd *cmd, const char *cache, struct err *err);
+int outputs_exist(const struct cmd *cmd, const char *cache, struct err *err);
 
 extern const char *const mode_names[]; /* "bf16", "int8", NULL */
 

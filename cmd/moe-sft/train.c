@@ -399,7 +399,6 @@ static int
 train(struct train *t, struct err *err)
 {
     uint64_t step, steps = t->o->steps;
-    struct str picture = { 0 };
     bool done;
 
     if (t->run.state.step == 0)
@@ -424,18 +423,7 @@ train(struct train *t, struct err *err)
                        t->cmd->output);
     if (train_run_end(&t->run, err) < 0)
         return -1;
-    if (t->o->plot) {
-        train_run_plot(&t->run, &picture);
-        tool_put("%s", picture.s);
-        str_free(&picture);
-    }
-    if (t->seconds > 0) {
-        struct str line = { 0 };
-
-        train_run_summary(&t->run, train_step_table.loss, &line);
-        tool_say("%s, %.0f s", line.s, t->seconds);
-        str_free(&line);
-    }
+    train_tell(&t->run, t->o, t->seconds);
     return 0;
 }
 

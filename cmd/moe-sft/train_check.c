@@ -4,6 +4,9 @@
 #include <string.h>
 
 #include "cmd/moe-sft/verbs.h"
+#include "core/model/train/run.h"
+#include "core/str.h"
+#include "core/tool.h"
 
 bool
 train_is_stream(const struct cmd *cmd)
@@ -38,6 +41,24 @@ train_check_warmup(const struct train_options *o, struct err *err)
         err, TU_USAGE,
         "--warmup %g is neither a number of steps nor a fraction of them",
         o->warmup);
+}
+
+void
+train_tell(const struct train_run *run, const struct train_options *o,
+           double seconds)
+{
+    struct str picture = { 0 }, line = { 0 };
+
+    if (o->plot) {
+        train_run_plot(run, &picture);
+        tool_put("%s", picture.s);
+    }
+    if (seconds > 0) {
+        train_run_summary(run, train_step_table.loss, &line);
+        tool_say("%s, %.0f s", line.s, seconds);
+    }
+    str_free(&picture);
+    str_free(&line);
 }
 
 int

@@ -39,8 +39,7 @@ struct tune {
 
     struct schedule schedule;
     uint64_t total;     /* steps of the run */
-    double seconds;     /* that they took */
-    bool tells;         /* a line says how they ended */
+    double seconds;     /* where a line says how they ended */
     uint64_t per_epoch; /* steps */
     struct train_order order;
     struct lm_seq *step; /* [batch * accumulate] */

@@ -257,16 +257,13 @@ run_steps(struct tune *t, struct err *err)
         rc = one_step(t, err);
         progress_at(&progress, tokens_before(t, t->run.state.step));
     }
-    t->tells = progress_end(&progress);
-    t->seconds = clock_s() - progress.started;
+    t->seconds = progress_end(&progress) ? clock_s() - progress.started : 0;
     return rc < 0 ? -1 : 0;
 }
 
 int
 tune_run(struct tune *t, struct err *err)
 {
-    struct str picture = { 0 };
-
     if (t->run.state.step == 0)
         train_warn_warmup(&t->schedule);
     if (run_steps(t, err) < 0)
@@ -278,18 +275,8 @@ tune_run(struct tune *t, struct err *err)
         return train_run_stopped(&t->run, t->run.dir, err);
     if (train_run_end(&t->run, err) < 0)
         return -1;
-    if (t->o.train.plot && ranks_self(t->ranks) == 0) {
-        train_run_plot(&t->run, &picture);
-        tool_put("%s", picture.s);
-        str_free(&picture);
-    }
-    if (t->tells && ranks_self(t->ranks) == 0 && t->run.state.step > 0) {
-        struct str line = { 0 };
-
-        train_run_summary(&t->run, train_step_table.loss, &line);
-        tool_say("%s, %.0f s", line.s, t->seconds);
-        str_free(&line);
-    }
+    if (ranks_self(t->ranks) == 0)
+        train_tell(&t->run, &t->o.train, t->run.state.step ? t->seconds : 0);
     return 0;
 }
 

@@ -102,4 +102,10 @@ struct schedule train_schedule(const struct train_options *o, uint64_t total);
 void train_warn_warmup(const struct schedule *s);
 int train_check_warmup(const struct train_options *o, struct err *err);
 
+/* train_tell() prints how a run has ended: the loss for --plot, and, if it took
+ * some seconds, a line on stderr. */
+struct train_run;
+void train_tell(const struct train_run *run, const struct train_options *o,
+                double seconds);
+
 #endif

@@ -444,7 +444,7 @@ moe_backward(struct moe *moe, const uint16_t *grad_output,
     if (moe_route_rows(moe, saved->ids, saved->qlen, err) < 0 ||
         moe_pack(moe, false, err) < 0)
         return -1;
-    moe_clear(moe, moe->dx, saved->qlen);
+    memset(moe->dx, 0, saved->qlen * c->hidden * sizeof(*moe->dx));
     par_for(moe->par, c->n_experts * MOE_N_LORA, MOE_N_LORA, clear_idle, &idle);
     if (grads->weights)
         memset(grads->weights, 0, saved->qlen * c->top_k * sizeof(float));

@@ -192,7 +192,8 @@ moe_forward(struct moe *moe, const struct moe_batch *batch, float *output,
     moe->skipped = moe->route.skipped;
     if (saved)
         moe_saved_batch(&moe->config, saved, batch);
-    moe_clear(moe, output, batch->qlen);
+    if (batch->qlen > 0)
+        memset(output, 0, batch->qlen * moe->config.hidden * sizeof(*output));
     for (size_t e = 0; e < moe->config.n_experts; e++)
         for (size_t row = moe_first_row(moe, e);
              row < moe_first_row(moe, e + 1);) {

@@ -138,28 +138,6 @@ moe_add_lora(const struct moe_tile *tile, size_t rank, const float *p,
 
 /* ---- sums ---- */
 
-struct clearing {
-    float *sum;
-    size_t cols;
-};
-
-static void
-clear_rows(void *ctx, size_t begin, size_t end)
-{
-    const struct clearing *c = ctx;
-
-    memset(c->sum + begin * c->cols, 0,
-           (end - begin) * c->cols * sizeof(*c->sum));
-}
-
-void
-moe_clear(const struct moe *moe, float *sum, size_t n_rows)
-{
-    struct clearing c = { sum, moe->config.hidden };
-
-    par_for(moe->par, n_rows, 16, clear_rows, &c);
-}
-
 void
 moe_add_partials(const struct moe *moe, const struct moe_block *block,
                  float *sum, const float *weights)

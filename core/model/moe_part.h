@@ -59,9 +59,6 @@ moe_fetch(const void *row, size_t nbytes)
         __builtin_prefetch((const char *)row + i, 0, 2);
 }
 
-/* moe_clear(): n_rows of 'sum' [.., hidden] become 0. */
-void moe_clear(const struct moe *moe, float *sum, size_t n_rows);
-
 /* moe_add_partials(): sum[token] += weight * partial of each part, in their
  * order, where there are several; weights [qlen, top_k], or NULL: 1. */
 void moe_add_partials(const struct moe *moe, const struct moe_block *block,
