@@ -37,21 +37,9 @@ void merge_work_close(struct merge_work *work); /* a zeroed struct is fine */
 bool merge_matrix(struct merge_work *work, const struct gemm_matrix *w,
                   size_t rank, double scale);
 
-/*
- * merge_directory() writes the directory --output: that of 'dir', with
- * 'config' as its config.json unless that is NULL, and the tensors that 'put'
- * writes instead, 1; 0: it is to be copied; -1 with 'err' set.  Tensors that
- * the index does not give to their file are left out, and files that have the
- * weights in another form: a reader of these would not have the adapter.  'end'
- * says at the end whether what was read is still what it was. 0, or -1 with
- * 'err' set, and nothing there.
- */
 typedef int merge_put_fn(void *ctx, struct stw *w, int tensor,
                          const struct st_tensor *t, struct err *err);
 typedef int merge_end_fn(void *ctx, struct err *err);
-int merge_directory(const struct cmd *cmd, const struct stdir *dir,
-                    const char *config, merge_put_fn *put, merge_end_fn *end,
-                    void *ctx, struct err *err);
 
 /* merge_refuse_packed(): what is written has numbers, and packed tensors would
  * stay next to them: EX_DATAERR where the base has such. */

@@ -5,13 +5,16 @@
 #include <string.h>
 
 #include "cmd/moe-sft/merge.h"
+#include "core/format/stdir_copy.h"
 #include "core/mem.h"
 #include "core/model/config_file.h"
 #include "core/model/family.h"
 #include "core/model/lora.h"
 #include "core/model/model.h"
 #include "core/model/parts.h"
+#include "core/outdir.h"
 #include "core/str.h"
+#include "core/tty.h"
 
 #define TAIL ".weight"
 
@@ -146,6 +149,112 @@ end_model(void *ctx, struct err *err)
          a = a->next)
         rc = stdir_unchanged(&a->file.dir, err);
     return rc;
+}
+
+/* ---- the directory ---- */
+
+/* Is the tensor the model's?  A shard may have others, such as an older copy of
+ * one that the index gives to another shard. */
+static bool
+is_used(const struct stdir *dir, const struct st_tensor *t)
+{
+    const struct stdir_tensor *x = stdir_find_n(dir, t->name, t->name_n);
+
+    return x && x->t == t;
+}
+
+static int
+write_shard(const struct stdir *dir, const struct st *st, const char *path,
+            merge_put_fn *put, void *ctx, struct err *err)
+{
+    struct stw *w = stw_new();
+    const char *first = NULL; /* of those that are left out */
+    size_t n_out = 0;
+    int rc = 0, tensor = 0;
+
+    for (size_t i = 0; i < st->n_meta; i++)
+        stw_meta(w, st->meta[i].key, st->meta[i].value);
+    for (size_t i = 0; rc >= 0 && i < st->n_tensors; i++) {
+        const struct st_tensor *t = st->tensors + i;
+
+        if (!is_used(dir, t)) {
+            first = first ? first : t->name;
+            n_out++;
+        } else if (strlen(t->name) != t->name_n)
+            rc = err_set(err, EX_DATAERR,
+                         "%s: \"%s\" ends at a NUL, as a name here may not",
+                         st->path, t->name);
+        else
+            rc = stw_add(w, t->name, t->dtype, t->n_dims, t->shape, err);
+    }
+    if (n_out)
+        err_warn("%s: %zu tensor%s left out, as the index does not give %s to "
+                 "this file (the first is %s)",
+                 st->path, n_out, plural(n_out), n_out == 1 ? "it" : "them",
+                 first);
+    if (rc >= 0)
+        rc = stw_open(w, path, 0, err);
+    for (size_t i = 0; rc == 0 && i < st->n_tensors; i++) {
+        const struct st_tensor *t = st->tensors + i;
+
+        if (!is_used(dir, t))
+            continue;
+        rc = put(ctx, w, tensor, t, err);
+        if (rc == 0)
+            rc = stw_write_mapped(w, tensor, st_data(st, t), t->nbytes, 0, err);
+        else if (rc > 0)
+            rc = 0;
+        tensor++;
+    }
+    if (rc == 0)
+        rc = stw_commit(w, err);
+    stw_free(w);
+    return rc;
+}
+
+/*
+ * merge_directory() writes the directory --output: that of 'dir', with
+ * 'config' as its config.json unless that is NULL, and the tensors that 'put'
+ * writes instead, 1; 0: it is to be copied; -1 with 'err' set.  Tensors that
+ * the index does not give to their file are left out, and files that have the
+ * weights in another form: a reader of these would not have the adapter.  'end'
+ * says at the end whether what was read is still what it was. 0, or -1 with
+ * 'err' set, and nothing there.
+ */
+static int
+merge_directory(const struct cmd *cmd, const struct stdir *dir,
+                const char *config, merge_put_fn *put, merge_end_fn *end,
+                void *ctx, struct err *err)
+{
+    size_t n = strlen(dir->path) + 1;
+    const struct stdir_text instead = { "config.json", config };
+    struct outdir_at f;
+    int rc;
+
+    if (outdir_at_open(&f, cmd->output, cmd->out_flags, err) < 0)
+        return -1;
+    rc = stdir_copy_others(dir, outdir_path(f.dir), &instead, config != NULL,
+                           "the adapter is not in", err);
+    for (size_t i = 0; rc == 0 && i < dir->n_files; i++) {
+        const struct st *st = dir->files + i;
+        struct str path = { 0 };
+
+        str_addf(&path, "%s/%s", outdir_path(f.dir), st->path + n);
+        rc = strchr(st->path + n, '/')
+                 ? err_set(
+                       err, EX_DATAERR,
+                       "%s: is in a directory of its own (expected next to the "
+                       "index)",
+                       st->path)
+                 : write_shard(dir, st, path.s, put, ctx, err);
+        str_free(&path);
+    }
+    if (rc == 0)
+        rc = end(ctx, err);
+    if (rc == 0)
+        return outdir_at_commit(&f, err);
+    outdir_at_abort(&f);
+    return -1;
 }
 
 int

@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: ISC */
-/* merge: the numbers of a matrix, and the directory that a model goes to. */
+/* merge: the numbers of a matrix. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cmd/moe-sft/merge.h"
-#include "core/format/stdir_copy.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/model/form.h"
-#include "core/outdir.h"
-#include "core/str.h"
-#include "core/tty.h"
-
-/* ---- numbers ---- */
 
 int
 merge_work_open(struct merge_work *g, struct par *par, int n_threads,
@@ -90,8 +84,6 @@ merge_matrix(struct merge_work *g, const struct gemm_matrix *w, size_t rank,
     return true;
 }
 
-/* ---- a directory ---- */
-
 int
 merge_refuse_packed(const struct quantization *packed, const char *path,
                     struct err *err)
@@ -102,99 +94,4 @@ merge_refuse_packed(const struct quantization *packed, const char *path,
                    "%s: its weights are packed: st-convert --dequantize first, "
                    "and merge into that",
                    path);
-}
-
-/* Is the tensor the model's?  A shard may have others, such as an older copy of
- * one that the index gives to another shard. */
-static bool
-is_used(const struct stdir *dir, const struct st_tensor *t)
-{
-    const struct stdir_tensor *x = stdir_find_n(dir, t->name, t->name_n);
-
-    return x && x->t == t;
-}
-
-static int
-write_shard(const struct stdir *dir, const struct st *st, const char *path,
-            merge_put_fn *put, void *ctx, struct err *err)
-{
-    struct stw *w = stw_new();
-    const char *first = NULL; /* of those that are left out */
-    size_t n_out = 0;
-    int rc = 0, tensor = 0;
-
-    for (size_t i = 0; i < st->n_meta; i++)
-        stw_meta(w, st->meta[i].key, st->meta[i].value);
-    for (size_t i = 0; rc >= 0 && i < st->n_tensors; i++) {
-        const struct st_tensor *t = st->tensors + i;
-
-        if (!is_used(dir, t)) {
-            first = first ? first : t->name;
-            n_out++;
-        } else if (strlen(t->name) != t->name_n)
-            rc = err_set(err, EX_DATAERR,
-                         "%s: \"%s\" ends at a NUL, as a name here may not",
-                         st->path, t->name);
-        else
-            rc = stw_add(w, t->name, t->dtype, t->n_dims, t->shape, err);
-    }
-    if (n_out)
-        err_warn("%s: %zu tensor%s left out, as the index does not give %s to "
-                 "this file (the first is %s)",
-                 st->path, n_out, plural(n_out), n_out == 1 ? "it" : "them",
-                 first);
-    if (rc >= 0)
-        rc = stw_open(w, path, 0, err);
-    for (size_t i = 0; rc == 0 && i < st->n_tensors; i++) {
-        const struct st_tensor *t = st->tensors + i;
-
-        if (!is_used(dir, t))
-            continue;
-        rc = put(ctx, w, tensor, t, err);
-        if (rc == 0)
-            rc = stw_write_mapped(w, tensor, st_data(st, t), t->nbytes, 0, err);
-        else if (rc > 0)
-            rc = 0;
-        tensor++;
-    }
-    if (rc == 0)
-        rc = stw_commit(w, err);
-    stw_free(w);
-    return rc;
-}
-
-int
-merge_directory(const struct cmd *cmd, const struct stdir *dir,
-                const char *config, merge_put_fn *put, merge_end_fn *end,
-                void *ctx, struct err *err)
-{
-    size_t n = strlen(dir->path) + 1;
-    const struct stdir_text instead = { "config.json", config };
-    struct outdir_at f;
-    int rc;
-
-    if (outdir_at_open(&f, cmd->output, cmd->out_flags, err) < 0)
-        return -1;
-    rc = stdir_copy_others(dir, outdir_path(f.dir), &instead, config != NULL,
-                           "the adapter is not in", err);
-    for (size_t i = 0; rc == 0 && i < dir->n_files; i++) {
-        const struct st *st = dir->files + i;
-        struct str path = { 0 };
-
-        str_addf(&path, "%s/%s", outdir_path(f.dir), st->path + n);
-        rc = strchr(st->path + n, '/')
-                 ? err_set(
-                       err, EX_DATAERR,
-                       "%s: is in a directory of its own (expected next to the "
-                       "index)",
-                       st->path)
-                 : write_shard(dir, st, path.s, put, ctx, err);
-        str_free(&path);
-    }
-    if (rc == 0)
-        rc = end(ctx, err);
-    if (rc == 0)
-        return outdir_at_commit(&f, err);
-    outdir_at_abort(&f);
-    return -1;
 }
