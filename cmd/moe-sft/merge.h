@@ -8,9 +8,6 @@
 
 #include "cmd/moe-sft/verbs.h"
 #include "core/err.h"
-#include "core/format/st.h"
-#include "core/format/stdir.h"
-#include "core/format/stw.h"
 #include "core/kernel/gemm.h"
 #include "core/par.h"
 
@@ -36,10 +33,6 @@ void merge_work_close(struct merge_work *work); /* a zeroed struct is fine */
  * rounded once to the type of w.  False: a or b has NaN or Inf. */
 bool merge_matrix(struct merge_work *work, const struct gemm_matrix *w,
                   size_t rank, double scale);
-
-typedef int merge_put_fn(void *ctx, struct stw *w, int tensor,
-                         const struct st_tensor *t, struct err *err);
-typedef int merge_end_fn(void *ctx, struct err *err);
 
 /* merge_refuse_packed(): what is written has numbers, and packed tensors would
  * stay next to them: EX_DATAERR where the base has such. */

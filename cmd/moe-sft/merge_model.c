@@ -6,6 +6,7 @@
 
 #include "cmd/moe-sft/merge.h"
 #include "core/format/stdir_copy.h"
+#include "core/format/stw.h"
 #include "core/mem.h"
 #include "core/model/config_file.h"
 #include "core/model/family.h"
@@ -106,23 +107,21 @@ layer_at(const struct whole *g, const struct st_tensor *t, size_t i,
     return at.expert < (size_t)c->n_experts ? part_linear(g->model, at) : NULL;
 }
 
-/* merge_put_fn of every linear layer, and of experts of which a tensor has a
- * layer's: a layer's bytes, or an expert's whose columns take turns, as they
- * are in the file, but for what adapters add. */
+/* Writes a tensor as it is in the file, or, where adapters add to it, a linear
+ * layer's bytes after another's, or those of two whose columns take turns. */
 static int
-put_layer(void *ctx, struct stw *w, int tensor, const struct st_tensor *t,
-          struct err *err)
+put_tensor(struct whole *g, struct stw *w, int tensor, const struct st *st,
+           const struct st_tensor *t, struct err *err)
 {
-    struct whole *g = ctx;
-    const struct stdir_tensor *x = stdir_find(&g->model->dir, t->name);
-    const char *data = x ? st_data(x->st, x->t) : NULL;
-    const char *merged = g->work.merged;
+    const char *data = st_data(st, t), *merged = g->work.merged;
     const struct linear *l;
     bool any = false, take_turns;
 
-    for (size_t i = 0; data && (l = layer_at(g, t, i, &take_turns)); i++)
+    for (size_t i = 0; (l = layer_at(g, t, i, &take_turns)); i++)
         any |= l->lora != NULL;
-    for (size_t i = 0; any && (l = layer_at(g, t, i, &take_turns)); i++) {
+    if (!any)
+        return stw_write_mapped(w, tensor, data, t->nbytes, 0, err);
+    for (size_t i = 0; (l = layer_at(g, t, i, &take_turns)); i++) {
         size_t size = dtype_size(l->w.dtype), at = l->w.row * l->w.ld * size;
         size_t step = take_turns ? 2 : 1, k = i % step, n = l->in * l->out;
 
@@ -136,13 +135,12 @@ put_layer(void *ctx, struct stw *w, int tensor, const struct st_tensor *t,
             stw_write(w, tensor, g->bytes, step * n * size, at, err))
             return -1;
     }
-    return any;
+    return 0;
 }
 
 static int
-end_model(void *ctx, struct err *err)
+inputs_unchanged(const struct whole *g, struct err *err)
 {
-    const struct whole *g = ctx;
     int rc = stdir_unchanged(&g->model->dir, err);
 
     for (const struct adapter *a = g->model->adapters; a && rc == 0;
@@ -164,9 +162,10 @@ is_used(const struct stdir *dir, const struct st_tensor *t)
 }
 
 static int
-write_shard(const struct stdir *dir, const struct st *st, const char *path,
-            merge_put_fn *put, void *ctx, struct err *err)
+write_shard(struct whole *g, const struct st *st, const char *path,
+            struct err *err)
 {
+    const struct stdir *dir = &g->model->dir;
     struct stw *w = stw_new();
     const char *first = NULL; /* of those that are left out */
     size_t n_out = 0;
@@ -197,14 +196,8 @@ write_shard(const struct stdir *dir, const struct st *st, const char *path,
     for (size_t i = 0; rc == 0 && i < st->n_tensors; i++) {
         const struct st_tensor *t = st->tensors + i;
 
-        if (!is_used(dir, t))
-            continue;
-        rc = put(ctx, w, tensor, t, err);
-        if (rc == 0)
-            rc = stw_write_mapped(w, tensor, st_data(st, t), t->nbytes, 0, err);
-        else if (rc > 0)
-            rc = 0;
-        tensor++;
+        if (is_used(dir, t))
+            rc = put_tensor(g, w, tensor++, st, t, err);
     }
     if (rc == 0)
         rc = stw_commit(w, err);
@@ -212,26 +205,20 @@ write_shard(const struct stdir *dir, const struct st *st, const char *path,
     return rc;
 }
 
-/*
- * merge_directory() writes the directory --output: that of 'dir', with
- * 'config' as its config.json unless that is NULL, and the tensors that 'put'
- * writes instead, 1; 0: it is to be copied; -1 with 'err' set.  Tensors that
- * the index does not give to their file are left out, and files that have the
- * weights in another form: a reader of these would not have the adapter.  'end'
- * says at the end whether what was read is still what it was. 0, or -1 with
- * 'err' set, and nothing there.
- */
+/* Writes the directory --output, with 'config' as its config.json unless that
+ * is NULL.  Tensors that the index does not give to their file are left out,
+ * and files that have the weights in another form: a reader of these would not
+ * have the adapter. */
 static int
-merge_directory(const struct cmd *cmd, const struct stdir *dir,
-                const char *config, merge_put_fn *put, merge_end_fn *end,
-                void *ctx, struct err *err)
+write_directory(struct whole *g, const char *config, struct err *err)
 {
+    const struct stdir *dir = &g->model->dir;
     size_t n = strlen(dir->path) + 1;
     const struct stdir_text instead = { "config.json", config };
     struct outdir_at f;
     int rc;
 
-    if (outdir_at_open(&f, cmd->output, cmd->out_flags, err) < 0)
+    if (outdir_at_open(&f, g->cmd->output, g->cmd->out_flags, err) < 0)
         return -1;
     rc = stdir_copy_others(dir, outdir_path(f.dir), &instead, config != NULL,
                            "the adapter is not in", err);
@@ -246,11 +233,11 @@ merge_directory(const struct cmd *cmd, const struct stdir *dir,
                        "%s: is in a directory of its own (expected next to the "
                        "index)",
                        st->path)
-                 : write_shard(dir, st, path.s, put, ctx, err);
+                 : write_shard(g, st, path.s, err);
         str_free(&path);
     }
     if (rc == 0)
-        rc = end(ctx, err);
+        rc = inputs_unchanged(g, err);
     if (rc == 0)
         return outdir_at_commit(&f, err);
     outdir_at_abort(&f);
@@ -319,7 +306,7 @@ merge_model(const struct cmd *cmd, struct err *err)
     g.bytes = mem_try(2 * largest, sizeof(float), dir->path, err);
     if (g.bytes && merge_work_open(&g.work, g.par, cmd->n_threads, largest,
                                    longest, low, err) == 0)
-        rc = merge_directory(cmd, dir, config.s, put_layer, end_model, &g, err);
+        rc = write_directory(&g, config.s, err);
 out:
     free(g.bytes);
     str_free(&config);
