@@ -364,7 +364,7 @@ t["expert_ids"] = a'
     moe-sft forward -b hf -l lora.safetensors -i <(cat batch.safetensors) -o pipe.safetensors
     cmp out.safetensors pipe.safetensors
     run -65 moe-sft forward -b hf -l lora.safetensors -i /dev/null -o x.safetensors
-    [ "$output" = "moe-sft: /dev/null: is empty" ]
+    [ "$output" = "moe-sft: /dev/null: has 0 bytes (expected at least 8)" ]
     run -65 moe-sft forward -b hf -l peft -i batch.safetensors -o x.safetensors --layer 4
     [ "$output" = "moe-sft: hf: has no experts of layer 4 (of layers 3 to 3)" ]
 }

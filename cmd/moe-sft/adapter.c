@@ -108,16 +108,6 @@ adapter_lora(const struct expert_adapter *a)
     return lora;
 }
 
-size_t
-adapter_nbytes(const struct expert_adapter *a)
-{
-    size_t n = 0;
-
-    for (int m = 0; m < MOE_N_LORA; m++)
-        n += n_numbers(a, m) * sizeof(*a->m[m]);
-    return n;
-}
-
 void
 adapter_digest(const struct expert_adapter *a, struct hash *hash)
 {

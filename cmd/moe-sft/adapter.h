@@ -70,7 +70,6 @@ void adapter_meta(const struct expert_adapter *a, struct stw *w);
 enum dtype adapter_dtype(const struct expert_adapter *a);
 int adapter_put(const struct expert_adapter *a, struct stw *w, int tensor,
                 enum moe_lora_matrix m, int64_t expert, struct err *err);
-size_t adapter_nbytes(const struct expert_adapter *a);
 
 /* adapter_write() writes our file, 'flags' as out_open(). */
 int adapter_write(const struct expert_adapter *a, const char *path, int flags,

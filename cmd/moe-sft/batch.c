@@ -18,6 +18,7 @@
 #include "core/tty.h"
 
 #define MAX_HEADER ((uint64_t)1 << 20) /* bytes, of a batch in a stream */
+#define MAX_FILE   ((size_t)1 << 36)   /* bytes of what is no regular file */
 
 /* A batch's file in memory. */
 struct parse {
@@ -221,29 +222,24 @@ int
 batch_open(struct batch *b, const char *path, unsigned need, size_t hidden,
            struct err *err)
 {
-    bool std = !strcmp(path, "-");
-    const char *name = std ? "standard input" : path;
+    const char *name = strcmp(path, "-") ? path : "standard input";
+    struct str all = { 0 };
+    struct map map = { 0 };
     struct stat st;
-    struct map map;
-    int rc, fd;
+    int rc;
 
     *b = (struct batch){ 0 };
-    if (std || (stat(path, &st) == 0 &&
-                (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)))) {
-        fd = std ? 0 : file_open_any(path, err);
-        if (fd < 0)
-            return -1;
-        rc = batch_next(b, fd, name, need, hidden, err);
-        if (!std)
-            close(fd);
+    if (name == path && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+        rc = map_open(&map, path, err);
         if (rc == 0)
-            return err_set(err, EX_DATAERR, "%s: is empty", name);
-        return rc < 0 ? -1 : 0;
+            rc = batch_parse(b, map.data, map.size, path, need, hidden, err);
+    } else {
+        rc = file_read_all(path, MAX_FILE, &all, err);
+        if (rc == 0)
+            rc = batch_parse(b, all.s, all.n, name, need, hidden, err);
     }
-    if (map_open(&map, path, err) < 0)
-        return -1;
-    rc = batch_parse(b, map.data, map.size, path, need, hidden, err);
     map_close(&map);
+    str_free(&all);
     return rc;
 }
 

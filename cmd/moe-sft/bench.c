@@ -77,7 +77,6 @@ prepare(struct bench *b, struct err *err)
     uint64_t seed = b->cmd->seed, shape[3];
     struct base *base = &b->base;
     struct batch *batch = &b->batch;
-    struct moe_lora lora;
 
     base->n_experts = c->n_experts;
     base->hidden = h;
@@ -122,11 +121,9 @@ prepare(struct bench *b, struct err *err)
     fill(batch->input, qlen * h, 1, seed, 101);
     fill(batch->grad_output, qlen * h, 1, seed, 102);
     fill_routing(batch, c->n_experts, seed);
-    lora = adapter_lora(&b->adapter);
     if (grads_open(&b->grads, c, qlen, err) < 0 ||
-        moe_open(&b->moe, c, b->cmd->n_threads, err) < 0 ||
-        moe_load(b->moe, &base->weights, err) < 0 ||
-        moe_update_lora(b->moe, &lora, err) < 0)
+        operator_open(&b->moe, c, b->cmd->n_threads, base, &b->adapter, err) <
+            0)
         return -1;
     return moe_warm_up(b->moe, err);
 }

@@ -90,6 +90,7 @@ info_main(const struct cmd *cmd, struct err *err)
     struct batch batch = { 0 };
     struct moe_config c;
     struct moe_memory m;
+    size_t lora_nbytes = 0;
     int rc = -1;
 
     if ((cmd->base && base_open(&base, cmd->base, cmd->layer, err) < 0) ||
@@ -124,8 +125,10 @@ info_main(const struct cmd *cmd, struct err *err)
             put_size(&r, "layer", (size_t)base.layer);
         put_word(&r, "router", base.router.weight.data ? "yes" : "no");
     }
+    for (enum moe_lora_matrix i = 0; i < MOE_N_LORA && a.rank; i++)
+        lora_nbytes += a.n_experts * adapter_size(&a, i) * sizeof(*a.m[i]);
     if (a.rank)
-        put_size(&r, "lora_nbytes", adapter_nbytes(&a));
+        put_size(&r, "lora_nbytes", lora_nbytes);
     if (moe_memory(&c, cmd->n_threads, &m, err) < 0)
         goto out;
     put_size(&r, "memory_base", m.base);

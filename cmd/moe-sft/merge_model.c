@@ -227,13 +227,7 @@ write_directory(struct whole *g, const char *config, struct err *err)
         struct str path = { 0 };
 
         str_addf(&path, "%s/%s", outdir_path(f.dir), st->path + n);
-        rc = strchr(st->path + n, '/')
-                 ? err_set(
-                       err, EX_DATAERR,
-                       "%s: is in a directory of its own (expected next to the "
-                       "index)",
-                       st->path)
-                 : write_shard(g, st, path.s, err);
+        rc = write_shard(g, st, path.s, err);
         str_free(&path);
     }
     if (rc == 0)

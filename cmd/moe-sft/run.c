@@ -42,11 +42,23 @@ run_batch(struct sft_run *run, struct err *err)
 }
 
 int
+operator_open(struct moe **moe, const struct moe_config *config, int n_threads,
+              const struct base *base, const struct expert_adapter *adapter,
+              struct err *err)
+{
+    struct moe_lora lora = adapter_lora(adapter);
+
+    if (moe_open(moe, config, n_threads, err) < 0 ||
+        moe_load(*moe, &base->weights, err) < 0)
+        return -1;
+    return moe_update_lora(*moe, &lora, err);
+}
+
+int
 run_moe(struct sft_run *run, size_t top_k, size_t qlen, enum moe_mode mode,
         bool backward_only, struct err *err)
 {
     struct moe_config config = adapter_config(&run->adapter, top_k);
-    struct moe_lora lora = adapter_lora(&run->adapter);
 
     config.max_len = qlen ? qlen : 1;
     config.n_parts = (size_t)run->cmd->n_parts;
@@ -63,11 +75,8 @@ run_moe(struct sft_run *run, size_t top_k, size_t qlen, enum moe_mode mode,
             isa_name(cpu_isa()), run->cmd->n_threads,
             plural(run->cmd->n_threads), config.n_parts,
             plural(config.n_parts));
-    if (moe_open(&run->moe, &config, run->cmd->n_threads, err) < 0)
-        return -1;
-    if (moe_load(run->moe, &run->base.weights, err) < 0)
-        return -1;
-    return moe_update_lora(run->moe, &lora, err);
+    return operator_open(&run->moe, &config, run->cmd->n_threads, &run->base,
+                         &run->adapter, err);
 }
 
 void

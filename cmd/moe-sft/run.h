@@ -34,6 +34,12 @@ int run_moe(struct sft_run *run, size_t top_k, size_t qlen, enum moe_mode mode,
             bool backward_only, struct err *err);
 void run_close(struct sft_run *run);
 
+/* operator_open() makes an operator with base and adapter: 0, or -1 with 'err'
+ * set.  *moe is for moe_close() in either case. */
+int operator_open(struct moe **moe, const struct moe_config *config,
+                  int n_threads, const struct base *base,
+                  const struct expert_adapter *adapter, struct err *err);
+
 /*
  * grads_open() makes room for all gradients of a batch, the adapter's as
  * grads->lora_dtype says.  0, or -1 with 'err' set (EX_SOFTWARE).

@@ -270,7 +270,6 @@ batch_gradients(struct train *t, const struct batch *b, float *grad,
 {
     struct moe_batch batch = batch_of(b);
     struct moe_grads grads = { .lora_dtype = DT_F32 };
-    struct moe_lora lora = adapter_lora(&t->adapter);
     size_t n = b->qlen;
 
     for (int m = 0; m < MOE_N_LORA; m++)
@@ -291,9 +290,8 @@ batch_gradients(struct train *t, const struct batch *b, float *grad,
         t->output = mem_try(n, t->base.hidden * sizeof(float), "outputs", err);
         t->grad_output = mem_try(n, t->base.hidden * 2, "gradients", err);
         if (!t->output || !t->grad_output ||
-            moe_open(&t->moe, &t->config, t->cmd->n_threads, err) < 0 ||
-            moe_load(t->moe, &t->base.weights, err) < 0 ||
-            moe_update_lora(t->moe, &lora, err) < 0)
+            operator_open(&t->moe, &t->config, t->cmd->n_threads, &t->base,
+                          &t->adapter, err) < 0)
             return -1;
     }
     if (moe_forward(t->moe, &batch, t->output, true, err) < 0)
