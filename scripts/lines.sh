@@ -6,10 +6,10 @@
 budgets='core 11818
 core/format 13437
 core/kernel 12001
-core/model 30237
+core/model 30213
 core/text 7788
 core/image 2379
-cmd 41220
+cmd 41114
 lib 2742'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
