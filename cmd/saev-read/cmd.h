@@ -24,11 +24,8 @@ struct read_cmd {
     int64_t layer;           /* --layer; SAEV_ALL_LAYERS */
     bool layer_given;        /* "all" on purpose, too */
     struct index_range imgs; /* --imgs; first > last: all */
-    bool padding;            /* --padding: those rows, too */
     const char *skip_ids;    /* --skip-ids LIST, or NULL */
-    uint64_t skip_positions; /* --skip-positions */
-    double max_norm;         /* --max-norm; 0: any */
-    struct saev_mask mask;   /* these four */
+    struct saev_mask mask;   /* it, --padding, --skip-positions, --max-norm */
     enum dtype dtype;        /* of the rows written: F32, F16, BF16 */
     bool raw;                /* no .npy header */
     uint64_t batch;          /* rows of an array; 0: all in one */

@@ -39,14 +39,14 @@ static const struct opt opts[] = {
       "only images A to B, as if the dump had no others" },
     { 0, "rows", "FILE", "rows", OPT_TEXT(rows),
       "indices, one or a range per line, or .npy of integers; - is stdin" },
-    { 0, "padding", NULL, "rows stats", OPT_FLAG(padding),
+    { 0, "padding", NULL, "rows stats", OPT_FLAG(mask.padding),
       "also rows after a document's end, which --pad filled" },
     { 0, "skip-ids", "LIST", "rows stats", OPT_TEXT(skip_ids),
       "leave out tokens with these ids, as 1021,1023, or \"special\" ones" },
     { 0, "skip-positions", "N", "rows stats",
-      OPT_U64(skip_positions, 0, INT64_MAX),
+      OPT_U64(mask.positions, 0, INT64_MAX),
       "leave out the first N tokens of each window or image" },
-    { 0, "max-norm", "X", "rows stats", OPT_F64(max_norm, 0, 1e300),
+    { 0, "max-norm", "X", "rows stats", OPT_F64(mask.max_norm, 0, 1e300),
       "leave out rows with a larger L2 norm" },
     { 0, "raw", NULL, "rows", OPT_FLAG(raw),
       "only the numbers, without a .npy header" },
@@ -194,9 +194,6 @@ main(int argc, char **argv)
         if (inuse_input_dir(cmd.args[i], &err) < 0)
             die_err(&err);
     }
-    cmd.mask = (struct saev_mask){ .padding = cmd.padding,
-                                   .positions = cmd.skip_positions,
-                                   .max_norm = cmd.max_norm };
     if (cmd.skip_ids && saev_mask_ids(&cmd.mask, cmd.skip_ids, &err) < 0)
         die_err(&err);
     if (cmd.dtype == DT_BF16 && !cmd.raw)

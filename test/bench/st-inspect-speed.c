@@ -83,12 +83,16 @@ probe(const struct st *st)
 static void
 hash(const struct st *st, bool tensors)
 {
-    struct file_hash fh;
+    size_t n = tensors ? st->n_tensors : 0;
+    struct hash_range *r = xcalloc(n + 1, sizeof(*r));
     struct err err;
 
-    if (hash_st(&fh, st, HASH_XXH3, tensors, NULL, &err) < 0)
+    r[n] = hash_part(st, NULL);
+    for (size_t i = 0; i < n; i++)
+        r[i] = hash_part(st, &st->tensors[i]);
+    if (hash_st(r, n + 1, st, HASH_XXH3, NULL, &err) < 0)
         die(&err);
-    file_hash_free(&fh);
+    free(r);
 }
 
 static void
