@@ -111,15 +111,6 @@ parse_entry(char hex[HASH_MAX_HEX], size_t *shard, const char *line,
     return strspn(hex, LOWER_HEX) == XXH3_DIGITS && saev_shard_of(name, shard);
 }
 
-static int
-by_shard(const void *a, const void *b)
-{
-    size_t x = ((const struct saevdir_file *)a)->shard;
-    size_t y = ((const struct saevdir_file *)b)->shard;
-
-    return x < y ? -1 : x > y;
-}
-
 /* Reads the manifest, if there is one.  Every file has one entry, every entry a
  * file; a shard that is missing has been reported. */
 static int
@@ -139,25 +130,25 @@ check_manifest(struct dump_check *c, const char *path, struct err *err)
     c->hex = xcalloc(dir->n_listed + 1, sizeof(*c->hex));
     end = text.s + text.n;
     for (const char *p = text.s; p < end; p = line_end + 1, n_lines++) {
-        struct saevdir_file key, *f = NULL;
+        const struct saevdir_file *f;
         char hex[HASH_MAX_HEX];
+        size_t shard;
 
         line_end = memchr(p, '\n', (size_t)(end - p));
         if (!line_end)
             line_end = end;
-        if (!parse_entry(hex, &key.shard, p, line_end)) {
+        if (!parse_entry(hex, &shard, p, line_end)) {
             first_bad = n_bad++ ? first_bad : n_lines;
             continue;
         }
-        if (dir->n_listed)
-            f = bsearch(&key, dir->files, dir->n_listed, sizeof(key), by_shard);
+        f = saevdir_file(dir, shard);
         if (f && *c->hex[f - dir->files])
-            saevdir_problem(&c->run, key.shard, key.shard,
+            saevdir_problem(&c->run, shard, shard,
                             "more than once in " MANIFEST_NAME);
         else if (f)
             memcpy(c->hex[f - dir->files], hex, sizeof(hex));
-        else if (key.shard >= dir->saev.n_shards)
-            saevdir_problem(&c->run, key.shard, key.shard,
+        else if (shard >= dir->saev.n_shards)
+            saevdir_problem(&c->run, shard, shard,
                             "in " MANIFEST_NAME ", but missing");
     }
     str_free(&text);

@@ -263,6 +263,16 @@ by_shard(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+const struct saevdir_file *
+saevdir_file(const struct saevdir *dir, size_t shard)
+{
+    const struct saevdir_file key = { .shard = shard };
+
+    return dir->n_listed
+               ? bsearch(&key, dir->files, dir->n_listed, sizeof(key), by_shard)
+               : NULL;
+}
+
 /* Lists dir->files anew. */
 static int
 list_files(struct saevdir *dir, struct err *err)

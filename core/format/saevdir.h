@@ -81,6 +81,10 @@ struct saevdir_run {
     char *what; /* NULL: none */
 };
 
+/* saevdir_file() is the file of a shard, or NULL: none is listed. */
+const struct saevdir_file *saevdir_file(const struct saevdir *dir,
+                                        size_t shard);
+
 /* saevdir_problem() adds a problem of the shards first .. last, and reports
  * those before if it is another; saevdir_end_run() is due after the last. */
 void saevdir_problem(struct saevdir_run *run, size_t first, size_t last,
