@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -263,7 +264,6 @@ read_chunk(void *ctx, size_t begin, size_t end, int thread)
             cached = read_cached(g, p, n, scratch);
         if (cached == n)
             continue;
-        atomic_store_explicit(&g->missed, true, memory_order_relaxed);
         /* what follows may not be cached either: a disk likes a long queue */
         for (size_t i = begin + n, k; !asked && i < end; i += k) {
             const struct piece *q = job->p + i;

@@ -9,7 +9,6 @@
 #ifndef SAEV_READ_GATHER_H
 #define SAEV_READ_GATHER_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -29,9 +28,8 @@ struct gather {
     size_t row_nbytes;
     struct par *par;
     int n_threads;
-    bool direct;        /* O_DIRECT, where the file system has it */
-    bool sequential;    /* files opened from now on are read front to end */
-    atomic_bool missed; /* set: not all was in the page cache */
+    bool direct;     /* O_DIRECT, where the file system has it */
+    bool sequential; /* files opened from now on are read front to end */
     struct gather_file files[GATHER_OPEN]; /* shard i at i % GATHER_OPEN */
     size_t call;
     char *scratch;        /* of all threads */

@@ -16,7 +16,6 @@
 #define STREAM     ((size_t)1 << 20)   /* bytes read at a time, in order */
 #define DIRECT     ((size_t)16 << 20)  /* the same with O_DIRECT */
 #define BATCH      ((size_t)32 << 20)  /* of rows in any order, at most */
-#define BATCH_MIN  ((size_t)2 << 20) /* a thread: about what its cache holds */
 #define BATCH_ROWS ((size_t)256 << 10) /* of a batch, at most */
 #define KEYS       1024
 
@@ -28,9 +27,8 @@ struct row_copy {
     struct emit emit;
     size_t row_nbytes;
     char *buf;
-    size_t min_batch, batch; /* rows read at once: at least, and now */
-    size_t room;             /* rows that fit 'buf' */
-    size_t *rows;            /* [room], of which n wait to be read */
+    size_t room;  /* rows that fit 'buf': the more, the fewer seeks */
+    size_t *rows; /* [room], of which n wait to be read */
     size_t n;
 };
 
@@ -41,11 +39,7 @@ rows_in(size_t nbytes, size_t row_nbytes, size_t max)
     return smaller(larger(nbytes / row_nbytes, 1), max);
 }
 
-/*
- * Reads and writes the rows that wait.  The more of them are sorted, the
- * nearer are neighbours on a disk; in the page cache that means nothing, and
- * few of them stay in the CPU's.
- */
+/* Reads and writes the rows that wait. */
 static int
 copy_waiting(struct row_copy *c, struct err *err)
 {
@@ -54,11 +48,9 @@ copy_waiting(struct row_copy *c, struct err *err)
     c->n = 0;
     if (n == 0)
         return 0;
-    c->gather.missed = false;
-    if (gather_rows(&c->gather, c->rows, n, c->buf, err) < 0)
-        return -1;
-    c->batch = c->gather.missed ? smaller(2 * c->batch, c->room) : c->min_batch;
-    return emit_rows(&c->emit, c->buf, n, err);
+    return gather_rows(&c->gather, c->rows, n, c->buf, err) < 0
+               ? -1
+               : emit_rows(&c->emit, c->buf, n, err);
 }
 
 /* Rows first .. first + n - 1 come next in the answer.  A long range is read on
@@ -77,7 +69,7 @@ copy_range(struct row_copy *c, size_t first, size_t n, struct err *err)
                 continue;
             }
             c->rows[c->n++] = row;
-            if (c->n == c->batch && copy_waiting(c, err) < 0)
+            if (c->n == c->room && copy_waiting(c, err) < 0)
                 return -1;
         }
         return 0;
@@ -192,8 +184,6 @@ copy_rows(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
             gather_open(&c.gather, t, cmd->n_threads, cmd->direct, err) < 0)
             goto out;
         c.rows = xcalloc(c.room, sizeof(*c.rows));
-        c.batch = c.min_batch = rows_in(BATCH_MIN * (size_t)c.gather.n_threads,
-                                        c.row_nbytes, c.room);
     }
     rc = emit_open(&c.emit, cmd, t, n_rows, err);
     for (size_t i = 0; i < cmd->sample && rc == 0; i++)
