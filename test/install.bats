@@ -575,7 +575,7 @@ offers() { # offers "WORDS" WORD...
     offers "" st-inspect list --sl
     offers "--fold --force" st-inspect list --fo
     offers "--samples --save-every" moe-sft --sa
-    offers "name file size" st-inspect list --sort ''
+    offers "index density mean max" sae-look list --sort ''
     offers "f32 f64" st-inspect cat --dtype = ''
     offers "bf16" hf-infer m --compute = b
     offers "f16" lut-apply --x-dtype f1

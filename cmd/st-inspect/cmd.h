@@ -24,8 +24,6 @@
  * such as a name that consists of dots. */
 #define TREE_MAX_DEPTH 64
 
-enum sort_key { SORT_NAME, SORT_FILE, SORT_SIZE };
-
 struct inspect_cmd {
     const char *verb;
     char **args; /* operands after the verb */
@@ -37,7 +35,6 @@ struct inspect_cmd {
     int out_flags; /* OUT_FORCE or 0 */
     int n_threads; /* -j */
     const char *out_path, *svg, *check, *slice;
-    enum sort_key sort;
     enum hash_kind hash;
     int dtype;     /* of cat's output; -1: as in the file */
     int64_t depth; /* of the tree; 0: TREE_MAX_DEPTH */

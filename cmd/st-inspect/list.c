@@ -10,23 +10,6 @@
 #include "core/js.h"
 #include "core/mem.h"
 
-/* Rows in the order of --sort; equal ones by name. */
-struct list_place {
-    const struct fold_row *row;
-    uint64_t key[2];
-};
-
-static int
-by_place(const void *pa, const void *pb)
-{
-    const struct list_place *a = pa, *b = pb;
-
-    for (int i = 0; i < 2; i++)
-        if (a->key[i] != b->key[i])
-            return a->key[i] < b->key[i] ? -1 : 1;
-    return (a->row > b->row) - (a->row < b->row);
-}
-
 /* What a tensor is of packed weights. */
 static void
 put_packed(struct record *row, const struct fold_row *r,
@@ -80,7 +63,6 @@ list_main(struct inspect_cmd *cmd, struct err *err)
     const char *path = one_operand(cmd, err);
     struct str *to = &cmd->text;
     struct folded folded = { 0 };
-    struct list_place *p = NULL;
     struct quantization q = { 0 };
     struct packed_part part;
     struct err none;
@@ -90,22 +72,8 @@ list_main(struct inspect_cmd *cmd, struct err *err)
     if (!path || select_open(&sel, path, cmd, err) < 0)
         return -1;
     packed_load(&q, &sel.dir, cmd->verbose);
-    if (fold(&folded, &sel, cmd->fold, err) < 0 ||
-        !(p = mem_try(folded.n, sizeof(*p), path, err)))
+    if (fold(&folded, &sel, cmd->fold, err) < 0)
         goto out;
-    for (size_t i = 0; i < folded.n; i++) {
-        const struct fold_row *r = &folded.rows[i];
-
-        p[i] = (struct list_place){ .row = r };
-        if (cmd->sort == SORT_SIZE) {
-            p[i].key[0] = UINT64_MAX - r->count * r->t->t->nbytes;
-        } else if (cmd->sort == SORT_FILE) {
-            p[i].key[0] = (uint64_t)(r->t->st - sel.dir.files);
-            p[i].key[1] = r->t->t->begin;
-        }
-    }
-    if (cmd->sort != SORT_NAME)
-        qsort(p, folded.n, sizeof(*p), by_place);
     if (cmd->json) {
         js_addf(to,
                 "{\"path\":%s,\"n_tensors\":%zu,\"n_elements\":%llu,"
@@ -129,15 +97,14 @@ list_main(struct inspect_cmd *cmd, struct err *err)
     rc = 0;
     for (size_t i = 0; i < folded.n && rc == 0; i++) {
         if (q.n_groups)
-            packed_part(&part, &q, &sel.dir, p[i].row->t, &none);
-        put_row(cmd, p[i].row, q.n_groups ? &part : NULL);
+            packed_part(&part, &q, &sel.dir, folded.rows[i].t, &none);
+        put_row(cmd, &folded.rows[i], q.n_groups ? &part : NULL);
         rc = row_end(cmd, err);
     }
     if (cmd->json)
         str_adds(to, "\n]}\n");
     say_totals(cmd, &sel);
 out:
-    free(p);
     quantization_free(&q);
     fold_free(&folded);
     select_close(&sel);

@@ -31,8 +31,6 @@ static const struct opt opts[] = {
       "add each tensor's place and file" },
     { 0, "fold", NULL, "list tree", OPT_FLAG(fold),
       "repeated layers as one row: layers.{0..31}" },
-    { 0, "sort", "name|file|size", "list", OPT_WORD(sort, SORT_NAME),
-      "order of rows; size: largest first" },
     { 0, "depth", "N", "tree", OPT_I64(depth, 0, TREE_MAX_DEPTH),
       "levels shown, 0: all" },
     { 0, "dequantize", NULL, "stats diff cat", OPT_FLAG(dequantize),
@@ -107,7 +105,7 @@ static const struct inspect_cmd defaults = {
 static const struct opt_verb verbs[] = {
     { "list", "FILE|DIR", "one row a tensor (the default verb)",
       "st-inspect list --fold --align MODEL\n"
-      "st-inspect list --long --sort size model.safetensors" },
+      "st-inspect list --long model.safetensors" },
     { "tree", "FILE|DIR", "parameters and bytes by module",
       "st-inspect tree --align MODEL\n"
       "st-inspect tree --depth 2 MODEL" },
@@ -174,9 +172,6 @@ main(int argc, char **argv)
     cmd.args = line.args;
     cmd.n_args = line.n_args;
     cmd.row = (struct record){ .to = &cmd.text, .json = cmd.json };
-    if (cmd.fold && cmd.sort == SORT_FILE)
-        die_usage(
-            "--fold joins tensors of different files: nothing to sort by");
     /* A missing input is reported before the work on the others; verify
      * continues with the next. */
     for (int i = 0; i < cmd.n_args; i++)
