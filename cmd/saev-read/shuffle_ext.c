@@ -131,10 +131,8 @@ plan(struct shuffle_ext *x, struct err *err)
                            x->memory_nbytes, n, plural(n), row_nbytes);
         }
         if (!p || p->n + count[b] > x->part_rows) {
-            if (x->n_parts == room) {
-                room = room ? 2 * room : 16;
-                x->parts = xrealloc(x->parts, room, sizeof(*p));
-            }
+            if (x->n_parts == room)
+                x->parts = xgrow(x->parts, x->n_parts, &room, sizeof(*p));
             p = &x->parts[x->n_parts++];
             *p = (struct shuffle_part){ .first = first };
         }

@@ -27,10 +27,8 @@
 static void
 lines_add(struct lines *lines, char *s)
 {
-    if (lines->n == lines->cap) {
-        lines->cap = 2 * lines->cap + 16;
-        lines->s = xrealloc(lines->s, lines->cap, sizeof(*lines->s));
-    }
+    if (lines->n == lines->cap)
+        lines->s = xgrow(lines->s, lines->n, &lines->cap, sizeof(*lines->s));
     lines->s[lines->n++] = s;
 }
 

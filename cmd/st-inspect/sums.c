@@ -121,10 +121,8 @@ sums_parse(struct sums_list *sums, const char *text, size_t nbytes,
                            "(sha256sum -c and xxhsum -c check their own)",
                            name, number);
         }
-        if (sums->n == sums->cap) {
-            sums->cap = sums->cap ? 2 * sums->cap : 64;
-            sums->v = xrealloc(sums->v, sums->cap, sizeof(*sums->v));
-        }
+        if (sums->n == sums->cap)
+            sums->v = xgrow(sums->v, sums->n, &sums->cap, sizeof(*sums->v));
         sums->v[sums->n++] = e;
     }
     return sums->n ? 0 : err_set(err, EX_DATAERR, "%s: has no digests", name);

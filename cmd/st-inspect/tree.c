@@ -41,14 +41,12 @@ _Static_assert(DT_COUNT < N_TYPES, "struct node has so many bits for types");
 static size_t
 add_node(struct tree *tree, const char *path, size_t path_n, size_t at)
 {
-    if (tree->n == tree->cap) {
-        tree->cap = tree->cap ? 2 * tree->cap : 256;
-        tree->nodes = xrealloc(tree->nodes, tree->cap, sizeof(*tree->nodes));
-    }
-    if (tree->n_open == tree->open_cap) {
-        tree->open_cap = tree->open_cap ? 2 * tree->open_cap : 16;
-        tree->open = xrealloc(tree->open, tree->open_cap, sizeof(size_t));
-    }
+    if (tree->n == tree->cap)
+        tree->nodes =
+            xgrow(tree->nodes, tree->n, &tree->cap, sizeof(*tree->nodes));
+    if (tree->n_open == tree->open_cap)
+        tree->open =
+            xgrow(tree->open, tree->n_open, &tree->open_cap, sizeof(size_t));
     tree->nodes[tree->n] = (struct node){
         .path = path, .path_n = path_n, .at = at, .depth = tree->n_open
     };

@@ -299,10 +299,9 @@ list_files(struct saevdir *dir, struct err *err)
             rc = err_sys(err, EX_IOERR, "%s/%s", dir->path, e->d_name);
             break;
         }
-        if (dir->n_listed == cap) {
-            cap = 2 * cap + 64;
-            dir->files = xrealloc(dir->files, cap, sizeof(*dir->files));
-        }
+        if (dir->n_listed == cap)
+            dir->files =
+                xgrow(dir->files, dir->n_listed, &cap, sizeof(*dir->files));
         dir->files[dir->n_listed++] = (struct saevdir_file){
             shard, found && S_ISREG(st.st_mode) ? (size_t)st.st_size : SIZE_MAX
         };
