@@ -4,12 +4,12 @@
 # makes the next one cheaper, or pays for itself elsewhere.  Fails over that.  A
 # commit that raises a number says why.  A licence's line is not counted.
 budgets='core 11818
-core/format 13437
+core/format 13450
 core/kernel 12001
 core/model 30213
 core/text 7788
 core/image 2379
-cmd 41114
+cmd 41038
 lib 2742'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
