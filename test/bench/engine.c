@@ -24,8 +24,7 @@
 #define N_ROWS   64  /* that begin with .. */
 #define N_PREFIX 500 /* .. the same tokens */
 
-static const struct engine_options many = { CHUNK, COMPUTE_F32, DT_F32, false,
-                                            0 };
+static const struct engine_options many = { .chunk = CHUNK, .kv = DT_F32 };
 
 /* The first n CPUs of those that a process may have. */
 static void

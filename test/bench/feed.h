@@ -24,7 +24,7 @@
 #define CHUNK    512
 #define ROUNDS   5
 
-static const struct engine_options one = { 1, COMPUTE_F32, DT_F32, false, 0 };
+static const struct engine_options one = { .chunk = 1, .kv = DT_F32 };
 static struct map weights;
 static const char *shape; /* what its rows are called */
 
@@ -191,7 +191,9 @@ static inline void
 prompt_open(struct prompt *p, const struct model *model, struct par *par,
             enum compute compute)
 {
-    const struct engine_options options = { CHUNK, compute, DT_F32, false, 0 };
+    const struct engine_options options = { .chunk = CHUNK,
+                                            .compute = compute,
+                                            .kv = DT_F32 };
     struct err err = { 0 };
 
     for (int i = 0; i < N_PROMPT; i++)

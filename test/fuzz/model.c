@@ -23,7 +23,7 @@ is_small(const struct config *c)
 static void
 run(const struct model *model)
 {
-    const struct engine_options options = { 2, COMPUTE_F32, DT_F32, false, 0 };
+    const struct engine_options options = { .chunk = 2, .kv = DT_F32 };
     const int32_t ids[] = { 0, 0, 0 };
     float logits[3 * SMALL];
     struct engine *engine;

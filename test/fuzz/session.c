@@ -17,8 +17,7 @@
 static struct engine *
 engine(void)
 {
-    static const struct engine_options options = { 2, COMPUTE_F32, DT_F32,
-                                                   false, 0 };
+    static const struct engine_options options = { .chunk = 2, .kv = DT_F32 };
     static struct engine *e;
     static struct model *model;
     struct err err;
