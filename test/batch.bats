@@ -281,6 +281,7 @@ dense() {
     [ -e dense.json ] && [ -e kvc.json ]
 }
 
+# bats test_tags=long
 @test "batch.mk: another program trains the autoencoder" {
     batch -j2 SAE_OPTIONS= TRAINER="$PYTHON $ROOT/test/ref/story.py trainer" lut.json
     [ "$(ls sae)" = layers.1.mlp.up_proj ] && [ -s lut.json ] && [ ! -e done/sae ]

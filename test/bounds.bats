@@ -160,6 +160,7 @@ open("m/model.safetensors", "wb").write(struct.pack("<Q", len(head)) + head + b"
 END
 }
 
+# bats test_tags=long
 @test "bounds: activations: a prompt takes 512 MiB of a model of any width" {
     not_sanitized "they take more"
     wide intermediate_size=1048576 # 8 MiB a token: 64 at a time, not 130
@@ -558,6 +559,7 @@ END
     [[ $output == "hf-infer: wide.png: "*65535* ]]
 }
 
+# bats test_tags=long
 @test "bounds: image: what an encoder gets takes 12 bytes a pixel, of two images that are large" {
     not_sanitized "it limits memory"
     py "$ROOT/test/ref/vision_ref.py" make clip clip
@@ -568,6 +570,7 @@ END
     run -0 of $((256 * 1024 + 150000)) 512
 }
 
+# bats test_tags=long
 @test "bounds: mask: which rows are left out takes 1.1 bits for each" {
     not_sanitized "it measures memory"
     # 2^26 rows of one number, in holes

@@ -500,6 +500,7 @@ cross_tree() {
     [[ ${lines[-1]} == *" test/saev-read.bats "* ]]
 }
 
+# bats test_tags=long
 @test "test/warm: what its Python does, prints and ends with is what Python's does" {
     [ -x "$BUILD/test/warm/python" ] || skip "make check builds it"
     real=${WARM_PYTHON:-$PYTHON}

@@ -66,6 +66,7 @@ assert one >= 25, one
 END
 }
 
+# bats test_tags=long
 @test "demo: an encoder sees in twenty pictures what a float64 reference does, and each shape has a latent" {
     said
     cd "$BATS_FILE_TMPDIR"

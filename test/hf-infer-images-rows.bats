@@ -58,6 +58,7 @@ one_line() {
     done
 }
 
+# bats test_tags=long
 @test "hf-infer --images: images that are ready wait for one that takes long" {
     "$PYTHON" -c "from PIL import Image
 import numpy as np

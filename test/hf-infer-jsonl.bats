@@ -294,6 +294,7 @@ END
     run -2 hf-infer "$DEMO" --as-text --jsonl
 }
 
+# bats test_tags=long
 @test "hf-infer --jsonl: progress on a terminal, where the answers do not go there" {
     endless
     prompts 60 >p.jsonl

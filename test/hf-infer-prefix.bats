@@ -91,6 +91,7 @@ each_alone() {
     [ "$(shared)" = "$n" ]
 }
 
+# bats test_tags=long
 @test "hf-infer --jsonl: rows share in families with windows, learned positions, experts" {
     rows 1000 200 >n
     each_alone "$ROOT/demo/qwen3-moe-tiny"

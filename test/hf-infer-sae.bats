@@ -244,6 +244,7 @@ END
     run -1 cmp -s a <(hf-infer M --ids $IDS --logits -)
 }
 
+# bats test_tags=long
 @test "hf-infer --sae: torch's and numpy's files of an SAE give the logits of its safetensors" {
     d=$(py -c 'import json; print(json.load(open("M/config.json"))["hidden_size"])')
     py "$ROOT/test/ref/sae_files.py" write files 50 "$d" 7

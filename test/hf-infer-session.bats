@@ -57,6 +57,7 @@ same() {
     [ "$output" = "hf-infer: f: with --kv-latents, kv_b_proj of layer 0 can have neither an adapter nor a table" ]
 }
 
+# bats test_tags=long
 @test "hf-infer --session: the bits of the whole prompt in each way to compute" {
     for how in '--compute bf16' '--kv-dtype f16' '--kv-dtype bf16' \
         '--compute bf16 --kv-dtype bf16' '-j 1 --chunk 3'; do
@@ -189,6 +190,7 @@ END
     refused 'hf-infer: s.st: kv_dtype is F32 (expected F16, by --kv-dtype and --kv-latents)' plain --session s.st --kv-dtype f16
 }
 
+# bats test_tags=long
 @test "hf-infer --session: adapters are of the model, in their order" {
     py "$ROOT/test/ref/lora_cases.py" cases
     m=cases/qwen3-patterns
@@ -203,6 +205,7 @@ END
     refused "*model_xxh3*" $m --session s.st --lora twice
 }
 
+# bats test_tags=long
 @test "hf-infer --session: where longrope's factors are others it is refused" {
     py "$ROOT/test/ref/family_ref.py" make phi3:longrope f
     hf-infer f --ids-out --ids "$(seq -s, 1 12)" -n 0 --save-session short

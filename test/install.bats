@@ -406,6 +406,7 @@ said() {
     st-inspect help | cmp - <(st-inspect list help)
 }
 
+# bats test_tags=long
 @test "options: --help's examples, two for most verbs, are no usage errors" {
     n=0
     for t in $TOOLS; do
@@ -636,6 +637,7 @@ LINES_MEANT='<list><my model.safetensors>
     diff <(sed 1d args | sed 's/--\([a-z-]*\)=></--\1></') <(echo "$LINES_MEANT")
 }
 
+# bats test_tags=long
 @test "zsh: TAB in a terminal, with names that have spaces" {
     every_tool
     need_commands zsh

@@ -95,6 +95,7 @@ gemm() {
     done
 }
 
+# bats test_tags=long
 @test "isa: gemm keeps its promises on every one of this machine, but for large shapes" {
     export TU_RUN=short
     gemm
@@ -105,6 +106,7 @@ gemm() {
     gemm
 }
 
+# bats test_tags=long
 @test "isa: moe-sft's operator is near float64 on every one of this machine" {
     others
     for isa in $ISAS; do
@@ -113,6 +115,7 @@ gemm() {
     done
 }
 
+# bats test_tags=long
 @test "isa: moe-sft's operator has the same bits for any threads on every one of this machine" {
     others
     for isa in $ISAS; do

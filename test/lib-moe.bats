@@ -144,6 +144,7 @@ END
     done
 }
 
+# bats test_tags=long
 @test "experts: tensorutils.py finds the library that was installed with it" {
     not_sanitized
     need_torch

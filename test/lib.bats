@@ -23,6 +23,7 @@ load lib
     grep -o '^TU_API .*[ *]tu_[a-z0-9_]*(' "$P/include/tensorutils.h" | grep -o 'tu_[a-z0-9_]*(' | sort -u | diff page -
 }
 
+# bats test_tags=long
 @test "lib: uninstall takes it away" {
     make --no-print-directory -s -C "$ROOT" install PREFIX="$PWD/q" >/dev/null
     [ -s q/lib/pkgconfig/tensorutils.pc ]

@@ -209,6 +209,7 @@ for key, v in good.items():
     [ "$output" = $(($(wc -w <<<"$ISAS") * 5)) ]
 }
 
+# bats test_tags=long
 @test "lut-apply: the bits are those of --no-screen, for every dtype, k, -j and batch" {
     py - <<'END'
 import numpy as np, lut_apply_ref as r
@@ -438,6 +439,7 @@ np.save("d.npy", np.zeros((3, 40))); np.save("s.npy", np.zeros((), "<f4"))'
     [[ "$output" = *"the weights of $LAYER do not fit"*"(expected 16 outputs of 40 inputs in all)" ]]
 }
 
+# bats test_tags=long
 @test "lut-apply: a table that shrinks under many threads is one line and 74" {
     make_case "n=4096"
     mkfifo x said
@@ -505,6 +507,7 @@ np.save("d.npy", np.zeros((3, 40))); np.save("s.npy", np.zeros((), "<f4"))'
     lut-apply DIR $LAYER <x.npy -f -o y.npy
 }
 
+# bats test_tags=long
 @test "lut-apply: the memory of a long stream is that of a short one" {
     make_case
     stream() {

@@ -238,6 +238,7 @@ for i, kw in enumerate((dict(dtype="BF16", over="each"), dict(dtype="BF16", over
 END
 }
 
+# bats test_tags=long
 @test "lut-apply: the bits of thresholds are those of --no-screen, for every dtype, -j and batch" {
     screenable
     for d in 0 1 2 3; do

@@ -71,6 +71,7 @@ PY
     [ "${#lines[@]}" = 2 ]
 }
 
+# bats test_tags=long
 @test "moe-sft check: right gradients are right where sums cancel and tokens are few" {
     # one token of expert 2, whose h A^T is 0 but for the rounding of A; another
     # adapter whose B^T dy, and then <da0, h>, of a single token nearly vanish
@@ -152,6 +153,7 @@ END
     done
 }
 
+# bats test_tags=long
 @test "moe-sft check: 1, and which, where gradients of a model are wrong" {
     four_lines >d.jsonl
     moe-sft tune -m "$DEMO" -d d.jsonl -o run -n 3 --lr 1e-2 --rank 4

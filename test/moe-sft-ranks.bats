@@ -97,6 +97,7 @@ ranks_of() {
     diff -r want got
 }
 
+# bats test_tags=long
 @test "moe-sft tune --resume: of another number of ranks, to the same bytes" {
     tune want -n 9 --batch 5
     ranks 3 run -n 2 --batch 5
@@ -183,6 +184,7 @@ ranks_of() {
     [ ! -e run ]
 }
 
+# bats test_tags=long
 @test "moe-sft tune: ranks have the same instruction set in bf16; in f32 they need not" {
     isa=scalar
     [ "${TU_ISA-}" != scalar ] || isa=avx2

@@ -57,6 +57,7 @@ sound() {
     column 2 <log | awk 'NR <= 4 { first += $1 } NR > 96 { last += $1 } END { exit !(last < first / 10) }'
 }
 
+# bats test_tags=long
 @test "moe-sft train: 20 steps are torch's, with its defaults" {
     need_torch
     train run -n 20 --lr 1e-3 --log log b?.safetensors

@@ -405,6 +405,7 @@ json.dump(c, open("m/tokenizer_config.json", "w"))' "$name"
     done
 }
 
+# bats test_tags=long
 @test "moe-sft-tune(1): the examples run as typed; by default a dozen lines are learnt" {
     ln -s "$ROOT/demo" demo
     examples moe-sft-tune.1 >script

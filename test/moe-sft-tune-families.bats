@@ -32,6 +32,7 @@ family_tune.make(sys.argv[1], np.random.default_rng(3))' "$1"
     of grads $SOME
 }
 
+# bats test_tags=long
 @test "moe-sft check: gradients of families, which are torch's, are right" {
     of check gpt2:inner gemma2:caps phi3:longrope-partial gpt_oss
 }

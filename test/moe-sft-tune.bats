@@ -124,6 +124,7 @@ for k in a: assert np.linalg.norm(a[k] - b[k]) <= 1e-6 * np.linalg.norm(a[k]), k
     cmp one/log.tsv two/log.tsv
 }
 
+# bats test_tags=long
 @test "moe-sft tune: --slices are other orders of the same sums, for any number of threads" {
     D=four.jsonl tune run -n 1
     for s in 1 3 4096; do
@@ -139,6 +140,7 @@ for k in a:
 assert any((a[k] != b[k]).any() for k in a) and any((b[k] != c[k]).any() for k in a)'
 }
 
+# bats test_tags=long
 @test "moe-sft tune: an epoch's last batch is smaller, and --epochs counts them" {
     tune run --epochs 2
     [ "$(wc -l <run/log.tsv)" = 13 ]
@@ -149,6 +151,7 @@ assert any((a[k] != b[k]).any() for k in a) and any((b[k] != c[k]).any() for k i
     [ "$(wc -l <default/log.tsv)" = 205 ] # 34 epochs
 }
 
+# bats test_tags=long
 @test "moe-sft tune: --shuffle is another order in each epoch, the same for a seed" {
     tune a --epochs 2 --batch 1 --shuffle --seed 7
     tune b --epochs 2 --batch 1 --shuffle --seed 7
@@ -195,6 +198,7 @@ print(*(n[i] for i in order), end=" ")')" ]
     same one two
 }
 
+# bats test_tags=long
 @test "moe-sft tune --resume: a schedule of a total goes on after a signal or deadline" {
     tune want --epochs 3 --schedule cosine --warmup 0.1
     rm -rf run
@@ -555,6 +559,7 @@ open(p, "wb").write(d)'
     wait $pid || :
 }
 
+# bats test_tags=long
 @test "moe-sft tune --svg: a picture of both losses, also of a run that went on" {
     tune run -n 6 --eval four.jsonl --eval-every 2 --svg loss.svg
     py "$ROOT/test/ref/svg.py" loss.svg 1
@@ -600,6 +605,7 @@ open(p, "wb").write(d)'
     run -73 moe-sft tune -m "$DEMO" -d ids.jsonl -o run --dry-run
 }
 
+# bats test_tags=long
 @test "moe-sft tune: on a terminal there are tokens a second and the time left" {
     run -0 py -c 'import os, sys, terminal
 status, said = terminal.run(sys.argv[1:])

@@ -30,6 +30,7 @@ assert pf.mxfp4(blocks, np.array([[[128]]], "u1"))[0, 0, :4].tolist() == [2, -12
 END
 }
 
+# bats test_tags=long
 @test "packed_ref.py: each way to read a form wrongly moves logits by far more than may be" {
     run -0 py "$ROOT/test/ref/packed_ref.py" traps
     [ "${#lines[@]}" -ge 100 ]

@@ -276,6 +276,7 @@ closed() {
     [ "$output" = mine ]
 }
 
+# bats test_tags=long
 @test "acts-cron.sh: who is stopped by its deadline has not failed, and says nothing" {
     mkdir mine
     echo '{"text":"x"}' >docs

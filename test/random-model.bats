@@ -57,6 +57,7 @@ assert abs(t["std"] - 0.02) < 1e-4 and abs(t["mean"]) < 1e-4, t
     [ -z "$stderr" ]
 }
 
+# bats test_tags=long
 @test "random-model.py: Qwen3-Next's and DeepSeek-V2-Lite's layers have their mixers and experts, and run" {
     random_model --shape qwen3-next-80b-a3b --set num_hidden_layers=4 \
         --set vocab_size=64 --set num_experts=3 --set num_experts_per_tok=2 n

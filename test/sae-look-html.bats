@@ -102,6 +102,7 @@ END
     run -2 sae-look html run --latents 3 --sort max
 }
 
+# bats test_tags=long
 @test "sae-look html: more than 200 latents are shown only where -n says so" {
     ref sae 300 8 4 1 big
     ref scan big x.npy many tokens=10 top=1 sample=1

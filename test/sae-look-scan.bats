@@ -167,6 +167,7 @@ assert (t["pairs"][:, :10].diagonal() == t["rows_active"][:10]).all()
 END
 }
 
+# bats test_tags=long
 @test "sae-look scan: SAEs of every form are active where sae-train eval finds it" {
     py "$ROOT/test/ref/sae_files.py" write forms 64 16 4
     cp -r forms/saelens-standard forms/layer_norm
@@ -351,6 +352,7 @@ END
     grep -q '"rows": 30000,' many/look.json
 }
 
+# bats test_tags=long
 @test "sae-look scan: examples take the memory that the page says, and no more" {
     linux_only
     not_sanitized "its memory is not its own"

@@ -50,6 +50,7 @@ np.save("zeros.npy", np.zeros((20000, 1), "<f2"))'
     [ "${#stderr_lines[@]}" = 1 ]
 }
 
+# bats test_tags=long
 @test "sae-train: a short file trains by default as well as in the best of a sweep" {
     hf-infer "$DEMO" -q --acts layers.1.mlp.up_proj --ctx 64 --file "$ROOT/demo/training.txt" -o all.npy
     py -c 'import numpy as np
@@ -71,6 +72,7 @@ np.save("short.npy", np.load("all.npy").reshape(-1, 128)[:1500])'
         END { exit !(own < 1.05 * least) }' found
 }
 
+# bats test_tags=long
 @test "sae-train --resume: a run of several epochs by default is that of the same options, stopped or not" {
     py -c 'import numpy as np
 np.save("few.npy", np.load("rows.npy")[:700])'

@@ -86,6 +86,7 @@ followed() {
     followed
 }
 
+# bats test_tags=long
 @test "sae-train: other shapes, all latents kept, one row: numpy's" {
     for a in topk batchtopk; do
         K=64 follows n=3 warmup=0 activation=$a
@@ -151,6 +152,7 @@ np.save("skewed.npy", x)'
     done
 }
 
+# bats test_tags=long
 @test "sae-train eval: without the 1 % largest rows fvu is numpy's, of a file, a pipe, a dump and a raw stream" {
     py - <<'END'
 import numpy as np, saev_dump
@@ -248,6 +250,7 @@ files() {
     py "$ROOT/test/ref/sae_files.py" write files 64 24 3
 }
 
+# bats test_tags=long
 @test "sae-train eval: of every library's files numpy finds the same" {
     files
     for f in files/*/; do

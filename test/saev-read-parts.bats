@@ -133,6 +133,7 @@ END
     diff - want <<<"$output"
 }
 
+# bats test_tags=long
 @test "saev-read verify --deep: who waits for the reader of a pipe ends by SIGTERM" {
     py - <<'END'
 from saev_dump import *

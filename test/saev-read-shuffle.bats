@@ -72,6 +72,7 @@ assert len(seen) == 24 and 7 < chi2 < 49.7, (len(seen), chi2)
 END
 }
 
+# bats test_tags=long
 @test "saev-read --shuffle: memory stays within --mem and 64 MiB" {
     py -c 'from saev_dump import *; dump("d", n=300, p=15, d=2048, layers=(0, 1, 2), imgs_a_shard=50)'
     "$PYTHON" - <<'END' # its own memory counts until exec(2)
@@ -124,6 +125,7 @@ for cut in 1, 12 << 20:
 END
 }
 
+# bats test_tags=long
 @test "saev-read --shuffle by disk: a shard that is cut short is no row of zeros" {
     py - <<'END'
 from saev_dump import *
@@ -293,6 +295,7 @@ for S, E in ((0, 0), (7, 3), (2**63 - 1, 0), (2**63, 0), (2**64 - 1, 2**64 - 1),
 END
 }
 
+# bats test_tags=long
 @test "saev-read --sample: the first of --shuffle, in the dump's order or theirs" {
     py - <<'END'
 from saev_dump import *

@@ -576,6 +576,7 @@ for name, d in ("long", 2**19 + 1), ("longest", 2**40):
     [ "${lines[0]}" = "saev-read: stats: one DUMP is expected" ]
 }
 
+# bats test_tags=long
 @test "saev-read stats: memory stays under 64 MiB at the most dims and at one" {
     not_sanitized "sanitizers keep memory"
     [ -z "${TU_RUN:-}" ] || skip "an emulator takes more itself"

@@ -237,6 +237,7 @@ reads_pipe() {
     done
 }
 
+# bats test_tags=long
 @test "saev-write --shard: any order, any repetition, any N gives the one writer's bytes" {
     make_stream "n=20, imgs_a_shard=2"
     for N in 1 3 7 10 11; do

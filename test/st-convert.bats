@@ -19,6 +19,7 @@ packs() {
     packs int4 8 asym --scales absmax --group 8 --asymmetric # of one sign, too
 }
 
+# bats test_tags=long
 @test "st-convert --weights int4: least squares beat absmax in each group, and come near the best scale" {
     packs int4 128 lsq
     packs int4 64 lsq-asym --group 64 --asymmetric
@@ -430,6 +431,7 @@ print("%d stacks of experts, %.0f KiB, are not" % (len(t), sum(len(v[2]) for v i
     [[ $stderr != *stack* ]]
 }
 
+# bats test_tags=long
 @test "st-convert: a full disk is 74 and nothing is left, memory does not grow with the model" {
     small_disk 1M
     run -74 st-convert -q "$DEMO" -o disk/q --dtype f32

@@ -76,6 +76,7 @@ for r in j["tensors"]:
 END
 }
 
+# bats test_tags=long
 @test "list: 100,000 tensors take less than 64 MiB" {
     [ -z "${TU_RUN:-}" ] || skip "an emulator takes more itself"
     py - <<'END'

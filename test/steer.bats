@@ -41,6 +41,7 @@ logits() {
     [ "$(cut -d: -f1 "$BATS_FILE_TMPDIR/errors" | xargs)" = "qwen3 gpt2 gemma2" ]
 }
 
+# bats test_tags=long
 @test "hf-infer --steer, --ablate: a change of nothing changes no bit" {
     for MODEL in qwen3 gpt2 gemma2; do
         logits >plain
@@ -116,6 +117,7 @@ END
     logits --steer $R:9+2 --steer-at generated | cmp - <(logits)
 }
 
+# bats test_tags=long
 @test "hf-infer --steer: the bits do not depend on -j, --chunk, --batch or the instruction set" {
     steer="--steer $R:9+2,3=1,5*2 --ablate $Z:0-63 --steer $P:1=3"
     # shellcheck disable=SC2086 # several words

@@ -138,6 +138,7 @@ END
     done
 }
 
+# bats test_tags=long
 @test "tensorutils.py: what torch modules give, and a DataLoader" {
     torch
     cases torch

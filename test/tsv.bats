@@ -138,6 +138,7 @@ dump("want", n=200, d=64, imgs_a_shard=40).tofile("a.f32")'
     [ -z "$(slowly a.f32 saev-write -q -f -m m.json -o D)" ]
 }
 
+# bats test_tags=long
 @test "lut-apply, lut-precompute calibrate, moe-sft train: a long run leaves a last line, too" {
     lut-precompute -q -m "$DEMO" -s "$ROOT/demo/sae" --layers '*.1.mlp.up_proj' -o lut
     py -c 'import numpy as np; np.save("x.npy", np.random.default_rng(1).standard_normal((500, 128), "f4"))'
