@@ -18,7 +18,8 @@ load lib
     [[ $output == m/model.safetensors:* ]]
 }
 
-@test "model: logits and every point of a layer are float64's, cut or whole, by any thread" {
+# logits_and_points KIND..: of models with the names and layouts of these.
+logits_and_points() {
     refusals >x.c
     cat >>x.c <<'END'
 #include <pthread.h>
@@ -109,7 +110,7 @@ int main(int argc, char **argv)
 }
 END
     build x.c -pthread
-    for kind in dense experts gpt2 gpt_neox gemma2 phi3 cohere2; do
+    for kind in "$@"; do
         model=$kind
         case $kind in
         dense) model=$DEMO ;;
@@ -162,6 +163,15 @@ for p, point in enumerate(points):
 assert n >= 12, n
 END
     done
+}
+
+@test "model: logits and every point of a layer are float64's, cut or whole, by any thread" {
+    logits_and_points dense experts gpt2 gemma2
+}
+
+# bats test_tags=long
+@test "model: logits and every point of layers of other families are float64's" {
+    logits_and_points gpt_neox phi3 cohere2
 }
 
 @test "model: what a step generates with bf16 is what hf-infer does; encode and decode are its ids" {

@@ -534,7 +534,8 @@ for k, (d, p, n, form) in enumerate(((5, 3, 7, "short"), (1, 90, 900, "padded"),
     for i, x in enumerate(np.split(a, range(3 + n // 3, n, 3 + n // 3))):
         with open(f"d{k}/acts{i:06}.bin", "r+b") as f:
             f.write(x.tobytes())
-    for view, layer in itertools.product(("cls", "image", "all"), ("13", "-2", "all")):
+    views, layers = ("cls", "image", "all"), ("13", "-2", "all")
+    for view, layer in zip(views, layers) if k % 2 else itertools.product(views, layers):
         s = stats("--view", view, "--layer", layer, f"d{k}")
         check(s, rows(a, m, view, layer))
         assert (s["view"], s["layer"]) == (view, layer if layer == "all" else int(layer))
