@@ -25,6 +25,9 @@ struct step {
     const struct tap *tap;     /* or NULL */
     const struct layer *layer; /* NULL before the first one */
     size_t index;              /* of the layer */
+    bool wanted_only; /* once keys and values are kept, wanted rows are all that
+                       * go on: the first ones of the activations */
+    struct chunk wanted; /* of these */
     enum block_wants wants;
 };
 
@@ -145,6 +148,51 @@ is_seen(const struct step *s, enum tap_point point)
 {
     return tapped(s->tap, point) ||
            splice_is_at(s->e->model, layer_of(s), point);
+}
+
+/* The chunk of the wanted rows, whose x, q_rotated and, of parallel halves,
+ * mlp_in become the first. */
+static struct chunk
+wanted_rows(const struct step *s)
+{
+    const struct config *c = &s->e->model->config;
+    size_t hidden = (size_t)c->hidden_size;
+    size_t nq = (size_t)(c->n_heads * c->head_dim);
+    const struct activations *a = s->a;
+    const struct span *from = s->chunk->spans, *last = NULL;
+    struct chunk to = { .spans = s->e->wanted_spans,
+                        .n_rows = s->chunk->n_wanted };
+
+    for (size_t i = 0; i < to.n_rows; i++) {
+        size_t row = s->chunk->wanted[i];
+
+        memmove(a->x + i * hidden, a->x + row * hidden, hidden * sizeof(float));
+        if (c->form.residual != RESIDUAL_SEQUENTIAL)
+            memmove(a->mlp_in + i * hidden, a->mlp_in + row * hidden,
+                    hidden * sizeof(float));
+        memmove(a->q_rotated + i * nq, a->q_rotated + row * nq,
+                nq * sizeof(float));
+        if (c->form.out_gate)
+            memmove(a->out_gate + i * nq, a->out_gate + row * nq,
+                    nq * sizeof(float));
+        if (s->e->model->splices)
+            s->e->ids[i] = s->e->ids[row];
+        while (row >= from->row + from->n)
+            from++;
+        if (from != last) {
+            size_t left_out = row - from->row;
+
+            last = from;
+            to.spans[to.n_spans++] =
+                (struct span){ .session = from->session,
+                               .row = i,
+                               .n = from->n - left_out,
+                               .first = from->first + left_out,
+                               .slot = from->slot + left_out,
+                               .generated = from->generated };
+        }
+    }
+    return to;
 }
 
 /* to = x + y, rows of n numbers; 'to' may be x or y. */
@@ -311,8 +359,8 @@ apply_qkv(const struct step *s)
         qkv_move(s->e->par, c, &rows, false);
 }
 
-/* Attention, from attn_in to what o_proj reads. */
-static void
+/* Attention, from attn_in to what o_proj reads; false where no row goes on. */
+static bool
 attend(struct step *s)
 {
     const struct engine *e = s->e;
@@ -326,6 +374,12 @@ attend(struct step *s)
         apply_qkv(s);
         par_for(e->par, s->chunk->n_rows, 1, rotate_rows, s);
     }
+    if (s->wanted_only) {
+        s->wanted = wanted_rows(s);
+        s->chunk = &s->wanted;
+        if (s->chunk->n_rows == 0)
+            return false;
+    }
     attention = block_attention(e, s->chunk, a, s->index);
     if (s->wants == BLOCK_OUT)
         attention.lse = NULL;
@@ -335,6 +389,7 @@ attend(struct step *s)
         attention_run(e->par, &attention);
     if (c->form.out_gate)
         par_for(e->par, s->chunk->n_rows, 1, scale_heads, s);
+    return true;
 }
 
 void
@@ -403,8 +458,9 @@ run_block(struct step *s)
     at_point(s, TAP_IN_QKV, a->attn_in);
     if (gdn)
         gdn_run(e, chunk, a, s->index);
-    else
-        attend(s);
+    else if (!attend(s))
+        return;
+    chunk = s->chunk;
     at_point(s, TAP_IN_O, heads);
     apply_output(s, gdn ? &l->gdn.out : &l->o, heads, &attn);
 
@@ -476,7 +532,7 @@ keep_rows(const struct step *s, bool back)
     }
 }
 
-void
+const size_t *
 trunk_run(struct engine *e, const struct chunk *chunk,
           const struct activations *acts, size_t n_acts,
           const struct tap *shown)
@@ -503,8 +559,14 @@ trunk_run(struct engine *e, const struct chunk *chunk,
         s.a = &acts[i % n_acts];
         s.layer = &m->layers[i];
         s.index = i;
+        /* reports of tables count all rows */
+        s.wanted_only = i + 1 == (size_t)m->config.n_layers && n_acts == 1 &&
+                        !shown && !m->tables &&
+                        chunk->n_wanted < chunk->n_rows &&
+                        m->config.mixer[i] != MIXER_GDN;
         run_block(&s);
     }
+    return s.wanted_only ? NULL : chunk->wanted;
 }
 
 size_t

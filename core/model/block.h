@@ -101,11 +101,14 @@ struct activations {
  * trunk_run() puts a chunk, with room for its keys and values and at most as
  * many rows as the engine has, through all layers, from acts->x on, which is
  * anyone's.  acts [n_acts]: 1, which all layers use one after the other, or as
- * many as there are layers.  'tap' may be NULL.
+ * many as there are layers.  'tap' may be NULL.  It returns where the wanted
+ * rows are in the last out, [n_wanted]; NULL: they are its first ones.
+ * With one, no tap and no tables, rows that are not wanted leave their keys and
+ * values in the last layer, and nothing else is computed of them there.
  */
-void trunk_run(struct engine *engine, const struct chunk *chunk,
-               const struct activations *acts, size_t n_acts,
-               const struct tap *tap);
+const size_t *trunk_run(struct engine *engine, const struct chunk *chunk,
+                        const struct activations *acts, size_t n_acts,
+                        const struct tap *tap);
 
 /* trunk_goes_on(): does an engine with a steer_each go on from what its first
  * layers have left there, instead of acts->x? */

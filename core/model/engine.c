@@ -23,7 +23,7 @@
 /* What is allocated for an engine: first for each thread, the others for each
  * token of a chunk.  Returns how many there are; rows are not set but of the
  * first. */
-#define MAX_ARRAYS 36
+#define MAX_ARRAYS 37
 
 static bool
 attends_bf16(const struct model *model, const struct engine_options *options)
@@ -85,6 +85,7 @@ list_arrays(struct engine *e, const struct model *model, size_t n_threads,
         { &e->chunk.spans, 1, 1, sizeof(*e->chunk.spans) },
         { &e->chunk.rows, 1, 1, sizeof(*e->chunk.rows) },
         { &e->ids, 1, 1, sizeof(*e->ids) },
+        { &e->wanted_spans, 1, own, sizeof(*e->wanted_spans) },
         { &e->chunk.wanted, 1, 1, sizeof(*e->chunk.wanted) },
         { &a->x, 1, own * hidden, 4 },
         { &a->attn_in, 1, own * hidden, 4 },
@@ -332,8 +333,8 @@ flush(struct engine *e, const struct tap *tap, float *logits)
     if (c->n_rows > 0) {
         if (!trunk_goes_on(e))
             embed_ids(e, c, e->ids, e->acts.x, tap);
-        trunk_run(e, c, &e->acts, 1, tap);
-        head_logits(e, e->acts.out, c->wanted, c->n_wanted, logits);
+        head_logits(e, e->acts.out, trunk_run(e, c, &e->acts, 1, tap),
+                    c->n_wanted, logits);
     }
     for (size_t i = 0; i < c->n_spans; i++) {
         c->spans[i].session->n += c->spans[i].n;

@@ -49,9 +49,11 @@ struct engine {
     struct gemm *gemm;
     struct engine_options options;
 
-    struct chunk chunk;      /* that is filled, then run */
-    int32_t *ids;            /* [chunk] of its rows' tokens */
-    struct activations acts; /* of one layer after the other */
+    struct chunk chunk;        /* that is filled, then run */
+    int32_t *ids;              /* [chunk] of its rows' tokens; of those that
+                                * are left where only wanted rows are */
+    struct span *wanted_spans; /* [chunk]: of its wanted rows */
+    struct activations acts;   /* of one layer after the other */
 
     void *memory; /* of these activations and of what follows */
     size_t nbytes;

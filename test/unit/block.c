@@ -123,8 +123,8 @@ run_kept(struct engine *e, struct session *s, const struct sample *m,
         size_t n = (size_t)c->n_layers;
 
         embed_ids(e, &chunk, m->ids, acts->x, NULL);
-        trunk_run(e, &chunk, acts, n, NULL);
-        head_logits(e, acts[n - 1].out, wanted, N, logits);
+        head_logits(e, acts[n - 1].out, trunk_run(e, &chunk, acts, n, NULL), N,
+                    logits);
     }
     free(chunk.cosines);
     free(chunk.sines);
@@ -239,6 +239,31 @@ check_layer(const struct sample *m, const struct session *s, size_t layer,
            "%s: layer %zu: heads before and after rotation", m->name, layer);
 }
 
+/* One token's logits: the other rows end with the last layer's input, and the
+ * whole sequence with its keys and values. */
+static void
+check_wanted(const struct sample *m, struct engine *e, const float *logits,
+             const struct seen *resid, const struct activations *last)
+{
+    const struct config *c = &m->model->config;
+    size_t hidden = (size_t)c->hidden_size, layer = (size_t)c->n_layers - 1;
+    const float *input = resid->rows + (layer - 1) * N * hidden;
+    float *row = xcalloc(m->vocab, sizeof(*row));
+    struct session *s = session_new(e, N);
+    struct err err = { 0 };
+
+    tap_ok(session_feed(s, m->ids, N, row, 1, &err) == 0 &&
+               !memcmp(row, logits + (N - 1) * m->vocab,
+                       m->vocab * sizeof(*row)) &&
+               !memcmp(e->acts.x + hidden, input + hidden,
+                       (N - 1) * hidden * sizeof(*input)) &&
+               keys_are_cached(s, layer, last),
+           "%s: the last layer is computed of the row that is asked for alone",
+           m->name);
+    session_close(s);
+    free(row);
+}
+
 static void
 test(const struct sample *m)
 {
@@ -275,6 +300,7 @@ test(const struct sample *m)
            "%s: logits have the engine's bits", m->name);
     for (size_t i = 0; i < n_layers; i++)
         check_layer(m, s, i, &acts[i], seen);
+    check_wanted(m, e, shared, &seen[TAP_RESID], &acts[n_layers - 1]);
     session_close(s);
     for (size_t i = 0; i < n_layers; i++)
         acts_memory(&acts[i], c, false);
