@@ -6,7 +6,7 @@
 budgets='core 11818
 core/format 13450
 core/kernel 12001
-core/model 30213
+core/model 30281
 core/text 7788
 core/image 2379
 cmd 41038
