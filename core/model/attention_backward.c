@@ -11,7 +11,7 @@ struct pass {
     const struct attention_grads *g;
     const struct pair_class *class;
     size_t tile;  /* bytes of a thread */
-    size_t heads; /* tasks of a block, or of a span: one for each */
+    size_t heads; /* tasks of a block: one for each */
 };
 
 static const struct pair_class *
@@ -114,19 +114,6 @@ oldest_block(const struct pass *p, const struct rows *queries)
 }
 
 static void
-sum_dq(const struct pass *p, const struct pair *pair)
-{
-    p->class->dq(pair, pair->keys.at == oldest_block(p, &pair->queries));
-}
-
-static void
-scale_dq(const struct pair *p)
-{
-    for (size_t i = 0; i < p->queries.n; i++)
-        vec_scale(p->g->dq + pair_query(p, i), p->a->scale, p->a->head_dim);
-}
-
-static void
 dq_tasks(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct pass *p = ctx;
@@ -141,9 +128,11 @@ dq_tasks(void *ctx, size_t begin, size_t end, int thread)
         for (size_t b = oldest_block(p, &q); b <= q.at; b++) {
             pair.keys = rows_at(q.span, q.index - q.at, b);
             p->class->weigh(&pair);
-            sum_dq(p, &pair);
+            p->class->dq(&pair, b == oldest_block(p, &q));
         }
-        scale_dq(&pair);
+        for (size_t r = 0; r < q.n; r++)
+            vec_scale(p->g->dq + pair_query(&pair, r), p->a->scale,
+                      p->a->head_dim);
     }
 }
 
@@ -161,83 +150,40 @@ newest_block(const struct pass *p, const struct rows *keys)
 
 /* A KV head's block of keys, and all of its queries. */
 static void
-sum_keys(const struct pass *p, struct pair *pair, bool with_dq)
-{
-    const struct rows *k = &pair->keys;
-    size_t group = p->a->n_heads / p->a->n_kv_heads;
-    size_t first = pair->kv_head * group, newest = newest_block(p, k);
-
-    for (pair->head = first; pair->head < first + group; pair->head++)
-        for (size_t b = k->at; b <= newest; b++) {
-            pair->queries = rows_at(k->span, k->index - k->at, b);
-            p->class->weigh(pair);
-            p->class->dkv(pair, pair->head == first && b == k->at);
-            if (with_dq)
-                sum_dq(p, pair);
-        }
-    p->class->dkv_end(pair);
-}
-
-static void
 dkv_tasks(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct pass *p = ctx;
-
-    for (size_t i = begin; i < end; i++) {
-        struct rows keys;
-        size_t kv_head = task_at(p, i, &keys);
-        struct pair pair = pair_new(p, 0, kv_head, thread);
-
-        pair.keys = keys;
-        sum_keys(p, &pair, false);
-    }
-}
-
-/* Task i is a KV head of a span. */
-static void
-whole_tasks(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct pass *p = ctx;
     size_t group = p->a->n_heads / p->a->n_kv_heads;
 
     for (size_t i = begin; i < end; i++) {
-        const struct span *span = &p->a->spans[i / p->heads];
-        struct pair pair = pair_new(p, 0, i % p->heads, thread);
-        size_t first = 0;
+        struct rows k;
+        size_t kv_head = task_at(p, i, &k), newest = newest_block(p, &k);
+        size_t first = kv_head * group;
+        struct pair pair = pair_new(p, first, kv_head, thread);
 
-        for (const struct span *s = p->a->spans; s < span; s++)
-            first += n_blocks(s);
-        for (size_t b = 0; b < n_blocks(span); b++) {
-            pair.keys = rows_at(span, first, b);
-            sum_keys(p, &pair, true);
-        }
-        for (size_t b = 0; b < n_blocks(span); b++)
-            for (size_t h = 0; h < group; h++) {
-                pair.queries = rows_at(span, first, b);
-                pair.head = pair.kv_head * group + h;
-                scale_dq(&pair);
+        pair.keys = k;
+        for (; pair.head < first + group; pair.head++)
+            for (size_t b = k.at; b <= newest; b++) {
+                pair.queries = rows_at(k.span, k.index - k.at, b);
+                p->class->weigh(&pair);
+                p->class->dkv(&pair, pair.head == first && b == k.at);
             }
+        p->class->dkv_end(&pair);
     }
 }
 
-/* Both ways have the same bits.  That in which a task is a KV head of a whole
- * sequence computes P and dS once, not twice, but has fewer tasks. */
+/* P and dS are computed of each pair twice, once for its queries and once for
+ * its keys. */
 void
 attention_backward(struct par *par, const struct attention *a,
                    const struct attention_grads *g)
 {
-    enum { TASKS = 8 }; /* for each thread, to share evenly */
     const struct pair_class *class = class_of(a->bf16);
-    size_t n_whole = a->n_spans * a->n_kv_heads;
     size_t tile = class->sizes(a->head_dim, a->v_head_dim).tile;
     struct pass heads = { a, g, class, tile, a->n_heads };
     struct pass kv_heads = { a, g, class, tile, a->n_kv_heads };
 
     par_for_thread(par, n_tasks(&heads), 1, prepare, &heads);
-    if (n_whole >= TASKS * (size_t)par_threads(par)) {
-        par_for_thread(par, n_whole, 1, whole_tasks, &kv_heads);
-    } else {
-        par_for_thread(par, n_tasks(&heads), 1, dq_tasks, &heads);
-        par_for_thread(par, n_tasks(&kv_heads), 1, dkv_tasks, &kv_heads);
-    }
+    par_for_thread(par, n_tasks(&heads), 1, dq_tasks, &heads);
+    par_for_thread(par, n_tasks(&kv_heads), 1, dkv_tasks, &kv_heads);
 }

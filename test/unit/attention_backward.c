@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: ISC */
 /*
  * Attention's backward against its formulas in f64, of two sequences, for any
- * window, exact and with operands rounded to bf16; the same bits in both ways,
- * which the number of threads decides on.
+ * window, exact and with operands rounded to bf16; the same bits for any number
+ * of threads.
  */
 #include "core/model/attention_backward.h"
 
@@ -238,7 +238,7 @@ formulas(size_t window, bool bf16)
 static void
 test_window(struct session *s, size_t window, bool bf16)
 {
-    static struct result whole, blocks;
+    static struct result one, many;
     struct result_f64 *want = formulas(window, bf16);
     const char *name = sinks && bf16 ? "bf16 with sinks"
                        : sinks       ? "with sinks"
@@ -247,18 +247,17 @@ test_window(struct session *s, size_t window, bool bf16)
                                      : "exact";
     struct distance far;
 
-    memset(&whole, 0xff, sizeof(whole)); /* NaNs, to be overwritten */
-    memset(&blocks, 0xff, sizeof(blocks));
-    /* 8 KV heads of sequences are tasks enough for one thread alone */
-    run(s, window, bf16, MAX_THREADS, &blocks);
-    run(s, window, bf16, 1, &whole);
-    far = distance(&blocks, want);
+    memset(&one, 0xff, sizeof(one)); /* NaNs, to be overwritten */
+    memset(&many, 0xff, sizeof(many));
+    run(s, window, bf16, MAX_THREADS, &many);
+    run(s, window, bf16, 1, &one);
+    far = distance(&many, want);
     if (!bf16) {
         tap_ok(far.worst < 2e-5, "%s, window %zu: %.2g from the f64 formula",
                name, window, far.worst);
     } else { /* a few P and dS lie between two bf16s */
         struct result_f64 *exact = formulas(window, false);
-        struct distance rounded = distance(&blocks, exact);
+        struct distance rounded = distance(&many, exact);
 
         tap_ok(far.all < 5e-4 && far.all < rounded.all / 5,
                "%s, window %zu: %.2g of all from the f64 formula, %.2g from "
@@ -266,8 +265,8 @@ test_window(struct session *s, size_t window, bool bf16)
                name, window, far.all, rounded.all);
         free(exact);
     }
-    tap_ok(!memcmp(&whole, &blocks, sizeof(whole)),
-           "%s, window %zu: both ways have the same bits", name, window);
+    tap_ok(!memcmp(&one, &many, sizeof(one)),
+           "%s, window %zu: the same bits of any threads", name, window);
     free(want);
 }
 
