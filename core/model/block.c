@@ -112,8 +112,8 @@ layer_of(const struct step *s)
     return s->layer ? (int64_t)s->index : -1;
 }
 
-static const struct tap *
-tapped(const struct tap *tap, enum tap_point point)
+const struct tap *
+tap_at(const struct tap *tap, enum tap_point point)
 {
     while (tap && tap->point != point)
         tap = tap->next;
@@ -126,7 +126,7 @@ trunk_point(struct engine *e, const struct chunk *chunk, const struct tap *tap,
 {
     size_t dim = tap_dim(&e->model->config, point, layer);
 
-    tap = tapped(tap, point);
+    tap = tap_at(tap, point);
     splice_apply(e, chunk, layer, point, rows);
     for (size_t i = 0; tap && i < chunk->n_spans; i++) {
         const struct span *span = &chunk->spans[i];
@@ -146,7 +146,7 @@ at_point(const struct step *s, enum tap_point point, float *rows)
 static bool
 is_seen(const struct step *s, enum tap_point point)
 {
-    return tapped(s->tap, point) ||
+    return tap_at(s->tap, point) ||
            splice_is_at(s->e->model, layer_of(s), point);
 }
 

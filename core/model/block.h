@@ -196,8 +196,9 @@ void trunk_point(struct engine *engine, const struct chunk *chunk,
                  const struct tap *tap, int64_t layer, enum tap_point point,
                  float *rows);
 
-/* tap_dim() is the size of a point's activations in a layer, -1 being before
- * the first. */
+/* tap_at() is the one at a point, or NULL.  tap_dim() is the size of a point's
+ * activations in a layer, -1 being before the first. */
+const struct tap *tap_at(const struct tap *tap, enum tap_point point);
 size_t tap_dim(const struct config *config, enum tap_point point,
                int64_t layer);
 

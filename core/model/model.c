@@ -111,31 +111,27 @@ bind_ends(struct binder *b)
     return 0;
 }
 
-/* Is it no parameter: a mask, or a scale of a cache's numbers? */
-static bool
-is_buffer(const char *name)
-{
-    static const char *const globs[] = {
-        "*attn.bias",    "*attention.bias",          "*.masked_bias",
-        "*.inv_freq",    "*?.rotary_emb.???_cached", "*.[kv]_scale",
-        "*.position_ids"
-    };
-
-    for (size_t i = 0; i < sizeof(globs) / sizeof(*globs); i++)
-        if (!fnmatch(globs[i], name, 0))
-            return true;
-    return false;
-}
-
-/* Is it of the text's half, or of a head or of training, which images do
+/* Is it no parameter, a mask or a scale of a cache's numbers?  Or, of a vision
+ * encoder, of the text's half, of a head or of training, which images do
  * without? */
 static bool
-is_beside(const char *name)
+is_left_out(const char *name, bool vision)
 {
-    static const char *const globs[] = { "text_*", "logit_*", "classifier.*",
-                                         "*.mask_token" };
+    static const char *const globs[] = {
+        "*attn.bias",
+        "*attention.bias",
+        "*.masked_bias",
+        "*.inv_freq",
+        "*?.rotary_emb.???_cached",
+        "*.[kv]_scale",
+        "*.position_ids",
+        "text_*",
+        "logit_*",
+        "classifier.*",
+        "*.mask_token",
+    };
 
-    for (size_t i = 0; i < sizeof(globs) / sizeof(*globs); i++)
+    for (size_t i = 0; i < (vision ? 11 : 7); i++)
         if (!fnmatch(globs[i], name, 0))
             return true;
     return false;
@@ -170,8 +166,7 @@ check_unused(const struct binder *b)
         size_t layer;
 
         /* a buffer that older files have follows from config.json */
-        if (b->used[i] || is_buffer(name) ||
-            (m->config.family->vision && is_beside(name)))
+        if (b->used[i] || is_left_out(name, m->config.family->vision))
             continue;
         if ((part_in_layer(m->config.family, b->root, name, &layer) ||
              (b->more &&

@@ -283,8 +283,6 @@ struct vision_pass {
     struct vision *v;
     const float *pixels;
     size_t n;
-    const float *embedded; /* [n, n_patches, hidden] */
-    float *to;             /* [n, ..] */
 };
 
 /* A row of patches: of each a row of weights' columns. */
@@ -311,17 +309,17 @@ static void
 put_tokens(void *ctx, size_t begin, size_t end)
 {
     const struct vision_pass *b = ctx;
+    const struct activations *a = &b->v->engine->acts;
     const struct vision_shape *s = &b->v->shape;
     size_t d = s->hidden, first = s->n_tokens - s->n_patches;
 
     for (size_t i = begin; i < end; i++) {
         size_t at = i % s->n_tokens, image = i / s->n_tokens;
-        float *x = b->to + i * d;
+        float *x = a->x + i * d;
 
         memcpy(x, b->v->start + at * d, d * sizeof(*x));
-        if (at >= first)
-            vec_add(x, b->embedded + (image * s->n_patches + at - first) * d,
-                    d);
+        if (at >= first) /* the patches' products: see embed_images() */
+            vec_add(x, a->attn_in + (image * s->n_patches + at - first) * d, d);
     }
 }
 
@@ -332,17 +330,14 @@ embed_images(struct vision_pass *b)
     struct engine *e = b->v->engine;
     const struct vision_shape *s = &b->v->shape;
     const struct model_vision *m = &b->v->model->vision;
-    float *embedded = e->acts.attn_in; /* not yet used */
+    float *embedded = e->acts.attn_in, *x = e->acts.x; /* not yet used */
     size_t n_rows = b->n * s->n_tokens;
 
     par_for(e->par, b->n * s->rows, 1, cut_patches, b);
     linear_exact(e, &(struct apply){ &m->patch, embedded, false },
                  b->v->patches, b->n * s->n_patches);
-    b->embedded = embedded;
-    b->to = e->acts.x;
     par_for(e->par, n_rows, 1, put_tokens, b);
-    if (m->before.form != NORM_NONE)
-        norm_rows(e->par, &m->before, b->to, b->to, NULL, n_rows);
+    norm_rows(e->par, &m->before, x, x, NULL, n_rows);
 }
 
 static void
@@ -463,21 +458,13 @@ run_head(struct vision_pass *b, const struct tap *tap, float *features)
         vec_softcap(features, 1, b->n * s->n_features);
 }
 
-static bool
-wants_norm(const struct tap *tap)
-{
-    while (tap && tap->point != TAP_NORM)
-        tap = tap->next;
-    return tap != NULL;
-}
-
 void
 vision_run(struct vision *v, const float *pixels, size_t n,
            const struct tap *tap, float *features)
 {
     const struct vision_shape *s = &v->shape;
     struct engine *e = v->engine;
-    bool whole = features || wants_norm(tap);
+    bool whole = features || tap_at(tap, TAP_NORM);
 
     for (size_t done = 0; done < n;) {
         struct vision_pass b = { .v = v,
