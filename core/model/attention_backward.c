@@ -97,7 +97,7 @@ prepare(void *ctx, size_t begin, size_t end, int thread)
                 vec_dot(g->dout + out, p->a->out + out, p->a->v_head_dim);
         }
         p->class->queries(&pair);
-        if (head % group == 0)
+        if (p->class->keys && head % group == 0)
             p->class->keys(&pair);
     }
 }
@@ -168,7 +168,8 @@ dkv_tasks(void *ctx, size_t begin, size_t end, int thread)
                 p->class->weigh(&pair);
                 p->class->dkv(&pair, pair.head == first && b == k.at);
             }
-        p->class->dkv_end(&pair);
+        if (p->class->dkv_end)
+            p->class->dkv_end(&pair);
     }
 }
 

@@ -33,7 +33,8 @@ struct pair {
  *   keys, once, before any pair.
  * weigh(): P and dS of a pair, into its tile.  Then dq() adds the pair's part
  *   to its queries' dq, and dkv() to its keys' sums: 'first' overwrites them.
- *   dkv_end() follows a block of keys' last pair.
+ *   dkv_end() follows a block of keys' last pair.  keys and dkv_end may be
+ * NULL.
  */
 struct pair_class {
     struct attention_sizes (*sizes)(size_t head_dim, size_t v_head_dim);

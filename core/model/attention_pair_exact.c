@@ -36,12 +36,6 @@ queries(const struct pair *p)
                    p->queries.n, dv);
 }
 
-static void
-keys(const struct pair *p)
-{
-    (void)p;
-}
-
 /* A query sees a key if it is not before it, and not by 'window' after it: the
  * queries [*begin, *end) of the pair see its key. */
 static void
@@ -167,12 +161,6 @@ dkv(const struct pair *p, bool first)
     weighted_sum(&sum);
 }
 
-static void
-dkv_end(const struct pair *p)
-{
-    (void)p;
-}
-
 /* dS back to rows of queries: the place of P, which no one reads any more, is
  * free. */
 static void
@@ -199,5 +187,6 @@ dq(const struct pair *p, bool first)
     weighted_sum(&sum);
 }
 
-const struct pair_class attention_pair_exact = { sizes, queries, keys,   weigh,
-                                                 dq,    dkv,     dkv_end };
+const struct pair_class attention_pair_exact = {
+    .sizes = sizes, .queries = queries, .weigh = weigh, .dq = dq, .dkv = dkv
+};
