@@ -241,6 +241,8 @@ write_directory(struct whole *g, const char *config, struct err *err)
 int
 merge_model(const struct cmd *cmd, struct err *err)
 {
+    static const struct config_edit untied = { "tie_word_embeddings", "false",
+                                               false };
     struct whole g = { .cmd = cmd };
     size_t largest = 0, longest = 0, low = 0, n = 0;
     struct str config = { 0 };
@@ -295,7 +297,7 @@ merge_model(const struct cmd *cmd, struct err *err)
     /* lm_head.weight is another matrix than the embedding now, which some
      * readers would put in its place */
     if (g.model->lm_head.lora && g.model->config.tied &&
-        config_file_untied(&config, cmd->base, err) < 0)
+        config_file_edit(&config, cmd->base, &untied, 1, err) < 0)
         goto out;
     g.bytes = mem_try(2 * largest, sizeof(float), dir->path, err);
     if (g.bytes && merge_work_open(&g.work, g.par, cmd->n_threads, largest,

@@ -173,11 +173,3 @@ config_file_edit(struct str *to, const char *dir,
     str_free(&text);
     return rc;
 }
-
-int
-config_file_untied(struct str *to, const char *dir, struct err *err)
-{
-    const struct config_edit edit = { "tie_word_embeddings", "false", false };
-
-    return config_file_edit(to, dir, &edit, 1, err);
-}

@@ -54,8 +54,7 @@ int config_file_text(struct str *to, const char *dir, struct err *err);
  * config_file_edit() appends the file with members of its object changed, at
  * most 64: one that is there gets another value, as JSON, or goes where that is
  * NULL; others are added at the end, unless 'if_there'.  All else stays as it
- * is spelled.  config_file_untied() has tie_word_embeddings false.  -1 with
- * 'err' set.
+ * is spelled.  -1 with 'err' set.
  */
 struct config_edit {
     const char *key, *value;
@@ -64,6 +63,5 @@ struct config_edit {
 int config_file_edit(struct str *to, const char *dir,
                      const struct config_edit *edits, size_t n,
                      struct err *err);
-int config_file_untied(struct str *to, const char *dir, struct err *err);
 
 #endif
