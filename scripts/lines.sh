@@ -6,10 +6,10 @@
 budgets='core 11818
 core/format 13450
 core/kernel 12001
-core/model 30281
+core/model 30175
 core/text 7788
 core/image 2379
-cmd 41038
+cmd 41040
 lib 2742'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
