@@ -34,9 +34,9 @@ void ids_free(struct ids *ids);
  * Fuse, Strip; and Sequences of them.  'truncation' and 'padding' are ignored
  * with a warning: a text is never cut. -1 with 'err' set: EX_NOINPUT,
  * EX_DATAERR (a part that is not supported is named; so is what a regex may not
- * have: Oniguruma's sets in sets, \h, "}+", the options m and s).  Read-only
- * after opening: threads may share it.  Owner: the caller, until tok_close().
- * tok_parse() does the same from memory.
+ * have: Oniguruma's sets in sets, \h, "}+", options other than i and x).
+ * Read-only after opening: threads may share it.  Owner: the caller, until
+ * tok_close(). tok_parse() does the same from memory.
  */
 int tok_open(struct tok **tok, const char *path, struct err *err);
 int tok_parse(struct tok **tok, const char *json, size_t nbytes,

@@ -133,7 +133,7 @@ put_run(struct str *bytes, struct list *out)
     bytes->n = 0;
 }
 
-/* A step's character goes from a token's start and end, so often at most. */
+/* A step's character goes from a token's start, so often at most. */
 static void
 strip(const struct dec_step *step, struct dec_state *state, const char *s,
       size_t n, bool last, struct list *out)
@@ -149,10 +149,6 @@ strip(const struct dec_step *step, struct dec_state *state, const char *s,
         n -= content->n;
         state->n_cut++;
     }
-    for (size_t i = 0; i < step->stop && n >= content->n &&
-                       memcmp(s + n - content->n, content->s, content->n) == 0;
-         i++)
-        n -= content->n;
     put(out, s, n, last);
     if (last) {
         state->past_start = false;
@@ -174,7 +170,7 @@ step_token(const struct dec_step *step, struct dec_state *state, const char *s,
 
     /* the others need the whole token */
     if (step->type != DEC_METASPACE && step->type != DEC_FUSE &&
-        (step->type != DEC_STRIP || step->stop) && !(last && !state->held.n)) {
+        step->type != DEC_STRIP && !(last && !state->held.n)) {
         str_add(&state->held, s, n);
         if (!last)
             return 0;
@@ -425,12 +421,13 @@ dec_parse(struct tok *tok, const struct js *js, struct err *err)
             js_i64(&start, 0, INT32_MAX, &n_start, err) < 0 ||
             js_i64(&stop, 0, INT32_MAX, &n_stop, err) < 0)
             return -1;
+        if (n_stop > 0)
+            return js_bad(&stop, "0", err);
         if (step->content.n == 0 ||
             (size_t)utf8_next(step->content.s, step->content.n, &c) !=
                 step->content.n)
             return js_bad(&content, "one character", err);
         step->start = (size_t)n_start;
-        step->stop = (size_t)n_stop;
         return 0;
     }
     return part_unknown(js,

@@ -23,7 +23,7 @@ struct dec_step {
     struct metaspace metaspace;
     struct str content;     /* DEC_REPLACE; DEC_STRIP: one character */
     struct tok_regex regex; /* DEC_REPLACE */
-    size_t start, stop;     /* DEC_STRIP */
+    size_t start;           /* DEC_STRIP: characters at most */
 };
 
 /* dec_parse() reads the file's "decoder" into tok's steps; -1 with 'err'

@@ -37,22 +37,15 @@ unsupported(const struct js *js, const char *what, struct err *err)
 static int
 put_property(struct onig *o, const struct js *js, struct err *err)
 {
-    static const char *const pcre2s[] = { "Xan", "Xps", "Xsp", "Xuc", "Xwd" };
     const char *close = memchr(o->p, '}', (size_t)(o->end - o->p));
-    bool has_brace = close && close - o->p > 3 && o->p[2] == '{', known;
+    bool has_brace = close && close - o->p > 3 && o->p[2] == '{';
     const char *name = o->p + 3;
-    size_t n = has_brace ? (size_t)(close - name) : 0;
     struct str script = { 0 };
     struct regex *re;
     struct err none;
 
     if (!has_brace)
         return unsupported(js, "\\p without {NAME}", err);
-    known = memchr(name, '&', n) != NULL;
-    for (int i = 0; i < 5; i++)
-        known = known || (n == 3 && !memcmp(name, pcre2s[i], 3));
-    if (known)
-        return unsupported(js, "a property that only PCRE2 knows", err);
     str_add(&o->pcre, o->p, 3);
     if (*name == '^')
         str_addc(&o->pcre, *name++);
@@ -123,8 +116,6 @@ check_group(struct onig *o, const struct js *js, struct err *err)
         return unsupported(js, "a group that only PCRE2 knows", err);
     if (!n || letters + n >= o->end || !strchr("):", letters[n]))
         return 0; /* not a group of options */
-    if (strcspn(letters, "ms") < n)
-        return unsupported(js, "the option m or s", err);
     if (strspn(letters, "ix-") < n)
         return unsupported(js, "an option other than i and x", err);
     if (letters[n] == ')' && o->p > o->begin &&
@@ -169,11 +160,8 @@ put_one(struct onig *o, const struct js *js, struct err *err)
         n = strspn(p, "0123456789");
         o->count = n > 0 && n < left && p[n] == '}';
         /* PCRE2 before 10.43 does not read "{,n}" as an interval */
-        if (left && *p == ',') {
-            n = strspn(p + 1, "0123456789");
-            if (n > 0 && n + 1 < left && p[n + 1] == '}')
-                str_addc(&o->pcre, '0');
-        }
+        if (left && *p == ',')
+            return unsupported(js, "\"{,\"", err);
     }
     if (c != '[')
         return 0;

@@ -288,11 +288,9 @@ test_decoder_chains(void)
           WORDS("xa", "b", "ab"), "x--");
     joins("Strip: from each token's start", DECODER(STRIP("H", "1", "0")),
           WORDS("Hey", " friend!", "HHH"), "ey friend!HH");
-    joins("Strip: from each token's end", DECODER(STRIP("y", "0", "1")),
-          WORDS("Hey", " friend!"), "He friend!");
-    joins("Strip: after Fuse, the text's ends",
-          SEQUENCE("{\"type\":\"Fuse\"}," STRIP(" ", "2", "1")),
-          WORDS(" ", "  a", " b ", " "), " a b ");
+    joins("Strip: after Fuse, the text's beginning",
+          SEQUENCE("{\"type\":\"Fuse\"}," STRIP(" ", "2", "0")),
+          WORDS(" ", "  a", " b ", " "), " a b  ");
     joins("SentencePiece's sequence",
           SEQUENCE("{\"type\":\"Replace\",\"pattern\":{\"String\":\"" M
                    "\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{"

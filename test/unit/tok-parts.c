@@ -120,9 +120,6 @@ test_regex_reference(void)
     splits("regex: and so it is in brackets, and turned round",
            SPLIT("\"Regex\":\"[^\\\\P{^Katakana}a]\"", "Removed", "false"),
            "a\xe3\x82\xab\xe3\x83\xbc", WORDS("a\xe3\x82\xab"));
-    splits("regex: {,3} is {0,3}",
-           SPLIT("\"Regex\":\"\\\\p{N}{,3}\"", "Removed", "false"), "1234x",
-           WORDS("x"));
     splits("regex: (?i) at the beginning",
            SPLIT("\"Regex\":\"(?i)b|c\"", "Removed", "false"), "aBxCy",
            WORDS("a", "x", "y"));
