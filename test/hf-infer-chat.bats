@@ -140,9 +140,6 @@ json.dump({"messages": v, "tools": None, "documents": None, "add_generation_prom
     run -65 --separate-stderr chat -p Hi
     [ "$stderr" = 'hf-infer: m: has no default chat template (--template NAME: rag)' ]
 
-    echo '{"chat_template": "{{ messages[0].content }} of old"}' >m/chat_template.json # comes last
-    [ "$(chat -p Hi)" = "Hi of old." ]
-    [ "$(chat -p Hi --template rag)" = "rag." ]
     config '{"chat_template": "tokenizer"}'
     [ "$(chat -p Hi)" = "tokenizer." ]
     config '{"chat_template": [{"name": "rag", "template": "rag"}]}'
@@ -154,7 +151,7 @@ json.dump({"messages": v, "tools": None, "documents": None, "add_generation_prom
     [ "$(chat -p Hi)" = "Hi of the model." ]
     [ "$(chat -p Hi --template more)" = "more." ]
     run -65 --separate-stderr chat -p Hi --template rag
-    rm -r m/chat_template.jinja m/additional_chat_templates m/chat_template.json
+    rm -r m/chat_template.jinja m/additional_chat_templates
 
     for bad in '{"chat_template": 3}:chat_template is 3 (expected a string, or an array of objects)' \
         '{"chat_template": [{"template": "x"}]}:chat_template[0].name is missing (expected a string)' \

@@ -44,18 +44,16 @@ read_file(const char *path, struct str *text, struct str *name, struct err *err)
     return file_read_regular(path, TEMPLATE_MAX_BYTES, text, err) < 0 ? -1 : 1;
 }
 
-/* The template of a name among those of a file's chat_template; and all their
+/* The template of a name among those of tokenizer_config.json; and all their
  * names. */
 static int
-find_in(const char *dir, const char *file, const json_t *config,
-        const char *which, struct str *text, struct str *name,
-        struct str *names, struct err *err)
+find_in(const char *dir, const json_t *config, const char *which,
+        struct str *text, struct str *name, struct str *names, struct err *err)
 {
     struct js root, own;
     int rc = 0;
 
-    str_clear(name);
-    str_addf(name, "%s/%s", dir, file);
+    str_addf(name, "%s/tokenizer_config.json", dir);
     root = js_root(config, name->s);
     own = js_get(&root, "chat_template");
     if (js_absent(&own) || (!json_is_string(own.v) && !json_is_array(own.v)))
@@ -95,7 +93,6 @@ find(const char *dir, const json_t *config, const char *which, struct str *text,
      struct str *name, struct str *names, struct err *err)
 {
     struct str path = { 0 }, more = { 0 };
-    json_t *old = NULL;
     int rc = 0;
 
     str_addf(&path, "%s/chat_template.jinja", dir);
@@ -105,13 +102,7 @@ find(const char *dir, const json_t *config, const char *which, struct str *text,
     else if (!file_missing(more.s))
         rc = read_file(more.s, text, name, err);
     else if (file_missing(path.s))
-        rc = find_in(dir, "tokenizer_config.json", config, which, text, name,
-                     names, err);
-    if (rc == 0 && file_missing(path.s) &&
-        (rc = load(dir, "chat_template.json", &old, err)) > 0)
-        rc = find_in(dir, "chat_template.json", old, which, text, name, names,
-                     err);
-    json_decref(old);
+        rc = find_in(dir, config, which, text, name, names, err);
     str_free(&path);
     str_free(&more);
     return rc;

@@ -4,9 +4,8 @@
  *
  * A model has them in chat_template.jinja, which wins, or in chat_template of
  * tokenizer_config.json, a string or an array of templates with names; more
- * with names may be in additional_chat_templates/NAME.jinja, and older models
- * of images and text have chat_template.json, which comes last.  The language
- * is core/text/template.h's.
+ * with names may be in additional_chat_templates/NAME.jinja.  The language is
+ * core/text/template.h's.
  */
 #ifndef CORE_TEXT_CHAT_H
 #define CORE_TEXT_CHAT_H

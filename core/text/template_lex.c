@@ -189,23 +189,19 @@ digits(const struct lexer *lx, size_t at)
 static void
 number(struct lexer *lx)
 {
-    size_t at = lx->at, whole = digits(lx, at), end = whole, more;
+    size_t at = lx->at, whole = digits(lx, at), end = whole;
     struct tvalue v = { .kind = V_INT };
 
-    if (at == 0 || lx->s[at - 1] != '.') { /* not the 1.0 of a.1.0 */
-        if (lx->s[end] == '.' && digits(lx, end + 1) > end + 1)
-            end = digits(lx, end + 1);
-        more = end + 1 + is_sign(lx->s[end + 1]);
-        if ((lx->s[end] == 'e' || lx->s[end] == 'E') && digits(lx, more) > more)
-            end = digits(lx, more);
-    }
+    if ((at == 0 || lx->s[at - 1] != '.') && /* not the 1.0 of a.1.0 */
+        lx->s[end] == '.' && digits(lx, end + 1) > end + 1)
+        end = digits(lx, end + 1);
     errno = 0;
     v.i = strtoll(lx->s + at, NULL, 10);
+    if (errno || (end == whole && lx->s[at] == '0' && end > at + 1) ||
+        (lx->s[end] && strchr("_bBeEoOxX", lx->s[end])))
+        fail(lx, "a number of this form is not supported");
     if (end > whole)
         v = (struct tvalue){ V_FLOAT, { .f = strtod(lx->s + at, NULL) } };
-    else if (errno || (lx->s[at] == '0' && end > at + 1) ||
-             (lx->s[end] && strchr("_bBoOxX", lx->s[end])))
-        fail(lx, "an integer of this form is not supported");
     add(lx, T_LITERAL, v, end);
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: ISC */
 #include "core/text/template_value.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,10 +210,8 @@ t_put_value(struct tbuf *b, const struct tvalue *v)
         str_adds(&s, v->b ? "True" : "False");
     else if (v->kind == V_INT)
         str_addf(&s, "%lld", (long long)v->i);
-    else if (v->kind == V_FLOAT && isfinite(v->f))
-        py_float_repr(&s, v->f);
     else if (v->kind == V_FLOAT)
-        str_adds(&s, isnan(v->f) ? "nan" : v->f < 0 ? "-inf" : "inf");
+        py_float_repr(&s, v->f);
     else if (v->kind > V_UNDEFINED)
         t_fail(b->r,
                "a %s as text has Python's spelling, which is not supported "

@@ -113,7 +113,7 @@ ARGUMENTS = {"dictsort": 0, "int": 0, "trim": 0, "join": 1, "first": 0}
 
 
 NAMED = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1, "map": 0}
-ODD = re.compile(r"\b0[0xob]|\d[a-z_]|\d{20}|\\[0-7]|\{%[-+]?\s*raw")
+ODD = re.compile(r"\b0[0xob]|\d[a-zA-Z_]|\d{20}|\\[0-7]|\{%[-+]?\s*raw")
 
 
 def is_more(env, text):
