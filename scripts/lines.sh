@@ -7,7 +7,7 @@ budgets='core 11818
 core/format 13450
 core/kernel 12001
 core/model 30175
-core/text 7788
+core/text 7756
 core/image 2379
 cmd 41040
 lib 2742'
