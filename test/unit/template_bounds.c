@@ -96,7 +96,8 @@ static const struct bound bounds[] = {
     { "the least number's size", "{{ (-9223372036854775807 - 1) | abs }}", "",
       0, "", false },
     { "a power of a power", "{{ 9 ** 9 ** 9 }}", "", 0, "", false },
-    { "a float too large for a number", "{{ 123456789012345678.0 | int }}", "", 0, "", false },
+    { "a float too large for a number", "{{ 123456789012345678.0 | int }}", "",
+      0, "", false },
     { "a number of many digits", "{{ ", "9", 200000, " }}", false },
     { "slices beyond numbers",
       "{{ 'abc'[-9223372036854775807:9223372036854775807] }}"
