@@ -328,48 +328,36 @@ print_sae(const struct eval *e, const struct evaluated *s,
               : rest_error / row_sums_variance(&e->all, &e->large) },
         { "mse_without_largest", rest_error / rest },
     };
-    size_t n_values =
-        e->tokens.n && !json ? 0 : sizeof(values) / sizeof(*values);
+    bool by_token = e->tokens.n > 0;
     struct str text = { 0 }, prefix = { 0 };
-    size_t i_sae = (size_t)(s - e->list);
     uint64_t bins[BINS];
 
+    str_adds(&prefix, "");
     if (json) {
-        str_adds(&text, "{\"sae\":");
-        js_put_str(&text, s->path, strlen(s->path));
+        js_addf(&text, "{\"sae\":%s", s->path);
+    } else if (e->n > 1) {
+        str_esc(&prefix, s->path, strlen(s->path));
+        str_addc(&prefix, '\t');
     }
-    if (e->tokens.n && !json) {
-        if (s == e->list)
-            str_addf(&text, "%sid\trows\terror_share\tvariance_share\tfvu\n",
-                     e->n > 1 ? "sae\t" : "");
-        if (e->n > 1) {
-            str_esc(&prefix, s->path, strlen(s->path));
-            str_addc(&prefix, '\t');
-        }
-        tokens_put(&e->tokens, i_sae, false, prefix.n ? prefix.s : "", &text);
-    }
-    for (size_t i = 0; i < n_values; i++) {
-        if (json) {
-            str_addf(&text, ",\"%s\":", values[i].name);
-        } else if (e->n > 1) {
-            str_esc(&text, s->path, strlen(s->path));
-            str_addf(&text, "\t%s\t", values[i].name);
-        } else {
-            str_addf(&text, "%s\t", values[i].name);
-        }
+    if (by_token && !json && s == e->list)
+        str_addf(&text, "%sid\trows\terror_share\tvariance_share\tfvu\n",
+                 e->n > 1 ? "sae\t" : "");
+    for (size_t i = 0;
+         (json || !by_token) && i < sizeof(values) / sizeof(*values); i++) {
+        str_addf(&text, json ? "%s,\"%s\":" : "%s%s\t", prefix.s,
+                 values[i].name);
         js_put_f64(&text, values[i].v);
-        if (!json)
-            str_addc(&text, '\n');
+        str_adds(&text, json ? "" : "\n");
     }
-    if (e->tokens.n && json) {
-        str_adds(&text, ",\"by_token\":");
-        tokens_put(&e->tokens, i_sae, true, NULL, &text);
+    if (by_token) {
+        str_adds(&text, json ? ",\"by_token\":" : "");
+        tokens_put(&e->tokens, (size_t)(s - e->list), json, prefix.s, &text);
     }
     str_adds(&text, json ? "}\n" : "");
     tool_put("%s", text.s);
     str_free(&text);
     str_free(&prefix);
-    if (json || e->tokens.n || !(cmd->plot || isatty(1)))
+    if (json || by_token || !(cmd->plot || isatty(1)))
         return;
     bins_of(e, s, bins);
     print_bins(bins);

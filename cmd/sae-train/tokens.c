@@ -96,23 +96,14 @@ tokens_put(const struct tokens *t, size_t sae, bool json, const char *prefix,
     }
     for (size_t k = 0; k < n; k++) {
         size_t i = worst[k];
-        const struct {
-            const char *name;
-            double v;
-        } values[] = { { "id", t->id[i] },
-                       { "rows", (double)t->rows[i] },
-                       { "error_share", error[i] / all },
-                       { "variance_share", t->variance[i] / variance },
-                       { "fvu", error[i] / t->variance[i] } };
 
-        str_adds(to, json ? k ? ",{" : "[{" : prefix);
-        for (size_t c = 0; c < sizeof(values) / sizeof(*values); c++) {
-            if (json)
-                str_addf(to, "%s\"%s\":", c ? "," : "", values[c].name);
-            else
-                str_adds(to, c ? "\t" : "");
-            js_put_f64(to, values[c].v);
-        }
-        str_adds(to, json ? k + 1 < n ? "}" : "}]" : "\n");
+        str_adds(to, json ? k ? "," : "[" : prefix);
+        js_addf(to,
+                json ? "{\"id\":%d,\"rows\":%lu,\"error_share\":%g,"
+                       "\"variance_share\":%g,\"fvu\":%g}"
+                     : "%d\t%lu\t%g\t%g\t%g\n",
+                (int)t->id[i], (unsigned long)t->rows[i], error[i] / all,
+                t->variance[i] / variance, error[i] / t->variance[i]);
     }
+    str_adds(to, json && n ? "]" : "");
 }
