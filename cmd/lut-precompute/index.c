@@ -23,57 +23,18 @@
 
 #define MAX_TRIES 100
 
-/* Names in natural order. */
-struct names {
-    size_t n;
-    char **names;
-};
-
+/* The tables of a directory: how many.  Owner: as of dir_list(). */
 static int
-by_name(const void *a, const void *b)
+list_tables(struct dirent ***list, const char *dir, struct err *err)
 {
-    return natural_order(*(char *const *)a, *(char *const *)b);
-}
+    int n = dir_list(list, dir, err), n_tables = 0;
 
-static void
-names_add(struct names *l, const char *name)
-{
-    l->names = xrealloc(l->names, l->n + 1, sizeof(*l->names));
-    l->names[l->n++] = xstrdup(name);
-}
-
-static void
-names_sort(struct names *l)
-{
-    if (l->n)
-        qsort(l->names, l->n, sizeof(*l->names), by_name);
-}
-
-static void
-names_free(struct names *l)
-{
-    for (size_t i = 0; i < l->n; i++)
-        free(l->names[i]);
-    free(l->names);
-    *l = (struct names){ 0 };
-}
-
-/* The tables of a directory. */
-static int
-list_files(struct names *l, const char *dir, struct err *err)
-{
-    struct dirent **list;
-    int n = dir_list(&list, dir, err);
-
-    *l = (struct names){ 0 };
-    if (n < 0)
-        return -1;
     for (int i = 0; i < n; i++)
-        if (str_ends(list[i]->d_name, LUT_SUFFIX))
-            names_add(l, list[i]->d_name);
-    dir_list_free(list, n);
-    names_sort(l);
-    return 0;
+        if (str_ends((*list)[i]->d_name, LUT_SUFFIX))
+            (*list)[n_tables++] = (*list)[i];
+        else
+            free((*list)[i]);
+    return n < 0 ? -1 : n_tables;
 }
 
 /* A table file's description of itself; NULL if it has none, or with 'err' set.
@@ -131,13 +92,13 @@ is_listed(const struct index *x, const char *file)
  * Layers of the old index stay as they are where their files do not describe
  * themselves. */
 static int
-add_layers(struct index *x, const struct names *files, struct err *err)
+add_layers(struct index *x, struct dirent **files, int n, struct err *err)
 {
     const char *key;
     json_t *old;
 
-    for (size_t i = 0; i < files->n; i++) {
-        const char *file = files->names[i];
+    for (int i = 0; i < n; i++) {
+        const char *file = files[i]->d_name;
         struct err why = { 0 };
         json_t *self = describe(x->dir, file, &why);
         json_t *entry = json_object_get(self, "entry");
@@ -160,11 +121,10 @@ add_layers(struct index *x, const struct names *files, struct err *err)
         if (!self)
             continue;
         layer = lut_name(name);
-        str_addf(&own, "%s" LUT_SUFFIX, name);
-        is_own = strcmp(file, own.s) == 0;
+        str_addf(&own, "%s/%s" LUT_SUFFIX, x->dir, name);
+        is_own = strcmp(file, own.s + strlen(x->dir) + 1) == 0;
         if (is_own ? json_object_get(x->named, layer) != NULL
-                   : bsearch(&own.s, files->names, files->n, sizeof(char *),
-                             by_name) != NULL) {
+                   : !file_missing(own.s)) {
             err_warn("%s/%s: is a table of %s, which has its own file: left "
                      "out",
                      x->dir, file, layer);
@@ -237,25 +197,32 @@ sae_config_of(const struct index *x, json_t *layers)
     return config ? config : json_incref(old);
 }
 
+static int
+by_name(const void *a, const void *b)
+{
+    return natural_order(*(const char *const *)a, *(const char *const *)b);
+}
+
 /* The document: its own keys first, then whatever else the old one had. */
 static json_t *
 document(const struct index *x)
 {
     json_t *version = json_object_get(x->old, "version");
     json_t *doc = json_object(), *layers = json_object(), *v;
-    struct names names = { 0 };
-    const char *key;
+    const char *key, **names;
+    size_t n = 0;
 
-    json_object_foreach(x->layers, key, v) names_add(&names, key);
-    names_sort(&names);
-    for (size_t i = 0; i < names.n; i++) {
+    names = xcalloc(json_object_size(x->layers), sizeof(*names));
+    json_object_foreach(x->layers, key, v) names[n++] = key;
+    qsort(names, n, sizeof(*names), by_name);
+    for (size_t i = 0; i < n; i++) {
         const char *name =
-            json_string_value(json_object_get(x->named, names.names[i]));
+            json_string_value(json_object_get(x->named, names[i]));
 
-        json_object_set(layers, name ? name : names.names[i],
-                        json_object_get(x->layers, names.names[i]));
+        json_object_set(layers, name ? name : names[i],
+                        json_object_get(x->layers, names[i]));
     }
-    names_free(&names);
+    free(names);
     json_object_set_new(doc, "version",
                         version ? json_incref(version)
                                 : json_string(LUT_VERSION));
@@ -370,7 +337,7 @@ put_document(const char *path, const json_t *doc, struct err *err)
 
 /* *bad is x.bad. */
 static int
-write_once(const char *dir, bool prune, const struct names *files,
+write_once(const char *dir, bool prune, struct dirent **files, int n,
            struct err *bad, struct err *err)
 {
     struct index x = { .dir = dir, .prune = prune };
@@ -380,13 +347,13 @@ write_once(const char *dir, bool prune, const struct names *files,
 
     str_addf(&path, "%s/metadata.json", dir);
     rc = load_old(&x.old, path.s, err);
-    if (rc == 0 && !x.old && files->n == 0)
+    if (rc == 0 && !x.old && n == 0)
         rc = err_set(err, EX_NOINPUT, "%s: has no tables (*" LUT_SUFFIX ")",
                      dir);
     x.layers = json_object();
     x.named = json_object();
     if (rc == 0)
-        rc = add_layers(&x, files, err);
+        rc = add_layers(&x, files, n, err);
     if (rc == 0 && json_object_size(x.layers) == 0 && x.bad.status) {
         *err = x.bad;
         rc = -1;
@@ -427,28 +394,23 @@ unlock(int fd)
 int
 index_write(const char *dir, bool prune, struct err *err)
 {
-    struct names files, after = { 0 };
     struct err bad = { 0 };
-    bool same = false;
-    int rc = list_files(&files, dir, err);
+    struct dirent **files;
+    int n = list_tables(&files, dir, err), before = -1;
 
     /* until no other run has published a file in between */
-    for (int i = 0; i < MAX_TRIES && rc == 0 && !same; i++) {
-        int fd = lock(dir);
+    for (int i = 0; i < MAX_TRIES && n >= 0 && n != before; i++) {
+        int fd = lock(dir), rc = write_once(dir, prune, files, n, &bad, err);
 
-        rc = write_once(dir, prune, &files, &bad, err);
         unlock(fd);
-        if (rc < 0 || (rc = list_files(&after, dir, err)) < 0)
-            break;
-        same = files.n == after.n;
-        names_free(&files);
-        files = after;
-        after = (struct names){ 0 };
+        dir_list_free(files, n);
+        before = n;
+        n = rc < 0 ? -1 : list_tables(&files, dir, err);
     }
-    names_free(&files);
-    names_free(&after);
-    if (rc < 0 || !bad.status)
-        return rc;
+    if (n >= 0)
+        dir_list_free(files, n);
+    if (n < 0 || !bad.status)
+        return n < 0 ? -1 : 0;
     *err = bad;
     return -1;
 }
