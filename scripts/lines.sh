@@ -9,7 +9,7 @@ core/kernel 12001
 core/model 30175
 core/text 7756
 core/image 2379
-cmd 41019
+cmd 40981
 lib 2742'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
