@@ -201,7 +201,7 @@ PY
     usage "check: -d is missing" -m "$DEMO"
     usage "check: -m is missing" -d d.jsonl
     usage "--ctx is for -m" -b base.safetensors -l teacher.safetensors -i b0.safetensors --ctx 5
-    usage "--rank, --alpha and --against are for --model" -b base.safetensors -l teacher.safetensors -i b0.safetensors --alpha 5
+    usage "--rank and --alpha are for --model" -b base.safetensors -l teacher.safetensors -i b0.safetensors --alpha 5
     usage "--against is for an adapter's gradients: --init is missing" -m "$DEMO" -d d.jsonl --against g
     usage "--samples 0 is for a layer's experts" -m "$DEMO" -d d.jsonl --samples 0
     echo '{"ids": [1, 2], "labels": [1, -100]}' >none.jsonl

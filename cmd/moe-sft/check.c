@@ -102,9 +102,8 @@ tally(struct tally *t, double a, double b)
     t->max = d <= t->max ? t->max : d; /* NaN: is not <= */
 }
 
-/* 0 of 0 is no difference; anything else of 0 is infinite. */
-static double
-relative(double d, double unit)
+double
+check_relative(double d, double unit)
 {
     return d == 0 ? 0 : d / unit;
 }
@@ -113,7 +112,7 @@ static void
 put_row(struct check *c, int tensor, const char *expert, const char *compared,
         const struct tally *t, double unit, double limit)
 {
-    double mean = relative(t->sum / (double)t->n, unit);
+    double mean = check_relative(t->sum / (double)t->n, unit);
     bool good = mean <= limit;
 
     if (t->n == 0)
@@ -123,7 +122,7 @@ put_row(struct check *c, int tensor, const char *expert, const char *compared,
              : tensor == EXACT_INPUT   ? "input"
              : tensor == EXACT_WEIGHTS ? "weights"
                                        : moe_lora_names[tensor],
-             expert, compared, t->n, relative(t->max, unit), mean, limit,
+             expert, compared, t->n, check_relative(t->max, unit), mean, limit,
              good ? "yes" : "no");
     c->n_bad += !good;
 }
@@ -199,10 +198,8 @@ check_main(const struct cmd *cmd, struct err *err)
                        !cmd->base   ? "-b"
                        : !cmd->lora ? "-l"
                                     : "-i");
-    if (opt_given(cmd->line, "rank") || opt_given(cmd->line, "alpha") ||
-        cmd->against)
-        return err_set(err, TU_USAGE,
-                       "--rank, --alpha and --against are for --model");
+    if (opt_given(cmd->line, "rank") || opt_given(cmd->line, "alpha"))
+        return err_set(err, TU_USAGE, "--rank and --alpha are for --model");
     if (can_write(cmd, cmd->output, err) < 0 || run_files(run, cmd, err) < 0 ||
         run_batch(run, err) < 0 ||
         base_mode(&run->base, cmd->mode, &mode, err) < 0 ||

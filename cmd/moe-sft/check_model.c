@@ -197,13 +197,6 @@ set_direction(const struct model_check *c, const struct check_row *row,
             direction[i] = rng_u64(c->t.o.seed, stream, i) & 1 ? one : -one;
 }
 
-/* 0 of 0 is no difference; anything else of 0 is infinite. */
-static double
-relative(double d, double unit)
-{
-    return d == 0 ? 0 : d / unit;
-}
-
 static int
 check_tensor(struct model_check *c, struct check_row *row, struct err *err)
 {
@@ -223,8 +216,8 @@ check_tensor(struct model_check *c, struct check_row *row, struct err *err)
                               unit * GRADIENT_LIMIT, &slope, err);
         if (rc < 0)
             break;
-        row->error[which] = relative(fabs(slope.error), unit);
-        row->limit[which] = GRADIENT_LIMIT + relative(slope.bound, unit);
+        row->error[which] = check_relative(fabs(slope.error), unit);
+        row->limit[which] = GRADIENT_LIMIT + check_relative(slope.bound, unit);
         if (!(row->error[which] <= row->limit[which])) /* NaN, too */
             bad = true;
         else if (row->limit[which] > UNCLEAR_LIMIT)
@@ -362,10 +355,6 @@ check_model(const struct cmd *cmd, struct err *err)
     if (!o->model || !o->data)
         return err_set(err, TU_USAGE, "check: -%c is missing",
                        o->model ? 'd' : 'm');
-    if (cmd->against && !o->init)
-        return err_set(
-            err, TU_USAGE,
-            "--against is for an adapter's gradients: --init is missing");
     if (cmd->samples == 0)
         return err_set(err, TU_USAGE, "--samples 0 is for a layer's experts");
     if (can_write(cmd, cmd->output, err) < 0)

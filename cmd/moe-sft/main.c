@@ -209,6 +209,10 @@ static const struct opt_rule rules[] = {
       "layer's experts'" },
     { OPT_NEEDS, "batch ctx pack template template-var targets init", "model",
       NULL },
+    { OPT_NEEDS, "against", "init",
+      "--against is for an adapter's gradients: --init is missing" },
+    { OPT_NOT, "output", "grads",
+      "--grads trains nothing: -o does not go with it" },
     { OPT_NOT, "if-missing", "force", TOOL_IF_MISSING },
     { 0 },
 };

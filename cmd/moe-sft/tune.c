@@ -87,9 +87,6 @@ check_command(const struct cmd *cmd, int n_ranks, struct err *err)
 {
     if (!cmd->output && !cmd->grads && !cmd->tune.dry_run)
         return err_set(err, TU_USAGE, "tune: -o is missing");
-    if (cmd->output && cmd->grads)
-        return err_set(err, TU_USAGE,
-                       "--grads trains nothing: -o does not go with it");
     if (cmd->grads && !strcmp(cmd->grads, "-"))
         return err_set(err, TU_USAGE, "--grads needs a file name, not -");
     if (cmd->tune.eval && !strcmp(cmd->tune.data, "-") &&

@@ -85,6 +85,7 @@ int train_main(const struct cmd *cmd, struct err *err);
 int tune_main(const struct cmd *cmd, struct err *err);
 int check_main(const struct cmd *cmd, struct err *err);
 int check_model(const struct cmd *cmd, struct err *err); /* --model's */
+double check_relative(double d, double unit);            /* 0 of 0 is 0 */
 int merge_main(const struct cmd *cmd, struct err *err);
 int convert_main(const struct cmd *cmd, struct err *err);
 int quantize_main(const struct cmd *cmd, struct err *err);
