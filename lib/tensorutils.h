@@ -495,7 +495,7 @@ struct tu_moe_lora {
  * packed or quantized when a batch first needs them.  tu_moe_update_lora() says
  * where the adapter is: before the first forward, and when its arrays move. New
  * numbers in the same arrays show in the next forward, with parts, too.
- * tu_moe_warm_up() packs all weights and touches all memory.
+ * tu_moe_warm_up() packs all weights and runs a small batch of zeros.
  */
 TU_API int tu_moe_load(struct tu_moe *moe, const struct tu_moe_weights *weights,
                        struct tu_err *err);

@@ -2,7 +2,6 @@
 #include "core/model/moe.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/mem.h"
 #include "core/model/moe_operator.h"
@@ -135,38 +134,22 @@ moe_lora_numbers(const struct moe_config *config, enum moe_lora_matrix m)
 
 /* ---- warming up ---- */
 
-static void
-touch(void *ctx, struct moe_part *part)
-{
-    (void)ctx;
-    memset(part->scratch.data, 0, part->scratch.nbytes);
-}
-
 int
 moe_warm_up(struct moe *moe, struct err *err)
 {
     const struct moe_config *c = &moe->config;
-    size_t depth = moe->depth, skipped = moe->skipped;
+    size_t skipped = moe->skipped;
     size_t qlen = smaller(c->max_len, 32), n = qlen * c->top_k;
     struct moe_grads grads = { .lora_dtype = DT_F32 };
     struct moe_batch batch = { .qlen = qlen };
-    struct moe_saved *s;
     int64_t *ids;
     float *weights, *output;
     uint16_t *zeros;
-    int rc = moe_check_weights(moe, err);
+    int rc;
 
-    for (; rc == 0 && moe->depth < c->max_cache_depth; moe->depth++) {
-        rc = moe_saved_next(moe, &s, err);
-        if (rc == 0)
-            memset(s->memory.data, 0, s->memory.nbytes);
-    }
-    moe->depth = depth;
-    if (rc < 0 || moe_pack(moe, true, err) < 0)
+    if (moe_check_weights(moe, err) < 0 || moe_pack(moe, true, err) < 0)
         return -1;
-    memset(moe->scratch.data, 0, moe->scratch.nbytes);
-    moe_for_parts(moe, touch, NULL); /* each from its node */
-    if (depth == c->max_cache_depth || c->backward_only)
+    if (moe->depth == c->max_cache_depth || c->backward_only)
         return 0;
 
     /* a batch of zeros through everything: the stack is then as before */

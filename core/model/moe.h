@@ -138,8 +138,8 @@ int moe_memory(const struct moe_config *config, int n_threads,
  * packed or quantized when a batch first has rows for it.  moe_update_lora()
  * sets where the adapter is, before the first forward and whenever its arrays
  * move; new numbers in the same arrays show in the next forward. moe_warm_up()
- * packs all, touches all memory and runs a batch of zeros where the stack has
- * room for one; weights and adapter must be there. 0, or -1 with 'err' set:
+ * packs all and runs a batch of zeros where the stack has room for one; weights
+ * and adapter must be there. 0, or -1 with 'err' set:
  * EX_SOFTWARE (memory), EX_DATAERR (the config). Owner: the caller, until
  * moe_close().  One thread at a time.
  */
