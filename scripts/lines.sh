@@ -6,10 +6,10 @@
 budgets='core 11818
 core/format 13450
 core/kernel 12001
-core/model 30175
+core/model 30158
 core/text 7756
 core/image 2379
-cmd 40981
+cmd 40969
 lib 2742'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
