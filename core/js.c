@@ -20,24 +20,36 @@ die_without_memory(void)
     json_set_alloc_funcs(xmalloc, free);
 }
 
-/* Copies the text with NaN and the infinities, as Python's json writes them,
- * between 'before' and 'after'; false if there are none. */
+/* Copies the text with what Python writes and jansson refuses in another form:
+ * NaN and the infinities between 'before' and 'after', integers of 19 digits or
+ * more, which may leave 64 bits, as reals; false if there are none. */
 static bool
-wrap_nans(struct str *to, const char *s, size_t n, const char *before,
-          const char *after)
+adapt(struct str *to, const char *s, size_t n, const char *before,
+      const char *after)
 {
     static const char *const words[] = { "NaN", "Infinity", "-Infinity" };
     bool in_string = false, found = false;
 
     for (size_t i = 0, k; i < n; i += k) {
-        k = 0;
-        for (size_t w = 0; !in_string && k == 0 && w < 3; w++)
-            if (strlen(words[w]) <= n - i &&
-                !memcmp(s + i, words[w], strlen(words[w])))
-                k = strlen(words[w]);
-        if (k > 0) {
-            str_addf(to, "%s%.*s%s", before, (int)k, s + i, after);
+        size_t left = n - i, w = 0;
+        bool real = false;
+
+        while (w < 3 && (in_string || strlen(words[w]) > left ||
+                         memcmp(s + i, words[w], strlen(words[w])) != 0))
+            w++;
+        if (w < 3) {
+            k = strlen(words[w]);
+            str_addf(to, "%s%s%s", before, words[w], after);
             found = true;
+            continue;
+        }
+        for (k = 0;
+             !in_string && k < left && memchr("+-.0123456789eE", s[i + k], 15);
+             k++)
+            real = real || memchr(".eE", s[i + k], 3);
+        if (k > 0) {
+            str_addf(to, "%.*s%s", (int)k, s + i, !real && k > 18 ? "e0" : "");
+            found |= !real && k > 18;
             continue;
         }
         k = in_string && s[i] == '\\' && i + 1 < n ? 2 : 1;
@@ -79,9 +91,10 @@ js_check(const char *text, size_t nbytes, const char *name, size_t line,
     return 0;
 }
 
+/* 'line': the text's first in its file. */
 static json_t *
-parse(const char *text, size_t nbytes, const char *name, size_t flags,
-      struct err *err)
+parse(const char *text, size_t nbytes, const char *name, size_t line,
+      size_t flags, const char *before, const char *after, struct err *err)
 {
     struct str other = { 0 };
     json_error_t e;
@@ -92,95 +105,41 @@ parse(const char *text, size_t nbytes, const char *name, size_t flags,
                 name, nbytes, JS_MAX_BYTES);
         return NULL;
     }
-    if (js_check(text, nbytes, name, 1, err) < 0)
+    if (js_check(text, nbytes, name, line, err) < 0)
         return NULL;
+    flags |= JSON_REJECT_DUPLICATES;
     v = json_loadb(text, nbytes, flags, &e);
-    /* strings: no reader of numbers accepts them */
-    if (!v && wrap_nans(&other, text, nbytes, "\"", "\""))
+    if (!v && adapt(&other, text, nbytes, before, after))
         v = json_loadb(other.s, other.n, flags, &e);
     str_free(&other);
     if (!v)
-        err_set(err, EX_DATAERR, "%s: line %d, column %d: %s", name, e.line,
-                e.column, e.text);
+        err_set(err, EX_DATAERR, "%s: line %zu, column %d: %s", name,
+                line - 1 + (size_t)e.line, e.column, e.text);
     return v;
 }
 
 json_t *
 js_parse(const char *text, size_t nbytes, const char *name, struct err *err)
 {
-    return parse(text, nbytes, name, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
-                 err);
+    /* strings: no reader of numbers accepts them */
+    return parse(text, nbytes, name, 1, JSON_DECODE_ANY, "\"", "\"", err);
 }
 
 json_t *
 js_parse_nuls(const char *text, size_t nbytes, const char *name,
               struct err *err)
 {
-    return parse(text, nbytes, name,
-                 JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL,
-                 err);
-}
-
-/* Copies the text with an exponent behind each integer of 19 digits or more:
- * jansson has it as a real then, and not as one beyond 64 bits. */
-static void
-mark_long(struct str *to, const char *s, size_t n)
-{
-    bool in_string = false;
-
-    for (size_t i = 0, k; i < n; i += k) {
-        bool real = false;
-
-        for (k = 0;
-             !in_string && i + k < n && memchr("+-.0123456789eE", s[i + k], 15);
-             k++)
-            real = real || memchr(".eE", s[i + k], 3);
-        if (k > 0) {
-            str_addf(to, "%.*s%s", (int)k, s + i, !real && k > 18 ? "e0" : "");
-            continue;
-        }
-        k = in_string && s[i] == '\\' && i + 1 < n ? 2 : 1;
-        in_string ^= s[i] == '"';
-        str_add(to, s + i, k);
-    }
-}
-
-static json_t *
-load_line(const char *line, size_t nbytes, json_error_t *e)
-{
-    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
-    json_t *v = json_loadb(line, nbytes, flags, e);
-    struct str other = { 0 };
-
-    /* jansson refuses integers beyond 64 bits, but an id may be one, such as a
-     * hash */
-    if (!v && json_error_code(e) == json_error_numeric_overflow) {
-        mark_long(&other, line, nbytes);
-        v = json_loadb(other.s, other.n, flags, e);
-    }
-    str_free(&other);
-    return v;
+    return parse(text, nbytes, name, 1, JSON_DECODE_ANY | JSON_ALLOW_NUL, "\"",
+                 "\"", err);
 }
 
 json_t *
 js_line(const char *line, size_t nbytes, const char *name, size_t number,
         struct err *err)
 {
-    struct str other = { 0 };
-    json_error_t e;
-    json_t *v;
-
-    if (js_check(line, nbytes, name, number, err) < 0)
-        return NULL;
-    v = load_line(line, nbytes, &e);
     /* objects: no reader of numbers or of strings accepts them */
-    if (!v && wrap_nans(&other, line, nbytes, "{\"" NOT_JSON "\":\"", "\"}"))
-        v = load_line(other.s, other.n, &e);
-    str_free(&other);
-    if (!v)
-        err_set(err, EX_DATAERR, "%s: line %zu, column %d: %s", name, number,
-                e.column, e.text);
-    return v;
+    return parse(line, nbytes, name, number, JSON_ALLOW_NUL,
+                 "{\"" NOT_JSON "\":\"", "\"}", err);
 }
 
 json_t *
