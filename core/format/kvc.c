@@ -133,10 +133,8 @@ read_blocks(struct kvc *k, struct err *err)
             return err_data(err, k->path,
                             "ends before block %zu of %zu (%zu bytes are left)",
                             i, k->n_blocks, left);
-        if (i == room) { /* grows with the blocks found: a header may lie */
-            room = room ? 2 * room : 64;
-            k->blocks = xrealloc(k->blocks, room, sizeof(*k->blocks));
-        }
+        if (i == room) /* grows with the blocks found: a header may lie */
+            k->blocks = xgrow(k->blocks, i, &room, sizeof(*k->blocks));
         b = &k->blocks[i];
         *b = (struct kvc_block){ .rows = le32(p),
                                  .cols = le32(p + 4),
