@@ -362,28 +362,23 @@ put_real(double x, struct str *text)
                        : plain);
 }
 
-static void
-default_whole(const struct opt *o, int64_t value, struct str *text)
-{
-    if (value >= o->to.min && (value < 0 || (uint64_t)value <= o->to.max))
-        str_addf(text, "%lld", (long long)value);
-}
-
 void
 opt_default(const struct opt *o, const void *defaults, struct str *text)
 {
     const void *at = (const char *)defaults + o->to.at;
+    int64_t whole = 0;
     size_t n;
     double x;
     int i = 0;
 
     switch (o->to.kind) {
     case OPT_IS_INT:
-        default_whole(o, *(const int *)at, text);
-        break;
     case OPT_IS_I64:
     case OPT_IS_U64: /* none has a default beyond 2^63 */
-        default_whole(o, *(const int64_t *)at, text);
+        whole =
+            o->to.kind == OPT_IS_INT ? *(const int *)at : *(const int64_t *)at;
+        if (whole >= o->to.min && (whole < 0 || (uint64_t)whole <= o->to.max))
+            str_addf(text, "%lld", (long long)whole);
         break;
     case OPT_IS_F64:
         x = *(const double *)at;

@@ -487,19 +487,12 @@ look_key(const struct look *l, struct look_keys *k, int64_t row)
 size_t
 look_find(const struct look *l, int64_t latent)
 {
-    size_t low = 0, high = l->m;
+    int32_t key = (int32_t)latent;
+    const int32_t *at = key == latent && l->m ? bsearch(&key, l->latent, l->m,
+                                                        sizeof(key), by_i32)
+                                              : NULL;
 
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-
-        if (l->latent[mid] == latent)
-            return mid;
-        if (l->latent[mid] < latent)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return SIZE_MAX;
+    return at ? (size_t)(at - l->latent) : SIZE_MAX;
 }
 
 double

@@ -77,25 +77,18 @@ struct parser {
     int used[Q_COUNT];    /* the key of each quantity; -1: none */
 };
 
-/* The names of a quantity in this project's version. */
+/* The name of a quantity in this project's version, the newest that it has. */
 static const char *
 own_key(enum quantity q)
 {
-    static const char *const names[Q_COUNT] = {
-        [Q_FAMILY] = "vit_family",
-        [Q_CKPT] = "vit_ckpt",
-        [Q_LAYERS] = "layers",
-        [Q_N_LAYERS] = "layers",
-        [Q_PATCHES] = "n_patches_per_img",
-        [Q_CLS] = "cls_token",
-        [Q_D] = "d_vit",
-        [Q_SEED] = "seed",
-        [Q_IMGS] = "n_imgs",
-        [Q_BUDGET] = "max_patches_per_shard",
-        [Q_DATA] = "data",
-    };
+    const char *name = NULL;
 
-    return names[q];
+    if (q == Q_N_LAYERS)
+        q = Q_LAYERS;
+    for (size_t i = 0; i < N_KEYS; i++)
+        if (keys[i].quantity == q && keys[i].since <= SAEV_1)
+            name = keys[i].key;
+    return name;
 }
 
 static int
