@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: ISC */
 #include "core/inuse.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <search.h>
@@ -34,8 +33,8 @@ compare(const void *a, const void *b)
     return f->ino < g->ino ? -1 : f->ino > g->ino;
 }
 
-static bool
-was_read(const struct stat *st)
+bool
+inuse_was_read(const struct stat *st)
 {
     struct file_id id = { st->st_dev, st->st_ino };
     bool found;
@@ -196,26 +195,7 @@ inuse_check(const char *path, struct err *err)
 {
     struct stat st;
 
-    if (strcmp(path, "-") != 0 && stat(path, &st) == 0 && was_read(&st))
+    if (strcmp(path, "-") != 0 && stat(path, &st) == 0 && inuse_was_read(&st))
         return read_and_written(path, err);
     return 0;
-}
-
-int
-inuse_check_files(const char *path, struct err *err)
-{
-    DIR *dir = opendir(path);
-    struct dirent *e;
-    struct stat st;
-    int rc = 0;
-
-    while (dir && rc == 0 && (e = readdir(dir)))
-        if (fstatat(dirfd(dir), e->d_name, &st, 0) == 0 && was_read(&st))
-            rc = err_set(err, TU_USAGE,
-                         "%s: is replaced, but %s in it is an input of this "
-                         "command",
-                         path, e->d_name);
-    if (dir)
-        closedir(dir);
-    return rc;
 }

@@ -70,10 +70,10 @@ int inuse_input_dir(const char *path, struct err *err);
  * not be opened: may the output replace the file?  0, or -1 with 'err' set. */
 int inuse_publish(const struct inuse_output *output, struct err *err);
 
-/* inuse_check() asks before the work whether the file 'path' has been read, and
- * inuse_check_files() whether one in the directory 'path' has, which is to be
- * replaced with all in it.  0, or -1 with 'err' set (TU_USAGE). */
+/* inuse_check() asks before the work whether the file 'path' has been read: 0,
+ * or -1 with 'err' set (TU_USAGE); inuse_was_read() the same of what stat(2)
+ * says. */
 int inuse_check(const char *path, struct err *err);
-int inuse_check_files(const char *path, struct err *err);
+bool inuse_was_read(const struct stat *st);
 
 #endif

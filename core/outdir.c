@@ -317,11 +317,15 @@ outdir_replaceable(const char *path, bool own, struct err *err)
             rc = err_set(err, EX_CANTCREAT,
                          "%s: has the directory %s in it, and is not replaced",
                          path, e->d_name);
+        else if (!own && fstatat(dirfd(dir), e->d_name, &st, 0) == 0 &&
+                 inuse_was_read(&st))
+            rc = err_set(err, TU_USAGE,
+                         "%s: is replaced, but %s in it is an input of this "
+                         "command",
+                         path, e->d_name);
     if (dir)
         closedir(dir);
-    if (rc == 0 && name_is_fixed(path))
-        return not_replaced(path, err);
-    return rc < 0 || own ? rc : inuse_check_files(path, err);
+    return rc == 0 && name_is_fixed(path) ? not_replaced(path, err) : rc;
 }
 
 /* The rename that gives it its name; if it fails, what was moved away for it

@@ -327,13 +327,6 @@ pyjson_indent(struct str *out, const char *text, size_t nbytes, int indent,
 }
 
 int
-pyjson_dumps(struct str *out, const char *text, size_t nbytes, const char *name,
-             struct err *err)
-{
-    return pyjson_indent(out, text, nbytes, 0, name, err);
-}
-
-int
 pyjson_members(const char *text, size_t nbytes, const char *name,
                int (*each)(void *ctx, const struct pyjson_member *m,
                            struct err *err),

@@ -14,22 +14,18 @@
 #include "core/str.h"
 
 /*
- * pyjson_dumps() appends the canonical form of the JSON document 'text' to
- * 'out': keys sorted by code point (of duplicates the last counts), ", " and
- * ": " as separators, everything but ASCII as \uXXXX, floats as repr() gives
- * them.  0, or -1 with 'err' set (EX_DATAERR, "NAME: line N, column N: ...").
- * Nested at most PYJSON_DEPTH deep.  After an error 'out' has a part of it.
- * Cost: each byte is read once, and moved once for each object around it whose
- * keys are not in order; of n bytes it makes at most 6 n.  Memory: 50 n, and
- * four times what it makes.
+ * pyjson_indent() with 'indent' 0 appends the canonical form of the JSON
+ * document 'text' to 'out': keys sorted by code point (of duplicates the last
+ * counts), ", " and ": " as separators, everything but ASCII as \uXXXX, floats
+ * as repr() gives them.  With 'indent' > 0 it is json.dumps(json.loads(text),
+ * indent=indent): keys in the text's order, a line each.
+ * 0, or -1 with 'err' set (EX_DATAERR, "NAME: line N, column N: ..."); 'out'
+ * has a part of it then.  Nested at most PYJSON_DEPTH deep. Cost: each byte is
+ * read once, and moved once for each object around it whose keys are not in
+ * order; of n bytes it makes at most 6 n, or PYJSON_DEPTH * indent * n. Memory:
+ * 50 n, and four times what it makes.
  */
 #define PYJSON_DEPTH 64
-int pyjson_dumps(struct str *out, const char *text, size_t nbytes,
-                 const char *name, struct err *err);
-
-/* pyjson_indent() gives json.dumps(json.loads(text), indent=indent) instead:
- * keys in the text's order, a line each, so of n bytes it makes at most
- * PYJSON_DEPTH * indent * n.  indent > 0. */
 int pyjson_indent(struct str *out, const char *text, size_t nbytes, int indent,
                   const char *name, struct err *err);
 

@@ -474,7 +474,7 @@ saev_hash_text(const char *text, size_t nbytes, const char *name,
                char hash[SAEV_HASH_MAX], struct err *err)
 {
     struct str canonical = { 0 };
-    int rc = pyjson_dumps(&canonical, text, nbytes, name, err);
+    int rc = pyjson_indent(&canonical, text, nbytes, 0, name, err);
 
     if (rc == 0) {
         struct hash *h = hash_new(HASH_SHA256);

@@ -88,12 +88,6 @@ saev_mask_given(const struct saev_mask *m)
     return m->special || m->n_ids || m->positions || m->max_norm > 0;
 }
 
-bool
-saev_mask_same(const struct saev_mask *a, const struct saev_mask *b)
-{
-    return !saev_mask_difference(a, b);
-}
-
 const char *
 saev_mask_difference(const struct saev_mask *a, const struct saev_mask *b)
 {

@@ -46,7 +46,7 @@ struct saev_ids;
 void saev_mask_special(struct saev_mask *mask, const struct saev_ids *ids);
 
 /* saev_mask_difference(): the first option of two that differs, as a RUN names
- * it; or NULL. */
+ * it; NULL: they leave out the same, but for padding. */
 const char *saev_mask_difference(const struct saev_mask *a,
                                  const struct saev_mask *b);
 
@@ -54,10 +54,8 @@ const char *saev_mask_difference(const struct saev_mask *a,
  */
 bool saev_mask_skips(const struct saev_mask *mask, int32_t id, size_t t);
 
-/* saev_mask_given(): does it leave out more than padding?  saev_mask_same(): do
- * two of them leave out the same, but for padding? */
+/* saev_mask_given(): does it leave out more than padding? */
 bool saev_mask_given(const struct saev_mask *mask);
-bool saev_mask_same(const struct saev_mask *a, const struct saev_mask *b);
 
 /*
  * saev_mask_open() finds what counts of a view of 'dir': *kept is for

@@ -152,7 +152,7 @@ take_mask(struct row_stream *in, const struct saevdir *dir,
         rc = saev_mask_ids(&mask, o->skip_ids, err);
     if (rc == 0)
         rc = saev_mask_resolve(&mask, dir, err);
-    if (rc == 0 && in->dumps->next && !saev_mask_same(&mask, &in->mask))
+    if (rc == 0 && in->dumps->next && saev_mask_difference(&mask, &in->mask))
         rc = err_set(err, EX_DATAERR,
                      "%s: its special tokens are not those of %s (--skip-ids "
                      "special alone leaves out those of each)",

@@ -101,7 +101,7 @@ check_sources(struct row_stream *in, const struct row_options *o,
                            "%s: has padding: standard input or a pipe by "
                            "layers has to come after it",
                            s->path);
-        if (!saev_mask_same(&s->mask, &first->mask))
+        if (saev_mask_difference(&s->mask, &first->mask))
             return err_set(err, EX_DATAERR,
                            "%s: %s has no rows of the same tokens (an SAE says "
                            "only one --skip-ids, --skip-positions, --max-norm)",

@@ -15,14 +15,14 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct str once = { 0 }, twice = { 0 }, lines = { 0 };
     struct err err = { 0 };
 
-    if (pyjson_dumps(&once, (const char *)data, size, "f", &err) < 0) {
+    if (pyjson_indent(&once, (const char *)data, size, 0, "f", &err) < 0) {
         if (err.status != EX_DATAERR || !*err.what)
             abort();
     } else {
         for (size_t i = 0; i < once.n; i++)
             if (once.s[i] < ' ' || once.s[i] > '~')
                 abort();
-        if (pyjson_dumps(&twice, once.s, once.n, "f", &err) < 0 ||
+        if (pyjson_indent(&twice, once.s, once.n, 0, "f", &err) < 0 ||
             once.n != twice.n || memcmp(once.s, twice.s, once.n) != 0)
             abort();
         MUST(once.n <= 6 * size);
@@ -30,7 +30,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
              0);
         MUST(lines.n <= 4 * PYJSON_DEPTH * size);
         str_clear(&twice);
-        MUST(pyjson_dumps(&twice, lines.s, lines.n, "f", &err) == 0);
+        MUST(pyjson_indent(&twice, lines.s, lines.n, 0, "f", &err) == 0);
         MUST(once.n == twice.n && memcmp(once.s, twice.s, once.n) == 0);
     }
     str_free(&once);

@@ -10,6 +10,7 @@
 
 #include "core/map.h"
 #include "core/out.h"
+#include "core/outdir.h"
 #include "core/str.h"
 #include "test/unit/tap.h"
 
@@ -116,11 +117,13 @@ test_claims(struct err *err)
 static void
 test_directory(struct err *err)
 {
-    tap_ok(out_put("d/f", 0, "1", 1, err) == 0 &&
-               inuse_check_files("d", err) == 0 && read_file("d/f", err) == 0 &&
-               refused(inuse_check_files("d", err), err, "d", "f in it"),
-           "a file in a directory: %s", err->what);
-    tap_ok(inuse_check_files("no", err) == 0, "no such directory");
+    tap_ok(
+        out_put("d/f", 0, "1", 1, err) == 0 &&
+            outdir_replaceable("d", false, err) == 0 &&
+            read_file("d/f", err) == 0 &&
+            refused(outdir_replaceable("d", false, err), err, "d", "f in it"),
+        "a file in a directory: %s", err->what);
+    tap_ok(outdir_replaceable("no", false, err) == 0, "no such directory");
     unlink("d/f");
 }
 

@@ -19,7 +19,7 @@ agree(const char *text, size_t n, const char *want, int indent)
     struct str got = { 0 };
     struct err err = { 0 };
     int rc = indent ? pyjson_indent(&got, text, n, indent, "corpus", &err)
-                    : pyjson_dumps(&got, text, n, "corpus", &err);
+                    : pyjson_indent(&got, text, n, 0, "corpus", &err);
     int good;
 
     for (size_t i = 0; rc == 0 && i < got.n; i++)
@@ -92,10 +92,10 @@ test_error(void)
     struct str out = { 0 };
     struct err err = { 0 };
 
-    pyjson_dumps(&out, "{\n \"a\": [1 2]}", 14, "m.json", &err);
+    pyjson_indent(&out, "{\n \"a\": [1 2]}", 14, 0, "m.json", &err);
     tap_ok(!strcmp(err.what, "m.json: line 2, column 10: expected ',' or ']'"),
            "pyjson: an error names line and column (%s)", err.what);
-    tap_ok(pyjson_dumps(&out, "\"a\xff\"", 4, "d", &err) < 0 &&
+    tap_ok(pyjson_indent(&out, "\"a\xff\"", 4, 0, "d", &err) < 0 &&
                strstr(err.what, "expected valid UTF-8"),
            "pyjson: what is not UTF-8 is refused");
     tap_ok(pyjson_members("\xef\xbb\xbf{}", 5, "d", NULL, NULL, &err) < 0 &&
@@ -149,7 +149,7 @@ test_depth(void)
                      "d: line 1, column %s: nested 65 levels deep (expected at "
                      "most 64)",
                      of[i][2]);
-            tap_ok(pyjson_dumps(&out, t.s, t.n, "d", &err) == want &&
+            tap_ok(pyjson_indent(&out, t.s, t.n, 0, "d", &err) == want &&
                        pyjson_indent(&out, t.s, t.n, 4, "d", &err) == want &&
                        (i == 0 || pyjson_members(t.s, t.n, "d", no_member, NULL,
                                                  &err) == want) &&
