@@ -23,7 +23,6 @@ try(const char *path, int64_t layers)
     const char *output = fuzz_path("out.bin");
     struct convert_cmd cmd = { .input = path,
                                .output = output,
-                               .from = FORM_AUTO,
                                .dtype = -1,
                                .factor = -1,
                                .min_seq_len = -1,
