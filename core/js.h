@@ -29,10 +29,10 @@ struct js {
  * js_load() reads a whole JSON file, which must be regular: a FIFO
  * would block (duplicate keys are an error; NaN and Infinity, which Python
  * writes, are strings, and where one of these is, or an integer beyond 64 bits,
- * integers of 19 digits or more are reals).  NULL with 'err' set: EX_NOINPUT, EX_IOERR, EX_DATAERR
- * (with line and column).  Nested at most JS_DEPTH deep: written again in
- * lines, a value may take JS_DEPTH times the indentation. Owner: the caller,
- * until json_decref().
+ * integers of 19 digits or more are reals).  NULL with 'err' set: EX_NOINPUT,
+ * EX_IOERR, EX_DATAERR (with line and column).  Nested at most JS_DEPTH deep:
+ * written again in lines, a value may take JS_DEPTH times the indentation.
+ * Owner: the caller, until json_decref().
  */
 #define JS_DEPTH 64
 json_t *js_load(const char *path, struct err *err);
@@ -44,9 +44,9 @@ json_t *js_parse(const char *text, size_t nbytes, const char *name,
 json_t *js_parse_nuls(const char *text, size_t nbytes, const char *name,
                       struct err *err);
 
-/* js_line() reads line 'number', 1, .., of a file of JSON objects: as js_load(),
- * but NULs in strings are as good as others, and NaN and Infinity are objects,
- * that js_bad() names.  NULL with 'err' set (EX_DATAERR). */
+/* js_line() reads line 'number', 1, .., of a file of JSON objects: as
+ * js_load(), but NULs in strings are as good as others, and NaN and Infinity
+ * are objects, that js_bad() names.  NULL with 'err' set (EX_DATAERR). */
 json_t *js_line(const char *line, size_t nbytes, const char *name,
                 size_t number, struct err *err);
 
