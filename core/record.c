@@ -13,11 +13,14 @@ record_begin(struct record *r)
         str_adds(r->to, r->n_rows ? ",\n{" : "\n{");
     r->n_rows++;
     r->n_fields = 0;
+    r->name = NULL;
 }
 
 void
 record_end(struct record *r)
 {
+    if (r->name)
+        record_text(r, NULL, r->name, r->name_n);
     str_addc(r->to, r->json ? '}' : '\n');
 }
 
@@ -43,6 +46,17 @@ record_text(struct record *r, const char *key, const char *s, size_t nbytes)
         js_put_str(r->to, s, nbytes);
     else
         str_esc(r->to, s, nbytes);
+}
+
+void
+record_name(struct record *r, const char *key, const char *s, size_t nbytes)
+{
+    if (r->json) {
+        record_text(r, key, s, nbytes);
+    } else {
+        r->name = s;
+        r->name_n = nbytes;
+    }
 }
 
 void

@@ -17,8 +17,10 @@
 struct record {
     struct str *to;
     bool json;
-    size_t n_rows;   /* begun */
-    size_t n_fields; /* of the row that is being written */
+    size_t n_rows;    /* begun */
+    size_t n_fields;  /* of the row that is being written */
+    const char *name; /* its last column, or NULL */
+    size_t name_n;
 };
 
 /* record_begin(), the fields in their order, record_end(). */
@@ -31,6 +33,10 @@ void record_end(struct record *r);
  * or none: "-", null. */
 void record_key(struct record *r, const char *key);
 void record_text(struct record *r, const char *key, const char *s,
+                 size_t nbytes);
+/* record_name(): as record_text(), which TSV has as its last column, wherever
+ * JSON has it; the text stays the caller's until record_end(). */
+void record_name(struct record *r, const char *key, const char *s,
                  size_t nbytes);
 void record_string(struct record *r, const char *key, const char *s);
 void record_u64(struct record *r, const char *key, uint64_t v);

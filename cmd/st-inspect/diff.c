@@ -328,6 +328,7 @@ put(struct differ *c, const struct diff_row *r, struct err *err)
                           "relative\tcosine\tmax_ulp\tname\n");
     record_begin(row);
     record_string(row, "result", r->result);
+    record_name(row, "name", r->name, r->name_n);
     put_sides(row, r->a, r->b);
     if (measured) {
         record_u64(row, "n_differ", r->d.n_differ);
@@ -342,7 +343,6 @@ put(struct differ *c, const struct diff_row *r, struct err *err)
         record_u64(row, "max_ulp", r->d.max_ulp);
     else if (!cmd->json)
         record_none(row, NULL);
-    record_text(row, "name", r->name, r->name_n);
     return row_end(cmd, err);
 }
 

@@ -42,19 +42,21 @@ put_row(struct inspect_cmd *cmd, const struct fold_row *r,
     struct record *row = &cmd->row;
 
     record_begin(row);
+    record_name(row, "name", r->name, r->name_n);
     record_string(row, "dtype", dtype_table[t->dtype].name);
     row_shape(row, "shape", t->n_dims, t->shape);
-    if (cmd->fold)
+    if (cmd->fold && !row->json)
         record_u64(row, "count", r->count);
     record_u64(row, "n_elements", r->count * t->n_elements);
     record_u64(row, "nbytes", r->count * t->nbytes);
+    if (cmd->fold && row->json)
+        record_u64(row, "count", r->count);
     if (cmd->json ? !cmd->fold : cmd->long_rows) {
         record_u64(row, "offset", r->t->st->data_offset + t->begin);
         record_string(row, "file", r->t->st->path);
     }
     if (p)
         put_packed(row, r, p);
-    record_text(row, "name", r->name, r->name_n);
 }
 
 int

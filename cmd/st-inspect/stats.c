@@ -211,6 +211,7 @@ put_row(struct inspect_cmd *cmd, const struct st_tensor *t, const char *type,
     struct record *row = &cmd->row;
 
     record_begin(row);
+    record_name(row, "name", t->name, t->name_n);
     record_string(row, "dtype", type);
     if (cmd->json)
         row_shape(row, "shape", t->n_dims, t->shape);
@@ -229,7 +230,6 @@ put_row(struct inspect_cmd *cmd, const struct st_tensor *t, const char *type,
             record_none(row, NULL);
     if (cmd->json)
         put_json(row, cmd, st);
-    record_text(row, "name", t->name, t->name_n);
     record_end(row);
 }
 

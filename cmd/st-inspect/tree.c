@@ -133,10 +133,12 @@ put_node(struct record *row, const struct tree *tree, const struct node *node)
     bool json = row->json;
 
     record_begin(row);
-    record_u64(row, "n_elements", node->n_elements);
     if (json) {
+        record_text(row, "module", node->path, node->path_n);
         record_u64(row, "depth", node->depth);
-    } else {
+    }
+    record_u64(row, "n_elements", node->n_elements);
+    if (!json) {
         record_key(row, "percent");
         str_addf(to, "%.1f",
                  all > 0 ? 100 * (double)node->n_elements / all : 0);
@@ -153,10 +155,8 @@ put_node(struct record *row, const struct tree *tree, const struct node *node)
         str_addc(to, ' ');
         put_shape(to, node->n_dims, node->shape);
     }
-    if (json) {
-        record_text(row, "module", node->path, node->path_n);
+    if (json)
         return;
-    }
     record_key(row, "module");
     str_addf(to, "%*s%s", 2 * (int)node->depth, "", node->depth ? "" : ".");
     str_esc(to, node->path + node->at, node->path_n - node->at);
