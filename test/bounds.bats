@@ -348,6 +348,19 @@ END
     [ "$output" = "moe-sft: peft/adapter_model.safetensors: has adapters of over 4096 layers" ]
 }
 
+@test "bounds: experts: a tensor of layer 999999999 takes no memory for the layers before it" {
+    py - <<'END'
+import mkst, numpy as np
+for layer in 4095, 999999999:
+    mkst.save("%d.safetensors" % layer, {
+        "model.layers.%d.mlp.experts.%d.%s_proj.weight" % (layer, e, m): np.zeros((8, 8), "<f4")
+        for e in (0, 1) for m in ("gate", "up", "down")})
+END
+    run -0 bash -c 'ulimit -v 2000000; moe-sft info -b 4095.safetensors'
+    run -65 moe-sft info -b 999999999.safetensors
+    [ "$output" = "moe-sft: 999999999.safetensors: model.layers.999999999.mlp.experts.0.gate_proj.weight: is of layer 999999999 (expected at most 4095)" ]
+}
+
 @test "bounds: table: 64 times its sources and 64 MiB" {
     local n=$((1 << 16)) out
     mkdir s

@@ -19,6 +19,8 @@
 #include "core/model/names.h"
 #include "core/model/parts.h"
 
+#define MAX_LAYERS (1 << 12) /* as of a model's config.json */
+
 const char *
 base_word(enum base_matrix m)
 {
@@ -421,6 +423,10 @@ read_sizes(struct base *base, int64_t layer, struct err *err)
     if (!base->stacked && base->layer < 0)
         return err_set(err, EX_DATAERR, "%s: %s: is of no layer (layers.N.)",
                        base->path, t->name);
+    if (!base->stacked && base->layer >= MAX_LAYERS)
+        return err_set(
+            err, EX_DATAERR, "%s: %s: is of layer %lld (expected at most %d)",
+            base->path, t->name, (long long)base->layer, MAX_LAYERS - 1);
     if (base->n_experts > MOE_MAX_EXPERTS)
         return err_set(err, EX_DATAERR,
                        "%s: has %zu experts (expected at most %d)", base->path,
