@@ -95,6 +95,7 @@ setup() {
             $how --layer 0 -l l0.safetensors -l l1.safetensors -o x
         refuse 65 "l0.safetensors: is for layer 0 by its metadata, but @1 asks for another" \
             $how -l l0.safetensors@1 -o x
+        refuse 2 "-l unknown.safetensors@1: --layer asks for layer 0" $how --layer 0 -l unknown.safetensors@1 -o x
         refuse 2 "peft@1: the tensors of a directory name their layers, @LAYER is for files" $how -l peft@1 -o x
     done
     for how in "merge -b hf" "convert -b hf" convert; do
@@ -107,6 +108,8 @@ setup() {
     refuse 2 "hf: has experts of layers 0 to 1: --layer N names one" merge -b hf -l unknown.safetensors -o x.safetensors
     refuse 65 "unknown.safetensors: does not say which layer it is for, and hf has 2 with experts (--lora FILE@LAYER says it)" \
         merge -b hf -l unknown.safetensors -o x
+    refuse 2 "-l unknown.safetensors@1: --layer asks for layer 0" \
+        merge -b hf --layer 0 -l unknown.safetensors@1 -o x.safetensors
     refuse 65 "hf: has no experts of layer 2 (of layers 0 to 1)" merge -b hf -l unknown.safetensors@2 -o x.safetensors
     refuse 65 "unknown.safetensors: is of experts, but layer 2 of hf has none" \
         merge -b hf -l l1.safetensors,unknown.safetensors@2 -o x

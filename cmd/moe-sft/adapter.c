@@ -331,14 +331,19 @@ adapter_map(struct expert_adapter *a, struct lora_file *f, int64_t layer,
 }
 
 int
-adapter_file_open(struct lora_file *f, const char *arg, struct err *err)
+adapter_file_open(struct lora_file *f, const char *arg, int64_t asked,
+                  struct err *err)
 {
     char *path = xstrdup(arg);
     int64_t layer = file_cut_layer(&path);
     int rc;
 
+    *f = (struct lora_file){ 0 };
     peft_enter(&path);
-    rc = lora_file_open(f, path, layer, err);
+    rc = layer < 0 || asked < 0 || layer == asked
+             ? lora_file_open(f, path, layer, err)
+             : err_set(err, TU_USAGE, "-l %s: --layer asks for layer %lld", arg,
+                       (long long)asked);
     free(path);
     return rc;
 }
@@ -364,7 +369,7 @@ adapter_open(struct expert_adapter *a, const char *path,
              const struct base *base, struct err *err)
 {
     struct lora_file f;
-    int rc = adapter_file_open(&f, path, err);
+    int rc = adapter_file_open(&f, path, -1, err);
 
     *a = (struct expert_adapter){ 0 };
     if (rc == 0)

@@ -24,11 +24,10 @@
  * closed; 'layer' is which one of a directory, -1: the base's or the only one,
  * or what a stack is said to be of.
  * adapter_file_open() is lora_file_open() of an argument: a path, FILE@LAYER,
- * or a directory that train has written.
- * adapter_warn() counts the tensors of a PEFT directory that none has mapped,
- * and calls peft_warn().
- * -1 with 'err' set, as lora_file_open() does; EX_DATAERR.
- * Owner: the caller, until adapter_close().
+ * or a directory that train has written; TU_USAGE if another layer is asked
+ * for, -1: none is. adapter_warn() counts the tensors of a PEFT directory that
+ * none has mapped, and calls peft_warn(). -1 with 'err' set, as
+ * lora_file_open() does; EX_DATAERR. Owner: the caller, until adapter_close().
  */
 struct expert_adapter {
     size_t n_experts, hidden, intermediate, rank;
@@ -44,7 +43,8 @@ int adapter_new(struct expert_adapter *a, const struct base *base, size_t rank,
                 float alpha, struct err *err); /* zeros */
 int adapter_open(struct expert_adapter *a, const char *path,
                  const struct base *base, struct err *err);
-int adapter_file_open(struct lora_file *file, const char *arg, struct err *err);
+int adapter_file_open(struct lora_file *file, const char *arg, int64_t asked,
+                      struct err *err);
 int adapter_map(struct expert_adapter *a, struct lora_file *file, int64_t layer,
                 const struct base *base, struct err *err);
 int adapter_warn(struct lora_file *file, const struct stdir *base,

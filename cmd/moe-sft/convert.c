@@ -54,7 +54,7 @@ add_file(struct convert *c, const char *arg, struct err *err)
     size_t first = c->n;
     int rc = 0;
 
-    if (adapter_file_open(f, arg, err) < 0)
+    if (adapter_file_open(f, arg, asked, err) < 0)
         return -1;
     if (f->is_stack)
         return add_layer(c, f, asked < 0 ? f->layer : asked, err);

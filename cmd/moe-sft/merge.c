@@ -31,12 +31,13 @@ open_files(struct merge *g, struct err *err)
     const struct cmd *cmd = g->cmd;
     const struct base *base = &g->base;
     int64_t layer = cmd->layer;
+
     if (cmd->loras.n > 1)
         return err_set(err, TU_USAGE,
                        "-l is given %zu times: a file gets the experts of one "
                        "layer (all layers go from a directory into one)",
                        cmd->loras.n);
-    if (adapter_file_open(&g->file, cmd->loras.item[0], err) < 0 ||
+    if (adapter_file_open(&g->file, cmd->loras.item[0], layer, err) < 0 ||
         base_open(&g->base, cmd->base, layer < 0 ? g->file.layer : layer, err))
         return -1;
     if (base->bias) /* which stacks here have not */
