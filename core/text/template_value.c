@@ -505,6 +505,7 @@ t_json(struct trun *r, const json_t *json, uint32_t of, int depth)
     struct tvalue v = T_NIL;
     const char *key;
     json_t *each, *object;
+    double real;
 
     memcpy(&object, &json, sizeof(object)); /* jansson takes no const one */
     if (depth > TEMPLATE_MAX_NESTED)
@@ -530,7 +531,11 @@ t_json(struct trun *r, const json_t *json, uint32_t of, int depth)
     case JSON_INTEGER:
         return t_int(json_integer_value(json));
     case JSON_REAL:
-        return (struct tvalue){ .kind = V_FLOAT, .f = json_real_value(json) };
+        real = json_real_value(json);
+        if (real >= 1e18 || real <= -1e18) /* core/js.h: it may be an integer */
+            return t_fail(r, "a variable has a number of more than 64 bits, "
+                             "which is not supported");
+        return (struct tvalue){ .kind = V_FLOAT, .f = real };
     case JSON_NULL:
         return v;
     default:

@@ -137,6 +137,13 @@ test_messages(void)
     fails("{{ 9223372036854775807 + 1 }}", "{}",
           "t: line 1: an integer has more than 64 bits, which is not "
           "supported");
+    fails("{{ n }}", "{\"n\":12345678901234567890123}",
+          "t: line 1: a variable has a number of more than 64 bits, which is "
+          "not supported");
+    fails("{{ n.x[0]|tojson }}",
+          "{\"n\":{\"x\":[-1234567890123456789, 10000000000000000000]}}",
+          "t: line 1: a variable has a number of more than 64 bits, which is "
+          "not supported");
     fails("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{}",
           "t: line 1: runs more than 2000 levels deep");
 }
