@@ -7,9 +7,9 @@ budgets='core 11765
 core/format 13414
 core/kernel 12001
 core/model 30158
-core/text 7756
+core/text 7761
 core/image 2379
-cmd 40971
+cmd 40983
 lib 2742'
 # shellcheck disable=SC2046 # file names here have no spaces
 awk -v budgets="$budgets" '
