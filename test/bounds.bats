@@ -442,10 +442,9 @@ b = open("batch.safetensors", "rb").read()
 k, n = struct.unpack("<Q", b[:8])[0], int(sys.argv[1])
 sys.stdout.buffer.write(struct.pack("<Q", n) + b[8:8 + k].ljust(n) + b[8 + k:])
 END
-        run bash -c 'moe-sft forward -f -b base.safetensors -l lora.safetensors -i - -o o <b'
-        [ $n = 1048577 ] || [ "$status" = 0 ]
-        [ $n = 1048576 ] || [[ $status == 65 && $output == \
-            "moe-sft: standard input: a batch's header length is 1048577 (expected at most 1048576)" ]]
+        run -65 --separate-stderr bash -c 'moe-sft train -b base.safetensors -l lora.safetensors -o run - <b'
+        [ "$stderr" = "moe-sft: standard input: $([ $n = 1048576 ] && echo "tensor target is missing" ||
+            echo "a batch's header length is 1048577 (expected at most 1048576)")" ]
     done
 }
 

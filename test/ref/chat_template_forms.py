@@ -9,7 +9,7 @@ import os
 from chat_template_features import is_more
 
 V = {"s": "Hello, World", "t": " \t padded \n", "e": "", "c": "a,b,,c",
-     "u": "Grün Σίσυφος 世界 👩‍🚀", "n": 7, "z": 0, "m": -3, "f": 2.5, "g": 1e21,
+     "u": "Grün Σίσυφος 世界 👩‍🚀", "n": 7, "z": 0, "m": -3, "f": 2.5, "g": 1e17,
      "yes": True, "no": False, "nil": None, "xs": ["b", "a", "C", "a"],
      "ns": [3, 1, 2], "empty": [], "ed": {},
      "d": {"b": 1, "a": "x", "C": None, "items": "own", "k": {"x": [1, "y"]}},
