@@ -182,7 +182,7 @@ sort_members(const struct reader *r, struct member *m, size_t *n)
         m[k - 1].end = m[i].end;
     }
     *n = k;
-    if (r->indent)
+    if (r->indent && k)
         qsort(m, k, sizeof(*m), by_order);
     return 0;
 }

@@ -174,3 +174,21 @@ np.save("half.npy", x.astype("f2"))'
     train run -n 2 --resume
     cmp want/log.tsv run/log.tsv
 }
+
+@test "sae-train eval: numbers at an odd address of a file" {
+    py "$ROOT/test/ref/sae_files.py" write forms 40 24 3
+    py -c 'import sys, numpy as np
+np.save("rows.npy", np.random.default_rng(1).normal(size=(20, 24)).astype("f4"))
+path = sys.argv[1]
+with open(path, "rb") as f:
+    text = f.read()
+n = int.from_bytes(text[:8], "little")
+with open("odd", "wb") as f:
+    f.write((n + 1).to_bytes(8, "little") + text[8:8 + n] + b" " + text[8 + n:])' \
+        forms/sparsify/*.safetensors
+    sae-train eval -s forms/sparsify rows.npy >even
+    mv odd forms/sparsify/*.safetensors
+    sae-train eval -s forms/sparsify rows.npy >odd
+    [ -s odd ]
+    cmp even odd
+}

@@ -395,9 +395,9 @@ vf_to_f16(void *p, vf v)
 }
 #endif
 
-/* At any address of a float. */
+/* At any address: files of others begin their numbers at odd ones. */
 typedef float vf_any
-    __attribute__((vector_size(4 * VF), aligned(4), may_alias));
+    __attribute__((vector_size(4 * VF), aligned(1), may_alias));
 
 INLINE vf
 vf_set1(float x)
