@@ -83,7 +83,6 @@ refused("ct-int4-asym", "sparsity_config.format", sparsity_config={"format": "sp
 refused("ct-int4-asym", "transform_config.config_groups is", transform_config={"config_groups": {"R1": {}}})
 refused("ct-int4-asym", "config_groups is missing", config_groups="absent")
 refused("ct-int4-asym", "weights.num_bits is 9 (expected", w_num_bits=9)
-refused("ct-int4-asym", "weights.num_bits is 3 (expected 4 or 8)", w_num_bits=3)
 refused("ct-int4-asym", "weights.group_size is 0 (expected", w_group_size=0)
 refused("ct-int4-asym", 'strategy "token" is not supported', w_strategy="token")
 refused("ct-int4-asym", "dynamic is true (expected false)", w_dynamic=True)

@@ -180,7 +180,7 @@ END
 }
 
 @test "st-convert --dequantize: of every form the numbers are packed_ref's, and the model is as before" {
-    for f in fp8 ct-int8-packed-asym ct-int4-actorder ct-int4-asym awq gptq4-desc; do
+    for f in fp8 ct-int8-packed-asym ct-int4-actorder ct-int3-asym awq gptq4-desc; do
         py "$ROOT/test/ref/packed_ref.py" qwen3 $f $f
         st-convert -q $f -o d --dequantize --dtype f32
         st-inspect diff --ignore-dtype d $f.dequantized

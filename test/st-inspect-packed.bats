@@ -61,14 +61,14 @@ END
 }
 
 @test "stats --dequantize: numpy's statistics of the numbers, for any -j" {
-    models fp8 ct-int4-asym gptq4-desc
-    for d in fp8 ct-int4-asym gptq4-desc; do
+    models fp8 ct-int3-asym gptq4-desc
+    for d in fp8 ct-int3-asym gptq4-desc; do
         st-inspect stats --dequantize --json --hist --bins 7 "$d" >"$d.json"
         st-inspect stats --dequantize --json --hist --bins 7 -j 1 "$d" | cmp - "$d.json"
     done
     py - <<'END'
 import json, mkst, numpy as np
-types = {"fp8": "fp8 32x40", "ct-int4-asym": "int4 g24", "gptq4-desc": "int4 g32"}
+types = {"fp8": "fp8 32x40", "ct-int3-asym": "int3 g24", "gptq4-desc": "int4 g32"}
 for form, type in types.items():
     t = mkst.load(form + ".dequantized/model.safetensors")
     j = json.load(open(form + ".json"))
@@ -86,8 +86,8 @@ END
 }
 
 @test "cat --dequantize: a slice of the numbers" {
-    models awq ct-int8-packed
-    for d in awq ct-int8-packed; do
+    models awq ct-int5
+    for d in awq ct-int5; do
         w=model.layers.1.mlp.down_proj.weight
         for s in :,: 3:90:7,::-1 -1,5 1:3,70:; do
             st-inspect cat --dequantize --slice "$s" "$d" $w | cmp - <(st-inspect cat --slice "$s" "$d.dequantized" $w)

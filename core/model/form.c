@@ -211,7 +211,9 @@ check_shape(struct form_tensors *t, struct err *err)
     out = dtype_get(s->t->dtype, st_data(s->st, s->t), 0);
     in = dtype_get(s->t->dtype, st_data(s->st, s->t), 1);
     t->in = in > 0 && in < 1e9 ? (size_t)in : 0;
-    if (out != (double)t->out || !t->in || words != divide_up(t->in * bits, 32))
+    if (out != (double)t->out || !t->in ||
+        (words != divide_up(t->in * bits, 32) &&
+         words != divide_up(t->in, 32 / bits)))
         return err_data(err, s->st->path,
                         "%s is [%.0f, %.0f], but %s has %zu rows of %zu words "
                         "of %zu-bit numbers",

@@ -77,12 +77,13 @@ awq_shift(size_t i)
 }
 
 /* Numbers of few bits along the rows of a tensor of words, or 'down' its
- * columns, each word after the other. */
+ * columns: each word after the other, or only whole ones in each word, which
+ * older files have. */
 struct packed_words {
     const uint8_t *data;
     size_t ld; /* bytes from a row to the next */
     bool down, awq;
-    unsigned bits;
+    unsigned bits, in_word; /* 0: they go on in the next word */
 };
 
 static struct packed_words
@@ -97,7 +98,9 @@ words_of(const struct stdir_tensor *t, unsigned bits)
 static unsigned
 word_get(const struct packed_words *w, size_t i, size_t j)
 {
-    size_t bit = w->awq ? i / 8 * 32 + awq_shift(i % 8) : i * w->bits;
+    size_t bit = w->in_word ? i / w->in_word * 32 + i % w->in_word * w->bits
+                 : w->awq   ? i / 8 * 32 + awq_shift(i % 8)
+                            : i * w->bits;
     size_t stride = w->down ? w->ld : 4;
     const uint8_t *at = w->data + j * (w->down ? 4 : w->ld) + bit / 32 * stride;
     uint64_t v = le32(at);
@@ -114,10 +117,22 @@ struct laying {
     const uint8_t *from; /* the codes in the file */
     uint8_t *codes;      /* [out, nbytes] */
     size_t nbytes;
+    bool half;         /* two numbers in a byte */
     size_t rows, cols; /* of blocks */
     char *scale;       /* [rows, cols], or NULL */
     uint8_t *zero;     /* the same */
 };
+
+static void
+put(const struct laying *l, uint8_t *row, size_t k, unsigned v)
+{
+    if (!l->half)
+        row[k] = (uint8_t)v;
+    else if (k % 2)
+        row[k / 2] |= (uint8_t)(v << 4);
+    else
+        row[k / 2] = (uint8_t)v;
+}
 
 static void
 lay_awq(const struct laying *l, size_t begin, size_t end)
@@ -177,18 +192,16 @@ lay_rows(void *ctx, size_t begin, size_t end)
     struct packed_words w = words_of(t->tensor[FORM_CODES], bits);
 
     w.down = layout == LAYOUT_GPTQ;
+    if (layout == LAYOUT_WORDS && w.ld != (t->in * bits + 31) / 32 * 4)
+        w.in_word = 32 / bits;
     if (l->codes && layout == LAYOUT_AWQ)
         lay_awq(l, begin, end);
     else if (l->codes && (bits == 4 || bits == 8))
         lay_words(l, begin, end);
     else
         for (size_t r = begin; l->codes && r < end; r++)
-            for (size_t k = 0; k < t->in; k++) {
-                uint8_t *to = l->codes + r * l->nbytes + k / 2;
-                unsigned v = word_get(&w, k, r);
-
-                *to = (uint8_t)(k % 2 ? *to | v << 4 : v);
-            }
+            for (size_t k = 0; k < t->in; k++)
+                put(l, l->codes + r * l->nbytes, k, word_get(&w, k, r));
     for (size_t r = begin; r < smaller(end, l->rows); r++)
         for (size_t b = 0; b < l->cols; b++) {
             size_t to = r * l->cols + b;
@@ -243,7 +256,7 @@ form_lay(struct linear *l, const struct form_tensors *t,
     const struct stdir_tensor *z = t->tensor[FORM_ZERO];
     const char *name = t->tensor[FORM_CODES]->t->name;
     bool transposed = form_is_transposed(layout);
-    bool words = layout == LAYOUT_WORDS, half = g->bits <= 4;
+    bool words = layout == LAYOUT_WORDS, whole = g->bits == 4 || g->bits == 8;
     struct weight_code *code = allot(memory, 1, sizeof(*code), name, err);
     struct laying lay = { .t = t, .from = l->w.data, .cols = as->ld };
 
@@ -258,13 +271,15 @@ form_lay(struct linear *l, const struct form_tensors *t,
     *code = *as;
     l->w.code = code;
     if (words || transposed)
-        code->kind = half ? CODE_U4 : CODE_U8;
-    if (words) {
+        code->kind = g->bits > 4 ? CODE_U8 : CODE_U4;
+    lay.half = code->kind == CODE_U4;
+    if (words)
         code->zero_all = 1 << (g->bits - 1);
+    if (words && whole) {
         l->w.ld = t->tensor[FORM_CODES]->t->shape[1] * 32 / g->bits;
-    } else if (transposed) {
-        l->w.ld += half && t->in % 2;
-        lay.nbytes = half ? l->w.ld / 2 : l->w.ld;
+    } else if (words || transposed) {
+        l->w.ld += lay.half && t->in % 2;
+        lay.nbytes = lay.half ? l->w.ld / 2 : l->w.ld;
         lay.codes = allot(memory, t->out, lay.nbytes, name, err);
         l->w.data = lay.codes;
         if (!lay.codes)

@@ -63,8 +63,6 @@ static const struct {
     { WEIGHTS, "scale_dtype, zp_dtype", NULL },
     { FP8, "fmt", "e4m3, float8_e4m3fn" },
     { AWQ, "version", "gemm" },
-    { AWQ, "format", "gemm" },
-    { AWQ, "checkpoint_format", "gemm" },
     { AWQ, "zero_point", "true" },
     { GPTQ, "is_marlin_format", "false" },
     { AWQ | GPTQ, "pack_dtype", "int32" },
@@ -393,8 +391,6 @@ check_numbers(const struct quantized_group *g, const struct js *weights,
         return js_bad(&type, "\"float\"", err);
     if (layout == LAYOUT_WORDS && g->is_float)
         return js_bad(&type, "\"int\"", err);
-    if (layout == LAYOUT_WORDS && g->bits != 4 && g->bits != 8)
-        return js_bad(&bits, "4 or 8", err);
     if (layout == LAYOUT_BYTES && g->is_float && g->bits != 8)
         return js_bad(&bits, "8", err);
     if (layout == LAYOUT_MXFP4 && g->bits != 4)
@@ -512,8 +508,11 @@ read_awq(struct quantization *q, const struct js *o, struct err *err)
 {
     struct js bits = js_get(o, "bits");
     int64_t n;
+    size_t index;
 
     return js_i64(&bits, 4, 4, &n, err) ||
+                   one_of(o, "format", "gemm", &index, err) ||
+                   one_of(o, "checkpoint_format", "gemm", &index, err) ||
                    read_group_size(q->groups, o, true, err)
                ? -1
                : 0;

@@ -52,6 +52,10 @@ ct-int4-actorder      pack-quantized  int 4 BF16 group   24 order
 ct-int4-actorder-asym pack-quantized  int 4 BF16 group   32 order asym
 ct-int8-packed        pack-quantized  int 8 BF16 channel 0
 ct-int8-packed-asym   pack-quantized  int 8 BF16 group   24 asym
+ct-int2               pack-quantized  int 2 BF16 group   24
+ct-int3-asym          pack-quantized  int 3 BF16 group   24 asym
+ct-int5               pack-quantized  int 5 BF16 group   24
+ct-int6               pack-quantized  int 6 BF16 channel 0
 ct-mixed              pack-quantized  int 4 BF16 group   24 mixed
 ct-mxfp4              mxfp4-pack-quantized float 4 E8M0 group 32
 awq                   awq             int 4 F16  group   32 asym listed
