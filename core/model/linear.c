@@ -31,7 +31,8 @@ linear_back_job(const struct linear *l, float *dx, bool add)
     };
 }
 
-void
+/* Products by gemm_int8(), of which x [n_rows, k] is rounded. */
+static void
 linear_int8(struct engine *e, const struct gemm_job *jobs, size_t n,
             const float *x, size_t k, size_t n_rows)
 {

@@ -53,11 +53,6 @@ struct gemm_job linear_job(const struct linear *l, float *y, bool add);
  * of dy [rows, l->out]. */
 struct gemm_job linear_back_job(const struct linear *l, float *dx, bool add);
 
-/* linear_int8() is products by gemm_int8(), of which x [n_rows, k] is rounded.
- */
-void linear_int8(struct engine *engine, const struct gemm_job *jobs, size_t n,
-                 const float *x, size_t k, size_t n_rows);
-
 /* linear_alike() is how many rows of a chunk, from a span's first on, are all
  * of prompts or all generated, or all that is left in COMPUTE_F32, where that
  * is the same; *span becomes the first span after them. */

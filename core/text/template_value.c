@@ -124,7 +124,8 @@ begins_char(char c)
     return ((unsigned char)c & 0xc0) != 0x80;
 }
 
-size_t
+/* How many characters a string has. */
+static size_t
 t_chars(struct trun *r, const struct ttext *text)
 {
     size_t n = 0;

@@ -82,14 +82,13 @@ t_int(int64_t i)
 }
 
 /* t_text() is a string of bytes that it shares, t_cut() bytes 'from' to 'to' -
- * 1 of one.  t_is() compares one with a word; t_chars() counts characters, of
- * which the i-th begins at t_at(); t_char() is the length of the one at 'at'.
- * t_of() is where byte 'at' is from. */
+ * 1 of one.  t_is() compares one with a word; t_at() is where character i
+ * begins, t_char() the length of the one at 'at'.  t_of() is where byte 'at' is
+ * from. */
 struct tvalue t_text(struct trun *r, const char *s, size_t n, uint32_t of);
 struct tvalue t_cut(struct trun *r, const struct ttext *text, size_t from,
                     size_t to);
 bool t_is(const struct tvalue *v, const char *word);
-size_t t_chars(struct trun *r, const struct ttext *text);
 size_t t_at(const struct ttext *text, int64_t i);
 size_t t_char(const struct ttext *text, size_t at);
 uint32_t t_of(const struct ttext *text, size_t at);
