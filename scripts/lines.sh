@@ -6,7 +6,7 @@
 budgets='core 11765
 core/format 13414
 core/kernel 12001
-core/model 30174
+core/model 30170
 core/text 7761
 core/image 2379
 cmd 40983
