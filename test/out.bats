@@ -210,6 +210,7 @@ kvc_ref.save("c.bin", kvc_model.average(3, 8, 2), 8, 2), moe.save_all(".")'
     sae-train -o saes --sae a:k=2 $sae
     ln -s x.npy link
     ln x.npy hard
+    ln c.bin c.hard
     tune="moe-sft tune -m model -d d.jsonl -n 1 -q"
     moe="-b base.safetensors -l lora.safetensors"
     up=layers.1.mlp.up_proj
@@ -248,7 +249,7 @@ lut-apply lut $up -m model -i x.npy --report -f --svg lut/metadata.json
 lut-precompute -q -m model -s lut -f -o lut
 lut-precompute calibrate -m model lut $up -i x.npy --top 4 -f --dims x.npy
 lut-precompute calibrate -m model lut $up -i x.npy --top 4 --dims x.npy
-kvc-convert --input c.bin -f --output ./c.bin
+kvc-convert --input c.bin -f --output c.hard
 moe-sft forward $moe -i batch.safetensors -f -o base.safetensors
 moe-sft forward $moe -i batch.safetensors -f -o new -c ./new
 moe-sft init -b base.safetensors -f -o base.safetensors
