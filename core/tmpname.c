@@ -67,6 +67,30 @@ tmp_prefix(const char *path)
     return prefix;
 }
 
+/* A zombie writes no more; in a container it may never be waited for. */
+static bool
+is_gone(pid_t pid)
+{
+    char path[40], stat[400];
+    const char *state = NULL;
+    ssize_t n = -1;
+    int fd;
+
+    if (kill(pid, 0) < 0)
+        return errno == ESRCH;
+    snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        n = read(fd, stat, sizeof(stat) - 1);
+        close(fd);
+    }
+    if (n > 0) {
+        stat[n] = '\0';
+        state = strrchr(stat, ')'); /* "PID (NAME) S ..." */
+    }
+    return state && state[1] == ' ' && state[2] == 'Z';
+}
+
 /*
  * Is "HOST.PID.SERIAL" in the name of a temporary that nobody will finish?
  * On this host if its process is gone, on others if it is old.
@@ -92,8 +116,7 @@ is_waste(int dir_fd, const char *name, const char *tail)
         return false;
     host_name(host);
     if (host_n == strlen(host) && !memcmp(tail, host, host_n))
-        return pid != (long)getpid() && kill((pid_t)pid, 0) < 0 &&
-               errno == ESRCH;
+        return pid != (long)getpid() && is_gone((pid_t)pid);
     if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return false;
     /* Of one that is being made, with O_EXCL, an NFS server has for a moment no

@@ -155,6 +155,21 @@ END
     [ -z "$(ls -A)" ] # the last run removed what the killed ones left
 }
 
+@test "out: a temporary of a process that nobody waits for is removed, too" {
+    # the shell becomes a sleep, which does not know of its child
+    bash -c 'sleep 60 & echo $! >child; exec sleep 60' &
+    until [ "$(cat "/proc/$!/comm" 2>/dev/null)" = sleep ]; do :; done
+    child=$(cat child)
+    for f in x.npy y; do touch ".$f.tmp.$(this_host).$child.0"; done
+    st-inspect hash -o y "$DEMO" >/dev/null
+    [ -e ".y.tmp.$(this_host).$child.0" ] # alive: it may still write
+    kill -9 "$child"
+    until grep -q ') Z ' "/proc/$child/stat"; do :; done
+    hf-infer "$DEMO" --ids 1,2 --logits x.npy
+    [ ! -e ".x.npy.tmp.$(this_host).$child.0" ]
+    kill $!
+}
+
 @test "out: two answers of one command never go to one file, however it is spelled" {
     ids=(--ids 1,2,3,4 -q -f)
     lut-precompute -q -m "$DEMO" -s "$ROOT/demo/sae" --fuse gate_up -o lut
