@@ -24,7 +24,7 @@ struct whole {
     struct model *model;
     struct par *par;
     struct merge_work work;
-    char *bytes; /* of a layer, or of two whose columns take turns */
+    char *bytes; /* of a layer, or of two whose columns alternate */
 };
 
 /* The linear layer of a tensor, if an adapter adds to it. */
@@ -108,7 +108,7 @@ layer_at(const struct whole *g, const struct st_tensor *t, size_t i,
 }
 
 /* Writes a tensor as it is in the file, or, where adapters add to it, a linear
- * layer's bytes after another's, or those of two whose columns take turns. */
+ * layer's bytes after another's, or those of two whose columns alternate. */
 static int
 put_tensor(struct whole *g, struct stw *w, int tensor, const struct st *st,
            const struct st_tensor *t, struct err *err)

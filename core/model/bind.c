@@ -314,7 +314,7 @@ bind_gdn(struct binder *b, size_t layer)
 
 /*
  * Experts' matrices that lie in one tensor for each layer: all are parts of it.
- * Copied are only those by columns whose columns take turns, as products have
+ * Copied are only those by columns whose columns alternate, as products have
  * no stride of columns, and all by columns for who wants rows.
  * n matrices [out, in], of which each has n_parts: gate and up, or down.
  */

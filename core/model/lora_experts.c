@@ -2,7 +2,7 @@
 /*
  * PEFT's adapters of all experts in one tensor, target_parameters: n matrices
  * [out, in] have A [n r, in], the rows of one expert after those of another,
- * and B [out, r n], whose columns take turns, one of each expert.  Where PEFT
+ * and B [out, r n], whose columns alternate, one of each expert.  Where PEFT
  * took a matrix for its transposed, A is [n r, out] and B [in, r n]: of [out,
  * in] up to 0.18, of [in, out] in 0.19.0.
  * Source: peft/tuners/lora/layer.py, ParamWrapper, 0.17.0 to 0.20.0.
